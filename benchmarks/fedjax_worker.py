@@ -1,0 +1,94 @@
+"""FedAvg rounds in FedJAX, as its own examples write them.
+
+Models in haiku, in-memory clients, `fedjax.algorithms.fed_avg` and the default
+backend, which jits one local step and calls it for each batch.
+"""
+
+import jax
+
+# FedJAX calls a name that newer versions of JAX removed.
+if not hasattr(jax, "tree_map"):
+  jax.tree_map = jax.tree.map
+
+import fedjax
+import haiku as hk
+import jax.numpy as jnp
+import numpy as np
+import worker
+import workloads
+
+
+def cnn(batch):
+  """The CNN of the Delta-SGD paper, with both of its dropouts."""
+  max_pool = hk.MaxPool((1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+  x = hk.Conv2D(10, 5, padding="VALID")(batch["x"])
+  x = jax.nn.relu(max_pool(x))
+  x = hk.Conv2D(20, 5, padding="VALID")(x)
+  x = hk.dropout(hk.next_rng_key(), 0.5, x, broadcast_dims=(1, 2))
+  x = jax.nn.relu(max_pool(x))
+  x = jax.nn.relu(hk.Linear(50)(hk.Flatten()(x)))
+  x = hk.dropout(hk.next_rng_key(), 0.5, x)
+  return hk.Linear(10)(x)
+
+
+def mlp(batch):
+  x = jax.nn.softplus(hk.Linear(100)(hk.Flatten()(batch["x"])))
+  return hk.Linear(10)(x)
+
+
+def least_squares(batch):
+  return hk.Linear(1, with_bias=False)(batch["x"])[:, 0]
+
+
+def cross_entropy(batch, logits):
+  return fedjax.metrics.unreduced_cross_entropy_loss(batch["y"], logits)
+
+
+def half_squared_error(batch, prediction):
+  return 0.5 * jnp.square(prediction - batch["y"])
+
+
+MODELS = {
+  "cnn": (cnn, cross_entropy),
+  "mlp": (mlp, cross_entropy),
+  "least_squares": (least_squares, half_squared_error),
+}
+
+
+def build_fed_avg(workload: workloads.Workload) -> worker.RunRounds:
+  clients = workloads.make_float_clients(workload)
+  forward, train_loss = MODELS[workload.name]
+  model = fedjax.create_model_from_haiku(
+    transformed_forward_pass=hk.transform(forward),
+    sample_batch={name: rows[:1] for name, rows in clients[0].items()},
+    train_loss=train_loss,
+  )
+  algorithm = fedjax.algorithms.fed_avg.federated_averaging(
+    fedjax.model_grad(model),
+    client_optimizer=fedjax.optimizers.sgd(workload.learning_rate),
+    server_optimizer=fedjax.optimizers.sgd(1.0),
+    client_batch_hparams=fedjax.ShuffleRepeatBatchHParams(
+      workload.batch_size, num_epochs=1
+    ),
+  )
+  federated_data = fedjax.InMemoryFederatedData(
+    {b"%d" % i: client for i, client in enumerate(clients)}
+  )
+  sampler = fedjax.client_samplers.UniformGetClientSampler(
+    federated_data, workload.num_clients, seed=0
+  )
+  state = algorithm.init(model.init(jax.random.PRNGKey(0)))
+
+  def run_rounds(rounds):
+    nonlocal state
+    for _ in range(rounds):
+      state, _ = algorithm.apply(state, sampler.sample())
+    jax.block_until_ready(state.params)
+    if not all(np.isfinite(p).all() for p in jax.tree.leaves(state.params)):
+      raise FloatingPointError("the parameters are not finite")
+
+  return run_rounds
+
+
+if __name__ == "__main__":
+  worker.serve({"fed_avg": build_fed_avg}, ["fedjax", "jax", "dm-haiku"])

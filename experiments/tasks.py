@@ -1,0 +1,176 @@
+"""Tasks: a data set with a model, named `<data set>_<model>`."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedjax_opt import evaluation, models
+from fedjax_opt.base import Batch, FeaturesFn, LossFn, Params
+from fedjax_opt.data import embedded, tfds
+from fedjax_opt.metrics import Criterion
+from fedjax_opt.simulator import EvaluateFn
+
+
+class Task(NamedTuple):
+  """All that a federated algorithm and its evaluation need."""
+
+  train: dict[str, np.ndarray]  # {"x": [N, H, W, C] uint8, "y": [N] int32}
+  test: dict[str, np.ndarray]
+  num_classes: int
+  init: Callable[[jax.Array], Params]  # random key -> initial model
+  loss_fn: LossFn
+  features_fn: FeaturesFn
+  evaluate: EvaluateFn
+  criterion: Criterion
+
+
+class Images(NamedTuple):
+  """A data set of labelled images."""
+
+  help: str
+  num_classes: int
+  # Of each channel, in units of the largest pixel value: what is subtracted
+  # and divided by.
+  mean: tuple[float, ...]
+  std: tuple[float, ...]
+  largest: float = 255.0
+  tfds_name: str | None = None  # None for the embedded digits
+
+  def load(self, data_dir: str | None):
+    """The training and the test examples."""
+    if self.tfds_name is None:
+      return embedded.digits()
+    load = lambda split: tfds.load(self.tfds_name, split, data_dir)
+    return load("train"), load("test")
+
+
+# The constants of the Delta-SGD paper's code; SVHN's are those of CIFAR form.
+DATASETS: dict[str, Images] = {
+  "digits": Images("8x8 digits of scikit-learn", 10, (0.3,), (0.38,), 16.0),
+  "mnist": Images("MNIST", 10, (0.1307,), (0.3081,), tfds_name="mnist"),
+  "fmnist": Images(
+    "Fashion-MNIST", 10, (0.1307,), (0.3081,), tfds_name="fashion_mnist"
+  ),
+  "cifar10": Images(
+    "CIFAR-10",
+    10,
+    (0.4914, 0.4822, 0.4465),
+    (0.2023, 0.1994, 0.2010),
+    tfds_name="cifar10",
+  ),
+  "cifar100": Images(
+    "CIFAR-100",
+    100,
+    (0.507, 0.487, 0.441),
+    (0.267, 0.256, 0.276),
+    tfds_name="cifar100",
+  ),
+  "svhn": Images("SVHN", 10, (0.5,) * 3, (0.5,) * 3, tfds_name="svhn_cropped"),
+}
+
+MODELS: dict[str, str] = {
+  "logistic": "multinomial logistic regression",
+  "mlp": "one hidden layer of 100 softplus units",
+  "cnn": "two convolutions, two dense layers, dropout (Delta-SGD paper)",
+}
+
+TASKS: dict[str, tuple[str, str]] = {
+  f"{dataset}_{model}": (dataset, model)
+  for dataset in DATASETS
+  for model in MODELS
+} | {"digits": ("digits", "mlp")}
+
+
+def check(name: str) -> None:
+  """Raises ValueError for an unknown task."""
+  if name not in TASKS:
+    raise ValueError(f"task={name!r}: must be one of {', '.join(TASKS)}")
+
+
+def load(name: str, data_dir: str | None = None) -> Task:
+  """Loads a task's data and makes its model.
+
+  Args:
+    name: one of `TASKS`.
+    data_dir: folder with the data sets; the usual one of
+      `tensorflow_datasets` if None.
+
+  Raises:
+    ValueError: for an unknown name or data that cannot be read.
+  """
+  check(name)
+  dataset, model_name = TASKS[name]
+  images = DATASETS[dataset]
+  if data_dir is not None and images.tfds_name is None:
+    raise ValueError(
+      f"data_dir={data_dir!r}: task {name} is embedded and reads no folder"
+    )
+  train, test = images.load(data_dir)
+  return classification(_model(model_name, images), images, train, test)
+
+
+def _model(name: str, images: Images) -> nn.Module:
+  if name == "logistic":
+    return models.LinearModel(images.num_classes)
+  if name == "mlp":
+    return models.MLP((100,), images.num_classes, activation=nn.softplus)
+  if images.tfds_name is None:  # 8x8 pixels leave no room for 5x5 kernels.
+    return models.CNN(images.num_classes, kernel_size=3, padding="SAME")
+  return models.CNN(images.num_classes)
+
+
+def classification(
+  model: nn.Module,
+  images: Images,
+  train: dict[str, np.ndarray],
+  test: dict[str, np.ndarray],
+) -> Task:
+  """Cross-entropy of a model's logits on images."""
+
+  def pixels(batch: Batch) -> jax.Array:  # [B, H, W, C] float
+    mean, std = jnp.asarray(images.mean), jnp.asarray(images.std)
+    return (batch["x"] / images.largest - mean) / std
+
+  def apply(params: Params, batch: Batch, rng, **options: Any) -> jax.Array:
+    rngs = None if rng is None else {"dropout": rng}
+    train = rng is not None
+    variables = {"params": params}
+    return model.apply(
+      variables, pixels(batch), train=train, rngs=rngs, **options
+    )
+
+  def loss_fn(params, batch, rng):  # [B]
+    logits = apply(params, batch, rng)
+    return optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"])
+
+  def features_fn(params, batch, rng):  # [B, d]
+    return apply(params, batch, rng, method="features")
+
+  def per_example(params, batch):  # {name: [B]}
+    logits = apply(params, batch, None)
+    cross_entropy = optax.softmax_cross_entropy_with_integer_labels
+    right = jnp.argmax(logits, -1) == batch["y"]
+    return {
+      "loss": cross_entropy(logits, batch["y"]),
+      "accuracy": right.astype(jnp.float32),
+    }
+
+  def init(key):
+    example = {"x": jnp.asarray(train["x"][:1])}
+    return model.init(key, pixels(example))["params"]
+
+  return Task(
+    train=train,
+    test=test,
+    num_classes=images.num_classes,
+    init=init,
+    loss_fn=loss_fn,
+    features_fn=features_fn,
+    evaluate=evaluation.federated(per_example),
+    criterion=Criterion("test_accuracy", "max", "last"),
+  )

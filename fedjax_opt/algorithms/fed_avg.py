@@ -1,0 +1,84 @@
+"""FedAvg, and FedOpt when the server rule is more than a plain average.
+
+References:
+  McMahan et al., "Communication-Efficient Learning of Deep Networks from
+  Decentralized Data", AISTATS 2017, Algorithm 1.
+
+  Reddi et al., "Adaptive Federated Optimization", ICLR 2021, Algorithm 1.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import optax
+
+from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
+
+
+class FedAvgState(NamedTuple):
+  """The server between rounds."""
+
+  params: Params  # x_t
+  server: optax.OptState
+
+
+def fed_avg(
+  loss_fn: LossFn,
+  client: ClientRule,
+  server: optax.GradientTransformation | None = None,
+  *,
+  local_loss: Callable[[LossFn, Params], LossFn] | None = None,
+) -> Algorithm:
+  r"""Local steps of any client rule, averaged, then a step of any server rule.
+
+  .. math::
+
+    \Delta_t = \sum_i w_i (x_{t,K}^i - x_t), \qquad
+    x_{t+1} = \text{server}(x_t, -\Delta_t)
+
+  The server rule takes :math:`-\Delta_t` for its gradient, so `optax.sgd(1.0)`
+  is plain averaging, and momentum, Adam, Yogi or Adagrad give FedAvgM, FedAdam,
+  FedYogi and FedAdagrad.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    client: the rule of the local steps; its state starts afresh each round.
+    server: the rule of the server; `optax.sgd(1.0)` if None.
+    local_loss: `(loss_fn, x_t) -> loss_fn`, what a client minimizes instead of
+      its loss, given the model it received.
+
+  Returns:
+    The algorithm.
+
+  References:
+    McMahan et al., AISTATS 2017, Algorithm 1; Reddi et al., ICLR 2021,
+    Algorithm 1.
+  """
+  server = optax.sgd(1.0) if server is None else server
+
+  def init(params, num_clients):
+    del num_clients
+    return FedAvgState(params, server.init(params))
+
+  def round(state, cohort):
+    def one_client(worker, params):
+      loss = local_loss(loss_fn, params) if local_loss else loss_fn
+      local_params = worker.descend(loss, client, params)
+      return optax.tree.sub(local_params, params)
+
+    delta = cohort.mean(one_client, broadcast=state.params)
+    return FedAvgState(*server_step(server, state.params, state.server, delta))
+
+  return Algorithm(init, round, params=lambda state: state.params)
+
+
+def server_step(
+  server: optax.GradientTransformation,
+  params: Params,
+  server_state: optax.OptState,
+  delta: Params,
+) -> tuple[Params, optax.OptState]:
+  """One server step with the pseudo-gradient `-delta`."""
+  pseudo_gradient = optax.tree.scale(-1, delta)
+  updates, server_state = server.update(pseudo_gradient, server_state, params)
+  return optax.apply_updates(params, updates), server_state

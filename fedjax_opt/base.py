@@ -1,0 +1,83 @@
+"""Axis letters and the types that everything else is written in.
+
+Every shape comment uses these letters:
+
+  M clients in the population · C clients in a round's cohort · K local steps ·
+  B examples in a batch · R rounds · S grid points · N pooled examples
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+Params = Any  # A pytree of arrays: a model.
+State = Any  # A pytree of arrays: what the server keeps between rounds.
+Batch = dict[str, jax.Array]  # Each value is [B, ...].
+
+# (params, batch, rng) -> [B]. One loss per example, so that padding, weights
+# and per-client metrics are exact.
+LossFn = Callable[[Params, Batch, jax.Array], jax.Array]
+
+# (params, batch, rng) -> [B, d]. The features before a model's last layer.
+FeaturesFn = Callable[[Params, Batch, jax.Array], jax.Array]
+
+# How a client moves: any optax transformation, or a function from the round
+# (an int32 scalar) to one, for rates that change over rounds. A client starts
+# each round with a fresh state of its rule.
+ClientRule = (
+  optax.GradientTransformation
+  | Callable[[jax.Array], optax.GradientTransformation]
+)
+
+
+class Algorithm(NamedTuple):
+  """A federated algorithm: three pure functions.
+
+  Attributes:
+    init: `(params, num_clients) -> state`, the server's state before round 0.
+    round: `(state, cohort) -> state`, one communication round. `cohort` is a
+      `simulator.Cohort`; the algorithm sees clients only through its verbs.
+    params: `state -> params`, the model that is evaluated.
+  """
+
+  init: Callable[[Params, int], State]
+  round: Callable[[State, Any], State]
+  params: Callable[[State], Params]
+
+
+def grad_fn_of(
+  mean_loss: Callable[[Params], jax.Array], params: Params
+) -> Callable[[Params], Params]:
+  """The gradient of one batch's loss as a function of the point.
+
+  Rules such as Delta-SGD and SARAH ask for the gradient of the current batch
+  at another point. Under `optax.masked` a rule sees, and asks with, a tree in
+  which some leaves are hidden; those are filled in from `params`.
+
+  Args:
+    mean_loss: `params -> scalar`, the loss of this batch.
+    params: the current point, a full tree.
+
+  Returns:
+    `point -> gradient`, both of the structure of `point`. Pass it to a rule as
+    `rule.update(grads, state, params, value=value, grad_fn=...)`.
+  """
+
+  def grad_fn(point: Params) -> Params:
+    hidden = lambda leaf: isinstance(leaf, optax.MaskedNode)
+    fill = lambda leaf, full: full if hidden(leaf) else leaf
+    keep = lambda leaf, grad: leaf if hidden(leaf) else grad
+    full_point = jax.tree.map(fill, point, params, is_leaf=hidden)
+    grads = jax.grad(mean_loss)(full_point)
+    return jax.tree.map(keep, point, grads, is_leaf=hidden)
+
+  return grad_fn
+
+
+def tree_bytes(tree: Any) -> int:
+  """The size in bytes of all arrays of a tree (or of their shapes)."""
+  leaves = jax.tree.leaves(tree)
+  return sum(leaf.size * jnp.dtype(leaf.dtype).itemsize for leaf in leaves)

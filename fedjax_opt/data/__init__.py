@@ -1,0 +1,1 @@
+"""Clients' data: pools, partitions and data sets."""

@@ -1,0 +1,307 @@
+"""The data of a population of clients."""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import os
+from typing import Any
+import zipfile
+
+import jax
+import numpy as np
+
+from fedjax_opt.data import partition
+
+Array = np.ndarray | jax.Array
+
+# Names of a .npz file's arrays that say who owns what; all others are examples.
+_OWNERSHIP = ("client_ids", "indices", "sizes")
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class ClientData:
+  """Pooled examples, stored once, and which of them each client owns.
+
+  Clients that share examples, repeat them (sampling with replacement) or
+  differ in size cost no copies. A pytree: it goes through `jit` and
+  `device_put` whole. Build it with one of the `from_...` constructors, which
+  check their input and leave NumPy arrays on the host.
+
+  A client may own nothing (size 0): it then takes no step and has no weight by
+  examples. No scheme of `partition` makes such a client.
+
+  Attributes:
+    examples: name -> [N, ...], usually 'x' and 'y'.
+    indices: [M, n_max] int32, rows of the pool. Client m owns the first
+      `sizes[m]` entries of its row; the others are 0 and mean nothing.
+    sizes: [M] int32.
+  """
+
+  examples: dict[str, Array]
+  indices: Array
+  sizes: Array
+
+  @property
+  def num_clients(self) -> int:
+    """M."""
+    return self.indices.shape[0]
+
+  @property
+  def num_examples(self) -> int:
+    """N, the examples in the pool, whether one or many clients own them."""
+    return len(next(iter(self.examples.values())))
+
+  @property
+  def max_size(self) -> int:
+    """n_max, the examples of the largest client."""
+    return self.indices.shape[1]
+
+  def label_counts(self, num_classes: int) -> np.ndarray:
+    """How many examples of each class each client owns.
+
+    Args:
+      num_classes: number of classes; labels 'y' are in [0, num_classes).
+
+    Returns:
+      [M, num_classes] int64, on the host.
+
+    Raises:
+      ValueError: if 'y' is missing, not integers, or outside the range.
+    """
+    _check_labels(self.examples, num_classes)
+    owned = np.arange(self.max_size) < np.asarray(self.sizes)[:, None]
+    labels = np.asarray(self.examples["y"])[np.asarray(self.indices)]
+    clients = np.arange(self.num_clients)[:, None]
+    cells = (clients * num_classes + labels)[owned]
+    counts = np.bincount(cells, minlength=self.num_clients * num_classes)
+    return counts.reshape(self.num_clients, num_classes)
+
+  @classmethod
+  def from_partition(
+    cls,
+    examples: Mapping[str, np.ndarray],
+    rows: Sequence[np.ndarray],
+    num_classes: int | None = None,
+  ) -> "ClientData":
+    """From pooled examples and the rows of each client.
+
+    Examples that no client owns are dropped from the pool, so that neither
+    memory nor an evaluation over the pool pays for them.
+
+    Args:
+      examples: name -> [N, ...].
+      rows: M arrays of pool rows, such as a scheme of `partition` returns.
+      num_classes: if given, labels 'y' must be integers in [0, num_classes).
+
+    Returns:
+      The clients, in the order of `rows`.
+
+    Raises:
+      ValueError: if axes differ, a number is not finite, a label or a row is
+        out of range, or no client owns anything.
+    """
+    examples = _check_examples(examples)
+    if num_classes is not None:
+      _check_labels(examples, num_classes)
+    num_examples = len(next(iter(examples.values())))
+    rows = _check_rows(rows, num_examples)
+
+    sizes = np.array([len(of_client) for of_client in rows], np.int32)
+    owned = np.concatenate(rows)
+    used, owned = np.unique(owned, return_inverse=True)
+    if len(used) < num_examples:
+      examples = {name: values[used] for name, values in examples.items()}
+    indices = np.zeros((len(rows), sizes.max()), np.int32)
+    indices[np.arange(sizes.max()) < sizes[:, None]] = owned
+    return cls(examples=examples, indices=indices, sizes=sizes)
+
+  @classmethod
+  def from_client_ids(
+    cls,
+    examples: Mapping[str, np.ndarray],
+    client_ids: np.ndarray | Sequence[Any],
+    num_classes: int | None = None,
+  ) -> "ClientData":
+    """From pooled examples that know their client, such as a writer's name.
+
+    Args:
+      examples: name -> [N, ...].
+      client_ids: [N] integers or strings.
+      num_classes: if given, labels 'y' must be integers in [0, num_classes).
+
+    Returns:
+      The clients, in sorted order of their ids.
+
+    Raises:
+      ValueError: as `from_partition`, or if the ids do not fit the examples.
+    """
+    examples = _check_examples(examples)
+    num_examples = len(next(iter(examples.values())))
+    rows = partition.natural(client_ids)
+    if len(client_ids) != num_examples:
+      raise ValueError(
+        f"client_ids must hold one id per example, {num_examples}, got "
+        f"{len(client_ids)}"
+      )
+    return cls.from_partition(examples, rows, num_classes)
+
+  @classmethod
+  def from_npz(
+    cls, path: str | os.PathLike, num_classes: int | None = None
+  ) -> "ClientData":
+    """From a NumPy .npz file.
+
+    Args:
+      path: a file with the arrays x [N, ...] and y [N, ...] (any further array
+        with leading axis N is taken along), and either client_ids [N], or
+        indices [M, n_max] and sizes [M] as `to_npz` writes them.
+      num_classes: if given, labels y must be integers in [0, num_classes).
+
+    Returns:
+      The clients.
+
+    Raises:
+      ValueError: if the file cannot be read, lacks an array, or as
+        `from_partition`.
+    """
+    arrays = _read_npz(path)
+    ownership = {k: arrays.pop(k) for k in _OWNERSHIP if k in arrays}
+    if {"x", "y"} <= set(arrays):
+      if set(ownership) == {"client_ids"}:
+        ids = ownership["client_ids"]
+        return cls.from_client_ids(arrays, ids, num_classes)
+      if set(ownership) == {"indices", "sizes"}:
+        rows = _owned_rows(ownership["indices"], ownership["sizes"])
+        return cls.from_partition(arrays, rows, num_classes)
+    raise ValueError(
+      f"{path} must hold the arrays x, y and either client_ids, or indices and "
+      f"sizes; it holds {', '.join(sorted({*arrays, *ownership})) or 'none'}"
+    )
+
+  def to_npz(self, path: str | os.PathLike) -> None:
+    """Writes a file that `from_npz` reads.
+
+    Args:
+      path: the file; an existing one is replaced.
+
+    Raises:
+      ValueError: if it cannot be written.
+    """
+    arrays = {k: np.asarray(v) for k, v in self.examples.items()}
+    arrays |= {
+      "indices": np.asarray(self.indices),
+      "sizes": np.asarray(self.sizes),
+    }
+    try:
+      with open(path, "wb") as file:  # Given a name, savez may append ".npz".
+        np.savez(file, **arrays)
+    except OSError as error:
+      raise ValueError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _check_examples(
+  examples: Mapping[str, np.ndarray],
+) -> dict[str, np.ndarray]:
+  """Arrays with one leading axis, finite; labels become int32."""
+  examples = {name: np.asarray(values) for name, values in examples.items()}
+  if not examples:
+    raise ValueError("examples must hold at least one array, such as 'x'")
+  lengths = {k: v.shape[0] if v.ndim else None for k, v in examples.items()}
+  if None in lengths.values() or len(set(lengths.values())) > 1:
+    shapes = ", ".join(f"{k} {v.shape}" for k, v in examples.items())
+    raise ValueError(f"examples must have equal leading axes [N], got {shapes}")
+  if 0 in lengths.values():
+    raise ValueError("examples must hold at least one example, got N = 0")
+  for name, values in examples.items():
+    if name in _OWNERSHIP:
+      raise ValueError(f"examples must not be named {name!r}: it has a meaning")
+    if values.dtype.kind not in "biufc":
+      raise ValueError(
+        f"examples[{name!r}] must be numbers, got {values.dtype}"
+      )
+    _check_finite(name, values)
+  if "y" in examples and examples["y"].dtype.kind in "iu":
+    examples["y"] = examples["y"].astype(np.int32)
+  return examples
+
+
+def _check_finite(name: str, values: np.ndarray) -> None:
+  if values.dtype.kind not in "fc" or np.isfinite(values).all():
+    return
+  finite = np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+  kind = "NaN" if np.isnan(values).any() else "infinity"
+  raise ValueError(
+    f"{kind} in the data: examples[{name!r}] must be finite, but row "
+    f"{np.argmin(finite)} is not ({np.sum(~finite)} such rows)"
+  )
+
+
+def _check_labels(examples: Mapping[str, Array], num_classes: int) -> None:
+  labels = np.asarray(examples["y"]) if "y" in examples else None
+  if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu":
+    got = "none" if labels is None else f"{labels.dtype} {labels.shape}"
+    raise ValueError(f"labels y must be integers of shape [N], got {got}")
+  outside = (labels < 0) | (labels >= num_classes)
+  if outside.any():
+    row = np.argmax(outside)
+    raise ValueError(
+      f"labels y must be in [0, {num_classes}), but row {row} has "
+      f"{labels[row]} ({outside.sum()} such rows)"
+    )
+
+
+def _check_rows(
+  rows: Sequence[np.ndarray], num_examples: int
+) -> list[np.ndarray]:
+  rows = [np.asarray(of_client) for of_client in rows]
+  if not any(of_client.size for of_client in rows):
+    raise ValueError(
+      f"rows must give at least one client an example, got {len(rows)} clients "
+      "that own none"
+    )
+  for client, of_client in enumerate(rows):
+    if of_client.ndim != 1 or (
+      of_client.size and of_client.dtype.kind not in "iu"
+    ):
+      raise ValueError(
+        f"rows[{client}] must be a one-dimensional array of integers, got "
+        f"{of_client.dtype} of shape {of_client.shape}"
+      )
+    outside = (of_client < 0) | (of_client >= num_examples)
+    if outside.any():
+      raise ValueError(
+        f"rows[{client}] must be in [0, {num_examples}), got "
+        f"{of_client[np.argmax(outside)]}"
+      )
+  return [of_client.astype(np.int64) for of_client in rows]
+
+
+def _owned_rows(indices: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
+  if indices.ndim != 2 or sizes.shape != indices.shape[:1]:
+    raise ValueError(
+      "indices and sizes must have shapes [M, n_max] and [M], got "
+      f"{indices.shape} and {sizes.shape}"
+    )
+  n_max = indices.shape[1]
+  if sizes.dtype.kind not in "iu" or ((sizes < 0) | (sizes > n_max)).any():
+    raise ValueError(f"sizes must be integers in [0, n_max={n_max}]")
+  return [row[:size] for row, size in zip(indices, sizes, strict=True)]
+
+
+def _read_npz(path: str | os.PathLike) -> dict[str, np.ndarray]:
+  wanted = "a NumPy .npz file of plain arrays is needed"
+  try:
+    with np.load(path, allow_pickle=False) as file:
+      return {name: file[name] for name in file.files}
+  except OSError as error:
+    reason = error.strerror or "not a NumPy file"
+    raise ValueError(f"{path} cannot be read: {reason}; {wanted}") from error
+  # AttributeError, TypeError: an .npy file loads as an array.
+  except (
+    ValueError,
+    EOFError,
+    AttributeError,
+    TypeError,
+    zipfile.BadZipFile,
+  ) as error:
+    raise ValueError(f"{path} cannot be read: {wanted}") from error

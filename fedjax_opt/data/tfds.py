@@ -1,0 +1,269 @@
+"""Image data sets in TensorFlow Datasets' format, read without TensorFlow."""
+
+from collections.abc import Iterator
+import contextlib
+import hashlib
+import io
+import os
+import pathlib
+import re
+import sys
+import types
+from typing import Any
+import zipfile
+
+from absl import logging
+import numpy as np
+
+# Each data set that `load` knows, and where TFDS downloads it from.
+SOURCES = {
+  "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist/",
+  "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+  "cifar10": "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+  "cifar100": "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
+  "svhn_cropped": "http://ufldl.stanford.edu/housenumbers/",
+}
+
+_RECORDS_PER_READ = 4096
+
+
+def load(
+  name: str, split: str, data_dir: str | os.PathLike | None = None
+) -> dict[str, np.ndarray]:
+  """Loads one split of an image data set.
+
+  The first call decodes the images (seconds) and keeps them, uncompressed, in
+  `$XDG_CACHE_HOME/fedjax_opt` or `~/.cache/fedjax_opt`; later calls read that
+  file, until the source files change. `data_dir` is written to only when it
+  lacks the data set, which is then downloaded.
+
+  Args:
+    name: a key of `SOURCES`.
+    split: 'train', 'test', or another split of the data set.
+    data_dir: folder that holds NAME/VERSION/NAME-SPLIT.array_record* as TFDS
+      writes them. Default: TFDS's own, `$TFDS_DATA_DIR` or
+      `~/tensorflow_datasets`.
+
+  Returns:
+    {'x': [N, height, width, channels] uint8, 'y': [N] int32}.
+
+  Raises:
+    ValueError: if the name, the split or the folder does not exist; if the data
+      set is neither there nor can be downloaded; if its files cannot be read;
+      if a package is missing.
+  """
+  if name not in SOURCES:
+    raise ValueError(
+      f"unknown TFDS data set {name!r}; accepted: {', '.join(SOURCES)}"
+    )
+  root = _root(data_dir)
+  folder = _prepared(name, root) or _download(name, root)
+  files = sorted(folder.glob(f"{name}-{split}.array_record*"))
+  if not files:
+    raise ValueError(
+      f"split={split!r} of {name} is not in {folder}, which holds "
+      f"{', '.join(_splits(name, folder))}"
+    )
+  cache = _cache_file(name, folder.name, split, files)
+  examples = _read_cache(cache)
+  if examples is None:
+    examples = _decode(name, folder.name, split, root)
+    _write_cache(cache, examples)
+  return examples
+
+
+def _root(data_dir: str | os.PathLike | None) -> pathlib.Path:
+  if data_dir is None:
+    default = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+    return pathlib.Path(default).expanduser()
+  root = pathlib.Path(data_dir).expanduser()
+  if not root.is_dir():
+    raise ValueError(f"data_dir={data_dir} is not an existing folder")
+  return root
+
+
+def _prepared(name: str, root: pathlib.Path) -> pathlib.Path | None:
+  """The folder of the newest version that is there in array_record format."""
+  prepared = [
+    folder
+    for folder in root.glob(f"{name}/*")
+    if re.fullmatch(r"\d+\.\d+\.\d+", folder.name)
+    and (folder / "dataset_info.json").is_file()
+    and _splits(name, folder)
+  ]
+  return max(prepared, key=_version, default=None)
+
+
+def _version(folder: pathlib.Path) -> list[int]:
+  return [int(part) for part in folder.name.split(".")]
+
+
+def _splits(name: str, folder: pathlib.Path) -> list[str]:
+  files = folder.glob(f"{name}-*.array_record*")
+  return sorted({f.name[len(name) + 1 :].split(".")[0] for f in files})
+
+
+def _cache_file(
+  name: str, version: str, split: str, files: list[pathlib.Path]
+) -> pathlib.Path:
+  stats = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+  digest = hashlib.sha256(repr(stats).encode()).hexdigest()[:16]
+  home = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+  folder = home.expanduser() / "fedjax_opt"
+  return folder / f"{name}-{version}-{split}-{digest}.npz"
+
+
+def _read_cache(cache: pathlib.Path) -> dict[str, np.ndarray] | None:
+  try:
+    with np.load(cache, allow_pickle=False) as file:
+      return {"x": file["x"], "y": file["y"]}
+  except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    return None  # Absent or damaged: decode (again).
+
+
+def _write_cache(cache: pathlib.Path, examples: dict[str, np.ndarray]) -> None:
+  partial = cache.with_name(f"{cache.name}.{os.getpid()}.partial")
+  try:
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    with open(partial, "wb") as file:
+      np.savez(file, **examples)
+    os.replace(partial, cache)
+  except OSError as error:
+    logging.warning("Decoded images are not cached: %s", error)
+  finally:
+    with contextlib.suppress(OSError):
+      partial.unlink(missing_ok=True)
+
+
+def _decode(
+  name: str, version: str, split: str, root: pathlib.Path
+) -> dict[str, np.ndarray]:
+  tfds, image_lib = _import()
+  try:
+    with _quiet():
+      source = tfds.data_source(
+        f"{name}:{version}",
+        split=split,
+        data_dir=root,
+        download=False,
+        # Pillow alone is faster than TFDS's way to it, and the same pixels
+        # come out whether OpenCV is installed or not.
+        decoders={"image": tfds.decode.SkipDecoding()},
+      )
+      shape = source.dataset_info.features["image"].shape
+      x = np.empty((len(source), *shape), np.uint8)
+      y = np.empty(len(source), np.int32)
+      for start in range(0, len(source), _RECORDS_PER_READ):
+        keys = range(start, min(start + _RECORDS_PER_READ, len(source)))
+        for key, record in zip(keys, source.__getitems__(keys), strict=True):
+          with image_lib.open(io.BytesIO(record["image"])) as image:
+            x[key] = np.asarray(image).reshape(shape)
+          y[key] = record["label"]
+  except Exception as error:  # Damaged files fail in many ways.
+    raise ValueError(
+      f"{root / name / version} cannot be read ({_first_line(error)}); replace "
+      "its files, or delete the folder to download them again"
+    ) from error
+  return {"x": x, "y": y}
+
+
+def _download(name: str, root: pathlib.Path) -> pathlib.Path:
+  """Has TFDS download and prepare a data set; returns its folder."""
+  tfds, _ = _import()
+  import requests  # Comes with TFDS.
+
+  with _quiet():
+    builder = tfds.builder(name, data_dir=root)
+  folder = root / name / str(builder.version)
+  wanted = (
+    f"put {name}-train.array_record*, {name}-test.array_record*, "
+    f"dataset_info.json and features.json, as TFDS writes them, in {folder}"
+  )
+  lacking = f"data_dir={root} does not hold {name} in array_record format"
+  if folder.exists() and any(folder.iterdir()):
+    # TFDS would take the folder for complete and prepare nothing.
+    raise ValueError(
+      f"{lacking}, but {folder} exists with other files (such as tfrecord, "
+      f"which need TensorFlow): give an empty data_dir, or {wanted}"
+    )
+  try:
+    # TFDS itself retries for minutes before it gives up.
+    requests.head(SOURCES[name], timeout=10)
+  except requests.RequestException as error:
+    raise ValueError(
+      f"{lacking} and {SOURCES[name]} cannot be reached to download it: "
+      f"{wanted}"
+    ) from error
+  try:
+    with _quiet(), _without_tensorflow(builder):
+      builder.download_and_prepare(file_format="array_record")
+  except Exception as error:
+    raise ValueError(
+      f"{lacking} and preparing it from {SOURCES[name]} failed "
+      f"({_first_line(error)}): try again, or {wanted}"
+    ) from error
+  return folder
+
+
+@contextlib.contextmanager
+def _without_tensorflow(builder: Any) -> Iterator[None]:
+  """Lets TFDS prepare a data set of `SOURCES` where TensorFlow is missing.
+
+  TFDS's code for these asks TensorFlow for two things only: to open local files
+  and to encode PNG. Python's `open` and Pillow do the same.
+  """
+  from PIL import Image
+  from tensorflow_datasets.core import shuffle
+
+  generate = builder._generate_examples
+
+  def generate_pillow_images(*args, **kwargs):
+    for key, record in generate(*args, **kwargs):
+      pixels = np.squeeze(record["image"])  # [h, w, 1] -> [h, w]: greyscale.
+      yield key, {**record, "image": Image.fromarray(pixels)}
+
+  gfile = types.SimpleNamespace(
+    GFile=open, exists=os.path.exists, remove=os.remove
+  )
+  stand_in = types.SimpleNamespace(io=types.SimpleNamespace(gfile=gfile))
+  modules = [sys.modules[type(builder).__module__], shuffle]
+  originals = [module.tf for module in modules]
+  builder._generate_examples = generate_pillow_images
+  try:
+    for module in modules:
+      module.tf = stand_in
+    yield
+  finally:
+    for module, original in zip(modules, originals, strict=True):
+      module.tf = original
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+  """Hides TFDS's log lines below errors."""
+  verbosity = logging.get_verbosity()
+  logging.set_verbosity(logging.ERROR)
+  try:
+    yield
+  finally:
+    logging.set_verbosity(verbosity)
+
+
+def _import() -> tuple[Any, Any]:
+  """TFDS and Pillow, imported on need: with the cache, neither is needed."""
+  try:
+    import array_record  # noqa: F401
+    import importlib_resources  # noqa: F401
+    from PIL import Image
+    import tensorflow_datasets as tfds
+  except ImportError as error:
+    raise ValueError(
+      f"reading a TFDS data set needs the package {error.name}: "
+      "pip install 'fedjax_opt[tfds]'"
+    ) from error
+  return tfds, Image
+
+
+def _first_line(error: Exception) -> str:
+  lines = str(error).strip().splitlines() or [type(error).__name__]
+  return lines[0]

@@ -1,0 +1,73 @@
+"""The small convolutional network of the Delta-SGD paper."""
+
+from collections.abc import Sequence
+
+import flax.linen as nn
+import jax
+
+from fedjax_opt.models import layers
+
+
+class CNN(nn.Module):
+  """Two convolutions and two dense layers.
+
+  The defaults are the network of the Delta-SGD paper's code for 28 x 28 x 1
+  images, 21,840 parameters:
+
+    conv 5x5, 10 -> max pool 2 -> ReLU ->
+    conv 5x5, 20 -> Dropout2d -> max pool 2 -> ReLU ->
+    dense 50 -> ReLU -> Dropout -> dense num_classes
+
+  For images too small for two 5 x 5 convolutions without padding, such as
+  8 x 8, take `kernel_size=3, padding='SAME'`.
+
+  Attributes:
+    num_classes: width of the output.
+    dropout: rate of both dropouts, active where `train=True`; 0 for none.
+    channels: output channels of every convolution.
+    kernel_size: side of the kernels.
+    padding: 'VALID' or 'SAME'.
+    hidden: width of the dense layer.
+    init_law: law of the initial parameters, see `layers`.
+    conv_implementation: see `layers.conv`.
+  """
+
+  num_classes: int = 10
+  dropout: float = 0.5
+  channels: Sequence[int] = (10, 20)
+  kernel_size: int = 5
+  padding: str = "VALID"
+  hidden: int = 50
+  init_law: layers.Initialization = layers.torch_uniform
+  conv_implementation: str | None = None
+
+  def setup(self):
+    self.convs = [
+      layers.Conv(
+        width,
+        (self.kernel_size, self.kernel_size),
+        padding=self.padding,
+        init_law=self.init_law,
+        implementation=self.conv_implementation,
+      )
+      for width in self.channels
+    ]
+    # Dropout2d drops whole channels of an example.
+    self.channel_dropout = nn.Dropout(self.dropout, broadcast_dims=(1, 2))
+    self.hidden_layer = layers.Dense(self.hidden, init_law=self.init_law)
+    self.hidden_dropout = nn.Dropout(self.dropout)
+    self.output = layers.Dense(self.num_classes, init_law=self.init_law)
+
+  def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
+    """Logits [B, num_classes] of x [B, H, W, C]."""
+    x = self.features(x, train=train)
+    return self.output(self.hidden_dropout(x, deterministic=not train))
+
+  def features(self, x: jax.Array, *, train: bool = False) -> jax.Array:
+    """Activations [B, hidden] of the dense layer, before its dropout."""
+    for i, conv in enumerate(self.convs):
+      x = conv(x)
+      if i == len(self.convs) - 1:
+        x = self.channel_dropout(x, deterministic=not train)
+      x = nn.relu(layers.max_pool(x))
+    return nn.relu(self.hidden_layer(x.reshape(len(x), -1)))

@@ -1,0 +1,42 @@
+"""Multilayer perceptron."""
+
+from collections.abc import Callable, Sequence
+
+import flax.linen as nn
+import jax
+
+from fedjax_opt.models import layers
+
+
+class MLP(nn.Module):
+  """Dense layers with an activation between them.
+
+  Attributes:
+    hidden: width of every hidden layer.
+    num_classes: width of the output.
+    activation: applied after every hidden layer.
+    init_law: law of the initial parameters, see `layers`.
+  """
+
+  hidden: Sequence[int] = (100,)
+  num_classes: int = 10
+  activation: Callable[[jax.Array], jax.Array] = nn.relu
+  init_law: layers.Initialization = layers.torch_uniform
+
+  def setup(self):
+    self.layers = [
+      layers.Dense(width, init_law=self.init_law) for width in self.hidden
+    ]
+    self.output = layers.Dense(self.num_classes, init_law=self.init_law)
+
+  def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
+    """Logits [B, num_classes] of x [B, ...], which is flattened."""
+    return self.output(self.features(x, train=train))
+
+  def features(self, x: jax.Array, *, train: bool = False) -> jax.Array:
+    """Activations [B, d] of the last hidden layer."""
+    del train
+    x = x.reshape(len(x), -1)
+    for layer in self.layers:
+      x = self.activation(layer(x))
+    return x

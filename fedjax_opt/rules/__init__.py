@@ -1,0 +1,99 @@
+"""Client and server rules: plain optax transformations, one per file.
+
+`RULES` names them for the command line, optax's own among them. Its defaults
+are those of PyTorch, which the Delta-SGD paper's baselines ran with.
+"""
+
+import optax
+
+from fedjax_opt.hyperparameters import Choice, Hyperparameter
+from fedjax_opt.rules.delta_sgd import DeltaSgdState, delta_sgd
+from fedjax_opt.rules.polyak import sps
+from fedjax_opt.rules.schedules import step_decay
+
+__all__ = ["RULES", "DeltaSgdState", "delta_sgd", "sps", "step_decay"]
+
+
+def _adagrad(learning_rate, initial_accumulator, eps):
+  # PyTorch adds eps outside the root and optax inside it: hence the square.
+  return optax.adagrad(learning_rate, initial_accumulator, eps**2)
+
+
+def _yogi(learning_rate, b1, b2, eps):
+  return optax.yogi(learning_rate, b1, b2, eps)
+
+
+def _sgdm(learning_rate, momentum):
+  return optax.sgd(learning_rate, momentum)
+
+
+def _rate(default: float) -> Hyperparameter:
+  return Hyperparameter("learning_rate", default, "step size", "[0, inf)")
+
+
+_B1 = Hyperparameter("b1", 0.9, "decay of the first moment", "[0, 1)")
+_B2 = Hyperparameter("b2", 0.999, "decay of the second moment", "[0, 1)")
+
+
+def _eps(default: float) -> Hyperparameter:
+  return Hyperparameter("eps", default, "added to a denominator", "[0, inf)")
+
+
+RULES: dict[str, Choice] = {
+  "sgd": Choice(optax.sgd, "gradient descent", (_rate(0.1),)),
+  "sgdm": Choice(
+    _sgdm,
+    "heavy-ball momentum",
+    (
+      _rate(0.1),
+      Hyperparameter("momentum", 0.9, "decay of the momentum", "[0, 1)"),
+    ),
+  ),
+  "adam": Choice(
+    optax.adam,
+    "Adam (Kingma and Ba, 2015)",
+    (_rate(0.001), _B1, _B2, _eps(1e-8)),
+  ),
+  "adagrad": Choice(
+    _adagrad,
+    "Adagrad (Duchi et al., 2011)",
+    (
+      _rate(0.01),
+      Hyperparameter(
+        "initial_accumulator", 0.0, "initial sum of squares", "[0, inf)"
+      ),
+      _eps(1e-10),
+    ),
+  ),
+  "yogi": Choice(
+    _yogi,
+    "Yogi (Zaheer et al., 2018)",
+    (_rate(0.01), _B1, _B2, _eps(1e-3)),
+  ),
+  "sps": Choice(
+    sps,
+    "stochastic Polyak step sizes (Loizou et al., 2021)",
+    (
+      Hyperparameter("c", 0.5, "divides the step size", "(0, inf)"),
+      Hyperparameter("f_min", 0.0, "lower bound of the batch loss"),
+      Hyperparameter("max_step", float("inf"), "largest step size", "(0, inf]"),
+    ),
+  ),
+  "delta_sgd": Choice(
+    delta_sgd,
+    "Delta-SGD, auto-tuned step sizes (Kim et al., 2024)",
+    (
+      Hyperparameter("gamma", 2.0, "scales the smoothness branch", "(0, inf)"),
+      Hyperparameter("delta", 0.1, "damps step size growth", "[0, inf)"),
+      Hyperparameter("eta_0", 0.2, "first step size", "(0, inf)"),
+      Hyperparameter("theta_0", 1.0, "step size ratio before it", "[0, inf]"),
+      _eps(0.0),
+      Hyperparameter(
+        "reuse_gradients",
+        False,
+        "keep the previous batch's gradient (one gradient a step) instead of "
+        "taking it again on the current batch (two)",
+      ),
+    ),
+  ),
+}

@@ -1,0 +1,151 @@
+"""Delta-SGD: a step size that each client finds by itself.
+
+References:
+  Kim et al., "Adaptive Federated Learning with Auto-Tuned Clients", ICLR 2024,
+  Algorithm 1.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt.base import Params
+
+
+class DeltaSgdState(NamedTuple):
+  """State of the rule; one client, one round.
+
+  Before the first update `params` and `grads` are those of no point, so the
+  first update ignores them (`count` is 0).
+  """
+
+  count: jax.Array  # [] int32, updates done
+  step_size: jax.Array  # [] eta_k, the step size of the latest update
+  theta: jax.Array  # [] theta_k = eta_k / eta_{k-1}
+  smoothness_step: jax.Array  # [] first branch of the minimum in line 9
+  growth_step: jax.Array  # [] second branch of the minimum in line 9
+  params: Params  # x_{k-1}
+  grads: Params | None  # g(x_{k-1}) on its own batch, if reused
+
+
+def delta_sgd(
+  gamma: jax.typing.ArrayLike = 2.0,
+  delta: jax.typing.ArrayLike = 0.1,
+  eta_0: jax.typing.ArrayLike = 0.2,
+  theta_0: jax.typing.ArrayLike = 1.0,
+  eps: jax.typing.ArrayLike = 0.0,
+  reuse_gradients: bool = False,
+) -> optax.GradientTransformationExtraArgs:
+  r"""SGD whose step size follows the local smoothness of the loss.
+
+  .. math::
+
+    \begin{align*}
+      \eta_k &= \min\Big\{ \frac{\gamma \|x_k - x_{k-1}\|}
+                       {2 \|g(x_k) - g(x_{k-1})\|}, \;
+                 \sqrt{1 + \delta \theta_{k-1}} \, \eta_{k-1} \Big\} \\
+      \theta_k &= \eta_k / \eta_{k-1} \\
+      x_{k+1} &= x_k - \eta_k g(x_k)
+    \end{align*}
+
+  The first step is :math:`\eta_0`. Norms are Euclidean over the whole tree.
+  Where the iterate or the gradient did not change, only the second branch
+  counts.
+
+  By default both gradients are taken on the current batch, through `grad_fn`:
+  two gradients a step, as the authors' program does. With `reuse_gradients`
+  the previous gradient is kept as it was on its own batch: one gradient a
+  step, as the paper's text says.
+
+  Args:
+    gamma: scales the smoothness branch; positive.
+    delta: damps growth; non-negative. 1 gives the box as printed, 0.1 is what
+      all experiments use.
+    eta_0: the first step size; positive.
+    theta_0: the ratio of step sizes assumed before the first step.
+    eps: added to the minimum, as the authors' program does (1e-8 there); 0 is
+      the box.
+    reuse_gradients: whether to keep the previous gradient instead of taking it
+      again on the current batch.
+
+  Returns:
+    An optax transformation. Unless `reuse_gradients`, its `update` needs the
+    keyword argument `grad_fn`: `params -> grads` on the current batch (see
+    `fedjax_opt.grad_fn_of`).
+
+  Raises:
+    ValueError: from `update`, if `params` or a needed `grad_fn` is missing.
+
+  Example:
+    >>> rule = delta_sgd()
+    >>> loss = lambda x: 0.5 * jnp.sum(x**2)
+    >>> x = jnp.ones(3)
+    >>> state = rule.init(x)
+    >>> for _ in range(50):
+    ...   grads = jax.grad(loss)(x)
+    ...   updates, state = rule.update(grads, state, x, grad_fn=jax.grad(loss))
+    ...   x = optax.apply_updates(x, updates)
+    >>> float(state.step_size)  # gamma / (2 L), with L = 1
+    1.0
+
+  References:
+    Kim et al., "Adaptive Federated Learning with Auto-Tuned Clients", ICLR
+    2024, Algorithm 1 with the delta of section 4.
+  """
+
+  def init_fn(params: Params) -> DeltaSgdState:
+    scalar = lambda value: jnp.asarray(
+      value, optax.tree.dtype(params, "lowest")
+    )
+    return DeltaSgdState(
+      count=jnp.zeros([], jnp.int32),
+      step_size=scalar(eta_0),
+      theta=scalar(theta_0),
+      smoothness_step=scalar(jnp.inf),
+      growth_step=scalar(jnp.inf),
+      params=params,
+      grads=optax.tree.zeros_like(params) if reuse_gradients else None,
+    )
+
+  def update_fn(grads, state, params=None, *, grad_fn=None, **extra_args):
+    del extra_args
+    if params is None:
+      raise ValueError("delta_sgd: update needs params, the current point")
+    if grad_fn is None and not reuse_gradients:
+      raise ValueError(
+        "delta_sgd: update needs grad_fn=, the gradient of the current batch "
+        "as a function of params; or create it with reuse_gradients=True"
+      )
+    old_grads = state.grads if reuse_gradients else grad_fn(state.params)
+
+    # Line 9.
+    dx = optax.tree.norm(optax.tree.sub(params, state.params))
+    dg = optax.tree.norm(optax.tree.sub(grads, old_grads))
+    changed = (dx > 0) & (dg > 0)
+    smoothness_step = jnp.where(
+      changed, gamma * dx / (2 * jnp.where(changed, dg, 1)), jnp.inf
+    )
+    growth_step = jnp.sqrt(1 + delta * state.theta) * state.step_size
+    minimum = jnp.minimum(smoothness_step, growth_step)
+    step_size = jnp.where(changed, minimum + eps, growth_step)
+    theta = step_size / state.step_size  # Line 10.
+
+    # Line 6: the first step has no previous point; it is eta_0.
+    first = state.count == 0
+    dtype = state.step_size.dtype
+    choose = lambda start, later: jnp.where(first, start, later).astype(dtype)
+    step_size = choose(state.step_size, step_size)
+    new_state = DeltaSgdState(
+      count=optax.safe_increment(state.count),
+      step_size=step_size,
+      theta=choose(state.theta, theta),
+      smoothness_step=choose(jnp.inf, smoothness_step),
+      growth_step=choose(jnp.inf, growth_step),
+      params=params,
+      grads=grads if reuse_gradients else None,
+    )
+    return optax.tree.scale(-step_size, grads), new_state  # Line 8.
+
+  return optax.GradientTransformationExtraArgs(init_fn, update_fn)

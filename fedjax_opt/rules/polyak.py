@@ -1,0 +1,46 @@
+"""Stochastic Polyak step sizes (SPS).
+
+References:
+  Loizou et al., "Stochastic Polyak Step-size for SGD: An Adaptive Learning
+  Rate for Fast Convergence", AISTATS 2021.
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+
+def sps(
+  c: jax.typing.ArrayLike = 0.5,
+  f_min: jax.typing.ArrayLike = 0.0,
+  max_step: jax.typing.ArrayLike = jnp.inf,
+) -> optax.GradientTransformationExtraArgs:
+  r"""SGD with the stochastic Polyak step size.
+
+  .. math::
+
+    \eta_k = \min\Big\{ \frac{f(x_k) - f_{\min}}{c \, \|g(x_k)\|^2}, \;
+                        \eta_{\max} \Big\}
+
+  The loss and the gradient are those of the current batch. A gradient of zero
+  gives a step of zero. With no cap this is the `constant` mode of the authors'
+  program, which the Delta-SGD paper compares with.
+
+  Args:
+    c: scales the step down; positive.
+    f_min: a lower bound of the batch loss, in units of the loss.
+    max_step: the largest step size; infinity for none.
+
+  Returns:
+    An optax transformation whose `update` needs the keyword argument `value`:
+    the loss of the current batch.
+
+  References:
+    Loizou et al., "Stochastic Polyak Step-size for SGD", AISTATS 2021, eq. 2.
+  """
+  # optax divides the gap by ||g||^2 and caps; dividing the gap by c as well is
+  # the same as scaling by 1 / c a step capped at c * max_step.
+  return optax.chain(
+    optax.scale_by_polyak(f_min=f_min, max_learning_rate=c * max_step),
+    optax.scale_by_learning_rate(1.0 / c),
+  )

@@ -1,0 +1,36 @@
+"""Learning rates that change over communication rounds."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+
+def step_decay(
+  round: jax.typing.ArrayLike,
+  num_rounds: int,
+  milestones: Sequence[float] = (0.5, 0.75),
+  factor: float = 0.1,
+) -> jax.Array:
+  r"""What to multiply a learning rate with in a round.
+
+  The Delta-SGD paper's SGD(↓) and SGDM(↓) divide the rate by 10 after 50 % of
+  the rounds and again after 75 %.
+
+  Args:
+    round: [] int, the round, from 0.
+    num_rounds: R.
+    milestones: fractions of R; the rate drops in the first round at or past
+      each.
+    factor: what each drop multiplies the rate with.
+
+  Returns:
+    A scalar: `factor` to the power of the drops so far.
+
+  Example:
+    A client rule is allowed to be a function of the round:
+
+    >>> client = lambda r: optax.sgd(0.1 * step_decay(r, num_rounds=500))
+  """
+  starts = jnp.array([int(num_rounds * m) for m in milestones])
+  return jnp.asarray(factor) ** jnp.sum(round >= starts)

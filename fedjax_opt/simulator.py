@@ -1,0 +1,703 @@
+"""The simulator: rounds of clients in one compiled program.
+
+In call order: `simulate` runs rounds from one evaluation to the next;
+`_one_round` draws a cohort and hands it to the algorithm; `Cohort` maps what
+the algorithm does with one client over all of them; `Worker` is that one
+client and takes the local steps. Nothing else in the package knows about
+clients in bulk.
+"""
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import time
+from typing import Any, NamedTuple
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedjax_opt.base import Algorithm, Batch, ClientRule, LossFn, Params, State
+from fedjax_opt.base import grad_fn_of, tree_bytes
+from fedjax_opt.batches import Batches, BatchPlan, shuffle
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.metrics import History
+
+# (params, data, test) -> {name: scalar}, inside the compiled program.
+EvaluateFn = Callable[[Params, ClientData, Batch | None], dict[str, jax.Array]]
+
+
+class Report(NamedTuple):
+  """What `on_evaluation` is told after each evaluation."""
+
+  round: int  # rounds done
+  metrics: dict[str, np.ndarray]  # name -> [S]
+  compile_seconds: float
+  run_seconds: float  # so far, without compilation
+
+
+@dataclasses.dataclass
+class Result:
+  """What a simulation leaves.
+
+  Of a grid, `params`, `state` and `traces` have the leading axis S.
+
+  Attributes:
+    params: the evaluated model after the last round.
+    state: the algorithm's state after the last round.
+    history: the metrics of every evaluated round.
+    traces: {name: [R, C, K]}, the traced fields of the client rule's state; a
+      step that a client did not take is NaN.
+    rounds: rounds done; fewer than asked for if interrupted.
+    interrupted: whether Ctrl-C ended the run early.
+    compile_seconds: time to trace and compile.
+    run_seconds: time of all rounds and evaluations.
+    cost: per client and round: `bytes_down`, `bytes_up` and
+      `gradient_evaluations` (in examples).
+    padding_waste: fraction of the computed examples that were padding.
+  """
+
+  params: Params
+  state: State
+  history: History
+  traces: dict[str, np.ndarray]
+  rounds: int
+  interrupted: bool
+  compile_seconds: float
+  run_seconds: float
+  cost: dict[str, float]
+  padding_waste: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+  """What shapes the compiled program; static.
+
+  Attributes:
+    cohort_size: C, clients drawn per round.
+    plan: how clients go through their examples.
+    by_examples: whether a client weighs as many as it has examples in the
+      cohort's means; all weigh the same if not.
+    chunk: how many clients are computed side by side; the chunks follow one
+      another.
+    trace: fields of the client rule's state to record at each local step.
+    evaluate: metrics of a model, or None.
+    eval_every: rounds from one evaluation to the next.
+    traffic: filled in while tracing: `bytes_down`, `bytes_up` per client.
+  """
+
+  cohort_size: int
+  plan: BatchPlan
+  by_examples: bool
+  chunk: int
+  trace: tuple[str, ...]
+  evaluate: EvaluateFn | None
+  eval_every: int
+  traffic: dict[str, int] = dataclasses.field(default_factory=dict)
+
+  @classmethod
+  def create(
+    cls,
+    data: ClientData,
+    *,
+    cohort_size: int | None = None,
+    batch_size: int = 32,
+    local_epochs: float | None = None,
+    local_steps: int | None = None,
+    replacement: bool = False,
+    drop_remainder: bool = False,
+    weighting: str = "examples",
+    client_map: str = "auto",
+    client_chunk: int | None = None,
+    trace: Sequence[str] = (),
+    evaluate: EvaluateFn | None = None,
+    eval_every: int = 10,
+  ) -> "Program":
+    """Checks the settings of `simulate` against the data.
+
+    Raises:
+      ValueError: naming the setting that cannot be.
+    """
+    sizes = np.asarray(data.sizes)
+    population = sizes.shape[-1]
+    cohort_size = population if cohort_size is None else cohort_size
+    if not 1 <= cohort_size <= population:
+      raise ValueError(
+        f"cohort_size={cohort_size}: must be from 1 to the number of clients, "
+        f"{population}"
+      )
+    if weighting not in ("examples", "uniform"):
+      raise ValueError(
+        f"weighting={weighting!r}: must be 'examples' or 'uniform'"
+      )
+    if eval_every < 1:
+      raise ValueError(f"eval_every={eval_every}: must be at least 1")
+    plan = BatchPlan.create(
+      sizes, batch_size, local_epochs, local_steps, replacement, drop_remainder
+    )
+    return cls(
+      cohort_size=cohort_size,
+      plan=plan,
+      by_examples=weighting == "examples",
+      chunk=_chunk_size(client_map, client_chunk, cohort_size),
+      trace=tuple(trace),
+      evaluate=evaluate,
+      eval_every=eval_every,
+    )
+
+
+def _chunk_size(client_map, client_chunk, cohort_size):
+  """How many clients to compute side by side."""
+  if client_map not in ("auto", "vmap", "scan"):
+    raise ValueError(
+      f"client_map={client_map!r}: must be 'auto', 'vmap' or 'scan'"
+    )
+  if client_chunk is not None:
+    if client_chunk < 1:
+      raise ValueError(f"client_chunk={client_chunk}: must be at least 1")
+    if client_map == "scan":
+      raise ValueError(
+        f"client_chunk={client_chunk} with client_map='scan': scan takes one "
+        "client after the other; use 'vmap' or 'auto'"
+      )
+    return min(client_chunk, cohort_size)
+  if client_map == "auto":
+    # Side by side, the models of all clients leave the caches and their matrix
+    # products become small batched ones: on CPU one after the other is faster
+    # for every model measured (see benchmarks/). A GPU or TPU must be filled.
+    client_map = "scan" if jax.default_backend() == "cpu" else "vmap"
+  return 1 if client_map == "scan" else cohort_size
+
+
+def simulate(
+  algorithm: Algorithm,
+  params: Params,
+  data: ClientData,
+  *,
+  rounds: int,
+  seed: int = 0,
+  test: Batch | None = None,
+  on_evaluation: Callable[[Report], None] | None = None,
+  **settings: Any,
+) -> Result:
+  """Simulates an algorithm on a population of clients.
+
+  Args:
+    algorithm: from `fedjax_opt`, or your own.
+    params: the initial model.
+    data: the clients' examples.
+    rounds: R, communication rounds.
+    seed: of cohorts, batches and dropout.
+    test: pooled test examples, {name: [N, ...]}, passed to `evaluate`.
+    on_evaluation: called with a `Report` after each evaluation.
+    **settings: those of `Program.create`. Of a round: `cohort_size` (all
+      clients if None), `batch_size`, `local_epochs` or `local_steps` (one
+      epoch if None), `replacement` (batches drawn with replacement, not by
+      shuffling), `drop_remainder`, `weighting` ('examples' or 'uniform'),
+      `client_map` ('auto', 'vmap' or 'scan'), `client_chunk`. Of what is
+      recorded: `evaluate` (metrics of a model, see `fedjax_opt.evaluation`),
+      `eval_every` (rounds; round 0 and the last one are always evaluated),
+      `trace` (names of fields of the client rule's state).
+
+  Returns:
+    The final model and all that was recorded.
+
+  Raises:
+    ValueError: naming the argument that cannot be, before anything is
+      compiled.
+  """
+  program = Program.create(data, **settings)
+  state = algorithm.init(jax.tree.map(jnp.array, params), data.num_clients)
+
+  def advance(state, inputs, first, count):
+    return run_rounds(program, algorithm, state, *inputs, first, count)
+
+  inputs = (jax.random.key(seed), data, test)
+  result = drive(program, advance, state, inputs, rounds, on_evaluation)
+  result.params = algorithm.params(result.state)
+  return result
+
+
+class Totals(NamedTuple):
+  """Sums over rounds and clients, in examples."""
+
+  gradient_evaluations: jax.Array  # [] float32
+  examples: jax.Array  # [] float32, in the clients' batches
+  computed: jax.Array  # [] float32, the same with padding
+
+
+class Record(NamedTuple):
+  """What some rounds, and the evaluation after them, leave."""
+
+  metrics: dict[str, jax.Array]  # name -> []
+  totals: Totals
+  traces: dict[str, jax.Array]  # name -> [eval_every, C, K]
+
+
+def drive(
+  program: Program,
+  advance: Callable[..., tuple[State, Record]],
+  state: State,
+  inputs: Any,
+  rounds: int,
+  on_evaluation: Callable[[Report], None] | None = None,
+  num_points: int = 1,
+) -> Result:
+  """Compiles `advance` once and calls it from evaluation to evaluation.
+
+  Args:
+    program: static settings.
+    advance: `(state, inputs, first, count) -> (state, record)`, pure.
+    state: of the algorithm; donated.
+    inputs: a pytree of arrays, the same in every call.
+    rounds: R.
+    on_evaluation: see `simulate`.
+    num_points: S.
+
+  Returns:
+    The result, without `params`. Ctrl-C ends the run with the evaluations
+    done so far.
+  """
+  if rounds < 0:
+    raise ValueError(f"rounds={rounds}: must not be negative")
+  start = time.perf_counter()
+  first, count = jnp.int32(0), jnp.int32(0)
+  inputs = jax.device_put(inputs)
+  compiled = (
+    jax.jit(advance, donate_argnums=0)
+    .lower(state, inputs, first, count)
+    .compile()
+  )
+  compile_seconds = time.perf_counter() - start
+
+  history, records = History(), []
+  done, run_seconds, interrupted = 0, 0.0, False
+  # The first call takes no round: it evaluates the initial model.
+  stops = [*range(0, rounds, program.eval_every), rounds]
+  try:
+    for stop in stops:
+      start = time.perf_counter()
+      state, record = jax.block_until_ready(
+        compiled(state, inputs, jnp.int32(done), jnp.int32(stop - done))
+      )
+      run_seconds += time.perf_counter() - start
+      records.append((stop - done, jax.device_get(record._replace(metrics={}))))
+      done = stop
+      metrics = jax.tree.map(np.atleast_1d, jax.device_get(record.metrics))
+      if metrics:
+        history.append(done, metrics)
+      if on_evaluation is not None:
+        on_evaluation(Report(done, metrics, compile_seconds, run_seconds))
+  except KeyboardInterrupt:
+    interrupted = True
+
+  totals = jax.tree.map(
+    lambda *sums: float(np.sum(np.stack(sums), dtype=np.float64)),
+    *[record.totals for _, record in records],
+  )
+  client_rounds = max(done, 1) * program.cohort_size * num_points
+  return Result(
+    params=None,
+    state=state,
+    history=history,
+    traces=_join_traces(records),
+    rounds=done,
+    interrupted=interrupted,
+    compile_seconds=compile_seconds,
+    run_seconds=run_seconds,
+    cost={
+      **program.traffic,
+      "gradient_evaluations": totals.gradient_evaluations / client_rounds,
+    },
+    padding_waste=1 - totals.examples / max(totals.computed, 1.0),
+  )
+
+
+def _join_traces(records):
+  """Drops the unused rounds of each record and joins the rest over rounds."""
+  pieces = [
+    {name: trace[..., :count, :, :] for name, trace in record.traces.items()}
+    for count, record in records
+  ]
+  return jax.tree.map(lambda *rounds: np.concatenate(rounds, -3), *pieces)
+
+
+def run_rounds(
+  program: Program,
+  algorithm: Algorithm,
+  state: State,
+  key: jax.Array,
+  data: ClientData,
+  test: Batch | None,
+  first: jax.Array,
+  count: jax.Array,
+) -> tuple[State, Record]:
+  """Runs rounds `first` to `first + count - 1`, then evaluates.
+
+  `count` is traced, at most `eval_every`, so that one compiled program serves
+  every stretch of a run.
+  """
+
+  def body(round, carry):
+    state, totals, traces = carry
+    state, cohort = _one_round(program, algorithm, state, round, key, data)
+    totals = jax.tree.map(jnp.add, totals, cohort.totals)
+    record = lambda all, new: all.at[round - first].set(new)
+    return state, totals, jax.tree.map(record, traces, cohort.traces)
+
+  def blank_traces(state):
+    if not program.trace:
+      return {}
+    shapes = jax.eval_shape(
+      lambda *args: _one_round(program, algorithm, *args)[1].traces,
+      state, first, key, data,
+    )  # fmt: skip
+    blank = lambda leaf: jnp.zeros(
+      (program.eval_every, *leaf.shape), leaf.dtype
+    )
+    return jax.tree.map(blank, shapes)
+
+  carry = (state, Totals(*[jnp.float32(0)] * 3), blank_traces(state))
+  state, totals, traces = lax.fori_loop(first, first + count, body, carry)
+  metrics = {}
+  if program.evaluate is not None:
+    metrics = program.evaluate(algorithm.params(state), data, test)
+  return state, Record(metrics, totals, traces)
+
+
+def _one_round(program, algorithm, state, round, key, data):
+  """One round of the algorithm; also returns its cohort with what it noted."""
+  key = jax.random.fold_in(key, round)
+  cohort = Cohort(program, round, key, data)
+  state = algorithm.round(state, cohort)
+  program.traffic.update(cohort.traffic)
+  return state, cohort
+
+
+class Slot(NamedTuple):
+  """One client's place in a cohort; stacked, leaves [C, ...].
+
+  The last chunk of a cohort may be filled up with places for no client: they
+  have number M, weight 0 and no steps.
+  """
+
+  client: jax.Array  # [C] int32
+  weight: jax.Array  # [C] float, sums to 1
+  key: jax.Array  # [C] random key of this client in this phase
+  batches: Batches
+
+
+class Notes(NamedTuple):
+  """What the simulator writes down about one client; not seen by algorithms."""
+
+  gradient_evaluations: jax.Array  # [] float32, in examples
+  traces: dict[str, jax.Array]  # name -> [K]
+
+
+class Cohort:
+  """The clients of one round, as an algorithm sees them.
+
+  An algorithm describes what one client does as a function
+  `one_client(worker, broadcast) -> message` and leaves the rest to the verbs
+  `mean`, `each` and `pick`. Each call of a verb is a phase of its own, in
+  which clients draw fresh batches.
+
+  Attributes:
+    round: [] int32, the round.
+    totals: sums over the clients so far.
+    traffic: bytes per client so far.
+    traces: {name: [C, K]} recorded by the clients' rules.
+  """
+
+  def __init__(
+    self, program: Program, round: jax.Array, key: jax.Array, data: ClientData
+  ):
+    self.round = round
+    self.totals = Totals(*[jnp.float32(0)] * 3)
+    self.traffic = {"bytes_down": 0, "bytes_up": 0}
+    self.traces = {}
+    self._program = program
+    self._key = key
+    self._data = data
+    self._phase = 0
+
+  def mean(
+    self, one_client: Callable[..., Any], broadcast: Any, memory: Any = None
+  ) -> Any:
+    """The weighted mean over the cohort of what each client sends.
+
+    Args:
+      one_client: `(worker, broadcast) -> message`, any pytree of arrays. With
+        memory, `(worker, broadcast, own) -> (message, own)`.
+      broadcast: what the server sends to every client.
+      memory: what every client of the population keeps, leaves [M, ...]; `own`
+        is one client's row. Rows of clients outside the cohort stay.
+
+    Returns:
+      The mean message; with memory, `(mean, memory)`.
+    """
+    slots = self._draw_slots()
+    visit = self._visitor(one_client, broadcast, memory is not None)
+
+    def one_chunk(carry, slots):
+      total, memory = carry
+      gather = lambda leaf: leaf.at[slots.client].get(mode="clip")
+      own = jax.tree.map(gather, memory)
+      message, own, notes = self._side_by_side(visit, slots, own)
+      add = lambda total, sent: total + _weighted_sum(slots.weight, sent)
+      keep = lambda leaf, own: leaf.at[slots.client].set(own, mode="drop")
+      total = jax.tree.map(add, total, message)
+      return (total, jax.tree.map(keep, memory, own)), notes
+
+    message = _shape_of_one(visit, slots, memory)
+    zeros = jax.tree.map(
+      lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), message
+    )
+    carry = (zeros, memory)
+    (total, memory), notes = self._over_chunks(one_chunk, carry, slots)
+    self._note(slots, notes, broadcast, message)
+    return total if memory is None else (total, memory)
+
+  def each(self, one_client: Callable[..., Any], broadcast: Any) -> Any:
+    """What each client of the cohort sends, not averaged.
+
+    Args:
+      one_client: `(worker, broadcast) -> message`.
+      broadcast: what the server sends to every client.
+
+    Returns:
+      The messages, leaves [C, ...], in the order of the cohort.
+    """
+    slots = self._draw_slots()
+    visit = self._visitor(one_client, broadcast, with_memory=False)
+
+    def one_chunk(_, slots):
+      message, _, notes = self._side_by_side(visit, slots, None)
+      return None, (message, notes)
+
+    _, (messages, notes) = self._over_chunks(one_chunk, None, slots)
+    self._note(slots, notes, broadcast, _shape_of_one(visit, slots, None))
+    return jax.tree.map(
+      lambda leaf: leaf[: self._program.cohort_size], messages
+    )
+
+  def pick(self, one_client: Callable[..., Any], broadcast: Any) -> Any:
+    """What one client, drawn uniformly from the cohort, sends.
+
+    The other clients do nothing.
+
+    Args:
+      one_client: `(worker, broadcast) -> message`.
+      broadcast: what the server sends to that client.
+
+    Returns:
+      The message.
+    """
+    slots = self._draw_slots()
+    key = jax.random.fold_in(self._key, self._phase)
+    place = jax.random.randint(key, (), 0, self._program.cohort_size)
+    visit = self._visitor(one_client, broadcast, with_memory=False)
+    picked = jax.tree.map(lambda leaf: leaf[place], slots)
+    message, _, notes = visit(picked, None)
+    self.totals = self.totals._replace(
+      gradient_evaluations=self.totals.gradient_evaluations
+      + notes.gradient_evaluations
+    )
+    return message
+
+  def _draw_slots(self) -> Slot:
+    """The cohort of the round, with the batches of a new phase."""
+    program, data = self._program, self._data
+    population, cohort_size = data.num_clients, program.cohort_size
+    clients = jnp.arange(population, dtype=jnp.int32)
+    if cohort_size < population:  # Uniform without replacement.
+      clients = shuffle(self._key, 0, population, population)[:cohort_size]
+    padding = -cohort_size % program.chunk
+    clients = jnp.pad(clients, (0, padding), constant_values=population)
+    sizes = data.sizes.at[clients].get(mode="fill", fill_value=0)
+    indices = data.indices.at[clients].get(mode="clip")
+
+    weights = sizes.astype(float)
+    if not program.by_examples:
+      weights = (clients < population).astype(float)
+    weights = weights / jnp.maximum(jnp.sum(weights), 1)
+
+    phase_key = jax.random.fold_in(self._key, 1 + self._phase)
+    self._phase += 1
+    keys = jax.vmap(lambda i: jax.random.fold_in(phase_key, i))(clients)
+    return Slot(clients, weights, keys, program.plan.draw(keys, indices, sizes))
+
+  def _visitor(self, one_client, broadcast, with_memory):
+    """The function `(slot, own) -> (message, own, notes)` of one client."""
+
+    def visit(slot, own):
+      worker = Worker(self._program, self.round, slot, self._data)
+      if with_memory:
+        message, own = one_client(worker, broadcast, own)
+      else:
+        message = one_client(worker, broadcast)
+      notes = Notes(worker.gradient_evaluations, worker.traces)
+      return message, own, notes
+
+    return visit
+
+  def _side_by_side(self, visit, slots, own):
+    """Maps `visit` over a chunk of clients: leaves [chunk, ...]."""
+    if self._program.chunk > 1:
+      return jax.vmap(visit)(slots, own)
+    # One client needs no batch axis, which would slow its products down.
+    visited = visit(*jax.tree.map(lambda leaf: leaf[0], (slots, own)))
+    return jax.tree.map(lambda leaf: leaf[None], visited)
+
+  def _over_chunks(self, one_chunk, carry, slots):
+    """Scans `one_chunk` over chunks; what it gives is stacked over clients."""
+    chunk = self._program.chunk
+    if chunk == len(slots.client):
+      return one_chunk(carry, slots)
+    split = lambda leaf: leaf.reshape(-1, chunk, *leaf.shape[1:])
+    carry, out = lax.scan(one_chunk, carry, jax.tree.map(split, slots))
+    join = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])
+    return carry, jax.tree.map(join, out)
+
+  def _note(self, slots, notes, broadcast, message):
+    """Writes down what a phase of all clients took."""
+    program = self._program
+    steps = slots.batches.num_steps.reshape(-1, program.chunk)
+    computed = jnp.sum(jnp.max(steps, 1)) * program.chunk
+    self.totals = Totals(
+      self.totals.gradient_evaluations + jnp.sum(notes.gradient_evaluations),
+      self.totals.examples + jnp.sum(slots.batches.counts),
+      self.totals.computed + computed * program.plan.batch_size,
+    )
+    self.traffic["bytes_down"] += tree_bytes(broadcast)
+    self.traffic["bytes_up"] += tree_bytes(message)
+    cohort = lambda leaf: leaf[: program.cohort_size]
+    self.traces |= jax.tree.map(cohort, notes.traces)
+
+
+def _shape_of_one(visit, slots, memory):
+  """The shapes of the message that one client sends."""
+  one = lambda leaf: leaf[0]
+  call = lambda slots, memory: visit(*jax.tree.map(one, (slots, memory)))
+  return jax.eval_shape(call, slots, memory)[0]
+
+
+def _weighted_sum(weight, leaf):
+  """[C], [C, ...] -> [...], in the type of the leaf."""
+  weight = weight.astype(leaf.dtype).reshape(-1, *[1] * (leaf.ndim - 1))
+  return jnp.sum(weight * leaf, axis=0)
+
+
+class Worker:
+  """One client in one round, as an algorithm sees it.
+
+  Attributes:
+    client: [] int32, its number in the population.
+    round: [] int32, the round.
+    num_steps: [] int32, the local steps that it takes.
+    gradient_evaluations: [] float32, those done so far, in examples.
+    traces: {name: [K]} recorded so far.
+  """
+
+  def __init__(
+    self, program: Program, round: jax.Array, slot: Slot, data: ClientData
+  ):
+    self.client = slot.client
+    self.round = round
+    self.num_steps = slot.batches.num_steps
+    self.gradient_evaluations = jnp.float32(0)
+    self.traces = {}
+    self._program = program
+    self._slot = slot
+    self._data = data
+
+  def descend(
+    self, loss_fn: LossFn, rule: ClientRule, params: Params
+  ) -> Params:
+    """Takes the client's local steps.
+
+    Args:
+      loss_fn: `(params, batch, rng) -> [B]`.
+      rule: an optax transformation, or a function from the round to one. Its
+        `update` gets `value`, the mean loss of the batch, and `grad_fn`, its
+        gradient at any other point.
+      params: where to start.
+
+    Returns:
+      The local model after the last step.
+    """
+    program = self._program
+    if not isinstance(rule, optax.GradientTransformation):
+      rule = rule(self.round)
+    rule = optax.with_extra_args_support(rule)
+    gradients_per_step = 1
+
+    def step(k, carry):
+      nonlocal gradients_per_step
+      params, rule_state, traces = carry
+      mean_loss = self._mean_loss(loss_fn, k)
+      grad_fn, calls = _count_calls(grad_fn_of(mean_loss, params))
+      value, grads = jax.value_and_grad(mean_loss)(params)
+      updates, rule_state = rule.update(
+        grads, rule_state, params, value=value, grad_fn=grad_fn
+      )
+      gradients_per_step = 1 + len(calls)
+      params = optax.apply_updates(params, updates)
+      record = lambda name, all: all.at[k].set(_field(rule_state, name))
+      traces = {name: record(name, all) for name, all in traces.items()}
+      return params, rule_state, traces
+
+    rule_state = rule.init(params)
+    blank = lambda name: jnp.full(
+      program.plan.max_steps, jnp.nan, _field(rule_state, name).dtype
+    )
+    traces = {name: blank(name) for name in program.trace}
+    num_steps = program.plan.max_steps if program.plan.even else self.num_steps
+    params, _, self.traces = lax.fori_loop(
+      0, num_steps, step, (params, rule_state, traces)
+    )
+    examples = jnp.sum(self._slot.batches.counts).astype(jnp.float32)
+    self.gradient_evaluations += gradients_per_step * examples
+    return params
+
+  def _mean_loss(self, loss_fn, k):
+    """The loss of step k's batch, `params -> scalar`."""
+    rows = self._slot.batches.rows[k]  # [B]
+    batch = {
+      name: jnp.take(leaf, rows, axis=0, mode="clip")
+      for name, leaf in self._data.examples.items()
+    }
+    # The key itself has been used to draw the batches.
+    rng = jax.random.fold_in(jax.random.fold_in(self._slot.key, 1), k)
+    if self._program.plan.even:
+      return lambda params: jnp.mean(loss_fn(params, batch, rng))
+    count = self._slot.batches.counts[k]
+    mask = jnp.arange(len(rows)) < count
+
+    def mean_loss(params):
+      losses = jnp.where(mask, loss_fn(params, batch, rng), 0)
+      return jnp.sum(losses) / jnp.maximum(count, 1)
+
+    return mean_loss
+
+
+def _count_calls(fn):
+  """The function, and a list that grows by one each time it is traced."""
+  calls = []
+
+  def counted(*args):
+    calls.append(None)
+    return fn(*args)
+
+  return counted, calls
+
+
+def _field(rule_state, name):
+  """A field of the state of a rule, however deep in a chain."""
+  value = optax.tree.get(rule_state, name)
+  if value is None:
+    raise ValueError(
+      f"trace={name!r}: the client rule's state has no such field"
+    )
+  return jnp.asarray(value)

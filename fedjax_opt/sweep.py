@@ -1,0 +1,176 @@
+"""Whole grids of hyperparameters and seeds in one compiled program."""
+
+from collections.abc import Callable, Mapping, Sequence
+import itertools
+from typing import Any
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedjax_opt.base import Algorithm, Batch, Params
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.simulator import Program, Report, Result, drive, run_rounds
+
+
+def grid_points(
+  grid: Mapping[str, Sequence[float]], seeds: Sequence[int] = (0,)
+) -> list[dict[str, float]]:
+  """All combinations of hyperparameters and seeds; the last name runs fastest.
+
+  Args:
+    grid: {name: values}.
+    seeds: of the runs.
+
+  Returns:
+    S points: {name: value, ..., 'seed': seed}.
+  """
+  axes = {**grid, "seed": seeds}
+  for name, values in axes.items():
+    if len(values) == 0:
+      raise ValueError(f"{name}: give at least one value")
+  return [
+    dict(zip(axes, values, strict=True))
+    for values in itertools.product(*axes.values())
+  ]
+
+
+def sweep(
+  make: Callable[..., Algorithm],
+  grid: Mapping[str, Sequence[float]],
+  params: Params | Callable[[jax.Array], Params],
+  data: ClientData | Callable[[int], ClientData],
+  *,
+  rounds: int,
+  seeds: Sequence[int] = (0,),
+  test: Batch | None = None,
+  on_evaluation: Callable[[Report], None] | None = None,
+  grid_map: str = "auto",
+  **settings: Any,
+) -> Result:
+  """Simulates an algorithm at every point of a grid, in one program.
+
+  Args:
+    make: `(**hyperparameters) -> Algorithm`; called once, with traced scalars.
+    grid: {name: values}, the hyperparameters to combine; {} for one setting.
+    params: the initial model, or a function from a random key to one.
+    data: the clients' examples, or a function from a seed to them; what it
+      gives must share the pooled examples.
+    rounds: R, communication rounds.
+    seeds: each makes one run of each setting.
+    test: see `simulate`.
+    on_evaluation: see `simulate`.
+    grid_map: 'vmap' computes the points side by side, 'scan' one after the
+      other, 'auto' chooses.
+    **settings: those of `Program.create`, see `simulate`.
+
+  Returns:
+    The result, its arrays with a leading axis S, in the order of
+    `grid_points(grid, seeds)`.
+
+  Raises:
+    ValueError: naming the argument that cannot be.
+  """
+  points = grid_points(grid, seeds)
+  data, own_data = _data_of_points(data, points)
+  program = Program.create(data, **settings)
+  hyperparameters = {
+    name: jnp.asarray([point[name] for point in points]) for name in grid
+  }
+  seeds = jnp.asarray([point["seed"] for point in points], jnp.uint32)
+  keys = jax.vmap(jax.random.key)(seeds)
+  if callable(params):
+    params = jax.vmap(params)(keys)
+  else:
+    repeat = lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], len(points), 0)
+    params = jax.tree.map(repeat, params)
+
+  def init(hyperparameters, params):
+    return make(**hyperparameters).init(params, data.sizes.shape[-1])
+
+  def evaluated(hyperparameters, state):
+    return make(**hyperparameters).params(state)
+
+  def advance_point(
+    state, hyperparameters, key, clients, examples, test, first, count
+  ):
+    data = ClientData(examples, *clients)
+    algorithm = make(**hyperparameters)
+    return run_rounds(program, algorithm, state, key, data, test, first, count)
+
+  side_by_side = _side_by_side(grid_map, params, program)
+  over_points = jax.vmap if side_by_side else _one_after_another
+  axes = (0, 0, 0, 0 if own_data else None, None, None, None, None)
+
+  def advance(state, inputs, first, count):
+    return over_points(advance_point, axes)(state, *inputs, first, count)
+
+  state = jax.vmap(init)(hyperparameters, params)
+  clients = (data.indices, data.sizes)
+  inputs = (hyperparameters, keys, clients, data.examples, test)
+  result = drive(
+    program, advance, state, inputs, rounds, on_evaluation, len(points)
+  )
+  result.params = jax.vmap(evaluated)(hyperparameters, result.state)
+  return result
+
+
+# Parameters x batch size below which a local step counts as small.
+_SMALL_STEP = 2e5
+
+
+def _side_by_side(grid_map, params, program):
+  """Whether to compute the points of a grid side by side."""
+  if grid_map not in ("auto", "vmap", "scan"):
+    raise ValueError(f"grid_map={grid_map!r}: must be 'auto', 'vmap' or 'scan'")
+  if grid_map != "auto":
+    return grid_map == "vmap"
+  if jax.default_backend() != "cpu":
+    return True
+  # On CPU, side by side pays where a step is so small that starting its
+  # operations is what costs. Elsewhere batched matrix products, with a kernel
+  # for each point, are slower than plain ones.
+  one_point = jax.tree.map(lambda leaf: leaf[0], params)
+  return optax.tree.size(one_point) * program.plan.batch_size < _SMALL_STEP
+
+
+def _one_after_another(fn, in_axes):
+  """As `jax.vmap(fn, in_axes)`, but points follow one another."""
+
+  def mapped(*args):
+    def one_point(own):
+      own = iter(own)
+      return fn(
+        *[
+          arg if axis is None else next(own)
+          for arg, axis in zip(args, in_axes, strict=True)
+        ]
+      )
+
+    pairs = zip(args, in_axes, strict=True)
+    return lax.map(one_point, [arg for arg, axis in pairs if axis == 0])
+
+  return mapped
+
+
+def _data_of_points(data, points):
+  """The clients' data, and whether each point has its own [S, M, ...]."""
+  if not callable(data):
+    return data, False
+  of_seed = {point["seed"]: None for point in points}
+  of_seed = {seed: data(seed) for seed in of_seed}
+  first = next(iter(of_seed.values()))
+  if len(of_seed) == 1:
+    return first, False
+  if any(other.examples is not first.examples for other in of_seed.values()):
+    raise ValueError("data: the clients of all seeds must share the examples")
+  width = max(other.indices.shape[-1] for other in of_seed.values())
+  pad = lambda rows: np.pad(rows, ((0, 0), (0, width - rows.shape[-1])))
+  each = [of_seed[point["seed"]] for point in points]
+  return ClientData(
+    first.examples,
+    indices=np.stack([pad(one.indices) for one in each]),
+    sizes=np.stack([one.sizes for one in each]),
+  ), True

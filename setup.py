@@ -1,0 +1,39 @@
+"""Installs fedjax_opt; see README.md for the two commands."""
+
+import setuptools
+
+# The runner: pictures, the progress bar and the embedded digits.
+run = ["matplotlib>=3.8", "tqdm>=4.60", "scikit-learn>=1.3"]
+# TFDS' own data sets, read without TensorFlow.
+tfds = [
+  "tensorflow-datasets>=4.9.7",
+  "array-record>=0.5",
+  "pillow>=9",
+  "importlib_resources>=5",
+]
+tensorboard = ["tensorboardX>=2.6"]
+test = ["pytest>=8", "hypothesis>=6.100", "ruff>=0.9"]
+
+setuptools.setup(
+  name="fedjax_opt",
+  version="0.1.0",
+  description="Federated optimization in JAX, clients and grids vectorized",
+  packages=setuptools.find_packages(include=["fedjax_opt", "fedjax_opt.*"]),
+  package_data={"fedjax_opt": ["py.typed"]},
+  python_requires=">=3.11",
+  install_requires=[
+    "jax>=0.7",
+    "flax>=0.11",
+    "optax>=0.2.6",
+    "numpy>=1.26",
+    "chex>=0.1.90",
+    "absl-py>=2.0",
+  ],
+  extras_require={
+    "run": run,
+    "tfds": tfds,
+    "tensorboard": tensorboard,
+    "test": test + run + tfds + tensorboard,
+    "all": run + tfds + tensorboard,
+  },
+)

@@ -1,0 +1,351 @@
+"""Plain NumPy loops of the algorithm boxes: the referee of the test suite.
+
+Nothing here is vectorised over clients or steps, and nothing comes from the
+package or from JAX, so that a test which compares with these loops compares
+two independent readings of the papers.
+
+Conventions, for all functions:
+  x: float64 vector [d], all parameters raveled.
+  gradient(x, rows) -> (loss, grad): mean loss and gradient [d] over the pool
+    rows `rows` (int array [b]; the batch with its padding already removed).
+  cohorts[r][i]: id of the i-th client of round r.
+  batches[r][i]: list over local steps of row arrays; clients may have
+    different numbers of steps, also none (then the client returns x_t).
+  weights[r][i]: aggregation weight of that client, need not sum to one.
+  make_rule(r): a fresh client rule for round r; called once per client, as
+    every client forgets its optimizer state when a round ends.
+  server: a rule too; it takes x_t - mean_i x_{t,K}^i for a gradient and its
+    state lives through all rounds. Sgd(1.0) is plain averaging.
+
+A rule has one method, `step(x, loss, grad, objective) -> x_next`, where loss
+and grad belong to x on the current batch, and `objective(y) -> (loss, grad)`
+evaluates any other point on that SAME batch.
+"""
+
+import copy
+import dataclasses
+
+import numpy as np
+
+# ---------------------------------------------------------------- Step rules
+
+
+class Sgd:
+  """x <- x - lr g."""
+
+  def __init__(self, lr):
+    self.lr = lr
+
+  def step(self, x, loss, grad, objective):
+    del loss, objective
+    return x - self.lr * grad
+
+
+class Momentum:
+  """Heavy ball as in PyTorch (no dampening): m <- b m + g; x <- x - lr m."""
+
+  def __init__(self, lr, b):
+    self.lr, self.b = lr, b
+    self.m = 0.0
+
+  def step(self, x, loss, grad, objective):
+    del loss, objective
+    self.m = self.b * self.m + grad
+    return x - self.lr * self.m
+
+
+class Adam:
+  """PyTorch's form: bias-corrected moments, eps outside the square root."""
+
+  def __init__(self, lr, b1=0.9, b2=0.999, eps=1e-8):
+    self.lr, self.b1, self.b2, self.eps = lr, b1, b2, eps
+    self.m, self.v, self.t = 0.0, 0.0, 0
+
+  def step(self, x, loss, grad, objective):
+    del loss, objective
+    self.t += 1
+    self.m = self.b1 * self.m + (1 - self.b1) * grad
+    self.v = self.b2 * self.v + (1 - self.b2) * grad**2
+    m_hat = self.m / (1 - self.b1**self.t)
+    v_hat = self.v / (1 - self.b2**self.t)
+    return x - self.lr * m_hat / (np.sqrt(v_hat) + self.eps)
+
+
+class Adagrad:
+  """PyTorch's form: the sum starts at zero, eps outside the square root."""
+
+  def __init__(self, lr, eps=1e-10, initial_accumulator=0.0):
+    self.lr, self.eps = lr, eps
+    self.total = initial_accumulator
+
+  def step(self, x, loss, grad, objective):
+    del loss, objective
+    self.total = self.total + grad**2
+    return x - self.lr * grad / (np.sqrt(self.total) + self.eps)
+
+
+class Yogi:
+  """optax's form: Adam with an additive second moment.
+
+  Both moments start at `initial_accumulator` and both are bias-corrected.
+  (Reddi et al., FedOpt, Algorithm 2, start m at zero and correct neither.)
+  """
+
+  def __init__(self, lr, b1=0.9, b2=0.999, eps=1e-3, initial_accumulator=1e-6):
+    self.lr, self.b1, self.b2, self.eps = lr, b1, b2, eps
+    self.m, self.v, self.t = initial_accumulator, initial_accumulator, 0
+
+  def step(self, x, loss, grad, objective):
+    del loss, objective
+    self.t += 1
+    g2 = grad**2
+    self.m = self.b1 * self.m + (1 - self.b1) * grad
+    self.v = self.v - (1 - self.b2) * np.sign(self.v - g2) * g2
+    m_hat = self.m / (1 - self.b1**self.t)
+    v_hat = self.v / (1 - self.b2**self.t)
+    return x - self.lr * m_hat / (np.sqrt(v_hat) + self.eps)
+
+
+class Sps:
+  """Stochastic Polyak step: eta = (loss - f_min) / (c ||g||^2 + eps), capped.
+
+  Attributes:
+    step_sizes: eta of every step taken.
+  """
+
+  def __init__(self, c=0.5, f_min=0.0, max_step=np.inf, eps=1e-8):
+    self.c, self.f_min, self.max_step, self.eps = c, f_min, max_step, eps
+    self.step_sizes = []
+
+  def step(self, x, loss, grad, objective):
+    del objective
+    eta = (loss - self.f_min) / (self.c * np.sum(grad**2) + self.eps)
+    eta = min(eta, self.max_step)
+    self.step_sizes.append(eta)
+    return x - eta * grad
+
+
+class DeltaSgd:
+  """Delta-SGD, Algorithm 1 lines 6-10, for one client in one round.
+
+  The first step uses eta_0 exactly. Before step k >= 1, line 9 compares x_k
+  with x_{k-1}: both gradients on the current batch, which costs a second
+  gradient (the authors' code), or with the stored gradient of x_{k-1} on its
+  own batch if `reuse_gradients` (the paper's text). eps is added to the
+  minimum only. Where the point or the gradient did not move, the first branch
+  is undefined and the step grows.
+
+  Attributes:
+    step_sizes: [K] eta_k of every step taken.
+    smoothness_branches: [K] gamma dx / (2 dg) before eps; inf where undefined;
+      nan at the first step, which no branch decides.
+    growth_branches: [K] sqrt(1 + delta theta) eta; nan at the first step.
+  """
+
+  def __init__(
+    self,
+    gamma=2.0,
+    delta=0.1,
+    eta_0=0.2,
+    theta_0=1.0,
+    eps=0.0,
+    reuse_gradients=False,
+  ):
+    self.gamma, self.delta, self.eps = gamma, delta, eps
+    self.reuse_gradients = reuse_gradients
+    self.eta, self.theta = eta_0, theta_0  # line 6
+    self.x_prev, self.g_prev = None, None
+    self.step_sizes = []
+    self.smoothness_branches = []
+    self.growth_branches = []
+
+  def step(self, x, loss, grad, objective):
+    del loss
+    smoothness, growth = np.nan, np.nan
+    if self.x_prev is not None:
+      g_prev = self.g_prev
+      if not self.reuse_gradients:
+        _, g_prev = objective(self.x_prev)
+      dx = np.linalg.norm(x - self.x_prev)
+      dg = np.linalg.norm(grad - g_prev)
+      growth = np.sqrt(1 + self.delta * self.theta) * self.eta
+      if dx > 0 and dg > 0:
+        smoothness = self.gamma * dx / (2 * dg)
+        eta = min(smoothness, growth) + self.eps  # line 9
+      else:
+        smoothness = np.inf
+        eta = growth
+      self.theta = eta / self.eta  # line 10
+      self.eta = eta
+    self.step_sizes.append(self.eta)
+    self.smoothness_branches.append(smoothness)
+    self.growth_branches.append(growth)
+    self.x_prev, self.g_prev = x, grad
+    return x - self.eta * grad  # line 8
+
+
+def step_decay(lr, r, num_rounds, delay=0):
+  """The paper's (↓): lr/10 after 50 % and again after 75 % of rounds.
+
+  r counts from 0, so with T = 8 round 4 is the first at lr/10. The authors'
+  code switches one round later: delay=1.
+  """
+  for fraction in (0.5, 0.75):
+    if r >= int(fraction * num_rounds) + delay:
+      lr = lr / 10
+  return lr
+
+
+# ---------------------------------------------------------------- Local work
+
+
+@dataclasses.dataclass
+class LocalTrace:
+  """What one client did in one round.
+
+  Attributes:
+    client: its id.
+    xs: K+1 vectors [d], from the received model to the returned one.
+    losses: [K] local objective at x_k on batch k, before the step.
+    rule: the rule after its last step, with whatever it recorded.
+  """
+
+  client: int
+  xs: list
+  losses: list
+  rule: object
+
+
+def descend(client, x, objective, local_batches, rule):
+  """Local steps of one client; objective(x, rows) -> (loss, grad)."""
+  trace = LocalTrace(client, [x], [], rule)
+  for rows in local_batches:
+    loss, grad = objective(x, rows)
+    x = rule.step(x, loss, grad, lambda y, rows=rows: objective(y, rows))
+    trace.xs.append(x)
+    trace.losses.append(loss)
+  return trace
+
+
+def weighted_mean(vectors, weights):
+  """sum_i w_i v_i / sum_i w_i."""
+  total = np.zeros_like(vectors[0])
+  for vector, weight in zip(vectors, weights, strict=True):
+    total = total + weight * vector
+  return total / sum(weights)
+
+
+def server_step(server, x, traces, weights):
+  """x_{t+1} from the pseudo-gradient x_t - mean_i x_{t,K}^i."""
+  mean = weighted_mean([trace.xs[-1] for trace in traces], weights)
+  return server.step(x, None, x - mean, None)
+
+
+# ---------------------------------------------------------------- Algorithms
+# Each returns (xs, traces): xs[r] is the server model after round r,
+# traces[r][i] the LocalTrace of the i-th client of that round's cohort.
+
+
+def fed_avg(x0, gradient, cohorts, batches, weights, make_rule, server=None):
+  """FedAvg with any client and server rule (FedAvgM, FedAdam, FedYogi, ...)."""
+  server = copy.deepcopy(server or Sgd(1.0))
+  x, xs, traces = x0, [], []
+  for r, cohort in enumerate(cohorts):
+    traces.append([])
+    for i, client in enumerate(cohort):
+      trace = descend(client, x, gradient, batches[r][i], make_rule(r))
+      traces[r].append(trace)
+    x = server_step(server, x, traces[r], weights[r])
+    xs.append(x)
+  return xs, traces
+
+
+def fed_prox(
+  x0, gradient, cohorts, batches, weights, make_rule, mu, server=None
+):
+  """FedProx: clients descend F_i(x) + (mu/2) ||x - x_t||^2.
+
+  The term is part of the objective, so that a rule which looks at losses or
+  at a second gradient sees it there too.
+  """
+  server = copy.deepcopy(server or Sgd(1.0))
+  x, xs, traces = x0, [], []
+  for r, cohort in enumerate(cohorts):
+
+    def objective(y, rows, x_t=x):
+      loss, grad = gradient(y, rows)
+      return loss + mu / 2 * np.sum((y - x_t) ** 2), grad + mu * (y - x_t)
+
+    traces.append([])
+    for i, client in enumerate(cohort):
+      trace = descend(client, x, objective, batches[r][i], make_rule(r))
+      traces[r].append(trace)
+    x = server_step(server, x, traces[r], weights[r])
+    xs.append(x)
+  return xs, traces
+
+
+def moon(x0, gradient, cohorts, batches, weights, make_rule, server=None):
+  """MOON: every client is pulled to the global and off its own last model.
+
+  Here gradient(x, rows, x_global, x_previous) -> (loss, grad) contains the
+  contrastive term with its strength and temperature. x_previous is the model
+  which the client returned when it last took part (with however few steps),
+  x_global if it never did.
+  """
+  server = copy.deepcopy(server or Sgd(1.0))
+  x, xs, traces = x0, [], []
+  memory = {}
+  for r, cohort in enumerate(cohorts):
+    traces.append([])
+    for i, client in enumerate(cohort):
+      x_previous = memory.get(client, x)
+
+      def objective(y, rows, x_t=x, x_previous=x_previous):
+        return gradient(y, rows, x_t, x_previous)
+
+      trace = descend(client, x, objective, batches[r][i], make_rule(r))
+      memory[client] = trace.xs[-1]
+      traces[r].append(trace)
+    x = server_step(server, x, traces[r], weights[r])
+    xs.append(x)
+  return xs, traces
+
+
+def delta_sgd_box(
+  x0, gradient, cohorts, batches, gamma=2.0, delta=0.1, eta_0=0.2, theta_0=1.0
+):
+  """Algorithm 1 of Delta-SGD line by line: stored gradients, plain mean.
+
+  A second, literal writing of fed_avg with DeltaSgd(reuse_gradients=True).
+  Line 9 needs the gradient at x_{t,k}; it comes from the batch of the next
+  step, so the last local step has none and decides no step size. K >= 1.
+
+  Returns:
+    xs as above, and step_sizes[r][i], the list of eta_{t,k-1} for k = 1..K.
+  """
+  x_t, xs, step_sizes = x0, [], []
+  for r, cohort in enumerate(cohorts):  # line 2
+    returned = []
+    step_sizes.append([])
+    for i in range(len(cohort)):  # lines 3-4
+      rows = batches[r][i]
+      num_steps = len(rows)
+      x = [x_t]  # line 5
+      eta, theta = [eta_0], [theta_0]  # line 6
+      g = [gradient(x_t, rows[0])[1]]
+      for k in range(1, num_steps + 1):  # line 7
+        x.append(x[k - 1] - eta[k - 1] * g[k - 1])  # line 8
+        if k == num_steps:
+          break
+        g.append(gradient(x[k], rows[k])[1])
+        dx = np.linalg.norm(x[k] - x[k - 1])
+        dg = np.linalg.norm(g[k] - g[k - 1])
+        growth = np.sqrt(1 + delta * theta[k - 1]) * eta[k - 1]
+        eta.append(min(gamma * dx / (2 * dg), growth))  # line 9
+        theta.append(eta[k] / eta[k - 1])  # line 10
+      returned.append(x[num_steps])
+      step_sizes[r].append(eta)
+    x_t = sum(returned) / len(returned)  # line 13
+    xs.append(x_t)
+  return xs, step_sizes
