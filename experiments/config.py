@@ -4,12 +4,11 @@ The flags of rules and algorithms come from their registries: a new entry there
 is a new flag here.
 """
 
-from collections.abc import Callable, Mapping
 import inspect
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from absl import flags
-import optax
 
 from fedjax_opt.algorithms import ALGORITHMS, SERVER_RULES
 from fedjax_opt.base import Algorithm

@@ -1,11 +1,11 @@
 """From flags to the clients' data."""
 
-from collections.abc import Mapping, Sequence
 import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from absl import flags
 import numpy as np
+from absl import flags
 
 from fedjax_opt.data import partition
 from fedjax_opt.data.clients import ClientData

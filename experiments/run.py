@@ -17,8 +17,8 @@ import pathlib
 import sys
 from typing import Any, NamedTuple
 
-from absl import app, flags, logging
 import numpy as np
+from absl import app, flags, logging
 
 from experiments import config, population, progress, tasks
 from fedjax_opt import grid_points, plots, simulator, sweep, writers

@@ -1,4 +1,4 @@
-"""Federated optimization, compiled: clients, rounds and grids in one program."""
+"""Federated optimization, compiled: clients, rounds, grids in one program."""
 
 from fedjax_opt import data, evaluation, metrics, models, objectives
 from fedjax_opt.algorithms import fed_avg, fed_prox, moon

@@ -5,9 +5,9 @@ import math
 from typing import NamedTuple
 
 import jax
-from jax import lax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 
 class Batches(NamedTuple):

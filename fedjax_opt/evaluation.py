@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import jax
-from jax import lax
 import jax.numpy as jnp
+from jax import lax
 
 from fedjax_opt import metrics
 from fedjax_opt.base import Batch, Params

@@ -1,7 +1,7 @@
 """What a rule or an algorithm can be tuned by, as the registries tell it."""
 
-from collections.abc import Callable
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 

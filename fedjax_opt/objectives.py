@@ -5,7 +5,6 @@ they compose, and any algorithm and client rule can use them.
 """
 
 import jax
-import jax.numpy as jnp
 import optax
 
 from fedjax_opt.base import FeaturesFn, LossFn, Params

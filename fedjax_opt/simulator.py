@@ -7,19 +7,27 @@ client and takes the local steps. Nothing else in the package knows about
 clients in bulk.
 """
 
-from collections.abc import Callable, Sequence
 import dataclasses
 import time
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-from jax import lax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax import lax
 
-from fedjax_opt.base import Algorithm, Batch, ClientRule, LossFn, Params, State
-from fedjax_opt.base import grad_fn_of, tree_bytes
+from fedjax_opt.base import (
+  Algorithm,
+  Batch,
+  ClientRule,
+  LossFn,
+  Params,
+  State,
+  grad_fn_of,
+  tree_bytes,
+)
 from fedjax_opt.batches import Batches, BatchPlan, shuffle
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.metrics import History
@@ -437,7 +445,7 @@ class Cohort:
     Returns:
       The mean message; with memory, `(mean, memory)`.
     """
-    slots = self._draw_slots()
+    slots = self.draw()
     visit = self._visitor(one_client, broadcast, memory is not None)
 
     def one_chunk(carry, slots):
@@ -469,7 +477,7 @@ class Cohort:
     Returns:
       The messages, leaves [C, ...], in the order of the cohort.
     """
-    slots = self._draw_slots()
+    slots = self.draw()
     visit = self._visitor(one_client, broadcast, with_memory=False)
 
     def one_chunk(_, slots):
@@ -494,7 +502,7 @@ class Cohort:
     Returns:
       The message.
     """
-    slots = self._draw_slots()
+    slots = self.draw()
     key = jax.random.fold_in(self._key, self._phase)
     place = jax.random.randint(key, (), 0, self._program.cohort_size)
     visit = self._visitor(one_client, broadcast, with_memory=False)
@@ -506,8 +514,12 @@ class Cohort:
     )
     return message
 
-  def _draw_slots(self) -> Slot:
-    """The cohort of the round, with the batches of a new phase."""
+  def draw(self) -> Slot:
+    """The clients of the round, with fresh batches: what each verb begins with.
+
+    Returns:
+      The places of the cohort, leaves [C, ...], padded to whole chunks.
+    """
     program, data = self._program, self._data
     population, cohort_size = data.num_clients, program.cohort_size
     clients = jnp.arange(population, dtype=jnp.int32)

@@ -1,14 +1,14 @@
 """Whole grids of hyperparameters and seeds in one compiled program."""
 
-from collections.abc import Callable, Mapping, Sequence
 import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-from jax import lax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax import lax
 
 from fedjax_opt.base import Algorithm, Batch, Params
 from fedjax_opt.data.clients import ClientData

@@ -4,10 +4,6 @@
 by name: `loss_fn`, `client`, `server`, and `features_fn` if it asks for it.
 """
 
-import functools
-
-import optax
-
 from fedjax_opt.algorithms.fed_avg import FedAvgState, fed_avg
 from fedjax_opt.algorithms.fed_prox import fed_prox
 from fedjax_opt.algorithms.moon import MoonState, moon

@@ -1,10 +1,10 @@
 """The data of a population of clients."""
 
-from collections.abc import Mapping, Sequence
 import dataclasses
 import os
-from typing import Any
 import zipfile
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np

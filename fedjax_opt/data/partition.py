@@ -17,8 +17,8 @@ every client at least one example.
   natural              as given          once
 """
 
-from collections.abc import Mapping, Sequence
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -278,11 +278,12 @@ def shards(
   """
   labels = _check(labels, num_clients)
   most = len(labels) // num_clients
-  if not 1 <= shards_per_client <= most:
+  if not 1 <= shards_per_client <= most or shards_per_client % 1:
     raise ValueError(
-      f"shards_per_client must be in [1, {most}] for {len(labels)} examples "
-      f"and {num_clients} clients, got {shards_per_client}"
+      f"shards_per_client must be an integer in [1, {most}] for {len(labels)} "
+      f"examples and {num_clients} clients, got {shards_per_client}"
     )
+  shards_per_client = int(shards_per_client)
   rng = np.random.default_rng(seed)
   by_label = _sort_by_label(rng.permutation(len(labels)), labels)
   blocks = np.array_split(by_label, num_clients * shards_per_client)
@@ -478,8 +479,9 @@ def _check(
 
 
 def _size_range(examples_per_client: int | tuple[int, int]) -> tuple[int, int]:
-  low, high = np.broadcast_to(examples_per_client, 2)
-  if not 1 <= low <= high or low % 1 or high % 1:
+  bounds = np.atleast_1d(examples_per_client)
+  low, high = bounds[0], bounds[-1]
+  if len(bounds) > 2 or not 1 <= low <= high or low % 1 or high % 1:
     raise ValueError(
       "examples_per_client must be an integer >= 1, or (low, high) with "
       f"1 <= low <= high, got {examples_per_client}"

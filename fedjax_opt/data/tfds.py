@@ -1,6 +1,5 @@
 """Image data sets in TensorFlow Datasets' format, read without TensorFlow."""
 
-from collections.abc import Iterator
 import contextlib
 import hashlib
 import io
@@ -9,11 +8,12 @@ import pathlib
 import re
 import sys
 import types
-from typing import Any
 import zipfile
+from collections.abc import Iterator
+from typing import Any
 
-from absl import logging
 import numpy as np
+from absl import logging
 
 # Each data set that `load` knows, and where TFDS downloads it from.
 SOURCES = {
@@ -254,8 +254,8 @@ def _import() -> tuple[Any, Any]:
   try:
     import array_record  # noqa: F401
     import importlib_resources  # noqa: F401
-    from PIL import Image
     import tensorflow_datasets as tfds
+    from PIL import Image
   except ImportError as error:
     raise ValueError(
       f"reading a TFDS data set needs the package {error.name}: "

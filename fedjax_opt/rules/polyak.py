@@ -19,11 +19,11 @@ def sps(
 
   .. math::
 
-    \eta_k = \min\Big\{ \frac{f(x_k) - f_{\min}}{c \, \|g(x_k)\|^2}, \;
-                        \eta_{\max} \Big\}
+    \eta_k = \min\Big\{
+      \frac{f(x_k) - f_{\min}}{c \, \|g(x_k)\|^2 + 10^{-8}}, \;
+      \eta_{\max} \Big\}
 
-  The loss and the gradient are those of the current batch. A gradient of zero
-  gives a step of zero. With no cap this is the `constant` mode of the authors'
+  The loss and the gradient are those of the current batch. With no cap this is the `constant` mode of the authors'
   program, which the Delta-SGD paper compares with.
 
   Args:
@@ -38,9 +38,11 @@ def sps(
   References:
     Loizou et al., "Stochastic Polyak Step-size for SGD", AISTATS 2021, eq. 2.
   """
-  # optax divides the gap by ||g||^2 and caps; dividing the gap by c as well is
-  # the same as scaling by 1 / c a step capped at c * max_step.
+  # optax's step is min(gap / (||g||^2 + eps), cap): to divide it by c, scale it
+  # by 1 / c and give eps and cap beforehand what undoes that.
   return optax.chain(
-    optax.scale_by_polyak(f_min=f_min, max_learning_rate=c * max_step),
+    optax.scale_by_polyak(
+      f_min=f_min, max_learning_rate=c * max_step, eps=1e-8 / c
+    ),
     optax.scale_by_learning_rate(1.0 / c),
   )

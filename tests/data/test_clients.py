@@ -1,0 +1,193 @@
+"""ClientData: construction, files, what it refuses."""
+
+import jax
+import numpy as np
+import pytest
+
+from fedjax_opt.data import partition
+from fedjax_opt.data.clients import ClientData
+
+
+def pool(num_examples=6):
+  x = np.arange(2 * num_examples, dtype=np.float32).reshape(num_examples, 2)
+  return {"x": x, "y": np.arange(num_examples) % 3}
+
+
+def owned(data, client):
+  """The examples of one client, in order."""
+  rows = np.asarray(data.indices)[client, : data.sizes[client]]
+  return {name: values[rows] for name, values in data.examples.items()}
+
+
+def test_from_partition_keeps_what_is_used():
+  examples = pool()
+  rows = [np.array([5, 1, 5]), np.array([], int), np.array([3])]
+  data = ClientData.from_partition(examples, rows, num_classes=3)
+  assert (data.num_clients, data.num_examples, data.max_size) == (3, 3, 3)
+  assert data.sizes.tolist() == [3, 0, 1]
+  assert data.indices.dtype == data.sizes.dtype == np.int32
+  assert data.examples["y"].dtype == np.int32
+  for client, of_client in enumerate(rows):
+    got = owned(data, client)
+    np.testing.assert_array_equal(got["x"], examples["x"][of_client])
+    np.testing.assert_array_equal(got["y"], examples["y"][of_client])
+  assert not data.indices[1:][:, 1:].any()  # Padding is 0.
+
+
+def test_label_counts_ignore_padding():
+  rows = [np.array([5, 1, 5]), np.array([], int), np.array([3])]
+  data = ClientData.from_partition(pool(), rows)
+  want = [[0, 1, 2, 0], [0, 0, 0, 0], [1, 0, 0, 0]]
+  np.testing.assert_array_equal(data.label_counts(4), want)
+  on_device = jax.device_put(data)
+  np.testing.assert_array_equal(on_device.label_counts(4), want)
+  with pytest.raises(ValueError, match=r"labels y must be in \[0, 2\)"):
+    data.label_counts(2)
+
+
+def test_is_a_pytree():
+  data = ClientData.from_client_ids(pool(), [0, 0, 1, 1, 1, 2])
+  total = jax.jit(lambda d: d.sizes.sum() + d.examples["y"].sum())(data)
+  assert total == 6 + 6
+  doubled = jax.tree.map(lambda leaf: 2 * leaf, data)
+  assert isinstance(doubled, ClientData)
+  assert doubled.sizes.tolist() == [4, 6, 2]
+
+
+def test_client_ids_as_strings():
+  data = ClientData.from_client_ids(pool(), list("bababa"))
+  np.testing.assert_array_equal(owned(data, 0)["y"], pool()["y"][1::2])
+  np.testing.assert_array_equal(owned(data, 1)["y"], pool()["y"][0::2])
+
+
+def test_npz_round_trip(tmp_path):
+  rows = partition.dirichlet(pool(30)["y"], 4, 0.5, (2, 9), seed=0)
+  data = ClientData.from_partition(pool(30), rows)
+  path = tmp_path / "data"  # No suffix: the name is taken as it is.
+  data.to_npz(path)
+  again = ClientData.from_npz(path, num_classes=3)
+  jax.tree.map(np.testing.assert_array_equal, data, again)
+
+
+def test_npz_with_client_ids(tmp_path):
+  path = tmp_path / "data.npz"
+  np.savez(path, **pool(), client_ids=["v", "u", "u", "v", "w", "w"])
+  data = ClientData.from_npz(path)
+  assert data.sizes.tolist() == [2, 2, 2]
+  np.testing.assert_array_equal(owned(data, 0)["y"], pool()["y"][[1, 2]])
+
+
+def with_x(value):
+  examples = pool()
+  examples["x"][4, 1] = value
+  return examples
+
+
+ALL = [np.arange(6)]
+
+
+@pytest.mark.parametrize(
+  ("build", "message"),
+  [
+    (
+      lambda: ClientData.from_partition(
+        {"x": np.ones(3), "y": np.ones(2)}, ALL
+      ),
+      r"equal leading axes \[N\], got x \(3,\), y \(2,\)",
+    ),
+    (lambda: ClientData.from_partition({}, ALL), "at least one array"),
+    (lambda: ClientData.from_partition({"x": 1.0}, ALL), r"got x \(\)"),
+    (
+      lambda: ClientData.from_partition({"x": np.ones((0, 2))}, ALL),
+      "at least one example",
+    ),
+    (
+      lambda: ClientData.from_partition(with_x(np.nan), ALL),
+      r"NaN in the data: examples\['x'\] must be finite, but row 4",
+    ),
+    (
+      lambda: ClientData.from_partition(with_x(np.inf), ALL),
+      "infinity in the data: .* row 4",
+    ),
+    (
+      lambda: ClientData.from_partition({"x": np.array(["a"] * 6)}, ALL),
+      "must be numbers",
+    ),
+    (
+      lambda: ClientData.from_partition({"sizes": np.ones(6)}, ALL),
+      "must not be named 'sizes'",
+    ),
+    (
+      lambda: ClientData.from_partition(pool(), ALL, num_classes=2),
+      r"labels y must be in \[0, 2\), but row 2 has 2 \(2 such rows\)",
+    ),
+    (
+      lambda: ClientData.from_partition({"x": np.ones(6)}, ALL, num_classes=2),
+      "labels y must be integers of shape .* got none",
+    ),
+    (lambda: ClientData.from_partition(pool(), []), "got 0 clients"),
+    (lambda: ClientData.from_partition(pool(), [[], []]), "got 2 clients"),
+    (
+      lambda: ClientData.from_partition(pool(), [[0], [6]]),
+      r"rows\[1\] must be in \[0, 6\), got 6",
+    ),
+    (lambda: ClientData.from_partition(pool(), [[-1]]), "got -1"),
+    (
+      lambda: ClientData.from_partition(pool(), [[0.5]]),
+      r"rows\[0\] must be a one-dimensional array of integers, got float64",
+    ),
+    (
+      lambda: ClientData.from_client_ids(pool(), [0, 1]),
+      "one id per example, 6, got 2",
+    ),
+  ],
+)
+def test_bad_input(build, message):
+  with pytest.raises(ValueError, match=message) as error:
+    build()
+  assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+  ("arrays", "message"),
+  [
+    ({"x": np.ones(2)}, "must hold the arrays x, y and either .* it holds x"),
+    ({**pool(), "sizes": [1]}, "it holds sizes, x, y"),
+    (
+      {**pool(), "indices": [[0, 1]], "sizes": [3]},
+      r"sizes must be integers in \[0, n_max=2\]",
+    ),
+    (
+      {**pool(), "indices": [0, 1], "sizes": [3]},
+      r"shapes \[M, n_max\] and \[M\], got \(2,\) and \(1,\)",
+    ),
+    (
+      {**pool(), "client_ids": np.array([None] * 6)},
+      "cannot be read: a NumPy .npz file of plain arrays is needed",
+    ),
+  ],
+)
+def test_bad_npz(tmp_path, arrays, message):
+  path = tmp_path / "data.npz"
+  np.savez(path, **arrays)
+  with pytest.raises(ValueError, match=message):
+    ClientData.from_npz(path)
+
+
+def test_unreadable_file(tmp_path):
+  with pytest.raises(ValueError, match="cannot be read: No such file"):
+    ClientData.from_npz(tmp_path / "absent.npz")
+  (tmp_path / "text.npz").write_text("hello")
+  with pytest.raises(ValueError, match="cannot be read"):
+    ClientData.from_npz(tmp_path / "text.npz")
+  np.save(tmp_path / "one.npy", np.ones(3))
+  with pytest.raises(ValueError, match="cannot be read"):
+    ClientData.from_npz(tmp_path / "one.npy")
+  whole = tmp_path / "whole.npz"
+  np.savez(whole, **pool(), client_ids=np.arange(6))
+  (tmp_path / "cut.npz").write_bytes(whole.read_bytes()[:300])
+  with pytest.raises(ValueError, match="cannot be read"):
+    ClientData.from_npz(tmp_path / "cut.npz")
+  data = ClientData.from_npz(whole)
+  with pytest.raises(ValueError, match="cannot be written: Is a directory"):
+    data.to_npz(tmp_path)

@@ -1,0 +1,29 @@
+"""The digits data."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from fedjax_opt.data import embedded
+
+
+def test_digits():
+  pytest.importorskip("sklearn")
+  train, test = embedded.digits()
+  assert train["x"].shape == (1437, 8, 8, 1)
+  assert test["x"].shape == (360, 8, 8, 1)
+  for part in (train, test):
+    assert part["x"].dtype == np.uint8
+    assert part["x"].max() == 16
+    assert part["y"].dtype == np.int32
+    shares = np.bincount(part["y"]) / len(part["y"])
+    np.testing.assert_allclose(shares, 0.1, atol=0.004)
+  again, _ = embedded.digits()
+  np.testing.assert_array_equal(train["x"], again["x"])
+
+
+def test_missing_package(monkeypatch):
+  monkeypatch.setitem(sys.modules, "sklearn", None)
+  with pytest.raises(ValueError, match="pip install scikit-learn"):
+    embedded.digits()

@@ -1,0 +1,280 @@
+"""Partition schemes: what each promises, for random pools and clients."""
+
+import inspect
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedjax_opt.data import partition
+
+SEED = st.integers(0, 2**31)
+POOL = st.integers(60, 300).flatmap(
+  lambda n: st.builds(
+    lambda classes, seed: np.random.default_rng(seed).integers(classes, size=n),
+    st.integers(1, 10),
+    SEED,
+  )
+)
+CLIENTS = st.integers(1, 30)
+quick = settings(max_examples=25, deadline=None)
+
+# Schemes that promise to use every example exactly once.
+COMPLETE = {
+  "iid": {},
+  "dirichlet_disjoint": {"alpha": 0.1},
+  "similarity": {"similarity": 0.3},
+  "shards": {"shards_per_client": 2},
+  "size_skew": {"size_sigma": 2.0},
+}
+LABELLED = {
+  **COMPLETE,
+  "dirichlet": {"alpha": 0.1, "examples_per_client": (5, 9), "tail_cut": 0.1},
+  "class_q": {"class_fraction": 0.5},
+}
+
+
+def balanced(num_classes=10, per_class=100):
+  return np.repeat(np.arange(num_classes), per_class)
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+@quick
+@given(labels=POOL, num_clients=CLIENTS, seed=SEED)
+def test_no_example_lost_repeated_and_no_client_empty(
+  name, labels, num_clients, seed
+):
+  rows = partition.split(name, labels, num_clients, seed, **COMPLETE[name])
+  assert len(rows) == num_clients
+  assert min(map(len, rows)) >= 1
+  np.testing.assert_array_equal(
+    np.sort(np.concatenate(rows)), np.arange(len(labels))
+  )
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_a_function_of_the_seed_alone(name):
+  draw = lambda seed: np.concatenate(
+    partition.split(name, balanced(), 10, seed, **LABELLED[name])
+  )
+  np.random.seed(0)  # noqa: NPY002
+  first, state = draw(1), np.random.get_state()  # noqa: NPY002
+  np.random.seed(1)  # noqa: NPY002
+  np.testing.assert_array_equal(first, draw(1))
+  assert not np.array_equal(first, draw(2))
+  np.random.seed(0)  # noqa: NPY002
+  untouched = np.random.get_state()  # noqa: NPY002
+  np.testing.assert_array_equal(state[1], untouched[1])
+
+
+@pytest.mark.parametrize("name", ["iid", "similarity"])
+@quick
+@given(labels=POOL, num_clients=CLIENTS, seed=SEED)
+def test_sizes_within_one(name, labels, num_clients, seed):
+  rows = partition.split(name, labels, num_clients, seed)
+  sizes = [len(r) for r in rows]
+  assert max(sizes) - min(sizes) <= 1
+
+
+@quick
+@given(
+  labels=POOL,
+  num_clients=CLIENTS,
+  alpha=st.sampled_from([1e-3, 0.1, 1.0, 1e3]),
+  low=st.integers(1, 40),
+  extra=st.integers(0, 40),
+  tail_cut=st.sampled_from([0.0, 0.1, 0.9]),
+  seed=SEED,
+)
+def test_dirichlet_sizes_and_class_order(
+  labels, num_clients, alpha, low, extra, tail_cut, seed
+):
+  size = (low, low + extra)
+  whole = partition.dirichlet(labels, num_clients, alpha, size, seed)
+  cut = partition.dirichlet(labels, num_clients, alpha, size, seed, tail_cut)
+  assert all(low <= len(rows) <= low + extra for rows in whole)
+  for kept, rows in zip(cut, whole, strict=True):
+    assert len(kept) == max(1, int((1 - tail_cut) * len(rows) + 1e-9))
+    np.testing.assert_array_equal(kept, rows[: len(kept)])
+    assert (np.diff(labels[rows]) >= 0).all()
+
+
+@quick
+@given(
+  mixture=st.lists(st.floats(1e-3, 1), min_size=1, max_size=100),
+  size=st.integers(1, 600),
+)
+def test_dirichlet_counts_are_exact_and_close(mixture, size):
+  q = np.array(mixture) / np.sum(mixture)
+  counts = partition._class_counts(q, size)
+  assert counts.sum() == size
+  assert counts.min() >= 0
+  assert np.abs(counts - size * q)[:-1].max(initial=0) <= 1.5
+  plain = np.round(size * q).astype(int)
+  if plain[:-1].sum() <= size:  # Where the published rule is well defined.
+    np.testing.assert_array_equal(counts[:-1], plain[:-1])
+
+
+def test_dirichlet_label_fractions():
+  labels = balanced()
+  counts = lambda alpha: np.array(
+    [
+      np.bincount(labels[r], minlength=10)
+      for r in partition.dirichlet(labels, 400, alpha, 500, seed=3)
+    ]
+  )
+  assert (counts(1e-3).max(axis=1) > 450).mean() > 0.95
+  np.testing.assert_allclose(counts(1e3), 50, atol=12)
+  # Var[q_c] = (1/C)(1 - 1/C) / (C alpha + 1).
+  fractions = counts(1.0) / 500
+  np.testing.assert_allclose(fractions.mean(axis=0), 0.1, atol=0.02)
+  np.testing.assert_allclose(fractions.var(), 0.09 / 11, rtol=0.1)
+
+
+def test_tail_cut_removes_the_highest_labels():
+  labels = balanced()
+  rows = partition.dirichlet(labels, 4000, 1.0, 500, seed=0, tail_cut=0.1)
+  shares = np.bincount(labels[np.concatenate(rows)], minlength=10)
+  assert {len(r) for r in rows} == {450}
+  # E[max(q - 0.1, 0)] / 0.9 for q ~ Beta(1, 9): 3.9 %, and not 10 %.
+  np.testing.assert_allclose(shares[-1] / shares.sum(), 0.9**9 / 10, atol=0.004)
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 1e3])
+def test_dirichlet_disjoint_extremes(alpha):
+  labels = balanced()
+  rows = partition.dirichlet_disjoint(labels, 20, alpha, seed=0)
+  largest_part = np.array(
+    [max(np.sum(labels[r] == c) for r in rows) for c in range(10)]
+  )
+  if alpha < 1:
+    assert (largest_part > 80).mean() > 0.8
+  else:
+    assert largest_part.max() <= 12
+
+
+@pytest.mark.parametrize(("fraction", "labels_held"), [(0.0, 2), (1.0, 10)])
+def test_similarity_extremes(fraction, labels_held):
+  labels = balanced()
+  rows = partition.similarity(labels, 10, fraction, seed=0)
+  held = [len(np.unique(labels[r])) for r in rows]
+  assert max(held) <= labels_held
+  assert fraction == 0.0 or min(held) == 10
+
+
+def test_similarity_shares_that_fraction():
+  labels = balanced()
+  rows = partition.similarity(labels, 10, 0.4, seed=0)
+  own = np.mean([np.bincount(labels[r]).max() / len(r) for r in rows])
+  np.testing.assert_allclose(own, 0.6 + 0.04, atol=0.06)
+
+
+def test_class_q_sizes():
+  labels = balanced(10, 5000)
+  for q, size, own in [
+    (0.1, 5000, 500),
+    (0.35, 4999, 1750),
+    (0.6, 4998, 3000),
+    (0.85, 4997, 4250),
+  ]:
+    rows = partition.class_q(labels, 10, q, seed=0)
+    assert {len(r) for r in rows} == {size}
+    assert len(np.unique(np.concatenate(rows))) == 10 * size
+    counts = [np.bincount(labels[r], minlength=10) for r in rows]
+    assert [c[p] for p, c in enumerate(counts)] == [own] * 10
+    others = {n for p, c in enumerate(counts) for n in np.delete(c, p)}
+    assert others == {(5000 - own) // 9}
+
+
+def test_class_q_balances_classes_first():
+  labels = np.repeat([0, 1, 2], [40, 30, 50])
+  rows = partition.class_q(labels, 3, 1.0, seed=0)
+  assert [len(r) for r in rows] == [30, 30, 30]
+
+
+def test_shards_hold_few_labels():
+  labels = np.random.default_rng(0).permutation(balanced())
+  rows = partition.shards(labels, 50, 2, seed=0)
+  assert {len(r) for r in rows} == {20}
+  assert max(len(np.unique(labels[r])) for r in rows) <= 2
+
+
+def test_size_skew_is_log_normal():
+  labels = np.zeros(200_000, int)
+  sizes = [len(r) for r in partition.size_skew(labels, 500, 1.0, seed=0)]
+  np.testing.assert_allclose(np.std(np.log(sizes)), 1.0, atol=0.1)
+  sizes = [len(r) for r in partition.size_skew(labels, 500, 0.0, seed=0)]
+  assert set(sizes) == {400}
+  rows = partition.size_skew(labels, 500, 1e4, seed=0)
+  assert sum(map(len, rows)) == 200_000
+
+
+def test_natural_groups_by_id():
+  rows = partition.natural(["b", "a", "b", "c"])
+  assert [r.tolist() for r in rows] == [[1], [0, 2], [3]]
+  rows = partition.split("natural", None, None, client_ids=np.array([7, 3, 7]))
+  assert [r.tolist() for r in rows] == [[1], [0, 2]]
+
+
+def test_registry_agrees_with_the_functions():
+  assert list(partition.SCHEMES) == [
+    "iid",
+    "dirichlet",
+    "dirichlet_disjoint",
+    "similarity",
+    "class_q",
+    "shards",
+    "size_skew",
+    "natural",
+  ]
+  common = {"labels", "num_clients", "seed", "client_ids"}
+  for scheme in partition.SCHEMES.values():
+    signature = inspect.signature(scheme.factory).parameters
+    own = {p.name: p.default for p in scheme.hyperparameters}
+    assert set(signature) - common == set(own)
+    for name, default in own.items():
+      assert signature[name].default in (inspect.Parameter.empty, default)
+
+
+L = balanced(3, 4)
+
+
+@pytest.mark.parametrize(
+  ("call", "message"),
+  [
+    (lambda: partition.iid(L, 0), "num_clients must be an integer >= 1, got 0"),
+    (lambda: partition.iid(L, 13), "num_clients=13 exceeds the 12 examples"),
+    (lambda: partition.iid(L * 1.0, 2), "labels must be integers of shape"),
+    (lambda: partition.iid(L[:0], 2), "with N >= 1"),
+    (lambda: partition.dirichlet(L, 2, 0.0), r"alpha=0: must be in \(0, inf\)"),
+    (lambda: partition.dirichlet(L, 2, float("nan")), "alpha=nan: must be"),
+    (lambda: partition.dirichlet_disjoint(L, 2, -1), "alpha=-1: must be"),
+    (lambda: partition.dirichlet(L, 2, 1.0, (5, 3)), r"got \(5, 3\)"),
+    (lambda: partition.dirichlet(L, 2, 1.0, 0), "examples_per_client must be"),
+    (lambda: partition.dirichlet(L, 2, 1.0, (1, 2, 3)), r"got \(1, 2, 3\)"),
+    (lambda: partition.dirichlet(L, 2, 1.0, tail_cut=1.0), "tail_cut=1: must"),
+    (lambda: partition.similarity(L, 2, 10), r"similarity=10: must be in \[0"),
+    (lambda: partition.class_q(L, 4, 0.5), "num_clients must be 3 .*got 4"),
+    (lambda: partition.class_q(L, 3, 0.2), r"must be in \[1/3, 1\], got 0.2"),
+    (lambda: partition.shards(L, 3, 5), r"in \[1, 4\] .* got 5"),
+    (lambda: partition.shards(L, 3, 1.5), "shards_per_client must be an int"),
+    (lambda: partition.size_skew(L, 3, -1.0), "size_sigma=-1: must be"),
+    (lambda: partition.natural([]), r"client_ids must be .*got shape \(0,\)"),
+    (lambda: partition.natural([0.5]), "must be integers or strings"),
+    (lambda: partition.split("iidd", L, 2), "unknown partition='iidd'; acc"),
+    (
+      lambda: partition.split("iid", L, 2, alpha=1.0),
+      "alpha=1.0 has no meaning for partition='iid', which takes no param",
+    ),
+    (lambda: partition.split("natural", L, 2), "comes with client ids"),
+    (
+      lambda: partition.split("natural", L, 2, client_ids=L),
+      "num_clients=2, but the data has 3 natural clients",
+    ),
+  ],
+)
+def test_bad_input(call, message):
+  with pytest.raises(ValueError, match=message) as error:
+    call()
+  assert "\n" not in str(error.value)
