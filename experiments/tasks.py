@@ -13,7 +13,7 @@ from fedjax_opt import evaluation, models
 from fedjax_opt.base import Batch, FeaturesFn, LossFn, Params
 from fedjax_opt.data import embedded, tfds
 from fedjax_opt.metrics import Criterion
-from fedjax_opt.simulator import EvaluateFn
+from fedjax_opt.program import EvaluateFn
 
 
 class Task(NamedTuple):

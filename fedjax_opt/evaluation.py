@@ -9,7 +9,7 @@ from jax import lax
 from fedjax_opt import metrics
 from fedjax_opt.base import Batch, Params
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.simulator import EvaluateFn
+from fedjax_opt.program import EvaluateFn
 
 # (params, batch) -> {name: [B]}, such as the loss and whether it was right.
 PerExampleFn = Callable[[Params, Batch], dict[str, jax.Array]]

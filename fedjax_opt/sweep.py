@@ -12,7 +12,8 @@ from jax import lax
 
 from fedjax_opt.base import Algorithm, Batch, Params
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.simulator import Program, Report, Result, drive, run_rounds
+from fedjax_opt.program import Program
+from fedjax_opt.simulator import Report, Result, drive, run_rounds
 
 
 def grid_points(

@@ -23,8 +23,9 @@ def sps(
       \frac{f(x_k) - f_{\min}}{c \, \|g(x_k)\|^2 + 10^{-8}}, \;
       \eta_{\max} \Big\}
 
-  The loss and the gradient are those of the current batch. With no cap this is the `constant` mode of the authors'
-  program, which the Delta-SGD paper compares with.
+  The loss and the gradient are those of the current batch. With no cap this
+  is the `constant` mode of the authors' program, which the Delta-SGD paper
+  compares with.
 
   Args:
     c: scales the step down; positive.

@@ -1,0 +1,359 @@
+"""The clients of a round: what an algorithm sees of them, and how they move.
+
+`Cohort` maps what an algorithm does with one client over all clients of the
+round; `Worker` is that one client and takes the local steps. This is the only
+place that maps over clients.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from fedjax_opt.base import ClientRule, LossFn, Params, grad_fn_of, tree_bytes
+from fedjax_opt.batches import Batches, shuffle
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.program import Program
+
+
+class Totals(NamedTuple):
+  """Sums over rounds and clients, in examples."""
+
+  gradient_evaluations: jax.Array  # [] float32
+  examples: jax.Array  # [] float32, in the clients' batches
+  computed: jax.Array  # [] float32, the same with padding
+
+
+class Slot(NamedTuple):
+  """One client's place in a cohort; stacked, leaves [C, ...].
+
+  The last chunk of a cohort may be filled up with places for no client: they
+  have number M, weight 0 and no steps.
+  """
+
+  client: jax.Array  # [C] int32
+  weight: jax.Array  # [C] float, sums to 1
+  key: jax.Array  # [C] random key of this client in this phase
+  batches: Batches
+
+
+class Notes(NamedTuple):
+  """What the simulator writes down about one client; not seen by algorithms."""
+
+  gradient_evaluations: jax.Array  # [] float32, in examples
+  traces: dict[str, jax.Array]  # name -> [K]
+
+
+class Cohort:
+  """The clients of one round, as an algorithm sees them.
+
+  An algorithm describes what one client does as a function
+  `one_client(worker, broadcast) -> message` and leaves the rest to the verbs
+  `mean`, `each` and `pick`. Each call of a verb is a phase of its own, in
+  which clients draw fresh batches.
+
+  Attributes:
+    round: [] int32, the round.
+    totals: sums over the clients so far.
+    traffic: bytes per client so far.
+    traces: {name: [C, K]} recorded by the clients' rules.
+  """
+
+  def __init__(
+    self, program: Program, round: jax.Array, key: jax.Array, data: ClientData
+  ):
+    self.round = round
+    self.totals = Totals(*[jnp.float32(0)] * 3)
+    self.traffic = {"bytes_down": 0, "bytes_up": 0}
+    self.traces = {}
+    self._program = program
+    self._key = key
+    self._data = data
+    self._phase = 0
+
+  def mean(
+    self, one_client: Callable[..., Any], broadcast: Any, memory: Any = None
+  ) -> Any:
+    """The weighted mean over the cohort of what each client sends.
+
+    Args:
+      one_client: `(worker, broadcast) -> message`, any pytree of arrays. With
+        memory, `(worker, broadcast, own) -> (message, own)`.
+      broadcast: what the server sends to every client.
+      memory: what every client of the population keeps, leaves [M, ...]; `own`
+        is one client's row. Rows of clients outside the cohort stay.
+
+    Returns:
+      The mean message; with memory, `(mean, memory)`.
+    """
+    slots = self.draw()
+    visit = self._visitor(one_client, broadcast, memory is not None)
+
+    def one_chunk(carry, slots):
+      total, memory = carry
+      gather = lambda leaf: leaf.at[slots.client].get(mode="clip")
+      own = jax.tree.map(gather, memory)
+      message, own, notes = self._side_by_side(visit, slots, own)
+      add = lambda total, sent: total + _weighted_sum(slots.weight, sent)
+      keep = lambda leaf, own: leaf.at[slots.client].set(own, mode="drop")
+      total = jax.tree.map(add, total, message)
+      return (total, jax.tree.map(keep, memory, own)), notes
+
+    message = _shape_of_one(visit, slots, memory)
+    zeros = jax.tree.map(
+      lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), message
+    )
+    carry = (zeros, memory)
+    (total, memory), notes = self._over_chunks(one_chunk, carry, slots)
+    self._note(slots, notes, broadcast, message)
+    return total if memory is None else (total, memory)
+
+  def each(self, one_client: Callable[..., Any], broadcast: Any) -> Any:
+    """What each client of the cohort sends, not averaged.
+
+    Args:
+      one_client: `(worker, broadcast) -> message`.
+      broadcast: what the server sends to every client.
+
+    Returns:
+      The messages, leaves [C, ...], in the order of the cohort.
+    """
+    slots = self.draw()
+    visit = self._visitor(one_client, broadcast, with_memory=False)
+
+    def one_chunk(_, slots):
+      message, _, notes = self._side_by_side(visit, slots, None)
+      return None, (message, notes)
+
+    _, (messages, notes) = self._over_chunks(one_chunk, None, slots)
+    self._note(slots, notes, broadcast, _shape_of_one(visit, slots, None))
+    return jax.tree.map(
+      lambda leaf: leaf[: self._program.cohort_size], messages
+    )
+
+  def pick(self, one_client: Callable[..., Any], broadcast: Any) -> Any:
+    """What one client, drawn uniformly from the cohort, sends.
+
+    The other clients do nothing.
+
+    Args:
+      one_client: `(worker, broadcast) -> message`.
+      broadcast: what the server sends to that client.
+
+    Returns:
+      The message.
+    """
+    slots = self.draw()
+    key = jax.random.fold_in(self._key, self._phase)
+    place = jax.random.randint(key, (), 0, self._program.cohort_size)
+    visit = self._visitor(one_client, broadcast, with_memory=False)
+    picked = jax.tree.map(lambda leaf: leaf[place], slots)
+    message, _, notes = visit(picked, None)
+    self.totals = self.totals._replace(
+      gradient_evaluations=self.totals.gradient_evaluations
+      + notes.gradient_evaluations
+    )
+    return message
+
+  def draw(self) -> Slot:
+    """The clients of the round, with fresh batches: what each verb begins with.
+
+    Returns:
+      The places of the cohort, leaves [C, ...], padded to whole chunks.
+    """
+    program, data = self._program, self._data
+    population, cohort_size = data.num_clients, program.cohort_size
+    clients = jnp.arange(population, dtype=jnp.int32)
+    if cohort_size < population:  # Uniform without replacement.
+      clients = shuffle(self._key, 0, population, population)[:cohort_size]
+    padding = -cohort_size % program.chunk
+    clients = jnp.pad(clients, (0, padding), constant_values=population)
+    sizes = data.sizes.at[clients].get(mode="fill", fill_value=0)
+    indices = data.indices.at[clients].get(mode="clip")
+
+    weights = sizes.astype(float)
+    if not program.by_examples:
+      weights = (clients < population).astype(float)
+    weights = weights / jnp.maximum(jnp.sum(weights), 1)
+
+    phase_key = jax.random.fold_in(self._key, 1 + self._phase)
+    self._phase += 1
+    keys = jax.vmap(lambda i: jax.random.fold_in(phase_key, i))(clients)
+    return Slot(clients, weights, keys, program.plan.draw(keys, indices, sizes))
+
+  def _visitor(self, one_client, broadcast, with_memory):
+    """The function `(slot, own) -> (message, own, notes)` of one client."""
+
+    def visit(slot, own):
+      worker = Worker(self._program, self.round, slot, self._data)
+      if with_memory:
+        message, own = one_client(worker, broadcast, own)
+      else:
+        message = one_client(worker, broadcast)
+      notes = Notes(worker.gradient_evaluations, worker.traces)
+      return message, own, notes
+
+    return visit
+
+  def _side_by_side(self, visit, slots, own):
+    """Maps `visit` over a chunk of clients: leaves [chunk, ...]."""
+    if self._program.chunk > 1:
+      return jax.vmap(visit)(slots, own)
+    # One client needs no batch axis, which would slow its products down.
+    visited = visit(*jax.tree.map(lambda leaf: leaf[0], (slots, own)))
+    return jax.tree.map(lambda leaf: leaf[None], visited)
+
+  def _over_chunks(self, one_chunk, carry, slots):
+    """Scans `one_chunk` over chunks; what it gives is stacked over clients."""
+    chunk = self._program.chunk
+    if chunk == len(slots.client):
+      return one_chunk(carry, slots)
+    split = lambda leaf: leaf.reshape(-1, chunk, *leaf.shape[1:])
+    carry, out = lax.scan(one_chunk, carry, jax.tree.map(split, slots))
+    join = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])
+    return carry, jax.tree.map(join, out)
+
+  def _note(self, slots, notes, broadcast, message):
+    """Writes down what a phase of all clients took."""
+    program = self._program
+    steps = slots.batches.num_steps.reshape(-1, program.chunk)
+    computed = jnp.sum(jnp.max(steps, 1)) * program.chunk
+    self.totals = Totals(
+      self.totals.gradient_evaluations + jnp.sum(notes.gradient_evaluations),
+      self.totals.examples + jnp.sum(slots.batches.counts),
+      self.totals.computed + computed * program.plan.batch_size,
+    )
+    self.traffic["bytes_down"] += tree_bytes(broadcast)
+    self.traffic["bytes_up"] += tree_bytes(message)
+    cohort = lambda leaf: leaf[: program.cohort_size]
+    self.traces |= jax.tree.map(cohort, notes.traces)
+
+
+def _shape_of_one(visit, slots, memory):
+  """The shapes of the message that one client sends."""
+  one = lambda leaf: leaf[0]
+  call = lambda slots, memory: visit(*jax.tree.map(one, (slots, memory)))
+  return jax.eval_shape(call, slots, memory)[0]
+
+
+def _weighted_sum(weight, leaf):
+  """[C], [C, ...] -> [...], in the type of the leaf."""
+  weight = weight.astype(leaf.dtype).reshape(-1, *[1] * (leaf.ndim - 1))
+  return jnp.sum(weight * leaf, axis=0)
+
+
+class Worker:
+  """One client in one round, as an algorithm sees it.
+
+  Attributes:
+    client: [] int32, its number in the population.
+    round: [] int32, the round.
+    num_steps: [] int32, the local steps that it takes.
+    gradient_evaluations: [] float32, those done so far, in examples.
+    traces: {name: [K]} recorded so far.
+  """
+
+  def __init__(
+    self, program: Program, round: jax.Array, slot: Slot, data: ClientData
+  ):
+    self.client = slot.client
+    self.round = round
+    self.num_steps = slot.batches.num_steps
+    self.gradient_evaluations = jnp.float32(0)
+    self.traces = {}
+    self._program = program
+    self._slot = slot
+    self._data = data
+
+  def descend(
+    self, loss_fn: LossFn, rule: ClientRule, params: Params
+  ) -> Params:
+    """Takes the client's local steps.
+
+    Args:
+      loss_fn: `(params, batch, rng) -> [B]`.
+      rule: an optax transformation, or a function from the round to one. Its
+        `update` gets `value`, the mean loss of the batch, and `grad_fn`, its
+        gradient at any other point.
+      params: where to start.
+
+    Returns:
+      The local model after the last step.
+    """
+    program = self._program
+    if not isinstance(rule, optax.GradientTransformation):
+      rule = rule(self.round)
+    rule = optax.with_extra_args_support(rule)
+    gradients_per_step = 1
+
+    def step(k, carry):
+      nonlocal gradients_per_step
+      params, rule_state, traces = carry
+      mean_loss = self._mean_loss(loss_fn, k)
+      grad_fn, calls = _count_calls(grad_fn_of(mean_loss, params))
+      value, grads = jax.value_and_grad(mean_loss)(params)
+      updates, rule_state = rule.update(
+        grads, rule_state, params, value=value, grad_fn=grad_fn
+      )
+      gradients_per_step = 1 + len(calls)
+      params = optax.apply_updates(params, updates)
+      record = lambda name, all: all.at[k].set(_field(rule_state, name))
+      traces = {name: record(name, all) for name, all in traces.items()}
+      return params, rule_state, traces
+
+    rule_state = rule.init(params)
+    blank = lambda name: jnp.full(
+      program.plan.max_steps, jnp.nan, _field(rule_state, name).dtype
+    )
+    traces = {name: blank(name) for name in program.trace}
+    num_steps = program.plan.max_steps if program.plan.even else self.num_steps
+    params, _, self.traces = lax.fori_loop(
+      0, num_steps, step, (params, rule_state, traces)
+    )
+    examples = jnp.sum(self._slot.batches.counts).astype(jnp.float32)
+    self.gradient_evaluations += gradients_per_step * examples
+    return params
+
+  def _mean_loss(self, loss_fn, k):
+    """The loss of step k's batch, `params -> scalar`."""
+    rows = self._slot.batches.rows[k]  # [B]
+    batch = {
+      name: jnp.take(leaf, rows, axis=0, mode="clip")
+      for name, leaf in self._data.examples.items()
+    }
+    # The key itself has been used to draw the batches.
+    rng = jax.random.fold_in(jax.random.fold_in(self._slot.key, 1), k)
+    if self._program.plan.even:
+      return lambda params: jnp.mean(loss_fn(params, batch, rng))
+    count = self._slot.batches.counts[k]
+    mask = jnp.arange(len(rows)) < count
+
+    def mean_loss(params):
+      losses = jnp.where(mask, loss_fn(params, batch, rng), 0)
+      return jnp.sum(losses) / jnp.maximum(count, 1)
+
+    return mean_loss
+
+
+def _count_calls(fn):
+  """The function, and a list that grows by one each time it is traced."""
+  calls = []
+
+  def counted(*args):
+    calls.append(None)
+    return fn(*args)
+
+  return counted, calls
+
+
+def _field(rule_state, name):
+  """A field of the state of a rule, however deep in a chain."""
+  value = optax.tree.get(rule_state, name)
+  if value is None:
+    raise ValueError(
+      f"trace={name!r}: the client rule's state has no such field"
+    )
+  return jnp.asarray(value)
