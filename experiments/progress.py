@@ -1,51 +1,89 @@
-"""The progress bar of a run."""
+"""The progress of a run, on stderr."""
+
+import sys
+import time
 
 import numpy as np
 import tqdm
 
-from fedjax_opt.metrics import Criterion
+from fedjax_opt import metrics
 from fedjax_opt.simulator import Report
 
+_SECONDS_BETWEEN_LINES = 10.0
 
-class Bar:
+
+class Progress:
   """Rounds done, rounds per second, and the latest loss and accuracy.
 
-  Of a grid it shows the best point that is still finite. Compilation is shown
+  A bar in a terminal; elsewhere, such as in a log file, a line now and then. Of
+  a grid it shows the best point that is still finite. Compilation is reported
   apart and is in no rate.
   """
 
-  def __init__(self, rounds: int, criterion: Criterion, enabled: bool):
+  def __init__(self, rounds: int, criterion: metrics.Criterion, enabled: bool):
     self._rounds = rounds
     self._criterion = criterion
     self._enabled = enabled
+    self._terminal = sys.stderr.isatty()
     self._bar = None
-    if enabled:
-      print("compiling ...", end="", flush=True)
+    self._last_line = -np.inf
+    if enabled and self._terminal:
+      self._print("compiling ...", end="")
 
   def show(self, report: Report) -> None:
     """Moves to what the report says."""
     if not self._enabled:
       return
-    if self._bar is None:
-      print(f"\rcompiled in {report.compile_seconds:.1f} s")
-      self._bar = tqdm.tqdm(
-        total=self._rounds, unit="round", dynamic_ncols=True
-      )
-    self._bar.update(report.round - self._bar.n)
-    self._bar.set_postfix_str(self._latest(report))
-
-  def _latest(self, report: Report) -> str:
-    best = np.nanmax if self._criterion.direction == "max" else np.nanmin
-    shown = []
-    loss = report.metrics.get("train_loss")
-    if loss is not None and np.isfinite(loss).any():
-      shown.append(f"train_loss={np.nanmin(loss):.4g}")
-    value = report.metrics.get(self._criterion.metric)
-    if value is not None and np.isfinite(value).any():
-      shown.append(f"{self._criterion.metric}={best(value):.4g}")
-    return ", ".join(shown)
+    if report.round == 0:
+      self._print(f"{self._return}compiled in {report.compile_seconds:.1f} s")
+    if self._terminal:
+      self._move_bar(report)
+    else:
+      self._write_line(report)
 
   def close(self) -> None:
     """Leaves the bar as it is."""
     if self._bar is not None:
       self._bar.close()
+
+  @property
+  def _return(self) -> str:
+    return "\r" if self._terminal else ""
+
+  def _move_bar(self, report: Report) -> None:
+    if self._bar is None:
+      self._bar = tqdm.tqdm(
+        total=self._rounds, unit=" rounds", dynamic_ncols=True
+      )
+    self._bar.update(report.round - self._bar.n)
+    self._bar.set_postfix_str(self._latest(report))
+
+  def _write_line(self, report: Report) -> None:
+    now = time.monotonic()
+    if now < self._last_line + _SECONDS_BETWEEN_LINES:
+      return
+    self._last_line = now
+    rate = report.round / max(report.run_seconds, 1e-9)
+    self._print(
+      f"round {report.round} of {self._rounds}, {rate:.1f} rounds/s, "
+      f"{self._latest(report)}"
+    )
+
+  def _latest(self, report: Report) -> str:
+    shown = []
+    for name in dict.fromkeys(["train_loss", self._criterion.metric]):
+      values = report.metrics.get(name, np.array([]))
+      values = values[np.isfinite(values)]
+      if values.size:
+        best = max if metrics.direction(name) == "max" else min
+        shown.append(f"{name.replace('_', ' ')} {_text(name, best(values))}")
+    return ", ".join(shown) or "no finite point"
+
+  def _print(self, text: str, end: str = "\n") -> None:
+    print(text, end=end, file=sys.stderr, flush=True)
+
+
+def _text(metric: str, value: float) -> str:
+  if metrics.is_fraction(metric):
+    return f"{100 * value:.1f} %"
+  return f"{value:.4g}"

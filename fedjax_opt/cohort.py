@@ -104,7 +104,7 @@ class Cohort:
 
     message = _shape_of_one(visit, slots, memory)
     zeros = jax.tree.map(
-      lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), message
+      lambda leaf: jnp.zeros(leaf.shape, _mean_dtype(leaf)), message
     )
     carry = (zeros, memory)
     (total, memory), notes = self._over_chunks(one_chunk, carry, slots)
@@ -239,10 +239,16 @@ def _shape_of_one(visit, slots, memory):
   return jax.eval_shape(call, slots, memory)[0]
 
 
+def _mean_dtype(leaf):
+  """The type of a mean: the leaf's own, or float where that is whole."""
+  return jnp.result_type(leaf.dtype, float)
+
+
 def _weighted_sum(weight, leaf):
-  """[C], [C, ...] -> [...], in the type of the leaf."""
-  weight = weight.astype(leaf.dtype).reshape(-1, *[1] * (leaf.ndim - 1))
-  return jnp.sum(weight * leaf, axis=0)
+  """[C], [C, ...] -> [...]; what weighs nothing counts nothing, even NaN."""
+  weight = weight.astype(_mean_dtype(leaf)).reshape(-1, *[1] * (leaf.ndim - 1))
+  # A place for no client takes steps too, where all take equally many.
+  return jnp.sum(jnp.where(weight > 0, weight * leaf, 0), axis=0)
 
 
 class Worker:

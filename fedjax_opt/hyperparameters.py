@@ -1,7 +1,11 @@
-"""What a rule or an algorithm can be tuned by, as the registries tell it."""
+"""What a rule, an algorithm or a partition can be tuned by, and by which values.
 
+The registries list these; the command line and its checks are made from them.
+"""
+
+import difflib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 
@@ -10,7 +14,8 @@ class Hyperparameter(NamedTuple):
 
   Attributes:
     name: of the argument.
-    default: its default; a bool marks a switch, which is not tuned.
+    default: its default; an int marks a whole number, a bool a switch, which
+      is not tuned.
     help: what it is, with its unit.
     interval: the values allowed, such as "(0, inf)" or "[0, 1)".
   """
@@ -30,10 +35,13 @@ class Hyperparameter(NamedTuple):
     low, high = (float(end) for end in self.interval[1:-1].split(","))
     above = value >= low if self.interval[0] == "[" else value > low
     below = value <= high if self.interval[-1] == "]" else value < high
+    whole = isinstance(self.default, int)
     # An infinite value is allowed only where the interval is closed there.
-    if not (above and below) or math.isnan(value):
+    if not (above and below) or math.isnan(value) or (whole and value % 1):
+      shown = value if isinstance(value, int) else f"{value:g}"
+      wanted = "a whole number in" if whole else "in"
       raise ValueError(
-        f"{flag or self.name}={value:g}: must be in {self.interval}"
+        f"{flag or self.name}={shown}: must be {wanted} {self.interval}"
       )
 
 
@@ -49,3 +57,40 @@ class Choice(NamedTuple):
   factory: Callable[..., Any]
   help: str
   hyperparameters: tuple[Hyperparameter, ...] = ()
+
+
+def check_choice(name: str, value: str, accepted: Iterable[str]) -> None:
+  """Raises ValueError if a value is not among those accepted.
+
+  Args:
+    name: of the argument or flag.
+    value: to be checked.
+    accepted: all values allowed.
+  """
+  accepted = list(accepted)
+  if value in accepted:
+    return
+  near = difflib.get_close_matches(str(value), accepted, 1)
+  hint = f"; did you mean {near[0]}?" if near else ""
+  raise ValueError(
+    f"{name}={value!r}: must be one of {', '.join(accepted)}{hint}"
+  )
+
+
+def check_belongs(
+  name: str, value: Any, kind: str, chosen: str, owners: Iterable[str]
+) -> None:
+  """Raises ValueError if a hyperparameter is none of what was chosen.
+
+  Args:
+    name: of the hyperparameter.
+    value: its value.
+    kind: of choice: "client", "partition", ...
+    chosen: the name chosen.
+    owners: all names of that kind which have the hyperparameter.
+  """
+  owners = list(owners)
+  if chosen in owners:
+    return
+  belongs = f"belongs to {kind} {', '.join(owners)}" if owners else "unknown"
+  raise ValueError(f"{name}={value}: {belongs}, not to {kind} {chosen}")

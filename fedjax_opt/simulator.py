@@ -103,7 +103,9 @@ def simulate(
       compiled.
   """
   program = Program.create(data, **settings)
-  state = algorithm.init(jax.tree.map(jnp.array, params), data.num_clients)
+  # Copied leaf by leaf: what is donated must have a buffer of its own.
+  state = algorithm.init(jax.tree.map(jnp.asarray, params), data.num_clients)
+  state = jax.tree.map(jnp.array, state)
 
   def advance(state, inputs, first, count):
     return run_rounds(program, algorithm, state, *inputs, first, count)
@@ -165,9 +167,15 @@ def drive(
   try:
     for stop in stops:
       start = time.perf_counter()
-      state, record = jax.block_until_ready(
-        compiled(state, inputs, jnp.int32(done), jnp.int32(stop - done))
+      state, record = compiled(
+        state, inputs, jnp.int32(done), jnp.int32(stop - done)
       )
+      try:
+        jax.block_until_ready(record)
+      except KeyboardInterrupt:
+        # What runs already cannot be stopped, and its start is gone: keep it.
+        interrupted = True
+        jax.block_until_ready(record)
       run_seconds += time.perf_counter() - start
       records.append((stop - done, jax.device_get(record._replace(metrics={}))))
       done = stop
@@ -176,6 +184,8 @@ def drive(
         history.append(done, metrics)
       if on_evaluation is not None:
         on_evaluation(Report(done, metrics, compile_seconds, run_seconds))
+      if interrupted:
+        break
   except KeyboardInterrupt:
     interrupted = True
 

@@ -108,7 +108,8 @@ def sweep(
   def advance(state, inputs, first, count):
     return over_points(advance_point, axes)(state, *inputs, first, count)
 
-  state = jax.vmap(init)(hyperparameters, params)
+  # Copied leaf by leaf: what is donated must have a buffer of its own.
+  state = jax.tree.map(jnp.array, jax.vmap(init)(hyperparameters, params))
   clients = (data.indices, data.sizes)
   inputs = (hyperparameters, keys, clients, data.examples, test)
   result = drive(

@@ -1,0 +1,122 @@
+"""The problems of problems.py as the package takes them: losses in JAX, data.
+
+Parameters are float64 NumPy trees, so that one task serves float32 and, under
+`jax.enable_x64(True)`, float64.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from fedjax_opt.cohort import Cohort
+from fedjax_opt.data.clients import ClientData
+from tests import problems
+
+# The last client owns nothing.
+SIZES = (13, 7, 20, 4, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+  problem: Any  # the referee's
+  params: Any
+  loss_fn: Callable
+  features_fn: Callable | None = None
+
+  @property
+  def data(self) -> ClientData:
+    return ClientData.from_partition(
+      self.problem.examples, self.problem.client_rows
+    )
+
+
+def least_squares(sizes=SIZES, seed=0, **settings) -> Task:
+  problem = problems.least_squares(seed, sizes=sizes, **settings)
+
+  def loss_fn(params, batch, rng):
+    return (batch["x"] @ params["kernel"] - batch["y"]) ** 2 / 2
+
+  return Task(problem, {"kernel": problem.x0}, loss_fn)
+
+
+def softmax(sizes=SIZES, seed=0) -> Task:
+  problem = problems.softmax_regression(seed, sizes=sizes)
+  c = problem.num_classes
+  params = {"bias": problem.x0[:c], "kernel": problem.x0[c:].reshape(-1, c)}
+
+  def loss_fn(params, batch, rng):
+    logits = batch["x"] @ params["kernel"] + params["bias"]
+    squares = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
+    return cross_entropy(logits, batch["y"]) + problem.l2 / 2 * squares
+
+  return Task(problem, params, loss_fn)
+
+
+def mlp(sizes=SIZES, seed=0) -> Task:
+  problem = problems.softplus_mlp(seed, sizes=sizes)
+  b1, w1, b2, w2 = problem._split(problem.x0)
+  params = {
+    "hidden": {"bias": b1, "kernel": w1},
+    "output": {"bias": b2, "kernel": w2},
+  }
+
+  def features_fn(params, batch, rng):
+    hidden = params["hidden"]
+    return jax.nn.softplus(batch["x"] @ hidden["kernel"] + hidden["bias"])
+
+  def loss_fn(params, batch, rng):
+    z = features_fn(params, batch, rng)
+    output = params["output"]
+    logits = z @ output["kernel"] + output["bias"]
+    return cross_entropy(logits, batch["y"])
+
+  return Task(problem, params, loss_fn, features_fn)
+
+
+def cross_entropy(logits, labels):
+  own = jnp.take_along_axis(logits, labels[:, None], 1)[:, 0]
+  return jax.nn.logsumexp(logits, axis=1) - own
+
+
+def flat(params) -> np.ndarray:
+  """All parameters as one float64 vector, in the referee's order."""
+  return np.asarray(ravel_pytree(params)[0], np.float64)
+
+
+def drawn_rounds(program, data, seed, num_rounds):
+  """The rounds that `simulate` draws, as the referee takes them.
+
+  Returns:
+    cohorts, batches and weights (see reference.py).
+  """
+  key, on_device = jax.random.key(seed), jax.device_put(data)
+
+  @jax.jit
+  def draw(round):
+    key_of_round = jax.random.fold_in(key, round)
+    slot = Cohort(program, round, key_of_round, on_device).draw()
+    return slot._replace(key=None)
+
+  cohorts, batches, weights = [], [], []
+  for r in range(num_rounds):
+    slots = jax.device_get(draw(jnp.int32(r)))
+    places = np.flatnonzero(slots.client < data.num_clients)
+    assert len(places) == program.cohort_size
+    cohorts.append(slots.client[places].tolist())
+    weights.append(slots.weight[places])
+    drawn = slots.batches
+    batches.append(
+      [
+        [
+          drawn.rows[i, k, : drawn.counts[i, k]]
+          for k in range(drawn.num_steps[i])
+        ]
+        for i in places
+      ]
+    )
+  return cohorts, batches, weights

@@ -1,0 +1,222 @@
+"""Every algorithm and client rule against the NumPy loops of reference.py.
+
+Clients differ in size and one owns nothing, three of five take part in a round,
+last batches are partial, and two clients are computed side by side, so that the
+second pair is filled up with a place for no client.
+"""
+
+import functools
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from fedjax_opt import simulate, step_decay
+from fedjax_opt.algorithms import ALGORITHMS, SERVER_RULES
+from fedjax_opt.program import Program
+from fedjax_opt.rules import RULES
+from tests import jax_problems, reference
+
+ROUNDS = 4
+SEED = 0
+SETTINGS = {
+  "cohort_size": 3,
+  "client_chunk": 2,
+  "batch_size": 4,
+  "local_epochs": 1.5,
+}
+DELTA = {"gamma": 1.5, "delta": 0.7, "eta_0": 0.1, "theta_0": 0.8, "eps": 0.01}
+MU, TEMPERATURE = 0.7, 0.4
+
+# name -> (its arguments in RULES, its referee).
+CLIENT_RULES = {
+  "sgd": ({"learning_rate": 0.1}, lambda: reference.Sgd(0.1)),
+  "sgdm": (
+    {"learning_rate": 0.05, "momentum": 0.8},
+    lambda: reference.Momentum(0.05, 0.8),
+  ),
+  "adam": (
+    {"learning_rate": 0.05, "b1": 0.8, "b2": 0.95, "eps": 1e-3},
+    lambda: reference.Adam(0.05, 0.8, 0.95, 1e-3),
+  ),
+  "adagrad": (
+    {"learning_rate": 0.1, "initial_accumulator": 0.2, "eps": 1e-10},
+    lambda: reference.Adagrad(0.1, 1e-10, 0.2),
+  ),
+  "yogi": (
+    {"learning_rate": 0.05, "b1": 0.8, "b2": 0.95, "eps": 1e-2},
+    lambda: reference.Yogi(0.05, 0.8, 0.95, 1e-2),
+  ),
+  "sps": (
+    {"c": 0.8, "f_min": 0.1, "max_step": 0.3},
+    lambda: reference.Sps(0.8, 0.1, 0.3),
+  ),
+  "delta_sgd": (DELTA, lambda: reference.DeltaSgd(**DELTA)),
+  "delta_sgd_reused": (
+    {**DELTA, "reuse_gradients": True},
+    lambda: reference.DeltaSgd(**DELTA, reuse_gradients=True),
+  ),
+}
+SERVERS = {
+  "sgdm": CLIENT_RULES["sgdm"],
+  "adam": CLIENT_RULES["adam"],
+  "yogi": CLIENT_RULES["yogi"],
+  "adagrad": CLIENT_RULES["adagrad"],
+}
+
+CASES = [
+  *[("fed_avg", rule) for rule in CLIENT_RULES],
+  ("fed_prox", "sps"),
+  ("fed_prox", "delta_sgd"),
+  ("moon", "sgd"),
+  ("moon", "delta_sgd"),
+  *[(algorithm, "delta_sgd") for algorithm in SERVER_RULES],
+]
+
+
+def client_rule(name):
+  arguments, _ = CLIENT_RULES[name]
+  return RULES[name.removesuffix("_reused")].factory(**arguments)
+
+
+@functools.cache
+def task_of(algorithm):
+  moon = algorithm == "moon"
+  return jax_problems.mlp() if moon else jax_problems.softmax()
+
+
+@functools.cache
+def rounds_of(x64):
+  # They depend on the sizes alone, which all tasks share.
+  data = task_of("fed_avg").data
+  program = Program.create(data, **SETTINGS)
+  return jax_problems.drawn_rounds(program, data, SEED, ROUNDS)
+
+
+def compiled(algorithm, rule, **settings):
+  """The package's run."""
+  task = task_of(algorithm)
+  arguments = {"loss_fn": task.loss_fn, "client": rule}
+  if algorithm in SERVER_RULES:
+    server = SERVER_RULES[algorithm]
+    arguments["server"] = RULES[server].factory(**SERVERS[server][0])
+  elif algorithm == "fed_prox":
+    arguments |= {"server": optax.sgd(0.7), "mu": MU}
+  elif algorithm == "moon":
+    arguments |= {
+      "features_fn": task.features_fn,
+      "mu": MU,
+      "temperature": TEMPERATURE,
+    }
+  return simulate(
+    ALGORITHMS[algorithm].factory(**arguments),
+    task.params,
+    task.data,
+    rounds=ROUNDS,
+    seed=SEED,
+    eval_every=3,
+    **SETTINGS | settings,
+  )
+
+
+def looped(algorithm, make_rule, rounds):
+  """The referee's run."""
+  problem = task_of(algorithm).problem
+  arguments = {
+    "gradient": problem.gradient,
+    "make_rule": make_rule,
+    "server": reference.Sgd(1.0),
+  }
+  loop = reference.fed_avg
+  if algorithm in SERVER_RULES:
+    arguments["server"] = SERVERS[SERVER_RULES[algorithm]][1]()
+  elif algorithm == "fed_prox":
+    loop = reference.fed_prox
+    arguments |= {"server": reference.Sgd(0.7), "mu": MU}
+  elif algorithm == "moon":
+    loop = reference.moon
+    arguments["gradient"] = functools.partial(
+      problem.moon_gradient, mu=MU, temperature=TEMPERATURE
+    )
+  cohorts, batches, weights = rounds
+  return loop(
+    problem.x0,
+    cohorts=cohorts,
+    batches=batches,
+    weights=weights,
+    **arguments,
+  )
+
+
+def assert_close(actual, expected, x64):
+  """Relative to the largest entry."""
+  rtol = 1e-10 if x64 else 1e-5
+  scale = np.max(np.abs(expected))
+  np.testing.assert_allclose(actual, expected, rtol=0, atol=rtol * scale)
+
+
+def test_the_cases_reach_every_algorithm_and_rule_and_awkward_client():
+  assert {algorithm for algorithm, _ in CASES} == set(ALGORITHMS)
+  rules = {rule.removesuffix("_reused") for _, rule in CASES}
+  assert rules == set(RULES)
+  cohorts, batches, _ = rounds_of(False)
+  steps = {len(steps) for of_round in batches for steps in of_round}
+  sizes = {len(b) for r in batches for steps in r for b in steps}
+  assert 0 in steps
+  assert len(steps) > 2
+  assert {4, 1} <= sizes
+  assert len({client for cohort in cohorts for client in cohort}) == 5
+
+
+@pytest.mark.parametrize("x64", [False, True], ids=["float32", "float64"])
+@pytest.mark.parametrize(("algorithm", "rule"), CASES)
+def test_parameters_equal_the_loop(algorithm, rule, x64):
+  with jax.enable_x64(x64):
+    make_rule = CLIENT_RULES[rule][1]
+    xs, _ = looped(algorithm, lambda r: make_rule(), rounds_of(x64))
+    result = compiled(algorithm, client_rule(rule))
+    assert_close(jax_problems.flat(result.params), xs[-1], x64)
+    moved = np.linalg.norm(xs[-1] - task_of(algorithm).problem.x0)
+    assert moved > 0.1
+
+
+@pytest.mark.parametrize("x64", [False, True], ids=["float32", "float64"])
+def test_step_decay_equals_the_loop(x64):
+  def rule(round):
+    return optax.sgd(0.5 * step_decay(round, ROUNDS))
+
+  def make_rule(r):
+    return reference.Sgd(reference.step_decay(0.5, r, ROUNDS))
+
+  with jax.enable_x64(x64):
+    xs, _ = looped("fed_avg", make_rule, rounds_of(x64))
+    result = compiled("fed_avg", rule)
+    assert_close(jax_problems.flat(result.params), xs[-1], x64)
+
+
+@pytest.mark.parametrize("rule", ["delta_sgd", "delta_sgd_reused"])
+def test_traced_step_sizes_and_branches_equal_the_loops(rule):
+  fields = {
+    "step_size": "step_sizes",
+    "smoothness_step": "smoothness_branches",
+    "growth_step": "growth_branches",
+  }
+  make_rule = CLIENT_RULES[rule][1]
+  with jax.enable_x64(True):
+    _, traces = looped("fed_avg", lambda r: make_rule(), rounds_of(True))
+    result = compiled("fed_avg", client_rule(rule), trace=tuple(fields))
+  for field, of_loop in fields.items():
+    traced = result.traces[field]  # [R, C, K]
+    assert traced.shape == (ROUNDS, 3, 8)
+    for r in range(ROUNDS):
+      for i in range(3):
+        expected = np.array(getattr(traces[r][i].rule, of_loop))
+        if field != "step_size":  # No branch decides the first step.
+          expected[:1] = np.inf
+        steps = len(expected)
+        np.testing.assert_allclose(traced[r, i, :steps], expected, rtol=1e-9)
+        assert np.isnan(traced[r, i, steps:]).all()
+  # Both branches decide some of the steps.
+  below = result.traces["smoothness_step"] < result.traces["growth_step"]
+  assert 0 < np.mean(below[..., 1:4]) < 1
