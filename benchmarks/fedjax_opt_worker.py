@@ -70,17 +70,18 @@ def build_fed_avg(make_rule, **settings):
       data, batch_size=workload.batch_size, eval_every=10**6, **settings
     )
     advance = jax.jit(
-      lambda state, first, count: simulate_rounds(
-        program, algorithm, state, jax.random.key(0), data, None, first, count
+      lambda state, key, data, first, count: simulate_rounds(
+        program, algorithm, state, key, data, None, first, count
       )[0],
       donate_argnums=0,
     )
     state = algorithm.init(params, workload.num_clients)
+    key = jax.random.key(0)
     done = 0
 
     def run_rounds(rounds: int) -> None:
       nonlocal state, done
-      state = jax.block_until_ready(advance(state, done, rounds))
+      state = jax.block_until_ready(advance(state, key, data, done, rounds))
       done += rounds
       check_finite(state.params)
 
@@ -95,7 +96,7 @@ def build_floor(workload: workloads.Workload) -> worker.RunRounds:
   size = len(examples["y"])
   key = jax.random.key(0)
 
-  def one_round(i, params):
+  def one_round(i, params, examples):
     order = shuffle(key, i, size, size)
 
     def step(params, rows):
@@ -111,8 +112,8 @@ def build_floor(workload: workloads.Workload) -> worker.RunRounds:
     return lax.scan(step, params, order.reshape(-1, workload.batch_size))[0]
 
   advance = jax.jit(
-    lambda params, first, count: lax.fori_loop(
-      first, first + count, one_round, params
+    lambda params, examples, first, count: lax.fori_loop(
+      first, first + count, lambda i, p: one_round(i, p, examples), params
     ),
     donate_argnums=0,
   )
@@ -120,7 +121,7 @@ def build_floor(workload: workloads.Workload) -> worker.RunRounds:
 
   def run_rounds(rounds: int) -> None:
     nonlocal params, done
-    params = jax.block_until_ready(advance(params, done, rounds))
+    params = jax.block_until_ready(advance(params, examples, done, rounds))
     done += rounds
     check_finite(params)
 

@@ -9,7 +9,8 @@ Each framework runs in its own process, with its own Python (FedJAX:
 Python that runs this file). The processes take turns, A B C A B C, so that the
 noise of the machine is shared; while one works, the others wait. Compilation is
 reported apart. A framework that cannot run is shown as skipped, with the
-reason. Close other programs first: the numbers are wall-clock times.
+reason. The floor takes the same local steps with one model and no federation;
+the last line is what the machine's matrix product reaches. Close other programs first: the numbers are wall-clock times.
 """
 
 import argparse
@@ -40,9 +41,14 @@ class Contender(NamedTuple):
 CONTENDERS = (
   Contender("FedJAX", "fedjax", "fed_avg"),
   Contender("PyTorch eager", "torch", "fed_avg"),
+  Contender("floor", "fedjax_opt", "floor"),
+  Contender("fedjax_opt", "fedjax_opt", "fed_avg"),
+  Contender("fedjax_opt, clients vmapped", "fedjax_opt", "fed_avg_vmap"),
+  Contender("fedjax_opt, Delta-SGD, reused", "fedjax_opt", "delta_sgd_reused"),
+  Contender("fedjax_opt, Delta-SGD", "fedjax_opt", "delta_sgd"),
 )
 # The table has one column of ratios for each of these.
-BASELINES = ("FedJAX", "PyTorch eager")
+BASELINES = ("FedJAX", "PyTorch eager", "floor", "fedjax_opt")
 
 
 class WorkerError(Exception):
@@ -209,6 +215,13 @@ def describe(workload: workloads.Workload) -> str:
   )
 
 
+def matrix_product(worker: Worker) -> float:
+  """Returns the GFLOP/s of a large float32 matrix product, best of five."""
+  workload = workloads.WORKLOADS["cnn"]  # It says how many products a turn has.
+  times = [worker.run("matrix_product", workload) for _ in range(6)][1:]
+  return workload.rounds_per_turn * 2 * 2048**3 / min(times) / 1e9
+
+
 def parse_arguments() -> argparse.Namespace:
   parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -242,7 +255,11 @@ def main() -> None:
   arguments = parse_arguments()
   load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
   workers, skipped = start_workers(
-    {"fedjax": arguments.fedjax_python, "torch": arguments.torch_python}
+    {
+      "fedjax": arguments.fedjax_python,
+      "torch": arguments.torch_python,
+      "fedjax_opt": sys.executable,
+    }
   )
   print_machine(workers, load)
   rows, reasons = [], []
@@ -259,6 +276,10 @@ def main() -> None:
   print()
   print_table(rows)
   print("\n".join(reasons))
+  if "fedjax_opt" in workers:
+    print(
+      f"matrix product: {matrix_product(workers['fedjax_opt']):.0f} GFLOP/s"
+    )
   for worker in workers.values():
     worker.close()
 

@@ -110,4 +110,16 @@ def _entry(name: str) -> str:
     text = left + text[len(left) :]
   else:
     text = f"{left}\n{text}"
-  return "\n".join([text, *(f"{indent}  {line}" for line in lines)])
+  return "\n".join([text, *(_listed_line(indent, line) for line in lines)])
+
+
+def _listed_line(indent: str, line: str) -> str:
+  """A line of `listed`, its text wrapped beside its name."""
+  name = re.match(r"\S+\s+", line)
+  return textwrap.fill(
+    line,
+    _WIDTH,
+    initial_indent=f"{indent}  ",
+    subsequent_indent=f"{indent}  {' ' * name.end()}",
+    break_on_hyphens=False,
+  )

@@ -10,9 +10,15 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
+from experiments import command_line
 from fedjax_opt.algorithms import ALGORITHMS, SERVER_RULES
 from fedjax_opt.base import Algorithm
-from fedjax_opt.hyperparameters import Choice, Hyperparameter
+from fedjax_opt.hyperparameters import (
+  Choice,
+  Hyperparameter,
+  check_belongs,
+  check_choice,
+)
 from fedjax_opt.rules import RULES, step_decay
 
 # Names that many rules share get their side as a prefix. The papers' own names
@@ -37,11 +43,13 @@ SERVERS = {
 # Averaging is a server step of size 1; the others as in FedOpt's experiments.
 _SERVER_DEFAULTS = {"sgd": 1.0, "sgdm": 1.0, "adagrad": 0.1}
 
+_SEED = Hyperparameter("seed", 0, "of everything random", "[0, 4294967295]")
+
 
 class Part(NamedTuple):
   """A rule or an algorithm that was chosen by name, with its flags."""
 
-  kind: str  # "client", "server" or "algorithm"
+  kind: str  # "algorithm", "client" or "server"
   name: str
   choice: Choice
 
@@ -62,61 +70,82 @@ class Part(NamedTuple):
     return {p.name: values[flag] for flag, p in self.flags().items()}
 
 
-def all_parts() -> list[Part]:
-  """Everything that can be chosen by name."""
-  return [
-    *(Part("client", name, choice) for name, choice in RULES.items()),
-    *(Part("server", name, choice) for name, choice in SERVERS.items()),
-    *(Part("algorithm", name, choice) for name, choice in ALGORITHMS.items()),
-  ]
+_REGISTRIES = {"algorithm": ALGORITHMS, "client": RULES, "server": SERVERS}
 
 
-def define_hyperparameters() -> None:
-  """Defines one flag for each hyperparameter of the registries."""
-  users: dict[str, list[str]] = {}
-  helps: dict[str, tuple[str, bool]] = {}
-  for part in all_parts():
-    for flag, parameter in part.flags().items():
-      users.setdefault(flag, []).append(f"{part.name} {parameter.default:g}")
-      helps[flag] = (parameter.help, isinstance(parameter.default, bool))
-  for flag, (text, switch) in helps.items():
-    if switch:
-      names = ", ".join(user.rsplit(" ", 1)[0] for user in users[flag])
-      flags.DEFINE_bool(flag, None, f"{text}. For {names}.")
-    else:
-      defaults = ", ".join(users[flag])
-      flags.DEFINE_string(
-        flag, None, f"{text}; list allowed. Defaults: {defaults}."
-      )
+def parts(kind: str) -> list[Part]:
+  """Everything of a kind that can be chosen by name."""
+  return [Part(kind, *entry) for entry in _REGISTRIES[kind].items()]
 
 
-def chosen(kind: str, name: str, registry: Mapping[str, Choice]) -> Part:
-  """An entry of a registry, by name.
-
-  Raises:
-    ValueError: if there is none of this name.
-  """
-  if name not in registry:
-    raise ValueError(
-      f"{kind}={name!r}: must be one of {', '.join(sorted(registry))}"
+def define_flags() -> None:
+  """Defines the choices, and one flag for each of their hyperparameters."""
+  with command_line.group("Algorithm"):
+    flags.DEFINE_string(
+      "algorithm",
+      "fed_avg",
+      f"What a round does.{command_line.listed(ALGORITHMS)}",
     )
-  return Part(kind, name, registry[name])
+    _define_hyperparameters("algorithm")
+  with command_line.group("Clients' rule"):
+    flags.DEFINE_string(
+      "client",
+      "delta_sgd",
+      f"How a client takes a local step.{command_line.listed(RULES)}",
+    )
+    flags.DEFINE_string(
+      "client_schedule",
+      "constant",
+      "Clients' learning rate over rounds: constant, or step_decay, divided by "
+      "10 after 50 % and again after 75 % of the rounds.",
+    )
+    _define_hyperparameters("client")
+  with command_line.group("Server's rule"):
+    flags.DEFINE_string(
+      "server",
+      None,
+      "How the server uses the mean of the clients' differences as a gradient: "
+      f"{', '.join(SERVERS)}. Default: sgd with step size 1, which is plain "
+      "averaging, or what the algorithm's name says.",
+    )
+    _define_hyperparameters("server")
+
+
+def _define_hyperparameters(kind: str) -> None:
+  """Defines one flag for each hyperparameter of the parts of a kind."""
+  meanings: dict[str, dict[str, list[str]]] = {}
+  switches = set()
+  for part in parts(kind):
+    for flag, parameter in part.flags().items():
+      default = f"{part.name} {parameter.default:g}"
+      if isinstance(parameter.default, bool):
+        switches.add(flag)
+        default = part.name
+      text = f"{parameter.help[0].upper()}{parameter.help[1:]}"
+      if parameter.interval != "(-inf, inf)":
+        text += f", in {parameter.interval}"
+      meanings.setdefault(flag, {}).setdefault(text, []).append(default)
+  for flag, uses in meanings.items():
+    text = " ".join(f"{use} ({', '.join(of)})." for use, of in uses.items())
+    if flag in switches:
+      flags.DEFINE_bool(flag, None, text)
+    else:
+      flags.DEFINE_string(flag, None, f"[list] {text}")
 
 
 class Setup(NamedTuple):
   """What was chosen, and the numbers it runs with."""
 
+  algorithm: Part
   client: Part
   server: Part
-  algorithm: Part
   grid: dict[str, list[float]]  # flag -> values, what is tuned
   switches: dict[str, bool]  # flag -> value
   decay: bool  # whether the clients' learning rate drops over rounds
 
   def resolved(self) -> dict[str, Any]:
     """The value of every flag of the rules and the algorithm."""
-    single = lambda values: values[0] if len(values) == 1 else values
-    grid = {flag: single(values) for flag, values in self.grid.items()}
+    grid = {flag: single_or_list(values) for flag, values in self.grid.items()}
     return {"server": self.server.name} | grid | self.switches
 
   def make(self, loss_fn, features_fn, rounds: int) -> Callable[..., Algorithm]:
@@ -150,73 +179,101 @@ def resolve(flag: Mapping[str, Any]) -> Setup:
   Raises:
     ValueError: naming the flag that cannot be.
   """
-  algorithm, client, server = (
-    flag["algorithm"], flag["client"], flag["server"]
-  )  # fmt: skip
-  schedule = flag["client_schedule"]
-  if schedule not in ("constant", "step_decay"):
-    raise ValueError(
-      f"client_schedule={schedule!r}: must be constant or step_decay"
-    )
-  decay = schedule == "step_decay"
-  fixed = SERVER_RULES.get(algorithm)
-  if server is not None and fixed is not None:
-    raise ValueError(
-      f"server={server!r}: {algorithm} is fed_avg with server {fixed}; give "
-      "--algorithm=fed_avg to choose another"
-    )
-  parts = [
-    chosen("algorithm", algorithm, ALGORITHMS),
-    chosen("client", client, RULES),
-    chosen("server", server or fixed or "sgd", SERVERS),
+  chosen = [
+    _part("algorithm", flag["algorithm"]),
+    _part("client", flag["client"]),
+    _part("server", _server(flag["server"], flag["algorithm"])),
   ]
-  taken = {}
-  for part in parts:
+  for part in chosen:
+    _check_no_others(flag, part)
+  taken: dict[str, Hyperparameter] = {}
+  for part in chosen:
     taken |= part.flags()
-  for part in all_parts():
-    for name in part.flags().keys() - taken.keys():
-      if flag[name] is not None:
-        takers = sorted({p.name for p in all_parts() if name in p.flags()})
-        raise ValueError(
-          f"{name}={flag[name]}: not a flag of "
-          f"{' + '.join(part.name for part in parts)}; it belongs to "
-          f"{', '.join(takers)}"
-        )
+
+  check_choice(
+    "client_schedule", flag["client_schedule"], ["constant", "step_decay"]
+  )
+  decay = flag["client_schedule"] == "step_decay"
   if decay and "client_lr" not in taken:
     raise ValueError(
-      f"client_schedule: {client} has no learning rate that could drop"
+      f"client_schedule='step_decay': client {flag['client']} has no learning "
+      "rate that could drop; must be constant"
     )
+
   grid, switches = {}, {}
   for name, parameter in taken.items():
     value = parameter.default if flag[name] is None else flag[name]
     if isinstance(parameter.default, bool):
       switches[name] = value
-      continue
-    grid[name] = numbers(name, value)
-    for number in grid[name]:
-      parameter.check(number, name)
-  return Setup(parts[1], parts[2], parts[0], grid, switches, decay)
+    else:
+      grid[name] = numbers(name, value)
+      for number in grid[name]:
+        parameter.check(number, name)
+  return Setup(*chosen, grid, switches, decay)
+
+
+def _part(kind: str, name: str) -> Part:
+  check_choice(kind, name, _REGISTRIES[kind])
+  return Part(kind, name, _REGISTRIES[kind][name])
+
+
+def _server(name: str | None, algorithm: str) -> str:
+  """The server's rule, which some algorithms are named after."""
+  fixed = SERVER_RULES.get(algorithm)
+  if name is not None and fixed is not None:
+    raise ValueError(
+      f"server={name!r}: algorithm {algorithm} is fed_avg with server {fixed}; "
+      "give --algorithm=fed_avg to choose another"
+    )
+  return name or fixed or "sgd"
+
+
+def _check_no_others(flag: Mapping[str, Any], part: Part) -> None:
+  """That no hyperparameter was given which this part does not have."""
+  owners: dict[str, list[str]] = {}
+  for other in parts(part.kind):
+    for name in other.flags():
+      owners.setdefault(name, []).append(other.name)
+  for name, names in owners.items():
+    if flag[name] is not None:
+      check_belongs(name, flag[name], part.kind, part.name, names)
+
+
+def seeds(flag: Mapping[str, Any]) -> list[int]:
+  """The seeds of the runs.
+
+  Raises:
+    ValueError: if they are not whole numbers of 32 bits, or one is repeated.
+  """
+  values = numbers("seed", flag["seed"], int)
+  for value in values:
+    _SEED.check(value)
+  return values
 
 
 def numbers(flag: str, text: Any, kind: type = float) -> list[Any]:
   """The numbers of a comma list.
 
   Raises:
-    ValueError: naming the item that is not a number.
+    ValueError: naming the item that is not a number, or is repeated.
   """
-  if not isinstance(text, str):
-    return [kind(text)]
   values = []
-  for item in text.split(","):
+  for item in str(text).split(","):
     try:
       values.append(kind(item))
     except ValueError:
       wanted = "whole numbers" if kind is int else "numbers"
+      example = "0,1,2" if kind is int else "0.01,0.1"
       raise ValueError(
-        f"{flag}={text}: {item!r} is not one of {wanted} between commas, such "
-        f"as {flag}={'0,1,2' if kind is int else '0.01,0.1'}"
+        f"{flag}={text}: {item!r} is not a number; must be {wanted} between "
+        f"commas, such as {example}"
       ) from None
-  repeated = {value for value in values if values.count(value) > 1}
-  if repeated:
-    raise ValueError(f"{flag}={text}: {min(repeated)} is there twice")
+  for item, value in zip(str(text).split(","), values, strict=True):
+    if values.count(value) > 1:
+      raise ValueError(f"{flag}={text}: {item} is repeated; give it once")
   return values
+
+
+def single_or_list(values: list[Any]) -> Any:
+  """A list as a flag has it: one value stands alone."""
+  return values[0] if len(values) == 1 else values

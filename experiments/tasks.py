@@ -12,6 +12,7 @@ import optax
 from fedjax_opt import evaluation, models
 from fedjax_opt.base import Batch, FeaturesFn, LossFn, Params
 from fedjax_opt.data import embedded, tfds
+from fedjax_opt.hyperparameters import check_choice
 from fedjax_opt.metrics import Criterion
 from fedjax_opt.program import EvaluateFn
 
@@ -49,7 +50,7 @@ class Images(NamedTuple):
     return load("train"), load("test")
 
 
-# The constants of the Delta-SGD paper's code; SVHN's are those of CIFAR form.
+# The constants are those of the Delta-SGD paper's code, where it has the data.
 DATASETS: dict[str, Images] = {
   "digits": Images("8x8 digits of scikit-learn", 10, (0.3,), (0.38,), 16.0),
   "mnist": Images("MNIST", 10, (0.1307,), (0.3081,), tfds_name="mnist"),
@@ -76,7 +77,7 @@ DATASETS: dict[str, Images] = {
 MODELS: dict[str, str] = {
   "logistic": "multinomial logistic regression",
   "mlp": "one hidden layer of 100 softplus units",
-  "cnn": "two convolutions, two dense layers, dropout (Delta-SGD paper)",
+  "cnn": "two convolutions, two dense layers, dropout",
 }
 
 TASKS: dict[str, tuple[str, str]] = {
@@ -86,10 +87,17 @@ TASKS: dict[str, tuple[str, str]] = {
 } | {"digits": ("digits", "mlp")}
 
 
+def listed() -> str:
+  """The data sets and the models, one on each line, for a flag's help."""
+  entries = {name: images.help for name, images in DATASETS.items()} | {
+    f"..._{name}": text for name, text in MODELS.items()
+  }
+  return "".join(f"\n{name:12}  {text}" for name, text in entries.items())
+
+
 def check(name: str) -> None:
   """Raises ValueError for an unknown task."""
-  if name not in TASKS:
-    raise ValueError(f"task={name!r}: must be one of {', '.join(TASKS)}")
+  check_choice("task", name, TASKS)
 
 
 def load(name: str, data_dir: str | None = None) -> Task:
@@ -108,7 +116,7 @@ def load(name: str, data_dir: str | None = None) -> Task:
   images = DATASETS[dataset]
   if data_dir is not None and images.tfds_name is None:
     raise ValueError(
-      f"data_dir={data_dir!r}: task {name} is embedded and reads no folder"
+      f"data_dir={data_dir!r}: task {name} needs no data; leave data_dir out"
     )
   train, test = images.load(data_dir)
   return classification(_model(model_name, images), images, train, test)

@@ -46,23 +46,23 @@ def check_output_dir(output_dir: str | os.PathLike) -> pathlib.Path:
     existing = existing.parent
   if not existing.is_dir():
     raise ValueError(
-      f"output_dir: {str(folder)!r}: {str(existing)!r} is a file; give a "
+      f"output_dir={str(folder)!r}: {str(existing)!r} is a file; give a "
       "folder that is new or empty"
     )
   if not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
     raise ValueError(
-      f"output_dir: {str(folder)!r} cannot be written (no permission in "
+      f"output_dir={str(folder)!r}: cannot be written (no permission in "
       f"{str(existing)!r}); give a folder that you may write"
     )
   inside = sorted(os.listdir(folder)) if existing == folder else []
   if "config.json" in inside:
     raise ValueError(
-      f"output_dir: {str(folder)!r} holds another run (it has a config.json); "
+      f"output_dir={str(folder)!r}: holds another run (it has a config.json); "
       "give a folder that is new or empty"
     )
   if inside:
     raise ValueError(
-      f"output_dir: {str(folder)!r} is not empty (it has {inside[0]!r}); give "
+      f"output_dir={str(folder)!r}: is not empty (it has {inside[0]!r}); give "
       "a folder that is new or empty"
     )
   return folder
@@ -110,7 +110,7 @@ class RunWriter:
       _write_json(self.folder / "config.json", self._config)
     except OSError as error:
       raise ValueError(
-        f"output_dir: {str(self.folder)!r} cannot be written "
+        f"output_dir={str(self.folder)!r}: cannot be written "
         f"({error.strerror}); give a folder that you may write"
       ) from error
     self._events = _events(self.folder / "tensorboard", self._points)

@@ -44,7 +44,7 @@ class TestOutputDir:
 
   def test_another_run(self, tmp_path):
     writers.RunWriter(tmp_path / "run", {}, POINTS).close()
-    with pytest.raises(ValueError, match=r"output_dir: .*holds another run"):
+    with pytest.raises(ValueError, match=r"output_dir=.*holds another run"):
       writers.RunWriter(tmp_path / "run", {}, POINTS)
 
   def test_not_empty(self, tmp_path):
@@ -56,12 +56,12 @@ class TestOutputDir:
   @pytest.mark.parametrize("below", ["", "run"])
   def test_a_file(self, tmp_path, below):
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match=r"output_dir: .*is a file; give a"):
+    with pytest.raises(ValueError, match=r"output_dir=.*is a file; give a"):
       writers.check_output_dir(tmp_path / "file" / below)
 
   def test_no_permission(self, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(ValueError, match=r"output_dir: .*cannot be written"):
+    with pytest.raises(ValueError, match=r"output_dir=.*cannot be written"):
       writers.check_output_dir(tmp_path / "run")
 
   def test_a_folder_that_cannot_be_made(self, tmp_path):

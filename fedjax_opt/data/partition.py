@@ -23,10 +23,16 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.hyperparameters import Choice, Hyperparameter
+from fedjax_opt.hyperparameters import (
+  Choice,
+  Hyperparameter,
+  check_belongs,
+  check_choice,
+)
 
 Rows = list[np.ndarray]  # M arrays of pool rows, one per client.
 
+_NUM_CLIENTS = Hyperparameter("num_clients", 100, "clients", "[1, inf)")
 _ALPHA = Hyperparameter(
   "alpha", 0.1, "Dirichlet concentration; small is skewed", "(0, inf)"
 )
@@ -231,12 +237,12 @@ def class_q(
   num_classes = len(classes)
   if num_clients != num_classes or num_classes < 2:
     raise ValueError(
-      "partition='class_q' has one client per class: num_clients must be "
-      f"{num_classes} for these labels (and at least 2), got {num_clients}"
+      f"num_clients={num_clients}: partition class_q has one client per class, "
+      f"must be {num_classes} for these labels (and at least 2)"
     )
   if not 1 / num_classes - 1e-9 <= class_fraction <= 1:
     raise ValueError(
-      f"class_fraction must be in [1/{num_classes}, 1], got {class_fraction}"
+      f"class_fraction={class_fraction:g}: must be in [1/{num_classes}, 1]"
     )
   class_size = min(map(len, classes))
   own = max(1, round(class_fraction * class_size))
@@ -280,8 +286,8 @@ def shards(
   most = len(labels) // num_clients
   if not 1 <= shards_per_client <= most or shards_per_client % 1:
     raise ValueError(
-      f"shards_per_client must be an integer in [1, {most}] for {len(labels)} "
-      f"examples and {num_clients} clients, got {shards_per_client}"
+      f"shards_per_client={shards_per_client}: must be a whole number in "
+      f"[1, {most}] for {len(labels)} examples and {num_clients} clients"
     )
   shards_per_client = int(shards_per_client)
   rng = np.random.default_rng(seed)
@@ -420,13 +426,14 @@ def split(
     )
   if client_ids is None:
     raise ValueError(
-      "partition='natural' needs data that comes with client ids, got none"
+      "partition='natural': the data comes without client ids; must be one of "
+      f"{', '.join(name for name in SCHEMES if name != 'natural')}"
     )
   rows = natural(client_ids)
   if num_clients not in (None, len(rows)):
     raise ValueError(
-      f"num_clients={num_clients}, but the data has {len(rows)} natural "
-      "clients; leave num_clients out"
+      f"num_clients={num_clients}: the data has {len(rows)} natural clients; "
+      "leave num_clients out"
     )
   return rows
 
@@ -442,17 +449,14 @@ def check_parameters(name: str, parameters: Mapping[str, Any]) -> None:
     ValueError: if the name is unknown, a parameter belongs to another scheme,
       or a value is out of range.
   """
-  if name not in SCHEMES:
-    raise ValueError(
-      f"unknown partition={name!r}; accepted: {', '.join(SCHEMES)}"
-    )
+  check_choice("partition", name, SCHEMES)
+  owners: dict[str, list[str]] = {}
+  for owner, scheme in SCHEMES.items():
+    for parameter in scheme.hyperparameters:
+      owners.setdefault(parameter.name, []).append(owner)
   own = {p.name: p for p in SCHEMES[name].hyperparameters}
   for given, value in parameters.items():
-    if given not in own:
-      raise ValueError(
-        f"{given}={value} has no meaning for partition={name!r}, which takes "
-        f"{', '.join(own) or 'no parameters'}"
-      )
+    check_belongs(given, value, "partition", name, owners.get(given, []))
     if given == "examples_per_client":
       _size_range(value)
     else:
@@ -468,12 +472,11 @@ def _check(
       "labels must be integers of shape [N] with N >= 1, got "
       f"{labels.dtype} of shape {labels.shape}"
     )
-  if num_clients < 1 or int(num_clients) != num_clients:
-    raise ValueError(f"num_clients must be an integer >= 1, got {num_clients}")
+  _NUM_CLIENTS.check(num_clients)
   if not with_replacement and num_clients > len(labels):
     raise ValueError(
-      f"num_clients={num_clients} exceeds the {len(labels)} examples; without "
-      f"replacement it must be at most {len(labels)}"
+      f"num_clients={num_clients}: without replacement there must be an "
+      f"example for each client, so at most {len(labels)}"
     )
   return labels
 
@@ -483,8 +486,8 @@ def _size_range(examples_per_client: int | tuple[int, int]) -> tuple[int, int]:
   low, high = bounds[0], bounds[-1]
   if len(bounds) > 2 or not 1 <= low <= high or low % 1 or high % 1:
     raise ValueError(
-      "examples_per_client must be an integer >= 1, or (low, high) with "
-      f"1 <= low <= high, got {examples_per_client}"
+      f"examples_per_client={examples_per_client}: must be a whole number in "
+      "[1, inf), or (low, high) with 1 <= low <= high"
     )
   return int(low), int(high)
 

@@ -78,7 +78,7 @@ def _root(data_dir: str | os.PathLike | None) -> pathlib.Path:
     return pathlib.Path(default).expanduser()
   root = pathlib.Path(data_dir).expanduser()
   if not root.is_dir():
-    raise ValueError(f"data_dir={data_dir} is not an existing folder")
+    raise ValueError(f"data_dir={str(data_dir)!r}: must be an existing folder")
   return root
 
 
@@ -179,7 +179,9 @@ def _download(name: str, root: pathlib.Path) -> pathlib.Path:
     f"put {name}-train.array_record*, {name}-test.array_record*, "
     f"dataset_info.json and features.json, as TFDS writes them, in {folder}"
   )
-  lacking = f"data_dir={root} does not hold {name} in array_record format"
+  lacking = (
+    f"data_dir={str(root)!r}: does not hold {name} in array_record format"
+  )
   if folder.exists() and any(folder.iterdir()):
     # TFDS would take the folder for complete and prepare nothing.
     raise ValueError(

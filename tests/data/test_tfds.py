@@ -98,7 +98,7 @@ def test_bad_input(small_mnist):
   folder, _ = small_mnist
   with pytest.raises(ValueError, match="unknown TFDS data set 'mnis'"):
     tfds.load("mnis", "train", folder)
-  with pytest.raises(ValueError, match=r"data_dir=.*absent is not an existing"):
+  with pytest.raises(ValueError, match=r"data_dir=.*absent': must be an exist"):
     tfds.load("mnist", "train", folder / "absent")
   with pytest.raises(
     ValueError, match=r"split='val' .* which holds test, train"
