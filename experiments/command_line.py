@@ -81,7 +81,8 @@ def _one_line(error: flags.Error) -> str:
   if wrong and wrong[1] in FLAGS:
     wanted = _WANTED[FLAGS[wrong[1]].parser.syntactic_help]
     return f"{wrong[1]}={wrong[2]}: must be {wanted}"
-  return " ".join(str(error).split())
+  message = " ".join(str(error).split())
+  return message[0].lower() + message[1:]
 
 
 def help_text(intro: str) -> str:

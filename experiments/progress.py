@@ -26,7 +26,7 @@ class Progress:
     self._enabled = enabled
     self._terminal = sys.stderr.isatty()
     self._bar = None
-    self._last_line = -np.inf
+    self._last_line = 0.0  # when it was written, in seconds
     if enabled and self._terminal:
       self._print("compiling ...", end="")
 
@@ -35,7 +35,9 @@ class Progress:
     if not self._enabled:
       return
     if report.round == 0:
-      self._print(f"{self._return}compiled in {report.compile_seconds:.1f} s")
+      self._last_line = time.monotonic()
+      back = "\r" if self._terminal else ""
+      self._print(f"{back}compiled in {report.compile_seconds:.1f} s")
     if self._terminal:
       self._move_bar(report)
     else:
@@ -45,10 +47,6 @@ class Progress:
     """Leaves the bar as it is."""
     if self._bar is not None:
       self._bar.close()
-
-  @property
-  def _return(self) -> str:
-    return "\r" if self._terminal else ""
 
   def _move_bar(self, report: Report) -> None:
     if self._bar is None:

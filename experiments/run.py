@@ -219,7 +219,7 @@ def _default_folder(flag: dict[str, Any]) -> str:
 
 def run(job: Job, writer: writers.RunWriter) -> int:
   """Simulates, and writes the output folder; the exit status."""
-  flag, task, folder = job.flag, job.task, job.output_dir
+  flag, task = job.flag, job.task
   _draw_clients(job)
   history = History()
   progress = Progress(flag["rounds"], task.criterion, flag["progress"])

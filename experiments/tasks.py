@@ -168,6 +168,7 @@ def classification(
       "accuracy": right.astype(jnp.float32),
     }
 
+  @jax.jit  # One compilation instead of one for each layer's operations.
   def init(key):
     example = {"x": jnp.asarray(train["x"][:1])}
     return model.init(key, pixels(example))["params"]

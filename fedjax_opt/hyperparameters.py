@@ -1,4 +1,4 @@
-"""What a rule, an algorithm or a partition can be tuned by, and by which values.
+"""What a rule, an algorithm or a partition can be tuned by, and how far.
 
 The registries list these; the command line and its checks are made from them.
 """

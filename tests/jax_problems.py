@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from fedjax_opt.cohort import Cohort
 from fedjax_opt.data.clients import ClientData
@@ -49,12 +48,15 @@ def softmax(sizes=SIZES, seed=0) -> Task:
   c = problem.num_classes
   params = {"bias": problem.x0[:c], "kernel": problem.x0[c:].reshape(-1, c)}
 
+  def features_fn(params, batch, rng):  # The logits; there is nothing else.
+    return batch["x"] @ params["kernel"] + params["bias"]
+
   def loss_fn(params, batch, rng):
-    logits = batch["x"] @ params["kernel"] + params["bias"]
+    logits = features_fn(params, batch, rng)
     squares = sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
     return cross_entropy(logits, batch["y"]) + problem.l2 / 2 * squares
 
-  return Task(problem, params, loss_fn)
+  return Task(problem, params, loss_fn, features_fn)
 
 
 def mlp(sizes=SIZES, seed=0) -> Task:
@@ -85,7 +87,8 @@ def cross_entropy(logits, labels):
 
 def flat(params) -> np.ndarray:
   """All parameters as one float64 vector, in the referee's order."""
-  return np.asarray(ravel_pytree(params)[0], np.float64)
+  leaves = [np.ravel(leaf) for leaf in jax.tree.leaves(params)]
+  return np.concatenate(leaves).astype(np.float64)
 
 
 def drawn_rounds(program, data, seed, num_rounds):

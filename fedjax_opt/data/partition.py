@@ -237,8 +237,8 @@ def class_q(
   num_classes = len(classes)
   if num_clients != num_classes or num_classes < 2:
     raise ValueError(
-      f"num_clients={num_clients}: partition class_q has one client per class, "
-      f"must be {num_classes} for these labels (and at least 2)"
+      f"num_clients={num_clients}: must be {num_classes}, one client per class "
+      "(of at least 2), for partition class_q"
     )
   if not 1 / num_classes - 1e-9 <= class_fraction <= 1:
     raise ValueError(

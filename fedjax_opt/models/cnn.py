@@ -28,8 +28,8 @@ class CNN(nn.Module):
     kernel_size: side of the kernels.
     padding: 'VALID' or 'SAME'.
     hidden: width of the dense layer.
-    init_law: law of the initial parameters, see `layers`.
-    conv_implementation: see `layers.conv`.
+    initialization: law of the initial parameters, see `layers`.
+    implementation: see `layers.resolve_implementation`.
   """
 
   num_classes: int = 10
@@ -38,8 +38,8 @@ class CNN(nn.Module):
   kernel_size: int = 5
   padding: str = "VALID"
   hidden: int = 50
-  init_law: layers.Initialization = layers.torch_uniform
-  conv_implementation: str | None = None
+  initialization: layers.Initialization = layers.torch_uniform
+  implementation: str | None = None
 
   def setup(self):
     self.convs = [
@@ -47,16 +47,20 @@ class CNN(nn.Module):
         width,
         (self.kernel_size, self.kernel_size),
         padding=self.padding,
-        init_law=self.init_law,
-        implementation=self.conv_implementation,
+        initialization=self.initialization,
+        implementation=self.implementation,
       )
       for width in self.channels
     ]
     # Dropout2d drops whole channels of an example.
     self.channel_dropout = nn.Dropout(self.dropout, broadcast_dims=(1, 2))
-    self.hidden_layer = layers.Dense(self.hidden, init_law=self.init_law)
+    self.hidden_layer = layers.Dense(
+      self.hidden, initialization=self.initialization
+    )
     self.hidden_dropout = nn.Dropout(self.dropout)
-    self.output = layers.Dense(self.num_classes, init_law=self.init_law)
+    self.output = layers.Dense(
+      self.num_classes, initialization=self.initialization
+    )
 
   def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
     """Logits [B, num_classes] of x [B, H, W, C]."""
@@ -66,8 +70,10 @@ class CNN(nn.Module):
   def features(self, x: jax.Array, *, train: bool = False) -> jax.Array:
     """Activations [B, hidden] of the dense layer, before its dropout."""
     for i, conv in enumerate(self.convs):
-      x = conv(x)
+      x = layers.max_pool(conv(x), implementation=self.implementation)
       if i == len(self.convs) - 1:
+        # Before the pooling in the paper's code; the same here, where there
+        # is a quarter of the work: max(c y) = c max(y) for a factor c >= 0.
         x = self.channel_dropout(x, deterministic=not train)
-      x = nn.relu(layers.max_pool(x))
+      x = nn.relu(x)
     return nn.relu(self.hidden_layer(x.reshape(len(x), -1)))

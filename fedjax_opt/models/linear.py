@@ -15,15 +15,17 @@ class LinearModel(nn.Module):
   Attributes:
     num_outputs: classes, or regression targets.
     use_bias: whether `b` is there.
-    init_law: law of the initial parameters, see `layers`.
+    initialization: law of the initial parameters, see `layers`.
   """
 
   num_outputs: int
   use_bias: bool = True
-  init_law: layers.Initialization = layers.torch_uniform
+  initialization: layers.Initialization = layers.torch_uniform
 
   def setup(self):
-    self.output = layers.Dense(self.num_outputs, self.use_bias, self.init_law)
+    self.output = layers.Dense(
+      self.num_outputs, self.use_bias, self.initialization
+    )
 
   def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
     """Outputs [B, num_outputs] of x [B, ...]."""

@@ -15,19 +15,22 @@ class MLP(nn.Module):
     hidden: width of every hidden layer.
     num_classes: width of the output.
     activation: applied after every hidden layer.
-    init_law: law of the initial parameters, see `layers`.
+    initialization: law of the initial parameters, see `layers`.
   """
 
   hidden: Sequence[int] = (100,)
   num_classes: int = 10
   activation: Callable[[jax.Array], jax.Array] = nn.relu
-  init_law: layers.Initialization = layers.torch_uniform
+  initialization: layers.Initialization = layers.torch_uniform
 
   def setup(self):
     self.layers = [
-      layers.Dense(width, init_law=self.init_law) for width in self.hidden
+      layers.Dense(width, initialization=self.initialization)
+      for width in self.hidden
     ]
-    self.output = layers.Dense(self.num_classes, init_law=self.init_law)
+    self.output = layers.Dense(
+      self.num_classes, initialization=self.initialization
+    )
 
   def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
     """Logits [B, num_classes] of x [B, ...], which is flattened."""

@@ -264,7 +264,10 @@ L = balanced(3, 4)
     (lambda: partition.dirichlet(L, 2, 1.0, (1, 2, 3)), r"=\(1, 2, 3\): must"),
     (lambda: partition.dirichlet(L, 2, 1.0, tail_cut=1.0), "tail_cut=1: must"),
     (lambda: partition.similarity(L, 2, 10), r"similarity=10: must be in \[0"),
-    (lambda: partition.class_q(L, 4, 0.5), "num_clients=4: .* must be 3"),
+    (
+      lambda: partition.class_q(L, 4, 0.5),
+      "num_clients=4: must be 3, one client per class",
+    ),
     (lambda: partition.class_q(L, 3, 0.2), r"=0.2: must be in \[1/3, 1\]"),
     (
       lambda: partition.shards(L, 3, 5),
@@ -285,7 +288,10 @@ L = balanced(3, 4)
       lambda: partition.split("iid", L, 2, alpha=1.0),
       "alpha=1.0: belongs to partition dirichlet, .*, not to partition iid",
     ),
-    (lambda: partition.split("natural", L, 2), "comes with client ids"),
+    (
+      lambda: partition.split("natural", L, 2),
+      "natural': the data comes without client ids",
+    ),
     (
       lambda: partition.split("natural", L, 2, client_ids=L),
       "num_clients=2: the data has 3 natural clients",

@@ -1,0 +1,1 @@
+"""Experiments of the papers, from the command line: see run.py."""

@@ -1,0 +1,158 @@
+"""From flags to grid and algorithm."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+
+from experiments import config
+from fedjax_opt.algorithms import ALGORITHMS, SERVER_RULES
+from fedjax_opt.base import Algorithm
+from fedjax_opt.rules import RULES
+
+
+def test_defaults_are_the_paper_s_delta_sgd(flags_of):
+  setup = config.resolve(flags_of())
+  assert setup.resolved() == {
+    "server": "sgd",
+    "gamma": 2.0,
+    "delta": 0.1,
+    "eta_0": 0.2,
+    "theta_0": 1.0,
+    "client_eps": 0.0,
+    "reuse_gradients": False,
+    "server_lr": 1.0,
+  }
+  assert not setup.decay
+
+
+@pytest.mark.parametrize(
+  ("client", "expected"),
+  [
+    ("sgd", {"client_lr": 0.1}),
+    ("sgdm", {"client_lr": 0.1, "client_momentum": 0.9}),
+    (
+      "adam",
+      {
+        "client_lr": 0.001,
+        "client_b1": 0.9,
+        "client_b2": 0.999,
+        "client_eps": 1e-8,
+      },
+    ),
+    (
+      "adagrad",
+      {
+        "client_lr": 0.01,
+        "client_initial_accumulator": 0.0,
+        "client_eps": 1e-10,
+      },
+    ),
+    ("sps", {"client_c": 0.5, "client_f_min": 0.0, "client_max_step": 1e400}),
+  ],
+)
+def test_defaults_of_the_paper_s_baselines(flags_of, client, expected):
+  resolved = config.resolve(flags_of(f"--client={client}")).resolved()
+  assert resolved == {"server": "sgd", "server_lr": 1.0} | expected
+
+
+@pytest.mark.parametrize("algorithm", SERVER_RULES)
+def test_an_algorithm_named_after_its_server(flags_of, algorithm):
+  setup = config.resolve(flags_of(f"--algorithm={algorithm}"))
+  assert setup.server.name == SERVER_RULES[algorithm]
+
+
+def test_flags_become_grid_axes(flags_of):
+  setup = config.resolve(
+    flags_of(
+      "--algorithm=fed_prox", "--mu=0,1e-2", "--client=sgd", "--client_lr=.1,1"
+    )
+  )
+  assert setup.grid == {
+    "mu": [0, 0.01],
+    "client_lr": [0.1, 1],
+    "server_lr": [1],
+  }
+  assert setup.resolved()["mu"] == [0, 0.01]
+
+
+def test_same_flag_means_what_the_chosen_algorithm_says(flags_of):
+  for algorithm, mu in {"fed_prox": 0.01, "moon": 1.0}.items():
+    setup = config.resolve(flags_of(f"--algorithm={algorithm}"))
+    assert setup.grid["mu"] == [mu]
+
+
+@pytest.mark.parametrize(
+  ("algorithm", "client", "server"),
+  [
+    *((algorithm, "sgd", None) for algorithm in ALGORITHMS),
+    *(("fed_avg", client, None) for client in RULES),
+    *(("fed_avg", "sgd", server) for server in config.SERVERS),
+  ],
+)
+def test_makes_every_algorithm_from_traced_numbers(
+  flags_of, algorithm, client, server
+):
+  arguments = [f"--algorithm={algorithm}", f"--client={client}"]
+  if server:
+    arguments.append(f"--server={server}")
+  setup = config.resolve(flags_of(*arguments))
+  make = setup.make(loss_fn=None, features_fn=None, rounds=10)
+  params = {"w": jnp.ones((3, 2))}
+
+  def init(values):
+    algorithm = make(**values)
+    assert isinstance(algorithm, Algorithm)
+    return algorithm.params(algorithm.init(params, 7))
+
+  values = {name: jnp.float32(of[0]) for name, of in setup.grid.items()}
+  shapes = jax.eval_shape(init, values)
+  assert shapes["w"].shape == (3, 2)
+
+
+def test_step_decay_divides_the_clients_learning_rate(flags_of):
+  setup = config.resolve(
+    flags_of("--client=sgd", "--client_schedule=step_decay", "--client_lr=0.5")
+  )
+  # What reaches the algorithm is a function of the round.
+  rules = []
+  part = setup.algorithm._replace(
+    choice=setup.algorithm.choice._replace(
+      factory=lambda loss_fn, client, server: rules.append(client)
+    )
+  )
+  make = setup._replace(algorithm=part).make(None, None, rounds=100)
+  make(client_lr=0.5, server_lr=1.0)
+  (rule,) = rules
+  for round, rate in [(0, 0.5), (49, 0.5), (50, 0.05), (75, 0.005)]:
+    transformation = rule(jnp.int32(round))
+    assert isinstance(transformation, optax.GradientTransformation)
+    state = transformation.init(jnp.float32(0))
+    step, _ = transformation.update(jnp.float32(1), state)
+    assert step == pytest.approx(-rate)
+
+
+@pytest.mark.parametrize(
+  ("text", "kind", "values"),
+  [
+    ("0.1", float, [0.1]),
+    ("1e-3,1,10", float, [0.001, 1, 10]),
+    ("3,1,2", int, [3, 1, 2]),
+    (0.5, float, [0.5]),
+    ("inf", float, [float("inf")]),
+  ],
+)
+def test_numbers(text, kind, values):
+  assert config.numbers("flag", text, kind) == values
+
+
+def test_no_flag_is_shared_by_two_kinds_of_part():
+  """Else it would be unclear whom a value is for."""
+  flags = {
+    kind: {flag for part in config.parts(kind) for flag in part.flags()}
+    for kind in ("algorithm", "client", "server")
+  }
+  for one, other in itertools.combinations(flags.values(), 2):
+    assert not one & other

@@ -1,0 +1,515 @@
+"""The command line as a user meets it: files, messages, exit statuses."""
+
+import csv
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+from absl.testing import flagsaver
+
+from experiments import command_line, run
+
+REPOSITORY = pathlib.Path(run.__file__).parents[1]
+SMALL = ("--task=digits_logistic", "--num_clients=20", "--cohort_size=4")
+METRICS = {
+  "train_loss",
+  "train_accuracy",
+  "test_loss",
+  "test_accuracy",
+  "worst_decile_accuracy",
+  *(f"accuracy_decile_{i}" for i in range(1, 10)),
+}
+
+
+def call(*arguments):
+  """What the command does, in this process: its exit status."""
+  with flagsaver.flagsaver():
+    return run.main(["run", *arguments])
+
+
+def start(*arguments):
+  """The command, in a process of its own."""
+  return subprocess.Popen(
+    [sys.executable, "-m", "experiments.run", *arguments],
+    cwd=REPOSITORY,
+    env=os.environ | {"JAX_PLATFORMS": "cpu"},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+
+
+def read_json(path):
+  """Strict JSON: no NaN, no Infinity, no name twice."""
+
+  def refuse(constant):
+    raise AssertionError(f"{constant} is not JSON")
+
+  def unique(pairs):
+    assert len(dict(pairs)) == len(pairs)
+    return dict(pairs)
+
+  text = path.read_text()
+  return json.loads(text, parse_constant=refuse, object_pairs_hook=unique)
+
+
+def read_metrics(folder):
+  """The rows of metrics.csv, all of them whole."""
+  with open(folder / "metrics.csv", newline="") as file:
+    header, *rows = list(csv.reader(file))
+  assert header[:2] == ["point", "round"]
+  assert set(header[2:]) == METRICS
+  assert all(len(row) == len(header) for row in rows)
+  return [dict(zip(header, map(float, row), strict=True)) for row in rows]
+
+
+def check_pictures(folder, *names):
+  for name in names:
+    content = (folder / name).read_bytes()
+    assert content.startswith(b"\x89PNG")
+    assert len(content) > 5000
+
+
+# What a run leaves.
+
+
+def test_a_grid_of_rates_and_seeds(tmp_path):
+  folder = tmp_path / "new" / "run"
+  process = start(
+    *SMALL, "--rounds=3", "--eval_every=2", "--client=sgd",
+    "--client_lr=0.1,1", "--seed=0,1", f"--output_dir={folder}",
+  )  # fmt: skip
+  out, err = process.communicate(timeout=120)
+  assert process.returncode == 0, err
+
+  config = read_json(folder / "config.json")
+  device = config.pop("device")
+  assert set(device) == {"platform", "kind", "count"}
+  assert {"python", "jax", "flax", "optax", "numpy"} <= set(
+    config.pop("versions")
+  )
+  assert config == {
+    "task": "digits_logistic",
+    "num_clients": 20,
+    "partition": "dirichlet",
+    "alpha": 0.1,
+    "examples_per_client": 500,
+    "tail_cut": 0.0,
+    "algorithm": "fed_avg",
+    "client": "sgd",
+    "client_schedule": "constant",
+    "client_lr": [0.1, 1.0],
+    "server": "sgd",
+    "server_lr": 1.0,
+    "rounds": 3,
+    "cohort_size": 4,
+    "batch_size": 64,
+    "local_epochs": 1.0,
+    "sampling": "shuffle",
+    "drop_remainder": False,
+    "weighting": "examples",
+    "seed": [0, 1],
+    "output_dir": str(folder),
+    "eval_every": 2,
+    "trace": False,
+    "client_map": "auto",
+    "progress": True,
+  }
+
+  rows = read_metrics(folder)
+  order = [(row["point"], row["round"]) for row in rows]
+  assert order == [(p, r) for r in (0, 2, 3) for p in range(4)]
+  for row in rows:
+    assert 0 <= row["test_accuracy"] <= 1
+    assert row["worst_decile_accuracy"] <= row["accuracy_decile_2"]
+
+  summary = read_json(folder / "summary.json")
+  assert {"config", "points", "selected", "timing", "cost"} <= set(summary)
+  points = summary["points"]
+  assert [p["hyperparameters"] for p in points] == [
+    {"client_lr": rate, "server_lr": 1.0, "seed": seed}
+    for rate in (0.1, 1.0)
+    for seed in (0, 1)
+  ]
+  for index, point in enumerate(points):
+    last = {k: v for k, v in rows[8 + index].items() if k in METRICS}
+    assert point["final"] == last
+    column = [row["test_accuracy"] for row in rows[index::4]]
+    assert point["best"]["test_accuracy"] == max(column)
+    assert point["status"] == "ok"
+  means = [
+    np.mean([points[i]["final"]["test_accuracy"] for i in seeds])
+    for seeds in ((0, 1), (2, 3))
+  ]
+  assert summary["selected"] == 2 * int(np.argmax(means))
+  assert set(summary["timing"]) == {
+    "compile_seconds",
+    "run_seconds",
+    "rounds_per_second",
+  }
+  model = 4 * (64 * 10 + 10)  # bytes
+  assert summary["cost"] == {
+    "bytes_down": model,
+    "bytes_up": model,
+    "gradient_evaluations": 500.0,
+  }
+
+  check_pictures(folder, "curves.png", "clients.png")
+  events = [path.parent.name for path in folder.glob("tensorboard/*/events*")]
+  assert len(set(events)) == len(events) == 4
+  assert "± is the sample standard deviation over seeds" in out
+  assert f"wrote {folder}\npicture: {folder / 'curves.png'}\n" in out
+  # No bar where nobody watches: a line for the compilation, none for rounds.
+  assert err.startswith("compiled in ")
+  assert err.count("\n") == 1
+
+
+def test_ctrl_c_leaves_complete_files(tmp_path):
+  process = start(*SMALL, "--rounds=1000000", f"--output_dir={tmp_path}")
+  wait_for(process, lambda: (tmp_path / "metrics.csv").exists())
+  time.sleep(0.5)
+  process.send_signal(signal.SIGINT)
+  out, err = process.communicate(timeout=60)
+  assert process.returncode == 130
+  assert "Traceback" not in err
+  rows = read_metrics(tmp_path)
+  done = int(rows[-1]["round"])
+  assert [row["round"] for row in rows] == list(range(0, done + 1, 10))
+  assert out.splitlines()[-1] == (
+    f"interrupted: only {done} of 1000000 rounds done"
+  )
+  final = read_json(tmp_path / "summary.json")["points"][0]["final"]
+  assert final == {k: v for k, v in rows[-1].items() if k in METRICS}
+  check_pictures(tmp_path, "curves.png", "clients.png")
+
+
+def test_ctrl_c_before_the_first_evaluation(tmp_path):
+  process = start(*SMALL, f"--output_dir={tmp_path}")
+  # The last thing before the compilation.
+  wait_for(process, lambda: (tmp_path / "clients.png").exists())
+  process.send_signal(signal.SIGINT)
+  out, err = process.communicate(timeout=60)
+  assert process.returncode == 130
+  assert "Traceback" not in err
+  assert out == f"interrupted before the first evaluation; see {tmp_path}\n"
+  assert read_json(tmp_path / "config.json")["rounds"] == 100
+
+
+def wait_for(process, condition):
+  for _ in range(600):
+    if condition():
+      return
+    assert process.poll() is None, process.communicate()
+    time.sleep(0.1)
+  raise AssertionError("the run took more than a minute to begin")
+
+
+def test_trace(tmp_path, capsys):
+  assert 0 == call(
+    *SMALL, "--rounds=3", "--eval_every=2", "--trace", "--local_steps=5",
+    "--noprogress", f"--output_dir={tmp_path}",
+  )  # fmt: skip
+  assert capsys.readouterr().err == ""
+  with np.load(tmp_path / "traces.npz") as traces:
+    assert set(traces.files) == {"step_size", "smoothness_step", "growth_step"}
+    assert traces["step_size"].shape == (1, 3, 4, 5)
+    assert (traces["step_size"] > 0).all()
+    smaller = np.fmin(traces["smoothness_step"], traces["growth_step"])
+    np.testing.assert_allclose(
+      traces["step_size"][..., 1:], smaller[..., 1:], rtol=1e-6
+    )
+  check_pictures(tmp_path, "step_sizes.png")
+  assert read_json(tmp_path / "config.json")["trace"] is True
+  assert read_json(tmp_path / "config.json")["local_steps"] == 5
+
+
+def test_a_diverged_point_and_no_round_at_all(tmp_path, capsys):
+  rates = ("--client=sgd", "--client_lr=0.1,1e30", "--rounds=2")
+  assert call(*SMALL, *rates, f"--output_dir={tmp_path / '1'}") == 0
+  points = read_json(tmp_path / "1" / "summary.json")["points"]
+  assert [point["status"] for point in points] == ["ok", "diverged"]
+  assert points[1]["final"]["test_accuracy"] is None
+  assert "diverged at 2" in capsys.readouterr().out
+
+  assert call(*SMALL, "--rounds=0", f"--output_dir={tmp_path / '0'}") == 0
+  assert [row["round"] for row in read_metrics(tmp_path / "0")] == [0]
+
+
+def test_same_seed_same_numbers_alone_and_in_a_grid(tmp_path):
+  short = (*SMALL, "--rounds=2", "--client=sgd", "--noprogress")
+  assert call(*short, "--seed=3", f"--output_dir={tmp_path / 'a'}") == 0
+  grid = ("--seed=5,3", "--client_lr=1,0.1")
+  assert call(*short, *grid, f"--output_dir={tmp_path / 'b'}") == 0
+  alone = read_metrics(tmp_path / "a")
+  in_grid = [row for row in read_metrics(tmp_path / "b") if row["point"] == 3]
+  for one, other in zip(alone, in_grid, strict=True):
+    for name in ("train_loss", "test_loss"):
+      assert one[name] == pytest.approx(other[name], rel=1e-4)
+
+
+def test_flagfiles(flags_of, tmp_path):
+  common, own = tmp_path / "common.flags", tmp_path / "own.flags"
+  common.write_text("# A comment.\n--rounds=7\n--alpha=0.5\n")
+  own.write_text(f"--flagfile={common}\n--alpha=2\n")
+  flag = flags_of(f"--flagfile={own}", "--batch_size=5")
+  assert (flag["rounds"], flag["alpha"], flag["batch_size"]) == (7, 2.0, 5)
+
+
+@pytest.mark.parametrize(
+  ("preset", "task", "rounds"),
+  [("mnist", "mnist_cnn", 500), ("fmnist", "fmnist_cnn", 1000)],
+)
+def test_presets(flags_of, monkeypatch, preset, task, rounds):
+  monkeypatch.chdir(REPOSITORY)
+  flag = flags_of(f"--flagfile=experiments/delta_sgd/{preset}.flags")
+  expected = {
+    "task": task,
+    "rounds": rounds,
+    "num_clients": 100,
+    "cohort_size": 10,
+    "batch_size": 64,
+    "local_epochs": 1.0,
+    "partition": "dirichlet",
+    "alpha": 0.1,
+    "examples_per_client": "500",
+    "seed": "5821",
+  }
+  assert {name: flag[name] for name in expected} == expected
+  for client in ("sgd", "sgdm", "adam", "adagrad", "sps", "delta_sgd"):
+    run.config.resolve(flag | {"client": client})
+
+
+# The help.
+
+
+def test_help(capsys):
+  with pytest.raises(SystemExit) as stop:
+    call("--help")
+  assert not stop.value.code
+  text = capsys.readouterr().out
+  assert text.startswith("Runs a federated algorithm on a task")
+  assert max(map(len, text.splitlines())) <= 80
+  for flag in command_line._names():
+    assert f"--{flag}" in text or f"--[no]{flag}" in text
+  assert "(sgd 0.1, sgdm 0.1, adam 0.001, adagrad 0.01, yogi" in text
+  assert "pdb" not in text
+
+
+# Bad input: one line, nothing compiled, nothing written.
+
+CLIENTS = "sgd, sgdm, adam, adagrad, yogi, sps, delta_sgd"
+PARTITIONS = (
+  "iid, dirichlet, dirichlet_disjoint, similarity, class_q, shards, size_skew"
+)
+BAD_INPUT = {
+  # Names.
+  "--client=sgdd": f"client='sgdd': must be one of {CLIENTS}; did you mean "
+  "sgd?",
+  "--client=": f"client='': must be one of {CLIENTS}",
+  "--server=sps": "server='sps': must be one of sgd, sgdm, adam, adagrad, yogi",
+  "--algorithm=fedprox": "algorithm='fedprox': must be one of fed_avg, "
+  "fed_prox, moon, fed_avg_m, fed_adam, fed_yogi, fed_adagrad; did you mean "
+  "fed_prox?",
+  "--partition=Dirichlet": f"partition='Dirichlet': must be one of "
+  f"{PARTITIONS}; did you mean dirichlet?",
+  "--partition=natural": f"partition='natural': must be one of {PARTITIONS}",
+  "--task=mnist_cn": f"task='mnist_cn': must be one of "
+  f"{', '.join(run.tasks.TASKS)}; did you mean mnist_cnn?",
+  "--client_schedule=cosine": "client_schedule='cosine': must be one of "
+  "constant, step_decay",
+  "--sampling=shufle": "sampling='shufle': must be one of shuffle, "
+  "replacement; did you mean shuffle?",
+  "--weighting=equal": "weighting='equal': must be 'examples' or 'uniform'",
+  "--client_map=pmap": "client_map='pmap': must be 'auto', 'vmap' or 'scan'",
+  # Flags of what was not chosen, or that exclude each other.
+  "--client=sgd --gamma=2": "gamma=2: belongs to client delta_sgd, not to "
+  "client sgd",
+  "--client_lr=0.1": "client_lr=0.1: belongs to client sgd, sgdm, adam, "
+  "adagrad, yogi, not to client delta_sgd",
+  "--client=sgd --noreuse_gradients": "reuse_gradients=False: belongs to "
+  "client delta_sgd, not to client sgd",
+  "--mu=1": "mu=1: belongs to algorithm fed_prox, moon, not to algorithm "
+  "fed_avg",
+  "--server_momentum=0.9": "server_momentum=0.9: belongs to server sgdm, not "
+  "to server sgd",
+  "--partition=iid --alpha=1": "alpha=1.0: belongs to partition dirichlet, "
+  "dirichlet_disjoint, not to partition iid",
+  "--algorithm=fed_adam --server=sgd": "server='sgd': algorithm fed_adam is "
+  "fed_avg with server adam; give --algorithm=fed_avg to choose another",
+  "--client_schedule=step_decay": "client_schedule='step_decay': client "
+  "delta_sgd has no learning rate that could drop; must be constant",
+  "--client=sgd --trace": "trace=True: client sgd has no step sizes to record; "
+  "must be delta_sgd",
+  "--local_epochs=2 --local_steps=5": "local_epochs=2 and local_steps=5: give "
+  "only one",
+  "--client_map=scan --client_chunk=2": "client_chunk=2 with "
+  "client_map='scan': scan takes one client after the other; use 'vmap' or "
+  "'auto'",
+  # Numbers out of range.
+  "--alpha=0": "alpha=0: must be in (0, inf)",
+  "--alpha=-1": "alpha=-1: must be in (0, inf)",
+  "--alpha=nan": "alpha=nan: must be in (0, inf)",
+  "--delta=-0.1": "delta=-0.1: must be in [0, inf)",
+  "--client=sgd --client_lr=0.1,-1": "client_lr=-1: must be in [0, inf)",
+  "--client=sgdm --client_momentum=1": "client_momentum=1: must be in [0, 1)",
+  "--num_clients=0": "num_clients=0: must be a whole number in [1, inf)",
+  "--cohort_size=101": "cohort_size=101: must be from 1 to the number of "
+  "clients, 100",
+  "--cohort_size=0": "cohort_size=0: must be from 1 to the number of clients, "
+  "100",
+  "--batch_size=501": "batch_size=501 is larger than every client: the "
+  "largest has 500 examples",
+  "--batch_size=0": "batch_size=0: must be at least 1",
+  "--rounds=-1": "rounds=-1: must not be negative",
+  "--eval_every=0": "eval_every=0: must be at least 1",
+  "--local_epochs=0": "local_epochs=0: must be above 0",
+  "--local_steps=0": "local_steps=0: must be at least 1",
+  "--client_chunk=0": "client_chunk=0: must be at least 1",
+  "--seed=-1": "seed=-1: must be a whole number in [0, 4294967295]",
+  "--seed=4294967296": "seed=4294967296: must be a whole number in "
+  "[0, 4294967295]",
+  "--examples_per_client=0": "examples_per_client=0: must be a whole number in "
+  "[1, inf), or (low, high) with 1 <= low <= high",
+  "--partition=shards --shards_per_client=0": "shards_per_client=0: must be a "
+  "whole number in [1, inf)",
+  "--partition=shards --shards_per_client=15": "shards_per_client=15: must be "
+  "a whole number in [1, 14] for 1437 examples and 100 clients",
+  "--partition=iid --num_clients=1438": "num_clients=1438: without replacement "
+  "there must be an example for each client, so at most 1437",
+  "--partition=class_q": "num_clients=100: must be 10, one client per class "
+  "(of at least 2), for partition class_q",
+  # What is no number, or no list of them.
+  "--rounds=many": "rounds=many: must be a whole number",
+  "--rounds=1.5": "rounds=1.5: must be a whole number",
+  "--alpha=small": "alpha=small: must be a number",
+  "--trace=5": "trace=5: must be true or false",
+  "--client=sgd --client_lr=0.1,,x": "client_lr=0.1,,x: '' is not a number; "
+  "must be numbers between commas, such as 0.01,0.1",
+  "--client=sgd --client_lr=0.1,x": "client_lr=0.1,x: 'x' is not a number; "
+  "must be numbers between commas, such as 0.01,0.1",
+  "--client=sgd --client_lr=0.1,1,1e-1": "client_lr=0.1,1,1e-1: 0.1 is "
+  "repeated; give it once",
+  "--seed=0,1,0": "seed=0,1,0: 0 is repeated; give it once",
+  "--seed=0.5": "seed=0.5: '0.5' is not a number; must be whole numbers "
+  "between commas, such as 0,1,2",
+  "--examples_per_client=few": "examples_per_client=few: must be a whole "
+  "number, such as 500, or a range, such as 100-500",
+  "--examples_per_client=5-": "examples_per_client=5-: must be a whole number, "
+  "such as 500, or a range, such as 100-500",
+  # What is no flag.
+  "--roundz=3": "--roundz: no such flag; did you mean --rounds?",
+  "--xyz=3": "--xyz: no such flag; --help lists all",
+  "digits": "'digits': not a flag; flags are --name=value",
+  "--rounds": "missing value for flag --rounds",
+  "--flagfile=/does/not/exist": "flagfile: [Errno 2] No such file or "
+  "directory: '/does/not/exist'",
+  # Data.
+  "--data_dir=/": "data_dir='/': task digits needs no data; leave data_dir out",
+  "--task=mnist_cnn --data_dir=/does/not/exist": "data_dir='/does/not/exist': "
+  "must be an existing folder",
+}
+
+
+@pytest.fixture
+def compilations():
+  """Grows by one for each program that XLA compiles."""
+  names = []
+
+  def note(name, *_, **__):
+    if "backend_compile" in name:
+      names.append(name)
+
+  jax.monitoring.register_event_duration_secs_listener(note)
+  yield names
+  jax.monitoring.unregister_event_duration_listener(note)
+
+
+def test_compilations_are_noticed(compilations):
+  jax.jit(lambda x: x * 3.125)(1.0)
+  assert compilations
+
+
+@pytest.mark.parametrize("arguments", BAD_INPUT)
+def test_bad_input(arguments, tmp_path, capsys, compilations):
+  folder = tmp_path / "run"
+  assert call(f"--output_dir={folder}", *arguments.split()) == 1
+  captured = capsys.readouterr()
+  assert captured.err == f"error: {BAD_INPUT[arguments]}\n"
+  assert captured.out == ""
+  assert not compilations
+  assert not os.listdir(tmp_path)
+
+
+def test_mnist_that_is_not_there(tmp_path, capsys, compilations, monkeypatch):
+  pytest.importorskip("tensorflow_datasets")
+  import requests
+
+  def no_network(*_, **__):
+    raise requests.ConnectionError
+
+  monkeypatch.setattr(requests, "head", no_network)
+  monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "data"))
+  assert call("--task=mnist_cnn", f"--output_dir={tmp_path / 'run'}") == 1
+  error = capsys.readouterr().err
+  assert error.startswith(
+    f"error: data_dir='{tmp_path / 'data'}': does not hold mnist in "
+  )
+  assert "put mnist-train.array_record*" in error
+  assert error.count("\n") == 1
+  assert not compilations
+  assert not os.listdir(tmp_path)
+
+
+def other_run(folder):
+  (folder / "config.json").write_text("{}")
+  return folder, "holds another run (it has a config.json); give a folder that "
+
+
+def other_file(folder):
+  (folder / "thesis.tex").write_text("")
+  return folder, "is not empty (it has 'thesis.tex'); give a folder that "
+
+
+def below_a_file(folder):
+  (folder / "file").write_text("")
+  return folder / "file" / "run", f"'{folder / 'file'}' is a file; give a "
+
+
+def not_writable(folder):
+  if os.access("/proc/sys", os.W_OK) and not os.path.isdir("/proc"):
+    pytest.skip("no folder that nobody may write")
+  return pathlib.Path("/proc/fedjax_opt"), "cannot be written ("
+
+
+def long_name(folder):
+  return folder / ("x" * 1000), "cannot be written (File name too long); give "
+
+
+@pytest.mark.parametrize(
+  "make", [other_run, other_file, below_a_file, not_writable, long_name]
+)
+def test_bad_output_dir(make, tmp_path, capsys, compilations):
+  folder, message = make(tmp_path)
+  before = sorted(tmp_path.iterdir())
+  assert call(f"--output_dir={folder}") == 1
+  captured = capsys.readouterr()
+  assert captured.err.startswith(f"error: output_dir='{folder}': {message}")
+  assert captured.err.count("\n") == 1
+  assert captured.out == ""
+  assert not compilations
+  assert sorted(tmp_path.iterdir()) == before
+
+
+def test_missing_package(tmp_path, capsys, monkeypatch):
+  monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+  assert call(f"--output_dir={tmp_path / 'run'}") == 1
+  assert capsys.readouterr().err == (
+    "error: pictures need matplotlib: pip install 'fedjax_opt[run]'\n"
+  )

@@ -1,0 +1,314 @@
+"""Delta-SGD as an optax transformation, and what its paper proves of it."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedjax_opt import delta_sgd, fed_avg, grad_fn_of, simulate
+from tests import jax_problems, problems
+
+SEEDS = range(20)
+
+
+def quadratic(x, a, y):
+  """Least squares, with its full gradient."""
+  return jnp.mean((a @ x - y) ** 2) / 2
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 4))
+def descend(make_rule, loss_fn, x0, loss_args, num_steps, settings):
+  """A plain training loop; gives x [K + 1, d] and the rule's states [K]."""
+  rule = make_rule(**settings)
+  loss = lambda x: loss_fn(x, *loss_args)
+
+  def step(carry, _):
+    x, state = carry
+    value, grads = jax.value_and_grad(loss)(x)
+    updates, state = rule.update(
+      grads, state, x, value=value, grad_fn=grad_fn_of(loss, x)
+    )
+    new = optax.apply_updates(x, updates)
+    return (new, state), (x, state)
+
+  (last, _), (xs, states) = jax.lax.scan(
+    step, (x0, rule.init(x0)), length=num_steps
+  )
+  return jnp.concatenate([xs, last[None]]), states
+
+
+reusing = functools.partial(delta_sgd, reuse_gradients=True)
+
+
+@functools.cache
+def quadratics():
+  """Random problems with few examples: x0, (a, y), x*, L, stacked."""
+  made = [problems.least_squares(s, dim=4, sizes=(12,)) for s in SEEDS]
+  rows = made[0].client_rows[0]
+  stack = lambda of: np.stack([of(p) for p in made])
+  return (
+    stack(lambda p: p.x0),
+    (stack(lambda p: p.examples["x"]), stack(lambda p: p.examples["y"])),
+    stack(lambda p: p.minimiser(p.client_rows[0])),
+    stack(lambda p: np.linalg.norm(p.hessian(np.arange(len(rows))), 2)),
+  )
+
+
+def run_all(make_rule, num_steps=40, **settings):
+  """Trajectories on all quadratics: x [S, K + 1, d], eta [S, K], and more."""
+  x0, loss_args, x_star, smoothness = quadratics()
+  with jax.enable_x64(True):
+    settings = {name: jnp.float64(value) for name, value in settings.items()}
+    run = lambda x0, args: descend(
+      make_rule, quadratic, x0, args, num_steps, settings
+    )
+    xs, states = jax.device_get(jax.vmap(run)(x0, loss_args))
+  return xs, states, x_star, smoothness
+
+
+def gaps(xs, x_star):
+  """f(x) - f* of every point [S, K + 1]."""
+  _, (a, y), _, _ = quadratics()
+
+  def f(points):
+    residual = np.einsum("snd,skd->skn", a, points) - y[:, None]
+    return np.mean(residual**2, -1) / 2
+
+  return f(xs) - f(x_star[:, None])
+
+
+# ---------------------------------------------------- The paper's properties
+
+
+def test_p1_one_local_step_is_fed_avg_at_eta_0():
+  task = jax_problems.softmax()
+  run = lambda rule: simulate(
+    fed_avg(task.loss_fn, rule),
+    task.params,
+    task.data,
+    rounds=3,
+    cohort_size=3,
+    batch_size=4,
+    local_steps=1,
+  )
+  actual, expected = run(delta_sgd(eta_0=0.3)), run(optax.sgd(0.3))
+  np.testing.assert_allclose(
+    jax_problems.flat(actual.params),
+    jax_problems.flat(expected.params),
+    rtol=1e-5,
+  )
+
+
+@pytest.mark.parametrize("make_rule", [delta_sgd, reusing])
+@pytest.mark.parametrize("eps", [0.0, 1e-3])
+def test_p2_isotropic_quadratic_settles_at_gamma_over_2l(make_rule, eps):
+  curvature, center = 0.4, np.array([1.0, -2.0, 0.5])
+  loss = lambda x: curvature / 2 * jnp.sum((x - center) ** 2)
+  with jax.enable_x64(True):
+    settings = {"gamma": 1.0, "delta": 1.0, "eta_0": 0.2, "eps": eps}
+    _, states = descend(make_rule, loss, np.zeros(3), (), 8, settings)
+    states = jax.device_get(states)
+  np.testing.assert_allclose(states.smoothness_step[1:], 1.25, rtol=1e-6)
+  np.testing.assert_allclose(states.step_size[0], 0.2)
+  np.testing.assert_allclose(states.step_size[-1], 1.25 + eps, rtol=1e-6)
+
+
+@pytest.mark.parametrize("make_rule", [delta_sgd, reusing])
+def test_p2_p3_bounds_of_both_branches(make_rule):
+  delta = 0.5
+  _, states, _, smoothness = run_all(make_rule, delta=delta, eta_0=0.01)
+  lowest = states.smoothness_step[:, 1:].min(1)
+  assert np.all(lowest >= (1 - 1e-6) * 2 / (2 * smoothness))
+  eta, theta = states.step_size, states.theta
+  ratio = eta[:, 1:] / eta[:, :-1]
+  assert np.all(ratio <= np.sqrt(1 + delta * theta[:, :-1]) * (1 + 1e-12))
+  np.testing.assert_allclose(theta[:, 1:], ratio, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+  ("delta", "factor"), [(1.0, 1.618), (0.1, 1.0512), (0.02, 1.01)]
+)
+def test_p3_sustained_growth(delta, factor):
+  with jax.enable_x64(True):  # A linear loss: the gradient never changes.
+    linear = lambda x: jnp.sum(x)
+    settings = {"delta": delta, "eta_0": 1e-8}
+    _, states = descend(delta_sgd, linear, np.zeros(2), (), 40, settings)
+  eta = np.asarray(states.step_size)
+  ratio = eta[1:] / eta[:-1]
+  np.testing.assert_allclose(ratio[-1], factor, atol=5e-5)
+  assert ratio.max() <= (delta + np.sqrt(delta**2 + 4)) / 2 * (1 + 1e-12)
+
+
+def potentials(gamma):
+  """Both sides of eq. 5 for t = 1, ..., K - 1, [S, K - 1] each."""
+  xs, states, x_star, _ = run_all(reusing, gamma=gamma, delta=1.0)
+  eta, theta, gap = states.step_size, states.theta, gaps(xs, x_star)
+  away = np.sum((xs - x_star[:, None]) ** 2, -1)
+  moved = np.sum(np.diff(xs, axis=1) ** 2, -1)
+  eta, theta = eta[:, 1:], theta[:, 1:]
+  after = away[:, 2:] + moved[:, 1:] / 2 + 2 * eta * (1 + theta) * gap[:, 1:-1]
+  before = away[:, 1:-1] + moved[:, :-1] / 2 + 2 * eta * theta * gap[:, :-2]
+  return after, before
+
+
+def test_p4_potential_decreases_with_gamma_1_and_not_with_gamma_2():
+  after, before = potentials(gamma=1.0)
+  slack = 1e-12 * before[:, :1]
+  assert np.all(after <= before + slack)  # eq. 5
+  assert np.all(before[:, 1:] <= after[:, :-1] + slack)  # by line 9
+  assert np.all(before[:, -1] < before[:, 0])
+  after, before = potentials(gamma=2.0)
+  assert np.any(after > before + 1e-9 * before[:, :1])
+
+
+@pytest.mark.parametrize("eta_0", [1e-3, 0.2, 1.0])
+def test_p6_average_meets_the_rate_of_theorem_5(eta_0):
+  xs, states, x_star, smoothness = run_all(
+    reusing, gamma=1.0, delta=1.0, theta_0=np.inf, eta_0=eta_0
+  )
+  eta, theta, gap = states.step_size, states.theta, gaps(xs, x_star)
+  distance = (
+    np.sum((xs[:, 1] - x_star) ** 2, -1)
+    + np.sum((xs[:, 1] - xs[:, 0]) ** 2, -1) / 2
+    + 2 * eta[:, 1] * theta[:, 1] * gap[:, 0]
+  )
+  alpha = eta[:, 1:-1] * (1 + theta[:, 1:-1]) - eta[:, 2:] * theta[:, 2:]
+  assert np.all(alpha >= -1e-12 * eta[:, 1:-1])
+  for t in range(1, eta.shape[1]):
+    total = np.sum(eta[:, 1 : t + 1], 1) + eta[:, 1] * theta[:, 1]
+    average = (eta[:, t] * (1 + theta[:, t]))[:, None] * xs[:, t]
+    average += np.einsum("sk,skd->sd", alpha[:, : t - 1], xs[:, 1:t])
+    bound = distance / (2 * total)
+    rate = 2 * distance * smoothness**2 / (2 * smoothness * t + 1)
+    assert np.all(bound <= rate * (1 + 1e-9))
+    average_gap = gaps((average / total[:, None])[:, None], x_star)[:, 0]
+    assert np.all(average_gap <= bound * (1 + 1e-9))
+
+
+def test_converges_by_itself():
+  xs, _, x_star, _ = run_all(delta_sgd, num_steps=400, delta=0.1)
+  np.testing.assert_allclose(xs[:, -1], x_star, rtol=1e-3, atol=1e-3)
+
+
+# ------------------------------------------- An ordinary optax transformation
+
+
+PARAMS = {"a": np.array([1.0, -2.0, 3.0]), "b": np.array([[0.5], [4.0]])}
+
+
+def bowl(params):
+  """Curvatures 1 to 5."""
+  a, b = params["a"], params["b"]
+  weights = jnp.arange(1.0, 6.0)
+  return jnp.sum(weights * jnp.concatenate([a, b[:, 0]]) ** 2) / 2
+
+
+def train(rule, params=PARAMS, loss=bowl, num_steps=6, dtype="float32"):
+  """A plain training loop; gives the parameters and the rule's state."""
+  params = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), params)
+  rule = optax.with_extra_args_support(rule)
+
+  @jax.jit
+  def step(params, state):
+    value, grads = jax.value_and_grad(loss)(params)
+    updates, state = rule.update(
+      grads, state, params, value=value, grad_fn=grad_fn_of(loss, params)
+    )
+    return optax.apply_updates(params, updates), state
+
+  state = rule.init(params)
+  for _ in range(num_steps):
+    params, state = step(params, state)
+  return params, state
+
+
+def assert_close(actual, expected):
+  close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
+  jax.tree.map(close, actual, expected)
+
+
+def test_chain_with_what_changes_updates():
+  rule = delta_sgd(eta_0=1e-3, reuse_gradients=True)
+  params, state = train(optax.chain(optax.add_decayed_weights(0.1), rule))
+  decayed = lambda p: bowl(p) + 0.05 * optax.tree.norm(p, squared=True)
+  expected, _ = train(rule, loss=decayed)
+  assert_close(params, expected)
+  assert optax.tree.get(state, "step_size") > 1e-3
+
+
+def test_chain_with_clipping_moves_no_further():
+  rule = optax.chain(delta_sgd(), optax.clip_by_global_norm(0.01))
+  params, _ = train(rule, num_steps=1)
+  moved = optax.tree.norm(optax.tree.sub(params, PARAMS))
+  assert float(moved) == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_masked_is_the_rule_on_the_visible_leaves_alone(reuse):
+  mask = {"a": True, "b": False}
+  rule = delta_sgd(delta=0.3, reuse_gradients=reuse)
+  freeze = optax.masked(optax.set_to_zero(), {"a": False, "b": True})
+  params, _ = train(optax.chain(optax.masked(rule, mask), freeze))
+  np.testing.assert_array_equal(params["b"], PARAMS["b"])
+  alone = lambda p: bowl({"a": p["a"], "b": jnp.asarray(PARAMS["b"])})
+  expected, _ = train(rule, {"a": PARAMS["a"]}, alone)
+  assert_close(params["a"], expected["a"])
+
+
+def test_inject_hyperparams():
+  injected = optax.inject_hyperparams(
+    delta_sgd, static_args=("reuse_gradients",)
+  )
+  params, state = train(injected(delta=0.3, eta_0=0.05))
+  expected, _ = train(delta_sgd(delta=0.3, eta_0=0.05))
+  assert_close(params, expected)
+  assert float(state.hyperparams["delta"]) == pytest.approx(0.3)
+
+
+def test_vmap_over_hyperparameters():
+  gammas = jnp.array([0.5, 1.0, 2.0])
+  x0, args = jnp.ones(3), (jnp.eye(3), jnp.zeros(3))
+  run = lambda gamma: descend(
+    delta_sgd, quadratic, x0, args, 6, {"gamma": gamma, "delta": 1.0}
+  )[0]
+  together = jax.vmap(run)(gammas)
+  for i, gamma in enumerate(gammas):
+    np.testing.assert_allclose(together[i], run(gamma), rtol=1e-5)
+  assert len(np.unique(together[:, -1, 0])) == 3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("reuse", [False, True])
+def test_types_are_kept(dtype, reuse):
+  with jax.enable_x64(dtype == "float64"):
+    rule = delta_sgd(jnp.float32(2), reuse_gradients=reuse)
+    params, state = train(rule, dtype=dtype)
+    started = rule.init(params)
+    types = lambda tree: jax.tree.map(lambda leaf: leaf.dtype, tree)
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {
+      jnp.dtype(dtype)
+    }
+    assert types(state) == types(started)
+    assert bowl(params) < bowl(PARAMS)
+
+
+@pytest.mark.parametrize(
+  ("given", "message"),
+  [
+    ({}, "delta_sgd: update needs params, the current point"),
+    (
+      {"params": PARAMS},
+      "delta_sgd: update needs grad_fn=, the gradient of the current batch as "
+      "a function of params; or create it with reuse_gradients=True",
+    ),
+  ],
+)
+def test_missing_input_is_one_clear_line(given, message):
+  rule = delta_sgd()
+  state = rule.init(PARAMS)
+  with pytest.raises(ValueError) as error:  # noqa: PT011
+    rule.update(PARAMS, state, **given)
+  assert str(error.value) == message

@@ -1,0 +1,144 @@
+"""Every rule of the registry: its defaults, its limits, its number formats."""
+
+import functools
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedjax_opt import grad_fn_of, step_decay
+from fedjax_opt.algorithms import ALGORITHMS, SERVER_RULES
+from fedjax_opt.hyperparameters import Hyperparameter
+from fedjax_opt.rules import RULES
+from tests import reference
+
+CENTER = np.array([0.5, -1.0, 2.0])
+
+
+def loss(x):
+  return jnp.sum(jnp.array([1.0, 2.0, 4.0]) * (x - CENTER) ** 2) / 2
+
+
+def defaults(name):
+  return {p.name: p.default for p in RULES[name].hyperparameters}
+
+
+def train(rule, num_steps=20, dtype="float32"):
+  rule = optax.with_extra_args_support(rule)
+  x = jnp.zeros(3, dtype)
+  state = rule.init(x)
+
+  @jax.jit
+  def step(x, state):
+    value, grads = jax.value_and_grad(loss)(x)
+    updates, state = rule.update(
+      grads, state, x, value=value, grad_fn=grad_fn_of(loss, x)
+    )
+    return optax.apply_updates(x, updates), state
+
+  for _ in range(num_steps):
+    x, state = step(x, state)
+  return x
+
+
+# PyTorch's optimizers as its documentation states them, at its defaults.
+TORCH = {
+  "sgd": reference.Sgd(0.1),
+  "sgdm": reference.Momentum(0.1, 0.9),
+  "adam": reference.Adam(1e-3, 0.9, 0.999, 1e-8),
+  "adagrad": reference.Adagrad(1e-2, 1e-10),
+}
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_defaults_are_those_of_pytorch(name):
+  def objective(x, rows):
+    grad = np.array([1.0, 2.0, 4.0]) * (x - CENTER)
+    return grad @ (x - CENTER) / 2, grad
+
+  loop = reference.descend(0, np.zeros(3), objective, [None] * 20, TORCH[name])
+  with jax.enable_x64(True):
+    x = train(RULES[name].factory(**defaults(name)), dtype="float64")
+  np.testing.assert_allclose(x, loop.xs[-1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_descends_and_keeps_the_type(name, dtype):
+  x = train(RULES[name].factory(**defaults(name)), dtype=dtype)
+  assert x.dtype == dtype
+  assert loss(x) < loss(np.zeros(3))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_hyperparameters_may_be_traced(name):
+  """As in a grid: every number but a switch is an array."""
+  given = defaults(name)
+  traced = {k: v for k, v in given.items() if not isinstance(v, bool)}
+  x = train(RULES[name].factory(**given), 3)
+
+  @jax.vmap
+  def run(numbers):
+    return train(RULES[name].factory(**given | numbers), 3)
+
+  both = {k: jnp.array([v, v]) for k, v in traced.items()}
+  np.testing.assert_allclose(run(both), [x, x], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", [*RULES, *ALGORITHMS])
+def test_entries_fit_their_factories(name):
+  choice = RULES.get(name) or ALGORITHMS[name]
+  arguments = inspect.signature(choice.factory).parameters
+  assert choice.help
+  for parameter in choice.hyperparameters:
+    assert parameter.name in arguments
+    assert parameter.help
+    parameter.check(parameter.default)
+    at_factory = arguments[parameter.name].default
+    if name in ("fed_prox", "moon", "sps", "delta_sgd"):
+      assert parameter.default == at_factory
+
+
+def test_server_rules_name_rules():
+  assert set(SERVER_RULES) <= set(ALGORITHMS)
+  assert set(SERVER_RULES.values()) <= set(RULES)
+
+
+@pytest.mark.parametrize(
+  ("interval", "value", "allowed"),
+  [
+    ("[0, 1)", 0.0, True),
+    ("[0, 1)", 1.0, False),
+    ("(0, inf)", 0.0, False),
+    ("(0, inf)", float("inf"), False),
+    ("(0, inf]", float("inf"), True),
+    ("(-inf, inf)", -5.0, True),
+    ("(-inf, inf)", float("nan"), False),
+    ("(-inf, inf)", float("-inf"), False),
+  ],
+)
+def test_a_value_outside_its_interval_is_one_clear_line(
+  interval, value, allowed
+):
+  parameter = Hyperparameter("mu", 0.5, "a strength", interval)
+  check = functools.partial(parameter.check, value)
+  if allowed:
+    check()
+    return
+  for name, call in {
+    "mu": check,
+    "client_mu": lambda: check(flag="client_mu"),
+  }.items():
+    with pytest.raises(ValueError) as error:  # noqa: PT011
+      call()
+    assert str(error.value) == f"{name}={value:g}: must be in {interval}"
+
+
+def test_step_decay_drops_after_half_and_three_quarters():
+  factors = [float(step_decay(jnp.int32(r), num_rounds=8)) for r in range(8)]
+  np.testing.assert_allclose(factors, [1] * 4 + [0.1] * 2 + [0.01] * 2)
+  other = step_decay(3, num_rounds=10, milestones=[0.3], factor=0.5)
+  assert float(other) == 0.5

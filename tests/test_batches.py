@@ -1,0 +1,120 @@
+"""Every client goes through its own examples as it should."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedjax_opt.batches import BatchPlan, shuffle
+
+
+def draw(plan, sizes, n_max=None, seed=0):
+  """The batches of clients that own 100 m, 100 m + 1, ...: lists of arrays."""
+  sizes = np.asarray(sizes, np.int32)
+  n_max = n_max or sizes.max()
+  indices = 100 * np.arange(len(sizes))[:, None] + np.arange(n_max)
+  indices = np.where(np.arange(n_max) < sizes[:, None], indices, 0)
+  keys = jax.random.split(jax.random.key(seed), len(sizes))
+  drawn = jax.jit(plan.draw)(keys, jnp.asarray(indices), jnp.asarray(sizes))
+  rows, counts, num_steps = jax.device_get(drawn)
+  assert rows.shape == (len(sizes), plan.max_steps, plan.batch_size)
+  past = np.arange(plan.max_steps) >= num_steps[:, None]
+  assert (counts[past] == 0).all()
+  return [
+    [rows[m, k, : counts[m, k]] for k in range(num_steps[m])]
+    for m in range(len(sizes))
+  ]
+
+
+SIZES = [7, 12, 1, 8, 0]
+
+
+def test_every_epoch_visits_each_example_once():
+  plan = BatchPlan.create(np.array(SIZES), 4, epochs=3)
+  assert not plan.even
+  for m, steps in enumerate(draw(plan, SIZES)):
+    per_epoch = -(-SIZES[m] // 4)
+    assert len(steps) == 3 * per_epoch
+    epochs = [
+      np.concatenate(steps[e * per_epoch : (e + 1) * per_epoch] or [[]])
+      for e in range(3)
+    ]
+    for rows in epochs:
+      np.testing.assert_array_equal(
+        np.sort(rows), 100 * m + np.arange(SIZES[m])
+      )
+    if SIZES[m] > 5:  # A new order in each epoch.
+      assert not np.array_equal(epochs[0], epochs[1])
+
+
+def test_drop_remainder_takes_full_batches_of_distinct_examples():
+  plan = BatchPlan.create(np.array(SIZES), 4, epochs=2, drop_remainder=True)
+  drawn = draw(plan, SIZES)
+  assert [len(steps) for steps in drawn] == [2, 6, 0, 4, 0]
+  for m, steps in enumerate(drawn):
+    per_epoch = SIZES[m] // 4
+    for e in range(2):
+      epoch = np.ravel(steps[e * per_epoch : (e + 1) * per_epoch])
+      assert len(epoch) == len(set(epoch)) == 4 * per_epoch
+      assert set(epoch) <= set(100 * m + np.arange(SIZES[m]))
+
+
+def test_steps_go_on_into_further_epochs():
+  plan = BatchPlan.create(np.array(SIZES), 4, steps=5)
+  drawn = draw(plan, SIZES)
+  assert [len(steps) for steps in drawn] == [5, 5, 5, 5, 0]
+  assert [len(rows) for rows in drawn[0]] == [4, 3, 4, 3, 4]
+
+
+def test_replacement_repeats_examples_of_the_client():
+  plan = BatchPlan.create(np.array(SIZES[:4]), 4, steps=200, replacement=True)
+  assert plan.even
+  for m, steps in enumerate(draw(plan, SIZES[:4])):
+    values, counts = np.unique(np.ravel(steps), return_counts=True)
+    np.testing.assert_array_equal(values, 100 * m + np.arange(SIZES[m]))
+    expected = 800 / SIZES[m]
+    assert abs(counts - expected).max() < 5 * np.sqrt(expected)
+
+
+@pytest.mark.parametrize(
+  ("epochs", "steps"), [(0.5, 49), (1, 98), (2, 196), (1.5, 147), (0.001, 1)]
+)
+def test_fractions_of_epochs_are_rounded_up(epochs, steps):
+  size = np.array([3125])
+  plan = BatchPlan.create(size, 32, epochs=epochs)
+  assert plan.max_steps == steps
+  assert plan.num_steps(jnp.asarray(size)) == steps
+  assert plan.num_steps(np.array([0])) == 0
+
+
+def test_padding_of_the_list_is_inert():
+  plan = BatchPlan.create(np.array(SIZES), 4, epochs=1.5)
+  narrow, wide = draw(plan, SIZES), draw(plan, SIZES, n_max=99)
+  jax.tree.map(np.testing.assert_array_equal, narrow, wide)
+
+
+def orders(n_max, size, num_orders):
+  epochs = jnp.arange(num_orders)
+  key = jax.random.key(1)
+  return np.asarray(
+    jax.jit(jax.vmap(lambda e: shuffle(key, e, n_max, size)))(epochs)
+  )
+
+
+@pytest.mark.parametrize("n_max", [6, 5000], ids=["packed", "pairs"])
+def test_shuffle_is_uniform(n_max):
+  size, repeats = 5, 400 if n_max == 5000 else 4000
+  drawn = orders(n_max, size, repeats)[:, :size]
+  np.testing.assert_array_equal(np.sort(drawn, 1), [range(size)] * repeats)
+  table = np.stack([np.sum(drawn == v, axis=0) for v in range(size)])
+  expected = repeats / size
+  chi_squared = np.sum((table - expected) ** 2) / expected
+  assert chi_squared < 39.3  # 99.9 % of chi^2 with 16 degrees of freedom.
+
+
+@pytest.mark.parametrize("n_max", [4096, 4097])
+def test_shuffle_of_long_lists_keeps_the_padding_last(n_max):
+  (order,) = orders(n_max, 4000, 1)
+  np.testing.assert_array_equal(np.sort(order), np.arange(n_max))
+  np.testing.assert_array_equal(np.sort(order[:4000]), np.arange(4000))
+  assert abs(np.corrcoef(order[:4000], np.arange(4000))[0, 1]) < 0.06

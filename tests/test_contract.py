@@ -1,0 +1,152 @@
+"""What every algorithm of the registry promises."""
+
+import functools
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedjax_opt import cohort, delta_sgd, fed_avg, simulate, simulator
+from fedjax_opt.algorithms import ALGORITHMS, SERVER_RULES
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.program import Program
+from tests import jax_problems
+
+# FedAvg under another server rule is tried once.
+NAMES = [n for n in ALGORITHMS if n not in SERVER_RULES or n == "fed_adam"]
+SETTINGS = {"cohort_size": 3, "batch_size": 4, "local_epochs": 1.5}
+ROUNDS = 5
+TASK = jax_problems.softmax()
+
+compilations = []
+
+
+def _on_event(event, duration, **_):
+  if event == "/jax/core/compile/backend_compile_duration":
+    compilations.append(event)
+
+
+jax.monitoring.register_event_duration_secs_listener(_on_event)
+
+
+def make(name):
+  factory = ALGORITHMS[name].factory
+  arguments = {"loss_fn": TASK.loss_fn, "client": delta_sgd(eta_0=0.1)}
+  if "features_fn" in inspect.signature(factory).parameters:
+    arguments["features_fn"] = TASK.features_fn
+  if name in SERVER_RULES:
+    arguments["server"] = optax.adam(0.1)
+  return factory(**arguments)
+
+
+def run(name, data=None, **settings):
+  return simulate(
+    make(name),
+    TASK.params,
+    TASK.data if data is None else data,
+    rounds=ROUNDS,
+    **SETTINGS | {"eval_every": 3} | settings,
+  )
+
+
+base = functools.cache(run)
+
+
+def assert_equal(actual, expected):
+  jax.tree.map(np.testing.assert_array_equal, actual, expected)
+
+
+def assert_close(actual, expected):
+  close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+  jax.tree.map(close, actual, expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_loss_falls_and_types_are_kept(name):
+  problem, result = TASK.problem, base(name)
+  rows = np.concatenate(problem.client_rows)
+  before, _ = problem.gradient(problem.x0, rows)
+  after, _ = problem.gradient(jax_problems.flat(result.params), rows)
+  assert after < 0.9 * before
+  started = jax.eval_shape(
+    lambda: make(name).init(jax.tree.map(jnp.asarray, TASK.params), 5)
+  )
+  types = lambda tree: jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree)
+  assert types(result.state) == types(started)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_inert_bit_for_bit(name):
+  """Padding of indices, order of the pool, rounds between evaluations.
+
+  And one compilation serves all stretches of a run, of whatever length.
+  """
+  data, expected = TASK.data, base(name)
+  order = np.random.default_rng(0).permutation(data.num_examples)
+  moved = np.argsort(order).astype(np.int32)[data.indices]
+  junk = np.full((data.num_clients, 9), 5, np.int32)
+  other = ClientData(
+    examples={name: leaf[order] for name, leaf in data.examples.items()},
+    indices=np.concatenate([moved, junk], 1),
+    sizes=data.sizes,
+  )
+  compilations.clear()
+  result = run(name, other, eval_every=2)
+  assert len(compilations) == 1
+  assert_equal(result.state, expected.state)
+  assert result.cost == expected.cost
+  assert result.padding_waste == expected.padding_waste
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_inert_up_to_rounding(name, monkeypatch):
+  """How clients are mapped, and their order in the cohort."""
+
+  def reversed_cohort(*args):
+    clients = simulator_shuffle(*args)
+    return jnp.concatenate([clients[:3][::-1], clients[3:]])
+
+  simulator_shuffle = cohort.shuffle
+  monkeypatch.setattr(cohort, "shuffle", reversed_cohort)
+  result = run(name, client_map="vmap", client_chunk=2)
+  assert_close(result.state, base(name).state)
+
+
+def test_compiled_equals_step_by_step(name="moon"):
+  data = jax.device_put(TASK.data)
+  algorithm = make(name)
+  program = Program.create(data, **SETTINGS, eval_every=1)
+  state = algorithm.init(jax.tree.map(jnp.asarray, TASK.params), 5)
+  run_rounds = functools.partial(simulator.run_rounds, program, algorithm)
+  args = (state, jax.random.key(0), data, None, jnp.int32(3), jnp.int32(1))
+  expected = jax.jit(run_rounds)(*args)
+  with jax.disable_jit():
+    actual = run_rounds(*args)
+  assert_close(actual, expected)
+
+
+def test_half_precision_is_kept():
+  params = jax.tree.map(lambda leaf: jnp.asarray(leaf, "bfloat16"), TASK.params)
+  result = simulate(
+    fed_avg(TASK.loss_fn, delta_sgd()),
+    params,
+    TASK.data,
+    rounds=2,
+    client_chunk=2,
+    **SETTINGS,
+  )
+  types = {leaf.dtype for leaf in jax.tree.leaves(result.params)}
+  assert types == {jnp.dtype("bfloat16")}
+  assert np.isfinite(jax_problems.flat(result.params)).all()
+
+
+def test_given_parameters_stay_usable():
+  params = jax.tree.map(jnp.asarray, TASK.params)
+  # Its state holds the parameters themselves, too.
+  server = delta_sgd(eta_0=1.0, reuse_gradients=True)
+  algorithm = fed_avg(TASK.loss_fn, optax.sgd(0.1), server)
+  simulate(algorithm, params, TASK.data, rounds=1, batch_size=4)
+  assert np.isfinite(jax_problems.flat(params)).all()

@@ -1,0 +1,94 @@
+"""The terms added to a client's loss, against their formulas."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_opt import objectives
+from tests import jax_problems
+
+TASK = jax_problems.mlp()
+ROWS = np.arange(6)
+RNG = np.random.default_rng(0)
+
+
+def other():
+  return jax.tree.map(lambda leaf: RNG.normal(size=leaf.shape), TASK.params)
+
+
+RECEIVED, PREVIOUS = other(), other()
+
+
+def evaluated(loss_fn, params=TASK.params):
+  """The loss of each example and the gradient of their mean, in float64."""
+  with jax.enable_x64(True):
+    batch = jax.tree.map(
+      lambda leaf: jnp.asarray(leaf[ROWS]), TASK.problem.examples
+    )
+    params = jax.tree.map(jnp.asarray, params)
+
+    def mean_loss(params):
+      losses = loss_fn(params, batch, None)
+      return jnp.mean(losses), losses
+
+    grads, losses = jax.jit(jax.grad(mean_loss, has_aux=True))(params)
+    return np.asarray(losses), jax_problems.flat(grads)
+
+
+def test_l2():
+  x = TASK.problem.x0
+  plain, plain_grad = evaluated(TASK.loss_fn)
+  losses, grad = evaluated(objectives.l2(TASK.loss_fn, 0.3))
+  np.testing.assert_allclose(losses, plain + 0.15 * np.sum(x**2), rtol=1e-12)
+  np.testing.assert_allclose(grad, plain_grad + 0.3 * x, rtol=1e-10)
+
+
+def test_proximal():
+  away = TASK.problem.x0 - jax_problems.flat(RECEIVED)
+  plain, plain_grad = evaluated(TASK.loss_fn)
+  loss_fn = objectives.proximal(TASK.loss_fn, RECEIVED, 0.3)
+  losses, grad = evaluated(loss_fn)
+  np.testing.assert_allclose(losses, plain + 0.15 * np.sum(away**2), rtol=1e-12)
+  np.testing.assert_allclose(grad, plain_grad + 0.3 * away, rtol=1e-10)
+  at_center, _ = evaluated(loss_fn, RECEIVED)
+  np.testing.assert_allclose(at_center, evaluated(TASK.loss_fn, RECEIVED)[0])
+
+
+def contrastive(mu, temperature, features_fn=TASK.features_fn):
+  return objectives.contrastive(
+    TASK.loss_fn, features_fn, RECEIVED, PREVIOUS, mu, temperature
+  )
+
+
+def test_contrastive():
+  problem = TASK.problem
+  losses, grad = evaluated(contrastive(2.0, 0.5))
+  received, previous = map(jax_problems.flat, (RECEIVED, PREVIOUS))
+  loss, expected = problem.moon_gradient(
+    problem.x0, ROWS, received, previous, 2.0, 0.5
+  )
+  np.testing.assert_allclose(np.mean(losses), loss, rtol=1e-12)
+  np.testing.assert_allclose(grad, expected, rtol=1e-9, atol=1e-12)
+
+  # The printed formula, example by example.
+  z, z_g, z_p = (
+    problem.features(x, ROWS) for x in (problem.x0, received, previous)
+  )
+  cos = lambda a, b: (
+    np.sum(a * b, 1) / np.sqrt(np.sum(a**2, 1) * np.sum(b**2, 1))
+  )
+  e_g, e_p = np.exp(cos(z, z_g) / 0.5), np.exp(cos(z, z_p) / 0.5)
+  plain, _ = evaluated(TASK.loss_fn)
+  term = -2.0 * np.log(e_g / (e_g + e_p))
+  np.testing.assert_allclose(losses, plain + term, rtol=1e-12)
+
+
+def test_contrastive_does_not_overflow():
+  losses, grad = evaluated(contrastive(1.0, 1e-6))  # e^(1e6) has no number
+  assert np.isfinite(losses).all()
+  assert np.isfinite(grad).all()
+  dead = lambda params, batch, rng: 0 * TASK.features_fn(params, batch, rng)
+  losses, grad = evaluated(contrastive(1.0, 0.5, dead))
+  plain, _ = evaluated(TASK.loss_fn)
+  np.testing.assert_allclose(losses, plain + np.log(2), rtol=1e-12)
+  assert np.isfinite(grad).all()

@@ -1,0 +1,129 @@
+"""A grid is nothing but its points."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedjax_opt import delta_sgd, fed_avg, grid_points, simulate, sweep
+from fedjax_opt.data.clients import ClientData
+from tests import jax_problems
+
+TASK = jax_problems.softmax()
+EXAMPLES = jax.tree.map(jnp.asarray, TASK.data.examples)
+GRID = {"eta_0": [0.05, 0.2], "delta": [0.1]}
+SEEDS = [3, 8]
+SETTINGS = {
+  "rounds": 3,
+  "cohort_size": 2,
+  "batch_size": 4,
+  "eval_every": 2,
+  "trace": ("step_size",),
+  "evaluate": lambda params, data, test: {"train_loss": params["bias"][0]},
+}
+
+
+def make(eta_0, delta):
+  # A server whose state holds the parameters themselves, too.
+  server = delta_sgd(eta_0=1.0, reuse_gradients=True)
+  return fed_avg(TASK.loss_fn, delta_sgd(delta=delta, eta_0=eta_0), server)
+
+
+def init(key):
+  noise = jax.random.normal(key, (3,))
+  params = jax.tree.map(jnp.asarray, TASK.params)
+  return params | {"bias": noise}
+
+
+def data_of(seed):
+  rng = np.random.default_rng(seed)
+  sizes = rng.integers(1, 16, 4).astype(np.int32)
+  sizes[0] = 4 + seed
+  indices = rng.integers(0, 44, (4, sizes.max())).astype(np.int32)
+  return ClientData(EXAMPLES, indices, sizes)
+
+
+@functools.cache
+def run(grid_map):
+  return sweep(
+    make, GRID, init, data_of, seeds=SEEDS, grid_map=grid_map, **SETTINGS
+  )
+
+
+def test_points_run_the_last_name_fastest():
+  assert grid_points({"a": [1, 2], "b": [3]}, [0, 1]) == [
+    {"a": 1, "b": 3, "seed": 0},
+    {"a": 1, "b": 3, "seed": 1},
+    {"a": 2, "b": 3, "seed": 0},
+    {"a": 2, "b": 3, "seed": 1},
+  ]
+
+
+@pytest.mark.parametrize("point", [0, 3])
+def test_a_point_equals_its_own_simulation(point):
+  own = grid_points(GRID, SEEDS)[point]
+  seed = own.pop("seed")
+  alone = simulate(
+    make(**own), init(jax.random.key(seed)), data_of(seed), seed=seed,
+    **SETTINGS,
+  )  # fmt: skip
+  whole = run("vmap")
+  close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+  jax.tree.map(lambda a, b: close(a[point], b), whole.state, alone.state)
+  jax.tree.map(lambda a, b: close(a[point], b), whole.params, alone.params)
+  k = alone.traces["step_size"].shape[-1]  # K of this seed's data.
+  close(whole.traces["step_size"][point, ..., :k], alone.traces["step_size"])
+  values = lambda result: result.history.values("train_loss")
+  close(values(whole)[point], values(alone)[0])
+  assert whole.history.rounds == alone.history.rounds == [0, 2, 3]
+
+
+def test_side_by_side_equals_one_after_the_other():
+  vmap, scan = run("vmap"), run("scan")
+  close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+  jax.tree.map(close, vmap.state, scan.state)
+  jax.tree.map(close, vmap.traces, scan.traces)
+  assert vmap.cost == scan.cost
+
+
+def test_points_differ():
+  final = np.asarray(run("vmap").params["kernel"]).reshape(4, -1)
+  assert len(np.unique(final.round(4), axis=0)) == 4
+
+
+BAD = {
+  "empty axis": ({"grid": {"lr": []}}, "lr: give at least one value"),
+  "no seed": ({"seeds": []}, "seed: give at least one value"),
+  "grid_map": (
+    {"grid_map": "pmap"},
+    "grid_map='pmap': must be 'auto', 'vmap' or 'scan'",
+  ),
+  "rounds": ({"rounds": -1}, "rounds=-1: must not be negative"),
+  "cohort_size": (
+    {"cohort_size": 6},
+    "cohort_size=6: must be from 1 to the number of clients, 5",
+  ),
+  "examples": (
+    {"data": lambda seed: jax_problems.softmax().data, "seeds": [0, 1]},
+    "data: the clients of all seeds must share the examples",
+  ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_clear_line(case):
+  given, message = BAD[case]
+  arguments = {
+    "make": lambda lr: fed_avg(TASK.loss_fn, optax.sgd(lr)),
+    "grid": {"lr": [0.1]},
+    "params": TASK.params,
+    "data": TASK.data,
+    "rounds": 1,
+    "batch_size": 4,
+  }
+  with pytest.raises(ValueError) as error:  # noqa: PT011
+    sweep(**arguments | given)
+  assert str(error.value) == message
