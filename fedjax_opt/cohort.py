@@ -277,7 +277,7 @@ class Worker:
   def descend(
     self, loss_fn: LossFn, rule: ClientRule, params: Params
   ) -> Params:
-    """Takes the client's local steps.
+    """Takes the client's local steps, with a fresh state of the rule.
 
     Args:
       loss_fn: `(params, batch, rng) -> [B]`.
@@ -289,9 +289,23 @@ class Worker:
     Returns:
       The local model after the last step.
     """
-    program = self._program
     if not isinstance(rule, optax.GradientTransformation):
       rule = rule(self.round)
+    return self.descend_from(loss_fn, rule, params, rule.init(params))[0]
+
+  def descend_from(
+    self,
+    loss_fn: LossFn,
+    rule: optax.GradientTransformation,
+    params: Params,
+    rule_state: optax.OptState,
+  ) -> tuple[Params, optax.OptState]:
+    """As `descend`, from a given state of the rule, such as a momentum.
+
+    Returns:
+      The local model and the rule's state after the last step.
+    """
+    program = self._program
     rule = optax.with_extra_args_support(rule)
     gradients_per_step = 1
 
@@ -310,18 +324,17 @@ class Worker:
       traces = {name: record(name, all) for name, all in traces.items()}
       return params, rule_state, traces
 
-    rule_state = rule.init(params)
     blank = lambda name: jnp.full(
       program.plan.max_steps, jnp.nan, _field(rule_state, name).dtype
     )
     traces = {name: blank(name) for name in program.trace}
     num_steps = program.plan.max_steps if program.plan.even else self.num_steps
-    params, _, self.traces = lax.fori_loop(
+    params, rule_state, self.traces = lax.fori_loop(
       0, num_steps, step, (params, rule_state, traces)
     )
     examples = jnp.sum(self._slot.batches.counts).astype(jnp.float32)
     self.gradient_evaluations += gradients_per_step * examples
-    return params
+    return params, rule_state
 
   def _mean_loss(self, loss_fn, k):
     """The loss of step k's batch, `params -> scalar`."""

@@ -18,6 +18,7 @@ from experiments import command_line, run
 
 REPOSITORY = pathlib.Path(run.__file__).parents[1]
 SMALL = ("--task=digits_logistic", "--num_clients=20", "--cohort_size=4")
+SHORT = ("--rounds=3", "--eval_every=2", "--client=sgd")
 METRICS = {
   "train_loss",
   "train_accuracy",
@@ -61,13 +62,20 @@ def read_json(path):
 
 
 def read_metrics(folder):
-  """The rows of metrics.csv, all of them whole."""
+  """The rows of metrics.csv, all of them whole; an empty cell is None."""
   with open(folder / "metrics.csv", newline="") as file:
     header, *rows = list(csv.reader(file))
   assert header[:2] == ["point", "round"]
   assert set(header[2:]) == METRICS
   assert all(len(row) == len(header) for row in rows)
-  return [dict(zip(header, map(float, row), strict=True)) for row in rows]
+  return [
+    {n: float(v) if v else None for n, v in zip(header, row, strict=True)}
+    for row in rows
+  ]
+
+
+def metrics_of(row):
+  return {name: value for name, value in row.items() if name in METRICS}
 
 
 def check_pictures(folder, *names):
@@ -80,15 +88,21 @@ def check_pictures(folder, *names):
 # What a run leaves.
 
 
-def test_a_grid_of_rates_and_seeds(tmp_path):
-  folder = tmp_path / "new" / "run"
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory):
+  """Folder and output of a run: a sane and an absurd rate, two seeds."""
+  folder = tmp_path_factory.mktemp("new") / "run"
   process = start(
-    *SMALL, "--rounds=3", "--eval_every=2", "--client=sgd",
-    "--client_lr=0.1,1", "--seed=0,1", f"--output_dir={folder}",
+    *SMALL, *SHORT, "--client_lr=0.1,1e38", "--seed=0,1",
+    f"--output_dir={folder}",
   )  # fmt: skip
-  out, err = process.communicate(timeout=120)
+  out, err = process.communicate(timeout=300)
   assert process.returncode == 0, err
+  return folder, out, err
 
+
+def test_config(grid):
+  folder, _, _ = grid
   config = read_json(folder / "config.json")
   device = config.pop("device")
   assert set(device) == {"platform", "kind", "count"}
@@ -105,7 +119,7 @@ def test_a_grid_of_rates_and_seeds(tmp_path):
     "algorithm": "fed_avg",
     "client": "sgd",
     "client_schedule": "constant",
-    "client_lr": [0.1, 1.0],
+    "client_lr": [0.1, 1e38],
     "server": "sgd",
     "server_lr": 1.0,
     "rounds": 3,
@@ -123,32 +137,38 @@ def test_a_grid_of_rates_and_seeds(tmp_path):
     "progress": True,
   }
 
+
+def test_metrics(grid):
+  folder, _, _ = grid
   rows = read_metrics(folder)
   order = [(row["point"], row["round"]) for row in rows]
   assert order == [(p, r) for r in (0, 2, 3) for p in range(4)]
   for row in rows:
-    assert 0 <= row["test_accuracy"] <= 1
-    assert row["worst_decile_accuracy"] <= row["accuracy_decile_2"]
+    if row["point"] < 2 or row["round"] == 0:
+      assert 0 <= row["test_accuracy"] <= 1
+      assert row["worst_decile_accuracy"] <= row["accuracy_decile_2"]
+    else:  # The absurd rate.
+      assert set(metrics_of(row).values()) == {None}
 
-  summary = read_json(folder / "summary.json")
-  assert {"config", "points", "selected", "timing", "cost"} <= set(summary)
+
+def test_summary(grid):
+  folder, _, _ = grid
+  summary, rows = read_json(folder / "summary.json"), read_metrics(folder)
+  assert summary["config"] == read_json(folder / "config.json")
   points = summary["points"]
-  assert [p["hyperparameters"] for p in points] == [
+  assert [point["hyperparameters"] for point in points] == [
     {"client_lr": rate, "server_lr": 1.0, "seed": seed}
-    for rate in (0.1, 1.0)
+    for rate in (0.1, 1e38)
     for seed in (0, 1)
   ]
   for index, point in enumerate(points):
-    last = {k: v for k, v in rows[8 + index].items() if k in METRICS}
-    assert point["final"] == last
+    assert point["final"] == metrics_of(rows[8 + index])
     column = [row["test_accuracy"] for row in rows[index::4]]
-    assert point["best"]["test_accuracy"] == max(column)
-    assert point["status"] == "ok"
-  means = [
-    np.mean([points[i]["final"]["test_accuracy"] for i in seeds])
-    for seeds in ((0, 1), (2, 3))
-  ]
-  assert summary["selected"] == 2 * int(np.argmax(means))
+    best = max(value for value in column if value is not None)
+    assert point["best"]["test_accuracy"] == best
+  status = [point["status"] for point in points]
+  assert status == ["ok", "ok", "diverged", "diverged"]
+  assert summary["selected"] == 0
   assert set(summary["timing"]) == {
     "compile_seconds",
     "run_seconds",
@@ -161,14 +181,26 @@ def test_a_grid_of_rates_and_seeds(tmp_path):
     "gradient_evaluations": 500.0,
   }
 
+
+def test_pictures_events_and_closing_lines(grid):
+  folder, out, err = grid
   check_pictures(folder, "curves.png", "clients.png")
   events = [path.parent.name for path in folder.glob("tensorboard/*/events*")]
   assert len(set(events)) == len(events) == 4
-  assert "± is the sample standard deviation over seeds" in out
-  assert f"wrote {folder}\npicture: {folder / 'curves.png'}\n" in out
+  assert "2 of 2 diverged from 2" in out
+  assert out.endswith(f"wrote {folder}\npicture: {folder / 'curves.png'}\n")
   # No bar where nobody watches: a line for the compilation, none for rounds.
   assert err.startswith("compiled in ")
   assert err.count("\n") == 1
+
+
+def test_alone_as_in_the_grid(grid, tmp_path):
+  alone = ("--client_lr=0.1", "--seed=1", "--noprogress")
+  assert call(*SMALL, *SHORT, *alone, f"--output_dir={tmp_path}") == 0
+  in_grid = [row for row in read_metrics(grid[0]) if row["point"] == 1]
+  for one, other in zip(read_metrics(tmp_path), in_grid, strict=True):
+    for name in ("train_loss", "test_loss"):
+      assert one[name] == pytest.approx(other[name], rel=1e-4)
 
 
 def test_ctrl_c_leaves_complete_files(tmp_path):
@@ -186,7 +218,7 @@ def test_ctrl_c_leaves_complete_files(tmp_path):
     f"interrupted: only {done} of 1000000 rounds done"
   )
   final = read_json(tmp_path / "summary.json")["points"][0]["final"]
-  assert final == {k: v for k, v in rows[-1].items() if k in METRICS}
+  assert final == metrics_of(rows[-1])
   check_pictures(tmp_path, "curves.png", "clients.png")
 
 
@@ -203,19 +235,18 @@ def test_ctrl_c_before_the_first_evaluation(tmp_path):
 
 
 def wait_for(process, condition):
-  for _ in range(600):
+  for _ in range(1200):
     if condition():
       return
     assert process.poll() is None, process.communicate()
     time.sleep(0.1)
-  raise AssertionError("the run took more than a minute to begin")
+  raise AssertionError("the run took more than two minutes to begin")
 
 
 def test_trace(tmp_path, capsys):
-  assert 0 == call(
-    *SMALL, "--rounds=3", "--eval_every=2", "--trace", "--local_steps=5",
-    "--noprogress", f"--output_dir={tmp_path}",
-  )  # fmt: skip
+  rounds = ("--rounds=3", "--eval_every=2", "--local_steps=5")
+  quiet = ("--noprogress", f"--output_dir={tmp_path}")
+  assert call(*SMALL, *rounds, "--trace", *quiet) == 0
   assert capsys.readouterr().err == ""
   with np.load(tmp_path / "traces.npz") as traces:
     assert set(traces.files) == {"step_size", "smoothness_step", "growth_step"}
@@ -228,30 +259,6 @@ def test_trace(tmp_path, capsys):
   check_pictures(tmp_path, "step_sizes.png")
   assert read_json(tmp_path / "config.json")["trace"] is True
   assert read_json(tmp_path / "config.json")["local_steps"] == 5
-
-
-def test_a_diverged_point_and_no_round_at_all(tmp_path, capsys):
-  rates = ("--client=sgd", "--client_lr=0.1,1e30", "--rounds=2")
-  assert call(*SMALL, *rates, f"--output_dir={tmp_path / '1'}") == 0
-  points = read_json(tmp_path / "1" / "summary.json")["points"]
-  assert [point["status"] for point in points] == ["ok", "diverged"]
-  assert points[1]["final"]["test_accuracy"] is None
-  assert "diverged at 2" in capsys.readouterr().out
-
-  assert call(*SMALL, "--rounds=0", f"--output_dir={tmp_path / '0'}") == 0
-  assert [row["round"] for row in read_metrics(tmp_path / "0")] == [0]
-
-
-def test_same_seed_same_numbers_alone_and_in_a_grid(tmp_path):
-  short = (*SMALL, "--rounds=2", "--client=sgd", "--noprogress")
-  assert call(*short, "--seed=3", f"--output_dir={tmp_path / 'a'}") == 0
-  grid = ("--seed=5,3", "--client_lr=1,0.1")
-  assert call(*short, *grid, f"--output_dir={tmp_path / 'b'}") == 0
-  alone = read_metrics(tmp_path / "a")
-  in_grid = [row for row in read_metrics(tmp_path / "b") if row["point"] == 3]
-  for one, other in zip(alone, in_grid, strict=True):
-    for name in ("train_loss", "test_loss"):
-      assert one[name] == pytest.approx(other[name], rel=1e-4)
 
 
 def test_flagfiles(flags_of, tmp_path):
@@ -298,7 +305,7 @@ def test_help(capsys):
   assert max(map(len, text.splitlines())) <= 80
   for flag in command_line._names():
     assert f"--{flag}" in text or f"--[no]{flag}" in text
-  assert "(sgd 0.1, sgdm 0.1, adam 0.001, adagrad 0.01, yogi" in text
+  assert "(sgd 0.1, sgdm 0.1, adam 0.001," in " ".join(text.split())
   assert "pdb" not in text
 
 
@@ -483,8 +490,8 @@ def below_a_file(folder):
 
 
 def not_writable(folder):
-  if os.access("/proc/sys", os.W_OK) and not os.path.isdir("/proc"):
-    pytest.skip("no folder that nobody may write")
+  if not os.path.isdir("/proc"):
+    pytest.skip("no folder that not even root may write")
   return pathlib.Path("/proc/fedjax_opt"), "cannot be written ("
 
 

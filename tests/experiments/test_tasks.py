@@ -67,31 +67,23 @@ def test_initial_models_differ_by_key_and_start_at_chance():
   assert loss == pytest.approx(np.log(10), rel=0.25)
 
 
-def test_pixels_are_normalised():
-  """What the model sees: x / 255, minus the mean, over the deviation."""
+def test_what_a_model_is_given():
+  """Pixels as (x / 255 - mean) / std; dropout where there is a key for it."""
   seen = []
 
   class Spy:
-    def apply(self, variables, x, **_):
-      seen.append(np.asarray(x))
+    def apply(self, variables, x, train, rngs, **_):
+      seen.append((np.asarray(x), train, rngs))
       return np.zeros((len(x), 10))
 
-  pool = examples()
+  pool, key = examples(), jax.random.key(0)
   task = tasks.classification(Spy(), images(), pool, pool)
+  task.loss_fn({}, pool, key)
   task.loss_fn({}, pool, None)
-  np.testing.assert_allclose(seen[0], (pool["x"] / 255 - 0.5) / 0.5, atol=1e-6)
-
-
-def test_dropout_follows_the_key_and_is_off_without():
-  task = tasks.load("digits_cnn")
-  params = task.init(jax.random.key(0))
-  batch = {name: values[:4] for name, values in task.train.items()}
-  loss = jax.jit(task.loss_fn)
-  one, same, other = (loss(params, batch, jax.random.key(i)) for i in (1, 1, 2))
-  assert (one == same).all()
-  assert (one != other).any()
-  without_dropout = jax.jit(task.loss_fn)(params, batch, None)
-  assert (one != without_dropout).any()
+  (x, train, rngs), (_, train_without, rngs_without) = seen
+  np.testing.assert_allclose(x, (pool["x"] / 255 - 0.5) / 0.5, atol=1e-6)
+  assert (train, rngs) == (True, {"dropout": key})
+  assert (train_without, rngs_without) == (False, None)
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,10 @@ def test_conv_inside_a_loop_equals_outside():
 
   looped, _ = jax.jit(lambda k: lax.scan(step, k, jnp.stack([x, x])))(kernel)
   np.testing.assert_allclose(
-    looped, step(step(kernel, x)[0], x)[0], rtol=1e-5, atol=1e-6
+    looped,
+    jax.jit(lambda k: step(step(k, x)[0], x)[0])(kernel),
+    rtol=1e-5,
+    atol=1e-6,
   )
 
 
@@ -173,7 +176,8 @@ def test_initial_laws_of_a_convolution(
   initialization, kernel_width, bias_width
 ):
   layer = layers.Conv(8, (5, 5), initialization=initialization)
-  params = layer.init(jax.random.key(0), jnp.ones((1, 6, 6, 3)))["params"]
+  x = jnp.ones((1, 6, 6, 3))
+  params = jax.jit(layer.init)(jax.random.key(0), x)["params"]
   assert params["kernel"].shape == (5, 5, 3, 8)
   assert params["bias"].shape == (8,)
   largest = float(jnp.abs(params["kernel"]).max())

@@ -1,5 +1,7 @@
 """The models' contract, and the CNN against its definition in lax."""
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -22,7 +24,7 @@ MODELS = [
 
 
 def _init(model, shape):
-  return model.init(jax.random.key(0), jnp.ones(shape))["params"]
+  return jax.jit(model.init)(jax.random.key(0), jnp.ones(shape))["params"]
 
 
 @pytest.mark.parametrize(
@@ -34,16 +36,24 @@ def test_shapes_and_parameters(model, shape, width, parameters):
   params = _init(model, shape)
   assert sum(leaf.size for leaf in jax.tree.leaves(params)) == parameters
   x = jnp.ones(shape)
-  features = model.apply({"params": params}, x, method="features")
+
+  @jax.jit
+  def outputs(params):
+    variables = {"params": params}
+    rngs = {"dropout": jax.random.key(1)}
+    return (
+      model.apply(variables, x, method="features"),
+      model.apply(variables, x),
+      model.apply(variables, x, train=True, rngs=rngs),
+    )
+
+  features, logits, training_logits = outputs(params)
   assert features.shape == (2, width)
-  logits = model.apply(
-    {"params": params}, x, train=True, rngs={"dropout": jax.random.key(1)}
-  )
-  assert logits.shape[0] == 2
+  assert training_logits.shape == logits.shape
   # The output layer acts on the features.
   output = layers.Dense(logits.shape[1], use_bias="bias" in params["output"])
   np.testing.assert_allclose(
-    model.apply({"params": params}, x),
+    logits,
     output.apply({"params": params["output"]}, features),
     rtol=1e-5,
     atol=1e-5,
@@ -106,6 +116,7 @@ def test_cnn_drops_whole_channels_and_only_in_training():
   x = jax.random.normal(jax.random.key(2), (4, 28, 28, 1))
   params = _init(model, x.shape)
 
+  @functools.partial(jax.jit, static_argnums=0)
   def flat(train, key):  # What enters the dense layer, [B, 16 pixels, 8].
     _, state = model.apply(
       {"params": params},
@@ -115,9 +126,9 @@ def test_cnn_drops_whole_channels_and_only_in_training():
       capture_intermediates=lambda module, _: module.name == "channel_dropout",
     )
     out = state["intermediates"]["channel_dropout"]["__call__"][0]
-    return np.asarray(out).reshape(4, 16, 8)
+    return out.reshape(4, 16, 8)
 
-  kept, dropped = flat(False, 0), flat(True, 0)
+  kept, dropped = np.asarray(flat(False, 0)), np.asarray(flat(True, 0))
   mask = (dropped != 0).any(axis=1)
   assert 0 < mask.sum() < mask.size
   np.testing.assert_allclose(dropped, 2 * kept * mask[:, None], rtol=1e-6)
