@@ -12,7 +12,7 @@ tfds = [
   "importlib_resources>=5",
 ]
 tensorboard = ["tensorboardX>=2.6"]
-test = ["pytest>=8", "hypothesis>=6.100", "ruff>=0.9"]
+test = ["pytest>=8", "pytest-xdist>=3", "hypothesis>=6.100", "ruff>=0.9"]
 
 setuptools.setup(
   name="fedjax_opt",

@@ -83,7 +83,7 @@ def sweep(
   seeds = jnp.asarray([point["seed"] for point in points], jnp.uint32)
   keys = jax.vmap(jax.random.key)(seeds)
   if callable(params):
-    params = jax.vmap(params)(keys)
+    params = jax.jit(jax.vmap(params))(keys)
   else:
     repeat = lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], len(points), 0)
     params = jax.tree.map(repeat, params)
@@ -109,7 +109,8 @@ def sweep(
     return over_points(advance_point, axes)(state, *inputs, first, count)
 
   # Copied leaf by leaf: what is donated must have a buffer of its own.
-  state = jax.tree.map(jnp.array, jax.vmap(init)(hyperparameters, params))
+  state = jax.jit(jax.vmap(init))(hyperparameters, params)
+  state = jax.tree.map(jnp.array, state)
   clients = (data.indices, data.sizes)
   inputs = (hyperparameters, keys, clients, data.examples, test)
   result = drive(

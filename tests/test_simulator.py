@@ -114,7 +114,7 @@ def last(result):
 def test_each_gives_what_every_client_of_the_cohort_sent(last):
   assert len(set(last["cohort"])) == 3
   for client, counts in zip(last["cohort"], last["each"], strict=True):
-    assert set(np.flatnonzero(counts)) <= set(np.flatnonzero(OWNER == client))
+    assert set(np.flatnonzero(counts)) <= set(np.flatnonzero(client == OWNER))
     assert counts.max() == 1
     assert counts.sum() == B
 
@@ -132,7 +132,7 @@ def test_mean_weighs_clients_by_their_examples(last):
   sizes = np.array(SIZES)[last["cohort"]]
   weights = sizes / sizes.sum()
   for client, weight in zip(last["cohort"], weights, strict=True):
-    own = last["mean"][OWNER == client]
+    own = last["mean"][client == OWNER]
     np.testing.assert_allclose(own[own > 0], weight, rtol=1e-6)
   np.testing.assert_allclose(last["whole"], weights @ last["cohort"], rtol=1e-6)
 

@@ -1,0 +1,111 @@
+"""Runs the MNIST column of the Delta-SGD paper's Table 1 and prints it.
+
+  python -m experiments.delta_sgd.table1 --data_dir=D --output_dir=runs/table1
+
+Each cell is one run of `experiments.run`, in a folder of its own; those that
+are there already are not run again. `--jobs` runs several at a time, each on
+one core.
+"""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+from absl import app, flags
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("data_dir", None, "Folder of tensorflow_datasets.")
+flags.DEFINE_string("output_dir", "runs/table1", "Folder of all runs.")
+flags.DEFINE_integer("jobs", 1, "Runs at a time.")
+flags.DEFINE_bool("only_print", False, "Run nothing, print what is there.")
+
+# Client optimizers with the paper's frozen step sizes, and its accuracies in
+# percent at alpha = 1, 0.1, 0.01.
+DECAY = "--client_schedule=step_decay"
+OPTIMIZERS = {
+  "SGD": (["--client=sgd"], (98.3, 98.1, 96.8)),
+  "SGD(↓)": (["--client=sgd", DECAY], (97.8, 98.0, 97.2)),
+  "SGDM": (["--client=sgdm"], (98.5, 97.6, 77.9)),
+  "SGDM(↓)": (["--client=sgdm", DECAY], (98.4, 98.0, 94.0)),
+  "Adam": (["--client=adam"], (94.7, 96.4, 80.8)),
+  "Adagrad": (["--client=adagrad"], (64.3, 89.9, 72.4)),
+  "SPS": (["--client=sps"], (10.1, 96.0, 69.7)),
+  "Delta-SGD": (["--client=delta_sgd"], (98.4, 98.1, 97.5)),
+}
+ALPHAS = ("1", "0.1", "0.01")
+MORE_SEEDS = ("SGD", "Delta-SGD")
+
+
+def folder(name: str, alpha: str, seeds: str) -> pathlib.Path:
+  optimizer = "".join(OPTIMIZERS[name][0]).replace("--client", "")
+  optimizer = optimizer.replace("=", "").replace("_schedule", "-")
+  root = pathlib.Path(FLAGS.output_dir)
+  return root / f"{optimizer}-alpha{alpha}-seed{seeds}"
+
+
+def run(name: str, alpha: str, seeds: str) -> None:
+  """Runs one cell, or some seeds of it, unless it is there."""
+  target = folder(name, alpha, seeds)
+  if (target / "summary.json").exists():
+    return
+  command = [
+    *(sys.executable, "-m", "experiments.run"),
+    *("--flagfile=experiments/delta_sgd/mnist.flags", f"--alpha={alpha}"),
+    *OPTIMIZERS[name][0],
+    *(f"--seed={seeds}", "--eval_every=25", "--noprogress"),
+    *(f"--data_dir={FLAGS.data_dir}", f"--output_dir={target}"),
+  ]
+  print(" ".join(command[1:]), flush=True)
+  env = dict(os.environ)
+  if FLAGS.jobs > 1:
+    env["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+  subprocess.run(command, check=True, env=env, stdout=subprocess.DEVNULL)
+
+
+def accuracies(name: str, alpha: str) -> list[float]:
+  """Final test accuracies in percent, one for each seed that was run."""
+  found = []
+  for seeds in ("0", "1,2"):
+    summary = folder(name, alpha, seeds) / "summary.json"
+    if summary.exists():
+      points = json.loads(summary.read_text())["points"]
+      finals = [point["final"]["test_accuracy"] for point in points]
+      found += [100 * final for final in finals if final is not None]
+  return found
+
+
+def table() -> str:
+  """Markdown: for each alpha the paper's number and ours."""
+  columns = [f"α = {a}: paper | ours" for a in ALPHAS]
+  lines = [
+    "| client optimizer | " + " | ".join(columns) + " |",
+    "|---" * (1 + 2 * len(ALPHAS)) + "|",
+  ]
+  for name, (_, paper) in OPTIMIZERS.items():
+    cells = []
+    for alpha, theirs in zip(ALPHAS, paper, strict=True):
+      ours = accuracies(name, alpha)
+      text = f"{np.mean(ours):.1f}" if ours else "-"
+      if len(ours) > 1:
+        text += f" ± {np.std(ours, ddof=1):.1f} ({len(ours)} seeds)"
+      cells += [f"{theirs:.1f}", text]
+    lines.append(f"| {name} | " + " | ".join(cells) + " |")
+  return "\n".join(lines)
+
+
+def main(argv: list[str]) -> None:
+  del argv
+  cells = [(n, a, "0") for a in ALPHAS for n in OPTIMIZERS]
+  cells += [(n, a, "1,2") for a in ALPHAS for n in MORE_SEEDS]
+  if not FLAGS.only_print:
+    with concurrent.futures.ThreadPoolExecutor(FLAGS.jobs) as pool:
+      list(pool.map(lambda cell: run(*cell), cells))
+  print(table())
+
+
+if __name__ == "__main__":
+  app.run(main)
