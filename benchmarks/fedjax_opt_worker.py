@@ -67,7 +67,7 @@ def build_fed_avg(make_rule, **settings):
       )
     )
     program = Program.create(
-      data, batch_size=workload.batch_size, eval_every=10**6, **settings
+      data, params, batch_size=workload.batch_size, **settings
     )
     advance = jax.jit(
       lambda state, key, data, first, count: simulate_rounds(
@@ -144,13 +144,18 @@ def build_matrix_product(workload: workloads.Workload) -> worker.RunRounds:
 
 PROGRAMS = {
   "fed_avg": build_fed_avg(lambda w: optax.sgd(w.learning_rate)),
+  "fed_avg_scan": build_fed_avg(
+    lambda w: optax.sgd(w.learning_rate), client_map="scan"
+  ),
   "fed_avg_vmap": build_fed_avg(
     lambda w: optax.sgd(w.learning_rate), client_map="vmap"
   ),
   "delta_sgd_reused": build_fed_avg(
-    lambda w: fedjax_opt.delta_sgd(reuse_gradients=True)
+    lambda w: fedjax_opt.delta_sgd(eta_0=w.learning_rate, reuse_gradients=True)
   ),
-  "delta_sgd": build_fed_avg(lambda w: fedjax_opt.delta_sgd()),
+  "delta_sgd": build_fed_avg(
+    lambda w: fedjax_opt.delta_sgd(eta_0=w.learning_rate)
+  ),
   "floor": build_floor,
   "matrix_product": build_matrix_product,
 }

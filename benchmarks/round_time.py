@@ -10,7 +10,8 @@ Python that runs this file). The processes take turns, A B C A B C, so that the
 noise of the machine is shared; while one works, the others wait. Compilation is
 reported apart. A framework that cannot run is shown as skipped, with the
 reason. The floor takes the same local steps with one model and no federation;
-the last line is what the machine's matrix product reaches. Close other programs first: the numbers are wall-clock times.
+the last line is what the machine's matrix product reaches. Close other programs
+first: the numbers are wall-clock times.
 """
 
 import argparse
@@ -43,9 +44,10 @@ CONTENDERS = (
   Contender("PyTorch eager", "torch", "fed_avg"),
   Contender("floor", "fedjax_opt", "floor"),
   Contender("fedjax_opt", "fedjax_opt", "fed_avg"),
-  Contender("fedjax_opt, clients vmapped", "fedjax_opt", "fed_avg_vmap"),
-  Contender("fedjax_opt, Delta-SGD, reused", "fedjax_opt", "delta_sgd_reused"),
-  Contender("fedjax_opt, Delta-SGD", "fedjax_opt", "delta_sgd"),
+  Contender("  clients by scan", "fedjax_opt", "fed_avg_scan"),
+  Contender("  clients by vmap", "fedjax_opt", "fed_avg_vmap"),
+  Contender("  Delta-SGD, reused", "fedjax_opt", "delta_sgd_reused"),
+  Contender("  Delta-SGD", "fedjax_opt", "delta_sgd"),
 )
 # The table has one column of ratios for each of these.
 BASELINES = ("FedJAX", "PyTorch eager", "floor", "fedjax_opt")

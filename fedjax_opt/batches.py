@@ -36,6 +36,7 @@ class BatchPlan:
     drop_remainder: whether the last batch of an epoch is dropped when it is
       not full.
     max_steps: K, the most steps any client takes.
+    min_steps: the fewest steps any client takes.
     max_epochs: the most shuffles any client needs.
     even: whether all clients take K steps with full batches, so that nothing
       need be masked.
@@ -47,6 +48,7 @@ class BatchPlan:
   replacement: bool
   drop_remainder: bool
   max_steps: int
+  min_steps: int
   max_epochs: int
   even: bool
 
@@ -78,8 +80,8 @@ class BatchPlan:
     largest = int(np.max(sizes))
     if batch_size > largest:
       raise ValueError(
-        f"batch_size={batch_size} is larger than every client: the largest "
-        f"has {largest} examples"
+        f"batch_size={batch_size}: larger than every client; the largest has "
+        f"{largest} examples"
       )
     if epochs is not None and steps is not None:
       raise ValueError(
@@ -92,19 +94,20 @@ class BatchPlan:
     if epochs is not None and not 0 < epochs < math.inf:
       raise ValueError(f"local_epochs={epochs:g}: must be above 0")
     plan = cls(
-      batch_size, epochs, steps, replacement, drop_remainder, 0, 0, False
+      batch_size, epochs, steps, replacement, drop_remainder, 0, 0, 0, False
     )
     num_steps = plan.num_steps(sizes)
     max_epochs = np.max(
       -(-num_steps // np.maximum(plan.steps_per_epoch(sizes), 1))
     )
     full = replacement or drop_remainder or not np.any(sizes % batch_size)
-    even = bool(full and np.min(num_steps) == np.max(num_steps))
+    max_steps, min_steps = int(np.max(num_steps)), int(np.min(num_steps))
     return dataclasses.replace(
       plan,
-      max_steps=int(np.max(num_steps)),
+      max_steps=max_steps,
+      min_steps=min_steps,
       max_epochs=int(max_epochs),
-      even=even,
+      even=bool(full and min_steps == max_steps),
     )
 
   def steps_per_epoch(self, sizes):

@@ -5,10 +5,12 @@ from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
+import optax
 
 from fedjax_opt.base import Batch, Params
 from fedjax_opt.batches import BatchPlan
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.hyperparameters import check_choice
 
 # (params, data, test) -> {name: scalar}, inside the compiled program.
 EvaluateFn = Callable[[Params, ClientData, Batch | None], dict[str, jax.Array]]
@@ -44,6 +46,7 @@ class Program:
   def create(
     cls,
     data: ClientData,
+    params: Params | None = None,
     *,
     cohort_size: int | None = None,
     batch_size: int = 32,
@@ -60,6 +63,12 @@ class Program:
   ) -> "Program":
     """Checks the settings of `simulate` against the data.
 
+    Args:
+      data: the clients' examples; `indices` and `sizes` may be stacked over
+        grid points.
+      params: the model, for what 'auto' chooses; any if None.
+      ...: the others as in `simulate`.
+
     Raises:
       ValueError: naming the setting that cannot be.
     """
@@ -71,32 +80,50 @@ class Program:
         f"cohort_size={cohort_size}: must be from 1 to the number of clients, "
         f"{population}"
       )
-    if weighting not in ("examples", "uniform"):
-      raise ValueError(
-        f"weighting={weighting!r}: must be 'examples' or 'uniform'"
-      )
+    check_choice("weighting", weighting, ("examples", "uniform"))
     if eval_every < 1:
       raise ValueError(f"eval_every={eval_every}: must be at least 1")
     plan = BatchPlan.create(
       sizes, batch_size, local_epochs, local_steps, replacement, drop_remainder
     )
+    side_by_side = is_faster_side_by_side(params, batch_size)
     return cls(
       cohort_size=cohort_size,
       plan=plan,
       by_examples=weighting == "examples",
-      chunk=_chunk_size(client_map, client_chunk, cohort_size),
+      chunk=_chunk_size(client_map, client_chunk, cohort_size, side_by_side),
       trace=tuple(trace),
       evaluate=evaluate,
       eval_every=eval_every,
     )
 
 
-def _chunk_size(client_map, client_chunk, cohort_size):
+# Parameters x batch size below which a local step counts as small.
+_SMALL_STEP = 1e6
+
+
+def is_faster_side_by_side(params: Params | None, batch_size: int) -> bool:
+  """Whether models are better trained side by side than one after the other.
+
+  Side by side fills a GPU or a TPU. On CPU it pays where a step is so small
+  that starting its operations is what costs; larger models leave the caches,
+  and their matrix products become small batched ones, which are slower than
+  plain ones (measured by `benchmarks/round_time.py`).
+
+  Args:
+    params: one model; large if None.
+    batch_size: B.
+  """
+  if jax.default_backend() != "cpu":
+    return True
+  if params is None:
+    return False
+  return optax.tree.size(params) * batch_size < _SMALL_STEP
+
+
+def _chunk_size(client_map, client_chunk, cohort_size, side_by_side):
   """How many clients to compute side by side."""
-  if client_map not in ("auto", "vmap", "scan"):
-    raise ValueError(
-      f"client_map={client_map!r}: must be 'auto', 'vmap' or 'scan'"
-    )
+  check_choice("client_map", client_map, ("auto", "vmap", "scan"))
   if client_chunk is not None:
     if client_chunk < 1:
       raise ValueError(f"client_chunk={client_chunk}: must be at least 1")
@@ -107,8 +134,5 @@ def _chunk_size(client_map, client_chunk, cohort_size):
       )
     return min(client_chunk, cohort_size)
   if client_map == "auto":
-    # Side by side, the models of all clients leave the caches and their matrix
-    # products become small batched ones: on CPU one after the other is faster
-    # for every model measured (see benchmarks/). A GPU or TPU must be filled.
-    client_map = "scan" if jax.default_backend() == "cpu" else "vmap"
+    client_map = "vmap" if side_by_side else "scan"
   return 1 if client_map == "scan" else cohort_size

@@ -102,7 +102,7 @@ def simulate(
     ValueError: naming the argument that cannot be, before anything is
       compiled.
   """
-  program = Program.create(data, **settings)
+  program = Program.create(data, params, **settings)
   # Copied leaf by leaf: what is donated must have a buffer of its own.
   state = algorithm.init(jax.tree.map(jnp.asarray, params), data.num_clients)
   state = jax.tree.map(jnp.array, state)

@@ -7,12 +7,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import lax
 
 from fedjax_opt.base import Algorithm, Batch, Params
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.program import Program
+from fedjax_opt.hyperparameters import check_choice
+from fedjax_opt.program import Program, is_faster_side_by_side
 from fedjax_opt.simulator import Report, Result, drive, run_rounds
 
 
@@ -74,9 +74,9 @@ def sweep(
   Raises:
     ValueError: naming the argument that cannot be.
   """
+  check_choice("grid_map", grid_map, ("auto", "vmap", "scan"))
   points = grid_points(grid, seeds)
   data, own_data = _data_of_points(data, points)
-  program = Program.create(data, **settings)
   hyperparameters = {
     name: jnp.asarray([point[name] for point in points]) for name in grid
   }
@@ -101,8 +101,13 @@ def sweep(
     algorithm = make(**hyperparameters)
     return run_rounds(program, algorithm, state, key, data, test, first, count)
 
-  side_by_side = _side_by_side(grid_map, params, program)
-  over_points = jax.vmap if side_by_side else _one_after_another
+  one_model = jax.tree.map(lambda leaf: leaf[0], params)
+  program = Program.create(data, one_model, **settings)
+  if grid_map == "auto":
+    batch_size = program.plan.batch_size
+    side_by_side = is_faster_side_by_side(one_model, batch_size)
+    grid_map = "vmap" if side_by_side else "scan"
+  over_points = jax.vmap if grid_map == "vmap" else _one_after_another
   axes = (0, 0, 0, 0 if own_data else None, None, None, None, None)
 
   def advance(state, inputs, first, count):
@@ -118,25 +123,6 @@ def sweep(
   )
   result.params = jax.vmap(evaluated)(hyperparameters, result.state)
   return result
-
-
-# Parameters x batch size below which a local step counts as small.
-_SMALL_STEP = 2e5
-
-
-def _side_by_side(grid_map, params, program):
-  """Whether to compute the points of a grid side by side."""
-  if grid_map not in ("auto", "vmap", "scan"):
-    raise ValueError(f"grid_map={grid_map!r}: must be 'auto', 'vmap' or 'scan'")
-  if grid_map != "auto":
-    return grid_map == "vmap"
-  if jax.default_backend() != "cpu":
-    return True
-  # On CPU, side by side pays where a step is so small that starting its
-  # operations is what costs. Elsewhere batched matrix products, with a kernel
-  # for each point, are slower than plain ones.
-  one_point = jax.tree.map(lambda leaf: leaf[0], params)
-  return optax.tree.size(one_point) * program.plan.batch_size < _SMALL_STEP
 
 
 def _one_after_another(fn, in_axes):

@@ -20,9 +20,10 @@ from typing import Any
 import jax
 import numpy as np
 
+import fedjax_opt
 from fedjax_opt import metrics as metrics_lib
 
-PACKAGES = ("fedjax_opt", "jax", "jaxlib", "flax", "optax", "numpy")
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 
 # A sub-run keeps a file and a thread open; larger grids write at the end.
 _LIVE_SUB_RUNS = 64
@@ -182,7 +183,7 @@ class RunWriter:
       "criterion": dataclasses.asdict(criterion),
       "timing": dict(timing),
       "cost": dict(cost),
-      "waste": waste,
+      "padding_waste": waste,
       "tensorboard": "tensorboard" if self.has_events else None,
     }
     summary = _plain(summary)
@@ -261,7 +262,10 @@ def _plain(value: Any) -> Any:
 
 
 def _versions() -> dict[str, str | None]:
-  versions: dict[str, str | None] = {"python": platform.python_version()}
+  versions: dict[str, str | None] = {
+    "python": platform.python_version(),
+    "fedjax_opt": fedjax_opt.__version__,
+  }
   for package in PACKAGES:
     try:
       versions[package] = importlib.metadata.version(package)

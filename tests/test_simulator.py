@@ -295,7 +295,7 @@ BAD = {
     "cohort_size": 0
   },
   "batch_size=0: must be at least 1": {"batch_size": 0},
-  "batch_size=13 is larger than every client: the largest has 12 examples": {
+  "batch_size=13: larger than every client; the largest has 12 examples": {
     "batch_size": 13
   },
   "local_epochs=2 and local_steps=3: give only one": {
@@ -308,8 +308,10 @@ BAD = {
   "local_epochs=nan: must be above 0": {"local_epochs": float("nan")},
   "rounds=-1: must not be negative": {"rounds": -1},
   "eval_every=0: must be at least 1": {"eval_every": 0},
-  "weighting='sizes': must be 'examples' or 'uniform'": {"weighting": "sizes"},
-  "client_map='pmap': must be 'auto', 'vmap' or 'scan'": {"client_map": "pmap"},
+  "weighting='sizes': must be one of examples, uniform": {"weighting": "sizes"},
+  "client_map='pmap': must be one of auto, vmap, scan; did you mean vmap?": {
+    "client_map": "pmap"
+  },
   "client_chunk=0: must be at least 1": {"client_chunk": 0},
   "client_chunk=2 with client_map='scan': scan takes one client after the "
   "other; use 'vmap' or 'auto'": {"client_chunk": 2, "client_map": "scan"},

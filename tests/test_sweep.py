@@ -99,7 +99,7 @@ BAD = {
   "no seed": ({"seeds": []}, "seed: give at least one value"),
   "grid_map": (
     {"grid_map": "pmap"},
-    "grid_map='pmap': must be 'auto', 'vmap' or 'scan'",
+    "grid_map='pmap': must be one of auto, vmap, scan; did you mean vmap?",
   ),
   "rounds": ({"rounds": -1}, "rounds=-1: must not be negative"),
   "cohort_size": (

@@ -8,6 +8,7 @@ import struct
 import numpy as np
 import pytest
 
+import fedjax_opt
 from fedjax_opt import metrics, writers
 
 CRITERION = metrics.Criterion()
@@ -86,7 +87,10 @@ class TestConfig:
     assert config["max_step"] == "inf"
     assert config["data_dir"] is None
     assert config["output_dir"] == str(tmp_path)
-    assert set(config["versions"]) == {"python", *writers.PACKAGES}
+    assert set(config["versions"]) == {
+      *("python", "fedjax_opt", *writers.PACKAGES)
+    }
+    assert config["versions"]["fedjax_opt"] == fedjax_opt.__version__
     assert config["versions"]["numpy"] == np.__version__
     assert set(config["device"]) == {"platform", "kind", "count"}
 
@@ -149,7 +153,7 @@ class TestSummary:
     assert summary["criterion"]["metric"] == "test_accuracy"
     assert summary["timing"] == TIMING
     assert summary["cost"] == COST
-    assert summary["waste"] == 0.25
+    assert summary["padding_waste"] == 0.25
     ok, diverged = summary["points"]
     assert ok == {
       "hyperparameters": POINTS[0],

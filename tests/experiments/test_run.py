@@ -333,8 +333,9 @@ BAD_INPUT = {
   "constant, step_decay",
   "--sampling=shufle": "sampling='shufle': must be one of shuffle, "
   "replacement; did you mean shuffle?",
-  "--weighting=equal": "weighting='equal': must be 'examples' or 'uniform'",
-  "--client_map=pmap": "client_map='pmap': must be 'auto', 'vmap' or 'scan'",
+  "--weighting=equal": "weighting='equal': must be one of examples, uniform",
+  "--client_map=pmap": "client_map='pmap': must be one of auto, vmap, scan; "
+  "did you mean vmap?",
   # Flags of what was not chosen, or that exclude each other.
   "--client=sgd --gamma=2": "gamma=2: belongs to client delta_sgd, not to "
   "client sgd",
@@ -371,7 +372,7 @@ BAD_INPUT = {
   "clients, 100",
   "--cohort_size=0": "cohort_size=0: must be from 1 to the number of clients, "
   "100",
-  "--batch_size=501": "batch_size=501 is larger than every client: the "
+  "--batch_size=501": "batch_size=501: larger than every client; the "
   "largest has 500 examples",
   "--batch_size=0": "batch_size=0: must be at least 1",
   "--rounds=-1": "rounds=-1: must not be negative",

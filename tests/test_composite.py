@@ -1,0 +1,824 @@
+"""Composite algorithms against the NumPy loops, and what the paper proves.
+
+As in test_against_reference.py, clients differ in size and one owns nothing,
+three of five take part in a round, last batches are partial, and two clients
+are computed side by side, so that a place is filled up with no client.
+"""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedjax_opt import (
+  Algorithm,
+  evaluation,
+  fed_avg,
+  grid_points,
+  metrics,
+  mirror,
+  prox,
+  simulate,
+  sweep,
+)
+from fedjax_opt.algorithms.composite import (
+  fed_avg_subgradient,
+  fed_dual_avg,
+  fed_mid,
+)
+from fedjax_opt.program import Program
+from fedjax_opt.rules.mirror import (
+  dual_averaging,
+  mirror_step,
+  subgradient_step,
+)
+from tests import jax_problems, reference
+from tests import reference_composite as loops
+
+ROUNDS = 4
+SETTINGS = {
+  "cohort_size": 3,
+  "client_chunk": 2,
+  "batch_size": 4,
+  "local_epochs": 1.5,
+}
+RATE, SERVER_RATE = 0.15, 0.8
+STRENGTH = 0.12
+RADII = {"l2_ball": 0.6, "l1_ball": 1.0}
+
+SOFTMAX = jax_problems.softmax()  # bias [3], then kernel [4, 3]
+KERNEL = slice(3, 15)
+LINEAR = jax_problems.least_squares()  # kernel [5]
+ON_SIMPLEX = {"kernel": np.array([0.1, 0.3, 0.2, 0.15, 0.25])}
+
+# name -> (the package's, the referee's), of the kernel of SOFTMAX.
+PSI = {
+  "l1": (prox.l1(STRENGTH), loops.L1(KERNEL, STRENGTH)),
+  "nuclear": (
+    prox.nuclear(STRENGTH),
+    loops.Nuclear(KERNEL, (4, 3), STRENGTH),
+  ),
+  "l2_ball": (
+    prox.l2_ball(RADII["l2_ball"]),
+    loops.L2Ball(KERNEL, RADII["l2_ball"]),
+  ),
+  "l1_ball": (
+    prox.l1_ball(RADII["l1_ball"]),
+    loops.L1Ball(KERNEL, RADII["l1_ball"]),
+  ),
+}
+# name -> (the package's, the referee's).
+ALGORITHMS = {
+  "fed_mid": (fed_mid, loops.fed_mid),
+  "fed_mid_osp": (
+    functools.partial(fed_mid, only_server_prox=True),
+    functools.partial(loops.fed_mid, only_server_prox=True),
+  ),
+  "fed_dual_avg": (fed_dual_avg, loops.fed_dual_avg),
+  "fed_dual_avg_osp": (
+    functools.partial(fed_dual_avg, only_server_prox=True),
+    functools.partial(loops.fed_dual_avg, only_server_prox=True),
+  ),
+}
+NOT_OSP = ("fed_mid", "fed_dual_avg")
+
+
+def drawn_rounds(task, settings, rounds=ROUNDS):
+  program = Program.create(task.data, **settings)
+  return jax_problems.drawn_rounds(program, task.data, 0, rounds)
+
+
+@functools.cache
+def rounds_of(x64):
+  # They depend on the sizes alone, which both tasks share.
+  return drawn_rounds(SOFTMAX, SETTINGS)
+
+
+def simulated(algorithm, task=SOFTMAX, params=None, **settings):
+  settings = SETTINGS | {"eval_every": ROUNDS, "rounds": ROUNDS} | settings
+  params = task.params if params is None else params
+  return simulate(algorithm, params, task.data, **settings)
+
+
+def assert_close(params, expected, rtol):
+  """Relative to the largest entry."""
+  actual, expected = (
+    value if isinstance(value, np.ndarray) else jax_problems.flat(value)
+    for value in (params, expected)
+  )
+  atol = rtol * np.max(np.abs(expected))
+  np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
+
+
+def each_iterate(params, data, test):
+  """For `evaluate=`: every entry of a small model, under its number."""
+  leaves = [jnp.ravel(leaf) for leaf in jax.tree.leaves(params)]
+  return {f"{i:02d}": value for i, value in enumerate(jnp.concatenate(leaves))}
+
+
+def iterates(result):
+  """[evaluations, d], from `each_iterate`."""
+  measured = result.history.metrics
+  return np.stack([measured[name][0] for name in sorted(measured)], 1)
+
+
+# ----------------------------------------------------- Against the NumPy loops
+
+
+def check_against_loop(algorithm, psi, x64, h=None, **arguments):
+  factory, loop = ALGORITHMS[algorithm]
+  if h is None:
+    task, params, mirror_map = SOFTMAX, SOFTMAX.params, None
+    own, of_loop = PSI[psi]
+    own = prox.kernels(own)
+  else:
+    task, params, mirror_map = LINEAR, ON_SIMPLEX, mirror.entropy()
+    own, of_loop = prox.simplex(), loops.Zero()
+  arguments = {"server_learning_rate": SERVER_RATE} | arguments
+  rate = arguments.pop("learning_rate", RATE)
+  with jax.enable_x64(x64):
+    rounds = rounds_of(x64)
+    algorithm = factory(
+      task.loss_fn, own, rate, mirror_map=mirror_map, **arguments
+    )
+    result = simulated(algorithm, task, params)
+  client_lr = (lambda r, k: rate(r)) if callable(rate) else rate
+  xs, _ = loop(
+    jax_problems.flat(params),
+    task.problem.gradient,
+    *rounds,
+    of_loop,
+    client_lr,
+    SERVER_RATE,
+    h=h,
+  )
+  assert_close(result.params, xs[-1], rtol=1e-10 if x64 else 1e-5)
+  assert np.linalg.norm(xs[-1] - jax_problems.flat(params)) > 0.05
+
+
+CASES = [
+  *[(algorithm, "l1") for algorithm in ALGORITHMS],
+  ("fed_mid", "l1_ball"),
+  ("fed_mid_osp", "nuclear"),
+  ("fed_dual_avg", "nuclear"),
+  ("fed_dual_avg", "l2_ball"),
+  ("fed_dual_avg_osp", "l1_ball"),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "psi"), CASES)
+def test_equals_the_loop(algorithm, psi):
+  check_against_loop(algorithm, psi, x64=True)
+
+
+@pytest.mark.parametrize(
+  ("algorithm", "psi"), [*CASES[:4], ("fed_dual_avg", "nuclear")]
+)
+def test_single_precision_is_near_the_loop(algorithm, psi):
+  check_against_loop(algorithm, psi, x64=False)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_entropy_equals_the_loop(algorithm):
+  check_against_loop(algorithm, None, x64=True, h=loops.Entropy())
+
+
+def test_entropy_in_single_precision_is_near_the_loop():
+  check_against_loop("fed_dual_avg", None, x64=False, h=loops.Entropy())
+
+
+@pytest.mark.parametrize("algorithm", NOT_OSP)
+def test_a_rate_that_changes_over_rounds_equals_the_loop(algorithm):
+  rate = lambda round: RATE / (1 + round)
+  check_against_loop(algorithm, "l1", x64=True, learning_rate=rate)
+
+
+@pytest.mark.parametrize("x64", [True, False])
+def test_subgradient_fed_avg_equals_the_loop(x64):
+  with jax.enable_x64(x64):
+    rounds = rounds_of(x64)
+    algorithm = fed_avg_subgradient(
+      SOFTMAX.loss_fn, prox.kernels(prox.l1(STRENGTH)), RATE, SERVER_RATE
+    )
+    result = simulated(algorithm)
+  problem = SOFTMAX.problem
+  xs, _ = loops.fed_avg_subgradient(
+    problem.x0, problem.gradient, *rounds, STRENGTH, KERNEL, RATE, SERVER_RATE
+  )
+  assert_close(result.params, xs[-1], rtol=1e-10 if x64 else 1e-5)
+
+
+EQUAL_STEPS = {"cohort_size": 3, "batch_size": 4, "local_steps": 3}
+EQUAL_STEPS |= {"client_chunk": 2}
+FOUR_CLIENTS = jax_problems.softmax(sizes=(13, 7, 20, 4))
+
+
+@pytest.mark.parametrize("osp", [False, True])
+@pytest.mark.parametrize("x64", [True, False])
+def test_the_averaged_iterate_equals_the_loop(x64, osp):
+  """Equation 4.4, after each round."""
+  task, (own, of_loop) = FOUR_CLIENTS, PSI["l1"]
+  with jax.enable_x64(x64):
+    rounds = drawn_rounds(task, EQUAL_STEPS)
+    algorithm = fed_dual_avg(
+      task.loss_fn,
+      prox.kernels(own),
+      RATE,
+      SERVER_RATE,
+      averaged=True,
+      only_server_prox=osp,
+    )
+    result = simulate(
+      algorithm,
+      task.params,
+      task.data,
+      rounds=ROUNDS,
+      eval_every=1,
+      evaluate=each_iterate,
+      **EQUAL_STEPS,
+    )
+  duals = []
+  problem = task.problem
+  xs, _ = loops.fed_dual_avg(
+    problem.x0,
+    problem.gradient,
+    *rounds,
+    of_loop,
+    RATE,
+    SERVER_RATE,
+    only_server_prox=osp,
+    duals=duals,
+  )
+  expected = loops.averaged_iterate(
+    duals, rounds[2], of_loop, RATE, SERVER_RATE
+  )
+  rtol = 1e-10 if x64 else 1e-5
+  assert_close(iterates(result)[1:], np.stack(expected), rtol)
+  # Before the first round there is only the image of the start.
+  assert_close(iterates(result)[0], problem.x0, rtol)
+  dual = jax_problems.flat(result.state.dual)
+  elapsed = RATE * SERVER_RATE * 3 * ROUNDS
+  assert_close(of_loop.prox(dual, elapsed), xs[-1], rtol)
+
+
+# ------------------------------------------------------ What the paper proves
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_without_regularizer_all_are_fed_avg(algorithm):
+  """F-P1."""
+  factory, _ = ALGORITHMS[algorithm]
+  with jax.enable_x64(True):
+    composite = simulated(
+      factory(SOFTMAX.loss_fn, prox.zero(), RATE, SERVER_RATE)
+    )
+    plain = simulated(_plain_fed_avg())
+  assert_close(composite.params, plain.params, 1e-12)
+  assert composite.cost["bytes_up"] >= plain.cost["bytes_up"]
+
+
+def _plain_fed_avg():
+  return fed_avg(SOFTMAX.loss_fn, optax.sgd(RATE), optax.sgd(SERVER_RATE))
+
+
+def test_constrained_fed_mid_is_projected_sgd_averaged():
+  """F-P2: the server's projection does nothing."""
+  psi = prox.kernels(prox.l2_ball(RADII["l2_ball"]))
+  with jax.enable_x64(True):
+    rounds = rounds_of(True)
+    start = psi.prox(SOFTMAX.params, 0.0)
+    ours = simulated(fed_mid(SOFTMAX.loss_fn, psi, RATE), params=start)
+
+  class Projected:
+    def step(self, x, loss, grad, objective):
+      return PSI["l2_ball"][1].prox(x - RATE * grad, 1.0)
+
+  xs, traces = reference.fed_avg(
+    jax_problems.flat(start),
+    SOFTMAX.problem.gradient,
+    *rounds,
+    lambda r: Projected(),
+  )
+  assert_close(ours.params, xs[-1], 1e-10)
+  on_boundary = np.linalg.norm(traces[-1][0].xs[-1][KERNEL])
+  np.testing.assert_allclose(on_boundary, RADII["l2_ball"])
+
+
+FULL = {"batch_size": 4, "local_steps": 3, "weighting": "uniform"}
+
+
+def _recording(make_rule, start_of, next_of):
+  """A toy algorithm that keeps all that the clients' rules see in a round.
+
+  Args:
+    make_rule: `() -> rule`, one of the package.
+    start_of: `(rule, server) -> (params, rule state)` at a client's start.
+    next_of: `(server, mean of params, mean of rule states) -> server`.
+  """
+
+  def recorded(rule):
+    def init(state):
+      return state, jnp.int32(0), None
+
+    def update(grads, state, params):
+      inner, k, path = state
+      updates, inner = rule.update(grads, inner, params)
+      seen = {
+        "params": params,
+        "grads": grads,
+        "next": optax.apply_updates(params, updates),
+        "state": inner,
+      }
+      put = lambda all, new: all.at[k].set(new)
+      return updates, (inner, k + 1, jax.tree.map(put, path, seen))
+
+    return init, optax.GradientTransformation(lambda params: None, update)
+
+  def blank(params, state, num_steps):
+    seen = {"params": params, "grads": params, "next": params, "state": state}
+    many = lambda leaf: jnp.zeros((num_steps, *leaf.shape), leaf.dtype)
+    return jax.tree.map(many, seen)
+
+  def round(state, cohort):
+    server, _ = state
+    num_steps = cohort.common_steps
+
+    def one_client(worker, server):
+      rule = make_rule()
+      params, inner = start_of(rule, server)
+      _, rule = recorded(rule)
+      begin = (inner, jnp.int32(0), blank(params, inner, num_steps))
+      _, (_, _, path) = worker.descend_from(
+        FOUR_CLIENTS.loss_fn, rule, params, begin
+      )
+      return path
+
+    paths = cohort.each(one_client, server)
+    last = lambda leaf: jnp.mean(leaf[:, -1], 0)
+    end = jax.tree.map(last, paths)
+    return next_of(server, end["next"], end["state"]), paths
+
+  def init(params, num_clients):
+    rule = make_rule()
+    begin = rule.init(params)
+    paths = blank(params, begin, 3)
+    many = lambda leaf: jnp.zeros((num_clients, *leaf.shape), leaf.dtype)
+    return (params, begin), jax.tree.map(many, paths)
+
+  return Algorithm(init, round, params=lambda state: state[0][0])
+
+
+def recorded_rounds(make_rule, start_of, next_of, rounds=3):
+  """The paths of each round, leaves [M, K, d] after raveling, and the end."""
+  algorithm = _recording(make_rule, start_of, next_of)
+  paths = []
+  for stop in range(1, rounds + 1):
+    result = simulate(
+      algorithm, FOUR_CLIENTS.params, FOUR_CLIENTS.data, rounds=stop, **FULL
+    )
+    paths.append(result.state[1])
+  return paths, result.state[0]
+
+
+def raveled(tree):
+  """Leaves [M, K, ...] as one array [M, K, d]."""
+  leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+  return np.concatenate([x.reshape(*x.shape[:2], -1) for x in leaves], 2)
+
+
+@functools.cache
+def dual_paths():
+  psi = prox.kernels(prox.l1(STRENGTH))
+
+  def start_of(rule, server):
+    _, state = server
+    return psi.prox(state.dual, state.elapsed), state
+
+  with jax.enable_x64(True):
+    return recorded_rounds(
+      make_rule=lambda: dual_averaging(RATE, psi),
+      start_of=start_of,
+      next_of=lambda server, params, state: (params, state),
+    )
+
+
+def test_the_mean_dual_follows_the_mean_gradient():
+  """F-P3, equation 4.10, and F-P5."""
+  paths, (_, state) = dual_paths()
+  mean = jax_problems.flat(FOUR_CLIENTS.params)
+  psi, elapsed = PSI["l1"][1], 0.0
+  for path in paths:
+    points, grads = raveled(path["params"]), raveled(path["grads"])
+    duals = raveled(path["state"].dual)
+    # F-P5: all clients begin where the server is evaluated.
+    for point in points[:, 0]:
+      np.testing.assert_allclose(point, psi.prox(mean, elapsed), atol=1e-14)
+    for k in range(3):
+      mean = mean - RATE * grads[:, k].mean(0)
+      np.testing.assert_allclose(duals[:, k].mean(0), mean, atol=1e-14)
+    elapsed += 3 * RATE
+  with jax.enable_x64(True):
+    psi = prox.kernels(prox.l1(STRENGTH))
+    ours = simulate(
+      fed_dual_avg(FOUR_CLIENTS.loss_fn, psi, RATE),
+      FOUR_CLIENTS.params,
+      FOUR_CLIENTS.data,
+      rounds=3,
+      **FULL,
+    )
+  assert_close(ours.state.dual, mean, 1e-12)
+  assert_close(ours.state.dual, state.dual, 1e-12)
+
+
+def test_the_mean_primal_of_fed_mid_does_not():
+  """F-P3: averaging and the proximal operator do not commute."""
+  psi = prox.kernels(prox.l1(STRENGTH))
+  with jax.enable_x64(True):
+    paths, _ = recorded_rounds(
+      make_rule=lambda: mirror_step(RATE, psi),
+      start_of=lambda rule, server: server,
+      next_of=lambda server, params, state: (params, state),
+    )
+  off = []
+  for path in paths:
+    points, grads = raveled(path["params"]), raveled(path["grads"])
+    following = raveled(path["next"])
+    for k in range(3):
+      step = points[:, k].mean(0) - RATE * grads[:, k].mean(0)
+      step = PSI["l1"][1].prox(step, RATE)
+      off.append(np.max(np.abs(following[:, k].mean(0) - step)))
+  assert max(off) > 1e-3
+
+
+def test_clients_do_not_drift_further_than_their_gradients_allow():
+  """F-P8: ||z_k^m - mean z_k|| <= 2 eta_c k G."""
+  for path in dual_paths()[0]:
+    duals, grads = raveled(path["state"].dual), raveled(path["grads"])
+    largest = np.max(np.linalg.norm(grads, axis=-1))
+    for k in range(1, 4):
+      drift = duals[:, k - 1] - duals[:, k - 1].mean(0)
+      assert np.all(
+        np.linalg.norm(drift, axis=-1) <= 2 * RATE * k * largest + 1e-12
+      )
+    assert np.max(np.abs(drift)) > 0
+
+
+# One step on all of a client's examples.
+ALL_AT_ONCE = {"batch_size": 20, "local_steps": 1}
+
+
+def test_one_local_step_is_dual_averaging_on_the_pooled_gradient():
+  """F-P4."""
+  task, (own, of_loop) = SOFTMAX, PSI["l1"]
+  with jax.enable_x64(True):
+    result = simulate(
+      fed_dual_avg(task.loss_fn, prox.kernels(own), RATE),
+      task.params,
+      task.data,
+      rounds=6,
+      **ALL_AT_ONCE,
+    )
+  everything = [np.concatenate(task.problem.client_rows)] * 6
+  xs = loops.dual_averaging(
+    task.problem.x0, task.problem.gradient, everything, of_loop, RATE
+  )
+  assert_close(result.params, xs[-1], 1e-10)
+
+
+@pytest.mark.parametrize("num_steps", [1, 4])
+def test_the_averaged_iterate_converges_as_proved(num_steps):
+  """F-P6, Theorem C.1 with sigma = 0, at every round."""
+  task, radius = jax_problems.least_squares(sizes=(13, 7, 20, 4)), 0.9
+  problem, part = task.problem, slice(None)
+  clients = problem.client_rows
+  hessians = [problem.hessian(rows) for rows in clients]
+  smoothness = max(np.linalg.norm(hessian, 2) for hessian in hessians)
+  steepest = max(  # G, on the ball
+    np.linalg.norm(hessian, 2) * radius
+    + np.linalg.norm(problem.gradient(np.zeros(5), rows)[1])
+    for hessian, rows in zip(hessians, clients, strict=True)
+  )
+
+  def gradient(w, _):  # Of F = (1/M) sum_m F_m.
+    each = [problem.gradient(w, rows) for rows in clients]
+    return np.mean([f for f, _ in each]), np.mean([g for _, g in each], 0)
+
+  x0 = np.zeros(5)
+  best = loops.fista(
+    x0, gradient, None, loops.L2Ball(part, radius), 1 / smoothness
+  )
+  np.testing.assert_allclose(np.linalg.norm(best), radius)
+  rate = 1 / (4 * smoothness)
+  with jax.enable_x64(True):
+    result = simulate(
+      fed_dual_avg(task.loss_fn, prox.l2_ball(radius), rate, averaged=True),
+      {"kernel": x0},
+      task.data,
+      rounds=60,
+      eval_every=1,
+      evaluate=each_iterate,
+      batch_size=20,
+      local_steps=num_steps,
+      weighting="uniform",
+    )
+  points = iterates(result)
+  distance = np.sum(best**2) / 2  # B, from w_0 = 0
+  for r, point in enumerate(points[1:], 1):
+    assert np.linalg.norm(point) <= radius * (1 + 1e-12)
+    gap = gradient(point, None)[0] - gradient(best, None)[0]
+    drift = 4 * rate**2 * smoothness * (num_steps - 1) ** 2 * steepest**2
+    assert -1e-12 <= gap <= distance / (rate * num_steps * r) + drift
+
+
+def _one_client_problem():
+  return jax_problems.least_squares(sizes=(20,))
+
+
+def _proximal_points(task, strength, rate, steps):
+  problem = task.problem
+  everything = [np.concatenate(problem.client_rows)] * steps
+  psi = loops.L1(slice(None), strength)
+  return loops.proximal_gradient(
+    problem.x0, problem.gradient, everything, psi, rate
+  )
+
+
+@pytest.mark.parametrize(("osp", "times"), [(False, 2), (True, 1)])
+def test_fed_mid_applies_the_regularizer_twice(osp, times):
+  """F-P10: with M = K = eta_s = 1, proximal gradient with 2 lambda; OSP, 1."""
+  task, strength = _one_client_problem(), 0.3
+  with jax.enable_x64(True):
+    result = simulate(
+      fed_mid(task.loss_fn, prox.l1(strength), 0.2, only_server_prox=osp),
+      task.params,
+      task.data,
+      rounds=5,
+      **ALL_AT_ONCE,
+    )
+  xs = _proximal_points(task, times * strength, 0.2, 5)
+  assert_close(result.params, xs[-1], 1e-12)
+
+
+@pytest.mark.parametrize(("osp", "times"), [(False, 2), (True, 1)])
+def test_small_client_rates_do_not_cure_fed_mid(osp, times):
+  """F-P10: eta_c to 0 with eta_s eta_c fixed minimizes F + 2 psi; OSP, psi."""
+  task, strength = _one_client_problem(), 0.3
+  if osp:  # Clients may differ.
+    task = jax_problems.least_squares(sizes=(13, 7, 20, 4))
+  client_rate = 1e-7
+  with jax.enable_x64(True):
+    result = simulate(
+      fed_mid(
+        task.loss_fn,
+        prox.l1(strength),
+        client_rate,
+        server_learning_rate=0.1 / client_rate,
+        only_server_prox=osp,
+      ),
+      task.params,
+      task.data,
+      rounds=1000,
+      eval_every=1000,
+      batch_size=20,
+      local_steps=3,
+    )
+  problem = task.problem
+  best = loops.fista(
+    problem.x0,
+    problem.gradient,
+    np.concatenate(problem.client_rows),
+    loops.L1(slice(None), times * strength),
+    0.1,
+    tolerance=1e-12,
+  )
+  assert_close(result.params, best, 1e-4)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_feasible_points(algorithm):
+  """F-P11: evaluated models are feasible; gradients, where not OSP."""
+  factory, _ = ALGORITHMS[algorithm]
+  psi = prox.kernels(prox.l2_ball(RADII["l2_ball"]))
+
+  def loss_fn(params, batch, rng):  # Its gradient is NaN off the ball.
+    inside = jnp.where(jnp.isinf(psi.value(params)), jnp.nan, 1.0)
+    return inside * SOFTMAX.loss_fn(params, batch, rng)
+
+  start = psi.prox(SOFTMAX.params, 0.0)
+  run = functools.partial(
+    simulated, params=start, eval_every=1, evaluate=each_iterate
+  )
+  rates = (0.5, 1.0)
+  points = iterates(run(factory(SOFTMAX.loss_fn, psi, *rates)))
+  norms = np.linalg.norm(points[:, KERNEL], axis=1)
+  assert np.all(norms <= RADII["l2_ball"] * (1 + 1e-6))
+  asked = iterates(run(factory(loss_fn, psi, *rates)))
+  if algorithm in NOT_OSP:
+    np.testing.assert_allclose(asked, points, rtol=1e-5, atol=1e-6)
+  else:
+    assert np.isnan(asked[-1]).all()
+
+
+# ------------------------------------------------------------ The rules alone
+
+
+def _optax_loop(rule, loss, params, steps):
+  """The plain training loop of optax's manual."""
+
+  @jax.jit
+  def step(params, state):
+    grads = jax.grad(loss)(params)
+    updates, state = rule.update(grads, state, params)
+    return optax.apply_updates(params, updates), state
+
+  state = rule.init(params)
+  for _ in range(steps):
+    params, state = step(params, state)
+  return params
+
+
+def _pooled_loss(task):
+  batch = task.problem.examples
+  return lambda params: jnp.mean(task.loss_fn(params, batch, None))
+
+
+def test_mirror_step_alone_is_proximal_gradient():
+  task, strength = LINEAR, 0.4
+  with jax.enable_x64(True):
+    rule = mirror_step(0.4, prox.l1(strength))
+    loss = _pooled_loss(task)
+    few = _optax_loop(rule, loss, task.params, 3)
+    many = _optax_loop(rule, loss, task.params, 400)
+  xs = _proximal_points(task, strength, 0.4, 400)
+  assert_close(few, xs[2], 1e-12)
+  problem = task.problem
+  best = loops.fista(
+    problem.x0,
+    problem.gradient,
+    np.concatenate(problem.client_rows),
+    loops.L1(slice(None), strength),
+    0.4,
+  )
+  assert_close(many, best, 1e-9)
+  assert 0 < np.sum(best == 0) < 5
+  np.testing.assert_array_equal(jax_problems.flat(many) == 0, best == 0)
+
+
+def test_dual_averaging_alone_is_regularized_dual_averaging():
+  task, (own, of_loop) = SOFTMAX, PSI["nuclear"]
+  with jax.enable_x64(True):
+    rule = dual_averaging(RATE, prox.kernels(own))
+    ours = _optax_loop(rule, _pooled_loss(task), task.params, 8)
+  problem = task.problem
+  everything = [np.concatenate(problem.client_rows)] * 8
+  xs = loops.dual_averaging(
+    problem.x0, problem.gradient, everything, of_loop, RATE
+  )
+  assert_close(ours, xs[-1], 1e-10)
+
+
+def test_rules_need_the_point():
+  for factory in (mirror_step, dual_averaging, subgradient_step):
+    rule = factory(0.1, prox.l1(0.1))
+    state = rule.init(jnp.ones(2))
+    with pytest.raises(
+      ValueError, match=rf"{factory.__name__}: update needs params, the cur"
+    ):
+      rule.update(jnp.ones(2), state)
+
+
+# ------------------------------------------------------ Grids and bad numbers
+
+
+def _loss_metric(task):
+  per_example = lambda params, batch: {
+    "loss": task.loss_fn(params, batch, None)
+  }
+  return evaluation.federated(per_example)
+
+
+def _grid(factory, psi_of):
+  return lambda strength, learning_rate, server_learning_rate: factory(
+    SOFTMAX.loss_fn,
+    prox.kernels(psi_of(strength)),
+    learning_rate,
+    server_learning_rate,
+  )
+
+
+@pytest.mark.parametrize(
+  ("algorithm", "psi_of"),
+  [("fed_dual_avg", prox.l1), ("fed_mid", prox.nuclear)],
+)
+def test_a_grid_equals_its_points(algorithm, psi_of):
+  """Strength and both rates are traced."""
+  make = _grid(ALGORITHMS[algorithm][0], psi_of)
+  grid = {
+    "strength": [0.05, 0.2],
+    "learning_rate": [0.02, 0.1],
+    "server_learning_rate": [0.5, 1.5],
+  }
+  arguments = {"rounds": 3, **SETTINGS}
+  whole = sweep(make, grid, SOFTMAX.params, SOFTMAX.data, **arguments)
+  points = grid_points(grid)
+  for s in (0, 3, 6):
+    hyperparameters = {name: points[s][name] for name in grid}
+    alone = simulate(
+      make(**hyperparameters), SOFTMAX.params, SOFTMAX.data, **arguments
+    )
+    of_grid = jax.tree.map(lambda leaf, s=s: leaf[s], whole.params)
+    assert_close(of_grid, jax_problems.flat(alone.params), 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
+@pytest.mark.parametrize("algorithm", NOT_OSP)
+def test_a_grid_keeps_the_dtype_of_the_model(algorithm, dtype):
+  """Even where the grid's numbers are wider."""
+  make = _grid(ALGORITHMS[algorithm][0], prox.l1)
+  with jax.enable_x64(True):
+    params = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), SOFTMAX.params)
+    grid = {
+      "strength": [0.1],
+      "learning_rate": [0.1],
+      "server_learning_rate": [1.0],
+    }
+    result = sweep(make, grid, params, SOFTMAX.data, rounds=2, **SETTINGS)
+    leaves = jax.tree.leaves(result.params)
+  assert all(leaf.dtype == dtype for leaf in leaves)
+  assert np.isfinite(jax_problems.flat(result.params)).all()
+
+
+@pytest.mark.parametrize(
+  ("algorithm", "psi_of"),
+  itertools.product(NOT_OSP, [prox.nuclear, prox.l1_ball]),
+)
+def test_too_large_a_rate_is_reported_as_diverged(algorithm, psi_of):
+  # A constraint bounds the point: only numbers beyond float32 break it.
+  too_large = 1e38 if psi_of is prox.l1_ball else 1e4
+  factory = ALGORITHMS[algorithm][0]
+
+  def loss_fn(params, batch, rng):  # Quadratic: softmax would only saturate.
+    return jnp.sum((batch["x"] @ params["kernel"] - 3.0) ** 4, axis=1)
+
+  per_example = lambda params, batch: {"loss": loss_fn(params, batch, None)}
+  grid = {"learning_rate": [too_large, 1e-3, np.inf]}
+  result = sweep(
+    lambda learning_rate: factory(
+      loss_fn, prox.kernels(psi_of(1.0)), learning_rate
+    ),
+    grid,
+    SOFTMAX.params,
+    SOFTMAX.data,
+    rounds=20,
+    eval_every=2,
+    evaluate=evaluation.federated(per_example),
+    **SETTINGS,
+  )
+  history = result.history
+  assert [history.status(s) for s in range(3)] == ["diverged", "ok", "diverged"]
+  assert 0 < history.diverged_round(0) <= 20
+  assert history.diverged_round(2) == 2
+  assert history.final(0) == {"train_loss": None}
+  criterion = metrics.Criterion("train_loss", "min")
+  assert metrics.select(history, grid_points(grid), criterion) == 1
+
+
+@pytest.mark.parametrize(
+  "factory", [fed_mid, fed_dual_avg, fed_avg_subgradient]
+)
+def test_a_composite_algorithm_needs_a_regularizer(factory):
+  with pytest.raises(
+    ValueError, match=r"psi=None: must be a regularizer of fedjax_opt.prox"
+  ):
+    factory(SOFTMAX.loss_fn, None, 0.1)
+
+
+@pytest.mark.parametrize(
+  "psi",
+  [
+    prox.kernels(prox.l1_ball(1.0)),
+    prox.l1(1.0) + prox.non_negative(),
+  ],
+)
+def test_a_subgradient_step_refuses_a_constraint_it_would_ignore(psi):
+  with pytest.raises(ValueError, match=r"psi=.*: must be finite everywhere"):
+    subgradient_step(0.1, psi)
+
+
+@pytest.mark.parametrize("factory", [fed_mid, fed_dual_avg])
+def test_entropy_refuses_a_start_off_the_simplex(factory):
+  algorithm = factory(
+    LINEAR.loss_fn, prox.simplex(), 0.1, mirror_map=mirror.entropy()
+  )
+  with pytest.raises(ValueError, match="must be on the simplex"):
+    simulated(algorithm, LINEAR)
+
+
+def test_the_averaged_iterate_needs_equal_steps():
+  algorithm = fed_dual_avg(SOFTMAX.loss_fn, prox.l1(0.1), 0.1, averaged=True)
+  with pytest.raises(ValueError, match="the same number of local steps"):
+    simulated(algorithm)
