@@ -12,6 +12,8 @@ tfds = [
   "importlib_resources>=5",
 ]
 tensorboard = ["tensorboardX>=2.6"]
+# Haxby's data of the composite optimization paper.
+fmri = ["nilearn>=0.11.1"]
 test = ["pytest>=8", "pytest-xdist>=3", "hypothesis>=6.100", "ruff>=0.9"]
 
 setuptools.setup(
@@ -34,6 +36,7 @@ setuptools.setup(
     "tfds": tfds,
     "tensorboard": tensorboard,
     "test": test + run + tfds + tensorboard,
-    "all": run + tfds + tensorboard,
+    "fmri": fmri,
+    "all": run + tfds + tensorboard + fmri,
   },
 )

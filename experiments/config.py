@@ -1,7 +1,7 @@
 """From flags to grid and algorithm.
 
-The flags of rules and algorithms come from their registries: a new entry there
-is a new flag here.
+The flags of rules, algorithms and regularizers come from their registries: a
+new entry there is a new flag here.
 """
 
 import inspect
@@ -19,6 +19,7 @@ from fedjax_opt.hyperparameters import (
   check_belongs,
   check_choice,
 )
+from fedjax_opt.prox.registry import REGULARIZERS
 from fedjax_opt.rules import RULES, step_decay
 
 # Names that many rules share get their side as a prefix. The papers' own names
@@ -45,11 +46,14 @@ _SERVER_DEFAULTS = {"sgd": 1.0, "sgdm": 1.0, "adagrad": 0.1}
 
 _SEED = Hyperparameter("seed", 0, "of everything random", "[0, 4294967295]")
 
+# For the algorithms that have none.
+_NONE = Choice(lambda: None, "none")
+
 
 class Part(NamedTuple):
-  """A rule or an algorithm that was chosen by name, with its flags."""
+  """Something that was chosen by name, with its flags."""
 
-  kind: str  # "algorithm", "client" or "server"
+  kind: str  # "algorithm", "client", "server" or "regularizer"
   name: str
   choice: Choice
 
@@ -58,7 +62,7 @@ class Part(NamedTuple):
     named = {}
     for parameter in self.choice.hyperparameters:
       flag = parameter.name
-      if self.kind != "algorithm" and flag in _SHARED:
+      if self.kind in ("client", "server") and flag in _SHARED:
         flag = f"{self.kind}_{_SHARED[flag]}"
       if flag == "server_lr" and self.name in _SERVER_DEFAULTS:
         parameter = parameter._replace(default=_SERVER_DEFAULTS[self.name])
@@ -69,8 +73,29 @@ class Part(NamedTuple):
     """Arguments of its factory, from values by flag name."""
     return {p.name: values[flag] for flag, p in self.flags().items()}
 
+  def takes(self, argument: str) -> bool:
+    """Whether its factory has this argument."""
+    return argument in inspect.signature(self.choice.factory).parameters
 
-_REGISTRIES = {"algorithm": ALGORITHMS, "client": RULES, "server": SERVERS}
+  def has(self, kind: str) -> bool:
+    """Whether an algorithm has a part of this kind."""
+    if kind == "regularizer":
+      return self.takes("psi")
+    if kind == "server":
+      return self.takes("server") or self.takes("server_learning_rate")
+    return True
+
+  def make(self, values: Mapping[str, Any], **others: Any) -> Any:
+    """What its factory makes of values by flag name, and other arguments."""
+    return self.choice.factory(**self.arguments(values), **others)
+
+
+_REGISTRIES = {
+  "algorithm": ALGORITHMS,
+  "client": RULES,
+  "server": SERVERS,
+  "regularizer": REGULARIZERS,
+}
 
 
 def parts(kind: str) -> list[Part]:
@@ -90,8 +115,10 @@ def define_flags() -> None:
   with command_line.group("Clients' rule"):
     flags.DEFINE_string(
       "client",
-      "delta_sgd",
-      f"How a client takes a local step.{command_line.listed(RULES)}",
+      None,
+      "How a client takes a local step. Default: delta_sgd; sgd for the "
+      "algorithms with a regularizer, which take no other."
+      f"{command_line.listed(RULES)}",
     )
     flags.DEFINE_string(
       "client_schedule",
@@ -106,9 +133,23 @@ def define_flags() -> None:
       None,
       "How the server uses the mean of the clients' differences as a gradient: "
       f"{', '.join(SERVERS)}. Default: sgd with step size 1, which is plain "
-      "averaging, or what the algorithm's name says.",
+      "averaging, or what the algorithm's name says; algorithms with a "
+      "regularizer take only sgd.",
     )
     _define_hyperparameters("server")
+  with command_line.group("Regularizer"):
+    flags.DEFINE_string(
+      "regularizer",
+      None,
+      f"What {_those_with('regularizer')} add to the loss: a penalty, or a "
+      "constraint on the radius or sign. w is each kernel by itself, without "
+      f"biases. Default: the task's own.{command_line.listed(REGULARIZERS)}",
+    )
+    _define_hyperparameters("regularizer")
+
+
+def _those_with(kind: str) -> str:
+  return ", ".join(part.name for part in parts("algorithm") if part.has(kind))
 
 
 def _define_hyperparameters(kind: str) -> None:
@@ -139,6 +180,7 @@ class Setup(NamedTuple):
   algorithm: Part
   client: Part
   server: Part
+  regularizer: Part
   grid: dict[str, list[float]]  # flag -> values, what is tuned
   switches: dict[str, bool]  # flag -> value
   decay: bool  # whether the clients' learning rate drops over rounds
@@ -146,43 +188,60 @@ class Setup(NamedTuple):
   def resolved(self) -> dict[str, Any]:
     """The value of every flag of the rules and the algorithm."""
     grid = {flag: single_or_list(values) for flag, values in self.grid.items()}
-    return {"server": self.server.name} | grid | self.switches
+    parts = (self.client, self.server, self.regularizer)
+    names = {p.kind: p.name for p in parts if self.algorithm.has(p.kind)}
+    return names | grid | self.switches
 
   def make(self, loss_fn, features_fn, rounds: int) -> Callable[..., Algorithm]:
     """`(**hyperparameters by flag) -> Algorithm`, for `sweep`."""
 
+    def rate(values: Mapping[str, Any]) -> Any:
+      """The clients' learning rate, or the function from a round to it."""
+      if not self.decay:
+        return values["client_lr"]
+      return lambda round: values["client_lr"] * step_decay(round, rounds)
+
+    def rule(values: Mapping[str, Any]) -> Any:
+      if not self.decay:
+        return self.client.make(values)
+      return lambda round: self.client.make(
+        values | {"client_lr": rate(values)(round)}
+      )
+
     def make(**values: Any) -> Algorithm:
       values = {**values, **self.switches}
-      client = self.client.arguments(values)
-      rule = self.client.choice.factory(**client)
-      if self.decay:
-        rate = client.pop("learning_rate")
-        rule = lambda round: self.client.choice.factory(
-          learning_rate=rate * step_decay(round, rounds), **client
-        )
-      factory = self.algorithm.choice.factory
-      arguments = self.algorithm.arguments(values)
-      if "features_fn" in inspect.signature(factory).parameters:
-        arguments["features_fn"] = features_fn
-      server = self.server.choice.factory(**self.server.arguments(values))
-      return factory(loss_fn=loss_fn, client=rule, server=server, **arguments)
+      others = {"loss_fn": loss_fn}
+      if self.algorithm.takes("features_fn"):
+        others["features_fn"] = features_fn
+      if self.algorithm.takes("psi"):
+        others["psi"] = self.regularizer.make(values)
+        others["learning_rate"] = rate(values)
+        if self.algorithm.has("server"):
+          others["server_learning_rate"] = values["server_lr"]
+      else:
+        others["client"] = rule(values)
+        others["server"] = self.server.make(values)
+      return self.algorithm.make(values, **others)
 
     return make
 
 
-def resolve(flag: Mapping[str, Any]) -> Setup:
+def resolve(flag: Mapping[str, Any], regularizer: str | None = None) -> Setup:
   """Checks the flags of rules and algorithm, and fills in their defaults.
 
   Args:
     flag: values of all flags; a hyperparameter that was not given is None.
+    regularizer: the task's own.
 
   Raises:
     ValueError: naming the flag that cannot be.
   """
+  algorithm = _part("algorithm", flag["algorithm"])
   chosen = [
-    _part("algorithm", flag["algorithm"]),
-    _part("client", flag["client"]),
-    _part("server", _server(flag["server"], flag["algorithm"])),
+    algorithm,
+    _client(flag, algorithm),
+    _server(flag, algorithm),
+    _regularizer(flag, regularizer, algorithm),
   ]
   for part in chosen:
     _check_no_others(flag, part)
@@ -196,13 +255,18 @@ def resolve(flag: Mapping[str, Any]) -> Setup:
   decay = flag["client_schedule"] == "step_decay"
   if decay and "client_lr" not in taken:
     raise ValueError(
-      f"client_schedule='step_decay': client {flag['client']} has no learning "
+      f"client_schedule='step_decay': client {chosen[1].name} has no learning "
       "rate that could drop; must be constant"
+    )
+  if decay and not algorithm.has("server"):
+    raise ValueError(
+      f"client_schedule='step_decay': algorithm {algorithm.name} has one rate "
+      "for all rounds; must be constant"
     )
 
   grid, switches = {}, {}
   for name, parameter in taken.items():
-    value = parameter.default if flag[name] is None else flag[name]
+    value = _given(flag[name], parameter.default)
     if isinstance(parameter.default, bool):
       switches[name] = value
     else:
@@ -217,15 +281,83 @@ def _part(kind: str, name: str) -> Part:
   return Part(kind, name, _REGISTRIES[kind][name])
 
 
-def _server(name: str | None, algorithm: str) -> str:
+def _client(flag: Mapping[str, Any], algorithm: Part) -> Part:
+  """The clients' rule; composite algorithms take plain steps."""
+  default = "sgd" if algorithm.has("regularizer") else "delta_sgd"
+  client = _part("client", _given(flag["client"], default))
+  _check_plain(client, algorithm)
+  return client
+
+
+def _server(flag: Mapping[str, Any], algorithm: Part) -> Part:
   """The server's rule, which some algorithms are named after."""
-  fixed = SERVER_RULES.get(algorithm)
+  name, fixed = flag["server"], SERVER_RULES.get(algorithm.name)
+  if not algorithm.has("server"):
+    return _absent(flag, "server", algorithm)
   if name is not None and fixed is not None:
     raise ValueError(
-      f"server={name!r}: algorithm {algorithm} is fed_avg with server {fixed}; "
-      "give --algorithm=fed_avg to choose another"
+      f"server={name!r}: algorithm {algorithm.name} is fed_avg with server "
+      f"{fixed}; give --algorithm=fed_avg to choose another"
     )
-  return name or fixed or "sgd"
+  server = _part("server", _given(name, fixed or "sgd"))
+  _check_plain(server, algorithm)
+  return server
+
+
+def _check_plain(rule: Part, algorithm: Part) -> None:
+  """That the steps are plain ones where a regularizer is weighed with them."""
+  if algorithm.has("regularizer") and rule.name != "sgd":
+    raise ValueError(
+      f"{rule.kind}={rule.name!r}: algorithm {algorithm.name} weighs the "
+      "regularizer with the sizes of plain steps; must be sgd"
+    )
+
+
+# It moves along subgradients, which a constraint has none of where it is
+# violated.
+_NEEDS_PENALTY = "fed_avg_subgradient"
+
+
+def _regularizer(
+  flag: Mapping[str, Any], default: str | None, algorithm: Part
+) -> Part:
+  """The regularizer, which composite algorithms need and no others take."""
+  if not algorithm.has("regularizer"):
+    return _absent(flag, "regularizer", algorithm)
+  name = _given(flag["regularizer"], default)
+  if name is None:
+    raise ValueError(
+      f"regularizer: algorithm {algorithm.name} needs one and task "
+      f"{flag['task']} has none of its own; must be one of "
+      f"{', '.join(REGULARIZERS)}"
+    )
+  chosen = _part("regularizer", name)
+  if algorithm.name == _NEEDS_PENALTY:
+    penalties = [
+      p.name for p in parts("regularizer") if "strength" in p.flags()
+    ]
+    if name not in penalties:
+      raise ValueError(
+        f"regularizer={name!r}: algorithm {algorithm.name} cannot keep to a "
+        f"constraint; must be one of {', '.join(penalties)}"
+      )
+  return chosen
+
+
+def _absent(flag: Mapping[str, Any], kind: str, algorithm: Part) -> Part:
+  """No part; and no flag may have been given for it."""
+  for name in (kind, *(n for part in parts(kind) for n in part.flags())):
+    if flag[name] is not None:
+      shown = repr(flag[name]) if name == kind else flag[name]
+      raise ValueError(
+        f"{name}={shown}: algorithm {algorithm.name} has no {kind}; those "
+        f"that have one are {_those_with(kind)}"
+      )
+  return Part(kind, "none", _NONE)
+
+
+def _given(value: Any, default: Any) -> Any:
+  return default if value is None else value
 
 
 def _check_no_others(flag: Mapping[str, Any], part: Part) -> None:

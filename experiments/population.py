@@ -13,7 +13,7 @@ from fedjax_opt.data import partition
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.hyperparameters import Hyperparameter, check_choice
 
-# No task has data that comes with client ids.
+# Tasks whose examples come with client ids have nothing to divide.
 PARTITIONS = {
   name: scheme
   for name, scheme in partition.SCHEMES.items()
@@ -30,11 +30,14 @@ def _parameters() -> dict[str, Hyperparameter]:
 def define_flags() -> None:
   """Defines `--partition`, `--num_clients` and the partitions' own flags."""
   with command_line.group("Clients' data"):
-    flags.DEFINE_integer("num_clients", 100, "Clients in the population.")
+    flags.DEFINE_integer(
+      "num_clients", None, "Clients in the population. Default: 100."
+    )
     flags.DEFINE_string(
       "partition",
-      "dirichlet",
-      "How the training examples come to the clients."
+      None,
+      "How the training examples come to the clients, for tasks whose clients "
+      "do not come with the data. Default: dirichlet."
       f"{command_line.listed(PARTITIONS)}",
     )
     for name, parameter in _parameters().items():
@@ -62,22 +65,38 @@ def _define_parameter(name: str, parameter: Hyperparameter) -> None:
     flags.DEFINE_float(name, None, text)
 
 
-def resolve(flag: Mapping[str, Any]) -> dict[str, Any]:
+def resolve(flag: Mapping[str, Any], has_clients: bool) -> dict[str, Any]:
   """The flags of the chosen partition, with its defaults filled in.
+
+  Args:
+    flag: values of all flags; None where not given.
+    has_clients: whether the task's clients come with its data.
 
   Raises:
     ValueError: naming the flag that cannot be.
   """
-  check_choice("partition", flag["partition"], PARTITIONS)
-  given = {n: flag[n] for n in _parameters() if flag[n] is not None}
-  partition.check_parameters(flag["partition"], _arguments(given))
-  own = PARTITIONS[flag["partition"]].hyperparameters
-  return {p.name: p.default for p in own} | given
+  names = ("partition", "num_clients", *_parameters())
+  given = {name: flag[name] for name in names if flag[name] is not None}
+  if has_clients:
+    for name, value in given.items():
+      raise ValueError(
+        f"{name}={value}: the clients of task {flag['task']} come with its "
+        f"data; leave {name} out"
+      )
+    return {}
+  given = {"partition": "dirichlet", "num_clients": 100} | given
+  scheme = given["partition"]
+  check_choice("partition", scheme, PARTITIONS)
+  own = PARTITIONS[scheme].hyperparameters
+  resolved = {p.name: p.default for p in own} | given
+  partition.check_parameters(scheme, _arguments(resolved))
+  return resolved
 
 
 def _arguments(parameters: Mapping[str, Any]) -> dict[str, Any]:
   """The flags as the schemes take them: '100-500' is (100, 500) there."""
-  arguments = dict(parameters)
+  whole = ("partition", "num_clients")
+  arguments = {n: v for n, v in parameters.items() if n not in whole}
   if "examples_per_client" in parameters:
     text = str(parameters["examples_per_client"])
     if not re.fullmatch(r"\d+(-\d+)?", text):
@@ -94,7 +113,6 @@ def _arguments(parameters: Mapping[str, Any]) -> dict[str, Any]:
 def populations(
   examples: Mapping[str, Any],
   num_classes: int,
-  flag: Mapping[str, Any],
   parameters: Mapping[str, Any],
   seeds: Sequence[int],
 ) -> dict[int, ClientData]:
@@ -103,7 +121,6 @@ def populations(
   Args:
     examples: {'x': [N, ...], 'y': [N]}.
     num_classes: labels are below it.
-    flag: values of all flags.
     parameters: of the partition, as `resolve` gives them.
     seeds: of the runs; each has a partition of its own.
 
@@ -112,9 +129,9 @@ def populations(
   """
   rows = [
     partition.split(
-      flag["partition"],
+      parameters["partition"],
       examples["y"],
-      flag["num_clients"],
+      parameters["num_clients"],
       seed=seed,
       **_arguments(parameters),
     )

@@ -5,6 +5,8 @@ With no flag: Delta-SGD on scikit-learn's digits, 100 clients, no download.
   python -m experiments.run
   python -m experiments.run --client=sgd --client_lr=0.01,0.1,1 --seed=0,1,2
   python -m experiments.run --task=mnist_cnn --data_dir=~/tensorflow_datasets
+  python -m experiments.run --task=lasso --algorithm=fed_dual_avg \\
+      --client_lr=0.0003,0.001,0.003 --strength=0.1
   python -m experiments.run --flagfile=experiments/delta_sgd/mnist.flags
 
 A flag marked [list] takes several numbers between commas; all combinations
@@ -13,8 +15,8 @@ accepted only with that choice; (sgd 0.1, adam 0.001) are its defaults there.
 
 The output folder holds config.json (every flag), metrics.csv (every evaluated
 round), summary.json (final and best values, timing, cost), curves.png,
-clients.png (labels of each client) and TensorBoard events. Ctrl-C leaves these
-files complete of what was done.
+clients.png (labels of each client, if there are any) and TensorBoard events.
+Ctrl-C leaves these files complete of what was done.
 """
 
 import contextlib
@@ -22,34 +24,24 @@ import datetime
 import pathlib
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from absl import flags
 
 from experiments import command_line, config, population, tasks
 from experiments.progress import Progress
+from experiments.task import Task
 from fedjax_opt import grid_points, plots, simulator, sweep, writers
+from fedjax_opt.base import Algorithm
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.hyperparameters import check_choice
 from fedjax_opt.metrics import History
 from fedjax_opt.program import Program
 
-with command_line.group("Task"):
-  flags.DEFINE_string(
-    "task",
-    "digits",
-    "Data set and model, joined as in mnist_cnn; digits alone is digits_mlp."
-    f"{tasks.listed()}",
-  )
-  flags.DEFINE_string(
-    "data_dir",
-    None,
-    "Folder of tensorflow_datasets, for all data sets but digits. Default: "
-    "$TFDS_DATA_DIR or ~/tensorflow_datasets; what it lacks is downloaded.",
-  )
-
+tasks.define_flags()
 population.define_flags()
 config.define_flags()
 
@@ -57,10 +49,16 @@ with command_line.group("Rounds"):
   flags.DEFINE_integer("rounds", 100, "Communication rounds.")
   flags.DEFINE_integer(
     "cohort_size",
-    10,
-    "Clients in a round, drawn uniformly without replacement.",
+    None,
+    "Clients in a round, drawn uniformly without replacement. Default: 10; "
+    "centralized takes all, local the first one.",
   )
-  flags.DEFINE_integer("batch_size", 64, "Examples in a local batch.")
+  flags.DEFINE_integer(
+    "batch_size",
+    None,
+    "Examples in a local batch. Default: 64; 10 where the clients come with "
+    "the data.",
+  )
   flags.DEFINE_float(
     "local_epochs",
     None,
@@ -140,9 +138,10 @@ class Job(NamedTuple):
   """All that a run needs, checked."""
 
   flag: dict[str, Any]  # every flag that has a value, resolved
-  setup: config.Setup
+  make: Callable[..., Algorithm]  # hyperparameters -> algorithm
+  grid: dict[str, list[float]]  # hyperparameter -> values
   points: list[dict[str, Any]]  # of the grid
-  task: tasks.Task
+  task: Task
   data: dict[int, ClientData]  # of each seed
   settings: dict[str, Any]  # of the simulator
   output_dir: pathlib.Path
@@ -156,12 +155,16 @@ def prepare(flag: dict[str, Any]) -> Job:
     ImportError: naming the package to install.
   """
   plots.check_installed()
-  tasks.check(flag["task"])
-  setup = config.resolve(flag)
+  options = tasks.resolve(flag)
+  entry = tasks.TASKS[flag["task"]]
+  setup = config.resolve(flag, entry.regularizer)
   seeds = config.seeds(flag)
-  parameters = population.resolve(flag)
+  parameters = population.resolve(flag, entry.has_clients)
+  flag = flag | options | setup.resolved() | parameters
   if flag["rounds"] < 0:
     raise ValueError(f"rounds={flag['rounds']}: must not be negative")
+  if flag["eval_every"] < 1:
+    raise ValueError(f"eval_every={flag['eval_every']}: must be at least 1")
   check_choice("sampling", flag["sampling"], ["shuffle", "replacement"])
   if flag["trace"] and flag["client"] != "delta_sgd":
     raise ValueError(
@@ -172,24 +175,32 @@ def prepare(flag: dict[str, Any]) -> Job:
     flag["output_dir"] or _default_folder(flag)
   )
 
-  task = tasks.load(flag["task"], flag["data_dir"])
-  data = population.populations(
-    task.train, task.num_classes, flag, parameters, seeds
-  )
+  task = tasks.load(flag)
+  if task.clients is not None:
+    data = dict.fromkeys(seeds, task.clients)
+  else:
+    data = population.populations(
+      task.train, task.num_classes, parameters, seeds
+    )
+  if flag["batch_size"] is None:
+    flag["batch_size"] = 10 if entry.has_clients else 64
+  flag["cohort_size"] = _cohort_size(flag, data[seeds[0]].num_clients)
   settings = _settings(flag, task)
   programs = [Program.create(data[seed], **settings) for seed in seeds]
 
+  points = grid_points(setup.grid, seeds)
+  make = setup.make(task.loss_fn, task.features_fn, flag["rounds"])
+  _check_fit(setup, make(**{n: points[0][n] for n in setup.grid}), task, flag)
   resolved = {
     **flag,
-    **setup.resolved(),
-    **parameters,
     "seed": config.single_or_list(seeds),
     "output_dir": str(output_dir),
     "local_epochs": programs[0].plan.epochs,
   }
   resolved = {n: value for n, value in resolved.items() if value is not None}
-  points = grid_points(setup.grid, seeds)
-  return Job(resolved, setup, points, task, data, settings, output_dir)
+  return Job(
+    resolved, make, setup.grid, points, task, data, settings, output_dir
+  )
 
 
 # Fields of Delta-SGD's state, and what the picture calls them.
@@ -200,7 +211,40 @@ _TRACED = {
 }
 
 
-def _settings(flag: dict[str, Any], task: tasks.Task) -> dict[str, Any]:
+def _cohort_size(flag: dict[str, Any], population: int) -> int:
+  algorithm, given = flag["algorithm"], flag["cohort_size"]
+  needed = {"centralized": population, "local": 1}.get(algorithm)
+  if needed is None:
+    return 10 if given is None else given
+  if given not in (None, needed):
+    raise ValueError(
+      f"cohort_size={given}: algorithm {algorithm} has {needed} of the "
+      f"{population} clients in each round; leave cohort_size out"
+    )
+  return needed
+
+
+def _check_fit(
+  setup: config.Setup, algorithm: Algorithm, task: Task, flag: dict[str, Any]
+) -> None:
+  """That algorithm and regularizer can do with the task's model."""
+  if setup.algorithm.takes("features_fn") and task.features_fn is None:
+    raise ValueError(
+      f"algorithm={flag['algorithm']!r}: compares features before the last "
+      f"layer, which the model of task {flag['task']} does not have; must be "
+      "another, or a task of images"
+    )
+  if algorithm.penalty is None:
+    return
+  try:
+    jax.eval_shape(
+      lambda seed: algorithm.penalty(task.init(jax.random.key(seed))), 0
+    )
+  except ValueError as error:
+    raise ValueError(f"regularizer={flag['regularizer']!r}: {error}") from None
+
+
+def _settings(flag: dict[str, Any], task: Task) -> dict[str, Any]:
   names = (
     "cohort_size", "batch_size", "local_epochs", "local_steps",
     "drop_remainder", "weighting", "client_map", "client_chunk", "eval_every",
@@ -231,8 +275,8 @@ def run(job: Job, writer: writers.RunWriter) -> int:
       progress.show(report)
 
   result = sweep(
-    job.setup.make(task.loss_fn, task.features_fn, flag["rounds"]),
-    job.setup.grid,
+    job.make,
+    job.grid,
     task.init,
     job.data.get,
     rounds=flag["rounds"],
@@ -264,7 +308,9 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _draw_clients(job: Job) -> None:
-  """The picture of the first seed's clients."""
+  """The picture of the first seed's clients, if they have labels."""
+  if job.task.num_classes is None:
+    return
   seed, data = next(iter(job.data.items()))
   title = f"{job.flag['task']}, {_partition_title(job)}"
   if len(job.data) > 1:
@@ -274,6 +320,8 @@ def _draw_clients(job: Job) -> None:
 
 
 def _partition_title(job: Job) -> str:
+  if job.task.clients is not None:
+    return f"{len(job.task.clients.sizes)} clients"
   return plots.partition_title(job.flag["partition"], job.flag.get("alpha"))
 
 
@@ -293,12 +341,15 @@ def _write_results(
   }
   writer.finish(history, criterion, timing, result.cost, result.padding_waste)
   if history.rounds:
-    title = f"{flag['task']}, {flag['algorithm']}, {flag['client']}, "
+    # Steps are plain ones wherever there is a regularizer.
+    varied = flag.get("regularizer") or flag["client"]
+    title = f"{flag['task']}, {flag['algorithm']}, {varied}, "
     plots.curves(
       history,
       job.points,
       folder / "curves.png",
       criterion=criterion,
+      panels=_panels(job.task, history),
       title=title + _partition_title(job),
     )
   if flag["trace"] and result.rounds:
@@ -315,6 +366,13 @@ def _write_results(
   print(writer.closing_line())
   if history.rounds:
     print(f"picture: {folder / 'curves.png'}")
+
+
+def _panels(task: Task, history: History) -> list[str] | None:
+  """The task's panels that were measured: not all algorithms regularize."""
+  if task.panels is None:
+    return None
+  return [name for name in task.panels if name in history.metrics]
 
 
 def _write_traces(result: simulator.Result, folder: pathlib.Path) -> None:

@@ -1,185 +1,176 @@
-"""Tasks: a data set with a model, named `<data set>_<model>`."""
+"""The tasks by name, and their flags."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import flax.linen as nn
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
+from absl import flags
 
-from fedjax_opt import evaluation, models
-from fedjax_opt.base import Batch, FeaturesFn, LossFn, Params
-from fedjax_opt.data import embedded, tfds
-from fedjax_opt.hyperparameters import check_choice
-from fedjax_opt.metrics import Criterion
-from fedjax_opt.program import EvaluateFn
+from experiments import command_line, composite_tasks, image_tasks
+from experiments.task import Task
+from fedjax_opt.data.synthetic import VARIANTS
+from fedjax_opt.hyperparameters import (
+  Hyperparameter,
+  check_belongs,
+  check_choice,
+)
 
 
-class Task(NamedTuple):
-  """All that a federated algorithm and its evaluation need."""
+class Entry(NamedTuple):
+  """A task that can be chosen by name.
 
-  train: dict[str, np.ndarray]  # {"x": [N, H, W, C] uint8, "y": [N] int32}
-  test: dict[str, np.ndarray]
-  num_classes: int
-  init: Callable[[jax.Array], Params]  # random key -> initial model
-  loss_fn: LossFn
-  features_fn: FeaturesFn
-  evaluate: EvaluateFn
-  criterion: Criterion
+  Attributes:
+    load: flags -> task; reads or makes the data.
+    help: one line; "" for one that need not be listed.
+    has_clients: whether its clients come with the data, so that there is
+      nothing to divide.
+    regularizer: of composite algorithms, if none is chosen.
+    options: names of the flags that belong to it, with their defaults.
+  """
 
-
-class Images(NamedTuple):
-  """A data set of labelled images."""
-
-  help: str
-  num_classes: int
-  # Of each channel, in units of the largest pixel value: what is subtracted
-  # and divided by.
-  mean: tuple[float, ...]
-  std: tuple[float, ...]
-  largest: float = 255.0
-  tfds_name: str | None = None  # None for the embedded digits
-
-  def load(self, data_dir: str | None):
-    """The training and the test examples."""
-    if self.tfds_name is None:
-      return embedded.digits()
-    load = lambda split: tfds.load(self.tfds_name, split, data_dir)
-    return load("train"), load("test")
+  load: Callable[[Mapping[str, Any]], Task]
+  help: str = ""
+  has_clients: bool = False
+  regularizer: str | None = None
+  options: tuple[tuple[str, Any], ...] = ()
 
 
-# The constants are those of the Delta-SGD paper's code, where it has the data.
-DATASETS: dict[str, Images] = {
-  "digits": Images("8x8 digits of scikit-learn", 10, (0.3,), (0.38,), 16.0),
-  "mnist": Images("MNIST", 10, (0.1307,), (0.3081,), tfds_name="mnist"),
-  "fmnist": Images(
-    "Fashion-MNIST", 10, (0.1307,), (0.3081,), tfds_name="fashion_mnist"
+def _images(dataset: str, model: str) -> Entry:
+  return Entry(lambda flag: image_tasks.load(dataset, model, flag["data_dir"]))
+
+
+_VARIANT, _LARGE, _SMALL = (
+  ("variant", "I"),
+  ("zero_threshold", 1e-2),
+  ("zero_threshold", 1e-4),
+)
+
+TASKS: dict[str, Entry] = {
+  "digits": _images("digits", "mlp"),
+  **{
+    f"{dataset}_{model}": _images(dataset, model)
+    for dataset in image_tasks.DATASETS
+    for model in image_tasks.MODELS
+  },
+  "lasso": Entry(
+    composite_tasks.lasso,
+    "sparse least squares, synthetic",
+    has_clients=True,
+    regularizer="l1",
+    options=(_VARIANT, _LARGE),
   ),
-  "cifar10": Images(
-    "CIFAR-10",
-    10,
-    (0.4914, 0.4822, 0.4465),
-    (0.2023, 0.1994, 0.2010),
-    tfds_name="cifar10",
+  "low_rank": Entry(
+    composite_tasks.low_rank,
+    "low-rank least squares, synthetic",
+    has_clients=True,
+    regularizer="nuclear",
+    options=(_VARIANT, _LARGE),
   ),
-  "cifar100": Images(
-    "CIFAR-100",
-    100,
-    (0.507, 0.487, 0.441),
-    (0.267, 0.256, 0.276),
-    tfds_name="cifar100",
+  "fmri": Entry(
+    composite_tasks.haxby,
+    "horse or face from brain scans (Haxby), logistic regression",
+    has_clients=True,
+    regularizer="l1",
+    options=(_SMALL,),
   ),
-  "svhn": Images("SVHN", 10, (0.5,) * 3, (0.5,) * 3, tfds_name="svhn_cropped"),
+  "femnist10": Entry(
+    composite_tasks.femnist10,
+    "FEMNIST's digits by writer, logistic regression",
+    has_clients=True,
+    regularizer="l2_ball",
+  ),
+  "femnist62": Entry(
+    composite_tasks.femnist62,
+    "FEMNIST's characters by writer, 784-200-200-62 network",
+    has_clients=True,
+    regularizer="l1_ball",
+  ),
 }
 
-MODELS: dict[str, str] = {
-  "logistic": "multinomial logistic regression",
-  "mlp": "one hidden layer of 100 softplus units",
-  "cnn": "two convolutions, two dense layers, dropout",
-}
-
-TASKS: dict[str, tuple[str, str]] = {
-  f"{dataset}_{model}": (dataset, model)
-  for dataset in DATASETS
-  for model in MODELS
-} | {"digits": ("digits", "mlp")}
+_THRESHOLD = Hyperparameter(
+  "zero_threshold", 1e-2, "below it a coefficient counts as zero", "(0, inf)"
+)
 
 
-def listed() -> str:
-  """The data sets and the models, one on each line, for a flag's help."""
-  entries = {name: images.help for name, images in DATASETS.items()} | {
-    f"..._{name}": text for name, text in MODELS.items()
-  }
-  return "".join(f"\n{name:12}  {text}" for name, text in entries.items())
+def define_flags() -> None:
+  """Defines `--task` and the flags of some tasks."""
+  entries = {n: images.help for n, images in image_tasks.DATASETS.items()}
+  entries |= {f"..._{n}": text for n, text in image_tasks.MODELS.items()}
+  entries |= {name: entry.help for name, entry in TASKS.items() if entry.help}
+  lines = "".join(f"\n{name:13}  {text}" for name, text in entries.items())
+  with command_line.group("Task"):
+    flags.DEFINE_string(
+      "task",
+      "digits",
+      "Data set and model, joined as in mnist_cnn (digits alone is "
+      "digits_mlp), or a task with a name of its own, whose clients come with "
+      f"its data.{lines}",
+    )
+    flags.DEFINE_string(
+      "data_dir",
+      None,
+      "Folder of the data. Default: $TFDS_DATA_DIR or ~/tensorflow_datasets; "
+      "for fmri $NILEARN_DATA or ~/nilearn_data; what it lacks is downloaded. "
+      "For femnist10 and femnist62 it must be given: where the sqlite files of "
+      "TensorFlow Federated or FedJAX are.",
+    )
+    flags.DEFINE_string(
+      "variant",
+      None,
+      "Which problem, of 1024 coefficients or a 32 x 32 matrix (lasso I, "
+      f"low_rank I).{_variants()}",
+    )
+    flags.DEFINE_float(
+      "zero_threshold",
+      None,
+      "Coefficients and singular values below it count as zero in f1, density "
+      "and rank (lasso 0.01, low_rank 0.01, fmri 0.0001).",
+    )
 
 
-def check(name: str) -> None:
-  """Raises ValueError for an unknown task."""
-  check_choice("task", name, TASKS)
+def _variants() -> str:
+  """The variants, one on each line, for the help."""
+  return "".join(
+    f"\n{name:3}  {size.num_nonzero} nonzero or rank {size.rank}; "
+    f"{size.num_clients} clients of {size.examples_per_client} examples"
+    for name, size in VARIANTS.items()
+  )
 
 
-def load(name: str, data_dir: str | None = None) -> Task:
-  """Loads a task's data and makes its model.
-
-  Args:
-    name: one of `TASKS`.
-    data_dir: folder with the data sets; the usual one of
-      `tensorflow_datasets` if None.
+def resolve(flag: Mapping[str, Any]) -> dict[str, Any]:
+  """The flags of the chosen task, with its defaults filled in.
 
   Raises:
-    ValueError: for an unknown name or data that cannot be read.
+    ValueError: for an unknown task or a flag that is not the task's.
   """
-  check(name)
-  dataset, model_name = TASKS[name]
-  images = DATASETS[dataset]
-  if data_dir is not None and images.tfds_name is None:
+  check_choice("task", flag["task"], TASKS)
+  for name in ("variant", "zero_threshold"):
+    owners = [task for task in TASKS if name in dict(TASKS[task].options)]
+    if flag[name] is not None:
+      check_belongs(name, flag[name], "task", flag["task"], owners)
+  options = {
+    name: default if flag[name] is None else flag[name]
+    for name, default in TASKS[flag["task"]].options
+  }
+  if "variant" in options:
+    check_choice("variant", options["variant"], VARIANTS)
+  if "zero_threshold" in options:
+    _THRESHOLD.check(options["zero_threshold"])
+  no_data = ("lasso", "low_rank")
+  if flag["data_dir"] is not None and flag["task"] in no_data:
     raise ValueError(
-      f"data_dir={data_dir!r}: task {name} needs no data; leave data_dir out"
+      f"data_dir={flag['data_dir']!r}: task {flag['task']} needs no data; "
+      "leave data_dir out"
     )
-  train, test = images.load(data_dir)
-  return classification(_model(model_name, images), images, train, test)
+  return options
 
 
-def _model(name: str, images: Images) -> nn.Module:
-  if name == "logistic":
-    return models.LinearModel(images.num_classes)
-  if name == "mlp":
-    return models.MLP((100,), images.num_classes, activation=nn.softplus)
-  if images.tfds_name is None:  # 8x8 pixels leave no room for 5x5 kernels.
-    return models.CNN(images.num_classes, kernel_size=3, padding="SAME")
-  return models.CNN(images.num_classes)
+def load(flag: Mapping[str, Any]) -> Task:
+  """Loads the chosen task.
 
+  Args:
+    flag: values of all flags, those of the task resolved.
 
-def classification(
-  model: nn.Module,
-  images: Images,
-  train: dict[str, np.ndarray],
-  test: dict[str, np.ndarray],
-) -> Task:
-  """Cross-entropy of a model's logits on images."""
-
-  def pixels(batch: Batch) -> jax.Array:  # [B, H, W, C] float
-    mean, std = jnp.asarray(images.mean), jnp.asarray(images.std)
-    return (batch["x"] / images.largest - mean) / std
-
-  def apply(params: Params, batch: Batch, rng, **options: Any) -> jax.Array:
-    rngs = None if rng is None else {"dropout": rng}
-    train = rng is not None
-    variables = {"params": params}
-    return model.apply(
-      variables, pixels(batch), train=train, rngs=rngs, **options
-    )
-
-  def loss_fn(params, batch, rng):  # [B]
-    logits = apply(params, batch, rng)
-    return optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"])
-
-  def features_fn(params, batch, rng):  # [B, d]
-    return apply(params, batch, rng, method="features")
-
-  def per_example(params, batch):  # {name: [B]}
-    logits = apply(params, batch, None)
-    cross_entropy = optax.softmax_cross_entropy_with_integer_labels
-    right = jnp.argmax(logits, -1) == batch["y"]
-    return {
-      "loss": cross_entropy(logits, batch["y"]),
-      "accuracy": right.astype(jnp.float32),
-    }
-
-  @jax.jit  # One compilation instead of one for each layer's operations.
-  def init(key):
-    example = {"x": jnp.asarray(train["x"][:1])}
-    return model.init(key, pixels(example))["params"]
-
-  return Task(
-    train=train,
-    test=test,
-    num_classes=images.num_classes,
-    init=init,
-    loss_fn=loss_fn,
-    features_fn=features_fn,
-    evaluate=evaluation.federated(per_example),
-    criterion=Criterion("test_accuracy", "max", "last"),
-  )
+  Raises:
+    ValueError: for data that cannot be read.
+  """
+  return TASKS[flag["task"]].load(flag)

@@ -1,11 +1,36 @@
 """Federated optimization, compiled: clients, rounds, grids in one program."""
 
-from fedjax_opt import data, evaluation, metrics, models, objectives
-from fedjax_opt.algorithms import fed_avg, fed_prox, moon
+from fedjax_opt import (
+  data,
+  evaluation,
+  metrics,
+  mirror,
+  models,
+  objectives,
+  prox,
+)
+from fedjax_opt.algorithms import (
+  centralized,
+  fed_avg,
+  fed_avg_subgradient,
+  fed_dual_avg,
+  fed_mid,
+  fed_prox,
+  local,
+  moon,
+  optimum,
+)
 from fedjax_opt.base import Algorithm, grad_fn_of
-from fedjax_opt.data import partition
+from fedjax_opt.data import partition, synthetic
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.rules import delta_sgd, sps, step_decay
+from fedjax_opt.rules import (
+  delta_sgd,
+  dual_averaging,
+  mirror_step,
+  sps,
+  step_decay,
+  subgradient_step,
+)
 from fedjax_opt.simulator import Result, simulate
 from fedjax_opt.sweep import grid_points, sweep
 
@@ -13,21 +38,33 @@ __all__ = [
   "Algorithm",
   "ClientData",
   "Result",
+  "centralized",
   "data",
   "delta_sgd",
+  "dual_averaging",
   "evaluation",
   "fed_avg",
+  "fed_avg_subgradient",
+  "fed_dual_avg",
+  "fed_mid",
   "fed_prox",
   "grad_fn_of",
   "grid_points",
+  "local",
   "metrics",
+  "mirror",
+  "mirror_step",
   "models",
   "moon",
   "objectives",
+  "optimum",
   "partition",
+  "prox",
   "simulate",
   "sps",
   "step_decay",
+  "subgradient_step",
   "sweep",
+  "synthetic",
 ]
 __version__ = "0.1.0"

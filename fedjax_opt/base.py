@@ -34,18 +34,21 @@ ClientRule = (
 
 
 class Algorithm(NamedTuple):
-  """A federated algorithm: three pure functions.
+  """A federated algorithm: a few pure functions.
 
   Attributes:
     init: `(params, num_clients) -> state`, the server's state before round 0.
     round: `(state, cohort) -> state`, one communication round. `cohort` is a
       `simulator.Cohort`; the algorithm sees clients only through its verbs.
     params: `state -> params`, the model that is evaluated.
+    penalty: `params -> scalar`, what the objective has beside the clients'
+      losses: a regularizer. With it, `regularized_train_loss` is measured.
   """
 
   init: Callable[[Params, int], State]
   round: Callable[[State, Any], State]
   params: Callable[[State], Params]
+  penalty: Callable[[Params], jax.Array] | None = None
 
 
 def grad_fn_of(

@@ -74,6 +74,17 @@ class Cohort:
     self._data = data
     self._phase = 0
 
+  @property
+  def common_steps(self) -> int | None:
+    """K, if every client of the population takes K local steps, else None."""
+    plan = self._program.plan
+    return plan.max_steps if plan.min_steps == plan.max_steps else None
+
+  @property
+  def is_everyone(self) -> bool:
+    """Whether every client of the population is in it."""
+    return self._program.cohort_size == self._data.num_clients
+
   def mean(
     self, one_client: Callable[..., Any], broadcast: Any, memory: Any = None
   ) -> Any:
@@ -134,7 +145,12 @@ class Cohort:
       lambda leaf: leaf[: self._program.cohort_size], messages
     )
 
-  def pick(self, one_client: Callable[..., Any], broadcast: Any) -> Any:
+  def pick(
+    self,
+    one_client: Callable[..., Any],
+    broadcast: Any,
+    client: int | None = None,
+  ) -> Any:
     """What one client, drawn uniformly from the cohort, sends.
 
     The other clients do nothing.
@@ -142,13 +158,17 @@ class Cohort:
     Args:
       one_client: `(worker, broadcast) -> message`.
       broadcast: what the server sends to that client.
+      client: the number of a client of the population to take instead.
 
     Returns:
       The message.
     """
-    slots = self.draw()
-    key = jax.random.fold_in(self._key, self._phase)
-    place = jax.random.randint(key, (), 0, self._program.cohort_size)
+    if client is None:
+      slots = self.draw()
+      key = jax.random.fold_in(self._key, self._phase)
+      place = jax.random.randint(key, (), 0, self._program.cohort_size)
+    else:
+      slots, place = self._slots(jnp.array([client], jnp.int32)), 0
     visit = self._visitor(one_client, broadcast, with_memory=False)
     picked = jax.tree.map(lambda leaf: leaf[place], slots)
     message, _, notes = visit(picked, None)
@@ -164,19 +184,24 @@ class Cohort:
     Returns:
       The places of the cohort, leaves [C, ...], padded to whole chunks.
     """
-    program, data = self._program, self._data
-    population, cohort_size = data.num_clients, program.cohort_size
+    program = self._program
+    population, cohort_size = self._data.num_clients, program.cohort_size
     clients = jnp.arange(population, dtype=jnp.int32)
     if cohort_size < population:  # Uniform without replacement.
       clients = shuffle(self._key, 0, population, population)[:cohort_size]
     padding = -cohort_size % program.chunk
     clients = jnp.pad(clients, (0, padding), constant_values=population)
+    return self._slots(clients)
+
+  def _slots(self, clients):
+    """The places of these clients, with fresh batches."""
+    program, data = self._program, self._data
     sizes = data.sizes.at[clients].get(mode="fill", fill_value=0)
     indices = data.indices.at[clients].get(mode="clip")
 
     weights = sizes.astype(float)
     if not program.by_examples:
-      weights = (clients < population).astype(float)
+      weights = (clients < data.num_clients).astype(float)
     weights = weights / jnp.maximum(jnp.sum(weights), 1)
 
     phase_key = jax.random.fold_in(self._key, 1 + self._phase)
@@ -336,13 +361,51 @@ class Worker:
     self.gradient_evaluations += gradients_per_step * examples
     return params, rule_state
 
-  def _mean_loss(self, loss_fn, k):
-    """The loss of step k's batch, `params -> scalar`."""
-    rows = self._slot.batches.rows[k]  # [B]
-    batch = {
+  def gradient(self, loss_fn: LossFn, params: Params) -> Params:
+    """The gradient of the client's own objective, the mean over its examples.
+
+    Exact, and computed batch by batch, so that it needs the memory of one.
+
+    Args:
+      loss_fn: `(params, batch, rng) -> [B]`.
+      params: where to take it.
+
+    Returns:
+      The gradient; zero for a client that owns nothing.
+    """
+    size = self._data.sizes.at[self.client].get(mode="fill", fill_value=0)
+    indices = self._data.indices.at[self.client].get(mode="clip")  # [n_max]
+    batch_size = self._program.plan.batch_size
+
+    def add(i, total):
+      position = i * batch_size + jnp.arange(batch_size)  # [B]
+      batch = self._examples(jnp.take(indices, position, mode="clip"))
+      rng = jax.random.fold_in(jax.random.fold_in(self._slot.key, 2), i)
+
+      def own_loss(params):
+        losses = loss_fn(params, batch, rng)
+        return jnp.sum(jnp.where(position < size, losses, 0))
+
+      return optax.tree.add(total, jax.grad(own_loss)(params))
+
+    zeros = optax.tree.zeros_like(params)
+    num_batches = -(-size // batch_size)
+    total = lax.fori_loop(0, num_batches, add, zeros)
+    self.gradient_evaluations += size.astype(jnp.float32)
+    mean = lambda leaf: leaf / jnp.maximum(size, 1).astype(leaf.dtype)
+    return jax.tree.map(mean, total)
+
+  def _examples(self, rows):
+    """{name: [B, ...]}, the pooled examples of these rows."""
+    return {
       name: jnp.take(leaf, rows, axis=0, mode="clip")
       for name, leaf in self._data.examples.items()
     }
+
+  def _mean_loss(self, loss_fn, k):
+    """The loss of step k's batch, `params -> scalar`."""
+    rows = self._slot.batches.rows[k]  # [B]
+    batch = self._examples(rows)
     # The key itself has been used to draw the batches.
     rng = jax.random.fold_in(jax.random.fold_in(self._slot.key, 1), k)
     if self._program.plan.even:

@@ -15,7 +15,11 @@ from fedjax_opt.program import EvaluateFn
 PerExampleFn = Callable[[Params, Batch], dict[str, jax.Array]]
 
 
-def federated(per_example: PerExampleFn, batch_size: int = 500) -> EvaluateFn:
+def federated(
+  per_example: PerExampleFn,
+  batch_size: int = 500,
+  of_params: Callable[[Params], dict[str, jax.Array]] | None = None,
+) -> EvaluateFn:
   """Metrics over all clients' training examples and over the test examples.
 
   For each name: `train_<name>`, the mean over all examples of all clients (one
@@ -26,6 +30,8 @@ def federated(per_example: PerExampleFn, batch_size: int = 500) -> EvaluateFn:
   Args:
     per_example: `(params, batch) -> {name: [B]}`.
     batch_size: examples computed at once.
+    of_params: `params -> {name: scalar}`, further metrics, of the model alone,
+      such as `recovered_support`.
 
   Returns:
     A function `(params, data, test) -> {name: scalar}`, for `evaluate=`.
@@ -46,7 +52,7 @@ def federated(per_example: PerExampleFn, batch_size: int = 500) -> EvaluateFn:
     if test is not None:
       on_test = _over_examples(per_example, params, test, batch_size)
       results |= {f"test_{n}": jnp.mean(v) for n, v in on_test.items()}
-    return results
+    return results | (of_params(params) if of_params else {})
 
   return evaluate
 
@@ -65,3 +71,62 @@ def _over_examples(per_example, params, examples, batch_size):
   batches = lax.map(one_batch, jnp.arange(num_batches))
   flat = lambda leaf: leaf.reshape(-1)[:num_examples]
   return jax.tree.map(flat, batches)
+
+
+def recovered_support(
+  w: jax.Array, w_real: jax.Array, threshold: jax.typing.ArrayLike
+) -> dict[str, jax.Array]:
+  """How well the nonzero coefficients are found.
+
+  Args:
+    w: coefficients found, of any shape.
+    w_real: the true ones, of the same shape.
+    threshold: coefficients below it, in magnitude, count as zero.
+
+  Returns:
+    Scalars `precision`, `recall` and `f1` (0 where nothing is found), `density`
+    (fraction that counts as nonzero) and `recovery_error`, ||w - w_real||.
+
+  References:
+    Yuan et al., "Federated Composite Optimization", ICML 2021, appendix A.2.
+  """
+  found, real = jnp.abs(w) >= threshold, w_real != 0
+  hits = jnp.sum(found & real)
+  precision = hits / jnp.maximum(jnp.sum(found), 1)
+  recall = hits / jnp.maximum(jnp.sum(real), 1)
+  both = precision + recall
+  return {
+    "precision": precision,
+    "recall": recall,
+    "f1": jnp.where(both > 0, 2 * precision * recall / both, 0),
+    "density": density(w, threshold),
+    "recovery_error": jnp.linalg.norm(jnp.ravel(w - w_real)),
+  }
+
+
+def recovered_rank(
+  w: jax.Array, w_real: jax.Array, threshold: jax.typing.ArrayLike
+) -> dict[str, jax.Array]:
+  """How well a low-rank matrix is found.
+
+  Args:
+    w: [rows, columns] found.
+    w_real: [rows, columns], the true one.
+    threshold: singular values up to it count as zero.
+
+  Returns:
+    Scalars `rank` and `recovery_error`, ||w - w_real||_F.
+
+  References:
+    Yuan et al., "Federated Composite Optimization", ICML 2021, appendix A.3.
+  """
+  singular_values = jnp.linalg.svd(w, compute_uv=False)
+  return {
+    "rank": jnp.sum(singular_values > threshold),
+    "recovery_error": jnp.linalg.norm(w - w_real),
+  }
+
+
+def density(w: jax.Array, threshold: jax.typing.ArrayLike) -> jax.Array:
+  """The fraction of coefficients that are not below the threshold."""
+  return jnp.mean(jnp.abs(w) >= threshold, dtype=jnp.float32)

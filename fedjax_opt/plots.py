@@ -56,6 +56,7 @@ _NAMED_LINES = 6
 _MAX_CLIENTS = 100
 _NAMES = {
   "train_loss": "Training loss",
+  "regularized_train_loss": "Regularized training loss",
   "test_loss": "Test loss",
   "test_accuracy": "Test accuracy (%)",
   "worst_decile_accuracy": "Accuracy, worst 10 % of clients (%)",

@@ -259,7 +259,11 @@ def run_rounds(
   state, totals, traces = lax.fori_loop(first, first + count, body, carry)
   metrics = {}
   if program.evaluate is not None:
-    metrics = program.evaluate(algorithm.params(state), data, test)
+    params = algorithm.params(state)
+    metrics = program.evaluate(params, data, test)
+    if algorithm.penalty is not None and "train_loss" in metrics:
+      objective = metrics["train_loss"] + algorithm.penalty(params)
+      metrics["regularized_train_loss"] = objective
   return state, Record(metrics, totals, traces)
 
 

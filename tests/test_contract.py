@@ -9,7 +9,14 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import cohort, delta_sgd, fed_avg, simulate, simulator
+from fedjax_opt import (
+  cohort,
+  delta_sgd,
+  fed_avg,
+  prox,
+  simulate,
+  simulator,
+)
 from fedjax_opt.algorithms import ALGORITHMS, SERVER_RULES
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.program import Program
@@ -34,8 +41,13 @@ jax.monitoring.register_event_duration_secs_listener(_on_event)
 
 def make(name):
   factory = ALGORITHMS[name].factory
-  arguments = {"loss_fn": TASK.loss_fn, "client": delta_sgd(eta_0=0.1)}
-  if "features_fn" in inspect.signature(factory).parameters:
+  taken = inspect.signature(factory).parameters
+  arguments = {"loss_fn": TASK.loss_fn}
+  if "psi" in taken:
+    arguments |= {"psi": prox.kernels(prox.l1(1e-3)), "learning_rate": 0.3}
+  else:
+    arguments["client"] = delta_sgd(eta_0=0.1)
+  if "features_fn" in taken:
     arguments["features_fn"] = TASK.features_fn
   if name == "fed_avg":
     arguments["server"] = optax.adam(0.1)
@@ -43,6 +55,8 @@ def make(name):
 
 
 def run(name, data=None, **settings):
+  if name == "centralized":  # It takes all clients.
+    settings = {"cohort_size": 5} | settings
   return simulate(
     make(name),
     TASK.params,

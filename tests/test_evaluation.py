@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 from fedjax_opt import evaluation
+from fedjax_opt.base import Algorithm
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.simulator import simulate
 
 RNG = np.random.default_rng(0)
 N = 23
@@ -49,3 +51,131 @@ def test_equals_a_plain_computation(batch_size):
 def test_without_test_examples_and_accuracy_there_is_less():
   evaluate = evaluation.federated(lambda p, batch: {"loss": batch["x"]})
   assert set(evaluate(0.0, DATA, None)) == {"train_loss"}
+
+
+# How well coefficients are recovered.
+
+
+@pytest.mark.parametrize("shape", [(50,), (8, 5)])
+@pytest.mark.parametrize("threshold", [1e-2, 0.5])
+def test_recovered_support_equals_a_count(shape, threshold):
+  rng = np.random.default_rng(1)
+  w_real = rng.choice([0, 0, 1, -2], shape).astype(np.float32)
+  w = rng.choice([0, 0.2, 1], shape) * rng.normal(size=shape)
+  w = w.astype(np.float32)
+  actual = evaluation.recovered_support(w, w_real, threshold)
+
+  found = {tuple(i) for i in np.argwhere(np.abs(w) >= threshold)}
+  real = {tuple(i) for i in np.argwhere(w_real)}
+  expected = {
+    "precision": len(found & real) / len(found),
+    "recall": len(found & real) / len(real),
+    # The harmonic mean, by counts.
+    "f1": 2 * len(found & real) / (len(found) + len(real)),
+    "density": len(found) / w.size,
+    "recovery_error": np.linalg.norm((w - w_real).ravel()),
+  }
+  check(actual, expected)
+
+
+@pytest.mark.parametrize(
+  ("w", "w_real", "precision", "recall", "f1", "density"),
+  [
+    ([0, 0, 0, 0], [1, 0, 1, 0], 0, 0, 0, 0),  # Nothing found.
+    ([0, 0.3, 0, 0.2], [1, 0, 1, 0], 0, 0, 0, 0.5),  # Only what is wrong.
+    ([0, 0.3, 0, 0.2], [0, 0, 0, 0], 0, 0, 0, 0.5),  # Nothing to be found.
+    ([0, 0, 0, 0], [0, 0, 0, 0], 0, 0, 0, 0),
+    ([0.2, 0, -0.1, 0], [1, 0, 1, 0], 1, 1, 1, 0.5),  # All, one at 0.1 itself.
+    ([1, 0, 0.09, 0], [1, 0, 1, 0], 1, 0.5, 2 / 3, 0.25),
+  ],
+)
+def test_recovered_support_at_its_limits(
+  w, w_real, precision, recall, f1, density
+):
+  w, w_real = np.float32(w), np.float32(w_real)
+  actual = jax.jit(evaluation.recovered_support)(w, w_real, np.float32(0.1))
+  error = np.linalg.norm(w - w_real)
+  expected = dict(precision=precision, recall=recall, f1=f1, density=density)
+  check(actual, expected | {"recovery_error": error})
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (4, 9)])
+@pytest.mark.parametrize("rank", [0, 1, 3])
+def test_recovered_rank(shape, rank):
+  rng = np.random.default_rng(2)
+  low = rng.normal(size=(shape[0], rank)) @ rng.normal(size=(rank, shape[1]))
+  w = (low + 1e-4 * rng.normal(size=shape)).astype(np.float32)
+  w_real = rng.normal(size=shape).astype(np.float32)
+  actual = evaluation.recovered_rank(w, w_real, 1e-2)
+  assert np.linalg.matrix_rank(w, tol=1e-2) == rank
+  check(
+    actual, {"rank": rank, "recovery_error": np.linalg.norm(w - w_real, "fro")}
+  )
+
+
+def test_rank_of_nothing_and_at_the_threshold():
+  zero = np.zeros((3, 3), np.float32)
+  check(
+    evaluation.recovered_rank(zero, zero, 1e-2),
+    {"rank": 0, "recovery_error": 0},
+  )
+  w = np.diag(np.float32([2, 0.5, 0.25]))
+  assert evaluation.recovered_rank(w, zero, 0.5)["rank"] == 1
+
+
+@pytest.mark.parametrize(
+  ("w", "expected"),
+  [([0, 0], 0), ([0, -3], 0.5), ([[0.1, 0.2], [0.09, -0.1]], 0.75)],
+)
+def test_density(w, expected):
+  actual = evaluation.density(np.float32(w), np.float32(0.1))
+  assert actual == expected
+  assert actual.dtype == np.float32
+
+
+def check(actual, expected):
+  assert actual.keys() == expected.keys()
+  for name, value in expected.items():
+    np.testing.assert_allclose(actual[name], value, rtol=1e-5, err_msg=name)
+
+
+# What a model alone, and a regularizer, add.
+
+
+def test_metrics_of_the_model_alone():
+  of_params = lambda params: {"size": abs(params)}
+  evaluate = evaluation.federated(
+    lambda p, batch: {"loss": batch["x"]}, of_params=of_params
+  )
+  measured = evaluate(-2.0, DATA, TEST)
+  assert set(measured) == {"train_loss", "test_loss", "size"}
+  assert measured["size"] == 2
+
+
+@pytest.mark.parametrize("names", [{"loss"}, {"accuracy"}])
+def test_regularized_loss_is_the_loss_and_the_penalty(names):
+  algorithm = Algorithm(
+    init=lambda params, num_clients: params,
+    round=lambda state, cohort: state + 1,
+    params=lambda state: state,
+    penalty=lambda params: 10 * params,
+  )
+
+  def some(params, batch):
+    all_metrics = per_example(params, batch)
+    return {name: all_metrics[name] for name in names}
+
+  history = simulate(
+    algorithm,
+    np.float32(0),
+    DATA,
+    rounds=2,
+    eval_every=1,
+    batch_size=4,
+    evaluate=evaluation.federated(some),
+  ).history.metrics
+  if names == {"loss"}:
+    added = history["regularized_train_loss"] - history["train_loss"]
+    np.testing.assert_allclose(added, [[0, 10, 20]], atol=1e-5)
+  else:  # Without a loss there is nothing to add to.
+    assert "regularized_train_loss" not in history

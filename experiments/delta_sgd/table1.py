@@ -9,13 +9,12 @@ one core.
 
 import concurrent.futures
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 from absl import app, flags
+
+from experiments import reproduce
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("data_dir", None, "Folder of tensorflow_datasets.")
@@ -49,21 +48,13 @@ def folder(name: str, alpha: str, seeds: str) -> pathlib.Path:
 
 def run(name: str, alpha: str, seeds: str) -> None:
   """Runs one cell, or some seeds of it, unless it is there."""
-  target = folder(name, alpha, seeds)
-  if (target / "summary.json").exists():
-    return
-  command = [
-    *(sys.executable, "-m", "experiments.run"),
+  flags = [
     *("--flagfile=experiments/delta_sgd/mnist.flags", f"--alpha={alpha}"),
-    *OPTIMIZERS[name][0],
-    *(f"--seed={seeds}", "--eval_every=25", "--noprogress"),
-    *(f"--data_dir={FLAGS.data_dir}", f"--output_dir={target}"),
+    *(*OPTIMIZERS[name][0], f"--seed={seeds}", "--eval_every=25"),
+    f"--data_dir={FLAGS.data_dir}",
   ]
-  print(" ".join(command[1:]), flush=True)
-  env = dict(os.environ)
-  if FLAGS.jobs > 1:
-    env["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
-  subprocess.run(command, check=True, env=env, stdout=subprocess.DEVNULL)
+  cores = 1 if FLAGS.jobs > 1 else 0
+  reproduce.run_once(folder(name, alpha, seeds), flags, cores)
 
 
 def accuracies(name: str, alpha: str) -> list[float]:

@@ -1,9 +1,21 @@
 """Federated algorithms, one (family) per file.
 
 `ALGORITHMS` names them for the command line. Each factory takes what it needs
-by name: `loss_fn`, `client`, `server`, and `features_fn` if it asks for it.
+by name: `loss_fn`; `client` and `server`, or, where steps are plain ones,
+`learning_rate` and `server_learning_rate`; `features_fn` and the regularizer
+`psi` if it asks for them.
 """
 
+import functools
+
+from fedjax_opt.algorithms.centralized import centralized, local, optimum
+from fedjax_opt.algorithms.composite import (
+  FedDualAvgState,
+  FedMidState,
+  fed_avg_subgradient,
+  fed_dual_avg,
+  fed_mid,
+)
 from fedjax_opt.algorithms.fed_avg import FedAvgState, fed_avg
 from fedjax_opt.algorithms.fed_prox import fed_prox
 from fedjax_opt.algorithms.moon import MoonState, moon
@@ -13,10 +25,18 @@ __all__ = [
   "ALGORITHMS",
   "SERVER_RULES",
   "FedAvgState",
+  "FedDualAvgState",
+  "FedMidState",
   "MoonState",
+  "centralized",
   "fed_avg",
+  "fed_avg_subgradient",
+  "fed_dual_avg",
+  "fed_mid",
   "fed_prox",
+  "local",
   "moon",
+  "optimum",
 ]
 
 ALGORITHMS: dict[str, Choice] = {
@@ -40,6 +60,27 @@ ALGORITHMS: dict[str, Choice] = {
   "fed_adam": Choice(fed_avg, "FedAvg with Adam at the server (FedOpt)"),
   "fed_yogi": Choice(fed_avg, "FedAvg with Yogi at the server (FedOpt)"),
   "fed_adagrad": Choice(fed_avg, "FedAvg with Adagrad at the server (FedOpt)"),
+  "fed_mid": Choice(
+    fed_mid, "mirror descent, primal average (Yuan et al., 2021)"
+  ),
+  "fed_mid_osp": Choice(
+    functools.partial(fed_mid, only_server_prox=True),
+    "fed_mid with the regularizer only at the server",
+  ),
+  "fed_dual_avg": Choice(
+    fed_dual_avg, "dual averaging, dual average (Yuan et al., 2021)"
+  ),
+  "fed_dual_avg_osp": Choice(
+    functools.partial(fed_dual_avg, only_server_prox=True),
+    "fed_dual_avg with the regularizer only at the server",
+  ),
+  "fed_avg_subgradient": Choice(
+    fed_avg_subgradient, "FedAvg with subgradient steps of the regularizer"
+  ),
+  "centralized": Choice(
+    centralized, "proximal gradient on all data, one step a round"
+  ),
+  "local": Choice(local, "proximal gradient on one client's data"),
 }
 
 # Names that are nothing but FedAvg with one server rule.

@@ -8,10 +8,26 @@ import optax
 
 from fedjax_opt.hyperparameters import Choice, Hyperparameter
 from fedjax_opt.rules.delta_sgd import DeltaSgdState, delta_sgd
+from fedjax_opt.rules.mirror import (
+  DualAveragingState,
+  dual_averaging,
+  mirror_step,
+  subgradient_step,
+)
 from fedjax_opt.rules.polyak import sps
 from fedjax_opt.rules.schedules import step_decay
 
-__all__ = ["RULES", "DeltaSgdState", "delta_sgd", "sps", "step_decay"]
+__all__ = [
+  "RULES",
+  "DeltaSgdState",
+  "DualAveragingState",
+  "delta_sgd",
+  "dual_averaging",
+  "mirror_step",
+  "sps",
+  "step_decay",
+  "subgradient_step",
+]
 
 
 def _adagrad(learning_rate, initial_accumulator, eps):

@@ -10,12 +10,14 @@ import pytest
 from experiments import config
 from fedjax_opt.algorithms import ALGORITHMS, SERVER_RULES
 from fedjax_opt.base import Algorithm
+from fedjax_opt.prox.registry import REGULARIZERS
 from fedjax_opt.rules import RULES
 
 
 def test_defaults_are_the_paper_s_delta_sgd(flags_of):
   setup = config.resolve(flags_of())
   assert setup.resolved() == {
+    "client": "delta_sgd",
     "server": "sgd",
     "gamma": 2.0,
     "delta": 0.1,
@@ -55,13 +57,45 @@ def test_defaults_are_the_paper_s_delta_sgd(flags_of):
 )
 def test_defaults_of_the_paper_s_baselines(flags_of, client, expected):
   resolved = config.resolve(flags_of(f"--client={client}")).resolved()
-  assert resolved == {"server": "sgd", "server_lr": 1.0} | expected
+  names = {"client": client, "server": "sgd", "server_lr": 1.0}
+  assert resolved == names | expected
 
 
 @pytest.mark.parametrize("algorithm", SERVER_RULES)
 def test_an_algorithm_named_after_its_server(flags_of, algorithm):
   setup = config.resolve(flags_of(f"--algorithm={algorithm}"))
   assert setup.server.name == SERVER_RULES[algorithm]
+
+
+def test_composite_algorithms_take_plain_steps_and_the_task_s_regularizer(
+  flags_of,
+):
+  setup = config.resolve(flags_of("--algorithm=fed_dual_avg"), "l1")
+  assert setup.resolved() == {
+    "client": "sgd",
+    "client_lr": 0.1,
+    "server": "sgd",
+    "server_lr": 1.0,
+    "regularizer": "l1",
+    "strength": 0.01,
+  }
+  own = flags_of("--algorithm=fed_dual_avg", "--regularizer=l2_ball")
+  assert config.resolve(own, "l1").grid == {
+    "client_lr": [0.1],
+    "server_lr": [1.0],
+    "radius": [10.0],
+  }
+
+
+@pytest.mark.parametrize("algorithm", ["centralized", "local"])
+def test_without_clients_and_server_there_is_one_rate(flags_of, algorithm):
+  setup = config.resolve(flags_of(f"--algorithm={algorithm}"), "nuclear")
+  assert setup.resolved() == {
+    "client": "sgd",
+    "client_lr": 0.1,
+    "regularizer": "nuclear",
+    "strength": 0.01,
+  }
 
 
 def test_flags_become_grid_axes(flags_of):
@@ -85,31 +119,29 @@ def test_same_flag_means_what_the_chosen_algorithm_says(flags_of):
 
 
 @pytest.mark.parametrize(
-  ("algorithm", "client", "server"),
+  "arguments",
   [
-    *((algorithm, "sgd", None) for algorithm in ALGORITHMS),
-    *(("fed_avg", client, None) for client in RULES),
-    *(("fed_avg", "sgd", server) for server in config.SERVERS),
+    *(f"--algorithm={algorithm} --client=sgd" for algorithm in ALGORITHMS),
+    *(f"--client={client}" for client in RULES),
+    *(f"--server={server}" for server in config.SERVERS),
+    *(f"--algorithm=fed_mid --regularizer={name}" for name in REGULARIZERS),
   ],
 )
-def test_makes_every_algorithm_from_traced_numbers(
-  flags_of, algorithm, client, server
-):
-  arguments = [f"--algorithm={algorithm}", f"--client={client}"]
-  if server:
-    arguments.append(f"--server={server}")
-  setup = config.resolve(flags_of(*arguments))
+def test_makes_every_algorithm_from_traced_numbers(flags_of, arguments):
+  setup = config.resolve(flags_of(*arguments.split()), regularizer="l1")
   make = setup.make(loss_fn=None, features_fn=None, rounds=10)
-  params = {"w": jnp.ones((3, 2))}
+  params = {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)}
 
   def init(values):
     algorithm = make(**values)
     assert isinstance(algorithm, Algorithm)
+    penalty = algorithm.penalty(params) if algorithm.penalty else None
+    assert (penalty is None) == (setup.regularizer.name == "none")
     return algorithm.params(algorithm.init(params, 7))
 
   values = {name: jnp.float32(of[0]) for name, of in setup.grid.items()}
   shapes = jax.eval_shape(init, values)
-  assert shapes["w"].shape == (3, 2)
+  assert shapes["kernel"].shape == (3, 2)
 
 
 def test_step_decay_divides_the_clients_learning_rate(flags_of):
@@ -134,6 +166,32 @@ def test_step_decay_divides_the_clients_learning_rate(flags_of):
     assert step == pytest.approx(-rate)
 
 
+def test_composite_algorithms_get_rates_and_regularizer(flags_of):
+  setup = config.resolve(
+    flags_of(
+      "--algorithm=fed_mid", "--client_schedule=step_decay", "--client_lr=0.5"
+    ),
+    regularizer="l1",
+  )
+  seen = {}
+  part = setup.algorithm._replace(
+    choice=setup.algorithm.choice._replace(
+      factory=lambda loss_fn, psi, learning_rate, server_learning_rate: (
+        seen.update(locals())
+      )
+    )
+  )
+  make = setup._replace(algorithm=part).make("loss", None, rounds=100)
+  make(client_lr=0.5, server_lr=3.0, strength=2.0)
+  assert seen["loss_fn"] == "loss"
+  assert seen["server_learning_rate"] == 3.0
+  params = {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)}
+  assert seen["psi"].value(params) == 12  # 2 ||kernel||_1, without the bias.
+  rate = seen["learning_rate"]
+  for round, expected in [(0, 0.5), (49, 0.5), (50, 0.05), (75, 0.005)]:
+    assert rate(jnp.int32(round)) == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
   ("text", "kind", "values"),
   [
@@ -152,7 +210,7 @@ def test_no_flag_is_shared_by_two_kinds_of_part():
   """Else it would be unclear whom a value is for."""
   flags = {
     kind: {flag for part in config.parts(kind) for flag in part.flags()}
-    for kind in ("algorithm", "client", "server")
+    for kind in ("algorithm", "client", "server", "regularizer")
   }
   for one, other in itertools.combinations(flags.values(), 2):
     assert not one & other

@@ -61,12 +61,12 @@ def read_json(path):
   return json.loads(text, parse_constant=refuse, object_pairs_hook=unique)
 
 
-def read_metrics(folder):
+def read_metrics(folder, metrics=METRICS):
   """The rows of metrics.csv, all of them whole; an empty cell is None."""
   with open(folder / "metrics.csv", newline="") as file:
     header, *rows = list(csv.reader(file))
   assert header[:2] == ["point", "round"]
-  assert set(header[2:]) == METRICS
+  assert set(header[2:]) == set(metrics)
   assert all(len(row) == len(header) for row in rows)
   return [
     {n: float(v) if v else None for n, v in zip(header, row, strict=True)}
@@ -75,7 +75,7 @@ def read_metrics(folder):
 
 
 def metrics_of(row):
-  return {name: value for name, value in row.items() if name in METRICS}
+  return {n: value for n, value in row.items() if n not in ("point", "round")}
 
 
 def check_pictures(folder, *names):
@@ -261,6 +261,126 @@ def test_trace(tmp_path, capsys):
   assert read_json(tmp_path / "config.json")["local_steps"] == 5
 
 
+# Composite objectives.
+
+LOSSES = ("train_loss", "test_loss", "regularized_train_loss")
+RECOVERED = {
+  "lasso": ("f1", "precision", "recall", "density", "recovery_error"),
+  "low_rank": ("rank", "recovery_error"),
+}
+
+
+@pytest.mark.parametrize(
+  ("task", "algorithm", "regularizer"),
+  [("lasso", "fed_dual_avg", "l1"), ("low_rank", "fed_mid", "nuclear")],
+)
+def test_a_rate_that_diverges_is_told_and_not_selected(
+  tmp_path, capsys, task, algorithm, regularizer
+):
+  arguments = (
+    f"--task={task}", f"--algorithm={algorithm}", "--strength=0.1",
+    "--client_lr=10,0.0005", "--cohort_size=4", "--local_steps=10",
+    "--rounds=6", "--eval_every=3", "--noprogress",
+  )  # fmt: skip
+  assert call(*arguments, f"--output_dir={tmp_path}") == 0
+  rows = read_metrics(tmp_path, LOSSES + RECOVERED[task])
+  order = [(row["point"], row["round"]) for row in rows]
+  assert order == [(p, r) for r in (0, 3, 6) for p in (0, 1)]
+  for row in rows:
+    if row["point"] == 1 or row["round"] == 0:
+      assert None not in row.values()
+      assert row["regularized_train_loss"] >= row["train_loss"]
+    else:
+      assert set(metrics_of(row).values()) == {None}
+  assert rows[5]["recovery_error"] < rows[1]["recovery_error"]
+
+  summary = read_json(tmp_path / "summary.json")
+  lost, kept = summary["points"]
+  assert lost["hyperparameters"] == {
+    "client_lr": 10.0,
+    "server_lr": 1.0,
+    "strength": 0.1,
+    "seed": 0,
+  }
+  assert (lost["status"], lost["diverged_round"]) == ("diverged", 3)
+  assert lost["final"] == dict.fromkeys(metrics_of(rows[0]))
+  assert kept["status"] == "ok"
+  assert "diverged_round" not in kept
+  assert kept["final"] == metrics_of(rows[5])
+  assert summary["selected"] == 1
+  given = {
+    "task": task,
+    "variant": "I",
+    "zero_threshold": 0.01,
+    "regularizer": regularizer,
+    "client": "sgd",
+    "batch_size": 10,
+  }
+  config = summary["config"]
+  assert {name: config[name] for name in given} == given
+  assert not {"partition", "num_clients", "alpha"} & set(config)
+
+  captured = capsys.readouterr()
+  assert captured.err == ""
+  assert "diverged at 3" in captured.out
+  check_pictures(tmp_path, "curves.png")
+  assert not (tmp_path / "clients.png").exists()  # There are no labels.
+
+
+def test_all_points_diverged(tmp_path, capsys):
+  arguments = (
+    "--task=low_rank", "--algorithm=fed_dual_avg", "--client_lr=10",
+    "--cohort_size=4", "--local_steps=10", "--rounds=3", "--noprogress",
+  )  # fmt: skip
+  assert call(*arguments, f"--output_dir={tmp_path}") == 0
+  summary = read_json(tmp_path / "summary.json")
+  assert summary["selected"] is None
+  assert summary["points"][0]["status"] == "diverged"
+  out = capsys.readouterr().out
+  assert "diverged at 3" in out
+  assert "none selected: every point diverged" in out
+  check_pictures(tmp_path, "curves.png")
+
+
+@pytest.mark.parametrize(
+  ("algorithm", "cohort"), [("centralized", 64), ("local", 1)]
+)
+def test_baselines(tmp_path, algorithm, cohort):
+  arguments = (
+    "--task=lasso", f"--algorithm={algorithm}", "--client_lr=0.0003",
+    "--rounds=4", "--eval_every=2", "--noprogress",
+  )  # fmt: skip
+  assert call(*arguments, f"--output_dir={tmp_path}") == 0
+  rows = read_metrics(tmp_path, LOSSES + RECOVERED["lasso"])
+  losses = [row["regularized_train_loss"] for row in rows]
+  assert losses[2] < losses[1] < losses[0]
+  summary = read_json(tmp_path / "summary.json")
+  assert summary["config"]["cohort_size"] == cohort
+  assert not {"server", "server_lr"} & set(summary["config"])
+  # A step costs each client that takes part its 128 examples.
+  assert summary["cost"]["gradient_evaluations"] == 128
+
+
+def test_constrained_model(tmp_path):
+  constrained = (
+    "--algorithm=fed_dual_avg", "--regularizer=l2_ball", "--radius=1",
+    "--client_lr=0.1", "--rounds=20", "--noprogress",
+  )  # fmt: skip
+  assert call(*SMALL, *constrained, f"--output_dir={tmp_path}") == 0
+  rows = read_metrics(tmp_path, METRICS | {"regularized_train_loss"})
+  for row in rows:  # Inside of the ball; it would be infinite outside.
+    assert row["regularized_train_loss"] == row["train_loss"]
+  assert rows[-1]["test_accuracy"] > rows[0]["test_accuracy"] + 0.2
+  config = read_json(tmp_path / "config.json")
+  assert config["regularizer"] == "l2_ball"
+  assert config["radius"] == 1
+  assert "strength" not in config
+  check_pictures(tmp_path, "curves.png", "clients.png")
+
+
+# Flagfiles.
+
+
 def test_flagfiles(flags_of, tmp_path):
   common, own = tmp_path / "common.flags", tmp_path / "own.flags"
   common.write_text("# A comment.\n--rounds=7\n--alpha=0.5\n")
@@ -315,6 +435,17 @@ CLIENTS = "sgd, sgdm, adam, adagrad, yogi, sps, delta_sgd"
 PARTITIONS = (
   "iid, dirichlet, dirichlet_disjoint, similarity, class_q, shards, size_skew"
 )
+COMPOSITE = (
+  "fed_mid, fed_mid_osp, fed_dual_avg, fed_dual_avg_osp, fed_avg_subgradient, "
+  "centralized, local"
+)
+PENALTIES = "l1, squared_l2, nuclear, group_lasso"
+PLAIN = "algorithm fed_mid weighs the regularizer with the sizes of plain steps"
+WITH_SERVER = (
+  "fed_avg, fed_prox, moon, fed_avg_m, fed_adam, fed_yogi, fed_adagrad, "
+  "fed_mid, fed_mid_osp, fed_dual_avg, fed_dual_avg_osp, fed_avg_subgradient"
+)
+MID = "--task=lasso --algorithm=fed_mid"
 BAD_INPUT = {
   # Names.
   "--client=sgdd": f"client='sgdd': must be one of {CLIENTS}; did you mean "
@@ -322,8 +453,8 @@ BAD_INPUT = {
   "--client=": f"client='': must be one of {CLIENTS}",
   "--server=sps": "server='sps': must be one of sgd, sgdm, adam, adagrad, yogi",
   "--algorithm=fedprox": "algorithm='fedprox': must be one of fed_avg, "
-  "fed_prox, moon, fed_avg_m, fed_adam, fed_yogi, fed_adagrad; did you mean "
-  "fed_prox?",
+  "fed_prox, moon, fed_avg_m, fed_adam, fed_yogi, fed_adagrad, "
+  f"{COMPOSITE}; did you mean fed_prox?",
   "--partition=Dirichlet": f"partition='Dirichlet': must be one of "
   f"{PARTITIONS}; did you mean dirichlet?",
   "--partition=natural": f"partition='natural': must be one of {PARTITIONS}",
@@ -360,6 +491,79 @@ BAD_INPUT = {
   "--client_map=scan --client_chunk=2": "client_chunk=2 with "
   "client_map='scan': scan takes one client after the other; use 'vmap' or "
   "'auto'",
+  # Regularizers, and the algorithms with and without one.
+  f"{MID} --regularizer=l1ball": f"regularizer='l1ball': must be one of "
+  f"{PENALTIES}, l1_ball, l2_ball, non_negative; did you mean l1_ball?",
+  f"{MID} --regularizer=": f"regularizer='': must be one of {PENALTIES}, "
+  "l1_ball, l2_ball, non_negative",
+  "--algorithm=fed_mid": "regularizer: algorithm fed_mid needs one and task "
+  f"digits has none of its own; must be one of {PENALTIES}, l1_ball, l2_ball, "
+  "non_negative",
+  "--algorithm=local --strength=1": "regularizer: algorithm local needs one "
+  f"and task digits has none of its own; must be one of {PENALTIES}, l1_ball, "
+  "l2_ball, non_negative",
+  "--regularizer=l1": "regularizer='l1': algorithm fed_avg has no regularizer; "
+  f"those that have one are {COMPOSITE}",
+  "--task=lasso --algorithm=fed_prox --strength=0.1,1": "strength=0.1,1: "
+  f"algorithm fed_prox has no regularizer; those that have one are {COMPOSITE}",
+  "--radius=1": "radius=1: algorithm fed_avg has no regularizer; those that "
+  f"have one are {COMPOSITE}",
+  f"{MID} --radius=1": "radius=1: belongs to regularizer l1_ball, l2_ball, not "
+  "to regularizer l1",
+  f"{MID} --regularizer=non_negative --strength=1": "strength=1: belongs to "
+  f"regularizer {PENALTIES}, not to regularizer non_negative",
+  f"{MID} --strength=-1": "strength=-1: must be in [0, inf)",
+  f"{MID} --strength=0,nan": "strength=nan: must be in [0, inf)",
+  f"{MID} --regularizer=l1_ball --radius=0": "radius=0: must be in (0, inf)",
+  f"{MID} --regularizer=l2_ball --radius=1,-1": "radius=-1: must be in "
+  "(0, inf)",
+  f"{MID} --client=adam": f"client='adam': {PLAIN}; must be sgd",
+  f"{MID} --client=delta_sgd": f"client='delta_sgd': {PLAIN}; must be sgd",
+  f"{MID} --server=adam": f"server='adam': {PLAIN}; must be sgd",
+  "--task=lasso --algorithm=centralized --server=sgd": "server='sgd': "
+  "algorithm centralized has no server; those that have one are "
+  f"{WITH_SERVER}",
+  "--task=lasso --algorithm=local --server_lr=0.1,1": "server_lr=0.1,1: "
+  f"algorithm local has no server; those that have one are {WITH_SERVER}",
+  "--task=lasso --algorithm=local --client_schedule=step_decay": "client_"
+  "schedule='step_decay': algorithm local has one rate for all rounds; must be "
+  "constant",
+  "--task=lasso --algorithm=centralized --cohort_size=10": "cohort_size=10: "
+  "algorithm centralized has 64 of the 64 clients in each round; leave "
+  "cohort_size out",
+  "--task=lasso --algorithm=local --cohort_size=10": "cohort_size=10: "
+  "algorithm local has 1 of the 64 clients in each round; leave cohort_size "
+  "out",
+  "--algorithm=fed_avg_subgradient --regularizer=l2_ball": "regularizer="
+  "'l2_ball': algorithm fed_avg_subgradient cannot keep to a constraint; must "
+  f"be one of {PENALTIES}",
+  "--task=femnist10 --algorithm=fed_avg_subgradient": "regularizer='l2_ball': "
+  "algorithm fed_avg_subgradient cannot keep to a constraint; must be one of "
+  f"{PENALTIES}",
+  "--task=digits_cnn --algorithm=fed_mid --regularizer=nuclear": "regularizer="
+  "'nuclear': nuclear: a leaf has shape (3, 3, 1, 10): must be a matrix; "
+  "restrict it with kernels or on_leaves, map over leading axes with jax.vmap",
+  "--task=lasso --algorithm=moon": "algorithm='moon': compares features before "
+  "the last layer, which the model of task lasso does not have; must be "
+  "another, or a task of images",
+  # Tasks whose clients come with the data.
+  "--task=lasso --num_clients=5": "num_clients=5: the clients of task lasso "
+  "come with its data; leave num_clients out",
+  "--task=low_rank --partition=iid": "partition=iid: the clients of task "
+  "low_rank come with its data; leave partition out",
+  "--task=fmri --alpha=0.1": "alpha=0.1: the clients of task fmri come with "
+  "its data; leave alpha out",
+  "--task=lasso --variant=V": "variant='V': must be one of I, II, III, IV; did "
+  "you mean IV?",
+  "--task=lasso --variant=i": "variant='i': must be one of I, II, III, IV",
+  "--variant=II": "variant=II: belongs to task lasso, low_rank, not to task "
+  "digits",
+  "--task=femnist62 --zero_threshold=0.1": "zero_threshold=0.1: belongs to "
+  "task lasso, low_rank, fmri, not to task femnist62",
+  "--task=low_rank --zero_threshold=0": "zero_threshold=0: must be in (0, inf)",
+  "--task=lasso --eval_every=0": "eval_every=0: must be at least 1",
+  "--task=lasso --batch_size=129": "batch_size=129: larger than every client; "
+  "the largest has 128 examples",
   # Numbers out of range.
   "--alpha=0": "alpha=0: must be in (0, inf)",
   "--alpha=-1": "alpha=-1: must be in (0, inf)",
@@ -420,8 +624,18 @@ BAD_INPUT = {
   "directory: '/does/not/exist'",
   # Data.
   "--data_dir=/": "data_dir='/': task digits needs no data; leave data_dir out",
+  "--task=lasso --data_dir=/": "data_dir='/': task lasso needs no data; leave "
+  "data_dir out",
   "--task=mnist_cnn --data_dir=/does/not/exist": "data_dir='/does/not/exist': "
   "must be an existing folder",
+  "--task=femnist10": "data_dir: task femnist10 needs it; must be a folder "
+  "that holds emnist_all.sqlite.lzma or FedJAX's federated_emnist_*.sqlite",
+  "--task=femnist62 --data_dir=/does/not/exist": "data_dir='/does/not/exist': "
+  "must be emnist_all.sqlite.lzma, or a folder that holds it or "
+  "federated_emnist_train.sqlite and federated_emnist_test.sqlite; download "
+  "https://storage.googleapis.com/tff-datasets-public/emnist_all.sqlite.lzma, "
+  "or the two from https://storage.googleapis.com/gresearch/fedjax/emnist/, "
+  "and put them there",
 }
 
 
@@ -471,6 +685,17 @@ def test_mnist_that_is_not_there(tmp_path, capsys, compilations, monkeypatch):
   )
   assert "put mnist-train.array_record*" in error
   assert error.count("\n") == 1
+  assert not compilations
+  assert not os.listdir(tmp_path)
+
+
+def test_fmri_in_a_folder_that_is_not_there(tmp_path, capsys, compilations):
+  pytest.importorskip("nilearn")
+  folders = ("--data_dir=/does/not/exist", f"--output_dir={tmp_path / 'run'}")
+  assert call("--task=fmri", *folders) == 1
+  assert capsys.readouterr().err == (
+    "error: data_dir='/does/not/exist': must be an existing folder\n"
+  )
   assert not compilations
   assert not os.listdir(tmp_path)
 

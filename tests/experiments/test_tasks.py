@@ -1,14 +1,32 @@
 """Tasks: names, data, losses and initial models."""
 
+import re
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import population, tasks
+from experiments import image_tasks, population, tasks
+from fedjax_opt.data import femnist, fmri
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.metrics import Criterion
 
 
-def images(num_classes=10, channels=1, size=8):
-  return tasks.Images("test", num_classes, (0.5,) * channels, (0.5,) * channels)
+@pytest.fixture
+def load(flags_of):
+  """`(*arguments) -> Task`."""
+
+  def load(*arguments):
+    flag = flags_of(*arguments)
+    return tasks.load(flag | tasks.resolve(flag))
+
+  return load
+
+
+def images(num_classes=10, channels=1):
+  half = (0.5,) * channels
+  return image_tasks.Images("test", num_classes, half, half)
 
 
 def examples(n=12, size=8, channels=1, num_classes=10, dtype=np.uint8):
@@ -20,14 +38,26 @@ def examples(n=12, size=8, channels=1, num_classes=10, dtype=np.uint8):
 
 
 def test_names_of_the_contract():
-  names = {"digits", "mnist_cnn", "fmnist_cnn", "cifar10_cnn", "cifar10_mlp"}
+  names = {
+    *("digits", "mnist_cnn", "fmnist_cnn", "cifar10_cnn", "cifar10_mlp"),
+    *("lasso", "low_rank", "fmri", "femnist10", "femnist62"),
+  }
   assert names <= set(tasks.TASKS)
-  assert tasks.TASKS["digits"] == tasks.TASKS["digits_mlp"]
 
 
-@pytest.mark.parametrize("model", tasks.MODELS)
-def test_digits(model):
-  task = tasks.load(f"digits_{model}")
+def test_digits_alone_have_the_mlp(load):
+  shapes = [
+    jax.eval_shape(load(f"--task={name}").init, jax.random.key(0))
+    for name in ("digits", "digits_mlp")
+  ]
+  assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize("model", image_tasks.MODELS)
+def test_digits(load, model):
+  task = load(f"--task=digits_{model}")
+  assert task.clients is None
+  assert task.num_classes == 10
   assert task.train["x"].shape == (1437, 8, 8, 1)
   assert task.test["x"].shape == (360, 8, 8, 1)
   batch = {name: values[:5] for name, values in task.train.items()}
@@ -40,16 +70,16 @@ def test_digits(model):
   assert features.ndim == 2
 
 
-@pytest.mark.parametrize("name", sorted(tasks.DATASETS))
+@pytest.mark.parametrize("name", sorted(image_tasks.DATASETS))
 def test_every_model_takes_the_shape_of_every_data_set(name):
-  dataset = tasks.DATASETS[name]
+  dataset = image_tasks.DATASETS[name]
   size = {"digits": 8, "mnist": 28, "fmnist": 28}.get(name, 32)
   pool = examples(
     size=size, channels=len(dataset.mean), num_classes=dataset.num_classes
   )
-  for model_name in tasks.MODELS:
-    model = tasks._model(model_name, dataset)
-    task = tasks.classification(model, dataset, pool, pool)
+  for model_name in image_tasks.MODELS:
+    model = image_tasks._model(model_name, dataset)
+    task = image_tasks.classification(model, dataset, pool, pool)
     key = jax.random.key(0)
     loss = jax.eval_shape(
       lambda task=task, key=key: task.loss_fn(task.init(key), pool, key)
@@ -57,8 +87,8 @@ def test_every_model_takes_the_shape_of_every_data_set(name):
     assert loss.shape == (12,)
 
 
-def test_initial_models_differ_by_key_and_start_at_chance():
-  task = tasks.load("digits_logistic")
+def test_initial_models_differ_by_key_and_start_at_chance(load):
+  task = load("--task=digits_logistic")
   one, two = (task.init(jax.random.key(seed)) for seed in (0, 1))
   different = jax.tree.map(lambda a, b: bool((a != b).any()), one, two)
   assert any(jax.tree.leaves(different))
@@ -77,7 +107,7 @@ def test_what_a_model_is_given():
       return np.zeros((len(x), 10))
 
   pool, key = examples(), jax.random.key(0)
-  task = tasks.classification(Spy(), images(), pool, pool)
+  task = image_tasks.classification(Spy(), images(), pool, pool)
   task.loss_fn({}, pool, key)
   task.loss_fn({}, pool, None)
   (x, train, rngs), (_, train_without, rngs_without) = seen
@@ -86,26 +116,158 @@ def test_what_a_model_is_given():
   assert (train_without, rngs_without) == (False, None)
 
 
+# Tasks whose clients come with the data.
+
+
 @pytest.mark.parametrize(
-  ("call", "message"),
+  ("task", "kernel"), [("lasso", (1024, 1)), ("low_rank", (32, 32))]
+)
+@pytest.mark.parametrize(
+  ("variant", "clients", "size"), [("I", 64, 128), ("IV", 256, 32)]
+)
+def test_regressions(load, task, kernel, variant, clients, size):
+  loaded = load(f"--task={task}", f"--variant={variant}")
+  assert loaded.num_classes is loaded.features_fn is None
+  assert loaded.clients.sizes.tolist() == [size] * clients
+  params = loaded.init(jax.random.key(0))
+  assert params["kernel"].shape == kernel
+  assert params["bias"] == 0
+  # Glorot uniform, of 1024 inputs and one output.
+  bound = np.sqrt(6 / 1025)
+  assert 0.99 * bound < jnp.abs(params["kernel"]).max() <= bound
+
+  batch = {name: jnp.asarray(v[:5]) for name, v in loaded.test.items()}
+  kernel, bias = np.asarray(params["kernel"], float), 0.25
+  prediction = batch["x"].reshape(5, -1) @ kernel.ravel() + bias
+  np.testing.assert_allclose(
+    loaded.loss_fn(params | {"bias": bias}, batch, None),
+    (prediction - batch["y"]) ** 2,
+    rtol=1e-4,
+  )
+
+
+def test_what_regressions_measure(load):
+  lasso = load("--task=lasso", "--variant=III", "--zero_threshold=0.5")
+  # One of the eight, at the threshold; one too many, and one below it.
+  kernel = (
+    jnp.zeros((1024, 1))
+    .at[jnp.array([0, 100, 200])]
+    .set(jnp.array([[0.5], [-0.6], [0.4]]))
+  )
+  params = {"kernel": kernel, "bias": jnp.zeros([])}
+  measured = jax.jit(lasso.evaluate)(params, lasso.clients, lasso.test)
+  expected = {
+    "precision": 1 / 2,
+    "recall": 1 / 8,
+    "f1": 2 * (1 / 16) / (5 / 8),
+    "density": 2 / 1024,
+    "recovery_error": np.sqrt(0.25 + 7 + 0.36 + 0.16),
+  }
+  assert set(measured) == {"train_loss", "test_loss", *expected}
+  for name, value in expected.items():
+    assert measured[name] == pytest.approx(value), name
+
+  low_rank = load("--task=low_rank", "--variant=III", "--zero_threshold=0.5")
+  kernel = jnp.zeros((32, 32)).at[0, 0].set(1).at[1, 1].set(0.4)
+  params = {"kernel": kernel, "bias": jnp.zeros([])}
+  measured = jax.jit(low_rank.evaluate)(params, low_rank.clients, low_rank.test)
+  assert set(measured) == {"train_loss", "test_loss", "rank", "recovery_error"}
+  assert measured["rank"] == 1
+  assert measured["recovery_error"] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+  ("eval_every", "evaluations"), [(10, 10), (30, 3), (100, 1), (500, 1)]
+)
+def test_the_last_100_rounds_decide(load, eval_every, evaluations):
+  task = load("--task=lasso", f"--eval_every={eval_every}")
+  expected = Criterion("recovery_error", "min", "mean_last_n", evaluations)
+  assert task.criterion == expected
+
+
+def clients(x, num_classes):
+  """Three clients; a class each."""
+  y = np.arange(len(x), dtype=np.int32) % num_classes
+  rows = np.array_split(np.arange(len(x)), 3)
+  return ClientData.from_partition({"x": x, "y": y}, rows, num_classes)
+
+
+@pytest.mark.parametrize(
+  ("name", "asked", "num_classes", "num_parameters"),
+  [
+    ("femnist10", {"only_digits": True, "fraction": 0.1}, 10, 7850),
+    ("femnist62", {}, 62, 785 * 200 + 201 * 200 + 201 * 62),
+  ],
+)
+def test_femnist(load, monkeypatch, name, asked, num_classes, num_parameters):
+  x = examples(n=12, size=28)["x"]
+  train, test = clients(x, num_classes), clients(x[:6], num_classes)
+  calls = []
+
+  def read(data_dir, **options):
+    calls.append((data_dir, options))
+    return train, test
+
+  monkeypatch.setattr(femnist, "load", read)
+  task = load(f"--task={name}", "--data_dir=some")
+  assert calls == [("some", asked)]
+  assert task.clients is train
+  assert task.test is test.examples
+  assert task.num_classes == num_classes
+  params = task.init(jax.random.key(0))
+  leaves = jax.tree.leaves(params)
+  assert sum(leaf.size for leaf in leaves) == num_parameters
+  measured = jax.jit(task.evaluate)(params, task.clients, task.test)
+  assert {"train_loss", "train_accuracy", "test_accuracy"} <= set(measured)
+
+
+def test_fmri(load, monkeypatch):
+  x = np.random.default_rng(0).normal(size=(12, 7)).astype(np.float32)
+  train, test = clients(x, 2), clients(-x[:6], 2)
+  monkeypatch.setattr(fmri, "load", lambda data_dir: (train, test))
+  task = load("--task=fmri")
+  assert task.clients is train
+  w = np.array([0, 1, -2, 9e-5, 1.1e-4, 0, 0], np.float32)
+  params = {"output": {"kernel": jnp.asarray(w[:, None]), "bias": jnp.ones(1)}}
+  assert jax.tree.structure(params) == jax.tree.structure(
+    jax.eval_shape(task.init, jax.random.key(0))
+  )
+  measured = jax.jit(task.evaluate)(params, task.clients, task.test)
+  assert measured["density"] == pytest.approx(3 / 7)
+  for part, data in (("train", train.examples), ("test", test.examples)):
+    logit, sign = data["x"] @ w + 1, 2 * data["y"] - 1
+    assert measured[f"{part}_loss"] == pytest.approx(
+      np.mean(np.log1p(np.exp(-sign * logit))), rel=1e-5
+    )
+    assert measured[f"{part}_accuracy"] == pytest.approx(
+      np.mean((logit > 0) == data["y"])
+    )
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
   [
     (
-      lambda: tasks.check("mnist"),
-      r"task='mnist': must be one of digits_log.*",
+      "--task=mnist",
+      f"task='mnist': must be one of {', '.join(tasks.TASKS)}; did you mean "
+      "mnist_mlp?",
     ),
     (
-      lambda: tasks.load("digits", "somewhere"),
+      "--data_dir=somewhere",
       "data_dir='somewhere': task digits needs no data; leave data_dir out",
     ),
     (
-      lambda: tasks.load("mnist_cnn", "/does/not/exist"),
+      "--task=mnist_cnn --data_dir=/does/not/exist",
       "data_dir='/does/not/exist': must be an existing folder",
     ),
   ],
 )
-def test_bad_input(call, message):
-  with pytest.raises(ValueError, match=f"^{message}$"):
-    call()
+def test_bad_input(load, arguments, message):
+  with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    load(*arguments.split())
 
 
 def test_labels_outside_the_classes(flags_of):
@@ -123,26 +285,33 @@ def test_nan_in_the_data(flags_of):
 
 
 def _populations(flags_of, pool):
-  flag = flags_of("--num_clients=3")
-  parameters = population.resolve(flag)
-  return population.populations(pool, 10, flag, parameters, [0])
+  parameters = population.resolve(
+    flags_of("--num_clients=3"), has_clients=False
+  )
+  return population.populations(pool, 10, parameters, [0])
 
 
 def test_populations_share_the_pool_and_differ_by_seed(flags_of):
   pool = examples(n=200)
   flag = flags_of("--num_clients=3", "--examples_per_client=20-40")
-  parameters = population.resolve(flag)
+  parameters = population.resolve(flag, has_clients=False)
   assert parameters == {
+    "partition": "dirichlet",
+    "num_clients": 3,
     "alpha": 0.1,
     "examples_per_client": "20-40",
     "tail_cut": 0.0,
   }
-  of_seed = population.populations(pool, 10, flag, parameters, [4, 9])
+  of_seed = population.populations(pool, 10, parameters, [4, 9])
   assert list(of_seed) == [4, 9]
   assert of_seed[4].examples is of_seed[9].examples
   assert not np.array_equal(of_seed[4].sizes, of_seed[9].sizes)
   for data in of_seed.values():
     assert ((data.sizes >= 20) & (data.sizes <= 40)).all()
-  alone = population.populations(pool, 10, flag, parameters, [9])[9]
+  alone = population.populations(pool, 10, parameters, [9])[9]
   labels = lambda data: data.examples["y"][data.indices[0, : data.sizes[0]]]
   np.testing.assert_array_equal(labels(alone), labels(of_seed[9]))
+
+
+def test_clients_that_come_with_the_data_are_not_divided(flags_of):
+  assert population.resolve(flags_of(), has_clients=True) == {}

@@ -1,0 +1,95 @@
+"""Times whole LASSO grids of four algorithms against FedJAX, one point each.
+
+  python benchmarks/lasso_grid.py --fedjax_python=PATH_TO_PYTHON_WITH_FEDJAX
+
+LASSO I of the composite optimization paper: 64 clients of 128 examples in 1,024
+dimensions, 10 in a round, batches of 10, 9 x 7 rates, 500 rounds. FedJAX has no
+composite algorithm and no grids: its time is that of one plain FedAvg round of
+the same size (10 clients x 13 steps x 10), times rounds, points and algorithms.
+"""
+
+import argparse
+import statistics
+import sys
+
+import jax
+import workloads
+from round_time import Worker, cpu_model
+
+import fedjax_opt as fo
+from experiments import composite_tasks
+
+ALGORITHMS = {
+  "fed_mid": (fo.fed_mid, False),
+  "fed_mid_osp": (fo.fed_mid, True),
+  "fed_dual_avg": (fo.fed_dual_avg, False),
+  "fed_dual_avg_osp": (fo.fed_dual_avg, True),
+}
+CLIENT_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
+SERVER_RATES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+ROUNDS = 500
+
+
+def time_grid(name: str) -> tuple[float, float]:
+  """Seconds to compile and to run one algorithm's whole grid."""
+  task = composite_tasks.lasso(
+    {"variant": "I", "zero_threshold": 1e-2, "eval_every": 10}
+  )
+  factory, only_server_prox = ALGORITHMS[name]
+  psi = fo.prox.kernels(fo.prox.l1(0.1))
+
+  def make(client_lr, server_lr):
+    return factory(
+      task.loss_fn,
+      psi,
+      client_lr,
+      server_lr,
+      only_server_prox=only_server_prox,
+    )
+
+  result = fo.sweep(
+    make,
+    {"client_lr": CLIENT_RATES, "server_lr": SERVER_RATES},
+    task.init,
+    task.clients,
+    rounds=ROUNDS,
+    cohort_size=10,
+    batch_size=10,
+    eval_every=ROUNDS,
+  )
+  return result.compile_seconds, result.run_seconds
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument("--fedjax_python", default=sys.executable)
+  fedjax = Worker("fedjax", parser.parse_args().fedjax_python)
+  workload = workloads.WORKLOADS["least_squares"]
+  print(f"CPU: {cpu_model()}; jax {jax.__version__}, {fedjax.versions}")
+  turn = lambda: fedjax.run("fed_avg", workload) / workload.rounds_per_turn
+  turn()  # Compiles.
+  rounds, total = [], 0.0
+  for name in ALGORITHMS:
+    compile_seconds, run_seconds = time_grid(name)
+    total += run_seconds
+    rounds += [turn(), turn()]
+    print(
+      f"{name:17} {run_seconds:6.1f} s for the grid, after "
+      f"{compile_seconds:.1f} s of compilation",
+      flush=True,
+    )
+  points = len(CLIENT_RATES) * len(SERVER_RATES)
+  one_round = statistics.median(rounds)
+  theirs = one_round * ROUNDS * points * len(ALGORITHMS)
+  print(f"FedJAX: {1e3 * one_round:.2f} ms a round and point")
+  print(
+    f"{len(ALGORITHMS)} algorithms x {points} points x {ROUNDS} rounds: "
+    f"{total:.1f} s here, {theirs:.0f} s in FedJAX: {theirs / total:.0f} times"
+  )
+  fedjax.close()
+
+
+if __name__ == "__main__":
+  main()

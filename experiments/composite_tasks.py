@@ -1,0 +1,164 @@
+"""Tasks of the composite optimization paper: sparse, low rank, constrained.
+
+Their clients come with the data. Models start as Keras starts them, as in the
+authors' program.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+
+from experiments import image_tasks
+from experiments.task import Task
+from fedjax_opt import evaluation, models
+from fedjax_opt.base import Params
+from fedjax_opt.data import femnist, fmri, synthetic
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.metrics import Criterion
+from fedjax_opt.models.layers import glorot_uniform
+
+
+def lasso(flag: Mapping[str, Any]) -> Task:
+  """Sparse least squares, `mean (x'w + b - y)^2` (appendix A.2)."""
+  problem = synthetic.lasso(flag["variant"])
+  threshold = flag["zero_threshold"]
+
+  def of_params(params):
+    w, w_real = params["kernel"][:, 0], jnp.asarray(problem.w_real)
+    return evaluation.recovered_support(w, w_real, threshold)
+
+  return _regression(problem, of_params, "f1", flag)
+
+
+def low_rank(flag: Mapping[str, Any]) -> Task:
+  """Low-rank least squares, `mean (<X, W> + b - y)^2` (appendix A.3)."""
+  problem = synthetic.low_rank(flag["variant"])
+  threshold = flag["zero_threshold"]
+
+  def of_params(params):
+    w_real = jnp.asarray(problem.w_real)
+    return evaluation.recovered_rank(params["kernel"], w_real, threshold)
+
+  return _regression(problem, of_params, "rank", flag)
+
+
+def _regression(
+  problem: synthetic.Problem,
+  of_params: Callable[[Params], dict[str, jax.Array]],
+  panel: str,
+  flag: Mapping[str, Any],
+) -> Task:
+  shape = problem.w_real.shape
+  kernel_shape = shape if len(shape) == 2 else (*shape, 1)
+  half_width, _ = glorot_uniform(problem.w_real.size, 1)
+
+  def init(key):
+    kernel = jax.random.uniform(
+      key, kernel_shape, minval=-half_width, maxval=half_width
+    )
+    return {"kernel": kernel, "bias": jnp.zeros([])}
+
+  def loss_fn(params, batch, rng):  # [B]
+    del rng
+    x = batch["x"].reshape(len(batch["x"]), -1)
+    prediction = x @ params["kernel"].reshape(-1) + params["bias"]
+    return jnp.square(prediction - batch["y"])
+
+  def per_example(params, batch):
+    return {"loss": loss_fn(params, batch, None)}
+
+  # The paper's criterion: the error over the last 100 rounds.
+  last = max(1, 100 // flag["eval_every"])
+  return Task(
+    train=problem.data.examples,
+    test=problem.validation,
+    init=init,
+    loss_fn=loss_fn,
+    evaluate=evaluation.federated(per_example, of_params=of_params),
+    criterion=Criterion("recovery_error", "min", "mean_last_n", last),
+    clients=problem.data,
+    panels=("regularized_train_loss", panel, "recovery_error"),
+  )
+
+
+def femnist10(flag: Mapping[str, Any]) -> Task:
+  """Digits by writer, logistic regression, first 10 % of the writers (A.5)."""
+  data_dir = _given_data_dir(flag)
+  loaded = femnist.load(data_dir, only_digits=True, fraction=0.1)
+  model = models.LinearModel(10, initialization=glorot_uniform)
+  return _by_writer(model, 10, *loaded)
+
+
+def femnist62(flag: Mapping[str, Any]) -> Task:
+  """Characters by writer, a 784-200-200-62 ReLU network (A.5)."""
+  loaded = femnist.load(_given_data_dir(flag))
+  model = models.MLP(
+    (200, 200), 62, activation=nn.relu, initialization=glorot_uniform
+  )
+  return _by_writer(model, 62, *loaded)
+
+
+def _given_data_dir(flag: Mapping[str, Any]) -> str:
+  if flag["data_dir"] is None:
+    raise ValueError(
+      f"data_dir: task {flag['task']} needs it; must be a folder that holds "
+      f"{femnist.TFF_FILE} or FedJAX's federated_emnist_*.sqlite"
+    )
+  return flag["data_dir"]
+
+
+def _by_writer(
+  model: nn.Module, num_classes: int, train: ClientData, test: ClientData
+) -> Task:
+  images = image_tasks.Images("FEMNIST", num_classes, (0.0,), (1.0,))
+  task = image_tasks.classification(
+    model, images, train.examples, test.examples
+  )
+  criterion = Criterion("train_loss", "min", "mean_last_n", 10)
+  return task._replace(clients=train, criterion=criterion)
+
+
+def haxby(flag: Mapping[str, Any]) -> Task:
+  """Horse or face from fMRI voxels, sparse logistic regression (A.4)."""
+  train, test = fmri.load(flag["data_dir"])
+  model = models.LinearModel(1, initialization=glorot_uniform)
+  threshold = flag["zero_threshold"]
+
+  def logits(params, batch):  # [B]
+    return model.apply({"params": params}, batch["x"])[:, 0]
+
+  def loss_fn(params, batch, rng):  # [B]
+    del rng
+    labels = batch["y"].astype(jnp.float32)
+    return optax.sigmoid_binary_cross_entropy(logits(params, batch), labels)
+
+  def per_example(params, batch):
+    right = (logits(params, batch) > 0) == (batch["y"] == 1)
+    return {
+      "loss": loss_fn(params, batch, None),
+      "accuracy": right.astype(jnp.float32),
+    }
+
+  def of_params(params):
+    kernel = params["output"]["kernel"]
+    return {"density": evaluation.density(kernel, threshold)}
+
+  @jax.jit
+  def init(key):
+    return model.init(key, jnp.asarray(train.examples["x"][:1]))["params"]
+
+  return Task(
+    train=train.examples,
+    test=test.examples,
+    init=init,
+    loss_fn=loss_fn,
+    evaluate=evaluation.federated(per_example, of_params=of_params),
+    criterion=Criterion("test_loss", "min", "last"),
+    num_classes=2,
+    clients=train,
+    panels=("regularized_train_loss", "test_accuracy", "density"),
+  )

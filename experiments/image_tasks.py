@@ -1,0 +1,147 @@
+"""Tasks of classifying images: a data set with a model."""
+
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from experiments.task import Task
+from fedjax_opt import evaluation, models
+from fedjax_opt.base import Batch, Params
+from fedjax_opt.data import embedded, tfds
+from fedjax_opt.metrics import Criterion
+
+
+class Images(NamedTuple):
+  """A data set of labelled images."""
+
+  help: str
+  num_classes: int
+  # Of each channel, in units of the largest pixel value: what is subtracted
+  # and divided by.
+  mean: tuple[float, ...]
+  std: tuple[float, ...]
+  largest: float = 255.0
+  tfds_name: str | None = None  # None for the embedded digits
+
+  def load(self, data_dir: str | None):
+    """The training and the test examples."""
+    if self.tfds_name is None:
+      return embedded.digits()
+    load = lambda split: tfds.load(self.tfds_name, split, data_dir)
+    return load("train"), load("test")
+
+
+# The constants are those of the Delta-SGD paper's code, where it has the data.
+DATASETS: dict[str, Images] = {
+  "digits": Images("8x8 digits of scikit-learn", 10, (0.3,), (0.38,), 16.0),
+  "mnist": Images("MNIST", 10, (0.1307,), (0.3081,), tfds_name="mnist"),
+  "fmnist": Images(
+    "Fashion-MNIST", 10, (0.1307,), (0.3081,), tfds_name="fashion_mnist"
+  ),
+  "cifar10": Images(
+    "CIFAR-10",
+    10,
+    (0.4914, 0.4822, 0.4465),
+    (0.2023, 0.1994, 0.2010),
+    tfds_name="cifar10",
+  ),
+  "cifar100": Images(
+    "CIFAR-100",
+    100,
+    (0.507, 0.487, 0.441),
+    (0.267, 0.256, 0.276),
+    tfds_name="cifar100",
+  ),
+  "svhn": Images("SVHN", 10, (0.5,) * 3, (0.5,) * 3, tfds_name="svhn_cropped"),
+}
+
+MODELS: dict[str, str] = {
+  "logistic": "multinomial logistic regression",
+  "mlp": "one hidden layer of 100 softplus units",
+  "relu_mlp": "two hidden layers of 200 ReLU units",
+  "cnn": "two convolutions, two dense layers, dropout",
+}
+
+
+def load(dataset: str, model: str, data_dir: str | None) -> Task:
+  """Loads a data set of `DATASETS` and makes a model of `MODELS` for it.
+
+  Raises:
+    ValueError: if the data cannot be read.
+  """
+  images = DATASETS[dataset]
+  if data_dir is not None and images.tfds_name is None:
+    raise ValueError(
+      f"data_dir={data_dir!r}: task {dataset} needs no data; leave data_dir out"
+    )
+  train, test = images.load(data_dir)
+  return classification(_model(model, images), images, train, test)
+
+
+def _model(name: str, images: Images) -> nn.Module:
+  if name == "logistic":
+    return models.LinearModel(images.num_classes)
+  if name == "mlp":
+    return models.MLP((100,), images.num_classes, activation=nn.softplus)
+  if name == "relu_mlp":
+    return models.MLP((200, 200), images.num_classes, activation=nn.relu)
+  if images.tfds_name is None:  # 8x8 pixels leave no room for 5x5 kernels.
+    return models.CNN(images.num_classes, kernel_size=3, padding="SAME")
+  return models.CNN(images.num_classes)
+
+
+def classification(
+  model: nn.Module,
+  images: Images,
+  train: dict[str, np.ndarray],
+  test: dict[str, np.ndarray],
+) -> Task:
+  """Cross-entropy of a model's logits on images."""
+
+  def pixels(batch: Batch) -> jax.Array:  # [B, H, W, C] float
+    mean, std = jnp.asarray(images.mean), jnp.asarray(images.std)
+    return (batch["x"] / images.largest - mean) / std
+
+  def apply(params: Params, batch: Batch, rng, **options: Any) -> jax.Array:
+    rngs = None if rng is None else {"dropout": rng}
+    train = rng is not None
+    variables = {"params": params}
+    return model.apply(
+      variables, pixels(batch), train=train, rngs=rngs, **options
+    )
+
+  def loss_fn(params, batch, rng):  # [B]
+    logits = apply(params, batch, rng)
+    return optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"])
+
+  def features_fn(params, batch, rng):  # [B, d]
+    return apply(params, batch, rng, method="features")
+
+  def per_example(params, batch):  # {name: [B]}
+    logits = apply(params, batch, None)
+    cross_entropy = optax.softmax_cross_entropy_with_integer_labels
+    right = jnp.argmax(logits, -1) == batch["y"]
+    return {
+      "loss": cross_entropy(logits, batch["y"]),
+      "accuracy": right.astype(jnp.float32),
+    }
+
+  @jax.jit  # One compilation instead of one for each layer's operations.
+  def init(key):
+    example = {"x": jnp.asarray(train["x"][:1])}
+    return model.init(key, pixels(example))["params"]
+
+  return Task(
+    train=train,
+    test=test,
+    num_classes=images.num_classes,
+    init=init,
+    loss_fn=loss_fn,
+    features_fn=features_fn,
+    evaluate=evaluation.federated(per_example),
+    criterion=Criterion("test_accuracy", "max", "last"),
+  )

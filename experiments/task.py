@@ -1,0 +1,40 @@
+"""What a task is: all that an algorithm and its evaluation need."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from fedjax_opt.base import FeaturesFn, LossFn, Params
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.metrics import Criterion
+from fedjax_opt.program import EvaluateFn
+
+
+class Task(NamedTuple):
+  """Data, model, loss and metrics.
+
+  Attributes:
+    train: pooled training examples, {"x": [N, ...], "y": [N]}.
+    test: pooled test examples.
+    init: random key -> initial model.
+    loss_fn: `(params, batch, rng) -> [B]`.
+    evaluate: metrics of a model.
+    criterion: how the best grid point is told.
+    num_classes: labels are below it; None if "y" is no label.
+    features_fn: `(params, batch, rng) -> [B, d]`, or None if there are none.
+    clients: the population, if it comes with the data; then `train` is unused.
+    panels: metrics to draw; None for the usual ones.
+  """
+
+  train: dict[str, np.ndarray]
+  test: dict[str, np.ndarray]
+  init: Callable[[jax.Array], Params]
+  loss_fn: LossFn
+  evaluate: EvaluateFn
+  criterion: Criterion
+  num_classes: int | None = None
+  features_fn: FeaturesFn | None = None
+  clients: ClientData | None = None
+  panels: tuple[str, ...] | None = None

@@ -1,0 +1,305 @@
+"""Full-gradient baselines: all data in one place, one client alone, optimum.
+
+References:
+  Yuan et al., "Federated Composite Optimization", ICML 2021, section 5.
+
+  Beck and Teboulle, "A Fast Iterative Shrinkage-Thresholding Algorithm for
+  Linear Inverse Problems", SIAM J. Imaging Sci. 2009.
+
+  O'Donoghue and Candes, "Adaptive Restart for Accelerated Gradient Schemes",
+  Found. Comput. Math. 2015.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+
+from fedjax_opt.algorithms.composite import check_regularizer
+from fedjax_opt.base import Algorithm, LossFn, Params
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.mirror import MirrorMap
+from fedjax_opt.prox import Regularizer
+from fedjax_opt.rules.mirror import mirror_step
+
+
+class ProximalGradientState(NamedTuple):
+  """The point between rounds."""
+
+  params: Params
+
+
+def centralized(
+  loss_fn: LossFn,
+  psi: Regularizer,
+  learning_rate: jax.typing.ArrayLike,
+  *,
+  mirror_map: MirrorMap | None = None,
+) -> Algorithm:
+  r"""Proximal gradient descent on the data of all clients, one step a round.
+
+  .. math::
+
+    w_{r+1} = \nabla (h + \eta \psi)^* (\nabla h(w_r) - \eta \nabla F(w_r))
+
+  F is the mean loss over all clients' examples; with `weighting='uniform'` the
+  mean over clients of each client's mean loss. All clients must be in the
+  cohort.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    psi: the regularizer or constraint.
+    learning_rate: eta; non-negative.
+    mirror_map: h; half the squared Euclidean norm if None.
+
+  Returns:
+    The algorithm.
+  """
+
+  def gradient(params, cohort):
+    if not cohort.is_everyone:
+      raise ValueError(
+        "cohort_size: centralized needs all clients in each round"
+      )
+    one_client = lambda worker, params: worker.gradient(loss_fn, params)
+    return cohort.mean(one_client, broadcast=params)
+
+  return _proximal_gradient(gradient, psi, learning_rate, mirror_map)
+
+
+def local(
+  loss_fn: LossFn,
+  psi: Regularizer,
+  learning_rate: jax.typing.ArrayLike,
+  client: int = 0,
+  *,
+  mirror_map: MirrorMap | None = None,
+) -> Algorithm:
+  """Proximal gradient descent on the data of one client, one step a round.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    psi: the regularizer or constraint.
+    learning_rate: eta; non-negative.
+    client: the number of the client.
+    mirror_map: h; half the squared Euclidean norm if None.
+
+  Returns:
+    The algorithm.
+
+  Raises:
+    ValueError: from `init`, if there is no such client.
+  """
+
+  def gradient(params, cohort):
+    one_client = lambda worker, params: worker.gradient(loss_fn, params)
+    return cohort.pick(one_client, broadcast=params, client=client)
+
+  def check_client(num_clients):
+    traced = isinstance(client, jax.core.Tracer)
+    if not traced and not 0 <= client < num_clients:
+      raise ValueError(f"client={client}: must be in [0, {num_clients})")
+
+  return _proximal_gradient(
+    gradient, psi, learning_rate, mirror_map, check_client
+  )
+
+
+def _proximal_gradient(
+  gradient: Callable,
+  psi: Regularizer,
+  learning_rate: jax.typing.ArrayLike,
+  mirror_map: MirrorMap | None,
+  check: Callable[[int], None] = lambda num_clients: None,
+) -> Algorithm:
+  """One step of `mirror_step` a round along `(params, cohort) -> gradient`."""
+  check_regularizer(psi)
+  rule = mirror_step(learning_rate, psi, mirror_map)
+
+  def init(params, num_clients):
+    check(num_clients)
+    return ProximalGradientState(params)
+
+  def round(state, cohort):
+    grads = gradient(state.params, cohort)
+    updates, _ = rule.update(grads, rule.init(state.params), state.params)
+    return ProximalGradientState(optax.apply_updates(state.params, updates))
+
+  return Algorithm(
+    init, round, params=lambda state: state.params, penalty=psi.value
+  )
+
+
+class Optimum(NamedTuple):
+  """A minimizer, and how well it is known.
+
+  Attributes:
+    params: float64 NumPy arrays.
+    value: F + psi there.
+    residual: the norm of a subgradient of F + psi there, 0 at a minimizer. It
+      bounds the fixed-point residual ||w - prox(w - eta grad F(w), eta)|| / eta
+      of each eta, and, times the distance to a minimizer, the gap of `value`.
+    iterations: proximal steps tried.
+  """
+
+  params: Params
+  value: float
+  residual: float
+  iterations: int
+
+
+def optimum(
+  loss_fn: LossFn,
+  psi: Regularizer,
+  params: Params,
+  data: ClientData,
+  tolerance: float = 1e-6,
+  *,
+  max_iterations: int = 10_000,
+  batch_size: int = 500,
+) -> Optimum:
+  r"""The minimizer of F + psi on the data of all clients, by FISTA.
+
+  F is the mean loss over all clients' examples, convex. Computed in float64,
+  without randomness. Steps are halved until they fit the curvature of F, and
+  the momentum starts anew where it points uphill.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example; must not
+      depend on `rng`.
+    psi: the regularizer or constraint.
+    params: where to start.
+    data: the clients' examples.
+    tolerance: the residual at which to stop, see `Optimum`; positive.
+    max_iterations: where to stop at the latest.
+    batch_size: examples computed at once.
+
+  Returns:
+    The optimum; if its `residual` is above the tolerance, the iterations did
+    not suffice.
+
+  Raises:
+    ValueError: if psi is none or the tolerance is not positive.
+
+  References:
+    Beck and Teboulle, 2009, section 4, with the restart of O'Donoghue and
+    Candes, 2015, section 3.2.
+  """
+  check_regularizer(psi)
+  if not tolerance > 0:
+    raise ValueError(f"tolerance={tolerance:g}: must be above 0")
+  with jax.enable_x64(True):
+    start = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params)
+    pool = (data.examples, _times_owned(data))
+
+    @jax.jit
+    def solve(start, pool):
+      objective = lambda params: _mean_loss(loss_fn, params, pool, batch_size)
+      found = _fista(objective, psi, start, tolerance, max_iterations)
+      value = objective(found.params) + psi.value(found.params)
+      return Optimum(found.params, value, found.residual, found.iterations)
+
+    found = jax.device_get(solve(start, pool))
+  return Optimum(
+    found.params,
+    float(found.value),
+    float(found.residual),
+    int(found.iterations),
+  )
+
+
+def _times_owned(data):
+  """[N] float64: the share of each pooled example in the mean loss."""
+  indices, sizes = np.asarray(data.indices), np.asarray(data.sizes)
+  owned = np.arange(indices.shape[1]) < sizes[:, None]
+  counts = np.bincount(indices[owned], minlength=data.num_examples)
+  return counts / np.sum(sizes)
+
+
+def _mean_loss(loss_fn, params, pool, batch_size):
+  """The weighted sum of the losses of all examples, a batch at a time."""
+  examples, shares = pool
+  num_examples = len(shares)
+  batch_size = min(batch_size, num_examples)
+  key = jax.random.key(0)
+
+  @jax.checkpoint  # The gradient needs the memory of one batch.
+  def add(total, first):
+    rows = first + jnp.arange(batch_size)
+    take = lambda leaf: jnp.take(leaf, rows, axis=0, mode="clip")
+    losses = loss_fn(params, jax.tree.map(take, examples), key)
+    share = jnp.where(rows < num_examples, take(shares), 0)
+    return total + jnp.sum(share * losses), None
+
+  starts = jnp.arange(0, num_examples, batch_size)
+  return lax.scan(add, jnp.zeros([]), starts)[0]
+
+
+class _Fista(NamedTuple):
+  """State of the iteration; the next proximal step starts at `ahead`."""
+
+  params: Params
+  ahead: Params  # y, params plus momentum
+  grads: Params  # of F at y
+  momentum: jax.Array  # [] t
+  step: jax.Array  # [] eta
+  residual: jax.Array  # [] at params
+  iterations: jax.Array  # []
+
+
+def _fista(objective, psi, start, tolerance, max_iterations):
+  gradient = jax.grad(objective)
+
+  def try_step(state):
+    back = optax.tree.add_scale(state.ahead, -state.step, state.grads)
+    new = psi.prox(back, state.step)
+    new_grads = gradient(new)
+    moved = optax.tree.sub(new, state.ahead)
+    change = optax.tree.sub(new_grads, state.grads)
+    # F is convex, so this bounds it by its quadratic model; and unlike that
+    # comparison of values it does not drown in rounding near the minimum.
+    fits = 2 * state.step * optax.tree.vdot(moved, change) <= _squared(moved)
+    accepted = _advance(state, new, moved, change, gradient)
+    halved = state._replace(step=state.step / 2)
+    state = optax.tree.where(fits, accepted, halved)
+    return state._replace(iterations=state.iterations + 1)
+
+  def goes_on(state):
+    return (state.residual > tolerance) & (state.iterations < max_iterations)
+
+  state = _Fista(
+    params=start,
+    ahead=start,
+    grads=gradient(start),
+    momentum=jnp.ones([]),
+    step=jnp.full([], 1024.0),  # Halved until it fits.
+    residual=jnp.full([], jnp.inf),
+    iterations=jnp.zeros([], jnp.int32),
+  )
+  return lax.while_loop(goes_on, try_step, state)
+
+
+def _advance(state, new, moved, change, gradient):
+  """Goes to the new point and looks ahead along the way taken."""
+  way = optax.tree.sub(new, state.params)
+  uphill = optax.tree.vdot(moved, way) < 0
+  t = jnp.where(uphill, 1.0, state.momentum)
+  following = (1 + jnp.sqrt(1 + 4 * t**2)) / 2
+  ahead = optax.tree.add_scale(new, (t - 1) / following, way)
+  # By its definition, prox leaves -moved / step in grad F(y) + d psi(new).
+  subgradient = optax.tree.add_scale(change, -1 / state.step, moved)
+  return state._replace(
+    params=new,
+    ahead=ahead,
+    grads=gradient(ahead),
+    momentum=following,
+    residual=jnp.sqrt(_squared(subgradient)),
+  )
+
+
+def _squared(tree):
+  return optax.tree.vdot(tree, tree)

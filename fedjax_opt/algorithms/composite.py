@@ -1,0 +1,287 @@
+"""Federated composite optimization: a loss plus a regularizer or constraint.
+
+FedMiD averages primal points, FedDualAvg dual ones. In both, h is a mirror map
+(half the squared Euclidean norm by default) and psi a `prox.Regularizer`.
+
+References:
+  Yuan et al., "Federated Composite Optimization", ICML 2021.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt.algorithms.fed_avg import fed_avg
+from fedjax_opt.base import Algorithm, LossFn, Params
+from fedjax_opt.mirror import MirrorMap, euclidean
+from fedjax_opt.prox import Regularizer, zero
+from fedjax_opt.rules.mirror import (
+  DualAveragingState,
+  dual_averaging,
+  mirror_step,
+  subgradient_step,
+)
+
+# A rate, or a function from the round to one.
+Rate = jax.typing.ArrayLike | Callable[[jax.Array], jax.Array]
+
+
+class FedMidState(NamedTuple):
+  """The server between rounds."""
+
+  params: Params  # w_r
+
+
+def fed_mid(
+  loss_fn: LossFn,
+  psi: Regularizer,
+  learning_rate: Rate,
+  server_learning_rate: jax.typing.ArrayLike = 1.0,
+  *,
+  mirror_map: MirrorMap | None = None,
+  only_server_prox: bool = False,
+) -> Algorithm:
+  r"""Federated mirror descent.
+
+  .. math::
+
+    w_{r,k+1}^m &= \nabla (h + \eta_c \psi)^*
+                   (\nabla h(w_{r,k}^m) - \eta_c g_{r,k}^m) \\
+    w_{r+1} &= \nabla (h + \eta_s \eta_c K \psi)^*
+               (\nabla h(w_r) + \eta_s \Delta_r)
+
+  Where clients take different numbers of steps, :math:`\eta_c K` is the mean
+  of :math:`\eta_c K_m` with the weights of :math:`\Delta_r`.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    psi: the regularizer or constraint.
+    learning_rate: eta_c, or a function from the round to it; non-negative.
+    server_learning_rate: eta_s; non-negative.
+    mirror_map: h; half the squared Euclidean norm if None.
+    only_server_prox: whether clients leave psi out (FedMiD-OSP).
+
+  Returns:
+    The algorithm.
+
+  References:
+    Yuan et al., "Federated Composite Optimization", ICML 2021, Algorithm 2;
+    Algorithm 4 with `only_server_prox`.
+  """
+  check_regularizer(psi)
+  h = euclidean() if mirror_map is None else mirror_map
+  client_psi = zero() if only_server_prox else psi
+
+  def init(params, num_clients):
+    del num_clients
+    h.grad_h(params)  # Refuses a start where h has no gradient.
+    return FedMidState(params)
+
+  def round(state, cohort):
+    rate = _at_round(learning_rate, cohort.round)
+
+    def one_client(worker, params):
+      rule = mirror_step(rate, client_psi, mirror_map)
+      local_params = worker.descend(loss_fn, rule, params)
+      return optax.tree.sub(local_params, params), rate * worker.num_steps
+
+    delta, taken = cohort.mean(one_client, broadcast=state.params)
+    dual = optax.tree.add_scale(
+      h.grad_h(state.params), server_learning_rate, delta
+    )
+    weight = server_learning_rate * taken
+    point = h.grad_h_plus_psi_conjugate(dual, weight, psi)
+    return FedMidState(optax.tree.cast_like(point, state.params))
+
+  return Algorithm(
+    init, round, params=lambda state: state.params, penalty=psi.value
+  )
+
+
+class FedDualAvgState(NamedTuple):
+  """The server between rounds."""
+
+  dual: Params  # z_r
+  elapsed: jax.Array  # [] eta_s eta_c K summed over rounds: the weight of psi
+  average: "Average | None"
+
+
+class Average(NamedTuple):
+  """The running mean of primal images of averaged duals (eq. 4.4)."""
+
+  total: Params  # their sum
+  count: jax.Array  # [] how many
+
+
+def fed_dual_avg(
+  loss_fn: LossFn,
+  psi: Regularizer,
+  learning_rate: Rate,
+  server_learning_rate: jax.typing.ArrayLike = 1.0,
+  *,
+  mirror_map: MirrorMap | None = None,
+  only_server_prox: bool = False,
+  averaged: bool = False,
+) -> Algorithm:
+  r"""Federated dual averaging.
+
+  .. math::
+
+    \tilde\eta_{r,k} &= \eta_s \eta_c r K + \eta_c k \\
+    w_{r,k}^m &= \nabla (h + \tilde\eta_{r,k} \psi)^* (z_{r,k}^m) \\
+    z_{r,k+1}^m &= z_{r,k}^m - \eta_c g(w_{r,k}^m), \qquad
+    z_{r+1} = z_r + \eta_s \Delta_r
+
+  The server carries the dual state; the model that is evaluated is its image
+  :math:`w_r = \nabla (h + \eta_s \eta_c r K \psi)^* (z_r)`. Where clients take
+  different numbers of steps, :math:`\eta_c K` is the mean of
+  :math:`\eta_c K_m` with the weights of :math:`\Delta_r`.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    psi: the regularizer or constraint.
+    learning_rate: eta_c, or a function from the round to it; non-negative.
+    server_learning_rate: eta_s; non-negative.
+    mirror_map: h; half the squared Euclidean norm if None.
+    only_server_prox: whether clients leave psi out (FedDualAvg-OSP).
+    averaged: whether the evaluated model is the mean, over all rounds and
+      local steps, of the images of the clients' mean dual (eq. 4.4). Each
+      client then sends its dual after every step: K messages instead of one.
+
+  Returns:
+    The algorithm.
+
+  References:
+    Yuan et al., "Federated Composite Optimization", ICML 2021, Algorithm 3;
+    Algorithm 5 with `only_server_prox`.
+  """
+  check_regularizer(psi)
+  h = euclidean() if mirror_map is None else mirror_map
+  client_psi = zero() if only_server_prox else psi
+
+  def init(params, num_clients):
+    del num_clients
+    average = None
+    if averaged:
+      average = Average(optax.tree.zeros_like(params), count=jnp.zeros([]))
+    return FedDualAvgState(h.grad_h(params), jnp.zeros([]), average)
+
+  def image(state):  # w_r
+    return h.grad_h_plus_psi_conjugate(state.dual, state.elapsed, psi)
+
+  def round(state, cohort):
+    rate = _at_round(learning_rate, cohort.round)
+    num_steps = cohort.common_steps
+    if averaged and num_steps is None:
+      raise ValueError(
+        "averaged=True: all clients must take the same number of local steps"
+      )
+
+    def one_client(worker, broadcast):
+      start = DualAveragingState(*broadcast)
+      params = h.grad_h_plus_psi_conjugate(*broadcast, client_psi)
+      rule = dual_averaging(rate, client_psi, mirror_map)
+      if averaged:
+        rule, begin = _with_path(rule, start, num_steps)
+        _, (end, path, _) = worker.descend_from(loss_fn, rule, params, begin)
+      else:
+        _, end = worker.descend_from(loss_fn, rule, params, start)
+        path = None
+      delta = optax.tree.sub(end.dual, start.dual)
+      # Exact, unlike the difference of two elapsed rates after many rounds.
+      return delta, rate * worker.num_steps, path
+
+    delta, taken, path = cohort.mean(
+      one_client, broadcast=(state.dual, state.elapsed)
+    )
+    average = state.average
+    if averaged:
+      average = _add_images(average, path, state.elapsed, rate)
+    dual = optax.tree.add_scale(state.dual, server_learning_rate, delta)
+    return FedDualAvgState(
+      dual=optax.tree.cast_like(dual, state.dual),
+      elapsed=state.elapsed + server_learning_rate * taken,
+      average=average,
+    )
+
+  def _add_images(average, path, elapsed, rate):
+    """Adds the images of a round's mean duals, k = 1..K."""
+
+    def add(k, average):
+      dual = jax.tree.map(lambda leaf: leaf[k], path)
+      point = h.grad_h_plus_psi_conjugate(dual, elapsed + rate * (k + 1), psi)
+      return Average(optax.tree.add(average.total, point), average.count + 1)
+
+    num_steps = len(jax.tree.leaves(path)[0])
+    return jax.lax.fori_loop(0, num_steps, add, average)
+
+  def params(state):
+    if not averaged:
+      return image(state)
+    # Before the first round there is nothing to average.
+    some = state.average.count > 0
+    total = state.average.total
+    mean = optax.tree.scale(1 / jnp.maximum(state.average.count, 1), total)
+    mean = optax.tree.cast_like(mean, total)
+    return optax.tree.where(some, mean, image(state))
+
+  return Algorithm(init, round, params, penalty=psi.value)
+
+
+def _with_path(rule, start, num_steps):
+  """The rule, also recording its dual after every step, and its start."""
+  blank = lambda leaf: jnp.zeros((num_steps, *leaf.shape), leaf.dtype)
+  begin = (start, jax.tree.map(blank, start.dual), jnp.zeros([], jnp.int32))
+
+  def update_fn(grads, state, params=None):
+    state, path, count = state
+    updates, state = rule.update(grads, state, params)
+    put = lambda path, dual: path.at[count].set(dual)
+    return updates, (state, jax.tree.map(put, path, state.dual), count + 1)
+
+  return optax.GradientTransformation(rule.init, update_fn), begin
+
+
+def fed_avg_subgradient(
+  loss_fn: LossFn,
+  psi: Regularizer,
+  learning_rate: Rate,
+  server_learning_rate: jax.typing.ArrayLike = 1.0,
+) -> Algorithm:
+  """FedAvg with subgradient steps of psi, FedAvg(∂).
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    psi: a finite regularizer.
+    learning_rate: eta_c, or a function from the round to it; non-negative.
+    server_learning_rate: eta_s; non-negative.
+
+  Returns:
+    The algorithm.
+
+  References:
+    Yuan et al., "Federated Composite Optimization", ICML 2021, section 5.
+  """
+  check_regularizer(psi)
+  algorithm = fed_avg(
+    loss_fn,
+    lambda round: subgradient_step(_at_round(learning_rate, round), psi),
+    optax.sgd(server_learning_rate),
+  )
+  return algorithm._replace(penalty=psi.value)
+
+
+def check_regularizer(psi: Regularizer) -> None:
+  """Raises ValueError if psi is no regularizer."""
+  if not isinstance(psi, Regularizer):
+    raise ValueError(
+      f"psi={psi!r}: must be a regularizer of fedjax_opt.prox, such as "
+      "prox.kernels(prox.l1(0.1)), or prox.zero() for none"
+    )
+
+
+def _at_round(rate, round):
+  return rate(round) if callable(rate) else rate

@@ -1,0 +1,218 @@
+"""Brain scans of people who look at a horse or a face, by session."""
+
+import os
+import pathlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_opt.data.clients import ClientData
+
+URL = "http://data.pymvpa.org/datasets/haxby2001/"
+
+_TRAIN_SUBJECTS = (1, 2, 3, 4, 5)
+_TEST_SUBJECT = 6
+_CLASSES = ("horse", "face")
+
+
+class Session(NamedTuple):
+  """The scans of one session in which the subject looked at horse or face.
+
+  Attributes:
+    x: [n, voxels] float32, standardized.
+    y: [n] int32, 0 for horse and 1 for face.
+  """
+
+  x: np.ndarray
+  y: np.ndarray
+
+
+def load(
+  data_dir: str | os.PathLike | None = None,
+) -> tuple[ClientData, ClientData]:
+  """Loads the Haxby data; a client is one session of one subject.
+
+  On the published files: subjects 1 to 5 are 59 clients to train on (subject 5
+  has one session without labels), subject 6 is 12 clients to test on, and a
+  client has 9 scans of each class.
+
+  The whole-brain mask that comes with the data picks the voxels. Each session
+  is standardized by itself, each voxel to mean 0 and variance 1 over all the
+  session's scans, rest and other pictures included; so no client needs another
+  one's data. Yuan et al. (2021) say only that nilearn normalizes the scans, and
+  nilearn's own examples standardize by session or by subject.
+
+  Masking takes all scans of a subject at once, hence memory and time: to load
+  them often, keep the result with `ClientData.to_npz`.
+
+  Args:
+    data_dir: folder that holds haxby2001/ as `nilearn.datasets.fetch_haxby`
+      writes it. What is missing is downloaded to it. Default: nilearn's own,
+      `$NILEARN_DATA` or `~/nilearn_data`.
+
+  Returns:
+    (train, test), each with x [N, voxels] float32 and y [N] int32, 0 for horse
+    and 1 for face.
+
+  Raises:
+    ValueError: if nilearn is not installed, the folder does not exist, the data
+      is neither there nor can be downloaded, or a file cannot be read.
+
+  Source: Haxby et al., "Distributed and Overlapping Representations of Faces
+  and Objects in Ventral Temporal Cortex", Science 293, 2001; as a federated
+  task, Yuan, Zaheer and Reddi, "Federated Composite Optimization", ICML 2021,
+  appendix A.4.
+  """
+  nilearn = _import()
+  folder = _folder(data_dir, nilearn)
+  if _missing(folder):
+    _download(folder, nilearn)
+  masker = _masker(folder / "mask.nii.gz", nilearn)
+  train = [
+    session
+    for subject in _TRAIN_SUBJECTS
+    for session in _sessions(folder / f"subj{subject}", masker, nilearn)
+  ]
+  test = _sessions(folder / f"subj{_TEST_SUBJECT}", masker, nilearn)
+  return _clients(train), _clients(test)
+
+
+def _import() -> Any:
+  try:
+    import nilearn
+    import nilearn.datasets
+    import nilearn.maskers
+    import nilearn.signal
+  except ImportError as error:
+    raise ValueError(
+      f"reading fMRI data needs the package {error.name}: "
+      "pip install 'fedjax_opt[fmri]'"
+    ) from error
+  return nilearn
+
+
+def _folder(data_dir: str | os.PathLike | None, nilearn: Any) -> pathlib.Path:
+  if data_dir is None:
+    roots = [pathlib.Path(root) for root in nilearn.datasets.get_data_dirs()]
+    holding = [root for root in roots if (root / "haxby2001").is_dir()]
+    return (holding or roots)[0] / "haxby2001"
+  root = pathlib.Path(data_dir).expanduser()
+  if not root.is_dir():
+    raise ValueError(f"data_dir={str(data_dir)!r}: must be an existing folder")
+  return root / "haxby2001"
+
+
+def _missing(folder: pathlib.Path) -> list[str]:
+  names = ["mask.nii.gz"]
+  for subject in (*_TRAIN_SUBJECTS, _TEST_SUBJECT):
+    names += [f"subj{subject}/{name}" for name in ("bold.nii.gz", "labels.txt")]
+  return [name for name in names if not (folder / name).is_file()]
+
+
+def _download(folder: pathlib.Path, nilearn: Any) -> None:
+  import requests  # Comes with nilearn.
+
+  lacking = f"data_dir={str(folder.parent)!r}: does not hold"
+  wanted = (
+    f"put mask.nii.gz and, for N = 1 to 6, subjN/bold.nii.gz and "
+    f"subjN/labels.txt in {folder}"
+  )
+  try:
+    # Fails sooner than nilearn, which tries again and again.
+    requests.head(URL, timeout=10)
+    nilearn.datasets.fetch_haxby(
+      data_dir=folder.parent,
+      subjects=[*_TRAIN_SUBJECTS, _TEST_SUBJECT],
+      verbose=0,
+    )
+  except requests.RequestException as error:
+    raise ValueError(
+      f"{lacking} haxby2001/{_missing(folder)[0]} and {URL} cannot be reached "
+      f"to download it: {wanted}"
+    ) from error
+  except Exception as error:  # A download fails in many ways.
+    raise ValueError(
+      f"{lacking} haxby2001/{_missing(folder)[0]} and its download from {URL} "
+      f"failed ({_first_line(error)}): try again, or {wanted}"
+    ) from error
+
+
+def _masker(mask: pathlib.Path, nilearn: Any) -> Any:
+  try:
+    masker = nilearn.maskers.NiftiMasker(
+      mask_img=str(mask), standardize=None, dtype="float32"
+    )
+    return masker.fit()
+  except Exception as error:  # Damaged files fail in many ways.
+    raise _unreadable(mask, error) from error
+
+
+def _sessions(
+  subject: pathlib.Path, masker: Any, nilearn: Any
+) -> list[Session]:
+  """A subject's sessions that have a scan of either class."""
+  labels, sessions = _read_labels(subject / "labels.txt")
+  bold = subject / "bold.nii.gz"
+  try:
+    scans = masker.transform(str(bold))  # [scans, voxels]
+  except Exception as error:
+    raise _unreadable(bold, error) from error
+  if len(scans) != len(labels):
+    raise ValueError(
+      f"{bold} has {len(scans)} scans, but {subject / 'labels.txt'} has "
+      f"{len(labels)} lines of labels"
+    )
+  wanted = np.isin(labels, _CLASSES)
+  result = []
+  for session in np.unique(sessions[wanted]):
+    inside = sessions == session
+    standardized = nilearn.signal.clean(
+      scans[inside], detrend=False, standardize="zscore_sample"
+    )
+    x = standardized[wanted[inside]].astype(np.float32)
+    y = labels[inside & wanted] == _CLASSES[1]
+    result.append(Session(x, y.astype(np.int32)))
+  if not result:
+    raise ValueError(
+      f"{subject / 'labels.txt'} must label a scan {' or '.join(_CLASSES)}"
+    )
+  return result
+
+
+def _read_labels(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
+  """What is seen in each scan, and the session of each."""
+  try:
+    header, *lines = path.read_text().splitlines()
+    labels, chunks = zip(*(line.split() for line in lines), strict=True)
+    if header.split() != ["labels", "chunks"]:
+      raise ValueError
+    return np.array(labels), np.array(chunks).astype(int)
+  except OSError as error:
+    raise _unreadable(path, error) from error
+  except ValueError as error:
+    raise ValueError(
+      f"{path} must have the header 'labels chunks', then a word and a whole "
+      "number per scan"
+    ) from error
+
+
+def _clients(sessions: list[Session]) -> ClientData:
+  examples = {
+    "x": np.concatenate([session.x for session in sessions]),
+    "y": np.concatenate([session.y for session in sessions]),
+  }
+  ends = np.cumsum([len(session.y) for session in sessions])
+  rows = np.split(np.arange(ends[-1]), ends[:-1])
+  return ClientData.from_partition(examples, rows, num_classes=2)
+
+
+def _unreadable(path: pathlib.Path, error: Exception) -> ValueError:
+  return ValueError(
+    f"{path} cannot be read ({_first_line(error)}); delete it to download it "
+    "again"
+  )
+
+
+def _first_line(error: Exception) -> str:
+  lines = str(error).strip().splitlines() or [type(error).__name__]
+  return lines[0]

@@ -1,0 +1,143 @@
+"""Mirror maps: the distance-generating function h of a composite method.
+
+A composite algorithm is written in terms of h, a strongly convex function. It
+keeps a dual state `z = grad h(w)`, moves it by gradients, and comes back by
+
+  w = grad (h + step * psi)^*(z) = argmin_w -<z, w> + step * psi(w) + h(w).
+
+References:
+  Yuan et al., "Federated Composite Optimization", ICML 2021, section 2.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_opt import prox
+from fedjax_opt.base import Params
+from fedjax_opt.prox.regularizer import path_names
+
+
+class MirrorMap(NamedTuple):
+  """The two functions through which an algorithm knows h.
+
+  Attributes:
+    grad_h: `w -> z`, the dual point of a primal point.
+    grad_h_plus_psi_conjugate: `(z, step, psi) -> w`, the primal point of a dual
+      point; ValueError if there is no closed form for h and psi together.
+
+  Example: h = 1/2 sum_i d_i w_i^2, coordinates measured in units of their own,
+  with the l1 norm.
+
+    >>> def scaled(d, strength):
+    ...   def grad_h(w):
+    ...     return jax.tree.map(jnp.multiply, d, w)
+    ...   def primal(z, step, psi):
+    ...     if psi.kind == "zero":
+    ...       return jax.tree.map(jnp.divide, z, d)
+    ...     if psi.kind != "l1":
+    ...       raise ValueError(f"scaled: psi={psi.kind}: must be l1 or zero")
+    ...     return jax.tree.map(jnp.divide, psi.prox(z, step), d)
+    ...   return MirrorMap(grad_h, primal)
+  """
+
+  grad_h: Callable[[Params], Params]
+  grad_h_plus_psi_conjugate: Callable[
+    [Params, jax.typing.ArrayLike, prox.Regularizer], Params
+  ]
+
+  def grad_h_conjugate(self, z: Params) -> Params:
+    """`grad h^*(z)`, the primal point without a regularizer."""
+    return self.grad_h_plus_psi_conjugate(z, 0.0, prox.zero())
+
+
+def euclidean() -> MirrorMap:
+  r"""The default, :math:`h(w) = \frac{1}{2} \|w\|^2`.
+
+  Dual and primal points are the same, and the way back is the proximal
+  operator, so every regularizer is accepted.
+  """
+  return MirrorMap(
+    grad_h=lambda w: w,
+    grad_h_plus_psi_conjugate=lambda z, step, psi: psi.prox(z, step),
+  )
+
+
+# On the simplex each of these is constant, so it has no influence.
+_CONSTANT_ON_SIMPLEX = {"zero", "simplex", "l1", "non_negative"}
+
+
+def entropy() -> MirrorMap:
+  r"""The negative entropy on the probability simplex, each leaf by itself.
+
+  .. math::
+
+    h(w) = \sum_i w_i \log w_i \text{ if } w \ge 0, \sum_i w_i = 1,
+    \text{ else } \infty; \quad
+    \nabla h(w) = 1 + \log w, \quad \nabla h^*(z) = \text{softmax}(z)
+
+  It is 1-strongly convex in the l1 norm. Steps are multiplicative: mirror
+  descent with it is the exponentiated gradient.
+
+  Accepted are the regularizers that are constant on the simplex, for all of
+  which the way back is the softmax: `zero`, `simplex()`, `l1`, `non_negative`,
+  their sums and `each_leaf` of one. In a tree of several leaves the simplex
+  must be `each_leaf(simplex())`, for `simplex()` is one of all leaves together.
+
+  Returns:
+    The mirror map. `grad_h` raises ValueError if the point is known and is not
+    positive with sum 1 in each leaf (an entry of 0 stays 0 forever);
+    `grad_h_plus_psi_conjugate` if the regularizer is not accepted.
+
+  References:
+    Beck and Teboulle, "Mirror Descent and Nonlinear Projected Subgradient
+    Methods for Convex Optimization", 2003, section 5.
+  """
+
+  def grad_h(w):
+    jax.tree_util.tree_map_with_path(_check_on_simplex, w)
+    return jax.tree.map(lambda leaf: 1 + jnp.log(leaf), w)
+
+  def primal(z, step, psi):
+    del step
+    _check_constant(psi, num_leaves=len(jax.tree.leaves(z)))
+    softmax = lambda leaf: jax.nn.softmax(leaf, axis=None)
+    return jax.tree.map(softmax, z)
+
+  return MirrorMap(grad_h, primal)
+
+
+def _check_on_simplex(path: tuple, leaf: jax.Array) -> None:
+  if isinstance(leaf, jax.core.Tracer):
+    return
+  leaf = np.asarray(leaf)
+  total, smallest = np.sum(leaf, dtype=float), np.min(leaf)
+  if not (smallest > 0 and abs(total - 1) <= prox.TOLERANCE):
+    name = "/".join(path_names(path)) or "the point"
+    raise ValueError(
+      f"entropy: {name} has smallest entry {smallest:g} and sum {total:g}: "
+      "must be on the simplex, with positive entries that sum to 1"
+    )
+
+
+def _check_constant(psi: prox.Regularizer, num_leaves: int) -> None:
+  for term in psi.terms or (psi,):
+    kind = term.kind.removeprefix("each_leaf(").removesuffix(")")
+    joint = kind == "simplex" == term.kind and num_leaves > 1
+    if kind not in _CONSTANT_ON_SIMPLEX or joint:
+      hint = "; in a tree of several leaves, each_leaf(simplex())" * joint
+      raise ValueError(
+        f"entropy: psi={term.kind}: must be constant on the simplex: zero, "
+        f"simplex, l1, non_negative or each_leaf of one{hint}"
+      )
+  # The corner 1 of the simplex of one entry is known while a program is traced.
+  with jax.ensure_compile_time_eval():
+    is_outside = jnp.isinf(psi.value(jnp.ones(1)))
+  if not isinstance(is_outside, jax.core.Tracer) and is_outside:
+    raise ValueError(
+      "entropy: psi=simplex with another scale: must be 1, the scale of the "
+      "simplex of h"
+    )

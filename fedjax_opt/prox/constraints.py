@@ -1,0 +1,163 @@
+"""Constraints: value 0 on a convex set and infinity off it.
+
+The prox is the Euclidean projection, whatever the step. The set is one of the
+whole tree; wrap in `each_leaf` or `kernels` to constrain leaves one by one.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedjax_opt.base import Params
+from fedjax_opt.prox.regularizer import Regularizer, check
+
+# A point counts as one of the set if it violates the constraint by at most
+# this much: relative to the radius or scale of balls and simplex, absolute for
+# bounds on entries. It covers rounding in float32 sums over 1e5 entries.
+TOLERANCE = 1e-4
+
+
+def _constraint(
+  kind: str,
+  is_inside: Callable[[Params], jax.Array],
+  project: Callable[[Params], Params],
+) -> Regularizer:
+  def value(tree):
+    return jnp.where(is_inside(tree), 0.0, jnp.inf)
+
+  return Regularizer(kind, value, lambda tree, step: project(tree))
+
+
+def l1_ball(radius: jax.typing.ArrayLike) -> Regularizer:
+  r"""The constraint :math:`\|w\|_1 \le \rho`.
+
+  Args:
+    radius: rho; positive, may be traced.
+
+  Returns:
+    The regularizer.
+
+  Raises:
+    ValueError: if `radius` is not positive.
+
+  References:
+    Duchi et al., "Efficient Projections onto the l1-Ball for Learning in High
+    Dimensions", ICML 2008.
+  """
+  check("l1_ball: radius", radius, radius, low=0, is_open=True)
+
+  def project(tree):
+    # The branches within must agree in dtype, so the radius may be no wider.
+    scale = jnp.asarray(radius, optax.tree.dtype(tree, "highest"))
+    return optax.projections.projection_l1_ball(tree, scale)
+
+  return _constraint(
+    "l1_ball",
+    lambda tree: optax.tree.norm(tree, ord=1) <= radius * (1 + TOLERANCE),
+    project,
+  )
+
+
+def l2_ball(radius: jax.typing.ArrayLike) -> Regularizer:
+  r"""The constraint :math:`\|w\| \le \rho`; projects by `z min(1, rho/||z||)`.
+
+  Args:
+    radius: rho; positive, may be traced.
+
+  Returns:
+    The regularizer.
+
+  Raises:
+    ValueError: if `radius` is not positive.
+  """
+  check("l2_ball: radius", radius, radius, low=0, is_open=True)
+  return _constraint(
+    "l2_ball",
+    lambda tree: optax.tree.norm(tree) <= radius * (1 + TOLERANCE),
+    lambda tree: optax.projections.projection_l2_ball(tree, radius),
+  )
+
+
+def simplex(scale: jax.typing.ArrayLike = 1.0) -> Regularizer:
+  r"""The constraint :math:`w \ge 0, \; \sum_i w_i = \text{scale}`.
+
+  Args:
+    scale: what all entries sum to; positive, may be traced.
+
+  Returns:
+    The regularizer.
+
+  Raises:
+    ValueError: if `scale` is not positive.
+
+  References:
+    Duchi et al., "Efficient Projections onto the l1-Ball for Learning in High
+    Dimensions", ICML 2008, Figure 1.
+  """
+  check("simplex: scale", scale, scale, low=0, is_open=True)
+
+  def is_inside(tree):
+    off = jnp.abs(optax.tree.sum(tree) - scale)
+    low = -TOLERANCE * scale
+    return _all(tree, lambda w: w >= low) & (off <= TOLERANCE * scale)
+
+  return _constraint(
+    "simplex",
+    is_inside,
+    lambda tree: optax.projections.projection_simplex(tree, scale),
+  )
+
+
+def box(
+  low: jax.typing.ArrayLike = -jnp.inf, high: jax.typing.ArrayLike = jnp.inf
+) -> Regularizer:
+  r"""The constraint :math:`\text{low} \le w_i \le \text{high}` on each entry.
+
+  Args:
+    low: a scalar, may be traced.
+    high: a scalar, may be traced.
+
+  Returns:
+    The regularizer.
+
+  Raises:
+    ValueError: if a bound is no scalar, or `low` is above `high`.
+  """
+  if jnp.ndim(low) or jnp.ndim(high):
+    raise ValueError(
+      f"box: low has shape {jnp.shape(low)} and high {jnp.shape(high)}: both "
+      "must be scalars"
+    )
+  traced = any(isinstance(end, jax.core.Tracer) for end in (low, high))
+  if not traced and not np.all(low <= high):
+    raise ValueError(f"box: low={low} and high={high}: needs low <= high")
+
+  def is_inside(tree):
+    return _all(
+      tree, lambda w: (w >= low - TOLERANCE) & (w <= high + TOLERANCE)
+    )
+
+  return _constraint(
+    "box",
+    is_inside,
+    lambda tree: jax.tree.map(lambda w: jnp.clip(w, low, high), tree),
+  )
+
+
+def non_negative() -> Regularizer:
+  r"""The constraint :math:`w_i \ge 0` on each entry."""
+  return _constraint(
+    "non_negative",
+    lambda tree: _all(tree, lambda w: w >= -TOLERANCE),
+    optax.projections.projection_non_negative,
+  )
+
+
+def _all(tree: Params, holds: Callable[[jax.Array], jax.Array]) -> jax.Array:
+  """Whether it holds for each entry of each leaf."""
+  return jnp.all(
+    jnp.stack([jnp.all(holds(leaf)) for leaf in jax.tree.leaves(tree)])
+  )

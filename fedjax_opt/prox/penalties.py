@@ -1,0 +1,228 @@
+"""Penalties: finite everywhere, weighted by a strength."""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_opt.prox.regularizer import Regularizer, check
+from fedjax_opt.prox.singular_values import soft_threshold_singular_values
+from fedjax_opt.prox.total_variation import total_variation_prox
+
+
+def _penalty(
+  kind: str,
+  strength: jax.typing.ArrayLike,
+  leaf_value: Callable[[jax.Array], jax.Array],
+  leaf_prox: Callable[[jax.Array, jax.Array], jax.Array],
+) -> Regularizer:
+  """A penalty that sums over leaves, from its form with strength 1."""
+  check(f"{kind}: strength", strength, strength, low=0)
+
+  def value(tree):
+    leaves = map(jnp.asarray, jax.tree.leaves(tree))
+    return strength * sum(leaf_value(leaf) for leaf in leaves)
+
+  def prox(tree, step):
+    return jax.tree.map(lambda leaf: leaf_prox(leaf, step * strength), tree)
+
+  return Regularizer(kind, value, prox)
+
+
+def l1(strength: jax.typing.ArrayLike) -> Regularizer:
+  r"""The sum of absolute values, for sparsity.
+
+  .. math::
+
+    \psi(w) = \lambda \|w\|_1, \quad
+    \text{prox}(z, \tau) = \text{sign}(z) \max(|z| - \tau\lambda, 0)
+
+  Args:
+    strength: lambda; non-negative, may be traced.
+
+  Returns:
+    The regularizer.
+
+  Raises:
+    ValueError: if `strength` is negative.
+  """
+  return _penalty(
+    "l1", strength, lambda leaf: jnp.sum(jnp.abs(leaf)), _soft_threshold
+  )
+
+
+def _soft_threshold(z: jax.Array, threshold: jax.Array) -> jax.Array:
+  return jnp.sign(z) * jax.nn.relu(jnp.abs(z) - threshold)
+
+
+def squared_l2(strength: jax.typing.ArrayLike) -> Regularizer:
+  r"""The squared Euclidean norm; there is no factor 1/2.
+
+  .. math::
+
+    \psi(w) = \lambda \|w\|^2, \quad
+    \text{prox}(z, \tau) = z / (1 + 2 \tau\lambda)
+
+  Args:
+    strength: lambda; non-negative, may be traced.
+
+  Returns:
+    The regularizer.
+
+  Raises:
+    ValueError: if `strength` is negative.
+  """
+  return _penalty(
+    "squared_l2",
+    strength,
+    lambda leaf: jnp.sum(leaf**2),
+    lambda z, threshold: z / (1 + 2 * threshold),
+  )
+
+
+def elastic_net(
+  l1_strength: jax.typing.ArrayLike, squared_l2_strength: jax.typing.ArrayLike
+) -> Regularizer:
+  r"""`l1(l1_strength) + squared_l2(squared_l2_strength)`.
+
+  .. math::
+
+    \psi(w) = \lambda_1 \|w\|_1 + \lambda_2 \|w\|^2, \quad
+    \text{prox}(z, \tau) =
+      \frac{\text{sign}(z) \max(|z| - \tau\lambda_1, 0)}{1 + 2\tau\lambda_2}
+
+  Args:
+    l1_strength: lambda_1; non-negative, may be traced.
+    squared_l2_strength: lambda_2; non-negative, may be traced.
+
+  Returns:
+    The regularizer.
+
+  Raises:
+    ValueError: if a strength is negative.
+
+  References:
+    Zou and Hastie, "Regularization and Variable Selection via the Elastic
+    Net", JRSS B 2005.
+  """
+  return l1(l1_strength) + squared_l2(squared_l2_strength)
+
+
+def group_lasso(
+  strength: jax.typing.ArrayLike, axis: int | Sequence[int] = -1
+) -> Regularizer:
+  r"""The sum of Euclidean norms of groups, for zeros in whole groups.
+
+  .. math::
+
+    \psi(w) = \lambda \sum_g \|w_g\|, \quad
+    \text{prox}(z, \tau)_g = \max(1 - \tau\lambda / \|z_g\|, 0) \, z_g
+
+  A group is what the given axes of one leaf span. With the default, a group of
+  a kernel [inputs, outputs] is a row, all weights of one input; with axis 0 it
+  is a column; and a vector is one group.
+
+  Args:
+    strength: lambda, the same for each group; non-negative, may be traced.
+    axis: the axes within a group.
+
+  Returns:
+    The regularizer.
+
+  Raises:
+    ValueError: if `strength` is negative.
+
+  References:
+    Yuan and Lin, "Model Selection and Estimation in Regression with Grouped
+    Variables", JRSS B 2006.
+  """
+  axis = axis if isinstance(axis, int) else tuple(axis)
+
+  def leaf_prox(z, threshold):
+    squared = jnp.sum(z**2, axis=axis, keepdims=True)
+    kept = squared > threshold**2
+    # The root is taken of kept groups only: its derivative at 0 is infinite.
+    norm = jnp.sqrt(jnp.where(kept, squared, 1))
+    return jnp.where(kept, 1 - threshold / norm, 0) * z
+
+  def leaf_value(leaf):
+    squared = jnp.sum(leaf**2, axis=axis)
+    positive = squared > 0
+    return jnp.sum(
+      jnp.where(positive, jnp.sqrt(jnp.where(positive, squared, 1)), 0)
+    )
+
+  return _penalty("group_lasso", strength, leaf_value, leaf_prox)
+
+
+def nuclear(strength: jax.typing.ArrayLike) -> Regularizer:
+  r"""The sum of singular values of each leaf, for low rank.
+
+  .. math::
+
+    \psi(W) = \lambda \|W\|_*, \quad
+    \text{prox}(Z, \tau) = U \, \text{diag}(\max(s - \tau\lambda, 0)) \, V^T
+    \quad \text{with} \quad Z = U \, \text{diag}(s) \, V^T
+
+  Args:
+    strength: lambda; non-negative, may be traced.
+
+  Returns:
+    The regularizer; each leaf must be a matrix.
+
+  Raises:
+    ValueError: if `strength` is negative; from `value` and `prox`, if a leaf is
+      no matrix.
+
+  References:
+    Cai, Candes and Shen, "A Singular Value Thresholding Algorithm for Matrix
+    Completion", SIAM J. Optim. 2010, Theorem 2.1.
+  """
+
+  def matrix(leaf):
+    if leaf.ndim != 2:
+      raise ValueError(
+        f"nuclear: a leaf has shape {leaf.shape}: must be a matrix; restrict "
+        "it with kernels or on_leaves, map over leading axes with jax.vmap"
+      )
+    return leaf
+
+  return _penalty(
+    "nuclear",
+    strength,
+    lambda leaf: jnp.sum(jnp.linalg.svd(matrix(leaf), compute_uv=False)),
+    lambda z, step: soft_threshold_singular_values(matrix(z), step),
+  )
+
+
+def total_variation_1d(
+  strength: jax.typing.ArrayLike, axis: int = 0
+) -> Regularizer:
+  r"""The absolute differences of neighbours, for piecewise constant weights.
+
+  .. math::
+
+    \psi(w) = \lambda \sum_i |w_{i+1} - w_i|
+
+  Args:
+    strength: lambda; non-negative, may be traced.
+    axis: neighbours are along this axis of a leaf; each line by itself. The
+      default is the inputs of a kernel [inputs, outputs].
+
+  Returns:
+    The regularizer. Its prox is exact: see `total_variation.py`.
+
+  Raises:
+    ValueError: if `strength` is negative.
+  """
+
+  def leaf_prox(z, threshold):
+    lines = jnp.moveaxis(z, axis, -1)
+    flat = lines.reshape(-1, lines.shape[-1])
+    new = jax.vmap(total_variation_prox, (0, None))(flat, threshold)
+    return jnp.moveaxis(new.reshape(lines.shape), -1, axis)
+
+  def leaf_value(leaf):
+    return jnp.sum(jnp.abs(jnp.diff(leaf, axis=axis)))
+
+  return _penalty("total_variation_1d", strength, leaf_value, leaf_prox)

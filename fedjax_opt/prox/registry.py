@@ -1,0 +1,38 @@
+"""Regularizers by name, as the command line offers them.
+
+Each acts on every kernel by itself and leaves biases alone, as the experiments
+of Yuan et al., "Federated Composite Optimization", ICML 2021, do.
+"""
+
+from collections.abc import Callable
+
+from fedjax_opt.hyperparameters import Choice, Hyperparameter
+from fedjax_opt.prox.constraints import l1_ball, l2_ball, non_negative
+from fedjax_opt.prox.penalties import group_lasso, l1, nuclear, squared_l2
+from fedjax_opt.prox.regularizer import Regularizer, kernels
+
+_STRENGTH = Hyperparameter(
+  "strength", 0.01, "factor of the regularizer", "[0, inf)"
+)
+_RADIUS = Hyperparameter("radius", 10.0, "radius of the ball", "(0, inf)")
+
+
+def _on_kernels(factory: Callable[..., Regularizer]):
+  return lambda **arguments: kernels(factory(**arguments))
+
+
+REGULARIZERS: dict[str, Choice] = {
+  "l1": Choice(_on_kernels(l1), "strength ||w||_1", (_STRENGTH,)),
+  "squared_l2": Choice(
+    _on_kernels(squared_l2), "strength ||w||^2", (_STRENGTH,)
+  ),
+  "nuclear": Choice(
+    _on_kernels(nuclear), "strength times the nuclear norm", (_STRENGTH,)
+  ),
+  "group_lasso": Choice(
+    _on_kernels(group_lasso), "strength times the norms of rows", (_STRENGTH,)
+  ),
+  "l1_ball": Choice(_on_kernels(l1_ball), "||w||_1 <= radius", (_RADIUS,)),
+  "l2_ball": Choice(_on_kernels(l2_ball), "||w|| <= radius", (_RADIUS,)),
+  "non_negative": Choice(_on_kernels(non_negative), "w >= 0"),
+}

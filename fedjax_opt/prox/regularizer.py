@@ -1,0 +1,267 @@
+"""The regularizer object: scaling, sums and restriction to some leaves."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_opt.base import Params
+
+# Which proximal operators compose: the prox of `inner + outer` is
+# `outer.prox(inner.prox(z))` if `outer` comes after `inner` here.
+#   l1, box, non_negative: each is the same convex function of every entry,
+#     so its prox keeps the order of entries, which is all that the
+#     subdifferential of the total variation sees; and on the line the prox of
+#     a convex function plus an interval is clipping.
+#   group_lasso, l2_ball: functions of norms, after terms that are positively
+#     homogeneous (Yu, "On Decomposing the Proximal Map", 2013, Theorem 4).
+# Each chain in which all pairs are listed is valid, by the same reasons.
+_COMES_AFTER = {
+  "l1": {"total_variation_1d"},
+  "box": {"total_variation_1d", "l1"},
+  "non_negative": {"total_variation_1d", "l1"},
+  "group_lasso": {"l1", "non_negative"},
+  "l2_ball": {
+    "total_variation_1d",
+    "nuclear",
+    "l1",
+    "non_negative",
+    "group_lasso",
+  },
+}
+_ORDER = (
+  "total_variation_1d",
+  "nuclear",
+  "l1",
+  "box",
+  "non_negative",
+  "group_lasso",
+  "l2_ball",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Regularizer:
+  r"""A convex function psi of a tree, with its proximal operator.
+
+  .. math::
+
+    \text{prox}(z, \tau) = \arg\min_w \tau \psi(w) + \tfrac{1}{2} \|w - z\|^2
+
+  `scale * psi` and `psi_1 + psi_2` are regularizers too. The prox of a sum is
+  known for: `squared_l2` with anything; `total_variation_1d`, then `l1`, then
+  `box` or `non_negative`; `l1` and `non_negative`, then `group_lasso`; and
+  `l2_ball` with `total_variation_1d`, `nuclear`, `l1`, `non_negative` and
+  `group_lasso`. Each other sum is a ValueError. To regularize some leaves only,
+  restrict the sum, not its terms: `kernels(l1(0.1) + squared_l2(0.1))`.
+
+  Attributes:
+    kind: the name of the factory; decides which sums are known.
+    value: `tree -> scalar`, psi; infinite outside of a constraint.
+    prox: `(tree, step) -> tree`, of the tree's structure and dtypes. `step` is
+      non-negative; with step 0 a constraint still projects.
+    terms: what a sum consists of; empty if it is none.
+  """
+
+  kind: str
+  value: Callable[[Params], jax.Array]
+  prox: Callable[[Params, jax.typing.ArrayLike], Params]
+  terms: tuple["Regularizer", ...] = ()
+
+  def __post_init__(self):
+    # Half precision is widened in between, and a strength that is an array may
+    # be wider than the leaves.
+    prox = self.prox
+
+    def keep_dtypes(tree, step):
+      tree = jax.tree.map(jnp.asarray, tree)
+      wide = lambda leaf: leaf.astype(
+        jnp.promote_types(leaf.dtype, jnp.float32)
+      )
+      cast = lambda new, old: new.astype(old.dtype)
+      return jax.tree.map(cast, prox(jax.tree.map(wide, tree), step), tree)
+
+    object.__setattr__(self, "prox", keep_dtypes)
+
+  def __rmul__(self, scale: jax.typing.ArrayLike) -> "Regularizer":
+    check("scale", scale, scale, low=0)
+    if self.terms:
+      return _sum(tuple(scale * term for term in self.terms))
+
+    def value(tree):
+      unscaled = self.value(tree)
+      # 0 times a constraint is the constraint, as its prox is with step 0.
+      return jnp.where(jnp.isinf(unscaled), unscaled, scale * unscaled)
+
+    return Regularizer(
+      self.kind, value, lambda tree, step: self.prox(tree, scale * step)
+    )
+
+  # Lets a NumPy scalar on the left leave the product to __rmul__.
+  __array_ufunc__ = None
+  __mul__ = __rmul__
+
+  def __add__(self, other: "Regularizer") -> "Regularizer":
+    if not isinstance(other, Regularizer):
+      return NotImplemented
+    parts = lambda psi: psi.terms or (psi,)
+    return _sum((*parts(self), *parts(other)))
+
+
+def zero() -> Regularizer:
+  """No regularizer: value 0, and the prox is the identity."""
+  return Regularizer("zero", lambda tree: jnp.zeros([]), lambda tree, _: tree)
+
+
+def _sum(terms: tuple[Regularizer, ...]) -> Regularizer:
+  terms = tuple(term for term in terms if term.kind != "zero") or (zero(),)
+  if len(terms) == 1:
+    return terms[0]
+  squares = [term for term in terms if term.kind == "squared_l2"]
+  others = [term for term in terms if term.kind != "squared_l2"]
+  if len(others) > 1:
+    others = _in_order(others)
+
+  def value(tree):
+    return sum(term.value(tree) for term in terms)
+
+  def prox(tree, step):
+    # Completing the square: the prox of f + mu ||.||^2 at z is that of f at
+    # z / (1 + 2 mu step) with step / (1 + 2 mu step).
+    for square in squares:
+      shrink = square.prox(jnp.ones([]), step)
+      tree, step = square.prox(tree, step), step * shrink
+    for term in others:
+      tree = term.prox(tree, step)
+    return tree
+
+  return Regularizer("sum", value, prox, terms)
+
+
+def _in_order(terms: list[Regularizer]) -> list[Regularizer]:
+  """Sorts terms so that their proxes compose; refuses unknown sums."""
+  rank = lambda term: (
+    _ORDER.index(term.kind) if term.kind in _ORDER else len(_ORDER)
+  )
+  ordered = sorted(terms, key=rank)
+  for i, inner in enumerate(ordered):
+    for outer in ordered[i + 1 :]:
+      if inner.kind not in _COMES_AFTER.get(outer.kind, ()):
+        known = "; ".join(
+          f"{kind} with {', '.join(sorted(kinds))}"
+          for kind, kinds in _COMES_AFTER.items()
+        )
+        raise ValueError(
+          f"{inner.kind} + {outer.kind}: the prox of this sum is not known; "
+          f"known are squared_l2 with anything; {known}; on some leaves only, "
+          "restrict the sum: kernels(a + b)"
+        )
+  return ordered
+
+
+def on_leaves(
+  psi: Regularizer, where: Callable[[tuple, jax.Array], bool]
+) -> Regularizer:
+  """Restricts a regularizer to some leaves, seen as one tree.
+
+  The other leaves have no influence on the value and pass the prox unchanged.
+  The selected ones are regularized jointly: with `l2_ball` it is the norm of
+  all of them together that is bounded. For each by itself, give
+  `each_leaf(psi)`.
+
+  Args:
+    psi: the regularizer.
+    where: `(path, leaf) -> bool`, whether the leaf is selected; `path` is a
+      tuple of strings, such as `("hidden", "kernel")`.
+
+  Returns:
+    The regularizer of the full tree.
+
+  Raises:
+    ValueError: from `value` and `prox`, if no leaf is selected.
+  """
+
+  def select(tree):
+    with_paths, treedef = jax.tree_util.tree_flatten_with_path(tree)
+    paths = [path_names(path) for path, _ in with_paths]
+    leaves = [leaf for _, leaf in with_paths]
+    chosen = [i for i, leaf in enumerate(leaves) if where(paths[i], leaf)]
+    if not chosen:
+      raise ValueError(
+        f"{psi.kind}: no leaf is selected; the leaves are "
+        + ", ".join("/".join(path) or "the array itself" for path in paths)
+      )
+    return leaves, chosen, treedef
+
+  def value(tree):
+    leaves, chosen, _ = select(tree)
+    return psi.value([leaves[i] for i in chosen])
+
+  def prox(tree, step):
+    leaves, chosen, treedef = select(tree)
+    new = psi.prox([leaves[i] for i in chosen], step)
+    for i, leaf in zip(chosen, new, strict=True):
+      leaves[i] = leaf
+    return treedef.unflatten(leaves)
+
+  return Regularizer(f"on_leaves({psi.kind})", value, prox)
+
+
+def each_leaf(psi: Regularizer) -> Regularizer:
+  """Applies a regularizer to each leaf by itself and sums the values.
+
+  It makes a difference for what couples leaves: `l1_ball`, `l2_ball` and
+  `simplex`. All others are sums over leaves anyway.
+  """
+
+  def value(tree):
+    return sum(psi.value(leaf) for leaf in jax.tree.leaves(tree))
+
+  def prox(tree, step):
+    return jax.tree.map(lambda leaf: psi.prox(leaf, step), tree)
+
+  return Regularizer(f"each_leaf({psi.kind})", value, prox)
+
+
+def kernels(psi: Regularizer) -> Regularizer:
+  """Regularizes each leaf named "kernel" by itself, and never a bias.
+
+  The choice of Yuan et al., "Federated Composite Optimization", ICML 2021, in
+  all experiments.
+  """
+  is_kernel = lambda path, leaf: bool(path) and path[-1] == "kernel"
+  return on_leaves(each_leaf(psi), is_kernel)
+
+
+def path_names(path: tuple[Any, ...]) -> tuple[str, ...]:
+  """The strings of a path of `jax.tree_util`: keys, names and indices."""
+  return tuple(jax.tree_util.keystr((key,), simple=True) for key in path)
+
+
+def check(
+  name: str,
+  value: jax.typing.ArrayLike,
+  shown: Any,
+  low: float,
+  is_open: bool = False,
+) -> None:
+  """Raises ValueError if a concrete value is below `low`; NaN never passes.
+
+  A traced value (a grid) passes: only its program's run knows it.
+
+  Args:
+    name: of the argument, such as `l1: strength`.
+    value: to be checked.
+    shown: how the message shows it.
+    low: the least value allowed.
+    is_open: whether `low` itself is refused.
+  """
+  if isinstance(value, jax.core.Tracer):
+    return
+  value = np.asarray(value)
+  if not np.all(value > low if is_open else value >= low):
+    interval = f"({low}, inf)" if is_open else f"[{low}, inf)"
+    raise ValueError(f"{name}={shown}: must be in {interval}")

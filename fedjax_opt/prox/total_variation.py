@@ -1,0 +1,152 @@
+"""The proximal operator of total variation on a line, exactly.
+
+References:
+  Condat, "A Direct Algorithm for 1-D Total Variation Denoising", IEEE Signal
+  Processing Letters 2013.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+
+class _Scan(NamedTuple):
+  """State of the algorithm, in the paper's names where it has them.
+
+  The current segment starts at `start`; its value lies in [vmin, vmax]. `umin`
+  and `umax` are the dual variable at `k` if the value were vmin or vmax.
+  `kminus` and `kplus` are where the segment ends if a jump down or up follows.
+  """
+
+  k: jax.Array
+  start: jax.Array
+  kminus: jax.Array
+  kplus: jax.Array
+  vmin: jax.Array
+  vmax: jax.Array
+  umin: jax.Array
+  umax: jax.Array
+  values: jax.Array  # [n], at each start of a segment its value
+  is_start: jax.Array  # [n] bool
+  done: jax.Array
+
+
+def total_variation_prox(
+  z: jax.Array, threshold: jax.typing.ArrayLike
+) -> jax.Array:
+  r"""Minimizes :math:`t \sum_i |w_{i+1} - w_i| + \frac{1}{2} \|w - z\|^2`.
+
+  One pass, with returns: about n steps on usual inputs, n^2 at worst.
+
+  Args:
+    z: [n] vector; for a batch use `jax.vmap`.
+    threshold: t, a non-negative scalar.
+
+  Returns:
+    The minimizer [n].
+  """
+  return _minimize(z, jnp.asarray(threshold, z.dtype))
+
+
+@jax.custom_jvp
+@jax.jit
+def _minimize(z: jax.Array, t: jax.Array) -> jax.Array:
+  n = len(z)
+  index = jnp.arange(n)
+  zero = jnp.zeros([], index.dtype)
+  scan = _Scan(
+    *(zero,) * 4,
+    vmin=z[0] - t,
+    vmax=z[0] + t,
+    umin=t,
+    umax=-t,
+    values=jnp.zeros_like(z),
+    is_start=jnp.zeros(n, bool),
+    done=jnp.zeros([], bool),
+  )
+  scan = lax.while_loop(
+    lambda scan: ~scan.done, lambda scan: _advance(scan, z, t), scan
+  )
+  latest_start = lax.cummax(jnp.where(scan.is_start, index, 0))
+  return scan.values[latest_start]
+
+
+def _advance(scan: _Scan, z: jax.Array, t: jax.Array) -> _Scan:
+  """One step: goes on by one entry, or ends the segment with a jump."""
+  n = len(z)
+  at_end = scan.k == n - 1
+  following = z[jnp.minimum(scan.k + 1, n - 1)]
+  # At the right end the dual variable must come to 0, before it to [-t, t].
+  umin = jnp.where(at_end, scan.umin, scan.umin + following - scan.vmin)
+  umax = jnp.where(at_end, scan.umax, scan.umax + following - scan.vmax)
+  jump_down = umin < jnp.where(at_end, 0, -t)
+  jump_up = ~jump_down & (umax > jnp.where(at_end, 0, t))
+  jump = jump_down | jump_up
+  finish = at_end & ~jump
+
+  # The segment that ends here, and where the next one starts.
+  value = jnp.where(jump_down, scan.vmin, scan.vmax)
+  value = jnp.where(
+    finish, scan.vmin + scan.umin / (scan.k - scan.start + 1), value
+  )
+  written = jnp.where(jump | finish, scan.start, n)  # n is dropped.
+  last = jnp.where(jump_down, scan.kminus, scan.kplus)
+  start = jnp.where(jump, last + 1, scan.start)
+  first = z[jnp.minimum(start, n - 1)]
+
+  # A jump down fixes vmin anew; vmax too, unless the end was reached.
+  kept = at_end & jump
+  after_jump = scan._replace(
+    k=start,
+    kminus=jnp.where(kept & jump_up, scan.kminus, start),
+    kplus=jnp.where(kept & jump_down, scan.kplus, start),
+    vmin=jnp.where(jump_down, first, jnp.where(kept, scan.vmin, first - 2 * t)),
+    vmax=jnp.where(jump_up, first, jnp.where(kept, scan.vmax, first + 2 * t)),
+    umin=jnp.where(kept & jump_up, first - t - scan.vmin, t),
+    umax=jnp.where(kept & jump_down, first + t - scan.vmax, -t),
+  )
+  # Without a jump: the bounds tighten where the dual variable touches them.
+  k = jnp.minimum(scan.k + 1, n - 1)
+  length = k - scan.start + 1
+  low, high = umin >= t, umax <= -t
+  after_none = scan._replace(
+    k=k,
+    kminus=jnp.where(low, k, scan.kminus),
+    kplus=jnp.where(high, k, scan.kplus),
+    vmin=jnp.where(low, scan.vmin + (umin - t) / length, scan.vmin),
+    vmax=jnp.where(high, scan.vmax + (umax + t) / length, scan.vmax),
+    umin=jnp.where(low, t, umin),
+    umax=jnp.where(high, -t, umax),
+  )
+  chosen = jax.tree.map(
+    lambda a, b: jnp.where(jump, a, b), after_jump, after_none
+  )
+  return chosen._replace(
+    start=start,
+    values=scan.values.at[written].set(value, mode="drop"),
+    is_start=scan.is_start.at[written].set(True, mode="drop"),
+    done=finish,
+  )
+
+
+@_minimize.defjvp
+def _total_variation_jvp(primals, tangents):
+  """A segment is the mean of z, lowered by t at each neighbour below it."""
+  z, t = primals
+  z_dot, t_dot = tangents
+  w = _minimize(z, t)
+  jumps = jnp.sign(jnp.diff(w))
+  segment = jnp.concatenate(
+    [jnp.zeros(1, int), jnp.cumsum(jumps != 0)]
+  )  # [n], the number of each entry's segment
+  # The derivative of sum |w_{i+1} - w_i|, which only the ends of a segment see.
+  slope = -jnp.diff(jumps, prepend=0, append=0)
+  n = len(z)
+  mean = lambda x: (
+    jax.ops.segment_sum(x, segment, n)
+    / jnp.maximum(jax.ops.segment_sum(jnp.ones_like(z), segment, n), 1)
+  )[segment]
+  w_dot = mean(z_dot - t_dot * slope)
+  return w, w_dot

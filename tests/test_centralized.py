@@ -1,0 +1,202 @@
+"""Full-gradient baselines against the NumPy loops and closed forms."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedjax_opt import ClientData, mirror, prox, simulate
+from fedjax_opt.algorithms.centralized import centralized, local, optimum
+from tests import jax_problems
+from tests import reference_composite as loops
+
+TASK = jax_problems.softmax()  # The last of five clients owns nothing.
+PSI = prox.kernels(prox.l1(0.05))
+OF_LOOP = loops.L1(slice(3, 15), 0.05)
+RATE = 0.5
+EVERYTHING = np.concatenate(TASK.problem.client_rows)
+
+
+def assert_close(params, expected, rtol):
+  """Relative to the largest entry."""
+  atol = rtol * np.max(np.abs(expected))
+  actual = jax_problems.flat(params)
+  np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
+
+
+def points_of_loop(rows, steps):
+  problem = TASK.problem
+  return loops.proximal_gradient(
+    problem.x0, problem.gradient, [rows] * steps, OF_LOOP, RATE
+  )
+
+
+def run(algorithm, **settings):
+  settings = {"rounds": 5, "batch_size": 4} | settings
+  return simulate(algorithm, TASK.params, TASK.data, **settings)
+
+
+class TestRounds:
+  @pytest.mark.parametrize("chunk", [1, 2, 5])
+  def test_centralized_is_proximal_gradient_on_all_examples(self, chunk):
+    """Batches of 4 do not divide the clients; a chunk of 2 is filled up."""
+    with jax.enable_x64(True):
+      result = run(centralized(TASK.loss_fn, PSI, RATE), client_chunk=chunk)
+    assert_close(result.params, points_of_loop(EVERYTHING, 5)[-1], 1e-10)
+    assert result.cost["gradient_evaluations"] == len(EVERYTHING) / 5
+
+  def test_centralized_in_single_precision(self):
+    result = run(centralized(TASK.loss_fn, PSI, RATE))
+    assert_close(result.params, points_of_loop(EVERYTHING, 5)[-1], 1e-5)
+
+  def test_uniform_weights_make_it_the_mean_over_clients(self):
+    task = jax_problems.least_squares(sizes=(13, 7, 4))
+    problem = task.problem
+
+    def gradient(w, _):
+      each = [problem.gradient(w, rows) for rows in problem.client_rows]
+      return None, np.mean([grad for _, grad in each], axis=0)
+
+    psi = loops.L1(slice(None), 0.1)
+    xs = loops.proximal_gradient(problem.x0, gradient, [None] * 5, psi, 0.2)
+    with jax.enable_x64(True):
+      result = simulate(
+        centralized(task.loss_fn, prox.l1(0.1), 0.2),
+        task.params,
+        task.data,
+        rounds=5,
+        batch_size=4,
+        weighting="uniform",
+      )
+    assert_close(result.params, xs[-1], 1e-10)
+
+  @pytest.mark.parametrize("cohort_size", [2, 5])
+  def test_local_is_proximal_gradient_on_one_client(self, cohort_size):
+    with jax.enable_x64(True):
+      algorithm = local(TASK.loss_fn, PSI, RATE, client=1)
+      result = run(algorithm, cohort_size=cohort_size)
+    rows = TASK.problem.client_rows[1]
+    assert_close(result.params, points_of_loop(rows, 5)[-1], 1e-10)
+
+  def test_a_client_that_owns_nothing_has_no_gradient(self):
+    with jax.enable_x64(True):
+      result = run(local(TASK.loss_fn, prox.zero(), RATE, client=4))
+    assert_close(result.params, TASK.problem.x0, 1e-15)
+
+  def test_entropy_keeps_the_point_on_the_simplex(self):
+    task = jax_problems.least_squares()
+    start = np.full(5, 0.2)
+    problem = task.problem
+    xs = loops.proximal_gradient(
+      start,
+      problem.gradient,
+      [np.concatenate(problem.client_rows)] * 5,
+      loops.Zero(),
+      RATE,
+      loops.Entropy(),
+    )
+    with jax.enable_x64(True):
+      algorithm = centralized(
+        task.loss_fn, prox.simplex(), RATE, mirror_map=mirror.entropy()
+      )
+      result = simulate(
+        algorithm, {"kernel": start}, task.data, rounds=5, batch_size=4
+      )
+    assert_close(result.params, xs[-1], 1e-10)
+
+  def test_bad_input(self):
+    with pytest.raises(ValueError, match="cohort_size: centralized needs all"):
+      run(centralized(TASK.loss_fn, PSI, RATE), cohort_size=3)
+    with pytest.raises(ValueError, match=r"client=5: must be in \[0, 5\)"):
+      run(local(TASK.loss_fn, PSI, RATE, client=5))
+    with pytest.raises(ValueError, match=r"psi=None: must be a regularizer"):
+      centralized(TASK.loss_fn, None, RATE)
+
+
+def least_squares(x, y):
+  """The mean of (x w - y)^2, one client, and the data."""
+  data = ClientData.from_partition({"x": x, "y": y}, [np.arange(len(x))])
+  return lambda w, batch, rng: (batch["x"] @ w - batch["y"]) ** 2, data
+
+
+class TestOptimum:
+  def test_ridge_regression(self):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(30, 6)), rng.normal(size=30)
+    loss_fn, data = least_squares(x, y)
+    found = optimum(
+      loss_fn, prox.squared_l2(0.3), np.zeros(6), data, 1e-10, batch_size=7
+    )
+    expected = np.linalg.solve(x.T @ x / 30 + 0.3 * np.eye(6), x.T @ y / 30)
+    assert_close(found.params, expected, 1e-9)
+    value = np.mean((x @ expected - y) ** 2) + 0.3 * np.sum(expected**2)
+    np.testing.assert_allclose(found.value, value, rtol=1e-12)
+    assert found.residual <= 1e-10
+
+  def test_lasso_with_orthogonal_inputs(self):
+    """The minimizer thresholds the correlations."""
+    rng = np.random.default_rng(1)
+    q, _ = np.linalg.qr(rng.normal(size=(8, 8)))
+    x, y = q * np.sqrt(8), rng.normal(size=8)  # x^T x / 8 = I
+    loss_fn, data = least_squares(x, y)
+    found = optimum(loss_fn, prox.l1(0.5), np.zeros(8), data)
+    z = x.T @ y / 8
+    expected = np.sign(z) * np.maximum(np.abs(z) - 0.25, 0)
+    assert 0 < np.sum(expected == 0) < 8
+    np.testing.assert_allclose(found.params, expected, atol=1e-6)
+
+  def test_a_constraint(self):
+    """On the ball, the minimizer of ||w - y||^2 is the projection of y."""
+    y = np.array([1.0, -2.0, 0.3])
+    loss_fn, data = least_squares(np.sqrt(3) * np.eye(3), np.sqrt(3) * y)
+    found = optimum(loss_fn, prox.l1_ball(1.0), np.zeros(3), data)
+    np.testing.assert_allclose(found.params, [0, -1, 0], atol=1e-6)
+
+  def test_against_long_proximal_gradient(self):
+    """Logistic regression whose bias is free, over clients and batches."""
+    found = optimum(
+      TASK.loss_fn, PSI, TASK.params, TASK.data, 1e-9, batch_size=5
+    )
+    long = points_of_loop(EVERYTHING, 20_000)[-1]
+    assert_close(found.params, long, 1e-7)
+    np.testing.assert_array_equal(
+      jax_problems.flat(found.params) == 0, long == 0
+    )
+    assert np.sum(long == 0) > 0
+    assert found.iterations < 2000
+
+  def test_the_residual_is_of_the_point_returned(self):
+    """It bounds the fixed-point residual, for any step."""
+    found = optimum(
+      TASK.loss_fn, PSI, TASK.params, TASK.data, max_iterations=30
+    )
+    assert found.iterations == 30
+    assert found.residual > 1e-6
+    w = jax_problems.flat(found.params)
+    grad = TASK.problem.gradient(w, EVERYTHING)[1]
+    for eta in (1e-3, 0.1, 1.0):
+      moved = np.linalg.norm(w - OF_LOOP.prox(w - eta * grad, eta)) / eta
+      assert moved <= found.residual * (1 + 1e-9)
+
+  def test_an_example_counts_as_often_as_it_is_owned(self):
+    x, y = np.ones((3, 1)), np.array([0.0, 1.0, 5.0])
+    data = ClientData.from_partition({"x": x, "y": y}, [[0, 1, 1], [1]])
+    loss_fn = lambda w, batch, rng: (batch["x"] @ w - batch["y"]) ** 2
+    found = optimum(loss_fn, prox.zero(), np.array([4.0]), data)
+    np.testing.assert_allclose(found.params, [0.75], atol=1e-6)
+
+  def test_single_precision_data_do_not_limit_it(self):
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(40, 5)).astype(np.float32)
+    y = rng.normal(size=40).astype(np.float32)
+    loss_fn, data = least_squares(x, y)
+    found = optimum(loss_fn, prox.l1(0.1), jnp.zeros(5), data, 1e-11)
+    assert found.residual <= 1e-11
+    assert found.params.dtype == np.float64
+
+  def test_bad_input(self):
+    loss_fn, data = least_squares(np.eye(2), np.ones(2))
+    with pytest.raises(ValueError, match=r"tolerance=0: must be above 0"):
+      optimum(loss_fn, prox.l1(0.1), np.zeros(2), data, 0.0)
+    with pytest.raises(ValueError, match=r"psi=3: must be a regularizer"):
+      optimum(loss_fn, 3, np.zeros(2), data)

@@ -1,0 +1,126 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedjax_opt import mirror, prox
+
+
+def _simplex_tree():
+  rng = np.random.default_rng(0)
+  draw = lambda n: jnp.asarray(rng.dirichlet(np.ones(n)), jnp.float32)
+  return {"a": draw(4), "b": draw(6)}
+
+
+def test_euclidean_is_the_proximal_operator():
+  h, psi = mirror.euclidean(), prox.l1(0.3)
+  z = jnp.array([1.0, -0.2])
+  np.testing.assert_array_equal(h.grad_h(z), z)
+  np.testing.assert_array_equal(
+    h.grad_h_plus_psi_conjugate(z, 0.5, psi), psi.prox(z, 0.5)
+  )
+  np.testing.assert_array_equal(h.grad_h_conjugate(z), z)
+
+
+ACCEPTED = {
+  "zero": prox.zero(),
+  "simplex": prox.each_leaf(prox.simplex()),
+  "l1": prox.l1(0.3),
+  "sum": prox.l1(0.3) + prox.non_negative(),
+}
+
+
+class TestEntropy:
+  @pytest.mark.parametrize("psi", ACCEPTED.values(), ids=ACCEPTED)
+  def test_there_and_back(self, psi):
+    h, w = mirror.entropy(), _simplex_tree()
+    back = h.grad_h_plus_psi_conjugate(h.grad_h(w), 0.5, psi)
+    jax.tree.map(
+      lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), w, back
+    )
+
+  def test_the_way_back_minimizes(self):
+    """w = argmin_w -<z, w> + h(w) over the simplex, against random points."""
+    rng = np.random.default_rng(1)
+    z = rng.normal(size=5)
+    h = mirror.entropy()
+    w = np.asarray(h.grad_h_conjugate(jnp.asarray(z, jnp.float32)), float)
+    objective = lambda w: np.sum(w * np.log(w), -1) - w @ z
+    others = rng.dirichlet(np.ones(5), size=1000)
+    mixed = np.concatenate([others, 0.999 * w + 0.001 * others])
+    assert np.all(objective(mixed) >= objective(w) - 1e-7)
+
+  def test_a_step_is_the_exponentiated_gradient(self):
+    h, w = mirror.entropy(), _simplex_tree()
+    grads = jax.tree.map(lambda leaf: jnp.arange(len(leaf)) / 7, w)
+    z = optax.tree.add_scale(h.grad_h(w), -0.5, grads)
+    for name, new in h.grad_h_conjugate(z).items():
+      expected = w[name] * np.exp(-0.5 * grads[name])
+      np.testing.assert_allclose(new, expected / expected.sum(), rtol=1e-5)
+
+  def test_maps_and_differentiates(self):
+    h, psi = mirror.entropy(), prox.simplex()
+    z = jnp.arange(6.0).reshape(2, 3)
+    back = lambda z: h.grad_h_plus_psi_conjugate(z, 0.1, psi)
+    np.testing.assert_allclose(
+      jax.jit(jax.vmap(back))(z), jax.nn.softmax(z), rtol=1e-6
+    )
+    assert np.isfinite(jax.jacobian(back)(z[0])).all()
+    scales = jnp.array([1.0])  # A traced scale cannot be checked.
+    jax.vmap(lambda s: h.grad_h_plus_psi_conjugate(z[0], 0.1, prox.simplex(s)))(
+      scales
+    )
+
+  @pytest.mark.parametrize(
+    ("w", "message"),
+    [
+      ([0.5, 0.6], r"the point has smallest entry 0.5 and sum 1.1: must be on"),
+      ([1.0, 0.0], r"smallest entry 0 and sum 1"),
+      ([1.5, -0.5], r"smallest entry -0.5"),
+      ([np.nan, 1.0], r"smallest entry nan"),
+    ],
+  )
+  def test_a_start_off_the_simplex_is_refused(self, w, message):
+    with pytest.raises(ValueError, match=message):
+      mirror.entropy().grad_h(jnp.array(w))
+    with pytest.raises(ValueError, match=r"entropy: layer/kernel has smallest"):
+      mirror.entropy().grad_h({"layer": {"kernel": jnp.array(w)}})
+
+  @pytest.mark.parametrize(
+    ("psi", "message"),
+    [
+      (
+        prox.squared_l2(1.0),
+        r"psi=squared_l2: must be constant on the simplex",
+      ),
+      (prox.l2_ball(1.0), r"psi=l2_ball: must be constant"),
+      (prox.kernels(prox.simplex()), r"psi=on_leaves\(each_leaf\(simplex\)\)"),
+      (
+        prox.simplex(),
+        r"in a tree of several leaves, each_leaf\(simplex\(\)\)",
+      ),
+      (prox.each_leaf(prox.simplex(2.0)), r"another scale: must be 1"),
+    ],
+  )
+  def test_a_regularizer_without_closed_form_is_refused(self, psi, message):
+    back = jax.jit(
+      lambda z: mirror.entropy().grad_h_plus_psi_conjugate(z, 0.1, psi)
+    )
+    with pytest.raises(ValueError, match=message):
+      back(_simplex_tree())
+
+
+def test_a_third_map_as_in_the_example():
+  """h = 1/2 sum_i d_i w_i^2 with l1, against its optimality condition."""
+  d = jnp.array([1.0, 4.0, 9.0])
+
+  def primal(z, step, psi):
+    return psi.prox(z, step) / d
+
+  h = mirror.MirrorMap(lambda w: d * w, primal)
+  z, step, strength = jnp.array([2.0, -3.0, 0.1]), 0.5, 0.8
+  w = h.grad_h_plus_psi_conjugate(z, step, prox.l1(strength))
+  # z - d w is step * strength times a subgradient of the l1 norm.
+  subgradient = (z - h.grad_h(w)) / (step * strength)
+  np.testing.assert_allclose(subgradient, [1.0, -1.0, 0.25], rtol=1e-6)
