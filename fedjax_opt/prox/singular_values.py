@@ -71,12 +71,16 @@ def _soft_threshold(matrix: jax.Array, threshold: jax.Array) -> jax.Array:
   q = _polar_factor(x, jnp.maximum(clipped, resolution))
   shifted = _dot(q.T, x) - clipped * _EYE(x)
   shifted = (shifted + shifted.T) / 2
-  sign = _polar_factor(shifted, jnp.asarray(resolution, x.dtype))
+  sign = _polar_factor(
+    shifted, jnp.asarray(resolution, x.dtype), is_symmetric=True
+  )
   new = _dot(x - clipped * q, (_EYE(x) + sign) / 2)
   return jnp.where(t < 1, largest * bound * new, 0 * x)
 
 
-def _polar_factor(x: jax.Array, smallest: jax.Array) -> jax.Array:
+def _polar_factor(
+  x: jax.Array, smallest: jax.Array, is_symmetric: bool = False
+) -> jax.Array:
   """U V^T of x = U diag(s) V^T, for s in [smallest, 1]; smaller s become < 1.
 
   The scaled Newton-Schulz iteration: an odd cubic polynomial of x, chosen
@@ -93,7 +97,8 @@ def _polar_factor(x: jax.Array, smallest: jax.Array) -> jax.Array:
   def step(state):
     x, smallest = state
     linear, cubic = _best_cubic(smallest)
-    factor = linear * _EYE(x) - cubic * _dot(x.T, x)
+    square = _dot(x if is_symmetric else x.T, x)  # A transpose is a copy.
+    factor = linear * _EYE(x) - cubic * square
     return _dot(x, factor), smallest * (linear - cubic * smallest**2)
 
   state = lax.while_loop(
