@@ -134,9 +134,11 @@ def main() -> None:
   parser.add_argument(
     "--batches", default="1,10,63,630", help="matrices at once, a comma list"
   )
-  parser.add_argument("--turns", type=int, default=10, help="of each contender")
   parser.add_argument(
-    "--per_turn", type=int, default=630, help="matrices in a turn, at least"
+    "--turns", type=int, default=100, help="of each contender"
+  )
+  parser.add_argument(
+    "--per_turn", type=int, default=63, help="matrices in a turn, at least"
   )
   parser.add_argument("--x64", action="store_true", help="in float64")
   args = parser.parse_args()

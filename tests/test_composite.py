@@ -753,7 +753,7 @@ def test_a_grid_keeps_the_dtype_of_the_model(algorithm, dtype):
 
 @pytest.mark.parametrize(
   ("algorithm", "psi_of"),
-  itertools.product(NOT_OSP, [prox.nuclear, prox.l1_ball]),
+  list(itertools.product(NOT_OSP, [prox.nuclear, prox.l1_ball])),
 )
 def test_too_large_a_rate_is_reported_as_diverged(algorithm, psi_of):
   # A constraint bounds the point: only numbers beyond float32 break it.

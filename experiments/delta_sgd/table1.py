@@ -71,7 +71,7 @@ def accuracies(name: str, alpha: str) -> list[float]:
 
 def table() -> str:
   """Markdown: for each alpha the paper's number and ours."""
-  columns = [f"α = {a}: paper | ours" for a in ALPHAS]
+  columns = [f"α = {a}, paper | ours" for a in ALPHAS]
   lines = [
     "| client optimizer | " + " | ".join(columns) + " |",
     "|---" * (1 + 2 * len(ALPHAS)) + "|",
