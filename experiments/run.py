@@ -25,7 +25,7 @@ import pathlib
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -121,17 +121,53 @@ with command_line.group("Computation and results"):
 
 def main(argv: Sequence[str]) -> int:
   """Returns the exit status: 0, 1 for bad input, 130 for Ctrl-C."""
+  where = ""
   try:
-    job = prepare(command_line.parse(argv, __doc__))
-    writer = writers.RunWriter(job.output_dir, job.flag, job.points)
+    with _CtrlC() as ctrl_c:
+      job = prepare(command_line.parse(argv, __doc__))
+      writer = writers.RunWriter(job.output_dir, job.flag, job.points)
+      where = f"; see {job.output_dir}"
+      return run(job, writer, ctrl_c)
   except (ValueError, ImportError) as error:
+    if where:  # not of the input: a defect, to be seen whole
+      raise
     print(f"error: {error}", file=sys.stderr)
     return 1
-  try:
-    return run(job, writer)
   except KeyboardInterrupt:
-    print(f"interrupted before the first evaluation; see {job.output_dir}")
+    print(f"interrupted before the first evaluation{where}")
     return 130
+
+
+class _CtrlC:
+  """Ctrl-C, which is neither lost nor leaves half-written files.
+
+  An exception that a signal raises within a callback of the garbage collector
+  or of the compiler is ignored there. So it is also remembered.
+  """
+
+  def __enter__(self) -> Self:
+    self._pressed = self._held = False
+    self._before = signal.signal(signal.SIGINT, self._press)
+    return self
+
+  def __exit__(self, *_) -> None:
+    signal.signal(signal.SIGINT, self._before)
+
+  def _press(self, *_) -> None:
+    self._pressed = True
+    if not self._held:
+      raise KeyboardInterrupt
+
+  @contextlib.contextmanager
+  def held(self) -> Iterator[None]:
+    """Does what is inside first; then answers any Ctrl-C until here."""
+    self._held = True
+    try:
+      yield
+    finally:
+      self._held = False
+    if self._pressed:
+      raise KeyboardInterrupt
 
 
 class Job(NamedTuple):
@@ -261,7 +297,7 @@ def _default_folder(flag: dict[str, Any]) -> str:
   return f"runs/{flag['task']}-{flag['algorithm']}-{flag['client']}-{now}"
 
 
-def run(job: Job, writer: writers.RunWriter) -> int:
+def run(job: Job, writer: writers.RunWriter, ctrl_c: _CtrlC) -> int:
   """Simulates, and writes the output folder; the exit status."""
   flag, task = job.flag, job.task
   _draw_clients(job)
@@ -269,7 +305,7 @@ def run(job: Job, writer: writers.RunWriter) -> int:
   progress = Progress(flag["rounds"], task.criterion, flag["progress"])
 
   def on_evaluation(report: simulator.Report) -> None:
-    with _uninterrupted():
+    with ctrl_c.held():
       history.append(report.round, report.metrics)
       writer.write(history)
       progress.show(report)
@@ -286,25 +322,12 @@ def run(job: Job, writer: writers.RunWriter) -> int:
     **job.settings,
   )
   progress.close()
-  with contextlib.suppress(KeyboardInterrupt), _uninterrupted():
+  with contextlib.suppress(KeyboardInterrupt), ctrl_c.held():
     _write_results(job, writer, history, result)
   if not result.interrupted:
     return 0
   print(f"interrupted: only {result.rounds} of {flag['rounds']} rounds done")
   return 130
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-  """Holds Ctrl-C back until what is inside is done: no half-written files."""
-  pressed = []
-  before = signal.signal(signal.SIGINT, lambda *_: pressed.append(True))
-  try:
-    yield
-  finally:
-    signal.signal(signal.SIGINT, before)
-  if pressed:
-    raise KeyboardInterrupt
 
 
 def _draw_clients(job: Job) -> None:
