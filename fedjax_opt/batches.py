@@ -110,6 +110,11 @@ class BatchPlan:
       even=bool(full and min_steps == max_steps),
     )
 
+  @property
+  def common_steps(self) -> int | None:
+    """K, if every client of the population takes K local steps, else None."""
+    return self.max_steps if self.min_steps == self.max_steps else None
+
   def steps_per_epoch(self, sizes):
     """Batches in one pass, for NumPy and JAX sizes alike."""
     if self.drop_remainder:

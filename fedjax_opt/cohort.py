@@ -77,8 +77,7 @@ class Cohort:
   @property
   def common_steps(self) -> int | None:
     """K, if every client of the population takes K local steps, else None."""
-    plan = self._program.plan
-    return plan.max_steps if plan.min_steps == plan.max_steps else None
+    return self._program.plan.common_steps
 
   @property
   def is_everyone(self) -> bool:
@@ -353,7 +352,8 @@ class Worker:
       program.plan.max_steps, jnp.nan, _field(rule_state, name).dtype
     )
     traces = {name: blank(name) for name in program.trace}
-    num_steps = program.plan.max_steps if program.plan.even else self.num_steps
+    # A number that the program knows needs no masking side by side.
+    num_steps = program.plan.common_steps or self.num_steps
     params, rule_state, self.traces = lax.fori_loop(
       0, num_steps, step, (params, rule_state, traces)
     )

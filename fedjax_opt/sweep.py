@@ -75,17 +75,18 @@ def sweep(
     ValueError: naming the argument that cannot be.
   """
   check_choice("grid_map", grid_map, ("auto", "vmap", "scan"))
-  points = grid_points(grid, seeds)
-  data, own_data = _data_of_points(data, points)
+  settings_of_grid = grid_points(grid, seeds[:1])
+  num_settings, num_seeds = len(settings_of_grid), len(seeds)
   hyperparameters = {
-    name: jnp.asarray([point[name] for point in points]) for name in grid
-  }
-  seeds = jnp.asarray([point["seed"] for point in points], jnp.uint32)
-  keys = jax.vmap(jax.random.key)(seeds)
+    name: jnp.asarray([point[name] for point in settings_of_grid])
+    for name in grid
+  }  # [settings]
+  keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))  # [seeds]
+  data, own_data = _data_of_seeds(data, seeds)
   if callable(params):
     params = jax.jit(jax.vmap(params))(keys)
   else:
-    repeat = lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], len(points), 0)
+    repeat = lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], num_seeds, 0)
     params = jax.tree.map(repeat, params)
 
   def init(hyperparameters, params):
@@ -107,21 +108,39 @@ def sweep(
     batch_size = program.plan.batch_size
     side_by_side = is_faster_side_by_side(one_model, batch_size)
     grid_map = "vmap" if side_by_side else "scan"
-  over_points = jax.vmap if grid_map == "vmap" else _one_after_another
-  axes = (0, 0, 0, 0 if own_data else None, None, None, None, None)
+  over = jax.vmap if grid_map == "vmap" else _one_after_another
+  # Settings outside, seeds inside. What only the seed decides, above all a
+  # round's batches, is then computed once for all settings of a seed, and their
+  # models meet a batch in one matrix product.
+  of_seed = (0, None, 0, 0 if own_data else None, None, None, None, None)
+  of_setting = (0, 0, None, None, None, None, None, None)
+  advance_grid = over(over(advance_point, of_seed), of_setting)
+  # [settings, seeds, ...] -> [S, ...]
+  flat = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])
 
   def advance(state, inputs, first, count):
-    return over_points(advance_point, axes)(state, *inputs, first, count)
+    state, record = advance_grid(state, *inputs, first, count)
+    return state, jax.tree.map(flat, record)
 
   # Copied leaf by leaf: what is donated must have a buffer of its own.
-  state = jax.jit(jax.vmap(init))(hyperparameters, params)
+  init_grid = jax.vmap(jax.vmap(init, (None, 0)), (0, None))
+  state = jax.jit(init_grid)(hyperparameters, params)
   state = jax.tree.map(jnp.array, state)
   clients = (data.indices, data.sizes)
   inputs = (hyperparameters, keys, clients, data.examples, test)
   result = drive(
-    program, advance, state, inputs, rounds, on_evaluation, len(points)
+    program,
+    advance,
+    state,
+    inputs,
+    rounds,
+    on_evaluation,
+    num_settings * num_seeds,
   )
-  result.params = jax.vmap(evaluated)(hyperparameters, result.state)
+  evaluated_grid = jax.vmap(jax.vmap(evaluated, (None, 0)))
+  models = evaluated_grid(hyperparameters, result.state)
+  result.params = jax.tree.map(flat, models)
+  result.state = jax.tree.map(flat, result.state)
   return result
 
 
@@ -144,20 +163,18 @@ def _one_after_another(fn, in_axes):
   return mapped
 
 
-def _data_of_points(data, points):
-  """The clients' data, and whether each point has its own [S, M, ...]."""
+def _data_of_seeds(data, seeds):
+  """The clients' data, and whether each seed has its own [seeds, M, ...]."""
   if not callable(data):
     return data, False
-  of_seed = {point["seed"]: None for point in points}
-  of_seed = {seed: data(seed) for seed in of_seed}
-  first = next(iter(of_seed.values()))
-  if len(of_seed) == 1:
+  each = [data(seed) for seed in seeds]
+  first = each[0]
+  if all(other is first for other in each):
     return first, False
-  if any(other.examples is not first.examples for other in of_seed.values()):
+  if any(other.examples is not first.examples for other in each):
     raise ValueError("data: the clients of all seeds must share the examples")
-  width = max(other.indices.shape[-1] for other in of_seed.values())
+  width = max(other.indices.shape[-1] for other in each)
   pad = lambda rows: np.pad(rows, ((0, 0), (0, width - rows.shape[-1])))
-  each = [of_seed[point["seed"]] for point in points]
   return ClientData(
     first.examples,
     indices=np.stack([pad(one.indices) for one in each]),
