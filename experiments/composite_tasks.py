@@ -157,7 +157,7 @@ def haxby(flag: Mapping[str, Any]) -> Task:
     init=init,
     loss_fn=loss_fn,
     evaluate=evaluation.federated(per_example, of_params=of_params),
-    criterion=Criterion("test_loss", "min", "last"),
+    criterion=Criterion("regularized_test_loss", "min", "last"),
     num_classes=2,
     clients=train,
     panels=("regularized_train_loss", "test_accuracy", "density"),

@@ -226,12 +226,17 @@ class Setup(NamedTuple):
     return make
 
 
-def resolve(flag: Mapping[str, Any], regularizer: str | None = None) -> Setup:
+def resolve(
+  flag: Mapping[str, Any],
+  regularizer: str | None = None,
+  client_lr: float | None = None,
+) -> Setup:
   """Checks the flags of rules and algorithm, and fills in their defaults.
 
   Args:
     flag: values of all flags; a hyperparameter that was not given is None.
     regularizer: the task's own.
+    client_lr: the task's own.
 
   Raises:
     ValueError: naming the flag that cannot be.
@@ -266,7 +271,10 @@ def resolve(flag: Mapping[str, Any], regularizer: str | None = None) -> Setup:
 
   grid, switches = {}, {}
   for name, parameter in taken.items():
-    value = _given(flag[name], parameter.default)
+    default = parameter.default
+    if name == "client_lr" and client_lr is not None:
+      default = client_lr
+    value = _given(flag[name], default)
     if isinstance(parameter.default, bool):
       switches[name] = value
     else:

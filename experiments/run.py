@@ -20,11 +20,12 @@ Ctrl-C leaves these files complete of what was done.
 """
 
 import contextlib
+import dataclasses
 import datetime
 import pathlib
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -35,7 +36,7 @@ from experiments import command_line, config, population, tasks
 from experiments.progress import Progress
 from experiments.task import Task
 from fedjax_opt import grid_points, plots, simulator, sweep, writers
-from fedjax_opt.base import Algorithm
+from fedjax_opt.algorithms import optimum
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.hyperparameters import check_choice
 from fedjax_opt.metrics import History
@@ -98,6 +99,13 @@ with command_line.group("Computation and results"):
     "eval_every",
     10,
     "Rounds between evaluations; round 0 and the last are always evaluated.",
+  )
+  flags.DEFINE_bool(
+    "optimum",
+    False,
+    "Also find the least value of the objective (FISTA in float64 on the data "
+    "of all clients) and measure optimality_gap, what a model is above it. For "
+    "convex tasks and algorithms with a regularizer.",
   )
   flags.DEFINE_bool(
     "trace",
@@ -174,8 +182,7 @@ class Job(NamedTuple):
   """All that a run needs, checked."""
 
   flag: dict[str, Any]  # every flag that has a value, resolved
-  make: Callable[..., Algorithm]  # hyperparameters -> algorithm
-  grid: dict[str, list[float]]  # hyperparameter -> values
+  setup: config.Setup
   points: list[dict[str, Any]]  # of the grid
   task: Task
   data: dict[int, ClientData]  # of each seed
@@ -193,7 +200,7 @@ def prepare(flag: dict[str, Any]) -> Job:
   plots.check_installed()
   options = tasks.resolve(flag)
   entry = tasks.TASKS[flag["task"]]
-  setup = config.resolve(flag, entry.regularizer)
+  setup = config.resolve(flag, entry.regularizer, entry.client_lr)
   seeds = config.seeds(flag)
   parameters = population.resolve(flag, entry.has_clients)
   flag = flag | options | setup.resolved() | parameters
@@ -207,11 +214,17 @@ def prepare(flag: dict[str, Any]) -> Job:
       f"trace=True: client {flag['client']} has no step sizes to record; must "
       "be delta_sgd"
     )
+  if flag["optimum"]:
+    _check_optimum(entry, setup, flag)
   output_dir = writers.check_output_dir(
     flag["output_dir"] or _default_folder(flag)
   )
 
   task = tasks.load(flag)
+  if not setup.algorithm.has("regularizer"):
+    metric = task.criterion.metric.removeprefix("regularized_")
+    criterion = dataclasses.replace(task.criterion, metric=metric)
+    task = task._replace(criterion=criterion)
   if task.clients is not None:
     data = dict.fromkeys(seeds, task.clients)
   else:
@@ -225,8 +238,7 @@ def prepare(flag: dict[str, Any]) -> Job:
   programs = [Program.create(data[seed], **settings) for seed in seeds]
 
   points = grid_points(setup.grid, seeds)
-  make = setup.make(task.loss_fn, task.features_fn, flag["rounds"])
-  _check_fit(setup, make(**{n: points[0][n] for n in setup.grid}), task, flag)
+  _check_fit(setup, points[0], task, flag)
   resolved = {
     **flag,
     "seed": config.single_or_list(seeds),
@@ -234,9 +246,7 @@ def prepare(flag: dict[str, Any]) -> Job:
     "local_epochs": programs[0].plan.epochs,
   }
   resolved = {n: value for n, value in resolved.items() if value is not None}
-  return Job(
-    resolved, make, setup.grid, points, task, data, settings, output_dir
-  )
+  return Job(resolved, setup, points, task, data, settings, output_dir)
 
 
 # Fields of Delta-SGD's state, and what the picture calls them.
@@ -252,6 +262,13 @@ def _cohort_size(flag: dict[str, Any], population: int) -> int:
   needed = {"centralized": population, "local": 1}.get(algorithm)
   if needed is None:
     return 10 if given is None else given
+  idle = {"sampling": "shuffle", "drop_remainder": False}
+  for name in ("local_epochs", "local_steps", *idle):
+    if flag[name] != idle.get(name):
+      raise ValueError(
+        f"{name}={flag[name]}: algorithm {algorithm} takes one step a round, "
+        f"along the exact gradient; leave {name} out"
+      )
   if given not in (None, needed):
     raise ValueError(
       f"cohort_size={given}: algorithm {algorithm} has {needed} of the "
@@ -260,8 +277,24 @@ def _cohort_size(flag: dict[str, Any], population: int) -> int:
   return needed
 
 
+def _check_optimum(
+  entry: tasks.Entry, setup: config.Setup, flag: dict[str, Any]
+) -> None:
+  """That there is an optimum which can be found."""
+  if not entry.is_convex:
+    raise ValueError(
+      f"optimum=True: the loss of task {flag['task']} is not convex; must be "
+      "a task of linear or logistic regression"
+    )
+  if not setup.algorithm.has("regularizer"):
+    raise ValueError(
+      f"optimum=True: algorithm {setup.algorithm.name} has no regularizer, "
+      "without which a minimum may not exist; must be one that has"
+    )
+
+
 def _check_fit(
-  setup: config.Setup, algorithm: Algorithm, task: Task, flag: dict[str, Any]
+  setup: config.Setup, point: dict[str, Any], task: Task, flag: dict[str, Any]
 ) -> None:
   """That algorithm and regularizer can do with the task's model."""
   if setup.algorithm.takes("features_fn") and task.features_fn is None:
@@ -270,12 +303,12 @@ def _check_fit(
       f"layer, which the model of task {flag['task']} does not have; must be "
       "another, or a task of images"
     )
-  if algorithm.penalty is None:
+  make = setup.make(task.loss_fn, task.features_fn, flag["rounds"])
+  penalty = make(**{name: point[name] for name in setup.grid}).penalty
+  if penalty is None:
     return
   try:
-    jax.eval_shape(
-      lambda seed: algorithm.penalty(task.init(jax.random.key(seed))), 0
-    )
+    jax.eval_shape(lambda seed: penalty(task.init(jax.random.key(seed))), 0)
   except ValueError as error:
     raise ValueError(f"regularizer={flag['regularizer']!r}: {error}") from None
 
@@ -303,16 +336,21 @@ def run(job: Job, writer: writers.RunWriter, ctrl_c: _CtrlC) -> int:
   _draw_clients(job)
   history = History()
   progress = Progress(flag["rounds"], task.criterion, flag["progress"])
+  minima = _minima(job) if flag["optimum"] else None
 
   def on_evaluation(report: simulator.Report) -> None:
     with ctrl_c.held():
-      history.append(report.round, report.metrics)
+      metrics = dict(report.metrics)
+      if minima is not None:
+        objective = np.asarray(metrics["regularized_train_loss"], np.float64)
+        metrics["optimality_gap"] = objective - minima
+      history.append(report.round, metrics)
       writer.write(history)
       progress.show(report)
 
   result = sweep(
-    job.make,
-    job.grid,
+    job.setup.make(task.loss_fn, task.features_fn, flag["rounds"]),
+    job.setup.grid,
     task.init,
     job.data.get,
     rounds=flag["rounds"],
@@ -328,6 +366,30 @@ def run(job: Job, writer: writers.RunWriter, ctrl_c: _CtrlC) -> int:
     return 0
   print(f"interrupted: only {result.rounds} of {flag['rounds']} rounds done")
   return 130
+
+
+def _minima(job: Job) -> np.ndarray:
+  """[S] float64, the least value of the objective of each grid point."""
+  names = [n for n in job.setup.regularizer.flags() if n in job.setup.grid]
+  found: dict[tuple, float] = {}
+
+  def of_point(point: dict[str, Any]) -> float:
+    data = job.data[point["seed"]]
+    problem = (id(data), *[point[name] for name in names])
+    if problem not in found:
+      psi = job.setup.regularizer.make(point)
+      start = job.task.init(jax.random.key(point["seed"]))
+      best = optimum(job.task.loss_fn, psi, start, data)
+      shown = ", ".join(f"{name} {point[name]:g}" for name in names)
+      print(
+        f"optimum{f' at {shown}' if shown else ''}: {best.value:.9g}, to a "
+        f"residual of {best.residual:.1e}, in {best.iterations} iterations",
+        file=sys.stderr,
+      )
+      found[problem] = best.value
+    return found[problem]
+
+  return np.array([of_point(point) for point in job.points])
 
 
 def _draw_clients(job: Job) -> None:
@@ -393,9 +455,12 @@ def _write_results(
 
 def _panels(task: Task, history: History) -> list[str] | None:
   """The task's panels that were measured: not all algorithms regularize."""
-  if task.panels is None:
+  panels = task.panels
+  if "optimality_gap" in history.metrics:
+    panels = ("optimality_gap", *(panels or ("test_accuracy",)))
+  if panels is None:
     return None
-  return [name for name in task.panels if name in history.metrics]
+  return [name for name in panels if name in history.metrics]
 
 
 def _write_traces(result: simulator.Result, folder: pathlib.Path) -> None:

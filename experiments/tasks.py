@@ -25,6 +25,8 @@ class Entry(NamedTuple):
       nothing to divide.
     regularizer: of composite algorithms, if none is chosen.
     options: names of the flags that belong to it, with their defaults.
+    is_convex: whether the loss is, in the model.
+    client_lr: if none is given; None for that of the client's rule.
   """
 
   load: Callable[[Mapping[str, Any]], Task]
@@ -32,10 +34,13 @@ class Entry(NamedTuple):
   has_clients: bool = False
   regularizer: str | None = None
   options: tuple[tuple[str, Any], ...] = ()
+  is_convex: bool = False
+  client_lr: float | None = None
 
 
 def _images(dataset: str, model: str) -> Entry:
-  return Entry(lambda flag: image_tasks.load(dataset, model, flag["data_dir"]))
+  load = lambda flag: image_tasks.load(dataset, model, flag["data_dir"])
+  return Entry(load, is_convex=model == "logistic")
 
 
 _VARIANT, _LARGE, _SMALL = (
@@ -57,6 +62,8 @@ TASKS: dict[str, Entry] = {
     has_clients=True,
     regularizer="l1",
     options=(_VARIANT, _LARGE),
+    is_convex=True,
+    client_lr=3e-4,
   ),
   "low_rank": Entry(
     composite_tasks.low_rank,
@@ -64,6 +71,8 @@ TASKS: dict[str, Entry] = {
     has_clients=True,
     regularizer="nuclear",
     options=(_VARIANT, _LARGE),
+    is_convex=True,
+    client_lr=3e-4,
   ),
   "fmri": Entry(
     composite_tasks.haxby,
@@ -71,12 +80,14 @@ TASKS: dict[str, Entry] = {
     has_clients=True,
     regularizer="l1",
     options=(_SMALL,),
+    is_convex=True,
   ),
   "femnist10": Entry(
     composite_tasks.femnist10,
     "FEMNIST's digits by writer, logistic regression",
     has_clients=True,
     regularizer="l2_ball",
+    is_convex=True,
   ),
   "femnist62": Entry(
     composite_tasks.femnist62,

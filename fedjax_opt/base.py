@@ -42,7 +42,8 @@ class Algorithm(NamedTuple):
       `simulator.Cohort`; the algorithm sees clients only through its verbs.
     params: `state -> params`, the model that is evaluated.
     penalty: `params -> scalar`, what the objective has beside the clients'
-      losses: a regularizer. With it, `regularized_train_loss` is measured.
+      losses: a regularizer. With it, `regularized_train_loss` and
+      `regularized_test_loss` are measured.
   """
 
   init: Callable[[Params, int], State]

@@ -57,6 +57,8 @@ _MAX_CLIENTS = 100
 _NAMES = {
   "train_loss": "Training loss",
   "regularized_train_loss": "Regularized training loss",
+  "regularized_test_loss": "Regularized test loss",
+  "optimality_gap": "Gap to the optimum",
   "test_loss": "Test loss",
   "test_accuracy": "Test accuracy (%)",
   "worst_decile_accuracy": "Accuracy, worst 10 % of clients (%)",

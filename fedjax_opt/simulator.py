@@ -261,9 +261,13 @@ def run_rounds(
   if program.evaluate is not None:
     params = algorithm.params(state)
     metrics = program.evaluate(params, data, test)
-    if algorithm.penalty is not None and "train_loss" in metrics:
-      objective = metrics["train_loss"] + algorithm.penalty(params)
-      metrics["regularized_train_loss"] = objective
+    if algorithm.penalty is not None:
+      penalty = algorithm.penalty(params)
+      metrics |= {
+        f"regularized_{name}": metrics[name] + penalty
+        for name in ("train_loss", "test_loss")
+        if name in metrics
+      }
   return state, Record(metrics, totals, traces)
 
 

@@ -20,6 +20,7 @@ from fedjax_opt.mirror import MirrorMap, euclidean
 from fedjax_opt.prox import Regularizer, zero
 from fedjax_opt.rules.mirror import (
   DualAveragingState,
+  check_finite,
   dual_averaging,
   mirror_step,
   subgradient_step,
@@ -255,7 +256,7 @@ def fed_avg_subgradient(
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
-    psi: a finite regularizer.
+    psi: a regularizer that is finite everywhere, no constraint.
     learning_rate: eta_c, or a function from the round to it; non-negative.
     server_learning_rate: eta_s; non-negative.
 
@@ -266,6 +267,7 @@ def fed_avg_subgradient(
     Yuan et al., "Federated Composite Optimization", ICML 2021, section 5.
   """
   check_regularizer(psi)
+  check_finite(psi)
   algorithm = fed_avg(
     loss_fn,
     lambda round: subgradient_step(_at_round(learning_rate, round), psi),

@@ -28,7 +28,8 @@ def _constraint(
   def value(tree):
     return jnp.where(is_inside(tree), 0.0, jnp.inf)
 
-  return Regularizer(kind, value, lambda tree, step: project(tree))
+  prox = lambda tree, step: project(tree)
+  return Regularizer(kind, value, prox, is_finite=False)
 
 
 def l1_ball(radius: jax.typing.ArrayLike) -> Regularizer:

@@ -182,8 +182,8 @@ def nuclear(strength: jax.typing.ArrayLike) -> Regularizer:
   def matrix(leaf):
     if leaf.ndim != 2:
       raise ValueError(
-        f"nuclear: a leaf has shape {leaf.shape}: must be a matrix; restrict "
-        "it with kernels or on_leaves, map over leading axes with jax.vmap"
+        f"nuclear: a leaf has shape {leaf.shape}: must be a matrix; "
+        "on_leaves leaves others out"
       )
     return leaf
 

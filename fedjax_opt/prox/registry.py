@@ -14,7 +14,9 @@ from fedjax_opt.prox.regularizer import Regularizer, kernels
 _STRENGTH = Hyperparameter(
   "strength", 0.01, "factor of the regularizer", "[0, inf)"
 )
-_RADIUS = Hyperparameter("radius", 10.0, "radius of the ball", "(0, inf)")
+# Those of the paper's FEMNIST experiments.
+_L1_RADIUS = Hyperparameter("radius", 1000.0, "radius of the ball", "(0, inf)")
+_L2_RADIUS = _L1_RADIUS._replace(default=10.0)
 
 
 def _on_kernels(factory: Callable[..., Regularizer]):
@@ -32,7 +34,7 @@ REGULARIZERS: dict[str, Choice] = {
   "group_lasso": Choice(
     _on_kernels(group_lasso), "strength times the norms of rows", (_STRENGTH,)
   ),
-  "l1_ball": Choice(_on_kernels(l1_ball), "||w||_1 <= radius", (_RADIUS,)),
-  "l2_ball": Choice(_on_kernels(l2_ball), "||w|| <= radius", (_RADIUS,)),
+  "l1_ball": Choice(_on_kernels(l1_ball), "||w||_1 <= radius", (_L1_RADIUS,)),
+  "l2_ball": Choice(_on_kernels(l2_ball), "||w|| <= radius", (_L2_RADIUS,)),
   "non_negative": Choice(_on_kernels(non_negative), "w >= 0"),
 }

@@ -64,12 +64,14 @@ class Regularizer:
     prox: `(tree, step) -> tree`, of the tree's structure and dtypes. `step` is
       non-negative; with step 0 a constraint still projects.
     terms: what a sum consists of; empty if it is none.
+    is_finite: whether psi is finite everywhere, that is, no constraint.
   """
 
   kind: str
   value: Callable[[Params], jax.Array]
   prox: Callable[[Params, jax.typing.ArrayLike], Params]
   terms: tuple["Regularizer", ...] = ()
+  is_finite: bool = True
 
   def __post_init__(self):
     # Half precision is widened in between, and a strength that is an array may
@@ -96,9 +98,8 @@ class Regularizer:
       # 0 times a constraint is the constraint, as its prox is with step 0.
       return jnp.where(jnp.isinf(unscaled), unscaled, scale * unscaled)
 
-    return Regularizer(
-      self.kind, value, lambda tree, step: self.prox(tree, scale * step)
-    )
+    prox = lambda tree, step: self.prox(tree, scale * step)
+    return Regularizer(self.kind, value, prox, is_finite=self.is_finite)
 
   # Lets a NumPy scalar on the left leave the product to __rmul__.
   __array_ufunc__ = None
@@ -138,7 +139,8 @@ def _sum(terms: tuple[Regularizer, ...]) -> Regularizer:
       tree = term.prox(tree, step)
     return tree
 
-  return Regularizer("sum", value, prox, terms)
+  is_finite = all(term.is_finite for term in terms)
+  return Regularizer("sum", value, prox, terms, is_finite)
 
 
 def _in_order(terms: list[Regularizer]) -> list[Regularizer]:
@@ -207,7 +209,8 @@ def on_leaves(
       leaves[i] = leaf
     return treedef.unflatten(leaves)
 
-  return Regularizer(f"on_leaves({psi.kind})", value, prox)
+  kind = f"on_leaves({psi.kind})"
+  return Regularizer(kind, value, prox, is_finite=psi.is_finite)
 
 
 def each_leaf(psi: Regularizer) -> Regularizer:
@@ -223,7 +226,8 @@ def each_leaf(psi: Regularizer) -> Regularizer:
   def prox(tree, step):
     return jax.tree.map(lambda leaf: psi.prox(leaf, step), tree)
 
-  return Regularizer(f"each_leaf({psi.kind})", value, prox)
+  kind = f"each_leaf({psi.kind})"
+  return Regularizer(kind, value, prox, is_finite=psi.is_finite)
 
 
 def kernels(psi: Regularizer) -> Regularizer:

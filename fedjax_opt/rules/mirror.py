@@ -106,7 +106,13 @@ def dual_averaging(
   return optax.GradientTransformation(init_fn, update_fn)
 
 
-_CONSTRAINTS = ("box", "l1_ball", "l2_ball", "non_negative", "simplex")
+def check_finite(psi: Regularizer) -> None:
+  """Raises ValueError if psi is a constraint, or a sum with one."""
+  if not psi.is_finite:
+    raise ValueError(
+      f"psi={psi.kind}: must be finite everywhere, for subgradient steps; a "
+      "constraint needs mirror_step or dual_averaging, fed_mid or fed_dual_avg"
+    )
 
 
 def subgradient_step(
@@ -132,13 +138,7 @@ def subgradient_step(
   References:
     The program of Yuan et al., "Federated Composite Optimization", ICML 2021.
   """
-
-  for term in psi.terms or (psi,):
-    if any(kind in term.kind for kind in _CONSTRAINTS):
-      raise ValueError(
-        f"subgradient_step: psi={term.kind}: must be finite everywhere; a "
-        "constraint needs mirror_step or dual_averaging"
-      )
+  check_finite(psi)
 
   def update_fn(grads, state, params=None):
     if params is None:

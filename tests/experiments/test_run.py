@@ -282,7 +282,12 @@ def test_trace(tmp_path, capsys):
 
 # Composite objectives.
 
-LOSSES = ("train_loss", "test_loss", "regularized_train_loss")
+LOSSES = (
+  "train_loss",
+  "test_loss",
+  "regularized_train_loss",
+  "regularized_test_loss",
+)
 RECOVERED = {
   "lasso": ("f1", "precision", "recall", "density", "recovery_error"),
   "low_rank": ("rank", "recovery_error"),
@@ -386,7 +391,7 @@ def test_constrained_model(tmp_path):
     "--client_lr=0.1", "--rounds=20", "--noprogress",
   )  # fmt: skip
   assert call(*SMALL, *constrained, f"--output_dir={tmp_path}") == 0
-  rows = read_metrics(tmp_path, METRICS | {"regularized_train_loss"})
+  rows = read_metrics(tmp_path, METRICS | set(LOSSES))
   for row in rows:  # Inside of the ball; it would be infinite outside.
     assert row["regularized_train_loss"] == row["train_loss"]
   assert rows[-1]["test_accuracy"] > rows[0]["test_accuracy"] + 0.2
@@ -394,6 +399,27 @@ def test_constrained_model(tmp_path):
   assert config["regularizer"] == "l2_ball"
   assert config["radius"] == 1
   assert "strength" not in config
+  check_pictures(tmp_path, "curves.png", "clients.png")
+
+
+def test_gap_to_the_optimum(tmp_path, capsys):
+  arguments = (
+    "--algorithm=fed_dual_avg", "--regularizer=l1", "--strength=0.001,0.1",
+    "--client_lr=0.1", "--rounds=30", "--optimum", "--noprogress",
+  )  # fmt: skip
+  assert call(*SMALL, *arguments, f"--output_dir={tmp_path}") == 0
+  assert capsys.readouterr().err.count("optimum at strength") == 2
+  gap = {"optimality_gap"}
+  rows = read_metrics(tmp_path, METRICS | set(LOSSES) | gap)
+  for point in (0, 1):
+    own = [row for row in rows if row["point"] == point]
+    least = {
+      round(row["regularized_train_loss"] - row["optimality_gap"], 5)
+      for row in own
+    }
+    assert len(least) == 1
+    gaps = [row["optimality_gap"] for row in own]
+    assert gaps[0] > 2 * gaps[-1] > 0
   check_pictures(tmp_path, "curves.png", "clients.png")
 
 
@@ -459,6 +485,7 @@ COMPOSITE = (
   "centralized, local"
 )
 PENALTIES = "l1, squared_l2, nuclear, group_lasso"
+ONE_STEP = "takes one step a round, along the exact gradient"
 PLAIN = "algorithm fed_mid weighs the regularizer with the sizes of plain steps"
 WITH_SERVER = (
   "fed_avg, fed_prox, moon, fed_avg_m, fed_adam, fed_yogi, fed_adagrad, "
@@ -550,6 +577,16 @@ BAD_INPUT = {
   "--task=lasso --algorithm=centralized --cohort_size=10": "cohort_size=10: "
   "algorithm centralized has 64 of the 64 clients in each round; leave "
   "cohort_size out",
+  "--task=lasso --algorithm=centralized --local_steps=5": "local_steps=5: "
+  f"algorithm centralized {ONE_STEP}; leave local_steps out",
+  "--task=lasso --algorithm=local --local_epochs=1": "local_epochs=1.0: "
+  f"algorithm local {ONE_STEP}; leave local_epochs out",
+  "--task=lasso --algorithm=local --sampling=replacement": "sampling="
+  f"replacement: algorithm local {ONE_STEP}; leave sampling out",
+  "--optimum": "optimum=True: the loss of task digits is not convex; must be a "
+  "task of linear or logistic regression",
+  "--task=lasso --optimum": "optimum=True: algorithm fed_avg has no "
+  "regularizer, without which a minimum may not exist; must be one that has",
   "--task=lasso --algorithm=local --cohort_size=10": "cohort_size=10: "
   "algorithm local has 1 of the 64 clients in each round; leave cohort_size "
   "out",
@@ -561,7 +598,7 @@ BAD_INPUT = {
   f"{PENALTIES}",
   "--task=digits_cnn --algorithm=fed_mid --regularizer=nuclear": "regularizer="
   "'nuclear': nuclear: a leaf has shape (3, 3, 1, 10): must be a matrix; "
-  "restrict it with kernels or on_leaves, map over leading axes with jax.vmap",
+  "on_leaves leaves others out",
   "--task=lasso --algorithm=moon": "algorithm='moon': compares features before "
   "the last layer, which the model of task lasso does not have; must be "
   "another, or a task of images",
