@@ -85,6 +85,11 @@ class Part(NamedTuple):
       return self.takes("server") or self.takes("server_learning_rate")
     return True
 
+  @property
+  def is_plain(self) -> bool:
+    """Whether an algorithm is made of plain steps, not of a client's rule."""
+    return self.takes("learning_rate")
+
   def make(self, values: Mapping[str, Any], **others: Any) -> Any:
     """What its factory makes of values by flag name, and other arguments."""
     return self.choice.factory(**self.arguments(values), **others)
@@ -117,7 +122,7 @@ def define_flags() -> None:
       "client",
       None,
       "How a client takes a local step. Default: delta_sgd; sgd for the "
-      "algorithms with a regularizer, which take no other."
+      f"algorithms that take no other: {_those_that_are_plain()}."
       f"{command_line.listed(RULES)}",
     )
     flags.DEFINE_string(
@@ -133,8 +138,8 @@ def define_flags() -> None:
       None,
       "How the server uses the mean of the clients' differences as a gradient: "
       f"{', '.join(SERVERS)}. Default: sgd with step size 1, which is plain "
-      "averaging, or what the algorithm's name says; algorithms with a "
-      "regularizer take only sgd.",
+      "averaging, or what the algorithm's name says; scaffold and algorithms "
+      "with a regularizer take only sgd; some have none.",
     )
     _define_hyperparameters("server")
   with command_line.group("Regularizer"):
@@ -152,24 +157,32 @@ def _those_with(kind: str) -> str:
   return ", ".join(part.name for part in parts("algorithm") if part.has(kind))
 
 
+def _those_that_are_plain() -> str:
+  return ", ".join(p.name for p in parts("algorithm") if p.is_plain)
+
+
 def _define_hyperparameters(kind: str) -> None:
   """Defines one flag for each hyperparameter of the parts of a kind."""
   meanings: dict[str, dict[str, list[str]]] = {}
-  switches = set()
+  defined: dict[str, Hyperparameter] = {}
   for part in parts(kind):
     for flag, parameter in part.flags().items():
-      default = f"{part.name} {parameter.default:g}"
-      if isinstance(parameter.default, bool):
-        switches.add(flag)
-        default = part.name
+      defined[flag] = parameter
+      default = part.name
+      if parameter.default is True:
+        default += " true"
+      elif parameter.default not in (None, False):
+        default += f" {parameter.default:g}"
       text = f"{parameter.help[0].upper()}{parameter.help[1:]}"
       if parameter.interval != "(-inf, inf)":
         text += f", in {parameter.interval}"
       meanings.setdefault(flag, {}).setdefault(text, []).append(default)
   for flag, uses in meanings.items():
     text = " ".join(f"{use} ({', '.join(of)})." for use, of in uses.items())
-    if flag in switches:
+    if isinstance(defined[flag].default, bool):
       flags.DEFINE_bool(flag, None, text)
+    elif defined[flag].is_static:
+      flags.DEFINE_integer(flag, None, text)
     else:
       flags.DEFINE_string(flag, None, f"[list] {text}")
 
@@ -182,7 +195,7 @@ class Setup(NamedTuple):
   server: Part
   regularizer: Part
   grid: dict[str, list[float]]  # flag -> values, what is tuned
-  switches: dict[str, bool]  # flag -> value
+  static: dict[str, Any]  # flag -> value, what is not
   decay: bool  # whether the clients' learning rate drops over rounds
 
   def resolved(self) -> dict[str, Any]:
@@ -190,7 +203,7 @@ class Setup(NamedTuple):
     grid = {flag: single_or_list(values) for flag, values in self.grid.items()}
     parts = (self.client, self.server, self.regularizer)
     names = {p.kind: p.name for p in parts if self.algorithm.has(p.kind)}
-    return names | grid | self.switches
+    return names | grid | self.static
 
   def make(self, loss_fn, features_fn, rounds: int) -> Callable[..., Algorithm]:
     """`(**hyperparameters by flag) -> Algorithm`, for `sweep`."""
@@ -209,12 +222,13 @@ class Setup(NamedTuple):
       )
 
     def make(**values: Any) -> Algorithm:
-      values = {**values, **self.switches}
+      values = {**values, **self.static}
       others = {"loss_fn": loss_fn}
       if self.algorithm.takes("features_fn"):
         others["features_fn"] = features_fn
       if self.algorithm.takes("psi"):
         others["psi"] = self.regularizer.make(values)
+      if self.algorithm.is_plain:
         others["learning_rate"] = rate(values)
         if self.algorithm.has("server"):
           others["server_learning_rate"] = values["server_lr"]
@@ -263,25 +277,27 @@ def resolve(
       f"client_schedule='step_decay': client {chosen[1].name} has no learning "
       "rate that could drop; must be constant"
     )
-  if decay and not algorithm.has("server"):
+  if decay and algorithm.name in ("centralized", "local"):
     raise ValueError(
       f"client_schedule='step_decay': algorithm {algorithm.name} has one rate "
       "for all rounds; must be constant"
     )
 
-  grid, switches = {}, {}
+  grid, static = {}, {}
   for name, parameter in taken.items():
     default = parameter.default
     if name == "client_lr" and client_lr is not None:
       default = client_lr
     value = _given(flag[name], default)
-    if isinstance(parameter.default, bool):
-      switches[name] = value
+    if not parameter.is_tuned:
+      static[name] = value
+      if value is not None and parameter.is_static:
+        parameter.check(value, name)
     else:
       grid[name] = numbers(name, value)
       for number in grid[name]:
         parameter.check(number, name)
-  return Setup(*chosen, grid, switches, decay)
+  return Setup(*chosen, grid, static, decay)
 
 
 def _part(kind: str, name: str) -> Part:
@@ -290,8 +306,8 @@ def _part(kind: str, name: str) -> Part:
 
 
 def _client(flag: Mapping[str, Any], algorithm: Part) -> Part:
-  """The clients' rule; composite algorithms take plain steps."""
-  default = "sgd" if algorithm.has("regularizer") else "delta_sgd"
+  """The clients' rule; some algorithms take plain steps only."""
+  default = "sgd" if algorithm.is_plain else "delta_sgd"
   client = _part("client", _given(flag["client"], default))
   _check_plain(client, algorithm)
   return client
@@ -313,12 +329,18 @@ def _server(flag: Mapping[str, Any], algorithm: Part) -> Part:
 
 
 def _check_plain(rule: Part, algorithm: Part) -> None:
-  """That the steps are plain ones where a regularizer is weighed with them."""
-  if algorithm.has("regularizer") and rule.name != "sgd":
-    raise ValueError(
-      f"{rule.kind}={rule.name!r}: algorithm {algorithm.name} weighs the "
-      "regularizer with the sizes of plain steps; must be sgd"
-    )
+  """That the steps are plain ones where an algorithm relies on it."""
+  if not algorithm.is_plain or rule.name == "sgd":
+    return
+  reason = "is made of plain steps"
+  if algorithm.has("regularizer"):
+    reason = "weighs the regularizer with the sizes of plain steps"
+  elif algorithm.name == "scaffold":
+    reason = "corrects plain steps, not those of another rule"
+  raise ValueError(
+    f"{rule.kind}={rule.name!r}: algorithm {algorithm.name} {reason}; must be "
+    "sgd"
+  )
 
 
 # It moves along subgradients, which a constraint has none of where it is

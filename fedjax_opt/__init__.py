@@ -10,6 +10,7 @@ from fedjax_opt import (
   prox,
 )
 from fedjax_opt.algorithms import (
+  bvr_l_sgd,
   centralized,
   fed_avg,
   fed_avg_subgradient,
@@ -17,8 +18,12 @@ from fedjax_opt.algorithms import (
   fed_mid,
   fed_prox,
   local,
+  local_sgd,
+  minibatch_sarah,
+  minibatch_sgd,
   moon,
   optimum,
+  scaffold,
 )
 from fedjax_opt.base import Algorithm, grad_fn_of
 from fedjax_opt.data import partition, synthetic
@@ -27,6 +32,7 @@ from fedjax_opt.rules import (
   delta_sgd,
   dual_averaging,
   mirror_step,
+  sarah,
   sps,
   step_decay,
   subgradient_step,
@@ -38,6 +44,7 @@ __all__ = [
   "Algorithm",
   "ClientData",
   "Result",
+  "bvr_l_sgd",
   "centralized",
   "data",
   "delta_sgd",
@@ -51,7 +58,10 @@ __all__ = [
   "grad_fn_of",
   "grid_points",
   "local",
+  "local_sgd",
   "metrics",
+  "minibatch_sarah",
+  "minibatch_sgd",
   "mirror",
   "mirror_step",
   "models",
@@ -60,6 +70,8 @@ __all__ = [
   "optimum",
   "partition",
   "prox",
+  "sarah",
+  "scaffold",
   "simulate",
   "sps",
   "step_decay",

@@ -32,6 +32,9 @@ ClientRule = (
   | Callable[[jax.Array], optax.GradientTransformation]
 )
 
+# A rate, or a function from the round to one.
+Rate = jax.typing.ArrayLike | Callable[[jax.Array], jax.Array]
+
 
 class Algorithm(NamedTuple):
   """A federated algorithm: a few pure functions.
@@ -79,6 +82,11 @@ def grad_fn_of(
     return jax.tree.map(keep, point, grads, is_leaf=hidden)
 
   return grad_fn
+
+
+def at_round(rate: Any, round: jax.Array) -> Any:
+  """A rate, or what a function from the round to one gives."""
+  return rate(round) if callable(rate) else rate
 
 
 def tree_bytes(tree: Any) -> int:

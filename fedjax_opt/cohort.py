@@ -16,15 +16,25 @@ from jax import lax
 from fedjax_opt.base import ClientRule, LossFn, Params, grad_fn_of, tree_bytes
 from fedjax_opt.batches import Batches, shuffle
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.program import Program
+from fedjax_opt.program import Phase, Program
+
+# Phases that a round may have, at most.
+MAX_PHASES = 8
 
 
 class Totals(NamedTuple):
-  """Sums over rounds and clients, in examples."""
+  """Sums over rounds and clients; all float32, in examples but for visits."""
 
-  gradient_evaluations: jax.Array  # [] float32
-  examples: jax.Array  # [] float32, in the clients' batches
-  computed: jax.Array  # [] float32, the same with padding
+  gradient_evaluations: jax.Array  # [MAX_PHASES]
+  visits: jax.Array  # [MAX_PHASES], clients that took part
+  examples: jax.Array  # [], in the clients' batches
+  computed: jax.Array  # [], the same with padding
+
+  @classmethod
+  def zeros(cls) -> "Totals":
+    """Nothing done."""
+    by_phase, zero = jnp.zeros(MAX_PHASES, jnp.float32), jnp.float32(0)
+    return cls(by_phase, by_phase, zero, zero)
 
 
 class Slot(NamedTuple):
@@ -57,8 +67,10 @@ class Cohort:
 
   Attributes:
     round: [] int32, the round.
+    key: [] random key of this round, for the algorithm's own draws.
+    budget: K B, examples in the local batches of a client, at most.
+    mean_size: examples of a client, on average over the population.
     totals: sums over the clients so far.
-    traffic: bytes per client so far.
     traces: {name: [C, K]} recorded by the clients' rules.
   """
 
@@ -66,8 +78,11 @@ class Cohort:
     self, program: Program, round: jax.Array, key: jax.Array, data: ClientData
   ):
     self.round = round
-    self.totals = Totals(*[jnp.float32(0)] * 3)
-    self.traffic = {"bytes_down": 0, "bytes_up": 0}
+    # The cohort and its phases take the numbers from 0 on.
+    self.key = jax.random.fold_in(key, 1 + MAX_PHASES)
+    self.budget = program.plan.max_steps * program.plan.batch_size
+    self.mean_size = program.mean_size
+    self.totals = Totals.zeros()
     self.traces = {}
     self._program = program
     self._key = key
@@ -80,12 +95,25 @@ class Cohort:
     return self._program.plan.common_steps
 
   @property
+  def share(self) -> jax.Array:
+    """[] The cohort's part of the weights of the whole population."""
+    program = self._program
+    if not program.by_examples:
+      return jnp.asarray(program.cohort_size / self._data.num_clients)
+    sizes = self._data.sizes.astype(float)
+    return jnp.sum(sizes[self._members()]) / jnp.maximum(jnp.sum(sizes), 1)
+
+  @property
   def is_everyone(self) -> bool:
     """Whether every client of the population is in it."""
     return self._program.cohort_size == self._data.num_clients
 
   def mean(
-    self, one_client: Callable[..., Any], broadcast: Any, memory: Any = None
+    self,
+    one_client: Callable[..., Any],
+    broadcast: Any,
+    memory: Any = None,
+    label: str = "",
   ) -> Any:
     """The weighted mean over the cohort of what each client sends.
 
@@ -95,11 +123,13 @@ class Cohort:
       broadcast: what the server sends to every client.
       memory: what every client of the population keeps, leaves [M, ...]; `own`
         is one client's row. Rows of clients outside the cohort stay.
+      label: under which name the cost of this phase is reported apart, such as
+        "stage_start".
 
     Returns:
       The mean message; with memory, `(mean, memory)`.
     """
-    slots = self.draw()
+    phase, slots = self._phase, self.draw()
     visit = self._visitor(one_client, broadcast, memory is not None)
 
     def one_chunk(carry, slots):
@@ -118,7 +148,7 @@ class Cohort:
     )
     carry = (zeros, memory)
     (total, memory), notes = self._over_chunks(one_chunk, carry, slots)
-    self._note(slots, notes, broadcast, message)
+    self._note(phase, slots, notes, (broadcast, message, label))
     return total if memory is None else (total, memory)
 
   def each(self, one_client: Callable[..., Any], broadcast: Any) -> Any:
@@ -131,7 +161,7 @@ class Cohort:
     Returns:
       The messages, leaves [C, ...], in the order of the cohort.
     """
-    slots = self.draw()
+    phase, slots = self._phase, self.draw()
     visit = self._visitor(one_client, broadcast, with_memory=False)
 
     def one_chunk(_, slots):
@@ -139,7 +169,8 @@ class Cohort:
       return None, (message, notes)
 
     _, (messages, notes) = self._over_chunks(one_chunk, None, slots)
-    self._note(slots, notes, broadcast, _shape_of_one(visit, slots, None))
+    message = _shape_of_one(visit, slots, None)
+    self._note(phase, slots, notes, (broadcast, message, ""))
     return jax.tree.map(
       lambda leaf: leaf[: self._program.cohort_size], messages
     )
@@ -149,33 +180,67 @@ class Cohort:
     one_client: Callable[..., Any],
     broadcast: Any,
     client: int | None = None,
+    others_work: bool = False,
   ) -> Any:
     """What one client, drawn uniformly from the cohort, sends.
-
-    The other clients do nothing.
 
     Args:
       one_client: `(worker, broadcast) -> message`.
       broadcast: what the server sends to that client.
       client: the number of a client of the population to take instead.
+      others_work: whether the other clients of the cohort do the same, for
+        nothing. The message is not changed by it.
 
     Returns:
       The message.
     """
+    phase = self._phase
+    if client is None:
+      key = jax.random.fold_in(self.key, phase)
+      place = jax.random.randint(key, (), 0, self._program.cohort_size)
+    if others_work:
+      messages = self.each(one_client, broadcast)
+      return jax.tree.map(lambda leaf: leaf[place], messages)
     if client is None:
       slots = self.draw()
-      key = jax.random.fold_in(self._key, self._phase)
-      place = jax.random.randint(key, (), 0, self._program.cohort_size)
     else:
       slots, place = self._slots(jnp.array([client], jnp.int32)), 0
     visit = self._visitor(one_client, broadcast, with_memory=False)
     picked = jax.tree.map(lambda leaf: leaf[place], slots)
     message, _, notes = visit(picked, None)
-    self.totals = self.totals._replace(
-      gradient_evaluations=self.totals.gradient_evaluations
-      + notes.gradient_evaluations
-    )
+    self._count(phase, notes, 1, (broadcast, message, ""))
     return message
+
+  def cond(
+    self,
+    predicate: jax.Array,
+    on_true: Callable[[], Any],
+    on_false: Callable[[], Any],
+  ) -> Any:
+    """One of two results, computing only that one.
+
+    Args:
+      predicate: [] bool, of the round alone: a grid over anything else would
+        compute both.
+      on_true: `() -> result`; may use the cohort's verbs, without traces.
+      on_false: the same, with a result of the same shapes.
+
+    Returns:
+      The result.
+    """
+    before, traces = self.totals, self.traces
+
+    def branch(compute):
+      def run():
+        self.totals, self.traces = before, traces
+        result = compute()
+        return result, self.totals
+
+      return run
+
+    result, self.totals = lax.cond(predicate, branch(on_true), branch(on_false))
+    self.traces = traces
+    return result
 
   def draw(self) -> Slot:
     """The clients of the round, with fresh batches: what each verb begins with.
@@ -183,14 +248,18 @@ class Cohort:
     Returns:
       The places of the cohort, leaves [C, ...], padded to whole chunks.
     """
-    program = self._program
-    population, cohort_size = self._data.num_clients, program.cohort_size
-    clients = jnp.arange(population, dtype=jnp.int32)
-    if cohort_size < population:  # Uniform without replacement.
-      clients = shuffle(self._key, 0, population, population)[:cohort_size]
-    padding = -cohort_size % program.chunk
-    clients = jnp.pad(clients, (0, padding), constant_values=population)
+    padding = -self._program.cohort_size % self._program.chunk
+    nobody = self._data.num_clients
+    clients = jnp.pad(self._members(), (0, padding), constant_values=nobody)
     return self._slots(clients)
+
+  def _members(self):
+    """[C] int32, the clients of the round."""
+    population, cohort_size = self._data.num_clients, self._program.cohort_size
+    if cohort_size == population:
+      return jnp.arange(population, dtype=jnp.int32)
+    # Uniform without replacement.
+    return shuffle(self._key, 0, population, population)[:cohort_size]
 
   def _slots(self, clients):
     """The places of these clients, with fresh batches."""
@@ -240,20 +309,32 @@ class Cohort:
     join = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])
     return carry, jax.tree.map(join, out)
 
-  def _note(self, slots, notes, broadcast, message):
+  def _note(self, phase, slots, notes, exchange):
     """Writes down what a phase of all clients took."""
     program = self._program
     steps = slots.batches.num_steps.reshape(-1, program.chunk)
     computed = jnp.sum(jnp.max(steps, 1)) * program.chunk
-    self.totals = Totals(
-      self.totals.gradient_evaluations + jnp.sum(notes.gradient_evaluations),
-      self.totals.examples + jnp.sum(slots.batches.counts),
-      self.totals.computed + computed * program.plan.batch_size,
+    self.totals = self.totals._replace(
+      examples=self.totals.examples + jnp.sum(slots.batches.counts),
+      computed=self.totals.computed + computed * program.plan.batch_size,
     )
-    self.traffic["bytes_down"] += tree_bytes(broadcast)
-    self.traffic["bytes_up"] += tree_bytes(message)
+    self._count(phase, notes, program.cohort_size, exchange)
     cohort = lambda leaf: leaf[: program.cohort_size]
     self.traces |= jax.tree.map(cohort, notes.traces)
+
+  def _count(self, phase, notes, visits, exchange):
+    """Adds up gradients and visits, and what one visit exchanges."""
+    if phase >= MAX_PHASES:
+      raise ValueError(f"round: has more than {MAX_PHASES} phases")
+    broadcast, message, label = exchange
+    self._program.phases[phase] = Phase(
+      tree_bytes(broadcast), tree_bytes(message), label
+    )
+    totals, taken = self.totals, jnp.sum(notes.gradient_evaluations)
+    self.totals = totals._replace(
+      gradient_evaluations=totals.gradient_evaluations.at[phase].add(taken),
+      visits=totals.visits.at[phase].add(visits),
+    )
 
 
 def _shape_of_one(visit, slots, memory):
@@ -275,12 +356,19 @@ def _weighted_sum(weight, leaf):
   return jnp.sum(jnp.where(weight > 0, weight * leaf, 0), axis=0)
 
 
+# Examples whose gradient is computed at once, where it is their mean that
+# counts: enough for large matrix products, few enough for any memory.
+_CHUNK = 512
+
+
 class Worker:
   """One client in one round, as an algorithm sees it.
 
   Attributes:
     client: [] int32, its number in the population.
     round: [] int32, the round.
+    key: [] random key of this client in this phase, for the algorithm's own
+      draws.
     num_steps: [] int32, the local steps that it takes.
     gradient_evaluations: [] float32, those done so far, in examples.
     traces: {name: [K]} recorded so far.
@@ -291,6 +379,8 @@ class Worker:
   ):
     self.client = slot.client
     self.round = round
+    # The key itself has been used to draw the batches, 1 and 2 for the losses.
+    self.key = jax.random.fold_in(slot.key, 3)
     self.num_steps = slot.batches.num_steps
     self.gradient_evaluations = jnp.float32(0)
     self.traces = {}
@@ -364,7 +454,7 @@ class Worker:
   def gradient(self, loss_fn: LossFn, params: Params) -> Params:
     """The gradient of the client's own objective, the mean over its examples.
 
-    Exact, and computed batch by batch, so that it needs the memory of one.
+    Exact, and computed in chunks, so that it needs the memory of one.
 
     Args:
       loss_fn: `(params, batch, rng) -> [B]`.
@@ -373,27 +463,87 @@ class Worker:
     Returns:
       The gradient; zero for a client that owns nothing.
     """
-    size = self._data.sizes.at[self.client].get(mode="fill", fill_value=0)
-    indices = self._data.indices.at[self.client].get(mode="clip")  # [n_max]
-    batch_size = self._program.plan.batch_size
+    indices, size = self._own()
+    return self._mean_gradients(
+      loss_fn, (params,), indices, jnp.arange(len(indices)) < size, size
+    )[0]
 
-    def add(i, total):
-      position = i * batch_size + jnp.arange(batch_size)  # [B]
-      batch = self._examples(jnp.take(indices, position, mode="clip"))
+  def batch_gradients(self, loss_fn: LossFn, *points: Params) -> list[Params]:
+    """Gradients of the mean loss over all local batches, at several points.
+
+    Args:
+      loss_fn: `(params, batch, rng) -> [B]`.
+      *points: where to take them, each on the same K B examples.
+
+    Returns:
+      One gradient for each point.
+    """
+    rows, counts = self._slot.batches.rows, self._slot.batches.counts
+    in_batch = jnp.arange(rows.shape[1]) < counts[:, None]  # [K, B]
+    return self._mean_gradients(
+      loss_fn, points, rows.reshape(-1), in_batch.reshape(-1)
+    )
+
+  def sample_gradient(
+    self, loss_fn: LossFn, params: Params, num_examples: int
+  ) -> Params:
+    """The gradient over examples drawn uniformly with replacement.
+
+    Args:
+      loss_fn: `(params, batch, rng) -> [B]`.
+      params: where to take it.
+      num_examples: how many to draw.
+
+    Returns:
+      The gradient of their mean loss; zero for a client that owns nothing.
+    """
+    indices, size = self._own()
+    places = jax.random.randint(
+      self.key, (num_examples,), 0, jnp.maximum(size, 1)
+    )
+    is_there = jnp.full(num_examples, size > 0)
+    return self._mean_gradients(loss_fn, (params,), indices[places], is_there)[
+      0
+    ]
+
+  def _own(self):
+    """[n_max] rows of the client's examples, and [] how many are its own."""
+    size = self._data.sizes.at[self.client].get(mode="fill", fill_value=0)
+    return self._data.indices.at[self.client].get(mode="clip"), size
+
+  def _mean_gradients(self, loss_fn, points, rows, counts, stop=None):
+    """Gradients at each point of the mean loss over rows, in chunks.
+
+    Rows [n] weigh 1 where `counts` [n] is true and 0 elsewhere; at `stop` and
+    after it none is.
+    """
+    batch_size = self._program.plan.batch_size
+    chunk = max(1, _CHUNK // batch_size) * batch_size
+    chunk = min(chunk, len(rows))
+    padding = -len(rows) % chunk
+    rows, counts = jnp.pad(rows, (0, padding)), jnp.pad(counts, (0, padding))
+
+    def add(i, totals):
+      batch = self._examples(lax.dynamic_slice_in_dim(rows, i * chunk, chunk))
+      mask = lax.dynamic_slice_in_dim(counts, i * chunk, chunk)
       rng = jax.random.fold_in(jax.random.fold_in(self._slot.key, 2), i)
 
-      def own_loss(params):
-        losses = loss_fn(params, batch, rng)
-        return jnp.sum(jnp.where(position < size, losses, 0))
+      def loss(params):
+        return jnp.sum(jnp.where(mask, loss_fn(params, batch, rng), 0))
 
-      return optax.tree.add(total, jax.grad(own_loss)(params))
+      grads = [jax.grad(loss)(point) for point in points]
+      return jax.tree.map(jnp.add, totals, grads)
 
-    zeros = optax.tree.zeros_like(params)
-    num_batches = -(-size // batch_size)
-    total = lax.fori_loop(0, num_batches, add, zeros)
-    self.gradient_evaluations += size.astype(jnp.float32)
-    mean = lambda leaf: leaf / jnp.maximum(size, 1).astype(leaf.dtype)
-    return jax.tree.map(mean, total)
+    zeros = [optax.tree.zeros_like(point) for point in points]
+    if len(rows) == chunk:
+      totals = add(0, zeros)
+    else:
+      num_chunks = -(-(len(rows) if stop is None else stop) // chunk)
+      totals = lax.fori_loop(0, num_chunks, add, zeros)
+    number = jnp.sum(counts)
+    self.gradient_evaluations += len(points) * number.astype(jnp.float32)
+    mean = lambda leaf: leaf / jnp.maximum(number, 1).astype(leaf.dtype)
+    return jax.tree.map(mean, totals)
 
   def _examples(self, rows):
     """{name: [B, ...]}, the pooled examples of these rows."""
@@ -406,7 +556,6 @@ class Worker:
     """The loss of step k's batch, `params -> scalar`."""
     rows = self._slot.batches.rows[k]  # [B]
     batch = self._examples(rows)
-    # The key itself has been used to draw the batches.
     rng = jax.random.fold_in(jax.random.fold_in(self._slot.key, 1), k)
     if self._program.plan.even:
       return lambda params: jnp.mean(loss_fn(params, batch, rng))

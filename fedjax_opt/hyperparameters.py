@@ -15,15 +15,23 @@ class Hyperparameter(NamedTuple):
   Attributes:
     name: of the argument.
     default: its default; an int marks a whole number, a bool a switch, which
-      is not tuned.
+      is not tuned; None if the factory knows what to do without.
     help: what it is, with its unit.
     interval: the values allowed, such as "(0, inf)" or "[0, 1)".
+    is_static: whether it is a whole number that shapes the program, so that it
+      cannot be tuned in a grid.
   """
 
   name: str
-  default: float | bool
+  default: float | bool | None
   help: str
   interval: str = "(-inf, inf)"
+  is_static: bool = False
+
+  @property
+  def is_tuned(self) -> bool:
+    """Whether a grid can have several values of it."""
+    return not (self.is_static or isinstance(self.default, bool))
 
   def check(self, value: float, flag: str | None = None) -> None:
     """Raises ValueError if the value is not allowed.
@@ -35,7 +43,7 @@ class Hyperparameter(NamedTuple):
     low, high = (float(end) for end in self.interval[1:-1].split(","))
     above = value >= low if self.interval[0] == "[" else value > low
     below = value <= high if self.interval[-1] == "]" else value < high
-    whole = isinstance(self.default, int)
+    whole = self.is_static or isinstance(self.default, int)
     # An infinite value is allowed only where the interval is closed there.
     if not (above and below) or math.isnan(value) or (whole and value % 1):
       shown = value if isinstance(value, int) else f"{value:g}"

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -14,6 +15,14 @@ from fedjax_opt.hyperparameters import check_choice
 
 # (params, data, test) -> {name: scalar}, inside the compiled program.
 EvaluateFn = Callable[[Params, ClientData, Batch | None], dict[str, jax.Array]]
+
+
+class Phase(NamedTuple):
+  """What one client of a phase exchanges with the server."""
+
+  bytes_down: int
+  bytes_up: int
+  label: str  # "" for all that is not counted apart
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +39,8 @@ class Program:
     trace: fields of the client rule's state to record at each local step.
     evaluate: metrics of a model, or None.
     eval_every: rounds from one evaluation to the next.
-    traffic: filled in while tracing: `bytes_down`, `bytes_up` per client.
+    mean_size: examples of a client, on average over the population.
+    phases: filled in while tracing: what each phase of a round exchanges.
   """
 
   cohort_size: int
@@ -40,7 +50,8 @@ class Program:
   trace: tuple[str, ...]
   evaluate: EvaluateFn | None
   eval_every: int
-  traffic: dict[str, int] = dataclasses.field(default_factory=dict)
+  mean_size: float
+  phases: dict[int, Phase] = dataclasses.field(default_factory=dict)
 
   @classmethod
   def create(
@@ -95,6 +106,7 @@ class Program:
       trace=tuple(trace),
       evaluate=evaluate,
       eval_every=eval_every,
+      mean_size=float(np.mean(sizes)),
     )
 
 

@@ -49,7 +49,8 @@ class Result:
     compile_seconds: time to trace and compile.
     run_seconds: time of all rounds and evaluations.
     cost: per client and round: `bytes_down`, `bytes_up` and
-      `gradient_evaluations` (in examples).
+      `gradient_evaluations` (in examples); with a label before the name, such
+      as `stage_start_bytes_up`, the part of phases with that label.
     padding_waste: fraction of the computed examples that were padding.
   """
 
@@ -92,7 +93,8 @@ def simulate(
       shuffling), `drop_remainder`, `weighting` ('examples' or 'uniform'),
       `client_map` ('auto', 'vmap' or 'scan'), `client_chunk`. Of what is
       recorded: `evaluate` (metrics of a model, see `fedjax_opt.evaluation`),
-      `eval_every` (rounds; round 0 and the last one are always evaluated),
+      `eval_every` (rounds; round 0 and the last one are always evaluated; the
+      cost so far, per client, is added to the metrics),
       `trace` (names of fields of the client rule's state).
 
   Returns:
@@ -131,7 +133,6 @@ def drive(
   inputs: Any,
   rounds: int,
   on_evaluation: Callable[[Report], None] | None = None,
-  num_points: int = 1,
 ) -> Result:
   """Compiles `advance` once and calls it from evaluation to evaluation.
 
@@ -142,7 +143,6 @@ def drive(
     inputs: a pytree of arrays, the same in every call.
     rounds: R.
     on_evaluation: see `simulate`.
-    num_points: S.
 
   Returns:
     The result, without `params`. Ctrl-C ends the run with the evaluations
@@ -160,7 +160,8 @@ def drive(
   )
   compile_seconds = time.perf_counter() - start
 
-  history, records = History(), []
+  history, traces = History(), []
+  spent = None  # Totals, leaves float64 [..., S], of all stretches so far.
   done, run_seconds, interrupted = 0, 0.0, False
   # The first call takes no round: it evaluates the initial model.
   stops = [*range(0, rounds, program.eval_every), rounds]
@@ -177,10 +178,13 @@ def drive(
         interrupted = True
         jax.block_until_ready(record)
       run_seconds += time.perf_counter() - start
-      records.append((stop - done, jax.device_get(record._replace(metrics={}))))
+      record = jax.device_get(record)
+      spent = _add(spent, record.totals)
+      traces.append((stop - done, record.traces))
       done = stop
-      metrics = jax.tree.map(np.atleast_1d, jax.device_get(record.metrics))
+      metrics = jax.tree.map(np.atleast_1d, record.metrics)
       if metrics:
+        metrics |= _per_client(program, spent)
         history.append(done, metrics)
       if on_evaluation is not None:
         on_evaluation(Report(done, metrics, compile_seconds, run_seconds))
@@ -189,33 +193,69 @@ def drive(
   except KeyboardInterrupt:
     interrupted = True
 
-  totals = jax.tree.map(
-    lambda *sums: float(np.sum(np.stack(sums), dtype=np.float64)),
-    *[record.totals for _, record in records],
-  )
-  client_rounds = max(done, 1) * program.cohort_size * num_points
+  spent = _add(spent, Totals.zeros())
   return Result(
     params=None,
     state=state,
     history=history,
-    traces=_join_traces(records),
+    traces=_join_traces(traces),
     rounds=done,
     interrupted=interrupted,
     compile_seconds=compile_seconds,
     run_seconds=run_seconds,
-    cost={
-      **program.traffic,
-      "gradient_evaluations": totals.gradient_evaluations / client_rounds,
-    },
-    padding_waste=1 - totals.examples / max(totals.computed, 1.0),
+    cost=_per_client_and_round(program, spent, done),
+    padding_waste=float(
+      1 - np.sum(spent.examples) / max(np.sum(spent.computed), 1.0)
+    ),
   )
 
 
-def _join_traces(records):
-  """Drops the unused rounds of each record and joins the rest over rounds."""
+def _add(spent, totals):
+  """Sums in float64: those of a stretch are exact in float32, of a run not."""
+  wide = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), totals)
+  return wide if spent is None else jax.tree.map(np.add, spent, wide)
+
+
+def _per_client(program, spent):
+  """{name: [S]}, what a client of the cohort has spent, on average."""
+  return {
+    name: np.atleast_1d(np.sum(by_phase, -1))
+    for name, by_phase in _by_phase(program, spent).items()
+  }
+
+
+def _per_client_and_round(program, spent, rounds):
+  """The cost of a round to a client, all of it and what is labelled apart."""
+  labels = [phase.label for phase in program.phases.values()]
+  cost = {}
+  for name, by_phase in _by_phase(program, spent).items():
+    by_phase = by_phase.reshape(-1, by_phase.shape[-1]).mean(0) / max(rounds, 1)
+    cost[name] = float(np.sum(by_phase))
+    for label in sorted(set(labels) - {""}):
+      own = [label == other for other in labels]
+      cost[f"{label}_{name}"] = float(np.sum(by_phase[own]))
+  return cost
+
+
+def _by_phase(program, spent):
+  """{name: [..., phases]}, spent on average by a client of the cohort."""
+  phases = [program.phases[i] for i in sorted(program.phases)]
+  down = np.array([phase.bytes_down for phase in phases])
+  up = np.array([phase.bytes_up for phase in phases])
+  visits = spent.visits[..., : len(phases)] / program.cohort_size
+  gradients = spent.gradient_evaluations[..., : len(phases)]
+  return {
+    "bytes_down": visits * down,
+    "bytes_up": visits * up,
+    "gradient_evaluations": gradients / program.cohort_size,
+  }
+
+
+def _join_traces(stretches):
+  """Drops the unused rounds of each stretch and joins the rest over rounds."""
   pieces = [
-    {name: trace[..., :count, :, :] for name, trace in record.traces.items()}
-    for count, record in records
+    {name: trace[..., :count, :, :] for name, trace in traces.items()}
+    for count, traces in stretches
   ]
   return jax.tree.map(lambda *rounds: np.concatenate(rounds, -3), *pieces)
 
@@ -255,7 +295,7 @@ def run_rounds(
     )
     return jax.tree.map(blank, shapes)
 
-  carry = (state, Totals(*[jnp.float32(0)] * 3), blank_traces(state))
+  carry = (state, Totals.zeros(), blank_traces(state))
   state, totals, traces = lax.fori_loop(first, first + count, body, carry)
   metrics = {}
   if program.evaluate is not None:
@@ -276,5 +316,4 @@ def _one_round(program, algorithm, state, round, key, data):
   key = jax.random.fold_in(key, round)
   cohort = Cohort(program, round, key, data)
   state = algorithm.round(state, cohort)
-  program.traffic.update(cohort.traffic)
   return state, cohort

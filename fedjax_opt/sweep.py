@@ -76,7 +76,6 @@ def sweep(
   """
   check_choice("grid_map", grid_map, ("auto", "vmap", "scan"))
   settings_of_grid = grid_points(grid, seeds[:1])
-  num_settings, num_seeds = len(settings_of_grid), len(seeds)
   hyperparameters = {
     name: jnp.asarray([point[name] for point in settings_of_grid])
     for name in grid
@@ -86,7 +85,7 @@ def sweep(
   if callable(params):
     params = jax.jit(jax.vmap(params))(keys)
   else:
-    repeat = lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], num_seeds, 0)
+    repeat = lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], len(seeds), 0)
     params = jax.tree.map(repeat, params)
 
   def init(hyperparameters, params):
@@ -128,15 +127,7 @@ def sweep(
   state = jax.tree.map(jnp.array, state)
   clients = (data.indices, data.sizes)
   inputs = (hyperparameters, keys, clients, data.examples, test)
-  result = drive(
-    program,
-    advance,
-    state,
-    inputs,
-    rounds,
-    on_evaluation,
-    num_settings * num_seeds,
-  )
+  result = drive(program, advance, state, inputs, rounds, on_evaluation)
   evaluated_grid = jax.vmap(jax.vmap(evaluated, (None, 0)))
   models = evaluated_grid(hyperparameters, result.state)
   result.params = jax.tree.map(flat, models)

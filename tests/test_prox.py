@@ -290,10 +290,14 @@ def _matrices():
   noise = rng.normal(size=(20, 32, 32))
   graded = np.linalg.qr(noise)[0] * np.logspace(0, -8, 32)
   low_rank = noise[:, :, :3] @ noise[:, :3]
+  # Around the threshold 0.1 of the largest.
+  crowded = np.linalg.qr(noise)[0] * np.append(1, np.linspace(0.09, 0.11, 31))
   return {
     "noise": noise,
     "graded": graded @ np.linalg.qr(noise[::-1])[0],
+    "crowded": crowded @ np.linalg.qr(noise[::-1])[0],
     "low_rank": low_rank,
+    "rank_1": noise[:, :, :1] @ noise[:, :1],
     "block": 0.01 * noise + np.diag(np.arange(32) < 16),
     "orthogonal": np.linalg.qr(noise)[0],
     "zero": 0 * noise,
@@ -316,7 +320,7 @@ class TestSingularValues:
       threshold = jax.jit(
         jax.vmap(prox.soft_threshold_singular_values, (0, None))
       )
-      for relative in (0, 1e-7, 1e-4, 1e-2, 0.1, 0.5, 0.999, 1.0, 2.0, 1e6):
+      for relative in (0, 1e-7, 1e-5, 1e-4, 1e-2, 0.1, 0.5, 0.999, 1, 2, 1e6):
         t = relative * largest
         error = np.abs(threshold(x, t) - _threshold_by_svd(x, t)).max()
         assert error <= tolerance * largest, (relative, error / largest)

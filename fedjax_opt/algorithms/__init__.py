@@ -8,6 +8,11 @@ by name: `loss_fn`; `client` and `server`, or, where steps are plain ones,
 
 import functools
 
+from fedjax_opt.algorithms.bvr_l_sgd import (
+  BvrState,
+  bvr_l_sgd,
+  minibatch_sarah,
+)
 from fedjax_opt.algorithms.centralized import centralized, local, optimum
 from fedjax_opt.algorithms.composite import (
   FedDualAvgState,
@@ -19,15 +24,21 @@ from fedjax_opt.algorithms.composite import (
 from fedjax_opt.algorithms.fed_avg import FedAvgState, fed_avg
 from fedjax_opt.algorithms.fed_prox import fed_prox
 from fedjax_opt.algorithms.moon import MoonState, moon
+from fedjax_opt.algorithms.scaffold import ScaffoldState, scaffold
+from fedjax_opt.algorithms.sgd import MinibatchState, local_sgd, minibatch_sgd
 from fedjax_opt.hyperparameters import Choice, Hyperparameter
 
 __all__ = [
   "ALGORITHMS",
   "SERVER_RULES",
+  "BvrState",
   "FedAvgState",
   "FedDualAvgState",
   "FedMidState",
+  "MinibatchState",
   "MoonState",
+  "ScaffoldState",
+  "bvr_l_sgd",
   "centralized",
   "fed_avg",
   "fed_avg_subgradient",
@@ -35,9 +46,22 @@ __all__ = [
   "fed_mid",
   "fed_prox",
   "local",
+  "local_sgd",
+  "minibatch_sarah",
+  "minibatch_sgd",
   "moon",
   "optimum",
+  "scaffold",
 ]
+
+_LARGE_BATCH = Hyperparameter(
+  "large_batch",
+  None,
+  "examples that each client draws for the large gradient at the start of a "
+  "stage; all that it has if left out",
+  "[1, inf)",
+  is_static=True,
+)
 
 ALGORITHMS: dict[str, Choice] = {
   "fed_avg": Choice(fed_avg, "local steps, averaged (McMahan et al., 2017)"),
@@ -81,6 +105,40 @@ ALGORITHMS: dict[str, Choice] = {
     centralized, "proximal gradient on all data, one step a round"
   ),
   "local": Choice(local, "proximal gradient on one client's data"),
+  "scaffold": Choice(
+    scaffold,
+    "local steps with control variates (Karimireddy et al., 2020)",
+    (
+      Hyperparameter(
+        "exact_control",
+        False,
+        "control variates are exact gradients (option I)",
+      ),
+    ),
+  ),
+  "local_sgd": Choice(local_sgd, "plain local steps, averaged"),
+  "minibatch_sgd": Choice(
+    minibatch_sgd, "one step a round on all local batches at once"
+  ),
+  "minibatch_sarah": Choice(
+    minibatch_sarah,
+    "minibatch_sgd along a recursive estimate (Nguyen et al., 2017)",
+    (_LARGE_BATCH,),
+  ),
+  "bvr_l_sgd": Choice(
+    bvr_l_sgd,
+    "local steps of one client along a recursive estimate of all (Murata and "
+    "Suzuki, 2021)",
+    (
+      _LARGE_BATCH,
+      Hyperparameter(
+        "practical",
+        True,
+        "only the picked client moves and the last point is returned "
+        "(Algorithm 4, not 2)",
+      ),
+    ),
+  ),
 }
 
 # Names that are nothing but FedAvg with one server rule.

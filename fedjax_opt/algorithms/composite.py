@@ -7,7 +7,6 @@ References:
   Yuan et al., "Federated Composite Optimization", ICML 2021.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt.algorithms.fed_avg import fed_avg
-from fedjax_opt.base import Algorithm, LossFn, Params
+from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
 from fedjax_opt.mirror import MirrorMap, euclidean
 from fedjax_opt.prox import Regularizer, zero
 from fedjax_opt.rules.mirror import (
@@ -25,9 +24,6 @@ from fedjax_opt.rules.mirror import (
   mirror_step,
   subgradient_step,
 )
-
-# A rate, or a function from the round to one.
-Rate = jax.typing.ArrayLike | Callable[[jax.Array], jax.Array]
 
 
 class FedMidState(NamedTuple):
@@ -82,7 +78,7 @@ def fed_mid(
     return FedMidState(params)
 
   def round(state, cohort):
-    rate = _at_round(learning_rate, cohort.round)
+    rate = at_round(learning_rate, cohort.round)
 
     def one_client(worker, params):
       rule = mirror_step(rate, client_psi, mirror_map)
@@ -174,7 +170,7 @@ def fed_dual_avg(
     return h.grad_h_plus_psi_conjugate(state.dual, state.elapsed, psi)
 
   def round(state, cohort):
-    rate = _at_round(learning_rate, cohort.round)
+    rate = at_round(learning_rate, cohort.round)
     num_steps = cohort.common_steps
     if averaged and num_steps is None:
       raise ValueError(
@@ -270,7 +266,7 @@ def fed_avg_subgradient(
   check_finite(psi)
   algorithm = fed_avg(
     loss_fn,
-    lambda round: subgradient_step(_at_round(learning_rate, round), psi),
+    lambda round: subgradient_step(at_round(learning_rate, round), psi),
     optax.sgd(server_learning_rate),
   )
   return algorithm._replace(penalty=psi.value)
@@ -283,7 +279,3 @@ def check_regularizer(psi: Regularizer) -> None:
       f"psi={psi!r}: must be a regularizer of fedjax_opt.prox, such as "
       "prox.kernels(prox.l1(0.1)), or prox.zero() for none"
     )
-
-
-def _at_round(rate, round):
-  return rate(round) if callable(rate) else rate

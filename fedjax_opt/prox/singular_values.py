@@ -60,7 +60,8 @@ def _soft_threshold(matrix: jax.Array, threshold: jax.Array) -> jax.Array:
   # ||Z||_2 = ||Z^T Z||_2^(1/2) <= ||Z^T Z||_F^(1/2).
   largest = jnp.max(jnp.abs(matrix))
   x = matrix / jnp.where(largest > 0, largest, 1)
-  bound = jnp.sqrt(jnp.linalg.norm(_dot(x.T, x))) * 1.0001
+  square = _dot(_copied_transpose(x), x)
+  bound = jnp.sqrt(jnp.linalg.norm(square)) * 1.0001
   bound = jnp.where(bound > 0, bound, 1)
   x = x / bound
   t = threshold / jnp.where(largest > 0, largest * bound, 1)
@@ -69,7 +70,7 @@ def _soft_threshold(matrix: jax.Array, threshold: jax.Array) -> jax.Array:
   resolution = 100 * jnp.finfo(x.dtype).eps
   clipped = jnp.clip(t, 0, 1)
   q = _polar_factor(x, jnp.maximum(clipped, resolution))
-  shifted = _dot(q.T, x) - clipped * _EYE(x)
+  shifted = _dot(_copied_transpose(q), x) - clipped * _EYE(x)
   shifted = (shifted + shifted.T) / 2
   sign = _polar_factor(
     shifted, jnp.asarray(resolution, x.dtype), is_symmetric=True
@@ -97,9 +98,9 @@ def _polar_factor(
   def step(state):
     x, smallest = state
     linear, cubic = _best_cubic(smallest)
-    square = _dot(x if is_symmetric else x.T, x)  # A transpose is a copy.
-    factor = linear * _EYE(x) - cubic * square
-    return _dot(x, factor), smallest * (linear - cubic * smallest**2)
+    square = _dot(x if is_symmetric else _copied_transpose(x), x)
+    x = linear * x - cubic * _dot(x, square)
+    return x, smallest * (linear - cubic * smallest**2)
 
   state = lax.while_loop(
     lambda state: state[1] < almost_one, step, (x, smallest)
@@ -122,6 +123,12 @@ def _best_cubic(smallest: jax.Array) -> tuple[jax.Array, jax.Array]:
   # On [low, 1] the polynomial reaches from 1 - d to 1 + d: divide by 1 + d.
   top = 2 - low * (linear - cubic * low**2)
   return linear / top, cubic / top
+
+
+def _copied_transpose(x: jax.Array) -> jax.Array:
+  # XLA would merge the transpose into the product, which for a batch of small
+  # matrices on CPU is slower than a copy and a plain product.
+  return lax.optimization_barrier(x.T)
 
 
 def _dot(a: jax.Array, b: jax.Array) -> jax.Array:

@@ -15,15 +15,18 @@ from fedjax_opt.rules.mirror import (
   subgradient_step,
 )
 from fedjax_opt.rules.polyak import sps
+from fedjax_opt.rules.sarah import SarahState, sarah
 from fedjax_opt.rules.schedules import step_decay
 
 __all__ = [
   "RULES",
   "DeltaSgdState",
   "DualAveragingState",
+  "SarahState",
   "delta_sgd",
   "dual_averaging",
   "mirror_step",
+  "sarah",
   "sps",
   "step_decay",
   "subgradient_step",

@@ -1,0 +1,216 @@
+"""Bias-variance reduced local SGD, and minibatch SARAH, its case K = 1.
+
+References:
+  Murata and Suzuki, "Bias-Variance Reduced Local SGD for Less Heterogeneous
+  Federated Learning", ICML 2021.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.rules.sarah import sarah
+
+
+class BvrState(NamedTuple):
+  """The server between rounds."""
+
+  params: Params  # x_{t-1}
+  previous: Params  # x_{t-2}; of no use where a stage starts
+  direction: Params  # v_{t-1}, the estimate of the gradient at x_{t-2}
+  output: "Output | None"  # of Algorithm 2
+
+
+class Output(NamedTuple):
+  """The random iterates that Algorithm 2 returns."""
+
+  stage: Params  # of the iterations of this stage so far, one uniformly
+  run: Params  # of the stages that are over, one uniformly; x_0 at first
+
+
+def bvr_l_sgd(
+  loss_fn: LossFn,
+  learning_rate: Rate,
+  *,
+  large_batch: int | None = None,
+  practical: bool = True,
+) -> Algorithm:
+  r"""Local SARAH steps of one worker along an estimate that all workers share.
+
+  .. math::
+
+    v_t = v_{t-1} + \sum_p w_p (g_{t,p}(x_{t-1}) - g_{t,p}(x_{t-2}))
+
+  on the same K B examples at both points. One worker then takes K local steps
+  of `sarah` from :math:`x_{t-1}` with that first direction, and its last point
+  is :math:`x_t`. A stage of
+
+  .. math::
+
+    T = \left\lceil 1 + \frac{\tilde b}{K B} \right\rceil
+
+  rounds begins with a large gradient, which replaces the estimate. Examples
+  should be drawn with replacement (`replacement=True`).
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    learning_rate: eta, or a function from the round to it; non-negative.
+    large_batch: b~, examples that each worker draws for the large gradient; if
+      None, or at least as many as a worker has on average, it is exact.
+    practical: whether only the picked worker takes local steps and the last
+      point is returned (Algorithm 4). Otherwise all do, and a random point is
+      returned (Algorithm 2); the points x_t are the same.
+
+  Returns:
+    The algorithm. A round is one iteration t of the paper.
+
+  Raises:
+    ValueError: if `large_batch` is not positive.
+
+  References:
+    Murata and Suzuki, ICML 2021, Algorithms 2 to 4.
+  """
+
+  def local_routine(cohort, params, direction):  # Algorithm 3
+    rate = at_round(learning_rate, cohort.round)
+
+    def one_client(worker, broadcast):
+      params, direction = broadcast
+      rule = sarah(rate, direction)
+      if practical:
+        return worker.descend(loss_fn, rule, params), None
+      # k^ is uniform on the local steps.
+      number = jax.random.randint(worker.key, (), 0, worker.num_steps)
+      rule, begin = _with_snapshot(rule, params, number)
+      last, end = worker.descend_from(loss_fn, rule, params, begin)
+      return last, end.snapshot
+
+    return cohort.pick(
+      one_client, broadcast=(params, direction), others_work=not practical
+    )
+
+  return _recursive(loss_fn, local_routine, large_batch, practical)
+
+
+def minibatch_sarah(
+  loss_fn: LossFn, learning_rate: Rate, *, large_batch: int | None = None
+) -> Algorithm:
+  r"""Minibatch SARAH: `bvr_l_sgd` whose local routine is one step.
+
+  In a first local step of `sarah` both points are one, and the difference of
+  their gradients vanishes. So with K = 1 each worker would go to
+  :math:`x_t = x_{t-1} - \eta v_t`, and the server does.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    learning_rate: eta, or a function from the round to it; non-negative.
+    large_batch: b~, see `bvr_l_sgd`.
+
+  Returns:
+    The algorithm. Its batch is the budget of a round, `local_steps` times
+    `batch_size`.
+
+  Raises:
+    ValueError: if `large_batch` is not positive.
+
+  References:
+    Murata and Suzuki, ICML 2021, section 6; Algorithm 4 with K = 1.
+  """
+
+  def one_step(cohort, params, direction):
+    rate = at_round(learning_rate, cohort.round)
+    return optax.tree.add_scale(params, -rate, direction), None
+
+  return _recursive(loss_fn, one_step, large_batch, practical=True)
+
+
+def _recursive(
+  loss_fn: LossFn,
+  local_routine: Callable[..., tuple[Params, Params | None]],
+  large_batch: int | None,
+  practical: bool,
+) -> Algorithm:
+  """Stages of estimates that are corrected from round to round.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`.
+    local_routine: `(cohort, x_{t-1}, v_t) -> (x_t, x_t^out or None)`.
+    large_batch: b~.
+    practical: whether the last point is returned.
+  """
+  if large_batch is not None and not large_batch >= 1:
+    raise ValueError(f"large_batch={large_batch}: must be at least 1")
+
+  def init(params, num_clients):
+    del num_clients
+    zeros = optax.tree.zeros_like(params)
+    output = None if practical else Output(params, params)
+    return BvrState(params, params, zeros, output)
+
+  def round(state, cohort):
+    is_exact = large_batch is None or large_batch >= cohort.mean_size
+    examples = cohort.mean_size if is_exact else large_batch  # b~
+    stage_length = math.ceil(1 + examples / cohort.budget)  # T
+    t = cohort.round % stage_length  # The paper's t - 1.
+
+    def large_gradient(worker, params):
+      if is_exact:
+        return worker.gradient(loss_fn, params)
+      return worker.sample_gradient(loss_fn, params, large_batch)
+
+    def difference(worker, broadcast):
+      new, old = worker.batch_gradients(loss_fn, *broadcast)
+      return optax.tree.sub(new, old)
+
+    start = lambda: cohort.mean(
+      large_gradient, broadcast=state.params, label="stage_start"
+    )
+    before = cohort.cond(t == 0, start, lambda: state.direction)
+    previous = optax.tree.where(t == 0, state.params, state.previous)
+    change = cohort.mean(difference, broadcast=(state.params, previous))
+    direction = optax.tree.add(before, change)
+
+    params, out = local_routine(cohort, state.params, direction)
+    output = state.output
+    if not practical:
+      is_last = t == stage_length - 1
+      stages = cohort.round // stage_length + 1  # s, if this one is over
+      output = _next_output(output, out, cohort.key, t + 1, is_last, stages)
+    return BvrState(params, state.params, direction, output)
+
+  def params(state):
+    return state.params if practical else state.output.run
+
+  return Algorithm(init, round, params)
+
+
+def _next_output(output, out, key, t, is_last, stages):
+  """Keeps one of t iterates, and of the stages' one, each equally likely."""
+  of_stage, of_run = jax.random.uniform(key, (2,))
+  stage = optax.tree.where(of_stage * t < 1, out, output.stage)
+  taken = is_last & (of_run * stages < 1)
+  return Output(stage, optax.tree.where(taken, stage, output.run))
+
+
+class _Snapshot(NamedTuple):
+  rule: Any  # state of the rule itself
+  snapshot: Params
+  count: jax.Array
+
+
+def _with_snapshot(rule, params, number):
+  """The rule, also keeping the point after step `number`, and its start."""
+  begin = _Snapshot(rule.init(params), params, jnp.zeros([], jnp.int32))
+
+  def update_fn(grads, state, params=None, **extra):
+    updates, inner = rule.update(grads, state.rule, params, **extra)
+    point = optax.apply_updates(params, updates)
+    snapshot = optax.tree.where(state.count == number, point, state.snapshot)
+    return updates, _Snapshot(inner, snapshot, state.count + 1)
+
+  return optax.GradientTransformationExtraArgs(rule.init, update_fn), begin

@@ -1,0 +1,112 @@
+"""SCAFFOLD: local steps corrected by control variates.
+
+References:
+  Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated
+  Learning", ICML 2020.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+
+
+class ScaffoldState(NamedTuple):
+  """The server between rounds, and what the clients keep."""
+
+  params: Params  # x
+  control: Params  # c, the mean of the clients' c_i
+  controls: Params  # c_i of every client, leaves [M, ...]
+
+
+def scaffold(
+  loss_fn: LossFn,
+  learning_rate: Rate,
+  server_learning_rate: jax.typing.ArrayLike = 1.0,
+  *,
+  exact_control: bool = False,
+) -> Algorithm:
+  r"""Local steps along the corrected gradient, averaged.
+
+  .. math::
+
+    y &\leftarrow y - \eta_l (g_i(y) - c_i + c) \quad \text{K times, from } x \\
+    c_i^+ &= g_i(x) \text{ (option I)} \quad \text{or} \quad
+             c_i - c + \frac{x - y}{K \eta_l} \text{ (option II)} \\
+    x &\leftarrow x + \eta_g \sum_{i \in S} w_i (y_i - x), \qquad
+    c \leftarrow c + \frac{|S|}{M} \sum_{i \in S} w_i (c_i^+ - c_i)
+
+  All controls start at 0. With weights by examples, |S| and M count examples,
+  so that c stays the mean of all :math:`c_i`.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    learning_rate: eta_l, or a function from the round to it; positive. Steps
+      are plain: the control variates correct no other rule.
+    server_learning_rate: eta_g; non-negative.
+    exact_control: whether the new control variate is the exact gradient of the
+      client's objective at x (option I) instead of the mean of its corrected
+      local gradients (option II).
+
+  Returns:
+    The algorithm.
+
+  Raises:
+    ValueError: if `learning_rate` is an optimizer.
+
+  References:
+    Karimireddy et al., ICML 2020, Algorithm 1.
+  """
+  if isinstance(learning_rate, optax.GradientTransformation):
+    raise ValueError(
+      "learning_rate: must be a number, or a function from the round to one; "
+      "scaffold corrects plain steps, not those of another rule"
+    )
+
+  def init(params, num_clients):
+    zeros = optax.tree.zeros_like(params)
+    of_all = lambda leaf: jnp.zeros((num_clients, *leaf.shape), leaf.dtype)
+    return ScaffoldState(params, zeros, jax.tree.map(of_all, params))
+
+  def round(state, cohort):
+    rate = at_round(learning_rate, cohort.round)
+
+    def one_client(worker, broadcast, own_control):
+      params, control = broadcast
+      correction = optax.tree.sub(control, own_control)
+      rule = optax.chain(_add_to_gradients(correction), optax.sgd(rate))
+      local_params = worker.descend(loss_fn, rule, params)
+      delta = optax.tree.sub(local_params, params)
+      if exact_control:
+        new_control = worker.gradient(loss_fn, params)
+      else:
+        steps = rate * worker.num_steps
+        moved = optax.tree.scale(-1 / jnp.where(steps > 0, steps, 1), delta)
+        new_control = optax.tree.sub(moved, correction)
+        # Without a step there is nothing to learn from.
+        new_control = optax.tree.where(steps > 0, new_control, own_control)
+      new_control = optax.tree.cast_like(new_control, own_control)
+      change = optax.tree.sub(new_control, own_control)
+      return (delta, change), new_control
+
+    (delta, change), controls = cohort.mean(
+      one_client,
+      broadcast=(state.params, state.control),
+      memory=state.controls,
+    )
+    params = optax.tree.add_scale(state.params, server_learning_rate, delta)
+    control = optax.tree.add_scale(state.control, cohort.share, change)
+    return ScaffoldState(
+      params=optax.tree.cast_like(params, state.params),
+      control=optax.tree.cast_like(control, state.control),
+      controls=controls,
+    )
+
+  return Algorithm(init, round, params=lambda state: state.params)
+
+
+def _add_to_gradients(correction: Params) -> optax.GradientTransformation:
+  return optax.stateless(lambda grads, _: optax.tree.add(grads, correction))

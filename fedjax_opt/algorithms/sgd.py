@@ -1,0 +1,72 @@
+"""Plain gradient steps: one large one a round, or many small local ones.
+
+The baselines of Murata and Suzuki, "Bias-Variance Reduced Local SGD for Less
+Heterogeneous Federated Learning", ICML 2021, section 6. Both use the same
+K B examples of a client in a round.
+"""
+
+from typing import NamedTuple
+
+import optax
+
+from fedjax_opt.algorithms.fed_avg import fed_avg
+from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+
+
+class MinibatchState(NamedTuple):
+  """The server between rounds."""
+
+  params: Params  # x_t
+
+
+def minibatch_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
+  r"""One step a round along the mean gradient of all local batches.
+
+  .. math::
+
+    x_{t+1} = x_t - \eta \sum_p w_p g_p(x_t)
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    learning_rate: eta, or a function from the round to it; non-negative.
+
+  Returns:
+    The algorithm. Its batch is the budget of a round, `local_steps` times
+    `batch_size`.
+
+  References:
+    Murata and Suzuki, ICML 2021, section 6.
+  """
+
+  def init(params, num_clients):
+    del num_clients
+    return MinibatchState(params)
+
+  def round(state, cohort):
+    def one_client(worker, params):
+      return worker.batch_gradients(loss_fn, params)[0]
+
+    grads = cohort.mean(one_client, broadcast=state.params)
+    rate = at_round(learning_rate, cohort.round)
+    updates = optax.tree.scale(-rate, grads)
+    return MinibatchState(optax.apply_updates(state.params, updates))
+
+  return Algorithm(init, round, params=lambda state: state.params)
+
+
+def local_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
+  """Local SGD: `fed_avg` with plain local steps and plain averaging.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    learning_rate: eta, or a function from the round to it; non-negative.
+
+  Returns:
+    The algorithm.
+
+  References:
+    Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019.
+  """
+  return fed_avg(
+    loss_fn, lambda round: optax.sgd(at_round(learning_rate, round))
+  )

@@ -1,0 +1,83 @@
+"""SARAH: a gradient estimate that is carried along and corrected.
+
+References:
+  Nguyen, Liu, Scheinberg and Takac, "SARAH: A Novel Method for Machine Learning
+  Problems Using Stochastic Recursive Gradient", ICML 2017.
+
+  Murata and Suzuki, "Bias-Variance Reduced Local SGD for Less Heterogeneous
+  Federated Learning", ICML 2021.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt.base import Params
+
+
+class SarahState(NamedTuple):
+  """State of `sarah`."""
+
+  previous: Params  # x_{k-2}
+  direction: Params  # v_{k-1}
+  count: jax.Array  # [] int32, steps taken
+
+
+def sarah(
+  learning_rate: jax.typing.ArrayLike, direction: Params | None = None
+) -> optax.GradientTransformationExtraArgs:
+  r"""Descent along a recursive estimate of the gradient.
+
+  .. math::
+
+    v_k = g_k(x_{k-1}) - g_k(x_{k-2}) + v_{k-1}, \qquad
+    x_k = x_{k-1} - \eta v_k
+
+  Both gradients are those of the current batch, so the noise of the batch
+  cancels as the steps get small. At the first step both points are one.
+
+  >>> rule = sarah(0.1)
+  >>> state = rule.init(params)
+  >>> grads = grad_fn(params)
+  >>> updates, state = rule.update(grads, state, params, grad_fn=grad_fn)
+
+  Args:
+    learning_rate: eta; non-negative.
+    direction: v_0, an estimate of the gradient at the start; if None, v_1 is
+      the gradient of the first batch.
+
+  Returns:
+    An optax transformation. `update` needs `params` and `grad_fn`, the gradient
+    of the current batch at any point.
+
+  References:
+    Murata and Suzuki, 2021, Algorithm 3; Nguyen et al., 2017, Algorithm 1 if
+    `direction` is None and the first batch is all data.
+  """
+
+  def init_fn(params):
+    start = direction
+    if direction is None:
+      start = optax.tree.zeros_like(params)
+    return SarahState(params, start, count=jnp.zeros([], jnp.int32))
+
+  def update_fn(
+    grads: Params, state: SarahState, params: Params = None, **extra: Any
+  ):
+    grad_fn = extra.get("grad_fn")
+    if params is None or grad_fn is None:
+      raise ValueError(
+        "sarah: update needs params, the current point, and grad_fn, the "
+        "gradient of the current batch at any point"
+      )
+    change = optax.tree.sub(grads, grad_fn(state.previous))
+    new = optax.tree.add(state.direction, change)
+    if direction is None:
+      new = optax.tree.where(state.count == 0, grads, new)
+    new = optax.tree.cast_like(new, state.direction)
+    updates = optax.tree.scale(-learning_rate, new)
+    return updates, SarahState(params, new, state.count + 1)
+
+  return optax.GradientTransformationExtraArgs(init_fn, update_fn)
