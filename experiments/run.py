@@ -119,6 +119,13 @@ with command_line.group("Computation and results"):
     "How a cohort is computed: vmap (clients side by side), scan (one after "
     "the other) or auto (what is faster on this device).",
   )
+  flags.DEFINE_string(
+    "grid_map",
+    "auto",
+    "How a grid is computed: vmap (points side by side), scan (one after the "
+    "other; with the nuclear norm, diverged points then cost little) or auto "
+    "(by the size of a step).",
+  )
   flags.DEFINE_integer(
     "client_chunk",
     None,
@@ -209,6 +216,7 @@ def prepare(flag: dict[str, Any]) -> Job:
   if flag["eval_every"] < 1:
     raise ValueError(f"eval_every={flag['eval_every']}: must be at least 1")
   check_choice("sampling", flag["sampling"], ["shuffle", "replacement"])
+  check_choice("grid_map", flag["grid_map"], ["auto", "vmap", "scan"])
   if flag["trace"] and flag["client"] != "delta_sgd":
     raise ValueError(
       f"trace=True: client {flag['client']} has no step sizes to record; must "
@@ -357,6 +365,7 @@ def run(job: Job, writer: writers.RunWriter, ctrl_c: _CtrlC) -> int:
     seeds=list(job.data),
     test=task.test,
     on_evaluation=on_evaluation,
+    grid_map=flag["grid_map"],
     **job.settings,
   )
   progress.close()
