@@ -13,6 +13,7 @@ from fedjax_opt import evaluation, models
 from fedjax_opt.base import Batch, Params
 from fedjax_opt.data import embedded, tfds
 from fedjax_opt.metrics import Criterion
+from fedjax_opt.models.layers import glorot_uniform
 
 
 class Images(NamedTuple):
@@ -79,14 +80,21 @@ def load(dataset: str, model: str, data_dir: str | None) -> Task:
       f"data_dir={data_dir!r}: task {dataset} needs no data; leave data_dir out"
     )
   train, test = images.load(data_dir)
-  return classification(_model(model, images), images, train, test)
+  return classification(model_of(model, images), images, train, test)
 
 
-def _model(name: str, images: Images) -> nn.Module:
+def model_of(name: str, images: Images) -> nn.Module:
+  """A model of `MODELS` for a data set."""
   if name == "logistic":
     return models.LinearModel(images.num_classes)
   if name == "mlp":
-    return models.MLP((100,), images.num_classes, activation=nn.softplus)
+    # As in "Bias-Variance Reduced Local SGD", ICML 2021, section 6.
+    return models.MLP(
+      (100,),
+      images.num_classes,
+      activation=nn.softplus,
+      initialization=glorot_uniform,
+    )
   if name == "relu_mlp":
     return models.MLP((200, 200), images.num_classes, activation=nn.relu)
   if images.tfds_name is None:  # 8x8 pixels leave no room for 5x5 kernels.

@@ -1,12 +1,19 @@
 """The tasks by name, and their flags."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from absl import flags
 
-from experiments import command_line, composite_tasks, image_tasks
+from experiments import (
+  command_line,
+  composite_tasks,
+  image_tasks,
+  nonconvex_task,
+)
 from experiments.task import Task
+from fedjax_opt import objectives
 from fedjax_opt.data.synthetic import VARIANTS
 from fedjax_opt.hyperparameters import (
   Hyperparameter,
@@ -95,11 +102,19 @@ TASKS: dict[str, Entry] = {
     has_clients=True,
     regularizer="l1_ball",
   ),
+  "nonconvex": Entry(
+    nonconvex_task.nonconvex,
+    "double wells, clients that differ by zeta, synthetic",
+    has_clients=True,
+    options=(("zeta", 0.1),),
+    client_lr=0.03,
+  ),
 }
 
 _THRESHOLD = Hyperparameter(
   "zero_threshold", 1e-2, "below it a coefficient counts as zero", "(0, inf)"
 )
+_ZETA = Hyperparameter("zeta", 0.1, "how far Hessians differ", "[0, inf)")
 
 
 def define_flags() -> None:
@@ -136,6 +151,19 @@ def define_flags() -> None:
       "Coefficients and singular values below it count as zero in f1, density "
       "and rank (lasso 0.01, low_rank 0.01, fmri 0.0001).",
     )
+    flags.DEFINE_float(
+      "zeta",
+      None,
+      "How far clients' Hessians differ, in the 2-norm, in [0, inf) (nonconvex "
+      "0.1).",
+    )
+
+    flags.DEFINE_float(
+      "l2",
+      0.0,
+      "Adds l2 / 2 ||w||^2, over all parameters, to each client's loss; not to "
+      "the losses that are reported.",
+    )
 
 
 def _variants() -> str:
@@ -154,7 +182,7 @@ def resolve(flag: Mapping[str, Any]) -> dict[str, Any]:
     ValueError: for an unknown task or a flag that is not the task's.
   """
   check_choice("task", flag["task"], TASKS)
-  for name in ("variant", "zero_threshold"):
+  for name in ("variant", "zero_threshold", "zeta"):
     owners = [task for task in TASKS if name in dict(TASKS[task].options)]
     if flag[name] is not None:
       check_belongs(name, flag[name], "task", flag["task"], owners)
@@ -166,7 +194,11 @@ def resolve(flag: Mapping[str, Any]) -> dict[str, Any]:
     check_choice("variant", options["variant"], VARIANTS)
   if "zero_threshold" in options:
     _THRESHOLD.check(options["zero_threshold"])
-  no_data = ("lasso", "low_rank")
+  if "zeta" in options:
+    _ZETA.check(options["zeta"])
+  if not 0 <= flag["l2"] < math.inf:
+    raise ValueError(f"l2={flag['l2']:g}: must be in [0, inf)")
+  no_data = ("lasso", "low_rank", "nonconvex")
   if flag["data_dir"] is not None and flag["task"] in no_data:
     raise ValueError(
       f"data_dir={flag['data_dir']!r}: task {flag['task']} needs no data; "
@@ -184,4 +216,7 @@ def load(flag: Mapping[str, Any]) -> Task:
   Raises:
     ValueError: for data that cannot be read.
   """
-  return TASKS[flag["task"]].load(flag)
+  task = TASKS[flag["task"]].load(flag)
+  if flag["l2"]:
+    task = task._replace(loss_fn=objectives.l2(task.loss_fn, flag["l2"]))
+  return task

@@ -238,7 +238,12 @@ class Cohort:
 
       return run
 
-    result, self.totals = lax.cond(predicate, branch(on_true), branch(on_false))
+    # Always traced, both of them: what follows is then the same phase, and so
+    # draws the same batches, whichever was taken.
+    with jax.disable_jit(False):
+      result, self.totals = lax.cond(
+        predicate, branch(on_true), branch(on_false)
+      )
     self.traces = traces
     return result
 

@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import lax
 
 from fedjax_opt import metrics
-from fedjax_opt.base import Batch, Params
+from fedjax_opt.base import Batch, LossFn, Params
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.program import EvaluateFn
 
@@ -19,6 +20,7 @@ def federated(
   per_example: PerExampleFn,
   batch_size: int = 500,
   of_params: Callable[[Params], dict[str, jax.Array]] | None = None,
+  gradient_of: LossFn | None = None,
 ) -> EvaluateFn:
   """Metrics over all clients' training examples and over the test examples.
 
@@ -52,25 +54,76 @@ def federated(
     if test is not None:
       on_test = _over_examples(per_example, params, test, batch_size)
       results |= {f"test_{n}": jnp.mean(v) for n, v in on_test.items()}
-    return results | (of_params(params) if of_params else {})
+    if of_params is not None:
+      results |= of_params(params)
+    if gradient_of is not None:
+      results |= grad_norm_sq(gradient_of, batch_size)(params, data, test)
+    return results
+
+  return evaluate
+
+
+def grad_norm_sq(loss_fn: LossFn, batch_size: int = 500) -> EvaluateFn:
+  """How far a model is from stationary: the squared norm of the gradient.
+
+  The gradient is that of the mean loss over all examples of all clients; one
+  that several clients own counts as often. Along with other metrics:
+  `federated(gradient_of=...)`.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`. Its rng is None here, as there is no
+      dropout in an evaluation.
+    batch_size: examples computed at once.
+
+  Returns:
+    A function `(params, data, test) -> {"grad_norm_sq": scalar}`, for
+    `evaluate=`.
+  """
+
+  def evaluate(params, data: ClientData, test: Batch | None):
+    del test
+    owned = jnp.arange(data.indices.shape[1]) < data.sizes[:, None]
+    times = jnp.zeros(data.num_examples).at[data.indices].add(owned * 1.0)
+    num_batches, take = _batches(data.examples, batch_size)
+
+    def add_batch(i, total):
+      batch, rows = take(i)
+      weights = times.at[rows].get(mode="fill", fill_value=0)
+      loss = lambda params: jnp.sum(weights * loss_fn(params, batch, None))
+      return optax.tree.add(total, jax.grad(loss)(params))
+
+    zeros = optax.tree.zeros_like(params)
+    total = lax.fori_loop(0, num_batches, add_batch, zeros)
+    gradient = optax.tree.scale(1 / jnp.sum(data.sizes), total)
+    return {"grad_norm_sq": optax.tree.norm(gradient, squared=True)}
 
   return evaluate
 
 
 def _over_examples(per_example, params, examples, batch_size):
   """{name: [N]}, `batch_size` examples at a time."""
+  num_batches, take = _batches(examples, batch_size)
+  of_batch = lambda i: per_example(params, take(i)[0])
+  values = lax.map(of_batch, jnp.arange(num_batches))
+  num_examples = len(jax.tree.leaves(examples)[0])
+  flat = lambda leaf: leaf.reshape(-1)[:num_examples]
+  return jax.tree.map(flat, values)
+
+
+def _batches(examples, batch_size):
+  """How many, and the function from one's number to it and its rows.
+
+  Rows past the end, in the last one, repeat the last example.
+  """
   num_examples = len(jax.tree.leaves(examples)[0])
   batch_size = min(batch_size, num_examples)
-  num_batches = -(-num_examples // batch_size)
 
-  def one_batch(i):
+  def take(i):
     rows = i * batch_size + jnp.arange(batch_size)
-    take = lambda leaf: jnp.take(leaf, rows, axis=0, mode="clip")
-    return per_example(params, jax.tree.map(take, examples))
+    take_rows = lambda leaf: jnp.take(leaf, rows, axis=0, mode="clip")
+    return jax.tree.map(take_rows, examples), rows
 
-  batches = lax.map(one_batch, jnp.arange(num_batches))
-  flat = lambda leaf: leaf.reshape(-1)[:num_examples]
-  return jax.tree.map(flat, batches)
+  return -(-num_examples // batch_size), take
 
 
 def recovered_support(

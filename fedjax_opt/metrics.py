@@ -256,8 +256,8 @@ class Criterion:
     direction: 'max' or 'min'.
     rule: which rounds count: the 'last' evaluated one, the 'best' one, or
       'mean_last_n', the mean over the last `n` evaluated ones (over all of
-      them if there are fewer).
-    n: evaluated rounds in 'mean_last_n'.
+      them if there are fewer), or 'worst_last_n', the worst of those.
+    n: evaluated rounds in 'mean_last_n' and 'worst_last_n'.
   """
 
   metric: str = "test_accuracy"
@@ -268,9 +268,10 @@ class Criterion:
   def __post_init__(self):
     if self.direction not in ("max", "min"):
       raise ValueError(f"direction: {self.direction!r} is not 'max' or 'min'")
-    if self.rule not in ("last", "best", "mean_last_n"):
+    if self.rule not in ("last", "best", "mean_last_n", "worst_last_n"):
       raise ValueError(
-        f"rule: {self.rule!r} is not 'last', 'best' or 'mean_last_n'"
+        f"rule: {self.rule!r} is not 'last', 'best', 'mean_last_n' or "
+        "'worst_last_n'"
       )
     if self.n < 1:
       raise ValueError(f"n: {self.n} must be at least 1 evaluated round")
@@ -280,6 +281,9 @@ class Criterion:
     values = history.values(self.metric)
     if self.rule == "mean_last_n":
       return values[:, -self.n :].mean(axis=1)
+    if self.rule == "worst_last_n":
+      worst_of = np.min if self.direction == "max" else np.max
+      return worst_of(values[:, -self.n :], axis=1)
     if self.rule == "last":
       return values[:, -1]
     # Rounds without a result never win; a point that diverged has no score.
@@ -290,7 +294,7 @@ class Criterion:
     return np.where(no_score, np.nan, scores)
 
   def __str__(self) -> str:
-    rule = {"mean_last_n": f"mean of last {self.n}"}.get(self.rule, self.rule)
+    rule = self.rule.replace("_last_n", f" of last {self.n}")
     way = "highest" if self.direction == "max" else "lowest"
     return f"{way} {self.metric} ({rule})"
 

@@ -4,8 +4,9 @@ Needs matplotlib, which only these functions import. Figures are made with the
 object interface, so no state of `pyplot` is read or changed.
 """
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,6 +66,27 @@ _NAMES = {
   "f1": "F1",
   "grad_norm_sq": "Squared gradient norm",
 }
+
+
+@contextlib.contextmanager
+def figure(columns: int, rows: int = 1) -> Iterator[tuple[Any, np.ndarray]]:
+  """An empty figure in the style of all pictures.
+
+  Args:
+    columns: panels side by side.
+    rows: panels one above the other.
+
+  Yields:
+    The matplotlib figure and its axes, [rows, columns].
+  """
+  check_installed()
+  import matplotlib
+  from matplotlib.figure import Figure
+
+  with matplotlib.rc_context(_STYLE | {"savefig.dpi": _DPI}):
+    size = (2.8 * columns, 2.4 * rows + 0.3)
+    new = Figure(figsize=size, layout="constrained")
+    yield new, new.subplots(rows, columns, squeeze=False)
 
 
 def check_installed() -> None:

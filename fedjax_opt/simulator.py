@@ -133,8 +133,9 @@ def drive(
   inputs: Any,
   rounds: int,
   on_evaluation: Callable[[Report], None] | None = None,
+  grid: Any = None,
 ) -> Result:
-  """Compiles `advance` once and calls it from evaluation to evaluation.
+  """Compiles `advance` and calls it from evaluation to evaluation.
 
   Args:
     program: static settings.
@@ -143,6 +144,7 @@ def drive(
     inputs: a pytree of arrays, the same in every call.
     rounds: R.
     on_evaluation: see `simulate`.
+    grid: the `sweep.Settings` that are computed, if there are several.
 
   Returns:
     The result, without `params`. Ctrl-C ends the run with the evaluations
@@ -150,14 +152,15 @@ def drive(
   """
   if rounds < 0:
     raise ValueError(f"rounds={rounds}: must not be negative")
+
+  def build(state, inputs):
+    number = jnp.int32(0)
+    jitted = jax.jit(advance, donate_argnums=0)
+    return jitted.lower(state, inputs, number, number).compile()
+
   start = time.perf_counter()
-  first, count = jnp.int32(0), jnp.int32(0)
   inputs = jax.device_put(inputs)
-  compiled = (
-    jax.jit(advance, donate_argnums=0)
-    .lower(state, inputs, first, count)
-    .compile()
-  )
+  compiled = build(state, inputs)
   compile_seconds = time.perf_counter() - start
 
   history, traces = History(), []
@@ -179,6 +182,8 @@ def drive(
         jax.block_until_ready(record)
       run_seconds += time.perf_counter() - start
       record = jax.device_get(record)
+      if grid is not None:
+        record = grid.widen(record)
       spent = _add(spent, record.totals)
       traces.append((stop - done, record.traces))
       done = stop
@@ -190,6 +195,11 @@ def drive(
         on_evaluation(Report(done, metrics, compile_seconds, run_seconds))
       if interrupted:
         break
+      if grid is not None and grid.should_drop(history):
+        start = time.perf_counter()
+        state, inputs = grid.drop(state, inputs)
+        compiled = build(state, inputs)
+        compile_seconds += time.perf_counter() - start
   except KeyboardInterrupt:
     interrupted = True
 
@@ -229,7 +239,8 @@ def _per_client_and_round(program, spent, rounds):
   labels = [phase.label for phase in program.phases.values()]
   cost = {}
   for name, by_phase in _by_phase(program, spent).items():
-    by_phase = by_phase.reshape(-1, by_phase.shape[-1]).mean(0) / max(rounds, 1)
+    over_grid = tuple(range(by_phase.ndim - 1))
+    by_phase = by_phase.mean(over_grid) / max(rounds, 1)
     cost[name] = float(np.sum(by_phase))
     for label in sorted(set(labels) - {""}):
       own = [label == other for other in labels]

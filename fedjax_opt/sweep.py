@@ -12,8 +12,9 @@ from jax import lax
 from fedjax_opt.base import Algorithm, Batch, Params
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.hyperparameters import check_choice
+from fedjax_opt.metrics import History
 from fedjax_opt.program import Program, is_faster_side_by_side
-from fedjax_opt.simulator import Report, Result, drive, run_rounds
+from fedjax_opt.simulator import Record, Report, Result, drive, run_rounds
 
 
 def grid_points(
@@ -69,7 +70,8 @@ def sweep(
 
   Returns:
     The result, its arrays with a leading axis S, in the order of
-    `grid_points(grid, seeds)`.
+    `grid_points(grid, seeds)`. Points that diverged may be dropped, see
+    `Settings`; what they would have measured is NaN.
 
   Raises:
     ValueError: naming the argument that cannot be.
@@ -127,12 +129,82 @@ def sweep(
   state = jax.tree.map(jnp.array, state)
   clients = (data.indices, data.sizes)
   inputs = (hyperparameters, keys, clients, data.examples, test)
-  result = drive(program, advance, state, inputs, rounds, on_evaluation)
+  grid_settings = Settings(len(settings_of_grid), len(seeds))
+  result = drive(
+    program, advance, state, inputs, rounds, on_evaluation, grid_settings
+  )
+  result.state = grid_settings.restore(result.state)
   evaluated_grid = jax.vmap(jax.vmap(evaluated, (None, 0)))
   models = evaluated_grid(hyperparameters, result.state)
   result.params = jax.tree.map(flat, models)
   result.state = jax.tree.map(flat, result.state)
   return result
+
+
+class Settings:
+  """The settings of a grid that are still computed.
+
+  Where at least half of many settings have diverged, with all their seeds,
+  they are dropped, and the others go on in a smaller program. It is compiled
+  anew, so few settings stay as they are.
+
+  Attributes:
+    live: [settings] numbers of those that are computed.
+  """
+
+  _MANY = 16
+
+  def __init__(self, num_settings: int, num_seeds: int):
+    self.live = np.arange(num_settings)
+    self._num_settings, self._num_seeds = num_settings, num_seeds
+    self._keep = self.live
+    self._left: list[tuple[np.ndarray, Any]] = []
+
+  def should_drop(self, history: History) -> bool:
+    """Whether what was measured so far asks for `drop`."""
+    if len(self.live) < self._MANY or not history.rounds:
+      return False
+    diverged = history.diverged()[:, -1].reshape(-1, self._num_seeds)
+    self._keep = self.live[~diverged.all(axis=1)[self.live]]
+    if not self._keep.size:  # Something has to be computed.
+      self._keep = self.live[:1]
+    return 2 * len(self._keep) <= len(self.live)
+
+  def drop(self, state: Any, inputs: tuple) -> tuple[Any, tuple]:
+    """State and inputs without the diverged settings."""
+    is_kept = np.isin(self.live, self._keep)
+    take = lambda tree, rows: jax.tree.map(lambda leaf: leaf[rows], tree)
+    self._left.append((self.live[~is_kept], take(state, ~is_kept)))
+    hyperparameters, *others = inputs
+    self.live = self._keep
+    return take(state, is_kept), (take(hyperparameters, is_kept), *others)
+
+  def widen(self, record: Record) -> Record:
+    """[live x seeds, ...] -> [S, ...]; what is not computed is NaN."""
+    if len(self.live) == self._num_settings:
+      return record
+
+    def spread(leaf, fill):
+      leaf = leaf.reshape(-1, self._num_seeds, *leaf.shape[1:])
+      wide = np.full((self._num_settings, *leaf.shape[1:]), fill(leaf))
+      wide[self.live] = leaf
+      return wide.reshape(-1, *leaf.shape[2:])
+
+    metrics, totals, traces = record
+    nan = lambda leaf: leaf.dtype.type(np.nan)
+    return Record(
+      jax.tree.map(lambda leaf: spread(leaf, nan), metrics),
+      # What it would have cost: no point costs less than another.
+      jax.tree.map(lambda leaf: spread(leaf, lambda leaf: leaf[:1]), totals),
+      jax.tree.map(lambda leaf: spread(leaf, nan), traces),
+    )
+
+  def restore(self, state: Any) -> Any:
+    """The state of all settings, of those dropped as they were then."""
+    numbers = np.concatenate([*[rows for rows, _ in self._left], self.live])
+    order = np.argsort(numbers)
+    join = lambda *leaves: jnp.concatenate(leaves)[order]
+    return jax.tree.map(join, *[state for _, state in self._left], state)
 
 
 def _one_after_another(fn, in_axes):

@@ -239,7 +239,10 @@ class TestCriterion:
     ("arguments", "message"),
     [
       ({"direction": "up"}, "direction: 'up' is not 'max' or 'min'"),
-      ({"rule": "first"}, "rule: 'first' is not 'last', 'best' or"),
+      (
+        {"rule": "first"},
+        "rule: 'first' is not 'last', 'best', 'mean_last_n' or",
+      ),
       ({"n": 0}, "n: 0 must be at least 1"),
     ],
   )

@@ -70,7 +70,7 @@ def bvr_l_sgd(
     The algorithm. A round is one iteration t of the paper.
 
   Raises:
-    ValueError: if `large_batch` is not positive.
+    ValueError: if `large_batch` is not a positive whole number.
 
   References:
     Murata and Suzuki, ICML 2021, Algorithms 2 to 4.
@@ -116,7 +116,7 @@ def minibatch_sarah(
     `batch_size`.
 
   Raises:
-    ValueError: if `large_batch` is not positive.
+    ValueError: if `large_batch` is not a positive whole number.
 
   References:
     Murata and Suzuki, ICML 2021, section 6; Algorithm 4 with K = 1.
@@ -124,7 +124,8 @@ def minibatch_sarah(
 
   def one_step(cohort, params, direction):
     rate = at_round(learning_rate, cohort.round)
-    return optax.tree.add_scale(params, -rate, direction), None
+    updates = optax.tree.scale(-rate, direction)
+    return optax.apply_updates(params, updates), None
 
   return _recursive(loss_fn, one_step, large_batch, practical=True)
 
@@ -143,8 +144,10 @@ def _recursive(
     large_batch: b~.
     practical: whether the last point is returned.
   """
-  if large_batch is not None and not large_batch >= 1:
-    raise ValueError(f"large_batch={large_batch}: must be at least 1")
+  if large_batch is not None and (large_batch < 1 or large_batch % 1):
+    raise ValueError(
+      f"large_batch={large_batch}: must be a whole number, at least 1"
+    )
 
   def init(params, num_clients):
     del num_clients

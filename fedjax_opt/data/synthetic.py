@@ -1,13 +1,21 @@
-"""Linear regressions whose true coefficients are known: sparse or low rank.
+"""Problems that are known exactly.
 
-Source: Yuan, Zaheer and Reddi, "Federated Composite Optimization", ICML 2021,
-appendices A.2 (sparse) and A.3 (low rank).
+Linear regressions whose true coefficients are sparse or low rank: Yuan, Zaheer
+and Reddi, "Federated Composite Optimization", ICML 2021, appendices A.2 and
+A.3.
+
+A non-convex problem whose heterogeneity, of first and second order, is known:
+for the assumptions of Murata and Suzuki, "Bias-Variance Reduced Local SGD for
+Less Heterogeneous Federated Learning", ICML 2021, section 2.
 """
 
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from fedjax_opt.base import Batch
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.hyperparameters import Hyperparameter, check_choice
 
@@ -201,3 +209,181 @@ def _draw(
     w_real=w_real,
     b_real=b_real,
   )
+
+
+# A non-convex problem.
+
+_ZETA = Hyperparameter("zeta", 0.1, "second-order heterogeneity", "[0, inf)")
+_LIMITS = (
+  _ZETA,
+  Hyperparameter("dim", 10, "coordinates", "[1, inf)"),
+  Hyperparameter("num_clients", 10, "clients", "[2, inf)"),
+  Hyperparameter("examples_per_client", 256, "examples", "[1, inf)"),
+  Hyperparameter("condition", 30.0, "largest by least a_j", "[1, inf)"),
+  Hyperparameter("gradient_spread", 3.0, "norm of b_p", "[0, inf)"),
+  Hyperparameter("noise", 0.5, "of the gradient", "[0, inf)"),
+  Hyperparameter("curvature_noise", 0.5, "of the bumps", "[0, inf)"),
+)
+
+
+class Heterogeneous(NamedTuple):
+  """A double well in each coordinate; see `heterogeneous`.
+
+  Attributes:
+    data: the clients. Of each example 'tilt' (b + xi), 'curvature' (s) and
+      'bump' (tau), all [N, d] float32.
+    zeta: how far Hessians differ between clients. The data do not depend on
+      it, so `problem._replace(zeta=...)` is the problem at another value, even
+      at a traced one.
+    scales: [d] float32, the a_j.
+    curvature_noise: the largest |tau|.
+  """
+
+  data: ClientData
+  zeta: jax.typing.ArrayLike
+  scales: np.ndarray
+  curvature_noise: float
+
+  @property
+  def smoothness(self) -> jax.typing.ArrayLike:
+    """L, the largest that the 2-norm of an example's Hessian can be."""
+    bumps = 4 * self.curvature_noise
+    return (3 + bumps) * self.scales.max() + self.zeta / 2
+
+  def loss_fn(
+    self, params: jax.Array, batch: Batch, rng: jax.Array | None = None
+  ) -> jax.Array:
+    """The loss of each example, [B].
+
+    Args:
+      params: x, [d].
+      batch: examples of `data`.
+      rng: not used.
+    """
+    del rng
+    square = jnp.square(params)
+    bumps = self.scales * batch["bump"] * 2 * square / (square + 1)
+    return (
+      self.objective(params)
+      - jnp.sum(bumps, axis=-1)
+      + self.zeta / 2 * jnp.sum(batch["curvature"] * square, axis=-1)
+      + jnp.sum(batch["tilt"] * params, axis=-1)
+    )
+
+  def objective(self, params: jax.Array) -> jax.Array:
+    """f(x), the mean loss over all examples of all clients, in closed form."""
+    square = jnp.square(params)
+    wells = jnp.square(square - 1) / (2 * (square + 1))
+    return jnp.sum(self.scales * wells)
+
+
+def heterogeneous(
+  zeta: float = 0.1,
+  seed: int = 0,
+  *,
+  dim: int = 10,
+  num_clients: int = 10,
+  examples_per_client: int = 256,
+  condition: float = 30.0,
+  gradient_spread: float = 3.0,
+  noise: float = 0.5,
+  curvature_noise: float = 0.5,
+) -> Heterogeneous:
+  r"""A smooth non-convex problem with a dial for second-order heterogeneity.
+
+  Example i of client p has the loss
+
+  .. math::
+
+    \ell(x; z_{pi}) = \sum_j a_j \Big( \frac{(x_j^2 - 1)^2}{2 (x_j^2 + 1)}
+      - \tau_{pij} \frac{2 x_j^2}{x_j^2 + 1} \Big)
+      + \frac{\zeta}{2} \sum_j s_{pj} x_j^2 + \langle b_p + \xi_{pi}, x \rangle.
+
+  All that differs is a sign times a constant: :math:`\pm 1/2` in
+  :math:`s_{pj}`, ``gradient_spread`` :math:`/ \sqrt d` in :math:`b_{pj}`,
+  ``noise`` :math:`/ \sqrt d` in :math:`\xi_{pij}`, ``curvature_noise`` in
+  :math:`\tau_{pij}`. Signs are drawn so that as many are + as -, over the
+  clients for s and b, over the examples of a client for :math:`\xi` and
+  :math:`\tau` (of an odd number, one is 0). So noise and differences between
+  clients vanish in the mean, and exactly:
+
+  * The objective :math:`f(x) = \sum_j a_j (x_j^2 - 1)^2 / (2 (x_j^2 + 1))` is
+    the same for every :math:`\zeta`. Its minima are the :math:`2^d` corners
+    :math:`x_j = \pm 1`, of value 0; its Hessian is between -3 and 2 times the
+    :math:`a_j`; all other points with :math:`x_j \in \{-1, 0, 1\}` are
+    saddle points, but for the maximum 0. The :math:`a_j` go from 1 to
+    1 / ``condition``, evenly on a log scale.
+  * :math:`\nabla^2 f_p(x) - \nabla^2 f_q(x) = \zeta\, \mathrm{diag}(s_p -
+    s_q)` at every x. Its 2-norm is at most :math:`\zeta`, and is
+    :math:`\zeta` for some pair of clients.
+  * :math:`\nabla f_p(x) - \nabla f(x) = b_p + \zeta s_p x`, where
+    :math:`\|b_p\|` is ``gradient_spread``, whatever :math:`\zeta`.
+  * :math:`\ell(\cdot; z)` is L-smooth with L = 3 + 4 ``curvature_noise`` +
+    :math:`\zeta / 2`.
+  * The gradient of an example has the standard deviation ``noise`` where
+    :math:`x_j \in \{0, \pm \infty\}`, and at most ``noise`` +
+    1.3 ``curvature_noise`` :math:`\|a\|` elsewhere. The part that comes from
+    :math:`\xi` is the same at all x, so it cancels where gradients of one
+    example at two points are subtracted; the part from :math:`\tau` does not.
+
+  Args:
+    zeta: second-order heterogeneity; non-negative.
+    seed: of the signs.
+    dim: d, coordinates.
+    num_clients: P, at least 2.
+    examples_per_client: n.
+    condition: largest by least a_j, and so of the Hessian at a minimum.
+    gradient_spread: first-order heterogeneity.
+    noise: standard deviation of what an example adds to the gradient.
+    curvature_noise: how far an example changes the wells, as a fraction.
+
+  Returns:
+    The problem: its data, and its loss.
+
+  Raises:
+    ValueError: if an argument is out of range.
+
+  References:
+    Murata and Suzuki, ICML 2021, assumptions 1 (zeta), 2 (L) and 4 (noise),
+    which this problem meets.
+  """
+  values = (
+    zeta, dim, num_clients, examples_per_client, condition, gradient_spread,
+    noise, curvature_noise,
+  )  # fmt: skip
+  for limit, value in zip(_LIMITS, values, strict=True):
+    limit.check(value)
+
+  rng = np.random.default_rng(seed)
+  of_clients = (num_clients, 1, dim)
+  of_examples = (num_clients, examples_per_client, dim)
+  curvature = _signs(rng, of_clients, axis=0) / 2
+  spread = _signs(rng, of_clients, axis=0) * gradient_spread
+  tilt = spread + _signs(rng, of_examples, axis=1) * noise
+  examples = {
+    "tilt": tilt / np.sqrt(dim),
+    "curvature": np.broadcast_to(curvature, of_examples),
+    "bump": _signs(rng, of_examples, axis=1) * curvature_noise,
+  }
+  pool = {
+    name: values.reshape(-1, dim).astype(np.float32)
+    for name, values in examples.items()
+  }
+  rows = np.arange(len(pool["tilt"])).reshape(num_clients, -1)
+  return Heterogeneous(
+    data=ClientData.from_partition(pool, rows),
+    zeta=zeta,
+    scales=np.geomspace(1, 1 / condition, dim).astype(np.float32),
+    curvature_noise=curvature_noise,
+  )
+
+
+def _signs(
+  rng: np.random.Generator, shape: tuple[int, ...], axis: int
+) -> np.ndarray:
+  """+1 and -1 in random order, as many of each along the axis."""
+  length = shape[axis]
+  ordered = np.sign(2 * np.arange(length) - (length - 1))
+  along = [1] * len(shape)
+  along[axis] = length
+  return rng.permuted(np.broadcast_to(ordered.reshape(along), shape), axis=axis)

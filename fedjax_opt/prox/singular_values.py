@@ -69,12 +69,12 @@ def _soft_threshold(matrix: jax.Array, threshold: jax.Array) -> jax.Array:
   # What is nearer to the threshold than this is kept or cut off, no matter.
   resolution = 100 * jnp.finfo(x.dtype).eps
   clipped = jnp.clip(t, 0, 1)
-  q = _polar_factor(x, jnp.maximum(clipped, resolution))
+  # A diverged matrix stays NaN whatever is done: no iteration.
+  least = lambda value: jnp.where(jnp.isfinite(largest), value, 1)
+  q = _polar_factor(x, least(jnp.maximum(clipped, resolution)))
   shifted = _dot(_copied_transpose(q), x) - clipped * _EYE(x)
   shifted = (shifted + shifted.T) / 2
-  sign = _polar_factor(
-    shifted, jnp.asarray(resolution, x.dtype), is_symmetric=True
-  )
+  sign = _polar_factor(shifted, least(resolution), is_symmetric=True)
   new = _dot(x - clipped * q, (_EYE(x) + sign) / 2)
   return jnp.where(t < 1, largest * bound * new, 0 * x)
 
