@@ -35,7 +35,14 @@ from absl import flags
 from experiments import command_line, config, population, tasks
 from experiments.progress import Progress
 from experiments.task import Task
-from fedjax_opt import grid_points, plots, simulator, sweep, writers
+from fedjax_opt import (
+  evaluation,
+  grid_points,
+  plots,
+  simulator,
+  sweep,
+  writers,
+)
 from fedjax_opt.algorithms import optimum
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.hyperparameters import check_choice
@@ -99,6 +106,12 @@ with command_line.group("Computation and results"):
     "eval_every",
     10,
     "Rounds between evaluations; round 0 and the last are always evaluated.",
+  )
+  flags.DEFINE_bool(
+    "grad_norm",
+    False,
+    "Also measure grad_norm_sq, the squared norm of the gradient of the mean "
+    "loss over all clients' examples (l2 included, a regularizer not).",
   )
   flags.DEFINE_bool(
     "optimum",
@@ -326,9 +339,13 @@ def _settings(flag: dict[str, Any], task: Task) -> dict[str, Any]:
     "cohort_size", "batch_size", "local_epochs", "local_steps",
     "drop_remainder", "weighting", "client_map", "client_chunk", "eval_every",
   )  # fmt: skip
+  evaluate = task.evaluate
+  if flag["grad_norm"]:
+    norm = evaluation.grad_norm_sq(task.loss_fn)
+    evaluate = lambda *args: task.evaluate(*args) | norm(*args)
   return {name: flag[name] for name in names} | {
     "replacement": flag["sampling"] == "replacement",
-    "evaluate": task.evaluate,
+    "evaluate": evaluate,
     "trace": tuple(_TRACED) if flag["trace"] else (),
   }
 

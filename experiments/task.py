@@ -17,7 +17,7 @@ class Task(NamedTuple):
 
   Attributes:
     train: pooled training examples, {"x": [N, ...], "y": [N]}.
-    test: pooled test examples.
+    test: pooled test examples, or None.
     init: random key -> initial model.
     loss_fn: `(params, batch, rng) -> [B]`.
     evaluate: metrics of a model.
@@ -29,7 +29,7 @@ class Task(NamedTuple):
   """
 
   train: dict[str, np.ndarray]
-  test: dict[str, np.ndarray]
+  test: dict[str, np.ndarray] | None
   init: Callable[[jax.Array], Params]
   loss_fn: LossFn
   evaluate: EvaluateFn

@@ -34,6 +34,7 @@ def federated(
     batch_size: examples computed at once.
     of_params: `params -> {name: scalar}`, further metrics, of the model alone,
       such as `recovered_support`.
+    gradient_of: the loss whose `grad_norm_sq` is measured too.
 
   Returns:
     A function `(params, data, test) -> {name: scalar}`, for `evaluate=`.

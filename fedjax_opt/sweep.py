@@ -124,7 +124,9 @@ def sweep(
     return state, jax.tree.map(flat, record)
 
   # Copied leaf by leaf: what is donated must have a buffer of its own.
-  init_grid = jax.vmap(jax.vmap(init, (None, 0)), (0, None))
+  init_grid = jax.vmap(
+    jax.vmap(init, (None, 0)), (0, None), axis_size=len(settings_of_grid)
+  )
   state = jax.jit(init_grid)(hyperparameters, params)
   state = jax.tree.map(jnp.array, state)
   clients = (data.indices, data.sizes)
@@ -191,7 +193,8 @@ class Settings:
       return wide.reshape(-1, *leaf.shape[2:])
 
     metrics, totals, traces = record
-    nan = lambda leaf: leaf.dtype.type(np.nan)
+    # A rank is whole and has no NaN.
+    nan = lambda leaf: np.promote_types(leaf.dtype, np.float32).type(np.nan)
     return Record(
       jax.tree.map(lambda leaf: spread(leaf, nan), metrics),
       # What it would have cost: no point costs less than another.

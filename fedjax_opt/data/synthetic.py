@@ -317,7 +317,9 @@ def heterogeneous(
     s_q)` at every x. Its 2-norm is at most :math:`\zeta`, and is
     :math:`\zeta` for some pair of clients.
   * :math:`\nabla f_p(x) - \nabla f(x) = b_p + \zeta s_p x`, where
-    :math:`\|b_p\|` is ``gradient_spread``, whatever :math:`\zeta`.
+    :math:`\|b_p\|` is ``gradient_spread`` (at most, if P is odd), whatever
+    :math:`\zeta`. Only f has a minimum: where :math:`\zeta > 2 a_j` some
+    :math:`f_p` fall without end.
   * :math:`\ell(\cdot; z)` is L-smooth with L = 3 + 4 ``curvature_noise`` +
     :math:`\zeta / 2`.
   * The gradient of an example has the standard deviation ``noise`` where

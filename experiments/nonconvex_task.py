@@ -1,0 +1,37 @@
+"""A synthetic non-convex task with a dial for second-order heterogeneity."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+
+from experiments.task import Task
+from fedjax_opt import evaluation
+from fedjax_opt.data import synthetic
+from fedjax_opt.metrics import Criterion
+
+
+def nonconvex(flag: Mapping[str, Any]) -> Task:
+  """Double wells, 10 clients whose Hessians differ by `zeta`."""
+  problem = synthetic.heterogeneous(flag["zeta"])
+
+  def per_example(params, batch):
+    return {"loss": problem.loss_fn(params, batch)}
+
+  return Task(
+    train=problem.data.examples,
+    test=None,
+    init=start(problem),
+    loss_fn=problem.loss_fn,
+    evaluate=evaluation.federated(per_example, gradient_of=problem.loss_fn),
+    criterion=Criterion("grad_norm_sq", "min", "last"),
+    clients=problem.data,
+    panels=("train_loss", "grad_norm_sq"),
+  )
+
+
+def start(
+  problem: synthetic.Heterogeneous,
+) -> Callable[[jax.Array], jax.Array]:
+  """The function from a random key to where to start: around all the wells."""
+  return lambda key: 2 * jax.random.normal(key, problem.scales.shape)
