@@ -97,29 +97,43 @@ def drawn_rounds(program, data, seed, num_rounds):
   Returns:
     cohorts, batches and weights (see reference.py).
   """
+  cohorts, (batches,), weights = drawn_phases(
+    program, data, seed, num_rounds, num_phases=1
+  )
+  return cohorts, batches, weights
+
+
+def drawn_phases(program, data, seed, num_rounds, num_phases):
+  """As `drawn_rounds`, of an algorithm whose rounds have several phases.
+
+  Returns:
+    cohorts, batches of each phase, and weights.
+  """
   key, on_device = jax.random.key(seed), jax.device_put(data)
 
   @jax.jit
   def draw(round):
-    key_of_round = jax.random.fold_in(key, round)
-    slot = Cohort(program, round, key_of_round, on_device).draw()
-    return slot._replace(key=None)
+    cohort = Cohort(program, round, jax.random.fold_in(key, round), on_device)
+    slots = [cohort.draw() for _ in range(num_phases)]
+    return [slot._replace(key=None) for slot in slots]
 
-  cohorts, batches, weights = [], [], []
+  cohorts, batches, weights = [], [[] for _ in range(num_phases)], []
   for r in range(num_rounds):
-    slots = jax.device_get(draw(jnp.int32(r)))
+    phases = jax.device_get(draw(jnp.int32(r)))
+    slots = phases[0]
     places = np.flatnonzero(slots.client < data.num_clients)
     assert len(places) == program.cohort_size
     cohorts.append(slots.client[places].tolist())
     weights.append(slots.weight[places])
-    drawn = slots.batches
-    batches.append(
-      [
+    for own, of_phase in zip(batches, phases, strict=True):
+      drawn = of_phase.batches
+      own.append(
         [
-          drawn.rows[i, k, : drawn.counts[i, k]]
-          for k in range(drawn.num_steps[i])
+          [
+            drawn.rows[i, k, : drawn.counts[i, k]]
+            for k in range(drawn.num_steps[i])
+          ]
+          for i in places
         ]
-        for i in places
-      ]
-    )
+      )
   return cohorts, batches, weights

@@ -163,14 +163,15 @@ def assert_close(params, expected, rtol):
 
 
 def test_the_cases_reach_every_algorithm_and_rule_and_awkward_client():
-  # Those with a regularizer have their own loops, in test_composite.py.
-  composite = {
+  # Those of plain steps have their own loops, in test_composite.py and
+  # test_variance_reduction.py.
+  plain = {
     name
     for name, choice in ALGORITHMS.items()
-    if "psi" in inspect.signature(choice.factory).parameters
+    if "learning_rate" in inspect.signature(choice.factory).parameters
   }
   reached = {algorithm for algorithm, _ in CASES}
-  assert reached == set(ALGORITHMS) - composite
+  assert reached == set(ALGORITHMS) - plain
   rules = {rule.removesuffix("_reused") for _, rule in CASES}
   assert rules == set(RULES)
   cohorts, batches, _ = rounds_of(False)

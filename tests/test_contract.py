@@ -16,6 +16,7 @@ from fedjax_opt import (
   prox,
   simulate,
   simulator,
+  sweep,
 )
 from fedjax_opt.algorithms import ALGORITHMS, SERVER_RULES
 from fedjax_opt.data.clients import ClientData
@@ -39,12 +40,14 @@ def _on_event(event, duration, **_):
 jax.monitoring.register_event_duration_secs_listener(_on_event)
 
 
-def make(name):
+def make(name, learning_rate=0.3):
   factory = ALGORITHMS[name].factory
   taken = inspect.signature(factory).parameters
   arguments = {"loss_fn": TASK.loss_fn}
   if "psi" in taken:
-    arguments |= {"psi": prox.kernels(prox.l1(1e-3)), "learning_rate": 0.3}
+    arguments["psi"] = prox.kernels(prox.l1(1e-3))
+  if "learning_rate" in taken:
+    arguments["learning_rate"] = learning_rate
   else:
     arguments["client"] = delta_sgd(eta_0=0.1)
   if "features_fn" in taken:
@@ -124,18 +127,46 @@ def test_inert_up_to_rounding(name, monkeypatch):
     return jnp.concatenate([clients[:3][::-1], clients[3:]])
 
   simulator_shuffle = cohort.shuffle
-  monkeypatch.setattr(cohort, "shuffle", reversed_cohort)
+  if name != "bvr_l_sgd":  # It picks the client at one place of the cohort.
+    monkeypatch.setattr(cohort, "shuffle", reversed_cohort)
   result = run(name, client_map="vmap", client_chunk=2)
   assert_close(result.state, base(name).state)
 
 
-def test_compiled_equals_step_by_step():
+# Of plain steps, without a regularizer, whose grids are in test_composite.py.
+PLAIN = (
+  "scaffold",
+  "local_sgd",
+  "minibatch_sgd",
+  "minibatch_sarah",
+  "bvr_l_sgd",
+)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_grid_over_rates_equals_its_points(name):
+  whole = sweep(
+    lambda learning_rate: make(name, learning_rate),
+    {"learning_rate": [0.05, 0.3]},
+    TASK.params,
+    TASK.data,
+    rounds=ROUNDS,
+    **SETTINGS,
+  )
+  of_grid = jax.tree.map(lambda leaf: leaf[1], whole.params)
+  assert_close(of_grid, base(name).params)
+  assert whole.cost == pytest.approx(base(name).cost)
+
+
+@pytest.mark.parametrize("name", ["moon", "scaffold", "bvr_l_sgd"])
+def test_compiled_equals_step_by_step(name):
   data = jax.device_put(TASK.data)
-  algorithm = make("moon")
+  algorithm = make(name)
   program = Program.create(data, cohort_size=2, batch_size=4, local_steps=2)
   state = algorithm.init(jax.tree.map(jnp.asarray, TASK.params), 5)
   run_rounds = functools.partial(simulator.run_rounds, program, algorithm)
-  args = (state, jax.random.key(0), data, None, jnp.int32(3), jnp.int32(1))
+  # A round in which no stage begins.
+  args = (state, jax.random.key(0), data, None, jnp.int32(4), jnp.int32(1))
   expected = jax.jit(run_rounds)(*args)
   with jax.disable_jit():
     actual = run_rounds(*args)

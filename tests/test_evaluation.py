@@ -1,6 +1,7 @@
 """Metrics inside the program against a plain computation."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -51,6 +52,36 @@ def test_equals_a_plain_computation(batch_size):
 def test_without_test_examples_and_accuracy_there_is_less():
   evaluate = evaluation.federated(lambda p, batch: {"loss": batch["x"]})
   assert set(evaluate(0.0, DATA, None)) == {"train_loss"}
+
+
+# How far from stationary.
+
+
+@pytest.mark.parametrize("batch_size", [4, 23, 500])
+def test_squared_gradient_norm(batch_size):
+  def loss_fn(params, batch, rng):
+    assert rng is None
+    a, b = params["a"], params["b"]
+    return (batch["x"] * a[0] + a[1] ** 2 - b) ** 4
+
+  params = {"a": jnp.array([0.3, -0.7]), "b": jnp.float32(0.2)}
+  evaluate = evaluation.grad_norm_sq(loss_fn, batch_size)
+  actual = jax.jit(evaluate)(params, DATA, TEST)
+
+  owned = [INDICES[m, : SIZES[m]] for m in range(13)]
+  x = EXAMPLES["x"][np.concatenate(owned)].astype(np.float64)
+  slope = 4 * (x * 0.3 + 0.49 - 0.2) ** 3
+  gradient = [np.mean(slope * x), np.mean(slope * -1.4), np.mean(-slope)]
+  check(actual, {"grad_norm_sq": np.sum(np.square(gradient))})
+
+  together = evaluation.federated(
+    lambda p, batch: {"loss": loss_fn(p, batch, None)},
+    batch_size,
+    gradient_of=loss_fn,
+  )
+  both = together(params, DATA, None)
+  assert set(both) == {"train_loss", "grad_norm_sq"}
+  check({"grad_norm_sq": both["grad_norm_sq"]}, actual)
 
 
 # How well coefficients are recovered.

@@ -127,3 +127,31 @@ def test_bad_input_is_one_clear_line(case):
   with pytest.raises(ValueError) as error:  # noqa: PT011
     sweep(**arguments | given)
   assert str(error.value) == message
+
+
+def test_diverged_settings_are_dropped_and_change_nothing():
+  rates = [*np.linspace(0.01, 0.1, 7), *np.geomspace(1e20, 1e30, 9)]
+
+  def evaluate(params, data, test):
+    largest = jnp.max(jnp.abs(params["kernel"]))
+    # A metric that is whole has no NaN of its own.
+    return {"train_loss": largest**2, "signs": jnp.sum(params["bias"] > 0)}
+
+  make = lambda rate: fed_avg(TASK.loss_fn, optax.chain(optax.sgd(rate)))
+  settings = SETTINGS | {"rounds": 5, "trace": (), "evaluate": evaluate}
+  grid = lambda rates: {"rate": rates}
+  whole = sweep(make, grid(rates), init, data_of, seeds=SEEDS, **settings)
+  # Too few for anything to be dropped.
+  few = sweep(make, grid(rates[:7]), init, data_of, seeds=SEEDS, **settings)
+
+  close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
+  for name, values in few.history.metrics.items():
+    close(whole.history.metrics[name][:14], values)
+  jax.tree.map(lambda a, b: close(a[:14], b), whole.params, few.params)
+  jax.tree.map(lambda a, b: close(a[:14], b), whole.state, few.state)
+  assert jax.tree.leaves(whole.params)[0].shape[0] == 32
+  assert whole.history.diverged()[14:, -1].all()
+  assert not whole.history.diverged()[:14].any()
+  assert np.isnan(whole.history.metrics["signs"][14:, -1]).all()
+  assert whole.cost == pytest.approx(few.cost)
+  assert whole.padding_waste == pytest.approx(few.padding_waste)

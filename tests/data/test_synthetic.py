@@ -1,5 +1,9 @@
-"""The synthetic regressions: their truth, their draws and their sizes."""
+"""The synthetic problems: their truth, their draws and their sizes."""
 
+import re
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -126,3 +130,155 @@ def test_seeds_and_variants():
 def test_bad_input(call, message):
   with pytest.raises(ValueError, match=message):
     call()
+
+
+# The non-convex problem.
+
+POINTS = np.random.default_rng(5).normal(0, 2, (6, 4)).astype(np.float32)
+
+
+def wells(zeta=0.7, seed=0, **sizes):
+  small = {"dim": 4, "num_clients": 5, "examples_per_client": 12}
+  return synthetic.heterogeneous(zeta, seed, **(small | sizes))
+
+
+def of_client(problem, client):
+  """Its objective f_p, the mean over its examples."""
+  rows = problem.data.indices[client, : problem.data.sizes[client]]
+  batch = {name: v[rows] for name, v in problem.data.examples.items()}
+  return lambda x: jnp.mean(problem.loss_fn(x, batch))
+
+
+def at_points(fn, num_clients=5, **arguments):
+  """[P, points, ...], a derivative of each client's objective."""
+  problem = wells(num_clients=num_clients, **arguments)
+  of_all = [
+    jax.vmap(fn(of_client(problem, p)))(POINTS) for p in range(num_clients)
+  ]
+  return np.asarray(of_all, np.float64)
+
+
+@pytest.mark.parametrize("num_clients", [2, 5, 6])
+@pytest.mark.parametrize("zeta", [0.0, 0.7, 20.0])
+def test_zeta_is_how_far_hessians_differ(zeta, num_clients):
+  hessians = at_points(jax.hessian, num_clients, zeta=zeta)
+  differences = hessians[:, None] - hessians  # [P, P, points, d, d]
+  norms = np.linalg.norm(differences, 2, axis=(-2, -1)).max(axis=(0, 1))
+  np.testing.assert_allclose(norms, zeta, atol=2e-6 * max(1, zeta))
+
+
+def test_first_order_heterogeneity_is_apart_from_zeta():
+  for zeta in (0.0, 0.7):
+    gradients = at_points(jax.grad, 6, zeta=zeta, gradient_spread=3.0)
+    signs = wells(zeta, num_clients=6).data.examples["curvature"][::12]
+    spread = gradients - gradients.mean(axis=0)
+    spread -= zeta * signs[:, None] * POINTS
+    np.testing.assert_allclose(np.linalg.norm(spread, axis=-1), 3, rtol=1e-5)
+
+
+@pytest.mark.parametrize("zeta", [0.0, 0.7, 20.0])
+def test_the_mean_objective_is_the_same_for_every_zeta(zeta):
+  objective = wells(0.0).objective
+  for derivative in (lambda f: f, jax.grad, jax.hessian):
+    mean = at_points(derivative, zeta=zeta).mean(axis=0)
+    expected = jax.vmap(derivative(objective))(POINTS)
+    np.testing.assert_allclose(mean, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_wells_and_saddle_points():
+  problem = wells(condition=8.0)
+  np.testing.assert_allclose(problem.scales, [1, 1 / 2, 1 / 4, 1 / 8])
+  assert problem.objective(jnp.array([1.0, -1.0, -1.0, 1.0])) == 0
+  for x, eigenvalues in (
+    ([1, -1, 1, 1], [2, 1, 1 / 2, 1 / 4]),
+    ([0, -1, 0, 1], [-3, 1, -3 / 4, 1 / 4]),
+    ([0, 0, 0, 0], [-3, -3 / 2, -3 / 4, -3 / 8]),
+  ):
+    x = jnp.array(x, jnp.float32)
+    np.testing.assert_array_equal(jax.grad(problem.objective)(x), 0)
+    hessian = jax.hessian(problem.objective)(x)
+    np.testing.assert_allclose(hessian, np.diag(eigenvalues))
+
+
+def test_smoothness_bounds_every_example_and_is_reached():
+  problem = wells(2.0, num_clients=6)
+  assert problem.smoothness == 3 + 4 * 0.5 + 1
+  one = lambda x, example: problem.loss_fn(x, example)
+  hessians = jax.vmap(jax.vmap(jax.hessian(one), (None, 0)), (0, None))
+  points = np.concatenate([POINTS, np.zeros((1, 4), np.float32)])
+  norms = np.linalg.norm(
+    hessians(points, problem.data.examples), 2, axis=(-2, -1)
+  )
+  assert norms.max() == pytest.approx(problem.smoothness, rel=1e-6)
+
+
+def test_bias_of_a_local_estimate():
+  """Murata and Suzuki (2021), Lemma A.2."""
+  zeta = 0.7
+  gradients = at_points(jax.grad, zeta=zeta)  # [P, points, d]
+  moved = gradients[:, :, None] - gradients[:, None]  # from each to each
+  bias = np.linalg.norm(moved - moved.mean(axis=0), axis=-1)
+  distance = np.linalg.norm(POINTS[:, None] - POINTS, axis=-1)
+  assert (bias <= zeta * distance + 1e-5).all()
+  assert bias.max() > 0.1 * zeta * distance.max()
+
+
+@pytest.mark.parametrize("size", [12, 13])
+def test_noise_of_the_gradient(size):
+  problem = wells(noise=0.6, num_clients=2, examples_per_client=size)
+  rows = problem.data.indices[1]
+  batch = {name: v[rows] for name, v in problem.data.examples.items()}
+  jacobian = jax.jacobian(problem.loss_fn)
+  at_maximum = jacobian(jnp.zeros(4), batch)  # [n, d]
+  noise = at_maximum - at_maximum.mean(axis=0)
+  variance = np.mean(np.sum(noise**2, axis=1))
+  # Of an odd number of examples, one has no noise in each coordinate.
+  kept = size // 2 * 2 / size
+  np.testing.assert_allclose(variance, 0.36 * kept, rtol=1e-5)
+
+  x = jnp.full(4, 3**-0.5)
+  elsewhere = jacobian(x, batch)
+  deviation = np.sqrt(np.mean(np.sum((elsewhere - elsewhere.mean(0)) ** 2, 1)))
+  bound = 0.6 + 1.3 * 0.5 * np.linalg.norm(problem.scales)
+  assert 0.6 < deviation <= bound
+  # It does not cancel between two points.
+  assert np.ptp(elsewhere - at_maximum, axis=0).min() > 0.01
+
+
+def test_nonconvex_draws():
+  one, same, other = wells(0.1, 3), wells(5.0, 3), wells(0.1, 4)
+  assert one.data.sizes.tolist() == [12] * 5
+  for name in ("tilt", "curvature", "bump"):
+    values = one.data.examples[name]
+    assert values.shape == (60, 4)
+    assert values.dtype == np.float32
+    # Neither zeta nor the process changes a draw.
+    np.testing.assert_array_equal(values, same.data.examples[name])
+    assert (values != other.data.examples[name]).any()
+  batch = one.data.examples
+  np.testing.assert_array_equal(
+    one._replace(zeta=5.0).loss_fn(POINTS[0], batch),
+    same.loss_fn(POINTS[0], batch),
+  )
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    ({"zeta": -1.0}, r"zeta=-1: must be in [0, inf)"),
+    ({"zeta": float("nan")}, r"zeta=nan: must be in [0, inf)"),
+    ({"dim": 0}, "dim=0: must be a whole number in [1, inf)"),
+    ({"num_clients": 1}, "num_clients=1: must be a whole number in [2, inf)"),
+    (
+      {"examples_per_client": 0},
+      "examples_per_client=0: must be a whole number in [1, inf)",
+    ),
+    ({"condition": 0.5}, "condition=0.5: must be in [1, inf)"),
+    ({"gradient_spread": -1.0}, "gradient_spread=-1: must be in [0, inf)"),
+    ({"noise": -0.1}, "noise=-0.1: must be in [0, inf)"),
+    ({"curvature_noise": -1.0}, "curvature_noise=-1: must be in [0, inf)"),
+  ],
+)
+def test_bad_nonconvex_input(arguments, message):
+  with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    synthetic.heterogeneous(**arguments)

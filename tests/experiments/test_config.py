@@ -98,6 +98,47 @@ def test_without_clients_and_server_there_is_one_rate(flags_of, algorithm):
   }
 
 
+def test_algorithms_of_plain_steps(flags_of):
+  setup = config.resolve(flags_of("--algorithm=scaffold", "--exact_control"))
+  assert setup.resolved() == {
+    "client": "sgd",
+    "client_lr": 0.1,
+    "server": "sgd",
+    "server_lr": 1.0,
+    "exact_control": True,
+  }
+  setup = config.resolve(
+    flags_of("--algorithm=bvr_l_sgd", "--large_batch=7", "--client_lr=.1,1")
+  )
+  assert setup.resolved() == {
+    "client": "sgd",
+    "client_lr": [0.1, 1.0],
+    "large_batch": 7,
+    "practical": True,
+  }
+  # Only numbers are tuned.
+  assert setup.grid == {"client_lr": [0.1, 1.0]}
+  assert setup.static == {"large_batch": 7, "practical": True}
+
+
+@pytest.mark.parametrize("algorithm", ["scaffold", "bvr_l_sgd", "local_sgd"])
+def test_rates_of_plain_steps_may_decay(flags_of, algorithm):
+  setup = config.resolve(
+    flags_of(f"--algorithm={algorithm}", "--client_schedule=step_decay")
+  )
+  seen = {}
+  choice = setup.algorithm.choice._replace(
+    factory=lambda loss_fn, learning_rate, **others: seen.update(locals()),
+    hyperparameters=(),
+  )
+  part = setup.algorithm._replace(choice=choice)
+  make = setup._replace(algorithm=part).make("loss", None, rounds=100)
+  make(client_lr=0.5, server_lr=3.0)
+  rate = seen["learning_rate"]
+  for round, expected in [(0, 0.5), (49, 0.5), (50, 0.05), (75, 0.005)]:
+    assert rate(jnp.int32(round)) == pytest.approx(expected)
+
+
 def test_flags_become_grid_axes(flags_of):
   setup = config.resolve(
     flags_of(

@@ -28,6 +28,8 @@ METRICS = {
   "worst_decile_accuracy",
   *(f"accuracy_decile_{i}" for i in range(1, 10)),
 }
+# Measured whatever the task: what a client has spent so far.
+SPENT = {"gradient_evaluations", "bytes_down", "bytes_up"}
 
 
 def call(*arguments):
@@ -67,7 +69,7 @@ def read_metrics(folder, metrics=METRICS):
   with open(folder / "metrics.csv", newline="") as file:
     header, *rows = list(csv.reader(file))
   assert header[:2] == ["point", "round"]
-  assert set(header[2:]) == set(metrics)
+  assert set(header[2:]) == SPENT | set(metrics)
   assert all(len(row) == len(header) for row in rows)
   return [
     {n: float(v) if v else None for n, v in zip(header, row, strict=True)}
@@ -117,6 +119,7 @@ def test_config(grid):
     "alpha": 0.1,
     "examples_per_client": 500,
     "tail_cut": 0.0,
+    "l2": 0.0,
     "algorithm": "fed_avg",
     "client": "sgd",
     "client_schedule": "constant",
@@ -133,8 +136,11 @@ def test_config(grid):
     "seed": [0, 1],
     "output_dir": str(folder),
     "eval_every": 2,
+    "optimum": False,
+    "grad_norm": False,
     "trace": False,
     "client_map": "auto",
+    "grid_map": "auto",
     "progress": True,
   }
 
@@ -489,7 +495,8 @@ ONE_STEP = "takes one step a round, along the exact gradient"
 PLAIN = "algorithm fed_mid weighs the regularizer with the sizes of plain steps"
 WITH_SERVER = (
   "fed_avg, fed_prox, moon, fed_avg_m, fed_adam, fed_yogi, fed_adagrad, "
-  "fed_mid, fed_mid_osp, fed_dual_avg, fed_dual_avg_osp, fed_avg_subgradient"
+  "fed_mid, fed_mid_osp, fed_dual_avg, fed_dual_avg_osp, fed_avg_subgradient, "
+  "scaffold"
 )
 MID = "--task=lasso --algorithm=fed_mid"
 BAD_INPUT = {
@@ -500,7 +507,8 @@ BAD_INPUT = {
   "--server=sps": "server='sps': must be one of sgd, sgdm, adam, adagrad, yogi",
   "--algorithm=fedprox": "algorithm='fedprox': must be one of fed_avg, "
   "fed_prox, moon, fed_avg_m, fed_adam, fed_yogi, fed_adagrad, "
-  f"{COMPOSITE}; did you mean fed_prox?",
+  f"{COMPOSITE}, scaffold, local_sgd, minibatch_sgd, minibatch_sarah, "
+  "bvr_l_sgd; did you mean fed_prox?",
   "--partition=Dirichlet": f"partition='Dirichlet': must be one of "
   f"{PARTITIONS}; did you mean dirichlet?",
   "--partition=natural": f"partition='natural': must be one of {PARTITIONS}",
@@ -566,6 +574,33 @@ BAD_INPUT = {
   f"{MID} --client=adam": f"client='adam': {PLAIN}; must be sgd",
   f"{MID} --client=delta_sgd": f"client='delta_sgd': {PLAIN}; must be sgd",
   f"{MID} --server=adam": f"server='adam': {PLAIN}; must be sgd",
+  # Algorithms of plain steps.
+  "--algorithm=scaffold --client=adam": "client='adam': algorithm scaffold "
+  "corrects plain steps, not those of another rule; must be sgd",
+  "--algorithm=scaffold --server=adam": "server='adam': algorithm scaffold "
+  "corrects plain steps, not those of another rule; must be sgd",
+  "--algorithm=bvr_l_sgd --client=adam": "client='adam': algorithm bvr_l_sgd "
+  "is made of plain steps; must be sgd",
+  "--algorithm=minibatch_sgd --client=adam": "client='adam': algorithm "
+  "minibatch_sgd is made of plain steps; must be sgd",
+  "--algorithm=bvr_l_sgd --server_lr=0.5": "server_lr=0.5: algorithm bvr_l_sgd "
+  f"has no server; those that have one are {WITH_SERVER}",
+  "--algorithm=local_sgd --server=sgd": "server='sgd': algorithm local_sgd has "
+  f"no server; those that have one are {WITH_SERVER}",
+  "--large_batch=5": "large_batch=5: belongs to algorithm minibatch_sarah, "
+  "bvr_l_sgd, not to algorithm fed_avg",
+  "--algorithm=local_sgd --large_batch=5": "large_batch=5: belongs to "
+  "algorithm minibatch_sarah, bvr_l_sgd, not to algorithm local_sgd",
+  "--algorithm=bvr_l_sgd --large_batch=0": "large_batch=0: must be a whole "
+  "number in [1, inf)",
+  "--algorithm=bvr_l_sgd --large_batch=1.5": "large_batch=1.5: must be a whole "
+  "number",
+  "--algorithm=bvr_l_sgd --exact_control": "exact_control=True: belongs to "
+  "algorithm scaffold, not to algorithm bvr_l_sgd",
+  "--algorithm=scaffold --nopractical": "practical=False: belongs to algorithm "
+  "bvr_l_sgd, not to algorithm scaffold",
+  "--algorithm=bvr_l_sgd --trace": "trace=True: client sgd has no step sizes "
+  "to record; must be delta_sgd",
   "--task=lasso --algorithm=centralized --server=sgd": "server='sgd': "
   "algorithm centralized has no server; those that have one are "
   f"{WITH_SERVER}",
@@ -625,6 +660,8 @@ BAD_INPUT = {
   "--alpha=-1": "alpha=-1: must be in (0, inf)",
   "--alpha=nan": "alpha=nan: must be in (0, inf)",
   "--delta=-0.1": "delta=-0.1: must be in [0, inf)",
+  "--l2=-1": "l2=-1: must be in [0, inf)",
+  "--l2=nan": "l2=nan: must be in [0, inf)",
   "--client=sgd --client_lr=0.1,-1": "client_lr=-1: must be in [0, inf)",
   "--client=sgdm --client_momentum=1": "client_momentum=1: must be in [0, 1)",
   "--num_clients=0": "num_clients=0: must be a whole number in [1, inf)",
@@ -653,6 +690,12 @@ BAD_INPUT = {
   "there must be an example for each client, so at most 1437",
   "--partition=class_q": "num_clients=100: must be 10, one client per class "
   "(of at least 2), for partition class_q",
+  "--partition=class_q --num_clients=10 --class_fraction=0.05": "class_"
+  "fraction=0.05: must be in [1/10, 1]",
+  "--partition=class_q --num_clients=10 --class_fraction=1.5": "class_"
+  "fraction=1.5: must be in (0, 1]",
+  "--class_fraction=0.5": "class_fraction=0.5: belongs to partition class_q, "
+  "not to partition dirichlet",
   # What is no number, or no list of them.
   "--rounds=many": "rounds=many: must be a whole number",
   "--rounds=1.5": "rounds=1.5: must be a whole number",

@@ -1,0 +1,96 @@
+"""The task `nonconvex`, as a user meets it on the command line."""
+
+import csv
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from absl.testing import flagsaver
+
+from experiments import nonconvex_task, run
+from fedjax_opt.data import synthetic
+
+
+def call(*arguments):
+  with flagsaver.flagsaver():
+    return run.main(["run", "--task=nonconvex", *arguments])
+
+
+def test_a_short_run(tmp_path, capsys):
+  status = call(
+    "--algorithm=bvr_l_sgd", "--zeta=0.3", "--client_lr=0.003,0.03",
+    "--local_steps=4", "--batch_size=2", "--rounds=6", "--eval_every=3",
+    "--noprogress", f"--output_dir={tmp_path}",
+  )  # fmt: skip
+  assert status == 0
+  captured = capsys.readouterr()
+  assert captured.err == ""
+  assert "lowest grad_norm_sq (last)" in captured.out
+
+  with open(tmp_path / "metrics.csv", newline="") as file:
+    rows = list(csv.DictReader(file))
+  assert {"train_loss", "grad_norm_sq"} <= set(rows[0])
+  assert not any(name.startswith("test_") for name in rows[0])
+  # A row for each round and, within it, each rate.
+  values = [float(row["grad_norm_sq"]) for row in rows]
+  assert len(values) == 6
+  assert values[0] == values[1] > values[4] > values[5]
+
+  summary = json.loads((tmp_path / "summary.json").read_text())
+  assert summary["config"]["zeta"] == 0.3
+  assert summary["selected"] == 1
+  assert (tmp_path / "curves.png").exists()
+  assert not (tmp_path / "clients.png").exists()  # There are no labels.
+
+
+def test_what_is_measured():
+  task = nonconvex_task.nonconvex({"zeta": 2.0})
+  x = task.init(jax.random.key(0))
+  measured = jax.jit(task.evaluate)(x, task.clients, task.test)
+  objective = synthetic.heterogeneous(0.0).objective
+  gradient = jax.grad(objective)(x)
+  assert set(measured) == {"train_loss", "grad_norm_sq"}
+  np.testing.assert_allclose(measured["train_loss"], objective(x), rtol=1e-5)
+  np.testing.assert_allclose(
+    measured["grad_norm_sq"], jnp.sum(gradient**2), rtol=1e-4
+  )
+  other = task.init(jax.random.key(1))
+  assert (x != other).all()
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    (["--zeta=-1"], "zeta=-1: must be in [0, inf)"),
+    (["--zeta=nan"], "zeta=nan: must be in [0, inf)"),
+    (["--zeta=large"], "zeta=large: must be a number"),
+    (
+      ["--task=lasso", "--zeta=0.5"],
+      "zeta=0.5: belongs to task nonconvex, not to task lasso",
+    ),
+    (
+      ["--variant=II"],
+      "variant=II: belongs to task lasso, low_rank, not to task nonconvex",
+    ),
+    (
+      ["--data_dir=somewhere"],
+      "data_dir='somewhere': task nonconvex needs no data; leave data_dir out",
+    ),
+    (
+      ["--num_clients=5"],
+      "num_clients=5: the clients of task nonconvex come with its data; leave "
+      "num_clients out",
+    ),
+    (
+      ["--optimum"],
+      "optimum=True: the loss of task nonconvex is not convex; must be a task "
+      "of linear or logistic regression",
+    ),
+  ],
+)
+def test_bad_input(arguments, message, tmp_path, capsys):
+  assert call(*arguments, f"--output_dir={tmp_path / 'new'}") == 1
+  assert capsys.readouterr().err == f"error: {message}\n"
+  assert not (tmp_path / "new").exists()
