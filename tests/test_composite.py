@@ -122,7 +122,8 @@ def each_iterate(params, data, test):
 def iterates(result):
   """[evaluations, d], from `each_iterate`."""
   measured = result.history.metrics
-  return np.stack([measured[name][0] for name in sorted(measured)], 1)
+  numbers = sorted(name for name in measured if name.isdigit())
+  return np.stack([measured[name][0] for name in numbers], 1)
 
 
 # ----------------------------------------------------- Against the NumPy loops
