@@ -85,7 +85,16 @@ def grad_fn_of(
 
 
 def at_round(rate: Any, round: jax.Array) -> Any:
-  """A rate, or what a function from the round to one gives."""
+  """A rate, or what a function from the round to one gives.
+
+  Raises:
+    ValueError: for an optimizer, where steps are plain ones.
+  """
+  if isinstance(rate, optax.GradientTransformation):
+    raise ValueError(
+      "learning_rate: must be a number, or a function from the round to one; "
+      "this algorithm takes plain steps, not those of another rule"
+    )
   return rate(round) if callable(rate) else rate
 
 

@@ -221,7 +221,7 @@ def drive(
 
 
 def _add(spent, totals):
-  """Sums in float64: those of a stretch are exact in float32, of a run not."""
+  """Sums in float64: whole numbers in float32 are exact only to 2^24."""
   wide = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), totals)
   return wide if spent is None else jax.tree.map(np.add, spent, wide)
 
@@ -250,11 +250,12 @@ def _per_client_and_round(program, spent, rounds):
 
 def _by_phase(program, spent):
   """{name: [..., phases]}, spent on average by a client of the cohort."""
-  phases = [program.phases[i] for i in sorted(program.phases)]
+  # Not all numbers: an algorithm may have drawn batches for itself.
+  numbers, phases = list(program.phases), program.phases.values()
   down = np.array([phase.bytes_down for phase in phases])
   up = np.array([phase.bytes_up for phase in phases])
-  visits = spent.visits[..., : len(phases)] / program.cohort_size
-  gradients = spent.gradient_evaluations[..., : len(phases)]
+  visits = spent.visits[..., numbers] / program.cohort_size
+  gradients = spent.gradient_evaluations[..., numbers]
   return {
     "bytes_down": visits * down,
     "bytes_up": visits * up,

@@ -24,6 +24,7 @@ from fedjax_opt.algorithms import (
   scaffold,
 )
 from fedjax_opt.algorithms.bvr_l_sgd import Output, _next_output
+from fedjax_opt.base import at_round
 from fedjax_opt.cohort import MAX_PHASES, Cohort
 from fedjax_opt.data import synthetic
 from fedjax_opt.data.clients import ClientData
@@ -753,6 +754,11 @@ def test_a_grid_keeps_the_dtype_of_the_model(case):
     types = {leaf.dtype for leaf in jax.tree.leaves(result.params)}
   assert types == {jnp.dtype("bfloat16")}
   assert np.isfinite(jax_problems.flat(result.params)).all()
+
+
+def test_plain_steps_are_not_those_of_an_optimizer():
+  with pytest.raises(ValueError, match="this algorithm takes plain steps"):
+    at_round(optax.adam(0.1), 0)
 
 
 def test_scaffold_refuses_another_rule():
