@@ -270,6 +270,8 @@ def _panel(axes, history, name: str, lines) -> None:
         zorder=line.look["zorder"] - 1,
       )
   _vertical_range(axes, history, name, values)
+  if name == "rank":
+    axes.yaxis.get_major_locator().set_params(integer=True)
   for line, mean in zip(lines, means, strict=True):
     if line.diverged:
       _mark_divergence(axes, rounds, mean, line.look["color"])
