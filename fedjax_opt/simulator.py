@@ -6,7 +6,10 @@ inside the program; `_one_round` gives the algorithm a `Cohort`, which goes on
 in cohort.py.
 """
 
+import contextlib
 import dataclasses
+import signal
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -168,40 +171,37 @@ def drive(
   done, run_seconds, interrupted = 0, 0.0, False
   # The first call takes no round: it evaluates the initial model.
   stops = [*range(0, rounds, program.eval_every), rounds]
-  try:
-    for stop in stops:
-      start = time.perf_counter()
-      state, record = compiled(
-        state, inputs, jnp.int32(done), jnp.int32(stop - done)
-      )
-      try:
-        jax.block_until_ready(record)
-      except KeyboardInterrupt:
-        # What runs already cannot be stopped, and its start is gone: keep it.
-        interrupted = True
-        jax.block_until_ready(record)
-      run_seconds += time.perf_counter() - start
-      record = jax.device_get(record)
-      if grid is not None:
-        record = grid.widen(record)
-      spent = _add(spent, record.totals)
-      traces.append((stop - done, record.traces))
-      done = stop
-      metrics = jax.tree.map(np.atleast_1d, record.metrics)
-      if metrics:
-        metrics |= _per_client(program, spent)
-        history.append(done, metrics)
-      if on_evaluation is not None:
-        on_evaluation(Report(done, metrics, compile_seconds, run_seconds))
-      if interrupted:
-        break
-      if grid is not None and grid.should_drop(history):
+  with _ctrl_c() as pressed:
+    try:
+      for stop in stops:
         start = time.perf_counter()
-        state, inputs = grid.drop(state, inputs)
-        compiled = build(state, inputs)
-        compile_seconds += time.perf_counter() - start
-  except KeyboardInterrupt:
-    interrupted = True
+        state, record = compiled(
+          state, inputs, jnp.int32(done), jnp.int32(stop - done)
+        )
+        jax.block_until_ready(record)
+        run_seconds += time.perf_counter() - start
+        record = jax.device_get(record)
+        if grid is not None:
+          record = grid.widen(record)
+        spent = _add(spent, record.totals)
+        traces.append((stop - done, record.traces))
+        done = stop
+        metrics = jax.tree.map(np.atleast_1d, record.metrics)
+        if metrics:
+          metrics |= _per_client(program, spent)
+          history.append(done, metrics)
+        if on_evaluation is not None:
+          on_evaluation(Report(done, metrics, compile_seconds, run_seconds))
+        if pressed:
+          interrupted = True
+          break
+        if grid is not None and grid.should_drop(history):
+          start = time.perf_counter()
+          state, inputs = grid.drop(state, inputs)
+          compiled = build(state, inputs)
+          compile_seconds += time.perf_counter() - start
+    except KeyboardInterrupt:
+      interrupted = True
 
   spent = _add(spent, Totals.zeros())
   return Result(
@@ -218,6 +218,32 @@ def drive(
       1 - np.sum(spent.examples) / max(np.sum(spent.computed), 1.0)
     ),
   )
+
+
+@contextlib.contextmanager
+def _ctrl_c():
+  """A list that Ctrl-C fills; pressed twice, it does what it did before.
+
+  A stretch that runs cannot be stopped, and its start is gone, so there is
+  nothing to gain from an exception at once; and one that falls into a callback
+  of the garbage collector would be lost.
+  """
+  pressed, before = [], signal.getsignal(signal.SIGINT)
+  is_main = threading.current_thread() is threading.main_thread()
+  if not (is_main and callable(before)):
+    yield pressed
+    return
+
+  def press(*args):
+    if pressed:
+      before(*args)
+    pressed.append(True)
+
+  signal.signal(signal.SIGINT, press)
+  try:
+    yield pressed
+  finally:
+    signal.signal(signal.SIGINT, before)
 
 
 def _add(spent, totals):

@@ -78,7 +78,7 @@ def test_every_model_takes_the_shape_of_every_data_set(name):
     size=size, channels=len(dataset.mean), num_classes=dataset.num_classes
   )
   for model_name in image_tasks.MODELS:
-    model = image_tasks._model(model_name, dataset)
+    model = image_tasks.model_of(model_name, dataset)
     task = image_tasks.classification(model, dataset, pool, pool)
     key = jax.random.key(0)
     loss = jax.eval_shape(
