@@ -195,9 +195,10 @@ def drive(
         if pressed:
           interrupted = True
           break
-        if grid is not None and grid.should_drop(history):
-          start = time.perf_counter()
-          state, inputs = grid.drop(state, inputs)
+        start = time.perf_counter()
+        fewer = grid.drop(history, state, inputs) if grid is not None else None
+        if fewer is not None:
+          state, inputs = fewer
           compiled = build(state, inputs)
           compile_seconds += time.perf_counter() - start
     except KeyboardInterrupt:

@@ -159,26 +159,24 @@ class Settings:
   def __init__(self, num_settings: int, num_seeds: int):
     self.live = np.arange(num_settings)
     self._num_settings, self._num_seeds = num_settings, num_seeds
-    self._keep = self.live
     self._left: list[tuple[np.ndarray, Any]] = []
 
-  def should_drop(self, history: History) -> bool:
-    """Whether what was measured so far asks for `drop`."""
+  def drop(
+    self, history: History, state: Any, inputs: tuple
+  ) -> tuple[Any, tuple] | None:
+    """State and inputs without the diverged settings; None if all stay."""
     if len(self.live) < self._MANY or not history.rounds:
-      return False
+      return None
     diverged = history.diverged()[:, -1].reshape(-1, self._num_seeds)
-    self._keep = self.live[~diverged.all(axis=1)[self.live]]
-    if not self._keep.size:  # Something has to be computed.
-      self._keep = self.live[:1]
-    return 2 * len(self._keep) <= len(self.live)
-
-  def drop(self, state: Any, inputs: tuple) -> tuple[Any, tuple]:
-    """State and inputs without the diverged settings."""
-    is_kept = np.isin(self.live, self._keep)
+    is_kept = ~diverged.all(axis=1)[self.live]
+    if not is_kept.any():  # Something has to be computed.
+      is_kept[0] = True
+    if 2 * np.sum(is_kept) > len(is_kept):
+      return None
     take = lambda tree, rows: jax.tree.map(lambda leaf: leaf[rows], tree)
     self._left.append((self.live[~is_kept], take(state, ~is_kept)))
+    self.live = self.live[is_kept]
     hyperparameters, *others = inputs
-    self.live = self._keep
     return take(state, is_kept), (take(hyperparameters, is_kept), *others)
 
   def widen(self, record: Record) -> Record:
