@@ -29,6 +29,7 @@ setuptools.setup(
     "optax>=0.2.6",
     "numpy>=1.26",
     "chex>=0.1.90",
+    "dm-pix>=0.4.3",
     "absl-py>=2.0",
   ],
   extras_require={

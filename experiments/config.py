@@ -19,6 +19,7 @@ from fedjax_opt.hyperparameters import (
   check_belongs,
   check_choice,
 )
+from fedjax_opt.models import statistics
 from fedjax_opt.prox.registry import REGULARIZERS
 from fedjax_opt.rules import RULES, step_decay
 
@@ -129,7 +130,13 @@ def define_flags() -> None:
       "client_schedule",
       "constant",
       "Clients' learning rate over rounds: constant, or step_decay, divided by "
-      "10 after 50 % and again after 75 % of the rounds.",
+      "10 at each of client_milestones.",
+    )
+    flags.DEFINE_string(
+      "client_milestones",
+      None,
+      "Fractions of the rounds after which step_decay divides the rate, "
+      "between commas. Default: 0.5,0.75.",
     )
     _define_hyperparameters("client")
   with command_line.group("Server's rule"):
@@ -138,8 +145,8 @@ def define_flags() -> None:
       None,
       "How the server uses the mean of the clients' differences as a gradient: "
       f"{', '.join(SERVERS)}. Default: sgd with step size 1, which is plain "
-      "averaging, or what the algorithm's name says; scaffold and algorithms "
-      "with a regularizer take only sgd; some have none.",
+      "averaging, or what the algorithm's name says; algorithms of plain steps "
+      "take only sgd, some have none.",
     )
     _define_hyperparameters("server")
   with command_line.group("Regularizer"):
@@ -196,7 +203,8 @@ class Setup(NamedTuple):
   regularizer: Part
   grid: dict[str, list[float]]  # flag -> values, what is tuned
   static: dict[str, Any]  # flag -> value, what is not
-  decay: bool  # whether the clients' learning rate drops over rounds
+  # The fractions of the rounds after which the clients' learning rate drops.
+  milestones: tuple[float, ...]
 
   def resolved(self) -> dict[str, Any]:
     """The value of every flag of the rules and the algorithm."""
@@ -205,20 +213,32 @@ class Setup(NamedTuple):
     names = {p.kind: p.name for p in parts if self.algorithm.has(p.kind)}
     return names | grid | self.static
 
-  def make(self, loss_fn, features_fn, rounds: int) -> Callable[..., Algorithm]:
-    """`(**hyperparameters by flag) -> Algorithm`, for `sweep`."""
+  def make(
+    self, loss_fn, features_fn, rounds: int, has_statistics: bool = False
+  ) -> Callable[..., Algorithm]:
+    """`(**hyperparameters by flag) -> Algorithm`, for `sweep`.
+
+    Args:
+      loss_fn: of the task.
+      features_fn: of the task.
+      rounds: R.
+      has_statistics: whether its model has running statistics.
+    """
+    of_model = statistics.follow if has_statistics else lambda rule: rule
 
     def rate(values: Mapping[str, Any]) -> Any:
       """The clients' learning rate, or the function from a round to it."""
-      if not self.decay:
+      if not self.milestones:
         return values["client_lr"]
-      return lambda round: values["client_lr"] * step_decay(round, rounds)
+      return lambda round: (
+        values["client_lr"] * step_decay(round, rounds, self.milestones)
+      )
 
     def rule(values: Mapping[str, Any]) -> Any:
-      if not self.decay:
-        return self.client.make(values)
-      return lambda round: self.client.make(
-        values | {"client_lr": rate(values)(round)}
+      if not self.milestones:
+        return of_model(self.client.make(values))
+      return lambda round: of_model(
+        self.client.make(values | {"client_lr": rate(values)(round)})
       )
 
     def make(**values: Any) -> Algorithm:
@@ -234,7 +254,7 @@ class Setup(NamedTuple):
           others["server_learning_rate"] = values["server_lr"]
       else:
         others["client"] = rule(values)
-        others["server"] = self.server.make(values)
+        others["server"] = of_model(self.server.make(values))
       return self.algorithm.make(values, **others)
 
     return make
@@ -268,16 +288,13 @@ def resolve(
   for part in chosen:
     taken |= part.flags()
 
-  check_choice(
-    "client_schedule", flag["client_schedule"], ["constant", "step_decay"]
-  )
-  decay = flag["client_schedule"] == "step_decay"
-  if decay and "client_lr" not in taken:
+  milestones = _milestones(flag)
+  if milestones and "client_lr" not in taken:
     raise ValueError(
       f"client_schedule='step_decay': client {chosen[1].name} has no learning "
       "rate that could drop; must be constant"
     )
-  if decay and algorithm.name in ("centralized", "local"):
+  if milestones and algorithm.name in ("centralized", "local"):
     raise ValueError(
       f"client_schedule='step_decay': algorithm {algorithm.name} has one rate "
       "for all rounds; must be constant"
@@ -288,6 +305,9 @@ def resolve(
     default = parameter.default
     if name == "client_lr" and client_lr is not None:
       default = client_lr
+    if name == "server_lr" and algorithm.takes("mu_s"):
+      # alpha: what clients infer of the server's momentum is divided by it.
+      parameter = parameter._replace(interval="(0, inf)")
     value = _given(flag[name], default)
     if not parameter.is_tuned:
       static[name] = value
@@ -297,7 +317,29 @@ def resolve(
       grid[name] = numbers(name, value)
       for number in grid[name]:
         parameter.check(number, name)
-  return Setup(*chosen, grid, static, decay)
+  return Setup(*chosen, grid, static, milestones)
+
+
+_FRACTION = Hyperparameter(
+  "client_milestones", 0.5, "of the rounds, where the rate drops", "(0, 1)"
+)
+
+
+def _milestones(flag: Mapping[str, Any]) -> tuple[float, ...]:
+  """The fractions of the rounds after which the rate drops; () for never."""
+  schedule, given = flag["client_schedule"], flag["client_milestones"]
+  check_choice("client_schedule", schedule, ["constant", "step_decay"])
+  if schedule == "constant":
+    if given is not None:
+      raise ValueError(
+        f"client_milestones={given}: belongs to client_schedule step_decay, "
+        "not to constant"
+      )
+    return ()
+  fractions = numbers("client_milestones", _given(given, "0.5,0.75"))
+  for fraction in fractions:
+    _FRACTION.check(fraction)
+  return tuple(fractions)
 
 
 def _part(kind: str, name: str) -> Part:

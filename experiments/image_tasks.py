@@ -12,6 +12,7 @@ from experiments.task import Task
 from fedjax_opt import evaluation, models
 from fedjax_opt.base import Batch, Params
 from fedjax_opt.data import embedded, tfds
+from fedjax_opt.data.augmentation import AUGMENTATIONS
 from fedjax_opt.metrics import Criterion
 from fedjax_opt.models.layers import glorot_uniform
 
@@ -65,11 +66,46 @@ MODELS: dict[str, str] = {
   "mlp": "one hidden layer of 100 softplus units",
   "relu_mlp": "two hidden layers of 200 ReLU units",
   "cnn": "two convolutions, two dense layers, dropout",
+  "vgg16": "13 convolutions, one dense layer, no normalization",
+  "resnet18": "residual network of 11 million parameters",
+  "resnet20": "residual network of 0.3 million parameters",
+  "resnet50": "residual network of bottlenecks, 24 million parameters",
+  "resnet56": "residual network of 0.9 million parameters",
+}
+_RESNETS = {
+  "resnet18": models.resnet18,
+  "resnet20": models.resnet20,
+  "resnet50": models.resnet50,
+  "resnet56": models.resnet56,
 }
 
 
-def load(dataset: str, model: str, data_dir: str | None) -> Task:
+def options(model: str) -> tuple[tuple[str, str], ...]:
+  """The flags of a model's tasks, with their defaults."""
+  own = (("norm", "group"),) if model in _RESNETS else ()
+  return (("augmentation", "none"), *own)
+
+
+def exists(dataset: str, model: str) -> bool:
+  """Whether images are large enough: VGG-16 halves their sides five times."""
+  return model != "vgg16" or dataset in ("cifar10", "cifar100", "svhn")
+
+
+def load(
+  dataset: str,
+  model: str,
+  data_dir: str | None,
+  augmentation: str = "none",
+  norm: str = "group",
+) -> Task:
   """Loads a data set of `DATASETS` and makes a model of `MODELS` for it.
+
+  Args:
+    dataset: key of `DATASETS`.
+    model: key of `MODELS`.
+    data_dir: folder of the data.
+    augmentation: key of `AUGMENTATIONS`, or 'none'.
+    norm: one of `layers.NORMS`, for residual networks.
 
   Raises:
     ValueError: if the data cannot be read.
@@ -80,11 +116,16 @@ def load(dataset: str, model: str, data_dir: str | None) -> Task:
       f"data_dir={data_dir!r}: task {dataset} needs no data; leave data_dir out"
     )
   train, test = images.load(data_dir)
-  return classification(model_of(model, images), images, train, test)
+  model = model_of(model, images, norm)
+  return classification(model, images, train, test, augmentation)
 
 
-def model_of(name: str, images: Images) -> nn.Module:
+def model_of(name: str, images: Images, norm: str = "group") -> nn.Module:
   """A model of `MODELS` for a data set."""
+  if name in _RESNETS:
+    return _RESNETS[name](num_classes=images.num_classes, norm=norm)
+  if name == "vgg16":
+    return models.VGG(images.num_classes)
   if name == "logistic":
     return models.LinearModel(images.num_classes)
   if name == "mlp":
@@ -107,19 +148,28 @@ def classification(
   images: Images,
   train: dict[str, np.ndarray],
   test: dict[str, np.ndarray],
+  augmentation: str = "none",
 ) -> Task:
   """Cross-entropy of a model's logits on images."""
+  augment = AUGMENTATIONS.get(augmentation)
 
-  def pixels(batch: Batch) -> jax.Array:  # [B, H, W, C] float
+  def pixels(x: jax.Array) -> jax.Array:  # [B, H, W, C] float
     mean, std = jnp.asarray(images.mean), jnp.asarray(images.std)
-    return (batch["x"] / images.largest - mean) / std
+    return (x / images.largest - mean) / std
 
   def apply(params: Params, batch: Batch, rng, **options: Any) -> jax.Array:
-    rngs = None if rng is None else {"dropout": rng}
-    train = rng is not None
-    variables = {"params": params}
+    x, rngs = batch["x"], None
+    if rng is not None:
+      if augment is not None:
+        key, rng = jax.random.split(rng)
+        x = augment(key, x)
+      rngs = {"dropout": rng}
     return model.apply(
-      variables, pixels(batch), train=train, rngs=rngs, **options
+      {"params": params},
+      pixels(x),
+      train=rng is not None,
+      rngs=rngs,
+      **options,
     )
 
   def loss_fn(params, batch, rng):  # [B]
@@ -140,8 +190,7 @@ def classification(
 
   @jax.jit  # One compilation instead of one for each layer's operations.
   def init(key):
-    example = {"x": jnp.asarray(train["x"][:1])}
-    return model.init(key, pixels(example))["params"]
+    return model.init(key, pixels(jnp.asarray(train["x"][:1])))["params"]
 
   return Task(
     train=train,
@@ -152,4 +201,5 @@ def classification(
     features_fn=features_fn,
     evaluate=evaluation.federated(per_example),
     criterion=Criterion("test_accuracy", "max", "last"),
+    has_statistics=getattr(model, "norm", None) == "batch",
   )

@@ -113,6 +113,12 @@ with command_line.group("Computation and results"):
     "Also measure grad_norm_sq, the squared norm of the gradient of the mean "
     "loss over all clients' examples (l2 included, a regularizer not).",
   )
+  flags.DEFINE_string(
+    "x_axis",
+    "rounds",
+    "What curves.png is drawn against: rounds, or what a client has spent in "
+    "them, in gradient_evaluations (examples) or bytes (down and up).",
+  )
   flags.DEFINE_bool(
     "optimum",
     False,
@@ -230,6 +236,7 @@ def prepare(flag: dict[str, Any]) -> Job:
     raise ValueError(f"eval_every={flag['eval_every']}: must be at least 1")
   check_choice("sampling", flag["sampling"], ["shuffle", "replacement"])
   check_choice("grid_map", flag["grid_map"], ["auto", "vmap", "scan"])
+  check_choice("x_axis", flag["x_axis"], plots.X_AXES)
   if flag["trace"] and flag["client"] != "delta_sgd":
     raise ValueError(
       f"trace=True: client {flag['client']} has no step sizes to record; must "
@@ -259,7 +266,7 @@ def prepare(flag: dict[str, Any]) -> Job:
   programs = [Program.create(data[seed], **settings) for seed in seeds]
 
   points = grid_points(setup.grid, seeds)
-  _check_fit(setup, points[0], task, flag)
+  _check_fit(setup, points[0], task, flag, programs[0])
   resolved = {
     **flag,
     "seed": config.single_or_list(seeds),
@@ -315,7 +322,11 @@ def _check_optimum(
 
 
 def _check_fit(
-  setup: config.Setup, point: dict[str, Any], task: Task, flag: dict[str, Any]
+  setup: config.Setup,
+  point: dict[str, Any],
+  task: Task,
+  flag: dict[str, Any],
+  program: Program,
 ) -> None:
   """That algorithm and regularizer can do with the task's model."""
   if setup.algorithm.takes("features_fn") and task.features_fn is None:
@@ -324,6 +335,8 @@ def _check_fit(
       f"layer, which the model of task {flag['task']} does not have; must be "
       "another, or a task of images"
     )
+  if task.has_statistics:
+    _check_statistics(setup, program)
   make = setup.make(task.loss_fn, task.features_fn, flag["rounds"])
   penalty = make(**{name: point[name] for name in setup.grid}).penalty
   if penalty is None:
@@ -332,6 +345,27 @@ def _check_fit(
     jax.eval_shape(lambda seed: penalty(task.init(jax.random.key(seed))), 0)
   except ValueError as error:
     raise ValueError(f"regularizer={flag['regularizer']!r}: {error}") from None
+
+
+def _check_statistics(setup: config.Setup, program: Program) -> None:
+  """That batch normalization's running statistics are followed rightly."""
+  algorithm = setup.algorithm
+  if algorithm.is_plain:
+    raise ValueError(
+      f"norm='batch': algorithm {algorithm.name} is made of plain steps, which "
+      "running statistics do not follow; must be group or none"
+    )
+  if algorithm.takes("features_fn"):
+    raise ValueError(
+      f"norm='batch': algorithm {algorithm.name} runs the model several times "
+      "in a step, and each would move the running statistics; must be group or "
+      "none"
+    )
+  if not program.plan.full:
+    raise ValueError(
+      "norm='batch': the statistics of a batch that is not full would count "
+      "its padding; give drop_remainder, or sampling=replacement"
+    )
 
 
 def _settings(flag: dict[str, Any], task: Task) -> dict[str, Any]:
@@ -374,7 +408,9 @@ def run(job: Job, writer: writers.RunWriter, ctrl_c: _CtrlC) -> int:
       progress.show(report)
 
   result = sweep(
-    job.setup.make(task.loss_fn, task.features_fn, flag["rounds"]),
+    job.setup.make(
+      task.loss_fn, task.features_fn, flag["rounds"], task.has_statistics
+    ),
     job.setup.grid,
     task.init,
     job.data.get,
@@ -462,6 +498,7 @@ def _write_results(
       criterion=criterion,
       panels=_panels(job.task, history),
       title=title + _partition_title(job),
+      x_axis=flag["x_axis"],
     )
   if flag["trace"] and result.rounds:
     _write_traces(result, folder)

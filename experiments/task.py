@@ -26,6 +26,8 @@ class Task(NamedTuple):
     features_fn: `(params, batch, rng) -> [B, d]`, or None if there are none.
     clients: the population, if it comes with the data; then `train` is unused.
     panels: metrics to draw; None for the usual ones.
+    has_statistics: whether the model has running statistics, which follow no
+      gradient; see `fedjax_opt.models.statistics`.
   """
 
   train: dict[str, np.ndarray]
@@ -38,3 +40,4 @@ class Task(NamedTuple):
   features_fn: FeaturesFn | None = None
   clients: ClientData | None = None
   panels: tuple[str, ...] | None = None
+  has_statistics: bool = False

@@ -14,12 +14,14 @@ from experiments import (
 )
 from experiments.task import Task
 from fedjax_opt import objectives
+from fedjax_opt.data.augmentation import AUGMENTATIONS
 from fedjax_opt.data.synthetic import VARIANTS
 from fedjax_opt.hyperparameters import (
   Hyperparameter,
   check_belongs,
   check_choice,
 )
+from fedjax_opt.models.layers import NORMS
 
 
 class Entry(NamedTuple):
@@ -46,8 +48,13 @@ class Entry(NamedTuple):
 
 
 def _images(dataset: str, model: str) -> Entry:
-  load = lambda flag: image_tasks.load(dataset, model, flag["data_dir"])
-  return Entry(load, is_convex=model == "logistic")
+  options = image_tasks.options(model)
+
+  def load(flag):
+    own = {name: flag[name] for name, _ in options}
+    return image_tasks.load(dataset, model, flag["data_dir"], **own)
+
+  return Entry(load, options=options, is_convex=model == "logistic")
 
 
 _VARIANT, _LARGE, _SMALL = (
@@ -62,6 +69,7 @@ TASKS: dict[str, Entry] = {
     f"{dataset}_{model}": _images(dataset, model)
     for dataset in image_tasks.DATASETS
     for model in image_tasks.MODELS
+    if image_tasks.exists(dataset, model)
   },
   "lasso": Entry(
     composite_tasks.lasso,
@@ -116,6 +124,15 @@ _THRESHOLD = Hyperparameter(
 )
 _ZETA = Hyperparameter("zeta", 0.1, "how far Hessians differ", "[0, inf)")
 
+# The flags that belong to some tasks, and what they accept.
+_KINDS: dict[str, Any] = {
+  "variant": VARIANTS,
+  "zero_threshold": _THRESHOLD,
+  "zeta": _ZETA,
+  "augmentation": ("none", *AUGMENTATIONS),
+  "norm": NORMS,
+}
+
 
 def define_flags() -> None:
   """Defines `--task` and the flags of some tasks."""
@@ -158,6 +175,21 @@ def define_flags() -> None:
       "0.1).",
     )
 
+    flags.DEFINE_string(
+      "augmentation",
+      None,
+      "What is done to images at random in each local step, anew for each: "
+      "none, or crop_flip (crops after padding by 4 pixels, half of them "
+      "mirrored). For tasks of images. Default: none.",
+    )
+    flags.DEFINE_string(
+      "norm",
+      None,
+      "Normalization layers of the ..._resnet tasks: group (8 groups of "
+      "channels), none, or batch, whose running statistics are averaged as "
+      "the weights are (for algorithms with a client rule, and full batches). "
+      "Default: group.",
+    )
     flags.DEFINE_float(
       "l2",
       0.0,
@@ -182,20 +214,20 @@ def resolve(flag: Mapping[str, Any]) -> dict[str, Any]:
     ValueError: for an unknown task or a flag that is not the task's.
   """
   check_choice("task", flag["task"], TASKS)
-  for name in ("variant", "zero_threshold", "zeta"):
+  for name in _KINDS:
     owners = [task for task in TASKS if name in dict(TASKS[task].options)]
     if flag[name] is not None:
-      check_belongs(name, flag[name], "task", flag["task"], owners)
+      _check_belongs(name, flag[name], flag["task"], owners)
   options = {
     name: default if flag[name] is None else flag[name]
     for name, default in TASKS[flag["task"]].options
   }
-  if "variant" in options:
-    check_choice("variant", options["variant"], VARIANTS)
-  if "zero_threshold" in options:
-    _THRESHOLD.check(options["zero_threshold"])
-  if "zeta" in options:
-    _ZETA.check(options["zeta"])
+  for name, value in options.items():
+    kind = _KINDS[name]
+    if isinstance(kind, Hyperparameter):
+      kind.check(value)
+    else:
+      check_choice(name, value, kind)
   if not 0 <= flag["l2"] < math.inf:
     raise ValueError(f"l2={flag['l2']:g}: must be in [0, inf)")
   no_data = ("lasso", "low_rank", "nonconvex")
@@ -205,6 +237,21 @@ def resolve(flag: Mapping[str, Any]) -> dict[str, Any]:
       "leave data_dir out"
     )
   return options
+
+
+def _check_belongs(name: str, value: Any, task: str, owners: list[str]) -> None:
+  """That the flag is the task's; those of many tasks are told in words."""
+  if name == "augmentation" and task not in owners:
+    raise ValueError(
+      f"augmentation={value!r}: task {task} does not have images that could "
+      "be cropped; leave augmentation out"
+    )
+  if name == "norm" and task not in owners:
+    raise ValueError(
+      f"norm={value!r}: the model of task {task} has no place for "
+      "normalization layers; those of the ..._resnet tasks have"
+    )
+  check_belongs(name, value, "task", task, owners)
 
 
 def load(flag: Mapping[str, Any]) -> Task:

@@ -38,8 +38,9 @@ class BatchPlan:
     max_steps: K, the most steps any client takes.
     min_steps: the fewest steps any client takes.
     max_epochs: the most shuffles any client needs.
-    even: whether all clients take K steps with full batches, so that nothing
-      need be masked.
+    full: whether all batches have B examples.
+    even: whether besides all clients take K steps, so that nothing need be
+      masked.
   """
 
   batch_size: int
@@ -50,6 +51,7 @@ class BatchPlan:
   max_steps: int
   min_steps: int
   max_epochs: int
+  full: bool
   even: bool
 
   @classmethod
@@ -94,20 +96,35 @@ class BatchPlan:
     if epochs is not None and not 0 < epochs < math.inf:
       raise ValueError(f"local_epochs={epochs:g}: must be above 0")
     plan = cls(
-      batch_size, epochs, steps, replacement, drop_remainder, 0, 0, 0, False
+      batch_size,
+      epochs,
+      steps,
+      replacement,
+      drop_remainder,
+      0,
+      0,
+      0,
+      False,
+      False,
     )
     num_steps = plan.num_steps(sizes)
+    if not np.any(num_steps):
+      raise ValueError(
+        f"local_epochs={epochs:g}: gives no client a step, of batch_size="
+        f"{batch_size} and at most {largest} examples; must be larger"
+      )
     max_epochs = np.max(
       -(-num_steps // np.maximum(plan.steps_per_epoch(sizes), 1))
     )
-    full = replacement or drop_remainder or not np.any(sizes % batch_size)
+    full = bool(replacement or drop_remainder or not np.any(sizes % batch_size))
     max_steps, min_steps = int(np.max(num_steps)), int(np.min(num_steps))
     return dataclasses.replace(
       plan,
       max_steps=max_steps,
       min_steps=min_steps,
       max_epochs=int(max_epochs),
-      even=bool(full and min_steps == max_steps),
+      full=full,
+      even=full and min_steps == max_steps,
     )
 
   @property

@@ -10,6 +10,7 @@ from jax import lax
 from fedjax_opt import metrics
 from fedjax_opt.base import Batch, LossFn, Params
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.models import statistics
 from fedjax_opt.program import EvaluateFn
 
 # (params, batch) -> {name: [B]}, such as the loss and whether it was right.
@@ -96,7 +97,8 @@ def grad_norm_sq(loss_fn: LossFn, batch_size: int = 500) -> EvaluateFn:
     zeros = optax.tree.zeros_like(params)
     total = lax.fori_loop(0, num_batches, add_batch, zeros)
     gradient = optax.tree.scale(1 / jnp.sum(data.sizes), total)
-    return {"grad_norm_sq": optax.tree.norm(gradient, squared=True)}
+    weights = statistics.weights(gradient)
+    return {"grad_norm_sq": optax.tree.norm(weights, squared=True)}
 
   return evaluate
 

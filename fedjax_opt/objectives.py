@@ -8,13 +8,15 @@ import jax
 import optax
 
 from fedjax_opt.base import FeaturesFn, LossFn, Params
+from fedjax_opt.models import statistics
 
 
 def l2(loss_fn: LossFn, strength: jax.typing.ArrayLike) -> LossFn:
   r"""Adds :math:`\frac{\text{strength}}{2} \|x\|^2`, over all parameters."""
 
   def regularized(params, batch, rng):
-    term = strength / 2 * optax.tree.norm(params, squared=True)
+    weights = statistics.weights(params)
+    term = strength / 2 * optax.tree.norm(weights, squared=True)
     return loss_fn(params, batch, rng) + term
 
   return regularized
@@ -33,10 +35,10 @@ def proximal(
   Returns:
     The loss of each example with the term added to each.
   """
-  away = lambda params: optax.tree.sub(params, center)
 
   def regularized(params, batch, rng):
-    term = mu / 2 * optax.tree.norm(away(params), squared=True)
+    away = statistics.weights(optax.tree.sub(params, center))
+    term = mu / 2 * optax.tree.norm(away, squared=True)
     return loss_fn(params, batch, rng) + term
 
   return regularized

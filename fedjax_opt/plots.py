@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_opt import metrics as metrics_lib
+from fedjax_opt.hyperparameters import check_choice
 
 # Okabe and Ito's colours without the yellow: told apart by colour-blind
 # readers, and dark enough on white.
@@ -114,8 +115,9 @@ def curves(
   criterion: metrics_lib.Criterion | None = None,
   panels: Sequence[str] | None = None,
   title: str | None = None,
+  x_axis: str = "rounds",
 ) -> None:
-  """Draws metrics against communication rounds, one line for each setting.
+  """Draws metrics against rounds or cost, one line for each setting.
 
   Points that differ only by seed become one line, their mean, in a band from
   the lowest to the highest seed. A line ends, with a cross, where a seed
@@ -130,15 +132,19 @@ def curves(
     panels: metrics to draw; by default the training loss and the test
       accuracy, or the test loss where accuracy has no meaning.
     title: above the panels.
+    x_axis: 'rounds', or what they cost a client of the cohort on average:
+      'gradient_evaluations' (in examples) or 'bytes' (down and up).
 
   Raises:
-    ValueError: if no round was evaluated or a panel was not measured.
+    ValueError: if no round was evaluated, or a panel or the cost was not
+      measured.
     ImportError: if matplotlib is missing.
   """
   check_installed()
   import matplotlib
   from matplotlib.figure import Figure
 
+  check_choice("x_axis", x_axis, X_AXES)
   if not history.rounds:
     raise ValueError("history: no round was evaluated; there is no curve")
   panels = list(panels or _default_panels(history))
@@ -158,7 +164,7 @@ def curves(
     )
     all_axes = np.atleast_1d(figure.subplots(1, len(panels)))
     for axes, name in zip(all_axes, panels, strict=True):
-      _panel(axes, history, name, lines)
+      _panel(axes, history, name, lines, x_axis)
     if title:
       figure.suptitle(title, fontsize=10)
     if labels or seeds > 1:
@@ -250,18 +256,37 @@ def _legend_title(points, seeds: int) -> str | None:
   return name or None
 
 
-def _panel(axes, history, name: str, lines) -> None:
+# x axis -> what is written below it.
+X_AXES = {
+  "rounds": "Communication round",
+  "gradient_evaluations": "Gradient evaluations of a client",
+  "bytes": "Exchanged with a client (MB)",
+}
+
+
+def _places(history, line: _Line, x_axis: str) -> np.ndarray:
+  """[E], where the values of a line stand; seeds may differ a little in it."""
+  if x_axis == "rounds":
+    return np.asarray(history.rounds)
+  parts = [x_axis] if x_axis != "bytes" else ["bytes_down", "bytes_up"]
+  if not set(parts) <= set(history.metrics):
+    raise ValueError(f"x_axis={x_axis!r}: {parts[0]} was not measured")
+  spent = sum(history.metrics[part][line.points] for part in parts)
+  return spent.mean(axis=0) / (1e6 if x_axis == "bytes" else 1)
+
+
+def _panel(axes, history, name: str, lines, x_axis: str) -> None:
   scale = 100.0 if metrics_lib.is_fraction(name) else 1.0
   values = scale * history.values(name)
-  rounds = np.asarray(history.rounds)
-  marker = "o" if len(rounds) == 1 else None
+  places = [_places(history, line, x_axis) for line in lines]
+  marker = "o" if len(history.rounds) == 1 else None
   # NaN where any seed is lost: the mean of the others would flatter.
   means = [values[line.points].mean(axis=0) for line in lines]
-  for line, mean in zip(lines, means, strict=True):
-    axes.plot(rounds, mean, label=line.label, marker=marker, **line.look)
+  for line, x, mean in zip(lines, places, means, strict=True):
+    axes.plot(x, mean, label=line.label, marker=marker, **line.look)
     if len(line.points) > 1:
       axes.fill_between(
-        rounds,
+        x,
         values[line.points].min(axis=0),
         values[line.points].max(axis=0),
         color=line.look["color"],
@@ -272,10 +297,10 @@ def _panel(axes, history, name: str, lines) -> None:
   _vertical_range(axes, history, name, values)
   if name == "rank":
     axes.yaxis.get_major_locator().set_params(integer=True)
-  for line, mean in zip(lines, means, strict=True):
+  for line, x, mean in zip(lines, places, means, strict=True):
     if line.diverged:
-      _mark_divergence(axes, rounds, mean, line.look["color"])
-  axes.set_xlabel("Communication round")
+      _mark_divergence(axes, x, mean, line.look["color"])
+  axes.set_xlabel(X_AXES[x_axis])
   axes.set_ylabel(_axis_name(name))
 
 
@@ -310,13 +335,13 @@ def _log_scale(axes) -> None:
   axes.yaxis.set_minor_formatter(Plain(minor_thresholds=(1, 0.4)))
 
 
-def _mark_divergence(axes, rounds, mean: np.ndarray, color: str) -> None:
+def _mark_divergence(axes, places, mean: np.ndarray, color: str) -> None:
   alive = np.flatnonzero(np.isfinite(mean))
   if not alive.size:
     return
   low, high = axes.get_ylim()
   axes.plot(
-    rounds[alive[-1]],
+    places[alive[-1]],
     np.clip(mean[alive[-1]], low, high),
     marker="x",
     markersize=6,

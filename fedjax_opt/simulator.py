@@ -54,6 +54,8 @@ class Result:
     cost: per client and round: `bytes_down`, `bytes_up` and
       `gradient_evaluations` (in examples); with a label before the name, such
       as `stage_start_bytes_up`, the part of phases with that label.
+      Then there is also `communication_rounds`, 1 and the fraction of rounds
+      with such a phase: how many there are if it counts as one of its own.
     padding_waste: fraction of the computed examples that were padding.
   """
 
@@ -198,9 +200,11 @@ def drive(
         start = time.perf_counter()
         fewer = grid.drop(history, state, inputs) if grid is not None else None
         if fewer is not None:
+          before = jax.tree.map(jnp.shape, state)
           state, inputs = fewer
-          compiled = build(state, inputs)
-          compile_seconds += time.perf_counter() - start
+          if jax.tree.map(jnp.shape, state) != before:
+            compiled = build(state, inputs)
+            compile_seconds += time.perf_counter() - start
     except KeyboardInterrupt:
       interrupted = True
 
@@ -263,15 +267,20 @@ def _per_client(program, spent):
 
 def _per_client_and_round(program, spent, rounds):
   """The cost of a round to a client, all of it and what is labelled apart."""
-  labels = [phase.label for phase in program.phases.values()]
+  labels = np.array([phase.label for phase in program.phases.values()])
+  of_round = lambda spent: np.mean(
+    spent / max(rounds, 1), axis=tuple(range(spent.ndim - 1))
+  )
   cost = {}
   for name, by_phase in _by_phase(program, spent).items():
-    over_grid = tuple(range(by_phase.ndim - 1))
-    by_phase = by_phase.mean(over_grid) / max(rounds, 1)
-    cost[name] = float(np.sum(by_phase))
+    cost[name] = float(np.sum(of_round(by_phase)))
     for label in sorted(set(labels) - {""}):
-      own = [label == other for other in labels]
-      cost[f"{label}_{name}"] = float(np.sum(by_phase[own]))
+      own = of_round(by_phase)[labels == label]
+      cost[f"{label}_{name}"] = float(np.sum(own))
+  if any(labels):
+    visits = of_round(spent.visits[..., list(program.phases)])
+    apart = np.sum(visits[labels != ""]) / program.cohort_size
+    cost["communication_rounds"] = float(1 + apart)
   return cost
 
 

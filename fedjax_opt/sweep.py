@@ -65,12 +65,12 @@ def sweep(
     test: see `simulate`.
     on_evaluation: see `simulate`.
     grid_map: 'vmap' computes the points side by side, 'scan' one after the
-      other, 'auto' chooses.
+      other (diverged ones then take no more time), 'auto' chooses.
     **settings: those of `Program.create`, see `simulate`.
 
   Returns:
     The result, its arrays with a leading axis S, in the order of
-    `grid_points(grid, seeds)`. Points that diverged may be dropped, see
+    `grid_points(grid, seeds)`. Points that diverged may be stopped, see
     `Settings`; what they would have measured is NaN.
 
   Raises:
@@ -107,19 +107,23 @@ def sweep(
   program = Program.create(data, one_model, **settings)
   if grid_map == "auto":
     batch_size = program.plan.batch_size
-    side_by_side = is_faster_side_by_side(one_model, batch_size)
-    grid_map = "vmap" if side_by_side else "scan"
-  over = jax.vmap if grid_map == "vmap" else _one_after_another
+    faster = is_faster_side_by_side(one_model, batch_size)
+    grid_map = "vmap" if faster else "scan"
+  side_by_side = grid_map == "vmap"
+  over = jax.vmap if side_by_side else _one_after_another
   # Settings outside, seeds inside. What only the seed decides, above all a
   # round's batches, is then computed once for all settings of a seed, and their
   # models meet a batch in one matrix product.
   of_seed = (0, None, 0, 0 if own_data else None, None, None, None, None)
-  of_setting = (0, 0, None, None, None, None, None, None)
+  of_setting = (0, 0, None, None, None, None, None, None if side_by_side else 0)
   advance_grid = over(over(advance_point, of_seed), of_setting)
   # [settings, seeds, ...] -> [S, ...]
   flat = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])
 
   def advance(state, inputs, first, count):
+    runs, *inputs = inputs
+    if not side_by_side:  # A setting of its own number of rounds.
+      count = jnp.where(runs, count, 0)
     state, record = advance_grid(state, *inputs, first, count)
     return state, jax.tree.map(flat, record)
 
@@ -130,8 +134,9 @@ def sweep(
   state = jax.jit(init_grid)(hyperparameters, params)
   state = jax.tree.map(jnp.array, state)
   clients = (data.indices, data.sizes)
-  inputs = (hyperparameters, keys, clients, data.examples, test)
-  grid_settings = Settings(len(settings_of_grid), len(seeds))
+  runs = np.ones(len(settings_of_grid), bool)
+  inputs = (runs, hyperparameters, keys, clients, data.examples, test)
+  grid_settings = Settings(len(settings_of_grid), len(seeds), side_by_side)
   result = drive(
     program, advance, state, inputs, rounds, on_evaluation, grid_settings
   )
@@ -144,48 +149,66 @@ def sweep(
 
 
 class Settings:
-  """The settings of a grid that are still computed.
+  """The settings of a grid that still run.
 
-  Where at least half of many settings have diverged, with all their seeds,
-  they are dropped, and the others go on in a smaller program. It is compiled
-  anew, so few settings stay as they are.
+  One that has diverged, with all its seeds, has no more to show. Where
+  settings follow one another it takes no further rounds. Side by side it would
+  only be masked; so where at least half of many have diverged they are dropped,
+  and the others go on in a smaller program, which is compiled anew.
 
   Attributes:
-    live: [settings] numbers of those that are computed.
+    live: [live] numbers of those that run.
+    held: [held] numbers of those that the program has in its arrays.
   """
 
   _MANY = 16
 
-  def __init__(self, num_settings: int, num_seeds: int):
-    self.live = np.arange(num_settings)
+  def __init__(self, num_settings: int, num_seeds: int, side_by_side: bool):
+    self.live = self.held = np.arange(num_settings)
     self._num_settings, self._num_seeds = num_settings, num_seeds
+    self._side_by_side = side_by_side
     self._left: list[tuple[np.ndarray, Any]] = []
 
   def drop(
     self, history: History, state: Any, inputs: tuple
   ) -> tuple[Any, tuple] | None:
-    """State and inputs without the diverged settings; None if all stay."""
-    if len(self.live) < self._MANY or not history.rounds:
+    """State and inputs without the diverged settings; None if all stay.
+
+    Args:
+      history: what was measured so far.
+      state: leaves [held, seeds, ...].
+      inputs: of the program: which settings run, their hyperparameters, and
+        what all of them share.
+    """
+    if not history.rounds:
       return None
     diverged = history.diverged()[:, -1].reshape(-1, self._num_seeds)
     is_kept = ~diverged.all(axis=1)[self.live]
     if not is_kept.any():  # Something has to be computed.
       is_kept[0] = True
-    if 2 * np.sum(is_kept) > len(is_kept):
+    _, hyperparameters, *shared = inputs
+    if not self._side_by_side:
+      if is_kept.all():
+        return None
+      self.live = self.live[is_kept]
+      return state, (np.isin(self.held, self.live), hyperparameters, *shared)
+    if len(is_kept) < self._MANY or 2 * np.sum(is_kept) > len(is_kept):
       return None
     take = lambda tree, rows: jax.tree.map(lambda leaf: leaf[rows], tree)
     self._left.append((self.live[~is_kept], take(state, ~is_kept)))
-    self.live = self.live[is_kept]
-    hyperparameters, *others = inputs
-    return take(state, is_kept), (take(hyperparameters, is_kept), *others)
+    self.live = self.held = self.live[is_kept]
+    runs = np.ones(len(self.live), bool)
+    hyperparameters = take(hyperparameters, is_kept)
+    return take(state, is_kept), (runs, hyperparameters, *shared)
 
   def widen(self, record: Record) -> Record:
-    """[live x seeds, ...] -> [S, ...]; what is not computed is NaN."""
+    """[held x seeds, ...] -> [S, ...]; what does not run is NaN."""
     if len(self.live) == self._num_settings:
       return record
+    rows = np.isin(self.held, self.live)
 
     def spread(leaf, fill):
-      leaf = leaf.reshape(-1, self._num_seeds, *leaf.shape[1:])
+      leaf = leaf.reshape(-1, self._num_seeds, *leaf.shape[1:])[rows]
       wide = np.full((self._num_settings, *leaf.shape[1:]), fill(leaf))
       wide[self.live] = leaf
       return wide.reshape(-1, *leaf.shape[2:])
@@ -202,7 +225,7 @@ class Settings:
 
   def restore(self, state: Any) -> Any:
     """The state of all settings, of those dropped as they were then."""
-    numbers = np.concatenate([*[rows for rows, _ in self._left], self.live])
+    numbers = np.concatenate([*[rows for rows, _ in self._left], self.held])
     order = np.argsort(numbers)
     join = lambda *leaves: jnp.concatenate(leaves)[order]
     return jax.tree.map(join, *[state for _, state in self._left], state)

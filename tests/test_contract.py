@@ -48,6 +48,8 @@ def make(name, learning_rate=0.3):
     arguments["psi"] = prox.kernels(prox.l1(1e-3))
   if "learning_rate" in taken:
     arguments["learning_rate"] = learning_rate
+    if "mu_s" in taken:  # Momenta make ten steps of one.
+      arguments["learning_rate"] = learning_rate / 10
   else:
     arguments["client"] = delta_sgd(eta_0=0.1)
   if "features_fn" in taken:
@@ -140,6 +142,8 @@ PLAIN = (
   "minibatch_sgd",
   "minibatch_sarah",
   "bvr_l_sgd",
+  "fed_avg_slm",
+  "domo_s",
 )
 
 
@@ -158,7 +162,7 @@ def test_a_grid_over_rates_equals_its_points(name):
   assert whole.cost == pytest.approx(base(name).cost)
 
 
-@pytest.mark.parametrize("name", ["moon", "scaffold", "bvr_l_sgd"])
+@pytest.mark.parametrize("name", ["moon", "scaffold", "bvr_l_sgd", "domo"])
 def test_compiled_equals_step_by_step(name):
   data = jax.device_put(TASK.data)
   algorithm = make(name)

@@ -68,6 +68,36 @@ class TestCurves:
       line.get_ydata(), 100 * h.metrics["test_accuracy"][1]
     )
 
+  @pytest.mark.parametrize(
+    ("x_axis", "label", "places"),
+    [
+      ("gradient_evaluations", "Gradient evaluations of a client", 50),
+      ("bytes", "Exchanged with a client (MB)", 3),
+    ],
+  )
+  def test_against_what_was_spent(
+    self, tmp_path, figure, x_axis, label, places
+  ):
+    points = [{"client_lr": lr} for lr in (0.1, 0.5)]
+    h = history(2, diverged=[(1, 4)])
+    rounds = np.asarray(h.rounds, float)
+    for name, of_round in (
+      ("gradient_evaluations", 50), ("bytes_down", 1e6), ("bytes_up", 2e6)
+    ):  # fmt: skip
+      h.metrics[name] = np.stack([of_round * rounds, 2 * of_round * rounds])
+    plots.curves(h, points, tmp_path / "a.png", x_axis=x_axis)
+    one, two, cross = figure().axes[1].lines
+    assert figure().axes[1].get_xlabel() == label
+    np.testing.assert_allclose(one.get_xdata(), places * rounds)
+    np.testing.assert_allclose(two.get_xdata(), 2 * places * rounds)
+    assert cross.get_xdata() == [2 * places * rounds[3]]
+
+  def test_x_axes_that_cannot_be(self, tmp_path):
+    with pytest.raises(ValueError, match="x_axis='time': must be one of"):
+      plots.curves(history(1), [{}], tmp_path / "a.png", x_axis="time")
+    with pytest.raises(ValueError, match="bytes_down was not measured"):
+      plots.curves(history(1), [{}], tmp_path / "a.png", x_axis="bytes")
+
   def test_test_loss_where_there_is_no_accuracy(self, tmp_path, figure):
     h = history(1)
     del h.metrics["test_accuracy"]

@@ -155,3 +155,33 @@ def test_diverged_settings_are_dropped_and_change_nothing():
   assert np.isnan(whole.history.metrics["signs"][14:, -1]).all()
   assert whole.cost == pytest.approx(few.cost)
   assert whole.padding_waste == pytest.approx(few.padding_waste)
+
+
+def test_one_after_the_other_a_diverged_setting_stops():
+  rounds = []
+
+  def count(params, data, test):
+    largest = jnp.max(jnp.abs(params["kernel"]))
+    return {"train_loss": largest**2, "bias": jnp.sum(params["bias"])}
+
+  make = lambda rate: fed_avg(TASK.loss_fn, optax.chain(optax.sgd(rate)))
+  settings = SETTINGS | {"rounds": 6, "trace": (), "evaluate": count}
+  settings |= {"eval_every": 2, "grid_map": "scan"}
+  run = lambda rates, **others: sweep(
+    make, {"rate": rates}, init, data_of, seeds=SEEDS, **settings | others
+  )
+  rates = [1e25, 0.05, 1e20, 0.1]
+  on_evaluation = lambda report: rounds.append(report.metrics["bias"])
+  whole = run(rates, on_evaluation=on_evaluation)
+  few = run([0.05, 0.1])
+
+  live = np.array([2, 3, 6, 7])
+  for name, values in few.history.metrics.items():
+    np.testing.assert_array_equal(whole.history.metrics[name][live], values)
+  same = lambda a, b: np.testing.assert_array_equal(a[live], b)
+  jax.tree.map(same, whole.state, few.state)
+  assert whole.history.diverged()[[0, 1, 4, 5], -1].all()
+  # Where it was found out; nothing was measured after it.
+  assert np.isnan(np.array(rounds)[2:, [0, 1, 4, 5]]).all()
+  assert whole.cost == pytest.approx(few.cost)
+  assert whole.padding_waste == pytest.approx(few.padding_waste)

@@ -377,6 +377,7 @@ def test_cost_equals_a_count_by_hand(case):
     expected["bytes_down"] += of_starts["bytes_down"]
     expected["bytes_up"] += of_starts["bytes_up"]
     expected |= {f"stage_start_{name}": of_starts[name] for name in of_starts}
+    expected["communication_rounds"] = 1 + num_starts / ROUNDS
   assert result.cost == pytest.approx(expected)
 
   # Along the run: what a client has spent so far.
@@ -826,6 +827,7 @@ def test_cond_computes_the_branch_that_is_taken():
       "even_bytes_down": 8 * 3 / 5,
       "bytes_up": 8 * 3 / 5 + 8,
       "even_bytes_up": 8 * 3 / 5,
+      "communication_rounds": 1 + 3 / 5,
     }
   )
 

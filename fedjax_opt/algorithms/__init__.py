@@ -21,6 +21,7 @@ from fedjax_opt.algorithms.composite import (
   fed_dual_avg,
   fed_mid,
 )
+from fedjax_opt.algorithms.domo import DomoState, domo
 from fedjax_opt.algorithms.fed_avg import FedAvgState, fed_avg
 from fedjax_opt.algorithms.fed_prox import fed_prox
 from fedjax_opt.algorithms.moon import MoonState, moon
@@ -32,6 +33,7 @@ __all__ = [
   "ALGORITHMS",
   "SERVER_RULES",
   "BvrState",
+  "DomoState",
   "FedAvgState",
   "FedDualAvgState",
   "FedMidState",
@@ -40,6 +42,7 @@ __all__ = [
   "ScaffoldState",
   "bvr_l_sgd",
   "centralized",
+  "domo",
   "fed_avg",
   "fed_avg_subgradient",
   "fed_dual_avg",
@@ -62,6 +65,13 @@ _LARGE_BATCH = Hyperparameter(
   "[1, inf)",
   is_static=True,
 )
+
+_MU_S = Hyperparameter("mu_s", 0.9, "momentum of the server", "[0, 1)")
+_MU_L = Hyperparameter("mu_l", 0.6, "momentum of local steps", "[0, 1)")
+_BETA = Hyperparameter(
+  "beta", 0.9, "how much of the server's momentum clients take", "[0, inf)"
+)
+_no_fusion = functools.partial(domo, beta=None)
 
 ALGORITHMS: dict[str, Choice] = {
   "fed_avg": Choice(fed_avg, "local steps, averaged (McMahan et al., 2017)"),
@@ -138,6 +148,38 @@ ALGORITHMS: dict[str, Choice] = {
         "(Algorithm 4, not 2)",
       ),
     ),
+  ),
+  "fed_avg_sm": Choice(
+    functools.partial(_no_fusion, mu_l=None), "momentum at the server", (_MU_S,)
+  ),
+  "fed_avg_lm": Choice(
+    functools.partial(_no_fusion, mu_s=None, average_local=True),
+    "momentum in the local steps, buffers averaged",
+    (_MU_L,),
+  ),
+  "fed_avg_lm_z": Choice(
+    functools.partial(_no_fusion, mu_s=None),
+    "momentum in the local steps, from zero in each round",
+    (_MU_L,),
+  ),
+  "fed_avg_slm": Choice(
+    functools.partial(_no_fusion, average_local=True),
+    "fed_avg_sm and fed_avg_lm together",
+    (_MU_S, _MU_L),
+  ),
+  "fed_avg_slm_z": Choice(
+    _no_fusion, "fed_avg_sm and fed_avg_lm_z together", (_MU_S, _MU_L)
+  ),
+  "domo": Choice(
+    domo,
+    "fed_avg_slm_z whose clients start with a step of the server's momentum "
+    "(Xu et al., 2022)",
+    (_MU_S, _MU_L, _BETA),
+  ),
+  "domo_s": Choice(
+    functools.partial(domo, intra=True),
+    "domo with a share of that step in each local step",
+    (_MU_S, _MU_L, _BETA),
   ),
 }
 

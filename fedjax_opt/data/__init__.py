@@ -1,6 +1,7 @@
 """Clients' data: pools, partitions and data sets."""
 
 from fedjax_opt.data import (
+  augmentation,
   embedded,
   femnist,
   fmri,
@@ -12,6 +13,7 @@ from fedjax_opt.data.clients import ClientData
 
 __all__ = [
   "ClientData",
+  "augmentation",
   "embedded",
   "femnist",
   "fmri",

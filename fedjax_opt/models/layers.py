@@ -1,4 +1,4 @@
-"""Layers that the models share: dense, convolution, max pooling.
+"""Layers that the models share: dense, convolution, pooling, normalization.
 
 Parameters have flax.linen's names and shapes on every backend: `kernel`,
 [in, out] or [kh, kw, in, out], and `bias`, [out]. Images are [B, H, W, C].
@@ -17,6 +17,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
 
+from fedjax_opt.hyperparameters import check_choice
+from fedjax_opt.models import statistics
+
 # (fan_in, fan_out) -> half widths of the uniform laws of kernel and bias.
 Initialization = Callable[[int, int], tuple[float, float]]
 Padding = str | Sequence[tuple[int, int]]
@@ -31,6 +34,12 @@ def torch_uniform(fan_in: int, fan_out: int) -> tuple[float, float]:
 def glorot_uniform(fan_in: int, fan_out: int) -> tuple[float, float]:
   """Keras' default: kernel from U(+-sqrt(6/(fan_in+fan_out))), bias zero."""
   return (6 / (fan_in + fan_out)) ** 0.5, 0.0
+
+
+def he_uniform(fan_in: int, fan_out: int) -> tuple[float, float]:
+  """He et al., 2015: kernel of variance 2/fan_in, uniform, bias zero."""
+  del fan_out
+  return (6 / fan_in) ** 0.5, 0.0
 
 
 def _uniform(half_width: float) -> nn.initializers.Initializer:
@@ -211,6 +220,76 @@ def max_pool(
   windows = _to_blocks(x, (size, size))
   windows = windows.reshape(size * size, *windows.shape[2:])
   return _batch_first(_maximum(windows))
+
+
+NORMS = ("group", "batch", "none")
+
+
+class Norm(nn.Module):
+  """Normalization of the channels, by groups, by batch, or none at all.
+
+  Attributes:
+    kind: 'group', 'batch' or 'none'.
+    num_groups: groups of channels, for 'group'.
+  """
+
+  kind: str = "group"
+  num_groups: int = 8
+
+  @nn.compact
+  def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
+    """Maps [B, H, W, C] to the same shape.
+
+    Raises:
+      ValueError: for another kind, or groups that do not divide the channels.
+    """
+    check_choice("norm", self.kind, NORMS)
+    if self.kind == "none":
+      return x
+    if self.kind == "batch":
+      return BatchNorm()(x, train=train)
+    if self.num_groups < 1 or x.shape[-1] % self.num_groups:
+      raise ValueError(
+        f"num_groups={self.num_groups}: must divide the {x.shape[-1]} channels"
+      )
+    return nn.GroupNorm(self.num_groups, epsilon=1e-5)(x)
+
+
+class BatchNorm(nn.Module):
+  """Batch normalization whose running statistics are parameters.
+
+  flax.linen's own keeps them in a collection of their own, which neither
+  algorithms nor rules would see. See `statistics`.
+
+  Attributes:
+    momentum: how much of the running statistics a batch leaves.
+    epsilon: added to the variance.
+  """
+
+  momentum: float = 0.9
+  epsilon: float = 1e-5
+
+  @nn.compact
+  def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
+    """Maps [B, ..., C] to the same shape."""
+    channels = (x.shape[-1],)
+    scale = self.param("scale", nn.initializers.ones, channels)
+    bias = self.param("bias", nn.initializers.zeros, channels)
+    running_mean = self.param("running_mean", nn.initializers.zeros, channels)
+    running_var = self.param("running_var", nn.initializers.ones, channels)
+    mean, var = running_mean, running_var
+    if train:
+      axes = tuple(range(x.ndim - 1))
+      mean, var = jnp.mean(x, axes), jnp.var(x, axes)
+      num = x.size // x.shape[-1]
+      # As PyTorch: normalized with the biased variance, kept is the unbiased.
+      for running, seen in (
+        (running_mean, mean),
+        (running_var, var * (num / max(num - 1, 1))),
+      ):
+        new = self.momentum * running + (1 - self.momentum) * seen
+        x = statistics.attach(x, running, new)
+    return (x - mean) * lax.rsqrt(var + self.epsilon) * scale + bias
 
 
 # ---- What 'matmul' does -----------------------------------------------------

@@ -14,6 +14,7 @@ from fedjax_opt.rules.mirror import (
   mirror_step,
   subgradient_step,
 )
+from fedjax_opt.rules.momentum_fusion import momentum_fusion
 from fedjax_opt.rules.polyak import sps
 from fedjax_opt.rules.sarah import SarahState, sarah
 from fedjax_opt.rules.schedules import step_decay
@@ -26,6 +27,7 @@ __all__ = [
   "delta_sgd",
   "dual_averaging",
   "mirror_step",
+  "momentum_fusion",
   "sarah",
   "sps",
   "step_decay",

@@ -27,7 +27,7 @@ def test_defaults_are_the_paper_s_delta_sgd(flags_of):
     "reuse_gradients": False,
     "server_lr": 1.0,
   }
-  assert not setup.decay
+  assert not setup.milestones
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,8 @@ def test_config(grid):
     "algorithm": "fed_avg",
     "client": "sgd",
     "client_schedule": "constant",
+    "augmentation": "none",
+    "x_axis": "rounds",
     "client_lr": [0.1, 1e38],
     "server": "sgd",
     "server_lr": 1.0,
@@ -494,11 +496,16 @@ COMPOSITE = (
 PENALTIES = "l1, squared_l2, nuclear, group_lasso"
 ONE_STEP = "takes one step a round, along the exact gradient"
 PLAIN = "algorithm fed_mid weighs the regularizer with the sizes of plain steps"
+MOMENTA = (
+  "fed_avg_sm, fed_avg_lm, fed_avg_lm_z, fed_avg_slm, fed_avg_slm_z, domo, "
+  "domo_s"
+)
 WITH_SERVER = (
   "fed_avg, fed_prox, moon, fed_avg_m, fed_adam, fed_yogi, fed_adagrad, "
   "fed_mid, fed_mid_osp, fed_dual_avg, fed_dual_avg_osp, fed_avg_subgradient, "
-  "scaffold"
+  f"scaffold, {MOMENTA}"
 )
+BATCH_NORM = "--task=digits_resnet20 --norm=batch"
 MID = "--task=lasso --algorithm=fed_mid"
 BAD_INPUT = {
   # Names.
@@ -509,7 +516,7 @@ BAD_INPUT = {
   "--algorithm=fedprox": "algorithm='fedprox': must be one of fed_avg, "
   "fed_prox, moon, fed_avg_m, fed_adam, fed_yogi, fed_adagrad, "
   f"{COMPOSITE}, scaffold, local_sgd, minibatch_sgd, minibatch_sarah, "
-  "bvr_l_sgd; did you mean fed_prox?",
+  f"bvr_l_sgd, {MOMENTA}; did you mean fed_prox?",
   "--partition=Dirichlet": f"partition='Dirichlet': must be one of "
   f"{PARTITIONS}; did you mean dirichlet?",
   "--partition=natural": f"partition='natural': must be one of {PARTITIONS}",
@@ -522,6 +529,44 @@ BAD_INPUT = {
   "--weighting=equal": "weighting='equal': must be one of examples, uniform",
   "--client_map=pmap": "client_map='pmap': must be one of auto, vmap, scan; "
   "did you mean vmap?",
+  "--x_axis=time": "x_axis='time': must be one of rounds, "
+  "gradient_evaluations, bytes",
+  # Momenta.
+  "--algorithm=domo --mu_s=1": "mu_s=1: must be in [0, 1)",
+  "--algorithm=domo --mu_l=0.5,-0.1": "mu_l=-0.1: must be in [0, 1)",
+  "--algorithm=domo_s --beta=-1": "beta=-1: must be in [0, inf)",
+  "--algorithm=domo --server_lr=0": "server_lr=0: must be in (0, inf)",
+  "--algorithm=fed_avg_sm --server_lr=1,-1": "server_lr=-1: must be in "
+  "(0, inf)",
+  "--algorithm=fed_avg_sm --mu_l=0.5": "mu_l=0.5: belongs to algorithm "
+  "fed_avg_lm, fed_avg_lm_z, fed_avg_slm, fed_avg_slm_z, domo, domo_s, not to "
+  "algorithm fed_avg_sm",
+  "--algorithm=domo --client=adam": "client='adam': algorithm domo is made of "
+  "plain steps; must be sgd",
+  # Images.
+  "--task=lasso --augmentation=crop_flip": "augmentation='crop_flip': task "
+  "lasso does not have images that could be cropped; leave augmentation out",
+  "--augmentation=crop": "augmentation='crop': must be one of none, crop_flip; "
+  "did you mean crop_flip?",
+  "--norm=group": "norm='group': the model of task digits has no place for "
+  "normalization layers; those of the ..._resnet tasks have",
+  "--task=digits_resnet20 --norm=layer": "norm='layer': must be one of group, "
+  "batch, none",
+  f"{BATCH_NORM} --algorithm=domo": "norm='batch': algorithm domo is made of "
+  "plain steps, which running statistics do not follow; must be group or none",
+  f"{BATCH_NORM} --algorithm=moon": "norm='batch': algorithm moon runs the "
+  "model several times in a step, and each would move the running statistics; "
+  "must be group or none",
+  f"{BATCH_NORM} --batch_size=32": "norm='batch': the statistics of a batch "
+  "that is not full would count its padding; give drop_remainder, or "
+  "sampling=replacement",
+  # Schedules and epochs.
+  "--client=sgd --client_milestones=0.6,0.8": "client_milestones=0.6,0.8: "
+  "belongs to client_schedule step_decay, not to constant",
+  "--client=sgd --client_schedule=step_decay --client_milestones=1": "client_"
+  "milestones=1: must be in (0, 1)",
+  "--local_epochs=1e-6": "local_epochs=1e-06: gives no client a step, of "
+  "batch_size=64 and at most 500 examples; must be larger",
   # Flags of what was not chosen, or that exclude each other.
   "--client=sgd --gamma=2": "gamma=2: belongs to client delta_sgd, not to "
   "client sgd",

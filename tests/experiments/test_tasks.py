@@ -41,6 +41,8 @@ def test_names_of_the_contract():
   names = {
     *("digits", "mnist_cnn", "fmnist_cnn", "cifar10_cnn", "cifar10_mlp"),
     *("lasso", "low_rank", "fmri", "femnist10", "femnist62"),
+    *("cifar10_resnet18", "cifar10_vgg16", "cifar10_resnet56"),
+    *("cifar100_resnet18", "cifar100_resnet50", "svhn_resnet20"),
   }
   assert names <= set(tasks.TASKS)
 
@@ -53,7 +55,14 @@ def test_digits_alone_have_the_mlp(load):
   assert shapes[0] == shapes[1]
 
 
-@pytest.mark.parametrize("model", image_tasks.MODELS)
+def test_only_images_of_32_pixels_are_large_enough_for_vgg16():
+  names = {name for name in tasks.TASKS if name.endswith("vgg16")}
+  assert names == {"cifar10_vgg16", "cifar100_vgg16", "svhn_vgg16"}
+
+
+@pytest.mark.parametrize(
+  "model", [name for name in image_tasks.MODELS if name != "vgg16"]
+)
 def test_digits(load, model):
   task = load(f"--task=digits_{model}")
   assert task.clients is None
@@ -78,6 +87,8 @@ def test_every_model_takes_the_shape_of_every_data_set(name):
     size=size, channels=len(dataset.mean), num_classes=dataset.num_classes
   )
   for model_name in image_tasks.MODELS:
+    if not image_tasks.exists(name, model_name):
+      continue
     model = image_tasks.model_of(model_name, dataset)
     task = image_tasks.classification(model, dataset, pool, pool)
     key = jax.random.key(0)
@@ -114,6 +125,36 @@ def test_what_a_model_is_given():
   np.testing.assert_allclose(x, (pool["x"] / 255 - 0.5) / 0.5, atol=1e-6)
   assert (train, rngs) == (True, {"dropout": key})
   assert (train_without, rngs_without) == (False, None)
+
+
+def test_images_are_changed_where_there_is_a_key_for_it():
+  seen = []
+
+  class Spy:
+    def apply(self, variables, x, train, rngs, **_):
+      seen.append(np.asarray(x))
+      return np.zeros((len(x), 10))
+
+  pool, key = examples(), jax.random.key(0)
+  plain = image_tasks.classification(Spy(), images(), pool, pool)
+  task = image_tasks.classification(Spy(), images(), pool, pool, "crop_flip")
+  plain.loss_fn({}, pool, key)
+  for rng in (None, key, key, jax.random.key(1)):
+    task.loss_fn({}, pool, rng)
+  unchanged, evaluated, one, again, other = seen
+  np.testing.assert_array_equal(evaluated, unchanged)
+  np.testing.assert_array_equal(one, again)
+  assert (one != unchanged).any()
+  assert (one != other).any()
+  # What is padded is black before the normalization.
+  assert one.min() == pytest.approx((0 - 0.5) / 0.5)
+
+
+def test_only_batch_norm_has_statistics(load):
+  for norm in ("group", "none", "batch"):
+    task = load("--task=digits_resnet20", f"--norm={norm}")
+    assert task.has_statistics == (norm == "batch")
+  assert not load("--task=digits").has_statistics
 
 
 # Tasks whose clients come with the data.

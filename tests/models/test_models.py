@@ -21,6 +21,19 @@ MODELS = [
   (models.CNN(), (2, 28, 28, 1), 50, 21_840),
   (models.CNN(kernel_size=3, padding="SAME"), (2, 8, 8, 1), 50, 6_480),
 ]
+# The same of networks whose shapes are enough to see, with the counts that are
+# commonly given for CIFAR-10.
+LARGE = {
+  "vgg16": (models.VGG(), 512, 14_719_818),
+  "resnet20": (models.resnet20(), 64, 269_722),
+  "resnet56": (models.resnet56(), 64, 853_018),
+  "resnet18": (models.resnet18(), 512, 11_173_962),
+  "resnet50": (models.resnet50(), 2048, 23_520_842),
+  "resnet18-100": (models.resnet18(num_classes=100), 512, 11_220_132),
+  # 4 numbers a channel instead of 2, then none and a bias.
+  "resnet20-batch": (models.resnet20(norm="batch"), 64, 269_722 + 2 * 688),
+  "resnet20-none": (models.resnet20(norm="none"), 64, 269_722 - 688),
+}
 
 
 def _init(model, shape):
@@ -58,6 +71,90 @@ def test_shapes_and_parameters(model, shape, width, parameters):
     rtol=1e-5,
     atol=1e-5,
   )
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_shapes_and_parameters_of_large_networks(name):
+  model, width, parameters = LARGE[name]
+  x = jnp.ones((2, 32, 32, 3))
+  params = jax.eval_shape(model.init, jax.random.key(0), x)["params"]
+  assert sum(leaf.size for leaf in jax.tree.leaves(params)) == parameters
+  for train in (False, True):
+    outputs = [
+      jax.eval_shape(
+        lambda params, x, method=method, train=train: model.apply(
+          {"params": params}, x, train=train, method=method
+        ),
+        params,
+        x,
+      ).shape
+      for method in ("__call__", "features")
+    ]
+    assert outputs == [(2, model.num_classes), (2, width)]
+
+
+def _normalized(x, axes, eps=1e-5):
+  mean = x.mean(axes, keepdims=True)
+  return (x - mean) / np.sqrt(x.var(axes, keepdims=True) + eps)
+
+
+def test_group_norm_normalizes_groups_of_channels_of_one_image():
+  x = np.random.default_rng(0).normal(2, 3, size=(2, 3, 3, 8))
+  layer = layers.Norm("group", num_groups=4)
+  variables = layer.init(jax.random.key(0), x, train=True)
+  expected = _normalized(x.reshape(2, 9, 4, 2), (1, 3)).reshape(x.shape)
+  for train in (False, True):
+    actual = layer.apply(variables, x, train=train)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_batch_norm_normalizes_by_the_batch_and_then_by_what_it_kept():
+  x = np.random.default_rng(0).normal(2, 3, size=(4, 3, 3, 2)).astype("f")
+  layer = layers.Norm("batch")
+  params = layer.init(jax.random.key(0), x, train=True)["params"]
+
+  def loss(params):
+    y = layer.apply({"params": params}, x, train=True)
+    return jnp.sum(y**3), y
+
+  grads, y = jax.grad(loss, has_aux=True)(params)
+  np.testing.assert_allclose(y, _normalized(x, (0, 1, 2)), rtol=1e-4, atol=1e-4)
+  kept = jax.tree.map(jnp.subtract, params, grads)["BatchNorm_0"]
+  mean, var = x.mean((0, 1, 2)), x.var((0, 1, 2), ddof=1)
+  np.testing.assert_allclose(kept["running_mean"], 0.1 * mean, rtol=1e-5)
+  np.testing.assert_allclose(kept["running_var"], 0.9 + 0.1 * var, rtol=1e-5)
+  # The gradient of the weights is not changed by it.
+  scale = np.sum(3 * y**2 * _normalized(x, (0, 1, 2)), (0, 1, 2))
+  np.testing.assert_allclose(
+    grads["BatchNorm_0"]["scale"], scale, rtol=1e-3, atol=1e-3
+  )
+
+  params["BatchNorm_0"] |= {"running_mean": mean, "running_var": var}
+  y = layer.apply({"params": params}, x, train=False)
+  expected = (x - mean) / np.sqrt(var + 1e-5)
+  np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_what_normalization_refuses():
+  x = jnp.ones((1, 4, 4, 6))
+  with pytest.raises(ValueError, match="num_groups=4: must divide the 6 chan"):
+    layers.Norm("group", 4).init(jax.random.key(0), x, train=True)
+  with pytest.raises(ValueError, match="norm='layer': must be one of group, "):
+    models.resnet20(norm="layer").init(jax.random.key(0), x)
+
+
+def test_a_shortcut_without_a_projection_subsamples_and_pads():
+  """A residual of zero leaves what option A of the paper says."""
+  model = models.ResNet((1, 1), (8, 16), projection=False, norm="none")
+  x = jax.random.normal(jax.random.key(0), (2, 8, 8, 3))
+  params = _init(model, x.shape)
+  stem = params["stem"]
+  params = jax.tree.map(jnp.zeros_like, params) | {"stem": stem}
+  features = model.apply({"params": params}, x, method="features")
+  image = nn.relu(layers.conv(x, stem["kernel"], stem["bias"], padding="SAME"))
+  expected = image[:, ::2, ::2].mean((1, 2))
+  np.testing.assert_allclose(features[:, :8], expected, rtol=1e-5)
+  np.testing.assert_array_equal(features[:, 8:], 0)
 
 
 def _plain_cnn(params, x):

@@ -1,0 +1,146 @@
+"""Momentum at the server, at the clients, at both, and both coordinated.
+
+One algorithm with eight names: FedAvg, FedAvgSM, FedAvgLM(-Z), FedAvgSLM(-Z),
+DOMO and DOMO-S differ in its constants alone, see `domo`.
+
+References:
+  Xu, Huang and Huang, "Coordinating Momenta for Cross-silo Federated Learning"
+  (DOMO), AAAI 2022.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.rules.momentum_fusion import momentum_fusion
+
+
+class DomoState(NamedTuple):
+  """The server between rounds."""
+
+  params: Params  # x_r
+  momentum: Params  # P m_r, a sum of gradients; 0 before the first round
+  local: Params | None  # mean of the clients' last buffers, if it is sent back
+
+
+def domo(
+  loss_fn: LossFn,
+  learning_rate: Rate,
+  server_learning_rate: jax.typing.ArrayLike = 1.0,
+  *,
+  mu_s: jax.typing.ArrayLike | None = 0.9,
+  mu_l: jax.typing.ArrayLike | None = 0.6,
+  beta: jax.typing.ArrayLike | None = 0.9,
+  intra: bool = False,
+  average_local: bool = False,
+) -> Algorithm:
+  r"""Local momentum steps, fused with the server's momentum.
+
+  .. math::
+
+    x_{r,0} &= x_r - \eta \beta P m_r \quad \text{(DOMO)} \\
+    m_{r,p+1} &= \mu_l m_{r,p} + g(x_{r,p}), \qquad
+    x_{r,p+1} = x_{r,p} - \eta m_{r,p+1} \; [- \eta \beta m_r
+      \text{ (DOMO-S)}] \\
+    m_{r+1} &= \mu_s m_r + \sum_k w_k \frac{1}{P} \sum_p m_{r,p+1}^{(k)}, \qquad
+    x_{r+1} = x_r - \alpha \eta P m_{r+1}
+
+  The paper's methods are rows of this table; None is none of that momentum.
+
+  ============  ====  ====  ====  =====  =============
+  method        mu_s  mu_l  beta  intra  average_local
+  ============  ====  ====  ====  =====  =============
+  FedAvg        None  None  None
+  FedAvgSM      > 0   None  None
+  FedAvgLM      None  > 0   None         True
+  FedAvgLM-Z    None  > 0   None
+  FedAvgSLM     > 0   > 0   None         True
+  FedAvgSLM-Z   > 0   > 0   None
+  DOMO          > 0   > 0   > 0
+  DOMO-S        > 0   > 0   > 0   True
+  ============  ====  ====  ====  =====  =============
+
+  Clients may differ in their number of local steps: sums over P steps, P m_r
+  and P d, are what is kept and averaged here, so that FedAvg's mean of models
+  stays what it is; with the same P for all this is the box.
+
+  The server sends its model alone. What the fusion needs a client can infer
+  from two of them, :math:`m_r = (x_{r-1} - x_r) / (\alpha \eta P)`, with the
+  rate and P of the round before. The mean of the local buffers has to be sent
+  both ways and doubles what is exchanged.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    learning_rate: eta, or a function from the round to it; non-negative.
+    server_learning_rate: alpha; positive.
+    mu_s: server momentum, in [0, 1).
+    mu_l: local momentum, in [0, 1).
+    beta: how much of the server's momentum the clients take; non-negative.
+    intra: whether they take it in every local step (DOMO-S) instead of once
+      before the first (DOMO).
+    average_local: whether clients start from the mean of the last local
+      buffers instead of from zero.
+
+  Returns:
+    The algorithm.
+
+  Raises:
+    ValueError: if `learning_rate` is an optimizer, or `average_local` is given
+      without local momentum.
+
+  References:
+    Xu et al., AAAI 2022, Algorithm 1; appendix C for cohorts that are a part of
+    the population.
+  """
+  if average_local and mu_l is None:
+    raise ValueError(
+      "average_local=True: there is no local momentum to average; must be "
+      "False, or mu_l a number in [0, 1)"
+    )
+
+  def init(params, num_clients):
+    del num_clients
+    zeros = optax.tree.zeros_like(params)
+    return DomoState(params, zeros, zeros if average_local else None)
+
+  def round(state, cohort):
+    rate = at_round(learning_rate, cohort.round)
+
+    def one_client(worker, broadcast):
+      received, local = broadcast
+      rule, start = optax.sgd(rate, momentum=mu_l), received
+      # eta beta P m_r: how far the fusion moves a client that takes a step.
+      strength = 0 if beta is None else rate * beta * (worker.num_steps > 0)
+      fused = optax.tree.scale(strength, state.momentum)
+      if intra:  # Line 10.
+        share = strength / jnp.maximum(worker.num_steps, 1)
+        rule = optax.chain(rule, momentum_fusion(state.momentum, share))
+      else:  # Line 7.
+        start = _minus(received, fused)
+      rule_state = rule.init(start)
+      if average_local:
+        rule_state = optax.tree.set(rule_state, trace=local)
+      params, rule_state = worker.descend_from(loss_fn, rule, start, rule_state)
+      # eta P d (line 12): the local momenta, without the server's.
+      moved = _minus(_minus(received, params), fused)
+      local = optax.tree.get(rule_state, "trace") if average_local else None
+      return moved, local
+
+    moved, local = cohort.mean(one_client, (state.params, state.local))
+    # A rate of 0 moves nobody.
+    gradients = optax.tree.scale(1 / jnp.where(rate > 0, rate, 1), moved)
+    if mu_s is not None:
+      gradients = optax.tree.add_scale(gradients, mu_s, state.momentum)
+    momentum = optax.tree.cast_like(gradients, state.momentum)  # Line 14.
+    step = optax.tree.scale(server_learning_rate * rate, momentum)
+    return DomoState(_minus(state.params, step), momentum, local)  # Line 15.
+
+  return Algorithm(init, round, params=lambda state: state.params)
+
+
+def _minus(params: Params, step: Params) -> Params:
+  """Their difference, in the types of the parameters."""
+  return optax.tree.cast_like(optax.tree.sub(params, step), params)

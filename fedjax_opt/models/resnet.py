@@ -1,0 +1,151 @@
+"""Residual networks for images of 32 x 32 pixels.
+
+References:
+  He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition", CVPR
+  2016: section 4.2 for ResNet-20 and -56, table 1 for ResNet-18 and -50.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from fedjax_opt.hyperparameters import check_choice
+from fedjax_opt.models import layers
+
+
+class ResNet(nn.Module):
+  """A 3 x 3 convolution, stages of residual blocks, mean pooling, one dense.
+
+  All but the first stage begin with a block of stride 2.
+
+  Attributes:
+    blocks: blocks of each stage.
+    widths: channels of each stage; a bottleneck's output has four times those.
+    num_classes: width of the output.
+    bottleneck: blocks of 1 x 1, 3 x 3, 1 x 1 instead of 3 x 3, 3 x 3.
+    projection: where shapes differ the shortcut is a 1 x 1 convolution instead
+      of the input, subsampled and filled up with zero channels.
+    norm: behind each convolution: 'group', 'batch' (see `statistics`) or
+      'none' (the convolutions have a bias then).
+    num_groups: groups of channels for 'group'; must divide all widths.
+    implementation: see `layers.resolve_implementation`.
+  """
+
+  blocks: Sequence[int]
+  widths: Sequence[int]
+  num_classes: int = 10
+  bottleneck: bool = False
+  projection: bool = True
+  norm: str = "group"
+  num_groups: int = 8
+  implementation: str | None = None
+
+  def setup(self):
+    check_choice("norm", self.norm, layers.NORMS)
+    conv = functools.partial(
+      layers.Conv,
+      use_bias=self.norm == "none",
+      initialization=layers.he_uniform,
+      implementation=self.implementation,
+    )
+    norm = functools.partial(layers.Norm, self.norm, self.num_groups)
+    self.stem = conv(self.widths[0], (3, 3), padding="SAME")
+    self.stem_norm = norm()
+    self.stages = [
+      [
+        _Block(
+          width,
+          stride=2 if i > 0 and j == 0 else 1,
+          bottleneck=self.bottleneck,
+          projection=self.projection,
+          conv=conv,
+          norm=norm,
+        )
+        for j in range(count)
+      ]
+      for i, (width, count) in enumerate(
+        zip(self.widths, self.blocks, strict=True)
+      )
+    ]
+    self.output = layers.Dense(
+      self.num_classes, initialization=layers.glorot_uniform
+    )
+
+  def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
+    """Logits [B, num_classes] of x [B, H, W, C]."""
+    return self.output(self.features(x, train=train))
+
+  def features(self, x: jax.Array, *, train: bool = False) -> jax.Array:
+    """Mean over the pixels of what the last block gives, [B, d]."""
+    x = nn.relu(self.stem_norm(self.stem(x), train=train))
+    for stage in self.stages:
+      for block in stage:
+        x = block(x, train=train)
+    return jnp.mean(x, axis=(1, 2))
+
+
+class _Block(nn.Module):
+  """A residual block: ReLU(shortcut(x) + residual(x)).
+
+  Attributes:
+    width: channels inside.
+    stride: of the first 3 x 3 convolution.
+    bottleneck: see `ResNet`.
+    projection: see `ResNet`.
+    conv: makes a convolution.
+    norm: makes a normalization.
+  """
+
+  width: int
+  stride: int
+  bottleneck: bool
+  projection: bool
+  conv: Callable[..., nn.Module]
+  norm: Callable[[], nn.Module]
+
+  @nn.compact
+  def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
+    """Maps [B, H, W, C] to [B, H / stride, W / stride, C']."""
+    inner, wide = self.width, 4 * self.width
+    parts = [(inner, 3, self.stride), (inner, 3, 1)]
+    if self.bottleneck:
+      parts = [(inner, 1, 1), (inner, 3, self.stride), (wide, 1, 1)]
+    residual = x
+    for i, part in enumerate(parts):
+      residual = self._conv_and_norm(residual, *part, train)
+      if i < len(parts) - 1:
+        residual = nn.relu(residual)
+    if x.shape != residual.shape:
+      channels = residual.shape[-1]
+      if self.projection:
+        x = self._conv_and_norm(x, channels, 1, self.stride, train)
+      else:
+        x = x[:, :: self.stride, :: self.stride]
+        x = jnp.pad(x, [(0, 0)] * 3 + [(0, channels - x.shape[-1])])
+    return nn.relu(x + residual)
+
+  def _conv_and_norm(self, x, width, size, stride, train):
+    # As PyTorch pads; 'SAME' with a stride of 2 would pad one side alone.
+    padding = [(size // 2, size // 2)] * 2
+    conv = self.conv(
+      width, (size, size), strides=(stride, stride), padding=padding
+    )
+    return self.norm()(conv(x), train=train)
+
+
+# 0.27, 0.85, 11.2 and 23.5 million parameters for 10 classes.
+resnet20, resnet56 = (
+  functools.partial(
+    ResNet, blocks=(n, n, n), widths=(16, 32, 64), projection=False
+  )
+  for n in (3, 9)
+)
+resnet18 = functools.partial(
+  ResNet, blocks=(2, 2, 2, 2), widths=(64, 128, 256, 512)
+)
+resnet50 = functools.partial(
+  ResNet, blocks=(3, 4, 6, 3), widths=(64, 128, 256, 512), bottleneck=True
+)

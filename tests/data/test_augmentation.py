@@ -1,0 +1,83 @@
+"""Crops and mirror images, and that they are part of a local step."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedjax_opt import ClientData, fed_avg, simulate
+from fedjax_opt.data.augmentation import crop_and_flip
+
+SIDE = 6
+
+
+def images(count):
+  """Each pixel has a value of its own, none is 0."""
+  one = np.arange(1, SIDE * SIDE * 2 + 1, dtype=np.uint8)
+  return np.repeat(one.reshape(1, SIDE, SIDE, 2), count, 0)
+
+
+def all_that_may_come(image, padding):
+  padded = np.pad(image, [(padding, padding)] * 2 + [(0, 0)])
+  crops = {}
+  for top in range(2 * padding + 1):
+    for left in range(2 * padding + 1):
+      crop = padded[top : top + SIDE, left : left + SIDE]
+      crops[crop.tobytes()] = (top, left, False)
+      crops[crop[:, ::-1].tobytes()] = (top, left, True)
+  return crops
+
+
+def test_every_crop_comes_and_comes_equally_often():
+  x = images(4000)
+  out = np.asarray(jax.jit(crop_and_flip, static_argnums=2)(
+    jax.random.key(0), x, 1
+  ))  # fmt: skip
+  assert out.dtype == np.uint8
+  possible = all_that_may_come(x[0], 1)
+  found = [possible[image.tobytes()] for image in out]
+  counts = np.unique(found, axis=0, return_counts=True)[1]
+  assert len(counts) == 18  # 3 x 3 crops, twice
+  # 222 of each on average; five standard deviations.
+  assert abs(counts - 4000 / 18).max() < 5 * np.sqrt(4000 / 18)
+
+
+def test_it_depends_on_the_key_alone():
+  x = images(8)
+  one, again, other = (
+    np.asarray(crop_and_flip(jax.random.key(k), x)) for k in (0, 0, 1)
+  )
+  np.testing.assert_array_equal(one, again)
+  assert (one != other).any()
+
+
+def test_each_example_is_changed_anew_in_each_local_step():
+  """Rates of 1 on a linear loss add up the images that were seen."""
+  x = images(4)
+  data = ClientData.from_partition(
+    {"x": x, "y": np.zeros(4, int)}, [np.arange(2), np.arange(2, 4)]
+  )
+
+  def loss_fn(params, batch, rng):
+    seen = crop_and_flip(rng, batch["x"], 1).astype(jnp.float32)
+    return -jnp.sum(seen * params, (1, 2, 3))
+
+  def seen_of(client, steps):
+    algorithm = fed_avg(loss_fn, optax.sgd(1.0))
+    only = ClientData(data.examples, data.indices[client], data.sizes[client])
+    zeros = np.zeros(x.shape[1:], np.float32)
+    settings = {"rounds": 1, "batch_size": 2, "local_steps": steps}
+    return np.asarray(simulate(algorithm, zeros, only, **settings).params)
+
+  one, two = (seen_of(slice(0, 1), steps) for steps in (1, 2))
+  possible = all_that_may_come(x[0], 1)
+  # Two images in one step: their mean is not one of those that may come twice.
+  assert one.sum() > 0
+  assert (two - one != one).any()
+  both = {
+    (np.frombuffer(a, np.uint8).astype(float)
+     + np.frombuffer(b, np.uint8)).tobytes()
+    for a in possible for b in possible
+  }  # fmt: skip
+  assert (2 * one).astype(float).tobytes() in both
+  assert (2 * (two - one)).astype(float).tobytes() in both
