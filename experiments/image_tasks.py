@@ -14,7 +14,7 @@ from fedjax_opt.base import Batch, Params
 from fedjax_opt.data import embedded, tfds
 from fedjax_opt.data.augmentation import AUGMENTATIONS
 from fedjax_opt.metrics import Criterion
-from fedjax_opt.models.layers import glorot_uniform
+from fedjax_opt.models.layers import glorot_uniform, he_uniform
 
 
 class Images(NamedTuple):
@@ -66,6 +66,7 @@ MODELS: dict[str, str] = {
   "mlp": "one hidden layer of 100 softplus units",
   "relu_mlp": "two hidden layers of 200 ReLU units",
   "cnn": "two convolutions, two dense layers, dropout",
+  "small_cnn": "two convolutions of stride 2, two dense layers",
   "vgg16": "13 convolutions, one dense layer, no normalization",
   "resnet18": "residual network of 11 million parameters",
   "resnet20": "residual network of 0.3 million parameters",
@@ -122,6 +123,17 @@ def load(
 
 def model_of(name: str, images: Images, norm: str = "group") -> nn.Module:
   """A model of `MODELS` for a data set."""
+  if name == "small_cnn":
+    return models.CNN(
+      images.num_classes,
+      dropout=0.0,
+      channels=(16, 32),
+      kernel_size=3,
+      padding=((1, 1), (1, 1)),
+      strided=True,
+      hidden=64,
+      initialization=he_uniform,
+    )
   if name in _RESNETS:
     return _RESNETS[name](num_classes=images.num_classes, norm=norm)
   if name == "vgg16":

@@ -70,12 +70,15 @@ _NAMES = {
 
 
 @contextlib.contextmanager
-def figure(columns: int, rows: int = 1) -> Iterator[tuple[Any, np.ndarray]]:
+def figure(
+  columns: int, rows: int = 1, scale: tuple[float, float] = (1, 1)
+) -> Iterator[tuple[Any, np.ndarray]]:
   """An empty figure in the style of all pictures.
 
   Args:
     columns: panels side by side.
     rows: panels one above the other.
+    scale: of width and height, for panels that are not of the usual size.
 
   Yields:
     The matplotlib figure and its axes, [rows, columns].
@@ -85,7 +88,7 @@ def figure(columns: int, rows: int = 1) -> Iterator[tuple[Any, np.ndarray]]:
   from matplotlib.figure import Figure
 
   with matplotlib.rc_context(_STYLE | {"savefig.dpi": _DPI}):
-    size = (2.8 * columns, 2.4 * rows + 0.3)
+    size = (2.8 * columns * scale[0], 2.4 * rows * scale[1] + 0.3)
     new = Figure(figsize=size, layout="constrained")
     yield new, new.subplots(rows, columns, squeeze=False)
 
@@ -357,6 +360,49 @@ def _axis_name(metric: str) -> str:
   if metrics_lib.is_fraction(metric):
     plain += " (%)"
   return _NAMES.get(metric, plain)
+
+
+def heat_map(
+  values: np.ndarray,
+  rows: tuple[str, Sequence[Any]],
+  columns: tuple[str, Sequence[Any]],
+  path: str | os.PathLike,
+  *,
+  label: str,
+) -> None:
+  """Draws a metric over two hyperparameters, with the numbers in the cells.
+
+  Args:
+    values: the metric, NaN where there is none. [rows, columns].
+    rows: the name of the hyperparameter that runs downwards, and its values.
+    columns: the same of the one that runs to the right.
+    path: where to write; the ending chooses the format (png, pdf, svg).
+    label: what the metric is called.
+
+  Raises:
+    ValueError: if the shape is not that of the hyperparameters.
+    ImportError: if matplotlib is missing.
+  """
+  values = np.asarray(values, float)
+  shape = (len(rows[1]), len(columns[1]))
+  if values.shape != shape:
+    raise ValueError(f"values: shape is {values.shape}; must be {shape}")
+  scale = (0.5 + 0.2 * shape[1], 0.5 + 0.12 * shape[0])
+  with figure(columns=1, scale=scale) as (new, all_axes):
+    axes = all_axes[0, 0]
+    image = axes.imshow(values, cmap="viridis", aspect="auto")
+    axes.set_xticks(range(shape[1]), columns[1])
+    axes.set_yticks(range(shape[0]), rows[1])
+    axes.set_xlabel(columns[0])
+    axes.set_ylabel(rows[0])
+    middle = (np.nanmin(values) + np.nanmax(values)) / 2
+    for (i, j), value in np.ndenumerate(values):
+      text = "-" if np.isnan(value) else f"{value:.1f}"
+      dark = np.isnan(value) or value > middle
+      color = "black" if dark else "white"
+      axes.text(j, i, text, ha="center", va="center", color=color, fontsize=8)
+    new.colorbar(image, label=label)
+    new.savefig(path)
 
 
 # Clients' labels.

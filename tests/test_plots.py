@@ -92,6 +92,25 @@ class TestCurves:
     np.testing.assert_allclose(two.get_xdata(), 2 * places * rounds)
     assert cross.get_xdata() == [2 * places * rounds[3]]
 
+  def test_a_heat_map_says_every_number(self, tmp_path, figure):
+    values = np.array([[50.04, np.nan, 70.0], [10.0, 20.0, 30.06]])
+    plots.heat_map(
+      values,
+      rows=("mu_s", ("0.9", "0.3")),
+      columns=("mu_l", (0.1, 0.2, 0.3)),
+      path=tmp_path / "a.png",
+      label="Test accuracy (%)",
+    )
+    axes = figure().axes[0]
+    texts = [text.get_text() for text in axes.texts]
+    assert texts == ["50.0", "-", "70.0", "10.0", "20.0", "30.1"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("mu_l", "mu_s")
+    assert [t.get_text() for t in axes.get_yticklabels()] == ["0.9", "0.3"]
+    with pytest.raises(ValueError, match=r"shape is \(2, 3\); must be \(1, 3"):
+      plots.heat_map(
+        values, ("a", [1]), ("b", [1, 2, 3]), tmp_path / "b.png", label=""
+      )
+
   def test_x_axes_that_cannot_be(self, tmp_path):
     with pytest.raises(ValueError, match="x_axis='time': must be one of"):
       plots.curves(history(1), [{}], tmp_path / "a.png", x_axis="time")

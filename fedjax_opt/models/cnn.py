@@ -26,7 +26,9 @@ class CNN(nn.Module):
     dropout: rate of both dropouts, active where `train=True`; 0 for none.
     channels: output channels of every convolution.
     kernel_size: side of the kernels.
-    padding: 'VALID' or 'SAME'.
+    padding: 'VALID', 'SAME' or pixels, see `layers.Conv`.
+    strided: whether convolutions go in steps of two pixels instead of being
+      followed by a pooling, for a quarter of the work.
     hidden: width of the dense layer.
     initialization: law of the initial parameters, see `layers`.
     implementation: see `layers.resolve_implementation`.
@@ -36,7 +38,8 @@ class CNN(nn.Module):
   dropout: float = 0.5
   channels: Sequence[int] = (10, 20)
   kernel_size: int = 5
-  padding: str = "VALID"
+  padding: layers.Padding = "VALID"
+  strided: bool = False
   hidden: int = 50
   initialization: layers.Initialization = layers.torch_uniform
   implementation: str | None = None
@@ -46,6 +49,7 @@ class CNN(nn.Module):
       layers.Conv(
         width,
         (self.kernel_size, self.kernel_size),
+        strides=(2, 2) if self.strided else (1, 1),
         padding=self.padding,
         initialization=self.initialization,
         implementation=self.implementation,
@@ -70,7 +74,9 @@ class CNN(nn.Module):
   def features(self, x: jax.Array, *, train: bool = False) -> jax.Array:
     """Activations [B, hidden] of the dense layer, before its dropout."""
     for i, conv in enumerate(self.convs):
-      x = layers.max_pool(conv(x), implementation=self.implementation)
+      x = conv(x)
+      if not self.strided:
+        x = layers.max_pool(x, implementation=self.implementation)
       if i == len(self.convs) - 1:
         # Before the pooling in the paper's code; the same here, where there
         # is a quarter of the work: max(c y) = c max(y) for a factor c >= 0.

@@ -20,6 +20,7 @@ MODELS = [
   (models.MLP((8, 6), 4), (2, 5), 6, 130),
   (models.CNN(), (2, 28, 28, 1), 50, 21_840),
   (models.CNN(kernel_size=3, padding="SAME"), (2, 8, 8, 1), 50, 6_480),
+  (models.CNN(channels=(4, 6), strided=True), (2, 16, 16, 3), 50, 1_770),
 ]
 # The same of networks whose shapes are enough to see, with the counts that are
 # commonly given for CIFAR-10.

@@ -1,0 +1,122 @@
+"""Peak memory of a round of VGG-16, by how many clients are side by side.
+
+  python benchmarks/chunk_memory.py
+
+16 clients take one local step of DOMO on 32 images of CIFAR-10's shape each.
+For every chunk size a process of its own compiles the round, asks XLA how much
+memory it plans for it, runs it, and reads the largest memory that the process
+had, above what it had before the round.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fedjax_opt as fo
+from experiments import image_tasks
+from fedjax_opt import simulator
+from fedjax_opt.program import Program
+
+CLIENTS, B = 16, 32
+
+
+def measure(model_name: str, chunk: int) -> dict[str, float]:
+  """Megabytes and seconds of one round."""
+  rng = np.random.default_rng(0)
+  number = CLIENTS * B
+  examples = {
+    "x": rng.integers(0, 256, (number, 32, 32, 3), np.uint8),
+    "y": rng.integers(0, 10, number, np.int32),
+  }
+  images = image_tasks.DATASETS["cifar10"]
+  model = image_tasks.model_of(model_name, images)
+  task = image_tasks.classification(model, images, examples, examples)
+  rows = np.arange(number).reshape(CLIENTS, B)
+  data = jax.device_put(fo.ClientData.from_partition(examples, rows))
+  algorithm = fo.domo(task.loss_fn, 0.01)
+  state = algorithm.init(task.init(jax.random.key(0)), CLIENTS)
+  state = jax.tree.map(jnp.array, state)
+  program = Program.create(
+    data, batch_size=B, client_map="vmap", client_chunk=chunk
+  )
+
+  def one_round(state, data, key):
+    args = (key, data, None, jnp.int32(0), jnp.int32(1))
+    return simulator.run_rounds(program, algorithm, state, *args)[0]
+
+  key = jax.random.key(0)
+  start = time.perf_counter()
+  jitted = jax.jit(one_round, donate_argnums=0)
+  compiled = jitted.lower(state, data, key).compile()
+  compile_seconds = time.perf_counter() - start
+  plan = compiled.memory_analysis()
+  planned = (
+    plan.temp_size_in_bytes
+    + plan.argument_size_in_bytes
+    + plan.output_size_in_bytes
+    - plan.alias_size_in_bytes
+  )
+  before = resident()
+  start = time.perf_counter()
+  jax.block_until_ready(compiled(state, data, key))
+  return {
+    "planned": planned / 1e6,
+    "resident": peak() - before,
+    "compile_seconds": compile_seconds,
+    "run_seconds": time.perf_counter() - start,
+  }
+
+
+def resident() -> float:
+  """Megabytes that the process has now (Linux)."""
+  with open("/proc/self/statm") as file:
+    pages = int(file.read().split()[1])
+  return pages * resource.getpagesize() / 1e6
+
+
+def peak() -> float:
+  """Megabytes that the process had at most."""
+  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+  )
+  parser.add_argument("--model", default="vgg16", help="a model of cifar10_...")
+  parser.add_argument("--chunks", default="16,8,4,1")
+  parser.add_argument("--only", type=int, help="one chunk size, as JSON")
+  args = parser.parse_args()
+  if args.only is not None:
+    print(json.dumps(measure(args.model, args.only)))
+    return
+  print(
+    f"{args.model}, {CLIENTS} clients, batches of {B}; jax {jax.__version__}"
+  )
+  print("| side by side | planned | of all | resident | compile | run |")
+  print("|---|---|---|---|---|---|")
+  whole = None
+  for chunk in args.chunks.split(","):
+    command = [sys.executable, __file__, f"--model={args.model}"]
+    out = subprocess.run(
+      [*command, f"--only={chunk}"], check=True, stdout=subprocess.PIPE
+    )
+    found = json.loads(out.stdout)
+    whole = whole or found["planned"]
+    print(
+      f"| {chunk} | {found['planned']:.0f} MB | {found['planned'] / whole:.2f} "
+      f"| {found['resident']:.0f} MB | {found['compile_seconds']:.1f} s | "
+      f"{found['run_seconds']:.1f} s |",
+      flush=True,
+    )
+
+
+if __name__ == "__main__":
+  main()

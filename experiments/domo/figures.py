@@ -1,0 +1,195 @@
+"""Figures 1 and 2 and Table 1 of the DOMO paper, with a small CNN on CIFAR-10.
+
+  python -m experiments.domo.figures --data_dir=D --output_dir=runs/domo
+
+Each run of `experiments.run` has a folder of its own; those that are there are
+not run again. The base rate of every method is chosen once, at s = 10 % with
+the first seed; then all methods run with three seeds at each s.
+"""
+
+import concurrent.futures
+import pathlib
+
+import numpy as np
+from absl import app, flags
+
+from experiments import reproduce
+from fedjax_opt import plots
+
+FLAGS = flags.FLAGS
+flags.DEFINE_string("data_dir", None, "Folder of tensorflow_datasets.")
+flags.DEFINE_string("output_dir", "runs/domo", "Folder of all runs.")
+flags.DEFINE_string("figures_dir", "runs/domo/figures", "Folder of pictures.")
+flags.DEFINE_integer("rounds", 20, "Communication rounds, each of one epoch.")
+flags.DEFINE_integer("jobs", 1, "Runs at a time.")
+flags.DEFINE_bool("only_print", False, "Run nothing, show what is there.")
+
+METHODS = {
+  "FedAvg": "fed_avg",
+  "FedAvgSM": "fed_avg_sm",
+  "FedAvgLM": "fed_avg_lm",
+  "FedAvgLM-Z": "fed_avg_lm_z",
+  "FedAvgSLM": "fed_avg_slm",
+  "FedAvgSLM-Z": "fed_avg_slm_z",
+  "DOMO-S": "domo_s",
+  "DOMO": "domo",
+}
+# Where the momenta are has a colour; what a method has in addition, a style.
+LOOKS = {
+  "FedAvg": ("#000000", "-"),
+  "FedAvgSM": (plots.COLORS[0], "-"),
+  "FedAvgLM": (plots.COLORS[4], "-"),
+  "FedAvgLM-Z": (plots.COLORS[4], "--"),
+  "FedAvgSLM": (plots.COLORS[2], "-"),
+  "FedAvgSLM-Z": (plots.COLORS[2], "--"),
+  "DOMO-S": (plots.COLORS[1], "--"),
+  "DOMO": (plots.COLORS[1], "-"),
+}
+SIMILARITIES = ("0.05", "0.1", "0.2")
+RATES = "0.4,0.2,0.1,0.05,0.01,0.005"
+SEEDS = "0,1,2"
+# Figure 2's constants, and Table 1's.
+MU_S, MU_L = ("0.9", "0.6", "0.3"), ("0.9", "0.8", "0.6", "0.4", "0.2")
+CONSTANTS = "1.0,0.9,0.8,0.6,0.4,0.2"
+
+
+def folder(name: str) -> pathlib.Path:
+  return pathlib.Path(FLAGS.output_dir) / f"{name}-{FLAGS.rounds}"
+
+
+def run(name: str, method: str, *others: str) -> None:
+  """One run of a method, unless it is there."""
+  given = [
+    "--flagfile=experiments/domo/cifar10.flags",
+    f"--algorithm={METHODS[method]}",
+    "--client=sgd",
+    f"--rounds={FLAGS.rounds}",
+    f"--data_dir={FLAGS.data_dir}",
+    *others,
+  ]
+  cores = 1 if FLAGS.jobs > 1 else 0
+  if not FLAGS.only_print:
+    reproduce.run_once(folder(name), given, cores)
+
+
+def read(name: str) -> reproduce.Run | None:
+  """A run, if it is there."""
+  there = (folder(name) / "summary.json").exists()
+  return reproduce.read(folder(name)) if there else None
+
+
+def tune(method: str) -> None:
+  run(f"tune-{method}", method, f"--client_lr={RATES}", "--seed=0")
+
+
+def chosen_rate(method: str) -> float | None:
+  """The rate of the best accuracy after the last round."""
+  found = read(f"tune-{method}")
+  if found is None or found.summary["selected"] is None:
+    return None
+  return found.points[found.summary["selected"]]["client_lr"]
+
+
+def compare(method: str, s: str) -> None:
+  """Three seeds at the chosen rate."""
+  rate, name = chosen_rate(method), f"final-{method}-s{s}"
+  others = [f"--similarity={s}", f"--client_lr={rate}", f"--seed={SEEDS}"]
+  if rate is not None:
+    run(name, method, *others)
+
+
+def vary(name: str, *others: str) -> None:
+  """DOMO at its chosen rate with other constants."""
+  rate = chosen_rate("DOMO")
+  if rate is not None:
+    run(name, "DOMO", f"--client_lr={rate}", "--seed=0", *others)
+
+
+def accuracies(found: reproduce.Run) -> np.ndarray:
+  """[S] in percent after the last round; NaN where diverged."""
+  return 100 * found.history.values("test_accuracy")[:, -1]
+
+
+def comparison_table() -> str:
+  """Markdown: final test accuracy, mean and standard deviation over seeds."""
+  lines = [
+    "| method | rate | " + " | ".join(f"s = {s}" for s in SIMILARITIES) + " |",
+    "|---" * (2 + len(SIMILARITIES)) + "|",
+  ]
+  for method in METHODS:
+    cells = []
+    for s in SIMILARITIES:
+      found = read(f"final-{method}-s{s}")
+      ends = accuracies(found) if found else None
+      shown = f"{ends.mean():.2f} ± {ends.std(ddof=1):.2f}" if found else "-"
+      cells.append(shown)
+    rate = chosen_rate(method)
+    shown = "-" if rate is None else f"{rate:g}"
+    lines.append(f"| {method} | {shown} | {' | '.join(cells)} |")
+  return "\n".join(lines)
+
+
+def constants_table() -> str:
+  """Markdown: Table 1, one seed."""
+  beta, alpha = read("beta"), read("alpha")
+  if beta is None or alpha is None:
+    return ""
+  lines = ["| | " + " | ".join(CONSTANTS.split(",")) + " |"]
+  lines.append("|---" * (1 + len(CONSTANTS.split(","))) + "|")
+  for name, found in (("β, α = 1", beta), ("α, β = 0.9", alpha)):
+    cells = [f"{end:.2f}" for end in accuracies(found)]
+    lines.append(f"| {name} | {' | '.join(cells)} |")
+  return "\n".join(lines)
+
+
+def draw_comparison(path: pathlib.Path) -> None:
+  """Figure 1: test accuracy over epochs, one panel for each s."""
+  with plots.figure(columns=len(SIMILARITIES)) as (figure, axes):
+    for panel, s in zip(axes[0], SIMILARITIES, strict=True):
+      for method, (color, style) in LOOKS.items():
+        found = read(f"final-{method}-s{s}")
+        if found is not None:
+          mean = 100 * found.history.values("test_accuracy").mean(0)
+          look = {"color": color, "linestyle": style, "label": method}
+          panel.plot(found.history.rounds, mean, **look)
+      panel.set_title(f"s = {float(s):.0%}")
+      panel.set_xlabel("Epoch")
+      panel.set_ylabel("Test accuracy (%)")
+    handles, names = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=4)
+    figure.savefig(path)
+
+
+def draw_momenta(path: pathlib.Path) -> None:
+  """Figure 2: final test accuracy over both momenta."""
+  found = read("momenta")
+  if found is not None:
+    plots.heat_map(
+      accuracies(found).reshape(len(MU_S), len(MU_L)),
+      rows=("mu_s", MU_S),
+      columns=("mu_l", MU_L),
+      path=path,
+      label="Test accuracy (%)",
+    )
+
+
+def main(argv: list[str]) -> None:
+  del argv
+  with concurrent.futures.ThreadPoolExecutor(FLAGS.jobs) as pool:
+    together = lambda call, cells: list(pool.map(lambda c: call(*c), cells))
+    together(tune, [(method,) for method in METHODS])
+    cells = [(method, s) for s in SIMILARITIES for method in METHODS]
+    together(compare, cells)
+    lists = [f"--mu_s={','.join(MU_S)}", f"--mu_l={','.join(MU_L)}"]
+    cells = [("momenta", *lists), ("beta", f"--beta={CONSTANTS}")]
+    together(vary, [*cells, ("alpha", f"--server_lr={CONSTANTS}")])
+  print(comparison_table())
+  print(f"\n{constants_table()}")
+  pictures = pathlib.Path(FLAGS.figures_dir)
+  pictures.mkdir(parents=True, exist_ok=True)
+  draw_comparison(pictures / "curves.png")
+  draw_momenta(pictures / "momenta.png")
+
+
+if __name__ == "__main__":
+  app.run(main)
