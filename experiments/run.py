@@ -22,6 +22,7 @@ Ctrl-C leaves these files complete of what was done.
 import contextlib
 import dataclasses
 import datetime
+import json
 import pathlib
 import signal
 import sys
@@ -44,6 +45,7 @@ from fedjax_opt import (
   writers,
 )
 from fedjax_opt.algorithms import optimum
+from fedjax_opt.checkpoint import Checkpoints, difference
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.hyperparameters import check_choice
 from fedjax_opt.metrics import History
@@ -150,6 +152,18 @@ with command_line.group("Computation and results"):
     None,
     "Clients side by side at a time, for cohorts that do not fit into memory.",
   )
+  flags.DEFINE_integer(
+    "checkpoint_every",
+    None,
+    "Rounds between checkpoints, in output_dir/checkpoints; the newest two are "
+    "kept. Then SIGTERM saves one more and ends the run. Default: none.",
+  )
+  flags.DEFINE_bool(
+    "resume",
+    False,
+    "Go on with the run in output_dir, given with the same flags, from its "
+    "newest checkpoint: it ends as if it had never been stopped.",
+  )
   flags.DEFINE_bool("progress", True, "Show progress.")
 
 
@@ -159,9 +173,16 @@ def main(argv: Sequence[str]) -> int:
   try:
     with _CtrlC() as ctrl_c:
       job = prepare(command_line.parse(argv, __doc__))
-      writer = writers.RunWriter(job.output_dir, job.flag, job.points)
+      resume = job.flag["resume"]
+      writer = writers.RunWriter(job.output_dir, job.flag, job.points, resume)
       where = f"; see {job.output_dir}"
       return run(job, writer, ctrl_c)
+  except OSError as error:
+    print(
+      f"error: {error}; what was complete before is kept{where}",
+      file=sys.stderr,
+    )
+    return 1
   except (ValueError, ImportError) as error:
     if where:  # not of the input: a defect, to be seen whole
       raise
@@ -214,6 +235,7 @@ class Job(NamedTuple):
   data: dict[int, ClientData]  # of each seed
   settings: dict[str, Any]  # of the simulator
   output_dir: pathlib.Path
+  checkpoints: Checkpoints | None
 
 
 def prepare(flag: dict[str, Any]) -> Job:
@@ -244,8 +266,10 @@ def prepare(flag: dict[str, Any]) -> Job:
     )
   if flag["optimum"]:
     _check_optimum(entry, setup, flag)
+  if flag["resume"] and flag["output_dir"] is None:
+    raise ValueError("resume=True: output_dir must say which run to go on with")
   output_dir = writers.check_output_dir(
-    flag["output_dir"] or _default_folder(flag)
+    flag["output_dir"] or _default_folder(flag), flag["resume"]
   )
 
   task = tasks.load(flag)
@@ -274,7 +298,45 @@ def prepare(flag: dict[str, Any]) -> Job:
     "local_epochs": programs[0].plan.epochs,
   }
   resolved = {n: value for n, value in resolved.items() if value is not None}
-  return Job(resolved, setup, points, task, data, settings, output_dir)
+  checkpoints = _checkpoints(resolved, output_dir)
+  return Job(
+    resolved, setup, points, task, data, settings, output_dir, checkpoints
+  )
+
+
+# Flags that may differ where a run goes on: they do not change its results.
+_MAY_DIFFER = (
+  "checkpoint_every", "data_dir", "output_dir", "progress", "resume", "x_axis",
+)  # fmt: skip
+
+
+def _checkpoints(
+  flag: dict[str, Any], output_dir: pathlib.Path
+) -> Checkpoints | None:
+  """Where to save the run and whether to go on; None for neither.
+
+  Raises:
+    ValueError: if what is there is of other flags or versions.
+  """
+  every, resume = flag.get("checkpoint_every"), flag["resume"]
+  if every is None and not resume:
+    return None
+  identity = writers.plain(flag | {"versions": writers.versions()})
+  identity = {n: v for n, v in identity.items() if n not in _MAY_DIFFER}
+  folder = output_dir / "checkpoints"
+  if resume:
+    before = json.loads((output_dir / "config.json").read_text())
+    before = {n: v for n, v in before.items() if n not in _MAY_DIFFER}
+    before.pop("device", None)
+    if before != identity:
+      raise ValueError(
+        f"resume=True: {str(output_dir)!r} holds a run with "
+        f"{difference(before, identity)}; give the flags of that run, or "
+        "another folder"
+      )
+  # A run that was stopped before its first checkpoint begins anew.
+  resume = resume and Checkpoints.are_in(folder)
+  return Checkpoints(folder, every, resume=resume, identity=identity)
 
 
 # Fields of Delta-SGD's state, and what the picture calls them.
@@ -419,6 +481,7 @@ def run(job: Job, writer: writers.RunWriter, ctrl_c: _CtrlC) -> int:
     test=task.test,
     on_evaluation=on_evaluation,
     grid_map=flag["grid_map"],
+    checkpoints=job.checkpoints,
     **job.settings,
   )
   progress.close()
@@ -427,7 +490,7 @@ def run(job: Job, writer: writers.RunWriter, ctrl_c: _CtrlC) -> int:
   if not result.interrupted:
     return 0
   print(f"interrupted: only {result.rounds} of {flag['rounds']} rounds done")
-  return 130
+  return 128 + result.interrupted
 
 
 def _minima(job: Job) -> np.ndarray:

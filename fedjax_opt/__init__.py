@@ -27,6 +27,7 @@ from fedjax_opt.algorithms import (
   scaffold,
 )
 from fedjax_opt.base import Algorithm, grad_fn_of
+from fedjax_opt.checkpoint import Checkpoints
 from fedjax_opt.data import partition, synthetic
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.rules import (
@@ -44,6 +45,7 @@ from fedjax_opt.sweep import grid_points, sweep
 
 __all__ = [
   "Algorithm",
+  "Checkpoints",
   "ClientData",
   "Result",
   "bvr_l_sgd",

@@ -20,6 +20,7 @@ import numpy as np
 from jax import lax
 
 from fedjax_opt.base import Algorithm, Batch, Params, State
+from fedjax_opt.checkpoint import Checkpoints, Saved
 from fedjax_opt.cohort import Cohort, Totals
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.metrics import History
@@ -48,7 +49,8 @@ class Result:
     traces: {name: [R, C, K]}, the traced fields of the client rule's state; a
       step that a client did not take is NaN.
     rounds: rounds done; fewer than asked for if interrupted.
-    interrupted: whether Ctrl-C ended the run early.
+    interrupted: the number of the signal that ended the run early, such as
+      that of Ctrl-C; 0 if none did.
     compile_seconds: time to trace and compile.
     run_seconds: time of all rounds and evaluations.
     cost: per client and round: `bytes_down`, `bytes_up` and
@@ -64,7 +66,7 @@ class Result:
   history: History
   traces: dict[str, np.ndarray]
   rounds: int
-  interrupted: bool
+  interrupted: int
   compile_seconds: float
   run_seconds: float
   cost: dict[str, float]
@@ -80,6 +82,7 @@ def simulate(
   seed: int = 0,
   test: Batch | None = None,
   on_evaluation: Callable[[Report], None] | None = None,
+  checkpoints: Checkpoints | None = None,
   **settings: Any,
 ) -> Result:
   """Simulates an algorithm on a population of clients.
@@ -91,7 +94,9 @@ def simulate(
     rounds: R, communication rounds.
     seed: of cohorts, batches and dropout.
     test: pooled test examples, {name: [N, ...]}, passed to `evaluate`.
-    on_evaluation: called with a `Report` after each evaluation.
+    on_evaluation: called with a `Report` after each evaluation, first with
+      those that a resumed run has made before.
+    checkpoints: where to save the run, and whether to go on with it.
     **settings: those of `Program.create`. Of a round: `cohort_size` (all
       clients if None), `batch_size`, `local_epochs` or `local_steps` (one
       epoch if None), `replacement` (batches drawn with replacement, not by
@@ -118,7 +123,9 @@ def simulate(
     return run_rounds(program, algorithm, state, *inputs, first, count)
 
   inputs = (jax.random.key(seed), data, test)
-  result = drive(program, advance, state, inputs, rounds, on_evaluation)
+  result = drive(
+    program, advance, state, inputs, rounds, on_evaluation, checkpoints
+  )
   result.params = algorithm.params(result.state)
   return result
 
@@ -138,6 +145,7 @@ def drive(
   inputs: Any,
   rounds: int,
   on_evaluation: Callable[[Report], None] | None = None,
+  checkpoints: Checkpoints | None = None,
   grid: Any = None,
 ) -> Result:
   """Compiles `advance` and calls it from evaluation to evaluation.
@@ -149,11 +157,12 @@ def drive(
     inputs: a pytree of arrays, the same in every call.
     rounds: R.
     on_evaluation: see `simulate`.
+    checkpoints: see `simulate`.
     grid: the `sweep.Settings` that are computed, if there are several.
 
   Returns:
     The result, without `params`. Ctrl-C ends the run with the evaluations
-    done so far.
+    done so far; so does SIGTERM, where checkpoints are saved.
   """
   if rounds < 0:
     raise ValueError(f"rounds={rounds}: must not be negative")
@@ -163,92 +172,182 @@ def drive(
     jitted = jax.jit(advance, donate_argnums=0)
     return jitted.lower(state, inputs, number, number).compile()
 
+  progress = Progress()
+  saved = checkpoints.load(state) if checkpoints is not None else None
+  if saved is not None:
+    progress, state = Progress.of_record(saved), saved.state
+    if grid is not None:
+      state, inputs = grid.take_up(saved.record, state, inputs)
+
   start = time.perf_counter()
   inputs = jax.device_put(inputs)
   compiled = build(state, inputs)
   compile_seconds = time.perf_counter() - start
 
-  history, traces = History(), []
-  spent = None  # Totals, leaves float64 [..., S], of all stretches so far.
-  done, run_seconds, interrupted = 0, 0.0, False
-  # The first call takes no round: it evaluates the initial model.
-  stops = [*range(0, rounds, program.eval_every), rounds]
-  with _ctrl_c() as pressed:
+  def report(round, metrics):
+    if on_evaluation is not None:
+      seconds = (compile_seconds, progress.run_seconds)
+      on_evaluation(Report(round, metrics, *seconds))
+
+  for e, round in enumerate(progress.history.rounds):
+    earlier = progress.history.metrics.items()
+    report(round, {name: values[:, e] for name, values in earlier})
+  interrupted = 0
+  with _signals(checkpoints is not None) as pressed:
     try:
-      for stop in stops:
+      for stop in _stops(program, rounds, checkpoints, saved):
         start = time.perf_counter()
         state, record = compiled(
-          state, inputs, jnp.int32(done), jnp.int32(stop - done)
+          state,
+          inputs,
+          jnp.int32(progress.done),
+          jnp.int32(stop - progress.done),
         )
         jax.block_until_ready(record)
-        run_seconds += time.perf_counter() - start
+        progress.run_seconds += time.perf_counter() - start
         record = jax.device_get(record)
         if grid is not None:
           record = grid.widen(record)
-        spent = _add(spent, record.totals)
-        traces.append((stop - done, record.traces))
-        done = stop
-        metrics = jax.tree.map(np.atleast_1d, record.metrics)
-        if metrics:
-          metrics |= _per_client(program, spent)
-          history.append(done, metrics)
-        if on_evaluation is not None:
-          on_evaluation(Report(done, metrics, compile_seconds, run_seconds))
-        if pressed:
-          interrupted = True
-          break
+        metrics = progress.add(program, stop, record)
+        if stop % program.eval_every == 0 or stop == rounds:
+          if metrics:
+            progress.history.append(stop, metrics)
+          report(stop, metrics)
         start = time.perf_counter()
-        fewer = grid.drop(history, state, inputs) if grid is not None else None
+        fewer = None
+        if grid is not None:
+          fewer = grid.drop(progress.history, state, inputs)
         if fewer is not None:
           before = jax.tree.map(jnp.shape, state)
           state, inputs = fewer
-          if jax.tree.map(jnp.shape, state) != before:
+          if jax.tree.map(jnp.shape, state) != before and stop < rounds:
             compiled = build(state, inputs)
             compile_seconds += time.perf_counter() - start
+        if checkpoints is not None and (
+          pressed or stop == rounds or checkpoints.is_due(stop)
+        ):
+          whole = state if grid is None else grid.restore(state)
+          numbers = {} if grid is None else grid.numbers()
+          checkpoints.save(stop, whole, progress.to_record() | numbers)
+        if pressed:
+          interrupted = pressed[0]
+          break
     except KeyboardInterrupt:
-      interrupted = True
+      interrupted = signal.SIGINT
 
-  spent = _add(spent, Totals.zeros())
+  spent = _add(progress.spent, Totals.zeros())
   return Result(
     params=None,
     state=state,
-    history=history,
-    traces=_join_traces(traces),
-    rounds=done,
-    interrupted=interrupted,
+    history=progress.history,
+    traces=_join_traces(progress.traces),
+    rounds=progress.done,
+    interrupted=int(interrupted),
     compile_seconds=compile_seconds,
-    run_seconds=run_seconds,
-    cost=_per_client_and_round(program, spent, done),
+    run_seconds=progress.run_seconds,
+    cost=_per_client_and_round(program, spent, progress.done),
     padding_waste=float(
       1 - np.sum(spent.examples) / max(np.sum(spent.computed), 1.0)
     ),
   )
 
 
-@contextlib.contextmanager
-def _ctrl_c():
-  """A list that Ctrl-C fills; pressed twice, it does what it did before.
+@dataclasses.dataclass
+class Progress:
+  """How far a run has come, beside the state of its algorithm.
 
-  A stretch that runs cannot be stopped, and its start is gone, so there is
-  nothing to gain from an exception at once; and one that falls into a callback
-  of the garbage collector would be lost.
+  Attributes:
+    done: rounds.
+    run_seconds: time of them and of all evaluations.
+    history: what was measured.
+    spent: totals so far, leaves float64 [..., S]; None before the first call.
+    traces: of each stretch, how many rounds, and {name: [..., rounds, C, K]}.
   """
-  pressed, before = [], signal.getsignal(signal.SIGINT)
+
+  done: int = 0
+  run_seconds: float = 0.0
+  history: History = dataclasses.field(default_factory=History)
+  spent: Totals | None = None
+  traces: list[tuple[int, dict[str, np.ndarray]]] = dataclasses.field(
+    default_factory=list
+  )
+
+  def add(
+    self, program: Program, stop: int, record: Record
+  ) -> dict[str, np.ndarray]:
+    """Adds the rounds until `stop`; {name: [S]} as measured after them."""
+    self.spent = _add(self.spent, record.totals)
+    self.traces.append((stop - self.done, record.traces))
+    self.done = stop
+    metrics = jax.tree.map(np.atleast_1d, record.metrics)
+    return metrics | _per_client(program, self.spent) if metrics else {}
+
+  def to_record(self) -> dict[str, np.ndarray]:
+    """All of it as arrays, for a checkpoint."""
+    traces = _join_traces(self.traces)
+    return {
+      "run_seconds": np.array(self.run_seconds),
+      "rounds": np.array(self.history.rounds, int),
+      **{f"metrics/{n}": v for n, v in self.history.metrics.items()},
+      **{f"totals/{n}": v for n, v in self.spent._asdict().items()},
+      **{f"traces/{n}": v for n, v in traces.items()},
+    }
+
+  @classmethod
+  def of_record(cls, saved: Saved) -> "Progress":
+    """From what `to_record` made."""
+
+    def under(name):
+      prefix = f"{name}/"
+      found = saved.record.items()
+      return {n[len(prefix) :]: v for n, v in found if n.startswith(prefix)}
+
+    return cls(
+      done=saved.round,
+      run_seconds=float(saved.record["run_seconds"]),
+      history=History(saved.record["rounds"].tolist(), under("metrics")),
+      spent=Totals(**under("totals")),
+      traces=[(saved.round, under("traces"))],
+    )
+
+
+def _stops(program, rounds, checkpoints, saved):
+  """After which rounds to come back from the compiled program.
+
+  The first call takes no round: it evaluates the initial model.
+  """
+  stops = {*range(0, rounds, program.eval_every), rounds}
+  if checkpoints is not None and checkpoints.every is not None:
+    stops |= set(range(checkpoints.every, rounds, checkpoints.every))
+  return [s for s in sorted(stops) if saved is None or s > saved.round]
+
+
+@contextlib.contextmanager
+def _signals(with_sigterm):
+  """A list that Ctrl-C, or a request to end, fills with its signal's number.
+
+  Pressed twice, Ctrl-C does what it did before. A stretch that runs cannot be
+  stopped, and its start is gone, so there is nothing to gain from an exception
+  at once; and one that falls into a callback of the garbage collector would be
+  lost.
+  """
+  pressed, before = [], {}
   is_main = threading.current_thread() is threading.main_thread()
-  if not (is_main and callable(before)):
-    yield pressed
-    return
 
-  def press(*args):
-    if pressed:
-      before(*args)
-    pressed.append(True)
+  def press(number, frame):
+    if pressed and callable(before[number]):
+      before[number](number, frame)
+    pressed.append(number)
 
-  signal.signal(signal.SIGINT, press)
+  if is_main and callable(signal.getsignal(signal.SIGINT)):
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, press)
+  if is_main and with_sigterm:
+    before[signal.SIGTERM] = signal.signal(signal.SIGTERM, press)
   try:
     yield pressed
   finally:
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+      signal.signal(number, handler)
 
 
 def _add(spent, totals):

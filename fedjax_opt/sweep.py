@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from fedjax_opt.base import Algorithm, Batch, Params
+from fedjax_opt.checkpoint import Checkpoints
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.hyperparameters import check_choice
 from fedjax_opt.metrics import History
@@ -49,6 +50,7 @@ def sweep(
   seeds: Sequence[int] = (0,),
   test: Batch | None = None,
   on_evaluation: Callable[[Report], None] | None = None,
+  checkpoints: Checkpoints | None = None,
   grid_map: str = "auto",
   **settings: Any,
 ) -> Result:
@@ -64,6 +66,7 @@ def sweep(
     seeds: each makes one run of each setting.
     test: see `simulate`.
     on_evaluation: see `simulate`.
+    checkpoints: see `simulate`.
     grid_map: 'vmap' computes the points side by side, 'scan' one after the
       other (diverged ones then take no more time), 'auto' chooses.
     **settings: those of `Program.create`, see `simulate`.
@@ -138,7 +141,14 @@ def sweep(
   inputs = (runs, hyperparameters, keys, clients, data.examples, test)
   grid_settings = Settings(len(settings_of_grid), len(seeds), side_by_side)
   result = drive(
-    program, advance, state, inputs, rounds, on_evaluation, grid_settings
+    program,
+    advance,
+    state,
+    inputs,
+    rounds,
+    on_evaluation,
+    checkpoints,
+    grid_settings,
   )
   result.state = grid_settings.restore(result.state)
   evaluated_grid = jax.vmap(jax.vmap(evaluated, (None, 0)))
@@ -222,6 +232,30 @@ class Settings:
       jax.tree.map(lambda leaf: spread(leaf, lambda leaf: leaf[:1]), totals),
       jax.tree.map(lambda leaf: spread(leaf, nan), traces),
     )
+
+  def numbers(self) -> dict[str, np.ndarray]:
+    """Which settings run and are held, for a checkpoint."""
+    return {"grid/live": self.live, "grid/held": self.held}
+
+  def take_up(
+    self, record: Mapping[str, np.ndarray], state: Any, inputs: tuple
+  ) -> tuple[Any, tuple]:
+    """Goes on from a checkpoint: state and inputs of the settings held then.
+
+    Args:
+      record: has what `numbers` gave.
+      state: of all settings, as `restore` gave it.
+      inputs: of all settings.
+    """
+    self.live, self.held = record["grid/live"], record["grid/held"]
+    take = lambda tree, rows: jax.tree.map(lambda leaf: leaf[rows], tree)
+    gone = np.setdiff1d(np.arange(self._num_settings), self.held)
+    if gone.size:
+      self._left.append((gone, take(state, gone)))
+    _, hyperparameters, *shared = inputs
+    runs = np.isin(self.held, self.live)
+    inputs = (runs, take(hyperparameters, self.held), *shared)
+    return take(state, self.held), inputs
 
   def restore(self, state: Any) -> Any:
     """The state of all settings, of those dropped as they were then."""

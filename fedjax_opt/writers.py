@@ -14,6 +14,7 @@ import os
 import pathlib
 import platform
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,11 +30,14 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 _LIVE_SUB_RUNS = 64
 
 
-def check_output_dir(output_dir: str | os.PathLike) -> pathlib.Path:
+def check_output_dir(
+  output_dir: str | os.PathLike, resume: bool = False
+) -> pathlib.Path:
   """Says whether a run may write here, without writing anything.
 
   Args:
     output_dir: a folder that is new or empty.
+    resume: whether it must be that of a run, instead.
 
   Returns:
     The folder's path.
@@ -56,6 +60,13 @@ def check_output_dir(output_dir: str | os.PathLike) -> pathlib.Path:
       f"{str(existing)!r}); give a folder that you may write"
     )
   inside = sorted(os.listdir(folder)) if existing == folder else []
+  if resume:
+    if "config.json" not in inside:
+      raise ValueError(
+        f"resume=True: output_dir={str(folder)!r} holds no run to go on with "
+        "(it has no config.json); give the folder of one"
+      )
+    return folder
   if "config.json" in inside:
     raise ValueError(
       f"output_dir={str(folder)!r}: holds another run (it has a config.json); "
@@ -88,6 +99,7 @@ class RunWriter:
     output_dir: str | os.PathLike,
     config: Mapping[str, Any],
     points: Sequence[metrics_lib.Point],
+    resume: bool = False,
   ):
     """Creates the folder and writes `config.json`.
 
@@ -95,17 +107,21 @@ class RunWriter:
       output_dir: a folder that is new or empty.
       config: every resolved flag by name.
       points: hyperparameters of every grid point. [S] mappings.
+      resume: whether to write into the folder of a run. Its metrics and events
+        are written anew, from the history that is given.
 
     Raises:
       ValueError: if `check_output_dir` refuses, or the folder cannot be made.
     """
-    self.folder = check_output_dir(output_dir)
+    self.folder = check_output_dir(output_dir, resume)
     self._points = [dict(point) for point in points]
-    self._config = _plain(
-      dict(config) | {"versions": _versions(), "device": _device()}
+    self._config = plain(
+      dict(config) | {"versions": versions(), "device": _device()}
     )
     self._rows: Any = None
     self._written = 0
+    if resume:
+      shutil.rmtree(self.folder / "tensorboard", ignore_errors=True)
     try:
       self.folder.mkdir(parents=True, exist_ok=True)
       _write_json(self.folder / "config.json", self._config)
@@ -145,11 +161,20 @@ class RunWriter:
         lines.append(
           ",".join([str(point), str(history.rounds[column]), *cells])
         )
-    self._rows.write(("\n".join(lines) + "\n").encode())
-    self._rows.flush()
+    self._append(("\n".join(lines) + "\n").encode())
     self._written = len(history.rounds)
     if self._events and self._events.live:
       self._events.write(history)
+
+  def _append(self, rows: bytes) -> None:
+    """Writes rows whole or, where the disk is full, not at all."""
+    end = self._rows.tell()
+    try:
+      self._rows.write(rows)
+      self._rows.flush()
+    except OSError:
+      os.truncate(self.folder / "metrics.csv", end)
+      raise
 
   def finish(
     self,
@@ -186,7 +211,7 @@ class RunWriter:
       "padding_waste": waste,
       "tensorboard": "tensorboard" if self.has_events else None,
     }
-    summary = _plain(summary)
+    summary = plain(summary)
     _write_json(self.folder / "summary.json", summary)
     if self._events:
       self._events.write(history)
@@ -242,16 +267,16 @@ def _write_json(path: pathlib.Path, content: Any) -> None:
   os.replace(unfinished, path)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
   """JSON has no infinity: a flag keeps it as text, a NaN is null."""
   if isinstance(value, Mapping):
-    return {str(name): _plain(item) for name, item in value.items()}
+    return {str(name): plain(item) for name, item in value.items()}
   if isinstance(value, np.ndarray | jax.Array):
-    return _plain(np.asarray(value).tolist())
+    return plain(np.asarray(value).tolist())
   if isinstance(value, list | tuple | set | frozenset):
-    return [_plain(item) for item in value]
+    return [plain(item) for item in value]
   if isinstance(value, np.generic):
-    return _plain(value.item())
+    return plain(value.item())
   if isinstance(value, float):
     if math.isnan(value):
       return None
@@ -261,17 +286,17 @@ def _plain(value: Any) -> Any:
   return str(value)
 
 
-def _versions() -> dict[str, str | None]:
-  versions: dict[str, str | None] = {
+def versions() -> dict[str, str | None]:
+  found: dict[str, str | None] = {
     "python": platform.python_version(),
     "fedjax_opt": fedjax_opt.__version__,
   }
   for package in PACKAGES:
     try:
-      versions[package] = importlib.metadata.version(package)
+      found[package] = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-      versions[package] = None
-  return versions
+      found[package] = None
+  return found
 
 
 def _device() -> dict[str, Any]:

@@ -125,6 +125,7 @@ def test_config(grid):
     "client_schedule": "constant",
     "augmentation": "none",
     "x_axis": "rounds",
+    "resume": False,
     "client_lr": [0.1, 1e38],
     "server": "sgd",
     "server_lr": 1.0,
@@ -531,6 +532,9 @@ BAD_INPUT = {
   "did you mean vmap?",
   "--x_axis=time": "x_axis='time': must be one of rounds, "
   "gradient_evaluations, bytes",
+  "--checkpoint_every=0": "checkpoint_every=0: must be at least 1",
+  "--resume": "resume=True: output_dir={folder} holds no run to go on with (it "
+  "has no config.json); give the folder of one",
   # Momenta.
   "--algorithm=domo --mu_s=1": "mu_s=1: must be in [0, 1)",
   "--algorithm=domo --mu_l=0.5,-0.1": "mu_l=-0.1: must be in [0, 1)",
@@ -808,7 +812,8 @@ def test_bad_input(arguments, tmp_path, capsys, compilations):
   folder = tmp_path / "run"
   assert call(f"--output_dir={folder}", *arguments.split()) == 1
   captured = capsys.readouterr()
-  assert captured.err == f"error: {BAD_INPUT[arguments]}\n"
+  message = BAD_INPUT[arguments].replace("{folder}", repr(str(folder)))
+  assert captured.err == f"error: {message}\n"
   assert captured.out == ""
   assert not compilations
   assert not os.listdir(tmp_path)

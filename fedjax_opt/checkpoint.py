@@ -1,0 +1,249 @@
+"""Checkpoints: a run that was killed goes on where it was, bit for bit."""
+
+import io
+import json
+import os
+import pathlib
+import re
+import shutil
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fedjax_opt.base import State
+
+
+class Saved(NamedTuple):
+  """What a checkpoint holds."""
+
+  round: int  # rounds done
+  state: State  # of the algorithm, with every client's memory
+  record: dict[str, np.ndarray]  # what was measured until then
+
+
+class Checkpoints:
+  """The checkpoints of one run.
+
+  The newest two are kept, written by orbax: one that a kill left half-written
+  is not taken for one, with a warning, and the one before it counts.
+
+  >>> checkpoints = Checkpoints("runs/one/checkpoints", every=50)
+  >>> simulate(algorithm, params, data, rounds=1000, checkpoints=checkpoints)
+
+  and, after the run was killed, the same with `resume=True`.
+  """
+
+  def __init__(
+    self,
+    folder: str | os.PathLike,
+    every: int | None,
+    *,
+    resume: bool = False,
+    identity: Mapping[str, Any] | None = None,
+  ):
+    """Checks that the folder is fit for it; writes nothing.
+
+    Args:
+      folder: of the checkpoints alone.
+      every: rounds between checkpoints; the last round has one too. None to
+        save only what a signal interrupts.
+      resume: whether to go on from the newest checkpoint.
+      identity: {name: value} of all that must be the same for that, such as
+        flags and versions; values that JSON has.
+
+    Raises:
+      ValueError: if `every` is not positive, there is nothing to resume from or
+        what is there is of another run, or there is something and it is not to
+        be resumed.
+    """
+    if every is not None and every < 1:
+      raise ValueError(f"checkpoint_every={every}: must be at least 1")
+    self.every = every
+    self._folder = pathlib.Path(folder).absolute()
+    self._identity = json.loads(json.dumps(dict(identity or {})))
+    self._resume = resume
+    steps = _steps(self._folder)
+    if resume and not steps:
+      raise ValueError(
+        f"resume=True: {str(self._folder)!r} holds no checkpoint to go on from"
+      )
+    if steps and not resume:
+      raise ValueError(
+        f"resume=False: {str(self._folder)!r} holds checkpoints of a run; give "
+        "resume=True to go on with it, or another folder"
+      )
+    for step in steps:
+      about = self._about(step)
+      if about is not None:
+        self._check_identity(about["identity"])
+        break
+
+  @staticmethod
+  def are_in(folder: str | os.PathLike) -> bool:
+    """Whether a folder holds any that were finished."""
+    return bool(_steps(pathlib.Path(folder)))
+
+  def is_due(self, round: int) -> bool:
+    """Whether a checkpoint is to be saved after so many rounds."""
+    return self.every is not None and round % self.every == 0
+
+  def save(
+    self, round: int, state: State, record: Mapping[str, np.ndarray]
+  ) -> None:
+    """Writes a checkpoint, and deletes all but the newest two.
+
+    Raises:
+      OSError: if it cannot be written; those before it stay.
+    """
+    import orbax.checkpoint as ocp
+
+    buffer = io.BytesIO()
+    np.savez(buffer, **record)
+    blob = np.frombuffer(buffer.getvalue(), np.uint8)
+    about = {"identity": self._identity, "shapes": _shapes(state)}
+    try:
+      with self._manager() as manager:
+        manager.save(
+          round,
+          args=ocp.args.Composite(
+            state=ocp.args.StandardSave(state),
+            # As bytes: neither orbax nor JAX then changes a type.
+            record=ocp.args.StandardSave({"npz": blob}),
+            about=ocp.args.JsonSave(about),
+          ),
+          force=True,
+        )
+    except Exception as error:
+      for name in _names(self._folder):
+        if name.split(".")[0] == str(round):
+          shutil.rmtree(self._folder / name, ignore_errors=True)
+      raise OSError(
+        f"checkpoint of round {round} in {str(self._folder)!r} cannot be "
+        f"written ({_reason(error)})"
+      ) from error
+
+  def load(self, state: State) -> Saved | None:
+    """The newest checkpoint that is whole, or None if none is asked for.
+
+    Args:
+      state: of the structure and shapes that the run begins with.
+
+    Raises:
+      ValueError: if none can be read, or it is of another algorithm or model.
+    """
+    if not self._resume:
+      return None
+    import orbax.checkpoint as ocp
+
+    for name in _names(self._folder):
+      if name.isdecimal():
+        continue
+      warnings.warn(
+        f"{str(self._folder / name)!r} is a checkpoint that was not written to "
+        "its end; ignored",
+        stacklevel=2,
+      )
+    target = jax.tree.map(
+      lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype), state
+    )
+    for step in _steps(self._folder):
+      about = self._about(step)
+      try:
+        if about is None:
+          raise OSError("not readable")
+        shapes = _shapes(state)
+        if about["shapes"] != shapes:
+          raise _OtherRun(difference(about["shapes"], shapes))
+        with self._manager() as manager:
+          found = manager.restore(
+            step,
+            args=ocp.args.Composite(
+              state=ocp.args.StandardRestore(target),
+              record=ocp.args.StandardRestore(),
+            ),
+          )
+        blob = np.asarray(found["record"]["npz"]).tobytes()
+        with np.load(io.BytesIO(blob)) as arrays:
+          return Saved(step, found["state"], dict(arrays))
+      except _OtherRun as error:
+        raise ValueError(
+          f"resume=True: {str(self._folder)!r} is of another algorithm or "
+          f"model: {error}"
+        ) from None
+      except Exception as error:
+        warnings.warn(
+          f"checkpoint of round {step} in {str(self._folder)!r} cannot be read "
+          f"({_reason(error)}); ignored",
+          stacklevel=2,
+        )
+    raise ValueError(
+      f"resume=True: no checkpoint in {str(self._folder)!r} can be read"
+    )
+
+  def _manager(self):
+    import orbax.checkpoint as ocp
+
+    return ocp.CheckpointManager(
+      self._folder,
+      options=ocp.CheckpointManagerOptions(
+        max_to_keep=2, create=True, enable_async_checkpointing=False
+      ),
+    )
+
+  def _about(self, step: int) -> dict[str, Any] | None:
+    """What the checkpoint is of, or None if that cannot be read."""
+    try:
+      path = self._folder / str(step) / "about" / "metadata"
+      about = json.loads(path.read_text())
+      return about if {"identity", "shapes"} <= set(about) else None
+    except (OSError, ValueError, TypeError):
+      return None
+
+  def _check_identity(self, saved: Mapping[str, Any]) -> None:
+    if saved != self._identity:
+      raise ValueError(
+        f"resume=True: {str(self._folder)!r} is of a run with "
+        f"{difference(saved, self._identity)}; give the flags and versions of "
+        "that run, or another folder"
+      )
+
+
+def _names(folder: pathlib.Path) -> list[str]:
+  return os.listdir(folder) if folder.is_dir() else []
+
+
+def _steps(folder: pathlib.Path) -> list[int]:
+  """Rounds of the checkpoints that were finished, the newest first."""
+  return sorted(map(int, filter(str.isdecimal, _names(folder))), reverse=True)
+
+
+class _OtherRun(Exception):
+  """The checkpoint is whole, but not of this run."""
+
+
+def difference(saved: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+  """What differs, by name, such as 'batch_size=32, not 64'; five at most."""
+  names = [n for n in {**saved, **own} if saved.get(n) != own.get(n)]
+  return ", ".join(
+    f"{name}={saved.get(name)}, not {own.get(name)}" for name in names[:5]
+  )
+
+
+def _shapes(state: State) -> dict[str, str]:
+  leaves = jax.tree_util.tree_leaves_with_path(state)
+  return {
+    jax.tree_util.keystr(path): f"{leaf.dtype}{list(np.shape(leaf))}"
+    for path, leaf in leaves
+  }
+
+
+def _reason(error: Exception) -> str:
+  """The last words of what a library says, in one short line."""
+  if isinstance(error, OSError) and error.strerror:
+    return error.strerror
+  known = re.search(r"No space left on device|File too large", str(error))
+  lines = str(error).strip().splitlines() or [type(error).__name__]
+  return known[0] if known else lines[0][:200]

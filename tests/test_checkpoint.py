@@ -1,0 +1,216 @@
+"""A run that was stopped, at whatever moment, goes on bit for bit."""
+
+import functools
+import os
+import resource
+import shutil
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedjax_opt import delta_sgd, fed_avg, scaffold, simulate, sweep
+from fedjax_opt.checkpoint import Checkpoints
+from tests import jax_problems
+
+TASK = jax_problems.softmax()
+SETTINGS = {
+  "rounds": 11,
+  "cohort_size": 3,
+  "batch_size": 4,
+  "local_epochs": 1.5,
+  "eval_every": 4,
+}
+
+
+class Killed(Exception):
+  """In place of a kill."""
+
+
+def evaluate(params, data, test):
+  largest = jnp.max(jnp.abs(params["kernel"]))
+  return {"train_loss": largest**2, "bias": jnp.sum(params["bias"])}
+
+
+def run(case, checkpoints=None, on_evaluation=None):
+  """One of the ways to run something, with or without checkpoints."""
+  others = {"checkpoints": checkpoints, "on_evaluation": on_evaluation}
+  settings = SETTINGS | others | {"evaluate": evaluate}
+  if case == "one":  # With memory of every client.
+    algorithm = scaffold(TASK.loss_fn, 0.3)
+    return simulate(algorithm, TASK.params, TASK.data, **settings)
+  if case == "traced":
+    algorithm = fed_avg(TASK.loss_fn, delta_sgd(eta_0=0.1))
+    settings["trace"] = ["step_size"]
+    return simulate(algorithm, TASK.params, TASK.data, **settings)
+  # Most rates diverge, and are dropped before the first checkpoint.
+  rates = [*np.geomspace(1e20, 1e30, 12), 0.05, 0.1, 0.2, 0.3]
+  make = lambda rate: fed_avg(TASK.loss_fn, optax.chain(optax.sgd(rate)))
+  return sweep(
+    make, {"rate": rates}, TASK.params, TASK.data, seeds=[3, 8],
+    grid_map=case, **settings,
+  )  # fmt: skip
+
+
+whole = functools.cache(run)
+
+
+def killed_after(case, folder, rounds, every=3):
+  """Runs until the evaluation after so many rounds is reported."""
+
+  def on_evaluation(report):
+    if report.round == rounds:
+      raise Killed
+
+  with pytest.raises(Killed):
+    run(case, Checkpoints(folder, every), on_evaluation)
+
+
+def assert_same(actual, expected):
+  same = np.testing.assert_array_equal
+  jax.tree.map(same, actual.params, expected.params)
+  jax.tree.map(same, actual.state, expected.state)
+  assert actual.history.rounds == expected.history.rounds
+  for name, values in expected.history.metrics.items():
+    same(actual.history.metrics[name], values)
+  jax.tree.map(same, actual.traces, expected.traces)
+  assert actual.cost == expected.cost
+  assert actual.padding_waste == expected.padding_waste
+  assert actual.rounds == expected.rounds
+
+
+@pytest.mark.parametrize("case", ["one", "traced", "vmap", "scan"])
+def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
+  killed_after(case, tmp_path, 8)
+  assert sorted(os.listdir(tmp_path)) == ["3", "6"]
+  reported = []
+  note = lambda report: reported.append((report.round, report.metrics["bias"]))
+  result = run(case, Checkpoints(tmp_path, 3, resume=True), note)
+  assert_same(result, whole(case))
+  # What was measured before is told again.
+  assert [round for round, _ in reported] == [0, 4, 8, 11]
+  measured = result.history.metrics["bias"]
+  np.testing.assert_array_equal(
+    np.transpose([m for _, m in reported]), measured
+  )
+  assert sorted(os.listdir(tmp_path)) == ["11", "9"]
+
+  # One that is complete has nothing to do but to say so.
+  again = run(case, Checkpoints(tmp_path, 3, resume=True))
+  assert_same(again, result)
+
+
+def test_checkpoints_change_nothing(tmp_path):
+  assert_same(run("one", Checkpoints(tmp_path, 2)), whole("one"))
+
+
+def test_sigterm_saves_and_ends(tmp_path):
+  before = signal.getsignal(signal.SIGTERM)
+
+  def on_evaluation(report):
+    if report.round == 4:
+      os.kill(os.getpid(), signal.SIGTERM)
+
+  # Between the rounds that have one anyway.
+  result = run("one", Checkpoints(tmp_path, 100), on_evaluation)
+  assert result.interrupted == signal.SIGTERM
+  assert result.rounds == 4
+  assert signal.getsignal(signal.SIGTERM) == before
+  assert sorted(os.listdir(tmp_path)) == ["0", "4"]
+  resumed = run("one", Checkpoints(tmp_path, None, resume=True))
+  assert_same(resumed, whole("one"))
+  assert resumed.interrupted == 0
+
+
+def test_a_half_written_checkpoint_is_ignored_with_a_warning(tmp_path):
+  killed_after("one", tmp_path, 8)
+  name = "9.orbax-checkpoint-tmp"
+  shutil.copytree(tmp_path / "6", tmp_path / name)
+  checkpoints = Checkpoints(tmp_path, 3, resume=True)
+  with pytest.warns(UserWarning, match=f"{name}' is a checkpoint that was not"):
+    assert_same(run("one", checkpoints), whole("one"))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_whatever_file_is_truncated_the_one_before_counts(tmp_path):
+  killed_after("one", tmp_path / "good", 8)
+  state = whole("one").state
+  newest = tmp_path / "good" / "6"
+  files = [path for path in newest.rglob("*") if path.is_file()]
+  names = [path.relative_to(newest) for path in files if path.stat().st_size]
+  assert len(names) > 8
+  expected = Checkpoints(tmp_path / "good", 3, resume=True).load(state)
+  assert expected.round == 6
+  for name in names:
+    folder = tmp_path / "bad"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(tmp_path / "good", folder)
+    path = folder / "6" / name
+    os.truncate(path, path.stat().st_size // 2)
+    found = Checkpoints(folder, 3, resume=True).load(state)
+    # Some files are not needed: then it is whole, to the last bit.
+    assert found.round in (3, 6)
+    if found.round == 6:
+      jax.tree.map(np.testing.assert_array_equal, found.state, expected.state)
+      assert set(found.record) == set(expected.record)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_none_that_can_be_read(tmp_path):
+  killed_after("one", tmp_path, 4)
+  for path in tmp_path.rglob("*"):
+    if path.is_file():
+      os.truncate(path, path.stat().st_size // 2)
+  with pytest.raises(ValueError, match=r"no checkpoint in .* can be read"):
+    run("one", Checkpoints(tmp_path, 3, resume=True))
+
+
+def test_a_full_disk_leaves_what_was_complete(tmp_path):
+  killed_after("one", tmp_path, 4)
+  limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+  state = {"w": jnp.asarray(np.random.default_rng(0).normal(size=100_000))}
+  resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+  try:
+    with pytest.raises(OSError, match=r"checkpoint of round 6 in .* cannot "):
+      Checkpoints(tmp_path, 3, resume=True).save(6, state, {"a": np.ones(2)})
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+  assert sorted(os.listdir(tmp_path)) == ["0", "3"]
+  found = Checkpoints(tmp_path, 3, resume=True).load(whole("one").state)
+  assert found.round == 3
+
+
+def test_what_cannot_be_resumed(tmp_path):
+  empty, folder = tmp_path / "empty", tmp_path / "full"
+
+  def message(*args, **kwargs):
+    with pytest.raises(ValueError) as error:  # noqa: PT011
+      Checkpoints(*args, **kwargs)
+    return str(error.value)
+
+  assert message(empty, 0) == "checkpoint_every=0: must be at least 1"
+  assert message(empty, 3, resume=True) == (
+    f"resume=True: '{empty}' holds no checkpoint to go on from"
+  )
+  state = {"w": jnp.ones(3)}
+  identity = {"lr": 0.1, "versions": {"jax": "1"}}
+  Checkpoints(folder, 3, identity=identity).save(3, state, {})
+  assert message(folder, 3) == (
+    f"resume=False: '{folder}' holds checkpoints of a run; give resume=True to "
+    "go on with it, or another folder"
+  )
+  other = {"lr": 0.2, "versions": {"jax": "1"}}
+  assert message(folder, 3, resume=True, identity=other) == (
+    f"resume=True: '{folder}' is of a run with lr=0.1, not 0.2; give the flags "
+    "and versions of that run, or another folder"
+  )
+  mine = Checkpoints(folder, 3, resume=True, identity=identity)
+  with pytest.raises(ValueError) as error:  # noqa: PT011
+    mine.load({"w": jnp.ones(4)})
+  assert str(error.value) == (
+    f"resume=True: '{folder}' is of another algorithm or model: "
+    "['w']=float32[3], not float32[4]"
+  )
