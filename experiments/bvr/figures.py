@@ -1,4 +1,4 @@
-"""Figures 2 and 4 of the BVR-L-SGD paper: five methods on CIFAR-10.
+"""Figures 2, 3 and 4 of the BVR-L-SGD paper: five methods on CIFAR-10.
 
   python -m experiments.bvr.figures --data_dir=D --output_dir=runs/bvr
 
@@ -22,6 +22,7 @@ flags.DEFINE_string("output_dir", "runs/bvr", "Folder of all runs.")
 flags.DEFINE_string("figures_dir", "runs/bvr/figures", "Folder of pictures.")
 flags.DEFINE_integer("rounds", 500, "Communication rounds.")
 flags.DEFINE_integer("budget", 256, "Examples of a client in a round.")
+flags.DEFINE_list("budgets", ["64", "256"], "Of Figure 3, at q = 0.1.")
 flags.DEFINE_integer("jobs", 1, "Runs at a time.")
 flags.DEFINE_bool("only_print", False, "Run nothing, show what is there.")
 
@@ -38,24 +39,27 @@ EVAL_EVERY = 50
 BATCH_SIZE = 16
 
 
-def folder(method: str, fraction: str) -> pathlib.Path:
+Cell = tuple[str, str, int]  # method, class fraction, budget
+
+
+def folder(method: str, fraction: str, budget: int) -> pathlib.Path:
   root = pathlib.Path(FLAGS.output_dir)
-  return root / f"{method}-q{fraction}-budget{FLAGS.budget}-{FLAGS.rounds}"
+  return root / f"{method}-q{fraction}-budget{budget}-{FLAGS.rounds}"
 
 
-def run(method: str, fraction: str) -> None:
-  """One method's rates at one class fraction, unless they are there."""
+def run(method: str, fraction: str, budget: int) -> None:
+  """One method's rates in one setting, unless they are there."""
   flags = [
     "--flagfile=experiments/bvr/cifar10.flags",
     f"--algorithm={method}",
     f"--class_fraction={fraction}",
-    f"--local_steps={FLAGS.budget // BATCH_SIZE}",
+    f"--local_steps={budget // BATCH_SIZE}",
     f"--rounds={FLAGS.rounds}",
     f"--eval_every={EVAL_EVERY}",
     f"--data_dir={FLAGS.data_dir}",
   ]
   cores = 1 if FLAGS.jobs > 1 else 0
-  reproduce.run_once(folder(method, fraction), flags, cores)
+  reproduce.run_once(folder(method, fraction, budget), flags, cores)
 
 
 def selected(run: reproduce.Run) -> int | None:
@@ -65,23 +69,28 @@ def selected(run: reproduce.Run) -> int | None:
   return metrics.select(run.history, run.points, criterion)
 
 
-Picked = dict[tuple[str, str], tuple[reproduce.Run, int]]
+Picked = dict[Cell, tuple[reproduce.Run, int]]
 
 
-def table(picked: Picked) -> str:
-  """Markdown: the best values within the run, at the picked rates."""
-  head = [f"q = {q}: rate, test accuracy, train loss" for q in FRACTIONS]
+def table(picked: Picked, settings: dict[str, tuple[str, int]]) -> str:
+  """Markdown: the best values within the run, at the picked rates.
+
+  Args:
+    picked: what there is.
+    settings: head of a column -> class fraction and budget.
+  """
+  head = [f"{name}: rate, test accuracy, train loss" for name in settings]
   lines = [
     "| method | " + " | ".join(head) + " |",
-    "|---" * (1 + len(FRACTIONS)) + "|",
+    "|---" * (1 + len(settings)) + "|",
   ]
   for method in METHODS:
     cells = []
-    for fraction in FRACTIONS:
-      if (method, fraction) not in picked:
+    for setting in settings.values():
+      if (method, *setting) not in picked:
         cells.append("-")
         continue
-      run, point = picked[method, fraction]
+      run, point = picked[method, *setting]
       accuracy, _ = run.history.best(point, "test_accuracy")
       loss, _ = run.history.best(point, "train_loss")
       rate = run.points[point]["client_lr"]
@@ -98,17 +107,26 @@ PANELS = {
 }
 
 
-def draw_best(picked: Picked, path: pathlib.Path) -> None:
-  """Figure 2: the best value of each metric against q."""
+def draw_best(
+  picked: Picked,
+  settings: dict[str, tuple[str, int]],
+  label: str,
+  path: pathlib.Path,
+) -> None:
+  """Figures 2 and 3: the best value of each metric against q or the budget."""
   with plots.figure(columns=4) as (figure, axes):
     for panel, (name, label) in zip(axes[0], PANELS.items(), strict=True):
       scale = 100 if "accuracy" in name else 1
       for method, color in zip(METHODS, plots.COLORS, strict=False):
-        own = [q for q in FRACTIONS if (method, q) in picked]
-        best = [scale * _best(*picked[method, q], name) for q in own]
-        at = [float(q) for q in own]
+        own = {
+          x: picked[method, *setting]
+          for x, setting in settings.items()
+          if (method, *setting) in picked
+        }
+        best = [scale * _best(*found, name) for found in own.values()]
+        at = [float(x.split()[-1]) for x in own]
         panel.plot(at, best, marker="o", markersize=3, color=color)
-      panel.set_xlabel("Class fraction q")
+      panel.set_xlabel(label)
       panel.set_ylabel(f"Best {label[0].lower()}{label[1:]}")
     _legend(figure, axes[0][0])
     figure.savefig(path)
@@ -125,8 +143,8 @@ def draw_curves(picked: Picked, path: pathlib.Path) -> None:
       scale = 100 if "accuracy" in name else 1
       for panel, fraction in zip(row, FRACTIONS, strict=True):
         for method, color in zip(METHODS, plots.COLORS, strict=False):
-          if (method, fraction) in picked:
-            run, point = picked[method, fraction]
+          if (method, fraction, FLAGS.budget) in picked:
+            run, point = picked[method, fraction, FLAGS.budget]
             values = scale * run.history.values(name, point)
             # The first values would hide the rest.
             panel.plot(run.history.rounds[1:], values[1:], color=color)
@@ -145,7 +163,10 @@ def _legend(figure, axes) -> None:
 
 def main(argv: list[str]) -> None:
   del argv
-  cells = [(m, q) for q in FRACTIONS for m in METHODS]
+  by_fraction = {f"q = {q}": (q, FLAGS.budget) for q in FRACTIONS}
+  by_budget = {f"budget {b}": ("0.1", int(b)) for b in FLAGS.budgets}
+  settings = dict.fromkeys([*by_fraction.values(), *by_budget.values()])
+  cells = [(method, *setting) for setting in settings for method in METHODS]
   if not FLAGS.only_print:
     with concurrent.futures.ThreadPoolExecutor(FLAGS.jobs) as pool:
       list(pool.map(lambda cell: run(*cell), cells))
@@ -156,10 +177,14 @@ def main(argv: list[str]) -> None:
       point = selected(found)
       if point is not None:
         picked[cell] = found, point
-  print(table(picked))
+  print(f"{table(picked, by_fraction)}\n\n{table(picked, by_budget)}")
   pictures = pathlib.Path(FLAGS.figures_dir)
   pictures.mkdir(parents=True, exist_ok=True)
-  draw_best(picked, pictures / "cifar10_best.png")
+  draw_best(
+    picked, by_fraction, "Class fraction q", pictures / "cifar10_best.png"
+  )
+  label = "Examples of a client in a round"
+  draw_best(picked, by_budget, label, pictures / "cifar10_budgets.png")
   draw_curves(picked, pictures / "cifar10_curves.png")
 
 
