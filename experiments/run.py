@@ -92,6 +92,12 @@ with command_line.group("Rounds"):
     "examples",
     "Clients' weights in means: examples (as many as it has) or uniform.",
   )
+  flags.DEFINE_float(
+    "client_dropout",
+    0.0,
+    "How likely a client drops out of a round, in [0, 1): it is left out of "
+    "the mean, with its weight.",
+  )
   flags.DEFINE_string(
     "seed",
     "0",
@@ -434,6 +440,7 @@ def _settings(flag: dict[str, Any], task: Task) -> dict[str, Any]:
   names = (
     "cohort_size", "batch_size", "local_epochs", "local_steps",
     "drop_remainder", "weighting", "client_map", "client_chunk", "eval_every",
+    "client_dropout",
   )  # fmt: skip
   evaluate = task.evaluate
   if flag["grad_norm"]:

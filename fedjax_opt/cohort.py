@@ -27,6 +27,8 @@ class Totals(NamedTuple):
 
   gradient_evaluations: jax.Array  # [MAX_PHASES]
   visits: jax.Array  # [MAX_PHASES], clients that took part
+  rejected: jax.Array  # [MAX_PHASES], those whose message was not finite
+  lost_rounds: jax.Array  # [], those in which all that came was rejected
   examples: jax.Array  # [], in the clients' batches
   computed: jax.Array  # [], the same with padding
 
@@ -34,7 +36,7 @@ class Totals(NamedTuple):
   def zeros(cls) -> "Totals":
     """Nothing done."""
     by_phase, zero = jnp.zeros(MAX_PHASES, jnp.float32), jnp.float32(0)
-    return cls(by_phase, by_phase, zero, zero)
+    return cls(by_phase, by_phase, by_phase, zero, zero, zero)
 
 
 class Slot(NamedTuple):
@@ -46,6 +48,7 @@ class Slot(NamedTuple):
 
   client: jax.Array  # [C] int32
   weight: jax.Array  # [C] float, sums to 1
+  is_out: jax.Array  # [C] bool, whether it drops out of the round
   key: jax.Array  # [C] random key of this client in this phase
   batches: Batches
 
@@ -54,6 +57,7 @@ class Notes(NamedTuple):
   """What the simulator writes down about one client; not seen by algorithms."""
 
   gradient_evaluations: jax.Array  # [] float32, in examples
+  is_finite: jax.Array  # [] bool, whether all that it sends is
   traces: dict[str, jax.Array]  # name -> [K]
 
 
@@ -65,12 +69,19 @@ class Cohort:
   `mean`, `each` and `pick`. Each call of a verb is a phase of its own, in
   which clients draw fresh batches.
 
+  A client whose message is not finite, or that drops out, is left out of the
+  mean, with its weight, and keeps the memory that it had. If that leaves nobody
+  the round is lost, and the simulator keeps the state before it.
+
   Attributes:
     round: [] int32, the round.
     key: [] random key of this round, for the algorithm's own draws.
     budget: K B, examples in the local batches of a client, at most.
     mean_size: examples of a client, on average over the population.
     totals: sums over the clients so far.
+    is_lost: [] bool, whether one of the phases so far was left by all.
+    memories: leaves of the memories that `mean` gave; those left out have
+      theirs unchanged in them.
     traces: {name: [C, K]} recorded by the clients' rules.
   """
 
@@ -83,6 +94,8 @@ class Cohort:
     self.budget = program.plan.max_steps * program.plan.batch_size
     self.mean_size = program.mean_size
     self.totals = Totals.zeros()
+    self.is_lost = jnp.array(False)
+    self.memories = []
     self.traces = {}
     self._program = program
     self._key = key
@@ -137,8 +150,12 @@ class Cohort:
       gather = lambda leaf: leaf.at[slots.client].get(mode="clip")
       own = jax.tree.map(gather, memory)
       message, own, notes = self._side_by_side(visit, slots, own)
-      add = lambda total, sent: total + _weighted_sum(slots.weight, sent)
-      keep = lambda leaf, own: leaf.at[slots.client].set(own, mode="drop")
+      weight = jnp.where(_counts(slots, notes), slots.weight, 0)
+      add = lambda total, sent: total + _weighted_sum(weight, sent)
+      # A row that does not exist is not written.
+      nobody = self._data.num_clients
+      rows = jnp.where(_counts(slots, notes), slots.client, nobody)
+      keep = lambda leaf, own: leaf.at[rows].set(own, mode="drop")
       total = jax.tree.map(add, total, message)
       return (total, jax.tree.map(keep, memory, own)), notes
 
@@ -149,6 +166,8 @@ class Cohort:
     carry = (zeros, memory)
     (total, memory), notes = self._over_chunks(one_chunk, carry, slots)
     self._note(phase, slots, notes, (broadcast, message, label))
+    total = self._of_those_left(phase, slots, notes, total)
+    self.memories += jax.tree.leaves(memory)
     return total if memory is None else (total, memory)
 
   def each(self, one_client: Callable[..., Any], broadcast: Any) -> Any:
@@ -200,7 +219,10 @@ class Cohort:
       place = jax.random.randint(key, (), 0, self._program.cohort_size)
     if others_work:
       messages = self.each(one_client, broadcast)
-      return jax.tree.map(lambda leaf: leaf[place], messages)
+      message = jax.tree.map(lambda leaf: leaf[place], messages)
+      self._reject(phase, ~_all_finite(message))
+      self.is_lost |= self._dropouts(self._members())[place]
+      return message
     if client is None:
       slots = self.draw()
     else:
@@ -209,6 +231,8 @@ class Cohort:
     picked = jax.tree.map(lambda leaf: leaf[place], slots)
     message, _, notes = visit(picked, None)
     self._count(phase, notes, 1, (broadcast, message, ""))
+    self._reject(phase, ~notes.is_finite & ~picked.is_out)
+    self.is_lost |= picked.is_out
     return message
 
   def cond(
@@ -228,20 +252,20 @@ class Cohort:
     Returns:
       The result.
     """
-    before, traces = self.totals, self.traces
+    before, traces = (self.totals, self.is_lost), self.traces
 
     def branch(compute):
       def run():
-        self.totals, self.traces = before, traces
+        (self.totals, self.is_lost), self.traces = before, traces
         result = compute()
-        return result, self.totals
+        return result, (self.totals, self.is_lost)
 
       return run
 
     # Always traced, both of them: what follows is then the same phase, and so
     # draws the same batches, whichever was taken.
     with jax.disable_jit(False):
-      result, self.totals = lax.cond(
+      result, (self.totals, self.is_lost) = lax.cond(
         predicate, branch(on_true), branch(on_false)
       )
     self.traces = traces
@@ -280,7 +304,17 @@ class Cohort:
     phase_key = jax.random.fold_in(self._key, 1 + self._phase)
     self._phase += 1
     keys = jax.vmap(lambda i: jax.random.fold_in(phase_key, i))(clients)
-    return Slot(clients, weights, keys, program.plan.draw(keys, indices, sizes))
+    batches = program.plan.draw(keys, indices, sizes)
+    return Slot(clients, weights, self._dropouts(clients), keys, batches)
+
+  def _dropouts(self, clients):
+    """[C] bool, which clients drop out, in all phases of the round alike."""
+    rate = self._program.client_dropout
+    if rate == 0:
+      return jnp.zeros(len(clients), bool)
+    key = jax.random.fold_in(self._key, 2 + MAX_PHASES)
+    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(clients)
+    return jax.vmap(lambda key: jax.random.bernoulli(key, rate))(keys)
 
   def _visitor(self, one_client, broadcast, with_memory):
     """The function `(slot, own) -> (message, own, notes)` of one client."""
@@ -291,7 +325,9 @@ class Cohort:
         message, own = one_client(worker, broadcast, own)
       else:
         message = one_client(worker, broadcast)
-      notes = Notes(worker.gradient_evaluations, worker.traces)
+      notes = Notes(
+        worker.gradient_evaluations, _all_finite((message, own)), worker.traces
+      )
       return message, own, notes
 
     return visit
@@ -313,6 +349,32 @@ class Cohort:
     carry, out = lax.scan(one_chunk, carry, jax.tree.map(split, slots))
     join = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])
     return carry, jax.tree.map(join, out)
+
+  def _of_those_left(self, phase, slots, notes, total):
+    """The mean over those that count, from the weighted sum over them."""
+    counts, has_weight = _counts(slots, notes), slots.weight > 0
+    left = jnp.sum(jnp.where(counts, slots.weight, 0))
+    is_short = jnp.any(has_weight & ~counts)
+    # Exactly as it is where nobody is left out.
+    divisor = jnp.where(is_short & (left > 0), left, 1)
+    rejected = ~notes.is_finite & ~slots.is_out
+    rejected &= slots.client < self._data.num_clients
+    self._reject(phase, rejected, is_short & (left == 0))
+    mean = lambda leaf: leaf / divisor.astype(leaf.dtype)
+    return jax.tree.map(mean, total)
+
+  def _reject(self, phase, rejected, is_lost=None):
+    """Counts those whose message was rejected; by default that loses all."""
+    some = jnp.any(rejected)
+    is_lost = some if is_lost is None else is_lost
+    # Not yet lost by an earlier phase, and not by dropouts alone.
+    new = (is_lost & some & ~self.is_lost).astype(jnp.float32)
+    totals, number = self.totals, jnp.sum(rejected).astype(jnp.float32)
+    self.totals = totals._replace(
+      rejected=totals.rejected.at[phase].add(number),
+      lost_rounds=totals.lost_rounds + new,
+    )
+    self.is_lost |= is_lost
 
   def _note(self, phase, slots, notes, exchange):
     """Writes down what a phase of all clients took."""
@@ -340,6 +402,19 @@ class Cohort:
       gradient_evaluations=totals.gradient_evaluations.at[phase].add(taken),
       visits=totals.visits.at[phase].add(visits),
     )
+
+
+def _all_finite(tree):
+  """[] bool; what is whole, or a random key, always is."""
+  is_float = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.inexact)
+  leaves = [leaf for leaf in jax.tree.leaves(tree) if is_float(leaf)]
+  finite = [jnp.all(jnp.isfinite(leaf)) for leaf in leaves]
+  return jnp.all(jnp.array(finite)) if finite else jnp.array(True)
+
+
+def _counts(slots, notes):
+  """[C] bool, whose messages count."""
+  return notes.is_finite & ~slots.is_out
 
 
 def _shape_of_one(visit, slots, memory):

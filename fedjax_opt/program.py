@@ -40,6 +40,7 @@ class Program:
     evaluate: metrics of a model, or None.
     eval_every: rounds from one evaluation to the next.
     mean_size: examples of a client, on average over the population.
+    client_dropout: how likely a client drops out of a round.
     phases: filled in while tracing: what each phase of a round exchanges.
   """
 
@@ -51,6 +52,7 @@ class Program:
   evaluate: EvaluateFn | None
   eval_every: int
   mean_size: float
+  client_dropout: float = 0.0
   phases: dict[int, Phase] = dataclasses.field(default_factory=dict)
 
   @classmethod
@@ -71,6 +73,7 @@ class Program:
     trace: Sequence[str] = (),
     evaluate: EvaluateFn | None = None,
     eval_every: int = 10,
+    client_dropout: float = 0.0,
   ) -> "Program":
     """Checks the settings of `simulate` against the data.
 
@@ -94,6 +97,8 @@ class Program:
     check_choice("weighting", weighting, ("examples", "uniform"))
     if eval_every < 1:
       raise ValueError(f"eval_every={eval_every}: must be at least 1")
+    if not 0 <= client_dropout < 1:
+      raise ValueError(f"client_dropout={client_dropout:g}: must be in [0, 1)")
     plan = BatchPlan.create(
       sizes, batch_size, local_epochs, local_steps, replacement, drop_remainder
     )
@@ -107,6 +112,7 @@ class Program:
       evaluate=evaluate,
       eval_every=eval_every,
       mean_size=float(np.mean(sizes)),
+      client_dropout=client_dropout,
     )
 
 

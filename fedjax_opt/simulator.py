@@ -101,7 +101,8 @@ def simulate(
       clients if None), `batch_size`, `local_epochs` or `local_steps` (one
       epoch if None), `replacement` (batches drawn with replacement, not by
       shuffling), `drop_remainder`, `weighting` ('examples' or 'uniform'),
-      `client_map` ('auto', 'vmap' or 'scan'), `client_chunk`. Of what is
+      `client_map` ('auto', 'vmap' or 'scan'), `client_chunk`,
+      `client_dropout` (how likely a client drops out of a round). Of what is
       recorded: `evaluate` (metrics of a model, see `fedjax_opt.evaluation`),
       `eval_every` (rounds; round 0 and the last one are always evaluated; the
       cost so far, per client, is added to the metrics),
@@ -276,10 +277,15 @@ class Progress:
     self, program: Program, stop: int, record: Record
   ) -> dict[str, np.ndarray]:
     """Adds the rounds until `stop`; {name: [S]} as measured after them."""
+    lost = np.atleast_1d(record.totals.lost_rounds) == stop - self.done
     self.spent = _add(self.spent, record.totals)
     self.traces.append((stop - self.done, record.traces))
-    self.done = stop
     metrics = jax.tree.map(np.atleast_1d, record.metrics)
+    if stop > self.done:
+      # Of a point that rejects all that it does there is no result.
+      for name in {"train_loss", "test_loss"} & set(metrics):
+        metrics[name] = np.where(lost, np.nan, metrics[name])
+    self.done = stop
     return metrics | _per_client(program, self.spent) if metrics else {}
 
   def to_record(self) -> dict[str, np.ndarray]:
@@ -357,10 +363,14 @@ def _add(spent, totals):
 
 
 def _per_client(program, spent):
-  """{name: [S]}, what a client of the cohort has spent, on average."""
+  """{name: [S]}, what a client of the cohort has spent, on average.
+
+  And how many were rejected, of all clients.
+  """
+  spent_on = {"rejected_clients": spent.rejected, **_by_phase(program, spent)}
   return {
     name: np.atleast_1d(np.sum(by_phase, -1))
-    for name, by_phase in _by_phase(program, spent).items()
+    for name, by_phase in spent_on.items()
   }
 
 
@@ -462,5 +472,12 @@ def _one_round(program, algorithm, state, round, key, data):
   """One round of the algorithm; also returns its cohort with what it noted."""
   key = jax.random.fold_in(key, round)
   cohort = Cohort(program, round, key, data)
-  state = algorithm.round(state, cohort)
-  return state, cohort
+  new = algorithm.round(state, cohort)
+  # A round that is lost changes nothing. Memories need no look: the rows of
+  # clients that were left out are what they were.
+  untouched = set(map(id, cohort.memories))
+
+  def choose(old, new):
+    return new if id(new) in untouched else jnp.where(cohort.is_lost, old, new)
+
+  return jax.tree.map(choose, state, new), cohort

@@ -1,0 +1,215 @@
+"""Clients that send what is not finite, and clients that drop out."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedjax_opt import (
+  bvr_l_sgd,
+  domo,
+  evaluation,
+  fed_avg,
+  scaffold,
+  simulate,
+  sweep,
+)
+from fedjax_opt.cohort import Cohort
+from fedjax_opt.program import Program
+from tests import jax_problems, reference
+
+TASK = jax_problems.softmax(sizes=(13, 7, 20, 4))
+SETTINGS = {
+  "rounds": 4,
+  "cohort_size": 3,
+  "client_chunk": 2,
+  "batch_size": 4,
+  "local_epochs": 1.5,
+}
+BAD = 0  # The client whose losses overflow; padding is row 0, not its own.
+
+
+def poisoned(params, batch, rng):
+  """The loss, but for the client of BAD, whose examples are marked."""
+  x = batch["x"][:, :-1]
+  losses = TASK.loss_fn(params, {"x": x, "y": batch["y"]}, rng)
+  return losses * jnp.where(batch["x"][:, -1] > 0, jnp.inf, 1)
+
+
+@functools.cache
+def data():
+  plain = TASK.data
+  mark = np.zeros(plain.num_examples)
+  mark[TASK.problem.client_rows[BAD]] = 1
+  x = np.concatenate([plain.examples["x"], mark[:, None]], 1)
+  return type(plain)({**plain.examples, "x": x}, plain.indices, plain.sizes)
+
+
+def run(algorithm, **settings):
+  return simulate(algorithm, TASK.params, data(), **SETTINGS | settings)
+
+
+def drawn(**settings):
+  settings = {n: v for n, v in (SETTINGS | settings).items() if n != "rounds"}
+  program = Program.create(data(), **settings)
+  cohorts, batches, weights = jax_problems.drawn_rounds(
+    program, data(), 0, SETTINGS["rounds"]
+  )
+  return program, cohorts, batches, weights
+
+
+def looped(cohorts, batches, weights):
+  xs, _ = reference.fed_avg(
+    TASK.problem.x0,
+    TASK.problem.gradient,
+    cohorts,
+    batches,
+    weights,
+    make_rule=lambda r: reference.Sgd(0.2),
+    server=reference.Sgd(1.0),
+  )
+  return xs[-1]
+
+
+def assert_close(params, expected):
+  np.testing.assert_allclose(jax_problems.flat(params), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("weighting", ["examples", "uniform"])
+def test_who_sends_no_numbers_is_left_out_with_its_weight(weighting):
+  with jax.enable_x64(True):
+    result = run(fed_avg(poisoned, optax.sgd(0.2)), weighting=weighting)
+    _, cohorts, batches, weights = drawn(weighting=weighting)
+  met = np.array([cohort.count(BAD) for cohort in cohorts])
+  assert 0 < met.sum() < SETTINGS["rounds"]
+  left = [
+    [0.0 if client == BAD else w for client, w in zip(*of_round, strict=True)]
+    for of_round in zip(cohorts, weights, strict=True)
+  ]
+  assert_close(result.params, looped(cohorts, batches, left))
+
+
+def test_rejections_are_counted_and_change_no_other_number():
+  evaluate = evaluation.federated(
+    lambda params, batch: {"loss": TASK.loss_fn(
+      params, {"x": batch["x"][:, :-1], "y": batch["y"]}, None
+    )}
+  )  # fmt: skip
+  settings = {"evaluate": evaluate, "eval_every": 1}
+  result = run(fed_avg(poisoned, optax.sgd(0.2)), **settings)
+  _, cohorts, _, _ = drawn()
+  met = np.cumsum([0, *[cohort.count(BAD) for cohort in cohorts]])
+  metrics = result.history.metrics
+  np.testing.assert_array_equal(metrics["rejected_clients"][0], met)
+  assert result.history.status(0) == "ok"
+  clean = fed_avg(lambda p, b, r: poisoned(p, {
+    "x": b["x"] * jnp.array([1.0] * 4 + [0.0]), "y": b["y"]
+  }, r), optax.sgd(0.2))  # fmt: skip
+  healthy = run(clean, **settings)
+  assert healthy.cost == result.cost
+  assert not healthy.history.metrics["rejected_clients"].any()
+
+
+def test_memory_of_who_is_left_out_stays():
+  state = run(scaffold(poisoned, 0.2), rounds=6).state
+  finite = jax.tree.map(lambda leaf: bool(jnp.isfinite(leaf).all()), state)
+  assert all(jax.tree.leaves(finite))
+  for leaf in jax.tree.leaves(state.controls):
+    np.testing.assert_array_equal(leaf[BAD], 0)
+    assert np.abs(leaf[BAD + 1 :]).max() > 0
+
+
+@pytest.mark.parametrize(
+  "make",
+  [
+    lambda loss: fed_avg(loss, optax.sgd(0.2), optax.adam(0.1)),
+    lambda loss: scaffold(loss, 0.2),
+    lambda loss: domo(loss, 0.1),
+    lambda loss: bvr_l_sgd(loss, 0.1),
+  ],
+)
+def test_if_all_are_rejected_nothing_changes(make):
+  infinite = lambda params, batch, rng: jnp.inf * poisoned(params, batch, rng)
+  algorithm = make(infinite)
+  params = jax.tree.map(jnp.asarray, TASK.params)
+  expected = algorithm.init(params, data().num_clients)
+  evaluate = lambda *_: {"train_loss": jnp.float32(1)}
+  result = run(algorithm, evaluate=evaluate, eval_every=2)
+  jax.tree.map(np.testing.assert_array_equal, result.state, expected)
+  assert result.history.metrics["rejected_clients"][0, -1] >= 12
+  assert result.history.status(0) == "diverged"
+  assert result.history.diverged_round(0) == 2
+
+
+def test_a_grid_rejects_point_by_point():
+  def make(scale):
+    loss = lambda params, batch, rng: (
+      scale
+      * TASK.loss_fn(params, {"x": batch["x"][:, :-1], "y": batch["y"]}, rng)
+    )
+    return fed_avg(loss, optax.chain(optax.sgd(0.2)))
+
+  grid = {"scale": [1.0, np.inf]}
+  settings = SETTINGS | {"evaluate": lambda *_: {"train_loss": 1.0}}
+  result = sweep(make, grid, TASK.params, data(), **settings)
+  assert [result.history.status(s) for s in (0, 1)] == ["ok", "diverged"]
+  rejected = result.history.metrics["rejected_clients"][:, -1]
+  np.testing.assert_array_equal(rejected, [0, 12])
+  before = jax_problems.flat(TASK.params)
+  after = jax.tree.map(lambda leaf: leaf[1], result.params)
+  np.testing.assert_allclose(jax_problems.flat(after), before, rtol=1e-6)
+
+
+@pytest.mark.parametrize("client_map", ["vmap", "scan"])
+def test_who_drops_out_is_left_out_with_its_weight(client_map):
+  settings = {"client_dropout": 0.4, "client_map": client_map}
+  settings["client_chunk"] = 2 if client_map == "vmap" else None
+  healthy = fed_avg(TASK.loss_fn, optax.sgd(0.2))
+  with jax.enable_x64(True):
+    plain = {"evaluate": lambda *_: {"train_loss": 1.0}}
+    result = simulate(
+      healthy, TASK.params, TASK.data, **SETTINGS | settings | plain
+    )
+    program, cohorts, batches, weights = drawn(**settings)
+    key = jax.random.key(0)
+    for r in range(SETTINGS["rounds"]):
+      of_round = jax.random.fold_in(key, r)
+      cohort = Cohort(program, jnp.int32(r), of_round, jax.device_put(data()))
+      is_out = np.asarray(cohort.draw().is_out)[:3]
+      # In every phase the same.
+      np.testing.assert_array_equal(is_out, cohort.draw().is_out[:3])
+      weights[r] = np.where(is_out, 0, weights[r])
+  out = np.array([w == 0 for w in weights])
+  assert 0 < out.sum() < out.size
+  assert not out.all(axis=1).any()
+  assert_close(result.params, looped(cohorts, batches, weights))
+  assert not result.history.metrics["rejected_clients"].any()
+
+
+def test_dropouts_have_their_rate_and_may_lose_a_round():
+  program = Program.create(data(), batch_size=4, client_dropout=0.3)
+  draw = jax.jit(lambda key: Cohort(
+    program, jnp.int32(0), key, jax.device_put(data())
+  ).draw().is_out)  # fmt: skip
+  keys = jax.random.split(jax.random.key(0), 500)
+  share = np.mean([draw(key) for key in keys])
+  assert abs(share - 0.3) < 5 * np.sqrt(0.3 * 0.7 / 2000)
+
+  params = jax.tree.map(jnp.asarray, TASK.params)
+  result = simulate(
+    fed_avg(TASK.loss_fn, optax.sgd(0.2)), params, TASK.data,
+    **SETTINGS | {"cohort_size": 1, "client_chunk": None, "rounds": 1},
+    client_dropout=1 - 1e-9, evaluate=lambda *_: {"train_loss": 1.0},
+  )  # fmt: skip
+  jax.tree.map(np.testing.assert_array_equal, result.params, params)
+  # Nothing was wrong with it.
+  assert result.history.status(0) == "ok"
+
+
+@pytest.mark.parametrize("rate", [1.0, -0.1, float("nan")])
+def test_rates_that_cannot_be(rate):
+  with pytest.raises(ValueError, match=r"client_dropout=.*: must be in \[0, 1"):
+    Program.create(data(), client_dropout=rate)
