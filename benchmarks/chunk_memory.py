@@ -48,7 +48,7 @@ def measure(model_name: str, chunk: int) -> dict[str, float]:
   )
 
   def one_round(state, data, key):
-    args = (key, data, None, jnp.int32(0), jnp.int32(1))
+    args = (key, data, None, jnp.int32(0), jnp.int32(1), jnp.bool_(True))
     return simulator.run_rounds(program, algorithm, state, *args)[0]
 
   key = jax.random.key(0)

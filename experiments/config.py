@@ -211,6 +211,9 @@ class Setup(NamedTuple):
     grid = {flag: single_or_list(values) for flag, values in self.grid.items()}
     parts = (self.client, self.server, self.regularizer)
     names = {p.kind: p.name for p in parts if self.algorithm.has(p.kind)}
+    if self.milestones:
+      fractions = ",".join(f"{fraction:g}" for fraction in self.milestones)
+      names["client_milestones"] = fractions
     return names | grid | self.static
 
   def make(

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 from typing import Any, NamedTuple
@@ -14,15 +15,18 @@ from fedjax_opt.metrics import History
 
 
 def run_once(folder: pathlib.Path, flags: list[str], cores: int = 0) -> None:
-  """Runs `experiments.run` into a folder, unless a run is there.
+  """Runs `experiments.run` into a folder, unless a complete run is there.
+
+  One that was stopped is done anew.
 
   Args:
     folder: for the results.
     flags: of the run, but for the folder.
     cores: of the machine to use; 0 for all.
   """
-  if (folder / "summary.json").exists():
+  if is_complete(folder):
     return
+  shutil.rmtree(folder, ignore_errors=True)
   flags = [*flags, f"--output_dir={folder}", "--noprogress"]
   command = [sys.executable, "-m", "experiments.run", *flags]
   print(" ".join(["python", *command[1:]]), flush=True)
@@ -30,6 +34,14 @@ def run_once(folder: pathlib.Path, flags: list[str], cores: int = 0) -> None:
   if cores == 1:
     env["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
   subprocess.run(command, check=True, env=env, stdout=subprocess.DEVNULL)
+
+
+def is_complete(folder: pathlib.Path) -> bool:
+  """Whether a folder holds a run that went to its end."""
+  if not (folder / "summary.json").exists():
+    return False
+  run = read(folder)
+  return run.history.rounds[-1:] == [run.summary["config"]["rounds"]]
 
 
 class Run(NamedTuple):

@@ -45,7 +45,7 @@ from fedjax_opt import (
   writers,
 )
 from fedjax_opt.algorithms import optimum
-from fedjax_opt.checkpoint import Checkpoints, difference
+from fedjax_opt.checkpoint import CheckpointError, Checkpoints, difference
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.hyperparameters import check_choice
 from fedjax_opt.metrics import History
@@ -108,7 +108,8 @@ with command_line.group("Computation and results"):
   flags.DEFINE_string(
     "output_dir",
     None,
-    "New folder for the results. Default: runs/TASK-ALGORITHM-CLIENT-TIME.",
+    "New folder for the results, or with resume that of the run. Default: "
+    "runs/TASK-ALGORITHM-CLIENT-TIME.",
   )
   flags.DEFINE_integer(
     "eval_every",
@@ -150,8 +151,8 @@ with command_line.group("Computation and results"):
     "grid_map",
     "auto",
     "How a grid is computed: vmap (points side by side), scan (one after the "
-    "other; with the nuclear norm, diverged points then cost little) or auto "
-    "(by the size of a step).",
+    "other; diverged points then take no more time) or auto (by the size of "
+    "a step).",
   )
   flags.DEFINE_integer(
     "client_chunk",
@@ -174,7 +175,7 @@ with command_line.group("Computation and results"):
 
 
 def main(argv: Sequence[str]) -> int:
-  """Returns the exit status: 0, 1 for bad input, 130 for Ctrl-C."""
+  """Returns the exit status: 0, 1 for bad input, 128 + n for signal n."""
   where = ""
   try:
     with _CtrlC() as ctrl_c:
@@ -183,11 +184,12 @@ def main(argv: Sequence[str]) -> int:
       writer = writers.RunWriter(job.output_dir, job.flag, job.points, resume)
       where = f"; see {job.output_dir}"
       return run(job, writer, ctrl_c)
+  except CheckpointError as error:
+    print(f"error: {error}", file=sys.stderr)
+    return 1
   except OSError as error:
-    print(
-      f"error: {error}; what was complete before is kept{where}",
-      file=sys.stderr,
-    )
+    kept = f"; what was complete before is kept{where}" if where else ""
+    print(f"error: {' '.join(str(error).split())}{kept}", file=sys.stderr)
     return 1
   except (ValueError, ImportError) as error:
     if where:  # not of the input: a defect, to be seen whole
@@ -296,7 +298,7 @@ def prepare(flag: dict[str, Any]) -> Job:
   programs = [Program.create(data[seed], **settings) for seed in seeds]
 
   points = grid_points(setup.grid, seeds)
-  _check_fit(setup, points[0], task, flag, programs[0])
+  _check_fit(setup, points[0], task, flag, programs)
   resolved = {
     **flag,
     "seed": config.single_or_list(seeds),
@@ -311,9 +313,7 @@ def prepare(flag: dict[str, Any]) -> Job:
 
 
 # Flags that may differ where a run goes on: they do not change its results.
-_MAY_DIFFER = (
-  "checkpoint_every", "data_dir", "output_dir", "progress", "resume", "x_axis",
-)  # fmt: skip
+_MAY_DIFFER = ("output_dir", "progress", "resume", "x_axis")
 
 
 def _checkpoints(
@@ -327,21 +327,27 @@ def _checkpoints(
   every, resume = flag.get("checkpoint_every"), flag["resume"]
   if every is None and not resume:
     return None
-  identity = writers.plain(flag | {"versions": writers.versions()})
+  identity = {"versions": writers.versions(), "device": writers.device()}
+  identity = writers.plain(flag | identity)
   identity = {n: v for n, v in identity.items() if n not in _MAY_DIFFER}
   folder = output_dir / "checkpoints"
   if resume:
-    before = json.loads((output_dir / "config.json").read_text())
+    before = _config_of(output_dir)
     before = {n: v for n, v in before.items() if n not in _MAY_DIFFER}
-    before.pop("device", None)
     if before != identity:
       raise ValueError(
         f"resume=True: {str(output_dir)!r} holds a run with "
         f"{difference(before, identity)}; give the flags of that run, or "
         "another folder"
       )
-  # A run that was stopped before its first checkpoint begins anew.
-  resume = resume and Checkpoints.are_in(folder)
+  if resume and not Checkpoints.are_in(folder):
+    # A run that was stopped before its first checkpoint begins anew.
+    resume = False
+    if every is None and (output_dir / "metrics.csv").exists():
+      raise ValueError(
+        f"resume=True: {str(output_dir)!r} holds no checkpoint to go on from; "
+        "the run had no checkpoint_every"
+      )
   return Checkpoints(folder, every, resume=resume, identity=identity)
 
 
@@ -394,7 +400,7 @@ def _check_fit(
   point: dict[str, Any],
   task: Task,
   flag: dict[str, Any],
-  program: Program,
+  programs: Sequence[Program],
 ) -> None:
   """That algorithm and regularizer can do with the task's model."""
   if setup.algorithm.takes("features_fn") and task.features_fn is None:
@@ -404,7 +410,7 @@ def _check_fit(
       "another, or a task of images"
     )
   if task.has_statistics:
-    _check_statistics(setup, program)
+    _check_statistics(setup, programs)
   make = setup.make(task.loss_fn, task.features_fn, flag["rounds"])
   penalty = make(**{name: point[name] for name in setup.grid}).penalty
   if penalty is None:
@@ -415,7 +421,7 @@ def _check_fit(
     raise ValueError(f"regularizer={flag['regularizer']!r}: {error}") from None
 
 
-def _check_statistics(setup: config.Setup, program: Program) -> None:
+def _check_statistics(setup: config.Setup, programs: Sequence[Program]) -> None:
   """That batch normalization's running statistics are followed rightly."""
   algorithm = setup.algorithm
   if algorithm.is_plain:
@@ -429,7 +435,7 @@ def _check_statistics(setup: config.Setup, program: Program) -> None:
       "in a step, and each would move the running statistics; must be group or "
       "none"
     )
-  if not program.plan.full:
+  if not all(program.plan.full for program in programs):
     raise ValueError(
       "norm='batch': the statistics of a batch that is not full would count "
       "its padding; give drop_remainder, or sampling=replacement"
@@ -498,6 +504,17 @@ def run(job: Job, writer: writers.RunWriter, ctrl_c: _CtrlC) -> int:
     return 0
   print(f"interrupted: only {result.rounds} of {flag['rounds']} rounds done")
   return 128 + result.interrupted
+
+
+def _config_of(output_dir: pathlib.Path) -> dict[str, Any]:
+  """The `config.json` of a run."""
+  path = output_dir / "config.json"
+  try:
+    return dict(json.loads(path.read_text()))
+  except (OSError, ValueError, TypeError):
+    raise ValueError(
+      f"resume=True: {str(path)!r} cannot be read; give the folder of a run"
+    ) from None
 
 
 def _minima(job: Job) -> np.ndarray:

@@ -48,8 +48,8 @@ class Checkpoints:
 
     Args:
       folder: of the checkpoints alone.
-      every: rounds between checkpoints; the last round has one too. None to
-        save only what a signal interrupts.
+      every: rounds between checkpoints. None for one only after the last
+        round, and where a signal ends the run before it.
       resume: whether to go on from the newest checkpoint.
       identity: {name: value} of all that must be the same for that, such as
         flags and versions; values that JSON has.
@@ -66,14 +66,10 @@ class Checkpoints:
     self._identity = json.loads(json.dumps(dict(identity or {})))
     self._resume = resume
     steps = _steps(self._folder)
+    self._check_free()
     if resume and not steps:
       raise ValueError(
         f"resume=True: {str(self._folder)!r} holds no checkpoint to go on from"
-      )
-    if steps and not resume:
-      raise ValueError(
-        f"resume=False: {str(self._folder)!r} holds checkpoints of a run; give "
-        "resume=True to go on with it, or another folder"
       )
     for step in steps:
       about = self._about(step)
@@ -132,8 +128,10 @@ class Checkpoints:
       state: of the structure and shapes that the run begins with.
 
     Raises:
-      ValueError: if none can be read, or it is of another algorithm or model.
+      CheckpointError: if none can be read, or it is of another algorithm or
+        model.
     """
+    self._check_free()
     if not self._resume:
       return None
     import orbax.checkpoint as ocp
@@ -167,9 +165,14 @@ class Checkpoints:
           )
         blob = np.asarray(found["record"]["npz"]).tobytes()
         with np.load(io.BytesIO(blob)) as arrays:
-          return Saved(step, found["state"], dict(arrays))
+          saved = Saved(step, found["state"], dict(arrays))
+        # Those that cannot be read would be in the way of new ones.
+        for newer in _steps(self._folder):
+          if newer > step:
+            shutil.rmtree(self._folder / str(newer))
+        return saved
       except _OtherRun as error:
-        raise ValueError(
+        raise CheckpointError(
           f"resume=True: {str(self._folder)!r} is of another algorithm or "
           f"model: {error}"
         ) from None
@@ -179,7 +182,7 @@ class Checkpoints:
           f"({_reason(error)}); ignored",
           stacklevel=2,
         )
-    raise ValueError(
+    raise CheckpointError(
       f"resume=True: no checkpoint in {str(self._folder)!r} can be read"
     )
 
@@ -202,6 +205,14 @@ class Checkpoints:
     except (OSError, ValueError, TypeError):
       return None
 
+  def _check_free(self) -> None:
+    """That there is nothing which is not to be resumed."""
+    if not self._resume and _steps(self._folder):
+      raise ValueError(
+        f"resume=False: {str(self._folder)!r} holds checkpoints of a run; give "
+        "resume=True to go on with it, or another folder"
+      )
+
   def _check_identity(self, saved: Mapping[str, Any]) -> None:
     if saved != self._identity:
       raise ValueError(
@@ -218,6 +229,10 @@ def _names(folder: pathlib.Path) -> list[str]:
 def _steps(folder: pathlib.Path) -> list[int]:
   """Rounds of the checkpoints that were finished, the newest first."""
   return sorted(map(int, filter(str.isdecimal, _names(folder))), reverse=True)
+
+
+class CheckpointError(ValueError):
+  """There are checkpoints, but none to go on from."""
 
 
 class _OtherRun(Exception):

@@ -369,6 +369,7 @@ def heat_map(
   path: str | os.PathLike,
   *,
   label: str,
+  precision: str = ".3g",
 ) -> None:
   """Draws a metric over two hyperparameters, with the numbers in the cells.
 
@@ -378,6 +379,7 @@ def heat_map(
     columns: the same of the one that runs to the right.
     path: where to write; the ending chooses the format (png, pdf, svg).
     label: what the metric is called.
+    precision: how its values are written, as in a format string.
 
   Raises:
     ValueError: if the shape is not that of the hyperparameters.
@@ -395,9 +397,10 @@ def heat_map(
     axes.set_yticks(range(shape[0]), rows[1])
     axes.set_xlabel(columns[0])
     axes.set_ylabel(rows[0])
-    middle = (np.nanmin(values) + np.nanmax(values)) / 2
+    there = values[np.isfinite(values)]
+    middle = (there.min() + there.max()) / 2 if there.size else 0
     for (i, j), value in np.ndenumerate(values):
-      text = "-" if np.isnan(value) else f"{value:.1f}"
+      text = "-" if np.isnan(value) else f"{value:{precision}}"
       dark = np.isnan(value) or value > middle
       color = "black" if dark else "white"
       axes.text(j, i, text, ha="center", va="center", color=color, fontsize=8)

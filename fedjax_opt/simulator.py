@@ -120,8 +120,8 @@ def simulate(
   state = algorithm.init(jax.tree.map(jnp.asarray, params), data.num_clients)
   state = jax.tree.map(jnp.array, state)
 
-  def advance(state, inputs, first, count):
-    return run_rounds(program, algorithm, state, *inputs, first, count)
+  def advance(state, inputs, *stretch):
+    return run_rounds(program, algorithm, state, *inputs, *stretch)
 
   inputs = (jax.random.key(seed), data, test)
   result = drive(
@@ -153,7 +153,7 @@ def drive(
 
   Args:
     program: static settings.
-    advance: `(state, inputs, first, count) -> (state, record)`, pure.
+    advance: `(state, inputs, first, count, is_due) -> (state, record)`, pure.
     state: of the algorithm; donated.
     inputs: a pytree of arrays, the same in every call.
     rounds: R.
@@ -171,12 +171,13 @@ def drive(
   def build(state, inputs):
     number = jnp.int32(0)
     jitted = jax.jit(advance, donate_argnums=0)
-    return jitted.lower(state, inputs, number, number).compile()
+    yes = jnp.bool_(True)
+    return jitted.lower(state, inputs, number, number, yes).compile()
 
-  progress = Progress()
+  ledger = Ledger()
   saved = checkpoints.load(state) if checkpoints is not None else None
   if saved is not None:
-    progress, state = Progress.of_record(saved), saved.state
+    ledger, state = Ledger.of_record(saved), saved.state
     if grid is not None:
       state, inputs = grid.take_up(saved.record, state, inputs)
 
@@ -187,66 +188,70 @@ def drive(
 
   def report(round, metrics):
     if on_evaluation is not None:
-      seconds = (compile_seconds, progress.run_seconds)
+      seconds = (compile_seconds, ledger.run_seconds)
       on_evaluation(Report(round, metrics, *seconds))
 
-  for e, round in enumerate(progress.history.rounds):
-    earlier = progress.history.metrics.items()
+  for e, round in enumerate(ledger.history.rounds):
+    earlier = ledger.history.metrics.items()
     report(round, {name: values[:, e] for name, values in earlier})
   interrupted = 0
   with _signals(checkpoints is not None) as pressed:
     try:
       for stop in _stops(program, rounds, checkpoints, saved):
         start = time.perf_counter()
+        is_due = stop % program.eval_every == 0 or stop == rounds
         state, record = compiled(
           state,
           inputs,
-          jnp.int32(progress.done),
-          jnp.int32(stop - progress.done),
+          jnp.int32(ledger.done),
+          jnp.int32(stop - ledger.done),
+          jnp.bool_(is_due),
         )
         jax.block_until_ready(record)
-        progress.run_seconds += time.perf_counter() - start
+        ledger.run_seconds += time.perf_counter() - start
         record = jax.device_get(record)
         if grid is not None:
           record = grid.widen(record)
-        metrics = progress.add(program, stop, record)
-        if stop % program.eval_every == 0 or stop == rounds:
+        metrics = ledger.add(program, stop, record)
+        if is_due:
           if metrics:
-            progress.history.append(stop, metrics)
+            ledger.history.append(stop, metrics)
           report(stop, metrics)
         start = time.perf_counter()
         fewer = None
         if grid is not None:
-          fewer = grid.drop(progress.history, state, inputs)
+          fewer = grid.drop(ledger.history, state, inputs)
         if fewer is not None:
           before = jax.tree.map(jnp.shape, state)
           state, inputs = fewer
           if jax.tree.map(jnp.shape, state) != before and stop < rounds:
             compiled = build(state, inputs)
             compile_seconds += time.perf_counter() - start
+        # Read once: a signal that comes later ends the run after more rounds.
+        stopping = list(pressed)
         if checkpoints is not None and (
-          pressed or stop == rounds or checkpoints.is_due(stop)
+          stopping or stop == rounds or checkpoints.is_due(stop)
         ):
           whole = state if grid is None else grid.restore(state)
           numbers = {} if grid is None else grid.numbers()
-          checkpoints.save(stop, whole, progress.to_record() | numbers)
-        if pressed:
-          interrupted = pressed[0]
+          checkpoints.save(stop, whole, ledger.to_record() | numbers)
+        if stopping and stop < rounds:
+          interrupted = stopping[0]
           break
     except KeyboardInterrupt:
       interrupted = signal.SIGINT
 
-  spent = _add(progress.spent, Totals.zeros())
+  spent = _add(ledger.spent, Totals.zeros())
   return Result(
     params=None,
     state=state,
-    history=progress.history,
-    traces=_join_traces(progress.traces),
-    rounds=progress.done,
+    history=ledger.history,
+    traces=_join_traces(ledger.traces),
+    rounds=ledger.done,
     interrupted=int(interrupted),
     compile_seconds=compile_seconds,
-    run_seconds=progress.run_seconds,
-    cost=_per_client_and_round(program, spent, progress.done),
+    run_seconds=ledger.run_seconds,
+    cost=_per_client_and_round(program, spent, ledger.done),
     padding_waste=float(
       1 - np.sum(spent.examples) / max(np.sum(spent.computed), 1.0)
     ),
@@ -254,7 +259,7 @@ def drive(
 
 
 @dataclasses.dataclass
-class Progress:
+class Ledger:
   """How far a run has come, beside the state of its algorithm.
 
   Attributes:
@@ -300,7 +305,7 @@ class Progress:
     }
 
   @classmethod
-  def of_record(cls, saved: Saved) -> "Progress":
+  def of_record(cls, saved: Saved) -> "Ledger":
     """From what `to_record` made."""
 
     def under(name):
@@ -341,7 +346,7 @@ def _signals(with_sigterm):
   is_main = threading.current_thread() is threading.main_thread()
 
   def press(number, frame):
-    if pressed and callable(before[number]):
+    if number in pressed and callable(before[number]):
       before[number](number, frame)
     pressed.append(number)
 
@@ -426,11 +431,12 @@ def run_rounds(
   test: Batch | None,
   first: jax.Array,
   count: jax.Array,
+  is_due: jax.Array,
 ) -> tuple[State, Record]:
-  """Runs rounds `first` to `first + count - 1`, then evaluates.
+  """Runs rounds `first` to `first + count - 1`, then evaluates if it is due.
 
   `count` is traced, at most `eval_every`, so that one compiled program serves
-  every stretch of a run.
+  every stretch of a run. Where no evaluation is due its metrics are zeros.
   """
 
   def body(round, carry):
@@ -454,8 +460,8 @@ def run_rounds(
 
   carry = (state, Totals.zeros(), blank_traces(state))
   state, totals, traces = lax.fori_loop(first, first + count, body, carry)
-  metrics = {}
-  if program.evaluate is not None:
+
+  def evaluate(state):
     params = algorithm.params(state)
     metrics = program.evaluate(params, data, test)
     if algorithm.penalty is not None:
@@ -465,6 +471,15 @@ def run_rounds(
         for name in ("train_loss", "test_loss")
         if name in metrics
       }
+    return jax.tree.map(jnp.asarray, metrics)
+
+  def skip(state):
+    shapes = jax.eval_shape(evaluate, state)
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+  metrics = {}
+  if program.evaluate is not None:
+    metrics = lax.cond(is_due, evaluate, skip, state)
   return state, Record(metrics, totals, traces)
 
 

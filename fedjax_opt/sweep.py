@@ -100,11 +100,11 @@ def sweep(
     return make(**hyperparameters).params(state)
 
   def advance_point(
-    state, hyperparameters, key, clients, examples, test, first, count
+    state, hyperparameters, key, clients, examples, test, *stretch
   ):
     data = ClientData(examples, *clients)
     algorithm = make(**hyperparameters)
-    return run_rounds(program, algorithm, state, key, data, test, first, count)
+    return run_rounds(program, algorithm, state, key, data, test, *stretch)
 
   one_model = jax.tree.map(lambda leaf: leaf[0], params)
   program = Program.create(data, one_model, **settings)
@@ -117,17 +117,18 @@ def sweep(
   # Settings outside, seeds inside. What only the seed decides, above all a
   # round's batches, is then computed once for all settings of a seed, and their
   # models meet a batch in one matrix product.
-  of_seed = (0, None, 0, 0 if own_data else None, None, None, None, None)
-  of_setting = (0, 0, None, None, None, None, None, None if side_by_side else 0)
+  none = (None,) * 3
+  of_seed = (0, None, 0, 0 if own_data else None, *none, None, None)
+  of_setting = (0, 0, *none, None, None, None if side_by_side else 0, None)
   advance_grid = over(over(advance_point, of_seed), of_setting)
   # [settings, seeds, ...] -> [S, ...]
   flat = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])
 
-  def advance(state, inputs, first, count):
+  def advance(state, inputs, first, count, is_due):
     runs, *inputs = inputs
     if not side_by_side:  # A setting of its own number of rounds.
       count = jnp.where(runs, count, 0)
-    state, record = advance_grid(state, *inputs, first, count)
+    state, record = advance_grid(state, *inputs, first, count, is_due)
     return state, jax.tree.map(flat, record)
 
   # Copied leaf by leaf: what is donated must have a buffer of its own.

@@ -2,6 +2,7 @@
 
 config.json    every resolved flag, package versions, device
 metrics.csv    point,round,<metrics>; grows while the run goes on
+checkpoints/   to go on from, see checkpoint.py (optional)
 summary.json   final and best values, the selected point, timing, cost
 tensorboard/   events, one sub-run for each grid point (optional)
 """
@@ -24,7 +25,7 @@ import numpy as np
 import fedjax_opt
 from fedjax_opt import metrics as metrics_lib
 
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "dm-pix")
 
 # A sub-run keeps a file and a thread open; larger grids write at the end.
 _LIVE_SUB_RUNS = 64
@@ -104,7 +105,7 @@ class RunWriter:
     """Creates the folder and writes `config.json`.
 
     Args:
-      output_dir: a folder that is new or empty.
+      output_dir: a folder that is new or empty, or that of the run to resume.
       config: every resolved flag by name.
       points: hyperparameters of every grid point. [S] mappings.
       resume: whether to write into the folder of a run. Its metrics and events
@@ -116,15 +117,15 @@ class RunWriter:
     self.folder = check_output_dir(output_dir, resume)
     self._points = [dict(point) for point in points]
     self._config = plain(
-      dict(config) | {"versions": versions(), "device": _device()}
+      dict(config) | {"versions": versions(), "device": device()}
     )
     self._rows: Any = None
     self._written = 0
-    if resume:
-      shutil.rmtree(self.folder / "tensorboard", ignore_errors=True)
+    self._resume = resume
     try:
       self.folder.mkdir(parents=True, exist_ok=True)
-      _write_json(self.folder / "config.json", self._config)
+      if not resume:
+        _write_json(self.folder / "config.json", self._config)
     except OSError as error:
       raise ValueError(
         f"output_dir={str(self.folder)!r}: cannot be written "
@@ -150,6 +151,8 @@ class RunWriter:
     values = {name: history.values(name) for name in history.metrics}
     lines = []
     if self._rows is None:
+      if self._resume:  # Not before there is something to put in its place.
+        shutil.rmtree(self.folder / "tensorboard", ignore_errors=True)
       # One large buffer: a block of rows leaves in a single write.
       self._rows = open(  # noqa: SIM115
         self.folder / "metrics.csv", "wb", buffering=1 << 20
@@ -299,7 +302,7 @@ def versions() -> dict[str, str | None]:
   return found
 
 
-def _device() -> dict[str, Any]:
+def device() -> dict[str, Any]:
   devices = jax.devices()
   return {
     "platform": devices[0].platform,

@@ -191,7 +191,7 @@ def step_decay(lr, r, num_rounds, delay=0):
   code switches one round later: delay=1.
   """
   for fraction in (0.5, 0.75):
-    if r >= int(fraction * num_rounds) + delay:
+    if r >= fraction * num_rounds + delay:
       lr = lr / 10
   return lr
 

@@ -125,6 +125,16 @@ def test_sigterm_saves_and_ends(tmp_path):
   assert resumed.interrupted == 0
 
 
+def test_a_signal_after_the_last_round_is_no_interruption(tmp_path):
+  def on_evaluation(report):
+    if report.round == SETTINGS["rounds"]:
+      os.kill(os.getpid(), signal.SIGTERM)
+
+  result = run("one", Checkpoints(tmp_path, 3), on_evaluation)
+  assert result.interrupted == 0
+  assert_same(result, whole("one"))
+
+
 def test_a_half_written_checkpoint_is_ignored_with_a_warning(tmp_path):
   killed_after("one", tmp_path, 8)
   name = "9.orbax-checkpoint-tmp"
@@ -156,6 +166,23 @@ def test_whatever_file_is_truncated_the_one_before_counts(tmp_path):
     if found.round == 6:
       jax.tree.map(np.testing.assert_array_equal, found.state, expected.state)
       assert set(found.record) == set(expected.record)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_goes_on_past_a_damaged_checkpoint(tmp_path):
+  killed_after("one", tmp_path, 8)
+  os.truncate(tmp_path / "6" / "record" / "manifest.ocdbt", 5)
+  shutil.rmtree(tmp_path / "6" / "state" / "d")
+  assert_same(run("one", Checkpoints(tmp_path, 3, resume=True)), whole("one"))
+  assert sorted(os.listdir(tmp_path)) == ["11", "9"]
+
+
+def test_one_object_serves_one_run(tmp_path):
+  checkpoints = Checkpoints(tmp_path, 3)
+  run("one", checkpoints)
+  with pytest.raises(ValueError, match="holds checkpoints of a run; give resu"):
+    run("one", checkpoints)
+  assert sorted(os.listdir(tmp_path)) == ["11", "9"]
 
 
 @pytest.mark.filterwarnings("ignore")

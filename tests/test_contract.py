@@ -170,7 +170,8 @@ def test_compiled_equals_step_by_step(name):
   state = algorithm.init(jax.tree.map(jnp.asarray, TASK.params), 5)
   run_rounds = functools.partial(simulator.run_rounds, program, algorithm)
   # A round in which no stage begins.
-  args = (state, jax.random.key(0), data, None, jnp.int32(4), jnp.int32(1))
+  stretch = (jnp.int32(4), jnp.int32(1), jnp.bool_(True))
+  args = (state, jax.random.key(0), data, None, *stretch)
   expected = jax.jit(run_rounds)(*args)
   with jax.disable_jit():
     actual = run_rounds(*args)

@@ -13,7 +13,14 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import Algorithm, domo, fed_avg, momentum_fusion, simulate
+from fedjax_opt import (
+  Algorithm,
+  domo,
+  fed_avg,
+  momentum_fusion,
+  simulate,
+  sweep,
+)
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.program import Program
@@ -397,6 +404,22 @@ def test_a_rate_of_zero_moves_nothing():
     jax_problems.flat(result.params),
     TASK.problem.x0.astype(np.float32),
   )
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_half_precision_is_kept(name):
+  half = lambda leaf: jnp.asarray(leaf, "bfloat16")
+  params = jax.tree.map(half, TASK.params)
+  momenta = {n: [v] for n, v in FAMILY[name].items() if n in ("mu_s", "mu_l")}
+  make_half = lambda **momenta: ALGORITHMS[name].factory(
+    TASK.loss_fn, 0.05, **momenta
+  )
+  result = sweep(make_half, momenta, params, TASK.data, **SETTINGS, rounds=4)
+  types = {leaf.dtype for leaf in jax.tree.leaves(result.state)}
+  assert types == {jnp.dtype("bfloat16")}
+  # Rounding does not stop the momentum of the server.
+  momentum = jax_problems.flat(result.state.momentum)
+  assert np.linalg.norm(momentum) > 1
 
 
 def test_what_cannot_be():

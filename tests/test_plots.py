@@ -103,7 +103,7 @@ class TestCurves:
     )
     axes = figure().axes[0]
     texts = [text.get_text() for text in axes.texts]
-    assert texts == ["50.0", "-", "70.0", "10.0", "20.0", "30.1"]
+    assert texts == ["50", "-", "70", "10", "20", "30.1"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("mu_l", "mu_s")
     assert [t.get_text() for t in axes.get_yticklabels()] == ["0.9", "0.3"]
     with pytest.raises(ValueError, match=r"shape is \(2, 3\); must be \(1, 3"):

@@ -56,7 +56,7 @@ def run(method: str, fraction: str, budget: int) -> None:
     f"--local_steps={budget // BATCH_SIZE}",
     f"--rounds={FLAGS.rounds}",
     f"--eval_every={EVAL_EVERY}",
-    f"--data_dir={FLAGS.data_dir}",
+    *([f"--data_dir={FLAGS.data_dir}"] if FLAGS.data_dir else []),
   ]
   cores = 1 if FLAGS.jobs > 1 else 0
   reproduce.run_once(folder(method, fraction, budget), flags, cores)
@@ -172,7 +172,7 @@ def main(argv: list[str]) -> None:
       list(pool.map(lambda cell: run(*cell), cells))
   picked = {}
   for cell in cells:
-    if (folder(*cell) / "summary.json").exists():
+    if reproduce.is_complete(folder(*cell)):
       found = reproduce.read(folder(*cell))
       point = selected(found)
       if point is not None:

@@ -62,9 +62,8 @@ def run(name: str, method: str, *others: str) -> None:
   given = [
     "--flagfile=experiments/domo/cifar10.flags",
     f"--algorithm={METHODS[method]}",
-    "--client=sgd",
     f"--rounds={FLAGS.rounds}",
-    f"--data_dir={FLAGS.data_dir}",
+    *([f"--data_dir={FLAGS.data_dir}"] if FLAGS.data_dir else []),
     *others,
   ]
   cores = 1 if FLAGS.jobs > 1 else 0
@@ -74,7 +73,7 @@ def run(name: str, method: str, *others: str) -> None:
 
 def read(name: str) -> reproduce.Run | None:
   """A run, if it is there."""
-  there = (folder(name) / "summary.json").exists()
+  there = reproduce.is_complete(folder(name))
   return reproduce.read(folder(name)) if there else None
 
 
@@ -170,6 +169,7 @@ def draw_momenta(path: pathlib.Path) -> None:
       columns=("mu_l", MU_L),
       path=path,
       label="Test accuracy (%)",
+      precision=".1f",
     )
 
 

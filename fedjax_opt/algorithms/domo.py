@@ -67,10 +67,12 @@ def domo(
   and P d, are what is kept and averaged here, so that FedAvg's mean of models
   stays what it is; with the same P for all this is the box.
 
-  The server sends its model alone. What the fusion needs a client can infer
-  from two of them, :math:`m_r = (x_{r-1} - x_r) / (\alpha \eta P)`, with the
-  rate and P of the round before. The mean of the local buffers has to be sent
-  both ways and doubles what is exchanged.
+  The server sends its model alone, and that is what is counted. What the fusion
+  needs a client can infer from two models, with the rate and P of the round
+  before: :math:`m_r = (x_{r-1} - x_r) / (\alpha \eta P)`. So, as in the paper,
+  a client is taken to have the one before, which it has where all take part.
+  The mean of the local buffers has to be sent both ways and doubles the
+  exchange.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -111,7 +113,11 @@ def domo(
 
     def one_client(worker, broadcast):
       received, local = broadcast
-      rule, start = optax.sgd(rate, momentum=mu_l), received
+      momentum = mu_l
+      if mu_l is not None:  # In the type of the buffer, which is to keep it.
+        dtype = optax.tree.dtype(received, "lowest")
+        momentum = jnp.asarray(mu_l, dtype)
+      rule, start = optax.sgd(rate, momentum=momentum), received
       # eta beta P m_r: how far the fusion moves a client that takes a step.
       strength = 0 if beta is None else rate * beta * (worker.num_steps > 0)
       fused = optax.tree.scale(strength, state.momentum)
@@ -125,7 +131,9 @@ def domo(
         rule_state = optax.tree.set(rule_state, trace=local)
       params, rule_state = worker.descend_from(loss_fn, rule, start, rule_state)
       # eta P d (line 12): the local momenta, without the server's.
-      moved = _minus(_minus(received, params), fused)
+      moved = _minus(start, params)
+      if intra:
+        moved = _minus(moved, fused)
       local = optax.tree.get(rule_state, "trace") if average_local else None
       return moved, local
 

@@ -1,5 +1,6 @@
 """Learning rates that change over communication rounds."""
 
+import math
 from collections.abc import Sequence
 
 import jax
@@ -32,5 +33,6 @@ def step_decay(
 
     >>> client = lambda r: optax.sgd(0.1 * step_decay(r, num_rounds=500))
   """
-  starts = jnp.array([int(num_rounds * m) for m in milestones])
+  # The small term keeps 0.29 * 100 from being 29.000000000000004.
+  starts = jnp.array([math.ceil(num_rounds * m - 1e-9) for m in milestones])
   return jnp.asarray(factor) ** jnp.sum(round >= starts)

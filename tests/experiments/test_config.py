@@ -61,6 +61,16 @@ def test_defaults_of_the_paper_s_baselines(flags_of, client, expected):
   assert resolved == names | expected
 
 
+def test_milestones_are_resolved(flags_of):
+  arguments = ("--client=sgd", "--client_schedule=step_decay")
+  resolved = config.resolve(flags_of(*arguments)).resolved()
+  assert resolved["client_milestones"] == "0.5,0.75"
+  given = flags_of(*arguments, "--client_milestones=0.6,0.8")
+  setup = config.resolve(given)
+  assert setup.resolved()["client_milestones"] == "0.6,0.8"
+  assert setup.milestones == (0.6, 0.8)
+
+
 @pytest.mark.parametrize("algorithm", SERVER_RULES)
 def test_an_algorithm_named_after_its_server(flags_of, algorithm):
   setup = config.resolve(flags_of(f"--algorithm={algorithm}"))

@@ -154,6 +154,40 @@ def test_another_version_is_refused(whole, tmp_path, capsys):
   assert "'jax': '0.0.1'" in error
 
 
+def test_nothing_is_written_where_no_checkpoint_can_be_read(
+  whole, tmp_path, capsys
+):
+  folder = tmp_path / "run"
+  shutil.copytree(whole, folder)
+  for path in (folder / "checkpoints").rglob("*"):
+    if path.is_file():
+      os.truncate(path, path.stat().st_size // 2)
+  before = {p: p.read_bytes() for p in folder.rglob("*.csv")}
+  with pytest.warns(UserWarning, match="cannot be read"):
+    assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 1
+  assert capsys.readouterr().err == (
+    f"error: resume=True: no checkpoint in '{folder}/checkpoints' can be read\n"
+  )
+  assert {p: p.read_bytes() for p in before} == before
+  assert (folder / "tensorboard").is_dir()
+
+
+def test_a_run_without_checkpoints_is_not_begun_anew(tmp_path, capsys):
+  folder = tmp_path / "run"
+  arguments = [a for a in ARGUMENTS if "checkpoint" not in a]
+  arguments += ["--rounds=2", f"--output_dir={folder}"]
+  assert call(*arguments) == 0
+  assert call(*arguments, "--resume") == 1
+  assert capsys.readouterr().err.endswith(
+    f"error: resume=True: '{folder}' holds no checkpoint to go on from; the "
+    "run had no checkpoint_every\n"
+  )
+  (folder / "config.json").write_text("{")
+  assert call(*arguments, "--resume") == 1
+  error = capsys.readouterr().err
+  assert f"'{folder}/config.json' cannot be read" in error
+
+
 def test_which_run_must_be_said(capsys):
   assert call(*ARGUMENTS, "--resume") == 1
   assert capsys.readouterr().err == (

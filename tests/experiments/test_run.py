@@ -29,7 +29,12 @@ METRICS = {
   *(f"accuracy_decile_{i}" for i in range(1, 10)),
 }
 # Measured whatever the task: what a client has spent so far.
-SPENT = {"gradient_evaluations", "bytes_down", "bytes_up"}
+SPENT = {
+  "gradient_evaluations",
+  "bytes_down",
+  "bytes_up",
+  "rejected_clients",
+}
 
 
 def call(*arguments):
@@ -126,6 +131,7 @@ def test_config(grid):
     "augmentation": "none",
     "x_axis": "rounds",
     "resume": False,
+    "client_dropout": 0.0,
     "client_lr": [0.1, 1e38],
     "server": "sgd",
     "server_lr": 1.0,
@@ -535,6 +541,7 @@ BAD_INPUT = {
   "--checkpoint_every=0": "checkpoint_every=0: must be at least 1",
   "--resume": "resume=True: output_dir={folder} holds no run to go on with (it "
   "has no config.json); give the folder of one",
+  "--client_dropout=1": "client_dropout=1: must be in [0, 1)",
   # Momenta.
   "--algorithm=domo --mu_s=1": "mu_s=1: must be in [0, 1)",
   "--algorithm=domo --mu_l=0.5,-0.1": "mu_l=-0.1: must be in [0, 1)",
