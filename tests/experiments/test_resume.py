@@ -24,7 +24,7 @@ ARGUMENTS = (
   "--cohort_size=4",
   "--client=sgd",
   "--client_lr=0.1,1",
-  "--rounds=300",
+  "--rounds=60",
   "--eval_every=7",
   "--checkpoint_every=2",
   "--noprogress",
@@ -70,7 +70,7 @@ def kill_and_resume(folder, kills, seed):
       assert process.poll() is None, process.stderr.read()
       assert time.monotonic() < deadline
       time.sleep(0.002)
-    time.sleep(draw.uniform(0, 0.3))
+    time.sleep(draw.uniform(0, 0.2))
     process.kill()
     process.wait()
     done = rounds_saved(folder / "checkpoints")
@@ -85,7 +85,7 @@ def assert_same(folder, whole):
   for name in ("points", "selected", "cost", "padding_waste"):
     assert one[name] == other[name]
   checkpoints = [f / "checkpoints" for f in (folder, whole)]
-  assert [rounds_saved(f) for f in checkpoints] == [300, 300]
+  assert [rounds_saved(f) for f in checkpoints] == [60, 60]
 
 
 @pytest.mark.filterwarnings("ignore:.*not written to its end")
@@ -116,7 +116,7 @@ def test_sigterm_saves_a_checkpoint(whole, tmp_path, capsys):
   process.send_signal(signal.SIGTERM)
   process.wait(60)
   done = rounds_saved(folder / "checkpoints")
-  if done < 300:  # It may have been too fast.
+  if done < 60:  # It may have been too fast.
     assert process.returncode == 128 + signal.SIGTERM
   assert (folder / "summary.json").exists()
   assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 0
@@ -197,9 +197,10 @@ def test_which_run_must_be_said(capsys):
 
 def test_a_full_disk_is_one_line_and_keeps_whole_rows(tmp_path, capsys):
   folder, limits = tmp_path / "run", resource.getrlimit(resource.RLIMIT_FSIZE)
-  resource.setrlimit(resource.RLIMIT_FSIZE, (80_000, limits[1]))
+  resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, limits[1]))
   try:
-    arguments = (*ARGUMENTS, "--checkpoint_every=300", "--eval_every=1")
+    arguments = (*ARGUMENTS, "--rounds=200", "--eval_every=1")
+    arguments += ("--checkpoint_every=200",)
     assert call(*arguments, f"--output_dir={folder}") == 1
   finally:
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
