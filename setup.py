@@ -30,6 +30,7 @@ setuptools.setup(
     "numpy>=1.26",
     "chex>=0.1.90",
     "dm-pix>=0.4.3",
+    "orbax-checkpoint>=0.11",
     "absl-py>=2.0",
   ],
   extras_require={

@@ -1,6 +1,6 @@
 """Times a round of BVR-L-SGD against plain steps of as many gradients.
 
-  python benchmarks/bvr_round.py
+  PYTHONPATH=. python benchmarks/bvr_round.py
 
 The paper's setting on CIFAR-10 (3072-100-10 network, 10 workers of 5,000
 examples, 16 local steps of 16), with random images. A round evaluates gradients

@@ -1,6 +1,6 @@
 """Peak memory of a round of VGG-16, by how many clients are side by side.
 
-  python benchmarks/chunk_memory.py
+  PYTHONPATH=. python benchmarks/chunk_memory.py
 
 16 clients take one local step of DOMO on 32 images of CIFAR-10's shape each.
 For every chunk size a process of its own compiles the round, asks XLA how much

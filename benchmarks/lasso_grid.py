@@ -1,6 +1,7 @@
 """Times whole LASSO grids of four algorithms against FedJAX, one point each.
 
-  python benchmarks/lasso_grid.py --fedjax_python=PATH_TO_PYTHON_WITH_FEDJAX
+  PYTHONPATH=. python benchmarks/lasso_grid.py \\
+      --fedjax_python=PATH_TO_PYTHON_WITH_FEDJAX
 
 LASSO I of the composite optimization paper: 64 clients of 128 examples in 1,024
 dimensions, 10 in a round, batches of 10, 9 x 7 rates, 500 rounds. FedJAX has no

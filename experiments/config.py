@@ -186,6 +186,9 @@ def _define_hyperparameters(kind: str) -> None:
       meanings.setdefault(flag, {}).setdefault(text, []).append(default)
   for flag, uses in meanings.items():
     text = " ".join(f"{use} ({', '.join(of)})." for use, of in uses.items())
+    if flag == "client_lr":
+      text += " Some tasks have a default of their own: lasso and low_rank "
+      text += "0.0003, nonconvex 0.03."
     if isinstance(defined[flag].default, bool):
       flags.DEFINE_bool(flag, None, text)
     elif defined[flag].is_static:

@@ -393,6 +393,11 @@ def _check_optimum(
       f"optimum=True: algorithm {setup.algorithm.name} has no regularizer, "
       "without which a minimum may not exist; must be one that has"
     )
+  if flag["l2"]:
+    raise ValueError(
+      f"optimum=True: l2={flag['l2']:g} is not in the losses that are "
+      "reported, so there would be no gap to measure; leave l2 out"
+    )
 
 
 def _check_fit(

@@ -42,7 +42,7 @@ class Algorithm(NamedTuple):
   Attributes:
     init: `(params, num_clients) -> state`, the server's state before round 0.
     round: `(state, cohort) -> state`, one communication round. `cohort` is a
-      `simulator.Cohort`; the algorithm sees clients only through its verbs.
+      `cohort.Cohort`; the algorithm sees clients only through its verbs.
     params: `state -> params`, the model that is evaluated.
     penalty: `params -> scalar`, what the objective has beside the clients'
       losses: a regularizer. With it, `regularized_train_loss` and

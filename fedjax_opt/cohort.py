@@ -23,12 +23,12 @@ MAX_PHASES = 8
 
 
 class Totals(NamedTuple):
-  """Sums over rounds and clients; all float32, in examples but for visits."""
+  """Sums over rounds and clients; all float32."""
 
-  gradient_evaluations: jax.Array  # [MAX_PHASES]
+  gradient_evaluations: jax.Array  # [MAX_PHASES], in examples
   visits: jax.Array  # [MAX_PHASES], clients that took part
   rejected: jax.Array  # [MAX_PHASES], those whose message was not finite
-  lost_rounds: jax.Array  # [], those in which all that came was rejected
+  lost_rounds: jax.Array  # [], those in which nobody was left
   examples: jax.Array  # [], in the clients' batches
   computed: jax.Array  # [], the same with padding
 
@@ -101,6 +101,12 @@ class Cohort:
     self._key = key
     self._data = data
     self._phase = 0
+    self._left = 1.0  # of the cohort's weight, in the last mean
+
+  @property
+  def num_phases(self) -> int:
+    """How many phases there were so far."""
+    return self._phase
 
   @property
   def common_steps(self) -> int | None:
@@ -109,12 +115,16 @@ class Cohort:
 
   @property
   def share(self) -> jax.Array:
-    """[] The cohort's part of the weights of the whole population."""
+    """[] The cohort's part of the weights of the whole population.
+
+    After a `mean`, the part of those who counted in it.
+    """
     program = self._program
     if not program.by_examples:
-      return jnp.asarray(program.cohort_size / self._data.num_clients)
+      return self._left * (program.cohort_size / self._data.num_clients)
     sizes = self._data.sizes.astype(float)
-    return jnp.sum(sizes[self._members()]) / jnp.maximum(jnp.sum(sizes), 1)
+    whole = jnp.maximum(jnp.sum(sizes), 1)
+    return self._left * jnp.sum(sizes[self._members()]) / whole
 
   @property
   def is_everyone(self) -> bool:
@@ -173,6 +183,9 @@ class Cohort:
   def each(self, one_client: Callable[..., Any], broadcast: Any) -> Any:
     """What each client of the cohort sends, not averaged.
 
+    Nobody is left out here: what is not finite, or of a client that drops out,
+    is among it.
+
     Args:
       one_client: `(worker, broadcast) -> message`.
       broadcast: what the server sends to every client.
@@ -203,6 +216,9 @@ class Cohort:
   ) -> Any:
     """What one client, drawn uniformly from the cohort, sends.
 
+    Drawn from those of it that do not drop out; the round is lost if all do, or
+    if what it sends is not finite.
+
     Args:
       one_client: `(worker, broadcast) -> message`.
       broadcast: what the server sends to that client.
@@ -214,14 +230,18 @@ class Cohort:
       The message.
     """
     phase = self._phase
+    if client is not None and others_work:
+      raise ValueError(
+        f"client={client} with others_work=True: the others are those of a "
+        "cohort, of which one is drawn; give only one of them"
+      )
     if client is None:
-      key = jax.random.fold_in(self.key, phase)
-      place = jax.random.randint(key, (), 0, self._program.cohort_size)
+      place, nobody = self._draw_place(jax.random.fold_in(self.key, phase))
     if others_work:
       messages = self.each(one_client, broadcast)
       message = jax.tree.map(lambda leaf: leaf[place], messages)
-      self._reject(phase, ~_all_finite(message))
-      self.is_lost |= self._dropouts(self._members())[place]
+      self._reject(phase, ~_all_finite(message) & ~nobody)
+      self.is_lost |= nobody
       return message
     if client is None:
       slots = self.draw()
@@ -307,6 +327,15 @@ class Cohort:
     batches = program.plan.draw(keys, indices, sizes)
     return Slot(clients, weights, self._dropouts(clients), keys, batches)
 
+  def _draw_place(self, key):
+    """A place in the cohort of who does not drop out, and if nobody is left."""
+    size = self._program.cohort_size
+    if self._program.client_dropout == 0:
+      return jax.random.randint(key, (), 0, size), jnp.array(False)
+    is_out = self._dropouts(self._members())
+    draws = jnp.where(is_out, -1, jax.random.uniform(key, (size,)))
+    return jnp.argmax(draws), jnp.all(is_out)
+
   def _dropouts(self, clients):
     """[C] bool, which clients drop out, in all phases of the round alike."""
     rate = self._program.client_dropout
@@ -357,6 +386,7 @@ class Cohort:
     is_short = jnp.any(has_weight & ~counts)
     # Exactly as it is where nobody is left out.
     divisor = jnp.where(is_short & (left > 0), left, 1)
+    self._left = jnp.where(is_short, left, 1)
     rejected = ~notes.is_finite & ~slots.is_out
     rejected &= slots.client < self._data.num_clients
     self._reject(phase, rejected, is_short & (left == 0))
@@ -365,16 +395,11 @@ class Cohort:
 
   def _reject(self, phase, rejected, is_lost=None):
     """Counts those whose message was rejected; by default that loses all."""
-    some = jnp.any(rejected)
-    is_lost = some if is_lost is None else is_lost
-    # Not yet lost by an earlier phase, and not by dropouts alone.
-    new = (is_lost & some & ~self.is_lost).astype(jnp.float32)
-    totals, number = self.totals, jnp.sum(rejected).astype(jnp.float32)
-    self.totals = totals._replace(
-      rejected=totals.rejected.at[phase].add(number),
-      lost_rounds=totals.lost_rounds + new,
+    number = jnp.sum(rejected).astype(jnp.float32)
+    self.totals = self.totals._replace(
+      rejected=self.totals.rejected.at[phase].add(number)
     )
-    self.is_lost |= is_lost
+    self.is_lost |= jnp.any(rejected) if is_lost is None else is_lost
 
   def _note(self, phase, slots, notes, exchange):
     """Writes down what a phase of all clients took."""

@@ -54,10 +54,10 @@ class Result:
     compile_seconds: time to trace and compile.
     run_seconds: time of all rounds and evaluations.
     cost: per client and round: `bytes_down`, `bytes_up` and
-      `gradient_evaluations` (in examples); with a label before the name, such
-      as `stage_start_bytes_up`, the part of phases with that label.
-      Then there is also `communication_rounds`, 1 and the fraction of rounds
-      with such a phase: how many there are if it counts as one of its own.
+      `gradient_evaluations` (in examples), as if none had dropped out; with a
+      label before the name, such as `stage_start_bytes_up`, the part of phases
+      with that label. If there are such phases, `communication_rounds` is how
+      many rounds one is where each of them counts as one more.
     padding_waste: fraction of the computed examples that were padding.
   """
 
@@ -212,7 +212,7 @@ def drive(
         record = jax.device_get(record)
         if grid is not None:
           record = grid.widen(record)
-        metrics = ledger.add(program, stop, record)
+        metrics = ledger.add(program, stop, record, is_due)
         if is_due:
           if metrics:
             ledger.history.append(stop, metrics)
@@ -267,6 +267,8 @@ class Ledger:
     run_seconds: time of them and of all evaluations.
     history: what was measured.
     spent: totals so far, leaves float64 [..., S]; None before the first call.
+    evaluated: rounds done at the last evaluation.
+    faults: [2, ...] rounds lost, and clients rejected, until then.
     traces: of each stretch, how many rounds, and {name: [..., rounds, C, K]}.
   """
 
@@ -274,24 +276,36 @@ class Ledger:
   run_seconds: float = 0.0
   history: History = dataclasses.field(default_factory=History)
   spent: Totals | None = None
+  evaluated: int = 0
+  faults: np.ndarray | float = 0.0
   traces: list[tuple[int, dict[str, np.ndarray]]] = dataclasses.field(
     default_factory=list
   )
 
   def add(
-    self, program: Program, stop: int, record: Record
+    self, program: Program, stop: int, record: Record, is_due: bool
   ) -> dict[str, np.ndarray]:
-    """Adds the rounds until `stop`; {name: [S]} as measured after them."""
-    lost = np.atleast_1d(record.totals.lost_rounds) == stop - self.done
+    """Adds the rounds until `stop`.
+
+    Returns:
+      {name: [S]} as measured after them, if an evaluation was due.
+    """
     self.spent = _add(self.spent, record.totals)
     self.traces.append((stop - self.done, record.traces))
-    metrics = jax.tree.map(np.atleast_1d, record.metrics)
-    if stop > self.done:
-      # Of a point that rejects all that it does there is no result.
-      for name in {"train_loss", "test_loss"} & set(metrics):
-        metrics[name] = np.where(lost, np.nan, metrics[name])
     self.done = stop
-    return metrics | _per_client(program, self.spent) if metrics else {}
+    metrics = jax.tree.map(np.atleast_1d, record.metrics)
+    if not (is_due and metrics):
+      return {}
+    # Of a point that lost all rounds to rejections there is no result.
+    rounds, before = self.done - self.evaluated, self.faults
+    by_phase = self.spent.rejected
+    self.faults = np.stack([self.spent.lost_rounds, np.sum(by_phase, -1)])
+    self.evaluated = self.done
+    lost, rejected = self.faults - before
+    is_stuck = (rounds > 0) & (lost == rounds) & (rejected > 0)
+    for name in {"train_loss", "test_loss"} & set(metrics):
+      metrics[name] = np.where(is_stuck, np.nan, metrics[name])
+    return metrics | _per_client(program, self.spent)
 
   def to_record(self) -> dict[str, np.ndarray]:
     """All of it as arrays, for a checkpoint."""
@@ -299,6 +313,8 @@ class Ledger:
     return {
       "run_seconds": np.array(self.run_seconds),
       "rounds": np.array(self.history.rounds, int),
+      "evaluated": np.array(self.evaluated),
+      "faults": np.array(self.faults),
       **{f"metrics/{n}": v for n, v in self.history.metrics.items()},
       **{f"totals/{n}": v for n, v in self.spent._asdict().items()},
       **{f"traces/{n}": v for n, v in traces.items()},
@@ -318,6 +334,8 @@ class Ledger:
       run_seconds=float(saved.record["run_seconds"]),
       history=History(saved.record["rounds"].tolist(), under("metrics")),
       spent=Totals(**under("totals")),
+      evaluated=int(saved.record["evaluated"]),
+      faults=saved.record["faults"],
       traces=[(saved.round, under("traces"))],
     )
 
@@ -419,6 +437,8 @@ def _join_traces(stretches):
     {name: trace[..., :count, :, :] for name, trace in traces.items()}
     for count, traces in stretches
   ]
+  if not pieces:
+    return {}
   return jax.tree.map(lambda *rounds: np.concatenate(rounds, -3), *pieces)
 
 
@@ -488,9 +508,11 @@ def _one_round(program, algorithm, state, round, key, data):
   key = jax.random.fold_in(key, round)
   cohort = Cohort(program, round, key, data)
   new = algorithm.round(state, cohort)
-  # A round that is lost changes nothing. Memories need no look: the rows of
-  # clients that were left out are what they were.
-  untouched = set(map(id, cohort.memories))
+  lost_rounds = cohort.totals.lost_rounds + cohort.is_lost
+  cohort.totals = cohort.totals._replace(lost_rounds=lost_rounds)
+  # A round that is lost changes nothing. Where it has one phase memories need
+  # no look: the rows of clients that were left out are what they were.
+  untouched = set(map(id, cohort.memories)) if cohort.num_phases == 1 else ()
 
   def choose(old, new):
     return new if id(new) in untouched else jnp.where(cohort.is_lost, old, new)

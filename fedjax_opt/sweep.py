@@ -57,7 +57,8 @@ def sweep(
   """Simulates an algorithm at every point of a grid, in one program.
 
   Args:
-    make: `(**hyperparameters) -> Algorithm`; called once, with traced scalars.
+    make: `(**hyperparameters) -> Algorithm`; called with traced scalars, for
+      all settings at once.
     grid: {name: values}, the hyperparameters to combine; {} for one setting.
     params: the initial model, or a function from a random key to one.
     data: the clients' examples, or a function from a seed to them; what it

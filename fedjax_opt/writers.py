@@ -25,7 +25,15 @@ import numpy as np
 import fedjax_opt
 from fedjax_opt import metrics as metrics_lib
 
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "dm-pix")
+PACKAGES = (
+  "jax",
+  "jaxlib",
+  "flax",
+  "optax",
+  "numpy",
+  "dm-pix",
+  "orbax-checkpoint",
+)
 
 # A sub-run keeps a file and a thread open; larger grids write at the end.
 _LIVE_SUB_RUNS = 64

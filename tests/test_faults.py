@@ -9,6 +9,9 @@ import optax
 import pytest
 
 from fedjax_opt import (
+  Algorithm,
+  Checkpoints,
+  ClientData,
   bvr_l_sgd,
   domo,
   evaluation,
@@ -113,6 +116,17 @@ def test_rejections_are_counted_and_change_no_other_number():
   assert not healthy.history.metrics["rejected_clients"].any()
 
 
+@pytest.mark.parametrize("weighting", ["examples", "uniform"])
+def test_scaffold_s_control_stays_the_mean_of_all(weighting):
+  """Whoever is left out."""
+  settings = {"client_dropout": 0.4, "rounds": 6, "weighting": weighting}
+  state = run(scaffold(poisoned, 0.2), **settings).state
+  weights = data().sizes if weighting == "examples" else np.ones(4)
+  mean = lambda leaf: np.average(leaf, axis=0, weights=weights)
+  close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+  jax.tree.map(close, state.control, jax.tree.map(mean, state.controls))
+
+
 def test_memory_of_who_is_left_out_stays():
   state = run(scaffold(poisoned, 0.2), rounds=6).state
   finite = jax.tree.map(lambda leaf: bool(jnp.isfinite(leaf).all()), state)
@@ -207,6 +221,43 @@ def test_dropouts_have_their_rate_and_may_lose_a_round():
   jax.tree.map(np.testing.assert_array_equal, result.params, params)
   # Nothing was wrong with it.
   assert result.history.status(0) == "ok"
+
+
+def test_checkpoints_between_do_not_change_who_diverges(tmp_path):
+  """One lost round of several since the evaluation is not all of them."""
+  pair = ClientData(data().examples, data().indices[:2], data().sizes[:2])
+  settings = SETTINGS | {"cohort_size": 1, "rounds": 9, "eval_every": 9}
+  settings["evaluate"] = lambda *_: {"train_loss": 1.0}
+  algorithm = fed_avg(poisoned, optax.sgd(0.2))
+  run = lambda **others: simulate(
+    algorithm, TASK.params, pair, **settings | others
+  )
+  histories = [run().history, run(checkpoints=Checkpoints(tmp_path, 1)).history]
+  for history in histories:
+    assert 0 < history.metrics["rejected_clients"][0, -1] < 9
+    assert history.status(0) == "ok"
+
+
+def test_a_picked_client_has_not_dropped_out():
+  """Else every dropout of the picked one would lose the round."""
+
+  def round(state, cohort):
+    is_out = cohort.draw().is_out[:3]
+    picked = cohort.pick(lambda worker, _: worker.client, ())
+    members = cohort.each(lambda worker, _: worker.client, ())
+    was_out = jnp.any((members == picked) & is_out)
+    return state + jnp.array([1, was_out], jnp.int32)
+
+  algorithm = Algorithm(
+    init=lambda params, _: jnp.zeros(2, jnp.int32),
+    round=round,
+    params=lambda state: state,
+  )
+  settings = {"rounds": 200, "client_dropout": 0.5, "client_chunk": None}
+  rounds, was_out = run(algorithm, **settings).params
+  assert was_out == 0
+  # Lost are the rounds, one in eight, in which all are out.
+  assert 150 < rounds < 198
 
 
 @pytest.mark.parametrize("rate", [1.0, -0.1, float("nan")])

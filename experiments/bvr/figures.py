@@ -115,7 +115,7 @@ def draw_best(
 ) -> None:
   """Figures 2 and 3: the best value of each metric against q or the budget."""
   with plots.figure(columns=4) as (figure, axes):
-    for panel, (name, label) in zip(axes[0], PANELS.items(), strict=True):
+    for panel, (name, shown) in zip(axes[0], PANELS.items(), strict=True):
       scale = 100 if "accuracy" in name else 1
       for method, color in zip(METHODS, plots.COLORS, strict=False):
         own = {
@@ -127,7 +127,7 @@ def draw_best(
         at = [float(x.split()[-1]) for x in own]
         panel.plot(at, best, marker="o", markersize=3, color=color)
       panel.set_xlabel(label)
-      panel.set_ylabel(f"Best {label[0].lower()}{label[1:]}")
+      panel.set_ylabel(f"Best {shown[0].lower()}{shown[1:]}")
     _legend(figure, axes[0][0])
     figure.savefig(path)
 

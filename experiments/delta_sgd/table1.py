@@ -51,7 +51,7 @@ def run(name: str, alpha: str, seeds: str) -> None:
   flags = [
     *("--flagfile=experiments/delta_sgd/mnist.flags", f"--alpha={alpha}"),
     *(*OPTIMIZERS[name][0], f"--seed={seeds}", "--eval_every=25"),
-    f"--data_dir={FLAGS.data_dir}",
+    *([f"--data_dir={FLAGS.data_dir}"] if FLAGS.data_dir else []),
   ]
   cores = 1 if FLAGS.jobs > 1 else 0
   reproduce.run_once(folder(name, alpha, seeds), flags, cores)

@@ -66,6 +66,9 @@ def bvr_l_sgd(
       point is returned (Algorithm 4). Otherwise all do, and a random point is
       returned (Algorithm 2); the points x_t are the same.
 
+  If faults lose the first round of a stage, its large gradient is lost with it;
+  the next stage begins as usual.
+
   Returns:
     The algorithm. A round is one iteration t of the paper.
 

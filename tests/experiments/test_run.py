@@ -542,6 +542,8 @@ BAD_INPUT = {
   "--resume": "resume=True: output_dir={folder} holds no run to go on with (it "
   "has no config.json); give the folder of one",
   "--client_dropout=1": "client_dropout=1: must be in [0, 1)",
+  f"{MID} --optimum --l2=0.1": "optimum=True: l2=0.1 is not in the losses "
+  "that are reported, so there would be no gap to measure; leave l2 out",
   # Momenta.
   "--algorithm=domo --mu_s=1": "mu_s=1: must be in [0, 1)",
   "--algorithm=domo --mu_l=0.5,-0.1": "mu_l=-0.1: must be in [0, 1)",
