@@ -171,6 +171,12 @@ with command_line.group("Computation and results"):
     "Go on with the run in output_dir, given with the same flags, from its "
     "newest checkpoint: it ends as if it had never been stopped.",
   )
+  flags.DEFINE_string(
+    "compilation_cache",
+    "~/.cache/fedjax_opt",
+    "Folder that keeps compiled programs for other runs, or none. The variable "
+    "JAX_COMPILATION_CACHE_DIR goes before it.",
+  )
   flags.DEFINE_bool("progress", True, "Show progress.")
 
 
@@ -313,7 +319,9 @@ def prepare(flag: dict[str, Any]) -> Job:
 
 
 # Flags that may differ where a run goes on: they do not change its results.
-_MAY_DIFFER = ("output_dir", "progress", "resume", "x_axis")
+_MAY_DIFFER = (
+  "compilation_cache", "output_dir", "progress", "resume", "x_axis",
+)  # fmt: skip
 
 
 def _checkpoints(
@@ -472,6 +480,7 @@ def _default_folder(flag: dict[str, Any]) -> str:
 def run(job: Job, writer: writers.RunWriter, ctrl_c: _CtrlC) -> int:
   """Simulates, and writes the output folder; the exit status."""
   flag, task = job.flag, job.task
+  _keep_programs(flag["compilation_cache"])
   _draw_clients(job)
   history = History()
   progress = Progress(flag["rounds"], task.criterion, flag["progress"])
@@ -509,6 +518,16 @@ def run(job: Job, writer: writers.RunWriter, ctrl_c: _CtrlC) -> int:
     return 0
   print(f"interrupted: only {result.rounds} of {flag['rounds']} rounds done")
   return 128 + result.interrupted
+
+
+def _keep_programs(folder: str) -> None:
+  """Lets JAX keep what it compiles, unless it was told where already."""
+  if folder == "none" or jax.config.jax_compilation_cache_dir is not None:
+    return
+  path = pathlib.Path(folder).expanduser()
+  jax.config.update("jax_compilation_cache_dir", str(path))
+  # Only what took long: a run has hundreds of small programs.
+  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 def _config_of(output_dir: pathlib.Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import jax
 import numpy as np
@@ -131,6 +132,7 @@ def test_config(grid):
     "augmentation": "none",
     "x_axis": "rounds",
     "resume": False,
+    "compilation_cache": "~/.cache/fedjax_opt",
     "client_dropout": 0.0,
     "client_lr": [0.1, 1e38],
     "server": "sgd",
@@ -814,6 +816,22 @@ def compilations():
 def test_compilations_are_noticed(compilations):
   jax.jit(lambda x: x * 3.125)(1.0)
   assert compilations
+
+
+def test_where_compiled_programs_are_kept(monkeypatch, tmp_path):
+  told = {}
+  jax_config = types.SimpleNamespace(
+    jax_compilation_cache_dir=None, update=told.__setitem__
+  )
+  monkeypatch.setattr(run.jax, "config", jax_config)
+  run._keep_programs("none")
+  assert not told
+  run._keep_programs(str(tmp_path))
+  assert told.pop("jax_compilation_cache_dir") == str(tmp_path)
+  told.clear()
+  jax_config.jax_compilation_cache_dir = "elsewhere"
+  run._keep_programs(str(tmp_path))
+  assert not told
 
 
 @pytest.mark.parametrize("arguments", BAD_INPUT)
