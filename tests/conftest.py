@@ -8,7 +8,12 @@ import tempfile
 # Programs here are small and run for milliseconds: it is their compilation that
 # takes the time. Set before JAX is imported, and inherited by subprocesses.
 os.environ["XLA_FLAGS"] = " ".join(
-  [os.environ.get("XLA_FLAGS", ""), "--xla_backend_optimization_level=0"]
+  [
+    os.environ.get("XLA_FLAGS", ""),
+    "--xla_backend_optimization_level=0",
+    # The other cores have tests of their own.
+    "--xla_cpu_parallel_codegen_split_count=1",
+  ]
 )
 # Many tests run the same program, in several processes.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
