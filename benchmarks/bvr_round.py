@@ -28,18 +28,20 @@ from experiments import image_tasks
 WORKERS, EXAMPLES, K, B, CHUNK = 10, 5000, 16, 16, 512
 
 
-def random_task():
-  """The task's model and loss, and random images to run it on."""
+def random_task(
+  model_name: str = "mlp", clients: int = WORKERS, size: int = EXAMPLES
+):
+  """A task of CIFAR-10's shape, and random images to run it on."""
   rng = np.random.default_rng(0)
-  number = WORKERS * EXAMPLES
+  number = clients * size
   examples = {
     "x": rng.integers(0, 256, (number, 32, 32, 3), np.uint8),
     "y": rng.integers(0, 10, number, np.int32),
   }
   images = image_tasks.DATASETS["cifar10"]
-  model = image_tasks.model_of("mlp", images)
+  model = image_tasks.model_of(model_name, images)
   task = image_tasks.classification(model, images, examples, examples)
-  rows = np.arange(number).reshape(WORKERS, EXAMPLES)
+  rows = np.arange(number).reshape(clients, size)
   return task, fo.ClientData.from_partition(examples, rows)
 
 

@@ -17,10 +17,9 @@ import time
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+from bvr_round import random_task
 
 import fedjax_opt as fo
-from experiments import image_tasks
 from fedjax_opt import simulator
 from fedjax_opt.program import Program
 
@@ -29,17 +28,8 @@ CLIENTS, B = 16, 32
 
 def measure(model_name: str, chunk: int) -> dict[str, float]:
   """Megabytes and seconds of one round."""
-  rng = np.random.default_rng(0)
-  number = CLIENTS * B
-  examples = {
-    "x": rng.integers(0, 256, (number, 32, 32, 3), np.uint8),
-    "y": rng.integers(0, 10, number, np.int32),
-  }
-  images = image_tasks.DATASETS["cifar10"]
-  model = image_tasks.model_of(model_name, images)
-  task = image_tasks.classification(model, images, examples, examples)
-  rows = np.arange(number).reshape(CLIENTS, B)
-  data = jax.device_put(fo.ClientData.from_partition(examples, rows))
+  task, data = random_task(model_name, CLIENTS, B)
+  data = jax.device_put(data)
   algorithm = fo.domo(task.loss_fn, 0.01)
   state = algorithm.init(task.init(jax.random.key(0)), CLIENTS)
   state = jax.tree.map(jnp.array, state)
@@ -48,7 +38,7 @@ def measure(model_name: str, chunk: int) -> dict[str, float]:
   )
 
   def one_round(state, data, key):
-    args = (key, data, None, jnp.int32(0), jnp.int32(1), jnp.bool_(True))
+    args = (key, data, None, jnp.int32(0), jnp.int32(1))
     return simulator.run_rounds(program, algorithm, state, *args)[0]
 
   key = jax.random.key(0)

@@ -71,7 +71,7 @@ def build_fed_avg(make_rule, **settings):
     )
     advance = jax.jit(
       lambda state, key, data, first, count: simulate_rounds(
-        program, algorithm, state, key, data, None, first, count, False
+        program, algorithm, state, key, data, None, first, count
       )[0],
       donate_argnums=0,
     )

@@ -23,6 +23,8 @@ from fedjax_opt.models import statistics
 from fedjax_opt.prox.registry import REGULARIZERS
 from fedjax_opt.rules import RULES, step_decay
 
+FLAGS = flags.FLAGS
+
 # Names that many rules share get their side as a prefix. The papers' own names
 # (gamma, delta, eta_0, mu, ...) stay as they are.
 _SHARED = {
@@ -109,8 +111,12 @@ def parts(kind: str) -> list[Part]:
   return [Part(kind, *entry) for entry in _REGISTRIES[kind].items()]
 
 
-def define_flags() -> None:
-  """Defines the choices, and one flag for each of their hyperparameters."""
+def define_flags(client_lr: Mapping[str, float]) -> None:
+  """Defines the choices, and one flag for each of their hyperparameters.
+
+  Args:
+    client_lr: the tasks that have a default of their own.
+  """
   with command_line.group("Algorithm"):
     flags.DEFINE_string(
       "algorithm",
@@ -139,6 +145,8 @@ def define_flags() -> None:
       "between commas. Default: 0.5,0.75.",
     )
     _define_hyperparameters("client")
+    own = ", ".join(f"{task} {rate:g}" for task, rate in client_lr.items())
+    FLAGS["client_lr"].help += f" Tasks with a default of their own: {own}."
   with command_line.group("Server's rule"):
     flags.DEFINE_string(
       "server",
@@ -186,9 +194,6 @@ def _define_hyperparameters(kind: str) -> None:
       meanings.setdefault(flag, {}).setdefault(text, []).append(default)
   for flag, uses in meanings.items():
     text = " ".join(f"{use} ({', '.join(of)})." for use, of in uses.items())
-    if flag == "client_lr":
-      text += " Some tasks have a default of their own: lasso and low_rank "
-      text += "0.0003, nonconvex 0.03."
     if isinstance(defined[flag].default, bool):
       flags.DEFINE_bool(flag, None, text)
     elif defined[flag].is_static:

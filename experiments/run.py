@@ -53,7 +53,9 @@ from fedjax_opt.program import Program
 
 tasks.define_flags()
 population.define_flags()
-config.define_flags()
+config.define_flags(
+  {n: t.client_lr for n, t in tasks.TASKS.items() if t.client_lr is not None}
+)
 
 with command_line.group("Rounds"):
   flags.DEFINE_integer("rounds", 100, "Communication rounds.")

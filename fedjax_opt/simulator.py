@@ -171,8 +171,8 @@ def drive(
   def build(state, inputs):
     number = jnp.int32(0)
     jitted = jax.jit(advance, donate_argnums=0)
-    yes = jnp.bool_(True)
-    return jitted.lower(state, inputs, number, number, yes).compile()
+    flag = due_flag(True)
+    return jitted.lower(state, inputs, number, number, flag).compile()
 
   ledger = Ledger()
   saved = checkpoints.load(state) if checkpoints is not None else None
@@ -180,6 +180,13 @@ def drive(
     ledger, state = Ledger.of_record(saved), saved.state
     if grid is not None:
       state, inputs = grid.take_up(saved.record, state, inputs)
+
+  stops = _stops(program, rounds, checkpoints)
+  due = lambda stop: stop % program.eval_every == 0 or stop == rounds
+  # A program that has no choice is smaller. Of all stops, so that a run which
+  # goes on has the same one.
+  has_choice = not all(map(due, stops))
+  due_flag = lambda is_due: jnp.bool_(is_due) if has_choice else None
 
   start = time.perf_counter()
   inputs = jax.device_put(inputs)
@@ -197,15 +204,17 @@ def drive(
   interrupted = 0
   with _signals(checkpoints is not None) as pressed:
     try:
-      for stop in _stops(program, rounds, checkpoints, saved):
+      for stop in stops:
+        if saved is not None and stop <= saved.round:
+          continue
         start = time.perf_counter()
-        is_due = stop % program.eval_every == 0 or stop == rounds
+        is_due = due(stop)
         state, record = compiled(
           state,
           inputs,
           jnp.int32(ledger.done),
           jnp.int32(stop - ledger.done),
-          jnp.bool_(is_due),
+          due_flag(is_due),
         )
         jax.block_until_ready(record)
         ledger.run_seconds += time.perf_counter() - start
@@ -340,7 +349,7 @@ class Ledger:
     )
 
 
-def _stops(program, rounds, checkpoints, saved):
+def _stops(program, rounds, checkpoints):
   """After which rounds to come back from the compiled program.
 
   The first call takes no round: it evaluates the initial model.
@@ -348,7 +357,7 @@ def _stops(program, rounds, checkpoints, saved):
   stops = {*range(0, rounds, program.eval_every), rounds}
   if checkpoints is not None and checkpoints.every is not None:
     stops |= set(range(checkpoints.every, rounds, checkpoints.every))
-  return [s for s in sorted(stops) if saved is None or s > saved.round]
+  return sorted(stops)
 
 
 @contextlib.contextmanager
@@ -451,12 +460,13 @@ def run_rounds(
   test: Batch | None,
   first: jax.Array,
   count: jax.Array,
-  is_due: jax.Array,
+  is_due: jax.Array | None = None,
 ) -> tuple[State, Record]:
   """Runs rounds `first` to `first + count - 1`, then evaluates if it is due.
 
   `count` is traced, at most `eval_every`, so that one compiled program serves
-  every stretch of a run. Where no evaluation is due its metrics are zeros.
+  every stretch of a run. None is due always; where an evaluation is not due
+  its metrics are zeros.
   """
 
   def body(round, carry):
@@ -499,7 +509,10 @@ def run_rounds(
 
   metrics = {}
   if program.evaluate is not None:
-    metrics = lax.cond(is_due, evaluate, skip, state)
+    if is_due is None:
+      metrics = evaluate(state)
+    else:
+      metrics = lax.cond(is_due, evaluate, skip, state)
   return state, Record(metrics, totals, traces)
 
 

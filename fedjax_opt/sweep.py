@@ -206,12 +206,11 @@ class Settings:
       return state, (np.isin(self.held, self.live), hyperparameters, *shared)
     if len(is_kept) < self._MANY or 2 * np.sum(is_kept) > len(is_kept):
       return None
-    take = lambda tree, rows: jax.tree.map(lambda leaf: leaf[rows], tree)
-    self._left.append((self.live[~is_kept], take(state, ~is_kept)))
+    self._left.append((self.live[~is_kept], _take(state, ~is_kept)))
     self.live = self.held = self.live[is_kept]
     runs = np.ones(len(self.live), bool)
-    hyperparameters = take(hyperparameters, is_kept)
-    return take(state, is_kept), (runs, hyperparameters, *shared)
+    hyperparameters = _take(hyperparameters, is_kept)
+    return _take(state, is_kept), (runs, hyperparameters, *shared)
 
   def widen(self, record: Record) -> Record:
     """[held x seeds, ...] -> [S, ...]; what does not run is NaN."""
@@ -250,14 +249,13 @@ class Settings:
       inputs: of all settings.
     """
     self.live, self.held = record["grid/live"], record["grid/held"]
-    take = lambda tree, rows: jax.tree.map(lambda leaf: leaf[rows], tree)
     gone = np.setdiff1d(np.arange(self._num_settings), self.held)
     if gone.size:
-      self._left.append((gone, take(state, gone)))
+      self._left.append((gone, _take(state, gone)))
     _, hyperparameters, *shared = inputs
     runs = np.isin(self.held, self.live)
-    inputs = (runs, take(hyperparameters, self.held), *shared)
-    return take(state, self.held), inputs
+    inputs = (runs, _take(hyperparameters, self.held), *shared)
+    return _take(state, self.held), inputs
 
   def restore(self, state: Any) -> Any:
     """The state of all settings, of those dropped as they were then."""
@@ -265,6 +263,11 @@ class Settings:
     order = np.argsort(numbers)
     join = lambda *leaves: jnp.concatenate(leaves)[order]
     return jax.tree.map(join, *[state for _, state in self._left], state)
+
+
+def _take(tree: Any, rows: np.ndarray) -> Any:
+  """These rows of every leaf."""
+  return jax.tree.map(lambda leaf: leaf[rows], tree)
 
 
 def _one_after_another(fn, in_axes):

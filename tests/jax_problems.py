@@ -137,3 +137,13 @@ def drawn_phases(program, data, seed, num_rounds, num_phases):
         ]
       )
   return cohorts, batches, weights
+
+
+def assert_close(actual, expected, rtol):
+  """That parameters or arrays agree, relative to the largest entry expected."""
+  actual, expected = (
+    np.asarray(value) if hasattr(value, "shape") else flat(value)
+    for value in (actual, expected)
+  )
+  atol = rtol * np.max(np.abs(expected))
+  np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)

@@ -18,6 +18,7 @@ from fedjax_opt.algorithms import ALGORITHMS, SERVER_RULES
 from fedjax_opt.program import Program
 from fedjax_opt.rules import RULES
 from tests import jax_problems, reference
+from tests.jax_problems import assert_close
 
 ROUNDS = 4
 SEED = 0
@@ -153,13 +154,6 @@ def looped(algorithm, make_rule, rounds):
     weights=weights,
     **arguments,
   )
-
-
-def assert_close(params, expected, rtol):
-  """Relative to the largest entry."""
-  actual = jax_problems.flat(params)
-  atol = rtol * np.max(np.abs(expected))
-  np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
 
 
 def test_the_cases_reach_every_algorithm_and_rule_and_awkward_client():

@@ -9,19 +9,13 @@ from fedjax_opt import ClientData, mirror, prox, simulate
 from fedjax_opt.algorithms.centralized import centralized, local, optimum
 from tests import jax_problems
 from tests import reference_composite as loops
+from tests.jax_problems import assert_close
 
 TASK = jax_problems.softmax()  # The last of five clients owns nothing.
 PSI = prox.kernels(prox.l1(0.05))
 OF_LOOP = loops.L1(slice(3, 15), 0.05)
 RATE = 0.5
 EVERYTHING = np.concatenate(TASK.problem.client_rows)
-
-
-def assert_close(params, expected, rtol):
-  """Relative to the largest entry."""
-  atol = rtol * np.max(np.abs(expected))
-  actual = jax_problems.flat(params)
-  np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
 
 
 def points_of_loop(rows, steps):

@@ -38,6 +38,7 @@ from fedjax_opt.rules.mirror import (
 )
 from tests import jax_problems, reference
 from tests import reference_composite as loops
+from tests.jax_problems import assert_close
 
 ROUNDS = 4
 SETTINGS = {
@@ -101,16 +102,6 @@ def simulated(algorithm, task=SOFTMAX, params=None, **settings):
   settings = SETTINGS | {"eval_every": ROUNDS, "rounds": ROUNDS} | settings
   params = task.params if params is None else params
   return simulate(algorithm, params, task.data, **settings)
-
-
-def assert_close(params, expected, rtol):
-  """Relative to the largest entry."""
-  actual, expected = (
-    value if isinstance(value, np.ndarray) else jax_problems.flat(value)
-    for value in (params, expected)
-  )
-  atol = rtol * np.max(np.abs(expected))
-  np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
 
 
 def each_iterate(params, data, test):

@@ -26,6 +26,7 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.program import Program
 from tests import jax_problems
 from tests import reference_momentum as loops
+from tests.jax_problems import assert_close
 
 TASK = jax_problems.softmax()
 ROUNDS = 4
@@ -90,13 +91,6 @@ def looped(name, weighting="examples", x64=True):
 def run(algorithm, task=TASK, **settings):
   settings = {"rounds": ROUNDS, "eval_every": 3} | SETTINGS | settings
   return simulate(algorithm, task.params, task.data, **settings)
-
-
-def assert_close(params, expected, rtol):
-  """Relative to the largest entry."""
-  actual = jax_problems.flat(params)
-  atol = rtol * np.max(np.abs(expected))
-  np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("name", FAMILY)

@@ -32,6 +32,7 @@ from fedjax_opt.program import Program
 from fedjax_opt.rules.sarah import sarah
 from tests import jax_problems, reference
 from tests import reference_variance_reduction as loops
+from tests.jax_problems import assert_close
 
 SIZES = (40, 26, 3, 50, 0)
 TASK = jax_problems.softmax(sizes=SIZES)
@@ -261,12 +262,6 @@ def flat(tree, axes):
   leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
   leaves = [leaf.reshape(*leaf.shape[:axes], -1) for leaf in leaves]
   return np.concatenate(leaves, axis=-1)
-
-
-def assert_close(actual, expected, rtol):
-  """Relative to the largest entry."""
-  atol = rtol * np.max(np.abs(expected))
-  np.testing.assert_allclose(actual, expected, rtol=0, atol=atol)
 
 
 # ----------------------------------------------------- Against the NumPy loops

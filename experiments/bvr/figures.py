@@ -8,7 +8,6 @@ there are not run again. The rate is picked by the paper's criterion: the lowest
 training accuracy of the last 100 rounds, the higher the better.
 """
 
-import concurrent.futures
 import pathlib
 
 from absl import app, flags
@@ -17,14 +16,11 @@ from experiments import reproduce
 from fedjax_opt import metrics, plots
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("data_dir", None, "Folder of tensorflow_datasets.")
-flags.DEFINE_string("output_dir", "runs/bvr", "Folder of all runs.")
+reproduce.define_flags("runs/bvr")
 flags.DEFINE_string("figures_dir", "runs/bvr/figures", "Folder of pictures.")
 flags.DEFINE_integer("rounds", 500, "Communication rounds.")
 flags.DEFINE_integer("budget", 256, "Examples of a client in a round.")
 flags.DEFINE_list("budgets", ["64", "256"], "Of Figure 3, at q = 0.1.")
-flags.DEFINE_integer("jobs", 1, "Runs at a time.")
-flags.DEFINE_bool("only_print", False, "Run nothing, show what is there.")
 
 METHODS = (
   "minibatch_sgd",
@@ -49,17 +45,15 @@ def folder(method: str, fraction: str, budget: int) -> pathlib.Path:
 
 def run(method: str, fraction: str, budget: int) -> None:
   """One method's rates in one setting, unless they are there."""
-  flags = [
+  arguments = [
     "--flagfile=experiments/bvr/cifar10.flags",
     f"--algorithm={method}",
     f"--class_fraction={fraction}",
     f"--local_steps={budget // BATCH_SIZE}",
     f"--rounds={FLAGS.rounds}",
     f"--eval_every={EVAL_EVERY}",
-    *([f"--data_dir={FLAGS.data_dir}"] if FLAGS.data_dir else []),
   ]
-  cores = 1 if FLAGS.jobs > 1 else 0
-  reproduce.run_once(folder(method, fraction, budget), flags, cores)
+  reproduce.run_cell(folder(method, fraction, budget), arguments)
 
 
 def selected(run: reproduce.Run) -> int | None:
@@ -167,16 +161,13 @@ def main(argv: list[str]) -> None:
   by_budget = {f"budget {b}": ("0.1", int(b)) for b in FLAGS.budgets}
   settings = dict.fromkeys([*by_fraction.values(), *by_budget.values()])
   cells = [(method, *setting) for setting in settings for method in METHODS]
-  if not FLAGS.only_print:
-    with concurrent.futures.ThreadPoolExecutor(FLAGS.jobs) as pool:
-      list(pool.map(lambda cell: run(*cell), cells))
+  reproduce.run_all(run, cells)
   picked = {}
   for cell in cells:
-    if reproduce.is_complete(folder(*cell)):
-      found = reproduce.read(folder(*cell))
-      point = selected(found)
-      if point is not None:
-        picked[cell] = found, point
+    found = reproduce.find(folder(*cell))
+    point = None if found is None else selected(found)
+    if point is not None:
+      picked[cell] = found, point
   print(f"{table(picked, by_fraction)}\n\n{table(picked, by_budget)}")
   pictures = pathlib.Path(FLAGS.figures_dir)
   pictures.mkdir(parents=True, exist_ok=True)

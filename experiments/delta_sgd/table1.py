@@ -7,8 +7,6 @@ are there already are not run again. `--jobs` runs several at a time, each on
 one core.
 """
 
-import concurrent.futures
-import json
 import pathlib
 
 import numpy as np
@@ -17,10 +15,7 @@ from absl import app, flags
 from experiments import reproduce
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("data_dir", None, "Folder of tensorflow_datasets.")
-flags.DEFINE_string("output_dir", "runs/table1", "Folder of all runs.")
-flags.DEFINE_integer("jobs", 1, "Runs at a time.")
-flags.DEFINE_bool("only_print", False, "Run nothing, print what is there.")
+reproduce.define_flags("runs/table1")
 
 # Client optimizers with the paper's frozen step sizes, and its accuracies in
 # percent at alpha = 1, 0.1, 0.01.
@@ -48,22 +43,20 @@ def folder(name: str, alpha: str, seeds: str) -> pathlib.Path:
 
 def run(name: str, alpha: str, seeds: str) -> None:
   """Runs one cell, or some seeds of it, unless it is there."""
-  flags = [
+  arguments = [
     *("--flagfile=experiments/delta_sgd/mnist.flags", f"--alpha={alpha}"),
     *(*OPTIMIZERS[name][0], f"--seed={seeds}", "--eval_every=25"),
-    *([f"--data_dir={FLAGS.data_dir}"] if FLAGS.data_dir else []),
   ]
-  cores = 1 if FLAGS.jobs > 1 else 0
-  reproduce.run_once(folder(name, alpha, seeds), flags, cores)
+  reproduce.run_cell(folder(name, alpha, seeds), arguments)
 
 
 def accuracies(name: str, alpha: str) -> list[float]:
   """Final test accuracies in percent, one for each seed that was run."""
   found = []
   for seeds in ("0", "1,2"):
-    summary = folder(name, alpha, seeds) / "summary.json"
-    if summary.exists():
-      points = json.loads(summary.read_text())["points"]
+    run = reproduce.find(folder(name, alpha, seeds))
+    if run is not None:
+      points = run.summary["points"]
       finals = [point["final"]["test_accuracy"] for point in points]
       found += [100 * final for final in finals if final is not None]
   return found
@@ -92,9 +85,7 @@ def main(argv: list[str]) -> None:
   del argv
   cells = [(n, a, "0") for a in ALPHAS for n in OPTIMIZERS]
   cells += [(n, a, "1,2") for a in ALPHAS for n in MORE_SEEDS]
-  if not FLAGS.only_print:
-    with concurrent.futures.ThreadPoolExecutor(FLAGS.jobs) as pool:
-      list(pool.map(lambda cell: run(*cell), cells))
+  reproduce.run_all(run, cells)
   print(table())
 
 

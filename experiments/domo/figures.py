@@ -7,7 +7,6 @@ not run again. The base rate of every method is chosen once, at s = 10 % with
 the first seed; then all methods run with three seeds at each s.
 """
 
-import concurrent.futures
 import pathlib
 
 import numpy as np
@@ -17,12 +16,9 @@ from experiments import reproduce
 from fedjax_opt import plots
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("data_dir", None, "Folder of tensorflow_datasets.")
-flags.DEFINE_string("output_dir", "runs/domo", "Folder of all runs.")
+reproduce.define_flags("runs/domo")
 flags.DEFINE_string("figures_dir", "runs/domo/figures", "Folder of pictures.")
 flags.DEFINE_integer("rounds", 20, "Communication rounds, each of one epoch.")
-flags.DEFINE_integer("jobs", 1, "Runs at a time.")
-flags.DEFINE_bool("only_print", False, "Run nothing, show what is there.")
 
 METHODS = {
   "FedAvg": "fed_avg",
@@ -59,22 +55,18 @@ def folder(name: str) -> pathlib.Path:
 
 def run(name: str, method: str, *others: str) -> None:
   """One run of a method, unless it is there."""
-  given = [
+  arguments = [
     "--flagfile=experiments/domo/cifar10.flags",
     f"--algorithm={METHODS[method]}",
     f"--rounds={FLAGS.rounds}",
-    *([f"--data_dir={FLAGS.data_dir}"] if FLAGS.data_dir else []),
     *others,
   ]
-  cores = 1 if FLAGS.jobs > 1 else 0
-  if not FLAGS.only_print:
-    reproduce.run_once(folder(name), given, cores)
+  reproduce.run_cell(folder(name), arguments)
 
 
 def read(name: str) -> reproduce.Run | None:
   """A run, if it is there."""
-  there = reproduce.is_complete(folder(name))
-  return reproduce.read(folder(name)) if there else None
+  return reproduce.find(folder(name))
 
 
 def tune(method: str) -> None:
@@ -175,14 +167,12 @@ def draw_momenta(path: pathlib.Path) -> None:
 
 def main(argv: list[str]) -> None:
   del argv
-  with concurrent.futures.ThreadPoolExecutor(FLAGS.jobs) as pool:
-    together = lambda call, cells: list(pool.map(lambda c: call(*c), cells))
-    together(tune, [(method,) for method in METHODS])
-    cells = [(method, s) for s in SIMILARITIES for method in METHODS]
-    together(compare, cells)
-    lists = [f"--mu_s={','.join(MU_S)}", f"--mu_l={','.join(MU_L)}"]
-    cells = [("momenta", *lists), ("beta", f"--beta={CONSTANTS}")]
-    together(vary, [*cells, ("alpha", f"--server_lr={CONSTANTS}")])
+  reproduce.run_all(tune, [(method,) for method in METHODS])
+  cells = [(method, s) for s in SIMILARITIES for method in METHODS]
+  reproduce.run_all(compare, cells)
+  lists = [f"--mu_s={','.join(MU_S)}", f"--mu_l={','.join(MU_L)}"]
+  cells = [("momenta", *lists), ("beta", f"--beta={CONSTANTS}")]
+  reproduce.run_all(vary, [*cells, ("alpha", f"--server_lr={CONSTANTS}")])
   print(comparison_table())
   print(f"\n{constants_table()}")
   pictures = pathlib.Path(FLAGS.figures_dir)

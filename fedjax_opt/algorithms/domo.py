@@ -118,21 +118,22 @@ def domo(
         dtype = optax.tree.dtype(received, "lowest")
         momentum = jnp.asarray(mu_l, dtype)
       rule, start = optax.sgd(rate, momentum=momentum), received
-      # eta beta P m_r: how far the fusion moves a client that takes a step.
-      strength = 0 if beta is None else rate * beta * (worker.num_steps > 0)
-      fused = optax.tree.scale(strength, state.momentum)
-      if intra:  # Line 10.
-        share = strength / jnp.maximum(worker.num_steps, 1)
-        rule = optax.chain(rule, momentum_fusion(state.momentum, share))
-      else:  # Line 7.
-        start = _minus(received, fused)
+      if beta is not None:
+        # eta beta P m_r: how far the fusion moves a client that takes a step.
+        strength = rate * beta * (worker.num_steps > 0)
+        fused = optax.tree.scale(strength, state.momentum)
+        if intra:  # Line 10.
+          share = strength / jnp.maximum(worker.num_steps, 1)
+          rule = optax.chain(rule, momentum_fusion(state.momentum, share))
+        else:  # Line 7.
+          start = _minus(received, fused)
       rule_state = rule.init(start)
       if average_local:
         rule_state = optax.tree.set(rule_state, trace=local)
       params, rule_state = worker.descend_from(loss_fn, rule, start, rule_state)
       # eta P d (line 12): the local momenta, without the server's.
       moved = _minus(start, params)
-      if intra:
+      if intra and beta is not None:
         moved = _minus(moved, fused)
       local = optax.tree.get(rule_state, "trace") if average_local else None
       return moved, local

@@ -2,22 +2,17 @@
 
 import json
 import os
-import pathlib
 import random
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
-from absl.testing import flagsaver
 
-from experiments import run
+from tests.experiments.commands import call, start
 
-REPOSITORY = pathlib.Path(run.__file__).parents[1]
 ARGUMENTS = (
   "--task=digits_logistic",
   "--num_clients=20",
@@ -31,28 +26,12 @@ ARGUMENTS = (
 )
 
 
-def call(*arguments):
-  with flagsaver.flagsaver():
-    return run.main(["run", *arguments])
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
   """The folder of a run that nothing happened to."""
   folder = tmp_path_factory.mktemp("whole") / "run"
   assert call(*ARGUMENTS, f"--output_dir={folder}") == 0
   return folder
-
-
-def start(folder, *others):
-  command = [sys.executable, "-m", "experiments.run", *ARGUMENTS, *others]
-  return subprocess.Popen(
-    [*command, f"--output_dir={folder}"],
-    cwd=REPOSITORY,
-    stdout=subprocess.DEVNULL,
-    stderr=subprocess.PIPE,
-    text=True,
-  )
 
 
 def rounds_saved(folder):
@@ -64,7 +43,8 @@ def kill_and_resume(folder, kills, seed):
   """Kills at random moments after a checkpoint, then runs to the end."""
   draw, done = random.Random(seed), 0
   for kill in range(kills):
-    process = start(folder, *(["--resume"] if kill else []))
+    others = ["--resume"] if kill else []
+    process = start(*ARGUMENTS, f"--output_dir={folder}", *others)
     deadline = time.monotonic() + 120
     while rounds_saved(folder / "checkpoints") <= done:
       assert process.poll() is None, process.stderr.read()
@@ -109,7 +89,7 @@ def test_many_kills(whole, tmp_path):
 
 def test_sigterm_saves_a_checkpoint(whole, tmp_path, capsys):
   folder = tmp_path / "run"
-  process = start(folder)
+  process = start(*ARGUMENTS, f"--output_dir={folder}")
   while rounds_saved(folder / "checkpoints") == 0:
     assert process.poll() is None, process.stderr.read()
     time.sleep(0.002)

@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import signal
-import subprocess
 import sys
 import time
 import types
@@ -14,11 +13,10 @@ import types
 import jax
 import numpy as np
 import pytest
-from absl.testing import flagsaver
 
 from experiments import command_line, run
+from tests.experiments.commands import REPOSITORY, call, start
 
-REPOSITORY = pathlib.Path(run.__file__).parents[1]
 SMALL = ("--task=digits_logistic", "--num_clients=20", "--cohort_size=4")
 SHORT = ("--rounds=3", "--eval_every=2", "--client=sgd")
 METRICS = {
@@ -36,24 +34,6 @@ SPENT = {
   "bytes_up",
   "rejected_clients",
 }
-
-
-def call(*arguments):
-  """What the command does, in this process: its exit status."""
-  with flagsaver.flagsaver():
-    return run.main(["run", *arguments])
-
-
-def start(*arguments):
-  """The command, in a process of its own."""
-  return subprocess.Popen(
-    [sys.executable, "-m", "experiments.run", *arguments],
-    cwd=REPOSITORY,
-    env=os.environ | {"JAX_PLATFORMS": "cpu"},
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-  )
 
 
 def read_json(path):

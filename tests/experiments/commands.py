@@ -1,0 +1,30 @@
+"""The command line as the tests call it."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+from absl.testing import flagsaver
+
+from experiments import run
+
+REPOSITORY = pathlib.Path(run.__file__).parents[1]
+
+
+def call(*arguments):
+  """What the command does, in this process: its exit status."""
+  with flagsaver.flagsaver():
+    return run.main(["run", *arguments])
+
+
+def start(*arguments):
+  """The command, in a process of its own."""
+  return subprocess.Popen(
+    [sys.executable, "-m", "experiments.run", *arguments],
+    cwd=REPOSITORY,
+    env=os.environ | {"JAX_PLATFORMS": "cpu"},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
