@@ -58,6 +58,12 @@ def parse(argv: Sequence[str], intro: str) -> dict[str, Any]:
   return {name: FLAGS[name].value for name in _names()}
 
 
+def refuse(error: Exception) -> int:
+  """Says in one line what cannot be; the exit status."""
+  print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+  return 1
+
+
 def _names() -> list[str]:
   return [name for names in _GROUPS.values() for name in names]
 

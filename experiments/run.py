@@ -193,8 +193,7 @@ def main(argv: Sequence[str]) -> int:
       where = f"; see {job.output_dir}"
       return run(job, writer, ctrl_c)
   except CheckpointError as error:
-    print(f"error: {error}", file=sys.stderr)
-    return 1
+    return command_line.refuse(error)
   except OSError as error:
     kept = f"; what was complete before is kept{where}" if where else ""
     print(f"error: {' '.join(str(error).split())}{kept}", file=sys.stderr)
@@ -202,8 +201,7 @@ def main(argv: Sequence[str]) -> int:
   except (ValueError, ImportError) as error:
     if where:  # not of the input: a defect, to be seen whole
       raise
-    print(f"error: {error}", file=sys.stderr)
-    return 1
+    return command_line.refuse(error)
   except KeyboardInterrupt:
     print(f"interrupted before the first evaluation{where}")
     return 130

@@ -30,6 +30,7 @@ from fedjax_opt.base import Algorithm, grad_fn_of
 from fedjax_opt.checkpoint import Checkpoints
 from fedjax_opt.data import partition, synthetic
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.population import Population
 from fedjax_opt.rules import (
   delta_sgd,
   dual_averaging,
@@ -47,6 +48,7 @@ __all__ = [
   "Algorithm",
   "Checkpoints",
   "ClientData",
+  "Population",
   "Result",
   "bvr_l_sgd",
   "centralized",

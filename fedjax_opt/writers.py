@@ -23,6 +23,7 @@ import jax
 import numpy as np
 
 import fedjax_opt
+from fedjax_opt import folders
 from fedjax_opt import metrics as metrics_lib
 
 PACKAGES = (
@@ -54,21 +55,7 @@ def check_output_dir(
   Raises:
     ValueError: if it is a file, holds anything, or cannot be written.
   """
-  folder = pathlib.Path(output_dir).expanduser()
-  existing = folder
-  while not os.path.lexists(existing):
-    existing = existing.parent
-  if not existing.is_dir():
-    raise ValueError(
-      f"output_dir={str(folder)!r}: {str(existing)!r} is a file; give a "
-      "folder that is new or empty"
-    )
-  if not os.access(existing, os.R_OK | os.W_OK | os.X_OK):
-    raise ValueError(
-      f"output_dir={str(folder)!r}: cannot be written (no permission in "
-      f"{str(existing)!r}); give a folder that you may write"
-    )
-  inside = sorted(os.listdir(folder)) if existing == folder else []
+  folder, inside = folders.contents("output_dir", output_dir)
   if resume:
     if "config.json" not in inside:
       raise ValueError(
@@ -81,11 +68,7 @@ def check_output_dir(
       f"output_dir={str(folder)!r}: holds another run (it has a config.json); "
       "give a folder that is new or empty"
     )
-  if inside:
-    raise ValueError(
-      f"output_dir={str(folder)!r}: is not empty (it has {inside[0]!r}); give "
-      "a folder that is new or empty"
-    )
+  folders.check_empty("output_dir", folder, inside)
   return folder
 
 

@@ -10,9 +10,11 @@ from fedjax_opt.data import (
   tfds,
 )
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.population import Population
 
 __all__ = [
   "ClientData",
+  "Population",
   "augmentation",
   "embedded",
   "femnist",

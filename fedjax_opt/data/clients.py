@@ -100,7 +100,7 @@ class ClientData:
       ValueError: if axes differ, a number is not finite, a label or a row is
         out of range, or no client owns anything.
     """
-    examples = _check_examples(examples)
+    examples = check_examples(examples)
     if num_classes is not None:
       _check_labels(examples, num_classes)
     num_examples = len(next(iter(examples.values())))
@@ -135,7 +135,7 @@ class ClientData:
     Raises:
       ValueError: as `from_partition`, or if the ids do not fit the examples.
     """
-    examples = _check_examples(examples)
+    examples = check_examples(examples)
     num_examples = len(next(iter(examples.values())))
     rows = partition.natural(client_ids)
     if len(client_ids) != num_examples:
@@ -199,10 +199,18 @@ class ClientData:
       raise ValueError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _check_examples(
-  examples: Mapping[str, np.ndarray],
+def check_examples(
+  examples: Mapping[str, np.ndarray], may_be_empty: bool = False
 ) -> dict[str, np.ndarray]:
-  """Arrays with one leading axis, finite; labels become int32."""
+  """Arrays with one leading axis, finite; labels become int32.
+
+  Args:
+    examples: name -> [N, ...].
+    may_be_empty: whether N may be 0.
+
+  Raises:
+    ValueError: if axes differ, or there is what is not a finite number.
+  """
   examples = {name: np.asarray(values) for name, values in examples.items()}
   if not examples:
     raise ValueError("examples must hold at least one array, such as 'x'")
@@ -210,7 +218,7 @@ def _check_examples(
   if None in lengths.values() or len(set(lengths.values())) > 1:
     shapes = ", ".join(f"{k} {v.shape}" for k, v in examples.items())
     raise ValueError(f"examples must have equal leading axes [N], got {shapes}")
-  if 0 in lengths.values():
+  if 0 in lengths.values() and not may_be_empty:
     raise ValueError("examples must hold at least one example, got N = 0")
   for name, values in examples.items():
     if name in _OWNERSHIP:

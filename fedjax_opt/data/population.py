@@ -1,0 +1,303 @@
+"""A population of clients in a folder, which may be larger than memory.
+
+  population.json  format, version, M, N, and name, dtype, shape of each field
+  sizes.bin        [M] int32, the examples of each client
+  <field>.bin      [N, ...], the clients' examples one after the other
+
+The .bin files are bare numbers, C order, little endian: a writer appends client
+after client without knowing N, and a file that was cut is told by its length.
+population.json is written last, so that without it a folder is no population.
+"""
+
+import dataclasses
+import operator
+import os
+import pathlib
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from fedjax_opt import folders
+from fedjax_opt.data import population_files
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.population_files import ABOUT, LARGEST, Fields
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Population:
+  """The clients of a folder, read as they are needed.
+
+  Only what each client's size is stays in memory. Not a pytree: what a round
+  needs is copied out of it with `gather`. Make a folder with `write` or
+  `of_client_data`, or `python -m experiments.convert`.
+
+  >>> population = Population.open("clients")
+  >>> capacity = population.capacity(cohort_size=10)
+  >>> examples, starts = population.gather(np.array([4, 7]), capacity)
+
+  Attributes:
+    folder: its path.
+    fields: name -> (dtype, shape of one example).
+    sizes: [M] int32.
+  """
+
+  folder: pathlib.Path
+  fields: Fields
+  sizes: np.ndarray
+  # [M + 1] int64, the row where each client begins.
+  _offsets: np.ndarray = dataclasses.field(repr=False)
+  _files: dict[str, population_files.File] = dataclasses.field(repr=False)
+
+  @property
+  def num_clients(self) -> int:
+    """M."""
+    return len(self.sizes)
+
+  @property
+  def num_examples(self) -> int:
+    """N, the examples of all clients."""
+    return int(self._offsets[-1])
+
+  @property
+  def max_size(self) -> int:
+    """n_max, the examples of the largest client."""
+    return int(self.sizes.max())
+
+  @classmethod
+  def open(cls, folder: str | os.PathLike) -> "Population":
+    """Maps the files of a population, and checks that they are whole.
+
+    Args:
+      folder: as `write` leaves it.
+
+    Raises:
+      ValueError: naming the file that is missing or not as population.json
+        says, what it holds and what it should.
+    """
+    folder = pathlib.Path(folder).expanduser()
+    fields, sizes, files = population_files.read(folder)
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return cls(folder, fields, sizes, offsets, files)
+
+  def client(self, m: int) -> dict[str, np.ndarray]:
+    """The examples of one client.
+
+    Args:
+      m: its number.
+
+    Returns:
+      name -> [n_m, ...], read-only views of the files.
+
+    Raises:
+      ValueError: if there is no such client.
+    """
+    m = operator.index(m)
+    if not 0 <= m < self.num_clients:
+      raise ValueError(f"client={m}: must be in [0, {self.num_clients})")
+    begin, end = self._offsets[m], self._offsets[m + 1]
+    return {name: file.map[begin:end] for name, file in self._files.items()}
+
+  def capacity(self, cohort_size: int) -> int:
+    """The examples of the largest clients, so that any cohort has no more.
+
+    Args:
+      cohort_size: C; beyond M it counts as M.
+
+    Raises:
+      ValueError: if it is not positive.
+    """
+    if cohort_size < 1:
+      raise ValueError(f"cohort_size={cohort_size}: must be at least 1")
+    others = max(0, self.num_clients - cohort_size)
+    return int(np.partition(self.sizes, others)[others:].sum(dtype=np.int64))
+
+  def gather(
+    self,
+    clients: np.ndarray,
+    capacity: int,
+    out: Mapping[str, np.ndarray] | None = None,
+  ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Copies the examples of some clients, one after the other.
+
+    Safe to call from several threads, each with an `out` of its own; the
+    others go on meanwhile.
+
+    Args:
+      clients: [C] integers; from M on they mean no client.
+      capacity: rows to fill, as `capacity(C)` gives them for any C clients.
+      out: what an earlier call returned, to be written over.
+
+    Returns:
+      name -> [capacity, ...], which is `out` if that was given, zero in the
+      rows that are left over; and starts [C] int32, the row where each client's
+      examples begin, or would if it had any.
+
+    Raises:
+      ValueError: if the examples are more than the capacity, `out` is not of
+        its shapes, or a number is no client's.
+      OSError: if a file cannot be read.
+    """
+    clients = np.asarray(clients)
+    if clients.ndim != 1 or (clients.size and clients.dtype.kind not in "iu"):
+      raise ValueError(
+        "clients: must be integers of shape [C], got "
+        f"{clients.dtype} {clients.shape}"
+      )
+    if clients.size and clients.min() < 0:
+      raise ValueError(f"clients: must not be negative, got {clients.min()}")
+    # Those that are none begin and end at N.
+    clients = np.minimum(clients, self.num_clients).astype(np.int64)
+    begins = self._offsets[clients]
+    ends = self._offsets[np.minimum(clients + 1, self.num_clients)]
+    stops = np.cumsum(ends - begins)
+    total = int(stops[-1]) if len(stops) else 0
+    if not total <= capacity <= LARGEST:
+      raise ValueError(
+        f"capacity={capacity}: must be in [{total}, {LARGEST}], as these "
+        f"{len(clients)} clients have {total} examples"
+      )
+    rows = self._rows(capacity, out)
+    runs = _runs(begins, ends)
+    for name, file in self._files.items():
+      file.read(runs, rows[name])
+      rows[name][total:] = 0
+    return rows, (stops - (ends - begins)).astype(np.int32)
+
+  def load(self, clients: np.ndarray | None = None) -> ClientData:
+    """Some clients in memory.
+
+    Args:
+      clients: [C] integers in [0, M); None for all.
+
+    Returns:
+      These clients, in this order, client i being what `clients[i]` is here.
+
+    Raises:
+      ValueError: if a number is no client's, or they own nothing.
+    """
+    if clients is None:
+      clients = np.arange(self.num_clients)
+    clients = np.asarray(clients)
+    outside = clients[clients >= self.num_clients]
+    if outside.size:
+      raise ValueError(
+        f"clients: must be in [0, {self.num_clients}), got {outside[0]}"
+      )
+    sizes = self.sizes[clients]
+    total = int(sizes.sum(dtype=np.int64))
+    if not total:
+      raise ValueError(
+        f"clients: must have an example, but these {len(clients)} own none"
+      )
+    examples, starts = self.gather(clients, total)
+    places = np.arange(sizes.max(), dtype=np.int32)
+    is_own = places < sizes[:, None]
+    indices = np.where(is_own, starts[:, None] + places, 0).astype(np.int32)
+    return ClientData(examples=examples, indices=indices, sizes=sizes)
+
+  @classmethod
+  def write(
+    cls, folder: str | os.PathLike, clients: Iterable[Mapping[str, np.ndarray]]
+  ) -> "Population":
+    """Writes a population client by client, holding one at a time.
+
+    What goes wrong leaves the folder as it was. Only a writer that was killed
+    leaves files, without population.json: these are no population.
+
+    Args:
+      folder: one that is new or empty.
+      clients: of each client name -> [n_m, ...]: the same names, dtypes and
+        shapes of one example for all, finite. Labels 'y' become int32.
+
+    Returns:
+      The population, opened.
+
+    Raises:
+      ValueError: if the folder is occupied, a client is not like the first or
+        holds what is not finite, or no client owns anything.
+      OSError: if a file cannot be written, such as on a full disk.
+    """
+    folder = cls.check_new(folder)
+    writer = population_files.Writer(folder)
+    try:
+      for client in clients:
+        writer.append(client)
+      writer.finish()
+    except BaseException:  # An interruption too.
+      writer.discard()
+      raise
+    return cls.open(folder)
+
+  @classmethod
+  def of_client_data(
+    cls, folder: str | os.PathLike, data: ClientData
+  ) -> "Population":
+    """Writes clients that are in memory; see `write`."""
+    examples = {name: np.asarray(leaf) for name, leaf in data.examples.items()}
+    indices, sizes = np.asarray(data.indices), np.asarray(data.sizes)
+    owned = (row[:size] for row, size in zip(indices, sizes, strict=True))
+    take = lambda rows: {name: leaf[rows] for name, leaf in examples.items()}
+    return cls.write(folder, map(take, owned))
+
+  @staticmethod
+  def check_new(folder: str | os.PathLike) -> pathlib.Path:
+    """Says whether a population may be written here, without writing anything.
+
+    Args:
+      folder: one that is new or empty.
+
+    Returns:
+      The folder's path.
+
+    Raises:
+      ValueError: if it is a file, holds anything, or cannot be written.
+    """
+    folder, inside = folders.contents("population_dir", folder)
+    if ABOUT in inside:
+      raise ValueError(
+        f"population_dir={str(folder)!r}: holds another population (it has a "
+        f"{ABOUT}); give a folder that is new or empty"
+      )
+    folders.check_empty("population_dir", folder, inside)
+    return folder
+
+  def __reduce__(self):
+    # Another process opens files of its own.
+    return Population.open, (self.folder,)
+
+  def _rows(
+    self, capacity: int, out: Mapping[str, np.ndarray] | None
+  ) -> dict[str, np.ndarray]:
+    """{name: [capacity, ...]} to be filled."""
+    wanted = {
+      name: (dtype, (capacity, *shape))
+      for name, (dtype, shape) in self.fields.items()
+    }
+    if out is None:
+      return {n: np.empty(shape, dtype) for n, (dtype, shape) in wanted.items()}
+    if set(out) != set(wanted):
+      raise ValueError(
+        f"out: must have the fields {', '.join(wanted)}, got "
+        f"{', '.join(out) or 'none'}"
+      )
+    for name, (dtype, shape) in wanted.items():
+      array = out[name]
+      if (array.dtype, array.shape) != (dtype, shape) or not (
+        array.flags.c_contiguous and array.flags.writeable
+      ):
+        raise ValueError(
+          f"out[{name!r}]: must be {dtype} {shape}, writable and in C order, "
+          f"got {array.dtype} {array.shape}"
+        )
+    return {name: out[name] for name in wanted}
+
+
+def _runs(begins: np.ndarray, ends: np.ndarray) -> list[tuple[int, int]]:
+  """The rows [begin, end) of clients; neighbours in the files are one run."""
+  is_owner = begins < ends
+  begins, ends = begins[is_owner], ends[is_owner]
+  is_break = begins[1:] != ends[:-1]
+  firsts = np.concatenate([begins[:1], begins[1:][is_break]])
+  lasts = np.concatenate([ends[:-1][is_break], ends[-1:]])
+  return list(zip(firsts.tolist(), lasts.tolist(), strict=True))

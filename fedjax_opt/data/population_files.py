@@ -1,0 +1,361 @@
+"""The files of a population: their checks, and the one who writes them.
+
+See population.py for what they hold.
+"""
+
+import contextlib
+import json
+import math
+import os
+import pathlib
+import re
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from fedjax_opt.data.clients import check_examples
+
+ABOUT = "population.json"
+_FORMAT, _VERSION = "fedjax_opt.population", 1
+_SIZES, _SIZE = "sizes.bin", np.dtype("<i4")
+LARGEST = np.iinfo(np.int32).max
+# A field's name is also that of its file.
+_NAME = r"\w[\w.-]*"
+
+Fields = dict[str, tuple[np.dtype, tuple[int, ...]]]
+
+
+def read(
+  folder: pathlib.Path,
+) -> tuple[Fields, np.ndarray, dict[str, "File"]]:
+  """Opens the files of a population, and checks that they are whole.
+
+  Args:
+    folder: as `Writer` leaves it.
+
+  Returns:
+    The fields, the sizes [M] int32, and the file of each field.
+
+  Raises:
+    ValueError: naming the file that is not as it must be.
+  """
+  num_clients, num_examples, fields = _read_about(folder)
+  path = folder / _SIZES
+  _check_length(path, num_clients, _SIZE.itemsize, f"{num_clients} clients")
+  for name, (dtype, shape) in fields.items():
+    row_bytes = dtype.itemsize * math.prod(shape)
+    text = f"{num_examples} examples"
+    _check_length(_path_of(folder, name), num_examples, row_bytes, text)
+  with _reading(path):
+    sizes = np.fromfile(path, _SIZE).astype(np.int32)
+  _check_sizes(path, sizes, num_examples)
+  files = {
+    name: File(_path_of(folder, name), dtype, (num_examples, *shape))
+    for name, (dtype, shape) in fields.items()
+  }
+  return fields, sizes, files
+
+
+class File:
+  """One field's file, mapped and open.
+
+  Attributes:
+    map: [N, ...], read-only.
+  """
+
+  def __init__(
+    self, path: pathlib.Path, dtype: np.dtype, shape: tuple[int, ...]
+  ):
+    self._path = path
+    self._row_bytes = dtype.itemsize * math.prod(shape[1:])
+    with _reading(path):
+      # As a plain array: a slice of a memmap takes far longer to make.
+      self.map = np.asarray(np.memmap(path, dtype, "r", shape=shape))
+      self._descriptor = os.open(path, os.O_RDONLY)
+    weakref.finalize(self, os.close, self._descriptor)
+
+  def read(self, runs: list[tuple[int, int]], rows: np.ndarray) -> None:
+    """Copies runs of rows [begin, end) into the first of `rows`.
+
+    Not through the map: of a file that is not in memory yet, reads of a whole
+    client take a third of the time that faults of single pages do, the process
+    does not grow by the pages it has seen, and a file that is cut meanwhile is
+    an error, not the end of the process.
+    """
+    left = memoryview(rows.reshape(-1).view(np.uint8))
+    with _reading(self._path, OSError):
+      for begin, end in runs:
+        place, end = begin * self._row_bytes, end * self._row_bytes
+        while place < end:
+          count = os.preadv(self._descriptor, [left[: end - place]], place)
+          if not count:
+            raise OSError(f"it ends at byte {place}: cut since it was opened")
+          left, place = left[count:], place + count
+
+
+class Writer:
+  """Writes the files of a population, client after client."""
+
+  def __init__(self, folder: pathlib.Path):
+    self._folder = folder
+    self._is_new = not folder.exists()
+    self._fields: Fields = {}
+    self._files: dict[pathlib.Path, Any] = {}
+    self._written: list[pathlib.Path] = []
+    self._num_clients = self._num_examples = 0
+    with _writing(folder):
+      folder.mkdir(parents=True, exist_ok=True)
+
+  def append(self, client: Mapping[str, np.ndarray]) -> None:
+    """Writes one client's examples."""
+    try:
+      examples = check_examples(dict(client), may_be_empty=True)
+      fields = {
+        name: (values.dtype.newbyteorder("<"), values.shape[1:])
+        for name, values in examples.items()
+      }
+      size = len(next(iter(examples.values())))
+      if size > LARGEST:
+        raise ValueError(f"has {size} examples; must be at most {LARGEST}")
+      if self._files:
+        _check_alike(fields, self._fields)
+      else:
+        _check_fields(fields)
+    except (ValueError, TypeError) as error:
+      raise ValueError(f"clients[{self._num_clients}]: {error}") from None
+    if not self._files:
+      self._open(fields)
+    self._put(self._folder / _SIZES, np.array([size], _SIZE))
+    for name, (dtype, _) in self._fields.items():
+      values = examples[name].astype(dtype, copy=False)
+      path = _path_of(self._folder, name)
+      self._put(path, np.ascontiguousarray(values))
+    self._num_clients += 1
+    self._num_examples += size
+
+  def finish(self) -> None:
+    """Closes the files and says, at once, that they are whole."""
+    if not self._num_examples:
+      raise ValueError(
+        "clients: at least one must own an example, got "
+        f"{self._num_clients} clients that own none"
+      )
+    about = {
+      "format": _FORMAT,
+      "version": _VERSION,
+      "num_clients": self._num_clients,
+      "num_examples": self._num_examples,
+      "fields": [
+        {"name": name, "dtype": dtype.str, "shape": list(shape)}
+        for name, (dtype, shape) in self._fields.items()
+      ],
+    }
+    for path, file in self._files.items():
+      with _writing(path):
+        file.flush()
+        os.fsync(file.fileno())
+        file.close()
+    path = self._folder / ABOUT
+    unfinished = path.with_name(path.name + ".tmp")
+    with _writing(path):
+      with open(unfinished, "xb") as file:
+        self._written += [unfinished, path]
+        # Without a line's end: whatever is cut off is missing.
+        file.write(json.dumps(about, indent=2).encode())
+        file.flush()
+        os.fsync(file.fileno())
+      os.replace(unfinished, path)
+
+  def discard(self) -> None:
+    """Deletes what was written."""
+    for file in self._files.values():
+      with contextlib.suppress(OSError):  # On a full disk the rest is lost.
+        file.close()
+    for path in self._written:
+      path.unlink(missing_ok=True)
+    if self._is_new:
+      with contextlib.suppress(OSError):  # Another may have written there.
+        self._folder.rmdir()
+
+  def _open(self, fields: Fields) -> None:
+    self._fields = fields
+    names = [_path_of(self._folder, name) for name in fields]
+    for path in (self._folder / _SIZES, *names):
+      with _writing(path):
+        self._files[path] = open(path, "xb", buffering=1 << 20)  # noqa: SIM115
+      self._written.append(path)
+
+  def _put(self, path: pathlib.Path, content: np.ndarray) -> None:
+    with _writing(path):
+      self._files[path].write(content)
+
+
+def _path_of(folder: pathlib.Path, field: str) -> pathlib.Path:
+  return folder / f"{field}.bin"
+
+
+@contextlib.contextmanager
+def _writing(path: pathlib.Path) -> Iterator[None]:
+  """What fails inside says which file cannot be written, and why."""
+  try:
+    yield
+  except OSError as error:
+    raise OSError(
+      f"{str(path)!r} cannot be written ({error.strerror or error})"
+    ) from error
+
+
+@contextlib.contextmanager
+def _reading(
+  path: pathlib.Path, kind: type[Exception] = ValueError
+) -> Iterator[None]:
+  """What fails inside says which file cannot be read, and why."""
+  try:
+    yield
+  except OSError as error:
+    raise kind(
+      f"{str(path)!r} cannot be read ({error.strerror or error})"
+    ) from error
+
+
+def _describe(fields: Fields) -> dict[str, str]:
+  return {
+    name: f"{dtype.name} {list(shape)}"
+    for name, (dtype, shape) in fields.items()
+  }
+
+
+def _check_alike(fields: Fields, first: Fields) -> None:
+  """That a client's fields are those of the first client."""
+  if set(fields) != set(first):
+    raise ValueError(
+      f"has the fields {', '.join(fields)}; must have {', '.join(first)}, as "
+      "clients[0]"
+    )
+  found, expected = _describe(fields), _describe(first)
+  for name in first:
+    if found[name] != expected[name]:
+      raise ValueError(
+        f"an example of {name!r} is {found[name]}; must be {expected[name]}, "
+        "as of clients[0]"
+      )
+
+
+def _check_fields(fields: Fields) -> None:
+  """That fields can be written as files."""
+  for name, (_, shape) in fields.items():
+    if not isinstance(name, str) or not re.fullmatch(_NAME, name):
+      raise ValueError(
+        f"field {name!r}: must be named with letters, digits, '_', '-' and '.'"
+      )
+    if 0 in shape:
+      raise ValueError(
+        f"an example of {name!r} has the shape {list(shape)}, and so nothing; "
+        "must have positive lengths"
+      )
+
+
+def _read_about(folder: pathlib.Path) -> tuple[int, int, Fields]:
+  """M, N and the fields, as population.json says."""
+  path = folder / ABOUT
+  if not folder.is_dir():
+    found = "is a file" if folder.exists() else "does not exist"
+    raise ValueError(
+      f"population_dir={str(folder)!r}: {found}; give the folder of a "
+      "population"
+    )
+  if not path.is_file():
+    unfinished = (folder / _SIZES).exists()
+    raise ValueError(
+      f"population_dir={str(folder)!r}: has no {ABOUT}"
+      f"{': it was not written to its end' if unfinished else ''}; give the "
+      "folder of a population"
+    )
+  with _reading(path):
+    content = path.read_bytes()
+  try:
+    about = json.loads(content)
+  except (ValueError, RecursionError):
+    raise ValueError(
+      f"{str(path)!r} is not JSON, or only its beginning ({len(content)} "
+      "bytes); must be what describes a population"
+    ) from None
+  found = about if isinstance(about, dict) else {}
+  for name, wanted in {"format": _FORMAT, "version": _VERSION}.items():
+    if found.get(name) != wanted:
+      raise ValueError(
+        f"{str(path)!r} has {name}={found.get(name)!r}; must be {wanted!r}"
+      )
+  for name in ("num_clients", "num_examples"):
+    if type(found.get(name)) is not int or found[name] < 1:
+      raise ValueError(
+        f"{str(path)!r} has {name}={found.get(name)!r}; must be a positive "
+        "whole number"
+      )
+  fields: Fields = {}
+  try:
+    for field in found["fields"]:
+      fields |= {
+        field["name"]: (_dtype(field["dtype"]), _shape(field["shape"]))
+      }
+    _check_fields(fields)
+    if not fields or len(fields) < len(found["fields"]):
+      raise ValueError
+  except (KeyError, TypeError, ValueError):
+    raise ValueError(
+      f"{str(path)!r} has fields={found.get('fields')!r}; must be a list with "
+      "the name, dtype, such as '<f4', and shape, such as [28, 28], of each"
+    ) from None
+  return found["num_clients"], found["num_examples"], fields
+
+
+def _dtype(text: str) -> np.dtype:
+  """The type that is written so, of numbers alone."""
+  if not re.fullmatch(r"[<|][biufc]\d+", text) or np.dtype(text).str != text:
+    raise ValueError(text)
+  return np.dtype(text)
+
+
+def _shape(lengths: list[int]) -> tuple[int, ...]:
+  if not isinstance(lengths, list) or any(
+    type(length) is not int or length < 1 for length in lengths
+  ):
+    raise ValueError(lengths)
+  return tuple(lengths)
+
+
+def _check_length(
+  path: pathlib.Path, count: int, row_bytes: int, text: str
+) -> None:
+  """That a file holds so many rows."""
+  if not path.is_file():
+    raise ValueError(
+      f"{str(path)!r} is missing; must be a file of {count * row_bytes} bytes "
+      f"({text})"
+    )
+  with _reading(path):
+    length = path.stat().st_size
+  if length != count * row_bytes:
+    raise ValueError(
+      f"{str(path)!r} has {length} bytes; must have {count * row_bytes} "
+      f"({text} of {row_bytes} bytes)"
+    )
+
+
+def _check_sizes(
+  path: pathlib.Path, sizes: np.ndarray, num_examples: int
+) -> None:
+  if sizes.min() < 0:
+    client = np.argmax(sizes < 0)
+    raise ValueError(
+      f"{str(path)!r} has {sizes[client]} examples of client {client}; must "
+      "not be negative"
+    )
+  total = sizes.sum(dtype=np.int64)
+  if total != num_examples:
+    raise ValueError(
+      f"{str(path)!r} has {total} examples in all; must have {num_examples}, "
+      f"as {ABOUT} says"
+    )
