@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
+from fedjax_opt import sharding
 from fedjax_opt.base import ClientRule, LossFn, Params, grad_fn_of, tree_bytes
 from fedjax_opt.batches import Batches, shuffle
 from fedjax_opt.data.clients import ClientData
@@ -39,17 +40,25 @@ class Totals(NamedTuple):
     return cls(by_phase, by_phase, by_phase, zero, zero, zero)
 
 
-class Slot(NamedTuple):
+class Place(NamedTuple):
   """One client's place in a cohort; stacked, leaves [C, ...].
 
-  The last chunk of a cohort may be filled up with places for no client: they
-  have number M, weight 0 and no steps.
+  A cohort may be filled up with places for no client, to whole chunks on every
+  device: they have number M, weight 0 and no steps.
   """
 
   client: jax.Array  # [C] int32
+  size: jax.Array  # [C] int32, its examples
   weight: jax.Array  # [C] float, sums to 1
   is_out: jax.Array  # [C] bool, whether it drops out of the round
+
+
+class Slot(NamedTuple):
+  """What a client of a cohort works with; stacked, leaves [C, ...]."""
+
+  place: Place
   key: jax.Array  # [C] random key of this client in this phase
+  rows: jax.Array  # [C, n_max] int32, rows of its examples, see `Place.size`
   batches: Batches
 
 
@@ -57,6 +66,8 @@ class Notes(NamedTuple):
   """What the simulator writes down about one client; not seen by algorithms."""
 
   gradient_evaluations: jax.Array  # [] float32, in examples
+  num_steps: jax.Array  # [] int32, local steps
+  examples: jax.Array  # [] int32, in its batches
   is_finite: jax.Array  # [] bool, whether all that it sends is
   traces: dict[str, jax.Array]  # name -> [K]
 
@@ -152,19 +163,20 @@ class Cohort:
     Returns:
       The mean message; with memory, `(mean, memory)`.
     """
-    phase, slots = self._phase, self.draw()
+    phase, places, slots = self._phase, *self._draw()
     visit = self._visitor(one_client, broadcast, memory is not None)
 
     def one_chunk(carry, slots):
       total, memory = carry
-      gather = lambda leaf: leaf.at[slots.client].get(mode="clip")
+      place = slots.place
+      gather = lambda leaf: leaf.at[place.client].get(mode="clip")
       own = jax.tree.map(gather, memory)
       message, own, notes = self._side_by_side(visit, slots, own)
-      weight = jnp.where(_counts(slots, notes), slots.weight, 0)
+      counts = _counts(place, notes)
+      weight = jnp.where(counts, place.weight, 0)
       add = lambda total, sent: total + _weighted_sum(weight, sent)
       # A row that does not exist is not written.
-      nobody = self._data.num_clients
-      rows = jnp.where(_counts(slots, notes), slots.client, nobody)
+      rows = jnp.where(counts, place.client, self._data.num_clients)
       keep = lambda leaf, own: leaf.at[rows].set(own, mode="drop")
       total = jax.tree.map(add, total, message)
       return (total, jax.tree.map(keep, memory, own)), notes
@@ -175,8 +187,11 @@ class Cohort:
     )
     carry = (zeros, memory)
     (total, memory), notes = self._over_chunks(one_chunk, carry, slots)
-    self._note(phase, slots, notes, (broadcast, message, label))
-    total = self._of_those_left(phase, slots, notes, total)
+    total = sharding.total(total)
+    memory = _exchange(memory, slots.place.client)
+    notes = self._everyone(places, notes)
+    self._note(phase, notes, (broadcast, message, label))
+    total = self._of_those_left(phase, places, notes, total)
     self.memories += jax.tree.leaves(memory)
     return total if memory is None else (total, memory)
 
@@ -193,16 +208,17 @@ class Cohort:
     Returns:
       The messages, leaves [C, ...], in the order of the cohort.
     """
-    phase, slots = self._phase, self.draw()
+    phase, places, slots = self._phase, *self._draw()
     visit = self._visitor(one_client, broadcast, with_memory=False)
 
     def one_chunk(_, slots):
       message, _, notes = self._side_by_side(visit, slots, None)
       return None, (message, notes)
 
-    _, (messages, notes) = self._over_chunks(one_chunk, None, slots)
+    _, sent = self._over_chunks(one_chunk, None, slots)
+    messages, notes = self._everyone(places, sent)
     message = _shape_of_one(visit, slots, None)
-    self._note(phase, slots, notes, (broadcast, message, ""))
+    self._note(phase, notes, (broadcast, message, ""))
     return jax.tree.map(
       lambda leaf: leaf[: self._program.cohort_size], messages
     )
@@ -243,16 +259,19 @@ class Cohort:
       self._reject(phase, ~_all_finite(message) & ~nobody)
       self.is_lost |= nobody
       return message
-    if client is None:
-      slots = self.draw()
-    else:
-      slots, place = self._slots(jnp.array([client], jnp.int32)), 0
     visit = self._visitor(one_client, broadcast, with_memory=False)
-    picked = jax.tree.map(lambda leaf: leaf[place], slots)
-    message, _, notes = visit(picked, None)
+    if client is None:
+      places, slots = self._draw()
+      message, notes = self._of_one_place(visit, places, slots, place)
+      is_out = places.is_out[place]
+    else:
+      places = self._places(jnp.array([client], jnp.int32))
+      slot = jax.tree.map(lambda leaf: leaf[0], self._slots(places))
+      message, _, notes = visit(slot, None)
+      is_out = slot.place.is_out
     self._count(phase, notes, 1, (broadcast, message, ""))
-    self._reject(phase, ~notes.is_finite & ~picked.is_out)
-    self.is_lost |= picked.is_out
+    self._reject(phase, ~notes.is_finite & ~is_out)
+    self.is_lost |= is_out
     return message
 
   def cond(
@@ -291,41 +310,65 @@ class Cohort:
     self.traces = traces
     return result
 
-  def draw(self) -> Slot:
-    """The clients of the round, with fresh batches: what each verb begins with.
+  def _draw(self):
+    """What each verb begins with.
 
     Returns:
-      The places of the cohort, leaves [C, ...], padded to whole chunks.
+      The places of the cohort, leaves [C, ...], filled up; and, with fresh
+      batches, those slots that this device computes, in the order in which it
+      does.
     """
-    padding = -self._program.cohort_size % self._program.chunk
-    nobody = self._data.num_clients
-    clients = jnp.pad(self._members(), (0, padding), constant_values=nobody)
-    return self._slots(clients)
+    program, population = self._program, self._data.num_clients
+    clients = fill_up(program, population, self._members())
+    places = self._places(clients)
+    order = computing_order(program, places.size)
+    sorted_places = jax.tree.map(lambda leaf: leaf[order], places)
+    return places, self._slots(sharding.own(sorted_places))
+
+  def _everyone(self, places, tree):
+    """From the slots of this device, [C, ...] in the order of the cohort."""
+    tree = sharding.gather(tree)
+    order = computing_order(self._program, places.size)
+    if isinstance(order, slice):
+      return tree
+    return jax.tree.map(lambda leaf: leaf[jnp.argsort(order)], tree)
+
+  def _of_one_place(self, visit, places, slots, place):
+    """The message and notes of one place, wherever it is computed."""
+    order = computing_order(self._program, places.size)
+    if not isinstance(order, slice):
+      place = jnp.argsort(order)[place]
+    shards = sharding.num_shards()
+    slot = jax.tree.map(lambda leaf: leaf[place // shards], slots)
+    message, _, notes = visit(slot, None)
+    return sharding.from_shard(place % shards, (message, notes))
 
   def _members(self):
     """[C] int32, the clients of the round."""
-    population, cohort_size = self._data.num_clients, self._program.cohort_size
-    if cohort_size == population:
-      return jnp.arange(population, dtype=jnp.int32)
-    # Uniform without replacement.
-    return shuffle(self._key, 0, population, population)[:cohort_size]
+    cohort = getattr(self._data, "cohort", None)
+    if cohort is not None:  # Drawn when their examples were read.
+      return cohort
+    return members(self._program, self._key, self._data.num_clients)
 
-  def _slots(self, clients):
-    """The places of these clients, with fresh batches."""
+  def _places(self, clients):
+    """The places of these clients."""
     program, data = self._program, self._data
     sizes = data.sizes.at[clients].get(mode="fill", fill_value=0)
-    indices = data.indices.at[clients].get(mode="clip")
-
     weights = sizes.astype(float)
     if not program.by_examples:
       weights = (clients < data.num_clients).astype(float)
     weights = weights / jnp.maximum(jnp.sum(weights), 1)
+    return Place(clients, sizes, weights, self._dropouts(clients))
 
+  def _slots(self, places):
+    """What these clients work with; each call is a phase of its own."""
     phase_key = jax.random.fold_in(self._key, 1 + self._phase)
     self._phase += 1
-    keys = jax.vmap(lambda i: jax.random.fold_in(phase_key, i))(clients)
-    batches = program.plan.draw(keys, indices, sizes)
-    return Slot(clients, weights, self._dropouts(clients), keys, batches)
+    of_client = lambda client: jax.random.fold_in(phase_key, client)
+    keys = jax.vmap(of_client)(places.client)
+    rows = self._data.rows_of(places.client)
+    batches = self._program.plan.draw(keys, rows, places.size)
+    return Slot(places, keys, rows, batches)
 
   def _draw_place(self, key):
     """A place in the cohort of who does not drop out, and if nobody is left."""
@@ -355,7 +398,11 @@ class Cohort:
       else:
         message = one_client(worker, broadcast)
       notes = Notes(
-        worker.gradient_evaluations, _all_finite((message, own)), worker.traces
+        worker.gradient_evaluations,
+        worker.num_steps,
+        jnp.sum(slot.batches.counts),
+        _all_finite((message, own)),
+        worker.traces,
       )
       return message, own, notes
 
@@ -372,23 +419,23 @@ class Cohort:
   def _over_chunks(self, one_chunk, carry, slots):
     """Scans `one_chunk` over chunks; what it gives is stacked over clients."""
     chunk = self._program.chunk
-    if chunk == len(slots.client):
+    if chunk == len(slots.key):
       return one_chunk(carry, slots)
     split = lambda leaf: leaf.reshape(-1, chunk, *leaf.shape[1:])
     carry, out = lax.scan(one_chunk, carry, jax.tree.map(split, slots))
     join = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])
     return carry, jax.tree.map(join, out)
 
-  def _of_those_left(self, phase, slots, notes, total):
+  def _of_those_left(self, phase, places, notes, total):
     """The mean over those that count, from the weighted sum over them."""
-    counts, has_weight = _counts(slots, notes), slots.weight > 0
-    left = jnp.sum(jnp.where(counts, slots.weight, 0))
+    counts, has_weight = _counts(places, notes), places.weight > 0
+    left = jnp.sum(jnp.where(counts, places.weight, 0))
     is_short = jnp.any(has_weight & ~counts)
     # Exactly as it is where nobody is left out.
     divisor = jnp.where(is_short & (left > 0), left, 1)
     self._left = jnp.where(is_short, left, 1)
-    rejected = ~notes.is_finite & ~slots.is_out
-    rejected &= slots.client < self._data.num_clients
+    rejected = ~notes.is_finite & ~places.is_out
+    rejected &= places.client < self._data.num_clients
     self._reject(phase, rejected, is_short & (left == 0))
     mean = lambda leaf: leaf / divisor.astype(leaf.dtype)
     return jax.tree.map(mean, total)
@@ -401,13 +448,18 @@ class Cohort:
     )
     self.is_lost |= jnp.any(rejected) if is_lost is None else is_lost
 
-  def _note(self, phase, slots, notes, exchange):
+  def _note(self, phase, notes, exchange):
     """Writes down what a phase of all clients took."""
     program = self._program
-    steps = slots.batches.num_steps.reshape(-1, program.chunk)
-    computed = jnp.sum(jnp.max(steps, 1)) * program.chunk
+    # As they are computed: by device, and there chunk by chunk.
+    steps = notes.num_steps
+    if program.plan.common_steps is None:
+      steps = -jnp.sort(-steps)
+    steps = jnp.swapaxes(steps.reshape(-1, sharding.num_shards()), 0, 1)
+    by_chunk = jnp.max(steps.reshape(-1, program.chunk), 1)
+    computed = jnp.sum(by_chunk) * program.chunk
     self.totals = self.totals._replace(
-      examples=self.totals.examples + jnp.sum(slots.batches.counts),
+      examples=self.totals.examples + jnp.sum(notes.examples),
       computed=self.totals.computed + computed * program.plan.batch_size,
     )
     self._count(phase, notes, program.cohort_size, exchange)
@@ -437,9 +489,20 @@ def _all_finite(tree):
   return jnp.all(jnp.array(finite)) if finite else jnp.array(True)
 
 
-def _counts(slots, notes):
+def _counts(places, notes):
   """[C] bool, whose messages count."""
-  return notes.is_finite & ~slots.is_out
+  return notes.is_finite & ~places.is_out
+
+
+def _exchange(memory, clients):
+  """Memories in which each device has written the rows of its own clients."""
+  if sharding.num_shards() == 1 or memory is None:
+    return memory
+  rows = lambda leaf: leaf.at[clients].get(mode="clip")
+  written = sharding.gather((clients, jax.tree.map(rows, memory)))
+  clients, rows = written
+  keep = lambda leaf, rows: leaf.at[clients].set(rows, mode="drop")
+  return jax.tree.map(keep, memory, rows)
 
 
 def _shape_of_one(visit, slots, memory):
@@ -459,6 +522,40 @@ def _weighted_sum(weight, leaf):
   weight = weight.astype(_mean_dtype(leaf)).reshape(-1, *[1] * (leaf.ndim - 1))
   # A place for no client takes steps too, where all take equally many.
   return jnp.sum(jnp.where(weight > 0, weight * leaf, 0), axis=0)
+
+
+def members(program: Program, key: jax.Array, num_clients: int) -> jax.Array:
+  """[C] int32, the clients of a round, by its key."""
+  if program.cohort_size == num_clients:
+    return jnp.arange(num_clients, dtype=jnp.int32)
+  # Uniform without replacement.
+  return shuffle(key, 0, num_clients, num_clients)[: program.cohort_size]
+
+
+def fill_up(program: Program, num_clients: int, clients: jax.Array):
+  """[C] with places for no client, for whole chunks on every device."""
+  unit = program.chunk * program.layout.client_devices
+  padding = (0, -program.cohort_size % unit)
+  return jnp.pad(clients, padding, constant_values=num_clients)
+
+
+def computing_order(program: Program, sizes: jax.Array) -> jax.Array | slice:
+  """The order in which the places of a cohort are computed.
+
+  By size where that differs, so that those of a chunk, and what devices have to
+  do at a time, are of a length and little of it is padding.
+
+  Args:
+    program: static settings.
+    sizes: [C] examples of each place.
+
+  Returns:
+    [C] places, or the slice of all.
+  """
+  at_once = program.chunk * program.layout.client_devices
+  if program.plan.common_steps is not None or at_once >= len(sizes):
+    return slice(None)
+  return jnp.argsort(-sizes, stable=True)
 
 
 # Examples whose gradient is computed at once, where it is their mean that
@@ -482,7 +579,7 @@ class Worker:
   def __init__(
     self, program: Program, round: jax.Array, slot: Slot, data: ClientData
   ):
-    self.client = slot.client
+    self.client = slot.place.client
     self.round = round
     # The key itself has been used to draw the batches, 1 and 2 for the losses.
     self.key = jax.random.fold_in(slot.key, 3)
@@ -568,9 +665,9 @@ class Worker:
     Returns:
       The gradient; zero for a client that owns nothing.
     """
-    indices, size = self._own()
+    rows, size = self._slot.rows, self._slot.place.size
     return self._mean_gradients(
-      loss_fn, (params,), indices, jnp.arange(len(indices)) < size, size
+      loss_fn, (params,), rows, jnp.arange(len(rows)) < size, size
     )[0]
 
   def batch_gradients(self, loss_fn: LossFn, *points: Params) -> list[Params]:
@@ -602,19 +699,12 @@ class Worker:
     Returns:
       The gradient of their mean loss; zero for a client that owns nothing.
     """
-    indices, size = self._own()
+    rows, size = self._slot.rows, self._slot.place.size
     places = jax.random.randint(
       self.key, (num_examples,), 0, jnp.maximum(size, 1)
     )
     is_there = jnp.full(num_examples, size > 0)
-    return self._mean_gradients(loss_fn, (params,), indices[places], is_there)[
-      0
-    ]
-
-  def _own(self):
-    """[n_max] rows of the client's examples, and [] how many are its own."""
-    size = self._data.sizes.at[self.client].get(mode="fill", fill_value=0)
-    return self._data.indices.at[self.client].get(mode="clip"), size
+    return self._mean_gradients(loss_fn, (params,), rows[places], is_there)[0]
 
   def _mean_gradients(self, loss_fn, points, rows, counts, stop=None):
     """Gradients at each point of the mean loss over rows, in chunks.

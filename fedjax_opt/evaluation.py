@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from fedjax_opt import metrics
+from fedjax_opt import metrics, sharding
 from fedjax_opt.base import Batch, LossFn, Params
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.models import statistics
@@ -86,7 +86,7 @@ def grad_norm_sq(loss_fn: LossFn, batch_size: int = 500) -> EvaluateFn:
     del test
     owned = jnp.arange(data.indices.shape[1]) < data.sizes[:, None]
     times = jnp.zeros(data.num_examples).at[data.indices].add(owned * 1.0)
-    num_batches, take = _batches(data.examples, batch_size)
+    numbers, take = _batches(data.examples, batch_size)
 
     def add_batch(i, total):
       batch, rows = take(i)
@@ -95,7 +95,8 @@ def grad_norm_sq(loss_fn: LossFn, batch_size: int = 500) -> EvaluateFn:
       return optax.tree.add(total, jax.grad(loss)(params))
 
     zeros = optax.tree.zeros_like(params)
-    total = lax.fori_loop(0, num_batches, add_batch, zeros)
+    add = lambda n, total: add_batch(numbers[n], total)
+    total = sharding.total(lax.fori_loop(0, len(numbers), add, zeros))
     gradient = optax.tree.scale(1 / jnp.sum(data.sizes), total)
     weights = statistics.weights(gradient)
     return {"grad_norm_sq": optax.tree.norm(weights, squared=True)}
@@ -105,18 +106,19 @@ def grad_norm_sq(loss_fn: LossFn, batch_size: int = 500) -> EvaluateFn:
 
 def _over_examples(per_example, params, examples, batch_size):
   """{name: [N]}, `batch_size` examples at a time."""
-  num_batches, take = _batches(examples, batch_size)
+  numbers, take = _batches(examples, batch_size)
   of_batch = lambda i: per_example(params, take(i)[0])
-  values = lax.map(of_batch, jnp.arange(num_batches))
+  values = sharding.gather(lax.map(of_batch, numbers))
   num_examples = len(jax.tree.leaves(examples)[0])
   flat = lambda leaf: leaf.reshape(-1)[:num_examples]
   return jax.tree.map(flat, values)
 
 
 def _batches(examples, batch_size):
-  """How many, and the function from one's number to it and its rows.
+  """Their numbers, and the function from one's number to it and its rows.
 
-  Rows past the end, in the last one, repeat the last example.
+  Those of this device: every device computes its part of them. Rows past the
+  end, in the last ones, repeat the last example.
   """
   num_examples = len(jax.tree.leaves(examples)[0])
   batch_size = min(batch_size, num_examples)
@@ -126,7 +128,9 @@ def _batches(examples, batch_size):
     take_rows = lambda leaf: jnp.take(leaf, rows, axis=0, mode="clip")
     return jax.tree.map(take_rows, examples), rows
 
-  return -(-num_examples // batch_size), take
+  shards = sharding.num_shards()
+  num_batches = -(-num_examples // batch_size)
+  return sharding.own(jnp.arange(-(-num_batches // shards) * shards)), take
 
 
 def recovered_support(

@@ -11,7 +11,9 @@ import optax
 from fedjax_opt.base import Batch, Params
 from fedjax_opt.batches import BatchPlan
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.population import Population
 from fedjax_opt.hyperparameters import check_choice
+from fedjax_opt.sharding import Layout, make_mesh
 
 # (params, data, test) -> {name: scalar}, inside the compiled program.
 EvaluateFn = Callable[[Params, ClientData, Batch | None], dict[str, jax.Array]]
@@ -41,6 +43,7 @@ class Program:
     eval_every: rounds from one evaluation to the next.
     mean_size: examples of a client, on average over the population.
     client_dropout: how likely a client drops out of a round.
+    layout: over which devices the clients, or the settings of a grid, are.
     phases: filled in while tracing: what each phase of a round exchanges.
   """
 
@@ -53,12 +56,13 @@ class Program:
   eval_every: int
   mean_size: float
   client_dropout: float = 0.0
+  layout: Layout = dataclasses.field(default_factory=Layout)
   phases: dict[int, Phase] = dataclasses.field(default_factory=dict)
 
   @classmethod
   def create(
     cls,
-    data: ClientData,
+    data: ClientData | Population,
     params: Params | None = None,
     *,
     cohort_size: int | None = None,
@@ -74,6 +78,9 @@ class Program:
     evaluate: EvaluateFn | None = None,
     eval_every: int = 10,
     client_dropout: float = 0.0,
+    client_devices: int | None = None,
+    grid_devices: int | None = None,
+    num_settings: int | None = None,
   ) -> "Program":
     """Checks the settings of `simulate` against the data.
 
@@ -81,6 +88,7 @@ class Program:
       data: the clients' examples; `indices` and `sizes` may be stacked over
         grid points.
       params: the model, for what 'auto' chooses; any if None.
+      num_settings: of a grid; None if there is none.
       ...: the others as in `simulate`.
 
     Raises:
@@ -102,17 +110,31 @@ class Program:
     plan = BatchPlan.create(
       sizes, batch_size, local_epochs, local_steps, replacement, drop_remainder
     )
-    side_by_side = is_faster_side_by_side(params, batch_size)
+    mesh = make_mesh(
+      client_devices,
+      grid_devices,
+      num_settings=1 if num_settings is None else num_settings,
+      cohort_size=cohort_size,
+    )
+    layout = Layout(mesh, by_grid=num_settings is not None)
+    chunk = _chunk_size(
+      client_map,
+      client_chunk,
+      # Those of one device.
+      at_most=-(-cohort_size // layout.client_devices),
+      side_by_side=is_faster_side_by_side(params, batch_size),
+    )
     return cls(
       cohort_size=cohort_size,
       plan=plan,
       by_examples=weighting == "examples",
-      chunk=_chunk_size(client_map, client_chunk, cohort_size, side_by_side),
+      chunk=chunk,
       trace=tuple(trace),
       evaluate=evaluate,
       eval_every=eval_every,
       mean_size=float(np.mean(sizes)),
       client_dropout=client_dropout,
+      layout=layout,
     )
 
 
@@ -139,7 +161,7 @@ def is_faster_side_by_side(params: Params | None, batch_size: int) -> bool:
   return optax.tree.size(params) * batch_size < _SMALL_STEP
 
 
-def _chunk_size(client_map, client_chunk, cohort_size, side_by_side):
+def _chunk_size(client_map, client_chunk, at_most, side_by_side):
   """How many clients to compute side by side."""
   check_choice("client_map", client_map, ("auto", "vmap", "scan"))
   if client_chunk is not None:
@@ -150,7 +172,7 @@ def _chunk_size(client_map, client_chunk, cohort_size, side_by_side):
         f"client_chunk={client_chunk} with client_map='scan': scan takes one "
         "client after the other; use 'vmap' or 'auto'"
       )
-    return min(client_chunk, cohort_size)
+    return min(client_chunk, at_most)
   if client_map == "auto":
     client_map = "vmap" if side_by_side else "scan"
-  return 1 if client_map == "scan" else cohort_size
+  return 1 if client_map == "scan" else at_most

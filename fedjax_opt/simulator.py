@@ -19,12 +19,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fedjax_opt import sharding
 from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.checkpoint import Checkpoints, Saved
 from fedjax_opt.cohort import Cohort, Totals
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.population import Population
 from fedjax_opt.metrics import History
 from fedjax_opt.program import Program
+from fedjax_opt.streaming import Loader, OnDisk, Stretch
 
 
 class Report(NamedTuple):
@@ -76,7 +79,7 @@ class Result:
 def simulate(
   algorithm: Algorithm,
   params: Params,
-  data: ClientData,
+  data: ClientData | Population,
   *,
   rounds: int,
   seed: int = 0,
@@ -90,7 +93,9 @@ def simulate(
   Args:
     algorithm: from `fedjax_opt`, or your own.
     params: the initial model.
-    data: the clients' examples.
+    data: the clients' examples, in memory; or on disk, then those of each
+      cohort are read while the rounds before it are computed, and metrics of
+      training are those of a sample of the clients, see `OnDisk`.
     rounds: R, communication rounds.
     seed: of cohorts, batches and dropout.
     test: pooled test examples, {name: [N, ...]}, passed to `evaluate`.
@@ -102,7 +107,9 @@ def simulate(
       epoch if None), `replacement` (batches drawn with replacement, not by
       shuffling), `drop_remainder`, `weighting` ('examples' or 'uniform'),
       `client_map` ('auto', 'vmap' or 'scan'), `client_chunk`,
-      `client_dropout` (how likely a client drops out of a round). Of what is
+      `client_dropout` (how likely a client drops out of a round),
+      `client_devices` (over how many devices the clients of a cohort are
+      divided; all there are if None). Of what is
       recorded: `evaluate` (metrics of a model, see `fedjax_opt.evaluation`),
       `eval_every` (rounds; round 0 and the last one are always evaluated; the
       cost so far, per client, is added to the metrics),
@@ -120,12 +127,25 @@ def simulate(
   state = algorithm.init(jax.tree.map(jnp.asarray, params), data.num_clients)
   state = jax.tree.map(jnp.array, state)
 
-  def advance(state, inputs, *stretch):
-    return run_rounds(program, algorithm, state, *inputs, *stretch)
+  loader = None
+  if isinstance(data, Population):
+    loader = Loader(data, program, [seed], with_seeds=False)
+    data = OnDisk.sample_of(data)
 
-  inputs = (jax.random.key(seed), data, test)
+  def advance(state, own, shared, stretch, *numbers):
+    del own
+    return run_rounds(program, algorithm, state, *shared, stretch, *numbers)
+
   result = drive(
-    program, advance, state, inputs, rounds, on_evaluation, checkpoints
+    program,
+    advance,
+    state,
+    own=(),
+    shared=(jax.random.key(seed), data, test),
+    rounds=rounds,
+    on_evaluation=on_evaluation,
+    checkpoints=checkpoints,
+    loader=loader,
   )
   result.params = algorithm.params(result.state)
   return result
@@ -143,23 +163,28 @@ def drive(
   program: Program,
   advance: Callable[..., tuple[State, Record]],
   state: State,
-  inputs: Any,
+  own: Any,
+  shared: Any,
   rounds: int,
   on_evaluation: Callable[[Report], None] | None = None,
   checkpoints: Checkpoints | None = None,
   grid: Any = None,
+  loader: Loader | None = None,
 ) -> Result:
   """Compiles `advance` and calls it from evaluation to evaluation.
 
   Args:
     program: static settings.
-    advance: `(state, inputs, first, count, is_due) -> (state, record)`, pure.
+    advance: `(state, own, shared, stretch, first, count, is_due) -> (state,
+      record)`, pure; `stretch` as of `run_rounds`.
     state: of the algorithm; donated.
-    inputs: a pytree of arrays, the same in every call.
+    own: a pytree of arrays with the leading axis of a grid's state.
+    shared: a pytree of arrays, the same in every call.
     rounds: R.
     on_evaluation: see `simulate`.
     checkpoints: see `simulate`.
     grid: the `sweep.Settings` that are computed, if there are several.
+    loader: of the clients, if they are on disk.
 
   Returns:
     The result, without `params`. Ctrl-C ends the run with the evaluations
@@ -168,29 +193,41 @@ def drive(
   if rounds < 0:
     raise ValueError(f"rounds={rounds}: must not be negative")
 
-  def build(state, inputs):
-    number = jnp.int32(0)
-    jitted = jax.jit(advance, donate_argnums=0)
-    flag = due_flag(True)
-    return jitted.lower(state, inputs, number, number, flag).compile()
+  layout = program.layout
+
+  def build(*inputs):
+    while True:
+      # Traced anew each time: what a grid computes side by side may change.
+      run = lambda *inputs: layout.over_devices(advance)(*inputs)
+      zero, flag = np.int32(0), due_flag(True)
+      jitted = jax.jit(run, donate_argnums=0)
+      compiled = jitted.lower(*inputs, zero, zero, flag).compile()
+      if grid is None or not grid.shrink(compiled):
+        return compiled
 
   ledger = Ledger()
   saved = checkpoints.load(state) if checkpoints is not None else None
   if saved is not None:
     ledger, state = Ledger.of_record(saved), saved.state
     if grid is not None:
-      state, inputs = grid.take_up(saved.record, state, inputs)
+      state, own = grid.take_up(saved.record, state, own)
 
-  stops = _stops(program, rounds, checkpoints)
+  stops = _stops(program, rounds, checkpoints, loader)
   due = lambda stop: stop % program.eval_every == 0 or stop == rounds
   # A program that has no choice is smaller. Of all stops, so that a run which
   # goes on has the same one.
   has_choice = not all(map(due, stops))
-  due_flag = lambda is_due: jnp.bool_(is_due) if has_choice else None
+  due_flag = lambda is_due: np.bool_(is_due) if has_choice else None
+  stops = [stop for stop in stops if saved is None or stop > saved.round]
 
   start = time.perf_counter()
-  inputs = jax.device_put(inputs)
-  compiled = build(state, inputs)
+  state, own = layout.put_own(state), layout.put_own(own)
+  shared = layout.put_shared(shared)
+  stretch = None
+  if loader is not None and stops:
+    loader.start(stops, ledger.done)
+    stretch = loader.take()
+  compiled = build(state, own, shared, stretch)
   compile_seconds = time.perf_counter() - start
 
   def report(round, metrics):
@@ -205,20 +242,18 @@ def drive(
   with _signals(checkpoints is not None) as pressed:
     try:
       for stop in stops:
-        if saved is not None and stop <= saved.round:
-          continue
         start = time.perf_counter()
         is_due = due(stop)
+        if stretch is None and loader is not None:
+          stretch = loader.take()
+        first, count = np.int32(ledger.done), np.int32(stop - ledger.done)
         state, record = compiled(
-          state,
-          inputs,
-          jnp.int32(ledger.done),
-          jnp.int32(stop - ledger.done),
-          due_flag(is_due),
+          state, own, shared, stretch, first, count, due_flag(is_due)
         )
         jax.block_until_ready(record)
+        stretch = None
         ledger.run_seconds += time.perf_counter() - start
-        record = jax.device_get(record)
+        record = sharding.fetch(record)
         if grid is not None:
           record = grid.widen(record)
         metrics = ledger.add(program, stop, record, is_due)
@@ -229,31 +264,37 @@ def drive(
         start = time.perf_counter()
         fewer = None
         if grid is not None:
-          fewer = grid.drop(ledger.history, state, inputs)
+          fewer = grid.drop(ledger.history, state, own)
         if fewer is not None:
           before = jax.tree.map(jnp.shape, state)
-          state, inputs = fewer
+          state, own = fewer[0], layout.put_own(fewer[1])
           if jax.tree.map(jnp.shape, state) != before and stop < rounds:
-            compiled = build(state, inputs)
+            if loader is not None:
+              stretch = loader.take()
+            compiled = build(state, own, shared, stretch)
             compile_seconds += time.perf_counter() - start
         # Read once: a signal that comes later ends the run after more rounds.
-        stopping = list(pressed)
+        stopping = sharding.of_any_process(pressed[0] if pressed else 0)
         if checkpoints is not None and (
           stopping or stop == rounds or checkpoints.is_due(stop)
         ):
-          whole = state if grid is None else grid.restore(state)
+          whole = sharding.fetch_global(state)
+          whole = whole if grid is None else grid.restore(whole)
           numbers = {} if grid is None else grid.numbers()
           checkpoints.save(stop, whole, ledger.to_record() | numbers)
         if stopping and stop < rounds:
-          interrupted = stopping[0]
+          interrupted = stopping
           break
     except KeyboardInterrupt:
       interrupted = signal.SIGINT
+    finally:
+      if loader is not None:
+        loader.close()
 
   spent = _add(ledger.spent, Totals.zeros())
   return Result(
     params=None,
-    state=state,
+    state=sharding.fetch_global(state),
     history=ledger.history,
     traces=_join_traces(ledger.traces),
     rounds=ledger.done,
@@ -349,7 +390,7 @@ class Ledger:
     )
 
 
-def _stops(program, rounds, checkpoints):
+def _stops(program, rounds, checkpoints, loader):
   """After which rounds to come back from the compiled program.
 
   The first call takes no round: it evaluates the initial model.
@@ -357,6 +398,8 @@ def _stops(program, rounds, checkpoints):
   stops = {*range(0, rounds, program.eval_every), rounds}
   if checkpoints is not None and checkpoints.every is not None:
     stops |= set(range(checkpoints.every, rounds, checkpoints.every))
+  if loader is not None:
+    stops |= set(range(loader.rounds, rounds, loader.rounds))
   return sorted(stops)
 
 
@@ -456,8 +499,9 @@ def run_rounds(
   algorithm: Algorithm,
   state: State,
   key: jax.Array,
-  data: ClientData,
+  data: ClientData | OnDisk,
   test: Batch | None,
+  stretch: Stretch | None,
   first: jax.Array,
   count: jax.Array,
   is_due: jax.Array | None = None,
@@ -466,12 +510,20 @@ def run_rounds(
 
   `count` is traced, at most `eval_every`, so that one compiled program serves
   every stretch of a run. None is due always; where an evaluation is not due
-  its metrics are zeros.
+  its metrics are zeros. `stretch` has the cohorts of these rounds, leaves
+  [1, ...], if the clients are on disk.
   """
+
+  def one_round(state, round):
+    clients = data
+    if stretch is not None:
+      of_device = jax.tree.map(lambda leaf: leaf[0], stretch)
+      clients = data.round(of_device, round - first)
+    return _one_round(program, algorithm, state, round, key, clients)
 
   def body(round, carry):
     state, totals, traces = carry
-    state, cohort = _one_round(program, algorithm, state, round, key, data)
+    state, cohort = one_round(state, round)
     totals = jax.tree.map(jnp.add, totals, cohort.totals)
     record = lambda all, new: all.at[round - first].set(new)
     return state, totals, jax.tree.map(record, traces, cohort.traces)
@@ -480,9 +532,8 @@ def run_rounds(
     if not program.trace:
       return {}
     shapes = jax.eval_shape(
-      lambda *args: _one_round(program, algorithm, *args)[1].traces,
-      state, first, key, data,
-    )  # fmt: skip
+      lambda *args: one_round(*args)[1].traces, state, first
+    )
     blank = lambda leaf: jnp.zeros(
       (program.eval_every, *leaf.shape), leaf.dtype
     )
@@ -493,7 +544,8 @@ def run_rounds(
 
   def evaluate(state):
     params = algorithm.params(state)
-    metrics = program.evaluate(params, data, test)
+    known = data if stretch is None else data.sample
+    metrics = program.evaluate(params, known, test)
     if algorithm.penalty is not None:
       penalty = algorithm.penalty(params)
       metrics |= {

@@ -1,6 +1,7 @@
 """Whole grids of hyperparameters and seeds in one compiled program."""
 
 import itertools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,10 +13,13 @@ from jax import lax
 from fedjax_opt.base import Algorithm, Batch, Params
 from fedjax_opt.checkpoint import Checkpoints
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.population import Population
 from fedjax_opt.hyperparameters import check_choice
 from fedjax_opt.metrics import History
 from fedjax_opt.program import Program, is_faster_side_by_side
+from fedjax_opt.sharding import Layout
 from fedjax_opt.simulator import Record, Report, Result, drive, run_rounds
+from fedjax_opt.streaming import Loader, OnDisk
 
 
 def grid_points(
@@ -44,7 +48,7 @@ def sweep(
   make: Callable[..., Algorithm],
   grid: Mapping[str, Sequence[float]],
   params: Params | Callable[[jax.Array], Params],
-  data: ClientData | Callable[[int], ClientData],
+  data: ClientData | Population | Callable[[int], ClientData | Population],
   *,
   rounds: int,
   seeds: Sequence[int] = (0,),
@@ -52,6 +56,8 @@ def sweep(
   on_evaluation: Callable[[Report], None] | None = None,
   checkpoints: Checkpoints | None = None,
   grid_map: str = "auto",
+  grid_chunk: int | None = None,
+  grid_devices: int | None = None,
   **settings: Any,
 ) -> Result:
   """Simulates an algorithm at every point of a grid, in one program.
@@ -70,6 +76,11 @@ def sweep(
     checkpoints: see `simulate`.
     grid_map: 'vmap' computes the points side by side, 'scan' one after the
       other (diverged ones then take no more time), 'auto' chooses.
+    grid_chunk: how many settings are side by side; the chunks follow one
+      another. If None as many as the memory of a device holds, by what the
+      compiled program says that it needs.
+    grid_devices: over how many devices the settings are divided. If None over
+      as many as divide them; the others are for the clients.
     **settings: those of `Program.create`, see `simulate`.
 
   Returns:
@@ -81,6 +92,15 @@ def sweep(
     ValueError: naming the argument that cannot be.
   """
   check_choice("grid_map", grid_map, ("auto", "vmap", "scan"))
+  if grid_chunk is not None:
+    if grid_chunk < 1:
+      raise ValueError(f"grid_chunk={grid_chunk}: must be at least 1")
+    if grid_map == "scan":
+      raise ValueError(
+        f"grid_chunk={grid_chunk} with grid_map='scan': scan takes one point "
+        "after the other; use 'vmap' or 'auto'"
+      )
+    grid_map = "vmap"
   settings_of_grid = grid_points(grid, seeds[:1])
   hyperparameters = {
     name: jnp.asarray([point[name] for point in settings_of_grid])
@@ -95,41 +115,62 @@ def sweep(
     params = jax.tree.map(repeat, params)
 
   def init(hyperparameters, params):
-    return make(**hyperparameters).init(params, data.sizes.shape[-1])
+    num_clients = np.shape(data.sizes)[-1]
+    return make(**hyperparameters).init(params, num_clients)
 
   def evaluated(hyperparameters, state):
     return make(**hyperparameters).params(state)
 
-  def advance_point(
-    state, hyperparameters, key, clients, examples, test, *stretch
-  ):
-    data = ClientData(examples, *clients)
-    algorithm = make(**hyperparameters)
-    return run_rounds(program, algorithm, state, key, data, test, *stretch)
-
   one_model = jax.tree.map(lambda leaf: leaf[0], params)
-  program = Program.create(data, one_model, **settings)
+  program = Program.create(
+    data,
+    one_model,
+    grid_devices=grid_devices,
+    num_settings=len(settings_of_grid),
+    **settings,
+  )
+  loader = None
+  if isinstance(data, Population):
+    loader = Loader(data, program, seeds, with_seeds=True)
+    examples, clients = None, OnDisk.sample_of(data)
+  else:
+    examples, clients = data.examples, (data.indices, data.sizes)
+
+  def advance_point(
+    state, hyperparameters, key, clients, examples, test, *numbers
+  ):
+    data = clients if loader else ClientData(examples, *clients)
+    algorithm = make(**hyperparameters)
+    return run_rounds(program, algorithm, state, key, data, test, *numbers)
+
   if grid_map == "auto":
     batch_size = program.plan.batch_size
     faster = is_faster_side_by_side(one_model, batch_size)
     grid_map = "vmap" if faster else "scan"
   side_by_side = grid_map == "vmap"
-  over = jax.vmap if side_by_side else _one_after_another
+  grid_settings = Settings(
+    len(settings_of_grid), len(seeds), side_by_side, grid_chunk, program.layout
+  )
   # Settings outside, seeds inside. What only the seed decides, above all a
   # round's batches, is then computed once for all settings of a seed, and their
   # models meet a batch in one matrix product.
   none = (None,) * 3
-  of_seed = (0, None, 0, 0 if own_data else None, *none, None, None)
-  of_setting = (0, 0, *none, None, None, None if side_by_side else 0, None)
-  advance_grid = over(over(advance_point, of_seed), of_setting)
+  data_axis, stretch_axis = 0 if own_data else None, 1 if loader else None
+  of_seed = (0, None, 0, data_axis, None, None, stretch_axis, *none)
+  count_axis = None if side_by_side else 0
+  of_setting = (0, 0, *none, None, None, None, count_axis, None)
   # [settings, seeds, ...] -> [S, ...]
   flat = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])
 
-  def advance(state, inputs, first, count, is_due):
-    runs, *inputs = inputs
+  def advance(state, own, shared, stretch, first, count, is_due):
+    runs, hyperparameters = own
     if not side_by_side:  # A setting of its own number of rounds.
       count = jnp.where(runs, count, 0)
-    state, record = advance_grid(state, *inputs, first, count, is_due)
+    over_seeds, over_settings = grid_settings.maps(len(runs))
+    advance_grid = over_settings(over_seeds(advance_point, of_seed), of_setting)
+    state, record = advance_grid(
+      state, hyperparameters, *shared, stretch, first, count, is_due
+    )
     return state, jax.tree.map(flat, record)
 
   # Copied leaf by leaf: what is donated must have a buffer of its own.
@@ -138,19 +179,18 @@ def sweep(
   )
   state = jax.jit(init_grid)(hyperparameters, params)
   state = jax.tree.map(jnp.array, state)
-  clients = (data.indices, data.sizes)
   runs = np.ones(len(settings_of_grid), bool)
-  inputs = (runs, hyperparameters, keys, clients, data.examples, test)
-  grid_settings = Settings(len(settings_of_grid), len(seeds), side_by_side)
   result = drive(
     program,
     advance,
     state,
-    inputs,
-    rounds,
-    on_evaluation,
-    checkpoints,
-    grid_settings,
+    own=(runs, hyperparameters),
+    shared=(keys, clients, examples, test),
+    rounds=rounds,
+    on_evaluation=on_evaluation,
+    checkpoints=checkpoints,
+    grid=grid_settings,
+    loader=loader,
   )
   result.state = grid_settings.restore(result.state)
   evaluated_grid = jax.vmap(jax.vmap(evaluated, (None, 0)))
@@ -161,7 +201,7 @@ def sweep(
 
 
 class Settings:
-  """The settings of a grid that still run.
+  """The settings of a grid that still run, and how many are side by side.
 
   One that has diverged, with all its seeds, has no more to show. Where
   settings follow one another it takes no further rounds. Side by side it would
@@ -175,22 +215,66 @@ class Settings:
 
   _MANY = 16
 
-  def __init__(self, num_settings: int, num_seeds: int, side_by_side: bool):
+  def __init__(
+    self,
+    num_settings: int,
+    num_seeds: int,
+    side_by_side: bool,
+    chunk: int | None = None,
+    layout: Layout | None = None,
+  ):
+    """All run.
+
+    Args:
+      num_settings: of the grid.
+      num_seeds: of each setting.
+      side_by_side: whether settings are computed side by side.
+      chunk: how many of them at most; None to see what fits.
+      layout: of the devices.
+    """
     self.live = self.held = np.arange(num_settings)
     self._num_settings, self._num_seeds = num_settings, num_seeds
     self._side_by_side = side_by_side
+    self._chunk, self._is_free = chunk, chunk is None
+    self._is_divided = layout is not None and layout.mesh is not None
     self._left: list[tuple[np.ndarray, Any]] = []
 
+  def maps(self, num_settings: int) -> tuple[Callable, Callable]:
+    """How to map over seeds and over so many settings; both as `jax.vmap`."""
+    if not self._side_by_side:
+      return _in_chunks(None), _in_chunks(None)
+    if self._chunk is None or self._chunk >= num_settings:
+      return jax.vmap, jax.vmap
+    return jax.vmap, _in_chunks(self._chunk)
+
+  def shrink(self, compiled: Any) -> bool:
+    """Whether the program is too large, and fewer settings are to be a chunk.
+
+    Args:
+      compiled: the program, as `jax.jit(...).lower(...).compile()` gives it.
+    """
+    whole = len(self.held)
+    chunk = self._chunk or whole
+    if not (self._is_free and self._side_by_side and chunk > 1):
+      return False
+    need, have = needed_bytes(compiled), memory_bytes()
+    if need is None or have is None or need <= have:
+      return False
+    # Divided evenly if possible, else the last chunk is a program of its own.
+    at_most = max(1, min(int(chunk * have / need), chunk - 1))
+    even = [n for n in range(1, at_most + 1) if whole % n == 0]
+    self._chunk = even[-1] if 2 * even[-1] >= at_most else at_most
+    return True
+
   def drop(
-    self, history: History, state: Any, inputs: tuple
+    self, history: History, state: Any, own: tuple
   ) -> tuple[Any, tuple] | None:
-    """State and inputs without the diverged settings; None if all stay.
+    """State and settings without the diverged ones; None if all stay.
 
     Args:
       history: what was measured so far.
       state: leaves [held, seeds, ...].
-      inputs: of the program: which settings run, their hyperparameters, and
-        what all of them share.
+      own: which settings run, and their hyperparameters.
     """
     if not history.rounds:
       return None
@@ -198,19 +282,21 @@ class Settings:
     is_kept = ~diverged.all(axis=1)[self.live]
     if not is_kept.any():  # Something has to be computed.
       is_kept[0] = True
-    _, hyperparameters, *shared = inputs
+    _, hyperparameters = own
     if not self._side_by_side:
       if is_kept.all():
         return None
       self.live = self.live[is_kept]
-      return state, (np.isin(self.held, self.live), hyperparameters, *shared)
+      return state, (np.isin(self.held, self.live), hyperparameters)
+    if self._is_divided:  # Evenly, and is to stay so.
+      return None
     if len(is_kept) < self._MANY or 2 * np.sum(is_kept) > len(is_kept):
       return None
     self._left.append((self.live[~is_kept], _take(state, ~is_kept)))
     self.live = self.held = self.live[is_kept]
     runs = np.ones(len(self.live), bool)
     hyperparameters = _take(hyperparameters, is_kept)
-    return _take(state, is_kept), (runs, hyperparameters, *shared)
+    return _take(state, is_kept), (runs, hyperparameters)
 
   def widen(self, record: Record) -> Record:
     """[held x seeds, ...] -> [S, ...]; what does not run is NaN."""
@@ -239,23 +325,23 @@ class Settings:
     return {"grid/live": self.live, "grid/held": self.held}
 
   def take_up(
-    self, record: Mapping[str, np.ndarray], state: Any, inputs: tuple
+    self, record: Mapping[str, np.ndarray], state: Any, own: tuple
   ) -> tuple[Any, tuple]:
-    """Goes on from a checkpoint: state and inputs of the settings held then.
+    """Goes on from a checkpoint: those settings that were held then.
 
     Args:
       record: has what `numbers` gave.
       state: of all settings, as `restore` gave it.
-      inputs: of all settings.
+      own: as of `drop`, of all settings.
     """
     self.live, self.held = record["grid/live"], record["grid/held"]
     gone = np.setdiff1d(np.arange(self._num_settings), self.held)
     if gone.size:
       self._left.append((gone, _take(state, gone)))
-    _, hyperparameters, *shared = inputs
+    _, hyperparameters = own
     runs = np.isin(self.held, self.live)
-    inputs = (runs, _take(hyperparameters, self.held), *shared)
-    return _take(state, self.held), inputs
+    own = (runs, _take(hyperparameters, self.held))
+    return _take(state, self.held), own
 
   def restore(self, state: Any) -> Any:
     """The state of all settings, of those dropped as they were then."""
@@ -270,33 +356,72 @@ def _take(tree: Any, rows: np.ndarray) -> Any:
   return jax.tree.map(lambda leaf: leaf[rows], tree)
 
 
-def _one_after_another(fn, in_axes):
-  """As `jax.vmap(fn, in_axes)`, but points follow one another."""
+def needed_bytes(compiled: Any) -> int | None:
+  """The memory that a compiled program needs on each of its devices.
 
-  def mapped(*args):
-    def one_point(own):
-      own = iter(own)
-      return fn(
-        *[
-          arg if axis is None else next(own)
-          for arg, axis in zip(args, in_axes, strict=True)
-        ]
-      )
+  None where the backend does not tell.
+  """
+  analysis = compiled.memory_analysis()
+  if analysis is None:
+    return None
+  return (
+    analysis.argument_size_in_bytes
+    + analysis.output_size_in_bytes
+    - analysis.alias_size_in_bytes
+    + analysis.temp_size_in_bytes
+  )
 
-    pairs = zip(args, in_axes, strict=True)
-    return lax.map(one_point, [arg for arg, axis in pairs if axis == 0])
 
-  return mapped
+def memory_bytes() -> int | None:
+  """The memory that a program may take of a device; None if unknown."""
+  device = jax.local_devices()[0]
+  if device.platform != "cpu":
+    return (device.memory_stats() or {}).get("bytes_limit")
+  try:
+    pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+  except (AttributeError, ValueError, OSError):  # Not everywhere.
+    return None
+  # Of all devices on this host, and others need some of it too.
+  return pages * page // (2 * jax.local_device_count())
+
+
+def _in_chunks(chunk: int | None):
+  """As `jax.vmap`, but for so many at a time; None: one, without an axis."""
+
+  def over(fn, in_axes):
+    def mapped(*args):
+      def one_point(own):
+        own = iter(own)
+        return fn(
+          *[
+            arg if axis is None else next(own)
+            for arg, axis in zip(args, in_axes, strict=True)
+          ]
+        )
+
+      pairs = zip(args, in_axes, strict=True)
+      mapped_args = [
+        jax.tree.map(lambda leaf, axis=axis: jnp.moveaxis(leaf, axis, 0), arg)
+        for arg, axis in pairs
+        if axis is not None
+      ]
+      return lax.map(one_point, mapped_args, batch_size=chunk)
+
+    return mapped
+
+  return over
 
 
 def _data_of_seeds(data, seeds):
   """The clients' data, and whether each seed has its own [seeds, M, ...]."""
-  if not callable(data):
+  if isinstance(data, Population) or not callable(data):
     return data, False
   each = [data(seed) for seed in seeds]
   first = each[0]
   if all(other is first for other in each):
     return first, False
+  if any(isinstance(one, Population) for one in each):
+    raise ValueError("data: a population on disk must be that of all seeds")
   if any(other.examples is not first.examples for other in each):
     raise ValueError("data: the clients of all seeds must share the examples")
   width = max(other.indices.shape[-1] for other in each)

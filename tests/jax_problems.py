@@ -114,29 +114,42 @@ def drawn_phases(program, data, seed, num_rounds, num_phases):
   @jax.jit
   def draw(round):
     cohort = Cohort(program, round, jax.random.fold_in(key, round), on_device)
-    slots = [cohort.draw() for _ in range(num_phases)]
-    return [slot._replace(key=None) for slot in slots]
+    return [slots_of(cohort) for _ in range(num_phases)]
 
   cohorts, batches, weights = [], [[] for _ in range(num_phases)], []
   for r in range(num_rounds):
     phases = jax.device_get(draw(jnp.int32(r)))
-    slots = phases[0]
-    places = np.flatnonzero(slots.client < data.num_clients)
-    assert len(places) == program.cohort_size
-    cohorts.append(slots.client[places].tolist())
-    weights.append(slots.weight[places])
+    clients, weights_of_round, _ = phases[0]
+    assert len(clients) == program.cohort_size
+    cohorts.append(clients.tolist())
+    weights.append(weights_of_round)
     for own, of_phase in zip(batches, phases, strict=True):
-      drawn = of_phase.batches
+      drawn = of_phase[2]
       own.append(
         [
           [
             drawn.rows[i, k, : drawn.counts[i, k]]
             for k in range(drawn.num_steps[i])
           ]
-          for i in places
+          for i in range(len(clients))
         ]
       )
   return cohorts, batches, weights
+
+
+def slots_of(cohort):
+  """Clients, weights and batches, [C, ...], of a phase, which is then over."""
+
+  def one_client(worker, _):
+    slot = worker._slot
+    return slot.place.client, slot.place.weight, slot.batches
+
+  return cohort.each(one_client, ())
+
+
+def dropouts_of(cohort):
+  """[C] bool, who is out; by a phase, which is then over."""
+  return cohort.each(lambda worker, _: worker._slot.place.is_out, ())
 
 
 def assert_close(actual, expected, rtol):

@@ -23,6 +23,7 @@ from fedjax_opt import (
 from fedjax_opt.cohort import Cohort
 from fedjax_opt.program import Program
 from tests import jax_problems, reference
+from tests.jax_problems import dropouts_of
 
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4))
 SETTINGS = {
@@ -192,9 +193,9 @@ def test_who_drops_out_is_left_out_with_its_weight(client_map):
     for r in range(SETTINGS["rounds"]):
       of_round = jax.random.fold_in(key, r)
       cohort = Cohort(program, jnp.int32(r), of_round, jax.device_put(data()))
-      is_out = np.asarray(cohort.draw().is_out)[:3]
+      is_out = np.asarray(dropouts_of(cohort))
       # In every phase the same.
-      np.testing.assert_array_equal(is_out, cohort.draw().is_out[:3])
+      np.testing.assert_array_equal(is_out, dropouts_of(cohort))
       weights[r] = np.where(is_out, 0, weights[r])
   out = np.array([w == 0 for w in weights])
   assert 0 < out.sum() < out.size
@@ -205,9 +206,10 @@ def test_who_drops_out_is_left_out_with_its_weight(client_map):
 
 def test_dropouts_have_their_rate_and_may_lose_a_round():
   program = Program.create(data(), batch_size=4, client_dropout=0.3)
-  draw = jax.jit(lambda key: Cohort(
-    program, jnp.int32(0), key, jax.device_put(data())
-  ).draw().is_out)  # fmt: skip
+  on_device = jax.device_put(data())
+  draw = jax.jit(
+    lambda key: dropouts_of(Cohort(program, jnp.int32(0), key, on_device))
+  )
   keys = jax.random.split(jax.random.key(0), 500)
   share = np.mean([draw(key) for key in keys])
   assert abs(share - 0.3) < 5 * np.sqrt(0.3 * 0.7 / 2000)
@@ -242,7 +244,7 @@ def test_a_picked_client_has_not_dropped_out():
   """Else every dropout of the picked one would lose the round."""
 
   def round(state, cohort):
-    is_out = cohort.draw().is_out[:3]
+    is_out = dropouts_of(cohort)
     picked = cohort.pick(lambda worker, _: worker.client, ())
     members = cohort.each(lambda worker, _: worker.client, ())
     was_out = jnp.any((members == picked) & is_out)

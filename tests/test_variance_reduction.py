@@ -121,10 +121,10 @@ def _draws(weighting):
     key = jax.random.fold_in(jax.random.key(0), round)
     one, two = (Cohort(program, round, key, data) for _ in range(2))
     sampled = one.each(counts, jnp.zeros(sum(SIZES)))
-    one.draw()
+    jax_problems.slots_of(one)
     pick = one.pick(lambda worker, _: worker.client, ())
-    two.draw()
-    two.draw()
+    jax_problems.slots_of(two)
+    jax_problems.slots_of(two)
     return sampled, pick, two.each(k_hat, ()), jax.random.uniform(one.key, (2,))
 
   large, picks, k_hats, uniforms = [], [], [], []
@@ -642,8 +642,8 @@ def drawn_picks(program, data, rounds):
   def pick(round):
     key = jax.random.fold_in(jax.random.key(0), round)
     cohort = Cohort(program, round, key, on_device)
-    cohort.draw()
-    cohort.draw()
+    jax_problems.slots_of(cohort)
+    jax_problems.slots_of(cohort)
     return cohort.pick(lambda worker, _: worker.client, ())
 
   return [int(pick(jnp.int32(r))) for r in range(rounds)]

@@ -56,6 +56,14 @@ class ClientData:
     """n_max, the examples of the largest client."""
     return self.indices.shape[1]
 
+  def rows_of(self, clients: jax.Array) -> jax.Array:
+    """[C, n_max] rows of these clients' lists, of those that do not exist any.
+
+    Args:
+      clients: [C] int32.
+    """
+    return self.indices.at[clients].get(mode="clip")
+
   def label_counts(self, num_classes: int) -> np.ndarray:
     """How many examples of each class each client owns.
 
