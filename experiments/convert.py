@@ -1,8 +1,8 @@
 """Writes a task's clients into a folder, as `fedjax_opt.Population` reads them.
 
-  python -m experiments.convert --task=digits --population_dir=populations/one
+  python -m experiments.convert --task=digits --population_dir=one
   python -m experiments.convert --task=mnist_cnn --data_dir=DIR \\
-      --partition=dirichlet --alpha=0.5 --seed=1 --population_dir=populations/two
+      --partition=dirichlet --alpha=0.5 --seed=1 --population_dir=two
 
 It takes the command line of a run, and writes the clients that this run would
 have: the flags of the task, the clients' data and seed count, no others.

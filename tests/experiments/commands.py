@@ -12,10 +12,10 @@ from experiments import run
 REPOSITORY = pathlib.Path(run.__file__).parents[1]
 
 
-def call(*arguments):
+def call(*arguments, program=run):
   """What the command does, in this process: its exit status."""
   with flagsaver.flagsaver():
-    return run.main(["run", *arguments])
+    return program.main([program.__name__, *arguments])
 
 
 def start(*arguments):

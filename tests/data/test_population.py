@@ -1,0 +1,535 @@
+"""Population: its folder, what is read of it, and what is refused."""
+
+import json
+import os
+import pickle
+import resource
+import shutil
+import threading
+import weakref
+
+import numpy as np
+import pytest
+
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.population import Population
+
+SIZES = (3, 0, 5, 1, 0, 4, 2)
+BIN = ("sizes.bin", "x.bin", "y.bin", "mask.bin")
+FILES = ("population.json", *BIN)
+
+
+def clients_of(sizes=SIZES, seed=0):
+  """Clients of these sizes, three fields of three kinds."""
+  rng = np.random.default_rng(seed)
+  return [
+    {
+      "x": rng.normal(size=(size, 2, 3)).astype(np.float32),
+      "y": rng.integers(0, 9, size),
+      "mask": rng.integers(0, 2, (size, 4)).astype(bool),
+    }
+    for size in sizes
+  ]
+
+
+@pytest.fixture
+def folder(tmp_path):
+  Population.write(tmp_path / "clients", clients_of())
+  return tmp_path / "clients"
+
+
+@pytest.fixture
+def population(folder):
+  return Population.open(folder)
+
+
+def refusal(call, *args, kind=ValueError):
+  """The one line that a call is refused with."""
+  with pytest.raises(kind) as error:
+    call(*args)
+  assert "\n" not in str(error.value)
+  return str(error.value)
+
+
+def check_equal(found, expected):
+  assert set(found) == set(expected)
+  for name, values in expected.items():
+    np.testing.assert_array_equal(found[name], values)
+
+
+# What is read.
+
+
+def test_attributes(population, folder):
+  assert population.folder == folder
+  assert population.num_clients == len(SIZES)
+  assert population.num_examples == sum(SIZES)
+  assert population.max_size == max(SIZES)
+  assert population.sizes.tolist() == list(SIZES)
+  assert population.sizes.dtype == np.int32
+  assert population.fields == {
+    "x": (np.float32, (2, 3)),
+    "y": (np.int32, ()),  # labels
+    "mask": (np.bool_, (4,)),
+  }
+  assert sorted(os.listdir(folder)) == sorted(FILES)
+
+
+def test_files_are_bare_numbers(folder):
+  clients = clients_of()
+  x = np.concatenate([client["x"] for client in clients])
+  assert (folder / "x.bin").read_bytes() == x.tobytes()
+  assert (folder / "sizes.bin").read_bytes() == np.int32(SIZES).tobytes()
+
+
+def test_each_client(population):
+  for m, client in enumerate(clients_of()):
+    check_equal(population.client(m), client)
+  values = population.client(2)["x"]
+  assert not values.flags.owndata
+  assert not values.flags.writeable
+  for m in (-1, len(SIZES)):
+    assert refusal(population.client, m) == f"client={m}: must be in [0, 7)"
+
+
+def loop(clients, cohort, capacity):
+  """What `gather` gives, one example at a time."""
+  out = {
+    "x": np.zeros((capacity, 2, 3), np.float32),
+    "y": np.zeros(capacity, np.int32),
+    "mask": np.zeros((capacity, 4), bool),
+  }
+  starts, at = [], 0
+  for m in cohort:
+    starts.append(at)
+    if m < len(clients):
+      for i in range(len(clients[m]["y"])):
+        for name in out:
+          out[name][at] = clients[m][name][i]
+        at += 1
+  return out, starts
+
+
+COHORTS = [
+  [2, 0],
+  [5, 5, 0, 5],  # one client several times
+  [7, 3, 7, 99, 2],  # no client, at any place
+  [1, 4],  # nothing
+  [2, 3, 5, 6],  # neighbours but for an empty client
+  [0, 1, 2, 3, 4, 5, 6],
+  [],
+]
+
+
+@pytest.mark.parametrize("cohort", COHORTS)
+def test_gather(population, cohort):
+  capacity = 16
+  rows, starts = population.gather(np.array(cohort), capacity)
+  expected, expected_starts = loop(clients_of(), cohort, capacity)
+  check_equal(rows, expected)
+  for name, (dtype, _) in population.fields.items():
+    assert rows[name].dtype == dtype
+  assert starts.dtype == np.int32
+  assert starts.tolist() == expected_starts
+
+
+def test_gather_into_what_is_there(population):
+  out, _ = population.gather(np.array([2, 0, 5]), 12)
+  arrays = dict(out)
+  rows, starts = population.gather(np.array([3, 6], np.uint8), 12, out=out)
+  assert all(rows[name] is arrays[name] for name in arrays)
+  check_equal(rows, loop(clients_of(), [3, 6], 12)[0])
+  assert starts.tolist() == [0, 1]
+
+  of_x = lambda x: population.gather([0], 12, out=out | {"x": x})
+  wanted = "must be float32 (12, 2, 3), writable and in C order, got"
+  read_only = np.zeros((12, 2, 3), np.float32)
+  read_only.flags.writeable = False
+  for x in (
+    np.zeros((11, 2, 3), np.float32),
+    np.zeros((12, 2, 3)),
+    np.zeros((2, 3, 12), np.float32).T.swapaxes(1, 2),
+    read_only,
+  ):
+    assert refusal(of_x, x) == f"out['x']: {wanted} {x.dtype} {x.shape}"
+  assert refusal(lambda: population.gather([0], 12, out={})) == (
+    "out: must have the fields x, y, mask, got none"
+  )
+
+
+def test_gather_from_several_threads(tmp_path):
+  sizes = np.random.default_rng(0).integers(0, 40, 200)
+  population = Population.write(tmp_path, clients_of(sizes))
+  capacity = population.capacity(50)
+  cohorts = [np.random.default_rng(i).permutation(200)[:50] for i in range(8)]
+  found = {}
+
+  def work(i):
+    for _ in range(5):
+      found[i] = population.gather(
+        cohorts[i], capacity, found.get(i, (None,))[0]
+      )
+
+  threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  clients = clients_of(sizes)
+  for i, cohort in enumerate(cohorts):
+    check_equal(found[i][0], loop(clients, cohort, capacity)[0])
+
+
+def test_capacity(population):
+  largest = sorted(SIZES, reverse=True)
+  for cohort_size in range(1, 9):
+    assert population.capacity(cohort_size) == sum(largest[:cohort_size])
+  assert refusal(population.capacity, 0) == "cohort_size=0: must be at least 1"
+  rows, _ = population.gather([2, 5], population.capacity(2))
+  assert len(rows["x"]) == 9
+  assert refusal(population.gather, [2, 5], 8) == (
+    "capacity=8: must be in [9, 2147483647], as these 2 clients have 9 examples"
+  )
+  assert "capacity=2147483648: must" in refusal(population.gather, [2], 2**31)
+
+
+@pytest.mark.parametrize(
+  ("clients", "message"),
+  [
+    ([0, -1], "clients: must not be negative, got -1"),
+    ([0.0], "clients: must be integers of shape [C], got float64 (1,)"),
+    ([[0]], "clients: must be integers of shape [C], got int64 (1, 1)"),
+  ],
+)
+def test_gather_of_what_is_no_client(population, clients, message):
+  assert refusal(population.gather, np.array(clients), 9) == message
+
+
+def check_same_clients(found, expected, of_expected):
+  for i, m in enumerate(of_expected):
+    own, other = (
+      data.indices[j, : data.sizes[j]]
+      for data, j in ((found, i), (expected, m))
+    )
+    for name, values in expected.examples.items():
+      np.testing.assert_array_equal(found.examples[name][own], values[other])
+      assert found.examples[name].dtype == values.dtype
+  assert not found.indices[
+    np.arange(found.max_size) >= found.sizes[:, None]
+  ].any()
+
+
+def test_round_trip_of_client_data(tmp_path):
+  rng = np.random.default_rng(0)
+  examples = {"x": rng.normal(size=(30, 3)), "y": rng.integers(0, 5, 30)}
+  # Shared, repeated, unequal, none.
+  rows = [rng.integers(0, 30, size) for size in (4, 9, 0, 1, 20)]
+  data = ClientData.from_partition(examples, rows)
+  population = Population.of_client_data(tmp_path, data)
+  loaded = population.load()
+  assert loaded.sizes.tolist() == data.sizes.tolist()
+  assert loaded.indices.dtype == loaded.sizes.dtype == np.int32
+  assert loaded.num_examples == population.num_examples == 34
+  check_same_clients(loaded, data, range(5))
+
+  some = population.load(np.array([3, 1, 1, 2]))
+  assert some.sizes.tolist() == [1, 9, 9, 0]
+  check_same_clients(some, data, [3, 1, 1, 2])
+  assert refusal(population.load, [0, 5]) == (
+    "clients: must be in [0, 5), got 5"
+  )
+  assert refusal(population.load, [2, 2]) == (
+    "clients: must have an example, but these 2 own none"
+  )
+
+
+def test_another_process_opens_the_folder(population):
+  again = pickle.loads(pickle.dumps(population))
+  check_equal(again.client(2), population.client(2))
+  assert len(pickle.dumps(population)) < 500
+
+
+# What is no population.
+
+
+def test_no_folder(tmp_path):
+  wanted = "give the folder of a population"
+  name = str(tmp_path / "none")
+  assert refusal(Population.open, name) == (
+    f"population_dir={name!r}: does not exist; {wanted}"
+  )
+  (tmp_path / "none").touch()
+  assert refusal(Population.open, name) == (
+    f"population_dir={name!r}: is a file; {wanted}"
+  )
+  assert refusal(Population.open, tmp_path) == (
+    f"population_dir={str(tmp_path)!r}: has no population.json; {wanted}"
+  )
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_missing(folder, name):
+  (folder / name).unlink()
+  message = refusal(Population.open, folder)
+  assert name in message
+  assert str(folder) in message
+  if name == "x.bin":
+    path = str(folder / name)
+    assert message == (
+      f"{path!r} is missing; must be a file of 360 bytes (15 examples)"
+    )
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("kept", ["nothing", "half", "all but a byte"])
+def test_a_file_is_cut(folder, name, kept):
+  path = folder / name
+  length = path.stat().st_size
+  kept = {"nothing": 0, "half": length // 2, "all but a byte": length - 1}[kept]
+  os.truncate(path, kept)
+  message = refusal(Population.open, folder)
+  assert message.startswith(repr(str(path)))
+  assert f"{kept} bytes" in message
+  if name == "x.bin":
+    assert message.endswith("must have 360 (15 examples of 24 bytes)")
+
+
+@pytest.mark.parametrize("name", BIN)
+def test_a_file_is_too_long(folder, name):
+  length = (folder / name).stat().st_size
+  os.truncate(folder / name, length + 8)
+  assert f"has {length + 8} bytes; must have {length}" in refusal(
+    Population.open, folder
+  )
+
+
+@pytest.mark.parametrize(
+  ("sizes", "message"),
+  [
+    ((3, 0, 5, -1, 0, 6, 2), "has -1 examples of client 3; must not be neg"),
+    ((3, 0, 5, 1, 0, 4, 3), "has 16 examples in all; must have 15, as popula"),
+  ],
+)
+def test_sizes_that_cannot_be(folder, sizes, message):
+  (folder / "sizes.bin").write_bytes(np.int32(sizes).tobytes())
+  assert message in refusal(Population.open, folder)
+
+
+X = {"name": "x", "dtype": "<f4", "shape": [2, 3]}
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    ({"format": "other"}, "format='other'; must be 'fedjax_opt.population'"),
+    ({"version": 2}, "has version=2; must be 1"),
+    ({"version": None}, "has version=None; must be 1"),
+    ({"num_clients": 0}, "num_clients=0; must be a positive whole number"),
+    ({"num_clients": 7.0}, "num_clients=7.0; must be a positive whole number"),
+    ({"num_clients": 8}, "sizes.bin' has 28 bytes; must have 32 (8 clients"),
+    ({"num_examples": True}, "num_examples=True; must be a positive whole"),
+    ({"num_examples": 0}, "num_examples=0; must be a positive whole number"),
+    ({"num_examples": 14}, "has 360 bytes; must have 336 (14 examples of 24"),
+    ({"fields": None}, "has fields=None; must be a list"),
+    ({"fields": []}, "has fields=[]; must be a list"),
+    ({"fields": [X, X]}, "must be a list with the name, dtype,"),
+    ({"fields": ["x"]}, "must be a list with the name, dtype,"),
+    ({"fields": [X | {"name": "../x"}]}, "must be a list with the name, dty"),
+    ({"fields": [X | {"dtype": "float"}]}, "must be a list with the name, d"),
+    ({"fields": [X | {"dtype": "<f3"}]}, "must be a list with the name, dty"),
+    ({"fields": [X | {"dtype": "|O8"}]}, "must be a list with the name, dty"),
+    ({"fields": [X | {"dtype": 4}]}, "must be a list with the name, dtype,"),
+    ({"fields": [X | {"shape": [-2, -3]}]}, "must be a list with the name,"),
+    ({"fields": [X | {"shape": 6}]}, "must be a list with the name, dtype,"),
+    ({"fields": [X | {"dtype": "<f8"}]}, "360 bytes; must have 720 (15 exam"),
+  ],
+)
+def test_descriptions_that_cannot_be(folder, change, message):
+  path = folder / "population.json"
+  path.write_text(json.dumps(json.loads(path.read_text()) | change))
+  found = refusal(Population.open, folder)
+  assert message in found
+  assert str(folder) in found
+
+
+@pytest.mark.parametrize("text", ["[]", "7", "\ufeff{}", "[" * 100_000])
+def test_json_of_something_else(folder, text):
+  path = folder / "population.json"
+  path.write_text(text)
+  assert str(path) in refusal(Population.open, folder)
+
+
+def test_a_file_that_is_cut_while_it_is_open(population, folder):
+  os.truncate(folder / "x.bin", 100)
+  assert population.gather([0], 3)[0]["x"].shape == (3, 2, 3)
+  message = refusal(population.gather, [0, 2], 8, kind=OSError)
+  path = str(folder / "x.bin")
+  assert message == (
+    f"{path!r} cannot be read (it ends at byte 100: cut since it was opened)"
+  )
+
+
+# What is written.
+
+
+def test_one_client_is_held_at_a_time(tmp_path):
+  given, alive = [], []
+
+  def stream():
+    for size in SIZES:
+      client = {"x": np.ones((size, 50_000), np.float32)}
+      given.append(weakref.ref(client["x"]))
+      yield client
+      del client
+      alive.append(sum(array() is not None for array in given))
+
+  Population.write(tmp_path, stream())
+  assert max(alive) == 1
+
+
+def test_killed_while_writing(tmp_path):
+  folder, seen = tmp_path / "clients", []
+
+  def stream():
+    for m, client in enumerate(clients_of([20_000] * 5)):
+      shutil.copytree(folder, tmp_path / f"killed{m}")
+      seen.append(tmp_path / f"killed{m}")
+      yield client
+
+  Population.write(folder, stream())
+  for copy in seen:
+    message = refusal(Population.open, copy)
+    assert "has no population.json" in message
+    if copy != seen[0]:
+      assert "it was not written to its end" in message
+      assert "is not empty" in refusal(Population.write, copy, clients_of())
+  assert os.path.getsize(seen[-1] / "x.bin") > 0
+
+
+def test_folders_that_are_taken(folder, tmp_path):
+  new = "give a folder that is new or empty"
+  before = {path: path.read_bytes() for path in folder.iterdir()}
+  assert refusal(Population.write, folder, clients_of()) == (
+    f"population_dir={str(folder)!r}: holds another population (it has a "
+    f"population.json); {new}"
+  )
+  assert {path: path.read_bytes() for path in folder.iterdir()} == before
+  other = tmp_path / "other"
+  other.mkdir()
+  (other / "x.bin").touch()
+  assert refusal(Population.write, other, clients_of()) == (
+    f"population_dir={str(other)!r}: is not empty (it has 'x.bin'); {new}"
+  )
+  assert os.listdir(other) == ["x.bin"]
+  message = refusal(Population.write, other / "x.bin", clients_of())
+  assert f"{str(other / 'x.bin')!r} is a file; {new}" in message
+
+
+def with_third(**change):
+  """Clients of whom the third differs so; None leaves a field out."""
+  clients = clients_of()
+  clients[2] = {
+    name: values
+    for name, values in (clients[2] | change).items()
+    if values is not None
+  }
+  return clients
+
+
+BAD = np.ones((5, 2, 3), np.float32)
+BAD[3, 1] = np.nan
+
+
+@pytest.mark.parametrize(
+  ("clients", "message"),
+  [
+    ([], "clients: at least one must own an example, got 0 clients that own"),
+    (clients_of([0, 0]), "clients: at least one must own an example, got 2"),
+    ([{}], "clients[0]: examples must hold at least one array"),
+    ([7], "clients[0]: 'int' object is not iterable"),
+    (
+      [{"a/b": np.ones(3)}],
+      "clients[0]: field 'a/b': must be named with letters, digits,",
+    ),
+    (
+      [{"x": np.ones((3, 0))}],
+      "clients[0]: an example of 'x' has the shape [0], and so nothing; must",
+    ),
+    (
+      [{"sizes": np.ones(3)}],
+      "clients[0]: examples must not be named 'sizes'",
+    ),
+    (
+      [{"x": np.broadcast_to(np.uint8(0), 2**31)}],
+      "clients[0]: has 2147483648 examples; must be at most 2147483647",
+    ),
+    (
+      with_third(mask=None),
+      "clients[2]: has the fields x, y; must have x, y, mask, as clients[0]",
+    ),
+    (
+      with_third(z=np.ones(5)),
+      "clients[2]: has the fields x, y, mask, z; must have x, y, mask, as cl",
+    ),
+    (
+      with_third(x=np.ones((5, 2, 3))),
+      "clients[2]: an example of 'x' is float64 [2, 3]; must be float32 [2, "
+      "3], as of clients[0]",
+    ),
+    (
+      with_third(x=np.ones((5, 3, 2), np.float32)),
+      "clients[2]: an example of 'x' is float32 [3, 2]; must be float32 [2, "
+      "3], as of clients[0]",
+    ),
+    (
+      with_third(y=np.ones(4, int)),
+      "clients[2]: examples must have equal leading axes [N], got x (5, 2, 3)",
+    ),
+    (
+      with_third(x=BAD),
+      "clients[2]: NaN in the data: examples['x'] must be finite, but row 3",
+    ),
+    (with_third(y=list("abcde")), "clients[2]: examples['y'] must be numbers"),
+  ],
+)
+def test_clients_that_cannot_be(tmp_path, clients, message):
+  folder = tmp_path / "clients"
+  assert refusal(Population.write, folder, clients).startswith(message)
+  assert not folder.exists()
+  folder.mkdir()  # One that was there stays, as empty as it was.
+  refusal(Population.write, folder, clients)
+  assert os.listdir(folder) == []
+  Population.write(folder, clients_of())
+
+
+def test_any_order_of_bytes_and_rows(tmp_path):
+  x = np.arange(24, dtype=">f8").reshape(4, 3, 2).transpose(2, 0, 1)
+  population = Population.write(tmp_path, [{"x": x}, {"x": x[:1]}])
+  assert population.fields == {"x": (np.dtype("<f8"), (4, 3))}
+  np.testing.assert_array_equal(population.client(0)["x"], x)
+
+
+def test_what_the_clients_raise_is_passed_on(tmp_path):
+  def stream():
+    yield clients_of()[0]
+    raise OSError("the source is gone")
+
+  folder = tmp_path / "clients"
+  message = refusal(Population.write, folder, stream(), kind=OSError)
+  assert message == "the source is gone"
+  assert not folder.exists()
+
+
+@pytest.mark.parametrize("limit", [100, 20_000])
+def test_a_full_disk(tmp_path, limit):
+  # Told at the end of few examples, or while many are written.
+  clients = clients_of([7] if limit == 100 else [100_000] * 3)
+  folder, limits = tmp_path / "one", resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limits[1]))
+  try:
+    message = refusal(Population.write, folder, clients, kind=OSError)
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+  path = str(folder / "x.bin")
+  assert message == f"{path!r} cannot be written (File too large)"
+  assert not folder.exists()

@@ -1,0 +1,108 @@
+"""The converter: it writes the clients that a run has."""
+
+import os
+import resource
+
+import numpy as np
+import pytest
+
+from experiments import convert, run
+from fedjax_opt import Population
+from tests.experiments.commands import call
+
+SMALL = (
+  "--task=digits_logistic",
+  "--num_clients=7",
+  "--alpha=0.5",
+  "--examples_per_client=10-30",
+  "--seed=3",
+)
+
+
+def check_same(population, data):
+  """That a folder holds these clients."""
+  np.testing.assert_array_equal(population.sizes, data.sizes)
+  for m in range(data.num_clients):
+    rows = data.indices[m, : data.sizes[m]]
+    for name, values in population.client(m).items():
+      np.testing.assert_array_equal(values, data.examples[name][rows])
+      assert values.dtype == data.examples[name].dtype
+
+
+def test_the_clients_are_those_of_the_run(tmp_path, capsys, flags_of):
+  folder = tmp_path / "new" / "clients"
+  # A run's other flags do not matter.
+  arguments = (*SMALL, "--rounds=3", f"--population_dir={folder}")
+  assert call(*arguments, program=convert) == 0
+  out, err = capsys.readouterr()
+  assert err == ""
+  population = Population.open(folder)
+  num_bytes = sum(path.stat().st_size for path in folder.iterdir())
+  assert out == (
+    f"wrote 7 clients, {population.num_examples} examples, {num_bytes:,} "
+    f"bytes: {folder}\n"
+  )
+  job = run.prepare(flags_of(*SMALL, "--batch_size=5", "--cohort_size=2"))
+  check_same(population, job.data[3])
+  assert population.fields["x"] == (np.uint8, (8, 8, 1))
+
+
+def test_clients_that_come_with_the_task(tmp_path, flags_of):
+  flag = f"--population_dir={tmp_path}"
+  assert call("--task=nonconvex", flag, program=convert) == 0
+  data = run.prepare(flags_of("--task=nonconvex")).data[0]
+  check_same(Population.open(tmp_path), data)
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    ((), "population_dir={folder!r}: is not empty (it has 'mine.txt')"),
+    (("--population_dir=",), "population_dir: must be given"),
+    (("--task=digit",), "task='digit': must be one of"),
+    (("--alpha=-1",), "alpha=-1: must be"),
+    (("--seed=0,1",), "seed=0,1: a population has one partition"),
+    (("--data_dir=x",), "data_dir='x': task digits needs no data"),
+    (("--population=x",), "--population: no such flag; did you mean"),
+  ],
+)
+def test_what_cannot_be_is_one_line(tmp_path, capsys, arguments, message):
+  folder = tmp_path / "clients"
+  if not arguments:
+    folder.mkdir()
+    (folder / "mine.txt").touch()
+  arguments = (f"--population_dir={folder}", *arguments)
+  assert call(*SMALL, *arguments, program=convert) == 1
+  out, err = capsys.readouterr()
+  assert out == ""
+  assert err.startswith(f"error: {message.format(folder=str(folder))}")
+  assert err.count("\n") == 1
+  assert os.listdir(tmp_path) == (["clients"] if folder.exists() else [])
+  assert not list(folder.glob("*.bin"))
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, capsys):
+  folder, limits = tmp_path / "one", resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limits[1]))
+  try:
+    arguments = (*SMALL, f"--population_dir={folder}")
+    assert call(*arguments, program=convert) == 1
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+  path = folder / "x.bin"
+  assert capsys.readouterr().err == (
+    f"error: {str(path)!r} cannot be written (File too large)\n"
+  )
+  assert not folder.exists()
+
+
+def test_ctrl_c_leaves_nothing(tmp_path, capsys, monkeypatch):
+  def press(*_):
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(os, "replace", press)
+  folder = tmp_path / "clients"
+  arguments = (*SMALL, f"--population_dir={folder}")
+  assert call(*arguments, program=convert) == 130
+  assert capsys.readouterr().out == "interrupted\n"
+  assert not folder.exists()
