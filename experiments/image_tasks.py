@@ -127,7 +127,7 @@ def model_of(name: str, images: Images, norm: str = "group") -> nn.Module:
     return models.CNN(
       images.num_classes,
       dropout=0.0,
-      channels=(16, 32),
+      channels=(8, 16),
       kernel_size=3,
       padding=((1, 1), (1, 1)),
       strided=True,

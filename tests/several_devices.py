@@ -67,7 +67,7 @@ def flat(result):
   }
 
 
-def results(folder, client_devices=None, grid_devices=None):
+def results(folder, client_devices=1, grid_devices=1):
   """{case/name: array} with the clients, and a grid's settings, so divided."""
   loss, params, data = TASK.loss_fn, TASK.params, TASK.data
 
@@ -77,7 +77,7 @@ def results(folder, client_devices=None, grid_devices=None):
     return {"loss": loss(params, batch, None), "accuracy": right}
 
   evaluate = evaluation.federated(per_example, batch_size=7, gradient_of=loss)
-  settings = SETTINGS | {"client_devices": client_devices}
+  settings = SETTINGS | {"client_devices": client_devices * grid_devices}
   measured = settings | {"evaluate": evaluate}
   run = lambda algorithm, **others: simulate(
     algorithm, params, data, **measured | others
@@ -87,12 +87,13 @@ def results(folder, client_devices=None, grid_devices=None):
     "traced": run(by_rule, trace=["step_size"], client_dropout=0.3),
     "chunks": run(fed_avg(loss, optax.sgd(0.1)), client_chunk=1),
     "memory": run(scaffold(loss, 0.1)),
-    "stages": run(bvr_l_sgd(loss, 0.1, stage_length=2)),
+    "stages": run(bvr_l_sgd(loss, 0.1)),
     "picks": simulate(picks(), params, data, **settings),
   }
   make = lambda rate: fed_avg(loss, optax.sgd(rate))
   grid = {"rate": [0.05, 0.1, 0.2, 1e30]}
-  seeds, devices = (0, 1), {"grid_devices": grid_devices}
+  devices = {"client_devices": client_devices, "grid_devices": grid_devices}
+  seeds = (0, 1)
   for name, others in {
     "grid": {"data": data, "grid_map": "vmap"},
     "sequential": {"data": data, "grid_map": "scan", "rounds": 5},

@@ -3,8 +3,9 @@
   python -m experiments.domo.figures --data_dir=D --output_dir=runs/domo
 
 Each run of `experiments.run` has a folder of its own; those that are there are
-not run again. The base rate of every method is chosen once, at s = 10 % with
-the first seed; then all methods run with three seeds at each s.
+not run again. The base rate of every method is chosen once, at s = 10 % with the
+first seed and half of the rounds; then all methods run with three seeds at each
+s.
 """
 
 import pathlib
@@ -53,12 +54,14 @@ def folder(name: str) -> pathlib.Path:
   return pathlib.Path(FLAGS.output_dir) / f"{name}-{FLAGS.rounds}"
 
 
-def run(name: str, method: str, *others: str) -> None:
+def run(
+  name: str, method: str, *others: str, rounds: int | None = None
+) -> None:
   """One run of a method, unless it is there."""
   arguments = [
     "--flagfile=experiments/domo/cifar10.flags",
     f"--algorithm={METHODS[method]}",
-    f"--rounds={FLAGS.rounds}",
+    f"--rounds={rounds or FLAGS.rounds}",
     *others,
   ]
   reproduce.run_cell(folder(name), arguments)
@@ -70,7 +73,8 @@ def read(name: str) -> reproduce.Run | None:
 
 
 def tune(method: str) -> None:
-  run(f"tune-{method}", method, f"--client_lr={RATES}", "--seed=0")
+  others = [f"--client_lr={RATES}", "--seed=0"]
+  run(f"tune-{method}", method, *others, rounds=-(-FLAGS.rounds // 2))
 
 
 def chosen_rate(method: str) -> float | None:
