@@ -251,6 +251,11 @@ class Cohort:
         f"client={client} with others_work=True: the others are those of a "
         "cohort, of which one is drawn; give only one of them"
       )
+    if client is not None and self._data.cohort is not None:
+      raise ValueError(
+        f"client={client}: with clients that are read round by round only "
+        "those of the cohort are at hand"
+      )
     if client is None:
       place, nobody = self._draw_place(jax.random.fold_in(self.key, phase))
     if others_work:
@@ -345,9 +350,8 @@ class Cohort:
 
   def _members(self):
     """[C] int32, the clients of the round."""
-    cohort = getattr(self._data, "cohort", None)
-    if cohort is not None:  # Drawn when their examples were read.
-      return cohort
+    if self._data.cohort is not None:  # Drawn when their examples were read.
+      return self._data.cohort
     return members(self._program, self._key, self._data.num_clients)
 
   def _places(self, clients):

@@ -54,11 +54,6 @@ class OneRound:
 
   def rows_of(self, clients: jax.Array) -> jax.Array:
     """[C, n_max] rows of the examples of the clients computed here."""
-    if len(clients) != len(self.starts):
-      raise ValueError(
-        "client: with clients that are read round by round only those of the "
-        "cohort are at hand"
-      )
     return self.starts[:, None] + jnp.arange(self.max_size)
 
 

@@ -1,9 +1,10 @@
 """The runs that test_sharding.py compares: on one device, and on several.
 
   python -m tests.several_devices RESULTS.npz FOLDER \
-    [CLIENT_DEVICES GRID_DEVICES [COORDINATOR NUM_PROCESSES PROCESS_ID]]
+    CLIENT_DEVICES GRID_DEVICES [COORDINATOR NUM_PROCESSES PROCESS_ID]
 
-runs them in a process of its own. FOLDER has a population.
+runs them in a process of its own, and in one of several only a few. FOLDER has
+a population; which of its clients were read goes to RESULTS.npz.read.npy.
 """
 
 import sys
@@ -22,7 +23,6 @@ from fedjax_opt import (
   fed_avg,
   scaffold,
   simulate,
-  sharding,
   sweep,
 )
 from tests import jax_problems
@@ -67,8 +67,19 @@ def flat(result):
   }
 
 
-def results(folder, client_devices=1, grid_devices=1):
-  """{case/name: array} with the clients, and a grid's settings, so divided."""
+# As each compiles in every process, and none is of a kind of its own.
+OF_PROCESSES = ("traced", "memory", "grid", "on_disk")
+
+
+def results(folder, client_devices=1, grid_devices=1, cases=None):
+  """{case/name: array} with the clients, and a grid's settings, so divided.
+
+  Args:
+    folder: of a population.
+    client_devices: over which cohorts are divided.
+    grid_devices: over which settings are.
+    cases: names of those to run; None for all.
+  """
   loss, params, data = TASK.loss_fn, TASK.params, TASK.data
 
   def per_example(params, batch):
@@ -79,44 +90,50 @@ def results(folder, client_devices=1, grid_devices=1):
   evaluate = evaluation.federated(per_example, batch_size=7, gradient_of=loss)
   settings = SETTINGS | {"client_devices": client_devices * grid_devices}
   measured = settings | {"evaluate": evaluate}
-  run = lambda algorithm, **others: simulate(
-    algorithm, params, data, **measured | others
-  )
+
+  def one(algorithm, **others):
+    return lambda: simulate(algorithm, params, data, **measured | others)
+
+  def grid(**others):
+    make = lambda rate: fed_avg(loss, optax.sgd(rate))
+    rates = {"rate": [0.05, 0.1, 0.2, 1e30]}
+    own = {"client_devices": client_devices, "grid_devices": grid_devices}
+    others = measured | own | others
+    return lambda: sweep(make, rates, params, seeds=(0, 1), **others)
+
   by_rule = fed_avg(loss, delta_sgd())
-  cases = {
-    "traced": run(by_rule, trace=["step_size"], client_dropout=0.3),
-    "chunks": run(fed_avg(loss, optax.sgd(0.1)), client_chunk=1),
-    "memory": run(scaffold(loss, 0.1)),
-    "stages": run(bvr_l_sgd(loss, 0.1)),
-    "picks": simulate(picks(), params, data, **settings),
+  runs = {
+    "traced": one(by_rule, trace=["step_size"], client_dropout=0.3),
+    "chunks": one(fed_avg(loss, optax.sgd(0.1)), client_chunk=1),
+    "memory": one(scaffold(loss, 0.1)),
+    "stages": one(bvr_l_sgd(loss, 0.1)),
+    "picks": one(picks(), evaluate=None),
+    "grid": grid(data=data, grid_map="vmap"),
+    "sequential": grid(data=data, grid_map="scan", rounds=5),
+    "on_disk": grid(data=Population.open(folder)),
   }
-  make = lambda rate: fed_avg(loss, optax.sgd(rate))
-  grid = {"rate": [0.05, 0.1, 0.2, 1e30]}
-  devices = {"client_devices": client_devices, "grid_devices": grid_devices}
-  seeds = (0, 1)
-  for name, others in {
-    "grid": {"data": data, "grid_map": "vmap"},
-    "sequential": {"data": data, "grid_map": "scan", "rounds": 5},
-    "on_disk": {"data": Population.open(folder)},
-  }.items():
-    settings = measured | devices | others
-    cases[name] = sweep(make, grid, params, seeds=seeds, **settings)
   return {
     f"{case}/{name}": value
-    for case, result in cases.items()
-    for name, value in flat(result).items()
+    for case in cases or runs
+    for name, value in flat(runs[case]()).items()
   }
 
 
-def main(path, folder, *numbers):
-  if len(numbers) > 2:
-    coordinator, num_processes, process_id = numbers[2:]
-    jax.distributed.initialize(
-      coordinator, int(num_processes), int(process_id)
-    )
-  found = results(folder, *map(int, numbers[:2]))
-  if sharding.is_first_process():
-    np.savez(path, **found)
+def main(path, folder, client_devices, grid_devices, *processes):
+  read, gather = [], Population.gather
+
+  def noted(self, clients, *args, **kwargs):
+    read.extend(client for client in clients if client < self.num_clients)
+    return gather(self, clients, *args, **kwargs)
+
+  Population.gather = noted
+  if processes:
+    coordinator, num_processes, process_id = processes
+    jax.distributed.initialize(coordinator, int(num_processes), int(process_id))
+  cases = OF_PROCESSES if processes else None
+  devices = (int(client_devices), int(grid_devices))
+  np.savez(path, **results(folder, *devices, cases))
+  np.save(f"{path}.read.npy", np.unique(read))
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
   python -m experiments.domo.figures --data_dir=D --output_dir=runs/domo
 
 Each run of `experiments.run` has a folder of its own; those that are there are
-not run again. The base rate of every method is chosen once, at s = 10 % with the
-first seed and half of the rounds; then all methods run with three seeds at each
-s.
+not run again. The base rate of every method is chosen once, at s = 10 %, with
+the first seed and half of the rounds; then all methods run with three seeds at
+each s.
 """
 
 import pathlib

@@ -56,6 +56,11 @@ class ClientData:
     """n_max, the examples of the largest client."""
     return self.indices.shape[1]
 
+  @property
+  def cohort(self) -> None:
+    """None: the clients of a round are not known before it."""
+    return
+
   def rows_of(self, clients: jax.Array) -> jax.Array:
     """[C, n_max] rows of these clients' lists, of those that do not exist any.
 

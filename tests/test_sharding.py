@@ -1,0 +1,144 @@
+"""Several devices, and several processes, give what one device gives."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from fedjax_opt import Population, fed_avg, sharding, simulate
+from fedjax_opt.program import Program
+from tests import several_devices
+from tests.experiments.commands import REPOSITORY
+
+
+def start(devices, *arguments):
+  """Runs `tests.several_devices` with so many devices of this machine."""
+  own = f"--xla_force_host_platform_device_count={devices}"
+  return subprocess.Popen(
+    [sys.executable, "-m", "tests.several_devices", *map(str, arguments)],
+    cwd=REPOSITORY,
+    env=os.environ | {"XLA_FLAGS": f"{os.environ['XLA_FLAGS']} {own}"},
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+
+
+def end(process):
+  errors = process.communicate(timeout=300)[1]
+  assert process.returncode == 0, errors
+
+
+def assert_same(path, expected):
+  found = np.load(path)
+  assert set(found.files) == set(expected)
+  for name, value in expected.items():
+    scale = np.nanmax(np.abs(value), initial=1e-30)
+    np.testing.assert_allclose(
+      found[name], value, rtol=0, atol=1e-6 * scale, err_msg=name
+    )
+
+
+@pytest.fixture
+def population(tmp_path):
+  folder = tmp_path / "population"
+  return Population.of_client_data(folder, several_devices.TASK.data).folder
+
+
+def test_eight_devices_of_one_process(population, tmp_path):
+  """Clients over four, the settings of a grid over two."""
+  path = tmp_path / "results.npz"
+  process = start(8, path, population, 4, 2)
+  expected = several_devices.results(population)
+  end(process)
+  assert_same(path, expected)
+  # What is on disk gives what is in memory, but for who is measured.
+  for name in ("params", "state", "cost", "train_loss"):
+    in_memory = expected[f"grid/{name}"]
+    np.testing.assert_allclose(
+      expected[f"on_disk/{name}"], in_memory, rtol=1e-6
+    )
+
+
+def test_two_processes_each_with_its_clients(population, tmp_path):
+  """Over loopback, with two devices each."""
+  with socket.socket() as free:
+    free.bind(("localhost", 0))
+    coordinator = f"localhost:{free.getsockname()[1]}"
+  paths = [tmp_path / f"{i}.npz" for i in range(2)]
+  processes = [
+    start(2, path, population, 4, 1, coordinator, 2, i)
+    for i, path in enumerate(paths)
+  ]
+  cases = several_devices.OF_PROCESSES
+  expected = several_devices.results(population, cases=cases)
+  for process in processes:
+    end(process)
+  for path in paths:
+    assert_same(path, expected)
+  read = [set(np.load(f"{path}.read.npy").tolist()) for path in paths]
+  assert all(read)
+  assert len(read[0] | read[1]) == several_devices.TASK.data.num_clients
+  # A cohort's clients are read where they are computed.
+  assert read[0] != read[1]
+
+
+def test_one_device_needs_no_mesh():
+  assert sharding.make_mesh(None, None, num_settings=4, cohort_size=3) is None
+
+
+@pytest.mark.parametrize(
+  ("client_devices", "grid_devices", "settings", "cohort", "shape"),
+  [
+    (None, None, 1, 10, (8, 1)),
+    (None, None, 6, 10, (4, 2)),
+    (None, None, 16, 10, (1, 8)),
+    (None, None, 7, 3, (2, 1)),  # More devices than clients.
+    (2, None, 6, 10, (2, 2)),
+    (None, 1, 6, 10, (8, 1)),
+    (2, 2, 6, 10, (2, 2)),
+  ],
+)
+def test_how_devices_are_divided(
+  monkeypatch, client_devices, grid_devices, settings, cohort, shape
+):
+  monkeypatch.setattr(jax, "devices", lambda: jax.local_devices() * 8)
+  mesh = sharding.make_mesh(client_devices, grid_devices, settings, cohort)
+  assert tuple(mesh.shape.values()) == shape
+
+
+@pytest.mark.parametrize(
+  ("client_devices", "grid_devices", "processes", "message"),
+  [
+    (3, 1, 1, "client_devices=3 x grid_devices=1: must divide the number of "
+     "devices, 8"),
+    (8, 2, 1, "client_devices=8 x grid_devices=2: must divide"),
+    (2, 4, 1, "grid_devices=4: must divide the number of settings, 6"),
+    (0, None, 1, "client_devices=0: must be at least 1"),
+    (None, -1, 1, "grid_devices=-1: must be at least 1"),
+    (4, 1, 2, "client_devices=4 x grid_devices=1: must be all 8 devices, as "
+     "there are 2 processes"),
+  ],
+)  # fmt: skip
+def test_meshes_that_cannot_be(
+  monkeypatch, client_devices, grid_devices, processes, message
+):
+  monkeypatch.setattr(jax, "devices", lambda: jax.local_devices() * 8)
+  monkeypatch.setattr(jax, "process_count", lambda: processes)
+  with pytest.raises(ValueError, match=message):
+    sharding.make_mesh(client_devices, grid_devices, 6, 10)
+
+
+def test_devices_that_are_not_there():
+  task = several_devices.TASK
+  message = "client_devices=2 x grid_devices=1: must divide"
+  with pytest.raises(ValueError, match=message):
+    Program.create(task.data, client_devices=2)
+  with pytest.raises(ValueError, match=message):
+    simulate(
+      fed_avg(task.loss_fn, None), task.params, task.data,
+      rounds=1, client_devices=2,
+    )  # fmt: skip

@@ -1,0 +1,169 @@
+"""Clients that are read from disk round by round."""
+
+import functools
+import threading
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from fedjax_opt import (
+  Algorithm,
+  Checkpoints,
+  ClientData,
+  Population,
+  bvr_l_sgd,
+  evaluation,
+  fed_avg,
+  scaffold,
+  simulate,
+  streaming,
+  sweep,
+)
+from tests import jax_problems
+
+TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 9, 0, 11))
+EVALUATE = evaluation.federated(
+  lambda params, batch: {"loss": TASK.loss_fn(params, batch, None)}
+)
+SETTINGS = {
+  "rounds": 5,
+  "cohort_size": 4,
+  "batch_size": 4,
+  "local_epochs": 1.5,
+  "eval_every": 3,
+  "evaluate": EVALUATE,
+}
+FED_AVG = fed_avg(TASK.loss_fn, optax.sgd(0.1))
+
+
+@pytest.fixture
+def population(tmp_path):
+  return Population.of_client_data(tmp_path / "population", TASK.data)
+
+
+def found(result):
+  return jax.tree.leaves((result.params, result.state, result.history.metrics))
+
+
+def assert_same(actual, expected):
+  for one, other in zip(found(actual), found(expected), strict=True):
+    np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
+  assert actual.cost == expected.cost
+  assert actual.padding_waste == expected.padding_waste
+
+
+@pytest.mark.parametrize(
+  ("algorithm", "others"),
+  [
+    (FED_AVG, {"client_chunk": 3}),
+    (FED_AVG, {"weighting": "uniform", "client_map": "scan"}),
+    (scaffold(TASK.loss_fn, 0.1), {}),
+    (bvr_l_sgd(TASK.loss_fn, 0.1), {"replacement": True}),
+    (FED_AVG, {"cohort_size": None, "client_dropout": 0.3}),
+  ],
+)
+def test_it_is_as_in_memory(population, algorithm, others):
+  run = functools.partial(simulate, algorithm, TASK.params, **SETTINGS | others)
+  assert_same(run(population), run(TASK.data))
+
+
+def test_stretches_are_as_long_as_memory_allows(population, monkeypatch):
+  """And how long they are changes nothing."""
+  run = functools.partial(simulate, FED_AVG, TASK.params, population)
+  expected = run(**SETTINGS)
+  row = sum(a.nbytes // len(a) for a in TASK.data.examples.values())
+  of_round = population.capacity(4) * row
+  monkeypatch.setattr(streaming, "_STRETCH_BYTES", 2 * of_round)
+  lengths = []
+  read = streaming.Loader._read
+
+  def noted(self, first, stop):
+    lengths.append(stop - first)
+    assert threading.current_thread() is not threading.main_thread()
+    return read(self, first, stop)
+
+  monkeypatch.setattr(streaming.Loader, "_read", noted)
+  assert_same(run(**SETTINGS), expected)
+  # Evaluations are after rounds 0, 3 and 5.
+  assert lengths == [0, 2, 1, 1, 1]
+  assert threading.active_count() == 1
+
+
+def test_seeds_have_cohorts_of_their_own(population):
+  make = lambda rate: fed_avg(TASK.loss_fn, optax.sgd(rate))
+  run = functools.partial(
+    sweep, make, {"rate": [0.1, 0.2]}, TASK.params, seeds=(3, 4), **SETTINGS
+  )
+  expected = run(TASK.data)
+  assert_same(run(population), expected)
+  assert_same(run(lambda seed: population), expected)
+  assert_same(run(population, grid_map="scan"), expected)
+
+
+def test_a_run_that_goes_on_reads_what_is_left(population, tmp_path):
+  class Stopped(Exception):
+    pass
+
+  def stop(report):
+    if report.round == 3:
+      raise Stopped
+
+  run = functools.partial(
+    simulate, FED_AVG, TASK.params, population, **SETTINGS
+  )
+  folder = tmp_path / "checkpoints"
+  with pytest.raises(Stopped):
+    run(checkpoints=Checkpoints(folder, 2), on_evaluation=stop)
+  resumed = run(checkpoints=Checkpoints(folder, 2, resume=True))
+  whole = run(checkpoints=Checkpoints(tmp_path / "whole", 2))
+  jax.tree.map(np.testing.assert_array_equal, resumed.params, whole.params)
+  assert resumed.history.metrics.keys() == whole.history.metrics.keys()
+
+
+def test_large_populations_are_measured_on_a_sample(tmp_path, monkeypatch):
+  monkeypatch.setattr(streaming, "SAMPLE", 3)
+  population = Population.of_client_data(tmp_path / "p", TASK.data)
+  sample = streaming.OnDisk.sample_of(population).sample
+  assert sample.sizes.tolist() == [13, 20, 9]
+  result = simulate(FED_AVG, TASK.params, population, **SETTINGS)
+  initial = EVALUATE(TASK.params, sample, None)["train_loss"]
+  assert result.history.metrics["train_loss"][0, 0] == pytest.approx(initial)
+
+
+def test_a_sample_has_examples(tmp_path, monkeypatch):
+  monkeypatch.setattr(streaming, "SAMPLE", 2)
+  rows = [[], [0, 1], [], [2]]
+  data = ClientData.from_partition({"x": np.arange(3.0)}, rows)
+  population = Population.of_client_data(tmp_path / "p", data)
+  assert streaming.OnDisk.sample_of(population).sample.sizes.tolist() == [0, 2]
+
+
+def test_only_the_cohort_is_at_hand(population):
+  first = Algorithm(
+    init=lambda params, _: 0,
+    round=lambda _, cohort: cohort.pick(lambda worker, _: worker.client, (), 0),
+    params=lambda state: state,
+  )
+  with pytest.raises(ValueError, match="only those of the cohort are at hand"):
+    simulate(first, TASK.params, population, rounds=1, cohort_size=1)
+
+
+def test_a_population_is_that_of_all_seeds(population, tmp_path):
+  other = Population.of_client_data(tmp_path / "other", TASK.data)
+  with pytest.raises(ValueError, match="on disk must be that of all seeds"):
+    sweep(
+      lambda: FED_AVG, {}, TASK.params,
+      lambda seed: other if seed else population, seeds=(0, 1), **SETTINGS,
+    )  # fmt: skip
+
+
+def test_what_cannot_be_read_ends_the_run(population, monkeypatch):
+  def broken(*args, **kwargs):
+    raise OSError("no such device")
+
+  monkeypatch.setattr(Population, "gather", broken)
+  with pytest.raises(OSError, match="no such device"):
+    simulate(FED_AVG, TASK.params, population, **SETTINGS)
+  assert threading.active_count() == 1
