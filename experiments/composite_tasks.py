@@ -15,7 +15,7 @@ import optax
 from experiments import image_tasks
 from experiments.task import Task
 from fedjax_opt import evaluation, models
-from fedjax_opt.base import Params
+from fedjax_opt.base import Params, at_least_float32
 from fedjax_opt.data import femnist, fmri, synthetic
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.metrics import Criterion
@@ -66,7 +66,7 @@ def _regression(
     del rng
     x = batch["x"].reshape(len(batch["x"]), -1)
     prediction = x @ params["kernel"].reshape(-1) + params["bias"]
-    return jnp.square(prediction - batch["y"])
+    return jnp.square(at_least_float32(prediction) - batch["y"])
 
   def per_example(params, batch):
     return {"loss": loss_fn(params, batch, None)}

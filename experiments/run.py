@@ -161,6 +161,13 @@ with command_line.group("Computation and results"):
     None,
     "Clients side by side at a time, for cohorts that do not fit into memory.",
   )
+  flags.DEFINE_string(
+    "precision",
+    "float32",
+    "In which numbers clients compute: float32, mixed (losses and gradients in "
+    "bfloat16, all else in float32) or bfloat16 (also the local steps, with "
+    "the rule's state). The server's model and evaluation stay float32.",
+  )
   flags.DEFINE_integer(
     "checkpoint_every",
     None,
@@ -459,7 +466,7 @@ def _settings(flag: dict[str, Any], task: Task) -> dict[str, Any]:
   names = (
     "cohort_size", "batch_size", "local_epochs", "local_steps",
     "drop_remainder", "weighting", "client_map", "client_chunk", "eval_every",
-    "client_dropout",
+    "client_dropout", "precision",
   )  # fmt: skip
   evaluate = task.evaluate
   if flag["grad_norm"]:

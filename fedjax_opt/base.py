@@ -98,6 +98,11 @@ def at_round(rate: Any, round: jax.Array) -> Any:
   return rate(round) if callable(rate) else rate
 
 
+def at_least_float32(x: jax.Array) -> jax.Array:
+  """The array, in float32 if its type is narrower."""
+  return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
 def tree_bytes(tree: Any) -> int:
   """The size in bytes of all arrays of a tree (or of their shapes)."""
   leaves = jax.tree.leaves(tree)

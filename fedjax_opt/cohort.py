@@ -17,6 +17,12 @@ from fedjax_opt import sharding
 from fedjax_opt.base import ClientRule, LossFn, Params, grad_fn_of, tree_bytes
 from fedjax_opt.batches import Batches, shuffle
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.precision import (
+  computed_loss,
+  keep_types,
+  local_model,
+  master_model,
+)
 from fedjax_opt.program import Phase, Program
 
 # Phases that a round may have, at most.
@@ -611,7 +617,8 @@ class Worker:
     """
     if not isinstance(rule, optax.GradientTransformation):
       rule = rule(self.round)
-    return self.descend_from(loss_fn, rule, params, rule.init(params))[0]
+    rule_state = rule.init(local_model(self._program.precision, params))
+    return self.descend_from(loss_fn, rule, params, rule_state)[0]
 
   def descend_from(
     self,
@@ -623,9 +630,11 @@ class Worker:
     """As `descend`, from a given state of the rule, such as a momentum.
 
     Returns:
-      The local model and the rule's state after the last step.
+      The local model and the rule's state after the last step, in the types of
+      those given.
     """
     program = self._program
+    start = local_model(program.precision, params)
     rule = optax.with_extra_args_support(rule)
     gradients_per_step = 1
 
@@ -635,9 +644,12 @@ class Worker:
       mean_loss = self._mean_loss(loss_fn, k)
       grad_fn, calls = _count_calls(grad_fn_of(mean_loss, params))
       value, grads = jax.value_and_grad(mean_loss)(params)
+      before = rule_state
       updates, rule_state = rule.update(
         grads, rule_state, params, value=value, grad_fn=grad_fn
       )
+      if program.precision == "bfloat16":
+        rule_state = keep_types(rule_state, before)
       gradients_per_step = 1 + len(calls)
       params = optax.apply_updates(params, updates)
       record = lambda name, all: all.at[k].set(_field(rule_state, name))
@@ -650,12 +662,12 @@ class Worker:
     traces = {name: blank(name) for name in program.trace}
     # A number that the program knows needs no masking side by side.
     num_steps = program.plan.common_steps or self.num_steps
-    params, rule_state, self.traces = lax.fori_loop(
-      0, num_steps, step, (params, rule_state, traces)
+    end, rule_state, self.traces = lax.fori_loop(
+      0, num_steps, step, (start, rule_state, traces)
     )
     examples = jnp.sum(self._slot.batches.counts).astype(jnp.float32)
     self.gradient_evaluations += gradients_per_step * examples
-    return params, rule_state
+    return master_model(params, start, end), rule_state
 
   def gradient(self, loss_fn: LossFn, params: Params) -> Params:
     """The gradient of the client's own objective, the mean over its examples.
@@ -716,6 +728,7 @@ class Worker:
     Rows [n] weigh 1 where `counts` [n] is true and 0 elsewhere; at `stop` and
     after it none is.
     """
+    loss_fn = computed_loss(self._program.precision, loss_fn)
     batch_size = self._program.plan.batch_size
     chunk = max(1, _CHUNK // batch_size) * batch_size
     chunk = min(chunk, len(rows))
@@ -753,6 +766,7 @@ class Worker:
 
   def _mean_loss(self, loss_fn, k):
     """The loss of step k's batch, `params -> scalar`."""
+    loss_fn = computed_loss(self._program.precision, loss_fn)
     rows = self._slot.batches.rows[k]  # [B]
     batch = self._examples(rows)
     rng = jax.random.fold_in(jax.random.fold_in(self._slot.key, 1), k)

@@ -4,22 +4,42 @@ Each function takes a loss `(params, batch, rng) -> [B]` and gives another, so
 they compose, and any algorithm and client rule can use them.
 """
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import jax
 import optax
 
-from fedjax_opt.base import FeaturesFn, LossFn, Params
+from fedjax_opt.base import (
+  Batch,
+  FeaturesFn,
+  LossFn,
+  Params,
+  at_least_float32,
+)
 from fedjax_opt.models import statistics
+
+
+class RegularizedLoss(NamedTuple):
+  """A loss, and a term of the parameters that is added for each example."""
+
+  loss_fn: LossFn
+  term: Callable[[Params], jax.Array]  # params -> []
+
+  def __call__(
+    self, params: Params, batch: Batch, rng: jax.Array | None
+  ) -> jax.Array:
+    """The loss of each example with the term, [B]."""
+    term = self.term(params)
+    return self.loss_fn(params, batch, rng) + term
 
 
 def l2(loss_fn: LossFn, strength: jax.typing.ArrayLike) -> LossFn:
   r"""Adds :math:`\frac{\text{strength}}{2} \|x\|^2`, over all parameters."""
 
-  def regularized(params, batch, rng):
-    weights = statistics.weights(params)
-    term = strength / 2 * optax.tree.norm(weights, squared=True)
-    return loss_fn(params, batch, rng) + term
-
-  return regularized
+  return RegularizedLoss(
+    loss_fn, lambda params: strength / 2 * _squared_norm(params)
+  )
 
 
 def proximal(
@@ -36,12 +56,16 @@ def proximal(
     The loss of each example with the term added to each.
   """
 
-  def regularized(params, batch, rng):
-    away = statistics.weights(optax.tree.sub(params, center))
-    term = mu / 2 * optax.tree.norm(away, squared=True)
-    return loss_fn(params, batch, rng) + term
+  def term(params):
+    return mu / 2 * _squared_norm(optax.tree.sub(params, center))
 
-  return regularized
+  return RegularizedLoss(loss_fn, term)
+
+
+def _squared_norm(params):
+  """Of the weights, without running statistics."""
+  weights = jax.tree.map(at_least_float32, statistics.weights(params))
+  return optax.tree.norm(weights, squared=True)
 
 
 def contrastive(
@@ -76,13 +100,13 @@ def contrastive(
   """
 
   def regularized(params, batch, rng):
-    z = features_fn(params, batch, rng)
-    towards = optax.cosine_similarity(
-      z, features_fn(received, batch, rng), epsilon=1e-16
-    )
-    away = optax.cosine_similarity(
-      z, features_fn(previous, batch, rng), epsilon=1e-16
-    )
+    def features(model):  # All in the type of the model that is trained.
+      model = optax.tree.cast_like(model, params)
+      return at_least_float32(features_fn(model, batch, rng))
+
+    z = features(params)
+    towards = optax.cosine_similarity(z, features(received), epsilon=1e-16)
+    away = optax.cosine_similarity(z, features(previous), epsilon=1e-16)
     # -log(e^a / (e^a + e^b)) = log(1 + e^(b - a)), which cannot overflow.
     term = jax.nn.softplus((away - towards) / temperature)
     return loss_fn(params, batch, rng) + mu * term

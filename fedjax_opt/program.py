@@ -14,6 +14,7 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.hyperparameters import check_choice
 from fedjax_opt.sharding import Layout, make_mesh
+from fedjax_opt.precision import PRECISIONS
 
 # (params, data, test) -> {name: scalar}, inside the compiled program.
 EvaluateFn = Callable[[Params, ClientData, Batch | None], dict[str, jax.Array]]
@@ -44,6 +45,7 @@ class Program:
     mean_size: examples of a client, on average over the population.
     client_dropout: how likely a client drops out of a round.
     layout: over which devices the clients, or the settings of a grid, are.
+    precision: in which types clients compute, see `precision`.
     phases: filled in while tracing: what each phase of a round exchanges.
   """
 
@@ -57,6 +59,7 @@ class Program:
   mean_size: float
   client_dropout: float = 0.0
   layout: Layout = dataclasses.field(default_factory=Layout)
+  precision: str = "float32"
   phases: dict[int, Phase] = dataclasses.field(default_factory=dict)
 
   @classmethod
@@ -81,6 +84,7 @@ class Program:
     client_devices: int | None = None,
     grid_devices: int | None = None,
     num_settings: int | None = None,
+    precision: str = "float32",
   ) -> "Program":
     """Checks the settings of `simulate` against the data.
 
@@ -103,6 +107,7 @@ class Program:
         f"{population}"
       )
     check_choice("weighting", weighting, ("examples", "uniform"))
+    check_choice("precision", precision, PRECISIONS)
     if eval_every < 1:
       raise ValueError(f"eval_every={eval_every}: must be at least 1")
     if not 0 <= client_dropout < 1:
@@ -135,6 +140,7 @@ class Program:
       mean_size=float(np.mean(sizes)),
       client_dropout=client_dropout,
       layout=layout,
+      precision=precision,
     )
 
 

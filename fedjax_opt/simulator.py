@@ -109,11 +109,15 @@ def simulate(
       `client_map` ('auto', 'vmap' or 'scan'), `client_chunk`,
       `client_dropout` (how likely a client drops out of a round),
       `client_devices` (over how many devices the clients of a cohort are
-      divided; all there are if None). Of what is
-      recorded: `evaluate` (metrics of a model, see `fedjax_opt.evaluation`),
-      `eval_every` (rounds; round 0 and the last one are always evaluated; the
-      cost so far, per client, is added to the metrics),
-      `trace` (names of fields of the client rule's state).
+      divided; all there are if None),
+      `precision`
+      (in which types clients compute: 'float32' stands for those of `params`;
+      'mixed' computes losses and gradients in bfloat16; 'bfloat16' also takes
+      the local steps in it; the server, messages and evaluation keep the types
+      of `params`). Of what is recorded: `evaluate` (metrics of a model, see
+      `fedjax_opt.evaluation`), `eval_every` (rounds; round 0 and the last one
+      are always evaluated; the cost so far, per client, is added to the
+      metrics), `trace` (names of fields of the client rule's state).
 
   Returns:
     The final model and all that was recorded.

@@ -1,7 +1,8 @@
 """Models in flax.linen.
 
 Every model gives `model.apply({'params': params}, x, train=...)`, logits
-[B, classes], and the method `features`, its penultimate features [B, d].
+[B, classes], and the method `features`, its penultimate features [B, d]. It
+computes in the type of its parameters; logits are at least float32.
 """
 
 from fedjax_opt.models.cnn import CNN

@@ -62,7 +62,7 @@ class CNN(nn.Module):
       self.hidden, initialization=self.initialization
     )
     self.hidden_dropout = nn.Dropout(self.dropout)
-    self.output = layers.Dense(
+    self.output = layers.Logits(
       self.num_classes, initialization=self.initialization
     )
 

@@ -5,6 +5,10 @@ Parameters have flax.linen's names and shapes on every backend: `kernel`,
 
 The numbers are those of `lax.conv_general_dilated` and `lax.reduce_window`.
 How they are computed depends on the backend, see `resolve_implementation`.
+
+Dense and convolution layers compute in the type of their kernel, whatever that
+of their input; normalizations in float32 at least, and give the type of their
+input back.
 """
 
 import functools
@@ -17,6 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
 
+from fedjax_opt.base import at_least_float32
 from fedjax_opt.hyperparameters import check_choice
 from fedjax_opt.models import statistics
 
@@ -67,12 +72,22 @@ class Dense(nn.Module):
     """Maps [..., in] to [..., features]."""
     fan_in = x.shape[-1]
     kernel_width, bias_width = self.initialization(fan_in, self.features)
-    x = x @ self.param(
+    kernel = self.param(
       "kernel", _uniform(kernel_width), (fan_in, self.features)
     )
+    x = x.astype(kernel.dtype) @ kernel
     if self.use_bias:
       x += self.param("bias", _uniform(bias_width), (self.features,))
     return x
+
+
+class Logits(Dense):
+  """A model's last layer: its output is at least float32, for the loss."""
+
+  @nn.compact
+  def __call__(self, x: jax.Array) -> jax.Array:
+    """Maps [..., in] to [..., features]."""
+    return at_least_float32(super().__call__(x))
 
 
 class Conv(nn.Module):
@@ -109,6 +124,7 @@ class Conv(nn.Module):
     bias = None
     if self.use_bias:
       bias = self.param("bias", _uniform(bias_width), (self.features,))
+    x = x.astype(kernel.dtype)
     return conv(
       x, kernel, bias, self.strides, self.padding, self.implementation
     )
@@ -277,6 +293,8 @@ class BatchNorm(nn.Module):
     bias = self.param("bias", nn.initializers.zeros, channels)
     running_mean = self.param("running_mean", nn.initializers.zeros, channels)
     running_var = self.param("running_var", nn.initializers.ones, channels)
+    dtype = jnp.promote_types(x.dtype, scale.dtype)
+    x = at_least_float32(x)
     mean, var = running_mean, running_var
     if train:
       axes = tuple(range(x.ndim - 1))
@@ -288,8 +306,9 @@ class BatchNorm(nn.Module):
         (running_var, var * (num / max(num - 1, 1))),
       ):
         new = self.momentum * running + (1 - self.momentum) * seen
-        x = statistics.attach(x, running, new)
-    return (x - mean) * lax.rsqrt(var + self.epsilon) * scale + bias
+        x = statistics.attach(x, running, new.astype(running.dtype))
+    x = (x - mean) * lax.rsqrt(var + self.epsilon) * scale + bias
+    return x.astype(dtype)
 
 
 # ---- What 'matmul' does -----------------------------------------------------

@@ -23,7 +23,7 @@ class LinearModel(nn.Module):
   initialization: layers.Initialization = layers.torch_uniform
 
   def setup(self):
-    self.output = layers.Dense(
+    self.output = layers.Logits(
       self.num_outputs, self.use_bias, self.initialization
     )
 

@@ -28,7 +28,7 @@ class MLP(nn.Module):
       layers.Dense(width, initialization=self.initialization)
       for width in self.hidden
     ]
-    self.output = layers.Dense(
+    self.output = layers.Logits(
       self.num_classes, initialization=self.initialization
     )
 

@@ -70,7 +70,7 @@ class ResNet(nn.Module):
         zip(self.widths, self.blocks, strict=True)
       )
     ]
-    self.output = layers.Dense(
+    self.output = layers.Logits(
       self.num_classes, initialization=layers.glorot_uniform
     )
 

@@ -7,6 +7,7 @@ gradient is such that a plain step of size 1 makes the update that is due. So
 nothing else has to know about them, but for rules: `follow` wraps one.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -66,6 +67,14 @@ def weights(params: Params) -> Params:
   """The parameters with None in place of running statistics."""
   keep = lambda label, leaf: leaf if label == "weights" else None
   return jax.tree.map(keep, _labels(params), params)
+
+
+def map_weights(
+  function: Callable[[jax.Array], jax.Array], params: Params
+) -> Params:
+  """The parameters with a function of each leaf but of running statistics."""
+  change = lambda label, leaf: function(leaf) if label == "weights" else leaf
+  return jax.tree.map(change, _labels(params), params)
 
 
 def _labels(params: Params) -> Any:

@@ -50,7 +50,7 @@ class VGG(nn.Module):
       for stage in self.stages
       for width in stage
     ]
-    self.output = layers.Dense(
+    self.output = layers.Logits(
       self.num_classes, initialization=layers.glorot_uniform
     )
 

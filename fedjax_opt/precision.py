@@ -1,0 +1,103 @@
+"""In which floating-point types clients compute.
+
+The server's model and state, what is exchanged and what is evaluated keep the
+types of the parameters that a simulation is given, the masters. Of a client,
+
+- `float32` computes everything in those types;
+- `mixed` computes losses and gradients in bfloat16, at parameters and features
+  rounded to it; gradients come back in the masters' types, and so does the rest
+  of a local step;
+- `bfloat16` also takes its local steps in bfloat16, with the rule's state.
+
+Running statistics of a model are never rounded, nor the targets, "y".
+"""
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_opt.base import Batch, LossFn, Params, at_least_float32
+from fedjax_opt.models import statistics
+from fedjax_opt.objectives import RegularizedLoss
+
+PRECISIONS = ("float32", "mixed", "bfloat16")
+
+
+def computed_loss(precision: str, loss_fn: LossFn) -> LossFn:
+  """The loss as a client computes it.
+
+  Args:
+    precision: one of `PRECISIONS`.
+    loss_fn: `(params, batch, rng) -> [B]`. Terms that `objectives.l2` and
+      `objectives.proximal` have added are computed in the types of the
+      parameters: there what is rounded off would be a force.
+
+  Returns:
+    `(params, batch, rng) -> [B]`, at least float32. Its gradients have the
+    types of the parameters.
+  """
+  if precision == "float32":
+    return loss_fn
+  if isinstance(loss_fn, RegularizedLoss):
+    inner = computed_loss(precision, loss_fn.loss_fn)
+    return loss_fn._replace(loss_fn=inner)
+
+  def rounded(params: Params, batch: Batch, rng: jax.Array) -> jax.Array:
+    features = {
+      name: leaf if name == "y" else _rounded(leaf)
+      for name, leaf in batch.items()
+    }
+    params = statistics.map_weights(_rounded, params)
+    return at_least_float32(loss_fn(params, features, rng))
+
+  return rounded
+
+
+def local_model(precision: str, params: Params) -> Params:
+  """The model that local steps start from, given the one received."""
+  if precision != "bfloat16":
+    return params
+  return statistics.map_weights(_rounded, params)
+
+
+def master_model(params: Params, start: Params, end: Params) -> Params:
+  """The model after local steps, in the types of the one received.
+
+  It is moved as the local model was. So what was rounded off at the start is no
+  movement, which a server's rule or a control variate would take for one.
+
+  Args:
+    params: received.
+    start: `local_model` of it.
+    end: where the local steps ended.
+  """
+
+  if start is params:
+    return end
+
+  def move(leaf, start, end):
+    if end.dtype == leaf.dtype:
+      return end
+    return leaf + (end.astype(leaf.dtype) - start.astype(leaf.dtype))
+
+  return jax.tree.map(move, params, start, end)
+
+
+def keep_types(new: Params, old: Params) -> Params:
+  """A tree in the floating-point types of another.
+
+  Where model and traced numbers differ in type, a rule's state would change its
+  own from step to step.
+  """
+
+  def cast(new, old):
+    return jnp.asarray(new, old.dtype) if _is_float(old) else new
+
+  return jax.tree.map(cast, new, old)
+
+
+def _rounded(leaf):
+  return leaf.astype(jnp.bfloat16) if _is_float(leaf) else leaf
+
+
+def _is_float(leaf):
+  return jnp.issubdtype(leaf.dtype, jnp.floating)
