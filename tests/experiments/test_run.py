@@ -114,6 +114,7 @@ def test_config(grid):
     "resume": False,
     "compilation_cache": "~/.cache/fedjax_opt",
     "client_dropout": 0.0,
+    "precision": "float32",
     "client_lr": [0.1, 1e38],
     "server": "sgd",
     "server_lr": 1.0,
@@ -520,6 +521,8 @@ BAD_INPUT = {
   "did you mean vmap?",
   "--x_axis=time": "x_axis='time': must be one of rounds, "
   "gradient_evaluations, bytes",
+  "--precision=bf16": "precision='bf16': must be one of float32, mixed, "
+  "bfloat16",
   "--checkpoint_every=0": "checkpoint_every=0: must be at least 1",
   "--resume": "resume=True: output_dir={folder} holds no run to go on with (it "
   "has no config.json); give the folder of one",

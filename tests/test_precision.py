@@ -1,0 +1,363 @@
+"""What is computed in bfloat16, and what is not."""
+
+import functools
+
+import jax
+import jax.extend
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from experiments import image_tasks
+from fedjax_opt import (
+  ClientData,
+  fed_avg,
+  models,
+  objectives,
+  prox,
+  simulate,
+  simulator,
+)
+from fedjax_opt.data import embedded
+from fedjax_opt.models import layers, statistics
+from fedjax_opt.precision import computed_loss
+from fedjax_opt.program import Program
+from fedjax_opt.rules import RULES, dual_averaging, mirror_step
+from tests import jax_problems
+from tests.test_contract import NAMES, TASK, compilations, make
+
+LOWER = ("mixed", "bfloat16")
+SETTINGS = {"cohort_size": 3, "batch_size": 4, "local_steps": 2}
+
+
+def program_of(algorithm, params, data, **settings):
+  """Traces two rounds.
+
+  Returns:
+    The program, its operations, and the state before and after as shapes.
+  """
+  program = Program.create(data, **SETTINGS | settings)
+  shapes = lambda tree: jax.tree.map(
+    lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)),
+    tree,
+  )
+  before = jax.eval_shape(
+    lambda params: algorithm.init(params, data.num_clients), shapes(params)
+  )
+
+  def run(state, key, data):
+    stretch = (jnp.int32(0), jnp.int32(2))
+    return simulator.run_rounds(
+      program, algorithm, state, key, data, None, *stretch
+    )[0]
+
+  key = jax.random.key(0)
+  trace = jax.make_jaxpr(run, return_shape=True)
+  traced, after = trace(before, key, shapes(data))
+  return program, traced.jaxpr, before, after
+
+
+def product_types(jaxpr):
+  """The types of all factors of matrix products and convolutions."""
+  types = set()
+  for equation in jaxpr.eqns:
+    if equation.primitive.name in ("dot_general", "conv_general_dilated"):
+      types |= {str(factor.aval.dtype) for factor in equation.invars}
+    for inner in jax.extend.core.jaxprs_in_params(equation.params):
+      types |= product_types(inner)
+  return types
+
+
+def types_of(tree):
+  return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree)
+
+
+# What every algorithm of the registry promises.
+
+
+@pytest.mark.parametrize("precision", LOWER)
+@pytest.mark.parametrize("name", NAMES)
+def test_products_are_lower_and_the_server_is_not(name, precision):
+  trace = functools.partial(program_of, make(name), TASK.params, TASK.data)
+  cohort = {"cohort_size": 5} if name == "centralized" else {}
+  program, jaxpr, before, after = trace(precision=precision, **cohort)
+  assert product_types(jaxpr) == {"bfloat16"}
+  assert types_of(after) == types_of(before)
+  floats = {leaf.dtype for leaf in jax.tree.leaves(after)} - {
+    jnp.dtype(kind) for kind in ("int32", "bool")
+  }
+  assert floats == {jnp.dtype("float32")}
+  # Messages are as large as they were.
+  usual, jaxpr, *_ = trace(**cohort)
+  assert product_types(jaxpr) == {"float32"}
+  assert program.phases == usual.phases
+
+
+@pytest.mark.parametrize("precision", LOWER)
+@pytest.mark.parametrize("name", ["fed_avg", "scaffold", "fed_dual_avg"])
+def test_masters_of_64_bits_stay(name, precision):
+  with jax.enable_x64(True):
+    _, jaxpr, before, after = program_of(
+      make(name), TASK.params, TASK.data, precision=precision
+    )
+    leaves = jax.tree.leaves(after)
+  assert product_types(jaxpr) == {"bfloat16"}
+  assert types_of(after) == types_of(before)
+  assert jnp.dtype("float64") in {leaf.dtype for leaf in leaves}
+  assert jnp.dtype("float32") not in {leaf.dtype for leaf in leaves}
+
+
+# What models compute.
+
+
+def images(side, channels):
+  digits, _ = embedded.digits()
+  x = np.kron(digits["x"][:8], np.ones((1, side // 8, side // 8, channels)))
+  return {"x": x.astype(np.uint8), "y": digits["y"][:8]}
+
+
+MODELS = {
+  "mlp": models.MLP((8,)),
+  "logistic": models.LinearModel(10),
+  "cnn": models.CNN(kernel_size=3, padding="SAME", implementation="matmul"),
+  "cnn of lax": models.CNN(kernel_size=3, padding="SAME", implementation="lax"),
+  "vgg": models.VGG(stages=((4, 4), (8,)), implementation="matmul"),
+  "resnet": models.ResNet((1, 1), (8, 8), implementation="matmul"),
+  "resnet_batch": models.ResNet((1, 1), (8, 8), norm="batch"),
+  # As a whole, and quick to trace.
+  "resnet20 of lax": models.resnet20(implementation="lax"),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_constant_of_a_model_raises_its_products(name):
+  """From pixels as bytes to losses and gradients, which are float32."""
+  examples = images(8, 3)
+  task = image_tasks.classification(
+    MODELS[name], image_tasks.DATASETS["cifar10"], examples, examples
+  )
+  params = jax.eval_shape(task.init, jax.random.key(0))
+
+  def traced(precision):
+    def losses_and_gradients(params, batch, key):
+      loss_fn = computed_loss(precision, task.loss_fn)
+      losses, pull = jax.vjp(lambda p: loss_fn(p, batch, key), params)
+      return losses, pull(jnp.ones_like(losses))[0]
+
+    trace = jax.make_jaxpr(losses_and_gradients, return_shape=True)
+    jaxpr, (losses, grads) = trace(params, examples, jax.random.key(0))
+    assert losses.dtype == "float32"
+    assert types_of(grads) == types_of(params)
+    return product_types(jaxpr.jaxpr)
+
+  assert traced("mixed") == {"bfloat16"}
+  if "resnet" not in name:
+    assert traced("float32") == {"float32"}
+
+
+@pytest.mark.parametrize("kind", ["group", "batch"])
+def test_statistics_of_normalization_are_not_lower(kind):
+  """Of numbers whose mean and variance bfloat16 would not resolve."""
+  layer = layers.Norm(kind, num_groups=2)
+  rng = np.random.default_rng(0)
+  x = jnp.asarray(128 + rng.integers(0, 2, (16, 4, 4, 8)), "bfloat16")
+  params = layer.init(jax.random.key(0), x, train=True)
+  apply = jax.jit(functools.partial(layer.apply, train=True))
+  expected = apply(params, x.astype("float32"))
+  cast = functools.partial(jax.tree.map, lambda leaf: leaf.astype("bfloat16"))
+  actual = apply(cast(params), x)
+  assert actual.dtype == "bfloat16"
+  np.testing.assert_allclose(actual.astype("float32"), expected, rtol=1e-2)
+
+
+@pytest.mark.parametrize("precision", LOWER)
+def test_running_statistics_are_not_rounded(precision):
+  layer = layers.BatchNorm()
+  x = np.random.default_rng(0).integers(0, 9, (24, 3)).astype(np.float32)
+  examples = {"x": x, "y": np.zeros(24, np.float32)}
+  data = ClientData.from_partition(examples, [np.arange(8), np.arange(8, 24)])
+  params = {
+    "norm": layer.init(jax.random.key(0), x, train=True)["params"],
+    "output": jnp.ones(3),
+  }
+
+  def loss_fn(params, batch, rng):
+    normalized = layer.apply({"params": params["norm"]}, batch["x"], train=True)
+    return (normalized @ params["output"] - batch["y"]) ** 2
+
+  rule = statistics.follow(optax.sgd(0.0))
+  algorithm = fed_avg(loss_fn, rule, statistics.follow(optax.sgd(1.0)))
+
+  def run(precision):
+    result = simulate(
+      algorithm, params, data, rounds=3, batch_size=4, local_steps=2,
+      precision=precision,
+    )  # fmt: skip
+    return jax.device_get(result.params)
+
+  jax.tree.map(
+    functools.partial(np.testing.assert_allclose, rtol=1e-5),
+    run(precision),
+    run("float32"),
+  )
+
+
+# Local steps.
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize(
+  ("precision", "kind"), [("mixed", "float32"), ("bfloat16", "bfloat16")]
+)
+def test_rules_step_in_the_precision_also_of_a_grid(name, precision, kind):
+  """Where each hyperparameter is a traced float32 number."""
+  seen = set()
+
+  def spy(rule):
+    def update(grads, state, params, **extra):
+      trees = (grads, params, extra["grad_fn"](params))
+      seen.update(str(leaf.dtype) for leaf in jax.tree.leaves(trees))
+      assert extra["value"].dtype == "float32"
+      return rule.update(grads, state, params, **extra)
+
+    rule = optax.with_extra_args_support(rule)
+    return optax.GradientTransformationExtraArgs(rule.init, update)
+
+  numbers = {
+    p.name: p.default
+    for p in RULES[name].hyperparameters
+    if not isinstance(p.default, bool)
+  }
+
+  @jax.make_jaxpr
+  def trace(numbers):
+    algorithm = fed_avg(TASK.loss_fn, spy(RULES[name].factory(**numbers)))
+    _, _, before, after = program_of(
+      algorithm, TASK.params, TASK.data, precision=precision
+    )
+    assert types_of(after) == types_of(before)
+    return jnp.zeros(())
+
+  trace(jax.tree.map(jnp.float32, numbers))
+  assert seen == {kind}
+
+
+MATRIX = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+
+
+@pytest.mark.parametrize("rule", [mirror_step, dual_averaging])
+def test_regularizers_take_a_local_model_of_lower_precision(rule):
+  """The nuclear norm, whose operator is an iteration that has to converge."""
+  examples = {"x": np.zeros((8, 1), np.float32), "y": np.zeros(8, np.int32)}
+  data = ClientData.from_partition(examples, [np.arange(8)])
+  loss_fn = lambda params, batch, rng: (
+    jnp.sum((params["kernel"] - MATRIX) ** 2) + 0 * batch["x"][:, 0]
+  )
+  algorithm = fed_avg(loss_fn, rule(0.1, prox.kernels(prox.nuclear(0.1))))
+
+  def run(precision):
+    result = simulate(
+      algorithm, {"kernel": 2 * MATRIX}, data, rounds=2, batch_size=4,
+      precision=precision,
+    )  # fmt: skip
+    return result.params["kernel"]
+
+  np.testing.assert_allclose(run("bfloat16"), run("float32"), atol=0.05)
+
+
+def test_a_client_that_does_not_move_leaves_the_master_as_it_is():
+  """What its local model rounds off is not sent."""
+  result = simulate(
+    fed_avg(TASK.loss_fn, optax.sgd(0.0)), TASK.params, TASK.data, rounds=1,
+    precision="bfloat16", **SETTINGS,
+  )  # fmt: skip
+  jax.tree.map(
+    lambda leaf, start: np.testing.assert_array_equal(leaf, np.float32(start)),
+    result.params,
+    TASK.params,
+  )
+
+
+# Results.
+
+
+@functools.cache
+def run(precision=None):
+  settings = {} if precision is None else {"precision": precision}
+  return simulate(
+    fed_avg(TASK.loss_fn, optax.sgd(0.3, momentum=0.5)), TASK.params, TASK.data,
+    rounds=8, **SETTINGS, **settings,
+  )  # fmt: skip
+
+
+def test_float32_is_the_default():
+  jax.tree.map(np.testing.assert_array_equal, run("float32").state, run().state)
+
+
+@pytest.mark.parametrize("precision", LOWER)
+def test_results_are_near_those_of_float32(precision):
+  expected = jax_problems.flat(run().params)
+  compilations.clear()
+  params = jax_problems.flat(run.__wrapped__(precision).params)
+  assert len(compilations) == 1
+  distance = np.linalg.norm(params - expected) / np.linalg.norm(expected)
+  assert 0 < distance < 0.03
+  rows = np.concatenate(TASK.problem.client_rows)
+  before, after, least = (
+    TASK.problem.gradient(x, rows)[0]
+    for x in (TASK.problem.x0, params, expected)
+  )
+  assert before - after > 0.9 * (before - least)
+
+
+def test_mixed_and_bfloat16_differ():
+  mixed, lower = (jax_problems.flat(run(p).params) for p in LOWER)
+  assert np.any(mixed != lower)
+
+
+def test_another_name_is_refused():
+  with pytest.raises(
+    ValueError, match="precision='half': must be one of float32, mixed, bfl"
+  ):
+    Program.create(TASK.data, precision="half")
+
+
+# Terms added to a loss.
+
+
+def test_terms_are_computed_at_the_parameters_themselves():
+  center = jax.tree.map(np.float32, TASK.params)
+  nothing = lambda params, batch, rng: jnp.zeros(len(batch["x"]), "bfloat16")
+  batch = {"x": jnp.ones((2, 1))}
+
+  def gradient(loss_fn, params):
+    loss_fn = computed_loss("mixed", loss_fn)
+    mean_loss = lambda params: jnp.mean(loss_fn(params, batch, None))
+    return jax_problems.flat(jax.grad(mean_loss)(params))
+
+  proximal = objectives.proximal(nothing, center, 3.0)
+  assert np.all(gradient(proximal, center) == 0)
+  both = objectives.l2(proximal, 0.5)
+  np.testing.assert_allclose(
+    gradient(both, center), 0.5 * jax_problems.flat(center), rtol=1e-6
+  )
+
+
+def test_targets_are_not_rounded():
+  seen = {}
+
+  def loss_fn(params, batch, rng):
+    seen.update(batch)
+    return params["w"] * batch["x"][:, 0]
+
+  batch = {
+    "x": jnp.ones((2, 1)),
+    "y": jnp.ones(2),
+    "weight": jnp.ones(2),
+    "id": jnp.arange(2),
+  }
+  computed_loss("mixed", loss_fn)({"w": jnp.ones(())}, batch, None)
+  assert {name: str(leaf.dtype) for name, leaf in seen.items()} == {
+    "x": "bfloat16", "y": "float32", "weight": "bfloat16", "id": "int32",
+  }  # fmt: skip
