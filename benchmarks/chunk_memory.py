@@ -10,13 +10,13 @@ had, above what it had before the round.
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
 
 import jax
 import jax.numpy as jnp
+import memory
 from bvr_round import random_task
 
 import fedjax_opt as fo
@@ -46,34 +46,15 @@ def measure(model_name: str, chunk: int) -> dict[str, float]:
   jitted = jax.jit(one_round, donate_argnums=0)
   compiled = jitted.lower(state, data, key).compile()
   compile_seconds = time.perf_counter() - start
-  plan = compiled.memory_analysis()
-  planned = (
-    plan.temp_size_in_bytes
-    + plan.argument_size_in_bytes
-    + plan.output_size_in_bytes
-    - plan.alias_size_in_bytes
-  )
-  before = resident()
+  before = memory.resident()
   start = time.perf_counter()
   jax.block_until_ready(compiled(state, data, key))
   return {
-    "planned": planned / 1e6,
-    "resident": peak() - before,
+    "planned": memory.planned(compiled),
+    "resident": memory.peak() - before,
     "compile_seconds": compile_seconds,
     "run_seconds": time.perf_counter() - start,
   }
-
-
-def resident() -> float:
-  """Megabytes that the process has now (Linux)."""
-  with open("/proc/self/statm") as file:
-    pages = int(file.read().split()[1])
-  return pages * resource.getpagesize() / 1e6
-
-
-def peak() -> float:
-  """Megabytes that the process had at most."""
-  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
 def main() -> None:

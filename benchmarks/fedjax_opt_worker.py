@@ -6,6 +6,8 @@ The floor takes the same local steps with one model and no federation: one
 
 import jax
 import jax.numpy as jnp
+import lasso_grid
+import memory
 import numpy as np
 import optax
 import worker
@@ -44,8 +46,19 @@ def make_loss(workload: workloads.Workload):
 
 
 def pool(workload: workloads.Workload) -> dict[str, np.ndarray]:
-  clients = workloads.make_clients(workload)
-  return {k: np.concatenate([c[k] for c in clients]) for k in clients[0]}
+  """The examples of all different clients, one after the other."""
+  shards = workloads.make_shards(workload)
+  return {k: np.concatenate([s[k] for s in shards]) for k in shards[0]}
+
+
+def client_data(workload: workloads.Workload) -> fedjax_opt.ClientData:
+  """All clients own rows of the pool, so that none is held twice."""
+  examples = pool(workload)
+  shards = np.arange(len(examples["y"])).reshape(
+    -1, workload.examples_per_client
+  )
+  rows = workloads.deal(shards, workload)
+  return fedjax_opt.ClientData.from_partition(examples, rows)
 
 
 def check_finite(params) -> None:
@@ -53,51 +66,104 @@ def check_finite(params) -> None:
     raise FloatingPointError("the parameters are not finite")
 
 
-def build_fed_avg(make_rule, **settings):
-  """A builder of FedAvg rounds with a client rule."""
+RULES = {
+  "sgd": lambda w: optax.sgd(w.learning_rate),
+  "delta_sgd": lambda w: fedjax_opt.delta_sgd(eta_0=w.learning_rate),
+  "delta_sgd_reused": lambda w: fedjax_opt.delta_sgd(
+    eta_0=w.learning_rate, reuse_gradients=True
+  ),
+}
 
-  def build(workload: workloads.Workload) -> worker.RunRounds:
-    loss_fn, params = make_loss(workload)
-    algorithm = fedjax_opt.fed_avg(loss_fn, make_rule(workload))
-    examples = pool(workload)
-    rows = np.arange(len(examples["y"]))
-    data = jax.device_put(
-      fedjax_opt.ClientData.from_partition(
-        examples, np.split(rows, workload.num_clients)
-      )
+
+def build_fed_avg(
+  workload: workloads.Workload, rule: str = "sgd", **settings
+) -> worker.RunRounds:
+  """FedAvg rounds with a client rule and settings of `Program.create`.
+
+  Also answers how much memory XLA plans for a call of the compiled program.
+  """
+  loss_fn, params = make_loss(workload)
+  algorithm = fedjax_opt.fed_avg(loss_fn, RULES[rule](workload))
+  data = jax.device_put(client_data(workload))
+  program = Program.create(
+    data, params, batch_size=workload.batch_size, **settings
+  )
+  advance = jax.jit(
+    lambda state, key, data, first, count: simulate_rounds(
+      program, algorithm, state, key, data, None, first, count
+    )[0],
+    donate_argnums=0,
+  )
+  state = algorithm.init(params, workload.num_clients)
+  state = jax.tree.map(jnp.array, state)
+  key = jax.random.key(0)
+  done = jnp.int32(0)
+  advance = advance.lower(state, key, data, done, done).compile()
+  planned = memory.planned(advance)
+
+  def run_rounds(rounds: int) -> dict[str, float]:
+    nonlocal state, done
+    count = jnp.int32(rounds)
+    state = jax.block_until_ready(advance(state, key, data, done, count))
+    done += count
+    check_finite(state.params)
+    return {"planned": planned}
+
+  return run_rounds
+
+
+def build_simulate(workload: workloads.Workload, **settings):
+  """The same rounds by `fedjax_opt.simulate`, which compiles in every turn."""
+  loss_fn, params = make_loss(workload)
+  algorithm = fedjax_opt.fed_avg(loss_fn, optax.sgd(workload.learning_rate))
+  data = client_data(workload)
+
+  def run_rounds(rounds: int) -> dict[str, float]:
+    result = fedjax_opt.simulate(
+      algorithm,
+      params,
+      data,
+      rounds=rounds,
+      batch_size=workload.batch_size,
+      eval_every=rounds,
+      **settings,
     )
-    program = Program.create(
-      data, params, batch_size=workload.batch_size, **settings
-    )
-    advance = jax.jit(
-      lambda state, key, data, first, count: simulate_rounds(
-        program, algorithm, state, key, data, None, first, count
-      )[0],
-      donate_argnums=0,
-    )
-    state = algorithm.init(params, workload.num_clients)
-    key = jax.random.key(0)
-    done = 0
+    check_finite(result.params)
+    return {
+      "seconds": result.run_seconds,
+      "compile_seconds": result.compile_seconds,
+    }
 
-    def run_rounds(rounds: int) -> None:
-      nonlocal state, done
-      state = jax.block_until_ready(advance(state, key, data, done, rounds))
-      done += rounds
-      check_finite(state.params)
+  return run_rounds
 
-    return run_rounds
 
-  return build
+def build_lasso_grid(workload: workloads.Workload, points: int):
+  """FedDualAvg on the first so many points of the LASSO's grid.
+
+  One round of one point is as large as one of the workload "least_squares".
+  """
+  del workload
+
+  def run_rounds(rounds: int) -> dict[str, float]:
+    grid = lasso_grid.GRIDS[points]
+    result = lasso_grid.run_grid("fed_dual_avg", grid, rounds)
+    return {
+      "seconds": result.run_seconds,
+      "compile_seconds": result.compile_seconds,
+    }
+
+  return run_rounds
 
 
 def build_floor(workload: workloads.Workload) -> worker.RunRounds:
   loss_fn, params = make_loss(workload)
   examples = jax.device_put(pool(workload))
-  size = len(examples["y"])
+  pool_size = len(examples["y"])
+  size = workload.num_clients * workload.examples_per_client
   key = jax.random.key(0)
 
   def one_round(i, params, examples):
-    order = shuffle(key, i, size, size)
+    order = shuffle(key, i, size, size) % pool_size
 
     def step(params, rows):
       take = lambda leaf: jnp.take(leaf, rows, axis=0, mode="clip")
@@ -143,19 +209,9 @@ def build_matrix_product(workload: workloads.Workload) -> worker.RunRounds:
 
 
 PROGRAMS = {
-  "fed_avg": build_fed_avg(lambda w: optax.sgd(w.learning_rate)),
-  "fed_avg_scan": build_fed_avg(
-    lambda w: optax.sgd(w.learning_rate), client_map="scan"
-  ),
-  "fed_avg_vmap": build_fed_avg(
-    lambda w: optax.sgd(w.learning_rate), client_map="vmap"
-  ),
-  "delta_sgd_reused": build_fed_avg(
-    lambda w: fedjax_opt.delta_sgd(eta_0=w.learning_rate, reuse_gradients=True)
-  ),
-  "delta_sgd": build_fed_avg(
-    lambda w: fedjax_opt.delta_sgd(eta_0=w.learning_rate)
-  ),
+  "fed_avg": build_fed_avg,
+  "simulate": build_simulate,
+  "lasso_grid": build_lasso_grid,
   "floor": build_floor,
   "matrix_product": build_matrix_product,
 }

@@ -56,7 +56,8 @@ MODELS = {
 
 
 def build_fed_avg(workload: workloads.Workload) -> worker.RunRounds:
-  clients = workloads.make_float_clients(workload)
+  shards = workloads.make_float_shards(workload)
+  clients = workloads.deal(shards, workload)
   forward, train_loss = MODELS[workload.name]
   model = fedjax.create_model_from_haiku(
     transformed_forward_pass=hk.transform(forward),

@@ -12,8 +12,10 @@ the same size (10 clients x 13 steps x 10), times rounds, points and algorithms.
 import argparse
 import statistics
 import sys
+from collections.abc import Mapping, Sequence
 
 import jax
+import numpy as np
 import workloads
 from round_time import Worker, cpu_model
 
@@ -28,42 +30,56 @@ ALGORITHMS = {
 }
 CLIENT_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
 SERVER_RATES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+GRID = {"client_lr": CLIENT_RATES, "server_lr": SERVER_RATES}
 ROUNDS = 500
+# Grids of 7 rates, then 7 of the server's, then 7 strengths: points -> grid.
+_THREE = {
+  "client_lr": CLIENT_RATES[:7],
+  "server_lr": SERVER_RATES,
+  "strength": np.geomspace(0.01, 1.0, 7).tolist(),
+}
+GRIDS = {
+  7**k: {n: v if i < k else v[:1] for i, (n, v) in enumerate(_THREE.items())}
+  for k in range(4)
+}
 
 
-def time_grid(name: str, with_evaluations: bool) -> tuple[float, float]:
-  """Seconds to compile and to run one algorithm's whole grid.
+def run_grid(
+  name: str,
+  grid: Mapping[str, Sequence[float]],
+  rounds: int,
+  eval_every: int | None = None,
+) -> fo.simulator.Result:
+  """Runs one algorithm's whole grid.
 
-  With evaluations, every 10 rounds, settings that diverged are dropped, as in
-  any run; without, all 63 points take all rounds.
+  With evaluations, settings that diverged are dropped, as in any run; without,
+  all points take all rounds.
   """
   task = composite_tasks.lasso(
     {"variant": "I", "zero_threshold": 1e-2, "eval_every": 10}
   )
   factory, only_server_prox = ALGORITHMS[name]
-  psi = fo.prox.kernels(fo.prox.l1(0.1))
 
-  def make(client_lr, server_lr):
+  def make(client_lr, server_lr, strength=0.1):
     return factory(
       task.loss_fn,
-      psi,
+      fo.prox.kernels(fo.prox.l1(strength)),
       client_lr,
       server_lr,
       only_server_prox=only_server_prox,
     )
 
-  result = fo.sweep(
+  return fo.sweep(
     make,
-    {"client_lr": CLIENT_RATES, "server_lr": SERVER_RATES},
+    grid,
     task.init,
     task.clients,
-    rounds=ROUNDS,
+    rounds=rounds,
     cohort_size=10,
     batch_size=10,
-    evaluate=task.evaluate if with_evaluations else None,
-    eval_every=10 if with_evaluations else ROUNDS,
+    evaluate=task.evaluate if eval_every else None,
+    eval_every=eval_every or rounds,
   )
-  return result.compile_seconds, result.run_seconds
 
 
 def main() -> None:
@@ -72,20 +88,26 @@ def main() -> None:
   )
   parser.add_argument("--fedjax_python", default=sys.executable)
   fedjax = Worker("fedjax", parser.parse_args().fedjax_python)
+  fedjax.wait()
   workload = workloads.WORKLOADS["least_squares"]
   print(f"CPU: {cpu_model()}; jax {jax.__version__}, {fedjax.versions}")
-  turn = lambda: fedjax.run("fed_avg", workload) / workload.rounds_per_turn
+
+  def turn() -> float:
+    answer = fedjax.run("fed_avg", workload)
+    return answer["seconds"] / workload.rounds_per_turn
+
   turn()  # Compiles.
   rounds, totals = [], {False: 0.0, True: 0.0}
   for name in ALGORITHMS:
     for with_evaluations in totals:
-      compile_seconds, run_seconds = time_grid(name, with_evaluations)
-      totals[with_evaluations] += run_seconds
+      eval_every = 10 if with_evaluations else None
+      result = run_grid(name, GRID, ROUNDS, eval_every)
+      totals[with_evaluations] += result.run_seconds
       rounds.append(turn())
       note = "with evaluations" if with_evaluations else "all rounds"
       print(
-        f"{name:17} {note:16} {run_seconds:6.1f} s for the grid, after "
-        f"{compile_seconds:.1f} s of compilation",
+        f"{name:17} {note:16} {result.run_seconds:6.1f} s for the grid, "
+        f"after {result.compile_seconds:.1f} s of compilation",
         flush=True,
       )
   points = len(CLIENT_RATES) * len(SERVER_RATES)

@@ -15,6 +15,7 @@ first: the numbers are wall-clock times.
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -23,8 +24,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
+import memory
 import workloads
 from worker import num_cores
 
@@ -37,17 +40,22 @@ class Contender(NamedTuple):
   name: str
   worker: str  # the file is `<worker>_worker.py`
   program: str
+  settings: Mapping[str, Any] = {}  # of the program
 
 
+FEDJAX = Contender("FedJAX", "fedjax", "fed_avg")
+TORCH = Contender("PyTorch eager", "torch", "fed_avg")
+FLOOR = Contender("floor", "fedjax_opt", "floor")
+_ours = functools.partial(Contender, worker="fedjax_opt", program="fed_avg")
 CONTENDERS = (
-  Contender("FedJAX", "fedjax", "fed_avg"),
-  Contender("PyTorch eager", "torch", "fed_avg"),
-  Contender("floor", "fedjax_opt", "floor"),
-  Contender("fedjax_opt", "fedjax_opt", "fed_avg"),
-  Contender("  clients by scan", "fedjax_opt", "fed_avg_scan"),
-  Contender("  clients by vmap", "fedjax_opt", "fed_avg_vmap"),
-  Contender("  Delta-SGD, reused", "fedjax_opt", "delta_sgd_reused"),
-  Contender("  Delta-SGD", "fedjax_opt", "delta_sgd"),
+  FEDJAX,
+  TORCH,
+  FLOOR,
+  _ours("fedjax_opt"),
+  _ours("  clients by scan", settings={"client_map": "scan"}),
+  _ours("  clients by vmap", settings={"client_map": "vmap"}),
+  _ours("  Delta-SGD, reused", settings={"rule": "delta_sgd_reused"}),
+  _ours("  Delta-SGD", settings={"rule": "delta_sgd"}),
 )
 # The table has one column of ratios for each of these.
 BASELINES = ("FedJAX", "PyTorch eager", "floor", "fedjax_opt")
@@ -58,9 +66,12 @@ class WorkerError(Exception):
 
 
 class Worker:
-  """A framework's process: answers one request at a time."""
+  """A framework's process: answers one request at a time.
 
-  def __init__(self, name: str, python: str):
+  On the CPU, which JAX sees as so many devices.
+  """
+
+  def __init__(self, name: str, python: str, devices: int = 1):
     # Kept open while the process lives, and read if it ends too early.
     self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115
     try:
@@ -70,25 +81,41 @@ class Worker:
         stdout=subprocess.PIPE,
         stderr=self._stderr,
         text=True,
-        env={**os.environ, "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""},
+        env=_environment(devices),
       )
     except OSError as error:
       raise WorkerError(f"cannot run {python}: {error.strerror}") from error
-    self.versions = self._answer()["versions"]
+    self.versions: dict[str, str] = {}
 
-  def run(self, program: str, workload: workloads.Workload) -> float:
-    """Runs one turn of rounds and returns its seconds."""
+  def wait(self) -> None:
+    """Waits until it has started and told its versions."""
+    self.versions = self.versions or self._answer()["versions"]
+
+  def run(
+    self,
+    program: str,
+    workload: workloads.Workload,
+    settings: Mapping[str, Any] | None = None,
+    rounds: int | None = None,
+  ) -> dict[str, float]:
+    """Runs one turn of rounds; returns its "seconds" and what else is told."""
+    self.wait()
     request = {
       "program": program,
-      "workload": workload.name,
-      "rounds": workload.rounds_per_turn,
+      "workload": workload._asdict(),
+      "settings": dict(settings or {}),
+      "rounds": rounds or workload.rounds_per_turn,
     }
     try:
       self._process.stdin.write(json.dumps(request) + "\n")
       self._process.stdin.flush()
     except BrokenPipeError:
       pass  # `_answer` finds out why the process ended.
-    return self._answer()["seconds"]
+    return self._answer()
+
+  def peak(self) -> float | None:
+    """Megabytes that it, with its own processes, had at most so far."""
+    return memory.peak_of_family(self._process.pid)
 
   def close(self) -> None:
     self._process.communicate()
@@ -109,6 +136,21 @@ class Worker:
     return lines[-1] if lines else f"the process ended with code {code}"
 
 
+def _environment(devices: int) -> dict[str, str]:
+  """With the repository's folder, for its `experiments`."""
+  paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
+  flags = [os.environ.get("XLA_FLAGS", "")]
+  if devices > 1:
+    flags.append(f"--xla_force_host_platform_device_count={devices}")
+  return {
+    **os.environ,
+    "JAX_PLATFORMS": "cpu",
+    "CUDA_VISIBLE_DEVICES": "",
+    "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+    "XLA_FLAGS": " ".join(filter(None, flags)),
+  }
+
+
 def start_workers(
   pythons: dict[str, str],
 ) -> tuple[dict[str, Worker], dict[str, str]]:
@@ -119,6 +161,12 @@ def start_workers(
       started[name] = Worker(name, python)
     except WorkerError as error:
       skipped[name] = str(error)
+  for name, worker in list(started.items()):
+    try:
+      worker.wait()
+    except WorkerError as error:
+      skipped[name] = str(error)
+      del started[name]
   return started, skipped
 
 
@@ -138,18 +186,18 @@ def time_workload(
   """Returns each contender's times, or the reason why it has none."""
   results = {c.name: skipped.get(c.worker) for c in CONTENDERS}
   for repetition in range(1 + repetitions):
-    for name, worker, program in CONTENDERS:
+    for name, worker, program, settings in CONTENDERS:
       if isinstance(results[name], str):
         continue
       try:
-        seconds = workers[worker].run(program, workload)
+        answer = workers[worker].run(program, workload, settings)
       except WorkerError as error:
         results[name] = str(error)
         continue
       if repetition == 0:
-        results[name] = Times(first=seconds, turns=[])
+        results[name] = Times(first=answer["seconds"], turns=[])
       else:
-        results[name].turns.append(seconds)
+        results[name].turns.append(answer["seconds"])
   return results
 
 
@@ -182,9 +230,14 @@ def table_rows(
   return rows
 
 
-def print_table(rows: list[list[str]]) -> None:
-  header = ["workload", "framework", "ms / round", "range", "ms / local step"]
-  header += [f"time / {baseline}" for baseline in BASELINES] + ["compile, s"]
+HEADER = (
+  *("workload", "framework", "ms / round", "range", "ms / local step"),
+  *(f"time / {baseline}" for baseline in BASELINES),
+  "compile, s",
+)
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
   columns = zip(header, *rows, strict=True)
   widths = [max(len(cell) for cell in column) for column in columns]
   for row in [header, ["-" * width for width in widths], *rows]:
@@ -199,6 +252,11 @@ def cpu_model() -> str:
       if line.startswith("model name"):
         return line.partition(":")[2].strip()
   return platform.processor() or platform.machine()
+
+
+def load_average() -> float | None:
+  """How many processes wanted to run in the last minute; None if unknown."""
+  return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
 
 def print_machine(workers: dict[str, Worker], load: float | None) -> None:
@@ -220,20 +278,27 @@ def describe(workload: workloads.Workload) -> str:
 def matrix_product(worker: Worker) -> float:
   """Returns the GFLOP/s of a large float32 matrix product, best of five."""
   workload = workloads.WORKLOADS["cnn"]  # It says how many products a turn has.
-  times = [worker.run("matrix_product", workload) for _ in range(6)][1:]
+  turn = lambda: worker.run("matrix_product", workload)["seconds"]
+  times = [turn() for _ in range(6)][1:]
   return workload.rounds_per_turn * 2 * 2048**3 / min(times) / 1e9
 
 
-def parse_arguments() -> argparse.Namespace:
+def make_parser(doc: str, **needed: str) -> argparse.ArgumentParser:
+  """With a flag for the Python of each framework, {name: what it must have}."""
   parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
   )
-  parser.add_argument(
-    "--fedjax_python", default=sys.executable, help="a Python that has FedJAX"
-  )
-  parser.add_argument(
-    "--torch_python", default=sys.executable, help="a Python that has PyTorch"
-  )
+  for name, package in needed.items():
+    parser.add_argument(
+      f"--{name}_python",
+      default=sys.executable,
+      help=f"a Python that has {package}",
+    )
+  return parser
+
+
+def parse_arguments() -> argparse.Namespace:
+  parser = make_parser(__doc__, fedjax="FedJAX", torch="PyTorch")
   parser.add_argument(
     "--workloads",
     nargs="+",
@@ -255,7 +320,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
   arguments = parse_arguments()
-  load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+  load = load_average()
   workers, skipped = start_workers(
     {
       "fedjax": arguments.fedjax_python,
@@ -276,7 +341,7 @@ def main() -> None:
       if isinstance(reason, str)
     ]
   print()
-  print_table(rows)
+  print_table(HEADER, rows)
   print("\n".join(reasons))
   if "fedjax_opt" in workers:
     print(

@@ -6,16 +6,20 @@ model is one module that loads the server's weights, which is faster than a
 `deepcopy`.
 """
 
+import functools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
 import torch
 import worker
 import workloads
 from torch import nn
 
-torch.set_num_threads(worker.num_cores())
 
-
-def make_cnn() -> nn.Module:
+def make_cnn(workload: workloads.Workload) -> nn.Module:
   """The CNN of the Delta-SGD paper, with both of its dropouts."""
+  del workload
   return nn.Sequential(
     nn.Conv2d(1, 10, 5),
     nn.MaxPool2d(2),
@@ -32,14 +36,17 @@ def make_cnn() -> nn.Module:
   )
 
 
-def make_mlp() -> nn.Module:
+def make_mlp(workload: workloads.Workload) -> nn.Module:
+  pixels = math.prod(workload.example_shape)
   return nn.Sequential(
-    nn.Flatten(), nn.Linear(3072, 100), nn.Softplus(), nn.Linear(100, 10)
+    nn.Flatten(), nn.Linear(pixels, 100), nn.Softplus(), nn.Linear(100, 10)
   )
 
 
-def make_least_squares() -> nn.Module:
-  return nn.Sequential(nn.Linear(1024, 1, bias=False), nn.Flatten(0))
+def make_least_squares(workload: workloads.Workload) -> nn.Module:
+  return nn.Sequential(
+    nn.Linear(*workload.example_shape, 1, bias=False), nn.Flatten(0)
+  )
 
 
 def half_mean_squared_error(prediction, target):
@@ -53,44 +60,68 @@ MODELS = {
 }
 
 
-def build_fed_avg(workload: workloads.Workload) -> worker.RunRounds:
-  torch.manual_seed(0)
-  clients = [
-    make_tensors(client) for client in workloads.make_float_clients(workload)
-  ]
-  make_model, loss_fn = MODELS[workload.name]
-  model = make_model().train()
-  server = {k: v.clone() for k, v in model.state_dict().items()}
+class Problem(NamedTuple):
+  """One model, which every client uses in turn, and the clients' examples."""
 
-  def train_one_client(x, y):
-    model.load_state_dict(server)
-    optimizer = torch.optim.SGD(model.parameters(), workload.learning_rate)
-    for rows in torch.randperm(len(x)).split(workload.batch_size):
+  workload: workloads.Workload
+  model: nn.Module
+  loss_fn: Callable
+  clients: list[tuple[torch.Tensor, torch.Tensor]]
+
+  def train_one_client(self, client: int, server: dict) -> None:
+    """Leaves in the model what the client makes of the server's weights."""
+    x, y = self.clients[client]
+    self.model.load_state_dict(server)
+    optimizer = torch.optim.SGD(
+      self.model.parameters(), self.workload.learning_rate
+    )
+    for rows in torch.randperm(len(x)).split(self.workload.batch_size):
       optimizer.zero_grad()
-      loss_fn(model(x[rows]), y[rows]).backward()
+      self.loss_fn(self.model(x[rows]), y[rows]).backward()
       optimizer.step()
+
+
+@functools.cache
+def make_problem(workload: workloads.Workload) -> Problem:
+  """Made once in a process, also where something calls this for each client."""
+  torch.manual_seed(0)
+  shards = workloads.make_float_shards(workload)
+  make_model, loss_fn = MODELS[workload.name]
+  clients = workloads.deal([make_tensors(s) for s in shards], workload)
+  return Problem(workload, make_model(workload).train(), loss_fn, clients)
+
+
+def make_tensors(shard):
+  """Returns one client's x and y, images with channels first."""
+  x, y = torch.from_numpy(shard["x"]), torch.from_numpy(shard["y"])
+  if x.ndim == 4:
+    x, y = x.permute(0, 3, 1, 2).contiguous(), y.long()
+  return x, y
+
+
+def check_finite(weights: dict) -> None:
+  if not all(v.isfinite().all() for v in weights.values()):
+    raise FloatingPointError("the parameters are not finite")
+
+
+def build_fed_avg(workload: workloads.Workload) -> worker.RunRounds:
+  torch.set_num_threads(worker.num_cores())
+  problem = make_problem(workload)
+  model = problem.model
+  server = {k: v.clone() for k, v in model.state_dict().items()}
 
   def run_rounds(rounds):
     nonlocal server
     for _ in range(rounds):
       total = {k: torch.zeros_like(v) for k, v in server.items()}
-      for x, y in clients:
-        train_one_client(x, y)
+      for client in range(workload.num_clients):
+        problem.train_one_client(client, server)
         for k, v in model.state_dict().items():
           total[k] += v
-      server = {k: v / len(clients) for k, v in total.items()}
-    if not all(v.isfinite().all() for v in server.values()):
-      raise FloatingPointError("the parameters are not finite")
+      server = {k: v / workload.num_clients for k, v in total.items()}
+    check_finite(server)
 
   return run_rounds
-
-
-def make_tensors(client):
-  """Returns one client's x and y, images with channels first."""
-  x, y = torch.from_numpy(client["x"]), torch.from_numpy(client["y"])
-  if x.ndim == 4:
-    x, y = x.permute(0, 3, 1, 2).contiguous(), y.long()
-  return x, y
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""The loop by which a framework's process answers `round_time.py`.
+"""The loop by which a framework's process answers `round_time.Worker`.
 
 It prints one line of JSON with the versions of its packages. Then, for each
-line {"program": P, "workload": W, "rounds": n} on its standard input, it runs
-n rounds and answers {"seconds": t}. The first request for a pair also builds
-the program, so its answer contains the compilation.
+line {"program": P, "workload": W, "settings": S, "rounds": n} on its standard
+input, it runs n rounds and answers {"seconds": t}. The first request for a
+program with its workload and settings also builds it, so its answer contains
+the compilation.
 """
 
 import importlib.metadata
@@ -15,9 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import workloads
 
-# Runs the given number of rounds and returns when they are done.
-RunRounds = Callable[[int], None]
-Build = Callable[[workloads.Workload], RunRounds]
+# Runs the given number of rounds and returns when they are done, with None or
+# with what else the answer says: {name: number}, "seconds" if it knows better.
+RunRounds = Callable[[int], dict[str, float] | None]
+# (workload, **settings) -> RunRounds
+Build = Callable[..., RunRounds]
 
 
 def num_cores() -> int:
@@ -39,13 +42,16 @@ def serve(programs: Mapping[str, Build], packages: Sequence[str]) -> None:
   built = {}
   for line in sys.stdin:
     request = json.loads(line)
-    pair = request["program"], request["workload"]
+    rounds = request.pop("rounds")
+    wanted = json.dumps(request, sort_keys=True)
     start = time.perf_counter()
     try:
-      if pair not in built:
-        built[pair] = programs[pair[0]](workloads.WORKLOADS[pair[1]])
-      built[pair](request["rounds"])
+      if wanted not in built:
+        workload = workloads.Workload.from_json(request["workload"])
+        build = programs[request["program"]]
+        built[wanted] = build(workload, **request["settings"])
+      more = built[wanted](rounds)
     except Exception as error:
       answer({"error": f"{type(error).__name__}: {error}"})
     else:
-      answer({"seconds": time.perf_counter() - start})
+      answer({"seconds": time.perf_counter() - start, **(more or {})})

@@ -2,12 +2,17 @@
 
 Only time is compared, so the data are random numbers of the right shape. Every
 client takes part in every round, so that no framework pays for choosing the
-cohort.
+cohort. There are `SHARDS` different clients; of more, every further one has the
+same examples as one of these, so that a larger cohort needs no more data.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+
+SHARDS = 10
+T = TypeVar("T")
 
 
 class Workload(NamedTuple):
@@ -30,6 +35,11 @@ class Workload(NamedTuple):
   def steps_per_round(self) -> int:
     return self.num_clients * self.num_steps
 
+  @classmethod
+  def from_json(cls, fields: dict[str, Any]) -> "Workload":
+    """From what `json` made of `_asdict`."""
+    return cls(**fields | {"example_shape": tuple(fields["example_shape"])})
+
 
 WORKLOADS = {
   workload.name: workload
@@ -41,8 +51,8 @@ WORKLOADS = {
 }
 
 
-def make_clients(workload: Workload) -> list[dict[str, np.ndarray]]:
-  """Returns one {'x', 'y'} per client, the same for every framework.
+def make_shards(workload: Workload) -> list[dict[str, np.ndarray]]:
+  """Returns {'x', 'y'} of each different client, the same in every framework.
 
   Images are uint8 [n, H, W, 3 or 1] with int32 labels; the examples of a
   regression are float32 [n, d] with float32 targets.
@@ -50,28 +60,33 @@ def make_clients(workload: Workload) -> list[dict[str, np.ndarray]]:
   rng = np.random.default_rng(0)
   n = workload.examples_per_client
   shape = (n, *workload.example_shape)
-  clients = []
-  for _ in range(workload.num_clients):
+  shards = []
+  for _ in range(min(workload.num_clients, SHARDS)):
     if workload.num_classes is None:
       x = rng.standard_normal(shape, np.float32)
       y = rng.standard_normal(n, np.float32)
     else:
       x = rng.integers(0, 256, shape, np.uint8)
       y = rng.integers(0, workload.num_classes, n, np.int32)
-    clients.append({"x": x, "y": y})
-  return clients
+    shards.append({"x": x, "y": y})
+  return shards
 
 
-def make_float_clients(workload: Workload) -> list[dict[str, np.ndarray]]:
-  """Returns `make_clients` with the pixels already scaled to [-1, 1].
+def make_float_shards(workload: Workload) -> list[dict[str, np.ndarray]]:
+  """Returns `make_shards` with the pixels already scaled to [-1, 1].
 
   Handed to FedJAX and PyTorch, whose users keep float images in memory: the
   scaling then costs them nothing in a round.
   """
-  clients = make_clients(workload)
+  shards = make_shards(workload)
   if workload.num_classes is None:
-    return clients
+    return shards
   return [
-    {"x": client["x"].astype(np.float32) / 127.5 - 1.0, "y": client["y"]}
-    for client in clients
+    {"x": shard["x"].astype(np.float32) / 127.5 - 1.0, "y": shard["y"]}
+    for shard in shards
   ]
+
+
+def deal(shards: Sequence[T], workload: Workload) -> list[T]:
+  """Returns the shard of each client, without a copy."""
+  return [shards[i % len(shards)] for i in range(workload.num_clients)]

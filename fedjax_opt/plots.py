@@ -317,25 +317,31 @@ def _vertical_range(axes, history, name, values: np.ndarray) -> None:
     return
   low, high = kept.min(), kept.max()
   if low > 0 and high > 100 * low and not metrics_lib.is_fraction(name):
-    _log_scale(axes)
+    log_scale(axes.yaxis)
     axes.set_ylim(low / 1.3, high * 1.3)
   elif high > low:
     margin = 0.05 * (high - low)
     axes.set_ylim(low - margin, high + margin)
 
 
-def _log_scale(axes) -> None:
+def log_scale(axis: Any) -> None:
+  """Makes an axis logarithmic, its numbers written out: 0.1 and not 10⁻¹.
+
+  Args:
+    axis: `axes.xaxis` or `axes.yaxis` of matplotlib.
+  """
   from matplotlib.ticker import LogFormatter
 
   class Plain(LogFormatter):
-    """0.1 and not 10⁻¹, where the axis wants a label at all."""
+    """A plain number where the axis wants a label at all."""
 
     def __call__(self, x, pos=None):
       return f"{x:g}" if super().__call__(x, pos) else ""
 
-  axes.set_yscale("log")
-  axes.yaxis.set_major_formatter(Plain())
-  axes.yaxis.set_minor_formatter(Plain(minor_thresholds=(1, 0.4)))
+  set_scale = {"x": axis.axes.set_xscale, "y": axis.axes.set_yscale}
+  set_scale[axis.axis_name]("log")
+  axis.set_major_formatter(Plain())
+  axis.set_minor_formatter(Plain(minor_thresholds=(1, 0.4)))
 
 
 def _mark_divergence(axes, places, mean: np.ndarray, color: str) -> None:
@@ -570,7 +576,7 @@ def step_sizes(
         marker="o" if seen.sum() <= 30 else None,
         markersize=2.5,
       )
-    _log_scale(axes)
+    log_scale(axes.yaxis)
     axes.grid(visible=False, axis="x")
     axes.set_xlabel("Local step")
     axes.set_ylabel("Step size")

@@ -1,0 +1,50 @@
+"""How much memory a program needs: as XLA plans it, and as Linux counts it."""
+
+import pathlib
+import resource
+from typing import Any
+
+
+def planned(compiled: Any) -> float:
+  """Megabytes that XLA plans for a call: arguments, results, temporaries.
+
+  Args:
+    compiled: what `jax.jit(...).lower(...).compile()` gave.
+  """
+  plan = compiled.memory_analysis()
+  planned_bytes = (
+    plan.temp_size_in_bytes
+    + plan.argument_size_in_bytes
+    + plan.output_size_in_bytes
+    - plan.alias_size_in_bytes
+  )
+  return planned_bytes / 1e6
+
+
+def resident() -> float:
+  """Megabytes that this process has now (Linux)."""
+  pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+  return pages * resource.getpagesize() / 1e6
+
+
+def peak() -> float:
+  """Megabytes that this process had at most."""
+  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+
+def peak_of_family(pid: int) -> float | None:
+  """Megabytes that a process and its descendants had at most (Linux).
+
+  The sum of each living process's own peak. Pages that several of them share
+  count for each. None where the system does not tell.
+  """
+  process = pathlib.Path(f"/proc/{pid}")
+  try:
+    status = (process / "status").read_text()
+    tasks = list((process / "task").iterdir())
+    children = [c for t in tasks for c in (t / "children").read_text().split()]
+  except OSError:
+    return None
+  own = [line for line in status.splitlines() if line.startswith("VmHWM")]
+  megabytes = int(own[0].split()[1]) * 1024 / 1e6 if own else 0.0
+  return megabytes + sum(peak_of_family(int(c)) or 0.0 for c in children)
