@@ -341,6 +341,7 @@ def print_devices(results: Results) -> None:
 
 # The picture.
 
+TITLES = {"least_squares": "Least squares", "mlp": "MLP"}
 LOOKS = {
   name: {"color": color, "linestyle": style, "marker": marker}
   for name, color, style, marker in (
@@ -366,7 +367,7 @@ def draw(
       for name, look in LOOKS.items():
         plot_line(panel, cohorts, task, name, label=name, **look)
       finish(panel, effort.cohorts, "Clients in a round", "Rounds per second")
-      panel.set_title(task.replace("_", " ").capitalize())
+      panel.set_title(TITLES[task])
     handles, names = axes[0, 0].get_legend_handles_labels()
 
     panel = next(panels)
@@ -385,9 +386,7 @@ def draw(
     panel = next(panels)
     for task, style in zip(tasks, plots.LINE_STYLES, strict=False):
       look = LOOKS[OURS.name] | {"linestyle": style}
-      plot_line(
-        panel, devices, task, OURS.name, **look, label=task.replace("_", " ")
-      )
+      plot_line(panel, devices, task, OURS.name, **look, label=TITLES[task])
     finish(panel, effort.devices, "Devices", "Rounds per second")
     panel.set_title(f"Devices, {DEVICE_COHORT} clients")
     if devices:
