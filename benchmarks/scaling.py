@@ -409,6 +409,9 @@ def plot_line(
 
 
 def finish(panel, sizes: Sequence[int], x_label: str, y_label: str) -> None:
+  if not panel.lines:
+    center = {"ha": "center", "va": "center", "transform": panel.transAxes}
+    panel.text(0.5, 0.5, "could not run", **center)
   plots.log_scale(panel.xaxis)
   plots.log_scale(panel.yaxis)
   panel.set_xticks(sizes, [f"{size:,}" for size in sizes])
