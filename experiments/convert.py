@@ -12,17 +12,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from absl import flags
-
-import experiments.run  # noqa: F401 (it defines the flags)
+import experiments.run_flags  # noqa: F401 (it defines the flags)
 from experiments import command_line, config, population, tasks
 from fedjax_opt import Population
 from fedjax_opt.data.clients import ClientData
-
-with command_line.group("Conversion"):
-  flags.DEFINE_string(
-    "population_dir", None, "New folder for the clients; it must be given."
-  )
 
 
 def main(argv: Sequence[str]) -> int:
@@ -61,7 +54,9 @@ def convert(flag: dict[str, Any]) -> Population:
     raise ValueError(
       f"seed={flag['seed']}: a population has one partition; give one number"
     )
-  parameters = population.resolve(flag, entry.has_clients)
+  # Here it is what is written, and does not say who the clients are.
+  own = flag | {"population_dir": None}
+  parameters = population.resolve(own, entry.has_clients)
   folder = Population.check_new(flag["population_dir"])
   return Population.of_client_data(folder, _clients(flag, parameters, seeds[0]))
 

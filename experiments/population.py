@@ -9,8 +9,10 @@ import numpy as np
 from absl import flags
 
 from experiments import command_line
+from experiments.task import Task
 from fedjax_opt.data import partition
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.population import Population
 from fedjax_opt.hyperparameters import Hyperparameter, check_choice
 
 # Tasks whose examples come with client ids have nothing to divide.
@@ -30,6 +32,13 @@ def _parameters() -> dict[str, Hyperparameter]:
 def define_flags() -> None:
   """Defines `--partition`, `--num_clients` and the partitions' own flags."""
   with command_line.group("Clients' data"):
+    flags.DEFINE_string(
+      "population_dir",
+      None,
+      "Folder of clients as `python -m experiments.convert` writes it, instead "
+      "of the task's: they stay on disk, and those of each cohort are read "
+      "while the rounds before it are computed.",
+    )
     flags.DEFINE_integer(
       "num_clients", None, "Clients in the population. Default: 100."
     )
@@ -77,6 +86,13 @@ def resolve(flag: Mapping[str, Any], has_clients: bool) -> dict[str, Any]:
   """
   names = ("partition", "num_clients", *_parameters())
   given = {name: flag[name] for name in names if flag[name] is not None}
+  if flag["population_dir"]:
+    for name, value in given.items():
+      raise ValueError(
+        f"{name}={value}: the clients come from population_dir; leave {name} "
+        "out"
+      )
+    return {}
   if has_clients:
     for name, value in given.items():
       raise ValueError(
@@ -91,6 +107,38 @@ def resolve(flag: Mapping[str, Any], has_clients: bool) -> dict[str, Any]:
   resolved = {p.name: p.default for p in own} | given
   partition.check_parameters(scheme, _arguments(resolved))
   return resolved
+
+
+def on_disk(flag: Mapping[str, Any]) -> Population | None:
+  """The clients of `--population_dir`, if it is given.
+
+  Raises:
+    ValueError: naming the file that is not as it should be.
+  """
+  folder = flag["population_dir"]
+  return Population.open(folder) if folder else None
+
+
+def check_examples(clients: Population, task: Task) -> None:
+  """That the task's model can do with the clients' examples.
+
+  Raises:
+    ValueError: naming what differs.
+  """
+  pool = task.train if task.clients is None else task.clients.examples
+  wanted = {n: (str(v.dtype), tuple(v.shape[1:])) for n, v in pool.items()}
+  found = {
+    name: (str(np.dtype(dtype)), tuple(shape))
+    for name, (dtype, shape) in clients.fields.items()
+  }
+  if wanted != found:
+    describe = lambda fields: ", ".join(
+      f"{name} {dtype}{list(shape)}" for name, (dtype, shape) in fields.items()
+    )
+    raise ValueError(
+      f"population_dir={str(clients.folder)!r}: its examples are "
+      f"{describe(found)}; must be those of the task, {describe(wanted)}"
+    )
 
 
 def _arguments(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from fedjax_opt import sharding
 from fedjax_opt.base import State
 
 
@@ -168,7 +169,7 @@ class Checkpoints:
           saved = Saved(step, found["state"], dict(arrays))
         # Those that cannot be read would be in the way of new ones.
         for newer in _steps(self._folder):
-          if newer > step:
+          if newer > step and sharding.is_first_process():
             shutil.rmtree(self._folder / str(newer))
         return saved
       except _OtherRun as error:
@@ -189,10 +190,21 @@ class Checkpoints:
   def _manager(self):
     import orbax.checkpoint as ocp
 
+    # Of several processes the first one writes and all read, each by itself.
+    own = jax.process_index()
+    alone = ocp.options.MultiprocessingOptions(
+      primary_host=own,
+      active_processes={own},
+      barrier_sync_key_prefix=f"process_{own}",
+    )
+    is_one_of_several = jax.process_count() > 1
     return ocp.CheckpointManager(
       self._folder,
       options=ocp.CheckpointManagerOptions(
-        max_to_keep=2, create=True, enable_async_checkpointing=False
+        max_to_keep=2,
+        create=not is_one_of_several,
+        enable_async_checkpointing=False,
+        **({"multiprocessing_options": alone} if is_one_of_several else {}),
       ),
     )
 

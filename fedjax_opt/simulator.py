@@ -285,7 +285,8 @@ def drive(
           whole = sharding.fetch_global(state)
           whole = whole if grid is None else grid.restore(whole)
           numbers = {} if grid is None else grid.numbers()
-          checkpoints.save(stop, whole, ledger.to_record() | numbers)
+          if sharding.is_first_process():
+            checkpoints.save(stop, whole, ledger.to_record() | numbers)
         if stopping and stop < rounds:
           interrupted = stopping
           break

@@ -3,7 +3,7 @@
 import pytest
 from absl.testing import flagsaver
 
-import experiments.run  # noqa: F401 (it defines the flags)
+import experiments.run_flags  # noqa: F401 (it defines the flags)
 from experiments import command_line
 
 

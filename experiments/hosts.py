@@ -1,0 +1,58 @@
+"""From flags to one of several processes, on one host or on many."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+
+def join(flag: Mapping[str, Any]) -> None:
+  """Waits for the other processes, if there are to be any.
+
+  To be called before anything else asks for devices.
+
+  Args:
+    flag: values of all flags.
+
+  Raises:
+    ValueError: naming the flag that cannot be, or if the others do not come.
+  """
+  coordinator, number = flag["coordinator"], flag["num_processes"]
+  own = {n: flag[n] for n in ("num_processes", "process_id")}
+  if coordinator is None:
+    for name, value in own.items():
+      if value is not None:
+        raise ValueError(
+          f"{name}={value}: needs coordinator, HOST:PORT of the first process"
+        )
+    if flag["cluster"]:
+      _start("cluster=True")
+    return
+  if flag["cluster"]:
+    raise ValueError(
+      f"coordinator={coordinator!r} with cluster: on a cluster processes find "
+      "each other; give only one of them"
+    )
+  if not re.fullmatch(r"[^:\s]+:\d+|\[[^\]\s]+\]:\d+", coordinator):
+    raise ValueError(
+      f"coordinator={coordinator!r}: must be HOST:PORT, such as 10.0.0.1:1234"
+    )
+  for name, value in own.items():
+    if value is None:
+      raise ValueError(f"{name}: must be given with coordinator")
+  if number < 1:
+    raise ValueError(f"num_processes={number}: must be at least 1")
+  if not 0 <= own["process_id"] < number:
+    raise ValueError(
+      f"process_id={own['process_id']}: must be from 0 to {number - 1}"
+    )
+  _start(f"coordinator={coordinator!r}", coordinator_address=coordinator, **own)
+
+
+def _start(what: str, **arguments: Any) -> None:
+  try:
+    jax.distributed.initialize(**arguments)
+  except (RuntimeError, ValueError) as error:
+    reason = str(error).strip().splitlines() or [type(error).__name__]
+    raise ValueError(f"{what}: no processes to join ({reason[0]})") from error
