@@ -522,7 +522,7 @@ BAD_INPUT = {
   "--x_axis=time": "x_axis='time': must be one of rounds, "
   "gradient_evaluations, bytes",
   "--precision=bf16": "precision='bf16': must be one of float32, mixed, "
-  "bfloat16",
+  "bfloat16; did you mean bfloat16?",
   "--checkpoint_every=0": "checkpoint_every=0: must be at least 1",
   "--resume": "resume=True: output_dir={folder} holds no run to go on with (it "
   "has no config.json); give the folder of one",
