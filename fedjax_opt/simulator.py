@@ -284,6 +284,7 @@ def drive(
         ):
           whole = sharding.fetch_global(state)
           whole = whole if grid is None else grid.restore(whole)
+          whole = sharding.fetch_global(whole)
           numbers = {} if grid is None else grid.numbers()
           if sharding.is_first_process():
             checkpoints.save(stop, whole, ledger.to_record() | numbers)
