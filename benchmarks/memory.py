@@ -11,14 +11,10 @@ def planned(compiled: Any) -> float:
   Args:
     compiled: what `jax.jit(...).lower(...).compile()` gave.
   """
-  plan = compiled.memory_analysis()
-  planned_bytes = (
-    plan.temp_size_in_bytes
-    + plan.argument_size_in_bytes
-    + plan.output_size_in_bytes
-    - plan.alias_size_in_bytes
-  )
-  return planned_bytes / 1e6
+  # Not above: what only reads the system's counts needs no JAX.
+  from fedjax_opt.sweep import needed_bytes
+
+  return needed_bytes(compiled) / 1e6
 
 
 def resident() -> float:

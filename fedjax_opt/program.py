@@ -122,11 +122,12 @@ class Program:
       cohort_size=cohort_size,
     )
     layout = Layout(mesh, by_grid=num_settings is not None)
+    steps = _typical_steps(plan.num_steps(sizes), cohort_size)
     chunk = _chunk_size(
       client_map,
       client_chunk,
-      # Those of one device.
-      at_most=-(-cohort_size // layout.client_devices),
+      steps,
+      layout.client_devices,
       side_by_side=is_faster_side_by_side(params, batch_size),
     )
     return cls(
@@ -167,8 +168,27 @@ def is_faster_side_by_side(params: Params | None, batch_size: int) -> bool:
   return optax.tree.size(params) * batch_size < _SMALL_STEP
 
 
-def _chunk_size(client_map, client_chunk, at_most, side_by_side):
-  """How many clients to compute side by side."""
+def _typical_steps(num_steps, cohort_size):
+  """[C] local steps of a cohort, the most first: quantiles of all clients'."""
+  steps = -np.sort(-num_steps, axis=None)
+  places = (np.arange(cohort_size) + 0.5) / cohort_size
+  return steps[(places * len(steps)).astype(int)]
+
+
+# The part of the local steps that may be padding before 'auto' computes fewer
+# clients at a time.
+_MUCH_WASTE = 0.25
+
+
+def _waste(steps, at_once):
+  """The part that is padding if so many are computed at a time."""
+  slowest = steps[::at_once]
+  return 1 - np.sum(steps) / max(np.sum(slowest) * at_once, 1)
+
+
+def _chunk_size(client_map, client_chunk, steps, devices, side_by_side):
+  """How many clients each device computes side by side."""
+  at_most = -(-len(steps) // devices)
   check_choice("client_map", client_map, ("auto", "vmap", "scan"))
   if client_chunk is not None:
     if client_chunk < 1:
@@ -179,6 +199,12 @@ def _chunk_size(client_map, client_chunk, at_most, side_by_side):
         "client after the other; use 'vmap' or 'auto'"
       )
     return min(client_chunk, at_most)
-  if client_map == "auto":
-    client_map = "vmap" if side_by_side else "scan"
-  return 1 if client_map == "scan" else at_most
+  if client_map == "vmap":
+    return at_most
+  if client_map == "scan" or not side_by_side:
+    return 1
+  # Clients of very different sizes: the largest chunks that waste little, but
+  # no more than eight of them.
+  chunks = [-(-at_most // parts) for parts in (1, 2, 4, 8)]
+  fit = [c for c in chunks if _waste(steps, c * devices) <= _MUCH_WASTE]
+  return (fit or chunks[-1:])[0]

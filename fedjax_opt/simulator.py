@@ -138,7 +138,9 @@ def simulate(
 
   def advance(state, own, shared, stretch, *numbers):
     del own
-    return run_rounds(program, algorithm, state, *shared, stretch, *numbers)
+    return run_rounds(
+      program, algorithm, state, *shared, *numbers, stretch=stretch
+    )
 
   result = drive(
     program,
@@ -507,10 +509,10 @@ def run_rounds(
   key: jax.Array,
   data: ClientData | OnDisk,
   test: Batch | None,
-  stretch: Stretch | None,
   first: jax.Array,
   count: jax.Array,
   is_due: jax.Array | None = None,
+  stretch: Stretch | None = None,
 ) -> tuple[State, Record]:
   """Runs rounds `first` to `first + count - 1`, then evaluates if it is due.
 

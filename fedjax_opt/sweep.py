@@ -137,11 +137,13 @@ def sweep(
     examples, clients = data.examples, (data.indices, data.sizes)
 
   def advance_point(
-    state, hyperparameters, key, clients, examples, test, *numbers
+    state, hyperparameters, key, clients, examples, test, stretch, *numbers
   ):
     data = clients if loader else ClientData(examples, *clients)
     algorithm = make(**hyperparameters)
-    return run_rounds(program, algorithm, state, key, data, test, *numbers)
+    return run_rounds(
+      program, algorithm, state, key, data, test, *numbers, stretch=stretch
+    )
 
   if grid_map == "auto":
     batch_size = program.plan.batch_size

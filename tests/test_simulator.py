@@ -15,8 +15,16 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import Algorithm, ClientData, delta_sgd, fed_avg, simulate
+from fedjax_opt import (
+  Algorithm,
+  ClientData,
+  delta_sgd,
+  fed_avg,
+  scaffold,
+  simulate,
+)
 from fedjax_opt.program import Program
+from fedjax_opt.simulator import run_rounds
 from tests import jax_problems
 
 SIZES = (6, 9, 12, 7, 5)
@@ -177,6 +185,53 @@ def test_uniform_weighting():
     algorithm, (), DATA, rounds=1, batch_size=B, weighting="uniform"
   )
   assert float(result.params) == pytest.approx(2)
+
+
+@pytest.mark.parametrize(
+  ("sizes", "chunk"),
+  [
+    ([8] * 16, 16),
+    ([8] * 15 + [0], 16),
+    ([16] * 8 + [8] * 8, 16),  # A quarter is padding.
+    ([32] * 2 + [8] * 14, 4),
+    ([24] * 8 + [8] * 8, 8),
+    ([80] + [1] * 15, 2),  # Nothing helps here.
+  ],
+)
+def test_auto_computes_few_clients_at_a_time_where_sizes_differ(sizes, chunk):
+  rows = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+  data = ClientData.from_partition({"x": np.ones(sum(sizes))}, rows)
+  params, settings = {"x": np.ones(2)}, {"batch_size": 1}
+  assert Program.create(data, params, **settings).chunk == chunk
+  settings |= {"client_map": "vmap"}
+  assert Program.create(data, params, **settings).chunk == 16
+
+
+def test_memory_of_a_large_population_is_held_once():
+  """SCAFFOLD's, of 100,000 clients: XLA plans no copy of it."""
+  population, size = 100_000, 25
+  data = ClientData(
+    {"x": np.ones((10, size), np.float32)},
+    np.zeros((population, 1), np.int32),
+    np.ones(population, np.int32),
+  )
+  loss = lambda params, batch, rng: batch["x"] @ params["w"]
+  algorithm = scaffold(loss, 0.1)
+  program = Program.create(data, cohort_size=4, batch_size=1, client_chunk=2)
+  state = jax.eval_shape(
+    lambda: algorithm.init({"w": jnp.zeros(size)}, population)
+  )
+
+  def rounds(state, key, data):
+    args = (key, data, None, jnp.int32(0), jnp.int32(9))
+    return run_rounds(program, algorithm, state, *args)
+
+  key = jax.random.key(0)
+  lowered = jax.jit(rounds, donate_argnums=0).lower(state, key, data)
+  plan = lowered.compile().memory_analysis()
+  memory = 4 * size * population
+  assert plan.alias_size_in_bytes >= memory  # The same buffer, in and out.
+  assert plan.temp_size_in_bytes < memory / 2
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A grid is nothing but its points."""
 
 import functools
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -89,6 +90,46 @@ def test_side_by_side_equals_one_after_the_other():
   assert vmap.cost == scan.cost
 
 
+@pytest.mark.parametrize(
+  ("needs", "chunks"),
+  [
+    ([900], [None]),  # All fit.
+    ([1000, 250], [None, 3]),  # 7 does not divide evenly: 3, 3 and 1.
+    ([5000, 2000, 800], [None, 1]),  # One, whatever it needs.
+    ([1300, 1100, 990], [None, 5, 4]),
+  ],
+)
+def test_as_many_side_by_side_as_memory_holds(monkeypatch, needs, chunks):
+  """By what each compiled program says that it needs."""
+  of_sweep = sys.modules["fedjax_opt.sweep"]
+  told, used = iter(needs), []
+  maps = of_sweep.Settings.maps
+
+  def noted(self, num_settings):
+    used.append(self._chunk)
+    return maps(self, num_settings)
+
+  monkeypatch.setattr(of_sweep, "needed_bytes", lambda compiled: next(told))
+  monkeypatch.setattr(of_sweep, "memory_bytes", lambda: 999)
+  monkeypatch.setattr(of_sweep.Settings, "maps", noted)
+  rates = {"rate": list(np.linspace(0.05, 0.3, 7))}
+  make = lambda rate: fed_avg(TASK.loss_fn, optax.sgd(rate))
+  settings = SETTINGS | {"trace": ()}
+  result = sweep(
+    make, rates, TASK.params, TASK.data, grid_map="vmap", **settings
+  )
+  assert used == chunks
+  monkeypatch.undo()
+  for chunk, grid_map in ((7, "auto"), (2, "vmap")):
+    given = {"grid_chunk": chunk, "grid_map": grid_map}
+    again = sweep(make, rates, TASK.params, TASK.data, **given, **settings)
+    jax.tree.map(
+      functools.partial(np.testing.assert_allclose, rtol=1e-5),
+      (result.params, result.history.metrics),
+      (again.params, again.history.metrics),
+    )
+
+
 def test_points_differ():
   final = np.asarray(run("vmap").params["kernel"]).reshape(4, -1)
   assert len(np.unique(final.round(4), axis=0)) == 4
@@ -100,6 +141,12 @@ BAD = {
   "grid_map": (
     {"grid_map": "pmap"},
     "grid_map='pmap': must be one of auto, vmap, scan; did you mean vmap?",
+  ),
+  "grid_chunk": ({"grid_chunk": 0}, "grid_chunk=0: must be at least 1"),
+  "grid_chunk and scan": (
+    {"grid_chunk": 2, "grid_map": "scan"},
+    "grid_chunk=2 with grid_map='scan': scan takes one point after the other; "
+    "use 'vmap' or 'auto'",
   ),
   "rounds": ({"rounds": -1}, "rounds=-1: must not be negative"),
   "cohort_size": (

@@ -1,0 +1,148 @@
+"""Rounds on 100,000 clients that are on disk, against the same in memory.
+
+  python benchmarks/population.py --folder=NEW_FOLDER
+
+Makes a population of made-up images in a new folder (10 GB by default) and
+keeps it: give the folder again to measure again. Processes take turns; each
+runs FedAvg with a network of one hidden layer, 50 clients a round, and reports
+rounds per second once compiled, and the largest memory that it had. In memory
+the pool is copied once; that time is reported apart.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+SHAPE, EXAMPLES = (32, 32, 3), 32  # 98 KB a client
+COHORT, BATCH, HIDDEN = 50, 16, 100
+
+
+def make(folder: pathlib.Path, num_clients: int) -> None:
+  """Writes the clients, one after the other."""
+  import fedjax_opt as fo
+
+  rng = np.random.default_rng(0)
+  # Random bytes are slow to draw; what they are does not matter here.
+  noise = rng.integers(0, 256, (2 * EXAMPLES, *SHAPE), np.uint8)
+
+  def clients():
+    for _ in range(num_clients):
+      start = rng.integers(EXAMPLES)
+      x = noise[start : start + EXAMPLES]
+      yield {"x": x, "y": rng.integers(0, 10, EXAMPLES, np.int32)}
+
+  fo.Population.write(folder, clients())
+
+
+def in_memory(population):
+  """The clients as `ClientData`, its pool a map of the file until copied."""
+  import jax
+
+  import fedjax_opt as fo
+
+  rows = np.arange(population.num_examples, dtype=np.int32)
+  pool = {
+    name: np.memmap(
+      population.folder / f"{name}.bin", dtype, "r",
+      shape=(population.num_examples, *shape),
+    )
+    for name, (dtype, shape) in population.fields.items()
+  }  # fmt: skip
+  data = fo.ClientData(
+    pool, rows.reshape(population.num_clients, -1), population.sizes
+  )
+  start = time.perf_counter()
+  data = jax.block_until_ready(jax.device_put(data))
+  return data, time.perf_counter() - start
+
+
+def measure(folder: str, where: str, rounds: int) -> dict[str, float]:
+  """Rounds per second, megabytes and seconds of one process."""
+  import jax
+  import jax.numpy as jnp
+  import memory
+  import optax
+
+  import fedjax_opt as fo
+
+  data, seconds = fo.Population.open(folder), 0.0
+  if where == "memory":
+    data, seconds = in_memory(data)
+  model = fo.models.MLP(hidden=(HIDDEN,), num_classes=10)
+  params = model.init(jax.random.key(0), jnp.zeros((1, *SHAPE)))["params"]
+
+  def loss_fn(params, batch, rng):
+    logits = model.apply({"params": params}, batch["x"] / 255)
+    cross_entropy = optax.softmax_cross_entropy_with_integer_labels
+    return cross_entropy(logits, batch["y"])
+
+  times = []
+  result = fo.simulate(
+    fo.fed_avg(loss_fn, optax.sgd(0.01)), params, data,
+    rounds=rounds, cohort_size=COHORT, batch_size=BATCH,
+    eval_every=rounds // 5,
+    evaluate=lambda *_: {"none": jnp.float32(0)},
+    on_evaluation=lambda report: times.append(report.run_seconds),
+  )  # fmt: skip
+  stretches = np.diff(times[1:])  # The first one warms up.
+  return {
+    "rounds_per_second": rounds // 5 / statistics.median(stretches),
+    "compile_seconds": result.compile_seconds,
+    "load_seconds": seconds,
+    "peak_megabytes": memory.peak() / 1e6,
+  }
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+  parser.add_argument("--folder", required=True, help="of the population")
+  parser.add_argument("--clients", type=int, default=100_000)
+  parser.add_argument("--rounds", type=int, default=200)
+  parser.add_argument("--turns", type=int, default=3)
+  parser.add_argument(
+    "--measure", choices=("disk", "memory"), help=argparse.SUPPRESS
+  )
+  options = parser.parse_args()
+  if options.measure:
+    found = measure(options.folder, options.measure, options.rounds)
+    print(json.dumps(found))
+    return
+
+  folder = pathlib.Path(options.folder)
+  if not folder.exists():
+    start = time.perf_counter()
+    make(folder, options.clients)
+    print(f"written in {time.perf_counter() - start:.0f} s: {folder}")
+  size = sum(path.stat().st_size for path in folder.iterdir())
+  print(f"{size / 1e9:.1f} GB; {COHORT} clients a round, {options.turns} turns")
+  found = {"memory": [], "disk": []}
+  for _ in range(options.turns):
+    for where, runs in found.items():
+      done = subprocess.run(
+        [
+          sys.executable, __file__, f"--folder={folder}", f"--measure={where}",
+          f"--rounds={options.rounds}",
+        ],
+        check=True, capture_output=True, text=True,
+      )  # fmt: skip
+      runs.append(json.loads(done.stdout.splitlines()[-1]))
+  rates = {}
+  for where, runs in found.items():
+    median = lambda name, runs=runs: statistics.median(r[name] for r in runs)
+    rates[where] = median("rounds_per_second")
+    print(
+      f"{where:>6}: {rates[where]:7.2f} rounds/s, compiled in "
+      f"{median('compile_seconds'):.1f} s, copied in "
+      f"{median('load_seconds'):.1f} s, peak {median('peak_megabytes'):,.0f} MB"
+    )
+  print(f"disk / memory: {rates['disk'] / rates['memory']:.2f}")
+
+
+if __name__ == "__main__":
+  main()

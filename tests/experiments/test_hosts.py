@@ -1,0 +1,155 @@
+"""Several processes, and clients on disk, from the command line."""
+
+import csv
+import json
+import re
+import socket
+
+import numpy as np
+import pytest
+
+from experiments import convert, hosts
+from experiments.job import prepare
+from fedjax_opt import Population
+from tests.experiments.commands import call, start
+
+ARGUMENTS = (
+  "--task=digits_logistic",
+  "--client=sgd",
+  "--client_lr=0.1,1",
+  "--cohort_size=4",
+  "--rounds=6",
+  "--eval_every=3",
+  "--noprogress",
+)
+CLIENTS = ("--num_clients=20", "--alpha=0.5")
+
+
+def rows_of(folder):
+  """[rows, columns] of metrics.csv; an empty cell is NaN."""
+  with open(folder / "metrics.csv") as file:
+    rows = list(csv.reader(file))
+  return np.array([[float(cell or "nan") for cell in row] for row in rows[1:]])
+
+
+def test_two_processes_write_one_folder(tmp_path):
+  with socket.socket() as free:
+    free.bind(("localhost", 0))
+    port = free.getsockname()[1]
+  folder = tmp_path / "two"
+  processes = [
+    start(
+      *ARGUMENTS,
+      *CLIENTS,
+      f"--coordinator=localhost:{port}",
+      "--num_processes=2",
+      f"--process_id={i}",
+      "--checkpoint_every=4",
+      f"--output_dir={folder}",
+    )
+    for i in range(2)
+  ]
+  one = tmp_path / "one"
+  assert call(*ARGUMENTS, *CLIENTS, f"--output_dir={one}") == 0
+  outputs = [process.communicate(timeout=300) for process in processes]
+  assert [p.returncode for p in processes] == [0, 0], outputs
+  # Only the first one speaks.
+  assert "after round 6" in outputs[0][0]
+  assert "after round 6" not in outputs[1][0]
+  np.testing.assert_allclose(rows_of(folder), rows_of(one), rtol=2e-6)
+  saved = sorted(p.name for p in (folder / "checkpoints").iterdir())
+  assert saved == ["4", "6"]
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    (("--num_processes=2",), "num_processes=2: needs coordinator, HOST:PORT"),
+    (("--process_id=0",), "process_id=0: needs coordinator, HOST:PORT"),
+    (("--coordinator=one:12",), "num_processes: must be given with coord"),
+    (("--coordinator=one:12", "--num_processes=2"), "process_id: must be g"),
+    (
+      ("--coordinator=one:12", "--num_processes=2", "--process_id=2"),
+      "process_id=2: must be from 0 to 1",
+    ),
+    (
+      ("--coordinator=one:12", "--num_processes=0", "--process_id=0"),
+      "num_processes=0: must be at least 1",
+    ),
+    (("--coordinator=one",), "coordinator='one': must be HOST:PORT, such as"),
+    (
+      ("--coordinator=one:12", "--cluster"),
+      "coordinator='one:12' with cluster: on a cluster processes find",
+    ),
+    (("--cluster",), "cluster=True: no processes to join ("),
+  ],
+)
+def test_processes_that_cannot_be(arguments, message, tmp_path, capsys):
+  folder = tmp_path / "run"
+  assert call(*arguments, f"--output_dir={folder}") == 1
+  assert capsys.readouterr().err.startswith(f"error: {message}")
+  assert not folder.exists()
+
+
+def test_nobody_joins_without_a_flag(flags_of, monkeypatch):
+  monkeypatch.setattr(hosts, "_start", lambda *_, **__: 1 / 0)
+  hosts.join(flags_of())
+
+
+@pytest.fixture(scope="module")
+def population(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("clients") / "clients"
+  arguments = ("--task=digits_logistic", *CLIENTS)
+  flag = f"--population_dir={folder}"
+  assert call(*arguments, flag, program=convert) == 0
+  return folder
+
+
+def test_clients_on_disk_give_the_same_run(population, tmp_path):
+  flag = f"--population_dir={population}"
+  assert call(*ARGUMENTS, flag, f"--output_dir={tmp_path / 'disk'}") == 0
+  assert call(*ARGUMENTS, *CLIENTS, f"--output_dir={tmp_path / 'one'}") == 0
+  disk, one = rows_of(tmp_path / "disk"), rows_of(tmp_path / "one")
+  np.testing.assert_allclose(disk, one, rtol=2e-6)
+  assert (tmp_path / "disk" / "clients.png").exists()
+  config = json.loads((tmp_path / "disk" / "config.json").read_text())
+  assert config["population_dir"] == str(population)
+  assert "partition" not in config
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    (("--num_clients=5",), "num_clients=5: the clients come from population_"),
+    (("--partition=iid",), "partition=iid: the clients come from population_"),
+    (("--cohort_size=21",), "cohort_size=21: must be from 1 to the number of"),
+    (
+      ("--task=lasso", "--algorithm=fed_mid"),
+      "population_dir={folder!r}: its examples are x uint8[8, 8, 1], y "
+      "int32[]; must be those of the task, ",
+    ),
+    (
+      ("--algorithm=local", "--regularizer=l1", "--client=sgd"),
+      "population_dir: algorithm local takes the first client in every round",
+    ),
+    (
+      ("--algorithm=fed_mid", "--regularizer=l1", "--client=sgd", "--optimum"),
+      "optimum=True: needs the data of all clients in memory",
+    ),
+  ],
+)
+def test_populations_that_do_not_fit(population, arguments, message, flags_of):
+  flag = f"--population_dir={population}"
+  flags = flags_of("--task=digits_logistic", *arguments, flag)
+  begin = re.escape(message.format(folder=str(population)))
+  with pytest.raises(ValueError, match=f"^{begin}"):
+    prepare(flags)
+
+
+def test_a_population_that_was_cut(population, tmp_path, flags_of):
+  folder = tmp_path / "cut"
+  Population.of_client_data(folder, Population.open(population).load())
+  path = folder / "x.bin"
+  path.write_bytes(path.read_bytes()[:-1])
+  with pytest.raises(ValueError, match=r"x\.bin"):
+    prepare(flags_of("--task=digits_logistic", f"--population_dir={folder}"))
