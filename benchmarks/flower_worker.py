@@ -7,6 +7,7 @@ rounds, and then waits: so the start of Ray and of its processes is not in the
 time of the later rounds.
 """
 
+import atexit
 import os
 
 # Nothing is told to anyone about these runs.
@@ -105,11 +106,13 @@ class Simulation:
     model = torch_worker.make_problem(self._workload).model
     arrays = ArrayRecord(model.state_dict())
     while (rounds := self._requests.get()) is not None:
-      arrays = strategy.start(grid, arrays, num_rounds=rounds).arrays
+      result = strategy.start(grid, arrays, rounds, timeout=ROUND_TIMEOUT)
+      arrays = result.arrays
       torch_worker.check_finite(arrays.to_torch_state_dict())
       self._answers.put(None)
 
 
+ROUND_TIMEOUT = 600.0  # seconds
 RUNNING: list[Simulation] = []
 
 
@@ -125,3 +128,7 @@ if __name__ == "__main__":
   finally:
     for simulation in RUNNING:
       simulation.close()
+    # Where Ray could not start, Flower's server still waits for its replies,
+    # and Python would wait for Flower; what Ray did start, its exit ends.
+    atexit._run_exitfuncs()
+    os._exit(0)
