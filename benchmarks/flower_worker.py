@@ -13,6 +13,8 @@ import os
 # Nothing is told to anyone about these runs.
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+# Of the same priority as the others; Ray gives its actors a low one.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 import queue
 import threading
