@@ -64,8 +64,10 @@ class Slot(NamedTuple):
 
   place: Place
   key: jax.Array  # [C] random key of this client in this phase
-  rows: jax.Array  # [C, n_max] int32, rows of its examples, see `Place.size`
-  batches: Batches
+  where: jax.Array  # [C] int32, what its data are found by, see `rows_of`
+  # Both are drawn when it is its turn: they need more memory than the rest.
+  rows: jax.Array | None = None  # [C, n_max] int32, of its examples
+  batches: Batches | None = None
 
 
 class Notes(NamedTuple):
@@ -187,7 +189,7 @@ class Cohort:
       total = jax.tree.map(add, total, message)
       return (total, jax.tree.map(keep, memory, own)), notes
 
-    message = _shape_of_one(visit, slots, memory)
+    message = self._shape_of_one(visit, slots, memory)
     zeros = jax.tree.map(
       lambda leaf: jnp.zeros(leaf.shape, _mean_dtype(leaf)), message
     )
@@ -223,7 +225,7 @@ class Cohort:
 
     _, sent = self._over_chunks(one_chunk, None, slots)
     messages, notes = self._everyone(places, sent)
-    message = _shape_of_one(visit, slots, None)
+    message = self._shape_of_one(visit, slots, None)
     self._note(phase, notes, (broadcast, message, ""))
     return jax.tree.map(
       lambda leaf: leaf[: self._program.cohort_size], messages
@@ -277,9 +279,8 @@ class Cohort:
       is_out = places.is_out[place]
     else:
       places = self._places(jnp.array([client], jnp.int32))
-      slot = jax.tree.map(lambda leaf: leaf[0], self._slots(places))
-      message, _, notes = visit(slot, None)
-      is_out = slot.place.is_out
+      message, _, notes = self._alone(visit, self._slots(places), None)
+      is_out = places.is_out[0]
     self._count(phase, notes, 1, (broadcast, message, ""))
     self._reject(phase, ~notes.is_finite & ~is_out)
     self.is_lost |= is_out
@@ -325,9 +326,8 @@ class Cohort:
     """What each verb begins with.
 
     Returns:
-      The places of the cohort, leaves [C, ...], filled up; and, with fresh
-      batches, those slots that this device computes, in the order in which it
-      does.
+      The places of the cohort, leaves [C, ...], filled up; and those slots that
+      this device computes, in the order in which it does.
     """
     program, population = self._program, self._data.num_clients
     clients = fill_up(program, population, self._members())
@@ -350,8 +350,8 @@ class Cohort:
     if not isinstance(order, slice):
       place = jnp.argsort(order)[place]
     shards = sharding.num_shards()
-    slot = jax.tree.map(lambda leaf: leaf[place // shards], slots)
-    message, _, notes = visit(slot, None)
+    take = lambda leaf: leaf[place // shards][None]
+    message, _, notes = self._alone(visit, jax.tree.map(take, slots), None)
     return sharding.from_shard(place % shards, (message, notes))
 
   def _members(self):
@@ -371,14 +371,18 @@ class Cohort:
     return Place(clients, sizes, weights, self._dropouts(clients))
 
   def _slots(self, places):
-    """What these clients work with; each call is a phase of its own."""
+    """What these clients begin with; each call is a phase of its own."""
     phase_key = jax.random.fold_in(self._key, 1 + self._phase)
     self._phase += 1
     of_client = lambda client: jax.random.fold_in(phase_key, client)
     keys = jax.vmap(of_client)(places.client)
-    rows = self._data.rows_of(places.client)
-    batches = self._program.plan.draw(keys, rows, places.size)
-    return Slot(places, keys, rows, batches)
+    return Slot(places, keys, self._data.where(places.client))
+
+  def _with_batches(self, slots):
+    """The same slots, with what was left to be drawn."""
+    rows = self._data.rows_of(slots.where)
+    batches = self._program.plan.draw(slots.key, rows, slots.place.size)
+    return slots._replace(rows=rows, batches=batches)
 
   def _draw_place(self, key):
     """A place in the cohort of who does not drop out, and if nobody is left."""
@@ -421,10 +425,21 @@ class Cohort:
   def _side_by_side(self, visit, slots, own):
     """Maps `visit` over a chunk of clients: leaves [chunk, ...]."""
     if self._program.chunk > 1:
-      return jax.vmap(visit)(slots, own)
+      return jax.vmap(visit)(self._with_batches(slots), own)
     # One client needs no batch axis, which would slow its products down.
-    visited = visit(*jax.tree.map(lambda leaf: leaf[0], (slots, own)))
+    visited = self._alone(visit, slots, own)
     return jax.tree.map(lambda leaf: leaf[None], visited)
+
+  def _alone(self, visit, slots, own):
+    """What `visit` gives for the first of the slots."""
+    slots, own = jax.tree.map(lambda leaf: leaf[:1], (slots, own))
+    slots = self._with_batches(slots)
+    return visit(*jax.tree.map(lambda leaf: leaf[0], (slots, own)))
+
+  def _shape_of_one(self, visit, slots, memory):
+    """The shapes of the message that one client sends."""
+    alone = lambda slots, memory: self._alone(visit, slots, memory)[0]
+    return jax.eval_shape(alone, slots, memory)
 
   def _over_chunks(self, one_chunk, carry, slots):
     """Scans `one_chunk` over chunks; what it gives is stacked over clients."""
@@ -513,13 +528,6 @@ def _exchange(memory, clients):
   clients, rows = written
   keep = lambda leaf, rows: leaf.at[clients].set(rows, mode="drop")
   return jax.tree.map(keep, memory, rows)
-
-
-def _shape_of_one(visit, slots, memory):
-  """The shapes of the message that one client sends."""
-  one = lambda leaf: leaf[0]
-  call = lambda slots, memory: visit(*jax.tree.map(one, (slots, memory)))
-  return jax.eval_shape(call, slots, memory)[0]
 
 
 def _mean_dtype(leaf):

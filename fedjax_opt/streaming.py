@@ -52,9 +52,14 @@ class OneRound:
     """M."""
     return len(self.sizes)
 
-  def rows_of(self, clients: jax.Array) -> jax.Array:
-    """[C, n_max] rows of the examples of the clients computed here."""
-    return self.starts[:, None] + jnp.arange(self.max_size)
+  def where(self, clients: jax.Array) -> jax.Array:
+    """[C] int32, where the examples of those clients begin."""
+    del clients  # They are those computed here, in their order.
+    return self.starts
+
+  def rows_of(self, where: jax.Array) -> jax.Array:
+    """[C, n_max] rows of the examples that begin there."""
+    return where[:, None] + jnp.arange(self.max_size)
 
 
 @jax.tree_util.register_dataclass

@@ -147,7 +147,9 @@ def test_only_the_cohort_is_at_hand(population):
     params=lambda state: state,
   )
   with pytest.raises(ValueError, match="only those of the cohort are at hand"):
-    simulate(first, TASK.params, population, rounds=1, cohort_size=1)
+    simulate(
+      first, TASK.params, population, rounds=1, cohort_size=1, batch_size=4
+    )
 
 
 def test_a_population_is_that_of_all_seeds(population, tmp_path):

@@ -94,8 +94,9 @@ def test_side_by_side_equals_one_after_the_other():
   ("needs", "chunks"),
   [
     ([900], [None]),  # All fit.
-    ([1000, 250], [None, 3]),  # 7 does not divide evenly: 3, 3 and 1.
-    ([5000, 2000, 800], [None, 1]),  # One, whatever it needs.
+    ([1000, 250], [None, 6]),
+    ([2000, 990], [None, 3]),  # 3, 3 and 1.
+    ([9000], [None, 1]),  # One, whatever it needs.
     ([1300, 1100, 990], [None, 5, 4]),
   ],
 )

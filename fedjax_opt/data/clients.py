@@ -61,13 +61,13 @@ class ClientData:
     """None: the clients of a round are not known before it."""
     return
 
-  def rows_of(self, clients: jax.Array) -> jax.Array:
-    """[C, n_max] rows of these clients' lists, of those that do not exist any.
+  def where(self, clients: jax.Array) -> jax.Array:
+    """[C] int32, by which `rows_of` finds the examples of [C] clients."""
+    return clients
 
-    Args:
-      clients: [C] int32.
-    """
-    return self.indices.at[clients].get(mode="clip")
+  def rows_of(self, where: jax.Array) -> jax.Array:
+    """[C, n_max] rows of clients' lists; any, of those that do not exist."""
+    return self.indices.at[where].get(mode="clip")
 
   def label_counts(self, num_classes: int) -> np.ndarray:
     """How many examples of each class each client owns.
