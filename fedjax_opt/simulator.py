@@ -204,9 +204,11 @@ def drive(
   def build(*inputs):
     while True:
       # Traced anew each time: what a grid computes side by side may change.
-      run = lambda *inputs: layout.over_devices(advance)(*inputs)
+      def advance_on_devices(*inputs):
+        return layout.over_devices(advance)(*inputs)
+
       zero, flag = np.int32(0), due_flag(True)
-      jitted = jax.jit(run, donate_argnums=0)
+      jitted = jax.jit(advance_on_devices, donate_argnums=0)
       compiled = jitted.lower(*inputs, zero, zero, flag).compile()
       if grid is None or not grid.shrink(compiled):
         return compiled

@@ -454,7 +454,7 @@ def test_presets(flags_of, monkeypatch, preset, task, rounds):
   }
   assert {name: flag[name] for name in expected} == expected
   for client in ("sgd", "sgdm", "adam", "adagrad", "sps", "delta_sgd"):
-    run.config.resolve(flag | {"client": client})
+    config.resolve(flag | {"client": client})
 
 
 # The help.
@@ -511,7 +511,7 @@ BAD_INPUT = {
   f"{PARTITIONS}; did you mean dirichlet?",
   "--partition=natural": f"partition='natural': must be one of {PARTITIONS}",
   "--task=mnist_cn": f"task='mnist_cn': must be one of "
-  f"{', '.join(run.tasks.TASKS)}; did you mean mnist_cnn?",
+  f"{', '.join(tasks.TASKS)}; did you mean mnist_cnn?",
   "--client_schedule=cosine": "client_schedule='cosine': must be one of "
   "constant, step_decay",
   "--sampling=shufle": "sampling='shufle': must be one of shuffle, "
