@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import command_line, run
+from experiments import command_line, config, run, tasks
 from tests.experiments.commands import REPOSITORY, call, start
 
 SMALL = ("--task=digits_logistic", "--num_clients=20", "--cohort_size=4")
