@@ -23,13 +23,14 @@ import contextlib
 import pathlib
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import jax
 import numpy as np
 
-import experiments.run_flags  # noqa: F401 (it defines the flags)
+import experiments.run_flags
 from experiments import command_line, hosts
 from experiments.job import TRACED, Job, prepare
 from experiments.progress import Progress
@@ -109,8 +110,12 @@ def run(job: Job, writer: writers.RunWriter, ctrl_c: _CtrlC) -> int:
   history = History()
   progress = Progress(flag["rounds"], task.criterion, flag["progress"])
   minima = _minima(job) if flag["optimum"] else None
+  seconds_to_first_round = None
 
   def on_evaluation(report: simulator.Report) -> None:
+    nonlocal seconds_to_first_round
+    if seconds_to_first_round is None:
+      seconds_to_first_round = time.monotonic() - experiments.STARTED
     with ctrl_c.held():
       metrics = dict(report.metrics)
       if minima is not None:
@@ -123,7 +128,7 @@ def run(job: Job, writer: writers.RunWriter, ctrl_c: _CtrlC) -> int:
   result = simulate(job, on_evaluation)
   progress.close()
   with contextlib.suppress(KeyboardInterrupt), ctrl_c.held():
-    _write_results(job, writer, history, result)
+    _write_results(job, writer, history, result, seconds_to_first_round)
   if not result.interrupted:
     return 0
   print(f"interrupted: only {result.rounds} of {flag['rounds']} rounds done")
@@ -216,6 +221,7 @@ def _write_results(
   writer: writers.RunWriter,
   history: History,
   result: simulator.Result,
+  seconds_to_first_round: float | None,
 ) -> None:
   """The files that close a run, and what the terminal says of them."""
   flag, criterion, folder = job.flag, job.task.criterion, job.output_dir
@@ -224,6 +230,8 @@ def _write_results(
     "compile_seconds": result.compile_seconds,
     "run_seconds": result.run_seconds,
     "rounds_per_second": rate,
+    # From the start of the process, imports, data and compilation included.
+    "seconds_to_first_round": seconds_to_first_round,
   }
   writer.finish(history, criterion, timing, result.cost, result.padding_waste)
   if history.rounds:

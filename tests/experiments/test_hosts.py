@@ -82,6 +82,14 @@ def test_two_processes_write_one_folder(tmp_path):
       "coordinator='one:12' with cluster: on a cluster processes find",
     ),
     (("--cluster",), "cluster=True: no processes to join ("),
+    (
+      ("--client_devices=2",),
+      "client_devices=2 x grid_devices=1: must divide the number of devices, 1",
+    ),
+    (
+      ("--client_lr=0.1,1", "--client=sgd", "--grid_devices=3"),
+      "client_devices=1 x grid_devices=3: must divide the number of devices, 1",
+    ),
   ],
 )
 def test_processes_that_cannot_be(arguments, message, tmp_path, capsys):

@@ -172,6 +172,7 @@ def test_summary(grid):
     "compile_seconds",
     "run_seconds",
     "rounds_per_second",
+    "seconds_to_first_round",
   }
   model = 4 * (64 * 10 + 10)  # bytes
   assert summary["cost"] == {
