@@ -1,10 +1,13 @@
 """From flags to one of several processes, on one host or on many."""
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
+
+from fedjax_opt import sharding
 
 
 def join(flag: Mapping[str, Any]) -> None:
@@ -48,6 +51,30 @@ def join(flag: Mapping[str, Any]) -> None:
       f"process_id={own['process_id']}: must be from 0 to {number - 1}"
     )
   _start(f"coordinator={coordinator!r}", coordinator_address=coordinator, **own)
+
+
+class Lost(Exception):
+  """A process that this one waited for has ended."""
+
+  def __init__(self, error: Exception):
+    reason = str(error).strip().splitlines()[0]
+    super().__init__(f"another process has ended ({reason})")
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+  """All processes do what is inside, or none goes on.
+
+  Raises:
+    ValueError: if another process could not.
+  """
+  try:
+    yield
+  except Exception:
+    sharding.of_any_process(1)
+    raise
+  if sharding.of_any_process(0):
+    raise ValueError("another process cannot do this run, and says why")
 
 
 def _start(what: str, **arguments: Any) -> None:

@@ -23,6 +23,7 @@ from fedjax_opt.checkpoint import Checkpoints, difference
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.hyperparameters import check_choice
 from fedjax_opt.program import Program
+from fedjax_opt.sweep import check_grid_map
 
 # Fields of Delta-SGD's state that `--trace` records.
 TRACED = ("step_size", "smoothness_step", "growth_step")
@@ -61,7 +62,7 @@ def prepare(flag: dict[str, Any]) -> Job:
   if flag["eval_every"] < 1:
     raise ValueError(f"eval_every={flag['eval_every']}: must be at least 1")
   check_choice("sampling", flag["sampling"], ["shuffle", "replacement"])
-  check_choice("grid_map", flag["grid_map"], ["auto", "vmap", "scan"])
+  check_grid_map(flag["grid_map"], flag["grid_chunk"])
   check_choice("x_axis", flag["x_axis"], plots.X_AXES)
   if flag["trace"] and flag["client"] != "delta_sgd":
     raise ValueError(
@@ -72,8 +73,9 @@ def prepare(flag: dict[str, Any]) -> Job:
     _check_optimum(entry, setup, flag)
   if on_disk is not None and flag["algorithm"] == "local":
     raise ValueError(
-      "population_dir: algorithm local takes the first client in every round, "
-      "and only the clients of cohorts are read; must be another"
+      f"population_dir={flag['population_dir']!r}: algorithm local takes the "
+      "first client in every round, and only the clients of cohorts are read; "
+      "must be another"
     )
   if flag["resume"] and flag["output_dir"] is None:
     raise ValueError("resume=True: output_dir must say which run to go on with")
@@ -88,6 +90,7 @@ def prepare(flag: dict[str, Any]) -> Job:
     task = task._replace(criterion=criterion)
   if on_disk is not None:
     population.check_examples(on_disk, task)
+    population.check_labels(on_disk, task.num_classes)
     data = dict.fromkeys(seeds, on_disk)
   elif task.clients is not None:
     data = dict.fromkeys(seeds, task.clients)

@@ -141,6 +141,24 @@ def check_examples(clients: Population, task: Task) -> None:
     )
 
 
+def check_labels(clients: Population, num_classes: int | None) -> None:
+  """That all labels are those of the task.
+
+  Raises:
+    ValueError: naming one that is not.
+  """
+  if num_classes is None:
+    return
+  dtype, _ = clients.fields["y"]
+  labels = np.memmap(clients.folder / "y.bin", dtype, "r")
+  for label in (labels.min(), labels.max()):
+    if not 0 <= label < num_classes:
+      raise ValueError(
+        f"population_dir={str(clients.folder)!r}: labels y must be in "
+        f"[0, {num_classes}), but one is {label}"
+      )
+
+
 def _arguments(parameters: Mapping[str, Any]) -> dict[str, Any]:
   """The flags as the schemes take them: '100-500' is (100, 500) there."""
   whole = ("partition", "num_clients")

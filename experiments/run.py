@@ -49,15 +49,23 @@ def main(argv: Sequence[str]) -> int:
     with _CtrlC() as ctrl_c:
       flag = command_line.parse(argv, __doc__)
       hosts.join(flag)
-      job = prepare(flag)
-      if not sharding.is_first_process():
-        return 128 + status if (status := simulate(job).interrupted) else 0
-      resume = job.flag["resume"]
-      writer = writers.RunWriter(job.output_dir, job.flag, job.points, resume)
+      with hosts.together():
+        job, writer = prepare(flag), None
+        if sharding.is_first_process():
+          resume = flag["resume"]
+          writer = writers.RunWriter(
+            job.output_dir, job.flag, job.points, resume
+          )
       where = f"; see {job.output_dir}"
+      if writer is None:
+        return 128 + status if (status := simulate(job).interrupted) else 0
       return run(job, writer, ctrl_c)
   except CheckpointError as error:
     return command_line.refuse(error)
+  except jax.errors.JaxRuntimeError as error:
+    if jax.process_count() == 1:
+      raise
+    return command_line.refuse(hosts.Lost(error))
   except OSError as error:
     kept = f"; what was complete before is kept{where}" if where else ""
     print(f"error: {' '.join(str(error).split())}{kept}", file=sys.stderr)

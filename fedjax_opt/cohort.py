@@ -198,7 +198,7 @@ class Cohort:
     total = sharding.total(total)
     memory = _exchange(memory, slots.place.client)
     notes = self._everyone(places, notes)
-    self._note(phase, notes, (broadcast, message, label))
+    self._note(phase, places, notes, (broadcast, message, label))
     total = self._of_those_left(phase, places, notes, total)
     self.memories += jax.tree.leaves(memory)
     return total if memory is None else (total, memory)
@@ -226,7 +226,7 @@ class Cohort:
     _, sent = self._over_chunks(one_chunk, None, slots)
     messages, notes = self._everyone(places, sent)
     message = self._shape_of_one(visit, slots, None)
-    self._note(phase, notes, (broadcast, message, ""))
+    self._note(phase, places, notes, (broadcast, message, ""))
     return jax.tree.map(
       lambda leaf: leaf[: self._program.cohort_size], messages
     )
@@ -473,13 +473,11 @@ class Cohort:
     )
     self.is_lost |= jnp.any(rejected) if is_lost is None else is_lost
 
-  def _note(self, phase, notes, exchange):
+  def _note(self, phase, places, notes, exchange):
     """Writes down what a phase of all clients took."""
     program = self._program
     # As they are computed: by device, and there chunk by chunk.
-    steps = notes.num_steps
-    if program.plan.common_steps is None:
-      steps = -jnp.sort(-steps)
+    steps = notes.num_steps[computing_order(program, places.size)]
     steps = jnp.swapaxes(steps.reshape(-1, sharding.num_shards()), 0, 1)
     by_chunk = jnp.max(steps.reshape(-1, program.chunk), 1)
     computed = jnp.sum(by_chunk) * program.chunk

@@ -5,7 +5,7 @@ The registries list these; the command line and its checks are made from them.
 
 import difflib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 
@@ -65,6 +65,17 @@ class Choice(NamedTuple):
   factory: Callable[..., Any]
   help: str
   hyperparameters: tuple[Hyperparameter, ...] = ()
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+  """That seeds fit into 32 bits, as JAX's random keys take them.
+
+  Raises:
+    ValueError: naming the one that does not.
+  """
+  for seed in seeds:
+    if not 0 <= seed < 1 << 32:
+      raise ValueError(f"seed={seed}: must be from 0 to {(1 << 32) - 1}")
 
 
 def check_choice(name: str, value: str, accepted: Iterable[str]) -> None:

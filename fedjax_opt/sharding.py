@@ -90,6 +90,11 @@ class Layout:
     return 1 if self.mesh is None else self.mesh.shape[CLIENTS]
 
   @property
+  def grid_devices(self) -> int:
+    """The devices over which the settings of a grid are divided."""
+    return 1 if self.mesh is None else self.mesh.shape[GRID]
+
+  @property
   def _of_setting(self):
     return PartitionSpec(GRID) if self.by_grid else PartitionSpec()
 
@@ -168,6 +173,8 @@ class Layout:
 
 def _put_leaf(leaf, sharding):
   """One array on the devices; every process has the same one."""
+  if isinstance(leaf, jax.Array) and leaf.sharding == sharding:
+    return leaf
   if jax.process_count() == 1:
     return jax.device_put(leaf, sharding)
   if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
@@ -207,6 +214,20 @@ def of_any_process(number: int) -> int:
   from jax.experimental import multihost_utils
 
   return int(np.max(multihost_utils.process_allgather(np.int32(number))))
+
+
+def check_alike(what: str, number: int) -> None:
+  """That all processes have the same number; all must call it.
+
+  Raises:
+    ValueError: in all of them, if they do not.
+  """
+  most, least = of_any_process(number), -of_any_process(-number)
+  if most != least:
+    raise ValueError(
+      f"{what}: {least} in one process and {most} in another; must be the same "
+      "in all, as from a folder that all can read"
+    )
 
 
 def is_first_process() -> bool:
@@ -254,6 +275,10 @@ def make_mesh(
   ):
     if number < 1:
       raise ValueError(f"{name}={number}: must be at least 1")
+    if available % number:
+      raise ValueError(
+        f"{name}={number}: must divide the number of devices, {available}"
+      )
   used = client_devices * grid_devices
   mesh = f"client_devices={client_devices} x grid_devices={grid_devices}"
   if available % used:

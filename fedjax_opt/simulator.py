@@ -25,9 +25,10 @@ from fedjax_opt.checkpoint import Checkpoints, Saved
 from fedjax_opt.cohort import Cohort, Totals
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
+from fedjax_opt.hyperparameters import check_seeds
 from fedjax_opt.metrics import History
 from fedjax_opt.program import Program
-from fedjax_opt.streaming import Loader, OnDisk, Stretch
+from fedjax_opt.streaming import Loader, OnDisk, Stretch, reading
 
 
 class Report(NamedTuple):
@@ -126,15 +127,11 @@ def simulate(
     ValueError: naming the argument that cannot be, before anything is
       compiled.
   """
+  check_seeds([seed])
   program = Program.create(data, params, **settings)
   # Copied leaf by leaf: what is donated must have a buffer of its own.
   state = algorithm.init(jax.tree.map(jnp.asarray, params), data.num_clients)
   state = jax.tree.map(jnp.array, state)
-
-  loader = None
-  if isinstance(data, Population):
-    loader = Loader(data, program, [seed], with_seeds=False)
-    data = OnDisk.sample_of(data)
 
   def advance(state, own, shared, stretch, *numbers):
     del own
@@ -142,17 +139,18 @@ def simulate(
       program, algorithm, state, *shared, *numbers, stretch=stretch
     )
 
-  result = drive(
-    program,
-    advance,
-    state,
-    own=(),
-    shared=(jax.random.key(seed), data, test),
-    rounds=rounds,
-    on_evaluation=on_evaluation,
-    checkpoints=checkpoints,
-    loader=loader,
-  )
+  with reading(data, program, [seed], with_seeds=False) as (known, loader):
+    result = drive(
+      program,
+      advance,
+      state,
+      own=(),
+      shared=(jax.random.key(seed), known, test),
+      rounds=rounds,
+      on_evaluation=on_evaluation,
+      checkpoints=checkpoints,
+      loader=loader,
+    )
   result.params = algorithm.params(result.state)
   return result
 
@@ -215,6 +213,9 @@ def drive(
 
   ledger = Ledger()
   saved = checkpoints.load(state) if checkpoints is not None else None
+  sharding.check_alike(
+    "the checkpoint to go on from", 0 if saved is None else saved.round
+  )
   if saved is not None:
     ledger, state = Ledger.of_record(saved), saved.state
     if grid is not None:
@@ -228,13 +229,14 @@ def drive(
   due_flag = lambda is_due: np.bool_(is_due) if has_choice else None
   stops = [stop for stop in stops if saved is None or stop > saved.round]
 
-  start = time.perf_counter()
   state, own = layout.put_own(state), layout.put_own(own)
   shared = layout.put_shared(shared)
   stretch = None
-  if loader is not None and stops:
-    loader.start(stops, ledger.done)
+  if loader is not None:
+    # A run that is over still shows what it exchanges, by a stretch of nothing.
+    loader.start(stops or [ledger.done], ledger.done)
     stretch = loader.take()
+  start = time.perf_counter()
   compiled = build(state, own, shared, stretch)
   compile_seconds = time.perf_counter() - start
 
@@ -275,7 +277,7 @@ def drive(
           fewer = grid.drop(ledger.history, state, own)
         if fewer is not None:
           before = jax.tree.map(jnp.shape, state)
-          state, own = fewer[0], layout.put_own(fewer[1])
+          state, own = layout.put_own(fewer[0]), layout.put_own(fewer[1])
           if jax.tree.map(jnp.shape, state) != before and stop < rounds:
             if loader is not None:
               stretch = loader.take()
@@ -288,7 +290,8 @@ def drive(
         ):
           whole = sharding.fetch_global(state)
           whole = whole if grid is None else grid.restore(whole)
-          whole = sharding.fetch_global(whole)
+          if layout.mesh is not None:  # Fewer devices may go on with it.
+            whole = jax.device_get(whole)
           numbers = {} if grid is None else grid.numbers()
           if sharding.is_first_process():
             checkpoints.save(stop, whole, ledger.to_record() | numbers)
@@ -297,9 +300,6 @@ def drive(
           break
     except KeyboardInterrupt:
       interrupted = signal.SIGINT
-    finally:
-      if loader is not None:
-        loader.close()
 
   spent = _add(ledger.spent, Totals.zeros())
   return Result(

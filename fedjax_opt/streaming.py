@@ -7,9 +7,10 @@ program finds them in a `Stretch`.
 
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,8 @@ from fedjax_opt.program import Program
 # Bytes of examples that a stretch of rounds may bring at once: enough rounds
 # for one call of the program to be worth it, and two stretches fit anywhere.
 _STRETCH_BYTES = 1 << 27
+# What the name of the thread that reads begins with.
+THREAD = "fedjax_opt_loader"
 # Clients of a population on disk that are kept in memory for metrics.
 SAMPLE = 100
 
@@ -119,6 +122,39 @@ class Stretch:
   starts: jax.Array
 
 
+@contextlib.contextmanager
+def reading(
+  data: ClientData | Population,
+  program: Program,
+  seeds: Sequence[int],
+  with_seeds: bool,
+) -> Iterator[tuple["ClientData | OnDisk", "Loader | None"]]:
+  """What a program keeps of the clients, and who reads the rest, if any.
+
+  Args:
+    data: the clients; with those on disk a thread reads until the end of this.
+    program: static settings.
+    seeds: of the runs.
+    with_seeds: see `Loader`.
+  """
+  if not isinstance(data, Population):
+    yield data, None
+    return
+  loader = Loader(data, program, seeds, with_seeds)
+  try:
+    yield OnDisk.sample_of(data), loader
+  finally:
+    loader.close()
+
+
+def _host():
+  """The processor, or None where JAX was told to do without it."""
+  try:
+    return jax.local_devices(backend="cpu")[0]
+  except RuntimeError:  # As with JAX_PLATFORMS=cuda.
+    return None
+
+
 class Loader:
   """Reads the clients of stretches of rounds, one stretch ahead.
 
@@ -157,7 +193,7 @@ class Loader:
     at_once = max(1, _STRETCH_BYTES // max(of_round, 1))
     self.rounds = min(program.eval_every, at_once)
     self._draw = jax.jit(self._cohorts_of)
-    self._pool = concurrent.futures.ThreadPoolExecutor(1)
+    self._pool = concurrent.futures.ThreadPoolExecutor(1, THREAD)
     self._coming = collections.deque()
 
   def start(self, stops: Sequence[int], done: int) -> None:
@@ -203,8 +239,7 @@ class Loader:
 
   def _read(self, first, stop):
     """The stretch of rounds `first` to `stop - 1`."""
-    # Not on the device, which is busy.
-    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+    with jax.default_device(_host()):  # The device itself is busy.
       drawn = self._draw(self._population.sizes, np.int32(first))
       cohorts, computed = jax.device_get(drawn)
     computed = computed.copy()

@@ -10,16 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fedjax_opt import sharding
 from fedjax_opt.base import Algorithm, Batch, Params
 from fedjax_opt.checkpoint import Checkpoints
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.hyperparameters import check_choice
+from fedjax_opt.hyperparameters import check_choice, check_seeds
 from fedjax_opt.metrics import History
 from fedjax_opt.program import Program, is_faster_side_by_side
 from fedjax_opt.sharding import Layout
 from fedjax_opt.simulator import Record, Report, Result, drive, run_rounds
-from fedjax_opt.streaming import Loader, OnDisk
+from fedjax_opt.streaming import reading
 
 
 def grid_points(
@@ -91,15 +92,9 @@ def sweep(
   Raises:
     ValueError: naming the argument that cannot be.
   """
-  check_choice("grid_map", grid_map, ("auto", "vmap", "scan"))
+  check_grid_map(grid_map, grid_chunk)
+  check_seeds(seeds)
   if grid_chunk is not None:
-    if grid_chunk < 1:
-      raise ValueError(f"grid_chunk={grid_chunk}: must be at least 1")
-    if grid_map == "scan":
-      raise ValueError(
-        f"grid_chunk={grid_chunk} with grid_map='scan': scan takes one point "
-        "after the other; use 'vmap' or 'auto'"
-      )
     grid_map = "vmap"
   settings_of_grid = grid_points(grid, seeds[:1])
   hyperparameters = {
@@ -129,17 +124,12 @@ def sweep(
     num_settings=len(settings_of_grid),
     **settings,
   )
-  loader = None
-  if isinstance(data, Population):
-    loader = Loader(data, program, seeds, with_seeds=True)
-    examples, clients = None, OnDisk.sample_of(data)
-  else:
-    examples, clients = data.examples, (data.indices, data.sizes)
+  is_on_disk = isinstance(data, Population)
 
   def advance_point(
     state, hyperparameters, key, clients, examples, test, stretch, *numbers
   ):
-    data = clients if loader else ClientData(examples, *clients)
+    data = clients if is_on_disk else ClientData(examples, *clients)
     algorithm = make(**hyperparameters)
     return run_rounds(
       program, algorithm, state, key, data, test, *numbers, stretch=stretch
@@ -157,7 +147,8 @@ def sweep(
   # round's batches, is then computed once for all settings of a seed, and their
   # models meet a batch in one matrix product.
   none = (None,) * 3
-  data_axis, stretch_axis = 0 if own_data else None, 1 if loader else None
+  data_axis = 0 if own_data else None
+  stretch_axis = 1 if is_on_disk else None
   of_seed = (0, None, 0, data_axis, None, None, stretch_axis, *none)
   count_axis = None if side_by_side else 0
   of_setting = (0, 0, *none, None, None, None, count_axis, None)
@@ -182,24 +173,44 @@ def sweep(
   state = jax.jit(init_grid)(hyperparameters, params)
   state = jax.tree.map(jnp.array, state)
   runs = np.ones(len(settings_of_grid), bool)
-  result = drive(
-    program,
-    advance,
-    state,
-    own=(runs, hyperparameters),
-    shared=(keys, clients, examples, test),
-    rounds=rounds,
-    on_evaluation=on_evaluation,
-    checkpoints=checkpoints,
-    grid=grid_settings,
-    loader=loader,
-  )
+  with reading(data, program, seeds, with_seeds=True) as (known, loader):
+    clients, examples = known, None
+    if not is_on_disk:
+      clients, examples = (data.indices, data.sizes), data.examples
+    result = drive(
+      program,
+      advance,
+      state,
+      own=(runs, hyperparameters),
+      shared=(keys, clients, examples, test),
+      rounds=rounds,
+      on_evaluation=on_evaluation,
+      checkpoints=checkpoints,
+      grid=grid_settings,
+      loader=loader,
+    )
   result.state = grid_settings.restore(result.state)
   evaluated_grid = jax.vmap(jax.vmap(evaluated, (None, 0)))
   models = evaluated_grid(hyperparameters, result.state)
   result.params = jax.tree.map(flat, models)
   result.state = jax.tree.map(flat, result.state)
   return result
+
+
+def check_grid_map(grid_map: str, grid_chunk: int | None) -> None:
+  """That these arguments of `sweep` can be.
+
+  Raises:
+    ValueError: naming the one that cannot.
+  """
+  check_choice("grid_map", grid_map, ("auto", "vmap", "scan"))
+  if grid_chunk is not None and grid_chunk < 1:
+    raise ValueError(f"grid_chunk={grid_chunk}: must be at least 1")
+  if grid_chunk is not None and grid_map == "scan":
+    raise ValueError(
+      f"grid_chunk={grid_chunk} with grid_map='scan': scan takes one point "
+      "after the other; use 'vmap' or 'auto'"
+    )
 
 
 class Settings:
@@ -238,7 +249,7 @@ class Settings:
     self._num_settings, self._num_seeds = num_settings, num_seeds
     self._side_by_side = side_by_side
     self._chunk, self._is_free = chunk, chunk is None
-    self._is_divided = layout is not None and layout.mesh is not None
+    self._devices = 1 if layout is None else layout.grid_devices
     self._left: list[tuple[np.ndarray, Any]] = []
 
   def maps(self, num_settings: int) -> tuple[Callable, Callable]:
@@ -255,15 +266,20 @@ class Settings:
     Args:
       compiled: the program, as `jax.jit(...).lower(...).compile()` gives it.
     """
-    whole = len(self.held)
-    chunk = self._chunk or whole
+    whole = len(self.held) // self._devices
+    chunk = min(self._chunk or whole, whole)
     if not (self._is_free and self._side_by_side and chunk > 1):
       return False
     need, have = needed_bytes(compiled), memory_bytes()
-    if need is None or have is None or need <= have:
+    fits = need is None or have is None or need <= have
+    at_most = (
+      chunk if fits else max(1, min(int(chunk * have / need), chunk - 1))
+    )
+    # The program is that of all processes.
+    at_most = -sharding.of_any_process(-at_most)
+    if at_most == chunk:
       return False
     # Divided evenly if possible, else the last chunk is a program of its own.
-    at_most = max(1, min(int(chunk * have / need), chunk - 1))
     even = [n for n in range(1, at_most + 1) if whole % n == 0]
     self._chunk = even[-1] if 2 * even[-1] >= at_most else at_most
     return True
@@ -290,7 +306,8 @@ class Settings:
         return None
       self.live = self.live[is_kept]
       return state, (np.isin(self.held, self.live), hyperparameters)
-    if self._is_divided:  # Evenly, and is to stay so.
+    # Over devices they are divided evenly, and are to stay so.
+    if self._devices > 1 or jax.process_count() > 1:
       return None
     if len(is_kept) < self._MANY or 2 * np.sum(is_kept) > len(is_kept):
       return None
@@ -336,6 +353,8 @@ class Settings:
       state: of all settings, as `restore` gave it.
       own: as of `drop`, of all settings.
     """
+    if self._devices > 1:  # None is dropped here, see `drop`.
+      return state, own
     self.live, self.held = record["grid/live"], record["grid/held"]
     gone = np.setdiff1d(np.arange(self._num_settings), self.held)
     if gone.size:

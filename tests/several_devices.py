@@ -68,7 +68,7 @@ def flat(result):
 
 
 # As each compiles in every process, and none is of a kind of its own.
-OF_PROCESSES = ("traced", "memory", "grid", "on_disk")
+OF_PROCESSES = ("memory", "on_disk")
 
 
 def results(folder, client_devices=1, grid_devices=1, cases=None):
@@ -104,8 +104,7 @@ def results(folder, client_devices=1, grid_devices=1, cases=None):
   by_rule = fed_avg(loss, delta_sgd())
   runs = {
     "traced": one(by_rule, trace=["step_size"], client_dropout=0.3),
-    "chunks": one(fed_avg(loss, optax.sgd(0.1)), client_chunk=1),
-    "memory": one(scaffold(loss, 0.1)),
+    "memory": one(scaffold(loss, 0.1), client_chunk=1),
     "stages": one(bvr_l_sgd(loss, 0.1)),
     "picks": one(picks(), evaluate=None),
     "grid": grid(data=data, grid_map="vmap"),
@@ -122,9 +121,10 @@ def results(folder, client_devices=1, grid_devices=1, cases=None):
 def main(path, folder, client_devices, grid_devices, *processes):
   read, gather = [], Population.gather
 
-  def noted(self, clients, *args, **kwargs):
-    read.extend(client for client in clients if client < self.num_clients)
-    return gather(self, clients, *args, **kwargs)
+  def noted(self, clients, capacity, out=None):
+    if out is not None:  # Not of the sample that metrics are measured on.
+      read.extend(client for client in clients if client < self.num_clients)
+    return gather(self, clients, capacity, out)
 
   Population.gather = noted
   if processes:
@@ -133,7 +133,7 @@ def main(path, folder, client_devices, grid_devices, *processes):
   cases = OF_PROCESSES if processes else None
   devices = (int(client_devices), int(grid_devices))
   np.savez(path, **results(folder, *devices, cases))
-  np.save(f"{path}.read.npy", np.unique(read))
+  np.save(f"{path}.read.npy", read)
 
 
 if __name__ == "__main__":

@@ -79,11 +79,9 @@ def test_two_processes_each_with_its_clients(population, tmp_path):
     end(process)
   for path in paths:
     assert_same(path, expected)
-  read = [set(np.load(f"{path}.read.npy").tolist()) for path in paths]
-  assert all(read)
-  assert len(read[0] | read[1]) == several_devices.TASK.data.num_clients
-  # A cohort's clients are read where they are computed.
-  assert read[0] != read[1]
+  # Of each cohort, of three rounds and two seeds, every process reads half.
+  for path in paths:
+    assert len(np.load(f"{path}.read.npy")) == 3 * 2 * 4 / 2
 
 
 def test_one_device_needs_no_mesh():
@@ -113,8 +111,9 @@ def test_how_devices_are_divided(
 @pytest.mark.parametrize(
   ("client_devices", "grid_devices", "processes", "message"),
   [
-    (3, 1, 1, "client_devices=3 x grid_devices=1: must divide the number of "
-     "devices, 8"),
+    (3, 1, 1, "client_devices=3: must divide the number of devices, 8"),
+    (16, None, 1, "client_devices=16: must divide the number of devices, 8"),
+    (1, 3, 1, "grid_devices=3: must divide the number of devices, 8"),
     (8, 2, 1, "client_devices=8 x grid_devices=2: must divide"),
     (2, 4, 1, "grid_devices=4: must divide the number of settings, 6"),
     (0, None, 1, "client_devices=0: must be at least 1"),
@@ -134,11 +133,11 @@ def test_meshes_that_cannot_be(
 
 def test_devices_that_are_not_there():
   task = several_devices.TASK
-  message = "client_devices=2 x grid_devices=1: must divide"
+  message = "client_devices=2: must divide the number of devices, 1"
   with pytest.raises(ValueError, match=message):
-    Program.create(task.data, client_devices=2)
+    Program.create(task.data, batch_size=4, client_devices=2)
   with pytest.raises(ValueError, match=message):
     simulate(
       fed_avg(task.loss_fn, None), task.params, task.data,
-      rounds=1, client_devices=2,
+      rounds=1, batch_size=4, client_devices=2,
     )  # fmt: skip

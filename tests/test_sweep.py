@@ -93,42 +93,54 @@ def test_side_by_side_equals_one_after_the_other():
 @pytest.mark.parametrize(
   ("needs", "chunks"),
   [
-    ([900], [None]),  # All fit.
-    ([1000, 250], [None, 6]),
-    ([2000, 990], [None, 3]),  # 3, 3 and 1.
-    ([9000], [None, 1]),  # One, whatever it needs.
-    ([1300, 1100, 990], [None, 5, 4]),
+    ([900], []),  # All fit.
+    ([1000, 250], [6]),
+    ([2000, 990], [3]),  # 3, 3 and 1.
+    ([9000], [1]),  # One, whatever it needs.
+    ([1300, 1100, 990], [5, 4]),
   ],
 )
 def test_as_many_side_by_side_as_memory_holds(monkeypatch, needs, chunks):
-  """By what each compiled program says that it needs."""
+  """Seven settings, by what each compiled program says that it needs."""
+  told = iter(needs)
   of_sweep = sys.modules["fedjax_opt.sweep"]
-  told, used = iter(needs), []
-  maps = of_sweep.Settings.maps
-
-  def noted(self, num_settings):
-    used.append(self._chunk)
-    return maps(self, num_settings)
-
   monkeypatch.setattr(of_sweep, "needed_bytes", lambda compiled: next(told))
   monkeypatch.setattr(of_sweep, "memory_bytes", lambda: 999)
-  monkeypatch.setattr(of_sweep.Settings, "maps", noted)
-  rates = {"rate": list(np.linspace(0.05, 0.3, 7))}
-  make = lambda rate: fed_avg(TASK.loss_fn, optax.sgd(rate))
-  settings = SETTINGS | {"trace": ()}
-  result = sweep(
-    make, rates, TASK.params, TASK.data, grid_map="vmap", **settings
-  )
+  settings, used = of_sweep.Settings(7, 1, side_by_side=True), []
+  while settings.shrink("compiled"):
+    used.append(settings._chunk)
   assert used == chunks
-  monkeypatch.undo()
-  for chunk, grid_map in ((7, "auto"), (2, "vmap")):
-    given = {"grid_chunk": chunk, "grid_map": grid_map}
-    again = sweep(make, rates, TASK.params, TASK.data, **given, **settings)
-    jax.tree.map(
-      functools.partial(np.testing.assert_allclose, rtol=1e-5),
-      (result.params, result.history.metrics),
-      (again.params, again.history.metrics),
-    )
+  for given in ({"side_by_side": False}, {"side_by_side": True, "chunk": 7}):
+    assert not of_sweep.Settings(7, 1, **given).shrink("compiled")
+
+
+def test_chunks_of_a_grid_change_nothing(monkeypatch):
+  rates = {"rate": [0.05, 0.1, 0.2]}
+  make = lambda rate: fed_avg(TASK.loss_fn, optax.sgd(rate))
+  settings = SETTINGS | {"trace": (), "grid_map": "vmap"}
+  run = functools.partial(
+    sweep, make, rates, TASK.params, TASK.data, seeds=SEEDS, **settings
+  )
+  expected = run()
+  # A budget that only one setting fits into.
+  of_sweep = sys.modules["fedjax_opt.sweep"]
+  needs = []
+
+  def needed(compiled):
+    needs.append(needed_bytes(compiled))
+    return needs[-1]
+
+  needed_bytes = of_sweep.needed_bytes
+  monkeypatch.setattr(of_sweep, "needed_bytes", needed)
+  monkeypatch.setattr(of_sweep, "memory_bytes", lambda: max(needs) - 1)
+  result = run()
+  assert len(needs) == 2
+  assert 0 < needs[1] < needs[0]
+  jax.tree.map(
+    functools.partial(np.testing.assert_allclose, rtol=1e-5),
+    (result.params, result.history.metrics),
+    (expected.params, expected.history.metrics),
+  )
 
 
 def test_points_differ():

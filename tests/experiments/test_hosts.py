@@ -84,11 +84,11 @@ def test_two_processes_write_one_folder(tmp_path):
     (("--cluster",), "cluster=True: no processes to join ("),
     (
       ("--client_devices=2",),
-      "client_devices=2 x grid_devices=1: must divide the number of devices, 1",
+      "client_devices=2: must divide the number of devices, 1",
     ),
     (
       ("--client_lr=0.1,1", "--client=sgd", "--grid_devices=3"),
-      "client_devices=1 x grid_devices=3: must divide the number of devices, 1",
+      "grid_devices=3: must divide the number of devices, 1",
     ),
   ],
 )
@@ -138,7 +138,7 @@ def test_clients_on_disk_give_the_same_run(population, tmp_path):
     ),
     (
       ("--algorithm=local", "--regularizer=l1", "--client=sgd"),
-      "population_dir: algorithm local takes the first client in every round",
+      "population_dir={folder!r}: algorithm local takes the first client in ",
     ),
     (
       ("--algorithm=fed_mid", "--regularizer=l1", "--client=sgd", "--optimum"),

@@ -115,6 +115,7 @@ def test_config(grid):
     "compilation_cache": "~/.cache/fedjax_opt",
     "client_dropout": 0.0,
     "precision": "float32",
+    "cluster": False,
     "client_lr": [0.1, 1e38],
     "server": "sgd",
     "server_lr": 1.0,
