@@ -271,10 +271,9 @@ class Settings:
     if not (self._is_free and self._side_by_side and chunk > 1):
       return False
     need, have = needed_bytes(compiled), memory_bytes()
-    fits = need is None or have is None or need <= have
-    at_most = (
-      chunk if fits else max(1, min(int(chunk * have / need), chunk - 1))
-    )
+    at_most = chunk
+    if need is not None and have is not None and need > have:
+      at_most = max(1, min(int(chunk * have / need), chunk - 1))
     # The program is that of all processes.
     at_most = -sharding.of_any_process(-at_most)
     if at_most == chunk:

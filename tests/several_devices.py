@@ -68,7 +68,7 @@ def flat(result):
 
 
 # As each compiles in every process, and none is of a kind of its own.
-OF_PROCESSES = ("memory", "on_disk")
+OF_PROCESSES = ("memory", "sequential", "on_disk")
 
 
 def results(folder, client_devices=1, grid_devices=1, cases=None):

@@ -70,7 +70,7 @@ def test_two_processes_each_with_its_clients(population, tmp_path):
     coordinator = f"localhost:{free.getsockname()[1]}"
   paths = [tmp_path / f"{i}.npz" for i in range(2)]
   processes = [
-    start(2, path, population, 4, 1, coordinator, 2, i)
+    start(2, path, population, 2, 2, coordinator, 2, i)
     for i, path in enumerate(paths)
   ]
   cases = several_devices.OF_PROCESSES

@@ -164,6 +164,37 @@ def test_a_population_is_that_of_all_seeds(population, tmp_path):
     )  # fmt: skip
 
 
+def test_a_run_that_is_over_has_nothing_to_read(population, tmp_path):
+  run = functools.partial(
+    simulate, FED_AVG, TASK.params, population, **SETTINGS
+  )
+  first = run(checkpoints=Checkpoints(tmp_path, None))
+  again = run(checkpoints=Checkpoints(tmp_path, None, resume=True))
+  assert_same(again, first)
+
+
+def test_a_program_that_cannot_be_built_leaves_no_thread(population):
+  def broken(params, batch, rng):
+    raise ValueError("no such loss")
+
+  with pytest.raises(ValueError, match="no such loss"):
+    simulate(
+      fed_avg(broken, optax.sgd(0.1)), TASK.params, population, **SETTINGS
+    )
+  assert_no_thread_is_left()
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 32])
+def test_seeds_that_cannot_be(population, seed):
+  message = f"seed={seed}: must be from 0 to 4294967295"
+  with pytest.raises(ValueError, match=message):
+    simulate(FED_AVG, TASK.params, population, seed=seed, **SETTINGS)
+  with pytest.raises(ValueError, match=message):
+    sweep(
+      lambda: FED_AVG, {}, TASK.params, population, seeds=[seed], **SETTINGS
+    )
+
+
 def test_what_cannot_be_read_ends_the_run(population, monkeypatch):
   def broken(*args, **kwargs):
     raise OSError("no such device")

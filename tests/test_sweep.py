@@ -115,14 +115,14 @@ def test_as_many_side_by_side_as_memory_holds(monkeypatch, needs, chunks):
 
 
 def test_chunks_of_a_grid_change_nothing(monkeypatch):
-  rates = {"rate": [0.05, 0.1, 0.2]}
+  rates = {"rate": [0.05, 0.1, 0.2, 0.3]}
   make = lambda rate: fed_avg(TASK.loss_fn, optax.sgd(rate))
   settings = SETTINGS | {"trace": (), "grid_map": "vmap"}
   run = functools.partial(
     sweep, make, rates, TASK.params, TASK.data, seeds=SEEDS, **settings
   )
   expected = run()
-  # A budget that only one setting fits into.
+  # Not all four fit.
   of_sweep = sys.modules["fedjax_opt.sweep"]
   needs = []
 

@@ -1,6 +1,7 @@
 """Several processes, and clients on disk, from the command line."""
 
 import csv
+import dataclasses
 import json
 import re
 import socket
@@ -151,6 +152,20 @@ def test_populations_that_do_not_fit(population, arguments, message, flags_of):
   flags = flags_of("--task=digits_logistic", *arguments, flag)
   begin = re.escape(message.format(folder=str(population)))
   with pytest.raises(ValueError, match=f"^{begin}"):
+    prepare(flags)
+
+
+def test_labels_of_another_task(population, tmp_path, flags_of):
+  data = Population.open(population).load()
+  labels = data.examples["y"] + 5
+  folder = tmp_path / "others"
+  Population.of_client_data(
+    folder, dataclasses.replace(data, examples=data.examples | {"y": labels})
+  )
+  flags = flags_of("--task=digits_logistic", f"--population_dir={folder}")
+  with pytest.raises(
+    ValueError, match=r"y must be in \[0, 10\), but one is 14"
+  ):
     prepare(flags)
 
 

@@ -511,6 +511,7 @@ BAD_INPUT = {
   f"bvr_l_sgd, {MOMENTA}; did you mean fed_prox?",
   "--partition=Dirichlet": f"partition='Dirichlet': must be one of "
   f"{PARTITIONS}; did you mean dirichlet?",
+  "--grid_chunk=0": "grid_chunk=0: must be at least 1",
   "--partition=natural": f"partition='natural': must be one of {PARTITIONS}",
   "--task=mnist_cn": f"task='mnist_cn': must be one of "
   f"{', '.join(tasks.TASKS)}; did you mean mnist_cnn?",
