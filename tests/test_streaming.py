@@ -168,8 +168,9 @@ def test_a_run_that_is_over_has_nothing_to_read(population, tmp_path):
   run = functools.partial(
     simulate, FED_AVG, TASK.params, population, **SETTINGS
   )
-  first = run(checkpoints=Checkpoints(tmp_path, None))
-  again = run(checkpoints=Checkpoints(tmp_path, None, resume=True))
+  folder = tmp_path / "checkpoints"
+  first = run(checkpoints=Checkpoints(folder, None))
+  again = run(checkpoints=Checkpoints(folder, None, resume=True))
   assert_same(again, first)
 
 
