@@ -15,7 +15,7 @@ from jax import lax
 
 from fedjax_opt import sharding
 from fedjax_opt.base import ClientRule, LossFn, Params, grad_fn_of, tree_bytes
-from fedjax_opt.batches import Batches, shuffle
+from fedjax_opt.batches import Batches, first_of_shuffle
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.precision import (
   computed_loss,
@@ -545,7 +545,7 @@ def members(program: Program, key: jax.Array, num_clients: int) -> jax.Array:
   if program.cohort_size == num_clients:
     return jnp.arange(num_clients, dtype=jnp.int32)
   # Uniform without replacement.
-  return shuffle(key, 0, num_clients, num_clients)[: program.cohort_size]
+  return first_of_shuffle(key, 0, num_clients, program.cohort_size)
 
 
 def fill_up(program: Program, num_clients: int, clients: jax.Array):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_opt.batches import BatchPlan, shuffle
+from fedjax_opt.batches import BatchPlan, first_of_shuffle, shuffle
 
 
 def draw(plan, sizes, n_max=None, seed=0):
@@ -118,3 +118,25 @@ def test_shuffle_of_long_lists_keeps_the_padding_last(n_max):
   np.testing.assert_array_equal(np.sort(order), np.arange(n_max))
   np.testing.assert_array_equal(np.sort(order[:4000]), np.arange(4000))
   assert abs(np.corrcoef(order[:4000], np.arange(4000))[0, 1]) < 0.06
+
+
+@pytest.mark.parametrize(
+  ("n_max", "count"), [(9, 4), (4096, 7), (5000, 1), (5000, 17), (5000, 4999)]
+)
+def test_the_first_of_a_shuffle(n_max, count):
+  for seed in range(3):
+    key = jax.random.key(seed)
+    whole = jax.jit(shuffle, static_argnums=2)(key, 1, n_max, n_max)
+    first = jax.jit(first_of_shuffle, static_argnums=(2, 3))
+    np.testing.assert_array_equal(first(key, 1, n_max, count), whole[:count])
+
+
+def test_the_first_of_a_shuffle_where_keys_are_tied(monkeypatch):
+  bits = lambda key, shape, dtype: jnp.arange(5000, dtype=dtype) % 7
+  monkeypatch.setattr(jax.random, "bits", bits)
+  key = jax.random.key(0)
+  for count in (3, 800, 2500):
+    np.testing.assert_array_equal(
+      first_of_shuffle(key, 0, 5000, count),
+      shuffle(key, 0, 5000, 5000)[:count],
+    )
