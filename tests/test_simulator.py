@@ -207,6 +207,22 @@ def test_auto_computes_few_clients_at_a_time_where_sizes_differ(sizes, chunk):
   assert Program.create(data, params, **settings).chunk == 16
 
 
+@pytest.mark.parametrize(
+  ("size", "clients", "chunk"),
+  [
+    (1024, 10, 10),
+    (1024, 1000, 91),  # 11 chunks of at most 97.
+    (10_000, 40, 14),  # 3 of at most 16.
+    (200_000, 40, 1),
+  ],
+)
+def test_auto_keeps_what_is_side_by_side_in_the_caches(size, clients, chunk):
+  rows = np.arange(10 * clients).reshape(clients, 10)
+  data = ClientData.from_partition({"x": np.ones(10 * clients)}, list(rows))
+  params = {"x": np.ones(size, np.float32)}
+  assert Program.create(data, params, batch_size=10).chunk == chunk
+
+
 def test_memory_of_a_large_population_is_held_once():
   """SCAFFOLD's, of 100,000 clients: XLA plans no copy of it."""
   population, size = 100_000, 25
