@@ -225,7 +225,7 @@ def test_auto_keeps_what_is_side_by_side_in_the_caches(size, clients, chunk):
 
 def test_memory_of_a_large_population_is_held_once():
   """SCAFFOLD's, of 100,000 clients: XLA plans no copy of it."""
-  population, size = 100_000, 25
+  population, size = 100_000, 50
   data = ClientData(
     {"x": np.ones((10, size), np.float32)},
     np.zeros((population, 1), np.int32),
