@@ -48,16 +48,8 @@ def in_memory(population):
   import fedjax_opt as fo
 
   rows = np.arange(population.num_examples, dtype=np.int32)
-  pool = {
-    name: np.memmap(
-      population.folder / f"{name}.bin", dtype, "r",
-      shape=(population.num_examples, *shape),
-    )
-    for name, (dtype, shape) in population.fields.items()
-  }  # fmt: skip
-  data = fo.ClientData(
-    pool, rows.reshape(population.num_clients, -1), population.sizes
-  )
+  rows = rows.reshape(population.num_clients, -1)
+  data = fo.ClientData(population.examples, rows, population.sizes)
   start = time.perf_counter()
   # A copy: what is put on a CPU device as it is stays a map of the file.
   data = jax.block_until_ready(jax.tree.map(jnp.array, data))

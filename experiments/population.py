@@ -149,8 +149,7 @@ def check_labels(clients: Population, num_classes: int | None) -> None:
   """
   if num_classes is None:
     return
-  dtype, _ = clients.fields["y"]
-  labels = np.memmap(clients.folder / "y.bin", dtype, "r")
+  labels = clients.examples["y"]
   for label in (labels.min(), labels.max()):
     if not 0 <= label < num_classes:
       raise ValueError(

@@ -1,8 +1,7 @@
 """The clients of a round: what an algorithm sees of them, and how they move.
 
-`Cohort` maps what an algorithm does with one client over all clients of the
-round; `Worker` is that one client and takes the local steps. This is the only
-place that maps over clients.
+`Cohort` maps what an algorithm does with one client, the `Worker` of worker.py,
+over all clients of the round. This is the only place that maps over clients.
 """
 
 from collections.abc import Callable
@@ -10,20 +9,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import lax
 
 from fedjax_opt import sharding
-from fedjax_opt.base import ClientRule, LossFn, Params, grad_fn_of, tree_bytes
-from fedjax_opt.batches import Batches, first_of_shuffle
+from fedjax_opt.base import tree_bytes
+from fedjax_opt.batches import first_of_shuffle
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.precision import (
-  computed_loss,
-  keep_types,
-  local_model,
-  master_model,
-)
 from fedjax_opt.program import Phase, Program
+from fedjax_opt.worker import Place, Slot, Worker
 
 # Phases that a round may have, at most.
 MAX_PHASES = 8
@@ -46,28 +39,25 @@ class Totals(NamedTuple):
     return cls(by_phase, by_phase, by_phase, zero, zero, zero)
 
 
-class Place(NamedTuple):
-  """One client's place in a cohort; stacked, leaves [C, ...].
+class Draw(NamedTuple):
+  """The clients of a phase, and who of them is computed here, and when."""
 
-  A cohort may be filled up with places for no client, to whole chunks on every
-  device: they have number M, weight 0 and no steps.
-  """
+  places: Place  # leaves [C, ...], filled up
+  # [C] the places in the order in which they are computed; None for their own.
+  order: jax.Array | None
+  slots: Slot  # of this device, in that order
 
-  client: jax.Array  # [C] int32
-  size: jax.Array  # [C] int32, its examples
-  weight: jax.Array  # [C] float, sums to 1
-  is_out: jax.Array  # [C] bool, whether it drops out of the round
+  def in_order(self, tree: Any) -> Any:
+    """Leaves [C, ...] by place -> in the order in which they are computed."""
+    return tree if self.order is None else _take(tree, self.order)
+
+  def by_place(self, tree: Any) -> Any:
+    """The inverse of `in_order`."""
+    return tree if self.order is None else _take(tree, jnp.argsort(self.order))
 
 
-class Slot(NamedTuple):
-  """What a client of a cohort works with; stacked, leaves [C, ...]."""
-
-  place: Place
-  key: jax.Array  # [C] random key of this client in this phase
-  where: jax.Array  # [C] int32, what its data are found by, see `rows_of`
-  # Both are drawn when it is its turn: they need more memory than the rest.
-  rows: jax.Array | None = None  # [C, n_max] int32, of its examples
-  batches: Batches | None = None
+def _take(tree, rows):
+  return jax.tree.map(lambda leaf: leaf[rows], tree)
 
 
 class Notes(NamedTuple):
@@ -171,7 +161,7 @@ class Cohort:
     Returns:
       The mean message; with memory, `(mean, memory)`.
     """
-    phase, places, slots = self._phase, *self._draw()
+    phase, draw = self._phase, self._draw()
     visit = self._visitor(one_client, broadcast, memory is not None)
 
     def one_chunk(carry, slots):
@@ -189,17 +179,17 @@ class Cohort:
       total = jax.tree.map(add, total, message)
       return (total, jax.tree.map(keep, memory, own)), notes
 
-    message = self._shape_of_one(visit, slots, memory)
+    message = self._shape_of_one(visit, draw.slots, memory)
     zeros = jax.tree.map(
       lambda leaf: jnp.zeros(leaf.shape, _mean_dtype(leaf)), message
     )
     carry = (zeros, memory)
-    (total, memory), notes = self._over_chunks(one_chunk, carry, slots)
+    (total, memory), notes = self._over_chunks(one_chunk, carry, draw.slots)
     total = sharding.total(total)
-    memory = _exchange(memory, slots.place.client)
-    notes = self._everyone(places, notes)
-    self._note(phase, places, notes, (broadcast, message, label))
-    total = self._of_those_left(phase, places, notes, total)
+    memory = _exchange(memory, draw.slots.place.client)
+    notes = draw.by_place(sharding.gather(notes))
+    self._note(phase, draw, notes, (broadcast, message, label))
+    total = self._of_those_left(phase, draw.places, notes, total)
     self.memories += jax.tree.leaves(memory)
     return total if memory is None else (total, memory)
 
@@ -216,17 +206,17 @@ class Cohort:
     Returns:
       The messages, leaves [C, ...], in the order of the cohort.
     """
-    phase, places, slots = self._phase, *self._draw()
+    phase, draw = self._phase, self._draw()
     visit = self._visitor(one_client, broadcast, with_memory=False)
 
     def one_chunk(_, slots):
       message, _, notes = self._side_by_side(visit, slots, None)
       return None, (message, notes)
 
-    _, sent = self._over_chunks(one_chunk, None, slots)
-    messages, notes = self._everyone(places, sent)
-    message = self._shape_of_one(visit, slots, None)
-    self._note(phase, places, notes, (broadcast, message, ""))
+    _, sent = self._over_chunks(one_chunk, None, draw.slots)
+    messages, notes = draw.by_place(sharding.gather(sent))
+    message = self._shape_of_one(visit, draw.slots, None)
+    self._note(phase, draw, notes, (broadcast, message, ""))
     return jax.tree.map(
       lambda leaf: leaf[: self._program.cohort_size], messages
     )
@@ -274,9 +264,9 @@ class Cohort:
       return message
     visit = self._visitor(one_client, broadcast, with_memory=False)
     if client is None:
-      places, slots = self._draw()
-      message, notes = self._of_one_place(visit, places, slots, place)
-      is_out = places.is_out[place]
+      draw = self._draw()
+      message, notes = self._of_one_place(visit, draw, place)
+      is_out = draw.places.is_out[place]
     else:
       places = self._places(jnp.array([client], jnp.int32))
       message, _, notes = self._alone(visit, self._slots(places), None)
@@ -323,36 +313,21 @@ class Cohort:
     return result
 
   def _draw(self):
-    """What each verb begins with.
-
-    Returns:
-      The places of the cohort, leaves [C, ...], filled up; and those slots that
-      this device computes, in the order in which it does.
-    """
+    """What each verb begins with."""
     program, population = self._program, self._data.num_clients
     clients = fill_up(program, population, self._members())
     places = self._places(clients)
-    order = computing_order(program, places.size)
-    sorted_places = jax.tree.map(lambda leaf: leaf[order], places)
-    return places, self._slots(sharding.own(sorted_places))
+    draw = Draw(places, computing_order(program, places.size), slots=None)
+    slots = self._slots(sharding.own(draw.in_order(places)))
+    return draw._replace(slots=slots)
 
-  def _everyone(self, places, tree):
-    """From the slots of this device, [C, ...] in the order of the cohort."""
-    tree = sharding.gather(tree)
-    order = computing_order(self._program, places.size)
-    if isinstance(order, slice):
-      return tree
-    return jax.tree.map(lambda leaf: leaf[jnp.argsort(order)], tree)
-
-  def _of_one_place(self, visit, places, slots, place):
+  def _of_one_place(self, visit, draw, place):
     """The message and notes of one place, wherever it is computed."""
-    order = computing_order(self._program, places.size)
-    if not isinstance(order, slice):
-      place = jnp.argsort(order)[place]
+    turn = draw.by_place(jnp.arange(len(draw.places.client)))[place]
     shards = sharding.num_shards()
-    take = lambda leaf: leaf[place // shards][None]
-    message, _, notes = self._alone(visit, jax.tree.map(take, slots), None)
-    return sharding.from_shard(place % shards, (message, notes))
+    slot = _take(draw.slots, (turn // shards)[None])
+    message, _, notes = self._alone(visit, slot, None)
+    return sharding.from_shard(turn % shards, (message, notes))
 
   def _members(self):
     """[C] int32, the clients of the round."""
@@ -473,11 +448,11 @@ class Cohort:
     )
     self.is_lost |= jnp.any(rejected) if is_lost is None else is_lost
 
-  def _note(self, phase, places, notes, exchange):
+  def _note(self, phase, draw, notes, exchange):
     """Writes down what a phase of all clients took."""
     program = self._program
     # As they are computed: by device, and there chunk by chunk.
-    steps = notes.num_steps[computing_order(program, places.size)]
+    steps = draw.in_order(notes.num_steps)
     steps = jnp.swapaxes(steps.reshape(-1, sharding.num_shards()), 0, 1)
     by_chunk = jnp.max(steps.reshape(-1, program.chunk), 1)
     computed = jnp.sum(by_chunk) * program.chunk
@@ -522,8 +497,7 @@ def _exchange(memory, clients):
   if sharding.num_shards() == 1 or memory is None:
     return memory
   rows = lambda leaf: leaf.at[clients].get(mode="clip")
-  written = sharding.gather((clients, jax.tree.map(rows, memory)))
-  clients, rows = written
+  clients, rows = sharding.gather((clients, jax.tree.map(rows, memory)))
   keep = lambda leaf, rows: leaf.at[clients].set(rows, mode="drop")
   return jax.tree.map(keep, memory, rows)
 
@@ -555,7 +529,7 @@ def fill_up(program: Program, num_clients: int, clients: jax.Array):
   return jnp.pad(clients, padding, constant_values=num_clients)
 
 
-def computing_order(program: Program, sizes: jax.Array) -> jax.Array | slice:
+def computing_order(program: Program, sizes: jax.Array) -> jax.Array | None:
   """The order in which the places of a cohort are computed.
 
   By size where that differs, so that those of a chunk, and what devices have to
@@ -566,244 +540,9 @@ def computing_order(program: Program, sizes: jax.Array) -> jax.Array | slice:
     sizes: [C] examples of each place.
 
   Returns:
-    [C] places, or the slice of all.
+    [C] places, or None for their own order.
   """
   at_once = program.chunk * program.layout.client_devices
   if program.plan.common_steps is not None or at_once >= len(sizes):
-    return slice(None)
+    return None
   return jnp.argsort(-sizes, stable=True)
-
-
-# Examples whose gradient is computed at once, where it is their mean that
-# counts: enough for large matrix products, few enough for any memory.
-_CHUNK = 512
-
-
-class Worker:
-  """One client in one round, as an algorithm sees it.
-
-  Attributes:
-    client: [] int32, its number in the population.
-    round: [] int32, the round.
-    key: [] random key of this client in this phase, for the algorithm's own
-      draws.
-    num_steps: [] int32, the local steps that it takes.
-    gradient_evaluations: [] float32, those done so far, in examples.
-    traces: {name: [K]} recorded so far.
-  """
-
-  def __init__(
-    self, program: Program, round: jax.Array, slot: Slot, data: ClientData
-  ):
-    self.client = slot.place.client
-    self.round = round
-    # The key itself has been used to draw the batches, 1 and 2 for the losses.
-    self.key = jax.random.fold_in(slot.key, 3)
-    self.num_steps = slot.batches.num_steps
-    self.gradient_evaluations = jnp.float32(0)
-    self.traces = {}
-    self._program = program
-    self._slot = slot
-    self._data = data
-
-  def descend(
-    self, loss_fn: LossFn, rule: ClientRule, params: Params
-  ) -> Params:
-    """Takes the client's local steps, with a fresh state of the rule.
-
-    Args:
-      loss_fn: `(params, batch, rng) -> [B]`.
-      rule: an optax transformation, or a function from the round to one. Its
-        `update` gets `value`, the mean loss of the batch, and `grad_fn`, its
-        gradient at any other point.
-      params: where to start.
-
-    Returns:
-      The local model after the last step.
-    """
-    if not isinstance(rule, optax.GradientTransformation):
-      rule = rule(self.round)
-    rule_state = rule.init(local_model(self._program.precision, params))
-    return self.descend_from(loss_fn, rule, params, rule_state)[0]
-
-  def descend_from(
-    self,
-    loss_fn: LossFn,
-    rule: optax.GradientTransformation,
-    params: Params,
-    rule_state: optax.OptState,
-  ) -> tuple[Params, optax.OptState]:
-    """As `descend`, from a given state of the rule, such as a momentum.
-
-    Returns:
-      The local model and the rule's state after the last step, in the types of
-      those given.
-    """
-    program = self._program
-    start = local_model(program.precision, params)
-    rule = optax.with_extra_args_support(rule)
-    gradients_per_step = 1
-
-    def step(k, carry):
-      nonlocal gradients_per_step
-      params, rule_state, traces = carry
-      mean_loss = self._mean_loss(loss_fn, k)
-      grad_fn, calls = _count_calls(grad_fn_of(mean_loss, params))
-      value, grads = jax.value_and_grad(mean_loss)(params)
-      before = rule_state
-      updates, rule_state = rule.update(
-        grads, rule_state, params, value=value, grad_fn=grad_fn
-      )
-      if program.precision == "bfloat16":
-        rule_state = keep_types(rule_state, before)
-      gradients_per_step = 1 + len(calls)
-      params = optax.apply_updates(params, updates)
-      record = lambda name, all: all.at[k].set(_field(rule_state, name))
-      traces = {name: record(name, all) for name, all in traces.items()}
-      return params, rule_state, traces
-
-    blank = lambda name: jnp.full(
-      program.plan.max_steps, jnp.nan, _field(rule_state, name).dtype
-    )
-    traces = {name: blank(name) for name in program.trace}
-    # A number that the program knows needs no masking side by side.
-    num_steps = program.plan.common_steps or self.num_steps
-    end, rule_state, self.traces = lax.fori_loop(
-      0, num_steps, step, (start, rule_state, traces)
-    )
-    examples = jnp.sum(self._slot.batches.counts).astype(jnp.float32)
-    self.gradient_evaluations += gradients_per_step * examples
-    return master_model(params, start, end), rule_state
-
-  def gradient(self, loss_fn: LossFn, params: Params) -> Params:
-    """The gradient of the client's own objective, the mean over its examples.
-
-    Exact, and computed in chunks, so that it needs the memory of one.
-
-    Args:
-      loss_fn: `(params, batch, rng) -> [B]`.
-      params: where to take it.
-
-    Returns:
-      The gradient; zero for a client that owns nothing.
-    """
-    rows, size = self._slot.rows, self._slot.place.size
-    return self._mean_gradients(
-      loss_fn, (params,), rows, jnp.arange(len(rows)) < size, size
-    )[0]
-
-  def batch_gradients(self, loss_fn: LossFn, *points: Params) -> list[Params]:
-    """Gradients of the mean loss over all local batches, at several points.
-
-    Args:
-      loss_fn: `(params, batch, rng) -> [B]`.
-      *points: where to take them, each on the same K B examples.
-
-    Returns:
-      One gradient for each point.
-    """
-    rows, counts = self._slot.batches.rows, self._slot.batches.counts
-    in_batch = jnp.arange(rows.shape[1]) < counts[:, None]  # [K, B]
-    return self._mean_gradients(
-      loss_fn, points, rows.reshape(-1), in_batch.reshape(-1)
-    )
-
-  def sample_gradient(
-    self, loss_fn: LossFn, params: Params, num_examples: int
-  ) -> Params:
-    """The gradient over examples drawn uniformly with replacement.
-
-    Args:
-      loss_fn: `(params, batch, rng) -> [B]`.
-      params: where to take it.
-      num_examples: how many to draw.
-
-    Returns:
-      The gradient of their mean loss; zero for a client that owns nothing.
-    """
-    rows, size = self._slot.rows, self._slot.place.size
-    places = jax.random.randint(
-      self.key, (num_examples,), 0, jnp.maximum(size, 1)
-    )
-    is_there = jnp.full(num_examples, size > 0)
-    return self._mean_gradients(loss_fn, (params,), rows[places], is_there)[0]
-
-  def _mean_gradients(self, loss_fn, points, rows, counts, stop=None):
-    """Gradients at each point of the mean loss over rows, in chunks.
-
-    Rows [n] weigh 1 where `counts` [n] is true and 0 elsewhere; at `stop` and
-    after it none is.
-    """
-    loss_fn = computed_loss(self._program.precision, loss_fn)
-    batch_size = self._program.plan.batch_size
-    chunk = max(1, _CHUNK // batch_size) * batch_size
-    chunk = min(chunk, len(rows))
-    padding = -len(rows) % chunk
-    rows, counts = jnp.pad(rows, (0, padding)), jnp.pad(counts, (0, padding))
-
-    def add(i, totals):
-      batch = self._examples(lax.dynamic_slice_in_dim(rows, i * chunk, chunk))
-      mask = lax.dynamic_slice_in_dim(counts, i * chunk, chunk)
-      rng = jax.random.fold_in(jax.random.fold_in(self._slot.key, 2), i)
-
-      def loss(params):
-        return jnp.sum(jnp.where(mask, loss_fn(params, batch, rng), 0))
-
-      grads = [jax.grad(loss)(point) for point in points]
-      return jax.tree.map(jnp.add, totals, grads)
-
-    zeros = [optax.tree.zeros_like(point) for point in points]
-    if len(rows) == chunk:
-      totals = add(0, zeros)
-    else:
-      num_chunks = -(-(len(rows) if stop is None else stop) // chunk)
-      totals = lax.fori_loop(0, num_chunks, add, zeros)
-    number = jnp.sum(counts)
-    self.gradient_evaluations += len(points) * number.astype(jnp.float32)
-    mean = lambda leaf: leaf / jnp.maximum(number, 1).astype(leaf.dtype)
-    return jax.tree.map(mean, totals)
-
-  def _examples(self, rows):
-    """{name: [B, ...]}, the pooled examples of these rows."""
-    return {
-      name: jnp.take(leaf, rows, axis=0, mode="clip")
-      for name, leaf in self._data.examples.items()
-    }
-
-  def _mean_loss(self, loss_fn, k):
-    """The loss of step k's batch, `params -> scalar`."""
-    loss_fn = computed_loss(self._program.precision, loss_fn)
-    rows = self._slot.batches.rows[k]  # [B]
-    batch = self._examples(rows)
-    rng = jax.random.fold_in(jax.random.fold_in(self._slot.key, 1), k)
-    if self._program.plan.even:
-      return lambda params: jnp.mean(loss_fn(params, batch, rng))
-    count = self._slot.batches.counts[k]
-    mask = jnp.arange(len(rows)) < count
-
-    def mean_loss(params):
-      losses = jnp.where(mask, loss_fn(params, batch, rng), 0)
-      return jnp.sum(losses) / jnp.maximum(count, 1)
-
-    return mean_loss
-
-
-def _count_calls(fn):
-  """The function, and a list that grows by one each time it is traced."""
-  calls = []
-
-  def counted(*args):
-    calls.append(None)
-    return fn(*args)
-
-  return counted, calls
-
-
-def _field(rule_state, name):
-  """A field of the state of a rule, however deep in a chain."""
-  value = optax.tree.get(rule_state, name)
-  if value is None:
-    raise ValueError(
-      f"trace={name!r}: the client rule's state has no such field"
-    )
-  return jnp.asarray(value)

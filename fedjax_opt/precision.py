@@ -70,7 +70,6 @@ def master_model(params: Params, start: Params, end: Params) -> Params:
     start: `local_model` of it.
     end: where the local steps ended.
   """
-
   if start is params:
     return end
 

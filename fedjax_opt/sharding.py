@@ -132,13 +132,12 @@ class Layout:
     """Puts what is the same everywhere on the devices."""
     return self._put(tree, PartitionSpec())
 
-  def put_shards(self, shapes: Any, make: Callable[[int], Any]) -> Any:
+  def put_shards(self, make: Callable[[int], Any]) -> Any:
     """Puts on each device what belongs to it alone.
 
     Args:
-      shapes: leaves' shapes and types, as of one device.
-      make: `d -> tree`, NumPy arrays for the d-th device of the client axis;
-        called for those of this process only.
+      make: `d -> tree`, NumPy arrays for the d-th device of the client axis,
+        all of the same shapes; called for those of this process only.
 
     Returns:
       Leaves [D, ...].
@@ -146,23 +145,19 @@ class Layout:
     if self.mesh is None:
       return jax.device_put(jax.tree.map(lambda leaf: leaf[None], make(0)))
     sharding = NamedSharding(self.mesh, PartitionSpec(CLIENTS))
-    made = {}
+    process = jax.process_index()
+    is_own = lambda devices: any(d.process_index == process for d in devices)
+    own = [d for d, row in enumerate(self.mesh.devices) if is_own(row)]
 
-    def leaf_of(number, d):
-      if d not in made:
-        made[d] = jax.tree.leaves(make(d))
-      return made[d][number][None]
-
-    leaves, structure = jax.tree.flatten(shapes)
-    arrays = [
-      jax.make_array_from_callback(
-        (self.client_devices, *leaf.shape),
+    def put(*leaves):
+      of_device = dict(zip(own, leaves, strict=True))
+      return jax.make_array_from_callback(
+        (self.client_devices, *leaves[0].shape),
         sharding,
-        lambda index, number=number: leaf_of(number, index[0].start or 0),
+        lambda index: of_device[index[0].start or 0][None],
       )
-      for number, leaf in enumerate(leaves)
-    ]
-    return jax.tree.unflatten(structure, arrays)
+
+    return jax.tree.map(put, *[make(d) for d in own])
 
   def _put(self, tree, spec):
     if self.mesh is None:

@@ -3,7 +3,7 @@
 In call order: `simulate` checks its settings; `drive` compiles once and goes
 from evaluation to evaluation; `run_rounds` loops over the rounds in between,
 inside the program; `_one_round` gives the algorithm a `Cohort`, which goes on
-in cohort.py.
+in cohort.py and, for one client, in worker.py.
 """
 
 import contextlib
@@ -21,11 +21,12 @@ from jax import lax
 
 from fedjax_opt import sharding
 from fedjax_opt.base import Algorithm, Batch, Params, State
-from fedjax_opt.checkpoint import Checkpoints, Saved
+from fedjax_opt.checkpoint import Checkpoints
 from fedjax_opt.cohort import Cohort, Totals
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.hyperparameters import check_seeds
+from fedjax_opt.ledger import Ledger, Record
 from fedjax_opt.metrics import History
 from fedjax_opt.program import Program
 from fedjax_opt.streaming import Loader, OnDisk, Stretch, reading
@@ -155,14 +156,6 @@ def simulate(
   return result
 
 
-class Record(NamedTuple):
-  """What some rounds, and the evaluation after them, leave."""
-
-  metrics: dict[str, jax.Array]  # name -> []
-  totals: Totals
-  traces: dict[str, jax.Array]  # name -> [eval_every, C, K]
-
-
 def drive(
   program: Program,
   advance: Callable[..., tuple[State, Record]],
@@ -288,10 +281,9 @@ def drive(
         if checkpoints is not None and (
           stopping or stop == rounds or checkpoints.is_due(stop)
         ):
-          whole = sharding.fetch_global(state)
-          whole = whole if grid is None else grid.restore(whole)
+          whole = state if grid is None else grid.restore(state)
           if layout.mesh is not None:  # Fewer devices may go on with it.
-            whole = jax.device_get(whole)
+            whole = sharding.fetch(whole)
           numbers = {} if grid is None else grid.numbers()
           if sharding.is_first_process():
             checkpoints.save(stop, whole, ledger.to_record() | numbers)
@@ -301,103 +293,18 @@ def drive(
     except KeyboardInterrupt:
       interrupted = signal.SIGINT
 
-  spent = _add(ledger.spent, Totals.zeros())
   return Result(
     params=None,
     state=sharding.fetch_global(state),
     history=ledger.history,
-    traces=_join_traces(ledger.traces),
+    traces=ledger.joined_traces(),
     rounds=ledger.done,
     interrupted=int(interrupted),
     compile_seconds=compile_seconds,
     run_seconds=ledger.run_seconds,
-    cost=_per_client_and_round(program, spent, ledger.done),
-    padding_waste=float(
-      1 - np.sum(spent.examples) / max(np.sum(spent.computed), 1.0)
-    ),
+    cost=ledger.cost(program),
+    padding_waste=ledger.padding_waste(),
   )
-
-
-@dataclasses.dataclass
-class Ledger:
-  """How far a run has come, beside the state of its algorithm.
-
-  Attributes:
-    done: rounds.
-    run_seconds: time of them and of all evaluations.
-    history: what was measured.
-    spent: totals so far, leaves float64 [..., S]; None before the first call.
-    evaluated: rounds done at the last evaluation.
-    faults: [2, ...] rounds lost, and clients rejected, until then.
-    traces: of each stretch, how many rounds, and {name: [..., rounds, C, K]}.
-  """
-
-  done: int = 0
-  run_seconds: float = 0.0
-  history: History = dataclasses.field(default_factory=History)
-  spent: Totals | None = None
-  evaluated: int = 0
-  faults: np.ndarray | float = 0.0
-  traces: list[tuple[int, dict[str, np.ndarray]]] = dataclasses.field(
-    default_factory=list
-  )
-
-  def add(
-    self, program: Program, stop: int, record: Record, is_due: bool
-  ) -> dict[str, np.ndarray]:
-    """Adds the rounds until `stop`.
-
-    Returns:
-      {name: [S]} as measured after them, if an evaluation was due.
-    """
-    self.spent = _add(self.spent, record.totals)
-    self.traces.append((stop - self.done, record.traces))
-    self.done = stop
-    metrics = jax.tree.map(np.atleast_1d, record.metrics)
-    if not (is_due and metrics):
-      return {}
-    # Of a point that lost all rounds to rejections there is no result.
-    rounds, before = self.done - self.evaluated, self.faults
-    by_phase = self.spent.rejected
-    self.faults = np.stack([self.spent.lost_rounds, np.sum(by_phase, -1)])
-    self.evaluated = self.done
-    lost, rejected = self.faults - before
-    is_stuck = (rounds > 0) & (lost == rounds) & (rejected > 0)
-    for name in {"train_loss", "test_loss"} & set(metrics):
-      metrics[name] = np.where(is_stuck, np.nan, metrics[name])
-    return metrics | _per_client(program, self.spent)
-
-  def to_record(self) -> dict[str, np.ndarray]:
-    """All of it as arrays, for a checkpoint."""
-    traces = _join_traces(self.traces)
-    return {
-      "run_seconds": np.array(self.run_seconds),
-      "rounds": np.array(self.history.rounds, int),
-      "evaluated": np.array(self.evaluated),
-      "faults": np.array(self.faults),
-      **{f"metrics/{n}": v for n, v in self.history.metrics.items()},
-      **{f"totals/{n}": v for n, v in self.spent._asdict().items()},
-      **{f"traces/{n}": v for n, v in traces.items()},
-    }
-
-  @classmethod
-  def of_record(cls, saved: Saved) -> "Ledger":
-    """From what `to_record` made."""
-
-    def under(name):
-      prefix = f"{name}/"
-      found = saved.record.items()
-      return {n[len(prefix) :]: v for n, v in found if n.startswith(prefix)}
-
-    return cls(
-      done=saved.round,
-      run_seconds=float(saved.record["run_seconds"]),
-      history=History(saved.record["rounds"].tolist(), under("metrics")),
-      spent=Totals(**under("totals")),
-      evaluated=int(saved.record["evaluated"]),
-      faults=saved.record["faults"],
-      traces=[(saved.round, under("traces"))],
-    )
 
 
 def _stops(program, rounds, checkpoints, loader):
@@ -439,69 +346,6 @@ def _signals(with_sigterm):
   finally:
     for number, handler in before.items():
       signal.signal(number, handler)
-
-
-def _add(spent, totals):
-  """Sums in float64: whole numbers in float32 are exact only to 2^24."""
-  wide = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), totals)
-  return wide if spent is None else jax.tree.map(np.add, spent, wide)
-
-
-def _per_client(program, spent):
-  """{name: [S]}, what a client of the cohort has spent, on average.
-
-  And how many were rejected, of all clients.
-  """
-  spent_on = {"rejected_clients": spent.rejected, **_by_phase(program, spent)}
-  return {
-    name: np.atleast_1d(np.sum(by_phase, -1))
-    for name, by_phase in spent_on.items()
-  }
-
-
-def _per_client_and_round(program, spent, rounds):
-  """The cost of a round to a client, all of it and what is labelled apart."""
-  labels = np.array([phase.label for phase in program.phases.values()])
-  of_round = lambda spent: np.mean(
-    spent / max(rounds, 1), axis=tuple(range(spent.ndim - 1))
-  )
-  cost = {}
-  for name, by_phase in _by_phase(program, spent).items():
-    cost[name] = float(np.sum(of_round(by_phase)))
-    for label in sorted(set(labels) - {""}):
-      own = of_round(by_phase)[labels == label]
-      cost[f"{label}_{name}"] = float(np.sum(own))
-  if any(labels):
-    visits = of_round(spent.visits[..., list(program.phases)])
-    apart = np.sum(visits[labels != ""]) / program.cohort_size
-    cost["communication_rounds"] = float(1 + apart)
-  return cost
-
-
-def _by_phase(program, spent):
-  """{name: [..., phases]}, spent on average by a client of the cohort."""
-  # Not all numbers: an algorithm may have drawn batches for itself.
-  numbers, phases = list(program.phases), program.phases.values()
-  down = np.array([phase.bytes_down for phase in phases])
-  up = np.array([phase.bytes_up for phase in phases])
-  visits = spent.visits[..., numbers] / program.cohort_size
-  gradients = spent.gradient_evaluations[..., numbers]
-  return {
-    "bytes_down": visits * down,
-    "bytes_up": visits * up,
-    "gradient_evaluations": gradients / program.cohort_size,
-  }
-
-
-def _join_traces(stretches):
-  """Drops the unused rounds of each stretch and joins the rest over rounds."""
-  pieces = [
-    {name: trace[..., :count, :, :] for name, trace in traces.items()}
-    for count, traces in stretches
-  ]
-  if not pieces:
-    return {}
-  return jax.tree.map(lambda *rounds: np.concatenate(rounds, -3), *pieces)
 
 
 def run_rounds(

@@ -231,7 +231,8 @@ class Loader:
       cohort = members(program, key, population)
       clients = fill_up(program, population, cohort)
       filled = sizes.at[clients].get(mode="fill", fill_value=0)
-      return cohort, clients[computing_order(program, filled)]
+      order = computing_order(program, filled)
+      return cohort, clients if order is None else clients[order]
 
     rounds = first + jnp.arange(self.rounds)
     of_seed = jax.vmap(of_round, (None, 0))
@@ -245,21 +246,7 @@ class Loader:
     computed = computed.copy()
     computed[:, stop - first :] = self._population.num_clients  # Not read.
     make = lambda d: self._shard(d, cohorts, computed)
-    return self._program.layout.put_shards(self._shapes(), make)
-
-  def _shapes(self):
-    seeds, rounds = len(self._seeds), self.rounds
-    leading = (seeds,) if self._with_seeds else ()
-    shape = lambda *axes: (*leading, *axes)
-    rows = rounds * self._capacity
-    return Stretch(
-      {
-        name: jax.ShapeDtypeStruct(shape(rows, *own), dtype)
-        for name, (dtype, own) in self._population.fields.items()
-      },
-      jax.ShapeDtypeStruct(shape(rounds, self._program.cohort_size), np.int32),
-      jax.ShapeDtypeStruct(shape(rounds, self._places), np.int32),
-    )
+    return self._program.layout.put_shards(make)
 
   def _shard(self, d, cohorts, computed):
     """The stretch of the d-th device."""

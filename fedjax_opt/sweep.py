@@ -16,10 +16,11 @@ from fedjax_opt.checkpoint import Checkpoints
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.hyperparameters import check_choice, check_seeds
+from fedjax_opt.ledger import Record
 from fedjax_opt.metrics import History
 from fedjax_opt.program import Program, is_faster_side_by_side
 from fedjax_opt.sharding import Layout
-from fedjax_opt.simulator import Record, Report, Result, drive, run_rounds
+from fedjax_opt.simulator import Report, Result, drive, run_rounds
 from fedjax_opt.streaming import reading
 
 
@@ -365,6 +366,8 @@ class Settings:
 
   def restore(self, state: Any) -> Any:
     """The state of all settings, of those dropped as they were then."""
+    if not self._left:
+      return state
     numbers = np.concatenate([*[rows for rows, _ in self._left], self.held])
     order = np.argsort(numbers)
     join = lambda *leaves: jnp.concatenate(leaves)[order]

@@ -63,6 +63,11 @@ class Population:
     """n_max, the examples of the largest client."""
     return int(self.sizes.max())
 
+  @property
+  def examples(self) -> dict[str, np.ndarray]:
+    """name -> [N, ...], read-only views of the files, client after client."""
+    return {name: file.map for name, file in self._files.items()}
+
   @classmethod
   def open(cls, folder: str | os.PathLike) -> "Population":
     """Maps the files of a population, and checks that they are whole.
@@ -96,7 +101,7 @@ class Population:
     if not 0 <= m < self.num_clients:
       raise ValueError(f"client={m}: must be in [0, {self.num_clients})")
     begin, end = self._offsets[m], self._offsets[m + 1]
-    return {name: file.map[begin:end] for name, file in self._files.items()}
+    return {name: rows[begin:end] for name, rows in self.examples.items()}
 
   def capacity(self, cohort_size: int) -> int:
     """The examples of the largest clients, so that any cohort has no more.
