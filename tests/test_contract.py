@@ -127,12 +127,12 @@ def test_inert_up_to_rounding(name, monkeypatch):
   """How clients are mapped, and their order in the cohort."""
 
   def reversed_cohort(*args):
-    clients = simulator_shuffle(*args)
+    clients = members(*args)
     return jnp.concatenate([clients[:3][::-1], clients[3:]])
 
-  simulator_shuffle = cohort.shuffle
+  members = cohort.members
   if name != "bvr_l_sgd":  # It picks the client at one place of the cohort.
-    monkeypatch.setattr(cohort, "shuffle", reversed_cohort)
+    monkeypatch.setattr(cohort, "members", reversed_cohort)
   result = run(name, client_map="vmap", client_chunk=2)
   assert_close(result.state, base(name).state)
 
