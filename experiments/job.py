@@ -21,6 +21,7 @@ from fedjax_opt import (
 )
 from fedjax_opt.checkpoint import Checkpoints, difference
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.host_memory import check_memory
 from fedjax_opt.hyperparameters import check_choice
 from fedjax_opt.program import Program
 from fedjax_opt.sweep import check_grid_map
@@ -230,7 +231,9 @@ def _check_fit(
   if task.has_statistics:
     _check_statistics(setup, programs)
   make = setup.make(task.loss_fn, task.features_fn, flag["rounds"])
-  penalty = make(**{name: point[name] for name in setup.grid}).penalty
+  algorithm = make(**{name: point[name] for name in setup.grid})
+  check_memory(programs[0], algorithm)
+  penalty = algorithm.penalty
   if penalty is None:
     return
   try:
@@ -264,7 +267,7 @@ def _settings(flag: dict[str, Any], task: Task) -> dict[str, Any]:
   names = (
     "cohort_size", "batch_size", "local_epochs", "local_steps",
     "drop_remainder", "weighting", "client_map", "client_chunk", "eval_every",
-    "client_dropout", "client_devices", "precision",
+    "client_dropout", "client_devices", "client_memory", "precision",
   )  # fmt: skip
   evaluate = task.evaluate
   if flag["grad_norm"]:

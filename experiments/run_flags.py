@@ -116,6 +116,13 @@ with command_line.group("Computation"):
     None,
     "Clients side by side at a time, for cohorts that do not fit into memory.",
   )
+  flags.DEFINE_string(
+    "client_memory",
+    "auto",
+    "Where what each client keeps between rounds is (SCAFFOLD, MOON): device, "
+    "host (its cohort's part goes to the device before each round) or auto "
+    "(host where it would fill half of the device's memory).",
+  )
   flags.DEFINE_integer(
     "grid_chunk",
     None,

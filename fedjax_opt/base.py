@@ -47,12 +47,17 @@ class Algorithm(NamedTuple):
     penalty: `params -> scalar`, what the objective has beside the clients'
       losses: a regularizer. With it, `regularized_train_loss` and
       `regularized_test_loss` are measured.
+    memory: `state -> tree`, the part of the state that the clients keep,
+      leaves [M, ...]. With it that part can be on the host, and `round` then
+      sees only the cohort's rows: it may use them as `memory` of
+      `cohort.mean` and for nothing else.
   """
 
   init: Callable[[Params, int], State]
   round: Callable[[State, Any], State]
   params: Callable[[State], Params]
   penalty: Callable[[Params], jax.Array] | None = None
+  memory: Callable[[State], Any] | None = None
 
 
 def grad_fn_of(

@@ -145,8 +145,14 @@ class Checkpoints:
         "its end; ignored",
         stacklevel=2,
       )
+    # What is NumPy's on the host is so again.
     target = jax.tree.map(
-      lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype), state
+      lambda leaf: (
+        leaf
+        if isinstance(leaf, np.ndarray)
+        else jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype)
+      ),
+      state,
     )
     for step in _steps(self._folder):
       about = self._about(step)

@@ -167,14 +167,14 @@ class Cohort:
     def one_chunk(carry, slots):
       total, memory = carry
       place = slots.place
-      gather = lambda leaf: leaf.at[place.client].get(mode="clip")
+      gather = lambda leaf: leaf.at[place.row].get(mode="clip")
       own = jax.tree.map(gather, memory)
       message, own, notes = self._side_by_side(visit, slots, own)
       counts = _counts(place, notes)
       weight = jnp.where(counts, place.weight, 0)
       add = lambda total, sent: total + _weighted_sum(weight, sent)
       # A row that does not exist is not written.
-      rows = jnp.where(counts, place.client, self._data.num_clients)
+      rows = jnp.where(counts, place.row, self._data.num_clients)
       keep = lambda leaf, own: leaf.at[rows].set(own, mode="drop")
       total = jax.tree.map(add, total, message)
       return (total, jax.tree.map(keep, memory, own)), notes
@@ -186,7 +186,7 @@ class Cohort:
     carry = (zeros, memory)
     (total, memory), notes = self._over_chunks(one_chunk, carry, draw.slots)
     total = sharding.total(total)
-    memory = _exchange(memory, draw.slots.place.client)
+    memory = _exchange(memory, draw.slots.place.row)
     notes = draw.by_place(sharding.gather(notes))
     self._note(phase, draw, notes, (broadcast, message, label))
     total = self._of_those_left(phase, draw.places, notes, total)
@@ -343,7 +343,10 @@ class Cohort:
     if not program.by_examples:
       weights = (clients < data.num_clients).astype(float)
     weights = weights / jnp.maximum(jnp.sum(weights), 1)
-    return Place(clients, sizes, weights, self._dropouts(clients))
+    # Of a memory on the host the cohort's rows are here, in its order.
+    on_host = program.client_memory == "host"
+    row = jnp.arange(len(clients), dtype=jnp.int32) if on_host else clients
+    return Place(clients, row, sizes, weights, self._dropouts(clients))
 
   def _slots(self, places):
     """What these clients begin with; each call is a phase of its own."""
@@ -492,13 +495,13 @@ def _counts(places, notes):
   return notes.is_finite & ~places.is_out
 
 
-def _exchange(memory, clients):
+def _exchange(memory, own):
   """Memories in which each device has written the rows of its own clients."""
   if sharding.num_shards() == 1 or memory is None:
     return memory
-  rows = lambda leaf: leaf.at[clients].get(mode="clip")
-  clients, rows = sharding.gather((clients, jax.tree.map(rows, memory)))
-  keep = lambda leaf, rows: leaf.at[clients].set(rows, mode="drop")
+  rows = lambda leaf: leaf.at[own].get(mode="clip")
+  every, rows = sharding.gather((own, jax.tree.map(rows, memory)))
+  keep = lambda leaf, rows: leaf.at[every].set(rows, mode="drop")
   return jax.tree.map(keep, memory, rows)
 
 
@@ -520,6 +523,14 @@ def members(program: Program, key: jax.Array, num_clients: int) -> jax.Array:
     return jnp.arange(num_clients, dtype=jnp.int32)
   # Uniform without replacement.
   return first_of_shuffle(key, 0, num_clients, program.cohort_size)
+
+
+def members_of_round(
+  program: Program, seed: jax.Array, round: jax.Array, num_clients: int
+) -> jax.Array:
+  """[C] int32, the same as the program itself draws; for use on the host."""
+  key = jax.random.fold_in(jax.random.key(seed), round)
+  return members(program, key, num_clients)
 
 
 def fill_up(program: Program, num_clients: int, clients: jax.Array):

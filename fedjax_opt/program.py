@@ -46,6 +46,7 @@ class Program:
     client_dropout: how likely a client drops out of a round.
     layout: over which devices the clients, or the settings of a grid, are.
     precision: in which types clients compute, see `precision`.
+    client_memory: where what clients keep between rounds is, see `host_memory`.
     phases: filled in while tracing: what each phase of a round exchanges.
   """
 
@@ -60,6 +61,7 @@ class Program:
   client_dropout: float = 0.0
   layout: Layout = dataclasses.field(default_factory=Layout)
   precision: str = "float32"
+  client_memory: str = "auto"
   phases: dict[int, Phase] = dataclasses.field(default_factory=dict)
 
   @classmethod
@@ -85,6 +87,7 @@ class Program:
     grid_devices: int | None = None,
     num_settings: int | None = None,
     precision: str = "float32",
+    client_memory: str = "auto",
   ) -> "Program":
     """Checks the settings of `simulate` against the data.
 
@@ -108,6 +111,7 @@ class Program:
       )
     check_choice("weighting", weighting, ("examples", "uniform"))
     check_choice("precision", precision, PRECISIONS)
+    check_choice("client_memory", client_memory, ("auto", "device", "host"))
     if eval_every < 1:
       raise ValueError(f"eval_every={eval_every}: must be at least 1")
     if not 0 <= client_dropout < 1:
@@ -142,6 +146,7 @@ class Program:
       client_dropout=client_dropout,
       layout=layout,
       precision=precision,
+      client_memory=client_memory,
     )
 
 

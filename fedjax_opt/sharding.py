@@ -12,6 +12,7 @@ one device; the second half is for the host.
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -228,6 +229,27 @@ def check_alike(what: str, number: int) -> None:
 def is_first_process() -> bool:
   """Whether this is the process that writes what the others know too."""
   return jax.process_index() == 0
+
+
+def host() -> jax.Device | None:
+  """The processor, or None where JAX was told to do without it."""
+  try:
+    return jax.local_devices(backend="cpu")[0]
+  except RuntimeError:  # As with JAX_PLATFORMS=cuda.
+    return None
+
+
+def memory_bytes() -> int | None:
+  """The memory that a program may take of a device; None if unknown."""
+  device = jax.local_devices()[0]
+  if device.platform != "cpu":
+    return (device.memory_stats() or {}).get("bytes_limit")
+  try:
+    pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+  except (AttributeError, ValueError, OSError):  # Not everywhere.
+    return None
+  # Of all devices on this host, and others need some of it too.
+  return pages * page // (2 * jax.local_device_count())
 
 
 def make_mesh(

@@ -19,12 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedjax_opt import sharding
+from fedjax_opt import host_memory, sharding
 from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.checkpoint import Checkpoints
 from fedjax_opt.cohort import Cohort, Totals
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
+from fedjax_opt.host_memory import HostMemory
 from fedjax_opt.hyperparameters import check_seeds
 from fedjax_opt.ledger import Ledger, Record
 from fedjax_opt.metrics import History
@@ -116,7 +117,10 @@ def simulate(
       (in which types clients compute: 'float32' stands for those of `params`;
       'mixed' computes losses and gradients in bfloat16; 'bfloat16' also takes
       the local steps in it; the server, messages and evaluation keep the types
-      of `params`). Of what is recorded: `evaluate` (metrics of a model, see
+      of `params`), `client_memory` (where what clients keep between rounds is:
+      'device', 'host' or 'auto', the host where it fills half of a device; from
+      there the cohort's part goes to the device before each round). Of what is
+      recorded: `evaluate` (metrics of a model, see
       `fedjax_opt.evaluation`), `eval_every` (rounds; round 0 and the last one
       are always evaluated; the cost so far, per client, is added to the
       metrics), `trace` (names of fields of the client rule's state).
@@ -130,9 +134,14 @@ def simulate(
   """
   check_seeds([seed])
   program = Program.create(data, params, **settings)
-  # Copied leaf by leaf: what is donated must have a buffer of its own.
-  state = algorithm.init(jax.tree.map(jnp.asarray, params), data.num_clients)
-  state = jax.tree.map(jnp.array, state)
+
+  def init():
+    of_jax = jax.tree.map(jnp.asarray, params)
+    return algorithm.init(of_jax, data.num_clients)
+
+  program, state, memory = host_memory.start(
+    program, algorithm, init, data.num_clients, [seed]
+  )
 
   def advance(state, own, shared, stretch, *numbers):
     del own
@@ -145,6 +154,7 @@ def simulate(
       program,
       advance,
       state,
+      memory,
       own=(),
       shared=(jax.random.key(seed), known, test),
       rounds=rounds,
@@ -160,6 +170,7 @@ def drive(
   program: Program,
   advance: Callable[..., tuple[State, Record]],
   state: State,
+  memory: HostMemory,
   own: Any,
   shared: Any,
   rounds: int,
@@ -174,7 +185,8 @@ def drive(
     program: static settings.
     advance: `(state, own, shared, stretch, first, count, is_due) -> (state,
       record)`, pure; `stretch` as of `run_rounds`.
-    state: of the algorithm; donated.
+    state: of the algorithm, whole; donated, or changed where it is on the host.
+    memory: lends the state to the devices.
     own: a pytree of arrays with the leading axis of a grid's state.
     shared: a pytree of arrays, the same in every call.
     rounds: R.
@@ -222,15 +234,14 @@ def drive(
   due_flag = lambda is_due: np.bool_(is_due) if has_choice else None
   stops = [stop for stop in stops if saved is None or stop > saved.round]
 
-  state, own = layout.put_own(state), layout.put_own(own)
-  shared = layout.put_shared(shared)
+  own, shared = layout.put_own(own), layout.put_shared(shared)
   stretch = None
   if loader is not None:
     # A run that is over still shows what it exchanges, by a stretch of nothing.
     loader.start(stops or [ledger.done], ledger.done)
     stretch = loader.take()
   start = time.perf_counter()
-  compiled = build(state, own, shared, stretch)
+  compiled = build(memory.lend(state, ledger.done), own, shared, stretch)
   compile_seconds = time.perf_counter() - start
 
   def report(round, metrics):
@@ -250,11 +261,17 @@ def drive(
         if stretch is None and loader is not None:
           stretch = loader.take()
         first, count = np.int32(ledger.done), np.int32(stop - ledger.done)
-        state, record = compiled(
-          state, own, shared, stretch, first, count, due_flag(is_due)
+        lent, record = compiled(
+          memory.lend(state, ledger.done),
+          own,
+          shared,
+          stretch,
+          first,
+          count,
+          due_flag(is_due),
         )
         jax.block_until_ready(record)
-        stretch = None
+        state, stretch = memory.take_back(state, lent, ledger.done), None
         ledger.run_seconds += time.perf_counter() - start
         record = sharding.fetch(record)
         if grid is not None:
@@ -270,11 +287,12 @@ def drive(
           fewer = grid.drop(ledger.history, state, own)
         if fewer is not None:
           before = jax.tree.map(jnp.shape, state)
-          state, own = layout.put_own(fewer[0]), layout.put_own(fewer[1])
+          state, own = fewer[0], layout.put_own(fewer[1])
           if jax.tree.map(jnp.shape, state) != before and stop < rounds:
             if loader is not None:
               stretch = loader.take()
-            compiled = build(state, own, shared, stretch)
+            lent = memory.lend(state, ledger.done)
+            compiled = build(lent, own, shared, stretch)
             compile_seconds += time.perf_counter() - start
         # Read once: a signal that comes later ends the run after more rounds.
         stopping = sharding.of_any_process(pressed[0] if pressed else 0)
@@ -317,6 +335,8 @@ def _stops(program, rounds, checkpoints, loader):
     stops |= set(range(checkpoints.every, rounds, checkpoints.every))
   if loader is not None:
     stops |= set(range(loader.rounds, rounds, loader.rounds))
+  if program.client_memory == "host":
+    stops |= set(range(1, rounds))
   return sorted(stops)
 
 

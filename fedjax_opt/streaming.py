@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_opt.cohort import computing_order, fill_up, members
+from fedjax_opt import sharding
+from fedjax_opt.cohort import computing_order, fill_up, members_of_round
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.program import Program
@@ -147,14 +148,6 @@ def reading(
     loader.close()
 
 
-def _host():
-  """The processor, or None where JAX was told to do without it."""
-  try:
-    return jax.local_devices(backend="cpu")[0]
-  except RuntimeError:  # As with JAX_PLATFORMS=cuda.
-    return None
-
-
 class Loader:
   """Reads the clients of stretches of rounds, one stretch ahead.
 
@@ -191,7 +184,9 @@ class Loader:
     )
     of_round = self._capacity * example * len(self._seeds)
     at_once = max(1, _STRETCH_BYTES // max(of_round, 1))
-    self.rounds = min(program.eval_every, at_once)
+    # What clients keep on the host is exchanged after each round.
+    at_most = 1 if program.client_memory == "host" else program.eval_every
+    self.rounds = min(at_most, at_once)
     self._draw = jax.jit(self._cohorts_of)
     self._pool = concurrent.futures.ThreadPoolExecutor(1, THREAD)
     self._coming = collections.deque()
@@ -227,8 +222,7 @@ class Loader:
     program, population = self._program, len(sizes)
 
     def of_round(seed, round):
-      key = jax.random.fold_in(jax.random.key(seed), round)
-      cohort = members(program, key, population)
+      cohort = members_of_round(program, seed, round, population)
       clients = fill_up(program, population, cohort)
       filled = sizes.at[clients].get(mode="fill", fill_value=0)
       order = computing_order(program, filled)
@@ -240,7 +234,7 @@ class Loader:
 
   def _read(self, first, stop):
     """The stretch of rounds `first` to `stop - 1`."""
-    with jax.default_device(_host()):  # The device itself is busy.
+    with jax.default_device(sharding.host()):  # The device itself is busy.
       drawn = self._draw(self._population.sizes, np.int32(first))
       cohorts, computed = jax.device_get(drawn)
     computed = computed.copy()

@@ -1,7 +1,6 @@
 """Whole grids of hyperparameters and seeds in one compiled program."""
 
 import itertools
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedjax_opt import sharding
+from fedjax_opt import host_memory, sharding
 from fedjax_opt.base import Algorithm, Batch, Params
 from fedjax_opt.checkpoint import Checkpoints
 from fedjax_opt.data.clients import ClientData
@@ -126,6 +125,19 @@ def sweep(
     **settings,
   )
   is_on_disk = isinstance(data, Population)
+  init_grid = jax.jit(
+    jax.vmap(
+      jax.vmap(init, (None, 0)), (0, None), axis_size=len(settings_of_grid)
+    )
+  )
+  program, state, memory = host_memory.start(
+    program,
+    make(**jax.tree.map(lambda values: values[0], hyperparameters)),
+    lambda: init_grid(hyperparameters, params),
+    np.shape(data.sizes)[-1],
+    seeds,
+    has_points=True,
+  )
 
   def advance_point(
     state, hyperparameters, key, clients, examples, test, stretch, *numbers
@@ -167,12 +179,6 @@ def sweep(
     )
     return state, jax.tree.map(flat, record)
 
-  # Copied leaf by leaf: what is donated must have a buffer of its own.
-  init_grid = jax.vmap(
-    jax.vmap(init, (None, 0)), (0, None), axis_size=len(settings_of_grid)
-  )
-  state = jax.jit(init_grid)(hyperparameters, params)
-  state = jax.tree.map(jnp.array, state)
   runs = np.ones(len(settings_of_grid), bool)
   with reading(data, program, seeds, with_seeds=True) as (known, loader):
     clients, examples = known, None
@@ -182,6 +188,7 @@ def sweep(
       program,
       advance,
       state,
+      memory,
       own=(runs, hyperparameters),
       shared=(keys, clients, examples, test),
       rounds=rounds,
@@ -271,7 +278,7 @@ class Settings:
     chunk = min(self._chunk or whole, whole)
     if not (self._is_free and self._side_by_side and chunk > 1):
       return False
-    need, have = needed_bytes(compiled), memory_bytes()
+    need, have = needed_bytes(compiled), sharding.memory_bytes()
     at_most = chunk
     if need is not None and have is not None and need > have:
       at_most = max(1, min(int(chunk * have / need), chunk - 1))
@@ -370,7 +377,12 @@ class Settings:
       return state
     numbers = np.concatenate([*[rows for rows, _ in self._left], self.held])
     order = np.argsort(numbers)
-    join = lambda *leaves: jnp.concatenate(leaves)[order]
+
+    def join(*leaves):
+      # What is on the host stays there.
+      on_host = isinstance(leaves[-1], np.ndarray)
+      return (np if on_host else jnp).concatenate(leaves)[order]
+
     return jax.tree.map(join, *[state for _, state in self._left], state)
 
 
@@ -393,19 +405,6 @@ def needed_bytes(compiled: Any) -> int | None:
     - analysis.alias_size_in_bytes
     + analysis.temp_size_in_bytes
   )
-
-
-def memory_bytes() -> int | None:
-  """The memory that a program may take of a device; None if unknown."""
-  device = jax.local_devices()[0]
-  if device.platform != "cpu":
-    return (device.memory_stats() or {}).get("bytes_limit")
-  try:
-    pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-  except (AttributeError, ValueError, OSError):  # Not everywhere.
-    return None
-  # Of all devices on this host, and others need some of it too.
-  return pages * page // (2 * jax.local_device_count())
 
 
 def _in_chunks(chunk: int | None):

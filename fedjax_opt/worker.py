@@ -27,6 +27,7 @@ class Place(NamedTuple):
   """
 
   client: jax.Array  # [C] int32
+  row: jax.Array  # [C] int32, where in the memory what it keeps is
   size: jax.Array  # [C] int32, its examples
   weight: jax.Array  # [C] float, sums to 1
   is_out: jax.Array  # [C] bool, whether it drops out of the round

@@ -68,7 +68,7 @@ def flat(result):
 
 
 # As each compiles in every process, and none is of a kind of its own.
-OF_PROCESSES = ("memory", "sequential", "on_disk")
+OF_PROCESSES = ("memory", "on_host", "sequential", "on_disk")
 
 
 def results(folder, client_devices=1, grid_devices=1, cases=None):
@@ -105,6 +105,7 @@ def results(folder, client_devices=1, grid_devices=1, cases=None):
   runs = {
     "traced": one(by_rule, trace=["step_size"], client_dropout=0.3),
     "memory": one(scaffold(loss, 0.1), client_chunk=1),
+    "on_host": one(scaffold(loss, 0.1), client_memory="host"),
     "stages": one(bvr_l_sgd(loss, 0.1)),
     "picks": one(picks(), evaluate=None),
     "grid": grid(data=data, grid_map="vmap"),

@@ -39,7 +39,8 @@ def run(case, checkpoints=None, on_evaluation=None):
   """One of the ways to run something, with or without checkpoints."""
   others = {"checkpoints": checkpoints, "on_evaluation": on_evaluation}
   settings = SETTINGS | others | {"evaluate": evaluate}
-  if case == "one":  # With memory of every client.
+  if case in ("one", "on_host"):  # With memory of every client.
+    settings |= {"client_memory": "host"} if case == "on_host" else {}
     algorithm = scaffold(TASK.loss_fn, 0.3)
     return simulate(algorithm, TASK.params, TASK.data, **settings)
   if case == "traced":
@@ -82,7 +83,7 @@ def assert_same(actual, expected):
   assert actual.rounds == expected.rounds
 
 
-@pytest.mark.parametrize("case", ["one", "traced", "vmap", "scan"])
+@pytest.mark.parametrize("case", ["one", "on_host", "traced", "vmap", "scan"])
 def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
   killed_after(case, tmp_path, 8)
   assert sorted(os.listdir(tmp_path)) == ["3", "6"]

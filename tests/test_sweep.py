@@ -9,7 +9,14 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import delta_sgd, fed_avg, grid_points, simulate, sweep
+from fedjax_opt import (
+  delta_sgd,
+  fed_avg,
+  grid_points,
+  sharding,
+  simulate,
+  sweep,
+)
 from fedjax_opt.data.clients import ClientData
 from tests import jax_problems
 
@@ -105,7 +112,7 @@ def test_as_many_side_by_side_as_memory_holds(monkeypatch, needs, chunks):
   told = iter(needs)
   of_sweep = sys.modules["fedjax_opt.sweep"]
   monkeypatch.setattr(of_sweep, "needed_bytes", lambda compiled: next(told))
-  monkeypatch.setattr(of_sweep, "memory_bytes", lambda: 999)
+  monkeypatch.setattr(sharding, "memory_bytes", lambda: 999)
   settings, used = of_sweep.Settings(7, 1, side_by_side=True), []
   while settings.shrink("compiled"):
     used.append(settings._chunk)
@@ -132,7 +139,7 @@ def test_chunks_of_a_grid_change_nothing(monkeypatch):
 
   needed_bytes = of_sweep.needed_bytes
   monkeypatch.setattr(of_sweep, "needed_bytes", needed)
-  monkeypatch.setattr(of_sweep, "memory_bytes", lambda: needs[0] - 1)
+  monkeypatch.setattr(sharding, "memory_bytes", lambda: needs[0] - 1)
   result = run()
   assert len(needs) == 2
   jax.tree.map(

@@ -89,4 +89,9 @@ def moon(
     )
     return MoonState(params, server_state, memory)
 
-  return Algorithm(init, round, params=lambda state: state.params)
+  return Algorithm(
+    init,
+    round,
+    params=lambda state: state.params,
+    memory=lambda state: state.memory,
+  )

@@ -105,7 +105,12 @@ def scaffold(
       controls=controls,
     )
 
-  return Algorithm(init, round, params=lambda state: state.params)
+  return Algorithm(
+    init,
+    round,
+    params=lambda state: state.params,
+    memory=lambda state: state.controls,
+  )
 
 
 def _add_to_gradients(correction: Params) -> optax.GradientTransformation:

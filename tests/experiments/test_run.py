@@ -115,6 +115,7 @@ def test_config(grid):
     "compilation_cache": "~/.cache/fedjax_opt",
     "client_dropout": 0.0,
     "precision": "float32",
+    "client_memory": "auto",
     "cluster": False,
     "client_lr": [0.1, 1e38],
     "server": "sgd",
@@ -524,6 +525,10 @@ BAD_INPUT = {
   "did you mean vmap?",
   "--x_axis=time": "x_axis='time': must be one of rounds, "
   "gradient_evaluations, bytes",
+  "--client_memory=host": "client_memory='host': this algorithm has no "
+  "memory of its clients (`Algorithm.memory`); leave client_memory out",
+  "--client_memory=disk": "client_memory='disk': must be one of auto, device, "
+  "host",
   "--precision=bf16": "precision='bf16': must be one of float32, mixed, "
   "bfloat16; did you mean bfloat16?",
   "--checkpoint_every=0": "checkpoint_every=0: must be at least 1",

@@ -1,0 +1,135 @@
+"""What clients keep between rounds, on the host."""
+
+import functools
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from fedjax_opt import (
+  Population,
+  fed_avg,
+  moon,
+  scaffold,
+  sharding,
+  simulate,
+  sweep,
+)
+from fedjax_opt.host_memory import HostMemory
+from tests import jax_problems
+
+TASK = jax_problems.mlp(sizes=(13, 7, 20, 4, 9, 1, 11))
+SETTINGS = {
+  "rounds": 6,
+  "cohort_size": 3,
+  "batch_size": 4,
+  "local_epochs": 1.5,
+  "eval_every": 4,
+  "client_chunk": 2,
+  "evaluate": lambda params, data, test: {
+    "train_loss": optax.tree.norm(params)
+  },
+}
+ALGORITHMS = {
+  "scaffold": scaffold(TASK.loss_fn, 0.1),
+  "moon": moon(TASK.loss_fn, TASK.features_fn, optax.sgd(0.1)),
+}
+
+
+def run(algorithm="scaffold", data=TASK.data, **others):
+  settings = SETTINGS | others
+  return simulate(ALGORITHMS[algorithm], TASK.params, data, **settings)
+
+
+def assert_same(actual, expected):
+  found = lambda result: jax.tree.leaves(
+    (result.params, result.state, result.history.metrics, result.traces)
+  )
+  for one, other in zip(found(actual), found(expected), strict=True):
+    np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
+  assert actual.cost == expected.cost
+  assert actual.history.rounds == expected.history.rounds
+
+
+@pytest.fixture
+def lent(monkeypatch):
+  """How many rows of each leaf of the memory a device got, round by round."""
+  rows, lend = [], HostMemory.lend
+
+  def noted(self, whole, round):
+    state = lend(self, whole, round)
+    if hasattr(state, "controls"):
+      rows.append({len(leaf) for leaf in jax.tree.leaves(state.controls)})
+    return state
+
+  monkeypatch.setattr(HostMemory, "lend", noted)
+  return rows
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+  "others",
+  [
+    {},
+    {"client_map": "scan", "client_chunk": None, "client_dropout": 0.4},
+    {"cohort_size": None, "local_epochs": None, "local_steps": 2},
+  ],
+)
+def test_it_is_as_on_the_device(algorithm, others, lent):
+  expected = run(algorithm, client_memory="device", **others)
+  lent.clear()
+  actual = run(algorithm, client_memory="host", **others)
+  assert_same(actual, expected)
+  cohort = {**SETTINGS, **others}["cohort_size"] or TASK.data.num_clients
+  assert all(rows == {cohort} for rows in lent)
+
+
+def test_of_a_population_on_disk(tmp_path):
+  population = Population.of_client_data(tmp_path / "clients", TASK.data)
+  evaluated = functools.partial(run, data=population)
+  assert_same(evaluated(client_memory="host"), run(client_memory="device"))
+
+
+@pytest.mark.parametrize("grid_map", ["vmap", "scan"])
+def test_of_a_grid(grid_map):
+  """Of which most settings diverge, and are dropped."""
+  rates = [*np.geomspace(1e20, 1e30, 14), 0.05, 0.2]
+  grid = functools.partial(
+    sweep,
+    lambda rate: scaffold(TASK.loss_fn, rate),
+    {"rate": rates},
+    TASK.params,
+    TASK.data,
+    seeds=(0, 3),
+    grid_map=grid_map,
+    **SETTINGS,
+  )
+  assert_same(grid(client_memory="host"), grid(client_memory="device"))
+
+
+def test_auto_takes_the_host_where_the_device_is_too_small(monkeypatch):
+  memory = run(client_memory="device").state.controls
+  size = sum(leaf.nbytes for leaf in jax.tree.leaves(memory))
+  for have, kind in ((2 * size, jax.Array), (2 * size - 1, np.ndarray)):
+    monkeypatch.setattr(sharding, "memory_bytes", lambda have=have: have)
+    controls = jax.tree.leaves(run().state.controls)
+    assert all(isinstance(leaf, kind) for leaf in controls)
+  # Of settings each has its own.
+  monkeypatch.setattr(sharding, "memory_bytes", lambda: 4 * size)
+  make = lambda rate: scaffold(TASK.loss_fn, rate)
+  for rates, kind in (([0.1], jax.Array), ([0.1, 0.2, 0.3], np.ndarray)):
+    settings = SETTINGS | {"rounds": 1}
+    result = sweep(make, {"rate": rates}, TASK.params, TASK.data, **settings)
+    controls = jax.tree.leaves(result.state.controls)
+    assert all(isinstance(leaf, kind) for leaf in controls)
+
+
+def test_bad_settings():
+  with pytest.raises(ValueError, match="client_memory='disk': must be one of"):
+    run(client_memory="disk")
+  algorithm = fed_avg(TASK.loss_fn, optax.sgd(0.1))
+  with pytest.raises(ValueError, match="client_memory='host': this algorithm"):
+    simulate(
+      algorithm, TASK.params, TASK.data, client_memory="host", **SETTINGS
+    )
