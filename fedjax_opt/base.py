@@ -48,9 +48,9 @@ class Algorithm(NamedTuple):
       losses: a regularizer. With it, `regularized_train_loss` and
       `regularized_test_loss` are measured.
     memory: `state -> tree`, the part of the state that the clients keep,
-      leaves [M, ...]. With it that part can be on the host, and `round` then
-      sees only the cohort's rows: it may use them as `memory` of
-      `cohort.mean` and for nothing else.
+      leaves [M, ...], no random keys. With it that part can be on the host,
+      and `round` then sees only the cohort's rows: it may use them as `memory`
+      of `cohort.mean` and for nothing else.
   """
 
   init: Callable[[Params, int], State]

@@ -161,6 +161,7 @@ class Cohort:
     Returns:
       The mean message; with memory, `(mean, memory)`.
     """
+    self._check_rows(memory)
     phase, draw = self._phase, self._draw()
     visit = self._visitor(one_client, broadcast, memory is not None)
 
@@ -186,7 +187,7 @@ class Cohort:
     carry = (zeros, memory)
     (total, memory), notes = self._over_chunks(one_chunk, carry, draw.slots)
     total = sharding.total(total)
-    memory = _exchange(memory, draw.slots.place.row)
+    memory = _exchange(memory, draw.slots.place)
     notes = draw.by_place(sharding.gather(notes))
     self._note(phase, draw, notes, (broadcast, message, label))
     total = self._of_those_left(phase, draw.places, notes, total)
@@ -320,6 +321,18 @@ class Cohort:
     draw = Draw(places, computing_order(program, places.size), slots=None)
     slots = self._slots(sharding.own(draw.in_order(places)))
     return draw._replace(slots=slots)
+
+  def _check_rows(self, memory):
+    """That there is a row for each client that may be here."""
+    on_host = self._program.client_memory == "host"
+    population, cohort = self._data.num_clients, self._program.cohort_size
+    for leaf in jax.tree.leaves(memory):
+      if len(leaf) != (cohort if on_host else population):
+        raise ValueError(
+          f"memory: has a leaf of {len(leaf)} rows for {population} clients; "
+          "must be one for each, and the part of the state that "
+          "`Algorithm.memory` names"
+        )
 
   def _of_one_place(self, visit, draw, place):
     """The message and notes of one place, wherever it is computed."""
@@ -495,14 +508,14 @@ def _counts(places, notes):
   return notes.is_finite & ~places.is_out
 
 
-def _exchange(memory, own):
+def _exchange(memory, places):
   """Memories in which each device has written the rows of its own clients."""
   if sharding.num_shards() == 1 or memory is None:
     return memory
-  rows = lambda leaf: leaf.at[own].get(mode="clip")
-  every, rows = sharding.gather((own, jax.tree.map(rows, memory)))
-  keep = lambda leaf, rows: leaf.at[every].set(rows, mode="drop")
-  return jax.tree.map(keep, memory, rows)
+  read = lambda leaf: leaf.at[places.row].get(mode="clip")
+  rows, values = sharding.gather((places.row, jax.tree.map(read, memory)))
+  write = lambda leaf, values: leaf.at[rows].set(values, mode="drop")
+  return jax.tree.map(write, memory, values)
 
 
 def _mean_dtype(leaf):

@@ -1,12 +1,14 @@
-"""What every client keeps between rounds, where a device is too small for it.
+"""Where the state is: on the devices, or what clients keep on the host.
 
-The rows of all clients then lie on the host. Before each round those of its
-cohort go to the device, and after it they come back; the program sees no
-others.
+What every client keeps between rounds may be too large for a device. The rows
+of all clients then lie on the host; before each round those of its cohort go to
+the device, and after it they come back; the program sees no others.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +25,7 @@ _SHARE = 0.5
 
 
 class HostMemory:
-  """Lends a state to the devices for some rounds.
+  """Makes the state, and lends it to the devices.
 
   A whole state has what clients keep on the host as NumPy arrays, [M, ...] or
   of a grid [settings, seeds, M, ...]; they are changed in place. A lent one is
@@ -34,22 +36,30 @@ class HostMemory:
   def __init__(
     self,
     program: Program,
-    is_kept: State,
+    algorithm: Algorithm,
+    init: Callable[[], State],
     num_clients: int,
     seeds: Sequence[int],
-    has_points: bool,
+    is_grid: bool,
   ):
     """Holds no array itself.
 
     Args:
-      program: static settings.
-      is_kept: tree of bool, which leaves of a state are kept on the host.
+      program: static settings, of `placed`.
+      algorithm: of any setting.
+      init: gives the state, of all points if there is a grid.
       num_clients: M.
       seeds: of the runs, each with its own cohorts.
-      has_points: whether states are those of a grid.
+      is_grid: whether states are those of a grid.
     """
-    self._is_kept, self._has_points = is_kept, has_points
+    self._init, self._is_grid = init, is_grid
     self._put = program.layout.put_own
+    shapes, self._structure = jax.tree.flatten(jax.eval_shape(init))
+    # Numbers of the leaves that are on the host.
+    self._kept = []
+    if program.client_memory == "host":
+      numbers = self._structure.unflatten(range(len(shapes)))
+      self._kept = jax.tree.leaves(algorithm.memory(numbers))
     seeds = jnp.asarray(np.asarray(seeds, np.uint32))
 
     def draw(round):
@@ -58,99 +68,127 @@ class HostMemory:
 
     self._draw = jax.jit(draw)
 
+  def start(self) -> State:
+    """The whole state of round 0."""
+    device = contextlib.nullcontext()
+    if self._kept:
+      device = jax.default_device(sharding.host())
+    with device:
+      leaves = jax.tree.leaves(self._init())
+    # What is donated must have a buffer of its own, and what stays on the host
+    # one that can be written; each original goes once there is a copy of it.
+    for i, leaf in enumerate(leaves):
+      leaves[i] = np.array(leaf) if i in self._kept else jnp.array(leaf)
+    return self._structure.unflatten(leaves)
+
+  def shapes(self) -> State:
+    """What a whole state looks like, NumPy arrays where it has them."""
+    leaves = jax.tree.leaves(jax.eval_shape(self._init))
+    for i in self._kept:
+      leaves[i] = np.empty(leaves[i].shape, leaves[i].dtype)
+    return self._structure.unflatten(leaves)
+
+  def put(self, whole: State) -> State:
+    """The same state, what is not kept on the host on the devices."""
+    leaves = jax.tree.leaves(whole)
+    for i, leaf in enumerate(leaves):
+      leaves[i] = leaf if i in self._kept else self._put(leaf)
+    return self._structure.unflatten(leaves)
+
   def lend(self, whole: State, round: int) -> State:
-    """The lent state for a round, or from it on if nothing is on the host."""
-    rows = self._rows(round)
-    take = lambda leaf, is_kept: leaf[rows] if is_kept else leaf
-    return self._put(jax.tree.map(take, whole, self._is_kept))
+    """The lent state for this round; for any if nothing is on the host."""
+    if not self._kept:
+      return whole
+    rows, leaves = self._rows(round), jax.tree.leaves(whole)
+    for i in self._kept:
+      leaves[i] = self._put(leaves[i][rows])
+    return self._structure.unflatten(leaves)
 
-  def take_back(self, whole: State, lent: State, round: int) -> State:
-    """The whole state after that."""
-    rows = self._rows(round)
+  def run(
+    self, compiled: Callable, whole: State, round: int, *inputs: Any
+  ) -> tuple[State, Any]:
+    """Calls a program on the state.
 
-    def keep(leaf, own, is_kept):
-      if not is_kept:
-        return own
-      leaf[rows] = sharding.fetch(own)
-      return leaf
+    Args:
+      compiled: `(state, *inputs) -> (state, record)`.
+      whole: the state, put on the devices; donated.
+      round: the first round that is computed, the only one if anything is kept
+        on the host.
+      inputs: passed on.
 
-    return jax.tree.map(keep, whole, lent, self._is_kept)
+    Returns:
+      The whole state after it, and the record.
+    """
+    lent, record = compiled(self.lend(whole, round), *inputs)
+    if not self._kept:
+      return lent, record
+    rows, leaves = self._rows(round), jax.tree.leaves(lent)
+    fetched = sharding.fetch([leaves[i] for i in self._kept])
+    all_rows = jax.tree.leaves(whole)
+    for i, own in zip(self._kept, fetched, strict=True):
+      all_rows[i][rows] = own
+      leaves[i] = all_rows[i]
+    return self._structure.unflatten(leaves), record
 
   def _rows(self, round):
     """The index of the cohort's rows into the arrays on the host."""
-    if not any(jax.tree.leaves(self._is_kept)):
-      return None
     with jax.default_device(sharding.host()):
       cohorts = np.asarray(self._draw(np.int32(round)))
-    if not self._has_points:
+    if not self._is_grid:
       return cohorts[0]
     return slice(None), np.arange(len(cohorts))[:, None], cohorts
 
 
 def check_memory(program: Program, algorithm: Algorithm) -> None:
-  """That there is something to keep where the program would have it.
+  """That what is to be on the host can be.
 
   Raises:
-    ValueError: if it is to be on the host and there is nothing.
+    ValueError: if there is nothing, or no host.
   """
-  if program.client_memory == "host" and algorithm.memory is None:
+  if program.client_memory != "host":
+    return
+  if algorithm.memory is None:
     raise ValueError(
-      "client_memory='host': this algorithm has no memory of its clients "
-      "(`Algorithm.memory`); leave client_memory out"
+      "client_memory='host': this algorithm keeps nothing for its clients (it "
+      "has no `Algorithm.memory`); leave client_memory out"
+    )
+  if sharding.host() is None:
+    raise ValueError(
+      "client_memory='host': JAX was started without the processor; give "
+      "JAX_PLATFORMS=cuda,cpu"
     )
 
 
-def start(
+def decide(
   program: Program,
   algorithm: Algorithm,
   init: Callable[[], State],
   num_clients: int,
-  seeds: Sequence[int],
-  has_points: bool = False,
-) -> tuple[Program, State, HostMemory]:
-  """The state of round 0, and where what clients keep is to be.
+) -> Program:
+  """The program with 'device' or 'host' for `client_memory`.
 
   Args:
-    program: static settings; its `client_memory` may be 'auto'.
+    program: static settings, perhaps with 'auto'.
     algorithm: of any setting.
     init: gives the state, of all points if there is a grid.
     num_clients: M.
-    seeds: see `HostMemory`.
-    has_points: see `HostMemory`.
-
-  Returns:
-    The program with the choice made, the whole state, and who lends it.
 
   Raises:
     ValueError: see `check_memory`.
   """
   check_memory(program, algorithm)
-  on_host = program.client_memory == "host"
-  if program.client_memory == "auto" and algorithm.memory is not None:
-    need = tree_bytes(algorithm.memory(jax.eval_shape(init)))
-    need //= program.layout.grid_devices
-    have = sharding.memory_bytes()
-    too_much = have is not None and need > _SHARE * have
-    # The program is that of all processes.
-    on_host = bool(sharding.of_any_process(int(too_much)))
-  where = "host" if on_host else "device"
-  program = dataclasses.replace(program, client_memory=where)
-  with jax.default_device(sharding.host() if on_host else None):
-    state = init()
-  is_kept = _is_kept(algorithm if on_host else None, state)
-  # Copied leaf by leaf: what is donated must have a buffer of its own, and what
-  # stays on the host one that can be written.
-  copy = lambda leaf, kept: np.array(leaf) if kept else jnp.array(leaf)
-  state = jax.tree.map(copy, state, is_kept)
-  memory = HostMemory(program, is_kept, num_clients, seeds, has_points)
-  return program, state, memory
-
-
-def _is_kept(algorithm, state):
-  """Tree of bool: which leaves are what clients keep; None: no algorithm's."""
-  leaves, structure = jax.tree.flatten(state)
-  numbers = structure.unflatten(range(len(leaves)))
-  kept = set()
-  if algorithm is not None:
-    kept = set(jax.tree.leaves(algorithm.memory(numbers)))
-  return jax.tree.map(lambda number: number in kept, numbers)
+  where = program.client_memory
+  if where == "auto":
+    where = "device"
+    # What is no part of the population would come and go as a whole, and a
+    # processor's memory is the host's.
+    is_part = 2 * program.cohort_size <= num_clients
+    has_own = jax.default_backend() != "cpu" and sharding.host() is not None
+    if algorithm.memory is not None and is_part and has_own:
+      need = tree_bytes(algorithm.memory(jax.eval_shape(init)))
+      need //= program.layout.grid_devices
+      have = sharding.memory_bytes()
+      too_much = have is not None and need > _SHARE * have
+      # The program is that of all processes.
+      where = "host" if sharding.of_any_process(int(too_much)) else "device"
+  return dataclasses.replace(program, client_memory=where)

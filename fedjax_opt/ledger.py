@@ -31,7 +31,7 @@ class Ledger:
     spent: totals so far, leaves float64 [..., S]; None before the first call.
     evaluated: rounds done at the last evaluation.
     faults: [2, ...] rounds lost, and clients rejected, until then.
-    traces: of each stretch, how many rounds, and {name: [..., rounds, C, K]}.
+    traces: of each stretch, {name: [..., rounds, C, K]}.
   """
 
   done: int = 0
@@ -40,9 +40,7 @@ class Ledger:
   spent: Totals | None = None
   evaluated: int = 0
   faults: np.ndarray | float = 0.0
-  traces: list[tuple[int, dict[str, np.ndarray]]] = dataclasses.field(
-    default_factory=list
-  )
+  traces: list[dict[str, np.ndarray]] = dataclasses.field(default_factory=list)
 
   def add(
     self, program: Program, stop: int, record: Record, is_due: bool
@@ -53,7 +51,10 @@ class Ledger:
       {name: [S]} as measured after them, if an evaluation was due.
     """
     self.spent = _add(self.spent, record.totals)
-    self.traces.append((stop - self.done, record.traces))
+    count = stop - self.done
+    # A copy, without the unused rounds.
+    used = lambda trace: np.array(trace[..., :count, :, :])
+    self.traces.append(jax.tree.map(used, record.traces))
     self.done = stop
     metrics = jax.tree.map(np.atleast_1d, record.metrics)
     if not (is_due and metrics):
@@ -95,14 +96,10 @@ class Ledger:
 
   def joined_traces(self) -> dict[str, np.ndarray]:
     """{name: [..., R, C, K]}, of all rounds done."""
-    # Of each stretch without its unused rounds.
-    pieces = [
-      {name: trace[..., :count, :, :] for name, trace in traces.items()}
-      for count, traces in self.traces
-    ]
-    if not pieces:
+    if not self.traces:
       return {}
-    return jax.tree.map(lambda *rounds: np.concatenate(rounds, -3), *pieces)
+    join = lambda *rounds: np.concatenate(rounds, -3)
+    return jax.tree.map(join, *self.traces)
 
   def to_record(self) -> dict[str, np.ndarray]:
     """All of it as arrays, for a checkpoint."""
@@ -133,7 +130,7 @@ class Ledger:
       spent=Totals(**under("totals")),
       evaluated=int(saved.record["evaluated"]),
       faults=saved.record["faults"],
-      traces=[(saved.round, under("traces"))],
+      traces=[under("traces")],
     )
 
 

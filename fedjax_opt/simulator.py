@@ -139,8 +139,9 @@ def simulate(
     of_jax = jax.tree.map(jnp.asarray, params)
     return algorithm.init(of_jax, data.num_clients)
 
-  program, state, memory = host_memory.start(
-    program, algorithm, init, data.num_clients, [seed]
+  program = host_memory.decide(program, algorithm, init, data.num_clients)
+  memory = HostMemory(
+    program, algorithm, init, data.num_clients, [seed], is_grid=False
   )
 
   def advance(state, own, shared, stretch, *numbers):
@@ -153,7 +154,6 @@ def simulate(
     result = drive(
       program,
       advance,
-      state,
       memory,
       own=(),
       shared=(jax.random.key(seed), known, test),
@@ -169,7 +169,6 @@ def simulate(
 def drive(
   program: Program,
   advance: Callable[..., tuple[State, Record]],
-  state: State,
   memory: HostMemory,
   own: Any,
   shared: Any,
@@ -185,8 +184,7 @@ def drive(
     program: static settings.
     advance: `(state, own, shared, stretch, first, count, is_due) -> (state,
       record)`, pure; `stretch` as of `run_rounds`.
-    state: of the algorithm, whole; donated, or changed where it is on the host.
-    memory: lends the state to the devices.
+    memory: makes the algorithm's state and lends it to the devices.
     own: a pytree of arrays with the leading axis of a grid's state.
     shared: a pytree of arrays, the same in every call.
     rounds: R.
@@ -217,12 +215,17 @@ def drive(
         return compiled
 
   ledger = Ledger()
-  saved = checkpoints.load(state) if checkpoints is not None else None
+  saved = None
+  if checkpoints is not None:
+    saved = checkpoints.load(memory.shapes())
   sharding.check_alike(
     "the checkpoint to go on from", 0 if saved is None else saved.round
   )
-  if saved is not None:
+  if saved is None:
+    state = memory.start()
+  else:
     ledger, state = Ledger.of_record(saved), saved.state
+    saved = saved._replace(state=None)  # Held once.
     if grid is not None:
       state, own = grid.take_up(saved.record, state, own)
 
@@ -234,7 +237,8 @@ def drive(
   due_flag = lambda is_due: np.bool_(is_due) if has_choice else None
   stops = [stop for stop in stops if saved is None or stop > saved.round]
 
-  own, shared = layout.put_own(own), layout.put_shared(shared)
+  state, own = memory.put(state), layout.put_own(own)
+  shared = layout.put_shared(shared)
   stretch = None
   if loader is not None:
     # A run that is over still shows what it exchanges, by a stretch of nothing.
@@ -261,17 +265,10 @@ def drive(
         if stretch is None and loader is not None:
           stretch = loader.take()
         first, count = np.int32(ledger.done), np.int32(stop - ledger.done)
-        lent, record = compiled(
-          memory.lend(state, ledger.done),
-          own,
-          shared,
-          stretch,
-          first,
-          count,
-          due_flag(is_due),
-        )
+        inputs = (own, shared, stretch, first, count, due_flag(is_due))
+        state, record = memory.run(compiled, state, ledger.done, *inputs)
         jax.block_until_ready(record)
-        state, stretch = memory.take_back(state, lent, ledger.done), None
+        stretch = inputs = None
         ledger.run_seconds += time.perf_counter() - start
         record = sharding.fetch(record)
         if grid is not None:
@@ -287,12 +284,12 @@ def drive(
           fewer = grid.drop(ledger.history, state, own)
         if fewer is not None:
           before = jax.tree.map(jnp.shape, state)
-          state, own = fewer[0], layout.put_own(fewer[1])
+          state, own = memory.put(fewer[0]), layout.put_own(fewer[1])
           if jax.tree.map(jnp.shape, state) != before and stop < rounds:
             if loader is not None:
               stretch = loader.take()
-            lent = memory.lend(state, ledger.done)
-            compiled = build(lent, own, shared, stretch)
+            inputs = (memory.lend(state, stop), own, shared, stretch)
+            compiled = build(*inputs)
             compile_seconds += time.perf_counter() - start
         # Read once: a signal that comes later ends the run after more rounds.
         stopping = sharding.of_any_process(pressed[0] if pressed else 0)

@@ -14,6 +14,7 @@ from fedjax_opt.base import Algorithm, Batch, Params
 from fedjax_opt.checkpoint import Checkpoints
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
+from fedjax_opt.host_memory import HostMemory
 from fedjax_opt.hyperparameters import check_choice, check_seeds
 from fedjax_opt.ledger import Record
 from fedjax_opt.metrics import History
@@ -130,14 +131,11 @@ def sweep(
       jax.vmap(init, (None, 0)), (0, None), axis_size=len(settings_of_grid)
     )
   )
-  program, state, memory = host_memory.start(
-    program,
-    make(**jax.tree.map(lambda values: values[0], hyperparameters)),
-    lambda: init_grid(hyperparameters, params),
-    np.shape(data.sizes)[-1],
-    seeds,
-    has_points=True,
-  )
+  of_first = {name: settings_of_grid[0][name] for name in grid}
+  init_all = lambda: init_grid(hyperparameters, params)
+  of_memory = (make(**of_first), init_all, np.shape(data.sizes)[-1])
+  program = host_memory.decide(program, *of_memory)
+  memory = HostMemory(program, *of_memory, seeds, is_grid=True)
 
   def advance_point(
     state, hyperparameters, key, clients, examples, test, stretch, *numbers
@@ -187,7 +185,6 @@ def sweep(
     result = drive(
       program,
       advance,
-      state,
       memory,
       own=(runs, hyperparameters),
       shared=(keys, clients, examples, test),

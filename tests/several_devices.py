@@ -94,18 +94,18 @@ def results(folder, client_devices=1, grid_devices=1, cases=None):
   def one(algorithm, **others):
     return lambda: simulate(algorithm, params, data, **measured | others)
 
-  def grid(**others):
-    make = lambda rate: fed_avg(loss, optax.sgd(rate))
+  def grid(make=lambda rate: fed_avg(loss, optax.sgd(rate)), **others):
     rates = {"rate": [0.05, 0.1, 0.2, 1e30]}
     own = {"client_devices": client_devices, "grid_devices": grid_devices}
     others = measured | own | others
     return lambda: sweep(make, rates, params, seeds=(0, 1), **others)
 
   by_rule = fed_avg(loss, delta_sgd())
+  by_scaffold = lambda rate: scaffold(loss, rate)
   runs = {
     "traced": one(by_rule, trace=["step_size"], client_dropout=0.3),
     "memory": one(scaffold(loss, 0.1), client_chunk=1),
-    "on_host": one(scaffold(loss, 0.1), client_memory="host"),
+    "on_host": grid(data=data, make=by_scaffold, client_memory="host"),
     "stages": one(bvr_l_sgd(loss, 0.1)),
     "picks": one(picks(), evaluate=None),
     "grid": grid(data=data, grid_map="vmap"),

@@ -8,6 +8,7 @@ import optax
 import pytest
 
 from fedjax_opt import (
+  Checkpoints,
   Population,
   fed_avg,
   moon,
@@ -92,8 +93,8 @@ def test_of_a_population_on_disk(tmp_path):
 
 
 @pytest.mark.parametrize("grid_map", ["vmap", "scan"])
-def test_of_a_grid(grid_map):
-  """Of which most settings diverge, and are dropped."""
+def test_of_a_grid(grid_map, tmp_path):
+  """Of which most settings diverge, and are dropped; and which goes on."""
   rates = [*np.geomspace(1e20, 1e30, 14), 0.05, 0.2]
   grid = functools.partial(
     sweep,
@@ -103,18 +104,29 @@ def test_of_a_grid(grid_map):
     TASK.data,
     seeds=(0, 3),
     grid_map=grid_map,
-    **SETTINGS,
+    **SETTINGS | {"eval_every": 2},
   )
-  assert_same(grid(client_memory="host"), grid(client_memory="device"))
+  expected = grid(client_memory="device")
+  assert_same(grid(client_memory="host"), expected)
+  for resume, rounds in ((False, 4), (True, 6)):
+    checkpoints = Checkpoints(tmp_path, 2, resume=resume)
+    others = {"rounds": rounds, "checkpoints": checkpoints}
+    result = grid(client_memory="host", **others)
+  assert_same(result, expected)
 
 
 def test_auto_takes_the_host_where_the_device_is_too_small(monkeypatch):
   memory = run(client_memory="device").state.controls
+  # The memory of a processor is the host's.
+  monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
   size = sum(leaf.nbytes for leaf in jax.tree.leaves(memory))
   for have, kind in ((2 * size, jax.Array), (2 * size - 1, np.ndarray)):
     monkeypatch.setattr(sharding, "memory_bytes", lambda have=have: have)
     controls = jax.tree.leaves(run().state.controls)
     assert all(isinstance(leaf, kind) for leaf in controls)
+    # Where all clients take part nothing would be gained.
+    controls = jax.tree.leaves(run(cohort_size=None).state.controls)
+    assert all(isinstance(leaf, jax.Array) for leaf in controls)
   # Of settings each has its own.
   monkeypatch.setattr(sharding, "memory_bytes", lambda: 4 * size)
   make = lambda rate: scaffold(TASK.loss_fn, rate)
@@ -128,6 +140,12 @@ def test_auto_takes_the_host_where_the_device_is_too_small(monkeypatch):
 def test_bad_settings():
   with pytest.raises(ValueError, match="client_memory='disk': must be one of"):
     run(client_memory="disk")
+  # That is not declared, and so would be taken for the cohort's.
+  algorithm = ALGORITHMS["scaffold"]._replace(memory=lambda state: ())
+  with pytest.raises(ValueError, match="memory: has a leaf of 7 rows for 7 cl"):
+    simulate(
+      algorithm, TASK.params, TASK.data, client_memory="host", **SETTINGS
+    )
   algorithm = fed_avg(TASK.loss_fn, optax.sgd(0.1))
   with pytest.raises(ValueError, match="client_memory='host': this algorithm"):
     simulate(
