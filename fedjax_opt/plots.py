@@ -399,6 +399,7 @@ def heat_map(
   with figure(columns=1, scale=scale) as (new, all_axes):
     axes = all_axes[0, 0]
     image = axes.imshow(values, cmap="viridis", aspect="auto")
+    axes.grid(visible=False)
     axes.set_xticks(range(shape[1]), columns[1])
     axes.set_yticks(range(shape[0]), rows[1])
     axes.set_xlabel(columns[0])
