@@ -44,7 +44,8 @@ SERVERS = {
   name: rule for name, rule in RULES.items() if name not in ("sps", "delta_sgd")
 }
 
-# Averaging is a server step of size 1; the others as in FedOpt's experiments.
+# Averaging is a server step of size 1. The others are as at clients, which for
+# Adam is how the Delta-SGD paper ran it; Adagrad's steps only get shorter.
 _SERVER_DEFAULTS = {"sgd": 1.0, "sgdm": 1.0, "adagrad": 0.1}
 
 _SEED = Hyperparameter("seed", 0, "of everything random", "[0, 4294967295]")

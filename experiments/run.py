@@ -58,7 +58,8 @@ def main(argv: Sequence[str]) -> int:
           )
       where = f"; see {job.output_dir}"
       if writer is None:
-        return 128 + status if (status := simulate(job).interrupted) else 0
+        interrupted = simulate(job).interrupted
+        return 128 + interrupted if interrupted else 0
       return run(job, writer, ctrl_c)
   except CheckpointError as error:
     return command_line.refuse(error)

@@ -137,7 +137,7 @@ def sweep(
   program = host_memory.decide(program, *of_memory)
   memory = HostMemory(program, *of_memory, seeds, is_grid=True)
 
-  def advance_point(
+  def advance_point(  # See `_ARGUMENTS`.
     state, hyperparameters, key, clients, examples, test, stretch, *numbers
   ):
     data = clients if is_on_disk else ClientData(examples, *clients)
@@ -157,12 +157,14 @@ def sweep(
   # Settings outside, seeds inside. What only the seed decides, above all a
   # round's batches, is then computed once for all settings of a seed, and their
   # models meet a batch in one matrix product.
-  none = (None,) * 3
-  data_axis = 0 if own_data else None
-  stretch_axis = 1 if is_on_disk else None
-  of_seed = (0, None, 0, data_axis, None, None, stretch_axis, *none)
+  of_seed = _axes(
+    state=0,
+    key=0,
+    clients=0 if own_data else None,
+    stretch=1 if is_on_disk else None,
+  )
   count_axis = None if side_by_side else 0
-  of_setting = (0, 0, *none, None, None, None, count_axis, None)
+  of_setting = _axes(state=0, hyperparameters=0, count=count_axis)
   # [settings, seeds, ...] -> [S, ...]
   flat = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])
 
@@ -200,6 +202,18 @@ def sweep(
   result.params = jax.tree.map(flat, models)
   result.state = jax.tree.map(flat, result.state)
   return result
+
+
+# Of the function that computes one point; those of `run_rounds` and its grid.
+_ARGUMENTS = (
+  "state", "hyperparameters", "key", "clients", "examples", "test", "stretch",
+  "first", "count", "is_due",
+)  # fmt: skip
+
+
+def _axes(**axes):
+  """`in_axes` of `jax.vmap` over those arguments; the others are shared."""
+  return tuple(axes.get(name) for name in _ARGUMENTS)
 
 
 def check_grid_map(grid_map: str, grid_chunk: int | None) -> None:

@@ -1,7 +1,7 @@
 """Client and server rules: plain optax transformations, one per file.
 
 `RULES` names them for the command line, optax's own among them. Its defaults
-are those of PyTorch, which the Delta-SGD paper's baselines ran with.
+are those of the Delta-SGD paper's baselines, mostly PyTorch's own.
 """
 
 import optax
