@@ -13,10 +13,12 @@ def _is_known_to_xla(flag: str) -> bool:
   """Whether this version has the flag; it ends a process that gives others."""
   folder = pathlib.Path(importlib.util.find_spec("jaxlib").origin).parent
   for library in folder.glob("*.so"):
-    with library.open("rb") as file:
-      with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        if content.find(flag.encode()) >= 0:
-          return True
+    with (
+      library.open("rb") as file,
+      mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+      if content.find(flag.encode()) >= 0:
+        return True
   return False
 
 
@@ -29,9 +31,13 @@ _FLAGS = {
   # The older way to compile fusions is twice as fast at it.
   "xla_cpu_use_fusion_emitters": "false",
 }
-if "PYTEST_XDIST_WORKER" not in os.environ:  # They inherit it.
-  known = [f"--{n}={v}" for n, v in _FLAGS.items() if _is_known_to_xla(n)]
-  os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *known])
+_given = os.environ.get("XLA_FLAGS", "")
+_own = [
+  f"--{flag}={value}"
+  for flag, value in _FLAGS.items()
+  if flag not in _given and _is_known_to_xla(flag)
+]
+os.environ["XLA_FLAGS"] = " ".join([_given, *_own])
 # Many tests run the same program, in several processes.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
   _folder = tempfile.mkdtemp(prefix="fedjax_opt-programs-")
