@@ -61,8 +61,7 @@ FLOWER = Contender("Flower", "flower", "fed_avg")
 CHUNKS = {"client_map": "vmap", "client_chunk": 10}
 OURS = Contender("fedjax_opt", "fedjax_opt", "fed_avg", CHUNKS)
 AUTO = Contender("fedjax_opt, auto", "fedjax_opt", "fed_avg")
-# Those of one tuple take turns.
-TURNS = ((FEDJAX, TORCH, FLOOR, OURS, AUTO), (FLOWER,))
+TURNS = (FEDJAX, TORCH, FLOOR, OURS, AUTO)
 
 LEAST_SQUARES = workloads.WORKLOADS["least_squares"]
 TASKS = (LEAST_SQUARES, workloads.WORKLOADS["mlp"]._replace(num_steps=4))
@@ -231,12 +230,15 @@ def megabytes(number: float | None) -> str:
 def measure_cohorts(pythons, skipped, effort: Effort) -> Results:
   results = {}
   for task in effort.tasks:
-    for clients in effort.cohorts:
-      workload = task._replace(num_clients=clients)
-      print(describe(workload), flush=True)
-      for group in TURNS:
-        entries = [Entry(c, workload, clients) for c in group]
-        results |= measure(entries, pythons, skipped, effort)
+    print(describe(task._replace(num_clients=effort.cohorts[-1])), flush=True)
+    of_size = lambda group, clients, task=task: [
+      Entry(c, task._replace(num_clients=clients), clients) for c in group
+    ]
+    # All sizes together: they are compared, and a machine's speed varies.
+    groups = [[e for size in effort.cohorts for e in of_size(TURNS, size)]]
+    groups += [of_size((FLOWER,), size) for size in effort.cohorts]
+    for entries in groups:
+      results |= measure(entries, pythons, skipped, effort)
   return results
 
 
