@@ -97,9 +97,10 @@ class HostMemory:
 
   def lend(self, whole: State, round: int) -> State:
     """The lent state for this round; for any if nothing is on the host."""
-    if not self._kept:
-      return whole
-    rows, leaves = self._rows(round), jax.tree.leaves(whole)
+    return self._lend(whole, self._rows(round))
+
+  def _lend(self, whole, rows):
+    leaves = jax.tree.leaves(whole)
     for i in self._kept:
       leaves[i] = self._put(leaves[i][rows])
     return self._structure.unflatten(leaves)
@@ -119,10 +120,11 @@ class HostMemory:
     Returns:
       The whole state after it, and the record.
     """
-    lent, record = compiled(self.lend(whole, round), *inputs)
+    rows = self._rows(round)
+    lent, record = compiled(self._lend(whole, rows), *inputs)
     if not self._kept:
       return lent, record
-    rows, leaves = self._rows(round), jax.tree.leaves(lent)
+    leaves = jax.tree.leaves(lent)
     fetched = sharding.fetch([leaves[i] for i in self._kept])
     all_rows = jax.tree.leaves(whole)
     for i, own in zip(self._kept, fetched, strict=True):
@@ -132,6 +134,8 @@ class HostMemory:
 
   def _rows(self, round):
     """The index of the cohort's rows into the arrays on the host."""
+    if not self._kept:
+      return None
     with jax.default_device(sharding.host()):
       cohorts = np.asarray(self._draw(np.int32(round)))
     if not self._is_grid:
