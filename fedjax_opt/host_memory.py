@@ -45,7 +45,7 @@ class HostMemory:
     """Holds no array itself.
 
     Args:
-      program: static settings, of `placed`.
+      program: static settings, of `place`.
       algorithm: of any setting.
       init: gives the state, of all points if there is a grid.
       num_clients: M.
@@ -54,13 +54,13 @@ class HostMemory:
     """
     self._init, self._is_grid = init, is_grid
     self._put = program.layout.put_own
-    shapes, self._structure = jax.tree.flatten(jax.eval_shape(init))
+    self._shapes, self._structure = jax.tree.flatten(jax.eval_shape(init))
     # Numbers of the leaves that are on the host.
     self._kept = []
     if program.client_memory == "host":
-      numbers = self._structure.unflatten(range(len(shapes)))
+      numbers = self._structure.unflatten(range(len(self._shapes)))
       self._kept = jax.tree.leaves(algorithm.memory(numbers))
-    seeds = jnp.asarray(np.asarray(seeds, np.uint32))
+    seeds = np.asarray(seeds, np.uint32)
 
     def draw(round):
       of_seed = lambda seed: members_of_round(program, seed, round, num_clients)
@@ -83,7 +83,7 @@ class HostMemory:
 
   def shapes(self) -> State:
     """What a whole state looks like, NumPy arrays where it has them."""
-    leaves = jax.tree.leaves(jax.eval_shape(self._init))
+    leaves = list(self._shapes)
     for i in self._kept:
       leaves[i] = np.empty(leaves[i].shape, leaves[i].dtype)
     return self._structure.unflatten(leaves)
@@ -163,19 +163,26 @@ def check_memory(program: Program, algorithm: Algorithm) -> None:
     )
 
 
-def decide(
+def place(
   program: Program,
   algorithm: Algorithm,
   init: Callable[[], State],
   num_clients: int,
-) -> Program:
-  """The program with 'device' or 'host' for `client_memory`.
+  seeds: Sequence[int],
+  is_grid: bool,
+) -> tuple[Program, HostMemory]:
+  """Decides where what clients keep is to be.
 
   Args:
-    program: static settings, perhaps with 'auto'.
+    program: static settings, perhaps with 'auto' for `client_memory`.
     algorithm: of any setting.
-    init: gives the state, of all points if there is a grid.
+    init: see `HostMemory`.
     num_clients: M.
+    seeds: see `HostMemory`.
+    is_grid: see `HostMemory`.
+
+  Returns:
+    The program with 'device' or 'host', and what makes and lends its state.
 
   Raises:
     ValueError: see `check_memory`.
@@ -183,16 +190,24 @@ def decide(
   check_memory(program, algorithm)
   where = program.client_memory
   if where == "auto":
-    where = "device"
-    # What is no part of the population would come and go as a whole, and a
-    # processor's memory is the host's.
-    is_part = 2 * program.cohort_size <= num_clients
-    has_own = jax.default_backend() != "cpu" and sharding.host() is not None
-    if algorithm.memory is not None and is_part and has_own:
-      need = tree_bytes(algorithm.memory(jax.eval_shape(init)))
-      need //= program.layout.grid_devices
-      have = sharding.memory_bytes()
-      too_much = have is not None and need > _SHARE * have
-      # The program is that of all processes.
-      where = "host" if sharding.of_any_process(int(too_much)) else "device"
-  return dataclasses.replace(program, client_memory=where)
+    on_host = _is_too_much(program, algorithm, init, num_clients)
+    where = "host" if on_host else "device"
+  program = dataclasses.replace(program, client_memory=where)
+  memory = HostMemory(program, algorithm, init, num_clients, seeds, is_grid)
+  return program, memory
+
+
+def _is_too_much(program, algorithm, init, num_clients):
+  """Whether clients would fill a device, and the host could help."""
+  if algorithm.memory is None or sharding.host() is None:
+    return False
+  # What is most of the population would come and go as a whole, and a
+  # processor's memory is the host's.
+  if 2 * program.cohort_size > num_clients or jax.default_backend() == "cpu":
+    return False
+  need = tree_bytes(algorithm.memory(jax.eval_shape(init)))
+  need //= program.layout.grid_devices
+  have = sharding.memory_bytes()
+  too_much = have is not None and need > _SHARE * have
+  # The program is that of all processes.
+  return bool(sharding.of_any_process(int(too_much)))

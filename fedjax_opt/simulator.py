@@ -139,8 +139,7 @@ def simulate(
     of_jax = jax.tree.map(jnp.asarray, params)
     return algorithm.init(of_jax, data.num_clients)
 
-  program = host_memory.decide(program, algorithm, init, data.num_clients)
-  memory = HostMemory(
+  program, memory = host_memory.place(
     program, algorithm, init, data.num_clients, [seed], is_grid=False
   )
 

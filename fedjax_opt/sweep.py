@@ -14,7 +14,6 @@ from fedjax_opt.base import Algorithm, Batch, Params
 from fedjax_opt.checkpoint import Checkpoints
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.host_memory import HostMemory
 from fedjax_opt.hyperparameters import check_choice, check_seeds
 from fedjax_opt.ledger import Record
 from fedjax_opt.metrics import History
@@ -132,10 +131,14 @@ def sweep(
     )
   )
   of_first = {name: settings_of_grid[0][name] for name in grid}
-  init_all = lambda: init_grid(hyperparameters, params)
-  of_memory = (make(**of_first), init_all, np.shape(data.sizes)[-1])
-  program = host_memory.decide(program, *of_memory)
-  memory = HostMemory(program, *of_memory, seeds, is_grid=True)
+  program, memory = host_memory.place(
+    program,
+    make(**of_first),
+    lambda: init_grid(hyperparameters, params),
+    np.shape(data.sizes)[-1],
+    seeds,
+    is_grid=True,
+  )
 
   def advance_point(  # See `_ARGUMENTS`.
     state, hyperparameters, key, clients, examples, test, stretch, *numbers

@@ -55,17 +55,16 @@ def assert_same(actual, expected):
 
 @pytest.fixture
 def lent(monkeypatch):
-  """How many rows of each leaf of the memory a device got, round by round."""
-  rows, lend = [], HostMemory.lend
+  """The states that a device got: for compilation, then in each call."""
+  states, lend = [], HostMemory._lend
 
-  def noted(self, whole, round):
-    state = lend(self, whole, round)
-    if hasattr(state, "controls"):
-      rows.append({len(leaf) for leaf in jax.tree.leaves(state.controls)})
+  def noted(self, whole, rows):
+    state = lend(self, whole, rows)
+    states.append(jax.eval_shape(lambda: state))  # It will be donated.
     return state
 
-  monkeypatch.setattr(HostMemory, "lend", noted)
-  return rows
+  monkeypatch.setattr(HostMemory, "_lend", noted)
+  return states
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -83,7 +82,10 @@ def test_it_is_as_on_the_device(algorithm, others, lent):
   actual = run(algorithm, client_memory="host", **others)
   assert_same(actual, expected)
   cohort = {**SETTINGS, **others}["cohort_size"] or TASK.data.num_clients
-  assert all(rows == {cohort} for rows in lent)
+  assert len(lent) == 2 + SETTINGS["rounds"]
+  memory = ALGORITHMS[algorithm].memory
+  leaves = [leaf for state in lent for leaf in jax.tree.leaves(memory(state))]
+  assert {len(leaf) for leaf in leaves} == {cohort}
 
 
 def test_of_a_population_on_disk(tmp_path):
