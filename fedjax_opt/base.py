@@ -3,17 +3,17 @@
 Every shape comment uses these letters:
 
   M clients in the population · C clients in a round's cohort · K local steps ·
-  B examples in a batch · R rounds · S grid points · N pooled examples
+  B examples in a batch · R rounds · S grid points (hyperparameters x seeds) ·
+  N pooled examples
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import optax
 
-Params = Any  # A pytree of arrays: a model.
+Params = Any  # A pytree of floating-point arrays: a model.
 State = Any  # A pytree of arrays: what the server keeps between rounds.
 Batch = dict[str, jax.Array]  # Each value is [B, ...].
 
@@ -35,29 +35,56 @@ ClientRule = (
 # A rate, or a function from the round to one.
 Rate = jax.typing.ArrayLike | Callable[[jax.Array], jax.Array]
 
+# (params, data, test) -> {name: scalar}, inside the compiled program; `data`
+# is a `ClientData`, `test` a batch of all test examples or None.
+EvaluateFn = Callable[[Params, Any, Batch | None], dict[str, jax.Array]]
+
 
 class Algorithm(NamedTuple):
   """A federated algorithm: a few pure functions.
 
   Attributes:
     init: `(params, num_clients) -> state`, the server's state before round 0.
-    round: `(state, cohort) -> state`, one communication round. `cohort` is a
-      `cohort.Cohort`; the algorithm sees clients only through its verbs.
+    round: `(state, cohort) -> (state, replies)`, one communication round.
+      `cohort` is an `engine.cohort.Cohort`; the algorithm sees clients only
+      through its verbs. `replies` is what the verbs returned: one `Reply`, or
+      a tuple of all of them. The engine takes from them what the round cost,
+      what the clients keep, and whether anybody was left.
     params: `state -> params`, the model that is evaluated.
     penalty: `params -> scalar`, what the objective has beside the clients'
       losses: a regularizer. With it, `regularized_train_loss` and
       `regularized_test_loss` are measured.
-    memory: `state -> tree`, the part of the state that the clients keep,
-      leaves [M, ...], no random keys. With it that part can be on the host,
-      and `round` then sees only the cohort's rows: it may use them as `memory`
-      of `cohort.mean` and for nothing else.
+    init_client: `params -> tree`, what ONE client keeps between rounds, as it
+      is before its first round; a pytree of arrays without random keys. None
+      if clients keep nothing. A client finds its own as `worker.state` and
+      returns the new one in `ClientOutput`.
   """
 
   init: Callable[[Params, int], State]
-  round: Callable[[State, Any], State]
+  round: Callable[[State, Any], tuple[State, Any]]
   params: Callable[[State], Params]
   penalty: Callable[[Params], jax.Array] | None = None
-  memory: Callable[[State], Any] | None = None
+  init_client: Callable[[Params], Any] | None = None
+
+
+class ClientOutput(NamedTuple):
+  """What one client returns, if there is more to say than its message.
+
+  Attributes:
+    message: what it sends to the server, any pytree of arrays.
+    state: what it keeps, of the structure of `Algorithm.init_client`; None if
+      that stays as it was.
+    weight: [] float, its weight in the mean, non-negative; None for that of
+      the setting `weighting`.
+    bytes_up: [] int, what it sends in bytes; None for the size of `message`.
+    metrics: {name: scalar}, recorded for each client and round.
+  """
+
+  message: Any
+  state: Any = None
+  weight: jax.typing.ArrayLike | None = None
+  bytes_up: jax.typing.ArrayLike | None = None
+  metrics: Mapping[str, jax.Array] = {}
 
 
 def grad_fn_of(
@@ -101,14 +128,3 @@ def at_round(rate: Any, round: jax.Array) -> Any:
       "this algorithm takes plain steps, not those of another rule"
     )
   return rate(round) if callable(rate) else rate
-
-
-def at_least_float32(x: jax.Array) -> jax.Array:
-  """The array, in float32 if its type is narrower."""
-  return x.astype(jnp.promote_types(x.dtype, jnp.float32))
-
-
-def tree_bytes(tree: Any) -> int:
-  """The size in bytes of all arrays of a tree (or of their shapes)."""
-  leaves = jax.tree.leaves(tree)
-  return sum(leaf.size * jnp.dtype(leaf.dtype).itemsize for leaf in leaves)

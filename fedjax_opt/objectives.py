@@ -15,9 +15,9 @@ from fedjax_opt.base import (
   FeaturesFn,
   LossFn,
   Params,
-  at_least_float32,
 )
 from fedjax_opt.models import statistics
+from fedjax_opt.trees import at_least_float32
 
 
 class RegularizedLoss(NamedTuple):

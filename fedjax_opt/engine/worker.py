@@ -1,6 +1,6 @@
 """One client in one round: it takes the local steps, see `Worker`."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,40 +8,35 @@ import optax
 from jax import lax
 
 from fedjax_opt.base import ClientRule, LossFn, Params, grad_fn_of
-from fedjax_opt.batches import Batches
-from fedjax_opt.data.clients import ClientData
-from fedjax_opt.precision import (
+from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.precision import (
   computed_loss,
   keep_types,
   local_model,
   master_model,
 )
-from fedjax_opt.program import Program
 
 
-class Place(NamedTuple):
-  """One client's place in a cohort; stacked, leaves [C, ...].
+class Client(NamedTuple):
+  """One client of a cohort; stacked, leaves [C, ...].
 
-  A cohort may be filled up with places for no client, to whole chunks on every
-  device: they have number M, weight 0 and no steps.
+  A cohort may be padded with clients that do not exist, to whole chunks on
+  every device: they have number M and weight 0, and are out.
   """
 
-  client: jax.Array  # [C] int32
-  row: jax.Array  # [C] int32, where in the memory what it keeps is
+  number: jax.Array  # [C] int32, in the population
   size: jax.Array  # [C] int32, its examples
-  weight: jax.Array  # [C] float, sums to 1
-  is_out: jax.Array  # [C] bool, whether it drops out of the round
-
-
-class Slot(NamedTuple):
-  """What a client of a cohort works with; stacked, leaves [C, ...]."""
-
-  place: Place
-  key: jax.Array  # [C] random key of this client in this phase
-  where: jax.Array  # [C] int32, what its data are found by, see `rows_of`
-  # Both are drawn when it is its turn: they need more memory than the rest.
-  rows: jax.Array | None = None  # [C, n_max] int32, of its examples
-  batches: Batches | None = None
+  weight: jax.Array  # [C] float, in means
+  is_out: jax.Array  # [C] bool, whether it has dropped out of the round
+  state_row: jax.Array  # [C] int32, the row of what it keeps
+  # Those below are set for the clients that a device computes, the last three
+  # when it is their turn: they need more memory than the rest.
+  location: jax.Array | None = None  # [C] int32, where its examples are
+  key: jax.Array | None = None  # [C] random key of this client in this phase
+  rows: jax.Array | None = None  # [C, n_max] int32, its rows of the pool
+  batches: jax.Array | None = None  # [C, K, B] int32, the rows of each step
+  counts: jax.Array | None = None  # [C, K] int32, how many are examples
+  num_steps: jax.Array | None = None  # [C] int32, local steps
 
 
 # Examples whose gradient is computed at once, where it is their mean that
@@ -58,23 +53,39 @@ class Worker:
     key: [] random key of this client in this phase, for the algorithm's own
       draws.
     num_steps: [] int32, the local steps that it takes.
-    gradient_evaluations: [] float32, those done so far, in examples.
-    traces: {name: [K]} recorded so far.
+    state: what it keeps, as `Algorithm.init_client` has it; None if nothing.
+    gradient_evaluations: [] int32, those traced so far, in examples.
+    traces: {name: [K]}, the traced fields of its rule's state.
   """
 
   def __init__(
-    self, program: Program, round: jax.Array, slot: Slot, data: ClientData
+    self,
+    config: Config,
+    round: jax.Array,
+    client: Client,
+    examples: dict[str, jax.Array],
+    state: Any,
   ):
-    self.client = slot.place.client
+    """Made by a cohort, once for each trace of what one client does.
+
+    Args:
+      config: static settings.
+      round: [] int32.
+      client: leaves of one client, without the axis [C].
+      examples: {name: [N, ...]}, the pool.
+      state: what the client keeps.
+    """
+    self.client = client.number
     self.round = round
     # The key itself has been used to draw the batches, 1 and 2 for the losses.
-    self.key = jax.random.fold_in(slot.key, 3)
-    self.num_steps = slot.batches.num_steps
-    self.gradient_evaluations = jnp.float32(0)
+    self.key = jax.random.fold_in(client.key, 3)
+    self.num_steps = client.num_steps
+    self.state = state
+    self.gradient_evaluations = jnp.int32(0)
     self.traces = {}
-    self._program = program
-    self._slot = slot
-    self._data = data
+    self._config = config
+    self._client = client
+    self._pool = examples
 
   def descend(
     self, loss_fn: LossFn, rule: ClientRule, params: Params
@@ -84,8 +95,9 @@ class Worker:
     Args:
       loss_fn: `(params, batch, rng) -> [B]`.
       rule: an optax transformation, or a function from the round to one. Its
-        `update` gets `value`, the mean loss of the batch, and `grad_fn`, its
-        gradient at any other point.
+        `update` gets what optax's own rules may ask for: `value` and `grad`,
+        the mean loss of the batch and its gradient at the current point;
+        `value_fn` (also as `obj_fn`) and `grad_fn`, both at any other point.
       params: where to start.
 
     Returns:
@@ -93,7 +105,7 @@ class Worker:
     """
     if not isinstance(rule, optax.GradientTransformation):
       rule = rule(self.round)
-    rule_state = rule.init(local_model(self._program.precision, params))
+    rule_state = rule.init(local_model(self._config.precision, params))
     return self.descend_from(loss_fn, rule, params, rule_state)[0]
 
   def descend_from(
@@ -109,8 +121,8 @@ class Worker:
       The local model and the rule's state after the last step, in the types of
       those given.
     """
-    program = self._program
-    start = local_model(program.precision, params)
+    config = self._config
+    start = local_model(config.precision, params)
     rule = optax.with_extra_args_support(rule)
     gradients_per_step = 1
 
@@ -122,9 +134,16 @@ class Worker:
       value, grads = jax.value_and_grad(mean_loss)(params)
       before = rule_state
       updates, rule_state = rule.update(
-        grads, rule_state, params, value=value, grad_fn=grad_fn
+        grads,
+        rule_state,
+        params,
+        value=value,
+        grad=grads,
+        value_fn=mean_loss,
+        obj_fn=mean_loss,
+        grad_fn=grad_fn,
       )
-      if program.precision == "bfloat16":
+      if config.precision == "bfloat16":
         rule_state = keep_types(rule_state, before)
       gradients_per_step = 1 + len(calls)
       params = optax.apply_updates(params, updates)
@@ -133,15 +152,15 @@ class Worker:
       return params, rule_state, traces
 
     blank = lambda name: jnp.full(
-      program.plan.max_steps, jnp.nan, _field(rule_state, name).dtype
+      config.plan.max_steps, jnp.nan, _field(rule_state, name).dtype
     )
-    traces = {name: blank(name) for name in program.trace}
-    # A number that the program knows needs no masking side by side.
-    num_steps = program.plan.common_steps or self.num_steps
+    traces = {name: blank(name) for name in config.trace}
+    # A static number of steps needs no masking under vmap.
+    num_steps = config.plan.common_steps or self.num_steps
     end, rule_state, self.traces = lax.fori_loop(
       0, num_steps, step, (start, rule_state, traces)
     )
-    examples = jnp.sum(self._slot.batches.counts).astype(jnp.float32)
+    examples = jnp.sum(self._client.counts, dtype=jnp.int32)
     self.gradient_evaluations += gradients_per_step * examples
     return master_model(params, start, end), rule_state
 
@@ -157,7 +176,7 @@ class Worker:
     Returns:
       The gradient; zero for a client that owns nothing.
     """
-    rows, size = self._slot.rows, self._slot.place.size
+    rows, size = self._client.rows, self._client.size
     return self._mean_gradients(
       loss_fn, (params,), rows, jnp.arange(len(rows)) < size, size
     )[0]
@@ -172,7 +191,7 @@ class Worker:
     Returns:
       One gradient for each point.
     """
-    rows, counts = self._slot.batches.rows, self._slot.batches.counts
+    rows, counts = self._client.batches, self._client.counts
     in_batch = jnp.arange(rows.shape[1]) < counts[:, None]  # [K, B]
     return self._mean_gradients(
       loss_fn, points, rows.reshape(-1), in_batch.reshape(-1)
@@ -191,12 +210,13 @@ class Worker:
     Returns:
       The gradient of their mean loss; zero for a client that owns nothing.
     """
-    rows, size = self._slot.rows, self._slot.place.size
-    places = jax.random.randint(
+    rows, size = self._client.rows, self._client.size
+    positions = jax.random.randint(
       self.key, (num_examples,), 0, jnp.maximum(size, 1)
     )
-    is_there = jnp.full(num_examples, size > 0)
-    return self._mean_gradients(loss_fn, (params,), rows[places], is_there)[0]
+    counts = jnp.full(num_examples, size > 0)
+    drawn = rows[positions]
+    return self._mean_gradients(loss_fn, (params,), drawn, counts)[0]
 
   def _mean_gradients(self, loss_fn, points, rows, counts, stop=None):
     """Gradients at each point of the mean loss over rows, in chunks.
@@ -204,8 +224,8 @@ class Worker:
     Rows [n] weigh 1 where `counts` [n] is true and 0 elsewhere; at `stop` and
     after it none is.
     """
-    loss_fn = computed_loss(self._program.precision, loss_fn)
-    batch_size = self._program.plan.batch_size
+    loss_fn = computed_loss(self._config.precision, loss_fn)
+    batch_size = self._config.plan.batch_size
     chunk = max(1, _CHUNK // batch_size) * batch_size
     chunk = min(chunk, len(rows))
     padding = -len(rows) % chunk
@@ -214,7 +234,7 @@ class Worker:
     def add(i, totals):
       batch = self._examples(lax.dynamic_slice_in_dim(rows, i * chunk, chunk))
       mask = lax.dynamic_slice_in_dim(counts, i * chunk, chunk)
-      rng = jax.random.fold_in(jax.random.fold_in(self._slot.key, 2), i)
+      rng = jax.random.fold_in(jax.random.fold_in(self._client.key, 2), i)
 
       def loss(params):
         return jnp.sum(jnp.where(mask, loss_fn(params, batch, rng), 0))
@@ -229,7 +249,7 @@ class Worker:
       num_chunks = -(-(len(rows) if stop is None else stop) // chunk)
       totals = lax.fori_loop(0, num_chunks, add, zeros)
     number = jnp.sum(counts)
-    self.gradient_evaluations += len(points) * number.astype(jnp.float32)
+    self.gradient_evaluations += len(points) * number.astype(jnp.int32)
     mean = lambda leaf: leaf / jnp.maximum(number, 1).astype(leaf.dtype)
     return jax.tree.map(mean, totals)
 
@@ -237,18 +257,18 @@ class Worker:
     """{name: [B, ...]}, the pooled examples of these rows."""
     return {
       name: jnp.take(leaf, rows, axis=0, mode="clip")
-      for name, leaf in self._data.examples.items()
+      for name, leaf in self._pool.items()
     }
 
   def _mean_loss(self, loss_fn, k):
     """The loss of step k's batch, `params -> scalar`."""
-    loss_fn = computed_loss(self._program.precision, loss_fn)
-    rows = self._slot.batches.rows[k]  # [B]
+    loss_fn = computed_loss(self._config.precision, loss_fn)
+    rows = self._client.batches[k]  # [B]
     batch = self._examples(rows)
-    rng = jax.random.fold_in(jax.random.fold_in(self._slot.key, 1), k)
-    if self._program.plan.even:
+    rng = jax.random.fold_in(jax.random.fold_in(self._client.key, 1), k)
+    if self._config.plan.needs_no_mask:
       return lambda params: jnp.mean(loss_fn(params, batch, rng))
-    count = self._slot.batches.counts[k]
+    count = self._client.counts[k]
     mask = jnp.arange(len(rows)) < count
 
     def mean_loss(params):

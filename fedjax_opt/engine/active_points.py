@@ -1,0 +1,202 @@
+"""Which settings of a grid still run, and how many are vectorized.
+
+A setting that has diverged, with all its seeds, has no more to show. Where
+settings follow one another it takes no further rounds. Vectorized it would only
+be masked; so where at least half of many have diverged they are dropped, and
+the others go on in a smaller program, which is compiled anew.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_opt import trees
+from fedjax_opt.engine import processes
+from fedjax_opt.engine.points import PointMap
+from fedjax_opt.engine.sharding import Layout
+from fedjax_opt.results.history import History
+
+# From how many vectorized settings on diverged ones are dropped.
+_MANY = 16
+
+
+class ActivePoints:
+  """The settings of a run that still run; a single run has one.
+
+  Attributes:
+    active: [active] numbers of the settings that run.
+    held: [held] numbers of those that are in the arrays of the program.
+    map: how they are mapped.
+  """
+
+  def __init__(
+    self,
+    num_settings: int,
+    num_seeds: int,
+    point_map: PointMap,
+    layout: Layout,
+  ):
+    """All run.
+
+    Args:
+      num_settings: of the grid.
+      num_seeds: of each setting.
+      point_map: how points are mapped; the chunk is chosen if it is None.
+      layout: of the devices.
+    """
+    self.active = self.held = np.arange(num_settings)
+    self.map = point_map
+    self._num_settings, self._num_seeds = num_settings, num_seeds
+    self._chunk_is_free = point_map.is_vmapped and point_map.chunk is None
+    self._devices = layout.grid_devices
+    # Numbers of the settings that were dropped, with their state.
+    self._dropped: list[tuple[np.ndarray, Any]] = []
+
+  @property
+  def num_points(self) -> int:
+    """S."""
+    return self._num_settings * self._num_seeds
+
+  @property
+  def is_active(self) -> np.ndarray:
+    """[held] bool, which of the settings that are held run."""
+    return np.isin(self.held, self.active)
+
+  def shrink(self, programs: list[Any]) -> bool:
+    """Takes smaller chunks of settings if the programs need too much memory.
+
+    Args:
+      programs: as `jax.jit(...).lower(...).compile()` gives them.
+
+    Returns:
+      Whether `map` has changed, so that they have to be compiled anew.
+    """
+    whole = len(self.held) // self._devices
+    chunk = min(self.map.chunk or whole, whole)
+    if not (self._chunk_is_free and chunk > 1):
+      return False
+    needs = [needed_bytes(program) for program in programs]
+    have = processes.memory_bytes()
+    at_most = chunk
+    if None not in needs and have is not None and max(needs) > have:
+      at_most = max(1, min(int(chunk * have / max(needs)), chunk - 1))
+    # The program is that of all processes.
+    at_most = -processes.of_any_process(-at_most)
+    if at_most == chunk:
+      return False
+    # Divided evenly if possible, else the last chunk is a program of its own.
+    even = [n for n in range(1, at_most + 1) if whole % n == 0]
+    chunk = even[-1] if 2 * even[-1] >= at_most else at_most
+    self.map = PointMap(self.map.has_points, True, chunk)
+    return True
+
+  def drop(self, history: History, state: Any) -> Any:
+    """The state without the settings that have diverged; None if all stay.
+
+    Args:
+      history: what was measured so far.
+      state: leaves [held, seeds, ...].
+    """
+    if not (history.rounds and self.map.has_points):
+      return None
+    diverged = history.diverged()[:, -1].reshape(-1, self._num_seeds)
+    is_kept = ~diverged.all(axis=1)[self.active]
+    if not is_kept.any():  # Something has to be computed.
+      is_kept[0] = True
+    if not self.map.is_vmapped:
+      self.active = self.active[is_kept]
+      return None
+    # Over devices they are divided evenly, and are to stay so.
+    if self._devices > 1 or jax.process_count() > 1:
+      return None
+    if len(is_kept) < _MANY or 2 * np.sum(is_kept) > len(is_kept):
+      return None
+    dropped = (self.active[~is_kept], trees.take(state, ~is_kept))
+    self._dropped.append(dropped)
+    self.active = self.held = self.active[is_kept]
+    return trees.take(state, is_kept)
+
+  def expand(self, metrics: Any, counts: Any, traces: Any) -> tuple:
+    """What a program recorded, [held, seeds, ...] -> [S, ...].
+
+    Args:
+      metrics: NaN for what does not run.
+      counts: for what does not run those of another setting, what it would
+        have cost: no point costs less than another.
+      traces: NaN for what does not run.
+    """
+    # A rank is whole and has no NaN.
+    nan = lambda leaf: np.promote_types(leaf.dtype, np.float32).type(np.nan)
+    to_nan = lambda leaf: self._expanded(leaf, nan)
+    to_first = lambda leaf: self._expanded(leaf, lambda leaf: leaf[:1])
+    return (
+      jax.tree.map(to_nan, metrics),
+      jax.tree.map(to_first, counts),
+      jax.tree.map(to_nan, traces),
+    )
+
+  def _expanded(self, leaf, fill):
+    leaf = np.asarray(leaf)
+    if not self.map.has_points:
+      return leaf[None]
+    if len(self.active) < self._num_settings:
+      leaf = leaf[self.is_active]
+      wide = np.full((self._num_settings, *leaf.shape[1:]), fill(leaf))
+      wide[self.active] = leaf
+      leaf = wide
+    return leaf.reshape(-1, *leaf.shape[2:])
+
+  def numbers(self) -> dict[str, np.ndarray]:
+    """Which settings run and are held, for a checkpoint."""
+    return {"grid/active": self.active, "grid/held": self.held}
+
+  def restore(self, record: Mapping[str, np.ndarray], state: Any) -> Any:
+    """Goes on from a checkpoint, with those settings that were held then.
+
+    Args:
+      record: has what `numbers` gave.
+      state: of all settings, as `whole` gave it.
+
+    Returns:
+      The state of those held.
+    """
+    if self._devices > 1 or not self.map.has_points:
+      return state  # None is dropped here, see `drop`.
+    self.active, self.held = record["grid/active"], record["grid/held"]
+    dropped = np.setdiff1d(np.arange(self._num_settings), self.held)
+    if dropped.size:
+      self._dropped.append((dropped, trees.take(state, dropped)))
+    return trees.take(state, self.held)
+
+  def whole(self, state: Any) -> Any:
+    """The state of all settings, of those dropped as they were then."""
+    if not self._dropped:
+      return state
+    numbers = [rows for rows, _ in self._dropped]
+    order = np.argsort(np.concatenate([*numbers, self.held]))
+
+    def join(*leaves):
+      # What is on the host stays there.
+      on_host = isinstance(leaves[-1], np.ndarray)
+      return (np if on_host else jnp).concatenate(leaves)[order]
+
+    return jax.tree.map(join, *[state for _, state in self._dropped], state)
+
+
+def needed_bytes(program: Any) -> int | None:
+  """The memory that a compiled program needs on each of its devices.
+
+  None where the backend does not tell.
+  """
+  analysis = program.memory_analysis()
+  if analysis is None:
+    return None
+  return (
+    analysis.argument_size_in_bytes
+    + analysis.output_size_in_bytes
+    - analysis.alias_size_in_bytes
+    + analysis.temp_size_in_bytes
+  )

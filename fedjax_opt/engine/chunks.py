@@ -1,0 +1,113 @@
+"""How many clients of a cohort are vectorized at a time."""
+
+import jax
+import numpy as np
+import optax
+
+from fedjax_opt.base import Params
+from fedjax_opt.engine import checks
+from fedjax_opt.registry import check_choice
+
+# Parameters x batch size below which a local step counts as small.
+_SMALL_STEP = 1e6
+
+
+def is_faster_vmapped(params: Params | None, batch_size: int) -> bool:
+  """Whether several models are better trained vectorized than in turn.
+
+  Vectorization fills a GPU or a TPU. On CPU it pays where a step is so small
+  that starting its operations is what costs; larger models leave the caches,
+  and their matrix products become small batched ones, which are slower than
+  plain ones (measured by `benchmarks/round_time.py`).
+
+  Args:
+    params: one model; large if None.
+    batch_size: B.
+  """
+  if jax.default_backend() != "cpu":
+    return True
+  if params is None:
+    return False
+  return optax.tree.size(params) * batch_size < _SMALL_STEP
+
+
+# Clients of a small model that are always vectorized together, on CPU.
+_FEW = 16
+
+
+def _fastest_vmapped(params, batch_size):
+  """How many clients at a time are fastest; None for all of any cohort.
+
+  On CPU the models and batches of a step should stay in the caches, together:
+  1,000 clients of least squares in 1,024 dimensions take twice as long all at
+  once as a hundred at a time (measured by `benchmarks/scaling.py`).
+  """
+  if not is_faster_vmapped(params, batch_size):
+    return 1
+  if jax.default_backend() != "cpu":
+    return None
+  size = max(optax.tree.size(params), 1)
+  return max(_FEW, int(_SMALL_STEP / (size * batch_size)))
+
+
+def typical_steps(num_steps, cohort_size):
+  """[C] local steps of a cohort, the most first: quantiles of all clients'."""
+  steps = -np.sort(-num_steps, axis=None)
+  ranks = (np.arange(cohort_size) + 0.5) / cohort_size
+  return steps[(ranks * len(steps)).astype(int)]
+
+
+# The part of the local steps that may be padding before 'auto' computes fewer
+# clients at a time.
+_MUCH_WASTE = 0.25
+
+
+def _waste(steps, at_once):
+  """The part that is padding if so many clients are computed at a time."""
+  slowest = steps[::at_once]
+  return 1 - np.sum(steps) / max(np.sum(slowest) * at_once, 1)
+
+
+def chunk_size(
+  client_map: str,
+  client_chunk: int | None,
+  steps: np.ndarray,
+  devices: int,
+  params: Params | None = None,
+  batch_size: int = 1,
+) -> int:
+  """How many clients each device vectorizes at a time.
+
+  Args:
+    client_map: see `Settings`.
+    client_chunk: see `Settings`.
+    steps: [C] local steps of a typical cohort, the most first.
+    devices: over how many the cohort is divided.
+    params: the model; large if None.
+    batch_size: B.
+
+  Raises:
+    ValueError: naming the setting that cannot be.
+  """
+  at_most = -(-len(steps) // devices)
+  fastest = _fastest_vmapped(params, batch_size)
+  check_choice("client_map", client_map, ("auto", "vmap", "scan"))
+  if client_chunk is not None:
+    checks.at_least("client_chunk", client_chunk, 1)
+    if client_map == "scan":
+      raise ValueError(
+        f"client_chunk={client_chunk} with client_map='scan': scan takes one "
+        "client after the other; use 'vmap' or 'auto'"
+      )
+    return min(client_chunk, at_most)
+  if client_map == "vmap":
+    return at_most
+  if client_map == "scan" or fastest == 1:
+    return 1
+  if fastest is not None and at_most > fastest:
+    at_most = -(-at_most // -(-at_most // fastest))  # Chunks of one size.
+  # Clients of very different sizes: the largest chunks that waste little, but
+  # no more than eight of them.
+  chunks = [-(-at_most // parts) for parts in (1, 2, 4, 8)]
+  fit = [c for c in chunks if _waste(steps, c * devices) <= _MUCH_WASTE]
+  return (fit or chunks[-1:])[0]

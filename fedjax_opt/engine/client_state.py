@@ -1,0 +1,141 @@
+"""Where what clients keep between rounds is: on the devices, or on the host.
+
+What all clients keep may be too large for a device. Its rows then lie on the
+host; before each round those of the cohort are gathered to the device, and
+after it they are scattered back; the program sees no others.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedjax_opt import trees
+from fedjax_opt.base import Algorithm
+from fedjax_opt.engine import processes
+from fedjax_opt.engine.config import Config
+
+# The part of a device's memory that clients may fill before 'auto' takes the
+# host's: the examples, and what is computed, need the rest.
+_SHARE = 0.5
+
+
+class ClientStore:
+  """What clients keep, [M, ...] or of a grid [settings, seeds, M, ...].
+
+  On the host it is NumPy arrays, which are changed in place.
+  """
+
+  def __init__(self, config: Config, has_points: bool):
+    """Holds no array itself.
+
+    Args:
+      config: static settings, `client_memory` resolved.
+      has_points: whether there are axes [settings, seeds].
+    """
+    self._put = config.layout.put_per_point
+    self._on_host = config.state_is_on_host
+    self._has_points = has_points
+
+  def put(self, rows: Any) -> Any:
+    """The rows of all clients, where they belong."""
+    if self._on_host:
+      return jax.tree.map(_writable, rows)
+    return self._put(rows)
+
+  def gather(self, rows: Any, cohorts: np.ndarray | None) -> Any:
+    """What the program gets: the rows of the cohort, or of all clients.
+
+    Args:
+      rows: of all clients.
+      cohorts: [seeds, 1, C], of the next round; None on the devices.
+    """
+    if not self._on_host:
+      return rows
+    return self._put(trees.take(rows, self._index(cohorts)))
+
+  def scatter(self, rows: Any, new: Any, cohorts: np.ndarray | None) -> Any:
+    """The rows of all clients after a round.
+
+    Args:
+      rows: from before it; on the host they are changed.
+      new: what the program returned for what `gather` gave it.
+      cohorts: see `gather`.
+    """
+    if not self._on_host:
+      return new
+    index = self._index(cohorts)
+
+    def write(rows, new):
+      rows[index] = new
+      return rows
+
+    return jax.tree.map(write, rows, processes.fetch(new))
+
+  def _index(self, cohorts):
+    """The index of the cohort's rows."""
+    of_round = cohorts[:, 0]
+    if not self._has_points:
+      return of_round[0]
+    return slice(None), np.arange(len(of_round))[:, None], of_round
+
+
+def _writable(leaf):
+  """The array as NumPy's own, which can be written."""
+  array = np.asarray(leaf)
+  return array if array.flags.writeable else array.copy()
+
+
+def check(config: Config, algorithm: Algorithm) -> None:
+  """That what is to be on the host can be.
+
+  Raises:
+    ValueError: if there is nothing, or no host.
+  """
+  if not config.state_is_on_host:
+    return
+  if algorithm.init_client is None:
+    raise ValueError(
+      "client_memory='host': this algorithm keeps nothing for its clients (it "
+      "has no `Algorithm.init_client`); leave client_memory out"
+    )
+  if processes.host() is None:
+    raise ValueError(
+      "client_memory='host': JAX was started without the processor; give "
+      "JAX_PLATFORMS=cuda,cpu"
+    )
+
+
+def resolve(config: Config, algorithm: Algorithm, rows: Any) -> Config:
+  """The settings with 'device' or 'host' for `client_memory`.
+
+  Args:
+    config: static settings, perhaps with 'auto'.
+    algorithm: of any setting.
+    rows: the shapes of what all clients keep, at all points.
+
+  Raises:
+    ValueError: see `check`.
+  """
+  check(config, algorithm)
+  where = config.client_memory
+  if where == "auto":
+    where = "host" if _is_too_much(config, rows) else "device"
+  return dataclasses.replace(config, client_memory=where)
+
+
+def _is_too_much(config, rows):
+  """Whether clients would fill a device, and the host could help."""
+  if rows is None or processes.host() is None:
+    return False
+  # What is most of the population would come and go as a whole, and a
+  # processor's memory is the host's.
+  is_most = 2 * config.cohort_size > config.num_clients
+  if is_most or jax.default_backend() == "cpu":
+    return False
+  need = trees.num_bytes(rows) // config.layout.grid_devices
+  have = processes.memory_bytes()
+  too_much = have is not None and need > _SHARE * have
+  # The program is that of all processes.
+  return bool(processes.of_any_process(int(too_much)))

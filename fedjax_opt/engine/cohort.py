@@ -1,0 +1,409 @@
+"""The clients of a round, as an algorithm sees them: the verbs of `Cohort`.
+
+What one client does is written with the `Worker` of worker.py; mapping.py maps
+it over the clients, replies.py has what a verb returns.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fedjax_opt import trees
+from fedjax_opt.engine import mapping, replies, shards
+from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.mapping import RoundData
+from fedjax_opt.engine.replies import Reply
+from fedjax_opt.engine.worker import Client
+
+# Phases that a round may have, at most; keys of a round are numbered by them.
+MAX_PHASES = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Cohort:
+  """The clients of one round, as an algorithm sees them.
+
+  An algorithm describes what one client does as a function `one_client(worker,
+  broadcast)`, which returns its message, any pytree, or a `ClientOutput`. The
+  verbs `mean`, `each` and `pick` map it over the clients; each returns a
+  `Reply`. Clients draw the same batches in verbs of the same `phase`, and fresh
+  ones in another.
+
+  A client that drops out, or whose message is not finite, is left out of the
+  mean, with its weight, and keeps what it kept. If that leaves nobody the round
+  is lost, and the engine keeps the state from before it.
+
+  Attributes:
+    round: [] int32, the round.
+    key: [] random key of this round, for the algorithm's own draws.
+    clients: [C] int32, who takes part.
+  """
+
+  round: jax.Array
+  key: jax.Array
+  clients: jax.Array
+  _config: Config
+  _round_key: jax.Array
+  _data: RoundData
+  _scale: jax.Array | None
+  _keeps_state: bool
+  _on_phase: Callable[[int], None]
+
+  @classmethod
+  def create(
+    cls,
+    config: Config,
+    key: jax.Array,
+    round: jax.Array,
+    data: RoundData,
+    keeps_state: bool = False,
+    on_phase: Callable[[int], None] = lambda phase: None,
+  ) -> "Cohort":
+    """Draws the cohort of a round.
+
+    Args:
+      config: static settings.
+      key: [] random key of the run.
+      round: [] int32.
+      data: of this round.
+      keeps_state: whether clients keep anything between rounds.
+      on_phase: told the phase of each verb that is traced.
+    """
+    round_key = jax.random.fold_in(key, round)
+    clients, scale = data.clients, data.scale
+    if clients is None:
+      clients, scale = config.sampler.draw(
+        round_key, round, data.sizes, config.cohort_size
+      )
+    # The cohort and its phases have the numbers from 0 on.
+    own_key = jax.random.fold_in(round_key, 1 + MAX_PHASES)
+    return cls(
+      round=round,
+      key=own_key,
+      clients=clients,
+      _config=config,
+      _round_key=round_key,
+      _data=data,
+      _scale=scale,
+      _keeps_state=keeps_state,
+      _on_phase=on_phase,
+    )
+
+  @property
+  def budget(self) -> int:
+    """K B, examples in the local batches of a client, at most."""
+    return self._config.plan.max_steps * self._config.plan.batch_size
+
+  @property
+  def mean_size(self) -> float:
+    """Examples of a client, on average over the population."""
+    return self._config.mean_size
+
+  @property
+  def common_steps(self) -> int | None:
+    """K, if every client of the population takes K local steps, else None."""
+    return self._config.plan.common_steps
+
+  @property
+  def num_clients(self) -> int:
+    """M, clients in the population."""
+    return self._config.num_clients
+
+  @property
+  def is_everyone(self) -> bool:
+    """Whether the cohort has as many clients as the population."""
+    return self._config.cohort_size == self._config.num_clients
+
+  def mean(
+    self,
+    one_client: Callable[..., Any],
+    broadcast: Any,
+    *,
+    phase: int = 0,
+    label: str = "",
+    bytes_down: int | None = None,
+  ) -> Reply:
+    """The weighted mean over the cohort of what each client sends.
+
+    Args:
+      one_client: `(worker, broadcast) -> message`, or a `ClientOutput`.
+      broadcast: what the server sends to every client.
+      phase: number of the phase, from 0 to 7.
+      label: under which name the cost of this phase is also reported apart,
+        such as "stage_start".
+      bytes_down: what the server sends to each client, in bytes, if clients
+        have a part of `broadcast` already; None for the size of all of it.
+
+    Returns:
+      The reply, its `value` the mean message.
+    """
+    clients, order, computed = self._phase(phase)
+
+    def summarize(clients, visited):
+      message, state, info = visited
+      weight = replies.weights_of(clients, info)
+      weight = jnp.where(replies.counts(clients, info), weight, 0)
+      add_up = lambda sent: replies.weighted_sum(weight, sent)
+      return jax.tree.map(add_up, message), (state, info)
+
+    total, sent = self._visit_all(one_client, broadcast, computed, summarize)
+    state, info = mapping.unsort(shards.gather(sent), order)
+    is_normalized = self._scale is None
+    mean = replies.mean_of(shards.total(total), clients, info, is_normalized)
+    cost = (broadcast, label, bytes_down)
+    return self._reply(clients, order, info, state, mean, phase, cost)
+
+  def each(
+    self,
+    one_client: Callable[..., Any],
+    broadcast: Any,
+    *,
+    phase: int = 0,
+    label: str = "",
+    bytes_down: int | None = None,
+  ) -> Reply:
+    """What each client of the cohort sends, not averaged.
+
+    Args:
+      one_client: see `mean`.
+      broadcast: see `mean`.
+      phase: see `mean`.
+      label: see `mean`.
+      bytes_down: see `mean`.
+
+    Returns:
+      The reply, its `value` all messages, leaves [C, ...], in the order of
+      `clients`. Those that do not count, see `counted`, are among them.
+    """
+    clients, order, computed = self._phase(phase)
+    keep_all = lambda clients, visited: (None, visited)
+    _, sent = self._visit_all(one_client, broadcast, computed, keep_all)
+    messages, state, info = mapping.unsort(shards.gather(sent), order)
+    messages = trees.take(messages, slice(self._config.cohort_size))
+    cost = (broadcast, label, bytes_down)
+    return self._reply(clients, order, info, state, messages, phase, cost)
+
+  def pick(
+    self,
+    one_client: Callable[..., Any],
+    broadcast: Any,
+    *,
+    phase: int = 0,
+    client: int | None = None,
+    others_work: bool = False,
+    label: str = "",
+    bytes_down: int | None = None,
+  ) -> Reply:
+    """What one client, drawn uniformly from the cohort, sends.
+
+    Drawn from those of it that do not drop out; the round is lost if all do, or
+    if what it sends is not finite.
+
+    Args:
+      one_client: see `mean`.
+      broadcast: what the server sends to that client.
+      phase: see `mean`.
+      client: the number of a client of the population to take instead.
+      others_work: whether the other clients of the cohort do the same, for
+        nothing. The message is not changed by it.
+      label: see `mean`.
+      bytes_down: see `mean`.
+
+    Returns:
+      The reply, its `value` the message; `counted` is of all clients whose
+      message was computed.
+    """
+    cost = (broadcast, label, bytes_down)
+    if client is not None:
+      self._check_client(client, others_work)
+      clients = self._clients(jnp.array([client], jnp.int32), None)
+      computed = self._located(clients, None, phase)
+      sent = self._visit_one(one_client, broadcast, computed)
+      return self._reply_of_one(clients, sent, phase, cost)
+    index, is_nobody = self._draw_index(jax.random.fold_in(self.key, phase))
+    if others_work:
+      names = {"phase": phase, "label": label, "bytes_down": bytes_down}
+      sent = self.each(one_client, broadcast, **names)
+      is_lost = ~sent.counted[index] | is_nobody
+      value = trees.take(sent.value, index)
+      return dataclasses.replace(sent, value=value, is_lost=is_lost)
+    clients, order, computed = self._phase(phase)
+    # Where in the order of computation the picked client is, on which device.
+    turn = mapping.unsort(jnp.arange(len(clients.number)), order)[index]
+    num_shards = shards.num_shards()
+    local = trees.take(computed, (turn // num_shards)[None])
+    sent = self._visit_one(one_client, broadcast, local)
+    sent = shards.from_shard(turn % num_shards, sent)
+    picked = trees.take(clients, index[None])
+    return self._reply_of_one(picked, sent, phase, cost)
+
+  def cond(
+    self,
+    predicate: jax.Array,
+    verb: Callable[[], Reply],
+    otherwise: Any,
+  ) -> Reply:
+    """A verb that only some rounds have.
+
+    Args:
+      predicate: [] bool, of the round alone: under a grid anything else would
+        have the verb computed in every round.
+      verb: `() -> Reply`, calls a verb of this cohort.
+      otherwise: the value if the predicate is false, like the verb's.
+
+    Returns:
+      The verb's reply, or one of that value, which cost nothing.
+    """
+    verb = jax.jit(verb)  # Traced once for its shapes and the branch.
+    shapes = jax.eval_shape(verb)
+    skip = lambda: replies.blank_like(shapes, otherwise, self.num_clients)
+    return lax.cond(predicate, verb, skip)
+
+  def _phase(self, phase):
+    """What each verb begins with.
+
+    Returns:
+      The clients, padded, leaves [C', ...]; the order in which they are
+      computed, None for their own; and those that this device computes, in it.
+    """
+    numbers = mapping.pad_cohort(self._config, self.clients)
+    clients = self._clients(numbers, self._scale)
+    order = mapping.computing_order(self._config, clients.size)
+    in_order = clients if order is None else trees.take(clients, order)
+    computed = shards.local(in_order)
+    return clients, order, self._located(computed, self._data.starts, phase)
+
+  def _clients(self, numbers, scale):
+    """Clients of these numbers; M for one that does not exist."""
+    config, sizes = self._config, self._data.sizes
+    size = sizes.at[numbers].get(mode="fill", fill_value=0)
+    weight = self._natural_weights(numbers, size)
+    if scale is None:
+      weight = weight / jnp.maximum(jnp.sum(weight), 1)
+    else:
+      scale = jnp.pad(scale, (0, len(numbers) - len(scale)))
+      weight = weight / self._population_weight() * scale
+    # Rows of states on the host are those of the cohort, in its order.
+    positions = jnp.arange(len(numbers), dtype=jnp.int32)
+    row = positions if config.state_is_on_host else numbers
+    is_out = self._dropouts(numbers) | (numbers >= config.num_clients)
+    return Client(numbers, size, weight, is_out, row)
+
+  def _located(self, clients, starts, phase):
+    """The same clients, with where their examples are and their keys."""
+    if not 0 <= phase < MAX_PHASES:
+      raise ValueError(f"phase={phase}: must be in [0, {MAX_PHASES})")
+    self._on_phase(phase)
+    phase_key = jax.random.fold_in(self._round_key, 1 + phase)
+    of_client = lambda client: jax.random.fold_in(phase_key, client)
+    location = clients.number if starts is None else starts
+    keys = jax.vmap(of_client)(clients.number)
+    return clients._replace(location=location, key=keys)
+
+  def _natural_weights(self, numbers, size):
+    """[C'] float, by examples or uniform, not normalized."""
+    if self._config.by_examples:
+      return size.astype(float)
+    return (numbers < self._config.num_clients).astype(float)
+
+  def _population_weight(self):
+    """The sum of the natural weights of all clients of the population."""
+    if not self._config.by_examples:
+      return float(self._config.num_clients)
+    return jnp.maximum(jnp.sum(self._data.sizes.astype(float)), 1)
+
+  def _share(self, clients, counted):
+    """The part of the population's weights that is of those who count."""
+    natural = self._natural_weights(clients.number, clients.size)
+    cohort = jnp.sum(natural)
+    normalized = natural / jnp.maximum(cohort, 1)
+    left = jnp.sum(jnp.where(counted, normalized, 0))
+    # All that have a weight give 1 exactly.
+    left = jnp.where(jnp.any((normalized > 0) & ~counted), left, 1)
+    if not self._config.by_examples:
+      return left * (self._config.cohort_size / self._config.num_clients)
+    return left * cohort / self._population_weight()
+
+  def _dropouts(self, numbers):
+    """[C] bool, which clients drop out, in all phases of the round alike."""
+    rate = self._config.client_dropout
+    if rate == 0:
+      return jnp.zeros(len(numbers), bool)
+    key = jax.random.fold_in(self._round_key, 2 + MAX_PHASES)
+    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers)
+    return jax.vmap(lambda key: jax.random.bernoulli(key, rate))(keys)
+
+  def _draw_index(self, key):
+    """A client that does not drop out, by its index, and whether none is."""
+    size = self._config.cohort_size
+    if self._config.client_dropout == 0:
+      return jax.random.randint(key, (), 0, size), jnp.array(False)
+    is_out = self._dropouts(self.clients)
+    draws = jnp.where(is_out, -1, jax.random.uniform(key, (size,)))
+    return jnp.argmax(draws), jnp.all(is_out)
+
+  def _check_client(self, client, others_work):
+    """That `pick` can take this client."""
+    if others_work:
+      raise ValueError(
+        f"client={client} with others_work=True: the others are those of a "
+        "cohort, of which one is drawn; give only one of them"
+      )
+    if self._data.starts is not None or self._config.state_is_on_host:
+      raise ValueError(
+        f"client={client}: with clients that are read round by round only "
+        "those of the cohort are at hand"
+      )
+
+  def _visitor(self, one_client, broadcast):
+    return mapping.visitor(
+      self._config,
+      self._data,
+      self.round,
+      one_client,
+      broadcast,
+      self._keeps_state,
+    )
+
+  def _visit_all(self, one_client, broadcast, computed, summarize):
+    visit = self._visitor(one_client, broadcast)
+    return mapping.over_chunks(
+      self._config, self._data, visit, computed, summarize
+    )
+
+  def _visit_one(self, one_client, broadcast, clients):
+    visit = self._visitor(one_client, broadcast)
+    return mapping.visit_one(self._config, self._data, visit, clients)
+
+  def _reply(self, clients, order, info, state, value, phase, cost):
+    """The reply of a phase of all clients."""
+    share = self._share(clients, replies.counts(clients, info))
+    reply = replies.reply_of(
+      self._config, clients, info, value, state, share, phase
+    )
+    slots = mapping.computed_slots(self._config, info.num_steps, order)
+    reply = replies.add_padding(reply, info, slots)
+    return self._with_cost(reply, info, self._config.cohort_size, cost)
+
+  def _reply_of_one(self, clients, sent, phase, cost):
+    """The reply of a phase of one client; leaves of `clients` are [1, ...]."""
+    message, state, info = sent
+    info, state = jax.tree.map(lambda leaf: leaf[None], (info, state))
+    counted = replies.counts(clients, info)
+    share = self._share(clients, counted)
+    reply = replies.reply_of(
+      self._config, clients, info, message, state, share, phase
+    )
+    # Traces are those of phases of all clients.
+    reply = dataclasses.replace(reply, is_lost=~counted[0], traces={})
+    return self._with_cost(reply, info, 1, cost)
+
+  def _with_cost(self, reply, info, visits, cost):
+    broadcast, label, bytes_down = cost
+    if bytes_down is None:
+      bytes_down = trees.num_bytes(broadcast)
+    return replies.add_cost(reply, info, visits, bytes_down, label)

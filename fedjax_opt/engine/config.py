@@ -1,0 +1,379 @@
+"""The settings of a run: typed, documented and checked once."""
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_opt.base import EvaluateFn, Params
+from fedjax_opt.engine import checks, sharding
+from fedjax_opt.engine.chunks import (
+  chunk_size,
+  is_faster_vmapped,
+  typical_steps,
+)
+from fedjax_opt.engine.precision import PRECISIONS
+from fedjax_opt.engine.sampling import Sampler, resolve
+from fedjax_opt.registry import check_choice
+
+
+
+class Settings(TypedDict, total=False):
+  """The settings of `simulate`, `sweep` and `Simulator`; all have defaults.
+
+  Attributes:
+    cohort_size: C, clients in a round. Default: all clients.
+    sampler: who takes part: a `Sampler` of `fedjax_opt.samplers`, its name
+      ('uniform', 'weighted', 'fixed'), or a function `(key, round) -> [C]
+      int32 clients`. Default: 'uniform', without replacement.
+    batch_size: B, examples in a local batch. Default: 32.
+    local_epochs: passes of a client over its examples in a round, any
+      fraction. Default: 1, unless `local_steps` is given.
+    local_steps: local steps in a round, instead of `local_epochs`.
+    replacement: whether each batch is drawn with replacement, instead of
+      going through a new shuffle in each epoch. Default: False.
+    drop_remainder: whether the last batch of an epoch is dropped when it is
+      not full. Default: False.
+    weighting: 'examples' or 'uniform', clients' weights in means. Default:
+      'examples'.
+    client_dropout: probability in [0, 1) that a client drops out of a round.
+      Default: 0.
+    evaluate: `(params, data, test) -> {name: scalar}`, such as
+      `fedjax_opt.evaluation.federated` makes. Default: nothing is measured.
+    eval_every: rounds between evaluations; round 0 and the last one are always
+      evaluated. Default: 10.
+    trace: names of fields of the client rule's state, recorded at each local
+      step. Default: none.
+    client_map: how a cohort is computed: 'vmap' (all clients vectorized),
+      'scan' (one after the other) or 'auto' (what is faster). Default: 'auto'.
+    client_chunk: how many clients are vectorized at a time. Default: as
+      `client_map` says.
+    client_memory: where what clients keep between rounds is: 'device', 'host'
+      (the cohort's rows are copied to the device before each round) or 'auto'
+      (the host where they would fill half of a device). Default: 'auto'.
+    client_devices: devices over which a cohort is divided. Default: all that
+      are not needed for the grid.
+    precision: 'float32' (the types of `params`), 'mixed' (losses and gradients
+      in bfloat16) or 'bfloat16' (local steps too). Default: 'float32'.
+  """
+
+  cohort_size: int | None
+  sampler: str | Sampler | Callable[[jax.Array, jax.Array], Any]
+  batch_size: int
+  local_epochs: float | None
+  local_steps: int | None
+  replacement: bool
+  drop_remainder: bool
+  weighting: str
+  client_dropout: float
+  evaluate: EvaluateFn | None
+  eval_every: int
+  trace: Sequence[str]
+  client_map: str
+  client_chunk: int | None
+  client_memory: str
+  client_devices: int | None
+  precision: str
+
+
+_DEFAULTS = Settings(
+  cohort_size=None,
+  sampler="uniform",
+  batch_size=32,
+  local_epochs=None,
+  local_steps=None,
+  replacement=False,
+  drop_remainder=False,
+  weighting="examples",
+  client_dropout=0.0,
+  evaluate=None,
+  eval_every=10,
+  trace=(),
+  client_map="auto",
+  client_chunk=None,
+  client_memory="auto",
+  client_devices=None,
+  precision="float32",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchPlan:
+  """How clients go through their examples.
+
+  Attributes:
+    batch_size: B.
+    epochs: passes over the client's examples; None if `steps` is given.
+    steps: local steps; None if `epochs` is given.
+    replacement: whether every batch is drawn with replacement.
+    drop_remainder: whether the last batch of an epoch is dropped when it is
+      not full.
+    max_steps: K, the most steps any client takes.
+    min_steps: the fewest steps any client takes.
+    max_epochs: the most shuffles any client needs.
+    is_full: whether all batches have B examples.
+  """
+
+  batch_size: int
+  epochs: float | None
+  steps: int | None
+  replacement: bool
+  drop_remainder: bool
+  max_steps: int = 0
+  min_steps: int = 0
+  max_epochs: int = 0
+  is_full: bool = False
+
+  @classmethod
+  def create(
+    cls,
+    sizes: np.ndarray,
+    batch_size: int,
+    epochs: float | None = None,
+    steps: int | None = None,
+    replacement: bool = False,
+    drop_remainder: bool = False,
+  ) -> "BatchPlan":
+    """Checks the settings against the sizes of the clients.
+
+    Args:
+      sizes: [...] examples of each client of the population.
+      batch_size: examples in a batch.
+      epochs: passes over the examples; one pass if `steps` is None as well.
+      steps: local steps, instead of epochs.
+      replacement: see the class.
+      drop_remainder: see the class.
+
+    Raises:
+      ValueError: naming the setting that cannot be.
+    """
+    checks.at_least("batch_size", batch_size, 1)
+    largest = int(np.max(sizes))
+    if batch_size > largest:
+      raise ValueError(
+        f"batch_size={batch_size}: larger than every client; the largest has "
+        f"{largest} examples"
+      )
+    if epochs is not None and steps is not None:
+      raise ValueError(
+        f"local_epochs={epochs:g} and local_steps={steps}: give only one"
+      )
+    if steps is not None:
+      checks.at_least("local_steps", steps, 1)
+    if epochs is None and steps is None:
+      epochs = 1.0
+    if epochs is not None:
+      checks.number("local_epochs", epochs)
+      if not 0 < epochs < math.inf:
+        raise ValueError(f"local_epochs={epochs:g}: must be above 0")
+    plan = cls(batch_size, epochs, steps, replacement, drop_remainder)
+    num_steps = plan.num_steps(sizes)
+    if not np.any(num_steps):
+      raise ValueError(
+        f"local_epochs={epochs:g}: gives no client a step, of batch_size="
+        f"{batch_size} and at most {largest} examples; must be larger"
+      )
+    per_epoch = np.maximum(plan.steps_per_epoch(sizes), 1)
+    return dataclasses.replace(
+      plan,
+      max_steps=int(np.max(num_steps)),
+      min_steps=int(np.min(num_steps)),
+      max_epochs=int(np.max(-(-num_steps // per_epoch))),
+      is_full=bool(
+        replacement or drop_remainder or not np.any(sizes % batch_size)
+      ),
+    )
+
+  @property
+  def common_steps(self) -> int | None:
+    """K, if every client of the population takes K local steps, else None."""
+    return self.max_steps if self.min_steps == self.max_steps else None
+
+  @property
+  def needs_no_mask(self) -> bool:
+    """Whether all batches are full and all clients take K steps."""
+    return self.is_full and self.common_steps is not None
+
+  def steps_per_epoch(self, sizes):
+    """Batches in one pass, for NumPy and JAX sizes alike."""
+    if self.drop_remainder:
+      return sizes // self.batch_size
+    return -(-sizes // self.batch_size)
+
+  def num_steps(self, sizes):
+    """Local steps of clients of these sizes: epochs are rounded up."""
+    xnp = jnp if isinstance(sizes, jax.Array) else np
+    per_epoch = self.steps_per_epoch(sizes)
+    if self.steps is not None:
+      return xnp.where(per_epoch > 0, self.steps, 0)
+    # The fraction is rounded up apart: 3 epochs are exactly 3 x per_epoch.
+    whole, fraction = divmod(self.epochs, 1.0)
+    rest = xnp.ceil(fraction * per_epoch - 1e-4).astype(np.int32)
+    return int(whole) * per_epoch + rest
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """The settings of a run, resolved; static in the compiled program.
+
+  Attributes:
+    num_clients: M.
+    cohort_size: C.
+    sampler: who takes part.
+    plan: how clients go through their examples.
+    by_examples: whether a client weighs as many as it has examples in means;
+      all weigh the same if not.
+    client_dropout: probability that a client drops out of a round.
+    chunk: how many clients are vectorized at a time, on each device.
+    prefers_vmap: whether models are faster trained vectorized than in turn.
+    trace: fields of the client rule's state to record at each local step.
+    evaluate: metrics of a model, or None.
+    eval_every: rounds from one evaluation to the next.
+    mean_size: examples of a client, on average over the population.
+    max_size: n_max, examples of the largest client.
+    layout: over which devices clients and grid are.
+    precision: in which types clients compute, see `engine.precision`.
+    client_memory: 'auto', 'device' or 'host', see `engine.client_state`.
+  """
+
+  num_clients: int
+  cohort_size: int
+  sampler: Sampler
+  plan: BatchPlan
+  by_examples: bool
+  client_dropout: float
+  chunk: int
+  prefers_vmap: bool
+  trace: tuple[str, ...]
+  evaluate: EvaluateFn | None
+  eval_every: int
+  mean_size: float
+  max_size: int
+  layout: sharding.Layout
+  precision: str
+  client_memory: str
+
+  @property
+  def state_is_on_host(self) -> bool:
+    """Whether the rows of what clients keep are on the host."""
+    return self.client_memory == "host"
+
+  @classmethod
+  def create(
+    cls,
+    data: Any,
+    settings: Mapping[str, Any],
+    params: Params | None = None,
+    *,
+    num_settings: int | None = None,
+    grid_devices: int | None = None,
+  ) -> "Config":
+    """Checks `Settings` against the data, and resolves what is 'auto'.
+
+    Args:
+      data: a `ClientData` or a `Population`; of the former `indices` and
+        `sizes` may have a leading axis, of seeds.
+      settings: those given, see `Settings`.
+      params: the model, for what 'auto' chooses; any if None.
+      num_settings: of a grid; None if there is none.
+      grid_devices: over how many devices the grid is divided; None to choose.
+
+    Raises:
+      ValueError: naming the setting that cannot be.
+      TypeError: naming one that is unknown or of a wrong type.
+    """
+    check_names(settings)
+    given = {**_DEFAULTS, **settings}
+    sizes = np.asarray(data.sizes)
+    num_clients = sizes.shape[-1]
+    cohort_size = _cohort_size(given["cohort_size"], num_clients)
+    _check_kinds(given)
+    plan = BatchPlan.create(
+      sizes,
+      given["batch_size"],
+      given["local_epochs"],
+      given["local_steps"],
+      given["replacement"],
+      given["drop_remainder"],
+    )
+    mesh = sharding.make_mesh(
+      given["client_devices"],
+      grid_devices,
+      num_settings=1 if num_settings is None else num_settings,
+      cohort_size=cohort_size,
+    )
+    layout = sharding.Layout(mesh, has_points=num_settings is not None)
+    chunk = chunk_size(
+      given["client_map"],
+      given["client_chunk"],
+      typical_steps(plan.num_steps(sizes), cohort_size),
+      layout.client_devices,
+      params=params,
+      batch_size=plan.batch_size,
+    )
+    return cls(
+      num_clients=num_clients,
+      cohort_size=cohort_size,
+      sampler=resolve(given["sampler"], num_clients, cohort_size),
+      plan=plan,
+      by_examples=given["weighting"] == "examples",
+      client_dropout=given["client_dropout"],
+      chunk=chunk,
+      prefers_vmap=is_faster_vmapped(params, plan.batch_size),
+      trace=tuple(given["trace"]),
+      evaluate=given["evaluate"],
+      eval_every=given["eval_every"],
+      mean_size=float(np.mean(sizes)),
+      max_size=data.max_size,
+      layout=layout,
+      precision=given["precision"],
+      client_memory=given["client_memory"],
+    )
+
+
+def check_names(settings: Mapping[str, Any]) -> None:
+  """Raises TypeError if a setting is unknown, with the nearest name."""
+  for name in settings:
+    if name not in _DEFAULTS:
+      near = difflib.get_close_matches(name, _DEFAULTS, 1)
+      hint = f"did you mean {near[0]}?" if near else (
+        f"settings are {', '.join(sorted(_DEFAULTS))}"
+      )
+      raise TypeError(f"{name}: is no setting; {hint}")
+
+
+def _cohort_size(cohort_size: int | None, num_clients: int) -> int:
+  if cohort_size is None:
+    return num_clients
+  checks.whole("cohort_size", cohort_size)
+  if not 1 <= cohort_size <= num_clients:
+    raise ValueError(
+      f"cohort_size={cohort_size}: must be from 1 to the number of clients, "
+      f"{num_clients}"
+    )
+  return int(cohort_size)
+
+
+def _check_kinds(given: Mapping[str, Any]) -> None:
+  """The settings that need no more than themselves to be checked."""
+  check_choice("weighting", given["weighting"], ("examples", "uniform"))
+  check_choice("precision", given["precision"], PRECISIONS)
+  check_choice(
+    "client_memory", given["client_memory"], ("auto", "device", "host")
+  )
+  for name in ("replacement", "drop_remainder"):
+    checks.switch(name, given[name])
+  checks.at_least("eval_every", given["eval_every"], 1)
+  dropout = given["client_dropout"]
+  checks.number("client_dropout", dropout)
+  if not 0 <= dropout < 1:
+    raise ValueError(f"client_dropout={dropout:g}: must be in [0, 1)")
+  checks.names("trace", given["trace"])
+  checks.optional_function(
+    "evaluate", given["evaluate"], "(params, data, test) -> {name: scalar}"
+  )

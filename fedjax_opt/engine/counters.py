@@ -1,0 +1,54 @@
+"""Counters inside the compiled program that are exact at any length.
+
+Sums in float32 stop counting at 2^24 and those in int32 at 2^31, which bytes
+pass within a round. A counter is [8] uint32, a number in base 256 whose digits
+may stand above 255 until they are read.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+_DIGITS = 8
+
+
+def of(number: int | jax.Array) -> jax.Array:
+  """A counter, or one for each entry: [...] -> [..., 8].
+
+  Args:
+    number: a Python integer below 2^64, or integers, not negative.
+  """
+  if isinstance(number, int):
+    digits = [number >> 8 * i & 255 for i in range(_DIGITS)]
+    return jnp.array(digits, jnp.uint32)
+  number = jnp.asarray(number)
+  wide = number.astype(jnp.uint32)
+  low = [wide >> 8 * i & 255 for i in range(4)]
+  return jnp.stack([*low, *[jnp.zeros_like(wide)] * 4], axis=-1)
+
+
+def zero() -> jax.Array:
+  """[8], a counter at zero."""
+  return jnp.zeros(_DIGITS, jnp.uint32)
+
+
+def total(counters: jax.Array) -> jax.Array:
+  """[n, 8] -> [8], their sum; n below 2^24."""
+  return _settle(jnp.sum(counters, axis=0, dtype=jnp.uint32))
+
+
+def add(a: jax.Array, b: jax.Array) -> jax.Array:
+  """[8], [8] -> [8], their sum."""
+  return _settle(a + b)
+
+
+def _settle(counter):
+  """The same number with digits that leave room for another sum."""
+  carried = jnp.pad(counter[:-1] >> 8, (1, 0))
+  return (counter & 255) + carried
+
+
+def read(counters: np.ndarray) -> np.ndarray:
+  """[..., 8] -> [...] int64, on the host."""
+  places = 1 << 8 * np.arange(_DIGITS, dtype=np.int64)
+  return np.sum(np.asarray(counters).astype(np.int64) * places, axis=-1)

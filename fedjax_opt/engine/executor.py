@@ -1,0 +1,199 @@
+"""Puts a run's arrays on the devices, compiles its programs and calls them."""
+
+import concurrent.futures
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedjax_opt import trees
+from fedjax_opt.base import Algorithm, Batch, Params, State
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.population import Population
+from fedjax_opt.engine import feed, points, processes, programs
+from fedjax_opt.engine.active_points import ActivePoints
+from fedjax_opt.engine.client_state import ClientStore
+from fedjax_opt.engine.config import Config
+
+
+class Executor:
+  """The programs of a run, and what they are given besides its state."""
+
+  def __init__(
+    self,
+    config: Config,
+    make: Callable[..., Algorithm],
+    hyperparameters: dict[str, np.ndarray],
+    data: ClientData | Population,
+    test: Batch | None,
+    seeds: Sequence[int],
+    active: ActivePoints,
+  ):
+    """Puts data on the devices; compiles nothing yet.
+
+    Args:
+      config: static settings.
+      make: `(**hyperparameters) -> Algorithm`.
+      hyperparameters: {name: [settings]}; {} for a single run.
+      data: the clients; in memory `indices` and `sizes` may have an axis
+        [seeds].
+      test: pooled test examples, or None.
+      seeds: of the runs.
+      active: which settings run.
+    """
+    self.config, self.active = config, active
+    self._clients, self._seeds = data, seeds
+    self._make, self._hyperparameters = make, hyperparameters
+    self._store = ClientStore(config, active.map.has_points)
+    put_shared = config.layout.put_shared
+    keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
+    own_keys = keys if active.map.has_points else keys[0]
+    self._test = put_shared(test)
+    if isinstance(data, Population):
+      sizes = {"indices": None, "sizes": data.sizes}
+      self._data = put_shared((({}, sizes), {"key": own_keys, "data": {}}))
+      sample = feed.sample_of(data)
+      self._evaluated = put_shared(_grouped(sample, own_keys))
+    else:
+      self._data = self._evaluated = put_shared(_grouped(data, own_keys))
+    self._rounds_program = self._evaluation_program = None
+    self.place_points()
+
+  def place_points(self) -> None:
+    """Puts on the devices what is of the settings that are held."""
+    held = trees.take(self._hyperparameters, self.active.held)
+    is_active = self.active.is_active
+    if not self.active.map.has_points:
+      held, is_active = {}, np.bool_(True)
+    put = self.config.layout.put_per_point
+    self._hyper, self._is_active = put((held, is_active))
+
+  def open_feed(self) -> feed.Feed:
+    """What gives the program its segments; to be closed."""
+    has_points = self.active.map.has_points
+    return feed.Feed(self.config, self._clients, self._seeds, has_points)
+
+  def is_for(self, config: Config, seeds: Sequence[int]) -> bool:
+    """Whether it is the executor of these settings and seeds."""
+    return (self.config, tuple(self._seeds)) == (config, tuple(seeds))
+
+  @property
+  def is_compiled(self) -> bool:
+    """Whether the program of the rounds is."""
+    return self._rounds_program is not None
+
+  def put(self, state: tuple[State, Any]) -> tuple[State, Any]:
+    """The server's state and what clients keep, where they belong."""
+    server, rows = state
+    put_server = self.config.layout.put_per_point(server)
+    return put_server, self._store.put(rows)
+
+  def compile(
+    self,
+    state: tuple[State, Any],
+    segment: tuple[dict[str, Any], Any] | None,
+    has_evaluation: bool,
+  ) -> None:
+    """Compiles what the run needs, in chunks of settings that fit into memory.
+
+    Args:
+      state: as `put` gave it.
+      segment: of the first rounds, as `Feed.take` gave it; None if there are
+        no rounds.
+      has_evaluation: whether anything is evaluated.
+    """
+    while True:
+      waiting = []
+      if segment is not None:
+        inputs = self._rounds_inputs(state, segment, 0, 0)
+        build = lambda: self._on_devices(points.rounds_program, 3)
+        waiting.append(self._traced("rounds", build, inputs, is_donated=True))
+      if has_evaluation and self.config.evaluate is not None:
+        inputs = self._evaluation_inputs(state)
+        build = lambda: self._on_devices(points.evaluation_program, 1)
+        waiting.append(self._traced("evaluation", build, inputs))
+      compiled = [result() for result in waiting]
+      if not self.active.shrink(compiled):
+        break
+    if segment is not None:
+      self._rounds_program = compiled[0]
+    if len(compiled) > (segment is not None):
+      self._evaluation_program = compiled[-1]
+
+  def advance(
+    self,
+    state: tuple[State, Any],
+    segment: tuple[dict[str, Any], Any],
+    first: int,
+    stop: int,
+  ) -> tuple[tuple[State, Any], dict[str, Any], dict[str, Any]]:
+    """Runs rounds `first` to `stop - 1`.
+
+    Args:
+      state: as `put` gave it; overwritten.
+      segment: of these rounds, as `Feed.take` gave it.
+      first: the first round.
+      stop: rounds done then.
+
+    Returns:
+      The state, counters and traces, on the host with the leading axes of the
+      settings that are held and of seeds.
+    """
+    inputs = self._rounds_inputs(state, segment, first, stop - first)
+    (server, rows), *recorded = programs.call(self._rounds_program, inputs)
+    jax.block_until_ready(recorded)
+    _, cohorts = segment
+    rows = self._store.scatter(state[1], rows, cohorts)
+    counts, traces = processes.fetch(recorded)
+    return (server, rows), counts, traces
+
+  def evaluate(self, state: tuple[State, Any]) -> dict[str, Any]:
+    """The metrics of all points that are held, on the host."""
+    if self._evaluation_program is None:
+      return {}
+    inputs = self._evaluation_inputs(state)
+    return processes.fetch(programs.call(self._evaluation_program, inputs))
+
+  def params(self, server: State) -> Params:
+    """The evaluated models of all points; `server` is that of all settings."""
+    program = points.params_program(self._make, self.active.map)
+    _, per_seed = self._data
+    return program(server, self._hyperparameters, per_seed)
+
+  def _on_devices(self, program, outputs):
+    of_points = program(self.config, self._make, self.active.map)
+    return self.config.layout.over_devices(of_points, outputs)
+
+  def _traced(self, name, build, inputs, is_donated=False):
+    """A program that is traced, and compiled in a thread of its own."""
+    about = (name, self.config, self._make, self.active.map)
+    compiled = programs.compile_program(
+      build, about, inputs, is_donated=is_donated
+    )
+    # While it is compiled the next one is traced.
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+    future = pool.submit(compiled)
+    pool.shutdown(wait=False)
+    return future.result
+
+  def _rounds_inputs(self, state, segment, first, count):
+    server, rows = state
+    fed, cohorts = segment
+    lent = self._store.gather(rows, cohorts)
+    data, per_seed = self._data
+    per_point = ((server, lent), self._hyper, self._is_active)
+    return per_point, fed, (per_seed, data, np.int32(first), np.int32(count))
+
+  def _evaluation_inputs(self, state):
+    data, per_seed = self._evaluated
+    per_point = (state[0], self._hyper)
+    return per_point, {}, (per_seed, data, self._test)
+
+
+def _grouped(data, keys):
+  """The clients in memory, by whether their lists are those of all seeds."""
+  lists = {"indices": data.indices, "sizes": data.sizes}
+  is_of_seed = np.ndim(data.sizes) == 2
+  of_all, of_seed = ({}, lists) if is_of_seed else (lists, {})
+  return (data.examples, of_all), {"key": keys, "data": of_seed}

@@ -1,0 +1,194 @@
+"""What the host gives the program for each segment of rounds.
+
+Where clients are on disk, or what they keep is on the host, the host draws the
+cohorts of the coming rounds, as the program would. A thread of its own reads
+the examples of clients on disk while the rounds before are computed.
+"""
+
+import collections
+import concurrent.futures
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_opt import trees
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.population import Population
+from fedjax_opt.engine import processes, sampling
+from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.mapping import computing_order, pad_cohort
+
+# Bytes of examples that a segment of rounds may bring at once: enough rounds
+# for one call of the program to be worth it, and two segments fit anywhere.
+_SEGMENT_BYTES = 1 << 27
+# What the name of the thread that reads begins with.
+THREAD = "fedjax_opt_reader"
+# Clients of a population on disk that are kept in memory for metrics.
+SAMPLE = 100
+
+
+def sample_of(population: Population) -> ClientData:
+  """Every so-many-th client of a population on disk, `SAMPLE` at most.
+
+  Metrics of training are measured on them. Not drawn, so that all runs are
+  measured on the same ones.
+  """
+  number = min(SAMPLE, population.num_clients)
+  clients = np.arange(number) * population.num_clients // number
+  # As any may be empty, and a sample may not be.
+  if not population.sizes[clients].any():
+    largest = int(np.argmax(population.sizes))
+    clients = np.append(clients[:-1], largest)
+  return population.load(clients)
+
+
+class Feed:
+  """The segments of a run, one ahead of the program; a context manager.
+
+  Attributes:
+    max_rounds: T, rounds in a segment, at most.
+  """
+
+  def __init__(
+    self,
+    config: Config,
+    data: ClientData | Population,
+    seeds: Sequence[int],
+    has_points: bool,
+  ):
+    """Reads nothing yet.
+
+    Args:
+      config: static settings, `client_memory` resolved.
+      data: the clients.
+      seeds: of the runs, each with its own cohorts.
+      has_points: whether segments have an axis [seeds]; if not, there is one.
+    """
+    self._config, self._has_points = config, has_points
+    self._seeds = np.asarray(seeds, np.uint32)
+    self._sizes = np.asarray(data.sizes)
+    self._population = data if isinstance(data, Population) else None
+    self._is_needed = config.state_is_on_host or self._population is not None
+    # What clients keep on the host is exchanged after each round.
+    self.max_rounds = 1 if config.state_is_on_host else config.eval_every
+    self._capacity = 0
+    if self._population is not None:
+      self._plan_reading()
+    self._pool = concurrent.futures.ThreadPoolExecutor(1, THREAD)
+    self._todo = collections.deque()
+    self._coming = collections.deque()
+
+  def _plan_reading(self):
+    """How many rounds fit into a segment, and how many examples into one."""
+    config = self._config
+    unit = config.chunk * config.layout.client_devices
+    of_device = -(-config.cohort_size // unit) * config.chunk
+    # Any clients of a cohort fit into it.
+    at_most = min(of_device, config.cohort_size)
+    self._capacity = self._population.capacity(at_most)
+    example = sum(
+      np.dtype(dtype).itemsize * math.prod(shape)
+      for dtype, shape in self._population.fields.values()
+    )
+    of_round = self._capacity * example * len(self._seeds)
+    at_once = max(1, _SEGMENT_BYTES // max(of_round, 1))
+    self.max_rounds = min(self.max_rounds, at_once)
+
+  def __enter__(self) -> "Feed":
+    return self
+
+  def __exit__(self, *_) -> None:
+    self._pool.shutdown(cancel_futures=True)
+
+  def start(self, stops: Sequence[int], done: int) -> None:
+    """Begins to read.
+
+    Args:
+      stops: after which rounds a segment ends.
+      done: rounds, before the first of them.
+    """
+    firsts = [done, *stops[:-1]]
+    self._todo = collections.deque(zip(firsts, stops, strict=True))
+    self._next()
+
+  def take(self) -> tuple[dict[str, Any], np.ndarray | None]:
+    """The next segment, leaves [D, ...] or [D, seeds, ...]; {} if none is fed.
+
+    Returns:
+      The segment, and its cohorts on the host, [seeds, T, C].
+    """
+    if not self._is_needed:
+      return {}, None
+    segment = self._coming.popleft().result()
+    self._next()
+    return segment
+
+  def _next(self):
+    if self._todo and self._is_needed:
+      segment = self._todo.popleft()
+      self._coming.append(self._pool.submit(self._make, *segment))
+
+  def _make(self, first, stop):
+    """The segment of rounds `first` to `stop - 1`, and its cohorts."""
+    with jax.default_device(processes.host()):  # The device itself is busy.
+      rounds = np.int32(first) + np.arange(self.max_rounds, dtype=np.int32)
+      drawn = _draw(self._config, self._seeds, rounds, self._sizes)
+      (clients, scale), computed = jax.device_get(drawn)
+    computed = computed.copy()
+    computed[:, stop - first :] = self._config.num_clients  # Not read.
+    make = lambda d: self._of_device(d, clients, scale, computed)
+    return self._config.layout.put_shards(make), clients
+
+  def _of_device(self, d, clients, scale, computed):
+    """The segment of the d-th device of the client axis."""
+    segment = {"clients": clients}
+    if scale is not None:
+      segment["scale"] = scale
+    if self._population is not None:
+      # The clients that `shards.local` gives this device.
+      local = computed[..., d :: self._config.layout.client_devices]
+      segment |= self._read(local)
+    return segment if self._has_points else trees.take(segment, 0)
+
+  def _read(self, clients):
+    """The examples of [seeds, T, C] clients, and where each one's begin."""
+    seeds, rounds, _ = clients.shape
+    examples = {
+      name: np.zeros((seeds, rounds * self._capacity, *shape), dtype)
+      for name, (dtype, shape) in self._population.fields.items()
+    }
+    starts = np.zeros(clients.shape, np.int32)
+    for s in range(seeds):
+      for t in range(rounds):
+        first = t * self._capacity
+        part = {
+          name: values[s, first : first + self._capacity]
+          for name, values in examples.items()
+        }
+        read = self._population.gather(clients[s, t], self._capacity, out=part)
+        starts[s, t] = first + read[1]
+    return {"examples": examples, "starts": starts}
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _draw(config, seeds, rounds, sizes):
+  """Cohorts [seeds, T, C] with their scale, and [seeds, T, C'] as computed."""
+
+  def of_round(seed, sizes, round):
+    clients, scale = sampling.draw(
+      config.sampler, seed, round, sizes, config.cohort_size
+    )
+    numbers = pad_cohort(config, clients)
+    own = sizes.at[numbers].get(mode="fill", fill_value=0)
+    order = computing_order(config, own)
+    return (clients, scale), numbers if order is None else numbers[order]
+
+  over_rounds = jax.vmap(of_round, (None, None, 0))
+  sizes_axis = 0 if sizes.ndim == 2 else None
+  over_seeds = jax.vmap(over_rounds, (0, sizes_axis, None))
+  return over_seeds(seeds, jnp.asarray(sizes), rounds)

@@ -1,0 +1,190 @@
+"""How what one client does is mapped over the clients of a cohort."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fedjax_opt import trees
+from fedjax_opt.base import ClientOutput
+from fedjax_opt.engine import shards
+from fedjax_opt.engine.batches import draw_batches
+from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.replies import check_state, client_info
+from fedjax_opt.engine.worker import Client, Worker
+
+
+class RoundData(NamedTuple):
+  """What one round sees of the population.
+
+  Attributes:
+    examples: {name: [N, ...]}, the pool; of clients on disk, that of some
+      rounds.
+    sizes: [M] int32, the examples of each client.
+    indices: [M, n_max] int32, the pooled rows of each client; None for clients
+      on disk, whose rows follow one another from `starts` on.
+    clients: [C] int32, the cohort, where the host has drawn it; else None.
+    scale: [C] float, what the sampler scales their weights with; or None.
+    starts: [C] int32, of the clients that this device computes, in their order.
+    client_state: what clients keep; leaves [M, ...], or [C, ...] for the rows
+      of the cohort if those of all clients are on the host.
+  """
+
+  examples: dict[str, jax.Array]
+  sizes: jax.Array
+  indices: jax.Array | None = None
+  clients: jax.Array | None = None
+  scale: jax.Array | None = None
+  starts: jax.Array | None = None
+  client_state: Any = None
+
+
+def visitor(
+  config: Config,
+  data: RoundData,
+  round: jax.Array,
+  one_client: Callable[[Worker, Any], Any],
+  broadcast: Any,
+  keeps_state: bool,
+) -> Callable[[Client, Any], tuple[Any, Any, Any]]:
+  """The function `(client, state) -> (message, state, info)` of one client."""
+
+  def visit(client, state):
+    worker = Worker(config, round, client, data.examples, state)
+    output = one_client(worker, broadcast)
+    if not isinstance(output, ClientOutput):
+      output = ClientOutput(output)
+    new_state = check_state(output.state, state, keeps_state)
+    output = output._replace(
+      message=jax.tree.map(jnp.asarray, output.message), state=new_state
+    )
+    return output.message, new_state, client_info(output, worker, client)
+
+  return visit
+
+
+def over_chunks(
+  config: Config,
+  data: RoundData,
+  visit: Callable[..., tuple[Any, Any, Any]],
+  clients: Client,
+  summarize: Callable[[Client, Any], tuple[Any, Any]],
+) -> tuple[Any, Any]:
+  """Visits all clients that this device computes, a chunk at a time.
+
+  Args:
+    config: static settings.
+    data: of the round.
+    visit: of `visitor`.
+    clients: leaves [C', ...], whole chunks.
+    summarize: `(clients, visited) -> (sums, stacked)`, what is kept of a chunk:
+      `sums` is added up over chunks, `stacked`, leaves [chunk, ...], is joined.
+
+  Returns:
+    The sums, and what is joined, leaves [C', ...].
+  """
+
+  def one_chunk(clients):
+    return summarize(clients, _vectorized(config, data, visit, clients))
+
+  chunk = config.chunk
+  if chunk == len(clients.number):
+    return one_chunk(clients)
+  one_chunk = jax.jit(one_chunk)  # Traced once for its shapes and the loop.
+  split = lambda leaf: leaf.reshape(-1, chunk, *leaf.shape[1:])
+  chunks = jax.tree.map(split, clients)
+  sums, _ = jax.eval_shape(one_chunk, trees.take(chunks, 0))
+
+  def add(total, clients):
+    sums, stacked = one_chunk(clients)
+    return jax.tree.map(jnp.add, total, sums), stacked
+
+  total, stacked = lax.scan(add, trees.zeros_of(sums), chunks)
+  join = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])
+  return total, jax.tree.map(join, stacked)
+
+
+def _vectorized(config, data, visit, clients):
+  """Maps `visit` over a chunk of clients: leaves [chunk, ...]."""
+  if config.chunk > 1:
+    return jax.vmap(visit)(*_with_batches(config, data, clients))
+  # One client needs no batch axis, which would slow its products down.
+  visited = visit_one(config, data, visit, clients)
+  return jax.tree.map(lambda leaf: leaf[None], visited)
+
+
+def visit_one(
+  config: Config,
+  data: RoundData,
+  visit: Callable[..., tuple[Any, Any, Any]],
+  clients: Client,
+) -> tuple[Any, Any, Any]:
+  """What `visit` gives for the first of the clients."""
+  first = trees.take(clients, slice(1))
+  return visit(*trees.take(_with_batches(config, data, first), 0))
+
+
+def _with_batches(config, data, clients):
+  """The clients with their batches, and what they keep."""
+  if data.indices is None:
+    rows = clients.location[:, None] + jnp.arange(config.max_size)
+  else:
+    rows = data.indices.at[clients.location].get(mode="clip")
+  batches, counts, num_steps = draw_batches(
+    config.plan, clients.key, rows, clients.size
+  )
+  clients = clients._replace(
+    rows=rows, batches=batches, counts=counts, num_steps=num_steps
+  )
+  gather = lambda leaf: leaf.at[clients.state_row].get(mode="clip")
+  return clients, jax.tree.map(gather, data.client_state)
+
+
+def pad_cohort(config: Config, clients: jax.Array) -> jax.Array:
+  """[C] -> [C'], with clients that do not exist, number M, to whole chunks."""
+  unit = config.chunk * config.layout.client_devices
+  padding = (0, -len(clients) % unit)
+  return jnp.pad(clients, padding, constant_values=config.num_clients)
+
+
+def computing_order(config: Config, sizes: jax.Array) -> jax.Array | None:
+  """The order in which the clients of a cohort are computed.
+
+  By size where that differs, so that those of a chunk, and what devices have to
+  do at a time, are of a length and little of it is padding.
+
+  Args:
+    config: static settings.
+    sizes: [C'] examples of each client.
+
+  Returns:
+    [C'] int32, or None for their own order.
+  """
+  at_once = config.chunk * config.layout.client_devices
+  if config.plan.common_steps is not None or at_once >= len(sizes):
+    return None
+  return jnp.argsort(-sizes, stable=True)
+
+
+def unsort(tree: Any, order: jax.Array | None) -> Any:
+  """Leaves [C', ...] from the order of computation into that of the cohort."""
+  return tree if order is None else trees.take(tree, jnp.argsort(order))
+
+
+def computed_slots(
+  config: Config, num_steps: jax.Array, order: jax.Array | None
+) -> jax.Array:
+  """[n] int32, examples with padding that each chunk computes.
+
+  Args:
+    config: static settings.
+    num_steps: [C'] local steps of each client; a chunk waits for its slowest.
+    order: of `computing_order`.
+  """
+  steps = num_steps if order is None else num_steps[order]
+  # By device, and there chunk by chunk.
+  steps = jnp.swapaxes(steps.reshape(-1, shards.num_shards()), 0, 1)
+  longest = jnp.max(steps.reshape(-1, config.chunk), 1)
+  return longest * (config.chunk * config.plan.batch_size)

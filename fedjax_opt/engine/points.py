@@ -1,0 +1,152 @@
+"""The programs of all points of a grid; a single run is one without an axis.
+
+What a program is given is grouped by the axes that it has: `per_point`
+[settings, seeds, ...], `per_setting` [settings, ...], `per_seed` [seeds, ...]
+and `shared`. Settings are the outer axis, seeds the inner one: what only the
+seed decides, above all a round's batches, is computed once for all settings of
+a seed, and their models meet a batch in one matrix product.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fedjax_opt import trees
+from fedjax_opt.base import Algorithm
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.engine import rounds
+from fedjax_opt.engine.config import Config
+
+
+@dataclasses.dataclass(frozen=True)
+class PointMap:
+  """How the points of a grid are mapped; static.
+
+  Attributes:
+    has_points: whether there are axes [settings, seeds]; not for a single run.
+    is_vmapped: whether points are vectorized, or computed one after the other.
+    chunk: settings that are vectorized at a time; None for all.
+  """
+
+  has_points: bool = False
+  is_vmapped: bool = True
+  chunk: int | None = None
+
+  def over(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn(per_point, per_setting, per_seed, shared)` mapped over all points."""
+    if not self.has_points:
+      return fn
+
+    def of_setting(per_point, per_setting, per_seed, shared):
+      one = lambda args: fn(args[0], per_setting, args[1], shared)
+      args = (per_point, per_seed)
+      return jax.vmap(one)(args) if self.is_vmapped else lax.map(one, args)
+
+    def of_grid(per_point, per_setting, per_seed, shared):
+      one = lambda args: of_setting(*args, per_seed, shared)
+      args = (per_point, per_setting)
+      num_settings = len(jax.tree.leaves(args)[0])
+      if not self.is_vmapped:
+        return lax.map(one, args)
+      if self.chunk is None or self.chunk >= num_settings:
+        return jax.vmap(one)(args)
+      return lax.map(one, args, batch_size=self.chunk)
+
+    return of_grid
+
+
+def rounds_program(
+  config: Config, make: Callable[..., Algorithm], points: PointMap
+) -> Callable[..., Any]:
+  """The program that runs a segment of rounds of all points.
+
+  Args:
+    config: static settings.
+    make: `(**hyperparameters) -> Algorithm`.
+    points: how points are mapped.
+
+  Returns:
+    `(per_point, segment, shared) -> (state, counts, traces)`, see
+    `rounds.run_rounds`, for `Layout.over_devices`. `per_point` is `(state,
+    hyperparameters, is_active)`; `segment` has leaves [D, ...], of a grid
+    [D, seeds, ...]; `shared` is `(per_seed, data, first, count)`.
+  """
+
+  def one_point(state, per_setting, per_seed, shared):
+    hyperparameters, is_active = per_setting
+    data, first, count = shared
+    if not points.is_vmapped:  # Settings that are done take no more rounds.
+      count = jnp.where(is_active, count, 0)
+    return rounds.run_rounds(
+      config,
+      make(**hyperparameters),
+      state,
+      per_seed["key"],
+      _client_data(data, per_seed),
+      per_seed["segment"],
+      first,
+      count,
+    )
+
+  def program(per_point, segment, shared):
+    state, *per_setting = per_point
+    per_seed, *shared = shared
+    per_seed = per_seed | {"segment": trees.take(segment, 0)}
+    return points.over(one_point)(state, per_setting, per_seed, shared)
+
+  return program
+
+
+def evaluation_program(
+  config: Config, make: Callable[..., Algorithm], points: PointMap
+) -> Callable[..., Any]:
+  """The program that evaluates the models of all points.
+
+  Args:
+    config: static settings.
+    make: `(**hyperparameters) -> Algorithm`.
+    points: how points are mapped.
+
+  Returns:
+    `(per_point, segment, shared) -> {name: scalars}`: `per_point` is `(server,
+    hyperparameters)`, `segment` is {}, `shared` is `(per_seed, data, test)`.
+  """
+
+  def one_point(server, hyperparameters, per_seed, shared):
+    data, test = shared
+    clients = _client_data(data, per_seed)
+    return rounds.evaluate(
+      config, make(**hyperparameters), server, clients, test
+    )
+
+  def program(per_point, segment, shared):
+    del segment
+    server, hyperparameters = per_point
+    per_seed, *shared = shared
+    return points.over(one_point)(server, hyperparameters, per_seed, shared)
+
+  return program
+
+
+def params_program(
+  make: Callable[..., Algorithm], points: PointMap
+) -> Callable[..., Any]:
+  """`(server, hyperparameters, per_seed) -> params` of all points."""
+
+  def one_point(server, hyperparameters, per_seed, shared):
+    del per_seed, shared
+    return make(**hyperparameters).params(server)
+
+  return lambda server, hyperparameters, per_seed: points.over(one_point)(
+    server, hyperparameters, per_seed, ()
+  )
+
+
+def _client_data(data, per_seed):
+  """The clients of a seed, whose lists may be its own or those of all."""
+  examples, of_all = data
+  return ClientData(examples, **(of_all | per_seed["data"]))

@@ -1,0 +1,77 @@
+"""Several processes that run one program, and the host's own processor."""
+
+import os
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def fetch(tree: Any) -> Any:
+  """The arrays of a program on the host, in every process whole."""
+  if jax.process_count() == 1:
+    return jax.device_get(tree)
+  from jax.experimental import multihost_utils
+
+  def whole(leaf):
+    if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
+      return leaf
+    if leaf.is_fully_replicated:
+      return leaf.addressable_data(0)
+    return multihost_utils.process_allgather(leaf, tiled=True)
+
+  return jax.device_get(jax.tree.map(whole, tree))
+
+
+def fetch_global(tree: Any) -> Any:
+  """As `fetch` if there are several processes; else as it is."""
+  return tree if jax.process_count() == 1 else fetch(tree)
+
+
+def of_any_process(number: int) -> int:
+  """The largest of the numbers that the processes have; all must call it."""
+  if jax.process_count() == 1:
+    return number
+  from jax.experimental import multihost_utils
+
+  return int(np.max(multihost_utils.process_allgather(np.int32(number))))
+
+
+def check_alike(what: str, number: int) -> None:
+  """That all processes have the same number; all must call it.
+
+  Raises:
+    ValueError: in all of them, if they do not.
+  """
+  most, least = of_any_process(number), -of_any_process(-number)
+  if most != least:
+    raise ValueError(
+      f"{what}: {least} in one process and {most} in another; must be the same "
+      "in all, as from a folder that all can read"
+    )
+
+
+def is_first_process() -> bool:
+  """Whether this is the process that writes what the others know too."""
+  return jax.process_index() == 0
+
+
+def host() -> jax.Device | None:
+  """The processor, or None where JAX was told to do without it."""
+  try:
+    return jax.local_devices(backend="cpu")[0]
+  except RuntimeError:  # As with JAX_PLATFORMS=cuda.
+    return None
+
+
+def memory_bytes() -> int | None:
+  """The memory that a program may take of a device; None if unknown."""
+  device = jax.local_devices()[0]
+  if device.platform != "cpu":
+    return (device.memory_stats() or {}).get("bytes_limit")
+  try:
+    pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+  except (AttributeError, ValueError, OSError):  # Not everywhere.
+    return None
+  # Of all devices on this host, and others need some of it too.
+  return pages * page // (2 * jax.local_device_count())

@@ -1,0 +1,246 @@
+"""What the verbs of a cohort return: the value, who counted, what it cost."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_opt import trees
+from fedjax_opt.base import ClientOutput
+from fedjax_opt.engine import counters
+from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.worker import Client, Worker
+
+
+class ClientInfo(NamedTuple):
+  """What the engine records of one client; stacked, leaves [C, ...]."""
+
+  weight: jax.Array | None  # [] float, its own in the mean, if it gave one
+  is_finite: jax.Array  # [] bool, whether all that it returns is
+  bytes_up: jax.Array  # [8] counter
+  gradient_evaluations: jax.Array  # [] int32, in examples
+  num_steps: jax.Array  # [] int32, local steps
+  examples: jax.Array  # [] int32, in its batches
+  traces: dict[str, jax.Array]  # name -> [K]
+  metrics: dict[str, jax.Array]  # name -> []
+
+
+def client_info(output: ClientOutput, worker: Worker, client: Client):
+  """What is recorded of a client that has returned its output."""
+  sent = output.bytes_up
+  if sent is None:
+    sent = trees.num_bytes(output.message)
+  weight = output.weight
+  return ClientInfo(
+    weight=None if weight is None else jnp.asarray(weight, float),
+    is_finite=trees.all_finite((output.message, output.state, weight)),
+    bytes_up=counters.of(sent),
+    gradient_evaluations=worker.gradient_evaluations,
+    num_steps=client.num_steps,
+    examples=jnp.sum(client.counts, dtype=jnp.int32),
+    traces=worker.traces,
+    metrics=jax.tree.map(jnp.asarray, dict(output.metrics)),
+  )
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Reply:
+  """What a verb of a cohort returns; `round` returns it to the engine.
+
+  Attributes:
+    value: the mean, all messages, or the message of the picked client.
+    counted: [C] bool, which clients count: those that did not drop out and
+      returned what is finite.
+    weights: [C] float, the clients' weights, of those that count or not.
+    share: [] float, the part of the weights of the whole population that
+      counted.
+    is_lost: [] bool, whether nobody was left: the engine then keeps the state
+      from before the round.
+    counts: {name: [8]}, counters of what the phase cost, see `counters`.
+    traces: {name: [C, ...]}, traced fields and metrics of the clients.
+    client_state: leaves [C', ...], what clients keep from now on.
+    state_rows: [C'] int32, where; M for those who keep what they had.
+    phase: number of the phase; static.
+  """
+
+  value: Any
+  counted: jax.Array
+  weights: jax.Array
+  share: jax.Array
+  is_lost: jax.Array
+  counts: dict[str, jax.Array]
+  traces: dict[str, jax.Array]
+  client_state: Any
+  state_rows: jax.Array
+  phase: int = dataclasses.field(metadata={"static": True})
+
+
+def reply_of(
+  config: Config,
+  clients: Client,
+  info: ClientInfo,
+  value: Any,
+  client_state: Any,
+  share: jax.Array,
+  phase: int,
+) -> Reply:
+  """A reply, as yet without what the phase cost.
+
+  Args:
+    config: static settings.
+    clients: leaves [C', ...].
+    info: of these clients, leaves [C', ...].
+    value: of the reply.
+    client_state: what they keep from now on, leaves [C', ...].
+    share: of the reply.
+    phase: of the reply.
+  """
+  counted = counts(clients, info)
+  weight = weights_of(clients, info)
+  left = jnp.sum(jnp.where(counted, weight, 0))
+  is_short = jnp.any((weight > 0) & ~counted)
+  rejected = ~info.is_finite & ~clients.is_out
+  in_cohort = lambda tree: trees.take(tree, slice(config.cohort_size))
+  return Reply(
+    value=value,
+    counted=in_cohort(counted),
+    weights=in_cohort(weight),
+    share=share,
+    is_lost=~jnp.any(counted) | (is_short & (left == 0)),
+    counts={"rejected_clients": counters.total(counters.of(rejected))},
+    traces=in_cohort(info.traces | info.metrics),
+    client_state=client_state,
+    state_rows=jnp.where(counted, clients.state_row, config.num_clients),
+    phase=phase,
+  )
+
+
+def add_cost(
+  reply: Reply, info: ClientInfo, visits: int, bytes_down: int, label: str
+) -> Reply:
+  """The reply with what its phase exchanged and computed.
+
+  Args:
+    reply: without it.
+    info: leaves [C', ...].
+    visits: how many clients took part, the first of these; those that drop
+      out are among them.
+    bytes_down: what each of them received.
+    label: under which name the cost is counted once more; "" for none.
+  """
+  spent = {
+    "bytes_down": counters.of(visits * bytes_down),
+    "bytes_up": counters.total(info.bytes_up[:visits]),
+    "gradient_evaluations": counters.total(
+      counters.of(info.gradient_evaluations)
+    ),
+  }
+  apart = {}
+  if label:
+    apart = {f"{label}_{name}": count for name, count in spent.items()}
+    apart["labelled_visits"] = counters.of(visits)
+  return dataclasses.replace(reply, counts=reply.counts | spent | apart)
+
+
+def add_padding(reply: Reply, info: ClientInfo, slots: jax.Array) -> Reply:
+  """The reply with the examples computed, without and with padding.
+
+  Args:
+    reply: without it.
+    info: leaves [C', ...].
+    slots: [n] int32, the examples computed in each chunk, with padding.
+  """
+  computed = {
+    "examples": counters.total(counters.of(info.examples)),
+    "computed_examples": counters.total(counters.of(slots)),
+  }
+  return dataclasses.replace(reply, counts=reply.counts | computed)
+
+
+def blank_like(reply: Reply, value: Any, num_clients: int) -> Reply:
+  """A reply of the shapes of another, of a phase that nobody took part in."""
+  blank = trees.zeros_of(reply)
+  cast = lambda leaf, like: jnp.asarray(leaf, like.dtype)
+  return dataclasses.replace(
+    blank,
+    value=jax.tree.map(cast, value, reply.value),
+    state_rows=jnp.full_like(blank.state_rows, num_clients),
+  )
+
+
+def counts(clients: Client, info: ClientInfo) -> jax.Array:
+  """[C'] bool, whose messages count."""
+  return info.is_finite & ~clients.is_out
+
+
+def weights_of(clients: Client, info: ClientInfo) -> jax.Array:
+  """[C'] float, the weights in the mean: those clients gave, or their own."""
+  if info.weight is None:
+    return clients.weight
+  # Those that are out or do not exist have given one too.
+  return jnp.where(clients.is_out, 0, info.weight)
+
+
+def weighted_sum(weight: jax.Array, leaf: jax.Array) -> jax.Array:
+  """[C], [C, ...] -> [...]; what weighs nothing counts nothing, even NaN.
+
+  In the type of the leaf, or float where that is whole.
+  """
+  dtype = jnp.result_type(leaf.dtype, float)
+  weight = weight.astype(dtype).reshape(-1, *[1] * (leaf.ndim - 1))
+  # A client that does not exist takes steps too, where all take equally many.
+  return jnp.sum(jnp.where(weight > 0, weight * leaf, 0), axis=0)
+
+
+def mean_of(
+  total: Any, clients: Client, info: ClientInfo, is_normalized: bool
+) -> Any:
+  """The mean over those that count, from the weighted sum over them.
+
+  Args:
+    total: the sum.
+    clients: leaves [C', ...].
+    info: of these clients.
+    is_normalized: whether the weights of all of `clients` sum to 1; a sampler
+      may have scaled them so that they do only in expectation.
+  """
+  weight, counted = weights_of(clients, info), counts(clients, info)
+  left = jnp.sum(jnp.where(counted, weight, 0))
+  is_short = jnp.any((weight > 0) & ~counted)
+  if info.weight is not None:
+    divisor = left
+  elif is_normalized:  # Exactly as it is where nobody is left out.
+    divisor = jnp.where(is_short, left, 1)
+  else:
+    divisor = jnp.where(is_short, left / jnp.sum(weight), 1)
+  divisor = jnp.where(left > 0, divisor, 1)
+  return jax.tree.map(lambda leaf: leaf / divisor.astype(leaf.dtype), total)
+
+
+def check_state(new: Any, old: Any, keeps_state: bool) -> Any:
+  """What a client keeps from now on, checked against what it kept.
+
+  Raises:
+    ValueError: if it is of another structure, or was never declared.
+  """
+  if new is None:
+    return old
+  if not keeps_state:
+    raise ValueError(
+      "ClientOutput.state: was given, but the algorithm has no init_client; "
+      "declare what one client keeps: Algorithm(..., init_client=...)"
+    )
+  if _described(new) != _described(old):
+    raise ValueError(
+      f"ClientOutput.state: is {_described(new)}; must be as init_client "
+      f"makes it, {_described(old)}"
+    )
+  return new
+
+
+def _described(tree):
+  """The structure with types and shapes, as text."""
+  shape = lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}"
+  return str(jax.tree.map(shape, tree)).replace("'", "")

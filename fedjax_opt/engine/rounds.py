@@ -1,0 +1,192 @@
+"""The loop over rounds, one round, and the evaluation of a model.
+
+All of it is traced: `run_rounds` for one grid point becomes a part of the
+compiled program, in which Python is not in the loop.
+"""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fedjax_opt import trees
+from fedjax_opt.base import Algorithm, Batch, State
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.engine import counters
+from fedjax_opt.engine.cohort import Cohort
+from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.mapping import RoundData
+from fedjax_opt.engine.replies import Reply
+
+
+def run_rounds(
+  config: Config,
+  algorithm: Algorithm,
+  state: tuple[State, Any],
+  key: jax.Array,
+  data: ClientData,
+  segment: dict[str, Any],
+  first: jax.Array,
+  count: jax.Array,
+) -> tuple[tuple[State, Any], dict[str, jax.Array], dict[str, jax.Array]]:
+  """Runs rounds `first` to `first + count - 1`.
+
+  Args:
+    config: static settings.
+    algorithm: of this grid point.
+    state: the server's state, and what clients keep, leaves [M, ...], or
+      [C, ...] for the cohort's rows if all rows are on the host.
+    key: [] random key of the run.
+    data: the clients in memory; of clients on disk only `sizes`.
+    segment: what the host has drawn and read for these rounds, see
+      `engine.feed`; leaves [T, ...], {} if nothing.
+    first: [] int32.
+    count: [] int32, traced, at most `config.eval_every`, so that one compiled
+      program serves every segment of a run.
+
+  Returns:
+    The state, counters {name: [8]}, and traces {name: [eval_every, C, ...]}.
+  """
+
+  @jax.jit  # Traced once for its shapes and the loop.
+  def one_round(state, round):
+    round_data = _round_data(data, segment, round - first, state[1])
+    return _one_round(config, algorithm, state[0], key, round, round_data)
+
+  _, counts, traces = jax.eval_shape(one_round, state, first)
+  blank = lambda leaf: jnp.zeros((config.eval_every, *leaf.shape), leaf.dtype)
+
+  def body(round, carry):
+    state, total, records = carry
+    state, counts, traces = one_round(state, round)
+    total = jax.tree.map(counters.add, total, counts)
+    record = lambda all, new: all.at[round - first].set(new)
+    return state, total, jax.tree.map(record, records, traces)
+
+  carry = (state, trees.zeros_of(counts), jax.tree.map(blank, traces))
+  return lax.fori_loop(first, first + count, body, carry)
+
+
+def _round_data(data, segment, i, client_state):
+  """What the i-th round of a segment sees of the population."""
+  fed = {
+    name: leaf if name == "examples" else trees.take(leaf, i)
+    for name, leaf in segment.items()
+  }
+  known = {
+    "examples": data.examples,
+    "sizes": data.sizes,
+    "indices": data.indices,
+    "client_state": client_state,
+  }
+  return RoundData(**known | fed)
+
+
+def _one_round(config, algorithm, server, key, round, data):
+  """One round: `((server, client_state), counts, traces)`."""
+  phases = []
+  cohort = Cohort.create(
+    config,
+    key,
+    round,
+    data,
+    keeps_state=algorithm.init_client is not None,
+    on_phase=phases.append,
+  )
+  new, replies = _checked(algorithm.round(server, cohort), phases)
+  is_lost = functools.reduce(
+    jnp.logical_or, [reply.is_lost for reply in replies], jnp.array(False)
+  )
+  # A round that is lost changes nothing.
+  server = jax.tree.map(
+    lambda old, new: jnp.where(is_lost, old, new), server, new
+  )
+  client_state = data.client_state
+  for reply in replies:
+    client_state = _store(config, client_state, reply, is_lost)
+  counts = {"lost_rounds": counters.of(is_lost)}
+  traces = {}
+  for reply in replies:
+    for name, counter in reply.counts.items():
+      before = counts.get(name)
+      counts[name] = counter if before is None else counters.add(before, counter)
+    traces |= reply.traces
+  return (server, client_state), counts, traces
+
+
+def _checked(returned, phases):
+  """`(state, [replies])` of what `round` returned.
+
+  Raises:
+    ValueError: if it is not that, or lacks a reply.
+  """
+  is_pair = type(returned) is tuple and len(returned) == 2
+  state, replies = returned if is_pair else (None, None)
+  replies = [replies] if isinstance(replies, Reply) else replies
+  if not is_pair or not isinstance(replies, tuple | list) or not all(
+    isinstance(reply, Reply) for reply in replies
+  ):
+    raise ValueError(
+      "round: must return (state, reply), or (state, (reply, ...)) after "
+      "several verbs; a reply is what a verb of the cohort returns, and its "
+      f"message is reply.value. Got {_kind(returned)}"
+    )
+  own = [reply.phase for reply in replies]
+  if len(set(own)) < len(own):
+    raise ValueError(
+      f"round: returned replies of the phases {own}; give each verb a phase of "
+      "its own, such as cohort.mean(..., phase=1)"
+    )
+  missing = sorted(set(phases) - set(own))
+  if missing:
+    raise ValueError(
+      f"round: the reply of phase {missing[0]} was not returned; return (state, "
+      "(reply, ...)) with the replies of all verbs that were called"
+    )
+  return state, replies
+
+
+def _kind(returned):
+  if isinstance(returned, tuple):
+    return f"({', '.join(type(part).__name__ for part in returned)})"
+  return f"a {type(returned).__name__}"
+
+
+def _store(config, client_state, reply, is_lost):
+  """What clients keep, with the rows of those who counted."""
+  rows = jnp.where(is_lost, config.num_clients, reply.state_rows)
+  # A row that does not exist is not written.
+  write = lambda leaf, new: leaf.at[rows].set(new, mode="drop")
+  return jax.tree.map(write, client_state, reply.client_state)
+
+
+def evaluate(
+  config: Config,
+  algorithm: Algorithm,
+  server: State,
+  data: ClientData,
+  test: Batch | None,
+) -> dict[str, jax.Array]:
+  """The metrics of the model that an algorithm has, {name: scalar}.
+
+  Args:
+    config: static settings.
+    algorithm: of this grid point.
+    server: its state.
+    data: the clients in memory, or some of those on disk.
+    test: pooled test examples, or None.
+  """
+  if config.evaluate is None:
+    return {}
+  params = algorithm.params(server)
+  metrics = dict(config.evaluate(params, data, test))
+  if algorithm.penalty is not None:
+    penalty = algorithm.penalty(params)
+    metrics |= {
+      f"regularized_{name}": metrics[name] + penalty
+      for name in ("train_loss", "test_loss")
+      if name in metrics
+    }
+  return jax.tree.map(jnp.asarray, metrics)

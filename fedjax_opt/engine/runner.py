@@ -1,0 +1,274 @@
+"""A run from its start, or a checkpoint, to its last round."""
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedjax_opt import trees
+from fedjax_opt.base import State
+from fedjax_opt.engine import processes
+from fedjax_opt.engine.executor import Executor
+from fedjax_opt.results.checkpoint import Checkpoints
+from fedjax_opt.results.record import RunRecord
+from fedjax_opt.results.result import Report, Result
+
+
+class Runner:
+  """One run: rounds, evaluations, checkpoints, and what it has recorded."""
+
+  def __init__(
+    self,
+    executor: Executor,
+    shapes: tuple[State, Any],
+    start: Callable[[], tuple[State, Any]],
+    rounds: int,
+    on_evaluation: Callable[[Report], Any] | None = None,
+    checkpoints: Checkpoints | None = None,
+  ):
+    """Computes nothing yet.
+
+    Args:
+      executor: of the run.
+      shapes: of its state.
+      start: gives the state of round 0.
+      rounds: R.
+      on_evaluation: see `simulate`.
+      checkpoints: see `simulate`.
+    """
+    self._executor, self._active = executor, executor.active
+    self._config = executor.config
+    self._shapes, self._start = shapes, start
+    self._rounds = rounds
+    self._on_evaluation = on_evaluation
+    self._checkpoints = checkpoints
+    self._record = RunRecord(self._config.cohort_size, self._active.num_points)
+    self._feed = executor.open_feed()
+    self._state = None
+    self._segment = None
+    self._compile_seconds = 0.0
+    self._interrupted = 0
+    self._is_stopped = False
+
+  def run(self) -> Result:
+    """Runs to the end.
+
+    Ctrl-C ends the run with the evaluations done so far; so does SIGTERM, where
+    checkpoints are saved.
+    """
+    is_resumed = self._restore()
+    stops = self._stops()
+    with self._feed as feed:
+      feed.start([stop for stop in stops if stop > 0], self._record.done)
+      self._compile(stops)
+      if is_resumed:
+        self._report_again()
+      with _signals(self._checkpoints is not None) as pressed:
+        try:
+          for stop in stops:
+            self._advance(stop)
+            if self._is_due(stop):
+              self._evaluate()
+            self._drop()
+            if self._is_over(stop, pressed):
+              break
+        except KeyboardInterrupt:
+          self._interrupted = int(signal.SIGINT)
+    return self._result()
+
+  def _restore(self) -> bool:
+    """Takes the state of a checkpoint, or of the start."""
+    saved = None
+    if self._checkpoints is not None:
+      saved = self._checkpoints.load(self._shapes)
+    processes.check_alike(
+      "the checkpoint to go on from", 0 if saved is None else saved.round
+    )
+    if saved is None:
+      self._state = self._executor.put(self._start())
+      return False
+    self._record.restore(saved.round, saved.record)
+    state = self._active.restore(saved.record, saved.state)
+    self._executor.place_points()
+    self._state = self._executor.put(state)
+    return True
+
+  def _stops(self) -> list[int]:
+    """After which rounds to come back from the program, from here on.
+
+    The first one is 0: the initial model is evaluated.
+    """
+    rounds, config = self._rounds, self._config
+    stops = {*range(0, rounds, config.eval_every), rounds}
+    if self._checkpoints is not None and self._checkpoints.every is not None:
+      stops |= set(range(0, rounds, self._checkpoints.every))
+    stops |= set(range(0, rounds, self._feed.max_rounds))
+    done = self._record.done
+    return sorted(stop for stop in stops if stop > done or not done)
+
+  def _is_due(self, stop: int) -> bool:
+    return stop % self._config.eval_every == 0 or stop == self._rounds
+
+  def _compile(self, stops: list[int]) -> None:
+    """Compiles what the rounds until these stops need."""
+    start = time.perf_counter()
+    has_rounds = any(stop > self._record.done for stop in stops)
+    if has_rounds and self._segment is None:
+      self._segment = self._feed.take()
+    self._executor.compile(self._state, self._segment, bool(stops))
+    self._compile_seconds += time.perf_counter() - start
+
+  def _report_again(self) -> None:
+    """Reports the evaluations that a resumed run has made before."""
+    history = self._record.history
+    for e, round in enumerate(history.rounds):
+      metrics = {name: v[:, e] for name, v in history.metrics.items()}
+      self._report(Report(round, metrics, *self._seconds()))
+
+  def _seconds(self) -> tuple[float, float]:
+    return self._compile_seconds, self._record.run_seconds
+
+  def _advance(self, stop: int) -> None:
+    """Runs the rounds until `stop`."""
+    record = self._record
+    if stop == record.done:
+      return
+    start = time.perf_counter()
+    if self._segment is None:
+      self._segment = self._feed.take()
+    segment, self._segment = self._segment, None
+    state, counts, traces = self._executor.advance(
+      self._state, segment, record.done, stop
+    )
+    self._state = state
+    record.run_seconds += time.perf_counter() - start
+    _, counts, traces = self._active.expand({}, counts, traces)
+    record.add_rounds(stop, counts, traces)
+
+  def _evaluate(self) -> None:
+    """Measures the model, and tells what was measured."""
+    start = time.perf_counter()
+    metrics = self._executor.evaluate(self._state)
+    self._record.run_seconds += time.perf_counter() - start
+    metrics, _, _ = self._active.expand(metrics, {}, {})
+    metrics = self._record.add_metrics(metrics)
+    self._report(
+      Report(
+        self._record.done,
+        metrics,
+        *self._seconds(),
+        _model=lambda: _copy(self._params()),
+        _state=lambda: _copy(self._flat(self._whole_state()[0])),
+      )
+    )
+
+  def _report(self, report: Report) -> None:
+    if self._on_evaluation is not None and self._on_evaluation(report) is True:
+      self._is_stopped = True
+
+  def _drop(self) -> None:
+    """Goes on without the settings that have diverged, if it is worth it."""
+    before = len(self._active.active)
+    fewer = self._active.drop(self._record.history, self._state)
+    if len(self._active.active) < before:
+      self._executor.place_points()
+    if fewer is not None:
+      self._state = self._executor.put(fewer)
+      if self._record.done < self._rounds:
+        self._compile([self._rounds])
+
+  def _is_over(self, stop: int, pressed: list[int]) -> bool:
+    """Whether the run ends here; saves a checkpoint if one is due."""
+    # Read once: a signal that comes later ends the run after more rounds.
+    stopping = processes.of_any_process(pressed[0] if pressed else 0)
+    is_stopped = bool(processes.of_any_process(int(self._is_stopped)))
+    is_last = stopping or is_stopped or stop == self._rounds
+    if self._checkpoints is not None and (
+      is_last or self._checkpoints.is_due(stop)
+    ):
+      self._save(stop)
+    if stopping and stop < self._rounds:
+      self._interrupted = int(stopping)
+    return bool(is_last)
+
+  def _save(self, stop: int) -> None:
+    state = self._whole_state()
+    if self._config.layout.mesh is not None:  # Fewer devices may go on with it.
+      state = processes.fetch(state)
+    record = self._record.to_arrays() | self._active.numbers()
+    if processes.is_first_process():
+      self._checkpoints.save(stop, state, record)
+
+  def _whole_state(self) -> tuple[State, Any]:
+    """The state of all settings."""
+    return self._active.whole(self._state)
+
+  def _params(self) -> Any:
+    server = processes.fetch_global(self._whole_state()[0])
+    return self._flat(self._executor.params(server))
+
+  def _flat(self, tree: Any) -> Any:
+    """[settings, seeds, ...] -> [S, ...]; a single run's as it is."""
+    if not self._active.map.has_points:
+      return tree
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
+
+  def _result(self) -> Result:
+    server, rows = processes.fetch_global(self._whole_state())
+    traces = self._record.joined_traces()
+    if not self._active.map.has_points:
+      traces = trees.take(traces, 0)
+    return Result(
+      params=self._params(),
+      state=self._flat(server),
+      client_state=self._flat(rows),
+      history=self._record.history,
+      traces=traces,
+      rounds=self._record.done,
+      interrupted=self._interrupted,
+      compile_seconds=self._compile_seconds,
+      run_seconds=self._record.run_seconds,
+      cost=self._record.cost(),
+      padding_waste=self._record.padding_waste(),
+      client_memory=self._config.client_memory,
+    )
+
+
+def _copy(tree):
+  """Arrays of their own: those of a run are overwritten by its next rounds."""
+  return jax.tree.map(
+    lambda leaf: leaf.copy() if hasattr(leaf, "copy") else np.array(leaf), tree
+  )
+
+
+@contextlib.contextmanager
+def _signals(with_sigterm: bool) -> Iterator[list[int]]:
+  """A list that Ctrl-C, or a request to end, fills with its signal's number.
+
+  Pressed twice, Ctrl-C does what it did before. A segment that runs cannot be
+  stopped, and its start is gone, so there is nothing to gain from an exception
+  at once; and one that falls into a callback of the garbage collector would be
+  lost.
+  """
+  pressed, before = [], {}
+  is_main = threading.current_thread() is threading.main_thread()
+
+  def press(number, frame):
+    if number in pressed and callable(before[number]):
+      before[number](number, frame)
+    pressed.append(number)
+
+  if is_main and callable(signal.getsignal(signal.SIGINT)):
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, press)
+  if is_main and with_sigterm:
+    before[signal.SIGTERM] = signal.signal(signal.SIGTERM, press)
+  try:
+    yield pressed
+  finally:
+    for number, handler in before.items():
+      signal.signal(number, handler)

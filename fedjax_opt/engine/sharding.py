@@ -1,0 +1,190 @@
+"""Which devices compute which clients of a cohort and which points of a grid.
+
+A mesh of devices has two axes. Over `CLIENTS` every device computes its own
+clients of each cohort, and means are summed over devices; over `GRID` every
+device computes its own settings. The devices may be those of several processes.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from fedjax_opt.engine import checks
+from fedjax_opt.engine.shards import CLIENTS, GRID
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+  """Where the arrays of a program lie.
+
+  Attributes:
+    mesh: of `make_mesh`; None for one device.
+    has_points: whether what belongs to grid points has a leading axis, of
+      settings, that is divided over the mesh's grid axis.
+  """
+
+  mesh: Mesh | None = None
+  has_points: bool = False
+
+  @property
+  def client_devices(self) -> int:
+    """D, the devices over which cohorts are divided."""
+    return 1 if self.mesh is None else self.mesh.shape[CLIENTS]
+
+  @property
+  def grid_devices(self) -> int:
+    """The devices over which the settings of a grid are divided."""
+    return 1 if self.mesh is None else self.mesh.shape[GRID]
+
+  @property
+  def _point_spec(self):
+    return PartitionSpec(GRID) if self.has_points else PartitionSpec()
+
+  def over_devices(
+    self, program: Callable[..., Any], outputs: int
+  ) -> Callable[..., Any]:
+    """A program as run on every device, with its part of the arrays.
+
+    Args:
+      program: `(per_point, fed, shared) -> outputs`: `per_point` has the
+        leading axis of settings, if there is a grid; `fed` an axis [D] of the
+        devices; `shared` is the same everywhere.
+      outputs: how many there are; all are per point.
+    """
+    if self.mesh is None:
+      return program
+    point = self._point_spec
+    return jax.shard_map(
+      program,
+      mesh=self.mesh,
+      in_specs=(point, PartitionSpec(CLIENTS), PartitionSpec()),
+      out_specs=(point,) * outputs if outputs > 1 else point,
+      # What is computed alike on all devices is not marked as such.
+      check_vma=False,
+    )
+
+  def put_per_point(self, tree: Any) -> Any:
+    """Puts what belongs to grid points on the devices."""
+    return self._put(tree, self._point_spec)
+
+  def put_shared(self, tree: Any) -> Any:
+    """Puts what is the same everywhere on the devices."""
+    return self._put(tree, PartitionSpec())
+
+  def put_shards(self, make: Callable[[int], Any]) -> Any:
+    """Puts on each device what belongs to it alone.
+
+    Args:
+      make: `d -> tree`, NumPy arrays for the d-th device of the client axis,
+        all of the same shapes; called for the devices of this process only.
+
+    Returns:
+      Leaves [D, ...].
+    """
+    if self.mesh is None:
+      return jax.device_put(jax.tree.map(lambda leaf: leaf[None], make(0)))
+    sharding = NamedSharding(self.mesh, PartitionSpec(CLIENTS))
+    process = jax.process_index()
+    is_local = lambda devices: any(d.process_index == process for d in devices)
+    local = [d for d, row in enumerate(self.mesh.devices) if is_local(row)]
+
+    def put(*leaves):
+      of_device = dict(zip(local, leaves, strict=True))
+      return jax.make_array_from_callback(
+        (self.client_devices, *leaves[0].shape),
+        sharding,
+        lambda index: of_device[index[0].start or 0][None],
+      )
+
+    return jax.tree.map(put, *[make(d) for d in local])
+
+  def _put(self, tree, spec):
+    if self.mesh is None:
+      return jax.device_put(tree)
+    sharding = NamedSharding(self.mesh, spec)
+    return jax.tree.map(lambda leaf: _put_leaf(leaf, sharding), tree)
+
+
+def _put_leaf(leaf, sharding):
+  """One array on the devices; every process has the same one."""
+  if isinstance(leaf, jax.Array) and leaf.sharding == sharding:
+    return leaf
+  if jax.process_count() == 1:
+    return jax.device_put(leaf, sharding)
+  if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    data = _put_leaf(jax.random.key_data(leaf), sharding)
+    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+  host = np.asarray(leaf)
+  return jax.make_array_from_callback(
+    host.shape, sharding, lambda index: host[index]
+  )
+
+
+def make_mesh(
+  client_devices: int | None,
+  grid_devices: int | None,
+  num_settings: int = 1,
+  cohort_size: int = 1,
+) -> Mesh | None:
+  """The devices of all processes as a mesh [clients, grid].
+
+  Args:
+    client_devices: D, over how many the clients of a cohort are divided.
+    grid_devices: over how many the settings of a grid are.
+    num_settings: of the grid.
+    cohort_size: C.
+
+  Returns:
+    The mesh, or None where one device is all there is to use. What is None is
+    chosen: as many devices for the grid as divide it, the others for clients.
+
+  Raises:
+    ValueError: if the devices cannot be divided so, or the grid cannot be
+      divided over its devices.
+  """
+  devices = jax.devices()
+  available = len(devices)
+  if grid_devices is None:
+    rest = available // max(client_devices or 1, 1)
+    grid_devices = math.gcd(num_settings, rest)
+  if client_devices is None:
+    rest = available // max(grid_devices, 1)
+    # More devices than clients are of use to nobody, but all processes have to
+    # take part.
+    at_most = rest if jax.process_count() > 1 else min(rest, cohort_size)
+    divides = lambda number: rest % number == 0
+    client_devices = max(filter(divides, range(1, at_most + 1)), default=1)
+  for name, number in (
+    ("client_devices", client_devices),
+    ("grid_devices", grid_devices),
+  ):
+    if number < 1:
+      raise ValueError(f"{name}={number}: must be at least 1")
+    if available % number:
+      raise ValueError(
+        f"{name}={number}: must divide the number of devices, {available}"
+      )
+  used = client_devices * grid_devices
+  mesh = f"client_devices={client_devices} x grid_devices={grid_devices}"
+  if available % used:
+    raise ValueError(f"{mesh}: must divide the number of devices, {available}")
+  if jax.process_count() > 1 and used != available:
+    raise ValueError(
+      f"{mesh}: must be all {available} devices, as there are "
+      f"{jax.process_count()} processes"
+    )
+  if num_settings % grid_devices:
+    raise ValueError(
+      f"grid_devices={grid_devices}: must divide the number of settings, "
+      f"{num_settings}"
+    )
+  if used == 1:
+    return None
+  shape = (client_devices, grid_devices)
+  return Mesh(np.array(devices[:used]).reshape(shape), (CLIENTS, GRID))

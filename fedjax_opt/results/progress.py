@@ -1,0 +1,44 @@
+"""A bar that shows how far a run has come."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from fedjax_opt.results.result import Report
+
+
+@contextlib.contextmanager
+def with_progress(
+  rounds: int, on_evaluation: Callable[[Report], Any] | None
+) -> Iterator[Callable[[Report], Any]]:
+  """A callback that moves a bar, and calls another one.
+
+  Args:
+    rounds: R.
+    on_evaluation: the other one, or None.
+
+  Raises:
+    ValueError: if tqdm is not installed.
+  """
+  try:
+    from tqdm.auto import tqdm
+  except ImportError as error:
+    raise ValueError(
+      "progress=True: needs tqdm; install it with pip install tqdm"
+    ) from error
+  with tqdm(total=rounds, unit=" rounds", dynamic_ncols=True) as bar:
+
+    def show(report: Report) -> Any:
+      bar.update(report.round - bar.n)
+      means = {}
+      for name in ("train_loss", "test_loss", "test_accuracy"):
+        values = np.asarray(report.metrics.get(name, []))
+        values = values[np.isfinite(values)]
+        if values.size:
+          means[name] = f"{values.mean():.4g}"
+      bar.set_postfix(means)
+      return None if on_evaluation is None else on_evaluation(report)
+
+    yield show

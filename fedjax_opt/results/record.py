@@ -1,0 +1,148 @@
+"""What a run has measured and spent so far, on the host."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from fedjax_opt.engine import counters
+from fedjax_opt.results.history import History
+
+_SPENT = ("bytes_down", "bytes_up", "gradient_evaluations")
+
+
+@dataclasses.dataclass
+class RunRecord:
+  """How far a run has come, beside the state of its algorithm.
+
+  Attributes:
+    cohort_size: C.
+    num_points: S; 1 for a single run.
+    done: rounds.
+    run_seconds: time of them and of all evaluations.
+    history: what was measured.
+    counts: {name: [S] int64}, sums over rounds and clients.
+    evaluated: rounds done at the last evaluation.
+    faults: [2, S] int64, rounds lost and clients rejected until then.
+    traces: {name: [S, rounds, C, ...]}, of each segment.
+  """
+
+  cohort_size: int
+  num_points: int
+  done: int = 0
+  run_seconds: float = 0.0
+  history: History = dataclasses.field(default_factory=History)
+  counts: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+  evaluated: int = 0
+  faults: np.ndarray | int = 0
+  traces: list[dict[str, np.ndarray]] = dataclasses.field(default_factory=list)
+
+  def add_rounds(
+    self, stop: int, counts: Mapping[str, Any], traces: Mapping[str, Any]
+  ) -> None:
+    """Adds the rounds until `stop`.
+
+    Args:
+      stop: rounds done then.
+      counts: {name: [S, 8]}, counters of these rounds.
+      traces: {name: [S, eval_every, C, ...]}, the first `stop - done` rounds
+        of it used.
+    """
+    for name, counter in counts.items():
+      self.counts[name] = self.count(name) + counters.read(counter)
+    # A copy, without the unused rounds.
+    used = lambda trace: np.array(trace[:, : stop - self.done])
+    self.traces.append(jax.tree.map(used, dict(traces)))
+    self.done = stop
+
+  def add_metrics(
+    self, metrics: Mapping[str, np.ndarray]
+  ) -> dict[str, np.ndarray]:
+    """Adds an evaluation, {name: [S]}, after the rounds done so far.
+
+    Returns:
+      The metrics with what the run has spent: {name: [S]}, per client of the
+      cohort; and how many clients were rejected, of all.
+    """
+    if not metrics:
+      return {}
+    metrics = dict(metrics)
+    # Of a point that lost all rounds to rejections there is no result.
+    rounds, before = self.done - self.evaluated, self.faults
+    names = ("lost_rounds", "rejected_clients")
+    self.faults = np.stack([self.count(name) for name in names])
+    self.evaluated = self.done
+    lost, rejected = self.faults - before
+    is_stuck = (rounds > 0) & (lost == rounds) & (rejected > 0)
+    for name in {"train_loss", "test_loss"} & set(metrics):
+      metrics[name] = np.where(is_stuck, np.nan, metrics[name])
+    metrics["rejected_clients"] = self.count("rejected_clients")
+    for name in _SPENT:
+      metrics[name] = self.count(name) / self.cohort_size
+    self.history.append(self.done, metrics)
+    return metrics
+
+  def count(self, name: str) -> np.ndarray:
+    """[S] int64, a sum so far."""
+    return self.counts.get(name, np.zeros(self.num_points, np.int64))
+
+  def cost(self) -> dict[str, float]:
+    """The cost of a round to a client, all of it and what is labelled apart."""
+    per_round = lambda name: float(
+      np.mean(self.count(name) / self.cohort_size / max(self.done, 1))
+    )
+    labels = sorted(
+      name.removesuffix("_bytes_down")
+      for name in self.counts
+      if name.endswith("_bytes_down")
+    )
+    cost = {}
+    for name in _SPENT:
+      cost[name] = per_round(name)
+      cost |= {f"{l}_{name}": per_round(f"{l}_{name}") for l in labels}
+    if labels:
+      cost["communication_rounds"] = 1 + per_round("labelled_visits")
+    return cost
+
+  def padding_waste(self) -> float:
+    """The part of the computed examples that was padding."""
+    computed = np.sum(self.count("computed_examples"))
+    return float(1 - np.sum(self.count("examples")) / max(computed, 1))
+
+  def joined_traces(self) -> dict[str, np.ndarray]:
+    """{name: [S, R, C, ...]}, of all rounds done."""
+    if not self.traces:
+      return {}
+    join = lambda *segments: np.concatenate(segments, 1)
+    return jax.tree.map(join, *self.traces)
+
+  def to_arrays(self) -> dict[str, np.ndarray]:
+    """All of it as arrays, for a checkpoint."""
+    return {
+      "run_seconds": np.array(self.run_seconds),
+      "rounds": np.array(self.history.rounds, int),
+      "evaluated": np.array(self.evaluated),
+      "faults": np.array(self.faults),
+      **{f"metrics/{n}": v for n, v in self.history.metrics.items()},
+      **{f"counts/{n}": v for n, v in self.counts.items()},
+      **{f"traces/{n}": v for n, v in self.joined_traces().items()},
+    }
+
+  def restore(self, done: int, arrays: Mapping[str, np.ndarray]) -> None:
+    """Takes over what `to_arrays` made after so many rounds."""
+
+    def under(name):
+      prefix = f"{name}/"
+      return {
+        n[len(prefix) :]: v for n, v in arrays.items() if n.startswith(prefix)
+      }
+
+    self.done = done
+    self.run_seconds = float(arrays["run_seconds"])
+    self.history = History(arrays["rounds"].tolist(), under("metrics"))
+    self.counts = under("counts")
+    self.evaluated = int(arrays["evaluated"])
+    self.faults = arrays["faults"]
+    self.traces = [under("traces")]

@@ -1,0 +1,111 @@
+"""What a run tells while it goes on, and what it leaves."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedjax_opt.base import Params, State
+from fedjax_opt.results.history import History
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Report:
+  """What `on_evaluation` is told after each evaluation.
+
+  Attributes:
+    round: rounds done.
+    metrics: {name: [S]}, as measured after them.
+    compile_seconds: time to trace and compile, so far.
+    run_seconds: time of all rounds and evaluations so far, without that.
+  """
+
+  round: int
+  metrics: dict[str, np.ndarray]
+  compile_seconds: float
+  run_seconds: float
+  _model: Callable[[], Params] | None = dataclasses.field(
+    default=None, repr=False
+  )
+  _state: Callable[[], State] | None = dataclasses.field(
+    default=None, repr=False
+  )
+
+  @functools.cached_property
+  def params(self) -> Params:
+    """The evaluated model, a copy; of a grid with the leading axis S.
+
+    None for an evaluation that a resumed run has made before. To be asked for
+    within `on_evaluation`; afterwards the run has moved on.
+    """
+    return None if self._model is None else self._model()
+
+  @functools.cached_property
+  def state(self) -> State:
+    """The algorithm's state, a copy; see `params`."""
+    return None if self._state is None else self._state()
+
+
+@dataclasses.dataclass
+class Result:
+  """What a simulation leaves.
+
+  Of a grid, `params`, `state`, `client_state` and `traces` have the leading
+  axis S.
+
+  Attributes:
+    params: the evaluated model after the last round.
+    state: the algorithm's state after the last round.
+    client_state: what every client keeps, leaves [M, ...]; None if nothing.
+    history: the metrics of every evaluated round.
+    traces: {name: [R, C, K]}, the traced fields of the client rule's state, NaN
+      for a step that a client did not take; and {name: [R, C]}, the metrics
+      that clients returned.
+    rounds: rounds done; fewer than asked for if the run ended early.
+    interrupted: the number of the signal that ended the run early, such as
+      that of Ctrl-C; 0 if none did.
+    compile_seconds: time to trace and compile.
+    run_seconds: time of all rounds and evaluations.
+    cost: per client and round: `bytes_down`, `bytes_up` and
+      `gradient_evaluations` (in examples), as if none had dropped out; with a
+      label before the name, such as `stage_start_bytes_up`, the part of phases
+      with that label. If there are such phases, `communication_rounds` is how
+      many rounds one is where each of them counts as one more.
+    padding_waste: fraction of the computed examples that were padding.
+    client_memory: where the rows of `client_state` were: 'device' or 'host'.
+  """
+
+  params: Params
+  state: State
+  client_state: Any
+  history: History
+  traces: dict[str, np.ndarray]
+  rounds: int
+  interrupted: int
+  compile_seconds: float
+  run_seconds: float
+  cost: dict[str, float]
+  padding_waste: float
+  client_memory: str = "device"
+
+  def __repr__(self) -> str:
+    points = self.history.num_points
+    last = {
+      name: np.round(values[:, -1], 6).tolist()
+      for name, values in self.history.metrics.items()
+      if values.size
+    }
+    shown = {name: v[0] if points == 1 else v for name, v in last.items()}
+    some = ", ".join(
+      f"{name}={value}"
+      for name, value in shown.items()
+      if name in ("train_loss", "test_loss", "test_accuracy") and points <= 4
+    )
+    of_grid = f" x {points} points" if points > 1 else ""
+    return (
+      f"Result({self.rounds} rounds{of_grid}{', ' if some else ''}{some}, "
+      f"compiled in {self.compile_seconds:.1f} s, ran "
+      f"{self.run_seconds:.1f} s)"
+    )
