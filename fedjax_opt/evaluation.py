@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from fedjax_opt import metrics, sharding
+from fedjax_opt import sharding
 from fedjax_opt.base import Batch, LossFn, Params
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.models import statistics
@@ -50,9 +50,9 @@ def federated(
       results[f"train_{name}"] = jnp.sum(sums) / jnp.sum(data.sizes)
       if name == "accuracy":
         accuracy = sums / jnp.maximum(data.sizes, 1)
-        worst = metrics.worst_decile(accuracy, data.sizes)
+        worst = worst_decile(accuracy, data.sizes)
         results["worst_decile_accuracy"] = worst
-        results |= metrics.deciles(accuracy, data.sizes)
+        results |= deciles(accuracy, data.sizes)
     if test is not None:
       on_test = _over_examples(per_example, params, test, batch_size)
       results |= {f"test_{n}": jnp.mean(v) for n, v in on_test.items()}
@@ -131,6 +131,41 @@ def _batches(examples, batch_size):
   shards = sharding.num_shards()
   num_batches = -(-num_examples // batch_size)
   return sharding.own(jnp.arange(-(-num_batches // shards) * shards)), take
+
+
+def worst_decile(accuracy: jax.Array, sizes: jax.Array) -> jax.Array:
+  """Mean accuracy of the worst 10 % of the clients.
+
+  The mean over the `ceil(n / 10)` lowest accuracies, where `n` is the number of
+  clients with at least one example.
+
+  Args:
+    accuracy: accuracy of every client. [M] float in [0, 1].
+    sizes: examples of every client; a client with 0 does not count. [M] int.
+
+  Returns:
+    A scalar in [0, 1], NaN if no client has an example.
+  """
+  nonempty = sizes > 0
+  count = (jnp.sum(nonempty) + 9) // 10
+  ascending = jnp.sort(jnp.where(nonempty, accuracy, jnp.inf))
+  worst = jnp.where(jnp.arange(ascending.size) < count, ascending, 0.0)
+  return jnp.sum(worst) / count
+
+
+def deciles(accuracy: jax.Array, sizes: jax.Array) -> dict[str, jax.Array]:
+  """The nine deciles of accuracy over clients, interpolated linearly.
+
+  Args:
+    accuracy: accuracy of every client. [M] float in [0, 1].
+    sizes: examples of every client; a client with 0 does not count. [M] int.
+
+  Returns:
+    `{'accuracy_decile_1': ..., ..., 'accuracy_decile_9': ...}`, scalars.
+  """
+  accuracy = jnp.where(sizes > 0, accuracy, jnp.nan)
+  values = jnp.nanquantile(accuracy, jnp.arange(1, 10) / 10)
+  return {f"accuracy_decile_{i + 1}": values[i] for i in range(9)}
 
 
 def recovered_support(

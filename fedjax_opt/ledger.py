@@ -6,10 +6,10 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from fedjax_opt.checkpoint import Saved
 from fedjax_opt.cohort import Totals
-from fedjax_opt.metrics import History
 from fedjax_opt.program import Program
+from fedjax_opt.results.checkpoint import Saved
+from fedjax_opt.results.history import History
 
 
 class Record(NamedTuple):
