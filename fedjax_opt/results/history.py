@@ -60,6 +60,15 @@ class History:
         f"{len(self.rounds)}], one column for each evaluated round"
       )
 
+  def __repr__(self) -> str:
+    """The size of the history and the names of its metrics, in one line."""
+    last = f", the last is {self.rounds[-1]}" if self.rounds else ""
+    names = ", ".join(self.metrics) or "none"
+    return (
+      f"History(evaluated rounds: {len(self.rounds)}{last}; "
+      f"points: {self.num_points}; metrics: {names})"
+    )
+
   @property
   def num_points(self) -> int:
     """`S`, the number of grid points; 0 before the first evaluation."""

@@ -91,3 +91,14 @@ def test_before_the_first_evaluation():
   assert h.num_points == 0
   assert h.final(0) == {}
   assert h.status(0) == "ok"
+
+
+def test_repr_is_one_line_of_sizes_and_names():
+  h = of_values(train_loss=[[1.0, 0.5]] * 3, test_accuracy=[[0.1, NAN]] * 3)
+  assert repr(h) == (
+    "History(evaluated rounds: 2, the last is 20; points: 3; "
+    "metrics: train_loss, test_accuracy)"
+  )
+  assert repr(History()) == (
+    "History(evaluated rounds: 0; points: 0; metrics: none)"
+  )
