@@ -17,13 +17,13 @@ from fedjax_opt import (
   grid_points,
   plots,
   sharding,
-  writers,
 )
-from fedjax_opt.checkpoint import Checkpoints, difference
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.host_memory import check_memory
 from fedjax_opt.hyperparameters import check_choice
 from fedjax_opt.program import Program
+from fedjax_opt.results import environment, json_files, writers
+from fedjax_opt.results.checkpoint import Checkpoints, difference
 from fedjax_opt.sweep import check_grid_map
 
 # Fields of Delta-SGD's state that `--trace` records.
@@ -144,8 +144,11 @@ def _checkpoints(
   every, resume = flag.get("checkpoint_every"), flag["resume"]
   if every is None and not resume:
     return None
-  identity = {"versions": writers.versions(), "device": writers.device()}
-  identity = writers.plain(flag | identity)
+  identity = {
+    "versions": environment.versions(),
+    "device": environment.device(),
+  }
+  identity = json_files.plain(flag | identity)
   identity = {n: v for n, v in identity.items() if n not in _MAY_DIFFER}
   folder = output_dir / "checkpoints"
   if resume:

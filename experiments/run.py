@@ -35,10 +35,11 @@ from experiments import command_line, hosts
 from experiments.job import TRACED, Job, prepare
 from experiments.progress import Progress
 from experiments.task import Task
-from fedjax_opt import Population, plots, sharding, simulator, sweep, writers
+from fedjax_opt import Population, plots, sharding, simulator, sweep
 from fedjax_opt.algorithms import optimum
-from fedjax_opt.checkpoint import CheckpointError
-from fedjax_opt.metrics import History
+from fedjax_opt.results import tables, writers
+from fedjax_opt.results.checkpoint import CheckpointError
+from fedjax_opt.results.history import History
 from fedjax_opt.streaming import OnDisk
 
 
@@ -259,7 +260,7 @@ def _write_results(
   if flag["trace"] and result.rounds:
     _write_traces(result, folder)
 
-  print(writers.table(history, job.points, criterion))
+  print(tables.table(history, job.points, criterion))
   points = len(job.points)
   of_grid = f" x {points} grid points" if points > 1 else ""
   print(

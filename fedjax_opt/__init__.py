@@ -27,10 +27,11 @@ from fedjax_opt.algorithms import (
   scaffold,
 )
 from fedjax_opt.base import Algorithm, grad_fn_of
-from fedjax_opt.checkpoint import Checkpoints
 from fedjax_opt.data import partition, synthetic
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
+from fedjax_opt.results import plots
+from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.rules import (
   delta_sgd,
   dual_averaging,
@@ -77,6 +78,7 @@ __all__ = [
   "objectives",
   "optimum",
   "partition",
+  "plots",
   "prox",
   "sarah",
   "scaffold",

@@ -1,4 +1,4 @@
-"""Metrics of the server's model, computed inside the compiled program."""
+"""Metrics of a model, computed inside the compiled program."""
 
 from collections.abc import Callable
 
@@ -7,13 +7,14 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from fedjax_opt import metrics, sharding
+from fedjax_opt import sharding
 from fedjax_opt.base import Batch, LossFn, Params
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.models import statistics
 from fedjax_opt.program import EvaluateFn
 
-# (params, batch) -> {name: [B]}, such as the loss and whether it was right.
+# (params, batch) -> {name: [B]}, such as the loss, and whether a prediction is
+# right.
 PerExampleFn = Callable[[Params, Batch], dict[str, jax.Array]]
 
 
@@ -25,17 +26,18 @@ def federated(
 ) -> EvaluateFn:
   """Metrics over all clients' training examples and over the test examples.
 
-  For each name: `train_<name>`, the mean over all examples of all clients (one
-  that several clients own counts as often), and `test_<name>`, the mean over
-  the test examples. With a name `accuracy` also how it is spread over clients
-  on their own examples: `worst_decile_accuracy`, `accuracy_decile_1` to `_9`.
+  For each name: `train_<name>`, the mean over the training examples of all
+  clients (an example of several clients counts once for each), and
+  `test_<name>`, the mean over the test examples. For the name `accuracy` also
+  its distribution over clients, each on its training examples:
+  `worst_decile_accuracy`, `accuracy_decile_1` to `accuracy_decile_9`.
 
   Args:
     per_example: `(params, batch) -> {name: [B]}`.
-    batch_size: examples computed at once.
-    of_params: `params -> {name: scalar}`, further metrics, of the model alone,
-      such as `recovered_support`.
-    gradient_of: the loss whose `grad_norm_sq` is measured too.
+    batch_size: number of examples computed at once.
+    of_params: `params -> {name: scalar}`, further metrics that depend on the
+      model alone, such as `recovered_support`.
+    gradient_of: a loss; its `grad_norm_sq` is a further metric.
 
   Returns:
     A function `(params, data, test) -> {name: scalar}`, for `evaluate=`.
@@ -50,9 +52,9 @@ def federated(
       results[f"train_{name}"] = jnp.sum(sums) / jnp.sum(data.sizes)
       if name == "accuracy":
         accuracy = sums / jnp.maximum(data.sizes, 1)
-        worst = metrics.worst_decile(accuracy, data.sizes)
+        worst = worst_decile(accuracy, data.sizes)
         results["worst_decile_accuracy"] = worst
-        results |= metrics.deciles(accuracy, data.sizes)
+        results |= deciles(accuracy, data.sizes)
     if test is not None:
       on_test = _over_examples(per_example, params, test, batch_size)
       results |= {f"test_{n}": jnp.mean(v) for n, v in on_test.items()}
@@ -66,16 +68,16 @@ def federated(
 
 
 def grad_norm_sq(loss_fn: LossFn, batch_size: int = 500) -> EvaluateFn:
-  """How far a model is from stationary: the squared norm of the gradient.
+  """The squared norm of the gradient, 0 at a stationary point.
 
-  The gradient is that of the mean loss over all examples of all clients; one
-  that several clients own counts as often. Along with other metrics:
-  `federated(gradient_of=...)`.
+  The gradient is that of the mean loss over the training examples of all
+  clients; an example of several clients counts once for each. To measure it
+  beside other metrics: `federated(gradient_of=...)`.
 
   Args:
-    loss_fn: `(params, batch, rng) -> [B]`. Its rng is None here, as there is no
-      dropout in an evaluation.
-    batch_size: examples computed at once.
+    loss_fn: `(params, batch, rng) -> [B]`. The rng is None, because an
+      evaluation has no dropout.
+    batch_size: number of examples computed at once.
 
   Returns:
     A function `(params, data, test) -> {"grad_norm_sq": scalar}`, for
@@ -105,7 +107,7 @@ def grad_norm_sq(loss_fn: LossFn, batch_size: int = 500) -> EvaluateFn:
 
 
 def _over_examples(per_example, params, examples, batch_size):
-  """{name: [N]}, `batch_size` examples at a time."""
+  """{name: [N]}, computed for `batch_size` examples at a time."""
   numbers, take = _batches(examples, batch_size)
   of_batch = lambda i: per_example(params, take(i)[0])
   values = sharding.gather(lax.map(of_batch, numbers))
@@ -115,10 +117,15 @@ def _over_examples(per_example, params, examples, batch_size):
 
 
 def _batches(examples, batch_size):
-  """Their numbers, and the function from one's number to it and its rows.
+  """Divides examples into batches, of which each device has its part.
 
-  Those of this device: every device computes its part of them. Rows past the
-  end, in the last ones, repeat the last example.
+  Args:
+    examples: tree of [N, ...].
+    batch_size: examples of a batch.
+
+  Returns:
+    The numbers of this device's batches, and a function from the number of a
+    batch to the batch and its rows. Rows beyond N - 1 repeat the last example.
   """
   num_examples = len(jax.tree.leaves(examples)[0])
   batch_size = min(batch_size, num_examples)
@@ -133,19 +140,54 @@ def _batches(examples, batch_size):
   return sharding.own(jnp.arange(-(-num_batches // shards) * shards)), take
 
 
+def worst_decile(accuracy: jax.Array, sizes: jax.Array) -> jax.Array:
+  """Mean accuracy of the worst 10 % of the clients.
+
+  The mean over the `ceil(n / 10)` lowest accuracies, where `n` is the number of
+  clients with at least one example.
+
+  Args:
+    accuracy: accuracy of every client. [M] float in [0, 1].
+    sizes: examples of every client; a client with 0 does not count. [M] int.
+
+  Returns:
+    A scalar in [0, 1], NaN if no client has an example.
+  """
+  nonempty = sizes > 0
+  count = (jnp.sum(nonempty) + 9) // 10
+  ascending = jnp.sort(jnp.where(nonempty, accuracy, jnp.inf))
+  worst = jnp.where(jnp.arange(ascending.size) < count, ascending, 0.0)
+  return jnp.sum(worst) / count
+
+
+def deciles(accuracy: jax.Array, sizes: jax.Array) -> dict[str, jax.Array]:
+  """The nine deciles of accuracy over clients, interpolated linearly.
+
+  Args:
+    accuracy: accuracy of every client. [M] float in [0, 1].
+    sizes: examples of every client; a client with 0 does not count. [M] int.
+
+  Returns:
+    `{'accuracy_decile_1': ..., ..., 'accuracy_decile_9': ...}`, scalars.
+  """
+  accuracy = jnp.where(sizes > 0, accuracy, jnp.nan)
+  values = jnp.nanquantile(accuracy, jnp.arange(1, 10) / 10)
+  return {f"accuracy_decile_{i + 1}": values[i] for i in range(9)}
+
+
 def recovered_support(
   w: jax.Array, w_real: jax.Array, threshold: jax.typing.ArrayLike
 ) -> dict[str, jax.Array]:
-  """How well the nonzero coefficients are found.
+  """How well the nonzero coefficients of a sparse vector are found.
 
   Args:
     w: coefficients found, of any shape.
-    w_real: the true ones, of the same shape.
-    threshold: coefficients below it, in magnitude, count as zero.
+    w_real: true coefficients, of the same shape.
+    threshold: coefficients whose magnitude is below it count as zero.
 
   Returns:
-    Scalars `precision`, `recall` and `f1` (0 where nothing is found), `density`
-    (fraction that counts as nonzero) and `recovery_error`, ||w - w_real||.
+    Scalars `precision`, `recall` and `f1` (0 if nothing is found), `density`
+    (the fraction of nonzero coefficients) and `recovery_error`, ||w - w_real||.
 
   References:
     Yuan et al., "Federated Composite Optimization", ICML 2021, appendix A.2.
@@ -170,9 +212,9 @@ def recovered_rank(
   """How well a low-rank matrix is found.
 
   Args:
-    w: [rows, columns] found.
-    w_real: [rows, columns], the true one.
-    threshold: singular values up to it count as zero.
+    w: the matrix found, [rows, columns].
+    w_real: the true matrix, [rows, columns].
+    threshold: singular values that do not exceed it count as zero.
 
   Returns:
     Scalars `rank` and `recovery_error`, ||w - w_real||_F.

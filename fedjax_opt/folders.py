@@ -1,4 +1,4 @@
-"""Folders that are about to be written: whether they may be."""
+"""Checks of a folder that is to be written."""
 
 import os
 import pathlib
@@ -7,14 +7,14 @@ import pathlib
 def contents(
   flag: str, folder: str | os.PathLike
 ) -> tuple[pathlib.Path, list[str]]:
-  """What a folder holds that is to be written, without writing anything.
+  """The content of a folder that is to be written; writes nothing.
 
   Args:
-    flag: what the folder was given as, for the message.
-    folder: its path; it need not exist.
+    flag: name of the flag or argument, for messages.
+    folder: path of the folder, which need not exist.
 
   Returns:
-    Its path, and the names of what is in it, sorted.
+    The path, and the sorted names of the files and folders in it.
 
   Raises:
     ValueError: if it is a file, or cannot be written.
@@ -37,10 +37,15 @@ def contents(
 
 
 def check_empty(flag: str, folder: pathlib.Path, inside: list[str]) -> None:
-  """That `contents` found nothing there.
+  """Checks that a folder is empty.
+
+  Args:
+    flag: name of the flag or argument, for messages.
+    folder: path of the folder.
+    inside: names of what is in it, as `contents` returns them.
 
   Raises:
-    ValueError: naming what there is.
+    ValueError: if anything is in it; the message names one.
   """
   if inside:
     raise ValueError(

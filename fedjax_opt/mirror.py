@@ -1,7 +1,7 @@
 """Mirror maps: the distance-generating function h of a composite method.
 
-A composite algorithm is written in terms of h, a strongly convex function. It
-keeps a dual state `z = grad h(w)`, moves it by gradients, and comes back by
+A composite algorithm depends on h, a strongly convex function. Its state is the
+dual point `z = grad h(w)`, to which gradients are added. The primal point is
 
   w = grad (h + step * psi)^*(z) = argmin_w -<z, w> + step * psi(w) + h(w).
 
@@ -22,15 +22,15 @@ from fedjax_opt.prox.regularizer import path_names
 
 
 class MirrorMap(NamedTuple):
-  """The two functions through which an algorithm knows h.
+  """The two functions of h that an algorithm uses.
 
   Attributes:
     grad_h: `w -> z`, the dual point of a primal point.
     grad_h_plus_psi_conjugate: `(z, step, psi) -> w`, the primal point of a dual
       point; ValueError if there is no closed form for h and psi together.
 
-  Example: h = 1/2 sum_i d_i w_i^2, coordinates measured in units of their own,
-  with the l1 norm.
+  Example: h = 1/2 sum_i d_i w_i^2, which scales the coordinates, with the l1
+  norm.
 
     >>> def scaled(d, strength):
     ...   def grad_h(w):
@@ -57,8 +57,8 @@ class MirrorMap(NamedTuple):
 def euclidean() -> MirrorMap:
   r"""The default, :math:`h(w) = \frac{1}{2} \|w\|^2`.
 
-  Dual and primal points are the same, and the way back is the proximal
-  operator, so every regularizer is accepted.
+  Dual and primal points are the same, and the map to the primal point is the
+  proximal operator. Every regularizer is accepted.
   """
   return MirrorMap(
     grad_h=lambda w: w,
@@ -66,7 +66,7 @@ def euclidean() -> MirrorMap:
   )
 
 
-# On the simplex each of these is constant, so it has no influence.
+# Regularizers that are constant on the simplex, so that they change no argmin.
 _CONSTANT_ON_SIMPLEX = {"zero", "simplex", "l1", "non_negative"}
 
 
@@ -82,15 +82,16 @@ def entropy() -> MirrorMap:
   It is 1-strongly convex in the l1 norm. Steps are multiplicative: mirror
   descent with it is the exponentiated gradient.
 
-  Accepted are the regularizers that are constant on the simplex, for all of
-  which the way back is the softmax: `zero`, `simplex()`, `l1`, `non_negative`,
-  their sums and `each_leaf` of one. In a tree of several leaves the simplex
-  must be `each_leaf(simplex())`, for `simplex()` is one of all leaves together.
+  The accepted regularizers are constant on the simplex, so that the primal
+  point is the softmax: `zero`, `simplex()`, `l1`, `non_negative`, their sums,
+  and `each_leaf` of one. In a tree of several leaves the simplex must be
+  `each_leaf(simplex())`, because `simplex()` constrains the sum over all
+  leaves.
 
   Returns:
-    The mirror map. `grad_h` raises ValueError if the point is known and is not
-    positive with sum 1 in each leaf (an entry of 0 stays 0 forever);
-    `grad_h_plus_psi_conjugate` if the regularizer is not accepted.
+    The mirror map. `grad_h` raises ValueError if the point is not traced and
+    not positive with sum 1 in each leaf (an entry of 0 would stay 0 forever);
+    `grad_h_plus_psi_conjugate`, if the regularizer is not accepted.
 
   References:
     Beck and Teboulle, "Mirror Descent and Nonlinear Projected Subgradient
@@ -111,6 +112,7 @@ def entropy() -> MirrorMap:
 
 
 def _check_on_simplex(path: tuple, leaf: jax.Array) -> None:
+  """Checks a leaf that is not traced: positive entries that sum to 1."""
   if isinstance(leaf, jax.core.Tracer):
     return
   leaf = np.asarray(leaf)
@@ -124,6 +126,7 @@ def _check_on_simplex(path: tuple, leaf: jax.Array) -> None:
 
 
 def _check_constant(psi: prox.Regularizer, num_leaves: int) -> None:
+  """Checks that psi is constant on the simplex of each leaf."""
   for term in psi.terms or (psi,):
     kind = term.kind.removeprefix("each_leaf(").removesuffix(")")
     joint = kind == "simplex" == term.kind and num_leaves > 1
@@ -133,7 +136,8 @@ def _check_constant(psi: prox.Regularizer, num_leaves: int) -> None:
         f"entropy: psi={term.kind}: must be constant on the simplex: zero, "
         f"simplex, l1, non_negative or each_leaf of one{hint}"
       )
-  # The corner 1 of the simplex of one entry is known while a program is traced.
+  # Evaluated at once, also while a program is traced: 1 is the only point of
+  # the simplex with one entry, and infinite psi there means another scale.
   with jax.ensure_compile_time_eval():
     is_outside = jnp.isinf(psi.value(jnp.ones(1)))
   if not isinstance(is_outside, jax.core.Tracer) and is_outside:

@@ -1,7 +1,8 @@
 """Terms added to a client's loss.
 
-Each function takes a loss `(params, batch, rng) -> [B]` and gives another, so
-they compose, and any algorithm and client rule can use them.
+Each function takes a loss `(params, batch, rng) -> [B]` and returns another
+one. They can therefore be combined, and used with any algorithm and client
+rule.
 """
 
 from collections.abc import Callable
@@ -21,21 +22,35 @@ from fedjax_opt.trees import at_least_float32
 
 
 class RegularizedLoss(NamedTuple):
-  """A loss, and a term of the parameters that is added for each example."""
+  """A loss with a term of the parameters added to that of each example.
+
+  Attributes:
+    loss_fn: the loss of each example.
+    term: `params -> scalar`.
+  """
 
   loss_fn: LossFn
-  term: Callable[[Params], jax.Array]  # params -> []
+  term: Callable[[Params], jax.Array]
 
   def __call__(
     self, params: Params, batch: Batch, rng: jax.Array | None
   ) -> jax.Array:
-    """The loss of each example with the term, [B]."""
+    """The loss of each example plus the term, [B]."""
     term = self.term(params)
     return self.loss_fn(params, batch, rng) + term
 
 
 def l2(loss_fn: LossFn, strength: jax.typing.ArrayLike) -> LossFn:
-  r"""Adds :math:`\frac{\text{strength}}{2} \|x\|^2`, over all parameters."""
+  r"""Adds :math:`\frac{\text{strength}}{2} \|x\|^2`.
+
+  Args:
+    loss_fn: the loss of each example.
+    strength: non-negative.
+
+  Returns:
+    The loss of each example plus the term; x are all parameters but running
+    statistics.
+  """
 
   return RegularizedLoss(
     loss_fn, lambda params: strength / 2 * _squared_norm(params)
@@ -53,7 +68,7 @@ def proximal(
     mu: strength; non-negative.
 
   Returns:
-    The loss of each example with the term added to each.
+    The loss of each example plus the term.
   """
 
   def term(params):
@@ -63,7 +78,7 @@ def proximal(
 
 
 def _squared_norm(params):
-  """Of the weights, without running statistics."""
+  """The squared norm of the parameters without running statistics, float32."""
   weights = jax.tree.map(at_least_float32, statistics.weights(params))
   return optax.tree.norm(weights, squared=True)
 
@@ -85,22 +100,22 @@ def contrastive(
 
   Args:
     loss_fn: the loss of each example.
-    features_fn: `(params, batch, rng) -> [B, d]`; gives z of the model that is
-      trained, z_g of `received` and z_p of `previous`.
+    features_fn: `(params, batch, rng) -> [B, d]`, which computes z of the model
+      that is trained, z_g of `received` and z_p of `previous`.
     received: the model received from the server.
     previous: the client's last local model.
     mu: strength; non-negative.
     temperature: tau; positive.
 
   Returns:
-    The loss of each example with its own term added.
+    The loss of each example plus the term of that example.
 
   References:
     Li et al., "Model-Contrastive Federated Learning", CVPR 2021, eq. 3.
   """
 
   def regularized(params, batch, rng):
-    def features(model):  # All in the type of the model that is trained.
+    def features(model):  # Computed in the dtype of the trained model.
       model = optax.tree.cast_like(model, params)
       return at_least_float32(features_fn(model, batch, rng))
 

@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedjax_opt import evaluation
 from fedjax_opt.base import Algorithm
@@ -210,3 +212,47 @@ def test_regularized_loss_is_the_loss_and_the_penalty(names):
     np.testing.assert_allclose(added, [[0, 10, 20]], atol=1e-5)
   else:  # Without a loss there is nothing to add to.
     assert "regularized_train_loss" not in history
+
+
+class TestOverClients:
+  @settings(max_examples=20, deadline=None)
+  @given(
+    seed=st.integers(0, 10**6),
+    clients=st.integers(1, 40),
+    empty=st.floats(0, 0.9),
+  )
+  def test_equal_to_a_plain_loop(self, seed, clients, empty):
+    rng = np.random.default_rng(seed)
+    sizes = np.where(rng.random(clients) < empty, 0, 5)
+    accuracy = np.where(sizes > 0, rng.random(clients), np.nan)
+    kept = np.sort(accuracy[sizes > 0])
+    # Padding keeps one shape, so that all examples share one compilation.
+    pad = 40 - clients
+    args = np.pad(accuracy, (0, pad)), np.pad(sizes, (0, pad))
+    worst = jax.jit(evaluation.worst_decile)(*args)
+    deciles = jax.jit(evaluation.deciles)(*args)
+    assert list(deciles) == [f"accuracy_decile_{i}" for i in range(1, 10)]
+    if not kept.size:
+      assert np.isnan(worst)
+      return
+    count = int(np.ceil(kept.size / 10))
+    np.testing.assert_allclose(worst, kept[:count].mean(), rtol=1e-5)
+    np.testing.assert_allclose(
+      list(deciles.values()),
+      np.quantile(kept, np.arange(1, 10) / 10),
+      rtol=1e-5,
+      atol=1e-7,
+    )
+
+  def test_worst_decile_rounds_the_number_of_clients_up(self):
+    accuracy = jnp.arange(11) / 10
+    # 11 clients: the worst two. Their mean is 0.05.
+    np.testing.assert_allclose(
+      evaluation.worst_decile(accuracy, jnp.ones(11, int)), 0.05
+    )
+
+  def test_maps_over_grid_points(self):
+    accuracy = jnp.array([[0.0, 1.0], [0.5, 0.7]])
+    sizes = jnp.array([3, 3])
+    worst = jax.vmap(evaluation.worst_decile, (0, None))(accuracy, sizes)
+    np.testing.assert_allclose(worst, [0.0, 0.5])

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_opt import trees
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
 from fedjax_opt.rules.sarah import sarah
 
@@ -93,9 +94,14 @@ def bvr_l_sgd(
       last, end = worker.descend_from(loss_fn, rule, params, begin)
       return last, end.snapshot
 
-    return cohort.pick(
-      one_client, broadcast=(params, direction), others_work=not practical
+    sent = cohort.pick(
+      one_client,
+      broadcast=(params, direction),
+      phase=2,
+      others_work=not practical,
+      bytes_down=trees.num_bytes(direction),  # It has x_{t-1} already.
     )
+    return *sent.value, (sent,)
 
   return _recursive(loss_fn, local_routine, large_batch, practical)
 
@@ -128,14 +134,14 @@ def minibatch_sarah(
   def one_step(cohort, params, direction):
     rate = at_round(learning_rate, cohort.round)
     updates = optax.tree.scale(-rate, direction)
-    return optax.apply_updates(params, updates), None
+    return optax.apply_updates(params, updates), None, ()
 
   return _recursive(loss_fn, one_step, large_batch, practical=True)
 
 
 def _recursive(
   loss_fn: LossFn,
-  local_routine: Callable[..., tuple[Params, Params | None]],
+  local_routine: Callable[..., tuple[Params, Params | None, tuple]],
   large_batch: int | None,
   practical: bool,
 ) -> Algorithm:
@@ -143,7 +149,8 @@ def _recursive(
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`.
-    local_routine: `(cohort, x_{t-1}, v_t) -> (x_t, x_t^out or None)`.
+    local_routine: `(cohort, x_{t-1}, v_t) -> (x_t, x_t^out or None,
+      replies)`.
     large_batch: b~.
     practical: whether the last point is returned.
   """
@@ -160,7 +167,7 @@ def _recursive(
 
   def round(state, cohort):
     is_exact = large_batch is None or large_batch >= cohort.mean_size
-    examples = cohort.mean_size if is_exact else large_batch  # b~
+    examples = large_batch or cohort.mean_size  # b~
     stage_length = math.ceil(1 + examples / cohort.budget)  # T
     t = cohort.round % stage_length  # The paper's t - 1.
 
@@ -176,18 +183,25 @@ def _recursive(
     start = lambda: cohort.mean(
       large_gradient, broadcast=state.params, label="stage_start"
     )
-    before = cohort.cond(t == 0, start, lambda: state.direction)
+    before = cohort.cond(t == 0, start, otherwise=state.direction)
     previous = optax.tree.where(t == 0, state.params, state.previous)
-    change = cohort.mean(difference, broadcast=(state.params, previous))
-    direction = optax.tree.add(before, change)
+    change = cohort.mean(
+      difference,
+      broadcast=(state.params, previous),
+      phase=1,
+      # Each worker has x_{t-2}, which was x_{t-1} in the round before.
+      bytes_down=trees.num_bytes(state.params),
+    )
+    direction = optax.tree.add(before.value, change.value)
 
-    params, out = local_routine(cohort, state.params, direction)
+    params, out, sent = local_routine(cohort, state.params, direction)
     output = state.output
     if not practical:
       is_last = t == stage_length - 1
       stages = cohort.round // stage_length + 1  # s, if this one is over
       output = _next_output(output, out, cohort.key, t + 1, is_last, stages)
-    return BvrState(params, state.params, direction, output)
+    new = BvrState(params, state.params, direction, output)
+    return new, (before, change, *sent)
 
   def params(state):
     return state.params if practical else state.output.run

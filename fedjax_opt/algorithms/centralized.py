@@ -116,7 +116,7 @@ def _proximal_gradient(
   mirror_map: MirrorMap | None,
   check: Callable[[int], None] = lambda num_clients: None,
 ) -> Algorithm:
-  """One step of `mirror_step` a round along `(params, cohort) -> gradient`."""
+  """One step of `mirror_step` a round along `(params, cohort) -> Reply`."""
   check_regularizer(psi)
   rule = mirror_step(learning_rate, psi, mirror_map)
 
@@ -125,9 +125,11 @@ def _proximal_gradient(
     return ProximalGradientState(params)
 
   def round(state, cohort):
-    grads = gradient(state.params, cohort)
-    updates, _ = rule.update(grads, rule.init(state.params), state.params)
-    return ProximalGradientState(optax.apply_updates(state.params, updates))
+    sent = gradient(state.params, cohort)
+    start = rule.init(state.params)
+    updates, _ = rule.update(sent.value, start, state.params)
+    new = optax.apply_updates(state.params, updates)
+    return ProximalGradientState(new), sent
 
   return Algorithm(
     init, round, params=lambda state: state.params, penalty=psi.value

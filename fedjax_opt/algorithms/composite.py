@@ -85,13 +85,14 @@ def fed_mid(
       local_params = worker.descend(loss_fn, rule, params)
       return optax.tree.sub(local_params, params), rate * worker.num_steps
 
-    delta, taken = cohort.mean(one_client, broadcast=state.params)
+    sent = cohort.mean(one_client, broadcast=state.params)
+    delta, taken = sent.value
     dual = optax.tree.add_scale(
       h.grad_h(state.params), server_learning_rate, delta
     )
     weight = server_learning_rate * taken
     point = h.grad_h_plus_psi_conjugate(dual, weight, psi)
-    return FedMidState(optax.tree.cast_like(point, state.params))
+    return FedMidState(optax.tree.cast_like(point, state.params)), sent
 
   return Algorithm(
     init, round, params=lambda state: state.params, penalty=psi.value
@@ -191,18 +192,18 @@ def fed_dual_avg(
       # Exact, unlike the difference of two elapsed rates after many rounds.
       return delta, rate * worker.num_steps, path
 
-    delta, taken, path = cohort.mean(
-      one_client, broadcast=(state.dual, state.elapsed)
-    )
+    sent = cohort.mean(one_client, broadcast=(state.dual, state.elapsed))
+    delta, taken, path = sent.value
     average = state.average
     if averaged:
       average = _add_images(average, path, state.elapsed, rate)
     dual = optax.tree.add_scale(state.dual, server_learning_rate, delta)
-    return FedDualAvgState(
+    new = FedDualAvgState(
       dual=optax.tree.cast_like(dual, state.dual),
       elapsed=state.elapsed + server_learning_rate * taken,
       average=average,
     )
+    return new, sent
 
   def _add_images(average, path, elapsed, rate):
     """Adds the images of a round's mean duals, k = 1..K."""

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_opt import trees
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
 from fedjax_opt.rules.momentum_fusion import momentum_fusion
 
@@ -112,7 +113,7 @@ def domo(
     rate = at_round(learning_rate, cohort.round)
 
     def one_client(worker, broadcast):
-      received, local = broadcast
+      received, server_momentum, local = broadcast
       momentum = mu_l
       if mu_l is not None:  # In the type of the buffer, which is to keep it.
         dtype = optax.tree.dtype(received, "lowest")
@@ -121,10 +122,10 @@ def domo(
       if beta is not None:
         # eta beta P m_r: how far the fusion moves a client that takes a step.
         strength = rate * beta * (worker.num_steps > 0)
-        fused = optax.tree.scale(strength, state.momentum)
+        fused = optax.tree.scale(strength, server_momentum)
         if intra:  # Line 10.
           share = strength / jnp.maximum(worker.num_steps, 1)
-          rule = optax.chain(rule, momentum_fusion(state.momentum, share))
+          rule = optax.chain(rule, momentum_fusion(server_momentum, share))
         else:  # Line 7.
           start = _minus(received, fused)
       rule_state = rule.init(start)
@@ -138,14 +139,22 @@ def domo(
       local = optax.tree.get(rule_state, "trace") if average_local else None
       return moved, local
 
-    moved, local = cohort.mean(one_client, (state.params, state.local))
+    # What is sent; clients infer the server's momentum, see above.
+    model = (state.params, state.local)
+    sent = cohort.mean(
+      one_client,
+      broadcast=(state.params, state.momentum, state.local),
+      bytes_down=trees.num_bytes(model),
+    )
+    moved, local = sent.value
     # A rate of 0 moves nobody.
     gradients = optax.tree.scale(1 / jnp.where(rate > 0, rate, 1), moved)
     if mu_s is not None:
       gradients = optax.tree.add_scale(gradients, mu_s, state.momentum)
     momentum = optax.tree.cast_like(gradients, state.momentum)  # Line 14.
     step = optax.tree.scale(server_learning_rate * rate, momentum)
-    return DomoState(_minus(state.params, step), momentum, local)  # Line 15.
+    new = _minus(state.params, step)  # Line 15.
+    return DomoState(new, momentum, local), sent
 
   return Algorithm(init, round, params=lambda state: state.params)
 

@@ -66,8 +66,9 @@ def fed_avg(
       local_params = worker.descend(loss, client, params)
       return optax.tree.sub(local_params, params)
 
-    delta = cohort.mean(one_client, broadcast=state.params)
-    return FedAvgState(*server_step(server, state.params, state.server, delta))
+    sent = cohort.mean(one_client, broadcast=state.params)
+    new = server_step(server, state.params, state.server, sent.value)
+    return FedAvgState(*new), sent
 
   return Algorithm(init, round, params=lambda state: state.params)
 

@@ -12,22 +12,28 @@ import optax
 
 from fedjax_opt import objectives
 from fedjax_opt.algorithms.fed_avg import server_step
-from fedjax_opt.base import Algorithm, ClientRule, FeaturesFn, LossFn, Params
+from fedjax_opt.base import (
+  Algorithm,
+  ClientOutput,
+  ClientRule,
+  FeaturesFn,
+  LossFn,
+  Params,
+)
 
 
-class ClientMemory(NamedTuple):
+class Previous(NamedTuple):
   """What a client keeps from the last round it took part in."""
 
-  params: Params  # [M, ...] its last local model
-  visited: jax.Array  # [M] bool, whether there is one
+  params: Params  # its last local model
+  is_there: jax.Array  # [] bool, whether there is one
 
 
 class MoonState(NamedTuple):
-  """The server between rounds, with every client's memory."""
+  """The server between rounds."""
 
   params: Params  # x_t
   server: optax.OptState
-  memory: ClientMemory
 
 
 def moon(
@@ -56,7 +62,7 @@ def moon(
     temperature: divides the cosine similarities; positive.
 
   Returns:
-    The algorithm. Its state holds one model per client of the population.
+    The algorithm. Each client keeps one model.
 
   References:
     Li et al., "Model-Contrastive Federated Learning", CVPR 2021, Algorithm 1.
@@ -64,34 +70,28 @@ def moon(
   server = optax.sgd(1.0) if server is None else server
 
   def init(params, num_clients):
-    shape = lambda leaf: jnp.zeros((num_clients, *leaf.shape), leaf.dtype)
-    memory = ClientMemory(
-      params=jax.tree.map(shape, params),
-      visited=jnp.zeros([num_clients], bool),
-    )
-    return MoonState(params, server.init(params), memory)
+    del num_clients
+    return MoonState(params, server.init(params))
+
+  def init_client(params):
+    return Previous(optax.tree.zeros_like(params), is_there=jnp.array(False))
 
   def round(state, cohort):
-    def one_client(worker, received, own):
-      previous = optax.tree.where(own.visited, own.params, received)
+    def one_client(worker, received):
+      own = worker.state
+      previous = optax.tree.where(own.is_there, own.params, received)
       loss = objectives.contrastive(
         loss_fn, features_fn, received, previous, mu, temperature
       )
       local_params = worker.descend(loss, client, received)
-      own = ClientMemory(local_params, visited=jnp.array(True))
-      return optax.tree.sub(local_params, received), own
+      delta = optax.tree.sub(local_params, received)
+      own = Previous(local_params, is_there=jnp.array(True))
+      return ClientOutput(delta, state=own)
 
-    delta, memory = cohort.mean(
-      one_client, broadcast=state.params, memory=state.memory
-    )
-    params, server_state = server_step(
-      server, state.params, state.server, delta
-    )
-    return MoonState(params, server_state, memory)
+    sent = cohort.mean(one_client, broadcast=state.params)
+    new = server_step(server, state.params, state.server, sent.value)
+    return MoonState(*new), sent
 
   return Algorithm(
-    init,
-    round,
-    params=lambda state: state.params,
-    memory=lambda state: state.memory,
+    init, round, params=lambda state: state.params, init_client=init_client
   )

@@ -11,15 +11,21 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.base import (
+  Algorithm,
+  ClientOutput,
+  LossFn,
+  Params,
+  Rate,
+  at_round,
+)
 
 
 class ScaffoldState(NamedTuple):
-  """The server between rounds, and what the clients keep."""
+  """The server between rounds; each client keeps its control variate c_i."""
 
   params: Params  # x
   control: Params  # c, the mean of the clients' c_i
-  controls: Params  # c_i of every client, leaves [M, ...]
 
 
 def scaffold(
@@ -67,15 +73,14 @@ def scaffold(
     )
 
   def init(params, num_clients):
-    zeros = optax.tree.zeros_like(params)
-    of_all = lambda leaf: jnp.zeros((num_clients, *leaf.shape), leaf.dtype)
-    return ScaffoldState(params, zeros, jax.tree.map(of_all, params))
+    del num_clients
+    return ScaffoldState(params, control=optax.tree.zeros_like(params))
 
   def round(state, cohort):
     rate = at_round(learning_rate, cohort.round)
 
-    def one_client(worker, broadcast, own_control):
-      params, control = broadcast
+    def one_client(worker, broadcast):
+      (params, control), own_control = broadcast, worker.state
       correction = optax.tree.sub(control, own_control)
       rule = optax.chain(_add_to_gradients(correction), optax.sgd(rate))
       local_params = worker.descend(loss_fn, rule, params)
@@ -90,26 +95,23 @@ def scaffold(
         new_control = optax.tree.where(steps > 0, new_control, own_control)
       new_control = optax.tree.cast_like(new_control, own_control)
       change = optax.tree.sub(new_control, own_control)
-      return (delta, change), new_control
+      return ClientOutput((delta, change), state=new_control)
 
-    (delta, change), controls = cohort.mean(
-      one_client,
-      broadcast=(state.params, state.control),
-      memory=state.controls,
-    )
+    sent = cohort.mean(one_client, broadcast=(state.params, state.control))
+    delta, change = sent.value
     params = optax.tree.add_scale(state.params, server_learning_rate, delta)
-    control = optax.tree.add_scale(state.control, cohort.share, change)
-    return ScaffoldState(
+    control = optax.tree.add_scale(state.control, sent.share, change)
+    new = ScaffoldState(
       params=optax.tree.cast_like(params, state.params),
       control=optax.tree.cast_like(control, state.control),
-      controls=controls,
     )
+    return new, sent
 
   return Algorithm(
     init,
     round,
     params=lambda state: state.params,
-    memory=lambda state: state.controls,
+    init_client=optax.tree.zeros_like,  # c_i
   )
 
 

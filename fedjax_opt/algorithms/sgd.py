@@ -46,10 +46,10 @@ def minibatch_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
     def one_client(worker, params):
       return worker.batch_gradients(loss_fn, params)[0]
 
-    grads = cohort.mean(one_client, broadcast=state.params)
+    sent = cohort.mean(one_client, broadcast=state.params)
     rate = at_round(learning_rate, cohort.round)
-    updates = optax.tree.scale(-rate, grads)
-    return MinibatchState(optax.apply_updates(state.params, updates))
+    updates = optax.tree.scale(-rate, sent.value)
+    return MinibatchState(optax.apply_updates(state.params, updates)), sent
 
   return Algorithm(init, round, params=lambda state: state.params)
 

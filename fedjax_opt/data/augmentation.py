@@ -1,6 +1,6 @@
-"""Random changes of images, made anew for every example and local step.
+"""Random augmentation of images, drawn anew for every example and local step.
 
-They run on the device, inside the compiled round.
+Traced: it runs on the device, inside the compiled round.
 """
 
 import jax
@@ -10,16 +10,16 @@ import jax.numpy as jnp
 def crop_and_flip(
   key: jax.Array, images: jax.Array, padding: int = 4
 ) -> jax.Array:
-  """Random crops of the padded images, half of them mirrored.
+  """Crops the padded images at random, and flips half of them left to right.
 
   Args:
-    key: random key; each image draws from a key of its own.
-    images: [B, H, W, C], of any type; before normalization, as what is padded
+    key: random key; it is split into one for each image.
+    images: [B, H, W, C], of any dtype; not normalized yet, because the padding
       is 0.
     padding: pixels that are added on each side before the crop.
 
   Returns:
-    [B, H, W, C], of the same type.
+    [B, H, W, C], of the same dtype.
 
   References:
     He et al., "Deep Residual Learning for Image Recognition", CVPR 2016,

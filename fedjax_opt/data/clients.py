@@ -1,4 +1,4 @@
-"""The data of a population of clients."""
+"""The data of a population of clients, in memory."""
 
 import dataclasses
 import os
@@ -13,28 +13,29 @@ from fedjax_opt.data import partition
 
 Array = np.ndarray | jax.Array
 
-# Names of a .npz file's arrays that say who owns what; all others are examples.
+# Arrays of a .npz file that assign examples to clients; all others are
+# examples.
 _OWNERSHIP = ("client_ids", "indices", "sizes")
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class ClientData:
-  """Pooled examples, stored once, and which of them each client owns.
+  """Pooled examples, stored once, and the rows of the pool of each client.
 
-  Clients that share examples, repeat them (sampling with replacement) or
-  differ in size cost no copies. A pytree: it goes through `jit` and
-  `device_put` whole. Build it with one of the `from_...` constructors, which
-  check their input and leave NumPy arrays on the host.
+  Clients may share examples, have one several times (sampling with replacement)
+  and differ in size without copies. It is a pytree, so `jit` and `device_put`
+  take it as it is. The `from_...` constructors check their input and leave
+  NumPy arrays on the host.
 
-  A client may own nothing (size 0): it then takes no step and has no weight by
-  examples. No scheme of `partition` makes such a client.
+  A client may have no example (size 0): it takes no steps, and its weight by
+  examples is 0. No scheme of `partition` makes such a client.
 
   Attributes:
     examples: name -> [N, ...], usually 'x' and 'y'.
-    indices: [M, n_max] int32, rows of the pool. Client m owns the first
-      `sizes[m]` entries of its row; the others are 0 and mean nothing.
-    sizes: [M] int32.
+    indices: [M, n_max] int32, rows of the pool. The first `sizes[m]` entries of
+      row m are the examples of client m; the others are 0 and not used.
+    sizes: [M] int32, the number of examples of each client.
   """
 
   examples: dict[str, Array]
@@ -48,7 +49,7 @@ class ClientData:
 
   @property
   def num_examples(self) -> int:
-    """N, the examples in the pool, whether one or many clients own them."""
+    """N, the examples in the pool; one that clients share counts once."""
     return len(next(iter(self.examples.values())))
 
   @property
@@ -70,7 +71,7 @@ class ClientData:
     return self.indices.at[where].get(mode="clip")
 
   def label_counts(self, num_classes: int) -> np.ndarray:
-    """How many examples of each class each client owns.
+    """The number of examples of each class at each client.
 
     Args:
       num_classes: number of classes; labels 'y' are in [0, num_classes).
@@ -98,8 +99,8 @@ class ClientData:
   ) -> "ClientData":
     """From pooled examples and the rows of each client.
 
-    Examples that no client owns are dropped from the pool, so that neither
-    memory nor an evaluation over the pool pays for them.
+    Examples of no client are removed from the pool: they take no memory, and an
+    evaluation over the pool does not compute them.
 
     Args:
       examples: name -> [N, ...].
@@ -110,8 +111,8 @@ class ClientData:
       The clients, in the order of `rows`.
 
     Raises:
-      ValueError: if axes differ, a number is not finite, a label or a row is
-        out of range, or no client owns anything.
+      ValueError: if leading axes differ, a number is not finite, a label or a
+        row is out of range, or no client has an example.
     """
     examples = check_examples(examples)
     if num_classes is not None:
@@ -135,18 +136,18 @@ class ClientData:
     client_ids: np.ndarray | Sequence[Any],
     num_classes: int | None = None,
   ) -> "ClientData":
-    """From pooled examples that know their client, such as a writer's name.
+    """From pooled examples, each with the id of its client.
 
     Args:
       examples: name -> [N, ...].
-      client_ids: [N] integers or strings.
+      client_ids: [N] integers or strings, such as writers' names.
       num_classes: if given, labels 'y' must be integers in [0, num_classes).
 
     Returns:
       The clients, in sorted order of their ids.
 
     Raises:
-      ValueError: as `from_partition`, or if the ids do not fit the examples.
+      ValueError: as `from_partition`, or if there is not one id per example.
     """
     examples = check_examples(examples)
     num_examples = len(next(iter(examples.values())))
@@ -165,9 +166,9 @@ class ClientData:
     """From a NumPy .npz file.
 
     Args:
-      path: a file with the arrays x [N, ...] and y [N, ...] (any further array
-        with leading axis N is taken along), and either client_ids [N], or
-        indices [M, n_max] and sizes [M] as `to_npz` writes them.
+      path: a file with the arrays x [N, ...] and y [N, ...], and either
+        client_ids [N], or indices [M, n_max] and sizes [M] as `to_npz` writes
+        them. All other arrays, with leading axis N, are examples too.
       num_classes: if given, labels y must be integers in [0, num_classes).
 
     Returns:
@@ -215,14 +216,17 @@ class ClientData:
 def check_examples(
   examples: Mapping[str, np.ndarray], may_be_empty: bool = False
 ) -> dict[str, np.ndarray]:
-  """Arrays with one leading axis, finite; labels become int32.
+  """Checks examples, and converts integer labels 'y' to int32.
 
   Args:
     examples: name -> [N, ...].
     may_be_empty: whether N may be 0.
 
+  Returns:
+    The examples as NumPy arrays.
+
   Raises:
-    ValueError: if axes differ, or there is what is not a finite number.
+    ValueError: if leading axes differ, or an entry is not a finite number.
   """
   examples = {name: np.asarray(values) for name, values in examples.items()}
   if not examples:

@@ -1,4 +1,4 @@
-"""Real data that needs no download."""
+"""Real data sets that need no download."""
 
 import numpy as np
 
@@ -6,8 +6,8 @@ import numpy as np
 def digits() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
   """Handwritten digits, 8x8, from scikit-learn: 1,437 to train, 360 to test.
 
-  The split is always the same: stratified by label, with a fixed seed. Beware:
-  a writer may be in both parts.
+  The split is stratified by label, with a fixed seed, so it is always the same.
+  Beware: a writer may be in both parts.
 
   Returns:
     (train, test), each {'x': [N, 8, 8, 1] uint8 in 0..16, 'y': [N] int32}.

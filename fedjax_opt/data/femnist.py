@@ -1,6 +1,6 @@
-"""FEMNIST: handwritten characters by writer, from files that others publish.
+"""FEMNIST: handwritten characters by writer.
 
-Two sources hold the same images:
+Two published sources hold the same images:
 
   TensorFlow Federated   emnist_all.sqlite.lzma, one file with every split
   FedJAX                 federated_emnist_{,digitsonly_}{train,test}.sqlite
@@ -44,21 +44,21 @@ def load(
 ) -> tuple[ClientData, ClientData]:
   """Loads FEMNIST; a client is a writer.
 
-  Every writer is in both parts, and client m of the one is client m of the
-  other. Clients are in the order of the writers' names, from either source.
+  Every writer is in both parts, and client m is the same writer in both. From
+  either source, clients are in the order of the writers' names.
 
-  Pixels are 255 (1 - v) of the stored v in [0, 1], so that 0 is the paper, as
-  in MNIST and in the code of Yuan et al. (2021): uint8 if every v is a multiple
-  of 1/255, and so nothing is lost; float32 otherwise.
+  A pixel is 255 (1 - v), where v in [0, 1] is the stored value, so that the
+  background is 0, as in MNIST and in the code of Yuan et al. (2021). Pixels are
+  uint8 if every v is a multiple of 1/255, and float32 otherwise.
 
   Args:
     data_dir: the folder that holds TFF's file, compressed or not, or FedJAX's
-      two; or one of these files itself. A compressed file is decompressed once,
+      two files; or one of these files. A compressed file is decompressed once,
       into `$XDG_CACHE_HOME/fedjax_opt` or `~/.cache/fedjax_opt`.
-    only_digits: the 10 digits alone (FEMNIST-10) rather than all 62 classes:
-      digits, upper case, lower case (FEMNIST-62).
-    fraction: of the writers, the first ones; Yuan et al. train on 0.1 of
-      FEMNIST-10.
+    only_digits: whether to load the 10 digits alone (FEMNIST-10) or all 62
+      classes, digits, upper case and lower case (FEMNIST-62).
+    fraction: fraction of the writers to load, the first ones by name; Yuan et
+      al. train on 0.1 of FEMNIST-10.
 
   Returns:
     (train, test), each with x [N, 28, 28, 1] in 0..255 and y [N] int32.
@@ -80,11 +80,11 @@ def load(
 
 
 class _Split(Protocol):
-  """One split in a file.
+  """One split of the data in one of the sources.
 
   Attributes:
-    path: of the file.
-    client_ids: writer -> what the file calls this client.
+    path: path of the file.
+    client_ids: writer -> id of this client in the file.
   """
 
   path: pathlib.Path
@@ -97,7 +97,7 @@ class _Split(Protocol):
 def _open_splits(
   path: pathlib.Path, only_digits: bool, files: contextlib.ExitStack
 ) -> tuple[_Split, _Split]:
-  """The training and the test split of whichever source is there."""
+  """The training and the test split of the source that is in the folder."""
   path = path.expanduser()
   prefix = "federated_emnist_" + ("digitsonly_" if only_digits else "")
   folder = path.parent if path.name.startswith("federated_emnist_") else path
@@ -162,7 +162,13 @@ def _connect(
   columns: dict[str, set[str]],
   files: contextlib.ExitStack,
 ) -> sqlite3.Connection:
-  """Opens a file to read, and checks that it has these columns by table."""
+  """Opens an SQLite file to read.
+
+  Args:
+    path: of the file.
+    columns: table -> columns that it must have.
+    files: closes the connection.
+  """
   found = {}
   try:
     uri = f"{path.resolve().as_uri()}?mode=ro"
@@ -193,7 +199,7 @@ class _FedJaxSplit:
     self._connection = connection
     self._msgpack = _import_msgpack()
     rows = list(connection.execute("SELECT client_id FROM federated_data"))
-    # Such as b"0123456789abcdef:f0000_14": a hash, then the writer.
+    # An id is a hash and the writer, such as b"0123456789abcdef:f0000_14".
     self.client_ids = {
       bytes(client_id).decode().rpartition(":")[2]: client_id
       for (client_id,) in rows
@@ -281,19 +287,20 @@ def _client_data(
       ) from error
     rows.append(np.arange(start, start + len(labels)))
     start += len(labels)
-  # float32 wins where pixels are not all whole numbers: the scale is the same.
+  # If the pixels of one writer are float32, the result is float32; the scale of
+  # uint8 and float32 is the same.
   examples = {"x": np.concatenate(x), "y": np.concatenate(y)}
   return ClientData.from_partition(examples, rows, num_classes)
 
 
 def _inverted(pixels: np.ndarray) -> np.ndarray:
-  """[n, 28, 28] in [0, 1], 1 for paper, to [n, 28, 28, 1] in 0..255."""
+  """[n, 28, 28] in [0, 1], background 1 -> [n, 28, 28, 1] in 0..255."""
   pixels = np.asarray(pixels, np.float32).reshape(len(pixels), 28, 28, 1)
   if not ((pixels >= 0) & (pixels <= 1)).all():
     raise ValueError("pixels must be in [0, 1]")
   x = 255 * (1 - pixels)
   whole = np.rint(x)
-  # float32 leaves errors of about 255 * 2**-24.
+  # Rounding errors in float32 are about 255 * 2**-24.
   return whole.astype(np.uint8) if np.abs(x - whole).max() < 1e-3 else x
 
 
@@ -305,8 +312,8 @@ def _decode_example(record: bytes) -> tuple[np.ndarray, int]:
     Example {features = 1 {map feature = 1 {key = 1, value = 2}}}
     value: {float_list = 2 {value = 1}} or {int64_list = 3 {value = 1}}
 
-  Reading it takes less than describing it to the protobuf package, on which
-  this package does not depend otherwise.
+  This reader is shorter than a description for the protobuf package, on which
+  fedjax_opt does not depend.
   """
   (features,) = _fields(record, 1)
   feature = {}
@@ -315,7 +322,8 @@ def _decode_example(record: bytes) -> tuple[np.ndarray, int]:
     feature[key] = value
   (floats,) = _fields(feature[b"pixels"], 2)
   (integers,) = _fields(feature[b"label"], 3)
-  # A list is one field (packed) or one field per number: joined, they agree.
+  # A list is one field (packed), or one field per number; the joined bytes are
+  # the same.
   pixels = np.frombuffer(b"".join(_fields(floats, 1)), "<f4").reshape(28, 28)
   label, _ = _varint(b"".join(_fields(integers, 1)), 0)
   return pixels, label
@@ -347,7 +355,10 @@ def _fields(message: bytes, number: int) -> list[bytes]:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-  """The number that starts there, seven bits a byte, and where it ends."""
+  """The number that starts at a byte, and the byte after its end.
+
+  A varint has seven bits of the number in each byte, the lowest first.
+  """
   value = shift = 0
   while True:
     value |= (message[at] & 0x7F) << shift

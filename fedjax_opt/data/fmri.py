@@ -1,4 +1,4 @@
-"""Brain scans of people who look at a horse or a face, by session."""
+"""Haxby's fMRI data: brain scans of people who look at a horse or a face."""
 
 import os
 import pathlib
@@ -32,22 +32,22 @@ def load(
 ) -> tuple[ClientData, ClientData]:
   """Loads the Haxby data; a client is one session of one subject.
 
-  On the published files: subjects 1 to 5 are 59 clients to train on (subject 5
-  has one session without labels), subject 6 is 12 clients to test on, and a
-  client has 9 scans of each class.
+  In the published files, subjects 1 to 5 have 59 sessions with labels, which
+  are the clients to train on (one session of subject 5 has no labels). Subject
+  6 has 12, to test on. A client has 9 scans of each class.
 
-  The whole-brain mask that comes with the data picks the voxels. Each session
-  is standardized by itself, each voxel to mean 0 and variance 1 over all the
-  session's scans, rest and other pictures included; so no client needs another
-  one's data. Yuan et al. (2021) say only that nilearn normalizes the scans, and
-  nilearn's own examples standardize by session or by subject.
+  The voxels are those of the whole-brain mask that comes with the data. Each
+  voxel is standardized to mean 0 and variance 1 over all scans of a session,
+  including those of rest and of other pictures. A client therefore needs no
+  data of another one. Yuan et al. (2021) say only that nilearn normalizes the
+  scans, and nilearn's examples standardize by session or by subject.
 
-  Masking takes all scans of a subject at once, hence memory and time: to load
-  them often, keep the result with `ClientData.to_npz`.
+  Loading is slow and takes much memory, because all scans of a subject are
+  masked at once. `ClientData.to_npz` saves the result.
 
   Args:
     data_dir: folder that holds haxby2001/ as `nilearn.datasets.fetch_haxby`
-      writes it. What is missing is downloaded to it. Default: nilearn's own,
+      writes it. Missing files are downloaded to it. Default: as in nilearn,
       `$NILEARN_DATA` or `~/nilearn_data`.
 
   Returns:
@@ -56,7 +56,7 @@ def load(
 
   Raises:
     ValueError: if nilearn is not installed, the folder does not exist, the data
-      is neither there nor can be downloaded, or a file cannot be read.
+      is not there and cannot be downloaded, or a file cannot be read.
 
   Source: Haxby et al., "Distributed and Overlapping Representations of Faces
   and Objects in Ventral Temporal Cortex", Science 293, 2001; as a federated
@@ -118,7 +118,7 @@ def _download(folder: pathlib.Path, nilearn: Any) -> None:
     f"subjN/labels.txt in {folder}"
   )
   try:
-    # Fails sooner than nilearn, which tries again and again.
+    # Fails within seconds, where nilearn tries again many times.
     requests.head(URL, timeout=10)
     nilearn.datasets.fetch_haxby(
       data_dir=folder.parent,
@@ -180,7 +180,7 @@ def _sessions(
 
 
 def _read_labels(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
-  """What is seen in each scan, and the session of each."""
+  """The label of each scan, and its session."""
   try:
     header, *lines = path.read_text().splitlines()
     labels, chunks = zip(*(line.split() for line in lines), strict=True)

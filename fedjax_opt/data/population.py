@@ -4,9 +4,10 @@
   sizes.bin        [M] int32, the examples of each client
   <field>.bin      [N, ...], the clients' examples one after the other
 
-The .bin files are bare numbers, C order, little endian: a writer appends client
-after client without knowing N, and a file that was cut is told by its length.
-population.json is written last, so that without it a folder is no population.
+The .bin files are arrays without a header, in C order, little endian. A writer
+can therefore append client after client without knowing N, and the length of a
+file shows whether it is complete. population.json is written last: a folder
+without it is no population.
 """
 
 import dataclasses
@@ -27,24 +28,24 @@ from fedjax_opt.data.population_files import ABOUT, LARGEST, Fields
 class Population:
   """The clients of a folder, read as they are needed.
 
-  Only what each client's size is stays in memory. Not a pytree: what a round
-  needs is copied out of it with `gather`. Make a folder with `write` or
-  `of_client_data`, or `python -m experiments.convert`.
+  Only the sizes of the clients are in memory. It is no pytree: `gather` copies
+  the examples that a round needs. Make a folder with `write` or
+  `of_client_data`, or with `python -m experiments.convert`.
 
   >>> population = Population.open("clients")
   >>> capacity = population.capacity(cohort_size=10)
   >>> examples, starts = population.gather(np.array([4, 7]), capacity)
 
   Attributes:
-    folder: its path.
+    folder: path of the folder.
     fields: name -> (dtype, shape of one example).
-    sizes: [M] int32.
+    sizes: examples of each client. [M] int32.
   """
 
   folder: pathlib.Path
   fields: Fields
   sizes: np.ndarray
-  # [M + 1] int64, the row where each client begins.
+  # [M + 1] int64, the first row of each client, and N.
   _offsets: np.ndarray = dataclasses.field(repr=False)
   _files: dict[str, population_files.File] = dataclasses.field(repr=False)
 
@@ -70,14 +71,14 @@ class Population:
 
   @classmethod
   def open(cls, folder: str | os.PathLike) -> "Population":
-    """Maps the files of a population, and checks that they are whole.
+    """Maps the files of a population, and checks that they are complete.
 
     Args:
       folder: as `write` leaves it.
 
     Raises:
-      ValueError: naming the file that is missing or not as population.json
-        says, what it holds and what it should.
+      ValueError: if a file is missing or does not agree with population.json;
+        the message names the file, what it holds and what it must hold.
     """
     folder = pathlib.Path(folder).expanduser()
     fields, sizes, files = population_files.read(folder)
@@ -89,7 +90,7 @@ class Population:
     """The examples of one client.
 
     Args:
-      m: its number.
+      m: number of the client, in [0, M).
 
     Returns:
       name -> [n_m, ...], read-only views of the files.
@@ -104,13 +105,16 @@ class Population:
     return {name: rows[begin:end] for name, rows in self.examples.items()}
 
   def capacity(self, cohort_size: int) -> int:
-    """The examples of the largest clients, so that any cohort has no more.
+    """The largest number of examples that a cohort can have.
 
     Args:
-      cohort_size: C; beyond M it counts as M.
+      cohort_size: C; a value above M counts as M.
+
+    Returns:
+      The sum of the C largest sizes.
 
     Raises:
-      ValueError: if it is not positive.
+      ValueError: if `cohort_size` is not positive.
     """
     if cohort_size < 1:
       raise ValueError(f"cohort_size={cohort_size}: must be at least 1")
@@ -123,24 +127,26 @@ class Population:
     capacity: int,
     out: Mapping[str, np.ndarray] | None = None,
   ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Copies the examples of some clients, one after the other.
+    """Copies the examples of some clients, one client after the other.
 
-    Safe to call from several threads, each with an `out` of its own; the
-    others go on meanwhile.
+    Safe to call from several threads, if each gives another `out`. Other
+    threads run while the files are read.
 
     Args:
-      clients: [C] integers; from M on they mean no client.
-      capacity: rows to fill, as `capacity(C)` gives them for any C clients.
-      out: what an earlier call returned, to be written over.
+      clients: [C] integers; a number of M or more is no client, without
+        examples.
+      capacity: number of rows to return; `capacity(C)` is enough for any C
+        clients.
+      out: the arrays that an earlier call returned, to be overwritten.
 
     Returns:
-      name -> [capacity, ...], which is `out` if that was given, zero in the
-      rows that are left over; and starts [C] int32, the row where each client's
-      examples begin, or would if it had any.
+      name -> [capacity, ...], which is `out` if that was given; rows beyond the
+      last example are zero. And starts [C] int32, the first row of each client;
+      of a client without examples, the row where they would begin.
 
     Raises:
-      ValueError: if the examples are more than the capacity, `out` is not of
-        its shapes, or a number is no client's.
+      ValueError: if there are more examples than `capacity`, the shapes or
+        dtypes of `out` do not fit, or a number is negative.
       OSError: if a file cannot be read.
     """
     clients = np.asarray(clients)
@@ -151,7 +157,7 @@ class Population:
       )
     if clients.size and clients.min() < 0:
       raise ValueError(f"clients: must not be negative, got {clients.min()}")
-    # Those that are none begin and end at N.
+    # Numbers that are no client begin and end at N.
     clients = np.minimum(clients, self.num_clients).astype(np.int64)
     begins = self._offsets[clients]
     ends = self._offsets[np.minimum(clients + 1, self.num_clients)]
@@ -170,16 +176,16 @@ class Population:
     return rows, (stops - (ends - begins)).astype(np.int32)
 
   def load(self, clients: np.ndarray | None = None) -> ClientData:
-    """Some clients in memory.
+    """Reads some clients into memory.
 
     Args:
       clients: [C] integers in [0, M); None for all.
 
     Returns:
-      These clients, in this order, client i being what `clients[i]` is here.
+      These clients in the given order: client i of the result is `clients[i]`.
 
     Raises:
-      ValueError: if a number is no client's, or they own nothing.
+      ValueError: if a number is out of range, or no client has an example.
     """
     if clients is None:
       clients = np.arange(self.num_clients)
@@ -196,31 +202,32 @@ class Population:
         f"clients: must have an example, but these {len(clients)} own none"
       )
     examples, starts = self.gather(clients, total)
-    places = np.arange(sizes.max(), dtype=np.int32)
-    is_own = places < sizes[:, None]
-    indices = np.where(is_own, starts[:, None] + places, 0).astype(np.int32)
+    columns = np.arange(sizes.max(), dtype=np.int32)
+    is_used = columns < sizes[:, None]  # [C, n_max]
+    indices = np.where(is_used, starts[:, None] + columns, 0).astype(np.int32)
     return ClientData(examples=examples, indices=indices, sizes=sizes)
 
   @classmethod
   def write(
     cls, folder: str | os.PathLike, clients: Iterable[Mapping[str, np.ndarray]]
   ) -> "Population":
-    """Writes a population client by client, holding one at a time.
+    """Writes a population client by client, with one in memory at a time.
 
-    What goes wrong leaves the folder as it was. Only a writer that was killed
-    leaves files, without population.json: these are no population.
+    After an error the folder is as it was before. A process that is killed
+    leaves its files, but without population.json they are no population.
 
     Args:
       folder: one that is new or empty.
-      clients: of each client name -> [n_m, ...]: the same names, dtypes and
-        shapes of one example for all, finite. Labels 'y' become int32.
+      clients: for each client name -> [n_m, ...], finite. Names, dtypes and the
+        shape of one example are the same for all clients. Labels 'y' become
+        int32.
 
     Returns:
       The population, opened.
 
     Raises:
-      ValueError: if the folder is occupied, a client is not like the first or
-        holds what is not finite, or no client owns anything.
+      ValueError: if the folder is not empty, the fields of a client differ from
+        those of the first, a number is not finite, or no client has an example.
       OSError: if a file cannot be written, such as on a full disk.
     """
     folder = cls.check_new(folder)
@@ -229,7 +236,7 @@ class Population:
       for client in clients:
         writer.append(client)
       writer.finish()
-    except BaseException:  # An interruption too.
+    except BaseException:  # KeyboardInterrupt included.
       writer.discard()
       raise
     return cls.open(folder)
@@ -238,7 +245,7 @@ class Population:
   def of_client_data(
     cls, folder: str | os.PathLike, data: ClientData
   ) -> "Population":
-    """Writes clients that are in memory; see `write`."""
+    """Writes clients that are in memory, see `write`."""
     examples = {name: np.asarray(leaf) for name, leaf in data.examples.items()}
     indices, sizes = np.asarray(data.indices), np.asarray(data.sizes)
     owned = (row[:size] for row, size in zip(indices, sizes, strict=True))
@@ -247,7 +254,7 @@ class Population:
 
   @staticmethod
   def check_new(folder: str | os.PathLike) -> pathlib.Path:
-    """Says whether a population may be written here, without writing anything.
+    """Checks that a population may be written to a folder; writes nothing.
 
     Args:
       folder: one that is new or empty.
@@ -268,13 +275,13 @@ class Population:
     return folder
 
   def __reduce__(self):
-    # Another process opens files of its own.
+    # Pickled for another process, which opens the files anew.
     return Population.open, (self.folder,)
 
   def _rows(
     self, capacity: int, out: Mapping[str, np.ndarray] | None
   ) -> dict[str, np.ndarray]:
-    """{name: [capacity, ...]} to be filled."""
+    """name -> [capacity, ...], new arrays or those of `out`, checked."""
     wanted = {
       name: (dtype, (capacity, *shape))
       for name, (dtype, shape) in self.fields.items()
@@ -299,7 +306,7 @@ class Population:
 
 
 def _runs(begins: np.ndarray, ends: np.ndarray) -> list[tuple[int, int]]:
-  """The rows [begin, end) of clients; neighbours in the files are one run."""
+  """The rows [begin, end) of clients; adjacent ranges are merged into one."""
   is_owner = begins < ends
   begins, ends = begins[is_owner], ends[is_owner]
   is_break = begins[1:] != ends[:-1]

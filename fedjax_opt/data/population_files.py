@@ -1,6 +1,6 @@
-"""The files of a population: their checks, and the one who writes them.
+"""Reads, checks and writes the files of a population.
 
-See population.py for what they hold.
+population.py says what the files hold.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ ABOUT = "population.json"
 _FORMAT, _VERSION = "fedjax_opt.population", 1
 _SIZES, _SIZE = "sizes.bin", np.dtype("<i4")
 LARGEST = np.iinfo(np.int32).max
-# A field's name is also that of its file.
+# Names of fields; a field is in the file of the same name.
 _NAME = r"\w[\w.-]*"
 
 Fields = dict[str, tuple[np.dtype, tuple[int, ...]]]
@@ -30,7 +30,7 @@ Fields = dict[str, tuple[np.dtype, tuple[int, ...]]]
 def read(
   folder: pathlib.Path,
 ) -> tuple[Fields, np.ndarray, dict[str, "File"]]:
-  """Opens the files of a population, and checks that they are whole.
+  """Opens the files of a population, and checks that they are complete.
 
   Args:
     folder: as `Writer` leaves it.
@@ -39,7 +39,8 @@ def read(
     The fields, the sizes [M] int32, and the file of each field.
 
   Raises:
-    ValueError: naming the file that is not as it must be.
+    ValueError: if a file is missing, damaged or of another length; the message
+      names it.
   """
   num_clients, num_examples, fields = _read_about(folder)
   path = folder / _SIZES
@@ -59,7 +60,7 @@ def read(
 
 
 class File:
-  """One field's file, mapped and open.
+  """The file of one field, mapped into memory and open to read.
 
   Attributes:
     map: [N, ...], read-only.
@@ -71,28 +72,33 @@ class File:
     self._path = path
     self._row_bytes = dtype.itemsize * math.prod(shape[1:])
     with _reading(path):
-      # As a plain array: a slice of a memmap takes far longer to make.
+      # A plain array, because slicing a memmap is much slower.
       self.map = np.asarray(np.memmap(path, dtype, "r", shape=shape))
       self._descriptor = os.open(path, os.O_RDONLY)
     weakref.finalize(self, os.close, self._descriptor)
 
   def read(self, runs: list[tuple[int, int]], rows: np.ndarray) -> None:
-    """Copies runs of rows [begin, end) into the first of `rows`.
+    """Copies ranges of rows into an array, one after the other.
 
-    Not through the map: of a file that is not in memory yet, reads of a whole
-    client take a third of the time that faults of single pages do, the process
-    does not grow by the pages it has seen, and a file that is cut meanwhile is
-    an error, not the end of the process.
+    The file is read, not accessed through the map, for three reasons. If the
+    file is not in memory yet, a read of a whole client takes a third of the
+    time of its page faults. Pages that were read do not count as memory of the
+    process. And if the file has been truncated since, a read raises an error,
+    where an access to the map would kill the process.
+
+    Args:
+      runs: [begin, end) of each range, in rows.
+      rows: array to fill from its first row on, of the field's dtype and shape.
     """
     left = memoryview(rows.reshape(-1).view(np.uint8))
     with _reading(self._path, OSError):
       for begin, end in runs:
-        place, end = begin * self._row_bytes, end * self._row_bytes
-        while place < end:
-          count = os.preadv(self._descriptor, [left[: end - place]], place)
+        at, end = begin * self._row_bytes, end * self._row_bytes
+        while at < end:
+          count = os.preadv(self._descriptor, [left[: end - at]], at)
           if not count:
-            raise OSError(f"it ends at byte {place}: cut since it was opened")
-          left, place = left[count:], place + count
+            raise OSError(f"it ends at byte {at}: cut since it was opened")
+          left, at = left[count:], at + count
 
 
 class Writer:
@@ -136,7 +142,7 @@ class Writer:
     self._num_examples += size
 
   def finish(self) -> None:
-    """Closes the files and says, at once, that they are whole."""
+    """Closes the files and writes population.json."""
     if not self._num_examples:
       raise ValueError(
         "clients: at least one must own an example, got "
@@ -162,21 +168,22 @@ class Writer:
     with _writing(path):
       with open(unfinished, "xb") as file:
         self._written += [unfinished, path]
-        # Without a line's end: whatever is cut off is missing.
+        # No newline at the end: JSON without its last byte is invalid, so a
+        # truncated file is always detected.
         file.write(json.dumps(about, indent=2).encode())
         file.flush()
         os.fsync(file.fileno())
       os.replace(unfinished, path)
 
   def discard(self) -> None:
-    """Deletes what was written."""
+    """Closes the files and deletes all that was written."""
     for file in self._files.values():
-      with contextlib.suppress(OSError):  # On a full disk the rest is lost.
+      with contextlib.suppress(OSError):  # The disk may be full.
         file.close()
     for path in self._written:
       path.unlink(missing_ok=True)
     if self._is_new:
-      with contextlib.suppress(OSError):  # Another may have written there.
+      with contextlib.suppress(OSError):  # The folder may not be empty.
         self._folder.rmdir()
 
   def _open(self, fields: Fields) -> None:
@@ -198,7 +205,7 @@ def _path_of(folder: pathlib.Path, field: str) -> pathlib.Path:
 
 @contextlib.contextmanager
 def _writing(path: pathlib.Path) -> Iterator[None]:
-  """What fails inside says which file cannot be written, and why."""
+  """Names the file in the message of an error that occurs inside."""
   try:
     yield
   except OSError as error:
@@ -211,7 +218,7 @@ def _writing(path: pathlib.Path) -> Iterator[None]:
 def _reading(
   path: pathlib.Path, kind: type[Exception] = ValueError
 ) -> Iterator[None]:
-  """What fails inside says which file cannot be read, and why."""
+  """Names the file in the message of an error that occurs inside."""
   try:
     yield
   except OSError as error:
@@ -228,7 +235,7 @@ def _describe(fields: Fields) -> dict[str, str]:
 
 
 def _check_alike(fields: Fields, first: Fields) -> None:
-  """That a client's fields are those of the first client."""
+  """Checks that a client's fields are those of the first client."""
   if set(fields) != set(first):
     raise ValueError(
       f"has the fields {', '.join(fields)}; must have {', '.join(first)}, as "
@@ -244,7 +251,7 @@ def _check_alike(fields: Fields, first: Fields) -> None:
 
 
 def _check_fields(fields: Fields) -> None:
-  """That fields can be written as files."""
+  """Checks that fields can be written as files."""
   for name, (_, shape) in fields.items():
     if not isinstance(name, str) or not re.fullmatch(_NAME, name):
       raise ValueError(
@@ -312,7 +319,7 @@ def _read_about(folder: pathlib.Path) -> tuple[int, int, Fields]:
 
 
 def _dtype(text: str) -> np.dtype:
-  """The type that is written so, of numbers alone."""
+  """The dtype of a string such as '<f4'; only types of numbers are accepted."""
   if not re.fullmatch(r"[<|][biufc]\d+", text) or np.dtype(text).str != text:
     raise ValueError(text)
   return np.dtype(text)
@@ -329,7 +336,7 @@ def _shape(lengths: list[int]) -> tuple[int, ...]:
 def _check_length(
   path: pathlib.Path, count: int, row_bytes: int, text: str
 ) -> None:
-  """That a file holds so many rows."""
+  """Checks that a file holds `count` rows; `text` says what these are."""
   if not path.is_file():
     raise ValueError(
       f"{str(path)!r} is missing; must be a file of {count * row_bytes} bytes "

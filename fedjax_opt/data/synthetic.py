@@ -1,12 +1,13 @@
-"""Problems that are known exactly.
+"""Synthetic problems whose solution or heterogeneity is known exactly.
 
-Linear regressions whose true coefficients are sparse or low rank: Yuan, Zaheer
-and Reddi, "Federated Composite Optimization", ICML 2021, appendices A.2 and
-A.3.
+`lasso` and `low_rank` are linear regressions with sparse and with low-rank true
+coefficients: Yuan, Zaheer and Reddi, "Federated Composite Optimization", ICML
+2021, appendices A.2 and A.3.
 
-A non-convex problem whose heterogeneity, of first and second order, is known:
-for the assumptions of Murata and Suzuki, "Bias-Variance Reduced Local SGD for
-Less Heterogeneous Federated Learning", ICML 2021, section 2.
+`heterogeneous` is a non-convex problem with known heterogeneity of first and
+second order. It meets the assumptions of Murata and Suzuki, "Bias-Variance
+Reduced Local SGD for Less Heterogeneous Federated Learning", ICML 2021, section
+2.
 """
 
 from typing import NamedTuple
@@ -21,13 +22,13 @@ from fedjax_opt.hyperparameters import Hyperparameter, check_choice
 
 
 class Variant(NamedTuple):
-  """One of the paper's four sizes.
+  """The sizes of one of the paper's four variants.
 
   Attributes:
-    num_nonzero: coefficients that are 1 in `lasso`; the others are 0.
-    rank: of the coefficients in `low_rank`.
+    num_nonzero: number of coefficients that are 1 in `lasso`; the others are 0.
+    rank: rank of the coefficients in `low_rank`.
     num_clients: M.
-    examples_per_client: to train on.
+    examples_per_client: training examples of a client.
   """
 
   num_nonzero: int
@@ -53,12 +54,12 @@ _VALIDATION = Hyperparameter(
 
 
 class Problem(NamedTuple):
-  """A regression, its clients, and the truth that they are drawn from.
+  """A regression problem: its data and the true coefficients.
 
   Attributes:
     data: the clients; x is [N, d] or [N, d, d] and y [N], both float32.
-    validation: {'x', 'y'}, further draws from the same clients, as many from
-      each.
+    validation: {'x', 'y'}, further examples of the same clients, equally many
+      of each.
     w_real: [d] or [d, d] float32, the true coefficients.
     b_real: [] float32, the true intercept.
   """
@@ -85,20 +86,20 @@ def lasso(
 
     x = \mu_m + \delta, \quad y = \langle w, x \rangle + b + \varepsilon
 
-  where :math:`b`, every entry of :math:`\delta` and of the client's own mean
-  :math:`\mu_m`, and :math:`\varepsilon` are standard normal.
+  where :math:`b`, :math:`\varepsilon`, every entry of :math:`\delta`, and every
+  entry of client m's mean :math:`\mu_m` are standard normal.
 
-  For one seed, variants of the same size differ in nothing but w and so y.
+  With the same seed, variants of the same size differ in w and y alone.
 
   Args:
-    variant: a key of `VARIANTS`; gives the sizes that are left out below.
+    variant: a key of `VARIANTS`, for the sizes that are not given below.
     seed: of all draws.
     dim: d, number of coefficients.
     num_nonzero: coefficients that are 1.
     num_clients: M.
-    examples_per_client: to train on.
-    validation_per_client: by default an eighth of `examples_per_client`, which
-      is 1,024 in total for each variant. The paper does not say.
+    examples_per_client: training examples of a client.
+    validation_per_client: by default an eighth of `examples_per_client`, in
+      total 1,024 for each variant. The paper does not give it.
 
   Returns:
     The problem, with x [N, d].
@@ -127,18 +128,18 @@ def low_rank(
   examples_per_client: int | None = None,
   validation_per_client: int | None = None,
 ) -> Problem:
-  r"""Regression on matrices; the coefficients are the identity, cut short.
+  r"""Regression on matrices, with coefficients of low rank.
 
   As `lasso`, but :math:`\mu_m`, :math:`\delta` and :math:`w` are matrices, and
   :math:`w = \mathrm{diag}(1, \dots, 1, 0, \dots, 0)`.
 
   Args:
-    variant: a key of `VARIANTS`; gives the sizes that are left out below.
+    variant: a key of `VARIANTS`, for the sizes that are not given below.
     seed: of all draws.
     dim: d, rows and columns of a matrix.
-    rank: of the coefficients.
+    rank: rank of the coefficients.
     num_clients: M.
-    examples_per_client: to train on.
+    examples_per_client: training examples of a client.
     validation_per_client: as in `lasso`.
 
   Returns:
@@ -211,7 +212,7 @@ def _draw(
   )
 
 
-# A non-convex problem.
+# The non-convex problem.
 
 _ZETA = Hyperparameter("zeta", 0.1, "second-order heterogeneity", "[0, inf)")
 _LIMITS = (
@@ -219,7 +220,9 @@ _LIMITS = (
   Hyperparameter("dim", 10, "coordinates", "[1, inf)"),
   Hyperparameter("num_clients", 10, "clients", "[2, inf)"),
   Hyperparameter("examples_per_client", 256, "examples", "[1, inf)"),
-  Hyperparameter("condition", 30.0, "largest by least a_j", "[1, inf)"),
+  Hyperparameter(
+    "condition", 30.0, "ratio of the largest to the smallest a_j", "[1, inf)"
+  ),
   Hyperparameter("gradient_spread", 3.0, "norm of b_p", "[0, inf)"),
   Hyperparameter("noise", 0.5, "of the gradient", "[0, inf)"),
   Hyperparameter("curvature_noise", 0.5, "of the bumps", "[0, inf)"),
@@ -227,15 +230,52 @@ _LIMITS = (
 
 
 class Heterogeneous(NamedTuple):
-  """A double well in each coordinate; see `heterogeneous`.
+  r"""A smooth non-convex problem, as `heterogeneous` makes it.
+
+  Example i of client p has the loss
+
+  .. math::
+
+    \ell(x; z_{pi}) = \sum_j a_j \Big( \frac{(x_j^2 - 1)^2}{2 (x_j^2 + 1)}
+      - \tau_{pij} \frac{2 x_j^2}{x_j^2 + 1} \Big)
+      + \frac{\zeta}{2} \sum_j s_{pj} x_j^2 + \langle b_p + \xi_{pi}, x \rangle.
+
+  The first term is a double well in each coordinate. The other quantities are
+  a random sign times a constant: :math:`\pm 1/2` in :math:`s_{pj}`,
+  ``gradient_spread`` :math:`/ \sqrt d` in :math:`b_{pj}`, ``noise``
+  :math:`/ \sqrt d` in :math:`\xi_{pij}`, ``curvature_noise`` in
+  :math:`\tau_{pij}`. As many signs are + as -: of s and b over the clients, of
+  :math:`\xi` and :math:`\tau` over the examples of a client. (Of an odd number,
+  one sign is 0.) In the mean these quantities are therefore exactly 0, and:
+
+  * The objective :math:`f(x) = \sum_j a_j (x_j^2 - 1)^2 / (2 (x_j^2 + 1))` is
+    the same for every :math:`\zeta`. Its minima, of value 0, are the
+    :math:`2^d` corners :math:`x_j = \pm 1`. It has a maximum at 0, and saddle
+    points at all other points with :math:`x_j \in \{-1, 0, 1\}`. The
+    eigenvalues of its Hessian are between -3 and 2 times the :math:`a_j`, which
+    go from 1 to 1 / ``condition``, evenly on a log scale.
+  * :math:`\nabla^2 f_p(x) - \nabla^2 f_q(x) = \zeta\, \mathrm{diag}(s_p -
+    s_q)` at every x. Its 2-norm is at most :math:`\zeta`, and is
+    :math:`\zeta` for some pair of clients.
+  * :math:`\nabla f_p(x) - \nabla f(x) = b_p + \zeta s_p x`. The norm of
+    :math:`b_p` is ``gradient_spread`` (at most, if P is odd) for every
+    :math:`\zeta`. Where :math:`\zeta > 2 a_j`, some :math:`f_p` are not bounded
+    below; f is.
+  * :math:`\ell(\cdot; z)` is L-smooth with L = 3 + 4 ``curvature_noise`` +
+    :math:`\zeta / 2`.
+  * The gradient of an example has the standard deviation ``noise`` where
+    :math:`x_j \in \{0, \pm \infty\}`, and at most ``noise`` +
+    1.3 ``curvature_noise`` :math:`\|a\|` elsewhere. The part from :math:`\xi`
+    is the same at all x, so it cancels in the difference of an example's
+    gradients at two points. The part from :math:`\tau` does not.
 
   Attributes:
     data: the clients. Of each example 'tilt' (b + xi), 'curvature' (s) and
       'bump' (tau), all [N, d] float32.
-    zeta: how far Hessians differ between clients. The data do not depend on
-      it, so `problem._replace(zeta=...)` is the problem at another value, even
-      at a traced one.
-    scales: [d] float32, the a_j.
+    zeta: second-order heterogeneity. The data do not depend on it, so
+      `problem._replace(zeta=...)` is the problem at another value, which may be
+      traced.
+    scales: the a_j. [d] float32.
     curvature_noise: the largest |tau|.
   """
 
@@ -246,7 +286,7 @@ class Heterogeneous(NamedTuple):
 
   @property
   def smoothness(self) -> jax.typing.ArrayLike:
-    """L, the largest that the 2-norm of an example's Hessian can be."""
+    """L, an upper bound of the 2-norm of an example's Hessian."""
     bumps = 4 * self.curvature_noise
     return (3 + bumps) * self.scales.max() + self.zeta / 2
 
@@ -289,65 +329,30 @@ def heterogeneous(
   noise: float = 0.5,
   curvature_noise: float = 0.5,
 ) -> Heterogeneous:
-  r"""A smooth non-convex problem with a dial for second-order heterogeneity.
+  """A non-convex problem with given second-order heterogeneity.
 
-  Example i of client p has the loss
-
-  .. math::
-
-    \ell(x; z_{pi}) = \sum_j a_j \Big( \frac{(x_j^2 - 1)^2}{2 (x_j^2 + 1)}
-      - \tau_{pij} \frac{2 x_j^2}{x_j^2 + 1} \Big)
-      + \frac{\zeta}{2} \sum_j s_{pj} x_j^2 + \langle b_p + \xi_{pi}, x \rangle.
-
-  All that differs is a sign times a constant: :math:`\pm 1/2` in
-  :math:`s_{pj}`, ``gradient_spread`` :math:`/ \sqrt d` in :math:`b_{pj}`,
-  ``noise`` :math:`/ \sqrt d` in :math:`\xi_{pij}`, ``curvature_noise`` in
-  :math:`\tau_{pij}`. Signs are drawn so that as many are + as -, over the
-  clients for s and b, over the examples of a client for :math:`\xi` and
-  :math:`\tau` (of an odd number, one is 0). So noise and differences between
-  clients vanish in the mean, and exactly:
-
-  * The objective :math:`f(x) = \sum_j a_j (x_j^2 - 1)^2 / (2 (x_j^2 + 1))` is
-    the same for every :math:`\zeta`. Its minima are the :math:`2^d` corners
-    :math:`x_j = \pm 1`, of value 0; its Hessian is between -3 and 2 times the
-    :math:`a_j`; all other points with :math:`x_j \in \{-1, 0, 1\}` are
-    saddle points, but for the maximum 0. The :math:`a_j` go from 1 to
-    1 / ``condition``, evenly on a log scale.
-  * :math:`\nabla^2 f_p(x) - \nabla^2 f_q(x) = \zeta\, \mathrm{diag}(s_p -
-    s_q)` at every x. Its 2-norm is at most :math:`\zeta`, and is
-    :math:`\zeta` for some pair of clients.
-  * :math:`\nabla f_p(x) - \nabla f(x) = b_p + \zeta s_p x`, where
-    :math:`\|b_p\|` is ``gradient_spread`` (at most, if P is odd), whatever
-    :math:`\zeta`. Only f has a minimum: where :math:`\zeta > 2 a_j` some
-    :math:`f_p` fall without end.
-  * :math:`\ell(\cdot; z)` is L-smooth with L = 3 + 4 ``curvature_noise`` +
-    :math:`\zeta / 2`.
-  * The gradient of an example has the standard deviation ``noise`` where
-    :math:`x_j \in \{0, \pm \infty\}`, and at most ``noise`` +
-    1.3 ``curvature_noise`` :math:`\|a\|` elsewhere. The part that comes from
-    :math:`\xi` is the same at all x, so it cancels where gradients of one
-    example at two points are subtracted; the part from :math:`\tau` does not.
+  `Heterogeneous` has its loss, and what is known of it.
 
   Args:
     zeta: second-order heterogeneity; non-negative.
-    seed: of the signs.
-    dim: d, coordinates.
+    seed: of the random signs.
+    dim: d, number of coordinates.
     num_clients: P, at least 2.
     examples_per_client: n.
-    condition: largest by least a_j, and so of the Hessian at a minimum.
-    gradient_spread: first-order heterogeneity.
-    noise: standard deviation of what an example adds to the gradient.
-    curvature_noise: how far an example changes the wells, as a fraction.
+    condition: ratio of the largest to the smallest a_j, the condition number of
+      the Hessian at a minimum.
+    gradient_spread: first-order heterogeneity, the norm of b_p.
+    noise: standard deviation of the gradient over the examples of a client.
+    curvature_noise: relative size of the change of the wells by an example.
 
   Returns:
-    The problem: its data, and its loss.
+    The problem: its data and its loss.
 
   Raises:
     ValueError: if an argument is out of range.
 
   References:
-    Murata and Suzuki, ICML 2021, assumptions 1 (zeta), 2 (L) and 4 (noise),
-    which this problem meets.
+    Murata and Suzuki, ICML 2021, assumptions 1 (zeta), 2 (L) and 4 (noise).
   """
   values = (
     zeta, dim, num_clients, examples_per_client, condition, gradient_spread,
@@ -356,21 +361,8 @@ def heterogeneous(
   for limit, value in zip(_LIMITS, values, strict=True):
     limit.check(value)
 
-  rng = np.random.default_rng(seed)
-  of_clients = (num_clients, 1, dim)
-  of_examples = (num_clients, examples_per_client, dim)
-  curvature = _signs(rng, of_clients, axis=0) / 2
-  spread = _signs(rng, of_clients, axis=0) * gradient_spread
-  tilt = spread + _signs(rng, of_examples, axis=1) * noise
-  examples = {
-    "tilt": tilt / np.sqrt(dim),
-    "curvature": np.broadcast_to(curvature, of_examples),
-    "bump": _signs(rng, of_examples, axis=1) * curvature_noise,
-  }
-  pool = {
-    name: values.reshape(-1, dim).astype(np.float32)
-    for name, values in examples.items()
-  }
+  shape = (num_clients, examples_per_client, dim)
+  pool = _draw_pool(shape, gradient_spread, noise, curvature_noise, seed)
   rows = np.arange(len(pool["tilt"])).reshape(num_clients, -1)
   return Heterogeneous(
     data=ClientData.from_partition(pool, rows),
@@ -380,10 +372,35 @@ def heterogeneous(
   )
 
 
+def _draw_pool(
+  shape: tuple[int, int, int],
+  gradient_spread: float,
+  noise: float,
+  curvature_noise: float,
+  seed: int,
+) -> dict[str, np.ndarray]:
+  """The fields of `Heterogeneous.data`, client after client, for [P, n, d]."""
+  num_clients, _, dim = shape
+  rng = np.random.default_rng(seed)
+  of_clients = (num_clients, 1, dim)
+  curvature = _signs(rng, of_clients, axis=0) / 2
+  spread = _signs(rng, of_clients, axis=0) * gradient_spread
+  tilt = spread + _signs(rng, shape, axis=1) * noise
+  examples = {
+    "tilt": tilt / np.sqrt(dim),
+    "curvature": np.broadcast_to(curvature, shape),
+    "bump": _signs(rng, shape, axis=1) * curvature_noise,
+  }
+  return {
+    name: values.reshape(-1, dim).astype(np.float32)
+    for name, values in examples.items()
+  }
+
+
 def _signs(
   rng: np.random.Generator, shape: tuple[int, ...], axis: int
 ) -> np.ndarray:
-  """+1 and -1 in random order, as many of each along the axis."""
+  """+1 and -1 in random order, equally many along the axis."""
   length = shape[axis]
   ordered = np.sign(2 * np.arange(length) - (length - 1))
   along = [1] * len(shape)

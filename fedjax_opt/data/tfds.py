@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-# Each data set that `load` knows, and where TFDS downloads it from.
+# Data sets that `load` accepts -> the address from which TFDS downloads them.
 SOURCES = {
   "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist/",
   "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
@@ -32,16 +32,16 @@ def load(
 ) -> dict[str, np.ndarray]:
   """Loads one split of an image data set.
 
-  The first call decodes the images (seconds) and keeps them, uncompressed, in
+  The first call decodes the images (seconds) and caches them, uncompressed, in
   `$XDG_CACHE_HOME/fedjax_opt` or `~/.cache/fedjax_opt`; later calls read that
-  file, until the source files change. `data_dir` is written to only when it
-  lacks the data set, which is then downloaded.
+  file, until the source files change. If the data set is not in `data_dir`, it
+  is downloaded there; otherwise nothing is written there.
 
   Args:
     name: a key of `SOURCES`.
     split: 'train', 'test', or another split of the data set.
     data_dir: folder that holds NAME/VERSION/NAME-SPLIT.array_record* as TFDS
-      writes them. Default: TFDS's own, `$TFDS_DATA_DIR` or
+      writes them. Default: as in TFDS, `$TFDS_DATA_DIR` or
       `~/tensorflow_datasets`.
 
   Returns:
@@ -49,8 +49,8 @@ def load(
 
   Raises:
     ValueError: if the name, the split or the folder does not exist; if the data
-      set is neither there nor can be downloaded; if its files cannot be read;
-      if a package is missing.
+      set is not there and cannot be downloaded; if its files cannot be read; if
+      a package is missing.
   """
   if name not in SOURCES:
     raise ValueError(
@@ -83,7 +83,7 @@ def _root(data_dir: str | os.PathLike | None) -> pathlib.Path:
 
 
 def _prepared(name: str, root: pathlib.Path) -> pathlib.Path | None:
-  """The folder of the newest version that is there in array_record format."""
+  """The folder of the newest version in array_record format, or None."""
   prepared = [
     folder
     for folder in root.glob(f"{name}/*")
@@ -118,7 +118,7 @@ def _read_cache(cache: pathlib.Path) -> dict[str, np.ndarray] | None:
     with np.load(cache, allow_pickle=False) as file:
       return {"x": file["x"], "y": file["y"]}
   except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-    return None  # Absent or damaged: decode (again).
+    return None  # Absent or damaged: to be decoded again.
 
 
 def _write_cache(cache: pathlib.Path, examples: dict[str, np.ndarray]) -> None:
@@ -146,8 +146,8 @@ def _decode(
         split=split,
         data_dir=root,
         download=False,
-        # Pillow alone is faster than TFDS's way to it, and the same pixels
-        # come out whether OpenCV is installed or not.
+        # Pillow alone is faster than TFDS's decoder. And the pixels do not
+        # depend on whether OpenCV is installed, which TFDS would use.
         decoders={"image": tfds.decode.SkipDecoding()},
       )
       shape = source.dataset_info.features["image"].shape
@@ -168,7 +168,7 @@ def _decode(
 
 
 def _download(name: str, root: pathlib.Path) -> pathlib.Path:
-  """Has TFDS download and prepare a data set; returns its folder."""
+  """Downloads and prepares a data set by TFDS; returns its folder."""
   tfds, _ = _import()
   import requests  # Comes with TFDS.
 
@@ -183,13 +183,13 @@ def _download(name: str, root: pathlib.Path) -> pathlib.Path:
     f"data_dir={str(root)!r}: does not hold {name} in array_record format"
   )
   if folder.exists() and any(folder.iterdir()):
-    # TFDS would take the folder for complete and prepare nothing.
+    # TFDS would regard the folder as complete and prepare nothing.
     raise ValueError(
       f"{lacking}, but {folder} exists with other files (such as tfrecord, "
       f"which need TensorFlow): give an empty data_dir, or {wanted}"
     )
   try:
-    # TFDS itself retries for minutes before it gives up.
+    # Fails within seconds, where TFDS tries again for minutes.
     requests.head(SOURCES[name], timeout=10)
   except requests.RequestException as error:
     raise ValueError(
@@ -209,10 +209,10 @@ def _download(name: str, root: pathlib.Path) -> pathlib.Path:
 
 @contextlib.contextmanager
 def _without_tensorflow(builder: Any) -> Iterator[None]:
-  """Lets TFDS prepare a data set of `SOURCES` where TensorFlow is missing.
+  """Lets TFDS prepare a data set of `SOURCES` without TensorFlow.
 
-  TFDS's code for these asks TensorFlow for two things only: to open local files
-  and to encode PNG. Python's `open` and Pillow do the same.
+  For these data sets TFDS uses TensorFlow to open local files and to encode
+  PNG, and for nothing else. Python's `open` and Pillow replace it.
   """
   from PIL import Image
   from tensorflow_datasets.core import shuffle
@@ -252,7 +252,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _import() -> tuple[Any, Any]:
-  """TFDS and Pillow, imported on need: with the cache, neither is needed."""
+  """Imports TFDS and Pillow; with cached images neither is needed."""
   try:
     import array_record  # noqa: F401
     import importlib_resources  # noqa: F401

@@ -1,8 +1,8 @@
 """Models in flax.linen.
 
-Every model gives `model.apply({'params': params}, x, train=...)`, logits
-[B, classes], and the method `features`, its penultimate features [B, d]. It
-computes in the type of its parameters; logits are at least float32.
+`model.apply({'params': params}, x, train=...)` returns the logits [B, classes];
+with `method='features'`, the penultimate features [B, d]. Models compute in the
+dtype of their parameters; logits are float32 or wider.
 """
 
 from fedjax_opt.models.cnn import CNN

@@ -18,8 +18,8 @@ class CNN(nn.Module):
     conv 5x5, 20 -> Dropout2d -> max pool 2 -> ReLU ->
     dense 50 -> ReLU -> Dropout -> dense num_classes
 
-  For images too small for two 5 x 5 convolutions without padding, such as
-  8 x 8, take `kernel_size=3, padding='SAME'`.
+  Images that are too small for two 5 x 5 convolutions without padding, such as
+  8 x 8, need `kernel_size=3, padding='SAME'`.
 
   Attributes:
     num_classes: width of the output.
@@ -27,10 +27,10 @@ class CNN(nn.Module):
     channels: output channels of every convolution.
     kernel_size: side of the kernels.
     padding: 'VALID', 'SAME' or pixels, see `layers.Conv`.
-    strided: whether convolutions go in steps of two pixels instead of being
-      followed by a pooling, for a quarter of the work.
+    strided: whether convolutions have stride 2, without pooling after them, for
+      a quarter of the work.
     hidden: width of the dense layer.
-    initialization: law of the initial parameters, see `layers`.
+    initialization: distribution of the initial parameters, see `layers`.
     implementation: see `layers.resolve_implementation`.
   """
 
@@ -78,8 +78,9 @@ class CNN(nn.Module):
       if not self.strided:
         x = layers.max_pool(x, implementation=self.implementation)
       if i == len(self.convs) - 1:
-        # Before the pooling in the paper's code; the same here, where there
-        # is a quarter of the work: max(c y) = c max(y) for a factor c >= 0.
+        # In the paper's code the dropout is before the pooling. After it the
+        # result is the same for a quarter of the work, because max(c y) =
+        # c max(y) for a factor c >= 0.
         x = self.channel_dropout(x, deterministic=not train)
       x = nn.relu(x)
     return nn.relu(self.hidden_layer(x.reshape(len(x), -1)))

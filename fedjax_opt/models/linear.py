@@ -9,13 +9,13 @@ from fedjax_opt.models import layers
 class LinearModel(nn.Module):
   """One affine map of the flattened input: `x W + b`.
 
-  With the squared loss it is linear regression, with the logistic or
-  cross-entropy loss logistic regression.
+  It is linear regression with the squared loss, and logistic regression with
+  the logistic or cross-entropy loss.
 
   Attributes:
-    num_outputs: classes, or regression targets.
-    use_bias: whether `b` is there.
-    initialization: law of the initial parameters, see `layers`.
+    num_outputs: number of classes or of regression targets.
+    use_bias: whether `b` is added.
+    initialization: distribution of the initial parameters, see `layers`.
   """
 
   num_outputs: int

@@ -15,7 +15,7 @@ class MLP(nn.Module):
     hidden: width of every hidden layer.
     num_classes: width of the output.
     activation: applied after every hidden layer.
-    initialization: law of the initial parameters, see `layers`.
+    initialization: distribution of the initial parameters, see `layers`.
   """
 
   hidden: Sequence[int] = (100,)

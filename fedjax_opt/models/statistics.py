@@ -1,10 +1,13 @@
 """Running statistics of batch normalization, as parameters of a model.
 
-A model with batch normalization keeps, beside its weights, running means and
-variances, which are averaged over clients as the weights are but follow no
-gradient. Here they are leaves of the parameters, and what they get for a
-gradient is such that a plain step of size 1 makes the update that is due. So
-nothing else has to know about them, but for rules: `follow` wraps one.
+A model with batch normalization has, beside its weights, running means and
+variances. They are averaged over clients like the weights, but they are not
+trained by the gradient of the loss. Here they are leaves of the parameters.
+`attach` sets their gradient to the difference of the old and the new value, so
+that a step of size 1 against the gradient makes the update.
+
+Rules must apply that step to them: `follow` wraps a rule. Code that computes
+norms or penalties of the weights leaves them out by `weights` or `map_weights`.
 """
 
 from collections.abc import Callable
@@ -15,18 +18,18 @@ import optax
 
 from fedjax_opt.base import Params
 
-# What the leaves are called; no other parameter is.
+# Names of the leaves; no other parameter has one of them.
 _NAMES = ("running_mean", "running_var")
 
 
 @jax.custom_vjp
 def attach(x: jax.Array, running: jax.Array, new: jax.Array) -> jax.Array:
-  """Is x, and makes `running - new` the gradient of `running`.
+  """Returns x, and sets the gradient of `running` to `running - new`.
 
   Args:
-    x: an activation on the way to the loss, of any shape.
+    x: an activation on which the loss depends, of any shape.
     running: a running statistic, a parameter.
-    new: what it should become by this batch, of its shape.
+    new: its value after this batch, of the same shape.
 
   Returns:
     x.
@@ -50,14 +53,14 @@ attach.defvjp(_attach_fwd, _attach_bwd)
 def follow(
   rule: optax.GradientTransformation,
 ) -> optax.GradientTransformationExtraArgs:
-  """The rule for the weights alone; running statistics take their own step.
+  """Applies a rule to the weights, and a step of size 1 to the statistics.
 
   Args:
-    rule: of a client or the server. It sees a tree without the statistics, so
-      that norms and momenta are those of the weights.
+    rule: of a client or the server. Its tree has no statistics, so that its
+      norms and momenta are those of the weights.
 
   Returns:
-    An optax transformation of whole models.
+    An optax transformation of all parameters.
   """
   rules = {"weights": rule, "statistics": optax.sgd(1.0)}
   return optax.with_extra_args_support(optax.partition(rules, _labels))
@@ -72,12 +75,14 @@ def weights(params: Params) -> Params:
 def map_weights(
   function: Callable[[jax.Array], jax.Array], params: Params
 ) -> Params:
-  """The parameters with a function of each leaf but of running statistics."""
+  """Applies a function to each leaf that is no running statistic."""
   change = lambda label, leaf: function(leaf) if label == "weights" else leaf
   return jax.tree.map(change, _labels(params), params)
 
 
 def _labels(params: Params) -> Any:
+  """The tree of params with 'weights' or 'statistics' at each leaf."""
+
   def label(path, _):
     name = getattr(path[-1], "key", None) if path else None
     return "statistics" if name in _NAMES else "weights"

@@ -22,11 +22,12 @@ _STAGES = (
 
 
 class VGG(nn.Module):
-  """3 x 3 convolutions in stages, each ending in a pooling, and a dense layer.
+  """Stages of 3 x 3 convolutions with max pooling, and a dense layer.
 
   The defaults are VGG-16 (configuration D) as it is used for CIFAR: 13
-  convolutions and one dense layer on the 512 features that are left of an
-  image of 32 x 32; 14,719,818 parameters for 10 classes.
+  convolutions, then one dense layer on 512 features, which is the size of the
+  last pooling's output for images of 32 x 32. It has 14,719,818 parameters for
+  10 classes.
 
   Attributes:
     num_classes: width of the output.
@@ -59,7 +60,7 @@ class VGG(nn.Module):
     return self.output(self.features(x, train=train))
 
   def features(self, x: jax.Array, *, train: bool = False) -> jax.Array:
-    """What is left of the images after the last pooling, [B, d]."""
+    """The output of the last pooling, flattened, [B, d]."""
     del train
     convs = iter(self.convs)
     for stage in self.stages:

@@ -6,7 +6,7 @@ A composite objective is `F(w) + psi(w)`; `psi` is a `Regularizer`:
   >>> psi.value(params)  # a scalar
   >>> psi.prox(params, step)  # argmin_w step * psi(w) + ||w - params||^2 / 2
 
-`regularizer` holds the object, its sums and its restriction to some leaves.
+regularizer.py has the object, its sums and its restriction to some leaves.
 """
 
 from fedjax_opt.prox.constraints import (

@@ -1,7 +1,7 @@
 """Constraints: value 0 on a convex set and infinity off it.
 
-The prox is the Euclidean projection, whatever the step. The set is one of the
-whole tree; wrap in `each_leaf` or `kernels` to constrain leaves one by one.
+The prox is the Euclidean projection, for every step. The set constrains the
+whole tree; `each_leaf` and `kernels` constrain each leaf by itself.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,9 @@ import optax
 from fedjax_opt.base import Params
 from fedjax_opt.prox.regularizer import Regularizer, check
 
-# A point counts as one of the set if it violates the constraint by at most
-# this much: relative to the radius or scale of balls and simplex, absolute for
-# bounds on entries. It covers rounding in float32 sums over 1e5 entries.
+# The largest violation of a constraint at which a point still counts as inside:
+# relative to the radius or scale of balls and simplex, absolute for bounds on
+# entries. Rounding errors of float32 sums over 1e5 entries are smaller.
 TOLERANCE = 1e-4
 
 
@@ -51,7 +51,7 @@ def l1_ball(radius: jax.typing.ArrayLike) -> Regularizer:
   check("l1_ball: radius", radius, radius, low=0, is_open=True)
 
   def project(tree):
-    # The branches within must agree in dtype, so the radius may be no wider.
+    # optax requires that the radius is not wider than the leaves.
     scale = jnp.asarray(radius, optax.tree.dtype(tree, "highest"))
     return optax.projections.projection_l1_ball(tree, scale)
 
@@ -63,7 +63,7 @@ def l1_ball(radius: jax.typing.ArrayLike) -> Regularizer:
 
 
 def l2_ball(radius: jax.typing.ArrayLike) -> Regularizer:
-  r"""The constraint :math:`\|w\| \le \rho`; projects by `z min(1, rho/||z||)`.
+  r"""The constraint :math:`\|w\| \le \rho`; the prox is `z min(1, rho/||z||)`.
 
   Args:
     radius: rho; positive, may be traced.
@@ -86,7 +86,7 @@ def simplex(scale: jax.typing.ArrayLike = 1.0) -> Regularizer:
   r"""The constraint :math:`w \ge 0, \; \sum_i w_i = \text{scale}`.
 
   Args:
-    scale: what all entries sum to; positive, may be traced.
+    scale: the sum of all entries; positive, may be traced.
 
   Returns:
     The regularizer.
@@ -158,7 +158,7 @@ def non_negative() -> Regularizer:
 
 
 def _all(tree: Params, holds: Callable[[jax.Array], jax.Array]) -> jax.Array:
-  """Whether it holds for each entry of each leaf."""
+  """Whether `holds` is true for each entry of each leaf."""
   return jnp.all(
     jnp.stack([jnp.all(holds(leaf)) for leaf in jax.tree.leaves(tree)])
   )

@@ -1,4 +1,4 @@
-"""Penalties: finite everywhere, weighted by a strength."""
+"""Penalties: regularizers that are finite everywhere, times a strength."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,7 +16,15 @@ def _penalty(
   leaf_value: Callable[[jax.Array], jax.Array],
   leaf_prox: Callable[[jax.Array, jax.Array], jax.Array],
 ) -> Regularizer:
-  """A penalty that sums over leaves, from its form with strength 1."""
+  """A penalty that is a sum over leaves.
+
+  Args:
+    kind: name of the factory.
+    strength: factor of the penalty.
+    leaf_value: `leaf -> scalar`, the value at strength 1.
+    leaf_prox: `(leaf, threshold) -> leaf`, the prox at strength 1, where
+      `threshold` is the step.
+  """
   check(f"{kind}: strength", strength, strength, low=0)
 
   def value(tree):
@@ -118,9 +126,9 @@ def group_lasso(
     \psi(w) = \lambda \sum_g \|w_g\|, \quad
     \text{prox}(z, \tau)_g = \max(1 - \tau\lambda / \|z_g\|, 0) \, z_g
 
-  A group is what the given axes of one leaf span. With the default, a group of
-  a kernel [inputs, outputs] is a row, all weights of one input; with axis 0 it
-  is a column; and a vector is one group.
+  The entries of a leaf that differ only in their index along `axis` are one
+  group. By default a group of a kernel [inputs, outputs] is a row, all weights
+  of one input; with axis 0 it is a column. A vector is one group.
 
   Args:
     strength: lambda, the same for each group; non-negative, may be traced.
@@ -141,7 +149,7 @@ def group_lasso(
   def leaf_prox(z, threshold):
     squared = jnp.sum(z**2, axis=axis, keepdims=True)
     kept = squared > threshold**2
-    # The root is taken of kept groups only: its derivative at 0 is infinite.
+    # The root of kept groups only, because its derivative at 0 is infinite.
     norm = jnp.sqrt(jnp.where(kept, squared, 1))
     return jnp.where(kept, 1 - threshold / norm, 0) * z
 
@@ -206,11 +214,11 @@ def total_variation_1d(
 
   Args:
     strength: lambda; non-negative, may be traced.
-    axis: neighbours are along this axis of a leaf; each line by itself. The
-      default is the inputs of a kernel [inputs, outputs].
+    axis: the axis of a leaf along which entries are neighbours. The default is
+      the inputs of a kernel [inputs, outputs].
 
   Returns:
-    The regularizer. Its prox is exact: see `total_variation.py`.
+    The regularizer. Its prox is exact, see `total_variation.py`.
 
   Raises:
     ValueError: if `strength` is negative.

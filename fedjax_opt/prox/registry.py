@@ -1,7 +1,7 @@
 """Regularizers by name, as the command line offers them.
 
-Each acts on every kernel by itself and leaves biases alone, as the experiments
-of Yuan et al., "Federated Composite Optimization", ICML 2021, do.
+Each applies to every kernel by itself and not to biases, as in the experiments
+of Yuan et al., "Federated Composite Optimization", ICML 2021.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from fedjax_opt.prox.regularizer import Regularizer, kernels
 _STRENGTH = Hyperparameter(
   "strength", 0.01, "factor of the regularizer", "[0, inf)"
 )
-# Those of the paper's FEMNIST experiments.
+# The radii of the paper's FEMNIST experiments.
 _L1_RADIUS = Hyperparameter("radius", 1000.0, "radius of the ball", "(0, inf)")
 _L2_RADIUS = _L1_RADIUS._replace(default=10.0)
 

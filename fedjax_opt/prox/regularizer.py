@@ -10,15 +10,16 @@ import numpy as np
 
 from fedjax_opt.base import Params
 
-# Which proximal operators compose: the prox of `inner + outer` is
-# `outer.prox(inner.prox(z))` if `outer` comes after `inner` here.
-#   l1, box, non_negative: each is the same convex function of every entry,
-#     so its prox keeps the order of entries, which is all that the
-#     subdifferential of the total variation sees; and on the line the prox of
-#     a convex function plus an interval is clipping.
+# Outer kind -> inner kinds with which its proximal operator composes: the prox
+# of `inner + outer` is `outer.prox(inner.prox(z))`. The reasons:
+#   l1, box, non_negative after total_variation_1d: each is the same convex
+#     function of every entry, so its prox keeps the order of the entries, and
+#     the subdifferential of the total variation depends on that order alone.
+#   box, non_negative after l1: on the real line, the prox of a convex function
+#     plus an interval constraint is the prox of the function, clipped.
 #   group_lasso, l2_ball: functions of norms, after terms that are positively
 #     homogeneous (Yu, "On Decomposing the Proximal Map", 2013, Theorem 4).
-# Each chain in which all pairs are listed is valid, by the same reasons.
+# A chain of several terms is valid if every pair of them is listed.
 _COMES_AFTER = {
   "l1": {"total_variation_1d"},
   "box": {"total_variation_1d", "l1"},
@@ -59,12 +60,12 @@ class Regularizer:
   restrict the sum, not its terms: `kernels(l1(0.1) + squared_l2(0.1))`.
 
   Attributes:
-    kind: the name of the factory; decides which sums are known.
-    value: `tree -> scalar`, psi; infinite outside of a constraint.
-    prox: `(tree, step) -> tree`, of the tree's structure and dtypes. `step` is
+    kind: name of the factory; decides for which sums the prox is known.
+    value: `tree -> scalar`, psi; infinite where a constraint is violated.
+    prox: `(tree, step) -> tree`, which keeps structure and dtypes. `step` is
       non-negative; with step 0 a constraint still projects.
-    terms: what a sum consists of; empty if it is none.
-    is_finite: whether psi is finite everywhere, that is, no constraint.
+    terms: the terms of a sum; empty if it is no sum.
+    is_finite: whether psi is finite everywhere, which a constraint is not.
   """
 
   kind: str
@@ -74,8 +75,8 @@ class Regularizer:
   is_finite: bool = True
 
   def __post_init__(self):
-    # Half precision is widened in between, and a strength that is an array may
-    # be wider than the leaves.
+    # The prox computes in float32 or wider, and a strength that is an array may
+    # have a wider dtype than the leaves; the result has the dtypes of the tree.
     prox = self.prox
 
     def keep_dtypes(tree, step):
@@ -95,13 +96,13 @@ class Regularizer:
 
     def value(tree):
       unscaled = self.value(tree)
-      # 0 times a constraint is the constraint, as its prox is with step 0.
+      # 0 times a constraint is the constraint, as in its prox with step 0.
       return jnp.where(jnp.isinf(unscaled), unscaled, scale * unscaled)
 
     prox = lambda tree, step: self.prox(tree, scale * step)
     return Regularizer(self.kind, value, prox, is_finite=self.is_finite)
 
-  # Lets a NumPy scalar on the left leave the product to __rmul__.
+  # With a NumPy scalar on the left, NumPy then leaves the product to __rmul__.
   __array_ufunc__ = None
   __mul__ = __rmul__
 
@@ -118,6 +119,7 @@ def zero() -> Regularizer:
 
 
 def _sum(terms: tuple[Regularizer, ...]) -> Regularizer:
+  """The sum of terms that are no sums."""
   terms = tuple(term for term in terms if term.kind != "zero") or (zero(),)
   if len(terms) == 1:
     return terms[0]
@@ -130,8 +132,8 @@ def _sum(terms: tuple[Regularizer, ...]) -> Regularizer:
     return sum(term.value(tree) for term in terms)
 
   def prox(tree, step):
-    # Completing the square: the prox of f + mu ||.||^2 at z is that of f at
-    # z / (1 + 2 mu step) with step / (1 + 2 mu step).
+    # By completing the square, the prox of f + mu ||.||^2 at z with a step is
+    # that of f at z / (1 + 2 mu step) with the step / (1 + 2 mu step).
     for square in squares:
       shrink = square.prox(jnp.ones([]), step)
       tree, step = square.prox(tree, step), step * shrink
@@ -144,7 +146,11 @@ def _sum(terms: tuple[Regularizer, ...]) -> Regularizer:
 
 
 def _in_order(terms: list[Regularizer]) -> list[Regularizer]:
-  """Sorts terms so that their proxes compose; refuses unknown sums."""
+  """Sorts terms so that their proximal operators compose.
+
+  Raises:
+    ValueError: if the prox of the sum is not known.
+  """
   rank = lambda term: (
     _ORDER.index(term.kind) if term.kind in _ORDER else len(_ORDER)
   )
@@ -167,11 +173,11 @@ def _in_order(terms: list[Regularizer]) -> list[Regularizer]:
 def on_leaves(
   psi: Regularizer, where: Callable[[tuple, jax.Array], bool]
 ) -> Regularizer:
-  """Restricts a regularizer to some leaves, seen as one tree.
+  """Restricts a regularizer to some leaves.
 
-  The other leaves have no influence on the value and pass the prox unchanged.
-  The selected ones are regularized jointly: with `l2_ball` it is the norm of
-  all of them together that is bounded. For each by itself, give
+  The value does not depend on the other leaves, and the prox does not change
+  them. The selected leaves are regularized jointly, as one tree: `l2_ball`
+  bounds the norm of all of them together. To regularize each by itself, give
   `each_leaf(psi)`.
 
   Args:
@@ -216,8 +222,8 @@ def on_leaves(
 def each_leaf(psi: Regularizer) -> Regularizer:
   """Applies a regularizer to each leaf by itself and sums the values.
 
-  It makes a difference for what couples leaves: `l1_ball`, `l2_ball` and
-  `simplex`. All others are sums over leaves anyway.
+  This changes the regularizers that couple leaves: `l1_ball`, `l2_ball` and
+  `simplex`. All others are sums over leaves already.
   """
 
   def value(tree):
@@ -231,17 +237,17 @@ def each_leaf(psi: Regularizer) -> Regularizer:
 
 
 def kernels(psi: Regularizer) -> Regularizer:
-  """Regularizes each leaf named "kernel" by itself, and never a bias.
+  """Applies a regularizer to each leaf named "kernel" by itself.
 
-  The choice of Yuan et al., "Federated Composite Optimization", ICML 2021, in
-  all experiments.
+  Other leaves, such as biases, are not regularized. Yuan et al., "Federated
+  Composite Optimization", ICML 2021, do so in all experiments.
   """
   is_kernel = lambda path, leaf: bool(path) and path[-1] == "kernel"
   return on_leaves(each_leaf(psi), is_kernel)
 
 
 def path_names(path: tuple[Any, ...]) -> tuple[str, ...]:
-  """The strings of a path of `jax.tree_util`: keys, names and indices."""
+  """A path of `jax.tree_util` as strings: keys, names and indices."""
   return tuple(jax.tree_util.keystr((key,), simple=True) for key in path)
 
 
@@ -252,16 +258,20 @@ def check(
   low: float,
   is_open: bool = False,
 ) -> None:
-  """Raises ValueError if a concrete value is below `low`; NaN never passes.
+  """Checks that a value is at least `low`; NaN is refused.
 
-  A traced value (a grid) passes: only its program's run knows it.
+  A traced value, such as that of a grid, is not checked: it is not known before
+  the program runs.
 
   Args:
-    name: of the argument, such as `l1: strength`.
-    value: to be checked.
-    shown: how the message shows it.
+    name: name of the argument, such as `l1: strength`.
+    value: value to be checked.
+    shown: the value as the message shows it.
     low: the least value allowed.
     is_open: whether `low` itself is refused.
+
+  Raises:
+    ValueError: if the value is too small, or NaN.
   """
   if isinstance(value, jax.core.Tracer):
     return

@@ -1,24 +1,25 @@
 r"""Soft thresholding of singular values by matrix products alone.
 
-LAPACK's decomposition of a small matrix is slow, and one call for each matrix
-of a batch does not vectorize. But thresholding needs no singular vectors. With
-the polar decomposition :math:`Z = QH`, where H is symmetric with the singular
-values s of Z as eigenvalues, and with the projector P onto the eigenvectors of
-H whose eigenvalue is above t,
+LAPACK's decomposition of a small matrix is slow, and a batch needs one call for
+each matrix. But thresholding needs no singular vectors. Let :math:`Z = QH` be
+the polar decomposition, where H is symmetric and its eigenvalues are the
+singular values s of Z. Let P be the projector onto the eigenvectors of H whose
+eigenvalue is above t. Then
 
 .. math::
 
   U \, \text{diag}(\max(s - t, 0)) \, V^T = (Z - tQ) P, \quad
   P = \tfrac{1}{2} (I + \text{sign}(H - tI)).
 
-The sign of a symmetric matrix is its own polar factor, so both come from one
-iteration of matrix products. It must lift small singular values to 1, and what
-is too small to be lifted does no harm:
+The sign of a symmetric matrix is its polar factor, so Q and the sign are
+computed by the same iteration of matrix products. The iteration brings singular
+values to 1, the smaller the later. It may stop before it has reached:
 
-- In Q, values below t: they are cut off afterwards, wherever in [0, 1] the
-  iteration leaves them.
-- In the sign, values :math:`|s - t| \le \epsilon \|Z\|`: they are kept or cut
-  off, an error of at most :math:`\epsilon \|Z\|`, as rounding is.
+- In Q, values below t. The projector removes them, whatever value in [0, 1]
+  they have by then.
+- In the sign, values :math:`|s - t| \le \epsilon \|Z\|`. Whether they are kept
+  or removed makes a difference of at most :math:`\epsilon \|Z\|`, the size of
+  rounding errors.
 
 `benchmarks/svd_threshold.py` compares speed and error with LAPACK's.
 """
@@ -33,11 +34,11 @@ _EYE = lambda x: jnp.eye(x.shape[-1], dtype=x.dtype)
 def soft_threshold_singular_values(
   matrix: jax.Array, threshold: jax.typing.ArrayLike
 ) -> jax.Array:
-  """Lowers each singular value by the threshold, those below it to 0.
+  """Subtracts the threshold from each singular value; smaller ones become 0.
 
-  Exact to rounding: the error is a small multiple of the machine epsilon times
-  the largest singular value, as with a singular value decomposition. The
-  derivative is exact too, also at repeated and zero singular values.
+  The error is a small multiple of the machine epsilon times the largest
+  singular value, as with a singular value decomposition. The derivative is as
+  exact, also at repeated and zero singular values.
 
   Args:
     matrix: [m, n]; for a batch use `jax.vmap`.
@@ -53,11 +54,11 @@ def soft_threshold_singular_values(
 @jax.jit
 def _soft_threshold(matrix: jax.Array, threshold: jax.Array) -> jax.Array:
   m, n = matrix.shape
-  if m < n:  # H is the smaller of the two.
+  if m < n:  # Transposed, so that H is [min(m, n), min(m, n)].
     return _soft_threshold(matrix.T, threshold).T
 
-  # An upper bound of the largest singular value, at most n^(1/4) times it:
-  # ||Z||_2 = ||Z^T Z||_2^(1/2) <= ||Z^T Z||_F^(1/2).
+  # An upper bound of the largest singular value, too large by a factor of at
+  # most n^(1/4): ||Z||_2 = ||Z^T Z||_2^(1/2) <= ||Z^T Z||_F^(1/2).
   largest = jnp.max(jnp.abs(matrix))
   x = matrix / jnp.where(largest > 0, largest, 1)
   square = _dot(_copied_transpose(x), x)
@@ -66,10 +67,10 @@ def _soft_threshold(matrix: jax.Array, threshold: jax.Array) -> jax.Array:
   x = x / bound
   t = threshold / jnp.where(largest > 0, largest * bound, 1)
 
-  # What is nearer to the threshold than this is kept or cut off, no matter.
+  # Values whose distance to the threshold is smaller may be kept or removed.
   resolution = 100 * jnp.finfo(x.dtype).eps
   clipped = jnp.clip(t, 0, 1)
-  # A diverged matrix stays NaN whatever is done: no iteration.
+  # A matrix with NaN or infinity is not iterated: the result is NaN anyway.
   least = lambda value: jnp.where(jnp.isfinite(largest), value, 1)
   q = _polar_factor(x, least(jnp.maximum(clipped, resolution)))
   shifted = _dot(_copied_transpose(q), x) - clipped * _EYE(x)
@@ -82,17 +83,23 @@ def _soft_threshold(matrix: jax.Array, threshold: jax.Array) -> jax.Array:
 def _polar_factor(
   x: jax.Array, smallest: jax.Array, is_symmetric: bool = False
 ) -> jax.Array:
-  """U V^T of x = U diag(s) V^T, for s in [smallest, 1]; smaller s become < 1.
+  """U V^T of x = U diag(s) V^T, by the scaled Newton-Schulz iteration.
 
-  The scaled Newton-Schulz iteration: an odd cubic polynomial of x, chosen
-  anew in each step so that it brings all of [smallest, 1] as near as possible
-  to 1.
+  Each step applies an odd cubic polynomial to the singular values, which is
+  chosen so that it brings all of [smallest, 1] as near as possible to 1.
+
+  Args:
+    x: matrix with singular values s in [0, 1].
+    smallest: values of at least this become 1; smaller ones become any value
+      below 1.
+    is_symmetric: whether x is symmetric.
 
   References:
     Chen and Chow, "A Stable Scaling of Newton-Schulz for Improving the Sign
     Function Computation of a Hermitian Matrix", 2014.
   """
-  # Stops one step before the error, which each step squares, is of rounding.
+  # Each step squares the error. From this value on, one more step reduces it to
+  # the size of rounding errors.
   almost_one = 1 - jnp.sqrt(jnp.finfo(x.dtype).eps)
 
   def step(state):
@@ -109,12 +116,16 @@ def _polar_factor(
 
 
 def _best_cubic(smallest: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """The cubic a s - b s^3 nearest to constant on [smallest, 1], at most 1.
+  """The cubic a s - b s^3 that is nearest to constant on [smallest, 1].
 
-  Its value is equal at both ends. If `smallest` is tiny, so is the value at 1,
-  and rounding would mix directions that belong far apart; so the polynomial is
-  never chosen for an interval longer than [0.1, 1], which slows the growth of
-  small values from 2.6 to 2.5 a step.
+  Its maximum is 1, and its values at both ends are equal. If `smallest` is
+  tiny, so is the value at 1: very different singular values would become almost
+  equal, and rounding errors would mix their directions. The interval is
+  therefore at most [0.1, 1]. The factor by which small values grow in a step is
+  then 2.5 instead of 2.6.
+
+  Returns:
+    (a, b).
   """
   low = jnp.maximum(smallest, 0.1)
   alpha = jnp.sqrt(3 / (1 + low + low**2))
@@ -126,19 +137,19 @@ def _best_cubic(smallest: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _copied_transpose(x: jax.Array) -> jax.Array:
-  # XLA would merge the transpose into the product, which for a batch of small
-  # matrices on CPU is slower than a copy and a plain product.
+  # XLA would fuse the transpose into the product. For a batch of small matrices
+  # on CPU that is slower than a copy and a plain product.
   return lax.optimization_barrier(x.T)
 
 
 def _dot(a: jax.Array, b: jax.Array) -> jax.Array:
-  # Accelerators shorten the factors by default, which is not enough here.
+  # The default precision on accelerators is too low for this iteration.
   return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
 
 
 @_soft_threshold.defjvp
 def _soft_threshold_jvp(primals, tangents):
-  """Divided differences of f(s) = max(s - t, 0), where nothing can vanish."""
+  """By divided differences of f(s) = max(s - t, 0), without a division by 0."""
   matrix, t = primals
   matrix_dot, t_dot = tangents
   new = _soft_threshold(matrix, t)
@@ -159,7 +170,7 @@ def _soft_threshold_jvp(primals, tangents):
   inner = _dot(_dot(u.T, matrix_dot), vt.T)
   symmetric, skew = (inner + inner.T) / 2, (inner - inner.T) / 2
   new_dot = _dot(_dot(u, difference * symmetric + mean * skew), vt)
-  # What lies outside of the column space or of the row space.
+  # The part of matrix_dot outside the column space, or outside the row space.
   ratio = f / jnp.where(s > 0, s, 1)
   m, n = matrix.shape
   if m > n:

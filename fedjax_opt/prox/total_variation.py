@@ -1,4 +1,4 @@
-"""The proximal operator of total variation on a line, exactly.
+"""The exact proximal operator of total variation on a line.
 
 References:
   Condat, "A Direct Algorithm for 1-D Total Variation Denoising", IEEE Signal
@@ -13,11 +13,20 @@ from jax import lax
 
 
 class _Scan(NamedTuple):
-  """State of the algorithm, in the paper's names where it has them.
+  """State of the algorithm; names are the paper's where it has them.
 
-  The current segment starts at `start`; its value lies in [vmin, vmax]. `umin`
-  and `umax` are the dual variable at `k` if the value were vmin or vmax.
-  `kminus` and `kplus` are where the segment ends if a jump down or up follows.
+  Attributes:
+    k: current entry.
+    start: first entry of the current segment.
+    kminus: last entry of the segment if a jump down follows.
+    kplus: last entry of the segment if a jump up follows.
+    vmin: lower bound of the segment's value.
+    vmax: upper bound of the segment's value.
+    umin: dual variable at k if the segment's value is vmin.
+    umax: dual variable at k if the segment's value is vmax.
+    values: [n], at each first entry of a segment its value.
+    is_start: [n] bool, the first entries of segments.
+    done: whether the last segment is finished.
   """
 
   k: jax.Array
@@ -28,8 +37,8 @@ class _Scan(NamedTuple):
   vmax: jax.Array
   umin: jax.Array
   umax: jax.Array
-  values: jax.Array  # [n], at each start of a segment its value
-  is_start: jax.Array  # [n] bool
+  values: jax.Array
+  is_start: jax.Array
   done: jax.Array
 
 
@@ -38,7 +47,8 @@ def total_variation_prox(
 ) -> jax.Array:
   r"""Minimizes :math:`t \sum_i |w_{i+1} - w_i| + \frac{1}{2} \|w - z\|^2`.
 
-  One pass, with returns: about n steps on usual inputs, n^2 at worst.
+  One pass that goes back to the last jump: about n steps on usual inputs, n^2
+  in the worst case.
 
   Args:
     z: [n] vector; for a batch use `jax.vmap`.
@@ -74,11 +84,11 @@ def _minimize(z: jax.Array, t: jax.Array) -> jax.Array:
 
 
 def _advance(scan: _Scan, z: jax.Array, t: jax.Array) -> _Scan:
-  """One step: goes on by one entry, or ends the segment with a jump."""
+  """One step: moves to the next entry, or ends the segment with a jump."""
   n = len(z)
   at_end = scan.k == n - 1
   following = z[jnp.minimum(scan.k + 1, n - 1)]
-  # At the right end the dual variable must come to 0, before it to [-t, t].
+  # The dual variable must be 0 at the right end, and in [-t, t] before it.
   umin = jnp.where(at_end, scan.umin, scan.umin + following - scan.vmin)
   umax = jnp.where(at_end, scan.umax, scan.umax + following - scan.vmax)
   jump_down = umin < jnp.where(at_end, 0, -t)
@@ -96,7 +106,8 @@ def _advance(scan: _Scan, z: jax.Array, t: jax.Array) -> _Scan:
   start = jnp.where(jump, last + 1, scan.start)
   first = z[jnp.minimum(start, n - 1)]
 
-  # A jump down fixes vmin anew; vmax too, unless the end was reached.
+  # A jump down sets vmin anew, and vmax too unless the end was reached. A jump
+  # up does the same with vmax and vmin exchanged.
   kept = at_end & jump
   after_jump = scan._replace(
     k=start,
@@ -107,7 +118,7 @@ def _advance(scan: _Scan, z: jax.Array, t: jax.Array) -> _Scan:
     umin=jnp.where(kept & jump_up, first - t - scan.vmin, t),
     umax=jnp.where(kept & jump_down, first + t - scan.vmax, -t),
   )
-  # Without a jump: the bounds tighten where the dual variable touches them.
+  # Without a jump, a bound tightens where its dual variable reaches its limit.
   k = jnp.minimum(scan.k + 1, n - 1)
   length = k - scan.start + 1
   low, high = umin >= t, umax <= -t
@@ -133,7 +144,7 @@ def _advance(scan: _Scan, z: jax.Array, t: jax.Array) -> _Scan:
 
 @_minimize.defjvp
 def _total_variation_jvp(primals, tangents):
-  """A segment is the mean of z, lowered by t at each neighbour below it."""
+  """Of the mean of z - t * slope on each segment; the segments stay."""
   z, t = primals
   z_dot, t_dot = tangents
   w = _minimize(z, t)
@@ -141,7 +152,7 @@ def _total_variation_jvp(primals, tangents):
   segment = jnp.concatenate(
     [jnp.zeros(1, int), jnp.cumsum(jumps != 0)]
   )  # [n], the number of each entry's segment
-  # The derivative of sum |w_{i+1} - w_i|, which only the ends of a segment see.
+  # The derivative of sum |w_{i+1} - w_i|, nonzero only at ends of segments.
   slope = -jnp.diff(jumps, prepend=0, append=0)
   n = len(z)
   mean = lambda x: (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjax_opt.data import partition
+from fedjax_opt.data import partition, partition_schemes
 
 SEED = st.integers(0, 2**31)
 POOL = st.integers(60, 300).flatmap(
@@ -107,7 +107,7 @@ def test_dirichlet_sizes_and_class_order(
 )
 def test_dirichlet_counts_are_exact_and_close(mixture, size):
   q = np.array(mixture) / np.sum(mixture)
-  counts = partition._class_counts(q, size)
+  counts = partition_schemes._class_counts(q, size)
   assert counts.sum() == size
   assert counts.min() >= 0
   assert np.abs(counts - size * q)[:-1].max(initial=0) <= 1.5

@@ -13,7 +13,7 @@ import optax
 import pytest
 
 from fedjax_opt import delta_sgd, fed_avg, scaffold, simulate, sweep
-from fedjax_opt.checkpoint import Checkpoints
+from fedjax_opt.results.checkpoint import Checkpoints
 from tests import jax_problems
 
 TASK = jax_problems.softmax()

@@ -1,0 +1,373 @@
+"""The partition schemes: functions from labels to the rows of each client.
+
+partition.py lists them, with their sizes and sources.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedjax_opt.data.partition_rows import (
+  Rows,
+  check_labels,
+  cut,
+  rows_by_value,
+  sort_by_label,
+)
+from fedjax_opt.hyperparameters import Hyperparameter
+
+ALPHA = Hyperparameter(
+  "alpha", 0.1, "Dirichlet concentration; small is skewed", "(0, inf)"
+)
+EXAMPLES_PER_CLIENT = Hyperparameter(
+  "examples_per_client", 500, "examples, or (low, high)", "[1, inf)"
+)
+TAIL_CUT = Hyperparameter(
+  "tail_cut", 0.0, "fraction dropped, highest labels first", "[0, 1)"
+)
+SIMILARITY = Hyperparameter(
+  "similarity", 0.1, "fraction of the data spread evenly", "[0, 1]"
+)
+CLASS_FRACTION = Hyperparameter(
+  "class_fraction", 0.1, "fraction of a class at its own client", "(0, 1]"
+)
+SHARDS_PER_CLIENT = Hyperparameter(
+  "shards_per_client", 2, "blocks per client", "[1, inf)"
+)
+SIZE_SIGMA = Hyperparameter(
+  "size_sigma", 1.0, "spread of the log of the sizes", "[0, inf)"
+)
+
+
+def iid(labels: np.ndarray, num_clients: int, seed: int = 0) -> Rows:
+  """Deals all examples at random; sizes differ by at most one.
+
+  Args:
+    labels: [N] integers; only their number matters here.
+    num_clients: M, at most N.
+    seed: of the shuffle.
+
+  Returns:
+    M arrays of rows; every example is in exactly one.
+
+  Raises:
+    ValueError: if there are fewer examples than clients.
+  """
+  labels = check_labels(labels, num_clients)
+  order = np.random.default_rng(seed).permutation(len(labels))
+  return np.array_split(order, num_clients)
+
+
+def dirichlet(
+  labels: np.ndarray,
+  num_clients: int,
+  alpha: float,
+  examples_per_client: int | tuple[int, int] = 500,
+  seed: int = 0,
+  tail_cut: float = 0.0,
+) -> Rows:
+  """Label skew by LDA: each client draws its own mixture of the classes.
+
+  Client m draws `q ~ Dirichlet(alpha * 1)` over the classes that occur in
+  `labels`. It takes `round(n_m q_c)` examples of each class c but the last, and
+  the rest of its n_m examples from the last class, all WITH replacement. If the
+  rounded counts sum to more than n_m, the excess is subtracted from the classes
+  that were rounded up the most, so that a client has exactly n_m examples. (The
+  authors' code gives such a client a few examples more.)
+
+  Args:
+    labels: [N] non-negative integers.
+    num_clients: M; may exceed N.
+    alpha: concentration, > 0. Small: few classes per client. Large: the same
+      mixture at all clients.
+    examples_per_client: n_m; or (low, high) to draw each n_m uniformly from
+      the integers low..high, both included.
+    seed: of all draws.
+    tail_cut: fraction of each client's examples to drop, highest labels first,
+      in [0, 1). `tail_cut=0.1` reproduces the authors' code, which trains on
+      the first 90 % of a list in class order.
+
+  Returns:
+    M arrays of rows in class order. Rows repeat within and across clients.
+
+  Raises:
+    ValueError: if an argument is outside the range given above.
+
+  Source: Kim et al., "Adaptive Federated Learning with Auto-Tuned Clients",
+  2023, and its code; the scheme is Hsu et al., arXiv:1909.06335.
+  """
+  labels = check_labels(labels, num_clients, with_replacement=True)
+  ALPHA.check(alpha)
+  low, high = size_range(examples_per_client)
+  TAIL_CUT.check(tail_cut)
+  rng = np.random.default_rng(seed)
+  rows_of_class = rows_by_value(labels)
+  rows = []
+  for _ in range(num_clients):
+    size = int(rng.integers(low, high, endpoint=True))
+    mixture = rng.dirichlet(np.full(len(rows_of_class), alpha))
+    counts = _class_counts(mixture, size)
+    drawn = [
+      of_class[rng.integers(len(of_class), size=count)]
+      for of_class, count in zip(rows_of_class, counts, strict=True)
+    ]
+    # Without the small term, (1 - 0.9) * 10 would be floored to 0.
+    kept = max(1, math.floor((1 - tail_cut) * size + 1e-9))
+    rows.append(np.concatenate(drawn)[:kept])
+  return rows
+
+
+def dirichlet_disjoint(
+  labels: np.ndarray, num_clients: int, alpha: float, seed: int = 0
+) -> Rows:
+  """Label and size skew without replacement: each class is cut into M parts.
+
+  The parts of class c have proportions `p_c ~ Dirichlet(alpha * 1)` over the
+  clients. A client without an example (certain at small alpha) takes one from
+  the client that holds most.
+
+  Args:
+    labels: [N] non-negative integers.
+    num_clients: M, at most N.
+    alpha: concentration, > 0. Small: few clients share a class.
+    seed: of all draws.
+
+  Returns:
+    M arrays of rows; every example is in exactly one.
+
+  Raises:
+    ValueError: if an argument is outside the range given above.
+
+  Source: Yurochkin et al., "Bayesian Nonparametric Federated Learning of Neural
+  Networks", ICML 2019, section 4.
+  """
+  labels = check_labels(labels, num_clients)
+  ALPHA.check(alpha)
+  rng = np.random.default_rng(seed)
+  parts = [
+    cut(rng.permutation(rows), rng.dirichlet(np.full(num_clients, alpha)))
+    for rows in rows_by_value(labels)
+  ]
+  rows = [np.concatenate(of_client) for of_client in zip(*parts, strict=True)]
+  for client in range(num_clients):
+    if not rows[client].size:
+      donor = max(range(num_clients), key=lambda m: rows[m].size)
+      rows[client], rows[donor] = rows[donor][-1:], rows[donor][:-1]
+  return rows
+
+
+def similarity(
+  labels: np.ndarray, num_clients: int, similarity: float, seed: int = 0
+) -> Rows:
+  """Deals a random fraction of the data iid, and the rest by label.
+
+  The fraction s is dealt iid to the clients; the other 1 - s is sorted by label
+  and dealt in contiguous blocks. Sizes differ by at most one.
+
+  Args:
+    labels: [N] non-negative integers.
+    num_clients: M, at most N.
+    similarity: s in [0, 1]; 1 is iid, 0 is sorted.
+    seed: of the shuffle.
+
+  Returns:
+    M arrays of rows; every example is in exactly one.
+
+  Raises:
+    ValueError: if an argument is outside the range given above.
+
+  Source: Xu et al., "Coordinating Momenta for Cross-silo Federated Learning"
+  (DOMO), AAAI 2022, experiments; Karimireddy et al. (SCAFFOLD), ICML 2020.
+  """
+  labels = check_labels(labels, num_clients)
+  SIMILARITY.check(similarity)
+  order = np.random.default_rng(seed).permutation(len(labels))
+  shared, rest = np.split(order, [round(similarity * len(labels))])
+  # `array_split` gives the remainder to the first parts. One of the lists is
+  # reversed, so that no client receives both remainders.
+  shared = np.array_split(shared, num_clients)[::-1]
+  blocks = np.array_split(sort_by_label(rest, labels), num_clients)
+  return [np.concatenate(parts) for parts in zip(shared, blocks, strict=True)]
+
+
+def class_q(
+  labels: np.ndarray, num_clients: int, class_fraction: float, seed: int = 0
+) -> Rows:
+  """One client per class: it holds fraction q of its class.
+
+  The other 1 - q of a class is split equally among the other P - 1 clients.
+  Every class is first cut to the size of the smallest. The remainder of the
+  division by P - 1 is dropped: for P = 10 classes of 5,000 examples, a client
+  has 5000, 4999, 4998 and 4997 examples at q = 0.1, 0.35, 0.6 and 0.85.
+
+  Args:
+    labels: [N] non-negative integers with P >= 2 distinct values.
+    num_clients: must be P.
+    class_fraction: q in [1/P, 1]; 1/P is homogeneous, 1 is one class each.
+    seed: of the shuffle.
+
+  Returns:
+    P arrays of rows of equal size; no example is in two.
+
+  Raises:
+    ValueError: if an argument is outside the range given above.
+
+  Source: Murata and Suzuki, "Bias-Variance Reduced Local SGD", ICML 2021,
+  experiments.
+  """
+  labels = check_labels(labels, num_clients)
+  rng = np.random.default_rng(seed)
+  classes = [rng.permutation(rows) for rows in rows_by_value(labels)]
+  num_classes = len(classes)
+  if num_clients != num_classes or num_classes < 2:
+    raise ValueError(
+      f"num_clients={num_clients}: must be {num_classes}, one client per class "
+      "(of at least 2), for partition class_q"
+    )
+  if not 1 / num_classes - 1e-9 <= class_fraction <= 1:
+    raise ValueError(
+      f"class_fraction={class_fraction:g}: must be in [1/{num_classes}, 1]"
+    )
+  class_size = min(map(len, classes))
+  num_main = max(1, round(class_fraction * class_size))
+  num_other = (class_size - num_main) // (num_classes - 1)
+  rows = [[] for _ in classes]
+  for main_client, of_class in enumerate(classes):
+    start = num_main
+    for client in range(num_classes):
+      if client == main_client:
+        rows[client].append(of_class[:num_main])
+      else:
+        rows[client].append(of_class[start : start + num_other])
+        start += num_other
+  return [np.concatenate(parts) for parts in rows]
+
+
+def shards(
+  labels: np.ndarray,
+  num_clients: int,
+  shards_per_client: int = 2,
+  seed: int = 0,
+) -> Rows:
+  """The "pathological" split: each client has a few blocks of sorted data.
+
+  The examples are sorted by label and cut into equal blocks, which are dealt at
+  random.
+
+  Args:
+    labels: [N] non-negative integers.
+    num_clients: M, at most N / shards_per_client.
+    shards_per_client: blocks per client, >= 1; a client has about as many
+      labels.
+    seed: of the shuffles (within a label, and of the blocks).
+
+  Returns:
+    M arrays of rows; every example is in exactly one.
+
+  Raises:
+    ValueError: if there are more blocks than examples.
+
+  Source: McMahan et al., "Communication-Efficient Learning of Deep Networks
+  from Decentralized Data", AISTATS 2017, section 3.
+  """
+  labels = check_labels(labels, num_clients)
+  most = len(labels) // num_clients
+  if not 1 <= shards_per_client <= most or shards_per_client % 1:
+    raise ValueError(
+      f"shards_per_client={shards_per_client}: must be a whole number in "
+      f"[1, {most}] for {len(labels)} examples and {num_clients} clients"
+    )
+  shards_per_client = int(shards_per_client)
+  rng = np.random.default_rng(seed)
+  by_label = sort_by_label(rng.permutation(len(labels)), labels)
+  blocks = np.array_split(by_label, num_clients * shards_per_client)
+  dealt = rng.permutation(len(blocks)).reshape(num_clients, shards_per_client)
+  return [np.concatenate([blocks[b] for b in hand]) for hand in dealt]
+
+
+def size_skew(
+  labels: np.ndarray, num_clients: int, size_sigma: float = 1.0, seed: int = 0
+) -> Rows:
+  """Same label distribution, log-normal sizes.
+
+  Every client gets one example; the others are dealt at random in proportions
+  `exp(size_sigma * z_m)` with z_m standard normal.
+
+  Args:
+    labels: [N] integers; only their number matters here.
+    num_clients: M, at most N.
+    size_sigma: spread of the log of the sizes, >= 0; 0 gives equal sizes.
+    seed: of all draws.
+
+  Returns:
+    M arrays of rows; every example is in exactly one.
+
+  Raises:
+    ValueError: if an argument is outside the range given above.
+
+  Source: the log-normal client sizes of the synthetic data in Li et al.,
+  "Federated Optimization in Heterogeneous Networks" (FedProx), MLSys 2020.
+  """
+  labels = check_labels(labels, num_clients)
+  SIZE_SIGMA.check(size_sigma)
+  rng = np.random.default_rng(seed)
+  order = rng.permutation(len(labels))
+  logs = size_sigma * rng.standard_normal(num_clients)
+  weights = np.exp(logs - logs.max())  # The difference prevents an overflow.
+  first, others = np.split(order, [num_clients])
+  parts = cut(others, weights / weights.sum())
+  return [np.append(row, part) for row, part in zip(first, parts, strict=True)]
+
+
+def natural(client_ids: np.ndarray | Sequence[Any]) -> Rows:
+  """Groups examples by a given client id, such as a writer or a speaker.
+
+  Args:
+    client_ids: [N] integers or strings, one id per example.
+
+  Returns:
+    One array of rows per distinct id, in sorted order of the ids; the rows of a
+    client are ascending.
+
+  Raises:
+    ValueError: if `client_ids` is empty, not one-dimensional, or floats.
+  """
+  client_ids = np.asarray(client_ids)
+  if client_ids.ndim != 1 or not client_ids.size:
+    raise ValueError(
+      "client_ids must be one id per example, shape [N] with N >= 1, got "
+      f"shape {client_ids.shape}"
+    )
+  if client_ids.dtype.kind not in "iuUS":
+    raise ValueError(
+      f"client_ids must be integers or strings, got {client_ids.dtype}"
+    )
+  return rows_by_value(client_ids)
+
+
+def size_range(examples_per_client: int | tuple[int, int]) -> tuple[int, int]:
+  """Checks a number of examples, or a range of it, and returns (low, high)."""
+  bounds = np.atleast_1d(examples_per_client)
+  low, high = bounds[0], bounds[-1]
+  if len(bounds) > 2 or not 1 <= low <= high or low % 1 or high % 1:
+    raise ValueError(
+      f"examples_per_client={examples_per_client}: must be a whole number in "
+      "[1, inf), or (low, high) with 1 <= low <= high"
+    )
+  return int(low), int(high)
+
+
+def _class_counts(mixture: np.ndarray, size: int) -> np.ndarray:
+  """Rounds `size * mixture` to counts that sum to `size`; see `dirichlet`."""
+  exact = size * mixture
+  counts = np.round(exact).astype(int)
+  counts[-1] = size - counts[:-1].sum()
+  if counts[-1] < 0:
+    # Rounding adds at most 1/2 to a class, so at least as many classes were
+    # rounded up as there are examples too many; each of them has at least 1.
+    rounded_up_most = np.argsort((exact - counts)[:-1], kind="stable")
+    counts[rounded_up_most[: -counts[-1]]] -= 1
+    counts[-1] = 0
+  return counts

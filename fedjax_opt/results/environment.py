@@ -1,0 +1,43 @@
+"""What a run ran with: the versions of the packages, and the device."""
+
+import importlib.metadata
+import platform
+from typing import Any
+
+import jax
+
+import fedjax_opt
+
+PACKAGES = (
+  "jax",
+  "jaxlib",
+  "flax",
+  "optax",
+  "numpy",
+  "dm-pix",
+  "orbax-checkpoint",
+)
+
+
+def versions() -> dict[str, str | None]:
+  """Versions of Python, fedjax_opt and `PACKAGES`; None if not installed."""
+  found: dict[str, str | None] = {
+    "python": platform.python_version(),
+    "fedjax_opt": fedjax_opt.__version__,
+  }
+  for package in PACKAGES:
+    try:
+      found[package] = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+      found[package] = None
+  return found
+
+
+def device() -> dict[str, Any]:
+  """Platform, kind and count of JAX's devices."""
+  devices = jax.devices()
+  return {
+    "platform": devices[0].platform,
+    "kind": devices[0].device_kind,
+    "count": len(devices),
+  }

@@ -1,0 +1,190 @@
+"""The history of a run: its metrics by grid point and evaluated round.
+
+Axis letters: `S` grid points (hyperparameters x seeds), `E` evaluated rounds.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+# Metrics that improve downwards, beside all losses.
+_SMALLER_IS_BETTER = ("recovery_error", "optimality_gap", "grad_norm_sq")
+
+
+def direction(name: str) -> str | None:
+  """The direction in which a metric improves: 'max', 'min', or None."""
+  if "accuracy" in name or name in ("f1", "precision", "recall"):
+    return "max"
+  if name.endswith("loss") or name in _SMALLER_IS_BETTER:
+    return "min"
+  return None
+
+
+def is_fraction(name: str) -> bool:
+  """Whether a metric is in [0, 1] and shown in percent."""
+  return "accuracy" in name
+
+
+@dataclasses.dataclass
+class History:
+  """The metrics of every grid point at every evaluated round.
+
+  A point has diverged from the first evaluated round at which its training or
+  test loss is not finite. Its values from that round on do not count: every
+  method below gives None or NaN for them.
+
+  Attributes:
+    rounds: evaluated rounds, increasing. [E] ints.
+    metrics: name -> values as measured, those of diverged points included. Each
+      [S, E] float64.
+  """
+
+  rounds: list[int] = dataclasses.field(default_factory=list)
+  metrics: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+  def __post_init__(self):
+    self.rounds = [int(r) for r in self.rounds]
+    self.metrics = {
+      name: np.asarray(values, np.float64)
+      for name, values in self.metrics.items()
+    }
+    shapes = {name: values.shape for name, values in self.metrics.items()}
+    if any(
+      len(shape) != 2 or shape[1] != len(self.rounds)
+      for shape in shapes.values()
+    ) or (len(set(shapes.values())) > 1):
+      raise ValueError(
+        f"metrics: shapes are {shapes}; all must be [points, "
+        f"{len(self.rounds)}], one column for each evaluated round"
+      )
+
+  def __repr__(self) -> str:
+    """The size of the history and the names of its metrics, in one line."""
+    last = f", the last is {self.rounds[-1]}" if self.rounds else ""
+    names = ", ".join(self.metrics) or "none"
+    return (
+      f"History(evaluated rounds: {len(self.rounds)}{last}; "
+      f"points: {self.num_points}; metrics: {names})"
+    )
+
+  @property
+  def num_points(self) -> int:
+    """`S`, the number of grid points; 0 before the first evaluation."""
+    return next((len(v) for v in self.metrics.values()), 0)
+
+  def append(self, round_number: int, values: Mapping[str, Any]) -> None:
+    """Adds the metrics of one evaluated round.
+
+    Args:
+      round_number: number of rounds done; larger than at all calls before.
+      values: metric name -> one number for each point, [S]. The names and `S`
+        are those of the first call.
+
+    Raises:
+      ValueError: if the round, the names or the shapes do not continue this
+        history.
+    """
+    if self.rounds and round_number <= self.rounds[-1]:
+      raise ValueError(
+        f"round_number: {round_number} does not come after the last evaluated "
+        f"round, {self.rounds[-1]}"
+      )
+    if not values or (self.rounds and set(values) != set(self.metrics)):
+      raise ValueError(
+        f"values: metrics are {sorted(values)}; this history has "
+        f"{sorted(self.metrics)}"
+      )
+    columns = {
+      name: np.atleast_1d(np.asarray(value, np.float64))
+      for name, value in values.items()
+    }
+    shapes = {name: column.shape for name, column in columns.items()}
+    size = self.num_points or next(iter(columns.values())).size
+    if any(shape != (size,) for shape in shapes.values()):
+      raise ValueError(
+        f"values: shapes are {shapes}; all must be ({size},), one number for "
+        "each point"
+      )
+    before = self.metrics or {name: np.empty((size, 0)) for name in columns}
+    longer = {
+      name: np.column_stack([before[name], columns[name]]) for name in before
+    }
+    # One statement: an interruption cannot separate a column from its round.
+    self.metrics, self.rounds = longer, [*self.rounds, int(round_number)]
+
+  def diverged(self, points: Any = slice(None)) -> np.ndarray:
+    """Whether each point has diverged, at each evaluated round.
+
+    Args:
+      points: an index or a slice of the points; all by default.
+
+    Returns:
+      [S, E] bool, or [E] for one point's index.
+    """
+    broken = np.zeros((self.num_points, len(self.rounds)), bool)[points]
+    for name in ("train_loss", "test_loss"):
+      if name in self.metrics:
+        broken |= ~np.isfinite(self.metrics[name][points])
+    return np.logical_or.accumulate(broken, axis=-1)
+
+  def diverged_round(self, point: int) -> int | None:
+    """First evaluated round at which a point has diverged, or None."""
+    if not self.rounds:
+      return None
+    broken = self.diverged(point)
+    return self.rounds[int(np.argmax(broken))] if broken.any() else None
+
+  def status(self, point: int) -> str:
+    """'ok', or 'diverged' if the point diverged at any round."""
+    return "ok" if self.diverged_round(point) is None else "diverged"
+
+  def values(self, name: str, points: Any = slice(None)) -> np.ndarray:
+    """A metric, NaN where it is not finite or the point has diverged.
+
+    Args:
+      name: name of the metric.
+      points: an index or a slice of the points; all by default.
+
+    Returns:
+      [S, E] float64, or [E] for one point's index.
+
+    Raises:
+      ValueError: if the metric was not measured.
+    """
+    if name not in self.metrics:
+      raise ValueError(
+        f"metric: {name!r} was not measured; choose from {sorted(self.metrics)}"
+      )
+    measured = self.metrics[name][points]
+    no_result = self.diverged(points) | ~np.isfinite(measured)
+    return np.where(no_result, np.nan, measured)
+
+  def final(self, point: int) -> dict[str, float | None]:
+    """Every metric at the last evaluated round, None where it has no value."""
+    if not self.rounds:
+      return {}
+    return {n: _or_none(self.values(n, point)[-1]) for n in self.metrics}
+
+  def best(self, point: int, name: str) -> tuple[float, int] | None:
+    """A metric's best value before any divergence, and its first round.
+
+    Args:
+      point: index of the point.
+      name: name of the metric.
+
+    Returns:
+      (value, round); None if there is no value, or if `direction(name)` is
+      None.
+    """
+    values = self.values(name, point)
+    way = direction(name)
+    if way is None or np.isnan(values).all():
+      return None
+    at = np.nanargmax(values) if way == "max" else np.nanargmin(values)
+    return float(values[at]), self.rounds[int(at)]
+
+
+def _or_none(value: float) -> float | None:
+  return float(value) if np.isfinite(value) else None

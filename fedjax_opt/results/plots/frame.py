@@ -1,0 +1,151 @@
+"""What all figures share: size, style, colours and axes."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fedjax_opt.results.history import is_fraction
+
+# Okabe and Ito's colours without the yellow: distinct for colour-blind readers,
+# and dark enough on white.
+COLORS = (
+  "#0072B2",
+  "#D55E00",
+  "#009E73",
+  "#CC79A7",
+  "#E69F00",
+  "#56B4E9",
+  "#000000",
+)
+LINE_STYLES = ("-", "--", ":")
+# Paul Tol's "muted" and a grey, for up to ten classes in one bar.
+CLASS_COLORS = (
+  "#332288",
+  "#88CCEE",
+  "#44AA99",
+  "#117733",
+  "#999933",
+  "#DDCC77",
+  "#CC6677",
+  "#882255",
+  "#AA4499",
+  "#BBBBBB",
+)
+_STYLE = {
+  "font.size": 9,
+  "axes.titlesize": 9,
+  "axes.spines.top": False,
+  "axes.spines.right": False,
+  "axes.grid": True,
+  "grid.color": "#E4E4E4",
+  "grid.linewidth": 0.6,
+  "axes.axisbelow": True,
+  "legend.frameon": False,
+  "legend.fontsize": 8,
+  "legend.title_fontsize": 8,
+  "savefig.dpi": 200,
+}
+# Metrics whose name on an axis is not their own name with spaces.
+_AXIS_NAMES = {
+  "train_loss": "Training loss",
+  "regularized_train_loss": "Regularized training loss",
+  "regularized_test_loss": "Regularized test loss",
+  "optimality_gap": "Gap to the optimum",
+  "test_loss": "Test loss",
+  "test_accuracy": "Test accuracy (%)",
+  "worst_decile_accuracy": "Accuracy, worst 10 % of clients (%)",
+  "f1": "F1",
+  "grad_norm_sq": "Squared gradient norm",
+}
+
+
+@contextlib.contextmanager
+def figure(
+  columns: int, rows: int = 1, scale: tuple[float, float] = (1, 1)
+) -> Iterator[tuple[Any, np.ndarray]]:
+  """An empty figure of panels, in the style of all figures.
+
+  Args:
+    columns: number of panels in a row.
+    rows: number of rows of panels.
+    scale: factors of a panel's width and height, for other than the usual size.
+
+  Yields:
+    The matplotlib figure and its axes, [rows, columns].
+
+  Raises:
+    ImportError: if matplotlib is missing.
+  """
+  width = 2.8 * columns * scale[0]
+  height = 2.4 * rows * scale[1] + 0.3
+  with styled_figure(width, height) as new:
+    yield new, new.subplots(rows, columns, squeeze=False)
+
+
+@contextlib.contextmanager
+def styled_figure(width: float, height: float, **style: Any) -> Iterator[Any]:
+  """A figure without axes, in the style of all figures.
+
+  The style holds inside the `with` block: draw and save the figure there.
+
+  Args:
+    width: in inches.
+    height: in inches.
+    **style: matplotlib's rc parameters that replace those of the style.
+
+  Yields:
+    The matplotlib figure.
+
+  Raises:
+    ImportError: if matplotlib is missing.
+  """
+  check_installed()
+  import matplotlib
+  from matplotlib.figure import Figure
+
+  with matplotlib.rc_context(_STYLE | style):
+    yield Figure(figsize=(width, height), layout="constrained")
+
+
+def check_installed() -> None:
+  """Checks that matplotlib is there.
+
+  Raises:
+    ImportError: if it is missing; the message says what to install.
+  """
+  try:
+    import matplotlib.figure  # noqa: F401
+  except ImportError as error:
+    raise ImportError(
+      "pictures need matplotlib: pip install 'fedjax_opt[run]'"
+    ) from error
+
+
+def log_scale(axis: Any) -> None:
+  """Makes an axis logarithmic, with plain numbers: 0.1 instead of 10⁻¹.
+
+  Args:
+    axis: `axes.xaxis` or `axes.yaxis` of matplotlib.
+  """
+  from matplotlib.ticker import LogFormatter
+
+  class Plain(LogFormatter):
+    """A plain number wherever `LogFormatter` gives a label."""
+
+    def __call__(self, x, pos=None):
+      return f"{x:g}" if super().__call__(x, pos) else ""
+
+  set_scale = {"x": axis.axes.set_xscale, "y": axis.axes.set_yscale}
+  set_scale[axis.axis_name]("log")
+  axis.set_major_formatter(Plain())
+  axis.set_minor_formatter(Plain(minor_thresholds=(1, 0.4)))
+
+
+def axis_name(metric: str) -> str:
+  """The name of a metric on an axis, with its unit."""
+  plain = metric.replace("_", " ").capitalize()
+  if is_fraction(metric):
+    plain += " (%)"
+  return _AXIS_NAMES.get(metric, plain)

@@ -1,0 +1,155 @@
+"""Selection of the best grid point of a run.
+
+Axis letters: `S` grid points (hyperparameters x seeds).
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_opt.results.history import History
+
+# The hyperparameters of one grid point by flag name, the seed among them.
+Point = Mapping[str, Any]
+
+
+class Setting(NamedTuple):
+  """One choice of hyperparameters, and the points that ran it.
+
+  Attributes:
+    hyperparameters: by flag name, without the seed.
+    points: indices of the grid points, one for each seed.
+  """
+
+  hyperparameters: dict[str, Any]
+  points: list[int]
+
+
+def group_by_seed(points: Sequence[Point]) -> list[Setting]:
+  """Groups grid points that differ in `seed` only, in order of appearance."""
+  settings: dict[str, Setting] = {}
+  for index, point in enumerate(points):
+    rest = {name: value for name, value in point.items() if name != "seed"}
+    key = repr(sorted(rest.items()))
+    settings.setdefault(key, Setting(rest, [])).points.append(index)
+  return list(settings.values())
+
+
+def varying(points: Sequence[Point]) -> list[str]:
+  """Names of the hyperparameters that are not the same at all points."""
+  names = dict.fromkeys(name for point in points for name in point)
+  return [n for n in names if len({repr(p.get(n)) for p in points}) > 1]
+
+
+def format_value(value: Any) -> str:
+  """A hyperparameter's value as text: 2, 0.1, 1e-05, sgd."""
+  return f"{value:g}" if isinstance(value, float | np.floating) else str(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Criterion:
+  """The score by which settings of the hyperparameters are compared.
+
+  Attributes:
+    metric: name of the metric.
+    direction: 'max' if larger values are better, 'min' if smaller ones are.
+    rule: how the score follows from the values at the evaluated rounds: the
+      'last' value, the 'best' one, the mean of the last `n`, 'mean_last_n', or
+      the worst of the last `n`, 'worst_last_n'. With fewer than `n` evaluated
+      rounds, all of them count.
+    n: evaluated rounds in 'mean_last_n' and 'worst_last_n'.
+  """
+
+  metric: str = "test_accuracy"
+  direction: str = "max"
+  rule: str = "last"
+  n: int = 1
+
+  def __post_init__(self):
+    if self.direction not in ("max", "min"):
+      raise ValueError(f"direction: {self.direction!r} is not 'max' or 'min'")
+    if self.rule not in ("last", "best", "mean_last_n", "worst_last_n"):
+      raise ValueError(
+        f"rule: {self.rule!r} is not 'last', 'best', 'mean_last_n' or "
+        "'worst_last_n'"
+      )
+    if self.n < 1:
+      raise ValueError(f"n: {self.n} must be at least 1 evaluated round")
+
+  def scores(self, history: History) -> np.ndarray:
+    """The score of every point, NaN if it has diverged. [S] float64."""
+    values = history.values(self.metric)
+    if self.rule == "mean_last_n":
+      return values[:, -self.n :].mean(axis=1)
+    if self.rule == "worst_last_n":
+      worst_of = np.min if self.direction == "max" else np.max
+      return worst_of(values[:, -self.n :], axis=1)
+    if self.rule == "last":
+      return values[:, -1]
+    # A round without a value never wins; a diverged point has no score.
+    worst = -np.inf if self.direction == "max" else np.inf
+    best = np.max if self.direction == "max" else np.min
+    scores = best(np.where(np.isnan(values), worst, values), axis=1)
+    no_score = history.diverged()[:, -1] | ~np.isfinite(scores)
+    return np.where(no_score, np.nan, scores)
+
+  def __str__(self) -> str:
+    rule = self.rule.replace("_last_n", f" of last {self.n}")
+    way = "highest" if self.direction == "max" else "lowest"
+    return f"{way} {self.metric} ({rule})"
+
+
+def rank(
+  history: History, points: Sequence[Point], criterion: Criterion
+) -> list[Setting]:
+  """All settings, best first.
+
+  Settings are sorted first by the number of diverged seeds, fewest first,
+  because the mean over the other seeds alone would be too good; then by the
+  mean of the score over the seeds that did not diverge. Ties keep the order of
+  the grid.
+
+  Args:
+    history: the metrics of every point.
+    points: hyperparameters of every grid point. [S] mappings.
+    criterion: gives the score.
+
+  Returns:
+    The settings of `group_by_seed`, sorted.
+  """
+  scores = criterion.scores(history)
+  sign = -1.0 if criterion.direction == "max" else 1.0
+
+  def key(setting: Setting):
+    of_seeds = scores[setting.points]
+    finite = of_seeds[np.isfinite(of_seeds)]
+    mean = sign * finite.mean() if finite.size else np.inf
+    return (of_seeds.size - finite.size, mean)
+
+  return sorted(group_by_seed(points), key=key)
+
+
+def select(
+  history: History, points: Sequence[Point], criterion: Criterion
+) -> int | None:
+  """The grid point to report: of the best setting, the first seed that is ok.
+
+  Args:
+    history: the metrics of every point.
+    points: hyperparameters of every grid point. [S] mappings.
+    criterion: gives the score by which `rank` sorts the settings.
+
+  Returns:
+    An index of `points`; None if every point diverged or no round was
+    evaluated.
+  """
+  if not history.rounds:
+    return None
+  scores = criterion.scores(history)
+  for setting in rank(history, points, criterion):
+    for point in setting.points:
+      if np.isfinite(scores[point]):
+        return point
+  return None

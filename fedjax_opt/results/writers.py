@@ -1,0 +1,260 @@
+"""The writer of a run's output folder.
+
+config.json    every resolved flag, package versions, device
+metrics.csv    point,round,<metrics>; grows during the run
+checkpoints/   to resume from, see checkpoint.py (optional)
+summary.json   final and best values, the selected point, timing, cost
+tensorboard/   events, one sub-run for each grid point (optional)
+"""
+
+import dataclasses
+import math
+import os
+import pathlib
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedjax_opt import folders
+from fedjax_opt.results import tensorboard
+from fedjax_opt.results.environment import device, versions
+from fedjax_opt.results.history import History, direction
+from fedjax_opt.results.json_files import plain, write_json
+from fedjax_opt.results.selection import Criterion, Point, select
+
+
+def check_output_dir(
+  output_dir: str | os.PathLike, resume: bool = False
+) -> pathlib.Path:
+  """Checks that a run may write to a folder, without writing anything.
+
+  Args:
+    output_dir: a folder that is new or empty; with `resume`, that of a run.
+    resume: whether a run is resumed in the folder.
+
+  Returns:
+    The folder's path.
+
+  Raises:
+    ValueError: if it is a file, holds anything, or cannot be written; with
+      `resume`, if it holds no run.
+  """
+  folder, inside = folders.contents("output_dir", output_dir)
+  if resume:
+    if "config.json" not in inside:
+      raise ValueError(
+        f"resume=True: output_dir={str(folder)!r} holds no run to go on with "
+        "(it has no config.json); give the folder of one"
+      )
+    return folder
+  if "config.json" in inside:
+    raise ValueError(
+      f"output_dir={str(folder)!r}: holds another run (it has a config.json); "
+      "give a folder that is new or empty"
+    )
+  folders.check_empty("output_dir", folder, inside)
+  return folder
+
+
+class RunWriter:
+  """Writes the output folder of one run.
+
+  A process that is killed leaves no file with a part of its content:
+  `metrics.csv` grows by whole rows, and `summary.json` is written at once.
+  A value of a diverged point is an empty cell in the one and null in the other.
+
+      writer = RunWriter(output_dir, flags, points)
+      for ...:
+        history.append(round_number, values)
+        writer.write(history)
+      writer.finish(history, criterion, timing, cost, waste)
+  """
+
+  def __init__(
+    self,
+    output_dir: str | os.PathLike,
+    config: Mapping[str, Any],
+    points: Sequence[Point],
+    resume: bool = False,
+  ):
+    """Creates the folder and writes `config.json`.
+
+    Args:
+      output_dir: a folder that is new or empty, or that of the run to resume.
+      config: every resolved flag by name.
+      points: hyperparameters of every grid point. [S] mappings.
+      resume: whether to write to the folder of a run. The first call of `write`
+        then replaces its metrics and events by those of the given history.
+
+    Raises:
+      ValueError: if `check_output_dir` refuses, or the folder cannot be made.
+    """
+    self.folder = check_output_dir(output_dir, resume)
+    self._points = [dict(point) for point in points]
+    self._config = plain(
+      dict(config) | {"versions": versions(), "device": device()}
+    )
+    self._metrics = _MetricsFile(self.folder / "metrics.csv")
+    self._resume = resume
+    try:
+      self.folder.mkdir(parents=True, exist_ok=True)
+      if not resume:
+        write_json(self.folder / "config.json", self._config)
+    except OSError as error:
+      raise ValueError(
+        f"output_dir={str(self.folder)!r}: cannot be written "
+        f"({error.strerror}); give a folder that you may write"
+      ) from error
+    self._events = tensorboard.open_events(
+      self.folder / "tensorboard", self._points
+    )
+
+  @property
+  def has_events(self) -> bool:
+    """Whether TensorBoard events are written (tensorboardX is installed)."""
+    return self._events is not None
+
+  def write(self, history: History) -> None:
+    """Appends the evaluated rounds that are not in the files yet."""
+    if self._metrics.num_written >= len(history.rounds):
+      return
+    if history.num_points != len(self._points):
+      raise ValueError(
+        f"history: has {history.num_points} points; this run has "
+        f"{len(self._points)}"
+      )
+    # The events of the resumed run are kept until others replace them.
+    if self._resume and not self._metrics.num_written:
+      shutil.rmtree(self.folder / "tensorboard", ignore_errors=True)
+    self._metrics.append(history)
+    if self._events and self._events.live:
+      self._events.write(history)
+
+  def finish(
+    self,
+    history: History,
+    criterion: Criterion,
+    timing: Mapping[str, float],
+    cost: Mapping[str, float],
+    waste: Any = None,
+  ) -> dict[str, Any]:
+    """Writes the remaining rounds and `summary.json`, and closes the files.
+
+    Args:
+      history: the metrics of every point, also of an interrupted run.
+      criterion: by which `select` chooses the selected point.
+      timing: `compile_seconds`, `run_seconds`, `rounds_per_second`.
+      cost: per client and round `bytes_down`, `bytes_up`,
+        `gradient_evaluations` (in examples).
+      waste: fraction of the computed examples that were padding.
+
+    Returns:
+      The content of `summary.json`.
+    """
+    self.write(history)
+    summary = {
+      "config": self._config,
+      "points": [
+        _point_summary(history, index, point)
+        for index, point in enumerate(self._points)
+      ],
+      "selected": select(history, self._points, criterion),
+      "criterion": dataclasses.asdict(criterion),
+      "timing": dict(timing),
+      "cost": dict(cost),
+      "padding_waste": waste,
+      "tensorboard": "tensorboard" if self.has_events else None,
+    }
+    summary = plain(summary)
+    write_json(self.folder / "summary.json", summary)
+    if self._events:
+      self._events.write(history)
+    self.close()
+    return summary
+
+  def close(self) -> None:
+    """Closes the files; harmless when repeated."""
+    self._metrics.close()
+    if self._events:
+      self._events.close()
+
+  def closing_line(self) -> str:
+    """Says where the files are, and why there are no events if none are."""
+    line = f"wrote {self.folder}"
+    if not self.has_events:
+      line += (
+        " (no TensorBoard events: "
+        "pip install 'fedjax_opt[tensorboard]' adds them)"
+      )
+    return line
+
+
+class _MetricsFile:
+  """`metrics.csv`: a header, then one row for each round and grid point.
+
+  Attributes:
+    num_written: evaluated rounds in the file.
+  """
+
+  def __init__(self, path: pathlib.Path):
+    """Writes nothing: the file is made with the first row."""
+    self.num_written = 0
+    self._path = path
+    self._file: Any = None
+
+  def append(self, history: History) -> None:
+    """Appends the evaluated rounds that are not in the file yet."""
+    values = {name: history.values(name) for name in history.metrics}
+    lines = []
+    if self._file is None:
+      # One large buffer: all rows of a call are one write to the disk.
+      self._file = open(self._path, "wb", buffering=1 << 20)  # noqa: SIM115
+      lines.append(",".join(["point", "round", *values]))
+    for column in range(self.num_written, len(history.rounds)):
+      for point in range(history.num_points):
+        cells = [_cell(array[point, column]) for array in values.values()]
+        lines.append(
+          ",".join([str(point), str(history.rounds[column]), *cells])
+        )
+    self._append_whole(("\n".join(lines) + "\n").encode())
+    self.num_written = len(history.rounds)
+
+  def _append_whole(self, rows: bytes) -> None:
+    """Writes all of the rows or, where the disk is full, none of them."""
+    end = self._file.tell()
+    try:
+      self._file.write(rows)
+      self._file.flush()
+    except OSError:
+      os.truncate(self._path, end)
+      raise
+
+  def close(self) -> None:
+    if self._file is not None:
+      self._file.close()
+
+
+def _cell(value: float) -> str:
+  """All digits of a number; an empty cell if it is not finite."""
+  return repr(float(value)) if math.isfinite(value) else ""
+
+
+def _point_summary(
+  history: History, index: int, point: Point
+) -> dict[str, Any]:
+  """The entry of one grid point in `summary.json`."""
+  best = {
+    name: history.best(index, name) or (None, None)
+    for name in history.metrics
+    if direction(name)
+  }
+  summary = {
+    "hyperparameters": point,
+    "final": history.final(index),
+    "best": {name: value for name, (value, _) in best.items()},
+    "best_round": {name: at for name, (_, at) in best.items()},
+    "status": history.status(index),
+  }
+  if summary["status"] == "diverged":
+    summary["diverged_round"] = history.diverged_round(index)
+  return summary

@@ -1,0 +1,165 @@
+"""Convolution and pooling against lax."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from fedjax_opt.models import convolution
+
+# Image height, width; kernel height, width, in, out; strides; padding.
+CONVOLUTIONS = [
+  (28, 28, 5, 5, 1, 10, (1, 1), "VALID"),
+  (12, 12, 5, 5, 10, 20, (1, 1), "VALID"),
+  (8, 8, 3, 3, 2, 4, (1, 1), "SAME"),
+  (7, 9, 3, 3, 2, 4, (1, 1), "SAME"),
+  (8, 7, 3, 5, 3, 4, (1, 1), "VALID"),
+  (8, 8, 4, 4, 2, 3, (1, 1), "SAME"),
+  (6, 6, 3, 3, 2, 40, (1, 1), "SAME"),
+  (8, 8, 3, 3, 2, 4, (2, 2), "SAME"),
+  (9, 8, 3, 3, 2, 4, (2, 1), "VALID"),
+  (11, 8, 1, 1, 3, 4, (2, 2), "VALID"),
+  (10, 10, 2, 2, 3, 4, (3, 3), "VALID"),
+  (4, 4, 1, 1, 3, 4, (1, 1), "SAME"),
+  (5, 5, 3, 3, 2, 4, (1, 1), ((1, 1), (2, 0))),
+  (5, 5, 5, 5, 2, 4, (1, 1), "VALID"),
+]
+
+
+def _reference(x, kernel, bias, strides, padding):
+  y = lax.conv_general_dilated(
+    x, kernel, strides, padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
+  )
+  return y + bias
+
+
+def _arrays(case, batch=3, seed=0):
+  h, w, kh, kw, i, o, _, _ = case
+  rng = np.random.default_rng(seed)
+  shapes = (batch, h, w, i), (kh, kw, i, o), (o,)
+  scales = 1.0, (kh * kw * i) ** -0.5, 1.0
+  return tuple(
+    jnp.asarray(rng.normal(size=shape) * scale, jnp.float32)
+    for shape, scale in zip(shapes, scales, strict=True)
+  )
+
+
+def _with_gradients(function):
+  """Value and gradients of a weighted mean of the outputs, smooth weights."""
+
+  def loss(*args):
+    y = function(*args)
+    weights = jnp.sin(jnp.arange(y.size, dtype=y.dtype)).reshape(y.shape)
+    return (y * weights).sum() / y.size**0.5, y
+
+  return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True))
+
+
+def _assert_trees_close(actual, expected):
+  for a, b in zip(
+    jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
+  ):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
+def test_conv_and_gradients_equal_lax(case):
+  *_, strides, padding = case
+  args = _arrays(case)
+  actual = _with_gradients(
+    lambda x, k, b: convolution.conv(x, k, b, strides, padding, "matmul")
+  )(*args)
+  expected = _with_gradients(
+    lambda x, k, b: _reference(x, k, b, strides, padding)
+  )(*args)
+  _assert_trees_close(actual, expected)
+
+
+@pytest.mark.parametrize("case", [CONVOLUTIONS[2], CONVOLUTIONS[7]], ids=str)
+def test_conv_with_one_kernel_per_client_equals_lax(case):
+  *_, strides, padding = case
+  args = [
+    jnp.stack(pair)
+    for pair in zip(_arrays(case), _arrays(case, seed=1), strict=True)
+  ]
+  actual = jax.vmap(
+    _with_gradients(
+      lambda x, k, b: convolution.conv(x, k, b, strides, padding, "matmul")
+    )
+  )(*args)
+  expected = jax.vmap(
+    _with_gradients(lambda x, k, b: _reference(x, k, b, strides, padding))
+  )(*args)
+  _assert_trees_close(actual, expected)
+
+
+def test_conv_without_bias_equals_lax():
+  x, kernel, _ = _arrays(CONVOLUTIONS[2])
+  np.testing.assert_allclose(
+    convolution.conv(x, kernel, implementation="matmul"),
+    convolution.conv(x, kernel, implementation="lax"),
+    rtol=1e-5,
+    atol=1e-5,
+  )
+
+
+def test_conv_inside_a_loop_equals_outside():
+  x, kernel, bias = _arrays(CONVOLUTIONS[0])
+
+  def step(kernel, x):
+    gradient = jax.grad(lambda k: (convolution.conv(x, k, bias) ** 2).mean())
+    return kernel - 0.1 * gradient(kernel), None
+
+  looped, _ = jax.jit(lambda k: lax.scan(step, k, jnp.stack([x, x])))(kernel)
+  np.testing.assert_allclose(
+    looped,
+    jax.jit(lambda k: step(step(k, x)[0], x)[0])(kernel),
+    rtol=1e-5,
+    atol=1e-6,
+  )
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 8, 3), (2, 7, 5, 3), (1, 9, 6, 1)])
+@pytest.mark.parametrize("size", [2, 3])
+def test_max_pool_and_gradient_equal_reduce_window(shape, size):
+  # Few distinct values: ties must go to the first, as reduce_window does.
+  x = np.random.default_rng(0).integers(0, 4, shape).astype(np.float32)
+
+  def loss(x, implementation):
+    y = convolution.max_pool(x, size, implementation)
+    return (y * jnp.cos(jnp.arange(y.size)).reshape(y.shape)).sum(), y
+
+  actual, expected = (
+    jax.jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)(x, name)
+    for name in ("matmul", "lax")
+  )
+  _assert_trees_close(actual, expected)
+
+
+def test_max_pool_has_forward_derivatives():
+  x = jnp.arange(16.0).reshape(1, 4, 4, 1)
+  _, tangent = jax.jvp(
+    lambda x: convolution.max_pool(x, implementation="matmul"), (x,), (2 * x,)
+  )
+  np.testing.assert_allclose(tangent[0, :, :, 0], [[10, 14], [26, 30]])
+
+
+def test_conv_rejects_other_channels():
+  with pytest.raises(ValueError, match="kernel takes 2 channels but x has 4"):
+    convolution.conv(jnp.ones((1, 8, 8, 4)), jnp.ones((3, 3, 2, 4)))
+
+
+def test_conv_rejects_an_image_smaller_than_the_kernel():
+  with pytest.raises(ValueError, match="at least the kernel's 5 x 5"):
+    convolution.conv(jnp.ones((1, 4, 4, 1)), jnp.ones((5, 5, 1, 2)))
+
+
+def test_max_pool_rejects_an_image_smaller_than_a_window():
+  with pytest.raises(ValueError, match="at least one pooling window of 2 x 2"):
+    convolution.max_pool(jnp.ones((1, 1, 4, 1)))
+
+
+def test_unknown_implementation_is_rejected():
+  with pytest.raises(ValueError, match="implementation='fft': expected 'lax'"):
+    convolution.max_pool(jnp.ones((1, 4, 4, 1)), implementation="fft")

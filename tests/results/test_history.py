@@ -1,0 +1,104 @@
+"""Histories: how they grow, and what of a diverged point counts."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedjax_opt.results.history import History
+from tests.results.histories import of_values
+
+NAN = float("nan")
+
+
+def test_append_grows_every_metric():
+  grown = History()
+  grown.append(10, {"train_loss": [2.0, 3.0], "test_accuracy": [0.1, 0.2]})
+  grown.append(20, {"test_accuracy": [0.3, 0.4], "train_loss": [1.0, 2.0]})
+  assert grown.rounds == [10, 20]
+  assert grown.num_points == 2
+  assert list(grown.metrics) == ["train_loss", "test_accuracy"]
+  np.testing.assert_array_equal(
+    grown.metrics["test_accuracy"], [[0.1, 0.3], [0.2, 0.4]]
+  )
+  assert grown.final(1) == {"train_loss": 2.0, "test_accuracy": 0.4}
+
+
+def test_one_point_may_append_scalars():
+  grown = History()
+  grown.append(1, {"train_loss": jnp.float32(0.5)})
+  assert grown.final(0) == {"train_loss": 0.5}
+
+
+@pytest.mark.parametrize(
+  ("round_number", "values", "message"),
+  [
+    (10, {"train_loss": [1.0, 1.0]}, "round_number: 10 does not come after"),
+    (20, {"test_loss": [1.0, 1.0]}, r"values: metrics are \['test_loss'\]"),
+    (20, {}, r"values: metrics are \[\]"),
+    (20, {"train_loss": [1.0]}, r"values: shapes are .* must be \(2,\)"),
+    (20, {"train_loss": [[1.0, 1.0]]}, "values: shapes are"),
+  ],
+)
+def test_append_refuses_what_does_not_continue(round_number, values, message):
+  grown = of_values(train_loss=[[1.0], [2.0]])
+  with pytest.raises(ValueError, match=message):
+    grown.append(round_number, values)
+  assert grown.rounds == [10]
+
+
+def test_refuses_metrics_that_do_not_fit_the_rounds():
+  with pytest.raises(ValueError, match=r"must be \[points, 2\]"):
+    History([1, 2], {"train_loss": np.zeros((3, 1))})
+
+
+def test_unknown_metric_names_the_measured_ones():
+  with pytest.raises(ValueError, match=r"'f1' was not measured; .*train_loss"):
+    of_values(train_loss=[[1.0]]).values("f1")
+
+
+def test_no_result_from_the_first_broken_loss_on():
+  h = of_values(
+    train_loss=[[1.0, np.inf, 1.0], [1.0, 1.0, 1.0], [NAN, 1.0, 1.0]],
+    test_loss=[[1.0, 1.0, 1.0], [1.0, 1.0, NAN], [1.0, 1.0, 1.0]],
+    test_accuracy=[[0.5, 0.9, 0.9], [0.2, 0.3, 0.4], [0.1, 0.1, 0.1]],
+  )
+  assert [h.diverged_round(i) for i in range(3)] == [20, 30, 10]
+  assert [h.status(i) for i in range(3)] == ["diverged"] * 3
+  np.testing.assert_array_equal(
+    h.values("test_accuracy"),
+    [[0.5, NAN, NAN], [0.2, 0.3, NAN], [NAN, NAN, NAN]],
+  )
+  assert set(h.final(0).values()) == {None}
+  assert h.best(0, "test_accuracy") == (0.5, 10)
+  assert h.best(1, "test_accuracy") == (0.3, 20)
+  assert h.best(2, "test_accuracy") is None
+
+
+def test_another_broken_metric_is_no_divergence():
+  h = of_values(train_loss=[[1.0, 0.5]], f1=[[NAN, 0.2]])
+  assert h.status(0) == "ok"
+  assert h.best(0, "f1") == (0.2, 20)
+
+
+def test_best_follows_the_direction_of_the_metric():
+  h = of_values(train_loss=[[3.0, 1.0, 2.0]], rank=[[3.0, 1.0, 2.0]])
+  assert h.best(0, "train_loss") == (1.0, 20)
+  assert h.best(0, "rank") is None
+
+
+def test_before_the_first_evaluation():
+  h = History()
+  assert h.num_points == 0
+  assert h.final(0) == {}
+  assert h.status(0) == "ok"
+
+
+def test_repr_is_one_line_of_sizes_and_names():
+  h = of_values(train_loss=[[1.0, 0.5]] * 3, test_accuracy=[[0.1, NAN]] * 3)
+  assert repr(h) == (
+    "History(evaluated rounds: 2, the last is 20; points: 3; "
+    "metrics: train_loss, test_accuracy)"
+  )
+  assert repr(History()) == (
+    "History(evaluated rounds: 0; points: 0; metrics: none)"
+  )
