@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_opt import metrics as metrics_lib
-from fedjax_opt.hyperparameters import check_choice
+from fedjax_opt.registry import check_choice
 
 # Okabe and Ito's colours without the yellow: told apart by colour-blind
 # readers, and dark enough on white.

@@ -12,8 +12,8 @@ from fedjax_opt.base import Batch, Params
 from fedjax_opt.batches import BatchPlan
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.hyperparameters import check_choice
 from fedjax_opt.precision import PRECISIONS
+from fedjax_opt.registry import check_choice
 from fedjax_opt.sharding import Layout, make_mesh
 
 # (params, data, test) -> {name: scalar}, inside the compiled program.

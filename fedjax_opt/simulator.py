@@ -26,10 +26,10 @@ from fedjax_opt.cohort import Cohort, Totals
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.host_memory import HostMemory
-from fedjax_opt.hyperparameters import check_seeds
 from fedjax_opt.ledger import Ledger, Record
 from fedjax_opt.metrics import History
 from fedjax_opt.program import Program
+from fedjax_opt.registry import check_seeds
 from fedjax_opt.streaming import Loader, OnDisk, Stretch, reading
 
 

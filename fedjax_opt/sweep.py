@@ -14,10 +14,10 @@ from fedjax_opt.base import Algorithm, Batch, Params
 from fedjax_opt.checkpoint import Checkpoints
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.hyperparameters import check_choice, check_seeds
 from fedjax_opt.ledger import Record
 from fedjax_opt.metrics import History
 from fedjax_opt.program import Program, is_faster_side_by_side
+from fedjax_opt.registry import check_choice, check_seeds
 from fedjax_opt.sharding import Layout
 from fedjax_opt.simulator import Report, Result, drive, run_rounds
 from fedjax_opt.streaming import reading

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from experiments import image_tasks
+from experiments.tasks import images as image_tasks
 from fedjax_opt import (
   ClientData,
   fed_avg,

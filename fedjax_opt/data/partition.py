@@ -23,11 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.hyperparameters import (
-  Choice,
+from fedjax_opt.registry import (
   Hyperparameter,
+  PartitionChoice,
   check_belongs,
   check_choice,
+  owners,
 )
 
 Rows = list[np.ndarray]  # M arrays of pool rows, one per client.
@@ -37,7 +38,12 @@ _ALPHA = Hyperparameter(
   "alpha", 0.1, "Dirichlet concentration; small is skewed", "(0, inf)"
 )
 _EXAMPLES_PER_CLIENT = Hyperparameter(
-  "examples_per_client", 500, "examples, or (low, high)", "[1, inf)"
+  "examples_per_client",
+  500,
+  "examples of each client, or the range from which each client's number is "
+  "drawn",
+  "[1, inf)",
+  takes_range=True,
 )
 _TAIL_CUT = Hyperparameter(
   "tail_cut", 0.0, "fraction dropped, highest labels first", "[0, 1)"
@@ -357,37 +363,39 @@ def natural(client_ids: np.ndarray | Sequence[Any]) -> Rows:
   return _rows_by_value(client_ids)
 
 
-SCHEMES: dict[str, Choice] = {
-  "iid": Choice(iid, "all examples dealt at random, equal sizes"),
-  "dirichlet": Choice(
+SCHEMES: dict[str, PartitionChoice] = {
+  "iid": PartitionChoice(iid, "all examples dealt at random, equal sizes"),
+  "dirichlet": PartitionChoice(
     dirichlet,
     "label mixture Dirichlet(alpha) per client, drawn with replacement",
     (_ALPHA, _EXAMPLES_PER_CLIENT, _TAIL_CUT),
   ),
-  "dirichlet_disjoint": Choice(
+  "dirichlet_disjoint": PartitionChoice(
     dirichlet_disjoint,
     "each class cut by Dirichlet(alpha) over clients, no example repeated",
     (_ALPHA,),
   ),
-  "similarity": Choice(
+  "similarity": PartitionChoice(
     similarity,
     "a fraction iid, the rest in blocks of the label-sorted data",
     (_SIMILARITY,),
   ),
-  "class_q": Choice(
+  "class_q": PartitionChoice(
     class_q,
     "one client per class, holding a fraction of that class",
     (_CLASS_FRACTION,),
   ),
-  "shards": Choice(
+  "shards": PartitionChoice(
     shards,
     "a few random blocks of the label-sorted data each",
     (_SHARDS_PER_CLIENT,),
   ),
-  "size_skew": Choice(
+  "size_skew": PartitionChoice(
     size_skew, "iid labels, log-normal sizes", (_SIZE_SIGMA,)
   ),
-  "natural": Choice(natural, "the client ids that come with the data"),
+  "natural": PartitionChoice(
+    natural, "the client ids that come with the data", takes_ids=True
+  ),
 }
 
 
@@ -418,18 +426,18 @@ def split(
       or a value is out of range.
   """
   check_parameters(name, parameters)
-  if name != "natural":
-    scheme = SCHEMES[name]
+  scheme = SCHEMES[name]
+  if not scheme.takes_ids:
     defaults = {p.name: p.default for p in scheme.hyperparameters}
     return scheme.factory(
       labels, num_clients, seed=seed, **(defaults | parameters)
     )
   if client_ids is None:
     raise ValueError(
-      "partition='natural': the data comes without client ids; must be one of "
-      f"{', '.join(name for name in SCHEMES if name != 'natural')}"
+      f"partition={name!r}: the data comes without client ids; must be one of "
+      f"{', '.join(n for n, other in SCHEMES.items() if not other.takes_ids)}"
     )
-  rows = natural(client_ids)
+  rows = scheme.factory(client_ids)
   if num_clients not in (None, len(rows)):
     raise ValueError(
       f"num_clients={num_clients}: the data has {len(rows)} natural clients; "
@@ -450,17 +458,13 @@ def check_parameters(name: str, parameters: Mapping[str, Any]) -> None:
       or a value is out of range.
   """
   check_choice("partition", name, SCHEMES)
-  owners: dict[str, list[str]] = {}
-  for owner, scheme in SCHEMES.items():
-    for parameter in scheme.hyperparameters:
-      owners.setdefault(parameter.name, []).append(owner)
-  own = {p.name: p for p in SCHEMES[name].hyperparameters}
+  accepted = {p.name: p for p in SCHEMES[name].hyperparameters}
   for given, value in parameters.items():
-    check_belongs(given, value, "partition", name, owners.get(given, []))
-    if given == "examples_per_client":
+    check_belongs(given, value, "partition", name, owners(SCHEMES, given))
+    if accepted[given].takes_range:
       _size_range(value)
     else:
-      own[given].check(value)
+      accepted[given].check(value)
 
 
 def _check(

@@ -22,8 +22,8 @@ from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from fedjax_opt.base import at_least_float32
-from fedjax_opt.hyperparameters import check_choice
 from fedjax_opt.models import statistics
+from fedjax_opt.registry import check_choice
 
 # (fan_in, fan_out) -> half widths of the uniform laws of kernel and bias.
 Initialization = Callable[[int, int], tuple[float, float]]
