@@ -23,7 +23,7 @@ from jax import lax
 from round_time import cpu_model
 
 import fedjax_opt as fo
-from experiments import image_tasks
+from experiments.tasks import images as image_tasks
 
 WORKERS, EXAMPLES, K, B, CHUNK = 10, 5000, 16, 16, 512
 

@@ -18,10 +18,10 @@ import jax
 import jax.numpy as jnp
 import memory
 from bvr_round import random_task
+from fedjax_opt.program import Program
 
 import fedjax_opt as fo
 from fedjax_opt import simulator
-from fedjax_opt.program import Program
 
 CLIENTS, B = 16, 32
 

@@ -12,11 +12,11 @@ import numpy as np
 import optax
 import worker
 import workloads
+from fedjax_opt.batches import shuffle
+from fedjax_opt.program import Program
 from jax import lax
 
 import fedjax_opt
-from fedjax_opt.batches import shuffle
-from fedjax_opt.program import Program
 from fedjax_opt.simulator import run_rounds as simulate_rounds
 
 MODELS = {

@@ -20,7 +20,7 @@ import workloads
 from round_time import Worker, cpu_model
 
 import fedjax_opt as fo
-from experiments import composite_tasks
+from experiments.tasks import composite
 
 ALGORITHMS = {
   "fed_mid": (fo.fed_mid, False),
@@ -55,7 +55,7 @@ def run_grid(
   With evaluations, settings that diverged are dropped, as in any run; without,
   all points take all rounds.
   """
-  task = composite_tasks.lasso(
+  task = composite.lasso(
     {"variant": "I", "zero_threshold": 1e-2, "eval_every": 10}
   )
   factory, only_server_prox = ALGORITHMS[name]

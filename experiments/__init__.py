@@ -3,4 +3,15 @@
 import time
 
 # Before anything that takes long to import.
-STARTED = time.monotonic()
+_process_started: float | None = time.monotonic()
+
+
+def start_of_run() -> float:
+  """When a run began, in seconds of `time.monotonic`.
+
+  The first run of a process began with the process, imports included; any other
+  begins now.
+  """
+  global _process_started
+  started, _process_started = _process_started, None
+  return time.monotonic() if started is None else started

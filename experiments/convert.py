@@ -5,15 +5,16 @@
       --partition=dirichlet --alpha=0.5 --seed=1 --population_dir=two
 
 It takes the command line of a run, and writes the clients that this run would
-have: the flags of the task, the clients' data and seed count, no others.
+have. Only the flags of the task, of the clients' data and the seed matter.
 """
 
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-import experiments.run_flags  # noqa: F401 (it defines the flags)
-from experiments import command_line, config, population, tasks
+from experiments import tasks
+from experiments.flags import clients, command_line, methods
+from experiments.flags import tasks as task_flags
 from fedjax_opt import Population
 from fedjax_opt.data.clients import ClientData
 
@@ -35,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
   return 0
 
 
-def convert(flag: dict[str, Any]) -> Population:
+def convert(flags: dict[str, Any]) -> Population:
   """Checks the flags, what is quick to check first, and writes the folder.
 
   Raises:
@@ -43,34 +44,34 @@ def convert(flag: dict[str, Any]) -> Population:
     ImportError: naming the package to install.
     OSError: if the folder cannot be written, such as on a full disk.
   """
-  if not flag["population_dir"]:
+  if not flags["population_dir"]:
     raise ValueError(
       "population_dir: must be given; a folder that is new or empty"
     )
-  flag = flag | tasks.resolve(flag)
-  entry = tasks.TASKS[flag["task"]]
-  seeds = config.seeds(flag)
+  flags = flags | task_flags.resolve(flags)
+  task = tasks.TASKS[flags["task"]]
+  seeds = methods.seeds(flags)
   if len(seeds) > 1:
     raise ValueError(
-      f"seed={flag['seed']}: a population has one partition; give one number"
+      f"seed={flags['seed']}: a population has one partition; give one number"
     )
-  # Here it is what is written, and does not say who the clients are.
-  own = flag | {"population_dir": None}
-  parameters = population.resolve(own, entry.has_clients)
-  folder = Population.check_new(flag["population_dir"])
-  return Population.of_client_data(folder, _clients(flag, parameters, seeds[0]))
+  # Here the folder is what is written, not where the clients come from.
+  others = flags | {"population_dir": None}
+  partition = clients.resolve(others, task.has_clients)
+  folder = Population.check_new(flags["population_dir"])
+  return Population.of_client_data(folder, _clients(flags, partition, seeds[0]))
 
 
 def _clients(
-  flag: dict[str, Any], parameters: dict[str, Any], seed: int
+  flags: dict[str, Any], partition: dict[str, Any], seed: int
 ) -> ClientData:
   """The training clients of a run with these flags."""
-  task = tasks.load(flag)
+  task = tasks.load(flags)
   if task.clients is not None:
     return task.clients
-  return population.populations(
-    task.train, task.num_classes, parameters, [seed]
-  )[seed]
+  return clients.populations(task.train, task.num_classes, partition, [seed])[
+    seed
+  ]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""From flags to one of several processes, on one host or on many."""
+"""Several processes, on one host or on many, that do one run."""
 
 import contextlib
 import re
@@ -7,32 +7,32 @@ from typing import Any
 
 import jax
 
-from fedjax_opt import sharding
+from fedjax_opt.engine import processes
 
 
-def join(flag: Mapping[str, Any]) -> None:
+def join(flags: Mapping[str, Any]) -> None:
   """Waits for the other processes, if there are to be any.
 
   To be called before anything else asks for devices.
 
   Args:
-    flag: values of all flags.
+    flags: values of all flags.
 
   Raises:
     ValueError: naming the flag that cannot be, or if the others do not come.
   """
-  coordinator, number = flag["coordinator"], flag["num_processes"]
-  own = {n: flag[n] for n in ("num_processes", "process_id")}
+  coordinator, number = flags["coordinator"], flags["num_processes"]
+  own = {n: flags[n] for n in ("num_processes", "process_id")}
   if coordinator is None:
     for name, value in own.items():
       if value is not None:
         raise ValueError(
           f"{name}={value}: needs coordinator, HOST:PORT of the first process"
         )
-    if flag["cluster"]:
+    if flags["cluster"]:
       _start("cluster=True")
     return
-  if flag["cluster"]:
+  if flags["cluster"]:
     raise ValueError(
       f"coordinator={coordinator!r} with cluster: on a cluster processes find "
       "each other; give only one of them"
@@ -63,7 +63,7 @@ class Lost(Exception):
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-  """All processes do what is inside, or none goes on.
+  """Goes on only if all processes could do what is inside.
 
   Raises:
     ValueError: if another process could not.
@@ -71,9 +71,9 @@ def together() -> Iterator[None]:
   try:
     yield
   except Exception:
-    sharding.of_any_process(1)
+    processes.of_any_process(1)
     raise
-  if sharding.of_any_process(0):
+  if processes.of_any_process(0):
     raise ValueError("another process cannot do this run, and says why")
 
 

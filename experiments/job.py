@@ -9,41 +9,58 @@ from typing import Any, NamedTuple
 
 import jax
 
-from experiments import config, population, tasks
-from experiments.task import Task
+from experiments import tasks
+from experiments.flags import clients, methods, sampler
+from experiments.flags import tasks as task_flags
+from experiments.flags.registries import single_or_list
+from experiments.flags.settings import (
+  BATCH_SIZE,
+  BATCH_SIZE_OF_CLIENTS,
+  COHORT_SIZE,
+  TRACED,
+)
+from experiments.tasks import Task, TaskChoice
 from fedjax_opt import (
   Population,
   evaluation,
   grid_points,
   plots,
-  sharding,
 )
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.host_memory import check_memory
-from fedjax_opt.hyperparameters import check_choice
-from fedjax_opt.program import Program
+from fedjax_opt.engine import client_state, processes
+from fedjax_opt.engine.config import Config
+from fedjax_opt.registry import check_choice
 from fedjax_opt.results import environment, json_files, writers
 from fedjax_opt.results.checkpoint import Checkpoints, difference
-from fedjax_opt.sweep import check_grid_map
+from fedjax_opt.simulator import check_grid_map
 
-# Fields of Delta-SGD's state that `--trace` records.
-TRACED = ("step_size", "smoothness_step", "growth_step")
+Clients = dict[int, ClientData] | dict[int, Population]  # of each seed
+
+
+class Resolved(NamedTuple):
+  """What the flags say, before any data is loaded."""
+
+  flags: dict[str, Any]  # with defaults filled in; None where there is none yet
+  task: TaskChoice
+  setup: methods.Setup
+  seeds: list[int]
+  partition: dict[str, Any]  # flags of the partition; {} if there is none
 
 
 class Job(NamedTuple):
   """All that a run needs, checked."""
 
-  flag: dict[str, Any]  # every flag that has a value, resolved
-  setup: config.Setup
+  flags: dict[str, Any]  # every flag that has a value, resolved
+  setup: methods.Setup
   points: list[dict[str, Any]]  # of the grid
   task: Task
-  data: dict[int, ClientData] | dict[int, Population]  # of each seed
+  data: Clients
   settings: dict[str, Any]  # of the simulator
   output_dir: pathlib.Path
   checkpoints: Checkpoints | None
 
 
-def prepare(flag: dict[str, Any]) -> Job:
+def prepare(flags: dict[str, Any]) -> Job:
   """Checks the flags, what is quick to check first, and loads the data.
 
   Raises:
@@ -51,109 +68,294 @@ def prepare(flag: dict[str, Any]) -> Job:
     ImportError: naming the package to install.
   """
   plots.check_installed()
-  options = tasks.resolve(flag)
-  entry = tasks.TASKS[flag["task"]]
-  setup = config.resolve(flag, entry.regularizer, entry.client_lr)
-  seeds = config.seeds(flag)
-  on_disk = population.on_disk(flag)
-  parameters = population.resolve(flag, entry.has_clients)
-  flag = flag | options | setup.resolved() | parameters
-  if flag["rounds"] < 0:
-    raise ValueError(f"rounds={flag['rounds']}: must not be negative")
-  if flag["eval_every"] < 1:
-    raise ValueError(f"eval_every={flag['eval_every']}: must be at least 1")
-  check_choice("sampling", flag["sampling"], ["shuffle", "replacement"])
-  check_grid_map(flag["grid_map"], flag["grid_chunk"])
-  check_choice("x_axis", flag["x_axis"], plots.X_AXES)
-  if flag["trace"] and flag["client"] != "delta_sgd":
-    raise ValueError(
-      f"trace=True: client {flag['client']} has no step sizes to record; must "
-      "be delta_sgd"
-    )
-  if flag["optimum"]:
-    _check_optimum(entry, setup, flag)
-  if on_disk is not None and flag["algorithm"] == "local":
-    raise ValueError(
-      f"population_dir={flag['population_dir']!r}: algorithm local takes the "
-      "first client in every round, and only the clients of cohorts are read; "
-      "must be another"
-    )
-  if flag["resume"] and flag["output_dir"] is None:
-    raise ValueError("resume=True: output_dir must say which run to go on with")
-  output_dir = pathlib.Path(flag["output_dir"] or _default_folder(flag))
-  if sharding.is_first_process():  # The others write nothing.
-    output_dir = writers.check_output_dir(output_dir, flag["resume"])
-
-  task = tasks.load(flag)
-  if not setup.algorithm.has("regularizer"):
-    metric = task.criterion.metric.removeprefix("regularized_")
-    criterion = dataclasses.replace(task.criterion, metric=metric)
-    task = task._replace(criterion=criterion)
-  if on_disk is not None:
-    population.check_examples(on_disk, task)
-    population.check_labels(on_disk, task.num_classes)
-    data = dict.fromkeys(seeds, on_disk)
-  elif task.clients is not None:
-    data = dict.fromkeys(seeds, task.clients)
-  else:
-    data = population.populations(
-      task.train, task.num_classes, parameters, seeds
-    )
-  if flag["batch_size"] is None:
-    flag["batch_size"] = 10 if entry.has_clients else 64
-  flag["cohort_size"] = _cohort_size(flag, data[seeds[0]].num_clients)
-  settings = _settings(flag, task)
+  resolved = resolve(flags)
+  on_disk = clients.on_disk(flags)
+  output_dir = _output_dir(resolved.flags)
+  flags, setup, seeds = resolved.flags, resolved.setup, resolved.seeds
+  task = _load_task(flags, setup)
+  data = _load_clients(resolved, task, on_disk)
+  num_clients = data[seeds[0]].num_clients
+  flags["cohort_size"] = _cohort_size(flags, setup, num_clients)
+  sampler.check_groups(flags, num_clients)
+  settings = _settings(flags, setup, task)
   points = grid_points(setup.grid, seeds)
   devices = {
-    "grid_devices": flag["grid_devices"],
+    "grid_devices": flags["grid_devices"],
     "num_settings": len(points) // len(seeds),
   }
-  programs = [
-    Program.create(data[seed], **settings, **devices) for seed in seeds
-  ]
-
-  _check_fit(setup, points[0], task, flag, programs)
-  resolved = {
-    **flag,
-    "seed": config.single_or_list(seeds),
+  configs = [Config.create(data[seed], settings, **devices) for seed in seeds]
+  _check_fit(setup, points[0], task, flags, configs)
+  flags |= {
+    "seed": single_or_list(seeds),
     "output_dir": str(output_dir),
-    "local_epochs": programs[0].plan.epochs,
+    "local_epochs": configs[0].plan.epochs,
   }
-  resolved = {n: value for n, value in resolved.items() if value is not None}
-  checkpoints = _checkpoints(resolved, output_dir)
+  flags = {name: value for name, value in flags.items() if value is not None}
+  checkpoints = _checkpoints(flags, output_dir)
   return Job(
-    resolved, setup, points, task, data, settings, output_dir, checkpoints
+    flags, setup, points, task, data, settings, output_dir, checkpoints
   )
 
 
-# Flags that may differ where a run goes on: they do not change its results.
-_MAY_DIFFER = (
+def resolve(flags: dict[str, Any]) -> Resolved:
+  """Checks the flags as far as that needs no data, and fills in defaults.
+
+  Raises:
+    ValueError: naming the flag that cannot be.
+  """
+  options = task_flags.resolve(flags)
+  task = tasks.TASKS[flags["task"]]
+  setup = methods.resolve(flags, task.regularizer, task.defaults)
+  seeds = methods.seeds(flags)
+  partition = clients.resolve(flags, task.has_clients)
+  flags = flags | options | setup.resolved() | partition
+  _check_settings(flags, task, setup)
+  if flags["batch_size"] is None:
+    flags["batch_size"] = (
+      BATCH_SIZE_OF_CLIENTS if task.has_clients else BATCH_SIZE
+    )
+  return Resolved(flags, task, setup, seeds, partition)
+
+
+def _check_settings(
+  flags: dict[str, Any], task: TaskChoice, setup: methods.Setup
+) -> None:
+  """Checks the flags that belong to no choice."""
+  if flags["rounds"] < 0:
+    raise ValueError(f"rounds={flags['rounds']}: must not be negative")
+  if flags["eval_every"] < 1:
+    raise ValueError(f"eval_every={flags['eval_every']}: must be at least 1")
+  check_choice("sampling", flags["sampling"], ["shuffle", "replacement"])
+  check_grid_map(flags["grid_map"], flags["grid_chunk"])
+  check_choice("x_axis", flags["x_axis"], plots.X_AXES)
+  sampler.check(flags)
+  if flags["trace"] and not setup.client.choice.traced:
+    raise ValueError(
+      f"trace=True: client {flags['client']} has no step sizes to record; must "
+      f"be {', '.join(TRACED)}"
+    )
+  if flags["optimum"]:
+    _check_optimum(flags, task, setup)
+  _check_cohort(flags, setup)
+
+
+def _check_optimum(
+  flags: dict[str, Any], task: TaskChoice, setup: methods.Setup
+) -> None:
+  """Checks that there is an optimum which can be found."""
+  if not task.is_convex:
+    raise ValueError(
+      f"optimum=True: the loss of task {flags['task']} is not convex; must be "
+      "a task of linear or logistic regression"
+    )
+  if setup.regularizer is None:
+    raise ValueError(
+      f"optimum=True: algorithm {setup.algorithm.name} has no regularizer, "
+      "without which a minimum may not exist; must be one that has"
+    )
+  if flags["population_dir"]:
+    raise ValueError(
+      "optimum=True: needs the data of all clients in memory; leave "
+      "population_dir out"
+    )
+  if flags["l2"]:
+    raise ValueError(
+      f"optimum=True: l2={flags['l2']:g} is not in the losses that are "
+      "reported, so there would be no gap to measure; leave l2 out"
+    )
+
+
+def _check_cohort(flags: dict[str, Any], setup: methods.Setup) -> None:
+  """Checks the flags that an algorithm with a cohort of its own cannot have."""
+  name, choice = setup.algorithm.name, setup.algorithm.choice
+  if flags["population_dir"] and choice.cohort == "first":
+    raise ValueError(
+      f"population_dir={flags['population_dir']!r}: algorithm {name} takes the "
+      "first client in every round, and only the clients of cohorts are read; "
+      "must be another"
+    )
+  if choice.cohort != "sampled" and flags["sampler"] != "uniform":
+    whom = "all clients" if choice.cohort == "all" else "the first client"
+    raise ValueError(
+      f"sampler={flags['sampler']!r}: algorithm {name} has {whom} in each "
+      "round; leave sampler out"
+    )
+  if not choice.is_exact:
+    return
+  idle = {"sampling": "shuffle", "drop_remainder": False}
+  for flag in ("local_epochs", "local_steps", *idle):
+    if flags[flag] != idle.get(flag):
+      raise ValueError(
+        f"{flag}={flags[flag]}: algorithm {name} takes one step a round, along "
+        f"the exact gradient; leave {flag} out"
+      )
+
+
+def _cohort_size(
+  flags: dict[str, Any], setup: methods.Setup, num_clients: int
+) -> int:
+  """The clients of a round, which some algorithms determine."""
+  given, name = flags["cohort_size"], setup.algorithm.name
+  of_cohort = {"all": num_clients, "first": 1}
+  needed = of_cohort.get(setup.algorithm.choice.cohort)
+  if needed is None:
+    return COHORT_SIZE if given is None else given
+  if given not in (None, needed):
+    raise ValueError(
+      f"cohort_size={given}: algorithm {name} has {needed} of the "
+      f"{num_clients} clients in each round; leave cohort_size out"
+    )
+  return needed
+
+
+# Data.
+
+
+def _load_task(flags: dict[str, Any], setup: methods.Setup) -> Task:
+  """The task, whose criterion is what this algorithm has."""
+  task = tasks.load(flags)
+  if setup.regularizer is not None:
+    return task
+  metric = task.criterion.metric.removeprefix("regularized_")
+  criterion = dataclasses.replace(task.criterion, metric=metric)
+  return task._replace(criterion=criterion)
+
+
+def _load_clients(
+  resolved: Resolved, task: Task, on_disk: Population | None
+) -> Clients:
+  """The clients of each seed."""
+  if on_disk is not None:
+    clients.check_examples(on_disk, task)
+    clients.check_labels(on_disk, task.num_classes)
+    return dict.fromkeys(resolved.seeds, on_disk)
+  if task.clients is not None:
+    return dict.fromkeys(resolved.seeds, task.clients)
+  return clients.populations(
+    task.train, task.num_classes, resolved.partition, resolved.seeds
+  )
+
+
+def _check_fit(
+  setup: methods.Setup,
+  point: dict[str, Any],
+  task: Task,
+  flags: dict[str, Any],
+  configs: Sequence[Config],
+) -> None:
+  """Checks that algorithm and regularizer can use the task's model."""
+  if setup.algorithm.choice.takes_features and task.features_fn is None:
+    raise ValueError(
+      f"algorithm={flags['algorithm']!r}: compares features before the last "
+      f"layer, which the model of task {flags['task']} does not have; must be "
+      "another, or a task of images"
+    )
+  if task.has_statistics:
+    _check_statistics(setup, configs)
+  make = setup.make(task.loss_fn, task.features_fn, flags["rounds"])
+  algorithm = make(**{name: point[name] for name in setup.grid})
+  client_state.check(configs[0], algorithm)
+  penalty = algorithm.penalty
+  if penalty is None:
+    return
+  try:
+    jax.eval_shape(lambda seed: penalty(task.init(jax.random.key(seed))), 0)
+  except ValueError as error:
+    raise ValueError(f"regularizer={flags['regularizer']!r}: {error}") from None
+
+
+def _check_statistics(setup: methods.Setup, configs: Sequence[Config]) -> None:
+  """Checks that running statistics follow what clients compute."""
+  name, choice = setup.algorithm.name, setup.algorithm.choice
+  if choice.client == "plain":
+    raise ValueError(
+      f"norm='batch': algorithm {name} is made of plain steps, which running "
+      "statistics do not follow; must be group or none"
+    )
+  if choice.takes_features:
+    raise ValueError(
+      f"norm='batch': algorithm {name} runs the model several times in a step, "
+      "and each would move the running statistics; must be group or none"
+    )
+  if not all(config.plan.is_full for config in configs):
+    raise ValueError(
+      "norm='batch': the statistics of a batch that is not full would count "
+      "its padding; give drop_remainder, or sampling=replacement"
+    )
+
+
+def _settings(
+  flags: dict[str, Any], setup: methods.Setup, task: Task
+) -> dict[str, Any]:
+  names = (
+    "cohort_size", "batch_size", "local_epochs", "local_steps",
+    "drop_remainder", "weighting", "client_map", "client_chunk", "eval_every",
+    "client_dropout", "client_devices", "client_memory", "precision",
+  )  # fmt: skip
+  evaluate = task.evaluate
+  if flags["grad_norm"]:
+    norm = evaluation.grad_norm_sq(task.loss_fn)
+    evaluate = lambda *args: task.evaluate(*args) | norm(*args)
+  return {name: flags[name] for name in names} | {
+    "replacement": flags["sampling"] == "replacement",
+    "evaluate": evaluate,
+    "trace": setup.client.choice.traced if flags["trace"] else (),
+    **sampler.settings(flags),
+  }
+
+
+# The output folder, and what was there before.
+
+
+def _output_dir(flags: dict[str, Any]) -> pathlib.Path:
+  """The folder for the results, which is not made yet."""
+  given = flags["output_dir"]
+  if given is not None and not given.strip():
+    raise ValueError(
+      f"output_dir={given!r}: must be the name of a folder; leave output_dir "
+      "out for a new one in runs"
+    )
+  if flags["resume"] and given is None:
+    raise ValueError("resume=True: output_dir must say which run to go on with")
+  folder = pathlib.Path(given or _default_folder(flags))
+  if processes.is_first_process():  # The others write nothing.
+    folder = writers.check_output_dir(folder, flags["resume"])
+  return folder
+
+
+def _default_folder(flags: dict[str, Any]) -> str:
+  now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+  return f"runs/{flags['task']}-{flags['algorithm']}-{flags['client']}-{now}"
+
+
+# Flags that may differ when a run is resumed: they do not change its results.
+MAY_DIFFER = (
   "compilation_cache", "coordinator", "output_dir", "process_id", "progress",
   "resume", "x_axis",
 )  # fmt: skip
 
 
 def _checkpoints(
-  flag: dict[str, Any], output_dir: pathlib.Path
+  flags: dict[str, Any], output_dir: pathlib.Path
 ) -> Checkpoints | None:
-  """Where to save the run and whether to go on; None for neither.
+  """Where to save the run and whether to resume it; None for neither.
 
   Raises:
     ValueError: if what is there is of other flags or versions.
   """
-  every, resume = flag.get("checkpoint_every"), flag["resume"]
+  every, resume = flags.get("checkpoint_every"), flags["resume"]
   if every is None and not resume:
     return None
   identity = {
     "versions": environment.versions(),
     "device": environment.device(),
   }
-  identity = json_files.plain(flag | identity)
-  identity = {n: v for n, v in identity.items() if n not in _MAY_DIFFER}
+  identity = json_files.plain(flags | identity)
+  identity = {n: v for n, v in identity.items() if n not in MAY_DIFFER}
   folder = output_dir / "checkpoints"
   if resume:
     before = _config_of(output_dir)
-    before = {n: v for n, v in before.items() if n not in _MAY_DIFFER}
+    before = {n: v for n, v in before.items() if n not in MAY_DIFFER}
     if before != identity:
       raise ValueError(
         f"resume=True: {str(output_dir)!r} holds a run with "
@@ -161,7 +363,7 @@ def _checkpoints(
         "another folder"
       )
   if resume and not Checkpoints.are_in(folder):
-    # A run that was stopped before its first checkpoint begins anew.
+    # A run that was stopped before its first checkpoint starts again.
     resume = False
     if every is None and (output_dir / "metrics.csv").exists():
       raise ValueError(
@@ -169,123 +371,6 @@ def _checkpoints(
         "the run had no checkpoint_every"
       )
   return Checkpoints(folder, every, resume=resume, identity=identity)
-
-
-def _cohort_size(flag: dict[str, Any], population: int) -> int:
-  algorithm, given = flag["algorithm"], flag["cohort_size"]
-  needed = {"centralized": population, "local": 1}.get(algorithm)
-  if needed is None:
-    return 10 if given is None else given
-  idle = {"sampling": "shuffle", "drop_remainder": False}
-  for name in ("local_epochs", "local_steps", *idle):
-    if flag[name] != idle.get(name):
-      raise ValueError(
-        f"{name}={flag[name]}: algorithm {algorithm} takes one step a round, "
-        f"along the exact gradient; leave {name} out"
-      )
-  if given not in (None, needed):
-    raise ValueError(
-      f"cohort_size={given}: algorithm {algorithm} has {needed} of the "
-      f"{population} clients in each round; leave cohort_size out"
-    )
-  return needed
-
-
-def _check_optimum(
-  entry: tasks.Entry, setup: config.Setup, flag: dict[str, Any]
-) -> None:
-  """That there is an optimum which can be found."""
-  if not entry.is_convex:
-    raise ValueError(
-      f"optimum=True: the loss of task {flag['task']} is not convex; must be "
-      "a task of linear or logistic regression"
-    )
-  if not setup.algorithm.has("regularizer"):
-    raise ValueError(
-      f"optimum=True: algorithm {setup.algorithm.name} has no regularizer, "
-      "without which a minimum may not exist; must be one that has"
-    )
-  if flag["population_dir"]:
-    raise ValueError(
-      "optimum=True: needs the data of all clients in memory; leave "
-      "population_dir out"
-    )
-  if flag["l2"]:
-    raise ValueError(
-      f"optimum=True: l2={flag['l2']:g} is not in the losses that are "
-      "reported, so there would be no gap to measure; leave l2 out"
-    )
-
-
-def _check_fit(
-  setup: config.Setup,
-  point: dict[str, Any],
-  task: Task,
-  flag: dict[str, Any],
-  programs: Sequence[Program],
-) -> None:
-  """That algorithm and regularizer can do with the task's model."""
-  if setup.algorithm.takes("features_fn") and task.features_fn is None:
-    raise ValueError(
-      f"algorithm={flag['algorithm']!r}: compares features before the last "
-      f"layer, which the model of task {flag['task']} does not have; must be "
-      "another, or a task of images"
-    )
-  if task.has_statistics:
-    _check_statistics(setup, programs)
-  make = setup.make(task.loss_fn, task.features_fn, flag["rounds"])
-  algorithm = make(**{name: point[name] for name in setup.grid})
-  check_memory(programs[0], algorithm)
-  penalty = algorithm.penalty
-  if penalty is None:
-    return
-  try:
-    jax.eval_shape(lambda seed: penalty(task.init(jax.random.key(seed))), 0)
-  except ValueError as error:
-    raise ValueError(f"regularizer={flag['regularizer']!r}: {error}") from None
-
-
-def _check_statistics(setup: config.Setup, programs: Sequence[Program]) -> None:
-  """That batch normalization's running statistics are followed rightly."""
-  algorithm = setup.algorithm
-  if algorithm.is_plain:
-    raise ValueError(
-      f"norm='batch': algorithm {algorithm.name} is made of plain steps, which "
-      "running statistics do not follow; must be group or none"
-    )
-  if algorithm.takes("features_fn"):
-    raise ValueError(
-      f"norm='batch': algorithm {algorithm.name} runs the model several times "
-      "in a step, and each would move the running statistics; must be group or "
-      "none"
-    )
-  if not all(program.plan.full for program in programs):
-    raise ValueError(
-      "norm='batch': the statistics of a batch that is not full would count "
-      "its padding; give drop_remainder, or sampling=replacement"
-    )
-
-
-def _settings(flag: dict[str, Any], task: Task) -> dict[str, Any]:
-  names = (
-    "cohort_size", "batch_size", "local_epochs", "local_steps",
-    "drop_remainder", "weighting", "client_map", "client_chunk", "eval_every",
-    "client_dropout", "client_devices", "client_memory", "precision",
-  )  # fmt: skip
-  evaluate = task.evaluate
-  if flag["grad_norm"]:
-    norm = evaluation.grad_norm_sq(task.loss_fn)
-    evaluate = lambda *args: task.evaluate(*args) | norm(*args)
-  return {name: flag[name] for name in names} | {
-    "replacement": flag["sampling"] == "replacement",
-    "evaluate": evaluate,
-    "trace": TRACED if flag["trace"] else (),
-  }
-
-
-def _default_folder(flag: dict[str, Any]) -> str:
-  now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-  return f"runs/{flag['task']}-{flag['algorithm']}-{flag['client']}-{now}"
 
 
 def _config_of(output_dir: pathlib.Path) -> dict[str, Any]:

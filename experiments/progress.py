@@ -6,8 +6,7 @@ import time
 import numpy as np
 import tqdm
 
-from fedjax_opt import metrics
-from fedjax_opt.simulator import Report
+from fedjax_opt import Report, metrics
 
 _SECONDS_BETWEEN_LINES = 10.0
 

@@ -8,6 +8,7 @@ from fedjax_opt import (
   models,
   objectives,
   prox,
+  samplers,
 )
 from fedjax_opt.algorithms import (
   bvr_l_sgd,
@@ -26,12 +27,17 @@ from fedjax_opt.algorithms import (
   optimum,
   scaffold,
 )
-from fedjax_opt.base import Algorithm, grad_fn_of
+from fedjax_opt.base import Algorithm, ClientOutput, grad_fn_of
 from fedjax_opt.data import partition, synthetic
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
+from fedjax_opt.engine.cohort import Cohort
+from fedjax_opt.engine.config import Settings
+from fedjax_opt.engine.replies import Reply
+from fedjax_opt.engine.worker import Worker
 from fedjax_opt.results import plots
 from fedjax_opt.results.checkpoint import Checkpoints
+from fedjax_opt.results.result import Report, Result
 from fedjax_opt.rules import (
   delta_sgd,
   dual_averaging,
@@ -42,15 +48,28 @@ from fedjax_opt.rules import (
   step_decay,
   subgradient_step,
 )
-from fedjax_opt.simulator import Result, simulate
-from fedjax_opt.sweep import grid_points, sweep
+from fedjax_opt.simulator import (
+  SimulationState,
+  Simulator,
+  grid_points,
+  simulate,
+  sweep,
+)
 
 __all__ = [
   "Algorithm",
   "Checkpoints",
   "ClientData",
+  "ClientOutput",
+  "Cohort",
   "Population",
+  "Reply",
+  "Report",
   "Result",
+  "Settings",
+  "SimulationState",
+  "Simulator",
+  "Worker",
   "bvr_l_sgd",
   "centralized",
   "data",
@@ -80,6 +99,7 @@ __all__ = [
   "partition",
   "plots",
   "prox",
+  "samplers",
   "sarah",
   "scaffold",
   "simulate",

@@ -7,11 +7,10 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from fedjax_opt import sharding
-from fedjax_opt.base import Batch, LossFn, Params
+from fedjax_opt.base import Batch, EvaluateFn, LossFn, Params
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.engine import shards
 from fedjax_opt.models import statistics
-from fedjax_opt.program import EvaluateFn
 
 # (params, batch) -> {name: [B]}, such as the loss, and whether a prediction is
 # right.
@@ -98,7 +97,7 @@ def grad_norm_sq(loss_fn: LossFn, batch_size: int = 500) -> EvaluateFn:
 
     zeros = optax.tree.zeros_like(params)
     add = lambda n, total: add_batch(numbers[n], total)
-    total = sharding.total(lax.fori_loop(0, len(numbers), add, zeros))
+    total = shards.total(lax.fori_loop(0, len(numbers), add, zeros))
     gradient = optax.tree.scale(1 / jnp.sum(data.sizes), total)
     weights = statistics.weights(gradient)
     return {"grad_norm_sq": optax.tree.norm(weights, squared=True)}
@@ -110,7 +109,7 @@ def _over_examples(per_example, params, examples, batch_size):
   """{name: [N]}, computed for `batch_size` examples at a time."""
   numbers, take = _batches(examples, batch_size)
   of_batch = lambda i: per_example(params, take(i)[0])
-  values = sharding.gather(lax.map(of_batch, numbers))
+  values = shards.gather(lax.map(of_batch, numbers))
   num_examples = len(jax.tree.leaves(examples)[0])
   flat = lambda leaf: leaf.reshape(-1)[:num_examples]
   return jax.tree.map(flat, values)
@@ -135,9 +134,10 @@ def _batches(examples, batch_size):
     take_rows = lambda leaf: jnp.take(leaf, rows, axis=0, mode="clip")
     return jax.tree.map(take_rows, examples), rows
 
-  shards = sharding.num_shards()
+  num_shards = shards.num_shards()
   num_batches = -(-num_examples // batch_size)
-  return sharding.own(jnp.arange(-(-num_batches // shards) * shards)), take
+  padded = -(-num_batches // num_shards) * num_shards
+  return shards.local(jnp.arange(padded)), take
 
 
 def worst_decile(accuracy: jax.Array, sizes: jax.Array) -> jax.Array:

@@ -380,7 +380,9 @@ class Simulator:
     models = inputs.models_of_seeds(params, seeds, self._has_points)
     one_model = params
     if self._has_points:
-      one_model = jax.eval_shape(lambda m: jax.tree.map(lambda x: x[0], m), models)
+      one_model = jax.eval_shape(
+        lambda m: jax.tree.map(lambda x: x[0], m), models
+      )
       init_grid = jax.jit(jax.vmap(jax.vmap(of_point, (None, 0)), (0, None)))
       names = self._hyperparameters()
       of_all = lambda: init_grid(names, models)
@@ -417,7 +419,7 @@ class Simulator:
     return {name: values[0] for name, values in self._grid.items()}
 
   def _executor_of(self, config, seeds):
-    """What runs with these settings; that of the last call if it is the same."""
+    """What runs with these settings; that of the last call if it fits."""
     before = self._executor
     if before is not None and before.is_for(config, seeds):
       return before

@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-
 from fedjax_opt.cohort import Cohort
+
 from fedjax_opt.data.clients import ClientData
 from tests import problems
 

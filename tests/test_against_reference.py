@@ -6,16 +6,15 @@ second pair is filled up with a place for no client.
 """
 
 import functools
-import inspect
 
 import jax
 import numpy as np
 import optax
 import pytest
+from fedjax_opt.program import Program
 
 from fedjax_opt import simulate, step_decay
-from fedjax_opt.algorithms import ALGORITHMS, SERVER_RULES
-from fedjax_opt.program import Program
+from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.rules import RULES
 from tests import jax_problems, reference
 from tests.jax_problems import assert_close
@@ -71,6 +70,13 @@ TRACES = {
   "step_size": "step_sizes",
   "smoothness_step": "smoothness_branches",
   "growth_step": "growth_branches",
+}
+
+# The algorithms that are FedAvg with one server rule, and that rule.
+SERVER_RULES = {
+  name: choice.server_rule
+  for name, choice in ALGORITHMS.items()
+  if choice.server_rule
 }
 
 CASES = [
@@ -160,9 +166,7 @@ def test_the_cases_reach_every_algorithm_and_rule_and_awkward_client():
   # Those of plain steps have their own loops, in test_composite.py and
   # test_variance_reduction.py.
   plain = {
-    name
-    for name, choice in ALGORITHMS.items()
-    if "learning_rate" in inspect.signature(choice.factory).parameters
+    name for name, choice in ALGORITHMS.items() if choice.client == "plain"
   }
   reached = {algorithm for algorithm, _ in CASES}
   assert reached == set(ALGORITHMS) - plain

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from fedjax_opt.batches import BatchPlan, first_of_shuffle, shuffle
 
 

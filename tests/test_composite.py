@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from fedjax_opt.program import Program
 
 from fedjax_opt import (
   Algorithm,
@@ -30,7 +31,6 @@ from fedjax_opt.algorithms.composite import (
   fed_dual_avg,
   fed_mid,
 )
-from fedjax_opt.program import Program
 from fedjax_opt.rules.mirror import (
   dual_averaging,
   mirror_step,

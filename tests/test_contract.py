@@ -1,13 +1,13 @@
 """What every algorithm of the registry promises."""
 
 import functools
-import inspect
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from fedjax_opt.program import Program
 
 from fedjax_opt import (
   cohort,
@@ -18,15 +18,20 @@ from fedjax_opt import (
   simulator,
   sweep,
 )
-from fedjax_opt.algorithms import ALGORITHMS, SERVER_RULES
+from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.program import Program
+from fedjax_opt.registry import owners
 from tests import jax_problems
 
-# The others are FedAvg under another server rule.
-# or, these, `domo` without one of its parts.
+# `domo` without one of its parts, which others have.
 PARTS = ("fed_avg_sm", "fed_avg_lm", "fed_avg_lm_z", "fed_avg_slm_z")
-NAMES = [name for name in ALGORITHMS if name not in (*SERVER_RULES, *PARTS)]
+# Names that imply a server rule are FedAvg.
+NAMES = [
+  name
+  for name, choice in ALGORITHMS.items()
+  if choice.server_rule is None and name not in PARTS
+]
+MOMENTA = owners(ALGORITHMS, "mu_s") + owners(ALGORITHMS, "mu_l")
 SETTINGS = {"cohort_size": 3, "batch_size": 4, "local_epochs": 1.5}
 ROUNDS = 5
 TASK = jax_problems.softmax()
@@ -43,26 +48,25 @@ jax.monitoring.register_event_duration_secs_listener(_on_event)
 
 
 def make(name, learning_rate=0.3):
-  factory = ALGORITHMS[name].factory
-  taken = inspect.signature(factory).parameters
+  choice = ALGORITHMS[name]
   arguments = {"loss_fn": TASK.loss_fn}
-  if "psi" in taken:
+  if choice.takes_regularizer:
     arguments["psi"] = prox.kernels(prox.l1(1e-3))
-  if "learning_rate" in taken:
-    arguments["learning_rate"] = learning_rate
-    if "mu_s" in taken:  # Momenta make ten steps of one.
-      arguments["learning_rate"] = learning_rate / 10
-  else:
+  if choice.client == "rule":
     arguments["client"] = delta_sgd(eta_0=0.1)
-  if "features_fn" in taken:
+  else:
+    has_momenta = name in MOMENTA  # They make ten steps of one.
+    rate = learning_rate / 10 if has_momenta else learning_rate
+    arguments["learning_rate"] = rate
+  if choice.takes_features:
     arguments["features_fn"] = TASK.features_fn
   if name == "fed_avg":
     arguments["server"] = optax.adam(0.1)
-  return factory(**arguments)
+  return choice.factory(**arguments)
 
 
 def run(name, data=None, **settings):
-  if name == "centralized":  # It takes all clients.
+  if ALGORITHMS[name].cohort == "all":
     settings = {"cohort_size": 5} | settings
   return simulate(
     make(name),
@@ -137,16 +141,14 @@ def test_inert_up_to_rounding(name, monkeypatch):
   assert_close(result.state, base(name).state)
 
 
-# Of plain steps, without a regularizer, whose grids are in test_composite.py.
-PLAIN = (
-  "scaffold",
-  "local_sgd",
-  "minibatch_sgd",
-  "minibatch_sarah",
-  "bvr_l_sgd",
-  "fed_avg_slm",
-  "domo_s",
-)
+# Of plain steps; the grids of those with a regularizer are in
+# test_composite.py.
+PLAIN = [
+  name
+  for name in NAMES
+  if ALGORITHMS[name].client == "plain"
+  and not ALGORITHMS[name].takes_regularizer
+]
 
 
 @pytest.mark.parametrize("name", PLAIN)

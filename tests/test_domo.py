@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from fedjax_opt.program import Program
 
 from fedjax_opt import (
   Algorithm,
@@ -23,7 +24,6 @@ from fedjax_opt import (
 )
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.program import Program
 from tests import jax_problems
 from tests import reference_momentum as loops
 from tests.jax_problems import assert_close

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from fedjax_opt.cohort import Cohort
+from fedjax_opt.program import Program
 
 from fedjax_opt import (
   Algorithm,
@@ -20,8 +22,6 @@ from fedjax_opt import (
   simulate,
   sweep,
 )
-from fedjax_opt.cohort import Cohort
-from fedjax_opt.program import Program
 from tests import jax_problems, reference
 from tests.jax_problems import dropouts_of
 

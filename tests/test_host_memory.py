@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import optax
 import pytest
+from fedjax_opt.host_memory import HostMemory
 
 from fedjax_opt import (
   Checkpoints,
@@ -17,7 +18,6 @@ from fedjax_opt import (
   simulate,
   sweep,
 )
-from fedjax_opt.host_memory import HostMemory
 from tests import jax_problems
 
 TASK = jax_problems.mlp(sizes=(13, 7, 20, 4, 9, 1, 11))

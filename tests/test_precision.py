@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from fedjax_opt.precision import computed_loss
+from fedjax_opt.program import Program
 
-from experiments import image_tasks
+from experiments.tasks import images as image_tasks
 from fedjax_opt import (
   ClientData,
   fed_avg,
@@ -21,8 +23,6 @@ from fedjax_opt import (
 )
 from fedjax_opt.data import embedded
 from fedjax_opt.models import layers, statistics
-from fedjax_opt.precision import computed_loss
-from fedjax_opt.program import Program
 from fedjax_opt.rules import RULES, dual_averaging, mirror_step
 from tests import jax_problems
 from tests.test_contract import NAMES, TASK, compilations, make

@@ -8,9 +8,9 @@ import sys
 import jax
 import numpy as np
 import pytest
+from fedjax_opt.program import Program
 
 from fedjax_opt import Population, fed_avg, sharding, simulate
-from fedjax_opt.program import Program
 from tests import several_devices
 from tests.experiments.commands import REPOSITORY
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from fedjax_opt.program import Program
 
 from fedjax_opt import (
   Algorithm,
@@ -23,7 +24,6 @@ from fedjax_opt import (
   scaffold,
   simulate,
 )
-from fedjax_opt.program import Program
 from fedjax_opt.simulator import run_rounds
 from tests import jax_problems
 

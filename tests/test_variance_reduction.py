@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from fedjax_opt.cohort import MAX_PHASES, Cohort
+from fedjax_opt.program import Program
 
 from fedjax_opt import Algorithm, simulate, sweep
 from fedjax_opt.algorithms import (
@@ -25,10 +27,8 @@ from fedjax_opt.algorithms import (
 )
 from fedjax_opt.algorithms.bvr_l_sgd import Output, _next_output
 from fedjax_opt.base import at_round
-from fedjax_opt.cohort import MAX_PHASES, Cohort
 from fedjax_opt.data import synthetic
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.program import Program
 from fedjax_opt.rules.sarah import sarah
 from tests import jax_problems, reference
 from tests import reference_variance_reduction as loops

@@ -19,7 +19,7 @@ import numpy as np
 from absl import app, flags
 
 import fedjax_opt as fo
-from experiments import nonconvex_task
+from experiments.tasks import nonconvex
 from fedjax_opt import algorithms, plots
 from fedjax_opt.data import synthetic
 
@@ -96,7 +96,7 @@ def measure(
   result = fo.sweep(
     make,
     {"zeta": zetas, "rate": RATES},
-    nonconvex_task.start(problem),
+    nonconvex.start(problem),
     problem.data,
     rounds=FLAGS.rounds,
     seeds=range(FLAGS.seeds),

@@ -15,7 +15,7 @@ import numpy as np
 from absl import app, flags
 
 import fedjax_opt as fo
-from experiments import composite_tasks
+from experiments.tasks import composite
 from fedjax_opt import evaluation, plots, prox, rules
 from fedjax_opt.metrics import History
 
@@ -67,7 +67,7 @@ def evaluate(params, data, test) -> dict[str, jax.Array]:
 
 def main(argv: list[str]) -> None:
   del argv
-  task = composite_tasks.lasso(
+  task = composite.lasso(
     {"variant": FLAGS.variant, "zero_threshold": THRESHOLD, "eval_every": 1}
   )
   psi = prox.kernels(prox.l1(FLAGS.strength))

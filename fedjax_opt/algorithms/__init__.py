@@ -2,8 +2,8 @@
 
 `ALGORITHMS` names them for the command line. Each factory takes what it needs
 by name: `loss_fn`; `client` and `server`, or, where steps are plain ones,
-`learning_rate` and `server_learning_rate`; `features_fn` and the regularizer
-`psi` if it asks for them.
+`learning_rate` and `server_learning_rate`; the regularizer `psi`;
+`features_fn`. Its entry says which of these; see `registry.AlgorithmChoice`.
 """
 
 import functools
@@ -27,11 +27,10 @@ from fedjax_opt.algorithms.fed_prox import fed_prox
 from fedjax_opt.algorithms.moon import MoonState, moon
 from fedjax_opt.algorithms.scaffold import ScaffoldState, scaffold
 from fedjax_opt.algorithms.sgd import MinibatchState, local_sgd, minibatch_sgd
-from fedjax_opt.hyperparameters import Choice, Hyperparameter
+from fedjax_opt.registry import AlgorithmChoice, Hyperparameter
 
 __all__ = [
   "ALGORITHMS",
-  "SERVER_RULES",
   "BvrState",
   "DomoState",
   "FedAvgState",
@@ -65,7 +64,6 @@ _LARGE_BATCH = Hyperparameter(
   "[1, inf)",
   is_static=True,
 )
-
 _MU_S = Hyperparameter("mu_s", 0.9, "momentum of the server", "[0, 1)")
 _MU_L = Hyperparameter("mu_l", 0.6, "momentum of local steps", "[0, 1)")
 _BETA = Hyperparameter(
@@ -73,14 +71,36 @@ _BETA = Hyperparameter(
 )
 _no_fusion = functools.partial(domo, beta=None)
 
-ALGORITHMS: dict[str, Choice] = {
-  "fed_avg": Choice(fed_avg, "local steps, averaged (McMahan et al., 2017)"),
-  "fed_prox": Choice(
+# What several entries have in common.
+_plain = functools.partial(AlgorithmChoice, client="plain", server="none")
+_composite = functools.partial(
+  AlgorithmChoice,
+  client="plain",
+  why_plain="weighs the regularizer with the sizes of plain steps",
+  server="rate",
+  takes_regularizer=True,
+)
+_proximal_gradient = functools.partial(
+  _composite, rate_may_drop=False, server="none", is_exact=True
+)
+_momenta = functools.partial(
+  AlgorithmChoice,
+  client="plain",
+  server="rate",
+  # What clients infer of the server's momentum is divided by the rate.
+  server_interval="(0, inf)",
+)
+
+ALGORITHMS: dict[str, AlgorithmChoice] = {
+  "fed_avg": AlgorithmChoice(
+    fed_avg, "local steps, averaged (McMahan et al., 2017)"
+  ),
+  "fed_prox": AlgorithmChoice(
     fed_prox,
     "local steps held near the server's model (Li et al., 2020)",
     (Hyperparameter("mu", 0.01, "proximal strength", "[0, inf)"),),
   ),
-  "moon": Choice(
+  "moon": AlgorithmChoice(
     moon,
     "model-contrastive local steps (Li et al., 2021)",
     (
@@ -89,33 +109,47 @@ ALGORITHMS: dict[str, Choice] = {
         "temperature", 0.5, "divides the cosine similarities", "(0, inf)"
       ),
     ),
+    takes_features=True,
   ),
-  "fed_avg_m": Choice(fed_avg, "FedAvg with server momentum"),
-  "fed_adam": Choice(fed_avg, "FedAvg with Adam at the server (FedOpt)"),
-  "fed_yogi": Choice(fed_avg, "FedAvg with Yogi at the server (FedOpt)"),
-  "fed_adagrad": Choice(fed_avg, "FedAvg with Adagrad at the server (FedOpt)"),
-  "fed_mid": Choice(
+  "fed_avg_m": AlgorithmChoice(
+    fed_avg, "FedAvg with server momentum", server_rule="sgdm"
+  ),
+  "fed_adam": AlgorithmChoice(
+    fed_avg, "FedAvg with Adam at the server (FedOpt)", server_rule="adam"
+  ),
+  "fed_yogi": AlgorithmChoice(
+    fed_avg, "FedAvg with Yogi at the server (FedOpt)", server_rule="yogi"
+  ),
+  "fed_adagrad": AlgorithmChoice(
+    fed_avg, "FedAvg with Adagrad at the server (FedOpt)", server_rule="adagrad"
+  ),
+  "fed_mid": _composite(
     fed_mid, "mirror descent, primal average (Yuan et al., 2021)"
   ),
-  "fed_mid_osp": Choice(
+  "fed_mid_osp": _composite(
     functools.partial(fed_mid, only_server_prox=True),
     "fed_mid with the regularizer only at the server",
   ),
-  "fed_dual_avg": Choice(
+  "fed_dual_avg": _composite(
     fed_dual_avg, "dual averaging, dual average (Yuan et al., 2021)"
   ),
-  "fed_dual_avg_osp": Choice(
+  "fed_dual_avg_osp": _composite(
     functools.partial(fed_dual_avg, only_server_prox=True),
     "fed_dual_avg with the regularizer only at the server",
   ),
-  "fed_avg_subgradient": Choice(
-    fed_avg_subgradient, "FedAvg with subgradient steps of the regularizer"
+  "fed_avg_subgradient": _composite(
+    fed_avg_subgradient,
+    "FedAvg with subgradient steps of the regularizer",
+    # A constraint has no subgradient where it is violated.
+    needs_penalty=True,
   ),
-  "centralized": Choice(
-    centralized, "proximal gradient on all data, one step a round"
+  "centralized": _proximal_gradient(
+    centralized, "proximal gradient on all data, one step a round", cohort="all"
   ),
-  "local": Choice(local, "proximal gradient on one client's data"),
-  "scaffold": Choice(
+  "local": _proximal_gradient(
+    local, "proximal gradient on one client's data", cohort="first"
+  ),
+  "scaffold": AlgorithmChoice(
     scaffold,
     "local steps with control variates (Karimireddy et al., 2020)",
     (
@@ -125,17 +159,20 @@ ALGORITHMS: dict[str, Choice] = {
         "control variates are exact gradients (option I)",
       ),
     ),
+    client="plain",
+    why_plain="corrects plain steps, not those of another rule",
+    server="rate",
   ),
-  "local_sgd": Choice(local_sgd, "plain local steps, averaged"),
-  "minibatch_sgd": Choice(
+  "local_sgd": _plain(local_sgd, "plain local steps, averaged"),
+  "minibatch_sgd": _plain(
     minibatch_sgd, "one step a round on all local batches at once"
   ),
-  "minibatch_sarah": Choice(
+  "minibatch_sarah": _plain(
     minibatch_sarah,
     "minibatch_sgd along a recursive estimate (Nguyen et al., 2017)",
     (_LARGE_BATCH,),
   ),
-  "bvr_l_sgd": Choice(
+  "bvr_l_sgd": _plain(
     bvr_l_sgd,
     "local steps of one client along a recursive estimate of all (Murata and "
     "Suzuki, 2021)",
@@ -149,44 +186,36 @@ ALGORITHMS: dict[str, Choice] = {
       ),
     ),
   ),
-  "fed_avg_sm": Choice(
+  "fed_avg_sm": _momenta(
     functools.partial(_no_fusion, mu_l=None), "momentum at the server", (_MU_S,)
   ),
-  "fed_avg_lm": Choice(
+  "fed_avg_lm": _momenta(
     functools.partial(_no_fusion, mu_s=None, average_local=True),
     "momentum in the local steps, buffers averaged",
     (_MU_L,),
   ),
-  "fed_avg_lm_z": Choice(
+  "fed_avg_lm_z": _momenta(
     functools.partial(_no_fusion, mu_s=None),
     "momentum in the local steps, from zero in each round",
     (_MU_L,),
   ),
-  "fed_avg_slm": Choice(
+  "fed_avg_slm": _momenta(
     functools.partial(_no_fusion, average_local=True),
     "fed_avg_sm and fed_avg_lm together",
     (_MU_S, _MU_L),
   ),
-  "fed_avg_slm_z": Choice(
+  "fed_avg_slm_z": _momenta(
     _no_fusion, "fed_avg_sm and fed_avg_lm_z together", (_MU_S, _MU_L)
   ),
-  "domo": Choice(
+  "domo": _momenta(
     domo,
     "fed_avg_slm_z whose clients start with a step of the server's momentum "
     "(Xu et al., 2022)",
     (_MU_S, _MU_L, _BETA),
   ),
-  "domo_s": Choice(
+  "domo_s": _momenta(
     functools.partial(domo, intra=True),
     "domo with a share of that step in each local step",
     (_MU_S, _MU_L, _BETA),
   ),
-}
-
-# Names that are nothing but FedAvg with one server rule.
-SERVER_RULES: dict[str, str] = {
-  "fed_avg_m": "sgdm",
-  "fed_adam": "adam",
-  "fed_yogi": "yogi",
-  "fed_adagrad": "adagrad",
 }

@@ -57,19 +57,6 @@ class ClientData:
     """n_max, the examples of the largest client."""
     return self.indices.shape[1]
 
-  @property
-  def cohort(self) -> None:
-    """None: the clients of a round are not known before it."""
-    return
-
-  def where(self, clients: jax.Array) -> jax.Array:
-    """[C] int32, by which `rows_of` finds the examples of [C] clients."""
-    return clients
-
-  def rows_of(self, where: jax.Array) -> jax.Array:
-    """[C, n_max] rows of clients' lists; any, of those that do not exist."""
-    return self.indices.at[where].get(mode="clip")
-
   def label_counts(self, num_classes: int) -> np.ndarray:
     """The number of examples of each class at each client.
 

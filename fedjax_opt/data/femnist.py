@@ -24,7 +24,7 @@ import numpy as np
 from absl import logging
 
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.hyperparameters import Hyperparameter
+from fedjax_opt.registry import Hyperparameter
 
 TFF_URL = "https://storage.googleapis.com/tff-datasets-public/"
 TFF_FILE = "emnist_all.sqlite.lzma"

@@ -41,37 +41,46 @@ from fedjax_opt.data.partition_schemes import (
   size_range,
   size_skew,
 )
-from fedjax_opt.hyperparameters import Choice, check_belongs, check_choice
+from fedjax_opt.registry import (
+  PartitionChoice,
+  check_belongs,
+  check_choice,
+  owners,
+)
 
-SCHEMES: dict[str, Choice] = {
-  "iid": Choice(iid, "all examples dealt at random, equal sizes"),
-  "dirichlet": Choice(
+SCHEMES: dict[str, PartitionChoice] = {
+  "iid": PartitionChoice(iid, "all examples dealt at random, equal sizes"),
+  "dirichlet": PartitionChoice(
     dirichlet,
     "label mixture Dirichlet(alpha) per client, drawn with replacement",
     (ALPHA, EXAMPLES_PER_CLIENT, TAIL_CUT),
   ),
-  "dirichlet_disjoint": Choice(
+  "dirichlet_disjoint": PartitionChoice(
     dirichlet_disjoint,
     "each class cut by Dirichlet(alpha) over clients, no example repeated",
     (ALPHA,),
   ),
-  "similarity": Choice(
+  "similarity": PartitionChoice(
     similarity,
     "a fraction iid, the rest in blocks of the label-sorted data",
     (SIMILARITY,),
   ),
-  "class_q": Choice(
+  "class_q": PartitionChoice(
     class_q,
     "one client per class, holding a fraction of that class",
     (CLASS_FRACTION,),
   ),
-  "shards": Choice(
+  "shards": PartitionChoice(
     shards,
     "a few random blocks of the label-sorted data each",
     (SHARDS_PER_CLIENT,),
   ),
-  "size_skew": Choice(size_skew, "iid labels, log-normal sizes", (SIZE_SIGMA,)),
-  "natural": Choice(natural, "the client ids that come with the data"),
+  "size_skew": PartitionChoice(
+    size_skew, "iid labels, log-normal sizes", (SIZE_SIGMA,)
+  ),
+  "natural": PartitionChoice(
+    natural, "the client ids that come with the data", takes_ids=True
+  ),
 }
 
 
@@ -102,18 +111,18 @@ def split(
       or a value is out of range.
   """
   check_parameters(name, parameters)
-  if name != "natural":
-    scheme = SCHEMES[name]
+  scheme = SCHEMES[name]
+  if not scheme.takes_ids:
     defaults = {p.name: p.default for p in scheme.hyperparameters}
     return scheme.factory(
       labels, num_clients, seed=seed, **(defaults | parameters)
     )
   if client_ids is None:
     raise ValueError(
-      "partition='natural': the data comes without client ids; must be one of "
-      f"{', '.join(name for name in SCHEMES if name != 'natural')}"
+      f"partition={name!r}: the data comes without client ids; must be one of "
+      f"{', '.join(n for n, other in SCHEMES.items() if not other.takes_ids)}"
     )
-  rows = natural(client_ids)
+  rows = scheme.factory(client_ids)
   if num_clients not in (None, len(rows)):
     raise ValueError(
       f"num_clients={num_clients}: the data has {len(rows)} natural clients; "
@@ -134,14 +143,10 @@ def check_parameters(name: str, parameters: Mapping[str, Any]) -> None:
       or a value is out of range.
   """
   check_choice("partition", name, SCHEMES)
-  owners: dict[str, list[str]] = {}
-  for owner, scheme in SCHEMES.items():
-    for parameter in scheme.hyperparameters:
-      owners.setdefault(parameter.name, []).append(owner)
   known = {p.name: p for p in SCHEMES[name].hyperparameters}
   for given, value in parameters.items():
-    check_belongs(given, value, "partition", name, owners.get(given, []))
-    if given == "examples_per_client":
+    check_belongs(given, value, "partition", name, owners(SCHEMES, given))
+    if known[given].takes_range:
       size_range(value)
     else:
       known[given].check(value)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedjax_opt.hyperparameters import Hyperparameter
+from fedjax_opt.registry import Hyperparameter
 
 Rows = list[np.ndarray]  # M arrays of pool rows, one per client.
 

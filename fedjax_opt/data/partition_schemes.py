@@ -16,13 +16,18 @@ from fedjax_opt.data.partition_rows import (
   rows_by_value,
   sort_by_label,
 )
-from fedjax_opt.hyperparameters import Hyperparameter
+from fedjax_opt.registry import Hyperparameter
 
 ALPHA = Hyperparameter(
   "alpha", 0.1, "Dirichlet concentration; small is skewed", "(0, inf)"
 )
 EXAMPLES_PER_CLIENT = Hyperparameter(
-  "examples_per_client", 500, "examples, or (low, high)", "[1, inf)"
+  "examples_per_client",
+  500,
+  "examples of each client, or the range from which each client's number is "
+  "drawn",
+  "[1, inf)",
+  takes_range=True,
 )
 TAIL_CUT = Hyperparameter(
   "tail_cut", 0.0, "fraction dropped, highest labels first", "[0, 1)"

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedjax_opt.base import Batch
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.hyperparameters import Hyperparameter, check_choice
+from fedjax_opt.registry import Hyperparameter, check_choice
 
 
 class Variant(NamedTuple):

@@ -4,14 +4,16 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fedjax_opt.engine.plan import BatchPlan
+
 
 def draw_batches(
-  plan: "BatchPlan", keys: jax.Array, rows: jax.Array, sizes: jax.Array
+  plan: BatchPlan, keys: jax.Array, rows: jax.Array, sizes: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
   """Draws the batches of some clients.
 
   Args:
-    plan: how clients go through their examples, `config.BatchPlan`.
+    plan: how clients go through their examples.
     keys: [C], one random key per client.
     rows: [C, n_max] int32, each client's rows of the pooled examples.
     sizes: [C] int32, how many of them are its own.

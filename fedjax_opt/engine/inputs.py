@@ -152,7 +152,8 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
   if not is_function or seeds is None:
     raise TypeError(
       f"data={shown(data)}: must be clients, such as "
-      "ClientData.from_client_ids({'x': x, 'y': y}, client_ids), or a Population"
+      "ClientData.from_client_ids({'x': x, 'y': y}, client_ids), or a "
+      "Population"
     )
   each = [_check_data(f"data({seed})", data(seed)) for seed in seeds]
   first = each[0]
@@ -225,7 +226,9 @@ def check_test(test: Any, evaluate: Any) -> Batch | None:
     shown_lengths = ", ".join(f"{n} {length}" for n, length in lengths.items())
     raise ValueError(f"test: lengths differ ({shown_lengths}); must be equal")
   if 0 in lengths.values():
-    raise ValueError("test: has no examples; must have at least one, or be None")
+    raise ValueError(
+      "test: has no examples; must have at least one, or be None"
+    )
   if evaluate is None:
     raise ValueError(
       "test: nothing is measured on it; give evaluate=, such as "
@@ -254,9 +257,7 @@ def check_params(params: Any, may_be_function: bool) -> Any:
       hint = "; of an nnx module give nnx.state(model, nnx.Param)"
     elif type(params).__module__.startswith("flax"):
       hint = '; give model.init(key, x)["params"]'
-    raise TypeError(
-      f"params={shown(params)}: must be a pytree of arrays{hint}"
-    )
+    raise TypeError(f"params={shown(params)}: must be a pytree of arrays{hint}")
   for path, leaf in jax.tree_util.tree_leaves_with_path(params):
     _check_leaf(f"params{jax.tree_util.keystr(path)}", leaf)
   return jax.tree.map(jnp.asarray, params)
@@ -291,7 +292,9 @@ def _function_of_key(params):
   for path, leaf in jax.tree_util.tree_leaves_with_path(shapes):
     if not jnp.issubdtype(leaf.dtype, jnp.floating):
       name = f"params(key){jax.tree_util.keystr(path)}"
-      raise TypeError(f"{name}: is {leaf.dtype}; must be floating-point numbers")
+      raise TypeError(
+        f"{name}: is {leaf.dtype}; must be floating-point numbers"
+      )
   return params
 
 

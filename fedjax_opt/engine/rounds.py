@@ -111,7 +111,9 @@ def _one_round(config, algorithm, server, key, round, data):
   for reply in replies:
     for name, counter in reply.counts.items():
       before = counts.get(name)
-      counts[name] = counter if before is None else counters.add(before, counter)
+      counts[name] = (
+        counter if before is None else counters.add(before, counter)
+      )
     traces |= reply.traces
   return (server, client_state), counts, traces
 
@@ -125,8 +127,10 @@ def _checked(returned, phases):
   is_pair = type(returned) is tuple and len(returned) == 2
   state, replies = returned if is_pair else (None, None)
   replies = [replies] if isinstance(replies, Reply) else replies
-  if not is_pair or not isinstance(replies, tuple | list) or not all(
-    isinstance(reply, Reply) for reply in replies
+  if (
+    not is_pair
+    or not isinstance(replies, tuple | list)
+    or not all(isinstance(reply, Reply) for reply in replies)
   ):
     raise ValueError(
       "round: must return (state, reply), or (state, (reply, ...)) after "
@@ -142,8 +146,8 @@ def _checked(returned, phases):
   missing = sorted(set(phases) - set(own))
   if missing:
     raise ValueError(
-      f"round: the reply of phase {missing[0]} was not returned; return (state, "
-      "(reply, ...)) with the replies of all verbs that were called"
+      f"round: the reply of phase {missing[0]} was not returned; return "
+      "(state, (reply, ...)) with the replies of all verbs that were called"
     )
   return state, replies
 

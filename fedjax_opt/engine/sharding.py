@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from fedjax_opt.engine import checks
 from fedjax_opt.engine.shards import CLIENTS, GRID
 
 

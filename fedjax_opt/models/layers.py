@@ -15,8 +15,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_opt.base import at_least_float32
-from fedjax_opt.hyperparameters import check_choice
 from fedjax_opt.models import statistics
 from fedjax_opt.models.convolution import (
   Padding,
@@ -24,6 +22,8 @@ from fedjax_opt.models.convolution import (
   max_pool,
   resolve_implementation,
 )
+from fedjax_opt.registry import check_choice
+from fedjax_opt.trees import at_least_float32
 
 __all__ = [
   "NORMS",

@@ -4,12 +4,13 @@ Each applies to every kernel by itself and not to biases, as in the experiments
 of Yuan et al., "Federated Composite Optimization", ICML 2021.
 """
 
+import functools
 from collections.abc import Callable
 
-from fedjax_opt.hyperparameters import Choice, Hyperparameter
 from fedjax_opt.prox.constraints import l1_ball, l2_ball, non_negative
 from fedjax_opt.prox.penalties import group_lasso, l1, nuclear, squared_l2
 from fedjax_opt.prox.regularizer import Regularizer, kernels
+from fedjax_opt.registry import Hyperparameter, RegularizerChoice
 
 _STRENGTH = Hyperparameter(
   "strength", 0.01, "factor of the regularizer", "[0, inf)"
@@ -19,22 +20,31 @@ _L1_RADIUS = Hyperparameter("radius", 1000.0, "radius of the ball", "(0, inf)")
 _L2_RADIUS = _L1_RADIUS._replace(default=10.0)
 
 
-def _on_kernels(factory: Callable[..., Regularizer]):
+_constraint = functools.partial(RegularizerChoice, is_finite=False)
+
+
+def _on_kernels(
+  factory: Callable[..., Regularizer],
+) -> Callable[..., Regularizer]:
   return lambda **arguments: kernels(factory(**arguments))
 
 
-REGULARIZERS: dict[str, Choice] = {
-  "l1": Choice(_on_kernels(l1), "strength ||w||_1", (_STRENGTH,)),
-  "squared_l2": Choice(
+REGULARIZERS: dict[str, RegularizerChoice] = {
+  "l1": RegularizerChoice(_on_kernels(l1), "strength ||w||_1", (_STRENGTH,)),
+  "squared_l2": RegularizerChoice(
     _on_kernels(squared_l2), "strength ||w||^2", (_STRENGTH,)
   ),
-  "nuclear": Choice(
+  "nuclear": RegularizerChoice(
     _on_kernels(nuclear), "strength times the nuclear norm", (_STRENGTH,)
   ),
-  "group_lasso": Choice(
+  "group_lasso": RegularizerChoice(
     _on_kernels(group_lasso), "strength times the norms of rows", (_STRENGTH,)
   ),
-  "l1_ball": Choice(_on_kernels(l1_ball), "||w||_1 <= radius", (_L1_RADIUS,)),
-  "l2_ball": Choice(_on_kernels(l2_ball), "||w|| <= radius", (_L2_RADIUS,)),
-  "non_negative": Choice(_on_kernels(non_negative), "w >= 0"),
+  "l1_ball": _constraint(
+    _on_kernels(l1_ball), "||w||_1 <= radius", (_L1_RADIUS,)
+  ),
+  "l2_ball": _constraint(
+    _on_kernels(l2_ball), "||w|| <= radius", (_L2_RADIUS,)
+  ),
+  "non_negative": _constraint(_on_kernels(non_negative), "w >= 0"),
 }

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedjax_opt import sharding
 from fedjax_opt.base import State
+from fedjax_opt.engine import processes
 
 
 class Saved(NamedTuple):
@@ -175,7 +175,7 @@ class Checkpoints:
           saved = Saved(step, found["state"], dict(arrays))
         # Those that cannot be read would be in the way of new ones.
         for newer in _steps(self._folder):
-          if newer > step and sharding.is_first_process():
+          if newer > step and processes.is_first_process():
             shutil.rmtree(self._folder / str(newer))
         return saved
       except _OtherRun as error:

@@ -101,7 +101,8 @@ class RunRecord:
     cost = {}
     for name in _SPENT:
       cost[name] = per_round(name)
-      cost |= {f"{l}_{name}": per_round(f"{l}_{name}") for l in labels}
+      for label in labels:
+        cost[f"{label}_{name}"] = per_round(f"{label}_{name}")
     if labels:
       cost["communication_rounds"] = 1 + per_round("labelled_visits")
     return cost

@@ -1,12 +1,14 @@
 """Client and server rules: plain optax transformations, one per file.
 
-`RULES` names them for the command line, optax's own among them. Its defaults
-are those of the Delta-SGD paper's baselines, mostly PyTorch's own.
+`RULES` names them for the command line, optax's own among them. Defaults are
+those of the Delta-SGD paper's baselines, mostly PyTorch's own. Those of the
+server's learning rate are 1 where that is plain averaging, and else as at the
+clients (as the paper ran Adam), but for Adagrad, whose steps only get shorter.
 """
 
 import optax
 
-from fedjax_opt.hyperparameters import Choice, Hyperparameter
+from fedjax_opt.registry import Hyperparameter, RuleChoice
 from fedjax_opt.rules.delta_sgd import DeltaSgdState, delta_sgd
 from fedjax_opt.rules.mirror import (
   DualAveragingState,
@@ -60,22 +62,29 @@ def _eps(default: float) -> Hyperparameter:
   return Hyperparameter("eps", default, "added to a denominator", "[0, inf)")
 
 
-RULES: dict[str, Choice] = {
-  "sgd": Choice(optax.sgd, "gradient descent", (_rate(0.1),)),
-  "sgdm": Choice(
+RULES: dict[str, RuleChoice] = {
+  "sgd": RuleChoice(
+    optax.sgd,
+    "gradient descent",
+    (_rate(0.1),),
+    is_plain=True,
+    server_learning_rate=1.0,
+  ),
+  "sgdm": RuleChoice(
     _sgdm,
     "heavy-ball momentum",
     (
       _rate(0.1),
       Hyperparameter("momentum", 0.9, "decay of the momentum", "[0, 1)"),
     ),
+    server_learning_rate=1.0,
   ),
-  "adam": Choice(
+  "adam": RuleChoice(
     optax.adam,
     "Adam (Kingma and Ba, 2015)",
     (_rate(0.001), _B1, _B2, _eps(1e-8)),
   ),
-  "adagrad": Choice(
+  "adagrad": RuleChoice(
     _adagrad,
     "Adagrad (Duchi et al., 2011)",
     (
@@ -85,13 +94,14 @@ RULES: dict[str, Choice] = {
       ),
       _eps(1e-10),
     ),
+    server_learning_rate=0.1,
   ),
-  "yogi": Choice(
+  "yogi": RuleChoice(
     _yogi,
     "Yogi (Zaheer et al., 2018)",
     (_rate(0.01), _B1, _B2, _eps(1e-3)),
   ),
-  "sps": Choice(
+  "sps": RuleChoice(
     sps,
     "stochastic Polyak step sizes (Loizou et al., 2021)",
     (
@@ -99,8 +109,9 @@ RULES: dict[str, Choice] = {
       Hyperparameter("f_min", 0.0, "lower bound of the batch loss"),
       Hyperparameter("max_step", float("inf"), "largest step size", "(0, inf]"),
     ),
+    fits_server=False,
   ),
-  "delta_sgd": Choice(
+  "delta_sgd": RuleChoice(
     delta_sgd,
     "Delta-SGD, auto-tuned step sizes (Kim et al., 2024)",
     (
@@ -116,5 +127,8 @@ RULES: dict[str, Choice] = {
         "taking it again on the current batch (two)",
       ),
     ),
+    fits_server=False,
+    own_names=("gamma", "delta", "eta_0", "theta_0", "reuse_gradients"),
+    traced=("step_size", "smoothness_step", "growth_step"),
   ),
 }

@@ -5,8 +5,6 @@ import pathlib
 import subprocess
 import sys
 
-from absl.testing import flagsaver
-
 from experiments import run
 
 REPOSITORY = pathlib.Path(run.__file__).parents[1]
@@ -14,8 +12,7 @@ REPOSITORY = pathlib.Path(run.__file__).parents[1]
 
 def call(*arguments, program=run):
   """What the command does, in this process: its exit status."""
-  with flagsaver.flagsaver():
-    return program.main([program.__name__, *arguments])
+  return program.main([program.__name__, *arguments])
 
 
 def start(*arguments):

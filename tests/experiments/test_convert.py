@@ -6,7 +6,7 @@ import resource
 import numpy as np
 import pytest
 
-from experiments import convert, run
+from experiments import convert, job
 from fedjax_opt import Population
 from tests.experiments.commands import call
 
@@ -42,15 +42,15 @@ def test_the_clients_are_those_of_the_run(tmp_path, capsys, flags_of):
     f"wrote 7 clients, {population.num_examples} examples, {num_bytes:,} "
     f"bytes: {folder}\n"
   )
-  job = run.prepare(flags_of(*SMALL, "--batch_size=5", "--cohort_size=2"))
-  check_same(population, job.data[3])
+  prepared = job.prepare(flags_of(*SMALL, "--batch_size=5", "--cohort_size=2"))
+  check_same(population, prepared.data[3])
   assert population.fields["x"] == (np.uint8, (8, 8, 1))
 
 
 def test_clients_that_come_with_the_task(tmp_path, flags_of):
   flag = f"--population_dir={tmp_path}"
   assert call("--task=nonconvex", flag, program=convert) == 0
-  data = run.prepare(flags_of("--task=nonconvex")).data[0]
+  data = job.prepare(flags_of("--task=nonconvex")).data[0]
   check_same(Population.open(tmp_path), data)
 
 

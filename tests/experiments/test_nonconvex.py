@@ -7,15 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from absl.testing import flagsaver
 
-from experiments import nonconvex_task, run
+from experiments import run
+from experiments.tasks import nonconvex
 from fedjax_opt.data import synthetic
 
 
 def call(*arguments):
-  with flagsaver.flagsaver():
-    return run.main(["run", "--task=nonconvex", *arguments])
+  return run.main(["run", "--task=nonconvex", *arguments])
 
 
 def test_a_short_run(tmp_path, capsys):
@@ -46,7 +45,7 @@ def test_a_short_run(tmp_path, capsys):
 
 
 def test_what_is_measured():
-  task = nonconvex_task.nonconvex({"zeta": 2.0})
+  task = nonconvex.nonconvex({"zeta": 2.0})
   x = task.init(jax.random.key(0))
   measured = jax.jit(task.evaluate)(x, task.clients, task.test)
   objective = synthetic.heterogeneous(0.0).objective

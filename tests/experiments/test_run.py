@@ -8,13 +8,13 @@ import pathlib
 import signal
 import sys
 import time
-import types
 
 import jax
 import numpy as np
 import pytest
 
-from experiments import command_line, config, run, tasks
+from experiments import compilation_cache, results
+from experiments.flags import command_line, methods
 from tests.experiments.commands import REPOSITORY, call, start
 
 SMALL = ("--task=digits_logistic", "--num_clients=20", "--cohort_size=4")
@@ -110,6 +110,7 @@ def test_config(grid):
     "client": "sgd",
     "client_schedule": "constant",
     "augmentation": "none",
+    "sampler": "uniform",
     "x_axis": "rounds",
     "resume": False,
     "compilation_cache": "~/.cache/fedjax_opt",
@@ -247,7 +248,7 @@ def test_ctrl_c_that_was_ignored_ends_the_run_at_the_next_evaluation(
       os.kill(os.getpid(), signal.SIGINT)
       time.sleep(10)
 
-  monkeypatch.setattr(run, "_draw_clients", ignored)
+  monkeypatch.setattr(results, "_draw_clients", ignored)
   assert call(*SMALL, *SHORT, f"--output_dir={tmp_path}") == 130
   out = capsys.readouterr().out
   assert out.endswith("interrupted: only 0 of 3 rounds done\n")
@@ -357,11 +358,12 @@ def test_all_points_diverged(tmp_path, capsys):
     "--task=low_rank", "--algorithm=fed_dual_avg", "--client_lr=10",
     "--cohort_size=4", "--local_steps=10", "--rounds=3", "--noprogress",
   )  # fmt: skip
-  assert call(*arguments, f"--output_dir={tmp_path}") == 0
+  assert call(*arguments, f"--output_dir={tmp_path}") == 1
   summary = read_json(tmp_path / "summary.json")
   assert summary["selected"] is None
   assert summary["points"][0]["status"] == "diverged"
-  out = capsys.readouterr().out
+  out, err = capsys.readouterr()
+  assert err == f"error: every point diverged; see {tmp_path}\n"
   assert "diverged at 3" in out
   assert "none selected: every point diverged" in out
   check_pictures(tmp_path, "curves.png")
@@ -457,7 +459,33 @@ def test_presets(flags_of, monkeypatch, preset, task, rounds):
   }
   assert {name: flag[name] for name in expected} == expected
   for client in ("sgd", "sgdm", "adam", "adagrad", "sps", "delta_sgd"):
-    config.resolve(flag | {"client": client})
+    methods.resolve(flag | {"client": client})
+
+
+# One call after another.
+
+
+def test_each_call_starts_from_the_defaults(tmp_path):
+  folders = [tmp_path / str(i) for i in range(3)]
+  first = ("--client_lr=0.5", "--seed=3", "--l2=0.1", "--grad_norm")
+  quiet = "--noprogress"
+  assert call(*SMALL, *SHORT, *first, quiet, f"--output_dir={folders[0]}") == 0
+  bad = ("--rounds=9", "--batch_size=5", "--nosuchflag", "--alpha=7")
+  assert call(*bad, f"--output_dir={folders[1]}") == 1
+  assert call(*SMALL, "--alpha=-1", f"--output_dir={folders[1]}") == 1
+  assert not folders[1].exists()
+  assert call(*SMALL, "--rounds=1", f"--output_dir={folders[2]}") == 0
+  configs = [read_json(folders[i] / "config.json") for i in (0, 2)]
+  names = (
+    "client", "client_lr", "seed", "l2", "grad_norm", "progress", "rounds",
+    "batch_size", "alpha", "eval_every",
+  )  # fmt: skip
+  assert [[config.get(name) for name in names] for config in configs] == [
+    ["sgd", 0.5, 3, 0.1, True, False, 3, 64, 0.1, 2],
+    ["delta_sgd", None, 0, 0.0, False, True, 1, 64, 0.1, 10],
+  ]
+  timing = read_json(folders[2] / "summary.json")["timing"]
+  assert timing["seconds_to_first_round"] < 60
 
 
 # The help.
@@ -470,7 +498,7 @@ def test_help(capsys):
   text = capsys.readouterr().out
   assert text.startswith("Runs a federated algorithm on a task")
   assert max(map(len, text.splitlines())) <= 80
-  for flag in command_line._names():
+  for flag in command_line.names():
     assert f"--{flag}" in text or f"--[no]{flag}" in text
   assert "(sgd 0.1, sgdm 0.1, adam 0.001," in " ".join(text.split())
   assert "pdb" not in text
@@ -514,8 +542,9 @@ BAD_INPUT = {
   f"{PARTITIONS}; did you mean dirichlet?",
   "--grid_chunk=0": "grid_chunk=0: must be at least 1",
   "--partition=natural": f"partition='natural': must be one of {PARTITIONS}",
-  "--task=mnist_cn": f"task='mnist_cn': must be one of "
-  f"{', '.join(tasks.TASKS)}; did you mean mnist_cnn?",
+  "--task=mnist_cn": "task='mnist_cn': must be one of the tasks that --help "
+  "lists; did you mean mnist_cnn or fmnist_cnn or mnist_mlp?",
+  "--task=xyz": "task='xyz': must be one of the tasks that --help lists",
   "--client_schedule=cosine": "client_schedule='cosine': must be one of "
   "constant, step_decay",
   "--sampling=shufle": "sampling='shufle': must be one of shuffle, "
@@ -584,7 +613,9 @@ BAD_INPUT = {
   "--mu=1": "mu=1: belongs to algorithm fed_prox, moon, not to algorithm "
   "fed_avg",
   "--server_momentum=0.9": "server_momentum=0.9: belongs to server sgdm, not "
-  "to server sgd",
+  "to server sgd; give --server=sgdm",
+  "--server=adam --server_momentum=0.9": "server_momentum=0.9: belongs to "
+  "server sgdm, not to server adam",
   "--partition=iid --alpha=1": "alpha=1.0: belongs to partition dirichlet, "
   "dirichlet_disjoint, not to partition iid",
   "--algorithm=fed_adam --server=sgd": "server='sgd': algorithm fed_adam is "
@@ -708,6 +739,20 @@ BAD_INPUT = {
   "--task=lasso --eval_every=0": "eval_every=0: must be at least 1",
   "--task=lasso --batch_size=129": "batch_size=129: larger than every client; "
   "the largest has 128 examples",
+  # Who takes part.
+  "--sampler=weigthed": "sampler='weigthed': must be one of uniform, weighted, "
+  "fixed, cyclic; did you mean weighted?",
+  "--sampler_groups=5": "sampler_groups=5: belongs to sampler cyclic, not to "
+  "sampler uniform",
+  "--sampler=cyclic": "sampler_groups: must be given with sampler cyclic",
+  "--sampler=cyclic --sampler_groups=0": "sampler_groups=0: must be a whole "
+  "number in [1, inf)",
+  "--sampler=cyclic --sampler_groups=101": "sampler_groups=101: must be from 1 "
+  "to the number of clients, 100",
+  "--task=lasso --algorithm=centralized --sampler=fixed": "sampler='fixed': "
+  "algorithm centralized has all clients in each round; leave sampler out",
+  "--task=lasso --algorithm=local --sampler=fixed": "sampler='fixed': "
+  "algorithm local has the first client in each round; leave sampler out",
   # Numbers out of range.
   "--alpha=0": "alpha=0: must be in (0, inf)",
   "--alpha=-1": "alpha=-1: must be in (0, inf)",
@@ -748,7 +793,7 @@ BAD_INPUT = {
   "--partition=class_q --num_clients=10 --class_fraction=1.5": "class_"
   "fraction=1.5: must be in (0, 1]",
   "--class_fraction=0.5": "class_fraction=0.5: belongs to partition class_q, "
-  "not to partition dirichlet",
+  "not to partition dirichlet; give --partition=class_q",
   # What is no number, or no list of them.
   "--rounds=many": "rounds=many: must be a whole number",
   "--rounds=1.5": "rounds=1.5: must be a whole number",
@@ -769,6 +814,9 @@ BAD_INPUT = {
   "such as 500, or a range, such as 100-500",
   # What is no flag.
   "--roundz=3": "--roundz: no such flag; did you mean --rounds?",
+  "--lr=0.1": "--lr: no such flag; did you mean --client_lr or --server_lr?",
+  "--learning_rate=0.1": "--learning_rate: no such flag; did you mean "
+  "--client_lr or --server_lr?",
   "--xyz=3": "--xyz: no such flag; --help lists all",
   "digits": "'digits': not a flag; flags are --name=value",
   "--rounds": "missing value for flag --rounds",
@@ -810,20 +858,25 @@ def test_compilations_are_noticed(compilations):
   assert compilations
 
 
-def test_where_compiled_programs_are_kept(monkeypatch, tmp_path):
-  told = {}
-  jax_config = types.SimpleNamespace(
-    jax_compilation_cache_dir=None, update=told.__setitem__
+def test_where_compiled_programs_are_kept(tmp_path):
+  names = (
+    "jax_compilation_cache_dir",
+    "jax_persistent_cache_min_compile_time_secs",
   )
-  monkeypatch.setattr(run.jax, "config", jax_config)
-  run._keep_programs("none")
-  assert not told
-  run._keep_programs(str(tmp_path))
-  assert told.pop("jax_compilation_cache_dir") == str(tmp_path)
-  told.clear()
-  jax_config.jax_compilation_cache_dir = "elsewhere"
-  run._keep_programs(str(tmp_path))
-  assert not told
+  values = lambda: [getattr(jax.config, name) for name in names]
+  before = values()
+  # The user's folder takes precedence.
+  with compilation_cache.kept_in(str(tmp_path)):
+    assert values() == before
+  try:
+    jax.config.update("jax_compilation_cache_dir", None)
+    with compilation_cache.kept_in("none"):
+      assert values() == [None, before[1]]
+    with compilation_cache.kept_in(str(tmp_path)):
+      assert values() == [str(tmp_path), 0.5]
+    assert values() == [None, before[1]]
+  finally:
+    jax.config.update("jax_compilation_cache_dir", before[0])
 
 
 @pytest.mark.parametrize("arguments", BAD_INPUT)
@@ -884,6 +937,11 @@ def below_a_file(folder):
   return folder / "file" / "run", f"'{folder / 'file'}' is a file; give a "
 
 
+def no_name(folder):
+  del folder
+  return "", "must be the name of a folder; leave output_dir out for a new one"
+
+
 def not_writable(folder):
   if not os.path.isdir("/proc"):
     pytest.skip("no folder that not even root may write")
@@ -895,7 +953,8 @@ def long_name(folder):
 
 
 @pytest.mark.parametrize(
-  "make", [other_run, other_file, below_a_file, not_writable, long_name]
+  "make",
+  [other_run, other_file, below_a_file, no_name, not_writable, long_name],
 )
 def test_bad_output_dir(make, tmp_path, capsys, compilations):
   folder, message = make(tmp_path)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import image_tasks
+from experiments.tasks import images as image_tasks
 from fedjax_opt import ClientData, domo, models, simulate
 from fedjax_opt.data import embedded, tfds
 

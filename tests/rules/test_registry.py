@@ -1,7 +1,6 @@
 """Every rule of the registry: its defaults, its limits, its number formats."""
 
 import functools
-import inspect
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +9,7 @@ import optax
 import pytest
 
 from fedjax_opt import grad_fn_of, step_decay
-from fedjax_opt.algorithms import ALGORITHMS, SERVER_RULES
-from fedjax_opt.hyperparameters import Hyperparameter
+from fedjax_opt.registry import Hyperparameter
 from fedjax_opt.rules import RULES
 from tests import reference
 
@@ -86,26 +84,6 @@ def test_hyperparameters_may_be_traced(name):
 
   both = {k: jnp.array([v, v]) for k, v in traced.items()}
   np.testing.assert_allclose(run(both), [x, x], rtol=1e-5)
-
-
-@pytest.mark.parametrize("name", [*RULES, *ALGORITHMS])
-def test_entries_fit_their_factories(name):
-  choice = RULES.get(name) or ALGORITHMS[name]
-  arguments = inspect.signature(choice.factory).parameters
-  assert choice.help
-  for parameter in choice.hyperparameters:
-    assert parameter.name in arguments
-    assert parameter.help
-    if parameter.default is not None:
-      parameter.check(parameter.default)
-    at_factory = arguments[parameter.name].default
-    if name not in ("sgd", "sgdm", "adam", "adagrad", "yogi"):  # optax's own
-      assert parameter.default == at_factory
-
-
-def test_server_rules_name_rules():
-  assert set(SERVER_RULES) <= set(ALGORITHMS)
-  assert set(SERVER_RULES.values()) <= set(RULES)
 
 
 @pytest.mark.parametrize(

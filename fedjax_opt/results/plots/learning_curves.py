@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.hyperparameters import check_choice
+from fedjax_opt.registry import check_choice
 from fedjax_opt.results.history import History, direction, is_fraction
 from fedjax_opt.results.plots import legends
 from fedjax_opt.results.plots.frame import axis_name, log_scale, styled_figure

@@ -1,6 +1,11 @@
-"""The command line: flags in groups, their help, and one line for a mistake."""
+"""The command line: flags in groups, their help, and one line for a mistake.
+
+Flags are defined once, when `experiments.flags` is imported. `parse` reads a
+command line into a copy of them, so that each call starts from the defaults.
+"""
 
 import contextlib
+import copy
 import difflib
 import re
 import sys
@@ -10,21 +15,41 @@ from typing import Any
 
 from absl import flags
 
-from fedjax_opt.hyperparameters import Choice
+from fedjax_opt.registry import Choice
 
-FLAGS = flags.FLAGS
+_FLAGS = flags.FlagValues()  # What is defined; never parsed itself.
+_GROUPS: dict[str, list[str]] = {}  # title -> names of flags
 
 _WIDTH = 80
 _INDENT = 23  # Where the text of a flag begins.
-_GROUPS: dict[str, list[str]] = {}  # title -> names of flags
 
 
 @contextlib.contextmanager
 def group(title: str) -> Iterator[None]:
   """The flags that are defined inside stand under this title in the help."""
-  before = set(FLAGS)
+  before = set(_FLAGS)
   yield
-  _GROUPS[title] = [name for name in FLAGS if name not in before]
+  _GROUPS[title] = [name for name in _FLAGS if name not in before]
+
+
+def text(name: str, default: str | None, help: str) -> None:
+  """Defines a flag whose value is text."""
+  flags.DEFINE_string(name, default, help, flag_values=_FLAGS)
+
+
+def integer(name: str, default: int | None, help: str) -> None:
+  """Defines a flag whose value is a whole number."""
+  flags.DEFINE_integer(name, default, help, flag_values=_FLAGS)
+
+
+def number(name: str, default: float | None, help: str) -> None:
+  """Defines a flag whose value is a number."""
+  flags.DEFINE_float(name, default, help, flag_values=_FLAGS)
+
+
+def switch(name: str, default: bool | None, help: str) -> None:
+  """Defines a flag that is given as --name or --noname."""
+  flags.DEFINE_bool(name, default, help, flag_values=_FLAGS)
 
 
 def listed(registry: Mapping[str, Choice]) -> str:
@@ -36,11 +61,11 @@ def listed(registry: Mapping[str, Choice]) -> str:
 
 
 def parse(argv: Sequence[str], intro: str) -> dict[str, Any]:
-  """The values of all grouped flags; prints the help instead if asked for it.
+  """The values of all flags; prints the help instead if asked for it.
 
   Args:
-    argv: the program's name and its arguments.
-    intro: what the help begins with.
+    argv: name of the program, then its arguments.
+    intro: first lines of the help.
 
   Raises:
     ValueError: one line, for what is not a flag or cannot be its value.
@@ -49,23 +74,25 @@ def parse(argv: Sequence[str], intro: str) -> dict[str, Any]:
   if {"-h", "-help", "--help", "--helpfull"} & set(argv):
     print(help_text(intro))
     sys.exit(0)
+  values = copy.deepcopy(_FLAGS)
   try:
-    _, *others = FLAGS(list(argv))
+    _, *others = values(list(argv))
   except flags.Error as error:
     raise ValueError(_one_line(error)) from None
   if others:
     raise ValueError(f"{others[0]!r}: not a flag; flags are --name=value")
-  return {name: FLAGS[name].value for name in _names()}
+  return {name: values[name].value for name in names()}
 
 
 def refuse(error: Exception) -> int:
-  """Says in one line what cannot be; the exit status."""
+  """Prints in one line what cannot be; returns the exit status."""
   print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
   return 1
 
 
-def _names() -> list[str]:
-  return [name for names in _GROUPS.values() for name in names]
+def names() -> list[str]:
+  """All flags, in the order of the help."""
+  return [name for group in _GROUPS.values() for name in group]
 
 
 _WANTED = {
@@ -78,29 +105,37 @@ _WANTED = {
 def _one_line(error: flags.Error) -> str:
   """What absl says about an argument, in this program's words."""
   if isinstance(error, flags.UnrecognizedFlagError):
-    near = difflib.get_close_matches(error.flagname, _names(), 1)
-    hint = f"did you mean --{near[0]}?" if near else "--help lists all"
+    near = _nearest(error.flagname)
+    hint = f"did you mean {near}?" if near else "--help lists all"
     return f"--{error.flagname}: no such flag; {hint}"
   if isinstance(error, flags.CantOpenFlagFileError):
     return f"flagfile: {error.__context__ or error}"
   wrong = re.match(r"flag --(\w+)=(.*?): ", str(error), re.DOTALL)
-  if wrong and wrong[1] in FLAGS:
-    wanted = _WANTED[FLAGS[wrong[1]].parser.syntactic_help]
+  if wrong and wrong[1] in _FLAGS:
+    wanted = _WANTED[_FLAGS[wrong[1]].parser.syntactic_help]
     return f"{wrong[1]}={wrong[2]}: must be {wanted}"
   message = " ".join(str(error).split())
   return message[0].lower() + message[1:]
 
 
+def _nearest(name: str) -> str:
+  """The flags that were probably meant: --lr is --client_lr or --server_lr."""
+  name = name.replace("learning_rate", "lr")
+  near = [known for known in names() if known.endswith(f"_{name}")]
+  near = near or difflib.get_close_matches(name, names(), 1)
+  return " or ".join(f"--{known}" for known in near)
+
+
 def help_text(intro: str) -> str:
   """The help: what the program does, then every flag, group by group."""
   parts = [intro.strip()]
-  for title, names in _GROUPS.items():
-    parts.append("\n".join([f"{title}:", *map(_entry, names)]))
+  for title, group in _GROUPS.items():
+    parts.append("\n".join([f"{title}:", *map(_entry, group)]))
   return "\n\n".join(parts)
 
 
 def _entry(name: str) -> str:
-  flag = FLAGS[name]
+  flag = _FLAGS[name]
   first, *lines = flag.help.split("\n")
   if flag.default is not None:
     first += f" Default: {str(flag.default).lower()}."

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from experiments.task import Task
+from experiments.tasks.base import Task
 from fedjax_opt import evaluation
 from fedjax_opt.data import synthetic
 from fedjax_opt.metrics import Criterion

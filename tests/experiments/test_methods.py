@@ -1,5 +1,6 @@
 """From flags to grid and algorithm."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -7,15 +8,17 @@ import jax.numpy as jnp
 import optax
 import pytest
 
-from experiments import config
-from fedjax_opt.algorithms import ALGORITHMS, SERVER_RULES
+from experiments import tasks
+from experiments.flags import methods
+from experiments.flags.registries import numbers
+from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.base import Algorithm
 from fedjax_opt.prox.registry import REGULARIZERS
 from fedjax_opt.rules import RULES
 
 
 def test_defaults_are_the_paper_s_delta_sgd(flags_of):
-  setup = config.resolve(flags_of())
+  setup = methods.resolve(flags_of())
   assert setup.resolved() == {
     "client": "delta_sgd",
     "server": "sgd",
@@ -56,31 +59,33 @@ def test_defaults_are_the_paper_s_delta_sgd(flags_of):
   ],
 )
 def test_defaults_of_the_paper_s_baselines(flags_of, client, expected):
-  resolved = config.resolve(flags_of(f"--client={client}")).resolved()
+  resolved = methods.resolve(flags_of(f"--client={client}")).resolved()
   names = {"client": client, "server": "sgd", "server_lr": 1.0}
   assert resolved == names | expected
 
 
 def test_milestones_are_resolved(flags_of):
   arguments = ("--client=sgd", "--client_schedule=step_decay")
-  resolved = config.resolve(flags_of(*arguments)).resolved()
+  resolved = methods.resolve(flags_of(*arguments)).resolved()
   assert resolved["client_milestones"] == "0.5,0.75"
   given = flags_of(*arguments, "--client_milestones=0.6,0.8")
-  setup = config.resolve(given)
+  setup = methods.resolve(given)
   assert setup.resolved()["client_milestones"] == "0.6,0.8"
   assert setup.milestones == (0.6, 0.8)
 
 
-@pytest.mark.parametrize("algorithm", SERVER_RULES)
+@pytest.mark.parametrize(
+  "algorithm", [n for n, each in ALGORITHMS.items() if each.server_rule]
+)
 def test_an_algorithm_named_after_its_server(flags_of, algorithm):
-  setup = config.resolve(flags_of(f"--algorithm={algorithm}"))
-  assert setup.server.name == SERVER_RULES[algorithm]
+  setup = methods.resolve(flags_of(f"--algorithm={algorithm}"))
+  assert setup.server.name == ALGORITHMS[algorithm].server_rule
 
 
 def test_composite_algorithms_take_plain_steps_and_the_task_s_regularizer(
   flags_of,
 ):
-  setup = config.resolve(flags_of("--algorithm=fed_dual_avg"), "l1")
+  setup = methods.resolve(flags_of("--algorithm=fed_dual_avg"), "l1")
   assert setup.resolved() == {
     "client": "sgd",
     "client_lr": 0.1,
@@ -90,16 +95,18 @@ def test_composite_algorithms_take_plain_steps_and_the_task_s_regularizer(
     "strength": 0.01,
   }
   own = flags_of("--algorithm=fed_dual_avg", "--regularizer=l2_ball")
-  assert config.resolve(own, "l1").grid == {
+  assert methods.resolve(own, "l1").grid == {
     "client_lr": [0.1],
     "server_lr": [1.0],
     "radius": [10.0],
   }
 
 
-@pytest.mark.parametrize("algorithm", ["centralized", "local"])
+@pytest.mark.parametrize(
+  "algorithm", [n for n, each in ALGORITHMS.items() if each.is_exact]
+)
 def test_without_clients_and_server_there_is_one_rate(flags_of, algorithm):
-  setup = config.resolve(flags_of(f"--algorithm={algorithm}"), "nuclear")
+  setup = methods.resolve(flags_of(f"--algorithm={algorithm}"), "nuclear")
   assert setup.resolved() == {
     "client": "sgd",
     "client_lr": 0.1,
@@ -109,7 +116,7 @@ def test_without_clients_and_server_there_is_one_rate(flags_of, algorithm):
 
 
 def test_algorithms_of_plain_steps(flags_of):
-  setup = config.resolve(flags_of("--algorithm=scaffold", "--exact_control"))
+  setup = methods.resolve(flags_of("--algorithm=scaffold", "--exact_control"))
   assert setup.resolved() == {
     "client": "sgd",
     "client_lr": 0.1,
@@ -117,7 +124,7 @@ def test_algorithms_of_plain_steps(flags_of):
     "server_lr": 1.0,
     "exact_control": True,
   }
-  setup = config.resolve(
+  setup = methods.resolve(
     flags_of("--algorithm=bvr_l_sgd", "--large_batch=7", "--client_lr=.1,1")
   )
   assert setup.resolved() == {
@@ -128,21 +135,26 @@ def test_algorithms_of_plain_steps(flags_of):
   }
   # Only numbers are tuned.
   assert setup.grid == {"client_lr": [0.1, 1.0]}
-  assert setup.static == {"large_batch": 7, "practical": True}
+  assert setup.algorithm.static == {"large_batch": 7, "practical": True}
+
+
+def with_factory(setup, factory):
+  """The setup, with another factory, without hyperparameters, of algorithms."""
+  choice = dataclasses.replace(setup.algorithm.choice, factory=factory)
+  algorithm = setup.algorithm._replace(choice=choice, arguments={})
+  return setup._replace(algorithm=algorithm)
 
 
 @pytest.mark.parametrize("algorithm", ["scaffold", "bvr_l_sgd", "local_sgd"])
 def test_rates_of_plain_steps_may_decay(flags_of, algorithm):
-  setup = config.resolve(
+  setup = methods.resolve(
     flags_of(f"--algorithm={algorithm}", "--client_schedule=step_decay")
   )
   seen = {}
-  choice = setup.algorithm.choice._replace(
-    factory=lambda loss_fn, learning_rate, **others: seen.update(locals()),
-    hyperparameters=(),
+  setup = with_factory(
+    setup, lambda loss_fn, learning_rate, **others: seen.update(locals())
   )
-  part = setup.algorithm._replace(choice=choice)
-  make = setup._replace(algorithm=part).make("loss", None, rounds=100)
+  make = setup.make("loss", None, rounds=100)
   make(client_lr=0.5, server_lr=3.0)
   rate = seen["learning_rate"]
   for round, expected in [(0, 0.5), (49, 0.5), (50, 0.05), (75, 0.005)]:
@@ -150,7 +162,7 @@ def test_rates_of_plain_steps_may_decay(flags_of, algorithm):
 
 
 def test_flags_become_grid_axes(flags_of):
-  setup = config.resolve(
+  setup = methods.resolve(
     flags_of(
       "--algorithm=fed_prox", "--mu=0,1e-2", "--client=sgd", "--client_lr=.1,1"
     )
@@ -165,7 +177,7 @@ def test_flags_become_grid_axes(flags_of):
 
 def test_same_flag_means_what_the_chosen_algorithm_says(flags_of):
   for algorithm, mu in {"fed_prox": 0.01, "moon": 1.0}.items():
-    setup = config.resolve(flags_of(f"--algorithm={algorithm}"))
+    setup = methods.resolve(flags_of(f"--algorithm={algorithm}"))
     assert setup.grid["mu"] == [mu]
 
 
@@ -174,12 +186,12 @@ def test_same_flag_means_what_the_chosen_algorithm_says(flags_of):
   [
     *(f"--algorithm={algorithm} --client=sgd" for algorithm in ALGORITHMS),
     *(f"--client={client}" for client in RULES),
-    *(f"--server={server}" for server in config.SERVERS),
+    *(f"--server={server}" for server in methods.SERVER.registry),
     *(f"--algorithm=fed_mid --regularizer={name}" for name in REGULARIZERS),
   ],
 )
 def test_makes_every_algorithm_from_traced_numbers(flags_of, arguments):
-  setup = config.resolve(flags_of(*arguments.split()), regularizer="l1")
+  setup = methods.resolve(flags_of(*arguments.split()), regularizer="l1")
   make = setup.make(loss_fn=None, features_fn=None, rounds=10)
   params = {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)}
 
@@ -187,7 +199,7 @@ def test_makes_every_algorithm_from_traced_numbers(flags_of, arguments):
     algorithm = make(**values)
     assert isinstance(algorithm, Algorithm)
     penalty = algorithm.penalty(params) if algorithm.penalty else None
-    assert (penalty is None) == (setup.regularizer.name == "none")
+    assert (penalty is None) == (setup.regularizer is None)
     return algorithm.params(algorithm.init(params, 7))
 
   values = {name: jnp.float32(of[0]) for name, of in setup.grid.items()}
@@ -196,17 +208,15 @@ def test_makes_every_algorithm_from_traced_numbers(flags_of, arguments):
 
 
 def test_step_decay_divides_the_clients_learning_rate(flags_of):
-  setup = config.resolve(
+  setup = methods.resolve(
     flags_of("--client=sgd", "--client_schedule=step_decay", "--client_lr=0.5")
   )
   # What reaches the algorithm is a function of the round.
   rules = []
-  part = setup.algorithm._replace(
-    choice=setup.algorithm.choice._replace(
-      factory=lambda loss_fn, client, server: rules.append(client)
-    )
+  setup = with_factory(
+    setup, lambda loss_fn, client, server: rules.append(client)
   )
-  make = setup._replace(algorithm=part).make(None, None, rounds=100)
+  make = setup.make(None, None, rounds=100)
   make(client_lr=0.5, server_lr=1.0)
   (rule,) = rules
   for round, rate in [(0, 0.5), (49, 0.5), (50, 0.05), (75, 0.005)]:
@@ -218,21 +228,20 @@ def test_step_decay_divides_the_clients_learning_rate(flags_of):
 
 
 def test_composite_algorithms_get_rates_and_regularizer(flags_of):
-  setup = config.resolve(
+  setup = methods.resolve(
     flags_of(
       "--algorithm=fed_mid", "--client_schedule=step_decay", "--client_lr=0.5"
     ),
     regularizer="l1",
   )
   seen = {}
-  part = setup.algorithm._replace(
-    choice=setup.algorithm.choice._replace(
-      factory=lambda loss_fn, psi, learning_rate, server_learning_rate: (
-        seen.update(locals())
-      )
-    )
+  setup = with_factory(
+    setup,
+    lambda loss_fn, psi, learning_rate, server_learning_rate: seen.update(
+      locals()
+    ),
   )
-  make = setup._replace(algorithm=part).make("loss", None, rounds=100)
+  make = setup.make("loss", None, rounds=100)
   make(client_lr=0.5, server_lr=3.0, strength=2.0)
   assert seen["loss_fn"] == "loss"
   assert seen["server_learning_rate"] == 3.0
@@ -254,14 +263,31 @@ def test_composite_algorithms_get_rates_and_regularizer(flags_of):
   ],
 )
 def test_numbers(text, kind, values):
-  assert config.numbers("flag", text, kind) == values
+  assert numbers("flag", text, kind) == values
 
 
 def test_no_flag_is_shared_by_two_kinds_of_part():
   """Else it would be unclear whom a value is for."""
-  flags = {
-    kind: {flag for part in config.parts(kind) for flag in part.flags()}
-    for kind in ("algorithm", "client", "server", "regularizer")
-  }
+  flags = {kind.flag: set(kind.owners()) for kind in methods.KINDS}
   for one, other in itertools.combinations(flags.values(), 2):
     assert not one & other
+
+
+def test_a_task_s_strength_is_for_its_own_regularizer(flags_of):
+  flags = flags_of("--task=lasso", "--algorithm=fed_mid")
+  task = tasks.TASKS["lasso"]
+  setup = methods.resolve(flags, task.regularizer, task.defaults)
+  assert setup.grid == {
+    "client_lr": [3e-4],
+    "server_lr": [1.0],
+    "strength": [0.1],
+  }
+  other = flags | {"regularizer": "nuclear"}
+  setup = methods.resolve(other, task.regularizer, task.defaults)
+  assert setup.grid["strength"] == [0.01]
+  given = flags | {"strength": "0.3", "client_lr": "1"}
+  setup = methods.resolve(given, task.regularizer, task.defaults)
+  assert (setup.grid["strength"], setup.grid["client_lr"]) == ([0.3], [1])
+  low_rank = tasks.TASKS["low_rank"]
+  setup = methods.resolve(flags, low_rank.regularizer, low_rank.defaults)
+  assert setup.grid["strength"] == [0.5]

@@ -1,4 +1,4 @@
-"""From flags to the clients' data."""
+"""The flags of the clients' data, and the clients they give."""
 
 import itertools
 import re
@@ -6,87 +6,59 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from absl import flags
 
-from experiments import command_line
-from experiments.task import Task
+from experiments.flags import command_line
+from experiments.flags.registries import Flags, Kind
+from experiments.tasks import Task
 from fedjax_opt.data import partition
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.hyperparameters import Hyperparameter, check_choice
 
-# Tasks whose examples come with client ids have nothing to divide.
-PARTITIONS = {
-  name: scheme
-  for name, scheme in partition.SCHEMES.items()
-  if name != "natural"
-}
+PARTITION = Kind(
+  "partition",
+  {n: each for n, each in partition.SCHEMES.items() if not each.takes_ids},
+)
+_DEFAULTS = {"partition": "dirichlet", "num_clients": 100}
 
 
-def _parameters() -> dict[str, Hyperparameter]:
-  """The parameters of all partitions, by name."""
-  schemes = PARTITIONS.values()
-  return {p.name: p for s in schemes for p in s.hyperparameters}
-
-
-def define_flags() -> None:
+def define() -> None:
   """Defines `--partition`, `--num_clients` and the partitions' own flags."""
   with command_line.group("Clients' data"):
-    flags.DEFINE_string(
+    command_line.text(
       "population_dir",
       None,
       "Folder of clients as `python -m experiments.convert` writes it, instead "
       "of the task's: they stay on disk, and those of each cohort are read "
       "while the rounds before it are computed.",
     )
-    flags.DEFINE_integer(
-      "num_clients", None, "Clients in the population. Default: 100."
+    command_line.integer(
+      "num_clients",
+      None,
+      f"Clients in the population. Default: {_DEFAULTS['num_clients']}.",
     )
-    flags.DEFINE_string(
+    command_line.text(
       "partition",
       None,
       "How the training examples come to the clients, for tasks whose clients "
-      "do not come with the data. Default: dirichlet."
-      f"{command_line.listed(PARTITIONS)}",
+      f"do not come with the data. Default: {_DEFAULTS['partition']}."
+      f"{command_line.listed(PARTITION.registry)}",
     )
-    for name, parameter in _parameters().items():
-      _define_parameter(name, parameter)
+    PARTITION.define()
 
 
-def _define_parameter(name: str, parameter: Hyperparameter) -> None:
-  owners = ", ".join(
-    f"{scheme} {parameter.default:g}"
-    for scheme in PARTITIONS
-    if parameter in PARTITIONS[scheme].hyperparameters
-  )
-  text = f"{parameter.help[0].upper()}{parameter.help[1:]}"
-  if name == "examples_per_client":
-    text = (
-      "Examples of each client; LOW-HIGH, such as 100-500, draws each client's "
-      f"number from that range ({owners})."
-    )
-    flags.DEFINE_string(name, None, text)
-    return
-  text = f"{text}, in {parameter.interval} ({owners})."
-  if isinstance(parameter.default, int):
-    flags.DEFINE_integer(name, None, text)
-  else:
-    flags.DEFINE_float(name, None, text)
-
-
-def resolve(flag: Mapping[str, Any], has_clients: bool) -> dict[str, Any]:
+def resolve(flags: Flags, has_clients: bool) -> dict[str, Any]:
   """The flags of the chosen partition, with its defaults filled in.
 
   Args:
-    flag: values of all flags; None where not given.
+    flags: values of all flags; None where not given.
     has_clients: whether the task's clients come with its data.
 
   Raises:
     ValueError: naming the flag that cannot be.
   """
-  names = ("partition", "num_clients", *_parameters())
-  given = {name: flag[name] for name in names if flag[name] is not None}
-  if flag["population_dir"]:
+  names = (*_DEFAULTS, *PARTITION.owners())
+  given = {name: flags[name] for name in names if flags[name] is not None}
+  if flags["population_dir"]:
     for name, value in given.items():
       raise ValueError(
         f"{name}={value}: the clients come from population_dir; leave {name} "
@@ -96,31 +68,32 @@ def resolve(flag: Mapping[str, Any], has_clients: bool) -> dict[str, Any]:
   if has_clients:
     for name, value in given.items():
       raise ValueError(
-        f"{name}={value}: the clients of task {flag['task']} come with its "
+        f"{name}={value}: the clients of task {flags['task']} come with its "
         f"data; leave {name} out"
       )
     return {}
-  given = {"partition": "dirichlet", "num_clients": 100} | given
+  given = _DEFAULTS | given
   scheme = given["partition"]
-  check_choice("partition", scheme, PARTITIONS)
-  own = PARTITIONS[scheme].hyperparameters
+  PARTITION.check(scheme)
+  PARTITION.check_others(flags, scheme)
+  own = PARTITION.registry[scheme].hyperparameters
   resolved = {p.name: p.default for p in own} | given
   partition.check_parameters(scheme, _arguments(resolved))
   return resolved
 
 
-def on_disk(flag: Mapping[str, Any]) -> Population | None:
+def on_disk(flags: Flags) -> Population | None:
   """The clients of `--population_dir`, if it is given.
 
   Raises:
-    ValueError: naming the file that is not as it should be.
+    ValueError: naming the file that cannot be used, and why.
   """
-  folder = flag["population_dir"]
+  folder = flags["population_dir"]
   return Population.open(folder) if folder else None
 
 
 def check_examples(clients: Population, task: Task) -> None:
-  """That the task's model can do with the clients' examples.
+  """Checks that the clients' examples are of the task's types and shapes.
 
   Raises:
     ValueError: naming what differs.
@@ -142,7 +115,7 @@ def check_examples(clients: Population, task: Task) -> None:
 
 
 def check_labels(clients: Population, num_classes: int | None) -> None:
-  """That all labels are those of the task.
+  """Checks that all labels are those of the task.
 
   Raises:
     ValueError: naming one that is not.
@@ -160,19 +133,24 @@ def check_labels(clients: Population, num_classes: int | None) -> None:
 
 def _arguments(parameters: Mapping[str, Any]) -> dict[str, Any]:
   """The flags as the schemes take them: '100-500' is (100, 500) there."""
-  whole = ("partition", "num_clients")
-  arguments = {n: v for n, v in parameters.items() if n not in whole}
-  if "examples_per_client" in parameters:
-    text = str(parameters["examples_per_client"])
-    if not re.fullmatch(r"\d+(-\d+)?", text):
-      raise ValueError(
-        f"examples_per_client={text}: must be a whole number, such as 500, or "
-        "a range, such as 100-500"
-      )
-    low, _, high = text.partition("-")
-    sizes = (int(low), int(high)) if high else int(low)
-    arguments["examples_per_client"] = sizes
+  arguments = {n: v for n, v in parameters.items() if n not in _DEFAULTS}
+  scheme = PARTITION.registry[parameters["partition"]]
+  for parameter in scheme.hyperparameters:
+    if parameter.takes_range:
+      name = parameter.name
+      arguments[name] = _range(name, str(arguments[name]))
   return arguments
+
+
+def _range(name: str, text: str) -> int | tuple[int, int]:
+  """A whole number, or (low, high)."""
+  if not re.fullmatch(r"\d+(-\d+)?", text):
+    raise ValueError(
+      f"{name}={text}: must be a whole number, such as 500, or a range, such "
+      "as 100-500"
+    )
+  low, _, high = text.partition("-")
+  return (int(low), int(high)) if high else int(low)
 
 
 def populations(
@@ -186,8 +164,8 @@ def populations(
   Args:
     examples: {'x': [N, ...], 'y': [N]}.
     num_classes: labels are below it.
-    parameters: of the partition, as `resolve` gives them.
-    seeds: of the runs; each has a partition of its own.
+    parameters: flags of the partition, as `resolve` gives them.
+    seeds: seeds of the runs; each has its own partition.
 
   Raises:
     ValueError: naming the flag that cannot be, or what is wrong in the data.

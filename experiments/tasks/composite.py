@@ -12,14 +12,15 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from experiments import image_tasks
-from experiments.task import Task
+from experiments.tasks import images
+from experiments.tasks.base import Task
 from fedjax_opt import evaluation, models
-from fedjax_opt.base import Params, at_least_float32
+from fedjax_opt.base import Params
 from fedjax_opt.data import femnist, fmri, synthetic
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.metrics import Criterion
 from fedjax_opt.models.layers import glorot_uniform
+from fedjax_opt.trees import at_least_float32
 
 
 def lasso(flag: Mapping[str, Any]) -> Task:
@@ -114,10 +115,8 @@ def _given_data_dir(flag: Mapping[str, Any]) -> str:
 def _by_writer(
   model: nn.Module, num_classes: int, train: ClientData, test: ClientData
 ) -> Task:
-  images = image_tasks.Images("FEMNIST", num_classes, (0.0,), (1.0,))
-  task = image_tasks.classification(
-    model, images, train.examples, test.examples
-  )
+  dataset = images.Images("FEMNIST", num_classes, (0.0,), (1.0,))
+  task = images.classification(model, dataset, train.examples, test.examples)
   criterion = Criterion("train_loss", "min", "mean_last_n", 10)
   return task._replace(clients=train, criterion=criterion)
 

@@ -6,10 +6,9 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from fedjax_opt.base import FeaturesFn, LossFn, Params
+from fedjax_opt.base import EvaluateFn, FeaturesFn, LossFn, Params
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.metrics import Criterion
-from fedjax_opt.program import EvaluateFn
 
 
 class Task(NamedTuple):

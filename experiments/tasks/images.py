@@ -1,5 +1,6 @@
 """Tasks of classifying images: a data set with a model."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.task import Task
+from experiments.tasks.base import Task
 from fedjax_opt import evaluation, models
 from fedjax_opt.base import Batch, Params
 from fedjax_opt.data import embedded, tfds
@@ -18,18 +19,29 @@ from fedjax_opt.models.layers import glorot_uniform, he_uniform
 
 
 class Images(NamedTuple):
-  """A data set of labelled images."""
+  """A data set of labelled images.
+
+  Attributes:
+    help: its name.
+    num_classes: labels are below it.
+    mean: what is subtracted from each channel, in units of `largest`.
+    std: what each channel is then divided by, in the same unit.
+    largest: largest value of a pixel.
+    tfds_name: its name in TensorFlow Datasets; None for the embedded digits.
+    side: height and width in pixels.
+  """
 
   help: str
   num_classes: int
-  # Of each channel, in units of the largest pixel value: what is subtracted
-  # and divided by.
   mean: tuple[float, ...]
   std: tuple[float, ...]
   largest: float = 255.0
-  tfds_name: str | None = None  # None for the embedded digits
+  tfds_name: str | None = None
+  side: int = 28
 
-  def load(self, data_dir: str | None):
+  def load(
+    self, data_dir: str | None
+  ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The training and the test examples."""
     if self.tfds_name is None:
       return embedded.digits()
@@ -39,7 +51,9 @@ class Images(NamedTuple):
 
 # The constants are those of the Delta-SGD paper's code, where it has the data.
 DATASETS: dict[str, Images] = {
-  "digits": Images("8x8 digits of scikit-learn", 10, (0.3,), (0.38,), 16.0),
+  "digits": Images(
+    "8x8 digits of scikit-learn", 10, (0.3,), (0.38,), 16.0, side=8
+  ),
   "mnist": Images("MNIST", 10, (0.1307,), (0.3081,), tfds_name="mnist"),
   "fmnist": Images(
     "Fashion-MNIST", 10, (0.1307,), (0.3081,), tfds_name="fashion_mnist"
@@ -50,6 +64,7 @@ DATASETS: dict[str, Images] = {
     (0.4914, 0.4822, 0.4465),
     (0.2023, 0.1994, 0.2010),
     tfds_name="cifar10",
+    side=32,
   ),
   "cifar100": Images(
     "CIFAR-100",
@@ -57,39 +72,106 @@ DATASETS: dict[str, Images] = {
     (0.507, 0.487, 0.441),
     (0.267, 0.256, 0.276),
     tfds_name="cifar100",
+    side=32,
   ),
-  "svhn": Images("SVHN", 10, (0.5,) * 3, (0.5,) * 3, tfds_name="svhn_cropped"),
-}
-
-MODELS: dict[str, str] = {
-  "logistic": "multinomial logistic regression",
-  "mlp": "one hidden layer of 100 softplus units",
-  "relu_mlp": "two hidden layers of 200 ReLU units",
-  "cnn": "two convolutions, two dense layers, dropout",
-  "small_cnn": "two convolutions of stride 2, two dense layers",
-  "vgg16": "13 convolutions, one dense layer, no normalization",
-  "resnet18": "residual network of 11 million parameters",
-  "resnet20": "residual network of 0.3 million parameters",
-  "resnet50": "residual network of bottlenecks, 24 million parameters",
-  "resnet56": "residual network of 0.9 million parameters",
-}
-_RESNETS = {
-  "resnet18": models.resnet18,
-  "resnet20": models.resnet20,
-  "resnet50": models.resnet50,
-  "resnet56": models.resnet56,
+  "svhn": Images(
+    "SVHN", 10, (0.5,) * 3, (0.5,) * 3, tfds_name="svhn_cropped", side=32
+  ),
 }
 
 
-def options(model: str) -> tuple[tuple[str, str], ...]:
-  """The flags of a model's tasks, with their defaults."""
-  own = (("norm", "group"),) if model in _RESNETS else ()
-  return (("augmentation", "none"), *own)
+class Model(NamedTuple):
+  """A model for images.
+
+  Attributes:
+    help: one line.
+    make: `images -> module`; also takes `norm` if `has_norm`.
+    has_norm: whether it has a place for normalization layers.
+    is_convex: whether the loss is convex in it.
+    least_side: smallest images that it can be applied to, in pixels.
+  """
+
+  help: str
+  make: Callable[..., nn.Module]
+  has_norm: bool = False
+  is_convex: bool = False
+  least_side: int = 1
+
+
+def _mlp(images: Images) -> nn.Module:
+  # As in "Bias-Variance Reduced Local SGD", ICML 2021, section 6.
+  return models.MLP(
+    (100,),
+    images.num_classes,
+    activation=nn.softplus,
+    initialization=glorot_uniform,
+  )
+
+
+def _cnn(images: Images) -> nn.Module:
+  if images.side < 28:  # No room for two layers of 5x5 kernels.
+    return models.CNN(images.num_classes, kernel_size=3, padding="SAME")
+  return models.CNN(images.num_classes)
+
+
+def _small_cnn(images: Images) -> nn.Module:
+  return models.CNN(
+    images.num_classes,
+    dropout=0.0,
+    channels=(8, 16),
+    kernel_size=3,
+    padding=((1, 1), (1, 1)),
+    strided=True,
+    hidden=64,
+    initialization=he_uniform,
+  )
+
+
+def _resnet(factory: Callable[..., nn.Module], help: str) -> Model:
+  make = lambda images, norm: factory(num_classes=images.num_classes, norm=norm)
+  return Model(help, make, has_norm=True)
+
+
+MODELS: dict[str, Model] = {
+  "logistic": Model(
+    "multinomial logistic regression",
+    lambda images: models.LinearModel(images.num_classes),
+    is_convex=True,
+  ),
+  "mlp": Model("one hidden layer of 100 softplus units", _mlp),
+  "relu_mlp": Model(
+    "two hidden layers of 200 ReLU units",
+    lambda images: models.MLP(
+      (200, 200), images.num_classes, activation=nn.relu
+    ),
+  ),
+  "cnn": Model("two convolutions, two dense layers, dropout", _cnn),
+  "small_cnn": Model(
+    "two convolutions of stride 2, two dense layers", _small_cnn
+  ),
+  "vgg16": Model(
+    "13 convolutions, one dense layer, no normalization",
+    lambda images: models.VGG(images.num_classes),
+    least_side=32,  # It halves the side five times.
+  ),
+  "resnet18": _resnet(
+    models.resnet18, "residual network of 11 million parameters"
+  ),
+  "resnet20": _resnet(
+    models.resnet20, "residual network of 0.3 million parameters"
+  ),
+  "resnet50": _resnet(
+    models.resnet50, "residual network of bottlenecks, 24 million parameters"
+  ),
+  "resnet56": _resnet(
+    models.resnet56, "residual network of 0.9 million parameters"
+  ),
+}
 
 
 def exists(dataset: str, model: str) -> bool:
-  """Whether images are large enough: VGG-16 halves their sides five times."""
-  return model != "vgg16" or dataset in ("cifar10", "cifar100", "svhn")
+  """Whether the images are large enough for the model."""
+  return DATASETS[dataset].side >= MODELS[model].least_side
 
 
 def load(
@@ -123,36 +205,8 @@ def load(
 
 def model_of(name: str, images: Images, norm: str = "group") -> nn.Module:
   """A model of `MODELS` for a data set."""
-  if name == "small_cnn":
-    return models.CNN(
-      images.num_classes,
-      dropout=0.0,
-      channels=(8, 16),
-      kernel_size=3,
-      padding=((1, 1), (1, 1)),
-      strided=True,
-      hidden=64,
-      initialization=he_uniform,
-    )
-  if name in _RESNETS:
-    return _RESNETS[name](num_classes=images.num_classes, norm=norm)
-  if name == "vgg16":
-    return models.VGG(images.num_classes)
-  if name == "logistic":
-    return models.LinearModel(images.num_classes)
-  if name == "mlp":
-    # As in "Bias-Variance Reduced Local SGD", ICML 2021, section 6.
-    return models.MLP(
-      (100,),
-      images.num_classes,
-      activation=nn.softplus,
-      initialization=glorot_uniform,
-    )
-  if name == "relu_mlp":
-    return models.MLP((200, 200), images.num_classes, activation=nn.relu)
-  if images.tfds_name is None:  # 8x8 pixels leave no room for 5x5 kernels.
-    return models.CNN(images.num_classes, kernel_size=3, padding="SAME")
-  return models.CNN(images.num_classes)
+  model = MODELS[name]
+  return model.make(images, norm=norm) if model.has_norm else model.make(images)
 
 
 def classification(

@@ -1,0 +1,81 @@
+"""The flags of who takes part in a round."""
+
+import importlib
+from typing import Any
+
+from experiments.flags.registries import Flags, Kind
+from fedjax_opt.registry import Choice, Hyperparameter
+
+_GROUPS = Hyperparameter(
+  "groups",
+  None,
+  "groups of clients that take turns; must be given",
+  "[1, inf)",
+  is_static=True,
+)
+
+
+def _made_by(name: str):
+  """A factory of `fedjax_opt.samplers`, which is imported when it is called."""
+
+  def make(**arguments: Any) -> Any:
+    samplers = importlib.import_module("fedjax_opt.samplers")
+    return getattr(samplers, name)(**arguments)
+
+  return make
+
+
+SAMPLERS: dict[str, Choice] = {
+  "uniform": Choice(lambda: None, "at random, without replacement"),
+  "weighted": Choice(
+    _made_by("weighted"), "at random, the more likely the more examples"
+  ),
+  "fixed": Choice(_made_by("fixed"), "the same clients in every round"),
+  "cyclic": Choice(
+    _made_by("cyclic"), "at random from one group after the other", (_GROUPS,)
+  ),
+}
+SAMPLER = Kind(
+  "sampler",
+  SAMPLERS,
+  named=lambda name, choice, parameter: (
+    f"sampler_{parameter.name}",
+    parameter,
+  ),
+)
+
+
+def check(flags: Flags) -> None:
+  """Checks the flags; those that depend on the data by `check_groups`.
+
+  Raises:
+    ValueError: naming the flag that cannot be.
+  """
+  name = flags["sampler"]
+  SAMPLER.check(name)
+  SAMPLER.check_others(flags, name)
+  for flag in SAMPLER.parameters(name):
+    if flags[flag] is None:
+      raise ValueError(f"{flag}: must be given with sampler {name}")
+  SAMPLER.read(flags, name)
+
+
+def check_groups(flags: Flags, num_clients: int) -> None:
+  """Raises ValueError if there are more groups than clients."""
+  groups = flags["sampler_groups"]
+  if groups is not None and groups > num_clients:
+    raise ValueError(
+      f"sampler_groups={groups}: must be from 1 to the number of clients, "
+      f"{num_clients}"
+    )
+
+
+def _sampler(flags: Flags) -> Any:
+  """The sampler, as `simulate` and `sweep` take it; None for uniform."""
+  return SAMPLER.read(flags, flags["sampler"]).make({})
+
+
+def settings(flags: Flags) -> dict[str, Any]:
+  """What `simulate` and `sweep` are given; nothing for the default."""
+  sampler = _sampler(flags)
+  return {} if sampler is None else {"sampler": sampler}

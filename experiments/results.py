@@ -1,0 +1,180 @@
+"""What a run writes: while it goes on, at its end, and in the terminal."""
+
+import pathlib
+import sys
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.job import Job
+from experiments.progress import Progress
+from fedjax_opt import Population, Report, Result, plots
+from fedjax_opt.algorithms import optimum
+from fedjax_opt.engine import feed
+from fedjax_opt.results import tables, writers
+from fedjax_opt.results.history import History
+
+
+class Results:
+  """Writes the output folder of a run, and shows its progress.
+
+  results = Results(job, writer, started)
+  ... results.add(report) at each evaluation ...
+  results.finish(result)
+  """
+
+  def __init__(self, job: Job, writer: writers.RunWriter, started: float):
+    """Draws the clients, and finds the optima if they are asked for.
+
+    Args:
+      job: the run.
+      writer: writer of its folder.
+      started: when the run began, in seconds of `time.monotonic`.
+    """
+    self._job, self._writer, self._started = job, writer, started
+    _draw_clients(job)
+    flags = job.flags
+    self._progress = Progress(
+      flags["rounds"], job.task.criterion, flags["progress"]
+    )
+    self._minima = _minima(job) if flags["optimum"] else None
+    self._history = History()
+    self._seconds_to_first_round: float | None = None
+
+  def add(self, report: Report) -> None:
+    """Writes and shows an evaluated round."""
+    if self._seconds_to_first_round is None:
+      self._seconds_to_first_round = time.monotonic() - self._started
+    metrics = dict(report.metrics)
+    if self._minima is not None:
+      objective = np.asarray(metrics["regularized_train_loss"], np.float64)
+      metrics["optimality_gap"] = objective - self._minima
+    self._history.append(report.round, metrics)
+    self._writer.write(self._history)
+    self._progress.show(report)
+
+  def finish(self, result: Result) -> None:
+    """Writes the files that close a run, and prints its table."""
+    self._progress.close()
+    job, history = self._job, self._history
+    rate = result.rounds / max(result.run_seconds, 1e-9)
+    timing = {
+      "compile_seconds": result.compile_seconds,
+      "run_seconds": result.run_seconds,
+      "rounds_per_second": rate,
+      # From the start of the process, imports, data and compilation included.
+      "seconds_to_first_round": self._seconds_to_first_round,
+    }
+    self._writer.finish(
+      history, job.task.criterion, timing, result.cost, result.padding_waste
+    )
+    if history.rounds:
+      _draw_curves(job, history)
+    if job.flags["trace"] and result.rounds:
+      _write_traces(job, result)
+    print(tables.table(history, job.points, job.task.criterion))
+    points = len(job.points)
+    of_grid = f" x {points} grid points" if points > 1 else ""
+    print(
+      f"{result.rounds} rounds{of_grid} in {result.run_seconds:.1f} s "
+      f"({rate:.1f} rounds/s), after {result.compile_seconds:.1f} s of "
+      "compilation"
+    )
+    print(self._writer.closing_line())
+    if history.rounds:
+      print(f"picture: {job.output_dir / 'curves.png'}")
+
+
+def all_diverged(history: History) -> bool:
+  """Whether no point of the grid has a result."""
+  points = range(history.num_points) if history.rounds else ()
+  status = [history.status(point) for point in points]
+  return bool(status) and set(status) == {"diverged"}
+
+
+def _minima(job: Job) -> np.ndarray:
+  """[S] float64, the least value of the objective of each grid point."""
+  regularizer = job.setup.regularizer
+  names = list(regularizer.grid)
+  found: dict[tuple, float] = {}
+
+  def of_point(point: dict[str, Any]) -> float:
+    data = job.data[point["seed"]]
+    problem = (id(data), *[point[name] for name in names])
+    if problem not in found:
+      psi = regularizer.make(point)
+      start = job.task.init(jax.random.key(point["seed"]))
+      best = optimum(job.task.loss_fn, psi, start, data)
+      shown = ", ".join(f"{name} {point[name]:g}" for name in names)
+      print(
+        f"optimum{f' at {shown}' if shown else ''}: {best.value:.9g}, to a "
+        f"residual of {best.residual:.1e}, in {best.iterations} iterations",
+        file=sys.stderr,
+      )
+      found[problem] = best.value
+    return found[problem]
+
+  return np.array([of_point(point) for point in job.points])
+
+
+# Pictures.
+
+
+def _draw_clients(job: Job) -> None:
+  """The labels of the first seed's clients, if they have labels."""
+  if job.task.num_classes is None:
+    return
+  seed, data = next(iter(job.data.items()))
+  title = f"{job.flags['task']}, {_partition_title(job)}"
+  if isinstance(data, Population):
+    data = feed.sample_of(data)
+    title += f", {data.num_clients} of them"
+  elif len(job.data) > 1:
+    title += f", seed {seed}"
+  counts = data.label_counts(job.task.num_classes)
+  plots.label_histogram(counts, job.output_dir / "clients.png", title=title)
+
+
+def _draw_curves(job: Job, history: History) -> None:
+  """The task's panels that were measured: not all algorithms regularize."""
+  flags, panels = job.flags, job.task.panels
+  if "optimality_gap" in history.metrics:
+    panels = ("optimality_gap", *(panels or ("test_accuracy",)))
+  if panels is not None:
+    panels = [name for name in panels if name in history.metrics]
+  # Steps are plain ones wherever there is a regularizer.
+  varied = flags.get("regularizer") or flags["client"]
+  title = f"{flags['task']}, {flags['algorithm']}, {varied}, "
+  plots.curves(
+    history,
+    job.points,
+    job.output_dir / "curves.png",
+    criterion=job.task.criterion,
+    panels=panels,
+    title=title + _partition_title(job),
+    x_axis=flags["x_axis"],
+  )
+
+
+def _partition_title(job: Job) -> str:
+  clients = next(iter(job.data.values()))
+  if job.task.clients is not None or isinstance(clients, Population):
+    return f"{clients.num_clients:,} clients"
+  return plots.partition_title(job.flags["partition"], job.flags.get("alpha"))
+
+
+def _write_traces(job: Job, result: Result) -> None:
+  """All step sizes as numbers; the first point's first clients as a picture."""
+  folder: pathlib.Path = job.output_dir
+  traces = {n: result.traces[n] for n in job.setup.client.choice.traced}
+  np.savez(folder / "traces.npz", **traces)  # Each [S, R, C, K].
+  # "smoothness_step" is the step that smoothness allows.
+  short = lambda name: name.removesuffix("_step")
+  first = {short(name): trace[0, :, 0] for name, trace in traces.items()}
+  plots.step_sizes(
+    first,
+    folder / "step_sizes.png",
+    title=f"{job.setup.client.name}, first client of each round",
+  )

@@ -1,0 +1,170 @@
+"""The tasks by name, one family per file.
+
+`TASKS` names them for the command line; a new task is an entry here.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.tasks import composite, images, nonconvex
+from experiments.tasks.base import Task
+from fedjax_opt import objectives
+from fedjax_opt.data.augmentation import AUGMENTATIONS
+from fedjax_opt.data.synthetic import VARIANTS
+from fedjax_opt.models.layers import NORMS
+from fedjax_opt.registry import Choice, Hyperparameter, Option
+
+__all__ = ["TASKS", "Task", "TaskChoice", "load"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskChoice(Choice):
+  """A task; its factory takes all flags, and reads or makes the data.
+
+  Attributes:
+    has_clients: whether its clients come with the data, so that there is
+      nothing to divide.
+    reads_data: whether it reads files, for which `--data_dir` is.
+    is_convex: whether the loss is convex in the model.
+    regularizer: that of composite algorithms, if none is chosen.
+    defaults: flag -> default, where the task has its own; `strength` is that
+      of its own regularizer.
+  """
+
+  has_clients: bool = False
+  reads_data: bool = True
+  is_convex: bool = False
+  regularizer: str | None = None
+  defaults: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+_VARIANT = Option(
+  "variant",
+  "I",
+  "which problem, of 1024 coefficients or a 32 x 32 matrix"
+  + "".join(
+    f"\n{name:3}  {size.num_nonzero} nonzero or rank {size.rank}; "
+    f"{size.num_clients} clients of {size.examples_per_client} examples"
+    for name, size in VARIANTS.items()
+  ),
+  tuple(VARIANTS),
+)
+_THRESHOLD = Hyperparameter(
+  "zero_threshold",
+  1e-2,
+  "coefficients and singular values below it count as zero in f1, density and "
+  "rank",
+  "(0, inf)",
+)
+_ZETA = Hyperparameter(
+  "zeta", 0.1, "how far clients' Hessians differ, in the 2-norm", "[0, inf)"
+)
+_AUGMENTATION = Option(
+  "augmentation",
+  "none",
+  "what is done to images at random in each local step, anew for each: none, "
+  "or crop_flip (crops after padding by 4 pixels, half of them mirrored). For "
+  "tasks of images",
+  ("none", *AUGMENTATIONS),
+  "task {chosen} does not have images that could be cropped; leave "
+  "augmentation out",
+)
+_NORM = Option(
+  "norm",
+  "group",
+  "normalization layers of the ..._resnet tasks: group (8 groups of channels), "
+  "none, or batch, whose running statistics are averaged as the weights are "
+  "(for algorithms with a client rule, and full batches)",
+  NORMS,
+  "the model of task {chosen} has no place for normalization layers; those of "
+  "the ..._resnet tasks have",
+)
+
+
+def _images(dataset: str, model: str) -> TaskChoice:
+  own = (_AUGMENTATION, *((_NORM,) if images.MODELS[model].has_norm else ()))
+
+  def load(flags: Mapping[str, Any]) -> Task:
+    options = {option.name: flags[option.name] for option in own}
+    return images.load(dataset, model, flags["data_dir"], **options)
+
+  help = f"{images.DATASETS[dataset].help}, {images.MODELS[model].help}"
+  return TaskChoice(load, help, own, is_convex=images.MODELS[model].is_convex)
+
+
+_with_clients = functools.partial(TaskChoice, has_clients=True)
+_regression = functools.partial(
+  _with_clients,
+  hyperparameters=(_VARIANT, _THRESHOLD),
+  reads_data=False,
+  is_convex=True,
+)
+
+# The strengths of lasso and low_rank are those of the tables in fco/README.md.
+OTHERS: dict[str, TaskChoice] = {
+  "lasso": _regression(
+    composite.lasso,
+    "sparse least squares, synthetic",
+    regularizer="l1",
+    defaults={"client_lr": 3e-4, "strength": 0.1},
+  ),
+  "low_rank": _regression(
+    composite.low_rank,
+    "low-rank least squares, synthetic",
+    regularizer="nuclear",
+    defaults={"client_lr": 3e-4, "strength": 0.5},
+  ),
+  "fmri": _with_clients(
+    composite.haxby,
+    "horse or face from brain scans (Haxby), logistic regression",
+    (_THRESHOLD._replace(default=1e-4),),
+    is_convex=True,
+    regularizer="l1",
+  ),
+  "femnist10": _with_clients(
+    composite.femnist10,
+    "FEMNIST's digits by writer, logistic regression",
+    is_convex=True,
+    regularizer="l2_ball",
+  ),
+  "femnist62": _with_clients(
+    composite.femnist62,
+    "FEMNIST's characters by writer, 784-200-200-62 network",
+    regularizer="l1_ball",
+  ),
+  "nonconvex": _with_clients(
+    nonconvex.nonconvex,
+    "double wells, clients that differ by zeta, synthetic",
+    (_ZETA,),
+    reads_data=False,
+    defaults={"client_lr": 0.03},
+  ),
+}
+
+TASKS: dict[str, TaskChoice] = {
+  "digits": _images("digits", "mlp"),
+  **{
+    f"{dataset}_{model}": _images(dataset, model)
+    for dataset in images.DATASETS
+    for model in images.MODELS
+    if images.exists(dataset, model)
+  },
+  **OTHERS,
+}
+
+
+def load(flags: Mapping[str, Any]) -> Task:
+  """Loads the chosen task.
+
+  Args:
+    flags: values of all flags, those of the task resolved.
+
+  Raises:
+    ValueError: for data that cannot be read.
+  """
+  task = TASKS[flags["task"]].factory(flags)
+  if flags["l2"]:
+    task = task._replace(loss_fn=objectives.l2(task.loss_fn, flags["l2"]))
+  return task

@@ -1,0 +1,1 @@
+"""What runs a simulation; see `simulator` for the way through it."""

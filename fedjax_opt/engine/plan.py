@@ -1,0 +1,125 @@
+"""How many local steps clients take, and in how many passes."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_opt.engine import checks
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchPlan:
+  """How clients go through their examples.
+
+  Attributes:
+    batch_size: B.
+    epochs: passes over the client's examples; None if `steps` is given.
+    steps: local steps; None if `epochs` is given.
+    replacement: whether every batch is drawn with replacement.
+    drop_remainder: whether the last batch of an epoch is dropped when it is
+      not full.
+    max_steps: K, the most steps any client takes.
+    min_steps: the fewest steps any client takes.
+    max_epochs: the most shuffles any client needs.
+    is_full: whether all batches have B examples.
+  """
+
+  batch_size: int
+  epochs: float | None
+  steps: int | None
+  replacement: bool
+  drop_remainder: bool
+  max_steps: int = 0
+  min_steps: int = 0
+  max_epochs: int = 0
+  is_full: bool = False
+
+  @classmethod
+  def create(
+    cls,
+    sizes: np.ndarray,
+    batch_size: int,
+    epochs: float | None = None,
+    steps: int | None = None,
+    replacement: bool = False,
+    drop_remainder: bool = False,
+  ) -> "BatchPlan":
+    """Checks the settings against the sizes of the clients.
+
+    Args:
+      sizes: [...] examples of each client of the population.
+      batch_size: examples in a batch.
+      epochs: passes over the examples; one pass if `steps` is None as well.
+      steps: local steps, instead of epochs.
+      replacement: see the class.
+      drop_remainder: see the class.
+
+    Raises:
+      ValueError: naming the setting that cannot be.
+    """
+    checks.at_least("batch_size", batch_size, 1)
+    largest = int(np.max(sizes))
+    if batch_size > largest:
+      raise ValueError(
+        f"batch_size={batch_size}: larger than every client; the largest has "
+        f"{largest} examples"
+      )
+    if epochs is not None and steps is not None:
+      raise ValueError(
+        f"local_epochs={epochs:g} and local_steps={steps}: give only one"
+      )
+    if steps is not None:
+      checks.at_least("local_steps", steps, 1)
+    if epochs is None and steps is None:
+      epochs = 1.0
+    if epochs is not None:
+      checks.number("local_epochs", epochs)
+      if not 0 < epochs < math.inf:
+        raise ValueError(f"local_epochs={epochs:g}: must be above 0")
+    plan = cls(batch_size, epochs, steps, replacement, drop_remainder)
+    num_steps = plan.num_steps(sizes)
+    if not np.any(num_steps):
+      raise ValueError(
+        f"local_epochs={epochs:g}: gives no client a step, of batch_size="
+        f"{batch_size} and at most {largest} examples; must be larger"
+      )
+    per_epoch = np.maximum(plan.steps_per_epoch(sizes), 1)
+    return dataclasses.replace(
+      plan,
+      max_steps=int(np.max(num_steps)),
+      min_steps=int(np.min(num_steps)),
+      max_epochs=int(np.max(-(-num_steps // per_epoch))),
+      is_full=bool(
+        replacement or drop_remainder or not np.any(sizes % batch_size)
+      ),
+    )
+
+  @property
+  def common_steps(self) -> int | None:
+    """K, if every client of the population takes K local steps, else None."""
+    return self.max_steps if self.min_steps == self.max_steps else None
+
+  @property
+  def needs_no_mask(self) -> bool:
+    """Whether all batches are full and all clients take K steps."""
+    return self.is_full and self.common_steps is not None
+
+  def steps_per_epoch(self, sizes):
+    """Batches in one pass, for NumPy and JAX sizes alike."""
+    if self.drop_remainder:
+      return sizes // self.batch_size
+    return -(-sizes // self.batch_size)
+
+  def num_steps(self, sizes):
+    """Local steps of clients of these sizes: epochs are rounded up."""
+    xnp = jnp if isinstance(sizes, jax.Array) else np
+    per_epoch = self.steps_per_epoch(sizes)
+    if self.steps is not None:
+      return xnp.where(per_epoch > 0, self.steps, 0)
+    # The fraction is rounded up apart: 3 epochs are exactly 3 x per_epoch.
+    whole, fraction = divmod(self.epochs, 1.0)
+    rest = xnp.ceil(fraction * per_epoch - 1e-4).astype(np.int32)
+    return int(whole) * per_epoch + rest

@@ -1,0 +1,259 @@
+"""What can be chosen by name, and what it can be tuned by.
+
+A registry is a dictionary from names to choices: `rules.RULES`,
+`algorithms.ALGORITHMS`, `prox.registry.REGULARIZERS`, `partition.SCHEMES`. A
+choice says what its factory takes. The flags of the command line, their checks
+and the tests that go over all names are made from the registries, so that a new
+entry is all they need; `tests/test_choices.py` compares what each choice says
+with the signature of its factory.
+"""
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+
+class Hyperparameter(NamedTuple):
+  """A numeric argument of a factory.
+
+  Attributes:
+    name: name of the argument.
+    default: default on the command line. An int marks a whole number, a bool a
+      switch. None leaves the value to the factory.
+    help: meaning and unit, for the help.
+    interval: values allowed, such as "(0, inf)" or "[0, 1)".
+    is_static: whether it is a whole number that shapes the program, so that it
+      cannot be tuned in a grid.
+    takes_range: whether the command line also takes LOW-HIGH, such as 100-500.
+  """
+
+  name: str
+  default: float | bool | None
+  help: str
+  interval: str = "(-inf, inf)"
+  is_static: bool = False
+  takes_range: bool = False
+
+  @property
+  def is_tuned(self) -> bool:
+    """Whether a grid can have several values of it."""
+    return not (self.is_static or isinstance(self.default, bool))
+
+  def check(self, value: float, flag: str | None = None) -> None:
+    """Raises ValueError if the value is not allowed.
+
+    Args:
+      value: value to be checked.
+      flag: what to call the hyperparameter in the message; its name if None.
+    """
+    low, high = (float(end) for end in self.interval[1:-1].split(","))
+    above = value >= low if self.interval[0] == "[" else value > low
+    below = value <= high if self.interval[-1] == "]" else value < high
+    whole = self.is_static or isinstance(self.default, int)
+    # An infinite value is allowed only where the interval is closed there.
+    if not (above and below) or math.isnan(value) or (whole and value % 1):
+      shown = value if isinstance(value, int) else f"{value:g}"
+      wanted = "a whole number in" if whole else "in"
+      raise ValueError(
+        f"{flag or self.name}={shown}: must be {wanted} {self.interval}"
+      )
+
+
+class Option(NamedTuple):
+  """An argument of a factory that is one of a few words.
+
+  Attributes:
+    name: name of the argument.
+    default: default on the command line.
+    help: meaning, for the help; it may go on with a list, one entry a line.
+    accepted: words allowed.
+    refusal: message for a choice that does not have the option, after
+      "NAME=VALUE: ", with "{chosen}" for the name of that choice; "" for the
+      message of `check_belongs`.
+  """
+
+  name: str
+  default: str
+  help: str
+  accepted: tuple[str, ...]
+  refusal: str = ""
+
+  @property
+  def is_tuned(self) -> bool:
+    """Whether a grid can have several values of it: words are not tuned."""
+    return False
+
+  def check(self, value: str, flag: str | None = None) -> None:
+    """Raises ValueError if the value is not allowed."""
+    check_choice(flag or self.name, value, self.accepted)
+
+
+Parameter = Hyperparameter | Option
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+  """An entry of a registry.
+
+  Attributes:
+    factory: function that makes the rule, the algorithm, ...
+    help: one line.
+    hyperparameters: arguments of the factory that can be set by name.
+  """
+
+  factory: Callable[..., Any]
+  help: str
+  hyperparameters: tuple[Parameter, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class RuleChoice(Choice):
+  """A client or server rule; its factory takes nothing but hyperparameters.
+
+  Attributes:
+    is_plain: whether it is gradient descent with nothing else, the rule of
+      algorithms that are made of plain steps.
+    fits_server: whether it can be a server rule, which has neither the loss
+      nor the gradient at another point.
+    server_learning_rate: default of `learning_rate` at the server; that of the
+      hyperparameter if None.
+    own_names: hyperparameters that keep the paper's own name on the command
+      line; the others get `client_` or `server_` in front. Only for rules that
+      do not fit the server.
+    traced: fields of the rule's state that `--trace` records.
+  """
+
+  is_plain: bool = False
+  fits_server: bool = True
+  server_learning_rate: float | None = None
+  own_names: tuple[str, ...] = ()
+  traced: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class AlgorithmChoice(Choice):
+  """A federated algorithm. Every factory takes `loss_fn`.
+
+  Attributes:
+    client: "rule" if the factory takes `client`, any client rule; "plain" if
+      it takes `learning_rate` instead, because local steps are plain ones.
+    why_plain: why they are, after "algorithm NAME".
+    rate_may_drop: whether the clients' rate may be a function of the round.
+    server: "rule" if the factory takes `server`, any server rule; "rate" if it
+      takes `server_learning_rate`; "none" if it takes neither.
+    server_rule: name of the server rule, if the name of the algorithm implies
+      it; None if it can be chosen.
+    server_interval: values allowed for the server's rate; those of the rule if
+      None.
+    takes_regularizer: whether the factory takes `psi`.
+    needs_penalty: whether psi must be finite everywhere, that is, no
+      constraint.
+    takes_features: whether the factory takes `features_fn`.
+    cohort: "sampled" for any number of clients; "all" if all clients must be
+      in the cohort; "first" if only the first client takes part.
+    is_exact: whether a round is one step along exact gradients, so that there
+      are neither batches nor local steps.
+  """
+
+  client: Literal["rule", "plain"] = "rule"
+  why_plain: str = "is made of plain steps"
+  rate_may_drop: bool = True
+  server: Literal["rule", "rate", "none"] = "rule"
+  server_rule: str | None = None
+  server_interval: str | None = None
+  takes_regularizer: bool = False
+  needs_penalty: bool = False
+  takes_features: bool = False
+  cohort: Literal["sampled", "all", "first"] = "sampled"
+  is_exact: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class RegularizerChoice(Choice):
+  """A regularizer.
+
+  Attributes:
+    is_finite: whether it is finite everywhere: a penalty, no constraint.
+  """
+
+  is_finite: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class PartitionChoice(Choice):
+  """A way to divide examples among clients.
+
+  Attributes:
+    takes_ids: whether the factory takes the client of each example instead of
+      labels, so that there is nothing to choose.
+  """
+
+  takes_ids: bool = False
+
+
+def owners(registry: Mapping[str, Choice], parameter: str) -> list[str]:
+  """The names of a registry that have a hyperparameter of this name."""
+  return [
+    name
+    for name, choice in registry.items()
+    if parameter in {p.name for p in choice.hyperparameters}
+  ]
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+  """Checks that seeds fit into 32 bits, as JAX's random keys take them.
+
+  Raises:
+    ValueError: naming the one that does not.
+  """
+  for seed in seeds:
+    if not 0 <= seed < 1 << 32:
+      raise ValueError(f"seed={seed}: must be from 0 to {(1 << 32) - 1}")
+
+
+def check_choice(
+  name: str, value: str, accepted: Iterable[str], listing: str | None = None
+) -> None:
+  """Raises ValueError if a value is not among those accepted.
+
+  Args:
+    name: name of the argument or flag.
+    value: value to be checked.
+    accepted: all values allowed.
+    listing: where they are listed, such as "the tasks that --help lists", if
+      they are too many for one line; the message then names the nearest only.
+  """
+  accepted = list(accepted)
+  if value in accepted:
+    return
+  near = difflib.get_close_matches(str(value), accepted, 3 if listing else 1)
+  hint = f"; did you mean {' or '.join(near)}?" if near else ""
+  wanted = listing or ", ".join(accepted)
+  raise ValueError(f"{name}={value!r}: must be one of {wanted}{hint}")
+
+
+def check_belongs(
+  name: str,
+  value: Any,
+  kind: str,
+  chosen: str,
+  owners: Iterable[str],
+  hint: str = "",
+) -> None:
+  """Raises ValueError if a hyperparameter is none of what was chosen.
+
+  Args:
+    name: name of the hyperparameter.
+    value: its value.
+    kind: kind of choice: "client", "partition", ...
+    chosen: name that was chosen.
+    owners: all names of that kind that have the hyperparameter.
+    hint: end of the message.
+  """
+  owners = list(owners)
+  if chosen in owners:
+    return
+  belongs = f"belongs to {kind} {', '.join(owners)}" if owners else "unknown"
+  raise ValueError(f"{name}={value}: {belongs}, not to {kind} {chosen}{hint}")

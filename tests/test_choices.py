@@ -1,0 +1,184 @@
+"""Every registry: what a choice says is what its factory takes."""
+
+import inspect
+
+import jax.numpy as jnp
+import pytest
+
+from experiments.flags import methods
+from experiments.flags.sampler import SAMPLERS
+from experiments.tasks import TASKS
+from fedjax_opt.algorithms import ALGORITHMS
+from fedjax_opt.base import ClientRule, Rate
+from fedjax_opt.data.partition import SCHEMES
+from fedjax_opt.prox.registry import REGULARIZERS
+from fedjax_opt.registry import (
+  AlgorithmChoice,
+  Choice,
+  Hyperparameter,
+  Option,
+  check_choice,
+  owners,
+)
+from fedjax_opt.rules import RULES
+
+# The rules whose defaults are not those of their factories: optax's own.
+OPTAX = ("sgd", "sgdm", "adam", "adagrad", "yogi")
+CHOICES = {
+  f"{registry} {name}": choice
+  for registry, choices in {
+    "rule": RULES,
+    "algorithm": ALGORITHMS,
+    "regularizer": REGULARIZERS,
+    "partition": SCHEMES,
+    "task": TASKS,
+    "sampler": SAMPLERS,
+  }.items()
+  for name, choice in choices.items()
+}
+
+
+def arguments_of(choice):
+  return inspect.signature(choice.factory).parameters
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_entries_are_whole(name):
+  choice = CHOICES[name]
+  assert isinstance(choice, Choice)
+  assert choice.help
+  for parameter in choice.hyperparameters:
+    assert isinstance(parameter, Hyperparameter | Option)
+    assert parameter.help
+    assert not parameter.help.endswith(".")
+    if parameter.default is not None:
+      parameter.check(parameter.default)
+
+
+@pytest.mark.parametrize(
+  "name", [n for n in CHOICES if n.startswith(("rule", "algorithm"))]
+)
+def test_hyperparameters_are_arguments_with_that_default(name):
+  choice, arguments = CHOICES[name], arguments_of(CHOICES[name])
+  for parameter in choice.hyperparameters:
+    assert parameter.name in arguments
+    if name.removeprefix("rule ") not in OPTAX:
+      assert parameter.default == arguments[parameter.name].default
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_algorithms_take_what_they_say(name):
+  choice, arguments = ALGORITHMS[name], arguments_of(ALGORITHMS[name])
+  assert isinstance(choice, AlgorithmChoice)
+  takes = lambda argument: argument in arguments
+  assert takes("loss_fn")
+  assert (choice.client == "plain") == takes("learning_rate")
+  if choice.cohort != "first":  # Its `client` is the number of a client.
+    assert (choice.client == "rule") == takes("client")
+  assert (choice.server == "rule") == takes("server")
+  assert (choice.server == "rate") == takes("server_learning_rate")
+  assert choice.takes_regularizer == takes("psi")
+  assert choice.takes_features == takes("features_fn")
+  if choice.client == "plain":
+    may_drop = arguments["learning_rate"].annotation == Rate
+  else:
+    may_drop = arguments["client"].annotation == ClientRule
+  assert choice.rate_may_drop == may_drop
+  # All else has a default, or a flag.
+  given = {
+    *("loss_fn", "client", "learning_rate", "server", "psi", "features_fn"),
+    *(p.name for p in choice.hyperparameters),
+  }
+  for argument in arguments.values():
+    assert argument.name in given or argument.default is not argument.empty
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_algorithms_say_what_goes_together(name):
+  choice = ALGORITHMS[name]
+  if choice.server_rule is not None:
+    assert choice.server == "rule"
+    assert RULES[choice.server_rule].fits_server
+  if choice.server_interval is not None:
+    assert choice.server == "rate"
+  assert choice.takes_regularizer or not choice.needs_penalty
+  assert choice.client == "plain" or choice.rate_may_drop
+  assert choice.cohort == "sampled" or choice.is_exact
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rules_take_hyperparameters_alone(name):
+  choice, arguments = RULES[name], arguments_of(RULES[name])
+  names = {p.name for p in choice.hyperparameters}
+  for argument in arguments.values():
+    assert argument.name in names or argument.default is not argument.empty
+  # Each of both sides has flags of its own.
+  assert set(choice.own_names) <= names
+  assert not (choice.own_names and choice.fits_server)
+  if choice.server_learning_rate is not None:
+    assert choice.fits_server
+    assert "learning_rate" in names
+  rule = choice.factory(**{p.name: p.default for p in choice.hyperparameters})
+  state = rule.init(jnp.zeros(2))
+  for field in choice.traced:
+    assert hasattr(state, field)
+  if choice.fits_server:  # A server has nothing but the pseudo-gradient.
+    updates, _ = rule.update(jnp.ones(2), state, jnp.zeros(2))
+    if choice.is_plain:
+      assert (updates == -choice.hyperparameters[0].default).all()
+  assert choice.is_plain == (name == "sgd")
+
+
+@pytest.mark.parametrize("name", REGULARIZERS)
+def test_penalties_are_finite_and_constraints_are_not(name):
+  choice = REGULARIZERS[name]
+  psi = choice.factory(**{p.name: p.default for p in choice.hyperparameters})
+  assert choice.is_finite == psi.is_finite
+  far = {"kernel": jnp.full((3, 2), -1e4)}
+  assert bool(jnp.isfinite(psi.value(far))) == choice.is_finite
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_partitions_take_labels_or_ids(name):
+  choice, arguments = SCHEMES[name], arguments_of(SCHEMES[name])
+  assert choice.takes_ids == ("client_ids" in arguments)
+  assert choice.takes_ids == ("labels" not in arguments)
+  for parameter in choice.hyperparameters:
+    assert parameter.name in arguments
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_tasks_name_flags_and_regularizers(name):
+  choice = TASKS[name]
+  if choice.regularizer is not None:
+    assert choice.regularizer in REGULARIZERS
+  flags = {flag for kind in methods.KINDS for flag in kind.owners()}
+  assert set(choice.defaults) <= flags
+
+
+def test_owners():
+  assert owners(ALGORITHMS, "temperature") == ["moon"]
+  assert owners(RULES, "none of them") == []
+
+
+@pytest.mark.parametrize(
+  ("value", "listing", "message"),
+  [
+    (
+      "sgdd",
+      None,
+      "client='sgdd': must be one of sgd, adam; did you mean sgd?",
+    ),
+    ("x", None, "client='x': must be one of sgd, adam"),
+    (
+      "sgdd",
+      "the rules of the help",
+      "client='sgdd': must be one of the rules of the help; did you mean sgd?",
+    ),
+  ],
+)
+def test_check_choice(value, listing, message):
+  check_choice("client", "adam", ["sgd", "adam"], listing)
+  with pytest.raises(ValueError) as error:  # noqa: PT011
+    check_choice("client", value, ["sgd", "adam"], listing)
+  assert str(error.value) == message
