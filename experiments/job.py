@@ -28,11 +28,10 @@ from fedjax_opt import (
 )
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import client_state, processes
-from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.config import Config, check_grid_map
 from fedjax_opt.registry import check_choice
 from fedjax_opt.results import environment, json_files, writers
 from fedjax_opt.results.checkpoint import Checkpoints, difference
-from fedjax_opt.simulator import check_grid_map
 
 Clients = dict[int, ClientData] | dict[int, Population]  # of each seed
 

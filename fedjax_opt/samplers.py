@@ -1,11 +1,262 @@
-"""Who takes part in a round, for the setting `sampler`: see engine.sampling."""
+"""Who takes part in a round.
 
-from fedjax_opt.engine.sampling import (
-  Sampler,
-  cyclic,
-  fixed,
-  uniform,
-  weighted,
-)
+A sampler draws the cohort of a round from the round's key. What is drawn here
+is drawn alike inside the compiled program and on the host, which reads clients
+from disk ahead of time.
+"""
 
-__all__ = ["Sampler", "cyclic", "fixed", "uniform", "weighted"]
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedjax_opt.checks.values import shown
+from fedjax_opt.engine.batches import first_of_shuffle
+
+
+class Sampler(NamedTuple):
+  """How the cohort of a round is drawn.
+
+  Attributes:
+    draw: `(key, round, sizes, cohort_size) -> (clients, scale)`: [C] int32
+      clients, and [C] float factors of their weights in means, or None for 1.
+      `sizes` is [M], the examples of each client.
+    check: `(num_clients, cohort_size) -> None`, raises ValueError if it cannot
+      draw such cohorts.
+  """
+
+  draw: Callable[..., tuple[jax.Array, jax.Array | None]]
+  check: Callable[[int, int], None] = lambda num_clients, cohort_size: None
+
+
+def uniform() -> Sampler:
+  """Each client with the same probability, without replacement.
+
+  References:
+    McMahan et al., AISTATS 2017, Algorithm 1.
+  """
+
+  def draw(key, round, sizes, cohort_size):
+    del round
+    num_clients = len(sizes)
+    if cohort_size == num_clients:
+      return jnp.arange(num_clients, dtype=jnp.int32), None
+    return first_of_shuffle(key, 0, num_clients, cohort_size), None
+
+  return Sampler(draw)
+
+
+def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
+  r"""With probabilities, with replacement; means stay unbiased.
+
+  Client i is drawn with :math:`p_i`, C times. Its weight in means is divided by
+  :math:`C p_i`, so that the expectation of the weighted sum is the mean over
+  the population (scheme I of Li et al., if :math:`p_i` are the weights of the
+  clients: then all C draws weigh the same). A client that is drawn twice counts
+  twice, with the same batches.
+
+  Args:
+    weights: [M], proportional to the probabilities, non-negative; the clients'
+      numbers of examples if None.
+
+  Raises:
+    ValueError: if the weights are not non-negative numbers with a positive sum.
+
+  References:
+    Li et al., "On the Convergence of FedAvg on Non-IID Data", ICLR 2020,
+    section 3.1, scheme I.
+  """
+  if weights is not None:
+    weights = np.asarray(weights, np.float64)
+    is_fit = weights.ndim == 1 and np.isfinite(weights).all()
+    if not (is_fit and (weights >= 0).all() and weights.sum() > 0):
+      raise ValueError(
+        "weights: must be [M] non-negative numbers with a positive sum, got "
+        f"{shown(weights)}"
+      )
+
+  def check(num_clients, cohort_size):
+    del cohort_size
+    if weights is not None and len(weights) != num_clients:
+      raise ValueError(
+        f"sampler: weighted has {len(weights)} weights for {num_clients} "
+        "clients; must be one for each"
+      )
+
+  def draw(key, round, sizes, cohort_size):
+    del round
+    given = sizes if weights is None else jnp.asarray(weights)
+    shares = given.astype(float) / jnp.sum(given.astype(float))
+    # Where the cumulative shares pass a uniform number.
+    numbers = jax.random.uniform(key, (cohort_size,))
+    clients = jnp.searchsorted(jnp.cumsum(shares), numbers, side="right")
+    last = jnp.max(jnp.where(shares > 0, jnp.arange(len(shares)), 0))
+    clients = jnp.minimum(clients, last).astype(jnp.int32)
+    return clients, 1 / (cohort_size * shares[clients])
+
+  return Sampler(draw, check)
+
+
+def fixed(cohorts: Sequence[Sequence[int]] | None = None) -> Sampler:
+  """Given cohorts, in turn.
+
+  Args:
+    cohorts: [T, C] clients; round r has the cohort r mod T. If None the
+      population is cut into cohorts of C consecutive clients; those of the
+      last one that would be incomplete are filled up from the first.
+  """
+  if cohorts is not None:
+    cohorts = np.asarray(cohorts)
+    if cohorts.ndim != 2 or cohorts.dtype.kind not in "iu" or not cohorts.size:
+      raise ValueError(
+        f"cohorts: must be whole numbers of shape [T, C], got {shown(cohorts)}"
+      )
+
+  def check(num_clients, cohort_size):
+    if cohorts is None:
+      return
+    if cohorts.shape[1] != cohort_size:
+      raise ValueError(
+        f"sampler: fixed has cohorts of {cohorts.shape[1]} clients; must be "
+        f"cohort_size={cohort_size}"
+      )
+    if cohorts.min() < 0 or cohorts.max() >= num_clients:
+      raise ValueError(
+        f"sampler: fixed has a client outside [0, {num_clients})"
+      )
+    if any(len(set(row)) < len(row) for row in cohorts.tolist()):
+      raise ValueError("sampler: fixed has a client twice in one cohort")
+
+  def draw(key, round, sizes, cohort_size):
+    del key
+    num_clients = len(sizes)
+    if cohorts is not None:
+      return jnp.asarray(cohorts, jnp.int32)[round % len(cohorts)], None
+    num_cohorts = -(-num_clients // cohort_size)
+    first = round % num_cohorts * cohort_size
+    clients = (first + jnp.arange(cohort_size)) % num_clients
+    return clients.astype(jnp.int32), None
+
+  return Sampler(draw, check)
+
+
+def cyclic(groups: int) -> Sampler:
+  """Groups of clients that are available in turn.
+
+  Group g has the clients whose number is g modulo `groups`. In round r the
+  cohort is drawn from group r mod `groups`, uniformly without replacement.
+
+  Args:
+    groups: how many; each must have at least C clients.
+
+  References:
+    Cho et al., "On the Convergence of Federated Averaging with Cyclic Client
+    Participation", ICML 2023, section 3.
+  """
+
+  def check(num_clients, cohort_size):
+    if not 1 <= groups <= num_clients:
+      raise ValueError(
+        f"groups={groups}: must be from 1 to the number of clients, "
+        f"{num_clients}"
+      )
+    if num_clients // groups < cohort_size:
+      raise ValueError(
+        f"groups={groups}: leaves groups of {num_clients // groups} clients, "
+        f"fewer than cohort_size={cohort_size}"
+      )
+
+  def draw(key, round, sizes, cohort_size):
+    num_clients = len(sizes)
+    group = round % groups
+    numbers = jnp.arange(num_clients)
+    ranks = jax.random.uniform(key, (num_clients,))
+    ranks = jnp.where(numbers % groups == group, ranks, jnp.inf)
+    return jnp.argsort(ranks)[:cohort_size].astype(jnp.int32), None
+
+  return Sampler(draw, check)
+
+
+_BY_NAME = {"uniform": uniform, "weighted": weighted, "fixed": fixed}
+
+
+def resolve(sampler: Any, num_clients: int, cohort_size: int) -> Sampler:
+  """The sampler that a setting stands for, checked.
+
+  Args:
+    sampler: a `Sampler`, its name, or a function `(key, round) -> clients`, or
+      `-> (clients, scale)`, see `Sampler.draw`.
+    num_clients: M.
+    cohort_size: C.
+
+  Raises:
+    ValueError: if it cannot draw such cohorts.
+    TypeError: if it is none of these.
+  """
+  form = (
+    "a sampler of fedjax_opt.samplers, such as samplers.cyclic(4), one of "
+    f"{', '.join(_BY_NAME)}, or a function (key, round) -> [C] int32"
+  )
+  if isinstance(sampler, str) and sampler in _BY_NAME:
+    sampler = _BY_NAME[sampler]()
+  elif isinstance(sampler, str):
+    raise ValueError(f"sampler={sampler!r}: must be {form}")
+  elif any(sampler is one for one in (uniform, weighted, fixed, cyclic)):
+    raise TypeError(
+      f"sampler={shown(sampler)}: was not called; write "
+      f"samplers.{sampler.__name__}(...)"
+    )
+  elif not isinstance(sampler, Sampler):
+    if not callable(sampler) or isinstance(
+      sampler, optax.GradientTransformation
+    ):
+      raise TypeError(f"sampler={shown(sampler)}: must be {form}")
+    sampler = _of_function(sampler)
+  sampler.check(num_clients, cohort_size)
+  return sampler
+
+
+def _of_function(function):
+  """A sampler that calls a function of key and round."""
+
+  def draw(key, round, sizes, cohort_size):
+    del sizes, cohort_size
+    drawn = function(key, round)
+    clients, scale = drawn if isinstance(drawn, tuple) else (drawn, None)
+    return jnp.asarray(clients).astype(jnp.int32), scale
+
+  def check(num_clients, cohort_size):
+    del num_clients
+    want = f"must return [C] = [{cohort_size}] whole numbers"
+    try:
+      drawn = jax.eval_shape(function, jax.random.key(0), jnp.int32(0))
+    except Exception as error:
+      raise ValueError(
+        f"sampler: the function failed on (key, round): {_line(error)}; {want}"
+      ) from error
+    clients = drawn[0] if isinstance(drawn, tuple) else drawn
+    shape = getattr(clients, "shape", None)
+    is_whole = shape is not None and jnp.issubdtype(clients.dtype, jnp.integer)
+    if shape != (cohort_size,) or not is_whole:
+      raise ValueError(f"sampler: the function returns {clients}; {want}")
+
+  return Sampler(draw, check)
+
+
+def _line(error):
+  return " ".join(str(error).split())[:200]
+
+
+def draw(
+  sampler: Sampler,
+  seed: jax.Array,
+  round: jax.Array,
+  sizes: jax.Array,
+  cohort_size: int,
+) -> tuple[jax.Array, jax.Array | None]:
+  """The cohort of a round of the run with that seed; for use on the host."""
+  key = jax.random.fold_in(jax.random.key(seed), round)
+  return sampler.draw(key, round, sizes, cohort_size)

@@ -17,15 +17,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_opt.base import Algorithm, Batch, Params, State
+from fedjax_opt.checks import inputs
+from fedjax_opt.checks import values as checks
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine import checks, client_state, inputs, processes
+from fedjax_opt.engine import client_state, processes
 from fedjax_opt.engine.active_points import ActivePoints
 from fedjax_opt.engine.config import Config, Settings
 from fedjax_opt.engine.executor import Executor
-from fedjax_opt.engine.points import PointMap
 from fedjax_opt.engine.runner import Runner
-from fedjax_opt.registry import check_choice
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.result import Report, Result
@@ -163,22 +163,6 @@ def grid_points(
   ]
 
 
-def check_grid_map(grid_map: str, grid_chunk: int | None) -> None:
-  """That these arguments of `sweep` can be.
-
-  Raises:
-    ValueError: naming the one that cannot.
-  """
-  check_choice("grid_map", grid_map, ("auto", "vmap", "scan"))
-  if grid_chunk is not None:
-    checks.at_least("grid_chunk", grid_chunk, 1)
-    if grid_map == "scan":
-      raise ValueError(
-        f"grid_chunk={grid_chunk} with grid_map='scan': scan takes one point "
-        "after the other; use 'vmap' or 'auto'"
-      )
-
-
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class SimulationState:
   """Where a run is, between calls of `Simulator.run`.
@@ -245,14 +229,16 @@ class Simulator:
       ValueError: naming the argument that cannot be.
       TypeError: naming one of a wrong type.
     """
-    check_grid_map(grid_map, grid_chunk)
     self._has_points = grid is not None
     self._seeds = inputs.check_seeds_of(grid, seeds)
     self._make, self._grid = inputs.check_grid(algorithm, grid)
     self._data = inputs.data_of_seeds(data, self._seeds)
     self._test = inputs.check_test(test, settings.get("evaluate"))
-    self._is_vmapped = {"vmap": True, "scan": False}.get(grid_map)
-    self._grid_chunk, self._grid_devices = grid_chunk, grid_devices
+    self._of_grid = {
+      "grid_map": grid_map,
+      "grid_chunk": grid_chunk,
+      "grid_devices": grid_devices,
+    }
     self._settings = dict(settings)
     self._config(None)
     self._executor = None
@@ -363,7 +349,7 @@ class Simulator:
       self._settings,
       params,
       num_settings=num_settings,
-      grid_devices=self._grid_devices,
+      **self._of_grid,
     )
 
   def _prepare(self, params, seeds):
@@ -424,13 +410,6 @@ class Simulator:
     if before is not None and before.is_for(config, seeds):
       return before
     num_settings = len(grid_points(self._grid)) if self._has_points else 1
-    is_vmapped = self._is_vmapped
-    if self._grid_chunk is not None:
-      is_vmapped = True
-    if is_vmapped is None:
-      is_vmapped = config.prefers_vmap
-    point_map = PointMap(self._has_points, is_vmapped, self._grid_chunk)
-    active = ActivePoints(num_settings, len(seeds), point_map, config.layout)
     self._executor = Executor(
       config,
       self._make,
@@ -438,7 +417,7 @@ class Simulator:
       self._data,
       self._test,
       seeds,
-      active,
+      ActivePoints(num_settings, len(seeds), config),
     )
     return self._executor
 

@@ -15,8 +15,7 @@ import numpy as np
 
 from fedjax_opt import trees
 from fedjax_opt.engine import processes
-from fedjax_opt.engine.points import PointMap
-from fedjax_opt.engine.sharding import Layout
+from fedjax_opt.engine.config import Config
 from fedjax_opt.results.history import History
 
 # From how many vectorized settings on diverged ones are dropped.
@@ -29,29 +28,23 @@ class ActivePoints:
   Attributes:
     active: [active] numbers of the settings that run.
     held: [held] numbers of those that are in the arrays of the program.
-    map: how they are mapped.
   """
 
-  def __init__(
-    self,
-    num_settings: int,
-    num_seeds: int,
-    point_map: PointMap,
-    layout: Layout,
-  ):
+  def __init__(self, num_settings: int, num_seeds: int, config: Config):
     """All run.
 
     Args:
       num_settings: of the grid.
       num_seeds: of each setting.
-      point_map: how points are mapped; the chunk is chosen if it is None.
-      layout: of the devices.
+      config: static settings.
     """
     self.active = self.held = np.arange(num_settings)
-    self.map = point_map
     self._num_settings, self._num_seeds = num_settings, num_seeds
-    self._chunk_is_free = point_map.is_vmapped and point_map.chunk is None
-    self._devices = layout.grid_devices
+    self._has_points = config.has_points
+    self._is_vmapped = config.vmaps_points
+    self._chunk_is_free = self._is_vmapped and config.grid_chunk is None
+    self._chunk = config.grid_chunk
+    self._devices = config.layout.grid_devices
     # Numbers of the settings that were dropped, with their state.
     self._dropped: list[tuple[np.ndarray, Any]] = []
 
@@ -65,19 +58,20 @@ class ActivePoints:
     """[held] bool, which of the settings that are held run."""
     return np.isin(self.held, self.active)
 
-  def shrink(self, programs: list[Any]) -> bool:
-    """Takes smaller chunks of settings if the programs need too much memory.
+  def smaller_chunk(self, programs: list[Any]) -> int | None:
+    """How many settings at a time fit, if the programs need too much memory.
 
     Args:
       programs: as `jax.jit(...).lower(...).compile()` gives them.
 
     Returns:
-      Whether `map` has changed, so that they have to be compiled anew.
+      Settings in a chunk, for which they are to be compiled anew; None if they
+      fit, or the caller has chosen the chunks.
     """
     whole = len(self.held) // self._devices
-    chunk = min(self.map.chunk or whole, whole)
+    chunk = min(self._chunk or whole, whole)
     if not (self._chunk_is_free and chunk > 1):
-      return False
+      return None
     needs = [needed_bytes(program) for program in programs]
     have = processes.memory_bytes()
     at_most = chunk
@@ -86,12 +80,11 @@ class ActivePoints:
     # The program is that of all processes.
     at_most = -processes.of_any_process(-at_most)
     if at_most == chunk:
-      return False
+      return None
     # Divided evenly if possible, else the last chunk is a program of its own.
     even = [n for n in range(1, at_most + 1) if whole % n == 0]
-    chunk = even[-1] if 2 * even[-1] >= at_most else at_most
-    self.map = PointMap(self.map.has_points, True, chunk)
-    return True
+    self._chunk = even[-1] if 2 * even[-1] >= at_most else at_most
+    return self._chunk
 
   def drop(self, history: History, state: Any) -> Any:
     """The state without the settings that have diverged; None if all stay.
@@ -100,13 +93,13 @@ class ActivePoints:
       history: what was measured so far.
       state: leaves [held, seeds, ...].
     """
-    if not (history.rounds and self.map.has_points):
+    if not (history.rounds and self._has_points):
       return None
     diverged = history.diverged()[:, -1].reshape(-1, self._num_seeds)
     is_kept = ~diverged.all(axis=1)[self.active]
     if not is_kept.any():  # Something has to be computed.
       is_kept[0] = True
-    if not self.map.is_vmapped:
+    if not self._is_vmapped:
       self.active = self.active[is_kept]
       return None
     # Over devices they are divided evenly, and are to stay so.
@@ -140,7 +133,7 @@ class ActivePoints:
 
   def _expanded(self, leaf, fill):
     leaf = np.asarray(leaf)
-    if not self.map.has_points:
+    if not self._has_points:
       return leaf[None]
     if len(self.active) < self._num_settings:
       leaf = leaf[self.is_active]
@@ -163,7 +156,7 @@ class ActivePoints:
     Returns:
       The state of those held.
     """
-    if self._devices > 1 or not self.map.has_points:
+    if self._devices > 1 or not self._has_points:
       return state  # None is dropped here, see `drop`.
     self.active, self.held = record["grid/active"], record["grid/held"]
     dropped = np.setdiff1d(np.arange(self._num_settings), self.held)

@@ -5,7 +5,7 @@ import numpy as np
 import optax
 
 from fedjax_opt.base import Params
-from fedjax_opt.engine import checks
+from fedjax_opt.checks import values as checks
 from fedjax_opt.registry import check_choice
 
 # Parameters x batch size below which a local step counts as small.

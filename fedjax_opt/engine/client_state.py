@@ -27,16 +27,15 @@ class ClientStore:
   On the host it is NumPy arrays, which are changed in place.
   """
 
-  def __init__(self, config: Config, has_points: bool):
+  def __init__(self, config: Config):
     """Holds no array itself.
 
     Args:
       config: static settings, `client_memory` resolved.
-      has_points: whether there are axes [settings, seeds].
     """
     self._put = config.layout.put_per_point
     self._on_host = config.state_is_on_host
-    self._has_points = has_points
+    self._has_points = config.has_points
 
   def put(self, rows: Any) -> Any:
     """The rows of all clients, where they belong."""

@@ -9,7 +9,8 @@ import jax
 import numpy as np
 
 from fedjax_opt.base import EvaluateFn, Params
-from fedjax_opt.engine import checks, sharding
+from fedjax_opt.checks import values as checks
+from fedjax_opt.engine import sharding
 from fedjax_opt.engine.chunks import (
   chunk_size,
   is_faster_vmapped,
@@ -17,8 +18,8 @@ from fedjax_opt.engine.chunks import (
 )
 from fedjax_opt.engine.plan import BatchPlan
 from fedjax_opt.engine.precision import PRECISIONS
-from fedjax_opt.engine.sampling import Sampler, resolve
 from fedjax_opt.registry import check_choice
+from fedjax_opt.samplers import Sampler, resolve
 
 
 class Settings(TypedDict, total=False):
@@ -113,13 +114,15 @@ class Config:
       all weigh the same if not.
     client_dropout: probability that a client drops out of a round.
     chunk: how many clients are vectorized at a time, on each device.
-    prefers_vmap: whether models are faster trained vectorized than in turn.
     trace: fields of the client rule's state to record at each local step.
     evaluate: metrics of a model, or None.
     eval_every: rounds from one evaluation to the next.
     mean_size: examples of a client, on average over the population.
     max_size: n_max, examples of the largest client.
     layout: over which devices clients and grid are.
+    vmaps_points: whether the points of a grid are vectorized, or computed one
+      after the other.
+    grid_chunk: settings of a grid that are vectorized at a time; None for all.
     precision: in which types clients compute, see `engine.precision`.
     client_memory: 'auto', 'device' or 'host', see `engine.client_state`.
   """
@@ -131,15 +134,21 @@ class Config:
   by_examples: bool
   client_dropout: float
   chunk: int
-  prefers_vmap: bool
   trace: tuple[str, ...]
   evaluate: EvaluateFn | None
   eval_every: int
   mean_size: float
   max_size: int
   layout: sharding.Layout
+  vmaps_points: bool
+  grid_chunk: int | None
   precision: str
   client_memory: str
+
+  @property
+  def has_points(self) -> bool:
+    """Whether there is a grid, with axes [settings, seeds]."""
+    return self.layout.has_points
 
   @property
   def state_is_on_host(self) -> bool:
@@ -155,6 +164,8 @@ class Config:
     *,
     num_settings: int | None = None,
     grid_devices: int | None = None,
+    grid_map: str = "auto",
+    grid_chunk: int | None = None,
   ) -> "Config":
     """Checks `Settings` against the data, and resolves what is 'auto'.
 
@@ -164,7 +175,9 @@ class Config:
       settings: those given, see `Settings`.
       params: the model, for what 'auto' chooses; any if None.
       num_settings: of a grid; None if there is none.
-      grid_devices: over how many devices the grid is divided; None to choose.
+      grid_devices: see `sweep`.
+      grid_map: see `sweep`.
+      grid_chunk: see `sweep`.
 
     Raises:
       ValueError: naming the setting that cannot be.
@@ -207,13 +220,14 @@ class Config:
       by_examples=given["weighting"] == "examples",
       client_dropout=given["client_dropout"],
       chunk=chunk,
-      prefers_vmap=is_faster_vmapped(params, plan.batch_size),
       trace=tuple(given["trace"]),
       evaluate=given["evaluate"],
       eval_every=given["eval_every"],
       mean_size=float(np.mean(sizes)),
       max_size=data.max_size,
       layout=layout,
+      vmaps_points=_vmaps_points(grid_map, grid_chunk, params, plan),
+      grid_chunk=grid_chunk,
       precision=given["precision"],
       client_memory=given["client_memory"],
     )
@@ -230,6 +244,30 @@ def check_names(settings: Mapping[str, Any]) -> None:
         else (f"settings are {', '.join(sorted(_DEFAULTS))}")
       )
       raise TypeError(f"{name}: is no setting; {hint}")
+
+
+def check_grid_map(grid_map: str, grid_chunk: int | None) -> None:
+  """That these arguments of `sweep` can be.
+
+  Raises:
+    ValueError: naming the one that cannot.
+  """
+  check_choice("grid_map", grid_map, ("auto", "vmap", "scan"))
+  if grid_chunk is not None:
+    checks.at_least("grid_chunk", grid_chunk, 1)
+    if grid_map == "scan":
+      raise ValueError(
+        f"grid_chunk={grid_chunk} with grid_map='scan': scan takes one point "
+        "after the other; use 'vmap' or 'auto'"
+      )
+
+
+def _vmaps_points(grid_map, grid_chunk, params, plan):
+  """Whether points are vectorized."""
+  check_grid_map(grid_map, grid_chunk)
+  if grid_map == "auto" and grid_chunk is None:
+    return is_faster_vmapped(params, plan.batch_size)
+  return grid_map != "scan"
 
 
 def _cohort_size(cohort_size: int | None, num_clients: int) -> int:

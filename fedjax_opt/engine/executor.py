@@ -1,6 +1,7 @@
 """Puts a run's arrays on the devices, compiles its programs and calls them."""
 
 import concurrent.futures
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,12 +44,13 @@ class Executor:
       active: which settings run.
     """
     self.config, self.active = config, active
+    self._given_config = config
     self._clients, self._seeds = data, seeds
     self._make, self._hyperparameters = make, hyperparameters
-    self._store = ClientStore(config, active.map.has_points)
+    self._store = ClientStore(config)
     put_shared = config.layout.put_shared
     keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
-    own_keys = keys if active.map.has_points else keys[0]
+    own_keys = keys if config.has_points else keys[0]
     self._test = put_shared(test)
     if isinstance(data, Population):
       sizes = {"indices": None, "sizes": data.sizes}
@@ -64,19 +66,18 @@ class Executor:
     """Puts on the devices what is of the settings that are held."""
     held = trees.take(self._hyperparameters, self.active.held)
     is_active = self.active.is_active
-    if not self.active.map.has_points:
+    if not self.config.has_points:
       held, is_active = {}, np.bool_(True)
     put = self.config.layout.put_per_point
     self._hyper, self._is_active = put((held, is_active))
 
   def open_feed(self) -> feed.Feed:
     """What gives the program its segments; to be closed."""
-    has_points = self.active.map.has_points
-    return feed.Feed(self.config, self._clients, self._seeds, has_points)
+    return feed.Feed(self.config, self._clients, self._seeds)
 
   def is_for(self, config: Config, seeds: Sequence[int]) -> bool:
     """Whether it is the executor of these settings and seeds."""
-    return (self.config, tuple(self._seeds)) == (config, tuple(seeds))
+    return (self._given_config, tuple(self._seeds)) == (config, tuple(seeds))
 
   @property
   def is_compiled(self) -> bool:
@@ -114,8 +115,10 @@ class Executor:
         build = lambda: self._on_devices(points.evaluation_program, 1)
         waiting.append(self._traced("evaluation", build, inputs))
       compiled = [result() for result in waiting]
-      if not self.active.shrink(compiled):
+      chunk = self.active.smaller_chunk(compiled)
+      if chunk is None:
         break
+      self.config = dataclasses.replace(self.config, grid_chunk=chunk)
     if segment is not None:
       self._rounds_program = compiled[0]
     if len(compiled) > (segment is not None):
@@ -157,17 +160,17 @@ class Executor:
 
   def params(self, server: State) -> Params:
     """The evaluated models of all points; `server` is that of all settings."""
-    program = points.params_program(self._make, self.active.map)
+    program = points.params_program(self.config, self._make)
     _, per_seed = self._data
     return program(server, self._hyperparameters, per_seed)
 
   def _on_devices(self, program, outputs):
-    of_points = program(self.config, self._make, self.active.map)
+    of_points = program(self.config, self._make)
     return self.config.layout.over_devices(of_points, outputs)
 
   def _traced(self, name, build, inputs, is_donated=False):
     """A program that is traced, and compiled in a thread of its own."""
-    about = (name, self.config, self._make, self.active.map)
+    about = (name, self.config, self._make)
     compiled = programs.compile_program(
       build, about, inputs, is_donated=is_donated
     )

@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_opt import trees
+from fedjax_opt import samplers, trees
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine import processes, sampling
+from fedjax_opt.engine import processes
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.mapping import computing_order, pad_cohort
 
@@ -59,7 +59,6 @@ class Feed:
     config: Config,
     data: ClientData | Population,
     seeds: Sequence[int],
-    has_points: bool,
   ):
     """Reads nothing yet.
 
@@ -67,9 +66,8 @@ class Feed:
       config: static settings, `client_memory` resolved.
       data: the clients.
       seeds: of the runs, each with its own cohorts.
-      has_points: whether segments have an axis [seeds]; if not, there is one.
     """
-    self._config, self._has_points = config, has_points
+    self._config = config
     self._seeds = np.asarray(seeds, np.uint32)
     self._sizes = np.asarray(data.sizes)
     self._population = data if isinstance(data, Population) else None
@@ -153,7 +151,7 @@ class Feed:
       # The clients that `shards.local` gives this device.
       local = computed[..., d :: self._config.layout.client_devices]
       segment |= self._read(local)
-    return segment if self._has_points else trees.take(segment, 0)
+    return segment if self._config.has_points else trees.take(segment, 0)
 
   def _read(self, clients):
     """The examples of [seeds, T, C] clients, and where each one's begin."""
@@ -180,7 +178,7 @@ def _draw(config, seeds, rounds, sizes):
   """Cohorts [seeds, T, C] with their scale, and [seeds, T, C'] as computed."""
 
   def of_round(seed, sizes, round):
-    clients, scale = sampling.draw(
+    clients, scale = samplers.draw(
       config.sampler, seed, round, sizes, config.cohort_size
     )
     numbers = pad_cohort(config, clients)

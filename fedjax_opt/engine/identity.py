@@ -20,26 +20,19 @@ _PACKAGE = pathlib.Path(__file__).parents[1]
 _SMALL = 10_000
 
 
-class _Same:
-  """An object that is equal to itself alone; holds it, so that its id stays."""
-
-  def __init__(self, value: Any):
-    self.value = value
-
-  def __eq__(self, other: Any) -> bool:
-    return isinstance(other, _Same) and self.value is other.value
-
-  def __hash__(self) -> int:
-    return id(self.value)
-
-
-def key_of(value: Any) -> Hashable:
+def key_of(value: Any) -> tuple[Hashable, list[Any]]:
   """What is equal for values that give the same program.
 
   Args:
     value: a function, algorithm, setting, or a structure of them.
+
+  Returns:
+    The key, and objects that are to be held as long as it is used: it has the
+    `id` of those that are equal to themselves alone.
   """
-  return _key(value, {})
+  seen = {}
+  key = _key(value, seen)
+  return key, [held for _, held in seen.values()]
 
 
 def _key(value: Any, seen: dict[int, tuple[int, Any]]) -> Hashable:
@@ -73,7 +66,7 @@ def _key(value: Any, seen: dict[int, tuple[int, Any]]) -> Hashable:
   if isinstance(value, types.CodeType):
     consts = tuple(_key(const, seen) for const in value.co_consts)
     return value.co_code, consts, value.co_names, value.co_varnames
-  return _Same(value)
+  return _same(value)
 
 
 def _key_of_function(function, seen):
@@ -107,7 +100,8 @@ def _globals_of(function, seen):
       continue
     # Of a module the numbers that it holds, such as a module of settings; its
     # functions do not change.
-    yield name, _Same(value)
+    seen[id(value)] = len(seen), value
+    yield name, _same(value)
     for attribute in sorted(_names(function.__code__)):
       plain = getattr(value, attribute, None)
       if isinstance(plain, int | float | str | tuple):
@@ -126,9 +120,14 @@ def _names(code):
   return {*code.co_names}.union(*map(_names, inner))
 
 
+def _same(value):
+  """The key of an object that is equal to itself alone, and is in `seen`."""
+  return "id", id(value)
+
+
 def _key_of_array(value):
   is_key = jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
   if is_key or value.size > _SMALL or isinstance(value, jax.core.Tracer):
-    return _Same(value)
+    return _same(value)
   array = np.asarray(value)
   return array.dtype.str, array.shape, array.tobytes()

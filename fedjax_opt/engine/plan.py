@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_opt.engine import checks
+from fedjax_opt.checks import values as checks
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,6 @@ seed decides, above all a round's batches, is computed once for all settings of
 a seed, and their models meet a batch in one matrix product.
 """
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -22,52 +21,42 @@ from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
 
 
-@dataclasses.dataclass(frozen=True)
-class PointMap:
-  """How the points of a grid are mapped; static.
+def over_points(config: Config, fn: Callable[..., Any]) -> Callable[..., Any]:
+  """`fn(per_point, per_setting, per_seed, shared)` mapped over all points.
 
-  Attributes:
-    has_points: whether there are axes [settings, seeds]; not for a single run.
-    is_vmapped: whether points are vectorized, or computed one after the other.
-    chunk: settings that are vectorized at a time; None for all.
+  Args:
+    config: static settings, which say how points are mapped.
+    fn: what is computed for one point.
   """
+  if not config.has_points:
+    return fn
 
-  has_points: bool = False
-  is_vmapped: bool = True
-  chunk: int | None = None
+  def of_setting(per_point, per_setting, per_seed, shared):
+    one = lambda args: fn(args[0], per_setting, args[1], shared)
+    args = (per_point, per_seed)
+    return jax.vmap(one)(args) if config.vmaps_points else lax.map(one, args)
 
-  def over(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn(per_point, per_setting, per_seed, shared)` mapped over all points."""
-    if not self.has_points:
-      return fn
+  def of_grid(per_point, per_setting, per_seed, shared):
+    one = lambda args: of_setting(*args, per_seed, shared)
+    args = (per_point, per_setting)
+    if not config.vmaps_points:
+      return lax.map(one, args)
+    num_settings = len(jax.tree.leaves(args)[0])
+    if config.grid_chunk is None or config.grid_chunk >= num_settings:
+      return jax.vmap(one)(args)
+    return lax.map(one, args, batch_size=config.grid_chunk)
 
-    def of_setting(per_point, per_setting, per_seed, shared):
-      one = lambda args: fn(args[0], per_setting, args[1], shared)
-      args = (per_point, per_seed)
-      return jax.vmap(one)(args) if self.is_vmapped else lax.map(one, args)
-
-    def of_grid(per_point, per_setting, per_seed, shared):
-      one = lambda args: of_setting(*args, per_seed, shared)
-      args = (per_point, per_setting)
-      num_settings = len(jax.tree.leaves(args)[0])
-      if not self.is_vmapped:
-        return lax.map(one, args)
-      if self.chunk is None or self.chunk >= num_settings:
-        return jax.vmap(one)(args)
-      return lax.map(one, args, batch_size=self.chunk)
-
-    return of_grid
+  return of_grid
 
 
 def rounds_program(
-  config: Config, make: Callable[..., Algorithm], points: PointMap
+  config: Config, make: Callable[..., Algorithm]
 ) -> Callable[..., Any]:
   """The program that runs a segment of rounds of all points.
 
   Args:
     config: static settings.
     make: `(**hyperparameters) -> Algorithm`.
-    points: how points are mapped.
 
   Returns:
     `(per_point, segment, shared) -> (state, counts, traces)`, see
@@ -79,7 +68,7 @@ def rounds_program(
   def one_point(state, per_setting, per_seed, shared):
     hyperparameters, is_active = per_setting
     data, first, count = shared
-    if not points.is_vmapped:  # Settings that are done take no more rounds.
+    if not config.vmaps_points:  # Settings that are done take no more rounds.
       count = jnp.where(is_active, count, 0)
     return rounds.run_rounds(
       config,
@@ -96,20 +85,19 @@ def rounds_program(
     state, *per_setting = per_point
     per_seed, *shared = shared
     per_seed = per_seed | {"segment": trees.take(segment, 0)}
-    return points.over(one_point)(state, per_setting, per_seed, shared)
+    return over_points(config, one_point)(state, per_setting, per_seed, shared)
 
   return program
 
 
 def evaluation_program(
-  config: Config, make: Callable[..., Algorithm], points: PointMap
+  config: Config, make: Callable[..., Algorithm]
 ) -> Callable[..., Any]:
   """The program that evaluates the models of all points.
 
   Args:
     config: static settings.
     make: `(**hyperparameters) -> Algorithm`.
-    points: how points are mapped.
 
   Returns:
     `(per_point, segment, shared) -> {name: scalars}`: `per_point` is `(server,
@@ -127,13 +115,15 @@ def evaluation_program(
     del segment
     server, hyperparameters = per_point
     per_seed, *shared = shared
-    return points.over(one_point)(server, hyperparameters, per_seed, shared)
+    return over_points(config, one_point)(
+      server, hyperparameters, per_seed, shared
+    )
 
   return program
 
 
 def params_program(
-  make: Callable[..., Algorithm], points: PointMap
+  config: Config, make: Callable[..., Algorithm]
 ) -> Callable[..., Any]:
   """`(server, hyperparameters, per_seed) -> params` of all points."""
 
@@ -141,9 +131,9 @@ def params_program(
     del per_seed, shared
     return make(**hyperparameters).params(server)
 
-  return lambda server, hyperparameters, per_seed: points.over(one_point)(
-    server, hyperparameters, per_seed, ()
-  )
+  return lambda server, hyperparameters, per_seed: over_points(
+    config, one_point
+  )(server, hyperparameters, per_seed, ())
 
 
 def _client_data(data, per_seed):

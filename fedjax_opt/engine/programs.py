@@ -35,11 +35,12 @@ def compile_program(
     A function that compiles it, which may run in another thread, and returns
     the program.
   """
-  key = (key_of(about), _shapes(inputs), is_donated, _context())
+  about_key, held = key_of(about)
+  key = (about_key, _shapes(inputs), is_donated, _context())
   with _lock:
     if key in _compiled:
       _compiled.move_to_end(key)
-      program = _compiled[key]
+      program, _ = _compiled[key]
       return lambda: program
 
   # The state alone is donated, as an argument of its own.
@@ -55,7 +56,7 @@ def compile_program(
   def compiled():
     program = lowered.compile()
     with _lock:
-      _compiled[key] = program
+      _compiled[key] = program, held
       while len(_compiled) > _KEPT:
         _compiled.popitem(last=False)
     return program

@@ -214,14 +214,14 @@ class Runner:
 
   def _flat(self, tree: Any) -> Any:
     """[settings, seeds, ...] -> [S, ...]; a single run's as it is."""
-    if not self._active.map.has_points:
+    if not self._config.has_points:
       return tree
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
 
   def _result(self) -> Result:
     server, rows = processes.fetch_global(self._whole_state())
     traces = self._record.joined_traces()
-    if not self._active.map.has_points:
+    if not self._config.has_points:
       traces = trees.take(traces, 0)
     return Result(
       params=self._params(),

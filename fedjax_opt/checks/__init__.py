@@ -1,0 +1,1 @@
+"""What callers give, refused in one clear line where it cannot be."""
