@@ -1,4 +1,4 @@
-"""The runs that engine/test_sharding.py compares: on one device, and on several.
+"""The runs of engine/test_sharding.py: on one device, and on several.
 
   python -m tests.several_devices RESULTS.npz FOLDER \
     CLIENT_DEVICES GRID_DEVICES [COORDINATOR NUM_PROCESSES PROCESS_ID]

@@ -89,9 +89,7 @@ def test_products_are_lower_and_the_server_is_not(name, precision, monkeypatch):
     return sizes[-1]
 
   monkeypatch.setattr(trees, "num_bytes", noted)
-  trace = functools.partial(
-    traced_rounds, make(name), TASK.params, TASK.data
-  )
+  trace = functools.partial(traced_rounds, make(name), TASK.params, TASK.data)
   cohort = {"cohort_size": 5} if name == "centralized" else {}
   jaxpr, before, after = trace(precision=precision, **cohort)
   assert product_types(jaxpr) == {"bfloat16"}
