@@ -17,9 +17,9 @@ from absl import app, flags
 from experiments import job
 from experiments.flags import command_line
 from experiments.flags.registries import single_or_list
-from fedjax_opt import writers
-from fedjax_opt.checkpoint import difference
 from fedjax_opt.metrics import History
+from fedjax_opt.results import json_files
+from fedjax_opt.results.checkpoint import difference
 
 FLAGS = flags.FLAGS
 
@@ -148,7 +148,7 @@ def _check_same(
   }
   # A run from before a flag was added had what is now its default.
   found = {name: config.get(name, defaults[name]) for name in wanted}
-  found, wanted = writers.plain(found), writers.plain(wanted)
+  found, wanted = json_files.plain(found), json_files.plain(wanted)
   if found != wanted:
     raise ValueError(
       f"{str(folder)!r} holds a run with {difference(found, wanted)}; give "
