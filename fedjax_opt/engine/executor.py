@@ -36,7 +36,7 @@ class Executor:
     Args:
       config: static settings.
       make: `(**hyperparameters) -> Algorithm`.
-      hyperparameters: {name: [settings]}; {} for a single run.
+      hyperparameters: {name: [settings]}, or {name: scalar} of one point.
       data: the clients; in memory `indices` and `sizes` may have an axis
         [seeds].
       test: pooled test examples, or None.
@@ -64,10 +64,10 @@ class Executor:
 
   def place_points(self) -> None:
     """Puts on the devices what is of the settings that are held."""
-    held = trees.take(self._hyperparameters, self.active.held)
-    is_active = self.active.is_active
-    if not self.config.has_points:
-      held, is_active = {}, np.bool_(True)
+    held, is_active = self._hyperparameters, np.bool_(True)
+    if self.config.has_points:
+      held = trees.take(held, self.active.held)
+      is_active = self.active.is_active
     put = self.config.layout.put_per_point
     self._hyper, self._is_active = put((held, is_active))
 

@@ -163,7 +163,7 @@ class Runner:
         metrics,
         *self._seconds(),
         _model=lambda: _copy(self._params()),
-        _state=lambda: _copy(self._flat(self._whole_state()[0])),
+        _state=lambda: _copy(self._active.flat(self._whole_state()[0])),
       )
     )
 
@@ -210,23 +210,17 @@ class Runner:
 
   def _params(self) -> Any:
     server = processes.fetch_global(self._whole_state()[0])
-    return self._flat(self._executor.params(server))
-
-  def _flat(self, tree: Any) -> Any:
-    """[settings, seeds, ...] -> [S, ...]; a single run's as it is."""
-    if not self._config.has_points:
-      return tree
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
+    return self._active.flat(self._executor.params(server))
 
   def _result(self) -> Result:
     server, rows = processes.fetch_global(self._whole_state())
     traces = self._record.joined_traces()
-    if not self._config.has_points:
+    if not self._active.is_grid:
       traces = trees.take(traces, 0)
     return Result(
       params=self._params(),
-      state=self._flat(server),
-      client_state=self._flat(rows),
+      state=self._active.flat(server),
+      client_state=self._active.flat(rows),
       history=self._record.history,
       traces=traces,
       rounds=self._record.done,
