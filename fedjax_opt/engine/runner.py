@@ -236,6 +236,7 @@ class Runner:
       cost=self._record.cost(),
       padding_waste=self._record.padding_waste(),
       client_memory=self._config.client_memory,
+      needed_bytes=self._executor.needed_bytes,
     )
 
 
