@@ -60,7 +60,8 @@ def simulate(
     seed: of cohorts, batches and dropout.
     test: pooled test examples, {name: [N, ...]}, passed to `evaluate`.
     on_evaluation: called with a `Report` after each evaluation, first with
-      those that a resumed run has made before; the run ends if it returns True.
+      those that a resumed run has made before. The run ends if it returns True,
+      or an array, such as a comparison of metrics [S], that is true everywhere.
     checkpoints: where to save the run, and whether to go on with it.
     progress: whether a bar shows the rounds done.
     **settings: see `Settings`: cohort_size, batch_size, local_steps, evaluate,

@@ -13,7 +13,7 @@ from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import feed, points, processes, programs
-from fedjax_opt.engine.active_points import ActivePoints
+from fedjax_opt.engine.active_points import ActivePoints, needed_bytes
 from fedjax_opt.engine.client_state import ClientStore
 from fedjax_opt.engine.config import Config
 
@@ -83,6 +83,13 @@ class Executor:
   def is_compiled(self) -> bool:
     """Whether the program of the rounds is."""
     return self._rounds_program is not None
+
+  @property
+  def needed_bytes(self) -> int | None:
+    """The memory of a device that the rounds need; None if that is unknown."""
+    if self._rounds_program is None:
+      return None
+    return needed_bytes(self._rounds_program)
 
   def put(self, state: tuple[State, Any]) -> tuple[State, Any]:
     """The server's state and what clients keep, where they belong."""

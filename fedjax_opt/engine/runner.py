@@ -168,7 +168,11 @@ class Runner:
     )
 
   def _report(self, report: Report) -> None:
-    if self._on_evaluation is not None and self._on_evaluation(report) is True:
+    if self._on_evaluation is None:
+      return
+    answer = np.asarray(self._on_evaluation(report))
+    # Other types have no meaning here, such as None, or what a list returns.
+    if answer.dtype == bool and answer.size and answer.all():
       self._is_stopped = True
 
   def _drop(self) -> None:
@@ -230,6 +234,7 @@ class Runner:
       cost=self._record.cost(),
       padding_waste=self._record.padding_waste(),
       client_memory=self._config.client_memory,
+      needed_bytes=self._executor.needed_bytes,
     )
 
 
