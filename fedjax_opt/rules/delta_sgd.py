@@ -145,9 +145,15 @@ def delta_sgd(
     smoothness_step = jnp.where(
       changed, gamma * dx / (2 * jnp.where(changed, dg, 1)), jnp.inf
     )
-    growth_step = jnp.sqrt(1 + delta * state.theta) * state.step_size
+    # No damping is none whatever theta is, also infinite.
+    growth = jnp.where(jnp.equal(delta, 0), 0, delta * state.theta)
+    growth_step = jnp.sqrt(1 + growth) * state.step_size
+    # theta_0 = inf leaves the second branch without a bound.
+    unchanged_step = jnp.where(
+      jnp.isinf(growth_step), state.step_size, growth_step
+    )
     minimum = jnp.minimum(smoothness_step, growth_step)
-    step_size = jnp.where(changed, minimum + eps, growth_step)
+    step_size = jnp.where(changed, minimum + eps, unchanged_step)
     theta = step_size / state.step_size  # Line 10.
 
     # Line 6: the first step has no previous point; it is eta_0.

@@ -285,6 +285,25 @@ def test_movement_behind_which_something_clips_is_measured():
   np.testing.assert_allclose(state[0].step_size, eta, rtol=1e-10)
 
 
+@pytest.mark.parametrize("make_rule", [delta_sgd, reusing])
+def test_no_damping_and_an_infinite_first_ratio(make_rule):
+  settings = {"delta": 0.0, "theta_0": np.inf, "eta_0": 0.01}
+  xs, states, _, _ = run_all(make_rule, **settings)
+  assert np.all(np.isfinite(xs))
+  # Without damping no step is longer than the first.
+  assert np.all(states.step_size <= 0.01 * (1 + 1e-12))
+
+
+@pytest.mark.parametrize("make_rule", [delta_sgd, reusing])
+@pytest.mark.parametrize("delta", [0.0, 0.1])
+def test_an_infinite_first_ratio_where_nothing_moves(make_rule, delta):
+  still = lambda x: 0.0 * jnp.sum(x)
+  settings = {"delta": delta, "theta_0": np.inf, "eta_0": 0.01}
+  xs, states = descend(make_rule, still, np.ones(2), (), 5, settings)
+  np.testing.assert_array_equal(xs, 1.0)
+  assert np.all(np.isfinite(states.step_size))
+
+
 def test_chain_with_clipping_moves_no_further():
   rule = optax.chain(delta_sgd(), optax.clip_by_global_norm(0.01))
   params, _ = train(rule, num_steps=1)
