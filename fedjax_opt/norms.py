@@ -10,7 +10,8 @@ when it is stored, not when it is used. Elsewhere a flat view costs nothing.
 import jax
 import jax.numpy as jnp
 
-from fedjax_opt.base import Params, at_least_float32
+from fedjax_opt.base import Params
+from fedjax_opt.trees import at_least_float32
 
 
 def flat(tree: Params) -> Params:
