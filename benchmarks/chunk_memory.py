@@ -1,4 +1,4 @@
-"""Peak memory of a round of VGG-16, by how many clients are side by side.
+"""Peak memory of a round of VGG-16, by how many clients are vectorized.
 
   PYTHONPATH=. python benchmarks/chunk_memory.py
 
@@ -12,16 +12,12 @@ import argparse
 import json
 import subprocess
 import sys
-import time
 
 import jax
-import jax.numpy as jnp
 import memory
 from bvr_round import random_task
-from fedjax_opt.program import Program
 
 import fedjax_opt as fo
-from fedjax_opt import simulator
 
 CLIENTS, B = 16, 32
 
@@ -29,31 +25,22 @@ CLIENTS, B = 16, 32
 def measure(model_name: str, chunk: int) -> dict[str, float]:
   """Megabytes and seconds of one round."""
   task, data = random_task(model_name, CLIENTS, B)
-  data = jax.device_put(data)
-  algorithm = fo.domo(task.loss_fn, 0.01)
-  state = algorithm.init(task.init(jax.random.key(0)), CLIENTS)
-  state = jax.tree.map(jnp.array, state)
-  program = Program.create(
-    data, batch_size=B, client_map="vmap", client_chunk=chunk
+  before = []  # Read after compilation, before the round.
+  result = fo.simulate(
+    fo.domo(task.loss_fn, 0.01),
+    task.init(jax.random.key(0)),
+    data,
+    rounds=1,
+    batch_size=B,
+    client_map="vmap",
+    client_chunk=chunk,
+    on_evaluation=lambda report: before.append(memory.resident()),
   )
-
-  def one_round(state, data, key):
-    args = (key, data, None, jnp.int32(0), jnp.int32(1))
-    return simulator.run_rounds(program, algorithm, state, *args)[0]
-
-  key = jax.random.key(0)
-  start = time.perf_counter()
-  jitted = jax.jit(one_round, donate_argnums=0)
-  compiled = jitted.lower(state, data, key).compile()
-  compile_seconds = time.perf_counter() - start
-  before = memory.resident()
-  start = time.perf_counter()
-  jax.block_until_ready(compiled(state, data, key))
   return {
-    "planned": memory.planned(compiled),
-    "resident": memory.peak() - before,
-    "compile_seconds": compile_seconds,
-    "run_seconds": time.perf_counter() - start,
+    "planned": memory.planned(result),
+    "resident": memory.peak() - before[0],
+    "compile_seconds": result.compile_seconds,
+    "run_seconds": result.run_seconds,
   }
 
 
@@ -71,7 +58,7 @@ def main() -> None:
   print(
     f"{args.model}, {CLIENTS} clients, batches of {B}; jax {jax.__version__}"
   )
-  print("| side by side | planned | of all | resident | compile | run |")
+  print("| at a time | planned | of all | resident | compile | run |")
   print("|---|---|---|---|---|---|")
   whole = None
   for chunk in args.chunks.split(","):

@@ -57,7 +57,7 @@ def main() -> None:
         evaluate=lambda *_: {"none": jnp.float32(0)},
         on_evaluation=lambda report, s=seconds: s.append(report.run_seconds),
       )  # fmt: skip
-      warm = np.diff(seconds[1:])  # The first stretch warms up.
+      warm = np.diff(seconds[1:])  # The first segment warms up.
       times.append(statistics.median(warm) / (options.rounds // 5))
   for where, number in of_clients.items():
     print(

@@ -49,10 +49,10 @@ def run_grid(
   grid: Mapping[str, Sequence[float]],
   rounds: int,
   eval_every: int | None = None,
-) -> fo.simulator.Result:
+) -> fo.Result:
   """Runs one algorithm's whole grid.
 
-  With evaluations, settings that diverged are dropped, as in any run; without,
+  With evaluations, points that diverged are dropped, as in any run; without,
   all points take all rounds.
   """
   task = composite.lasso(

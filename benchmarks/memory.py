@@ -5,16 +5,15 @@ import resource
 from typing import Any
 
 
-def planned(compiled: Any) -> float:
-  """Megabytes that XLA plans for a call: arguments, results, temporaries.
+def planned(result: Any) -> float | None:
+  """Megabytes that XLA plans for the rounds: arguments, results, temporaries.
 
   Args:
-    compiled: what `jax.jit(...).lower(...).compile()` gave.
+    result: of `fedjax_opt.simulate` or `sweep`.
   """
-  # Not above: what only reads the system's counts needs no JAX.
-  from fedjax_opt.sweep import needed_bytes
-
-  return needed_bytes(compiled) / 1e6
+  if result.needed_bytes is None:
+    return None
+  return result.needed_bytes / 1e6
 
 
 def resident() -> float:
@@ -41,6 +40,6 @@ def peak_of_family(pid: int) -> float | None:
     children = [c for t in tasks for c in (t / "children").read_text().split()]
   except OSError:
     return None
-  own = [line for line in status.splitlines() if line.startswith("VmHWM")]
-  megabytes = int(own[0].split()[1]) * 1024 / 1e6 if own else 0.0
+  peaks = [line for line in status.splitlines() if line.startswith("VmHWM")]
+  megabytes = int(peaks[0].split()[1]) * 1024 / 1e6 if peaks else 0.0
   return megabytes + sum(peak_of_family(int(c)) or 0.0 for c in children)

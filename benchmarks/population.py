@@ -65,9 +65,9 @@ def measure(folder: str, where: str, rounds: int) -> dict[str, float]:
 
   import fedjax_opt as fo
 
-  data, seconds = fo.Population.open(folder), 0.0
+  data, load_seconds = fo.Population.open(folder), 0.0
   if where == "memory":
-    data, seconds = in_memory(data)
+    data, load_seconds = in_memory(data)
   model = fo.models.MLP(hidden=(HIDDEN,), num_classes=10)
   params = model.init(jax.random.key(0), jnp.zeros((1, *SHAPE)))["params"]
 
@@ -84,11 +84,11 @@ def measure(folder: str, where: str, rounds: int) -> dict[str, float]:
     evaluate=lambda *_: {"none": jnp.float32(0)},
     on_evaluation=lambda report: times.append(report.run_seconds),
   )  # fmt: skip
-  stretches = np.diff(times[1:])  # The first one warms up.
+  seconds = np.diff(times[1:])  # The first segment warms up.
   return {
-    "rounds_per_second": rounds // 5 / statistics.median(stretches),
+    "rounds_per_second": rounds // 5 / statistics.median(seconds),
     "compile_seconds": result.compile_seconds,
-    "load_seconds": seconds,
+    "load_seconds": load_seconds,
     "peak_megabytes": memory.peak(),
   }
 

@@ -1,4 +1,4 @@
-"""Times one federated round in several frameworks, side by side on the CPU.
+"""Times one federated round in several frameworks, on the CPU.
 
   python benchmarks/round_time.py \
     --fedjax_python=PATH_TO_PYTHON_WITH_FEDJAX \
@@ -8,10 +8,11 @@ Each framework runs in its own process, with its own Python (FedJAX:
 `pip install fedjax`; PyTorch: `pip install torch numpy`; both default to the
 Python that runs this file). The processes take turns, A B C A B C, so that the
 noise of the machine is shared; while one works, the others wait. Compilation is
-reported apart. A framework that cannot run is shown as skipped, with the
-reason. The floor takes the same local steps with one model and no federation;
-the last line is what the machine's matrix product reaches. Close other programs
-first: the numbers are wall-clock times.
+reported apart; it is close to 0 where another row has compiled the same program
+before. A framework that cannot run is shown as skipped, with the reason. The
+floor takes the same local steps with one model and no federation; the last line
+is what the machine's matrix product reaches. Close other programs first: the
+numbers are wall-clock times.
 """
 
 import argparse
@@ -173,7 +174,7 @@ def start_workers(
 class Times(NamedTuple):
   """Seconds that one contender took on one workload."""
 
-  first: float  # the first turn, which builds and compiles
+  first: float  # the first turn, which also builds and compiles
   turns: list[float]  # the turns after it, one per repetition
 
 
@@ -195,7 +196,7 @@ def time_workload(
         results[name] = str(error)
         continue
       if repetition == 0:
-        results[name] = Times(first=answer["seconds"], turns=[])
+        results[name] = Times(first=answer["wall_seconds"], turns=[])
       else:
         results[name].turns.append(answer["seconds"])
   return results

@@ -13,7 +13,7 @@ programs first: the numbers are wall-clock times.
 
 Cohort: every client takes part in every round. All clients draw their examples
 from one small pool, that of ten clients, so the data are the same for every
-cohort. fedjax_opt computes ten clients side by side, chunk after chunk; "auto"
+cohort. fedjax_opt vectorizes ten clients at a time, chunk after chunk; "auto"
 is what it chooses by itself. The floor takes the same local steps with one
 model and no federation. The peak is the largest resident memory of the process
 with all its libraries, and for Flower of Ray's processes too, pages that they
@@ -155,7 +155,7 @@ class Run:
   def measured(self) -> Measured:
     compile_seconds = self._first.get(
       "compile_seconds",
-      max(self._first["seconds"] - statistics.median(self._turns), 0.0),
+      max(self._first["wall_seconds"] - statistics.median(self._turns), 0.0),
     )
     planned = self._first.get("planned")
     return Measured(self._turns, compile_seconds, self._worker.peak(), planned)
@@ -318,7 +318,7 @@ def measure_devices(pythons, skipped, effort: Effort) -> Results:
     entries = []
     for devices in effort.devices:
       settings = CHUNKS | {"client_devices": devices}
-      ours = OURS._replace(program="simulate", settings=settings)
+      ours = OURS._replace(settings=settings)
       entries.append(Entry(ours, workload, devices, devices))
     results |= measure(entries, pythons, skipped, effort)
   return results

@@ -2,9 +2,10 @@
 
 It prints one line of JSON with the versions of its packages. Then, for each
 line {"program": P, "workload": W, "settings": S, "rounds": n} on its standard
-input, it runs n rounds and answers {"seconds": t}. The first request for a
-program with its workload and settings also builds it, so its answer contains
-the compilation.
+input, it runs n rounds and answers {"seconds": t, "wall_seconds": w}. The first
+request for a program with its workload and settings also builds it, so its
+wall_seconds contain the compilation; so do its seconds, unless the program
+measures its rounds apart.
 """
 
 import importlib.metadata
@@ -54,4 +55,5 @@ def serve(programs: Mapping[str, Build], packages: Sequence[str]) -> None:
     except Exception as error:
       answer({"error": f"{type(error).__name__}: {error}"})
     else:
-      answer({"seconds": time.perf_counter() - start, **(more or {})})
+      seconds = time.perf_counter() - start
+      answer({"seconds": seconds, "wall_seconds": seconds, **(more or {})})

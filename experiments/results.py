@@ -1,5 +1,6 @@
 """What a run writes: while it goes on, at its end, and in the terminal."""
 
+import concurrent.futures
 import pathlib
 import sys
 import time
@@ -34,7 +35,9 @@ class Results:
       started: when the run began, in seconds of `time.monotonic`.
     """
     self._job, self._writer, self._started = job, writer, started
-    _draw_clients(job)
+    # Drawn while the program is compiled.
+    self._pool = concurrent.futures.ThreadPoolExecutor(1)
+    self._clients_drawn = self._pool.submit(_draw_clients, job)
     flags = job.flags
     self._progress = Progress(
       flags["rounds"], job.task.criterion, flags["progress"]
@@ -58,6 +61,7 @@ class Results:
   def finish(self, result: Result) -> None:
     """Writes the files that close a run, and prints its table."""
     self._progress.close()
+    self._clients_drawn.result()
     job, history = self._job, self._history
     rate = result.rounds / max(result.run_seconds, 1e-9)
     timing = {

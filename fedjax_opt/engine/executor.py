@@ -13,7 +13,7 @@ from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import feed, points, processes, programs
-from fedjax_opt.engine.active_points import ActivePoints
+from fedjax_opt.engine.active_points import ActivePoints, needed_bytes
 from fedjax_opt.engine.client_state import ClientStore
 from fedjax_opt.engine.config import Config
 
@@ -36,7 +36,7 @@ class Executor:
     Args:
       config: static settings.
       make: `(**hyperparameters) -> Algorithm`.
-      hyperparameters: {name: [settings]}; {} for a single run.
+      hyperparameters: {name: [settings]}, or {name: scalar} of one point.
       data: the clients; in memory `indices` and `sizes` may have an axis
         [seeds].
       test: pooled test examples, or None.
@@ -64,10 +64,10 @@ class Executor:
 
   def place_points(self) -> None:
     """Puts on the devices what is of the settings that are held."""
-    held = trees.take(self._hyperparameters, self.active.held)
-    is_active = self.active.is_active
-    if not self.config.has_points:
-      held, is_active = {}, np.bool_(True)
+    held, is_active = self._hyperparameters, np.bool_(True)
+    if self.config.has_points:
+      held = trees.take(held, self.active.held)
+      is_active = self.active.is_active
     put = self.config.layout.put_per_point
     self._hyper, self._is_active = put((held, is_active))
 
@@ -83,6 +83,13 @@ class Executor:
   def is_compiled(self) -> bool:
     """Whether the program of the rounds is."""
     return self._rounds_program is not None
+
+  @property
+  def needed_bytes(self) -> int | None:
+    """The memory of a device that the rounds need; None if that is unknown."""
+    if self._rounds_program is None:
+      return None
+    return needed_bytes(self._rounds_program)
 
   def put(self, state: tuple[State, Any]) -> tuple[State, Any]:
     """The server's state and what clients keep, where they belong."""

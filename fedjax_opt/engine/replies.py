@@ -109,7 +109,11 @@ def reply_of(
     weights=in_cohort(weight),
     share=share,
     is_lost=~jnp.any(counted) | (is_short & (left == 0)),
-    counts={"rejected_clients": counters.total(counters.of(rejected))},
+    counts=counters.totals(
+      rejected_clients=rejected.astype(jnp.int32),
+      examples=info.examples,
+      gradient_evaluations=info.gradient_evaluations,
+    ),
     traces=in_cohort(info.traces | info.metrics),
     client_state=client_state,
     state_rows=jnp.where(counted, clients.state_row, config.num_clients),
@@ -133,9 +137,7 @@ def add_cost(
   spent = {
     "bytes_down": counters.of(visits * bytes_down),
     "bytes_up": counters.total(info.bytes_up[:visits]),
-    "gradient_evaluations": counters.total(
-      counters.of(info.gradient_evaluations)
-    ),
+    "gradient_evaluations": reply.counts["gradient_evaluations"],
   }
   apart = {}
   if label:
@@ -144,18 +146,14 @@ def add_cost(
   return dataclasses.replace(reply, counts=reply.counts | spent | apart)
 
 
-def add_padding(reply: Reply, info: ClientInfo, slots: jax.Array) -> Reply:
-  """The reply with the examples computed, without and with padding.
+def add_padding(reply: Reply, slots: jax.Array) -> Reply:
+  """The reply with the examples computed, padding among them.
 
   Args:
     reply: without it.
-    info: leaves [C', ...].
     slots: [n] int32, the examples computed in each chunk, with padding.
   """
-  computed = {
-    "examples": counters.total(counters.of(info.examples)),
-    "computed_examples": counters.total(counters.of(slots)),
-  }
+  computed = counters.totals(computed_examples=slots)
   return dataclasses.replace(reply, counts=reply.counts | computed)
 
 

@@ -163,12 +163,16 @@ class Runner:
         metrics,
         *self._seconds(),
         _model=lambda: _copy(self._params()),
-        _state=lambda: _copy(self._flat(self._whole_state()[0])),
+        _state=lambda: _copy(self._active.flat(self._whole_state()[0])),
       )
     )
 
   def _report(self, report: Report) -> None:
-    if self._on_evaluation is not None and self._on_evaluation(report) is True:
+    if self._on_evaluation is None:
+      return
+    answer = np.asarray(self._on_evaluation(report))
+    # Other types have no meaning here, such as None, or what a list returns.
+    if answer.dtype == bool and answer.size and answer.all():
       self._is_stopped = True
 
   def _drop(self) -> None:
@@ -210,23 +214,17 @@ class Runner:
 
   def _params(self) -> Any:
     server = processes.fetch_global(self._whole_state()[0])
-    return self._flat(self._executor.params(server))
-
-  def _flat(self, tree: Any) -> Any:
-    """[settings, seeds, ...] -> [S, ...]; a single run's as it is."""
-    if not self._config.has_points:
-      return tree
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
+    return self._active.flat(self._executor.params(server))
 
   def _result(self) -> Result:
     server, rows = processes.fetch_global(self._whole_state())
     traces = self._record.joined_traces()
-    if not self._config.has_points:
+    if not self._active.is_grid:
       traces = trees.take(traces, 0)
     return Result(
       params=self._params(),
-      state=self._flat(server),
-      client_state=self._flat(rows),
+      state=self._active.flat(server),
+      client_state=self._active.flat(rows),
       history=self._record.history,
       traces=traces,
       rounds=self._record.done,
@@ -236,6 +234,7 @@ class Runner:
       cost=self._record.cost(),
       padding_waste=self._record.padding_waste(),
       client_memory=self._config.client_memory,
+      needed_bytes=self._executor.needed_bytes,
     )
 
 

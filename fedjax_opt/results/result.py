@@ -75,6 +75,8 @@ class Result:
       many rounds one is where each of them counts as one more.
     padding_waste: fraction of the computed examples that were padding.
     client_memory: where the rows of `client_state` were: 'device' or 'host'.
+    needed_bytes: memory that the compiled rounds need on each device, as XLA
+      plans it; None if no rounds were compiled or the backend does not say.
   """
 
   params: Params
@@ -89,6 +91,7 @@ class Result:
   cost: dict[str, float]
   padding_waste: float
   client_memory: str = "device"
+  needed_bytes: int | None = None
 
   def __repr__(self) -> str:
     points = self.history.num_points

@@ -1,9 +1,10 @@
 """Client and server rules: plain optax transformations, one per file.
 
 `RULES` names them for the command line, optax's own among them. Defaults are
-those of the Delta-SGD paper's baselines, mostly PyTorch's own. Those of the
-server's learning rate are 1 where that is plain averaging, and else as at the
-clients (as the paper ran Adam), but for Adagrad, whose steps only get shorter.
+those of the Delta-SGD paper's baselines, mostly PyTorch's own. At the server
+the default learning rate of sgd and sgdm is 1, which is plain averaging. That
+of adagrad is 0.1, because its steps only get shorter. The others have the
+default of the clients, as the paper ran Adam.
 """
 
 import optax

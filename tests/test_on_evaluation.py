@@ -1,0 +1,43 @@
+"""What `on_evaluation` returns, and when it ends a run."""
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fedjax_opt as fo
+
+DATA = fo.ClientData.from_partition(
+  {"x": np.ones((4, 1), np.float32)}, [np.array([0, 1]), np.array([2, 3])]
+)
+
+
+def loss_fn(params, batch, rng):
+  return jnp.square(batch["x"][:, 0] - params)
+
+
+@pytest.mark.parametrize(
+  ("answer", "rounds"),
+  [
+    (lambda report: report.round == 4, 4),
+    (lambda report: np.bool_(report.round == 4), 4),
+    (lambda report: report.metrics["model"] > -np.inf, 0),  # [S]
+    (lambda report: report.metrics["model"] > np.inf, 6),
+    (lambda report: report, 6),
+    (lambda report: [].append(report), 6),
+    (lambda report: 1.0, 6),
+  ],
+)
+def test_a_run_ends_where_on_evaluation_says_so(answer, rounds):
+  result = fo.simulate(
+    fo.fed_avg(loss_fn, optax.sgd(0.1)),
+    jnp.zeros([]),
+    DATA,
+    rounds=6,
+    batch_size=2,
+    evaluate=lambda params, data, test: {"model": params},
+    eval_every=2,
+    on_evaluation=answer,
+  )
+  assert result.rounds == result.history.rounds[-1] == rounds
+  assert not result.interrupted
