@@ -34,7 +34,7 @@ def test_as_many_vectorized_as_memory_holds(monkeypatch, needs, chunks):
     config = Config.create(
       TASK.data, {"batch_size": 4}, num_settings=7, **given
     )
-    return active_points.ActivePoints(7, 1, config)
+    return active_points.ActivePoints(7, 1, config, is_grid=True)
 
   vectorized, used = points(grid_map="vmap"), []
   while chunk := vectorized.smaller_chunk(["compiled"]):
@@ -51,9 +51,11 @@ def test_the_program_that_needs_most_decides(monkeypatch):
   config = Config.create(
     TASK.data, {"batch_size": 4}, num_settings=8, grid_map="vmap"
   )
-  smaller = lambda needs: active_points.ActivePoints(
-    8, 1, config
-  ).smaller_chunk(needs)
+
+  def smaller(needs):
+    points = active_points.ActivePoints(8, 1, config, is_grid=True)
+    return points.smaller_chunk(needs)
+
   assert smaller([500, 1900]) == smaller([1900, 500]) == 4
   assert smaller([None, 1900]) is None
 
