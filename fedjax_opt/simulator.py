@@ -273,7 +273,7 @@ class Simulator:
         f"seed={seed}: the seeds of a grid are given to Simulator(seeds=...)"
       )
     seeds = self._seeds or (0 if seed is None else seed,)
-    config, start = self._prepare(params, seeds)
+    config, start, _ = self._prepare(params, seeds)
     server, rows = start()
     return SimulationState(0, tuple(seeds), server, rows, config)
 
@@ -329,7 +329,7 @@ class Simulator:
     checks.at_least("rounds", rounds, 0)
     checks.optional_function("on_evaluation", on_evaluation, "(report)")
     checks.switch("progress", progress)
-    config, start = self._prepare(params, seeds)
+    config, start, shapes = self._prepare(params, seeds)
     executor = self._executor_of(config, tuple(seeds))
     with contextlib.ExitStack() as stack:
       if progress:
@@ -338,7 +338,7 @@ class Simulator:
         )
       runner = Runner(
         executor,
-        jax.eval_shape(start),
+        shapes,
         start,
         rounds,
         on_evaluation,
@@ -357,7 +357,7 @@ class Simulator:
     )
 
   def _prepare(self, params, seeds):
-    """The settings, and a function that makes the state of round 0."""
+    """The settings, what makes the state of round 0, and its shapes."""
     inputs.check_seeds(seeds)
     params = inputs.check_params(params, may_be_function=self._is_grid)
     models = inputs.models_of_seeds(params, seeds, self._has_points)
@@ -389,7 +389,7 @@ class Simulator:
       with device:
         return _copy(run(*state_of))
 
-    return config, start
+    return config, start, shapes
 
   def _hyperparameters(self):
     """{name: [settings]}, or {name: scalar} where there is one point."""
