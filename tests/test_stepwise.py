@@ -2,6 +2,7 @@
 
 import functools
 import types
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -182,18 +183,21 @@ def test_rounds_of_any_number_compile_once():
   assert compiled_by(again)[1] == 0
 
 
-def task_of(seed=0):
-  """Functions made anew, as by a line that is run once more."""
-  task = jax_problems.softmax(sizes=(13, 7, 20, 4, 9), seed=seed)
+def made_anew(strength=0.1):
+  """An algorithm and what is measured, as by a line that is run once more."""
+
+  def loss_fn(params, batch, rng):
+    penalty = strength * optax.tree.norm(params, squared=True)
+    return TASK.loss_fn(params, batch, rng) + penalty
+
   evaluate = evaluation.federated(
-    lambda params, batch: {"loss": task.loss_fn(params, batch, None)}
+    lambda params, batch: {"loss": loss_fn(params, batch, None)}
   )
-  algorithm = fed_avg(task.loss_fn, optax.sgd(0.1), optax.adam(0.05))
-  return algorithm, evaluate
+  return fed_avg(loss_fn, optax.sgd(0.1), optax.adam(0.05)), evaluate
 
 
 def run_anew(**others):
-  algorithm, evaluate = task_of()
+  algorithm, evaluate = made_anew()
   settings = SETTINGS | {"evaluate": evaluate} | others
   return simulate(algorithm, TASK.params, TASK.data, rounds=2, **settings)
 
@@ -348,6 +352,28 @@ def of_method(scale):
   return LOSS.method
 
 
+class Frozen(NamedTuple):
+  """Whose method reads a global number."""
+
+  factor: float
+
+  def loss(self, params, batch, rng):
+    return self.factor * reads_global(params, batch, rng)
+
+
+def of_global_of_a_method(scale):
+  global SCALE
+  SCALE = scale
+  return Frozen(1.0).loss
+
+
+def of_config(scale):
+  """Such as `argparse` gives."""
+  NESTED.inner.scale = scale
+  return lambda params, batch, rng: NESTED.inner.scale * plain(params, batch)
+
+
+NESTED = types.SimpleNamespace(inner=types.SimpleNamespace(scale=1.0))
 LIST, DICT = [1.0], {"scale": 1.0}
 
 
@@ -382,6 +408,8 @@ def of_jit(scale):
     of_namespace,
     of_object,
     of_method,
+    of_global_of_a_method,
+    of_config,
     of_list,
     of_dict,
     of_jit,
