@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedjax_opt import trees
@@ -273,7 +272,7 @@ class Simulator:
         f"seed={seed}: the seeds of a grid are given to Simulator(seeds=...)"
       )
     seeds = self._seeds or (0 if seed is None else seed,)
-    config, start = self._prepare(params, seeds)
+    config, start, _ = self._prepare(params, seeds)
     server, rows = start()
     return SimulationState(0, tuple(seeds), server, rows, config)
 
@@ -293,7 +292,7 @@ class Simulator:
     checks.at_least("rounds", rounds, 0)
     executor = self._executor_of(state.config, state.seeds)
     last = state.round + rounds
-    arrays = executor.put(_copy((state.server, state.client_state)))
+    arrays = executor.put(trees.copies((state.server, state.client_state)))
     with executor.open_feed() as feed:
       stops = [*range(state.round, last, feed.max_rounds)[1:], last]
       stops = stops if rounds else []
@@ -329,7 +328,7 @@ class Simulator:
     checks.at_least("rounds", rounds, 0)
     checks.optional_function("on_evaluation", on_evaluation, "(report)")
     checks.switch("progress", progress)
-    config, start = self._prepare(params, seeds)
+    config, start, shapes = self._prepare(params, seeds)
     executor = self._executor_of(config, tuple(seeds))
     with contextlib.ExitStack() as stack:
       if progress:
@@ -338,7 +337,7 @@ class Simulator:
         )
       runner = Runner(
         executor,
-        jax.eval_shape(start),
+        shapes,
         start,
         rounds,
         on_evaluation,
@@ -357,7 +356,7 @@ class Simulator:
     )
 
   def _prepare(self, params, seeds):
-    """The settings, and a function that makes the state of round 0."""
+    """The settings, what makes the state of round 0, and its shapes."""
     inputs.check_seeds(seeds)
     params = inputs.check_params(params, may_be_function=self._is_grid)
     models = inputs.models_of_seeds(params, seeds, self._has_points)
@@ -387,9 +386,9 @@ class Simulator:
       # A single run is not compiled: an algorithm may look at its model.
       run = run_once(make_state) if self._has_points else make_state
       with device:
-        return _copy(run(*state_of))
+        return trees.copies(run(*state_of))
 
-    return config, start
+    return config, start, shapes
 
   def _hyperparameters(self):
     """{name: [settings]}, or {name: scalar} where there is one point."""
@@ -423,11 +422,3 @@ def _as_array(values):
   """A NumPy array in the type that JAX gives these numbers."""
   array = np.asarray(values)
   return array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
-
-
-def _copy(tree):
-  """Arrays of their own: those of a run are overwritten by its next rounds."""
-  copy = lambda leaf: (
-    leaf.copy() if isinstance(leaf, np.ndarray) else jnp.array(leaf)
-  )
-  return jax.tree.map(copy, tree)
