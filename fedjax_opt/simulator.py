@@ -113,11 +113,10 @@ def sweep(
     progress: see `simulate`.
     grid_map: 'vmap' vectorizes the points, 'scan' computes one after the other
       (diverged ones then take no more time), 'auto' chooses.
-    grid_chunk: how many settings are vectorized at a time. If None as many as
-      the memory of a device holds, by what the compiled program says that it
-      needs.
-    grid_devices: over how many devices the settings are divided. If None over
-      as many as divide them; the others are for the clients.
+    grid_chunk: settings that are vectorized at a time; None for as many as
+      the memory of a device holds.
+    grid_devices: devices over which settings are divided; None for as many as
+      divide them, the others being for the clients.
     **settings: see `simulate`.
 
   Returns:
@@ -129,16 +128,13 @@ def sweep(
     ValueError: naming the argument that cannot be, before anything is compiled.
     TypeError: naming one of a wrong type, in the same way.
   """
+  how = {
+    "grid_map": grid_map,
+    "grid_chunk": grid_chunk,
+    "grid_devices": grid_devices,
+  }
   simulator = Simulator(
-    make,
-    data,
-    grid=grid,
-    seeds=seeds,
-    test=test,
-    grid_map=grid_map,
-    grid_chunk=grid_chunk,
-    grid_devices=grid_devices,
-    **settings,
+    make, data, grid=grid, seeds=seeds, test=test, **how, **settings
   )
   return simulator._run_whole(
     params, tuple(seeds), rounds, on_evaluation, checkpoints, progress
