@@ -1,4 +1,4 @@
-"""The runs that test_sharding.py compares: on one device, and on several.
+"""The runs of engine/test_sharding.py: on one device, and on several.
 
   python -m tests.several_devices RESULTS.npz FOLDER \
     CLIENT_DEVICES GRID_DEVICES [COORDINATOR NUM_PROCESSES PROCESS_ID]
@@ -43,9 +43,11 @@ def picks() -> Algorithm:
   def round(state, cohort):
     one_client = lambda worker, _: worker.client + 10.0 * worker.num_steps
     sent = cohort.each(one_client, ())
-    picked = cohort.pick(one_client, ())
-    worked = cohort.pick(one_client, (), others_work=True)
-    return 3 * state + sent @ jnp.arange(4.0) + 100 * picked + 1000 * worked
+    picked = cohort.pick(one_client, (), phase=1)
+    worked = cohort.pick(one_client, (), phase=2, others_work=True)
+    value = sent.value @ jnp.arange(4.0)
+    value += 100 * picked.value + 1000 * worked.value
+    return 3 * state + value, (sent, picked, worked)
 
   return Algorithm(
     init=lambda params, _: jnp.zeros(()),
@@ -57,10 +59,11 @@ def picks() -> Algorithm:
 def flat(result):
   """What a run has found, {name: array}."""
   leaves = [np.ravel(leaf) for leaf in jax.tree.leaves(result.params)]
-  memory = [np.ravel(leaf) for leaf in jax.tree.leaves(result.state)]
+  kept = (result.state, result.client_state)
+  kept = [np.ravel(leaf) for leaf in jax.tree.leaves(kept)]
   return {
     "params": np.concatenate(leaves),
-    "state": np.concatenate(memory),
+    "state": np.concatenate(kept),
     "cost": np.array([result.cost["gradient_evaluations"]]),
     **result.history.metrics,
     **result.traces,

@@ -11,10 +11,10 @@ import jax
 import numpy as np
 import optax
 import pytest
-from fedjax_opt.program import Program
 
 from fedjax_opt import simulate, step_decay
 from fedjax_opt.algorithms import ALGORITHMS
+from fedjax_opt.engine.config import Config
 from fedjax_opt.rules import RULES
 from tests import jax_problems, reference
 from tests.jax_problems import assert_close
@@ -103,8 +103,8 @@ def task_of(algorithm):
 def rounds_of(x64):
   # They depend on the sizes alone, which all tasks share.
   data = task_of("fed_avg").data
-  program = Program.create(data, **SETTINGS)
-  return jax_problems.drawn_rounds(program, data, SEED, ROUNDS)
+  config = Config.create(data, SETTINGS)
+  return jax_problems.drawn_rounds(config, data, SEED, ROUNDS)
 
 
 def compiled(algorithm, rule, **settings):

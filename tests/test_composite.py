@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from fedjax_opt.program import Program
 
 from fedjax_opt import (
   Algorithm,
@@ -31,6 +30,7 @@ from fedjax_opt.algorithms.composite import (
   fed_dual_avg,
   fed_mid,
 )
+from fedjax_opt.engine.config import Config
 from fedjax_opt.rules.mirror import (
   dual_averaging,
   mirror_step,
@@ -89,8 +89,8 @@ NOT_OSP = ("fed_mid", "fed_dual_avg")
 
 
 def drawn_rounds(task, settings, rounds=ROUNDS):
-  program = Program.create(task.data, **settings)
-  return jax_problems.drawn_rounds(program, task.data, 0, rounds)
+  config = Config.create(task.data, settings)
+  return jax_problems.drawn_rounds(config, task.data, 0, rounds)
 
 
 @functools.cache
@@ -348,10 +348,11 @@ def _recording(make_rule, start_of, next_of):
       )
       return path
 
-    paths = cohort.each(one_client, server)
+    sent = cohort.each(one_client, server)
     last = lambda leaf: jnp.mean(leaf[:, -1], 0)
-    end = jax.tree.map(last, paths)
-    return next_of(server, end["next"], end["state"]), paths
+    end = jax.tree.map(last, sent.value)
+    server = next_of(server, end["next"], end["state"])
+    return (server, sent.value), sent
 
   def init(params, num_clients):
     rule = make_rule()

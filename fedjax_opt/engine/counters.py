@@ -18,13 +18,16 @@ def of(number: int | jax.Array) -> jax.Array:
   Args:
     number: a Python integer below 2^64, or integers, not negative.
   """
-  if isinstance(number, int):
-    digits = [number >> 8 * i & 255 for i in range(_DIGITS)]
+  if isinstance(number, int | np.integer):
+    digits = [int(number) >> 8 * i & 255 for i in range(_DIGITS)]
     return jnp.array(digits, jnp.uint32)
   number = jnp.asarray(number)
-  wide = number.astype(jnp.uint32)
-  low = [wide >> 8 * i & 255 for i in range(4)]
-  return jnp.stack([*low, *[jnp.zeros_like(wide)] * 4], axis=-1)
+  is_wide = number.dtype.itemsize == 8
+  number = number.astype(jnp.uint64 if is_wide else jnp.uint32)
+  digits = [number >> 8 * i & 255 for i in range(8 if is_wide else 4)]
+  digits = [digit.astype(jnp.uint32) for digit in digits]
+  zeros = [jnp.zeros_like(digits[0])] * (_DIGITS - len(digits))
+  return jnp.stack(digits + zeros, axis=-1)
 
 
 def zero() -> jax.Array:

@@ -60,7 +60,8 @@ class Reply:
       from before the round.
     counts: {name: [8]}, counters of what the phase cost, see `counters`.
     traces: {name: [C, ...]}, traced fields and metrics of the clients.
-    client_state: leaves [C', ...], what clients keep from now on.
+    client_state: leaves [C', ...], what clients keep from now on; None if that
+      stays as it was.
     state_rows: [C'] int32, where; M for those who keep what they had.
     phase: number of the phase; static.
   """
@@ -93,7 +94,7 @@ def reply_of(
     clients: leaves [C', ...].
     info: of these clients, leaves [C', ...].
     value: of the reply.
-    client_state: what they keep from now on, leaves [C', ...].
+    client_state: what they keep from now on, leaves [C', ...], or None.
     share: of the reply.
     phase: of the reply.
   """
@@ -220,11 +221,13 @@ def mean_of(
 def check_state(new: Any, old: Any, keeps_state: bool) -> Any:
   """What a client keeps from now on, checked against what it kept.
 
+  None if it gave nothing, and so keeps what it had.
+
   Raises:
     ValueError: if it is of another structure, or was never declared.
   """
   if new is None:
-    return old
+    return None
   if not keeps_state:
     raise ValueError(
       "ClientOutput.state: was given, but the algorithm has no init_client; "
@@ -235,7 +238,7 @@ def check_state(new: Any, old: Any, keeps_state: bool) -> Any:
       f"ClientOutput.state: is {_described(new)}; must be as init_client "
       f"makes it, {_described(old)}"
     )
-  return new
+  return jax.tree.map(jnp.asarray, new)
 
 
 def _described(tree):

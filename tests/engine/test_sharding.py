@@ -8,9 +8,10 @@ import sys
 import jax
 import numpy as np
 import pytest
-from fedjax_opt.program import Program
 
-from fedjax_opt import Population, fed_avg, sharding, simulate
+from fedjax_opt import Population, fed_avg, simulate
+from fedjax_opt.engine import sharding
+from fedjax_opt.engine.config import Config
 from tests import several_devices
 from tests.experiments.commands import REPOSITORY
 
@@ -135,7 +136,7 @@ def test_devices_that_are_not_there():
   task = several_devices.TASK
   message = "client_devices=2: must divide the number of devices, 1"
   with pytest.raises(ValueError, match=message):
-    Program.create(task.data, batch_size=4, client_devices=2)
+    Config.create(task.data, {"batch_size": 4, "client_devices": 2})
   with pytest.raises(ValueError, match=message):
     simulate(
       fed_avg(task.loss_fn, None), task.params, task.data,
