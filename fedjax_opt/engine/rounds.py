@@ -160,6 +160,8 @@ def _kind(returned):
 
 def _store(config, client_state, reply, is_lost):
   """What clients keep, with the rows of those who counted."""
+  if reply.client_state is None:
+    return client_state
   rows = jnp.where(is_lost, config.num_clients, reply.state_rows)
   # A row that does not exist is not written.
   write = lambda leaf, new: leaf.at[rows].set(new, mode="drop")
