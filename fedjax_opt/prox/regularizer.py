@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_opt.base import Params
+from fedjax_opt.base import Params, at_least_float32
 
 # Which proximal operators compose: the prox of `inner + outer` is
 # `outer.prox(inner.prox(z))` if `outer` comes after `inner` here.
@@ -76,16 +76,14 @@ class Regularizer:
   def __post_init__(self):
     # Half precision is widened in between, and a strength that is an array may
     # be wider than the leaves.
-    prox = self.prox
+    value, prox = self.value, self.prox
 
     def keep_dtypes(tree, step):
       tree = jax.tree.map(jnp.asarray, tree)
-      wide = lambda leaf: leaf.astype(
-        jnp.promote_types(leaf.dtype, jnp.float32)
-      )
       cast = lambda new, old: new.astype(old.dtype)
-      return jax.tree.map(cast, prox(jax.tree.map(wide, tree), step), tree)
+      return jax.tree.map(cast, prox(_widened(tree), step), tree)
 
+    object.__setattr__(self, "value", lambda tree: value(_widened(tree)))
     object.__setattr__(self, "prox", keep_dtypes)
 
   def __rmul__(self, scale: jax.typing.ArrayLike) -> "Regularizer":
@@ -110,6 +108,10 @@ class Regularizer:
       return NotImplemented
     parts = lambda psi: psi.terms or (psi,)
     return _sum((*parts(self), *parts(other)))
+
+
+def _widened(tree):
+  return jax.tree.map(lambda leaf: at_least_float32(jnp.asarray(leaf)), tree)
 
 
 def zero() -> Regularizer:
