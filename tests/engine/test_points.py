@@ -100,7 +100,7 @@ def test_chunks_of_a_grid_change_nothing(monkeypatch):
   # Of fewer settings the loop over chunks takes as much as it saves.
   rates = {"rate": np.linspace(0.05, 0.3, 64)}
   make = lambda rate: fed_avg(TASK.loss_fn, optax.sgd(rate))
-  settings = SETTINGS | {"trace": (), "grid_map": "vmap", "cohort_size": 5}
+  settings = SETTINGS | {"trace": (), "grid_map": "vmap"}
   run = functools.partial(
     sweep, make, rates, TASK.params, TASK.data, seeds=SEEDS, **settings
   )
