@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedjax_opt import trees
@@ -114,11 +113,10 @@ def sweep(
     progress: see `simulate`.
     grid_map: 'vmap' vectorizes the points, 'scan' computes one after the other
       (diverged ones then take no more time), 'auto' chooses.
-    grid_chunk: how many settings are vectorized at a time. If None as many as
-      the memory of a device holds, by what the compiled program says that it
-      needs.
-    grid_devices: over how many devices the settings are divided. If None over
-      as many as divide them; the others are for the clients.
+    grid_chunk: settings that are vectorized at a time; None for as many as
+      the memory of a device holds.
+    grid_devices: devices over which settings are divided; None for as many as
+      divide them, the others being for the clients.
     **settings: see `simulate`.
 
   Returns:
@@ -130,16 +128,13 @@ def sweep(
     ValueError: naming the argument that cannot be, before anything is compiled.
     TypeError: naming one of a wrong type, in the same way.
   """
+  how = {
+    "grid_map": grid_map,
+    "grid_chunk": grid_chunk,
+    "grid_devices": grid_devices,
+  }
   simulator = Simulator(
-    make,
-    data,
-    grid=grid,
-    seeds=seeds,
-    test=test,
-    grid_map=grid_map,
-    grid_chunk=grid_chunk,
-    grid_devices=grid_devices,
-    **settings,
+    make, data, grid=grid, seeds=seeds, test=test, **how, **settings
   )
   return simulator._run_whole(
     params, tuple(seeds), rounds, on_evaluation, checkpoints, progress
@@ -293,7 +288,7 @@ class Simulator:
     checks.at_least("rounds", rounds, 0)
     executor = self._executor_of(state.config, state.seeds)
     last = state.round + rounds
-    arrays = executor.put(_copy((state.server, state.client_state)))
+    arrays = executor.put(trees.copies((state.server, state.client_state)))
     with executor.open_feed() as feed:
       stops = [*range(state.round, last, feed.max_rounds)[1:], last]
       stops = stops if rounds else []
@@ -387,7 +382,7 @@ class Simulator:
       # A single run is not compiled: an algorithm may look at its model.
       run = run_once(make_state) if self._has_points else make_state
       with device:
-        return _copy(run(*state_of))
+        return trees.copies(run(*state_of))
 
     return config, start, shapes
 
@@ -423,11 +418,3 @@ def _as_array(values):
   """A NumPy array in the type that JAX gives these numbers."""
   array = np.asarray(values)
   return array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
-
-
-def _copy(tree):
-  """Arrays of their own: those of a run are overwritten by its next rounds."""
-  copy = lambda leaf: (
-    leaf.copy() if isinstance(leaf, np.ndarray) else jnp.array(leaf)
-  )
-  return jax.tree.map(copy, tree)

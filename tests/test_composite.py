@@ -276,6 +276,27 @@ def _plain_fed_avg():
   return fed_avg(SOFTMAX.loss_fn, optax.sgd(RATE), optax.sgd(SERVER_RATE))
 
 
+@pytest.mark.parametrize("osp", [False, True])
+def test_fed_mid_starts_in_the_constraint(osp):
+  init = lambda psi: (
+    fed_mid(SOFTMAX.loss_fn, psi, RATE, only_server_prox=osp)
+    .init(SOFTMAX.params, 1)
+    .params
+  )
+  ball = prox.kernels(prox.l2_ball(0.01))
+  assert np.isinf(ball.value(SOFTMAX.params))
+  both = prox.kernels(prox.l1(3.0) + prox.l2_ball(0.01))
+  projected = ball.prox(SOFTMAX.params, 0.0)
+  for psi in (ball, both):  # The penalty in a sum moves nothing.
+    jax.tree.map(
+      functools.partial(np.testing.assert_allclose, rtol=1e-6),
+      init(psi),
+      projected,
+    )
+  penalty = init(prox.kernels(prox.l1(3.0)))
+  jax.tree.map(np.testing.assert_array_equal, penalty, SOFTMAX.params)
+
+
 def test_constrained_fed_mid_is_projected_sgd_averaged():
   """F-P2: the server's projection does nothing."""
   psi = prox.kernels(prox.l2_ball(RADII["l2_ball"]))

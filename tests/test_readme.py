@@ -1,7 +1,9 @@
-"""The README's Python, run as it stands."""
+"""The README's Python, run as it stands, and the flags that it names."""
 
 import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -14,7 +16,7 @@ def blocks() -> list[str]:
 
 def test_every_block_runs_after_those_before_it():
   names = {}
-  assert len(blocks()) >= 4
+  assert len(blocks()) >= 8
   for block in blocks():
     exec(compile(block, str(README), "exec"), names)
 
@@ -23,3 +25,20 @@ def test_every_block_runs_after_those_before_it():
 def test_an_own_rule_and_an_own_algorithm_take_at_most_30_lines(word):
   (block,) = [b for b in blocks() if f" {word}(" in b and "def " in b]
   assert len(block.splitlines()) <= 30
+
+
+# Flags of other programs: benchmarks, pip, Slurm, gcloud.
+OTHERS = {
+  "command", "fedjax_python", "gpus", "help", "nodes", "ntasks", "torch_python",
+  "worker", "zone",
+}  # fmt: skip
+
+
+def test_every_flag_that_is_named_exists():
+  run = [sys.executable, "-m", "experiments.run", "--help"]
+  shown = subprocess.run(run, capture_output=True, text=True, check=False)
+  known = set(re.findall(r"--(?:\[no\])?(\w+)", shown.stdout))
+  named = set(re.findall(r"--(\w+)", README.read_text())) - OTHERS
+  named = {n for n in named if n in known or n.removeprefix("no") not in known}
+  assert len(named) > 30
+  assert not named - known

@@ -304,11 +304,14 @@ def models_of_seeds(
 ) -> Params:
   """The initial models, leaves [seeds, ...]; of a single run one model."""
   is_function = not isinstance(params, dict | list | tuple) and callable(params)
-  keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
-  if not has_points:
-    return run_once(params)(keys[0]) if is_function else params
   if is_function:
-    return run_once(jax.vmap(params))(keys)
+    of_seed = lambda seed: params(jax.random.key(seed))
+    numbers = np.asarray(seeds, np.uint32)
+    if not has_points:
+      return run_once(of_seed)(numbers[0])
+    return run_once(jax.vmap(of_seed))(numbers)
+  if not has_points:
+    return params
   repeat = lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], len(seeds), 0)
   return jax.tree.map(repeat, params)
 

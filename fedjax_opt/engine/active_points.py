@@ -152,11 +152,14 @@ class ActivePoints:
 
     A grid of one point gets its axis; a single run is as it is.
     """
-    if self._has_points:
-      return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
-    if self._is_grid:
-      return jax.tree.map(lambda leaf: leaf[None], tree)
-    return tree
+    if not self._is_grid:
+      return tree
+
+    def of_leaf(leaf):
+      rest = leaf.shape[2:] if self._has_points else leaf.shape
+      return leaf.reshape(self.num_points, *rest)
+
+    return trees.map_arrays(of_leaf, tree)
 
   @property
   def is_grid(self) -> bool:

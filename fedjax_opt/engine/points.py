@@ -74,7 +74,7 @@ def rounds_program(
       config,
       make(**hyperparameters),
       state,
-      per_seed["key"],
+      jax.random.key(per_seed["seed"]),
       _client_data(data, per_seed),
       per_seed["segment"],
       first,

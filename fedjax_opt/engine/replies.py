@@ -32,8 +32,10 @@ def client_info(output: ClientOutput, worker: Worker, client: Client):
   if sent is None:
     sent = trees.num_bytes(output.message)
   weight = output.weight
+  if weight is not None:
+    weight = jnp.asarray(weight, float)
   return ClientInfo(
-    weight=None if weight is None else jnp.asarray(weight, float),
+    weight=weight,
     is_finite=trees.all_finite((output.message, output.state, weight)),
     bytes_up=counters.of(sent),
     gradient_evaluations=worker.gradient_evaluations,
@@ -60,8 +62,8 @@ class Reply:
       from before the round.
     counts: {name: [8]}, counters of what the phase cost, see `counters`.
     traces: {name: [C, ...]}, traced fields and metrics of the clients.
-    client_state: leaves [C', ...], what clients keep from now on; None if that
-      stays as it was.
+    client_state: leaves [C', ...], what clients keep from now on; None if this
+      phase changed nothing of it.
     state_rows: [C'] int32, where; M for those who keep what they had.
     phase: number of the phase; static.
   """
@@ -218,16 +220,19 @@ def mean_of(
   return jax.tree.map(lambda leaf: leaf / divisor.astype(leaf.dtype), total)
 
 
-def check_state(new: Any, old: Any, keeps_state: bool) -> Any:
-  """What a client keeps from now on, checked against what it kept.
+def check_state(new: Any, old: Any, keeps_state: bool) -> None:
+  """Checks what a client keeps from now on against what it kept.
 
-  None if it gave nothing, and so keeps what it had.
+  Args:
+    new: None if it keeps what it had.
+    old: what it kept.
+    keeps_state: whether clients keep anything.
 
   Raises:
     ValueError: if it is of another structure, or was never declared.
   """
   if new is None:
-    return None
+    return
   if not keeps_state:
     raise ValueError(
       "ClientOutput.state: was given, but the algorithm has no init_client; "
@@ -238,7 +243,6 @@ def check_state(new: Any, old: Any, keeps_state: bool) -> Any:
       f"ClientOutput.state: is {_described(new)}; must be as init_client "
       f"makes it, {_described(old)}"
     )
-  return jax.tree.map(jnp.asarray, new)
 
 
 def _described(tree):

@@ -1,4 +1,4 @@
-"""Checkpoints: a run that was killed goes on where it was, bit for bit."""
+"""Checkpoints: a run that was killed can be resumed, bit for bit."""
 
 import io
 import json
@@ -21,15 +21,15 @@ class Saved(NamedTuple):
   """What a checkpoint holds."""
 
   round: int  # rounds done
-  state: State  # of the algorithm, with every client's memory
+  state: State  # of the server, and what all clients keep
   record: dict[str, np.ndarray]  # what was measured until then
 
 
 class Checkpoints:
   """The checkpoints of one run.
 
-  The newest two are kept, written by orbax: one that a kill left half-written
-  is not taken for one, with a warning, and the one before it counts.
+  The newest two are kept. One that a kill left half-written is ignored with a
+  warning, and the one before it is used. They are written by orbax.
 
   >>> checkpoints = Checkpoints("runs/one/checkpoints", every=50)
   >>> simulate(algorithm, params, data, rounds=1000, checkpoints=checkpoints)
@@ -45,20 +45,19 @@ class Checkpoints:
     resume: bool = False,
     identity: Mapping[str, Any] | None = None,
   ):
-    """Checks that the folder is fit for it; writes nothing.
+    """Checks that checkpoints may be in the folder; writes nothing.
 
     Args:
       folder: of the checkpoints alone.
       every: rounds between checkpoints. None for one only after the last
         round, and where a signal ends the run before it.
-      resume: whether to go on from the newest checkpoint.
-      identity: {name: value} of all that must be the same for that, such as
-        flags and versions; values that JSON has.
+      resume: whether to resume the run from its newest checkpoint.
+      identity: {name: value} of all that must be the same in a resumed run,
+        such as flags and versions; values that JSON has.
 
     Raises:
-      ValueError: if `every` is not positive, there is nothing to resume from or
-        what is there is of another run, or there is something and it is not to
-        be resumed.
+      ValueError: if `every` is not positive; with `resume`, if there is no
+        checkpoint or it is of another run; without, if there is one.
     """
     if every is not None and every < 1:
       raise ValueError(f"checkpoint_every={every}: must be at least 1")
@@ -67,7 +66,7 @@ class Checkpoints:
     self._identity = json.loads(json.dumps(dict(identity or {})))
     self._resume = resume
     steps = _steps(self._folder)
-    self._check_free()
+    self._check_no_other_run()
     if resume and not steps:
       raise ValueError(
         f"resume=True: {str(self._folder)!r} holds no checkpoint to go on from"
@@ -123,7 +122,9 @@ class Checkpoints:
       ) from error
 
   def load(self, state: State) -> Saved | None:
-    """The newest checkpoint that is whole, or None if none is asked for.
+    """The newest checkpoint that can be read, or None if none is asked for.
+
+    Newer ones, which cannot be read, are deleted.
 
     Args:
       state: of the structure and shapes that the run begins with.
@@ -132,52 +133,13 @@ class Checkpoints:
       CheckpointError: if none can be read, or it is of another algorithm or
         model.
     """
-    self._check_free()
+    self._check_no_other_run()
     if not self._resume:
       return None
-    import orbax.checkpoint as ocp
-
-    for name in _names(self._folder):
-      if name.isdecimal():
-        continue
-      warnings.warn(
-        f"{str(self._folder / name)!r} is a checkpoint that was not written to "
-        "its end; ignored",
-        stacklevel=2,
-      )
-    # What is NumPy's on the host is so again.
-    target = jax.tree.map(
-      lambda leaf: (
-        leaf
-        if isinstance(leaf, np.ndarray)
-        else jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype)
-      ),
-      state,
-    )
+    self._warn_of_unfinished()
     for step in _steps(self._folder):
-      about = self._about(step)
       try:
-        if about is None:
-          raise OSError("not readable")
-        shapes = _shapes(state)
-        if about["shapes"] != shapes:
-          raise _OtherRun(difference(about["shapes"], shapes))
-        with self._manager() as manager:
-          found = manager.restore(
-            step,
-            args=ocp.args.Composite(
-              state=ocp.args.StandardRestore(target),
-              record=ocp.args.StandardRestore(),
-            ),
-          )
-        blob = np.asarray(found["record"]["npz"]).tobytes()
-        with np.load(io.BytesIO(blob)) as arrays:
-          saved = Saved(step, found["state"], dict(arrays))
-        # Those that cannot be read would be in the way of new ones.
-        for newer in _steps(self._folder):
-          if newer > step and processes.is_first_process():
-            shutil.rmtree(self._folder / str(newer))
-        return saved
+        saved = self._restore(step, state)
       except _OtherRun as error:
         raise CheckpointError(
           f"resume=True: {str(self._folder)!r} is of another algorithm or "
@@ -189,19 +151,75 @@ class Checkpoints:
           f"({_reason(error)}); ignored",
           stacklevel=2,
         )
+      else:
+        self._delete_newer(step)
+        return saved
     raise CheckpointError(
       f"resume=True: no checkpoint in {str(self._folder)!r} can be read"
     )
 
+  def _restore(self, step: int, state: State) -> Saved:
+    """Reads one checkpoint.
+
+    Raises:
+      _OtherRun: if its state has other shapes.
+      Exception: of any type, if it cannot be read.
+    """
+    import orbax.checkpoint as ocp
+
+    about = self._about(step)
+    if about is None:
+      raise OSError("not readable")
+    shapes = _shapes(state)
+    if about["shapes"] != shapes:
+      raise _OtherRun(difference(about["shapes"], shapes))
+    # NumPy arrays, which are on the host, are restored as NumPy arrays.
+    target = jax.tree.map(
+      lambda leaf: (
+        leaf
+        if isinstance(leaf, np.ndarray)
+        else jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype)
+      ),
+      state,
+    )
+    with self._manager() as manager:
+      found = manager.restore(
+        step,
+        args=ocp.args.Composite(
+          state=ocp.args.StandardRestore(target),
+          record=ocp.args.StandardRestore(),
+        ),
+      )
+    blob = np.asarray(found["record"]["npz"]).tobytes()
+    with np.load(io.BytesIO(blob)) as arrays:
+      return Saved(step, found["state"], dict(arrays))
+
+  def _warn_of_unfinished(self) -> None:
+    for name in _names(self._folder):
+      if name.isdecimal():
+        continue
+      warnings.warn(
+        f"{str(self._folder / name)!r} is a checkpoint that was not written to "
+        "its end; ignored",
+        stacklevel=3,
+      )
+
+  def _delete_newer(self, step: int) -> None:
+    """Deletes those after this one: new ones will have their names."""
+    for newer in _steps(self._folder):
+      if newer > step and processes.is_first_process():
+        shutil.rmtree(self._folder / str(newer))
+
   def _manager(self):
     import orbax.checkpoint as ocp
 
-    # Of several processes the first one writes and all read, each by itself.
-    own = jax.process_index()
+    # Of several processes the first one writes and all read; none waits for
+    # another.
+    index = jax.process_index()
     alone = ocp.options.MultiprocessingOptions(
-      primary_host=own,
-      active_processes={own},
-      barrier_sync_key_prefix=f"process_{own}",
+      primary_host=index,
+      active_processes={index},
+      barrier_sync_key_prefix=f"process_{index}",
     )
     is_one_of_several = jax.process_count() > 1
     return ocp.CheckpointManager(
@@ -223,8 +241,8 @@ class Checkpoints:
     except (OSError, ValueError, TypeError):
       return None
 
-  def _check_free(self) -> None:
-    """That there is nothing which is not to be resumed."""
+  def _check_no_other_run(self) -> None:
+    """Raises ValueError if there are checkpoints that are not to be resumed."""
     if not self._resume and _steps(self._folder):
       raise ValueError(
         f"resume=False: {str(self._folder)!r} holds checkpoints of a run; give "
@@ -250,18 +268,18 @@ def _steps(folder: pathlib.Path) -> list[int]:
 
 
 class CheckpointError(ValueError):
-  """There are checkpoints, but none to go on from."""
+  """There are checkpoints, but none that the run can be resumed from."""
 
 
 class _OtherRun(Exception):
   """The checkpoint is whole, but not of this run."""
 
 
-def difference(saved: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+def difference(saved: Mapping[str, Any], given: Mapping[str, Any]) -> str:
   """What differs, by name, such as 'batch_size=32, not 64'; five at most."""
-  names = [n for n in {**saved, **own} if saved.get(n) != own.get(n)]
+  names = [n for n in {**saved, **given} if saved.get(n) != given.get(n)]
   return ", ".join(
-    f"{name}={saved.get(name)}, not {own.get(name)}" for name in names[:5]
+    f"{name}={saved.get(name)}, not {given.get(name)}" for name in names[:5]
   )
 
 
@@ -274,7 +292,7 @@ def _shapes(state: State) -> dict[str, str]:
 
 
 def _reason(error: Exception) -> str:
-  """The last words of what a library says, in one short line."""
+  """The error of a library, in one short line."""
   if isinstance(error, OSError) and error.strerror:
     return error.strerror
   known = re.search(r"No space left on device|File too large", str(error))

@@ -15,18 +15,18 @@ _SPENT = ("bytes_down", "bytes_up", "gradient_evaluations")
 
 @dataclasses.dataclass
 class RunRecord:
-  """How far a run has come, beside the state of its algorithm.
+  """What a run has recorded, without the state of its algorithm.
 
   Attributes:
     cohort_size: C.
     num_points: S; 1 for a single run.
-    done: rounds.
-    run_seconds: time of them and of all evaluations.
+    done: rounds done.
+    run_seconds: time of these rounds and of all evaluations.
     history: what was measured.
     counts: {name: [S] int64}, sums over rounds and clients.
     evaluated: rounds done at the last evaluation.
     faults: [2, S] int64, rounds lost and clients rejected until then.
-    traces: {name: [S, rounds, C, ...]}, of each segment.
+    traces: of each segment of rounds, {name: [S, rounds, C, ...]}.
   """
 
   cohort_size: int
@@ -47,8 +47,8 @@ class RunRecord:
     Args:
       stop: rounds done then.
       counts: {name: [S, 8]}, counters of these rounds.
-      traces: {name: [S, eval_every, C, ...]}, the first `stop - done` rounds
-        of it used.
+      traces: {name: [S, eval_every, C, ...]}, of which the first `stop - done`
+        rounds are used.
     """
     for name, counter in counts.items():
       self.counts[name] = self.count(name) + counters.read(counter)
@@ -63,13 +63,13 @@ class RunRecord:
     """Adds an evaluation, {name: [S]}, after the rounds done so far.
 
     Returns:
-      The metrics with what the run has spent: {name: [S]}, per client of the
-      cohort; and how many clients were rejected, of all.
+      The metrics with the bytes and gradient evaluations until now, per client
+      of the cohort, and the number of rejected clients: {name: [S]}.
     """
     if not metrics:
       return {}
     metrics = dict(metrics)
-    # Of a point that lost all rounds to rejections there is no result.
+    # A point that lost all these rounds to rejected clients has no result.
     rounds, before = self.done - self.evaluated, self.faults
     names = ("lost_rounds", "rejected_clients")
     self.faults = np.stack([self.count(name) for name in names])
@@ -89,7 +89,7 @@ class RunRecord:
     return self.counts.get(name, np.zeros(self.num_points, np.int64))
 
   def cost(self) -> dict[str, float]:
-    """The cost of a round to a client, all of it and what is labelled apart."""
+    """{name: cost per client and round}, of all phases and by label."""
     per_round = lambda name: float(
       np.mean(self.count(name) / self.cohort_size / max(self.done, 1))
     )
@@ -132,7 +132,7 @@ class RunRecord:
     }
 
   def restore(self, done: int, arrays: Mapping[str, np.ndarray]) -> None:
-    """Takes over what `to_arrays` made after so many rounds."""
+    """Replaces this record by one that `to_arrays` made after `done` rounds."""
 
     def under(name):
       prefix = f"{name}/"

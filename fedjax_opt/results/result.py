@@ -1,4 +1,4 @@
-"""What a run tells while it goes on, and what it leaves."""
+"""What a run reports after each evaluation, and its result."""
 
 import dataclasses
 import functools
@@ -13,13 +13,13 @@ from fedjax_opt.results.history import History
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Report:
-  """What `on_evaluation` is told after each evaluation.
+  """What `on_evaluation` is given after each evaluation.
 
   Attributes:
     round: rounds done.
-    metrics: {name: [S]}, as measured after them.
-    compile_seconds: time to trace and compile, so far.
-    run_seconds: time of all rounds and evaluations so far, without that.
+    metrics: {name: [S]}, as measured after these rounds.
+    compile_seconds: time of tracing and compiling so far.
+    run_seconds: time of all rounds and evaluations so far.
   """
 
   round: int
@@ -37,8 +37,8 @@ class Report:
   def params(self) -> Params:
     """The evaluated model, a copy; of a grid with the leading axis S.
 
-    None for an evaluation that a resumed run has made before. To be asked for
-    within `on_evaluation`; afterwards the run has moved on.
+    Read it within `on_evaluation`: the next rounds overwrite the model. None
+    for an evaluation from before the run was resumed.
     """
     return None if self._model is None else self._model()
 
@@ -50,7 +50,7 @@ class Report:
 
 @dataclasses.dataclass
 class Result:
-  """What a simulation leaves.
+  """The result of a simulation.
 
   Of a grid, `params`, `state`, `client_state` and `traces` have the leading
   axis S.
@@ -69,10 +69,11 @@ class Result:
     compile_seconds: time to trace and compile.
     run_seconds: time of all rounds and evaluations.
     cost: per client and round: `bytes_down`, `bytes_up` and
-      `gradient_evaluations` (in examples), as if none had dropped out; with a
-      label before the name, such as `stage_start_bytes_up`, the part of phases
-      with that label. If there are such phases, `communication_rounds` is how
-      many rounds one is where each of them counts as one more.
+      `gradient_evaluations` (in examples), as if no client had dropped out.
+      Names with a label, such as `stage_start_bytes_up`, are the part of the
+      phases with that label. If there are such phases, `communication_rounds`
+      is the number of communication rounds per round, to which each of these
+      phases adds one.
     padding_waste: fraction of the computed examples that were padding.
     client_memory: where the rows of `client_state` were: 'device' or 'host'.
     needed_bytes: memory that the compiled rounds need on each device, as XLA

@@ -34,8 +34,8 @@ class Events:
   """Writes every metric of every grid point as TensorBoard scalars.
 
   Attributes:
-    live: whether events are to be written during the run, and not only at its
-      end.
+    is_open: whether sub-runs stay open, so that events can be written during
+      the run; if not, they are written at its end.
   """
 
   def __init__(
@@ -53,7 +53,7 @@ class Events:
     """
     self._make_writer = make_writer
     self._folders = [str(folder / name) for name in _sub_run_names(points)]
-    self.live = len(points) <= _MAX_OPEN
+    self.is_open = len(points) <= _MAX_OPEN
     self._open: dict[int, Any] = {}
     self._num_written = 0
 
@@ -72,7 +72,7 @@ class Events:
             self._open[point].add_scalar(
               name, array[point, column], history.rounds[column]
             )
-      if self.live:
+      if self.is_open:
         self._open[point].flush()
       else:
         self._open.pop(point).close()

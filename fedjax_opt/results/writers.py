@@ -61,7 +61,8 @@ class RunWriter:
 
   A process that is killed leaves no file with a part of its content:
   `metrics.csv` grows by whole rows, and `summary.json` is written at once.
-  A value of a diverged point is an empty cell in the one and null in the other.
+  A value of a diverged point is an empty cell in `metrics.csv`, and null in
+  `summary.json`.
 
       writer = RunWriter(output_dir, flags, points)
       for ...:
@@ -127,7 +128,7 @@ class RunWriter:
     if self._resume and not self._metrics.num_written:
       shutil.rmtree(self.folder / "tensorboard", ignore_errors=True)
     self._metrics.append(history)
-    if self._events and self._events.live:
+    if self._events and self._events.is_open:
       self._events.write(history)
 
   def finish(
