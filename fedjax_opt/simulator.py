@@ -367,7 +367,7 @@ class Simulator:
       return server, inputs.rows_of_all(algorithm, params, num_clients)
 
     config = self._config(one_model)
-    make_state = start_program(config, of_point, self._num_settings)
+    make_state = start_program(config, of_point, self._num_settings, len(seeds))
     state_of = (models, self._hyperparameters())
     shapes = inputs.check_algorithm(
       make, self._first_point(), lambda: make_state(*state_of)

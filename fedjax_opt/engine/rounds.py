@@ -153,6 +153,13 @@ def _checked(returned, phases):
       f"round: the reply of phase {missing[0]} was not returned; return "
       "(state, (reply, ...)) with the replies of all verbs that were called"
     )
+  twice = [phase for phase in own if phases.count(phase) > 1]
+  # Without compilation `Cohort.cond` calls its verb twice.
+  if twice and not jax.config.jax_disable_jit:
+    raise ValueError(
+      f"round: several verbs have the phase {twice[0]}; give each a phase of "
+      "its own, such as cohort.mean(..., phase=1), and return all replies"
+    )
   return state, replies
 
 

@@ -169,7 +169,10 @@ def test_a_reply_that_was_overwritten_in_the_same_phase():
       sent = cohort.mean(number, ())
     return state + sent.value, sent
 
-  assert "phase" in message_of(simple(round))
+  assert message_of(simple(round)) == (
+    "round: several verbs have the phase 0; give each a phase of its own, such "
+    "as cohort.mean(..., phase=1), and return all replies"
+  )
 
 
 def test_replies_may_be_a_list_in_any_order():
@@ -332,7 +335,7 @@ def counting(is_bad=lambda worker: False, state_of=lambda own: own + 1):
 def test_who_is_left_out_keeps_what_it_had(client_memory, others):
   """Whether it drops out or is rejected."""
   result = run(
-    counting(lambda worker: (worker.client == 2) & (worker.round % 2 == 0)),
+    counting(lambda worker: worker.client == 2),
     rounds=12,
     cohort_size=3,
     client_dropout=0.3,
@@ -341,8 +344,8 @@ def test_who_is_left_out_keeps_what_it_had(client_memory, others):
   )
   kept = np.asarray(result.client_state)
   np.testing.assert_array_equal(kept, result.state)
-  assert 0 < kept.sum() < 36
-  assert kept[2] < kept.max()
+  assert kept[2] == 0
+  assert 0 < kept.sum() < 36 * 3 / 4
 
 
 def test_a_round_that_is_lost_changes_nothing():
@@ -398,7 +401,7 @@ def test_a_verb_of_some_rounds_keeps_in_them_only():
   algorithm = simple(round, init_client=lambda params: jnp.int32(0))
   result = run(algorithm, rounds=7)
   np.testing.assert_array_equal(result.client_state, [3] * 4)
-  assert float(result.params) == 3
+  assert float(result.params) == pytest.approx(3)
 
 
 @pytest.mark.parametrize(
@@ -438,7 +441,7 @@ def adding():
 
   def round(state, cohort):
     sent = cohort.mean(lambda worker, _: 1.0, ())
-    return {"sum": state["sum"] + sent.value}, sent
+    return {"sum": state["sum"] + jnp.round(sent.value)}, sent
 
   return Algorithm(
     init=lambda *_: {"sum": jnp.zeros(3)},
