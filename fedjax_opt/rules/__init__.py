@@ -8,6 +8,12 @@ import optax
 
 from fedjax_opt.hyperparameters import Choice, Hyperparameter
 from fedjax_opt.rules.delta_sgd import DeltaSgdState, delta_sgd
+from fedjax_opt.rules.fedopt import (
+  FedOptState,
+  fedopt_adagrad,
+  fedopt_adam,
+  fedopt_yogi,
+)
 from fedjax_opt.rules.mirror import (
   DualAveragingState,
   dual_averaging,
@@ -23,9 +29,13 @@ __all__ = [
   "RULES",
   "DeltaSgdState",
   "DualAveragingState",
+  "FedOptState",
   "SarahState",
   "delta_sgd",
   "dual_averaging",
+  "fedopt_adagrad",
+  "fedopt_adam",
+  "fedopt_yogi",
   "mirror_step",
   "momentum_fusion",
   "sarah",
@@ -52,6 +62,8 @@ def _rate(default: float) -> Hyperparameter:
   return Hyperparameter("learning_rate", default, "step size", "[0, inf)")
 
 
+_TAU = Hyperparameter("eps", 1e-3, "tau of FedOpt", "(0, inf)")
+_FEDOPT_B2 = Hyperparameter("b2", 0.99, "decay of the second moment", "[0, 1)")
 _B1 = Hyperparameter("b1", 0.9, "decay of the first moment", "[0, 1)")
 _B2 = Hyperparameter("b2", 0.999, "decay of the second moment", "[0, 1)")
 
@@ -72,12 +84,12 @@ RULES: dict[str, Choice] = {
   ),
   "adam": Choice(
     optax.adam,
-    "Adam (Kingma and Ba, 2015)",
+    "Adam, bias-corrected (Kingma and Ba, 2015)",
     (_rate(0.001), _B1, _B2, _eps(1e-8)),
   ),
   "adagrad": Choice(
     _adagrad,
-    "Adagrad (Duchi et al., 2011)",
+    "Adagrad, without momentum (Duchi et al., 2011)",
     (
       _rate(0.01),
       Hyperparameter(
@@ -88,7 +100,7 @@ RULES: dict[str, Choice] = {
   ),
   "yogi": Choice(
     _yogi,
-    "Yogi (Zaheer et al., 2018)",
+    "Yogi, bias-corrected, moments from 1e-6 (optax's form)",
     (_rate(0.01), _B1, _B2, _eps(1e-3)),
   ),
   "sps": Choice(
@@ -116,5 +128,20 @@ RULES: dict[str, Choice] = {
         "taking it again on the current batch (two)",
       ),
     ),
+  ),
+  "fedopt_adam": Choice(
+    fedopt_adam,
+    "FedAdam's own step, no bias correction (Reddi et al., 2021)",
+    (_rate(0.01), _B1, _FEDOPT_B2, _TAU),
+  ),
+  "fedopt_yogi": Choice(
+    fedopt_yogi,
+    "FedYogi's own step, no bias correction (Reddi et al., 2021)",
+    (_rate(0.01), _B1, _FEDOPT_B2, _TAU),
+  ),
+  "fedopt_adagrad": Choice(
+    fedopt_adagrad,
+    "FedAdagrad's own step (Reddi et al., 2021)",
+    (_rate(0.01), _B1._replace(default=0.0), _TAU),
   ),
 }
