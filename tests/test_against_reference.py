@@ -28,6 +28,7 @@ SETTINGS = {
   "local_epochs": 1.5,
 }
 DELTA = {"gamma": 1.5, "delta": 0.7, "eta_0": 0.4, "theta_0": 0.8, "eps": 0.01}
+FEDOPT = {"learning_rate": 0.05, "b1": 0.8, "b2": 0.95, "eps": 0.02}
 MU, TEMPERATURE = 0.7, 0.4
 
 # name -> (its arguments in RULES, its referee).
@@ -48,6 +49,12 @@ CLIENT_RULES = {
   "yogi": (
     {"learning_rate": 0.05, "b1": 0.8, "b2": 0.95, "eps": 1e-2},
     lambda: reference.Yogi(0.05, 0.8, 0.95, 1e-2),
+  ),
+  "fedopt_adam": (FEDOPT, lambda: reference.FedOpt("adam", *FEDOPT.values())),
+  "fedopt_yogi": (FEDOPT, lambda: reference.FedOpt("yogi", *FEDOPT.values())),
+  "fedopt_adagrad": (
+    {"learning_rate": 0.05, "b1": 0.5, "eps": 0.02},
+    lambda: reference.FedOpt("adagrad", 0.05, 0.5, None, 0.02),
   ),
   "sps": (
     {"c": 0.8, "f_min": 0.1, "max_step": 0.3},
