@@ -15,9 +15,9 @@ import optax
 from fedjax_opt.base import Algorithm, Batch, Params
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
-from fedjax_opt.engine.effort import run_once
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
+from fedjax_opt.engine.effort import run_once
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
