@@ -155,10 +155,9 @@ class ActivePoints:
     if not self._is_grid:
       return tree
 
-    def of_leaf(leaf):
-      rest = leaf.shape[2:] if self._has_points else leaf.shape
-      return leaf.reshape(self.num_points, *rest)
-
+    # Only numbers, so that it is the same function in the next run.
+    num_points, num_axes = self.num_points, 2 if self._has_points else 0
+    of_leaf = lambda leaf: leaf.reshape(num_points, *leaf.shape[num_axes:])
     return trees.map_arrays(of_leaf, tree)
 
   @property

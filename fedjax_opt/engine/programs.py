@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedjax_opt.engine import effort
 from fedjax_opt.engine.identity import key_of
 
 # The programs of so many runs are kept; each has a second one, of evaluations.
@@ -74,6 +75,7 @@ def clear() -> None:
   """Forgets all programs, and the arrays that they hold."""
   with _lock:
     _compiled.clear()
+  effort.clear()
 
 
 def _shapes(inputs):
