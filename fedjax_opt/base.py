@@ -45,7 +45,8 @@ class Algorithm(NamedTuple):
 
   Attributes:
     init: `(params, num_clients) -> state`, the server's state before round 0.
-    round: `(state, cohort) -> (state, replies)`, one communication round.
+    round: `(state, cohort) -> (state, replies)`, one communication round. The
+      state keeps its structure, and is kept in the types that it has.
       `cohort` is an `engine.cohort.Cohort`; the algorithm sees clients only
       through its verbs. `replies` is what the verbs returned: one `Reply`, or
       a tuple of all of them. The engine takes from them what the round cost,

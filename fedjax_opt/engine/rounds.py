@@ -96,6 +96,7 @@ def _one_round(config, algorithm, server, key, round, data):
     on_phase=phases.append,
   )
   new, replies = _checked(algorithm.round(server, cohort), phases)
+  new = trees.as_before(new, server, "round: the state", "init")
   is_lost = functools.reduce(
     jnp.logical_or, [reply.is_lost for reply in replies], jnp.array(False)
   )
