@@ -79,7 +79,8 @@ class ClientOutput(NamedTuple):
     weight: [] float, its weight in the mean, non-negative; None for that of
       the setting `weighting`, which a sampler may have scaled.
     bytes_up: [] int, what it sends in bytes; None for the size of `message`.
-    metrics: {name: scalar}, recorded for each client and round.
+    metrics: {name: scalar}, recorded for each client and round, also of those
+      that drop out; by names of their own in each phase.
   """
 
   message: Any

@@ -57,7 +57,7 @@ class Reply:
       returned what is finite.
     weights: [C] float, the clients' weights, of those that count or not.
     share: [] float, the part of the weights of the whole population that
-      counted.
+      counted; by the setting `weighting`, also where clients gave their own.
     is_lost: [] bool, whether nobody was left: the engine then keeps the state
       from before the round.
     counts: {name: [8]}, counters of what the phase cost, see `counters`.

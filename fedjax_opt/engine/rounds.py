@@ -115,6 +115,12 @@ def _one_round(config, algorithm, server, key, round, data):
       counts[name] = (
         counter if before is None else counters.add(before, counter)
       )
+    twice = set(traces) & set(reply.traces) - set(config.trace)
+    if twice:
+      raise ValueError(
+        f"ClientOutput.metrics: two phases have {min(twice)!r}; give those of "
+        "each phase names of their own"
+      )
     traces |= reply.traces
   return (server, client_state), counts, traces
 

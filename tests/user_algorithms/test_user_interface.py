@@ -112,3 +112,19 @@ def test_a_state_of_another_kind_is_refused(after, message):
   wrong = fo.Algorithm(start, round, lambda bias: {"bias": bias})
   with pytest.raises(ValueError, match=message):
     run(wrong)
+
+
+def test_metrics_of_two_phases_need_names_of_their_own():
+  def one_client(worker, params):
+    metrics = {"examples": worker.size}
+    return fo.ClientOutput(delta(worker, params), metrics=metrics)
+
+  def round(params, cohort):
+    first = cohort.mean(one_client, params)
+    second = cohort.mean(one_client, params, phase=1)
+    return params, (first, second)
+
+  found = run(algorithm_of(one_client)).traces["examples"]
+  np.testing.assert_array_equal(found, [draws.SIZES] * 3)
+  with pytest.raises(ValueError, match="two phases have 'examples'"):
+    run(algorithm(round))
