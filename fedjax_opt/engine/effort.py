@@ -1,4 +1,4 @@
-"""Compilation of programs that run once."""
+"""Small programs around a run, which run once."""
 
 import collections
 import threading
@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from fedjax_opt.engine.identity import key_of
 
@@ -40,3 +42,25 @@ def clear() -> None:
   """Forgets all of them, and the arrays that they hold."""
   with _lock:
     _jitted.clear()
+
+
+def map_arrays(fn: Callable[[Any], Any], tree: Any) -> Any:
+  """A function of every leaf; NumPy arrays stay on the host.
+
+  All arrays on devices take one program, which is quicker to compile than one
+  for each shape.
+  """
+  leaves, structure = jax.tree.flatten(tree)
+  is_host = [isinstance(leaf, np.ndarray) for leaf in leaves]
+  on_device = [x for x, host in zip(leaves, is_host, strict=True) if not host]
+  mapped = iter(run_once(lambda some: [fn(leaf) for leaf in some])(on_device))
+  return structure.unflatten(
+    fn(x) if host else next(mapped)
+    for x, host in zip(leaves, is_host, strict=True)
+  )
+
+
+def copies(tree: Any) -> Any:
+  """The same arrays in buffers of their own, on the devices or the host."""
+  copy = lambda x: x.copy() if isinstance(x, np.ndarray) else jnp.array(x)
+  return map_arrays(copy, tree)
