@@ -8,11 +8,10 @@ It takes the command line of a run, and writes the clients that this run would
 have. Only the flags of the task, of the clients' data and the seed matter.
 """
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
-from experiments import tasks
+from experiments import command, tasks
 from experiments.flags import clients, command_line, methods
 from experiments.flags import tasks as task_flags
 from fedjax_opt import Population
@@ -75,4 +74,4 @@ def _clients(
 
 
 if __name__ == "__main__":
-  sys.exit(main(sys.argv))
+  command.run(main)

@@ -109,10 +109,16 @@ def resolve(flags: dict[str, Any]) -> Resolved:
   partition = clients.resolve(flags, task.has_clients)
   flags = flags | options | setup.resolved() | partition
   _check_settings(flags, task, setup)
-  if flags["batch_size"] is None:
-    flags["batch_size"] = (
-      BATCH_SIZE_OF_CLIENTS if task.has_clients else BATCH_SIZE
-    )
+  defaults = {
+    "batch_size": BATCH_SIZE_OF_CLIENTS if task.has_clients else BATCH_SIZE,
+  }
+  if setup.algorithm.choice.cohort == "sampled":
+    defaults["cohort_size"] = COHORT_SIZE
+  if flags["local_steps"] is None:
+    defaults["local_epochs"] = 1.0
+  for name, default in defaults.items():
+    if flags[name] is None:
+      flags[name] = default
   return Resolved(flags, task, setup, seeds, partition)
 
 
@@ -195,10 +201,10 @@ def _cohort_size(
 ) -> int:
   """The clients of a round, which some algorithms determine."""
   given, name = flags["cohort_size"], setup.algorithm.name
-  of_cohort = {"all": num_clients, "first": 1}
-  needed = of_cohort.get(setup.algorithm.choice.cohort)
-  if needed is None:
-    return COHORT_SIZE if given is None else given
+  cohort = setup.algorithm.choice.cohort
+  if cohort == "sampled":
+    return given
+  needed = num_clients if cohort == "all" else 1
   if given not in (None, needed):
     raise ValueError(
       f"cohort_size={given}: algorithm {name} has {needed} of the "

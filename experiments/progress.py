@@ -14,9 +14,9 @@ _SECONDS_BETWEEN_LINES = 10.0
 class Progress:
   """Rounds done, rounds per second, and the latest loss and accuracy.
 
-  A bar in a terminal; elsewhere, such as in a log file, a line now and then. Of
-  a grid it shows the best point that is still finite. Compilation is reported
-  apart and is in no rate.
+  In a terminal it is a bar; elsewhere, such as in a log file, a line every ten
+  seconds. Of a grid it shows the best value of all points that are finite.
+  Rounds per second do not count compilation, which has a line of its own.
   """
 
   def __init__(self, rounds: int, criterion: metrics.Criterion, enabled: bool):
@@ -30,7 +30,7 @@ class Progress:
       self._print("compiling ...", end="")
 
   def show(self, report: Report) -> None:
-    """Moves to what the report says."""
+    """Shows an evaluated round."""
     if not self._enabled:
       return
     if report.round == 0:
@@ -43,7 +43,7 @@ class Progress:
       self._write_line(report)
 
   def close(self) -> None:
-    """Leaves the bar as it is."""
+    """Ends the bar, which stays on the screen."""
     if self._bar is not None:
       self._bar.close()
 

@@ -12,9 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from absl import flags
+from absl import app, flags
 
+from experiments import job
+from experiments.flags import command_line
+from experiments.flags.registries import single_or_list
 from fedjax_opt.metrics import History
+from fedjax_opt.results import json_files
+from fedjax_opt.results.checkpoint import difference
 
 FLAGS = flags.FLAGS
 
@@ -33,6 +38,19 @@ def run_all(run: Callable[..., None], cells: Sequence[tuple]) -> None:
     list(pool.map(lambda cell: run(*cell), cells))
 
 
+def program(main: Callable[[list[str]], None]) -> None:
+  """Runs a program on the command line; a ValueError is one line."""
+
+  def run(argv: list[str]) -> int:
+    try:
+      main(argv)
+    except ValueError as error:
+      return command_line.refuse(error)
+    return 0
+
+  app.run(run)
+
+
 def run_cell(folder: pathlib.Path, arguments: Sequence[str]) -> None:
   """As `run_once`, by the flags of `define_flags`."""
   if FLAGS.only_print:
@@ -45,25 +63,32 @@ def run_cell(folder: pathlib.Path, arguments: Sequence[str]) -> None:
 def run_once(
   folder: pathlib.Path, arguments: Sequence[str], one_core: bool = False
 ) -> None:
-  """Runs `experiments.run` into a folder, unless a complete run is there.
+  """Runs `experiments.run` into a folder, unless that run is there complete.
 
-  One that was stopped is done anew.
+  A run that was stopped is done anew.
 
   Args:
-    folder: for the results.
-    arguments: of the run, but for the folder.
+    folder: folder for the results.
+    arguments: flags of the run, but for the folder.
     one_core: whether to use one core of the machine instead of all.
+
+  Raises:
+    ValueError: if the folder holds a complete run with other flags.
   """
-  if find(folder) is not None:
+  if find(folder, arguments) is not None:
     return
-  shutil.rmtree(folder, ignore_errors=True)
+  if (folder / "config.json").exists():  # Nothing but a run is removed.
+    shutil.rmtree(folder)
   arguments = [*arguments, f"--output_dir={folder}", "--noprogress"]
   command = [sys.executable, "-m", "experiments.run", *arguments]
   print(" ".join(["python", *command[1:]]), flush=True)
   env = dict(os.environ)
   if one_core:
     env["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
-  subprocess.run(command, check=True, env=env, stdout=subprocess.DEVNULL)
+  done = subprocess.run(command, env=env, stdout=subprocess.DEVNULL)
+  # A grid whose points all diverged is a result too.
+  if done.returncode and not is_complete(folder):
+    raise subprocess.CalledProcessError(done.returncode, command)
 
 
 class Run(NamedTuple):
@@ -78,17 +103,61 @@ class Run(NamedTuple):
     return [point["hyperparameters"] for point in self.summary["points"]]
 
 
-def find(folder: pathlib.Path) -> Run | None:
-  """The run in a folder, if one is there that went to its end."""
-  if not (folder / "summary.json").exists():
+def find(folder: pathlib.Path, arguments: Sequence[str]) -> Run | None:
+  """The run with these flags in a folder; None if none there is complete.
+
+  Args:
+    folder: folder of a run.
+    arguments: flags of the run, but for the folder.
+
+  Raises:
+    ValueError: if the folder holds a complete run with other flags.
+  """
+  if not is_complete(folder):
     return None
   run = read(folder)
-  last, rounds = run.history.rounds[-1:], run.summary["config"]["rounds"]
-  return run if last == [rounds] else None
+  _check_same(folder, run.summary["config"], arguments)
+  return run
+
+
+def is_complete(folder: pathlib.Path) -> bool:
+  """Whether a run is in the folder that went to its end."""
+  if not (folder / "summary.json").exists():
+    return False
+  run = read(folder)
+  return run.history.rounds[-1:] == [run.summary["config"]["rounds"]]
+
+
+# Flags that may differ: where the data are does not say what they are.
+_MAY_DIFFER = (*job.MAY_DIFFER, "data_dir")
+# Flags that the data decide, if they were not given.
+_OF_DATA = ("cohort_size", "local_epochs")
+
+
+def _check_same(
+  folder: pathlib.Path, config: dict[str, Any], arguments: Sequence[str]
+) -> None:
+  """Checks that a run with these flags has that `config.json`."""
+  defaults = command_line.parse(["run"], "")
+  resolved = job.resolve(command_line.parse(["run", *arguments], ""))
+  flags = resolved.flags | {"seed": single_or_list(resolved.seeds)}
+  wanted = {
+    name: value
+    for name, value in flags.items()
+    if name not in _MAY_DIFFER and not (name in _OF_DATA and value is None)
+  }
+  # A run from before a flag was added had what is now its default.
+  found = {name: config.get(name, defaults[name]) for name in wanted}
+  found, wanted = json_files.plain(found), json_files.plain(wanted)
+  if found != wanted:
+    raise ValueError(
+      f"{str(folder)!r} holds a run with {difference(found, wanted)}; give "
+      "another folder, or remove that one"
+    )
 
 
 def read(folder: pathlib.Path) -> Run:
-  """Reads a run's folder; an empty cell is NaN."""
+  """Reads the folder of a run; an empty cell is NaN."""
   summary = json.loads((folder / "summary.json").read_text())
   with open(folder / "metrics.csv") as file:
     rows = list(csv.DictReader(file))

@@ -1,5 +1,6 @@
 """What a run writes: while it goes on, at its end, and in the terminal."""
 
+import concurrent.futures
 import pathlib
 import sys
 import time
@@ -34,7 +35,8 @@ class Results:
       started: when the run began, in seconds of `time.monotonic`.
     """
     self._job, self._writer, self._started = job, writer, started
-    _draw_clients(job)
+    self._pool = concurrent.futures.ThreadPoolExecutor(1)
+    self._clients_drawn: concurrent.futures.Future | None = None
     flags = job.flags
     self._progress = Progress(
       flags["rounds"], job.task.criterion, flags["progress"]
@@ -45,6 +47,8 @@ class Results:
 
   def add(self, report: Report) -> None:
     """Writes and shows an evaluated round."""
+    if self._clients_drawn is None:  # While rounds are computed.
+      self._clients_drawn = self._pool.submit(_draw_clients, self._job)
     if self._seconds_to_first_round is None:
       self._seconds_to_first_round = time.monotonic() - self._started
     metrics = dict(report.metrics)
@@ -58,6 +62,10 @@ class Results:
   def finish(self, result: Result) -> None:
     """Writes the files that close a run, and prints its table."""
     self._progress.close()
+    if self._clients_drawn is None:
+      _draw_clients(self._job)
+    else:
+      self._clients_drawn.result()
     job, history = self._job, self._history
     rate = result.rounds / max(result.run_seconds, 1e-9)
     timing = {

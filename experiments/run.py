@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 
 import jax
 
-from experiments import compilation_cache, hosts, start_of_run
+from experiments import command, compilation_cache, hosts, start_of_run
 from experiments.ctrl_c import CtrlC
 from experiments.flags import command_line
 from experiments.job import Job, prepare
@@ -133,4 +133,4 @@ def simulate(
 
 
 if __name__ == "__main__":
-  sys.exit(main(sys.argv))
+  command.run(main)

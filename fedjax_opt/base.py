@@ -73,9 +73,10 @@ class ClientOutput(NamedTuple):
   Attributes:
     message: what it sends to the server, any pytree of arrays.
     state: what it keeps, of the structure of `Algorithm.init_client`; None if
-      that stays as it was.
+      that stays as it was. All phases of a round find what was kept before the
+      round; of several that return a state the last one counts.
     weight: [] float, its weight in the mean, non-negative; None for that of
-      the setting `weighting`.
+      the setting `weighting`, which a sampler may have scaled.
     bytes_up: [] int, what it sends in bytes; None for the size of `message`.
     metrics: {name: scalar}, recorded for each client and round.
   """

@@ -153,9 +153,8 @@ def worst_decile(accuracy: jax.Array, sizes: jax.Array) -> jax.Array:
   Returns:
     A scalar in [0, 1], NaN if no client has an example.
   """
-  nonempty = sizes > 0
-  count = (jnp.sum(nonempty) + 9) // 10
-  ascending = jnp.sort(jnp.where(nonempty, accuracy, jnp.inf))
+  ascending, number = _ascending(accuracy, sizes)
+  count = (number + 9) // 10
   worst = jnp.where(jnp.arange(ascending.size) < count, ascending, 0.0)
   return jnp.sum(worst) / count
 
@@ -168,11 +167,25 @@ def deciles(accuracy: jax.Array, sizes: jax.Array) -> dict[str, jax.Array]:
     sizes: examples of every client; a client with 0 does not count. [M] int.
 
   Returns:
-    `{'accuracy_decile_1': ..., ..., 'accuracy_decile_9': ...}`, scalars.
+    `{'accuracy_decile_1': ..., ..., 'accuracy_decile_9': ...}`, scalars, NaN if
+    no client has an example.
   """
-  accuracy = jnp.where(sizes > 0, accuracy, jnp.nan)
-  values = jnp.nanquantile(accuracy, jnp.arange(1, 10) / 10)
+  ascending, number = _ascending(accuracy, sizes)
+  # Not `jnp.nanquantile`, which sorts once more and compiles for a third of
+  # the time of a whole evaluation.
+  ranks = jnp.arange(1, 10) / 10 * (number - 1)  # [9]
+  low = jnp.floor(ranks)
+  share = ranks - low
+  take = lambda ranks: ascending[jnp.clip(ranks, 0).astype(jnp.int32)]
+  values = take(low) * (1 - share) + take(jnp.ceil(ranks)) * share
+  values = jnp.where(number > 0, values, jnp.nan)
   return {f"accuracy_decile_{i + 1}": values[i] for i in range(9)}
+
+
+def _ascending(accuracy, sizes):
+  """[M], of clients with an example first, and how many these are."""
+  nonempty = sizes > 0
+  return jnp.sort(jnp.where(nonempty, accuracy, jnp.inf)), jnp.sum(nonempty)
 
 
 def recovered_support(

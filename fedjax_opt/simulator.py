@@ -9,13 +9,14 @@ program, in which `engine.rounds` loops over rounds and gives the algorithm a
 import contextlib
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from fedjax_opt import trees
 from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.checks import inputs
 from fedjax_opt.checks import values as checks
@@ -24,7 +25,9 @@ from fedjax_opt.data.population import Population
 from fedjax_opt.engine import client_state, processes
 from fedjax_opt.engine.active_points import ActivePoints
 from fedjax_opt.engine.config import Config, Settings
+from fedjax_opt.engine.effort import run_once
 from fedjax_opt.engine.executor import Executor
+from fedjax_opt.engine.points import start_program
 from fedjax_opt.engine.runner import Runner
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.progress import with_progress
@@ -110,11 +113,10 @@ def sweep(
     progress: see `simulate`.
     grid_map: 'vmap' vectorizes the points, 'scan' computes one after the other
       (diverged ones then take no more time), 'auto' chooses.
-    grid_chunk: how many settings are vectorized at a time. If None as many as
-      the memory of a device holds, by what the compiled program says that it
-      needs.
-    grid_devices: over how many devices the settings are divided. If None over
-      as many as divide them; the others are for the clients.
+    grid_chunk: settings that are vectorized at a time; None for as many as
+      the memory of a device holds.
+    grid_devices: devices over which settings are divided; None for as many as
+      divide them, the others being for the clients.
     **settings: see `simulate`.
 
   Returns:
@@ -126,16 +128,13 @@ def sweep(
     ValueError: naming the argument that cannot be, before anything is compiled.
     TypeError: naming one of a wrong type, in the same way.
   """
+  how = {
+    "grid_map": grid_map,
+    "grid_chunk": grid_chunk,
+    "grid_devices": grid_devices,
+  }
   simulator = Simulator(
-    make,
-    data,
-    grid=grid,
-    seeds=seeds,
-    test=test,
-    grid_map=grid_map,
-    grid_chunk=grid_chunk,
-    grid_devices=grid_devices,
-    **settings,
+    make, data, grid=grid, seeds=seeds, test=test, **how, **settings
   )
   return simulator._run_whole(
     params, tuple(seeds), rounds, on_evaluation, checkpoints, progress
@@ -168,7 +167,8 @@ def grid_points(
 class SimulationState:
   """Where a run is, between calls of `Simulator.run`.
 
-  Of a grid all leaves have the leading axes [settings, seeds].
+  Of a grid of several points all leaves have the leading axes [settings,
+  seeds].
 
   Attributes:
     round: rounds done.
@@ -230,9 +230,13 @@ class Simulator:
       ValueError: naming the argument that cannot be.
       TypeError: naming one of a wrong type.
     """
-    self._has_points = grid is not None
+    self._is_grid = grid is not None
     self._seeds = inputs.check_seeds_of(grid, seeds)
     self._make, self._grid = inputs.check_grid(algorithm, grid)
+    self._num_settings = math.prod(map(len, self._grid.values()))
+    # A grid of one point is computed as a single run, without axes.
+    num_points = self._num_settings * len(self._seeds or (0,))
+    self._has_points = self._is_grid and num_points > 1
     self._data = inputs.data_of_seeds(data, self._seeds)
     self._test = inputs.check_test(test, settings.get("evaluate"))
     self._of_grid = {
@@ -259,12 +263,12 @@ class Simulator:
       ValueError: if the seed or the algorithm does not fit.
       TypeError: if `params` are not floating-point arrays.
     """
-    if self._has_points and seed is not None:
+    if self._is_grid and seed is not None:
       raise ValueError(
         f"seed={seed}: the seeds of a grid are given to Simulator(seeds=...)"
       )
     seeds = self._seeds or (0 if seed is None else seed,)
-    config, start = self._prepare(params, seeds)
+    config, start, _ = self._prepare(params, seeds)
     server, rows = start()
     return SimulationState(0, tuple(seeds), server, rows, config)
 
@@ -284,7 +288,7 @@ class Simulator:
     checks.at_least("rounds", rounds, 0)
     executor = self._executor_of(state.config, state.seeds)
     last = state.round + rounds
-    arrays = executor.put(_copy((state.server, state.client_state)))
+    arrays = executor.put(trees.copies((state.server, state.client_state)))
     with executor.open_feed() as feed:
       stops = [*range(state.round, last, feed.max_rounds)[1:], last]
       stops = stops if rounds else []
@@ -299,7 +303,7 @@ class Simulator:
         arrays, _, _ = executor.advance(arrays, segment, done, stop)
         done = stop
     metrics, _, _ = executor.active.expand(executor.evaluate(arrays), {}, {})
-    if not self._has_points:
+    if not self._is_grid:
       metrics = {name: values[0].item() for name, values in metrics.items()}
     server, rows = arrays
     new = dataclasses.replace(
@@ -311,10 +315,7 @@ class Simulator:
     """The evaluated model; of a grid with the leading axis S."""
     inputs.check_state(state, SimulationState)
     executor = self._executor_of(state.config, state.seeds)
-    models = executor.params(state.server)
-    if not self._has_points:
-      return models
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), models)
+    return executor.active.flat(executor.params(state.server))
 
   def _run_whole(
     self, params, seeds, rounds, on_evaluation, checkpoints, progress
@@ -323,7 +324,7 @@ class Simulator:
     checks.at_least("rounds", rounds, 0)
     checks.optional_function("on_evaluation", on_evaluation, "(report)")
     checks.switch("progress", progress)
-    config, start = self._prepare(params, seeds)
+    config, start, shapes = self._prepare(params, seeds)
     executor = self._executor_of(config, tuple(seeds))
     with contextlib.ExitStack() as stack:
       if progress:
@@ -332,7 +333,7 @@ class Simulator:
         )
       runner = Runner(
         executor,
-        jax.eval_shape(start),
+        shapes,
         start,
         rounds,
         on_evaluation,
@@ -342,65 +343,56 @@ class Simulator:
 
   def _config(self, params):
     """The settings, resolved for a model."""
-    num_settings = None
-    if self._has_points:
-      num_settings = len(grid_points(self._grid))
     return Config.create(
       self._data,
       self._settings,
       params,
-      num_settings=num_settings,
+      num_settings=self._num_settings if self._has_points else None,
       **self._of_grid,
     )
 
   def _prepare(self, params, seeds):
-    """The settings, and a function that makes the state of round 0."""
+    """The settings, what makes the state of round 0, and its shapes."""
     inputs.check_seeds(seeds)
-    params = inputs.check_params(params, self._has_points)
+    params = inputs.check_params(params, may_be_function=self._is_grid)
+    models = inputs.models_of_seeds(params, seeds, self._has_points)
+    one_model = models
+    if self._has_points:
+      one_model = jax.eval_shape(lambda tree: trees.take(tree, 0), models)
     make, num_clients = self._make, np.shape(self._data.sizes)[-1]
 
-    def of_point(hyperparameters, params):
+    def of_point(params, hyperparameters):
       algorithm = make(**hyperparameters)
       server = algorithm.init(params, num_clients)
       return server, inputs.rows_of_all(algorithm, params, num_clients)
 
-    models = inputs.models_of_seeds(params, seeds, self._has_points)
-    one_model = params
-    if self._has_points:
-      one_model = jax.eval_shape(
-        lambda m: jax.tree.map(lambda x: x[0], m), models
-      )
-      init_grid = jax.jit(jax.vmap(jax.vmap(of_point, (None, 0)), (0, None)))
-      names = self._hyperparameters()
-      of_all = lambda: init_grid(names, models)
-      if not names:  # One setting, without a hyperparameter.
-        of_seeds = jax.jit(jax.vmap(lambda model: of_point({}, model)))
-        first = lambda tree: jax.tree.map(lambda leaf: leaf[None], tree)
-        of_all = lambda: first(of_seeds(models))
-    else:
-      of_all = lambda: of_point({}, models)
     config = self._config(one_model)
-    shapes = inputs.check_algorithm(self._make, self._first_point(), of_all)
-    config = client_state.resolve(
-      config, self._make(**self._first_point()), shapes[1]
+    make_state = start_program(config, of_point, self._num_settings, len(seeds))
+    state_of = (models, self._hyperparameters())
+    shapes = inputs.check_algorithm(
+      make, self._first_point(), lambda: make_state(*state_of)
     )
+    algorithm = make(**self._first_point())
+    config = client_state.resolve(config, algorithm, shapes[1])
 
     def start():
       device = contextlib.nullcontext()
       if config.state_is_on_host:
         device = jax.default_device(processes.host())
+      # A single run is not compiled: an algorithm may look at its model.
+      run = run_once(make_state) if self._has_points else make_state
       with device:
-        return _copy(of_all())
+        return trees.copies(run(*state_of))
 
-    return config, start
+    return config, start, shapes
 
   def _hyperparameters(self):
-    """{name: [settings]}."""
-    points = grid_points(self._grid) if self._has_points else []
-    return {
-      name: jnp.asarray([point[name] for point in points])
-      for name in self._grid
-    }
+    """{name: [settings]}, or {name: scalar} where there is one point."""
+    points = grid_points(self._grid) if self._is_grid else []
+    columns = {name: [point[name] for point in points] for name in self._grid}
+    if not self._has_points:
+      columns = self._first_point()
+    return {name: _as_array(values) for name, values in columns.items()}
 
   def _first_point(self):
     return {name: values[0] for name, values in self._grid.items()}
@@ -410,7 +402,6 @@ class Simulator:
     before = self._executor
     if before is not None and before.is_for(config, seeds):
       return before
-    num_settings = len(grid_points(self._grid)) if self._has_points else 1
     self._executor = Executor(
       config,
       self._make,
@@ -418,14 +409,12 @@ class Simulator:
       self._data,
       self._test,
       seeds,
-      ActivePoints(num_settings, len(seeds), config),
+      ActivePoints(self._num_settings, len(seeds), config, self._is_grid),
     )
     return self._executor
 
 
-def _copy(tree):
-  """Arrays of their own: those of a run are overwritten by its next rounds."""
-  copy = lambda leaf: (
-    leaf.copy() if isinstance(leaf, np.ndarray) else jnp.array(leaf)
-  )
-  return jax.tree.map(copy, tree)
+def _as_array(values):
+  """A NumPy array in the type that JAX gives these numbers."""
+  array = np.asarray(values)
+  return array.astype(jax.dtypes.canonicalize_dtype(array.dtype))

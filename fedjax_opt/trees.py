@@ -1,10 +1,13 @@
 """Small helpers for pytrees that optax does not have."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from fedjax_opt.engine.effort import run_once
 
 
 def at_least_float32(x: jax.Array) -> jax.Array:
@@ -23,6 +26,28 @@ def num_bytes(tree: Any) -> int:
 def take(tree: Any, rows: Any) -> Any:
   """These rows of every leaf."""
   return jax.tree.map(lambda leaf: leaf[rows], tree)
+
+
+def map_arrays(fn: Callable[[Any], Any], tree: Any) -> Any:
+  """A function of every leaf; NumPy arrays stay on the host.
+
+  All arrays on devices take one program, which is quicker to compile than one
+  for each shape.
+  """
+  leaves, structure = jax.tree.flatten(tree)
+  is_host = [isinstance(leaf, np.ndarray) for leaf in leaves]
+  on_device = [x for x, host in zip(leaves, is_host, strict=True) if not host]
+  mapped = iter(run_once(lambda some: [fn(leaf) for leaf in some])(on_device))
+  return structure.unflatten(
+    fn(x) if host else next(mapped)
+    for x, host in zip(leaves, is_host, strict=True)
+  )
+
+
+def copies(tree: Any) -> Any:
+  """The same arrays in buffers of their own, on the devices or the host."""
+  copy = lambda x: x.copy() if isinstance(x, np.ndarray) else jnp.array(x)
+  return map_arrays(copy, tree)
 
 
 def zeros_of(shapes: Any) -> Any:

@@ -11,9 +11,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from fedjax_opt.cohort import Cohort
 
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.engine.cohort import Cohort
+from fedjax_opt.engine.mapping import RoundData
+from fedjax_opt.engine.worker import Client
 from tests import problems
 
 # The last client owns nothing.
@@ -91,19 +93,25 @@ def flat(params) -> np.ndarray:
   return np.concatenate(leaves).astype(np.float64)
 
 
-def drawn_rounds(program, data, seed, num_rounds):
+def cohort_of(config, data, key, round) -> Cohort:
+  """The cohort of a round of clients in memory, of the run with that key."""
+  data = RoundData(data.examples, data.sizes, data.indices)
+  return Cohort.create(config, key, round, data)
+
+
+def drawn_rounds(config, data, seed, num_rounds):
   """The rounds that `simulate` draws, as the referee takes them.
 
   Returns:
     cohorts, batches and weights (see reference.py).
   """
   cohorts, (batches,), weights = drawn_phases(
-    program, data, seed, num_rounds, num_phases=1
+    config, data, seed, num_rounds, num_phases=1
   )
   return cohorts, batches, weights
 
 
-def drawn_phases(program, data, seed, num_rounds, num_phases):
+def drawn_phases(config, data, seed, num_rounds, num_phases):
   """As `drawn_rounds`, of an algorithm whose rounds have several phases.
 
   Returns:
@@ -113,43 +121,41 @@ def drawn_phases(program, data, seed, num_rounds, num_phases):
 
   @jax.jit
   def draw(round):
-    cohort = Cohort(program, round, jax.random.fold_in(key, round), on_device)
-    return [slots_of(cohort) for _ in range(num_phases)]
+    cohort = cohort_of(config, on_device, key, round)
+    return [clients_of(cohort, phase) for phase in range(num_phases)]
 
   cohorts, batches, weights = [], [[] for _ in range(num_phases)], []
   for r in range(num_rounds):
     phases = jax.device_get(draw(jnp.int32(r)))
-    clients, weights_of_round, _ = phases[0]
-    assert len(clients) == program.cohort_size
-    cohorts.append(clients.tolist())
-    weights.append(weights_of_round)
-    for own, of_phase in zip(batches, phases, strict=True):
-      drawn = of_phase[2]
+    first = phases[0]
+    assert len(first.number) == config.cohort_size
+    cohorts.append(first.number.tolist())
+    weights.append(first.weight)
+    for own, drawn in zip(batches, phases, strict=True):
       own.append(
         [
           [
-            drawn.rows[i, k, : drawn.counts[i, k]]
+            drawn.batches[i, k, : drawn.counts[i, k]]
             for k in range(drawn.num_steps[i])
           ]
-          for i in range(len(clients))
+          for i in range(len(drawn.number))
         ]
       )
   return cohorts, batches, weights
 
 
-def slots_of(cohort):
-  """Clients, weights and batches, [C, ...], of a phase, which is then over."""
+def clients_of(cohort, phase=0) -> Client:
+  """The clients of a cohort with their batches in a phase, leaves [C, ...]."""
 
   def one_client(worker, _):
-    slot = worker._slot
-    return slot.place.client, slot.place.weight, slot.batches
+    return worker._client._replace(key=None, location=None)
 
-  return cohort.each(one_client, ())
+  return cohort.each(one_client, (), phase=phase).value
 
 
-def dropouts_of(cohort):
-  """[C] bool, who is out; by a phase, which is then over."""
-  return cohort.each(lambda worker, _: worker._slot.place.is_out, ())
+def dropouts_of(cohort, phase=0) -> jax.Array:
+  """[C] bool, who is out of a phase."""
+  return clients_of(cohort, phase).is_out
 
 
 def assert_close(actual, expected, rtol):

@@ -106,6 +106,29 @@ class Yogi:
     return x - self.lr * m_hat / (np.sqrt(v_hat) + self.eps)
 
 
+class FedOpt:
+  """Reddi et al., FedOpt, Algorithm 2: no bias correction, v from tau^2.
+
+  `kind` is "adam", "yogi" or "adagrad".
+  """
+
+  def __init__(self, kind, lr, b1, b2, tau):
+    self.kind, self.lr, self.b1, self.b2, self.tau = kind, lr, b1, b2, tau
+    self.m, self.v = 0.0, tau**2
+
+  def step(self, x, loss, grad, objective):
+    del loss, objective
+    g2 = grad**2
+    self.m = self.b1 * self.m + (1 - self.b1) * grad
+    if self.kind == "adagrad":
+      self.v = self.v + g2
+    elif self.kind == "yogi":
+      self.v = self.v - (1 - self.b2) * g2 * np.sign(self.v - g2)
+    else:
+      self.v = self.b2 * self.v + (1 - self.b2) * g2
+    return x - self.lr * self.m / (np.sqrt(self.v) + self.tau)
+
+
 class Sps:
   """Stochastic Polyak step: eta = (loss - f_min) / (c ||g||^2 + eps), capped.
 

@@ -193,7 +193,7 @@ def fed_mid(
   h = h or Euclidean()
   rate = _rate_fn(client_lr)
   client_psi = Zero() if only_server_prox else psi
-  x, xs, points = x0, [], []
+  x, xs, points = h.primal(h.grad(x0), 0.0, psi), [], []  # w_0 in dom psi
   for r, cohort in enumerate(cohorts):
     deltas, elapsed, asked = [], [], []
     for i in range(len(cohort)):

@@ -1,12 +1,14 @@
-"""The runs that test_sharding.py compares: on one device, and on several.
+"""The runs of engine/test_sharding.py: on one device, and on several.
 
-  python -m tests.several_devices RESULTS.npz FOLDER \
+  python -m tests.several_devices RESULTS.npz FOLDER CASES \
     CLIENT_DEVICES GRID_DEVICES [COORDINATOR NUM_PROCESSES PROCESS_ID]
 
-runs them in a process of its own, and in one of several only a few. FOLDER has
-a population; which of its clients were read goes to RESULTS.npz.read.npy.
+runs them in a process of its own, which may be one of several. CASES are names
+with commas between them. FOLDER has a population; which of its clients were
+read goes to RESULTS.npz.read.npy.
 """
 
+import contextlib
 import sys
 
 import jax
@@ -16,6 +18,7 @@ import optax
 
 from fedjax_opt import (
   Algorithm,
+  Checkpoints,
   Population,
   bvr_l_sgd,
   delta_sgd,
@@ -43,9 +46,11 @@ def picks() -> Algorithm:
   def round(state, cohort):
     one_client = lambda worker, _: worker.client + 10.0 * worker.num_steps
     sent = cohort.each(one_client, ())
-    picked = cohort.pick(one_client, ())
-    worked = cohort.pick(one_client, (), others_work=True)
-    return 3 * state + sent @ jnp.arange(4.0) + 100 * picked + 1000 * worked
+    picked = cohort.pick(one_client, (), phase=1)
+    worked = cohort.pick(one_client, (), phase=2, others_work=True)
+    value = sent.value @ jnp.arange(4.0)
+    value += 100 * picked.value + 1000 * worked.value
+    return 3 * state + value, (sent, picked, worked)
 
   return Algorithm(
     init=lambda params, _: jnp.zeros(()),
@@ -57,28 +62,39 @@ def picks() -> Algorithm:
 def flat(result):
   """What a run has found, {name: array}."""
   leaves = [np.ravel(leaf) for leaf in jax.tree.leaves(result.params)]
-  memory = [np.ravel(leaf) for leaf in jax.tree.leaves(result.state)]
+  kept = (result.state, result.client_state)
+  kept = [np.ravel(leaf) for leaf in jax.tree.leaves(kept)]
   return {
     "params": np.concatenate(leaves),
-    "state": np.concatenate(memory),
+    "state": np.concatenate(kept),
     "cost": np.array([result.cost["gradient_evaluations"]]),
     **result.history.metrics,
     **result.traces,
   }
 
 
+CASES = (
+  "traced", "memory", "on_host", "stages", "picks", "grid", "sequential",
+  "on_disk",
+)  # fmt: skip
 # As each compiles in every process, and none is of a kind of its own.
 OF_PROCESSES = ("memory", "on_host", "sequential", "on_disk")
+# Of eight settings and three seeds.
+OF_24_POINTS = ("large", "large_on_disk", "large_resumed")
 
 
-def results(folder, client_devices=1, grid_devices=1, cases=None):
+class Killed(Exception):
+  """In place of a kill."""
+
+
+def results(folder, client_devices=1, grid_devices=1, cases=CASES):
   """{case/name: array} with the clients, and a grid's settings, so divided.
 
   Args:
     folder: of a population.
     client_devices: over which cohorts are divided.
     grid_devices: over which settings are.
-    cases: names of those to run; None for all.
+    cases: names of those to run.
   """
   loss, params, data = TASK.loss_fn, TASK.params, TASK.data
 
@@ -100,6 +116,26 @@ def results(folder, client_devices=1, grid_devices=1, cases=None):
     others = measured | own | others
     return lambda: sweep(make, rates, params, seeds=(0, 1), **others)
 
+  def large(**others):
+    rates = {"rate": np.geomspace(0.02, 0.3, 8).tolist()}
+    own = {"client_devices": client_devices, "grid_devices": grid_devices}
+    given = {"data": data, "rounds": 5, "grid_map": "vmap"} | own | others
+    return lambda: sweep(
+      lambda rate: scaffold(loss, rate), rates, params, seeds=(0, 1, 7),
+      **measured | given,
+    )  # fmt: skip
+
+  def killed_and_resumed():
+    own = f"{folder}-{client_devices}x{grid_devices}"
+
+    def stop(report):
+      if report.round == 4:
+        raise Killed
+
+    with contextlib.suppress(Killed):
+      large(checkpoints=Checkpoints(own, 3), on_evaluation=stop)()
+    return large(checkpoints=Checkpoints(own, 3, resume=True))()
+
   by_rule = fed_avg(loss, delta_sgd())
   by_scaffold = lambda rate: scaffold(loss, rate)
   runs = {
@@ -111,15 +147,18 @@ def results(folder, client_devices=1, grid_devices=1, cases=None):
     "grid": grid(data=data, grid_map="vmap"),
     "sequential": grid(data=data, grid_map="scan", rounds=5),
     "on_disk": grid(data=Population.open(folder)),
+    "large": large(),
+    "large_on_disk": large(data=Population.open(folder)),
+    "large_resumed": killed_and_resumed,
   }
   return {
     f"{case}/{name}": value
-    for case in cases or runs
+    for case in cases
     for name, value in flat(runs[case]()).items()
   }
 
 
-def main(path, folder, client_devices, grid_devices, *processes):
+def main(path, folder, cases, client_devices, grid_devices, *processes):
   read, gather = [], Population.gather
 
   def noted(self, clients, capacity, out=None):
@@ -131,9 +170,8 @@ def main(path, folder, client_devices, grid_devices, *processes):
   if processes:
     coordinator, num_processes, process_id = processes
     jax.distributed.initialize(coordinator, int(num_processes), int(process_id))
-  cases = OF_PROCESSES if processes else None
   devices = (int(client_devices), int(grid_devices))
-  np.savez(path, **results(folder, *devices, cases))
+  np.savez(path, **results(folder, *devices, cases.split(",")))
   np.save(f"{path}.read.npy", read)
 
 

@@ -11,10 +11,10 @@ import jax
 import numpy as np
 import optax
 import pytest
-from fedjax_opt.program import Program
 
 from fedjax_opt import simulate, step_decay
 from fedjax_opt.algorithms import ALGORITHMS
+from fedjax_opt.engine.config import Config
 from fedjax_opt.rules import RULES
 from tests import jax_problems, reference
 from tests.jax_problems import assert_close
@@ -28,6 +28,7 @@ SETTINGS = {
   "local_epochs": 1.5,
 }
 DELTA = {"gamma": 1.5, "delta": 0.7, "eta_0": 0.4, "theta_0": 0.8, "eps": 0.01}
+FEDOPT = {"learning_rate": 0.05, "b1": 0.8, "b2": 0.95, "eps": 0.02}
 MU, TEMPERATURE = 0.7, 0.4
 
 # name -> (its arguments in RULES, its referee).
@@ -48,6 +49,12 @@ CLIENT_RULES = {
   "yogi": (
     {"learning_rate": 0.05, "b1": 0.8, "b2": 0.95, "eps": 1e-2},
     lambda: reference.Yogi(0.05, 0.8, 0.95, 1e-2),
+  ),
+  "fedopt_adam": (FEDOPT, lambda: reference.FedOpt("adam", *FEDOPT.values())),
+  "fedopt_yogi": (FEDOPT, lambda: reference.FedOpt("yogi", *FEDOPT.values())),
+  "fedopt_adagrad": (
+    {"learning_rate": 0.05, "b1": 0.5, "eps": 0.02},
+    lambda: reference.FedOpt("adagrad", 0.05, 0.5, None, 0.02),
   ),
   "sps": (
     {"c": 0.8, "f_min": 0.1, "max_step": 0.3},
@@ -103,8 +110,8 @@ def task_of(algorithm):
 def rounds_of(x64):
   # They depend on the sizes alone, which all tasks share.
   data = task_of("fed_avg").data
-  program = Program.create(data, **SETTINGS)
-  return jax_problems.drawn_rounds(program, data, SEED, ROUNDS)
+  config = Config.create(data, SETTINGS)
+  return jax_problems.drawn_rounds(config, data, SEED, ROUNDS)
 
 
 def compiled(algorithm, rule, **settings):

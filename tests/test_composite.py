@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from fedjax_opt.program import Program
 
 from fedjax_opt import (
   Algorithm,
@@ -31,6 +30,7 @@ from fedjax_opt.algorithms.composite import (
   fed_dual_avg,
   fed_mid,
 )
+from fedjax_opt.engine.config import Config
 from fedjax_opt.rules.mirror import (
   dual_averaging,
   mirror_step,
@@ -89,8 +89,8 @@ NOT_OSP = ("fed_mid", "fed_dual_avg")
 
 
 def drawn_rounds(task, settings, rounds=ROUNDS):
-  program = Program.create(task.data, **settings)
-  return jax_problems.drawn_rounds(program, task.data, 0, rounds)
+  config = Config.create(task.data, settings)
+  return jax_problems.drawn_rounds(config, task.data, 0, rounds)
 
 
 @functools.cache
@@ -276,6 +276,27 @@ def _plain_fed_avg():
   return fed_avg(SOFTMAX.loss_fn, optax.sgd(RATE), optax.sgd(SERVER_RATE))
 
 
+@pytest.mark.parametrize("osp", [False, True])
+def test_fed_mid_starts_in_the_constraint(osp):
+  init = lambda psi: (
+    fed_mid(SOFTMAX.loss_fn, psi, RATE, only_server_prox=osp)
+    .init(SOFTMAX.params, 1)
+    .params
+  )
+  ball = prox.kernels(prox.l2_ball(0.01))
+  assert np.isinf(ball.value(SOFTMAX.params))
+  both = prox.kernels(prox.l1(3.0) + prox.l2_ball(0.01))
+  projected = ball.prox(SOFTMAX.params, 0.0)
+  for psi in (ball, both):  # The penalty in a sum moves nothing.
+    jax.tree.map(
+      functools.partial(np.testing.assert_allclose, rtol=1e-6),
+      init(psi),
+      projected,
+    )
+  penalty = init(prox.kernels(prox.l1(3.0)))
+  jax.tree.map(np.testing.assert_array_equal, penalty, SOFTMAX.params)
+
+
 def test_constrained_fed_mid_is_projected_sgd_averaged():
   """F-P2: the server's projection does nothing."""
   psi = prox.kernels(prox.l2_ball(RADII["l2_ball"]))
@@ -348,10 +369,11 @@ def _recording(make_rule, start_of, next_of):
       )
       return path
 
-    paths = cohort.each(one_client, server)
+    sent = cohort.each(one_client, server)
     last = lambda leaf: jnp.mean(leaf[:, -1], 0)
-    end = jax.tree.map(last, paths)
-    return next_of(server, end["next"], end["state"]), paths
+    end = jax.tree.map(last, sent.value)
+    server = next_of(server, end["next"], end["state"])
+    return (server, sent.value), sent
 
   def init(params, num_clients):
     rule = make_rule()

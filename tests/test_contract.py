@@ -7,19 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from fedjax_opt.program import Program
 
 from fedjax_opt import (
-  cohort,
   delta_sgd,
   fed_avg,
   prox,
+  samplers,
   simulate,
-  simulator,
   sweep,
 )
 from fedjax_opt.algorithms import ALGORITHMS
+from fedjax_opt.checks import inputs
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.engine import rounds
+from fedjax_opt.engine.config import Config
 from fedjax_opt.registry import owners
 from tests import jax_problems
 
@@ -89,6 +90,13 @@ def assert_close(actual, expected):
   jax.tree.map(close, actual, expected)
 
 
+def start_of(algorithm):
+  """The server's state and what clients keep, before the first round."""
+  params = jax.tree.map(jnp.asarray, TASK.params)
+  rows = inputs.rows_of_all(algorithm, params, num_clients=5)
+  return algorithm.init(params, 5), rows
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_loss_falls_and_types_are_kept(name):
   problem, result = TASK.problem, base(name)
@@ -96,11 +104,9 @@ def test_loss_falls_and_types_are_kept(name):
   before, _ = problem.gradient(problem.x0, rows)
   after, _ = problem.gradient(jax_problems.flat(result.params), rows)
   assert after < 0.9 * before
-  started = jax.eval_shape(
-    lambda: make(name).init(jax.tree.map(jnp.asarray, TASK.params), 5)
-  )
+  started = jax.eval_shape(lambda: start_of(make(name)))
   types = lambda tree: jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree)
-  assert types(result.state) == types(started)
+  assert types((result.state, result.client_state)) == types(started)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -122,23 +128,26 @@ def test_inert_bit_for_bit(name):
   result = run(name, other, eval_every=2)
   assert len(compilations) == 1
   assert_equal(result.state, expected.state)
+  assert_equal(result.client_state, expected.client_state)
   assert result.cost == expected.cost
   assert result.padding_waste == expected.padding_waste
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_inert_up_to_rounding(name, monkeypatch):
+def test_inert_up_to_rounding(name):
   """How clients are mapped, and their order in the cohort."""
 
   def reversed_cohort(*args):
-    clients = members(*args)
-    return jnp.concatenate([clients[:3][::-1], clients[3:]])
+    clients, scale = uniform.draw(*args)
+    return jnp.concatenate([clients[:3][::-1], clients[3:]]), scale
 
-  members = cohort.members
+  uniform = samplers.uniform()
+  settings = {"client_map": "vmap", "client_chunk": 2}
   if name != "bvr_l_sgd":  # It picks the client at one place of the cohort.
-    monkeypatch.setattr(cohort, "members", reversed_cohort)
-  result = run(name, client_map="vmap", client_chunk=2)
+    settings["sampler"] = samplers.Sampler(reversed_cohort)
+  result = run(name, **settings)
   assert_close(result.state, base(name).state)
+  assert_close(result.client_state, base(name).client_state)
 
 
 # Of plain steps; the grids of those with a regularizer are in
@@ -170,12 +179,13 @@ def test_a_grid_over_rates_equals_its_points(name):
 def test_compiled_equals_step_by_step(name):
   data = jax.device_put(TASK.data)
   algorithm = make(name)
-  program = Program.create(data, cohort_size=2, batch_size=4, local_steps=2)
-  state = algorithm.init(jax.tree.map(jnp.asarray, TASK.params), 5)
-  run_rounds = functools.partial(simulator.run_rounds, program, algorithm)
+  settings = {"cohort_size": 2, "batch_size": 4, "local_steps": 2}
+  config = Config.create(data, settings | {"eval_every": 1})
+  run_rounds = functools.partial(rounds.run_rounds, config, algorithm)
   # A round in which no stage begins.
-  stretch = (jnp.int32(4), jnp.int32(1), jnp.bool_(True))
-  args = (state, jax.random.key(0), data, None, *stretch)
+  first, count = jnp.int32(4), jnp.int32(1)
+  state = start_of(algorithm)
+  args = (state, jax.random.key(0), data, {}, first, count)
   expected = jax.jit(run_rounds)(*args)
   with jax.disable_jit():
     actual = run_rounds(*args)

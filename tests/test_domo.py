@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from fedjax_opt.program import Program
 
 from fedjax_opt import (
   Algorithm,
@@ -24,6 +23,7 @@ from fedjax_opt import (
 )
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.engine.config import Config
 from tests import jax_problems
 from tests import reference_momentum as loops
 from tests.jax_problems import assert_close
@@ -69,9 +69,9 @@ def make(name, loss_fn=None, learning_rate=rate, alpha=ALPHA):
 
 @functools.cache
 def rounds_of(weighting, x64):
-  program = Program.create(TASK.data, **SETTINGS, weighting=weighting)
+  config = Config.create(TASK.data, SETTINGS | {"weighting": weighting})
   with jax.enable_x64(x64):
-    return jax_problems.drawn_rounds(program, TASK.data, 0, ROUNDS)
+    return jax_problems.drawn_rounds(config, TASK.data, 0, ROUNDS)
 
 
 def looped(name, weighting="examples", x64=True):
@@ -260,9 +260,9 @@ LEMMA = {"I": {"beta": BETA}, "II": {"beta": BETA}, "III": {}}
 
 def lemma_loop(option, average_local=False, alpha=ALPHA, **constants):
   """Four clients of three steps; eta is 0.2."""
-  program = Program.create(EVEN_TASK.data, **EVEN)
+  config = Config.create(EVEN_TASK.data, EVEN)
   cohorts, batches, _ = jax_problems.drawn_rounds(
-    program, EVEN_TASK.data, 0, ROUNDS
+    config, EVEN_TASK.data, 0, ROUNDS
   )
   constants = {"mu_s": MU_S, "mu_l": MU_L} | LEMMA[option] | constants
   rounds = loops.double_momentum(
@@ -372,10 +372,9 @@ def test_an_algorithm_of_ones_own_fuses_a_momentum_into_adam():
       moved = worker.descend(TASK.loss_fn, rule, received)
       return optax.tree.sub(received, moved)
 
-    momentum = optax.tree.add_scale(
-      cohort.mean(one_client, params), 0.5, momentum
-    )
-    return optax.tree.sub(params, momentum), momentum
+    sent = cohort.mean(one_client, params)
+    momentum = optax.tree.add_scale(sent.value, 0.5, momentum)
+    return (optax.tree.sub(params, momentum), momentum), sent
 
   algorithm = Algorithm(
     init=lambda params, _: (params, optax.tree.zeros_like(params)),
@@ -424,13 +423,13 @@ def test_a_client_without_examples_weighs_as_any_other_if_asked_to():
   data = ClientData.from_partition(
     TASK.problem.examples, [np.arange(8), np.zeros(0, int)]
   )
-  settings = {"rounds": 3, "batch_size": 4, "weighting": "uniform"}
+  settings = {"batch_size": 4, "weighting": "uniform"}
   for name, option in (("domo", "I"), ("domo_s", "II")):
     with jax.enable_x64(True):
-      program = Program.create(data, batch_size=4, weighting="uniform")
-      drawn = jax_problems.drawn_rounds(program, data, 0, 3)
+      config = Config.create(data, settings)
+      drawn = jax_problems.drawn_rounds(config, data, 0, 3)
       algorithm = make(name)
-      result = simulate(algorithm, TASK.params, data, **settings)
+      result = simulate(algorithm, TASK.params, data, rounds=3, **settings)
     gradient, x0 = TASK.problem.gradient, TASK.problem.x0
     constants = FAMILY[name] | {"option": option}
     rounds = loops.double_momentum(

@@ -132,6 +132,21 @@ class TestProximalOperator:
     wide = JITTED[name](optax.tree.cast(half, jnp.float32), STEP)
     _assert_close(optax.tree.cast(w, jnp.float32), wide, atol=0.01)
 
+  @each_regularizer
+  @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+  def test_narrow_leaves_under_x64(self, name, dtype):
+    narrow = optax.tree.cast(_tree(), dtype)
+    with jax.enable_x64(True):
+      wide = optax.tree.cast(narrow, jnp.float64)
+      atol = {"bfloat16": 0.02, "float32": 2e-6}[dtype]
+      for step in (STEP, jnp.float64(STEP)):
+        w = ALL[name].prox(narrow, step)
+        assert optax.tree.dtype(w) == dtype
+        w = optax.tree.cast(w, jnp.float64)
+        _assert_close(w, ALL[name].prox(wide, step), atol=atol)
+      value = ALL[name].value(narrow)
+      np.testing.assert_allclose(value, ALL[name].value(wide), rtol=1e-5)
+
   @pytest.mark.parametrize("name", PENALTIES | CONSTRAINTS)
   def test_derivative(self, name):
     """Reverse mode against finite differences, at a generic point."""

@@ -7,6 +7,7 @@ are computed side by side, so that a place is filled up with no client.
 
 import functools
 import math
+import types
 from typing import NamedTuple
 
 import jax
@@ -14,10 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from fedjax_opt.cohort import MAX_PHASES, Cohort
-from fedjax_opt.program import Program
 
-from fedjax_opt import Algorithm, simulate, sweep
+from fedjax_opt import Algorithm, Simulator, simulate, sweep
 from fedjax_opt.algorithms import (
   bvr_l_sgd,
   local_sgd,
@@ -29,6 +28,8 @@ from fedjax_opt.algorithms.bvr_l_sgd import Output, _next_output
 from fedjax_opt.base import at_round
 from fedjax_opt.data import synthetic
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.engine.cohort import MAX_PHASES
+from fedjax_opt.engine.config import Config
 from fedjax_opt.rules.sarah import sarah
 from tests import jax_problems, reference
 from tests import reference_variance_reduction as loops
@@ -99,9 +100,9 @@ def draws(x64, weighting="examples"):
 
 
 def _draws(weighting):
-  program = Program.create(TASK.data, **SETTINGS, weighting=weighting)
+  config = Config.create(TASK.data, SETTINGS | {"weighting": weighting})
   cohorts, batches, weights = jax_problems.drawn_phases(
-    program, TASK.data, 0, ROUNDS, num_phases=3
+    config, TASK.data, 0, ROUNDS, num_phases=3
   )
   unit_vectors = {"x": np.eye(sum(SIZES))}
   data = jax.device_put(
@@ -118,14 +119,11 @@ def _draws(weighting):
 
   @jax.jit
   def others(round):
-    key = jax.random.fold_in(jax.random.key(0), round)
-    one, two = (Cohort(program, round, key, data) for _ in range(2))
-    sampled = one.each(counts, jnp.zeros(sum(SIZES)))
-    jax_problems.slots_of(one)
-    pick = one.pick(lambda worker, _: worker.client, ())
-    jax_problems.slots_of(two)
-    jax_problems.slots_of(two)
-    return sampled, pick, two.each(k_hat, ()), jax.random.uniform(one.key, (2,))
+    cohort = jax_problems.cohort_of(config, data, jax.random.key(0), round)
+    sampled = cohort.each(counts, jnp.zeros(sum(SIZES))).value
+    pick = cohort.pick(lambda worker, _: worker.client, (), phase=2).value
+    k = cohort.each(k_hat, (), phase=2).value
+    return sampled, pick, k, jax.random.uniform(cohort.key, (2,))
 
   large, picks, k_hats, uniforms = [], [], [], []
   for r in range(ROUNDS):
@@ -159,30 +157,28 @@ def test_what_was_drawn_reaches_every_case():
 # ------------------------------------------------------- Runs of both, cached
 
 
+def nothing(params, data, test):
+  """For `evaluate=`, so that what was spent is on record after each round."""
+  return {"zero": jnp.float32(0)}
+
+
 def trajectory(algorithm, params, data, rounds, **settings):
-  """The state after each round, leaves [R + 1, ...], and the result."""
+  """The states after each round, leaves [R + 1, ...], and the result.
 
-  def init(params, num_clients):
-    state = algorithm.init(params, num_clients)
-    many = lambda leaf: jnp.stack([leaf] * (rounds + 1))
-    return state, jax.tree.map(many, state)
-
-  def round(state, cohort):
-    state, path = state
-    state = algorithm.round(state, cohort)
-    put = lambda path, leaf: path.at[cohort.round + 1].set(leaf)
-    return state, jax.tree.map(put, path, state)
-
-  result = simulate(
-    Algorithm(init, round, params=lambda state: jnp.float32(0)),
-    params,
-    data,
-    rounds=rounds,
-    eval_every=1,
-    evaluate=lambda zero, data, test: {"zero": zero},
-    **settings,
-  )
-  return result.state[1], result
+  What clients keep is `controls` among the former.
+  """
+  settings = {"eval_every": 1, "evaluate": nothing} | settings
+  simulator = Simulator(algorithm, data, **settings)
+  states = [simulator.init(params)]
+  for _ in range(rounds):
+    state, _ = simulator.run(states[-1], 1)
+    states.append(state)
+  each = [jax.device_get((s.server, s.client_state)) for s in states]
+  server, clients = jax.tree.map(lambda *leaves: np.stack(leaves), *each)
+  result = simulate(algorithm, params, data, rounds=rounds, **settings)
+  same = lambda path, end: np.testing.assert_array_equal(path[-1], end)
+  jax.tree.map(same, server, result.state)
+  return types.SimpleNamespace(**server._asdict(), controls=clients), result
 
 
 @functools.cache
@@ -338,17 +334,18 @@ def hand_count(case, drawn):
 
 
 # Vectors of D numbers that a client gets and sends in a round; and, in the
-# fraction of rounds where a stage begins, those of the large gradient.
-SGD, SARAH = (1, 1), (2, 1)
+# fraction of rounds where a stage begins, those of the large gradient. Of the
+# points of a recursive estimate a client has the older ones already.
+SGD = (1, 1)
 EXCHANGED = {
   "minibatch_sgd": SGD,
   "local_sgd": SGD,
   "scaffold": (2, 2),
   "scaffold_exact": (2, 2),
-  "minibatch_sarah": SARAH,
+  "minibatch_sarah": (1, 1),
   # Only one client of three has the local routine.
-  "bvr_l_sgd": (2 + 2 / C, 1 + 1 / C),
-  "bvr_l_sgd_theory": (2 + 2, 1 + 2),
+  "bvr_l_sgd": (1 + 1 / C, 1 + 1 / C),
+  "bvr_l_sgd_theory": (1 + 1, 1 + 2),
 }
 
 
@@ -621,11 +618,11 @@ def test_p8_own_and_common_first_estimates_are_the_same():
     states, _ = trajectory(
       bvr_l_sgd(task.loss_fn, 0.3), task.params, task.data, rounds, **settings
     )
-    program = Program.create(task.data, **settings)
+    config = Config.create(task.data, settings)
     cohorts, (_, shared, own), weights = jax_problems.drawn_phases(
-      program, task.data, 0, rounds, num_phases=3
+      config, task.data, 0, rounds, num_phases=3
     )
-    picks = drawn_picks(program, task.data, rounds)
+    picks = drawn_picks(config, task.data, rounds)
   xs, vs = loops.bvr_l_sgd(
     problem.x0, problem.gradient, cohorts, shared, own, weights,
     [problem.client_rows] * rounds, picks, lambda r: 0.3, 3, keep_own=True,
@@ -634,17 +631,14 @@ def test_p8_own_and_common_first_estimates_are_the_same():
   assert_close(flat(states.direction, 1)[1:], np.array(vs), 1e-10)
 
 
-def drawn_picks(program, data, rounds):
+def drawn_picks(config, data, rounds):
   """The client that is picked in the third phase of each round."""
   on_device = jax.device_put(data)
 
   @jax.jit
   def pick(round):
-    key = jax.random.fold_in(jax.random.key(0), round)
-    cohort = Cohort(program, round, key, on_device)
-    jax_problems.slots_of(cohort)
-    jax_problems.slots_of(cohort)
-    return cohort.pick(lambda worker, _: worker.client, ())
+    cohort = jax_problems.cohort_of(config, on_device, jax.random.key(0), round)
+    return cohort.pick(lambda worker, _: worker.client, (), phase=2).value
 
   return [int(pick(jnp.int32(r))) for r in range(rounds)]
 
@@ -710,7 +704,7 @@ def test_the_options_agree_on_one_full_local_step(num_steps, same):
       )
       for exact in (True, False)
     )
-  gap = flat(one.state.controls, 1) - flat(two.state.controls, 1)
+  gap = flat(one.client_state, 1) - flat(two.client_state, 1)
   assert (np.max(np.abs(gap)) < 1e-13) == same
 
 
@@ -785,7 +779,7 @@ def toy(round):
   return Algorithm(init, round, params=lambda state: state)
 
 
-def test_cond_computes_the_branch_that_is_taken():
+def test_cond_computes_the_verb_in_some_rounds_only():
   """And counts only that; what follows draws the same batches after either."""
   batch_mean = lambda worker, _: worker.batch_gradients(reward, jnp.zeros(2))[0]
   reward = lambda params, batch, rng: batch["x"][:, :2] @ params
@@ -793,18 +787,24 @@ def test_cond_computes_the_branch_that_is_taken():
   def round_of(choose):
     def round(state, cohort):
       even = cohort.round % 2 == 0
-      sent = lambda: cohort.mean(batch_mean, state, label="even")
-      first = choose(cohort, even, sent, lambda: -state)
-      return first + cohort.mean(batch_mean, ())
+      verb = lambda: cohort.mean(batch_mean, state, label="even")
+      first, value = choose(cohort, even, verb, -state)
+      second = cohort.mean(batch_mean, (), phase=1)
+      return value + second.value, (first, second)
 
     return round
 
-  def by_hand(cohort, even, on_true, on_false):
-    return jnp.where(even, on_true(), on_false())
+  def with_cond(cohort, predicate, verb, otherwise):
+    reply = cohort.cond(predicate, verb, otherwise)
+    return reply, reply.value
+
+  def by_hand(cohort, predicate, verb, otherwise):
+    reply = verb()
+    return reply, jnp.where(predicate, reply.value, otherwise)
 
   actual, expected = (
     simulate(toy(round_of(choose)), (), TASK.data, rounds=5, **SETTINGS)
-    for choose in (Cohort.cond, by_hand)
+    for choose in (with_cond, by_hand)
   )
   np.testing.assert_allclose(actual.params, expected.params, rtol=1e-6)
   drawn = draws(False)
@@ -827,12 +827,12 @@ def test_cond_computes_the_branch_that_is_taken():
   )
 
 
-def test_too_many_phases_are_refused():
+@pytest.mark.parametrize("phase", [-1, MAX_PHASES])
+def test_a_phase_that_cannot_be_is_refused(phase):
   def round(state, cohort):
-    for _ in range(MAX_PHASES + 1):
-      state = cohort.mean(lambda worker, state: state, state)
-    return state
+    sent = cohort.mean(lambda worker, state: state, state, phase=phase)
+    return sent.value, sent
 
   with pytest.raises(ValueError) as error:  # noqa: PT011
     simulate(toy(round), (), TASK.data, rounds=1, **SETTINGS)
-  assert str(error.value) == f"round: has more than {MAX_PHASES} phases"
+  assert str(error.value) == f"phase={phase}: must be in [0, {MAX_PHASES})"

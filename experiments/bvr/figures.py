@@ -3,14 +3,15 @@
   python -m experiments.bvr.figures --data_dir=D --output_dir=runs/bvr
 
 Each method's six learning rates at one class fraction q are one run of
-`experiments.run` (one compiled program) in a folder of its own; those that are
-there are not run again. The rate is picked by the paper's criterion: the lowest
-training accuracy of the last 100 rounds, the higher the better.
+`experiments.run` (one compiled program) with its own folder; a folder that is
+complete is not run again. The rate is picked by the paper's criterion: the
+lowest training accuracy of the last 100 rounds, the higher the better.
 """
 
 import pathlib
+from typing import Any
 
-from absl import app, flags
+from absl import flags
 
 from experiments import reproduce
 from fedjax_opt import metrics, plots
@@ -34,7 +35,6 @@ EVAL_EVERY = 50
 # Batches of local steps; a method without them takes the budget at once.
 BATCH_SIZE = 16
 
-
 Cell = tuple[str, str, int]  # method, class fraction, budget
 
 
@@ -43,9 +43,8 @@ def folder(method: str, fraction: str, budget: int) -> pathlib.Path:
   return root / f"{method}-q{fraction}-budget{budget}-{FLAGS.rounds}"
 
 
-def run(method: str, fraction: str, budget: int) -> None:
-  """One method's rates in one setting, unless they are there."""
-  arguments = [
+def arguments(method: str, fraction: str, budget: int) -> list[str]:
+  return [
     "--flagfile=experiments/bvr/cifar10.flags",
     f"--algorithm={method}",
     f"--class_fraction={fraction}",
@@ -53,7 +52,11 @@ def run(method: str, fraction: str, budget: int) -> None:
     f"--rounds={FLAGS.rounds}",
     f"--eval_every={EVAL_EVERY}",
   ]
-  reproduce.run_cell(folder(method, fraction, budget), arguments)
+
+
+def run(*cell: Any) -> None:
+  """One method's rates in one setting, unless they are there."""
+  reproduce.run_cell(folder(*cell), arguments(*cell))
 
 
 def selected(run: reproduce.Run) -> int | None:
@@ -164,7 +167,7 @@ def main(argv: list[str]) -> None:
   reproduce.run_all(run, cells)
   picked = {}
   for cell in cells:
-    found = reproduce.find(folder(*cell))
+    found = reproduce.find(folder(*cell), arguments(*cell))
     point = None if found is None else selected(found)
     if point is not None:
       picked[cell] = found, point
@@ -180,4 +183,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-  app.run(main)
+  reproduce.program(main)

@@ -2,15 +2,15 @@
 
   python -m experiments.delta_sgd.table1 --data_dir=D --output_dir=runs/table1
 
-Each cell is one run of `experiments.run`, in a folder of its own; those that
-are there already are not run again. `--jobs` runs several at a time, each on
+Each cell is one run of `experiments.run` with its own folder; a cell whose
+folder is complete is not run again. `--jobs` runs several at a time, each on
 one core.
 """
 
 import pathlib
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from experiments import reproduce
 
@@ -41,20 +41,24 @@ def folder(name: str, alpha: str, seeds: str) -> pathlib.Path:
   return root / f"{optimizer}-alpha{alpha}-seed{seeds}"
 
 
-def run(name: str, alpha: str, seeds: str) -> None:
-  """Runs one cell, or some seeds of it, unless it is there."""
-  arguments = [
+def arguments(name: str, alpha: str, seeds: str) -> list[str]:
+  return [
     *("--flagfile=experiments/delta_sgd/mnist.flags", f"--alpha={alpha}"),
     *(*OPTIMIZERS[name][0], f"--seed={seeds}", "--eval_every=25"),
   ]
-  reproduce.run_cell(folder(name, alpha, seeds), arguments)
+
+
+def run(*cell: str) -> None:
+  """Runs one cell, or some seeds of it, unless it is there."""
+  reproduce.run_cell(folder(*cell), arguments(*cell))
 
 
 def accuracies(name: str, alpha: str) -> list[float]:
   """Final test accuracies in percent, one for each seed that was run."""
   found = []
   for seeds in ("0", "1,2"):
-    run = reproduce.find(folder(name, alpha, seeds))
+    cell = (name, alpha, seeds)
+    run = reproduce.find(folder(*cell), arguments(*cell))
     if run is not None:
       points = run.summary["points"]
       finals = [point["final"]["test_accuracy"] for point in points]
@@ -90,4 +94,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-  app.run(main)
+  reproduce.program(main)

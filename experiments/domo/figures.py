@@ -2,16 +2,17 @@
 
   python -m experiments.domo.figures --data_dir=D --output_dir=runs/domo
 
-Each run of `experiments.run` has a folder of its own; those that are there are
+Each run of `experiments.run` has its own folder; a folder that is complete is
 not run again. The base rate of every method is chosen once, at s = 10 %, with
 the first seed and half of the rounds; then all methods run with three seeds at
 each s.
 """
 
 import pathlib
+from typing import NamedTuple
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from experiments import reproduce
 from fedjax_opt import plots
@@ -50,54 +51,77 @@ MU_S, MU_L = ("0.9", "0.6", "0.3"), ("0.9", "0.8", "0.6", "0.4", "0.2")
 CONSTANTS = "1.0,0.9,0.8,0.6,0.4,0.2"
 
 
-def folder(name: str) -> pathlib.Path:
-  return pathlib.Path(FLAGS.output_dir) / f"{name}-{FLAGS.rounds}"
+class Cell(NamedTuple):
+  """A run: the name of its folder, and its flags."""
+
+  name: str
+  arguments: list[str]
 
 
-def run(
-  name: str, method: str, *others: str, rounds: int | None = None
-) -> None:
-  """One run of a method, unless it is there."""
-  arguments = [
-    "--flagfile=experiments/domo/cifar10.flags",
-    f"--algorithm={METHODS[method]}",
-    f"--rounds={rounds or FLAGS.rounds}",
-    *others,
-  ]
-  reproduce.run_cell(folder(name), arguments)
+def cell(name: str, method: str, *others: str, rounds: int = 0) -> Cell:
+  return Cell(
+    f"{name}-{FLAGS.rounds}",
+    [
+      "--flagfile=experiments/domo/cifar10.flags",
+      f"--algorithm={METHODS[method]}",
+      f"--rounds={rounds or FLAGS.rounds}",
+      *others,
+    ],
+  )
 
 
-def read(name: str) -> reproduce.Run | None:
+def tuning(method: str) -> Cell:
+  """All rates, for half of the rounds."""
+  half = -(-FLAGS.rounds // 2)
+  others = (f"--client_lr={RATES}", "--seed=0")
+  return cell(f"tune-{method}", method, *others, rounds=half)
+
+
+def comparison(method: str, s: str) -> Cell | None:
+  """Three seeds at the chosen rate; None if no rate is chosen yet."""
+  rate = chosen_rate(method)
+  others = (f"--similarity={s}", f"--client_lr={rate}", f"--seed={SEEDS}")
+  return None if rate is None else cell(f"final-{method}-s{s}", method, *others)
+
+
+# DOMO's constants, at its chosen rate.
+VARIATIONS = {
+  "momenta": (f"--mu_s={','.join(MU_S)}", f"--mu_l={','.join(MU_L)}"),
+  "beta": (f"--beta={CONSTANTS}",),
+  "alpha": (f"--server_lr={CONSTANTS}",),
+}
+
+
+def variation(name: str) -> Cell | None:
+  """DOMO with other constants; None if no rate is chosen yet."""
+  rate = chosen_rate("DOMO")
+  others = (f"--client_lr={rate}", "--seed=0", *VARIATIONS[name])
+  return None if rate is None else cell(name, "DOMO", *others)
+
+
+def folder(cell: Cell) -> pathlib.Path:
+  return pathlib.Path(FLAGS.output_dir) / cell.name
+
+
+def run(cell: Cell | None) -> None:
+  """Does a run, unless it is there."""
+  if cell is not None:
+    reproduce.run_cell(folder(cell), cell.arguments)
+
+
+def find(cell: Cell | None) -> reproduce.Run | None:
   """A run, if it is there."""
-  return reproduce.find(folder(name))
-
-
-def tune(method: str) -> None:
-  others = [f"--client_lr={RATES}", "--seed=0"]
-  run(f"tune-{method}", method, *others, rounds=-(-FLAGS.rounds // 2))
+  if cell is None:
+    return None
+  return reproduce.find(folder(cell), cell.arguments)
 
 
 def chosen_rate(method: str) -> float | None:
   """The rate of the best accuracy after the last round."""
-  found = read(f"tune-{method}")
+  found = find(tuning(method))
   if found is None or found.summary["selected"] is None:
     return None
   return found.points[found.summary["selected"]]["client_lr"]
-
-
-def compare(method: str, s: str) -> None:
-  """Three seeds at the chosen rate."""
-  rate, name = chosen_rate(method), f"final-{method}-s{s}"
-  others = [f"--similarity={s}", f"--client_lr={rate}", f"--seed={SEEDS}"]
-  if rate is not None:
-    run(name, method, *others)
-
-
-def vary(name: str, *others: str) -> None:
-  """DOMO at its chosen rate with other constants."""
-  rate = chosen_rate("DOMO")
-  if rate is not None:
-    run(name, "DOMO", f"--client_lr={rate}", "--seed=0", *others)
 
 
 def accuracies(found: reproduce.Run) -> np.ndarray:
@@ -114,7 +138,7 @@ def comparison_table() -> str:
   for method in METHODS:
     cells = []
     for s in SIMILARITIES:
-      found = read(f"final-{method}-s{s}")
+      found = find(comparison(method, s))
       ends = accuracies(found) if found else None
       shown = f"{ends.mean():.2f} ± {ends.std(ddof=1):.2f}" if found else "-"
       cells.append(shown)
@@ -126,7 +150,7 @@ def comparison_table() -> str:
 
 def constants_table() -> str:
   """Markdown: Table 1, one seed."""
-  beta, alpha = read("beta"), read("alpha")
+  beta, alpha = find(variation("beta")), find(variation("alpha"))
   if beta is None or alpha is None:
     return ""
   lines = ["| | " + " | ".join(CONSTANTS.split(",")) + " |"]
@@ -142,7 +166,7 @@ def draw_comparison(path: pathlib.Path) -> None:
   with plots.figure(columns=len(SIMILARITIES)) as (figure, axes):
     for panel, s in zip(axes[0], SIMILARITIES, strict=True):
       for method, (color, style) in LOOKS.items():
-        found = read(f"final-{method}-s{s}")
+        found = find(comparison(method, s))
         if found is not None:
           mean = 100 * found.history.values("test_accuracy").mean(0)
           look = {"color": color, "linestyle": style, "label": method}
@@ -157,7 +181,7 @@ def draw_comparison(path: pathlib.Path) -> None:
 
 def draw_momenta(path: pathlib.Path) -> None:
   """Figure 2: final test accuracy over both momenta."""
-  found = read("momenta")
+  found = find(variation("momenta"))
   if found is not None:
     plots.heat_map(
       accuracies(found).reshape(len(MU_S), len(MU_L)),
@@ -171,12 +195,10 @@ def draw_momenta(path: pathlib.Path) -> None:
 
 def main(argv: list[str]) -> None:
   del argv
-  reproduce.run_all(tune, [(method,) for method in METHODS])
-  cells = [(method, s) for s in SIMILARITIES for method in METHODS]
-  reproduce.run_all(compare, cells)
-  lists = [f"--mu_s={','.join(MU_S)}", f"--mu_l={','.join(MU_L)}"]
-  cells = [("momenta", *lists), ("beta", f"--beta={CONSTANTS}")]
-  reproduce.run_all(vary, [*cells, ("alpha", f"--server_lr={CONSTANTS}")])
+  reproduce.run_all(run, [(tuning(method),) for method in METHODS])
+  pairs = [(method, s) for s in SIMILARITIES for method in METHODS]
+  reproduce.run_all(run, [(comparison(*pair),) for pair in pairs])
+  reproduce.run_all(run, [(variation(name),) for name in VARIATIONS])
   print(comparison_table())
   print(f"\n{constants_table()}")
   pictures = pathlib.Path(FLAGS.figures_dir)
@@ -186,4 +208,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-  app.run(main)
+  reproduce.program(main)

@@ -3,7 +3,7 @@
   python -m experiments.fco.figures --output_dir=runs/fco --figures_dir=figures
 
 Each algorithm's whole grid is one run of `experiments.run` (one compiled
-program) in a folder of its own; those that are there are not run again. For
+program) with its own folder; a folder that is complete is not run again. For
 each problem a picture shows the four algorithms at the rates that the paper's
 criterion picks, and a table says what they reached.
 """
@@ -11,7 +11,7 @@ criterion picks, and a table says what they reached.
 import pathlib
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from experiments import reproduce
 from fedjax_opt import metrics, plots
@@ -138,4 +138,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-  app.run(main)
+  reproduce.program(main)

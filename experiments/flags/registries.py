@@ -149,13 +149,15 @@ class Kind(NamedTuple):
         parameter = parameter._replace(interval=intervals[flag])
       default = (defaults or {}).get(flag, parameter.default)
       value = default if flags[flag] is None else flags[flag]
-      if self.has_lists and parameter.is_tuned:
+      if value is None:  # Left to the factory.
+        static[flag] = None
+      elif self.has_lists and parameter.is_tuned:
         grid[flag] = numbers(flag, value)
         for each in grid[flag]:
           parameter.check(each, flag)
       else:
         static[flag] = value
-        if value is not None and not isinstance(value, bool):
+        if not isinstance(value, bool):
           parameter.check(value, flag)
     arguments = {flag: p.name for flag, p in parameters.items()}
     choice = self.registry[name]

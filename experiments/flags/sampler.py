@@ -1,9 +1,9 @@
 """The flags of who takes part in a round."""
 
-import importlib
 from typing import Any
 
 from experiments.flags.registries import Flags, Kind
+from fedjax_opt import samplers
 from fedjax_opt.registry import Choice, Hyperparameter
 
 _GROUPS = Hyperparameter(
@@ -15,24 +15,17 @@ _GROUPS = Hyperparameter(
 )
 
 
-def _made_by(name: str):
-  """A factory of `fedjax_opt.samplers`, which is imported when it is called."""
-
-  def make(**arguments: Any) -> Any:
-    samplers = importlib.import_module("fedjax_opt.samplers")
-    return getattr(samplers, name)(**arguments)
-
-  return make
-
-
 SAMPLERS: dict[str, Choice] = {
   "uniform": Choice(lambda: None, "at random, without replacement"),
   "weighted": Choice(
-    _made_by("weighted"), "at random, the more likely the more examples"
+    samplers.weighted,
+    "with replacement, the more likely the more examples; means stay unbiased",
   ),
-  "fixed": Choice(_made_by("fixed"), "the same clients in every round"),
+  "fixed": Choice(
+    samplers.fixed, "consecutive clients, one cohort after the other"
+  ),
   "cyclic": Choice(
-    _made_by("cyclic"), "at random from one group after the other", (_GROUPS,)
+    samplers.cyclic, "at random from one group after the other", (_GROUPS,)
   ),
 }
 SAMPLER = Kind(

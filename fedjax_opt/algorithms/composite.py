@@ -52,7 +52,8 @@ def fed_mid(
                (\nabla h(w_r) + \eta_s \Delta_r)
 
   Where clients take different numbers of steps, :math:`\eta_c K` is the mean
-  of :math:`\eta_c K_m` with the weights of :math:`\Delta_r`.
+  of :math:`\eta_c K_m` with the weights of :math:`\Delta_r`. A start outside a
+  constraint is projected onto it first.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -75,8 +76,11 @@ def fed_mid(
 
   def init(params, num_clients):
     del num_clients
-    h.grad_h(params)  # Refuses a start where h has no gradient.
-    return FedMidState(params)
+    dual = h.grad_h(params)  # Refuses a start where h has no gradient.
+    if psi.is_finite:
+      return FedMidState(params)
+    point = h.grad_h_plus_psi_conjugate(dual, 0.0, psi)  # Projects.
+    return FedMidState(optax.tree.cast_like(point, params))
 
   def round(state, cohort):
     rate = at_round(learning_rate, cohort.round)

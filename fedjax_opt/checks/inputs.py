@@ -17,6 +17,7 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
+from fedjax_opt.engine.effort import run_once
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
@@ -302,11 +303,15 @@ def models_of_seeds(
   params: Any, seeds: Sequence[int], has_points: bool
 ) -> Params:
   """The initial models, leaves [seeds, ...]; of a single run one model."""
+  is_function = not isinstance(params, dict | list | tuple) and callable(params)
+  if is_function:
+    of_seed = lambda seed: params(jax.random.key(seed))
+    numbers = np.asarray(seeds, np.uint32)
+    if not has_points:
+      return run_once(of_seed)(numbers[0])
+    return run_once(jax.vmap(of_seed))(numbers)
   if not has_points:
     return params
-  if not isinstance(params, dict | list | tuple) and callable(params):
-    keys = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32))
-    return jax.jit(jax.vmap(params))(keys)
   repeat = lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], len(seeds), 0)
   return jax.tree.map(repeat, params)
 

@@ -1,13 +1,17 @@
 """Real data sets that need no download."""
 
+import importlib.util
+import pathlib
+
 import numpy as np
 
 
 def digits() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
   """Handwritten digits, 8x8, from scikit-learn: 1,437 to train, 360 to test.
 
-  The split is stratified by label, with a fixed seed, so it is always the same.
-  Beware: a writer may be in both parts.
+  The split is stratified by label, with a fixed seed, so it is always the same:
+  that of `sklearn.model_selection.train_test_split(x, y, test_size=360,
+  stratify=y, random_state=0)`. Beware: a writer may be in both parts.
 
   Returns:
     (train, test), each {'x': [N, 8, 8, 1] uint8 in 0..16, 'y': [N] int32}.
@@ -18,16 +22,51 @@ def digits() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
   Source: Alpaydin and Kaynak, "Optical Recognition of Handwritten Digits", UCI
   Machine Learning Repository, 1998 (its test part).
   """
+  table = np.loadtxt(_digits_file(), delimiter=",", dtype=np.uint8)
+  x, y = table[:, :-1].reshape(-1, 8, 8, 1), table[:, -1].astype(np.int32)
+  train, test = _stratified_split(y, num_test=360, seed=0)
+  return {"x": x[train], "y": y[train]}, {"x": x[test], "y": y[test]}
+
+
+def _digits_file() -> pathlib.Path:
+  """The file in the package, whose import would take half a second."""
   try:
-    from sklearn import datasets, model_selection
-  except ImportError as error:
+    found = importlib.util.find_spec("sklearn")
+  except ValueError:  # Of a module that is there without a specification.
+    found = None
+  if found is None:
     raise ValueError(
       "the digits data needs scikit-learn: pip install scikit-learn"
-    ) from error
-  x, y = datasets.load_digits(return_X_y=True)
-  x = x.reshape(-1, 8, 8, 1).astype(np.uint8)
-  y = y.astype(np.int32)
-  x_train, x_test, y_train, y_test = model_selection.train_test_split(
-    x, y, test_size=360, stratify=y, random_state=0
-  )
-  return {"x": x_train, "y": y_train}, {"x": x_test, "y": y_test}
+    )
+  folder = pathlib.Path(found.submodule_search_locations[0])
+  return folder / "datasets" / "data" / "digits.csv.gz"
+
+
+def _stratified_split(labels, num_test, seed):
+  """Rows to train and to test, drawn as scikit-learn draws them."""
+  rng = np.random.RandomState(seed)
+  counts = np.bincount(labels)
+  num_train = _shares(counts, len(labels) - num_test, rng)
+  of_test = _shares(counts - num_train, num_test, rng)
+  train, test = [], []
+  for label, (n, t) in enumerate(zip(num_train, of_test, strict=True)):
+    rows = np.flatnonzero(labels == label)[rng.permutation(counts[label])]
+    train.extend(rows[:n])
+    test.extend(rows[n : n + t])
+  return rng.permutation(train), rng.permutation(test)
+
+
+def _shares(counts, number, rng):
+  """A number divided as the counts are, rounded; ties are drawn."""
+  exact = counts / counts.sum() * number
+  shares = np.floor(exact)
+  missing = int(number - shares.sum())
+  rest = exact - shares
+  for value in np.sort(np.unique(rest))[::-1]:
+    if not missing:
+      break
+    tied = np.flatnonzero(rest == value)
+    drawn = rng.choice(tied, size=min(len(tied), missing), replace=False)
+    shares[drawn] += 1
+    missing -= len(drawn)
+  return shares.astype(int)

@@ -30,14 +30,19 @@ class ActivePoints:
     held: [held] numbers of those that are in the arrays of the program.
   """
 
-  def __init__(self, num_settings: int, num_seeds: int, config: Config):
+  def __init__(
+    self, num_settings: int, num_seeds: int, config: Config, is_grid: bool
+  ):
     """All run.
 
     Args:
       num_settings: of the grid.
       num_seeds: of each setting.
       config: static settings.
+      is_grid: whether what is given back has an axis S, as of a grid of one
+        point.
     """
+    self._is_grid = is_grid
     self.active = self.held = np.arange(num_settings)
     self._num_settings, self._num_seeds = num_settings, num_seeds
     self._has_points = config.has_points
@@ -141,6 +146,25 @@ class ActivePoints:
       wide[self.active] = leaf
       leaf = wide
     return leaf.reshape(-1, *leaf.shape[2:])
+
+  def flat(self, tree: Any) -> Any:
+    """What a caller gets, [settings, seeds, ...] -> [S, ...].
+
+    A grid of one point gets its axis; a single run is as it is.
+    """
+    if not self._is_grid:
+      return tree
+
+    def of_leaf(leaf):
+      rest = leaf.shape[2:] if self._has_points else leaf.shape
+      return leaf.reshape(self.num_points, *rest)
+
+    return trees.map_arrays(of_leaf, tree)
+
+  @property
+  def is_grid(self) -> bool:
+    """Whether what a caller gets has an axis S."""
+    return self._is_grid
 
   def numbers(self) -> dict[str, np.ndarray]:
     """Which settings run and are held, for a checkpoint."""

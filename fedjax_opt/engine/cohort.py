@@ -386,7 +386,7 @@ class Cohort:
       self._config, clients, info, value, state, share, phase
     )
     slots = mapping.computed_slots(self._config, info.num_steps, order)
-    reply = replies.add_padding(reply, info, slots)
+    reply = replies.add_padding(reply, slots)
     return self._with_cost(reply, info, self._config.cohort_size, cost)
 
   def _reply_of_one(self, clients, sent, phase, cost):
@@ -398,8 +398,11 @@ class Cohort:
     reply = replies.reply_of(
       self._config, clients, info, message, state, share, phase
     )
-    # Traces are those of phases of all clients.
-    reply = dataclasses.replace(reply, is_lost=~counted[0], traces={})
+    # Traces and padding are those of phases of all clients.
+    counts = {n: v for n, v in reply.counts.items() if n != "examples"}
+    reply = dataclasses.replace(
+      reply, is_lost=~counted[0], traces={}, counts=counts
+    )
     return self._with_cost(reply, info, 1, cost)
 
   def _with_cost(self, reply, info, visits, cost):

@@ -175,9 +175,7 @@ class Config:
       settings: those given, see `Settings`.
       params: the model, for what 'auto' chooses; any if None.
       num_settings: of a grid; None if there is none.
-      grid_devices: see `sweep`.
-      grid_map: see `sweep`.
-      grid_chunk: see `sweep`.
+      grid_devices, grid_map, grid_chunk: see `sweep`.
 
     Raises:
       ValueError: naming the setting that cannot be.
@@ -189,19 +187,9 @@ class Config:
     num_clients = sizes.shape[-1]
     cohort_size = _cohort_size(given["cohort_size"], num_clients)
     _check_kinds(given)
-    plan = BatchPlan.create(
-      sizes,
-      given["batch_size"],
-      given["local_epochs"],
-      given["local_steps"],
-      given["replacement"],
-      given["drop_remainder"],
-    )
+    plan = _plan(given, sizes)
     mesh = sharding.make_mesh(
-      given["client_devices"],
-      grid_devices,
-      num_settings=1 if num_settings is None else num_settings,
-      cohort_size=cohort_size,
+      given["client_devices"], grid_devices, num_settings or 1, cohort_size
     )
     layout = sharding.Layout(mesh, has_points=num_settings is not None)
     chunk = chunk_size(
@@ -218,19 +206,36 @@ class Config:
       sampler=resolve(given["sampler"], num_clients, cohort_size),
       plan=plan,
       by_examples=given["weighting"] == "examples",
-      client_dropout=given["client_dropout"],
       chunk=chunk,
       trace=tuple(given["trace"]),
-      evaluate=given["evaluate"],
-      eval_every=given["eval_every"],
       mean_size=float(np.mean(sizes)),
       max_size=data.max_size,
       layout=layout,
       vmaps_points=_vmaps_points(grid_map, grid_chunk, params, plan),
       grid_chunk=grid_chunk,
-      precision=given["precision"],
-      client_memory=given["client_memory"],
+      **{name: given[name] for name in _TAKEN_OVER},
     )
+
+
+# Settings that need no more than a check.
+_TAKEN_OVER = (
+  "client_dropout",
+  "evaluate",
+  "eval_every",
+  "precision",
+  "client_memory",
+)
+
+
+def _plan(given: Mapping[str, Any], sizes: np.ndarray) -> BatchPlan:
+  return BatchPlan.create(
+    sizes,
+    given["batch_size"],
+    given["local_epochs"],
+    given["local_steps"],
+    given["replacement"],
+    given["drop_remainder"],
+  )
 
 
 def check_names(settings: Mapping[str, Any]) -> None:

@@ -16,6 +16,7 @@ from fedjax_opt.engine import feed, points, processes, programs
 from fedjax_opt.engine.active_points import ActivePoints, needed_bytes
 from fedjax_opt.engine.client_state import ClientStore
 from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.effort import run_once
 
 
 class Executor:
@@ -36,7 +37,7 @@ class Executor:
     Args:
       config: static settings.
       make: `(**hyperparameters) -> Algorithm`.
-      hyperparameters: {name: [settings]}; {} for a single run.
+      hyperparameters: {name: [settings]}, or {name: scalar} of one point.
       data: the clients; in memory `indices` and `sizes` may have an axis
         [seeds].
       test: pooled test examples, or None.
@@ -49,25 +50,25 @@ class Executor:
     self._make, self._hyperparameters = make, hyperparameters
     self._store = ClientStore(config)
     put_shared = config.layout.put_shared
-    keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
-    own_keys = keys if config.has_points else keys[0]
+    numbers = np.asarray(seeds, np.uint32)
+    numbers = numbers if config.has_points else numbers[0]
     self._test = put_shared(test)
     if isinstance(data, Population):
       sizes = {"indices": None, "sizes": data.sizes}
-      self._data = put_shared((({}, sizes), {"key": own_keys, "data": {}}))
+      self._data = put_shared((({}, sizes), {"seed": numbers, "data": {}}))
       sample = feed.sample_of(data)
-      self._evaluated = put_shared(_grouped(sample, own_keys))
+      self._evaluated = put_shared(_grouped(sample, numbers))
     else:
-      self._data = self._evaluated = put_shared(_grouped(data, own_keys))
+      self._data = self._evaluated = put_shared(_grouped(data, numbers))
     self._rounds_program = self._evaluation_program = None
     self.place_points()
 
   def place_points(self) -> None:
     """Puts on the devices what is of the settings that are held."""
-    held = trees.take(self._hyperparameters, self.active.held)
-    is_active = self.active.is_active
-    if not self.config.has_points:
-      held, is_active = {}, np.bool_(True)
+    held, is_active = self._hyperparameters, np.bool_(True)
+    if self.config.has_points:
+      held = trees.take(held, self.active.held)
+      is_active = self.active.is_active
     put = self.config.layout.put_per_point
     self._hyper, self._is_active = put((held, is_active))
 
@@ -167,7 +168,7 @@ class Executor:
 
   def params(self, server: State) -> Params:
     """The evaluated models of all points; `server` is that of all settings."""
-    program = points.params_program(self.config, self._make)
+    program = run_once(points.params_program(self.config, self._make))
     _, per_seed = self._data
     return program(server, self._hyperparameters, per_seed)
 
@@ -201,9 +202,9 @@ class Executor:
     return per_point, {}, (per_seed, data, self._test)
 
 
-def _grouped(data, keys):
+def _grouped(data, seeds):
   """The clients in memory, by whether their lists are those of all seeds."""
   lists = {"indices": data.indices, "sizes": data.sizes}
   is_of_seed = np.ndim(data.sizes) == 2
   of_all, of_seed = ({}, lists) if is_of_seed else (lists, {})
-  return (data.examples, of_all), {"key": keys, "data": of_seed}
+  return (data.examples, of_all), {"seed": seeds, "data": of_seed}

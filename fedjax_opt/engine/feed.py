@@ -110,8 +110,8 @@ class Feed:
       stops: after which rounds a segment ends.
       done: rounds, before the first of them.
     """
-    firsts = [done, *stops[:-1]]
-    self._todo = collections.deque(zip(firsts, stops, strict=True))
+    segments = zip([done, *stops], stops, strict=False)
+    self._todo = collections.deque(segments)
     self._next()
 
   def take(self) -> tuple[dict[str, Any], np.ndarray | None]:

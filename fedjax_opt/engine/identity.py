@@ -7,7 +7,10 @@ here if their code, defaults, closures and the globals that they read are.
 
 import dataclasses
 import functools
+import hashlib
 import pathlib
+import sys
+import sysconfig
 import types
 from collections.abc import Hashable
 from typing import Any
@@ -16,8 +19,15 @@ import jax
 import numpy as np
 
 _PACKAGE = pathlib.Path(__file__).parents[1]
-# Arrays up to this size are compared by their content, larger ones by identity.
+_STANDARD = pathlib.Path(sysconfig.get_path("stdlib"))
+# Arrays of JAX up to this size are compared by their content, larger ones by
+# identity, as they do not change; so are NumPy's of more than these bytes.
 _SMALL = 10_000
+_LARGE = 1 << 26
+# Of these packages objects are not changed once they are made.
+_UNCHANGED = ("fedjax_opt", "flax", "jax", "jaxlib", "numpy", "optax")
+# What refers to more objects than this is never the same.
+_MANY = 10_000
 
 
 def key_of(value: Any) -> tuple[Hashable, list[Any]]:
@@ -31,17 +41,24 @@ def key_of(value: Any) -> tuple[Hashable, list[Any]]:
     `id` of those that are equal to themselves alone.
   """
   seen = {}
-  key = _key(value, seen)
+  try:
+    key = _key(value, seen)
+  except RecursionError:
+    key = object()
   return key, [held for _, held in seen.values()]
 
 
 def _key(value: Any, seen: dict[int, tuple[int, Any]]) -> Hashable:
-  if value is None or isinstance(value, str | bytes | bool | type):
+  if value is None or isinstance(value, str | bytes | bool):
     return value
   if isinstance(value, int | float | complex):
     return type(value), repr(value)
+  if isinstance(value, type) and _is_librarys(value):
+    return value
   if id(value) in seen:  # Such as a function that reads itself.
     return "seen", seen[id(value)][0]
+  if len(seen) >= _MANY:
+    return object()
   seen[id(value)] = len(seen), value  # Held, so that its id stays its own.
   if isinstance(value, types.FunctionType):
     return _key_of_function(value, seen)
@@ -59,14 +76,38 @@ def _key(value: Any, seen: dict[int, tuple[int, Any]]) -> Hashable:
     return type(value), *items
   if isinstance(value, np.ndarray | np.generic | jax.Array):
     return _key_of_array(value)
-  if dataclasses.is_dataclass(value) and value.__dataclass_params__.frozen:
+  if _is_frozen(value):
     fields = (field.name for field in dataclasses.fields(value))
     values = ((name, _key(getattr(value, name), seen)) for name in fields)
-    return type(value), *values
+    return _key(type(value), seen), *values
+  if isinstance(value, staticmethod | classmethod):
+    return type(value), _key(value.__func__, seen)
+  if isinstance(value, property):
+    return type(value), _key(value.fget, seen)
   if isinstance(value, types.CodeType):
     consts = tuple(_key(const, seen) for const in value.co_consts)
     return value.co_code, consts, value.co_names, value.co_varnames
-  return _same(value)
+  return _same(value), *_attributes_of(value, seen)
+
+
+def _attributes_of(value, seen):
+  """What an object, or a class of a user, holds; it may have been changed."""
+  kind = value if isinstance(value, type) else type(value)
+  is_module = isinstance(value, types.ModuleType)
+  if is_module or kind.__module__.partition(".")[0] in _UNCHANGED:
+    return
+  for name, held in sorted(getattr(value, "__dict__", {}).items()):
+    if not (value is kind and name.startswith("__")):
+      yield name, _key(held, seen)
+  # Its methods, and what they read.
+  for own in kind.__bases__ if value is kind else (kind,):
+    yield _key(own, seen)
+
+
+def _is_frozen(value):
+  is_dataclass = dataclasses.is_dataclass(value)
+  is_object = is_dataclass and not isinstance(value, type)
+  return is_object and value.__dataclass_params__.frozen
 
 
 def _key_of_function(function, seen):
@@ -98,21 +139,33 @@ def _globals_of(function, seen):
     if not isinstance(value, types.ModuleType):
       yield name, _key(value, seen)
       continue
-    # Of a module the numbers that it holds, such as a module of settings; its
-    # functions do not change.
+    # Of a module what may be read, such as of a module of settings; of a
+    # library that are numbers alone.
     seen[id(value)] = len(seen), value
     yield name, _same(value)
+    is_users = not _is_installed(getattr(value, "__file__", None))
     for attribute in sorted(_names(function.__code__)):
-      plain = getattr(value, attribute, None)
-      if isinstance(plain, int | float | str | tuple):
-        yield name, attribute, _key(plain, seen)
+      held = getattr(value, attribute, None)
+      if is_users or isinstance(held, int | float | str | tuple):
+        yield name, attribute, _key(held, seen)
 
 
 @functools.cache
 def _is_installed(filename):
   """Whether a file is a library's, whose globals do not change."""
+  if filename is None:  # Built in.
+    return True
   path = pathlib.Path(filename)
-  return "site-packages" in path.parts or _PACKAGE in path.parents
+  ours = _PACKAGE in path.parents or _STANDARD in path.parents
+  return ours or "site-packages" in path.parts
+
+
+def _is_librarys(kind):
+  """Whether a class is of a library."""
+  if kind.__module__ == "__main__":
+    return False
+  module = sys.modules.get(kind.__module__)
+  return _is_installed(getattr(module, "__file__", None))
 
 
 def _names(code):
@@ -127,7 +180,13 @@ def _same(value):
 
 def _key_of_array(value):
   is_key = jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
-  if is_key or value.size > _SMALL or isinstance(value, jax.core.Tracer):
+  is_tracer = isinstance(value, jax.core.Tracer)
+  if is_key or is_tracer or value.dtype == object:
+    return _same(value)
+  if isinstance(value, jax.Array) and value.size > _SMALL:
     return _same(value)
   array = np.asarray(value)
-  return array.dtype.str, array.shape, array.tobytes()
+  if array.nbytes > _LARGE:
+    return _same(value)
+  content = hashlib.blake2b(np.ascontiguousarray(array)).digest()
+  return array.dtype.str, array.shape, content

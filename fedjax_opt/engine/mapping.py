@@ -49,18 +49,22 @@ def visitor(
   broadcast: Any,
   keeps_state: bool,
 ) -> Callable[[Client, Any], tuple[Any, Any, Any]]:
-  """The function `(client, state) -> (message, state, info)` of one client."""
+  """The function `(client, state) -> (message, state, info)` of one client.
+
+  The state is None if it returned none: it keeps what it had.
+  """
 
   def visit(client, state):
     worker = Worker(config, round, client, data.examples, state)
     output = one_client(worker, broadcast)
     if not isinstance(output, ClientOutput):
       output = ClientOutput(output)
-    new_state = check_state(output.state, state, keeps_state)
-    output = output._replace(
-      message=jax.tree.map(jnp.asarray, output.message), state=new_state
+    message, new_state = jax.tree.map(
+      jnp.asarray, (output.message, output.state)
     )
-    return output.message, new_state, client_info(output, worker, client)
+    check_state(new_state, state, keeps_state)
+    output = output._replace(message=message, state=new_state)
+    return message, new_state, client_info(output, worker, client)
 
   return visit
 

@@ -74,7 +74,7 @@ def rounds_program(
       config,
       make(**hyperparameters),
       state,
-      per_seed["key"],
+      jax.random.key(per_seed["seed"]),
       _client_data(data, per_seed),
       per_seed["segment"],
       first,
@@ -134,6 +134,30 @@ def params_program(
   return lambda server, hyperparameters, per_seed: over_points(
     config, one_point
   )(server, hyperparameters, per_seed, ())
+
+
+def start_program(
+  config: Config,
+  of_point: Callable[..., Any],
+  num_settings: int,
+  num_seeds: int,
+) -> Callable[..., Any]:
+  """The function that makes the state of all points before the first round.
+
+  Args:
+    config: static settings.
+    of_point: `(params, hyperparameters) -> state` of one point.
+    num_settings: of the grid.
+    num_seeds: of each setting.
+
+  Returns:
+    `(models, hyperparameters) -> state`; of a grid the leaves of `models` are
+    [seeds, ...] and those of `hyperparameters` [settings].
+  """
+  if not config.has_points:
+    return of_point
+  over_seeds = jax.vmap(of_point, (0, None), axis_size=num_seeds)
+  return jax.vmap(over_seeds, (None, 0), axis_size=num_settings)
 
 
 def _client_data(data, per_seed):

@@ -32,8 +32,10 @@ def client_info(output: ClientOutput, worker: Worker, client: Client):
   if sent is None:
     sent = trees.num_bytes(output.message)
   weight = output.weight
+  if weight is not None:
+    weight = jnp.asarray(weight, float)
   return ClientInfo(
-    weight=None if weight is None else jnp.asarray(weight, float),
+    weight=weight,
     is_finite=trees.all_finite((output.message, output.state, weight)),
     bytes_up=counters.of(sent),
     gradient_evaluations=worker.gradient_evaluations,
@@ -60,7 +62,8 @@ class Reply:
       from before the round.
     counts: {name: [8]}, counters of what the phase cost, see `counters`.
     traces: {name: [C, ...]}, traced fields and metrics of the clients.
-    client_state: leaves [C', ...], what clients keep from now on.
+    client_state: leaves [C', ...], what clients keep from now on; None if this
+      phase changed nothing of it.
     state_rows: [C'] int32, where; M for those who keep what they had.
     phase: number of the phase; static.
   """
@@ -93,7 +96,7 @@ def reply_of(
     clients: leaves [C', ...].
     info: of these clients, leaves [C', ...].
     value: of the reply.
-    client_state: what they keep from now on, leaves [C', ...].
+    client_state: what they keep from now on, leaves [C', ...], or None.
     share: of the reply.
     phase: of the reply.
   """
@@ -109,7 +112,11 @@ def reply_of(
     weights=in_cohort(weight),
     share=share,
     is_lost=~jnp.any(counted) | (is_short & (left == 0)),
-    counts={"rejected_clients": counters.total(counters.of(rejected))},
+    counts=counters.totals(
+      rejected_clients=rejected.astype(jnp.int32),
+      examples=info.examples,
+      gradient_evaluations=info.gradient_evaluations,
+    ),
     traces=in_cohort(info.traces | info.metrics),
     client_state=client_state,
     state_rows=jnp.where(counted, clients.state_row, config.num_clients),
@@ -133,9 +140,7 @@ def add_cost(
   spent = {
     "bytes_down": counters.of(visits * bytes_down),
     "bytes_up": counters.total(info.bytes_up[:visits]),
-    "gradient_evaluations": counters.total(
-      counters.of(info.gradient_evaluations)
-    ),
+    "gradient_evaluations": reply.counts["gradient_evaluations"],
   }
   apart = {}
   if label:
@@ -144,18 +149,14 @@ def add_cost(
   return dataclasses.replace(reply, counts=reply.counts | spent | apart)
 
 
-def add_padding(reply: Reply, info: ClientInfo, slots: jax.Array) -> Reply:
-  """The reply with the examples computed, without and with padding.
+def add_padding(reply: Reply, slots: jax.Array) -> Reply:
+  """The reply with the examples computed, padding among them.
 
   Args:
     reply: without it.
-    info: leaves [C', ...].
     slots: [n] int32, the examples computed in each chunk, with padding.
   """
-  computed = {
-    "examples": counters.total(counters.of(info.examples)),
-    "computed_examples": counters.total(counters.of(slots)),
-  }
+  computed = counters.totals(computed_examples=slots)
   return dataclasses.replace(reply, counts=reply.counts | computed)
 
 
@@ -219,14 +220,19 @@ def mean_of(
   return jax.tree.map(lambda leaf: leaf / divisor.astype(leaf.dtype), total)
 
 
-def check_state(new: Any, old: Any, keeps_state: bool) -> Any:
-  """What a client keeps from now on, checked against what it kept.
+def check_state(new: Any, old: Any, keeps_state: bool) -> None:
+  """Checks what a client keeps from now on against what it kept.
+
+  Args:
+    new: None if it keeps what it had.
+    old: what it kept.
+    keeps_state: whether clients keep anything.
 
   Raises:
     ValueError: if it is of another structure, or was never declared.
   """
   if new is None:
-    return old
+    return
   if not keeps_state:
     raise ValueError(
       "ClientOutput.state: was given, but the algorithm has no init_client; "
@@ -237,7 +243,6 @@ def check_state(new: Any, old: Any, keeps_state: bool) -> Any:
       f"ClientOutput.state: is {_described(new)}; must be as init_client "
       f"makes it, {_described(old)}"
     )
-  return new
 
 
 def _described(tree):

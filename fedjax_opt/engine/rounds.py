@@ -56,17 +56,21 @@ def run_rounds(
     return _one_round(config, algorithm, state[0], key, round, round_data)
 
   _, counts, traces = jax.eval_shape(one_round, state, first)
+  names = list(counts)
+  # One array of all counters: a loop copies each array that it carries.
+  pack = lambda counts: jnp.stack([counts[name] for name in names])  # [n, 8]
   blank = lambda leaf: jnp.zeros((config.eval_every, *leaf.shape), leaf.dtype)
 
   def body(round, carry):
     state, total, records = carry
     state, counts, traces = one_round(state, round)
-    total = jax.tree.map(counters.add, total, counts)
+    total = counters.add(total, pack(counts))
     record = lambda all, new: all.at[round - first].set(new)
     return state, total, jax.tree.map(record, records, traces)
 
-  carry = (state, trees.zeros_of(counts), jax.tree.map(blank, traces))
-  return lax.fori_loop(first, first + count, body, carry)
+  carry = (state, pack(trees.zeros_of(counts)), jax.tree.map(blank, traces))
+  state, total, traces = lax.fori_loop(first, first + count, body, carry)
+  return state, {name: total[i] for i, name in enumerate(names)}, traces
 
 
 def _round_data(data, segment, i, client_state):
@@ -149,6 +153,13 @@ def _checked(returned, phases):
       f"round: the reply of phase {missing[0]} was not returned; return "
       "(state, (reply, ...)) with the replies of all verbs that were called"
     )
+  twice = [phase for phase in own if phases.count(phase) > 1]
+  # Without compilation `Cohort.cond` calls its verb twice.
+  if twice and not jax.config.jax_disable_jit:
+    raise ValueError(
+      f"round: several verbs have the phase {twice[0]}; give each a phase of "
+      "its own, such as cohort.mean(..., phase=1), and return all replies"
+    )
   return state, replies
 
 
@@ -160,6 +171,8 @@ def _kind(returned):
 
 def _store(config, client_state, reply, is_lost):
   """What clients keep, with the rows of those who counted."""
+  if reply.client_state is None:
+    return client_state
   rows = jnp.where(is_lost, config.num_clients, reply.state_rows)
   # A row that does not exist is not written.
   write = lambda leaf, new: leaf.at[rows].set(new, mode="drop")

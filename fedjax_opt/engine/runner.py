@@ -85,7 +85,10 @@ class Runner:
     """Takes the state of a checkpoint, or of the start."""
     saved = None
     if self._checkpoints is not None:
-      saved = self._checkpoints.load(self._shapes)
+      server, rows = self._shapes
+      if self._config.state_is_on_host:  # It comes back as NumPy's arrays.
+        rows = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), rows)
+      saved = self._checkpoints.load((server, rows))
     processes.check_alike(
       "the checkpoint to go on from", 0 if saved is None else saved.round
     )
@@ -162,8 +165,8 @@ class Runner:
         self._record.done,
         metrics,
         *self._seconds(),
-        _model=lambda: _copy(self._params()),
-        _state=lambda: _copy(self._flat(self._whole_state()[0])),
+        _model=lambda: trees.copies(self._params()),
+        _state=lambda: trees.copies(self._active.flat(self._whole_state()[0])),
       )
     )
 
@@ -214,23 +217,17 @@ class Runner:
 
   def _params(self) -> Any:
     server = processes.fetch_global(self._whole_state()[0])
-    return self._flat(self._executor.params(server))
-
-  def _flat(self, tree: Any) -> Any:
-    """[settings, seeds, ...] -> [S, ...]; a single run's as it is."""
-    if not self._config.has_points:
-      return tree
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
+    return self._active.flat(self._executor.params(server))
 
   def _result(self) -> Result:
     server, rows = processes.fetch_global(self._whole_state())
     traces = self._record.joined_traces()
-    if not self._config.has_points:
+    if not self._active.is_grid:
       traces = trees.take(traces, 0)
     return Result(
       params=self._params(),
-      state=self._flat(server),
-      client_state=self._flat(rows),
+      state=self._active.flat(server),
+      client_state=self._active.flat(rows),
       history=self._record.history,
       traces=traces,
       rounds=self._record.done,
@@ -242,13 +239,6 @@ class Runner:
       client_memory=self._config.client_memory,
       needed_bytes=self._executor.needed_bytes,
     )
-
-
-def _copy(tree):
-  """Arrays of their own: those of a run are overwritten by its next rounds."""
-  return jax.tree.map(
-    lambda leaf: leaf.copy() if hasattr(leaf, "copy") else np.array(leaf), tree
-  )
 
 
 @contextlib.contextmanager

@@ -159,6 +159,16 @@ def make_mesh(
     at_most = rest if jax.process_count() > 1 else min(rest, cohort_size)
     divides = lambda number: rest % number == 0
     client_devices = max(filter(divides, range(1, at_most + 1)), default=1)
+  _check_devices(client_devices, grid_devices, available, num_settings)
+  used = client_devices * grid_devices
+  if used == 1:
+    return None
+  shape = (client_devices, grid_devices)
+  return Mesh(np.array(devices[:used]).reshape(shape), (CLIENTS, GRID))
+
+
+def _check_devices(client_devices, grid_devices, available, num_settings):
+  """That so many devices can be divided so, see `make_mesh`."""
   for name, number in (
     ("client_devices", client_devices),
     ("grid_devices", grid_devices),
@@ -183,7 +193,3 @@ def make_mesh(
       f"grid_devices={grid_devices}: must divide the number of settings, "
       f"{num_settings}"
     )
-  if used == 1:
-    return None
-  shape = (client_devices, grid_devices)
-  return Mesh(np.array(devices[:used]).reshape(shape), (CLIENTS, GRID))

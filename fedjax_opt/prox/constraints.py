@@ -51,8 +51,13 @@ def l1_ball(radius: jax.typing.ArrayLike) -> Regularizer:
   check("l1_ball: radius", radius, radius, low=0, is_open=True)
 
   def project(tree):
-    # optax requires that the radius is not wider than the leaves.
-    scale = jnp.asarray(radius, optax.tree.dtype(tree, "highest"))
+    # optax divides by whole numbers, which makes float32 float64 under x64, in
+    # one of two branches that must agree in dtype. Nor may the radius be wider.
+    widest = jnp.promote_types(
+      optax.tree.dtype(tree, "highest"), jnp.result_type(float)
+    )
+    tree = optax.tree.cast(tree, widest)
+    scale = jnp.asarray(radius, widest)
     return optax.projections.projection_l1_ball(tree, scale)
 
   return _constraint(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_opt.base import Params
+from fedjax_opt.trees import at_least_float32
 
 # Outer kind -> inner kinds with which its proximal operator composes: the prox
 # of `inner + outer` is `outer.prox(inner.prox(z))`. The reasons:
@@ -75,18 +76,16 @@ class Regularizer:
   is_finite: bool = True
 
   def __post_init__(self):
-    # The prox computes in float32 or wider, and a strength that is an array may
-    # have a wider dtype than the leaves; the result has the dtypes of the tree.
-    prox = self.prox
+    # Half precision is widened in between, and a strength that is an array may
+    # be wider than the leaves.
+    value, prox = self.value, self.prox
 
     def keep_dtypes(tree, step):
       tree = jax.tree.map(jnp.asarray, tree)
-      wide = lambda leaf: leaf.astype(
-        jnp.promote_types(leaf.dtype, jnp.float32)
-      )
       cast = lambda new, old: new.astype(old.dtype)
-      return jax.tree.map(cast, prox(jax.tree.map(wide, tree), step), tree)
+      return jax.tree.map(cast, prox(_widened(tree), step), tree)
 
+    object.__setattr__(self, "value", lambda tree: value(_widened(tree)))
     object.__setattr__(self, "prox", keep_dtypes)
 
   def __rmul__(self, scale: jax.typing.ArrayLike) -> "Regularizer":
@@ -111,6 +110,10 @@ class Regularizer:
       return NotImplemented
     parts = lambda psi: psi.terms or (psi,)
     return _sum((*parts(self), *parts(other)))
+
+
+def _widened(tree):
+  return jax.tree.map(lambda leaf: at_least_float32(jnp.asarray(leaf)), tree)
 
 
 def zero() -> Regularizer:

@@ -1,15 +1,22 @@
 """Client and server rules: plain optax transformations, one per file.
 
 `RULES` names them for the command line, optax's own among them. Defaults are
-those of the Delta-SGD paper's baselines, mostly PyTorch's own. Those of the
-server's learning rate are 1 where that is plain averaging, and else as at the
-clients (as the paper ran Adam), but for Adagrad, whose steps only get shorter.
+those of the Delta-SGD paper's baselines, mostly PyTorch's own. At the server
+the default learning rate of sgd and sgdm is 1, which is plain averaging. That
+of adagrad is 0.1, because its steps only get shorter. The others have the
+default of the clients, as the paper ran Adam.
 """
 
 import optax
 
 from fedjax_opt.registry import Hyperparameter, RuleChoice
 from fedjax_opt.rules.delta_sgd import DeltaSgdState, delta_sgd
+from fedjax_opt.rules.fedopt import (
+  FedOptState,
+  fedopt_adagrad,
+  fedopt_adam,
+  fedopt_yogi,
+)
 from fedjax_opt.rules.mirror import (
   DualAveragingState,
   dual_averaging,
@@ -25,9 +32,13 @@ __all__ = [
   "RULES",
   "DeltaSgdState",
   "DualAveragingState",
+  "FedOptState",
   "SarahState",
   "delta_sgd",
   "dual_averaging",
+  "fedopt_adagrad",
+  "fedopt_adam",
+  "fedopt_yogi",
   "mirror_step",
   "momentum_fusion",
   "sarah",
@@ -54,6 +65,8 @@ def _rate(default: float) -> Hyperparameter:
   return Hyperparameter("learning_rate", default, "step size", "[0, inf)")
 
 
+_TAU = Hyperparameter("eps", 1e-3, "tau of FedOpt", "(0, inf)")
+_FEDOPT_B2 = Hyperparameter("b2", 0.99, "decay of the second moment", "[0, 1)")
 _B1 = Hyperparameter("b1", 0.9, "decay of the first moment", "[0, 1)")
 _B2 = Hyperparameter("b2", 0.999, "decay of the second moment", "[0, 1)")
 
@@ -81,12 +94,12 @@ RULES: dict[str, RuleChoice] = {
   ),
   "adam": RuleChoice(
     optax.adam,
-    "Adam (Kingma and Ba, 2015)",
+    "Adam, bias-corrected (Kingma and Ba, 2015)",
     (_rate(0.001), _B1, _B2, _eps(1e-8)),
   ),
   "adagrad": RuleChoice(
     _adagrad,
-    "Adagrad (Duchi et al., 2011)",
+    "Adagrad, without momentum (Duchi et al., 2011)",
     (
       _rate(0.01),
       Hyperparameter(
@@ -98,7 +111,7 @@ RULES: dict[str, RuleChoice] = {
   ),
   "yogi": RuleChoice(
     _yogi,
-    "Yogi (Zaheer et al., 2018)",
+    "Yogi, bias-corrected, moments from 1e-6 (optax's form)",
     (_rate(0.01), _B1, _B2, _eps(1e-3)),
   ),
   "sps": RuleChoice(
@@ -130,5 +143,20 @@ RULES: dict[str, RuleChoice] = {
     fits_server=False,
     own_names=("gamma", "delta", "eta_0", "theta_0", "reuse_gradients"),
     traced=("step_size", "smoothness_step", "growth_step"),
+  ),
+  "fedopt_adam": Choice(
+    fedopt_adam,
+    "FedAdam's own step, no bias correction (Reddi et al., 2021)",
+    (_rate(0.01), _B1, _FEDOPT_B2, _TAU),
+  ),
+  "fedopt_yogi": Choice(
+    fedopt_yogi,
+    "FedYogi's own step, no bias correction (Reddi et al., 2021)",
+    (_rate(0.01), _B1, _FEDOPT_B2, _TAU),
+  ),
+  "fedopt_adagrad": Choice(
+    fedopt_adagrad,
+    "FedAdagrad's own step (Reddi et al., 2021)",
+    (_rate(0.01), _B1._replace(default=0.0), _TAU),
   ),
 }

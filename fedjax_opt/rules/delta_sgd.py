@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_opt import norms
 from fedjax_opt.base import Params
 
 
@@ -18,7 +19,8 @@ class DeltaSgdState(NamedTuple):
   """State of the rule; one client, one round.
 
   Before the first update `params` and `grads` are those of no point, so the
-  first update ignores them (`count` is 0).
+  first update ignores them (`count` is 0). Either is None where it is not
+  needed.
   """
 
   count: jax.Array  # [] int32, updates done
@@ -26,8 +28,8 @@ class DeltaSgdState(NamedTuple):
   theta: jax.Array  # [] theta_k = eta_k / eta_{k-1}
   smoothness_step: jax.Array  # [] first branch of the minimum in line 9
   growth_step: jax.Array  # [] second branch of the minimum in line 9
-  params: Params  # x_{k-1}
-  grads: Params | None  # g(x_{k-1}) on its own batch, if reused
+  params: Params | None  # x_{k-1}
+  grads: Params | None  # g(x_{k-1}) on its own batch; leaves raveled, [n]
 
 
 def delta_sgd(
@@ -37,6 +39,7 @@ def delta_sgd(
   theta_0: jax.typing.ArrayLike = 1.0,
   eps: jax.typing.ArrayLike = 0.0,
   reuse_gradients: bool = False,
+  measure_movement: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
   r"""SGD whose step size follows the local smoothness of the loss.
 
@@ -59,6 +62,12 @@ def delta_sgd(
   the previous gradient is kept as it was on its own batch: one gradient a
   step, as the paper's text says.
 
+  A step that nothing else changes has the length
+  :math:`\|x_k - x_{k-1}\| = \eta_{k-1} \|g(x_{k-1})\|`, so with
+  `reuse_gradients` no previous point is kept. In half precision, where what
+  reaches the parameters differs from the update by their rounding, and with
+  `measure_movement` it is kept and the length is measured.
+
   Args:
     gamma: scales the smoothness branch; positive.
     delta: damps growth; non-negative. 1 gives the box as printed, 0.1 is what
@@ -69,6 +78,10 @@ def delta_sgd(
       the box.
     reuse_gradients: whether to keep the previous gradient instead of taking it
       again on the current batch.
+    measure_movement: whether to keep the previous point too and measure how far
+      the parameters moved; needed with `reuse_gradients` where something
+      changes the updates after this rule, such as clipping behind it in a
+      chain. Without `reuse_gradients` it always is so.
 
   Returns:
     An optax transformation. Unless `reuse_gradients`, its `update` needs the
@@ -99,14 +112,16 @@ def delta_sgd(
     scalar = lambda value: jnp.asarray(
       value, optax.tree.dtype(params, "lowest")
     )
+    keeps_params = measure_movement or not reuse_gradients or _is_half(params)
+    zeros = optax.tree.zeros_like(norms.flat(params))
     return DeltaSgdState(
       count=jnp.zeros([], jnp.int32),
       step_size=scalar(eta_0),
       theta=scalar(theta_0),
       smoothness_step=scalar(jnp.inf),
       growth_step=scalar(jnp.inf),
-      params=params,
-      grads=optax.tree.zeros_like(params) if reuse_gradients else None,
+      params=params if keeps_params else None,
+      grads=zeros if reuse_gradients else None,
     )
 
   def update_fn(grads, state, params=None, *, grad_fn=None, **extra_args):
@@ -121,15 +136,24 @@ def delta_sgd(
     old_grads = state.grads if reuse_gradients else grad_fn(state.params)
 
     # Line 9.
-    dx = optax.tree.norm(optax.tree.sub(params, state.params))
-    dg = optax.tree.norm(optax.tree.sub(grads, old_grads))
+    if state.params is None:
+      dx = state.step_size * norms.norm(old_grads)  # Line 8, one step ago.
+    else:
+      dx = norms.distance(params, state.params)
+    dg = norms.distance(grads, old_grads)
     changed = (dx > 0) & (dg > 0)
     smoothness_step = jnp.where(
       changed, gamma * dx / (2 * jnp.where(changed, dg, 1)), jnp.inf
     )
-    growth_step = jnp.sqrt(1 + delta * state.theta) * state.step_size
+    # No damping is none whatever theta is, also infinite.
+    growth = jnp.where(jnp.equal(delta, 0), 0, delta * state.theta)
+    growth_step = jnp.sqrt(1 + growth) * state.step_size
+    # theta_0 = inf leaves the second branch without a bound.
+    unchanged_step = jnp.where(
+      jnp.isinf(growth_step), state.step_size, growth_step
+    )
     minimum = jnp.minimum(smoothness_step, growth_step)
-    step_size = jnp.where(changed, minimum + eps, growth_step)
+    step_size = jnp.where(changed, minimum + eps, unchanged_step)
     theta = step_size / state.step_size  # Line 10.
 
     # Line 6: the first step has no previous point; it is eta_0.
@@ -143,9 +167,25 @@ def delta_sgd(
       theta=choose(state.theta, theta),
       smoothness_step=choose(jnp.inf, smoothness_step),
       growth_step=choose(jnp.inf, growth_step),
-      params=params,
-      grads=grads if reuse_gradients else None,
+      params=None if state.params is None else params,
+      grads=_after(step_size, norms.flat(grads)) if reuse_gradients else None,
     )
     return optax.tree.scale(-step_size, grads), new_state  # Line 8.
 
   return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def _is_half(params):
+  """Whether some leaf is narrower than float32."""
+  return any(leaf.dtype.itemsize < 4 for leaf in jax.tree.leaves(params))
+
+
+def _after(step_size, tree):
+  """The tree itself, by a form that cannot be computed before the step size.
+
+  The step size is the last that depends on the tree which was kept before. So
+  XLA may write the new one in its place; otherwise it copies both.
+  """
+  return jax.tree.map(
+    lambda leaf: jnp.where(step_size >= 0, leaf, jnp.nan), tree
+  )

@@ -506,7 +506,8 @@ def test_help(capsys):
 
 # Bad input: one line, nothing compiled, nothing written.
 
-CLIENTS = "sgd, sgdm, adam, adagrad, yogi, sps, delta_sgd"
+FEDOPT = "fedopt_adam, fedopt_yogi, fedopt_adagrad"
+CLIENTS = f"sgd, sgdm, adam, adagrad, yogi, sps, delta_sgd, {FEDOPT}"
 PARTITIONS = (
   "iid, dirichlet, dirichlet_disjoint, similarity, class_q, shards, size_skew"
 )
@@ -533,7 +534,8 @@ BAD_INPUT = {
   "--client=sgdd": f"client='sgdd': must be one of {CLIENTS}; did you mean "
   "sgd?",
   "--client=": f"client='': must be one of {CLIENTS}",
-  "--server=sps": "server='sps': must be one of sgd, sgdm, adam, adagrad, yogi",
+  "--server=sps": "server='sps': must be one of sgd, sgdm, adam, adagrad, "
+  f"yogi, {FEDOPT}",
   "--algorithm=fedprox": "algorithm='fedprox': must be one of fed_avg, "
   "fed_prox, moon, fed_avg_m, fed_adam, fed_yogi, fed_adagrad, "
   f"{COMPOSITE}, scaffold, local_sgd, minibatch_sgd, minibatch_sarah, "
@@ -607,7 +609,7 @@ BAD_INPUT = {
   "--client=sgd --gamma=2": "gamma=2: belongs to client delta_sgd, not to "
   "client sgd",
   "--client_lr=0.1": "client_lr=0.1: belongs to client sgd, sgdm, adam, "
-  "adagrad, yogi, not to client delta_sgd",
+  f"adagrad, yogi, {FEDOPT}, not to client delta_sgd",
   "--client=sgd --noreuse_gradients": "reuse_gradients=False: belongs to "
   "client delta_sgd, not to client sgd",
   "--mu=1": "mu=1: belongs to algorithm fed_prox, moon, not to algorithm "

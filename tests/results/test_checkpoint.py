@@ -70,10 +70,15 @@ def killed_after(case, folder, rounds, every=3):
     run(case, Checkpoints(folder, every), on_evaluation)
 
 
+def states(result):
+  """What a checkpoint has."""
+  return result.state, result.client_state
+
+
 def assert_same(actual, expected):
   same = np.testing.assert_array_equal
   jax.tree.map(same, actual.params, expected.params)
-  jax.tree.map(same, actual.state, expected.state)
+  jax.tree.map(same, states(actual), states(expected))
   assert actual.history.rounds == expected.history.rounds
   for name, values in expected.history.metrics.items():
     same(actual.history.metrics[name], values)
@@ -148,7 +153,7 @@ def test_a_half_written_checkpoint_is_ignored_with_a_warning(tmp_path):
 @pytest.mark.filterwarnings("ignore")
 def test_whatever_file_is_truncated_the_one_before_counts(tmp_path):
   killed_after("one", tmp_path / "good", 8)
-  state = whole("one").state
+  state = states(whole("one"))
   newest = tmp_path / "good" / "6"
   files = [path for path in newest.rglob("*") if path.is_file()]
   names = [path.relative_to(newest) for path in files if path.stat().st_size]
@@ -207,7 +212,7 @@ def test_a_full_disk_leaves_what_was_complete(tmp_path):
   finally:
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
   assert sorted(os.listdir(tmp_path)) == ["0", "3"]
-  found = Checkpoints(tmp_path, 3, resume=True).load(whole("one").state)
+  found = Checkpoints(tmp_path, 3, resume=True).load(states(whole("one")))
   assert found.round == 3
 
 

@@ -239,6 +239,71 @@ def test_chain_with_what_changes_updates():
   assert optax.tree.get(state, "step_size") > 1e-3
 
 
+def test_a_plain_step_has_the_length_that_is_measured():
+  measured = functools.partial(reusing, measure_movement=True)
+  xs, states, _, _ = run_all(reusing)
+  expected, expected_states, _, _ = run_all(measured)
+  assert states.params is None
+  assert expected_states.params is not None
+  np.testing.assert_allclose(xs, expected, rtol=1e-10)
+  np.testing.assert_allclose(
+    states.step_size, expected_states.step_size, rtol=1e-10
+  )
+
+
+def test_in_half_precision_the_movement_is_measured():
+  # Steps so short that rounding keeps the point where it is: so they grow.
+  rule = reusing(eta_0=1e-5, delta=1.0)
+  _, state = train(rule, num_steps=4, dtype="bfloat16")
+  assert state.params is not None
+  assert np.isinf(state.smoothness_step)
+  assert state.step_size > 3e-5
+
+
+def test_movement_behind_which_something_clips_is_measured():
+  """Against a plain loop of NumPy."""
+  limit, eta, theta, delta = 0.05, 0.1, 1.0, 0.1
+  rule = reusing(eta_0=eta, measure_movement=True)
+  rule = optax.chain(rule, optax.clip_by_global_norm(limit))
+  with jax.enable_x64(True):
+    params, state = train(rule, num_steps=6, dtype="float64")
+  curvature = np.arange(1.0, 6.0)
+  x = np.concatenate([PARAMS["a"], PARAMS["b"][:, 0]])
+  before = None
+  for _ in range(6):
+    grad = curvature * x
+    if before is not None:
+      moved, changed = np.linalg.norm(x - before[0]), grad - before[1]
+      smoothness = 2.0 * moved / (2 * np.linalg.norm(changed))
+      new = min(smoothness, np.sqrt(1 + delta * theta) * eta)
+      eta, theta = new, new / eta
+    before = x, grad
+    length = np.linalg.norm(eta * grad)
+    x = x - eta * grad * min(1, limit / length)
+  flat = np.concatenate([params["a"], params["b"][:, 0]])
+  np.testing.assert_allclose(flat, x, rtol=1e-10)
+  np.testing.assert_allclose(state[0].step_size, eta, rtol=1e-10)
+
+
+@pytest.mark.parametrize("make_rule", [delta_sgd, reusing])
+def test_no_damping_and_an_infinite_first_ratio(make_rule):
+  settings = {"delta": 0.0, "theta_0": np.inf, "eta_0": 0.01}
+  xs, states, _, _ = run_all(make_rule, **settings)
+  assert np.all(np.isfinite(xs))
+  # Without damping no step is longer than the first.
+  assert np.all(states.step_size <= 0.01 * (1 + 1e-12))
+
+
+@pytest.mark.parametrize("make_rule", [delta_sgd, reusing])
+@pytest.mark.parametrize("delta", [0.0, 0.1])
+def test_an_infinite_first_ratio_where_nothing_moves(make_rule, delta):
+  still = lambda x: 0.0 * jnp.sum(x)
+  settings = {"delta": delta, "theta_0": np.inf, "eta_0": 0.01}
+  xs, states = descend(make_rule, still, np.ones(2), (), 5, settings)
+  np.testing.assert_array_equal(xs, 1.0)
+  assert np.all(np.isfinite(states.step_size))
+
+
 def test_chain_with_clipping_moves_no_further():
   rule = optax.chain(delta_sgd(), optax.clip_by_global_norm(0.01))
   params, _ = train(rule, num_steps=1)

@@ -8,9 +8,10 @@ import sys
 import jax
 import numpy as np
 import pytest
-from fedjax_opt.program import Program
 
-from fedjax_opt import Population, fed_avg, sharding, simulate
+from fedjax_opt import Population, fed_avg, simulate
+from fedjax_opt.engine import sharding
+from fedjax_opt.engine.config import Config
 from tests import several_devices
 from tests.experiments.commands import REPOSITORY
 
@@ -42,16 +43,28 @@ def assert_same(path, expected):
     )
 
 
-@pytest.fixture
-def population(tmp_path):
-  folder = tmp_path / "population"
+@pytest.fixture(scope="module")
+def population(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("clients") / "population"
   return Population.of_client_data(folder, several_devices.TASK.data).folder
+
+
+def start_two(paths, population, cases, devices):
+  """Two processes over loopback, with two of the devices each, or one."""
+  with socket.socket() as free:
+    free.bind(("localhost", 0))
+    coordinator = f"localhost:{free.getsockname()[1]}"
+  own = np.prod(devices) // 2
+  return [
+    start(own, path, population, ",".join(cases), *devices, coordinator, 2, i)
+    for i, path in enumerate(paths)
+  ]
 
 
 def test_eight_devices_of_one_process(population, tmp_path):
   """Clients over four, the settings of a grid over two."""
-  path = tmp_path / "results.npz"
-  process = start(8, path, population, 4, 2)
+  path, cases = tmp_path / "results.npz", several_devices.CASES
+  process = start(8, path, population, ",".join(cases), 4, 2)
   expected = several_devices.results(population)
   end(process)
   assert_same(path, expected)
@@ -64,16 +77,10 @@ def test_eight_devices_of_one_process(population, tmp_path):
 
 
 def test_two_processes_each_with_its_clients(population, tmp_path):
-  """Over loopback, with two devices each."""
-  with socket.socket() as free:
-    free.bind(("localhost", 0))
-    coordinator = f"localhost:{free.getsockname()[1]}"
+  """With two devices each."""
   paths = [tmp_path / f"{i}.npz" for i in range(2)]
-  processes = [
-    start(2, path, population, 2, 2, coordinator, 2, i)
-    for i, path in enumerate(paths)
-  ]
   cases = several_devices.OF_PROCESSES
+  processes = start_two(paths, population, cases, (2, 2))
   expected = several_devices.results(population, cases=cases)
   for process in processes:
     end(process)
@@ -82,6 +89,35 @@ def test_two_processes_each_with_its_clients(population, tmp_path):
   # Of each cohort, of three rounds and two seeds, every process reads half.
   for path in paths:
     assert len(np.load(f"{path}.read.npy")) == 3 * 2 * 4 / 2
+
+
+def test_a_grid_of_24_points_is_the_same_everywhere(population, tmp_path):
+  """In memory, on disk, killed and resumed; on one device, on two of one
+  process, and on one each of two processes."""
+  cases = several_devices.OF_24_POINTS
+  names = [tmp_path / f"{name}.npz" for name in ("two", "first", "second")]
+  # One after the other: each compiles as many programs as this process.
+  of_one = start(2, names[0], population, ",".join(cases), 1, 2)
+  expected = several_devices.results(population, cases=cases)
+  end(of_one)
+  of_two = start_two(names[1:], population, cases, (2, 1))
+  for process in of_two:
+    end(process)
+  for path in names:
+    assert_same(path, expected)
+  of_case = lambda case: {
+    name.removeprefix(f"{case}/"): value
+    for name, value in expected.items()
+    if name.startswith(f"{case}/")
+  }
+  whole = of_case("large")
+  assert whole["train_loss"].shape == (24, 4)
+  assert len(np.unique(whole["train_loss"][:, -1])) == 24
+  for name, value in whole.items():
+    np.testing.assert_array_equal(of_case("large_resumed")[name], value)
+    np.testing.assert_allclose(
+      of_case("large_on_disk")[name], value, rtol=1e-6, atol=1e-7
+    )
 
 
 def test_one_device_needs_no_mesh():
@@ -135,7 +171,7 @@ def test_devices_that_are_not_there():
   task = several_devices.TASK
   message = "client_devices=2: must divide the number of devices, 1"
   with pytest.raises(ValueError, match=message):
-    Program.create(task.data, batch_size=4, client_devices=2)
+    Config.create(task.data, {"batch_size": 4, "client_devices": 2})
   with pytest.raises(ValueError, match=message):
     simulate(
       fed_avg(task.loss_fn, None), task.params, task.data,

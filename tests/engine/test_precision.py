@@ -8,8 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from fedjax_opt.precision import computed_loss
-from fedjax_opt.program import Program
 
 from experiments.tasks import images as image_tasks
 from fedjax_opt import (
@@ -19,9 +17,13 @@ from fedjax_opt import (
   objectives,
   prox,
   simulate,
-  simulator,
+  trees,
 )
+from fedjax_opt.checks import inputs
 from fedjax_opt.data import embedded
+from fedjax_opt.engine import rounds
+from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.precision import computed_loss
 from fedjax_opt.models import layers, statistics
 from fedjax_opt.rules import RULES, dual_averaging, mirror_step
 from tests import jax_problems
@@ -31,31 +33,32 @@ LOWER = ("mixed", "bfloat16")
 SETTINGS = {"cohort_size": 3, "batch_size": 4, "local_steps": 2}
 
 
-def program_of(algorithm, params, data, **settings):
+def traced_rounds(algorithm, params, data, **settings):
   """Traces two rounds.
 
   Returns:
-    The program, its operations, and the state before and after as shapes.
+    Their operations, and the state before and after as shapes.
   """
-  program = Program.create(data, **SETTINGS | settings)
+  config = Config.create(data, SETTINGS | settings)
   shapes = lambda tree: jax.tree.map(
     lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)),
     tree,
   )
-  before = jax.eval_shape(
-    lambda params: algorithm.init(params, data.num_clients), shapes(params)
-  )
+
+  def start(params):
+    server = algorithm.init(params, data.num_clients)
+    return server, inputs.rows_of_all(algorithm, params, data.num_clients)
+
+  before = jax.eval_shape(start, shapes(params))
 
   def run(state, key, data):
-    stretch = (jnp.int32(0), jnp.int32(2))
-    return simulator.run_rounds(
-      program, algorithm, state, key, data, None, *stretch
-    )[0]
+    segment = ({}, jnp.int32(0), jnp.int32(2))
+    return rounds.run_rounds(config, algorithm, state, key, data, *segment)[0]
 
   key = jax.random.key(0)
   trace = jax.make_jaxpr(run, return_shape=True)
   traced, after = trace(before, key, shapes(data))
-  return program, traced.jaxpr, before, after
+  return traced.jaxpr, before, after
 
 
 def product_types(jaxpr):
@@ -78,10 +81,17 @@ def types_of(tree):
 
 @pytest.mark.parametrize("precision", LOWER)
 @pytest.mark.parametrize("name", NAMES)
-def test_products_are_lower_and_the_server_is_not(name, precision):
-  trace = functools.partial(program_of, make(name), TASK.params, TASK.data)
+def test_products_are_lower_and_the_server_is_not(name, precision, monkeypatch):
+  sizes, num_bytes = [], trees.num_bytes
+
+  def noted(tree):
+    sizes.append(num_bytes(tree))
+    return sizes[-1]
+
+  monkeypatch.setattr(trees, "num_bytes", noted)
+  trace = functools.partial(traced_rounds, make(name), TASK.params, TASK.data)
   cohort = {"cohort_size": 5} if name == "centralized" else {}
-  program, jaxpr, before, after = trace(precision=precision, **cohort)
+  jaxpr, before, after = trace(precision=precision, **cohort)
   assert product_types(jaxpr) == {"bfloat16"}
   assert types_of(after) == types_of(before)
   floats = {leaf.dtype for leaf in jax.tree.leaves(after)} - {
@@ -89,16 +99,18 @@ def test_products_are_lower_and_the_server_is_not(name, precision):
   }
   assert floats == {jnp.dtype("float32")}
   # Messages are as large as they were.
-  usual, jaxpr, *_ = trace(**cohort)
+  sent = sizes.copy()
+  sizes.clear()
+  jaxpr, *_ = trace(**cohort)
   assert product_types(jaxpr) == {"float32"}
-  assert program.phases == usual.phases
+  assert sent == sizes != []
 
 
 @pytest.mark.parametrize("precision", LOWER)
 @pytest.mark.parametrize("name", ["fed_avg", "scaffold", "fed_dual_avg"])
 def test_masters_of_64_bits_stay(name, precision):
   with jax.enable_x64(True):
-    _, jaxpr, before, after = program_of(
+    jaxpr, before, after = traced_rounds(
       make(name), TASK.params, TASK.data, precision=precision
     )
     leaves = jax.tree.leaves(after)
@@ -233,7 +245,7 @@ def test_rules_step_in_the_precision_also_of_a_grid(name, precision, kind):
   @jax.make_jaxpr
   def trace(numbers):
     algorithm = fed_avg(TASK.loss_fn, spy(RULES[name].factory(**numbers)))
-    _, _, before, after = program_of(
+    _, before, after = traced_rounds(
       algorithm, TASK.params, TASK.data, precision=precision
     )
     assert types_of(after) == types_of(before)
@@ -320,7 +332,7 @@ def test_another_name_is_refused():
   with pytest.raises(
     ValueError, match="precision='half': must be one of float32, mixed, bfl"
   ):
-    Program.create(TASK.data, precision="half")
+    Config.create(TASK.data, {"precision": "half"})
 
 
 # Terms added to a loss.

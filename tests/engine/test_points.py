@@ -1,7 +1,6 @@
 """A grid is nothing but its points."""
 
 import functools
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +12,11 @@ from fedjax_opt import (
   delta_sgd,
   fed_avg,
   grid_points,
-  sharding,
   simulate,
   sweep,
 )
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.engine import active_points, processes
 from tests import jax_problems
 
 TASK = jax_problems.softmax()
@@ -89,36 +88,12 @@ def test_a_point_equals_its_own_simulation():
   assert whole.history.rounds == alone.history.rounds == [0, 2, 3]
 
 
-def test_side_by_side_equals_one_after_the_other():
+def test_vectorized_equals_one_after_the_other():
   vmap, scan = run("vmap"), run("scan")
   close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
   jax.tree.map(close, vmap.state, scan.state)
   jax.tree.map(close, vmap.traces, scan.traces)
   assert vmap.cost == scan.cost
-
-
-@pytest.mark.parametrize(
-  ("needs", "chunks"),
-  [
-    ([900], []),  # All fit.
-    ([1000, 250], [6]),
-    ([2000, 990], [3]),  # 3, 3 and 1.
-    ([9000], [1]),  # One, whatever it needs.
-    ([1300, 1100, 990], [5, 4]),
-  ],
-)
-def test_as_many_side_by_side_as_memory_holds(monkeypatch, needs, chunks):
-  """Seven settings, by what each compiled program says that it needs."""
-  told = iter(needs)
-  of_sweep = sys.modules["fedjax_opt.sweep"]
-  monkeypatch.setattr(of_sweep, "needed_bytes", lambda compiled: next(told))
-  monkeypatch.setattr(sharding, "memory_bytes", lambda: 999)
-  settings, used = of_sweep.Settings(7, 1, side_by_side=True), []
-  while settings.shrink("compiled"):
-    used.append(settings._chunk)
-  assert used == chunks
-  for given in ({"side_by_side": False}, {"side_by_side": True, "chunk": 7}):
-    assert not of_sweep.Settings(7, 1, **given).shrink("compiled")
 
 
 def test_chunks_of_a_grid_change_nothing(monkeypatch):
@@ -131,19 +106,19 @@ def test_chunks_of_a_grid_change_nothing(monkeypatch):
   )
   expected = run()
   # Not all of them fit.
-  of_sweep = sys.modules["fedjax_opt.sweep"]
   needs = []
 
   def needed(compiled):
     needs.append(needed_bytes(compiled))
     return needs[-1]
 
-  needed_bytes = of_sweep.needed_bytes
-  monkeypatch.setattr(of_sweep, "needed_bytes", needed)
-  monkeypatch.setattr(sharding, "memory_bytes", lambda: needs[0] - 1)
+  needed_bytes = active_points.needed_bytes
+  monkeypatch.setattr(active_points, "needed_bytes", needed)
+  monkeypatch.setattr(processes, "memory_bytes", lambda: needs[0] - 1)
   result = run()
-  assert len(needs) == 2
-  assert 0 < needs[1] < needs[0], needs
+  assert len(needs) == 4  # Of rounds and of evaluations, twice.
+  assert needs[1] < needs[0]
+  assert 0 < needs[2] < needs[0], needs
   jax.tree.map(
     functools.partial(np.testing.assert_allclose, rtol=1e-5),
     (result.params, result.history.metrics),
@@ -158,7 +133,7 @@ def test_points_differ():
 
 BAD = {
   "empty axis": ({"grid": {"lr": []}}, "lr: give at least one value"),
-  "no seed": ({"seeds": []}, "seed: give at least one value"),
+  "no seed": ({"seeds": []}, "seeds: give at least one value"),
   "grid_map": (
     {"grid_map": "pmap"},
     "grid_map='pmap': must be one of auto, vmap, scan; did you mean vmap?",
@@ -195,61 +170,3 @@ def test_bad_input_is_one_clear_line(case):
   with pytest.raises(ValueError) as error:  # noqa: PT011
     sweep(**arguments | given)
   assert str(error.value) == message
-
-
-def test_diverged_settings_are_dropped_and_change_nothing():
-  rates = [*np.linspace(0.01, 0.1, 7), *np.geomspace(1e20, 1e30, 9)]
-
-  def evaluate(params, data, test):
-    largest = jnp.max(jnp.abs(params["kernel"]))
-    # A metric that is whole has no NaN of its own.
-    return {"train_loss": largest**2, "signs": jnp.sum(params["bias"] > 0)}
-
-  make = lambda rate: fed_avg(TASK.loss_fn, optax.chain(optax.sgd(rate)))
-  settings = SETTINGS | {"rounds": 5, "trace": (), "evaluate": evaluate}
-  grid = lambda rates: {"rate": rates}
-  whole = sweep(make, grid(rates), init, data_of, seeds=SEEDS, **settings)
-  # Too few for anything to be dropped.
-  few = sweep(make, grid(rates[:7]), init, data_of, seeds=SEEDS, **settings)
-
-  close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
-  for name, values in few.history.metrics.items():
-    close(whole.history.metrics[name][:14], values)
-  jax.tree.map(lambda a, b: close(a[:14], b), whole.params, few.params)
-  jax.tree.map(lambda a, b: close(a[:14], b), whole.state, few.state)
-  assert jax.tree.leaves(whole.params)[0].shape[0] == 32
-  assert whole.history.diverged()[14:, -1].all()
-  assert not whole.history.diverged()[:14].any()
-  assert np.isnan(whole.history.metrics["signs"][14:, -1]).all()
-  assert whole.cost == pytest.approx(few.cost)
-  assert whole.padding_waste == pytest.approx(few.padding_waste)
-
-
-def test_one_after_the_other_a_diverged_setting_stops():
-  rounds = []
-
-  def count(params, data, test):
-    largest = jnp.max(jnp.abs(params["kernel"]))
-    return {"train_loss": largest**2, "bias": jnp.sum(params["bias"])}
-
-  make = lambda rate: fed_avg(TASK.loss_fn, optax.chain(optax.sgd(rate)))
-  settings = SETTINGS | {"rounds": 6, "trace": (), "evaluate": count}
-  settings |= {"eval_every": 2, "grid_map": "scan"}
-  run = lambda rates, **others: sweep(
-    make, {"rate": rates}, init, data_of, seeds=SEEDS, **settings | others
-  )
-  rates = [1e25, 0.05, 1e20, 0.1]
-  on_evaluation = lambda report: rounds.append(report.metrics["bias"])
-  whole = run(rates, on_evaluation=on_evaluation)
-  few = run([0.05, 0.1])
-
-  live = np.array([2, 3, 6, 7])
-  for name, values in few.history.metrics.items():
-    np.testing.assert_array_equal(whole.history.metrics[name][live], values)
-  same = lambda a, b: np.testing.assert_array_equal(a[live], b)
-  jax.tree.map(same, whole.state, few.state)
-  assert whole.history.diverged()[[0, 1, 4, 5], -1].all()
-  # Where it was found out; nothing was measured after it.
-  assert np.isnan(np.array(rounds)[2:, [0, 1, 4, 5]]).all()
-  assert whole.cost == pytest.approx(few.cost)
-  assert whole.padding_waste == pytest.approx(few.padding_waste)

@@ -18,9 +18,9 @@ from fedjax_opt import (
   fed_avg,
   scaffold,
   simulate,
-  streaming,
   sweep,
 )
+from fedjax_opt.engine import feed
 from tests import jax_problems
 
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 9, 0, 11))
@@ -44,7 +44,8 @@ def population(tmp_path):
 
 
 def found(result):
-  return jax.tree.leaves((result.params, result.state, result.history.metrics))
+  states = (result.params, result.state, result.client_state)
+  return jax.tree.leaves((states, result.history.metrics))
 
 
 def assert_same(actual, expected):
@@ -56,7 +57,7 @@ def assert_same(actual, expected):
 
 def assert_no_thread_is_left():
   names = [thread.name for thread in threading.enumerate()]
-  assert not [name for name in names if name.startswith(streaming.THREAD)]
+  assert not [name for name in names if name.startswith(feed.THREAD)]
 
 
 @pytest.mark.parametrize(
@@ -74,25 +75,25 @@ def test_it_is_as_in_memory(population, algorithm, others):
   assert_same(run(population), run(TASK.data))
 
 
-def test_stretches_are_as_long_as_memory_allows(population, monkeypatch):
+def test_segments_are_as_long_as_memory_allows(population, monkeypatch):
   """And how long they are changes nothing."""
   run = functools.partial(simulate, FED_AVG, TASK.params, population)
   expected = run(**SETTINGS)
   row = sum(a.nbytes // len(a) for a in TASK.data.examples.values())
   of_round = population.capacity(4) * row
-  monkeypatch.setattr(streaming, "_STRETCH_BYTES", 2 * of_round)
+  monkeypatch.setattr(feed, "_SEGMENT_BYTES", 2 * of_round)
   lengths = []
-  read = streaming.Loader._read
+  make = feed.Feed._make
 
   def noted(self, first, stop):
     lengths.append(stop - first)
     assert threading.current_thread() is not threading.main_thread()
-    return read(self, first, stop)
+    return make(self, first, stop)
 
-  monkeypatch.setattr(streaming.Loader, "_read", noted)
+  monkeypatch.setattr(feed.Feed, "_make", noted)
   assert_same(run(**SETTINGS), expected)
   # Evaluations are after rounds 0, 3 and 5.
-  assert lengths == [0, 2, 1, 1, 1]
+  assert lengths == [2, 1, 1, 1]
   assert_no_thread_is_left()
 
 
@@ -126,9 +127,9 @@ def test_a_run_that_goes_on_reads_what_is_left(population, tmp_path):
 
 
 def test_large_populations_are_measured_on_a_sample(tmp_path, monkeypatch):
-  monkeypatch.setattr(streaming, "SAMPLE", 3)
+  monkeypatch.setattr(feed, "SAMPLE", 3)
   population = Population.of_client_data(tmp_path / "p", TASK.data)
-  sample = streaming.OnDisk.sample_of(population).sample
+  sample = feed.sample_of(population)
   assert sample.sizes.tolist() == [13, 20, 9]
   result = simulate(FED_AVG, TASK.params, population, **SETTINGS)
   initial = EVALUATE(TASK.params, sample, None)["train_loss"]
@@ -136,18 +137,20 @@ def test_large_populations_are_measured_on_a_sample(tmp_path, monkeypatch):
 
 
 def test_a_sample_has_examples(tmp_path, monkeypatch):
-  monkeypatch.setattr(streaming, "SAMPLE", 2)
+  monkeypatch.setattr(feed, "SAMPLE", 2)
   rows = [[], [0, 1], [], [2]]
   data = ClientData.from_partition({"x": np.arange(3.0)}, rows)
   population = Population.of_client_data(tmp_path / "p", data)
-  assert streaming.OnDisk.sample_of(population).sample.sizes.tolist() == [0, 2]
+  assert feed.sample_of(population).sizes.tolist() == [0, 2]
 
 
 def test_only_the_cohort_is_at_hand(population):
+  def round(state, cohort):
+    sent = cohort.pick(lambda worker, _: worker.client, (), client=0)
+    return sent.value, sent
+
   first = Algorithm(
-    init=lambda params, _: 0,
-    round=lambda _, cohort: cohort.pick(lambda worker, _: worker.client, (), 0),
-    params=lambda state: state,
+    init=lambda params, _: 0, round=round, params=lambda state: state
   )
   with pytest.raises(ValueError, match="only those of the cohort are at hand"):
     simulate(
@@ -200,7 +203,7 @@ def test_what_cannot_be_read_ends_the_run(population, monkeypatch):
   def broken(*args, **kwargs):
     raise OSError("no such device")
 
-  monkeypatch.setattr(streaming.Loader, "_read", broken)
+  monkeypatch.setattr(feed.Feed, "_read", broken)
   with pytest.raises(OSError, match="no such device"):
     simulate(FED_AVG, TASK.params, population, **SETTINGS)
   assert_no_thread_is_left()

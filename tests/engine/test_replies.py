@@ -1,4 +1,4 @@
-"""Clients that send what is not finite, and clients that drop out."""
+"""Clients that send what is not finite, those that drop out, and costs."""
 
 import functools
 
@@ -7,14 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from fedjax_opt.cohort import Cohort
-from fedjax_opt.program import Program
 
 from fedjax_opt import (
   Algorithm,
   Checkpoints,
   ClientData,
   bvr_l_sgd,
+  delta_sgd,
   domo,
   evaluation,
   fed_avg,
@@ -22,8 +21,9 @@ from fedjax_opt import (
   simulate,
   sweep,
 )
+from fedjax_opt.engine.config import Config
 from tests import jax_problems, reference
-from tests.jax_problems import dropouts_of
+from tests.jax_problems import cohort_of, dropouts_of
 
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4))
 SETTINGS = {
@@ -58,11 +58,11 @@ def run(algorithm, **settings):
 
 def drawn(**settings):
   settings = {n: v for n, v in (SETTINGS | settings).items() if n != "rounds"}
-  program = Program.create(data(), **settings)
+  config = Config.create(data(), settings)
   cohorts, batches, weights = jax_problems.drawn_rounds(
-    program, data(), 0, SETTINGS["rounds"]
+    config, data(), 0, SETTINGS["rounds"]
   )
-  return program, cohorts, batches, weights
+  return config, cohorts, batches, weights
 
 
 def looped(cohorts, batches, weights):
@@ -121,18 +121,20 @@ def test_rejections_are_counted_and_change_no_other_number():
 def test_scaffold_s_control_stays_the_mean_of_all(weighting):
   """Whoever is left out."""
   settings = {"client_dropout": 0.4, "rounds": 6, "weighting": weighting}
-  state = run(scaffold(poisoned, 0.2), **settings).state
+  result = run(scaffold(poisoned, 0.2), **settings)
   weights = data().sizes if weighting == "examples" else np.ones(4)
   mean = lambda leaf: np.average(leaf, axis=0, weights=weights)
   close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
-  jax.tree.map(close, state.control, jax.tree.map(mean, state.controls))
+  controls = result.client_state
+  jax.tree.map(close, result.state.control, jax.tree.map(mean, controls))
 
 
-def test_memory_of_who_is_left_out_stays():
-  state = run(scaffold(poisoned, 0.2), rounds=6).state
-  finite = jax.tree.map(lambda leaf: bool(jnp.isfinite(leaf).all()), state)
+def test_what_is_kept_by_who_is_left_out_stays():
+  result = run(scaffold(poisoned, 0.2), rounds=6)
+  states = (result.state, result.client_state)
+  finite = jax.tree.map(lambda leaf: bool(jnp.isfinite(leaf).all()), states)
   assert all(jax.tree.leaves(finite))
-  for leaf in jax.tree.leaves(state.controls):
+  for leaf in jax.tree.leaves(result.client_state):
     np.testing.assert_array_equal(leaf[BAD], 0)
     assert np.abs(leaf[BAD + 1 :]).max() > 0
 
@@ -154,6 +156,8 @@ def test_if_all_are_rejected_nothing_changes(make):
   evaluate = lambda *_: {"train_loss": jnp.float32(1)}
   result = run(algorithm, evaluate=evaluate, eval_every=2)
   jax.tree.map(np.testing.assert_array_equal, result.state, expected)
+  for leaf in jax.tree.leaves(result.client_state):
+    np.testing.assert_array_equal(leaf, 0)
   assert result.history.metrics["rejected_clients"][0, -1] >= 12
   assert result.history.status(0) == "diverged"
   assert result.history.diverged_round(0) == 2
@@ -188,14 +192,13 @@ def test_who_drops_out_is_left_out_with_its_weight(client_map):
     result = simulate(
       healthy, TASK.params, TASK.data, **SETTINGS | settings | plain
     )
-    program, cohorts, batches, weights = drawn(**settings)
-    key = jax.random.key(0)
+    config, cohorts, batches, weights = drawn(**settings)
+    key, on_device = jax.random.key(0), jax.device_put(data())
     for r in range(SETTINGS["rounds"]):
-      of_round = jax.random.fold_in(key, r)
-      cohort = Cohort(program, jnp.int32(r), of_round, jax.device_put(data()))
+      cohort = cohort_of(config, on_device, key, jnp.int32(r))
       is_out = np.asarray(dropouts_of(cohort))
       # In every phase the same.
-      np.testing.assert_array_equal(is_out, dropouts_of(cohort))
+      np.testing.assert_array_equal(is_out, dropouts_of(cohort, 1))
       weights[r] = np.where(is_out, 0, weights[r])
   out = np.array([w == 0 for w in weights])
   assert 0 < out.sum() < out.size
@@ -205,10 +208,10 @@ def test_who_drops_out_is_left_out_with_its_weight(client_map):
 
 
 def test_dropouts_have_their_rate_and_may_lose_a_round():
-  program = Program.create(data(), batch_size=4, client_dropout=0.3)
+  config = Config.create(data(), {"batch_size": 4, "client_dropout": 0.3})
   on_device = jax.device_put(data())
   draw = jax.jit(
-    lambda key: dropouts_of(Cohort(program, jnp.int32(0), key, on_device))
+    lambda key: dropouts_of(cohort_of(config, on_device, key, jnp.int32(0)))
   )
   keys = jax.random.split(jax.random.key(0), 500)
   share = np.mean([draw(key) for key in keys])
@@ -244,11 +247,13 @@ def test_a_picked_client_has_not_dropped_out():
   """Else every dropout of the picked one would lose the round."""
 
   def round(state, cohort):
-    is_out = dropouts_of(cohort)
-    picked = cohort.pick(lambda worker, _: worker.client, ())
-    members = cohort.each(lambda worker, _: worker.client, ())
-    was_out = jnp.any((members == picked) & is_out)
-    return state + jnp.array([1, was_out], jnp.int32)
+    one_client = lambda worker, _: worker.client
+    members = cohort.each(one_client, ())
+    picked = cohort.pick(one_client, (), phase=1)
+    is_picked = members.value == picked.value
+    was_out = jnp.any(is_picked & ~members.counted)
+    new = state + jnp.array([1, was_out], jnp.int32)
+    return new, (members, picked)
 
   algorithm = Algorithm(
     init=lambda params, _: jnp.zeros(2, jnp.int32),
@@ -265,4 +270,44 @@ def test_a_picked_client_has_not_dropped_out():
 @pytest.mark.parametrize("rate", [1.0, -0.1, float("nan")])
 def test_rates_that_cannot_be(rate):
   with pytest.raises(ValueError, match=r"client_dropout=.*: must be in \[0, 1"):
-    Program.create(data(), client_dropout=rate)
+    Config.create(data(), {"client_dropout": rate})
+
+
+@pytest.mark.parametrize(
+  ("rule", "gradients", "chunk"),
+  [
+    (optax.sgd(0.1), 1, 1),
+    (delta_sgd(), 2, 2),
+    (delta_sgd(reuse_gradients=True), 1, 3),
+  ],
+)
+def test_cost_and_waste_are_exact(rule, gradients, chunk):
+  task, rounds = jax_problems.least_squares(), 4
+  settings = {
+    "cohort_size": 3,
+    "client_chunk": chunk,
+    "batch_size": 4,
+    "local_epochs": 1.5,
+  }
+  result = simulate(
+    fed_avg(task.loss_fn, rule),
+    task.params,
+    task.data,
+    rounds=rounds,
+    eval_every=3,
+    **settings,
+  )
+  config = Config.create(task.data, settings)
+  _, batches, _ = jax_problems.drawn_rounds(config, task.data, 0, rounds)
+  examples, computed = 0, 0
+  for of_round in batches:
+    examples += sum(len(rows) for steps in of_round for rows in steps)
+    taken = sorted((len(steps) for steps in of_round), reverse=True)
+    for start in range(0, 3, chunk):  # A chunk waits for its slowest client.
+      longest = taken[start]
+      computed += chunk * longest * 4
+  cost = result.cost["gradient_evaluations"]
+  assert cost == pytest.approx(gradients * examples / (3 * rounds))
+  assert result.padding_waste == pytest.approx(1 - examples / computed)
+  size = task.params["kernel"].size * 4
+  assert (result.cost["bytes_down"], result.cost["bytes_up"]) == (size, size)

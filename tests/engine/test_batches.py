@@ -4,7 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fedjax_opt.batches import BatchPlan, first_of_shuffle, shuffle
+
+from fedjax_opt.engine.batches import draw_batches, first_of_shuffle, shuffle
+from fedjax_opt.engine.plan import BatchPlan
 
 
 def draw(plan, sizes, n_max=None, seed=0):
@@ -14,7 +16,8 @@ def draw(plan, sizes, n_max=None, seed=0):
   indices = 100 * np.arange(len(sizes))[:, None] + np.arange(n_max)
   indices = np.where(np.arange(n_max) < sizes[:, None], indices, 0)
   keys = jax.random.split(jax.random.key(seed), len(sizes))
-  drawn = jax.jit(plan.draw)(keys, jnp.asarray(indices), jnp.asarray(sizes))
+  draw_batches_of = jax.jit(draw_batches, static_argnums=0)
+  drawn = draw_batches_of(plan, keys, jnp.asarray(indices), jnp.asarray(sizes))
   rows, counts, num_steps = jax.device_get(drawn)
   assert rows.shape == (len(sizes), plan.max_steps, plan.batch_size)
   past = np.arange(plan.max_steps) >= num_steps[:, None]
@@ -30,7 +33,7 @@ SIZES = [7, 12, 1, 8, 0]
 
 def test_every_epoch_visits_each_example_once():
   plan = BatchPlan.create(np.array(SIZES), 4, epochs=3)
-  assert not plan.even
+  assert not plan.needs_no_mask
   for m, steps in enumerate(draw(plan, SIZES)):
     per_epoch = -(-SIZES[m] // 4)
     assert len(steps) == 3 * per_epoch
@@ -67,7 +70,7 @@ def test_steps_go_on_into_further_epochs():
 
 def test_replacement_repeats_examples_of_the_client():
   plan = BatchPlan.create(np.array(SIZES[:4]), 4, steps=200, replacement=True)
-  assert plan.even
+  assert plan.needs_no_mask
   for m, steps in enumerate(draw(plan, SIZES[:4])):
     values, counts = np.unique(np.ravel(steps), return_counts=True)
     np.testing.assert_array_equal(values, 100 * m + np.arange(SIZES[m]))

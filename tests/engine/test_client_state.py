@@ -3,21 +3,24 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from fedjax_opt.host_memory import HostMemory
 
 from fedjax_opt import (
+  Algorithm,
   Checkpoints,
+  ClientOutput,
   Population,
   fed_avg,
   moon,
   scaffold,
-  sharding,
   simulate,
   sweep,
 )
+from fedjax_opt.engine import processes
+from fedjax_opt.engine.client_state import ClientStore
 from tests import jax_problems
 
 TASK = jax_problems.mlp(sizes=(13, 7, 20, 4, 9, 1, 11))
@@ -44,8 +47,9 @@ def run(algorithm="scaffold", data=TASK.data, **others):
 
 
 def assert_same(actual, expected):
+  states = lambda result: (result.params, result.state, result.client_state)
   found = lambda result: jax.tree.leaves(
-    (result.params, result.state, result.history.metrics, result.traces)
+    (states(result), result.history.metrics, result.traces)
   )
   for one, other in zip(found(actual), found(expected), strict=True):
     np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)
@@ -55,16 +59,16 @@ def assert_same(actual, expected):
 
 @pytest.fixture
 def lent(monkeypatch):
-  """The states that a device got: for compilation, then in each call."""
-  states, lend = [], HostMemory._lend
+  """The rows that a device got: for compilation, then in each call."""
+  lent, gather = [], ClientStore.gather
 
-  def noted(self, whole, rows):
-    state = lend(self, whole, rows)
-    states.append(jax.eval_shape(lambda: state))  # It will be donated.
-    return state
+  def noted(self, rows, cohorts):
+    of_cohort = gather(self, rows, cohorts)
+    lent.append(jax.eval_shape(lambda: of_cohort))  # They will be donated.
+    return of_cohort
 
-  monkeypatch.setattr(HostMemory, "_lend", noted)
-  return states
+  monkeypatch.setattr(ClientStore, "gather", noted)
+  return lent
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -82,10 +86,8 @@ def test_it_is_as_on_the_device(algorithm, others, lent):
   actual = run(algorithm, client_memory="host", **others)
   assert_same(actual, expected)
   cohort = {**SETTINGS, **others}["cohort_size"] or TASK.data.num_clients
-  assert len(lent) == 2 + SETTINGS["rounds"]
-  memory = ALGORITHMS[algorithm].memory
-  leaves = [leaf for state in lent for leaf in jax.tree.leaves(memory(state))]
-  assert {len(leaf) for leaf in leaves} == {cohort}
+  assert len(lent) == 1 + SETTINGS["rounds"]
+  assert {len(leaf) for leaf in jax.tree.leaves(lent)} == {cohort}
 
 
 def test_of_a_population_on_disk(tmp_path):
@@ -117,37 +119,55 @@ def test_of_a_grid(grid_map, tmp_path):
   assert_same(result, expected)
 
 
+def check(result, kind):
+  leaves = jax.tree.leaves(result.client_state)
+  assert all(isinstance(leaf, kind) for leaf in leaves)
+  where = "host" if kind is np.ndarray else "device"
+  assert result.client_memory == where
+
+
 def test_auto_takes_the_host_where_the_device_is_too_small(monkeypatch):
-  memory = run(client_memory="device").state.controls
+  rows = run(client_memory="device").client_state
   # The memory of a processor is the host's.
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-  size = sum(leaf.nbytes for leaf in jax.tree.leaves(memory))
+  size = sum(leaf.nbytes for leaf in jax.tree.leaves(rows))
   for have, kind in ((2 * size, jax.Array), (2 * size - 1, np.ndarray)):
-    monkeypatch.setattr(sharding, "memory_bytes", lambda have=have: have)
-    controls = jax.tree.leaves(run().state.controls)
-    assert all(isinstance(leaf, kind) for leaf in controls)
+    monkeypatch.setattr(processes, "memory_bytes", lambda have=have: have)
+    check(run(), kind)
     # Where all clients take part nothing would be gained.
-    controls = jax.tree.leaves(run(cohort_size=None).state.controls)
-    assert all(isinstance(leaf, jax.Array) for leaf in controls)
+    check(run(cohort_size=None), jax.Array)
   # Of settings each has its own.
-  monkeypatch.setattr(sharding, "memory_bytes", lambda: 4 * size)
+  monkeypatch.setattr(processes, "memory_bytes", lambda: 4 * size)
   make = lambda rate: scaffold(TASK.loss_fn, rate)
   for rates, kind in (([0.1], jax.Array), ([0.1, 0.2, 0.3], np.ndarray)):
     settings = SETTINGS | {"rounds": 1}
     result = sweep(make, {"rate": rates}, TASK.params, TASK.data, **settings)
-    controls = jax.tree.leaves(result.state.controls)
-    assert all(isinstance(leaf, kind) for leaf in controls)
+    check(result, kind)
+
+
+def test_what_the_server_keeps_of_each_client_stays_with_it():
+  """It has as many rows, but is not what clients keep."""
+
+  def round(drawn, cohort):
+    one_client = lambda worker, _: ClientOutput((), state=worker.state + 1)
+    sent = cohort.each(one_client, ())
+    return drawn.at[cohort.clients].add(1), sent
+
+  algorithm = Algorithm(
+    init=lambda params, num_clients: jnp.zeros(num_clients, jnp.int32),
+    round=round,
+    params=lambda drawn: drawn,
+    init_client=lambda params: jnp.int32(0),
+  )
+  settings = SETTINGS | {"evaluate": None, "client_memory": "host"}
+  result = simulate(algorithm, TASK.params, TASK.data, **settings)
+  assert np.sum(result.state) == 3 * 6
+  np.testing.assert_array_equal(result.state, result.client_state)
 
 
 def test_bad_settings():
   with pytest.raises(ValueError, match="client_memory='disk': must be one of"):
     run(client_memory="disk")
-  # That is not declared, and so would be taken for the cohort's.
-  algorithm = ALGORITHMS["scaffold"]._replace(memory=lambda state: ())
-  with pytest.raises(ValueError, match="memory: has a leaf of 7 rows for 7 cl"):
-    simulate(
-      algorithm, TASK.params, TASK.data, client_memory="host", **SETTINGS
-    )
   algorithm = fed_avg(TASK.loss_fn, optax.sgd(0.1))
   with pytest.raises(ValueError, match="client_memory='host': this algorithm"):
     simulate(

@@ -1,0 +1,118 @@
+"""Settings that have diverged are dropped; those that fit are vectorized."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedjax_opt import fed_avg, sweep
+from fedjax_opt.engine import active_points, processes
+from fedjax_opt.engine.config import Config
+from tests.engine.test_points import SEEDS, SETTINGS, TASK, data_of, init
+
+
+@pytest.mark.parametrize(
+  ("needs", "chunks"),
+  [
+    ([900], []),  # All fit.
+    ([1000, 250], [6]),
+    ([2000, 990], [3]),  # 3, 3 and 1.
+    ([9000], [1]),  # One, whatever it needs.
+    ([1300, 1100, 990], [5, 4]),
+  ],
+)
+def test_as_many_vectorized_as_memory_holds(monkeypatch, needs, chunks):
+  """Seven settings, by what each compiled program says that it needs."""
+  told = iter(needs)
+  monkeypatch.setattr(active_points, "needed_bytes", lambda _: next(told))
+  monkeypatch.setattr(processes, "memory_bytes", lambda: 999)
+
+  def points(**given):
+    config = Config.create(
+      TASK.data, {"batch_size": 4}, num_settings=7, **given
+    )
+    return active_points.ActivePoints(7, 1, config, is_grid=True)
+
+  vectorized, used = points(grid_map="vmap"), []
+  while chunk := vectorized.smaller_chunk(["compiled"]):
+    used.append(chunk)
+  assert used == chunks
+  for given in ({"grid_map": "scan"}, {"grid_map": "vmap", "grid_chunk": 7}):
+    assert points(**given).smaller_chunk(["compiled"]) is None
+
+
+def test_the_program_that_needs_most_decides(monkeypatch):
+  """Of rounds and of evaluations; one that does not tell is no reason."""
+  monkeypatch.setattr(processes, "memory_bytes", lambda: 999)
+  monkeypatch.setattr(active_points, "needed_bytes", lambda need: need)
+  config = Config.create(
+    TASK.data, {"batch_size": 4}, num_settings=8, grid_map="vmap"
+  )
+
+  def smaller(needs):
+    points = active_points.ActivePoints(8, 1, config, is_grid=True)
+    return points.smaller_chunk(needs)
+
+  assert smaller([500, 1900]) == smaller([1900, 500]) == 4
+  assert smaller([None, 1900]) is None
+
+
+def test_diverged_settings_are_dropped_and_change_nothing():
+  rates = [*np.linspace(0.01, 0.1, 7), *np.geomspace(1e20, 1e30, 9)]
+
+  def evaluate(params, data, test):
+    largest = jnp.max(jnp.abs(params["kernel"]))
+    # A metric that is whole has no NaN of its own.
+    return {"train_loss": largest**2, "signs": jnp.sum(params["bias"] > 0)}
+
+  make = lambda rate: fed_avg(TASK.loss_fn, optax.chain(optax.sgd(rate)))
+  settings = SETTINGS | {"rounds": 5, "trace": (), "evaluate": evaluate}
+  grid = lambda rates: {"rate": rates}
+  whole = sweep(make, grid(rates), init, data_of, seeds=SEEDS, **settings)
+  # Too few for anything to be dropped.
+  few = sweep(make, grid(rates[:7]), init, data_of, seeds=SEEDS, **settings)
+
+  close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
+  for name, values in few.history.metrics.items():
+    close(whole.history.metrics[name][:14], values)
+  jax.tree.map(lambda a, b: close(a[:14], b), whole.params, few.params)
+  jax.tree.map(lambda a, b: close(a[:14], b), whole.state, few.state)
+  assert jax.tree.leaves(whole.params)[0].shape[0] == 32
+  assert whole.history.diverged()[14:, -1].all()
+  assert not whole.history.diverged()[:14].any()
+  assert np.isnan(whole.history.metrics["signs"][14:, -1]).all()
+  assert whole.cost == pytest.approx(few.cost)
+  assert whole.padding_waste == pytest.approx(few.padding_waste)
+
+
+def test_one_after_the_other_a_diverged_setting_stops():
+  rounds = []
+
+  def count(params, data, test):
+    largest = jnp.max(jnp.abs(params["kernel"]))
+    return {"train_loss": largest**2, "bias": jnp.sum(params["bias"])}
+
+  make = lambda rate: fed_avg(TASK.loss_fn, optax.chain(optax.sgd(rate)))
+  settings = SETTINGS | {"rounds": 6, "trace": (), "evaluate": count}
+  settings |= {"eval_every": 2, "grid_map": "scan"}
+  run = lambda rates, **others: sweep(
+    make, {"rate": rates}, init, data_of, seeds=SEEDS, **settings | others
+  )
+  rates = [1e25, 0.05, 1e20, 0.1]
+  on_evaluation = lambda report: rounds.append(report.metrics["bias"])
+  whole = run(rates, on_evaluation=on_evaluation)
+  few = run([0.05, 0.1])
+
+  live = np.array([2, 3, 6, 7])
+  for name, values in few.history.metrics.items():
+    np.testing.assert_array_equal(whole.history.metrics[name][live], values)
+  same = lambda a, b: np.testing.assert_array_equal(a[live], b)
+  jax.tree.map(same, whole.state, few.state)
+  assert whole.history.diverged()[[0, 1, 4, 5], -1].all()
+  # Where it was found out; nothing was measured after it.
+  assert np.isnan(np.array(rounds)[2:, [0, 1, 4, 5]]).all()
+  assert whole.cost == pytest.approx(few.cost)
+  assert whole.padding_waste == pytest.approx(few.padding_waste)

@@ -1,0 +1,205 @@
+"""What the verbs of a cohort and the bookkeeping of a run promise.
+
+A toy algorithm shows which examples a client saw: on examples that are unit
+vectors, one step of length B on the loss -<x, p> leaves the counts of the
+batch's rows.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedjax_opt import Algorithm, ClientData, ClientOutput, fed_avg, simulate
+
+SIZES = (6, 9, 12, 7, 5)
+M, N, B = len(SIZES), sum(SIZES), 3
+OWNER = np.repeat(np.arange(M), SIZES)
+DATA = ClientData.from_client_ids({"x": np.eye(N, dtype=np.float32)}, OWNER)
+ROUNDS = 40
+
+
+def reward(params, batch, rng):
+  return -batch["x"] @ params
+
+
+def seen(worker, start):
+  """[N], how often a client that takes one step saw each example."""
+  return worker.descend(reward, optax.sgd(float(B)), start)
+
+
+def toy():
+  """Two phases of all clients, then one picked client; each counts its visits.
+
+  The second phase averages, and has a momentum that comes back.
+  """
+
+  def init(params, num_clients):
+    return {
+      "drawn": jnp.zeros(num_clients, jnp.int32),  # counted by the server
+      "picked": jnp.zeros(num_clients, jnp.int32),
+      "momentum": jnp.zeros(2),
+      "last": {
+        "cohort": jnp.zeros(3, jnp.int32),
+        "each": jnp.zeros((3, N)),
+        "mean": jnp.zeros(N),
+        "whole": jnp.float32(0),
+        "picked": jnp.zeros(N),
+        "pick": jnp.int32(0),
+      },
+    }
+
+  def round(state, cohort):
+    start = jnp.zeros(N)
+
+    def first(worker, start):
+      return worker.client, seen(worker, start)
+
+    def second(worker, broadcast):
+      start, momentum = broadcast
+      message = {
+        "seen": seen(worker, start),
+        "momentum": 0.5 * momentum + 1,
+        "client": worker.client,  # A whole number, whose mean is none.
+      }
+      return ClientOutput(message, state=worker.state + 1)
+
+    all_sent = cohort.each(first, start)
+    mean = cohort.mean(second, (start, state["momentum"]), phase=1)
+    picked = cohort.pick(first, start, phase=2)
+    clients, each = all_sent.value
+    pick, of_picked = picked.value
+    new = {
+      "drawn": state["drawn"].at[clients].add(1),
+      "picked": state["picked"].at[pick].add(1),
+      "momentum": mean.value["momentum"],
+      "last": {
+        "cohort": clients,
+        "each": each,
+        "mean": mean.value["seen"],
+        "whole": mean.value["client"],
+        "picked": of_picked,
+        "pick": pick,
+      },
+    }
+    return new, (all_sent, mean, picked)
+
+  return Algorithm(
+    init,
+    round,
+    params=lambda state: state["momentum"],
+    init_client=lambda params: jnp.int32(0),  # visits
+  )
+
+
+@pytest.fixture(scope="module")
+def result():
+  return simulate(
+    toy(),
+    np.zeros(1),
+    DATA,
+    rounds=ROUNDS,
+    cohort_size=3,
+    client_chunk=2,
+    batch_size=B,
+    local_steps=1,
+  )
+
+
+@pytest.fixture(scope="module")
+def last(result):
+  return jax.device_get(result.state["last"])
+
+
+def test_each_gives_what_every_client_of_the_cohort_sent(last):
+  assert len(set(last["cohort"])) == 3
+  for client, counts in zip(last["cohort"], last["each"], strict=True):
+    assert set(np.flatnonzero(counts)) <= set(np.flatnonzero(client == OWNER))
+    assert counts.max() == 1
+    assert counts.sum() == B
+
+
+def test_each_phase_draws_fresh_batches_for_the_same_clients(last):
+  owners = set(OWNER[np.flatnonzero(last["mean"])])
+  assert owners == set(last["cohort"])
+  first = last["each"].sum(0) > 0
+  assert (first != (last["mean"] > 0)).any()
+  assert (last["picked"] > 0).sum() == B
+  assert set(OWNER[last["picked"] > 0]) == {int(last["pick"])}
+
+
+def test_mean_weighs_clients_by_their_examples(last):
+  sizes = np.array(SIZES)[last["cohort"]]
+  weights = sizes / sizes.sum()
+  for client, weight in zip(last["cohort"], weights, strict=True):
+    own = last["mean"][client == OWNER]
+    np.testing.assert_allclose(own[own > 0], weight, rtol=1e-6)
+  np.testing.assert_allclose(last["whole"], weights @ last["cohort"], rtol=1e-6)
+
+
+def test_state_that_is_broadcast_comes_back(result):
+  expected = 2 - 2 * 0.5**ROUNDS
+  np.testing.assert_allclose(result.params, [expected] * 2, rtol=1e-6)
+
+
+def test_what_clients_keep_changes_for_the_cohort_alone(result):
+  visits = np.asarray(result.client_state)
+  np.testing.assert_array_equal(visits, result.state["drawn"])
+  assert visits.sum() == 3 * ROUNDS
+
+
+def test_cohort_and_pick_are_uniform(result):
+  drawn = np.asarray(result.state["drawn"])
+  picked = np.asarray(result.state["picked"])
+  assert picked.sum() == ROUNDS
+  # Means 24 and 8 per client; four standard deviations.
+  assert abs(drawn - 24).max() <= 4 * np.sqrt(ROUNDS * 0.6 * 0.4)
+  assert abs(picked - 8).max() <= 4 * np.sqrt(ROUNDS * 0.2 * 0.8)
+
+
+def test_cost_counts_all_phases(result):
+  assert result.cost == {
+    # Two phases of every client and one of a single client of three.
+    "bytes_down": pytest.approx(4 * (N + N + 2 + N / 3)),
+    "bytes_up": pytest.approx(4 * ((1 + N) + (N + 2 + 1) + (1 + N) / 3)),
+    "gradient_evaluations": pytest.approx(B * (2 + 1 / 3)),
+  }
+  # Three clients of the four that are computed.
+  assert result.padding_waste == pytest.approx(1 / 4)
+
+
+def test_uniform_weighting():
+  def round(state, cohort):
+    sent = cohort.mean(lambda worker, _: 1.0 * worker.client, broadcast=())
+    return sent.value, sent
+
+  algorithm = Algorithm(lambda p, m: jnp.zeros([]), round, lambda state: state)
+  result = simulate(
+    algorithm, (), DATA, rounds=1, batch_size=B, weighting="uniform"
+  )
+  assert float(result.params) == pytest.approx(2)
+
+
+def test_a_place_for_no_client_does_no_harm():
+  """It takes steps where all take equally many, and may overflow in them."""
+  x = np.ones((24, 1), np.float32)
+  x[0] = 10  # Seen again and again in the place for no client.
+  owner = np.repeat([2, 0, 1], 8)
+
+  def loss_fn(params, batch, rng):
+    return (batch["x"] @ params - 1) ** 2 / 2
+
+  def final(chunk):
+    return simulate(
+      fed_avg(loss_fn, optax.sgd(0.06)),
+      np.zeros(1),
+      ClientData.from_client_ids({"x": x}, owner),
+      rounds=1,
+      batch_size=8,
+      local_steps=100,
+      replacement=True,
+      client_chunk=chunk,
+    ).params
+
+  np.testing.assert_allclose(final(2), final(3), rtol=1e-6)

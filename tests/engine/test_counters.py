@@ -1,0 +1,102 @@
+"""Counters are exact where float32 and int32 are not."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedjax_opt import Algorithm, ClientOutput, simulate
+from fedjax_opt.engine import counters
+from tests.engine.test_cohort import DATA, B
+
+LARGE = [
+  (1 << power) + offset
+  for power in (8, 16, 24, 31, 32, 40, 53, 62)
+  for offset in (-1, 0, 1)
+]
+
+
+def read(counter):
+  return counters.read(jax.device_get(counter))
+
+
+@pytest.mark.parametrize("number", [0, 1, 255, *LARGE])
+def test_a_number_is_read_as_it_was_given(number):
+  assert read(counters.of(number)) == number
+  assert read(counters.add(counters.zero(), counters.of(number))) == number
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64, np.uint64])
+def test_integers_of_the_program(dtype):
+  """Of 64 bits too, where JAX has them."""
+  numbers = [n for n in (0, *LARGE) if n <= np.iinfo(dtype).max]
+  with jax.enable_x64(np.dtype(dtype).itemsize == 8):
+    counter = jax.jit(counters.of)(jnp.asarray(np.array(numbers, dtype)))
+    assert counter.shape == (len(numbers), 8)
+    assert read(counter).tolist() == numbers
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_integers_of_numpy(dtype):
+  number = int(np.iinfo(dtype).max)
+  assert read(counters.of(dtype(number))) == number
+
+
+@pytest.mark.parametrize("number", [1, (1 << 24) + 1, (1 << 32) - 1])
+def test_totals_of_many_clients(number):
+  many = jnp.full(100_003, number, jnp.uint32)
+  total = jax.jit(lambda numbers: counters.total(counters.of(numbers)))(many)
+  assert read(total) == 100_003 * number
+  # And of such totals.
+  assert read(counters.total(jnp.stack([total] * 7))) == 7 * 100_003 * number
+
+
+@pytest.mark.parametrize("number", [1, 255, (1 << 24) + 1, (1 << 32) + 3])
+def test_many_additions(number):
+  """No digit grows without bound, and none is lost."""
+  add = lambda _, total: counters.add(total, counters.of(number))
+  many = 200_001
+  total = jax.jit(lambda: jax.lax.fori_loop(0, many, add, counters.zero()))()
+  assert read(total) == many * number
+  doubled = total
+  for _ in range(10):
+    doubled = counters.add(doubled, doubled)
+  assert read(doubled) == 1024 * many * number
+
+
+@pytest.mark.parametrize("is_traced", [False, True])
+def test_what_a_run_exchanges_is_exact(is_traced):
+  """Each client sends and gets more than float32 and int32 can add up."""
+  up, down, rounds = (1 << 31) - 1, (1 << 32) + 1, 5
+
+  def round(state, cohort):
+    def one_client(worker, _):
+      sent = jnp.int32(up) + 0 * worker.client if is_traced else up
+      return ClientOutput(jnp.float32(1), bytes_up=sent)
+
+    sent = cohort.mean(one_client, (), bytes_down=down)
+    return state + sent.value, sent
+
+  algorithm = Algorithm(
+    init=lambda params, _: jnp.float32(0),
+    round=round,
+    params=lambda state: state,
+  )
+  result = simulate(
+    algorithm,
+    (),
+    DATA,
+    rounds=rounds,
+    cohort_size=3,
+    client_chunk=2,
+    batch_size=B,
+    eval_every=2,
+    evaluate=lambda params, data, test: {"sum": params},
+  )
+  assert result.cost["bytes_up"] == up
+  assert result.cost["bytes_down"] == down
+  done = np.array([0, 2, 4, 5])
+  metrics = result.history.metrics
+  assert metrics["bytes_up"].dtype == np.float64
+  np.testing.assert_array_equal(metrics["bytes_up"][0], done * up)
+  np.testing.assert_array_equal(metrics["bytes_down"][0], done * down)

@@ -1,0 +1,502 @@
+"""The loop over rounds, and what a round returns to it."""
+
+import math
+import re
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedjax_opt import (
+  Algorithm,
+  ClientData,
+  ClientOutput,
+  scaffold,
+  simulate,
+  sweep,
+)
+from fedjax_opt.checks import inputs
+from fedjax_opt.engine import rounds
+from fedjax_opt.engine.config import Config
+
+
+def test_what_a_large_population_keeps_is_held_once():
+  """SCAFFOLD's, of 100,000 clients: XLA plans no copy of it."""
+  population, size = 100_000, 50
+  data = ClientData(
+    {"x": np.ones((10, size), np.float32)},
+    np.zeros((population, 1), np.int32),
+    np.ones(population, np.int32),
+  )
+  loss = lambda params, batch, rng: batch["x"] @ params["w"]
+  algorithm = scaffold(loss, 0.1)
+  settings = {"cohort_size": 4, "batch_size": 1, "client_chunk": 2}
+  config = Config.create(data, settings)
+
+  def start():
+    params = {"w": jnp.zeros(size)}
+    rows = inputs.rows_of_all(algorithm, params, population)
+    return algorithm.init(params, population), rows
+
+  def run(state, key, data):
+    args = (key, data, {}, jnp.int32(0), jnp.int32(9))
+    return rounds.run_rounds(config, algorithm, state, *args)
+
+  state, key = jax.eval_shape(start), jax.random.key(0)
+  lowered = jax.jit(run, donate_argnums=0).lower(state, key, data)
+  plan = lowered.compile().memory_analysis()
+  memory = 4 * size * population
+  assert plan.alias_size_in_bytes >= memory  # The same buffer, in and out.
+  assert plan.temp_size_in_bytes < memory / 2
+
+
+# ------------------------------------------------------- What a round returns
+
+
+SIZES = (8, 4, 12, 4)
+OWNER = np.repeat(np.arange(4), SIZES)
+FOUR = ClientData.from_client_ids({"x": np.ones((28, 1), np.float32)}, OWNER)
+SETTINGS = {"batch_size": 4, "local_steps": 1}
+
+
+class Both(NamedTuple):
+  """A state that is a tuple of two itself."""
+
+  total: jax.Array
+  rounds: jax.Array
+
+
+def simple(round, init=lambda *_: jnp.float32(0), init_client=None):
+  return Algorithm(
+    init, round, params=lambda state: state, init_client=init_client
+  )
+
+
+def run(algorithm, rounds=1, data=FOUR, **settings):
+  return simulate(algorithm, (), data, rounds=rounds, **SETTINGS | settings)
+
+
+def number(worker, _):
+  return 1.0 * worker.client
+
+
+def message_of(algorithm, **settings):
+  with pytest.raises(ValueError) as error:  # noqa: PT011
+    run(algorithm, **settings)
+  message = str(error.value)
+  assert "\n" not in message
+  return message
+
+
+def both(*_):
+  return Both(jnp.float32(0), jnp.int32(0))
+
+
+@pytest.mark.parametrize(
+  ("init", "returned", "kind"),
+  [
+    (None, lambda state, sent: state, "a "),
+    (both, lambda state, sent: Both(*state), "(.*)"),
+    (None, lambda state, sent: None, "a NoneType"),
+    (None, lambda state, sent: (state, sent, 0), "(.*, Reply, int)"),
+    (None, lambda state, sent: (state, sent.value), "(.*)"),
+    (None, lambda state, sent: (state, (sent, 0)), "(.*, tuple)"),
+    (None, lambda state, sent: [state, sent], "a list"),
+  ],
+)
+def test_a_round_returns_its_state_and_replies(init, returned, kind):
+  def round(state, cohort):
+    return returned(state, cohort.mean(number, ()))
+
+  init = init or (lambda *_: jnp.float32(0))
+  message = message_of(simple(round, init))
+  assert message.startswith("round: must return (state, reply), or (state, (r")
+  ending = re.escape(kind).replace(r"\.\*", ".*")
+  assert re.search(f"Got {ending}", message), message
+
+
+def test_a_state_that_is_a_named_tuple():
+  def round(state, cohort):
+    sent = cohort.mean(number, ())
+    return Both(state.total + sent.value, state.rounds + 1), sent
+
+  result = run(simple(round, both), rounds=3)
+  assert isinstance(result.state, Both)
+  expected = 3 * np.average(np.arange(4), weights=SIZES)
+  assert float(result.state.total) == pytest.approx(expected)
+  assert int(result.state.rounds) == 3
+
+
+@pytest.mark.parametrize("forgotten", [0, 1, 2])
+def test_a_forgotten_reply(forgotten):
+  """Of a round of three, the last of them under a condition."""
+
+  def round(state, cohort):
+    sent = [cohort.mean(number, ()), cohort.each(number, (), phase=1)]
+    verb = lambda: cohort.mean(number, (), phase=2)
+    sent.append(cohort.cond(cohort.round > 0, verb, 0.0))
+    return state, tuple(r for r in sent if r.phase != forgotten)
+
+  assert message_of(simple(round)) == (
+    f"round: the reply of phase {forgotten} was not returned; return (state, "
+    "(reply, ...)) with the replies of all verbs that were called"
+  )
+
+
+def test_no_reply_of_several():
+  def round(state, cohort):
+    cohort.mean(number, ())
+    return state, ()
+
+  assert "the reply of phase 0 was not returned" in message_of(simple(round))
+
+
+def test_two_replies_of_one_phase():
+  def round(state, cohort):
+    return state, (cohort.mean(number, ()), cohort.pick(number, ()))
+
+  assert message_of(simple(round)) == (
+    "round: returned replies of the phases [0, 0]; give each verb a phase of "
+    "its own, such as cohort.mean(..., phase=1)"
+  )
+
+
+def test_a_reply_that_was_overwritten_in_the_same_phase():
+  def round(state, cohort):
+    for _ in range(2):
+      sent = cohort.mean(number, ())
+    return state + sent.value, sent
+
+  assert message_of(simple(round)) == (
+    "round: several verbs have the phase 0; give each a phase of its own, such "
+    "as cohort.mean(..., phase=1), and return all replies"
+  )
+
+
+def test_replies_may_be_a_list_in_any_order():
+  def round(state, cohort):
+    one, other = cohort.mean(number, (), phase=3), cohort.mean(number, ())
+    return one.value + other.value, [one, other]
+
+  result = run(simple(round))
+  assert float(result.params) == pytest.approx(
+    2 * np.average(np.arange(4), weights=SIZES)
+  )
+
+
+def test_a_round_without_a_verb():
+  result = run(simple(lambda state, cohort: (state + 1, ())), rounds=3)
+  assert float(result.params) == 3
+  assert result.cost == {
+    "bytes_down": 0, "bytes_up": 0, "gradient_evaluations": 0
+  }  # fmt: skip
+
+
+# ------------------------------------------------------- What clients return
+
+
+def test_own_weights_replace_the_usual_ones():
+  """They need not sum to 1."""
+
+  def round(state, cohort):
+    def one_client(worker, _):
+      return ClientOutput(number(worker, _), weight=3.0 * worker.client + 1)
+
+    sent = cohort.mean(one_client, ())
+    return (sent.value, sent.weights), sent
+
+  init = lambda *_: (jnp.float32(0), jnp.zeros(4))
+  for settings in ({}, {"client_map": "scan"}, {"client_chunk": 3}):
+    value, weights = run(simple(round, init), **settings).state
+    expected = np.average(np.arange(4), weights=3 * np.arange(4) + 1)
+    assert float(value) == pytest.approx(expected)
+    np.testing.assert_allclose(weights, 3 * np.arange(4) + 1)
+
+
+@pytest.mark.parametrize("own", [0.0, math.nan, math.inf])
+def test_a_weight_that_is_none(own):
+  """Zero leaves the client out of the mean, what is not finite rejects it."""
+
+  def round(state, cohort):
+    def one_client(worker, _):
+      weight = jnp.where(worker.client == 2, own, 1.0)
+      return ClientOutput(number(worker, _), weight=weight)
+
+    sent = cohort.mean(one_client, ())
+    return sent.value, sent
+
+  evaluate = lambda params, data, test: {"value": params}
+  result = run(simple(round), evaluate=evaluate)
+  assert float(result.params) == pytest.approx((0 + 1 + 3) / 3)
+  rejected = result.history.metrics["rejected_clients"][0, -1]
+  assert rejected == (0 if own == 0 else 1)
+
+
+def test_bytes_that_clients_say_they_send():
+  """As those of a message that is sparse."""
+
+  def round(state, cohort):
+    def one_client(worker, _):
+      return ClientOutput(jnp.zeros(50), bytes_up=10 * (worker.client + 1))
+
+    sent = cohort.mean(one_client, ())
+    plain = cohort.mean(number, jnp.zeros(2), phase=1, label="apart")
+    return state, (sent, plain)
+
+  cost = run(simple(round), rounds=3).cost
+  assert cost["bytes_up"] == (10 + 20 + 30 + 40) / 4 + 4
+  assert cost["apart_bytes_up"] == 4
+  assert cost["bytes_down"] == cost["apart_bytes_down"] == 8
+
+
+@pytest.mark.parametrize("client_map", ["vmap", "scan"])
+def test_metrics_of_clients_are_recorded_for_each_round(client_map):
+  """Those of the clients drawn, in the order of the cohort."""
+  rounds = 5
+
+  def round(state, cohort):
+    def one_client(worker, _):
+      metrics = {
+        "client": worker.client,
+        "twice": 2.0 * worker.client + 100 * worker.round,
+      }
+      return ClientOutput(number(worker, _), metrics=metrics)
+
+    sent = cohort.mean(one_client, ())
+    # Of one client there is nothing to record.
+    one = cohort.pick(one_client, (), phase=1)
+    return state.at[cohort.round].set(cohort.clients), (sent, one)
+
+  init = lambda *_: jnp.zeros((rounds, 3), jnp.int32)
+  result = run(
+    simple(round, init),
+    rounds=rounds,
+    cohort_size=3,
+    client_map=client_map,
+    eval_every=2,
+  )
+  cohorts = np.asarray(result.state)
+  assert set(result.traces) == {"client", "twice"}
+  np.testing.assert_array_equal(result.traces["client"], cohorts)
+  expected = 2 * cohorts + 100 * np.arange(rounds)[:, None]
+  np.testing.assert_array_equal(result.traces["twice"], expected)
+
+
+def test_metrics_of_a_grid_and_of_those_left_out():
+  """Who drops out or is rejected has computed them, too."""
+
+  def make(scale):
+    def round(state, cohort):
+      def one_client(worker, _):
+        message = jnp.where(worker.client == 1, jnp.nan, 1.0)
+        metrics = {"scaled": scale * worker.client}
+        return ClientOutput(message, metrics=metrics)
+
+      sent = cohort.mean(one_client, ())
+      return sent.value, sent
+
+    return simple(round)
+
+  result = sweep(
+    make, {"scale": [1.0, 3.0]}, (), FOUR, rounds=3, client_dropout=0.3,
+    **SETTINGS,
+  )  # fmt: skip
+  expected = np.outer([1, 3], np.arange(4))[:, None].repeat(3, 1)  # [S, R, C]
+  np.testing.assert_allclose(result.traces["scaled"], expected)
+
+
+# ----------------------------------------------------------- What clients keep
+
+
+def counting(is_bad=lambda worker: False, state_of=lambda own: own + 1):
+  """Clients count their visits; the server notes who counted in each round."""
+
+  def round(state, cohort):
+    def one_client(worker, _):
+      message = jnp.where(is_bad(worker), jnp.inf, 1.0)
+      return ClientOutput(message, state=state_of(worker.state))
+
+    sent = cohort.mean(one_client, ())
+    return state.at[cohort.clients].add(sent.counted.astype(jnp.int32)), sent
+
+  return simple(
+    round,
+    init=lambda params, num_clients: jnp.zeros(num_clients, jnp.int32),
+    init_client=lambda params: jnp.int32(0),
+  )
+
+
+@pytest.mark.parametrize("client_memory", ["device", "host"])
+@pytest.mark.parametrize(
+  "others", [{}, {"client_chunk": 2}, {"client_map": "scan"}]
+)
+def test_who_is_left_out_keeps_what_it_had(client_memory, others):
+  """Whether it drops out or is rejected."""
+  result = run(
+    counting(lambda worker: worker.client == 2),
+    rounds=12,
+    cohort_size=3,
+    client_dropout=0.3,
+    client_memory=client_memory,
+    **others,
+  )
+  kept = np.asarray(result.client_state)
+  np.testing.assert_array_equal(kept, result.state)
+  assert kept[2] == 0
+  assert 0 < kept.sum() < 36 * 3 / 4
+
+
+def test_a_round_that_is_lost_changes_nothing():
+  result = run(counting(lambda worker: worker.round == 1), rounds=3)
+  np.testing.assert_array_equal(result.client_state, [2] * 4)
+
+
+def test_a_verb_that_returns_no_state_changes_none():
+  """Before or after one that does, and in whatever order they are returned."""
+
+  def make(is_first):
+    def round(state, cohort):
+      keep = lambda worker, _: ClientOutput(1.0, state=worker.state + 1)
+      kept = cohort.mean(keep, ())
+      plain = cohort.each(number, (), phase=1)
+      one = cohort.pick(number, (), phase=2)
+      sent = (plain, one, kept) if is_first else (kept, plain, one)
+      return state, sent
+
+    return simple(round, init_client=lambda params: jnp.int32(0))
+
+  for is_first in (False, True):
+    result = run(make(is_first), rounds=3)
+    np.testing.assert_array_equal(result.client_state, [3] * 4)
+
+
+@pytest.mark.parametrize("others_work", [False, True])
+def test_the_picked_client_keeps_its_own(others_work):
+  def round(state, cohort):
+    def one_client(worker, _):
+      return ClientOutput(worker.client, state=worker.state + 1)
+
+    sent = cohort.pick(one_client, (), others_work=others_work)
+    return state.at[sent.value].add(1), sent
+
+  algorithm = simple(
+    round,
+    init=lambda params, num_clients: jnp.zeros(num_clients, jnp.int32),
+    init_client=lambda params: jnp.int32(0),
+  )
+  result = run(algorithm, rounds=6)
+  expected = [6] * 4 if others_work else result.state
+  np.testing.assert_array_equal(result.client_state, expected)
+
+
+def test_a_verb_of_some_rounds_keeps_in_them_only():
+  def round(state, cohort):
+    keep = lambda worker, _: ClientOutput(1.0, state=worker.state + 1)
+    verb = lambda: cohort.mean(keep, ())
+    sent = cohort.cond(cohort.round % 3 == 0, verb, 0.0)
+    return state + sent.value, sent
+
+  algorithm = simple(round, init_client=lambda params: jnp.int32(0))
+  result = run(algorithm, rounds=7)
+  np.testing.assert_array_equal(result.client_state, [3] * 4)
+  assert float(result.params) == pytest.approx(3)
+
+
+@pytest.mark.parametrize(
+  ("state_of", "given"),
+  [
+    (lambda own: (own, own), "(int32[], int32[])"),
+    (lambda own: {"a": own}, "{a: int32[]}"),
+    (lambda own: 1.0 * own, "float32[]"),
+    (lambda own: own[None], "int32[1]"),
+  ],
+)
+def test_a_state_of_another_structure_is_refused(state_of, given):
+  assert message_of(counting(state_of=state_of)) == (
+    f"ClientOutput.state: is {given}; must be as init_client makes it, int32[]"
+  )
+
+
+@pytest.mark.parametrize("client_map", ["vmap", "scan"])
+def test_a_state_may_be_a_plain_number(client_map):
+  result = run(counting(state_of=lambda own: 7), client_map=client_map)
+  np.testing.assert_array_equal(result.client_state, [7] * 4)
+
+
+def test_a_state_that_was_not_declared_is_refused():
+  algorithm = counting(state_of=lambda own: 1)._replace(init_client=None)
+  assert message_of(algorithm) == (
+    "ClientOutput.state: was given, but the algorithm has no init_client; "
+    "declare what one client keeps: Algorithm(..., init_client=...)"
+  )
+
+
+# -------------------------------------------------------------- Reports of it
+
+
+def adding():
+  """The state is the number of rounds done, the model twice that."""
+
+  def round(state, cohort):
+    sent = cohort.mean(lambda worker, _: 1.0, ())
+    return {"sum": state["sum"] + jnp.round(sent.value)}, sent
+
+  return Algorithm(
+    init=lambda *_: {"sum": jnp.zeros(3)},
+    round=round,
+    params=lambda state: {"w": 2 * state["sum"]},
+  )
+
+
+def measure(params, data, test):
+  return {"train_loss": params["w"][0]}
+
+
+@pytest.mark.parametrize("is_grid", [False, True])
+def test_a_report_has_copies_of_model_and_state(is_grid):
+  """Which stay what they were while the run goes on, and may be changed."""
+  reports = []
+
+  def on_evaluation(report):
+    reports.append((report.round, report.params["w"], report.state["sum"]))
+
+  settings = {
+    "rounds": 6,
+    "eval_every": 2,
+    "evaluate": measure,
+    "on_evaluation": on_evaluation,
+  }
+  if is_grid:
+    sweep(
+      lambda unused: adding(), {"unused": [1.0, 2.0]}, (), FOUR, seeds=(0, 1),
+      **SETTINGS | settings,
+    )  # fmt: skip
+  else:
+    run(adding(), **settings)
+  assert [round for round, _, _ in reports] == [0, 2, 4, 6]
+  shape = (4, 3) if is_grid else (3,)
+  for round, params, state in reports:
+    np.testing.assert_array_equal(params, np.full(shape, 2 * round))
+    np.testing.assert_array_equal(state, np.full(shape, round))
+
+
+def test_on_evaluation_ends_the_run():
+  seen = []
+
+  def on_evaluation(report):
+    seen.append(report.round)
+    return report.metrics["train_loss"][0] >= 4
+
+  result = run(
+    adding(),
+    rounds=100,
+    eval_every=1,
+    evaluate=measure,
+    on_evaluation=on_evaluation,
+  )
+  assert seen == [0, 1, 2]
+  assert result.rounds == 2
+  assert not result.interrupted
+  np.testing.assert_array_equal(result.params["w"], [4.0] * 3)

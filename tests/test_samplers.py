@@ -1,0 +1,376 @@
+"""Who takes part in a round."""
+
+import functools
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedjax_opt import (
+  Algorithm,
+  ClientData,
+  Population,
+  fed_avg,
+  samplers,
+  scaffold,
+  simulate,
+)
+from fedjax_opt.engine.config import Config
+from tests import jax_problems
+
+SIZES = (6, 9, 12, 7, 5)
+DATA = ClientData.from_client_ids(
+  {"x": np.ones((sum(SIZES), 1), np.float32)}, np.repeat(range(5), SIZES)
+)
+SETTINGS = {"batch_size": 4, "local_steps": 1}
+
+
+def cohorts_of(sampler, rounds=12, cohort_size=3, data=DATA, **settings):
+  """[R, C], the cohorts of a run."""
+
+  def round(state, cohort):
+    return state.at[cohort.round].set(cohort.clients), ()
+
+  algorithm = Algorithm(
+    init=lambda *_: jnp.full((rounds, cohort_size), -1, jnp.int32),
+    round=round,
+    params=lambda state: state,
+  )
+  settings = {"cohort_size": cohort_size} | SETTINGS | settings
+  result = simulate(
+    algorithm, (), data, rounds=rounds, sampler=sampler, **settings
+  )
+  return np.asarray(result.params)
+
+
+def drawn(sampler, many, cohort_size, sizes=SIZES):
+  """[many, C] cohorts, and their scale or None, of as many keys."""
+  draw = lambda key: sampler.draw(
+    key, jnp.int32(0), jnp.asarray(sizes), cohort_size
+  )
+  return jax.device_get(
+    jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), many))
+  )
+
+
+class TestUniform:
+  @pytest.mark.parametrize("cohort_size", [1, 3])
+  def test_every_cohort_is_as_likely(self, cohort_size):
+    """And every order: 5 x 4 x 3 of them."""
+    many = 6000
+    clients, scale = drawn(samplers.uniform(), many, cohort_size)
+    assert scale is None
+    orders = list(itertools.permutations(range(5), cohort_size))
+    cohorts = [tuple(cohort) for cohort in clients.tolist()]
+    counts = np.array([cohorts.count(order) for order in orders])
+    assert counts.sum() == many  # None has a client twice.
+    expected = many / len(orders)
+    chi_squared = np.sum((counts - expected) ** 2) / expected
+    free = len(orders) - 1
+    assert chi_squared < free + 5 * np.sqrt(2 * free)
+
+  def test_it_is_the_default_and_has_a_name(self):
+    cohorts = cohorts_of(samplers.uniform())
+    np.testing.assert_array_equal(cohorts_of("uniform"), cohorts)
+    config = Config.create(DATA, {"cohort_size": 3} | SETTINGS)
+    default, _, _ = jax_problems.drawn_rounds(config, DATA, 0, 12)
+    np.testing.assert_array_equal(default, cohorts)
+    assert len({tuple(sorted(cohort)) for cohort in cohorts.tolist()}) > 3
+
+  def test_all_clients_are_in_their_own_order(self):
+    cohorts = cohorts_of("uniform", rounds=2, cohort_size=5)
+    np.testing.assert_array_equal(cohorts, [range(5)] * 2)
+
+
+WEIGHTS = {"sizes": None, "given": [4.0, 0.0, 1.0, 2.5, 0.5]}
+
+
+class TestWeighted:
+  @pytest.mark.parametrize("kind", WEIGHTS)
+  def test_clients_are_drawn_with_replacement_as_likely_as_asked(self, kind):
+    many = 4000
+    clients, scale = drawn(samplers.weighted(WEIGHTS[kind]), many, 3)
+    weights = np.array(WEIGHTS[kind] or SIZES)
+    shares = weights / weights.sum()
+    counts = np.bincount(clients.ravel(), minlength=5)
+    expected = 3 * many * shares
+    deviation = np.sqrt(3 * many * shares * (1 - shares))
+    assert np.all(np.abs(counts - expected) <= 4 * deviation)
+    np.testing.assert_allclose(scale, 1 / (3 * shares[clients]), rtol=1e-6)
+    # Draws do not depend on one another: twice the same as often as that.
+    twice = np.mean(clients[:, 0] == clients[:, 1])
+    same = np.sum(shares**2)
+    assert abs(twice - same) < 4 * np.sqrt(same * (1 - same) / many)
+
+  def test_of_many_clients_none_of_no_weight_is_drawn(self):
+    """Where rounding of the cumulative shares shows."""
+    sizes = np.ones(100_000, np.int32)
+    sizes[-10:] = 0
+    clients, _ = drawn(samplers.weighted(), 50, 1000, sizes)
+    assert clients.min() >= 0
+    assert clients.max() < 100_000 - 10
+
+  @pytest.mark.parametrize("weighting", ["examples", "uniform"])
+  @pytest.mark.parametrize("cohort_size", [1, 2])
+  @pytest.mark.parametrize("weights", [None, [4.0, 1.0, 2.5]])
+  def test_means_are_unbiased(self, weighting, cohort_size, weights):
+    """Exactly, over all cohorts that there can be, and on average over rounds.
+
+    Means that are divided by the sum of the weights would not be.
+    """
+    sizes, rounds = np.array([2, 9, 4]), 600
+    data = ClientData.from_client_ids(
+      {"x": np.ones((15, 1), np.float32)}, np.repeat(range(3), sizes)
+    )
+    values = np.array([3.0, -1.0, 7.0])
+
+    def round(state, cohort):
+      one_client = lambda worker, _: jnp.asarray(values)[worker.client]
+      sent = cohort.mean(one_client, ())
+      cohorts, means = state
+      r = cohort.round
+      new = cohorts.at[r].set(cohort.clients), means.at[r].set(sent.value)
+      return new, sent
+
+    algorithm = Algorithm(
+      init=lambda *_: (
+        jnp.zeros((rounds, cohort_size), jnp.int32),
+        jnp.zeros(rounds),
+      ),
+      round=round,
+      params=lambda state: state[1],
+    )
+    result = simulate(
+      algorithm,
+      (),
+      data,
+      rounds=rounds,
+      cohort_size=cohort_size,
+      sampler=samplers.weighted(weights),
+      weighting=weighting,
+      eval_every=rounds,
+      batch_size=2,
+      local_steps=1,
+    )
+    cohorts, means = jax.device_get(result.state)
+    of_cohort = dict(zip(map(tuple, cohorts.tolist()), means, strict=True))
+    all_cohorts = list(itertools.product(range(3), repeat=cohort_size))
+    assert set(of_cohort) == set(all_cohorts)
+    shares = np.array(weights or sizes) / np.sum(weights or sizes)
+    likely = [np.prod(shares[list(cohort)]) for cohort in all_cohorts]
+    of_all = [of_cohort[cohort] for cohort in all_cohorts]
+    natural = sizes if weighting == "examples" else np.ones(3)
+    expected = np.average(values, weights=natural)
+    assert np.dot(likely, of_all) == pytest.approx(expected, rel=1e-5)
+    deviation = np.sqrt(np.dot(likely, (of_all - expected) ** 2) / rounds)
+    assert abs(np.mean(means) - expected) < 4 * deviation + 1e-6
+
+  def test_who_is_drawn_twice_keeps_what_it_kept_once(self):
+    """And the run is that of finite numbers."""
+    task = jax_problems.softmax(sizes=(13, 7, 20))
+    result = simulate(
+      scaffold(task.loss_fn, 0.1),
+      task.params,
+      task.data,
+      rounds=6,
+      cohort_size=3,
+      batch_size=4,
+      sampler="weighted",
+    )
+    leaves = jax.tree.leaves((result.state, result.client_state))
+    assert all(np.isfinite(leaf).all() for leaf in leaves)
+
+
+class TestFixed:
+  def test_cohorts_follow_one_another(self):
+    cohorts = [[0, 3, 1], [4, 2, 0]]
+    actual = cohorts_of(samplers.fixed(cohorts), rounds=5, eval_every=2)
+    expected = [cohorts[r % 2] for r in range(5)]
+    np.testing.assert_array_equal(actual, expected)
+
+  def test_without_any_the_population_is_cut(self):
+    expected = [[0, 1, 2], [3, 4, 0], [0, 1, 2], [3, 4, 0]]
+    for sampler in ("fixed", samplers.fixed()):
+      np.testing.assert_array_equal(cohorts_of(sampler, rounds=4), expected)
+
+  def test_the_order_of_the_cohort_is_its_own(self):
+    """As the weights and messages of clients are."""
+    task = jax_problems.softmax(sizes=(13, 7, 20, 4))
+
+    def run(cohort):
+      return simulate(
+        fed_avg(task.loss_fn, optax.sgd(0.1)),
+        task.params,
+        task.data,
+        rounds=2,
+        cohort_size=3,
+        batch_size=4,
+        sampler=samplers.fixed([cohort]),
+      ).params
+
+    one, other = run([0, 1, 3]), run([3, 0, 1])
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
+    jax.tree.map(close, one, other)
+
+
+class TestCyclic:
+  @pytest.mark.parametrize("cohort_size", [1, 2])
+  def test_groups_take_turns(self, cohort_size):
+    rounds = 60
+    cohorts = cohorts_of(samplers.cyclic(2), rounds, cohort_size)
+    for r, cohort in enumerate(cohorts):
+      assert set(cohort % 2) == {r % 2}
+      assert len(set(cohort)) == cohort_size
+    # All of the three clients of the first group take part.
+    assert set(cohorts[::2].ravel()) == {0, 2, 4}
+
+  def test_within_a_group_all_are_as_likely(self):
+    clients, scale = drawn(samplers.cyclic(2), 3000, 1)
+    assert scale is None
+    counts = np.bincount(clients.ravel(), minlength=5)[::2]
+    assert np.all(np.abs(counts - 1000) < 4 * np.sqrt(3000 * 2 / 9))
+
+  def test_one_group_is_everyone(self):
+    cohorts = cohorts_of(samplers.cyclic(1), rounds=30)
+    assert set(cohorts.ravel()) == set(range(5))
+    assert all(len(set(cohort)) == 3 for cohort in cohorts)
+
+
+def in_turn(key, round):
+  """Depends on both: client `round` is always there."""
+  other = jax.random.randint(key, (2,), 1, 3)
+  first = jnp.stack([jnp.int32(0), other[0], other[0] + 2])
+  return (first + round) % 5
+
+
+class TestFunctions:
+  def test_it_gets_the_key_and_the_round(self):
+    cohorts = cohorts_of(in_turn, rounds=20)
+    np.testing.assert_array_equal(cohorts[:, 0], np.arange(20) % 5)
+    moved = (cohorts[:, 1] - cohorts[:, 0]) % 5
+    assert set(moved) == {1, 2}
+    again = cohorts_of(in_turn, rounds=20, seed=1)
+    assert np.any(again != cohorts)
+
+  def test_it_may_give_a_scale(self):
+    """Of the weights in the population."""
+
+    def round(state, cohort):
+      sent = cohort.mean(lambda worker, _: 1.0 + worker.client, ())
+      return sent.value, sent
+
+    algorithm = Algorithm(
+      init=lambda *_: jnp.float32(0), round=round, params=lambda state: state
+    )
+    sampler = lambda key, round: (jnp.array([0, 2]), jnp.array([2.0, 0.5]))
+    result = simulate(
+      algorithm, (), DATA, rounds=1, cohort_size=2, sampler=sampler, **SETTINGS
+    )
+    expected = (2.0 * 6 * 1 + 0.5 * 12 * 3) / sum(SIZES)
+    assert float(result.params) == pytest.approx(expected)
+
+
+# ----------------------------------------------- Wherever cohorts are drawn
+
+
+TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 9))
+EVERYWHERE = {
+  "uniform": "uniform",
+  "weighted": "weighted",
+  "given": samplers.weighted([1.0, 5.0, 0.5, 2.0, 1.0]),
+  "fixed": samplers.fixed([[0, 3], [4, 2], [1, 0]]),
+  "cyclic": samplers.cyclic(2),
+  "function": lambda key, round: in_turn(key, round)[:2],
+}
+
+
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_cohorts_are_drawn_alike_wherever_clients_are(name, tmp_path):
+  """In the program, and on the host for what is on disk or kept there."""
+  population = Population.of_client_data(tmp_path / "clients", TASK.data)
+
+  def run(data=TASK.data, **settings):
+    result = simulate(
+      scaffold(TASK.loss_fn, 0.1),
+      TASK.params,
+      data,
+      rounds=5,
+      cohort_size=2,
+      client_chunk=1,
+      batch_size=4,
+      eval_every=3,
+      sampler=EVERYWHERE[name],
+      **settings,
+    )
+    return result.params, result.state, result.client_state
+
+  expected = run()
+  close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
+  jax.tree.map(close, run(client_memory="host"), expected)
+  jax.tree.map(close, run(population), expected)
+  if name == "weighted":
+    jax.tree.map(close, run(population, client_memory="host"), expected)
+
+
+# ------------------------------------------------------------------ Bad input
+
+
+@pytest.mark.parametrize(
+  "weights",
+  [[], [0.0, 0.0], [1.0, -1.0], [1.0, math.nan], [1.0, math.inf], [[1.0]]],
+)
+def test_weights_that_cannot_be(weights):
+  with pytest.raises(ValueError, match=r"weights: must be \[M\] non-negative"):
+    samplers.weighted(weights)
+
+
+@pytest.mark.parametrize("cohorts", [[], [0, 1], [[0.5, 1.0]], [[[0]]], [[]]])
+def test_cohorts_that_cannot_be(cohorts):
+  with pytest.raises(ValueError, match="cohorts: must be whole numbers of sha"):
+    samplers.fixed(cohorts)
+
+
+BAD = {
+  "name": ("unifrom", ValueError, "sampler='unifrom': must be a sampler of"),
+  "number": (3, TypeError, "sampler=3: must be a sampler of"),
+  "optimizer": (optax.sgd(0.1), TypeError, "must be a sampler of"),
+  "not called": (samplers.weighted, TypeError, r"samplers.weighted\(...\)"),
+  "weights": (
+    samplers.weighted([1.0, 2.0]),
+    ValueError,
+    "weighted has 2 weights for 5 clients",
+  ),
+  "length": (
+    samplers.fixed([[0, 1]]),
+    ValueError,
+    "fixed has cohorts of 2 clients; must be cohort_size=3",
+  ),
+  "outside": (samplers.fixed([[0, 1, 5]]), ValueError, r"outside \[0, 5\)"),
+  "negative": (samplers.fixed([[0, 1, -1]]), ValueError, r"outside \[0, 5\)"),
+  "twice": (samplers.fixed([[0, 1, 1]]), ValueError, "a client twice in one"),
+  "no group": (samplers.cyclic(0), ValueError, "groups=0: must be from 1 to"),
+  "groups": (samplers.cyclic(6), ValueError, "groups=6: must be from 1 to"),
+  "small groups": (
+    samplers.cyclic(2),
+    ValueError,
+    "groups=2: leaves groups of 2 clients, fewer than cohort_size=3",
+  ),
+  "floats": (lambda key, round: jnp.zeros(3), ValueError, "whole numbers"),
+  "shape": (
+    lambda key, round: jnp.arange(2),
+    ValueError,
+    r"must return \[C\] = \[3\] whole numbers",
+  ),
+  "arguments": (lambda key: jnp.arange(3), ValueError, "the function failed"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(case):
+  sampler, kind, message = BAD[case]
+  with pytest.raises(kind, match=message):
+    cohorts_of(sampler, rounds=1)

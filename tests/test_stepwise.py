@@ -1,0 +1,449 @@
+"""Rounds some at a time, by `Simulator`; and when a program is compiled."""
+
+import functools
+import types
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedjax_opt import (
+  Population,
+  Simulator,
+  delta_sgd,
+  evaluation,
+  fed_avg,
+  grid_points,
+  scaffold,
+  simulate,
+  sweep,
+)
+from fedjax_opt.engine import programs
+from tests import jax_problems
+from tests.test_contract import compilations
+
+TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 9))
+RATES, SEEDS = {"rate": [0.05, 0.2]}, (3, 8)
+
+
+def measured(params, data, test):
+  return {"train_loss": optax.tree.norm(params), "first": params["bias"][0]}
+
+
+SETTINGS = {
+  "cohort_size": 3,
+  "batch_size": 4,
+  "local_epochs": 1.5,
+  "eval_every": 3,
+  "evaluate": measured,
+}
+CASES = {
+  "fed_avg": lambda: fed_avg(TASK.loss_fn, delta_sgd(), optax.adam(0.1)),
+  "scaffold": lambda: scaffold(TASK.loss_fn, 0.1),
+}
+# name -> algorithm, settings, and whether clients are on disk.
+RUNS = {
+  "fed_avg": ("fed_avg", {}, False),
+  "scaffold": ("scaffold", {}, False),
+  "on host": ("scaffold", {"client_memory": "host"}, False),
+  "on disk": ("fed_avg", {}, True),
+  "on disk and host": ("scaffold", {"client_memory": "host"}, True),
+  "weighted": ("fed_avg", {"sampler": "weighted"}, False),
+}
+
+
+def assert_equal(actual, expected):
+  jax.tree.map(np.testing.assert_array_equal, actual, expected)
+
+
+def copied(tree):
+  return jax.tree.map(np.array, tree)
+
+
+def arrays(state):
+  return state.server, state.client_state
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_in_pieces_it_is_as_at_once(run, tmp_path):
+  name, others, is_on_disk = RUNS[run]
+  data = TASK.data
+  if is_on_disk:
+    data = Population.of_client_data(tmp_path / "clients", data)
+  algorithm, settings = CASES[name](), SETTINGS | others
+  whole = simulate(algorithm, TASK.params, data, rounds=7, seed=5, **settings)
+  simulator = Simulator(algorithm, data, **settings)
+  before = simulator.init(TASK.params, seed=5)
+  start = copied(arrays(before))
+  middle, _ = simulator.run(before, 3)
+  seen = copied(arrays(middle))
+  last, metrics = simulator.run(middle, 4)
+  assert (before.round, middle.round, last.round) == (0, 3, 7)
+  assert_equal(arrays(last), (whole.state, whole.client_state))
+  assert_equal(simulator.params(last), whole.params)
+  for name, value in metrics.items():
+    assert isinstance(value, float)
+    assert value == whole.history.metrics[name][0, -1]
+  # Old states are as they were, and a run from them gives the same again.
+  assert_equal(arrays(before), start)
+  assert_equal(arrays(middle), seen)
+  again, _ = simulator.run(middle, 4)
+  assert_equal(arrays(again), arrays(last))
+  # More rounds than there are between two evaluations.
+  at_once, _ = simulator.run(before, 7)
+  assert_equal(arrays(at_once), arrays(last))
+
+
+@pytest.mark.parametrize("grid_map", ["vmap", "scan"])
+@pytest.mark.parametrize("client_memory", ["device", "host"])
+def test_a_grid_in_pieces_is_as_at_once(grid_map, client_memory):
+  make = lambda rate: scaffold(TASK.loss_fn, rate)
+  settings = SETTINGS | {"grid_map": grid_map, "client_memory": client_memory}
+  whole = sweep(
+    make, RATES, TASK.params, TASK.data, rounds=7, seeds=SEEDS, **settings
+  )
+  simulator = Simulator(make, TASK.data, grid=RATES, seeds=SEEDS, **settings)
+  before = simulator.init(TASK.params)
+  start = copied(arrays(before))
+  middle, _ = simulator.run(before, 3)
+  last, metrics = simulator.run(middle, 4)
+  flat = lambda leaf: np.reshape(leaf, (4, *np.shape(leaf)[2:]))
+  actual = jax.tree.map(flat, arrays(last))
+  assert_equal(actual, (whole.state, whole.client_state))
+  assert_equal(simulator.params(last), whole.params)
+  for name, values in metrics.items():
+    assert values.shape == (len(grid_points(RATES, SEEDS)),)
+    np.testing.assert_array_equal(values, whole.history.metrics[name][:, -1])
+  assert_equal(arrays(before), start)
+
+
+def test_no_rounds_measure_the_model_as_it_is():
+  simulator = Simulator(CASES["fed_avg"](), TASK.data, **SETTINGS)
+  before = simulator.init(TASK.params)
+  after, metrics = simulator.run(before, 0)
+  assert after.round == 0
+  assert_equal(arrays(after), arrays(before))
+  expected = measured(jax.tree.map(jnp.float32, TASK.params), None, None)
+  assert metrics == pytest.approx({n: float(v) for n, v in expected.items()})
+  moved, of_moved = simulator.run(before, 2)
+  _, same = simulator.run(moved, 0)
+  assert same == of_moved != metrics
+
+
+def test_nothing_is_measured_without_evaluate():
+  settings = SETTINGS | {"evaluate": None}
+  simulator = Simulator(CASES["fed_avg"](), TASK.data, **settings)
+  state, metrics = simulator.run(simulator.init(TASK.params), 1)
+  assert metrics == {}
+  assert simulator.run(state, 0)[1] == {}
+
+
+def test_what_cannot_be():
+  simulator = Simulator(CASES["fed_avg"](), TASK.data, **SETTINGS)
+  state = simulator.init(TASK.params)
+  with pytest.raises(ValueError, match="rounds=-1: must not be negative"):
+    simulator.run(state, -1)
+  with pytest.raises(TypeError, match="must be what Simulator"):
+    simulator.run(TASK.params, 1)
+  make = lambda rate: scaffold(TASK.loss_fn, rate)
+  of_grid = Simulator(make, TASK.data, grid=RATES, **SETTINGS)
+  with pytest.raises(ValueError, match="seed=1: the seeds of a grid are given"):
+    of_grid.init(TASK.params, seed=1)
+
+
+# ---------------------------------------------------- When it is compiled
+
+
+@pytest.fixture(autouse=True)
+def no_programs():
+  """Each test compiles its own."""
+  programs.clear()
+
+
+def compiled_by(call):
+  """What it returns, and how many programs were compiled for it."""
+  compilations.clear()
+  returned = call()
+  return returned, len(compilations)
+
+
+def test_rounds_of_any_number_compile_once():
+  simulator = Simulator(CASES["scaffold"](), TASK.data, **SETTINGS)
+  state, _ = simulator.run(simulator.init(TASK.params), 3)
+  for rounds in (3, 1, 0, 8):
+    (state, _), number = compiled_by(functools.partial(
+      simulator.run, state, rounds
+    ))  # fmt: skip
+    assert number == 0
+  # Nor does another start, of another seed.
+  again = lambda: simulator.run(simulator.init(TASK.params, seed=4), 2)
+  assert compiled_by(again)[1] == 0
+
+
+def made_anew(strength=0.1):
+  """An algorithm and what is measured, as by a line that is run once more."""
+
+  def loss_fn(params, batch, rng):
+    penalty = strength * optax.tree.norm(params, squared=True)
+    return TASK.loss_fn(params, batch, rng) + penalty
+
+  evaluate = evaluation.federated(
+    lambda params, batch: {"loss": loss_fn(params, batch, None)}
+  )
+  return fed_avg(loss_fn, optax.sgd(0.1), optax.adam(0.05)), evaluate
+
+
+def run_anew(**others):
+  algorithm, evaluate = made_anew()
+  settings = SETTINGS | {"evaluate": evaluate} | others
+  return simulate(algorithm, TASK.params, TASK.data, rounds=2, **settings)
+
+
+def test_the_same_line_again_compiles_nothing():
+  # The first two: what is not of a run, such as random keys, is compiled too.
+  first, number = compiled_by(run_anew)
+  assert number >= 2
+  second, number = compiled_by(run_anew)
+  assert number == 0
+  assert_equal(second.state, first.state)
+  assert_equal(second.history.metrics, first.history.metrics)
+  assert second.cost == first.cost
+  # Another seed is an input of the program, another setting is not.
+  third, number = compiled_by(lambda: run_anew(seed=1))
+  assert number == 0
+  assert np.any(third.params["bias"] != first.params["bias"])
+  assert compiled_by(lambda: run_anew(weighting="uniform"))[1] > 0
+
+
+def test_a_grid_again_compiles_nothing():
+  def run(rates):
+    make = lambda rate: fed_avg(TASK.loss_fn, optax.sgd(rate))
+    return sweep(
+      make, {"rate": rates}, TASK.params, TASK.data, rounds=2, **SETTINGS
+    )
+
+  run([0.1, 0.2])
+  result, number = compiled_by(lambda: run([0.3, 0.4]))
+  assert number == 0
+  alone = run([0.3, 0.4, 0.5])
+  close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
+  jax.tree.map(lambda a, b: close(a, b[:2]), result.params, alone.params)
+
+
+SCALE = 1.0
+SCALES = np.ones(2)
+LARGE = np.ones(20_000)
+
+
+class Holder:
+  """A number of a user's, as an attribute."""
+
+  scale = 1.0
+
+
+HOLDER = Holder()
+NAMESPACE = types.SimpleNamespace(scale=1.0)
+
+
+def plain(params, batch):
+  return (batch["x"] @ params["kernel"])[:, 0] + params["bias"][0]
+
+
+def of_closure(scale):
+  return lambda params, batch, rng: scale * plain(params, batch)
+
+
+def of_default(scale):
+  def loss(params, batch, rng, scale=scale):
+    return scale * plain(params, batch)
+
+  return loss
+
+
+def of_keyword(scale):
+  def loss(params, batch, rng, *, scale=scale):
+    return scale * plain(params, batch)
+
+  return loss
+
+
+def of_partial(scale):
+  def loss(scale, params, batch, rng):
+    return scale * plain(params, batch)
+
+  return functools.partial(loss, scale)
+
+
+def reads_global(params, batch, rng):
+  return SCALE * plain(params, batch)
+
+
+def of_global(scale):
+  global SCALE
+  SCALE = scale
+  return reads_global
+
+
+def of_global_of_a_helper(scale):
+  global SCALE
+  SCALE = scale
+  return lambda params, batch, rng: reads_global(params, batch, rng)
+
+
+def of_array_in_place(scale):
+  SCALES[:] = scale
+  return lambda params, batch, rng: SCALES[0] * plain(params, batch)
+
+
+def of_large_array_in_place(scale):
+  LARGE[:] = scale
+  return lambda params, batch, rng: LARGE[0] * plain(params, batch)
+
+
+def reads_attribute(params, batch, rng):
+  return HOLDER.scale * plain(params, batch)
+
+
+def of_attribute(scale):
+  HOLDER.scale = scale
+  return reads_attribute
+
+
+def reads_class(params, batch, rng):
+  return Holder.scale * plain(params, batch)
+
+
+def of_class(scale):
+  Holder.scale = scale
+  return reads_class
+
+
+def of_namespace(scale):
+  NAMESPACE.scale = scale
+  return lambda params, batch, rng: NAMESPACE.scale * plain(params, batch)
+
+
+class Loss:
+  """A loss that is an object."""
+
+  def __init__(self):
+    self.scale = 1.0
+
+  def __call__(self, params, batch, rng):
+    return self.scale * plain(params, batch)
+
+  def method(self, params, batch, rng):
+    return self.scale * plain(params, batch)
+
+
+LOSS = Loss()
+
+
+def of_object(scale):
+  LOSS.scale = scale
+  return LOSS
+
+
+def of_method(scale):
+  LOSS.scale = scale
+  return LOSS.method
+
+
+class Frozen(NamedTuple):
+  """Whose method reads a global number."""
+
+  factor: float
+
+  def loss(self, params, batch, rng):
+    return self.factor * reads_global(params, batch, rng)
+
+
+def of_global_of_a_method(scale):
+  global SCALE
+  SCALE = scale
+  return Frozen(1.0).loss
+
+
+def of_config(scale):
+  """Such as `argparse` gives."""
+  NESTED.inner.scale = scale
+  return lambda params, batch, rng: NESTED.inner.scale * plain(params, batch)
+
+
+NESTED = types.SimpleNamespace(inner=types.SimpleNamespace(scale=1.0))
+LIST, DICT = [1.0], {"scale": 1.0}
+
+
+def of_list(scale):
+  LIST[0] = scale
+  return lambda params, batch, rng: LIST[0] * plain(params, batch)
+
+
+def of_dict(scale):
+  DICT["scale"] = scale
+  return lambda params, batch, rng: DICT["scale"] * plain(params, batch)
+
+
+def of_jit(scale):
+  inner = jax.jit(lambda params, batch: scale * plain(params, batch))
+  return lambda params, batch, rng: inner(params, batch)
+
+
+@pytest.mark.parametrize(
+  "make",
+  [
+    of_closure,
+    of_default,
+    of_keyword,
+    of_partial,
+    of_global,
+    of_global_of_a_helper,
+    of_array_in_place,
+    of_large_array_in_place,
+    of_attribute,
+    of_class,
+    of_namespace,
+    of_object,
+    of_method,
+    of_global_of_a_method,
+    of_config,
+    of_list,
+    of_dict,
+    of_jit,
+  ],
+)
+def test_a_changed_number_is_seen(make):
+  """Wherever the loss reads it; the step is three times as long."""
+
+  def step(scale):
+    result = simulate(
+      fed_avg(make(scale), optax.sgd(0.5)),
+      {"kernel": np.ones((4, 3)), "bias": np.zeros(3)},
+      TASK.data,
+      rounds=1,
+      batch_size=4,
+      local_steps=1,
+    )
+    return float(result.params["bias"][0])
+
+  assert step(1.0) == pytest.approx(-0.5)
+  assert step(3.0) == pytest.approx(-1.5)
+  assert step(1.0) == pytest.approx(-0.5)
+
+
+def test_a_changed_rule_and_measure_are_seen():
+  def run(rate, factor):
+    evaluate = lambda *_: {"train_loss": jnp.float32(factor)}
+    return simulate(
+      fed_avg(TASK.loss_fn, optax.sgd(rate)), TASK.params, TASK.data, rounds=1,
+      **SETTINGS | {"evaluate": evaluate},
+    )  # fmt: skip
+
+  one, other, third = run(0.1, 1.0), run(0.2, 1.0), run(0.2, 2.0)
+  assert np.any(one.params["bias"] != other.params["bias"])
+  assert_equal(third.params, other.params)
+  losses = [r.history.metrics["train_loss"][0, -1] for r in (other, third)]
+  assert losses == [1.0, 2.0]
