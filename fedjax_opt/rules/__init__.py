@@ -144,17 +144,17 @@ RULES: dict[str, RuleChoice] = {
     own_names=("gamma", "delta", "eta_0", "theta_0", "reuse_gradients"),
     traced=("step_size", "smoothness_step", "growth_step"),
   ),
-  "fedopt_adam": Choice(
+  "fedopt_adam": RuleChoice(
     fedopt_adam,
     "FedAdam's own step, no bias correction (Reddi et al., 2021)",
     (_rate(0.01), _B1, _FEDOPT_B2, _TAU),
   ),
-  "fedopt_yogi": Choice(
+  "fedopt_yogi": RuleChoice(
     fedopt_yogi,
     "FedYogi's own step, no bias correction (Reddi et al., 2021)",
     (_rate(0.01), _B1, _FEDOPT_B2, _TAU),
   ),
-  "fedopt_adagrad": Choice(
+  "fedopt_adagrad": RuleChoice(
     fedopt_adagrad,
     "FedAdagrad's own step (Reddi et al., 2021)",
     (_rate(0.01), _B1._replace(default=0.0), _TAU),
