@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_opt.engine.identity import key_of
+from fedjax_opt.identity import key_of
 
 # So many functions keep what was compiled of them.
 _KEPT = 64
@@ -21,8 +21,8 @@ def run_once(fn: Callable[..., Any]) -> Callable[..., Any]:
   """As `jax.jit`, with little effort to make the program fast.
 
   On CPU an initial model then compiles in a quarter of the time. Its bits are
-  the same; at level 0 they are not. Other backends know no such option. What was
-  compiled of the same function before, see `identity`, is taken again.
+  the same; at level 0 they are not. Other backends know no such option. What
+  was compiled of the same function before, see `identity`, is taken again.
   """
   options = None
   if jax.default_backend() == "cpu":

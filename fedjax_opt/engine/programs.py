@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from fedjax_opt.engine import effort
-from fedjax_opt.engine.identity import key_of
+from fedjax_opt.identity import key_of
 
 # The programs of so many runs are kept; each has a second one, of evaluations.
 _KEPT = 16
