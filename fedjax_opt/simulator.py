@@ -17,13 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_opt.base import Algorithm, Batch, Params, State
-from fedjax_opt.checks import inputs
+from fedjax_opt.checks import algorithms, inputs
+from fedjax_opt.checks import settings as checked
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine import client_state, processes
+from fedjax_opt.engine import client_state, processes, programs
 from fedjax_opt.engine.active_points import ActivePoints
-from fedjax_opt.engine.config import Config, Settings
+from fedjax_opt.engine.config import DEFAULTS, Config, Settings
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.runner import Runner
 from fedjax_opt.results.checkpoint import Checkpoints
@@ -69,6 +70,7 @@ def simulate(
     ValueError: naming the argument that cannot be, before anything is compiled.
     TypeError: naming one of a wrong type, in the same way.
   """
+  checked.check_names(settings, DEFAULTS, "simulate")
   simulator = Simulator(algorithm, data, test=test, **settings)
   return simulator._run_whole(
     params, (seed,), rounds, on_evaluation, checkpoints, progress
@@ -125,6 +127,8 @@ def sweep(
     ValueError: naming the argument that cannot be, before anything is compiled.
     TypeError: naming one of a wrong type, in the same way.
   """
+  checked.check_names(settings, DEFAULTS, "sweep")
+  inputs.check_is_grid(grid)
   simulator = Simulator(
     make,
     data,
@@ -137,7 +141,7 @@ def sweep(
     **settings,
   )
   return simulator._run_whole(
-    params, tuple(seeds), rounds, on_evaluation, checkpoints, progress
+    params, simulator._seeds, rounds, on_evaluation, checkpoints, progress
   )
 
 
@@ -229,6 +233,7 @@ class Simulator:
       ValueError: naming the argument that cannot be.
       TypeError: naming one of a wrong type.
     """
+    checked.check_names(settings, DEFAULTS, "Simulator")
     self._has_points = grid is not None
     self._seeds = inputs.check_seeds_of(grid, seeds)
     self._make, self._grid = inputs.check_grid(algorithm, grid)
@@ -240,8 +245,8 @@ class Simulator:
       "grid_devices": grid_devices,
     }
     self._settings = dict(settings)
-    self._config(None)
-    self._executor = None
+    self._own_config = self._config(None)
+    self._executor = self._traced = None
 
   def init(self, params: Params, seed: int | None = None) -> SimulationState:
     """The state before the first round.
@@ -279,10 +284,10 @@ class Simulator:
     Returns:
       The state after them, and the metrics: {name: float}, of a grid [S].
     """
-    inputs.check_state(state, SimulationState)
     checks.at_least("rounds", rounds, 0)
-    executor = self._executor_of(state.config, state.seeds)
+    executor = self._executor_of(*self._checked(state))
     last = state.round + rounds
+    checks.at_least("state.round + rounds", last, 0)
     arrays = executor.put(_copy((state.server, state.client_state)))
     with executor.open_feed() as feed:
       stops = [*range(state.round, last, feed.max_rounds)[1:], last]
@@ -308,8 +313,7 @@ class Simulator:
 
   def params(self, state: SimulationState) -> Params:
     """The evaluated model; of a grid with the leading axis S."""
-    inputs.check_state(state, SimulationState)
-    executor = self._executor_of(state.config, state.seeds)
+    executor = self._executor_of(*self._checked(state))
     models = executor.params(state.server)
     if not self._has_points:
       return models
@@ -322,6 +326,7 @@ class Simulator:
     checks.at_least("rounds", rounds, 0)
     checks.optional_function("on_evaluation", on_evaluation, "(report)")
     checks.switch("progress", progress)
+    inputs.check_checkpoints(checkpoints)
     config, start = self._prepare(params, seeds)
     executor = self._executor_of(config, tuple(seeds))
     with contextlib.ExitStack() as stack:
@@ -338,6 +343,24 @@ class Simulator:
         checkpoints,
       )
       return runner.run()
+
+  def _checked(self, state):
+    """The settings and the seeds of a state, if it is one of this simulator."""
+    inputs.check_state(state, SimulationState, self._own_config, self._seeds)
+    shapes = inputs.shapes_of((state.server, state.client_state))
+    self._trace(state.config, shapes)
+    return state.config, state.seeds
+
+  def _trace(self, config, shapes):
+    """Traces what a run needs, once for its settings and shapes."""
+    if self._traced == (config, shapes):
+      return
+    about = ("rounds", config, self._make)
+    if not programs.is_known(about):
+      algorithms.trace(
+        config, self._make, self._grid, shapes, self._data, self._test
+      )
+    self._traced = (config, shapes)
 
   def _config(self, params):
     """The settings, resolved for a model."""
@@ -359,30 +382,25 @@ class Simulator:
     make, num_clients = self._make, np.shape(self._data.sizes)[-1]
 
     def of_point(hyperparameters, params):
-      algorithm = make(**hyperparameters)
-      server = algorithm.init(params, num_clients)
-      return server, inputs.rows_of_all(algorithm, params, num_clients)
+      return algorithms.start(make(**hyperparameters), params, num_clients)
 
-    models = inputs.models_of_seeds(params, seeds, self._has_points)
-    one_model = params
-    if self._has_points:
-      one_model = jax.eval_shape(
-        lambda m: jax.tree.map(lambda x: x[0], m), models
-      )
-      init_grid = jax.jit(jax.vmap(jax.vmap(of_point, (None, 0)), (0, None)))
-      names = self._hyperparameters()
-      of_all = lambda: init_grid(names, models)
-      if not names:  # One setting, without a hyperparameter.
-        of_seeds = jax.jit(jax.vmap(lambda model: of_point({}, model)))
-        first = lambda tree: jax.tree.map(lambda leaf: leaf[None], tree)
-        of_all = lambda: first(of_seeds(models))
-    else:
-      of_all = lambda: of_point({}, models)
-    config = self._config(one_model)
-    shapes = inputs.check_algorithm(self._make, self._first_point(), of_all)
+    def of_all():
+      models = inputs.models_of_seeds(params, seeds, self._has_points)
+      if not self._has_points:
+        return of_point({}, models)
+      if self._grid:
+        of_grid = jax.vmap(jax.vmap(of_point, (None, 0)), (0, None))
+        return jax.jit(of_grid)(self._hyperparameters(), models)
+      # One setting, without a hyperparameter.
+      of_seeds = jax.jit(jax.vmap(lambda model: of_point({}, model)))
+      return jax.tree.map(lambda leaf: leaf[None], of_seeds(models))
+
+    config = self._config(inputs.shapes_of_model(params))
+    shapes = jax.eval_shape(of_all)
     config = client_state.resolve(
       config, self._make(**self._first_point()), shapes[1]
     )
+    self._trace(config, shapes)
 
     def start():
       device = contextlib.nullcontext()

@@ -64,6 +64,13 @@ def compile_program(
   return compiled
 
 
+def is_known(about: Any) -> bool:
+  """Whether a program of this was compiled before, for any inputs."""
+  about_key, _ = key_of(about)
+  with _lock:
+    return any(key[0] == about_key for key in _compiled)
+
+
 def call(program: Any, inputs: tuple[Any, ...]) -> Any:
   """Calls what `compile_program` gave."""
   (state, *rest), *others = inputs
