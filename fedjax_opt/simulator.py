@@ -285,9 +285,10 @@ class Simulator:
       The state after them, and the metrics: {name: float}, of a grid [S].
     """
     checks.at_least("rounds", rounds, 0)
-    executor = self._executor_of(*self._checked(state))
+    config, seeds = self._checked(state)
     last = state.round + rounds
     checks.at_least("state.round + rounds", last, 0)
+    executor = self._executor_of(config, seeds)
     arrays = executor.put(_copy((state.server, state.client_state)))
     with executor.open_feed() as feed:
       stops = [*range(state.round, last, feed.max_rounds)[1:], last]
@@ -323,10 +324,7 @@ class Simulator:
     self, params, seeds, rounds, on_evaluation, checkpoints, progress
   ) -> Result:
     """A run from start to end, with a history, see `simulate`."""
-    checks.at_least("rounds", rounds, 0)
-    checks.optional_function("on_evaluation", on_evaluation, "(report)")
-    checks.switch("progress", progress)
-    inputs.check_checkpoints(checkpoints)
+    checked.check_run(rounds, on_evaluation, checkpoints, progress)
     config, start = self._prepare(params, seeds)
     executor = self._executor_of(config, tuple(seeds))
     with contextlib.ExitStack() as stack:
@@ -348,19 +346,21 @@ class Simulator:
     """The settings and the seeds of a state, if it is one of this simulator."""
     inputs.check_state(state, SimulationState, self._own_config, self._seeds)
     shapes = inputs.shapes_of((state.server, state.client_state))
-    self._trace(state.config, shapes)
+    with checks.told_as("state: does not fit this simulator"):
+      self._trace(state.config, shapes)
     return state.config, state.seeds
 
   def _trace(self, config, shapes):
-    """Traces what a run needs, once for its settings and shapes."""
-    if self._traced == (config, shapes):
+    """Traces what a run needs, once for its shapes."""
+    if self._traced == shapes:
       return
-    about = ("rounds", config, self._make)
-    if not programs.is_known(about):
-      algorithms.trace(
-        config, self._make, self._grid, shapes, self._data, self._test
-      )
-    self._traced = (config, shapes)
+    about = inputs.described((shapes, self._data.examples, self._test))
+    point = (config, self._make, self._grid, shapes)
+    programs.check_once(
+      (about, config, self._make),
+      lambda: algorithms.trace(*point, self._data, self._test),
+    )
+    self._traced = shapes
 
   def _config(self, params):
     """The settings, resolved for a model."""

@@ -300,6 +300,6 @@ def check_regularizer(psi: Regularizer) -> None:
   """Raises ValueError if psi is no regularizer."""
   if not isinstance(psi, Regularizer):
     raise ValueError(
-      f"psi={checks.shown(psi)}: must be a regularizer of fedjax_opt.prox, such "
-      "as prox.kernels(prox.l1(0.1)), or prox.zero() for none"
+      f"psi={checks.shown(psi)}: must be a regularizer of fedjax_opt.prox, "
+      "such as prox.kernels(prox.l1(0.1)), or prox.zero() for none"
     )

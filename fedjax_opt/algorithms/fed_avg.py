@@ -91,7 +91,4 @@ def server_step(
 ) -> tuple[Params, optax.OptState]:
   """One server step with the pseudo-gradient `-delta`."""
   pseudo_gradient = optax.tree.scale(-1, delta)
-  updates, server_state = rules.update(
-    "server", server, pseudo_gradient, server_state, params
-  )
-  return optax.apply_updates(params, updates), server_state
+  return rules.step("server", server, pseudo_gradient, server_state, params)

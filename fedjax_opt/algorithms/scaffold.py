@@ -71,7 +71,7 @@ def scaffold(
   """
   functions.check_loss(loss_fn)
   why = "scaffold corrects plain steps, not those of another rule"
-  rules.rate("learning_rate", learning_rate, "(0, inf)", why=why)
+  rules.rate("learning_rate", learning_rate, why=why)
   rules.rate("server_learning_rate", server_learning_rate, may_drop=False)
   checks.switch("exact_control", exact_control)
 

@@ -72,7 +72,7 @@ def check_points(
   for point in points:
     check("make(...)", _made(make, point, "the hyperparameters of the grid"))
   if grid:
-    traced = {name: jnp.asarray(values)[0] for name, values in _arrays(grid)}
+    traced = {name: _shape((), values.dtype) for name, values in _arrays(grid)}
     trace = lambda numbers: [_made(make, numbers, "traced numbers")][1:]
     jax.eval_shape(trace, traced)
 
@@ -89,11 +89,6 @@ def _made(make, hyperparameters, kind):
     if checks.is_own(error):
       raise
     names = ", ".join(hyperparameters) or "none"
-    if isinstance(error, jax.errors.ConcretizationTypeError):
-      raise TypeError(
-        f"make: cannot take traced numbers ({names}); write jnp.where instead "
-        "of if, and neither float(...) nor int(...)"
-      ) from error
     raise checks.failed(f"make: failed with {kind} ({names})", error) from error
 
 
@@ -122,7 +117,7 @@ def start(
   if algorithm.init_client is None:
     return server, None
   one = call("init_client", params)
-  functions.arrays("Algorithm.init_client: ", one, may_have_keys=False)
+  functions.arrays("Algorithm.init_client", one, may_have_keys=False)
   expand = lambda leaf: jnp.broadcast_to(
     jnp.asarray(leaf), (num_clients, *jnp.shape(leaf))
   )
@@ -174,7 +169,7 @@ def trace(
     params = checks.call(
       "Algorithm.params", _FUNCTIONS["params"], algorithm.params, server
     )
-    functions.arrays("Algorithm.params: ", params)
+    functions.arrays("Algorithm.params", params)
     return rounds.evaluate(config, algorithm, server, clients, test)
 
   key = jax.eval_shape(lambda: jax.random.key(0))

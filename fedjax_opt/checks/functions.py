@@ -19,6 +19,7 @@ from fedjax_opt.checks.values import form, shown
 LOSS = "(params, batch, rng) -> [B]"
 FEATURES = "(params, batch, rng) -> [B, d]"
 EVALUATE = "(params, data, test) -> {name: scalar}"
+ONE_CLIENT = "(worker, broadcast) -> message"
 PER_EXAMPLE = "(params, batch) -> {name: [B]}"
 
 
@@ -45,8 +46,8 @@ def loss(loss_fn: LossFn) -> LossFn:
     _check_per_example("loss_fn", found, batch)
     if not jnp.issubdtype(found.dtype, jnp.floating):
       raise TypeError(
-        f"loss_fn: returned {form(found)}; must be floating-point numbers "
-        f"[{_size(batch)}], else there is no gradient{_about_labels(batch)}"
+        f"loss_fn: returned {form(found)}; must be floating-point numbers, "
+        f"else there is no gradient{_about_labels(batch)}"
       )
     return found
 
@@ -86,7 +87,7 @@ def _of_batch(name, takes, function, params, batch, *rng):
 def _check_per_example(name, found, batch):
   """That it is an array with one number for each example."""
   size = _size(batch)
-  want = f"must be one number per example, [{size}]"
+  want = f"must be one number per example, [B] = [{size}]"
   if found is None:
     raise TypeError(f"{name}: returned None; {want}")
   if isinstance(found, tuple | list | Mapping):
@@ -225,13 +226,18 @@ def per_example(
   return dict(found)
 
 
-def output(returned: Any) -> ClientOutput:
-  """What one client returned, as a `ClientOutput`.
+def output(
+  one_client: Callable[..., Any], worker: Any, broadcast: Any
+) -> ClientOutput:
+  """What one client returns, as a `ClientOutput`.
 
   Raises:
     TypeError: naming what is of a wrong type.
-    ValueError: naming what is of a wrong shape.
+    ValueError: if it fails, or naming what is of a wrong shape.
   """
+  returned = checks.call(
+    "one_client", ONE_CLIENT, one_client, worker, broadcast
+  )
   if returned is None:
     raise TypeError(
       "one_client: returned None; must return its message, or a ClientOutput"

@@ -18,7 +18,6 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.results.checkpoint import Checkpoints
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
@@ -129,7 +128,7 @@ def _check_values(name, values):
     raise ValueError(f"{name}: give at least one value")
   for value in values:
     checks.number(f"grid[{name!r}]: {name}", value)
-    if np.isnan(value):
+    if value != value:
       raise ValueError(f"grid[{name!r}]: nan is no value; must be numbers")
     if isinstance(value, int) and not abs(value) <= checks.LARGEST:
       raise ValueError(
@@ -301,6 +300,8 @@ def check_params(params: Any, may_be_function: bool) -> Any:
   is_function = callable(params) and not is_tree
   if is_function and may_be_function and not (hint or isinstance(params, type)):
     return _function_of_key(params)
+  if is_function and not (hint or may_be_function):
+    hint = "; a function from a random key to one is for sweep"
   if params is None or is_function or hint:
     raise TypeError(f"params={shown(params)}: must be a pytree of arrays{hint}")
   for path, leaf in jax.tree_util.tree_leaves_with_path(params):
@@ -335,7 +336,7 @@ def _function_of_key(params):
 
   def trace(key):
     model = params(key)
-    functions.arrays("params(key): ", model)
+    functions.arrays("params(key)", model)
     return model
 
   try:
@@ -367,24 +368,23 @@ def models_of_seeds(
 
 
 def shapes_of_model(params: Any) -> Params:
-  """The shapes of the initial model, as `check_params` gave it."""
+  """A model of the shapes of the initial one, as `check_params` gave it."""
   if not isinstance(params, dict | list | tuple) and callable(params):
-    return jax.eval_shape(params, jax.eval_shape(lambda: jax.random.key(0)))
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    # Arrays that take no memory.
+    blank = lambda leaf: np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
+    return jax.tree.map(blank, jax.eval_shape(params, key))
   return params
+
+
+def described(tree: Any) -> str:
+  """The structure of a tree, with the types and shapes of its arrays."""
+  return str(jax.tree.map(checks.form, tree))
 
 
 def shapes_of(tree: Any) -> Any:
   """The shapes of a tree of arrays, as `jax.eval_shape` gives them."""
   return jax.eval_shape(lambda: tree)
-
-
-def check_checkpoints(checkpoints: Any) -> None:
-  """Raises TypeError if it is neither None nor a `Checkpoints`."""
-  if checkpoints is not None and not isinstance(checkpoints, Checkpoints):
-    raise TypeError(
-      f"checkpoints={shown(checkpoints)}: must be a Checkpoints, such as "
-      'Checkpoints("folder", every=50)'
-    )
 
 
 def check_state(
@@ -403,11 +403,17 @@ def check_state(
     ValueError: if it is one of other settings.
   """
   if not isinstance(state, kind):
-    hint = "; run returns (state, metrics)" if isinstance(state, tuple) else ""
+    hint = "; run returns (state, metrics)" if type(state) is tuple else ""
     raise TypeError(
       f"state={shown(state)}: must be what Simulator.init or run returned{hint}"
     )
   theirs = state.config
+  if theirs.has_points != own.has_points:
+    raise ValueError(
+      "state: is of a grid; this simulator has none"
+      if theirs.has_points
+      else "state: is of a single run; this simulator has a grid"
+    )
   for name in _SAME:
     given, wanted = getattr(theirs, name), getattr(own, name)
     if given != wanted:
@@ -424,7 +430,6 @@ def check_state(
 
 # What a state and its simulator must have in common.
 _SAME = (
-  "has_points",
   "num_clients",
   "cohort_size",
   "max_size",

@@ -80,7 +80,7 @@ def init(
   return checks.call(f"{name}: its init", "(params)", rule.init, params)
 
 
-def update(
+def step(
   name: str,
   rule: optax.GradientTransformation,
   grads: Any,
@@ -88,14 +88,15 @@ def update(
   params: Any,
   **extra: Any,
 ) -> tuple[Any, optax.OptState]:
-  """An update of a rule; what it raises becomes one line.
+  """A step of a rule: the new parameters, and its new state.
 
   Raises:
     ValueError: if it fails.
     TypeError: if it fails with one.
   """
   try:
-    return rule.update(grads, state, params, **extra)
+    updates, state = rule.update(grads, state, params, **extra)
+    return optax.apply_updates(params, updates), state
   except Exception as error:
     if checks.is_own(error):
       raise
@@ -199,10 +200,12 @@ def _check_called(name, rule, optimizer=True):
       )
     return
   root = "optax" if module.startswith("optax") else "fedjax_opt"
+  if root == "optax" and not hasattr(optax, inner.__name__):
+    root = "optax.contrib"
   call = f"{root}.{inner.__name__}(...)"
   if optimizer:
     raise TypeError(f"{name}={shown(rule)}: was not called; write {call}")
-  if inner is rule and root == "optax":
+  if inner is rule and root != "fedjax_opt":
     raise TypeError(
       f"{name}={shown(rule)}: must be a number, or a function from the round "
       "to one"

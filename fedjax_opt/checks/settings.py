@@ -7,19 +7,20 @@ from typing import Any
 from fedjax_opt.checks import functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.engine.precision import PRECISIONS
+from fedjax_opt.results.checkpoint import Checkpoints
 
 _OF_SWEEP = "belongs to sweep(make, grid, ...)"
 _OF_RUN = "belongs to simulate and sweep"
 # What is no setting of a function, and what to do instead.
 _INSTEAD = {
   "simulate": {
-    "seeds": f"{_OF_SWEEP}; give seed=0",
+    "seeds": _OF_SWEEP,
     "grid": _OF_SWEEP,
     "grid_map": _OF_SWEEP,
     "grid_chunk": _OF_SWEEP,
     "grid_devices": _OF_SWEEP,
   },
-  "sweep": {"seed": "must be a list, seeds=[0]"},
+  "sweep": {"seed": "give a list, seeds=[0]"},
   "Simulator": {
     "seed": "belongs to init(params, seed)",
     "params": "belongs to init(params, seed)",
@@ -29,6 +30,8 @@ _INSTEAD = {
     "progress": _OF_RUN,
   },
 }
+# Other arguments, one of which may be meant.
+_ARGUMENTS = ("rounds", "test", "on_evaluation", "checkpoints", "progress")
 _CHOICES = {
   "weighting": ("examples", "uniform"),
   "precision": PRECISIONS,
@@ -53,13 +56,29 @@ def check_names(
     if instead is not None:
       raise TypeError(f"{name}: is no setting of {function}; {instead}")
     if name not in known:
-      near = difflib.get_close_matches(name, known, 1)
-      hint = (
-        f"did you mean {near[0]}?"
-        if near
-        else f"see the attributes of {'fedjax_opt.Settings'} for those it has"
-      )
+      others = () if function in ("", "Simulator") else _ARGUMENTS
+      near = difflib.get_close_matches(name, [*known, *others], 1)
+      hint = f"did you mean {near[0]}?" if near else "see fedjax_opt.Settings"
       raise TypeError(f"{name}: is no setting; {hint}")
+
+
+def check_run(
+  rounds: Any, on_evaluation: Any, checkpoints: Any, progress: Any
+) -> None:
+  """What `simulate` and `sweep` take beside settings.
+
+  Raises:
+    ValueError: if there are fewer rounds than none.
+    TypeError: naming the argument that is of a wrong type.
+  """
+  checks.at_least("rounds", rounds, 0)
+  checks.optional_function("on_evaluation", on_evaluation, "(report)")
+  checks.switch("progress", progress)
+  if checkpoints is not None and not isinstance(checkpoints, Checkpoints):
+    raise TypeError(
+      f"checkpoints={checks.shown(checkpoints)}: must be a Checkpoints, such "
+      'as Checkpoints("folder", every=50)'
+    )
 
 
 def check_kinds(given: Mapping[str, Any]) -> None:
@@ -88,4 +107,15 @@ def check_kinds(given: Mapping[str, Any]) -> None:
   if not 0 <= dropout < 1:
     raise ValueError(f"client_dropout={float(dropout):g}: must be in [0, 1)")
   checks.names("trace", given["trace"])
-  checks.optional_function("evaluate", given["evaluate"], functions.EVALUATE)
+  _check_evaluate(given["evaluate"])
+
+
+def _check_evaluate(evaluate):
+  module = getattr(evaluate, "__module__", None)
+  name = getattr(evaluate, "__qualname__", "")
+  if module == "fedjax_opt.evaluation" and "<locals>" not in name:
+    raise TypeError(
+      f"evaluate=the function fedjax_opt.evaluation.{name}: was not called; "
+      "write evaluation.federated(per_example)"
+    )
+  checks.optional_function("evaluate", evaluate, functions.EVALUATE)

@@ -1,14 +1,17 @@
 """Checks of what callers give, each answered with one clear line."""
 
+import contextlib
 import dis
+import functools
 import inspect
 import numbers
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
+import optax
 
 from fedjax_opt.registry import Hyperparameter, check_choice
 
@@ -23,12 +26,16 @@ def shown(value: Any, limit: int = 60) -> str:
     return text if len(text) <= limit else f"{text[:limit]}..."
   if hasattr(value, "shape") and hasattr(value, "dtype"):
     return f"an array {form(value)}"
+  if isinstance(value, optax.GradientTransformation):
+    return "an optimizer"
+  if isinstance(value, functools.partial):
+    return f"a partial of {shown(value.func).removeprefix('the function ')}"
   if isinstance(value, type):
     return f"the class {value.__name__}"
   if callable(value) and hasattr(value, "__name__"):
     module = getattr(value, "__module__", "") or ""
     root = module.split(".")[0]
-    prefix = f"{root}." if root not in ("", "builtins", "__main__") else ""
+    prefix = f"{root}." if root in ("optax", "fedjax_opt", "jax") else ""
     return f"the function {prefix}{value.__name__}"
   if isinstance(value, list | tuple | dict | set) and len(value) > limit:
     return f"a {type(value).__name__} of {len(value)}"
@@ -147,6 +154,16 @@ def optional_function(name: str, value: Any, takes: str) -> None:
     function(name, value, takes)
 
 
+# Errors of functions that ask for the values of traced arrays, and the remedy.
+_TRACED = (
+  jax.errors.ConcretizationTypeError,
+  jax.errors.TracerArrayConversionError,
+  jax.errors.TracerIntegerConversionError,
+)
+TRACED = (
+  "it needs the value of a traced array; write jnp.where instead of if, and "
+  "jax.numpy instead of float(), int() and NumPy"
+)
 # How long a message may be.
 _LINE = 240
 _PACKAGE = str(pathlib.Path(__file__).parents[1])
@@ -178,7 +195,18 @@ def failed(what: str, error: Exception) -> Exception:
   kind = TypeError if isinstance(error, TypeError) else ValueError
   words = " ".join(str(error).split()) or "no message"
   line = f"{what}: {type(error).__name__}: {words}"
+  if isinstance(error, _TRACED):
+    line = f"{what}: {TRACED}"
   return kind(line if len(line) <= _LINE else f"{line[: _LINE - 3]}...")
+
+
+@contextlib.contextmanager
+def told_as(what: str) -> Iterator[None]:
+  """Errors of this package, as those of another argument."""
+  try:
+    yield
+  except (ValueError, TypeError) as error:
+    raise failed(what, error) from error
 
 
 def call(name: str, takes: str, given: Callable[..., Any], *args: Any) -> Any:

@@ -53,7 +53,7 @@ def visitor(
 
   def visit(client, state):
     worker = Worker(config, round, client, data.examples, state)
-    output = functions.output(one_client(worker, broadcast))
+    output = functions.output(one_client, worker, broadcast)
     new_state = check_state(output.state, state, keeps_state)
     output = output._replace(
       message=jax.tree.map(jnp.asarray, output.message), state=new_state

@@ -80,11 +80,11 @@ class BatchPlan:
       if not 0 < epochs < math.inf:
         raise ValueError(f"local_epochs={epochs:g}: must be above 0")
     plan = cls(batch_size, epochs, steps, replacement, drop_remainder)
-    at_most = (epochs or 0) * largest + (steps or 0) * batch_size
-    if at_most > checks.LARGEST:
+    name, value = ("local_epochs", epochs) if epochs else ("local_steps", steps)
+    if value * (largest if epochs else batch_size) > checks.LARGEST:
       raise ValueError(
-        f"local_epochs={epochs:g} or local_steps={steps}: gives a client more "
-        f"than {checks.LARGEST} examples in a round"
+        f"{name}={value:g}: gives a client more than {checks.LARGEST} examples "
+        "in a round"
       )
     num_steps = plan.num_steps(sizes)
     if not np.any(num_steps):

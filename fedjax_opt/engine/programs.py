@@ -13,6 +13,7 @@ from fedjax_opt.engine.identity import key_of
 # The programs of so many runs are kept; each has a second one, of evaluations.
 _KEPT = 16
 _compiled: collections.OrderedDict[Hashable, Any] = collections.OrderedDict()
+_checked: collections.OrderedDict[Hashable, Any] = collections.OrderedDict()
 _lock = threading.Lock()
 
 
@@ -64,11 +65,20 @@ def compile_program(
   return compiled
 
 
-def is_known(about: Any) -> bool:
-  """Whether a program of this was compiled before, for any inputs."""
-  about_key, _ = key_of(about)
+def check_once(about: Any, check: Callable[[], None]) -> None:
+  """Calls a check, unless it has passed before for the same.
+
+  Args:
+    about: all that decides what it finds, see `identity.key_of`.
+    check: raises an error, or passes.
+  """
+  key, held = key_of(about)
+  if key not in _checked:
+    check()
   with _lock:
-    return any(key[0] == about_key for key in _compiled)
+    _checked[key] = held
+    while len(_checked) > _KEPT:
+      _checked.popitem(last=False)
 
 
 def call(program: Any, inputs: tuple[Any, ...]) -> Any:
@@ -81,6 +91,7 @@ def clear() -> None:
   """Forgets all programs, and the arrays that they hold."""
   with _lock:
     _compiled.clear()
+    _checked.clear()
 
 
 def _shapes(inputs):

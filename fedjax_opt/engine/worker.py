@@ -135,7 +135,7 @@ class Worker:
       grad_fn, calls = _count_calls(grad_fn_of(mean_loss, params))
       value, grads = jax.value_and_grad(mean_loss)(params)
       before = rule_state
-      updates, rule_state = rules.update(
+      params, rule_state = rules.step(
         "client",
         rule,
         grads,
@@ -151,7 +151,6 @@ class Worker:
         rule_state = keep_types(rule_state, before)
       functions.like("client: the rule's state", rule_state, before, "init")
       gradients_per_step = 1 + len(calls)
-      params = optax.apply_updates(params, updates)
       record = lambda name, all: all.at[k].set(_field(rule_state, name))
       traces = {name: record(name, all) for name, all in traces.items()}
       return params, rule_state, traces
