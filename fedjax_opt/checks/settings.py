@@ -97,7 +97,7 @@ def check_kinds(given: Mapping[str, Any]) -> None:
     checks.switch(name, given[name])
   checks.at_least("batch_size", given["batch_size"], 1)
   checks.at_least("eval_every", given["eval_every"], 1)
-  for name in ("local_steps", "client_chunk", "client_devices"):
+  for name in ("local_steps", "client_chunk", "client_devices", "grid_devices"):
     if given[name] is not None:
       checks.whole(name, given[name])
   if given["local_epochs"] is not None:

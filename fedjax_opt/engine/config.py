@@ -186,9 +186,7 @@ class Config:
     sizes = np.asarray(data.sizes)
     num_clients = sizes.shape[-1]
     cohort_size = _cohort_size(given["cohort_size"], num_clients)
-    checked.check_kinds(given)
-    if grid_devices is not None:
-      checks.whole("grid_devices", grid_devices)
+    checked.check_kinds(given | {"grid_devices": grid_devices})
     plan = BatchPlan.create(
       sizes,
       given["batch_size"],
