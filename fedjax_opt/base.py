@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import jax
 import optax
 
+from fedjax_opt.checks import rules
+
 Params = Any  # A pytree of floating-point arrays: a model.
 State = Any  # A pytree of arrays: what the server keeps between rounds.
 Batch = dict[str, jax.Array]  # Each value is [B, ...].
@@ -124,11 +126,8 @@ def at_round(rate: Any, round: jax.Array) -> Any:
   """A rate, or what a function from the round to one gives.
 
   Raises:
-    ValueError: for an optimizer, where steps are plain ones.
+    ValueError: for an optimizer, where steps are plain ones, or a number that
+      cannot be.
+    TypeError: for what is no number.
   """
-  if isinstance(rate, optax.GradientTransformation):
-    raise ValueError(
-      "learning_rate: must be a number, or a function from the round to one; "
-      "this algorithm takes plain steps, not those of another rule"
-    )
-  return rate(round) if callable(rate) else rate
+  return rules.rate_of_round(rate, round)

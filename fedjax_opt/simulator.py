@@ -16,15 +16,15 @@ from typing import Any, Unpack
 import jax
 import numpy as np
 
-from fedjax_opt import trees
 from fedjax_opt.base import Algorithm, Batch, Params, State
-from fedjax_opt.checks import inputs
+from fedjax_opt.checks import algorithms, inputs
+from fedjax_opt.checks import settings as checked
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import client_state, processes
 from fedjax_opt.engine.active_points import ActivePoints
-from fedjax_opt.engine.config import Config, Settings
+from fedjax_opt.engine.config import DEFAULTS, Config, Settings
 from fedjax_opt.engine.effort import copies, run_once
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.points import start_program
@@ -73,6 +73,7 @@ def simulate(
     ValueError: naming the argument that cannot be, before anything is compiled.
     TypeError: naming one of a wrong type, in the same way.
   """
+  checked.check_names(settings, DEFAULTS, "simulate")
   simulator = Simulator(algorithm, data, test=test, **settings)
   return simulator._run_whole(
     params, (seed,), rounds, on_evaluation, checkpoints, progress
@@ -128,6 +129,8 @@ def sweep(
     ValueError: naming the argument that cannot be, before anything is compiled.
     TypeError: naming one of a wrong type, in the same way.
   """
+  checked.check_names(settings, DEFAULTS, "sweep")
+  inputs.check_is_grid(grid)
   how = {
     "grid_map": grid_map,
     "grid_chunk": grid_chunk,
@@ -137,7 +140,7 @@ def sweep(
     make, data, grid=grid, seeds=seeds, test=test, **how, **settings
   )
   return simulator._run_whole(
-    params, tuple(seeds), rounds, on_evaluation, checkpoints, progress
+    params, simulator._seeds, rounds, on_evaluation, checkpoints, progress
   )
 
 
@@ -230,6 +233,7 @@ class Simulator:
       ValueError: naming the argument that cannot be.
       TypeError: naming one of a wrong type.
     """
+    checked.check_names(settings, DEFAULTS, "Simulator")
     self._is_grid = grid is not None
     self._seeds = inputs.check_seeds_of(grid, seeds)
     self._make, self._grid = inputs.check_grid(algorithm, grid)
@@ -245,7 +249,7 @@ class Simulator:
       "grid_devices": grid_devices,
     }
     self._settings = dict(settings)
-    self._config(None)
+    self._own_config = self._config(None)
     self._executor = None
 
   def init(self, params: Params, seed: int | None = None) -> SimulationState:
@@ -268,7 +272,8 @@ class Simulator:
         f"seed={seed}: the seeds of a grid are given to Simulator(seeds=...)"
       )
     seeds = self._seeds or (0 if seed is None else seed,)
-    config, start, _ = self._prepare(params, seeds)
+    config, start, shapes = self._prepare(params, seeds)
+    self._executor_of(config, tuple(seeds)).trace_all(shapes)
     server, rows = start()
     return SimulationState(0, tuple(seeds), server, rows, config)
 
@@ -284,24 +289,18 @@ class Simulator:
     Returns:
       The state after them, and the metrics: {name: float}, of a grid [S].
     """
-    inputs.check_state(state, SimulationState)
     checks.at_least("rounds", rounds, 0)
-    executor = self._executor_of(state.config, state.seeds)
+    executor = self._executor_for(state)
     last = state.round + rounds
+    checks.at_least("state.round + rounds", last, 0)
+    executor.compile()
     arrays = executor.put(copies((state.server, state.client_state)))
     with executor.open_feed() as feed:
-      stops = [*range(state.round, last, feed.max_rounds)[1:], last]
-      stops = stops if rounds else []
-      feed.start(stops or [last], state.round)
-      done = state.round
-      if not stops:
-        executor.compile(arrays, None, has_evaluation=True)
-      for stop in stops:
-        segment = feed.take()
-        if not executor.is_compiled:
-          executor.compile(arrays, segment, has_evaluation=True)
-        arrays, _, _ = executor.advance(arrays, segment, done, stop)
-        done = stop
+      firsts = range(state.round, last, feed.max_rounds)
+      stops = [*firsts[1:], last] if rounds else []
+      feed.start(stops, state.round)
+      for first, stop in zip(firsts, stops, strict=True):
+        arrays, _, _ = executor.advance(arrays, feed.take(), first, stop)
     metrics, _, _ = executor.active.expand(executor.evaluate(arrays), {}, {})
     if not self._is_grid:
       metrics = {name: values[0].item() for name, values in metrics.items()}
@@ -313,17 +312,14 @@ class Simulator:
 
   def params(self, state: SimulationState) -> Params:
     """The evaluated model; of a grid with the leading axis S."""
-    inputs.check_state(state, SimulationState)
-    executor = self._executor_of(state.config, state.seeds)
+    executor = self._executor_for(state)
     return executor.active.flat(executor.params(state.server))
 
   def _run_whole(
     self, params, seeds, rounds, on_evaluation, checkpoints, progress
   ) -> Result:
     """A run from start to end, with a history, see `simulate`."""
-    checks.at_least("rounds", rounds, 0)
-    checks.optional_function("on_evaluation", on_evaluation, "(report)")
-    checks.switch("progress", progress)
+    checked.check_run(rounds, on_evaluation, checkpoints, progress)
     config, start, shapes = self._prepare(params, seeds)
     executor = self._executor_of(config, tuple(seeds))
     with contextlib.ExitStack() as stack:
@@ -341,6 +337,15 @@ class Simulator:
       )
       return runner.run()
 
+  def _executor_for(self, state):
+    """What runs a state, if it is one of this simulator."""
+    inputs.check_state(state, SimulationState, self._own_config, self._seeds)
+    executor = self._executor_of(state.config, state.seeds)
+    shapes = inputs.shapes_of((state.server, state.client_state))
+    with checks.told_as("state: does not fit this simulator"):
+      executor.trace_all(shapes)
+    return executor
+
   def _config(self, params):
     """The settings, resolved for a model."""
     return Config.create(
@@ -355,23 +360,15 @@ class Simulator:
     """The settings, what makes the state of round 0, and its shapes."""
     inputs.check_seeds(seeds)
     params = inputs.check_params(params, may_be_function=self._is_grid)
-    models = inputs.models_of_seeds(params, seeds, self._has_points)
-    one_model = models
-    if self._has_points:
-      one_model = jax.eval_shape(lambda tree: trees.take(tree, 0), models)
     make, num_clients = self._make, np.shape(self._data.sizes)[-1]
 
     def of_point(params, hyperparameters):
-      algorithm = make(**hyperparameters)
-      server = algorithm.init(params, num_clients)
-      return server, inputs.rows_of_all(algorithm, params, num_clients)
+      return algorithms.start(make(**hyperparameters), params, num_clients)
 
-    config = self._config(one_model)
+    config = self._config(inputs.shapes_of_model(params))
     make_state = start_program(config, of_point, self._num_settings, len(seeds))
-    state_of = (models, self._hyperparameters())
-    shapes = inputs.check_algorithm(
-      make, self._first_point(), lambda: make_state(*state_of)
-    )
+    models = inputs.shapes_of_models(params, seeds, self._has_points)
+    shapes = jax.eval_shape(make_state, models, self._hyperparameters())
     algorithm = make(**self._first_point())
     config = client_state.resolve(config, algorithm, shapes[1])
 
@@ -382,7 +379,8 @@ class Simulator:
       # A single run is not compiled: an algorithm may look at its model.
       run = run_once(make_state) if self._has_points else make_state
       with device:
-        return copies(run(*state_of))
+        models = inputs.models_of_seeds(params, seeds, self._has_points)
+        return copies(run(models, self._hyperparameters()))
 
     return config, start, shapes
 

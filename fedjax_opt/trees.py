@@ -25,41 +25,21 @@ def take(tree: Any, rows: Any) -> Any:
   return jax.tree.map(lambda leaf: leaf[rows], tree)
 
 
-def as_before(new: Any, old: Any, what: str, maker: str) -> Any:
-  """A state that replaces another, its floating-point leaves in its types.
+def cast_like(new: Any, old: Any) -> Any:
+  """A tree whose floating-point leaves have the types of another's.
 
-  Args:
-    new: the state.
-    old: the one that it replaces.
-    what: the name of the state, for the error.
-    maker: the name of the function that made the first one.
-
-  Raises:
-    ValueError: if it is of another structure, shape or kind of number.
+  As it is if the trees differ in structure.
   """
-  is_float = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)
+
+  def is_float(leaf):
+    dtype = getattr(leaf, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jnp.floating)
 
   def cast(new, old):
     return new.astype(old.dtype) if is_float(new) and is_float(old) else new
 
-  new, old = jax.tree.map(jnp.asarray, (new, old))
   is_like = jax.tree.structure(new) == jax.tree.structure(old)
-  if is_like:
-    new = jax.tree.map(cast, new, old)
-    shapes = lambda tree: [(x.shape, x.dtype) for x in jax.tree.leaves(tree)]
-    is_like = shapes(new) == shapes(old)
-  if not is_like:
-    raise ValueError(
-      f"{what}: is {_described(new)}; must be as {maker} makes it, "
-      f"{_described(old)}"
-    )
-  return new
-
-
-def _described(tree):
-  """The structure with types and shapes, as text."""
-  shape = lambda leaf: f"{leaf.dtype}{list(leaf.shape)}"
-  return str(jax.tree.map(shape, tree)).replace("'", "")
+  return jax.tree.map(cast, new, old) if is_like else new
 
 
 def zeros_of(shapes: Any) -> Any:

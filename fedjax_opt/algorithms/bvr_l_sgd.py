@@ -15,6 +15,8 @@ import optax
 
 from fedjax_opt import trees
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import values as checks
 from fedjax_opt.rules.sarah import sarah
 
 
@@ -79,6 +81,9 @@ def bvr_l_sgd(
     Murata and Suzuki, ICML 2021, Algorithms 2 to 4.
   """
 
+  rules.rate("learning_rate", learning_rate)
+  checks.switch("practical", practical)
+
   def local_routine(cohort, params, direction):  # Algorithm 3
     rate = at_round(learning_rate, cohort.round)
 
@@ -130,6 +135,8 @@ def minibatch_sarah(
     Murata and Suzuki, ICML 2021, section 6; Algorithm 4 with K = 1.
   """
 
+  rules.rate("learning_rate", learning_rate)
+
   def one_step(cohort, params, direction):
     rate = at_round(learning_rate, cohort.round)
     updates = optax.tree.scale(-rate, direction)
@@ -153,6 +160,7 @@ def _recursive(
     large_batch: b~.
     practical: whether the last point is returned.
   """
+  functions.check_loss(loss_fn)
   _check_large_batch(large_batch)
 
   def init(params, num_clients):
@@ -198,6 +206,8 @@ def _recursive(
 
 
 def _check_large_batch(large_batch):
+  if large_batch is not None:
+    checks.number("large_batch", large_batch)
   if large_batch is not None and (large_batch < 1 or large_batch % 1):
     raise ValueError(
       f"large_batch={large_batch}: must be a whole number, at least 1"

@@ -19,8 +19,13 @@ import numpy as np
 import optax
 from jax import lax
 
-from fedjax_opt.algorithms.composite import check_regularizer
+from fedjax_opt.algorithms.composite import (
+  check_mirror_map,
+  check_regularizer,
+)
 from fedjax_opt.base import Algorithm, LossFn, Params
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import values as checks
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.mirror import MirrorMap
 from fedjax_opt.prox import Regularizer
@@ -60,6 +65,8 @@ def centralized(
     The algorithm.
   """
 
+  functions.check_loss(loss_fn)
+
   def gradient(params, cohort):
     if not cohort.is_everyone:
       raise ValueError(
@@ -95,6 +102,10 @@ def local(
     ValueError: from `init`, if there is no such client.
   """
 
+  functions.check_loss(loss_fn)
+  if not isinstance(client, jax.Array):
+    checks.whole("client", client)
+
   def gradient(params, cohort):
     one_client = lambda worker, params: worker.gradient(loss_fn, params)
     return cohort.pick(one_client, broadcast=params, client=client)
@@ -118,6 +129,8 @@ def _proximal_gradient(
 ) -> Algorithm:
   """One step of `mirror_step` a round along `(params, cohort) -> Reply`."""
   check_regularizer(psi)
+  check_mirror_map(mirror_map)
+  rules.rate("learning_rate", learning_rate, may_drop=False)
   rule = mirror_step(learning_rate, psi, mirror_map)
 
   def init(params, num_clients):
@@ -192,7 +205,10 @@ def optimum(
     Beck and Teboulle, 2009, section 4, with the restart of O'Donoghue and
     Candes, 2015, section 3.2.
   """
+  functions.check_loss(loss_fn)
+  loss_fn = functions.loss(loss_fn)
   check_regularizer(psi)
+  checks.number("tolerance", tolerance)
   if not tolerance > 0:
     raise ValueError(f"tolerance={tolerance:g}: must be above 0")
   with jax.enable_x64(True):

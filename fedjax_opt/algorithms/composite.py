@@ -16,6 +16,8 @@ import optax
 from fedjax_opt import trees
 from fedjax_opt.algorithms.fed_avg import fed_avg
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import values as checks
 from fedjax_opt.mirror import MirrorMap, euclidean
 from fedjax_opt.prox import Regularizer, zero
 from fedjax_opt.rules.mirror import (
@@ -70,7 +72,9 @@ def fed_mid(
     Yuan et al., "Federated Composite Optimization", ICML 2021, Algorithm 2;
     Algorithm 4 with `only_server_prox`.
   """
-  check_regularizer(psi)
+  _check(loss_fn, psi, learning_rate, server_learning_rate)
+  check_mirror_map(mirror_map)
+  checks.switch("only_server_prox", only_server_prox)
   h = euclidean() if mirror_map is None else mirror_map
   client_psi = zero() if only_server_prox else psi
 
@@ -161,7 +165,9 @@ def fed_dual_avg(
     Yuan et al., "Federated Composite Optimization", ICML 2021, Algorithm 3;
     Algorithm 5 with `only_server_prox`.
   """
-  check_regularizer(psi)
+  _check(loss_fn, psi, learning_rate, server_learning_rate)
+  check_mirror_map(mirror_map)
+  checks.switch("only_server_prox", only_server_prox)
   h = euclidean() if mirror_map is None else mirror_map
   client_psi = zero() if only_server_prox else psi
 
@@ -270,7 +276,7 @@ def fed_avg_subgradient(
   References:
     Yuan et al., "Federated Composite Optimization", ICML 2021, section 5.
   """
-  check_regularizer(psi)
+  _check(loss_fn, psi, learning_rate, server_learning_rate)
   check_finite(psi)
   algorithm = fed_avg(
     loss_fn,
@@ -280,10 +286,27 @@ def fed_avg_subgradient(
   return algorithm._replace(penalty=psi.value)
 
 
+def _check(loss_fn, psi, learning_rate, server_learning_rate):
+  """The arguments that all of these have."""
+  functions.check_loss(loss_fn)
+  check_regularizer(psi)
+  rules.rate("learning_rate", learning_rate)
+  rules.rate("server_learning_rate", server_learning_rate, may_drop=False)
+
+
+def check_mirror_map(mirror_map: MirrorMap | None) -> None:
+  """Raises TypeError if it is neither None nor a mirror map."""
+  if mirror_map is not None and not isinstance(mirror_map, MirrorMap):
+    raise TypeError(
+      f"mirror_map={checks.shown(mirror_map)}: must be one of "
+      "fedjax_opt.mirror, such as mirror.entropy(), or None"
+    )
+
+
 def check_regularizer(psi: Regularizer) -> None:
   """Raises ValueError if psi is no regularizer."""
   if not isinstance(psi, Regularizer):
     raise ValueError(
-      f"psi={psi!r}: must be a regularizer of fedjax_opt.prox, such as "
-      "prox.kernels(prox.l1(0.1)), or prox.zero() for none"
+      f"psi={checks.shown(psi)}: must be a regularizer of fedjax_opt.prox, "
+      "such as prox.kernels(prox.l1(0.1)), or prox.zero() for none"
     )

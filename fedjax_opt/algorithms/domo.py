@@ -16,6 +16,8 @@ import optax
 
 from fedjax_opt import trees
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import values as checks
 from fedjax_opt.rules.momentum_fusion import momentum_fusion
 
 
@@ -92,13 +94,28 @@ def domo(
     The algorithm.
 
   Raises:
-    ValueError: if `learning_rate` is an optimizer, or `average_local` is given
-      without local momentum.
+    ValueError: if `learning_rate` is an optimizer, a number is out of range, or
+      `average_local` is given without local momentum.
+    TypeError: if an argument is of a wrong type.
 
   References:
     Xu et al., AAAI 2022, Algorithm 1; appendix C for cohorts that are a part of
     the population.
   """
+  functions.check_loss(loss_fn)
+  rules.rate("learning_rate", learning_rate)
+  rules.rate(
+    "server_learning_rate", server_learning_rate, "(0, inf)", may_drop=False
+  )
+  for name, value, interval in (
+    ("mu_s", mu_s, "[0, 1)"),
+    ("mu_l", mu_l, "[0, 1)"),
+    ("beta", beta, "[0, inf)"),
+  ):
+    if value is not None:
+      checks.in_interval(name, value, interval, "a number, or None")
+  checks.switch("intra", intra)
+  checks.switch("average_local", average_local)
   if average_local and mu_l is None:
     raise ValueError(
       "average_local=True: there is no local momentum to average; must be "

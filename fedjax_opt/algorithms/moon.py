@@ -20,6 +20,8 @@ from fedjax_opt.base import (
   LossFn,
   Params,
 )
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import values as checks
 
 
 class Previous(NamedTuple):
@@ -64,9 +66,19 @@ def moon(
   Returns:
     The algorithm. Each client keeps one model.
 
+  Raises:
+    ValueError: if `mu` is negative or `temperature` not positive.
+    TypeError: see `fed_avg`.
+
   References:
     Li et al., "Model-Contrastive Federated Learning", CVPR 2021, Algorithm 1.
   """
+  functions.check_loss(loss_fn)
+  checks.function("features_fn", features_fn, functions.FEATURES)
+  rules.client("client", client)
+  rules.server("server", server)
+  checks.in_interval("mu", mu, "[0, inf)")
+  checks.in_interval("temperature", temperature, "(0, inf)")
   server = optax.sgd(1.0) if server is None else server
 
   def init(params, num_clients):

@@ -19,6 +19,8 @@ from fedjax_opt.base import (
   Rate,
   at_round,
 )
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import values as checks
 
 
 class ScaffoldState(NamedTuple):
@@ -62,16 +64,17 @@ def scaffold(
     The algorithm.
 
   Raises:
-    ValueError: if `learning_rate` is an optimizer.
+    ValueError: if `learning_rate` is an optimizer, or a rate is out of range.
+    TypeError: if an argument is of a wrong type.
 
   References:
     Karimireddy et al., ICML 2020, Algorithm 1.
   """
-  if isinstance(learning_rate, optax.GradientTransformation):
-    raise ValueError(
-      "learning_rate: must be a number, or a function from the round to one; "
-      "scaffold corrects plain steps, not those of another rule"
-    )
+  functions.check_loss(loss_fn)
+  why = "scaffold corrects plain steps, not those of another rule"
+  rules.rate("learning_rate", learning_rate, why=why)
+  rules.rate("server_learning_rate", server_learning_rate, may_drop=False)
+  checks.switch("exact_control", exact_control)
 
   def init(params, num_clients):
     del num_clients

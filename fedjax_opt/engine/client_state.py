@@ -34,6 +34,8 @@ class ClientStore:
       config: static settings, `client_memory` resolved.
     """
     self._put = config.layout.put_per_point
+    self._like = config.layout.like_per_point
+    self._cohort_size = config.cohort_size
     self._on_host = config.state_is_on_host
     self._has_points = config.has_points
 
@@ -42,6 +44,18 @@ class ClientStore:
     if self._on_host:
       return jax.tree.map(_writable, rows)
     return self._put(rows)
+
+  def like(self, rows: Any) -> Any:
+    """The shapes of what `gather` gives, for those of the rows of all."""
+    if not self._on_host:
+      return self._like(rows)
+    axis = 2 if self._has_points else 0
+
+    def of_cohort(leaf):
+      shape = (*leaf.shape[:axis], self._cohort_size, *leaf.shape[axis + 1 :])
+      return jax.ShapeDtypeStruct(shape, leaf.dtype)
+
+    return self._like(jax.tree.map(of_cohort, rows))
 
   def gather(self, rows: Any, cohorts: np.ndarray | None) -> Any:
     """What the program gets: the rows of the cohort, or of all clients.

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedjax_opt import trees
-from fedjax_opt.base import ClientOutput
+from fedjax_opt.checks import functions
 from fedjax_opt.engine import shards
 from fedjax_opt.engine.batches import draw_batches
 from fedjax_opt.engine.config import Config
@@ -56,9 +56,7 @@ def visitor(
 
   def visit(client, state):
     worker = Worker(config, round, client, data.examples, state)
-    output = one_client(worker, broadcast)
-    if not isinstance(output, ClientOutput):
-      output = ClientOutput(output)
+    output = functions.output(one_client, worker, broadcast)
     message = jax.tree.map(jnp.asarray, output.message)
     new_state = check_state(output.state, state, keeps_state)
     output = output._replace(message=message, state=new_state)

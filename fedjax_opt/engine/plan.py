@@ -80,6 +80,8 @@ class BatchPlan:
       if not 0 < epochs < math.inf:
         raise ValueError(f"local_epochs={epochs:g}: must be above 0")
     plan = cls(batch_size, epochs, steps, replacement, drop_remainder)
+    _check_budget("local_epochs", epochs, largest)
+    _check_budget("local_steps", steps, batch_size)
     num_steps = plan.num_steps(sizes)
     if not np.any(num_steps):
       raise ValueError(
@@ -123,3 +125,12 @@ class BatchPlan:
     whole, fraction = divmod(self.epochs, 1.0)
     rest = xnp.ceil(fraction * per_epoch - 1e-4).astype(np.int32)
     return int(whole) * per_epoch + rest
+
+
+def _check_budget(name, value, examples):
+  """That the examples of a client in a round can be counted."""
+  if value is not None and value * examples > checks.LARGEST:
+    raise ValueError(
+      f"{name}={value:g}: gives a client more than {checks.LARGEST} examples "
+      "in a round"
+    )

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_opt.base import Batch, LossFn, Params
+from fedjax_opt.checks import functions
 from fedjax_opt.models import statistics
 from fedjax_opt.objectives import RegularizedLoss
 from fedjax_opt.trees import at_least_float32
@@ -36,11 +37,12 @@ def computed_loss(precision: str, loss_fn: LossFn) -> LossFn:
     `(params, batch, rng) -> [B]`, at least float32. Its gradients have the
     types of the parameters.
   """
-  if precision == "float32":
-    return loss_fn
   if isinstance(loss_fn, RegularizedLoss):
     inner = computed_loss(precision, loss_fn.loss_fn)
     return loss_fn._replace(loss_fn=inner)
+  loss_fn = functions.loss(loss_fn)
+  if precision == "float32":
+    return loss_fn
 
   def rounded(params: Params, batch: Batch, rng: jax.Array) -> jax.Array:
     features = {

@@ -1,6 +1,7 @@
-"""Compiled programs, and those that were compiled before."""
+"""The programs of runs, traced and compiled once."""
 
 import collections
+import functools
 import threading
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -13,18 +14,18 @@ from fedjax_opt.identity import key_of
 
 # The programs of so many runs are kept; each has a second one, of evaluations.
 _KEPT = 16
-_compiled: collections.OrderedDict[Hashable, Any] = collections.OrderedDict()
+_known: collections.OrderedDict[Hashable, Any] = collections.OrderedDict()
 _lock = threading.Lock()
 
 
-def compile_program(
+def trace(
   build: Callable[[], Callable[..., Any]],
   about: Any,
   inputs: tuple[Any, ...],
   *,
   is_donated: bool,
 ) -> Callable[[], Any]:
-  """Traces a program, unless the same one was compiled before.
+  """Traces a program, unless the same one was traced before.
 
   Args:
     build: gives the function to compile.
@@ -33,16 +34,15 @@ def compile_program(
     is_donated: whether the state, `inputs[0][0]`, may be overwritten.
 
   Returns:
-    A function that compiles it, which may run in another thread, and returns
-    the program.
+    A function that compiles it, unless it was, and returns the program; it may
+    run in another thread.
   """
   about_key, held = key_of(about)
   key = (about_key, _shapes(inputs), is_donated, _context())
   with _lock:
-    if key in _compiled:
-      _compiled.move_to_end(key)
-      program, _ = _compiled[key]
-      return lambda: program
+    if key in _known:
+      _known.move_to_end(key)
+      return _known[key][0]
 
   # The state alone is donated, as an argument of its own.
   (state, *rest), *others = inputs
@@ -52,21 +52,21 @@ def compile_program(
     return function((state, *rest), *others)
 
   jitted = jax.jit(program, donate_argnums=0 if is_donated else ())
-  lowered = jitted.lower(state, rest, *others)
+  lowered = [jitted.lower(state, rest, *others)]
 
+  @functools.cache
   def compiled():
-    program = lowered.compile()
-    with _lock:
-      _compiled[key] = program, held
-      while len(_compiled) > _KEPT:
-        _compiled.popitem(last=False)
-    return program
+    return lowered.pop().compile()
 
+  with _lock:
+    _known[key] = compiled, held
+    while len(_known) > _KEPT:
+      _known.popitem(last=False)
   return compiled
 
 
 def call(program: Any, inputs: tuple[Any, ...]) -> Any:
-  """Calls what `compile_program` gave."""
+  """Calls a program that `trace` made."""
   (state, *rest), *others = inputs
   return program(state, rest, *others)
 
@@ -74,7 +74,7 @@ def call(program: Any, inputs: tuple[Any, ...]) -> Any:
 def clear() -> None:
   """Forgets all programs, and the arrays that they hold."""
   with _lock:
-    _compiled.clear()
+    _known.clear()
   effort.clear()
 
 
@@ -84,9 +84,9 @@ def _shapes(inputs):
 
 
 def _shape(leaf):
-  weak = getattr(leaf, "weak_type", False)
   sharding = getattr(leaf, "sharding", None)
-  return np.shape(leaf), str(leaf.dtype), weak, sharding
+  is_over_mesh = isinstance(sharding, jax.sharding.NamedSharding)
+  return np.shape(leaf), str(leaf.dtype), sharding if is_over_mesh else None
 
 
 def _context():

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from fedjax_opt import trees
 from fedjax_opt.base import ClientOutput
+from fedjax_opt.checks import functions
 from fedjax_opt.engine import counters
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.worker import Client, Worker
@@ -245,4 +246,6 @@ def check_state(new: Any, old: Any, keeps_state: bool) -> Any:
       "ClientOutput.state: was given, but the algorithm has no init_client; "
       "declare what one client keeps: Algorithm(..., init_client=...)"
     )
-  return trees.as_before(new, old, "ClientOutput.state", "init_client")
+  new = trees.cast_like(new, old)
+  functions.like("ClientOutput.state", new, old, "Algorithm.init_client")
+  return jax.tree.map(jnp.asarray, new)

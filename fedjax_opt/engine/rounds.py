@@ -13,6 +13,7 @@ from jax import lax
 
 from fedjax_opt import trees
 from fedjax_opt.base import Algorithm, Batch, State
+from fedjax_opt.checks import algorithms, functions
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import counters
 from fedjax_opt.engine.cohort import Cohort
@@ -99,8 +100,11 @@ def _one_round(config, algorithm, server, key, round, data):
     keeps_state=algorithm.init_client is not None,
     on_phase=phases.append,
   )
-  new, replies = _checked(algorithm.round(server, cohort), phases)
-  new = trees.as_before(new, server, "round: the state", "init")
+  new, replies = _checked(
+    algorithms.call("round", algorithm, server, cohort), phases
+  )
+  new = trees.cast_like(new, server)
+  functions.like("Algorithm.round: state", new, server, "Algorithm.init")
   is_lost = functools.reduce(
     jnp.logical_or, [reply.is_lost for reply in replies], jnp.array(False)
   )
@@ -204,13 +208,13 @@ def evaluate(
   """
   if config.evaluate is None:
     return {}
-  params = algorithm.params(server)
-  metrics = dict(config.evaluate(params, data, test))
+  params = algorithms.params(algorithm, server)
+  metrics = functions.metrics(config.evaluate, params, data, test)
   if algorithm.penalty is not None:
-    penalty = algorithm.penalty(params)
+    penalty = functions.penalty(algorithm.penalty, params)
     metrics |= {
       f"regularized_{name}": metrics[name] + penalty
       for name in ("train_loss", "test_loss")
       if name in metrics
     }
-  return jax.tree.map(jnp.asarray, metrics)
+  return metrics

@@ -37,7 +37,7 @@ class Runner:
     Args:
       executor: of the run.
       shapes: of its state.
-      start: gives the state of round 0.
+      start: gives the state of round 0, once all has been traced.
       rounds: R.
       on_evaluation: see `simulate`.
       checkpoints: see `simulate`.
@@ -51,7 +51,6 @@ class Runner:
     self._record = RunRecord(self._config.cohort_size, self._active.num_points)
     self._feed = executor.open_feed()
     self._state = None
-    self._segment = None
     self._compile_seconds = 0.0
     self._interrupted = 0
     self._is_stopped = False
@@ -65,8 +64,11 @@ class Runner:
     is_resumed = self._restore()
     stops = self._stops()
     with self._feed as feed:
+      self._trace(stops)
+      if not is_resumed:
+        self._state = self._executor.put(self._start())
       feed.start([stop for stop in stops if stop > 0], self._record.done)
-      self._compile(stops)
+      self._compile()
       if is_resumed:
         self._report_again()
       with _signals(self._checkpoints is not None) as pressed:
@@ -94,11 +96,11 @@ class Runner:
       "the checkpoint to go on from", 0 if saved is None else saved.round
     )
     if saved is None:
-      self._state = self._executor.put(self._start())
       return False
     self._record.restore(saved.round, saved.record)
     state = self._active.restore(saved.record, saved.state)
     self._executor.place_points()
+    self._shapes = jax.eval_shape(lambda: state)
     self._state = self._executor.put(state)
     return True
 
@@ -118,13 +120,18 @@ class Runner:
   def _is_due(self, stop: int) -> bool:
     return stop % self._config.eval_every == 0 or stop == self._rounds
 
-  def _compile(self, stops: list[int]) -> None:
-    """Compiles what the rounds until these stops need."""
+  def _trace(self, stops: list[int]) -> None:
+    """Traces what the rounds until these stops need."""
     start = time.perf_counter()
     has_rounds = any(stop > self._record.done for stop in stops)
-    if has_rounds and self._segment is None:
-      self._segment = self._feed.take()
-    self._executor.compile(self._state, self._segment, bool(stops))
+    segment = self._feed.like() if has_rounds else None
+    self._executor.trace(self._shapes, segment, bool(stops))
+    self._compile_seconds += time.perf_counter() - start
+
+  def _compile(self) -> None:
+    """Compiles what was traced."""
+    start = time.perf_counter()
+    self._executor.compile()
     self._compile_seconds += time.perf_counter() - start
 
   def _report_again(self) -> None:
@@ -143,11 +150,8 @@ class Runner:
     if stop == record.done:
       return
     start = time.perf_counter()
-    if self._segment is None:
-      self._segment = self._feed.take()
-    segment, self._segment = self._segment, None
     state, counts, traces = self._executor.advance(
-      self._state, segment, record.done, stop
+      self._state, self._feed.take(), record.done, stop
     )
     self._state = state
     record.run_seconds += time.perf_counter() - start
@@ -188,8 +192,10 @@ class Runner:
       self._executor.place_points()
     if fewer is not None:
       self._state = self._executor.put(fewer)
+      self._shapes = jax.eval_shape(lambda: fewer)
       if self._record.done < self._rounds:
-        self._compile([self._rounds])
+        self._trace([self._rounds])
+        self._compile()
 
   def _is_over(self, stop: int, pressed: list[int]) -> bool:
     """Whether the run ends here; saves a checkpoint if one is due."""

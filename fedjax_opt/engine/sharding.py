@@ -72,6 +72,17 @@ class Layout:
     """Puts what belongs to grid points on the devices."""
     return self._put(tree, self._point_spec)
 
+  def like_per_point(self, shapes: Any) -> Any:
+    """The shapes of what `put_per_point` gives."""
+    return self._like(shapes, self._point_spec)
+
+  def like_shards(self, shapes: Any) -> Any:
+    """The shapes of what `put_shards` gives, for those of one device."""
+    of_all = lambda leaf: jax.ShapeDtypeStruct(
+      (self.client_devices, *leaf.shape), leaf.dtype
+    )
+    return self._like(jax.tree.map(of_all, shapes), PartitionSpec(CLIENTS))
+
   def put_shared(self, tree: Any) -> Any:
     """Puts what is the same everywhere on the devices."""
     return self._put(tree, PartitionSpec())
@@ -102,6 +113,15 @@ class Layout:
       )
 
     return jax.tree.map(put, *[make(d) for d in local])
+
+  def _like(self, shapes, spec):
+    if self.mesh is None:
+      return shapes
+    sharding = NamedSharding(self.mesh, spec)
+    return jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+      shapes,
+    )
 
   def _put(self, tree, spec):
     if self.mesh is None:

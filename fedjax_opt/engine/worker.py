@@ -8,6 +8,7 @@ import optax
 from jax import lax
 
 from fedjax_opt.base import ClientRule, LossFn, Params, grad_fn_of
+from fedjax_opt.checks import functions, rules
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.precision import (
   computed_loss,
@@ -105,9 +106,10 @@ class Worker:
     Returns:
       The local model after the last step.
     """
-    if not isinstance(rule, optax.GradientTransformation):
-      rule = rule(self.round)
-    rule_state = rule.init(local_model(self._config.precision, params))
+    rule = rules.of_round(rule, self.round)
+    rule_state = rules.init(
+      "client", rule, local_model(self._config.precision, params)
+    )
     return self.descend_from(loss_fn, rule, params, rule_state)[0]
 
   def descend_from(
@@ -135,7 +137,9 @@ class Worker:
       grad_fn, calls = _count_calls(grad_fn_of(mean_loss, params))
       value, grads = jax.value_and_grad(mean_loss)(params)
       before = rule_state
-      updates, rule_state = rule.update(
+      params, rule_state = rules.step(
+        "client",
+        rule,
         grads,
         rule_state,
         params,
@@ -147,8 +151,8 @@ class Worker:
       )
       if config.precision == "bfloat16":
         rule_state = keep_types(rule_state, before)
+      functions.like("client: the rule's state", rule_state, before, "init")
       gradients_per_step = 1 + len(calls)
-      params = optax.apply_updates(params, updates)
       record = lambda name, all: all.at[k].set(_field(rule_state, name))
       traces = {name: record(name, all) for name, all in traces.items()}
       return params, rule_state, traces
@@ -293,9 +297,4 @@ def _count_calls(fn):
 
 def _field(rule_state, name):
   """A field of the state of a rule, however deep in a chain."""
-  value = optax.tree.get(rule_state, name)
-  if value is None:
-    raise ValueError(
-      f"trace={name!r}: the client rule's state has no such field"
-    )
-  return jnp.asarray(value)
+  return jnp.asarray(rules.traced_field(rule_state, name))
