@@ -20,7 +20,7 @@ from fedjax_opt.engine.effort import run_once
 
 
 class Executor:
-  """The programs of a run, and what they are given besides its state."""
+  """The programs of a run, and their inputs besides its state."""
 
   def __init__(
     self,
@@ -64,16 +64,16 @@ class Executor:
     self.place_points()
 
   def place_points(self) -> None:
-    """Puts on the devices what is of the settings that are held."""
-    held, is_active = self._hyperparameters, np.bool_(True)
+    """Puts the hyperparameters of the present settings on the devices."""
+    of_present, is_active = self._hyperparameters, np.bool_(True)
     if self.config.has_points:
-      held = trees.take(held, self.active.held)
+      of_present = trees.take(of_present, self.active.present)
       is_active = self.active.is_active
     put = self.config.layout.put_per_point
-    self._hyper, self._is_active = put((held, is_active))
+    self._hyper, self._is_active = put((of_present, is_active))
 
   def open_feed(self) -> feed.Feed:
-    """What gives the program its segments; to be closed."""
+    """The segments of the run, as a context manager."""
     return feed.Feed(self.config, self._clients, self._seeds)
 
   def is_for(self, config: Config, seeds: Sequence[int]) -> bool:
@@ -82,7 +82,7 @@ class Executor:
 
   @property
   def is_compiled(self) -> bool:
-    """Whether the program of the rounds is."""
+    """Whether the program of the rounds is compiled."""
     return self._rounds_program is not None
 
   @property
@@ -93,7 +93,7 @@ class Executor:
     return needed_bytes(self._rounds_program)
 
   def put(self, state: tuple[State, Any]) -> tuple[State, Any]:
-    """The server's state and what clients keep, where they belong."""
+    """Puts a state on the devices; what clients keep perhaps on the host."""
     server, rows = state
     put_server = self.config.layout.put_per_point(server)
     return put_server, self._store.put(rows)
@@ -104,7 +104,7 @@ class Executor:
     segment: tuple[dict[str, Any], Any] | None,
     has_evaluation: bool,
   ) -> None:
-    """Compiles what the run needs, in chunks of settings that fit into memory.
+    """Compiles the programs, with chunks of settings that fit into memory.
 
     Args:
       state: as `put` gave it.
@@ -148,8 +148,7 @@ class Executor:
       stop: rounds done then.
 
     Returns:
-      The state, counters and traces, on the host with the leading axes of the
-      settings that are held and of seeds.
+      The state; counters and traces, on the host, leaves [present, seeds, ...].
     """
     inputs = self._rounds_inputs(state, segment, first, stop - first)
     (server, rows), *recorded = programs.call(self._rounds_program, inputs)
@@ -160,14 +159,14 @@ class Executor:
     return (server, rows), counts, traces
 
   def evaluate(self, state: tuple[State, Any]) -> dict[str, Any]:
-    """The metrics of all points that are held, on the host."""
+    """The metrics of all points that are present, on the host."""
     if self._evaluation_program is None:
       return {}
     inputs = self._evaluation_inputs(state)
     return processes.fetch(programs.call(self._evaluation_program, inputs))
 
   def params(self, server: State) -> Params:
-    """The evaluated models of all points; `server` is that of all settings."""
+    """The evaluated models of all points, given the states of all settings."""
     program = run_once(points.params_program(self.config, self._make))
     _, per_seed = self._data
     return program(server, self._hyperparameters, per_seed)
@@ -177,12 +176,16 @@ class Executor:
     return self.config.layout.over_devices(of_points, outputs)
 
   def _traced(self, name, build, inputs, is_donated=False):
-    """A program that is traced, and compiled in a thread of its own."""
+    """Traces a program, and compiles it in a thread.
+
+    Returns:
+      A function that waits for the compiled program.
+    """
     about = (name, self.config, self._make)
     compiled = programs.compile_program(
       build, about, inputs, is_donated=is_donated
     )
-    # While it is compiled the next one is traced.
+    # So that the next program is traced while this one is compiled.
     pool = concurrent.futures.ThreadPoolExecutor(1)
     future = pool.submit(compiled)
     pool.shutdown(wait=False)
@@ -191,9 +194,9 @@ class Executor:
   def _rounds_inputs(self, state, segment, first, count):
     server, rows = state
     fed, cohorts = segment
-    lent = self._store.gather(rows, cohorts)
+    gathered = self._store.gather(rows, cohorts)
     data, per_seed = self._data
-    per_point = ((server, lent), self._hyper, self._is_active)
+    per_point = ((server, gathered), self._hyper, self._is_active)
     return per_point, fed, (per_seed, data, np.int32(first), np.int32(count))
 
   def _evaluation_inputs(self, state):
@@ -203,7 +206,7 @@ class Executor:
 
 
 def _grouped(data, seeds):
-  """The clients in memory, by whether their lists are those of all seeds."""
+  """The clients in memory: what all seeds share, and what each seed has."""
   lists = {"indices": data.indices, "sizes": data.sizes}
   is_of_seed = np.ndim(data.sizes) == 2
   of_all, of_seed = ({}, lists) if is_of_seed else (lists, {})

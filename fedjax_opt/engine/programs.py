@@ -1,4 +1,4 @@
-"""Compiled programs, and those that were compiled before."""
+"""Compiles programs, and keeps them for identical runs."""
 
 import collections
 import threading
@@ -10,7 +10,7 @@ import numpy as np
 
 from fedjax_opt.engine.identity import key_of
 
-# The programs of so many runs are kept; each has a second one, of evaluations.
+# The number of programs kept; a run has two, of its rounds and evaluations.
 _KEPT = 16
 _compiled: collections.OrderedDict[Hashable, Any] = collections.OrderedDict()
 _lock = threading.Lock()
@@ -27,7 +27,8 @@ def compile_program(
 
   Args:
     build: gives the function to compile.
-    about: all that decides what `build` gives, see `identity.key_of`.
+    about: everything that the result of `build` depends on, see
+      `identity.key_of`.
     inputs: of the function, arrays or their shapes.
     is_donated: whether the state, `inputs[0][0]`, may be overwritten.
 
@@ -35,7 +36,7 @@ def compile_program(
     A function that compiles it, which may run in another thread, and returns
     the program.
   """
-  about_key, held = key_of(about)
+  about_key, referred = key_of(about)
   key = (about_key, _shapes(inputs), is_donated, _context())
   with _lock:
     if key in _compiled:
@@ -56,7 +57,7 @@ def compile_program(
   def compiled():
     program = lowered.compile()
     with _lock:
-      _compiled[key] = program, held
+      _compiled[key] = program, referred
       while len(_compiled) > _KEPT:
         _compiled.popitem(last=False)
     return program
@@ -88,7 +89,7 @@ def _shape(leaf):
 
 
 def _context():
-  """What else changes how a function is traced."""
+  """The configuration of JAX, on which traced functions depend."""
   names = (
     "jax_enable_x64",
     "jax_default_matmul_precision",
