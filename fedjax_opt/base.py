@@ -45,7 +45,8 @@ class Algorithm(NamedTuple):
 
   Attributes:
     init: `(params, num_clients) -> state`, the server's state before round 0.
-    round: `(state, cohort) -> (state, replies)`, one communication round.
+    round: `(state, cohort) -> (state, replies)`, one communication round. The
+      state keeps its structure, and is kept in the types that it has.
       `cohort` is an `engine.cohort.Cohort`; the algorithm sees clients only
       through its verbs. `replies` is what the verbs returned: one `Reply`, or
       a tuple of all of them. The engine takes from them what the round cost,
@@ -78,7 +79,8 @@ class ClientOutput(NamedTuple):
     weight: [] float, its weight in the mean, non-negative; None for that of
       the setting `weighting`, which a sampler may have scaled.
     bytes_up: [] int, what it sends in bytes; None for the size of `message`.
-    metrics: {name: scalar}, recorded for each client and round.
+    metrics: {name: scalar}, recorded for each client and round, also of those
+      that drop out; by names of their own in each phase.
   """
 
   message: Any

@@ -25,7 +25,7 @@ from fedjax_opt.data.population import Population
 from fedjax_opt.engine import client_state, processes
 from fedjax_opt.engine.active_points import ActivePoints
 from fedjax_opt.engine.config import Config, Settings
-from fedjax_opt.engine.effort import run_once
+from fedjax_opt.engine.effort import copies, run_once
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.points import start_program
 from fedjax_opt.engine.runner import Runner
@@ -288,7 +288,7 @@ class Simulator:
     checks.at_least("rounds", rounds, 0)
     executor = self._executor_of(state.config, state.seeds)
     last = state.round + rounds
-    arrays = executor.put(trees.copies((state.server, state.client_state)))
+    arrays = executor.put(copies((state.server, state.client_state)))
     with executor.open_feed() as feed:
       stops = [*range(state.round, last, feed.max_rounds)[1:], last]
       stops = stops if rounds else []
@@ -382,7 +382,7 @@ class Simulator:
       # A single run is not compiled: an algorithm may look at its model.
       run = run_once(make_state) if self._has_points else make_state
       with device:
-        return trees.copies(run(*state_of))
+        return copies(run(*state_of))
 
     return config, start, shapes
 

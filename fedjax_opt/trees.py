@@ -1,13 +1,10 @@
 """Small helpers for pytrees that optax does not have."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-from fedjax_opt.engine.effort import run_once
 
 
 def at_least_float32(x: jax.Array) -> jax.Array:
@@ -28,26 +25,41 @@ def take(tree: Any, rows: Any) -> Any:
   return jax.tree.map(lambda leaf: leaf[rows], tree)
 
 
-def map_arrays(fn: Callable[[Any], Any], tree: Any) -> Any:
-  """A function of every leaf; NumPy arrays stay on the host.
+def as_before(new: Any, old: Any, what: str, maker: str) -> Any:
+  """A state that replaces another, its floating-point leaves in its types.
 
-  All arrays on devices take one program, which is quicker to compile than one
-  for each shape.
+  Args:
+    new: the state.
+    old: the one that it replaces.
+    what: the name of the state, for the error.
+    maker: the name of the function that made the first one.
+
+  Raises:
+    ValueError: if it is of another structure, shape or kind of number.
   """
-  leaves, structure = jax.tree.flatten(tree)
-  is_host = [isinstance(leaf, np.ndarray) for leaf in leaves]
-  on_device = [x for x, host in zip(leaves, is_host, strict=True) if not host]
-  mapped = iter(run_once(lambda some: [fn(leaf) for leaf in some])(on_device))
-  return structure.unflatten(
-    fn(x) if host else next(mapped)
-    for x, host in zip(leaves, is_host, strict=True)
-  )
+  is_float = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)
+
+  def cast(new, old):
+    return new.astype(old.dtype) if is_float(new) and is_float(old) else new
+
+  new, old = jax.tree.map(jnp.asarray, (new, old))
+  is_like = jax.tree.structure(new) == jax.tree.structure(old)
+  if is_like:
+    new = jax.tree.map(cast, new, old)
+    shapes = lambda tree: [(x.shape, x.dtype) for x in jax.tree.leaves(tree)]
+    is_like = shapes(new) == shapes(old)
+  if not is_like:
+    raise ValueError(
+      f"{what}: is {_described(new)}; must be as {maker} makes it, "
+      f"{_described(old)}"
+    )
+  return new
 
 
-def copies(tree: Any) -> Any:
-  """The same arrays in buffers of their own, on the devices or the host."""
-  copy = lambda x: x.copy() if isinstance(x, np.ndarray) else jnp.array(x)
-  return map_arrays(copy, tree)
+def _described(tree):
+  """The structure with types and shapes, as text."""
+  shape = lambda leaf: f"{leaf.dtype}{list(leaf.shape)}"
+  return str(jax.tree.map(shape, tree)).replace("'", "")
 
 
 def zeros_of(shapes: Any) -> Any:

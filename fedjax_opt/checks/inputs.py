@@ -17,6 +17,7 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
+from fedjax_opt.engine.effort import run_once
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
@@ -307,8 +308,8 @@ def models_of_seeds(
     of_seed = lambda seed: params(jax.random.key(seed))
     numbers = np.asarray(seeds, np.uint32)
     if not has_points:
-      return jax.jit(of_seed)(numbers[0])
-    return jax.jit(jax.vmap(of_seed))(numbers)
+      return run_once(of_seed)(numbers[0])
+    return run_once(jax.vmap(of_seed))(numbers)
   if not has_points:
     return params
   repeat = lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], len(seeds), 0)

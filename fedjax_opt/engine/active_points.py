@@ -17,6 +17,7 @@ import numpy as np
 from fedjax_opt import trees
 from fedjax_opt.engine import processes
 from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.effort import map_arrays
 from fedjax_opt.results.history import History
 
 # From how many vectorized settings on diverged ones are dropped.
@@ -156,11 +157,10 @@ class ActivePoints:
     if not self._is_grid:
       return tree
 
-    def of_leaf(leaf):
-      rest = leaf.shape[2:] if self._has_points else leaf.shape
-      return leaf.reshape(self.num_points, *rest)
-
-    return trees.map_arrays(of_leaf, tree)
+    # Only numbers, so that it is the same function in the next run.
+    num_points, num_axes = self.num_points, 2 if self._has_points else 0
+    of_leaf = lambda leaf: leaf.reshape(num_points, *leaf.shape[num_axes:])
+    return map_arrays(of_leaf, tree)
 
   @property
   def is_grid(self) -> bool:

@@ -60,10 +60,8 @@ def visitor(
     output = one_client(worker, broadcast)
     if not isinstance(output, ClientOutput):
       output = ClientOutput(output)
-    message, new_state = jax.tree.map(
-      jnp.asarray, (output.message, output.state)
-    )
-    check_state(new_state, state, keeps_state)
+    message = jax.tree.map(jnp.asarray, output.message)
+    new_state = check_state(output.state, state, keeps_state)
     output = output._replace(message=message, state=new_state)
     return message, new_state, client_info(output, worker, client)
 

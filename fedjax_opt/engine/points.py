@@ -132,9 +132,11 @@ def params_program(
     del per_seed, shared
     return make(**hyperparameters).params(server)
 
-  return lambda server, hyperparameters, per_seed: over_points(
-    config, one_point
-  )(server, hyperparameters, per_seed, ())
+  # Of a single run it does not depend on the settings.
+  of_points = over_points(config, one_point)
+  return lambda server, hyperparameters, per_seed: of_points(
+    server, hyperparameters, per_seed, ()
+  )
 
 
 def start_program(

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedjax_opt.engine import effort
 from fedjax_opt.engine.identity import key_of
 
 # The number of programs kept; a run has two, of its rounds and evaluations.
@@ -75,6 +76,7 @@ def clear() -> None:
   """Forgets all programs, and the arrays that they hold."""
   with _lock:
     _compiled.clear()
+  effort.clear()
 
 
 def _shapes(inputs):

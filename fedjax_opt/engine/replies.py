@@ -57,7 +57,8 @@ class Reply:
       returned finite numbers.
     weights: [C] float, the weights of all clients, whether they count or not.
     share: [] float, the weights of those that count, as a part of the weights
-      of the whole population.
+      of the whole population; by the setting `weighting`, also where clients
+      returned weights.
     is_lost: [] bool, whether nobody was left: the engine then keeps the state
       from before the round.
     counts: {name: [8]}, counters of what the phase cost, see `counters`.
@@ -220,8 +221,8 @@ def mean_of(
   return jax.tree.map(lambda leaf: leaf / divisor.astype(leaf.dtype), total)
 
 
-def check_state(new: Any, old: Any, keeps_state: bool) -> None:
-  """Checks what a client keeps from now on against what it kept.
+def check_state(new: Any, old: Any, keeps_state: bool) -> Any:
+  """What a client keeps from now on, checked against what it kept.
 
   Args:
     new: None if it keeps what it had.
@@ -232,20 +233,10 @@ def check_state(new: Any, old: Any, keeps_state: bool) -> None:
     ValueError: if it is of another structure, or was never declared.
   """
   if new is None:
-    return
+    return None
   if not keeps_state:
     raise ValueError(
       "ClientOutput.state: was given, but the algorithm has no init_client; "
       "declare what one client keeps: Algorithm(..., init_client=...)"
     )
-  if _described(new) != _described(old):
-    raise ValueError(
-      f"ClientOutput.state: is {_described(new)}; must be as init_client "
-      f"makes it, {_described(old)}"
-    )
-
-
-def _described(tree):
-  """The structure with types and shapes, as text."""
-  shape = lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}"
-  return str(jax.tree.map(shape, tree)).replace("'", "")
+  return trees.as_before(new, old, "ClientOutput.state", "init_client")

@@ -100,6 +100,7 @@ def _one_round(config, algorithm, server, key, round, data):
     on_phase=phases.append,
   )
   new, replies = _checked(algorithm.round(server, cohort), phases)
+  new = trees.as_before(new, server, "round: the state", "init")
   is_lost = functools.reduce(
     jnp.logical_or, [reply.is_lost for reply in replies], jnp.array(False)
   )
@@ -117,6 +118,12 @@ def _one_round(config, algorithm, server, key, round, data):
       before = counts.get(name)
       counts[name] = (
         counter if before is None else counters.add(before, counter)
+      )
+    twice = set(traces) & set(reply.traces) - set(config.trace)
+    if twice:
+      raise ValueError(
+        f"ClientOutput.metrics: two phases have {min(twice)!r}; give those of "
+        "each phase names of their own"
       )
     traces |= reply.traces
   return (server, client_state), counts, traces

@@ -13,6 +13,7 @@ import numpy as np
 from fedjax_opt import trees
 from fedjax_opt.base import State
 from fedjax_opt.engine import processes
+from fedjax_opt.engine.effort import copies
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.record import RunRecord
@@ -169,8 +170,8 @@ class Runner:
         self._record.done,
         metrics,
         *self._seconds(),
-        _model=lambda: trees.copies(self._params()),
-        _state=lambda: trees.copies(self._active.flat(self._whole_state()[0])),
+        _model=lambda: copies(self._params()),
+        _state=lambda: copies(self._active.flat(self._whole_state()[0])),
       )
     )
 

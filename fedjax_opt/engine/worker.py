@@ -52,6 +52,7 @@ class Worker:
     round: [] int32, the round.
     key: [] random key of this client in this phase, for the algorithm's own
       draws.
+    size: [] int32, its examples.
     num_steps: [] int32, the local steps that it takes.
     state: what it keeps, as `Algorithm.init_client` has it; None if nothing.
     gradient_evaluations: [] int32, those traced so far, in examples.
@@ -79,6 +80,7 @@ class Worker:
     self.round = round
     # Batches are drawn with the key itself, losses with its numbers 1 and 2.
     self.key = jax.random.fold_in(client.key, 3)
+    self.size = client.size
     self.num_steps = client.num_steps
     self.state = state
     self.gradient_evaluations = jnp.int32(0)
