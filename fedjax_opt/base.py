@@ -76,8 +76,9 @@ class ClientOutput(NamedTuple):
     state: what it keeps, of the structure of `Algorithm.init_client`; None if
       that stays as it was. All phases of a round find what was kept before the
       round; of several that return a state the last one counts.
-    weight: [] float, its weight in the mean, non-negative; None for that of
-      the setting `weighting`, which a sampler may have scaled.
+    weight: [] float, its weight in the mean; None for that of the setting
+      `weighting`, which a sampler may have scaled. A client that gives a
+      negative one is left out.
     bytes_up: [] int, what it sends in bytes; None for the size of `message`.
     metrics: {name: scalar}, recorded for each client and round, also of those
       that drop out; by names of their own in each phase.

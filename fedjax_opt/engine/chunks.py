@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-import optax
 
 from fedjax_opt.base import Params
 from fedjax_opt.checks import values as checks
@@ -28,7 +27,12 @@ def is_faster_vmapped(params: Params | None, batch_size: int) -> bool:
     return True
   if params is None:
     return False
-  return optax.tree.size(params) * batch_size < _SMALL_STEP
+  return _size(params) * batch_size < _SMALL_STEP
+
+
+def _size(params):
+  """The number of parameters of a model, or of the shapes of one."""
+  return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
 # On CPU, at least so many clients of a small model are vectorized.
@@ -46,7 +50,7 @@ def _fastest_vmapped(params, batch_size):
     return 1
   if jax.default_backend() != "cpu":
     return None
-  size = max(optax.tree.size(params), 1)
+  size = max(_size(params), 1)
   return max(_FEW, int(_SMALL_STEP / (size * batch_size)))
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_opt.engine.identity import key_of
+from fedjax_opt.identity import key_of
 
 # So many functions keep what was compiled of them.
 _KEPT = 64

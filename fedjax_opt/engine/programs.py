@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from fedjax_opt.engine import effort
-from fedjax_opt.engine.identity import key_of
+from fedjax_opt.identity import key_of
 
 # The number of programs kept; a run has two, of its rounds and evaluations.
 _KEPT = 16

@@ -34,6 +34,7 @@ def client_info(output: ClientOutput, worker: Worker, client: Client):
   weight = output.weight
   if weight is not None:
     weight = jnp.asarray(weight, float)
+    weight = jnp.where(weight >= 0, weight, jnp.nan)  # So rejected.
   return ClientInfo(
     weight=weight,
     is_finite=trees.all_finite((output.message, output.state, weight)),
@@ -165,8 +166,14 @@ def blank_like(reply: Reply, value: Any, num_clients: int) -> Reply:
   """The reply of a phase without clients, in the shapes of another reply."""
   blank = trees.zeros_of(reply)
   cast = lambda leaf, like: jnp.asarray(leaf, like.dtype)
+
+  def to_nan(leaf):
+    is_float = jnp.issubdtype(leaf.dtype, jnp.floating)
+    return jnp.full_like(leaf, jnp.nan) if is_float else leaf
+
   return dataclasses.replace(
     blank,
+    traces=jax.tree.map(to_nan, blank.traces),
     value=jax.tree.map(cast, value, reply.value),
     state_rows=jnp.full_like(blank.state_rows, num_clients),
   )

@@ -172,6 +172,7 @@ class Runner:
         *self._seconds(),
         _model=lambda: copies(self._params()),
         _state=lambda: copies(self._active.flat(self._whole_state()[0])),
+        _client_state=lambda: copies(self._active.flat(self._whole_state()[1])),
       )
     )
 

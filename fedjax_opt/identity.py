@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-_PACKAGE = pathlib.Path(__file__).parents[1]
+_PACKAGE = pathlib.Path(__file__).parent
 _STANDARD = pathlib.Path(sysconfig.get_path("stdlib"))
 # Arrays of JAX up to this size are compared by their content, larger ones by
 # identity, as they do not change; so are NumPy's of more than these bytes.
