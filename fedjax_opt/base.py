@@ -54,13 +54,13 @@ class Algorithm(NamedTuple):
       a tuple of all of them. The engine takes from them what the round cost,
       what the clients keep, and whether anybody was left.
     params: `state -> params`, the model that is evaluated.
-    penalty: `params -> scalar`, what the objective has beside the clients'
-      losses: a regularizer. With it, `regularized_train_loss` and
+    penalty: `params -> scalar`, a regularizer, which the objective has beside
+      the clients' losses. With it, `regularized_train_loss` and
       `regularized_test_loss` are measured.
-    init_client: `params -> tree`, what ONE client keeps between rounds, as it
-      is before its first round; a pytree of arrays without random keys. None
-      if clients keep nothing. A client finds its own as `worker.state` and
-      returns the new one in `ClientOutput`.
+    init_client: `params -> tree`, what ONE client keeps between rounds, before
+      its first round; a pytree of arrays without random keys. None if clients
+      keep nothing. A client reads it as `worker.state`, and returns the new one
+      in `ClientOutput`.
   """
 
   init: Callable[[Params, int], State]
@@ -123,7 +123,7 @@ def grad_fn_of(
 
 
 def at_round(rate: Any, round: jax.Array) -> Any:
-  """A rate, or what a function from the round to one gives.
+  """The rate in a round, given a rate or a function from the round to one.
 
   Raises:
     ValueError: for an optimizer, where steps are plain ones, or a number that

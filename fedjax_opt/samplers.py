@@ -1,8 +1,8 @@
 """Who takes part in a round.
 
-A sampler draws the cohort of a round from the round's key. What is drawn here
-is drawn alike inside the compiled program and on the host, which reads clients
-from disk ahead of time.
+A sampler draws the cohort of a round from the round's key. It gives the same
+cohort inside the compiled program and on the host, which reads clients from
+disk ahead of time.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,9 +54,9 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
 
   Client i is drawn with :math:`p_i`, C times. Its weight in means is divided by
   :math:`C p_i`, so that the expectation of the weighted sum is the mean over
-  the population (scheme I of Li et al., if :math:`p_i` are the weights of the
-  clients: then all C draws weigh the same). A client that is drawn twice counts
-  twice, with the same batches.
+  the population. If :math:`p_i` are the weights of the clients, all C draws
+  have the same weight, which is scheme I of Li et al. A client that is drawn
+  twice counts twice, with the same batches.
 
   Args:
     weights: [M], proportional to the probabilities, non-negative; the clients'
@@ -90,7 +90,7 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
     del round
     given = sizes if weights is None else jnp.asarray(weights)
     shares = given.astype(float) / jnp.sum(given.astype(float))
-    # Where the cumulative shares pass a uniform number.
+    # Inverse transform sampling.
     numbers = jax.random.uniform(key, (cohort_size,))
     clients = jnp.searchsorted(jnp.cumsum(shares), numbers, side="right")
     last = jnp.max(jnp.where(shares > 0, jnp.arange(len(shares)), 0))

@@ -52,22 +52,22 @@ def simulate(
   Args:
     algorithm: from `fedjax_opt`, or your own.
     params: the initial model, a pytree of floating-point arrays.
-    data: the clients' examples, in memory; or on disk, then those of each
-      cohort are read while the rounds before it are computed, and metrics of
-      training are those of a sample of the clients.
+    data: the clients' examples, in memory or on disk. From disk, the examples
+      of each cohort are read while the rounds before it are computed, and
+      metrics of training are measured on a sample of the clients.
     rounds: R, communication rounds.
     seed: of cohorts, batches and dropout.
     test: pooled test examples, {name: [N, ...]}, passed to `evaluate`.
-    on_evaluation: called with a `Report` after each evaluation, first with
-      those that a resumed run has made before. The run ends if it returns True,
+    on_evaluation: called with a `Report` after each evaluation; in a resumed
+      run first with those from before. The run ends if it returns True,
       or an array, such as a comparison of metrics [S], that is true everywhere.
-    checkpoints: where to save the run, and whether to go on with it.
+    checkpoints: where to save the run, and whether to resume it.
     progress: whether a bar shows the rounds done.
     **settings: see `Settings`: cohort_size, batch_size, local_steps, evaluate,
       eval_every and others.
 
   Returns:
-    The final model and all that was recorded.
+    The final model, and everything that was recorded.
 
   Raises:
     ValueError: naming the argument that cannot be, before anything is compiled.
@@ -101,29 +101,29 @@ def sweep(
 
   Args:
     make: `(**hyperparameters) -> Algorithm`; called with traced scalars, for
-      all settings at once.
-    grid: {name: values}, the hyperparameters to combine; {} for one setting.
+      all points at once.
+    grid: {name: values}, the hyperparameters to combine; {} for none.
     params: the initial model, or a function from a random key to one.
-    data: the clients' examples, or a function from a seed to them; what it
-      gives must share the pooled examples.
+    data: the clients' examples, or a function from a seed to them. The clients
+      of all seeds must share the pooled examples.
     rounds: R, communication rounds.
-    seeds: each makes one run of each setting.
+    seeds: each combination of hyperparameters runs once with each seed.
     test: see `simulate`.
     on_evaluation: see `simulate`.
     checkpoints: see `simulate`.
     progress: see `simulate`.
     grid_map: 'vmap' vectorizes the points, 'scan' computes one after the other
       (diverged ones then take no more time), 'auto' chooses.
-    grid_chunk: settings that are vectorized at a time; None for as many as
-      the memory of a device holds.
-    grid_devices: devices over which settings are divided; None for as many as
-      divide them, the others being for the clients.
+    grid_chunk: how many combinations of hyperparameters are vectorized at a
+      time; None for as many as fit into the memory of a device.
+    grid_devices: devices over which the combinations are divided; None for as
+      many as divide their number. The other devices are for the clients.
     **settings: see `simulate`.
 
   Returns:
     The result, its arrays with a leading axis S, in the order of
     `grid_points(grid, seeds)`. Points that diverged may be stopped, see
-    `engine.active_points`; what they would have measured is NaN.
+    `engine.active_points`; their metrics are NaN from then on.
 
   Raises:
     ValueError: naming the argument that cannot be, before anything is compiled.
@@ -168,10 +168,10 @@ def grid_points(
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class SimulationState:
-  """Where a run is, between calls of `Simulator.run`.
+  """The state of a run between calls of `Simulator.run`.
 
-  Of a grid of several points all leaves have the leading axes [settings,
-  seeds].
+  In a grid of several points, all leaves have the leading axes [settings,
+  seeds], a setting being one combination of hyperparameters.
 
   Attributes:
     round: rounds done.
@@ -199,8 +199,8 @@ class Simulator:
   >>> state, metrics = simulator.run(state, rounds=20)
 
   The program is compiled in the first call of `run`, and again only for a model
-  of other shapes. Rounds are the same whether they are run in one call or in
-  several, and the same as those of `simulate` and `sweep`.
+  of other shapes. Rounds give the same numbers in one call or in several, and
+  the same as in `simulate` and `sweep`.
   """
 
   def __init__(
@@ -216,7 +216,7 @@ class Simulator:
     grid_devices: int | None = None,
     **settings: Unpack[Settings],
   ):
-    """Checks what can be checked without a model.
+    """Checks the arguments as far as that needs no model.
 
     Args:
       algorithm: see `simulate`; for a grid see `make` of `sweep`.
@@ -261,7 +261,7 @@ class Simulator:
       seed: of a single run, 0 if None; a grid has its `seeds`.
 
     Returns:
-      A state of its own: `params` stay usable.
+      The state; it holds copies of `params`.
 
     Raises:
       ValueError: if the seed or the algorithm does not fit.
@@ -357,7 +357,7 @@ class Simulator:
     )
 
   def _prepare(self, params, seeds):
-    """The settings, what makes the state of round 0, and its shapes."""
+    """The settings; a function that makes the state of round 0; its shapes."""
     inputs.check_seeds(seeds)
     params = inputs.check_params(params, may_be_function=self._is_grid)
     make, num_clients = self._make, np.shape(self._data.sizes)[-1]
@@ -396,7 +396,7 @@ class Simulator:
     return {name: values[0] for name, values in self._grid.items()}
 
   def _executor_of(self, config, seeds):
-    """What runs with these settings; that of the last call if it fits."""
+    """The executor of these settings; that of the last call if it fits."""
     before = self._executor
     if before is not None and before.is_for(config, seeds):
       return before

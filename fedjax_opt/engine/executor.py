@@ -20,7 +20,7 @@ from fedjax_opt.engine.effort import run_once
 
 
 class Executor:
-  """The programs of a run, and what they are given besides its state."""
+  """The programs of a run, and their inputs besides its state."""
 
   def __init__(
     self,
@@ -65,16 +65,16 @@ class Executor:
     self.place_points()
 
   def place_points(self) -> None:
-    """Puts on the devices what is of the settings that are held."""
-    held, is_active = self._hyperparameters, np.bool_(True)
+    """Puts the hyperparameters of the present settings on the devices."""
+    of_present, is_active = self._hyperparameters, np.bool_(True)
     if self.config.has_points:
-      held = trees.take(held, self.active.held)
+      of_present = trees.take(of_present, self.active.present)
       is_active = self.active.is_active
     put = self.config.layout.put_per_point
-    self._hyper, self._is_active = put((held, is_active))
+    self._hyper, self._is_active = put((of_present, is_active))
 
   def open_feed(self) -> feed.Feed:
-    """What gives the program its segments; to be closed."""
+    """The segments of the run, as a context manager."""
     return feed.Feed(self.config, self._clients, self._seeds)
 
   def is_for(self, config: Config, seeds: Sequence[int]) -> bool:
@@ -88,7 +88,7 @@ class Executor:
     return None if program is None else needed_bytes(program)
 
   def put(self, state: tuple[State, Any]) -> tuple[State, Any]:
-    """The server's state and what clients keep, where they belong."""
+    """Puts a state on the devices; what clients keep perhaps on the host."""
     server, rows = state
     put_server = self.config.layout.put_per_point(server)
     return put_server, self._store.put(rows)
@@ -104,7 +104,7 @@ class Executor:
     What callers wrote fails here, before anything is compiled.
 
     Args:
-      shapes: of the state, for the settings that are held.
+      shapes: of the state, for the settings that are present.
       segment: the shapes that `Feed.like` gives; None if there are no rounds.
       has_evaluation: whether anything is evaluated.
     """
@@ -168,8 +168,7 @@ class Executor:
       stop: rounds done then.
 
     Returns:
-      The state, counters and traces, on the host with the leading axes of the
-      settings that are held and of seeds.
+      The state; counters and traces, on the host, leaves [present, seeds, ...].
     """
     (server, rows), (fed, cohorts) = state, segment
     gathered = self._store.gather(rows, cohorts)
@@ -182,14 +181,14 @@ class Executor:
     return (server, rows), counts, traces
 
   def evaluate(self, state: tuple[State, Any]) -> dict[str, Any]:
-    """The metrics of all points that are held, on the host."""
+    """The metrics of all points that are present, on the host."""
     if "evaluation" not in self._programs:
       return {}
     inputs = self._evaluation_inputs(state[0])
     return processes.fetch(programs.call(self._programs["evaluation"], inputs))
 
   def params(self, server: State) -> Params:
-    """The evaluated models of all points; `server` is that of all settings."""
+    """The evaluated models of all points, given the states of all settings."""
     program = run_once(points.params_program(self.config, self._make))
     _, per_seed = self._data
     return program(server, self._hyperparameters, per_seed)
@@ -210,7 +209,7 @@ class Executor:
 
 
 def _grouped(data, seeds):
-  """The clients in memory, by whether their lists are those of all seeds."""
+  """The clients in memory: what all seeds share, and what each seed has."""
   lists = {"indices": data.indices, "sizes": data.sizes}
   is_of_seed = np.ndim(data.sizes) == 2
   of_all, of_seed = ({}, lists) if is_of_seed else (lists, {})

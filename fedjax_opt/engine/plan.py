@@ -110,7 +110,7 @@ class BatchPlan:
     return self.is_full and self.common_steps is not None
 
   def steps_per_epoch(self, sizes):
-    """Batches in one pass, for NumPy and JAX sizes alike."""
+    """Batches in one pass; `sizes` may be a number or an array."""
     if self.drop_remainder:
       return sizes // self.batch_size
     return -(-sizes // self.batch_size)
@@ -121,7 +121,7 @@ class BatchPlan:
     per_epoch = self.steps_per_epoch(sizes)
     if self.steps is not None:
       return xnp.where(per_epoch > 0, self.steps, 0)
-    # The fraction is rounded up apart: 3 epochs are exactly 3 x per_epoch.
+    # Only the fraction is rounded up: 3 epochs are exactly 3 x per_epoch.
     whole, fraction = divmod(self.epochs, 1.0)
     rest = xnp.ceil(fraction * per_epoch - 1e-4).astype(np.int32)
     return int(whole) * per_epoch + rest

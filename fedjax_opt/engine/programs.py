@@ -12,7 +12,7 @@ import numpy as np
 from fedjax_opt.engine import effort
 from fedjax_opt.identity import key_of
 
-# The programs of so many runs are kept; each has a second one, of evaluations.
+# The number of programs kept; a run has two, of its rounds and evaluations.
 _KEPT = 16
 _known: collections.OrderedDict[Hashable, Any] = collections.OrderedDict()
 _lock = threading.Lock()
@@ -29,7 +29,8 @@ def trace(
 
   Args:
     build: gives the function to compile.
-    about: all that decides what `build` gives, see `identity.key_of`.
+    about: everything that the result of `build` depends on, see
+      `identity.key_of`.
     inputs: of the function, arrays or their shapes.
     is_donated: whether the state, `inputs[0][0]`, may be overwritten.
 
@@ -37,7 +38,7 @@ def trace(
     A function that compiles it, unless it was, and returns the program; it may
     run in another thread.
   """
-  about_key, held = key_of(about)
+  about_key, referred = key_of(about)
   key = (about_key, _shapes(inputs), is_donated, _context())
   with _lock:
     if key in _known:
@@ -90,7 +91,7 @@ def _shape(leaf):
 
 
 def _context():
-  """What else changes how a function is traced."""
+  """The configuration of JAX, on which traced functions depend."""
   names = (
     "jax_enable_x64",
     "jax_default_matmul_precision",

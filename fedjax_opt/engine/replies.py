@@ -28,7 +28,7 @@ class ClientInfo(NamedTuple):
 
 
 def client_info(output: ClientOutput, worker: Worker, client: Client):
-  """What is recorded of a client that has returned its output."""
+  """What the engine records of a client, given the output that it returned."""
   sent = output.bytes_up
   if sent is None:
     sent = trees.num_bytes(output.message)
@@ -51,15 +51,16 @@ def client_info(output: ClientOutput, worker: Worker, client: Client):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Reply:
-  """What a verb of a cohort returns; `round` returns it to the engine.
+  """What a verb of a cohort returns, and `round` returns to the engine.
 
   Attributes:
     value: the mean, all messages, or the message of the picked client.
     counted: [C] bool, which clients count: those that did not drop out and
-      returned what is finite.
-    weights: [C] float, the clients' weights, of those that count or not.
-    share: [] float, the part of the weights of the whole population that
-      counted; by the setting `weighting`, also where clients gave their own.
+      returned finite numbers.
+    weights: [C] float, the weights of all clients, whether they count or not.
+    share: [] float, the weights of those that count, as a part of the weights
+      of the whole population; by the setting `weighting`, also where clients
+      returned weights.
     is_lost: [] bool, whether nobody was left: the engine then keeps the state
       from before the round.
     counts: {name: [8]}, counters of what the phase cost, see `counters`.
@@ -129,15 +130,15 @@ def reply_of(
 def add_cost(
   reply: Reply, info: ClientInfo, visits: int, bytes_down: int, label: str
 ) -> Reply:
-  """The reply with what its phase exchanged and computed.
+  """The reply with the costs of its phase.
 
   Args:
     reply: without it.
     info: leaves [C', ...].
-    visits: how many clients took part, the first of these; those that drop
-      out are among them.
-    bytes_down: what each of them received.
-    label: under which name the cost is counted once more; "" for none.
+    visits: how many clients took part, also those that dropped out; they are
+      the first ones of `info`.
+    bytes_down: the bytes that each of them received.
+    label: name under which the cost is also reported apart; "" for none.
   """
   spent = {
     "bytes_down": counters.of(visits * bytes_down),
@@ -152,7 +153,7 @@ def add_cost(
 
 
 def add_padding(reply: Reply, slots: jax.Array) -> Reply:
-  """The reply with the examples computed, padding among them.
+  """The reply with the number of examples computed, padding included.
 
   Args:
     reply: without it.
@@ -163,7 +164,7 @@ def add_padding(reply: Reply, slots: jax.Array) -> Reply:
 
 
 def blank_like(reply: Reply, value: Any, num_clients: int) -> Reply:
-  """A reply of the shapes of another, of a phase that nobody took part in."""
+  """The reply of a phase without clients, in the shapes of another reply."""
   blank = trees.zeros_of(reply)
   cast = lambda leaf, like: jnp.asarray(leaf, like.dtype)
 
@@ -185,21 +186,21 @@ def counts(clients: Client, info: ClientInfo) -> jax.Array:
 
 
 def weights_of(clients: Client, info: ClientInfo) -> jax.Array:
-  """[C'] float, the weights in the mean: those clients gave, or their own."""
+  """[C'] float, the weights in means: those that clients returned, if any."""
   if info.weight is None:
     return clients.weight
-  # Those that are out or do not exist have given one too.
+  # Clients that dropped out, or only fill up a chunk, have returned one too.
   return jnp.where(clients.is_out, 0, info.weight)
 
 
 def weighted_sum(weight: jax.Array, leaf: jax.Array) -> jax.Array:
-  """[C], [C, ...] -> [...]; what weighs nothing counts nothing, even NaN.
+  """[C], [C, ...] -> [...]; NaN with the weight 0 is left out.
 
-  In the type of the leaf, or float where that is whole.
+  In the type of the leaf, or float if the leaf has whole numbers.
   """
   dtype = jnp.result_type(leaf.dtype, float)
   weight = weight.astype(dtype).reshape(-1, *[1] * (leaf.ndim - 1))
-  # A client that does not exist takes steps too, where all take equally many.
+  # Clients that only fill up a chunk may have computed anything.
   return jnp.sum(jnp.where(weight > 0, weight * leaf, 0), axis=0)
 
 

@@ -38,11 +38,11 @@ def run_rounds(
     config: static settings.
     algorithm: of this grid point.
     state: the server's state, and what clients keep, leaves [M, ...], or
-      [C, ...] for the cohort's rows if all rows are on the host.
+      [C, ...], those of the cohort, if the others are on the host.
     key: [] random key of the run.
     data: the clients in memory; of clients on disk only `sizes`.
-    segment: what the host has drawn and read for these rounds, see
-      `engine.feed`; leaves [T, ...], {} if nothing.
+    segment: the input that the host gives for these rounds, see `engine.feed`;
+      leaves [T, ...]; {} if there is none.
     first: [] int32.
     count: [] int32, traced, at most `config.eval_every`, so that one compiled
       program serves every segment of a run.
@@ -75,7 +75,7 @@ def run_rounds(
 
 
 def _round_data(data, segment, i, client_state):
-  """What the i-th round of a segment sees of the population."""
+  """The data of the i-th round of a segment."""
   fed = {
     name: leaf if name == "examples" else trees.take(leaf, i)
     for name, leaf in segment.items()
@@ -108,7 +108,7 @@ def _one_round(config, algorithm, server, key, round, data):
   is_lost = functools.reduce(
     jnp.logical_or, [reply.is_lost for reply in replies], jnp.array(False)
   )
-  # A round that is lost changes nothing.
+  # A lost round does not change the state.
   server = jax.tree.map(
     lambda old, new: jnp.where(is_lost, old, new), server, new
   )
@@ -181,11 +181,11 @@ def _kind(returned):
 
 
 def _store(config, client_state, reply, is_lost):
-  """What clients keep, with the rows of those who counted."""
+  """What clients keep, with new rows for those that counted."""
   if reply.client_state is None:
     return client_state
   rows = jnp.where(is_lost, config.num_clients, reply.state_rows)
-  # A row that does not exist is not written.
+  # Row M does not exist, and is not written.
   write = lambda leaf, new: leaf.at[rows].set(new, mode="drop")
   return jax.tree.map(write, client_state, reply.client_state)
 

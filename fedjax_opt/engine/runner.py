@@ -85,11 +85,15 @@ class Runner:
     return self._result()
 
   def _restore(self) -> bool:
-    """Takes the state of a checkpoint, or of the start."""
+    """Takes the state of a checkpoint, or the initial one.
+
+    Returns:
+      Whether the run is resumed.
+    """
     saved = None
     if self._checkpoints is not None:
       server, rows = self._shapes
-      if self._config.state_is_on_host:  # It comes back as NumPy's arrays.
+      if self._config.state_is_on_host:  # To be restored as NumPy arrays.
         rows = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), rows)
       saved = self._checkpoints.load((server, rows))
     processes.check_alike(
@@ -105,9 +109,9 @@ class Runner:
     return True
 
   def _stops(self) -> list[int]:
-    """After which rounds to come back from the program, from here on.
+    """After which rounds the program returns to the host.
 
-    The first one is 0: the initial model is evaluated.
+    The first one is 0, where the initial model is evaluated.
     """
     rounds, config = self._rounds, self._config
     stops = {*range(0, rounds, config.eval_every), rounds}
@@ -135,7 +139,7 @@ class Runner:
     self._compile_seconds += time.perf_counter() - start
 
   def _report_again(self) -> None:
-    """Reports the evaluations that a resumed run has made before."""
+    """Reports the evaluations from before the run was resumed."""
     history = self._record.history
     for e, round in enumerate(history.rounds):
       metrics = {name: v[:, e] for name, v in history.metrics.items()}
@@ -159,7 +163,7 @@ class Runner:
     record.add_rounds(stop, counts, traces)
 
   def _evaluate(self) -> None:
-    """Measures the model, and tells what was measured."""
+    """Measures the model, and reports the metrics."""
     start = time.perf_counter()
     metrics = self._executor.evaluate(self._state)
     self._record.run_seconds += time.perf_counter() - start
@@ -180,12 +184,12 @@ class Runner:
     if self._on_evaluation is None:
       return
     answer = np.asarray(self._on_evaluation(report))
-    # Other types have no meaning here, such as None, or what a list returns.
+    # Anything but booleans is ignored, such as None.
     if answer.dtype == bool and answer.size and answer.all():
       self._is_stopped = True
 
   def _drop(self) -> None:
-    """Goes on without the settings that have diverged, if it is worth it."""
+    """Drops settings that have diverged, if the smaller program is worth it."""
     before = len(self._active.active)
     fewer = self._active.drop(self._record.history, self._state)
     if len(self._active.active) < before:
@@ -199,7 +203,7 @@ class Runner:
 
   def _is_over(self, stop: int, pressed: list[int]) -> bool:
     """Whether the run ends here; saves a checkpoint if one is due."""
-    # Read once: a signal that comes later ends the run after more rounds.
+    # Read once: a later signal ends the run after the next segment.
     stopping = processes.of_any_process(pressed[0] if pressed else 0)
     is_stopped = bool(processes.of_any_process(int(self._is_stopped)))
     is_last = stopping or is_stopped or stop == self._rounds
@@ -213,7 +217,7 @@ class Runner:
 
   def _save(self, stop: int) -> None:
     state = self._whole_state()
-    if self._config.layout.mesh is not None:  # Fewer devices may go on with it.
+    if self._config.layout.mesh is not None:  # Other devices may resume it.
       state = processes.fetch(state)
     record = self._record.to_arrays() | self._active.numbers()
     if processes.is_first_process():
@@ -253,10 +257,10 @@ class Runner:
 def _signals(with_sigterm: bool) -> Iterator[list[int]]:
   """A list that Ctrl-C, or a request to end, fills with its signal's number.
 
-  Pressed twice, Ctrl-C does what it did before. A segment that runs cannot be
-  stopped, and its start is gone, so there is nothing to gain from an exception
-  at once; and one that falls into a callback of the garbage collector would be
-  lost.
+  The second Ctrl-C does what Ctrl-C did before the run. The first one raises no
+  exception at once: a segment that runs cannot be stopped, and the state it
+  started from is overwritten. An exception within a callback of the garbage
+  collector would also be lost.
   """
   pressed, before = [], {}
   is_main = threading.current_thread() is threading.main_thread()

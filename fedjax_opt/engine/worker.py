@@ -1,4 +1,4 @@
-"""One client in one round: it takes the local steps, see `Worker`."""
+"""One client in one round: its local steps and gradients, see `Worker`."""
 
 from typing import Any, NamedTuple
 
@@ -21,8 +21,8 @@ from fedjax_opt.engine.precision import (
 class Client(NamedTuple):
   """One client of a cohort; stacked, leaves [C, ...].
 
-  A cohort may be padded with clients that do not exist, to whole chunks on
-  every device: they have number M and weight 0, and are out.
+  A cohort is filled up to whole chunks on every device with clients that do not
+  exist. They have the number M and the weight 0, and `is_out` is true.
   """
 
   number: jax.Array  # [C] int32, in the population
@@ -30,8 +30,8 @@ class Client(NamedTuple):
   weight: jax.Array  # [C] float, in means
   is_out: jax.Array  # [C] bool, whether it has dropped out of the round
   state_row: jax.Array  # [C] int32, the row of what it keeps
-  # Those below are set for the clients that a device computes, the last three
-  # when it is their turn: they need more memory than the rest.
+  # The fields below are set only for the clients that this device computes.
+  # `rows` and those after it are large, and are set for one chunk at a time.
   location: jax.Array | None = None  # [C] int32, where its examples are
   key: jax.Array | None = None  # [C] random key of this client in this phase
   rows: jax.Array | None = None  # [C, n_max] int32, its rows of the pool
@@ -40,8 +40,8 @@ class Client(NamedTuple):
   num_steps: jax.Array | None = None  # [C] int32, local steps
 
 
-# Examples whose gradient is computed at once, where it is their mean that
-# counts: enough for large matrix products, few enough for any memory.
+# Examples in a chunk of a mean gradient: enough for large matrix products, few
+# enough for any memory.
 _CHUNK = 512
 
 
@@ -79,7 +79,7 @@ class Worker:
     """
     self.client = client.number
     self.round = round
-    # The key itself has been used to draw the batches, 1 and 2 for the losses.
+    # Batches are drawn with the key itself, losses with its numbers 1 and 2.
     self.key = jax.random.fold_in(client.key, 3)
     self.size = client.size
     self.num_steps = client.num_steps
@@ -98,9 +98,9 @@ class Worker:
     Args:
       loss_fn: `(params, batch, rng) -> [B]`.
       rule: an optax transformation, or a function from the round to one. Its
-        `update` gets what optax's own rules may ask for: `value` and `grad`,
-        the mean loss of the batch and its gradient at the current point;
-        `value_fn` (also as `obj_fn`) and `grad_fn`, both at any other point.
+        `update` gets these keyword arguments: `value` and `grad`, the mean loss
+        of the batch and its gradient at the current point; `value_fn` (also as
+        `obj_fn`) and `grad_fn`, functions that give them at any other point.
       params: where to start.
 
     Returns:
@@ -171,16 +171,16 @@ class Worker:
     return master_model(params, start, end), rule_state
 
   def gradient(self, loss_fn: LossFn, params: Params) -> Params:
-    """The gradient of the client's own objective, the mean over its examples.
+    """The exact gradient of the client's mean loss over all its examples.
 
-    Exact, and computed in chunks, so that it needs the memory of one.
+    Computed in chunks, so that it needs the memory of one chunk.
 
     Args:
       loss_fn: `(params, batch, rng) -> [B]`.
       params: where to take it.
 
     Returns:
-      The gradient; zero for a client that owns nothing.
+      The gradient; zero for a client without examples.
     """
     rows, size = self._client.rows, self._client.size
     return self._mean_gradients(
@@ -214,7 +214,7 @@ class Worker:
       num_examples: how many to draw.
 
     Returns:
-      The gradient of their mean loss; zero for a client that owns nothing.
+      The gradient of their mean loss; zero for a client without examples.
     """
     rows, size = self._client.rows, self._client.size
     positions = jax.random.randint(
@@ -227,8 +227,8 @@ class Worker:
   def _mean_gradients(self, loss_fn, points, rows, counts, stop=None):
     """Gradients at each point of the mean loss over rows, in chunks.
 
-    Rows [n] weigh 1 where `counts` [n] is true and 0 elsewhere; at `stop` and
-    after it none is.
+    Rows [n] have the weight 1 where `counts` [n] is true, and 0 elsewhere. From
+    position `stop` on it is false everywhere.
     """
     loss_fn = computed_loss(self._config.precision, loss_fn)
     batch_size = self._config.plan.batch_size
