@@ -18,12 +18,13 @@ _lock = threading.Lock()
 def run_once(fn: Callable[..., Any]) -> Callable[..., Any]:
   """As `jax.jit`, with little effort to make the program fast.
 
-  On CPU that halves the time to compile it; other backends know no such option.
+  On CPU an initial model then compiles in a quarter of the time. Its bits are
+  the same; at level 0 they are not. Other backends know no such option.
   What was compiled of the same function before, see `identity`, is taken again.
   """
   options = None
   if jax.default_backend() == "cpu":
-    options = {"xla_backend_optimization_level": "0"}
+    options = {"xla_backend_optimization_level": "1"}
   about, held = key_of(fn)
   key = about, options is None
   with _lock:
