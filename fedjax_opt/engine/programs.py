@@ -53,14 +53,14 @@ def trace(
     return function((state, *rest), *others)
 
   jitted = jax.jit(program, donate_argnums=0 if is_donated else ())
-  lowered = [jitted.lower(state, rest, *others)]
+  lowered = jitted.lower(state, rest, *others)
 
   @functools.cache
   def compiled():
-    return lowered.pop().compile()
+    return lowered.compile()
 
   with _lock:
-    _known[key] = compiled, held
+    _known[key] = compiled, referred
     while len(_known) > _KEPT:
       _known.popitem(last=False)
   return compiled
