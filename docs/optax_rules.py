@@ -4,7 +4,7 @@
 
 Every public factory of `optax` and `optax.contrib` that gives a gradient
 transformation is tried on least squares: as the rule of a client, whose local
-steps offer the extra arguments of `offer`, and as the rule of a server, which
+steps offer the extra arguments of `engine.extras`, and as the rule of a server, which
 has a pseudo-gradient and its parameters alone.
 """
 
@@ -22,6 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from optax import contrib
+
+from fedjax_opt.engine.extras import extras_of
 
 TABLE = pathlib.Path(__file__).parent / "optax_rules.md"
 _STEPS = 4
@@ -135,43 +137,6 @@ class Row(NamedTuple):
   server: str | None
 
 
-def offer(
-  loss: Callable[[Any, Any], jax.Array], params: Any, batch: Any
-) -> tuple[Any, dict[str, Any]]:
-  """The gradient, and the extra arguments that a client's step offers.
-
-  Args:
-    loss: `(params, batch) -> scalar`.
-    params: the current point.
-    batch: of this step.
-
-  Returns:
-    The gradient and `{name: value}` for `update`: `value` and `grad` at the
-    current point; `value_fn`, `obj_fn` and `grad_fn` at any other on the same
-    batch.
-  """
-
-  # optax's line searches refuse an extra argument that `value_fn` does not
-  # name, and hand those to it that it does.
-  def value_fn(point, *, grad_fn=None, obj_fn=None):
-    del grad_fn, obj_fn
-    return loss(point, batch)
-
-  # `optax.contrib.sam` also gives the number of the inner step.
-  def grad_fn(point, step=None):
-    del step
-    return jax.grad(value_fn)(point)
-
-  value, grads = jax.value_and_grad(value_fn)(params)
-  return grads, {
-    "value": value,
-    "grad": grads,
-    "value_fn": value_fn,
-    "grad_fn": grad_fn,
-    "obj_fn": lambda point: loss(point, batch),
-  }
-
-
 def factories() -> dict[str, Callable[[], Any]]:
   """{full name: () -> transformation}, all that the table has."""
   found = {}
@@ -240,14 +205,6 @@ def _in_short(error):
   return textwrap.shorten(text, 100, placeholder=" ...")
 
 
-def _accepted(rule, extras):
-  """Those of the extra arguments that its `update` can be given."""
-  parameters = inspect.signature(rule.update).parameters
-  if any(p.kind == p.VAR_KEYWORD for p in parameters.values()):
-    return extras
-  return {name: extras[name] for name in extras if name in parameters}
-
-
 _rng = np.random.default_rng(0)
 _BATCHES = {  # [K, B, ...]
   "x": _rng.normal(size=(_STEPS, 8, 4)).astype(np.float32),
@@ -267,11 +224,14 @@ def _loss(params, batch):
 def _client_steps(rule, params):
   def step(carry, batch):
     params, state = carry
-    grads, extras = offer(_loss, params, batch)
-    extras = _accepted(rule, extras)
-    updates, state = rule.update(grads, state, params, **extras)
+    mean_loss = lambda params: _loss(params, batch)
+    value, grads = jax.value_and_grad(mean_loss)(params)
+    # What the engine's own local steps offer.
+    offered, _ = extras_of(rule, mean_loss, params, value, grads)
+    updates, state = rule.update(grads, state, params, **offered)
     return (optax.apply_updates(params, updates), state), None
 
+  rule = optax.with_extra_args_support(rule)
   carry = (params, rule.init(params))
   return jax.lax.scan(step, carry, _BATCHES)[0][0]
 

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from fedjax_opt.base import ClientRule, LossFn, Params, grad_fn_of
+from fedjax_opt.base import ClientRule, LossFn, Params
 from fedjax_opt.checks import functions, rules
 from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.extras import extras_of
 from fedjax_opt.engine.precision import (
   computed_loss,
   keep_types,
@@ -134,20 +135,11 @@ class Worker:
       nonlocal gradients_per_step
       params, rule_state, traces = carry
       mean_loss = self._mean_loss(loss_fn, k)
-      grad_fn, calls = _count_calls(grad_fn_of(mean_loss, params))
       value, grads = jax.value_and_grad(mean_loss)(params)
+      extras, calls = extras_of(rule, mean_loss, params, value, grads)
       before = rule_state
       params, rule_state = rules.step(
-        "client",
-        rule,
-        grads,
-        rule_state,
-        params,
-        value=value,
-        grad=grads,
-        value_fn=mean_loss,
-        obj_fn=mean_loss,
-        grad_fn=grad_fn,
+        "client", rule, grads, rule_state, params, **extras
       )
       if config.precision == "bfloat16":
         rule_state = keep_types(rule_state, before)
@@ -282,17 +274,6 @@ class Worker:
       return jnp.sum(losses) / jnp.maximum(count, 1)
 
     return mean_loss
-
-
-def _count_calls(fn):
-  """The function, and a list that grows by one each time it is traced."""
-  calls = []
-
-  def counted(*args):
-    calls.append(None)
-    return fn(*args)
-
-  return counted, calls
 
 
 def _field(rule_state, name):
