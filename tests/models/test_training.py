@@ -50,7 +50,7 @@ def test_the_loss_falls_and_one_program_is_compiled(name):
   compiled = []
 
   def note(event, seconds, fun_name="", **_):
-    if "backend_compile" in event and "advance" in fun_name:
+    if "backend_compile" in event and "rounds" in fun_name:
       compiled.append(event)
 
   jax.monitoring.register_event_duration_secs_listener(note)
