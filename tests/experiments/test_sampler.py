@@ -4,41 +4,35 @@ What the samplers do is tested where they are; here, that each flag reaches the
 right one.
 """
 
-import sys
-import types
-
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from experiments import job
 from experiments.flags import sampler
-
-
-@pytest.fixture
-def samplers(monkeypatch):
-  """Stands for `fedjax_opt.samplers`: factories that tell their arguments."""
-  module = types.ModuleType("fedjax_opt.samplers")
-  module.weighted = lambda: "weighted"
-  module.fixed = lambda: "fixed"
-  module.cyclic = lambda groups: ("cyclic", groups)
-  monkeypatch.setitem(sys.modules, module.__name__, module)
+from fedjax_opt import samplers
 
 
 @pytest.mark.parametrize(
   ("arguments", "expected"),
   [
-    (["--sampler=weighted"], "weighted"),
-    (["--sampler=fixed"], "fixed"),
-    (["--sampler=cyclic", "--sampler_groups=5"], ("cyclic", 5)),
+    (["--sampler=weighted"], samplers.weighted()),
+    (["--sampler=fixed"], samplers.fixed()),
+    (["--sampler=cyclic", "--sampler_groups=5"], samplers.cyclic(5)),
   ],
 )
-def test_flags_reach_the_sampler(flags_of, samplers, arguments, expected):
+def test_flags_reach_the_sampler(flags_of, arguments, expected):
   flags = flags_of(*arguments)
   sampler.check(flags)
-  assert sampler.settings(flags) == {"sampler": expected}
+  actual = sampler.settings(flags)["sampler"]
+  drawn = (jax.random.key(0), jnp.int32(3), jnp.arange(1, 21), 4)
+  np.testing.assert_array_equal(
+    actual.draw(*drawn)[0], expected.draw(*drawn)[0]
+  )
 
 
-def test_uniform_is_the_engine_s_default(flags_of, monkeypatch):
-  monkeypatch.setitem(sys.modules, "fedjax_opt.samplers", None)
+def test_uniform_is_the_engine_s_default(flags_of):
   assert sampler.settings(flags_of()) == {}
   prepared = job.prepare(flags_of("--task=digits_logistic"))
   assert "sampler" not in prepared.settings
