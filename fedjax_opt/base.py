@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import jax
 import optax
 
+from fedjax_opt.checks import rules
+
 Params = Any  # A pytree of floating-point arrays: a model.
 State = Any  # A pytree of arrays: what the server keeps between rounds.
 Batch = dict[str, jax.Array]  # Each value is [B, ...].
@@ -45,19 +47,20 @@ class Algorithm(NamedTuple):
 
   Attributes:
     init: `(params, num_clients) -> state`, the server's state before round 0.
-    round: `(state, cohort) -> (state, replies)`, one communication round.
+    round: `(state, cohort) -> (state, replies)`, one communication round. The
+      state keeps its structure, and is kept in the types that it has.
       `cohort` is an `engine.cohort.Cohort`; the algorithm sees clients only
       through its verbs. `replies` is what the verbs returned: one `Reply`, or
       a tuple of all of them. The engine takes from them what the round cost,
       what the clients keep, and whether anybody was left.
     params: `state -> params`, the model that is evaluated.
-    penalty: `params -> scalar`, what the objective has beside the clients'
-      losses: a regularizer. With it, `regularized_train_loss` and
+    penalty: `params -> scalar`, a regularizer, which the objective has beside
+      the clients' losses. With it, `regularized_train_loss` and
       `regularized_test_loss` are measured.
-    init_client: `params -> tree`, what ONE client keeps between rounds, as it
-      is before its first round; a pytree of arrays without random keys. None
-      if clients keep nothing. A client finds its own as `worker.state` and
-      returns the new one in `ClientOutput`.
+    init_client: `params -> tree`, what ONE client keeps between rounds, before
+      its first round; a pytree of arrays without random keys. None if clients
+      keep nothing. A client reads it as `worker.state`, and returns the new one
+      in `ClientOutput`.
   """
 
   init: Callable[[Params, int], State]
@@ -75,10 +78,12 @@ class ClientOutput(NamedTuple):
     state: what it keeps, of the structure of `Algorithm.init_client`; None if
       that stays as it was. All phases of a round find what was kept before the
       round; of several that return a state the last one counts.
-    weight: [] float, its weight in the mean, non-negative; None for that of
-      the setting `weighting`, which a sampler may have scaled.
+    weight: [] float, its weight in the mean; None for that of the setting
+      `weighting`, which a sampler may have scaled. A client that gives a
+      negative one is left out.
     bytes_up: [] int, what it sends in bytes; None for the size of `message`.
-    metrics: {name: scalar}, recorded for each client and round.
+    metrics: {name: scalar}, recorded for each client and round, also of those
+      that drop out; by names of their own in each phase.
   """
 
   message: Any
@@ -118,14 +123,11 @@ def grad_fn_of(
 
 
 def at_round(rate: Any, round: jax.Array) -> Any:
-  """A rate, or what a function from the round to one gives.
+  """The rate in a round, given a rate or a function from the round to one.
 
   Raises:
-    ValueError: for an optimizer, where steps are plain ones.
+    ValueError: for an optimizer, where steps are plain ones, or a number that
+      cannot be.
+    TypeError: for what is no number.
   """
-  if isinstance(rate, optax.GradientTransformation):
-    raise ValueError(
-      "learning_rate: must be a number, or a function from the round to one; "
-      "this algorithm takes plain steps, not those of another rule"
-    )
-  return rate(round) if callable(rate) else rate
+  return rules.rate_of_round(rate, round)

@@ -8,6 +8,8 @@ import optax
 from jax import lax
 
 from fedjax_opt.base import Batch, EvaluateFn, LossFn, Params
+from fedjax_opt.checks import functions
+from fedjax_opt.checks import values as checks
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import shards
 from fedjax_opt.models import statistics
@@ -42,6 +44,11 @@ def federated(
     A function `(params, data, test) -> {name: scalar}`, for `evaluate=`.
   """
 
+  checks.function("per_example", per_example, functions.PER_EXAMPLE)
+  checks.at_least("batch_size", batch_size, 1)
+  checks.optional_function("of_params", of_params, "(params) -> {name: scalar}")
+  checks.optional_function("gradient_of", gradient_of, functions.LOSS)
+
   def evaluate(params, data: ClientData, test: Batch | None):
     results = {}
     on_pool = _over_examples(per_example, params, data.examples, batch_size)
@@ -58,7 +65,7 @@ def federated(
       on_test = _over_examples(per_example, params, test, batch_size)
       results |= {f"test_{n}": jnp.mean(v) for n, v in on_test.items()}
     if of_params is not None:
-      results |= of_params(params)
+      results |= functions.scalars("of_params", of_params(params))
     if gradient_of is not None:
       results |= grad_norm_sq(gradient_of, batch_size)(params, data, test)
     return results
@@ -82,6 +89,10 @@ def grad_norm_sq(loss_fn: LossFn, batch_size: int = 500) -> EvaluateFn:
     A function `(params, data, test) -> {"grad_norm_sq": scalar}`, for
     `evaluate=`.
   """
+
+  checks.function("loss_fn", loss_fn, functions.LOSS)
+  checks.at_least("batch_size", batch_size, 1)
+  loss_fn = functions.loss(loss_fn)
 
   def evaluate(params, data: ClientData, test: Batch | None):
     del test
@@ -108,7 +119,7 @@ def grad_norm_sq(loss_fn: LossFn, batch_size: int = 500) -> EvaluateFn:
 def _over_examples(per_example, params, examples, batch_size):
   """{name: [N]}, computed for `batch_size` examples at a time."""
   numbers, take = _batches(examples, batch_size)
-  of_batch = lambda i: per_example(params, take(i)[0])
+  of_batch = lambda i: functions.per_example(per_example, params, take(i)[0])
   values = shards.gather(lax.map(of_batch, numbers))
   num_examples = len(jax.tree.leaves(examples)[0])
   flat = lambda leaf: leaf.reshape(-1)[:num_examples]

@@ -17,6 +17,7 @@ from fedjax_opt.base import (
   LossFn,
   Params,
 )
+from fedjax_opt.checks import functions
 from fedjax_opt.models import statistics
 from fedjax_opt.trees import at_least_float32
 
@@ -113,6 +114,9 @@ def contrastive(
   References:
     Li et al., "Model-Contrastive Federated Learning", CVPR 2021, eq. 3.
   """
+
+  loss_fn = functions.loss(loss_fn)
+  features_fn = functions.features(features_fn)
 
   def regularized(params, batch, rng):
     def features(model):  # Computed in the dtype of the trained model.

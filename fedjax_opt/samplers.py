@@ -1,8 +1,8 @@
 """Who takes part in a round.
 
-A sampler draws the cohort of a round from the round's key. What is drawn here
-is drawn alike inside the compiled program and on the host, which reads clients
-from disk ahead of time.
+A sampler draws the cohort of a round from the round's key. It gives the same
+cohort inside the compiled program and on the host, which reads clients from
+disk ahead of time.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_opt.checks.values import shown
+from fedjax_opt.checks.values import failed, form, function, shown, whole
 from fedjax_opt.engine.batches import first_of_shuffle
 
 
@@ -54,9 +54,9 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
 
   Client i is drawn with :math:`p_i`, C times. Its weight in means is divided by
   :math:`C p_i`, so that the expectation of the weighted sum is the mean over
-  the population (scheme I of Li et al., if :math:`p_i` are the weights of the
-  clients: then all C draws weigh the same). A client that is drawn twice counts
-  twice, with the same batches.
+  the population. If :math:`p_i` are the weights of the clients, all C draws
+  have the same weight, which is scheme I of Li et al. A client that is drawn
+  twice counts twice, with the same batches.
 
   Args:
     weights: [M], proportional to the probabilities, non-negative; the clients'
@@ -70,7 +70,7 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
     section 3.1, scheme I.
   """
   if weights is not None:
-    weights = np.asarray(weights, np.float64)
+    weights = _array("weights", weights).astype(np.float64)
     is_fit = weights.ndim == 1 and np.isfinite(weights).all()
     if not (is_fit and (weights >= 0).all() and weights.sum() > 0):
       raise ValueError(
@@ -90,7 +90,7 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
     del round
     given = sizes if weights is None else jnp.asarray(weights)
     shares = given.astype(float) / jnp.sum(given.astype(float))
-    # Where the cumulative shares pass a uniform number.
+    # Inverse transform sampling.
     numbers = jax.random.uniform(key, (cohort_size,))
     clients = jnp.searchsorted(jnp.cumsum(shares), numbers, side="right")
     last = jnp.max(jnp.where(shares > 0, jnp.arange(len(shares)), 0))
@@ -109,7 +109,7 @@ def fixed(cohorts: Sequence[Sequence[int]] | None = None) -> Sampler:
       last one that would be incomplete are filled up from the first.
   """
   if cohorts is not None:
-    cohorts = np.asarray(cohorts)
+    cohorts = _array("cohorts", cohorts)
     if cohorts.ndim != 2 or cohorts.dtype.kind not in "iu" or not cohorts.size:
       raise ValueError(
         f"cohorts: must be whole numbers of shape [T, C], got {shown(cohorts)}"
@@ -156,6 +156,8 @@ def cyclic(groups: int) -> Sampler:
     Cho et al., "On the Convergence of Federated Averaging with Cyclic Client
     Participation", ICML 2023, section 3.
   """
+
+  whole("groups", groups)
 
   def check(num_clients, cohort_size):
     if not 1 <= groups <= num_clients:
@@ -216,38 +218,59 @@ def resolve(sampler: Any, num_clients: int, cohort_size: int) -> Sampler:
       raise TypeError(f"sampler={shown(sampler)}: must be {form}")
     sampler = _of_function(sampler)
   sampler.check(num_clients, cohort_size)
+  _check_drawn(sampler, num_clients, cohort_size)
   return sampler
 
 
-def _of_function(function):
+def _check_drawn(sampler, num_clients, cohort_size):
+  """That a sampler draws [C] whole numbers, and [C] factors or None."""
+  want = f"must return [C] = [{cohort_size}] whole numbers"
+  draw = lambda key, round, sizes: sampler.draw(key, round, sizes, cohort_size)
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  sizes = jax.ShapeDtypeStruct((num_clients,), jnp.int32)
+  try:
+    drawn = jax.eval_shape(draw, key, sizes.update(shape=()), sizes)
+  except Exception as error:
+    raise failed("sampler: failed on (key, round)", error) from error
+  shown_drawn = jax.tree.map(form, drawn)
+  if not isinstance(drawn, tuple) or len(drawn) != 2:
+    raise ValueError(
+      f"sampler: draw returns {shown_drawn}; must return (clients, scale)"
+    )
+  clients, scale = drawn
+  shape = getattr(clients, "shape", None)
+  if shape != (cohort_size,) or not jnp.issubdtype(clients.dtype, jnp.integer):
+    raise ValueError(f"sampler: the function returns {shown_drawn[0]}; {want}")
+  if scale is not None and getattr(scale, "shape", None) != (cohort_size,):
+    raise ValueError(
+      f"sampler: its factors of weights are {shown_drawn[1]}; must be "
+      f"[C] = [{cohort_size}] numbers, or None"
+    )
+
+
+def _of_function(given):
   """A sampler that calls a function of key and round."""
+  function("sampler", given, "(key, round) -> [C] int32")
 
   def draw(key, round, sizes, cohort_size):
     del sizes, cohort_size
-    drawn = function(key, round)
-    clients, scale = drawn if isinstance(drawn, tuple) else (drawn, None)
-    return jnp.asarray(clients).astype(jnp.int32), scale
+    drawn = given(key, round)
+    return drawn if isinstance(drawn, tuple) else (drawn, None)
 
-  def check(num_clients, cohort_size):
-    del num_clients
-    want = f"must return [C] = [{cohort_size}] whole numbers"
-    try:
-      drawn = jax.eval_shape(function, jax.random.key(0), jnp.int32(0))
-    except Exception as error:
-      raise ValueError(
-        f"sampler: the function failed on (key, round): {_line(error)}; {want}"
-      ) from error
-    clients = drawn[0] if isinstance(drawn, tuple) else drawn
-    shape = getattr(clients, "shape", None)
-    is_whole = shape is not None and jnp.issubdtype(clients.dtype, jnp.integer)
-    if shape != (cohort_size,) or not is_whole:
-      raise ValueError(f"sampler: the function returns {clients}; {want}")
-
-  return Sampler(draw, check)
+  return Sampler(draw)
 
 
-def _line(error):
-  return " ".join(str(error).split())[:200]
+def _array(name, values):
+  """The values as an array of numbers."""
+  try:
+    array = np.asarray(values)
+  except ValueError:  # Rows of different lengths.
+    array = np.array(None)
+  if array.dtype.kind not in "iuf":
+    raise ValueError(
+      f"{name}: must be an array of numbers, got {shown(values)}"
+    )
+  return array
 
 
 def draw(

@@ -16,16 +16,16 @@ from typing import Any, Unpack
 import jax
 import numpy as np
 
-from fedjax_opt import trees
 from fedjax_opt.base import Algorithm, Batch, Params, State
-from fedjax_opt.checks import inputs
+from fedjax_opt.checks import algorithms, inputs
+from fedjax_opt.checks import settings as checked
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import client_state, processes
 from fedjax_opt.engine.active_points import ActivePoints
-from fedjax_opt.engine.config import Config, Settings
-from fedjax_opt.engine.effort import run_once
+from fedjax_opt.engine.config import DEFAULTS, Config, Settings
+from fedjax_opt.engine.effort import copies, run_once
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.points import start_program
 from fedjax_opt.engine.runner import Runner
@@ -52,27 +52,28 @@ def simulate(
   Args:
     algorithm: from `fedjax_opt`, or your own.
     params: the initial model, a pytree of floating-point arrays.
-    data: the clients' examples, in memory; or on disk, then those of each
-      cohort are read while the rounds before it are computed, and metrics of
-      training are those of a sample of the clients.
+    data: the clients' examples, in memory or on disk. From disk, the examples
+      of each cohort are read while the rounds before it are computed, and
+      metrics of training are measured on a sample of the clients.
     rounds: R, communication rounds.
     seed: of cohorts, batches and dropout.
     test: pooled test examples, {name: [N, ...]}, passed to `evaluate`.
-    on_evaluation: called with a `Report` after each evaluation, first with
-      those that a resumed run has made before. The run ends if it returns True,
+    on_evaluation: called with a `Report` after each evaluation; in a resumed
+      run first with those from before. The run ends if it returns True,
       or an array, such as a comparison of metrics [S], that is true everywhere.
-    checkpoints: where to save the run, and whether to go on with it.
+    checkpoints: where to save the run, and whether to resume it.
     progress: whether a bar shows the rounds done.
     **settings: see `Settings`: cohort_size, batch_size, local_steps, evaluate,
       eval_every and others.
 
   Returns:
-    The final model and all that was recorded.
+    The final model, and everything that was recorded.
 
   Raises:
     ValueError: naming the argument that cannot be, before anything is compiled.
     TypeError: naming one of a wrong type, in the same way.
   """
+  checked.check_names(settings, DEFAULTS, "simulate")
   simulator = Simulator(algorithm, data, test=test, **settings)
   return simulator._run_whole(
     params, (seed,), rounds, on_evaluation, checkpoints, progress
@@ -100,34 +101,36 @@ def sweep(
 
   Args:
     make: `(**hyperparameters) -> Algorithm`; called with traced scalars, for
-      all settings at once.
-    grid: {name: values}, the hyperparameters to combine; {} for one setting.
+      all points at once.
+    grid: {name: values}, the hyperparameters to combine; {} for none.
     params: the initial model, or a function from a random key to one.
-    data: the clients' examples, or a function from a seed to them; what it
-      gives must share the pooled examples.
+    data: the clients' examples, or a function from a seed to them. The clients
+      of all seeds must share the pooled examples.
     rounds: R, communication rounds.
-    seeds: each makes one run of each setting.
+    seeds: each combination of hyperparameters runs once with each seed.
     test: see `simulate`.
     on_evaluation: see `simulate`.
     checkpoints: see `simulate`.
     progress: see `simulate`.
     grid_map: 'vmap' vectorizes the points, 'scan' computes one after the other
       (diverged ones then take no more time), 'auto' chooses.
-    grid_chunk: settings that are vectorized at a time; None for as many as
-      the memory of a device holds.
-    grid_devices: devices over which settings are divided; None for as many as
-      divide them, the others being for the clients.
+    grid_chunk: how many combinations of hyperparameters are vectorized at a
+      time; None for as many as fit into the memory of a device.
+    grid_devices: devices over which the combinations are divided; None for as
+      many as divide their number. The other devices are for the clients.
     **settings: see `simulate`.
 
   Returns:
     The result, its arrays with a leading axis S, in the order of
     `grid_points(grid, seeds)`. Points that diverged may be stopped, see
-    `engine.active_points`; what they would have measured is NaN.
+    `engine.active_points`; their metrics are NaN from then on.
 
   Raises:
     ValueError: naming the argument that cannot be, before anything is compiled.
     TypeError: naming one of a wrong type, in the same way.
   """
+  checked.check_names(settings, DEFAULTS, "sweep")
+  inputs.check_is_grid(grid)
   how = {
     "grid_map": grid_map,
     "grid_chunk": grid_chunk,
@@ -137,7 +140,7 @@ def sweep(
     make, data, grid=grid, seeds=seeds, test=test, **how, **settings
   )
   return simulator._run_whole(
-    params, tuple(seeds), rounds, on_evaluation, checkpoints, progress
+    params, simulator._seeds, rounds, on_evaluation, checkpoints, progress
   )
 
 
@@ -165,10 +168,10 @@ def grid_points(
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class SimulationState:
-  """Where a run is, between calls of `Simulator.run`.
+  """The state of a run between calls of `Simulator.run`.
 
-  Of a grid of several points all leaves have the leading axes [settings,
-  seeds].
+  In a grid of several points, all leaves have the leading axes [settings,
+  seeds], a setting being one combination of hyperparameters.
 
   Attributes:
     round: rounds done.
@@ -196,8 +199,8 @@ class Simulator:
   >>> state, metrics = simulator.run(state, rounds=20)
 
   The program is compiled in the first call of `run`, and again only for a model
-  of other shapes. Rounds are the same whether they are run in one call or in
-  several, and the same as those of `simulate` and `sweep`.
+  of other shapes. Rounds give the same numbers in one call or in several, and
+  the same as in `simulate` and `sweep`.
   """
 
   def __init__(
@@ -213,7 +216,7 @@ class Simulator:
     grid_devices: int | None = None,
     **settings: Unpack[Settings],
   ):
-    """Checks what can be checked without a model.
+    """Checks the arguments as far as that needs no model.
 
     Args:
       algorithm: see `simulate`; for a grid see `make` of `sweep`.
@@ -230,6 +233,7 @@ class Simulator:
       ValueError: naming the argument that cannot be.
       TypeError: naming one of a wrong type.
     """
+    checked.check_names(settings, DEFAULTS, "Simulator")
     self._is_grid = grid is not None
     self._seeds = inputs.check_seeds_of(grid, seeds)
     self._make, self._grid = inputs.check_grid(algorithm, grid)
@@ -245,7 +249,7 @@ class Simulator:
       "grid_devices": grid_devices,
     }
     self._settings = dict(settings)
-    self._config(None)
+    self._own_config = self._config(None)
     self._executor = None
 
   def init(self, params: Params, seed: int | None = None) -> SimulationState:
@@ -257,7 +261,7 @@ class Simulator:
       seed: of a single run, 0 if None; a grid has its `seeds`.
 
     Returns:
-      A state of its own: `params` stay usable.
+      The state; it holds copies of `params`.
 
     Raises:
       ValueError: if the seed or the algorithm does not fit.
@@ -268,7 +272,8 @@ class Simulator:
         f"seed={seed}: the seeds of a grid are given to Simulator(seeds=...)"
       )
     seeds = self._seeds or (0 if seed is None else seed,)
-    config, start, _ = self._prepare(params, seeds)
+    config, start, shapes = self._prepare(params, seeds)
+    self._executor_of(config, tuple(seeds)).trace_all(shapes)
     server, rows = start()
     return SimulationState(0, tuple(seeds), server, rows, config)
 
@@ -284,24 +289,18 @@ class Simulator:
     Returns:
       The state after them, and the metrics: {name: float}, of a grid [S].
     """
-    inputs.check_state(state, SimulationState)
     checks.at_least("rounds", rounds, 0)
-    executor = self._executor_of(state.config, state.seeds)
+    executor = self._executor_for(state)
     last = state.round + rounds
-    arrays = executor.put(trees.copies((state.server, state.client_state)))
+    checks.at_least("state.round + rounds", last, 0)
+    executor.compile()
+    arrays = executor.put(copies((state.server, state.client_state)))
     with executor.open_feed() as feed:
-      stops = [*range(state.round, last, feed.max_rounds)[1:], last]
-      stops = stops if rounds else []
-      feed.start(stops or [last], state.round)
-      done = state.round
-      if not stops:
-        executor.compile(arrays, None, has_evaluation=True)
-      for stop in stops:
-        segment = feed.take()
-        if not executor.is_compiled:
-          executor.compile(arrays, segment, has_evaluation=True)
-        arrays, _, _ = executor.advance(arrays, segment, done, stop)
-        done = stop
+      firsts = range(state.round, last, feed.max_rounds)
+      stops = [*firsts[1:], last] if rounds else []
+      feed.start(stops, state.round)
+      for first, stop in zip(firsts, stops, strict=True):
+        arrays, _, _ = executor.advance(arrays, feed.take(), first, stop)
     metrics, _, _ = executor.active.expand(executor.evaluate(arrays), {}, {})
     if not self._is_grid:
       metrics = {name: values[0].item() for name, values in metrics.items()}
@@ -313,17 +312,14 @@ class Simulator:
 
   def params(self, state: SimulationState) -> Params:
     """The evaluated model; of a grid with the leading axis S."""
-    inputs.check_state(state, SimulationState)
-    executor = self._executor_of(state.config, state.seeds)
+    executor = self._executor_for(state)
     return executor.active.flat(executor.params(state.server))
 
   def _run_whole(
     self, params, seeds, rounds, on_evaluation, checkpoints, progress
   ) -> Result:
     """A run from start to end, with a history, see `simulate`."""
-    checks.at_least("rounds", rounds, 0)
-    checks.optional_function("on_evaluation", on_evaluation, "(report)")
-    checks.switch("progress", progress)
+    checked.check_run(rounds, on_evaluation, checkpoints, progress)
     config, start, shapes = self._prepare(params, seeds)
     executor = self._executor_of(config, tuple(seeds))
     with contextlib.ExitStack() as stack:
@@ -341,6 +337,15 @@ class Simulator:
       )
       return runner.run()
 
+  def _executor_for(self, state):
+    """What runs a state, if it is one of this simulator."""
+    inputs.check_state(state, SimulationState, self._own_config, self._seeds)
+    executor = self._executor_of(state.config, state.seeds)
+    shapes = inputs.shapes_of((state.server, state.client_state))
+    with checks.told_as("state: does not fit this simulator"):
+      executor.trace_all(shapes)
+    return executor
+
   def _config(self, params):
     """The settings, resolved for a model."""
     return Config.create(
@@ -352,26 +357,18 @@ class Simulator:
     )
 
   def _prepare(self, params, seeds):
-    """The settings, what makes the state of round 0, and its shapes."""
+    """The settings; a function that makes the state of round 0; its shapes."""
     inputs.check_seeds(seeds)
     params = inputs.check_params(params, may_be_function=self._is_grid)
-    models = inputs.models_of_seeds(params, seeds, self._has_points)
-    one_model = models
-    if self._has_points:
-      one_model = jax.eval_shape(lambda tree: trees.take(tree, 0), models)
     make, num_clients = self._make, np.shape(self._data.sizes)[-1]
 
     def of_point(params, hyperparameters):
-      algorithm = make(**hyperparameters)
-      server = algorithm.init(params, num_clients)
-      return server, inputs.rows_of_all(algorithm, params, num_clients)
+      return algorithms.start(make(**hyperparameters), params, num_clients)
 
-    config = self._config(one_model)
+    config = self._config(inputs.shapes_of_model(params))
     make_state = start_program(config, of_point, self._num_settings, len(seeds))
-    state_of = (models, self._hyperparameters())
-    shapes = inputs.check_algorithm(
-      make, self._first_point(), lambda: make_state(*state_of)
-    )
+    models = inputs.shapes_of_models(params, seeds, self._has_points)
+    shapes = jax.eval_shape(make_state, models, self._hyperparameters())
     algorithm = make(**self._first_point())
     config = client_state.resolve(config, algorithm, shapes[1])
 
@@ -382,7 +379,8 @@ class Simulator:
       # A single run is not compiled: an algorithm may look at its model.
       run = run_once(make_state) if self._has_points else make_state
       with device:
-        return trees.copies(run(*state_of))
+        models = inputs.models_of_seeds(params, seeds, self._has_points)
+        return copies(run(models, self._hyperparameters()))
 
     return config, start, shapes
 
@@ -398,7 +396,7 @@ class Simulator:
     return {name: values[0] for name, values in self._grid.items()}
 
   def _executor_of(self, config, seeds):
-    """What runs with these settings; that of the last call if it fits."""
+    """The executor of these settings; that of the last call if it fits."""
     before = self._executor
     if before is not None and before.is_for(config, seeds):
       return before

@@ -1,13 +1,10 @@
 """Small helpers for pytrees that optax does not have."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-from fedjax_opt.engine.effort import run_once
 
 
 def at_least_float32(x: jax.Array) -> jax.Array:
@@ -28,26 +25,21 @@ def take(tree: Any, rows: Any) -> Any:
   return jax.tree.map(lambda leaf: leaf[rows], tree)
 
 
-def map_arrays(fn: Callable[[Any], Any], tree: Any) -> Any:
-  """A function of every leaf; NumPy arrays stay on the host.
+def cast_like(new: Any, old: Any) -> Any:
+  """A tree whose floating-point leaves have the types of another's.
 
-  All arrays on devices take one program, which is quicker to compile than one
-  for each shape.
+  As it is if the trees differ in structure.
   """
-  leaves, structure = jax.tree.flatten(tree)
-  is_host = [isinstance(leaf, np.ndarray) for leaf in leaves]
-  on_device = [x for x, host in zip(leaves, is_host, strict=True) if not host]
-  mapped = iter(run_once(lambda some: [fn(leaf) for leaf in some])(on_device))
-  return structure.unflatten(
-    fn(x) if host else next(mapped)
-    for x, host in zip(leaves, is_host, strict=True)
-  )
 
+  def is_float(leaf):
+    dtype = getattr(leaf, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jnp.floating)
 
-def copies(tree: Any) -> Any:
-  """The same arrays in buffers of their own, on the devices or the host."""
-  copy = lambda x: x.copy() if isinstance(x, np.ndarray) else jnp.array(x)
-  return map_arrays(copy, tree)
+  def cast(new, old):
+    return new.astype(old.dtype) if is_float(new) and is_float(old) else new
+
+  is_like = jax.tree.structure(new) == jax.tree.structure(old)
+  return jax.tree.map(cast, new, old) if is_like else new
 
 
 def zeros_of(shapes: Any) -> Any:

@@ -17,7 +17,7 @@ from fedjax_opt import (
   sweep,
 )
 from fedjax_opt.algorithms import ALGORITHMS
-from fedjax_opt.checks import inputs
+from fedjax_opt.checks import algorithms
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
@@ -93,8 +93,7 @@ def assert_close(actual, expected):
 def start_of(algorithm):
   """The server's state and what clients keep, before the first round."""
   params = jax.tree.map(jnp.asarray, TASK.params)
-  rows = inputs.rows_of_all(algorithm, params, num_clients=5)
-  return algorithm.init(params, 5), rows
+  return algorithms.start(algorithm, params, num_clients=5)
 
 
 @pytest.mark.parametrize("name", NAMES)

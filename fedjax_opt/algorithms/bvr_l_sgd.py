@@ -15,6 +15,8 @@ import optax
 
 from fedjax_opt import trees
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import values as checks
 from fedjax_opt.rules.sarah import sarah
 
 
@@ -22,16 +24,16 @@ class BvrState(NamedTuple):
   """The server between rounds."""
 
   params: Params  # x_{t-1}
-  previous: Params  # x_{t-2}; of no use where a stage starts
+  previous: Params  # x_{t-2}; not used in the first round of a stage
   direction: Params  # v_{t-1}, the estimate of the gradient at x_{t-2}
-  output: "Output | None"  # of Algorithm 2
+  output: "Output | None"  # what Algorithm 2 returns; None for Algorithm 4
 
 
 class Output(NamedTuple):
   """The random iterates that Algorithm 2 returns."""
 
-  stage: Params  # of the iterations of this stage so far, one uniformly
-  run: Params  # of the stages that are over, one uniformly; x_0 at first
+  stage: Params  # one of the iterates of this stage so far, drawn uniformly
+  run: Params  # the output of one of the finished stages; x_0 at first
 
 
 def bvr_l_sgd(
@@ -56,7 +58,9 @@ def bvr_l_sgd(
     T = \left\lceil 1 + \frac{\tilde b}{K B} \right\rceil
 
   rounds begins with a large gradient, which replaces the estimate. Examples
-  should be drawn with replacement (`replacement=True`).
+  should be drawn with replacement (`replacement=True`). If faults lose the
+  first round of a stage, its large gradient is lost; the next stage begins as
+  usual.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -66,9 +70,6 @@ def bvr_l_sgd(
     practical: whether only the picked worker takes local steps and the last
       point is returned (Algorithm 4). Otherwise all do, and a random point is
       returned (Algorithm 2); the points x_t are the same.
-
-  If faults lose the first round of a stage, its large gradient is lost with it;
-  the next stage begins as usual.
 
   Returns:
     The algorithm. A round is one iteration t of the paper.
@@ -80,6 +81,9 @@ def bvr_l_sgd(
     Murata and Suzuki, ICML 2021, Algorithms 2 to 4.
   """
 
+  rules.rate("learning_rate", learning_rate)
+  checks.switch("practical", practical)
+
   def local_routine(cohort, params, direction):  # Algorithm 3
     rate = at_round(learning_rate, cohort.round)
 
@@ -88,7 +92,7 @@ def bvr_l_sgd(
       rule = sarah(rate, direction)
       if practical:
         return worker.descend(loss_fn, rule, params), None
-      # k^ is uniform on the local steps.
+      # k^ of Algorithm 3, uniform over the local steps.
       number = jax.random.randint(worker.key, (), 0, worker.num_steps)
       rule, begin = _with_snapshot(rule, params, number)
       last, end = worker.descend_from(loss_fn, rule, params, begin)
@@ -111,9 +115,9 @@ def minibatch_sarah(
 ) -> Algorithm:
   r"""Minibatch SARAH: `bvr_l_sgd` whose local routine is one step.
 
-  In a first local step of `sarah` both points are one, and the difference of
-  their gradients vanishes. So with K = 1 each worker would go to
-  :math:`x_t = x_{t-1} - \eta v_t`, and the server does.
+  In the first local step of `sarah` both points are the same, so that the
+  difference of their gradients is zero. With K = 1 a worker would therefore
+  return :math:`x_t = x_{t-1} - \eta v_t`. Here the server takes that step.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -130,6 +134,8 @@ def minibatch_sarah(
   References:
     Murata and Suzuki, ICML 2021, section 6; Algorithm 4 with K = 1.
   """
+
+  rules.rate("learning_rate", learning_rate)
 
   def one_step(cohort, params, direction):
     rate = at_round(learning_rate, cohort.round)
@@ -154,10 +160,8 @@ def _recursive(
     large_batch: b~.
     practical: whether the last point is returned.
   """
-  if large_batch is not None and (large_batch < 1 or large_batch % 1):
-    raise ValueError(
-      f"large_batch={large_batch}: must be a whole number, at least 1"
-    )
+  functions.check_loss(loss_fn)
+  _check_large_batch(large_batch)
 
   def init(params, num_clients):
     del num_clients
@@ -171,22 +175,14 @@ def _recursive(
     stage_length = math.ceil(1 + examples / cohort.budget)  # T
     t = cohort.round % stage_length  # The paper's t - 1.
 
-    def large_gradient(worker, params):
-      if is_exact:
-        return worker.gradient(loss_fn, params)
-      return worker.sample_gradient(loss_fn, params, large_batch)
-
-    def difference(worker, broadcast):
-      new, old = worker.batch_gradients(loss_fn, *broadcast)
-      return optax.tree.sub(new, old)
-
+    large_gradient = _large_gradient(loss_fn, None if is_exact else large_batch)
     start = lambda: cohort.mean(
       large_gradient, broadcast=state.params, label="stage_start"
     )
     before = cohort.cond(t == 0, start, otherwise=state.direction)
     previous = optax.tree.where(t == 0, state.params, state.previous)
     change = cohort.mean(
-      difference,
+      _difference(loss_fn),
       broadcast=(state.params, previous),
       phase=1,
       # Each worker has x_{t-2}, which was x_{t-1} in the round before.
@@ -198,7 +194,7 @@ def _recursive(
     output = state.output
     if not practical:
       is_last = t == stage_length - 1
-      stages = cohort.round // stage_length + 1  # s, if this one is over
+      stages = cohort.round // stage_length + 1  # s
       output = _next_output(output, out, cohort.key, t + 1, is_last, stages)
     new = BvrState(params, state.params, direction, output)
     return new, (before, change, *sent)
@@ -209,8 +205,50 @@ def _recursive(
   return Algorithm(init, round, params)
 
 
+def _check_large_batch(large_batch):
+  if large_batch is not None:
+    checks.number("large_batch", large_batch)
+  if large_batch is not None and (large_batch < 1 or large_batch % 1):
+    raise ValueError(
+      f"large_batch={large_batch}: must be a whole number, at least 1"
+    )
+
+
+def _large_gradient(loss_fn, num_examples):
+  """What a worker sends first in a stage; exact if num_examples is None."""
+
+  def one_client(worker, params):
+    if num_examples is None:
+      return worker.gradient(loss_fn, params)
+    return worker.sample_gradient(loss_fn, params, num_examples)
+
+  return one_client
+
+
+def _difference(loss_fn):
+  """What a worker sends in each round: g(x_{t-1}) - g(x_{t-2})."""
+
+  def one_client(worker, broadcast):
+    new, old = worker.batch_gradients(loss_fn, *broadcast)
+    return optax.tree.sub(new, old)
+
+  return one_client
+
+
 def _next_output(output, out, key, t, is_last, stages):
-  """Keeps one of t iterates, and of the stages' one, each equally likely."""
+  """The output after iterate t of the stage, whose x_t^out is `out`.
+
+  Reservoir sampling: each iterate of the stage so far is kept with the same
+  probability, and so is the output of each finished stage.
+
+  Args:
+    output: before.
+    out: x_t^out.
+    key: [] random key.
+    t: iterates of the stage, with this one.
+    is_last: whether the stage is finished by it.
+    stages: finished stages, if it is.
+  """
   of_stage, of_run = jax.random.uniform(key, (2,))
   stage = optax.tree.where(of_stage * t < 1, out, output.stage)
   taken = is_last & (of_run * stages < 1)
@@ -224,7 +262,7 @@ class _Snapshot(NamedTuple):
 
 
 def _with_snapshot(rule, params, number):
-  """The rule, also keeping the point after step `number`, and its start."""
+  """A rule that also records the point after step `number`; its first state."""
   begin = _Snapshot(rule.init(params), params, jnp.zeros([], jnp.int32))
 
   def update_fn(grads, state, params=None, **extra):

@@ -19,8 +19,13 @@ import numpy as np
 import optax
 from jax import lax
 
-from fedjax_opt.algorithms.composite import check_regularizer
+from fedjax_opt.algorithms.composite import (
+  check_mirror_map,
+  check_regularizer,
+)
 from fedjax_opt.base import Algorithm, LossFn, Params
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import values as checks
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.mirror import MirrorMap
 from fedjax_opt.prox import Regularizer
@@ -60,6 +65,8 @@ def centralized(
     The algorithm.
   """
 
+  functions.check_loss(loss_fn)
+
   def gradient(params, cohort):
     if not cohort.is_everyone:
       raise ValueError(
@@ -95,6 +102,10 @@ def local(
     ValueError: from `init`, if there is no such client.
   """
 
+  functions.check_loss(loss_fn)
+  if not isinstance(client, jax.Array):
+    checks.whole("client", client)
+
   def gradient(params, cohort):
     one_client = lambda worker, params: worker.gradient(loss_fn, params)
     return cohort.pick(one_client, broadcast=params, client=client)
@@ -118,6 +129,8 @@ def _proximal_gradient(
 ) -> Algorithm:
   """One step of `mirror_step` a round along `(params, cohort) -> Reply`."""
   check_regularizer(psi)
+  check_mirror_map(mirror_map)
+  rules.rate("learning_rate", learning_rate, may_drop=False)
   rule = mirror_step(learning_rate, psi, mirror_map)
 
   def init(params, num_clients):
@@ -137,15 +150,16 @@ def _proximal_gradient(
 
 
 class Optimum(NamedTuple):
-  """A minimizer, and how well it is known.
+  """A minimizer, and how accurate it is.
 
   Attributes:
     params: float64 NumPy arrays.
     value: F + psi there.
-    residual: the norm of a subgradient of F + psi there, 0 at a minimizer. It
-      bounds the fixed-point residual ||w - prox(w - eta grad F(w), eta)|| / eta
-      of each eta, and, times the distance to a minimizer, the gap of `value`.
-    iterations: proximal steps tried.
+    residual: the norm of a subgradient of F + psi there, 0 at a minimizer. For
+      every eta it bounds the fixed-point residual
+      ||w - prox(w - eta grad F(w), eta)|| / eta. The residual times the
+      distance to a minimizer bounds the gap of `value`.
+    iterations: proximal steps, including those that were rejected.
   """
 
   params: Params
@@ -166,9 +180,9 @@ def optimum(
 ) -> Optimum:
   r"""The minimizer of F + psi on the data of all clients, by FISTA.
 
-  F is the mean loss over all clients' examples, convex. Computed in float64,
-  without randomness. Steps are halved until they fit the curvature of F, and
-  the momentum starts anew where it points uphill.
+  F is the mean loss over all clients' examples; it must be convex. Computed in
+  float64, without randomness. The step size is halved until it fits the
+  curvature of F, and the momentum is reset where it points uphill.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example; must not
@@ -177,7 +191,7 @@ def optimum(
     params: where to start.
     data: the clients' examples.
     tolerance: the residual at which to stop, see `Optimum`; positive.
-    max_iterations: where to stop at the latest.
+    max_iterations: upper bound of the iterations.
     batch_size: examples computed at once.
 
   Returns:
@@ -191,12 +205,15 @@ def optimum(
     Beck and Teboulle, 2009, section 4, with the restart of O'Donoghue and
     Candes, 2015, section 3.2.
   """
+  functions.check_loss(loss_fn)
+  loss_fn = functions.loss(loss_fn)
   check_regularizer(psi)
+  checks.number("tolerance", tolerance)
   if not tolerance > 0:
     raise ValueError(f"tolerance={tolerance:g}: must be above 0")
   with jax.enable_x64(True):
     start = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params)
-    pool = (data.examples, _times_owned(data))
+    pool = (data.examples, _shares_of_examples(data))
 
     @jax.jit
     def solve(start, pool):
@@ -214,11 +231,11 @@ def optimum(
   )
 
 
-def _times_owned(data):
-  """[N] float64: the share of each pooled example in the mean loss."""
+def _shares_of_examples(data):
+  """[N] float64: the weight of each pooled example in the mean loss."""
   indices, sizes = np.asarray(data.indices), np.asarray(data.sizes)
-  owned = np.arange(indices.shape[1]) < sizes[:, None]
-  counts = np.bincount(indices[owned], minlength=data.num_examples)
+  is_example = np.arange(indices.shape[1]) < sizes[:, None]
+  counts = np.bincount(indices[is_example], minlength=data.num_examples)
   return counts / np.sum(sizes)
 
 
@@ -262,15 +279,15 @@ def _fista(objective, psi, start, tolerance, max_iterations):
     new_grads = gradient(new)
     moved = optax.tree.sub(new, state.ahead)
     change = optax.tree.sub(new_grads, state.grads)
-    # F is convex, so this bounds it by its quadratic model; and unlike that
-    # comparison of values it does not drown in rounding near the minimum.
+    # F is convex, so this implies that its quadratic model bounds F. Comparing
+    # values of F instead would fail near the minimum, by rounding.
     fits = 2 * state.step * optax.tree.vdot(moved, change) <= _squared(moved)
     accepted = _advance(state, new, moved, change, gradient)
     halved = state._replace(step=state.step / 2)
     state = optax.tree.where(fits, accepted, halved)
     return state._replace(iterations=state.iterations + 1)
 
-  def goes_on(state):
+  def is_unfinished(state):
     return (state.residual > tolerance) & (state.iterations < max_iterations)
 
   state = _Fista(
@@ -282,11 +299,11 @@ def _fista(objective, psi, start, tolerance, max_iterations):
     residual=jnp.full([], jnp.inf),
     iterations=jnp.zeros([], jnp.int32),
   )
-  return lax.while_loop(goes_on, try_step, state)
+  return lax.while_loop(is_unfinished, try_step, state)
 
 
 def _advance(state, new, moved, change, gradient):
-  """Goes to the new point and looks ahead along the way taken."""
+  """The state after an accepted step, with momentum along `new - params`."""
   way = optax.tree.sub(new, state.params)
   uphill = optax.tree.vdot(moved, way) < 0
   t = jnp.where(uphill, 1.0, state.momentum)

@@ -13,8 +13,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_opt import trees
 from fedjax_opt.algorithms.fed_avg import fed_avg
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import values as checks
 from fedjax_opt.mirror import MirrorMap, euclidean
 from fedjax_opt.prox import Regularizer, zero
 from fedjax_opt.rules.mirror import (
@@ -69,7 +72,9 @@ def fed_mid(
     Yuan et al., "Federated Composite Optimization", ICML 2021, Algorithm 2;
     Algorithm 4 with `only_server_prox`.
   """
-  check_regularizer(psi)
+  _check(loss_fn, psi, learning_rate, server_learning_rate)
+  check_mirror_map(mirror_map)
+  checks.switch("only_server_prox", only_server_prox)
   h = euclidean() if mirror_map is None else mirror_map
   client_psi = zero() if only_server_prox else psi
 
@@ -90,11 +95,11 @@ def fed_mid(
       return optax.tree.sub(local_params, params), rate * worker.num_steps
 
     sent = cohort.mean(one_client, broadcast=state.params)
-    delta, taken = sent.value
+    delta, elapsed = sent.value
     dual = optax.tree.add_scale(
       h.grad_h(state.params), server_learning_rate, delta
     )
-    weight = server_learning_rate * taken
+    weight = server_learning_rate * elapsed
     point = h.grad_h_plus_psi_conjugate(dual, weight, psi)
     return FedMidState(optax.tree.cast_like(point, state.params)), sent
 
@@ -108,14 +113,14 @@ class FedDualAvgState(NamedTuple):
 
   dual: Params  # z_r
   elapsed: jax.Array  # [] eta_s eta_c K summed over rounds: the weight of psi
-  average: "Average | None"
+  average: "Average | None"  # with `averaged`
 
 
 class Average(NamedTuple):
-  """The running mean of primal images of averaged duals (eq. 4.4)."""
+  """The primal images of the clients' mean duals, added up (eq. 4.4)."""
 
-  total: Params  # their sum
-  count: jax.Array  # [] how many
+  total: Params  # the sum of the images
+  count: jax.Array  # [] how many were added
 
 
 def fed_dual_avg(
@@ -160,7 +165,9 @@ def fed_dual_avg(
     Yuan et al., "Federated Composite Optimization", ICML 2021, Algorithm 3;
     Algorithm 5 with `only_server_prox`.
   """
-  check_regularizer(psi)
+  _check(loss_fn, psi, learning_rate, server_learning_rate)
+  check_mirror_map(mirror_map)
+  checks.switch("only_server_prox", only_server_prox)
   h = euclidean() if mirror_map is None else mirror_map
   client_psi = zero() if only_server_prox else psi
 
@@ -171,8 +178,8 @@ def fed_dual_avg(
       average = Average(optax.tree.zeros_like(params), count=jnp.zeros([]))
     return FedDualAvgState(h.grad_h(params), jnp.zeros([]), average)
 
-  def image(state):  # w_r
-    return h.grad_h_plus_psi_conjugate(state.dual, state.elapsed, psi)
+  def image(dual, elapsed):  # w_r
+    return h.grad_h_plus_psi_conjugate(dual, elapsed, psi)
 
   def round(state, cohort):
     rate = at_round(learning_rate, cohort.round)
@@ -193,48 +200,50 @@ def fed_dual_avg(
         _, end = worker.descend_from(loss_fn, rule, params, start)
         path = None
       delta = optax.tree.sub(end.dual, start.dual)
-      # Exact, unlike the difference of two elapsed rates after many rounds.
+      # Not the difference of two elapsed weights, which rounding would spoil.
       return delta, rate * worker.num_steps, path
 
     sent = cohort.mean(one_client, broadcast=(state.dual, state.elapsed))
-    delta, taken, path = sent.value
+    delta, elapsed, path = sent.value
     average = state.average
     if averaged:
-      average = _add_images(average, path, state.elapsed, rate)
+      average = _add_images(average, image, path, state.elapsed, rate)
     dual = optax.tree.add_scale(state.dual, server_learning_rate, delta)
     new = FedDualAvgState(
       dual=optax.tree.cast_like(dual, state.dual),
-      elapsed=state.elapsed + server_learning_rate * taken,
+      elapsed=state.elapsed + server_learning_rate * elapsed,
       average=average,
     )
     return new, sent
 
-  def _add_images(average, path, elapsed, rate):
-    """Adds the images of a round's mean duals, k = 1..K."""
-
-    def add(k, average):
-      dual = jax.tree.map(lambda leaf: leaf[k], path)
-      point = h.grad_h_plus_psi_conjugate(dual, elapsed + rate * (k + 1), psi)
-      return Average(optax.tree.add(average.total, point), average.count + 1)
-
-    num_steps = len(jax.tree.leaves(path)[0])
-    return jax.lax.fori_loop(0, num_steps, add, average)
-
   def params(state):
-    if not averaged:
-      return image(state)
-    # Before the first round there is nothing to average.
-    some = state.average.count > 0
-    total = state.average.total
-    mean = optax.tree.scale(1 / jnp.maximum(state.average.count, 1), total)
-    mean = optax.tree.cast_like(mean, total)
-    return optax.tree.where(some, mean, image(state))
+    model = image(state.dual, state.elapsed)
+    return _mean_image(state.average, model) if averaged else model
 
   return Algorithm(init, round, params, penalty=psi.value)
 
 
+def _add_images(average, image, path, elapsed, rate):
+  """Adds the images of a round's mean duals, `path`, leaves [K, ...]."""
+
+  def add(k, average):
+    dual = trees.take(path, k)
+    point = image(dual, elapsed + rate * (k + 1))
+    return Average(optax.tree.add(average.total, point), average.count + 1)
+
+  num_steps = len(jax.tree.leaves(path)[0])
+  return jax.lax.fori_loop(0, num_steps, add, average)
+
+
+def _mean_image(average, model):
+  """The mean of the images; the model itself before the first round."""
+  mean = optax.tree.scale(1 / jnp.maximum(average.count, 1), average.total)
+  mean = optax.tree.cast_like(mean, average.total)
+  return optax.tree.where(average.count > 0, mean, model)
+
+
 def _with_path(rule, start, num_steps):
-  """The rule, also recording its dual after every step, and its start."""
+  """A rule that also records its dual after every step; its first state."""
   blank = lambda leaf: jnp.zeros((num_steps, *leaf.shape), leaf.dtype)
   begin = (start, jax.tree.map(blank, start.dual), jnp.zeros([], jnp.int32))
 
@@ -267,7 +276,7 @@ def fed_avg_subgradient(
   References:
     Yuan et al., "Federated Composite Optimization", ICML 2021, section 5.
   """
-  check_regularizer(psi)
+  _check(loss_fn, psi, learning_rate, server_learning_rate)
   check_finite(psi)
   algorithm = fed_avg(
     loss_fn,
@@ -277,10 +286,27 @@ def fed_avg_subgradient(
   return algorithm._replace(penalty=psi.value)
 
 
+def _check(loss_fn, psi, learning_rate, server_learning_rate):
+  """The arguments that all of these have."""
+  functions.check_loss(loss_fn)
+  check_regularizer(psi)
+  rules.rate("learning_rate", learning_rate)
+  rules.rate("server_learning_rate", server_learning_rate, may_drop=False)
+
+
+def check_mirror_map(mirror_map: MirrorMap | None) -> None:
+  """Raises TypeError if it is neither None nor a mirror map."""
+  if mirror_map is not None and not isinstance(mirror_map, MirrorMap):
+    raise TypeError(
+      f"mirror_map={checks.shown(mirror_map)}: must be one of "
+      "fedjax_opt.mirror, such as mirror.entropy(), or None"
+    )
+
+
 def check_regularizer(psi: Regularizer) -> None:
   """Raises ValueError if psi is no regularizer."""
   if not isinstance(psi, Regularizer):
     raise ValueError(
-      f"psi={psi!r}: must be a regularizer of fedjax_opt.prox, such as "
-      "prox.kernels(prox.l1(0.1)), or prox.zero() for none"
+      f"psi={checks.shown(psi)}: must be a regularizer of fedjax_opt.prox, "
+      "such as prox.kernels(prox.l1(0.1)), or prox.zero() for none"
     )

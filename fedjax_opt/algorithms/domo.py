@@ -1,7 +1,7 @@
 """Momentum at the server, at the clients, at both, and both coordinated.
 
 One algorithm with eight names: FedAvg, FedAvgSM, FedAvgLM(-Z), FedAvgSLM(-Z),
-DOMO and DOMO-S differ in its constants alone, see `domo`.
+DOMO and DOMO-S are `domo` with different constants.
 
 References:
   Xu, Huang and Huang, "Coordinating Momenta for Cross-silo Federated Learning"
@@ -16,6 +16,8 @@ import optax
 
 from fedjax_opt import trees
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import values as checks
 from fedjax_opt.rules.momentum_fusion import momentum_fusion
 
 
@@ -24,7 +26,7 @@ class DomoState(NamedTuple):
 
   params: Params  # x_r
   momentum: Params  # P m_r, a sum of gradients; 0 before the first round
-  local: Params | None  # mean of the clients' last buffers, if it is sent back
+  local: Params | None  # mean of the clients' buffers, with `average_local`
 
 
 def domo(
@@ -49,7 +51,7 @@ def domo(
     m_{r+1} &= \mu_s m_r + \sum_k w_k \frac{1}{P} \sum_p m_{r,p+1}^{(k)}, \qquad
     x_{r+1} = x_r - \alpha \eta P m_{r+1}
 
-  The paper's methods are rows of this table; None is none of that momentum.
+  The methods of the paper; None switches a momentum off:
 
   ============  ====  ====  ====  =====  =============
   method        mu_s  mu_l  beta  intra  average_local
@@ -64,16 +66,17 @@ def domo(
   DOMO-S        > 0   > 0   > 0   True
   ============  ====  ====  ====  =====  =============
 
-  Clients may differ in their number of local steps: sums over P steps, P m_r
-  and P d, are what is kept and averaged here, so that FedAvg's mean of models
-  stays what it is; with the same P for all this is the box.
+  Clients may take different numbers of local steps P. Sums over the steps,
+  P m_r and P d, are therefore kept and averaged instead of means, so that
+  without momentum the algorithm is FedAvg. If all clients have the same P, this
+  is the paper's algorithm.
 
-  The server sends its model alone, and that is what is counted. What the fusion
-  needs a client can infer from two models, with the rate and P of the round
-  before: :math:`m_r = (x_{r-1} - x_r) / (\alpha \eta P)`. So, as in the paper,
-  a client is taken to have the one before, which it has where all take part.
-  The mean of the local buffers has to be sent both ways and doubles the
-  exchange.
+  Only the model counts as sent by the server. A client can infer the server's
+  momentum from two models, with the rate and P of the round before:
+  :math:`m_r = (x_{r-1} - x_r) / (\alpha \eta P)`. As in the paper, this assumes
+  that a client has the model of the round before, which holds if all clients
+  take part. The mean of the local buffers is sent in both directions, and
+  doubles the bytes.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -81,9 +84,9 @@ def domo(
     server_learning_rate: alpha; positive.
     mu_s: server momentum, in [0, 1).
     mu_l: local momentum, in [0, 1).
-    beta: how much of the server's momentum the clients take; non-negative.
-    intra: whether they take it in every local step (DOMO-S) instead of once
-      before the first (DOMO).
+    beta: the part of the server's momentum that clients add; non-negative.
+    intra: whether they add a share of it in every local step (DOMO-S), instead
+      of all of it before the first one (DOMO).
     average_local: whether clients start from the mean of the last local
       buffers instead of from zero.
 
@@ -91,13 +94,28 @@ def domo(
     The algorithm.
 
   Raises:
-    ValueError: if `learning_rate` is an optimizer, or `average_local` is given
-      without local momentum.
+    ValueError: if `learning_rate` is an optimizer, a number is out of range, or
+      `average_local` is given without local momentum.
+    TypeError: if an argument is of a wrong type.
 
   References:
     Xu et al., AAAI 2022, Algorithm 1; appendix C for cohorts that are a part of
     the population.
   """
+  functions.check_loss(loss_fn)
+  rules.rate("learning_rate", learning_rate)
+  rules.rate(
+    "server_learning_rate", server_learning_rate, "(0, inf)", may_drop=False
+  )
+  for name, value, interval in (
+    ("mu_s", mu_s, "[0, 1)"),
+    ("mu_l", mu_l, "[0, 1)"),
+    ("beta", beta, "[0, inf)"),
+  ):
+    if value is not None:
+      checks.in_interval(name, value, interval, "a number, or None")
+  checks.switch("intra", intra)
+  checks.switch("average_local", average_local)
   if average_local and mu_l is None:
     raise ValueError(
       "average_local=True: there is no local momentum to average; must be "
@@ -114,11 +132,7 @@ def domo(
 
     def one_client(worker, broadcast):
       received, server_momentum, local = broadcast
-      momentum = mu_l
-      if mu_l is not None:  # In the type of the buffer, which is to keep it.
-        dtype = optax.tree.dtype(received, "lowest")
-        momentum = jnp.asarray(mu_l, dtype)
-      rule, start = optax.sgd(rate, momentum=momentum), received
+      rule, start = _momentum_sgd(rate, mu_l, received), received
       if beta is not None:
         # eta beta P m_r: how far the fusion moves a client that takes a step.
         strength = rate * beta * (worker.num_steps > 0)
@@ -139,24 +153,35 @@ def domo(
       local = optax.tree.get(rule_state, "trace") if average_local else None
       return moved, local
 
-    # What is sent; clients infer the server's momentum, see above.
-    model = (state.params, state.local)
     sent = cohort.mean(
       one_client,
       broadcast=(state.params, state.momentum, state.local),
-      bytes_down=trees.num_bytes(model),
+      # Clients infer the server's momentum, see above.
+      bytes_down=trees.num_bytes((state.params, state.local)),
     )
     moved, local = sent.value
-    # A rate of 0 moves nobody.
-    gradients = optax.tree.scale(1 / jnp.where(rate > 0, rate, 1), moved)
-    if mu_s is not None:
-      gradients = optax.tree.add_scale(gradients, mu_s, state.momentum)
-    momentum = optax.tree.cast_like(gradients, state.momentum)  # Line 14.
+    momentum = _next_momentum(mu_s, state.momentum, moved, rate)
     step = optax.tree.scale(server_learning_rate * rate, momentum)
     new = _minus(state.params, step)  # Line 15.
     return DomoState(new, momentum, local), sent
 
   return Algorithm(init, round, params=lambda state: state.params)
+
+
+def _momentum_sgd(rate, mu_l, params):
+  """SGD with local momentum, in the type of its buffer; plain if it is None."""
+  if mu_l is not None:
+    mu_l = jnp.asarray(mu_l, optax.tree.dtype(params, "lowest"))
+  return optax.sgd(rate, momentum=mu_l)
+
+
+def _next_momentum(mu_s, momentum, moved, rate):
+  """P m_{r+1} (line 14), from the mean of what local steps have moved."""
+  # With a rate of 0 nothing has moved.
+  gradients = optax.tree.scale(1 / jnp.where(rate > 0, rate, 1), moved)
+  if mu_s is not None:
+    gradients = optax.tree.add_scale(gradients, mu_s, momentum)
+  return optax.tree.cast_like(gradients, momentum)
 
 
 def _minus(params: Params, step: Params) -> Params:

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import optax
 
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import values as checks
 
 
 class FedAvgState(NamedTuple):
@@ -50,10 +52,18 @@ def fed_avg(
   Returns:
     The algorithm.
 
+  Raises:
+    TypeError: if an argument is of a wrong type, such as an optimizer that was
+      not called.
+
   References:
     McMahan et al., AISTATS 2017, Algorithm 1; Reddi et al., ICLR 2021,
     Algorithm 1.
   """
+  functions.check_loss(loss_fn)
+  rules.client("client", client)
+  rules.server("server", server)
+  checks.optional_function("local_loss", local_loss, "(loss_fn, params)")
   server = optax.sgd(1.0) if server is None else server
 
   def init(params, num_clients):
@@ -81,5 +91,4 @@ def server_step(
 ) -> tuple[Params, optax.OptState]:
   """One server step with the pseudo-gradient `-delta`."""
   pseudo_gradient = optax.tree.scale(-1, delta)
-  updates, server_state = server.update(pseudo_gradient, server_state, params)
-  return optax.apply_updates(params, updates), server_state
+  return rules.step("server", server, pseudo_gradient, server_state, params)

@@ -10,6 +10,7 @@ import optax
 from fedjax_opt import objectives
 from fedjax_opt.algorithms.fed_avg import fed_avg
 from fedjax_opt.base import Algorithm, ClientRule, LossFn
+from fedjax_opt.checks import values as checks
 
 
 def fed_prox(
@@ -30,10 +31,16 @@ def fed_prox(
   Returns:
     The algorithm.
 
+  Raises:
+    ValueError: if `mu` is negative.
+    TypeError: see `fed_avg`.
+
   References:
     Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020,
     Algorithm 2.
   """
+
+  checks.in_interval("mu", mu, "[0, inf)")
 
   def local_loss(loss_fn, received):
     return objectives.proximal(loss_fn, received, mu)

@@ -20,13 +20,15 @@ from fedjax_opt.base import (
   LossFn,
   Params,
 )
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import values as checks
 
 
 class Previous(NamedTuple):
   """What a client keeps from the last round it took part in."""
 
   params: Params  # its last local model
-  is_there: jax.Array  # [] bool, whether there is one
+  exists: jax.Array  # [] bool, whether the client took part before
 
 
 class MoonState(NamedTuple):
@@ -48,9 +50,9 @@ def moon(
   r"""FedAvg on the loss plus :math:`\mu` times the contrastive loss.
 
   The contrastive loss (`objectives.contrastive`) draws a client's features
-  towards those of the received model and away from those of the client's own
-  last local model. A client that never took part has the received model in
-  that place.
+  towards those of the received model, and away from those of the last local
+  model that this client had. For a client that never took part, the received
+  model stands in for the latter.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -64,9 +66,19 @@ def moon(
   Returns:
     The algorithm. Each client keeps one model.
 
+  Raises:
+    ValueError: if `mu` is negative or `temperature` not positive.
+    TypeError: see `fed_avg`.
+
   References:
     Li et al., "Model-Contrastive Federated Learning", CVPR 2021, Algorithm 1.
   """
+  functions.check_loss(loss_fn)
+  checks.function("features_fn", features_fn, functions.FEATURES)
+  rules.client("client", client)
+  rules.server("server", server)
+  checks.in_interval("mu", mu, "[0, inf)")
+  checks.in_interval("temperature", temperature, "(0, inf)")
   server = optax.sgd(1.0) if server is None else server
 
   def init(params, num_clients):
@@ -74,19 +86,19 @@ def moon(
     return MoonState(params, server.init(params))
 
   def init_client(params):
-    return Previous(optax.tree.zeros_like(params), is_there=jnp.array(False))
+    return Previous(optax.tree.zeros_like(params), exists=jnp.array(False))
 
   def round(state, cohort):
     def one_client(worker, received):
-      own = worker.state
-      previous = optax.tree.where(own.is_there, own.params, received)
+      kept = worker.state
+      previous = optax.tree.where(kept.exists, kept.params, received)
       loss = objectives.contrastive(
         loss_fn, features_fn, received, previous, mu, temperature
       )
       local_params = worker.descend(loss, client, received)
       delta = optax.tree.sub(local_params, received)
-      own = Previous(local_params, is_there=jnp.array(True))
-      return ClientOutput(delta, state=own)
+      kept = Previous(local_params, exists=jnp.array(True))
+      return ClientOutput(delta, state=kept)
 
     sent = cohort.mean(one_client, broadcast=state.params)
     new = server_step(server, state.params, state.server, sent.value)

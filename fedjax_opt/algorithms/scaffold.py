@@ -19,6 +19,8 @@ from fedjax_opt.base import (
   Rate,
   at_round,
 )
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import values as checks
 
 
 class ScaffoldState(NamedTuple):
@@ -45,13 +47,14 @@ def scaffold(
     x &\leftarrow x + \eta_g \sum_{i \in S} w_i (y_i - x), \qquad
     c \leftarrow c + \frac{|S|}{M} \sum_{i \in S} w_i (c_i^+ - c_i)
 
-  All controls start at 0. With weights by examples, |S| and M count examples,
-  so that c stays the mean of all :math:`c_i`.
+  All control variates start at 0. With `weighting='examples'`, |S| and M are
+  numbers of examples instead of clients, so that c stays the weighted mean of
+  all :math:`c_i`.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
-    learning_rate: eta_l, or a function from the round to it; positive. Steps
-      are plain: the control variates correct no other rule.
+    learning_rate: eta_l, or a function from the round to it; positive. Local
+      steps are plain SGD, the only rule that control variates correct.
     server_learning_rate: eta_g; non-negative.
     exact_control: whether the new control variate is the exact gradient of the
       client's objective at x (option I) instead of the mean of its corrected
@@ -61,16 +64,17 @@ def scaffold(
     The algorithm.
 
   Raises:
-    ValueError: if `learning_rate` is an optimizer.
+    ValueError: if `learning_rate` is an optimizer, or a rate is out of range.
+    TypeError: if an argument is of a wrong type.
 
   References:
     Karimireddy et al., ICML 2020, Algorithm 1.
   """
-  if isinstance(learning_rate, optax.GradientTransformation):
-    raise ValueError(
-      "learning_rate: must be a number, or a function from the round to one; "
-      "scaffold corrects plain steps, not those of another rule"
-    )
+  functions.check_loss(loss_fn)
+  why = "scaffold corrects plain steps, not those of another rule"
+  rules.rate("learning_rate", learning_rate, why=why)
+  rules.rate("server_learning_rate", server_learning_rate, may_drop=False)
+  checks.switch("exact_control", exact_control)
 
   def init(params, num_clients):
     del num_clients
@@ -80,8 +84,8 @@ def scaffold(
     rate = at_round(learning_rate, cohort.round)
 
     def one_client(worker, broadcast):
-      (params, control), own_control = broadcast, worker.state
-      correction = optax.tree.sub(control, own_control)
+      (params, control), old_control = broadcast, worker.state
+      correction = optax.tree.sub(control, old_control)
       rule = optax.chain(_add_to_gradients(correction), optax.sgd(rate))
       local_params = worker.descend(loss_fn, rule, params)
       delta = optax.tree.sub(local_params, params)
@@ -91,10 +95,10 @@ def scaffold(
         steps = rate * worker.num_steps
         moved = optax.tree.scale(-1 / jnp.where(steps > 0, steps, 1), delta)
         new_control = optax.tree.sub(moved, correction)
-        # Without a step there is nothing to learn from.
-        new_control = optax.tree.where(steps > 0, new_control, own_control)
-      new_control = optax.tree.cast_like(new_control, own_control)
-      change = optax.tree.sub(new_control, own_control)
+        # A client without a step keeps its control variate.
+        new_control = optax.tree.where(steps > 0, new_control, old_control)
+      new_control = optax.tree.cast_like(new_control, old_control)
+      change = optax.tree.sub(new_control, old_control)
       return ClientOutput((delta, change), state=new_control)
 
     sent = cohort.mean(one_client, broadcast=(state.params, state.control))

@@ -11,6 +11,7 @@ import optax
 
 from fedjax_opt.algorithms.fed_avg import fed_avg
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.checks import functions, rules
 
 
 class MinibatchState(NamedTuple):
@@ -34,9 +35,16 @@ def minibatch_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
     The algorithm. Its batch is the budget of a round, `local_steps` times
     `batch_size`.
 
+  Raises:
+    ValueError: if the rate is an optimizer, or negative.
+    TypeError: if an argument is of a wrong type.
+
   References:
     Murata and Suzuki, ICML 2021, section 6.
   """
+
+  functions.check_loss(loss_fn)
+  rules.rate("learning_rate", learning_rate)
 
   def init(params, num_clients):
     del num_clients
@@ -64,9 +72,14 @@ def local_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
   Returns:
     The algorithm.
 
+  Raises:
+    ValueError: if the rate is an optimizer, or negative.
+    TypeError: if an argument is of a wrong type.
+
   References:
     Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019.
   """
+  rules.rate("learning_rate", learning_rate)
   return fed_avg(
     loss_fn, lambda round: optax.sgd(at_round(learning_rate, round))
   )

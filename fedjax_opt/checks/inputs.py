@@ -4,15 +4,16 @@ Each thing that cannot be is answered with one line that names the argument,
 what came and what is accepted, before anything is compiled.
 """
 
+import collections
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from fedjax_opt.base import Algorithm, Batch, Params
+from fedjax_opt.checks import algorithms, functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
 from fedjax_opt.data.clients import ClientData
@@ -28,6 +29,11 @@ def check_seeds(seeds: Sequence[int]) -> None:
     ValueError: naming the one that is out of range, or is repeated.
   """
   for seed in seeds:
+    if isinstance(seed, list | tuple | range | np.ndarray):
+      raise TypeError(
+        f"seed={shown(seed)}: must be a whole number; several seeds are for "
+        "sweep(..., seeds=[0, 1])"
+      )
     checks.whole("seed", seed)
     if not 0 <= seed < 1 << 32:
       raise ValueError(f"seed={seed}: must be from 0 to {(1 << 32) - 1}")
@@ -60,7 +66,7 @@ def check_seeds_of(
       f"seeds={shown(seeds)}: must be a list of whole numbers, such as [0, 1]"
     )
   if len(seeds) == 0:
-    raise ValueError("seeds: give at least one value")
+    raise ValueError("seed: give at least one value")
   check_seeds(seeds)
   return tuple(int(seed) for seed in seeds)
 
@@ -76,22 +82,30 @@ def check_grid(
     TypeError: if the algorithm or the grid is of a wrong type.
   """
   if grid is None:
-    _check_is_algorithm("algorithm", algorithm)
+    algorithms.check("algorithm", algorithm)
     return (lambda: algorithm), {}
   if isinstance(algorithm, Algorithm) or not callable(algorithm):
+    given = (
+      "an Algorithm" if isinstance(algorithm, Algorithm) else shown(algorithm)
+    )
     raise TypeError(
-      f"make={shown(algorithm)}: must be a function of the hyperparameters "
+      f"make={given}: must be a function of the hyperparameters "
       "that returns an Algorithm, such as lambda lr: fed_avg(loss_fn, "
       "optax.sgd(lr))"
     )
+  check_is_grid(grid)
+  grid = {name: _check_values(name, values) for name, values in grid.items()}
+  algorithms.check_points(algorithm, grid)
+  return algorithm, grid
+
+
+def check_is_grid(grid: Any) -> None:
+  """Raises TypeError if it is no dictionary."""
   if not isinstance(grid, Mapping):
     raise TypeError(
       f"grid={shown(grid)}: must be a dict of values, such as "
-      '{"learning_rate": [0.01, 0.1]}'
+      '{"learning_rate": [0.01, 0.1]}; {} for one setting'
     )
-  return algorithm, {
-    name: _check_values(name, values) for name, values in grid.items()
-  }
 
 
 def _check_values(name, values):
@@ -114,30 +128,21 @@ def _check_values(name, values):
   if not values:
     raise ValueError(f"{name}: give at least one value")
   for value in values:
-    if isinstance(value, bool):
-      raise TypeError(f"grid[{name!r}]: {value} is no number; must be numbers")
     checks.number(f"grid[{name!r}]: {name}", value)
-    if np.isnan(value):
+    if value != value:
       raise ValueError(f"grid[{name!r}]: nan is no value; must be numbers")
-  repeated = [value for value in values if values.count(value) > 1]
+    if isinstance(value, int) and not abs(value) <= checks.LARGEST:
+      raise ValueError(
+        f"grid[{name!r}]: {shown(value)} does not fit into 32 bits; write "
+        f"{float(value):g}"
+        if abs(value) < 1e38
+        else f"grid[{name!r}]: {shown(value)} is too large"
+      )
+  counted = collections.Counter(values)
+  repeated = [value for value, count in counted.items() if count > 1]
   if repeated:
     raise ValueError(f"grid[{name!r}]: {repeated[0]} is repeated; give it once")
   return values
-
-
-def _check_is_algorithm(name, algorithm):
-  if isinstance(algorithm, Algorithm):
-    return
-  if isinstance(algorithm, optax.GradientTransformation):
-    raise TypeError(
-      f"{name}: is an optimizer; must be an Algorithm, such as "
-      "fed_avg(loss_fn, client=optimizer)"
-    )
-  called = " (it was not called)" if callable(algorithm) else ""
-  raise TypeError(
-    f"{name}={shown(algorithm)}: must be an Algorithm{called}, such as "
-    "fed_avg(loss_fn, optax.sgd(0.1))"
-  )
 
 
 def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
@@ -156,7 +161,12 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
       "ClientData.from_client_ids({'x': x, 'y': y}, client_ids), or a "
       "Population"
     )
-  each = [_check_data(f"data({seed})", data(seed)) for seed in seeds]
+  takes = "(seed) -> ClientData"
+  made = [checks.call("data", takes, data, seed) for seed in seeds]
+  each = [
+    _check_data(f"data({seed})", one)
+    for seed, one in zip(seeds, made, strict=True)
+  ]
   first = each[0]
   if all(other is first for other in each):
     return first
@@ -190,13 +200,53 @@ def _check_data(name, data):
       f"{name}.examples={shown(data.examples)}: must be a dict of arrays "
       "[N, ...], such as {'x': x, 'y': y}"
     )
-  indices, sizes = np.shape(data.indices), np.shape(data.sizes)
-  if len(indices) != 2 or len(sizes) != 1 or indices[0] != sizes[0]:
-    raise ValueError(
-      f"{name}: indices {list(indices)} and sizes {list(sizes)} must be "
-      "[M, n_max] and [M]"
-    )
+  _check_examples(f"{name}.examples", data.examples)
+  _check_lists(name, data)
   return data
+
+
+def _check_lists(name, data):
+  """That the lists of the clients' examples are lists of such."""
+  indices, sizes = np.asarray(data.indices), np.asarray(data.sizes)
+  is_whole = all(array.dtype.kind in "iu" for array in (indices, sizes))
+  if indices.ndim != 2 or sizes.ndim != 1 or len(indices) != len(sizes):
+    raise ValueError(
+      f"{name}: indices {list(indices.shape)} and sizes {list(sizes.shape)} "
+      "must be [M, n_max] and [M]"
+    )
+  if not is_whole:
+    raise TypeError(
+      f"{name}: indices {checks.form(indices)} and sizes {checks.form(sizes)} "
+      "must be whole numbers"
+    )
+  if not sizes.size or not np.any(sizes):
+    raise ValueError(f"{name}: has no client with an example")
+  width, number = indices.shape[1], data.num_examples
+  if sizes.min() < 0 or sizes.max() > width:
+    raise ValueError(f"{name}: sizes must be in [0, {width}], the n_max")
+  if indices.min() < 0 or indices.max() >= number:
+    raise ValueError(
+      f"{name}: indices must be rows of the {number} examples, from 0 to "
+      f"{number - 1}"
+    )
+
+
+def _check_examples(name, examples):
+  """That examples are arrays of numbers, of one length."""
+  for key, values in examples.items():
+    is_array = hasattr(values, "shape") and hasattr(values, "dtype")
+    if not is_array or not np.ndim(values):
+      raise TypeError(
+        f"{name}[{key!r}]={shown(values)}: must be an array [N, ...]"
+      )
+    if np.dtype(values.dtype).kind in "OSUMm":
+      raise TypeError(
+        f"{name}[{key!r}]: is {checks.form(values)}; must be numbers"
+      )
+  lengths = {key: len(values) for key, values in examples.items()}
+  if len(set(lengths.values())) > 1:
+    listed = ", ".join(f"{key} {length}" for key, length in lengths.items())
+    raise ValueError(f"{name}: lengths differ ({listed}); must be equal")
 
 
 def check_test(test: Any, evaluate: Any) -> Batch | None:
@@ -217,16 +267,8 @@ def check_test(test: Any, evaluate: Any) -> Batch | None:
       f"test={shown(test)}: must be a dict of arrays [N, ...], such as "
       "{'x': x_test, 'y': y_test}"
     )
-  for name, values in test.items():
-    if not hasattr(values, "shape") or not np.ndim(values):
-      raise TypeError(
-        f"test[{name!r}]={shown(values)}: must be an array [N, ...]"
-      )
-  lengths = {name: len(values) for name, values in test.items()}
-  if len(set(lengths.values())) > 1:
-    shown_lengths = ", ".join(f"{n} {length}" for n, length in lengths.items())
-    raise ValueError(f"test: lengths differ ({shown_lengths}); must be equal")
-  if 0 in lengths.values():
+  _check_examples("test", test)
+  if not len(next(iter(test.values()))):
     raise ValueError(
       "test: has no examples; must have at least one, or be None"
     )
@@ -250,14 +292,18 @@ def check_params(params: Any, may_be_function: bool) -> Any:
     ValueError: naming the leaf that is not finite.
   """
   is_tree = isinstance(params, dict | list | tuple) or hasattr(params, "shape")
-  if callable(params) and not is_tree:
-    if may_be_function and not isinstance(params, type):
-      return _function_of_key(params)
-    hint = ""
-    if type(params).__module__.startswith("flax.nnx"):
-      hint = "; of an nnx module give nnx.state(model, nnx.Param)"
-    elif type(params).__module__.startswith("flax"):
-      hint = '; give model.init(key, x)["params"]'
+  modules = [base.__module__ for base in type(params).__mro__]
+  hint = ""
+  if any(module.startswith("flax.nnx.module") for module in modules):
+    hint = "; of an nnx module give nnx.state(model, nnx.Param)"
+  elif any(module.startswith("flax.linen") for module in modules):
+    hint = '; give model.init(key, x)["params"]'
+  is_function = callable(params) and not is_tree
+  if is_function and may_be_function and not (hint or isinstance(params, type)):
+    return _function_of_key(params)
+  if is_function and not (hint or may_be_function):
+    hint = "; a function from a random key to one is for sweep"
+  if params is None or is_function or hint:
     raise TypeError(f"params={shown(params)}: must be a pytree of arrays{hint}")
   for path, leaf in jax.tree_util.tree_leaves_with_path(params):
     _check_leaf(f"params{jax.tree_util.keystr(path)}", leaf)
@@ -265,31 +311,41 @@ def check_params(params: Any, may_be_function: bool) -> Any:
 
 
 def _check_leaf(name, leaf):
+  if isinstance(leaf, jax.core.Tracer):
+    raise TypeError(
+      f"{name}: is traced; a run compiles its own program: call it outside of "
+      "jax.jit, jax.grad and jax.vmap"
+    )
   is_array = isinstance(leaf, np.ndarray | np.generic | jax.Array | float)
   if not is_array:
     raise TypeError(
       f"{name}={shown(leaf)}: must be an array of floating-point numbers"
     )
-  dtype = jnp.result_type(leaf)
+  dtype = np.dtype(float) if isinstance(leaf, float) else leaf.dtype
   if not jnp.issubdtype(dtype, jnp.floating):
     raise TypeError(
       f"{name}: is {dtype}; must be floating-point numbers, as local steps add "
       "fractions to it"
     )
-  if not np.isfinite(np.asarray(leaf, np.float64)).all():
+  if not np.isfinite(np.asarray(leaf)).all():
     raise ValueError(f"{name}: is not finite; the initial model must be")
 
 
 def _function_of_key(params):
   """A function from a random key to a model, its shapes checked."""
+  checks.function("params", params, "(key) -> params, or a pytree of arrays")
+
+  def trace(key):
+    model = params(key)
+    functions.arrays("params(key)", model)
+    return model
+
   try:
-    shapes = jax.eval_shape(params, jax.random.key(0))
+    shapes = jax.eval_shape(trace, jax.eval_shape(lambda: jax.random.key(0)))
   except Exception as error:
-    line = " ".join(str(error).split())[:200]
-    raise TypeError(
-      f"params={shown(params)}: must be a pytree of arrays, or a function from "
-      f"a random key to one; called with a key it failed: {line}"
-    ) from error
+    if checks.is_own(error):
+      raise
+    raise checks.failed("params: failed with a random key", error) from error
   for path, leaf in jax.tree_util.tree_leaves_with_path(shapes):
     if not jnp.issubdtype(leaf.dtype, jnp.floating):
       name = f"params(key){jax.tree_util.keystr(path)}"
@@ -316,47 +372,87 @@ def models_of_seeds(
   return jax.tree.map(repeat, params)
 
 
-def rows_of_all(algorithm: Algorithm, params: Params, num_clients: int) -> Any:
-  """What all clients keep before the first round, leaves [M, ...], or None."""
-  if algorithm.init_client is None:
-    return None
-  one = algorithm.init_client(params)
-  expand = lambda leaf: jnp.broadcast_to(
-    jnp.asarray(leaf), (num_clients, *jnp.shape(leaf))
+def shapes_of_models(
+  params: Any, seeds: Sequence[int], has_points: bool
+) -> Params:
+  """The shapes of what `models_of_seeds` gives."""
+  shape = lambda leaf: ((len(seeds),) if has_points else ()) + np.shape(leaf)
+  return jax.tree.map(
+    lambda leaf: jax.ShapeDtypeStruct(shape(leaf), jnp.result_type(leaf)),
+    shapes_of_model(params),
   )
-  return jax.tree.map(expand, one)
 
 
-def check_algorithm(
-  make: Callable[..., Any],
-  hyperparameters: Mapping[str, Any],
-  start: Callable[[], Any],
-) -> tuple[Any, Any]:
-  """The shapes of the state that an algorithm starts with.
+def shapes_of_model(params: Any) -> Params:
+  """A model of the shapes of the initial one, as `check_params` gave it."""
+  if not isinstance(params, dict | list | tuple) and callable(params):
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    # Arrays that take no memory.
+    blank = lambda leaf: np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
+    return jax.tree.map(blank, jax.eval_shape(params, key))
+  return params
+
+
+def described(tree: Any) -> str:
+  """The structure of a tree, with the types and shapes of its arrays."""
+  return str(jax.tree.map(checks.form, tree))
+
+
+def shapes_of(tree: Any) -> Any:
+  """The shapes of a tree of arrays, as `jax.eval_shape` gives them."""
+  return jax.eval_shape(lambda: tree)
+
+
+def check_state(
+  state: Any, kind: type, own: Any, seeds: Sequence[int] | None
+) -> None:
+  """That a state is one of a simulator with such settings.
 
   Args:
-    make: `(**hyperparameters) -> Algorithm`.
-    hyperparameters: of one setting.
-    start: gives the state, and what clients keep.
+    state: given to `Simulator.run`.
+    kind: of a state.
+    own: the simulator's `Config`, of any model.
+    seeds: of its grid; None without one.
 
   Raises:
-    TypeError: if `make` does not take these, or returns no algorithm.
+    TypeError: if it is no state.
+    ValueError: if it is one of other settings.
   """
-  try:
-    algorithm = make(**hyperparameters)
-  except TypeError as error:
-    names = ", ".join(hyperparameters) or "none"
-    line = " ".join(str(error).split())[:200]
-    raise TypeError(
-      f"make: failed with the hyperparameters of the grid ({names}): {line}"
-    ) from error
-  _check_is_algorithm("make(...)", algorithm)
-  return jax.eval_shape(start)
-
-
-def check_state(state: Any, kind: type) -> None:
-  """Raises TypeError if it is no state of a simulator."""
   if not isinstance(state, kind):
+    hint = "; run returns (state, metrics)" if type(state) is tuple else ""
     raise TypeError(
-      f"state={shown(state)}: must be what Simulator.init or run returned"
+      f"state={shown(state)}: must be what Simulator.init or run returned{hint}"
     )
+  theirs = state.config
+  if theirs.has_points != own.has_points:
+    raise ValueError(
+      "state: is of a grid; this simulator has none"
+      if theirs.has_points
+      else "state: is of a single run; this simulator has a grid"
+    )
+  for name in _SAME:
+    given, wanted = getattr(theirs, name), getattr(own, name)
+    if given != wanted:
+      raise ValueError(
+        f"state: was made with {name} {shown(given)}; must be one of this "
+        f"simulator, with {shown(wanted)}"
+      )
+  if seeds is not None and tuple(state.seeds) != tuple(seeds):
+    raise ValueError(
+      f"state: was made with seeds {shown(state.seeds)}; must be one of this "
+      f"simulator, with {shown(tuple(seeds))}"
+    )
+
+
+# What a state and its simulator must have in common.
+_SAME = (
+  "num_clients",
+  "cohort_size",
+  "max_size",
+  "plan",
+  "by_examples",
+  "client_dropout",
+  "eval_every",
+  "trace",
+  "precision",
+)

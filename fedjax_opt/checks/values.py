@@ -1,25 +1,55 @@
 """Checks of what callers give, each answered with one clear line."""
 
+import contextlib
+import dis
+import functools
+import inspect
 import numbers
+import pathlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import jax
 import numpy as np
+import optax
+
+from fedjax_opt.registry import Hyperparameter, check_choice
+
+# The largest number of rounds and steps: the program counts in 32 bits.
+LARGEST = (1 << 31) - 1
 
 
 def shown(value: Any, limit: int = 60) -> str:
   """A value as a message shows it: short, on one line."""
+  if isinstance(value, str | bytes | numbers.Number | bool | None):
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}..."
+  if hasattr(value, "shape") and hasattr(value, "dtype"):
+    return f"an array {form(value)}"
+  if isinstance(value, optax.GradientTransformation):
+    return "an optimizer"
+  if isinstance(value, functools.partial):
+    return f"a partial of {shown(value.func).removeprefix('the function ')}"
+  if isinstance(value, type):
+    return f"the class {value.__name__}"
   if callable(value) and hasattr(value, "__name__"):
     module = getattr(value, "__module__", "") or ""
     root = module.split(".")[0]
-    prefix = f"{root}." if root not in ("", "builtins", "__main__") else ""
+    prefix = f"{root}." if root in ("optax", "fedjax_opt", "jax") else ""
     return f"the function {prefix}{value.__name__}"
-  if isinstance(value, str | numbers.Number | bool | None):
-    return repr(value)
+  if isinstance(value, list | tuple | dict | set) and len(value) > limit:
+    return f"a {type(value).__name__} of {len(value)}"
   text = " ".join(repr(value).split())
-  if len(text) > limit or hasattr(value, "shape"):
-    shape = f" of shape {np.shape(value)}" if hasattr(value, "shape") else ""
-    return f"a {type(value).__name__}{shape}"
+  if len(text) > limit or text.startswith("<"):
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOUaeio' else 'a'} {name}"
   return text
+
+
+def form(leaf: Any) -> str:
+  """The type and shape of an array, such as float32[4, 3]."""
+  dtype = leaf.dtype if hasattr(leaf, "dtype") else np.result_type(leaf)
+  return f"{dtype}{list(np.shape(leaf))}"
 
 
 def whole(name: str, value: Any) -> None:
@@ -30,7 +60,7 @@ def whole(name: str, value: Any) -> None:
 
 
 def at_least(name: str, value: Any, least: int) -> None:
-  """Raises an error if a value is no whole number, or too small."""
+  """Raises an error if a value is no whole number, too small or too large."""
   whole(name, value)
   if value < least:
     raise ValueError(
@@ -38,6 +68,8 @@ def at_least(name: str, value: Any, least: int) -> None:
       if least == 0
       else f"{name}={value}: must be at least {least}"
     )
+  if value > LARGEST:
+    raise ValueError(f"{name}={shown(value)}: must be at most {LARGEST}")
 
 
 def number(name: str, value: Any) -> None:
@@ -47,10 +79,39 @@ def number(name: str, value: Any) -> None:
     raise TypeError(f"{name}={shown(value)}: must be a number")
 
 
+def in_interval(
+  name: str, value: Any, interval: str, wanted: str = "a number"
+) -> None:
+  """That a hyperparameter is a scalar in an interval, such as "[0, inf)".
+
+  Raises:
+    TypeError: if it is no scalar number.
+    ValueError: if it is outside; of a traced number that is not known.
+  """
+  is_array = hasattr(value, "shape") and hasattr(value, "dtype")
+  if is_array and np.shape(value) == ():
+    if isinstance(value, jax.core.Tracer):
+      return
+    value = np.asarray(value).item()
+  is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+  if not is_real:
+    raise TypeError(f"{name}={shown(value)}: must be {wanted}")
+  Hyperparameter(name, 0.0, "", interval).check(float(value))
+
+
 def switch(name: str, value: Any) -> None:
   """Raises TypeError if a value is neither True nor False."""
   if not isinstance(value, bool | np.bool_):
     raise TypeError(f"{name}={shown(value)}: must be True or False")
+
+
+def choice(name: str, value: Any, accepted: Iterable[str]) -> None:
+  """Raises an error if a value is not one of these words."""
+  if not isinstance(value, str):
+    raise TypeError(
+      f"{name}={shown(value)}: must be one of {', '.join(accepted)}"
+    )
+  check_choice(name, value, accepted)
 
 
 def names(name: str, values: Any) -> None:
@@ -63,7 +124,108 @@ def names(name: str, values: Any) -> None:
     )
 
 
-def optional_function(name: str, value: Any, form: str) -> None:
-  """Raises TypeError if a value is neither None nor callable."""
-  if value is not None and not callable(value):
-    raise TypeError(f"{name}={shown(value)}: must be a function {form}")
+def function(name: str, value: Any, takes: str) -> None:
+  """Raises TypeError if a value is no function of such arguments.
+
+  Args:
+    name: of the argument.
+    value: given for it.
+    takes: its form, such as "(params, batch, rng) -> [B]".
+  """
+  if not callable(value):
+    raise TypeError(f"{name}={shown(value)}: must be a function {takes}")
+  count = takes.split(")")[0].count(",") + 1
+  try:
+    signature = inspect.signature(value)
+  except (TypeError, ValueError):  # It does not tell.
+    return
+  try:
+    signature.bind(*[None] * count)
+  except TypeError:
+    given = ", ".join(signature.parameters)
+    raise TypeError(
+      f"{name}={shown(value)}: takes ({given}); must be a function {takes}"
+    ) from None
+
+
+def optional_function(name: str, value: Any, takes: str) -> None:
+  """As `function`, of what may be None."""
+  if value is not None:
+    function(name, value, takes)
+
+
+# Errors of functions that ask for the values of traced arrays, and the remedy.
+_TRACED = (
+  jax.errors.ConcretizationTypeError,
+  jax.errors.TracerArrayConversionError,
+  jax.errors.TracerIntegerConversionError,
+)
+TRACED = (
+  "it needs the value of a traced array; write jnp.where instead of if, and "
+  "jax.numpy instead of float(), int() and NumPy"
+)
+# How long a message may be.
+_LINE = 240
+_PACKAGE = str(pathlib.Path(__file__).parents[1])
+_RAISE = dis.opmap["RAISE_VARARGS"]
+
+
+def is_own(error: BaseException) -> bool:
+  """Whether it was raised by this package, and so is a clear line already.
+
+  What was raised by a library that the package called is not.
+  """
+  trace = error.__traceback__
+  if trace is None:
+    return False
+  while trace.tb_next is not None:
+    trace = trace.tb_next
+  code = trace.tb_frame.f_code
+  has_raised = code.co_code[trace.tb_lasti] == _RAISE
+  return has_raised and code.co_filename.startswith(_PACKAGE)
+
+
+def failed(what: str, error: Exception) -> Exception:
+  """The one line that is raised for an error in what the caller gave.
+
+  Args:
+    what: the argument and what was done with it, such as "loss_fn: failed".
+    error: of any type and length; to be given as the cause.
+  """
+  kind = TypeError if isinstance(error, TypeError) else ValueError
+  words = " ".join(str(error).split()) or "no message"
+  line = f"{what}: {type(error).__name__}: {words}"
+  if isinstance(error, _TRACED):
+    line = f"{what}: {TRACED}"
+  return kind(line if len(line) <= _LINE else f"{line[: _LINE - 3]}...")
+
+
+@contextlib.contextmanager
+def told_as(what: str) -> Iterator[None]:
+  """Errors of this package, as those of another argument."""
+  try:
+    yield
+  except (ValueError, TypeError) as error:
+    raise failed(what, error) from error
+
+
+def call(name: str, takes: str, given: Callable[..., Any], *args: Any) -> Any:
+  """Calls a function of the caller; what it raises becomes one line.
+
+  Args:
+    name: of the argument that it was given for.
+    takes: its form, see `function`.
+    given: the function.
+    *args: what it is called with.
+
+  Raises:
+    TypeError: if it takes other arguments, or raises one.
+    ValueError: if it raises another error.
+  """
+  function(name, given, takes)
+  try:
+    return given(*args)
+  except Exception as error:
+    if is_own(error):
+      raise
+    raise failed(f"{name}: failed", error) from error

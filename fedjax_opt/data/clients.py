@@ -3,12 +3,13 @@
 import dataclasses
 import os
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from fedjax_opt.checks.values import shown, whole
 from fedjax_opt.data import partition
 
 Array = np.ndarray | jax.Array
@@ -214,7 +215,13 @@ def check_examples(
 
   Raises:
     ValueError: if leading axes differ, or an entry is not a finite number.
+    TypeError: if they are no dictionary.
   """
+  if not isinstance(examples, Mapping):
+    raise TypeError(
+      f"examples={shown(examples)}: must be a dict of arrays [N, ...], such as "
+      "{'x': x, 'y': y}"
+    )
   examples = {name: np.asarray(values) for name, values in examples.items()}
   if not examples:
     raise ValueError("examples must hold at least one array, such as 'x'")
@@ -249,10 +256,14 @@ def _check_finite(name: str, values: np.ndarray) -> None:
 
 
 def _check_labels(examples: Mapping[str, Array], num_classes: int) -> None:
+  whole("num_classes", num_classes)
   labels = np.asarray(examples["y"]) if "y" in examples else None
   if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu":
     got = "none" if labels is None else f"{labels.dtype} {labels.shape}"
-    raise ValueError(f"labels y must be integers of shape [N], got {got}")
+    hint = ""
+    if labels is not None and labels.ndim == 2:
+      hint = "; give y[:, 0]" if labels.shape[1] == 1 else "; give y.argmax(1)"
+    raise ValueError(f"labels y must be integers of shape [N], got {got}{hint}")
   outside = (labels < 0) | (labels >= num_classes)
   if outside.any():
     row = np.argmax(outside)
@@ -265,6 +276,8 @@ def _check_labels(examples: Mapping[str, Array], num_classes: int) -> None:
 def _check_rows(
   rows: Sequence[np.ndarray], num_examples: int
 ) -> list[np.ndarray]:
+  if not isinstance(rows, Iterable):
+    raise TypeError(f"rows={shown(rows)}: must be a list of arrays of rows")
   rows = [np.asarray(of_client) for of_client in rows]
   if not any(of_client.size for of_client in rows):
     raise ValueError(

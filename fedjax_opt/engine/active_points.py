@@ -1,9 +1,10 @@
 """Which settings of a grid still run, and how many are vectorized.
 
-A setting that has diverged, with all its seeds, has no more to show. Where
-settings follow one another it takes no further rounds. Vectorized it would only
-be masked; so where at least half of many have diverged they are dropped, and
-the others go on in a smaller program, which is compiled anew.
+A setting that has diverged at all its seeds needs no more rounds. Where
+settings are computed one after the other, it is skipped. Where they are
+vectorized, it is computed all the same; if at least half of many settings have
+diverged, these are dropped, and the others continue in a smaller program, which
+is compiled anew.
 """
 
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ import numpy as np
 from fedjax_opt import trees
 from fedjax_opt.engine import processes
 from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.effort import map_arrays
 from fedjax_opt.results.history import History
 
 # From how many vectorized settings on diverged ones are dropped.
@@ -23,34 +25,34 @@ _MANY = 16
 
 
 class ActivePoints:
-  """The settings of a run that still run; a single run has one.
+  """The settings of a run that have not diverged; a single run has one.
 
   Attributes:
     active: [active] numbers of the settings that run.
-    held: [held] numbers of those that are in the arrays of the program.
+    present: [present] numbers of the settings in the arrays of the program; the
+      active ones, and those that have diverged but were not dropped.
   """
 
   def __init__(
     self, num_settings: int, num_seeds: int, config: Config, is_grid: bool
   ):
-    """All run.
+    """All settings run.
 
     Args:
       num_settings: of the grid.
       num_seeds: of each setting.
       config: static settings.
-      is_grid: whether what is given back has an axis S, as of a grid of one
-        point.
+      is_grid: whether results have an axis S; those of a grid of one point do.
     """
     self._is_grid = is_grid
-    self.active = self.held = np.arange(num_settings)
+    self.active = self.present = np.arange(num_settings)
     self._num_settings, self._num_seeds = num_settings, num_seeds
     self._has_points = config.has_points
     self._is_vmapped = config.vmaps_points
     self._chunk_is_free = self._is_vmapped and config.grid_chunk is None
     self._chunk = config.grid_chunk
     self._devices = config.layout.grid_devices
-    # Numbers of the settings that were dropped, with their state.
+    # Numbers and states of the settings that were dropped.
     self._dropped: list[tuple[np.ndarray, Any]] = []
 
   @property
@@ -60,8 +62,8 @@ class ActivePoints:
 
   @property
   def is_active(self) -> np.ndarray:
-    """[held] bool, which of the settings that are held run."""
-    return np.isin(self.held, self.active)
+    """[present] bool, which of the settings that are present run."""
+    return np.isin(self.present, self.active)
 
   def smaller_chunk(self, programs: list[Any]) -> int | None:
     """How many settings at a time fit, if the programs need too much memory.
@@ -70,10 +72,10 @@ class ActivePoints:
       programs: as `jax.jit(...).lower(...).compile()` gives them.
 
     Returns:
-      Settings in a chunk, for which they are to be compiled anew; None if they
-      fit, or the caller has chosen the chunks.
+      The number of settings in a chunk, for which the programs are to be
+      compiled anew; None if they fit, or if the caller has chosen the chunks.
     """
-    whole = len(self.held) // self._devices
+    whole = len(self.present) // self._devices
     chunk = min(self._chunk or whole, whole)
     if not (self._chunk_is_free and chunk > 1):
       return None
@@ -82,11 +84,11 @@ class ActivePoints:
     at_most = chunk
     if None not in needs and have is not None and max(needs) > have:
       at_most = max(1, min(int(chunk * have / max(needs)), chunk - 1))
-    # The program is that of all processes.
+    # All processes must run the same program.
     at_most = -processes.of_any_process(-at_most)
     if at_most == chunk:
       return None
-    # Divided evenly if possible, else the last chunk is a program of its own.
+    # Even chunks if possible: a smaller last chunk would be a second program.
     even = [n for n in range(1, at_most + 1) if whole % n == 0]
     self._chunk = even[-1] if 2 * even[-1] >= at_most else at_most
     return self._chunk
@@ -96,37 +98,37 @@ class ActivePoints:
 
     Args:
       history: what was measured so far.
-      state: leaves [held, seeds, ...].
+      state: leaves [present, seeds, ...].
     """
     if not (history.rounds and self._has_points):
       return None
     diverged = history.diverged()[:, -1].reshape(-1, self._num_seeds)
     is_kept = ~diverged.all(axis=1)[self.active]
-    if not is_kept.any():  # Something has to be computed.
+    if not is_kept.any():  # A program needs at least one setting.
       is_kept[0] = True
     if not self._is_vmapped:
       self.active = self.active[is_kept]
       return None
-    # Over devices they are divided evenly, and are to stay so.
+    # Several devices need the same number of settings each.
     if self._devices > 1 or jax.process_count() > 1:
       return None
     if len(is_kept) < _MANY or 2 * np.sum(is_kept) > len(is_kept):
       return None
     dropped = (self.active[~is_kept], trees.take(state, ~is_kept))
     self._dropped.append(dropped)
-    self.active = self.held = self.active[is_kept]
+    self.active = self.present = self.active[is_kept]
     return trees.take(state, is_kept)
 
   def expand(self, metrics: Any, counts: Any, traces: Any) -> tuple:
-    """What a program recorded, [held, seeds, ...] -> [S, ...].
+    """What a program recorded, [present, seeds, ...] -> [S, ...].
 
     Args:
-      metrics: NaN for what does not run.
-      counts: for what does not run those of another setting, what it would
-        have cost: no point costs less than another.
-      traces: NaN for what does not run.
+      metrics: NaN for settings that do not run.
+      counts: for settings that do not run, the counts of another one, because
+        all points cost the same.
+      traces: NaN for settings that do not run.
     """
-    # A rank is whole and has no NaN.
+    # Whole numbers, such as a rank, have no NaN.
     nan = lambda leaf: np.promote_types(leaf.dtype, np.float32).type(np.nan)
     to_nan = lambda leaf: self._expanded(leaf, nan)
     to_first = lambda leaf: self._expanded(leaf, lambda leaf: leaf[:1])
@@ -148,9 +150,9 @@ class ActivePoints:
     return leaf.reshape(-1, *leaf.shape[2:])
 
   def flat(self, tree: Any) -> Any:
-    """What a caller gets, [settings, seeds, ...] -> [S, ...].
+    """The axes of a result, [settings, seeds, ...] -> [S, ...].
 
-    A grid of one point gets its axis; a single run is as it is.
+    A grid of one point gets an axis; a single run has none.
     """
     if not self._is_grid:
       return tree
@@ -158,44 +160,44 @@ class ActivePoints:
     # Only numbers, so that it is the same function in the next run.
     num_points, num_axes = self.num_points, 2 if self._has_points else 0
     of_leaf = lambda leaf: leaf.reshape(num_points, *leaf.shape[num_axes:])
-    return trees.map_arrays(of_leaf, tree)
+    return map_arrays(of_leaf, tree)
 
   @property
   def is_grid(self) -> bool:
-    """Whether what a caller gets has an axis S."""
+    """Whether results have an axis S."""
     return self._is_grid
 
   def numbers(self) -> dict[str, np.ndarray]:
-    """Which settings run and are held, for a checkpoint."""
-    return {"grid/active": self.active, "grid/held": self.held}
+    """Which settings run and are present, for a checkpoint."""
+    return {"grid/active": self.active, "grid/present": self.present}
 
   def restore(self, record: Mapping[str, np.ndarray], state: Any) -> Any:
-    """Goes on from a checkpoint, with those settings that were held then.
+    """Continues from a checkpoint, with the settings that were present in it.
 
     Args:
       record: has what `numbers` gave.
       state: of all settings, as `whole` gave it.
 
     Returns:
-      The state of those held.
+      The state of the settings that are present.
     """
     if self._devices > 1 or not self._has_points:
-      return state  # None is dropped here, see `drop`.
-    self.active, self.held = record["grid/active"], record["grid/held"]
-    dropped = np.setdiff1d(np.arange(self._num_settings), self.held)
+      return state  # No setting was dropped, see `drop`.
+    self.active, self.present = record["grid/active"], record["grid/present"]
+    dropped = np.setdiff1d(np.arange(self._num_settings), self.present)
     if dropped.size:
       self._dropped.append((dropped, trees.take(state, dropped)))
-    return trees.take(state, self.held)
+    return trees.take(state, self.present)
 
   def whole(self, state: Any) -> Any:
-    """The state of all settings, of those dropped as they were then."""
+    """The state of all settings; of a dropped one that when it was dropped."""
     if not self._dropped:
       return state
     numbers = [rows for rows, _ in self._dropped]
-    order = np.argsort(np.concatenate([*numbers, self.held]))
+    order = np.argsort(np.concatenate([*numbers, self.present]))
 
     def join(*leaves):
-      # What is on the host stays there.
+      # Arrays on the host stay there.
       on_host = isinstance(leaves[-1], np.ndarray)
       return (np if on_host else jnp).concatenate(leaves)[order]
 

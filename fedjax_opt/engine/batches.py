@@ -19,9 +19,9 @@ def draw_batches(
     sizes: [C] int32, how many of them are its own.
 
   Returns:
-    The pooled rows of each step, [C, K, B] int32; how many of them are
-    examples, [C, K] int32, the others being padding behind them; and the steps
-    that each client takes, [C] int32, those after them being padding.
+    The pooled rows of each step, [C, K, B] int32; how many rows of each batch
+    are examples, [C, K] int32; and how many steps each client takes, [C] int32.
+    Rows and steps after these are padding.
   """
   of_client = lambda key, size, rows: _positions(plan, key, size, len(rows))
   positions, counts = jax.vmap(of_client)(keys, sizes, rows)  # [C, K, B]
@@ -45,7 +45,7 @@ def _positions(plan, key, size, n_max):
   epoch, start = k // per_epoch, k % per_epoch * plan.batch_size  # [K]
   position = start[:, None] + jnp.arange(plan.batch_size)  # [K, B]
   counts = jnp.clip(size - start, 0, plan.batch_size)
-  # Past the end are only padded steps and rows.
+  # Only padding is beyond the end.
   epoch = jnp.minimum(epoch, plan.max_epochs - 1)
   position = jnp.minimum(position, n_max - 1)
   return orders[epoch[:, None], position], counts
@@ -90,7 +90,7 @@ def first_of_shuffle(key, epoch, n_max, count):
     higher = bound | (jnp.uint32(1 << 30) >> i.astype(jnp.uint32))
     return jnp.where(jnp.sum(sort_key < higher) < count, higher, bound)
 
-  # The largest key that is taken, and of those who have it the first.
+  # All positions with a smaller key, and the first ones with the largest key.
   bound = lax.fori_loop(0, 31, try_bit, jnp.uint32(0))
   is_below, is_tied = sort_key < bound, sort_key == bound
   wanted = count - jnp.sum(is_below)

@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-import optax
 
 from fedjax_opt.base import Params
 from fedjax_opt.checks import values as checks
@@ -28,10 +27,15 @@ def is_faster_vmapped(params: Params | None, batch_size: int) -> bool:
     return True
   if params is None:
     return False
-  return optax.tree.size(params) * batch_size < _SMALL_STEP
+  return _size(params) * batch_size < _SMALL_STEP
 
 
-# Clients of a small model that are always vectorized together, on CPU.
+def _size(params):
+  """The number of parameters of a model, or of the shapes of one."""
+  return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+# On CPU, at least so many clients of a small model are vectorized.
 _FEW = 16
 
 
@@ -46,18 +50,21 @@ def _fastest_vmapped(params, batch_size):
     return 1
   if jax.default_backend() != "cpu":
     return None
-  size = max(optax.tree.size(params), 1)
+  size = max(_size(params), 1)
   return max(_FEW, int(_SMALL_STEP / (size * batch_size)))
 
 
 def typical_steps(num_steps, cohort_size):
-  """[C] local steps of a cohort, the most first: quantiles of all clients'."""
+  """[C] local steps of a typical cohort, the most first.
+
+  They are evenly spaced quantiles of all clients' numbers of steps.
+  """
   steps = -np.sort(-num_steps, axis=None)
   ranks = (np.arange(cohort_size) + 0.5) / cohort_size
   return steps[(ranks * len(steps)).astype(int)]
 
 
-# The part of the local steps that may be padding before 'auto' computes fewer
+# If more than this part of the local steps is padding, 'auto' computes fewer
 # clients at a time.
 _MUCH_WASTE = 0.25
 
@@ -106,8 +113,8 @@ def chunk_size(
     return 1
   if fastest is not None and at_most > fastest:
     at_most = -(-at_most // -(-at_most // fastest))  # Chunks of one size.
-  # Clients of very different sizes: the largest chunks that waste little, but
-  # no more than eight of them.
+  # If the sizes of clients differ much: the largest chunks that waste little,
+  # but at most eight chunks.
   chunks = [-(-at_most // parts) for parts in (1, 2, 4, 8)]
   fit = [c for c in chunks if _waste(steps, c * devices) <= _MUCH_WASTE]
   return (fit or chunks[-1:])[0]

@@ -1,8 +1,8 @@
-"""Where what clients keep between rounds is: on the devices, or on the host.
+"""The states that clients keep between rounds, on the devices or the host.
 
-What all clients keep may be too large for a device. Its rows then lie on the
-host; before each round those of the cohort are gathered to the device, and
-after it they are scattered back; the program sees no others.
+The states of all clients may be too large for a device. Then they are stored on
+the host: before each round the rows of the cohort are gathered to the device,
+and after it they are scattered back. The program sees no other rows.
 """
 
 import dataclasses
@@ -16,15 +16,16 @@ from fedjax_opt.base import Algorithm
 from fedjax_opt.engine import processes
 from fedjax_opt.engine.config import Config
 
-# The part of a device's memory that clients may fill before 'auto' takes the
-# host's: the examples, and what is computed, need the rest.
+# The part of a device's memory that these states may fill before 'auto' chooses
+# the host. The examples and the computation need the rest.
 _SHARE = 0.5
 
 
 class ClientStore:
-  """What clients keep, [M, ...] or of a grid [settings, seeds, M, ...].
+  """Gathers and scatters what clients keep.
 
-  On the host it is NumPy arrays, which are changed in place.
+  Leaves are [M, ...], or for a grid [settings, seeds, M, ...]. On the host they
+  are NumPy arrays, which are changed in place.
   """
 
   def __init__(self, config: Config):
@@ -34,17 +35,31 @@ class ClientStore:
       config: static settings, `client_memory` resolved.
     """
     self._put = config.layout.put_per_point
+    self._like = config.layout.like_per_point
+    self._cohort_size = config.cohort_size
     self._on_host = config.state_is_on_host
     self._has_points = config.has_points
 
   def put(self, rows: Any) -> Any:
-    """The rows of all clients, where they belong."""
+    """The rows of all clients, on the devices or the host."""
     if self._on_host:
       return jax.tree.map(_writable, rows)
     return self._put(rows)
 
+  def like(self, rows: Any) -> Any:
+    """The shapes of what `gather` gives, for those of the rows of all."""
+    if not self._on_host:
+      return self._like(rows)
+    axis = 2 if self._has_points else 0
+
+    def of_cohort(leaf):
+      shape = (*leaf.shape[:axis], self._cohort_size, *leaf.shape[axis + 1 :])
+      return jax.ShapeDtypeStruct(shape, leaf.dtype)
+
+    return self._like(jax.tree.map(of_cohort, rows))
+
   def gather(self, rows: Any, cohorts: np.ndarray | None) -> Any:
-    """What the program gets: the rows of the cohort, or of all clients.
+    """The input of the program: the rows of the cohort, or of all clients.
 
     Args:
       rows: of all clients.
@@ -58,8 +73,8 @@ class ClientStore:
     """The rows of all clients after a round.
 
     Args:
-      rows: from before it; on the host they are changed.
-      new: what the program returned for what `gather` gave it.
+      rows: those before the round; on the host they are changed.
+      new: what the program returned for the rows of `gather`.
       cohorts: see `gather`.
     """
     if not self._on_host:
@@ -81,16 +96,16 @@ class ClientStore:
 
 
 def _writable(leaf):
-  """The array as NumPy's own, which can be written."""
+  """The array as a NumPy array that can be written."""
   array = np.asarray(leaf)
   return array if array.flags.writeable else array.copy()
 
 
 def check(config: Config, algorithm: Algorithm) -> None:
-  """That what is to be on the host can be.
+  """Checks that states can be on the host, if the settings say so.
 
   Raises:
-    ValueError: if there is nothing, or no host.
+    ValueError: if clients keep nothing, or JAX has no CPU.
   """
   if not config.state_is_on_host:
     return
@@ -125,16 +140,16 @@ def resolve(config: Config, algorithm: Algorithm, rows: Any) -> Config:
 
 
 def _is_too_much(config, rows):
-  """Whether clients would fill a device, and the host could help."""
+  """Whether the states would fill a device, and the host can store them."""
   if rows is None or processes.host() is None:
     return False
-  # What is most of the population would come and go as a whole, and a
-  # processor's memory is the host's.
+  # Most of the population would be copied in each round; and the memory of a
+  # CPU is that of the host.
   is_most = 2 * config.cohort_size > config.num_clients
   if is_most or jax.default_backend() == "cpu":
     return False
   need = trees.num_bytes(rows) // config.layout.grid_devices
   have = processes.memory_bytes()
   too_much = have is not None and need > _SHARE * have
-  # The program is that of all processes.
+  # All processes must run the same program.
   return bool(processes.of_any_process(int(too_much)))

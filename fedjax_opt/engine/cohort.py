@@ -1,7 +1,7 @@
 """The clients of a round, as an algorithm sees them: the verbs of `Cohort`.
 
-What one client does is written with the `Worker` of worker.py; mapping.py maps
-it over the clients, replies.py has what a verb returns.
+The work of one client is written with the `Worker` of worker.py; mapping.py
+maps it over the clients; replies.py holds what a verb returns.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from fedjax_opt.engine.mapping import RoundData
 from fedjax_opt.engine.replies import Reply
 from fedjax_opt.engine.worker import Client
 
-# Phases that a round may have, at most; keys of a round are numbered by them.
+# The most phases that a round may have. Each has a random key of its number.
 MAX_PHASES = 8
 
 
@@ -34,8 +34,8 @@ class Cohort:
   ones in another.
 
   A client that drops out, or whose message is not finite, is left out of the
-  mean, with its weight, and keeps what it kept. If that leaves nobody the round
-  is lost, and the engine keeps the state from before it.
+  mean, with its weight; the state that it keeps is not changed. If no client is
+  left the round is lost: the engine keeps the server's state from before it.
 
   Attributes:
     round: [] int32, the round.
@@ -71,7 +71,7 @@ class Cohort:
       round: [] int32.
       data: of this round.
       keeps_state: whether clients keep anything between rounds.
-      on_phase: told the phase of each verb that is traced.
+      on_phase: called with the phase of each verb that is traced.
     """
     round_key = jax.random.fold_in(key, round)
     clients, scale = data.clients, data.scale
@@ -79,7 +79,8 @@ class Cohort:
       clients, scale = config.sampler.draw(
         round_key, round, data.sizes, config.cohort_size
       )
-    # The cohort and its phases have the numbers from 0 on.
+    # The phases have the numbers 1 to MAX_PHASES, dropouts have the one after
+    # this.
     own_key = jax.random.fold_in(round_key, 1 + MAX_PHASES)
     return cls(
       round=round,
@@ -133,10 +134,10 @@ class Cohort:
       one_client: `(worker, broadcast) -> message`, or a `ClientOutput`.
       broadcast: what the server sends to every client.
       phase: number of the phase, from 0 to 7.
-      label: under which name the cost of this phase is also reported apart,
+      label: name under which the cost of this phase is also reported apart,
         such as "stage_start".
-      bytes_down: what the server sends to each client, in bytes, if clients
-        have a part of `broadcast` already; None for the size of all of it.
+      bytes_down: the bytes that the server sends to each client, if clients
+        already have a part of `broadcast`; None for the size of all of it.
 
     Returns:
       The reply, its `value` the mean message.
@@ -177,7 +178,7 @@ class Cohort:
 
     Returns:
       The reply, its `value` all messages, leaves [C, ...], in the order of
-      `clients`. Those that do not count, see `counted`, are among them.
+      `clients`, also the messages that do not count, see `Reply.counted`.
     """
     clients, order, computed = self._phase(phase)
     keep_all = lambda clients, visited: (None, visited)
@@ -198,18 +199,18 @@ class Cohort:
     label: str = "",
     bytes_down: int | None = None,
   ) -> Reply:
-    """What one client, drawn uniformly from the cohort, sends.
+    """What one client sends, drawn uniformly from those that do not drop out.
 
-    Drawn from those of it that do not drop out; the round is lost if all do, or
-    if what it sends is not finite.
+    The round is lost if all clients of the cohort drop out, or if the message
+    is not finite.
 
     Args:
       one_client: see `mean`.
       broadcast: what the server sends to that client.
       phase: see `mean`.
-      client: the number of a client of the population to take instead.
-      others_work: whether the other clients of the cohort do the same, for
-        nothing. The message is not changed by it.
+      client: the number of a client of the population, instead of a drawn one.
+      others_work: whether the other clients of the cohort do the same work; it
+        is counted in the cost, and their messages are not used.
       label: see `mean`.
       bytes_down: see `mean`.
 
@@ -232,7 +233,7 @@ class Cohort:
       value = trees.take(sent.value, index)
       return dataclasses.replace(sent, value=value, is_lost=is_lost)
     clients, order, computed = self._phase(phase)
-    # Where in the order of computation the picked client is, on which device.
+    # The position of the picked client in the order of computation.
     turn = mapping.unsort(jnp.arange(len(clients.number)), order)[index]
     num_shards = shards.num_shards()
     local = trees.take(computed, (turn // num_shards)[None])
@@ -250,13 +251,13 @@ class Cohort:
     """A verb that only some rounds have.
 
     Args:
-      predicate: [] bool, of the round alone: under a grid anything else would
-        have the verb computed in every round.
+      predicate: [] bool, a function of `round` alone. In a grid, any other
+        predicate would have the verb computed in every round.
       verb: `() -> Reply`, calls a verb of this cohort.
-      otherwise: the value if the predicate is false, like the verb's.
+      otherwise: the value if the predicate is false, of the verb's structure.
 
     Returns:
-      The verb's reply, or one of that value, which cost nothing.
+      The verb's reply, or a reply with the value `otherwise` and no cost.
     """
     verb = jax.jit(verb)  # Traced once for its shapes and the branch.
     shapes = jax.eval_shape(verb)
@@ -264,11 +265,12 @@ class Cohort:
     return lax.cond(predicate, verb, skip)
 
   def _phase(self, phase):
-    """What each verb begins with.
+    """The clients of a phase.
 
     Returns:
-      The clients, padded, leaves [C', ...]; the order in which they are
-      computed, None for their own; and those that this device computes, in it.
+      The clients of the cohort, padded, leaves [C', ...]; the order in which
+      they are computed, None for the order of the cohort; and the clients that
+      this device computes, in that order.
     """
     numbers = mapping.pad_cohort(self._config, self.clients)
     clients = self._clients(numbers, self._scale)
@@ -278,7 +280,7 @@ class Cohort:
     return clients, order, self._located(computed, self._data.starts, phase)
 
   def _clients(self, numbers, scale):
-    """Clients of these numbers; M for one that does not exist."""
+    """The records of clients with these numbers; M stands for padding."""
     config, sizes = self._config, self._data.sizes
     size = sizes.at[numbers].get(mode="fill", fill_value=0)
     weight = self._natural_weights(numbers, size)
@@ -287,14 +289,14 @@ class Cohort:
     else:
       scale = jnp.pad(scale, (0, len(numbers) - len(scale)))
       weight = weight / self._population_weight() * scale
-    # Rows of states on the host are those of the cohort, in its order.
+    # From the host come the rows of the cohort alone, in its order.
     positions = jnp.arange(len(numbers), dtype=jnp.int32)
     row = positions if config.state_is_on_host else numbers
     is_out = self._dropouts(numbers) | (numbers >= config.num_clients)
     return Client(numbers, size, weight, is_out, row)
 
   def _located(self, clients, starts, phase):
-    """The same clients, with where their examples are and their keys."""
+    """The same clients, with the locations of their examples and their keys."""
     if not 0 <= phase < MAX_PHASES:
       raise ValueError(f"phase={phase}: must be in [0, {MAX_PHASES})")
     self._on_phase(phase)
@@ -317,19 +319,19 @@ class Cohort:
     return jnp.maximum(jnp.sum(self._data.sizes.astype(float)), 1)
 
   def _share(self, clients, counted):
-    """The part of the population's weights that is of those who count."""
+    """The weights of those that count, as a part of the population's."""
     natural = self._natural_weights(clients.number, clients.size)
     cohort = jnp.sum(natural)
     normalized = natural / jnp.maximum(cohort, 1)
     left = jnp.sum(jnp.where(counted, normalized, 0))
-    # All that have a weight give 1 exactly.
+    # Exactly 1 if all that have a weight count.
     left = jnp.where(jnp.any((normalized > 0) & ~counted), left, 1)
     if not self._config.by_examples:
       return left * (self._config.cohort_size / self._config.num_clients)
     return left * cohort / self._population_weight()
 
   def _dropouts(self, numbers):
-    """[C] bool, which clients drop out, in all phases of the round alike."""
+    """[C] bool, which clients drop out; the same in all phases of a round."""
     rate = self._config.client_dropout
     if rate == 0:
       return jnp.zeros(len(numbers), bool)
@@ -338,7 +340,7 @@ class Cohort:
     return jax.vmap(lambda key: jax.random.bernoulli(key, rate))(keys)
 
   def _draw_index(self, key):
-    """A client that does not drop out, by its index, and whether none is."""
+    """The index of a client that does not drop out, and whether all do."""
     size = self._config.cohort_size
     if self._config.client_dropout == 0:
       return jax.random.randint(key, (), 0, size), jnp.array(False)

@@ -1,7 +1,6 @@
 """The settings of a run: typed, documented and checked once."""
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -9,6 +8,7 @@ import jax
 import numpy as np
 
 from fedjax_opt.base import EvaluateFn, Params
+from fedjax_opt.checks import settings as checked
 from fedjax_opt.checks import values as checks
 from fedjax_opt.engine import sharding
 from fedjax_opt.engine.chunks import (
@@ -17,8 +17,6 @@ from fedjax_opt.engine.chunks import (
   typical_steps,
 )
 from fedjax_opt.engine.plan import BatchPlan
-from fedjax_opt.engine.precision import PRECISIONS
-from fedjax_opt.registry import check_choice
 from fedjax_opt.samplers import Sampler, resolve
 
 
@@ -80,7 +78,7 @@ class Settings(TypedDict, total=False):
   precision: str
 
 
-_DEFAULTS = Settings(
+DEFAULTS = Settings(
   cohort_size=None,
   sampler="uniform",
   batch_size=32,
@@ -181,12 +179,12 @@ class Config:
       ValueError: naming the setting that cannot be.
       TypeError: naming one that is unknown or of a wrong type.
     """
-    check_names(settings)
-    given = {**_DEFAULTS, **settings}
+    checked.check_names(settings, DEFAULTS)
+    given = {**DEFAULTS, **settings}
     sizes = np.asarray(data.sizes)
     num_clients = sizes.shape[-1]
     cohort_size = _cohort_size(given["cohort_size"], num_clients)
-    _check_kinds(given)
+    checked.check_kinds(given | {"grid_devices": grid_devices})
     plan = _plan(given, sizes)
     mesh = sharding.make_mesh(
       given["client_devices"], grid_devices, num_settings or 1, cohort_size
@@ -238,26 +236,13 @@ def _plan(given: Mapping[str, Any], sizes: np.ndarray) -> BatchPlan:
   )
 
 
-def check_names(settings: Mapping[str, Any]) -> None:
-  """Raises TypeError if a setting is unknown, with the nearest name."""
-  for name in settings:
-    if name not in _DEFAULTS:
-      near = difflib.get_close_matches(name, _DEFAULTS, 1)
-      hint = (
-        f"did you mean {near[0]}?"
-        if near
-        else (f"settings are {', '.join(sorted(_DEFAULTS))}")
-      )
-      raise TypeError(f"{name}: is no setting; {hint}")
-
-
 def check_grid_map(grid_map: str, grid_chunk: int | None) -> None:
   """That these arguments of `sweep` can be.
 
   Raises:
     ValueError: naming the one that cannot.
   """
-  check_choice("grid_map", grid_map, ("auto", "vmap", "scan"))
+  checks.choice("grid_map", grid_map, ("auto", "vmap", "scan"))
   if grid_chunk is not None:
     checks.at_least("grid_chunk", grid_chunk, 1)
     if grid_map == "scan":
@@ -285,23 +270,3 @@ def _cohort_size(cohort_size: int | None, num_clients: int) -> int:
       f"{num_clients}"
     )
   return int(cohort_size)
-
-
-def _check_kinds(given: Mapping[str, Any]) -> None:
-  """The settings that need no more than themselves to be checked."""
-  check_choice("weighting", given["weighting"], ("examples", "uniform"))
-  check_choice("precision", given["precision"], PRECISIONS)
-  check_choice(
-    "client_memory", given["client_memory"], ("auto", "device", "host")
-  )
-  for name in ("replacement", "drop_remainder"):
-    checks.switch(name, given[name])
-  checks.at_least("eval_every", given["eval_every"], 1)
-  dropout = given["client_dropout"]
-  checks.number("client_dropout", dropout)
-  if not 0 <= dropout < 1:
-    raise ValueError(f"client_dropout={dropout:g}: must be in [0, 1)")
-  checks.names("trace", given["trace"])
-  checks.optional_function(
-    "evaluate", given["evaluate"], "(params, data, test) -> {name: scalar}"
-  )

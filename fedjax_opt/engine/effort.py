@@ -1,4 +1,4 @@
-"""Compilation of programs that run once."""
+"""Small programs around a run, which run once."""
 
 import collections
 import threading
@@ -6,8 +6,10 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
-from fedjax_opt.engine.identity import key_of
+from fedjax_opt.identity import key_of
 
 # So many functions keep what was compiled of them.
 _KEPT = 64
@@ -19,8 +21,8 @@ def run_once(fn: Callable[..., Any]) -> Callable[..., Any]:
   """As `jax.jit`, with little effort to make the program fast.
 
   On CPU an initial model then compiles in a quarter of the time. Its bits are
-  the same; at level 0 they are not. Other backends know no such option.
-  What was compiled of the same function before, see `identity`, is taken again.
+  the same; at level 0 they are not. Other backends know no such option. What
+  was compiled of the same function before, see `identity`, is taken again.
   """
   options = None
   if jax.default_backend() == "cpu":
@@ -40,3 +42,25 @@ def clear() -> None:
   """Forgets all of them, and the arrays that they hold."""
   with _lock:
     _jitted.clear()
+
+
+def map_arrays(fn: Callable[[Any], Any], tree: Any) -> Any:
+  """A function of every leaf; NumPy arrays stay on the host.
+
+  All arrays on devices take one program, which is quicker to compile than one
+  for each shape.
+  """
+  leaves, structure = jax.tree.flatten(tree)
+  is_host = [isinstance(leaf, np.ndarray) for leaf in leaves]
+  on_device = [x for x, host in zip(leaves, is_host, strict=True) if not host]
+  mapped = iter(run_once(lambda some: [fn(leaf) for leaf in some])(on_device))
+  return structure.unflatten(
+    fn(x) if host else next(mapped)
+    for x, host in zip(leaves, is_host, strict=True)
+  )
+
+
+def copies(tree: Any) -> Any:
+  """The same arrays in buffers of their own, on the devices or the host."""
+  copy = lambda x: x.copy() if isinstance(x, np.ndarray) else jnp.array(x)
+  return map_arrays(copy, tree)

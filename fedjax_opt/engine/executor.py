@@ -20,7 +20,7 @@ from fedjax_opt.engine.effort import run_once
 
 
 class Executor:
-  """The programs of a run, and what they are given besides its state."""
+  """The programs of a run, and their inputs besides its state."""
 
   def __init__(
     self,
@@ -60,20 +60,21 @@ class Executor:
       self._evaluated = put_shared(_grouped(sample, numbers))
     else:
       self._data = self._evaluated = put_shared(_grouped(data, numbers))
-    self._rounds_program = self._evaluation_program = None
+    self._asked = self._compiled = None
+    self._traced, self._programs = {}, {}
     self.place_points()
 
   def place_points(self) -> None:
-    """Puts on the devices what is of the settings that are held."""
-    held, is_active = self._hyperparameters, np.bool_(True)
+    """Puts the hyperparameters of the present settings on the devices."""
+    of_present, is_active = self._hyperparameters, np.bool_(True)
     if self.config.has_points:
-      held = trees.take(held, self.active.held)
+      of_present = trees.take(of_present, self.active.present)
       is_active = self.active.is_active
     put = self.config.layout.put_per_point
-    self._hyper, self._is_active = put((held, is_active))
+    self._hyper, self._is_active = put((of_present, is_active))
 
   def open_feed(self) -> feed.Feed:
-    """What gives the program its segments; to be closed."""
+    """The segments of the run, as a context manager."""
     return feed.Feed(self.config, self._clients, self._seeds)
 
   def is_for(self, config: Config, seeds: Sequence[int]) -> bool:
@@ -81,56 +82,75 @@ class Executor:
     return (self._given_config, tuple(self._seeds)) == (config, tuple(seeds))
 
   @property
-  def is_compiled(self) -> bool:
-    """Whether the program of the rounds is."""
-    return self._rounds_program is not None
-
-  @property
   def needed_bytes(self) -> int | None:
     """The memory of a device that the rounds need; None if that is unknown."""
-    if self._rounds_program is None:
-      return None
-    return needed_bytes(self._rounds_program)
+    program = self._programs.get("rounds")
+    return None if program is None else needed_bytes(program)
 
   def put(self, state: tuple[State, Any]) -> tuple[State, Any]:
-    """The server's state and what clients keep, where they belong."""
+    """Puts a state on the devices; what clients keep perhaps on the host."""
     server, rows = state
     put_server = self.config.layout.put_per_point(server)
     return put_server, self._store.put(rows)
 
-  def compile(
+  def trace(
     self,
-    state: tuple[State, Any],
-    segment: tuple[dict[str, Any], Any] | None,
+    shapes: tuple[State, Any],
+    segment: dict[str, Any] | None,
     has_evaluation: bool,
   ) -> None:
-    """Compiles what the run needs, in chunks of settings that fit into memory.
+    """Traces what the run needs; `compile` compiles it.
+
+    What callers wrote fails here, before anything is compiled.
 
     Args:
-      state: as `put` gave it.
-      segment: of the first rounds, as `Feed.take` gave it; None if there are
-        no rounds.
+      shapes: of the state, for the settings that are present.
+      segment: the shapes that `Feed.like` gives; None if there are no rounds.
       has_evaluation: whether anything is evaluated.
     """
-    while True:
-      waiting = []
-      if segment is not None:
-        inputs = self._rounds_inputs(state, segment, 0, 0)
-        build = lambda: self._on_devices(points.rounds_program, 3)
-        waiting.append(self._traced("rounds", build, inputs, is_donated=True))
-      if has_evaluation and self.config.evaluate is not None:
-        inputs = self._evaluation_inputs(state)
-        build = lambda: self._on_devices(points.evaluation_program, 1)
-        waiting.append(self._traced("evaluation", build, inputs))
-      compiled = [result() for result in waiting]
-      chunk = self.active.smaller_chunk(compiled)
-      if chunk is None:
-        break
-      self.config = dataclasses.replace(self.config, grid_chunk=chunk)
+    asked = (shapes, segment, has_evaluation)
+    if self._asked == asked:
+      return
+    like, traced = self.config.layout.like_per_point(shapes[0]), {}
     if segment is not None:
-      self._rounds_program = compiled[0]
-    if len(compiled) > (segment is not None):
-      self._evaluation_program = compiled[-1]
+      rows = self._store.like(shapes[1])
+      traced["rounds"] = programs.trace(
+        lambda: self._on_devices(points.rounds_program, 3),
+        ("rounds", self.config, self._make),
+        self._rounds_inputs((like, rows), segment, 0, 0),
+        is_donated=True,
+      )
+    if has_evaluation and self.config.evaluate is not None:
+      traced["evaluation"] = programs.trace(
+        lambda: self._on_devices(points.evaluation_program, 1),
+        ("evaluation", self.config, self._make),
+        self._evaluation_inputs(like),
+        is_donated=False,
+      )
+    else:
+      program = points.params_program(self.config, self._make)
+      _, per_seed = self._data
+      jax.eval_shape(program, like, self._hyper, per_seed)
+    self._asked, self._traced = asked, traced
+
+  def trace_all(self, shapes: tuple[State, Any]) -> None:
+    """Traces rounds and evaluation, see `trace`."""
+    with self.open_feed() as opened:
+      self.trace(shapes, opened.like(), has_evaluation=True)
+
+  def compile(self) -> None:
+    """Compiles what was traced, in chunks of settings that fit into memory."""
+    while self._compiled is not self._asked:
+      with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        waiting = {n: pool.submit(f) for n, f in self._traced.items()}
+        self._programs = {n: future.result() for n, future in waiting.items()}
+      self._compiled = self._asked
+      chunk = self.active.smaller_chunk(list(self._programs.values()))
+      if chunk is None:
+        return
+      self.config = dataclasses.replace(self.config, grid_chunk=chunk)
+      asked, self._asked = self._asked, None
+      self.trace(*asked)
 
   def advance(
     self,
@@ -148,26 +168,27 @@ class Executor:
       stop: rounds done then.
 
     Returns:
-      The state, counters and traces, on the host with the leading axes of the
-      settings that are held and of seeds.
+      The state; counters and traces, on the host, leaves [present, seeds, ...].
     """
-    inputs = self._rounds_inputs(state, segment, first, stop - first)
-    (server, rows), *recorded = programs.call(self._rounds_program, inputs)
+    (server, rows), (fed, cohorts) = state, segment
+    gathered = self._store.gather(rows, cohorts)
+    inputs = self._rounds_inputs((server, gathered), fed, first, stop - first)
+    program = self._programs["rounds"]
+    (server, new_rows), *recorded = programs.call(program, inputs)
     jax.block_until_ready(recorded)
-    _, cohorts = segment
-    rows = self._store.scatter(state[1], rows, cohorts)
+    rows = self._store.scatter(rows, new_rows, cohorts)
     counts, traces = processes.fetch(recorded)
     return (server, rows), counts, traces
 
   def evaluate(self, state: tuple[State, Any]) -> dict[str, Any]:
-    """The metrics of all points that are held, on the host."""
-    if self._evaluation_program is None:
+    """The metrics of all points that are present, on the host."""
+    if "evaluation" not in self._programs:
       return {}
-    inputs = self._evaluation_inputs(state)
-    return processes.fetch(programs.call(self._evaluation_program, inputs))
+    inputs = self._evaluation_inputs(state[0])
+    return processes.fetch(programs.call(self._programs["evaluation"], inputs))
 
   def params(self, server: State) -> Params:
-    """The evaluated models of all points; `server` is that of all settings."""
+    """The evaluated models of all points, given the states of all settings."""
     program = run_once(points.params_program(self.config, self._make))
     _, per_seed = self._data
     return program(server, self._hyperparameters, per_seed)
@@ -176,34 +197,19 @@ class Executor:
     of_points = program(self.config, self._make)
     return self.config.layout.over_devices(of_points, outputs)
 
-  def _traced(self, name, build, inputs, is_donated=False):
-    """A program that is traced, and compiled in a thread of its own."""
-    about = (name, self.config, self._make)
-    compiled = programs.compile_program(
-      build, about, inputs, is_donated=is_donated
-    )
-    # While it is compiled the next one is traced.
-    pool = concurrent.futures.ThreadPoolExecutor(1)
-    future = pool.submit(compiled)
-    pool.shutdown(wait=False)
-    return future.result
-
   def _rounds_inputs(self, state, segment, first, count):
-    server, rows = state
-    fed, cohorts = segment
-    lent = self._store.gather(rows, cohorts)
     data, per_seed = self._data
-    per_point = ((server, lent), self._hyper, self._is_active)
-    return per_point, fed, (per_seed, data, np.int32(first), np.int32(count))
+    per_point = (state, self._hyper, self._is_active)
+    shared = (per_seed, data, np.int32(first), np.int32(count))
+    return per_point, segment, shared
 
-  def _evaluation_inputs(self, state):
+  def _evaluation_inputs(self, server):
     data, per_seed = self._evaluated
-    per_point = (state[0], self._hyper)
-    return per_point, {}, (per_seed, data, self._test)
+    return (server, self._hyper), {}, (per_seed, data, self._test)
 
 
 def _grouped(data, seeds):
-  """The clients in memory, by whether their lists are those of all seeds."""
+  """The clients in memory: what all seeds share, and what each seed has."""
   lists = {"indices": data.indices, "sizes": data.sizes}
   is_of_seed = np.ndim(data.sizes) == 2
   of_all, of_seed = ({}, lists) if is_of_seed else (lists, {})

@@ -1,8 +1,9 @@
-"""What the host gives the program for each segment of rounds.
+"""The input that the host gives the program for each segment of rounds.
 
-Where clients are on disk, or what they keep is on the host, the host draws the
-cohorts of the coming rounds, as the program would. A thread of its own reads
-the examples of clients on disk while the rounds before are computed.
+There is such an input if the clients are on disk, or if what they keep is on
+the host. Then the host draws the cohorts of the coming rounds, the same ones as
+the program would draw. A thread reads the examples of clients on disk while the
+rounds before are computed.
 """
 
 import collections
@@ -23,24 +24,24 @@ from fedjax_opt.engine import processes
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.mapping import computing_order, pad_cohort
 
-# Bytes of examples that a segment of rounds may bring at once: enough rounds
-# for one call of the program to be worth it, and two segments fit anywhere.
+# The most bytes of examples in a segment: enough for several rounds in a call
+# of the program, few enough for two segments to fit into any memory.
 _SEGMENT_BYTES = 1 << 27
-# What the name of the thread that reads begins with.
+# The name of the reading thread begins with this.
 THREAD = "fedjax_opt_reader"
-# Clients of a population on disk that are kept in memory for metrics.
+# Clients of a population on disk on which metrics of training are measured.
 SAMPLE = 100
 
 
 def sample_of(population: Population) -> ClientData:
-  """Every so-many-th client of a population on disk, `SAMPLE` at most.
+  """Evenly spaced clients of a population on disk, at most `SAMPLE`.
 
-  Metrics of training are measured on them. Not drawn, so that all runs are
-  measured on the same ones.
+  Metrics of training are measured on them. They are not drawn at random, so
+  that all runs are measured on the same clients.
   """
   number = min(SAMPLE, population.num_clients)
   clients = np.arange(number) * population.num_clients // number
-  # As any may be empty, and a sample may not be.
+  # Clients may be empty, but not all clients of a sample.
   if not population.sizes[clients].any():
     largest = int(np.argmax(population.sizes))
     clients = np.append(clients[:-1], largest)
@@ -72,7 +73,7 @@ class Feed:
     self._sizes = np.asarray(data.sizes)
     self._population = data if isinstance(data, Population) else None
     self._is_needed = config.state_is_on_host or self._population is not None
-    # What clients keep on the host is exchanged after each round.
+    # Rows on the host are gathered and scattered in each round.
     self.max_rounds = 1 if config.state_is_on_host else config.eval_every
     self._capacity = 0
     if self._population is not None:
@@ -86,7 +87,7 @@ class Feed:
     config = self._config
     unit = config.chunk * config.layout.client_devices
     of_device = -(-config.cohort_size // unit) * config.chunk
-    # Any clients of a cohort fit into it.
+    # Enough for the largest clients.
     at_most = min(of_device, config.cohort_size)
     self._capacity = self._population.capacity(at_most)
     example = sum(
@@ -114,8 +115,35 @@ class Feed:
     self._todo = collections.deque(segments)
     self._next()
 
+  def like(self) -> dict[str, Any]:
+    """The shapes of the segments that `take` gives."""
+    if not self._is_needed:
+      return {}
+    rounds = np.zeros(self.max_rounds, np.int32)
+    (clients, scale), computed = jax.eval_shape(
+      functools.partial(_draw, self._config), self._seeds, rounds, self._sizes
+    )
+    segment = {"clients": clients}
+    if scale is not None:
+      segment["scale"] = scale
+    if self._population is not None:
+      local = computed.shape[-1] // self._config.layout.client_devices
+      starts = (*computed.shape[:-1], local)
+      segment["starts"] = jax.ShapeDtypeStruct(starts, np.int32)
+      segment["examples"] = {
+        name: jax.ShapeDtypeStruct(
+          (len(self._seeds), self.max_rounds * self._capacity, *shape),
+          jax.dtypes.canonicalize_dtype(dtype),
+        )
+        for name, (dtype, shape) in self._population.fields.items()
+      }
+    if not self._config.has_points:
+      drop = lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
+      segment = jax.tree.map(drop, segment)
+    return self._config.layout.like_shards(segment)
+
   def take(self) -> tuple[dict[str, Any], np.ndarray | None]:
-    """The next segment, leaves [D, ...] or [D, seeds, ...]; {} if none is fed.
+    """The next segment, leaves [D, ...] or [D, seeds, ...]; {} if not needed.
 
     Returns:
       The segment, and its cohorts on the host, [seeds, T, C].
@@ -154,7 +182,7 @@ class Feed:
     return segment if self._config.has_points else trees.take(segment, 0)
 
   def _read(self, clients):
-    """The examples of [seeds, T, C] clients, and where each one's begin."""
+    """The examples of [seeds, T, C] clients, and the first row of each."""
     seeds, rounds, _ = clients.shape
     examples = {
       name: np.zeros((seeds, rounds * self._capacity, *shape), dtype)
@@ -182,8 +210,8 @@ def _draw(config, seeds, rounds, sizes):
       config.sampler, seed, round, sizes, config.cohort_size
     )
     numbers = pad_cohort(config, clients)
-    own = sizes.at[numbers].get(mode="fill", fill_value=0)
-    order = computing_order(config, own)
+    cohort_sizes = sizes.at[numbers].get(mode="fill", fill_value=0)
+    order = computing_order(config, cohort_sizes)
     return (clients, scale), numbers if order is None else numbers[order]
 
   over_rounds = jax.vmap(of_round, (None, None, 0))

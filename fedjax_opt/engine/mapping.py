@@ -1,4 +1,4 @@
-"""How what one client does is mapped over the clients of a cohort."""
+"""The work of one client, mapped over the clients of a cohort."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedjax_opt import trees
-from fedjax_opt.base import ClientOutput
+from fedjax_opt.checks import functions
 from fedjax_opt.engine import shards
 from fedjax_opt.engine.batches import draw_batches
 from fedjax_opt.engine.config import Config
@@ -20,14 +20,15 @@ class RoundData(NamedTuple):
   """What one round sees of the population.
 
   Attributes:
-    examples: {name: [N, ...]}, the pool; of clients on disk, that of some
-      rounds.
+    examples: {name: [N, ...]}, the pool; for clients on disk, the examples of
+      a segment of rounds.
     sizes: [M] int32, the examples of each client.
     indices: [M, n_max] int32, the pooled rows of each client; None for clients
-      on disk, whose rows follow one another from `starts` on.
-    clients: [C] int32, the cohort, where the host has drawn it; else None.
-    scale: [C] float, what the sampler scales their weights with; or None.
-    starts: [C] int32, of the clients that this device computes, in their order.
+      on disk, where each client has consecutive rows.
+    clients: [C] int32, the cohort, if the host has drawn it; else None.
+    scale: [C] float, factors of their weights, from the sampler; or None.
+    starts: first rows of clients on disk, [C'] int32, for the clients that this
+      device computes, in the order of computation; or None.
     client_state: what clients keep; leaves [M, ...], or [C, ...] for the rows
       of the cohort if those of all clients are on the host.
   """
@@ -56,13 +57,9 @@ def visitor(
 
   def visit(client, state):
     worker = Worker(config, round, client, data.examples, state)
-    output = one_client(worker, broadcast)
-    if not isinstance(output, ClientOutput):
-      output = ClientOutput(output)
-    message, new_state = jax.tree.map(
-      jnp.asarray, (output.message, output.state)
-    )
-    check_state(new_state, state, keeps_state)
+    output = functions.output(one_client, worker, broadcast)
+    message = jax.tree.map(jnp.asarray, output.message)
+    new_state = check_state(output.state, state, keeps_state)
     output = output._replace(message=message, state=new_state)
     return message, new_state, client_info(output, worker, client)
 
@@ -83,11 +80,11 @@ def over_chunks(
     data: of the round.
     visit: of `visitor`.
     clients: leaves [C', ...], whole chunks.
-    summarize: `(clients, visited) -> (sums, stacked)`, what is kept of a chunk:
-      `sums` is added up over chunks, `stacked`, leaves [chunk, ...], is joined.
+    summarize: `(clients, visited) -> (sums, stacked)`, of a chunk: `sums` are
+      added up over the chunks; `stacked`, leaves [chunk, ...], are joined.
 
   Returns:
-    The sums, and what is joined, leaves [C', ...].
+    The sums, and the joined arrays, leaves [C', ...].
   """
 
   def one_chunk(clients):
@@ -147,7 +144,7 @@ def _with_batches(config, data, clients):
 
 
 def pad_cohort(config: Config, clients: jax.Array) -> jax.Array:
-  """[C] -> [C'], with clients that do not exist, number M, to whole chunks."""
+  """[C] -> [C'], filled up to whole chunks on each device with the number M."""
   unit = config.chunk * config.layout.client_devices
   padding = (0, -len(clients) % unit)
   return jnp.pad(clients, padding, constant_values=config.num_clients)
@@ -156,15 +153,16 @@ def pad_cohort(config: Config, clients: jax.Array) -> jax.Array:
 def computing_order(config: Config, sizes: jax.Array) -> jax.Array | None:
   """The order in which the clients of a cohort are computed.
 
-  By size where that differs, so that those of a chunk, and what devices have to
-  do at a time, are of a length and little of it is padding.
+  By their sizes, if these differ. Then the clients of a chunk, and those that
+  devices compute at the same time, take about equally many steps, so that
+  little is padding.
 
   Args:
     config: static settings.
     sizes: [C'] examples of each client.
 
   Returns:
-    [C'] int32, or None for their own order.
+    [C'] int32, or None for the order of the cohort.
   """
   at_once = config.chunk * config.layout.client_devices
   if config.plan.common_steps is not None or at_once >= len(sizes):
@@ -173,22 +171,23 @@ def computing_order(config: Config, sizes: jax.Array) -> jax.Array | None:
 
 
 def unsort(tree: Any, order: jax.Array | None) -> Any:
-  """Leaves [C', ...] from the order of computation into that of the cohort."""
+  """Leaves [C', ...], from the order of computation to that of the cohort."""
   return tree if order is None else trees.take(tree, jnp.argsort(order))
 
 
 def computed_slots(
   config: Config, num_steps: jax.Array, order: jax.Array | None
 ) -> jax.Array:
-  """[n] int32, examples with padding that each chunk computes.
+  """[n] int32, the examples that each chunk computes, padding included.
 
   Args:
     config: static settings.
-    num_steps: [C'] local steps of each client; a chunk waits for its slowest.
+    num_steps: [C'] local steps of each client; a chunk takes as many as its
+      slowest client.
     order: of `computing_order`.
   """
   steps = num_steps if order is None else num_steps[order]
-  # By device, and there chunk by chunk.
+  # The steps of the first device, chunk by chunk, then those of the next one.
   steps = jnp.swapaxes(steps.reshape(-1, shards.num_shards()), 0, 1)
   longest = jnp.max(steps.reshape(-1, config.chunk), 1)
   return longest * (config.chunk * config.plan.batch_size)

@@ -80,6 +80,8 @@ class BatchPlan:
       if not 0 < epochs < math.inf:
         raise ValueError(f"local_epochs={epochs:g}: must be above 0")
     plan = cls(batch_size, epochs, steps, replacement, drop_remainder)
+    _check_budget("local_epochs", epochs, largest)
+    _check_budget("local_steps", steps, batch_size)
     num_steps = plan.num_steps(sizes)
     if not np.any(num_steps):
       raise ValueError(
@@ -108,7 +110,7 @@ class BatchPlan:
     return self.is_full and self.common_steps is not None
 
   def steps_per_epoch(self, sizes):
-    """Batches in one pass, for NumPy and JAX sizes alike."""
+    """Batches in one pass; `sizes` may be a number or an array."""
     if self.drop_remainder:
       return sizes // self.batch_size
     return -(-sizes // self.batch_size)
@@ -119,7 +121,16 @@ class BatchPlan:
     per_epoch = self.steps_per_epoch(sizes)
     if self.steps is not None:
       return xnp.where(per_epoch > 0, self.steps, 0)
-    # The fraction is rounded up apart: 3 epochs are exactly 3 x per_epoch.
+    # Only the fraction is rounded up: 3 epochs are exactly 3 x per_epoch.
     whole, fraction = divmod(self.epochs, 1.0)
     rest = xnp.ceil(fraction * per_epoch - 1e-4).astype(np.int32)
     return int(whole) * per_epoch + rest
+
+
+def _check_budget(name, value, examples):
+  """That the examples of a client in a round can be counted."""
+  if value is not None and value * examples > checks.LARGEST:
+    raise ValueError(
+      f"{name}={value:g}: gives a client more than {checks.LARGEST} examples "
+      "in a round"
+    )

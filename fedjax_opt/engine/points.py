@@ -1,10 +1,11 @@
-"""The programs of all points of a grid; a single run is one without an axis.
+"""The programs of all points of a grid; a single run is a point without axes.
 
-What a program is given is grouped by the axes that it has: `per_point`
-[settings, seeds, ...], `per_setting` [settings, ...], `per_seed` [seeds, ...]
-and `shared`. Settings are the outer axis, seeds the inner one: what only the
-seed decides, above all a round's batches, is computed once for all settings of
-a seed, and their models meet a batch in one matrix product.
+In the engine a setting is one combination of hyperparameters, and a point is a
+setting with a seed. Inputs of a program are grouped by their leading axes:
+`per_point` [settings, seeds, ...], `per_setting` [settings, ...], `per_seed`
+[seeds, ...] and `shared`. Settings are the outer axis and seeds the inner one.
+What depends on the seed alone, such as the batches of a round, is therefore
+computed once for all settings, whose models then share one matrix product.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from jax import lax
 
 from fedjax_opt import trees
 from fedjax_opt.base import Algorithm
+from fedjax_opt.checks import algorithms
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
@@ -25,8 +27,8 @@ def over_points(config: Config, fn: Callable[..., Any]) -> Callable[..., Any]:
   """`fn(per_point, per_setting, per_seed, shared)` mapped over all points.
 
   Args:
-    config: static settings, which say how points are mapped.
-    fn: what is computed for one point.
+    config: static settings; they decide how points are mapped.
+    fn: the computation for one point.
   """
   if not config.has_points:
     return fn
@@ -68,7 +70,7 @@ def rounds_program(
   def one_point(state, per_setting, per_seed, shared):
     hyperparameters, is_active = per_setting
     data, first, count = shared
-    if not config.vmaps_points:  # Settings that are done take no more rounds.
+    if not config.vmaps_points:  # A setting that has diverged runs no rounds.
       count = jnp.where(is_active, count, 0)
     return rounds.run_rounds(
       config,
@@ -129,7 +131,7 @@ def params_program(
 
   def one_point(server, hyperparameters, per_seed, shared):
     del per_seed, shared
-    return make(**hyperparameters).params(server)
+    return algorithms.params(make(**hyperparameters), server)
 
   # Of a single run it does not depend on the settings.
   of_points = over_points(config, one_point)
@@ -163,6 +165,6 @@ def start_program(
 
 
 def _client_data(data, per_seed):
-  """The clients of a seed, whose lists may be its own or those of all."""
+  """The clients of a seed; `indices` and `sizes` may differ between seeds."""
   examples, of_all = data
   return ClientData(examples, **(of_all | per_seed["data"]))

@@ -1,13 +1,13 @@
 """In which floating-point types clients compute.
 
-The server's model and state, what is exchanged and what is evaluated keep the
-types of the parameters that a simulation is given, the masters. Of a client,
+The server's model and state, messages and evaluations have the types of the
+initial parameters, the master types. A client computes
 
-- `float32` computes everything in those types;
-- `mixed` computes losses and gradients in bfloat16, at parameters and features
-  rounded to it; gradients come back in the masters' types, and so does the rest
-  of a local step;
-- `bfloat16` also takes its local steps in bfloat16, with the rule's state.
+- with `float32`, everything in the master types;
+- with `mixed`, losses and gradients in bfloat16, at parameters and features
+  that are rounded to it; gradients, and the rest of a local step, are in the
+  master types;
+- with `bfloat16`, also its local steps in bfloat16, with the rule's state.
 
 Running statistics of a model are never rounded, nor the targets, "y".
 """
@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_opt.base import Batch, LossFn, Params
+from fedjax_opt.checks import functions
 from fedjax_opt.models import statistics
 from fedjax_opt.objectives import RegularizedLoss
 from fedjax_opt.trees import at_least_float32
@@ -30,17 +31,18 @@ def computed_loss(precision: str, loss_fn: LossFn) -> LossFn:
     precision: one of `PRECISIONS`.
     loss_fn: `(params, batch, rng) -> [B]`. Terms that `objectives.l2` and
       `objectives.proximal` have added are computed in the types of the
-      parameters: there what is rounded off would be a force.
+      parameters: rounding them would pull the model in a wrong direction.
 
   Returns:
     `(params, batch, rng) -> [B]`, at least float32. Its gradients have the
     types of the parameters.
   """
-  if precision == "float32":
-    return loss_fn
   if isinstance(loss_fn, RegularizedLoss):
     inner = computed_loss(precision, loss_fn.loss_fn)
     return loss_fn._replace(loss_fn=inner)
+  loss_fn = functions.loss(loss_fn)
+  if precision == "float32":
+    return loss_fn
 
   def rounded(params: Params, batch: Batch, rng: jax.Array) -> jax.Array:
     features = {
@@ -63,8 +65,9 @@ def local_model(precision: str, params: Params) -> Params:
 def master_model(params: Params, start: Params, end: Params) -> Params:
   """The model after local steps, in the types of the one received.
 
-  It is moved as the local model was. So what was rounded off at the start is no
-  movement, which a server's rule or a control variate would take for one.
+  The local movement is added to the received model. Otherwise the rounding at
+  the start would look like a movement to the server's rule, or to a control
+  variate.
 
   Args:
     params: received.
@@ -85,8 +88,8 @@ def master_model(params: Params, start: Params, end: Params) -> Params:
 def keep_types(new: Params, old: Params) -> Params:
   """A tree in the floating-point types of another.
 
-  Where model and traced numbers differ in type, a rule's state would change its
-  own from step to step.
+  Without it the state of a rule could change its type in a step, where the
+  model and traced hyperparameters have different types.
   """
 
   def cast(new, old):

@@ -1,4 +1,4 @@
-"""Several processes that run one program, and the host's own processor."""
+"""Several processes that run one program, and the CPU of the host."""
 
 import os
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def fetch(tree: Any) -> Any:
-  """The arrays of a program on the host, in every process whole."""
+  """The arrays of a program, complete on the host of every process."""
   if jax.process_count() == 1:
     return jax.device_get(tree)
   from jax.experimental import multihost_utils
@@ -24,7 +24,7 @@ def fetch(tree: Any) -> Any:
 
 
 def fetch_global(tree: Any) -> Any:
-  """As `fetch` if there are several processes; else as it is."""
+  """As `fetch` if there are several processes; else the tree itself."""
   return tree if jax.process_count() == 1 else fetch(tree)
 
 
@@ -38,7 +38,7 @@ def of_any_process(number: int) -> int:
 
 
 def check_alike(what: str, number: int) -> None:
-  """That all processes have the same number; all must call it.
+  """Checks that all processes have the same number; all must call it.
 
   Raises:
     ValueError: in all of them, if they do not.
@@ -52,12 +52,12 @@ def check_alike(what: str, number: int) -> None:
 
 
 def is_first_process() -> bool:
-  """Whether this is the process that writes what the others know too."""
+  """Whether this is the process that writes files."""
   return jax.process_index() == 0
 
 
 def host() -> jax.Device | None:
-  """The processor, or None where JAX was told to do without it."""
+  """The CPU, or None where JAX was started without it."""
   try:
     return jax.local_devices(backend="cpu")[0]
   except RuntimeError:  # As with JAX_PLATFORMS=cuda.
@@ -73,5 +73,5 @@ def memory_bytes() -> int | None:
     pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
   except (AttributeError, ValueError, OSError):  # Not everywhere.
     return None
-  # Of all devices on this host, and others need some of it too.
+  # Half of it, for other programs, and divided among the host's devices.
   return pages * page // (2 * jax.local_device_count())

@@ -1,6 +1,7 @@
-"""Compiled programs, and those that were compiled before."""
+"""The programs of runs, traced and compiled once."""
 
 import collections
+import functools
 import threading
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -9,40 +10,40 @@ import jax
 import numpy as np
 
 from fedjax_opt.engine import effort
-from fedjax_opt.engine.identity import key_of
+from fedjax_opt.identity import key_of
 
-# The programs of so many runs are kept; each has a second one, of evaluations.
+# The number of programs kept; a run has two, of its rounds and evaluations.
 _KEPT = 16
-_compiled: collections.OrderedDict[Hashable, Any] = collections.OrderedDict()
+_known: collections.OrderedDict[Hashable, Any] = collections.OrderedDict()
 _lock = threading.Lock()
 
 
-def compile_program(
+def trace(
   build: Callable[[], Callable[..., Any]],
   about: Any,
   inputs: tuple[Any, ...],
   *,
   is_donated: bool,
 ) -> Callable[[], Any]:
-  """Traces a program, unless the same one was compiled before.
+  """Traces a program, unless the same one was traced before.
 
   Args:
     build: gives the function to compile.
-    about: all that decides what `build` gives, see `identity.key_of`.
+    about: everything that the result of `build` depends on, see
+      `identity.key_of`.
     inputs: of the function, arrays or their shapes.
     is_donated: whether the state, `inputs[0][0]`, may be overwritten.
 
   Returns:
-    A function that compiles it, which may run in another thread, and returns
-    the program.
+    A function that compiles it, unless it was, and returns the program; it may
+    run in another thread.
   """
-  about_key, held = key_of(about)
+  about_key, referred = key_of(about)
   key = (about_key, _shapes(inputs), is_donated, _context())
   with _lock:
-    if key in _compiled:
-      _compiled.move_to_end(key)
-      program, _ = _compiled[key]
-      return lambda: program
+    if key in _known:
+      _known.move_to_end(key)
+      return _known[key][0]
 
   # The state alone is donated, as an argument of its own.
   (state, *rest), *others = inputs
@@ -54,19 +55,19 @@ def compile_program(
   jitted = jax.jit(program, donate_argnums=0 if is_donated else ())
   lowered = jitted.lower(state, rest, *others)
 
+  @functools.cache
   def compiled():
-    program = lowered.compile()
-    with _lock:
-      _compiled[key] = program, held
-      while len(_compiled) > _KEPT:
-        _compiled.popitem(last=False)
-    return program
+    return lowered.compile()
 
+  with _lock:
+    _known[key] = compiled, referred
+    while len(_known) > _KEPT:
+      _known.popitem(last=False)
   return compiled
 
 
 def call(program: Any, inputs: tuple[Any, ...]) -> Any:
-  """Calls what `compile_program` gave."""
+  """Calls a program that `trace` made."""
   (state, *rest), *others = inputs
   return program(state, rest, *others)
 
@@ -74,7 +75,7 @@ def call(program: Any, inputs: tuple[Any, ...]) -> Any:
 def clear() -> None:
   """Forgets all programs, and the arrays that they hold."""
   with _lock:
-    _compiled.clear()
+    _known.clear()
   effort.clear()
 
 
@@ -84,13 +85,13 @@ def _shapes(inputs):
 
 
 def _shape(leaf):
-  weak = getattr(leaf, "weak_type", False)
   sharding = getattr(leaf, "sharding", None)
-  return np.shape(leaf), str(leaf.dtype), weak, sharding
+  is_over_mesh = isinstance(sharding, jax.sharding.NamedSharding)
+  return np.shape(leaf), str(leaf.dtype), sharding if is_over_mesh else None
 
 
 def _context():
-  """What else changes how a function is traced."""
+  """The configuration of JAX, on which traced functions depend."""
   names = (
     "jax_enable_x64",
     "jax_default_matmul_precision",

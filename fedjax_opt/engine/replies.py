@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from fedjax_opt import trees
 from fedjax_opt.base import ClientOutput
+from fedjax_opt.checks import functions
 from fedjax_opt.engine import counters
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.worker import Client, Worker
@@ -27,13 +28,14 @@ class ClientInfo(NamedTuple):
 
 
 def client_info(output: ClientOutput, worker: Worker, client: Client):
-  """What is recorded of a client that has returned its output."""
+  """What the engine records of a client, given the output that it returned."""
   sent = output.bytes_up
   if sent is None:
     sent = trees.num_bytes(output.message)
   weight = output.weight
   if weight is not None:
     weight = jnp.asarray(weight, float)
+    weight = jnp.where(weight >= 0, weight, jnp.nan)  # So rejected.
   return ClientInfo(
     weight=weight,
     is_finite=trees.all_finite((output.message, output.state, weight)),
@@ -49,15 +51,16 @@ def client_info(output: ClientOutput, worker: Worker, client: Client):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Reply:
-  """What a verb of a cohort returns; `round` returns it to the engine.
+  """What a verb of a cohort returns, and `round` returns to the engine.
 
   Attributes:
     value: the mean, all messages, or the message of the picked client.
     counted: [C] bool, which clients count: those that did not drop out and
-      returned what is finite.
-    weights: [C] float, the clients' weights, of those that count or not.
-    share: [] float, the part of the weights of the whole population that
-      counted.
+      returned finite numbers.
+    weights: [C] float, the weights of all clients, whether they count or not.
+    share: [] float, the weights of those that count, as a part of the weights
+      of the whole population; by the setting `weighting`, also where clients
+      returned weights.
     is_lost: [] bool, whether nobody was left: the engine then keeps the state
       from before the round.
     counts: {name: [8]}, counters of what the phase cost, see `counters`.
@@ -127,15 +130,15 @@ def reply_of(
 def add_cost(
   reply: Reply, info: ClientInfo, visits: int, bytes_down: int, label: str
 ) -> Reply:
-  """The reply with what its phase exchanged and computed.
+  """The reply with the costs of its phase.
 
   Args:
     reply: without it.
     info: leaves [C', ...].
-    visits: how many clients took part, the first of these; those that drop
-      out are among them.
-    bytes_down: what each of them received.
-    label: under which name the cost is counted once more; "" for none.
+    visits: how many clients took part, also those that dropped out; they are
+      the first ones of `info`.
+    bytes_down: the bytes that each of them received.
+    label: name under which the cost is also reported apart; "" for none.
   """
   spent = {
     "bytes_down": counters.of(visits * bytes_down),
@@ -150,7 +153,7 @@ def add_cost(
 
 
 def add_padding(reply: Reply, slots: jax.Array) -> Reply:
-  """The reply with the examples computed, padding among them.
+  """The reply with the number of examples computed, padding included.
 
   Args:
     reply: without it.
@@ -161,11 +164,17 @@ def add_padding(reply: Reply, slots: jax.Array) -> Reply:
 
 
 def blank_like(reply: Reply, value: Any, num_clients: int) -> Reply:
-  """A reply of the shapes of another, of a phase that nobody took part in."""
+  """The reply of a phase without clients, in the shapes of another reply."""
   blank = trees.zeros_of(reply)
   cast = lambda leaf, like: jnp.asarray(leaf, like.dtype)
+
+  def to_nan(leaf):
+    is_float = jnp.issubdtype(leaf.dtype, jnp.floating)
+    return jnp.full_like(leaf, jnp.nan) if is_float else leaf
+
   return dataclasses.replace(
     blank,
+    traces=jax.tree.map(to_nan, blank.traces),
     value=jax.tree.map(cast, value, reply.value),
     state_rows=jnp.full_like(blank.state_rows, num_clients),
   )
@@ -177,21 +186,21 @@ def counts(clients: Client, info: ClientInfo) -> jax.Array:
 
 
 def weights_of(clients: Client, info: ClientInfo) -> jax.Array:
-  """[C'] float, the weights in the mean: those clients gave, or their own."""
+  """[C'] float, the weights in means: those that clients returned, if any."""
   if info.weight is None:
     return clients.weight
-  # Those that are out or do not exist have given one too.
+  # Clients that dropped out, or only fill up a chunk, have returned one too.
   return jnp.where(clients.is_out, 0, info.weight)
 
 
 def weighted_sum(weight: jax.Array, leaf: jax.Array) -> jax.Array:
-  """[C], [C, ...] -> [...]; what weighs nothing counts nothing, even NaN.
+  """[C], [C, ...] -> [...]; NaN with the weight 0 is left out.
 
-  In the type of the leaf, or float where that is whole.
+  In the type of the leaf, or float if the leaf has whole numbers.
   """
   dtype = jnp.result_type(leaf.dtype, float)
   weight = weight.astype(dtype).reshape(-1, *[1] * (leaf.ndim - 1))
-  # A client that does not exist takes steps too, where all take equally many.
+  # Clients that only fill up a chunk may have computed anything.
   return jnp.sum(jnp.where(weight > 0, weight * leaf, 0), axis=0)
 
 
@@ -220,8 +229,8 @@ def mean_of(
   return jax.tree.map(lambda leaf: leaf / divisor.astype(leaf.dtype), total)
 
 
-def check_state(new: Any, old: Any, keeps_state: bool) -> None:
-  """Checks what a client keeps from now on against what it kept.
+def check_state(new: Any, old: Any, keeps_state: bool) -> Any:
+  """What a client keeps from now on, checked against what it kept.
 
   Args:
     new: None if it keeps what it had.
@@ -232,20 +241,12 @@ def check_state(new: Any, old: Any, keeps_state: bool) -> None:
     ValueError: if it is of another structure, or was never declared.
   """
   if new is None:
-    return
+    return None
   if not keeps_state:
     raise ValueError(
       "ClientOutput.state: was given, but the algorithm has no init_client; "
       "declare what one client keeps: Algorithm(..., init_client=...)"
     )
-  if _described(new) != _described(old):
-    raise ValueError(
-      f"ClientOutput.state: is {_described(new)}; must be as init_client "
-      f"makes it, {_described(old)}"
-    )
-
-
-def _described(tree):
-  """The structure with types and shapes, as text."""
-  shape = lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}"
-  return str(jax.tree.map(shape, tree)).replace("'", "")
+  new = trees.cast_like(new, old)
+  functions.like("ClientOutput.state", new, old, "Algorithm.init_client")
+  return jax.tree.map(jnp.asarray, new)

@@ -13,6 +13,7 @@ from jax import lax
 
 from fedjax_opt import trees
 from fedjax_opt.base import Algorithm, Batch, State
+from fedjax_opt.checks import algorithms, functions
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import counters
 from fedjax_opt.engine.cohort import Cohort
@@ -37,11 +38,11 @@ def run_rounds(
     config: static settings.
     algorithm: of this grid point.
     state: the server's state, and what clients keep, leaves [M, ...], or
-      [C, ...] for the cohort's rows if all rows are on the host.
+      [C, ...], those of the cohort, if the others are on the host.
     key: [] random key of the run.
     data: the clients in memory; of clients on disk only `sizes`.
-    segment: what the host has drawn and read for these rounds, see
-      `engine.feed`; leaves [T, ...], {} if nothing.
+    segment: the input that the host gives for these rounds, see `engine.feed`;
+      leaves [T, ...]; {} if there is none.
     first: [] int32.
     count: [] int32, traced, at most `config.eval_every`, so that one compiled
       program serves every segment of a run.
@@ -74,7 +75,7 @@ def run_rounds(
 
 
 def _round_data(data, segment, i, client_state):
-  """What the i-th round of a segment sees of the population."""
+  """The data of the i-th round of a segment."""
   fed = {
     name: leaf if name == "examples" else trees.take(leaf, i)
     for name, leaf in segment.items()
@@ -99,11 +100,15 @@ def _one_round(config, algorithm, server, key, round, data):
     keeps_state=algorithm.init_client is not None,
     on_phase=phases.append,
   )
-  new, replies = _checked(algorithm.round(server, cohort), phases)
+  new, replies = _checked(
+    algorithms.call("round", algorithm, server, cohort), phases
+  )
+  new = trees.cast_like(new, server)
+  functions.like("Algorithm.round: state", new, server, "Algorithm.init")
   is_lost = functools.reduce(
     jnp.logical_or, [reply.is_lost for reply in replies], jnp.array(False)
   )
-  # A round that is lost changes nothing.
+  # A lost round does not change the state.
   server = jax.tree.map(
     lambda old, new: jnp.where(is_lost, old, new), server, new
   )
@@ -117,6 +122,12 @@ def _one_round(config, algorithm, server, key, round, data):
       before = counts.get(name)
       counts[name] = (
         counter if before is None else counters.add(before, counter)
+      )
+    twice = set(traces) & set(reply.traces) - set(config.trace)
+    if twice:
+      raise ValueError(
+        f"ClientOutput.metrics: two phases have {min(twice)!r}; give those of "
+        "each phase names of their own"
       )
     traces |= reply.traces
   return (server, client_state), counts, traces
@@ -170,11 +181,11 @@ def _kind(returned):
 
 
 def _store(config, client_state, reply, is_lost):
-  """What clients keep, with the rows of those who counted."""
+  """What clients keep, with new rows for those that counted."""
   if reply.client_state is None:
     return client_state
   rows = jnp.where(is_lost, config.num_clients, reply.state_rows)
-  # A row that does not exist is not written.
+  # Row M does not exist, and is not written.
   write = lambda leaf, new: leaf.at[rows].set(new, mode="drop")
   return jax.tree.map(write, client_state, reply.client_state)
 
@@ -197,13 +208,13 @@ def evaluate(
   """
   if config.evaluate is None:
     return {}
-  params = algorithm.params(server)
-  metrics = dict(config.evaluate(params, data, test))
+  params = algorithms.params(algorithm, server)
+  metrics = functions.metrics(config.evaluate, params, data, test)
   if algorithm.penalty is not None:
-    penalty = algorithm.penalty(params)
+    penalty = functions.penalty(algorithm.penalty, params)
     metrics |= {
       f"regularized_{name}": metrics[name] + penalty
       for name in ("train_loss", "test_loss")
       if name in metrics
     }
-  return jax.tree.map(jnp.asarray, metrics)
+  return metrics

@@ -13,6 +13,7 @@ import numpy as np
 from fedjax_opt import trees
 from fedjax_opt.base import State
 from fedjax_opt.engine import processes
+from fedjax_opt.engine.effort import copies
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.record import RunRecord
@@ -36,7 +37,7 @@ class Runner:
     Args:
       executor: of the run.
       shapes: of its state.
-      start: gives the state of round 0.
+      start: gives the state of round 0, once all has been traced.
       rounds: R.
       on_evaluation: see `simulate`.
       checkpoints: see `simulate`.
@@ -50,7 +51,6 @@ class Runner:
     self._record = RunRecord(self._config.cohort_size, self._active.num_points)
     self._feed = executor.open_feed()
     self._state = None
-    self._segment = None
     self._compile_seconds = 0.0
     self._interrupted = 0
     self._is_stopped = False
@@ -64,8 +64,11 @@ class Runner:
     is_resumed = self._restore()
     stops = self._stops()
     with self._feed as feed:
+      self._trace(stops)
+      if not is_resumed:
+        self._state = self._executor.put(self._start())
       feed.start([stop for stop in stops if stop > 0], self._record.done)
-      self._compile(stops)
+      self._compile()
       if is_resumed:
         self._report_again()
       with _signals(self._checkpoints is not None) as pressed:
@@ -82,29 +85,33 @@ class Runner:
     return self._result()
 
   def _restore(self) -> bool:
-    """Takes the state of a checkpoint, or of the start."""
+    """Takes the state of a checkpoint, or the initial one.
+
+    Returns:
+      Whether the run is resumed.
+    """
     saved = None
     if self._checkpoints is not None:
       server, rows = self._shapes
-      if self._config.state_is_on_host:  # It comes back as NumPy's arrays.
+      if self._config.state_is_on_host:  # To be restored as NumPy arrays.
         rows = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), rows)
       saved = self._checkpoints.load((server, rows))
     processes.check_alike(
       "the checkpoint to go on from", 0 if saved is None else saved.round
     )
     if saved is None:
-      self._state = self._executor.put(self._start())
       return False
     self._record.restore(saved.round, saved.record)
     state = self._active.restore(saved.record, saved.state)
     self._executor.place_points()
+    self._shapes = jax.eval_shape(lambda: state)
     self._state = self._executor.put(state)
     return True
 
   def _stops(self) -> list[int]:
-    """After which rounds to come back from the program, from here on.
+    """After which rounds the program returns to the host.
 
-    The first one is 0: the initial model is evaluated.
+    The first one is 0, where the initial model is evaluated.
     """
     rounds, config = self._rounds, self._config
     stops = {*range(0, rounds, config.eval_every), rounds}
@@ -117,17 +124,22 @@ class Runner:
   def _is_due(self, stop: int) -> bool:
     return stop % self._config.eval_every == 0 or stop == self._rounds
 
-  def _compile(self, stops: list[int]) -> None:
-    """Compiles what the rounds until these stops need."""
+  def _trace(self, stops: list[int]) -> None:
+    """Traces what the rounds until these stops need."""
     start = time.perf_counter()
     has_rounds = any(stop > self._record.done for stop in stops)
-    if has_rounds and self._segment is None:
-      self._segment = self._feed.take()
-    self._executor.compile(self._state, self._segment, bool(stops))
+    segment = self._feed.like() if has_rounds else None
+    self._executor.trace(self._shapes, segment, bool(stops))
+    self._compile_seconds += time.perf_counter() - start
+
+  def _compile(self) -> None:
+    """Compiles what was traced."""
+    start = time.perf_counter()
+    self._executor.compile()
     self._compile_seconds += time.perf_counter() - start
 
   def _report_again(self) -> None:
-    """Reports the evaluations that a resumed run has made before."""
+    """Reports the evaluations from before the run was resumed."""
     history = self._record.history
     for e, round in enumerate(history.rounds):
       metrics = {name: v[:, e] for name, v in history.metrics.items()}
@@ -142,11 +154,8 @@ class Runner:
     if stop == record.done:
       return
     start = time.perf_counter()
-    if self._segment is None:
-      self._segment = self._feed.take()
-    segment, self._segment = self._segment, None
     state, counts, traces = self._executor.advance(
-      self._state, segment, record.done, stop
+      self._state, self._feed.take(), record.done, stop
     )
     self._state = state
     record.run_seconds += time.perf_counter() - start
@@ -154,7 +163,7 @@ class Runner:
     record.add_rounds(stop, counts, traces)
 
   def _evaluate(self) -> None:
-    """Measures the model, and tells what was measured."""
+    """Measures the model, and reports the metrics."""
     start = time.perf_counter()
     metrics = self._executor.evaluate(self._state)
     self._record.run_seconds += time.perf_counter() - start
@@ -165,8 +174,9 @@ class Runner:
         self._record.done,
         metrics,
         *self._seconds(),
-        _model=lambda: trees.copies(self._params()),
-        _state=lambda: trees.copies(self._active.flat(self._whole_state()[0])),
+        _model=lambda: copies(self._params()),
+        _state=lambda: copies(self._active.flat(self._whole_state()[0])),
+        _client_state=lambda: copies(self._active.flat(self._whole_state()[1])),
       )
     )
 
@@ -174,24 +184,26 @@ class Runner:
     if self._on_evaluation is None:
       return
     answer = np.asarray(self._on_evaluation(report))
-    # Other types have no meaning here, such as None, or what a list returns.
+    # Anything but booleans is ignored, such as None.
     if answer.dtype == bool and answer.size and answer.all():
       self._is_stopped = True
 
   def _drop(self) -> None:
-    """Goes on without the settings that have diverged, if it is worth it."""
+    """Drops settings that have diverged, if the smaller program is worth it."""
     before = len(self._active.active)
     fewer = self._active.drop(self._record.history, self._state)
     if len(self._active.active) < before:
       self._executor.place_points()
     if fewer is not None:
       self._state = self._executor.put(fewer)
+      self._shapes = jax.eval_shape(lambda: fewer)
       if self._record.done < self._rounds:
-        self._compile([self._rounds])
+        self._trace([self._rounds])
+        self._compile()
 
   def _is_over(self, stop: int, pressed: list[int]) -> bool:
     """Whether the run ends here; saves a checkpoint if one is due."""
-    # Read once: a signal that comes later ends the run after more rounds.
+    # Read once: a later signal ends the run after the next segment.
     stopping = processes.of_any_process(pressed[0] if pressed else 0)
     is_stopped = bool(processes.of_any_process(int(self._is_stopped)))
     is_last = stopping or is_stopped or stop == self._rounds
@@ -205,7 +217,7 @@ class Runner:
 
   def _save(self, stop: int) -> None:
     state = self._whole_state()
-    if self._config.layout.mesh is not None:  # Fewer devices may go on with it.
+    if self._config.layout.mesh is not None:  # Other devices may resume it.
       state = processes.fetch(state)
     record = self._record.to_arrays() | self._active.numbers()
     if processes.is_first_process():
@@ -245,10 +257,10 @@ class Runner:
 def _signals(with_sigterm: bool) -> Iterator[list[int]]:
   """A list that Ctrl-C, or a request to end, fills with its signal's number.
 
-  Pressed twice, Ctrl-C does what it did before. A segment that runs cannot be
-  stopped, and its start is gone, so there is nothing to gain from an exception
-  at once; and one that falls into a callback of the garbage collector would be
-  lost.
+  The second Ctrl-C does what Ctrl-C did before the run. The first one raises no
+  exception at once: a segment that runs cannot be stopped, and the state it
+  started from is overwritten. An exception within a callback of the garbage
+  collector would also be lost.
   """
   pressed, before = [], {}
   is_main = threading.current_thread() is threading.main_thread()

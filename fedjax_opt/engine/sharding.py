@@ -1,8 +1,9 @@
 """Which devices compute which clients of a cohort and which points of a grid.
 
-A mesh of devices has two axes. Over `CLIENTS` every device computes its own
-clients of each cohort, and means are summed over devices; over `GRID` every
-device computes its own settings. The devices may be those of several processes.
+A mesh of devices has two axes. Along `CLIENTS` each device computes a part of
+the clients of each cohort, and means are summed over devices. Along `GRID` each
+device computes a part of the settings of a grid. The devices may belong to
+several processes.
 """
 
 import dataclasses
@@ -24,8 +25,8 @@ class Layout:
 
   Attributes:
     mesh: of `make_mesh`; None for one device.
-    has_points: whether what belongs to grid points has a leading axis, of
-      settings, that is divided over the mesh's grid axis.
+    has_points: whether arrays of grid points have a leading axis of settings,
+      which is divided over the axis `GRID` of the mesh.
   """
 
   mesh: Mesh | None = None
@@ -64,20 +65,31 @@ class Layout:
       mesh=self.mesh,
       in_specs=(point, PartitionSpec(CLIENTS), PartitionSpec()),
       out_specs=(point,) * outputs if outputs > 1 else point,
-      # What is computed alike on all devices is not marked as such.
+      # Results that are equal on all devices are not marked as such.
       check_vma=False,
     )
 
   def put_per_point(self, tree: Any) -> Any:
-    """Puts what belongs to grid points on the devices."""
+    """Puts arrays of grid points on the devices, divided over `GRID`."""
     return self._put(tree, self._point_spec)
 
+  def like_per_point(self, shapes: Any) -> Any:
+    """The shapes of what `put_per_point` gives."""
+    return self._like(shapes, self._point_spec)
+
+  def like_shards(self, shapes: Any) -> Any:
+    """The shapes of what `put_shards` gives, for those of one device."""
+    of_all = lambda leaf: jax.ShapeDtypeStruct(
+      (self.client_devices, *leaf.shape), leaf.dtype
+    )
+    return self._like(jax.tree.map(of_all, shapes), PartitionSpec(CLIENTS))
+
   def put_shared(self, tree: Any) -> Any:
-    """Puts what is the same everywhere on the devices."""
+    """Puts the same arrays on all devices."""
     return self._put(tree, PartitionSpec())
 
   def put_shards(self, make: Callable[[int], Any]) -> Any:
-    """Puts on each device what belongs to it alone.
+    """Puts different arrays on the devices along `CLIENTS`.
 
     Args:
       make: `d -> tree`, NumPy arrays for the d-th device of the client axis,
@@ -102,6 +114,15 @@ class Layout:
       )
 
     return jax.tree.map(put, *[make(d) for d in local])
+
+  def _like(self, shapes, spec):
+    if self.mesh is None:
+      return shapes
+    sharding = NamedSharding(self.mesh, spec)
+    return jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+      shapes,
+    )
 
   def _put(self, tree, spec):
     if self.mesh is None:
@@ -140,7 +161,7 @@ def make_mesh(
     cohort_size: C.
 
   Returns:
-    The mesh, or None where one device is all there is to use. What is None is
+    The mesh, or None if only one device is used. An argument that is None is
     chosen: as many devices for the grid as divide it, the others for clients.
 
   Raises:
@@ -154,8 +175,7 @@ def make_mesh(
     grid_devices = math.gcd(num_settings, rest)
   if client_devices is None:
     rest = available // max(grid_devices, 1)
-    # More devices than clients are of use to nobody, but all processes have to
-    # take part.
+    # More devices than clients would be idle; but all processes must take part.
     at_most = rest if jax.process_count() > 1 else min(rest, cohort_size)
     divides = lambda number: rest % number == 0
     client_devices = max(filter(divides, range(1, at_most + 1)), default=1)
@@ -168,7 +188,7 @@ def make_mesh(
 
 
 def _check_devices(client_devices, grid_devices, available, num_settings):
-  """That so many devices can be divided so, see `make_mesh`."""
+  """Raises the errors of `make_mesh`."""
   for name, number in (
     ("client_devices", client_devices),
     ("grid_devices", grid_devices),

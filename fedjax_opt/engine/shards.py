@@ -22,10 +22,10 @@ def num_shards() -> int:
 
 
 def local(tree: Any) -> Any:
-  """Of leaves [D n, ...], the n rows that are this device's.
+  """The n rows of leaves [D n, ...] that this device computes.
 
-  Every D-th row, so that devices have equally much to do where the rows are
-  sorted by size.
+  They are every D-th row, so that all devices have about equally much to do
+  where the rows are sorted by size.
   """
   shards = num_shards()
   if shards == 1:
@@ -48,7 +48,7 @@ def gather(tree: Any) -> Any:
 
 
 def from_shard(shard: jax.Array, tree: Any) -> Any:
-  """What a tree is on one of the devices."""
+  """The tree that one of the devices has."""
   if num_shards() == 1:
     return tree
   pick = lambda leaf: lax.all_gather(leaf, CLIENTS)[shard]

@@ -1,4 +1,4 @@
-"""One client in one round: it takes the local steps, see `Worker`."""
+"""One client in one round: its local steps and gradients, see `Worker`."""
 
 from typing import Any, NamedTuple
 
@@ -7,8 +7,10 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from fedjax_opt.base import ClientRule, LossFn, Params, grad_fn_of
+from fedjax_opt.base import ClientRule, LossFn, Params
+from fedjax_opt.checks import functions, rules
 from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.extras import extras_of
 from fedjax_opt.engine.precision import (
   computed_loss,
   keep_types,
@@ -20,8 +22,8 @@ from fedjax_opt.engine.precision import (
 class Client(NamedTuple):
   """One client of a cohort; stacked, leaves [C, ...].
 
-  A cohort may be padded with clients that do not exist, to whole chunks on
-  every device: they have number M and weight 0, and are out.
+  A cohort is filled up to whole chunks on every device with clients that do not
+  exist. They have the number M and the weight 0, and `is_out` is true.
   """
 
   number: jax.Array  # [C] int32, in the population
@@ -29,8 +31,8 @@ class Client(NamedTuple):
   weight: jax.Array  # [C] float, in means
   is_out: jax.Array  # [C] bool, whether it has dropped out of the round
   state_row: jax.Array  # [C] int32, the row of what it keeps
-  # Those below are set for the clients that a device computes, the last three
-  # when it is their turn: they need more memory than the rest.
+  # The fields below are set only for the clients that this device computes.
+  # `rows` and those after it are large, and are set for one chunk at a time.
   location: jax.Array | None = None  # [C] int32, where its examples are
   key: jax.Array | None = None  # [C] random key of this client in this phase
   rows: jax.Array | None = None  # [C, n_max] int32, its rows of the pool
@@ -39,8 +41,8 @@ class Client(NamedTuple):
   num_steps: jax.Array | None = None  # [C] int32, local steps
 
 
-# Examples whose gradient is computed at once, where it is their mean that
-# counts: enough for large matrix products, few enough for any memory.
+# Examples in a chunk of a mean gradient: enough for large matrix products, few
+# enough for any memory.
 _CHUNK = 512
 
 
@@ -52,6 +54,7 @@ class Worker:
     round: [] int32, the round.
     key: [] random key of this client in this phase, for the algorithm's own
       draws.
+    size: [] int32, its examples.
     num_steps: [] int32, the local steps that it takes.
     state: what it keeps, as `Algorithm.init_client` has it; None if nothing.
     gradient_evaluations: [] int32, those traced so far, in examples.
@@ -77,8 +80,9 @@ class Worker:
     """
     self.client = client.number
     self.round = round
-    # The key itself has been used to draw the batches, 1 and 2 for the losses.
+    # Batches are drawn with the key itself, losses with its numbers 1 and 2.
     self.key = jax.random.fold_in(client.key, 3)
+    self.size = client.size
     self.num_steps = client.num_steps
     self.state = state
     self.gradient_evaluations = jnp.int32(0)
@@ -95,17 +99,18 @@ class Worker:
     Args:
       loss_fn: `(params, batch, rng) -> [B]`.
       rule: an optax transformation, or a function from the round to one. Its
-        `update` gets what optax's own rules may ask for: `value` and `grad`,
-        the mean loss of the batch and its gradient at the current point;
-        `value_fn` (also as `obj_fn`) and `grad_fn`, both at any other point.
+        `update` gets these keyword arguments: `value` and `grad`, the mean loss
+        of the batch and its gradient at the current point; `value_fn` (also as
+        `obj_fn`) and `grad_fn`, functions that give them at any other point.
       params: where to start.
 
     Returns:
       The local model after the last step.
     """
-    if not isinstance(rule, optax.GradientTransformation):
-      rule = rule(self.round)
-    rule_state = rule.init(local_model(self._config.precision, params))
+    rule = rules.of_round(rule, self.round)
+    rule_state = rules.init(
+      "client", rule, local_model(self._config.precision, params)
+    )
     return self.descend_from(loss_fn, rule, params, rule_state)[0]
 
   def descend_from(
@@ -130,23 +135,16 @@ class Worker:
       nonlocal gradients_per_step
       params, rule_state, traces = carry
       mean_loss = self._mean_loss(loss_fn, k)
-      grad_fn, calls = _count_calls(grad_fn_of(mean_loss, params))
       value, grads = jax.value_and_grad(mean_loss)(params)
+      extras, calls = extras_of(rule, mean_loss, params, value, grads)
       before = rule_state
-      updates, rule_state = rule.update(
-        grads,
-        rule_state,
-        params,
-        value=value,
-        grad=grads,
-        value_fn=mean_loss,
-        obj_fn=mean_loss,
-        grad_fn=grad_fn,
+      params, rule_state = rules.step(
+        "client", rule, grads, rule_state, params, **extras
       )
       if config.precision == "bfloat16":
         rule_state = keep_types(rule_state, before)
+      functions.like("client: the rule's state", rule_state, before, "init")
       gradients_per_step = 1 + len(calls)
-      params = optax.apply_updates(params, updates)
       record = lambda name, all: all.at[k].set(_field(rule_state, name))
       traces = {name: record(name, all) for name, all in traces.items()}
       return params, rule_state, traces
@@ -165,16 +163,16 @@ class Worker:
     return master_model(params, start, end), rule_state
 
   def gradient(self, loss_fn: LossFn, params: Params) -> Params:
-    """The gradient of the client's own objective, the mean over its examples.
+    """The exact gradient of the client's mean loss over all its examples.
 
-    Exact, and computed in chunks, so that it needs the memory of one.
+    Computed in chunks, so that it needs the memory of one chunk.
 
     Args:
       loss_fn: `(params, batch, rng) -> [B]`.
       params: where to take it.
 
     Returns:
-      The gradient; zero for a client that owns nothing.
+      The gradient; zero for a client without examples.
     """
     rows, size = self._client.rows, self._client.size
     return self._mean_gradients(
@@ -208,7 +206,7 @@ class Worker:
       num_examples: how many to draw.
 
     Returns:
-      The gradient of their mean loss; zero for a client that owns nothing.
+      The gradient of their mean loss; zero for a client without examples.
     """
     rows, size = self._client.rows, self._client.size
     positions = jax.random.randint(
@@ -221,8 +219,8 @@ class Worker:
   def _mean_gradients(self, loss_fn, points, rows, counts, stop=None):
     """Gradients at each point of the mean loss over rows, in chunks.
 
-    Rows [n] weigh 1 where `counts` [n] is true and 0 elsewhere; at `stop` and
-    after it none is.
+    Rows [n] have the weight 1 where `counts` [n] is true, and 0 elsewhere. From
+    position `stop` on it is false everywhere.
     """
     loss_fn = computed_loss(self._config.precision, loss_fn)
     batch_size = self._config.plan.batch_size
@@ -278,22 +276,6 @@ class Worker:
     return mean_loss
 
 
-def _count_calls(fn):
-  """The function, and a list that grows by one each time it is traced."""
-  calls = []
-
-  def counted(*args):
-    calls.append(None)
-    return fn(*args)
-
-  return counted, calls
-
-
 def _field(rule_state, name):
   """A field of the state of a rule, however deep in a chain."""
-  value = optax.tree.get(rule_state, name)
-  if value is None:
-    raise ValueError(
-      f"trace={name!r}: the client rule's state has no such field"
-    )
-  return jnp.asarray(value)
+  return jnp.asarray(rules.traced_field(rule_state, name))

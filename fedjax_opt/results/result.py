@@ -32,6 +32,9 @@ class Report:
   _state: Callable[[], State] | None = dataclasses.field(
     default=None, repr=False
   )
+  _client_state: Callable[[], Any] | None = dataclasses.field(
+    default=None, repr=False
+  )
 
   @functools.cached_property
   def params(self) -> Params:
@@ -46,6 +49,11 @@ class Report:
   def state(self) -> State:
     """The algorithm's state, a copy; see `params`."""
     return None if self._state is None else self._state()
+
+  @functools.cached_property
+  def client_state(self) -> Any:
+    """What every client keeps, leaves [M, ...], a copy; see `params`."""
+    return None if self._client_state is None else self._client_state()
 
 
 @dataclasses.dataclass

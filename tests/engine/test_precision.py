@@ -19,7 +19,7 @@ from fedjax_opt import (
   simulate,
   trees,
 )
-from fedjax_opt.checks import inputs
+from fedjax_opt.checks import algorithms
 from fedjax_opt.data import embedded
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
@@ -46,8 +46,7 @@ def traced_rounds(algorithm, params, data, **settings):
   )
 
   def start(params):
-    server = algorithm.init(params, data.num_clients)
-    return server, inputs.rows_of_all(algorithm, params, data.num_clients)
+    return algorithms.start(algorithm, params, data.num_clients)
 
   before = jax.eval_shape(start, shapes(params))
 

@@ -17,7 +17,7 @@ from fedjax_opt import (
   simulate,
   sweep,
 )
-from fedjax_opt.checks import inputs
+from fedjax_opt.checks import algorithms
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
 
@@ -36,9 +36,7 @@ def test_what_a_large_population_keeps_is_held_once():
   config = Config.create(data, settings)
 
   def start():
-    params = {"w": jnp.zeros(size)}
-    rows = inputs.rows_of_all(algorithm, params, population)
-    return algorithm.init(params, population), rows
+    return algorithms.start(algorithm, {"w": jnp.zeros(size)}, population)
 
   def run(state, key, data):
     args = (key, data, {}, jnp.int32(0), jnp.int32(9))

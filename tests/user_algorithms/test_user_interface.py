@@ -62,3 +62,69 @@ def test_a_phase_that_returns_no_state_leaves_that_of_another(state_phase):
 
   counted = algorithm(round, init_client=lambda params: jnp.int32(0))
   np.testing.assert_array_equal(run(counted).client_state, [3] * M)
+
+
+def test_states_are_kept_in_their_types():
+  params = jax.tree.map(lambda x: jnp.asarray(x, jnp.bfloat16), draws.PARAMS)
+
+  def one_client(worker, params):
+    one = jnp.float32(1)
+    return fo.ClientOutput(delta(worker, params), state=worker.state + one)
+
+  def round(params, cohort):
+    sent = cohort.mean(one_client, params)
+    return optax.tree.add_scale(params, jnp.float32(1), sent.value), sent
+
+  result = fo.simulate(
+    algorithm(round, init_client=lambda params: jnp.bfloat16(0)),
+    params,
+    draws.client_data(),
+    rounds=2,
+    batch_size=4,
+  )
+  assert result.params["bias"].dtype == jnp.bfloat16
+  assert result.client_state.dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize(
+  ("after", "message"),
+  [
+    (lambda x: (x, 0), r"is \(float32\[3\], int32\[\]\); must be as init"),
+    (
+      lambda x: x.astype(int),
+      r"is int32\[3\]; must be as init makes",
+    ),
+    (
+      lambda x: x[:2],
+      r"is float32\[2\]; must be as init makes",
+    ),
+  ],
+)
+def test_a_state_of_another_kind_is_refused(after, message):
+  def one_client(worker, broadcast):
+    return jnp.zeros(3)
+
+  def round(state, cohort):
+    sent = cohort.mean(one_client, state)
+    return after(sent.value), sent
+
+  start = lambda params, num_clients: params["bias"]
+  wrong = fo.Algorithm(start, round, lambda bias: {"bias": bias})
+  with pytest.raises(ValueError, match=message):
+    run(wrong)
+
+
+def test_metrics_of_two_phases_need_names_of_their_own():
+  def one_client(worker, params):
+    metrics = {"examples": worker.size}
+    return fo.ClientOutput(delta(worker, params), metrics=metrics)
+
+  def round(params, cohort):
+    first = cohort.mean(one_client, params)
+    second = cohort.mean(one_client, params, phase=1)
+    return params, (first, second)
+
+  found = run(algorithm_of(one_client)).traces["examples"]
+  np.testing.assert_array_equal(found, [draws.SIZES] * 3)
+  with pytest.raises(ValueError, match="two phases have 'examples'"):
+    run(algorithm(round))

@@ -1,8 +1,8 @@
-"""When two functions are the same, for programs that were compiled before.
+"""Whether two functions give the same program.
 
-A user who runs a line twice makes new functions of the same code: `fed_avg(
-loss_fn, optax.sgd(0.1))` is never the object that it was. They are the same
-here if their code, defaults, closures and the globals that they read are.
+Each call of `fed_avg(loss_fn, optax.sgd(0.1))` makes new function objects, of
+the same code. Two functions are the same here if their code, defaults, closures
+and the globals that they read are the same.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-_PACKAGE = pathlib.Path(__file__).parents[1]
+_PACKAGE = pathlib.Path(__file__).parent
 _STANDARD = pathlib.Path(sysconfig.get_path("stdlib"))
 # Arrays of JAX up to this size are compared by their content, larger ones by
 # identity, as they do not change; so are NumPy's of more than these bytes.
@@ -31,21 +31,21 @@ _MANY = 10_000
 
 
 def key_of(value: Any) -> tuple[Hashable, list[Any]]:
-  """What is equal for values that give the same program.
+  """A key that is equal for values that give the same program.
 
   Args:
     value: a function, algorithm, setting, or a structure of them.
 
   Returns:
-    The key, and objects that are to be held as long as it is used: it has the
-    `id` of those that are equal to themselves alone.
+    The key, and the objects that must live as long as it is used, because it
+    contains the `id` of some of them.
   """
   seen = {}
   try:
     key = _key(value, seen)
   except RecursionError:
     key = object()
-  return key, [held for _, held in seen.values()]
+  return key, [value for _, value in seen.values()]
 
 
 def _key(value: Any, seen: dict[int, tuple[int, Any]]) -> Hashable:

@@ -1,0 +1,146 @@
+"""An algorithm as its caller wrote it, traced before anything is compiled."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fedjax_opt.base import Algorithm, Params
+from fedjax_opt.checks import functions
+from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import shown
+
+_FUNCTIONS = {
+  "init": "(params, num_clients) -> state",
+  "round": "(state, cohort) -> (state, reply)",
+  "params": "(state) -> params",
+  "penalty": "(params) -> scalar",
+  "init_client": "(params) -> tree",
+}
+
+
+def check(name: str, algorithm: Any) -> None:
+  """That it is an algorithm, made of functions.
+
+  Raises:
+    TypeError: if it is not.
+  """
+  if isinstance(algorithm, optax.GradientTransformation):
+    raise TypeError(
+      f"{name}: is an optimizer; must be an Algorithm, such as "
+      "fed_avg(loss_fn, client=optimizer)"
+    )
+  if not isinstance(algorithm, Algorithm):
+    called = " (it was not called)" if callable(algorithm) else ""
+    raise TypeError(
+      f"{name}={shown(algorithm)}: must be an Algorithm{called}, such as "
+      "fed_avg(loss_fn, optax.sgd(0.1))"
+    )
+  for field, takes in _FUNCTIONS.items():
+    given = getattr(algorithm, field)
+    if given is not None or field in ("init", "round", "params"):
+      checks.function(f"Algorithm.{field}", given, takes)
+
+
+def check_points(
+  make: Callable[..., Any], grid: Mapping[str, Sequence[Any]]
+) -> None:
+  """That `make` gives an algorithm for each value of a grid.
+
+  It is called with numbers, which its factories can check, and then with what
+  the program gives it: traced numbers.
+
+  Args:
+    make: `(**hyperparameters) -> Algorithm`.
+    grid: {name: values}; {} for a single run.
+
+  Raises:
+    ValueError: if a value cannot be.
+    TypeError: if `make` does not take these, or returns no algorithm.
+  """
+  first = {name: values[0] for name, values in grid.items()}
+  points = [first] + [
+    first | {name: value} for name in grid for value in grid[name][1:]
+  ]
+  for point in points:
+    check("make(...)", _made(make, point, "the hyperparameters of the grid"))
+  if grid:
+    traced = {name: _scalar(values) for name, values in grid.items()}
+    trace = lambda numbers: [_made(make, numbers, "traced numbers")][1:]
+    jax.eval_shape(trace, traced)
+
+
+def _scalar(values):
+  dtype = jax.dtypes.canonicalize_dtype(np.asarray(values).dtype)
+  return jax.ShapeDtypeStruct((), dtype)
+
+
+def _made(make, hyperparameters, kind):
+  """The algorithm of one point; what `make` raises becomes one line."""
+  try:
+    return make(**hyperparameters)
+  except Exception as error:
+    if checks.is_own(error):
+      raise
+    names = ", ".join(hyperparameters) or "none"
+    raise checks.failed(f"make: failed with {kind} ({names})", error) from error
+
+
+def call(name: str, algorithm: Algorithm, *args: Any) -> Any:
+  """What a function of an algorithm returns.
+
+  Args:
+    name: of the function, such as "round".
+    algorithm: any.
+    *args: of the function.
+
+  Raises:
+    ValueError: if it fails with what is no clear line already.
+    TypeError: if it takes other arguments.
+  """
+  function = getattr(algorithm, name)
+  return checks.call(f"Algorithm.{name}", _FUNCTIONS[name], function, *args)
+
+
+def params(algorithm: Algorithm, server: Any) -> Params:
+  """The model that is evaluated.
+
+  Raises:
+    ValueError: if the function fails.
+    TypeError: if it returns what is no tree of arrays.
+  """
+  found = call("params", algorithm, server)
+  functions.arrays("Algorithm.params", found)
+  return found
+
+
+def start(
+  algorithm: Algorithm, params: Params, num_clients: int
+) -> tuple[Any, Any]:
+  """The state of the server, and what all clients keep, before round 0.
+
+  Args:
+    algorithm: any.
+    params: the initial model.
+    num_clients: M.
+
+  Returns:
+    The state, and leaves [M, ...], or None if clients keep nothing.
+
+  Raises:
+    ValueError: if one of its functions fails.
+    TypeError: if one returns what is no array.
+  """
+  server = call("init", algorithm, params, num_clients)
+  functions.arrays("Algorithm.init: state", server)
+  if algorithm.init_client is None:
+    return server, None
+  one = call("init_client", algorithm, params)
+  functions.arrays("Algorithm.init_client", one, may_have_keys=False)
+  expand = lambda leaf: jnp.broadcast_to(
+    jnp.asarray(leaf), (num_clients, *jnp.shape(leaf))
+  )
+  return server, jax.tree.map(expand, one)

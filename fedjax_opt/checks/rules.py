@@ -1,0 +1,233 @@
+"""Client rules, server rules and learning rates, as callers give them."""
+
+import functools
+import inspect
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import shown
+
+_EXAMPLE = "an optimizer, such as optax.sgd(0.1)"
+_OF_ROUND = "or a function from the round to one"
+# A function of one of these is no function of the round.
+_RATES = ("learning_rate", "lr")
+
+
+def client(name: str, rule: Any) -> None:
+  """That a client rule is an optimizer, or a function from the round to one.
+
+  Raises:
+    TypeError: if it is none of these.
+  """
+  if isinstance(rule, optax.GradientTransformation):
+    return
+  _check_called(name, rule)
+  is_function = callable(rule) and not isinstance(rule, type)
+  if not is_function or _is_optimizer_object(rule):
+    raise TypeError(
+      f"{name}={shown(rule)}: must be {_EXAMPLE}, {_OF_ROUND}{_hint(rule)}"
+    )
+  checks.function(name, rule, f"(round) -> optimizer, or {_EXAMPLE}")
+  first = next(iter(_parameters(rule)), "round")
+  if first in _RATES:
+    raise TypeError(
+      f"{name}={shown(rule)}: takes ({first}), and would be given the round; "
+      f"must be {_EXAMPLE}, {_OF_ROUND}"
+    )
+
+
+def server(name: str, rule: Any) -> None:
+  """That a server rule is an optimizer, or None.
+
+  Raises:
+    TypeError: if it is neither.
+  """
+  if rule is None or isinstance(rule, optax.GradientTransformation):
+    return
+  _check_called(name, rule)
+  hint = _hint(rule)
+  if inspect.isfunction(rule):
+    hint = "; for a rate that changes give it a schedule of optax"
+  raise TypeError(f"{name}={shown(rule)}: must be {_EXAMPLE}{hint}")
+
+
+def of_round(rule: Any, round: jax.Array) -> optax.GradientTransformation:
+  """The client rule of a round.
+
+  Raises:
+    TypeError: if there is none.
+  """
+  if isinstance(rule, optax.GradientTransformation):
+    return rule
+  client("client", rule)
+  found = checks.call("client", "(round) -> optimizer", rule, round)
+  if not isinstance(found, optax.GradientTransformation):
+    raise TypeError(
+      f"client: its function of the round returned {shown(found)}; must "
+      f"return {_EXAMPLE}"
+    )
+  return found
+
+
+def init(
+  name: str, rule: optax.GradientTransformation, params: Any
+) -> optax.OptState:
+  """The first state of a rule; what it raises becomes one line."""
+  return checks.call(f"{name}: its init", "(params)", rule.init, params)
+
+
+def step(
+  name: str,
+  rule: optax.GradientTransformation,
+  grads: Any,
+  state: optax.OptState,
+  params: Any,
+  **extra: Any,
+) -> tuple[Any, optax.OptState]:
+  """A step of a rule: the new parameters, and its new state.
+
+  Raises:
+    ValueError: if it fails.
+    TypeError: if it fails with one.
+  """
+  try:
+    updates, state = rule.update(grads, state, params, **extra)
+    return optax.apply_updates(params, updates), state
+  except Exception as error:
+    if checks.is_own(error):
+      raise
+    raise checks.failed(f"{name}: its update failed", error) from error
+
+
+def traced_field(rule_state: optax.OptState, name: str) -> Any:
+  """A field of the state of a rule, however deep in a chain.
+
+  Raises:
+    ValueError: if there is none, or not one number of that name.
+  """
+  try:
+    value = optax.tree.get(rule_state, name)
+  except KeyError:
+    raise ValueError(
+      f"trace={name!r}: the client rule's state has several such fields; must "
+      "be the name of one"
+    ) from None
+  if value is None:
+    raise ValueError(
+      f"trace={name!r}: the client rule's state has no such field"
+    )
+  if len(jax.tree.leaves(value)) != 1 or np.shape(jax.tree.leaves(value)[0]):
+    raise ValueError(
+      f"trace={name!r}: is a tree of arrays; must be a field with one number"
+    )
+  return jax.tree.leaves(value)[0]
+
+
+def rate(
+  name: str,
+  value: Any,
+  interval: str = "[0, inf)",
+  *,
+  may_drop: bool = True,
+  why: str = "this algorithm takes plain steps, not those of another rule",
+) -> None:
+  """That a learning rate is a number, or a function from the round to one.
+
+  Args:
+    name: of the argument.
+    value: given for it.
+    interval: of the numbers allowed.
+    may_drop: whether it may be a function.
+    why: it cannot be an optimizer.
+
+  Raises:
+    ValueError: if it is an optimizer, or outside the interval.
+    TypeError: if it is something else.
+  """
+  wanted = "a number"
+  if may_drop:
+    wanted += ", or a function from the round to one"
+  if isinstance(value, optax.GradientTransformation):
+    raise ValueError(f"{name}: must be {wanted}; {why}")
+  if callable(value) and not hasattr(value, "shape"):
+    _check_called(name, value, optimizer=False)
+    if not may_drop or isinstance(value, type):
+      raise TypeError(f"{name}={shown(value)}: must be {wanted}")
+    checks.function(name, value, "(round) -> number")
+    return
+  checks.in_interval(name, value, interval, wanted)
+
+
+def rate_of_round(value: Any, round: jax.Array) -> Any:
+  """A learning rate in a round.
+
+  Raises:
+    ValueError: for an optimizer, where steps are plain ones.
+    TypeError: for a function that gives no number.
+  """
+  rate("learning_rate", value)
+  if not callable(value):
+    return value
+  found = checks.call("learning_rate", "(round) -> number", value, round)
+  is_number = isinstance(found, int | float) or hasattr(found, "dtype")
+  if not is_number or np.shape(found):
+    raise TypeError(
+      f"learning_rate: its function of the round returned {shown(found)}; must "
+      "return a number"
+    )
+  return found
+
+
+def _check_called(name, rule, optimizer=True):
+  """That it is not a factory of rules, which was to be called."""
+  inner = rule
+  while isinstance(inner, functools.partial):
+    inner = inner.func
+  module = getattr(inner, "__module__", None) or ""
+  is_factory = module.startswith(("optax.", "fedjax_opt.rules"))
+  if not (is_factory and hasattr(inner, "__name__")):
+    return
+  # What a schedule of optax returns is a function of the step.
+  if "<locals>" in getattr(inner, "__qualname__", ""):
+    if optimizer:
+      raise TypeError(
+        f"{name}={shown(rule)}: is a schedule; must be an optimizer, such as "
+        "optax.sgd(schedule)"
+      )
+    return
+  root = "optax" if module.startswith("optax") else "fedjax_opt"
+  if root == "optax" and not hasattr(optax, inner.__name__):
+    root = "optax.contrib"
+  call = f"{root}.{inner.__name__}(...)"
+  if optimizer:
+    raise TypeError(f"{name}={shown(rule)}: was not called; write {call}")
+  if inner is rule and root != "fedjax_opt":
+    raise TypeError(
+      f"{name}={shown(rule)}: must be a number, or a function from the round "
+      "to one"
+    )
+
+
+def _is_optimizer_object(rule):
+  return hasattr(rule, "init") and hasattr(rule, "update")
+
+
+def _hint(rule):
+  if hasattr(rule, "gradient_transformation"):
+    return "; give its .gradient_transformation()"
+  if isinstance(rule, str) and hasattr(optax, rule):
+    return f"; write optax.{rule}(...)"
+  if isinstance(rule, int | float) and not isinstance(rule, bool):
+    return f"; write optax.sgd({rule})"
+  return ""
+
+
+def _parameters(function):
+  try:
+    return list(inspect.signature(function).parameters)
+  except (TypeError, ValueError):
+    return []

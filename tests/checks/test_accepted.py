@@ -1,0 +1,85 @@
+"""What the checks let through, and what they cost."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedjax_opt import Algorithm, Simulator, fed_avg, scaffold, simulate
+from fedjax_opt.checks import values as checks
+from fedjax_opt.engine import programs
+from fedjax_opt.engine.executor import Executor
+from tests.checks.given import (
+  ALGORITHM,
+  DATA,
+  DEFAULTS,
+  PARAMS,
+  SGD,
+  TEST,
+  evaluate,
+  loss_fn,
+)
+
+
+def not_a_number(params, batch, rng):
+  return jnp.sqrt(jnp.sum(params["w"])) * batch["x"][:, 0]
+
+
+GOOD = {
+  "a gradient that is NaN at the start": {
+    "algorithm": fed_avg(not_a_number, SGD)
+  },
+  "NumPy's numbers": {"rounds": np.int64(1), "client_dropout": np.float32(0)},
+  "a rule of the round": {
+    "algorithm": fed_avg(loss_fn, lambda round: optax.sgd(0.1 / (1 + round)))
+  },
+  "a rate as an array": {"algorithm": scaffold(loss_fn, jnp.float32(0.1))},
+  "metrics that are numbers": {
+    "test": TEST,
+    "evaluate": lambda params, data, test: {"one": 1, "has": test is None},
+  },
+  "a number as state": {
+    "algorithm": Algorithm(
+      init=lambda params, num_clients: 0,
+      round=lambda state, cohort: (
+        state + 1,
+        cohort.each(lambda worker, _: worker.client, ()),
+      ),
+      params=lambda state: state,
+    )
+  },
+}
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_good_input_runs(case):
+  assert simulate(**DEFAULTS | GOOD[case]).rounds in (1, 2)
+
+
+def test_a_run_is_traced_ahead_once(monkeypatch):
+  calls = []
+  build = Executor._on_devices
+  counted = lambda *args: (calls.append(None), build(*args))[1]
+  programs.clear()
+  monkeypatch.setattr(Executor, "_on_devices", counted)
+  simulator = Simulator(ALGORITHM, DATA, batch_size=2, evaluate=evaluate)
+  state = simulator.init(PARAMS)
+  simulator.init(PARAMS, seed=1)
+  assert len(calls) == 2  # Rounds and evaluation.
+  simulator.run(state, 1)
+  other = Simulator(ALGORITHM, DATA, batch_size=2, evaluate=evaluate)
+  other.run(other.init(PARAMS), 1)
+  assert len(calls) == 2
+
+
+def test_own_errors_are_told_from_those_of_libraries():
+  for call, is_own in (
+    (lambda: checks.whole("a", 0.5), True),
+    (lambda: jnp.zeros(2) @ jnp.zeros(3), False),
+    (lambda: {}["a"], False),
+    (lambda: jax.eval_shape(lambda: checks.whole("a", 0.5)), True),
+  ):
+    with pytest.raises((TypeError, KeyError)) as error:
+      call()
+    assert checks.is_own(error.value) == is_own
