@@ -282,6 +282,19 @@ def test_metrics_of_clients_are_recorded_for_each_round(client_map):
   np.testing.assert_array_equal(result.traces["twice"], expected)
 
 
+def test_metrics_of_a_verb_of_some_rounds_are_nan_in_the_others():
+  def round(state, cohort):
+    one_client = lambda worker, _: ClientOutput(
+      1.0, metrics={"round": 1.0 * worker.round}
+    )
+    verb = lambda: cohort.mean(one_client, ())
+    return state, cohort.cond(cohort.round % 2 == 1, verb, 0.0)
+
+  traced = run(simple(round), rounds=4).traces["round"]
+  expected = np.array([np.nan, 1, np.nan, 3])[:, None].repeat(4, 1)
+  np.testing.assert_array_equal(traced, expected)
+
+
 def test_metrics_of_a_grid_and_of_those_left_out():
   """Who drops out or is rejected has computed them, too."""
 
