@@ -557,8 +557,8 @@ BAD_INPUT = {
   "--x_axis=time": "x_axis='time': must be one of rounds, "
   "gradient_evaluations, bytes",
   "--client_memory=host": "client_memory='host': this algorithm keeps "
-  "nothing for its clients (it has no `Algorithm.init_client`); leave client_memory "
-  "out",
+  "nothing for its clients (it has no `Algorithm.init_client`); leave "
+  "client_memory out",
   "--client_memory=disk": "client_memory='disk': must be one of auto, device, "
   "host",
   "--precision=bf16": "precision='bf16': must be one of float32, mixed, "
