@@ -116,14 +116,14 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   ),
   "fed_adam": AlgorithmChoice(
     fed_avg,
-    "FedAvg with optax's Adam at the server, bias-corrected; FedOpt's own form is "
-    "fed_avg with server fedopt_adam",
+    "FedAvg with optax's Adam at the server, bias-corrected; FedOpt's own form "
+    "is fed_avg with server fedopt_adam",
     server_rule="adam",
   ),
   "fed_yogi": AlgorithmChoice(
     fed_avg,
-    "FedAvg with optax's Yogi at the server, bias-corrected; FedOpt's own form is "
-    "fed_avg with server fedopt_yogi",
+    "FedAvg with optax's Yogi at the server, bias-corrected; FedOpt's own form "
+    "is fed_avg with server fedopt_yogi",
     server_rule="yogi",
   ),
   "fed_adagrad": AlgorithmChoice(
