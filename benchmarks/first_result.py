@@ -106,8 +106,8 @@ def run_command(arguments: Sequence[str], started: float) -> dict[str, float]:
   stages.append(Interval("imports", started, time.time()))
   import jax
 
+  from fedjax_opt.checks import inputs
   from fedjax_opt.engine.executor import Executor
-  from fedjax_opt.engine.runner import Runner
   from fedjax_opt.results import plots
   from fedjax_opt.simulator import Simulator
 
@@ -119,7 +119,8 @@ def run_command(arguments: Sequence[str], started: float) -> dict[str, float]:
   jax.monitoring.register_event_duration_secs_listener(listen)
   wrap(run, "prepare", "data and checks", stages)
   wrap(Simulator, "_prepare", "init", stages)
-  wrap(Runner, "_restore", "init", stages)
+  wrap(inputs, "models_of_seeds", "init", stages)
+  wrap(Executor, "trace", "other compilation", stages)
   wrap(Executor, "compile", "other compilation", stages)
   wrap(Executor, "advance", "rounds", stages)
   wrap(Executor, "evaluate", "evaluation", stages)
@@ -286,7 +287,8 @@ def main() -> None:
     cells = [f"{median(stage):.2f}" for median in of.values()]
     print(f"| {stage} | {' | '.join(cells)} |")
 
-  rounds = options.num_rounds or 50
+  # Few, as it is the time around them that is looked at.
+  rounds = options.num_rounds or 5
   twice = [
     in_new_process([f"--twice={rounds}"], _environment())
     for _ in range(options.turns)
