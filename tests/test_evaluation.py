@@ -189,7 +189,7 @@ def test_metrics_of_the_model_alone():
 def test_regularized_loss_is_the_loss_and_the_penalty(names):
   algorithm = Algorithm(
     init=lambda params, num_clients: params,
-    round=lambda state, cohort: state + 1,
+    round=lambda state, cohort: (state + 1, ()),
     params=lambda state: state,
     penalty=lambda params: 10 * params,
   )

@@ -2,11 +2,11 @@
 
 import contextlib
 import csv
+import importlib.util
 import json
 import os
 import pathlib
 import signal
-import sys
 import time
 
 import jax
@@ -557,8 +557,8 @@ BAD_INPUT = {
   "--x_axis=time": "x_axis='time': must be one of rounds, "
   "gradient_evaluations, bytes",
   "--client_memory=host": "client_memory='host': this algorithm keeps "
-  "nothing for its clients (it has no `Algorithm.memory`); leave client_memory "
-  "out",
+  "nothing for its clients (it has no `Algorithm.init_client`); leave "
+  "client_memory out",
   "--client_memory=disk": "client_memory='disk': must be one of auto, device, "
   "host",
   "--precision=bf16": "precision='bf16': must be one of float32, mixed, "
@@ -971,7 +971,11 @@ def test_bad_output_dir(make, tmp_path, capsys, compilations):
 
 
 def test_missing_package(tmp_path, capsys, monkeypatch):
-  monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+  find = importlib.util.find_spec
+  without = lambda name, *args: (
+    None if name == "matplotlib" else find(name, *args)
+  )
+  monkeypatch.setattr(importlib.util, "find_spec", without)
   assert call(f"--output_dir={tmp_path / 'run'}") == 1
   assert capsys.readouterr().err == (
     "error: pictures need matplotlib: pip install 'fedjax_opt[run]'\n"

@@ -4,41 +4,43 @@ What the samplers do is tested where they are; here, that each flag reaches the
 right one.
 """
 
-import sys
-import types
-
+import jax
+import numpy as np
 import pytest
 
 from experiments import job
 from experiments.flags import sampler
+from fedjax_opt import samplers
+
+SIZES = np.array([3, 9, 1, 4, 4, 7, 2])
 
 
-@pytest.fixture
-def samplers(monkeypatch):
-  """Stands for `fedjax_opt.samplers`: factories that tell their arguments."""
-  module = types.ModuleType("fedjax_opt.samplers")
-  module.weighted = lambda: "weighted"
-  module.fixed = lambda: "fixed"
-  module.cyclic = lambda groups: ("cyclic", groups)
-  monkeypatch.setitem(sys.modules, module.__name__, module)
+def drawn(sampler):
+  """The cohorts of some rounds."""
+  draw = lambda r: sampler.draw(jax.random.key(r), r, SIZES, 1)[0]
+  return np.array([draw(r) for r in range(12)])
 
 
 @pytest.mark.parametrize(
   ("arguments", "expected"),
   [
-    (["--sampler=weighted"], "weighted"),
-    (["--sampler=fixed"], "fixed"),
-    (["--sampler=cyclic", "--sampler_groups=5"], ("cyclic", 5)),
+    (["--sampler=weighted"], samplers.weighted()),
+    (["--sampler=fixed"], samplers.fixed()),
+    (["--sampler=cyclic", "--sampler_groups=5"], samplers.cyclic(5)),
   ],
 )
-def test_flags_reach_the_sampler(flags_of, samplers, arguments, expected):
+def test_flags_reach_the_sampler(flags_of, arguments, expected):
   flags = flags_of(*arguments)
   sampler.check(flags)
-  assert sampler.settings(flags) == {"sampler": expected}
+  given = sampler.settings(flags)
+  assert set(given) == {"sampler"}
+  np.testing.assert_array_equal(drawn(given["sampler"]), drawn(expected))
+  others = (samplers.uniform(), samplers.cyclic(4))
+  for other in others:
+    assert np.any(drawn(given["sampler"]) != drawn(other))
 
 
-def test_uniform_is_the_engine_s_default(flags_of, monkeypatch):
-  monkeypatch.setitem(sys.modules, "fedjax_opt.samplers", None)
+def test_uniform_is_the_engine_s_default(flags_of):
   assert sampler.settings(flags_of()) == {}
   prepared = job.prepare(flags_of("--task=digits_logistic"))
   assert "sampler" not in prepared.settings

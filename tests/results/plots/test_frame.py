@@ -1,6 +1,6 @@
 """Figures without matplotlib, and without pyplot."""
 
-import builtins
+import importlib.util
 import subprocess
 import sys
 
@@ -13,14 +13,11 @@ from tests.results.histories import random
 def test_without_matplotlib_one_line_says_what_to_install(
   tmp_path, monkeypatch
 ):
-  real = builtins.__import__
-
-  def without(name, *args, **kwargs):
-    if name.startswith("matplotlib"):
-      raise ImportError(name)
-    return real(name, *args, **kwargs)
-
-  monkeypatch.setattr(builtins, "__import__", without)
+  find = importlib.util.find_spec
+  without = lambda name, *args: (
+    None if name == "matplotlib" else find(name, *args)
+  )
+  monkeypatch.setattr(importlib.util, "find_spec", without)
   with pytest.raises(ImportError, match=r"pip install 'fedjax_opt\[run\]'"):
     plots.curves(random(1), [{}], tmp_path / "a.png")
 
