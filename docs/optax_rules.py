@@ -4,8 +4,8 @@
 
 Every public factory of `optax` and `optax.contrib` that gives a gradient
 transformation is tried on least squares: as the rule of a client, whose local
-steps offer the extra arguments of `engine.extras`, and as the rule of a server, which
-has a pseudo-gradient and its parameters alone.
+steps offer the extra arguments of `engine.extras`, and as the rule of a server,
+which has a pseudo-gradient and its parameters alone.
 """
 
 import functools

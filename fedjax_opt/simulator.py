@@ -108,10 +108,7 @@ def sweep(
       of all seeds must share the pooled examples.
     rounds: R, communication rounds.
     seeds: each combination of hyperparameters runs once with each seed.
-    test: see `simulate`.
-    on_evaluation: see `simulate`.
-    checkpoints: see `simulate`.
-    progress: see `simulate`.
+    test, on_evaluation, checkpoints, progress: see `simulate`.
     grid_map: 'vmap' vectorizes the points, 'scan' computes one after the other
       (diverged ones then take no more time), 'auto' chooses.
     grid_chunk: how many combinations of hyperparameters are vectorized at a
@@ -341,7 +338,7 @@ class Simulator:
     """What runs a state, if it is one of this simulator."""
     inputs.check_state(state, SimulationState, self._own_config, self._seeds)
     executor = self._executor_of(state.config, state.seeds)
-    shapes = inputs.shapes_of((state.server, state.client_state))
+    shapes = jax.eval_shape(lambda: (state.server, state.client_state))
     with checks.told_as("state: does not fit this simulator"):
       executor.trace_all(shapes)
     return executor

@@ -365,7 +365,11 @@ BAD = {
     ValueError,
     r"must return \[C\] = \[3\] whole numbers",
   ),
-  "arguments": (lambda key: jnp.arange(3), ValueError, "the function failed"),
+  "arguments": (
+    lambda key: jnp.arange(3),
+    TypeError,
+    r"takes \(key\); must be a function \(key, round\)",
+  ),
 }
 
 

@@ -115,13 +115,22 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     fed_avg, "FedAvg with server momentum", server_rule="sgdm"
   ),
   "fed_adam": AlgorithmChoice(
-    fed_avg, "FedAvg with Adam at the server (FedOpt)", server_rule="adam"
+    fed_avg,
+    "FedAvg with optax's Adam at the server, bias-corrected; FedOpt's own form "
+    "is fed_avg with server fedopt_adam",
+    server_rule="adam",
   ),
   "fed_yogi": AlgorithmChoice(
-    fed_avg, "FedAvg with Yogi at the server (FedOpt)", server_rule="yogi"
+    fed_avg,
+    "FedAvg with optax's Yogi at the server, bias-corrected; FedOpt's own form "
+    "is fed_avg with server fedopt_yogi",
+    server_rule="yogi",
   ),
   "fed_adagrad": AlgorithmChoice(
-    fed_avg, "FedAvg with Adagrad at the server (FedOpt)", server_rule="adagrad"
+    fed_avg,
+    "FedAvg with optax's Adagrad at the server; FedOpt's own form is "
+    "fed_avg with server fedopt_adagrad",
+    server_rule="adagrad",
   ),
   "fed_mid": _composite(
     fed_mid, "mirror descent, primal average (Yuan et al., 2021)"

@@ -393,16 +393,6 @@ def shapes_of_model(params: Any) -> Params:
   return params
 
 
-def described(tree: Any) -> str:
-  """The structure of a tree, with the types and shapes of its arrays."""
-  return str(jax.tree.map(checks.form, tree))
-
-
-def shapes_of(tree: Any) -> Any:
-  """The shapes of a tree of arrays, as `jax.eval_shape` gives them."""
-  return jax.eval_shape(lambda: tree)
-
-
 def check_state(
   state: Any, kind: type, own: Any, seeds: Sequence[int] | None
 ) -> None:

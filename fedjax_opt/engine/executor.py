@@ -115,15 +115,17 @@ class Executor:
     if segment is not None:
       rows = self._store.like(shapes[1])
       traced["rounds"] = programs.trace(
+        "rounds",
         lambda: self._on_devices(points.rounds_program, 3),
-        ("rounds", self.config, self._make),
+        (self.config, self._make),
         self._rounds_inputs((like, rows), segment, 0, 0),
         is_donated=True,
       )
     if has_evaluation and self.config.evaluate is not None:
       traced["evaluation"] = programs.trace(
+        "evaluation",
         lambda: self._on_devices(points.evaluation_program, 1),
-        ("evaluation", self.config, self._make),
+        (self.config, self._make),
         self._evaluation_inputs(like),
         is_donated=False,
       )

@@ -19,6 +19,7 @@ _lock = threading.Lock()
 
 
 def trace(
+  name: str,
   build: Callable[[], Callable[..., Any]],
   about: Any,
   inputs: tuple[Any, ...],
@@ -28,6 +29,7 @@ def trace(
   """Traces a program, unless the same one was traced before.
 
   Args:
+    name: of the program.
     build: gives the function to compile.
     about: everything that the result of `build` depends on, see
       `identity.key_of`.
@@ -38,7 +40,7 @@ def trace(
     A function that compiles it, unless it was, and returns the program; it may
     run in another thread.
   """
-  about_key, referred = key_of(about)
+  about_key, referred = key_of((name, about))
   key = (about_key, _shapes(inputs), is_donated, _context())
   with _lock:
     if key in _known:
@@ -52,6 +54,7 @@ def trace(
   def program(state, rest, *others):
     return function((state, *rest), *others)
 
+  program.__name__ = name  # As logs and profiles call it.
   jitted = jax.jit(program, donate_argnums=0 if is_donated else ())
   lowered = jitted.lower(state, rest, *others)
 

@@ -86,7 +86,7 @@ def test_it_is_as_on_the_device(algorithm, others, lent):
   actual = run(algorithm, client_memory="host", **others)
   assert_same(actual, expected)
   cohort = {**SETTINGS, **others}["cohort_size"] or TASK.data.num_clients
-  assert len(lent) == 1 + SETTINGS["rounds"]
+  assert len(lent) == SETTINGS["rounds"]
   assert {len(leaf) for leaf in jax.tree.leaves(lent)} == {cohort}
 
 

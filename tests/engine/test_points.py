@@ -133,7 +133,7 @@ def test_points_differ():
 
 BAD = {
   "empty axis": ({"grid": {"lr": []}}, "lr: give at least one value"),
-  "no seed": ({"seeds": []}, "seeds: give at least one value"),
+  "no seed": ({"seeds": []}, "seed: give at least one value"),
   "grid_map": (
     {"grid_map": "pmap"},
     "grid_map='pmap': must be one of auto, vmap, scan; did you mean vmap?",

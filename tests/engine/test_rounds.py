@@ -418,15 +418,15 @@ def test_a_verb_of_some_rounds_keeps_in_them_only():
 @pytest.mark.parametrize(
   ("state_of", "given"),
   [
-    (lambda own: (own, own), "(int32[], int32[])"),
-    (lambda own: {"a": own}, "{a: int32[]}"),
-    (lambda own: 1.0 * own, "float32[]"),
-    (lambda own: own[None], "int32[1]"),
+    (lambda own: (own, own), "lacks the leaf () that {} has"),
+    (lambda own: {"a": own}, "lacks the leaf () that {} has"),
+    (lambda own: 1.0 * own, "is float32[]; must be int32[], as {} has it"),
+    (lambda own: own[None], "is int32[1]; must be int32[], as {} has it"),
   ],
 )
 def test_a_state_of_another_structure_is_refused(state_of, given):
   assert message_of(counting(state_of=state_of)) == (
-    f"ClientOutput.state: is {given}; must be as init_client makes it, int32[]"
+    f"ClientOutput.state: {given.format('Algorithm.init_client')}"
   )
 
 

@@ -7,6 +7,7 @@ import sys
 
 import jax
 import numpy as np
+import optax
 import pytest
 
 from fedjax_opt import Population, fed_avg, simulate
@@ -174,6 +175,6 @@ def test_devices_that_are_not_there():
     Config.create(task.data, {"batch_size": 4, "client_devices": 2})
   with pytest.raises(ValueError, match=message):
     simulate(
-      fed_avg(task.loss_fn, None), task.params, task.data,
+      fed_avg(task.loss_fn, optax.sgd(0.1)), task.params, task.data,
       rounds=1, batch_size=4, client_devices=2,
     )  # fmt: skip

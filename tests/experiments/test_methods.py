@@ -192,7 +192,8 @@ def test_same_flag_means_what_the_chosen_algorithm_says(flags_of):
 )
 def test_makes_every_algorithm_from_traced_numbers(flags_of, arguments):
   setup = methods.resolve(flags_of(*arguments.split()), regularizer="l1")
-  make = setup.make(loss_fn=None, features_fn=None, rounds=10)
+  function = lambda params, batch, rng: None
+  make = setup.make(loss_fn=function, features_fn=function, rounds=10)
   params = {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)}
 
   def init(values):

@@ -971,11 +971,7 @@ def test_bad_output_dir(make, tmp_path, capsys, compilations):
 
 
 def test_missing_package(tmp_path, capsys, monkeypatch):
-  find = importlib.util.find_spec
-  without = lambda name, *args: (
-    None if name == "matplotlib" else find(name, *args)
-  )
-  monkeypatch.setattr(importlib.util, "find_spec", without)
+  monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
   assert call(f"--output_dir={tmp_path / 'run'}") == 1
   assert capsys.readouterr().err == (
     "error: pictures need matplotlib: pip install 'fedjax_opt[run]'\n"

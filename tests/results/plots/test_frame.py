@@ -13,11 +13,7 @@ from tests.results.histories import random
 def test_without_matplotlib_one_line_says_what_to_install(
   tmp_path, monkeypatch
 ):
-  find = importlib.util.find_spec
-  without = lambda name, *args: (
-    None if name == "matplotlib" else find(name, *args)
-  )
-  monkeypatch.setattr(importlib.util, "find_spec", without)
+  monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
   with pytest.raises(ImportError, match=r"pip install 'fedjax_opt\[run\]'"):
     plots.curves(random(1), [{}], tmp_path / "a.png")
 
