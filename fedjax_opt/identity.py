@@ -71,12 +71,14 @@ def _key(value: Any, seen: dict[int, tuple[int, Any]]) -> Hashable:
     return "jit", _key(value.__wrapped__, seen)
   if isinstance(value, tuple | list):
     return type(value), *(_key(item, seen) for item in value)
+  if isinstance(value, set | frozenset):
+    return type(value), frozenset(_key(item, seen) for item in value)
   if isinstance(value, dict):
     items = ((_key(k, seen), _key(v, seen)) for k, v in value.items())
     return type(value), *items
   if isinstance(value, np.ndarray | np.generic | jax.Array):
     return _key_of_array(value)
-  if _is_frozen(value):
+  if _is_of_fields(value):
     fields = (field.name for field in dataclasses.fields(value))
     values = ((name, _key(getattr(value, name), seen)) for name in fields)
     return _key(type(value), seen), *values
@@ -86,28 +88,62 @@ def _key(value: Any, seen: dict[int, tuple[int, Any]]) -> Hashable:
     return type(value), _key(value.fget, seen)
   if isinstance(value, types.CodeType):
     consts = tuple(_key(const, seen) for const in value.co_consts)
-    return value.co_code, consts, value.co_names, value.co_varnames
+    counts = (value.co_argcount, value.co_posonlyargcount, value.co_flags)
+    names = (value.co_names, value.co_varnames, value.co_kwonlyargcount)
+    return value.co_code, consts, *names, *counts
+  if not _can_be_read(value):
+    return object()  # Equal to no other: it may have been changed.
   return _same(value), *_attributes_of(value, seen)
 
 
 def _attributes_of(value, seen):
   """What an object, or a class of a user, holds; it may have been changed."""
   kind = value if isinstance(value, type) else type(value)
-  is_module = isinstance(value, types.ModuleType)
-  if is_module or kind.__module__.partition(".")[0] in _UNCHANGED:
+  is_class = value is kind
+  if isinstance(value, types.ModuleType) or (is_class and _is_librarys(kind)):
     return
   for name, held in sorted(getattr(value, "__dict__", {}).items()):
-    if not (value is kind and name.startswith("__")):
+    is_method = isinstance(held, types.FunctionType)
+    if not is_class or is_method or not name.startswith(("__", "_abc_")):
       yield name, _key(held, seen)
   # Its methods, and what they read.
-  for own in kind.__bases__ if value is kind else (kind,):
+  for own in kind.__bases__ if is_class else (kind,):
     yield _key(own, seen)
 
 
-def _is_frozen(value):
-  is_dataclass = dataclasses.is_dataclass(value)
-  is_object = is_dataclass and not isinstance(value, type)
-  return is_object and value.__dataclass_params__.frozen
+# What holds nothing that could be changed, although it cannot be read.
+_PLAIN = (
+  types.BuiltinFunctionType,
+  types.MethodDescriptorType,
+  types.WrapperDescriptorType,
+  types.MethodWrapperType,
+  types.GetSetDescriptorType,
+  types.EllipsisType,
+  types.GenericAlias,
+  types.UnionType,
+)
+
+
+def _can_be_read(value):
+  """Whether all that an object holds is in its `__dict__`."""
+  if isinstance(value, (type, *_PLAIN)) or type(value) is object:
+    return True
+  if isinstance(value, types.ModuleType):
+    return _is_installed(getattr(value, "__file__", None))
+  kind = type(value)
+  if kind.__module__.partition(".")[0] in _UNCHANGED:
+    return True
+  has_slots = any(vars(base).get("__slots__") for base in kind.__mro__)
+  return hasattr(value, "__dict__") and not has_slots
+
+
+def _is_of_fields(value):
+  """Whether the fields of an object say all: frozen, or a model of flax."""
+  if isinstance(value, type) or not dataclasses.is_dataclass(value):
+    return False
+  kinds = type(value).__mro__
+  is_flax = any(kind.__module__.startswith("flax.") for kind in kinds)
+  return is_flax or value.__dataclass_params__.frozen
 
 
 def _key_of_function(function, seen):
@@ -123,6 +159,7 @@ def _key_of_function(function, seen):
     _key(function.__defaults__, seen),
     _key(function.__kwdefaults__, seen),
     *cells,
+    _key(function.__dict__, seen),
     *_globals_of(function, seen),
   )
 
@@ -134,6 +171,8 @@ def _globals_of(function, seen):
   found = function.__globals__
   for name in sorted(_names(function.__code__)):
     if name not in found:
+      if not _is_installed(getattr(sys.modules.get(name), "__file__", None)):
+        yield object()  # A module of a user that the function imports.
       continue
     value = found[name]
     if not isinstance(value, types.ModuleType):

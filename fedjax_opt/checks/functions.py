@@ -254,6 +254,13 @@ def output(
       raise TypeError(
         f"ClientOutput.{name}: is {_form_of(value)}; must be a scalar number"
       )
+  sent = returned.bytes_up
+  if sent is not None and not jnp.issubdtype(
+    jnp.result_type(sent), jnp.integer
+  ):
+    raise TypeError(
+      f"ClientOutput.bytes_up: is {_form_of(sent)}; must be a whole number"
+    )
   scalars("ClientOutput.metrics", returned.metrics)
   return returned
 

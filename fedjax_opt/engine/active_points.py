@@ -184,6 +184,8 @@ class ActivePoints:
     if self._devices > 1 or not self._has_points:
       return state  # No setting was dropped, see `drop`.
     self.active, self.present = record["grid/active"], record["grid/present"]
+    if self._is_vmapped:  # The run may have been one where they stay present.
+      self.present = self.active
     dropped = np.setdiff1d(np.arange(self._num_settings), self.present)
     if dropped.size:
       self._dropped.append((dropped, trees.take(state, dropped)))

@@ -73,7 +73,7 @@ class Runner:
         self._report_again()
       with _signals(self._checkpoints is not None) as pressed:
         try:
-          for stop in stops:
+          for stop in [] if self._is_stopped else stops:
             self._advance(stop)
             if self._is_due(stop):
               self._evaluate()
@@ -118,8 +118,9 @@ class Runner:
     if self._checkpoints is not None and self._checkpoints.every is not None:
       stops |= set(range(0, rounds, self._checkpoints.every))
     stops |= set(range(0, rounds, self._feed.max_rounds))
-    done = self._record.done
-    return sorted(stop for stop in stops if stop > done or not done)
+    done, is_evaluated = self._record.done, bool(self._record.history.rounds)
+    is_new = lambda stop: stop > done or not (done or is_evaluated)
+    return sorted(filter(is_new, stops))
 
   def _is_due(self, stop: int) -> bool:
     return stop % self._config.eval_every == 0 or stop == self._rounds
