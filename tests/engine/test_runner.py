@@ -4,12 +4,14 @@ import os
 import signal
 import threading
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import fed_avg, simulate
+from fedjax_opt import Checkpoints, fed_avg, simulate, sweep
+from tests import jax_problems
 from tests.engine.test_cohort import DATA, B, N, reward
 
 
@@ -65,3 +67,61 @@ def test_no_rounds_evaluate_the_initial_model():
   result = slow(0)
   assert result.history.rounds == [0]
   np.testing.assert_array_equal(result.params, np.zeros(N))
+
+
+def measured(params, data, test):
+  del data, test
+  return {"train_loss": jnp.sum(jax.tree.leaves(params)[0] ** 2)}
+
+
+def resumed_run(folder, resume, on_evaluation=None, rounds=6):
+  task = jax_problems.least_squares()
+  return simulate(
+    fed_avg(task.loss_fn, optax.sgd(0.01)),
+    task.params,
+    task.data,
+    rounds=rounds,
+    batch_size=4,
+    evaluate=measured,
+    eval_every=2,
+    on_evaluation=on_evaluation,
+    checkpoints=Checkpoints(folder, every=2, resume=resume),
+  )
+
+
+def test_a_run_that_was_stopped_at_round_0_is_resumed(tmp_path):
+  first = resumed_run(tmp_path, False, on_evaluation=lambda report: True)
+  assert first.history.rounds == [0]
+  assert resumed_run(tmp_path, True).history.rounds == [0, 2, 4, 6]
+
+
+def test_a_stop_that_is_replayed_stops_at_once(tmp_path):
+  stop = lambda report: report.round == 2
+  assert resumed_run(tmp_path, False, stop).history.rounds == [0, 2]
+  assert resumed_run(tmp_path, True, stop).history.rounds == [0, 2]
+
+
+def test_a_grid_is_resumed_with_another_map(tmp_path):
+  """Settings that were done where they follow one another are dropped."""
+  task = jax_problems.least_squares()
+  rates = [*np.geomspace(1e-3, 1e-2, 8), *np.geomspace(1e3, 1e30, 16)]
+
+  def run(grid_map, rounds, resume):
+    return sweep(
+      lambda rate: fed_avg(task.loss_fn, optax.sgd(rate)),
+      {"rate": rates},
+      task.params,
+      task.data,
+      rounds=rounds,
+      batch_size=4,
+      evaluate=measured,
+      eval_every=1,
+      on_evaluation=lambda report: grid_map == "scan" and report.round == 3,
+      checkpoints=Checkpoints(tmp_path, every=1, resume=resume),
+      grid_map=grid_map,
+    )
+
+  run("scan", 40, resume=False)
+  result = run("vmap", 40, resume=True)
+  status = [result.history.status(point) for point in range(24)]
+  assert status == ["ok"] * 8 + ["diverged"] * 16
