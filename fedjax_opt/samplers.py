@@ -56,7 +56,8 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
   :math:`C p_i`, so that the expectation of the weighted sum is the mean over
   the population. If :math:`p_i` are the weights of the clients, all C draws
   have the same weight, which is scheme I of Li et al. A client that is drawn
-  twice counts twice, with the same batches.
+  twice counts twice, with the same batches. SCAFFOLD's server control is the
+  mean of all clients' controls only under a sampler without replacement.
 
   Args:
     weights: [M], proportional to the probabilities, non-negative; the clients'
