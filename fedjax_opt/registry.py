@@ -11,7 +11,7 @@ with the signature of its factory.
 import dataclasses
 import difflib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 
@@ -200,17 +200,6 @@ def owners(registry: Mapping[str, Choice], parameter: str) -> list[str]:
     for name, choice in registry.items()
     if parameter in {p.name for p in choice.hyperparameters}
   ]
-
-
-def check_seeds(seeds: Sequence[int]) -> None:
-  """Checks that seeds fit into 32 bits, as JAX's random keys take them.
-
-  Raises:
-    ValueError: naming the one that does not.
-  """
-  for seed in seeds:
-    if not 0 <= seed < 1 << 32:
-      raise ValueError(f"seed={seed}: must be from 0 to {(1 << 32) - 1}")
 
 
 def check_choice(
