@@ -300,7 +300,8 @@ def _settings(
   evaluate = task.evaluate
   if flags["grad_norm"]:
     norm = evaluation.grad_norm_sq(task.loss_fn)
-    evaluate = lambda *args: task.evaluate(*args) | norm(*args)
+    both = lambda *args, **held: task.evaluate(*args, **held) | norm(*args)
+    evaluate = both
   return {name: flags[name] for name in names} | {
     "replacement": flags["sampling"] == "replacement",
     "evaluate": evaluate,

@@ -38,8 +38,13 @@ ClientRule = (
 Rate = jax.typing.ArrayLike | Callable[[jax.Array], jax.Array]
 
 # (params, data, test) -> {name: scalar}, inside the compiled program; `data`
-# is a `ClientData`, `test` a batch of all test examples or None.
-EvaluateFn = Callable[[Params, Any, Batch | None], dict[str, jax.Array]]
+# is a `ClientData`, `test` a batch of all test examples or None. It is called
+# with `validation=`, a batch too, if a run was given validation examples.
+EvaluateFn = Callable[..., dict[str, jax.Array]]
+
+# The mean losses over examples, by the examples. A point of which one is not
+# finite has diverged.
+LOSSES = ("train_loss", "validation_loss", "test_loss")
 
 
 class Algorithm(NamedTuple):
@@ -55,8 +60,8 @@ class Algorithm(NamedTuple):
       what the clients keep, and whether anybody was left.
     params: `state -> params`, the model that is evaluated.
     penalty: `params -> scalar`, a regularizer, which the objective has beside
-      the clients' losses. With it, `regularized_train_loss` and
-      `regularized_test_loss` are measured.
+      the clients' losses. With it, the loss `train_loss` is also measured as
+      `regularized_train_loss`; so are those of validation and test examples.
     init_client: `params -> tree`, what ONE client keeps between rounds, before
       its first round; a pytree of arrays without random keys. None if clients
       keep nothing. A client reads it as `worker.state`, and returns the new one

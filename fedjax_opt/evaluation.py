@@ -25,13 +25,15 @@ def federated(
   of_params: Callable[[Params], dict[str, jax.Array]] | None = None,
   gradient_of: LossFn | None = None,
 ) -> EvaluateFn:
-  """Metrics over all clients' training examples and over the test examples.
+  """Metrics over all clients' training examples, and those held out from them.
 
   For each name: `train_<name>`, the mean over the training examples of all
   clients (an example of several clients counts once for each), and
-  `test_<name>`, the mean over the test examples. For the name `accuracy` also
-  its distribution over clients, each on its training examples:
-  `worst_decile_accuracy`, `accuracy_decile_1` to `accuracy_decile_9`.
+  `validation_<name>` and `test_<name>`, the means over the validation and the
+  test examples, if the run was given such. For the name `accuracy` also its
+  distribution over clients, each on its training examples:
+  `train_worst_decile_accuracy`, `train_accuracy_decile_1` to
+  `train_accuracy_decile_9`.
 
   Args:
     per_example: `(params, batch) -> {name: [B]}`.
@@ -41,7 +43,8 @@ def federated(
     gradient_of: a loss; its `grad_norm_sq` is a further metric.
 
   Returns:
-    A function `(params, data, test) -> {name: scalar}`, for `evaluate=`.
+    A function `(params, data, test, validation=None) -> {name: scalar}`, for
+    `evaluate=`.
   """
 
   checks.function("per_example", per_example, functions.PER_EXAMPLE)
@@ -49,7 +52,12 @@ def federated(
   checks.optional_function("of_params", of_params, "(params) -> {name: scalar}")
   checks.optional_function("gradient_of", gradient_of, functions.LOSS)
 
-  def evaluate(params, data: ClientData, test: Batch | None):
+  def evaluate(
+    params,
+    data: ClientData,
+    test: Batch | None,
+    validation: Batch | None = None,
+  ):
     results = {}
     on_pool = _over_examples(per_example, params, data.examples, batch_size)
     owned = jnp.arange(data.indices.shape[1]) < data.sizes[:, None]
@@ -59,11 +67,13 @@ def federated(
       if name == "accuracy":
         accuracy = sums / jnp.maximum(data.sizes, 1)
         worst = worst_decile(accuracy, data.sizes)
-        results["worst_decile_accuracy"] = worst
-        results |= deciles(accuracy, data.sizes)
-    if test is not None:
-      on_test = _over_examples(per_example, params, test, batch_size)
-      results |= {f"test_{n}": jnp.mean(v) for n, v in on_test.items()}
+        results["train_worst_decile_accuracy"] = worst
+        of_clients = deciles(accuracy, data.sizes)
+        results |= {f"train_{n}": value for n, value in of_clients.items()}
+    for split, examples in (("validation", validation), ("test", test)):
+      if examples is not None:
+        held_out = _over_examples(per_example, params, examples, batch_size)
+        results |= {f"{split}_{n}": jnp.mean(v) for n, v in held_out.items()}
     if of_params is not None:
       results |= functions.scalars("of_params", of_params(params))
     if gradient_of is not None:
@@ -86,16 +96,21 @@ def grad_norm_sq(loss_fn: LossFn, batch_size: int = 500) -> EvaluateFn:
     batch_size: number of examples computed at once.
 
   Returns:
-    A function `(params, data, test) -> {"grad_norm_sq": scalar}`, for
-    `evaluate=`.
+    A function `(params, data, test, validation=None) -> {"grad_norm_sq":
+    scalar}`, for `evaluate=`.
   """
 
   checks.function("loss_fn", loss_fn, functions.LOSS)
   checks.at_least("batch_size", batch_size, 1)
   loss_fn = functions.loss(loss_fn)
 
-  def evaluate(params, data: ClientData, test: Batch | None):
-    del test
+  def evaluate(
+    params,
+    data: ClientData,
+    test: Batch | None,
+    validation: Batch | None = None,
+  ):
+    del test, validation
     owned = jnp.arange(data.indices.shape[1]) < data.sizes[:, None]
     times = jnp.zeros(data.num_examples).at[data.indices].add(owned * 1.0)
     numbers, take = _batches(data.examples, batch_size)

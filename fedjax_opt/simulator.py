@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from fedjax_opt.base import Algorithm, Batch, Params, State
-from fedjax_opt.checks import algorithms, inputs
+from fedjax_opt.checks import algorithms, functions, inputs
 from fedjax_opt.checks import settings as checked
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data.clients import ClientData
@@ -42,6 +42,7 @@ def simulate(
   rounds: int,
   seed: int = 0,
   test: Batch | None = None,
+  validation: Batch | None = None,
   on_evaluation: Callable[[Report], Any] | None = None,
   checkpoints: Checkpoints | None = None,
   progress: bool = False,
@@ -58,6 +59,8 @@ def simulate(
     rounds: R, communication rounds.
     seed: of cohorts, batches and dropout.
     test: pooled test examples, {name: [N, ...]}, passed to `evaluate`.
+    validation: pooled validation examples, as `test`, on which settings are
+      chosen; if given, `evaluate` is called with `validation=` them.
     on_evaluation: called with a `Report` after each evaluation; in a resumed
       run first with those from before. The run ends if it returns True,
       or an array, such as a comparison of metrics [S], that is true everywhere.
@@ -74,7 +77,9 @@ def simulate(
     TypeError: naming one of a wrong type, in the same way.
   """
   checked.check_names(settings, DEFAULTS, "simulate")
-  simulator = Simulator(algorithm, data, test=test, **settings)
+  simulator = Simulator(
+    algorithm, data, test=test, validation=validation, **settings
+  )
   return simulator._run_whole(
     params, (seed,), rounds, on_evaluation, checkpoints, progress
   )
@@ -89,6 +94,7 @@ def sweep(
   rounds: int,
   seeds: Sequence[int] = (0,),
   test: Batch | None = None,
+  validation: Batch | None = None,
   on_evaluation: Callable[[Report], Any] | None = None,
   checkpoints: Checkpoints | None = None,
   progress: bool = False,
@@ -108,7 +114,7 @@ def sweep(
       of all seeds must share the pooled examples.
     rounds: R, communication rounds.
     seeds: each combination of hyperparameters runs once with each seed.
-    test, on_evaluation, checkpoints, progress: see `simulate`.
+    test, validation, on_evaluation, checkpoints, progress: see `simulate`.
     grid_map: 'vmap' vectorizes the points, 'scan' computes one after the other
       (diverged ones then take no more time), 'auto' chooses.
     grid_chunk: how many combinations of hyperparameters are vectorized at a
@@ -134,7 +140,14 @@ def sweep(
     "grid_devices": grid_devices,
   }
   simulator = Simulator(
-    make, data, grid=grid, seeds=seeds, test=test, **how, **settings
+    make,
+    data,
+    grid=grid,
+    seeds=seeds,
+    test=test,
+    validation=validation,
+    **how,
+    **settings,
   )
   return simulator._run_whole(
     params, simulator._seeds, rounds, on_evaluation, checkpoints, progress
@@ -208,6 +221,7 @@ class Simulator:
     grid: Mapping[str, Sequence[float]] | None = None,
     seeds: Sequence[int] | None = None,
     test: Batch | None = None,
+    validation: Batch | None = None,
     grid_map: str = "auto",
     grid_chunk: int | None = None,
     grid_devices: int | None = None,
@@ -221,6 +235,7 @@ class Simulator:
       grid: see `sweep`; None for a single run.
       seeds: see `sweep`; only with `grid`.
       test: see `simulate`.
+      validation: see `simulate`.
       grid_map: see `sweep`.
       grid_chunk: see `sweep`.
       grid_devices: see `sweep`.
@@ -239,7 +254,9 @@ class Simulator:
     num_points = self._num_settings * len(self._seeds or (0,))
     self._has_points = self._is_grid and num_points > 1
     self._data = inputs.data_of_seeds(data, self._seeds)
-    self._test = inputs.check_test(test, settings.get("evaluate"))
+    evaluate = settings.get("evaluate")
+    self._test = inputs.check_test(test, evaluate)
+    self._validation = inputs.check_test(validation, evaluate, "validation")
     self._of_grid = {
       "grid_map": grid_map,
       "grid_chunk": grid_chunk,
@@ -247,6 +264,8 @@ class Simulator:
     }
     self._settings = dict(settings)
     self._own_config = self._config(None)
+    if validation is not None:
+      functions.check_takes_validation(evaluate)
     self._executor = None
 
   def init(self, params: Params, seed: int | None = None) -> SimulationState:
@@ -403,6 +422,7 @@ class Simulator:
       self._hyperparameters(),
       self._data,
       self._test,
+      self._validation,
       seeds,
       ActivePoints(self._num_settings, len(seeds), config, self._is_grid),
     )

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from fedjax_opt import evaluation
 from fedjax_opt.base import Algorithm
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.simulator import simulate
+from fedjax_opt.simulator import Simulator, simulate, sweep
 
 RNG = np.random.default_rng(0)
 N = 23
 EXAMPLES = {"x": RNG.normal(size=N).astype(np.float32)}
 TEST = {"x": RNG.normal(size=11).astype(np.float32)}
+VALIDATION = {"x": np.linspace(-2, 1, 7, dtype=np.float32)}
 # Drawn with replacement: clients own examples twice, and share them.
 SIZES = np.array([5, 1, 9, 0, 7, 3, 2, 8, 4, 6, 9, 5, 5], np.int32)
 INDICES = RNG.integers(0, N, (13, 12)).astype(np.int32)
@@ -30,7 +31,9 @@ def per_example(params, batch):
 @pytest.mark.parametrize("batch_size", [4, 23, 500])
 def test_equals_a_plain_computation(batch_size):
   evaluate = jax.jit(evaluation.federated(per_example, batch_size))
-  actual = jax.device_get(evaluate(np.float32(0.1), DATA, TEST))
+  actual = jax.device_get(
+    evaluate(np.float32(0.1), DATA, TEST, validation=VALIDATION)
+  )
 
   owned = [INDICES[m, : SIZES[m]] for m in range(13)]
   loss = (EXAMPLES["x"] + 0.1) ** 2
@@ -40,12 +43,15 @@ def test_equals_a_plain_computation(batch_size):
   expected = {
     "train_loss": np.mean(loss[together]),
     "train_accuracy": np.mean(right[together]),
-    "worst_decile_accuracy": np.mean(np.sort(accuracy)[:2]),  # of 12 clients
+    # Two of the twelve clients with examples.
+    "train_worst_decile_accuracy": np.mean(np.sort(accuracy)[:2]),
+    "validation_loss": np.mean((VALIDATION["x"] + 0.1) ** 2),
+    "validation_accuracy": np.mean(VALIDATION["x"] + 0.1 > 0),
     "test_loss": np.mean((TEST["x"] + 0.1) ** 2),
     "test_accuracy": np.mean(TEST["x"] + 0.1 > 0),
   }
   for i in range(1, 10):
-    expected[f"accuracy_decile_{i}"] = np.quantile(accuracy, i / 10)
+    expected[f"train_accuracy_decile_{i}"] = np.quantile(accuracy, i / 10)
   assert actual.keys() == expected.keys()
   for name, value in expected.items():
     np.testing.assert_allclose(actual[name], value, rtol=1e-5, err_msg=name)
@@ -206,12 +212,49 @@ def test_regularized_loss_is_the_loss_and_the_penalty(names):
     eval_every=1,
     batch_size=4,
     evaluate=evaluation.federated(some),
+    test=TEST,
+    validation=VALIDATION,
   ).history.metrics
-  if names == {"loss"}:
-    added = history["regularized_train_loss"] - history["train_loss"]
-    np.testing.assert_allclose(added, [[0, 10, 20]], atol=1e-5)
-  else:  # Without a loss there is nothing to add to.
-    assert "regularized_train_loss" not in history
+  for split in ("train", "validation", "test"):
+    if names == {"loss"}:
+      added = history[f"regularized_{split}_loss"] - history[f"{split}_loss"]
+      np.testing.assert_allclose(added, [[0, 10, 20]], atol=1e-5)
+    else:  # Without a loss there is nothing to add to.
+      assert f"regularized_{split}_loss" not in history
+
+
+def test_validation_examples_come_by_name_and_only_if_given():
+  algorithm = Algorithm(
+    init=lambda params, num_clients: params,
+    round=lambda state, cohort: (state + 1, ()),
+    params=lambda state: state,
+  )
+
+  def evaluate(params, data, test, **others):
+    assert set(others) <= {"validation"}
+    means = {name: jnp.mean(batch["x"]) for name, batch in others.items()}
+    return {"test": jnp.mean(test["x"])} | means
+
+  settings = dict(rounds=1, batch_size=4, evaluate=evaluate, test=TEST)
+  run = lambda **given: (
+    simulate(
+      algorithm, np.float32(0), DATA, **settings, **given
+    ).history.metrics
+  )
+  assert "validation" not in run()
+  found = run(validation=VALIDATION)
+  np.testing.assert_allclose(found["validation"], -0.5, rtol=1e-6)
+  np.testing.assert_allclose(found["test"], TEST["x"].mean(), rtol=1e-6)
+  # In a grid too, and step by step.
+  of_grid = sweep(
+    lambda a: algorithm, {"a": [1, 2]}, np.float32(0), DATA,
+    validation=VALIDATION, **settings,
+  ).history.metrics  # fmt: skip
+  np.testing.assert_allclose(of_grid["validation"], -0.5, rtol=1e-6)
+  del settings["rounds"]
+  simulator = Simulator(algorithm, DATA, validation=VALIDATION, **settings)
+  _, metrics = simulator.run(simulator.init(np.float32(0)), 1)
+  np.testing.assert_allclose(metrics["validation"], -0.5, rtol=1e-6)
 
 
 class TestOverClients:

@@ -4,6 +4,7 @@ None of it is a part of the program: shapes and types are known while tracing.
 """
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -140,8 +141,29 @@ def _about_labels(batch: Batch) -> str:
   return ""
 
 
+def check_takes_validation(evaluate: EvaluateFn) -> None:
+  """Raises TypeError if an evaluation does not take `validation=`."""
+  try:
+    signature = inspect.signature(evaluate)
+  except (TypeError, ValueError):  # It does not tell.
+    return
+  try:
+    signature.bind(None, None, None, validation=None)
+  except TypeError:
+    given = ", ".join(signature.parameters)
+    raise TypeError(
+      f"evaluate={shown(evaluate)}: takes ({given}); to be measured on "
+      "validation= as well it must be a function (params, data, test, "
+      "validation=None) -> {name: scalar}"
+    ) from None
+
+
 def metrics(
-  evaluate: EvaluateFn, params: Params, data: Any, test: Batch | None
+  evaluate: EvaluateFn,
+  params: Params,
+  data: Any,
+  test: Batch | None,
+  validation: Batch | None = None,
 ) -> dict[str, jax.Array]:
   """What an evaluation returns, {name: scalar}.
 
@@ -149,6 +171,8 @@ def metrics(
     TypeError: if it takes other arguments, or returns no such dictionary.
     ValueError: if it fails, or a metric is no scalar.
   """
+  if validation is not None:
+    evaluate = functools.partial(evaluate, validation=validation)
   found = checks.call("evaluate", EVALUATE, evaluate, params, data, test)
   return scalars("evaluate", found)
 

@@ -249,8 +249,8 @@ def _check_examples(name, examples):
     raise ValueError(f"{name}: lengths differ ({listed}); must be equal")
 
 
-def check_test(test: Any, evaluate: Any) -> Batch | None:
-  """The test examples, or None.
+def check_test(test: Any, evaluate: Any, name: str = "test") -> Batch | None:
+  """The test or validation examples, or None.
 
   Raises:
     ValueError: if their lengths differ, or nothing is done with them.
@@ -260,21 +260,21 @@ def check_test(test: Any, evaluate: Any) -> Batch | None:
     return None
   if isinstance(test, ClientData):
     raise TypeError(
-      "test=ClientData: must be pooled examples; give test=data.examples"
+      f"{name}=ClientData: must be pooled examples; give {name}=data.examples"
     )
   if not isinstance(test, Mapping) or not test:
     raise TypeError(
-      f"test={shown(test)}: must be a dict of arrays [N, ...], such as "
-      "{'x': x_test, 'y': y_test}"
+      f"{name}={shown(test)}: must be a dict of arrays [N, ...], such as "
+      f"{{'x': x_{name}, 'y': y_{name}}}"
     )
-  _check_examples("test", test)
+  _check_examples(name, test)
   if not len(next(iter(test.values()))):
     raise ValueError(
-      "test: has no examples; must have at least one, or be None"
+      f"{name}: has no examples; must have at least one, or be None"
     )
   if evaluate is None:
     raise ValueError(
-      "test: nothing is measured on it; give evaluate=, such as "
+      f"{name}: nothing is measured on it; give evaluate=, such as "
       "evaluation.federated(per_example)"
     )
   return dict(test)

@@ -31,7 +31,14 @@ _INSTEAD = {
   },
 }
 # Other arguments, one of which may be meant.
-_ARGUMENTS = ("rounds", "test", "on_evaluation", "checkpoints", "progress")
+_ARGUMENTS = (
+  "rounds",
+  "test",
+  "validation",
+  "on_evaluation",
+  "checkpoints",
+  "progress",
+)
 _CHOICES = {
   "weighting": ("examples", "uniform"),
   "precision": PRECISIONS,

@@ -29,6 +29,7 @@ class Executor:
     hyperparameters: dict[str, np.ndarray],
     data: ClientData | Population,
     test: Batch | None,
+    validation: Batch | None,
     seeds: Sequence[int],
     active: ActivePoints,
   ):
@@ -41,6 +42,7 @@ class Executor:
       data: the clients; in memory `indices` and `sizes` may have an axis
         [seeds].
       test: pooled test examples, or None.
+      validation: pooled validation examples, or None.
       seeds: of the runs.
       active: which settings run.
     """
@@ -52,7 +54,7 @@ class Executor:
     put_shared = config.layout.put_shared
     numbers = np.asarray(seeds, np.uint32)
     numbers = numbers if config.has_points else numbers[0]
-    self._test = put_shared(test)
+    self._test, self._validation = put_shared((test, validation))
     if isinstance(data, Population):
       sizes = {"indices": None, "sizes": data.sizes}
       self._data = put_shared((({}, sizes), {"seed": numbers, "data": {}}))
@@ -207,7 +209,8 @@ class Executor:
 
   def _evaluation_inputs(self, server):
     data, per_seed = self._evaluated
-    return (server, self._hyper), {}, (per_seed, data, self._test)
+    shared = (per_seed, data, self._test, self._validation)
+    return (server, self._hyper), {}, shared
 
 
 def _grouped(data, seeds):

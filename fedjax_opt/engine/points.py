@@ -103,14 +103,15 @@ def evaluation_program(
 
   Returns:
     `(per_point, segment, shared) -> {name: scalars}`: `per_point` is `(server,
-    hyperparameters)`, `segment` is {}, `shared` is `(per_seed, data, test)`.
+    hyperparameters)`, `segment` is {}, `shared` is `(per_seed, data, test,
+    validation)`.
   """
 
   def one_point(server, hyperparameters, per_seed, shared):
-    data, test = shared
+    data, test, validation = shared
     clients = _client_data(data, per_seed)
     return rounds.evaluate(
-      config, make(**hyperparameters), server, clients, test
+      config, make(**hyperparameters), server, clients, test, validation
     )
 
   def program(per_point, segment, shared):

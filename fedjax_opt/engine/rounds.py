@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedjax_opt import trees
-from fedjax_opt.base import Algorithm, Batch, State
+from fedjax_opt.base import LOSSES, Algorithm, Batch, State
 from fedjax_opt.checks import algorithms, functions
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import counters
@@ -196,6 +196,7 @@ def evaluate(
   server: State,
   data: ClientData,
   test: Batch | None,
+  validation: Batch | None,
 ) -> dict[str, jax.Array]:
   """The metrics of the model that an algorithm has, {name: scalar}.
 
@@ -205,16 +206,17 @@ def evaluate(
     server: its state.
     data: the clients in memory, or some of those on disk.
     test: pooled test examples, or None.
+    validation: pooled validation examples, or None.
   """
   if config.evaluate is None:
     return {}
   params = algorithms.params(algorithm, server)
-  metrics = functions.metrics(config.evaluate, params, data, test)
+  metrics = functions.metrics(config.evaluate, params, data, test, validation)
   if algorithm.penalty is not None:
     penalty = functions.penalty(algorithm.penalty, params)
     metrics |= {
       f"regularized_{name}": metrics[name] + penalty
-      for name in ("train_loss", "test_loss")
+      for name in LOSSES
       if name in metrics
     }
   return metrics

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_opt.base import LOSSES
+
 # Metrics that improve downwards, beside all losses.
 _SMALLER_IS_BETTER = ("recovery_error", "optimality_gap", "grad_norm_sq")
 
@@ -31,9 +33,9 @@ def is_fraction(name: str) -> bool:
 class History:
   """The metrics of every grid point at every evaluated round.
 
-  A point has diverged from the first evaluated round at which its training or
-  test loss is not finite. Its values from that round on do not count: every
-  method below gives None or NaN for them.
+  A point has diverged from the first evaluated round at which its training,
+  validation or test loss is not finite. Its values from that round on do not
+  count: every method below gives None or NaN for them.
 
   Attributes:
     rounds: evaluated rounds, increasing. [E] ints.
@@ -124,7 +126,7 @@ class History:
       [S, E] bool, or [E] for one point's index.
     """
     broken = np.zeros((self.num_points, len(self.rounds)), bool)[points]
-    for name in ("train_loss", "test_loss"):
+    for name in LOSSES:
       if name in self.metrics:
         broken |= ~np.isfinite(self.metrics[name][points])
     return np.logical_or.accumulate(broken, axis=-1)

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedjax_opt.base import LOSSES
 from fedjax_opt.engine import counters
 from fedjax_opt.results.history import History
 
@@ -76,7 +77,7 @@ class RunRecord:
     self.evaluated = self.done
     lost, rejected = self.faults - before
     is_stuck = (rounds > 0) & (lost == rounds) & (rejected > 0)
-    for name in {"train_loss", "test_loss"} & set(metrics):
+    for name in set(LOSSES) & set(metrics):
       metrics[name] = np.where(is_stuck, np.nan, metrics[name])
     metrics["rejected_clients"] = self.count("rejected_clients")
     for name in _SPENT:

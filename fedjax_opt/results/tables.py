@@ -74,9 +74,10 @@ def _columns(
   if criterion.metric != main:
     name = criterion.metric
     columns.append(_metric_column(history, shown, name, name))
-  if "worst_decile_accuracy" in history.metrics:
-    name = "worst_decile_accuracy"
-    columns.append(_metric_column(history, shown, name, "worst decile"))
+  name = "train_worst_decile_accuracy"
+  if name in history.metrics:
+    title = "worst decile (train)"
+    columns.append(_metric_column(history, shown, name, title))
   columns.append(["status", *(_status(history, s.points) for s in shown)])
   if len(settings) > 1:
     marks = ["*" if selected in s.points else "" for s in shown]

@@ -404,6 +404,45 @@ BAD = {
       "evaluation.federated(per_example)"
     ),
   ),
+  "validation=DATA": (
+    run(validation=DATA, evaluate=evaluate),
+    TypeError,
+    "validation=ClientData: must be pooled examples; give "
+    "validation=data.examples",
+  ),
+  "validation=[X, Y]": (
+    run(validation=[X], evaluate=evaluate),
+    TypeError,
+    "validation=a list: must be a dict of arrays [N, ...], such as {'x': "
+    "x_validation, 'y': y_validation}",
+  ),
+  "validation lengths": (
+    run(validation={"x": X, "y": Y[:5]}, evaluate=evaluate),
+    ValueError,
+    "validation: lengths differ (x 12, y 5); must be equal",
+  ),
+  "validation no evaluate": (
+    run(validation=TEST),
+    ValueError,
+    (
+      "validation: nothing is measured on it; give evaluate=, such as "
+      "evaluation.federated(per_example)"
+    ),
+  ),
+  "validation not taken": (
+    run(validation=TEST, evaluate=lambda params, data, test: {}),
+    TypeError,
+    (
+      "evaluate=the function <lambda>: takes (params, data, test); to be "
+      "measured on validation= as well it must be a function (params, data, "
+      "test, validation=None) -> {name: scalar}"
+    ),
+  ),
+  "validation other width": (
+    run(validation={"x": X[:, :2], "y": Y}, evaluate=evaluate),
+    TypeError,
+    "per_example: failed on a batch {x: float32[12, 2], y: int32[12]}:...",
+  ),
   "test strings": (
     run(test={"x": np.array(["a"] * 3)}, evaluate=evaluate),
     TypeError,

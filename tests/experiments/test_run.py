@@ -24,8 +24,8 @@ METRICS = {
   "train_accuracy",
   "test_loss",
   "test_accuracy",
-  "worst_decile_accuracy",
-  *(f"accuracy_decile_{i}" for i in range(1, 10)),
+  "train_worst_decile_accuracy",
+  *(f"train_accuracy_decile_{i}" for i in range(1, 10)),
 }
 # Measured whatever the task: what a client has spent so far.
 SPENT = {
@@ -148,7 +148,9 @@ def test_metrics(grid):
   for row in rows:
     if row["point"] < 2 or row["round"] == 0:
       assert 0 <= row["test_accuracy"] <= 1
-      assert row["worst_decile_accuracy"] <= row["accuracy_decile_2"]
+      assert (
+        row["train_worst_decile_accuracy"] <= row["train_accuracy_decile_2"]
+      )
     else:  # The absurd rate.
       assert set(metrics_of(row).values()) == {None}
 

@@ -18,7 +18,7 @@ def two_points() -> History:
     {
       "train_loss": np.array([[1.0, 0.5], [2.0, np.nan]]),
       "test_accuracy": np.array([[1 / 3, 2 / 3], [0.25, 0.1]]),
-      "worst_decile_accuracy": np.array([[0.1, 0.2], [0.0, 0.0]]),
+      "train_worst_decile_accuracy": np.array([[0.1, 0.2], [0.0, 0.0]]),
     },
   )
 

@@ -58,8 +58,9 @@ def test_unknown_metric_names_the_measured_ones():
 
 def test_no_result_from_the_first_broken_loss_on():
   h = of_values(
-    train_loss=[[1.0, np.inf, 1.0], [1.0, 1.0, 1.0], [NAN, 1.0, 1.0]],
+    train_loss=[[1.0, np.inf, 1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]],
     test_loss=[[1.0, 1.0, 1.0], [1.0, 1.0, NAN], [1.0, 1.0, 1.0]],
+    validation_loss=[[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [NAN, 1.0, 1.0]],
     test_accuracy=[[0.5, 0.9, 0.9], [0.2, 0.3, 0.4], [0.1, 0.1, 0.1]],
   )
   assert [h.diverged_round(i) for i in range(3)] == [20, 30, 10]

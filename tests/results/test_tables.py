@@ -15,9 +15,11 @@ class TestTable:
   def test_one_row_for_each_point(self):
     assert tables.table(two_points(), POINTS, CRITERION) == (
       "after round 20:\n"
-      "   client_lr  test_accuracy  best (round)  worst decile  status\n"
-      "*        0.1        66.67 %  66.67 % (20)       20.00 %  ok\n"
-      "           1              -  25.00 % (10)             -"
+      "   client_lr  test_accuracy  best (round)  worst decile (train)"
+      "  status\n"
+      "*        0.1        66.67 %  66.67 % (20)               20.00 %"
+      "  ok\n"
+      "           1              -  25.00 % (10)                     -"
       "  diverged at 20\n"
       "* selected: highest test_accuracy (last)"
     )

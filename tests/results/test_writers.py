@@ -150,17 +150,17 @@ class TestSummary:
       "final": {
         "train_loss": 0.5,
         "test_accuracy": 2 / 3,
-        "worst_decile_accuracy": 0.2,
+        "train_worst_decile_accuracy": 0.2,
       },
       "best": {
         "train_loss": 0.5,
         "test_accuracy": 2 / 3,
-        "worst_decile_accuracy": 0.2,
+        "train_worst_decile_accuracy": 0.2,
       },
       "best_round": {
         "train_loss": 20,
         "test_accuracy": 20,
-        "worst_decile_accuracy": 20,
+        "train_worst_decile_accuracy": 20,
       },
       "status": "ok",
     }

@@ -52,11 +52,14 @@ _STYLE = {
 _AXIS_NAMES = {
   "train_loss": "Training loss",
   "regularized_train_loss": "Regularized training loss",
+  "regularized_validation_loss": "Regularized validation loss",
   "regularized_test_loss": "Regularized test loss",
   "optimality_gap": "Gap to the optimum",
+  "validation_loss": "Validation loss",
+  "validation_accuracy": "Validation accuracy (%)",
   "test_loss": "Test loss",
   "test_accuracy": "Test accuracy (%)",
-  "worst_decile_accuracy": "Accuracy, worst 10 % of clients (%)",
+  "train_worst_decile_accuracy": "Training accuracy, worst 10 % of clients (%)",
   "f1": "F1",
   "grad_norm_sq": "Squared gradient norm",
 }
