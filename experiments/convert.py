@@ -11,8 +11,8 @@ have. Only the flags of the task, of the clients' data and the seed matter.
 from collections.abc import Sequence
 from typing import Any
 
-from experiments import command, tasks
-from experiments.flags import clients, command_line, methods
+from experiments import command, tasks, validation
+from experiments.flags import clients, command_line, methods, selection
 from experiments.flags import tasks as task_flags
 from fedjax_opt import Population
 from fedjax_opt.data.clients import ClientData
@@ -57,15 +57,20 @@ def convert(flags: dict[str, Any]) -> Population:
   # Here the folder is what is written, not where the clients come from.
   others = flags | {"population_dir": None}
   partition = clients.resolve(others, task.has_clients)
+  flags = flags | selection.resolve(flags, task)
   folder = Population.check_new(flags["population_dir"])
-  return Population.of_client_data(folder, _clients(flags, partition, seeds[0]))
+  written = Population.of_client_data(
+    folder, _clients(flags, partition, seeds[0])
+  )
+  validation.mark(written.folder, flags)
+  return written
 
 
 def _clients(
   flags: dict[str, Any], partition: dict[str, Any], seed: int
 ) -> ClientData:
   """The training clients of a run with these flags."""
-  task = tasks.load(flags)
+  task = validation.held_out(tasks.load(flags), flags)
   if task.clients is not None:
     return task.clients
   return clients.populations(task.train, task.num_classes, partition, [seed])[

@@ -1,6 +1,5 @@
 """From flags to all that a run needs, checked before anything is compiled."""
 
-import dataclasses
 import datetime
 import json
 import pathlib
@@ -9,8 +8,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from experiments import tasks
-from experiments.flags import clients, methods, sampler
+from experiments import tasks, validation
+from experiments.flags import clients, methods, sampler, selection
 from experiments.flags import tasks as task_flags
 from experiments.flags.registries import single_or_list
 from experiments.flags.settings import (
@@ -29,6 +28,7 @@ from fedjax_opt import (
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import client_state, processes
 from fedjax_opt.engine.config import Config, check_grid_map
+from fedjax_opt.metrics import Criterion
 from fedjax_opt.registry import check_choice
 from fedjax_opt.results import environment, json_files, writers
 from fedjax_opt.results.checkpoint import Checkpoints, difference
@@ -53,6 +53,7 @@ class Job(NamedTuple):
   setup: methods.Setup
   points: list[dict[str, Any]]  # of the grid
   task: Task
+  criterion: Criterion  # by which settings are compared
   data: Clients
   settings: dict[str, Any]  # of the simulator
   output_dir: pathlib.Path
@@ -67,11 +68,16 @@ def prepare(flags: dict[str, Any]) -> Job:
     ImportError: naming the package to install.
   """
   plots.check_installed()
-  resolved = resolve(flags)
   on_disk = clients.on_disk(flags)
+  resolved = resolve(
+    flags if on_disk is None else validation.of_disk(flags, on_disk)
+  )
   output_dir = _output_dir(resolved.flags)
   flags, setup, seeds = resolved.flags, resolved.setup, resolved.seeds
-  task = _load_task(flags, setup)
+  task = validation.held_out(tasks.load(flags), flags)
+  criterion = validation.criterion(
+    task, flags["select_on"], setup.regularizer is not None
+  )
   data = _load_clients(resolved, task, on_disk)
   num_clients = data[seeds[0]].num_clients
   flags["cohort_size"] = _cohort_size(flags, setup, num_clients)
@@ -92,7 +98,15 @@ def prepare(flags: dict[str, Any]) -> Job:
   flags = {name: value for name, value in flags.items() if value is not None}
   checkpoints = _checkpoints(flags, output_dir)
   return Job(
-    flags, setup, points, task, data, settings, output_dir, checkpoints
+    flags,
+    setup,
+    points,
+    task,
+    criterion,
+    data,
+    settings,
+    output_dir,
+    checkpoints,
   )
 
 
@@ -107,7 +121,8 @@ def resolve(flags: dict[str, Any]) -> Resolved:
   setup = methods.resolve(flags, task.regularizer, task.defaults)
   seeds = methods.seeds(flags)
   partition = clients.resolve(flags, task.has_clients)
-  flags = flags | options | setup.resolved() | partition
+  selected = selection.resolve(flags, task)
+  flags = flags | options | setup.resolved() | partition | selected
   _check_settings(flags, task, setup)
   defaults = {
     "batch_size": BATCH_SIZE_OF_CLIENTS if task.has_clients else BATCH_SIZE,
@@ -214,16 +229,6 @@ def _cohort_size(
 
 
 # Data.
-
-
-def _load_task(flags: dict[str, Any], setup: methods.Setup) -> Task:
-  """The task, whose criterion is what this algorithm has."""
-  task = tasks.load(flags)
-  if setup.regularizer is not None:
-    return task
-  metric = task.criterion.metric.removeprefix("regularized_")
-  criterion = dataclasses.replace(task.criterion, metric=metric)
-  return task._replace(criterion=criterion)
 
 
 def _load_clients(

@@ -38,9 +38,7 @@ class Results:
     self._pool = concurrent.futures.ThreadPoolExecutor(1)
     self._clients_drawn: concurrent.futures.Future | None = None
     flags = job.flags
-    self._progress = Progress(
-      flags["rounds"], job.task.criterion, flags["progress"]
-    )
+    self._progress = Progress(flags["rounds"], job.criterion, flags["progress"])
     self._minima = _minima(job) if flags["optimum"] else None
     self._history = History()
     self._seconds_to_first_round: float | None = None
@@ -76,13 +74,13 @@ class Results:
       "seconds_to_first_round": self._seconds_to_first_round,
     }
     self._writer.finish(
-      history, job.task.criterion, timing, result.cost, result.padding_waste
+      history, job.criterion, timing, result.cost, result.padding_waste
     )
     if history.rounds:
       _draw_curves(job, history)
     if job.flags["trace"] and result.rounds:
       _write_traces(job, result)
-    print(tables.table(history, job.points, job.task.criterion))
+    print(tables.table(history, job.points, job.criterion))
     points = len(job.points)
     of_grid = f" x {points} grid points" if points > 1 else ""
     print(
@@ -159,7 +157,7 @@ def _draw_curves(job: Job, history: History) -> None:
     history,
     job.points,
     job.output_dir / "curves.png",
-    criterion=job.task.criterion,
+    criterion=job.criterion,
     panels=panels,
     title=title + _partition_title(job),
     x_axis=flags["x_axis"],

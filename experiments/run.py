@@ -123,6 +123,7 @@ def simulate(
       rounds=flags["rounds"],
       seeds=list(job.data),
       test=task.test,
+      validation=task.validation,
       on_evaluation=on_evaluation,
       grid_map=flags["grid_map"],
       grid_chunk=flags.get("grid_chunk"),

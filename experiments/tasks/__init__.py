@@ -28,6 +28,9 @@ class TaskChoice(Choice):
       nothing to divide.
     reads_data: whether it reads files, for which `--data_dir` is.
     is_convex: whether the loss is convex in the model.
+    splits: on what settings can be chosen, the default first; see
+      `experiments.flags.selection`.
+    draws_validation: whether it draws its own validation examples.
     regularizer: that of composite algorithms, if none is chosen.
     defaults: flag -> default, where the task has its own; `strength` is that
       of its own regularizer.
@@ -36,6 +39,8 @@ class TaskChoice(Choice):
   has_clients: bool = False
   reads_data: bool = True
   is_convex: bool = False
+  splits: tuple[str, ...] = ("validation", "test", "train")
+  draws_validation: bool = False
   regularizer: str | None = None
   defaults: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
@@ -100,6 +105,8 @@ _regression = functools.partial(
   hyperparameters=(_VARIANT, _THRESHOLD),
   reads_data=False,
   is_convex=True,
+  splits=("validation", "test", "train", "truth"),
+  draws_validation=True,
 )
 
 # The strengths of lasso and low_rank are those of the tables in fco/README.md.
@@ -139,6 +146,7 @@ OTHERS: dict[str, TaskChoice] = {
     "double wells, clients that differ by zeta, synthetic",
     (_ZETA,),
     reads_data=False,
+    splits=("train",),
     defaults={"client_lr": 0.03},
   ),
 }

@@ -1,6 +1,6 @@
 """What a task is: all that an algorithm and its evaluation need."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -20,9 +20,12 @@ class Task(NamedTuple):
     init: random key -> initial model.
     loss_fn: `(params, batch, rng) -> [B]`.
     evaluate: metrics of a model.
-    criterion: how the best grid point is told.
+    criteria: how settings are compared, by what they are chosen on:
+      'validation', 'test', 'train', and 'truth' where it is known.
     num_classes: labels are below it; None if "y" is no label.
     features_fn: `(params, batch, rng) -> [B, d]`, or None if there are none.
+    validation: pooled validation examples, if the task draws them; else
+      `experiments.validation` holds them out.
     clients: the population, if it comes with the data; then `train` is unused.
     panels: metrics to draw; None for the usual ones.
     has_statistics: whether the model has running statistics, which follow no
@@ -34,9 +37,10 @@ class Task(NamedTuple):
   init: Callable[[jax.Array], Params]
   loss_fn: LossFn
   evaluate: EvaluateFn
-  criterion: Criterion
+  criteria: Mapping[str, Criterion]
   num_classes: int | None = None
   features_fn: FeaturesFn | None = None
+  validation: dict[str, np.ndarray] | None = None
   clients: ClientData | None = None
   panels: tuple[str, ...] | None = None
   has_statistics: bool = False

@@ -72,15 +72,25 @@ def _regression(
   def per_example(params, batch):
     return {"loss": loss_fn(params, batch, None)}
 
-  # The paper's criterion: the error over the last 100 rounds.
+  # As the paper's criterion, the error: over the last 100 rounds.
   last = max(1, 100 // flag["eval_every"])
+  metrics = {
+    "validation": "validation_loss",
+    "test": "test_loss",
+    "train": "train_loss",
+    "truth": "recovery_error",
+  }
   return Task(
     train=problem.data.examples,
-    test=problem.validation,
+    test=problem.test,
+    validation=problem.validation,
     init=init,
     loss_fn=loss_fn,
     evaluate=evaluation.federated(per_example, of_params=of_params),
-    criterion=Criterion("recovery_error", "min", "mean_last_n", last),
+    criteria={
+      split: Criterion(metric, "min", "mean_last_n", last)
+      for split, metric in metrics.items()
+    },
     clients=problem.data,
     panels=("regularized_train_loss", panel, "recovery_error"),
   )
@@ -117,8 +127,9 @@ def _by_writer(
 ) -> Task:
   dataset = images.Images("FEMNIST", num_classes, (0.0,), (1.0,))
   task = images.classification(model, dataset, train.examples, test.examples)
-  criterion = Criterion("train_loss", "min", "mean_last_n", 10)
-  return task._replace(clients=train, criterion=criterion)
+  # That of the paper is on the training examples.
+  of_train = {"train": Criterion("train_loss", "min", "mean_last_n", 10)}
+  return task._replace(clients=train, criteria=task.criteria | of_train)
 
 
 def haxby(flag: Mapping[str, Any]) -> Task:
@@ -156,7 +167,10 @@ def haxby(flag: Mapping[str, Any]) -> Task:
     init=init,
     loss_fn=loss_fn,
     evaluate=evaluation.federated(per_example, of_params=of_params),
-    criterion=Criterion("regularized_test_loss", "min", "last"),
+    criteria={
+      split: Criterion(f"regularized_{split}_loss", "min", "last")
+      for split in ("validation", "test", "train")
+    },
     num_classes=2,
     clients=train,
     panels=("regularized_train_loss", "test_accuracy", "density"),

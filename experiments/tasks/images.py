@@ -266,6 +266,10 @@ def classification(
     loss_fn=loss_fn,
     features_fn=features_fn,
     evaluate=evaluation.federated(per_example),
-    criterion=Criterion("test_accuracy", "max", "last"),
+    criteria={
+      "validation": Criterion("validation_accuracy", "max", "last"),
+      "test": Criterion("test_accuracy", "max", "last"),
+      "train": Criterion("train_loss", "min", "last"),
+    },
     has_statistics=getattr(model, "norm", None) == "batch",
   )

@@ -24,7 +24,7 @@ def nonconvex(flag: Mapping[str, Any]) -> Task:
     init=start(problem),
     loss_fn=problem.loss_fn,
     evaluate=evaluation.federated(per_example, gradient_of=problem.loss_fn),
-    criterion=Criterion("grad_norm_sq", "min", "last"),
+    criteria={"train": Criterion("grad_norm_sq", "min", "last")},
     clients=problem.data,
     panels=("train_loss", "grad_norm_sq"),
   )

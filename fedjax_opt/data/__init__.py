@@ -10,6 +10,7 @@ from fedjax_opt.data import (
   tfds,
 )
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.holdout import hold_out
 from fedjax_opt.data.population import Population
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
   "embedded",
   "femnist",
   "fmri",
+  "hold_out",
   "partition",
   "synthetic",
   "tfds",

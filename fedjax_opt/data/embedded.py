@@ -5,6 +5,8 @@ import pathlib
 
 import numpy as np
 
+from fedjax_opt.data.holdout import stratified_rows
+
 
 def digits() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
   """Handwritten digits, 8x8, from scikit-learn: 1,437 to train, 360 to test.
@@ -24,7 +26,7 @@ def digits() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
   """
   table = np.loadtxt(_digits_file(), delimiter=",", dtype=np.uint8)
   x, y = table[:, :-1].reshape(-1, 8, 8, 1), table[:, -1].astype(np.int32)
-  train, test = _stratified_split(y, num_test=360, seed=0)
+  train, test = stratified_rows(y, number=360, seed=0)
   return {"x": x[train], "y": y[train]}, {"x": x[test], "y": y[test]}
 
 
@@ -40,33 +42,3 @@ def _digits_file() -> pathlib.Path:
     )
   folder = pathlib.Path(found.submodule_search_locations[0])
   return folder / "datasets" / "data" / "digits.csv.gz"
-
-
-def _stratified_split(labels, num_test, seed):
-  """Rows to train and to test, drawn as scikit-learn draws them."""
-  rng = np.random.RandomState(seed)
-  counts = np.bincount(labels)
-  num_train = _shares(counts, len(labels) - num_test, rng)
-  of_test = _shares(counts - num_train, num_test, rng)
-  train, test = [], []
-  for label, (n, t) in enumerate(zip(num_train, of_test, strict=True)):
-    rows = np.flatnonzero(labels == label)[rng.permutation(counts[label])]
-    train.extend(rows[:n])
-    test.extend(rows[n : n + t])
-  return rng.permutation(train), rng.permutation(test)
-
-
-def _shares(counts, number, rng):
-  """A number divided as the counts are, rounded; ties are drawn."""
-  exact = counts / counts.sum() * number
-  shares = np.floor(exact)
-  missing = int(number - shares.sum())
-  rest = exact - shares
-  for value in np.sort(np.unique(rest))[::-1]:
-    if not missing:
-      break
-    tied = np.flatnonzero(rest == value)
-    drawn = rng.choice(tied, size=min(len(tied), missing), replace=False)
-    shares[drawn] += 1
-    missing -= len(drawn)
-  return shares.astype(int)

@@ -60,12 +60,14 @@ class Problem(NamedTuple):
     data: the clients; x is [N, d] or [N, d, d] and y [N], both float32.
     validation: {'x', 'y'}, further examples of the same clients, equally many
       of each.
+    test: {'x', 'y'}, as many again.
     w_real: [d] or [d, d] float32, the true coefficients.
     b_real: [] float32, the true intercept.
   """
 
   data: ClientData
   validation: dict[str, np.ndarray]
+  test: dict[str, np.ndarray]
   w_real: np.ndarray
   b_real: np.ndarray
 
@@ -207,6 +209,7 @@ def _draw(
   return Problem(
     data=ClientData.from_partition(examples(num_train), rows),
     validation=examples(validation_per_client),
+    test=examples(validation_per_client),
     w_real=w_real,
     b_real=b_real,
   )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedjax_opt.results.history import History, direction, is_fraction
+from fedjax_opt.results.history import History, is_fraction
 from fedjax_opt.results.selection import (
   Criterion,
   Point,
@@ -65,15 +65,15 @@ def _columns(
   """The columns of the table, each with its title and a cell for each row."""
   names = varying([s.hyperparameters for s in settings])
   columns = [_hyperparameter_column(shown, name) for name in names]
-  main = "test_accuracy"
-  if main not in history.metrics:
-    main = criterion.metric
-  columns.append(_metric_column(history, shown, main, main))
-  if direction(main):
-    columns.append(_best_column(history, shown, main))
-  if criterion.metric != main:
-    name = criterion.metric
-    columns.append(_metric_column(history, shown, name, name))
+  # What is reported, then what the choice was made by.
+  tested = criterion.metric.replace("validation_", "test_")
+  for name in ("test_accuracy", tested):
+    if name in history.metrics and name != criterion.metric:
+      columns.append(_metric_column(history, shown, name, name))
+      break
+  name = criterion.metric
+  columns.append(_metric_column(history, shown, name, name))
+  columns.append(_best_column(history, shown, name))
   name = "train_worst_decile_accuracy"
   if name in history.metrics:
     title = "worst decile (train)"

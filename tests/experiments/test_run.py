@@ -22,6 +22,8 @@ SHORT = ("--rounds=3", "--eval_every=2", "--client=sgd")
 METRICS = {
   "train_loss",
   "train_accuracy",
+  "validation_loss",
+  "validation_accuracy",
   "test_loss",
   "test_accuracy",
   "train_worst_decile_accuracy",
@@ -129,6 +131,9 @@ def test_config(grid):
     "drop_remainder": False,
     "weighting": "examples",
     "seed": [0, 1],
+    "select_on": "validation",
+    "validation_fraction": 0.1,
+    "validation_seed": 0,
     "output_dir": str(folder),
     "eval_every": 2,
     "optimum": False,
@@ -291,6 +296,8 @@ LOSSES = (
   "test_loss",
   "regularized_train_loss",
   "regularized_test_loss",
+  "validation_loss",
+  "regularized_validation_loss",
 )
 RECOVERED = {
   "lasso": ("f1", "precision", "recall", "density", "recovery_error"),
@@ -787,9 +794,9 @@ BAD_INPUT = {
   "--partition=shards --shards_per_client=0": "shards_per_client=0: must be a "
   "whole number in [1, inf)",
   "--partition=shards --shards_per_client=15": "shards_per_client=15: must be "
-  "a whole number in [1, 14] for 1437 examples and 100 clients",
-  "--partition=iid --num_clients=1438": "num_clients=1438: without replacement "
-  "there must be an example for each client, so at most 1437",
+  "a whole number in [1, 12] for 1293 examples and 100 clients",
+  "--partition=iid --num_clients=1294": "num_clients=1294: without replacement "
+  "there must be an example for each client, so at most 1293",
   "--partition=class_q": "num_clients=100: must be 10, one client per class "
   "(of at least 2), for partition class_q",
   "--partition=class_q --num_clients=10 --class_fraction=0.05": "class_"

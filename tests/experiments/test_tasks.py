@@ -229,8 +229,16 @@ def test_what_regressions_measure(load):
 )
 def test_the_last_100_rounds_decide(load, eval_every, evaluations):
   task = load("--task=lasso", f"--eval_every={eval_every}")
-  expected = Criterion("recovery_error", "min", "mean_last_n", evaluations)
-  assert task.criterion == expected
+  metrics = {
+    "validation": "validation_loss",
+    "test": "test_loss",
+    "train": "train_loss",
+    "truth": "recovery_error",
+  }
+  assert task.criteria == {
+    split: Criterion(metric, "min", "mean_last_n", evaluations)
+    for split, metric in metrics.items()
+  }
 
 
 def clients(x, num_classes):

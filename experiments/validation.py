@@ -1,0 +1,104 @@
+"""The validation part of a run: held out of the training examples."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from experiments.tasks import Task
+from fedjax_opt import Population
+from fedjax_opt.data import hold_out
+from fedjax_opt.metrics import Criterion
+from fedjax_opt.results import json_files
+
+# What a folder of clients says of how it was made, beside the clients' files.
+_MARK = "validation.json"
+_NAMES = ("validation_fraction", "validation_seed")
+
+
+def held_out(task: Task, flags: Mapping[str, Any]) -> Task:
+  """The task without its validation examples, and these.
+
+  The part is drawn before examples come to clients, so that no client has any
+  of it. Of clients that come with the data each gives its share.
+
+  Args:
+    task: as it was loaded.
+    flags: with those of the selection resolved.
+  """
+  fraction, seed = (flags.get(name) for name in _NAMES)
+  if task.validation is not None or not fraction:
+    return task
+  if task.clients is not None:
+    clients, others = task.clients.split(fraction, seed)
+    owned = np.arange(others.max_size) < np.asarray(others.sizes)[:, None]
+    rows = np.asarray(others.indices)[owned]
+    validation = {n: np.asarray(v)[rows] for n, v in others.examples.items()}
+    return task._replace(clients=clients, validation=validation)
+  train, validation = hold_out(task.train, fraction, seed)
+  return task._replace(train=train, validation=validation)
+
+
+def criterion(
+  task: Task, select_on: str, has_regularizer: bool = True
+) -> Criterion:
+  """How the settings of a run are compared.
+
+  Args:
+    task: the task.
+    select_on: the split, a key of `flags.selection.SPLITS`.
+    has_regularizer: whether the algorithm's objective has one.
+  """
+  chosen = task.criteria[select_on]
+  if has_regularizer:
+    return chosen
+  metric = chosen.metric.removeprefix("regularized_")
+  return dataclasses.replace(chosen, metric=metric)
+
+
+# Clients on disk.
+
+
+def mark(folder: pathlib.Path, flags: Mapping[str, Any]) -> None:
+  """Writes which examples of the task the clients of a folder do not have."""
+  known = {name: flags.get(name) for name in ("task", *_NAMES)}
+  json_files.write_json(folder / _MARK, json_files.plain(known))
+
+
+def of_disk(flags: Mapping[str, Any], on_disk: Population) -> dict[str, Any]:
+  """The flags of the selection for clients on disk.
+
+  The validation part is what `experiments.convert` left out.
+
+  Args:
+    flags: values of all flags; None where not given.
+    on_disk: the clients of `--population_dir`.
+
+  Raises:
+    ValueError: if a validation part is asked for that training may have seen.
+  """
+  held = _marked(on_disk.folder)
+  fraction = held.get("validation_fraction")
+  is_of_task = bool(fraction) and held.get("task") == flags["task"]
+  asked = {name: flags[name] for name in _NAMES if flags[name] is not None}
+  if is_of_task and all(held[name] == asked[name] for name in asked):
+    return flags | {name: held[name] for name in _NAMES}
+  wanted = bool(asked.get("validation_fraction"))
+  if wanted or flags["select_on"] == "validation":
+    found = f"{fraction:g} of {held.get('task')}" if fraction else "nothing"
+    raise ValueError(
+      f"population_dir={str(on_disk.folder)!r}: its clients may have the "
+      f"validation examples ({found} was held out); give --select_on=train or "
+      "test, or write the clients again with these flags"
+    )
+  return flags | {"select_on": flags["select_on"] or "train"}
+
+
+def _marked(folder: pathlib.Path) -> dict[str, Any]:
+  try:
+    return dict(json.loads((folder / _MARK).read_text()))
+  except (OSError, ValueError, TypeError):
+    return {}

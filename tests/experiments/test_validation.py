@@ -1,0 +1,178 @@
+"""On which examples settings are chosen."""
+
+import json
+
+import numpy as np
+import pytest
+
+import fedjax_opt as fo
+from experiments import convert, job, tasks
+from experiments.tasks import images
+from tests.experiments.commands import call
+
+TINY = (
+  *("--task=digits_logistic", "--num_clients=10", "--cohort_size=3"),
+  *("--client=sgd", "--rounds=4", "--eval_every=2", "--noprogress"),
+)
+
+
+def prepared(flags_of, *arguments):
+  return job.prepare(flags_of(*TINY, *arguments))
+
+
+def rows_of(examples):
+  """Each example as bytes."""
+  return {
+    x.tobytes() + y.tobytes() for x, y in zip(*examples.values(), strict=True)
+  }
+
+
+def test_no_client_has_a_validation_example(flags_of, tmp_path):
+  found = prepared(flags_of, f"--output_dir={tmp_path / 'a'}", "--seed=0,1")
+  assert found.flags["select_on"] == "validation"
+  assert found.flags["validation_fraction"] == 0.1
+  assert len(found.task.validation["y"]) == 144
+  held_out = rows_of(found.task.validation)
+  for clients in found.data.values():
+    assert not held_out & rows_of(clients.examples)
+  assert not held_out & rows_of(found.task.test)
+  other = prepared(
+    flags_of,
+    f"--output_dir={tmp_path / 'b'}",
+    "--validation_seed=1",
+    "--validation_fraction=0.3",
+  )
+  assert len(other.task.validation["y"]) == 431
+  assert rows_of(other.task.validation) != held_out
+
+
+@pytest.mark.parametrize("split", ["test", "train"])
+def test_nothing_is_held_out_for_other_choices(flags_of, tmp_path, split):
+  found = prepared(flags_of, f"--output_dir={tmp_path}", f"--select_on={split}")
+  assert found.task.validation is None
+  assert len(found.task.train["y"]) == 1437
+  metric = {"test": "test_accuracy", "train": "train_loss"}[split]
+  assert found.criterion.metric == metric
+
+
+@pytest.mark.parametrize(
+  ("arguments", "metric"),
+  [
+    (("--task=lasso", "--algorithm=fed_dual_avg"), "validation_loss"),
+    (("--task=lasso", "--select_on=truth"), "recovery_error"),
+    (("--task=lasso", "--select_on=train"), "train_loss"),
+    (("--task=nonconvex",), "grad_norm_sq"),
+  ],
+)
+def test_criteria(flags_of, tmp_path, arguments, metric):
+  found = job.prepare(flags_of(*arguments, f"--output_dir={tmp_path}"))
+  assert found.criterion.metric == metric
+  if found.task.validation is not None:
+    assert not rows_of(found.task.validation) & rows_of(found.task.test)
+
+
+def test_the_test_examples_enter_no_choice(tmp_path, monkeypatch):
+  """With absurd test labels the same setting is selected."""
+  grid = ("--client_lr=0.001,0.01,0.1,1", "--seed=0,1")
+
+  def chosen(name, *arguments):
+    folder = tmp_path / name
+    status = call(*TINY, *grid, *arguments, f"--output_dir={folder}")
+    assert status == 0
+    summary = json.loads((folder / "summary.json").read_text())
+    accuracy = [p["final"]["test_accuracy"] for p in summary["points"]]
+    return summary["selected"], accuracy
+
+  before, accuracy = chosen("before")
+  load = images.Images.load
+
+  def corrupted(self, data_dir):
+    train, test = load(self, data_dir)
+    rng = np.random.default_rng(0)
+    return train, {"x": rng.permuted(test["x"]), "y": (test["y"] + 5) % 10}
+
+  monkeypatch.setattr(images.Images, "load", corrupted)
+  after, corrupt = chosen("after")
+  assert corrupt != accuracy
+  assert after == before
+  # The same setting is not the best on those test examples.
+  assert chosen("on_test", "--select_on=test")[0] != before
+
+
+def test_clients_on_disk(flags_of, tmp_path, capsys):
+  """The validation part is what the conversion left out."""
+  clients = tmp_path / "clients"
+  flags = ("--task=digits_logistic", "--num_clients=10")
+  assert call(*flags, f"--population_dir={clients}", program=convert) == 0
+  on_disk = (
+    *("--task=digits_logistic", "--cohort_size=3", "--noprogress"),
+    f"--population_dir={clients}",
+  )
+  found = job.prepare(flags_of(*on_disk, f"--output_dir={tmp_path / 'a'}"))
+  assert found.criterion.metric == "validation_accuracy"
+  population = fo.Population.open(clients)
+  assert not rows_of(found.task.validation) & rows_of(population.examples)
+  other = ("--validation_seed=4", f"--output_dir={tmp_path / 'b'}")
+  with pytest.raises(ValueError, match="its clients may have the validation"):
+    job.prepare(flags_of(*on_disk, "--select_on=validation", *other))
+  (clients / "validation.json").unlink()
+  found = job.prepare(flags_of(*on_disk, f"--output_dir={tmp_path / 'c'}"))
+  assert found.criterion.metric == "train_loss"
+  assert found.flags["select_on"] == "train"
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    ("--select_on=tset", "select_on='tset': must be one of validation, test, "),
+    (
+      "--select_on=truth",
+      "select_on='truth': task digits_logistic has no such examples; must be "
+      "validation or test or train",
+    ),
+    (
+      "--validation_fraction=0",
+      "validation_fraction=0: select_on=validation needs examples that are "
+      "held out; give a fraction, or --select_on=test or train",
+    ),
+    (
+      "--validation_fraction=1",
+      r"validation_fraction=1: must be in \[0, 1\)",
+    ),
+    (
+      "--validation_seed=3 --select_on=test",
+      "validation_seed=3: nothing is held out; give validation_fraction",
+    ),
+    (
+      "--validation_seed=-1",
+      r"validation_seed=-1: must be a whole number in \[0, 4294967295\]",
+    ),
+    (
+      "--task=lasso --validation_fraction=0.1",
+      "validation_fraction=0.1: task lasso draws its own; leave validation_"
+      "fraction out",
+    ),
+    (
+      "--task=nonconvex --select_on=validation",
+      "select_on='validation': task nonconvex has no such examples; must be "
+      "train",
+    ),
+    (
+      "--task=nonconvex --validation_fraction=0.1",
+      "validation_fraction=0.1: task nonconvex has no examples for it",
+    ),
+  ],
+)
+def test_refusals(flags_of, arguments, message):
+  arguments = arguments.split()
+  if not arguments[0].startswith("--task"):
+    arguments = ["--task=digits_logistic", *arguments]
+  with pytest.raises(ValueError, match=message):
+    job.prepare(flags_of(*arguments))
+
+
+def test_every_task_has_the_criteria_of_its_splits(flags_of):
+  for name in ("digits", "lasso", "low_rank", "nonconvex"):
+    flags = job.resolve(flags_of(f"--task={name}")).flags
+    task = tasks.load(flags)
+    assert set(task.criteria) == set(tasks.TASKS[name].splits)
