@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from fedjax_opt.checks.values import shown, whole
-from fedjax_opt.data import partition
+from fedjax_opt.data import held_out, partition
 
 Array = np.ndarray | jax.Array
 
@@ -77,6 +77,62 @@ class ClientData:
     cells = (clients * num_classes + labels)[owned]
     counts = np.bincount(cells, minlength=self.num_clients * num_classes)
     return counts.reshape(self.num_clients, num_classes)
+
+  def split(
+    self, fraction: float, seed: int = 0
+  ) -> tuple["ClientData", "ClientData"]:
+    """Holds out a part of each client's examples, such as for its own test.
+
+    Each row of the pool is either trained on or held out, at all clients that
+    have it and as often as they have it; so nothing held out is ever trained
+    on. Where clients share no rows, a client with n examples holds out exactly
+    `round(fraction * n)`, but never all of them. Where they do, the clients
+    come in a random order, and each holds out as many of the rows that are
+    still undecided as bring it to that number, or near; those it already has
+    held out with others may be more. So a client may end without examples in
+    one of the parts, where its size is 0.
+
+    Args:
+      fraction: of each client's examples that is held out, in (0, 1).
+      seed: of the draws, which depend on it and on the lists alone.
+
+    Returns:
+      The training and the held-out examples, with the same arrays of examples;
+      client m of one is client m of the other.
+
+    Raises:
+      ValueError: if the fraction or the seed is out of range, or so small that
+        no client holds an example out.
+      TypeError: if one is no number.
+    """
+    parts = held_out.divide(self.indices, self.sizes, fraction, seed)
+    train, test = (ClientData(self.examples, *lists) for lists in parts)
+    return train, test
+
+  def split_clients(
+    self, fraction: float, seed: int = 0
+  ) -> tuple["ClientData", "ClientData"]:
+    """Holds out whole clients, to see how a model does on new ones.
+
+    Rows that a training client has are taken from the held-out clients.
+    Clients without examples stay among those that train.
+
+    Args:
+      fraction: of the clients that have examples, in (0, 1).
+      seed: of the draws, which depend on it and on the lists alone.
+
+    Returns:
+      The training and the held-out clients, each in the order that they had,
+      with the same arrays of examples.
+
+    Raises:
+      ValueError: if the fraction or the seed is out of range, no client is held
+        out or none is left, or a held-out one shares all its rows.
+      TypeError: if one is no number.
+    """
+    parts = held_out.divide_clients(self.indices, self.sizes, fraction, seed)
+    train, test = (ClientData(self.examples, *lists) for lists in parts)
+    return train, test
 
   @classmethod
   def from_partition(

@@ -1,0 +1,153 @@
+"""Holding out examples: of every client, or all those of some clients.
+
+`ClientData.split` and `ClientData.split_clients` are the public face. Clients
+may share rows of the pool, and have one several times; what is divided is
+therefore the pool's rows, and each client's list follows.
+"""
+
+import numpy as np
+
+from fedjax_opt.checks import values as checks
+
+# Beside the seed, so that these draws are not those of a partition.
+_STREAM = 0x5011
+_FREE, _KEPT, _HELD_OUT = range(3)
+
+Lists = tuple[np.ndarray, np.ndarray]  # indices [M, n_max], sizes [M]
+
+
+def divide(
+  indices: np.ndarray, sizes: np.ndarray, fraction: float, seed: int
+) -> tuple[Lists, Lists]:
+  """The lists of what clients train on, and of what they hold out.
+
+  Args:
+    indices: [M, n_max], rows of the pool.
+    sizes: [M], how many of them are each client's.
+    fraction: of each client's examples that is held out, in (0, 1).
+    seed: of the draws.
+
+  Returns:
+    Two pairs of indices [M, n] and sizes [M], each as wide as it must be.
+
+  Raises:
+    ValueError: if the fraction or the seed is out of range, or nobody holds an
+      example out.
+    TypeError: if one is no number.
+  """
+  rng = _generator(fraction, seed)
+  indices, sizes = np.asarray(indices), np.asarray(sizes)
+  is_own = np.arange(indices.shape[1]) < sizes[:, None]
+  # How often each client has each of its rows, by client.
+  clients = np.repeat(np.arange(len(sizes)), sizes)
+  num_rows = int(indices.max(initial=0)) + 1
+  pairs, times = np.unique(
+    clients * num_rows + indices[is_own], return_counts=True
+  )
+  of_client, rows = np.divmod(pairs, num_rows)
+  shuffled = np.lexsort((rng.random(len(pairs)), of_client))
+  rows, times = rows[shuffled], times[shuffled]
+  starts = np.searchsorted(of_client, np.arange(len(sizes) + 1))
+
+  targets = np.minimum(np.round(fraction * sizes), sizes - 1).astype(int)
+  part = np.full(num_rows, _FREE, np.int8)
+  for client in rng.permutation(len(sizes)):
+    own = slice(starts[client], starts[client + 1])
+    _divide_client(part, rows[own], times[own], targets[client])
+  is_held_out = is_own & (part[indices] == _HELD_OUT)
+  if not is_held_out.any():
+    raise ValueError(
+      f"fraction={fraction:g}: no client holds an example out, the largest "
+      f"has {sizes.max(initial=0)}; must be larger"
+    )
+  return _lists(indices, is_own & ~is_held_out), _lists(indices, is_held_out)
+
+
+def _divide_client(part, rows, times, target):
+  """Divides the rows that nobody before this client has divided.
+
+  Args:
+    part: [N], of each row; written.
+    rows: of the client, distinct, in random order.
+    times: how often the client has each.
+    target: how many examples it should hold out.
+  """
+  state = part[rows]
+  missing = target - times[state == _HELD_OUT].sum()
+  is_free = state == _FREE
+  free, times = rows[is_free], times[is_free]
+  part[free] = _KEPT
+  while missing > 0:
+    fits = times <= missing  # Of a row that is too often there, none.
+    free, times = free[fits], times[fits]
+    if not len(free):
+      return
+    number = np.searchsorted(np.cumsum(times), missing, side="right")
+    part[free[:number]] = _HELD_OUT
+    missing -= times[:number].sum()
+    free, times = free[number:], times[number:]
+
+
+def divide_clients(
+  indices: np.ndarray, sizes: np.ndarray, fraction: float, seed: int
+) -> tuple[Lists, Lists]:
+  """The lists of the clients that train, and of those held out.
+
+  Args:
+    indices: [M, n_max], rows of the pool.
+    sizes: [M], how many of them are each client's.
+    fraction: of the clients that have examples, in (0, 1).
+    seed: of the draws.
+
+  Returns:
+    As `divide`, of fewer clients each.
+
+  Raises:
+    ValueError: if the fraction or the seed is out of range, no client is held
+      out or none is left, or one that is held out has no rows of its own.
+    TypeError: if one is no number.
+  """
+  rng = _generator(fraction, seed)
+  indices, sizes = np.asarray(indices), np.asarray(sizes)
+  drawn = rng.permutation(np.flatnonzero(sizes))
+  number = round(fraction * len(drawn))
+  if not 0 < number < len(drawn):
+    which = "none" if number == 0 else "all"
+    raise ValueError(
+      f"fraction={fraction:g}: holds {which} of the {len(drawn)} clients out; "
+      f"must be {'larger' if number == 0 else 'smaller'}"
+    )
+  is_held_out = np.zeros(len(sizes), bool)
+  is_held_out[drawn[:number]] = True
+  is_own = np.arange(indices.shape[1]) < sizes[:, None]
+  is_trained_on = np.zeros(int(indices.max()) + 1, bool)
+  is_trained_on[indices[is_own & ~is_held_out[:, None]]] = True
+  is_left = is_own & ~is_trained_on[indices]
+  empty = is_held_out & ~is_left.any(axis=1)
+  if empty.any():
+    raise ValueError(
+      f"split_clients: all examples of client {np.argmax(empty)}, which is "
+      "held out, are also those of clients that train "
+      f"({empty.sum()} of {number} such clients); divide the pool without "
+      "repetition, such as by partition.dirichlet_disjoint, or use "
+      "data.split(fraction)"
+    )
+  train = _lists(indices[~is_held_out], is_own[~is_held_out])
+  return train, _lists(indices[is_held_out], is_left[is_held_out])
+
+
+def _generator(fraction, seed):
+  """The source of all draws, after a check of the arguments."""
+  checks.in_interval("fraction", fraction, "(0, 1)")
+  checks.whole("seed", seed)
+  if seed < 0:
+    raise ValueError(f"seed={seed}: must not be negative")
+  return np.random.default_rng((_STREAM, int(seed)))
+
+
+def _lists(indices, is_chosen):
+  """The chosen entries of each client's list, in their order."""
+  sizes = is_chosen.sum(axis=1).astype(np.int32)
+  chosen = np.zeros((len(sizes), sizes.max()), np.int32)
+  chosen[np.arange(chosen.shape[1]) < sizes[:, None]] = indices[is_chosen]
+  return chosen, sizes

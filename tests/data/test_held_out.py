@@ -1,0 +1,264 @@
+"""Held-out examples and clients, for all partitions and any shared lists."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedjax_opt.data import partition
+from fedjax_opt.data.clients import ClientData
+
+SEED = st.integers(0, 2**31)
+FRACTION = st.floats(0.01, 0.99)
+quick = settings(max_examples=20, deadline=None)
+
+# Parameters with which each scheme divides a small pool.
+PARAMETERS = {
+  "iid": {},
+  "dirichlet": {"alpha": 0.1, "examples_per_client": (1, 40)},
+  "dirichlet_disjoint": {"alpha": 0.3},
+  "similarity": {"similarity": 0.3},
+  "class_q": {"class_fraction": 0.5},
+  "shards": {"shards_per_client": 2},
+  "size_skew": {"size_sigma": 2.0},
+  "natural": {},
+}
+
+
+def clients_of(scheme, seed, num_clients, num_examples=90):
+  rng = np.random.default_rng(seed)
+  y = rng.integers(5, size=num_examples)
+  ids = rng.integers(num_clients, size=num_examples)
+  is_natural = scheme == "natural"
+  rows = partition.split(
+    scheme,
+    y,
+    None if is_natural else num_clients,
+    seed,
+    client_ids=ids if is_natural else None,
+    **PARAMETERS[scheme],
+  )
+  x = np.arange(num_examples, dtype=np.float32)[:, None]
+  return ClientData.from_partition({"x": x, "y": y}, rows)
+
+
+def lists(data):
+  """Each client's rows, in order."""
+  return [
+    row[:size].tolist()
+    for row, size in zip(data.indices, data.sizes, strict=True)
+  ]
+
+
+def rows_of(data):
+  return {row for rows in lists(data) for row in rows}
+
+
+def parts_or_refusal(split, *arguments):
+  """The two parts, or the message of the refusal."""
+  try:
+    return split(*arguments)
+  except ValueError as error:
+    return str(error)
+
+
+def check_parts(data, train, test):
+  """Whatever the lists: nothing is in both parts, nothing is lost."""
+  assert train.examples is data.examples
+  assert test.examples is data.examples
+  assert not rows_of(train) & rows_of(test)
+  assert rows_of(test)
+  assert rows_of(train)
+  # Each slot is in exactly one part, as often and in the order it was.
+  held_out = rows_of(test)
+  for whole, kept, held in zip(*map(lists, (data, train, test)), strict=True):
+    assert kept == [row for row in whole if row not in held_out]
+    assert held == [row for row in whole if row in held_out]
+  for part in (train, test):
+    assert part.max_size == part.sizes.max()
+    assert part.indices.dtype == part.sizes.dtype == np.int32
+    is_padding = np.arange(part.max_size) >= part.sizes[:, None]
+    assert not part.indices[is_padding].any()
+
+
+def test_all_schemes_are_tested():
+  assert set(PARAMETERS) == set(partition.SCHEMES)
+
+
+@pytest.mark.parametrize("scheme", PARAMETERS)
+@quick
+@given(seed=SEED, num_clients=st.integers(1, 5), fraction=FRACTION, draw=SEED)
+def test_no_training_row_is_held_out(scheme, seed, num_clients, fraction, draw):
+  if scheme == "class_q":
+    num_clients = 5  # One for each class.
+  data = clients_of(scheme, seed, num_clients)
+  targets = np.minimum(np.round(fraction * data.sizes), data.sizes - 1)
+  if not targets.any():
+    with pytest.raises(ValueError, match="no client holds an example out"):
+      data.split(fraction, draw)
+    return
+  parts = parts_or_refusal(data.split, fraction, draw)
+  if "no client holds an example out" in parts:
+    # One row fills most of a client's list.
+    assert scheme == "dirichlet"
+    return
+  train, test = parts
+  check_parts(data, train, test)
+  if scheme != "dirichlet":
+    np.testing.assert_array_equal(test.sizes, targets)
+
+
+# Lists in which rows are repeated and shared as it comes.
+LISTS = st.lists(st.lists(st.integers(0, 12), max_size=12), min_size=1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(rows=LISTS, fraction=FRACTION, seed=SEED)
+def test_any_lists(rows, fraction, seed):
+  if not any(rows):
+    return
+  arrays = [np.array(of_client, int) for of_client in rows]
+  data = ClientData.from_partition({"x": np.arange(13.0)}, arrays)
+  parts = parts_or_refusal(data.split, fraction, seed)
+  if "no client holds an example out" in parts:
+    # Then none could, with a row that it has no more often than its number.
+    for of_client in lists(data):
+      counts = np.unique(of_client, return_counts=True)[1]
+      target = min(np.round(fraction * len(of_client)), len(of_client) - 1)
+      assert not (counts <= target).any()
+    return
+  check_parts(data, *parts)
+
+
+def test_shared_rows_come_near_the_fraction():
+  y = np.repeat(np.arange(10), 180)
+  rows = partition.dirichlet(y, 100, 0.1, 500, seed=0)
+  data = ClientData.from_partition({"x": np.zeros(1800), "y": y}, rows)
+  train, test = data.split(0.2, seed=1)
+  check_parts(data, train, test)
+  share = test.sizes / data.sizes
+  np.testing.assert_allclose(share.mean(), 0.2, atol=0.01)
+  # Of a client with few classes in a small pool the share is what its rows
+  # were given by others.
+  assert np.abs(share - 0.2).max() < 0.15
+  assert (train.sizes > 0).all()
+
+
+def test_one_distinct_row_stays_in_training():
+  rows = [np.array([0, 0, 0]), np.array([1, 2, 3, 4])]
+  data = ClientData.from_partition({"x": np.arange(5.0)}, rows)
+  for fraction in (0.5, 0.99):
+    train, test = data.split(fraction)
+    assert train.sizes.tolist() == [3, 2 if fraction == 0.5 else 1]
+    assert test.sizes.tolist() == [0, 2 if fraction == 0.5 else 3]
+
+
+def test_a_function_of_lists_fraction_and_seed():
+  data = clients_of("dirichlet", 0, 5)
+  np.random.seed(0)  # noqa: NPY002
+  first = data.split(0.3, seed=1)
+  np.random.seed(1)  # noqa: NPY002
+  again, other = data.split(0.3, seed=1), data.split(0.3, seed=2)
+  for part, same in zip(first, again, strict=True):
+    np.testing.assert_array_equal(part.indices, same.indices)
+  assert lists(first[1]) != lists(other[1])
+
+
+def test_many_clients_take_seconds():
+  number, width = 100_000, 20
+  shared = np.random.default_rng(0).integers(0, 200_000, (number, width))
+  data = ClientData(
+    {"x": np.zeros(200_000)},
+    shared.astype(np.int32),
+    np.full(number, width, np.int32),
+  )
+  start = time.monotonic()
+  train, test = data.split(0.25)
+  assert time.monotonic() - start < 30
+  kept, held = (
+    part.indices[np.arange(part.max_size) < part.sizes[:, None]]
+    for part in (train, test)
+  )
+  assert not np.intersect1d(kept, held).size
+  np.testing.assert_allclose(test.sizes.mean(), 5, atol=0.5)
+
+
+@pytest.mark.parametrize("scheme", PARAMETERS)
+@quick
+@given(seed=SEED, fraction=FRACTION, draw=SEED)
+def test_held_out_clients(scheme, seed, fraction, draw):
+  data = clients_of(scheme, seed, 5)
+  number = round(fraction * data.num_clients)
+  if not 0 < number < data.num_clients:
+    which = "none" if number == 0 else "all"
+    with pytest.raises(ValueError, match=f"holds {which} of the"):
+      data.split_clients(fraction, draw)
+    return
+  parts = parts_or_refusal(data.split_clients, fraction, draw)
+  if "divide the pool without repetition" in parts:
+    assert scheme == "dirichlet"
+    return
+  train, test = parts
+  assert train.examples is test.examples is data.examples
+  assert test.num_clients == number
+  assert train.num_clients == data.num_clients - number
+  assert not rows_of(train) & rows_of(test)
+  assert (test.sizes > 0).all()
+  trained = rows_of(train)
+  whole = lists(data)
+  kept = [rows for rows in whole if rows in lists(train)]
+  assert lists(train) == kept
+  own = [[r for r in rows if r not in trained] for rows in whole]
+  assert all(rows in own for rows in lists(test))
+  if scheme != "dirichlet":
+    assert sorted(lists(train) + lists(test)) == sorted(whole)
+
+
+def test_clients_without_examples_train():
+  rows = [np.array([], int), np.array([0]), np.array([1, 2]), np.array([3])]
+  data = ClientData.from_partition({"x": np.arange(4.0)}, rows)
+  for seed in range(5):
+    train, test = data.split_clients(0.5, seed)
+    assert train.sizes[0] == 0
+    assert test.num_clients == 2
+
+
+def test_a_held_out_client_without_rows_of_its_own():
+  rows = [np.array([0, 1]), np.array([1, 0]), np.array([0, 1, 0])]
+  data = ClientData.from_partition({"x": np.arange(2.0)}, rows)
+  assert parts_or_refusal(data.split_clients, 0.4).endswith(
+    "held out, are also those of clients that train (1 of 1 such clients); "
+    "divide the pool without repetition, such as by "
+    "partition.dirichlet_disjoint, or use data.split(fraction)"
+  )
+
+
+@pytest.mark.parametrize("method", ["split", "split_clients"])
+@pytest.mark.parametrize(
+  ("arguments", "kind", "message"),
+  [
+    ((0,), ValueError, "fraction=0: must be in (0, 1)"),
+    ((1.0,), ValueError, "fraction=1: must be in (0, 1)"),
+    ((-0.5,), ValueError, "fraction=-0.5: must be in (0, 1)"),
+    ((float("nan"),), ValueError, "fraction=nan: must be in (0, 1)"),
+    (("0.2",), TypeError, "fraction='0.2': must be a number"),
+    ((True,), TypeError, "fraction=True: must be a number"),
+    ((0.5, -1), ValueError, "seed=-1: must not be negative"),
+    ((0.5, 1.5), TypeError, "seed=1.5: must be a whole number"),
+  ],
+)
+def test_bad_arguments(method, arguments, kind, message):
+  data = clients_of("iid", 0, 5)
+  with pytest.raises(kind) as error:
+    getattr(data, method)(*arguments)
+  assert str(error.value) == message
+
+
+def test_a_fraction_that_holds_nothing_out():
+  data = clients_of("iid", 0, 5)
+  assert parts_or_refusal(data.split, 0.01) == (
+    "fraction=0.01: no client holds an example out, the largest has 18; must "
+    "be larger"
+  )
