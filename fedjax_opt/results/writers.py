@@ -3,6 +3,7 @@
 config.json    every resolved flag, package versions, device
 metrics.csv    a row for each point and evaluated round; grows during the run
 checkpoints/   to resume from, see checkpoint.py (optional)
+params.safetensors  the final model of the selected point
 summary.json   final and best values, the selected point, timing, cost
 tensorboard/   events, one sub-run for each grid point (optional)
 """
@@ -11,15 +12,17 @@ import dataclasses
 import os
 import pathlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedjax_opt import folders
+from fedjax_opt.base import Params
 from fedjax_opt.results import tensorboard
 from fedjax_opt.results.environment import device, versions
 from fedjax_opt.results.history import History, direction
 from fedjax_opt.results.json_files import plain, write_json
 from fedjax_opt.results.metrics_file import MetricsFile
+from fedjax_opt.results.model_file import write_model
 from fedjax_opt.results.selection import Criterion, Point, select
 
 
@@ -138,8 +141,13 @@ class RunWriter:
     timing: Mapping[str, float],
     cost: Mapping[str, float],
     waste: Any = None,
+    *,
+    rounds_done: int | None = None,
+    stopped_by: str = "rounds",
+    params: Callable[[int], Params] | None = None,
+    more: Sequence[Mapping[str, Any]] = (),
   ) -> dict[str, Any]:
-    """Writes the remaining rounds and `summary.json`, and closes the files.
+    """Writes the remaining rounds, the model and `summary.json`; closes files.
 
     Args:
       history: the metrics of every point, also of an interrupted run.
@@ -147,19 +155,31 @@ class RunWriter:
       timing: `compile_seconds`, `run_seconds`, `rounds_per_second`.
       cost: see `Result.cost`.
       waste: fraction of the computed examples that were padding.
+      rounds_done: None for the last evaluated one.
+      stopped_by: what ended the run: 'rounds', 'target', 'patience' or
+        'signal'.
+      params: gives the final model of a point; None to save none.
+      more: of every point, what else is said of it. [S] mappings, or none.
 
     Returns:
       The content of `summary.json`.
     """
     self.write(history)
+    if rounds_done is None:
+      rounds_done = history.rounds[-1] if history.rounds else 0
+    selected = select(history, self._points, criterion)
+    self._write_model(selected, params, rounds_done)
     summary = {
       "config": self._config,
       "points": [
         _point_summary(history, index, point)
+        | dict(more[index] if more else {})
         for index, point in enumerate(self._points)
       ],
-      "selected": select(history, self._points, criterion),
+      "selected": selected,
       "criterion": dataclasses.asdict(criterion),
+      "rounds_done": rounds_done,
+      "stopped_by": stopped_by,
       "timing": dict(timing),
       "cost": dict(cost),
       "padding_waste": waste,
@@ -171,6 +191,24 @@ class RunWriter:
       self._events.write(history)
     self.close()
     return summary
+
+  def _write_model(
+    self,
+    selected: int | None,
+    params: Callable[[int], Params] | None,
+    rounds_done: int,
+  ) -> None:
+    """Writes the final model of the selected point, if there is one."""
+    path = self.folder / "params.safetensors"
+    if selected is None or params is None:
+      path.unlink(missing_ok=True)
+      return
+    about = {
+      "point": selected,
+      "round": rounds_done,
+      "hyperparameters": self._points[selected],
+    }
+    write_model(path, params(selected), about)
 
   def close(self) -> None:
     """Closes the files; harmless when repeated."""
