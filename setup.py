@@ -31,6 +31,7 @@ setuptools.setup(
     "chex>=0.1.90",
     "dm-pix>=0.4.3",
     "orbax-checkpoint>=0.11",
+    "safetensors>=0.4.3",
     "absl-py>=2.0",
   ],
   extras_require={

@@ -59,7 +59,7 @@ def time_rounds(task, data, rounds: int) -> tuple[float, float]:
     eval_every=rounds,
   )
   seconds = result.run_seconds / rounds
-  return seconds, WORKERS * result.cost["gradient_evaluations"]
+  return seconds, WORKERS * result.cost["gradient_evaluations_per_round"]
 
 
 def plain_steps(task, data, batch_size: int):

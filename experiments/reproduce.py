@@ -1,23 +1,20 @@
 """Runs of `experiments.run` that are done once, and what they left."""
 
 import concurrent.futures
-import csv
-import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 from absl import app, flags
 
 from experiments import job
 from experiments.flags import command_line
 from experiments.flags.registries import single_or_list
-from fedjax_opt.metrics import History
+from fedjax_opt import Run, load_run
 from fedjax_opt.results import json_files
 from fedjax_opt.results.checkpoint import difference
 
@@ -91,18 +88,6 @@ def run_once(
     raise subprocess.CalledProcessError(done.returncode, command)
 
 
-class Run(NamedTuple):
-  """What a run left in its folder."""
-
-  summary: dict[str, Any]
-  history: History
-
-  @property
-  def points(self) -> list[dict[str, Any]]:
-    """The hyperparameters of each grid point."""
-    return [point["hyperparameters"] for point in self.summary["points"]]
-
-
 def find(folder: pathlib.Path, arguments: Sequence[str]) -> Run | None:
   """The run with these flags in a folder; None if none there is complete.
 
@@ -115,17 +100,14 @@ def find(folder: pathlib.Path, arguments: Sequence[str]) -> Run | None:
   """
   if not is_complete(folder):
     return None
-  run = read(folder)
-  _check_same(folder, run.summary["config"], arguments)
+  run = load_run(folder)
+  _check_same(folder, run.config, arguments)
   return run
 
 
 def is_complete(folder: pathlib.Path) -> bool:
   """Whether a run is in the folder that went to its end."""
-  if not (folder / "summary.json").exists():
-    return False
-  run = read(folder)
-  return run.history.rounds[-1:] == [run.summary["config"]["rounds"]]
+  return (folder / "summary.json").exists() and load_run(folder).is_complete
 
 
 # Flags that may differ: where the data are does not say what they are.
@@ -154,19 +136,3 @@ def _check_same(
       f"{str(folder)!r} holds a run with {difference(found, wanted)}; give "
       "another folder, or remove that one"
     )
-
-
-def read(folder: pathlib.Path) -> Run:
-  """Reads the folder of a run; an empty cell is NaN."""
-  summary = json.loads((folder / "summary.json").read_text())
-  with open(folder / "metrics.csv") as file:
-    rows = list(csv.DictReader(file))
-  names = [name for name in rows[0] if name not in ("point", "round")]
-  rounds = sorted({int(row["round"]) for row in rows})
-  shape = (len(rounds), len(summary["points"]))
-  value = lambda cell: float(cell) if cell else np.nan
-  metrics = {
-    name: np.array([value(row[name]) for row in rows]).reshape(shape).T
-    for name in names
-  }
-  return Run(summary, History(rounds, metrics))

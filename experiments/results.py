@@ -11,7 +11,7 @@ import numpy as np
 
 from experiments.job import Job
 from experiments.progress import Progress
-from fedjax_opt import Population, Report, Result, plots
+from fedjax_opt import Population, Report, Result, plots, trees
 from fedjax_opt.algorithms import optimum
 from fedjax_opt.engine import feed
 from fedjax_opt.results import tables, writers
@@ -74,7 +74,14 @@ class Results:
       "seconds_to_first_round": self._seconds_to_first_round,
     }
     self._writer.finish(
-      history, job.criterion, timing, result.cost, result.padding_waste
+      history,
+      job.criterion,
+      timing,
+      result.cost,
+      result.padding_waste,
+      rounds_done=result.rounds,
+      stopped_by="signal" if result.interrupted else "rounds",
+      params=lambda point: trees.take(result.params, point),
     )
     if history.rounds:
       _draw_curves(job, history)

@@ -37,6 +37,7 @@ from fedjax_opt.engine.replies import Reply
 from fedjax_opt.engine.worker import Worker
 from fedjax_opt.results import plots
 from fedjax_opt.results.checkpoint import Checkpoints
+from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.result import Report, Result
 from fedjax_opt.rules import (
   delta_sgd,
@@ -66,6 +67,7 @@ __all__ = [
   "Reply",
   "Report",
   "Result",
+  "Run",
   "Settings",
   "SimulationState",
   "Simulator",
@@ -84,6 +86,7 @@ __all__ = [
   "fed_prox",
   "grad_fn_of",
   "grid_points",
+  "load_run",
   "local",
   "local_sgd",
   "metrics",

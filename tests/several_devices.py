@@ -67,7 +67,7 @@ def flat(result):
   return {
     "params": np.concatenate(leaves),
     "state": np.concatenate(kept),
-    "cost": np.array([result.cost["gradient_evaluations"]]),
+    "cost": np.array([result.cost["gradient_evaluations_per_round"]]),
     **result.history.metrics,
     **result.traces,
   }

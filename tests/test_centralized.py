@@ -37,7 +37,7 @@ class TestRounds:
     with jax.enable_x64(True):
       result = run(centralized(TASK.loss_fn, PSI, RATE), client_chunk=chunk)
     assert_close(result.params, points_of_loop(EVERYTHING, 5)[-1], 1e-10)
-    assert result.cost["gradient_evaluations"] == len(EVERYTHING) / 5
+    assert result.cost["gradient_evaluations_per_round"] == len(EVERYTHING) / 5
 
   def test_centralized_in_single_precision(self):
     result = run(centralized(TASK.loss_fn, PSI, RATE))

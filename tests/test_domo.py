@@ -102,7 +102,11 @@ def test_every_name_equals_the_loop(name):
   num_bytes = 8 * len(TASK.problem.x0)
   # Averaged buffers double the communication.
   times = 2 if name in ("fed_avg_lm", "fed_avg_slm") else 1
-  assert cost["bytes_down"] == cost["bytes_up"] == times * num_bytes
+  assert (
+    cost["bytes_down_per_round"]
+    == cost["bytes_up_per_round"]
+    == times * num_bytes
+  )
   assert_close(state.params, expected[-1].x, 1e-10)
   assert_close(state.momentum, expected[-1].momentum, 1e-10)
   assert np.linalg.norm(expected[-1].x - TASK.problem.x0) > 0.1

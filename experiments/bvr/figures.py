@@ -14,7 +14,7 @@ from typing import Any
 from absl import flags
 
 from experiments import reproduce
-from fedjax_opt import metrics, plots
+from fedjax_opt import Run, metrics, plots
 
 FLAGS = flags.FLAGS
 reproduce.define_flags("runs/bvr")
@@ -59,14 +59,14 @@ def run(*cell: Any) -> None:
   reproduce.run_cell(folder(*cell), arguments(*cell))
 
 
-def selected(run: reproduce.Run) -> int | None:
+def selected(run: Run) -> int | None:
   """The point of the picked rate."""
   last = 1 + 100 // EVAL_EVERY
   criterion = metrics.Criterion("train_accuracy", "max", "worst_last_n", last)
   return metrics.select(run.history, run.points, criterion)
 
 
-Picked = dict[Cell, tuple[reproduce.Run, int]]
+Picked = dict[Cell, tuple[Run, int]]
 
 
 def table(picked: Picked, settings: dict[str, tuple[str, int]]) -> str:
@@ -129,7 +129,7 @@ def draw_best(
     figure.savefig(path)
 
 
-def _best(run: reproduce.Run, point: int, name: str) -> float:
+def _best(run: Run, point: int, name: str) -> float:
   return run.history.best(point, name)[0]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from absl import flags
 
 from experiments import reproduce
-from fedjax_opt import plots
+from fedjax_opt import Run, plots
 
 FLAGS = flags.FLAGS
 reproduce.define_flags("runs/domo")
@@ -109,7 +109,7 @@ def run(cell: Cell | None) -> None:
     reproduce.run_cell(folder(cell), cell.arguments)
 
 
-def find(cell: Cell | None) -> reproduce.Run | None:
+def find(cell: Cell | None) -> Run | None:
   """A run, if it is there."""
   if cell is None:
     return None
@@ -124,7 +124,7 @@ def chosen_rate(method: str) -> float | None:
   return found.points[found.summary["selected"]]["client_lr"]
 
 
-def accuracies(found: reproduce.Run) -> np.ndarray:
+def accuracies(found: Run) -> np.ndarray:
   """[S] in percent after the last round; NaN where diverged."""
   return 100 * found.history.values("test_accuracy")[:, -1]
 

@@ -14,7 +14,7 @@ import numpy as np
 from absl import flags
 
 from experiments import reproduce
-from fedjax_opt import metrics, plots
+from fedjax_opt import Run, load_run, metrics, plots
 from fedjax_opt.metrics import Criterion, History
 
 FLAGS = flags.FLAGS
@@ -45,7 +45,7 @@ def folder(task: str, variant: str, algorithm: str) -> pathlib.Path:
   return pathlib.Path(FLAGS.output_dir) / f"{task}-{variant}-{algorithm}"
 
 
-def run(task: str, variant: str, algorithm: str) -> reproduce.Run:
+def run(task: str, variant: str, algorithm: str) -> Run:
   """One algorithm's grid on one problem."""
   target = folder(task, variant, algorithm)
   flags = [
@@ -55,16 +55,16 @@ def run(task: str, variant: str, algorithm: str) -> reproduce.Run:
     f"--strength={STRENGTHS[task]}",
   ]
   reproduce.run_once(target, flags)
-  return reproduce.read(target)
+  return load_run(target)
 
 
-def pick(run: reproduce.Run, criterion: Criterion) -> int | None:
+def pick(run: Run, criterion: Criterion) -> int | None:
   """The grid point that a criterion prefers."""
   return metrics.select(run.history, run.points, criterion)
 
 
 def draw(
-  task: str, variant: str, runs: dict[str, reproduce.Run], path: pathlib.Path
+  task: str, variant: str, runs: dict[str, Run], path: pathlib.Path
 ) -> None:
   """The algorithms at the rates that the first criterion prefers."""
   criterion = CRITERIA[task][0]
@@ -87,7 +87,7 @@ def draw(
   )
 
 
-def rows(task: str, variant: str, runs: dict[str, reproduce.Run]) -> list[str]:
+def rows(task: str, variant: str, runs: dict[str, Run]) -> list[str]:
   """Markdown: recovery and error at some rounds, at the picked rates."""
   lines = []
   for criterion in CRITERIA[task]:
@@ -108,7 +108,7 @@ def rows(task: str, variant: str, runs: dict[str, reproduce.Run]) -> list[str]:
   return lines
 
 
-def _at(run: reproduce.Run, task: str, point: int, round: int) -> str:
+def _at(run: Run, task: str, point: int, round: int) -> str:
   e = run.history.rounds.index(round)
   value = lambda name: run.history.metrics[name][point, e]
   shown = f"{value('recovery_error'):.3g}"

@@ -3,7 +3,10 @@
 history.py      what a run measured: metrics by grid point and round
 selection.py    which grid point is the best one
 checkpoint.py   saves and restores the state of a run
-writers.py      the output folder: config.json, metrics.csv, summary.json
+writers.py      the output folder of a run
+metrics_file.py its metrics.csv
+model_file.py   its params.safetensors
+load.py         reads the folder of a run
 tensorboard.py  the output folder's TensorBoard events
 tables.py       the table that closes a run in the terminal
 plots/          figures

@@ -90,7 +90,7 @@ class RunRecord:
     return self.counts.get(name, np.zeros(self.num_points, np.int64))
 
   def cost(self) -> dict[str, float]:
-    """{name: cost per client and round}, of all phases and by label."""
+    """{name_per_round: cost per client}, of all phases and by label."""
     per_round = lambda name: float(
       np.mean(self.count(name) / self.cohort_size / max(self.done, 1))
     )
@@ -101,9 +101,8 @@ class RunRecord:
     )
     cost = {}
     for name in _SPENT:
-      cost[name] = per_round(name)
-      for label in labels:
-        cost[f"{label}_{name}"] = per_round(f"{label}_{name}")
+      for part in (name, *(f"{label}_{name}" for label in labels)):
+        cost[f"{part}_per_round"] = per_round(part)
     if labels:
       cost["communication_rounds"] = 1 + per_round("labelled_visits")
     return cost

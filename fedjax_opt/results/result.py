@@ -76,12 +76,12 @@ class Result:
       that of Ctrl-C; 0 if none did.
     compile_seconds: time to trace and compile.
     run_seconds: time of all rounds and evaluations.
-    cost: per client and round: `bytes_down`, `bytes_up` and
-      `gradient_evaluations` (in examples), as if no client had dropped out.
-      Names with a label, such as `stage_start_bytes_up`, are the part of the
-      phases with that label. If there are such phases, `communication_rounds`
-      is the number of communication rounds per round, to which each of these
-      phases adds one.
+    cost: means over rounds, per client of the cohort and as if none had dropped
+      out: `bytes_down_per_round`, `bytes_up_per_round` and
+      `gradient_evaluations_per_round` (in examples). Names with a label, such
+      as `stage_start_bytes_up_per_round`, are the part of the phases with that
+      label. If there are such phases, `communication_rounds` is the number of
+      communication rounds per round, to which each of these phases adds one.
     padding_waste: fraction of the computed examples that were padding.
     client_memory: where the rows of `client_state` were: 'device' or 'host'.
     needed_bytes: memory that the compiled rounds need on each device, as XLA

@@ -1,25 +1,28 @@
 """The writer of a run's output folder.
 
 config.json    every resolved flag, package versions, device
-metrics.csv    point,round,<metrics>; grows during the run
+metrics.csv    a row for each point and evaluated round; grows during the run
 checkpoints/   to resume from, see checkpoint.py (optional)
+params.safetensors  the final model of the selected point
 summary.json   final and best values, the selected point, timing, cost
 tensorboard/   events, one sub-run for each grid point (optional)
 """
 
 import dataclasses
-import math
 import os
 import pathlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedjax_opt import folders
+from fedjax_opt.base import Params
 from fedjax_opt.results import tensorboard
 from fedjax_opt.results.environment import device, versions
 from fedjax_opt.results.history import History, direction
 from fedjax_opt.results.json_files import plain, write_json
+from fedjax_opt.results.metrics_file import MetricsFile
+from fedjax_opt.results.model_file import write_model
 from fedjax_opt.results.selection import Criterion, Point, select
 
 
@@ -95,7 +98,7 @@ class RunWriter:
     self._config = plain(
       dict(config) | {"versions": versions(), "device": device()}
     )
-    self._metrics = _MetricsFile(self.folder / "metrics.csv")
+    self._metrics = MetricsFile(self.folder / "metrics.csv", self._points)
     self._resume = resume
     try:
       self.folder.mkdir(parents=True, exist_ok=True)
@@ -138,29 +141,45 @@ class RunWriter:
     timing: Mapping[str, float],
     cost: Mapping[str, float],
     waste: Any = None,
+    *,
+    rounds_done: int | None = None,
+    stopped_by: str = "rounds",
+    params: Callable[[int], Params] | None = None,
+    more: Sequence[Mapping[str, Any]] = (),
   ) -> dict[str, Any]:
-    """Writes the remaining rounds and `summary.json`, and closes the files.
+    """Writes the remaining rounds, the model and `summary.json`; closes files.
 
     Args:
       history: the metrics of every point, also of an interrupted run.
       criterion: by which `select` chooses the selected point.
       timing: `compile_seconds`, `run_seconds`, `rounds_per_second`.
-      cost: per client and round `bytes_down`, `bytes_up`,
-        `gradient_evaluations` (in examples).
+      cost: see `Result.cost`.
       waste: fraction of the computed examples that were padding.
+      rounds_done: None for the last evaluated one.
+      stopped_by: what ended the run: 'rounds', 'target', 'patience' or
+        'signal'.
+      params: gives the final model of a point; None to save none.
+      more: of every point, what else is said of it. [S] mappings, or none.
 
     Returns:
       The content of `summary.json`.
     """
     self.write(history)
+    if rounds_done is None:
+      rounds_done = history.rounds[-1] if history.rounds else 0
+    selected = select(history, self._points, criterion)
+    self._write_model(selected, params, rounds_done)
     summary = {
       "config": self._config,
       "points": [
         _point_summary(history, index, point)
+        | dict(more[index] if more else {})
         for index, point in enumerate(self._points)
       ],
-      "selected": select(history, self._points, criterion),
+      "selected": selected,
       "criterion": dataclasses.asdict(criterion),
+      "rounds_done": rounds_done,
+      "stopped_by": stopped_by,
       "timing": dict(timing),
       "cost": dict(cost),
       "padding_waste": waste,
@@ -172,6 +191,24 @@ class RunWriter:
       self._events.write(history)
     self.close()
     return summary
+
+  def _write_model(
+    self,
+    selected: int | None,
+    params: Callable[[int], Params] | None,
+    rounds_done: int,
+  ) -> None:
+    """Writes the final model of the selected point, if there is one."""
+    path = self.folder / "params.safetensors"
+    if selected is None or params is None:
+      path.unlink(missing_ok=True)
+      return
+    about = {
+      "point": selected,
+      "round": rounds_done,
+      "hyperparameters": self._points[selected],
+    }
+    write_model(path, params(selected), about)
 
   def close(self) -> None:
     """Closes the files; harmless when repeated."""
@@ -188,56 +225,6 @@ class RunWriter:
         "pip install 'fedjax_opt[tensorboard]' adds them)"
       )
     return line
-
-
-class _MetricsFile:
-  """`metrics.csv`: a header, then one row for each round and grid point.
-
-  Attributes:
-    num_written: evaluated rounds in the file.
-  """
-
-  def __init__(self, path: pathlib.Path):
-    """Writes nothing: the file is made with the first row."""
-    self.num_written = 0
-    self._path = path
-    self._file: Any = None
-
-  def append(self, history: History) -> None:
-    """Appends the evaluated rounds that are not in the file yet."""
-    values = {name: history.values(name) for name in history.metrics}
-    lines = []
-    if self._file is None:
-      # One large buffer: all rows of a call are one write to the disk.
-      self._file = open(self._path, "wb", buffering=1 << 20)  # noqa: SIM115
-      lines.append(",".join(["point", "round", *values]))
-    for column in range(self.num_written, len(history.rounds)):
-      for point in range(history.num_points):
-        cells = [_cell(array[point, column]) for array in values.values()]
-        lines.append(
-          ",".join([str(point), str(history.rounds[column]), *cells])
-        )
-    self._append_whole(("\n".join(lines) + "\n").encode())
-    self.num_written = len(history.rounds)
-
-  def _append_whole(self, rows: bytes) -> None:
-    """Writes all of the rows or, where the disk is full, none of them."""
-    end = self._file.tell()
-    try:
-      self._file.write(rows)
-      self._file.flush()
-    except OSError:
-      os.truncate(self._path, end)
-      raise
-
-  def close(self) -> None:
-    if self._file is not None:
-      self._file.close()
-
-
-def _cell(value: float) -> str:
-  """All digits of a number; an empty cell if it is not finite."""
-  return repr(float(value)) if math.isfinite(value) else ""
 
 
 def _point_summary(

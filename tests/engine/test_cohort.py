@@ -161,9 +161,11 @@ def test_cohort_and_pick_are_uniform(result):
 def test_cost_counts_all_phases(result):
   assert result.cost == {
     # Two phases of every client and one of a single client of three.
-    "bytes_down": pytest.approx(4 * (N + N + 2 + N / 3)),
-    "bytes_up": pytest.approx(4 * ((1 + N) + (N + 2 + 1) + (1 + N) / 3)),
-    "gradient_evaluations": pytest.approx(B * (2 + 1 / 3)),
+    "bytes_down_per_round": pytest.approx(4 * (N + N + 2 + N / 3)),
+    "bytes_up_per_round": pytest.approx(
+      4 * ((1 + N) + (N + 2 + 1) + (1 + N) / 3)
+    ),
+    "gradient_evaluations_per_round": pytest.approx(B * (2 + 1 / 3)),
   }
   # Three clients of the four that are computed.
   assert result.padding_waste == pytest.approx(1 / 4)

@@ -93,8 +93,8 @@ def test_what_a_run_exchanges_is_exact(is_traced):
     eval_every=2,
     evaluate=lambda params, data, test: {"sum": params},
   )
-  assert result.cost["bytes_up"] == up
-  assert result.cost["bytes_down"] == down
+  assert result.cost["bytes_up_per_round"] == up
+  assert result.cost["bytes_down_per_round"] == down
   done = np.array([0, 2, 4, 5])
   metrics = result.history.metrics
   assert metrics["bytes_up"].dtype == np.float64

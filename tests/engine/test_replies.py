@@ -306,8 +306,11 @@ def test_cost_and_waste_are_exact(rule, gradients, chunk):
     for start in range(0, 3, chunk):  # A chunk waits for its slowest client.
       longest = taken[start]
       computed += chunk * longest * 4
-  cost = result.cost["gradient_evaluations"]
+  cost = result.cost["gradient_evaluations_per_round"]
   assert cost == pytest.approx(gradients * examples / (3 * rounds))
   assert result.padding_waste == pytest.approx(1 - examples / computed)
   size = task.params["kernel"].size * 4
-  assert (result.cost["bytes_down"], result.cost["bytes_up"]) == (size, size)
+  assert (
+    result.cost["bytes_down_per_round"],
+    result.cost["bytes_up_per_round"],
+  ) == (size, size)

@@ -188,8 +188,10 @@ def test_a_round_without_a_verb():
   result = run(simple(lambda state, cohort: (state + 1, ())), rounds=3)
   assert float(result.params) == 3
   assert result.cost == {
-    "bytes_down": 0, "bytes_up": 0, "gradient_evaluations": 0
-  }  # fmt: skip
+    "bytes_down_per_round": 0,
+    "bytes_up_per_round": 0,
+    "gradient_evaluations_per_round": 0,
+  }
 
 
 # ------------------------------------------------------- What clients return
@@ -244,9 +246,9 @@ def test_bytes_that_clients_say_they_send():
     return state, (sent, plain)
 
   cost = run(simple(round), rounds=3).cost
-  assert cost["bytes_up"] == (10 + 20 + 30 + 40) / 4 + 4
-  assert cost["apart_bytes_up"] == 4
-  assert cost["bytes_down"] == cost["apart_bytes_down"] == 8
+  assert cost["bytes_up_per_round"] == (10 + 20 + 30 + 40) / 4 + 4
+  assert cost["apart_bytes_up_per_round"] == 4
+  assert cost["bytes_down_per_round"] == cost["apart_bytes_down_per_round"] == 8
 
 
 @pytest.mark.parametrize("client_map", ["vmap", "scan"])

@@ -53,14 +53,22 @@ def read_json(path):
 
 
 def read_metrics(folder, metrics=METRICS):
-  """The rows of metrics.csv, all of them whole; an empty cell is None."""
+  """The rows of metrics.csv, all of them whole; an empty cell is None.
+
+  Columns of hyperparameters, which stand before the seed, are left out.
+  """
   with open(folder / "metrics.csv", newline="") as file:
     header, *rows = list(csv.reader(file))
   assert header[:2] == ["point", "round"]
-  assert set(header[2:]) == SPENT | set(metrics)
+  first = header.index("seed") + 1
+  assert set(header[first:]) == SPENT | set(metrics)
   assert all(len(row) == len(header) for row in rows)
   return [
-    {n: float(v) if v else None for n, v in zip(header, row, strict=True)}
+    {
+      name: float(cell) if cell else None
+      for i, (name, cell) in enumerate(zip(header, row, strict=True))
+      if i < 2 or i >= first
+    }
     for row in rows
   ]
 
@@ -186,9 +194,9 @@ def test_summary(grid):
   }
   model = 4 * (64 * 10 + 10)  # bytes
   assert summary["cost"] == {
-    "bytes_down": model,
-    "bytes_up": model,
-    "gradient_evaluations": 500.0,
+    "bytes_down_per_round": model,
+    "bytes_up_per_round": model,
+    "gradient_evaluations_per_round": 500.0,
   }
 
 
@@ -394,7 +402,7 @@ def test_baselines(tmp_path, algorithm, cohort):
   assert summary["config"]["cohort_size"] == cohort
   assert not {"server", "server_lr"} & set(summary["config"])
   # A step costs each client that takes part its 128 examples.
-  assert summary["cost"]["gradient_evaluations"] == 128
+  assert summary["cost"]["gradient_evaluations_per_round"] == 128
 
 
 def test_constrained_model(tmp_path):

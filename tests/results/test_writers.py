@@ -12,12 +12,17 @@ import fedjax_opt
 from fedjax_opt.results import writers
 from fedjax_opt.results.environment import PACKAGES
 from fedjax_opt.results.history import History
+from fedjax_opt.results.metrics_file import read_metrics
 from fedjax_opt.results.selection import Criterion
 from tests.results.histories import two_points
 
 CRITERION = Criterion()
 TIMING = {"compile_seconds": 1.5, "run_seconds": 2.0, "rounds_per_second": 10.0}
-COST = {"bytes_down": 400, "bytes_up": 400, "gradient_evaluations": 512}
+COST = {
+  "bytes_down_per_round": 400,
+  "bytes_up_per_round": 400,
+  "gradient_evaluations_per_round": 512,
+}
 POINTS = ({"client_lr": 0.1, "seed": 0}, {"client_lr": 1.0, "seed": 0})
 
 
@@ -110,7 +115,12 @@ class TestMetricsCsv:
     writer.close()
     with open(tmp_path / "metrics.csv", newline="") as file:
       rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["point", "round", *two_points().metrics]
+    assert list(rows[0]) == [
+      "point", "round", "client_lr", "seed", *two_points().metrics
+    ]  # fmt: skip
+    assert [(r["client_lr"], r["seed"]) for r in rows[:2]] == [
+      ("0.1", "0"), ("1.0", "0")
+    ]  # fmt: skip
     assert [(r["point"], r["round"]) for r in rows] == [
       ("0", "10"),
       ("1", "10"),
@@ -120,6 +130,51 @@ class TestMetricsCsv:
     assert float(rows[0]["test_accuracy"]) == 1 / 3
     assert rows[3]["train_loss"] == rows[3]["test_accuracy"] == ""
     assert "nan" not in (tmp_path / "metrics.csv").read_text()
+
+  def test_a_column_for_each_hyperparameter_that_varies_and_the_seed(
+    self, tmp_path
+  ):
+    points = [
+      {"seed": seed, "client_lr": rate, "server_lr": 1.0, "name": "a,b"[:n]}
+      for n, (seed, rate) in enumerate([(3, 0.1), (4, 1e-5)], start=2)
+    ]
+    writer = writers.RunWriter(tmp_path, {}, points)
+    writer.write(two_points())
+    writer.close()
+    text = (tmp_path / "metrics.csv").read_text()
+    assert text.startswith("point,round,client_lr,name,seed,train_loss,")
+    read, history = read_metrics(tmp_path / "metrics.csv")
+    assert read == [
+      {"client_lr": 0.1, "name": "a,", "seed": 3},
+      {"client_lr": 1e-5, "name": "a,b", "seed": 4},
+    ]
+    assert [type(p["seed"]) for p in read] == [int, int]
+    assert history.rounds == [10, 20]
+    for name in two_points().metrics:
+      np.testing.assert_array_equal(
+        history.metrics[name], two_points().values(name)
+      )
+
+  def test_a_metric_named_as_a_hyperparameter(self, tmp_path):
+    points = [{**point, "train_loss": i} for i, point in enumerate(POINTS)]
+    writer = writers.RunWriter(tmp_path, {}, points)
+    with pytest.raises(ValueError, match=r"metrics: 'train_loss' is the name"):
+      writer.write(two_points())
+    assert not (tmp_path / "metrics.csv").exists()
+
+  def test_rows_of_a_round_that_is_not_whole_are_not_read(self, tmp_path):
+    writer = writers.RunWriter(tmp_path, {}, POINTS)
+    writer.write(two_points())
+    writer.close()
+    path = tmp_path / "metrics.csv"
+    whole = path.read_bytes()
+    ends = [i + 1 for i, byte in enumerate(whole) if byte == ord("\n")]
+    assert len(ends) == 5
+    for size in range(ends[2], len(whole)):  # The first rows come at once.
+      path.write_bytes(whole[:size])
+      _, history = read_metrics(path)
+      assert history.rounds == [10]
+      assert history.num_points == 2
 
   def test_refuses_another_number_of_points(self, tmp_path):
     writer = writers.RunWriter(tmp_path, {}, POINTS[:1])

@@ -114,7 +114,7 @@ def test_fed_nova(case, momentum, rtol):
   states, result = run(algorithm, case)
   xs = reference.fed_nova(X0, GRADIENT, *drawn(case), LR, momentum)
   assert_close(states, xs, rtol)
-  assert result.cost["bytes_up"] == draws.flat(states[0]).size * (
+  assert result.cost["bytes_up_per_round"] == draws.flat(states[0]).size * (
     jax.tree.leaves(states[0])[0].dtype.itemsize
   ) + (8 if rtol < 1e-8 else 4)
 
@@ -187,7 +187,9 @@ def test_top_k(case, rtol):
   assert_close(states, xs, rtol)
   assert_close(kept, errors, rtol)
   # k values and k indices of 4 bytes.
-  assert result.cost["bytes_up"] == k * ((8 if rtol < 1e-8 else 4) + 4)
+  assert result.cost["bytes_up_per_round"] == k * (
+    (8 if rtol < 1e-8 else 4) + 4
+  )
   before = np.zeros_like(kept[0])
   for cohort, after in zip(cohorts, kept, strict=True):
     others = [i for i in range(M) if i not in cohort]

@@ -1,0 +1,190 @@
+"""Reads the folder that a run left."""
+
+import dataclasses
+import html
+import json
+import os
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from fedjax_opt.base import Params
+from fedjax_opt.results.history import History
+from fedjax_opt.results.metrics_file import read_metrics
+from fedjax_opt.results.model_file import read_model
+from fedjax_opt.results.selection import format_value, varying
+
+_MANY_ROWS = 20  # At most so many points in a notebook's table.
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class Run:
+  """A run, as its folder has it.
+
+  Attributes:
+    folder: where it is.
+    config: `config.json`: every resolved flag, `versions` and `device`.
+    points: {name: value} of every grid point, the seed among them. [S]
+      mappings. Of a run without a summary only the hyperparameters that vary,
+      and the seed.
+    history: metrics.csv: [S, E] arrays; NaN where a point has diverged.
+    summary: summary.json; None of a run that was killed.
+    params: the final model of the selected point, nested dictionaries of
+      arrays; None if there is none.
+    selected: the selected point, an index of `points`; None if there is none.
+  """
+
+  folder: pathlib.Path
+  config: dict[str, Any]
+  points: list[dict[str, Any]]
+  history: History
+  summary: dict[str, Any] | None
+  params: Params | None
+  selected: int | None
+
+  @property
+  def is_complete(self) -> bool:
+    """Whether it went to its end: its last round, or what was to stop it."""
+    if self.summary is None:
+      return False
+    if "stopped_by" in self.summary:
+      return self.summary["stopped_by"] != "signal"
+    return self.history.rounds[-1:] == [self.config["rounds"]]
+
+  def to_pandas(self) -> Any:
+    """A data frame: one row for each evaluated round and point.
+
+    Its columns are `point`, `round`, the hyperparameters and the metrics.
+
+    Raises:
+      ImportError: if pandas is not installed.
+    """
+    try:
+      import pandas
+    except ImportError as error:
+      raise ImportError(
+        "to_pandas: needs pandas; install it with pip install pandas"
+      ) from error
+    history, num_points = self.history, self.history.num_points
+    num_rounds = len(history.rounds)
+    points = np.tile(np.arange(num_points), num_rounds)
+    columns: dict[str, Any] = {
+      "point": points,
+      "round": np.repeat(np.array(history.rounds, int), num_points),
+    }
+    for name in dict.fromkeys(name for point in self.points for name in point):
+      columns[name] = [self.points[point].get(name) for point in points]
+    columns |= {n: values.T.ravel() for n, values in history.metrics.items()}
+    return pandas.DataFrame(columns)
+
+  def __repr__(self) -> str:
+    return f"Run({str(self.folder)!r}: {self._in_short()})"
+
+  def _repr_html_(self) -> str:
+    """A table of the points, for notebooks."""
+    names = varying(self.points)
+    metric = (self.summary or {}).get("criterion", {}).get("metric")
+    shown = [metric] if metric in self.history.metrics else []
+    shown += [n for n in ("train_loss",) if n in self.history.metrics]
+    cell = lambda tag, text: f"<{tag}>{html.escape(str(text))}</{tag}>"
+    row = lambda tag, cells: f"<tr>{''.join(cell(tag, c) for c in cells)}</tr>"
+    rows = [row("th", ["point", *names, *shown, "status"])]
+    for index, point in enumerate(self.points[:_MANY_ROWS]):
+      final = self.history.final(index)
+      values = ["-" if final[n] is None else f"{final[n]:.4g}" for n in shown]
+      of_point = [format_value(point.get(name)) for name in names]
+      status = self.history.status(index)
+      if index == self.selected:
+        status += ", selected"
+      rows.append(row("td", [index, *of_point, *values, status]))
+    more = len(self.points) - _MANY_ROWS
+    below = f"<p>and {more} more points</p>" if more > 0 else ""
+    head = f"{self.folder}: {self._in_short()}"
+    return f"{cell('p', head)}<table>{''.join(rows)}</table>{below}"
+
+  def _in_short(self) -> str:
+    parts = [str(self.config[n]) for n in ("task", "algorithm", "client")
+             if n in self.config]  # fmt: skip
+    rounds = self.history.rounds[-1] if self.history.rounds else 0
+    parts.append(f"{rounds} rounds")
+    parts.append(f"{len(self.points)} points")
+    if not self.is_complete:
+      parts.append("not complete")
+    elif self.selected is not None:
+      parts.append(f"selected {self.selected}")
+    return ", ".join(parts)
+
+
+def load_run(folder: str | os.PathLike) -> Run:
+  """Reads the folder of a run, which may be one that was killed.
+
+  Args:
+    folder: the `output_dir` of the run.
+
+  Returns:
+    What it holds, see `Run`.
+
+  Raises:
+    ValueError: if it is no folder of a run, or a file of it cannot be read.
+    TypeError: if `folder` is not a path.
+  """
+  if not isinstance(folder, str | os.PathLike):
+    raise TypeError(f"folder={folder!r}: must be the path of a run's folder")
+  folder = pathlib.Path(folder).expanduser()
+  if not folder.is_dir():
+    what = "is a file" if folder.exists() else "there is no such folder"
+    raise ValueError(f"folder={str(folder)!r}: {what}; give that of a run")
+  read_json = lambda path: dict(json.loads(path.read_text(encoding="utf-8")))
+  summary = _read(folder, "summary.json", read_json)
+  config = _read(folder, "config.json", read_json)
+  if config is None:
+    config = (summary or {}).get("config")
+  if config is None:
+    raise ValueError(
+      f"folder={str(folder)!r}: holds no run (it has no config.json); give the "
+      "folder of one"
+    )
+  metrics = _read(folder, "metrics.csv", read_metrics)
+  points, history = metrics or ([], History())
+  selected = None
+  if summary is not None:
+    points = [_numbers(p["hyperparameters"]) for p in summary["points"]]
+    selected = summary["selected"]
+    _check_whole(folder, summary, history)
+  model = _read(folder, "params.safetensors", read_model)
+  params = None if model is None else model[0]
+  return Run(folder, config, points, history, summary, params, selected)
+
+
+def _read(folder: pathlib.Path, name: str, read: Any) -> Any:
+  """What a file holds, or None if there is none."""
+  try:
+    return read(folder / name)
+  except FileNotFoundError:
+    return None
+  except (OSError, ValueError, TypeError, IndexError) as error:
+    reason = str(error).splitlines() or [type(error).__name__]
+    raise ValueError(
+      f"folder={str(folder)!r}: {name} cannot be read ({reason[0]}); give the "
+      "folder of a run that is whole"
+    ) from None
+
+
+def _check_whole(
+  folder: pathlib.Path, summary: dict[str, Any], history: History
+) -> None:
+  """Checks that metrics.csv belongs to summary.json."""
+  measured = any(point["final"] for point in summary["points"])
+  expected = len(summary["points"]) if measured else 0
+  if history.num_points != expected:
+    raise ValueError(
+      f"folder={str(folder)!r}: metrics.csv has {history.num_points} points, "
+      f"summary.json {expected}; give the folder of a run that is whole"
+    )
+
+
+def _numbers(point: dict[str, Any]) -> dict[str, Any]:
+  """The hyperparameters; JSON has an infinity as text."""
+  infinite = ("inf", "-inf")
+  return {n: float(v) if v in infinite else v for n, v in point.items()}

@@ -1,0 +1,151 @@
+"""The file `metrics.csv` of a run's folder: written row by row, and read.
+
+Its columns are `point`, `round`, each hyperparameter that is not the same at
+all points, `seed`, and then the metrics. It has a row for each grid point and
+evaluated round. docs/results.md lists the metrics.
+"""
+
+import csv
+import io
+import math
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fedjax_opt.results.history import History
+from fedjax_opt.results.selection import Point, varying
+
+_FIRST, _LAST = ["point", "round"], "seed"
+
+
+class MetricsFile:
+  """Writes `metrics.csv`.
+
+  Attributes:
+    num_written: evaluated rounds in the file.
+  """
+
+  def __init__(self, path: pathlib.Path, points: Sequence[Point]):
+    """Writes nothing: the file is made with the first row.
+
+    Args:
+      path: of the file; an existing one is replaced.
+      points: hyperparameters of every grid point. [S] mappings.
+    """
+    self.num_written = 0
+    self._path = path
+    names = [name for name in varying(points) if name != _LAST]
+    self._names = [*names, _LAST]
+    self._cells = [[p.get(name, "") for name in self._names] for p in points]
+    self._file: Any = None
+
+  def append(self, history: History) -> None:
+    """Appends the evaluated rounds that are not in the file yet.
+
+    Raises:
+      ValueError: if a metric has the name of a hyperparameter.
+      OSError: if they cannot be written; the file then has whole rows only.
+    """
+    values = {name: history.values(name) for name in history.metrics}
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    if self._file is None:
+      twice = set(values) & {*_FIRST, *self._names}
+      if twice:
+        raise ValueError(
+          f"metrics: {min(twice)!r} is the name of another column of "
+          "metrics.csv; give the metric another name"
+        )
+      rows.writerow([*_FIRST, *self._names, *values])
+    for column in range(self.num_written, len(history.rounds)):
+      for point, cells in enumerate(self._cells):
+        measured = [_cell(array[point, column]) for array in values.values()]
+        rows.writerow([point, history.rounds[column], *cells, *measured])
+    self._append_whole(text.getvalue().encode())
+    self.num_written = len(history.rounds)
+
+  def _append_whole(self, rows: bytes) -> None:
+    """Writes all of the rows or, where the disk is full, none of them."""
+    if self._file is None:
+      self._begin(rows)
+      return
+    end = self._file.tell()
+    try:
+      self._file.write(rows)
+      self._file.flush()
+    except OSError:
+      os.truncate(self._path, end)
+      raise
+
+  def _begin(self, rows: bytes) -> None:
+    """Makes the file with its first rows; one that was there is replaced."""
+    unfinished = self._path.with_name(self._path.name + ".tmp")
+    # One large buffer: all rows of a call are one write to the disk.
+    file = open(unfinished, "wb", buffering=1 << 20)  # noqa: SIM115
+    file.write(rows)
+    file.flush()
+    os.replace(unfinished, self._path)
+    self._file = file
+
+  def close(self) -> None:
+    """Closes the file; harmless when repeated."""
+    if self._file is not None:
+      self._file.close()
+
+
+def _cell(value: float) -> str:
+  """All digits of a number; an empty cell if it is not finite."""
+  return repr(float(value)) if math.isfinite(value) else ""
+
+
+def read_metrics(path: pathlib.Path) -> tuple[list[dict[str, Any]], History]:
+  """Reads `metrics.csv`; rows of a round that is not whole are left out.
+
+  Args:
+    path: of the file.
+
+  Returns:
+    The hyperparameters of every point that the file has, [S] mappings; and the
+    metrics, in which an empty cell is NaN.
+
+  Raises:
+    ValueError: if it is no such file.
+    OSError: if it cannot be read.
+  """
+  text = path.read_text(encoding="utf-8")
+  # A kill can leave a part of a row, or some points of a round.
+  lines = text[: text.rfind("\n") + 1].splitlines()
+  header, *rows = list(csv.reader(lines)) or [[]]
+  if header[:2] != _FIRST:
+    raise ValueError(f"its columns are {header[:5]}, not point,round,...")
+  first = header.index(_LAST) + 1 if _LAST in header else len(_FIRST)
+  num_points = sum(row[1] == rows[0][1] for row in rows) if rows else 0
+  num_rounds = len(rows) // num_points if rows else 0
+  rows = rows[: num_rounds * num_points]
+  rounds = [int(row[1]) for row in rows[::num_points]] if rows else []
+  points = [
+    {name: _value(row[i]) for i, name in enumerate(header[:first]) if i > 1}
+    for row in rows[:num_points]
+  ]
+  number = lambda cell: float(cell) if cell else np.nan
+  metrics = {
+    name: np.reshape(
+      [number(row[i]) for row in rows], (num_rounds, num_points)
+    ).T
+    for i, name in enumerate(header)
+    if i >= first
+  }
+  return points, History(rounds, metrics if rows else {})
+
+
+def _value(cell: str) -> Any:
+  """A hyperparameter: a whole number, a number, or text; None if empty."""
+  for kind in (int, float):
+    try:
+      return kind(cell)
+    except ValueError:
+      pass
+  return cell or None

@@ -1,0 +1,80 @@
+"""The file `params.safetensors` of a run's folder: a model, by leaf name."""
+
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from fedjax_opt.base import Params
+from fedjax_opt.results.json_files import plain
+
+_ONLY = "params"  # The name of the leaf of a model that is one array.
+
+
+def write_model(
+  path: pathlib.Path, params: Params, about: Mapping[str, Any]
+) -> None:
+  """Writes a model; at no moment the file holds only a part.
+
+  Args:
+    path: of the file; an existing one is replaced.
+    params: the model. A leaf is named by its path, such as `Dense_0/kernel`;
+      a model that is one array has the leaf `params`.
+    about: {name: value}, values that JSON has; written as its metadata.
+
+  Raises:
+    ValueError: if two leaves have the same name.
+  """
+  leaves = jax.tree_util.tree_leaves_with_path(params)
+  arrays = {
+    jax.tree_util.keystr(at, simple=True, separator="/") or _ONLY: (
+      # In the order in which safetensors writes bytes.
+      np.array(leaf, order="C")
+    )
+    for at, leaf in leaves
+  }
+  if len(arrays) < len(leaves):
+    raise ValueError("params: two leaves have the same name, joined by '/'")
+  metadata = {name: json.dumps(plain(value)) for name, value in about.items()}
+  unfinished = path.with_name(path.name + ".tmp")
+  unfinished.write_bytes(safetensors.numpy.save(arrays, metadata))
+  os.replace(unfinished, path)
+
+
+def read_model(path: pathlib.Path) -> tuple[Params, dict[str, Any]]:
+  """Reads a model.
+
+  Args:
+    path: of the file.
+
+  Returns:
+    The model as nested dictionaries of NumPy arrays, by the parts of the names
+    of leaves, or the array if it is one; and the metadata.
+
+  Raises:
+    ValueError: if it is no such file.
+    OSError: if it cannot be read.
+  """
+  try:
+    with safetensors.safe_open(path, framework="numpy") as file:
+      arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+      metadata = file.metadata() or {}
+  except safetensors.SafetensorError as error:
+    raise ValueError(str(error)) from None
+  about = {name: json.loads(text) for name, text in metadata.items()}
+  if list(arrays) == [_ONLY]:
+    return arrays[_ONLY], about
+  params: dict[str, Any] = {}
+  for name, array in arrays.items():
+    *outer, last = name.split("/")
+    inside = params
+    for part in outer:
+      inside = inside.setdefault(part, {})
+    inside[last] = array
+  return params, about
