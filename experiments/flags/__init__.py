@@ -1,15 +1,28 @@
 """The flags of a run, in the order of the help.
 
-command_line   groups of flags, the help, parsing, one line for a mistake
+command_line   groups of flags, parsing, one line for a mistake
 registries     flags of a choice by name and of its hyperparameters
 methods        algorithm, client, server, regularizer -> Setup
 tasks, clients, sampler, settings   all others
+help, choices  what --help and --list print
 """
 
-from experiments.flags import clients, methods, settings, tasks
+from experiments.flags import (
+  choices,
+  clients,
+  command_line,
+  help,
+  methods,
+  settings,
+  tasks,
+  version,
+)
 from experiments.tasks import TASKS
 
 tasks.define()
 clients.define()
 methods.define({name: task.defaults for name, task in TASKS.items()})
 settings.define()
+command_line.answer("help", help.answer)
+command_line.answer("list", choices.listed)
+command_line.answer("version", version.answer)
