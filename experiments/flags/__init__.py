@@ -1,13 +1,24 @@
 """The flags of a run, in the order of the help.
 
-command_line   groups of flags, the help, parsing, one line for a mistake
+command_line   groups of flags, parsing, one line for a mistake
 registries     flags of a choice by name and of its hyperparameters
 methods        algorithm, client, server, regularizer -> Setup
 selection      on which examples settings are compared
 tasks, clients, sampler, settings   all others
+help, choices  what --help and --list print
 """
 
-from experiments.flags import clients, methods, selection, settings, tasks
+from experiments.flags import (
+  choices,
+  clients,
+  command_line,
+  help,
+  methods,
+  selection,
+  settings,
+  tasks,
+  version,
+)
 from experiments.tasks import TASKS
 
 tasks.define()
@@ -15,3 +26,6 @@ clients.define()
 methods.define({name: task.defaults for name, task in TASKS.items()})
 selection.define()
 settings.define()
+command_line.answer("help", help.answer)
+command_line.answer("list", choices.listed)
+command_line.answer("version", version.answer)

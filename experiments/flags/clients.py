@@ -23,7 +23,7 @@ _DEFAULTS = {"partition": "dirichlet", "num_clients": 100}
 
 def define() -> None:
   """Defines `--partition`, `--num_clients` and the partitions' own flags."""
-  with command_line.group("Clients' data"):
+  with command_line.group("Clients' data", "data"):
     command_line.text(
       "population_dir",
       None,

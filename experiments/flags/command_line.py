@@ -1,4 +1,4 @@
-"""The command line: flags in groups, their help, and one line for a mistake.
+"""The command line: flags in groups, their values, one line for a mistake.
 
 Flags are defined once, when `experiments.flags` is imported. `parse` reads a
 command line into a copy of them, so that each call starts from the defaults.
@@ -6,30 +6,52 @@ command line into a copy of them, so that each call starts from the defaults.
 
 import contextlib
 import copy
-import difflib
 import re
 import sys
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from absl import flags
 
+from experiments.flags import flagfiles, mistakes
 from fedjax_opt.registry import Choice
 
 _FLAGS = flags.FlagValues()  # What is defined; never parsed itself.
-_GROUPS: dict[str, list[str]] = {}  # title -> names of flags
 
-_WIDTH = 80
-_INDENT = 23  # Where the text of a flag begins.
+
+class Group(NamedTuple):
+  """Flags that stand under one title in the help.
+
+  Attributes:
+    title: in the help.
+    key: one word for it, as in `--help=KEY`.
+    names: of the flags.
+  """
+
+  title: str
+  key: str
+  names: list[str]
+
+
+GROUPS: list[Group] = []
+
+# Answer to an option such as `--help=WORD`: (WORD or None, intro) -> text.
+Answer = Callable[[str | None, str], str]
+_ANSWERS: dict[str, Answer] = {}
 
 
 @contextlib.contextmanager
-def group(title: str) -> Iterator[None]:
+def group(title: str, key: str) -> Iterator[None]:
   """The flags that are defined inside stand under this title in the help."""
   before = set(_FLAGS)
   yield
-  _GROUPS[title] = [name for name in _FLAGS if name not in before]
+  added = [name for name in _FLAGS if name not in before]
+  GROUPS.append(Group(title, key, added))
+
+
+def answer(option: str, of: Answer) -> None:
+  """Defines an option, such as --help, that is answered instead of a run."""
+  _ANSWERS[option] = of
 
 
 def text(name: str, default: str | None, help: str) -> None:
@@ -61,7 +83,7 @@ def listed(registry: Mapping[str, Choice]) -> str:
 
 
 def parse(argv: Sequence[str], intro: str) -> dict[str, Any]:
-  """The values of all flags; prints the help instead if asked for it.
+  """The values of all flags; prints help instead if asked for it.
 
   Args:
     argv: name of the program, then its arguments.
@@ -69,19 +91,36 @@ def parse(argv: Sequence[str], intro: str) -> dict[str, Any]:
 
   Raises:
     ValueError: one line, for what is not a flag or cannot be its value.
-    SystemExit: after the help.
+    SystemExit: after `--help`, `--list` or `--version`.
   """
-  if {"-h", "-help", "--help", "--helpfull"} & set(argv):
-    print(help_text(intro))
+  asked = _question(argv[1:])
+  if asked is not None:
+    option, word = asked
+    print(_ANSWERS[option](word, intro))
     sys.exit(0)
   values = copy.deepcopy(_FLAGS)
   try:
-    _, *others = values(list(argv))
+    _, *others = values([*argv[:1], *flagfiles.expanded(argv[1:])])
   except flags.Error as error:
-    raise ValueError(_one_line(error)) from None
+    raise ValueError(mistakes.of_flags(error, _FLAGS)) from None
   if others:
-    raise ValueError(f"{others[0]!r}: not a flag; flags are --name=value")
+    raise ValueError(mistakes.not_a_flag(others[0], _FLAGS))
   return {name: values[name].value for name in names()}
+
+
+def _question(arguments: Sequence[str]) -> tuple[str, str | None] | None:
+  """The first option that asks for an answer, and its word."""
+  options = {"h": "help", "helpfull": "help"} | {n: n for n in _ANSWERS}
+  for i, argument in enumerate(arguments):
+    found = re.fullmatch(r"--?(\w+)(?:=(.*))?", argument)
+    if not found or found[1] not in options:
+      continue
+    word = found[2]
+    following = arguments[i + 1 : i + 2]
+    if word is None and following and not following[0].startswith("-"):
+      word = following[0]
+    return options[found[1]], word or None
+  return None
 
 
 def refuse(error: Exception) -> int:
@@ -92,76 +131,9 @@ def refuse(error: Exception) -> int:
 
 def names() -> list[str]:
   """All flags, in the order of the help."""
-  return [name for group in _GROUPS.values() for name in group]
+  return [name for group in GROUPS for name in group.names]
 
 
-_WANTED = {
-  "a number": "a number",
-  "an integer": "a whole number",
-  "": "true or false",
-}
-
-
-def _one_line(error: flags.Error) -> str:
-  """What absl says about an argument, in this program's words."""
-  if isinstance(error, flags.UnrecognizedFlagError):
-    near = _nearest(error.flagname)
-    hint = f"did you mean {near}?" if near else "--help lists all"
-    return f"--{error.flagname}: no such flag; {hint}"
-  if isinstance(error, flags.CantOpenFlagFileError):
-    return f"flagfile: {error.__context__ or error}"
-  wrong = re.match(r"flag --(\w+)=(.*?): ", str(error), re.DOTALL)
-  if wrong and wrong[1] in _FLAGS:
-    wanted = _WANTED[_FLAGS[wrong[1]].parser.syntactic_help]
-    return f"{wrong[1]}={wrong[2]}: must be {wanted}"
-  message = " ".join(str(error).split())
-  return message[0].lower() + message[1:]
-
-
-def _nearest(name: str) -> str:
-  """The flags that were probably meant: --lr is --client_lr or --server_lr."""
-  name = name.replace("learning_rate", "lr")
-  near = [known for known in names() if known.endswith(f"_{name}")]
-  near = near or difflib.get_close_matches(name, names(), 1)
-  return " or ".join(f"--{known}" for known in near)
-
-
-def help_text(intro: str) -> str:
-  """The help: what the program does, then every flag, group by group."""
-  parts = [intro.strip()]
-  for title, group in _GROUPS.items():
-    parts.append("\n".join([f"{title}:", *map(_entry, group)]))
-  return "\n\n".join(parts)
-
-
-def _entry(name: str) -> str:
-  flag = _FLAGS[name]
-  first, *lines = flag.help.split("\n")
-  if flag.default is not None:
-    first += f" Default: {str(flag.default).lower()}."
-  indent = " " * _INDENT
-  text = textwrap.fill(
-    first,
-    _WIDTH,
-    initial_indent=indent,
-    subsequent_indent=indent,
-    break_on_hyphens=False,
-  )
-  left = f"  --{'[no]' if flag.boolean else ''}{name}"
-  if len(left) < _INDENT - 1:
-    text = left + text[len(left) :]
-  else:
-    text = f"{left}\n{text}"
-  return "\n".join([text, *(_listed_line(indent, line) for line in lines)])
-
-
-def _listed_line(indent: str, line: str) -> str:
-  """A line of `listed`, its text wrapped beside its name."""
-  name = re.match(r"\S+\s+", line)
-  return textwrap.fill(
-    line,
-    _WIDTH,
-    initial_indent=f"{indent}  ",
-    subsequent_indent=f"{indent}  {' ' * name.end()}",
-    break_on_hyphens=False,
-  )
+def flag(name: str) -> flags.Flag:
+  """A flag as it was defined."""
+  return _FLAGS[name]

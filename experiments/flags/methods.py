@@ -65,7 +65,12 @@ def _short(name: str) -> str:
   return "lr" if name == "learning_rate" else name
 
 
-ALGORITHM = Kind("algorithm", ALGORITHMS, has_lists=True)
+ALGORITHM = Kind(
+  "algorithm",
+  ALGORITHMS,
+  has_lists=True,
+  listing="those that --list=algorithms shows",
+)
 CLIENT = Kind("client", RULES, has_lists=True, named=_client_flag)
 SERVER = Kind(
   "server",
@@ -84,12 +89,6 @@ def _algorithms(has: Callable[[AlgorithmChoice], bool]) -> str:
   return ", ".join(name for name, each in ALGORITHMS.items() if has(each))
 
 
-_WITH = {
-  SERVER.flag: lambda choice: choice.server != "none",
-  REGULARIZER.flag: lambda choice: choice.takes_regularizer,
-}
-
-
 # Flags.
 
 
@@ -100,14 +99,14 @@ def define(task_defaults: Mapping[str, Mapping[str, float]]) -> None:
     task_defaults: task -> flag -> default, where a task has its own.
   """
   notes = _notes(task_defaults)
-  with command_line.group("Algorithm"):
+  with command_line.group("Algorithm", "algorithm"):
     command_line.text(
       "algorithm",
       "fed_avg",
       f"What a round does.{command_line.listed(ALGORITHMS)}",
     )
     ALGORITHM.define(notes)
-  with command_line.group("Clients' rule"):
+  with command_line.group("Clients' rule", "client"):
     plain = _algorithms(lambda choice: choice.client == "plain")
     command_line.text(
       "client",
@@ -118,7 +117,7 @@ def define(task_defaults: Mapping[str, Mapping[str, float]]) -> None:
     )
     _define_schedule()
     CLIENT.define(notes)
-  with command_line.group("Server's rule"):
+  with command_line.group("Server's rule", "server"):
     command_line.text(
       "server",
       None,
@@ -128,11 +127,12 @@ def define(task_defaults: Mapping[str, Mapping[str, float]]) -> None:
       f"of plain steps take only {_PLAIN_RULES[0]}, some have none.",
     )
     SERVER.define(notes)
-  with command_line.group("Regularizer"):
+  composite = _algorithms(lambda choice: choice.takes_regularizer)
+  with command_line.group("Regularizer", "regularizer"):
     command_line.text(
       "regularizer",
       None,
-      f"What {_algorithms(_WITH['regularizer'])} add to the loss: a penalty, "
+      f"What {composite} add to the loss: a penalty, "
       "or a constraint on the radius or sign. w is each kernel by itself, "
       "without biases. Default: the task's own."
       f"{command_line.listed(REGULARIZERS)}",
@@ -278,9 +278,15 @@ def resolve(
     _regularizer(flags, regularizer, name, choice),
   ]
   # First that flags belong to what was chosen, then what their values are.
-  for kind, of_kind in zip(KINDS, [name, *names], strict=True):
+  is_free = (
+    True,
+    choice.client == "rule",
+    choice.server == "rule" and choice.server_rule is None,
+    True,
+  )
+  for kind, of_kind, free in zip(KINDS, [name, *names], is_free, strict=True):
     if of_kind is not None:
-      kind.check_others(flags, of_kind)
+      kind.check_others(flags, of_kind, free)
   if names[2] != regularizer:
     of_other = REGULARIZER.owners()
     defaults = {f: v for f, v in (defaults or {}).items() if f not in of_other}
@@ -368,9 +374,12 @@ def _check_absent(flags: Flags, kind: Kind, algorithm: str) -> None:
   for flag in (kind.flag, *kind.owners()):
     if flags[flag] is not None:
       shown = repr(flags[flag]) if flag == kind.flag else flags[flag]
+      hint = f"leave {flag} out"
+      if kind is REGULARIZER:  # Few have one.
+        have = _algorithms(lambda choice: choice.takes_regularizer)
+        hint = f"those that have one are {have}"
       raise ValueError(
-        f"{flag}={shown}: algorithm {algorithm} has no {kind.flag}; those "
-        f"that have one are {_algorithms(_WITH[kind.flag])}"
+        f"{flag}={shown}: algorithm {algorithm} has no {kind.flag}; {hint}"
       )
 
 

@@ -8,7 +8,7 @@ reads them.
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from experiments.flags import command_line
+from experiments.flags import command_line, mistakes
 from fedjax_opt.registry import (
   Choice,
   Hyperparameter,
@@ -106,10 +106,21 @@ class Kind(NamedTuple):
 
   def check(self, name: str) -> None:
     """Raises ValueError if there is nothing of this name."""
+    if mistakes.is_list(name):
+      raise ValueError(mistakes.one_only(self.flag, name))
     check_choice(self.flag, name, self.registry, self.listing)
 
-  def check_others(self, flags: Flags, name: str) -> None:
-    """Raises ValueError for a given flag that is not one of this choice's."""
+  def check_others(self, flags: Flags, name: str, is_free: bool = True) -> None:
+    """Checks that the flags that are given are those of a choice.
+
+    Args:
+      flags: values of all flags.
+      name: what was chosen.
+      is_free: whether something else could be chosen.
+
+    Raises:
+      ValueError: naming a flag of another choice, and what to give for it.
+    """
     for flag, owners in self.owners().items():
       value = flags[flag]
       if value is None or name in owners:
@@ -118,10 +129,10 @@ class Kind(NamedTuple):
       if isinstance(parameter, Option) and parameter.refusal:
         refusal = parameter.refusal.format(chosen=name)
         raise ValueError(f"{flag}={value!r}: {refusal}")
-      # A default that was not asked for may not be known.
-      hint = ""
-      if flags[self.flag] is None and len(owners) == 1:
-        hint = f"; give --{self.flag}={next(iter(owners))}"
+      hint = f"; leave {flag} out"
+      if is_free:
+        others = f"--{self.flag}={next(iter(owners))}"
+        hint = f"; give {others}, or leave {flag} out"
       check_belongs(flag, value, self.flag, name, owners, hint)
 
   def read(
@@ -169,14 +180,8 @@ def _help(owners: Mapping[str, Parameter]) -> str:
   meanings: dict[str, dict[str, str]] = {}
   lines: list[str] = []
   for name, parameter in owners.items():
-    first, *lines = parameter.help.split("\n")
-    text = first[0].upper() + first[1:]
-    if isinstance(parameter, Hyperparameter):
-      if parameter.takes_range:
-        text += "; LOW-HIGH, such as 100-500, is a range"
-      if parameter.interval != "(-inf, inf)":
-        text += f", in {parameter.interval}"
-    meanings.setdefault(text, {})[name] = _shown(parameter.default)
+    text, *lines = describe(parameter).split("\n")
+    meanings.setdefault(text, {})[name] = shown_default(parameter.default)
   parts = []
   for text, defaults in meanings.items():
     if len(defaults) > _MANY_OWNERS and len(set(defaults.values())) == 1:
@@ -187,7 +192,19 @@ def _help(owners: Mapping[str, Parameter]) -> str:
   return "\n".join([" ".join(parts), *lines])
 
 
-def _shown(default: Any) -> str:
+def describe(parameter: Parameter) -> str:
+  """What a parameter is, with its range; then lines of its list, if any."""
+  first, *lines = parameter.help.split("\n")
+  text = first[0].upper() + first[1:]
+  if isinstance(parameter, Hyperparameter):
+    if parameter.takes_range:
+      text += "; LOW-HIGH, such as 100-500, is a range"
+    if parameter.interval != "(-inf, inf)":
+      text += f", in {parameter.interval}"
+  return "\n".join([text, *lines])
+
+
+def shown_default(default: Any) -> str:
   """A default as the help has it; nothing for what is off or left out."""
   if default is None or default is False:
     return ""

@@ -19,13 +19,13 @@ def _cohorts(cohort: str) -> str:
 
 def define() -> None:
   """Defines them."""
-  with command_line.group("Rounds"):
+  with command_line.group("Rounds", "rounds"):
     _define_rounds()
-  with command_line.group("Results"):
+  with command_line.group("Results", "results"):
     _define_results()
-  with command_line.group("Computation"):
+  with command_line.group("Computation", "computation"):
     _define_computation()
-  with command_line.group("Devices and processes"):
+  with command_line.group("Devices and processes", "devices"):
     _define_devices()
 
 

@@ -8,7 +8,7 @@ from experiments.flags import command_line
 from experiments.flags.registries import Flags, Kind
 from experiments.tasks import images
 
-TASK = Kind("task", tasks.TASKS, listing="the tasks that --help lists")
+TASK = Kind("task", tasks.TASKS, listing="those that --list=tasks shows")
 
 
 def define() -> None:
@@ -17,7 +17,7 @@ def define() -> None:
   entries |= {f"..._{name}": each.help for name, each in images.MODELS.items()}
   entries |= {name: each.help for name, each in tasks.OTHERS.items()}
   lines = "".join(f"\n{name:13}  {help}" for name, help in entries.items())
-  with command_line.group("Task"):
+  with command_line.group("Task", "task"):
     command_line.text(
       "task",
       "digits",

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from fedjax_opt.results.history import History
-from fedjax_opt.results.selection import Criterion
-from fedjax_opt.results.tuning import Edge, tune
+from fedjax_opt.results.selection import Criterion, Edge, tune
 
 CRITERION = Criterion("validation_accuracy", "max")
 

@@ -1,0 +1,300 @@
+"""What can be chosen by name: the list, and a page of help for each choice."""
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from experiments import tasks
+from experiments.flags import clients, command_line, layout, methods
+from experiments.flags import tasks as task_flags
+from experiments.flags.registries import describe, shown_default
+from experiments.flags.sampler import SAMPLER
+from experiments.tasks import images
+from fedjax_opt.registry import Choice, Parameter
+
+_RUN = "python -m experiments.run"
+_GROUPS = 5  # of sampler cyclic, in its example
+
+
+class _Page(NamedTuple):
+  """What the help says of a choice.
+
+  Attributes:
+    flags: flag -> its hyperparameter here, with range and default.
+    fits: what it goes with: kind -> which of them.
+    example: flags of a run.
+  """
+
+  flags: dict[str, Parameter]
+  fits: dict[str, str]
+  example: str
+
+
+# Algorithms.
+
+
+def _algorithm(name: str) -> _Page:
+  choice = methods.ALGORITHM.registry[name]
+  flags = dict(methods.ALGORITHM.parameters(name))
+  fits = {"client": "any rule; default delta_sgd"}
+  if choice.client == "plain":
+    flags |= methods.CLIENT.parameters("sgd")
+    fits["client"] = f"sgd only: it {choice.why_plain}"
+  fits["server"] = "any rule; default sgd with step size 1, plain averaging"
+  if choice.server == "none":
+    fits["server"] = "none"
+  elif choice.server == "rate":
+    rate = methods.SERVER.parameters("sgd")["server_lr"]
+    interval = choice.server_interval or rate.interval
+    flags["server_lr"] = rate._replace(interval=interval)
+    fits["server"] = "sgd only, with step size server_lr"
+  elif choice.server_rule is not None:
+    flags |= methods.SERVER.parameters(choice.server_rule)
+    fits["server"] = f"{choice.server_rule}, always"
+  fits["regularizer"] = "none"
+  if choice.takes_regularizer:
+    which = "penalty" if choice.needs_penalty else "penalty or constraint"
+    fits["regularizer"] = f"any {which}; it needs one, or a task that has one"
+  if choice.cohort != "sampled":
+    whom = "all clients" if choice.cohort == "all" else "the first client"
+    fits["cohort"] = f"{whom}, in each round"
+  if choice.is_exact:
+    fits["local work"] = "one step a round, along the exact gradient"
+  if choice.takes_features:
+    fits["task"] = "those of images, whose models have features"
+  example = f"--algorithm={name}"
+  if choice.takes_regularizer:
+    example = f"--task=lasso {example} --client_lr=0.0003,0.001"
+  elif choice.client == "plain":
+    example += " --client_lr=0.01,0.1"
+  elif choice.server_rule is not None:
+    example += " --server_lr=0.01,0.1"
+  return _Page(flags, fits, example)
+
+
+# Rules.
+
+
+def _client(name: str) -> _Page:
+  choice = methods.CLIENT.registry[name]
+  flags = methods.CLIENT.parameters(name)
+  fits = {"algorithm": _algorithms(lambda each: each.client == "rule")}
+  if choice.is_plain:
+    fits["algorithm"] = "all"
+  return _Page(flags, fits, f"--client={name}{_tried(flags)}")
+
+
+def _server(name: str) -> _Page:
+  choice = methods.SERVER.registry[name]
+  flags = methods.SERVER.parameters(name)
+
+  def takes(each: Any) -> bool:
+    if each.server == "rate":
+      return choice.is_plain
+    return each.server == "rule" and each.server_rule in (None, name)
+
+  fits = {"algorithm": _algorithms(takes)}
+  return _Page(flags, fits, f"--server={name}{_tried(flags)}")
+
+
+def _regularizer(name: str) -> _Page:
+  choice = methods.REGULARIZER.registry[name]
+  flags = methods.REGULARIZER.parameters(name)
+  fits = {
+    "algorithm": _algorithms(
+      lambda each: (
+        each.takes_regularizer and (choice.is_finite or not each.needs_penalty)
+      )
+    )
+  }
+  own = [task for task, each in tasks.TASKS.items() if each.regularizer == name]
+  fits["task"] = "all" + (f"; of {', '.join(own)} it is the own" if own else "")
+  task = next((n for n in own if not tasks.TASKS[n].reads_data), "lasso")
+  return _Page(
+    flags,
+    fits,
+    f"--task={task} --algorithm=fed_dual_avg --regularizer={name}"
+    f"{'' if own else _tried(flags)}",
+  )
+
+
+def _algorithms(fit: Callable[[Any], bool]) -> str:
+  registry = methods.ALGORITHM.registry
+  return ", ".join(name for name, each in registry.items() if fit(each))
+
+
+def _tried(flags: Mapping[str, Parameter]) -> str:
+  """The first flag with values: two of a rate, else its default."""
+  for flag, parameter in flags.items():
+    value = parameter.default
+    if flag.endswith("_lr"):
+      return f" --{flag}={value / 10:g},{value:g}"
+    if value is not None:
+      return f" --{flag}={value:g}"
+  return ""
+
+
+# Clients, tasks, models.
+
+
+def _partition(name: str) -> _Page:
+  flags = clients.PARTITION.parameters(name)
+  fits = {"task": "those whose clients do not come with the data"}
+  example = f"--partition={name} --num_clients=10{_tried(flags)}"
+  return _Page(flags, fits, example)
+
+
+def _sampler(name: str) -> _Page:
+  flags = SAMPLER.parameters(name)
+  given = "".join(f" --{flag}={_GROUPS}" for flag in flags)
+  cohorts = _algorithms(lambda each: each.cohort != "sampled")
+  fits = {"algorithm": f"all but {cohorts}"}
+  return _Page(flags, fits, f"--sampler={name}{given}")
+
+
+def _task(name: str) -> _Page:
+  choice = tasks.TASKS[name]
+  flags = task_flags.TASK.parameters(name)
+  fits = {"partition": "any"}
+  if choice.has_clients:
+    fits["partition"] = "none: its clients come with the data"
+  if choice.regularizer is not None:
+    fits["regularizer"] = f"any; its own is {choice.regularizer}"
+  defaults = [f"{flag} {value:g}" for flag, value in choice.defaults.items()]
+  if defaults:
+    fits["own defaults"] = ", ".join(defaults)
+  if choice.is_convex:
+    fits["optimum"] = "yes: the loss is convex"
+  data = " --data_dir=DIR" if choice.reads_data else ""
+  if name.partition("_")[0] == "digits":
+    data = ""
+  return _Page(flags, fits, f"--task={name}{data}")
+
+
+def _model(name: str) -> _Page:
+  of = [task for task in tasks.TASKS if task.endswith(f"_{name}")]
+  of = [task for task in of if task.removesuffix(f"_{name}") in images.DATASETS]
+  flags = task_flags.TASK.parameters(of[0])
+  data = "" if of[0].startswith("digits") else " --data_dir=DIR"
+  return _Page(flags, {"task": ", ".join(of)}, f"--task={of[0]}{data}")
+
+
+# All of them.
+
+
+class _Of(NamedTuple):
+  """A kind of choice: what one is called, all by name, and the page of one."""
+
+  title: str
+  registry: Mapping[str, Any]
+  page: Callable[[str], _Page]
+
+
+KINDS: dict[str, _Of] = {
+  "algorithms": _Of("algorithm", methods.ALGORITHM.registry, _algorithm),
+  "client rules": _Of("client rule", methods.CLIENT.registry, _client),
+  "server rules": _Of("server rule", methods.SERVER.registry, _server),
+  "regularizers": _Of(
+    "regularizer", methods.REGULARIZER.registry, _regularizer
+  ),
+  "partitions": _Of("partition", clients.PARTITION.registry, _partition),
+  "samplers": _Of("sampler", SAMPLER.registry, _sampler),
+  "tasks": _Of("task", tasks.TASKS, _task),
+  "models": _Of("model", images.MODELS, _model),
+}
+
+
+def names() -> list[str]:
+  """Every name that there is, once."""
+  return list(dict.fromkeys(n for of in KINDS.values() for n in of.registry))
+
+
+def page(name: str) -> str:
+  """The help of a choice; of each, if several kinds have that name."""
+  pages = [_page(of, name) for of in KINDS.values() if name in of.registry]
+  return "\n\n".join(pages)
+
+
+def _page(of: _Of, name: str) -> str:
+  choice, about = of.registry[name], of.page(name)
+  lines = [f"{name} ({of.title})", layout.paragraph(f"{choice.help}.")]
+  source = _source(choice)
+  if source:
+    lines.append(layout.paragraph(f"Source: {source}"))
+  if about.flags:
+    entries = (
+      layout.entry(flag, _of_flag(flag, parameter))
+      for flag, parameter in about.flags.items()
+    )
+    lines += ["", "Its flags:", *entries]
+  lines += ["", "It goes with:", layout.pairs(about.fits)]
+  lines += ["", "Example:", layout.command(f"{_RUN} {about.example}")]
+  return "\n".join(lines)
+
+
+def example(kind: str, name: str) -> str:
+  """The flags of a choice's example."""
+  return KINDS[kind].page(name).example
+
+
+def _of_flag(flag: str, parameter: Parameter) -> str:
+  """What a flag is with this choice alone."""
+  is_list = command_line.flag(flag).help.startswith("[list]")
+  first, *lines = describe(parameter).split("\n")
+  first = f"{'[list] ' if is_list else ''}{first}."
+  default = shown_default(parameter.default)
+  if default:
+    first += f" Default: {default}."
+  return "\n".join([first, *lines])
+
+
+def _source(choice: Choice) -> str:
+  """The paper in the docstring of what a choice makes, if it names one."""
+  factory = getattr(choice, "factory", None)
+  while isinstance(factory, functools.partial):
+    factory = factory.func
+  if not getattr(factory, "__module__", "").startswith("fedjax_opt."):
+    return ""
+  text = inspect.getdoc(factory) or ""
+  section = r"^(?:References|Source):\s+(.+?)(?:\n\n|\Z)"
+  found = re.search(section, text, re.MULTILINE | re.DOTALL)
+  return " ".join(found[1].split()) if found else ""
+
+
+# The list.
+
+
+def listed(word: str | None, intro: str = "") -> str:
+  """What `--list` or `--list=KIND` prints: a line for each choice.
+
+  Raises:
+    ValueError: if there is no such kind.
+  """
+  del intro
+  kinds = list(KINDS)
+  if word is not None:
+    wanted = re.sub(r"[^a-z]", "", word.lower())
+    forms = {wanted, wanted.removesuffix("s")} - {""}
+    kinds = [kind for kind in KINDS if _is_called(kind, forms)]
+    if not kinds:
+      raise ValueError(
+        f"list={word!r}: no such kind; must be one of {', '.join(KINDS)}"
+      )
+  return "\n\n".join(map(_lines, kinds))
+
+
+def _is_called(kind: str, forms: set[str]) -> bool:
+  words = [kind.replace(" ", ""), *kind.split()]
+  return any(word.startswith(form) for word in words for form in forms)
+
+
+def _lines(kind: str) -> str:
+  registry = KINDS[kind].registry
+  width = max(map(len, registry))
+  lines = [
+    layout.one_line(name, choice.help.partition(";")[0], width)
+    for name, choice in registry.items()
+  ]
+  return "\n".join([f"{kind[0].upper()}{kind[1:]}:", *lines])

@@ -1,0 +1,58 @@
+"""Files of flags, one on each line, as `--flagfile=FILE` names them.
+
+A file that is not there is looked for among those installed with this program,
+so that `--flagfile=experiments/domo/cifar10.flags` works in every folder.
+"""
+
+import pathlib
+from collections.abc import Iterator, Sequence
+
+_INSTALLED = pathlib.Path(__file__).parents[2]  # The folder of `experiments`.
+
+
+def expanded(arguments: Sequence[str]) -> list[str]:
+  """The arguments, with those of the files in place of `--flagfile`.
+
+  Blank lines of a file and those that begin with # or // are left out. A file
+  may name others; of a flag that is given twice, the last value counts.
+
+  Raises:
+    ValueError: for a file that cannot be read, or that names itself.
+  """
+  return list(_expanded(list(arguments), ()))
+
+
+def _expanded(
+  arguments: list[str], within: tuple[pathlib.Path, ...]
+) -> Iterator[str]:
+  while arguments:
+    argument = arguments.pop(0)
+    name, equals, file = argument.partition("=")
+    if name not in ("--flagfile", "-flagfile"):
+      yield argument
+      continue
+    if not equals:
+      file = arguments.pop(0) if arguments else ""
+    if not file.strip():
+      raise ValueError("flagfile: must be a file with a flag on each line")
+    path = _found(file.strip())
+    if path in within:
+      raise ValueError(f"flagfile: {file} names itself")
+    yield from _expanded(_lines(path), (*within, path))
+
+
+def _found(file: str) -> pathlib.Path:
+  """Where a file is: as given, or where this program is installed."""
+  given = pathlib.Path(file).expanduser()
+  for path in (given, _INSTALLED / file, _INSTALLED / "experiments" / file):
+    if path.is_file():
+      return path.resolve()
+  return given
+
+
+def _lines(path: pathlib.Path) -> list[str]:
+  try:
+    lines = [line.strip() for line in path.read_text().splitlines()]
+  except (OSError, UnicodeDecodeError) as error:
+    raise ValueError(f"flagfile: {error}") from None
+  return [line for line in lines if line and not line.startswith(("#", "//"))]

@@ -1,0 +1,104 @@
+"""The help: all of it, a group of flags, one flag, or one choice."""
+
+import difflib
+import re
+
+from experiments.flags import choices, command_line, layout
+
+_MOST = 4  # words that a message suggests
+
+
+def answer(word: str | None, intro: str) -> str:
+  """What `--help` or `--help=WORD` prints.
+
+  Args:
+    word: key or title of a group, a choice or a flag; case, dashes and
+      underscores do not matter, and a group may be shortened.
+    intro: first lines of the whole help.
+
+  Raises:
+    ValueError: if there is nothing of that name; it names what is near.
+  """
+  if word is None:
+    return whole(intro)
+  wanted = plain(word)
+  for found in (_groups(wanted), _choices(wanted), _flag(wanted)):
+    if found:
+      return found
+  found = _groups(wanted, shortened=True)
+  if not found and wanted.endswith("s"):  # "algorithms"
+    found = _groups(wanted[:-1]) or _flag(wanted[:-1])
+  if found:
+    return found
+  raise ValueError(_unknown(word))
+
+
+def plain(name: str) -> str:
+  """A name without case, dashes and underscores: FedAvg is fed_avg."""
+  return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def whole(intro: str) -> str:
+  """What the program does, how to get less, then every flag by group."""
+  first, _, rest = intro.strip().partition("\n\n")
+  parts = [first, _overview(), *([rest] if rest else [])]
+  return "\n\n".join([*parts, *map(_group, command_line.GROUPS)])
+
+
+def _overview() -> str:
+  keys = ", ".join(group.key for group in command_line.GROUPS)
+  kinds = ", ".join(choices.KINDS)
+  lines = {
+    "--help=GROUP": f"the flags of one group: {keys}",
+    "--help=NAME": "one choice: an algorithm, rule, ..., as in --help=scaffold",
+    "--help=FLAG": "one flag, as in --help=client_lr",
+    "--list": "all choices by name",
+    "--list=KIND": f"those of one kind: {kinds}",
+    "--version": "versions and device",
+  }
+  return f"Help in parts:\n{layout.pairs(lines)}"
+
+
+def _groups(wanted: str, shortened: bool = False) -> str:
+  """The groups of that key or title, or whose title has such a word."""
+  found = []
+  for group in command_line.GROUPS:
+    title = plain(group.title)
+    if shortened:
+      words = [title, *map(plain, group.title.split())]
+      matches = any(word.startswith(wanted) for word in words)
+    else:
+      matches = wanted in (group.key, title)
+    if matches and wanted:
+      found.append(_group(group))
+  return "\n\n".join(found)
+
+
+def _choices(wanted: str) -> str:
+  names = [name for name in choices.names() if plain(name) == wanted]
+  return "\n\n".join(choices.page(name) for name in names)
+
+
+def _flag(wanted: str) -> str:
+  """One flag, and where it stands."""
+  for group in command_line.GROUPS:
+    for name in group.names:
+      if plain(name) in (wanted, wanted.removeprefix("no")):
+        return (
+          f"{layout.entry(name)}\n\nIn group {group.title}: --help={group.key}"
+        )
+  return ""
+
+
+def _unknown(word: str) -> str:
+  known = {plain(n): n for n in (*choices.names(), *command_line.names())}
+  known |= {group.key: group.key for group in command_line.GROUPS}
+  near = difflib.get_close_matches(plain(word), known, _MOST)
+  near = near or [key for key in known if plain(word) in key][:_MOST]
+  shown = ", ".join(known[key] for key in near)
+  hint = f"did you mean {shown}?" if near else "--list shows all choices"
+  return f"help={word!r}: no such group, choice or flag; {hint}"
+
+
+def _group(group: command_line.Group) -> str:
+  return "\n".join([f"{group.title}:", *map(layout.entry, group.names)])

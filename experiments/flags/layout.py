@@ -1,0 +1,87 @@
+"""How the help is laid out: lines of at most 80 characters."""
+
+import re
+import textwrap
+from collections.abc import Mapping
+
+from experiments.flags import command_line
+
+_WIDTH = 80
+_INDENT = 23  # Where the text of a flag begins.
+
+
+def entry(name: str, text: str | None = None) -> str:
+  """A flag with its text.
+
+  Args:
+    name: of the flag.
+    text: what it is; its help and default if None. After the first line come
+      those of a list, see `command_line.listed`.
+  """
+  flag = command_line.flag(name)
+  first, *lines = (flag.help if text is None else text).split("\n")
+  if text is None and flag.default is not None:
+    first += f" Default: {str(flag.default).lower()}."
+  left = f"  --{'[no]' if flag.boolean else ''}{name}"
+  indent = " " * _INDENT
+  return "\n".join(
+    [_beside(left, first), *(_listed_line(indent, line) for line in lines)]
+  )
+
+
+def pairs(of: Mapping[str, str], indent: int = 2) -> str:
+  """Lines of words and what they mean, in two columns."""
+  width = indent + max(map(len, of)) + 2
+  return "\n".join(
+    _fill(text, f"{' ' * indent}{word}".ljust(width), width)
+    for word, text in of.items()
+  )
+
+
+def paragraph(text: str, indent: int = 2) -> str:
+  """Text with an indent."""
+  return _fill(text, " " * indent, indent)
+
+
+def command(text: str) -> str:
+  """A command line, whose lines can be copied together."""
+  indent = " " * 6
+  lines = textwrap.wrap(
+    text,
+    _WIDTH - 2,
+    initial_indent="  ",
+    subsequent_indent=indent,
+    break_on_hyphens=False,
+    break_long_words=False,
+  )
+  return " \\\n".join(lines)
+
+
+def one_line(word: str, text: str, width: int) -> str:
+  """A word and as much of its text as fits beside it."""
+  left = f"  {word:{width}}  "
+  room = _WIDTH - len(left)
+  return left + textwrap.shorten(text, room, placeholder=" ...")
+
+
+def _beside(left: str, text: str) -> str:
+  """Text in its column; below what stands on the left if that is long."""
+  if len(left) < _INDENT - 1:
+    return _fill(text, left.ljust(_INDENT), _INDENT)
+  return f"{left}\n{_fill(text, ' ' * _INDENT, _INDENT)}"
+
+
+def _listed_line(indent: str, line: str) -> str:
+  """A line of `listed`, its text wrapped beside its name."""
+  name = re.match(r"\S+\s+", line)
+  return _fill(line, f"{indent}  ", _INDENT + 2 + name.end())
+
+
+def _fill(text: str, first: str, others: int) -> str:
+  return textwrap.fill(
+    text,
+    _WIDTH,
+    initial_indent=first,
+    subsequent_indent=" " * others,
+    break_on_hyphens=False,
+  )

@@ -1,0 +1,115 @@
+"""One line for what cannot be a flag, or a flag's value."""
+
+import difflib
+import re
+from collections.abc import Mapping
+
+from absl import flags
+
+_COMPARE = "python -m experiments.compare"
+# What a method is made of, and what is compared by a list; see compare.py.
+_OF_METHODS = ("algorithm", "client", "server", "regularizer")
+_OF_LISTS = (
+  "partition", "num_clients", "alpha", "tail_cut", "similarity",
+  "class_fraction", "shards_per_client", "size_sigma", "cohort_size",
+  "local_epochs", "local_steps",
+)  # fmt: skip
+
+_WANTED = {
+  "a number": "a number",
+  "an integer": "a whole number",
+  "": "true or false",
+}
+# Names that other programs have for a flag.
+_ELSEWHERE = {
+  "batch": ("batch_size",),
+  "client_optimizer": ("client",),
+  "clients": ("num_clients", "cohort_size"),
+  "clients_per_round": ("cohort_size",),
+  "data": ("task", "data_dir"),
+  "dataset": ("task",),
+  "device": ("client_devices",),
+  "epochs": ("local_epochs",),
+  "frac": ("cohort_size",),
+  "lr": ("client_lr", "server_lr"),
+  "learning_rate": ("client_lr", "server_lr"),
+  "method": ("algorithm",),
+  "model": ("task",),
+  "optimizer": ("client", "server"),
+  "out": ("output_dir",),
+  "participation": ("cohort_size",),
+  "rate": ("client_lr", "server_lr"),
+  "regularization": ("regularizer", "l2"),
+  "steps": ("local_steps",),
+  "strategy": ("algorithm",),
+  "weight_decay": ("l2",),
+}
+
+
+def of_flags(error: flags.Error, known: Mapping[str, flags.Flag]) -> str:
+  """What absl says about an argument, in this program's words."""
+  if isinstance(error, flags.UnrecognizedFlagError):
+    near = _nearest(error.flagname, known)
+    hint = f"did you mean {near}?" if near else "--help lists all"
+    return f"--{error.flagname}: no such flag; {hint}"
+  wrong = re.match(r"flag --(\w+)=(.*?): ", str(error), re.DOTALL)
+  if wrong and wrong[1] in known:
+    name, value = wrong.groups()
+    wanted = _WANTED[known[name].parser.syntactic_help]
+    if is_list(value) and wanted != "true or false":
+      return one_only(name, value)
+    return f"{name}={value}: must be {wanted}"
+  missing = re.search(r"missing value for flag --(\w+)", str(error), re.I)
+  if missing:
+    return f"--{missing[1]}: has no value; give --{missing[1]}=VALUE"
+  message = " ".join(str(error).split())
+  return message[0].lower() + message[1:]
+
+
+def not_a_flag(argument: str, known: Mapping[str, flags.Flag]) -> str:
+  """Of an argument that does not begin with dashes."""
+  name = argument.partition("=")[0]
+  if "=" in argument and name in known:
+    return f"{argument!r}: not a flag; did you mean --{argument}?"
+  return f"{argument!r}: not a flag; flags are --name=value"
+
+
+def is_list(value: str) -> bool:
+  """Whether a value is several ones between commas."""
+  return "," in value and all(item.strip() for item in value.split(","))
+
+
+def one_only(name: str, value: str) -> str:
+  """Of a list for a flag that has one value in a run; how several compare."""
+  first, second = [item.strip() for item in value.split(",")][:2]
+  one = f"{name}={value}: a run has one {name}"
+  if name in _OF_LISTS:
+    return f"{one}; {_COMPARE} takes this list"
+  if name not in _OF_METHODS:
+    return f"{one}; give one value"
+  if name == "algorithm":
+    methods = (first, second)
+  else:
+    algorithm = "fed_mid" if name == "regularizer" else "fed_avg"
+    methods = (f"{algorithm} {name}={each}" for each in (first, second))
+  given = " ".join(f"--method={quoted(method)}" for method in methods)
+  return f"{one}; compare several: {_COMPARE} {given}"
+
+
+def quoted(text: str) -> str:
+  """A word of a command line, in quotes if it must be."""
+  return f"'{text}'" if " " in text else text
+
+
+def _nearest(name: str, known: Mapping[str, flags.Flag]) -> str:
+  """The flags that were probably meant: --lr is --client_lr or --server_lr."""
+  name = name.lower().replace("-", "_")
+  if name in known:
+    near = (name,)
+  elif name in _ELSEWHERE:
+    near = _ELSEWHERE[name]
+  else:
+    short = name.replace("learning_rate", "lr")
+    near = [flag for flag in known if flag.endswith(f"_{short}")][:3]
+    near = near or difflib.get_close_matches(name, known, 1)
+  return " or ".join(f"--{flag}" for flag in near)
