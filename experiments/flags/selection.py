@@ -32,7 +32,7 @@ def define() -> None:
   """Defines `--select_on` and the flags of the validation part."""
   width = max(map(len, SPLITS))
   lines = "".join(f"\n{name:{width}}  {help}" for name, help in SPLITS.items())
-  with command_line.group("Selection"):
+  with command_line.group("Selection", "selection"):
     command_line.text(
       "select_on",
       None,
