@@ -93,19 +93,57 @@ def parse(argv: Sequence[str], intro: str) -> dict[str, Any]:
     ValueError: one line, for what is not a flag or cannot be its value.
     SystemExit: after `--help`, `--list` or `--version`.
   """
+  values = _read(argv, intro, copy.deepcopy(_FLAGS))
+  return {name: values[name].value for name in names()}
+
+
+def given(
+  argv: Sequence[str],
+  intro: str,
+  define: Callable[[flags.FlagValues], None],
+  listed: Sequence[str],
+) -> dict[str, Any]:
+  """The values of those flags that were given, for a program that has more.
+
+  Args:
+    argv: name of the program, then its arguments.
+    intro: first lines of the help.
+    define: defines the program's own flags.
+    listed: flags that take several values between commas here.
+
+  Returns:
+    name -> value: as the flag reads it, for `listed` its text.
+
+  Raises:
+    ValueError: see `parse`.
+    SystemExit: see `parse`.
+  """
+  values = copy.deepcopy(_FLAGS)
+  for name in listed:
+    help = values[name].help
+    delattr(values, name)
+    flags.DEFINE_string(name, None, help, flag_values=values)
+  define(values)
+  values = _read(argv, intro, values)
+  return {name: values[name].value for name in values if values[name].present}
+
+
+def _read(
+  argv: Sequence[str], intro: str, values: flags.FlagValues
+) -> flags.FlagValues:
+  """Fills in the values of a command line; see `parse`."""
   asked = _question(argv[1:])
   if asked is not None:
     option, word = asked
     print(_ANSWERS[option](word, intro))
     sys.exit(0)
-  values = copy.deepcopy(_FLAGS)
   try:
     _, *others = values([*argv[:1], *flagfiles.expanded(argv[1:])])
   except flags.Error as error:
-    raise ValueError(mistakes.of_flags(error, _FLAGS)) from None
+    raise ValueError(mistakes.of_flags(error, values)) from None
   if others:
-    raise ValueError(mistakes.not_a_flag(others[0], _FLAGS))
-  return {name: values[name].value for name in names()}
+    raise ValueError(mistakes.not_a_flag(others[0], values))
+  return values
 
 
 def _question(arguments: Sequence[str]) -> tuple[str, str | None] | None:

@@ -6,14 +6,11 @@ from collections.abc import Mapping
 
 from absl import flags
 
+from experiments.flags.conditions import CONDITIONS
+
 _COMPARE = "python -m experiments.compare"
-# What a method is made of, and what is compared by a list; see compare.py.
+# What a method of a study is made of.
 _OF_METHODS = ("algorithm", "client", "server", "regularizer")
-_OF_LISTS = (
-  "partition", "num_clients", "alpha", "tail_cut", "similarity",
-  "class_fraction", "shards_per_client", "size_sigma", "cohort_size",
-  "local_epochs", "local_steps",
-)  # fmt: skip
 
 _WANTED = {
   "a number": "a number",
@@ -83,7 +80,7 @@ def one_only(name: str, value: str) -> str:
   """Of a list for a flag that has one value in a run; how several compare."""
   first, second = [item.strip() for item in value.split(",")][:2]
   one = f"{name}={value}: a run has one {name}"
-  if name in _OF_LISTS:
+  if name in CONDITIONS:
     return f"{one}; {_COMPARE} takes this list"
   if name not in _OF_METHODS:
     return f"{one}; give one value"
