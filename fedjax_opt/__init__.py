@@ -35,7 +35,7 @@ from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.config import Settings
 from fedjax_opt.engine.replies import Reply
 from fedjax_opt.engine.worker import Worker
-from fedjax_opt.results import plots
+from fedjax_opt.results import plots, statistics
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.result import Report, Result
@@ -107,6 +107,7 @@ __all__ = [
   "scaffold",
   "simulate",
   "sps",
+  "statistics",
   "step_decay",
   "subgradient_step",
   "sweep",

@@ -2,6 +2,9 @@
 
 history.py      what a run measured: metrics by grid point and round
 selection.py    which grid point is the best one
+statistics.py   intervals over seeds and comparisons of methods
+bootstrap.py    resamples, and intervals made of them
+tuning.py       tuning curves, and what it costs to reach a target
 checkpoint.py   saves and restores the state of a run
 writers.py      the output folder of a run
 metrics_file.py its metrics.csv
