@@ -16,6 +16,8 @@ from fedjax_opt.algorithms import optimum
 from fedjax_opt.engine import feed
 from fedjax_opt.results import tables, writers
 from fedjax_opt.results.history import History
+from fedjax_opt.results.names import name_of
+from fedjax_opt.results.selection import select
 
 
 class Results:
@@ -86,7 +88,7 @@ class Results:
     if history.rounds:
       _draw_curves(job, history)
     if job.flags["trace"] and result.rounds:
-      _write_traces(job, result)
+      _write_traces(job, result, history)
     print(tables.table(history, job.points, job.criterion))
     points = len(job.points)
     of_grid = f" x {points} grid points" if points > 1 else ""
@@ -140,7 +142,7 @@ def _draw_clients(job: Job) -> None:
   if job.task.num_classes is None:
     return
   seed, data = next(iter(job.data.items()))
-  title = f"{job.flags['task']}, {_partition_title(job)}"
+  title = f"{name_of(job.flags['task'])}, {_partition_title(job)}"
   if isinstance(data, Population):
     data = feed.sample_of(data)
     title += f", {data.num_clients} of them"
@@ -159,7 +161,8 @@ def _draw_curves(job: Job, history: History) -> None:
     panels = [name for name in panels if name in history.metrics]
   # Steps are plain ones wherever there is a regularizer.
   varied = flags.get("regularizer") or flags["client"]
-  title = f"{flags['task']}, {flags['algorithm']}, {varied}, "
+  chosen = (flags["task"], flags["algorithm"], varied)
+  title = "".join(f"{name_of(each)}, " for each in chosen)
   plots.curves(
     history,
     job.points,
@@ -178,16 +181,22 @@ def _partition_title(job: Job) -> str:
   return plots.partition_title(job.flags["partition"], job.flags.get("alpha"))
 
 
-def _write_traces(job: Job, result: Result) -> None:
-  """All step sizes as numbers; the first point's first clients as a picture."""
+def _write_traces(job: Job, result: Result, history: History) -> None:
+  """All step sizes as numbers; those of the selected point as a picture."""
   folder: pathlib.Path = job.output_dir
   traces = {n: result.traces[n] for n in job.setup.client.choice.traced}
   np.savez(folder / "traces.npz", **traces)  # Each [S, R, C, K].
+  point = select(history, job.points, job.criterion) or 0
   # "smoothness_step" is the step that smoothness allows.
   short = lambda name: name.removesuffix("_step")
-  first = {short(name): trace[0, :, 0] for name, trace in traces.items()}
+  of_point = {short(name): trace[point] for name, trace in traces.items()}
   plots.step_sizes(
-    first,
+    of_point,
     folder / "step_sizes.png",
-    title=f"{job.setup.client.name}, first client of each round",
+    title=f"{name_of(job.setup.client.name)}, {_clients_title(of_point)}",
   )
+
+
+def _clients_title(trace: dict[str, np.ndarray]) -> str:
+  num_clients = trace["step_size"].shape[1]
+  return f"{num_clients} client{'s' if num_clients > 1 else ''} of each round"

@@ -11,6 +11,7 @@ metrics_file.py its metrics.csv
 model_file.py   its params.safetensors
 load.py         reads the folder of a run
 tensorboard.py  the output folder's TensorBoard events
+names.py        names for people: of choices, hyperparameters and metrics
 tables.py       the table that closes a run in the terminal
 plots/          figures
 """

@@ -12,7 +12,7 @@ from fedjax_opt.results.plots.frame import (
   figure,
   log_scale,
 )
-from fedjax_opt.results.plots.heat_maps import heat_map
+from fedjax_opt.results.plots.heat_maps import Grid, heat_map, heat_maps
 from fedjax_opt.results.plots.histograms import label_histogram, partition_title
 from fedjax_opt.results.plots.learning_curves import X_AXES, curves
 from fedjax_opt.results.plots.step_size_trace import step_sizes
@@ -22,10 +22,12 @@ __all__ = [
   "COLORS",
   "LINE_STYLES",
   "X_AXES",
+  "Grid",
   "check_installed",
   "curves",
   "figure",
   "heat_map",
+  "heat_maps",
   "label_histogram",
   "log_scale",
   "partition_title",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.results.history import is_fraction
+from fedjax_opt.results.plots import files
 
 # Okabe and Ito's colours without the yellow: distinct for colour-blind readers,
 # and dark enough on white.
@@ -35,8 +35,10 @@ CLASS_COLORS = (
   "#BBBBBB",
 )
 _STYLE = {
-  "font.size": 9,
-  "axes.titlesize": 9,
+  "font.family": ["DejaVu Sans", "sans-serif"],
+  "font.size": 8,
+  "axes.titlesize": 8,
+  "axes.linewidth": 0.7,
   "axes.spines.top": False,
   "axes.spines.right": False,
   "axes.grid": True,
@@ -44,24 +46,11 @@ _STYLE = {
   "grid.linewidth": 0.6,
   "axes.axisbelow": True,
   "legend.frameon": False,
-  "legend.fontsize": 8,
-  "legend.title_fontsize": 8,
-  "savefig.dpi": 200,
-}
-# Metrics whose name on an axis is not their own name with spaces.
-_AXIS_NAMES = {
-  "train_loss": "Training loss",
-  "regularized_train_loss": "Regularized training loss",
-  "regularized_validation_loss": "Regularized validation loss",
-  "regularized_test_loss": "Regularized test loss",
-  "optimality_gap": "Gap to the optimum",
-  "validation_loss": "Validation loss",
-  "validation_accuracy": "Validation accuracy (%)",
-  "test_loss": "Test loss",
-  "test_accuracy": "Test accuracy (%)",
-  "train_worst_decile_accuracy": "Training accuracy, worst 10 % of clients (%)",
-  "f1": "F1",
-  "grad_norm_sq": "Squared gradient norm",
+  "legend.fontsize": 7.5,
+  "legend.title_fontsize": 7.5,
+  "xtick.labelsize": 7.5,
+  "ytick.labelsize": 7.5,
+  "hatch.linewidth": 0.6,
 }
 
 
@@ -107,10 +96,9 @@ def styled_figure(width: float, height: float, **style: Any) -> Iterator[Any]:
   """
   check_installed()
   import matplotlib
-  from matplotlib.figure import Figure
 
-  with matplotlib.rc_context(_STYLE | style):
-    yield Figure(figsize=(width, height), layout="constrained")
+  with matplotlib.rc_context(_STYLE | files.STYLE | style):
+    yield files.picture(width, height)
 
 
 def check_installed() -> None:
@@ -124,13 +112,15 @@ def check_installed() -> None:
     raise ImportError("pictures need matplotlib: pip install 'fedjax_opt[run]'")
 
 
-def log_scale(axis: Any) -> None:
+def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
   """Makes an axis logarithmic, with plain numbers: 0.1 instead of 10⁻¹.
 
   Args:
     axis: `axes.xaxis` or `axes.yaxis` of matplotlib.
+    limits: lowest and highest value of the axis, if they are known; then also
+      numbers between the powers of ten are there where these are few.
   """
-  from matplotlib.ticker import LogFormatter
+  from matplotlib.ticker import LogFormatter, LogLocator, NullFormatter
 
   class Plain(LogFormatter):
     """A plain number wherever `LogFormatter` gives a label."""
@@ -140,13 +130,12 @@ def log_scale(axis: Any) -> None:
 
   set_scale = {"x": axis.axes.set_xscale, "y": axis.axes.set_yscale}
   set_scale[axis.axis_name]("log")
-  axis.set_major_formatter(Plain())
-  axis.set_minor_formatter(Plain(minor_thresholds=(1, 0.4)))
-
-
-def axis_name(metric: str) -> str:
-  """The name of a metric on an axis, with its unit."""
-  plain = metric.replace("_", " ").capitalize()
-  if is_fraction(metric):
-    plain += " (%)"
-  return _AXIS_NAMES.get(metric, plain)
+  decades = np.log10(limits[1] / limits[0]) if limits else np.inf
+  if decades < 2.4:
+    between = (1, 2, 5) if decades > 0.9 else (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
+    axis.set_major_locator(LogLocator(subs=between))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
+  else:
+    axis.set_major_formatter(Plain())
+    axis.set_minor_formatter(Plain(minor_thresholds=(1, 0.4)))

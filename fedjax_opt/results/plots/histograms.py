@@ -1,13 +1,13 @@
 """Label histograms: the classes of every client's examples."""
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from fedjax_opt.results.names import name_of, number
+from fedjax_opt.results.plots import files
 from fedjax_opt.results.plots.frame import CLASS_COLORS, styled_figure
-from fedjax_opt.results.selection import format_value
 
 _MAX_CLIENTS = 100
 # More classes have a colour bar instead of a legend.
@@ -16,11 +16,11 @@ _MAX_LEGEND = 20
 
 def label_histogram(
   counts: np.ndarray,
-  path: str | os.PathLike,
+  path: files.Path,
   *,
   title: str | None = None,
   class_names: Sequence[str] | None = None,
-) -> None:
+) -> Any:
   """Draws how many examples of each class every client holds.
 
   One row for each client, its classes one after the other, as in Figure 8 of
@@ -29,14 +29,20 @@ def label_histogram(
 
   Args:
     counts: examples by client and class. [M, classes] int.
-    path: file to write; the ending chooses the format (png, pdf, svg).
+    path: file to write, or a list of files; the ending chooses the format (png,
+      pdf, svg). None to get the figure.
     title: such as `partition_title('dirichlet', alpha=0.1)`.
     class_names: names for the legend, by default 0, 1, ...
 
+  Returns:
+    The matplotlib figure if `path` is None, else None.
+
   Raises:
-    ValueError: if `counts` is not a matrix of counts.
+    ValueError: if `counts` is not a matrix of counts, or the ending of a file
+      is another.
     ImportError: if matplotlib is missing.
   """
+  files.paths_of(path)
   counts = np.asarray(counts)
   if counts.ndim != 2 or not counts.size or (counts < 0).any():
     raise ValueError(
@@ -62,14 +68,14 @@ def label_histogram(
       _add_legend(new, colors, names)
     else:
       _add_color_bar(new, axes, num_classes)
-    new.savefig(path)
+    return files.finish(new, path)
 
 
 def partition_title(partition: str, alpha: float | None = None) -> str:
-  """The name of a partition with its concentration: `dirichlet, α = 0.1`."""
+  """The name of a partition with its concentration: `Dirichlet, α = 0.1`."""
   if alpha is None:
-    return partition
-  return f"{partition}, α = {format_value(alpha)}"
+    return name_of(partition)
+  return f"{name_of(partition)}, α = {number(alpha)}"
 
 
 def _class_colors(num_classes: int) -> list[Any]:

@@ -1,15 +1,22 @@
 """Learning curves: metrics against rounds or cost."""
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fedjax_opt.registry import check_choice
-from fedjax_opt.results.history import History, direction, is_fraction
-from fedjax_opt.results.plots import legends
-from fedjax_opt.results.plots.frame import axis_name, log_scale, styled_figure
+from fedjax_opt.results.history import History, direction
+from fedjax_opt.results.names import number
+from fedjax_opt.results.plots import files, legends
+from fedjax_opt.results.plots.frame import styled_figure
+from fedjax_opt.results.plots.metric_axis import MetricAxis, metric_axis
+from fedjax_opt.results.plots.panels import (
+  draw_band,
+  grid_shape,
+  mark_divergence,
+  page_width,
+)
 from fedjax_opt.results.selection import Criterion, Point
 
 # What `x_axis` may be -> the label of the axis.
@@ -18,28 +25,38 @@ X_AXES = {
   "gradient_evaluations": "Gradient evaluations of a client",
   "bytes": "Exchanged with a client (MB)",
 }
+# So many lines without a name become bands of quantiles.
+_MIN_FOR_BANDS = 12
+_BANDS = ((0.1, 0.9, "#E3E3E3"), (0.25, 0.75, "#C9C9C9"))
 
 
 def curves(
   history: History,
   points: Sequence[Point],
-  path: str | os.PathLike,
+  path: files.Path,
   *,
   criterion: Criterion | None = None,
   panels: Sequence[str] | None = None,
   title: str | None = None,
   x_axis: str = "rounds",
-) -> None:
+) -> Any:
   """Draws metrics against rounds or cost, one line for each setting.
 
   Points that differ only by seed become one line, their mean, in a band from
   the lowest to the highest seed. A line ends, with a cross, where a seed
-  diverges. Of more than 12 settings the best 6 are coloured and named.
+  diverges. Of more than 12 settings the best 6 are coloured and named; the
+  others are thin lines, or, from 12 on, bands of their 10 to 90 % and 25 to
+  75 % quantiles in each round.
+
+  Accuracies that all end above 90 % are drawn as errors on a log axis. The
+  range of an axis is that of the good curves; where a curve ends outside, the
+  legend says at which value.
 
   Args:
     history: the metrics of every point.
     points: hyperparameters of every grid point. [S] mappings.
-    path: file to write; the ending chooses the format (png, pdf, svg).
+    path: file to write, or a list of files; the ending chooses the format (png,
+      pdf, svg). None to get the figure.
     criterion: by which the best settings are chosen; by default the last value
       of the last panel's metric.
     panels: metrics to draw; by default the training loss and the test
@@ -48,82 +65,155 @@ def curves(
     x_axis: 'rounds', or the cost of a client of the cohort on average:
       'gradient_evaluations' (in examples) or 'bytes' (down and up).
 
+  Returns:
+    The matplotlib figure if `path` is None, else None.
+
   Raises:
-    ValueError: if no round was evaluated, or a panel or the cost was not
-      measured.
+    ValueError: if no round was evaluated, a panel or the cost was not measured,
+      or the ending of a file is another.
     ImportError: if matplotlib is missing.
   """
   check_choice("x_axis", x_axis, X_AXES)
+  files.paths_of(path)
   if not history.rounds:
     raise ValueError("history: no round was evaluated; there is no curve")
   panels = list(panels or _default_panels(history))
   criterion = criterion or Criterion(panels[-1], direction(panels[-1]) or "min")
-  lines = legends.lines_of(history, points, criterion)
-  labels = [line.label for line in lines if line.label]
-  num_seeds = max(len(line.points) for line in lines)
-  columns = legends.num_columns(labels, 58 * len(panels))
-  legend_rows = -(-len(labels) // columns) + 1 if labels else 0
+  named, others = legends.lines_of(history, points, criterion)
+  axes_of = {name: _axis_of(history, name, named, others) for name in panels}
+  named = [_with_note(history, line, axes_of) for line in named]
+  legend_title = legends.title_of(
+    points, max(len(line.points) for line in named)
+  )
+  rows, columns = grid_shape(len(panels))
+  width = page_width(columns, 3.4)
+  labels = [line.label for line in named if line.label]
+  labels += [legends.others_label(others)] if others else []
+  below = 0.16 * legends.num_rows(labels, width, legend_title)
 
-  with styled_figure(3.5 * len(panels), 2.6 + 0.17 * legend_rows) as new:
-    all_axes = np.atleast_1d(new.subplots(1, len(panels)))
-    for axes, name in zip(all_axes, panels, strict=True):
-      _draw_panel(axes, history, name, lines, x_axis)
-    if title:
-      new.suptitle(title, fontsize=10)
-    if labels or num_seeds > 1:
-      handles, names = all_axes[0].get_legend_handles_labels()
-      new.legend(
-        handles,
-        names,
-        title=legends.title_of(points, num_seeds),
-        loc="outside lower center",
-        ncols=columns,
+  with styled_figure(width, 2.3 * rows + 0.2 * bool(title) + below) as new:
+    all_axes = new.subplots(rows, columns, squeeze=False).ravel()
+    entries: dict[str, Any] = {}
+    for axes, name in zip(all_axes, panels, strict=False):
+      entries = _draw_panel(
+        axes, history, name, axes_of[name], named, others, x_axis
       )
-    new.savefig(path)
+    for unused in all_axes[len(panels) :]:
+      unused.remove()
+    if title:
+      new.suptitle(title, fontsize=9)
+    if entries or legend_title:
+      legends.add_below(new, entries, width, legend_title)
+    return files.finish(new, path)
 
 
 def _default_panels(history: History) -> list[str]:
-  second = (
-    "test_accuracy" if "test_accuracy" in history.metrics else "test_loss"
-  )
-  found = [n for n in ("train_loss", second) if n in history.metrics]
+  kinds = ("test_accuracy", "validation_accuracy", "test_loss")
+  second = [name for name in kinds if name in history.metrics][:1]
+  found = [n for n in ("train_loss", *second) if n in history.metrics]
   return found or list(history.metrics)[:2]
+
+
+def _axis_of(
+  history: History,
+  name: str,
+  named: Sequence[legends.Line],
+  others: Sequence[legends.Line],
+) -> MetricAxis:
+  """The axis of a metric: of the named lines that did not diverge, if any."""
+  is_ok = lambda line: not line.diverged
+  shown = [*filter(is_ok, named)] or [*filter(is_ok, others)] or list(named)
+  values = history.values(name)
+  return metric_axis(
+    name,
+    [values[line.points].mean(axis=0) for line in shown],
+    [values[line.points] for line in shown],
+  )
+
+
+def _with_note(
+  history: History, line: legends.Line, axes_of: dict[str, MetricAxis]
+) -> legends.Line:
+  """The line, whose label says where it ends if that is outside an axis."""
+  if line.diverged or line.label is None:
+    return line
+  for name, axis in reversed(axes_of.items()):
+    end = history.values(name)[line.points, -1].mean()
+    if axis.is_outside(end):
+      unit = " %" if axis.factor == 100 else ""
+      shown = number(float(f"{float(axis.units(end)):.3g}"))
+      return line._replace(label=f"{line.label} (ends at {shown}{unit})")
+  return line
 
 
 def _draw_panel(
   axes: Any,
   history: History,
   name: str,
-  lines: Sequence[legends.Line],
+  axis: MetricAxis,
+  named: Sequence[legends.Line],
+  others: Sequence[legends.Line],
   x_axis: str,
-) -> None:
-  """Draws one metric of all lines."""
-  scale = 100.0 if is_fraction(name) else 1.0
-  values = scale * history.values(name)  # [S, E]
-  xs = [_x_values(history, line, x_axis) for line in lines]
-  marker = "o" if len(history.rounds) == 1 else None
+) -> dict[str, Any]:
+  """Draws one metric of all lines; returns the entries of the legend."""
+  values = axis.units(history.values(name))  # [S, E]
+  x_of = lambda line: _x_values(history, line, x_axis)
   # NaN where any seed diverged: the mean of the others would be too good.
-  means = [values[line.points].mean(axis=0) for line in lines]
-  for line, x, mean in zip(lines, xs, means, strict=True):
-    axes.plot(x, mean, label=line.label, marker=marker, **line.look)
+  mean_of = lambda line: values[line.points].mean(axis=0)
+  axis.apply(axes)
+  entries: dict[str, Any] = {}
+  marker = "o" if len(history.rounds) == 1 else None
+  for line in named:
+    x = x_of(line)
+    drawn = axes.plot(
+      x, mean_of(line), marker=marker, markersize=4, **line.look
+    )
+    if line.label:
+      entries[line.label] = drawn[0]
     if len(line.points) > 1:
-      axes.fill_between(
-        x,
+      low, high = (
         values[line.points].min(axis=0),
         values[line.points].max(axis=0),
-        color=line.look["color"],
-        alpha=0.18,
-        linewidth=0,
-        zorder=line.look["zorder"] - 1,
       )
-  _set_y_range(axes, history, name, values)
+      draw_band(axes, x, low, high, line.look["color"])
+  if others:
+    all_x = np.stack([x_of(line) for line in others])
+    means = np.stack([mean_of(line) for line in others])
+    entries |= _draw_others(axes, all_x, means, others, marker)
   if name == "rank":
     axes.yaxis.get_major_locator().set_params(integer=True)
-  for line, x, mean in zip(lines, xs, means, strict=True):
+  for line in named:
     if line.diverged:
-      _mark_divergence(axes, x, mean, line.look["color"])
+      mark_divergence(axes, x_of(line), mean_of(line), line.look["color"])
   axes.set_xlabel(X_AXES[x_axis])
-  axes.set_ylabel(axis_name(name))
+  return entries
+
+
+def _draw_others(
+  axes: Any,
+  x: np.ndarray,
+  means: np.ndarray,
+  others: Sequence[legends.Line],
+  marker: str | None,
+) -> dict[str, Any]:
+  """Draws the lines without a name, or their quantiles. Both [lines, E]."""
+  from matplotlib.patches import Patch
+
+  is_same_x = np.array_equal(x, np.broadcast_to(x[0], x.shape))
+  if len(others) < _MIN_FOR_BANDS or not is_same_x or marker:
+    for line, at, mean in zip(others, x, means, strict=True):
+      drawn = axes.plot(at, mean, marker=marker, markersize=3, **line.look)
+    return {legends.others_label(others): drawn[0]}
+  finite = np.isfinite(means).any(axis=0)
+  for low, high, color in _BANDS:
+    ends = np.nanquantile(means[:, finite], [low, high], axis=0)
+    axes.fill_between(x[0, finite], *ends, color=color, linewidth=0, zorder=1.5)
+  summary = legends.others_label(others, ": 10–90 %")
+  colors = [color for _, _, color in _BANDS]
+  return {
+    summary: Patch(color=colors[0], linewidth=0),
+    "25–75 %": Patch(color=colors[1], linewidth=0),
+  }
 
 
 def _x_values(history: History, line: legends.Line, x_axis: str) -> np.ndarray:
@@ -135,42 +225,3 @@ def _x_values(history: History, line: legends.Line, x_axis: str) -> np.ndarray:
     raise ValueError(f"x_axis={x_axis!r}: {parts[0]} was not measured")
   spent = sum(history.metrics[part][line.points] for part in parts)
   return spent.mean(axis=0) / (1e6 if x_axis == "bytes" else 1)
-
-
-def _set_y_range(
-  axes: Any, history: History, name: str, values: np.ndarray
-) -> None:
-  """Sets the range of the points that did not diverge, if there are any."""
-  ok = values[~history.diverged()[:, -1]]
-  kept = ok[np.isfinite(ok)]
-  if not kept.size:
-    kept = values[np.isfinite(values)]
-  if not kept.size:
-    return
-  low, high = kept.min(), kept.max()
-  if low > 0 and high > 100 * low and not is_fraction(name):
-    log_scale(axes.yaxis)
-    axes.set_ylim(low / 1.3, high * 1.3)
-  elif high > low:
-    margin = 0.05 * (high - low)
-    axes.set_ylim(low - margin, high + margin)
-
-
-def _mark_divergence(
-  axes: Any, x: np.ndarray, mean: np.ndarray, color: str
-) -> None:
-  """Draws a cross at a line's last finite value."""
-  finite = np.flatnonzero(np.isfinite(mean))
-  if not finite.size:
-    return
-  last = finite[-1]
-  axes.plot(
-    x[last],
-    np.clip(mean[last], *axes.get_ylim()),
-    marker="x",
-    markersize=6,
-    markeredgewidth=1.6,
-    color=color,
-    clip_on=False,
-    zorder=4,
-  )

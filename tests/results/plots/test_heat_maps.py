@@ -17,8 +17,10 @@ def test_a_heat_map_says_every_number(tmp_path, figure):
   )
   axes = figure().axes[0]
   texts = [text.get_text() for text in axes.texts]
-  assert texts == ["50", "-", "70", "10", "20", "30.1"]
-  assert (axes.get_xlabel(), axes.get_ylabel()) == ("mu_l", "mu_s")
+  assert texts == ["50", "70", "10", "20", "30.1"]
+  (box,) = axes.patches
+  assert (box.get_hatch(), box.get_xy()) == ("////", (0.5, -0.5))
+  assert (axes.get_xlabel(), axes.get_ylabel()) == ("μₗ", "μₛ")
   assert [t.get_text() for t in axes.get_yticklabels()] == ["0.9", "0.3"]
   with pytest.raises(ValueError, match=r"shape is \(2, 3\); must be \(1, 3"):
     plots.heat_map(

@@ -12,7 +12,7 @@ def test_stacks_every_count(tmp_path, figure, classes):
   title = plots.partition_title("dirichlet", 0.1)
   plots.label_histogram(counts, tmp_path / "labels.png", title=title)
   axes = figure().axes[0]
-  assert axes.get_title() == "dirichlet, α = 0.1"
+  assert axes.get_title() == "Dirichlet, α = 0.1"
   boxes = np.array(
     [
       [path.get_extents().bounds for path in row.get_paths()]
@@ -40,4 +40,4 @@ def test_refuses(tmp_path, counts):
 
 
 def test_title_without_alpha():
-  assert plots.partition_title("iid") == "iid"
+  assert plots.partition_title("iid") == "IID"

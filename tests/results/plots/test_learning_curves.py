@@ -31,7 +31,7 @@ def test_labels_scales_and_lines(tmp_path, figure):
   assert loss.get_yscale() == "log"
   assert accuracy.get_yscale() == "linear"
   assert legend_texts(figure()) == ["0.1", "0.5"]
-  assert figure().legends[0].get_title().get_text() == "client_lr"
+  assert figure().legends[0].get_title().get_text() == "Client learning rate"
   line = accuracy.lines[1]
   np.testing.assert_array_equal(line.get_xdata(), h.rounds)
   np.testing.assert_allclose(
@@ -90,7 +90,7 @@ def test_seeds_become_a_mean_and_a_band(tmp_path, figure):
     100 * h.metrics["test_accuracy"][:3].mean(0),
   )
   title = figure().legends[0].get_title().get_text()
-  assert title == "gamma (mean and range over 3 seeds)"
+  assert title == "γ (mean and range over 3 seeds)"
 
 
 def test_a_diverged_line_ends_with_a_cross(tmp_path, figure):
@@ -121,14 +121,100 @@ def test_every_point_may_diverge(tmp_path, column):
   plots.curves(h, [{"a": 1}, {"a": 2}], tmp_path / "a.png")
 
 
-def test_of_many_settings_the_best_are_named(tmp_path, figure):
+@pytest.mark.parametrize("title", [None, "digits, FedAvg"])
+def test_of_many_settings_the_best_are_named(tmp_path, figure, title):
   points = [{"client_lr": 1.0 * i} for i in range(30)]
-  h = random(30)
-  plots.curves(h, points, tmp_path / "a.png")
+  h = random(30, diverged=[(7, 3)])
+  plots.curves(h, points, tmp_path / "a.png", title=title)
   texts = legend_texts(figure())
-  best = np.argsort(-h.metrics["test_accuracy"][:, -1])[:6]
-  assert texts == [*(str(i) for i in best), "24 other settings"]
-  assert len(figure().axes[0].lines) == 30
+  ends = h.values("test_accuracy")[:, -1]
+  best = np.argsort(np.where(np.isnan(ends), 1, -ends))[:6]
+  assert texts == [
+    *(str(i) for i in best),
+    "24 other settings (1 diverged): 10–90 %",
+    "25–75 %",
+  ]
+  loss = figure().axes[0]
+  assert len(loss.lines) == 6
+  others = np.delete(h.values("train_loss"), best, axis=0)
+  for band, shares in zip(
+    loss.collections, ((0.1, 0.9), (0.25, 0.75)), strict=True
+  ):
+    low, high = np.nanquantile(others, shares, axis=0)
+    ends = np.unique(band.get_paths()[0].vertices[:, 1])
+    np.testing.assert_allclose(ends, np.unique([low, high]))
+
+
+def test_a_few_other_settings_are_thin_lines(tmp_path, figure):
+  points = [{"client_lr": 1.0 * i} for i in range(13)]
+  plots.curves(random(13), points, tmp_path / "a.png")
+  assert legend_texts(figure())[-1] == "7 other settings"
+  assert len(figure().axes[0].lines) == 13
+  assert not figure().axes[0].collections
+
+
+def test_every_point_is_named_also_one_that_never_had_a_value(tmp_path, figure):
+  h = random(3, diverged=[(0, 0), (2, 4)])
+  points = [{"a": 1, "mu": 0.1}, {"a": 2, "mu": 0.1}, {"a": 2, "mu": 1.0}]
+  plots.curves(h, points, tmp_path / "a.png")
+  texts = ["1, 0.1 (diverged)", "2, 0.1", "2, 1 (diverged)"]
+  assert legend_texts(figure()) == texts
+  assert figure().legends[0].get_title().get_text() == "a, μ"
+
+
+def high(ends) -> History:
+  """Accuracies that rise from 10 % to these ends."""
+  steps = 1 - np.exp(-np.arange(10))
+  values = 0.1 + (np.array(ends)[:, None] - 0.1) * steps / steps[-1]
+  loss = 1 - values
+  return History(range(10), {"train_loss": loss, "test_accuracy": values})
+
+
+def test_high_accuracies_are_errors_on_a_log_axis(tmp_path, figure):
+  h = high([0.97, 0.99])
+  plots.curves(h, [{"a": 1}, {"a": 2}], tmp_path / "a.png")
+  axes = figure().axes[1]
+  assert axes.get_ylabel() == "Test error (%)"
+  assert axes.get_yscale() == "log"
+  np.testing.assert_allclose(
+    axes.lines[0].get_ydata(), 100 - 100 * h.metrics["test_accuracy"][0]
+  )
+  low, top = axes.get_ylim()
+  assert low < 1 < 90 < top <= 100
+
+
+def test_accuracies_of_100_percent_leave_an_axis(tmp_path, figure):
+  plots.curves(high([0.99, 1.0]), [{"a": 1}, {"a": 2}], tmp_path / "a.png")
+  assert figure().axes[1].get_ylabel() == "Test error (%)"
+  h = high([1.0])
+  h.metrics["test_accuracy"][:] = 1
+  plots.curves(h, [{}], tmp_path / "b.png", panels=["test_accuracy"])
+  assert figure().axes[0].get_ylabel() == "Test accuracy (%)"
+
+
+def test_the_range_is_that_of_the_good_curves(tmp_path, figure):
+  points = [{"a": a} for a in range(4)]
+  plots.curves(high([0.85, 0.86, 0.87, 0.2]), points, tmp_path / "a.png")
+  axes = figure().axes[1]
+  assert axes.get_ylabel() == "Test accuracy (%)"
+  low, top = axes.get_ylim()
+  assert 50 < low < 85
+  assert 87 < top < 92
+  assert legend_texts(figure()) == ["0", "1", "2", "3 (ends at 20 %)"]
+
+
+def test_without_a_better_half_all_is_shown(tmp_path, figure):
+  plots.curves(high([0.85, 0.2]), [{"a": 1}, {"a": 2}], tmp_path / "a.png")
+  low, top = figure().axes[1].get_ylim()
+  assert low < 20 < 85 < top
+  assert legend_texts(figure()) == ["1", "2"]
+
+
+def test_more_than_three_panels_get_a_second_row(tmp_path, figure):
+  names = ["train_loss", "test_loss", "test_accuracy"]
+  plots.curves(random(1), [{}], tmp_path / "a.png", panels=[*names, *names[:2]])
+  assert len(figure().axes) == 5
+  assert figure().get_size_inches()[0] <= 6.8
 
 
 def test_one_evaluated_round_is_visible(tmp_path, figure):

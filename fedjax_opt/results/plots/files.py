@@ -1,0 +1,112 @@
+"""The files of a figure: which formats, and how they are written."""
+
+import functools
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+_ENDINGS = (".png", ".pdf", ".svg")
+# The text of a PDF has its font with it; the text of an SVG stays text.
+STYLE = {
+  "savefig.dpi": 200,
+  "pdf.fonttype": 42,
+  "ps.fonttype": 42,
+  "svg.fonttype": "none",
+  "svg.hashsalt": "fedjax_opt",
+}
+# The same figure has the same bytes: no date.
+_METADATA = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+
+# One file, several, or None for the figure itself.
+Path = str | os.PathLike | Sequence[str | os.PathLike] | None
+
+
+def paths_of(path: Path) -> list[pathlib.Path]:
+  """The files to write; none for None.
+
+  Raises:
+    ValueError: if a file ends in something else than .png, .pdf or .svg, or
+      its folder does not exist.
+    TypeError: if it is no path.
+  """
+  if path is None:
+    return []
+  several = isinstance(path, Sequence) and not isinstance(path, str | bytes)
+  for each in path if several else [path]:
+    if not isinstance(each, str | os.PathLike):
+      raise TypeError(
+        f"path={path!r}: must be the name of a file, a list of them, or None"
+      )
+  files = [pathlib.Path(each) for each in (path if several else [path])]
+  if not files:
+    raise ValueError("path=[]: must name at least one file, or be None")
+  for file in files:
+    if file.suffix.lower() not in _ENDINGS:
+      raise ValueError(
+        f"path={str(file)!r}: must end in {', '.join(_ENDINGS[:-1])} or "
+        f"{_ENDINGS[-1]}"
+      )
+    if not file.parent.is_dir():
+      raise ValueError(
+        f"path={str(file)!r}: folder {str(file.parent)!r} does not exist"
+      )
+  return files
+
+
+def picture(width: float, height: float) -> Any:
+  """An empty matplotlib figure of this size, in inches."""
+  return _picture_class()(figsize=(width, height), layout="constrained")
+
+
+def finish(figure: Any, path: Path) -> Any:
+  """Writes a figure into all its files; without a file, returns it.
+
+  Each file is written beside its place and then renamed, so that at no moment
+  there is a part of it.
+
+  Args:
+    figure: a matplotlib figure.
+    path: file or files; None for the figure itself.
+
+  Returns:
+    The figure if `path` is None, else None.
+
+  Raises:
+    ValueError, TypeError: as `paths_of`.
+  """
+  files = paths_of(path)
+  for file in files:
+    ending = file.suffix.lower()
+    unfinished = file.with_name(f"{file.name}.tmp")
+    try:
+      figure.savefig(
+        unfinished, format=ending[1:], metadata=_METADATA.get(ending)
+      )
+      os.replace(unfinished, file)
+    finally:
+      unfinished.unlink(missing_ok=True)
+  return None if files else figure
+
+
+@functools.cache
+def _picture_class() -> type:
+  """matplotlib's figure, with this style also when it is saved later."""
+  import io
+
+  import matplotlib
+  from matplotlib.figure import Figure
+
+  class Picture(Figure):
+    """A figure that notebooks show, and that is saved in our style."""
+
+    def savefig(self, *args, **kwargs):
+      with matplotlib.rc_context(STYLE):
+        return super().savefig(*args, **kwargs)
+
+    def _repr_png_(self) -> bytes:
+      png = io.BytesIO()
+      self.savefig(png, format="png")
+      return png.getvalue()
+
+  return Picture

@@ -1,0 +1,81 @@
+"""Panels of a figure: how many fit on a page, bands, and crosses."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+# The width of a page's text in inches, at which figures are not shrunk.
+PAGE_WIDTH = 6.8
+
+
+def grid_shape(num_panels: int) -> tuple[int, int]:
+  """Rows and columns for so many panels: at most three in a row."""
+  columns = 2 if num_panels in (2, 4) else min(num_panels, 3)
+  return -(-num_panels // columns), columns
+
+
+def page_width(columns: int, width: float) -> float:
+  """The width of a figure whose panels would like to be `width` wide."""
+  return min(columns * width, PAGE_WIDTH)
+
+
+def draw_band(
+  axes: Any, x: np.ndarray, low: np.ndarray, high: np.ndarray, color: str
+) -> None:
+  """Draws the band of a line, [E] each, behind all lines."""
+  axes.fill_between(
+    x, low, high, color=color, alpha=0.18, linewidth=0, zorder=2.5
+  )
+
+
+def mark_divergence(
+  axes: Any, x: np.ndarray, mean: np.ndarray, color: str
+) -> None:
+  """Draws a cross at a line's last finite value."""
+  finite = np.flatnonzero(np.isfinite(mean))
+  if not finite.size:
+    return
+  last = finite[-1]
+  axes.plot(
+    x[last],
+    np.clip(mean[last], *sorted(axes.get_ylim())),
+    marker="x",
+    markersize=5.5,
+    markeredgewidth=1.5,
+    color=color,
+    clip_on=False,
+    zorder=4,
+  )
+
+
+def by_condition(name: str, values: Any) -> dict[str, dict[str, Any]]:
+  """One entry for each condition, also where there is but one.
+
+  Args:
+    name: name of the argument, for messages.
+    values: condition -> method -> anything, or method -> anything.
+
+  Returns:
+    condition -> method -> anything; the only condition is "".
+
+  Raises:
+    TypeError: if it is no mapping.
+    ValueError: if it is empty.
+  """
+  if not isinstance(values, Mapping):
+    raise TypeError(
+      f"{name}: is {type(values).__name__}; must be a mapping from labels"
+    )
+  nested = any(isinstance(each, Mapping) for each in values.values())
+  conditions = values if nested else {"": values}
+  for condition, of_method in conditions.items():
+    if not isinstance(of_method, Mapping):
+      raise TypeError(
+        f"{name}[{condition!r}]: is {type(of_method).__name__}; must be a "
+        "mapping from methods, as the others are"
+      )
+    if not of_method:
+      where = f"{name}[{condition!r}]" if nested else name
+      raise ValueError(f"{where}: is empty; must have at least one method")
+  return {str(c): dict(of_method) for c, of_method in conditions.items()}
