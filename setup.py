@@ -20,8 +20,12 @@ setuptools.setup(
   name="fedjax_opt",
   version="0.1.0",
   description="Federated optimization in JAX, clients and grids vectorized",
-  packages=setuptools.find_packages(include=["fedjax_opt", "fedjax_opt.*"]),
-  package_data={"fedjax_opt": ["py.typed"]},
+  # The folders of the papers have no `__init__.py`.
+  packages=setuptools.find_namespace_packages(
+    include=["fedjax_opt", "fedjax_opt.*", "experiments", "experiments.*"]
+  ),
+  package_data={"fedjax_opt": ["py.typed"], "": ["*.flags"]},
+  entry_points={"console_scripts": ["fedjax-opt = experiments.cli:script"]},
   python_requires=">=3.11",
   install_requires=[
     "jax>=0.7",

@@ -11,6 +11,7 @@ with the signature of its factory.
 import dataclasses
 import difflib
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -217,10 +218,28 @@ def check_choice(
   accepted = list(accepted)
   if value in accepted:
     return
-  near = difflib.get_close_matches(str(value), accepted, 3 if listing else 1)
+  near = nearest(str(value), accepted, 3 if listing else 1)
   hint = f"; did you mean {' or '.join(near)}?" if near else ""
   wanted = listing or ", ".join(accepted)
   raise ValueError(f"{name}={value!r}: must be one of {wanted}{hint}")
+
+
+def nearest(name: str, known: Iterable[str], most: int = 1) -> list[str]:
+  """Those names that were probably meant, the nearest first.
+
+  Case, dashes and underscores do not matter: SCAFFOLD is scaffold. Names that
+  begin with the name come before those that are only alike.
+  """
+  plain = lambda text: re.sub(r"[^a-z0-9]", "", text.lower())
+  wanted, by_plain = plain(name), {}
+  for each in known:
+    by_plain.setdefault(plain(each), each)
+  if wanted in by_plain:
+    return [by_plain[wanted]]
+  longer = [n for n in by_plain if wanted and n.startswith(wanted)]
+  alike = difflib.get_close_matches(wanted, by_plain, most)
+  found = dict.fromkeys([*longer, *alike] if most > 1 else [*alike, *longer])
+  return [by_plain[each] for each in found][:most]
 
 
 def check_belongs(

@@ -37,7 +37,7 @@ def _expanded(
       raise ValueError("flagfile: must be a file with a flag on each line")
     path = _found(file.strip())
     if path in within:
-      raise ValueError(f"flagfile: {file} names itself")
+      raise ValueError(f"flagfile='{file}': names itself")
     yield from _expanded(_lines(path), (*within, path))
 
 
@@ -54,5 +54,9 @@ def _lines(path: pathlib.Path) -> list[str]:
   try:
     lines = [line.strip() for line in path.read_text().splitlines()]
   except (OSError, UnicodeDecodeError) as error:
-    raise ValueError(f"flagfile: {error}") from None
+    why = getattr(error, "strerror", None) or "not a text"
+    raise ValueError(
+      f"flagfile='{path}': cannot be read ({why}); must be a file with a flag "
+      "on each line"
+    ) from None
   return [line for line in lines if line and not line.startswith(("#", "//"))]

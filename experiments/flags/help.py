@@ -1,9 +1,9 @@
 """The help: all of it, a group of flags, one flag, or one choice."""
 
-import difflib
 import re
 
 from experiments.flags import choices, command_line, layout
+from fedjax_opt.registry import nearest
 
 _MOST = 4  # words that a message suggests
 
@@ -91,12 +91,13 @@ def _flag(wanted: str) -> str:
 
 
 def _unknown(word: str) -> str:
-  known = {plain(n): n for n in (*choices.names(), *command_line.names())}
-  known |= {group.key: group.key for group in command_line.GROUPS}
-  near = difflib.get_close_matches(plain(word), known, _MOST)
-  near = near or [key for key in known if plain(word) in key][:_MOST]
-  shown = ", ".join(known[key] for key in near)
-  hint = f"did you mean {shown}?" if near else "--list shows all choices"
+  keys = [group.key for group in command_line.GROUPS]
+  known = [*keys, *choices.names(), *command_line.names()]
+  within = [name for name in known if plain(word) in plain(name)]
+  near = (nearest(word, known, _MOST) or within)[:_MOST]
+  hint = "--list shows all choices"
+  if near:
+    hint = f"did you mean {' or '.join(dict.fromkeys(near))}?"
   return f"help={word!r}: no such group, choice or flag; {hint}"
 
 

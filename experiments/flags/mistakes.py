@@ -1,12 +1,13 @@
 """One line for what cannot be a flag, or a flag's value."""
 
-import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from absl import flags
 
 from experiments.flags.conditions import CONDITIONS
+from fedjax_opt.registry import nearest
 
 _COMPARE = "python -m experiments.compare"
 # What a method of a study is made of.
@@ -53,7 +54,8 @@ def of_flags(error: flags.Error, known: Mapping[str, flags.Flag]) -> str:
   if wrong and wrong[1] in known:
     name, value = wrong.groups()
     wanted = _WANTED[known[name].parser.syntactic_help]
-    if is_list(value) and wanted != "true or false":
+    parse = known[name].parser.parse
+    if wanted != "true or false" and is_list(value, parse):
       return one_only(name, value)
     return f"{name}={value}: must be {wanted}"
   missing = re.search(r"missing value for flag --(\w+)", str(error), re.I)
@@ -71,19 +73,31 @@ def not_a_flag(argument: str, known: Mapping[str, flags.Flag]) -> str:
   return f"{argument!r}: not a flag; flags are --name=value"
 
 
-def is_list(value: str) -> bool:
-  """Whether a value is several ones between commas."""
-  return "," in value and all(item.strip() for item in value.split(","))
+def is_list(value: str, check: Callable[[str], Any]) -> bool:
+  """Whether a value is several ones between commas.
+
+  Args:
+    value: of a flag.
+    check: false, or raises ValueError, for what is no single value.
+  """
+  try:
+    return "," in value and all(
+      check(item.strip()) is not False for item in value.split(",")
+    )
+  except ValueError:
+    return False
 
 
 def one_only(name: str, value: str) -> str:
   """Of a list for a flag that has one value in a run; how several compare."""
   first, second = [item.strip() for item in value.split(",")][:2]
-  one = f"{name}={value}: a run has one {name}"
+  is_word = name in (*_OF_METHODS, "partition", "task", "sampler")
+  of = name if is_word else f"value of {name}"
+  one = f"{name}={value}: a run has one {of}"
   if name in CONDITIONS:
     return f"{one}; {_COMPARE} takes this list"
   if name not in _OF_METHODS:
-    return f"{one}; give one value"
+    return f"{one}; give one of them"
   if name == "algorithm":
     methods = (first, second)
   else:
@@ -101,12 +115,9 @@ def quoted(text: str) -> str:
 def _nearest(name: str, known: Mapping[str, flags.Flag]) -> str:
   """The flags that were probably meant: --lr is --client_lr or --server_lr."""
   name = name.lower().replace("-", "_")
-  if name in known:
-    near = (name,)
-  elif name in _ELSEWHERE:
-    near = _ELSEWHERE[name]
-  else:
+  near = [name] if name in known else _ELSEWHERE.get(name)
+  if not near:
     short = name.replace("learning_rate", "lr")
     near = [flag for flag in known if flag.endswith(f"_{short}")][:3]
-    near = near or difflib.get_close_matches(name, known, 1)
+    near = near or nearest(name, known)
   return " or ".join(f"--{flag}" for flag in near)

@@ -106,7 +106,7 @@ class Kind(NamedTuple):
 
   def check(self, name: str) -> None:
     """Raises ValueError if there is nothing of this name."""
-    if mistakes.is_list(name):
+    if mistakes.is_list(name, lambda each: each in self.registry):
       raise ValueError(mistakes.one_only(self.flag, name))
     check_choice(self.flag, name, self.registry, self.listing)
 

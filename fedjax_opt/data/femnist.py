@@ -28,7 +28,6 @@ from fedjax_opt.registry import Hyperparameter
 
 TFF_URL = "https://storage.googleapis.com/tff-datasets-public/"
 TFF_FILE = "emnist_all.sqlite.lzma"
-FEDJAX_URL = "https://storage.googleapis.com/gresearch/fedjax/emnist/"
 
 _FRACTION = Hyperparameter("fraction", 1.0, "of the writers", "(0, 1]")
 
@@ -110,9 +109,8 @@ def _open_splits(
   file = next((file for file in single if file.is_file()), None)
   if file is None:
     raise ValueError(
-      f"data_dir={str(path)!r}: must be {TFF_FILE}, or a folder that holds it "
-      f"or {pair[0].name} and {pair[1].name}; download {TFF_URL}{TFF_FILE}, or "
-      f"the two from {FEDJAX_URL}, and put them there"
+      f"data_dir={str(path)!r}: must be {TFF_FILE} or its folder (download "
+      f"{TFF_URL}), or that of {pair[0].name} and {pair[1].name}"
     )
   if file.suffix == ".lzma":
     file = _decompressed(file)

@@ -175,10 +175,7 @@ def _download(name: str, root: pathlib.Path) -> pathlib.Path:
   with _quiet():
     builder = tfds.builder(name, data_dir=root)
   folder = root / name / str(builder.version)
-  wanted = (
-    f"put {name}-train.array_record*, {name}-test.array_record*, "
-    f"dataset_info.json and features.json, as TFDS writes them, in {folder}"
-  )
+  wanted = f"put {name}-train.array_record* and TFDS's other files in {folder}"
   lacking = (
     f"data_dir={str(root)!r}: does not hold {name} in array_record format"
   )

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from experiments import compilation_cache, results
-from experiments.flags import command_line, methods
+from experiments.flags import methods
 from tests.experiments.commands import REPOSITORY, call, start
 
 SMALL = ("--task=digits_logistic", "--num_clients=20", "--cohort_size=4")
@@ -505,22 +505,6 @@ def test_each_call_starts_from_the_defaults(tmp_path):
   assert timing["seconds_to_first_round"] < 60
 
 
-# The help.
-
-
-def test_help(capsys):
-  with pytest.raises(SystemExit) as stop:
-    call("--help")
-  assert not stop.value.code
-  text = capsys.readouterr().out
-  assert text.startswith("Runs a federated algorithm on a task")
-  assert max(map(len, text.splitlines())) <= 80
-  for flag in command_line.names():
-    assert f"--{flag}" in text or f"--[no]{flag}" in text
-  assert "(sgd 0.1, sgdm 0.1, adam 0.001," in " ".join(text.split())
-  assert "pdb" not in text
-
-
 # Bad input: one line, nothing compiled, nothing written.
 
 FEDOPT = "fedopt_adam, fedopt_yogi, fedopt_adagrad"
@@ -539,12 +523,8 @@ MOMENTA = (
   "fed_avg_sm, fed_avg_lm, fed_avg_lm_z, fed_avg_slm, fed_avg_slm_z, domo, "
   "domo_s"
 )
-WITH_SERVER = (
-  "fed_avg, fed_prox, moon, fed_avg_m, fed_adam, fed_yogi, fed_adagrad, "
-  "fed_mid, fed_mid_osp, fed_dual_avg, fed_dual_avg_osp, fed_avg_subgradient, "
-  f"scaffold, {MOMENTA}"
-)
 BATCH_NORM = "--task=digits_resnet20 --norm=batch"
+COMPARE = "python -m experiments.compare"
 MID = "--task=lasso --algorithm=fed_mid"
 BAD_INPUT = {
   # Names.
@@ -553,17 +533,17 @@ BAD_INPUT = {
   "--client=": f"client='': must be one of {CLIENTS}",
   "--server=sps": "server='sps': must be one of sgd, sgdm, adam, adagrad, "
   f"yogi, {FEDOPT}",
-  "--algorithm=fedprox": "algorithm='fedprox': must be one of fed_avg, "
-  "fed_prox, moon, fed_avg_m, fed_adam, fed_yogi, fed_adagrad, "
-  f"{COMPOSITE}, scaffold, local_sgd, minibatch_sgd, minibatch_sarah, "
-  f"bvr_l_sgd, {MOMENTA}; did you mean fed_prox?",
+  "--algorithm=fedprox": "algorithm='fedprox': must be one of those that "
+  "--list=algorithms "
+  "shows; did you mean fed_prox?",
   "--partition=Dirichlet": f"partition='Dirichlet': must be one of "
   f"{PARTITIONS}; did you mean dirichlet?",
   "--grid_chunk=0": "grid_chunk=0: must be at least 1",
   "--partition=natural": f"partition='natural': must be one of {PARTITIONS}",
-  "--task=mnist_cn": "task='mnist_cn': must be one of the tasks that --help "
-  "lists; did you mean mnist_cnn or fmnist_cnn or mnist_mlp?",
-  "--task=xyz": "task='xyz': must be one of the tasks that --help lists",
+  "--task=mnist_cn": "task='mnist_cn': must be one of those that --list=tasks "
+  "shows; did you"
+  " mean mnist_cnn or fmnist_cnn or mnist_small_cnn?",
+  "--task=xyz": "task='xyz': must be one of those that --list=tasks shows",
   "--client_schedule=cosine": "client_schedule='cosine': must be one of "
   "constant, step_decay",
   "--sampling=shufle": "sampling='shufle': must be one of shuffle, "
@@ -594,8 +574,9 @@ BAD_INPUT = {
   "--algorithm=fed_avg_sm --server_lr=1,-1": "server_lr=-1: must be in "
   "(0, inf)",
   "--algorithm=fed_avg_sm --mu_l=0.5": "mu_l=0.5: belongs to algorithm "
-  "fed_avg_lm, fed_avg_lm_z, fed_avg_slm, fed_avg_slm_z, domo, domo_s, not to "
-  "algorithm fed_avg_sm",
+  "fed_avg_lm, fed_avg_lm_z, fed_avg_slm, "
+  "fed_avg_slm_z, domo, domo_s, not to algorithm fed_avg_sm; give "
+  "--algorithm=fed_avg_lm, or leave mu_l out",
   "--algorithm=domo --client=adam": "client='adam': algorithm domo is made of "
   "plain steps; must be sgd",
   # Images.
@@ -624,19 +605,27 @@ BAD_INPUT = {
   "batch_size=64 and at most 500 examples; must be larger",
   # Flags of what was not chosen, or that exclude each other.
   "--client=sgd --gamma=2": "gamma=2: belongs to client delta_sgd, not to "
-  "client sgd",
+  "client sgd; give "
+  "--client=delta_sgd, or leave gamma out",
   "--client_lr=0.1": "client_lr=0.1: belongs to client sgd, sgdm, adam, "
-  f"adagrad, yogi, {FEDOPT}, not to client delta_sgd",
+  "adagrad, yogi, "
+  "fedopt_adam, fedopt_yogi, fedopt_adagrad, not to client delta_sgd; "
+  "give --client=sgd, or leave client_lr out",
   "--client=sgd --noreuse_gradients": "reuse_gradients=False: belongs to "
-  "client delta_sgd, not to client sgd",
+  "client delta_sgd, not to client sgd;"
+  " give --client=delta_sgd, or leave reuse_gradients out",
   "--mu=1": "mu=1: belongs to algorithm fed_prox, moon, not to algorithm "
-  "fed_avg",
+  "fed_avg; "
+  "give --algorithm=fed_prox, or leave mu out",
   "--server_momentum=0.9": "server_momentum=0.9: belongs to server sgdm, not "
-  "to server sgd; give --server=sgdm",
+  "to server sgd; give "
+  "--server=sgdm, or leave server_momentum out",
   "--server=adam --server_momentum=0.9": "server_momentum=0.9: belongs to "
-  "server sgdm, not to server adam",
+  "server sgdm, not to server adam; give "
+  "--server=sgdm, or leave server_momentum out",
   "--partition=iid --alpha=1": "alpha=1.0: belongs to partition dirichlet, "
-  "dirichlet_disjoint, not to partition iid",
+  "dirichlet_disjoint, not to "
+  "partition iid; give --partition=dirichlet, or leave alpha out",
   "--algorithm=fed_adam --server=sgd": "server='sgd': algorithm fed_adam is "
   "fed_avg with server adam; give --algorithm=fed_avg to choose another",
   "--client_schedule=step_decay": "client_schedule='step_decay': client "
@@ -666,9 +655,12 @@ BAD_INPUT = {
   "--radius=1": "radius=1: algorithm fed_avg has no regularizer; those that "
   f"have one are {COMPOSITE}",
   f"{MID} --radius=1": "radius=1: belongs to regularizer l1_ball, l2_ball, not "
-  "to regularizer l1",
+  "to regularizer "
+  "l1; give --regularizer=l1_ball, or leave radius out",
   f"{MID} --regularizer=non_negative --strength=1": "strength=1: belongs to "
-  f"regularizer {PENALTIES}, not to regularizer non_negative",
+  "regularizer l1, squared_l2, nuclear, "
+  "group_lasso, not to regularizer non_negative; give --regularizer=l1, "
+  "or leave strength out",
   f"{MID} --strength=-1": "strength=-1: must be in [0, inf)",
   f"{MID} --strength=0,nan": "strength=nan: must be in [0, inf)",
   f"{MID} --regularizer=l1_ball --radius=0": "radius=0: must be in (0, inf)",
@@ -687,28 +679,33 @@ BAD_INPUT = {
   "--algorithm=minibatch_sgd --client=adam": "client='adam': algorithm "
   "minibatch_sgd is made of plain steps; must be sgd",
   "--algorithm=bvr_l_sgd --server_lr=0.5": "server_lr=0.5: algorithm bvr_l_sgd "
-  f"has no server; those that have one are {WITH_SERVER}",
+  "has no server; leave server_lr out",
   "--algorithm=local_sgd --server=sgd": "server='sgd': algorithm local_sgd has "
-  f"no server; those that have one are {WITH_SERVER}",
+  "no server; leave server out",
   "--large_batch=5": "large_batch=5: belongs to algorithm minibatch_sarah, "
-  "bvr_l_sgd, not to algorithm fed_avg",
+  "bvr_l_sgd, not to"
+  " algorithm fed_avg; give --algorithm=minibatch_sarah, or leave "
+  "large_batch out",
   "--algorithm=local_sgd --large_batch=5": "large_batch=5: belongs to "
-  "algorithm minibatch_sarah, bvr_l_sgd, not to algorithm local_sgd",
+  "algorithm minibatch_sarah, bvr_l_sgd, not to"
+  " algorithm local_sgd; give --algorithm=minibatch_sarah, or leave "
+  "large_batch out",
   "--algorithm=bvr_l_sgd --large_batch=0": "large_batch=0: must be a whole "
   "number in [1, inf)",
   "--algorithm=bvr_l_sgd --large_batch=1.5": "large_batch=1.5: must be a whole "
   "number",
   "--algorithm=bvr_l_sgd --exact_control": "exact_control=True: belongs to "
-  "algorithm scaffold, not to algorithm bvr_l_sgd",
+  "algorithm scaffold, not to algorithm "
+  "bvr_l_sgd; give --algorithm=scaffold, or leave exact_control out",
   "--algorithm=scaffold --nopractical": "practical=False: belongs to algorithm "
-  "bvr_l_sgd, not to algorithm scaffold",
+  "bvr_l_sgd, not to algorithm "
+  "scaffold; give --algorithm=bvr_l_sgd, or leave practical out",
   "--algorithm=bvr_l_sgd --trace": "trace=True: client sgd has no step sizes "
   "to record; must be delta_sgd",
   "--task=lasso --algorithm=centralized --server=sgd": "server='sgd': "
-  "algorithm centralized has no server; those that have one are "
-  f"{WITH_SERVER}",
+  "algorithm centralized has no server; leave server out",
   "--task=lasso --algorithm=local --server_lr=0.1,1": "server_lr=0.1,1: "
-  f"algorithm local has no server; those that have one are {WITH_SERVER}",
+  "algorithm local has no server; leave server_lr out",
   "--task=lasso --algorithm=local --client_schedule=step_decay": "client_"
   "schedule='step_decay': algorithm local has one rate for all rounds; must be "
   "constant",
@@ -749,11 +746,14 @@ BAD_INPUT = {
   "its data; leave alpha out",
   "--task=lasso --variant=V": "variant='V': must be one of I, II, III, IV; did "
   "you mean IV?",
-  "--task=lasso --variant=i": "variant='i': must be one of I, II, III, IV",
+  "--task=lasso --variant=i": "variant='i': must be one of I, II, III, IV; did "
+  "you mean I?",
   "--variant=II": "variant=II: belongs to task lasso, low_rank, not to task "
-  "digits",
+  "digits; give "
+  "--task=lasso, or leave variant out",
   "--task=femnist62 --zero_threshold=0.1": "zero_threshold=0.1: belongs to "
-  "task lasso, low_rank, fmri, not to task femnist62",
+  "task lasso, low_rank, fmri, not to task"
+  " femnist62; give --task=lasso, or leave zero_threshold out",
   "--task=low_rank --zero_threshold=0": "zero_threshold=0: must be in (0, inf)",
   "--task=lasso --eval_every=0": "eval_every=0: must be at least 1",
   "--task=lasso --batch_size=129": "batch_size=129: larger than every client; "
@@ -762,7 +762,8 @@ BAD_INPUT = {
   "--sampler=weigthed": "sampler='weigthed': must be one of uniform, weighted, "
   "fixed, cyclic; did you mean weighted?",
   "--sampler_groups=5": "sampler_groups=5: belongs to sampler cyclic, not to "
-  "sampler uniform",
+  "sampler uniform; "
+  "give --sampler=cyclic, or leave sampler_groups out",
   "--sampler=cyclic": "sampler_groups: must be given with sampler cyclic",
   "--sampler=cyclic --sampler_groups=0": "sampler_groups=0: must be a whole "
   "number in [1, inf)",
@@ -812,7 +813,8 @@ BAD_INPUT = {
   "--partition=class_q --num_clients=10 --class_fraction=1.5": "class_"
   "fraction=1.5: must be in (0, 1]",
   "--class_fraction=0.5": "class_fraction=0.5: belongs to partition class_q, "
-  "not to partition dirichlet; give --partition=class_q",
+  "not to partition "
+  "dirichlet; give --partition=class_q, or leave class_fraction out",
   # What is no number, or no list of them.
   "--rounds=many": "rounds=many: must be a whole number",
   "--rounds=1.5": "rounds=1.5: must be a whole number",
@@ -838,9 +840,58 @@ BAD_INPUT = {
   "--client_lr or --server_lr?",
   "--xyz=3": "--xyz: no such flag; --help lists all",
   "digits": "'digits': not a flag; flags are --name=value",
-  "--rounds": "missing value for flag --rounds",
-  "--flagfile=/does/not/exist": "flagfile: [Errno 2] No such file or "
-  "directory: '/does/not/exist'",
+  "--rounds": "--rounds: has no value; give --rounds=VALUE",
+  "--flagfile=/does/not/exist": "flagfile='/does/not/exist': cannot be read "
+  "(No such file or "
+  "directory); must be a file with a flag on each line",
+  # Lists, where a run has one value.
+  "--client=sgd,delta_sgd": "client=sgd,delta_sgd: a run has one client; "
+  f"compare several: {COMPARE} --method='fed_avg client=sgd' "
+  "--method='fed_avg client=delta_sgd'",
+  "--algorithm=scaffold,fed_avg": "algorithm=scaffold,fed_avg: a run has one "
+  f"algorithm; compare several: {COMPARE} --method=scaffold --method=fed_avg",
+  f"{MID} --regularizer=l1,nuclear": "regularizer=l1,nuclear: a run has one "
+  f"regularizer; compare several: {COMPARE} --method='fed_mid regularizer=l1' "
+  "--method='fed_mid regularizer=nuclear'",
+  "--client=sgd,foo": f"client='sgd,foo': must be one of {CLIENTS}; did "
+  "you mean sgd?",
+  "--alpha=0.1,0.5": "alpha=0.1,0.5: a run has one value of alpha; "
+  f"{COMPARE} takes this list",
+  "--local_steps=1,2": "local_steps=1,2: a run has one value of local_steps; "
+  f"{COMPARE} takes this list",
+  "--partition=iid,shards": "partition=iid,shards: a run has one partition; "
+  f"{COMPARE} takes this list",
+  "--rounds=10,20": "rounds=10,20: a run has one value of rounds; give one of "
+  "them",
+  "--task=digits,lasso": "task=digits,lasso: a run has one task; give one of "
+  "them",
+  "--alpha=0.1,x": "alpha=0.1,x: must be a number",
+  # Words of other programs, and other ways to write a name.
+  "--client-lr=0.1": "--client-lr: no such flag; did you mean --client_lr?",
+  "--epochs=5": "--epochs: no such flag; did you mean --local_epochs?",
+  "--dataset=mnist": "--dataset: no such flag; did you mean --task?",
+  "--clients_per_round=5": "--clients_per_round: no such flag; did you mean "
+  "--cohort_size?",
+  "--momentum=0.9": "--momentum: no such flag; did you mean --client_momentum "
+  "or --server_momentum?",
+  "--algorithm=SCAFFOLD": "algorithm='SCAFFOLD': must be one of those that "
+  "--list=algorithms shows; did you mean scaffold?",
+  "--task=mnist": "task='mnist': must be one of those that --list=tasks shows; "
+  "did you mean mnist_logistic or mnist_mlp or mnist_relu_mlp?",
+  "client=sgd": "'client=sgd': not a flag; did you mean --client=sgd?",
+  # Flags of what another choice has fixed.
+  "--algorithm=fed_adam --server_momentum=0.9": "server_momentum=0.9: belongs "
+  "to server sgdm, not to server adam; leave server_momentum out",
+  "--algorithm=scaffold --client_b1=0.9": "client_b1=0.9: belongs to client "
+  "adam, yogi, fedopt_adam, fedopt_yogi, fedopt_adagrad, not to client sgd; "
+  "leave client_b1 out",
+  # Help.
+  "--help=scafold": "help='scafold': no such group, choice or flag; did you "
+  "mean scaffold?",
+  "--help=zzz": "help='zzz': no such group, choice or flag; --list shows all "
+  "choices",
+  "--list=zzz": "list='zzz': no such kind; must be one of algorithms, client "
+  "rules, server rules, regularizers, partitions, samplers, tasks, models",
   # Data.
   "--data_dir=/": "data_dir='/': task digits needs no data; leave data_dir out",
   "--task=lasso --data_dir=/": "data_dir='/': task lasso needs no data; leave "
@@ -850,11 +901,10 @@ BAD_INPUT = {
   "--task=femnist10": "data_dir: task femnist10 needs it; must be a folder "
   "that holds emnist_all.sqlite.lzma or FedJAX's federated_emnist_*.sqlite",
   "--task=femnist62 --data_dir=/does/not/exist": "data_dir='/does/not/exist': "
-  "must be emnist_all.sqlite.lzma, or a folder that holds it or "
-  "federated_emnist_train.sqlite and federated_emnist_test.sqlite; download "
-  "https://storage.googleapis.com/tff-datasets-public/emnist_all.sqlite.lzma, "
-  "or the two from https://storage.googleapis.com/gresearch/fedjax/emnist/, "
-  "and put them there",
+  "must be emnist_all.sqlite.lzma or its "
+  "folder (download https://storage.googleapis.com/tff-datasets-public/),"
+  " or that of federated_emnist_train.sqlite and "
+  "federated_emnist_test.sqlite",
 }
 
 
@@ -905,6 +955,7 @@ def test_bad_input(arguments, tmp_path, capsys, compilations):
   captured = capsys.readouterr()
   message = BAD_INPUT[arguments].replace("{folder}", repr(str(folder)))
   assert captured.err == f"error: {message}\n"
+  assert len(BAD_INPUT[arguments]) <= 210
   assert captured.out == ""
   assert not compilations
   assert not os.listdir(tmp_path)

@@ -308,8 +308,8 @@ def test_fmri(load, monkeypatch):
   [
     (
       "--task=mnist",
-      "task='mnist': must be one of the tasks that --help lists; did you mean "
-      "mnist_mlp or mnist_cnn or femnist62?",
+      "task='mnist': must be one of those that --list=tasks shows; did you "
+      "mean mnist_logistic or mnist_mlp or mnist_relu_mlp?",
     ),
     (
       "--data_dir=somewhere",

@@ -1,0 +1,100 @@
+"""One command for all that can be run: `fedjax-opt COMMAND [flags]`.
+
+  fedjax-opt run --client=sgd --client_lr=0.01,0.1
+
+is `python -m experiments.run` with these flags, and works in every folder.
+"""
+
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from experiments import command
+
+
+class _Command(NamedTuple):
+  """What a command does.
+
+  Attributes:
+    help: one line.
+    module: has `main(argv) -> int`; imported only if it is asked for.
+    option: its first argument, where the command is an option of that program;
+      a word after the command is the option's.
+  """
+
+  help: str
+  module: str
+  option: str | None = None
+
+
+_COMMANDS = {
+  "run": _Command(
+    "an algorithm on a task, or a grid of settings at once", "experiments.run"
+  ),
+  "compare": _Command(
+    "several methods, tuned alike, with a report", "experiments.compare"
+  ),
+  "convert": _Command(
+    "a task's clients into a folder that is read from disk",
+    "experiments.convert",
+  ),
+  "list": _Command(
+    "all choices by name, or list KIND", "experiments.run", "--list"
+  ),
+  "version": _Command("versions and device", "experiments.run", "--version"),
+}
+_HELP = ("-h", "-help", "--help", "help")
+_WIDTH = max(map(len, _COMMANDS))
+
+
+def script() -> None:
+  """The console script: exits with the status of `main`."""
+  command.run(main)
+
+
+def main(argv: Sequence[str]) -> int:
+  """Runs a command.
+
+  Args:
+    argv: name of the program, the command, then its arguments.
+
+  Returns:
+    The exit status; 1 if there is no such command.
+  """
+  name, *arguments = argv[1:] or ["help"]
+  if name in _HELP:
+    print(_help())
+    return 0
+  name = "version" if name == "--version" else name
+  if name not in _COMMANDS:
+    print(f"error: {_unknown(name)}", file=sys.stderr)
+    return 1
+  found = _COMMANDS[name]
+  program = importlib.import_module(found.module)
+  if found.option is not None:
+    arguments = [found.option, *arguments]
+  return program.main([f"fedjax-opt {name}", *arguments])
+
+
+def _help() -> str:
+  lines = [f"  {n:{_WIDTH}}  {each.help}" for n, each in _COMMANDS.items()]
+  return "\n".join(
+    [
+      "usage: fedjax-opt COMMAND [flags]",
+      "",
+      *lines,
+      "",
+      "fedjax-opt run --help explains every flag, run --help=NAME one choice.",
+    ]
+  )
+
+
+def _unknown(name: str) -> str:
+  """Of what is no command; a flag was probably meant for `run`."""
+  if name.startswith("-"):
+    return f"{name!r}: must come after a command: fedjax-opt run {name}"
+  near = difflib.get_close_matches(name, _COMMANDS, 1)
+  hint = f"; did you mean {near[0]}?" if near else ""
+  return f"{name!r}: must be one of {', '.join(_COMMANDS)}{hint}"

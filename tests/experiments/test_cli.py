@@ -1,0 +1,87 @@
+"""The console script: its commands, and what is installed."""
+
+import subprocess
+import sys
+
+import pytest
+
+from experiments import cli, convert, run
+from tests.experiments.commands import REPOSITORY
+
+
+def command(*arguments):
+  """Exit status of `fedjax-opt` with these arguments."""
+  return cli.main(["fedjax-opt", *arguments])
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",), ("help",)])
+def test_help_is_short(capsys, arguments):
+  assert command(*arguments) == 0
+  out, err = capsys.readouterr()
+  assert err == ""
+  assert out.startswith("usage: fedjax-opt COMMAND [flags]\n")
+  assert len(out.splitlines()) < 15
+  for name in ("run", "compare", "convert", "list", "version"):
+    assert f"\n  {name} " in out
+
+
+@pytest.mark.parametrize(
+  ("name", "hint"),
+  [
+    ("runn", "; did you mean run?"),
+    ("train", ""),
+    ("Convert", "; did you mean convert?"),
+  ],
+)
+def test_no_such_command(capsys, name, hint):
+  assert command(name, "--rounds=2") == 1
+  assert capsys.readouterr() == (
+    "",
+    f"error: {name!r}: must be one of run, compare, convert, list, version"
+    f"{hint}\n",
+  )
+
+
+def test_a_flag_without_a_command(capsys):
+  assert command("--rounds=2") == 1
+  assert capsys.readouterr().err == (
+    "error: '--rounds=2': must come after a command: fedjax-opt run "
+    "--rounds=2\n"
+  )
+
+
+@pytest.mark.parametrize(
+  ("name", "program"), [("run", run), ("convert", convert)]
+)
+def test_commands_get_the_flags_and_give_the_status(monkeypatch, name, program):
+  seen = []
+  monkeypatch.setattr(program, "main", lambda argv: seen.append(argv) or 7)
+  assert command(name, "--client=sgd", "--rounds=2") == 7
+  assert seen == [[f"fedjax-opt {name}", "--client=sgd", "--rounds=2"]]
+
+
+@pytest.mark.parametrize(
+  ("arguments", "start"),
+  [
+    (("list",), "Algorithms:\n"),
+    (("list", "partitions"), "Partitions:\n"),
+    (("version",), "fedjax_opt "),
+    (("--version",), "fedjax_opt "),
+    (("run", "--help", "scaffold"), "scaffold (algorithm)\n"),
+    (("convert", "--help"), "Writes a task's clients into a folder"),
+  ],
+)
+def test_answers(capsys, arguments, start):
+  with pytest.raises(SystemExit) as stop:
+    command(*arguments)
+  assert not stop.value.code
+  assert capsys.readouterr().out.startswith(start)
+
+
+def test_no_such_command_is_told_before_jax_is_imported():
+  code = (
+    "import sys\nfrom experiments import cli\n"
+    "status = cli.main(['fedjax-opt', 'trian'])\n"
+    "sys.exit(status != 1 or 'jax' in sys.modules)\n"
+  )
+  subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)

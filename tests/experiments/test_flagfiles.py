@@ -1,0 +1,56 @@
+"""Files of flags."""
+
+import re
+
+import pytest
+
+from experiments.flags import flagfiles
+
+
+def test_files_in_place_of_their_names(tmp_path):
+  inner, outer = tmp_path / "inner.flags", tmp_path / "outer.flags"
+  inner.write_text("--rounds=3\n\n  --seed=1  \n")
+  outer.write_text(f"# one\n// two\n--flagfile={inner}\n--seed=2\n")
+  given = ["--a=1", f"--flagfile={outer}", "--flagfile", str(inner), "x"]
+  assert flagfiles.expanded(given) == [
+    *("--a=1", "--rounds=3", "--seed=1", "--seed=2"),
+    *("--rounds=3", "--seed=1", "x"),
+  ]
+
+
+@pytest.mark.parametrize(
+  "name", ["experiments/domo/cifar100.flags", "domo/cifar100.flags"]
+)
+def test_presets_are_found_in_every_folder(tmp_path, monkeypatch, name):
+  monkeypatch.chdir(tmp_path)
+  flags = flagfiles.expanded([f"--flagfile={name}"])
+  # Those of the files that it names are among them.
+  assert not any("flagfile" in flag for flag in flags)
+  assert {"--task=cifar100_vgg16"} < set(flags)
+  # A file of one's own comes first.
+  (tmp_path / "experiments" / "domo").mkdir(parents=True)
+  own = tmp_path / "experiments" / "domo" / "cifar100.flags"
+  own.write_text("--rounds=1")
+  flags = flagfiles.expanded(["--flagfile=experiments/domo/cifar100.flags"])
+  assert flags == ["--rounds=1"]
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    (None, "flagfile='{path}': cannot be read (No such file or directory); "
+     "must be a file with a flag on each line"),
+    (b"\xff\xfe\x00", "flagfile='{path}': cannot be read (not a text); must be "
+     "a file with a flag on each line"),
+    (b"--flagfile={path}", "flagfile='{path}': names itself"),
+    (b"--flagfile=", "flagfile: must be a file with a flag on each line"),
+    (b"--flagfile", "flagfile: must be a file with a flag on each line"),
+  ],
+)  # fmt: skip
+def test_bad_files(tmp_path, content, message):
+  path = tmp_path / "some.flags"
+  if content is not None:
+    path.write_bytes(content.replace(b"{path}", str(path).encode()))
+  message = message.replace("{path}", str(path))
+  with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    flagfiles.expanded([f"--flagfile={path}"])

@@ -1,0 +1,201 @@
+"""The help, the lists and the version, as a user asks for them."""
+
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+import fedjax_opt
+from experiments import job
+from experiments.flags import choices, command_line
+from experiments.flags import help as help_of_flags
+from tests.experiments.commands import REPOSITORY, call
+
+
+@pytest.fixture
+def ask(capsys):
+  """`(*arguments) -> str`, what is printed; the exit status is 0."""
+
+  def ask(*arguments):
+    with pytest.raises(SystemExit) as stop:
+      call(*arguments)
+    assert not stop.value.code
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert max(map(len, captured.out.splitlines())) <= 80
+    return captured.out
+
+  return ask
+
+
+def flags_in(text):
+  """The flags that have an entry of their own."""
+  lines = [line.split() for line in text.splitlines() if line[:4] == "  --"]
+  return [words[0].removeprefix("--").removeprefix("[no]") for words in lines]
+
+
+def test_whole(ask):
+  text = ask("--help")
+  assert text.startswith("Runs a federated algorithm on a task")
+  overview = text[: text.index("\n\nWith no flag")]
+  for word in ("--help=GROUP", "devices", "--list=KIND", "--version"):
+    assert word in overview
+  # Every flag once, below the overview.
+  assert flags_in(text.removeprefix(overview)) == command_line.names()
+  assert "(sgd 0.1, sgdm 0.1, adam 0.001," in " ".join(text.split())
+  assert "pdb" not in text
+
+
+@pytest.mark.parametrize(
+  ("word", "title"),
+  [
+    ("rounds", "Rounds"),
+    ("ROUNDS", "Rounds"),
+    ("reg", "Regularizer"),
+    ("Comp", "Computation"),
+    ("client", "Clients' rule"),
+    ("clients' data", "Clients' data"),
+    ("devices", "Devices and processes"),
+    ("algorithms", "Algorithm"),
+  ],
+)
+def test_one_group(ask, word, title):
+  text = ask(f"--help={word}")
+  (group,) = [g for g in command_line.GROUPS if g.title == title]
+  assert text.startswith(f"{title}:\n")
+  assert flags_in(text) == group.names
+
+
+def test_words_after_a_space_and_beside_other_flags(ask):
+  text = ask("--help=rounds")
+  assert ask("--help", "rounds") == text
+  assert ask("--client=sgd", "-h", "rounds", "--rounds=3") == text
+  assert ask("--client=sgd", "--help", "--rounds=3") == ask("--help")
+
+
+def test_one_flag(ask):
+  text = ask("--help=client_lr")
+  assert flags_in(text) == ["client_lr"]
+  assert text.endswith("\n\nIn group Clients' rule: --help=client\n")
+  assert ask("--help=Client-LR") == text
+  assert flags_in(ask("--help=noprogress")) == ["progress"]
+
+
+def test_one_algorithm(ask):
+  assert ask("--help=scaffold") == (
+    "scaffold (algorithm)\n"
+    "  local steps with control variates (Karimireddy et al., 2020).\n"
+    "  Source: Karimireddy et al., ICML 2020, Algorithm 1.\n"
+    "\n"
+    "Its flags:\n"
+    "  --[no]exact_control  Control variates are exact gradients (option I).\n"
+    "  --client_lr          [list] Step size, in [0, inf). Default: 0.1.\n"
+    "  --server_lr          [list] Step size, in [0, inf). Default: 1.\n"
+    "\n"
+    "It goes with:\n"
+    "  client       sgd only: it corrects plain steps, not those of another "
+    "rule\n"
+    "  server       sgd only, with step size server_lr\n"
+    "  regularizer  none\n"
+    "\n"
+    "Example:\n"
+    "  python -m experiments.run --algorithm=scaffold --client_lr=0.01,0.1\n"
+  )
+
+
+def test_a_name_of_two_kinds_has_two_pages(ask):
+  text = ask("--help=sgd")
+  assert text.startswith("sgd (client rule)\n")
+  assert "\n\nsgd (server rule)\n" in text
+  assert flags_in(text) == ["client_lr", "server_lr"]
+  # The server's default is not the clients'.
+  assert "Default: 0.1." in text
+  assert "Default: 1." in text
+
+
+@pytest.mark.parametrize(
+  ("word", "flags", "parts"),
+  [
+    ("FedProx", ["mu"], ["Li et al.", "Default: 0.01.", "any rule"]),
+    ("fed_adam", ["server_lr", "server_b1", "server_b2", "server_eps"],
+     ["adam, always", "Default: 0.001."]),
+    ("domo", ["mu_s", "mu_l", "beta", "client_lr", "server_lr"],
+     ["Step size, in (0, inf)", "AAAI 2022"]),
+    ("centralized", ["client_lr"], ["all clients, in each round", "one step"]),
+    ("delta_sgd", [
+      "gamma", "delta", "eta_0", "theta_0", "client_eps", "reuse_gradients",
+    ], ["(0, inf)", "fed_avg, fed_prox"]),
+    ("adam", ["client_lr", "client_b1", "client_b2", "client_eps",
+              "server_lr", "server_b1", "server_b2", "server_eps"], []),
+    ("l1_ball", ["radius"], ["of femnist62 it is the own"]),
+    ("class_q", ["class_fraction"], ["(0, 1]", "Murata and Suzuki"]),
+    ("cyclic", ["sampler_groups"], ["--sampler_groups=5"]),
+    ("lasso", ["variant", "zero_threshold"], ["its own is l1", "0.0003"]),
+    ("resnet20", ["augmentation", "norm"], ["cifar10_resnet20"]),
+  ],
+)  # fmt: skip
+def test_one_choice(ask, word, flags, parts):
+  text = ask(f"--help={word}")
+  assert flags_in(text) == flags
+  for part in parts:
+    assert part in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+  "kind", [kind for kind in choices.KINDS if kind != "models"]
+)
+def test_examples_and_flags_are_accepted(kind, flags_of, tmp_path):
+  for name in choices.KINDS[kind].registry:
+    given = shlex.split(choices.example(kind, name))
+    job.resolve(flags_of(*given))
+    page = choices.KINDS[kind].page(name)
+    assert max(map(len, help_of_flags.answer(name, "").splitlines())) <= 80
+    for flag, parameter in page.flags.items():
+      if isinstance(parameter.default, str):
+        job.resolve(flags_of(*given, f"--{flag}={parameter.default}"))
+
+
+def test_list(ask):
+  text = ask("--list")
+  for kind, of in choices.KINDS.items():
+    block = text.split(f"{kind[0].upper()}{kind[1:]}:\n")[1].split("\n\n")[0]
+    assert [line.split()[0] for line in block.splitlines()] == list(of[1])
+
+
+@pytest.mark.parametrize(
+  ("word", "titles"),
+  [
+    ("algorithms", ["Algorithms"]),
+    ("Algorithm", ["Algorithms"]),
+    ("client", ["Client rules"]),
+    ("client_rules", ["Client rules"]),
+    ("rules", ["Client rules", "Server rules"]),
+  ],
+)
+def test_list_of_a_kind(ask, word, titles):
+  blocks = ask(f"--list={word}").split("\n\n")
+  assert [block.splitlines()[0] for block in blocks] == [
+    f"{title}:" for title in titles
+  ]
+
+
+def test_version(ask):
+  import jax
+
+  text = ask("--version")
+  assert text.startswith(
+    f"fedjax_opt {fedjax_opt.__version__}, jax {jax.__version__}, device "
+  )
+  assert jax.devices()[0].platform in text
+
+
+def test_help_and_lists_start_no_device():
+  code = (
+    "import jax, sys\n"
+    "from experiments.flags import choices, help\n"
+    "help.answer('scaffold', ''), help.answer(None, ''), choices.listed(None)\n"
+    "from jax._src import xla_bridge\n"
+    "sys.exit(bool(xla_bridge._backends))\n"
+  )
+  subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
