@@ -1,14 +1,13 @@
 """From flags to all that a run needs, checked before anything is compiled."""
 
 import datetime
-import json
 import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 
-from experiments import tasks, validation
+from experiments import resuming, tasks, validation
 from experiments.flags import clients, methods, sampler, selection
 from experiments.flags import tasks as task_flags
 from experiments.flags.registries import single_or_list
@@ -21,6 +20,7 @@ from experiments.flags.settings import (
 from experiments.tasks import Task, TaskChoice
 from fedjax_opt import (
   Population,
+  Run,
   evaluation,
   grid_points,
   plots,
@@ -30,8 +30,8 @@ from fedjax_opt.engine import client_state, processes
 from fedjax_opt.engine.config import Config, check_grid_map
 from fedjax_opt.metrics import Criterion
 from fedjax_opt.registry import check_choice
-from fedjax_opt.results import environment, json_files, writers
-from fedjax_opt.results.checkpoint import Checkpoints, difference
+from fedjax_opt.results import writers
+from fedjax_opt.results.checkpoint import Checkpoints
 
 Clients = dict[int, ClientData] | dict[int, Population]  # of each seed
 
@@ -58,6 +58,7 @@ class Job(NamedTuple):
   settings: dict[str, Any]  # of the simulator
   output_dir: pathlib.Path
   checkpoints: Checkpoints | None
+  finished: Run | None  # the run, if there is nothing left to do
 
 
 def prepare(flags: dict[str, Any]) -> Job:
@@ -96,7 +97,7 @@ def prepare(flags: dict[str, Any]) -> Job:
     "local_epochs": configs[0].plan.epochs,
   }
   flags = {name: value for name, value in flags.items() if value is not None}
-  checkpoints = _checkpoints(flags, output_dir)
+  found = resuming.find(flags, output_dir, MAY_DIFFER)
   return Job(
     flags,
     setup,
@@ -106,7 +107,7 @@ def prepare(flags: dict[str, Any]) -> Job:
     data,
     settings,
     output_dir,
-    checkpoints,
+    *found,
   )
 
 
@@ -340,56 +341,8 @@ def _default_folder(flags: dict[str, Any]) -> str:
 
 
 # Flags that may differ when a run is resumed: they do not change its results.
+# `rounds` may grow, see resuming.py.
 MAY_DIFFER = (
-  "compilation_cache", "coordinator", "output_dir", "process_id", "progress",
-  "resume", "x_axis",
+  "checkpoint_every", "compilation_cache", "coordinator", "output_dir",
+  "process_id", "progress", "resume", "x_axis",
 )  # fmt: skip
-
-
-def _checkpoints(
-  flags: dict[str, Any], output_dir: pathlib.Path
-) -> Checkpoints | None:
-  """Where to save the run and whether to resume it; None for neither.
-
-  Raises:
-    ValueError: if what is there is of other flags or versions.
-  """
-  every, resume = flags.get("checkpoint_every"), flags["resume"]
-  if every is None and not resume:
-    return None
-  identity = {
-    "versions": environment.versions(),
-    "device": environment.device(),
-  }
-  identity = json_files.plain(flags | identity)
-  identity = {n: v for n, v in identity.items() if n not in MAY_DIFFER}
-  folder = output_dir / "checkpoints"
-  if resume:
-    before = _config_of(output_dir)
-    before = {n: v for n, v in before.items() if n not in MAY_DIFFER}
-    if before != identity:
-      raise ValueError(
-        f"resume=True: {str(output_dir)!r} holds a run with "
-        f"{difference(before, identity)}; give the flags of that run, or "
-        "another folder"
-      )
-  if resume and not Checkpoints.are_in(folder):
-    # A run that was stopped before its first checkpoint starts again.
-    resume = False
-    if every is None and (output_dir / "metrics.csv").exists():
-      raise ValueError(
-        f"resume=True: {str(output_dir)!r} holds no checkpoint to go on from; "
-        "the run had no checkpoint_every"
-      )
-  return Checkpoints(folder, every, resume=resume, identity=identity)
-
-
-def _config_of(output_dir: pathlib.Path) -> dict[str, Any]:
-  """The `config.json` of a run."""
-  path = output_dir / "config.json"
-  try:
-    return dict(json.loads(path.read_text()))
-  except (OSError, ValueError, TypeError):
-    raise ValueError(
-      f"resume=True: {str(path)!r} cannot be read; give the folder of a run"
-    ) from None

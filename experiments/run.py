@@ -33,9 +33,9 @@ from experiments.ctrl_c import CtrlC
 from experiments.flags import command_line
 from experiments.job import Job, prepare
 from experiments.results import Results, all_diverged
-from fedjax_opt import Report, Result, sweep
+from fedjax_opt import Report, Result, Run, sweep
 from fedjax_opt.engine import processes
-from fedjax_opt.results import writers
+from fedjax_opt.results import tables, writers
 from fedjax_opt.results.checkpoint import CheckpointError
 
 
@@ -48,10 +48,15 @@ def main(argv: Sequence[str]) -> int:
       hosts.join(flags)
       with hosts.together():
         job, results = prepare(flags), None
+        if job.finished is not None:
+          return show_finished(job, job.finished)
         if processes.is_first_process():  # The others write nothing.
-          resume = flags["resume"]
           writer = writers.RunWriter(
-            job.output_dir, job.flags, job.points, resume
+            job.output_dir,
+            job.flags,
+            job.points,
+            flags["resume"],
+            command_line.flagfile(flags),
           )
       where = f"; see {job.output_dir}"
       if processes.is_first_process():
@@ -74,6 +79,15 @@ def main(argv: Sequence[str]) -> int:
   except KeyboardInterrupt:
     print(f"interrupted before the first evaluation{where}")
     return 130
+
+
+def show_finished(job: Job, run: Run) -> int:
+  """Prints the table of a run that is done; returns the exit status."""
+  if processes.is_first_process():
+    print(tables.table(run.history, job.points, job.task.criterion))
+    rounds = run.history.rounds[-1]
+    print(f"nothing left to do: {job.output_dir} ended after {rounds} rounds")
+  return int(all_diverged(run.history))
 
 
 def run(job: Job, results: Results | None, ctrl_c: CtrlC) -> int:

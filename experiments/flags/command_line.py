@@ -175,3 +175,29 @@ def names() -> list[str]:
 def flag(name: str) -> flags.Flag:
   """A flag as it was defined."""
   return _FLAGS[name]
+
+
+# Flags of a process or of its folder, which say nothing about the run itself.
+_OF_A_PROCESS = (
+  "cluster", "coordinator", "num_processes", "output_dir", "process_id",
+  "progress", "resume",
+)  # fmt: skip
+
+
+def flagfile(values: Mapping[str, Any]) -> str:
+  """A flagfile that gives these values again: those that are no defaults.
+
+  Args:
+    values: of all flags, as `parse` gives them.
+
+  Returns:
+    One `--name=value` a line, in the order of the help.
+  """
+  lines = []
+  for name in names():
+    value = values[name]
+    if name in _OF_A_PROCESS or value == _FLAGS[name].default:
+      continue
+    shown = str(value).lower() if _FLAGS[name].boolean else value
+    lines.append(f"--{name}={shown}\n")
+  return "".join(lines)

@@ -91,7 +91,7 @@ def _define_results() -> None:
   command_line.text(
     "output_dir",
     None,
-    "New folder for the results, or with resume the folder of the run. "
+    "New folder for the results, or with resume that of the run. "
     "Default: runs/TASK-ALGORITHM-CLIENT-TIME.",
   )
   command_line.integer(
@@ -176,8 +176,9 @@ def _define_computation() -> None:
   command_line.switch(
     "resume",
     False,
-    "Resume the run in output_dir, which had the same flags, from its newest "
-    "checkpoint: it ends as if it had never been stopped.",
+    "Go on with the run in output_dir, which had the same flags, from its "
+    "newest checkpoint, or start it if there is none: it ends as if it had "
+    "never been stopped. With more rounds it is extended.",
   )
   command_line.text(
     "compilation_cache",

@@ -15,7 +15,7 @@ from fedjax_opt.base import State
 from fedjax_opt.engine import processes
 from fedjax_opt.engine.effort import copies
 from fedjax_opt.engine.executor import Executor
-from fedjax_opt.results.checkpoint import Checkpoints
+from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
 from fedjax_opt.results.record import RunRecord
 from fedjax_opt.results.result import Report, Result
 
@@ -71,13 +71,18 @@ class Runner:
       self._compile()
       if is_resumed:
         self._report_again()
+        # Only one of several processes may have been told to stop.
+        told = processes.of_any_process(int(self._is_stopped))
+        self._is_stopped = bool(told)
       with _signals(self._checkpoints is not None) as pressed:
         try:
           for stop in [] if self._is_stopped else stops:
             self._advance(stop)
             if self._is_due(stop):
               self._evaluate()
-            self._drop()
+            # After the last round only what a longer run would drop too.
+            if stop < self._rounds or self._is_scheduled(stop):
+              self._drop()
             if self._is_over(stop, pressed):
               break
         except KeyboardInterrupt:
@@ -101,7 +106,14 @@ class Runner:
     )
     if saved is None:
       return False
+    if saved.round > self._rounds:
+      raise CheckpointError(
+        f"rounds={self._rounds}: the checkpoint to go on from is of round "
+        f"{saved.round}; give rounds={saved.round} or more, or another folder"
+      )
     self._record.restore(saved.round, saved.record)
+    if saved.round < self._rounds and not self._is_scheduled(saved.round):
+      self._record.forget(saved.round)  # It was the last round of a run.
     state = self._active.restore(saved.record, saved.state)
     self._executor.place_points()
     self._shapes = jax.eval_shape(lambda: state)
@@ -123,7 +135,11 @@ class Runner:
     return sorted(filter(is_new, stops))
 
   def _is_due(self, stop: int) -> bool:
-    return stop % self._config.eval_every == 0 or stop == self._rounds
+    return self._is_scheduled(stop) or stop == self._rounds
+
+  def _is_scheduled(self, stop: int) -> bool:
+    """Whether runs of any length are evaluated after so many rounds."""
+    return stop % self._config.eval_every == 0
 
   def _trace(self, stops: list[int]) -> None:
     """Traces what the rounds until these stops need."""
@@ -169,7 +185,8 @@ class Runner:
     metrics = self._executor.evaluate(self._state)
     self._record.run_seconds += time.perf_counter() - start
     metrics, _, _ = self._active.expand(metrics, {}, {})
-    metrics = self._record.add_metrics(metrics)
+    is_scheduled = self._is_scheduled(self._record.done)
+    metrics = self._record.add_metrics(metrics, is_scheduled)
     self._report(
       Report(
         self._record.done,

@@ -34,7 +34,10 @@ class Checkpoints:
   >>> checkpoints = Checkpoints("runs/one/checkpoints", every=50)
   >>> simulate(algorithm, params, data, rounds=1000, checkpoints=checkpoints)
 
-  and, after the run was killed, the same with `resume=True`.
+  and, after the run was killed, the same with `resume=True`. With a larger
+  `rounds` a run that has ended is extended: an evaluation of its last round
+  that the longer run would not have is forgotten, so that it has the bits of a
+  run that was never stopped, unless the algorithm depends on `rounds`.
   """
 
   def __init__(

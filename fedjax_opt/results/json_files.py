@@ -19,8 +19,18 @@ def write_json(path: pathlib.Path, content: Any) -> None:
     content: of the types that `plain` returns.
   """
   text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+  write_whole(path, text.encode())
+
+
+def write_whole(path: pathlib.Path, content: bytes) -> None:
+  """Writes a file, which at no moment holds only a part.
+
+  Args:
+    path: of the file; an existing one is replaced.
+    content: all of it.
+  """
   unfinished = path.with_name(path.name + ".tmp")
-  unfinished.write_text(text, encoding="utf-8")
+  unfinished.write_bytes(content)
   os.replace(unfinished, path)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.results.history import History
+from fedjax_opt.results.json_files import write_whole
 from fedjax_opt.results.selection import Point, varying
 
 _FIRST, _LAST = ["point", "round"], "seed"
@@ -82,13 +83,9 @@ class MetricsFile:
 
   def _begin(self, rows: bytes) -> None:
     """Makes the file with its first rows; one that was there is replaced."""
-    unfinished = self._path.with_name(self._path.name + ".tmp")
+    write_whole(self._path, rows)
     # One large buffer: all rows of a call are one write to the disk.
-    file = open(unfinished, "wb", buffering=1 << 20)  # noqa: SIM115
-    file.write(rows)
-    file.flush()
-    os.replace(unfinished, self._path)
-    self._file = file
+    self._file = open(self._path, "ab", buffering=1 << 20)  # noqa: SIM115
 
   def close(self) -> None:
     """Closes the file; harmless when repeated."""

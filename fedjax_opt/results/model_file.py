@@ -1,7 +1,6 @@
 """The file `params.safetensors` of a run's folder: a model, by leaf name."""
 
 import json
-import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +11,7 @@ import safetensors
 import safetensors.numpy
 
 from fedjax_opt.base import Params
-from fedjax_opt.results.json_files import plain
+from fedjax_opt.results.json_files import plain, write_whole
 
 _ONLY = "params"  # The name of the leaf of a model that is one array.
 
@@ -42,9 +41,7 @@ def write_model(
   if len(arrays) < len(leaves):
     raise ValueError("params: two leaves have the same name, joined by '/'")
   metadata = {name: json.dumps(plain(value)) for name, value in about.items()}
-  unfinished = path.with_name(path.name + ".tmp")
-  unfinished.write_bytes(safetensors.numpy.save(arrays, metadata))
-  os.replace(unfinished, path)
+  write_whole(path, safetensors.numpy.save(arrays, metadata))
 
 
 def read_model(path: pathlib.Path) -> tuple[Params, dict[str, Any]]:

@@ -25,7 +25,7 @@ class RunRecord:
     run_seconds: time of these rounds and of all evaluations.
     history: what was measured.
     counts: {name: [S] int64}, sums over rounds and clients.
-    evaluated: rounds done at the last evaluation.
+    evaluated: rounds done at the last scheduled evaluation.
     faults: [2, S] int64, rounds lost and clients rejected until then.
     traces: of each segment of rounds, {name: [S, rounds, C, ...]}.
   """
@@ -59,9 +59,13 @@ class RunRecord:
     self.done = stop
 
   def add_metrics(
-    self, metrics: Mapping[str, np.ndarray]
+    self, metrics: Mapping[str, np.ndarray], is_scheduled: bool = True
   ) -> dict[str, np.ndarray]:
-    """Adds an evaluation, {name: [S]}, after the rounds done so far.
+    """Adds an evaluation after the rounds done so far.
+
+    Args:
+      metrics: {name: [S]}.
+      is_scheduled: whether a longer run would have it too, see `forget`.
 
     Returns:
       The metrics with the bytes and gradient evaluations until now, per client
@@ -73,9 +77,10 @@ class RunRecord:
     # A point that lost all these rounds to rejected clients has no result.
     rounds, before = self.done - self.evaluated, self.faults
     names = ("lost_rounds", "rejected_clients")
-    self.faults = np.stack([self.count(name) for name in names])
-    self.evaluated = self.done
-    lost, rejected = self.faults - before
+    faults = np.stack([self.count(name) for name in names])
+    lost, rejected = faults - before
+    if is_scheduled:
+      self.faults, self.evaluated = faults, self.done
     is_stuck = (rounds > 0) & (lost == rounds) & (rejected > 0)
     for name in set(LOSSES) & set(metrics):
       metrics[name] = np.where(is_stuck, np.nan, metrics[name])
@@ -84,6 +89,13 @@ class RunRecord:
       metrics[name] = self.count(name) / self.cohort_size
     self.history.append(self.done, metrics)
     return metrics
+
+  def forget(self, round: int) -> None:
+    """Forgets an evaluation that was not scheduled, if it is the last one."""
+    history = self.history
+    if history.rounds[-1:] == [round]:
+      before = {name: v[:, :-1] for name, v in history.metrics.items()}
+      self.history = History(history.rounds[:-1], before)
 
   def count(self, name: str) -> np.ndarray:
     """[S] int64, a sum so far."""

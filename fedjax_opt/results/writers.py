@@ -1,11 +1,14 @@
 """The writer of a run's output folder.
 
-config.json    every resolved flag, package versions, device
-metrics.csv    a row for each point and evaluated round; grows during the run
-checkpoints/   to resume from, see checkpoint.py (optional)
+config.json         every resolved flag, package versions, device
+flags.txt           a flagfile that repeats the run (optional)
+metrics.csv         a row for each point and evaluated round; grows with the run
+checkpoints/        to resume from, see checkpoint.py (optional)
 params.safetensors  the final model of the selected point
-summary.json   final and best values, the selected point, timing, cost
-tensorboard/   events, one sub-run for each grid point (optional)
+summary.json        final and best values, the selected point, timing, cost
+tensorboard/        events, one sub-run for each grid point (optional)
+
+docs/results.md says what is in them.
 """
 
 import dataclasses
@@ -20,7 +23,7 @@ from fedjax_opt.base import Params
 from fedjax_opt.results import tensorboard
 from fedjax_opt.results.environment import device, versions
 from fedjax_opt.results.history import History, direction
-from fedjax_opt.results.json_files import plain, write_json
+from fedjax_opt.results.json_files import plain, write_json, write_whole
 from fedjax_opt.results.metrics_file import MetricsFile
 from fedjax_opt.results.model_file import write_model
 from fedjax_opt.results.selection import Criterion, Point, select
@@ -32,29 +35,25 @@ def check_output_dir(
   """Checks that a run may write to a folder, without writing anything.
 
   Args:
-    output_dir: a folder that is new or empty; with `resume`, that of a run.
-    resume: whether a run is resumed in the folder.
+    output_dir: a folder that is new or empty; with `resume` also that of a run.
+    resume: whether a run is resumed in the folder, if there is one.
 
   Returns:
     The folder's path.
 
   Raises:
-    ValueError: if it is a file, holds anything, or cannot be written; with
-      `resume`, if it holds no run.
+    ValueError: if it is a file, holds anything else, or cannot be written.
   """
   folder, inside = folders.contents("output_dir", output_dir)
-  if resume:
-    if "config.json" not in inside:
-      raise ValueError(
-        f"resume=True: output_dir={str(folder)!r} holds no run to go on with "
-        "(it has no config.json); give the folder of one"
-      )
-    return folder
   if "config.json" in inside:
+    if resume:
+      return folder
     raise ValueError(
       f"output_dir={str(folder)!r}: holds another run (it has a config.json); "
-      "give a folder that is new or empty"
+      "give a folder that is new or empty, or resume to go on with that run"
     )
+  if resume:  # A kill may have come before the first file was whole.
+    inside = [name for name in inside if name != "config.json.tmp"]
   folders.check_empty("output_dir", folder, inside)
   return folder
 
@@ -80,15 +79,18 @@ class RunWriter:
     config: Mapping[str, Any],
     points: Sequence[Point],
     resume: bool = False,
+    flags: str = "",
   ):
-    """Creates the folder and writes `config.json`.
+    """Creates the folder and writes `config.json` and `flags.txt`.
 
     Args:
       output_dir: a folder that is new or empty, or that of the run to resume.
       config: every resolved flag by name.
       points: hyperparameters of every grid point. [S] mappings.
-      resume: whether to write to the folder of a run. The first call of `write`
-        then replaces its metrics and events by those of the given history.
+      resume: whether to write to the folder of a run, if there is one. The
+        first call of `write` then replaces what it holds by what belongs to the
+        given history.
+      flags: text of the flagfile that repeats the run; '' for none.
 
     Raises:
       ValueError: if `check_output_dir` refuses, or the folder cannot be made.
@@ -98,12 +100,13 @@ class RunWriter:
     self._config = plain(
       dict(config) | {"versions": versions(), "device": device()}
     )
+    self._flags = flags
     self._metrics = MetricsFile(self.folder / "metrics.csv", self._points)
-    self._resume = resume
+    self._is_resumed = os.path.exists(self.folder / "config.json")
     try:
       self.folder.mkdir(parents=True, exist_ok=True)
-      if not resume:
-        write_json(self.folder / "config.json", self._config)
+      if not self._is_resumed:
+        self._write_flags()
     except OSError as error:
       raise ValueError(
         f"output_dir={str(self.folder)!r}: cannot be written "
@@ -112,6 +115,21 @@ class RunWriter:
     self._events = tensorboard.open_events(
       self.folder / "tensorboard", self._points
     )
+
+  def _write_flags(self) -> None:
+    """Writes what the run was asked for."""
+    write_json(self.folder / "config.json", self._config)
+    if self._flags:
+      write_whole(self.folder / "flags.txt", self._flags.encode())
+
+  def _replace_former(self) -> None:
+    """Makes the folder of a resumed run that of a run on its way."""
+    if self._is_resumed:
+      self._is_resumed = False
+      for name in ("summary.json", "params.safetensors"):
+        (self.folder / name).unlink(missing_ok=True)
+      self._write_flags()
+      shutil.rmtree(self.folder / "tensorboard", ignore_errors=True)
 
   @property
   def has_events(self) -> bool:
@@ -127,9 +145,7 @@ class RunWriter:
         f"history: has {history.num_points} points; this run has "
         f"{len(self._points)}"
       )
-    # The events of the resumed run are kept until others replace them.
-    if self._resume and not self._metrics.num_written:
-      shutil.rmtree(self.folder / "tensorboard", ignore_errors=True)
+    self._replace_former()
     self._metrics.append(history)
     if self._events and self._events.is_open:
       self._events.write(history)
@@ -164,6 +180,7 @@ class RunWriter:
     Returns:
       The content of `summary.json`.
     """
+    self._replace_former()
     self.write(history)
     if rounds_done is None:
       rounds_done = history.rounds[-1] if history.rounds else 0

@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+from fedjax_opt import load_run
 from tests.experiments.commands import call, start
 
 ARGUMENTS = (
@@ -58,14 +59,20 @@ def kill_and_resume(folder, kills, seed):
 
 
 def assert_same(folder, whole):
-  text = lambda name: (folder / name).read_bytes()
-  assert text("metrics.csv") == (whole / "metrics.csv").read_bytes()
+  for name in ("metrics.csv", "params.safetensors", "flags.txt"):
+    assert (folder / name).read_bytes() == (whole / name).read_bytes()
   one, other = (json.loads((f / "summary.json").read_text())
                 for f in (folder, whole))  # fmt: skip
-  for name in ("points", "selected", "cost", "padding_waste"):
+  names = ("points", "selected", "cost", "padding_waste", "rounds_done")
+  for name in (*names, "stopped_by"):
     assert one[name] == other[name]
   checkpoints = [f / "checkpoints" for f in (folder, whole)]
   assert [rounds_saved(f) for f in checkpoints] == [60, 60]
+  configs = [json.loads((f / "config.json").read_text())
+             for f in (folder, whole)]  # fmt: skip
+  for config in configs:
+    del config["resume"], config["output_dir"]
+  assert configs[0] == configs[1]
 
 
 @pytest.mark.filterwarnings("ignore:.*not written to its end")
@@ -142,6 +149,7 @@ def test_nothing_is_written_where_no_checkpoint_can_be_read(
   for path in (folder / "checkpoints").rglob("*"):
     if path.is_file():
       os.truncate(path, path.stat().st_size // 2)
+  (folder / "summary.json").unlink()  # It was killed after its last round.
   before = {p: p.read_bytes() for p in folder.rglob("*.csv")}
   with pytest.warns(UserWarning, match="cannot be read"):
     assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 1
@@ -152,20 +160,127 @@ def test_nothing_is_written_where_no_checkpoint_can_be_read(
   assert (folder / "tensorboard").is_dir()
 
 
-def test_a_run_without_checkpoints_is_not_begun_anew(tmp_path, capsys):
+def test_a_run_is_repeated_from_its_flags(whole, tmp_path):
   folder = tmp_path / "run"
-  arguments = [a for a in ARGUMENTS if "checkpoint" not in a]
-  arguments += ["--rounds=2", f"--output_dir={folder}"]
-  assert call(*arguments) == 0
-  assert call(*arguments, "--resume") == 1
-  assert capsys.readouterr().err.endswith(
-    f"error: resume=True: '{folder}' holds no checkpoint to go on from; the "
-    "run had no checkpoint_every\n"
-  )
-  (folder / "config.json").write_text("{")
+  text = (whole / "flags.txt").read_text()
+  assert text == "".join(
+    f"{flag}\n"
+    for flag in (
+      "--task=digits_logistic", "--num_clients=20", "--client=sgd",
+      "--client_lr=0.1,1", "--rounds=60", "--cohort_size=4", "--eval_every=7",
+      "--checkpoint_every=2",
+    )
+  )  # fmt: skip
+  others = (f"--output_dir={folder}", "--noprogress")
+  assert call(f"--flagfile={whole / 'flags.txt'}", *others) == 0
+  assert_same(folder, whole)
+
+
+# Of 60 rounds with an evaluation every 7: off schedule, and on it.
+@pytest.mark.parametrize("first", [31, 28])
+def test_a_run_that_ended_is_extended(whole, tmp_path, first):
+  folder = tmp_path / "run"
+  shorter = (*ARGUMENTS, f"--rounds={first}", f"--output_dir={folder}")
+  assert call(*shorter) == 0
+  assert load_run(folder).history.rounds[-1] == first
+  assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 0
+  assert_same(folder, whole)
+  assert load_run(folder).history.rounds[-2:] == [56, 60]
+
+
+def test_a_run_that_is_killed_while_it_is_extended(whole, tmp_path):
+  folder = tmp_path / "run"
+  shorter = (*ARGUMENTS, "--rounds=31", f"--output_dir={folder}")
+  assert call(*shorter) == 0
+  process = start(*ARGUMENTS, f"--output_dir={folder}", "--resume")
+  while rounds_saved(folder / "checkpoints") == 31:
+    assert process.poll() is None, process.stderr.read()
+    time.sleep(0.002)
+  process.kill()
+  process.wait()
+  if rounds_saved(folder / "checkpoints") < 60:
+    assert not load_run(folder).is_complete
+  assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 0
+  assert_same(folder, whole)
+
+
+def content(folder):
+  files = [path for path in folder.rglob("*") if path.is_file()]
+  return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def test_a_run_that_ended_has_nothing_left_to_do(whole, capsys):
+  before = content(whole)
+  assert call(*ARGUMENTS, f"--output_dir={whole}", "--resume") == 0
+  out = capsys.readouterr().out
+  assert "highest test_accuracy (last)" in out
+  assert out.endswith(f"nothing left to do: {whole} ended after 60 rounds\n")
+  assert content(whole) == before
+
+
+def test_resume_starts_what_is_not_there(whole, tmp_path):
+  folder = tmp_path / "run"
+  folder.mkdir()
+  (folder / "config.json.tmp").write_text("{")  # A kill came very early.
+  assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 0
+  assert_same(folder, whole)
+
+
+def refusal(capsys, *arguments):
   assert call(*arguments, "--resume") == 1
   error = capsys.readouterr().err
-  assert f"'{folder}/config.json' cannot be read" in error
+  assert error.startswith("error: resume=True: ")
+  assert error.count("\n") == 1
+  return error.removeprefix("error: resume=True: ").removesuffix("\n")
+
+
+def test_fewer_rounds_are_refused(whole, capsys):
+  before = content(whole)
+  arguments = (*ARGUMENTS, "--rounds=59", f"--output_dir={whole}")
+  assert refusal(capsys, *arguments) == (
+    f"rounds=59: '{whole}' holds a run of 60 rounds; give rounds=60 or more, "
+    "or another folder"
+  )
+  assert content(whole) == before
+
+
+def test_a_schedule_over_all_rounds_cannot_be_extended(tmp_path, capsys):
+  folder = tmp_path / "run"
+  arguments = (*ARGUMENTS, "--client_schedule=step_decay")
+  arguments += (f"--output_dir={folder}",)
+  assert call(*arguments, "--rounds=2") == 0
+  assert refusal(capsys, *arguments, "--rounds=3") == (
+    f"rounds=3: '{folder}' holds a run of 2 rounds, whose rate drops after "
+    "fractions of them (client_schedule='step_decay'), so it is no beginning "
+    "of a longer one; give rounds=2, or another folder"
+  )
+
+
+def test_a_run_without_checkpoints(tmp_path, capsys):
+  folder = tmp_path / "run"
+  arguments = [a for a in ARGUMENTS if "checkpoint" not in a]
+  arguments.append(f"--output_dir={folder}")
+  assert call(*arguments, "--rounds=2") == 0
+  assert call(*arguments, "--rounds=2", "--resume") == 0
+  assert refusal(capsys, *arguments, "--rounds=3") == (
+    f"'{folder}' holds a run of 2 rounds that saved no checkpoint to go on "
+    "from; give another folder, and checkpoint_every for a run that can be "
+    "extended"
+  )
+  # One that was stopped starts again; with resume it saves a checkpoint.
+  whole = (folder / "metrics.csv").read_bytes()
+  (folder / "summary.json").unlink()
+  os.truncate(folder / "metrics.csv", 200)
+  assert call(*arguments, "--rounds=2", "--resume") == 0
+  assert (folder / "metrics.csv").read_bytes() == whole
+  assert call(*arguments, "--rounds=3", "--resume") == 0
+  assert load_run(folder).history.rounds == [0, 3]
+
+  (folder / "config.json").write_text("{")
+  error = refusal(capsys, *arguments)
+  assert error == (
+    f"'{folder}/config.json' cannot be read; give the folder of a run"
+  )
 
 
 def test_which_run_must_be_said(capsys):

@@ -561,8 +561,6 @@ BAD_INPUT = {
   "--precision=bf16": "precision='bf16': must be one of float32, mixed, "
   "bfloat16; did you mean bfloat16?",
   "--checkpoint_every=0": "checkpoint_every=0: must be at least 1",
-  "--resume": "resume=True: output_dir={folder} holds no run to go on with (it "
-  "has no config.json); give the folder of one",
   "--client_dropout=1": "client_dropout=1: must be in [0, 1)",
   f"{MID} --optimum --l2=0.1": "optimum=True: l2=0.1 is not in the losses "
   "that are reported, so there would be no gap to measure; leave l2 out",

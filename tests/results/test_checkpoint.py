@@ -12,8 +12,17 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import delta_sgd, fed_avg, scaffold, simulate, sweep
+from fedjax_opt import (
+  Algorithm,
+  delta_sgd,
+  fed_avg,
+  scaffold,
+  simulate,
+  sweep,
+)
+from fedjax_opt.engine import counters
 from fedjax_opt.results.checkpoint import Checkpoints
+from fedjax_opt.results.record import RunRecord
 from tests import jax_problems
 
 TASK = jax_problems.softmax()
@@ -35,10 +44,10 @@ def evaluate(params, data, test):
   return {"train_loss": largest**2, "bias": jnp.sum(params["bias"])}
 
 
-def run(case, checkpoints=None, on_evaluation=None):
+def run(case, checkpoints=None, on_evaluation=None, **others):
   """One of the ways to run something, with or without checkpoints."""
-  others = {"checkpoints": checkpoints, "on_evaluation": on_evaluation}
-  settings = SETTINGS | others | {"evaluate": evaluate}
+  others |= {"checkpoints": checkpoints, "on_evaluation": on_evaluation}
+  settings = SETTINGS | {"evaluate": evaluate} | others
   if case in ("one", "on_host"):  # With memory of every client.
     settings |= {"client_memory": "host"} if case == "on_host" else {}
     algorithm = scaffold(TASK.loss_fn, 0.3)
@@ -107,6 +116,105 @@ def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
   if case == "one":  # One that is complete has nothing to do but to say so.
     again = run(case, Checkpoints(tmp_path, 3, resume=True))
     assert_same(again, result)
+
+
+def assert_same_checkpoint(folder, other, result):
+  """But for the time that it took."""
+  one, two = [
+    Checkpoints(f, None, resume=True).load(states(result))
+    for f in (folder, other)
+  ]
+  assert one.round == two.round
+  same = np.testing.assert_array_equal
+  jax.tree.map(same, one.state, two.state)
+  assert set(one.record) == set(two.record)
+  for name in set(one.record) - {"run_seconds"}:
+    same(one.record[name], two.record[name])
+
+
+@pytest.mark.parametrize("case", ["one", "on_host", "traced", "vmap", "scan"])
+def test_a_run_that_ended_is_extended_bit_for_bit(case, tmp_path):
+  run(case, Checkpoints(tmp_path / "a", 3), rounds=6)
+  reported = []
+  note = lambda report: reported.append(report.round)
+  result = run(case, Checkpoints(tmp_path / "a", 3, resume=True), note)
+  assert_same(result, whole(case))
+  assert reported == [0, 4, 8, 11]  # Without round 6.
+
+
+@pytest.mark.parametrize("eval_every", [2, 3, 4, 12, 20])
+@pytest.mark.parametrize("first", [4, 6])
+def test_whenever_it_is_evaluated(tmp_path, eval_every, first):
+  how = {"eval_every": eval_every}
+  expected = run("one", Checkpoints(tmp_path / "b", 5), **how, rounds=12)
+  run("one", Checkpoints(tmp_path / "a", 5), **how, rounds=first)
+  # What was killed before it saved anything new is extended again.
+  with pytest.raises(Killed):
+    run("one", Checkpoints(tmp_path / "a", 5, resume=True), kill, **how)
+  checkpoints = Checkpoints(tmp_path / "a", 5, resume=True)
+  result = run("one", checkpoints, **how, rounds=12)
+  assert_same(result, expected)
+  assert_same_checkpoint(tmp_path / "a", tmp_path / "b", expected)
+
+
+def kill(report):
+  raise Killed
+
+
+@pytest.mark.parametrize("grid_map", ["vmap", "scan"])
+def test_points_that_diverge_in_the_last_evaluation_of_the_shorter_run(
+  grid_map, tmp_path
+):
+  """They would have gone on until the next evaluation of the longer one."""
+
+  def of_rate(rate):
+    def round(state, cohort):
+      return state + rate, ()
+
+    return Algorithm(
+      init=lambda params, num_clients: params,
+      round=round,
+      params=lambda state: state,
+    )
+
+  def loss(params, data, test):  # Of the first nine after 6 rounds, not 4.
+    return {"train_loss": jnp.where(params < 100, params, jnp.nan)}
+
+  def run(rounds, folder, resume=False):
+    return sweep(
+      of_rate, {"rate": [*np.linspace(20, 23, 9), *np.linspace(1, 2, 7)]},
+      jnp.float32(0), TASK.data, grid_map=grid_map, evaluate=loss,
+      cohort_size=3, batch_size=4, eval_every=4, rounds=rounds,
+      checkpoints=Checkpoints(folder, 4, resume=resume),
+    )  # fmt: skip
+
+  shorter = run(6, tmp_path / "a")
+  assert shorter.history.diverged()[:, -1].sum() == 9
+  assert_same(run(12, tmp_path / "a", True), run(12, tmp_path / "b"))
+
+
+def test_fewer_rounds_than_are_done(tmp_path):
+  run("one", Checkpoints(tmp_path, 3), rounds=6)
+  with pytest.raises(
+    ValueError, match=r"rounds=5: the checkpoint .* round 6; "
+  ):
+    run("one", Checkpoints(tmp_path, 3, resume=True), rounds=5)
+
+
+def test_rounds_lost_before_an_evaluation_that_is_forgotten():
+  """They count until the next scheduled one."""
+  record, loss = RunRecord(1, 1), {"train_loss": np.ones(1)}
+  lost = {n: counters.of(2)[None] for n in ("lost_rounds", "rejected_clients")}
+  record.add_rounds(4, {}, {})
+  record.add_metrics(loss)
+  record.add_rounds(6, {}, {})
+  record.add_metrics(loss, is_scheduled=False)
+  record.forget(6)
+  record.add_rounds(8, lost, {})
+  assert record.add_metrics(loss)["train_loss"] == 1  # Two rounds of four.
+  record.add_rounds(10, lost, {})
+  assert np.isnan(record.add_metrics(loss)["train_loss"])
+  assert record.history.rounds == [4, 8, 10]
 
 
 def test_checkpoints_change_nothing(tmp_path):

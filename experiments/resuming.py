@@ -1,0 +1,121 @@
+"""What `--resume` finds in a folder: nothing yet, a run to go on with, its end.
+
+A run that ended is extended if only `--rounds` grew. It then has the same bits
+as one of so many rounds that was never stopped.
+"""
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fedjax_opt import Run, load_run
+from fedjax_opt.results import environment, json_files
+from fedjax_opt.results.checkpoint import Checkpoints, difference
+
+
+class Found(NamedTuple):
+  """How a run begins."""
+
+  checkpoints: Checkpoints | None = None  # where to save it, and to go on from
+  finished: Run | None = None  # the run, if nothing of it is left to do
+
+
+def find(
+  flags: Mapping[str, Any], output_dir: pathlib.Path, may_differ: Sequence[str]
+) -> Found:
+  """Where to save a run, and whether to resume it.
+
+  Args:
+    flags: every flag of the run, resolved.
+    output_dir: its folder.
+    may_differ: flags that may differ in a run that is resumed.
+
+  Raises:
+    ValueError: if what is there is of other flags or versions, or cannot be
+      extended.
+  """
+  every, folder = flags.get("checkpoint_every"), output_dir / "checkpoints"
+  if every is None and not flags["resume"]:
+    return Found()
+  now = json_files.plain(
+    dict(flags)
+    | {"versions": environment.versions(), "device": environment.device()}
+  )
+  # Of runs of more and less rounds, one is the beginning of the other.
+  without = {*may_differ, "rounds"}
+  identity = {n: v for n, v in now.items() if n not in without}
+  is_resumed = False
+  if flags["resume"] and (output_dir / "config.json").exists():
+    before = _config_of(output_dir)
+    _check_same(
+      output_dir,
+      {n: v for n, v in before.items() if n not in without},
+      identity,
+    )
+    _check_rounds(output_dir, before["rounds"], flags)
+    run = _complete(output_dir)
+    if run is not None and run.summary["config"]["rounds"] == flags["rounds"]:
+      return Found(finished=run)
+    # A run that was stopped before its first checkpoint starts again.
+    is_resumed = Checkpoints.are_in(folder)
+    if run is not None and not is_resumed:
+      raise ValueError(
+        f"resume=True: {str(output_dir)!r} holds a run of {before['rounds']} "
+        "rounds that saved no checkpoint to go on from; give another folder, "
+        "and checkpoint_every for a run that can be extended"
+      )
+  return Found(Checkpoints(folder, every, resume=is_resumed, identity=identity))
+
+
+def _config_of(output_dir: pathlib.Path) -> dict[str, Any]:
+  """The `config.json` of a run."""
+  path = output_dir / "config.json"
+  try:
+    config = dict(json.loads(path.read_text(encoding="utf-8")))
+    config["rounds"] = int(config["rounds"])
+  except (OSError, ValueError, TypeError, KeyError):
+    raise ValueError(
+      f"resume=True: {str(path)!r} cannot be read; give the folder of a run"
+    ) from None
+  return config
+
+
+def _check_same(
+  output_dir: pathlib.Path, before: dict[str, Any], now: dict[str, Any]
+) -> None:
+  """Checks that all that must be the same is."""
+  if before != now:
+    raise ValueError(
+      f"resume=True: {str(output_dir)!r} holds a run with "
+      f"{difference(before, now)}; give the flags of that run, or another "
+      "folder"
+    )
+
+
+def _check_rounds(
+  output_dir: pathlib.Path, before: int, flags: Mapping[str, Any]
+) -> None:
+  """Checks that a run of so many rounds is the beginning of this one."""
+  rounds = flags["rounds"]
+  if rounds < before:
+    raise ValueError(
+      f"resume=True: rounds={rounds}: {str(output_dir)!r} holds a run of "
+      f"{before} rounds; give rounds={before} or more, or another folder"
+    )
+  if rounds > before and flags["client_schedule"] != "constant":
+    raise ValueError(
+      f"resume=True: rounds={rounds}: {str(output_dir)!r} holds a run of "
+      f"{before} rounds, whose rate drops after fractions of them "
+      f"(client_schedule={flags['client_schedule']!r}), so it is no beginning "
+      f"of a longer one; give rounds={before}, or another folder"
+    )
+
+
+def _complete(output_dir: pathlib.Path) -> Run | None:
+  """The run of a folder, if it went to its end and can be read."""
+  try:
+    run = load_run(output_dir)
+  except ValueError:
+    return None
+  return run if run.is_complete else None
