@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
 def show_finished(job: Job, run: Run) -> int:
   """Prints the table of a run that is done; returns the exit status."""
   if processes.is_first_process():
-    print(tables.table(run.history, job.points, job.task.criterion))
+    print(tables.table(run.history, job.points, job.criterion))
     rounds = run.history.rounds[-1]
     print(f"nothing left to do: {job.output_dir} ended after {rounds} rounds")
   return int(all_diverged(run.history))
