@@ -17,6 +17,8 @@ from fedjax_opt.checks import values as checks
 
 NUM_RESAMPLES = 10_000
 METHODS = ("student", "percentile")
+# So many resampled means are held at a time, 80 MB.
+_BLOCK = 10_000_000
 
 
 class Interval(NamedTuple):
@@ -140,8 +142,7 @@ def mean_interval_ends(
   """
   num_seeds = len(deviations)
   weights = counts(indices, num_seeds) / num_seeds  # [num, n]
-  # So many columns at a time that the resampled means take 80 MB.
-  step = max(10_000_000 // len(weights), 1)
+  step = max(_BLOCK // len(weights), 1)
   ends = [
     _tails(weights @ deviations[:, start : start + step], confidence)
     for start in range(0, deviations.shape[1], step)

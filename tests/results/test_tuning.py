@@ -1,65 +1,164 @@
-"""The outcome of a tuning grid."""
+"""Tuning curves by enumeration, and the cost to reach a target."""
+
+import itertools
 
 import numpy as np
 import pytest
 
+import fedjax_opt as fo
 from fedjax_opt.results.history import History
-from fedjax_opt.results.selection import Criterion, Edge, tune
+from tests.results.histories import of_values
 
-CRITERION = Criterion("validation_accuracy", "max")
-
-
-def tuned(values, rates=(0.1, 1.0, 10.0), loss=None):
-  """Values [settings, seeds] at the last round."""
-  values = np.asarray(values, float)
-  points = [
-    {"client_lr": rate, "server_lr": 1.0, "seed": seed}
-    for rate in rates
-    for seed in range(values.shape[1])
-  ]
-  metrics = {"validation_accuracy": values.reshape(-1, 1)}
-  if loss is not None:
-    metrics["train_loss"] = np.asarray(loss, float).reshape(-1, 1)
-  return tune(History([5], metrics), points, CRITERION)
+NAN = float("nan")
+INF = float("inf")
+statistics = fo.statistics
 
 
-def test_the_best_mean_over_seeds_wins():
-  found = tuned([[0.5, 0.6], [0.9, 0.7], [0.85, 0.7]])
-  assert found.best.hyperparameters == {"client_lr": 1.0, "server_lr": 1.0}
-  assert found.score == pytest.approx(0.8)
-  np.testing.assert_allclose(found.scores, [0.55, 0.8, 0.775])
-  assert (found.budget, found.num_seeds, found.num_diverged) == (3, 2, 0)
-  assert found.edges == ()
+@pytest.mark.parametrize("direction", ["max", "min"])
+@pytest.mark.parametrize("replace", [True, False])
+def test_expected_best_is_the_mean_over_all_draws(direction, replace):
+  validation = np.array([0.7, 0.2, 0.7, 0.5, 0.1])
+  report = np.array([0.6, 0.3, 0.8, 0.45, 0.2])
+  best = max if direction == "max" else min
+  for shown in (None, report):
+    expected = []
+    for n in range(1, 6):
+      draws = (
+        itertools.product(range(5), repeat=n)
+        if replace
+        else itertools.permutations(range(5), n)
+      )
+      # Of equal values the first that was drawn is chosen.
+      chosen = [best(draw, key=validation.__getitem__) for draw in draws]
+      values = validation if shown is None else shown
+      expected.append(np.mean(values[chosen]))
+    found = statistics.expected_best(
+      validation, shown, direction=direction, replace=replace
+    )
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
+
+
+def test_expected_best_of_a_diverged_setting():
+  assert np.isnan(statistics.expected_best([0.5, NAN])).all()
+  assert np.isnan(statistics.expected_best([0.5, 0.4], [0.5, NAN])).all()
+  np.testing.assert_allclose(
+    statistics.expected_best([0.5, INF], [0.7, NAN], if_diverged=0.1),
+    [0.4, 0.25 * 0.1 + 0.75 * 0.7],
+  )
+
+
+def test_expected_best_of_many_settings_is_finite_and_grows():
+  found = statistics.expected_best(np.random.default_rng(0).random(2000))
+  assert np.isfinite(found).all()
+  assert (np.diff(found) > 0).all()
+
+
+# Cost.
+
+
+def costs() -> History:
+  """Three points at rounds 10, 20, 30; the last diverges at 30."""
+  spent = np.array([[10.0, 20.0, 30.0]] * 3) * np.array([[1], [2], [3]])
+  return of_values(
+    train_loss=[[1.0, 0.5, 0.4], [1.0, 0.9, 0.8], [1.0, 0.3, NAN]],
+    test_accuracy=[[0.1, 0.6, 0.5], [0.2, 0.3, 0.4], [0.1, 0.4, 0.9]],
+    rank=[[3.0, 2.0, 1.0]] * 3,
+    bytes_down=100 * spent,
+    bytes_up=spent,
+    gradient_evaluations=5 * spent,
+  )
+
+
+def test_to_target_is_the_first_round_that_is_good_enough():
+  h = costs()
+  to = statistics.to_target
+  np.testing.assert_array_equal(to(h, "test_accuracy", 0.4), [20, 30, 20])
+  np.testing.assert_array_equal(to(h, "test_accuracy", 0.5), [20, NAN, NAN])
+  np.testing.assert_array_equal(to(h, "train_loss", 0.5), [20, NAN, 20])
+  np.testing.assert_array_equal(to(h, "train_loss", 1.0), [10, 10, 10])
+  np.testing.assert_array_equal(
+    to(h, "rank", 2.0, direction="min"), [20, 20, 20]
+  )
+
+
+def test_to_target_in_bytes_and_gradient_evaluations():
+  h = costs()
+  np.testing.assert_array_equal(
+    statistics.to_target(h, "test_accuracy", 0.5, "bytes"), [2020, NAN, NAN]
+  )
+  np.testing.assert_array_equal(
+    statistics.to_target(h, "train_loss", 0.5, cost="gradient_evaluations"),
+    [100, NAN, 300],
+  )
+
+
+def test_to_target_before_the_first_evaluation():
+  h = History([], {"test_accuracy": np.zeros((2, 0))})
+  assert np.isnan(statistics.to_target(h, "test_accuracy", 0.5)).all()
+
+
+# Refusals.
 
 
 @pytest.mark.parametrize(
-  ("values", "edge"),
+  ("call", "error", "message"),
   [
-    ([[0.9], [0.5], [0.5]], Edge("client_lr", 0.1, "smallest")),
-    ([[0.5], [0.5], [0.9]], Edge("client_lr", 10.0, "largest")),
+    (
+      lambda s: s.expected_best([[0.1, 0.2]] * 3),
+      ValueError,
+      r"validation: the shape is \[3, 2\]; must be \[settings\]",
+    ),
+    (
+      lambda s: s.expected_best([0.1, 0.2], [0.1]),
+      ValueError,
+      "report: has 1 settings; must have 2, as validation has",
+    ),
+    (
+      lambda s: s.expected_best([0.1], replace=1),
+      TypeError,
+      "replace=1: must be True or False",
+    ),
+    (
+      lambda s: s.expected_best([0.1], if_diverged=NAN),
+      ValueError,
+      "if_diverged=nan: must be finite",
+    ),
+    (
+      lambda s: s.to_target([0.1], "test_accuracy", 0.5),
+      TypeError,
+      r"history=\[0.1\]: must be a History",
+    ),
+    (
+      lambda s: s.to_target(costs(), "f1", 0.5),
+      ValueError,
+      "metric: 'f1' was not measured",
+    ),
+    (lambda s: s.to_target(costs(), 1, 0.5), TypeError, "metric=1: must be"),
+    (
+      lambda s: s.to_target(costs(), "rank", 0.5),
+      ValueError,
+      "direction=None: not known of metric 'rank'; must be 'max' or 'min'",
+    ),
+    (
+      lambda s: s.to_target(costs(), "test_accuracy", NAN),
+      ValueError,
+      "target=nan: must be finite",
+    ),
+    (
+      lambda s: s.to_target(costs(), "test_accuracy", 0.5, "seconds"),
+      ValueError,
+      "cost='seconds': must be one of rounds, bytes, gradient_evaluations",
+    ),
+    (
+      lambda s: s.to_target(
+        of_values(test_loss=[[1.0]]), "test_loss", 0.5, "bytes"
+      ),
+      ValueError,
+      "cost='bytes': bytes_down was not measured; choose 'rounds'",
+    ),
   ],
 )
-def test_the_edge_of_the_grid_is_told(values, edge):
-  assert tuned(values).edges == (edge,)
-
-
-def test_a_diverged_seed_loses_against_none():
-  found = tuned(
-    [[0.99, 0.99], [0.5, 0.5], [0.4, 0.4]],
-    loss=[[1, np.nan], [1, 1], [1, 1]],
-  )
-  assert found.best.hyperparameters["client_lr"] == 1.0
-  assert found.num_diverged == 1
-  assert np.isnan(found.scores[0])
-
-
-def test_all_diverged():
-  found = tuned([[0.9], [0.9], [0.9]], loss=[[np.nan]] * 3)
-  assert found.best is None
-  assert np.isnan(found.score)
-  assert (found.num_diverged, found.edges) == (3, ())
-
-
-def test_nothing_evaluated():
-  with pytest.raises(ValueError, match="history: no round was evaluated"):
-    tune(History(), [], CRITERION)
+def test_bad_input_is_one_clear_line(call, error, message):
+  with pytest.raises(error, match=message) as caught:
+    call(statistics)
+  assert "\n" not in str(caught.value)
