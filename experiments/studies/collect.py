@@ -1,0 +1,177 @@
+"""From the folders of runs to a study that can be reported."""
+
+import csv
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments.flags.conditions import CONDITIONS
+from experiments.studies.cells import Done, criterion_of
+from experiments.studies.plan import labels_of
+from fedjax_opt.comparison.cells import Cell, Measured
+from fedjax_opt.results.history import History
+from fedjax_opt.results.load import Run, load_run
+from fedjax_opt.results.selection import Criterion, tune
+
+
+def cell_of(done: Done) -> Cell:
+  """What a planned cell left."""
+  tried = None if done.tuning is None else load_run(done.tuning)
+  report = None if done.report is None else load_run(done.report)
+  runs = [run for run in (tried, report) if run is not None]
+  return Cell(
+    method=done.cell.method,
+    condition=done.cell.condition,
+    criterion=criterion_of(runs[0]),
+    tried=None if tried is None else Measured(tried.points, tried.history),
+    measured=None
+    if report is None
+    else Measured(report.points, report.history),
+    commands=tuple(map(_command, runs)),
+    seconds=sum(map(_seconds, runs)),
+    per_client=_per_client(report),
+    step_sizes=_step_sizes(report),
+  )
+
+
+def cells_of_runs(folders: Sequence[str]) -> list[Cell]:
+  """Runs that are there, each with its own choice among its settings.
+
+  Methods are told by what their flags choose and, where that is the same, by
+  what else differs. Conditions are what differs of `CONDITIONS`.
+
+  Raises:
+    ValueError: if a folder holds no complete run, or two hold the same.
+  """
+  runs = [load_run(folder) for folder in folders]
+  for folder, run in zip(folders, runs, strict=True):
+    if not run.is_complete:
+      raise ValueError(
+        f"runs={folder!r}: the run did not end; go on with it by --resume"
+      )
+  configs = [run.config for run in runs]
+  varied = [
+    name
+    for name in CONDITIONS
+    if len({str(config.get(name)) for config in configs}) > 1
+  ]
+  conditions = [{n: config.get(n) for n in varied} for config in configs]
+  labels = _labels(runs, conditions)
+  return [
+    _cell_of_run(run, label, condition)
+    for run, label, condition in zip(runs, labels, conditions, strict=True)
+  ]
+
+
+def _labels(
+  runs: Sequence[Run], conditions: Sequence[Mapping[str, Any]]
+) -> list[str]:
+  """A label for each run; the same for one method under several conditions."""
+  choices = ("algorithm", "client", "server", "regularizer")
+  ignored = {*CONDITIONS, *choices, "output_dir", "device", "versions", "seed"}
+  texts = [{n: str(v) for n, v in run.config.items()} for run in runs]
+  given = [
+    {n: text[n] for n in choices if n in text}
+    | {n: v for n, v in text.items() if n not in ignored and "[" not in v}
+    for text in texts
+  ]
+  # What is the same in all runs says nothing.
+  shared = {
+    name
+    for name in given[0]
+    if name != "algorithm" and all(g.get(name) == given[0][name] for g in given)
+  }
+  given = [{n: v for n, v in g.items() if n not in shared} for g in given]
+  keys = [tuple(sorted(g.items())) for g in given]
+  different = list(dict.fromkeys(keys))
+  label_of = dict(
+    zip(different, labels_of([dict(key) for key in different]), strict=True)
+  )
+  labels = [label_of[key] for key in keys]
+  cells = [(label, str(c)) for label, c in zip(labels, conditions, strict=True)]
+  for i, cell in enumerate(cells):
+    if cell in cells[:i]:
+      raise ValueError(
+        f"runs: {str(runs[cells.index(cell)].folder)!r} and "
+        f"{str(runs[i].folder)!r} hold the same method under the same "
+        "conditions; give one of them"
+      )
+  return labels
+
+
+def _cell_of_run(run: Run, label: str, condition: Mapping[str, Any]) -> Cell:
+  criterion, whole = criterion_of(run), Measured(run.points, run.history)
+  tuning = tune(run.history, run.points, criterion)
+  is_tuned = tuning.budget > 1
+  measured = None if tuning.best is None else _part(whole, tuning.best.points)
+  return Cell(
+    method=label,
+    condition=condition,
+    criterion=criterion,
+    tried=whole if is_tuned else None,
+    measured=measured,
+    commands=(_command(run),),
+    seconds=_seconds(run),
+    per_client=_per_client(run),
+    step_sizes=_step_sizes(run),
+  )
+
+
+def _part(whole: Measured, points: Sequence[int]) -> Measured:
+  """Some of the points."""
+  history = whole.history
+  metrics = {name: values[points] for name, values in history.metrics.items()}
+  return Measured(
+    [whole.points[point] for point in points], History(history.rounds, metrics)
+  )
+
+
+def metric_of(cells: Sequence[Cell], criterion: Criterion) -> str:
+  """What methods are compared by, if nothing else is asked for.
+
+  The test examples' part of what settings are chosen by, or that itself.
+  """
+  measured = [c.measured.history.metrics for c in cells if c.measured]
+  tested = criterion.metric.replace("validation_", "test_")
+  for name in ("test_accuracy", tested, criterion.metric):
+    if measured and all(name in metrics for metrics in measured):
+      return name
+  return criterion.metric
+
+
+def _command(run: Run) -> str:
+  """The command that ran it."""
+  flags = (run.folder / "flags.txt").read_text().split("\n")
+  words = " ".join(line for line in flags if line.startswith("--"))
+  return f"python -m experiments.run {words} --output_dir={run.folder}"
+
+
+def _seconds(run: Run) -> float:
+  timing = run.summary["timing"]
+  return timing["compile_seconds"] + timing["run_seconds"]
+
+
+def _per_client(run: Run | None) -> dict[str, np.ndarray]:
+  """kind of model -> accuracy of each client on its held-out examples."""
+  path = None if run is None else run.folder / "per_client.csv"
+  if path is None or not path.exists():
+    return {}
+  with open(path, newline="") as file:
+    rows = list(csv.DictReader(file))
+  end = "_accuracy"
+  return {
+    name.removesuffix(end): np.array([float(r[name] or "nan") for r in rows])
+    for name in rows[0]
+    if name.endswith(end)
+  }
+
+
+def _step_sizes(run: Run | None) -> dict[str, np.ndarray] | None:
+  """The traces of the first point, each [R, C, K]."""
+  path: pathlib.Path | None = None if run is None else run.folder / "traces.npz"
+  if path is None or not path.exists():
+    return None
+  with np.load(path) as traces:
+    return {name: traces[name][0] for name in traces.files}

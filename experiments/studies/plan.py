@@ -1,0 +1,265 @@
+"""The cells of a study: for each a command line of the runner, checked."""
+
+import hashlib
+import itertools
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from experiments import job, tasks
+from experiments.flags import command_line, methods
+from experiments.flags.conditions import CONDITIONS
+from experiments.flags.registries import numbers
+from experiments.studies.request import Request
+from fedjax_opt.comparison import budgets
+from fedjax_opt.results import json_files
+from fedjax_opt.results.names import name_of
+
+# Flags that choose what a method is made of.
+_CHOICES = ("algorithm", "client", "server", "regularizer")
+
+
+class Planned(NamedTuple):
+  """A cell that is to run.
+
+  Attributes:
+    method: its label.
+    condition: flag -> value, of what differs between conditions.
+    flags: its flags: the tuning grid and the seeds of tuning.
+    grid: flag -> values, of what is tuned; {} if there is one setting only.
+    seeds: of tuning.
+    report_seeds: of the report.
+    name: of its folder.
+  """
+
+  method: str
+  condition: dict[str, Any]
+  flags: dict[str, Any]
+  grid: dict[str, list[float]]
+  seeds: list[int]
+  report_seeds: list[int]
+  name: str
+
+  @property
+  def tuning(self) -> list[str]:
+    """The arguments of the runner for the grid."""
+    return arguments(self.flags)
+
+  def report(self, setting: Mapping[str, Any]) -> list[str]:
+    """The arguments of the runner for one setting with fresh seeds."""
+    chosen = {name: f"{setting[name]!r}" for name in self.grid}
+    seeds = {"seed": ",".join(map(str, self.report_seeds))}
+    return arguments(self.flags | chosen | seeds)
+
+
+def plan(request: Request) -> list[Planned]:
+  """The cells of a study, method after method.
+
+  Raises:
+    ValueError: naming the flag that cannot be, before anything runs.
+  """
+  if not request.methods:
+    raise ValueError(
+      "method: give at least one, such as --method='scaffold client_lr=0.1,1' "
+      "--method='fed_avg client=delta_sgd'; or --study=FILE, or --runs=FOLDERS"
+    )
+  labels = labels_of(request.methods)
+  conditions = _conditions(request.flags)
+  found = []
+  for label, method in zip(labels, request.methods, strict=True):
+    for condition in conditions:
+      try:
+        found.append(_cell(request, label, method, condition))
+      except ValueError as error:
+        raise ValueError(f"method {label}: {error}") from None
+  _check_used(request, found)
+  sizes = {cell.method: _num_settings(cell.grid) for cell in found}
+  if request.own.budget == "equal":
+    budgets.check_equal(sizes, "--budget=unequal")
+  return found
+
+
+def arguments(flags: Mapping[str, Any]) -> list[str]:
+  """Flags as the runner's command line has them, in the order of its help."""
+  items = []
+  for name in command_line.names():
+    value = flags.get(name)
+    if isinstance(value, bool):
+      items.append(f"--{name}" if value else f"--no{name}")
+    elif value is not None:
+      items.append(f"--{name}={value}")
+  return items
+
+
+def _cell(
+  request: Request,
+  label: str,
+  method: Mapping[str, Any],
+  condition: Mapping[str, Any],
+) -> Planned:
+  """One cell, resolved as the runner resolves it."""
+  own = {name: value for name, value in method.items() if name != "label"}
+  shared = {n: v for n, v in request.flags.items() if n not in CONDITIONS}
+  flags = {**_fixed(request.flags), **condition}
+  flags |= _that_belong(shared, own, flags) | own
+  unknown = [name for name in flags if name not in command_line.names()]
+  if unknown:
+    command_line.parse(["run", f"--{unknown[0]}=0"], "")  # Says what is near.
+  resolved = job.resolve(command_line.parse(["run", *arguments(flags)], ""))
+  grid = {n: v for n, v in resolved.setup.grid.items() if len(v) > 1}
+  identity = {**resolved.flags, "seed": resolved.seeds}
+  identity["report_seeds"] = budgets.fresh_seeds(
+    resolved.seeds, request.own.report_seeds
+  )
+  return Planned(
+    label,
+    dict(condition),
+    flags,
+    grid,
+    resolved.seeds,
+    identity["report_seeds"],
+    _folder(label, condition, identity),
+  )
+
+
+def _that_belong(
+  shared: Mapping[str, Any], own: Mapping[str, Any], others: Mapping[str, Any]
+) -> dict[str, Any]:
+  """Of the shared flags those that a method has: DOMO has no step-size rule."""
+  choice = methods.ALGORITHM.registry.get(own["algorithm"])
+  methods.ALGORITHM.check(own["algorithm"])
+  has = {
+    "client": choice.client == "rule",
+    "server": choice.server == "rule" and choice.server_rule is None,
+    "regularizer": choice.takes_regularizer,
+  }
+  chosen = {
+    n: shared[n] for n, is_free in has.items() if is_free and n in shared
+  }
+  chosen |= {name: own[name] for name in _CHOICES if name in own}
+  blank = command_line.parse(["run"], "")
+  task = tasks.TASKS.get(others.get("task", blank["task"]))
+  if task is None:  # The runner says so.
+    return dict(shared)
+  setup = methods.resolve(
+    blank | {"task": others.get("task", blank["task"])} | chosen,
+    task.regularizer,
+    task.defaults,
+  )
+  belongs = {flag for each in setup.chosen for flag in each.arguments}
+  hyperparameters = {f for kind in methods.KINDS for f in kind.owners()}
+  return {
+    name: value
+    for name, value in shared.items()
+    if name in chosen
+    or name in belongs
+    or name not in hyperparameters | set(_CHOICES)
+  }
+
+
+def _check_used(request: Request, cells: Sequence[Planned]) -> None:
+  """Checks that each shared flag is one of some method."""
+  for name, value in request.flags.items():
+    if name not in CONDITIONS and not any(name in c.flags for c in cells):
+      raise ValueError(f"{name}={value}: belongs to none of the methods")
+
+
+# Conditions.
+
+
+def _values(flags: Mapping[str, Any]) -> dict[str, list[str]]:
+  """Of each flag that may differ between conditions, its values."""
+  found = {}
+  for name in CONDITIONS:
+    if name in flags:
+      values = [item.strip() for item in str(flags[name]).split(",")]
+      if len(set(values)) < len(values):
+        raise ValueError(f"{name}={flags[name]}: a value is repeated")
+      found[name] = values
+  return found
+
+
+def _fixed(flags: Mapping[str, Any]) -> dict[str, str]:
+  return {n: v[0] for n, v in _values(flags).items() if len(v) == 1}
+
+
+def _conditions(flags: Mapping[str, Any]) -> list[dict[str, Any]]:
+  """All combinations of what has several values."""
+  varied = {n: v for n, v in _values(flags).items() if len(v) > 1}
+  return [
+    dict(zip(varied, map(_number, values), strict=True))
+    for values in itertools.product(*varied.values())
+  ]
+
+
+def _number(text: str) -> Any:
+  """The number that a text is, or the text."""
+  for kind in (int, float):
+    try:
+      return kind(text)
+    except ValueError:
+      continue
+  return text
+
+
+# Names.
+
+
+def labels_of(given: Sequence[Mapping[str, Any]]) -> list[str]:
+  """A label for each method: its own, or its names and what else differs.
+
+  Raises:
+    ValueError: if two methods are the same.
+  """
+  labels = [_label(method) for method in given]
+  for i, method in enumerate(given):
+    alike = [j for j, label in enumerate(labels) if label == labels[i]]
+    if len(alike) > 1 and "label" not in method:
+      others = {
+        name: value
+        for name, value in method.items()
+        if name not in _CHOICES
+        and any(given[j].get(name) != value for j in alike)
+      }
+      if others:
+        shown = ", ".join(f"{name_of(n)} {v}" for n, v in others.items())
+        labels[i] = f"{labels[i]} ({shown})"
+  for label in labels:
+    if labels.count(label) > 1:
+      raise ValueError(
+        f"method: two methods are {label!r}; give each a label=NAME of its own"
+      )
+  return labels
+
+
+def _label(method: Mapping[str, Any]) -> str:
+  if method.get("label"):
+    return str(method["label"])
+  parts = [name_of(method["algorithm"])]
+  parts += [
+    name_of(str(method[name])) for name in _CHOICES[1:] if name in method
+  ]
+  return ", ".join(parts)
+
+
+def _folder(
+  label: str, condition: Mapping[str, Any], identity: Mapping[str, Any]
+) -> str:
+  """The folder of a cell: words for people, and a digest of all its flags."""
+  names = [f"{n}={v}" for n, v in condition.items()]
+  words = re.sub(r"[^\w.=-]+", "_", ",".join([label, *names]), flags=re.ASCII)
+  same = {n: v for n, v in sorted(identity.items()) if n not in job.MAY_DIFFER}
+  text = json.dumps(json_files.plain(same))
+  digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+  return f"{words.strip('_')[:80]}-{digest}"
+
+
+def _num_settings(grid: Mapping[str, Sequence[float]]) -> int:
+  return math.prod(len(values) for values in grid.values())
+
+
+def seeds_of(text: Any) -> list[int]:
+  """The seeds of a flag."""
+  return numbers("seed", text, int)

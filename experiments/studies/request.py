@@ -1,0 +1,183 @@
+"""What a study is asked to be: on the command line, in a file, or in both."""
+
+import pathlib
+import shlex
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from absl import flags as absl_flags
+
+from experiments.flags import command_line
+from experiments.flags.conditions import CONDITIONS
+from fedjax_opt.comparison.budgets import BUDGETS
+from fedjax_opt.registry import check_choice
+
+# Flags of the runner that a study sets by itself.
+_OF_STUDY = ("output_dir", "resume", "progress", "target_accuracy", "patience")
+
+
+class Own(NamedTuple):
+  """The flags of a study that the runner does not have.
+
+  Attributes:
+    study: file to read, or None.
+    runs: folders of existing runs, or ().
+    jobs: cells at a time.
+    report_seeds: how many fresh seeds the report has; None for as many as
+      tuning.
+    budget: 'equal' or 'unequal'.
+    metric: by which methods are compared; None for the task's own.
+    target: value of the metric to which costs are reported, or None.
+    title: of the report, or None.
+  """
+
+  study: str | None = None
+  runs: tuple[str, ...] = ()
+  jobs: int = 1
+  report_seeds: int | None = None
+  budget: str = "equal"
+  metric: str | None = None
+  target: float | None = None
+  title: str | None = None
+
+
+class Request(NamedTuple):
+  """A study that was asked for.
+
+  Attributes:
+    methods: of each its flags by name, `algorithm` among them, and `label` if
+      it has one; values are text or switches.
+    flags: flags that all methods share, by name; conditions are comma lists.
+    own: the study's own flags.
+    output_dir: folder of the study, or None.
+    progress: whether it says what it does.
+  """
+
+  methods: tuple[dict[str, Any], ...]
+  flags: dict[str, Any]
+  own: Own
+  output_dir: str | None
+  progress: bool
+
+
+def parse(argv: Sequence[str], intro: str) -> Request:
+  """Reads a command line, and the file that `--study` names.
+
+  What the command line gives replaces what the file says of the same flag.
+
+  Raises:
+    ValueError: one line, for what is not a flag or cannot be its value.
+    SystemExit: after `--help`, `--list` or `--version`.
+  """
+  given = command_line.given(argv, intro, _define, CONDITIONS)
+  texts = given.pop("method", None) or []
+  methods = [_method(text) for text in texts]
+  if given.get("study"):
+    in_file, methods_in_file = _read(given["study"])
+    given = in_file | given
+    methods = methods or methods_in_file
+  output_dir = given.pop("output_dir", None)
+  progress = given.pop("progress", True)
+  for name in _OF_STUDY:
+    if given.get(name):
+      raise ValueError(
+        f"{name}={given[name]}: belongs to a single run; leave {name} out"
+        + ("; a study always goes on with what is there" * (name == "resume"))
+      )
+  own = Own(**{n: given.pop(n) for n in Own._fields if n in given})
+  return Request(
+    tuple(methods), given, _checked(own), output_dir, bool(progress)
+  )
+
+
+def _define(values: absl_flags.FlagValues) -> None:
+  """Defines the study's own flags."""
+  to = {"flag_values": values}
+  absl_flags.DEFINE_multi_string("method", None, "A method.", **to)
+  absl_flags.DEFINE_string("study", None, "File of a study.", **to)
+  absl_flags.DEFINE_list("runs", None, "Folders of runs.", **to)
+  absl_flags.DEFINE_integer("jobs", 1, "Cells at a time.", **to)
+  absl_flags.DEFINE_integer("report_seeds", None, "Fresh seeds.", **to)
+  absl_flags.DEFINE_string("budget", "equal", "equal or unequal.", **to)
+  absl_flags.DEFINE_string("metric", None, "What is compared.", **to)
+  absl_flags.DEFINE_float("target", None, "Value of the metric.", **to)
+  absl_flags.DEFINE_string("title", None, "Title of the report.", **to)
+
+
+def _checked(own: Own) -> Own:
+  check_choice("budget", own.budget, BUDGETS)
+  for name in ("jobs", "report_seeds"):
+    value = getattr(own, name)
+    if value is not None and value < 1:
+      raise ValueError(f"{name}={value}: must be at least 1")
+  return own._replace(runs=tuple(own.runs or ()))
+
+
+def _method(text: str) -> dict[str, Any]:
+  """The flags of `'scaffold client_lr=0.01,0.1 label=SCAFFOLD'`."""
+  try:
+    first, *others = shlex.split(text)
+  except ValueError:
+    raise ValueError(
+      f"method={text!r}: must be an algorithm, then flag=value, such as "
+      "'scaffold client_lr=0.01,0.1'"
+    ) from None
+  algorithm = {"algorithm": first.removeprefix("algorithm=")}
+  return algorithm | dict(_pair(text, item) for item in others)
+
+
+def _pair(text: str, item: str) -> tuple[str, Any]:
+  name, equals, value = item.removeprefix("--").partition("=")
+  if not equals:
+    known = command_line.names()
+    if name in known and command_line.flag(name).boolean:
+      return name, True
+    if name.removeprefix("no") in known:
+      return name.removeprefix("no"), False
+    raise ValueError(
+      f"method={text!r}: {item!r} must be flag=value, such as client_lr=0.1"
+    )
+  return name, value
+
+
+# A study file.
+
+
+def _read(file: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+  """The flags of a study file, and its methods."""
+  try:
+    content = tomllib.loads(pathlib.Path(file).expanduser().read_text())
+  except OSError as error:
+    raise ValueError(f"study={file!r}: {error.strerror}") from None
+  except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    raise ValueError(f"study={file!r}: is no TOML file ({error})") from None
+  methods = content.pop("method", [])
+  if not isinstance(methods, list) or not all(
+    isinstance(method, dict) and "algorithm" in method for method in methods
+  ):
+    raise ValueError(
+      f"study={file!r}: methods must be tables [[method]] with an algorithm"
+    )
+  flags = {name: _value(file, name, v) for name, v in content.items()}
+  others = [n for n in flags if n not in (*command_line.names(), *Own._fields)]
+  if others:
+    raise ValueError(f"study={file!r}: {others[0]} is no flag; see --help")
+  own = {name: content[name] for name in Own._fields if name in content}
+  texts = [
+    {name: _value(file, name, v) for name, v in method.items()}
+    for method in methods
+  ]
+  return flags | own, texts
+
+
+def _value(file: str, name: str, value: Any) -> Any:
+  """A value as the command line has it: a list between commas."""
+  if isinstance(value, Mapping):
+    raise ValueError(
+      f"study={file!r}: {name} must be a number, a text or a list; only "
+      "[[method]] is a table"
+    )
+  if isinstance(value, list):
+    return ",".join(str(item) for item in value)
+  return value if isinstance(value, bool) else str(value)

@@ -1,0 +1,166 @@
+"""A study: methods, the conditions under which they ran, and their cells.
+
+Axis letters: `S` grid points (hyperparameters x seeds), `E` evaluated rounds.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_opt.results.history import History, direction
+from fedjax_opt.results.names import name_of
+from fedjax_opt.results.selection import Criterion, Tuning, format_value, tune
+
+
+class Measured(NamedTuple):
+  """What some grid points measured.
+
+  Attributes:
+    points: hyperparameters of every point, the seed among them. [S] dicts.
+    history: their metrics.
+  """
+
+  points: Sequence[Mapping[str, Any]]
+  history: History
+
+  @property
+  def seeds(self) -> list[int]:
+    """The seeds, in order of appearance."""
+    return list(dict.fromkeys(point["seed"] for point in self.points))
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+  """One method under one condition.
+
+  Attributes:
+    method: its label.
+    condition: name -> value of what differs between conditions; {} if there is
+      one condition only.
+    criterion: by which its setting was chosen.
+    tried: the whole grid with the seeds of tuning; None if there was a single
+      setting, so that nothing was chosen.
+    measured: the chosen setting with the seeds of the report. [S] points, one
+      for each seed. Of a setting that always diverged it is None.
+    commands: the commands that ran it, if any did.
+    seconds: time of its rounds and of compilation, tuning included.
+    per_client: kind of model ('global', 'personalized', ...) -> the accuracy of
+      every client on examples of its own that are held out, of the report's
+      first seed, [M], NaN for a client without any; {} if not measured.
+    step_sizes: step sizes of the report's first seed, [R, C, K]; None if they
+      were not recorded.
+  """
+
+  method: str
+  condition: Mapping[str, Any]
+  criterion: Criterion
+  tried: Measured | None
+  measured: Measured | None
+  commands: tuple[str, ...] = ()
+  seconds: float = 0.0
+  per_client: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+  step_sizes: Mapping[str, np.ndarray] | None = None
+
+  @property
+  def tuning(self) -> Tuning | None:
+    """The choice of the setting; None if there was nothing to choose."""
+    if self.tried is None:
+      return None
+    return tune(self.tried.history, self.tried.points, self.criterion)
+
+  @property
+  def chosen(self) -> dict[str, Any]:
+    """The hyperparameters of the report; {} if there is none."""
+    if self.measured is None:
+      return {}
+    first = self.measured.points[0]
+    return {name: value for name, value in first.items() if name != "seed"}
+
+  @property
+  def budget(self) -> int:
+    """The number of settings that were tried."""
+    return 1 if self.tried is None else self.tuning.budget
+
+  @property
+  def is_fresh(self) -> bool:
+    """Whether no seed of the report had a part in the choice."""
+    if self.tried is None or self.measured is None:
+      return True
+    return not set(self.tried.seeds) & set(self.measured.seeds)
+
+  def final(self, metric: str) -> np.ndarray:
+    """A metric after the last round, NaN for a seed that diverged. [S]."""
+    if self.measured is None or metric not in self.measured.history.metrics:
+      return np.full(1, np.nan)
+    return self.measured.history.values(metric)[:, -1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+  """Methods compared under conditions.
+
+  Attributes:
+    cells: one for each method and condition.
+    metric: by which methods are compared, such as 'test_accuracy'.
+    title: of its report.
+    target: value of the metric whose cost is reported, or None.
+    about: name -> value of what all cells share, for the report.
+    command: the command that made it, or "".
+  """
+
+  cells: tuple[Cell, ...]
+  metric: str
+  title: str = "Study"
+  target: float | None = None
+  about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  command: str = ""
+
+  @property
+  def methods(self) -> list[str]:
+    """The labels of the methods, in order."""
+    return list(dict.fromkeys(cell.method for cell in self.cells))
+
+  @property
+  def conditions(self) -> list[dict[str, Any]]:
+    """The conditions, in order."""
+    found = {condition_label(c.condition): c.condition for c in self.cells}
+    return [dict(condition) for condition in found.values()]
+
+  @property
+  def is_larger_better(self) -> bool:
+    """Whether larger values of the metric are better."""
+    return direction(self.metric) == "max"
+
+  def cell(self, method: str, condition: Mapping[str, Any]) -> Cell | None:
+    """The cell of a method under a condition, if it is there."""
+    for cell in self.cells:
+      if cell.method == method and dict(cell.condition) == dict(condition):
+        return cell
+    return None
+
+  def under(self, condition: Mapping[str, Any]) -> dict[str, Cell]:
+    """The cells of a condition, by method."""
+    found = {m: self.cell(m, condition) for m in self.methods}
+    return {method: cell for method, cell in found.items() if cell is not None}
+
+  def __repr__(self) -> str:
+    return (
+      f"Study({len(self.methods)} methods, {len(self.conditions)} conditions, "
+      f"{len(self.cells)} cells, by {self.metric})"
+    )
+
+
+def condition_label(condition: Mapping[str, Any]) -> str:
+  """A condition for people, such as 'α = 0.1, local steps = 4'."""
+  parts = [f"{name_of(n)} = {format_value(v)}" for n, v in condition.items()]
+  return ", ".join(parts)
+
+
+def setting_label(hyperparameters: Mapping[str, Any]) -> str:
+  """A setting for people, such as 'client learning rate 0.1'."""
+  parts = [
+    f"{name_of(n)} {format_value(v)}" for n, v in hyperparameters.items()
+  ]
+  return ", ".join(parts)
