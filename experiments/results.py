@@ -40,7 +40,9 @@ class Results:
     self._pool = concurrent.futures.ThreadPoolExecutor(1)
     self._clients_drawn: concurrent.futures.Future | None = None
     flags = job.flags
-    self._progress = Progress(flags["rounds"], job.criterion, flags["progress"])
+    self._progress = Progress(
+      flags["rounds"], job.criterion, flags["progress"], job.points
+    )
     self._minima = _minima(job) if flags["optimum"] else None
     self._history = History()
     self._seconds_to_first_round: float | None = None
@@ -57,7 +59,7 @@ class Results:
       metrics["optimality_gap"] = objective - self._minima
     self._history.append(report.round, metrics)
     self._writer.write(self._history)
-    self._progress.show(report)
+    self._progress.show(report, self._history)
 
   def finish(self, result: Result) -> None:
     """Writes the files that close a run, and prints its table."""

@@ -861,8 +861,8 @@ BAD_INPUT = {
   f"{COMPARE} takes this list",
   "--rounds=10,20": "rounds=10,20: a run has one value of rounds; give one of "
   "them",
-  "--task=digits,lasso": "task=digits,lasso: a run has one task; give one of "
-  "them",
+  "--task=digits,lasso": "task=digits,lasso: a run has one task; "
+  f"{COMPARE} takes this list",
   "--alpha=0.1,x": "alpha=0.1,x: must be a number",
   # Words of other programs, and other ways to write a name.
   "--client-lr=0.1": "--client-lr: no such flag; did you mean --client_lr?",
