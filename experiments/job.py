@@ -17,6 +17,7 @@ from experiments.flags.settings import (
   COHORT_SIZE,
   TRACED,
 )
+from experiments.stopping import Stopping
 from experiments.tasks import Task, TaskChoice
 from fedjax_opt import (
   Population,
@@ -59,6 +60,7 @@ class Job(NamedTuple):
   output_dir: pathlib.Path
   checkpoints: Checkpoints | None
   finished: Run | None  # the run, if there is nothing left to do
+  stopping: Stopping  # what ends it before its last round
 
 
 def prepare(flags: dict[str, Any]) -> Job:
@@ -79,6 +81,7 @@ def prepare(flags: dict[str, Any]) -> Job:
   criterion = validation.criterion(
     task, flags["select_on"], setup.regularizer is not None
   )
+  stopping = Stopping(flags, criterion, task.num_classes)
   data = _load_clients(resolved, task, on_disk)
   num_clients = data[seeds[0]].num_clients
   flags["cohort_size"] = _cohort_size(flags, setup, num_clients)
@@ -108,6 +111,7 @@ def prepare(flags: dict[str, Any]) -> Job:
     settings,
     output_dir,
     *found,
+    stopping,
   )
 
 

@@ -47,8 +47,8 @@ class Results:
     self._history = History()
     self._seconds_to_first_round: float | None = None
 
-  def add(self, report: Report) -> None:
-    """Writes and shows an evaluated round."""
+  def add(self, report: Report) -> bool:
+    """Writes and shows an evaluated round; returns whether the run ends."""
     if self._clients_drawn is None:  # While rounds are computed.
       self._clients_drawn = self._pool.submit(_draw_clients, self._job)
     if self._seconds_to_first_round is None:
@@ -60,6 +60,7 @@ class Results:
     self._history.append(report.round, metrics)
     self._writer.write(self._history)
     self._progress.show(report, self._history)
+    return self._job.stopping.is_over(self._history)
 
   def finish(self, result: Result) -> None:
     """Writes the files that close a run, and prints its table."""
@@ -77,6 +78,9 @@ class Results:
       # From the start of the process, imports, data and compilation included.
       "seconds_to_first_round": self._seconds_to_first_round,
     }
+    stopped_by = job.stopping.stopped_by or "rounds"
+    if result.interrupted:
+      stopped_by = "signal"
     self._writer.finish(
       history,
       job.criterion,
@@ -84,7 +88,9 @@ class Results:
       result.cost,
       result.padding_waste,
       rounds_done=result.rounds,
-      stopped_by="signal" if result.interrupted else "rounds",
+      stopped_by=stopped_by,
+      target=job.stopping.target(history),
+      more=job.stopping.spent(history),
       params=lambda point: trees.take(result.params, point),
     )
     if history.rounds:
@@ -92,6 +98,9 @@ class Results:
     if job.flags["trace"] and result.rounds:
       _write_traces(job, result, history)
     print(tables.table(history, job.points, job.criterion))
+    if stopped_by in ("target", "patience"):
+      asked = f"{result.rounds} of {job.flags['rounds']} rounds"
+      print(f"ended by {stopped_by} after {asked}")
     points = len(job.points)
     of_grid = f" x {points} grid points" if points > 1 else ""
     print(

@@ -102,9 +102,9 @@ def run(job: Job, results: Results | None, ctrl_c: CtrlC) -> int:
     result = simulate(job)
   else:
 
-    def on_evaluation(report: Report) -> None:
+    def on_evaluation(report: Report) -> bool:
       with ctrl_c.held():
-        results.add(report)
+        return results.add(report)
 
     result = simulate(job, on_evaluation)
     with contextlib.suppress(KeyboardInterrupt), ctrl_c.held():
@@ -122,7 +122,7 @@ def run(job: Job, results: Results | None, ctrl_c: CtrlC) -> int:
 
 
 def simulate(
-  job: Job, on_evaluation: Callable[[Report], None] | None = None
+  job: Job, on_evaluation: Callable[[Report], bool] | None = None
 ) -> Result:
   """Simulates all points; what each of several processes does alike."""
   flags, task = job.flags, job.task

@@ -31,6 +31,7 @@ def define() -> None:
 
 def _define_rounds() -> None:
   command_line.integer("rounds", 100, "Communication rounds.")
+  _define_stopping()
   command_line.integer(
     "cohort_size",
     None,
@@ -84,6 +85,22 @@ def _define_rounds() -> None:
     "0",
     "[list] Seed of the partition, the initial model, cohorts, batches, and "
     "dropout.",
+  )
+
+
+def _define_stopping() -> None:
+  command_line.number(
+    "target_accuracy",
+    None,
+    "End the run when each point that has not diverged has reached this "
+    "accuracy, in (0, 1], on the examples of select_on. summary.json says what "
+    "it took.",
+  )
+  command_line.integer(
+    "patience",
+    None,
+    "End the run when for so many evaluations no point has improved the metric "
+    "by which points are selected.",
   )
 
 

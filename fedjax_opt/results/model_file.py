@@ -41,7 +41,17 @@ def write_model(
   if len(arrays) < len(leaves):
     raise ValueError("params: two leaves have the same name, joined by '/'")
   metadata = {name: json.dumps(plain(value)) for name, value in about.items()}
-  write_whole(path, safetensors.numpy.save(arrays, metadata))
+  write_whole(path, _in_order(safetensors.numpy.save(arrays, metadata)))
+
+
+def _in_order(content: bytes) -> bytes:
+  """The same content, its metadata sorted: the library's order is random."""
+  end = 8 + int.from_bytes(content[:8], "little")
+  header = json.loads(content[8:end])
+  header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+  text = json.dumps(header, separators=(",", ":")).encode()
+  text += b" " * (-len(text) % 8)
+  return len(text).to_bytes(8, "little") + text + content[end:]
 
 
 def read_model(path: pathlib.Path) -> tuple[Params, dict[str, Any]]:

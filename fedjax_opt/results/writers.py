@@ -160,6 +160,7 @@ class RunWriter:
     *,
     rounds_done: int | None = None,
     stopped_by: str = "rounds",
+    target: Mapping[str, Any] | None = None,
     params: Callable[[int], Params] | None = None,
     more: Sequence[Mapping[str, Any]] = (),
   ) -> dict[str, Any]:
@@ -174,6 +175,7 @@ class RunWriter:
       rounds_done: None for the last evaluated one.
       stopped_by: what ended the run: 'rounds', 'target', 'patience' or
         'signal'.
+      target: `metric` and `value` that were to be reached, or None.
       params: gives the final model of a point; None to save none.
       more: of every point, what else is said of it. [S] mappings, or none.
 
@@ -197,6 +199,7 @@ class RunWriter:
       "criterion": dataclasses.asdict(criterion),
       "rounds_done": rounds_done,
       "stopped_by": stopped_by,
+      "target": target,
       "timing": dict(timing),
       "cost": dict(cost),
       "padding_waste": waste,

@@ -1,0 +1,127 @@
+"""What ends a run before its last round: a target, or no more improvement."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedjax_opt.metrics import Criterion, History
+
+# What a client has sent and received so far.
+_BYTES = ("bytes_down", "bytes_up")
+
+
+class Stopping:
+  """Tells when a run is to end.
+
+  Attributes:
+    stopped_by: 'target' or 'patience'; None while the run is to go on.
+  """
+
+  def __init__(
+    self,
+    flags: Mapping[str, Any],
+    criterion: Criterion,
+    num_classes: int | None,
+  ):
+    """Checks the flags.
+
+    Args:
+      flags: `target_accuracy` and `patience`; may lack what is not given.
+      criterion: by which points are selected.
+      num_classes: labels are below it; None if there are none.
+
+    Raises:
+      ValueError: naming the flag that cannot be.
+    """
+    self._target = flags.get("target_accuracy")
+    self._patience = flags.get("patience")
+    self._criterion = criterion
+    self.stopped_by: str | None = None
+    if self._target is not None:
+      if not 0 < self._target <= 1:
+        raise ValueError(
+          f"target_accuracy={self._target:g}: must be in (0, 1], such as 0.85 "
+          "for 85 %"
+        )
+      if num_classes is None:
+        raise ValueError(
+          f"target_accuracy={self._target:g}: task {flags['task']} has no "
+          "accuracy; leave target_accuracy out"
+        )
+    if self._patience is not None and self._patience < 1:
+      raise ValueError(f"patience={self._patience}: must be at least 1")
+
+  def is_over(self, history: History) -> bool:
+    """Whether the run ends after the last evaluation of this history."""
+    if self._has_reached(history):
+      self.stopped_by = "target"
+    elif self._is_stuck(history):
+      self.stopped_by = "patience"
+    return self.stopped_by is not None
+
+  def target(self, history: History) -> dict[str, Any] | None:
+    """What was to be reached: `metric` and `value`; None without a target."""
+    if self._target is None or not history.rounds:
+      return None
+    return {"metric": self._metric(history), "value": self._target}
+
+  def spent(self, history: History) -> list[dict[str, Any]]:
+    """What each point had spent at the target, None if it is not reached.
+
+    Returns:
+      [S] of `rounds_to_target`, `bytes_to_target` and
+      `gradient_evaluations_to_target`; [] without a target.
+    """
+    if self._target is None or not history.rounds:
+      return []
+    reached = self._reached(history)
+    bytes_so_far = sum(history.metrics[name] for name in _BYTES)
+    gradients = history.metrics["gradient_evaluations"]
+    found = []
+    for point in range(history.num_points):
+      at = int(np.argmax(reached[point])) if reached[point].any() else None
+      of_point = lambda values, point=point, at=at: (
+        None if at is None else float(values[point, at])
+      )
+      found.append(
+        {
+          "rounds_to_target": None if at is None else history.rounds[at],
+          "bytes_to_target": of_point(bytes_so_far),
+          "gradient_evaluations_to_target": of_point(gradients),
+        }
+      )
+    return found
+
+  def _metric(self, history: History) -> str:
+    """The accuracy that has a target: on what selects points, if it can be.
+
+    Otherwise that on validation examples, or without them on test examples.
+    """
+    split = self._criterion.metric.removeprefix("regularized_").split("_")[0]
+    names = (f"{split}_accuracy", "validation_accuracy", "test_accuracy")
+    return next(name for name in names if name in history.metrics)
+
+  def _reached(self, history: History) -> np.ndarray:
+    """[S, E] bool, whether the target was reached in an evaluation."""
+    # Measured in float32, in which 0.9 is a little less.
+    least = min(self._target, float(np.float32(self._target)))
+    return history.values(self._metric(history)) >= least
+
+  def _has_reached(self, history: History) -> bool:
+    if self._target is None:
+      return False
+    goes_on = ~history.diverged()[:, -1]
+    has = self._reached(history).any(axis=1)
+    return bool(goes_on.any() and has[goes_on].all())
+
+  def _is_stuck(self, history: History) -> bool:
+    """Whether the last evaluations improved no point's best value."""
+    if self._patience is None or len(history.rounds) <= self._patience:
+      return False
+    sign = 1.0 if self._criterion.direction == "max" else -1.0
+    values = sign * history.values(self._criterion.metric)
+    values = np.where(np.isnan(values), -np.inf, values)
+    before = values[:, : -self._patience].max(axis=1)
+    since = values[:, -self._patience :].max(axis=1)
+    return not (since > before).any()
