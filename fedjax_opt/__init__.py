@@ -35,6 +35,7 @@ from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.config import Settings
 from fedjax_opt.engine.replies import Reply
 from fedjax_opt.engine.worker import Worker
+from fedjax_opt.per_client import ClientMetrics, evaluate_clients
 from fedjax_opt.results import plots, statistics
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.load import Run, load_run
@@ -61,6 +62,7 @@ __all__ = [
   "Algorithm",
   "Checkpoints",
   "ClientData",
+  "ClientMetrics",
   "ClientOutput",
   "Cohort",
   "Population",
@@ -78,6 +80,7 @@ __all__ = [
   "delta_sgd",
   "domo",
   "dual_averaging",
+  "evaluate_clients",
   "evaluation",
   "fed_avg",
   "fed_avg_subgradient",

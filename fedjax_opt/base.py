@@ -66,6 +66,9 @@ class Algorithm(NamedTuple):
       its first round; a pytree of arrays without random keys. None if clients
       keep nothing. A client reads it as `worker.state`, and returns the new one
       in `ClientOutput`.
+    client_params: `(state, kept) -> params`, the model that ONE client uses
+      itself, given the server's state and what this client keeps; for
+      `evaluate_clients`. None if all use the server's.
   """
 
   init: Callable[[Params, int], State]
@@ -73,6 +76,7 @@ class Algorithm(NamedTuple):
   params: Callable[[State], Params]
   penalty: Callable[[Params], jax.Array] | None = None
   init_client: Callable[[Params], Any] | None = None
+  client_params: Callable[[State, Any], Params] | None = None
 
 
 class ClientOutput(NamedTuple):

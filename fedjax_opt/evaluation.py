@@ -59,10 +59,8 @@ def federated(
     validation: Batch | None = None,
   ):
     results = {}
-    on_pool = _over_examples(per_example, params, data.examples, batch_size)
-    owned = jnp.arange(data.indices.shape[1]) < data.sizes[:, None]
-    for name, values in on_pool.items():
-      sums = jnp.sum(jnp.where(owned, values[data.indices], 0), axis=1)  # [M]
+    sums_of = _sums_of_clients(per_example, params, data, batch_size)
+    for name, sums in sums_of.items():
       results[f"train_{name}"] = jnp.sum(sums) / jnp.sum(data.sizes)
       if name == "accuracy":
         accuracy = sums / jnp.maximum(data.sizes, 1)
@@ -79,6 +77,31 @@ def federated(
     if gradient_of is not None:
       results |= grad_norm_sq(gradient_of, batch_size)(params, data, test)
     return results
+
+  return evaluate
+
+
+def per_client(
+  per_example: PerExampleFn, batch_size: int = 500
+) -> Callable[[Params, ClientData], dict[str, jax.Array]]:
+  """Metrics of one model on each client's examples, such as held-out ones.
+
+  Args:
+    per_example: `(params, batch) -> {name: [B]}`.
+    batch_size: number of examples computed at once.
+
+  Returns:
+    A function `(params, data) -> {name: [M]}` of means, NaN for a client
+    without examples. An example that clients share is computed once.
+  """
+
+  checks.function("per_example", per_example, functions.PER_EXAMPLE)
+  checks.at_least("batch_size", batch_size, 1)
+
+  def evaluate(params, data: ClientData):
+    sums = _sums_of_clients(per_example, params, data, batch_size)
+    number = jnp.where(data.sizes > 0, data.sizes, jnp.nan)
+    return {name: of_clients / number for name, of_clients in sums.items()}
 
   return evaluate
 
@@ -129,6 +152,14 @@ def grad_norm_sq(loss_fn: LossFn, batch_size: int = 500) -> EvaluateFn:
     return {"grad_norm_sq": optax.tree.norm(weights, squared=True)}
 
   return evaluate
+
+
+def _sums_of_clients(per_example, params, data, batch_size):
+  """{name: [M]}, the sum over the examples of each client."""
+  on_pool = _over_examples(per_example, params, data.examples, batch_size)
+  owned = jnp.arange(data.indices.shape[1]) < data.sizes[:, None]
+  sums = lambda values: jnp.where(owned, values[data.indices], 0).sum(axis=1)
+  return {name: sums(values) for name, values in on_pool.items()}
 
 
 def _over_examples(per_example, params, examples, batch_size):

@@ -64,7 +64,8 @@ def moon(
     temperature: divides the cosine similarities; positive.
 
   Returns:
-    The algorithm. Each client keeps one model.
+    The algorithm. Each client keeps one model, its own; for a client that
+    never took part that is the server's.
 
   Raises:
     ValueError: if `mu` is negative or `temperature` not positive.
@@ -104,6 +105,13 @@ def moon(
     new = server_step(server, state.params, state.server, sent.value)
     return MoonState(*new), sent
 
+  def client_params(state, kept):
+    return optax.tree.where(kept.exists, kept.params, state.params)
+
   return Algorithm(
-    init, round, params=lambda state: state.params, init_client=init_client
+    init,
+    round,
+    params=lambda state: state.params,
+    init_client=init_client,
+    client_params=client_params,
   )

@@ -19,6 +19,7 @@ _FUNCTIONS = {
   "params": "(state) -> params",
   "penalty": "(params) -> scalar",
   "init_client": "(params) -> tree",
+  "client_params": "(state, kept) -> params",
 }
 
 
@@ -43,6 +44,11 @@ def check(name: str, algorithm: Any) -> None:
     given = getattr(algorithm, field)
     if given is not None or field in ("init", "round", "params"):
       checks.function(f"Algorithm.{field}", given, takes)
+  if algorithm.client_params is not None and algorithm.init_client is None:
+    raise TypeError(
+      "Algorithm.client_params: clients keep nothing that it could be made of; "
+      "declare what one client keeps: Algorithm(..., init_client=...)"
+    )
 
 
 def check_points(

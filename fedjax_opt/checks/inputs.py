@@ -153,7 +153,7 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
     TypeError: if the data are neither `ClientData` nor a `Population`.
   """
   if isinstance(data, ClientData | Population):
-    return _check_data("data", data)
+    return check_data("data", data)
   is_function = callable(data) and not isinstance(data, type)
   if not is_function or seeds is None:
     raise TypeError(
@@ -164,7 +164,7 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
   takes = "(seed) -> ClientData"
   made = [checks.call("data", takes, data, seed) for seed in seeds]
   each = [
-    _check_data(f"data({seed})", one)
+    check_data(f"data({seed})", one)
     for seed, one in zip(seeds, made, strict=True)
   ]
   first = each[0]
@@ -189,7 +189,7 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
   )
 
 
-def _check_data(name, data):
+def check_data(name, data):
   """That clients are what they say, as far as their shapes tell."""
   if isinstance(data, Population):
     return data

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from fedjax_opt.checks.values import shown, whole
-from fedjax_opt.data import held_out, partition
+from fedjax_opt.data import client_split, partition
 
 Array = np.ndarray | jax.Array
 
@@ -105,7 +105,7 @@ class ClientData:
         no client holds an example out.
       TypeError: if one is no number.
     """
-    parts = held_out.divide(self.indices, self.sizes, fraction, seed)
+    parts = client_split.divide(self.indices, self.sizes, fraction, seed)
     train, test = (ClientData(self.examples, *lists) for lists in parts)
     return train, test
 
@@ -130,7 +130,7 @@ class ClientData:
         out or none is left, or a held-out one shares all its rows.
       TypeError: if one is no number.
     """
-    parts = held_out.divide_clients(self.indices, self.sizes, fraction, seed)
+    parts = client_split.divide_clients(self.indices, self.sizes, fraction, seed)
     train, test = (ClientData(self.examples, *lists) for lists in parts)
     return train, test
 

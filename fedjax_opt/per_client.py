@@ -1,0 +1,416 @@
+"""Clients' own results: how a model does on the held-out examples of each.
+
+`evaluate_clients` measures, for every client, up to three models: the global
+one; the global one after some local steps of the client; and the client's own,
+of an algorithm whose clients keep models. The work of a client is mapped over
+the population by the same `Cohort` as in training, a chunk at a time.
+"""
+
+import csv
+import dataclasses
+import functools
+import os
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from fedjax_opt import evaluation, trees
+from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
+from fedjax_opt.checks import algorithms, functions, inputs, rules
+from fedjax_opt.checks import settings as checked
+from fedjax_opt.checks import values as checks
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.engine import programs
+from fedjax_opt.engine.cohort import Cohort
+from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.mapping import RoundData
+from fedjax_opt.evaluation import PerExampleFn
+from fedjax_opt.results.history import direction
+from fedjax_opt.results.result import Report, Result
+
+# The settings of local steps, and of how they are computed.
+_SETTINGS = (
+  "batch_size",
+  "replacement",
+  "drop_remainder",
+  "precision",
+  "client_map",
+  "client_chunk",
+)
+# So many clients have a model at the same time, at most, and so many examples
+# of a client are computed at once.
+_CLIENTS_AT_ONCE = 64
+_EXAMPLES_AT_ONCE = 128
+
+
+class ClientMetrics(NamedTuple):
+  """Metrics of every client, on its own held-out examples.
+
+  Attributes:
+    values: {kind: {name: [M] float64}}: means over a client's held-out
+      examples, NaN for a client without any. The kinds are 'global' and, where
+      they were asked for, 'personalized' and 'personal'.
+    num_test: [M] int, held-out examples of each client.
+    num_train: [M] int, its training examples; None if they were not given.
+  """
+
+  values: dict[str, dict[str, np.ndarray]]
+  num_test: np.ndarray
+  num_train: np.ndarray | None = None
+
+  def mean(self, kind: str = "global", name: str = "accuracy") -> float:
+    """The mean over all held-out examples of all clients."""
+    counted = self.num_test > 0
+    values = self._of(kind, name)[counted]
+    return float(np.average(values, weights=self.num_test[counted]))
+
+  def deciles(self, kind: str = "global", name: str = "accuracy") -> np.ndarray:
+    """[9], the deciles over clients that have held-out examples."""
+    values = self._of(kind, name)[self.num_test > 0]
+    return np.quantile(values, np.arange(1, 10) / 10)
+
+  def worst_decile(self, kind: str = "global", name: str = "accuracy") -> float:
+    """The mean of the worst 10 % of the clients that have held-out examples.
+
+    Of n clients these are the `ceil(n / 10)` with the lowest accuracy, or the
+    highest loss.
+
+    Raises:
+      ValueError: if nothing says in which direction the metric improves.
+    """
+    way = direction(name)
+    if way is None:
+      raise ValueError(
+        f"name={name!r}: is no metric of which lower or higher is better; must "
+        "be one such as accuracy or loss"
+      )
+    values = np.sort(self._of(kind, name)[self.num_test > 0])
+    worst_first = values if way == "max" else values[::-1]
+    return float(np.mean(worst_first[: -(-len(values) // 10)]))
+
+  def summary(self) -> dict[str, dict[str, float]]:
+    """{kind: {name: number}}, as reports have them.
+
+    For each metric `client_test_<name>`, the mean over all held-out examples;
+    for the accuracy also `client_test_worst_decile_accuracy`, and
+    `client_test_accuracy_decile_1` to `client_test_accuracy_decile_9`, over
+    clients.
+    """
+    return {kind: self._summary_of(kind) for kind in self.values}
+
+  def _summary_of(self, kind):
+    names = self.values[kind]
+    found = {f"client_test_{name}": self.mean(kind, name) for name in names}
+    if "accuracy" in names:
+      found["client_test_worst_decile_accuracy"] = self.worst_decile(kind)
+      for i, decile in enumerate(self.deciles(kind), 1):
+        found[f"client_test_accuracy_decile_{i}"] = float(decile)
+    return found
+
+  def to_csv(self, path: str | os.PathLike) -> None:
+    """Writes a table with one row for each client.
+
+    The columns are `client`, `num_train`, `num_test`, and `<kind>_<name>` for
+    each kind and metric; a cell is empty where there is no number.
+
+    Args:
+      path: the file; an existing one is replaced.
+
+    Raises:
+      ValueError: if it cannot be written.
+    """
+    columns = {
+      f"{kind}_{name}": values
+      for kind, metrics in self.values.items()
+      for name, values in metrics.items()
+    }
+    unfinished = f"{os.fspath(path)}.tmp"
+    try:
+      with open(unfinished, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["client", "num_train", "num_test", *columns])
+        for client, number in enumerate(self.num_test):
+          trained = "" if self.num_train is None else self.num_train[client]
+          cells = [_cell(values[client]) for values in columns.values()]
+          writer.writerow([client, trained, number, *cells])
+      os.replace(unfinished, path)
+    except OSError as error:
+      raise ValueError(f"{path} cannot be written: {error.strerror}") from error
+
+  def _of(self, kind, name):
+    """The values of a metric; a name that is not there is named."""
+    checks.choice("kind", kind, self.values)
+    checks.choice("name", name, self.values[kind])
+    return self.values[kind][name]
+
+
+def _cell(value):
+  return repr(float(value)) if np.isfinite(value) else ""
+
+
+def evaluate_clients(
+  model: Result | Report | Params,
+  per_example: PerExampleFn,
+  held_out: ClientData,
+  *,
+  train: ClientData | None = None,
+  loss_fn: LossFn | None = None,
+  client: ClientRule | None = None,
+  local_steps: int | None = None,
+  algorithm: Algorithm | None = None,
+  point: int | None = None,
+  seed: int = 0,
+  **settings: Any,
+) -> ClientMetrics:
+  """Measures models on each client's held-out examples.
+
+  >>> train, held_out = data.split(0.2)
+  >>> result = simulate(algorithm, params, train, rounds=100)
+  >>> found = evaluate_clients(
+  ...   result, per_example, held_out, train=train,
+  ...   loss_fn=loss_fn, client=optax.sgd(0.1), local_steps=5)
+  >>> found.deciles("global"), found.worst_decile("personalized")
+
+  The kinds of models: 'global', the one that a run evaluates; 'personalized',
+  if `local_steps` is given, that model after so many steps on the client's
+  training examples; and 'personal', if `algorithm` has `client_params`, the
+  client's own. A client without training examples takes no steps.
+
+  Args:
+    model: what `simulate` or `sweep` returned, a `Report` of `on_evaluation`,
+      or parameters.
+    per_example: `(params, batch) -> {name: [B]}`.
+    held_out: the clients' held-out examples.
+    train: their training examples, of the same clients.
+    loss_fn: `(params, batch, rng) -> [B]`, which the steps descend; without the
+      terms that an algorithm such as FedProx adds.
+    client: the rule of the steps, an optax transformation or a function from
+      the round to one.
+    local_steps: of the personalized models; 0 leaves the global one.
+    algorithm: that of the run, for clients' own models.
+    point: of a grid, the index of the point; None for a single run.
+    seed: of the batches. With the seed of a run the steps are those that the
+      client would take in the next round of it.
+    **settings: of the steps, see `Settings`: batch_size, replacement,
+      drop_remainder, precision, client_map, client_chunk.
+
+  Returns:
+    The metrics. At most 64 clients, or `client_chunk`, have a model at the same
+    time.
+
+  Raises:
+    ValueError: naming the argument that cannot be, before anything is compiled.
+    TypeError: naming one of a wrong type, in the same way.
+  """
+  checks.function("per_example", per_example, functions.PER_EXAMPLE)
+  _check_clients(held_out, train)
+  _check_steps(local_steps, loss_fn, client, train)
+  checked.check_names(settings, _SETTINGS)
+  inputs.check_seeds((seed,))
+  params, server, rows, round = _taken(model, point)
+  has_own = _has_own(algorithm, rows)
+  params = inputs.check_params(params, may_be_function=False)
+  config = None
+  if local_steps is not None or has_own:
+    trained = held_out if train is None else train
+    config = _config(trained, local_steps, settings, params)
+  own = algorithm if has_own else None
+  about = (config, per_example, loss_fn, client, local_steps, own)
+  models = (params, server, rows) if has_own else (params, None, None)
+  lists, pools = (_lists(train), _lists(held_out)), _examples(train, held_out)
+  shared = jax.device_put((*lists, *pools, np.uint32(seed), np.int32(round)))
+  given = (jax.device_put(models),)
+  build = functools.partial(_program, *about)
+  compiled = programs.trace(
+    "clients", lambda: build, about, (given, shared), is_donated=False
+  )
+  found = jax.device_get(programs.call(compiled(), (given, shared)))
+  return ClientMetrics(
+    jax.tree.map(lambda values: np.asarray(values, np.float64), found),
+    np.asarray(held_out.sizes),
+    None if train is None else np.asarray(train.sizes),
+  )
+
+
+# What is measured, traced.
+
+
+def _program(
+  config: Config | None,
+  per_example: PerExampleFn,
+  loss_fn: LossFn | None,
+  rule: ClientRule | None,
+  local_steps: int | None,
+  algorithm: Algorithm | None,
+  given: tuple[Any, ...],
+  shared: tuple[Any, ...],
+) -> dict[str, dict[str, jax.Array]]:
+  """{kind: {name: [M]}}; see `evaluate_clients`."""
+  ((params, server, rows),) = given
+  lists, held_out_lists, examples, held_out_examples, seed, round = shared
+  if held_out_examples is None:
+    held_out_examples = examples
+  held_out = ClientData(held_out_examples, *held_out_lists)
+  kinds = {"global": evaluation.per_client(per_example)(params, held_out)}
+  if config is None:
+    return kinds
+  indices, sizes = lists if lists is not None else held_out_lists
+  cohort = Cohort.create(
+    config,
+    jax.random.key(seed),
+    round,
+    RoundData(
+      examples if lists is not None else held_out_examples,
+      sizes,
+      indices,
+      clients=jnp.arange(config.num_clients, dtype=jnp.int32),
+      client_state=rows,
+    ),
+  )
+
+  def one_client(worker, received):
+    models = {}
+    if local_steps is not None:
+      models["personalized"] = received
+      if local_steps:
+        models["personalized"] = worker.descend(loss_fn, rule, received)
+    if algorithm is not None:
+      models["personal"] = algorithms.call(
+        "client_params", algorithm, server, worker.state
+      )
+    measure = lambda model: _means(per_example, model, held_out, worker.client)
+    return {kind: measure(model) for kind, model in models.items()}
+
+  return kinds | cohort.each(one_client, broadcast=params).value
+
+
+def _means(per_example, params, data, client):
+  """{name: []}, of one client's model on its examples."""
+  rows = data.indices.at[client].get(mode="clip")
+  size = data.sizes.at[client].get(mode="clip")
+  at_once = min(_EXAMPLES_AT_ONCE, len(rows))
+  rows = jnp.pad(rows, (0, -len(rows) % at_once))
+
+  def sums(i):
+    of_batch = lax.dynamic_slice_in_dim(rows, i * at_once, at_once)
+    found = functions.per_example(
+      per_example, params, trees.take(data.examples, of_batch)
+    )
+    is_own = i * at_once + jnp.arange(at_once) < size
+    total = lambda values: jnp.sum(jnp.where(is_own, values, 0), dtype=float)
+    return {name: total(values) for name, values in found.items()}
+
+  zeros = trees.zeros_of(jax.eval_shape(sums, 0))
+  add = lambda i, total: jax.tree.map(jnp.add, total, sums(i))
+  total = lax.fori_loop(0, -(-size // at_once), add, zeros)
+  number = jnp.where(size > 0, size, jnp.nan)
+  return {name: value / number for name, value in total.items()}
+
+
+# What was given.
+
+
+def _check_clients(held_out: Any, train: Any) -> None:
+  """That both are clients in memory, as many."""
+  for name, data in (("held_out", held_out), ("train", train)):
+    if data is None and name == "train":
+      continue
+    if not isinstance(data, ClientData):
+      raise TypeError(
+        f"{name}={checks.shown(data)}: must be ClientData, such as a part of "
+        "data.split(0.2)"
+      )
+    inputs.check_data(name, data)
+  if train is not None and train.num_clients != held_out.num_clients:
+    raise ValueError(
+      f"train: has {train.num_clients} clients and held_out "
+      f"{held_out.num_clients}; must be parts of the same clients, as "
+      "data.split(0.2) gives them"
+    )
+
+
+def _check_steps(local_steps, loss_fn, client, train):
+  """That personalized models have all that they need."""
+  needed = {"train": train, "loss_fn": loss_fn, "client": client}
+  if local_steps is None:
+    for name in ("loss_fn", "client"):
+      if needed[name] is not None:
+        raise ValueError(
+          f"{name}: belongs to personalized models; give local_steps= as well"
+        )
+    return
+  checks.at_least("local_steps", local_steps, 0)
+  for name, value in needed.items():
+    if value is None:
+      raise ValueError(
+        f"{name}: local_steps={local_steps} of personalized models need it"
+      )
+  functions.check_loss(loss_fn)
+  rules.client("client", client)
+
+
+def _taken(model: Any, point: int | None) -> tuple[Params, Any, Any, int]:
+  """The model, the states of server and clients, and the rounds done."""
+  if not isinstance(model, Result | Report):
+    if point is not None:
+      raise ValueError(
+        f"point={point}: belongs to a result of sweep; parameters are of one"
+      )
+    return model, None, None, 0
+  is_result = isinstance(model, Result)
+  metrics = model.history.metrics if is_result else model.metrics
+  number = len(next(iter(metrics.values()), ()))
+  if point is None:
+    if number > 1:
+      raise ValueError(
+        f"point: the result is of a grid of {number} points; give the index "
+        "of one"
+      )
+  else:
+    checks.at_least("point", point, 0)
+    if number and point >= number:
+      raise ValueError(f"point={point}: must be from 0 to {number - 1}")
+  of_point = (model.params, model.state, model.client_state)
+  if point is not None:
+    of_point = trees.take(of_point, point)
+  return *of_point, model.rounds if is_result else model.round
+
+
+def _has_own(algorithm: Algorithm | None, rows: Any) -> bool:
+  """Whether clients have models of their own."""
+  if algorithm is None:
+    return False
+  algorithms.check("algorithm", algorithm)
+  if algorithm.client_params is not None and rows is None:
+    raise ValueError(
+      "algorithm: clients' own models are in the state of a run; give its "
+      "result as the model, not parameters"
+    )
+  return algorithm.client_params is not None
+
+
+def _config(data, local_steps, settings, params):
+  """The settings of the clients' work, on one device."""
+  if not local_steps:  # No batches are used.
+    settings = settings | {"batch_size": 1}
+  given = settings | {"local_steps": local_steps or 1, "client_devices": 1}
+  config = Config.create(data, given, params)
+  if settings.get("client_chunk") is None:
+    chunk = min(config.chunk, _CLIENTS_AT_ONCE)
+    config = dataclasses.replace(config, chunk=chunk)
+  return config
+
+
+def _lists(data):
+  return None if data is None else (data.indices, data.sizes)
+
+
+def _examples(train, held_out):
+  """The pools of both; the second is None if it is the same."""
+  if train is None:
+    return None, held_out.examples
+  is_same = train.examples is held_out.examples
+  return train.examples, None if is_same else held_out.examples

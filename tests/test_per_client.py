@@ -1,0 +1,288 @@
+"""Clients' own results against a plain loop over the clients."""
+
+import csv
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fedjax_opt as fo
+from fedjax_opt import evaluation
+from tests import jax_problems
+
+TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 1, 9), seed=3)
+DATA = TASK.data
+TRAIN, HELD_OUT = DATA.split(0.4, seed=1)
+PROBLEM = TASK.problem
+LR = 0.3
+# As many as the largest client has: each step is over all its examples.
+FULL = {"batch_size": int(TRAIN.sizes.max())}
+
+
+def per_example(params, batch):
+  logits = TASK.features_fn(params, batch, None)
+  right = jnp.argmax(logits, 1) == batch["y"]
+  return {"loss": TASK.loss_fn(params, batch, None), "accuracy": right}
+
+
+def rows_of(data, client):
+  return np.asarray(data.indices)[client, : data.sizes[client]]
+
+
+def measured(params, rows):
+  """Loss and accuracy of softmax regression on pooled rows, in NumPy."""
+  if not len(rows):
+    return {"loss": np.nan, "accuracy": np.nan}
+  params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+  flat = np.concatenate([params["bias"], params["kernel"].ravel()])
+  loss, _ = PROBLEM.gradient(flat, rows)
+  logits = DATA.examples["x"][rows] @ params["kernel"] + params["bias"]
+  right = logits.argmax(1) == DATA.examples["y"][rows]
+  return {"loss": loss, "accuracy": right.mean()}
+
+
+def descended(params, rows, steps):
+  """Full-batch gradient descent in NumPy; none without rows."""
+  c = PROBLEM.num_classes
+  flat = np.concatenate([params["bias"], params["kernel"].ravel()])
+  for _ in range(steps if len(rows) else 0):
+    flat = flat - LR * PROBLEM.gradient(flat, rows)[1]
+  return {"bias": flat[:c], "kernel": flat[c:].reshape(-1, c)}
+
+
+def check(values, models, data=HELD_OUT, atol=1e-6):
+  """That metrics are those of one model for each client."""
+  expected = [measured(p, rows_of(data, m)) for m, p in enumerate(models)]
+  for name in ("loss", "accuracy"):
+    want = [each[name] for each in expected]
+    np.testing.assert_allclose(values[name], want, rtol=0, atol=atol)
+
+
+def test_there_is_a_client_without_held_out_examples():
+  assert HELD_OUT.sizes.tolist() == [5, 3, 8, 2, 0, 4]
+
+
+@pytest.mark.parametrize("chunk", [None, 1, 4])
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_equals_a_loop(steps, chunk):
+  settings = FULL | ({"client_chunk": chunk} if chunk else {})
+  with jax.enable_x64(True):
+    found = fo.evaluate_clients(
+      TASK.params,
+      per_example,
+      HELD_OUT,
+      train=TRAIN,
+      loss_fn=TASK.loss_fn,
+      client=optax.sgd(LR),
+      local_steps=steps,
+      **settings,
+    )
+  assert list(found.values) == ["global", "personalized"]
+  check(found.values["global"], [TASK.params] * 6)
+  models = [descended(TASK.params, rows_of(TRAIN, m), steps) for m in range(6)]
+  check(found.values["personalized"], models)
+  # Each client has moved, which is seen in its loss.
+  moved = found.values["personalized"]["loss"] != found.values["global"]["loss"]
+  counted = HELD_OUT.sizes > 0
+  assert moved[counted].all() == bool(steps)
+  assert np.isnan(found.values["global"]["loss"][~counted]).all()
+  assert found.num_test.tolist() == HELD_OUT.sizes.tolist()
+  assert found.num_train.tolist() == TRAIN.sizes.tolist()
+
+
+def test_a_client_without_training_examples_takes_no_step():
+  found = fo.evaluate_clients(
+    TASK.params, per_example, TRAIN, train=HELD_OUT, local_steps=2,
+    loss_fn=TASK.loss_fn, client=optax.sgd(LR), batch_size=8,
+  )  # fmt: skip
+  same = found.values["global"]["loss"] == found.values["personalized"]["loss"]
+  assert same.tolist() == [False, False, False, False, True, False]
+
+
+def test_a_step_is_that_of_the_next_round():
+  # The third round has one client alone, in turn.
+  def run(client, rounds):
+    return fo.simulate(
+      fo.fed_avg(TASK.loss_fn, rule),
+      TASK.params,
+      TRAIN,
+      rounds=rounds,
+      seed=7,
+      cohort_size=1,
+      sampler=lambda key, round: jnp.where(round < 2, 0, client)[None],
+      batch_size=3,
+      local_steps=3,
+    )
+
+  rule = lambda round: optax.adam(0.05 / (1 + round))
+  found = fo.evaluate_clients(
+    run(0, 2), per_example, HELD_OUT, train=TRAIN, loss_fn=TASK.loss_fn,
+    client=rule, local_steps=3, batch_size=3, seed=7,
+  )  # fmt: skip
+  clients = (0, 2, 3)
+  models = {m: run(m, 3).params for m in clients}
+  for m in clients:
+    want = measured(models[m], rows_of(HELD_OUT, m))
+    for name, value in want.items():
+      got = found.values["personalized"][name][m]
+      np.testing.assert_allclose(got, value, atol=2e-6)
+
+
+def moon_run(**settings):
+  algorithm = fo.moon(TASK.loss_fn, TASK.features_fn, optax.sgd(LR))
+  given = {"cohort_size": 2, "batch_size": 4, "eval_every": 1, "seed": 2}
+  return algorithm, fo.simulate(
+    algorithm, TASK.params, TRAIN, rounds=2, **(given | settings)
+  )
+
+
+def test_personal_models_of_moon():
+  algorithm, result = moon_run()
+  kept = result.client_state
+  assert 0 < kept.exists.sum() < 6
+  found = fo.evaluate_clients(
+    result, per_example, HELD_OUT, algorithm=algorithm
+  )
+  assert list(found.values) == ["global", "personal"]
+  assert found.num_train is None
+  models = [
+    jax.tree.map(lambda leaf, m=m: leaf[m], kept.params)
+    if kept.exists[m]
+    else result.params
+    for m in range(6)
+  ]
+  check(found.values["personal"], models, atol=2e-6)
+  check(found.values["global"], [result.params] * 6, atol=2e-6)
+
+
+def test_from_a_report():
+  found = []
+
+  def on_evaluation(report):
+    found.append(
+      fo.evaluate_clients(report, per_example, HELD_OUT, algorithm=algorithm)
+    )
+
+  algorithm = fo.moon(TASK.loss_fn, TASK.features_fn, optax.sgd(LR))
+  evaluate = evaluation.federated(per_example)
+  _, result = moon_run(on_evaluation=on_evaluation, evaluate=evaluate)
+  last = fo.evaluate_clients(result, per_example, HELD_OUT, algorithm=algorithm)
+  assert len(found) == 3
+  jax.tree.map(np.testing.assert_array_equal, found[-1], last)
+  assert found[0].mean("global", "loss") != last.mean("global", "loss")
+
+
+def test_one_point_of_a_grid():
+  make = lambda mu: fo.moon(
+    TASK.loss_fn, TASK.features_fn, optax.sgd(LR), mu=mu
+  )
+  given = {"rounds": 2, "cohort_size": 2, "batch_size": 4}
+  whole = fo.sweep(
+    make, {"mu": [0.0, 5.0]}, TASK.params, TRAIN, seeds=[0, 1],
+    evaluate=evaluation.federated(per_example), **given,
+  )  # fmt: skip
+  of_point = fo.evaluate_clients(
+    whole, per_example, HELD_OUT, algorithm=make(5.0), point=3
+  )
+  alone = fo.simulate(make(5.0), TASK.params, TRAIN, seed=1, **given)
+  expected = fo.evaluate_clients(
+    alone, per_example, HELD_OUT, algorithm=make(5.0)
+  )
+  jax.tree.map(
+    lambda got, want: np.testing.assert_allclose(got, want, atol=1e-5),
+    of_point,
+    expected,
+  )
+  with pytest.raises(ValueError, match="is of a grid of 4 points; give the"):
+    fo.evaluate_clients(whole, per_example, HELD_OUT)
+  with pytest.raises(ValueError, match="point=4: must be from 0 to 3"):
+    fo.evaluate_clients(whole, per_example, HELD_OUT, point=4)
+
+
+def test_an_algorithm_without_personal_models():
+  algorithm = fo.fed_avg(TASK.loss_fn, optax.sgd(LR))
+  found = fo.evaluate_clients(
+    TASK.params, per_example, HELD_OUT, algorithm=algorithm
+  )
+  assert list(found.values) == ["global"]
+
+
+def test_shared_rows_and_batches_of_the_pool():
+  rng = np.random.default_rng(0)
+  indices = rng.integers(0, 54, (40, 30)).astype(np.int32)
+  sizes = rng.integers(0, 31, 40).astype(np.int32)
+  data = fo.ClientData(DATA.examples, indices, sizes)
+  for batch_size in (5, 500):
+    evaluate = jax.jit(evaluation.per_client(per_example, batch_size))
+    check(evaluate(TASK.params, data), [TASK.params] * 40, data, atol=2e-6)
+  # As many own examples as fill several batches of a client's.
+  many = np.tile(np.arange(54, dtype=np.int32), (2, 5))
+  data = fo.ClientData(DATA.examples, many, np.array([270, 131], np.int32))
+  found = fo.evaluate_clients(
+    TASK.params, per_example, data, train=data, loss_fn=TASK.loss_fn,
+    client=optax.sgd(LR), local_steps=0,
+  )  # fmt: skip
+  check(found.values["personalized"], [TASK.params] * 2, data, atol=2e-6)
+
+
+# What is made of the numbers.
+
+
+def metrics_of(accuracy, sizes, **others):
+  accuracy = np.where(np.array(sizes) > 0, accuracy, np.nan)
+  values = {"global": {"accuracy": accuracy} | others}
+  return fo.ClientMetrics(values, np.array(sizes))
+
+
+def test_clients_without_examples_are_left_out():
+  accuracy = np.arange(23) / 100
+  sizes = np.arange(23) % 4  # Six clients have none.
+  counted = accuracy[sizes > 0]
+  found = metrics_of(accuracy, sizes, loss=-accuracy, drift=accuracy)
+  np.testing.assert_allclose(
+    found.deciles(), np.quantile(counted, np.arange(1, 10) / 10)
+  )
+  np.testing.assert_allclose(found.worst_decile(), counted[:2].mean())
+  # The worst losses are the highest.
+  np.testing.assert_allclose(
+    found.worst_decile("global", "loss"), -counted[:2].mean()
+  )
+  np.testing.assert_allclose(
+    found.mean(), np.average(counted, weights=sizes[sizes > 0])
+  )
+  with pytest.raises(ValueError, match="no metric of which lower or higher"):
+    found.worst_decile("global", "drift")
+  with pytest.raises(ValueError, match="name='acuracy'"):
+    found.deciles("global", "acuracy")
+  with pytest.raises(ValueError, match="kind='personal'"):
+    found.deciles("personal")
+  summary = found.summary()["global"]
+  assert set(summary) == {
+    "client_test_accuracy", "client_test_loss", "client_test_drift",
+    "client_test_worst_decile_accuracy",
+    *(f"client_test_accuracy_decile_{i}" for i in range(1, 10)),
+  }  # fmt: skip
+  assert summary["client_test_accuracy_decile_5"] == found.deciles()[4]
+
+
+def test_table(tmp_path):
+  path = tmp_path / "per_client.csv"
+  values = {
+    "global": {"loss": np.array([0.25, np.nan])},
+    "personal": {"loss": np.array([0.1, np.nan])},
+  }
+  sizes = np.array([3, 0])
+  fo.ClientMetrics(values, sizes, np.array([7, 1])).to_csv(path)
+  assert list(tmp_path.iterdir()) == [path]
+  with open(path, newline="") as file:
+    assert list(csv.reader(file)) == [
+      ["client", "num_train", "num_test", "global_loss", "personal_loss"],
+      ["0", "7", "3", "0.25", "0.1"],
+      ["1", "1", "0", "", ""],
+    ]
+  fo.ClientMetrics(values, sizes).to_csv(path)
+  assert path.read_text().splitlines()[1] == "0,,3,0.25,0.1"
+  with pytest.raises(ValueError, match="cannot be written: No such file"):
+    fo.ClientMetrics(values, sizes).to_csv(tmp_path / "none" / "x.csv")
