@@ -28,6 +28,7 @@ from fedjax_opt.algorithms import (
   scaffold,
 )
 from fedjax_opt.base import Algorithm, ClientOutput, grad_fn_of
+from fedjax_opt.comparison.studies import Method, compare
 from fedjax_opt.data import partition, synthetic
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
@@ -65,6 +66,7 @@ __all__ = [
   "ClientMetrics",
   "ClientOutput",
   "Cohort",
+  "Method",
   "Population",
   "Reply",
   "Report",
@@ -76,6 +78,7 @@ __all__ = [
   "Worker",
   "bvr_l_sgd",
   "centralized",
+  "compare",
   "data",
   "delta_sgd",
   "domo",

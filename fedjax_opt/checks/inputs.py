@@ -172,8 +172,11 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
     return first
   if any(isinstance(one, Population) for one in each):
     raise ValueError("data: a population on disk must be that of all seeds")
-  if any(other.examples is not first.examples for other in each):
-    raise ValueError("data: the clients of all seeds must share the examples")
+  if not all(_same_pool(first.examples, other.examples) for other in each):
+    raise ValueError(
+      "data: the clients of all seeds must share the examples; give them as "
+      "ClientData.from_partition(examples, rows, keep_pool=True) makes them"
+    )
   numbers = sorted({other.num_clients for other in each})
   if len(numbers) > 1:
     raise ValueError(
@@ -187,6 +190,16 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
     indices=np.stack([pad(one.indices) for one in each]),
     sizes=np.stack([one.sizes for one in each]),
   )
+
+
+def _same_pool(one, other):
+  """Whether two pools are the same, or have the same numbers."""
+  if one is other:
+    return True
+  same = lambda name: (
+    one[name] is other[name] or np.array_equal(one[name], other[name])
+  )
+  return set(one) == set(other) and all(map(same, one))
 
 
 def check_data(name, data):

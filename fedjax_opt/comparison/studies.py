@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
 from fedjax_opt.base import Algorithm, Batch, Params
+from fedjax_opt.checks import inputs
 from fedjax_opt.checks import values as checks
 from fedjax_opt.comparison import budgets
 from fedjax_opt.comparison.cells import Cell, Measured, Study
@@ -199,13 +200,11 @@ def _check_methods(methods: Any) -> dict[str, Method]:
         f"{name}={checks.shown(method)}: must be fo.Method(make, grid)"
       )
     method = Method(*method)
-    checks.function(f"{name}.make", method.make, "(**hyperparameters)")
-    if not isinstance(method.grid, Mapping):
-      raise TypeError(
-        f"{name}.grid={checks.shown(method.grid)}: must be a dict "
-        "{name: values}"
-      )
-    found[str(label)] = method
+    inputs.check_is_grid(method.grid)
+    try:
+      found[str(label)] = Method(*inputs.check_grid(*method))
+    except (TypeError, ValueError) as error:
+      raise type(error)(f"{name}: {error}") from None
   return found
 
 

@@ -228,6 +228,7 @@ def shown(value: Interval, metric: str) -> str:
   scale, unit, digits = 1.0, "", ".4g"
   if is_fraction(metric):
     scale, unit, digits = 100.0, " %", ".1f"
+    low, high = max(low, 0.0), min(high, 1.0)
   text = f"{scale * estimate:{digits}}{unit}"
   if np.isfinite(low):
     text += f" ({scale * low:{digits}} to {scale * high:{digits}})"

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt.checks.values import shown, whole
+from fedjax_opt.checks.values import shown, switch, whole
 from fedjax_opt.data import client_split, partition
 
 Array = np.ndarray | jax.Array
@@ -130,7 +130,9 @@ class ClientData:
         out or none is left, or a held-out one shares all its rows.
       TypeError: if one is no number.
     """
-    parts = client_split.divide_clients(self.indices, self.sizes, fraction, seed)
+    parts = client_split.divide_clients(
+      self.indices, self.sizes, fraction, seed
+    )
     train, test = (ClientData(self.examples, *lists) for lists in parts)
     return train, test
 
@@ -140,6 +142,8 @@ class ClientData:
     examples: Mapping[str, np.ndarray],
     rows: Sequence[np.ndarray],
     num_classes: int | None = None,
+    *,
+    keep_pool: bool = False,
   ) -> "ClientData":
     """From pooled examples and the rows of each client.
 
@@ -150,6 +154,8 @@ class ClientData:
       examples: name -> [N, ...].
       rows: M arrays of pool rows, such as a scheme of `partition` returns.
       num_classes: if given, labels 'y' must be integers in [0, num_classes).
+      keep_pool: whether examples of no client stay in the pool, as they must
+        where several seeds divide one pool in one `sweep`.
 
     Returns:
       The clients, in the order of `rows`.
@@ -159,6 +165,7 @@ class ClientData:
         row is out of range, or no client has an example.
     """
     examples = check_examples(examples)
+    switch("keep_pool", keep_pool)
     if num_classes is not None:
       _check_labels(examples, num_classes)
     num_examples = len(next(iter(examples.values())))
@@ -166,8 +173,9 @@ class ClientData:
 
     sizes = np.array([len(of_client) for of_client in rows], np.int32)
     owned = np.concatenate(rows)
-    used, owned = np.unique(owned, return_inverse=True)
-    if len(used) < num_examples:
+    if not keep_pool:
+      used, owned = np.unique(owned, return_inverse=True)
+    if not keep_pool and len(used) < num_examples:
       examples = {name: values[used] for name, values in examples.items()}
     indices = np.zeros((len(rows), sizes.max()), np.int32)
     indices[np.arange(sizes.max()) < sizes[:, None]] = owned

@@ -555,7 +555,8 @@ BAD = {
       seeds=[0, 1],
     ),
     ValueError,
-    "data: the clients of all seeds must share the examples",
+    "data: the clients of all seeds must share the examples; give them as "
+    "ClientData.from_partition(examples, rows, keep_pool=True) makes them",
   ),
   "data clients": (
     run(

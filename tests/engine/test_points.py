@@ -151,7 +151,7 @@ BAD = {
   ),
   "examples": (
     {"data": lambda seed: jax_problems.softmax().data, "seeds": [0, 1]},
-    "data: the clients of all seeds must share the examples",
+    "data: the clients of all seeds must share the examples; give them as ",
   ),
 }
 

@@ -67,11 +67,13 @@ def test_what_is_measured():
     (["--zeta=large"], "zeta=large: must be a number"),
     (
       ["--task=lasso", "--zeta=0.5"],
-      "zeta=0.5: belongs to task nonconvex, not to task lasso",
+      "zeta=0.5: belongs to task nonconvex, not to task lasso; give "
+      "--task=nonconvex, or leave zeta out",
     ),
     (
       ["--variant=II"],
-      "variant=II: belongs to task lasso, low_rank, not to task nonconvex",
+      "variant=II: belongs to task lasso, low_rank, not to task nonconvex; "
+      "give --task=lasso, or leave variant out",
     ),
     (
       ["--data_dir=somewhere"],

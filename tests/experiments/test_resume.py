@@ -213,7 +213,7 @@ def test_a_run_that_ended_has_nothing_left_to_do(whole, capsys):
   before = content(whole)
   assert call(*ARGUMENTS, f"--output_dir={whole}", "--resume") == 0
   out = capsys.readouterr().out
-  assert "highest test_accuracy (last)" in out
+  assert "highest validation_accuracy (last)" in out
   assert out.endswith(f"nothing left to do: {whole} ended after 60 rounds\n")
   assert content(whole) == before
 
