@@ -7,6 +7,8 @@ import numpy as np
 
 # The width of a page's text in inches, at which figures are not shrunk.
 PAGE_WIDTH = 6.8
+# Positive values that are so many times apart have a log axis.
+_SPREAD = 10
 
 
 def grid_shape(num_panels: int) -> tuple[int, int]:
@@ -79,3 +81,21 @@ def by_condition(name: str, values: Any) -> dict[str, dict[str, Any]]:
       where = f"{name}[{condition!r}]" if nested else name
       raise ValueError(f"{where}: is empty; must have at least one method")
   return {str(c): dict(of_method) for c, of_method in conditions.items()}
+
+
+def is_log_axis(name: str, values: np.ndarray, wanted: bool | None) -> bool:
+  """Whether the axis of these values is logarithmic.
+
+  Args:
+    name: of the values, for messages.
+    values: of any number.
+    wanted: what was asked for; None for an axis that is logarithmic if positive
+      values are a factor of at least 10 apart.
+
+  Raises:
+    ValueError: if it was asked for and a value is not positive.
+  """
+  low, high = float(values.min()), float(values.max())
+  if wanted and low <= 0:
+    raise ValueError(f"log_x=True: {name} has {low:g}; must be positive")
+  return low > 0 and high >= _SPREAD * low if wanted is None else wanted
