@@ -50,19 +50,9 @@ def client_distribution(
       without a look, or a file's ending.
     ImportError: if matplotlib is missing.
   """
-  factor = 100 if is_fraction(metric) else 1
-  conditions = {
-    condition: {
-      method: factor * _checked(method, each, sizes)
-      for method, each in of_method.items()
-    }
-    for condition, of_method in by_condition("values", values).items()
-  }
+  conditions = _by_condition(values, sizes, 100 if is_fraction(metric) else 1)
   is_histogram = max(map(len, conditions.values())) == 1
-  joined = np.concatenate([v for c in conditions.values() for v in c.values()])
-  low, high = float(joined.min()), float(joined.max())
-  margin = 0.03 * (high - low) or 0.5
-  limits = (low - margin, high + margin)
+  limits = _limits(conditions)
   worst_is_low = direction(metric) != "min"
 
   def draw(axes, of_method, looks):
@@ -80,6 +70,28 @@ def client_distribution(
     y_label="Clients" if is_histogram else "Clients with at most this (%)",
     title=title,
   )
+
+
+def _by_condition(
+  values: Any, sizes: Any, factor: int
+) -> dict[str, dict[str, np.ndarray]]:
+  """condition -> method -> values in increasing order, times a factor."""
+  return {
+    condition: {
+      method: factor * _checked(method, each, sizes)
+      for method, each in of_method.items()
+    }
+    for condition, of_method in by_condition("values", values).items()
+  }
+
+
+def _limits(
+  conditions: Mapping[str, Mapping[str, np.ndarray]],
+) -> tuple[float, float]:
+  joined = np.concatenate([v for c in conditions.values() for v in c.values()])
+  low, high = float(joined.min()), float(joined.max())
+  margin = 0.03 * (high - low) or 0.5
+  return low - margin, high + margin
 
 
 def _checked(method: str, values: Any, sizes: Any) -> np.ndarray:

@@ -12,14 +12,13 @@ import numpy as np
 
 from fedjax_opt.results.names import name_of, number, sentence
 from fedjax_opt.results.plots import files, legends
-from fedjax_opt.results.plots.frame import COLORS, LINE_STYLES, styled_figure
+from fedjax_opt.results.plots.frame import COLORS, LINE_STYLES
 from fedjax_opt.results.plots.metric_axis import MetricAxis
 from fedjax_opt.results.plots.panels import (
   by_condition,
   draw_band,
-  grid_shape,
   mark_divergence,
-  page_width,
+  panel_figure,
 )
 
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
@@ -170,23 +169,23 @@ def draw_panels(
       "method_styles(all methods) has"
     )
   legend_title = sentence(interval) if interval else None
-  rows, columns = grid_shape(len(conditions))
-  width = page_width(columns, panel[0])
-  guess = 0.16 * (1 + legends.num_rows(names, width, legend_title))
-  height = (panel[1] if rows == 1 else 0.85 * panel[1]) * rows + guess
-  with styled_figure(width, height + 0.2 * bool(title)) as new:
-    all_axes = new.subplots(rows, columns, squeeze=False, sharey=True).ravel()
+  with panel_figure(
+    len(conditions),
+    panel,
+    [*names, DIVERGED],
+    title=title,
+    legend_title=legend_title,
+    share_y=True,
+  ) as (new, all_axes, width):
     entries: dict[str, Any] = {}
-    for i, (condition, of_method) in enumerate(conditions.items()):
-      axes = all_axes[i]
+    for axes, (condition, of_method) in zip(
+      all_axes, conditions.items(), strict=True
+    ):
       entries |= draw(axes, of_method, styles)
       axes.set_title(shown_name(condition))
       axes.set_xlabel(x_label)
-      axes.set_ylabel(y_label if i % columns == 0 else "")
-    for unused in all_axes[len(conditions) :]:
-      unused.remove()
-    if title:
-      new.suptitle(title, fontsize=9)
+      is_first = axes.get_subplotspec().is_first_col()
+      axes.set_ylabel(y_label if is_first else "")
     legends.add_below(new, _in_order(entries, names), width, legend_title)
     return files.finish(new, path)
 
@@ -241,23 +240,14 @@ def draw_curves(
     if curve.low is not None:
       ends = np.sort([axis.units(curve.low), axis.units(curve.high)], axis=0)
       draw_band(axes, curve.x, *ends, style.color)
-    if not mark_ends:
-      continue
-    if not np.isfinite(mean[-1]):
+    if mark_ends and not np.isfinite(mean[-1]):
       mark_divergence(axes, curve.x, mean, style.color)
       entries[DIVERGED] = diverged_entry()
-    elif axis.is_outside(curve.mean[-1]):
-      entry = outside_entry(axis)
-      axes.plot(
-        curve.x[-1],
-        axis.worse_end,
-        color=style.color,
-        marker=entry.get_marker(),
-        markersize=5,
-        clip_on=False,
-        zorder=5,
-      )
-      entries[OUTSIDE] = entry
+    elif mark_ends and axis.is_outside(curve.mean[-1]):
+      entries[OUTSIDE] = entry = outside_entry(axis)
+      look = {"marker": entry.get_marker(), "markersize": 5, "zorder": 5}
+      end = (curve.x[-1], axis.worse_end)
+      axes.plot(*end, color=style.color, clip_on=False, **look)
   return entries
 
 

@@ -1,9 +1,13 @@
 """Panels of a figure: how many fit on a page, bands, and crosses."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from fedjax_opt.results.plots import legends
+from fedjax_opt.results.plots.frame import styled_figure
 
 # The width of a page's text in inches, at which figures are not shrunk.
 PAGE_WIDTH = 6.8
@@ -17,9 +21,42 @@ def grid_shape(num_panels: int) -> tuple[int, int]:
   return -(-num_panels // columns), columns
 
 
-def page_width(columns: int, width: float) -> float:
-  """The width of a figure whose panels would like to be `width` wide."""
-  return min(columns * width, PAGE_WIDTH)
+@contextlib.contextmanager
+def panel_figure(
+  num_panels: int,
+  panel: tuple[float, float],
+  labels: Sequence[str],
+  *,
+  title: str | None,
+  legend_title: str | None,
+  share_y: bool = False,
+) -> Iterator[tuple[Any, list[Any], float]]:
+  """A figure of panels with room for a legend below them.
+
+  Args:
+    num_panels: at least 1.
+    panel: width and height of a panel in inches, if the page has room.
+    labels: of the legend.
+    title: text above the panels.
+    legend_title: text above the legend.
+    share_y: whether the panels have one y axis.
+
+  Yields:
+    The figure, the axes of its panels, and its width in inches.
+  """
+  rows, columns = grid_shape(num_panels)
+  width = min(columns * panel[0], PAGE_WIDTH)
+  height = rows * (panel[1] if rows == 1 else 0.9 * panel[1])
+  height += 0.15 + 0.2 * bool(title)
+  height += 0.16 * legends.num_rows(labels, width, legend_title)
+  with styled_figure(width, height) as new:
+    all_axes = new.subplots(rows, columns, squeeze=False, sharey=share_y)
+    first, *rest = np.split(all_axes.ravel(), [num_panels])
+    for unused in np.concatenate(rest):
+      unused.remove()
+    if title:
+      new.suptitle(title, fontsize=9)
+    yield new, list(first), width
 
 
 def draw_band(

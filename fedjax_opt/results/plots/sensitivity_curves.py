@@ -1,6 +1,6 @@
 """Picture of a study: the final value over one hyperparameter."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,13 +68,7 @@ def sensitivity(
   conditions = curves_by_condition("curves", curves)
   places = _chosen_places(conditions, chosen)
   parts = all_of(conditions)
-  # Every value is an end: a good rate is no better for being the last one.
-  single = [
-    Curve(*(part[[i]] for part in curve if part is not None))
-    for curve in parts
-    for i in range(curve.x.size)
-  ]
-  axis = curves_axis(metric, single)
+  axis = curves_axis(metric, _single_values(parts))
   is_log = is_log_axis(x_name, np.concatenate([c.x for c in parts]), log_x)
   rings = iter(places)
 
@@ -100,6 +94,15 @@ def sensitivity(
     title=title,
     interval=interval,
   )
+
+
+def _single_values(curves: Sequence[Curve]) -> list[Curve]:
+  """A curve of each value: a rate is no better for being the last one."""
+  return [
+    Curve(*(part[[i]] for part in curve if part is not None))
+    for curve in curves
+    for i in range(curve.x.size)
+  ]
 
 
 def _chosen_places(

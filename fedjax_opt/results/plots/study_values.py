@@ -83,13 +83,7 @@ def study_values(
     raise ValueError(
       f"heterogeneous={heterogeneous!r}: must be 'low', 'high' or None"
     )
-  conditions = {
-    condition: {
-      method: _checked(method, each, len(x_values))
-      for method, each in of_method.items()
-    }
-    for condition, of_method in by_condition("values", values).items()
-  }
+  conditions = _by_condition(values, len(x_values))
   way = heterogeneous or _HETEROGENEOUS.get(x_name)
   places = _places(x_name, x_values, log_x)
   if way == "low":
@@ -99,15 +93,22 @@ def study_values(
   return draw_panels(
     conditions,
     path,
-    lambda axes, of_method, looks: _draw(
-      axes, of_method, looks, axis, places, x_values
-    ),
+    lambda axes, *of_panel: _draw(axes, *of_panel, axis, places, x_values),
     styles=styles,
     x_label=f"{label} (clients differ more →)" if way else label,
     y_label=axis.label,
     title=title,
     interval=interval,
   )
+
+
+def _by_condition(values: Any, size: int) -> dict[str, dict[str, _Interval]]:
+  return {
+    condition: {
+      method: _checked(method, each, size) for method, each in of_method.items()
+    }
+    for condition, of_method in by_condition("values", values).items()
+  }
 
 
 def _checked(method: str, value: Any, size: int) -> _Interval:
