@@ -6,14 +6,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_opt.results.history import direction, is_fraction
-from fedjax_opt.results.names import metric_name, name_of, sentence, value_of
+from fedjax_opt.results.names import (
+  metric_name,
+  name_of,
+  number,
+  sentence,
+  value_of,
+)
 from fedjax_opt.results.plots import files
 from fedjax_opt.results.plots.frame import COLORS, styled_figure
+from fedjax_opt.results.plots.methods import shown_name
 from fedjax_opt.results.plots.panels import PAGE_WIDTH, by_condition
 
 # Of a cell, in inches, where the page is wide enough.
 _CELL = (0.46, 0.3)
 _FONT_SIZE = 7
+# Width of a character of a label.
+_CHARACTER = 0.065
 
 
 class Grid(NamedTuple):
@@ -86,7 +95,7 @@ def heat_maps(
       pdf, svg). None to get the figure.
     metric: its identifier, such as 'validation_accuracy'.
     precision: format specification of the numbers in the cells; by default one
-      decimal of percents, else three digits.
+      decimal of percents, else two digits.
 
   Returns:
     The matplotlib figure if `path` is None, else None.
@@ -103,7 +112,7 @@ def heat_maps(
     }
     for condition, of_method in by_condition("grids", grids).items()
   }
-  precision = precision or (".1f" if factor == 100 else ".3g")
+  precision = precision or (".1f" if factor == 100 else None)
   way = direction(metric) or "max"
   return _draw(scaled, path, metric_name(metric), precision, way)
 
@@ -127,7 +136,7 @@ def _draw(
   grids: dict[str, dict[str, Grid]],
   path: files.Path,
   label: str,
-  precision: str,
+  precision: str | None,
   way: str,
 ) -> Any:
   """Draws one row of panels for each condition."""
@@ -137,23 +146,57 @@ def _draw(
   norm, extend = _norm([grid.values for grid in all_grids], way)
   cells = np.max([grid.values.shape for grid in all_grids], axis=0)
   width = 0.9 + num_columns * (0.55 + max(2, cells[1]) * _CELL[0])
-  height = 0.3 + len(grids) * (0.55 + max(2, cells[0]) * _CELL[1])
+  height = max(0.4 + len(grids) * (0.5 + cells[0] * _CELL[1]), 2.0)
   width = max(min(width, max(PAGE_WIDTH, 1.1 * num_columns)), 2.4)
+  is_shared = len({_hyperparameters(grid) for grid in all_grids}) == 1
   with styled_figure(width, height, **{"axes.grid": False}) as new:
     all_axes = new.subplots(len(grids), num_columns, squeeze=False)
-    for row, (condition, of_method) in zip(
-      all_axes, grids.items(), strict=True
-    ):
-      for axes in row[len(of_method) :]:
+    rows = list(grids.items())
+    for i, j in np.ndindex(all_axes.shape):
+      (condition, of_method), axes = rows[i], all_axes[i, j]
+      if j >= len(of_method):
         axes.remove()
-      for axes, (method, grid) in zip(row, of_method.items(), strict=False):
-        image = _draw_panel(axes, grid, norm, way, precision)
-        axes.set_title(", ".join(part for part in (method, condition) if part))
-    new.colorbar(
-      image, ax=all_axes, label=label, extend=extend, aspect=30, pad=0.02
+        continue
+      method, grid = list(of_method.items())[j]
+      image = _draw_panel(axes, grid, norm, way, precision)
+      parts = [shown_name(part) for part in (method, condition) if part]
+      axes.set_title(", ".join(parts))
+      _name_axes(axes, grid, width / num_columns / cells[1])
+      if is_shared:
+        is_last = all(len(below) <= j for _, below in rows[i + 1 :])
+        _keep_names(axes, is_last, j == 0)
+    bar = new.colorbar(
+      image, ax=new.axes, label=label, extend=extend, aspect=25, pad=0.02
     )
+    bar.ax.yaxis.set_major_formatter(lambda value, _: number(value))
+    bar.ax.yaxis.set_minor_formatter("")
     _add_key(new, all_grids)
     return files.finish(new, path)
+
+
+def _hyperparameters(grid: Grid) -> str:
+  return repr([(name, list(values)) for name, values in grid[1:3]])
+
+
+def _name_axes(axes: Any, grid: Grid, cell_width: float) -> None:
+  """Names the hyperparameters and their values; long values are turned."""
+  shown = [value_of(value) for value in grid.columns[1]]
+  is_narrow = max(map(len, shown)) * _CHARACTER > 0.75 * cell_width
+  axes.set_xticks(range(len(shown)), shown, rotation=90 if is_narrow else 0)
+  axes.set_yticks(range(len(grid.rows[1])), map(value_of, grid.rows[1]))
+  axes.tick_params(length=0)
+  axes.set_xlabel(sentence(name_of(grid.columns[0])))
+  axes.set_ylabel(sentence(name_of(grid.rows[0])))
+
+
+def _keep_names(axes: Any, below: bool, left: bool) -> None:
+  """Removes the names that another panel has for the same axis."""
+  if not below:
+    axes.set_xlabel("")
+    axes.tick_params(labelbottom=False)
+  if not left:
+    axes.set_ylabel("")
+    axes.tick_params(labelleft=False)
 
 
 def _norm(values: Sequence[np.ndarray], way: str) -> tuple[Any, str]:
@@ -181,7 +224,7 @@ def _norm(values: Sequence[np.ndarray], way: str) -> tuple[Any, str]:
 
 
 def _draw_panel(
-  axes: Any, grid: Grid, norm: Any, way: str, precision: str
+  axes: Any, grid: Grid, norm: Any, way: str, precision: str | None
 ) -> Any:
   """Draws one grid; returns its image."""
   import matplotlib
@@ -189,13 +232,7 @@ def _draw_panel(
 
   colors = matplotlib.colormaps["viridis" if way == "max" else "viridis_r"]
   image = axes.imshow(grid.values, cmap=colors, norm=norm, aspect="auto")
-  shown = [value_of(value) for value in grid.columns[1]]
-  axes.set_xticks(range(len(shown)), shown)
-  axes.set_yticks(range(len(grid.rows[1])), map(value_of, grid.rows[1]))
-  axes.tick_params(length=0)
   axes.spines[:].set_visible(False)
-  axes.set_xlabel(sentence(name_of(grid.columns[0])))
-  axes.set_ylabel(sentence(name_of(grid.rows[0])))
   for (i, j), value in np.ndenumerate(grid.values):
     if np.isnan(value):
       axes.add_patch(_diverged_box(j, i))
@@ -205,7 +242,7 @@ def _draw_panel(
     axes.text(
       j,
       i,
-      f"{value:{precision}}",
+      f"{value:{precision}}" if precision else number(float(f"{value:.2g}")),
       ha="center",
       va="center",
       color="black" if is_light else "white",

@@ -9,13 +9,11 @@ from fedjax_opt.registry import check_choice
 from fedjax_opt.results.history import History, direction
 from fedjax_opt.results.names import number
 from fedjax_opt.results.plots import files, legends
-from fedjax_opt.results.plots.frame import styled_figure
 from fedjax_opt.results.plots.metric_axis import MetricAxis, metric_axis
 from fedjax_opt.results.plots.panels import (
   draw_band,
-  grid_shape,
   mark_divergence,
-  page_width,
+  panel_figure,
 )
 from fedjax_opt.results.selection import Criterion, Point
 
@@ -82,26 +80,16 @@ def curves(
   named, others = legends.lines_of(history, points, criterion)
   axes_of = {name: _axis_of(history, name, named, others) for name in panels}
   named = [_with_note(history, line, axes_of) for line in named]
-  legend_title = legends.title_of(
-    points, max(len(line.points) for line in named)
-  )
-  rows, columns = grid_shape(len(panels))
-  width = page_width(columns, 3.4)
+  num_seeds = max(len(line.points) for line in named)
+  legend_title = legends.title_of(points, num_seeds)
   labels = [line.label for line in named if line.label]
   labels += [legends.others_label(others)] if others else []
-  below = 0.16 * legends.num_rows(labels, width, legend_title)
-
-  with styled_figure(width, 2.3 * rows + 0.2 * bool(title) + below) as new:
-    all_axes = new.subplots(rows, columns, squeeze=False).ravel()
-    entries: dict[str, Any] = {}
-    for axes, name in zip(all_axes, panels, strict=False):
-      entries = _draw_panel(
-        axes, history, name, axes_of[name], named, others, x_axis
-      )
-    for unused in all_axes[len(panels) :]:
-      unused.remove()
-    if title:
-      new.suptitle(title, fontsize=9)
+  with panel_figure(
+    len(panels), (3.4, 2.3), labels, title=title, legend_title=legend_title
+  ) as (new, all_axes, width):
+    for axes, name in zip(all_axes, panels, strict=True):
+      axis = axes_of[name]
+      entries = _draw_panel(axes, history, name, axis, named, others, x_axis)
     if entries or legend_title:
       legends.add_below(new, entries, width, legend_title)
     return files.finish(new, path)

@@ -40,6 +40,18 @@ class MetricAxis(NamedTuple):
     values = np.asarray(values, float)
     return self.factor * (1 - values if self.is_error else values)
 
+  @property
+  def worse_end(self) -> float:
+    """The end of the axis where bad values are; NaN without limits."""
+    if self.limits is None:
+      return np.nan
+    return self.limits[0 if self.is_better_high else 1]
+
+  @property
+  def is_better_high(self) -> bool:
+    """Whether what is higher on the axis is better."""
+    return self.factor == 100 and not self.is_error
+
   def apply(self, axes: Any, label: bool = True) -> None:
     """Sets scale, range and name of matplotlib's y axis."""
     if self.is_log:
@@ -55,13 +67,14 @@ class MetricAxis(NamedTuple):
       return False
     low, high = self.limits
     shown = float(self.units(value))
-    return shown < low if self.factor == 100 else shown > high
+    return shown < low if self.is_better_high else shown > high
 
 
 def metric_axis(
   metric: str,
   curves: Sequence[np.ndarray],
   spread: Sequence[np.ndarray] | None = None,
+  whole: bool = False,
 ) -> MetricAxis:
   """The axis on which the good curves of a metric can be told apart.
 
@@ -78,6 +91,8 @@ def metric_axis(
       value. [E] each, in the metric's own unit; E may differ.
     spread: of each curve, the values around it, such as those of single seeds.
       [any, E] each. Those of the last fifth of the rounds will be visible.
+    whole: whether all of the curves and of their spread is visible, whatever
+      room that leaves for the best.
   """
   pairs = zip(curves, curves if spread is None else spread, strict=True)
   lines = [_Line(*map(_floats, pair)) for pair in pairs]
@@ -89,12 +104,13 @@ def metric_axis(
     ends = _ends([line.curve for line in lines])
     return MetricAxis(label, limits=_margin(*ends))
   if is_fraction(metric):
-    return _accuracy_axis(label, lines)
-  good = _good(lines, direction(metric) or "min")
+    return _accuracy_axis(label, lines, whole)
+  good = lines if whole else _good(lines, direction(metric) or "min")
   low, high = _ends([line.curve for line in good])
   if low > 0 and high > 100 * low:
     return MetricAxis(label, is_log=True, limits=(low / 1.3, high * 1.3))
-  return MetricAxis(label, limits=_margin(*_ends([[low, high], *_last(good)])))
+  around = _last(good, whole)
+  return MetricAxis(label, limits=_margin(*_ends([[low, high], *around])))
 
 
 class _Line(NamedTuple):
@@ -108,7 +124,7 @@ class _Line(NamedTuple):
     )
 
 
-def _accuracy_axis(label: str, lines: list[_Line]) -> MetricAxis:
+def _accuracy_axis(label: str, lines: list[_Line], whole: bool) -> MetricAxis:
   if min(line.curve[-1] for line in lines) > _HIGH:
     errors = np.concatenate([1 - line.curve for line in lines])
     positive = errors[errors > 1e-9]
@@ -116,15 +132,16 @@ def _accuracy_axis(label: str, lines: list[_Line]) -> MetricAxis:
       label = label.replace("accuracy", "error").replace("Accuracy", "Error")
       low, high = 100 * positive.min() / 1.2, 100 * errors.max() * 1.2
       is_log = high > 2 * low
-      limits = (low, min(high, 100.0)) if is_log else None
+      limits = (low, min(high, 100.0)) if is_log else _margin(low, high)
       return MetricAxis(label, True, 100.0, is_log, limits)
-  good = _good(lines, "max", at_least=0.1)
+  good = lines if whole else _good(lines, "max", at_least=0.1)
   low, high = _ends([line.curve for line in good])
   rest = [line.curve[int(_BEGINNING * line.curve.size) :] for line in good]
   start = np.quantile(np.concatenate(rest), 0.02)
-  if len(good) > 1 and start - low > _WORTH_CUTTING * (high - low):
+  is_worth = start - low > _WORTH_CUTTING * (high - low)
+  if is_worth and len(good) > 1 and not whole:
     low = start
-  low, high = _ends([[low, high], *_last(good)])
+  low, high = _ends([[low, high], *_last(good, whole)])
   low, high = _margin(100 * low, 100 * high)
   return MetricAxis(label, factor=100.0, limits=(low, min(high, 100.5)))
 
@@ -150,11 +167,10 @@ def _good(lines: list[_Line], way: str, at_least: float = 0.0) -> list[_Line]:
   return good
 
 
-def _last(lines: Sequence[_Line]) -> list[np.ndarray]:
-  """What lies around the last fifth of the lines."""
-  last = [
-    line.spread[:, -max(1, line.curve.size // 5) :].ravel() for line in lines
-  ]
+def _last(lines: Sequence[_Line], whole: bool) -> list[np.ndarray]:
+  """What lies around the last fifth of the lines, or around all of them."""
+  size = lambda line: line.curve.size if whole else line.curve.size // 5
+  last = [line.spread[:, -max(1, size(line)) :].ravel() for line in lines]
   return [values[np.isfinite(values)] for values in last]
 
 

@@ -1,12 +1,18 @@
 """Panels of a figure: how many fit on a page, bands, and crosses."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from fedjax_opt.results.plots import legends
+from fedjax_opt.results.plots.frame import styled_figure
+
 # The width of a page's text in inches, at which figures are not shrunk.
 PAGE_WIDTH = 6.8
+# Positive values that are so many times apart have a log axis.
+_SPREAD = 10
 
 
 def grid_shape(num_panels: int) -> tuple[int, int]:
@@ -15,9 +21,42 @@ def grid_shape(num_panels: int) -> tuple[int, int]:
   return -(-num_panels // columns), columns
 
 
-def page_width(columns: int, width: float) -> float:
-  """The width of a figure whose panels would like to be `width` wide."""
-  return min(columns * width, PAGE_WIDTH)
+@contextlib.contextmanager
+def panel_figure(
+  num_panels: int,
+  panel: tuple[float, float],
+  labels: Sequence[str],
+  *,
+  title: str | None,
+  legend_title: str | None,
+  share_y: bool = False,
+) -> Iterator[tuple[Any, list[Any], float]]:
+  """A figure of panels with room for a legend below them.
+
+  Args:
+    num_panels: at least 1.
+    panel: width and height of a panel in inches, if the page has room.
+    labels: of the legend.
+    title: text above the panels.
+    legend_title: text above the legend.
+    share_y: whether the panels have one y axis.
+
+  Yields:
+    The figure, the axes of its panels, and its width in inches.
+  """
+  rows, columns = grid_shape(num_panels)
+  width = min(columns * panel[0], PAGE_WIDTH)
+  height = rows * (panel[1] if rows == 1 else 0.9 * panel[1])
+  height += 0.15 + 0.2 * bool(title)
+  height += 0.16 * legends.num_rows(labels, width, legend_title)
+  with styled_figure(width, height) as new:
+    all_axes = new.subplots(rows, columns, squeeze=False, sharey=share_y)
+    first, *rest = np.split(all_axes.ravel(), [num_panels])
+    for unused in np.concatenate(rest):
+      unused.remove()
+    if title:
+      new.suptitle(title, fontsize=9)
+    yield new, list(first), width
 
 
 def draw_band(
@@ -79,3 +118,21 @@ def by_condition(name: str, values: Any) -> dict[str, dict[str, Any]]:
       where = f"{name}[{condition!r}]" if nested else name
       raise ValueError(f"{where}: is empty; must have at least one method")
   return {str(c): dict(of_method) for c, of_method in conditions.items()}
+
+
+def is_log_axis(name: str, values: np.ndarray, wanted: bool | None) -> bool:
+  """Whether the axis of these values is logarithmic.
+
+  Args:
+    name: of the values, for messages.
+    values: of any number.
+    wanted: what was asked for; None for an axis that is logarithmic if positive
+      values are a factor of at least 10 apart.
+
+  Raises:
+    ValueError: if it was asked for and a value is not positive.
+  """
+  low, high = float(values.min()), float(values.max())
+  if wanted and low <= 0:
+    raise ValueError(f"log_x=True: {name} has {low:g}; must be positive")
+  return low > 0 and high >= _SPREAD * low if wanted is None else wanted
