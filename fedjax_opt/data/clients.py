@@ -130,7 +130,9 @@ class ClientData:
         out or none is left, or a held-out one shares all its rows.
       TypeError: if one is no number.
     """
-    parts = client_split.divide_clients(self.indices, self.sizes, fraction, seed)
+    parts = client_split.divide_clients(
+      self.indices, self.sizes, fraction, seed
+    )
     train, test = (ClientData(self.examples, *lists) for lists in parts)
     return train, test
 
