@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from experiments import resuming, tasks, validation
+from experiments import per_client, resuming, tasks, validation
 from experiments.flags import clients, methods, sampler, selection
 from experiments.flags import tasks as task_flags
 from experiments.flags.registries import single_or_list
@@ -56,6 +56,7 @@ class Job(NamedTuple):
   task: Task
   criterion: Criterion  # by which settings are compared
   data: Clients
+  held_out: per_client.HeldOut  # what clients are tested on after the run
   settings: dict[str, Any]  # of the simulator
   output_dir: pathlib.Path
   checkpoints: Checkpoints | None
@@ -82,7 +83,7 @@ def prepare(flags: dict[str, Any]) -> Job:
     task, flags["select_on"], setup.regularizer is not None
   )
   stopping = Stopping(flags, criterion, task.num_classes)
-  data = _load_clients(resolved, task, on_disk)
+  data, held_out = _load_clients(resolved, task, on_disk)
   num_clients = data[seeds[0]].num_clients
   flags["cohort_size"] = _cohort_size(flags, setup, num_clients)
   sampler.check_groups(flags, num_clients)
@@ -108,6 +109,7 @@ def prepare(flags: dict[str, Any]) -> Job:
     task,
     criterion,
     data,
+    held_out,
     settings,
     output_dir,
     *found,
@@ -154,6 +156,7 @@ def _check_settings(
   check_grid_map(flags["grid_map"], flags["grid_chunk"])
   check_choice("x_axis", flags["x_axis"], plots.X_AXES)
   sampler.check(flags)
+  clients.check_tests(flags)
   if flags["trace"] and not setup.client.choice.traced:
     raise ValueError(
       f"trace=True: client {flags['client']} has no step sizes to record; must "
@@ -238,16 +241,14 @@ def _cohort_size(
 
 def _load_clients(
   resolved: Resolved, task: Task, on_disk: Population | None
-) -> Clients:
-  """The clients of each seed."""
+) -> tuple[Clients, per_client.HeldOut]:
+  """The clients of each seed, and what is held out of their examples."""
   if on_disk is not None:
     clients.check_examples(on_disk, task)
     clients.check_labels(on_disk, task.num_classes)
-    return dict.fromkeys(resolved.seeds, on_disk)
-  if task.clients is not None:
-    return dict.fromkeys(resolved.seeds, task.clients)
-  return clients.populations(
-    task.train, task.num_classes, resolved.partition, resolved.seeds
+    return dict.fromkeys(resolved.seeds, on_disk), per_client.HeldOut()
+  return per_client.divide(
+    task, resolved.flags, resolved.partition, resolved.seeds
   )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments import per_client
 from experiments.job import Job
 from experiments.progress import Progress
 from fedjax_opt import Population, Report, Result, plots, trees
@@ -81,6 +82,9 @@ class Results:
     stopped_by = job.stopping.stopped_by or "rounds"
     if result.interrupted:
       stopped_by = "signal"
+    point = select(history, job.points, job.criterion)
+    of_clients = per_client.measure(job, result, point)
+    per_client.write(job.output_dir, of_clients)
     self._writer.finish(
       history,
       job.criterion,
@@ -92,6 +96,7 @@ class Results:
       target=job.stopping.target(history),
       more=job.stopping.spent(history),
       params=lambda point: trees.take(result.params, point),
+      about=per_client.summary(of_clients),
     )
     if history.rounds:
       _draw_curves(job, history)
@@ -101,6 +106,8 @@ class Results:
     if stopped_by in ("target", "patience"):
       asked = f"{result.rounds} of {job.flags['rounds']} rounds"
       print(f"ended by {stopped_by} after {asked}")
+    for line in per_client.lines(job, of_clients, point):
+      print(line)
     points = len(job.points)
     of_grid = f" x {points} grid points" if points > 1 else ""
     print(

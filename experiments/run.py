@@ -15,7 +15,8 @@ accepted only with that choice; (sgd 0.1, adam 0.001) are its defaults there.
 
 The output folder holds config.json (every flag), metrics.csv (every evaluated
 round), summary.json (final and best values, timing, cost), curves.png,
-clients.png (labels of each client, if there are any) and TensorBoard events.
+clients.png (labels of each client, if there are any) and TensorBoard events;
+with client_test_fraction also per_client.csv, of clients' own test examples.
 Ctrl-C leaves these files complete as far as the run went.
 
 Exit status: 0; 1 for bad input, or if every point diverged; 128 + n if signal n

@@ -31,6 +31,7 @@ from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.history import direction
 from fedjax_opt.results.result import Report, Result
 
+_KINDS = ("global", "personalized", "personal")
 # The settings of local steps, and of how they are computed.
 _SETTINGS = (
   "batch_size",
@@ -228,8 +229,9 @@ def evaluate_clients(
     "clients", lambda: build, about, (given, shared), is_donated=False
   )
   found = jax.device_get(programs.call(compiled(), (given, shared)))
+  found = {kind: found[kind] for kind in _KINDS if kind in found}
   return ClientMetrics(
-    jax.tree.map(lambda values: np.asarray(values, np.float64), found),
+    {k: {n: v.astype(float) for n, v in of.items()} for k, of in found.items()},
     np.asarray(held_out.sizes),
     None if train is None else np.asarray(train.sizes),
   )

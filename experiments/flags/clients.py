@@ -13,10 +13,14 @@ from experiments.tasks import Task
 from fedjax_opt.data import partition
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
+from fedjax_opt.registry import Hyperparameter
 
 PARTITION = Kind(
   "partition",
   {n: each for n, each in partition.SCHEMES.items() if not each.takes_ids},
+)
+_TEST_FRACTION = Hyperparameter(
+  "client_test_fraction", 0.0, "fraction", "[0, 1)"
 )
 _DEFAULTS = {"partition": "dirichlet", "num_clients": 100}
 
@@ -44,6 +48,68 @@ def define() -> None:
       f"{command_line.listed(PARTITION.registry)}",
     )
     PARTITION.define()
+    _define_tests()
+
+
+def _define_tests() -> None:
+  command_line.number(
+    "client_test_fraction",
+    None,
+    "Fraction of each client's examples that is held out of training as its "
+    "own test examples, drawn by the seed. On them the selected model is "
+    "measured after the run, client by client: per_client.csv and per_client "
+    "in summary.json. Default: none.",
+  )
+  command_line.integer(
+    "personalize_steps",
+    None,
+    "Also measure models personalized by so many local steps of the clients' "
+    "rule on the client's training examples, from the global model. With "
+    "client_test_fraction. Default: none.",
+  )
+  command_line.integer(
+    "heldout_clients",
+    None,
+    "Clients beside those that train, who share no example with them: drawn "
+    "by the same partition, or of those that come with the data. They are "
+    "measured after the run: heldout_clients.csv. Default: none.",
+  )
+
+
+def check_tests(flags: Flags) -> None:
+  """Checks the flags of the clients' own test examples.
+
+  Raises:
+    ValueError: naming the flag that cannot be.
+  """
+  names = ("client_test_fraction", "heldout_clients")
+  fraction, number = (flags[name] for name in names)
+  steps = flags["personalize_steps"]
+  if fraction is not None:
+    _TEST_FRACTION.check(fraction)
+  if number is not None and number < 0:
+    raise ValueError(f"heldout_clients={number}: must not be negative")
+  if steps is not None:
+    if steps < 1:
+      raise ValueError(f"personalize_steps={steps}: must be at least 1")
+    if not fraction:
+      raise ValueError(
+        f"personalize_steps={steps}: personalized models are measured on "
+        "clients' own test examples; give client_test_fraction"
+      )
+  for name in names:
+    if not flags[name]:
+      continue
+    if flags["population_dir"]:
+      raise ValueError(
+        f"{name}={flags[name]:g}: needs the examples of all clients in memory; "
+        "leave population_dir out"
+      )
+    if flags["coordinator"] or flags["cluster"]:
+      raise ValueError(
+        f"{name}={flags[name]:g}: is measured by one process alone; leave "
+        "coordinator and cluster out"
+      )
 
 
 def resolve(flags: Flags, has_clients: bool) -> dict[str, Any]:
@@ -170,23 +236,83 @@ def populations(
   Raises:
     ValueError: naming the flag that cannot be, or what is wrong in the data.
   """
-  rows = [
-    partition.split(
-      parameters["partition"],
-      examples["y"],
-      parameters["num_clients"],
-      seed=seed,
-      **_arguments(parameters),
-    )
-    for seed in seeds
-  ]
+  number = parameters["num_clients"]
+  rows = [_rows(examples["y"], parameters, number, seed) for seed in seeds]
+  return _by_seed(seeds, _over_one_pool(examples, num_classes, rows))
+
+
+def populations_apart(
+  examples: Mapping[str, Any],
+  num_classes: int,
+  parameters: Mapping[str, Any],
+  seeds: Sequence[int],
+  number: int,
+) -> tuple[dict[int, ClientData], dict[int, ClientData]]:
+  """As `populations`, and others who have no example with them in common.
+
+  The pool is divided at random, by the numbers of clients; each part is then
+  divided by the partition.
+
+  Args:
+    examples: see `populations`.
+    num_classes: see `populations`.
+    parameters: see `populations`.
+    seeds: see `populations`.
+    number: of the other clients.
+
+  Returns:
+    The clients and the others, of every seed; all over one pool.
+
+  Raises:
+    ValueError: see `populations`.
+  """
+  labels, num_clients = np.asarray(examples["y"]), parameters["num_clients"]
+  rows = []
+  for seed in seeds:
+    order = np.random.default_rng((_APART, seed)).permutation(len(labels))
+    share = number / (number + num_clients)
+    cut = min(max(round(share * len(order)), 1), len(order) - 1)
+    own, others = np.sort(order[cut:]), np.sort(order[:cut])
+    drawn = _rows(labels[own], parameters, num_clients, seed)
+    rows.append([own[of_client] for of_client in drawn])
+    try:
+      drawn = _rows(labels[others], parameters, number, seed)
+    except ValueError as error:
+      said = str(error).removeprefix(f"num_clients={number}: ")
+      raise ValueError(f"heldout_clients={number}: {said}") from None
+    rows.append([others[of_client] for of_client in drawn])
+  each = _over_one_pool(examples, num_classes, rows)
+  return _by_seed(seeds, each[::2]), _by_seed(seeds, each[1::2])
+
+
+# Beside the seed, so that this draw is not one of the partition.
+_APART = 0xA9A7
+
+
+def _by_seed(seeds, populations):
+  return dict(zip(seeds, populations, strict=True))
+
+
+def _rows(labels, parameters, num_clients, seed):
+  """The rows of each client, by the partition of these flags."""
+  return partition.split(
+    parameters["partition"],
+    labels,
+    num_clients,
+    seed=seed,
+    **_arguments(parameters),
+  )
+
+
+def _over_one_pool(examples, num_classes, rows):
+  """Several populations, given the rows of each client of each."""
   together = ClientData.from_partition(
     examples, list(itertools.chain(*rows)), num_classes
   )
-  ends = np.cumsum([len(of_seed) for of_seed in rows])[:-1]
+  ends = np.cumsum([len(population) for population in rows])[:-1]
   indices = np.split(together.indices, ends)
   sizes = np.split(together.sizes, ends)
-  return {
-    seed: ClientData(together.examples, indices[i], sizes[i])
-    for i, seed in enumerate(seeds)
-  }
+  return [
+    ClientData(together.examples, *lists)
+    for lists in zip(indices, sizes, strict=True)
+  ]

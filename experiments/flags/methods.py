@@ -216,16 +216,6 @@ class Setup(NamedTuple):
       has_statistics: whether its model has running statistics.
     """
     choice = self.algorithm.choice
-    of_model = statistics.follow if has_statistics else lambda rule: rule
-
-    def client_rule(point: Mapping[str, Any]) -> Any:
-      """The clients' rule, or the function from a round to it."""
-      if not self.milestones:
-        return of_model(self.client.make(point))
-      rate = self._rate(point, rounds)
-      return lambda round: of_model(
-        self.client.make({**point, _CLIENT_RATE: rate(round)})
-      )
 
     def make(**point: Any) -> Algorithm:
       arguments = {"loss_fn": loss_fn}
@@ -234,16 +224,27 @@ class Setup(NamedTuple):
       if choice.takes_regularizer:
         arguments["psi"] = self.regularizer.make(point)
       if choice.client == "rule":
-        arguments["client"] = client_rule(point)
+        arguments["client"] = self.client_rule(point, rounds, has_statistics)
       else:
         arguments["learning_rate"] = self._rate(point, rounds)
       if choice.server == "rule":
-        arguments["server"] = of_model(self.server.make(point))
+        server = self.server.make(point)
+        arguments["server"] = _of_model(server, has_statistics)
       elif choice.server == "rate":
         arguments["server_learning_rate"] = point[_SERVER_RATE]
       return self.algorithm.make(point, **arguments)
 
     return make
+
+  def client_rule(
+    self, point: Mapping[str, Any], rounds: int, has_statistics: bool = False
+  ) -> Any:
+    """The clients' rule at a point, or the function from a round to it."""
+    make = lambda point: _of_model(self.client.make(point), has_statistics)
+    if not self.milestones:
+      return make(point)
+    rate = self._rate(point, rounds)
+    return lambda round: make({**point, _CLIENT_RATE: rate(round)})
 
   def _rate(self, point: Mapping[str, Any], rounds: int) -> Any:
     """The clients' learning rate, or the function from a round to it."""
@@ -251,6 +252,10 @@ class Setup(NamedTuple):
     if not self.milestones:
       return rate
     return lambda round: rate * step_decay(round, rounds, self.milestones)
+
+
+def _of_model(rule, has_statistics):
+  return statistics.follow(rule) if has_statistics else rule
 
 
 def resolve(

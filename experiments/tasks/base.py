@@ -8,6 +8,7 @@ import numpy as np
 
 from fedjax_opt.base import EvaluateFn, FeaturesFn, LossFn, Params
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.metrics import Criterion
 
 
@@ -19,6 +20,7 @@ class Task(NamedTuple):
     test: pooled test examples, or None.
     init: random key -> initial model.
     loss_fn: `(params, batch, rng) -> [B]`.
+    per_example: `(params, batch) -> {name: [B]}`, metrics of each example.
     evaluate: metrics of a model.
     criteria: how settings are compared, by what they are chosen on:
       'validation', 'test', 'train', and 'truth' where it is known.
@@ -36,6 +38,7 @@ class Task(NamedTuple):
   test: dict[str, np.ndarray] | None
   init: Callable[[jax.Array], Params]
   loss_fn: LossFn
+  per_example: PerExampleFn
   evaluate: EvaluateFn
   criteria: Mapping[str, Criterion]
   num_classes: int | None = None

@@ -86,6 +86,7 @@ def _regression(
     validation=problem.validation,
     init=init,
     loss_fn=loss_fn,
+    per_example=per_example,
     evaluate=evaluation.federated(per_example, of_params=of_params),
     criteria={
       split: Criterion(metric, "min", "mean_last_n", last)
@@ -166,6 +167,7 @@ def haxby(flag: Mapping[str, Any]) -> Task:
     test=test.examples,
     init=init,
     loss_fn=loss_fn,
+    per_example=per_example,
     evaluate=evaluation.federated(per_example, of_params=of_params),
     criteria={
       split: Criterion(f"regularized_{split}_loss", "min", "last")

@@ -265,6 +265,7 @@ def classification(
     init=init,
     loss_fn=loss_fn,
     features_fn=features_fn,
+    per_example=per_example,
     evaluate=evaluation.federated(per_example),
     criteria={
       "validation": Criterion("validation_accuracy", "max", "last"),

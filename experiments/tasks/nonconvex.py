@@ -23,6 +23,7 @@ def nonconvex(flag: Mapping[str, Any]) -> Task:
     test=None,
     init=start(problem),
     loss_fn=problem.loss_fn,
+    per_example=per_example,
     evaluate=evaluation.federated(per_example, gradient_of=problem.loss_fn),
     criteria={"train": Criterion("grad_norm_sq", "min", "last")},
     clients=problem.data,

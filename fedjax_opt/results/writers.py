@@ -58,6 +58,12 @@ def check_output_dir(
   return folder
 
 
+# Files that are written once, at the end of a run.
+_OF_THE_END = (
+  "summary.json", "params.safetensors", "per_client.csv", "heldout_clients.csv",
+)  # fmt: skip
+
+
 class RunWriter:
   """Writes the output folder of one run.
 
@@ -126,7 +132,7 @@ class RunWriter:
     """Makes the folder of a resumed run that of a run on its way."""
     if self._is_resumed:
       self._is_resumed = False
-      for name in ("summary.json", "params.safetensors"):
+      for name in _OF_THE_END:
         (self.folder / name).unlink(missing_ok=True)
       self._write_flags()
       shutil.rmtree(self.folder / "tensorboard", ignore_errors=True)
@@ -163,6 +169,7 @@ class RunWriter:
     target: Mapping[str, Any] | None = None,
     params: Callable[[int], Params] | None = None,
     more: Sequence[Mapping[str, Any]] = (),
+    about: Mapping[str, Any] | None = None,
   ) -> dict[str, Any]:
     """Writes the remaining rounds, the model and `summary.json`; closes files.
 
@@ -178,6 +185,7 @@ class RunWriter:
       target: `metric` and `value` that were to be reached, or None.
       params: gives the final model of a point; None to save none.
       more: of every point, what else is said of it. [S] mappings, or none.
+      about: what else is said of the run, by name.
 
     Returns:
       The content of `summary.json`.
@@ -205,7 +213,7 @@ class RunWriter:
       "padding_waste": waste,
       "tensorboard": "tensorboard" if self.has_events else None,
     }
-    summary = plain(summary)
+    summary = plain(summary | dict(about or {}))
     write_json(self.folder / "summary.json", summary)
     if self._events:
       self._events.write(history)

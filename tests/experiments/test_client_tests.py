@@ -1,0 +1,205 @@
+"""Clients' own test examples on the command line."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from experiments import per_client
+from experiments.flags import clients as client_flags
+from experiments.tasks import TASKS
+from fedjax_opt import ClientData
+from tests.experiments.commands import call
+
+SMALL = ("--task=digits_logistic", "--num_clients=12", "--cohort_size=3")
+SHORT = ("--rounds=3", "--client=sgd", "--client_lr=0.1", "--batch_size=8")
+DISJOINT = "--partition=dirichlet_disjoint"
+
+
+def rows_of(data):
+  owned = np.arange(data.max_size) < np.asarray(data.sizes)[:, None]
+  return set(np.asarray(data.indices)[owned].tolist())
+
+
+def read(path):
+  with open(path, newline="") as file:
+    return list(csv.DictReader(file))
+
+
+def test_what_a_run_leaves(tmp_path, capsys):
+  folder = tmp_path / "run"
+  status = call(
+    *SMALL, *SHORT, DISJOINT, "--seed=3,1", "--client_test_fraction=0.3",
+    "--personalize_steps=4", "--heldout_clients=5", f"--output_dir={folder}",
+  )  # fmt: skip
+  assert status == 0
+  summary = json.loads((folder / "summary.json").read_text())
+  seed = summary["points"][summary["selected"]]["hyperparameters"]["seed"]
+  out = capsys.readouterr().out
+  for group, number in (("per_client", 12), ("heldout_clients", 5)):
+    rows = read(folder / f"{group}.csv")
+    assert list(rows[0]) == [
+      "client", "num_train", "num_test", "global_accuracy", "global_loss",
+      "personalized_accuracy", "personalized_loss",
+    ]  # fmt: skip
+    assert [row["client"] for row in rows] == list(map(str, range(number)))
+    sizes = np.array([int(row["num_test"]) for row in rows])
+    total = sizes + [int(row["num_train"]) for row in rows]
+    np.testing.assert_array_equal(sizes, np.round(0.3 * total))
+    assert set(summary[group]) == {"global", "personalized"}
+    for kind, found in summary[group].items():
+      cells = [row[f"{kind}_accuracy"] for row in rows]
+      accuracy = np.array([float(c) for c in cells if c])
+      mean = np.average(accuracy, weights=sizes[sizes > 0])
+      assert found["client_test_accuracy"] == pytest.approx(mean)
+      worst = np.sort(accuracy)[: -(-len(accuracy) // 10)].mean()
+      shown = found["client_test_worst_decile_accuracy"]
+      assert shown == pytest.approx(worst)
+      assert f"seed {seed}: accuracy {100 * mean:.2f} %, worst" in out
+    # Four steps on clients of few classes.
+    losses = {k: v["client_test_loss"] for k, v in summary[group].items()}
+    assert losses["personalized"] < losses["global"]
+  assert "clients that never trained, personalized models" in out
+
+
+def test_clients_own_models(tmp_path):
+  folder = tmp_path / "run"
+  status = call(
+    *SHORT, "--task=digits", "--num_clients=12", "--cohort_size=3",
+    "--algorithm=moon", "--client_test_fraction=0.2", "--heldout_clients=2",
+    f"--output_dir={folder}",
+  )  # fmt: skip
+  assert status == 0
+  summary = json.loads((folder / "summary.json").read_text())
+  assert list(summary["per_client"]) == ["global", "personal"]
+  assert list(summary["heldout_clients"]) == ["global"]
+  columns = list(read(folder / "heldout_clients.csv")[0])
+  assert columns[3:] == ["global_accuracy", "global_loss"]
+
+
+def test_a_run_without_them_has_none(tmp_path, capsys):
+  folder = tmp_path / "run"
+  assert call(*SMALL, *SHORT, f"--output_dir={folder}") == 0
+  summary = json.loads((folder / "summary.json").read_text())
+  assert not {"per_client", "heldout_clients"} & set(summary)
+  assert not list(folder.glob("*client*.csv"))
+  assert "client_test_fraction" not in json.loads(
+    (folder / "config.json").read_text()
+  )
+  assert "clients'" not in capsys.readouterr().out
+
+
+# What is held out.
+
+PARTITIONS = {
+  "dirichlet": "--examples_per_client=5-40",
+  "class_q": "--num_clients=10",
+}
+
+
+def divided(flags_of, task, seeds, *arguments):
+  flags = flags_of(*arguments)
+  partition = client_flags.resolve(flags, task.clients is not None)
+  return per_client.divide(task, flags, partition, seeds)
+
+
+@pytest.fixture(scope="module")
+def digits():
+  factory = TASKS["digits_logistic"].factory
+  return factory({"data_dir": None, "augmentation": "none"})
+
+
+@pytest.mark.parametrize("partition", client_flags.PARTITION.registry)
+def test_nothing_held_out_is_trained_on(flags_of, digits, partition):
+  number = 10 if partition == "class_q" else 4
+  others = [PARTITIONS[partition]] if partition in PARTITIONS else []
+  train, held_out = divided(
+    flags_of, digits, [5, 6], f"--partition={partition}", "--num_clients=7",
+    *others, "--client_test_fraction=0.25", f"--heldout_clients={number}",
+  )  # fmt: skip
+  examples = train[5].examples
+  assert list(train) == [5, 6]
+  for seed in (5, 6):
+    own = held_out.per_client[seed]
+    new = held_out.heldout_clients[seed]
+    assert own.train is train[seed]
+    assert new.train.num_clients == new.test.num_clients == number
+    assert own.test.num_clients == train[seed].num_clients
+    parts = (own.train, own.test, new.train, new.test)
+    assert all(part.examples is examples for part in parts)
+    rows = [rows_of(part) for part in parts]
+    assert all(rows)
+    assert sum(map(len, rows)) == len(set.union(*rows))
+  assert rows_of(train[5]) != rows_of(train[6])
+
+
+def test_clients_that_come_with_the_data(flags_of, digits):
+  ids = np.arange(len(digits.train["y"])) % 9
+  task = digits._replace(clients=ClientData.from_client_ids(digits.train, ids))
+  train, held_out = divided(
+    flags_of, task, [0, 1], "--task=lasso", "--heldout_clients=4"
+  )
+  assert not held_out.per_client
+  for seed, data in train.items():
+    new = held_out.heldout_clients[seed]
+    assert data.num_clients == 5
+    assert new.test.num_clients == 4
+    assert new.train is None
+    assert data.examples is task.clients.examples
+    assert not rows_of(data) & rows_of(new.test)
+  with pytest.raises(
+    ValueError, match="heldout_clients=9: there are 9 clients"
+  ):
+    divided(flags_of, task, [0], "--task=lasso", "--heldout_clients=9")
+
+
+def test_the_clients_are_the_same_where_none_are_apart(flags_of, digits):
+  train, _ = divided(flags_of, digits, [2], *SMALL[1:2], DISJOINT)
+  parts, held_out = divided(
+    flags_of, digits, [2], *SMALL[1:2], DISJOINT, "--client_test_fraction=0.2"
+  )
+  together = parts[2].sizes + held_out.per_client[2].test.sizes
+  np.testing.assert_array_equal(together, train[2].sizes)
+
+
+BAD_INPUT = {
+  "--client_test_fraction=1": "client_test_fraction=1: must be in [0, 1)",
+  "--client_test_fraction=x": "client_test_fraction=x: must be a number",
+  "--client_test_fraction=0.0001": "client_test_fraction=0.0001: no client "
+  "holds an example out, the largest has 500; must be larger",
+  "--personalize_steps=3": "personalize_steps=3: personalized models are "
+  "measured on clients' own test examples; give client_test_fraction",
+  "--personalize_steps=0 --client_test_fraction=0.1": "personalize_steps=0: "
+  "must be at least 1",
+  "--heldout_clients=-1": "heldout_clients=-1: must not be negative",
+  "--heldout_clients=3 --partition=class_q --num_clients=10": "heldout_clients"
+  "=3: must be 10, one client per class (of at least 2), for partition class_q",
+}
+
+
+@pytest.mark.parametrize("arguments", BAD_INPUT)
+def test_is_refused(arguments, tmp_path, capsys):
+  folder = tmp_path / "run"
+  status = call(
+    "--task=digits_logistic", *arguments.split(), f"--output_dir={folder}"
+  )
+  assert status == 1
+  assert capsys.readouterr().err == f"error: {BAD_INPUT[arguments]}\n"
+  assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["client_test_fraction", "heldout_clients"])
+@pytest.mark.parametrize(
+  ("other", "message"),
+  [
+    ({"population_dir": "p"}, "memory; leave population_dir out"),
+    ({"coordinator": "a:1"}, "alone; leave coordinator and cluster out"),
+    ({"cluster": True}, "alone; leave coordinator and cluster out"),
+  ],
+)
+def test_goes_only_with_one_process_and_memory(flags_of, name, other, message):
+  value = {"client_test_fraction": 0.5, "heldout_clients": 2}[name]
+  flags = flags_of() | other | {name: value}
+  with pytest.raises(ValueError, match=f"^{name}={value:g}: .*{message}$"):
+    client_flags.check_tests(flags)
