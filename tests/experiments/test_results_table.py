@@ -1,0 +1,102 @@
+"""docs/results.md names all that runs leave, and nothing else."""
+
+import importlib.util
+import json
+import re
+
+import jax
+import numpy as np
+import pytest
+
+from experiments import tasks
+from fedjax_opt import load_run
+from fedjax_opt.results.model_file import read_model
+from tests.experiments.commands import REPOSITORY, call
+
+RUNS = {
+  "images": (
+    "--task=digits_logistic", "--num_clients=20", "--cohort_size=4",
+    "--client=sgd", "--client_lr=0.1,1e38", "--seed=0,1", "--grad_norm",
+    "--target_accuracy=0.5", "--checkpoint_every=1",
+  ),
+  "lasso": ("--task=lasso", "--algorithm=fed_dual_avg", "--optimum"),
+  "low_rank": ("--task=low_rank", "--algorithm=fed_mid"),
+  "stages": ("--task=nonconvex", "--algorithm=bvr_l_sgd"),
+  "traced": ("--task=digits_logistic", "--num_clients=20", "--trace"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("runs")
+  for name, arguments in RUNS.items():
+    others = ("--rounds=1", "--noprogress", f"--output_dir={folder / name}")
+    assert call(*arguments, *others) == 0
+  return [load_run(folder / name) for name in RUNS]
+
+
+@pytest.fixture(scope="module")
+def documented():
+  """Title -> the names in the table below it."""
+  text = (REPOSITORY / "docs" / "results.md").read_text()
+  parts = re.split(r"^##+ (.*)\n", text, flags=re.MULTILINE)[1:]
+  tables = {}
+  for title, part in zip(parts[::2], parts[1::2], strict=True):
+    rows = [line for line in part.splitlines() if line.startswith("|")][2:]
+    names = [re.match(r"\| `(.+?)` \|", row)[1] for row in rows]
+    assert len(set(names)) == len(names)
+    # A name, perhaps a unit, and a meaning.
+    assert all(row.split("|")[-2].strip() for row in rows)
+    tables[title] = set(names)
+  return tables
+
+
+def test_every_column(runs, documented):
+  found = set()
+  for run in runs:
+    header = (run.folder / "metrics.csv").read_text().split("\n")[0].split(",")
+    assert len(set(header)) == len(header)
+    found |= set(header)
+  assert found - {"client_lr"} == documented["Columns of metrics.csv"]
+
+
+def test_every_key(runs, documented):
+  keys = lambda part: {key for run in runs for key in part(run.summary)}
+  points = {key for run in runs for p in run.summary["points"] for key in p}
+  assert keys(lambda s: s) == documented["Keys of summary.json"]
+  assert points == documented["Keys of a point"]
+  assert keys(lambda s: s["timing"]) == documented["Keys of timing"]
+  assert keys(lambda s: s["cost"]) == documented["Keys of cost"]
+
+
+def test_every_file(runs, documented):
+  found = {path.name for run in runs for path in run.folder.iterdir()}
+  if importlib.util.find_spec("tensorboardX") is None:
+    found.add("tensorboard")
+  assert found == documented["Files"]
+
+
+def test_costs_per_round_are_those_of_metrics_csv(runs):
+  """Another name where it is another thing: per round, not until now."""
+  for run in runs:
+    rounds = run.history.rounds[-1]
+    for name in ("bytes_down", "bytes_up", "gradient_evaluations"):
+      so_far = run.history.metrics[name][0, -1]
+      per_round = run.summary["cost"][f"{name}_per_round"]
+      np.testing.assert_allclose(so_far, rounds * per_round)
+
+
+def test_the_model_that_was_selected(runs, flags_of):
+  run = runs[0]
+  params, about = read_model(run.folder / "params.safetensors")
+  assert about == {
+    "point": run.selected,
+    "round": 1,
+    "hyperparameters": run.points[run.selected],
+  }
+  task = tasks.load(flags_of(*RUNS["images"]))
+  loss = task.loss_fn(params, task.test, jax.random.key(0)).mean()
+  final = run.summary["points"][run.selected]["final"]
+  assert loss == pytest.approx(final["test_loss"], rel=1e-5)
+  config = json.loads((run.folder / "config.json").read_text())
+  assert run.config == config
