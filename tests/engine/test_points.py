@@ -1,5 +1,6 @@
 """A grid is nothing but its points."""
 
+import dataclasses
 import functools
 
 import jax
@@ -131,6 +132,13 @@ def test_points_differ():
   assert len(np.unique(final.round(4), axis=0)) == 4
 
 
+def shifted(data, by):
+  """The same clients with other examples."""
+  return dataclasses.replace(
+    data, examples=data.examples | {"x": data.examples["x"] + by}
+  )
+
+
 BAD = {
   "empty axis": ({"grid": {"lr": []}}, "lr: give at least one value"),
   "no seed": ({"seeds": []}, "seed: give at least one value"),
@@ -150,8 +158,9 @@ BAD = {
     "cohort_size=6: must be from 1 to the number of clients, 5",
   ),
   "examples": (
-    {"data": lambda seed: jax_problems.softmax().data, "seeds": [0, 1]},
-    "data: the clients of all seeds must share the examples; give them as ",
+    {"data": lambda seed: shifted(TASK.data, seed), "seeds": [0, 1]},
+    "data: the clients of all seeds must share the examples; give them as "
+    "ClientData.from_partition(examples, rows, keep_pool=True) makes them",
   ),
 }
 
