@@ -38,6 +38,10 @@ class Interrupted(Exception):
   """Ctrl-C ended a run."""
 
 
+class RunFailed(Exception):
+  """A run failed, with what it said."""
+
+
 def run_all(
   cells: Sequence[Planned], folder: pathlib.Path, jobs: int
 ) -> Iterator[Done]:
@@ -51,7 +55,7 @@ def run_all(
 
   Raises:
     Interrupted: if Ctrl-C ended one; those that are done stay.
-    RuntimeError: if a run failed, with what it said.
+    RunFailed: if a run failed, with what it said.
   """
   if jobs == 1:
     for cell in cells:
@@ -119,5 +123,5 @@ def _run(folder: pathlib.Path, arguments: list[str]) -> tuple[Run, bool]:
   found = reproduce.find(folder, arguments)
   if found is None:  # Of a grid whose points all diverged there is a result.
     lines = [line for line in said.getvalue().splitlines() if line.strip()]
-    raise RuntimeError(lines[-1] if lines else f"exit status {status}")
+    raise RunFailed(lines[-1] if lines else f"exit status {status}")
   return found, False

@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.flags.conditions import CONDITIONS
 from experiments.studies.cells import Done, criterion_of
-from experiments.studies.plan import labels_of
+from experiments.studies.plan import Planned, labels_of
 from fedjax_opt.comparison.cells import Cell, Measured
 from fedjax_opt.results.history import History
 from fedjax_opt.results.load import Run, load_run
@@ -126,6 +126,17 @@ def _part(whole: Measured, points: Sequence[int]) -> Measured:
   return Measured(
     [whole.points[point] for point in points], History(history.rounds, metrics)
   )
+
+
+def shared_flags(planned: Sequence[Planned]) -> dict[str, Any]:
+  """Flags that were given and are the same in all cells."""
+  first = planned[0].flags
+  return {
+    name: value
+    for name, value in first.items()
+    if all(each.flags.get(name) == value for each in planned)
+    and name not in ("data_dir", "compilation_cache", "seed")
+  }
 
 
 def metric_of(cells: Sequence[Cell], criterion: Criterion) -> str:

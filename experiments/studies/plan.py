@@ -250,7 +250,11 @@ def _folder(
   """The folder of a cell: words for people, and a digest of all its flags."""
   names = [f"{n}={v}" for n, v in condition.items()]
   words = re.sub(r"[^\w.=-]+", "_", ",".join([label, *names]), flags=re.ASCII)
-  same = {n: v for n, v in sorted(identity.items()) if n not in job.MAY_DIFFER}
+  same = {
+    name: value
+    for name, value in sorted(identity.items())
+    if name not in (*job.MAY_DIFFER, "data_dir") and value is not None
+  }
   text = json.dumps(json_files.plain(same))
   digest = hashlib.sha256(text.encode()).hexdigest()[:8]
   return f"{words.strip('_')[:80]}-{digest}"
