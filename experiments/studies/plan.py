@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from experiments import job, tasks
 from experiments.flags import command_line, methods
 from experiments.flags.conditions import CONDITIONS
-from experiments.flags.registries import numbers
 from experiments.studies.request import Request
 from fedjax_opt.comparison import budgets
 from fedjax_opt.results import json_files
 from fedjax_opt.results.names import name_of
+from fedjax_opt.results.selection import format_value
 
 # Flags that choose what a method is made of.
 _CHOICES = ("algorithm", "client", "server", "regularizer")
@@ -175,14 +175,14 @@ def _values(flags: Mapping[str, Any]) -> dict[str, list[str]]:
   for name in CONDITIONS:
     if name in flags:
       values = [item.strip() for item in str(flags[name]).split(",")]
-      if len(set(values)) < len(values):
+      if len(set(map(_number, values))) < len(values):
         raise ValueError(f"{name}={flags[name]}: a value is repeated")
       found[name] = values
   return found
 
 
-def _fixed(flags: Mapping[str, Any]) -> dict[str, str]:
-  return {n: v[0] for n, v in _values(flags).items() if len(v) == 1}
+def _fixed(flags: Mapping[str, Any]) -> dict[str, Any]:
+  return {n: _number(v[0]) for n, v in _values(flags).items() if len(v) == 1}
 
 
 def _conditions(flags: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -213,9 +213,10 @@ def labels_of(given: Sequence[Mapping[str, Any]]) -> list[str]:
   Raises:
     ValueError: if two methods are the same.
   """
-  labels = [_label(method) for method in given]
+  short = [_label(method) for method in given]
+  labels = list(short)
   for i, method in enumerate(given):
-    alike = [j for j, label in enumerate(labels) if label == labels[i]]
+    alike = [j for j, label in enumerate(short) if label == short[i]]
     if len(alike) > 1 and "label" not in method:
       others = {
         name: value
@@ -248,7 +249,7 @@ def _folder(
   label: str, condition: Mapping[str, Any], identity: Mapping[str, Any]
 ) -> str:
   """The folder of a cell: words for people, and a digest of all its flags."""
-  names = [f"{n}={v}" for n, v in condition.items()]
+  names = [f"{n}={format_value(v)}" for n, v in condition.items()]
   words = re.sub(r"[^\w.=-]+", "_", ",".join([label, *names]), flags=re.ASCII)
   same = {
     name: value
@@ -262,8 +263,3 @@ def _folder(
 
 def _num_settings(grid: Mapping[str, Sequence[float]]) -> int:
   return math.prod(len(values) for values in grid.values())
-
-
-def seeds_of(text: Any) -> list[int]:
-  """The seeds of a flag."""
-  return numbers("seed", text, int)

@@ -70,12 +70,19 @@ def parse(argv: Sequence[str], intro: str) -> Request:
     ValueError: one line, for what is not a flag or cannot be its value.
     SystemExit: after `--help`, `--list` or `--version`.
   """
-  given = command_line.given(argv, intro, _define, CONDITIONS)
-  texts = given.pop("method", None) or []
-  methods = [_method(text) for text in texts]
+  read = lambda arguments: command_line.given(
+    [*argv[:1], *arguments], intro, _define, CONDITIONS
+  )
+  given = read(argv[1:])
+  methods = [_method(text) for text in given.pop("method", None) or []]
   if given.get("study"):
     in_file, methods_in_file = _read(given["study"])
-    given = in_file | given
+    try:
+      read(in_file)
+    except ValueError as error:
+      raise ValueError(f"study={given['study']!r}: {error}") from None
+    given = read([*in_file, *argv[1:]])
+    given.pop("method", None)
     methods = methods or methods_in_file
   output_dir = given.pop("output_dir", None)
   progress = given.pop("progress", True)
@@ -133,8 +140,8 @@ def _pair(text: str, item: str) -> tuple[str, Any]:
     known = command_line.names()
     if name in known and command_line.flag(name).boolean:
       return name, True
-    if name.removeprefix("no") in known:
-      return name.removeprefix("no"), False
+    if name[:2] == "no" and name[2:] in known:
+      return name[2:], False
     raise ValueError(
       f"method={text!r}: {item!r} must be flag=value, such as client_lr=0.1"
     )
@@ -144,8 +151,8 @@ def _pair(text: str, item: str) -> tuple[str, Any]:
 # A study file.
 
 
-def _read(file: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-  """The flags of a study file, and its methods."""
+def _read(file: str) -> tuple[list[str], list[dict[str, Any]]]:
+  """The arguments that a study file stands for, and its methods."""
   try:
     content = tomllib.loads(pathlib.Path(file).expanduser().read_text())
   except OSError as error:
@@ -159,16 +166,18 @@ def _read(file: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     raise ValueError(
       f"study={file!r}: methods must be tables [[method]] with an algorithm"
     )
-  flags = {name: _value(file, name, v) for name, v in content.items()}
-  others = [n for n in flags if n not in (*command_line.names(), *Own._fields)]
-  if others:
-    raise ValueError(f"study={file!r}: {others[0]} is no flag; see --help")
-  own = {name: content[name] for name in Own._fields if name in content}
+  arguments = [_argument(n, _value(file, n, v)) for n, v in content.items()]
   texts = [
     {name: _value(file, name, v) for name, v in method.items()}
     for method in methods
   ]
-  return flags | own, texts
+  return arguments, texts
+
+
+def _argument(name: str, value: Any) -> str:
+  if isinstance(value, bool):
+    return f"--{name}" if value else f"--no{name}"
+  return f"--{name}={value}"
 
 
 def _value(file: str, name: str, value: Any) -> Any:

@@ -1,0 +1,204 @@
+"""What a study is asked to be, and the cells that it plans."""
+
+import json
+
+import pytest
+
+from experiments import job
+from experiments.flags import command_line
+from experiments.studies import plan, request
+
+FED_AVG, SCAFFOLD = "--method=fed_avg client=sgd", "--method=scaffold"
+DELTA = "--method=fed_avg client=delta_sgd"
+RATES = "--client_lr=0.1,1"
+
+
+def asked(*arguments):
+  return request.parse(["compare", *arguments], "intro")
+
+
+def planned(*arguments):
+  return plan.plan(asked(*arguments))
+
+
+def by_method(cells):
+  found = {}
+  for cell in cells:
+    found.setdefault(cell.method, []).append(cell)
+  return found
+
+
+def test_methods_times_conditions():
+  cells = planned(
+    FED_AVG, SCAFFOLD, RATES, "--alpha=1,0.1", "--local_steps=2,4", "--seed=3,4"
+  )
+  assert len(cells) == 2 * 4
+  assert list(by_method(cells)) == ["FedAvg, SGD", "SCAFFOLD"]
+  assert [cell.condition for cell in cells[:4]] == [
+    {"alpha": alpha, "local_steps": steps}
+    for alpha in (1, 0.1)
+    for steps in (2, 4)
+  ]
+  assert cells[0].grid == {"client_lr": [0.1, 1.0]}
+  assert cells[0].seeds == [3, 4]
+  assert cells[0].report_seeds == [5, 6]
+  assert "--alpha=1" in cells[0].tuning
+  assert "--client_lr=0.1,1" in cells[0].tuning
+  report = cells[0].report({"client_lr": 0.1, "server_lr": 1.0})
+  assert {"--client_lr=0.1", "--seed=5,6", "--local_steps=2"} <= set(report)
+  assert len({cell.name for cell in cells}) == len(cells)
+
+
+def test_shared_flags_go_to_the_methods_that_have_them():
+  cells = by_method(planned(FED_AVG, SCAFFOLD, DELTA, RATES, "--gamma=1"))
+  assert "client_lr" not in cells["FedAvg, Δ-SGD"][0].flags
+  assert cells["FedAvg, Δ-SGD"][0].grid == {}
+  assert cells["FedAvg, Δ-SGD"][0].flags["gamma"] == "1"
+  assert "gamma" not in cells["SCAFFOLD"][0].flags
+  # The clients' rule of all methods, where they can have one.
+  cells = by_method(planned("--method=fed_avg", SCAFFOLD, "--client=adam"))
+  assert cells["FedAvg"][0].flags["client"] == "adam"
+  assert "client" not in cells["SCAFFOLD"][0].flags
+
+
+def test_a_method_s_own_flags_come_first():
+  own = "--method=scaffold client_lr=0.5,5 label=S nopractical=x"
+  cells = planned(FED_AVG, own.replace(" nopractical=x", ""), RATES)
+  assert by_method(cells)["S"][0].grid == {"client_lr": [0.5, 5.0]}
+  assert by_method(cells)["FedAvg, SGD"][0].grid == {"client_lr": [0.1, 1.0]}
+
+
+def test_labels_say_what_differs():
+  cells = planned(
+    "--method=fed_prox client=sgd mu=0.1",
+    "--method=fed_prox client=sgd mu=1",
+    "--method=fed_prox client=sgdm",
+  )
+  assert list(by_method(cells)) == [
+    "FedProx, SGD (μ 0.1)", "FedProx, SGD (μ 1)", "FedProx, SGDM",
+  ]  # fmt: skip
+
+
+def test_cells_are_told_by_all_their_flags():
+  base = (SCAFFOLD, RATES)
+  name = lambda *arguments: planned(*base, *arguments)[0].name
+  same = name()
+  assert name() == same
+  for other in ("--rounds=7", "--batch_size=3", "--report_seeds=9", "--l2=1"):
+    assert name(other) != same
+  for other in ("--data_dir=somewhere", "--compilation_cache=none", "--jobs=2"):
+    if other.startswith("--data_dir"):
+      continue  # digits take none
+    assert name(other) == same
+  # What a default is need not be said.
+  assert name("--rounds=100") == same
+
+
+def test_the_planned_arguments_are_a_run(tmp_path):
+  for cell in planned(FED_AVG, SCAFFOLD, DELTA, RATES, "--alpha=1,0.1"):
+    flags = command_line.parse(["run", *cell.tuning], "")
+    assert job.resolve(flags).seeds == [0]
+
+
+def test_a_study_file_says_the_same(tmp_path):
+  file = tmp_path / "study.toml"
+  file.write_text(
+    """
+    seed = [0, 1]
+    alpha = [1.0, 0.1]
+    rounds = 20
+    client_lr = [0.1, 1]
+    report_seeds = 3
+    title = "Three methods"
+    [[method]]
+    algorithm = "fed_avg"
+    client = "sgd"
+    [[method]]
+    algorithm = "scaffold"
+    option = "II"
+    """.replace('option = "II"', "server_lr = 0.5")
+  )
+  of_file = plan.plan(asked(f"--study={file}"))
+  of_line = planned(
+    FED_AVG, "--method=scaffold server_lr=0.5", "--seed=0,1", "--alpha=1.0,0.1",
+    "--rounds=20", RATES, "--report_seeds=3",
+  )  # fmt: skip
+  assert of_file == of_line
+  assert asked(f"--study={file}").own.title == "Three methods"
+  # The command line replaces what the file says.
+  shorter = plan.plan(asked(f"--study={file}", "--rounds=5"))
+  assert {cell.flags["rounds"] for cell in shorter} == {5}
+
+
+class TestBudgets:
+  """No method tries more settings than another, unless that is asked for."""
+
+  def test_equal(self):
+    cells = planned(FED_AVG, SCAFFOLD, RATES, "--alpha=1,0.1")
+    assert {len(cell.grid["client_lr"]) for cell in cells} == {2}
+
+  def test_different(self):
+    more = "--method=scaffold client_lr=0.1,1,10"
+    with pytest.raises(ValueError, match="budget: methods try different"):
+      planned(FED_AVG, more, RATES)
+    cells = planned(FED_AVG, more, RATES, "--budget=unequal")
+    assert len(cells) == 2
+
+  def test_a_method_without_settings_may_stand_beside(self):
+    assert len(planned(FED_AVG, DELTA, RATES)) == 2
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    ([], "method: give at least one, such as --method='scaffold client_lr="),
+    (["--method=scafold"], "method scafold: algorithm='scafold': must be one"),
+    (["--method="], "method=''"),
+    ([SCAFFOLD, SCAFFOLD], "method: two methods are 'SCAFFOLD'; give each a"),
+    (
+      ["--method=scaffold client_lr"],
+      "method='scaffold client_lr': 'client_lr' must be flag=value",
+    ),
+    (["--method=scaffold lr=0.1"], "--lr: no such flag; did you mean"),
+    ([SCAFFOLD, "--mu=1"], "mu=1: belongs to none of the methods"),
+    ([SCAFFOLD, "--alpha=1,1"], "alpha=1,1: a value is repeated"),
+    ([SCAFFOLD, "--alpha=1,-1"], "method SCAFFOLD: alpha=-1: must be in"),
+    ([SCAFFOLD, "--output_dir=x", "--resume"], "resume=True: belongs to a sin"),
+    ([SCAFFOLD, "--jobs=0"], "jobs=0: must be at least 1"),
+    ([SCAFFOLD, "--report_seeds=0"], "report_seeds=0: must be at least 1"),
+    ([SCAFFOLD, "--budget=any"], "budget='any': must be one of equal, unequal"),
+    ([SCAFFOLD, "--rounds=1,2"], "rounds=1,2: a run has one value of rounds"),
+    (["--study=none.toml"], "study='none.toml': No such file"),
+    ([SCAFFOLD, "--metods=x"], "--metods: no such flag; did you mean --method"),
+  ],
+)
+def test_refusals(arguments, message):
+  with pytest.raises(ValueError) as error:  # noqa: PT011
+    planned(*arguments)
+  assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    ("rounds = ", "is no TOML file"),
+    ("method = 3", "methods must be tables [[method]] with an algorithm"),
+    ("[[method]]\nclient = 'sgd'", "methods must be tables [[method]] with an"),
+    (
+      "round = 3\n[[method]]\nalgorithm='scaffold'",
+      "--round: no such flag; did you mean --rounds?",
+    ),
+    (
+      "[task]\nname='x'\n[[method]]\nalgorithm='scaffold'",
+      "task must be a num",
+    ),
+  ],
+)
+def test_bad_study_files(tmp_path, content, message):
+  file = tmp_path / "study.toml"
+  file.write_text(content)
+  with pytest.raises(ValueError) as error:  # noqa: PT011
+    planned(f"--study={file}")
+  assert message in str(error.value)
+  assert json.dumps(str(error.value))  # One line.
+  assert "\n" not in str(error.value)
