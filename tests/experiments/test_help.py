@@ -194,6 +194,18 @@ def test_version(ask):
   assert jax.devices()[0].platform in text
 
 
+def test_a_reader_that_stops_reading():
+  command = f"{shlex.quote(sys.executable)} -m experiments.run --list | head -1"
+  done = subprocess.run(
+    ["bash", "-c", f"set -o pipefail; {command}"],
+    cwd=REPOSITORY,
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  assert (done.stdout, done.stderr) == ("Algorithms:\n", "")
+
+
 def test_help_and_lists_start_no_device():
   code = (
     "import jax, sys\n"
