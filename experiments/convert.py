@@ -56,7 +56,7 @@ def convert(flags: dict[str, Any]) -> Population:
     )
   # Here the folder is what is written, not where the clients come from.
   others = flags | {"population_dir": None}
-  partition = clients.resolve(others, task.has_clients)
+  partition = clients.resolve(others, task.brings_clients(flags))
   flags = flags | selection.resolve(flags, task)
   folder = Population.check_new(flags["population_dir"])
   written = Population.of_client_data(

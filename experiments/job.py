@@ -76,6 +76,8 @@ def prepare(flags: dict[str, Any]) -> Job:
   resolved = resolve(
     flags if on_disk is None else validation.of_disk(flags, on_disk)
   )
+  if on_disk is not None:
+    validation.check_test_part(resolved.flags, on_disk)
   output_dir = _output_dir(resolved.flags)
   flags, setup, seeds = resolved.flags, resolved.setup, resolved.seeds
   task = validation.held_out(tasks.load(flags), flags)
@@ -127,12 +129,13 @@ def resolve(flags: dict[str, Any]) -> Resolved:
   task = tasks.TASKS[flags["task"]]
   setup = methods.resolve(flags, task.regularizer, task.defaults)
   seeds = methods.seeds(flags)
-  partition = clients.resolve(flags, task.has_clients)
+  has_clients = task.brings_clients(flags)
+  partition = clients.resolve(flags, has_clients)
   selected = selection.resolve(flags, task)
   flags = flags | options | setup.resolved() | partition | selected
   _check_settings(flags, task, setup)
   defaults = {
-    "batch_size": BATCH_SIZE_OF_CLIENTS if task.has_clients else BATCH_SIZE,
+    "batch_size": BATCH_SIZE_OF_CLIENTS if has_clients else BATCH_SIZE,
   }
   if setup.algorithm.choice.cohort == "sampled":
     defaults["cohort_size"] = COHORT_SIZE

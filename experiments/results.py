@@ -12,6 +12,7 @@ import numpy as np
 from experiments import per_client
 from experiments.job import Job
 from experiments.progress import Progress
+from experiments.tasks import npz
 from fedjax_opt import Population, Report, Result, plots, trees
 from fedjax_opt.algorithms import optimum
 from fedjax_opt.engine import feed
@@ -115,6 +116,8 @@ class Results:
       f"({rate:.1f} rounds/s), after {result.compile_seconds:.1f} s of "
       "compilation"
     )
+    for line in npz.notes(job.task, job.flags):
+      print(line)
     print(self._writer.closing_line())
     if history.rounds:
       print(f"picture: {job.output_dir / 'curves.png'}")

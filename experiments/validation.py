@@ -17,6 +17,7 @@ from fedjax_opt.results import json_files
 # What a folder of clients says of how it was made, beside the clients' files.
 _MARK = "validation.json"
 _NAMES = ("validation_fraction", "validation_seed")
+_TEST = "test_fraction"
 
 
 def held_out(task: Task, flags: Mapping[str, Any]) -> Task:
@@ -64,7 +65,7 @@ def criterion(
 
 def mark(folder: pathlib.Path, flags: Mapping[str, Any]) -> None:
   """Writes which examples of the task the clients of a folder do not have."""
-  known = {name: flags.get(name) for name in ("task", *_NAMES)}
+  known = {name: flags.get(name) for name in ("task", *_NAMES, _TEST)}
   json_files.write_json(folder / _MARK, json_files.plain(known))
 
 
@@ -95,6 +96,24 @@ def of_disk(flags: Mapping[str, Any], on_disk: Population) -> dict[str, Any]:
       "test, or write the clients again with these flags"
     )
   return flags | {"select_on": flags["select_on"] or "train"}
+
+
+def check_test_part(flags: Mapping[str, Any], on_disk: Population) -> None:
+  """Checks that no client on disk has test examples of one's own data.
+
+  Args:
+    flags: with those of the task resolved.
+    on_disk: the clients of `--population_dir`.
+
+  Raises:
+    ValueError: if another fraction was held out when they were written.
+  """
+  held, fraction = _marked(on_disk.folder).get(_TEST), flags.get(_TEST)
+  if None not in (held, fraction) and held != fraction:
+    raise ValueError(
+      f"test_fraction={fraction:g}: the clients of population_dir were written "
+      f"with {held:g}, so they may have test examples; give that"
+    )
 
 
 def _marked(folder: pathlib.Path) -> dict[str, Any]:

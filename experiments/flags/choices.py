@@ -158,7 +158,9 @@ def _task(name: str) -> _Page:
   choice = tasks.TASKS[name]
   flags = task_flags.TASK.parameters(name)
   fits = {"partition": "any"}
-  if choice.has_clients:
+  if choice.reads_file:
+    fits["partition"] = "any, if the file has no client_ids"
+  elif choice.has_clients:
     fits["partition"] = "none: its clients come with the data"
   if choice.regularizer is not None:
     fits["regularizer"] = f"any; its own is {choice.regularizer}"
@@ -170,12 +172,15 @@ def _task(name: str) -> _Page:
   data = " --data_dir=DIR" if choice.reads_data else ""
   if name.partition("_")[0] == "digits":
     data = ""
+  if choice.reads_file:
+    data = " --data_file=FILE.npz"
   return _Page(flags, fits, f"--task={name}{data}")
 
 
 def _model(name: str) -> _Page:
   of = [task for task in tasks.TASKS if task.endswith(f"_{name}")]
-  of = [task for task in of if task.removesuffix(f"_{name}") in images.DATASETS]
+  data_sets = (*images.DATASETS, "npz")
+  of = [task for task in of if task.removesuffix(f"_{name}") in data_sets]
   flags = task_flags.TASK.parameters(of[0])
   data = "" if of[0].startswith("digits") else " --data_dir=DIR"
   return _Page(flags, {"task": ", ".join(of)}, f"--task={of[0]}{data}")

@@ -6,6 +6,7 @@ command line into a copy of them, so that each call starts from the defaults.
 
 import contextlib
 import copy
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -135,7 +136,7 @@ def _read(
   asked = _question(argv[1:])
   if asked is not None:
     option, word = asked
-    print(_ANSWERS[option](word, intro))
+    _print(_ANSWERS[option](word, intro))
     sys.exit(0)
   try:
     _, *others = values([*argv[:1], *flagfiles.expanded(argv[1:])])
@@ -144,6 +145,15 @@ def _read(
   if others:
     raise ValueError(mistakes.not_a_flag(others[0], values))
   return values
+
+
+def _print(text: str) -> None:
+  """Prints to a reader that may stop reading, such as `head`."""
+  try:
+    print(text, flush=True)
+  except BrokenPipeError:
+    # What Python would write at its end goes nowhere.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _question(arguments: Sequence[str]) -> tuple[str, str | None] | None:

@@ -20,6 +20,8 @@ from fedjax_opt.registry import (
 
 # With more owners than this, that share a default, the help does not name them.
 _MANY_OWNERS = 12
+# Of more owners than this, a message names the first only.
+_MOST_SHOWN = 8
 
 Flags = Mapping[str, Any]  # flag -> value; None if it was not given
 
@@ -133,7 +135,10 @@ class Kind(NamedTuple):
       if is_free:
         others = f"--{self.flag}={next(iter(owners))}"
         hint = f"; give {others}, or leave {flag} out"
-      check_belongs(flag, value, self.flag, name, owners, hint)
+      shown = list(owners)
+      if len(shown) > _MOST_SHOWN:
+        shown = [*shown[:3], "..."]
+      check_belongs(flag, value, self.flag, name, shown, hint)
 
   def read(
     self,

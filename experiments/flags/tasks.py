@@ -6,7 +6,7 @@ from typing import Any
 from experiments import tasks
 from experiments.flags import command_line
 from experiments.flags.registries import Flags, Kind
-from experiments.tasks import images
+from experiments.tasks import images, npz
 
 TASK = Kind("task", tasks.TASKS, listing="those that --list=tasks shows")
 
@@ -14,6 +14,7 @@ TASK = Kind("task", tasks.TASKS, listing="those that --list=tasks shows")
 def define() -> None:
   """Defines `--task`, and the flags of some tasks."""
   entries = {name: each.help for name, each in images.DATASETS.items()}
+  entries["npz"] = "your own data, see data_file"
   entries |= {f"..._{name}": each.help for name, each in images.MODELS.items()}
   entries |= {name: each.help for name, each in tasks.OTHERS.items()}
   lines = "".join(f"\n{name:13}  {help}" for name, help in entries.items())
@@ -32,6 +33,17 @@ def define() -> None:
       "for fmri $NILEARN_DATA or ~/nilearn_data; what it lacks is downloaded. "
       "For femnist10 and femnist62 it must be given: the folder of the sqlite "
       "files of TensorFlow Federated or FedJAX.",
+    )
+    command_line.text(
+      "data_file",
+      None,
+      "File of the npz_... tasks, in NumPy's .npz format, with arrays x and y. "
+      "x [N, H, W, channels], [N, H, W], or for logistic and mlps [N, d]: "
+      "uint8 is divided by 255, other types are taken as they are. y [N]: "
+      "labels, whole numbers from 0. It may also hold client_ids [N], the "
+      "client of each example (without, partition divides them); x_test and "
+      "y_test (without, see test_fraction); num_classes (without, the largest "
+      "label plus 1).",
     )
     TASK.define()
     command_line.number(
@@ -52,11 +64,19 @@ def resolve(flags: Flags) -> dict[str, Any]:
   TASK.check(name)
   TASK.check_others(flags, name)
   options = TASK.read(flags, name).static
+  choice = tasks.TASKS[name]
   if not 0 <= flags["l2"] < math.inf:
     raise ValueError(f"l2={flags['l2']:g}: must be in [0, inf)")
-  if flags["data_dir"] is not None and not tasks.TASKS[name].reads_data:
+  if flags["data_dir"] is not None and not choice.reads_data:
+    what = "reads data_file" if choice.reads_file else "needs no data"
     raise ValueError(
-      f"data_dir={flags['data_dir']!r}: task {name} needs no data; leave "
-      "data_dir out"
+      f"data_dir={flags['data_dir']!r}: task {name} {what}; leave data_dir out"
+    )
+  if choice.reads_file:
+    return options | npz.resolve(flags)
+  if flags["data_file"] is not None:
+    raise ValueError(
+      f"data_file={flags['data_file']!r}: task {name} has data of its own; "
+      "give --task=npz_mlp or another npz task, or leave data_file out"
     )
   return options

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.tasks import composite, images, nonconvex
+from experiments.tasks import composite, images, nonconvex, npz
 from experiments.tasks.base import Task
 from fedjax_opt import objectives
 from fedjax_opt.data.augmentation import AUGMENTATIONS
@@ -27,6 +27,8 @@ class TaskChoice(Choice):
     has_clients: whether its clients come with the data, so that there is
       nothing to divide.
     reads_data: whether it reads files, for which `--data_dir` is.
+    reads_file: whether it reads `--data_file`, which decides whether clients
+      come with the data; see npz.py.
     is_convex: whether the loss is convex in the model.
     splits: on what settings can be chosen, the default first; see
       `experiments.flags.selection`.
@@ -38,11 +40,23 @@ class TaskChoice(Choice):
 
   has_clients: bool = False
   reads_data: bool = True
+  reads_file: bool = False
   is_convex: bool = False
   splits: tuple[str, ...] = ("validation", "test", "train")
   draws_validation: bool = False
   regularizer: str | None = None
   defaults: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+  def brings_clients(self, flags: Mapping[str, Any]) -> bool:
+    """Whether with these flags its clients come with the data.
+
+    Args:
+      flags: values of all flags, those of the task checked.
+
+    Raises:
+      ValueError: if that is said in a file which cannot be read.
+    """
+    return npz.has_clients(flags) if self.reads_file else self.has_clients
 
 
 _VARIANT = Option(
@@ -88,8 +102,33 @@ _NORM = Option(
 )
 
 
+_TEST_FRACTION = Hyperparameter(
+  "test_fraction",
+  None,
+  "fraction of the examples of data_file that is held out of training as the "
+  "test part, at random and of each class or client alike, the same for all "
+  "seeds; 0.2, or 0 if the file has a test part",
+  "[0, 1)",
+)
+
+
+def _of_file(model: str) -> TaskChoice:
+  help = f"your own data in data_file, {images.MODELS[model].help}"
+  own = (_TEST_FRACTION, *_options(model))
+  load = functools.partial(npz.load, model=model)
+  is_convex = images.MODELS[model].is_convex
+  return TaskChoice(
+    load, help, own, reads_data=False, reads_file=True, is_convex=is_convex
+  )
+
+
+def _options(model: str) -> tuple[Option, ...]:
+  """The options of tasks of images."""
+  return (_AUGMENTATION, *((_NORM,) if images.MODELS[model].has_norm else ()))
+
+
 def _images(dataset: str, model: str) -> TaskChoice:
-  own = (_AUGMENTATION, *((_NORM,) if images.MODELS[model].has_norm else ()))
+  own = _options(model)
 
   def load(flags: Mapping[str, Any]) -> Task:
     options = {option.name: flags[option.name] for option in own}
@@ -159,6 +198,7 @@ TASKS: dict[str, TaskChoice] = {
     for model in images.MODELS
     if images.exists(dataset, model)
   },
+  **{f"npz_{model}": _of_file(model) for model in images.MODELS},
   **OTHERS,
 }
 

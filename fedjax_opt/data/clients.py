@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import jax
 import numpy as np
 
 from fedjax_opt.checks.values import shown, switch, whole
-from fedjax_opt.data import client_split, partition
+from fedjax_opt.data import client_split, npz_files, partition
 
 Array = np.ndarray | jax.Array
 
@@ -70,7 +69,7 @@ class ClientData:
     Raises:
       ValueError: if 'y' is missing, not integers, or outside the range.
     """
-    _check_labels(self.examples, num_classes)
+    check_labels(self.examples, num_classes)
     owned = np.arange(self.max_size) < np.asarray(self.sizes)[:, None]
     labels = np.asarray(self.examples["y"])[np.asarray(self.indices)]
     clients = np.arange(self.num_clients)[:, None]
@@ -167,7 +166,7 @@ class ClientData:
     examples = check_examples(examples)
     switch("keep_pool", keep_pool)
     if num_classes is not None:
-      _check_labels(examples, num_classes)
+      check_labels(examples, num_classes)
     num_examples = len(next(iter(examples.values())))
     rows = _check_rows(rows, num_examples)
 
@@ -230,14 +229,14 @@ class ClientData:
       ValueError: if the file cannot be read, lacks an array, or as
         `from_partition`.
     """
-    arrays = _read_npz(path)
+    arrays = npz_files.read(path)
     ownership = {k: arrays.pop(k) for k in _OWNERSHIP if k in arrays}
     if {"x", "y"} <= set(arrays):
       if set(ownership) == {"client_ids"}:
         ids = ownership["client_ids"]
         return cls.from_client_ids(arrays, ids, num_classes)
       if set(ownership) == {"indices", "sizes"}:
-        rows = _owned_rows(ownership["indices"], ownership["sizes"])
+        rows = owned_rows(ownership["indices"], ownership["sizes"])
         return cls.from_partition(arrays, rows, num_classes)
     raise ValueError(
       f"{path} must hold the arrays x, y and either client_ids, or indices and "
@@ -319,7 +318,12 @@ def _check_finite(name: str, values: np.ndarray) -> None:
   )
 
 
-def _check_labels(examples: Mapping[str, Array], num_classes: int) -> None:
+def check_labels(examples: Mapping[str, Array], num_classes: int) -> None:
+  """Checks that labels 'y' are integers [N] in [0, num_classes).
+
+  Raises:
+    ValueError: naming the first that is not.
+  """
   whole("num_classes", num_classes)
   labels = np.asarray(examples["y"]) if "y" in examples else None
   if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu":
@@ -365,7 +369,12 @@ def _check_rows(
   return [of_client.astype(np.int64) for of_client in rows]
 
 
-def _owned_rows(indices: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
+def owned_rows(indices: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
+  """The rows of each client, of arrays [M, n_max] and [M] as `to_npz` writes.
+
+  Raises:
+    ValueError: if their shapes differ, or a size is out of range.
+  """
   if indices.ndim != 2 or sizes.shape != indices.shape[:1]:
     raise ValueError(
       "indices and sizes must have shapes [M, n_max] and [M], got "
@@ -375,22 +384,3 @@ def _owned_rows(indices: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
   if sizes.dtype.kind not in "iu" or ((sizes < 0) | (sizes > n_max)).any():
     raise ValueError(f"sizes must be integers in [0, n_max={n_max}]")
   return [row[:size] for row, size in zip(indices, sizes, strict=True)]
-
-
-def _read_npz(path: str | os.PathLike) -> dict[str, np.ndarray]:
-  wanted = "a NumPy .npz file of plain arrays is needed"
-  try:
-    with np.load(path, allow_pickle=False) as file:
-      return {name: file[name] for name in file.files}
-  except OSError as error:
-    reason = error.strerror or "not a NumPy file"
-    raise ValueError(f"{path} cannot be read: {reason}; {wanted}") from error
-  # AttributeError, TypeError: an .npy file loads as an array.
-  except (
-    ValueError,
-    EOFError,
-    AttributeError,
-    TypeError,
-    zipfile.BadZipFile,
-  ) as error:
-    raise ValueError(f"{path} cannot be read: {wanted}") from error

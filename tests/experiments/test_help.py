@@ -4,6 +4,7 @@ import shlex
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import fedjax_opt
@@ -146,8 +147,11 @@ def test_one_choice(ask, word, flags, parts):
   "kind", [kind for kind in choices.KINDS if kind != "models"]
 )
 def test_examples_and_flags_are_accepted(kind, flags_of, tmp_path):
+  file = tmp_path / "own.npz"
+  np.savez(file, x=np.ones((4, 8, 8)), y=np.arange(4) % 2)
   for name in choices.KINDS[kind].registry:
-    given = shlex.split(choices.example(kind, name))
+    example = choices.example(kind, name).replace("FILE.npz", str(file))
+    given = shlex.split(example)
     job.resolve(flags_of(*given))
     page = choices.KINDS[kind].page(name)
     assert max(map(len, help_of_flags.answer(name, "").splitlines())) <= 80
@@ -188,6 +192,18 @@ def test_version(ask):
     f"fedjax_opt {fedjax_opt.__version__}, jax {jax.__version__}, device "
   )
   assert jax.devices()[0].platform in text
+
+
+def test_a_reader_that_stops_reading():
+  command = f"{shlex.quote(sys.executable)} -m experiments.run --list | head -1"
+  done = subprocess.run(
+    ["bash", "-c", f"set -o pipefail; {command}"],
+    cwd=REPOSITORY,
+    capture_output=True,
+    text=True,
+    check=True,
+  )
+  assert (done.stdout, done.stderr) == ("Algorithms:\n", "")
 
 
 def test_help_and_lists_start_no_device():

@@ -1,0 +1,313 @@
+"""Tasks of classifying one's own data, which a NumPy .npz file holds.
+
+Its arrays, N examples of C classes:
+  x [N, H, W, ch], [N, H, W] or [N, d]   uint8 is divided by 255, others are
+                                         taken as they are
+  y [N]                                  whole numbers from 0
+  client_ids [N]                         if given, the client of each example:
+                                         whole numbers or words
+  x_test, y_test                         if given, the test part
+  num_classes                            if given, C; else it is the largest
+                                         label plus 1
+x_train and y_train may stand for x and y. Also read are the files of
+`ClientData.to_npz`, with indices and sizes in place of client_ids.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.tasks import images
+from experiments.tasks.base import Task
+from fedjax_opt.data import hold_out, npz_files
+from fedjax_opt.data.clients import (
+  ClientData,
+  check_examples,
+  check_labels,
+  owned_rows,
+)
+
+Examples = dict[str, np.ndarray]  # {"x": [N, ...], "y": [N]}
+
+_TEST_FRACTION = 0.2
+# If all pixels are below it they are hardly bytes of images.
+_DARK = 64
+_SEED = 0  # of the test part, which is the same for all seeds of runs
+_OTHER_NAMES = {"x_train": "x", "y_train": "y"}
+_TEST = {"x_test": "x", "y_test": "y"}
+_CLIENTS = ("client_ids", "indices", "sizes")
+_KNOWN = ("x", "y", "client_ids", "x_test", "y_test", "num_classes")
+# Models that flatten their input, and so take vectors too.
+_TAKE_VECTORS = ("logistic", "mlp", "relu_mlp")
+
+
+# What the file says before it is read.
+
+
+def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
+  """The test fraction: 0 if the file has a test part.
+
+  Args:
+    flags: values of all flags; None where not given.
+
+  Raises:
+    ValueError: if there is no such file, or the fraction cannot be.
+  """
+  file, fraction = flags["data_file"], flags["test_fraction"]
+  if file is None or not file.strip():
+    raise ValueError(
+      f"data_file: task {flags['task']} needs it; must be a .npz file with the "
+      "arrays x [N, ...] and y [N]"
+    )
+  has_test = bool(set(_TEST) & set(_names(file)))
+  if has_test and fraction:
+    raise ValueError(
+      f"test_fraction={fraction:g}: {file} has a test part of its own; leave "
+      "test_fraction out"
+    )
+  if not has_test and fraction == 0:
+    raise ValueError(
+      f"test_fraction=0: {file} has no x_test and y_test; must be above 0"
+    )
+  default = 0.0 if has_test else _TEST_FRACTION
+  return {"test_fraction": default if fraction is None else fraction}
+
+
+def has_clients(flags: Mapping[str, Any]) -> bool:
+  """Whether the file says which client has which example."""
+  return bool(set(_CLIENTS) & set(_names(flags["data_file"])))
+
+
+def notes(task: Task, flags: Mapping[str, Any]) -> list[str]:
+  """Lines of what was done to the data, for the output of a run.
+
+  Args:
+    task: of the run.
+    flags: of the run, resolved; of other tasks there are no lines.
+  """
+  file, lines = flags.get("data_file"), []
+  if file is None:
+    return lines
+  if flags["test_fraction"]:
+    lines.append(
+      f"test part: {len(task.test['y']):,} examples, "
+      f"{flags['test_fraction']:g} of {file}, held out at random"
+    )
+  x = task.test["x"]
+  if x.dtype == np.uint8 and x.max() < _DARK:
+    lines.append(
+      f"note: x of {file} is uint8, so divided by 255, but is at most "
+      f"{x.max()}; for values up to 1 save x / {x.max()}"
+    )
+  return lines
+
+
+def _names(file: str) -> list[str]:
+  return _of_file(file, npz_files.names, os.path.expanduser(file))
+
+
+def _of_file(file: str, function: Any, *arguments: Any) -> Any:
+  """Calls a function; what it refuses is about the file."""
+  try:
+    return function(*arguments)
+  except (TypeError, ValueError) as error:
+    text = str(error).removeprefix(f"{os.path.expanduser(file)} ")
+    raise ValueError(f"data_file={file!r}: {text}") from None
+
+
+# The task.
+
+
+def load(flags: Mapping[str, Any], model: str) -> Task:
+  """Reads the file, and makes a model of `images.MODELS` for it.
+
+  Args:
+    flags: values of all flags, with those of the task resolved.
+    model: key of `images.MODELS`.
+
+  Raises:
+    ValueError: if the file does not hold what it must.
+  """
+  file = flags["data_file"]
+  arrays = _of_file(file, npz_files.read, os.path.expanduser(file))
+  return _of_file(file, _task, arrays, flags, model)
+
+
+def _task(
+  arrays: dict[str, np.ndarray], flags: Mapping[str, Any], model: str
+) -> Task:
+  arrays = {_OTHER_NAMES.get(name, name): v for name, v in arrays.items()}
+  _check_names(arrays)
+  train = _examples({name: arrays[name] for name in ("x", "y")})
+  test = _test_part(arrays, train)
+  num_classes = _num_classes(arrays, train, test)
+  clients = _clients(arrays, train, num_classes)
+  if test is None and clients is None:
+    train, test = hold_out(train, flags["test_fraction"], _SEED)
+  elif test is None:
+    clients, others = clients.split(flags["test_fraction"], _SEED)
+    held = np.arange(others.max_size) < others.sizes[:, None]
+    rows = np.unique(others.indices[held])
+    test = {name: values[rows] for name, values in others.examples.items()}
+  task = _classification(train, test, num_classes, flags, model)
+  return task._replace(clients=clients)
+
+
+def _check_names(arrays: Mapping[str, np.ndarray]) -> None:
+  """Checks that there are x and y, and nothing that would not be read."""
+  shown = ", ".join(arrays) or "nothing"
+  for name in ("x", "y"):
+    if name not in arrays:
+      raise ValueError(f"has no array {name}; it holds {shown}")
+  for one, other in (("x_test", "y_test"), ("y_test", "x_test")):
+    if one in arrays and other not in arrays:
+      raise ValueError(f"has {one} without {other}; give both or none")
+  of_clients = set(_CLIENTS) & set(arrays)
+  if of_clients not in (set(), {"client_ids"}, {"indices", "sizes"}):
+    raise ValueError(
+      f"has {', '.join(sorted(of_clients))}; must be client_ids alone, or "
+      "indices and sizes"
+    )
+  for name in arrays:
+    if name not in (*_KNOWN, *_CLIENTS):
+      raise ValueError(
+        f"has an array {name!r}, which means nothing here; must be among "
+        f"{', '.join(_KNOWN)}"
+      )
+
+
+def _examples(arrays: Mapping[str, np.ndarray]) -> Examples:
+  """x as the models take it, and labels of which only the range is open."""
+  x, y = check_examples(arrays)["x"], arrays["y"]
+  if y.ndim == 1 and y.dtype.kind in "iu" and y.size and y.min() < 0:
+    row = int(np.argmin(y))
+    raise ValueError(
+      f"labels y must not be negative, but row {row} has {y[row]}"
+    )
+  largest = np.iinfo(np.int32).max
+  check_labels({"y": y}, largest)  # Of type and shape.
+  if x.dtype.kind == "c" or not 2 <= x.ndim <= 4:
+    raise ValueError(
+      f"x must be numbers of shape [N, d], [N, H, W] or [N, H, W, channels], "
+      f"got {x.dtype} {list(x.shape)}"
+    )
+  if 0 in x.shape:
+    raise ValueError(f"x must not be empty, got shape {list(x.shape)}")
+  if x.ndim == 3:
+    x = x[..., None]
+  if x.dtype != np.uint8:
+    x = x.astype(np.float32)
+  return {"x": x, "y": y.astype(np.int32)}
+
+
+def _test_part(
+  arrays: Mapping[str, np.ndarray], train: Examples
+) -> Examples | None:
+  """The test part, of the same types and shapes; None if there is none."""
+  if "x_test" not in arrays:
+    return None
+  x_test, x = arrays["x_test"], arrays["x"]
+  if x_test.shape[1:] != x.shape[1:] or x_test.ndim != x.ndim:
+    raise ValueError(
+      f"x_test has examples of shape {list(x_test.shape[1:])}; must be "
+      f"{list(x.shape[1:])} as in x"
+    )
+  if (x_test.dtype == np.uint8) != (x.dtype == np.uint8):
+    raise ValueError(
+      f"x_test is {x_test.dtype} and x is {x.dtype}; must be alike, because "
+      "only uint8 is divided by 255"
+    )
+  try:
+    return _examples({name: arrays[array] for array, name in _TEST.items()})
+  except ValueError as error:
+    raise ValueError(f"in the test part, {error}") from None
+
+
+def _num_classes(
+  arrays: Mapping[str, np.ndarray], train: Examples, test: Examples | None
+) -> int:
+  """C, which all labels are below."""
+  parts = [train] if test is None else [train, test]
+  least = 1 + max(int(part["y"].max()) for part in parts)
+  if "num_classes" not in arrays:
+    num_examples = sum(len(part["y"]) for part in parts)
+    if least > max(num_examples, 2):
+      raise ValueError(
+        f"labels y go to {least - 1}, more than there are examples; must be "
+        "from 0, or give the array num_classes"
+      )
+    return max(least, 2)
+  given = arrays["num_classes"]
+  if given.size != 1 or given.dtype.kind not in "iu" or given.item() < least:
+    raise ValueError(
+      f"num_classes must be one whole number of at least {least}, as the "
+      f"labels are, got {np.array2string(given, threshold=5)}"
+    )
+  return max(given.item(), 2)
+
+
+def _clients(
+  arrays: Mapping[str, np.ndarray], train: Examples, num_classes: int
+) -> ClientData | None:
+  """The clients, if the file says which they are."""
+  if "client_ids" in arrays:
+    ids = arrays["client_ids"]
+    return ClientData.from_client_ids(train, ids, num_classes)
+  if "indices" in arrays:
+    rows = owned_rows(arrays["indices"], arrays["sizes"])
+    return ClientData.from_partition(train, rows, num_classes)
+  return None
+
+
+def _classification(
+  train: Examples,
+  test: Examples,
+  num_classes: int,
+  flags: Mapping[str, Any],
+  name: str,
+) -> Task:
+  """The task, if the model takes such examples."""
+  x = train["x"]
+  shape = list(x.shape[1:])
+  if x.ndim == 2 and name not in _TAKE_VECTORS:
+    raise ValueError(
+      f"x has shape [N, {shape[0]}], but model {name} needs images [N, H, W] "
+      "or [N, H, W, channels]; give --task=npz_mlp or npz_logistic"
+    )
+  if x.ndim == 2 and flags["augmentation"] != "none":
+    raise ValueError(
+      f"x has shape [N, {shape[0]}], no images that could be cropped; leave "
+      "augmentation out"
+    )
+  data = images.Images(
+    help="",
+    num_classes=num_classes,
+    mean=(0.0,),
+    std=(1.0,),
+    largest=255.0 if x.dtype == np.uint8 else 1.0,
+    side=min(shape[:2]) if x.ndim == 4 else 1,
+  )
+  model = images.model_of(name, data, flags["norm"] or "group")
+  task = images.classification(model, data, train, test, flags["augmentation"])
+  least = images.MODELS[name].least_side if x.ndim == 4 else 1
+  batch = {
+    n: jax.ShapeDtypeStruct((1, *v.shape[1:]), v.dtype)
+    for n, v in train.items()
+  }
+  try:
+    if data.side < least:
+      raise ValueError
+    jax.eval_shape(
+      lambda key, batch: task.loss_fn(task.init(key), batch, None),
+      jax.eval_shape(lambda: jax.random.key(0)),
+      batch,
+    )
+  except Exception:  # Whatever a layer makes of too small an image.
+    raise ValueError(
+      f"x has images of shape {shape}, too small for model {name}; give "
+      "--task=npz_mlp or another, or larger images"
+    ) from None
+  return task
