@@ -10,10 +10,19 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from experiments.flags import clients
 from experiments.tasks import Task
-from fedjax_opt import ClientData, ClientMetrics, Result, evaluate_clients
+from fedjax_opt import (
+  ClientData,
+  ClientMetrics,
+  Result,
+  evaluate_clients,
+  plots,
+)
 from fedjax_opt.metrics import is_fraction
+from fedjax_opt.results.names import sentence
 
 # The files of a run, and what is in each.
 FILES = {
@@ -152,9 +161,29 @@ def _measure(job, result, point, parts, is_new):
 
 
 def write(folder: pathlib.Path, found: Mapping[str, ClientMetrics]) -> None:
-  """Writes a table for each group of clients."""
-  for name, metrics in found.items():
-    metrics.to_csv(folder / FILES[name])
+  """Writes a table for each group of clients, and one picture of all."""
+  for group, metrics in found.items():
+    metrics.to_csv(folder / FILES[group])
+  shown = {group: _for_picture(metrics) for group, metrics in found.items()}
+  values = [v for of_kind in shown.values() for v in of_kind.values()]
+  if values and all(v.size and np.isfinite(v).all() for v in values):
+    name = f"client_test_{_shown_metric(next(iter(found.values())))}"
+    named = {sentence(_GROUPS[group]): each for group, each in shown.items()}
+    plots.client_distribution(named, folder / "per_client.png", metric=name)
+
+
+def _for_picture(metrics):
+  name, has_any = _shown_metric(metrics), metrics.num_test > 0
+  return {
+    sentence(_KINDS[kind]): values[name][has_any]
+    for kind, values in metrics.values.items()
+  }
+
+
+def _shown_metric(metrics):
+  """The accuracy, or what else there is."""
+  names = metrics.values["global"]
+  return "accuracy" if "accuracy" in names else next(iter(names))
 
 
 def summary(found: Mapping[str, ClientMetrics]) -> dict[str, Any]:
@@ -187,8 +216,7 @@ _KINDS = {
 
 
 def _short(metrics, kind):
-  names = metrics.values[kind]
-  name = "accuracy" if "accuracy" in names else next(iter(names))
+  name = _shown_metric(metrics)
   mean, worst = metrics.mean(kind, name), metrics.worst_decile(kind, name)
   show = lambda x: f"{100 * x:.2f} %" if is_fraction(name) else f"{x:.4g}"
   return f"{name} {show(mean)}, worst 10 % of clients {show(worst)}"

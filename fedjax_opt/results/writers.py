@@ -61,6 +61,7 @@ def check_output_dir(
 # Files that are written once, at the end of a run.
 _OF_THE_END = (
   "summary.json", "params.safetensors", "per_client.csv", "heldout_clients.csv",
+  "per_client.png",
 )  # fmt: skip
 
 

@@ -61,6 +61,7 @@ def test_what_a_run_leaves(tmp_path, capsys):
     losses = {k: v["client_test_loss"] for k, v in summary[group].items()}
     assert losses["personalized"] < losses["global"]
   assert "clients that never trained, personalized models" in out
+  assert (folder / "per_client.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_clients_own_models(tmp_path):
@@ -83,7 +84,7 @@ def test_a_run_without_them_has_none(tmp_path, capsys):
   assert call(*SMALL, *SHORT, f"--output_dir={folder}") == 0
   summary = json.loads((folder / "summary.json").read_text())
   assert not {"per_client", "heldout_clients"} & set(summary)
-  assert not list(folder.glob("*client*.csv"))
+  assert not list(folder.glob("*_client*"))
   assert "client_test_fraction" not in json.loads(
     (folder / "config.json").read_text()
   )

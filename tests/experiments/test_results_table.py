@@ -22,6 +22,11 @@ RUNS = {
   "lasso": ("--task=lasso", "--algorithm=fed_dual_avg", "--optimum"),
   "low_rank": ("--task=low_rank", "--algorithm=fed_mid"),
   "stages": ("--task=nonconvex", "--algorithm=bvr_l_sgd"),
+  "clients": (
+    "--task=digits", "--num_clients=20", "--algorithm=moon", "--client=sgd",
+    "--client_test_fraction=0.2", "--personalize_steps=1",
+    "--heldout_clients=5",
+  ),
   "traced": ("--task=digits_logistic", "--num_clients=20", "--trace"),
 }  # fmt: skip
 
@@ -67,6 +72,17 @@ def test_every_key(runs, documented):
   assert points == documented["Keys of a point"]
   assert keys(lambda s: s["timing"]) == documented["Keys of timing"]
   assert keys(lambda s: s["cost"]) == documented["Keys of cost"]
+
+
+def test_every_column_of_clients(runs, documented):
+  found = set()
+  for run in runs:
+    for path in run.folder.glob("*client*.csv"):
+      found |= set(path.read_text().split("\n")[0].split(","))
+  assert found == documented["Columns of per_client.csv"]
+  kinds = [run.summary.get("per_client", {}) for run in runs]
+  keys = {key for each in kinds for of_kind in each.values() for key in of_kind}
+  assert keys == documented["Keys of a kind of model"]
 
 
 def test_every_file(runs, documented):
