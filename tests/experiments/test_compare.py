@@ -1,0 +1,251 @@
+"""Studies that run: what they leave, what they find again, what they choose."""
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from experiments import compare, run
+from experiments.studies import cells
+from experiments.tasks import images
+from fedjax_opt import load_run
+from tests.experiments.commands import REPOSITORY, call
+
+SHARED = (
+  *("--task=digits_logistic", "--num_clients=10", "--cohort_size=3"),
+  *("--rounds=4", "--eval_every=2", "--client_lr=0.01,0.1,1", "--seed=0,1"),
+)
+FED_AVG, SCAFFOLD = "--method=fed_avg client=sgd", "--method=scaffold"
+DELTA = "--method=fed_avg client=delta_sgd label=Delta"
+ALPHAS = "--alpha=1,0.1"
+
+
+def study(folder, *arguments):
+  return call(*SHARED, *arguments, f"--output_dir={folder}", program=compare)
+
+
+def rows_of(folder):
+  with open(folder / "table.csv", newline="") as file:
+    return list(csv.DictReader(file))
+
+
+def runs_of(folder):
+  """path -> (time of its writing, content), of all finished runs."""
+  return {
+    path: (path.stat().st_mtime_ns, path.read_bytes())
+    for path in (folder / "runs").glob("*/*/summary.json")
+  }
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+  """A study of three methods under two conditions."""
+  folder = tmp_path_factory.mktemp("study") / "one"
+  assert study(folder, FED_AVG, SCAFFOLD, DELTA, ALPHAS, "--target=0.5") == 0
+  return folder
+
+
+def test_what_it_leaves(whole):
+  for name in ("report.html", "table.md", "table.tex", "table.csv"):
+    assert (whole / name).stat().st_size > 200
+  assert list((whole / "pictures").glob("*.png"))
+  folders = sorted(path.name for path in (whole / "runs").iterdir())
+  assert len(folders) == 6
+  tuned = [f for f in folders if (whole / "runs" / f / "tuning").exists()]
+  assert len(tuned) == 4  # Delta-SGD has nothing to tune.
+  assert len(rows_of(whole)) == 6
+
+
+def test_every_number_comes_from_the_runs(whole):
+  """The chosen setting has the best validation mean; the report fresh seeds."""
+  for folder in (whole / "runs").iterdir():
+    report = load_run(folder / "report")
+    assert [point["seed"] for point in report.points] == [2, 3]
+    if not (folder / "tuning").exists():
+      continue
+    tuning = load_run(folder / "tuning")
+    assert {point["seed"] for point in tuning.points} == {0, 1}
+    final = tuning.history.values("validation_accuracy")[:, -1]
+    rates = [point["client_lr"] for point in tuning.points]
+    means = {
+      rate: np.mean([v for v, r in zip(final, rates, strict=True) if r == rate])
+      for rate in rates
+    }
+    assert report.points[0]["client_lr"] == max(means, key=means.get)
+    final = report.history.values("test_accuracy")[:, -1]
+    row = next(
+      row
+      for row in rows_of(whole)
+      if folder.name.startswith(row["method"].replace(", ", "_"))
+      and float(row["alpha"]) == report.config["alpha"]
+    )
+    assert float(row["test_accuracy"]) == pytest.approx(final.mean(), abs=1e-12)
+    assert float(row["chosen_client_lr"]) == report.points[0]["client_lr"]
+
+
+def test_budgets_are_equal(whole):
+  rows = rows_of(whole)
+  tried = {row["method"]: int(row["tuning_settings"]) for row in rows}
+  assert tried == {"FedAvg, SGD": 3, "SCAFFOLD": 3, "Delta": 1}
+
+
+def test_what_is_there_is_not_run_again(whole, monkeypatch, capsys):
+  before, table = runs_of(whole), (whole / "table.csv").read_bytes()
+
+  def fail(argv):
+    raise AssertionError(f"runs again: {argv}")
+
+  monkeypatch.setattr(run, "main", fail)
+  arguments = (FED_AVG, SCAFFOLD, DELTA, ALPHAS, "--target=0.5")
+  assert study(whole, *arguments) == 0
+  assert runs_of(whole) == before
+  assert (whole / "table.csv").read_bytes() == table
+  assert capsys.readouterr().err.count("(was there)") == 6
+
+
+def test_one_method_more_runs_alone(whole, capsys):
+  before = runs_of(whole)
+  more = "--method=fed_prox client=sgd mu=0.1"
+  assert study(whole, FED_AVG, SCAFFOLD, DELTA, more, ALPHAS) == 0
+  after = runs_of(whole)
+  assert {path: after[path] for path in before} == before
+  assert len(after) == len(before) + 4
+  assert capsys.readouterr().err.count("(was there)") == 6
+
+
+def test_several_at_a_time(whole, tmp_path):
+  assert study(tmp_path, FED_AVG, SCAFFOLD, ALPHAS, "--jobs=2") == 0
+  for path in (tmp_path / "runs").glob("*/*/metrics.csv"):
+    other = whole / path.relative_to(tmp_path)
+    mine, others = load_run(path.parent), load_run(other.parent)
+    for name, values in mine.history.metrics.items():
+      np.testing.assert_allclose(
+        values, others.history.metrics[name], rtol=1e-4, err_msg=name
+      )
+
+
+def test_no_test_value_enters_any_choice(whole, tmp_path, monkeypatch):
+  """With absurd test examples the same settings are chosen."""
+  load = images.Images.load
+
+  def corrupted(self, data_dir):
+    train, test = load(self, data_dir)
+    rng = np.random.default_rng(0)
+    return train, {"x": rng.permuted(test["x"]), "y": (test["y"] + 5) % 10}
+
+  monkeypatch.setattr(images.Images, "load", corrupted)
+  assert study(tmp_path, FED_AVG, SCAFFOLD, ALPHAS) == 0
+  chosen = lambda folder: {
+    (row["method"], row["alpha"]): row["chosen_client_lr"]
+    for row in rows_of(folder)
+  }
+  value = lambda folder: [row["test_accuracy"] for row in rows_of(folder)[:4]]
+  before = chosen(whole)
+  assert chosen(tmp_path) == {cell: before[cell] for cell in chosen(tmp_path)}
+  assert value(tmp_path) != value(whole)
+  # The choice on the test examples would be another one.
+  on_test = tmp_path / "on_test"
+  assert study(on_test, FED_AVG, SCAFFOLD, ALPHAS, "--select_on=test") == 0
+  assert chosen(on_test) != chosen(tmp_path)
+
+
+def test_runs_that_are_there(whole, tmp_path):
+  tuned = sorted((whole / "runs").glob("*/tuning"))[:4]
+  folders = ",".join(map(str, tuned))
+  status = call(
+    f"--runs={folders}", f"--output_dir={tmp_path}", program=compare
+  )
+  assert status == 0
+  rows = rows_of(tmp_path)
+  assert {row["method"] for row in rows} == {"FedAvg", "SCAFFOLD"}
+  assert {row["alpha"] for row in rows} == {"1", "0.1"}
+  text = (tmp_path / "report.html").read_text()
+  assert "the seeds of the report were used for the choice too" in text
+
+
+def test_every_setting_diverged(tmp_path, capsys):
+  absurd = "--method=fed_avg client=sgd client_lr=1e30,1e32 label=Absurd"
+  assert study(tmp_path, absurd, SCAFFOLD, "--budget=unequal") == 0
+  captured = capsys.readouterr()
+  assert "Absurd: every setting diverged" in captured.err
+  assert {row["verdict"] for row in rows_of(tmp_path)} == {"best", "diverged"}
+
+
+def test_ctrl_c(tmp_path, monkeypatch, capsys):
+  real = cells._run
+
+  def pressed(folder, arguments):
+    if folder.parent.name.startswith("SCAFFOLD"):
+      raise cells.Interrupted
+    return real(folder, arguments)
+
+  monkeypatch.setattr(cells, "_run", pressed)
+  assert study(tmp_path, FED_AVG, SCAFFOLD) == 130
+  err = capsys.readouterr().err
+  assert err.endswith(
+    "interrupted: 1 cells are complete; the same command goes on\n"
+  )
+  monkeypatch.setattr(cells, "_run", real)
+  assert study(tmp_path, FED_AVG, SCAFFOLD) == 0
+  assert capsys.readouterr().err.count("(was there)") == 1
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    (["--runs=nowhere"], "'nowhere'"),
+    ([FED_AVG, "--metric=f1"], "metric='f1': FedAvg, SGD did not measure it"),
+    ([FED_AVG, "--metric=size"], "metric='size': it is not known whether"),
+  ],
+)
+def test_bad_input(tmp_path, capsys, arguments, message):
+  assert study(tmp_path / "new", *arguments) == 1
+  err = capsys.readouterr().err
+  assert err.splitlines()[-1].startswith("error: ")
+  assert message in err.splitlines()[-1]
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path, capsys):
+  (tmp_path / "mine.txt").write_text("kept")
+  assert study(tmp_path, FED_AVG) == 1
+  assert "is not empty (it has 'mine.txt')" in capsys.readouterr().err
+  assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("kills", [int(os.environ.get("FEDJAX_OPT_KILLS", 2))])
+def test_kills_lose_no_finished_cell(tmp_path, kills):
+  """Killed at random moments, a study keeps what is finished, and ends."""
+  command = [
+    *(sys.executable, "-m", "experiments.compare", *SHARED, FED_AVG, SCAFFOLD),
+    *(DELTA, ALPHAS, f"--output_dir={tmp_path / 'killed'}"),
+  ]
+  environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+  rng = random.Random(0)
+  begin = lambda: subprocess.Popen(
+    command, cwd=REPOSITORY, env=environment, stdout=subprocess.DEVNULL,
+    stderr=subprocess.PIPE, text=True,
+  )  # fmt: skip
+  for _ in range(kills):
+    before = runs_of(tmp_path / "killed")
+    process = begin()
+    time.sleep(rng.uniform(2, 9))
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    after = runs_of(tmp_path / "killed")
+    assert {path: after[path] for path in before} == before
+  before = runs_of(tmp_path / "killed")
+  process = begin()
+  _, err = process.communicate(timeout=300)
+  assert process.returncode == 0, err
+  after = runs_of(tmp_path / "killed")
+  assert {path: after[path] for path in before} == before
+  assert len(after) == 10
+  for row in rows_of(tmp_path / "killed"):
+    assert json.loads(row["seeds"]) == 2
