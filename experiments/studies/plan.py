@@ -19,6 +19,14 @@ from fedjax_opt.results.selection import format_value
 
 # Flags that choose what a method is made of.
 _CHOICES = ("algorithm", "client", "server", "regularizer")
+# Flags that some methods cannot have, although they belong to no choice.
+_has_rate = lambda setup: "client_lr" in setup.client.arguments
+_HAVE = {
+  "trace": lambda setup: bool(setup.client.choice.traced),
+  "optimum": lambda setup: setup.regularizer is not None,
+  "client_schedule": _has_rate,
+  "client_milestones": _has_rate,
+}
 
 
 class Planned(NamedTuple):
@@ -156,6 +164,7 @@ def _that_belong(
     if name in chosen
     or name in belongs
     or name not in hyperparameters | set(_CHOICES)
+    and _HAVE.get(name, lambda setup: True)(setup)
   }
 
 

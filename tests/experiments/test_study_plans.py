@@ -61,6 +61,15 @@ def test_shared_flags_go_to_the_methods_that_have_them():
   assert "client" not in cells["SCAFFOLD"][0].flags
 
 
+def test_shared_switches_go_to_the_methods_that_can_have_them():
+  cells = by_method(planned(SCAFFOLD, DELTA, "--trace"))
+  assert "trace" not in cells["SCAFFOLD"][0].flags
+  assert cells["FedAvg, Δ-SGD"][0].flags["trace"] is True
+  cells = by_method(planned(SCAFFOLD, DELTA, "--client_schedule=step_decay"))
+  assert "client_schedule" in cells["SCAFFOLD"][0].flags
+  assert "client_schedule" not in cells["FedAvg, Δ-SGD"][0].flags
+
+
 def test_a_method_s_own_flags_come_first():
   own = "--method=scaffold client_lr=0.5,5 label=S nopractical=x"
   cells = planned(FED_AVG, own.replace(" nopractical=x", ""), RATES)
