@@ -163,8 +163,10 @@ def _that_belong(
     for name, value in shared.items()
     if name in chosen
     or name in belongs
-    or name not in hyperparameters | set(_CHOICES)
-    and _HAVE.get(name, lambda setup: True)(setup)
+    or (
+      name not in hyperparameters | set(_CHOICES)
+      and _HAVE.get(name, lambda setup: True)(setup)
+    )
   }
 
 
