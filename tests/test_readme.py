@@ -14,7 +14,8 @@ def blocks() -> list[str]:
   return re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
 
 
-def test_every_block_runs_after_those_before_it():
+def test_every_block_runs_after_those_before_it(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)  # Some write files.
   names = {}
   assert len(blocks()) >= 8
   for block in blocks():
@@ -35,9 +36,11 @@ OTHERS = {
 
 
 def test_every_flag_that_is_named_exists():
-  run = [sys.executable, "-m", "experiments.run", "--help"]
-  shown = subprocess.run(run, capture_output=True, text=True, check=False)
-  known = set(re.findall(r"--(?:\[no\])?(\w+)", shown.stdout))
+  known = set()
+  for program in ("run", "compare"):
+    command = [sys.executable, "-m", f"experiments.{program}", "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)
+    known |= set(re.findall(r"--(?:\[no\])?(\w+)", shown.stdout))
   named = set(re.findall(r"--(\w+)", README.read_text())) - OTHERS
   named = {n for n in named if n in known or n.removeprefix("no") not in known}
   assert len(named) > 30
