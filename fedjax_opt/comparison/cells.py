@@ -4,14 +4,16 @@ Axis letters: `S` grid points (hyperparameters x seeds), `E` evaluated rounds.
 """
 
 import dataclasses
+import os
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedjax_opt.results.history import History, direction
-from fedjax_opt.results.names import name_of
-from fedjax_opt.results.selection import Criterion, Tuning, format_value, tune
+from fedjax_opt.results.names import name_of, shown_name, value_of
+from fedjax_opt.results.selection import Criterion, Tuning, tune, varying
 
 
 class Measured(NamedTuple):
@@ -84,6 +86,19 @@ class Cell:
     return 1 if self.tried is None else self.tuning.budget
 
   @property
+  def tuned(self) -> list[str]:
+    """The hyperparameters of which several values were tried."""
+    if self.tried is None:
+      return []
+    return [name for name in varying(self.tried.points) if name != "seed"]
+
+  @property
+  def setting(self) -> str:
+    """The chosen setting for people: what was tuned, else all there is."""
+    names = self.tuned or list(self.chosen)
+    return setting_label({n: v for n, v in self.chosen.items() if n in names})
+
+  @property
   def is_fresh(self) -> bool:
     """Whether no seed of the report had a part in the choice."""
     if self.tried is None or self.measured is None:
@@ -125,8 +140,24 @@ class Study:
   @property
   def conditions(self) -> list[dict[str, Any]]:
     """The conditions, in order."""
-    found = {condition_label(c.condition): c.condition for c in self.cells}
-    return [dict(condition) for condition in found.values()]
+    found: list[dict[str, Any]] = []
+    for cell in self.cells:
+      if dict(cell.condition) not in found:
+        found.append(dict(cell.condition))
+    return found
+
+  @property
+  def labels(self) -> dict[str, str]:
+    """method -> its name for people, another one for each."""
+    found: dict[str, str] = {}
+    for method in self.methods:
+      name = shown_name(" ".join(method.split())) or "(no name)"
+      unique, copy = name, 1
+      while unique in found.values():
+        copy += 1
+        unique = f"{name} ({copy})"
+      found[method] = unique
+    return found
 
   @property
   def is_larger_better(self) -> bool:
@@ -145,6 +176,39 @@ class Study:
     found = {m: self.cell(m, condition) for m in self.methods}
     return {method: cell for method, cell in found.items() if cell is not None}
 
+  def table_lines(self) -> list[str]:
+    """The table for a terminal, and what its marks mean."""
+    from fedjax_opt.comparison import tables, verdicts
+
+    return tables.lines(tables.main_table(self, verdicts.verdicts(self)))
+
+  def write(self, folder: str | os.PathLike) -> pathlib.Path:
+    """Writes the report: report.html, tables and pictures.
+
+    The files are `report.html`, `table.md`, `table.tex`, `table.csv` and
+    `pictures/`. Each is replaced as a whole; everything else in the folder
+    stays.
+
+    Args:
+      folder: new, empty, or that of a study.
+
+    Returns:
+      The path of `report.html`.
+
+    Raises:
+      ValueError: if the folder holds anything else, or cannot be written.
+      ImportError: if matplotlib is missing.
+    """
+    from fedjax_opt.comparison import report
+
+    return report.write(self, folder)
+
+  def _repr_html_(self) -> str:
+    """What a notebook shows: the findings and the table."""
+    from fedjax_opt.comparison import report
+
+    return report.short_html(self)
+
   def __repr__(self) -> str:
     return (
       f"Study({len(self.methods)} methods, {len(self.conditions)} conditions, "
@@ -154,13 +218,18 @@ class Study:
 
 def condition_label(condition: Mapping[str, Any]) -> str:
   """A condition for people, such as 'α = 0.1, local steps = 4'."""
-  parts = [f"{name_of(n)} = {format_value(v)}" for n, v in condition.items()]
+  parts = [f"{name_of(n)} = {exact(v)}" for n, v in condition.items()]
   return ", ".join(parts)
 
 
 def setting_label(hyperparameters: Mapping[str, Any]) -> str:
   """A setting for people, such as 'client learning rate 0.1'."""
-  parts = [
-    f"{name_of(n)} {format_value(v)}" for n, v in hyperparameters.items()
-  ]
+  parts = [f"{name_of(n)} {exact(v)}" for n, v in hyperparameters.items()]
   return ", ".join(parts)
+
+
+def exact(value: Any) -> str:
+  """A value for people, with all its digits, so that no two look the same."""
+  text = value_of(value)
+  is_float = isinstance(value, float | np.floating) and np.isfinite(value)
+  return repr(float(value)) if is_float and float(text) != value else text

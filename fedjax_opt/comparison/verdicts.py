@@ -7,18 +7,26 @@ the paired difference to the best, over the same seeds, is on one side of 0, and
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from fedjax_opt.comparison.cells import Cell, Study, condition_label
+from fedjax_opt.comparison import words
+from fedjax_opt.comparison.cells import Cell, Study, condition_label, exact
 from fedjax_opt.results import statistics
-from fedjax_opt.results.history import is_fraction
-from fedjax_opt.results.names import metric_name, name_of
+from fedjax_opt.results.names import name_of, sentence
 from fedjax_opt.results.statistics import Interval
 
 BEST, WORSE, TIED, DIVERGED = "best", "worse", "not told apart", "diverged"
 COSTS = ("rounds", "bytes", "gradient_evaluations")
+RULE = (
+  "Under each condition the method with the best mean over the seeds of the "
+  "report is called best; a method of which a seed diverged cannot be. Another "
+  "is called worse if the 95 % interval of its paired difference to the best, "
+  "over the seeds that both ran with, lies on one side of 0; otherwise the two "
+  "are not told apart. Each interval holds by itself: of twenty comparisons of "
+  "equal methods, one can be expected to look like a difference."
+)
 
 _NONE = Interval(np.nan, np.nan, np.nan)
 
@@ -36,7 +44,7 @@ class Verdict(NamedTuple):
       differences with its interval; NaN for the best itself.
     probability: that a run of the best is better than one of this method.
     to_target: cost -> its mean over seeds until the metric reached the target,
-      NaN if a seed never did; {} without a target.
+      NaN if a seed never did or the cost was not measured; {} without a target.
   """
 
   cell: Cell
@@ -54,47 +62,41 @@ def verdicts(study: Study) -> list[Verdict]:
   found = []
   for condition in study.conditions:
     cells = study.under(condition)
-    finals = {m: cell.final(study.metric) for m, cell in cells.items()}
-    best = _best(finals, study.is_larger_better)
-    for method, cell in cells.items():
-      found.append(_verdict(study, cell, finals, method, best))
+    best = _best(study, cells)
+    found += [_verdict(study, cell, best) for cell in cells.values()]
   return found
 
 
-def _best(finals: Mapping[str, np.ndarray], is_larger_better: bool) -> Any:
-  """The method with the best mean of those of which no seed diverged."""
-  whole = {m: v.mean() for m, v in finals.items() if np.isfinite(v).all()}
+def _best(study: Study, cells: Mapping[str, Cell]) -> Cell | None:
+  """The cell with the best mean of those of which no seed diverged."""
+  finals = [(cell, cell.final(study.metric)) for cell in cells.values()]
+  whole = [(c, v.mean()) for c, v in finals if np.isfinite(v).all()]
   if not whole:
     return None
-  return (max if is_larger_better else min)(whole, key=whole.get)
+  choose = max if study.is_larger_better else min
+  return choose(whole, key=lambda pair: pair[1])[0]
 
 
-def _verdict(
-  study: Study,
-  cell: Cell,
-  finals: Mapping[str, np.ndarray],
-  method: str,
-  best: str | None,
-) -> Verdict:
-  values = finals[method]
+def _verdict(study: Study, cell: Cell, best: Cell | None) -> Verdict:
+  values = cell.final(study.metric)
   behind, probability, verdict = _NONE, _NONE, BEST
   if not np.isfinite(values).all():
     verdict = DIVERGED
-  elif method != best:
-    one, other = finals[best], values
-    sign = 1 if study.is_larger_better else -1
-    if len(one) == len(other):
-      behind = statistics.paired_difference(sign * one, sign * other)
-    way = "max" if study.is_larger_better else "min"
+  elif cell is not best:
+    behind = _behind(study, best, cell)
     probability = statistics.probability_of_improvement(
-      one, other, direction=way
+      best.final(study.metric),
+      values,
+      direction="max" if study.is_larger_better else "min",
     )
     verdict = WORSE if behind.low > 0 else TIED
+  num_seeds = 0 if cell.measured is None else len(values)
+  num_diverged = int(np.sum(~np.isfinite(values))) if num_seeds else 0
   return Verdict(
     cell,
     statistics.mean_interval(values),
-    len(values),
-    int(np.sum(~np.isfinite(values))),
+    num_seeds,
+    num_diverged,
     verdict,
     behind,
     probability,
@@ -102,18 +104,59 @@ def _verdict(
   )
 
 
+def _behind(study: Study, best: Cell, cell: Cell) -> Interval:
+  """The paired difference to the best, over the seeds that both have."""
+  one, other = (
+    dict(zip(_seeds(each), each.final(study.metric), strict=True))
+    for each in (best, cell)
+  )
+  shared = [seed for seed in one if seed in other]
+  if not shared:
+    return _NONE
+  sign = 1 if study.is_larger_better else -1
+  return statistics.paired_difference(
+    [sign * one[seed] for seed in shared],
+    [sign * other[seed] for seed in shared],
+  )
+
+
+def _seeds(cell: Cell) -> list[int]:
+  return [point["seed"] for point in cell.measured.points]
+
+
 def _to_target(study: Study, cell: Cell) -> dict[str, float]:
   if study.target is None:
     return {}
+  found = dict.fromkeys(COSTS, np.nan)
   if cell.measured is None:
-    return dict.fromkeys(COSTS, np.nan)
+    return found
   history = cell.measured.history
-  return {
-    cost: float(
-      statistics.to_target(history, study.metric, study.target, cost).mean()
-    )
-    for cost in COSTS
-  }
+  for cost in COSTS:
+    if cost == "rounds" or spent(cell, cost) is not None:
+      of_seeds = statistics.to_target(history, study.metric, study.target, cost)
+      found[cost] = float(of_seeds.mean())
+  return found
+
+
+def spent(cell: Cell, cost: str) -> np.ndarray | None:
+  """What a client of the cohort spent until each evaluated round, on average.
+
+  Args:
+    cell: of the study.
+    cost: one of `COSTS`.
+
+  Returns:
+    The mean over the seeds, [E]; None if it was not measured.
+  """
+  if cell.measured is None:
+    return None
+  history = cell.measured.history
+  if cost == "rounds":
+    return np.asarray(history.rounds, float)
+  parts = ("bytes_down", "bytes_up") if cost == "bytes" else (cost,)
+  if any(part not in history.metrics for part in parts):
+    return None
+  return sum(history.metrics[part] for part in parts).mean(axis=0)
 
 
 # Over all conditions.
@@ -145,97 +188,164 @@ def matrices_of(study: Study) -> dict[str, np.ndarray]:
   return found
 
 
-# Sentences.
+# In words.
+
+
+def numbers_of(study: Study, found: Sequence[Verdict]) -> words.Numbers:
+  """How the values of a study are written, everywhere."""
+  return words.numbers_of(study.metric, [v.value for v in found])
 
 
 def sentences(study: Study, found: Sequence[Verdict]) -> list[str]:
-  """What the numbers say, a sentence for each condition.
+  """What the numbers say: one sentence over all, one for each condition.
 
   Every claim follows the rule at the head of this file.
   """
-  lines = []
+  if len(study.conditions) > 1 and len(study.methods) > 1:
+    lines = [_over_conditions(study, found)]
+  else:
+    lines = []
   for condition in study.conditions:
     here = [v for v in found if dict(v.cell.condition) == condition]
-    where = f"At {condition_label(condition)} " if condition else ""
-    best = [v for v in here if v.verdict == BEST]
-    if not best:
-      lines.append(f"{where or 'Here '}every method diverged.")
-      continue
-    way = "highest" if study.is_larger_better else "lowest"
-    text = (
-      f"{where}{best[0].cell.method} has the {way} mean "
-      f"{metric_name(study.metric).removesuffix(' (%)').lower()}, "
-      f"{shown(best[0].value, study.metric)}"
-    )
-    for verdict, words in (
-      (TIED, "not told apart from it"),
-      (WORSE, "worse"),
-      (DIVERGED, "diverged"),
-    ):
-      names = [v.cell.method for v in here if v.verdict == verdict]
-      if names:
-        is_are = "" if verdict == DIVERGED else "is " * (len(names) == 1)
-        is_are = "" if verdict == DIVERGED else is_are or "are "
-        text += f"; {_listed(names)} {is_are}{words}"
-    text = text[0].upper() + text[1:]
-    lines.append(text + ".")
+    lines.append(_of_condition(study, here, numbers_of(study, found)))
   return lines
+
+
+def _over_conditions(study: Study, found: Sequence[Verdict]) -> str:
+  """Under how many conditions each method is the best or not told apart."""
+  parts = []
+  for method in study.methods:
+    here = [v.verdict for v in found if v.cell.method == method]
+    leads = sum(verdict in (BEST, TIED) for verdict in here)
+    parts.append((leads / len(here), study.labels[method], leads, len(here)))
+  parts.sort(key=lambda part: -part[0])
+  each = [f"{name} under {leads} of {n}" for _, name, leads, n in parts[1:]]
+  _, name, leads, n = parts[0]
+  first = f"{name} is the best, or not told apart from it, under {leads} of {n}"
+  return f"{words.listed([f'{first} conditions', *each])}."
+
+
+def _of_condition(
+  study: Study, here: Sequence[Verdict], numbers: words.Numbers
+) -> str:
+  condition = here[0].cell.condition
+  where = f"At {condition_label(condition)} " if condition else ""
+  labels, what = study.labels, words.metric_words(study.metric)
+  best = [v for v in here if v.verdict == BEST]
+  if not best:
+    name = labels[here[0].cell.method]
+    return sentence(f"{where}{name if len(here) == 1 else 'every method'} "
+                    "diverged.")  # fmt: skip
+  name, value = labels[best[0].cell.method], numbers.whole(best[0].value)
+  if len(here) == 1:
+    return sentence(f"{where}{name} has a mean {what} of {value}.")
+  way = "highest" if study.is_larger_better else "lowest"
+  text = f"{where}{name} has the {way} mean {what}, {value}"
+  for verdict, said in (
+    (TIED, "not told apart from it"),
+    (WORSE, "worse"),
+    (DIVERGED, "diverged"),
+  ):
+    names = [labels[v.cell.method] for v in here if v.verdict == verdict]
+    if names:
+      verb = "" if verdict == DIVERGED else "is " if len(names) == 1 else "are "
+      text += f"; {words.listed(names)} {verb}{said}"
+  return sentence(text + ".")
 
 
 def warnings(study: Study, found: Sequence[Verdict]) -> list[str]:
   """What limits the comparison: edges of grids, divergence, seeds, budgets."""
-  lines = []
+  cells: dict[tuple[str, str], list[Cell]] = {}
   for verdict in found:
-    cell = verdict.cell
-    where = cell.method
-    if cell.condition:
-      where += f" at {condition_label(cell.condition)}"
-    for edge in cell.tuning.edges if cell.tuning else ():
-      lines.append(
-        f"{where}: the best {name_of(edge.name)}, {edge.value:g}, is the "
-        f"{edge.side} that was tried; a better one may be outside the grid."
-      )
-    if cell.measured is None:
-      lines.append(f"{where}: every setting diverged.")
-    elif verdict.num_diverged:
-      lines.append(
-        f"{where}: {verdict.num_diverged} of {verdict.num_seeds} seeds of the "
-        "report diverged."
-      )
-    if not cell.is_fresh:
-      lines.append(
-        f"{where}: the seeds of the report were used for the choice too, so "
-        "its values are somewhat too good."
-      )
-  budgets = {cell.method: cell.budget for cell in study.cells}
-  if len({n for n in budgets.values() if n > 1}) > 1:
-    each = ", ".join(f"{method} {n}" for method, n in budgets.items())
-    lines.append(f"Tuning budgets differ: {each} settings.")
-  untuned = [method for method, n in budgets.items() if n == 1]
-  if untuned and len(untuned) < len(budgets):
-    are = "was" if len(untuned) == 1 else "were"
-    lines.append(f"{_listed(untuned)} {are} not tuned: a single setting.")
+    for text in _of_cell(verdict):
+      key = (verdict.cell.method, text)
+      cells.setdefault(key, []).append(verdict.cell)
+  lines = [f"{_where(study, c)}: {text}" for (_, text), c in cells.items()]
+  lines += [*_of_seeds(found), *_of_budgets(study)]
+  missing = len(study.methods) * len(study.conditions) - len(found)
+  if missing:
+    lines.append(
+      f"{words.counted(missing, 'pair')} of a method and a condition did not "
+      "run."
+    )
+  return lines
+
+
+def _where(study: Study, cells: Sequence[Cell]) -> str:
+  """Which cells of a method a line is about."""
+  method = cells[0].method
+  label, number = study.labels[method], len(cells)
+  total = sum(cell.method == method for cell in study.cells)
+  if not cells[0].condition:
+    return label
+  if number == total > 1:
+    return f"{label} under all conditions"
+  if number > 3:
+    return f"{label} under {number} of {total} conditions"
+  shown = [condition_label(cell.condition) for cell in cells]
+  return f"{label} at {'; '.join(shown)}"
+
+
+def _of_cell(verdict: Verdict) -> list[str]:
+  """What limits one cell."""
+  cell = verdict.cell
+  lines = [
+    f"the best {name_of(edge.name)}, {exact(edge.value)}, is the {edge.side} "
+    "that was tried; a better one may be outside the grid."
+    for edge in (cell.tuning.edges if cell.tuning else ())
+  ]
+  if cell.measured is None:
+    lines.append("every setting diverged.")
+  elif verdict.num_diverged:
+    lines.append(
+      f"{verdict.num_diverged} of "
+      f"{words.counted(verdict.num_seeds, 'seed')} of the report diverged."
+    )
+  if not cell.is_fresh:
+    lines.append(
+      "the seeds of the report were used for the choice too, so its values are "
+      "somewhat too good."
+    )
+  if cell.tried is not None and "test_" in cell.criterion.metric:
+    lines.append(
+      f"the setting was chosen by the {cell.criterion}, on test examples, so "
+      "its values are somewhat too good."
+    )
+  return lines
+
+
+def _of_seeds(found: Sequence[Verdict]) -> list[str]:
+  """What few or different seeds mean."""
+  lines = []
   if any(v.num_seeds == 1 for v in found):
     lines.append("With one seed there is no interval, and no verdict.")
-  return list(dict.fromkeys(lines))
+  elif any(1 < v.num_seeds < 4 for v in found):
+    fewest = min(v.num_seeds for v in found if v.num_seeds > 1)
+    lines.append(
+      f"With {fewest} seeds intervals are long, and a difference must be large "
+      "to be seen."
+    )
+  seeds = [set(_seeds(v.cell)) for v in found if v.cell.measured is not None]
+  if any(each != seeds[0] for each in seeds):
+    lines.append(
+      "The methods did not all run with the same seeds; differences are over "
+      "the seeds that two methods share."
+    )
+  return lines
 
 
-def shown(value: Interval, metric: str) -> str:
-  """A mean with its interval, such as '91.2 % (90.1 to 92.3)'."""
-  estimate, low, high = value
-  if not np.isfinite(estimate):
-    return "–"
-  scale, unit, digits = 1.0, "", ".4g"
-  if is_fraction(metric):
-    scale, unit, digits = 100.0, " %", ".1f"
-    low, high = max(low, 0.0), min(high, 1.0)
-  text = f"{scale * estimate:{digits}}{unit}"
-  if np.isfinite(low):
-    text += f" ({scale * low:{digits}} to {scale * high:{digits}})"
-  return text
-
-
-def _listed(names: Sequence[str]) -> str:
-  if len(names) == 1:
-    return names[0]
-  return f"{', '.join(names[:-1])} and {names[-1]}"
+def _of_budgets(study: Study) -> list[str]:
+  """Which methods tried more settings than others."""
+  lines, labels = [], study.labels
+  budgets: dict[str, list[int]] = {}
+  for cell in study.cells:
+    budgets.setdefault(labels[cell.method], []).append(cell.budget)
+  tuned = {name: n for name, n in budgets.items() if max(n) > 1}
+  if len({number for n in tuned.values() for number in n}) > 1:
+    each = ", ".join(f"{name} {words.span(n)}" for name, n in tuned.items())
+    lines.append(f"Tuning budgets differ: {each} settings.")
+  untuned = [name for name in budgets if name not in tuned]
+  if untuned and tuned:
+    were = "was" if len(untuned) == 1 else "were"
+    lines.append(f"{words.listed(untuned)} {were} not tuned: a single setting.")
+  return lines

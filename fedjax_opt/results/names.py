@@ -169,6 +169,11 @@ def name_of(identifier: str) -> str:
   return " ".join(words.get(word, word) for word in identifier.split("_"))
 
 
+def shown_name(label: str) -> str:
+  """The name of a method or condition whose label may be an identifier."""
+  return name_of(label) if label.isidentifier() else label
+
+
 def value_of(value: Any) -> str:
   """The value of a hyperparameter, for people: 0.1, 3e-5, ∞, Δ-SGD."""
   if value is None:

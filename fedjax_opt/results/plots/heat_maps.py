@@ -11,11 +11,11 @@ from fedjax_opt.results.names import (
   name_of,
   number,
   sentence,
+  shown_name,
   value_of,
 )
 from fedjax_opt.results.plots import files
 from fedjax_opt.results.plots.frame import COLORS, styled_figure
-from fedjax_opt.results.plots.methods import shown_name
 from fedjax_opt.results.plots.panels import PAGE_WIDTH, by_condition
 
 # Of a cell, in inches, where the page is wide enough.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.results.names import name_of, number, sentence
+from fedjax_opt.results.names import number, sentence, shown_name
 from fedjax_opt.results.plots import files, legends
 from fedjax_opt.results.plots.frame import COLORS, LINE_STYLES
 from fedjax_opt.results.plots.metric_axis import MetricAxis
@@ -76,11 +76,6 @@ def method_styles(labels: Iterable[str]) -> dict[str, Style]:
     )
     for i, label in enumerate(dict.fromkeys(labels))
   }
-
-
-def shown_name(label: str) -> str:
-  """The name of a method or condition whose label may be an identifier."""
-  return name_of(label) if label.isidentifier() else label
 
 
 def as_curve(name: str, data: Any) -> Curve:

@@ -1,0 +1,123 @@
+"""What the pictures of a study share: labels, panels, captions."""
+
+import pathlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_opt.comparison import words
+from fedjax_opt.comparison.cells import Cell, Study, condition_label
+from fedjax_opt.comparison.verdicts import Verdict
+from fedjax_opt.results import plots
+
+
+class Picture(NamedTuple):
+  """A picture of a study.
+
+  Attributes:
+    name: of its files, without the ending.
+    title: the question that it answers.
+    caption: what exactly is drawn.
+    draw: writes it into files.
+  """
+
+  name: str
+  title: str
+  caption: str
+  draw: Callable[[Sequence[pathlib.Path]], None]
+
+
+class Drawn(NamedTuple):
+  """A study as it is drawn.
+
+  Attributes:
+    study: which.
+    found: its verdicts.
+    labels: method -> its name in a picture.
+    looks: name in a picture -> colour, line and marker.
+  """
+
+  study: Study
+  found: Sequence[Verdict]
+  labels: Mapping[str, str]
+  looks: Mapping[str, Any]
+
+  def panels(self, of_cell: Callable[[Cell], Any]) -> dict[str, dict[str, Any]]:
+    """condition -> method -> what `of_cell` gives, where it is not None."""
+    panels = {}
+    for condition in self.study.conditions:
+      given = {
+        self.labels[method]: of_cell(cell)
+        for method, cell in self.study.under(condition).items()
+      }
+      given = {name: each for name, each in given.items() if each is not None}
+      if given:
+        panels[in_picture(condition_label(condition))] = given
+    return panels
+
+
+def in_picture(label: str) -> str:
+  """A label that matplotlib shows as it is."""
+  text = label.replace("$", r"\$")
+  return f" {text}" if text.startswith("_") else text
+
+
+def seeds(numbers: Iterable[int]) -> tuple[str, str]:
+  """Of how many seeds means are: for a legend, and for a caption."""
+  found = set(numbers) - {0}
+  if found <= {1}:
+    return "one seed", "one seed, so there is no interval"
+  text = f"{words.span(found)} seeds"
+  return (
+    f"mean and 95 % interval over {text}",
+    f"the mean over {text} with its 95 % interval",
+  )
+
+
+def is_number(value: Any) -> bool:
+  """Whether a value has a place on an axis of numbers."""
+  is_real = isinstance(value, int | float | np.number)
+  return is_real and not isinstance(value, bool) and bool(np.isfinite(value))
+
+
+def panels_text(number: int) -> str:
+  """Says what the panels are, if there are several."""
+  return ", a panel for each condition" if number > 1 else ""
+
+
+CROSS = (
+  " A cross marks where a seed diverged; the mean of the others would be too "
+  "good."
+)
+
+
+def error_text(is_error: bool) -> str:
+  """Says so if an axis has the error in place of the accuracy."""
+  if not is_error:
+    return ""
+  return (
+    " All are above 90 %, so the axis shows the error, which is 100 % minus "
+    "the accuracy."
+  )
+
+
+def with_examples(metric: str) -> str:
+  """'Test accuracy on the test examples', without the repetition."""
+  text, examples = words.metric_words(metric), words.on_examples(metric)
+  text = text[:1].upper() + text[1:]
+  return f"{text} ({examples})" if examples else text
+
+
+def flat(panels: Mapping[str, Any]) -> Mapping[str, Any]:
+  """Panels as the plots take them: without a level if there is no condition."""
+  return panels[""] if set(panels) == {""} else panels
+
+
+def curve(
+  x: np.ndarray, mean: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> plots.Curve:
+  """A curve, without its interval where there is none at all."""
+  if not np.isfinite(low).any():
+    return plots.Curve(x, mean)
+  return plots.Curve(x, mean, low, high)

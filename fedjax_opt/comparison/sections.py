@@ -1,0 +1,199 @@
+"""Sections of the page: how settings were chosen, costs, commands, settings."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedjax_opt.comparison import page, words
+from fedjax_opt.comparison.cells import Cell, Study, condition_label, exact
+from fedjax_opt.comparison.tables import Entry, Table, axes_of
+from fedjax_opt.comparison.tuning_pictures import score_words
+from fedjax_opt.comparison.verdicts import COSTS, Verdict, spent
+from fedjax_opt.results.names import metric_name, name_of, sentence
+from fedjax_opt.results.statistics import Interval
+
+_COST_NAMES = {
+  "rounds": "Rounds",
+  "bytes": "Exchanged",
+  "gradient_evaluations": "Gradient evaluations",
+}
+
+
+def _names(study: Study, cell: Cell) -> list[Entry]:
+  """The columns that name a cell."""
+  values = [cell.condition.get(name) for name in axes_of(study)]
+  labels = study.labels
+  return [*(Entry(exact(v)) for v in values), Entry(labels[cell.method])]
+
+
+def _header(study: Study) -> list[str]:
+  return [*(sentence(name_of(name)) for name in axes_of(study)), "Method"]
+
+
+def _in_order(study: Study) -> list[Cell]:
+  """The cells, condition after condition."""
+  return [c for each in study.conditions for c in study.under(each).values()]
+
+
+def tuning(study: Study) -> list[str]:
+  """How settings were chosen: criterion, budget, chosen setting, edges."""
+  cells = _in_order(study)
+  parts = ["<h2>How settings were chosen</h2>"]
+  tuned = [cell for cell in cells if cell.tried is not None]
+  if not tuned:
+    text = "Nothing was tuned: each method ran with a single setting."
+    return [*parts, page.paragraph(text), *_settings(study, cells)]
+  criteria = list(dict.fromkeys(cell.criterion for cell in tuned))
+  for criterion in criteria:
+    way = "highest" if criterion.direction == "max" else "lowest"
+    examples = words.on_examples(criterion.metric)
+    text = f"Chosen was the setting with the {way} mean, over the seeds of "
+    text += f"tuning, of the {score_words(criterion)}"
+    text += f", measured {examples}" if examples else ""
+    text += (
+      "; settings of which no seed diverged come first. It then ran again with "
+      "the seeds of the report."
+      if all(cell.is_fresh for cell in tuned)
+      else "; settings of which no seed diverged come first."
+    )
+    parts.append(page.paragraph(text))
+  return parts + _settings(study, cells)
+
+
+def _settings(study: Study, cells: Sequence[Cell]) -> list[str]:
+  rows = [[*_names(study, cell), *_choice(cell)] for cell in cells]
+  names = len(axes_of(study)) + 1
+  header = [*_header(study), "Chosen setting", "Tried", "Diverged", "Score"]
+  tried = "settings that were tried, times the seeds of each"
+  caption = (
+    f"The chosen settings. Tried: {tried}. Diverged: settings of which a seed "
+    "diverged. Score: that of the chosen setting, the mean over the seeds of "
+    "tuning."
+  )
+  notes = []
+  if any(cell.tuning and cell.tuning.edges for cell in cells):
+    notes.append("‡ at the edge of the values that were tried.")
+  return [page.table(Table(caption, header, rows, names + 1, notes))]
+
+
+def _choice(cell: Cell) -> list[Entry]:
+  tuning = cell.tuning
+  if tuning is None:
+    return [Entry(cell.setting or "its own"), Entry("1"), *[_NONE] * 2]
+  edges = {edge.name for edge in tuning.edges}
+  chosen = [
+    f"{name_of(name)} {exact(cell.chosen[name])}{'‡' * (name in edges)}"
+    for name in cell.tuned
+    if name in cell.chosen
+  ]
+  numbers = words.Numbers(cell.criterion.metric)
+  score = numbers.value(tuning.score)
+  unit = " %" if metric_name(cell.criterion.metric).endswith("(%)") else ""
+  return [
+    Entry(", ".join(chosen) or "none"),
+    Entry(f"{tuning.budget} × {words.counted(tuning.num_seeds, 'seed')}"),
+    Entry(str(tuning.num_diverged)),
+    Entry(score if score == words.NOTHING else score + unit),
+  ]
+
+
+_NONE = Entry(words.NOTHING)
+
+
+def costs(study: Study, found: Sequence[Verdict]) -> list[str]:
+  """What runs cost: to the target, if there is one, and to the end."""
+  measured = [v for v in found if v.cell.measured is not None]
+  names = [
+    cost
+    for cost in COSTS
+    if any(spent(v.cell, cost) is not None for v in measured)
+  ]
+  has_seconds = any(v.cell.seconds for v in found)
+  if not names and not has_seconds:
+    return []
+  parts = ["<h2>Costs</h2>"]
+  if study.target is not None:
+    parts.append(_to_target(study, found, names))
+  rows = []
+  for verdict in found:
+    cell = verdict.cell
+    row = [*_names(study, cell)]
+    for cost in names:
+      ends = spent(cell, cost)
+      row.append(Entry(words.cost(cost, None if ends is None else ends[-1])))
+    row += [Entry(words.seconds(cell.seconds))] if has_seconds else []
+    rows.append(row)
+  header = [*_header(study), *(_COST_NAMES[cost] for cost in names)]
+  header += ["Time"] if has_seconds else []
+  caption = (
+    "A whole run with the chosen setting. Bytes (down and up) and gradient "
+    "evaluations (in examples) are those of one client of the cohort, on "
+    "average; time is that of all rounds and of compilation, tuning included."
+  )
+  num_names = len(axes_of(study)) + 1
+  parts.append(page.table(Table(caption, header, rows, num_names, [])))
+  return parts
+
+
+def _to_target(
+  study: Study, found: Sequence[Verdict], names: Sequence[str]
+) -> str:
+  value = words.Numbers(study.metric).whole(
+    Interval(study.target, np.nan, np.nan)
+  )
+  what = words.metric_words(study.metric)
+  way = "at least" if study.is_larger_better else "at most"
+  rows = [
+    [
+      *_names(study, v.cell),
+      *(Entry(words.cost(cost, v.to_target.get(cost))) for cost in names),
+    ]
+    for v in found
+  ]
+  header = [*_header(study), *(_COST_NAMES[cost] for cost in names)]
+  caption = (
+    f"To a {what} of {way} {value}: the mean over the seeds of the report of "
+    "what was spent at the first evaluated round that had it. "
+    f"{words.NOTHING}: a seed never had it."
+  )
+  table = Table(caption, header, rows, len(axes_of(study)) + 1, [])
+  return page.table(table)
+
+
+def commands(study: Study) -> list[str]:
+  """The exact commands, of the study and of each cell."""
+  cells = [cell for cell in study.cells if cell.commands]
+  if not cells and not study.command:
+    return []
+  parts = ["<h2>Commands</h2>"]
+  if study.command:
+    parts += ["<p>The whole study:</p>", page.code(study.command)]
+  for cell in cells:
+    where = condition_label(cell.condition)
+    label = study.labels[cell.method]
+    title = f"{label}, {where}" if where else label
+    parts.append(page.details(title, "\n\n".join(cell.commands)))
+  return parts
+
+
+def shared(study: Study) -> list[str]:
+  """What is the same in all cells, the versions and the device among it."""
+  about = {name: value for name, value in study.about.items()}
+  if not about:
+    return []
+  rows = [
+    [Entry(sentence(name_of(str(name)))), Entry(_about_value(value))]
+    for name, value in about.items()
+  ]
+  caption = "What all methods and conditions share."
+  table = Table(caption, ["Setting", "Value"], rows, 2, [])
+  return ["<h2>Shared settings</h2>", page.table(table)]
+
+
+def _about_value(value: Any) -> str:
+  if isinstance(value, Mapping):
+    return ", ".join(f"{n} {_about_value(v)}" for n, v in value.items())
+  if isinstance(value, list | tuple | set | frozenset):
+    return ", ".join(map(_about_value, value))
+  return value if isinstance(value, str) else exact(value)

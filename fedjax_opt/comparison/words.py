@@ -1,0 +1,138 @@
+"""Numbers and metrics in words, the same in sentences, tables and captions."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fedjax_opt.results.history import is_fraction
+from fedjax_opt.results.names import metric_name, number
+from fedjax_opt.results.statistics import Interval
+
+NOTHING = "–"
+
+# Beginnings of metrics -> the examples that they are measured on.
+_EXAMPLES = {
+  "client_test_": "examples that each client holds out",
+  "train_": "the clients' training examples",
+  "regularized_train_": "the clients' training examples",
+  "validation_": "the validation examples, which no client has",
+  "regularized_validation_": "the validation examples, which no client has",
+  "test_": "the test examples",
+  "regularized_test_": "the test examples",
+}
+# Intervals of percents that are shorter have two decimals.
+_SHORT = 0.01
+
+
+class Numbers(NamedTuple):
+  """How values of a metric are written.
+
+  Attributes:
+    metric: its identifier.
+    decimals: of percents.
+  """
+
+  metric: str
+  decimals: int = 1
+
+  def value(self, value: float) -> str:
+    """A value without its unit: 91.2."""
+    if not np.isfinite(value):
+      return NOTHING
+    if is_fraction(self.metric):
+      return f"{100 * value:.{self.decimals}f}"
+    text = f"{value:#.4g}"
+    if "e" in text:
+      return number(float(text))
+    return text.rstrip(".")
+
+  def ends(self, interval: Interval, is_difference: bool = False) -> str:
+    """The ends of an interval: 90.1 to 92.3; '' if there is none."""
+    _, low, high = interval
+    if not np.isfinite([low, high]).all():
+      return ""
+    if is_fraction(self.metric) and not is_difference:
+      low, high = max(low, 0.0), min(high, 1.0)
+    return f"{self.value(low)} to {self.value(high)}"
+
+  def whole(self, interval: Interval) -> str:
+    """A mean with its interval: 91.2 % (90.1 to 92.3)."""
+    unit = " %" if is_fraction(self.metric) else ""
+    text, ends = self.value(interval.estimate), self.ends(interval)
+    if text == NOTHING:
+      return text
+    return f"{text}{unit} ({ends})" if ends else f"{text}{unit}"
+
+
+def numbers_of(metric: str, intervals: Iterable[Interval]) -> Numbers:
+  """How the values of a study are written.
+
+  Args:
+    metric: its identifier.
+    intervals: all that are to be written; where most are short, percents have
+      two decimals.
+  """
+  lengths = [each.high - each.low for each in intervals]
+  lengths = [length for length in lengths if np.isfinite(length)]
+  is_short = bool(lengths) and np.median(lengths) < _SHORT
+  return Numbers(metric, 2 if is_short else 1)
+
+
+def metric_words(metric: str) -> str:
+  """A metric inside of a sentence: 'test accuracy'."""
+  name = metric_name(metric).removesuffix(" (%)")
+  return name if name[1:2].isupper() else name[:1].lower() + name[1:]
+
+
+def on_examples(metric: str) -> str:
+  """On which examples a metric is measured; '' if its name does not say."""
+  for beginning, examples in _EXAMPLES.items():
+    if metric.startswith(beginning):
+      return f"on {examples}"
+  return ""
+
+
+def listed(names: Sequence[str]) -> str:
+  """'a', 'a and b' or 'a, b and c'."""
+  if len(names) < 2:
+    return "".join(names)
+  return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def counted(number: int, word: str) -> str:
+  """'1 seed', '2 seeds'."""
+  return f"{number} {word}" + "s" * (number != 1)
+
+
+def span(numbers: Iterable[int]) -> str:
+  """'3', or '3 to 5' if they differ; '–' of none."""
+  found = sorted(set(numbers))
+  if not found:
+    return NOTHING
+  return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+
+def seconds(value: float) -> str:
+  """A time: 4.2 s, 3 min 20 s, 1 h 5 min."""
+  if not np.isfinite(value):
+    return NOTHING
+  if value < 59.95:
+    return f"{value:.1f} s"
+  whole = round(value)
+  if whole < 3600:
+    return f"{whole // 60} min {whole % 60} s"
+  return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def cost(name: str, value: float | None) -> str:
+  """A cost of `COSTS`: 37.5, 1.24 MB, 12,400."""
+  if value is None or not np.isfinite(value):
+    return NOTHING
+  if name == "bytes":
+    for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+      if value >= size:
+        return f"{value / size:.3g} {unit}"
+    return f"{value:.0f} bytes"
+  is_whole = value >= 1000 or float(value).is_integer()
+  return f"{value:,.0f}" if is_whole else f"{value:.1f}"
