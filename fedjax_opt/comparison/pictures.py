@@ -90,7 +90,9 @@ def _against(drawn: Drawn, name: str, values: list[Any]) -> list[Picture]:
   if not panels:
     return []
   missing = set(drawn.labels.values()) - {m for p in panels.values() for m in p}
-  legend, seeds = drawing.seeds(v.num_seeds for v in drawn.found)
+  legend, seeds = drawing.seeds(
+    (v.num_seeds for v in drawn.found), "of the report"
+  )
   metric = study.metric
   is_error = metric_axis(
     metric,
@@ -168,7 +170,9 @@ def _curves(drawn: Drawn, x: str, words_of_x: str) -> list[Picture]:
   panels = drawn.panels(of_cell)
   if not panels:
     return []
-  legend, seeds = drawing.seeds(v.num_seeds for v in drawn.found)
+  legend, seeds = drawing.seeds(
+    (v.num_seeds for v in drawn.found), "of the report"
+  )
   all_curves = [c for panel in panels.values() for c in panel.values()]
   is_error = curves_axis(metric, all_curves).is_error
   is_lost = any(not np.isfinite(c.mean[-1]) for c in all_curves)

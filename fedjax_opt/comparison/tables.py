@@ -176,8 +176,10 @@ def _notes(found: Sequence[Verdict]) -> list[str]:
       note += ": the 95 % interval of the paired difference has 0 in it"
     notes.append(f"{note}.")
   if any(v.cell.tried for v in found):
+    number = len({tuple(v.cell.condition.items()) for v in found})
+    where = ", under all conditions" if number > 1 else ""
     notes.append(
-      "Diverged: of the settings that were tried, those of which a seed "
+      f"Diverged: of the settings that were tried{where}, those of which a seed "
       "diverged."
     )
   return notes

@@ -1,8 +1,8 @@
 """What a study says: values with intervals, and what can be told from chance.
 
 The rule of every verdict: under one condition the method with the best mean
-over the seeds of the report is 'best'. Another is 'worse' if the interval of
-the paired difference to the best, over the same seeds, is on one side of 0, and
+over the seeds of the report is 'best'. Another is 'worse' if the whole interval
+of the paired difference, over the same seeds, is in favour of the best, and
 'not told apart' if it is not. Intervals are of 95 %, each by itself.
 """
 
@@ -22,9 +22,9 @@ COSTS = ("rounds", "bytes", "gradient_evaluations")
 RULE = (
   "Under each condition the method with the best mean over the seeds of the "
   "report is called best; a method of which a seed diverged cannot be. Another "
-  "is called worse if the 95 % interval of its paired difference to the best, "
-  "over the seeds that both ran with, lies on one side of 0; otherwise the two "
-  "are not told apart. Each interval holds by itself: of twenty comparisons of "
+  "is called worse if the whole 95 % interval of the paired difference, over "
+  "the seeds that both ran with, is in favour of the best; otherwise the two are "
+  "not told apart. Each interval holds by itself: of twenty comparisons of "
   "equal methods, one can be expected to look like a difference."
 )
 
@@ -205,9 +205,11 @@ def sentences(study: Study, found: Sequence[Verdict]) -> list[str]:
     lines = [_over_conditions(study, found)]
   else:
     lines = []
+  numbers, name = numbers_of(study, found), "95 % interval "
   for condition in study.conditions:
     here = [v for v in found if dict(v.cell.condition) == condition]
-    lines.append(_of_condition(study, here, numbers_of(study, found)))
+    lines.append(_of_condition(study, here, numbers, name))
+    name = ""  # Of the interval: it is said once.
   return lines
 
 
@@ -226,7 +228,7 @@ def _over_conditions(study: Study, found: Sequence[Verdict]) -> str:
 
 
 def _of_condition(
-  study: Study, here: Sequence[Verdict], numbers: words.Numbers
+  study: Study, here: Sequence[Verdict], numbers: words.Numbers, interval: str
 ) -> str:
   condition = here[0].cell.condition
   where = f"At {condition_label(condition)} " if condition else ""
@@ -236,7 +238,10 @@ def _of_condition(
     name = labels[here[0].cell.method]
     return sentence(f"{where}{name if len(here) == 1 else 'every method'} "
                     "diverged.")  # fmt: skip
-  name, value = labels[best[0].cell.method], numbers.whole(best[0].value)
+  name, value = (
+    labels[best[0].cell.method],
+    numbers.whole(best[0].value, interval),
+  )
   if len(here) == 1:
     return sentence(f"{where}{name} has a mean {what} of {value}.")
   way = "highest" if study.is_larger_better else "lowest"

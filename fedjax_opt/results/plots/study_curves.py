@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.results.history import direction, is_fraction
-from fedjax_opt.results.names import metric_name
+from fedjax_opt.results.names import metric_name, number
 from fedjax_opt.results.plots import files
 from fedjax_opt.results.plots.learning_curves import X_AXES
 from fedjax_opt.results.plots.methods import (
@@ -58,10 +58,21 @@ def study_curves(
   """
   conditions = curves_by_condition("curves", curves)
   axis = curves_axis(metric, all_of(conditions))
+
+  def draw(axes, of_method, looks):
+    entries = draw_curves(axes, of_method, looks, axis)
+    x = np.concatenate([curve.x for curve in of_method.values()])
+    if np.ptp(x):
+      # As many numbers as fit beside one another, and no half rounds.
+      is_whole = bool((x == x.round()).all())
+      axes.xaxis.get_major_locator().set_params(nbins=5, integer=is_whole)
+      axes.xaxis.set_major_formatter(lambda value, _: number(value))
+    return entries
+
   return draw_panels(
     conditions,
     path,
-    lambda axes, of_method, looks: draw_curves(axes, of_method, looks, axis),
+    draw,
     styles=styles,
     x_label=X_AXES.get(x_label, x_label),
     y_label=axis.label,
