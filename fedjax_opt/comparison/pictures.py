@@ -224,14 +224,22 @@ def _profiles(drawn: Drawn) -> list[Picture]:
   }
   middles = overall(study)
   numbers = numbers_of(study, drawn.found)
-  each = [f"{study.labels[m]} {numbers.whole(v)}" for m, v in middles.items()]
+  each = [
+    f"{study.labels[method]} {numbers.whole(value)}"
+    for method, value in middles.items()
+    if np.isfinite(value.estimate)
+  ]
   caption = (
     "The share of all runs, of all conditions and seeds, with at least each "
     f"{words.metric_words(metric)}, with its 95 % interval; a run that "
     "diverged has none. A line above another at every value is better "
-    "throughout. Interquartile means, of the middle half of the runs: "
-    f"{words.listed(each)}."
+    "throughout."
   )
+  if each:
+    caption += (
+      " Interquartile means, of the middle half of the runs of a method of "
+      f"which none diverged: {words.listed(each)}."
+    )
   draw = functools.partial(
     plots.performance_profiles,
     profiles,

@@ -91,9 +91,8 @@ def _sensitivity_to(
     return cell.chosen.get(name) if _is_among(cell, cells) else None
 
   panels, rings = drawn.panels(of_cell), drawn.panels(chosen)
-  legend, seeds = drawing.seeds(
-    (len(c.tried.seeds) for c in cells), "of tuning"
-  )
+  numbers = (len(cell.tried.seeds) for cell in cells)
+  legend, seeds = drawing.seeds(numbers, "of tuning")
   means = [m for p in panels.values() for each in p.values() for m in each.mean]
   is_lost = not np.isfinite(means).all()
   is_error = metric_axis(
@@ -134,12 +133,13 @@ def _heat_maps(
   pairs = dict.fromkeys(
     (g.rows[0], g.columns[0]) for p in grids.values() for g in p.values()
   )
+  and_condition = " and condition" if len(grids) > 1 else ""
   axes = [f"{name_of(row)} and {name_of(column)}" for row, column in pairs]
   caption = (
-    f"{sentence(score_words(criterion))} over {words.listed(axes)}: the mean over the seeds "
-    "of tuning, a panel for each method"
-    f"{' and condition' if len(grids) > 1 else ''}. Lighter is better; the "
-    "outlined setting was chosen; hatched ones diverged for a seed or more."
+    f"{sentence(score_words(criterion))} over {words.listed(axes)}: the mean "
+    f"over the seeds of tuning, a panel for each method{and_condition}. Lighter "
+    "is better; the outlined setting was chosen; of hatched ones a seed or more "
+    "diverged."
   )
   draw = functools.partial(
     plots.heat_maps, drawing.flat(grids), metric=criterion.metric
@@ -203,8 +203,8 @@ def _tuning_curves(
   all_curves = [each for p in panels.values() for each in p.values()]
   is_error = curves_axis(criterion.metric, all_curves, whole=True).is_error
   caption = (
-    f"{sentence(score_words(criterion))} that the best of n settings has on average, if n "
-    "different ones of the grid are tried in random order"
+    f"{sentence(score_words(criterion))} that the best of n settings has on "
+    "average, if n different ones of the grid are tried in random order"
     f"{drawing.panels_text(len(panels))}. The scores are means over the seeds "
     f"of tuning.{drawing.error_text(is_error)}"
   )

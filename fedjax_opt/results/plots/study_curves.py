@@ -1,6 +1,6 @@
 """Pictures of a study whose lines have a metric over something."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ def study_curves(
     ImportError: if matplotlib is missing.
   """
   conditions = curves_by_condition("curves", curves)
-  axis = curves_axis(metric, all_of(conditions))
+  axis = panels_axis(metric, conditions)
 
   def draw(axes, of_method, looks):
     entries = draw_curves(axes, of_method, looks, axis)
@@ -188,3 +188,24 @@ def curves_axis(
     for curve in ok
   ]
   return metric_axis(metric, [curve.mean for curve in ok], around, whole)
+
+
+def panels_axis(
+  metric: str, conditions: Mapping[str, Mapping[str, Curve]]
+) -> MetricAxis:
+  """The axis of panels, of which each shows its good curves.
+
+  Under a hard condition all methods can be far behind those of an easy one.
+  """
+  axis = curves_axis(metric, all_of(conditions))
+  if axis.is_error or axis.is_log or axis.limits is None:
+    return axis
+  panels = [curves_axis(metric, list(c.values())) for c in conditions.values()]
+  ends = [axis.limits]
+  ends += [
+    panel.limits
+    for panel in panels
+    if panel.limits and not panel.is_error and not panel.is_log
+  ]
+  low, high = np.transpose(ends)
+  return axis._replace(limits=(float(low.min()), float(high.max())))
