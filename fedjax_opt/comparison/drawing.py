@@ -10,6 +10,7 @@ from fedjax_opt.comparison import words
 from fedjax_opt.comparison.cells import Cell, Study, condition_label
 from fedjax_opt.comparison.verdicts import Verdict
 from fedjax_opt.results import plots
+from fedjax_opt.results.names import sentence
 
 
 class Picture(NamedTuple):
@@ -63,15 +64,15 @@ def in_picture(label: str) -> str:
   return f" {text}" if text.startswith("_") else text
 
 
-def seeds(numbers: Iterable[int]) -> tuple[str, str]:
+def seeds(numbers: Iterable[int], whose: str) -> tuple[str, str]:
   """Of how many seeds means are: for a legend, and for a caption."""
   found = set(numbers) - {0}
   if found <= {1}:
-    return "one seed", "one seed, so there is no interval"
+    return "one seed", f"one seed {whose}, so there is no interval"
   text = f"{words.span(found)} seeds"
   return (
     f"mean and 95 % interval over {text}",
-    f"the mean over {text} with its 95 % interval",
+    f"the mean over {text} {whose} with its 95 % interval",
   )
 
 
@@ -103,10 +104,8 @@ def error_text(is_error: bool) -> str:
 
 
 def with_examples(metric: str) -> str:
-  """'Test accuracy on the test examples', without the repetition."""
-  text, examples = words.metric_words(metric), words.on_examples(metric)
-  text = text[:1].upper() + text[1:]
-  return f"{text} ({examples})" if examples else text
+  """The beginning of a caption: 'Accuracy on the test examples'."""
+  return sentence(words.on_examples(metric))
 
 
 def flat(panels: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from fedjax_opt.comparison.tables import Entry, Table
 from fedjax_opt.comparison.verdicts import BEST, DIVERGED
 
-# A pixel of a picture, of which there are 200 in an inch, on the page.
-_SCALE = 0.6
+# A pixel of a picture on the page; narrow pictures are shown larger.
+_SCALE, _SCALE_OF_NARROW = 0.6, 0.72
+_NARROW = 800
 
 STYLE = """
 :root { color-scheme: light; --ink: #1d2329; --soft: #5b6670;
@@ -47,8 +48,8 @@ thead th { border-bottom: 1px solid var(--ink); font-weight: 600;
 th, td { padding: .45rem .9rem .45rem 0; text-align: right;
   vertical-align: top; }
 th:last-child, td:last-child { padding-right: 0; }
-.name { text-align: left; font-weight: 400; overflow-wrap: anywhere;
-  min-width: 6rem; }
+.name { text-align: left; font-weight: 400; max-width: 24rem;
+  overflow-wrap: break-word; }
 thead .name { font-weight: 600; }
 tbody tr + tr > * { border-top: 1px solid var(--line); }
 td b { font-weight: 700; }
@@ -56,6 +57,7 @@ td small { display: block; color: var(--soft); font-size: .8125rem;
   white-space: nowrap; }
 .diverged { color: var(--soft); font-style: italic; }
 .caption { margin: 0 0 .6rem; }
+.wide + .caption, .notes + .caption { margin-top: 2rem; }
 .notes { margin: .6rem 0 1.25rem; padding: 0; list-style: none; }
 .notes li { margin: 0; }
 .limits { padding: .9rem 1.1rem .9rem 2.1rem; background: var(--wash);
@@ -181,7 +183,7 @@ def figure(title: str, caption: str, png: pathlib.Path) -> str:
   """A picture inside of the page, with links to its files beside the page."""
   content = png.read_bytes()
   width, _ = struct.unpack(">II", content[16:24])
-  shown = round(_SCALE * width)
+  shown = round((_SCALE if width > _NARROW else _SCALE_OF_NARROW) * width)
   data = base64.b64encode(content).decode()
   names = [(kind, f"{png.parent.name}/{png.stem}.{kind}") for kind in KINDS]
   broad = ' class="broad"' if shown > 560 else ""

@@ -90,7 +90,9 @@ def _against(drawn: Drawn, name: str, values: list[Any]) -> list[Picture]:
   if not panels:
     return []
   missing = set(drawn.labels.values()) - {m for p in panels.values() for m in p}
-  legend, seeds = drawing.seeds(v.num_seeds for v in drawn.found)
+  legend, seeds = drawing.seeds(
+    (v.num_seeds for v in drawn.found), "of the report"
+  )
   metric = study.metric
   is_error = metric_axis(
     metric,
@@ -168,7 +170,9 @@ def _curves(drawn: Drawn, x: str, words_of_x: str) -> list[Picture]:
   panels = drawn.panels(of_cell)
   if not panels:
     return []
-  legend, seeds = drawing.seeds(v.num_seeds for v in drawn.found)
+  legend, seeds = drawing.seeds(
+    (v.num_seeds for v in drawn.found), "of the report"
+  )
   all_curves = [c for panel in panels.values() for c in panel.values()]
   is_error = curves_axis(metric, all_curves).is_error
   is_lost = any(not np.isfinite(c.mean[-1]) for c in all_curves)
@@ -220,14 +224,22 @@ def _profiles(drawn: Drawn) -> list[Picture]:
   }
   middles = overall(study)
   numbers = numbers_of(study, drawn.found)
-  each = [f"{study.labels[m]} {numbers.whole(v)}" for m, v in middles.items()]
+  each = [
+    f"{study.labels[method]} {numbers.whole(value)}"
+    for method, value in middles.items()
+    if np.isfinite(value.estimate)
+  ]
   caption = (
     "The share of all runs, of all conditions and seeds, with at least each "
     f"{words.metric_words(metric)}, with its 95 % interval; a run that "
     "diverged has none. A line above another at every value is better "
-    "throughout. Interquartile means, of the middle half of the runs: "
-    f"{words.listed(each)}."
+    "throughout."
   )
+  if each:
+    caption += (
+      " Interquartile means, of the middle half of the runs of a method of "
+      f"which none diverged: {words.listed(each)}."
+    )
   draw = functools.partial(
     plots.performance_profiles,
     profiles,

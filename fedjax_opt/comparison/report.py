@@ -122,7 +122,7 @@ def html(
     *_limits(study, found),
   ]
   if shown[1:]:
-    parts.append("<h2>Questions</h2>")
+    parts.append("<h2>In detail</h2>")
     for picture, each in zip(drawn[1:], shown[1:], strict=True):
       parts += [f"<h3>{page.escape(picture.title)}</h3>", each]
   parts += [
@@ -149,13 +149,11 @@ def short_html(study: Study) -> str:
 def _facts(study: Study, found: Sequence[Verdict]) -> str:
   """What was compared, in a line."""
   seeds = words.span(v.num_seeds for v in found if v.num_seeds)
-  examples = words.on_examples(study.metric)
   parts = [
     words.counted(len(study.methods), "method"),
     words.counted(len(study.conditions), "condition"),
     "1 seed" if seeds == "1" else f"{seeds} seeds",
-    f"compared by {words.metric_words(study.metric)}"
-    + (f" ({examples})" if examples else ""),
+    f"compared by {words.on_examples(study.metric)}",
   ]
   return " · ".join(parts)
 

@@ -47,16 +47,18 @@ def tuning(study: Study) -> list[str]:
   criteria = list(dict.fromkeys(cell.criterion for cell in tuned))
   for criterion in criteria:
     way = "highest" if criterion.direction == "max" else "lowest"
-    examples = words.on_examples(criterion.metric)
-    text = f"Chosen was the setting with the {way} mean, over the seeds of "
-    text += f"tuning, of the {score_words(criterion)}"
-    text += f", measured {examples}" if examples else ""
-    text += (
-      "; settings of which no seed diverged come first. It then ran again with "
-      "the seeds of the report."
-      if all(cell.is_fresh for cell in tuned)
-      else "; settings of which no seed diverged come first."
+    text = (
+      f"The setting with the {way} mean, over the seeds of tuning, of the "
+      f"{score_words(criterion)} was chosen, of those with the fewest diverged "
+      "seeds."
     )
+    if "validation_" in criterion.metric:
+      text += " No client has the validation examples."
+    if all(cell.is_fresh for cell in tuned):
+      text += (
+        " It then ran again with seeds that tuning had not used: those of the "
+        "report."
+      )
     parts.append(page.paragraph(text))
   return parts + _settings(study, cells)
 
@@ -80,7 +82,7 @@ def _settings(study: Study, cells: Sequence[Cell]) -> list[str]:
 def _choice(cell: Cell) -> list[Entry]:
   tuning = cell.tuning
   if tuning is None:
-    return [Entry(cell.setting or "its own"), Entry("1"), *[_NONE] * 2]
+    return [Entry(cell.setting or "fixed"), Entry("1"), *[_NONE] * 2]
   edges = {edge.name for edge in tuning.edges}
   chosen = [
     f"{name_of(name)} {exact(cell.chosen[name])}{'‡' * (name in edges)}"

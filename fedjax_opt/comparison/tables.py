@@ -62,12 +62,13 @@ def main_table(study: Study, found: Sequence[Verdict]) -> Table:
   """The metric of every cell, and what its tuning cost."""
   few = len(study.conditions) <= MAX_COLUMNS
   header, rows, num_names = (_wide if few else _long)(study, found)
+  is_over_all = few and len(study.conditions) > 1
   return Table(
     f"{metric_name(study.metric)} after the last round{_over_seeds(found)}.",
     header,
     rows,
     num_names,
-    _notes(found),
+    _notes(study, found, is_over_all),
   )
 
 
@@ -106,7 +107,7 @@ def _wide(
     values = [
       next(
         (
-          _value(v, numbers)
+          _value(study, v, numbers)
           for v in here
           if dict(v.cell.condition) == condition
         ),
@@ -128,7 +129,7 @@ def _long(
     [
       *(Entry(_condition(v, name)) for name in axes),
       Entry(study.labels[v.cell.method]),
-      _value(v, numbers),
+      _value(study, v, numbers),
       *_tuning([v]),
     ]
     for v in found
@@ -152,7 +153,7 @@ def _tuning(here: Sequence[Verdict]) -> list[Entry]:
   ]
 
 
-def _value(verdict: Verdict, numbers: words.Numbers) -> Entry:
+def _value(study: Study, verdict: Verdict, numbers: words.Numbers) -> Entry:
   if verdict.cell.measured is None:
     return Entry("diverged", "every setting", DIVERGED)
   if verdict.verdict == DIVERGED:
@@ -162,13 +163,16 @@ def _value(verdict: Verdict, numbers: words.Numbers) -> Entry:
     return Entry("diverged", lost, DIVERGED)
   value = verdict.value
   text, ends = numbers.value(value.estimate), numbers.ends(value)
-  return Entry(text, ends, verdict.verdict)
+  # There is no best of one.
+  return Entry(text, ends, verdict.verdict if len(study.methods) > 1 else "")
 
 
-def _notes(found: Sequence[Verdict]) -> list[str]:
+def _notes(
+  study: Study, found: Sequence[Verdict], is_over_all: bool
+) -> list[str]:
   marks = {v.verdict for v in found}
   notes = []
-  if BEST in marks:
+  if BEST in marks and len(study.methods) > 1:
     notes.append("Bold: the best mean under a condition.")
   if TIED in marks:
     note = f"{DAGGER} not told apart from the best"
@@ -176,9 +180,10 @@ def _notes(found: Sequence[Verdict]) -> list[str]:
       note += ": the 95 % interval of the paired difference has 0 in it"
     notes.append(f"{note}.")
   if any(v.cell.tried for v in found):
+    where = ", under all conditions" if is_over_all else ""
     notes.append(
-      "Diverged: of the settings that were tried, those of which a seed "
-      "diverged."
+      "Diverged: settings of which a seed diverged, of those that were tried"
+      f"{where}."
     )
   return notes
 
@@ -206,7 +211,7 @@ def differences(study: Study, found: Sequence[Verdict]) -> Table | None:
   header += [
     "Method",
     f"Behind the best{unit}",
-    "Best is better (%)",
+    "Best wins (%)",
     "Verdict",
   ]
   caption = (

@@ -14,7 +14,7 @@ from fedjax_opt.comparison import drawing, words
 from fedjax_opt.comparison.cells import Cell
 from fedjax_opt.comparison.drawing import Drawn, Picture
 from fedjax_opt.results import plots, statistics
-from fedjax_opt.results.names import name_of
+from fedjax_opt.results.names import name_of, sentence
 from fedjax_opt.results.plots.heat_maps import Grid
 from fedjax_opt.results.plots.metric_axis import metric_axis
 from fedjax_opt.results.plots.study_curves import curves_axis
@@ -41,17 +41,9 @@ def pictures(drawn: Drawn) -> list[Picture]:
 
 
 def score_words(criterion: Criterion) -> str:
-  """A score for people: 'validation accuracy after the last round'."""
+  """A score: 'accuracy on the validation examples after the last round'."""
   rule = _RULES[criterion.rule].format(criterion.n)
-  return f"{words.metric_words(criterion.metric)} {rule}"
-
-
-def _score(criterion: Criterion) -> str:
-  """The beginning of a caption: the score, and on which examples it is."""
-  text = score_words(criterion)
-  examples = words.on_examples(criterion.metric)
-  text = text[:1].upper() + text[1:]
-  return f"{text} ({examples})" if examples else text
+  return f"{words.on_examples(criterion.metric)} {rule}"
 
 
 def _scores(cell: Cell) -> tuple[list[dict[str, Any]], np.ndarray]:
@@ -99,15 +91,16 @@ def _sensitivity_to(
     return cell.chosen.get(name) if _is_among(cell, cells) else None
 
   panels, rings = drawn.panels(of_cell), drawn.panels(chosen)
-  legend, seeds = drawing.seeds(len(c.tried.seeds) for c in cells)
+  numbers = (len(cell.tried.seeds) for cell in cells)
+  legend, seeds = drawing.seeds(numbers, "of tuning")
   means = [m for p in panels.values() for each in p.values() for m in each.mean]
   is_lost = not np.isfinite(means).all()
   is_error = metric_axis(
     criterion.metric, [np.array([mean]) for mean in means]
   ).is_error
   caption = (
-    f"{_score(criterion)} against {name_of(name)}"
-    f"{drawing.panels_text(len(panels))}: {seeds} of tuning. A ring marks the "
+    f"{sentence(score_words(criterion))} against {name_of(name)}"
+    f"{drawing.panels_text(len(panels))}: {seeds}. A ring marks the "
     f"value that was chosen.{drawing.error_text(is_error)}"
     f"{drawing.CROSS if is_lost else ''}"
   )
@@ -140,12 +133,13 @@ def _heat_maps(
   pairs = dict.fromkeys(
     (g.rows[0], g.columns[0]) for p in grids.values() for g in p.values()
   )
+  and_condition = " and condition" if len(grids) > 1 else ""
   axes = [f"{name_of(row)} and {name_of(column)}" for row, column in pairs]
   caption = (
-    f"{_score(criterion)} over {words.listed(axes)}: the mean over the seeds "
-    "of tuning, a panel for each method"
-    f"{' and condition' if len(grids) > 1 else ''}. Lighter is better; the "
-    "outlined setting was chosen; hatched ones diverged for a seed or more."
+    f"{sentence(score_words(criterion))} over {words.listed(axes)}: the mean "
+    f"over the seeds of tuning, a panel for each method{and_condition}. Lighter "
+    "is better; the outlined setting was chosen; of hatched ones a seed or more "
+    "diverged."
   )
   draw = functools.partial(
     plots.heat_maps, drawing.flat(grids), metric=criterion.metric
@@ -209,8 +203,8 @@ def _tuning_curves(
   all_curves = [each for p in panels.values() for each in p.values()]
   is_error = curves_axis(criterion.metric, all_curves, whole=True).is_error
   caption = (
-    f"{_score(criterion)} that the best of n settings has on average, if n "
-    "different ones of the grid are tried in random order"
+    f"{sentence(score_words(criterion))} that the best of n settings has on "
+    "average, if n different ones of the grid are tried in random order"
     f"{drawing.panels_text(len(panels))}. The scores are means over the seeds "
     f"of tuning.{drawing.error_text(is_error)}"
   )

@@ -1,8 +1,8 @@
 """What a study says: values with intervals, and what can be told from chance.
 
 The rule of every verdict: under one condition the method with the best mean
-over the seeds of the report is 'best'. Another is 'worse' if the interval of
-the paired difference to the best, over the same seeds, is on one side of 0, and
+over the seeds of the report is 'best'. Another is 'worse' if the whole interval
+of the paired difference, over the same seeds, is in favour of the best, and
 'not told apart' if it is not. Intervals are of 95 %, each by itself.
 """
 
@@ -22,8 +22,8 @@ COSTS = ("rounds", "bytes", "gradient_evaluations")
 RULE = (
   "Under each condition the method with the best mean over the seeds of the "
   "report is called best; a method of which a seed diverged cannot be. Another "
-  "is called worse if the 95 % interval of its paired difference to the best, "
-  "over the seeds that both ran with, lies on one side of 0; otherwise the two "
+  "is called worse if the whole 95 % interval of the paired difference, over "
+  "the seeds that both ran with, is in favour of the best; otherwise the two "
   "are not told apart. Each interval holds by itself: of twenty comparisons of "
   "equal methods, one can be expected to look like a difference."
 )
@@ -205,38 +205,46 @@ def sentences(study: Study, found: Sequence[Verdict]) -> list[str]:
     lines = [_over_conditions(study, found)]
   else:
     lines = []
+  numbers, name = numbers_of(study, found), "95 % interval "
   for condition in study.conditions:
     here = [v for v in found if dict(v.cell.condition) == condition]
-    lines.append(_of_condition(study, here, numbers_of(study, found)))
+    lines.append(_of_condition(study, here, numbers, name))
+    name = ""  # Of the interval: it is said once.
   return lines
 
 
 def _over_conditions(study: Study, found: Sequence[Verdict]) -> str:
   """Under how many conditions each method is the best or not told apart."""
-  parts = []
+  names: dict[tuple[int, int], list[str]] = {}
   for method in study.methods:
     here = [v.verdict for v in found if v.cell.method == method]
     leads = sum(verdict in (BEST, TIED) for verdict in here)
-    parts.append((leads / len(here), study.labels[method], leads, len(here)))
-  parts.sort(key=lambda part: -part[0])
-  each = [f"{name} under {leads} of {n}" for _, name, leads, n in parts[1:]]
-  _, name, leads, n = parts[0]
-  first = f"{name} is the best, or not told apart from it, under {leads} of {n}"
-  return f"{words.listed([f'{first} conditions', *each])}."
+    names.setdefault((leads, len(here)), []).append(study.labels[method])
+  parts = []
+  for leads, number in sorted(names, key=lambda each: -each[0] / each[1]):
+    who = words.listed(names[leads, number])
+    if not parts:
+      many = len(names[leads, number]) > 1
+      who += " are" if many else " is"
+      who += " the best, or not told apart from it,"
+    share = f"all {number}" if leads == number else f"{leads} of {number}"
+    parts.append(f"{who} under {share if leads else 'none'}")
+  parts[0] += " conditions" if not parts[0].endswith("none") else ""
+  return f"{'; '.join(parts)}."
 
 
 def _of_condition(
-  study: Study, here: Sequence[Verdict], numbers: words.Numbers
+  study: Study, here: Sequence[Verdict], numbers: words.Numbers, interval: str
 ) -> str:
   condition = here[0].cell.condition
   where = f"At {condition_label(condition)} " if condition else ""
   labels, what = study.labels, words.metric_words(study.metric)
   best = [v for v in here if v.verdict == BEST]
   if not best:
-    name = labels[here[0].cell.method]
-    return sentence(f"{where}{name if len(here) == 1 else 'every method'} "
-                    "diverged.")  # fmt: skip
-  name, value = labels[best[0].cell.method], numbers.whole(best[0].value)
+    who = labels[here[0].cell.method] if len(here) == 1 else "every method"
+    return sentence(f"{where}{who} diverged.")
+  name = labels[best[0].cell.method]
+  value = numbers.whole(best[0].value, interval)
   if len(here) == 1:
     return sentence(f"{where}{name} has a mean {what} of {value}.")
   way = "highest" if study.is_larger_better else "lowest"

@@ -15,11 +15,8 @@ NOTHING = "–"
 _EXAMPLES = {
   "client_test_": "examples that each client holds out",
   "train_": "the clients' training examples",
-  "regularized_train_": "the clients' training examples",
-  "validation_": "the validation examples, which no client has",
-  "regularized_validation_": "the validation examples, which no client has",
+  "validation_": "the validation examples",
   "test_": "the test examples",
-  "regularized_test_": "the test examples",
 }
 # Intervals of percents that are shorter have two decimals.
 _SHORT = 0.01
@@ -56,13 +53,13 @@ class Numbers(NamedTuple):
       low, high = max(low, 0.0), min(high, 1.0)
     return f"{self.value(low)} to {self.value(high)}"
 
-  def whole(self, interval: Interval) -> str:
-    """A mean with its interval: 91.2 % (90.1 to 92.3)."""
+  def whole(self, interval: Interval, name: str = "") -> str:
+    """A mean with its interval, which may be named: 91.2 % (90.1 to 92.3)."""
     unit = " %" if is_fraction(self.metric) else ""
     text, ends = self.value(interval.estimate), self.ends(interval)
     if text == NOTHING:
       return text
-    return f"{text}{unit} ({ends})" if ends else f"{text}{unit}"
+    return f"{text}{unit} ({name}{ends})" if ends else f"{text}{unit}"
 
 
 def numbers_of(metric: str, intervals: Iterable[Interval]) -> Numbers:
@@ -86,11 +83,14 @@ def metric_words(metric: str) -> str:
 
 
 def on_examples(metric: str) -> str:
-  """On which examples a metric is measured; '' if its name does not say."""
-  for beginning, examples in _EXAMPLES.items():
-    if metric.startswith(beginning):
-      return f"on {examples}"
-  return ""
+  """A metric and where it is measured: 'accuracy on the test examples'."""
+  begin = "regularized_" if metric.startswith("regularized_") else ""
+  rest = metric.removeprefix(begin)
+  for part, examples in _EXAMPLES.items():
+    if rest.startswith(part):
+      own = metric_words(begin + rest.removeprefix(part))
+      return f"{own} on {examples}"
+  return metric_words(metric)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -51,6 +51,7 @@ def panel_figure(
   height += 0.16 * legends.num_rows(labels, width, legend_title)
   with styled_figure(width, height) as new:
     all_axes = new.subplots(rows, columns, squeeze=False, sharey=share_y)
+    new.get_layout_engine().set(hspace=0.05)
     first, *rest = np.split(all_axes.ravel(), [num_panels])
     for unused in np.concatenate(rest):
       unused.remove()

@@ -1,6 +1,6 @@
 """Picture of a study: the final value over one hyperparameter."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from fedjax_opt.results.plots.methods import (
 )
 from fedjax_opt.results.plots.metric_axis import MetricAxis
 from fedjax_opt.results.plots.panels import by_condition, is_log_axis
-from fedjax_opt.results.plots.study_curves import curves_axis
+from fedjax_opt.results.plots.study_curves import panels_axis
 
 # Of marks at the end of the axis that are stacked, as a share of the axis.
 _MARK_HEIGHT = 0.06
@@ -68,7 +68,10 @@ def sensitivity(
   conditions = curves_by_condition("curves", curves)
   places = _chosen_places(conditions, chosen)
   parts = all_of(conditions)
-  axis = curves_axis(metric, _single_values(parts))
+  axis = panels_axis(
+    metric,
+    {c: _single_values(of_method) for c, of_method in conditions.items()},
+  )
   is_log = is_log_axis(x_name, np.concatenate([c.x for c in parts]), log_x)
   rings = iter(places)
 
@@ -96,13 +99,13 @@ def sensitivity(
   )
 
 
-def _single_values(curves: Sequence[Curve]) -> list[Curve]:
+def _single_values(curves: Mapping[str, Curve]) -> dict[str, Curve]:
   """A curve of each value: a rate is no better for being the last one."""
-  return [
-    Curve(*(part[[i]] for part in curve if part is not None))
-    for curve in curves
+  return {
+    f"{method} {i}": Curve(*(part[[i]] for part in curve if part is not None))
+    for method, curve in curves.items()
     for i in range(curve.x.size)
-  ]
+  }
 
 
 def _chosen_places(
@@ -182,5 +185,7 @@ def _mark_chosen(
     "markeredgewidth": 1.3,
   }
   y = axis.units(curve.mean[place])
+  if not np.isfinite(y) or axis.is_outside(curve.mean[place]):
+    y = axis.worse_end
   axes.plot(curve.x[place], y, color=color, zorder=4, clip_on=False, **look)
   return {"chosen": Line2D([], [], color="#606060", **look)}

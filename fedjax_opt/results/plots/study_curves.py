@@ -1,12 +1,12 @@
 """Pictures of a study whose lines have a metric over something."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fedjax_opt.results.history import direction, is_fraction
-from fedjax_opt.results.names import metric_name
+from fedjax_opt.results.names import metric_name, number
 from fedjax_opt.results.plots import files
 from fedjax_opt.results.plots.learning_curves import X_AXES
 from fedjax_opt.results.plots.methods import (
@@ -57,11 +57,22 @@ def study_curves(
     ImportError: if matplotlib is missing.
   """
   conditions = curves_by_condition("curves", curves)
-  axis = curves_axis(metric, all_of(conditions))
+  axis = panels_axis(metric, conditions)
+
+  def draw(axes, of_method, looks):
+    entries = draw_curves(axes, of_method, looks, axis)
+    x = np.concatenate([curve.x for curve in of_method.values()])
+    if np.ptp(x):
+      # As many numbers as fit beside one another, and no half rounds.
+      is_whole = bool((x == x.round()).all())
+      axes.xaxis.get_major_locator().set_params(nbins=5, integer=is_whole)
+      axes.xaxis.set_major_formatter(lambda value, _: number(value))
+    return entries
+
   return draw_panels(
     conditions,
     path,
-    lambda axes, of_method, looks: draw_curves(axes, of_method, looks, axis),
+    draw,
     styles=styles,
     x_label=X_AXES.get(x_label, x_label),
     y_label=axis.label,
@@ -177,3 +188,24 @@ def curves_axis(
     for curve in ok
   ]
   return metric_axis(metric, [curve.mean for curve in ok], around, whole)
+
+
+def panels_axis(
+  metric: str, conditions: Mapping[str, Mapping[str, Curve]]
+) -> MetricAxis:
+  """The axis of panels, of which each shows its good curves.
+
+  Under a hard condition all methods can be far behind those of an easy one.
+  """
+  axis = curves_axis(metric, all_of(conditions))
+  if axis.is_error or axis.is_log or axis.limits is None:
+    return axis
+  panels = [curves_axis(metric, list(c.values())) for c in conditions.values()]
+  ends = [axis.limits]
+  ends += [
+    panel.limits
+    for panel in panels
+    if panel.limits and not panel.is_error and not panel.is_log
+  ]
+  low, high = np.transpose(ends)
+  return axis._replace(limits=(float(low.min()), float(high.max())))
