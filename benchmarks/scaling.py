@@ -59,8 +59,8 @@ from fedjax_opt import plots
 
 FLOWER = Contender("Flower", "flower", "fed_avg")
 CHUNKS = {"client_map": "vmap", "client_chunk": 10}
-OURS = Contender("fedjax_opt", "fedjax_opt", "fed_avg", CHUNKS)
-AUTO = Contender("fedjax_opt, auto", "fedjax_opt", "fed_avg")
+OURS = Contender("fedjax_opt, chunks of ten", "fedjax_opt", "fed_avg", CHUNKS)
+AUTO = Contender("fedjax_opt", "fedjax_opt", "fed_avg")
 TURNS = (FEDJAX, TORCH, FLOOR, OURS, AUTO)
 
 LEAST_SQUARES = workloads.WORKLOADS["least_squares"]
