@@ -16,7 +16,7 @@ from fedjax_opt.base import Algorithm, Batch, Params
 from fedjax_opt.checks import algorithms, functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
-from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.clients import ClientData, same_pool
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine.effort import run_once
 
@@ -172,7 +172,7 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
     return first
   if any(isinstance(one, Population) for one in each):
     raise ValueError("data: a population on disk must be that of all seeds")
-  if not all(_same_pool(first.examples, other.examples) for other in each):
+  if not all(same_pool(first.examples, other.examples) for other in each):
     raise ValueError(
       "data: the clients of all seeds must share the examples; give them as "
       "ClientData.from_partition(examples, rows, keep_pool=True) makes them"
@@ -190,16 +190,6 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
     indices=np.stack([pad(one.indices) for one in each]),
     sizes=np.stack([one.sizes for one in each]),
   )
-
-
-def _same_pool(one, other):
-  """Whether two pools are the same, or have the same numbers."""
-  if one is other:
-    return True
-  same = lambda name: (
-    one[name] is other[name] or np.array_equal(one[name], other[name])
-  )
-  return set(one) == set(other) and all(map(same, one))
 
 
 def check_data(name, data):

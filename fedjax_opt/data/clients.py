@@ -264,6 +264,16 @@ class ClientData:
       raise ValueError(f"{path} cannot be written: {error.strerror}") from error
 
 
+def same_pool(one: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
+  """Whether two pools are the same, or have the same numbers."""
+  if one is other:
+    return True
+  same = lambda name: (
+    one[name] is other[name] or np.array_equal(one[name], other[name])
+  )
+  return set(one) == set(other) and all(map(same, one))
+
+
 def check_examples(
   examples: Mapping[str, np.ndarray], may_be_empty: bool = False
 ) -> dict[str, np.ndarray]:
