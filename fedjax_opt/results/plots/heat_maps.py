@@ -1,5 +1,6 @@
 """Heat maps: a metric over two hyperparameters."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +24,8 @@ _CELL = (0.46, 0.3)
 _FONT_SIZE = 7
 # Width of a character of a label.
 _CHARACTER = 0.065
+# Width of a character, and height of a line, of a title.
+_TITLE_CHARACTER, _LINE = 0.072, 0.13
 
 
 class Grid(NamedTuple):
@@ -149,6 +152,12 @@ def _draw(
   height = max(0.4 + len(grids) * (0.5 + cells[0] * _CELL[1]), 2.0)
   width = max(min(width, max(PAGE_WIDTH, 1.1 * num_columns)), 2.4)
   is_shared = len({_hyperparameters(grid) for grid in all_grids}) == 1
+  titles = _titles(grids, width / num_columns)
+  lines = [
+    max(t.count("\n") for (i, _), t in titles.items() if i == row)
+    for row in range(len(grids))
+  ]
+  height += _LINE * sum(lines)
   with styled_figure(width, height, **{"axes.grid": False}) as new:
     all_axes = new.subplots(len(grids), num_columns, squeeze=False)
     rows = list(grids.items())
@@ -159,8 +168,7 @@ def _draw(
         continue
       method, grid = list(of_method.items())[j]
       image = _draw_panel(axes, grid, norm, way, precision)
-      parts = [shown_name(part) for part in (method, condition) if part]
-      axes.set_title(", ".join(parts))
+      axes.set_title(titles[i, j])
       _name_axes(axes, grid, width / num_columns / cells[1])
       if is_shared:
         is_last = all(len(below) <= j for _, below in rows[i + 1 :])
@@ -172,6 +180,19 @@ def _draw(
     bar.ax.yaxis.set_minor_formatter("")
     _add_key(new, all_grids)
     return files.finish(new, path)
+
+
+def _titles(
+  grids: Mapping[str, Mapping[str, Grid]], width: float
+) -> dict[tuple[int, int], str]:
+  """Titles of the panels by row and column, in lines of so many inches."""
+  titles = {}
+  for i, (condition, of_method) in enumerate(grids.items()):
+    for j, method in enumerate(of_method):
+      parts = [shown_name(part) for part in (method, condition) if part]
+      num_characters = max(int(width / _TITLE_CHARACTER), 8)
+      titles[i, j] = textwrap.fill(", ".join(parts), num_characters)
+  return titles
 
 
 def _hyperparameters(grid: Grid) -> str:
