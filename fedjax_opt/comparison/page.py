@@ -86,15 +86,19 @@ footer { margin-top: 4rem; padding-top: .8rem; color: var(--soft);
   figure img.broad { min-width: 34rem; }
 }
 @media print {
-  @page { margin: 18mm 16mm; }
-  body { max-width: none; padding: 0; font-size: 10pt; }
-  h1 { font-size: 19pt; } h2 { font-size: 13pt; margin-top: 20pt; }
-  .lead { font-size: 11pt; }
+  @page { margin: 15mm 16mm; }
+  html { font-size: 8pt; }
+  body { max-width: none; padding: 0; font-size: 1.2rem; }
+  p, ul, figcaption { max-width: none; }
+  .small, .facts, .notes, figcaption, table { font-size: 1rem; }
+  h2 { margin-top: 2.25rem; }
+  h3 { margin-top: 1.5rem; }
   h2, h3, .caption { break-after: avoid; }
+  figure { margin: 1rem 0 1.25rem; }
   figure, tr, pre, .limits { break-inside: avoid; }
+  thead { display: table-header-group; }
   .wide { overflow: visible; }
-  table { font-size: 8.5pt; }
-  a { color: inherit; }
+  .links, details:not([open]) summary::marker { display: none; }
   details::details-content { content-visibility: visible; height: auto; }
   .limits, pre { background: none; border: 1px solid var(--line); }
 }
@@ -197,7 +201,7 @@ def figure(title: str, caption: str, png: pathlib.Path) -> str:
   broad = ' class="broad"' if shown > 560 else ""
   return (
     f'<figure id="{escape(png.stem)}">\n<div class="wide">'
-    f'<img{broad} width="{shown}" alt="{escape(title)}" '
+    f'<img{broad} style="width: {shown / 16:g}rem" alt="{escape(title)}" '
     f'src="data:image/png;base64,{data}"></div>\n'
     f"<figcaption>{escape(caption)} {links(names)}</figcaption>\n</figure>"
   )

@@ -180,6 +180,13 @@ def _curves(drawn: Drawn, x: str, words_of_x: str) -> list[Picture]:
     f"round, of each method at its chosen setting."
     f"{drawing.error_text(is_error)}{drawing.CROSS if is_lost else ''}"
   )
+  lost = {c.method for c in drawn.study.cells if c.measured is None}
+  if lost:
+    names = [label for m, label in drawn.study.labels.items() if m in lost]
+    caption += (
+      f" Where every setting of a method diverged it has no curve: "
+      f"{words.listed(names)}."
+    )
   draw = functools.partial(
     plots.study_curves,
     drawing.flat(panels),

@@ -153,25 +153,23 @@ def _draw(
   width = max(min(width, max(PAGE_WIDTH, 1.1 * num_columns)), 2.4)
   is_shared = len({_hyperparameters(grid) for grid in all_grids}) == 1
   titles = _titles(grids, width / num_columns)
-  lines = [
-    max(t.count("\n") for (i, _), t in titles.items() if i == row)
-    for row in range(len(grids))
-  ]
-  height += _LINE * sum(lines)
+  height += _LINE * sum(
+    max(title.count("\n") for title in of_row) for of_row in titles
+  )
   with styled_figure(width, height, **{"axes.grid": False}) as new:
     all_axes = new.subplots(len(grids), num_columns, squeeze=False)
-    rows = list(grids.items())
+    rows = [list(of_method.values()) for of_method in grids.values()]
     for i, j in np.ndindex(all_axes.shape):
-      (condition, of_method), axes = rows[i], all_axes[i, j]
-      if j >= len(of_method):
+      axes = all_axes[i, j]
+      if j >= len(rows[i]):
         axes.remove()
         continue
-      method, grid = list(of_method.items())[j]
+      grid = rows[i][j]
       image = _draw_panel(axes, grid, norm, way, precision)
-      axes.set_title(titles[i, j])
+      axes.set_title(titles[i][j])
       _name_axes(axes, grid, width / num_columns / cells[1])
       if is_shared:
-        is_last = all(len(below) <= j for _, below in rows[i + 1 :])
+        is_last = all(len(below) <= j for below in rows[i + 1 :])
         _keep_names(axes, is_last, j == 0)
     bar = new.colorbar(
       image, ax=new.axes, label=label, extend=extend, aspect=25, pad=0.02
@@ -184,15 +182,17 @@ def _draw(
 
 def _titles(
   grids: Mapping[str, Mapping[str, Grid]], width: float
-) -> dict[tuple[int, int], str]:
-  """Titles of the panels by row and column, in lines of so many inches."""
-  titles = {}
-  for i, (condition, of_method) in enumerate(grids.items()):
-    for j, method in enumerate(of_method):
-      parts = [shown_name(part) for part in (method, condition) if part]
-      num_characters = max(int(width / _TITLE_CHARACTER), 8)
-      titles[i, j] = textwrap.fill(", ".join(parts), num_characters)
-  return titles
+) -> list[list[str]]:
+  """Titles of the panels of each row, in lines of so many inches."""
+  size = max(int(width / _TITLE_CHARACTER), 8)
+
+  def title(*labels: str) -> str:
+    return textwrap.fill(", ".join(shown_name(x) for x in labels if x), size)
+
+  return [
+    [title(method, condition) for method in of_method]
+    for condition, of_method in grids.items()
+  ]
 
 
 def _hyperparameters(grid: Grid) -> str:
