@@ -93,12 +93,6 @@ class Cell:
     return [name for name in varying(self.tried.points) if name != "seed"]
 
   @property
-  def setting(self) -> str:
-    """The chosen setting for people: what was tuned, else all there is."""
-    names = self.tuned or list(self.chosen)
-    return setting_label({n: v for n, v in self.chosen.items() if n in names})
-
-  @property
   def is_fresh(self) -> bool:
     """Whether no seed of the report had a part in the choice."""
     if self.tried is None or self.measured is None:

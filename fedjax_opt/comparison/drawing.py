@@ -1,6 +1,7 @@
 """What the pictures of a study share: labels, panels, captions."""
 
 import pathlib
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,9 @@ from fedjax_opt.comparison.cells import Cell, Study, condition_label
 from fedjax_opt.comparison.verdicts import Verdict
 from fedjax_opt.results import plots
 from fedjax_opt.results.names import sentence
+
+# Characters of a method's name in a legend.
+_MAX_LABEL = 36
 
 
 class Picture(NamedTuple):
@@ -44,6 +48,11 @@ class Drawn(NamedTuple):
   labels: Mapping[str, str]
   looks: Mapping[str, Any]
 
+  def panel_title(self, label: str) -> str:
+    """The label of a condition as the title of a panel, as wide as it."""
+    width = 50 if len(self.study.conditions) in (1, 2, 4) else 33
+    return in_picture("\n".join(textwrap.wrap(label, width)))
+
   def panels(self, of_cell: Callable[[Cell], Any]) -> dict[str, dict[str, Any]]:
     """condition -> method -> what `of_cell` gives, where it is not None."""
     panels = {}
@@ -54,7 +63,7 @@ class Drawn(NamedTuple):
       }
       given = {name: each for name, each in given.items() if each is not None}
       if given:
-        panels[in_picture(condition_label(condition))] = given
+        panels[self.panel_title(condition_label(condition))] = given
     return panels
 
 
@@ -62,6 +71,20 @@ def in_picture(label: str) -> str:
   """A label that matplotlib shows as it is."""
   text = label.replace("$", r"\$")
   return f" {text}" if text.startswith("_") else text
+
+
+def legend_labels(labels: Mapping[str, str]) -> dict[str, str]:
+  """method -> its name in a legend: short, and another one for each."""
+  found: dict[str, str] = {}
+  for i, (method, label) in enumerate(labels.items()):
+    text = label
+    if len(label) > _MAX_LABEL:
+      half = _MAX_LABEL // 2
+      text = f"{label[:half]}…{label[-half:]}"
+    if in_picture(text) in found.values():
+      text = f"{text} ({i + 1})"
+    found[method] = in_picture(text)
+  return found
 
 
 def seeds(numbers: Iterable[int], whose: str) -> tuple[str, str]:

@@ -12,6 +12,10 @@ from fedjax_opt.comparison.verdicts import BEST, DIVERGED
 # A pixel of a picture on the page; narrow pictures are shown larger.
 _SCALE, _SCALE_OF_NARROW = 0.6, 0.72
 _NARROW = 800
+# Of more rows, an interval is beside its value, not below it.
+_MANY_ROWS = 8
+# The equals sign of a condition, at which a line does not break.
+_EQUALS = "\u00a0=\u00a0"
 
 STYLE = """
 :root { color-scheme: light; --ink: #1d2329; --soft: #5b6670;
@@ -31,6 +35,7 @@ p, ul { margin: 0 0 .9rem; max-width: 46rem; overflow-wrap: break-word; }
 ul { padding-left: 1.2rem; }
 li { margin: .25rem 0; }
 a { color: var(--accent); text-decoration: none; }
+.links { white-space: nowrap; }
 a:hover { text-decoration: underline; }
 .facts, .small, figcaption, caption, .notes { color: var(--soft);
   font-size: .875rem; line-height: 1.5; }
@@ -53,8 +58,9 @@ th:last-child, td:last-child { padding-right: 0; }
 thead .name { font-weight: 600; }
 tbody tr + tr > * { border-top: 1px solid var(--line); }
 td b { font-weight: 700; }
-td small { display: block; color: var(--soft); font-size: .8125rem;
-  white-space: nowrap; }
+td { white-space: nowrap; }
+td small { display: block; color: var(--soft); font-size: .8125rem; }
+.dense td small { display: inline; margin-left: .35rem; }
 .diverged { color: var(--soft); font-style: italic; }
 .caption { margin: 0 0 .6rem; }
 .wide + .caption, .notes + .caption { margin-top: 2rem; }
@@ -80,15 +86,19 @@ footer { margin-top: 4rem; padding-top: .8rem; color: var(--soft);
   figure img.broad { min-width: 34rem; }
 }
 @media print {
-  @page { margin: 18mm 16mm; }
-  body { max-width: none; padding: 0; font-size: 10pt; }
-  h1 { font-size: 19pt; } h2 { font-size: 13pt; margin-top: 20pt; }
-  .lead { font-size: 11pt; }
+  @page { margin: 15mm 16mm; }
+  html { font-size: 8pt; }
+  body { max-width: none; padding: 0; font-size: 1.2rem; }
+  p, ul, figcaption { max-width: none; }
+  .small, .facts, .notes, figcaption, table { font-size: 1rem; }
+  h2 { margin-top: 2.25rem; }
+  h3 { margin-top: 1.5rem; }
   h2, h3, .caption { break-after: avoid; }
+  figure { margin: 1rem 0 1.25rem; }
   figure, tr, pre, .limits { break-inside: avoid; }
+  thead { display: table-header-group; }
   .wide { overflow: visible; }
-  table { font-size: 8.5pt; }
-  a { color: inherit; }
+  .links, details:not([open]) summary::marker { display: none; }
   details::details-content { content-visibility: visible; height: auto; }
   .limits, pre { background: none; border: 1px solid var(--line); }
 }
@@ -135,20 +145,22 @@ def bullets(lines: Sequence[str], kind: str = "") -> str:
 
 def links(named: Sequence[tuple[str, str]]) -> str:
   """Links, as (text, address)."""
-  return " · ".join(
+  each = " · ".join(
     f'<a href="{escape(address)}">{escape(text)}</a>' for text, address in named
   )
+  return f'<span class="links">{each}</span>'
 
 
 def table(content: Table, more: str = "") -> str:
   """A table with its caption and notes; `more` is HTML after the caption."""
+  dense = "dense" if len(content.rows) > _MANY_ROWS else ""
   parts = [
     f'<p class="small caption">{escape(content.caption)}{more}</p>',
-    '<div class="wide"><table>',
+    f'<div class="wide"><table{_class(dense)}>',
     "<thead><tr>",
     *(
       f'<th scope="col"{_class("name" if i < content.num_names else "")}>'
-      f"{escape(name)}</th>"
+      f"{escape(name.replace(' = ', _EQUALS))}</th>"
       for i, name in enumerate(content.header)
     ),
     "</tr></thead>",
@@ -189,7 +201,7 @@ def figure(title: str, caption: str, png: pathlib.Path) -> str:
   broad = ' class="broad"' if shown > 560 else ""
   return (
     f'<figure id="{escape(png.stem)}">\n<div class="wide">'
-    f'<img{broad} width="{shown}" alt="{escape(title)}" '
+    f'<img{broad} style="width: {shown / 16:g}rem" alt="{escape(title)}" '
     f'src="data:image/png;base64,{data}"></div>\n'
     f"<figcaption>{escape(caption)} {links(names)}</figcaption>\n</figure>"
   )

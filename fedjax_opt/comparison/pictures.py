@@ -34,9 +34,7 @@ _TRACES = ("step_size", "smoothness_step", "growth_step")
 
 def of_study(study: Study, found: Sequence[Verdict]) -> list[Picture]:
   """The pictures of a study; the first one is the main one."""
-  labels = {
-    method: drawing.in_picture(name) for method, name in study.labels.items()
-  }
+  labels = drawing.legend_labels(study.labels)
   looks = plots.method_styles(labels.values())
   drawn = Drawn(study, found, labels, looks)
   pictures = [
@@ -81,7 +79,7 @@ def _against(drawn: Drawn, name: str, values: list[Any]) -> list[Picture]:
   panels: dict[str, dict[str, Any]] = {}
   for condition in study.conditions:
     rest = {n: v for n, v in condition.items() if n != name}
-    panel = panels.setdefault(drawing.in_picture(condition_label(rest)), {})
+    panel = panels.setdefault(drawn.panel_title(condition_label(rest)), {})
     for method, label in drawn.labels.items():
       keys = [(method, _key({**rest, name: value})) for value in values]
       if label not in panel and all(key in of_cell for key in keys):
@@ -182,6 +180,13 @@ def _curves(drawn: Drawn, x: str, words_of_x: str) -> list[Picture]:
     f"round, of each method at its chosen setting."
     f"{drawing.error_text(is_error)}{drawing.CROSS if is_lost else ''}"
   )
+  lost = {c.method for c in drawn.study.cells if c.measured is None}
+  if lost:
+    names = [label for m, label in drawn.study.labels.items() if m in lost]
+    caption += (
+      f" Where every setting of a method diverged it has no curve: "
+      f"{words.listed(names)}."
+    )
   draw = functools.partial(
     plots.study_curves,
     drawing.flat(panels),

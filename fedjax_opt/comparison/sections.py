@@ -10,7 +10,7 @@ from fedjax_opt.comparison.cells import Cell, Study, condition_label, exact
 from fedjax_opt.comparison.tables import Entry, Table, axes_of
 from fedjax_opt.comparison.tuning_pictures import score_words
 from fedjax_opt.comparison.verdicts import COSTS, Verdict, spent
-from fedjax_opt.results.names import metric_name, name_of, sentence
+from fedjax_opt.results.names import name_of, sentence
 from fedjax_opt.results.statistics import Interval
 
 _COST_NAMES = {
@@ -18,6 +18,10 @@ _COST_NAMES = {
   "bytes": "Exchanged",
   "gradient_evaluations": "Gradient evaluations",
 }
+
+
+# Up to so many hyperparameters have a column each.
+_MAX_COLUMNS = 4
 
 
 def _names(study: Study, cell: Cell) -> list[Entry]:
@@ -64,39 +68,60 @@ def tuning(study: Study) -> list[str]:
 
 
 def _settings(study: Study, cells: Sequence[Cell]) -> list[str]:
-  rows = [[*_names(study, cell), *_choice(cell)] for cell in cells]
-  names = len(axes_of(study)) + 1
-  header = [*_header(study), "Chosen setting", "Tried", "Diverged", "Score"]
-  tried = "settings that were tried, times the seeds of each"
+  names = list(dict.fromkeys(n for c in cells for n in c.tuned or c.chosen))
+  are_columns = 0 < len(names) <= _MAX_COLUMNS
+  header = [sentence(name_of(name)) for name in names]
+  rows = []
+  for cell in cells:
+    chosen = [_chosen(cell, name) for name in names]
+    if not are_columns:
+      chosen = [Entry(_setting(cell))]
+    rows.append([*_names(study, cell), *chosen, *_budget(cell)])
+  num_names = len(axes_of(study)) + 1 + (not are_columns)
+  header = [
+    *_header(study),
+    *(header if are_columns else ["Chosen setting"]),
+    "Settings",
+    "Diverged",
+    "Score",
+  ]
   caption = (
-    f"The chosen settings. Tried: {tried}. Diverged: settings of which a seed "
-    "diverged. Score: that of the chosen setting, the mean over the seeds of "
-    "tuning."
+    "The chosen settings. Settings: how many were tried, times the seeds of "
+    "each. Diverged: settings of which a seed diverged. Score: that of the "
+    "chosen setting, the mean over the seeds of tuning."
   )
   notes = []
   if any(cell.tuning and cell.tuning.edges for cell in cells):
     notes.append("‡ at the edge of the values that were tried.")
-  return [page.table(Table(caption, header, rows, names + 1, notes))]
+  return [page.table(Table(caption, header, rows, num_names, notes))]
 
 
-def _choice(cell: Cell) -> list[Entry]:
+def _chosen(cell: Cell, name: str) -> Entry:
+  """A value of the chosen setting, marked at the edge of its grid."""
+  if name not in cell.chosen:
+    return _NONE
+  edges = cell.tuning.edges if cell.tuning else ()
+  mark = "‡" * any(edge.name == name for edge in edges)
+  return Entry(exact(cell.chosen[name]) + mark)
+
+
+def _setting(cell: Cell) -> str:
+  """The chosen setting in one place."""
+  names = cell.tuned or cell.chosen
+  parts = [f"{name_of(n)} {_chosen(cell, n).text}" for n in names]
+  return ", ".join(parts) if cell.chosen and parts else words.NOTHING
+
+
+def _budget(cell: Cell) -> list[Entry]:
+  """What was tried, and the score of what was chosen."""
   tuning = cell.tuning
   if tuning is None:
-    return [Entry(cell.setting or "fixed"), Entry("1"), *[_NONE] * 2]
-  edges = {edge.name for edge in tuning.edges}
-  chosen = [
-    f"{name_of(name)} {exact(cell.chosen[name])}{'‡' * (name in edges)}"
-    for name in cell.tuned
-    if name in cell.chosen
-  ]
+    return [Entry("1"), _NONE, _NONE]
   numbers = words.Numbers(cell.criterion.metric)
-  score = numbers.value(tuning.score)
-  unit = " %" if metric_name(cell.criterion.metric).endswith("(%)") else ""
   return [
-    Entry(", ".join(chosen) or "none"),
     Entry(f"{tuning.budget} × {words.counted(tuning.num_seeds, 'seed')}"),
     Entry(str(tuning.num_diverged)),
-    Entry(score if score == words.NOTHING else score + unit),
+    Entry(numbers.whole(Interval(tuning.score, np.nan, np.nan))),
   ]
 
 

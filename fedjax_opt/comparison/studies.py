@@ -13,6 +13,7 @@ from fedjax_opt.comparison.cells import Cell, Measured, Study
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine.config import DEFAULTS, Settings
+from fedjax_opt.results import environment
 from fedjax_opt.results.history import direction
 from fedjax_opt.results.selection import Criterion, tune
 from fedjax_opt.simulator import grid_points, sweep
@@ -119,7 +120,14 @@ def compare(
     for condition in conditions
   ]
   _check_measured(cells, metric)
-  about = {"rounds": rounds, "seeds": seeds, "report_seeds": report_seeds}
+  about = {
+    "rounds": rounds,
+    "seeds of tuning": seeds,
+    "seeds of the report": report_seeds,
+    **{n: v for n, v in settings.items() if isinstance(v, int | float | str)},
+    "versions": environment.versions(),
+    "device": environment.device(),
+  }
   return Study(tuple(cells), metric, title, target, about)
 
 

@@ -282,11 +282,13 @@ def _in_markdown(entry: Entry) -> str:
 
 def _escape_markdown(text: str) -> str:
   text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
-  return re.sub(r"([\\`*_\[\]|~#])", r"\\\1", text)
+  return re.sub(r"([\\`*_\[\]|~#$])", r"\\\1", text)
 
 
 # LaTeX.
 
+# Of more values in a row, intervals are below them, not beside them.
+_MAX_VALUES = 3
 _GREEK = {
   "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon",
   "ζ": "zeta", "η": "eta", "θ": "theta", "κ": "kappa", "λ": "lambda",
@@ -313,11 +315,13 @@ _LATEX = {
 
 def latex(table: Table, label: str = "tab:study") -> str:
   """The table as LaTeX, for a document that has the package booktabs."""
+  is_stacked = max(map(_details, table.rows)) > _MAX_VALUES
+  header = [escape_latex(name) for name in table.header]
+  if is_stacked:
+    header = [_stack(name.replace(", ", ",\\\\")) for name in header]
   columns = "l" * table.num_names
   columns += "r" * (len(table.header) - table.num_names)
-  rows = [_latex_row([escape_latex(name) for name in table.header])]
-  rows.append("  \\midrule")
-  rows += [_latex_row([_in_latex(e) for e in row]) for row in table.rows]
+  rows = [[_in_latex(e, is_stacked) for e in row] for row in table.rows]
   notes = " ".join(map(escape_latex, table.notes))
   return "\n".join(
     [
@@ -328,7 +332,9 @@ def latex(table: Table, label: str = "tab:study") -> str:
       f"  \\label{{{label}}}",
       f"  \\begin{{tabular}}{{{columns}}}",
       "  \\toprule",
-      *rows,
+      _latex_row(header),
+      "  \\midrule",
+      *map(_latex_row, rows),
       "  \\bottomrule",
       "  \\end{tabular}",
       *(
@@ -340,17 +346,29 @@ def latex(table: Table, label: str = "tab:study") -> str:
   )
 
 
+def _details(row: Sequence[Entry]) -> int:
+  return sum(bool(entry.detail) for entry in row)
+
+
 def _latex_row(entries: Sequence[str]) -> str:
   return f"  {' & '.join(entries)} \\\\"
 
 
-def _in_latex(entry: Entry) -> str:
+def _stack(lines: str) -> str:
+  return f"\\shortstack[r]{{{lines}}}" if "\\\\" in lines else lines
+
+
+def _in_latex(entry: Entry, is_stacked: bool) -> str:
   text, detail = escape_latex(entry.text), escape_latex(entry.detail)
   if entry.verdict == BEST:
     text = f"\\textbf{{{text}}}"
   if entry.mark:
     text += "$^\\dagger$"
-  return f"{text} {{\\footnotesize ({detail})}}" if detail else text
+  if not detail:
+    return text
+  if is_stacked:
+    return _stack(f"{text}\\\\{{\\scriptsize {detail}}}")
+  return f"{text} {{\\footnotesize ({detail})}}"
 
 
 def escape_latex(text: str) -> str:

@@ -137,9 +137,9 @@ def _heat_maps(
   axes = [f"{name_of(row)} and {name_of(column)}" for row, column in pairs]
   caption = (
     f"{sentence(score_words(criterion))} over {words.listed(axes)}: the mean "
-    f"over the seeds of tuning, a panel for each method{and_condition}. Lighter "
-    "is better; the outlined setting was chosen; of hatched ones a seed or more "
-    "diverged."
+    f"over the seeds of tuning, a panel for each method{and_condition}. "
+    "Lighter is better; the outlined setting was chosen; of hatched ones a "
+    "seed or more diverged."
   )
   draw = functools.partial(
     plots.heat_maps, drawing.flat(grids), metric=criterion.metric

@@ -227,7 +227,8 @@ def _over_conditions(study: Study, found: Sequence[Verdict]) -> str:
       many = len(names[leads, number]) > 1
       who += " are" if many else " is"
       who += " the best, or not told apart from it,"
-    share = f"all {number}" if leads == number else f"{leads} of {number}"
+    whole = "both" if number == 2 else f"all {number}"
+    share = whole if leads == number else f"{leads} of {number}"
     parts.append(f"{who} under {share if leads else 'none'}")
   parts[0] += " conditions" if not parts[0].endswith("none") else ""
   return f"{'; '.join(parts)}."
@@ -237,7 +238,7 @@ def _of_condition(
   study: Study, here: Sequence[Verdict], numbers: words.Numbers, interval: str
 ) -> str:
   condition = here[0].cell.condition
-  where = f"At {condition_label(condition)} " if condition else ""
+  where = f"At {condition_label(condition)}, " if condition else ""
   labels, what = study.labels, words.metric_words(study.metric)
   best = [v for v in here if v.verdict == BEST]
   if not best:

@@ -27,18 +27,22 @@ class Numbers(NamedTuple):
 
   Attributes:
     metric: its identifier.
-    decimals: of percents.
+    decimals: of percents or of the value itself; None for four digits, of
+      whatever size it is.
   """
 
   metric: str
-  decimals: int = 1
+  decimals: int | None = None
 
   def value(self, value: float) -> str:
     """A value without its unit: 91.2."""
     if not np.isfinite(value):
       return NOTHING
     if is_fraction(self.metric):
-      return f"{100 * value:.{self.decimals}f}"
+      decimals = 1 if self.decimals is None else self.decimals
+      return f"{100 * value:.{decimals}f}"
+    if self.decimals is not None:
+      return f"{value:.{self.decimals}f}"
     text = f"{value:#.4g}"
     if "e" in text:
       return number(float(text))
@@ -67,13 +71,19 @@ def numbers_of(metric: str, intervals: Iterable[Interval]) -> Numbers:
 
   Args:
     metric: its identifier.
-    intervals: all that are to be written; where most are short, percents have
-      two decimals.
+    intervals: all that are to be written. Where most are short, percents have
+      two decimals. Other values have so many that most lengths have two digits.
   """
-  lengths = [each.high - each.low for each in intervals]
-  lengths = [length for length in lengths if np.isfinite(length)]
-  is_short = bool(lengths) and np.median(lengths) < _SHORT
-  return Numbers(metric, 2 if is_short else 1)
+  found = [each for each in intervals if np.isfinite(each).all()]
+  lengths = [each.high - each.low for each in found]
+  length = float(np.median(lengths)) if lengths else 0.0
+  if is_fraction(metric):
+    return Numbers(metric, 2 if 0 < length < _SHORT else 1)
+  if not length:
+    return Numbers(metric)
+  decimals = max(1 - int(np.floor(np.log10(length))), 0)
+  is_lost = any(abs(each.estimate) < 10**-decimals for each in found)
+  return Numbers(metric, None if is_lost or decimals > 5 else decimals)
 
 
 def metric_words(metric: str) -> str:

@@ -1,5 +1,6 @@
 """Heat maps: a metric over two hyperparameters."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +24,8 @@ _CELL = (0.46, 0.3)
 _FONT_SIZE = 7
 # Width of a character of a label.
 _CHARACTER = 0.065
+# Width of a character, and height of a line, of a title.
+_TITLE_CHARACTER, _LINE = 0.072, 0.13
 
 
 class Grid(NamedTuple):
@@ -149,21 +152,24 @@ def _draw(
   height = max(0.4 + len(grids) * (0.5 + cells[0] * _CELL[1]), 2.0)
   width = max(min(width, max(PAGE_WIDTH, 1.1 * num_columns)), 2.4)
   is_shared = len({_hyperparameters(grid) for grid in all_grids}) == 1
+  titles = _titles(grids, width / num_columns)
+  height += _LINE * sum(
+    max(title.count("\n") for title in of_row) for of_row in titles
+  )
   with styled_figure(width, height, **{"axes.grid": False}) as new:
     all_axes = new.subplots(len(grids), num_columns, squeeze=False)
-    rows = list(grids.items())
+    rows = [list(of_method.values()) for of_method in grids.values()]
     for i, j in np.ndindex(all_axes.shape):
-      (condition, of_method), axes = rows[i], all_axes[i, j]
-      if j >= len(of_method):
+      axes = all_axes[i, j]
+      if j >= len(rows[i]):
         axes.remove()
         continue
-      method, grid = list(of_method.items())[j]
+      grid = rows[i][j]
       image = _draw_panel(axes, grid, norm, way, precision)
-      parts = [shown_name(part) for part in (method, condition) if part]
-      axes.set_title(", ".join(parts))
+      axes.set_title(titles[i][j])
       _name_axes(axes, grid, width / num_columns / cells[1])
       if is_shared:
-        is_last = all(len(below) <= j for _, below in rows[i + 1 :])
+        is_last = all(len(below) <= j for below in rows[i + 1 :])
         _keep_names(axes, is_last, j == 0)
     bar = new.colorbar(
       image, ax=new.axes, label=label, extend=extend, aspect=25, pad=0.02
@@ -172,6 +178,21 @@ def _draw(
     bar.ax.yaxis.set_minor_formatter("")
     _add_key(new, all_grids)
     return files.finish(new, path)
+
+
+def _titles(
+  grids: Mapping[str, Mapping[str, Grid]], width: float
+) -> list[list[str]]:
+  """Titles of the panels of each row, in lines of so many inches."""
+  size = max(int(width / _TITLE_CHARACTER), 8)
+
+  def title(*labels: str) -> str:
+    return textwrap.fill(", ".join(shown_name(x) for x in labels if x), size)
+
+  return [
+    [title(method, condition) for method in of_method]
+    for condition, of_method in grids.items()
+  ]
 
 
 def _hyperparameters(grid: Grid) -> str:

@@ -109,6 +109,7 @@ def tuning_curves(
   """
   conditions = curves_by_condition("curves", curves)
   axis = curves_axis(metric, all_of(conditions), whole=True)
+  num_panels = len(conditions)
 
   def draw(axes, of_method, looks):
     few = max(curve.x.size for curve in of_method.values()) <= 20
@@ -121,7 +122,8 @@ def tuning_curves(
     path,
     draw,
     styles=styles,
-    x_label="Settings tried (expected best of them)",
+    # Three such names do not fit beside one another.
+    x_label="Settings tried" + " (expected best of them)" * (num_panels < 3),
     y_label=axis.label,
     title=title,
     interval=interval,
