@@ -114,7 +114,7 @@ def _against(drawn: Drawn, name: str, values: list[Any]) -> list[Picture]:
     plots.study_values,
     drawing.flat(panels),
     metric=metric,
-    x_name=name,
+    x_name=drawing.in_picture(name),
     x_values=values,
     interval=legend,
     styles=drawn.looks,

@@ -334,7 +334,7 @@ def latex(table: Table, label: str = "tab:study") -> str:
       "  \\toprule",
       _latex_row(header),
       "  \\midrule",
-      *map(_latex_row, rows),
+      *(_latex_row(row, "[3pt]" * is_stacked) for row in rows),
       "  \\bottomrule",
       "  \\end{tabular}",
       *(
@@ -350,8 +350,8 @@ def _details(row: Sequence[Entry]) -> int:
   return sum(bool(entry.detail) for entry in row)
 
 
-def _latex_row(entries: Sequence[str]) -> str:
-  return f"  {' & '.join(entries)} \\\\"
+def _latex_row(entries: Sequence[str], space: str = "") -> str:
+  return f"  {' & '.join(entries)} \\\\{space}"
 
 
 def _stack(lines: str) -> str:

@@ -108,7 +108,7 @@ def _sensitivity_to(
     plots.sensitivity,
     drawing.flat(panels),
     metric=criterion.metric,
-    x_name=name,
+    x_name=drawing.in_picture(name),
     chosen=drawing.flat(rings) if rings else None,
     interval=legend,
     styles=drawn.looks,
@@ -172,7 +172,8 @@ def _grid(cell: Cell) -> Grid | None:
   for setting, score in zip(tuning.settings, tuning.scores, strict=True):
     values[place(setting.hyperparameters)] = score
   chosen = place(tuning.best.hyperparameters) if tuning.best else None
-  rows, columns = zip(cell.tuned, axes, strict=True)
+  names = map(drawing.in_picture, cell.tuned)
+  rows, columns = zip(names, axes, strict=True)
   return Grid(values, rows, columns, chosen)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from fedjax_opt.comparison import words
 from fedjax_opt.comparison.cells import Cell, Study, condition_label, exact
 from fedjax_opt.results import statistics
-from fedjax_opt.results.names import name_of, sentence
+from fedjax_opt.results.names import name_of
 from fedjax_opt.results.statistics import Interval
 
 BEST, WORSE, TIED, DIVERGED = "best", "worse", "not told apart", "diverged"
@@ -228,7 +228,8 @@ def _over_conditions(study: Study, found: Sequence[Verdict]) -> str:
       who += " are" if many else " is"
       who += " the best, or not told apart from it,"
     whole = "both" if number == 2 else f"all {number}"
-    share = whole if leads == number else f"{leads} of {number}"
+    is_whole = leads == number == len(study.conditions)
+    share = whole if is_whole else f"{leads} of {number}"
     parts.append(f"{who} under {share if leads else 'none'}")
   parts[0] += " conditions" if not parts[0].endswith("none") else ""
   return f"{'; '.join(parts)}."
@@ -242,12 +243,13 @@ def _of_condition(
   labels, what = study.labels, words.metric_words(study.metric)
   best = [v for v in here if v.verdict == BEST]
   if not best:
-    who = labels[here[0].cell.method] if len(here) == 1 else "every method"
-    return sentence(f"{where}{who} diverged.")
+    who = "every method" if where else "Every method"
+    who = labels[here[0].cell.method] if len(here) == 1 else who
+    return f"{where}{who} diverged."
   name = labels[best[0].cell.method]
   value = numbers.whole(best[0].value, interval)
   if len(here) == 1:
-    return sentence(f"{where}{name} has a mean {what} of {value}.")
+    return f"{where}{name} has a mean {what} of {value}."
   way = "highest" if study.is_larger_better else "lowest"
   text = f"{where}{name} has the {way} mean {what}, {value}"
   for verdict, said in (
@@ -259,7 +261,7 @@ def _of_condition(
     if names:
       verb = "" if verdict == DIVERGED else "is " if len(names) == 1 else "are "
       text += f"; {words.listed(names)} {verb}{said}"
-  return sentence(text + ".")
+  return f"{text}."
 
 
 def warnings(study: Study, found: Sequence[Verdict]) -> list[str]:

@@ -89,7 +89,7 @@ def numbers_of(metric: str, intervals: Iterable[Interval]) -> Numbers:
 def metric_words(metric: str) -> str:
   """A metric inside of a sentence: 'test accuracy'."""
   name = metric_name(metric).removesuffix(" (%)")
-  return name if name[1:2].isupper() else name[:1].lower() + name[1:]
+  return name[:1].lower() + name[1:] if name[1:2].islower() else name
 
 
 def on_examples(metric: str) -> str:

@@ -1,0 +1,195 @@
+"""The rule of verdicts, and what is said in words."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from fedjax_opt.comparison import verdicts
+from fedjax_opt.comparison.verdicts import BEST, DIVERGED, TIED, WORSE
+from fedjax_opt.results import statistics
+from tests.comparison import made
+from tests.comparison.made import NAN, cell, study
+
+
+def by_method(of):
+  return {v.cell.method: v for v in verdicts.verdicts(of)}
+
+
+def test_best_worse_and_not_told_apart():
+  found = verdicts.verdicts(made.plain())
+  assert [v.verdict for v in found] == 2 * [WORSE, BEST, TIED]
+  worse, best, tied = found[:3]
+  finals = [v.cell.final("test_accuracy") for v in (worse, best, tied)]
+  assert best.value == statistics.mean_interval(finals[1])
+  assert worse.behind == statistics.paired_difference(finals[1], finals[0])
+  assert tied.behind.low < 0 < tied.behind.high
+  assert np.isnan(best.behind.estimate)
+  assert worse.probability.estimate == 1
+  assert 0.5 <= tied.probability.estimate < 1
+
+
+def test_of_a_loss_the_lowest_is_best():
+  losses = dataclasses.replace(made.plain(), metric="test_loss", target=0.25)
+  found = verdicts.verdicts(losses)
+  assert [v.verdict for v in found] == 2 * [WORSE, BEST, TIED]
+  assert found[0].behind.estimate == pytest.approx(0.1)
+  assert found[0].probability.estimate == 1
+
+
+def test_pairs_are_of_the_same_seed():
+  values = np.array([0.5, 0.6, 0.7])
+  other = values[::-1] - 0.01
+  same = by_method(study(cell("a", values), cell("b", other)))
+  assert same["b"].verdict == TIED
+  # The same runs, with the seeds in another order.
+  turned = by_method(
+    study(cell("a", values), cell("b", other, seeds=[12, 11, 10]))
+  )
+  assert turned["b"].verdict == WORSE
+  assert turned["b"].behind.estimate == pytest.approx(0.01)
+
+
+def test_pairs_are_over_the_seeds_that_both_have():
+  of = study(cell("a", [0.9, 0.8, 0.7]), cell("b", [0.5, 0.6], seeds=[12, 11]))
+  behind = by_method(of)["b"].behind
+  assert behind == statistics.paired_difference([0.8, 0.7], [0.6, 0.5])
+  assert any("same seeds" in line for line in warnings(of))
+  apart = study(cell("a", [0.9, 0.8]), cell("b", [0.1, 0.2], seeds=[1, 2]))
+  assert by_method(apart)["b"].verdict == TIED
+
+
+def test_a_method_that_diverged_is_not_the_best():
+  of = study(
+    cell("a", [0.9, NAN, 0.9, 0.9]), cell("b", [0.5] * 4), cell("c", [])
+  )
+  found = by_method(of)
+  assert [found[m].verdict for m in "abc"] == [DIVERGED, BEST, DIVERGED]
+  assert [found[m].num_diverged for m in "abc"] == [1, 0, 0]
+  assert [found[m].num_seeds for m in "abc"] == [4, 4, 0]
+  assert np.isnan(found["a"].value.estimate)
+  lines = warnings(of)
+  assert "a: 1 of 4 seeds of the report diverged." in lines
+  assert "c: every setting diverged." in lines
+  (line,) = sentences(of)
+  assert line.startswith("b has the highest mean test accuracy, 50.0 % (")
+  assert line.endswith("; a and c diverged.")
+
+
+def test_without_a_best_every_method_diverged():
+  of = study(cell("a", [NAN, 0.9]), cell("b", []))
+  assert [v.verdict for v in verdicts.verdicts(of)] == [DIVERGED, DIVERGED]
+  assert sentences(of) == ["Every method diverged."]
+
+
+def test_one_seed_has_no_interval_and_no_verdict():
+  of = study(cell("a", [0.9]), cell("b", [0.5]))
+  found = by_method(of)
+  assert found["b"].verdict == TIED
+  assert np.isnan(found["a"].value.low)
+  assert "With one seed there is no interval, and no verdict." in warnings(of)
+  assert sentences(of) == [
+    "a has the highest mean test accuracy, 90.0 %; b is not told apart from it."
+  ]
+
+
+def test_to_target_is_the_mean_over_seeds():
+  of = made.plain()
+  _, best, _, *others = verdicts.verdicts(of)
+  # Evaluated at rounds 0, 10 and 20; half way to 0.8 it is 0.45.
+  assert best.to_target == {
+    "rounds": 20,
+    "bytes": 20000,
+    "gradient_evaluations": 100,
+  }
+  assert all(np.isnan(v.to_target["rounds"]) for v in others)
+  without = dataclasses.replace(of, target=None)
+  assert verdicts.verdicts(without)[0].to_target == {}
+
+
+def test_to_target_of_costs_that_were_not_measured():
+  of = study(cell("a", [0.9, 0.9]), target=0.5)
+  del of.cells[0].measured.history.metrics["bytes_up"]
+  (found,) = verdicts.verdicts(of)
+  assert found.to_target["rounds"] == 10
+  assert np.isnan(found.to_target["bytes"])
+
+
+def warnings(of):
+  return verdicts.warnings(of, verdicts.verdicts(of))
+
+
+def sentences(of):
+  return verdicts.sentences(of, verdicts.verdicts(of))
+
+
+def test_warnings_of_edges_are_joined():
+  tried = {0.1: [0.5, 0.5], 1.0: [0.8, 0.8]}
+  values = [0.5, 0.5, 0.5, 0.5]
+  cells = [cell("a", values, {"alpha": x}, tried=tried) for x in (1, 2, 3)]
+  edge = (
+    "the best client learning rate, 1, is the largest that was tried; a better "
+    "one may be outside the grid."
+  )
+  assert warnings(study(*cells)) == [f"a under all conditions: {edge}"]
+  inner = {0.1: [0.5], 1.0: [0.8], 10.0: [0.1]}
+  cells[1] = cell("a", values, {"alpha": 2}, tried=inner)
+  assert f"a at α = 1; α = 3: {edge}" in warnings(study(*cells))
+
+
+def test_warnings_of_budgets_and_choices():
+  tried = {0.01: [0.1] * 2, 0.1: [0.8] * 2, 1.0: [0.1] * 2}
+  more = {**tried, 10.0: [0.1] * 2}
+  four = [0.5] * 4
+  of = study(
+    cell("a", four, tried=tried),
+    cell("b", four, tried=more, seeds=[0, 1, 2, 3]),
+    cell("c", four),
+  )
+  lines = warnings(of)
+  assert "Tuning budgets differ: a 3, b 4 settings." in lines
+  assert "c was not tuned: a single setting." in lines
+  fresh = [line for line in lines if "used for the choice too" in line]
+  assert [line[:3] for line in fresh] == ["b: "]
+  on_test = dataclasses.replace(
+    of.cells[0], criterion=dataclasses.replace(
+      of.cells[0].criterion, metric="test_accuracy"
+    )
+  )  # fmt: skip
+  assert any("on test examples" in line for line in warnings(study(on_test)))
+
+
+def test_no_warning_where_there_is_nothing_to_say():
+  tried = {0.01: [0.1] * 2, 0.1: [0.8] * 2, 1.0: [0.1] * 2}
+  cells = [cell(m, [0.5, 0.6, 0.5, 0.6], tried=tried) for m in "ab"]
+  assert warnings(study(*cells)) == []
+
+
+def test_sentences_agree_with_verdicts():
+  of = made.plain()
+  lines = sentences(of)
+  assert lines[0] == (
+    "SCAFFOLD and Δ-SGD are the best, or not told apart from it, under both "
+    "conditions; FedAvg under none."
+  )
+  assert lines[1] == (
+    "At α = 1, SCAFFOLD has the highest mean test accuracy, 80.0 % (95 % "
+    "interval 79.0 to 81.0); Δ-SGD is not told apart from it; FedAvg is worse."
+  )
+  assert lines[2].startswith("At α = 0.1, SCAFFOLD has the highest")
+  assert len(lines) == 3
+
+
+def test_missing_cells_are_told():
+  of = study(*made.plain().cells[:-1])
+  assert "1 pair of a method and a condition did not run." in warnings(of)
+  assert "Δ-SGD under 1 of 1" in sentences(of)[0]
+
+
+def test_matrices_need_all_conditions():
+  of = made.plain()
+  assert {m: v.shape for m, v in verdicts.matrices_of(of).items()} == (
+    dict.fromkeys(of.methods, (5, 2))
+  )
+  assert set(verdicts.overall(study(*of.cells[:-1]))) == {"FedAvg", "SCAFFOLD"}
+  assert verdicts.overall(study(*of.cells[:3])) == {}
