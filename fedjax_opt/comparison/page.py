@@ -110,6 +110,11 @@ def escape(text: object) -> str:
   return html.escape(str(text), quote=True)
 
 
+def prose(text: str) -> str:
+  """A sentence inside of HTML: no line begins with the sign of percents."""
+  return escape(text).replace(" %", "&nbsp;%")
+
+
 def whole(title: str, parts: Iterable[str]) -> str:
   """The page."""
   return "\n".join(
@@ -134,12 +139,12 @@ def whole(title: str, parts: Iterable[str]) -> str:
 
 def paragraph(text: str, kind: str = "") -> str:
   """A paragraph of plain text."""
-  return f"<p{_class(kind)}>{escape(text)}</p>"
+  return f"<p{_class(kind)}>{prose(text)}</p>"
 
 
 def bullets(lines: Sequence[str], kind: str = "") -> str:
   """A list of plain lines."""
-  items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+  items = "".join(f"<li>{prose(line)}</li>" for line in lines)
   return f"<ul{_class(kind)}>{items}</ul>"
 
 
@@ -155,7 +160,7 @@ def table(content: Table, more: str = "") -> str:
   """A table with its caption and notes; `more` is HTML after the caption."""
   dense = "dense" if len(content.rows) > _MANY_ROWS else ""
   parts = [
-    f'<p class="small caption">{escape(content.caption)}{more}</p>',
+    f'<p class="small caption">{prose(content.caption)}{more}</p>',
     f'<div class="wide"><table{_class(dense)}>',
     "<thead><tr>",
     *(
@@ -203,7 +208,7 @@ def figure(title: str, caption: str, png: pathlib.Path) -> str:
     f'<figure id="{escape(png.stem)}">\n<div class="wide">'
     f'<img{broad} style="width: {shown / 16:g}rem" alt="{escape(title)}" '
     f'src="data:image/png;base64,{data}"></div>\n'
-    f"<figcaption>{escape(caption)} {links(names)}</figcaption>\n</figure>"
+    f"<figcaption>{prose(caption)} {links(names)}</figcaption>\n</figure>"
   )
 
 

@@ -230,7 +230,7 @@ def _profiles(drawn: Drawn) -> list[Picture]:
   middles = overall(study)
   numbers = numbers_of(study, drawn.found)
   each = [
-    f"{study.labels[method]} {numbers.whole(value)}"
+    f"{words.name(study.labels[method])} {numbers.whole(value)}"
     for method, value in middles.items()
     if np.isfinite(value.estimate)
   ]

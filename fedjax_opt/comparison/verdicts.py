@@ -213,13 +213,20 @@ def sentences(study: Study, found: Sequence[Verdict]) -> list[str]:
   return lines
 
 
+def _names(study: Study) -> dict[str, str]:
+  """method -> its name in a sentence."""
+  return {m: words.name(label) for m, label in study.labels.items()}
+
+
 def _over_conditions(study: Study, found: Sequence[Verdict]) -> str:
   """Under how many conditions each method is the best or not told apart."""
   names: dict[tuple[int, int], list[str]] = {}
   for method in study.methods:
     here = [v.verdict for v in found if v.cell.method == method]
     leads = sum(verdict in (BEST, TIED) for verdict in here)
-    names.setdefault((leads, len(here)), []).append(study.labels[method])
+    names.setdefault((leads, len(here)), []).append(
+      words.name(study.labels[method])
+    )
   parts = []
   for leads, number in sorted(names, key=lambda each: -each[0] / each[1]):
     who = words.listed(names[leads, number])
@@ -240,7 +247,7 @@ def _of_condition(
 ) -> str:
   condition = here[0].cell.condition
   where = f"At {condition_label(condition)}, " if condition else ""
-  labels, what = study.labels, words.metric_words(study.metric)
+  labels, what = _names(study), words.metric_words(study.metric)
   best = [v for v in here if v.verdict == BEST]
   if not best:
     who = "every method" if where else "Every method"
@@ -285,7 +292,7 @@ def warnings(study: Study, found: Sequence[Verdict]) -> list[str]:
 def _where(study: Study, cells: Sequence[Cell]) -> str:
   """Which cells of a method a line is about."""
   method = cells[0].method
-  label, number = study.labels[method], len(cells)
+  label, number = _names(study)[method], len(cells)
   total = sum(cell.method == method for cell in study.cells)
   if not cells[0].condition:
     return label
@@ -347,7 +354,7 @@ def _of_seeds(found: Sequence[Verdict]) -> list[str]:
 
 def _of_budgets(study: Study) -> list[str]:
   """Which methods tried more settings than others."""
-  lines, labels = [], study.labels
+  lines, labels = [], _names(study)
   budgets: dict[str, list[int]] = {}
   for cell in study.cells:
     budgets.setdefault(labels[cell.method], []).append(cell.budget)

@@ -1,5 +1,6 @@
 """Numbers and metrics in words, the same in sentences, tables and captions."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -101,6 +102,11 @@ def on_examples(metric: str) -> str:
       own = metric_words(begin + rest.removeprefix(part))
       return f"{own} on {examples}"
   return metric_words(metric)
+
+
+def name(label: str) -> str:
+  """A label inside of a sentence: in quotation marks if it has a comma."""
+  return f"“{label}”" if re.search("[,;:]| and ", label) else label
 
 
 def listed(names: Sequence[str]) -> str:

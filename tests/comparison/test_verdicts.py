@@ -193,3 +193,10 @@ def test_matrices_need_all_conditions():
   )
   assert set(verdicts.overall(study(*of.cells[:-1]))) == {"FedAvg", "SCAFFOLD"}
   assert verdicts.overall(study(*of.cells[:3])) == {}
+
+
+def test_labels_with_a_comma_stay_apart():
+  of = study(*[cell(f"FedAvg, {x}", [0.5, 0.6]) for x in ("SGD", "Adam", "b")])
+  assert (
+    "; “FedAvg, Adam” and “FedAvg, b” are not told apart" in sentences(of)[0]
+  )
