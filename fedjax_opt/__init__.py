@@ -41,6 +41,7 @@ from fedjax_opt.results import plots, statistics
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.result import Report, Result
+from fedjax_opt.results.selection import Criterion
 from fedjax_opt.rules import (
   delta_sgd,
   dual_averaging,
@@ -66,6 +67,7 @@ __all__ = [
   "ClientMetrics",
   "ClientOutput",
   "Cohort",
+  "Criterion",
   "Method",
   "Population",
   "Reply",

@@ -331,6 +331,12 @@ class Simulator:
     executor = self._executor_for(state)
     return executor.active.flat(executor.params(state.server))
 
+  def _metric_names(self, params: Params) -> list[str]:
+    """What would be measured; all of a run is traced, and not compiled."""
+    seeds = self._seeds or (0,)
+    config, _, shapes = self._prepare(params, seeds)
+    return self._executor_of(config, tuple(seeds)).metric_names(shapes)
+
   def _run_whole(
     self, params, seeds, rounds, on_evaluation, checkpoints, progress
   ) -> Result:

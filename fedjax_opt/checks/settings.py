@@ -21,6 +21,16 @@ _INSTEAD = {
     "grid_devices": _OF_SWEEP,
   },
   "sweep": {"seed": "give a list, seeds=[0]"},
+  "compare": {
+    "seed": "give a list, seeds=[0]",
+    "grid": "belongs to a method, fo.Method(make, grid)",
+    "grid_map": _OF_SWEEP,
+    "grid_chunk": _OF_SWEEP,
+    "grid_devices": _OF_SWEEP,
+    "on_evaluation": _OF_RUN,
+    "checkpoints": _OF_RUN,
+    "progress": _OF_RUN,
+  },
   "Simulator": {
     "seed": "belongs to init(params, seed)",
     "params": "belongs to init(params, seed)",
@@ -55,7 +65,8 @@ def check_names(
   Args:
     names: those given.
     known: those that there are.
-    function: to which they were given: "simulate", "sweep" or "Simulator".
+    function: to which they were given: "simulate", "sweep", "Simulator" or
+      "compare".
   """
   known = list(known)
   for name in names:

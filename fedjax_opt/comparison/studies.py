@@ -1,12 +1,17 @@
 """Compares methods from Python: each tuned alike, then run with fresh seeds."""
 
+import difflib
+import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
+
+import numpy as np
 
 from fedjax_opt.base import Algorithm, Batch, Params
 from fedjax_opt.checks import inputs
+from fedjax_opt.checks import settings as checked
 from fedjax_opt.checks import values as checks
 from fedjax_opt.comparison import budgets
 from fedjax_opt.comparison.cells import Cell, Measured, Study
@@ -16,7 +21,7 @@ from fedjax_opt.engine.config import DEFAULTS, Settings
 from fedjax_opt.results import environment
 from fedjax_opt.results.history import direction
 from fedjax_opt.results.selection import Criterion, tune
-from fedjax_opt.simulator import grid_points, sweep
+from fedjax_opt.simulator import Simulator, grid_points, sweep
 
 Clients = ClientData | Population
 
@@ -85,7 +90,8 @@ def compare(
       argument of `data` to its value.
     validation: pooled examples {name: [N, ...]} on which settings are chosen;
       no client may have them. `fo.data.hold_out` holds some out.
-    test: pooled examples for the report.
+    test: pooled examples for the report. While settings are tuned, `evaluate`
+      gets None for them, unless the criterion is a `test_` metric.
     criterion: the score by which a setting is chosen. Default: the last
       `validation_` value of the same name as `metric`.
     metric: by which methods are compared in the report.
@@ -104,22 +110,24 @@ def compare(
   """
   methods = _check_methods(methods)
   checks.choice("budget", budget, budgets.BUDGETS)
+  sizes = {n: _num_settings(m.grid) for n, m in methods.items()}
   if budget == "equal":
-    sizes = {n: _num_settings(m.grid) for n, m in methods.items()}
     budgets.check_equal(sizes, "budget='unequal'")
-  conditions = _check_conditions(conditions, data)
-  seeds = list(seeds)
-  report_seeds = _check_seeds(seeds, report_seeds)
-  criterion = _criterion(criterion, metric, validation, settings)
-  if target is not None:
-    checks.number("target", target)
+  checked.check_names(settings, DEFAULTS, "compare")
+  conditions = _check_conditions(conditions, data, settings)
+  seeds, report_seeds = _check_seeds(seeds, report_seeds)
+  _check_report(metric, target, title)
+  is_tuned = max(sizes.values()) > 1
+  criterion = _criterion(criterion, metric, validation, settings, is_tuned)
+  checks.at_least("rounds", rounds, 0)
+  params = inputs.check_params(params, may_be_function=True)
   run = _Run(params, data, rounds, validation, test, criterion, settings)
+  run.check(methods, conditions, seeds, report_seeds, metric)
   cells = [
     run.cell(label, method, condition, seeds, report_seeds)
     for label, method in methods.items()
     for condition in conditions
   ]
-  _check_measured(cells, metric)
   about = {
     "rounds": rounds,
     "seeds of tuning": seeds,
@@ -142,6 +150,51 @@ class _Run(NamedTuple):
   criterion: Criterion
   settings: Mapping[str, Any]
 
+  def check(
+    self,
+    methods: Mapping[str, Method],
+    conditions: Sequence[Mapping[str, Any]],
+    seeds: list[int],
+    report_seeds: list[int],
+    metric: str,
+  ) -> None:
+    """Checks all runs; compiles nothing.
+
+    All methods are traced under the first condition. What the other conditions
+    change is data and settings, for which one method is enough.
+    """
+    for i, condition in enumerate(conditions):
+      run = self
+      if callable(self.data):  # It is asked once for each seed.
+        run = self._replace(data=functools.cache(self.data))
+      for j, (label, method) in enumerate(methods.items()):
+        if i and j:
+          break
+        # What fails for the first one may be the fault of all.
+        what = (
+          f"conditions[{i}]: " if i else f"methods[{label!r}]: " if j else ""
+        )
+        try:
+          run._check_cell(method, condition, seeds, report_seeds, metric, not i)
+        except (TypeError, ValueError) as error:
+          raise type(error)(f"{what}{error}") from None
+
+  def _check_cell(
+    self, method, condition, seeds, report_seeds, metric, is_traced
+  ):
+    """Checks a cell: its data and settings, and what it measures if traced."""
+    first = {name: values[:1] for name, values in method.grid.items()}
+    report = self._arguments(condition, report_seeds, self.test)
+    runs = [("metric", metric, first, report)]
+    if _num_settings(method.grid) > 1:
+      tuning = self._arguments(condition, seeds, self._tuning_test)
+      runs.append(("criterion", self.criterion.metric, method.grid, tuning))
+    for name, measured, grid, arguments in runs:
+      simulator = Simulator(method.make, grid=grid, **arguments)
+      if is_traced:
+        found = simulator._metric_names(self.params)
+        _check_measured(name, measured, found)
+
   def cell(
     self,
     label: str,
@@ -153,41 +206,48 @@ class _Run(NamedTuple):
     """Tunes one method under one condition, and runs its best setting."""
     tried, chosen, seconds = None, dict(method.grid), 0.0
     if _num_settings(method.grid) > 1:
-      # Without the test examples, unless the choice is to be made on them.
-      is_on_test = "test_" in self.criterion.metric
-      tried, seconds = self._sweep(
-        method, method.grid, condition, seeds, self.test if is_on_test else None
-      )
+      arguments = self._arguments(condition, seeds, self._tuning_test)
+      tried, seconds = self._sweep(method, method.grid, arguments)
       best = tune(tried.history, tried.points, self.criterion).best
       if best is None:
         return Cell(label, condition, self.criterion, tried, None, (), seconds)
       chosen = {name: [v] for name, v in best.hyperparameters.items()}
-    measured, more = self._sweep(
-      method, chosen, condition, report_seeds, self.test
-    )
+    arguments = self._arguments(condition, report_seeds, self.test)
+    measured, more = self._sweep(method, chosen, arguments)
     seconds += more
     return Cell(label, condition, self.criterion, tried, measured, (), seconds)
 
-  def _sweep(self, method, grid, condition, seeds, test):
-    """The points of a grid, measured, and the seconds that it took."""
-    own = {n: v for n, v in condition.items() if n in DEFAULTS}
+  @property
+  def _tuning_test(self) -> Batch | None:
+    """The test examples if the choice is to be made on them, else None."""
+    return self.test if "test_" in self.criterion.metric else None
+
+  def _data_of(self, condition):
+    """The clients under a condition, or a function from a seed to them."""
+    if not callable(self.data):
+      return self.data
     others = {n: v for n, v in condition.items() if n not in DEFAULTS}
-    data = self.data
-    if callable(data):
-      data = lambda seed: self.data(seed, **others)
+    return lambda seed: self.data(seed, **others)
+
+  def _arguments(self, condition, seeds, test) -> dict[str, Any]:
+    """What `sweep` and `Simulator` are called with, by name."""
+    return {
+      **self.settings,
+      **{n: v for n, v in condition.items() if n in DEFAULTS},
+      "data": self._data_of(condition),
+      "seeds": seeds,
+      "validation": self.validation,
+      "test": test,
+    }
+
+  def _sweep(self, method, grid, arguments):
+    """The points of a grid, measured, and the seconds that it took."""
     result = sweep(
-      method.make,
-      grid,
-      self.params,
-      data,
-      rounds=self.rounds,
-      seeds=seeds,
-      validation=self.validation,
-      test=test,
-      **{**self.settings, **own},
+      method.make, grid, self.params, rounds=self.rounds, **arguments
     )
-    measured = Measured(grid_points(grid, seeds), result.history)
-    return measured, result.compile_seconds + result.run_seconds
+    points = grid_points(grid, arguments["seeds"])
+    seconds = result.compile_seconds + result.run_seconds
+    return Measured(points, result.history), seconds
 
 
 def _num_settings(grid: Mapping[str, Sequence[float]]) -> int:
@@ -202,21 +262,25 @@ def _check_methods(methods: Any) -> dict[str, Method]:
     )
   found = {}
   for label, method in methods.items():
+    if not isinstance(label, str):
+      raise TypeError(f"methods: the label {label!r} must be a string")
     name = f"methods[{label!r}]"
     if not isinstance(method, tuple) or not 1 <= len(method) <= 2:
       raise TypeError(
         f"{name}={checks.shown(method)}: must be fo.Method(make, grid)"
       )
     method = Method(*method)
-    inputs.check_is_grid(method.grid)
     try:
-      found[str(label)] = Method(*inputs.check_grid(*method))
+      inputs.check_is_grid(method.grid)
+      found[label] = Method(*inputs.check_grid(*method))
     except (TypeError, ValueError) as error:
       raise type(error)(f"{name}: {error}") from None
   return found
 
 
-def _check_conditions(conditions: Any, data: Any) -> list[dict[str, Any]]:
+def _check_conditions(
+  conditions: Any, data: Any, settings: Mapping[str, Any]
+) -> list[dict[str, Any]]:
   """The conditions, of which each value is a setting or known to `data`."""
   is_list = isinstance(conditions, Sequence) and len(conditions)
   if not is_list or not all(isinstance(c, Mapping) for c in conditions):
@@ -231,39 +295,100 @@ def _check_conditions(conditions: Any, data: Any) -> list[dict[str, Any]]:
         f"conditions: one has {names}, another {list(condition)}; all must "
         "have the same names in the same order"
       )
-  others = [name for name in names if name not in DEFAULTS]
+  for name in names:
+    if not isinstance(name, str):
+      raise TypeError(f"conditions: the name {name!r} must be a string")
+    if name in settings:
+      raise ValueError(f"{name}: is given, and in conditions too; give it once")
+  _check_condition_values(conditions)
+  _check_data_function(data, [n for n in names if n not in DEFAULTS])
+  return [dict(condition) for condition in conditions]
+
+
+def _check_condition_values(conditions: Sequence[Mapping[str, Any]]) -> None:
+  """That values can be compared, and that no condition is repeated."""
+  for i, condition in enumerate(conditions):
+    for name, value in condition.items():
+      if not isinstance(value, Hashable):
+        raise TypeError(
+          f"conditions[{i}][{name!r}]={checks.shown(value)}: must be a number, "
+          "a string or another value that can be compared, such as a tuple"
+        )
+    if condition in conditions[:i]:
+      raise ValueError(
+        f"conditions: {checks.shown(dict(condition))} is repeated; give it once"
+      )
+
+
+def _check_data_function(data: Any, others: list[str]) -> None:
+  """That data takes the values of a condition that are no settings."""
   if others and not callable(data):
     raise ValueError(
       f"conditions: {others[0]!r} is no setting; data must then be a function "
       f"of the seed and of {', '.join(others)}"
     )
-  if callable(data):
-    try:
-      inspect.signature(data).bind(0, **dict.fromkeys(others))
-    except TypeError as error:
-      raise ValueError(
-        f"data: must be a function (seed{''.join(', ' + n for n in others)}), "
-        f"as the conditions say ({error})"
-      ) from None
-  return [dict(condition) for condition in conditions]
-
-
-def _check_seeds(
-  seeds: list[int], report_seeds: Sequence[int] | None
-) -> list[int]:
-  if not seeds:
-    raise ValueError("seeds=[]: give at least one")
-  for seed in seeds:
-    checks.at_least("seeds", seed, 0)
-  if report_seeds is None:
-    return budgets.fresh_seeds(seeds, None)
-  both = set(report_seeds) & set(seeds)
-  if both or not len(report_seeds):
-    why = f"{min(both)} is one of seeds" if both else "it is empty"
+  if not callable(data):
+    return
+  try:
+    signature = inspect.signature(data)
+  except ValueError:  # It does not tell.
+    return
+  try:
+    signature.bind(0, **dict.fromkeys(others))
+  except TypeError as error:
     raise ValueError(
-      f"report_seeds: {why}; must be seeds that tuning does not use"
+      f"data: must be a function (seed{''.join(', ' + n for n in others)}), "
+      f"as the conditions say ({error})"
+    ) from None
+
+
+def _check_seeds(seeds: Any, report_seeds: Any) -> tuple[list[int], list[int]]:
+  """The seeds of tuning, and fresh ones for the report."""
+  seeds = _seeds("seeds", seeds)
+  if report_seeds is None:
+    return seeds, budgets.fresh_seeds(seeds, None)
+  report_seeds = _seeds("report_seeds", report_seeds)
+  both = set(report_seeds) & set(seeds)
+  if both:
+    raise ValueError(
+      f"report_seeds: {min(both)} is one of seeds; must be seeds that tuning "
+      "does not use"
     )
-  return list(report_seeds)
+  return seeds, report_seeds
+
+
+def _seeds(name: str, seeds: Any) -> list[int]:
+  is_array = isinstance(seeds, np.ndarray) and seeds.ndim == 1
+  if not is_array and not isinstance(seeds, list | tuple | range):
+    raise TypeError(
+      f"{name}={checks.shown(seeds)}: must be a list of whole numbers, such as "
+      "[0, 1, 2]"
+    )
+  if not len(seeds):
+    raise ValueError(f"{name}=[]: give at least one")
+  for seed in seeds:
+    checks.at_least(name, seed, 0)
+  if len(set(seeds)) < len(seeds):
+    raise ValueError(
+      f"{name}={checks.shown(list(seeds))}: a seed is repeated; give it once"
+    )
+  return [int(seed) for seed in seeds]
+
+
+def _check_report(metric: Any, target: Any, title: Any) -> None:
+  """That the report can be about these."""
+  for name, value in (("metric", metric), ("title", title)):
+    if not isinstance(value, str):
+      raise TypeError(f"{name}={checks.shown(value)}: must be a string")
+  if direction(metric) is None:
+    raise ValueError(
+      f"metric={metric!r}: it is not known whether larger or smaller values "
+      "are better; must be an accuracy, a loss or such as 'f1'"
+    )
+  if target is not None:
+    checks.number("target", target)
+    if not math.isfinite(target):
+      raise ValueError(f"target={target}: must be finite; None for no target")
 
 
 def _criterion(
@@ -271,21 +396,26 @@ def _criterion(
   metric: str,
   validation: Batch | None,
   settings: Mapping[str, Any],
+  is_tuned: bool,
 ) -> Criterion:
   """The criterion, by default on the validation examples."""
   if settings.get("evaluate") is None:
     raise ValueError(
       "evaluate: must be given; such as fo.evaluation.federated(per_example)"
     )
-  if direction(metric) is None:
-    raise ValueError(
-      f"metric={metric!r}: it is not known whether larger or smaller values "
-      "are better; must be an accuracy, a loss or such as 'f1'"
-    )
   if criterion is None:
     name = "validation_" + metric.removeprefix("test_").removeprefix("train_")
     criterion = Criterion(name, direction(metric))
-  if "validation_" in criterion.metric and validation is None:
+  if not isinstance(criterion, Criterion):
+    raise TypeError(
+      f"criterion={checks.shown(criterion)}: must be a Criterion, such as "
+      'fo.Criterion("validation_loss", "min")'
+    )
+  if not isinstance(criterion.metric, str):
+    raise TypeError(
+      f"criterion.metric={checks.shown(criterion.metric)}: must be a string"
+    )
+  if is_tuned and "validation_" in criterion.metric and validation is None:
     raise ValueError(
       f"validation: must be given to choose by {criterion.metric}; such as "
       "fo.data.hold_out(train, 0.1)[1]. Or give another criterion"
@@ -293,11 +423,15 @@ def _criterion(
   return criterion
 
 
-def _check_measured(cells: Sequence[Cell], metric: str) -> None:
-  for cell in cells:
-    found = cell.measured.history.metrics if cell.measured else {metric}
-    if metric not in found:
-      raise ValueError(
-        f"metric={metric!r}: was not measured; must be one of "
-        f"{', '.join(found)}"
-      )
+def _check_measured(name: str, metric: str, found: Sequence[str]) -> None:
+  if metric in found:
+    return
+  near = difflib.get_close_matches(metric, found, 3)
+  shown = near or [each for each in found if "decile" not in each]
+  has_test = any(each.startswith("test_") for each in found)
+  needs_test = metric.startswith("test_") and not has_test
+  hint = "; give test= too" if needs_test else ""
+  raise ValueError(
+    f"{name}={metric!r}: is not measured by evaluate{hint}; must be one such "
+    f"as {', '.join(shown)}"
+  )

@@ -142,6 +142,13 @@ class Executor:
     with self.open_feed() as opened:
       self.trace(shapes, opened.like(), has_evaluation=True)
 
+  def metric_names(self, shapes: tuple[State, Any]) -> list[str]:
+    """The names of what is measured, after all is traced, see `trace_all`."""
+    self.trace_all(shapes)
+    program = self._on_devices(points.evaluation_program, 1)
+    like = self.config.layout.like_per_point(shapes[0])
+    return list(jax.eval_shape(program, *self._evaluation_inputs(like)))
+
   def compile(self) -> None:
     """Compiles what was traced, in chunks of settings that fit into memory."""
     while self._compiled is not self._asked:
