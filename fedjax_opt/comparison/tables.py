@@ -176,7 +176,7 @@ def _notes(
     notes.append("Bold: the best mean under a condition.")
   if TIED in marks:
     note = f"{DAGGER} not told apart from the best"
-    if any(np.isfinite(v.behind.low) for v in found):
+    if any(v.verdict == TIED and np.isfinite(v.behind.low) for v in found):
       note += ": the 95 % interval of the paired difference has 0 in it"
     notes.append(f"{note}.")
   if any(v.cell.tried for v in found):
@@ -217,7 +217,8 @@ def differences(study: Study, found: Sequence[Verdict]) -> Table | None:
   caption = (
     "How far the other methods are behind the best: the mean difference over "
     "the seeds that both ran with, and how likely a run of the best is better "
-    "than one of the method; each with its 95 % interval."
+    "than one of the method; each with its 95 % interval, but for a win of "
+    "all runs over all: a few runs are no certainty."
   )
   return Table(caption, header, rows, len(axes) + 1, [])
 

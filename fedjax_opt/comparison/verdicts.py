@@ -1,7 +1,8 @@
 """What a study says: values with intervals, and what can be told from chance.
 
 The rule of every verdict: under one condition the method with the best mean
-over the seeds of the report is 'best'. Another is 'worse' if the whole interval
+over the seeds of the report is 'best'; where methods ran with different seeds,
+over those that all have. Another is 'worse' if the whole interval
 of the paired difference, over the same seeds, is in favour of the best, and
 'not told apart' if it is not. Intervals are of 95 %, each by itself.
 """
@@ -21,11 +22,12 @@ BEST, WORSE, TIED, DIVERGED = "best", "worse", "not told apart", "diverged"
 COSTS = ("rounds", "bytes", "gradient_evaluations")
 RULE = (
   "Under each condition the method with the best mean over the seeds of the "
-  "report is called best; a method of which a seed diverged cannot be. Another "
-  "is called worse if the whole 95 % interval of the paired difference, over "
-  "the seeds that both ran with, is in favour of the best; otherwise the two "
-  "are not told apart. Each interval holds by itself: of twenty comparisons of "
-  "equal methods, one can be expected to look like a difference."
+  "report (where methods have different ones, over those that all have) is "
+  "called best; a method of which a seed diverged cannot be. Another is called "
+  "worse if the whole 95 % interval of the paired difference, over the seeds "
+  "that both ran with, is in favour of the best; otherwise the two are not "
+  "told apart. Each interval holds by itself: of twenty comparisons of equal "
+  "methods, one can be expected to look like a difference."
 )
 
 _NONE = Interval(np.nan, np.nan, np.nan)
@@ -42,7 +44,9 @@ class Verdict(NamedTuple):
     verdict: 'best', 'worse', 'not told apart' or 'diverged'.
     behind: by how much it is worse than the best, the mean of the paired
       differences with its interval; NaN for the best itself.
-    probability: that a run of the best is better than one of this method.
+    probability: that a run of the best is better than one of this method. The
+      ends are NaN where the interval would have no width, as where every run
+      of the best is better: a few runs are no certainty.
     to_target: cost -> its mean over seeds until the metric reached the target,
       NaN if a seed never did or the cost was not measured; {} without a target.
   """
@@ -69,12 +73,21 @@ def verdicts(study: Study) -> list[Verdict]:
 
 def _best(study: Study, cells: Mapping[str, Cell]) -> Cell | None:
   """The cell with the best mean of those of which no seed diverged."""
-  finals = [(cell, cell.final(study.metric)) for cell in cells.values()]
-  whole = [(c, v.mean()) for c, v in finals if np.isfinite(v).all()]
+  whole = [
+    (cell, _by_seed(study, cell))
+    for cell in cells.values()
+    if np.isfinite(cell.final(study.metric)).all()
+  ]
   if not whole:
     return None
-  choose = max if study.is_larger_better else min
-  return choose(whole, key=lambda pair: pair[1])[0]
+  # Over other seeds a mean may be better by their luck alone.
+  shared = set.intersection(*(set(values) for _, values in whole))
+  means = [
+    np.mean([v for s, v in values.items() if len(shared) < 2 or s in shared])
+    for _, values in whole
+  ]
+  choose = np.argmax if study.is_larger_better else np.argmin
+  return whole[int(choose(means))][0]
 
 
 def _verdict(study: Study, cell: Cell, best: Cell | None) -> Verdict:
@@ -84,10 +97,12 @@ def _verdict(study: Study, cell: Cell, best: Cell | None) -> Verdict:
     verdict = DIVERGED
   elif cell is not best:
     behind = _behind(study, best, cell)
-    probability = statistics.probability_of_improvement(
-      best.final(study.metric),
-      values,
-      direction="max" if study.is_larger_better else "min",
+    probability = _with_width(
+      statistics.probability_of_improvement(
+        best.final(study.metric),
+        values,
+        direction="max" if study.is_larger_better else "min",
+      )
     )
     verdict = WORSE if behind.low > 0 else TIED
   num_seeds = 0 if cell.measured is None else len(values)
@@ -106,10 +121,7 @@ def _verdict(study: Study, cell: Cell, best: Cell | None) -> Verdict:
 
 def _behind(study: Study, best: Cell, cell: Cell) -> Interval:
   """The paired difference to the best, over the seeds that both have."""
-  one, other = (
-    dict(zip(_seeds(each), each.final(study.metric), strict=True))
-    for each in (best, cell)
-  )
+  one, other = _by_seed(study, best), _by_seed(study, cell)
   shared = [seed for seed in one if seed in other]
   if not shared:
     return _NONE
@@ -118,6 +130,18 @@ def _behind(study: Study, best: Cell, cell: Cell) -> Interval:
     [sign * one[seed] for seed in shared],
     [sign * other[seed] for seed in shared],
   )
+
+
+def _with_width(interval: Interval) -> Interval:
+  """The interval, its ends NaN if it has no width."""
+  if interval.high > interval.low:
+    return interval
+  return Interval(interval.estimate, np.nan, np.nan)
+
+
+def _by_seed(study: Study, cell: Cell) -> dict[int, float]:
+  """seed -> the metric of the run with it."""
+  return dict(zip(_seeds(cell), cell.final(study.metric), strict=True))
 
 
 def _seeds(cell: Cell) -> list[int]:
@@ -259,6 +283,13 @@ def _of_condition(
     return f"{where}{name} has a mean {what} of {value}."
   way = "highest" if study.is_larger_better else "lowest"
   text = f"{where}{name} has the {way} mean {what}, {value}"
+  means = [v.value.estimate for v in here if v.verdict != DIVERGED]
+  extreme = max(means) if study.is_larger_better else min(means)
+  if best[0].value.estimate != extreme:
+    text = (
+      f"{where}{name} has the {way} mean {what} over the seeds that all "
+      f"methods have; over all of its own it is {value}"
+    )
   for verdict, said in (
     (TIED, "not told apart from it"),
     (WORSE, "worse"),
@@ -319,6 +350,12 @@ def _of_cell(verdict: Verdict) -> list[str]:
       f"{verdict.num_diverged} of "
       f"{words.counted(verdict.num_seeds, 'seed')} of the report diverged."
     )
+  is_alone = not np.isfinite(verdict.behind.low) and verdict.num_seeds > 1
+  if verdict.verdict == TIED and is_alone:
+    lines.append(
+      "it has fewer than two seeds in common with the best, so that nothing "
+      "can be said of their difference."
+    )
   if not cell.is_fresh:
     lines.append(
       "the seeds of the report were used for the choice too, so its values are "
@@ -343,11 +380,15 @@ def _of_seeds(found: Sequence[Verdict]) -> list[str]:
       f"With {fewest} seeds intervals are long, and a difference must be large "
       "to be seen."
     )
-  seeds = [set(_seeds(v.cell)) for v in found if v.cell.measured is not None]
-  if any(each != seeds[0] for each in seeds):
+  seeds: dict[str, list[set[int]]] = {}  # Of each condition.
+  for v in found:
+    if v.cell.measured is not None:
+      seeds.setdefault(repr(v.cell.condition), []).append(set(_seeds(v.cell)))
+  if any(each != of_all[0] for of_all in seeds.values() for each in of_all):
     lines.append(
-      "The methods did not all run with the same seeds; differences are over "
-      "the seeds that two methods share."
+      "The methods did not all run with the same seeds. Which one is best is "
+      "told by the seeds that all have, if these are two or more; a difference "
+      "is over those that two methods share; means are over all seeds of each."
     )
   return lines
 
