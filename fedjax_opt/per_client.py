@@ -373,7 +373,14 @@ def _taken(model: Any, point: int | None) -> tuple[Params, Any, Any, int]:
       )
   else:
     checks.at_least("point", point, 0)
-    if number and point >= number:
+    # Of a run in which nothing was measured the model itself tells.
+    firsts = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(model.params)}
+    if len(firsts) != 1 or firsts == {()} or number not in (0, *min(firsts)):
+      raise ValueError(
+        f"point={point}: belongs to a result of sweep; this is of a single run"
+      )
+    (number,) = min(firsts)
+    if point >= number:
       raise ValueError(f"point={point}: must be from 0 to {number - 1}")
   of_point = (model.params, model.state, model.client_state)
   if point is not None:

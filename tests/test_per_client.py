@@ -11,6 +11,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import evaluation
 from tests import jax_problems
+from tests.checks import given
 
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 1, 9), seed=3)
 DATA = TASK.data
@@ -286,3 +287,26 @@ def test_table(tmp_path):
   assert path.read_text().splitlines()[1] == "0,,3,0.25,0.1"
   with pytest.raises(ValueError, match="cannot be written: No such file"):
     fo.ClientMetrics(values, sizes).to_csv(tmp_path / "none" / "x.csv")
+
+
+def test_a_point_that_is_not_there_in_a_grid_without_metrics():
+  """JAX would take the last point instead."""
+  make = lambda rate: fo.fed_avg(given.loss_fn, optax.sgd(rate))
+  settings = {"rounds": 1, "batch_size": 2}
+  whole = fo.sweep(
+    make, {"rate": [0.1, 0.2]}, given.PARAMS, given.DATA, **settings
+  )
+  of = lambda result, point: fo.evaluate_clients(
+    result, given.per_example, given.DATA, point=point
+  )
+  assert of(whole, 1).num_test.sum() == given.N
+  with pytest.raises(ValueError, match="point=2: must be from 0 to 1"):
+    of(whole, 2)
+
+
+def test_no_point_of_a_single_run():
+  params = {"w": np.zeros((3, 2), np.float32), "b": np.zeros(2, np.float32)}
+  algorithm = fo.fed_avg(given.loss_fn, optax.sgd(0.1))
+  one = fo.simulate(algorithm, params, given.DATA, rounds=1, batch_size=2)
+  with pytest.raises(ValueError, match="point=0: belongs to a result of sweep"):
+    fo.evaluate_clients(one, given.per_example, given.DATA, point=0)

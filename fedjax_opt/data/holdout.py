@@ -26,11 +26,13 @@ def hold_out(
     (the others, those held out), each {name: [n, ...]}; copies.
 
   Raises:
-    ValueError: if the fraction is outside (0, 1), or there is one example only.
+    ValueError: if the fraction is outside (0, 1), there is one example only, or
+      lengths differ.
+    TypeError: if the examples are no dict of arrays.
   """
   checks.in_interval("fraction", fraction, "(0, 1)")
   checks.at_least("seed", seed, 0)
-  num_examples = len(next(iter(examples.values())))
+  num_examples = _num_examples(examples)
   if num_examples < 2:
     raise ValueError("examples: one alone cannot be divided; give at least two")
   number = int(np.clip(round(fraction * num_examples), 1, num_examples - 1))
@@ -42,6 +44,21 @@ def hold_out(
   # In the order of the pool, so that what is left is read in sequence.
   take = lambda rows: {n: np.asarray(v)[rows] for n, v in examples.items()}
   return take(np.sort(rest)), take(np.sort(held_out))
+
+
+def _num_examples(examples):
+  """N, after a check that the examples are a pool."""
+  is_pool = isinstance(examples, Mapping) and len(examples)
+  if not is_pool or not all(map(np.ndim, examples.values())):
+    raise TypeError(
+      f"examples={checks.shown(examples)}: must be a dict of arrays [N, ...], "
+      "such as {'x': x, 'y': y}"
+    )
+  lengths = {name: len(values) for name, values in examples.items()}
+  if len(set(lengths.values())) > 1:
+    listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
+    raise ValueError(f"examples: lengths differ ({listed}); must be equal")
+  return next(iter(lengths.values()))
 
 
 def stratified_rows(

@@ -63,3 +63,22 @@ def test_bad_input(fraction, seed, message):
     hold_out({"x": np.arange(4)}, "a")
   with pytest.raises(ValueError, match="one alone cannot be divided"):
     hold_out({"x": np.arange(1)}, 0.5)
+
+
+@pytest.mark.parametrize(
+  ("examples", "kind", "message"),
+  [
+    (None, TypeError, "examples=None: must be a dict of arrays"),
+    ({}, TypeError, "examples={}: must be a dict of arrays"),
+    ({"x": 3.0}, TypeError, "examples={'x': 3.0}: must be a dict of arrays"),
+    (
+      {"x": np.zeros(3), "y": np.zeros(4, int)},
+      ValueError,
+      "examples: lengths differ (x 3, y 4); must be equal",
+    ),
+  ],
+)
+def test_what_is_no_pool(examples, kind, message):
+  with pytest.raises(kind) as caught:
+    hold_out(examples, 0.5)
+  assert str(caught.value).startswith(message)
