@@ -135,9 +135,8 @@ def load_run(folder: str | os.PathLike) -> Run:
   if not folder.is_dir():
     what = "is a file" if folder.exists() else "there is no such folder"
     raise ValueError(f"folder={str(folder)!r}: {what}; give that of a run")
-  read_json = lambda path: dict(json.loads(path.read_text(encoding="utf-8")))
-  summary = _read(folder, "summary.json", read_json)
-  config = _read(folder, "config.json", read_json)
+  summary = _read(folder, "summary.json", _read_summary)
+  config = _read(folder, "config.json", _read_json)
   if config is None:
     config = (summary or {}).get("config")
   if config is None:
@@ -169,6 +168,18 @@ def _read(folder: pathlib.Path, name: str, read: Any) -> Any:
       f"folder={str(folder)!r}: {name} cannot be read ({reason[0]}); give the "
       "folder of a run that is whole"
     ) from None
+
+
+def _read_json(path: pathlib.Path) -> dict[str, Any]:
+  return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _read_summary(path: pathlib.Path) -> dict[str, Any]:
+  summary = _read_json(path)
+  for name in ("points", "selected"):
+    if name not in summary:
+      raise ValueError(f"it lacks {name!r}")
+  return summary
 
 
 def _check_whole(

@@ -28,7 +28,8 @@ def write_model(
     about: {name: value}, values that JSON has; written as its metadata.
 
   Raises:
-    ValueError: if two leaves have the same name.
+    ValueError: if two leaves have the same name, or one is named as what holds
+      another.
   """
   leaves = jax.tree_util.tree_leaves_with_path(params)
   arrays = {
@@ -40,6 +41,9 @@ def write_model(
   }
   if len(arrays) < len(leaves):
     raise ValueError("params: two leaves have the same name, joined by '/'")
+  for name in arrays:
+    if any(other.startswith(f"{name}/") for other in arrays):
+      raise ValueError(f"params: {name!r} is a leaf, and holds others")
   metadata = {name: json.dumps(plain(value)) for name, value in about.items()}
   write_whole(path, _in_order(safetensors.numpy.save(arrays, metadata)))
 

@@ -167,6 +167,8 @@ def test_what_is_no_folder_of_a_run(tmp_path):
   [
     ("config.json", b"{"),
     ("summary.json", b"[1]"),
+    ("summary.json", b"{}"),
+    ("summary.json", b'{"points": []}'),
     ("metrics.csv", b"a,b\n1,2\n"),
     ("metrics.csv", b"\xff\xfe\n"),
     ("params.safetensors", b"short"),
@@ -214,3 +216,11 @@ def test_leaves_of_one_name(tmp_path):
   with pytest.raises(ValueError, match="two leaves have the same name"):
     write_model(tmp_path / "m", params, {})
   assert not (tmp_path / "m").exists()
+
+
+def test_a_leaf_named_as_what_holds_others(tmp_path):
+  """Nobody could read such a file."""
+  params = {"a": np.ones(1), "a/b": np.ones(1)}
+  with pytest.raises(ValueError, match="params: 'a' is a leaf, and holds oth"):
+    write_model(tmp_path / "file", params, {})
+  assert not (tmp_path / "file").exists()
