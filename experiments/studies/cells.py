@@ -10,12 +10,13 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from experiments import reproduce, run
+from experiments import job, reproduce, run
+from experiments.flags import command_line
 from experiments.studies.plan import Planned
 from fedjax_opt.results.load import Run
 from fedjax_opt.results.selection import Criterion, tune
 
-INTERRUPTED = 130  # The exit status of a run that Ctrl-C ended.
+_PARTS = ("tuning", "report")  # The folders of a cell.
 
 
 class Done(NamedTuple):
@@ -40,6 +41,40 @@ class Interrupted(Exception):
 
 class RunFailed(Exception):
   """A run failed, with what it said."""
+
+
+def check(cells: Sequence[Planned], folder: pathlib.Path) -> bool:
+  """Checks with their data what is to run; nothing is compiled or written.
+
+  Each method is checked under one condition, each condition with one method.
+
+  Args:
+    cells: which.
+    folder: of all runs; cells that are there are not checked again.
+
+  Returns:
+    Whether there is any whose task has classes, and so an accuracy.
+
+  Raises:
+    ValueError: naming the flag that cannot be.
+    ImportError: naming the package to install.
+  """
+  methods, conditions, has_classes = set(), set(), False
+  for cell in cells:
+    condition = str(cell.condition)
+    if cell.method in methods and condition in conditions:
+      continue
+    methods.add(cell.method)
+    conditions.add(condition)
+    own = folder / cell.name
+    if any((own / part / "summary.json").exists() for part in _PARTS):
+      continue
+    try:
+      found = job.prepare(command_line.parse(["run", *cell.tuning], ""))
+    except ValueError as error:
+      raise ValueError(f"method {cell.method}: {error}") from None
+    has_classes |= found.task.num_classes is not None
+  return has_classes
 
 
 def run_all(
@@ -89,14 +124,14 @@ def run_cell(cell: Planned, folder: pathlib.Path) -> Done:
   was_there = True
   own, tuning, setting = folder / cell.name, None, {}
   if cell.grid:
-    tuning = own / "tuning"
+    tuning = own / _PARTS[0]
     tuned, found = _run(tuning, cell.tuning)
     was_there = found
     best = tune(tuned.history, tuned.points, criterion_of(tuned)).best
     if best is None:
       return Done(cell, tuning, None, time.monotonic() - start)
     setting = best.hyperparameters
-  report = own / "report"
+  report = own / _PARTS[1]
   _, found = _run(report, cell.report(setting))
   seconds = 0.0 if was_there and found else time.monotonic() - start
   return Done(cell, tuning, report, seconds)
@@ -123,5 +158,6 @@ def _run(folder: pathlib.Path, arguments: list[str]) -> tuple[Run, bool]:
   found = reproduce.find(folder, arguments)
   if found is None:  # Of a grid whose points all diverged there is a result.
     lines = [line for line in said.getvalue().splitlines() if line.strip()]
-    raise RunFailed(lines[-1] if lines else f"exit status {status}")
+    why = lines[-1] if lines else f"exit status {status}"
+    raise RunFailed(why.removeprefix("error: "))
   return found, False

@@ -13,7 +13,7 @@ from experiments.studies.plan import Planned, labels_of
 from fedjax_opt.comparison.cells import Cell, Measured
 from fedjax_opt.results.history import History
 from fedjax_opt.results.load import Run, load_run
-from fedjax_opt.results.selection import Criterion, tune
+from fedjax_opt.results.selection import tune
 
 
 def cell_of(done: Done) -> Cell:
@@ -45,7 +45,7 @@ def cells_of_runs(folders: Sequence[str]) -> list[Cell]:
   Raises:
     ValueError: if a folder holds no complete run, or two hold the same.
   """
-  runs = [load_run(folder) for folder in folders]
+  runs = [_load(folder) for folder in folders]
   for folder, run in zip(folders, runs, strict=True):
     if not run.is_complete:
       raise ValueError(
@@ -63,6 +63,13 @@ def cells_of_runs(folders: Sequence[str]) -> list[Cell]:
     _cell_of_run(run, label, condition)
     for run, label, condition in zip(runs, labels, conditions, strict=True)
   ]
+
+
+def _load(folder: str) -> Run:
+  try:
+    return load_run(folder)
+  except ValueError as error:
+    raise ValueError(str(error).replace("folder=", "runs=", 1)) from None
 
 
 def _labels(
@@ -139,11 +146,12 @@ def shared_flags(planned: Sequence[Planned]) -> dict[str, Any]:
   }
 
 
-def metric_of(cells: Sequence[Cell], criterion: Criterion) -> str:
+def metric_of(cells: Sequence[Cell]) -> str:
   """What methods are compared by, if nothing else is asked for.
 
   The test examples' part of what settings are chosen by, or that itself.
   """
+  criterion = cells[0].criterion
   measured = [c.measured.history.metrics for c in cells if c.measured]
   tested = criterion.metric.replace("validation_", "test_")
   for name in ("test_accuracy", tested, criterion.metric):

@@ -201,16 +201,34 @@ def test_ctrl_c(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
-    (["--runs=nowhere"], "'nowhere'"),
-    ([FED_AVG, "--metric=f1"], "metric='f1': FedAvg, SGD did not measure it"),
-    ([FED_AVG, "--metric=size"], "metric='size': it is not known whether"),
+    (["--runs=nowhere"], "runs='nowhere': there is no such folder"),
+    ([FED_AVG, "--local_steps=1,0"], "method FedAvg, SGD: local_steps=0: must"),
+    ([FED_AVG, "--cohort_size=3,30"], "cohort_size=30: must be from 1 to the"),
+    ([FED_AVG, "--target=85"], "target=85: test_accuracy is a fraction; must"),
+    ([FED_AVG, "--metric=test_accuracy", "--target=2"], "target=2: test_acc"),
+    ([FED_AVG, "--output_dir="], "output_dir='': must be the name of a folder"),
+    ([FED_AVG, "--output_dir=/proc/x"], "output_dir='/proc/x': cannot be"),
   ],
 )
-def test_bad_input(tmp_path, capsys, arguments, message):
-  assert study(tmp_path / "new", *arguments) == 1
-  err = capsys.readouterr().err
-  assert err.splitlines()[-1].startswith("error: ")
-  assert message in err.splitlines()[-1]
+def test_bad_input(tmp_path, monkeypatch, capsys, arguments, message):
+  monkeypatch.chdir(tmp_path)
+  if not any("output_dir" in argument for argument in arguments):
+    arguments = [*arguments, "--output_dir=new"]
+  assert call(*SHARED, *arguments, program=compare) == 1
+  (line,) = capsys.readouterr().err.splitlines()
+  assert line.startswith("error: ")
+  assert message in line
+  assert not list(tmp_path.iterdir())
+
+
+def test_a_metric_that_is_not_measured(tmp_path, capsys):
+  """It is known after the first cell, and not after all."""
+  arguments = (FED_AVG, SCAFFOLD, "--metric=tset_accuracy")
+  assert study(tmp_path, *arguments) == 1
+  assert len(list((tmp_path / "runs").iterdir())) == 1
+  (line,) = capsys.readouterr().err.splitlines()
+  assert "metric='tset_accuracy': FedAvg, SGD did not measure it" in line
+  assert line.endswith("did you mean test_accuracy?")
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path, capsys):
