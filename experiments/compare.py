@@ -39,7 +39,8 @@ Flags of a study, beside those of a run:
 The folder holds report.html with all pictures and tables, table.md, table.tex,
 table.csv, pictures/, and in runs/ a folder for each cell.
 
-Exit status: 0; 1 for bad input or if a run failed; 130 for Ctrl-C.
+Exit status: 0; 1 for bad input or if a run failed; 128 + n if signal n ended
+it, 130 for Ctrl-C.
 """
 
 import datetime
@@ -91,12 +92,12 @@ def main(argv: Sequence[str]) -> int:
     study.write(folder)
     print(_closing(study, folder))
     return 0
-  except (cells.Interrupted, KeyboardInterrupt):
+  except (cells.Interrupted, KeyboardInterrupt) as error:
     print(
       f"interrupted: {done} cells are complete; the same command goes on",
       file=sys.stderr,
     )
-    return 130
+    return getattr(error, "status", 130)
   except (ValueError, OSError, ImportError, cells.RunFailed) as error:
     return command_line.refuse(error)
 

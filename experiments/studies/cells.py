@@ -1,18 +1,18 @@
 """Runs the cells of a study: each once, several at a time, none twice."""
 
-import concurrent.futures
 import contextlib
 import io
-import multiprocessing
-import os
 import pathlib
 import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from experiments import job, reproduce, run
+from experiments.ctrl_c import CtrlC
 from experiments.flags import command_line
+from experiments.studies import workers
 from experiments.studies.plan import Planned
+from experiments.studies.workers import Interrupted, RunFailed
 from fedjax_opt.results.load import Run
 from fedjax_opt.results.selection import Criterion, tune
 
@@ -33,14 +33,6 @@ class Done(NamedTuple):
   tuning: pathlib.Path | None
   report: pathlib.Path | None
   seconds: float
-
-
-class Interrupted(Exception):
-  """Ctrl-C ended a run."""
-
-
-class RunFailed(Exception):
-  """A run failed, with what it said."""
 
 
 def check(cells: Sequence[Planned], folder: pathlib.Path) -> bool:
@@ -95,23 +87,8 @@ def run_all(
   if jobs == 1:
     for cell in cells:
       yield run_cell(cell, folder)
-    return
-  # The workers read it as they start.
-  flags = os.environ.get("XLA_FLAGS", "")
-  os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false"
-  try:
-    with concurrent.futures.ProcessPoolExecutor(
-      jobs, mp_context=multiprocessing.get_context("spawn")
-    ) as pool:
-      waiting = [pool.submit(run_cell, cell, folder) for cell in cells]
-      try:
-        for done in concurrent.futures.as_completed(waiting):
-          yield done.result()
-      except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-  finally:
-    os.environ["XLA_FLAGS"] = flags
+  else:
+    yield from workers.run_all(run_cell, cells, folder, jobs)
 
 
 def run_cell(cell: Planned, folder: pathlib.Path) -> Done:
@@ -151,9 +128,12 @@ def _run(folder: pathlib.Path, arguments: list[str]) -> tuple[Run, bool]:
   if (folder / "config.json").exists():
     command.append("--resume")
   said = io.StringIO()
-  with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+  quiet = contextlib.redirect_stdout(said), contextlib.redirect_stderr(said)
+  with CtrlC() as ctrl_c, quiet[0], quiet[1]:
     status = run.main(["experiments.run", *command])
   if status >= 128:
+    raise Interrupted(status)
+  if ctrl_c.pressed:  # While the files of a whole run were written.
     raise Interrupted
   found = reproduce.find(folder, arguments)
   if found is None:  # Of a grid whose points all diverged there is a result.

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,10 +13,11 @@ import time
 import numpy as np
 import pytest
 
-from experiments import compare, run
+from experiments import compare, results, run
 from experiments.studies import cells
 from experiments.tasks import images
 from fedjax_opt import load_run
+from fedjax_opt.comparison import pictures
 from tests.experiments.commands import REPOSITORY, call
 
 SHARED = (
@@ -44,12 +46,24 @@ def runs_of(folder):
   }
 
 
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch):
+  """Reports without their pictures, which take seconds; not that of `whole`."""
+  monkeypatch.setattr(pictures, "of_study", lambda *_: [])
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-  """A study of three methods under two conditions."""
+  """A study of three methods under two conditions, with a whole report."""
   folder = tmp_path_factory.mktemp("study") / "one"
   assert study(folder, FED_AVG, SCAFFOLD, DELTA, ALPHAS, "--target=0.5") == 0
   return folder
+
+
+@pytest.fixture
+def copied(whole, tmp_path):
+  """A copy of that study, to be written to."""
+  return shutil.copytree(whole, tmp_path / "copied")
 
 
 def test_what_it_leaves(whole):
@@ -96,25 +110,25 @@ def test_budgets_are_equal(whole):
   assert tried == {"FedAvg, SGD": 3, "SCAFFOLD": 3, "Delta": 1}
 
 
-def test_what_is_there_is_not_run_again(whole, monkeypatch, capsys):
-  before, table = runs_of(whole), (whole / "table.csv").read_bytes()
+def test_what_is_there_is_not_run_again(copied, monkeypatch, capsys):
+  before, table = runs_of(copied), (copied / "table.csv").read_bytes()
 
   def fail(argv):
     raise AssertionError(f"runs again: {argv}")
 
   monkeypatch.setattr(run, "main", fail)
   arguments = (FED_AVG, SCAFFOLD, DELTA, ALPHAS, "--target=0.5")
-  assert study(whole, *arguments) == 0
-  assert runs_of(whole) == before
-  assert (whole / "table.csv").read_bytes() == table
+  assert study(copied, *arguments) == 0
+  assert runs_of(copied) == before
+  assert (copied / "table.csv").read_bytes() == table
   assert capsys.readouterr().err.count("(was there)") == 6
 
 
-def test_one_method_more_runs_alone(whole, capsys):
-  before = runs_of(whole)
+def test_one_method_more_runs_alone(copied, capsys):
+  before = runs_of(copied)
   more = "--method=fed_prox client=sgd mu=0.1"
-  assert study(whole, FED_AVG, SCAFFOLD, DELTA, more, ALPHAS) == 0
-  after = runs_of(whole)
+  assert study(copied, FED_AVG, SCAFFOLD, DELTA, more, ALPHAS) == 0
+  after = runs_of(copied)
   assert {path: after[path] for path in before} == before
   assert len(after) == len(before) + 4
   assert capsys.readouterr().err.count("(was there)") == 6
@@ -198,6 +212,24 @@ def test_ctrl_c(tmp_path, monkeypatch, capsys):
   assert capsys.readouterr().err.count("(was there)") == 1
 
 
+def test_ctrl_c_while_a_run_writes_its_last_files(
+  tmp_path, monkeypatch, capsys
+):
+  """The run is whole then, and the study ends."""
+  finish = results.Results.finish
+
+  def pressed(self, result):
+    signal.raise_signal(signal.SIGINT)
+    finish(self, result)
+
+  monkeypatch.setattr(results.Results, "finish", pressed)
+  assert study(tmp_path, DELTA, SCAFFOLD) == 130
+  assert len(runs_of(tmp_path)) == 1
+  (path,) = runs_of(tmp_path)
+  assert load_run(path.parent).is_complete
+  assert "interrupted: 0 cells are complete" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
@@ -241,30 +273,28 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path, capsys):
 @pytest.mark.parametrize("kills", [int(os.environ.get("FEDJAX_OPT_KILLS", 2))])
 def test_kills_lose_no_finished_cell(tmp_path, kills):
   """Killed at random moments, a study keeps what is finished, and ends."""
+  arguments, folder = (FED_AVG, SCAFFOLD, DELTA, ALPHAS), tmp_path / "killed"
   command = [
-    *(sys.executable, "-m", "experiments.compare", *SHARED, FED_AVG, SCAFFOLD),
-    *(DELTA, ALPHAS, f"--output_dir={tmp_path / 'killed'}"),
+    *(sys.executable, "-m", "experiments.compare", *SHARED, *arguments),
+    f"--output_dir={folder}",
   ]
   environment = os.environ | {"JAX_PLATFORMS": "cpu"}
   rng = random.Random(0)
-  begin = lambda: subprocess.Popen(
-    command, cwd=REPOSITORY, env=environment, stdout=subprocess.DEVNULL,
-    stderr=subprocess.PIPE, text=True,
-  )  # fmt: skip
   for _ in range(kills):
-    before = runs_of(tmp_path / "killed")
-    process = begin()
+    before = runs_of(folder)
+    process = subprocess.Popen(
+      command, cwd=REPOSITORY, env=environment, stdout=subprocess.DEVNULL,
+      stderr=subprocess.DEVNULL,
+    )  # fmt: skip
     time.sleep(rng.uniform(2, 9))
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    after = runs_of(tmp_path / "killed")
+    after = runs_of(folder)
     assert {path: after[path] for path in before} == before
-  before = runs_of(tmp_path / "killed")
-  process = begin()
-  _, err = process.communicate(timeout=300)
-  assert process.returncode == 0, err
-  after = runs_of(tmp_path / "killed")
+  before = runs_of(folder)
+  assert study(folder, *arguments) == 0
+  after = runs_of(folder)
   assert {path: after[path] for path in before} == before
   assert len(after) == 10
-  for row in rows_of(tmp_path / "killed"):
+  for row in rows_of(folder):
     assert json.loads(row["seeds"]) == 2
