@@ -39,8 +39,8 @@ Flags of a study, beside those of a run:
 The folder holds report.html with all pictures and tables, table.md, table.tex,
 table.csv, pictures/, and in runs/ a folder for each cell.
 
-Exit status: 0; 1 for bad input or if a run failed; 128 + n if signal n ended
-it, 130 for Ctrl-C.
+Exit status: 0; 1 for bad input, if a run failed or if every method diverged;
+128 + n if signal n ended it, 130 for Ctrl-C.
 """
 
 import datetime
@@ -74,8 +74,7 @@ def main(argv: Sequence[str]) -> int:
   try:
     asked = request.parse(argv, __doc__)
     plots.check_installed()
-    planned = plan.plan(asked) if asked.methods or not asked.own.runs else []
-    existing = collect.cells_of_runs(asked.own.runs) if asked.own.runs else []
+    planned, existing = _planned_and_existing(asked)
     folder = _folder(asked)
     if cells.check(planned, folder / "runs"):
       request.check_target(asked.own.metric or "test_accuracy", asked.own)
@@ -91,6 +90,9 @@ def main(argv: Sequence[str]) -> int:
     study = _study(asked, planned, found, argv)
     study.write(folder)
     print(_closing(study, folder))
+    if not any(cell.measured for cell in found):
+      print("error: every method diverged", file=sys.stderr)
+      return 1
     return 0
   except (cells.Interrupted, KeyboardInterrupt) as error:
     print(
@@ -100,6 +102,35 @@ def main(argv: Sequence[str]) -> int:
     return getattr(error, "status", 130)
   except (ValueError, OSError, ImportError, cells.RunFailed) as error:
     return command_line.refuse(error)
+
+
+def _planned_and_existing(
+  asked: request.Request,
+) -> tuple[list[plan.Planned], list[Cell]]:
+  """The cells that are to run, and those of runs that are there."""
+  if not asked.own.runs:
+    return plan.plan(asked), []
+  runs = collect.load_runs(asked.own.runs)
+  if not asked.methods:
+    for name, value in asked.flags.items():
+      raise ValueError(
+        f"{name}={value}: the runs have their own flags; leave {name} out, or "
+        "give methods too"
+      )
+    varied = collect.varied_among([run.config for run in runs])
+    return [], collect.cells_of_runs(runs, varied)
+  planned, configs = plan.plan(asked), [run.config for run in runs]
+  # What differs between planned cells only may be a method's own.
+  varied = list(planned[0].condition)
+  for each in planned:
+    known = {n: v for n, v in each.resolved.items() if v is not None}
+    both = collect.varied_among([*configs, configs[0] | known])
+    varied += [name for name in both if name not in varied]
+  planned = [
+    each._replace(condition={n: each.resolved.get(n) for n in varied})
+    for each in planned
+  ]
+  return planned, collect.cells_of_runs(runs, varied)
 
 
 def _folder(asked: request.Request) -> pathlib.Path:

@@ -46,6 +46,7 @@ class Planned(NamedTuple):
     seeds: of tuning.
     report_seeds: of the report.
     name: of its folder.
+    resolved: every flag with its value, as far as that needs no data.
   """
 
   method: str
@@ -55,6 +56,7 @@ class Planned(NamedTuple):
   seeds: list[int]
   report_seeds: list[int]
   name: str
+  resolved: dict[str, Any]
 
   @property
   def tuning(self) -> list[str]:
@@ -131,7 +133,14 @@ def _cell(
   identity["report_seeds"] = fresh
   name = _folder(label, condition, identity)
   cell = Planned(
-    label, dict(condition), flags, grid, resolved.seeds, fresh, name
+    label,
+    dict(condition),
+    flags,
+    grid,
+    resolved.seeds,
+    fresh,
+    name,
+    resolved.flags,
   )
   first = {flag: values[0] for flag, values in grid.items()}
   job.resolve(command_line.parse(["run", *cell.report(first)], ""))

@@ -7,7 +7,7 @@ of the paired difference, over the same seeds, is in favour of the best, and
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -201,10 +201,9 @@ def sentences(study: Study, found: Sequence[Verdict]) -> list[str]:
 
   Every claim follows the rule at the head of this file.
   """
-  if len(study.conditions) > 1 and len(study.methods) > 1:
-    lines = [_over_conditions(study, found)]
-  else:
-    lines = []
+  lines = []
+  if len(compared(study)) > 1:
+    lines.append(_over_conditions(study, found))
   numbers, name = numbers_of(study, found), "95 % interval "
   for condition in study.conditions:
     here = [v for v in found if dict(v.cell.condition) == condition]
@@ -218,11 +217,23 @@ def _names(study: Study) -> dict[str, str]:
   return {m: words.name(label) for m, label in study.labels.items()}
 
 
+def compared(study: Study) -> list[dict[str, Any]]:
+  """The conditions under which several methods ran."""
+  return [each for each in study.conditions if len(study.under(each)) > 1]
+
+
 def _over_conditions(study: Study, found: Sequence[Verdict]) -> str:
   """Under how many conditions each method is the best or not told apart."""
   names: dict[tuple[int, int], list[str]] = {}
+  conditions = compared(study)
   for method in study.methods:
-    here = [v.verdict for v in found if v.cell.method == method]
+    here = [
+      v.verdict
+      for v in found
+      if v.cell.method == method and dict(v.cell.condition) in conditions
+    ]
+    if not here:
+      continue
     leads = sum(verdict in (BEST, TIED) for verdict in here)
     names.setdefault((leads, len(here)), []).append(
       words.name(study.labels[method])
@@ -235,7 +246,7 @@ def _over_conditions(study: Study, found: Sequence[Verdict]) -> str:
       who += " are" if many else " is"
       who += " the best, or not told apart from it,"
     whole = "both" if number == 2 else f"all {number}"
-    is_whole = leads == number == len(study.conditions)
+    is_whole = leads == number == len(conditions)
     share = whole if is_whole else f"{leads} of {number}"
     parts.append(f"{who} under {share if leads else 'none'}")
   parts[0] += " conditions" if not parts[0].endswith("none") else ""
@@ -279,7 +290,7 @@ def warnings(study: Study, found: Sequence[Verdict]) -> list[str]:
       key = (verdict.cell.method, text)
       cells.setdefault(key, []).append(verdict.cell)
   lines = [f"{_where(study, c)}: {text}" for (_, text), c in cells.items()]
-  lines += [*_of_seeds(found), *_of_budgets(study)]
+  lines += [*_of_seeds(found), *_of_rounds(study, found), *_of_budgets(study)]
   missing = len(study.methods) * len(study.conditions) - len(found)
   if missing:
     lines.append(
@@ -345,11 +356,27 @@ def _of_seeds(found: Sequence[Verdict]) -> list[str]:
     )
   seeds = [set(_seeds(v.cell)) for v in found if v.cell.measured is not None]
   if any(each != seeds[0] for each in seeds):
-    lines.append(
-      "The methods did not all run with the same seeds; differences are over "
-      "the seeds that two methods share."
-    )
+    what = "differences are over the seeds that two methods share"
+    if all(one == two or not one & two for one in seeds for two in seeds):
+      what = "without a common seed a difference has no interval"
+    lines.append(f"The methods did not all run with the same seeds; {what}.")
   return lines
+
+
+def _of_rounds(study: Study, found: Sequence[Verdict]) -> list[str]:
+  """Which methods ran longer than others."""
+  rounds: dict[int, list[str]] = {}
+  for verdict in found:
+    if verdict.cell.measured is not None:
+      last = verdict.cell.measured.history.rounds[-1]
+      names = rounds.setdefault(last, [])
+      name = _names(study)[verdict.cell.method]
+      if name not in names:
+        names.append(name)
+  if len(rounds) < 2:
+    return []
+  each = ", ".join(f"{words.listed(names)} {n}" for n, names in rounds.items())
+  return [f"Not all ran for as many rounds: {each}."]
 
 
 def _of_budgets(study: Study) -> list[str]:

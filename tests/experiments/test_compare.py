@@ -135,7 +135,8 @@ def test_one_method_more_runs_alone(copied, capsys):
 
 
 def test_several_at_a_time(whole, tmp_path):
-  assert study(tmp_path, FED_AVG, SCAFFOLD, ALPHAS, "--jobs=2") == 0
+  assert study(tmp_path, FED_AVG, ALPHAS, "--jobs=2") == 0
+  assert len(runs_of(tmp_path)) == 4
   for path in (tmp_path / "runs").glob("*/*/metrics.csv"):
     other = whole / path.relative_to(tmp_path)
     mine, others = load_run(path.parent), load_run(other.parent)
@@ -155,18 +156,18 @@ def test_no_test_value_enters_any_choice(whole, tmp_path, monkeypatch):
     return train, {"x": rng.permuted(test["x"]), "y": (test["y"] + 5) % 10}
 
   monkeypatch.setattr(images.Images, "load", corrupted)
-  assert study(tmp_path, FED_AVG, SCAFFOLD, ALPHAS) == 0
-  chosen = lambda folder: {
-    (row["method"], row["alpha"]): row["chosen_client_lr"]
+  assert study(tmp_path, FED_AVG, ALPHAS) == 0
+  column = lambda folder, name: {
+    row["alpha"]: row[name]
     for row in rows_of(folder)
+    if row["method"] == "FedAvg, SGD"
   }
-  value = lambda folder: [row["mean"] for row in rows_of(folder)[:4]]
-  before = chosen(whole)
-  assert chosen(tmp_path) == {cell: before[cell] for cell in chosen(tmp_path)}
-  assert value(tmp_path) != value(whole)
+  chosen = lambda folder: column(folder, "chosen_client_lr")
+  assert chosen(tmp_path) == chosen(whole)
+  assert column(tmp_path, "mean") != column(whole, "mean")
   # The choice on the test examples would be another one.
   on_test = tmp_path / "on_test"
-  assert study(on_test, FED_AVG, SCAFFOLD, ALPHAS, "--select_on=test") == 0
+  assert study(on_test, FED_AVG, ALPHAS, "--select_on=test") == 0
   assert chosen(on_test) != chosen(tmp_path)
 
 
@@ -183,6 +184,41 @@ def test_runs_that_are_there(whole, tmp_path):
   assert {float(row["alpha"]) for row in rows} == {1, 0.1}
   text = (tmp_path / "report.html").read_text()
   assert "the seeds of the report were used for the choice too" in text
+
+
+def test_runs_beside_methods_stand_under_their_own_conditions(tmp_path, whole):
+  """A run's alpha is a condition, even where it was no flag of the study."""
+  (run_of,) = (whole / "runs").glob("SCAFFOLD_alpha=0.1-*/report")
+  arguments = (DELTA, "--alpha=1", f"--runs={run_of}")
+  assert study(tmp_path, *arguments) == 0
+  assert {(row["method"], row["alpha"]) for row in rows_of(tmp_path)} == {
+    ("SCAFFOLD", "0.1"), ("Delta", "1"),
+  }  # fmt: skip
+  text = (tmp_path / "report.html").read_text()
+  assert "the best, or not told apart" not in text  # There is nothing beside.
+
+
+def test_runs_of_one_method_have_one_label(tmp_path, whole):
+  """Whether a rate was tuned in a run is no part of the method."""
+  (tuned,) = (whole / "runs").glob("SCAFFOLD_alpha=0.1-*/tuning")
+  (single,) = (whole / "runs").glob("SCAFFOLD_alpha=1-*/report")
+  runs = f"--runs={tuned},{single}"
+  assert call(runs, f"--output_dir={tmp_path}", program=compare) == 0
+  assert {row["method"] for row in rows_of(tmp_path)} == {"SCAFFOLD"}
+
+
+def test_rounds_that_differ_are_said(tmp_path, capsys):
+  assert study(tmp_path, DELTA, "--method=scaffold rounds=2 client_lr=1") == 0
+  out = capsys.readouterr().out
+  assert "Not all ran for as many rounds: Delta 4, SCAFFOLD 2." in out
+
+
+def test_every_method_diverged(tmp_path, capsys):
+  absurd = "--method=fed_avg client=sgd client_lr=1e38,3e38"
+  assert study(tmp_path, absurd) == 1
+  captured = capsys.readouterr()
+  assert captured.err.endswith("error: every method diverged\n")
+  assert captured.out.startswith("Test accuracy (%)")
 
 
 def test_every_setting_diverged(tmp_path, capsys):
@@ -234,6 +270,7 @@ def test_ctrl_c_while_a_run_writes_its_last_files(
   ("arguments", "message"),
   [
     (["--runs=nowhere"], "runs='nowhere': there is no such folder"),
+    ([FED_AVG, "--runs=/tmp,nowhere"], "runs='/tmp': holds no run"),
     ([FED_AVG, "--local_steps=1,0"], "method FedAvg, SGD: local_steps=0: must"),
     ([FED_AVG, "--cohort_size=3,30"], "cohort_size=30: must be from 1 to the"),
     ([FED_AVG, "--target=85"], "target=85: test_accuracy is a fraction; must"),
@@ -298,3 +335,11 @@ def test_kills_lose_no_finished_cell(tmp_path, kills):
   assert len(after) == 10
   for row in rows_of(folder):
     assert json.loads(row["seeds"]) == 2
+
+
+def test_flags_beside_runs_alone(tmp_path, whole, capsys):
+  """They would change nothing."""
+  (run_of,) = (whole / "runs").glob("SCAFFOLD_alpha=1-*/report")
+  arguments = (f"--runs={run_of}", "--rounds=7", f"--output_dir={tmp_path}")
+  assert call(*arguments, program=compare) == 1
+  assert "rounds=7: the runs have their own flags" in capsys.readouterr().err
