@@ -1,6 +1,7 @@
 """How a command starts and ends."""
 
 import gc
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
@@ -15,4 +16,7 @@ def run(main: Callable[[Sequence[str]], int]) -> None:
   gc.set_threshold(50_000, 20, 20)
   status = main(sys.argv)
   gc.freeze()
+  signal.signal(
+    signal.SIGINT, signal.SIG_IGN
+  )  # It ends, in less than a second.
   sys.exit(status)

@@ -39,7 +39,8 @@ Flags of a study, beside those of a run:
 The folder holds report.html with all pictures and tables, table.md, table.tex,
 table.csv, pictures/, and in runs/ a folder for each cell.
 
-Exit status: 0; 1 for bad input or if a run failed; 130 for Ctrl-C.
+Exit status: 0; 1 for bad input, if a run failed or if every method diverged;
+128 + n if signal n ended it, 130 for Ctrl-C.
 """
 
 import datetime
@@ -60,6 +61,7 @@ from fedjax_opt.comparison.cells import (
   condition_label,
   setting_label,
 )
+from fedjax_opt.registry import nearest
 from fedjax_opt.results import json_files
 from fedjax_opt.results.history import direction
 
@@ -72,33 +74,73 @@ def main(argv: Sequence[str]) -> int:
   try:
     asked = request.parse(argv, __doc__)
     plots.check_installed()
-    planned = plan.plan(asked) if asked.methods or not asked.own.runs else []
-    existing = collect.cells_of_runs(asked.own.runs) if asked.own.runs else []
+    planned, existing = _planned_and_existing(asked)
     folder = _folder(asked)
+    if cells.check(planned, folder / "runs"):
+      request.check_target(asked.own.metric or "test_accuracy", asked.own)
+    _check_metric(asked, existing)
     _mark(folder, asked)
     found = list(existing)
     for each in cells.run_all(planned, folder / "runs", asked.own.jobs):
       found.append(collect.cell_of(each))
       done += 1
+      _check_metric(asked, found[-1:])
       if asked.progress:
         _say(done, len(planned), each, found[-1])
     study = _study(asked, planned, found, argv)
     study.write(folder)
     print(_closing(study, folder))
+    if not any(cell.measured for cell in found):
+      print("error: every method diverged", file=sys.stderr)
+      return 1
     return 0
-  except (cells.Interrupted, KeyboardInterrupt):
+  except (cells.Interrupted, KeyboardInterrupt) as error:
     print(
       f"interrupted: {done} cells are complete; the same command goes on",
       file=sys.stderr,
     )
-    return 130
+    return getattr(error, "status", 130)
   except (ValueError, OSError, ImportError, cells.RunFailed) as error:
     return command_line.refuse(error)
+
+
+def _planned_and_existing(
+  asked: request.Request,
+) -> tuple[list[plan.Planned], list[Cell]]:
+  """The cells that are to run, and those of runs that are there."""
+  if not asked.own.runs:
+    return plan.plan(asked), []
+  runs = collect.load_runs(asked.own.runs)
+  if not asked.methods:
+    for name, value in asked.flags.items():
+      raise ValueError(
+        f"{name}={value}: the runs have their own flags; leave {name} out, or "
+        "give methods too"
+      )
+    varied = collect.varied_among([run.config for run in runs])
+    return [], collect.cells_of_runs(runs, varied)
+  planned, configs = plan.plan(asked), [run.config for run in runs]
+  # What differs between planned cells only may be a method's own.
+  varied = list(planned[0].condition)
+  for each in planned:
+    known = {n: v for n, v in each.resolved.items() if v is not None}
+    both = collect.varied_among([*configs, configs[0] | known])
+    varied += [name for name in both if name not in varied]
+  planned = [
+    each._replace(condition={n: each.resolved.get(n) for n in varied})
+    for each in planned
+  ]
+  return planned, collect.cells_of_runs(runs, varied)
 
 
 def _folder(asked: request.Request) -> pathlib.Path:
   """The folder of the study: new, empty, or that of a study."""
   given = asked.output_dir
+  if given is not None and not given.strip():
+    raise ValueError(
+      f"output_dir={given!r}: must be the name of a folder; leave output_dir "
+      "out for a new one in runs"
+    )
   if given is None:
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     given = f"runs/study-{now}"
@@ -110,7 +152,13 @@ def _folder(asked: request.Request) -> pathlib.Path:
 
 def _mark(folder: pathlib.Path, asked: request.Request) -> None:
   """Writes what was asked for, which marks the folder as a study's."""
-  folder.mkdir(parents=True, exist_ok=True)
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise ValueError(
+      f"output_dir={str(folder)!r}: cannot be made ({error.strerror}); give a "
+      "folder that you may write"
+    ) from None
   known = {"methods": asked.methods, "flags": asked.flags}
   json_files.write_json(
     folder / _MARK, json_files.plain(known | asked.own._asdict())
@@ -145,26 +193,31 @@ def _study(
   }
   place = lambda cell: order.get((cell.method, str(dict(cell.condition))), -1)
   found = sorted(found, key=place)
-  metric = asked.own.metric or collect.metric_of(found, found[0].criterion)
-  if direction(metric) is None:
-    raise ValueError(
-      f"metric={metric!r}: it is not known whether larger or smaller values "
-      "are better; must be an accuracy, a loss or such as f1"
-    )
-  for cell in found:
-    if cell.measured and metric not in cell.measured.history.metrics:
-      raise ValueError(
-        f"metric={metric!r}: {cell.method} did not measure it; must be one of "
-        f"{', '.join(cell.measured.history.metrics)}"
-      )
   return Study(
     tuple(found),
-    metric,
+    asked.own.metric or collect.metric_of(found),
     title=asked.own.title or _title(asked),
     target=asked.own.target,
     about=_about(asked, planned),
     command=f"python -m experiments.compare {shlex.join(argv[1:])}",
   )
+
+
+def _check_metric(asked: request.Request, found: Sequence[Cell]) -> None:
+  """Checks that these cells measured that by which methods are compared."""
+  for cell in found:
+    if cell.measured is None:
+      continue
+    measured = cell.measured.history.metrics
+    metric = asked.own.metric or collect.metric_of([cell])
+    if metric not in measured:
+      usual = [n for n in measured if direction(n) and "decile" not in n]
+      near = nearest(metric, measured)
+      raise ValueError(
+        f"metric={metric!r}: {cell.method} did not measure it; must be such as "
+        f"{', '.join(usual)}{f'; did you mean {near[0]}?' if near else ''}"
+      )
+    request.check_target(metric, asked.own)
 
 
 def _title(asked: request.Request) -> str:

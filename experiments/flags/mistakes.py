@@ -47,9 +47,7 @@ _ELSEWHERE = {
 def of_flags(error: flags.Error, known: Mapping[str, flags.Flag]) -> str:
   """What absl says about an argument, in this program's words."""
   if isinstance(error, flags.UnrecognizedFlagError):
-    near = _nearest(error.flagname, known)
-    hint = f"did you mean {near}?" if near else "--help lists all"
-    return f"--{error.flagname}: no such flag; {hint}"
+    return no_such_flag(error.flagname, known)
   wrong = re.match(r"flag --(\w+)=(.*?): ", str(error), re.DOTALL)
   if wrong and wrong[1] in known:
     name, value = wrong.groups()
@@ -63,6 +61,13 @@ def of_flags(error: flags.Error, known: Mapping[str, flags.Flag]) -> str:
     return f"--{missing[1]}: has no value; give --{missing[1]}=VALUE"
   message = " ".join(str(error).split())
   return message[0].lower() + message[1:]
+
+
+def no_such_flag(name: str, known: Mapping[str, flags.Flag]) -> str:
+  """Of a name that no flag has."""
+  near = _nearest(name, known)
+  hint = f"did you mean {near}?" if near else "--help lists all"
+  return f"--{name}: no such flag; {hint}"
 
 
 def not_a_flag(argument: str, known: Mapping[str, flags.Flag]) -> str:

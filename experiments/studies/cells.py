@@ -1,21 +1,22 @@
 """Runs the cells of a study: each once, several at a time, none twice."""
 
-import concurrent.futures
 import contextlib
 import io
-import multiprocessing
-import os
 import pathlib
 import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from experiments import reproduce, run
+from experiments import job, reproduce, run
+from experiments.ctrl_c import CtrlC
+from experiments.flags import command_line
+from experiments.studies import workers
 from experiments.studies.plan import Planned
+from experiments.studies.workers import Interrupted, RunFailed
 from fedjax_opt.results.load import Run
 from fedjax_opt.results.selection import Criterion, tune
 
-INTERRUPTED = 130  # The exit status of a run that Ctrl-C ended.
+_PARTS = ("tuning", "report")  # The folders of a cell.
 
 
 class Done(NamedTuple):
@@ -34,12 +35,38 @@ class Done(NamedTuple):
   seconds: float
 
 
-class Interrupted(Exception):
-  """Ctrl-C ended a run."""
+def check(cells: Sequence[Planned], folder: pathlib.Path) -> bool:
+  """Checks with their data what is to run; nothing is compiled or written.
 
+  Each method is checked under one condition, each condition with one method.
 
-class RunFailed(Exception):
-  """A run failed, with what it said."""
+  Args:
+    cells: which.
+    folder: of all runs; cells that are there are not checked again.
+
+  Returns:
+    Whether there is any whose task has classes, and so an accuracy.
+
+  Raises:
+    ValueError: naming the flag that cannot be.
+    ImportError: naming the package to install.
+  """
+  methods, conditions, has_classes = set(), set(), False
+  for cell in cells:
+    condition = str(cell.condition)
+    if cell.method in methods and condition in conditions:
+      continue
+    methods.add(cell.method)
+    conditions.add(condition)
+    own = folder / cell.name
+    if any((own / part / "summary.json").exists() for part in _PARTS):
+      continue
+    try:
+      found = job.prepare(command_line.parse(["run", *cell.tuning], ""))
+    except ValueError as error:
+      raise ValueError(f"method {cell.method}: {error}") from None
+    has_classes |= found.task.num_classes is not None
+  return has_classes
 
 
 def run_all(
@@ -60,23 +87,8 @@ def run_all(
   if jobs == 1:
     for cell in cells:
       yield run_cell(cell, folder)
-    return
-  # The workers read it as they start.
-  flags = os.environ.get("XLA_FLAGS", "")
-  os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false"
-  try:
-    with concurrent.futures.ProcessPoolExecutor(
-      jobs, mp_context=multiprocessing.get_context("spawn")
-    ) as pool:
-      waiting = [pool.submit(run_cell, cell, folder) for cell in cells]
-      try:
-        for done in concurrent.futures.as_completed(waiting):
-          yield done.result()
-      except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-  finally:
-    os.environ["XLA_FLAGS"] = flags
+  else:
+    yield from workers.run_all(run_cell, cells, folder, jobs)
 
 
 def run_cell(cell: Planned, folder: pathlib.Path) -> Done:
@@ -89,14 +101,14 @@ def run_cell(cell: Planned, folder: pathlib.Path) -> Done:
   was_there = True
   own, tuning, setting = folder / cell.name, None, {}
   if cell.grid:
-    tuning = own / "tuning"
+    tuning = own / _PARTS[0]
     tuned, found = _run(tuning, cell.tuning)
     was_there = found
     best = tune(tuned.history, tuned.points, criterion_of(tuned)).best
     if best is None:
       return Done(cell, tuning, None, time.monotonic() - start)
     setting = best.hyperparameters
-  report = own / "report"
+  report = own / _PARTS[1]
   _, found = _run(report, cell.report(setting))
   seconds = 0.0 if was_there and found else time.monotonic() - start
   return Done(cell, tuning, report, seconds)
@@ -116,12 +128,16 @@ def _run(folder: pathlib.Path, arguments: list[str]) -> tuple[Run, bool]:
   if (folder / "config.json").exists():
     command.append("--resume")
   said = io.StringIO()
-  with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+  quiet = contextlib.redirect_stdout(said), contextlib.redirect_stderr(said)
+  with CtrlC() as ctrl_c, quiet[0], quiet[1]:
     status = run.main(["experiments.run", *command])
   if status >= 128:
+    raise Interrupted(status)
+  if ctrl_c.pressed:  # While the files of a whole run were written.
     raise Interrupted
   found = reproduce.find(folder, arguments)
   if found is None:  # Of a grid whose points all diverged there is a result.
     lines = [line for line in said.getvalue().splitlines() if line.strip()]
-    raise RunFailed(lines[-1] if lines else f"exit status {status}")
+    why = lines[-1] if lines else f"exit status {status}"
+    raise RunFailed(why.removeprefix("error: "))
   return found, False

@@ -2,18 +2,22 @@
 
 import csv
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from experiments import job
 from experiments.flags.conditions import CONDITIONS
 from experiments.studies.cells import Done, criterion_of
 from experiments.studies.plan import Planned, labels_of
 from fedjax_opt.comparison.cells import Cell, Measured
 from fedjax_opt.results.history import History
 from fedjax_opt.results.load import Run, load_run
-from fedjax_opt.results.selection import Criterion, tune
+from fedjax_opt.results.selection import tune
+
+# Parts of a config.json that say nothing of the method.
+_OF_A_RUN = ("output_dir", "device", "versions", "seed", *job.MAY_DIFFER)
 
 
 def cell_of(done: Done) -> Cell:
@@ -36,28 +40,44 @@ def cell_of(done: Done) -> Cell:
   )
 
 
-def cells_of_runs(folders: Sequence[str]) -> list[Cell]:
-  """Runs that are there, each with its own choice among its settings.
-
-  Methods are told by what their flags choose and, where that is the same, by
-  what else differs. Conditions are what differs of `CONDITIONS`.
+def load_runs(folders: Sequence[str]) -> list[Run]:
+  """Runs that are there.
 
   Raises:
-    ValueError: if a folder holds no complete run, or two hold the same.
+    ValueError: if a folder holds no complete run.
   """
-  runs = [load_run(folder) for folder in folders]
+  runs = [_load(folder) for folder in folders]
   for folder, run in zip(folders, runs, strict=True):
     if not run.is_complete:
       raise ValueError(
         f"runs={folder!r}: the run did not end; go on with it by --resume"
       )
-  configs = [run.config for run in runs]
-  varied = [
+  return runs
+
+
+def varied_among(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+  """Of `CONDITIONS`, the flags that are not the same in all runs."""
+  return [
     name
     for name in CONDITIONS
     if len({str(config.get(name)) for config in configs}) > 1
   ]
-  conditions = [{n: config.get(n) for n in varied} for config in configs]
+
+
+def cells_of_runs(runs: Sequence[Run], varied: Sequence[str]) -> list[Cell]:
+  """Runs that are there, each with its own choice among its settings.
+
+  Methods are told by what their flags choose and, where that is the same, by
+  what else differs.
+
+  Args:
+    runs: which.
+    varied: flags whose values are the conditions, see `varied_among`.
+
+  Raises:
+    ValueError: if two hold the same.
+  """
+  conditions = [{n: run.config.get(n) for n in varied} for run in runs]
   labels = _labels(runs, conditions)
   return [
     _cell_of_run(run, label, condition)
@@ -65,13 +85,41 @@ def cells_of_runs(folders: Sequence[str]) -> list[Cell]:
   ]
 
 
+def _load(folder: str) -> Run:
+  try:
+    return load_run(folder)
+  except ValueError as error:
+    raise ValueError(str(error).replace("folder=", "runs=", 1)) from None
+
+
 def _labels(
   runs: Sequence[Run], conditions: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-  """A label for each run; the same for one method under several conditions."""
-  choices = ("algorithm", "client", "server", "regularizer")
-  ignored = {*CONDITIONS, *choices, "output_dir", "device", "versions", "seed"}
+  """A label for each run; the same for one method under several conditions.
+
+  What is tuned in one run says nothing of another, unless it tells them apart.
+  """
   texts = [{n: str(v) for n, v in run.config.items()} for run in runs]
+  tuned = {name for text in texts for name, v in text.items() if "[" in v}
+  for ignored in (tuned, set()):
+    labels = _labels_without(texts, ignored)
+    cells = list(zip(labels, map(str, conditions), strict=True))
+    if len(set(cells)) == len(cells):
+      return labels
+  i = next(i for i, cell in enumerate(cells) if cell in cells[:i])
+  raise ValueError(
+    f"runs: {str(runs[cells.index(cells[i])].folder)!r} and "
+    f"{str(runs[i].folder)!r} hold the same method under the same conditions; "
+    "give one of them"
+  )
+
+
+def _labels_without(
+  texts: Sequence[Mapping[str, str]], tuned: Collection[str]
+) -> list[str]:
+  """Labels by what flags choose and what else differs, but for some flags."""
+  choices = ("algorithm", "client", "server", "regularizer")
+  ignored = {*CONDITIONS, *choices, *tuned, *_OF_A_RUN}
   given = [
     {n: text[n] for n in choices if n in text}
     | {n: v for n, v in text.items() if n not in ignored and "[" not in v}
@@ -89,16 +137,7 @@ def _labels(
   label_of = dict(
     zip(different, labels_of([dict(key) for key in different]), strict=True)
   )
-  labels = [label_of[key] for key in keys]
-  cells = [(label, str(c)) for label, c in zip(labels, conditions, strict=True)]
-  for i, cell in enumerate(cells):
-    if cell in cells[:i]:
-      raise ValueError(
-        f"runs: {str(runs[cells.index(cell)].folder)!r} and "
-        f"{str(runs[i].folder)!r} hold the same method under the same "
-        "conditions; give one of them"
-      )
-  return labels
+  return [label_of[key] for key in keys]
 
 
 def _cell_of_run(run: Run, label: str, condition: Mapping[str, Any]) -> Cell:
@@ -139,12 +178,14 @@ def shared_flags(planned: Sequence[Planned]) -> dict[str, Any]:
   }
 
 
-def metric_of(cells: Sequence[Cell], criterion: Criterion) -> str:
+def metric_of(cells: Sequence[Cell]) -> str:
   """What methods are compared by, if nothing else is asked for.
 
   The test examples' part of what settings are chosen by, or that itself.
   """
-  measured = [c.measured.history.metrics for c in cells if c.measured]
+  criterion = cells[0].criterion
+  found = [cell.measured or cell.tried for cell in cells]
+  measured = [each.history.metrics for each in found if each]
   tested = criterion.metric.replace("validation_", "test_")
   for name in ("test_accuracy", tested, criterion.metric):
     if measured and all(name in metrics for metrics in measured):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments import job, tasks
-from experiments.flags import command_line, methods
+from experiments.flags import command_line, methods, mistakes
 from experiments.flags.conditions import CONDITIONS
 from experiments.studies.request import Request
 from fedjax_opt.comparison import budgets
@@ -17,6 +17,12 @@ from fedjax_opt.results import json_files
 from fedjax_opt.results.names import name_of
 from fedjax_opt.results.selection import format_value
 
+# Groups of flags that say on what, and on which clients, methods are compared.
+_OF_DATA = ("data", "selection")
+_SAME_FOR_ALL = (
+  "task", "data_dir", "data_file", "test_fraction", "variant", "zeta", "seed",
+  "eval_every",
+)  # fmt: skip
 # Flags that choose what a method is made of.
 _CHOICES = ("algorithm", "client", "server", "regularizer")
 # Flags that some methods cannot have, although they belong to no choice.
@@ -40,6 +46,7 @@ class Planned(NamedTuple):
     seeds: of tuning.
     report_seeds: of the report.
     name: of its folder.
+    resolved: every flag with its value, as far as that needs no data.
   """
 
   method: str
@@ -49,6 +56,7 @@ class Planned(NamedTuple):
   seeds: list[int]
   report_seeds: list[int]
   name: str
+  resolved: dict[str, Any]
 
   @property
   def tuning(self) -> list[str]:
@@ -75,6 +83,8 @@ def plan(request: Request) -> list[Planned]:
     )
   labels = labels_of(request.methods)
   conditions = _conditions(request.flags)
+  for label, method in zip(labels, request.methods, strict=True):
+    _check_own(label, method, conditions[0])
   found = []
   for label, method in zip(labels, request.methods, strict=True):
     for condition in conditions:
@@ -114,22 +124,50 @@ def _cell(
   flags |= _that_belong(shared, own, flags) | own
   unknown = [name for name in flags if name not in command_line.names()]
   if unknown:
-    command_line.parse(["run", f"--{unknown[0]}=0"], "")  # Says what is near.
+    known = {name: command_line.flag(name) for name in command_line.names()}
+    raise ValueError(mistakes.no_such_flag(unknown[0], known))
   resolved = job.resolve(command_line.parse(["run", *arguments(flags)], ""))
   grid = {n: v for n, v in resolved.setup.grid.items() if len(v) > 1}
   identity = {**resolved.flags, "seed": resolved.seeds}
-  identity["report_seeds"] = budgets.fresh_seeds(
-    resolved.seeds, request.own.report_seeds
-  )
-  return Planned(
+  fresh = budgets.fresh_seeds(resolved.seeds, request.own.report_seeds)
+  identity["report_seeds"] = fresh
+  name = _folder(label, condition, identity)
+  cell = Planned(
     label,
     dict(condition),
     flags,
     grid,
     resolved.seeds,
-    identity["report_seeds"],
-    _folder(label, condition, identity),
+    fresh,
+    name,
+    resolved.flags,
   )
+  first = {flag: values[0] for flag, values in grid.items()}
+  job.resolve(command_line.parse(["run", *cell.report(first)], ""))
+  return cell
+
+
+def _check_own(
+  label: str, method: Mapping[str, Any], condition: Mapping[str, Any]
+) -> None:
+  """Checks that a method changes nothing that must be the same for all."""
+  of_data = [g.names for g in command_line.GROUPS if g.key in _OF_DATA]
+  for name, value in method.items():
+    if name in condition:
+      raise ValueError(
+        f"method {label}: {name}={value}: the conditions of the study say it; "
+        f"leave {name} out of the method"
+      )
+    if name in itertools.chain(_SAME_FOR_ALL, *of_data):
+      raise ValueError(
+        f"method {label}: {name}={value}: must be the same for all methods; "
+        "give it outside of method"
+      )
+    if name in CONDITIONS and "," in str(value):
+      raise ValueError(
+        f"method {label}: {name}={value}: a method has one value; give the "
+        "list outside of method, where each value is a condition"
+      )
 
 
 def _that_belong(
@@ -173,8 +211,15 @@ def _that_belong(
 def _check_used(request: Request, cells: Sequence[Planned]) -> None:
   """Checks that each shared flag is one of some method."""
   for name, value in request.flags.items():
+    if name == "algorithm":
+      raise ValueError(
+        f"algorithm={value}: each method has its own; give --method={value}"
+      )
     if name not in CONDITIONS and not any(name in c.flags for c in cells):
-      raise ValueError(f"{name}={value}: belongs to none of the methods")
+      raise ValueError(
+        f"{name}={value}: belongs to none of the methods; leave {name} out, "
+        "or give a method that has it"
+      )
 
 
 # Conditions.

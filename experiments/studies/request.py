@@ -1,5 +1,6 @@
 """What a study is asked to be: on the command line, in a file, or in both."""
 
+import math
 import pathlib
 import shlex
 import tomllib
@@ -12,6 +13,7 @@ from experiments.flags import command_line
 from experiments.flags.conditions import CONDITIONS
 from fedjax_opt.comparison.budgets import BUDGETS
 from fedjax_opt.registry import check_choice
+from fedjax_opt.results.history import direction, is_fraction
 
 # Flags of the runner that a study sets by itself.
 _OF_STUDY = ("output_dir", "resume", "progress", "target_accuracy", "patience")
@@ -84,6 +86,8 @@ def parse(argv: Sequence[str], intro: str) -> Request:
     given = read([*in_file, *argv[1:]])
     given.pop("method", None)
     methods = methods or methods_in_file
+  for method in methods:
+    _check_own(method)
   output_dir = given.pop("output_dir", None)
   progress = given.pop("progress", True)
   for name in _OF_STUDY:
@@ -112,8 +116,28 @@ def _define(values: absl_flags.FlagValues) -> None:
   absl_flags.DEFINE_string("title", None, "Title of the report.", **to)
 
 
+def _check_own(method: Mapping[str, Any]) -> None:
+  """Checks that no flag of a method is one of the study."""
+  for name, value in method.items():
+    of_study = name in Own._fields or name in ("output_dir", "progress")
+    if of_study or name in _OF_STUDY:
+      whose = "the whole study" if of_study else "a single run"
+      remedy = "give it outside of method" if of_study else f"leave {name} out"
+      raise ValueError(
+        f"method {method['algorithm']}: {name}={value}: belongs to {whose}; "
+        f"{remedy}"
+      )
+
+
 def _checked(own: Own) -> Own:
   check_choice("budget", own.budget, BUDGETS)
+  if own.metric and direction(own.metric) is None:
+    raise ValueError(
+      f"metric={own.metric!r}: it is not known whether larger or smaller "
+      "values are better; must be an accuracy, a loss or such as f1"
+    )
+  if own.target is not None and not math.isfinite(own.target):
+    raise ValueError(f"target={own.target}: must be a finite number")
   for name in ("jobs", "report_seeds"):
     value = getattr(own, name)
     if value is not None and value < 1:
@@ -124,14 +148,22 @@ def _checked(own: Own) -> Own:
 def _method(text: str) -> dict[str, Any]:
   """The flags of `'scaffold client_lr=0.01,0.1 label=SCAFFOLD'`."""
   try:
-    first, *others = shlex.split(text)
+    first, *others = shlex.split(text) or [""]
   except ValueError:
+    raise ValueError(
+      f"method={text!r}: a quotation mark in it is not closed"
+    ) from None
+  if not first:
     raise ValueError(
       f"method={text!r}: must be an algorithm, then flag=value, such as "
       "'scaffold client_lr=0.01,0.1'"
-    ) from None
-  algorithm = {"algorithm": first.removeprefix("algorithm=")}
-  return algorithm | dict(_pair(text, item) for item in others)
+    )
+  found = {"algorithm": first.removeprefix("algorithm=")}
+  for name, value in (_pair(text, item) for item in others):
+    if name in found:
+      raise ValueError(f"method={text!r}: {name} is there twice; give it once")
+    found[name] = value
+  return found
 
 
 def _pair(text: str, item: str) -> tuple[str, Any]:
@@ -146,6 +178,16 @@ def _pair(text: str, item: str) -> tuple[str, Any]:
       f"method={text!r}: {item!r} must be flag=value, such as client_lr=0.1"
     )
   return name, value
+
+
+def check_target(metric: str, own: Own) -> None:
+  """Checks that a target is a value which the metric can have."""
+  is_known = own.target is not None and is_fraction(metric)
+  if is_known and not 0 < own.target <= 1:
+    raise ValueError(
+      f"target={own.target:g}: {metric} is a fraction; must be in (0, 1], such "
+      "as 0.85 for 85 %"
+    )
 
 
 # A study file.

@@ -164,7 +164,8 @@ def _value(study: Study, verdict: Verdict, numbers: words.Numbers) -> Entry:
   value = verdict.value
   text, ends = numbers.value(value.estimate), numbers.ends(value)
   # There is no best of one.
-  return Entry(text, ends, verdict.verdict if len(study.methods) > 1 else "")
+  is_alone = len(study.under(verdict.cell.condition)) == 1
+  return Entry(text, ends, "" if is_alone else verdict.verdict)
 
 
 def _notes(
@@ -172,7 +173,7 @@ def _notes(
 ) -> list[str]:
   marks = {v.verdict for v in found}
   notes = []
-  if BEST in marks and len(study.methods) > 1:
+  if BEST in marks and verdicts.compared(study):
     notes.append("Bold: the best mean under a condition.")
   if TIED in marks:
     note = f"{DAGGER} not told apart from the best"

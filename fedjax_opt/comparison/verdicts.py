@@ -8,7 +8,7 @@ of the paired difference, over the same seeds, is in favour of the best, and
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -225,10 +225,9 @@ def sentences(study: Study, found: Sequence[Verdict]) -> list[str]:
 
   Every claim follows the rule at the head of this file.
   """
-  if len(study.conditions) > 1 and len(study.methods) > 1:
-    lines = [_over_conditions(study, found)]
-  else:
-    lines = []
+  lines = []
+  if len(compared(study)) > 1:
+    lines.append(_over_conditions(study, found))
   numbers, name = numbers_of(study, found), "95 % interval "
   for condition in study.conditions:
     here = [v for v in found if dict(v.cell.condition) == condition]
@@ -242,11 +241,23 @@ def _names(study: Study) -> dict[str, str]:
   return {m: words.name(label) for m, label in study.labels.items()}
 
 
+def compared(study: Study) -> list[dict[str, Any]]:
+  """The conditions under which several methods ran."""
+  return [each for each in study.conditions if len(study.under(each)) > 1]
+
+
 def _over_conditions(study: Study, found: Sequence[Verdict]) -> str:
   """Under how many conditions each method is the best or not told apart."""
   names: dict[tuple[int, int], list[str]] = {}
+  conditions = compared(study)
   for method in study.methods:
-    here = [v.verdict for v in found if v.cell.method == method]
+    here = [
+      v.verdict
+      for v in found
+      if v.cell.method == method and dict(v.cell.condition) in conditions
+    ]
+    if not here:
+      continue
     leads = sum(verdict in (BEST, TIED) for verdict in here)
     names.setdefault((leads, len(here)), []).append(
       words.name(study.labels[method])
@@ -259,7 +270,7 @@ def _over_conditions(study: Study, found: Sequence[Verdict]) -> str:
       who += " are" if many else " is"
       who += " the best, or not told apart from it,"
     whole = "both" if number == 2 else f"all {number}"
-    is_whole = leads == number == len(study.conditions)
+    is_whole = leads == number == len(conditions)
     share = whole if is_whole else f"{leads} of {number}"
     parts.append(f"{who} under {share if leads else 'none'}")
   parts[0] += " conditions" if not parts[0].endswith("none") else ""
@@ -310,7 +321,7 @@ def warnings(study: Study, found: Sequence[Verdict]) -> list[str]:
       key = (verdict.cell.method, text)
       cells.setdefault(key, []).append(verdict.cell)
   lines = [f"{_where(study, c)}: {text}" for (_, text), c in cells.items()]
-  lines += [*_of_seeds(found), *_of_budgets(study)]
+  lines += [*_of_seeds(found), *_of_rounds(study, found), *_of_budgets(study)]
   missing = len(study.methods) * len(study.conditions) - len(found)
   if missing:
     lines.append(
@@ -385,12 +396,42 @@ def _of_seeds(found: Sequence[Verdict]) -> list[str]:
     if v.cell.measured is not None:
       seeds.setdefault(repr(v.cell.condition), []).append(set(_seeds(v.cell)))
   if any(each != of_all[0] for of_all in seeds.values() for each in of_all):
-    lines.append(
-      "The methods did not all run with the same seeds. Which one is best is "
-      "told by the seeds that all have, if these are two or more; a difference "
-      "is over those that two methods share; means are over all seeds of each."
-    )
+    lines.append(_other_seeds(list(seeds.values())))
   return lines
+
+
+def _other_seeds(seeds: Sequence[Sequence[set[int]]]) -> str:
+  """What follows where methods ran with different seeds, by condition."""
+  have_none = all(
+    one == two or not one & two
+    for of_all in seeds
+    for one in of_all
+    for two in of_all
+  )
+  what = "without a common seed a difference has no interval"
+  if not have_none:
+    what = (
+      "which one is best is told by the seeds that all have, if these are two "
+      "or more; a difference is over those that two methods share; means are "
+      "over all seeds of each"
+    )
+  return f"The methods did not all run with the same seeds; {what}."
+
+
+def _of_rounds(study: Study, found: Sequence[Verdict]) -> list[str]:
+  """Which methods ran longer than others."""
+  rounds: dict[int, list[str]] = {}
+  for verdict in found:
+    if verdict.cell.measured is not None:
+      last = verdict.cell.measured.history.rounds[-1]
+      names = rounds.setdefault(last, [])
+      name = _names(study)[verdict.cell.method]
+      if name not in names:
+        names.append(name)
+  if len(rounds) < 2:
+    return []
+  each = ", ".join(f"{words.listed(names)} {n}" for n, names in rounds.items())
+  return [f"Not all ran for as many rounds: {each}."]
 
 
 def _of_budgets(study: Study) -> list[str]:

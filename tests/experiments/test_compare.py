@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,10 +13,11 @@ import time
 import numpy as np
 import pytest
 
-from experiments import compare, run
+from experiments import compare, results, run
 from experiments.studies import cells
 from experiments.tasks import images
 from fedjax_opt import load_run
+from fedjax_opt.comparison import pictures
 from tests.experiments.commands import REPOSITORY, call
 
 SHARED = (
@@ -44,12 +46,24 @@ def runs_of(folder):
   }
 
 
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch):
+  """Reports without their pictures, which take seconds; not that of `whole`."""
+  monkeypatch.setattr(pictures, "of_study", lambda *_: [])
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-  """A study of three methods under two conditions."""
+  """A study of three methods under two conditions, with a whole report."""
   folder = tmp_path_factory.mktemp("study") / "one"
   assert study(folder, FED_AVG, SCAFFOLD, DELTA, ALPHAS, "--target=0.5") == 0
   return folder
+
+
+@pytest.fixture
+def copied(whole, tmp_path):
+  """A copy of that study, to be written to."""
+  return shutil.copytree(whole, tmp_path / "copied")
 
 
 def test_what_it_leaves(whole):
@@ -96,32 +110,33 @@ def test_budgets_are_equal(whole):
   assert tried == {"FedAvg, SGD": 3, "SCAFFOLD": 3, "Delta": 1}
 
 
-def test_what_is_there_is_not_run_again(whole, monkeypatch, capsys):
-  before, table = runs_of(whole), (whole / "table.csv").read_bytes()
+def test_what_is_there_is_not_run_again(copied, monkeypatch, capsys):
+  before, table = runs_of(copied), (copied / "table.csv").read_bytes()
 
   def fail(argv):
     raise AssertionError(f"runs again: {argv}")
 
   monkeypatch.setattr(run, "main", fail)
   arguments = (FED_AVG, SCAFFOLD, DELTA, ALPHAS, "--target=0.5")
-  assert study(whole, *arguments) == 0
-  assert runs_of(whole) == before
-  assert (whole / "table.csv").read_bytes() == table
+  assert study(copied, *arguments) == 0
+  assert runs_of(copied) == before
+  assert (copied / "table.csv").read_bytes() == table
   assert capsys.readouterr().err.count("(was there)") == 6
 
 
-def test_one_method_more_runs_alone(whole, capsys):
-  before = runs_of(whole)
+def test_one_method_more_runs_alone(copied, capsys):
+  before = runs_of(copied)
   more = "--method=fed_prox client=sgd mu=0.1"
-  assert study(whole, FED_AVG, SCAFFOLD, DELTA, more, ALPHAS) == 0
-  after = runs_of(whole)
+  assert study(copied, FED_AVG, SCAFFOLD, DELTA, more, ALPHAS) == 0
+  after = runs_of(copied)
   assert {path: after[path] for path in before} == before
   assert len(after) == len(before) + 4
   assert capsys.readouterr().err.count("(was there)") == 6
 
 
 def test_several_at_a_time(whole, tmp_path):
-  assert study(tmp_path, FED_AVG, SCAFFOLD, ALPHAS, "--jobs=2") == 0
+  assert study(tmp_path, FED_AVG, ALPHAS, "--jobs=2") == 0
+  assert len(runs_of(tmp_path)) == 4
   for path in (tmp_path / "runs").glob("*/*/metrics.csv"):
     other = whole / path.relative_to(tmp_path)
     mine, others = load_run(path.parent), load_run(other.parent)
@@ -141,18 +156,18 @@ def test_no_test_value_enters_any_choice(whole, tmp_path, monkeypatch):
     return train, {"x": rng.permuted(test["x"]), "y": (test["y"] + 5) % 10}
 
   monkeypatch.setattr(images.Images, "load", corrupted)
-  assert study(tmp_path, FED_AVG, SCAFFOLD, ALPHAS) == 0
-  chosen = lambda folder: {
-    (row["method"], row["alpha"]): row["chosen_client_lr"]
+  assert study(tmp_path, FED_AVG, ALPHAS) == 0
+  column = lambda folder, name: {
+    row["alpha"]: row[name]
     for row in rows_of(folder)
+    if row["method"] == "FedAvg, SGD"
   }
-  value = lambda folder: [row["mean"] for row in rows_of(folder)[:4]]
-  before = chosen(whole)
-  assert chosen(tmp_path) == {cell: before[cell] for cell in chosen(tmp_path)}
-  assert value(tmp_path) != value(whole)
+  chosen = lambda folder: column(folder, "chosen_client_lr")
+  assert chosen(tmp_path) == chosen(whole)
+  assert column(tmp_path, "mean") != column(whole, "mean")
   # The choice on the test examples would be another one.
   on_test = tmp_path / "on_test"
-  assert study(on_test, FED_AVG, SCAFFOLD, ALPHAS, "--select_on=test") == 0
+  assert study(on_test, FED_AVG, ALPHAS, "--select_on=test") == 0
   assert chosen(on_test) != chosen(tmp_path)
 
 
@@ -169,6 +184,41 @@ def test_runs_that_are_there(whole, tmp_path):
   assert {float(row["alpha"]) for row in rows} == {1, 0.1}
   text = (tmp_path / "report.html").read_text()
   assert "the seeds of the report were used for the choice too" in text
+
+
+def test_runs_beside_methods_stand_under_their_own_conditions(tmp_path, whole):
+  """A run's alpha is a condition, even where it was no flag of the study."""
+  (run_of,) = (whole / "runs").glob("SCAFFOLD_alpha=0.1-*/report")
+  arguments = (DELTA, "--alpha=1", f"--runs={run_of}")
+  assert study(tmp_path, *arguments) == 0
+  assert {(row["method"], row["alpha"]) for row in rows_of(tmp_path)} == {
+    ("SCAFFOLD", "0.1"), ("Delta", "1"),
+  }  # fmt: skip
+  text = (tmp_path / "report.html").read_text()
+  assert "the best, or not told apart" not in text  # There is nothing beside.
+
+
+def test_runs_of_one_method_have_one_label(tmp_path, whole):
+  """Whether a rate was tuned in a run is no part of the method."""
+  (tuned,) = (whole / "runs").glob("SCAFFOLD_alpha=0.1-*/tuning")
+  (single,) = (whole / "runs").glob("SCAFFOLD_alpha=1-*/report")
+  runs = f"--runs={tuned},{single}"
+  assert call(runs, f"--output_dir={tmp_path}", program=compare) == 0
+  assert {row["method"] for row in rows_of(tmp_path)} == {"SCAFFOLD"}
+
+
+def test_rounds_that_differ_are_said(tmp_path, capsys):
+  assert study(tmp_path, DELTA, "--method=scaffold rounds=2 client_lr=1") == 0
+  out = capsys.readouterr().out
+  assert "Not all ran for as many rounds: Delta 4, SCAFFOLD 2." in out
+
+
+def test_every_method_diverged(tmp_path, capsys):
+  absurd = "--method=fed_avg client=sgd client_lr=1e38,3e38"
+  assert study(tmp_path, absurd) == 1
+  captured = capsys.readouterr()
+  assert captured.err.endswith("error: every method diverged\n")
+  assert captured.out.startswith("Test accuracy (%)")
 
 
 def test_every_setting_diverged(tmp_path, capsys):
@@ -198,19 +248,56 @@ def test_ctrl_c(tmp_path, monkeypatch, capsys):
   assert capsys.readouterr().err.count("(was there)") == 1
 
 
+def test_ctrl_c_while_a_run_writes_its_last_files(
+  tmp_path, monkeypatch, capsys
+):
+  """The run is whole then, and the study ends."""
+  finish = results.Results.finish
+
+  def pressed(self, result):
+    signal.raise_signal(signal.SIGINT)
+    finish(self, result)
+
+  monkeypatch.setattr(results.Results, "finish", pressed)
+  assert study(tmp_path, DELTA, SCAFFOLD) == 130
+  assert len(runs_of(tmp_path)) == 1
+  (path,) = runs_of(tmp_path)
+  assert load_run(path.parent).is_complete
+  assert "interrupted: 0 cells are complete" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
-    (["--runs=nowhere"], "'nowhere'"),
-    ([FED_AVG, "--metric=f1"], "metric='f1': FedAvg, SGD did not measure it"),
-    ([FED_AVG, "--metric=size"], "metric='size': it is not known whether"),
+    (["--runs=nowhere"], "runs='nowhere': there is no such folder"),
+    ([FED_AVG, "--runs=/tmp,nowhere"], "runs='/tmp': holds no run"),
+    ([FED_AVG, "--local_steps=1,0"], "method FedAvg, SGD: local_steps=0: must"),
+    ([FED_AVG, "--cohort_size=3,30"], "cohort_size=30: must be from 1 to the"),
+    ([FED_AVG, "--target=85"], "target=85: test_accuracy is a fraction; must"),
+    ([FED_AVG, "--metric=test_accuracy", "--target=2"], "target=2: test_acc"),
+    ([FED_AVG, "--output_dir="], "output_dir='': must be the name of a folder"),
+    ([FED_AVG, "--output_dir=/proc/x"], "output_dir='/proc/x': cannot be"),
   ],
 )
-def test_bad_input(tmp_path, capsys, arguments, message):
-  assert study(tmp_path / "new", *arguments) == 1
-  err = capsys.readouterr().err
-  assert err.splitlines()[-1].startswith("error: ")
-  assert message in err.splitlines()[-1]
+def test_bad_input(tmp_path, monkeypatch, capsys, arguments, message):
+  monkeypatch.chdir(tmp_path)
+  if not any("output_dir" in argument for argument in arguments):
+    arguments = [*arguments, "--output_dir=new"]
+  assert call(*SHARED, *arguments, program=compare) == 1
+  (line,) = capsys.readouterr().err.splitlines()
+  assert line.startswith("error: ")
+  assert message in line
+  assert not list(tmp_path.iterdir())
+
+
+def test_a_metric_that_is_not_measured(tmp_path, capsys):
+  """It is known after the first cell, and not after all."""
+  arguments = (FED_AVG, SCAFFOLD, "--metric=tset_accuracy")
+  assert study(tmp_path, *arguments) == 1
+  assert len(list((tmp_path / "runs").iterdir())) == 1
+  (line,) = capsys.readouterr().err.splitlines()
+  assert "metric='tset_accuracy': FedAvg, SGD did not measure it" in line
+  assert line.endswith("did you mean test_accuracy?")
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path, capsys):
@@ -223,30 +310,36 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path, capsys):
 @pytest.mark.parametrize("kills", [int(os.environ.get("FEDJAX_OPT_KILLS", 2))])
 def test_kills_lose_no_finished_cell(tmp_path, kills):
   """Killed at random moments, a study keeps what is finished, and ends."""
+  arguments, folder = (FED_AVG, SCAFFOLD, DELTA, ALPHAS), tmp_path / "killed"
   command = [
-    *(sys.executable, "-m", "experiments.compare", *SHARED, FED_AVG, SCAFFOLD),
-    *(DELTA, ALPHAS, f"--output_dir={tmp_path / 'killed'}"),
+    *(sys.executable, "-m", "experiments.compare", *SHARED, *arguments),
+    f"--output_dir={folder}",
   ]
   environment = os.environ | {"JAX_PLATFORMS": "cpu"}
   rng = random.Random(0)
-  begin = lambda: subprocess.Popen(
-    command, cwd=REPOSITORY, env=environment, stdout=subprocess.DEVNULL,
-    stderr=subprocess.PIPE, text=True,
-  )  # fmt: skip
   for _ in range(kills):
-    before = runs_of(tmp_path / "killed")
-    process = begin()
+    before = runs_of(folder)
+    process = subprocess.Popen(
+      command, cwd=REPOSITORY, env=environment, stdout=subprocess.DEVNULL,
+      stderr=subprocess.DEVNULL,
+    )  # fmt: skip
     time.sleep(rng.uniform(2, 9))
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    after = runs_of(tmp_path / "killed")
+    after = runs_of(folder)
     assert {path: after[path] for path in before} == before
-  before = runs_of(tmp_path / "killed")
-  process = begin()
-  _, err = process.communicate(timeout=300)
-  assert process.returncode == 0, err
-  after = runs_of(tmp_path / "killed")
+  before = runs_of(folder)
+  assert study(folder, *arguments) == 0
+  after = runs_of(folder)
   assert {path: after[path] for path in before} == before
   assert len(after) == 10
-  for row in rows_of(tmp_path / "killed"):
+  for row in rows_of(folder):
     assert json.loads(row["seeds"]) == 2
+
+
+def test_flags_beside_runs_alone(tmp_path, whole, capsys):
+  """They would change nothing."""
+  (run_of,) = (whole / "runs").glob("SCAFFOLD_alpha=1-*/report")
+  arguments = (f"--runs={run_of}", "--rounds=7", f"--output_dir={tmp_path}")
+  assert call(*arguments, program=compare) == 1
+  assert "rounds=7: the runs have their own flags" in capsys.readouterr().err

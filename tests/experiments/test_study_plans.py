@@ -177,6 +177,13 @@ class TestBudgets:
     ([SCAFFOLD, "--report_seeds=0"], "report_seeds=0: must be at least 1"),
     ([SCAFFOLD, "--budget=any"], "budget='any': must be one of equal, unequal"),
     ([SCAFFOLD, "--rounds=1,2"], "rounds=1,2: a run has one value of rounds"),
+    ([SCAFFOLD, "--metric=size"], "metric='size': it is not known whether"),
+    ([SCAFFOLD, "--target=nan"], "target=nan: must be a finite number"),
+    ([SCAFFOLD, "--seed=4294967295"], "seed=4294967296: must be a whole"),
+    (
+      ["--algorithm=scaffold", FED_AVG],
+      "algorithm=scaffold: each method has its own; give --method=scaffold",
+    ),
     (["--study=none.toml"], "study='none.toml': No such file"),
     ([SCAFFOLD, "--metods=x"], "--metods: no such flag; did you mean --method"),
   ],
@@ -185,6 +192,41 @@ def test_refusals(arguments, message):
   with pytest.raises(ValueError) as error:  # noqa: PT011
     planned(*arguments)
   assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+  ("own", "message"),
+  [
+    ("seed=7", "seed=7: must be the same for all methods; give it outside of"),
+    ("alpha=9", "alpha=9: must be the same for all methods"),
+    ("task=lasso", "task=lasso: must be the same for all methods"),
+    ("select_on=test", "select_on=test: must be the same for all methods"),
+    ("eval_every=2", "eval_every=2: must be the same for all methods"),
+    ("cohort_size=4", "cohort_size=4: the conditions of the study say it"),
+    ("local_steps=2,4", "local_steps=2,4: a method has one value; give the"),
+    ("output_dir=x", "output_dir=x: belongs to the whole study; give it outs"),
+    ("jobs=2", "jobs=2: belongs to the whole study; give it outside of"),
+    ("resume", "resume=True: belongs to a single run; leave resume out"),
+    ("patience=2", "patience=2: belongs to a single run; leave patience out"),
+    ("client=sgd client=sgd", "client is there twice; give it once"),
+    ("algorithm=domo", "algorithm is there twice; give it once"),
+    ("help=scaffold", "--help: no such flag"),
+    ("flagfile=x", "--flagfile: no such flag"),
+    ('label="x', "a quotation mark in it is not closed"),
+  ],
+)
+def test_flags_that_a_method_cannot_have(own, message):
+  with pytest.raises(ValueError) as error:  # noqa: PT011
+    planned(f"--method=scaffold {own}", "--cohort_size=3,5")
+  assert message in str(error.value)
+  assert str(error.value).startswith("method")
+
+
+def test_methods_may_differ_in_their_local_work():
+  own = "--method=scaffold local_steps=1 l2=0.1"
+  cells = by_method(planned(FED_AVG, own, RATES, "--local_steps=4"))
+  assert cells["SCAFFOLD"][0].flags["local_steps"] == "1"
+  assert cells["FedAvg, SGD"][0].flags["local_steps"] == 4
 
 
 @pytest.mark.parametrize(

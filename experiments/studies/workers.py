@@ -1,0 +1,133 @@
+"""Several cells at a time: each in a process of its own, on one core.
+
+Where one ends, by Ctrl-C, SIGTERM or a failure, all end: no process stays
+behind, and none takes another cell.
+"""
+
+import concurrent.futures
+import contextlib
+import multiprocessing
+import os
+import pathlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.synchronize import Event
+from typing import Any
+
+_GRACE = 20  # Seconds that a run has to save a checkpoint.
+_stopped: Event | None = None  # Of a worker: whether the study has ended.
+
+
+class Interrupted(Exception):
+  """Ctrl-C or SIGTERM ended a run.
+
+  Attributes:
+    status: the exit status, 128 and the number of the signal.
+  """
+
+  def __init__(self, status: int = 128 + signal.SIGINT):
+    super().__init__(status)
+    self.status = status
+
+
+class RunFailed(Exception):
+  """A run failed, with what it said."""
+
+
+def run_all(
+  run_cell: Callable[[Any, pathlib.Path], Any],
+  cells: Sequence[Any],
+  folder: pathlib.Path,
+  jobs: int,
+) -> Iterator[Any]:
+  """Yields what `run_cell(cell, folder)` returns, in the order of their ends.
+
+  Raises:
+    Interrupted: by Ctrl-C or SIGTERM, of this process or of a worker.
+    RunFailed: if a run failed, with what it said.
+  """
+  context = multiprocessing.get_context("spawn")
+  stopped = context.Event()
+  # The workers read it as they start.
+  flags = os.environ.get("XLA_FLAGS", "")
+  os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false"
+  pool = concurrent.futures.ProcessPoolExecutor(
+    jobs, context, _begin, (stopped,)
+  )
+  try:
+    with _sigterm_raises():
+      with _ctrl_c_waits():  # The workers inherit that: it is for this process.
+        waiting = [pool.submit(_run, run_cell, each, folder) for each in cells]
+      for done in concurrent.futures.as_completed(waiting):
+        yield done.result()
+  except BrokenProcessPool:
+    raise RunFailed(
+      "a worker process ended by itself (was it out of memory?); the same "
+      "command goes on, with fewer --jobs if need be"
+    ) from None
+  finally:
+    os.environ["XLA_FLAGS"] = flags
+    stopped.set()
+    _end(pool)
+
+
+def _end(pool: concurrent.futures.ProcessPoolExecutor) -> None:
+  """Ends the workers, of which some may be in the middle of a run."""
+  workers = multiprocessing.active_children()
+  pool.shutdown(wait=False, cancel_futures=True)
+  for worker in workers:
+    worker.terminate()  # A run with checkpoints saves one.
+  for worker in workers:
+    worker.join(_GRACE)
+    if worker.is_alive():
+      worker.kill()
+
+
+@contextlib.contextmanager
+def _ctrl_c_waits() -> Iterator[None]:
+  """Ctrl-C is answered after this, and never by a process begun in it."""
+  before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+  try:
+    yield
+  finally:
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _sigterm_raises() -> Iterator[None]:
+  """SIGTERM raises Interrupted, so that workers are ended too."""
+  if threading.current_thread() is not threading.main_thread():
+    yield
+    return
+
+  def answer(number: int, _) -> None:
+    raise Interrupted(128 + number)
+
+  before = signal.signal(signal.SIGTERM, answer)
+  try:
+    yield
+  finally:
+    signal.signal(signal.SIGTERM, before)
+
+
+# In a worker.
+
+
+def _begin(stopped: Event) -> None:
+  """Begins a worker, which ends with its parent even if that is killed."""
+  global _stopped
+  _stopped = stopped
+  threading.Thread(target=_follow_parent, daemon=True).start()
+
+
+def _follow_parent() -> None:
+  multiprocessing.parent_process().join()
+  os._exit(1)
+
+
+def _run(run_cell: Callable, cell: Any, folder: pathlib.Path) -> Any:
+  if _stopped.is_set():
+    raise Interrupted
+  return run_cell(cell, folder)
