@@ -139,11 +139,12 @@ def test_a_method_that_is_missing_is_not_best_under_all():
     cell("A", {0: 0.9, 1: 0.8}, {"alpha": 1.0}),
     cell("B", {0: 0.6, 1: 0.5}, {"alpha": 1.0}),
     cell("B", {0: 0.6, 1: 0.5}, {"alpha": 0.1}),
+    cell("C", {0: 0.7, 1: 0.6}, {"alpha": 0.1}),
   )
   found = verdicts.verdicts(compared)
   assert "under 1 of 1" in verdicts.sentences(compared, found)[0]
   limits = verdicts.warnings(compared, found)
-  assert "1 pair of a method and a condition did not run." in limits
+  assert "2 pairs of a method and a condition did not run." in limits
   assert set(verdicts.overall(compared)) == {"B"}
 
 
