@@ -61,6 +61,7 @@ from fedjax_opt.comparison.cells import (
   condition_label,
   setting_label,
 )
+from fedjax_opt.comparison.limits import limits_of
 from fedjax_opt.registry import nearest
 from fedjax_opt.results import json_files
 from fedjax_opt.results.history import direction
@@ -241,7 +242,7 @@ def _closing(study: Study, folder: pathlib.Path) -> str:
   """What the terminal shows at the end."""
   found = verdicts.verdicts(study)
   lines = [*study.table_lines(), "", *verdicts.sentences(study, found)]
-  lines += [f"note: {line}" for line in verdicts.warnings(study, found)]
+  lines += [f"note: {line}" for line in limits_of(study, found)]
   return "\n".join([*lines, f"report: {folder / 'report.html'}"])
 
 

@@ -3,6 +3,7 @@
 cells.py            a study: its cells, and what each one measured
 studies.py          `compare`: tunes and runs all cells of a study from Python
 verdicts.py         intervals, differences, and which can be told from chance
+limits.py           what limits the comparison
 words.py            numbers and metrics as sentences, tables and captions say
 tables.py           the table for people: Markdown, LaTeX and the terminal
 csv_table.py        the table for programs

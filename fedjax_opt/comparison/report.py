@@ -23,6 +23,7 @@ from fedjax_opt.comparison import (
   words,
 )
 from fedjax_opt.comparison.cells import Study
+from fedjax_opt.comparison.limits import limits_of
 from fedjax_opt.comparison.tables import Table
 from fedjax_opt.comparison.verdicts import Verdict
 from fedjax_opt.results import plots
@@ -176,7 +177,7 @@ def _results(study: Study, found: Sequence[Verdict], table: Table) -> list[str]:
 
 
 def _limits(study: Study, found: Sequence[Verdict]) -> list[str]:
-  lines = verdicts.warnings(study, found)
+  lines = limits_of(study, found)
   parts = ["<h2>What limits this comparison</h2>"]
   if lines:
     return [*parts, page.bullets(lines, "limits")]

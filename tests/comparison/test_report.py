@@ -11,6 +11,7 @@ import pytest
 
 from fedjax_opt.comparison import pictures, report, verdicts
 from fedjax_opt.comparison.cells import Measured
+from fedjax_opt.comparison.limits import limits_of
 from tests.comparison import made
 from tests.comparison.made import NAN, cell, study
 
@@ -104,7 +105,7 @@ def test_the_page_says_everything_in_order(plain):
     "Results",
     "80.0 79.0 to 81.0",
     "What limits this comparison",
-    *verdicts.warnings(of, found),
+    *limits_of(of, found),
     "How fast does each method learn?",
     "How settings were chosen",
     "0.1",

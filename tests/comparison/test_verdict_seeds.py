@@ -9,6 +9,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt.comparison import csv_table, report, tables, verdicts
 from fedjax_opt.comparison.cells import Cell, Measured, Study
+from fedjax_opt.comparison.limits import limits_of
 from fedjax_opt.results.history import History
 
 CRITERION = fo.Criterion("validation_accuracy")
@@ -30,7 +31,7 @@ def said_of(compared):
   """method -> verdict, of a study of one condition; its sentence and limits."""
   found = verdicts.verdicts(compared)
   (sentence,) = verdicts.sentences(compared, found)
-  limits = verdicts.warnings(compared, found)
+  limits = limits_of(compared, found)
   return {v.cell.method: v for v in found}, sentence, limits
 
 
@@ -86,7 +87,7 @@ def test_conditions_may_have_seeds_of_their_own():
     for method in "AB"
   ]
   compared = study(*cells)
-  limits = verdicts.warnings(compared, verdicts.verdicts(compared))
+  limits = limits_of(compared, verdicts.verdicts(compared))
   assert not any("same seeds" in each for each in limits)
 
 
@@ -143,7 +144,7 @@ def test_a_method_that_is_missing_is_not_best_under_all():
   )
   found = verdicts.verdicts(compared)
   assert "under 1 of 1" in verdicts.sentences(compared, found)[0]
-  limits = verdicts.warnings(compared, found)
+  limits = limits_of(compared, found)
   assert "2 pairs of a method and a condition did not run." in limits
   assert set(verdicts.overall(compared)) == {"B"}
 

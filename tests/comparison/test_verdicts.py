@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedjax_opt.comparison import verdicts
+from fedjax_opt.comparison.limits import limits_of
 from fedjax_opt.comparison.verdicts import BEST, DIVERGED, TIED, WORSE
 from fedjax_opt.results import statistics
 from tests.comparison import made
@@ -116,7 +117,7 @@ def test_to_target_of_costs_that_were_not_measured():
 
 
 def warnings(of):
-  return verdicts.warnings(of, verdicts.verdicts(of))
+  return limits_of(of, verdicts.verdicts(of))
 
 
 def sentences(of):

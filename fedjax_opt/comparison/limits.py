@@ -1,0 +1,153 @@
+"""What limits a comparison: edges of grids, divergence, seeds, budgets."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedjax_opt.comparison import words
+from fedjax_opt.comparison.cells import Cell, Study, condition_label, exact
+from fedjax_opt.comparison.verdicts import (
+  TIED,
+  Verdict,
+  names_of,
+  seeds_of,
+)
+from fedjax_opt.results.names import name_of
+
+
+def limits_of(study: Study, found: Sequence[Verdict]) -> list[str]:
+  """What limits the comparison: edges of grids, divergence, seeds, budgets."""
+  cells: dict[tuple[str, str], list[Cell]] = {}
+  for verdict in found:
+    for text in _of_cell(verdict):
+      key = (verdict.cell.method, text)
+      cells.setdefault(key, []).append(verdict.cell)
+  lines = [f"{_where(study, c)}: {text}" for (_, text), c in cells.items()]
+  lines += [*_of_seeds(found), *_of_rounds(study, found), *_of_budgets(study)]
+  missing = len(study.methods) * len(study.conditions) - len(found)
+  if missing:
+    lines.append(
+      f"{words.counted(missing, 'pair')} of a method and a condition did not "
+      "run."
+    )
+  return lines
+
+
+def _where(study: Study, cells: Sequence[Cell]) -> str:
+  """Which cells of a method a line is about."""
+  method = cells[0].method
+  label, number = names_of(study)[method], len(cells)
+  total = sum(cell.method == method for cell in study.cells)
+  if not cells[0].condition:
+    return label
+  if number == total > 1:
+    return f"{label} under all conditions"
+  if number > 3:
+    return f"{label} under {number} of {total} conditions"
+  shown = [condition_label(cell.condition) for cell in cells]
+  return f"{label} at {'; '.join(shown)}"
+
+
+def _of_cell(verdict: Verdict) -> list[str]:
+  """What limits one cell."""
+  cell = verdict.cell
+  lines = [
+    f"the best {name_of(edge.name)}, {exact(edge.value)}, is the {edge.side} "
+    "that was tried; a better one may be outside the grid."
+    for edge in (cell.tuning.edges if cell.tuning else ())
+  ]
+  if cell.measured is None:
+    lines.append("every setting diverged.")
+  elif verdict.num_diverged:
+    lines.append(
+      f"{verdict.num_diverged} of "
+      f"{words.counted(verdict.num_seeds, 'seed')} of the report diverged."
+    )
+  is_alone = not np.isfinite(verdict.behind.low) and verdict.num_seeds > 1
+  if verdict.verdict == TIED and is_alone:
+    lines.append(
+      "it has fewer than two seeds in common with the best, so that nothing "
+      "can be said of their difference."
+    )
+  if not cell.is_fresh:
+    lines.append(
+      "the seeds of the report were used for the choice too, so its values are "
+      "somewhat too good."
+    )
+  if cell.tried is not None and "test_" in cell.criterion.metric:
+    lines.append(
+      f"the setting was chosen by the {cell.criterion}, on test examples, so "
+      "its values are somewhat too good."
+    )
+  return lines
+
+
+def _of_seeds(found: Sequence[Verdict]) -> list[str]:
+  """What few or different seeds mean."""
+  lines = []
+  if any(v.num_seeds == 1 for v in found):
+    lines.append("With one seed there is no interval, and no verdict.")
+  elif any(1 < v.num_seeds < 4 for v in found):
+    fewest = min(v.num_seeds for v in found if v.num_seeds > 1)
+    lines.append(
+      f"With {fewest} seeds intervals are long, and a difference must be large "
+      "to be seen."
+    )
+  seeds: dict[str, list[set[int]]] = {}  # Of each condition.
+  for v in found:
+    if v.cell.measured is not None:
+      seeds.setdefault(repr(v.cell.condition), []).append(set(seeds_of(v.cell)))
+  if any(each != of_all[0] for of_all in seeds.values() for each in of_all):
+    lines.append(_other_seeds(list(seeds.values())))
+  return lines
+
+
+def _other_seeds(seeds: Sequence[Sequence[set[int]]]) -> str:
+  """What follows where methods ran with different seeds, by condition."""
+  have_none = all(
+    one == two or not one & two
+    for of_all in seeds
+    for one in of_all
+    for two in of_all
+  )
+  what = "without a common seed a difference has no interval"
+  if not have_none:
+    what = (
+      "which one is best is told by the seeds that all have, if these are two "
+      "or more; a difference is over those that two methods share; means are "
+      "over all seeds of each"
+    )
+  return f"The methods did not all run with the same seeds; {what}."
+
+
+def _of_rounds(study: Study, found: Sequence[Verdict]) -> list[str]:
+  """Which methods ran longer than others."""
+  rounds: dict[int, list[str]] = {}
+  for verdict in found:
+    if verdict.cell.measured is not None:
+      last = verdict.cell.measured.history.rounds[-1]
+      names = rounds.setdefault(last, [])
+      name = names_of(study)[verdict.cell.method]
+      if name not in names:
+        names.append(name)
+  if len(rounds) < 2:
+    return []
+  each = ", ".join(f"{words.listed(names)} {n}" for n, names in rounds.items())
+  return [f"Not all ran for as many rounds: {each}."]
+
+
+def _of_budgets(study: Study) -> list[str]:
+  """Which methods tried more settings than others."""
+  lines, labels = [], names_of(study)
+  budgets: dict[str, list[int]] = {}
+  for cell in study.cells:
+    budgets.setdefault(labels[cell.method], []).append(cell.budget)
+  tuned = {name: n for name, n in budgets.items() if max(n) > 1}
+  if len({number for n in tuned.values() for number in n}) > 1:
+    each = ", ".join(f"{name} {words.span(n)}" for name, n in tuned.items())
+    lines.append(f"Tuning budgets differ: {each} settings.")
+  untuned = [name for name in budgets if name not in tuned]
+  if untuned and tuned:
+    were = "was" if len(untuned) == 1 else "were"
+    lines.append(f"{words.listed(untuned)} {were} not tuned: a single setting.")
+  return lines
