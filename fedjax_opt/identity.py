@@ -5,9 +5,11 @@ the same code. Two functions are the same here if their code, defaults, closures
 and the globals that they read are the same.
 """
 
+import collections
 import dataclasses
 import functools
 import hashlib
+import inspect
 import pathlib
 import sys
 import sysconfig
@@ -121,6 +123,8 @@ _PLAIN = (
   types.EllipsisType,
   types.GenericAlias,
   types.UnionType,
+  inspect.Signature,
+  type(collections.namedtuple("Tuple", "field").field),
 )
 
 

@@ -6,14 +6,16 @@ runs have the same code; the second one must see the new number.
 
 import collections
 import dataclasses
+import inspect
 import types
+from typing import NamedTuple
 
 import jax
 import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import fed_avg, simulate
+from fedjax_opt import fed_avg, models, simulate
 from fedjax_opt.identity import key_of
 from tests import jax_problems
 
@@ -136,6 +138,26 @@ def test_functions_made_anew_are_the_same():
   made = lambda rate: fed_avg(TASK.loss_fn, optax.sgd(rate))
   assert key_of(made(0.1))[0] == key_of(made(0.1))[0]
   assert key_of(made(0.1))[0] != key_of(made(0.2))[0]
+
+
+class Kept(NamedTuple):
+  total: float
+
+
+def ruled(rate):
+  update = lambda grads, state, params=None: (grads, Kept(state.total + rate))
+  return optax.GradientTransformation(lambda params: Kept(0.0), update)
+
+
+@pytest.mark.parametrize(
+  "value",
+  [ruled, models.MLP(hidden=(3,), num_classes=2), models.CNN(num_classes=2)],
+  ids=["a rule with a tuple", "a perceptron", "a convolutional network"],
+)
+def test_what_users_have_is_the_same_at_each_time(value):
+  function = lambda: value
+  inspect.signature(jax.nn.relu)
+  assert key_of(function)[0] == key_of(function)[0]
 
 
 def test_arguments_are_a_part_of_a_function():
