@@ -163,8 +163,12 @@ def _study(
     title=asked.own.title or _title(asked),
     target=asked.own.target,
     about=_about(asked, planned),
-    command=f"python -m experiments.compare {shlex.join(argv[1:])}",
+    command=f"{_called()} {shlex.join(argv[1:])}",
   )
+
+
+def _called() -> str:
+  return command.as_called_here("python -m experiments.compare")
 
 
 def _title(asked: request.Request) -> str:
