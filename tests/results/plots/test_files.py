@@ -33,6 +33,10 @@ def test_without_a_path_the_figure_is_returned(tmp_path):
   figure = plots.label_histogram(COUNTS, None, title="here")
   assert figure.axes[0].get_title() == "here"
   assert figure._repr_png_().startswith(b"\x89PNG")
+  (shown, sizes) = figure._repr_mimebundle_()
+  assert list(shown) == ["image/png"]
+  width, height = 100 * figure.get_size_inches()
+  assert sizes == {"image/png": {"width": int(width), "height": int(height)}}
   figure.savefig(tmp_path / "later.pdf")
   assert b"/Type3" not in (tmp_path / "later.pdf").read_bytes()
 
