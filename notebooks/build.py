@@ -133,6 +133,7 @@ def execute(notebook: nbformat.NotebookNode) -> tuple[list[str], str]:
       record_timing=False,
       coalesce_streams=True,
       store_widget_state=False,
+      extra_arguments=["--IPKernelApp.log_level=40"],  # Errors only.
       resources={"metadata": {"path": folder}},
       on_cell_executed=after_cell,
     )
@@ -166,8 +167,9 @@ def tidy(notebook: nbformat.NotebookNode) -> None:
       if output.output_type == "stream":
         lines = output.text.split("\n")
         output.text = "\n".join(line.split("\r")[-1] for line in lines)
-      else:
-        output.metadata = nbformat.from_dict({})
+      elif "metadata" in output:  # The size at which a picture is shown.
+        kept = {n: v for n, v in output.metadata.items() if n == "image/png"}
+        output.metadata = nbformat.from_dict(kept)
 
 
 def as_json(notebook: nbformat.NotebookNode) -> str:

@@ -112,11 +112,13 @@ def _picture_class() -> type:
       self.savefig(png, format="png")
       return png.getvalue()
 
-    def _repr_mimebundle_(self, include=None, exclude=None) -> Any:
-      # Also where pyplot has told the notebook to draw all figures its way.
-      del include, exclude
+    def _ipython_display_(self) -> None:
+      # Comes before the way in which pyplot has a notebook draw any figure.
+      from IPython.display import display
+
       pixels = self.get_size_inches() * _PIXELS
       size = dict(zip(("width", "height"), map(int, pixels), strict=True))
-      return {"image/png": self._repr_png_()}, {"image/png": size}
+      shown = {"text/plain": repr(self), "image/png": self._repr_png_()}
+      display(shown, metadata={"image/png": size}, raw=True)
 
   return Picture
