@@ -5,9 +5,10 @@
 The notebook is executed with its sizes for an accelerator. But what it hands to
 `jax.jit`, by itself or through the package, is only traced and lowered, for TPU
 and for CUDA; it is neither compiled nor run, and its results are zeros. So this
-takes seconds. With `v5e` the programs are also compiled for one chip of that
-TPU; this needs libtpu from pip, and no TPU. FOUND.json then has, of each
-program, its name, the platforms, the seconds and the bytes of the chip.
+takes seconds. Images are not loaded; others of their shapes stand for them, so
+that nothing is downloaded and all sizes are real. With `v5e` the programs are also compiled for that TPU; this
+needs libtpu from pip, and no TPU. FOUND.json has of each program its name, the
+platforms, for how many devices, the seconds, and the bytes of each chip.
 """
 
 import json
@@ -18,17 +19,18 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-# Read by the notebook, and by matplotlib and JAX as they are imported.
-os.environ |= {
-  "FEDJAX_OPT_NOTEBOOK_SIZES": "accelerator",
-  "JAX_PLATFORMS": "cpu",
-  "MPLBACKEND": "agg",
-  # Of libtpu, which else looks for its chips and their neighbours.
-  "TPU_SKIP_MDS_QUERY": "1",
-  "TPU_ACCELERATOR_TYPE": "v5litepod-4",
-  "TPU_WORKER_HOSTNAMES": "localhost",
-}
-os.environ.pop("FEDJAX_OPT_SOURCE", None)  # Nothing is to be installed.
+if __name__ == "__main__":
+  # Read by the notebook, and by matplotlib and JAX as they are imported.
+  os.environ |= {
+    "FEDJAX_OPT_NOTEBOOK_SIZES": "accelerator",
+    "JAX_PLATFORMS": "cpu",
+    "MPLBACKEND": "agg",
+    # Of libtpu, which else looks for its chips and their neighbours.
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+  }
+  os.environ.pop("FEDJAX_OPT_SOURCE", None)  # Nothing is to be installed.
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +43,16 @@ from fedjax_opt.engine import processes
 
 PLATFORMS = ("tpu", "cuda")
 V5E_BYTES = 16 * 10**9
+_OF_MNIST = {"train": 60_000, "test": 10_000}, (28, 28, 1), 10
+_OF_CIFAR = {"train": 50_000, "test": 10_000}, (32, 32, 3)
+# Images of each split, their shape, classes.
+_DATA = {
+  "mnist": _OF_MNIST,
+  "fashion_mnist": _OF_MNIST,
+  "cifar10": (*_OF_CIFAR, 10),
+  "cifar100": (*_OF_CIFAR, 100),
+  "svhn_cropped": ({"train": 73_257, "test": 26_032}, (32, 32, 3), 10),
+}
 
 _real_jit = jax.jit
 
@@ -147,14 +159,17 @@ def _zeros(like):
 
 
 def compile_for_v5e(program: Program) -> dict[str, Any]:
-  """Compiles a program for one chip, and says what it takes."""
+  """Compiles a program for as many chips, and says what it takes of each."""
   topology = topologies.get_topology_desc("v5e:2x2", platform="tpu")
-  chip = jax.sharding.SingleDeviceSharding(topology.devices[0])
   exported, start = program.exported, time.perf_counter()
+  chips = np.array(topology.devices[: exported.nr_devices])
+  mesh = jax.sharding.Mesh(chips, ("chips",))
+  everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+  shardings = exported.in_shardings_jax(mesh)
   with jax.enable_x64(any(a.dtype == "float64" for a in exported.in_avals)):
     specs = [
-      jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=chip)
-      for a in exported.in_avals
+      jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding or everywhere)
+      for a, sharding in zip(exported.in_avals, shardings, strict=True)
     ]
     args, kwargs = jax.tree.unflatten(exported.in_tree, specs)
     donated = 0 if program.donates else ()
@@ -170,17 +185,23 @@ def compile_for_v5e(program: Program) -> dict[str, Any]:
   }
 
 
+def images(name: str, split: str, data_dir: Any = None) -> dict[str, Any]:
+  """Stands for `data.tfds.load`: as many images, of the same shapes."""
+  del data_dir
+  sizes, shape, classes = _DATA[name]
+  labels = np.random.default_rng(0).integers(classes, size=sizes[split])
+  # Not zeros: notebooks divide by the largest.
+  x = np.full((sizes[split], *shape), 255, np.uint8)
+  return {"x": x, "y": labels.astype(np.int32)}
+
+
 def main(argv: list[str]) -> None:
   """Executes a notebook; see the top of this file."""
   notebook, found, *chips = argv
-  data = os.environ.get("FEDJAX_OPT_DATA_DIR")
-  if data is not None:
-    os.environ["TFDS_DATA_DIR"] = data
-  else:
-    tfds._download = _no_download
   programs = Programs()
   jax.default_backend = lambda: "tpu"  # What the package asks.
   processes.memory_bytes = lambda: V5E_BYTES
+  tfds.load = images
   jax.jit = programs.jit
   runpy.run_path(notebook, run_name="__main__")
   records = []
@@ -188,16 +209,13 @@ def main(argv: list[str]) -> None:
     record = {
       "name": program.name,
       "platforms": program.exported.platforms,
+      "devices": program.exported.nr_devices,
       "lower_seconds": program.seconds,
     }
     if chips:
       record |= compile_for_v5e(program)
     records.append(record)
   pathlib.Path(found).write_text(json.dumps(records))
-
-
-def _no_download(name, root):
-  raise ValueError(f"{name} is not in {root}, and a test downloads nothing")
 
 
 if __name__ == "__main__":
