@@ -5,10 +5,12 @@
 The notebook is executed with its sizes for an accelerator. But what it hands to
 `jax.jit`, by itself or through the package, is only traced and lowered, for TPU
 and for CUDA; it is neither compiled nor run, and its results are zeros. So this
-takes seconds. Images are not loaded; others of their shapes stand for them, so
-that nothing is downloaded and all sizes are real. With `v5e` the programs are also compiled for that TPU; this
-needs libtpu from pip, and no TPU. FOUND.json has of each program its name, the
-platforms, for how many devices, the seconds, and the bytes of each chip.
+takes seconds. Images of the right shapes stand for those of a data set: nothing
+is downloaded, and all sizes are real.
+
+With `v5e` the programs are also compiled for that TPU; this needs libtpu from
+pip, and no TPU. FOUND.json has of each program its name, the platforms, for how
+many devices, the seconds, and the bytes of each chip.
 """
 
 import json
