@@ -65,7 +65,7 @@ else:
     rounds=150,
     images="digits",
     hidden=(),
-    image_rates=[0.03, 0.1, 0.3, 1.0, 3.0],
+    image_rates=[0.03, 0.1, 0.3, 1.0, 3.0, 10.0],
     image_rounds=30,
     image_steps=8,
     image_seeds=6,
