@@ -197,6 +197,29 @@ class Study:
 
     return report.write(self, folder)
 
+  def plot(self, name: str | None = None) -> Any:
+    """Draws a picture of the report, for a notebook.
+
+    Args:
+      name: of the picture's files, such as 'learning_curves'; the first one of
+        the report if None.
+
+    Returns:
+      The matplotlib figure.
+
+    Raises:
+      ValueError: if the report has no such picture.
+      ImportError: if matplotlib is missing.
+    """
+    from fedjax_opt.comparison import pictures, verdicts
+
+    drawn = pictures.of_study(self, verdicts.verdicts(self))
+    for picture in drawn:
+      if name in (None, picture.name):
+        return picture.draw(None)
+    names = ", ".join(picture.name for picture in drawn) or "none"
+    raise ValueError(f"name={name!r}: must be a picture of the study: {names}")
+
   def _repr_html_(self) -> str:
     """What a notebook shows: the findings and the table."""
     from fedjax_opt.comparison import report

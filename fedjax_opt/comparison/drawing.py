@@ -24,13 +24,13 @@ class Picture(NamedTuple):
     name: of its files, without the ending.
     title: the question that it answers.
     caption: what exactly is drawn.
-    draw: writes it into files.
+    draw: writes it into files; without any, returns the figure.
   """
 
   name: str
   title: str
   caption: str
-  draw: Callable[[Sequence[pathlib.Path]], None]
+  draw: Callable[[Sequence[pathlib.Path] | None], Any]
 
 
 class Drawn(NamedTuple):

@@ -1,6 +1,7 @@
 """A bar that shows how far a run has come."""
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,7 +24,10 @@ def with_progress(
     ValueError: if tqdm is not installed.
   """
   try:
-    from tqdm.auto import tqdm
+    with warnings.catch_warnings():
+      # In a notebook without ipywidgets the bar is text: no reason to warn.
+      warnings.simplefilter("ignore")
+      from tqdm.auto import tqdm
   except ImportError as error:
     raise ValueError(
       "progress=True: needs tqdm; install it with pip install tqdm"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import html
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 
 from fedjax_opt.base import Params, State
 from fedjax_opt.results.history import History
+
+_MANY_METRICS = 8  # At most so many in a notebook's table.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -120,4 +123,32 @@ class Result:
       f"Result({self.rounds} rounds{of_grid}{', ' if some else ''}{some}, "
       f"compiled in {self.compile_seconds:.1f} s, ran "
       f"{self.run_seconds:.1f} s)"
+    )
+
+  def _repr_html_(self) -> str:
+    """The last values of the metrics, for notebooks."""
+    cell = lambda tag, text: f"<{tag}>{html.escape(str(text))}</{tag}>"
+    row = lambda tag, cells: f"<tr>{''.join(cell(tag, c) for c in cells)}</tr>"
+    points = self.history.num_points
+    columns = ["last value"]
+    if points > 1:
+      columns = ["lowest", "median", "highest of the points"]
+    rows = []
+    names = [n for n in self.history.metrics if "decile" not in n]
+    for name in names[:_MANY_METRICS] if self.history.rounds else ():
+      values = self.history.values(name)[:, -1]
+      values = values[np.isfinite(values)]
+      if points > 1 and values.size:
+        values = np.quantile(values, [0, 0.5, 1])
+      shown = [f"{value:.4g}" for value in values] or ["-"] * len(columns)
+      rows.append(row("td", [name, *shown]))
+    diverged = 0
+    if self.history.rounds:
+      diverged = int(self.history.diverged()[:, -1].sum())
+    below = f"{diverged} of {points} points diverged" if diverged else ""
+    table = f"<table>{row('th', ['', *columns])}{''.join(rows)}</table>"
+    return (
+      cell("p", repr(self))
+      + (table if rows else "")
+      + (cell("p", below) if below else "")
     )

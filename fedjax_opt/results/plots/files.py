@@ -15,6 +15,9 @@ STYLE = {
   "svg.fonttype": "none",
   "svg.hashsalt": "fedjax_opt",
 }
+# A notebook shows an inch in so many of its pixels, so that text of 8 points is
+# as large as its own; a picture has twice as many.
+_PIXELS = 100
 # The same figure has the same bytes: no date.
 _METADATA = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 
@@ -108,5 +111,14 @@ def _picture_class() -> type:
       png = io.BytesIO()
       self.savefig(png, format="png")
       return png.getvalue()
+
+    def _ipython_display_(self) -> None:
+      # Comes before the way in which pyplot has a notebook draw any figure.
+      from IPython.display import display
+
+      pixels = self.get_size_inches() * _PIXELS
+      size = dict(zip(("width", "height"), map(int, pixels), strict=True))
+      shown = {"text/plain": repr(self), "image/png": self._repr_png_()}
+      display(shown, metadata={"image/png": size}, raw=True)
 
   return Picture

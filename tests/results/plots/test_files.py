@@ -1,6 +1,8 @@
 """The files of a figure: endings, several at once, none, and whole ones."""
 
 import os
+import sys
+import types
 
 import pytest
 
@@ -35,6 +37,21 @@ def test_without_a_path_the_figure_is_returned(tmp_path):
   assert figure._repr_png_().startswith(b"\x89PNG")
   figure.savefig(tmp_path / "later.pdf")
   assert b"/Type3" not in (tmp_path / "later.pdf").read_bytes()
+
+
+def test_a_notebook_shows_a_figure_at_its_size(monkeypatch):
+  shown = []
+  ipython = types.SimpleNamespace(
+    display=lambda data, **options: shown.append((data, options))
+  )
+  monkeypatch.setitem(sys.modules, "IPython.display", ipython)
+  figure = plots.label_histogram(COUNTS, None)
+  figure._ipython_display_()
+  ((data, options),) = shown
+  assert data["image/png"].startswith(b"\x89PNG")
+  width, height = 100 * figure.get_size_inches()
+  size = {"width": int(width), "height": int(height)}
+  assert options == {"metadata": {"image/png": size}, "raw": True}
 
 
 def test_what_fails_leaves_the_old_file(tmp_path, monkeypatch):
