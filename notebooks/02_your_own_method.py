@@ -1,0 +1,385 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Your own method
+#
+# A client rule in plain optax, and an algorithm whose clients keep something
+# between rounds. Both are checked against a plain loop, and compared with two
+# methods of the package.
+#
+# [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/02_your_own_method.ipynb)
+
+# %%
+# Installs the package on Colab, or from $FEDJAX_OPT_SOURCE where that is set.
+import os
+import subprocess
+import sys
+
+source = os.environ.get("FEDJAX_OPT_SOURCE")
+if "google.colab" in sys.modules and source is None:
+  source = "fedjax_opt[run] @ git+https://github.com/fedjax-opt/fedjax_opt"
+if source:
+  command = [sys.executable, "-m", "pip", "install", "-q", source]
+  subprocess.run(command, check=True)
+
+# %%
+import jax
+
+on_accelerator = (
+  jax.default_backend() != "cpu"
+  or os.environ.get("FEDJAX_OPT_NOTEBOOK_SIZES") == "accelerator"
+)
+print(f"{jax.device_count()} x {jax.devices()[0].device_kind}")
+if on_accelerator:
+  num_clients, cohort_size, rounds, eval_every = 1000, 50, 300, 20
+  rates = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0]
+  seeds, report_seeds = list(range(5)), list(range(5, 15))
+  hidden = (200, 200)
+else:
+  num_clients, cohort_size, rounds, eval_every = 100, 10, 60, 10
+  rates = [0.03, 0.1, 0.3, 1.0]
+  seeds, report_seeds = [0, 1, 2], [3, 4, 5, 6, 7]
+  hidden = (32,)
+
+# %%
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+
+import fedjax_opt as fo
+
+# %% [markdown]
+# ## A client rule
+#
+# A rule knows nothing of federation: it is an optax transformation.
+# AdaGrad-Norm ([Ward et al., 2019](https://arxiv.org/abs/1806.01811)) divides
+# the rate by the root of the sum of all squared gradient norms:
+#
+# $$b_k^2 = b_{k-1}^2 + \|g_k\|^2, \qquad x_{k+1} = x_k - \frac{\eta}{b_k} g_k$$
+
+
+# %%
+class AdaGradNormState(NamedTuple):
+  sum_of_squares: jax.Array  # [], b_k^2
+
+
+def adagrad_norm(learning_rate, b0=0.1):
+  def init(params):
+    del params
+    return AdaGradNormState(jnp.float32(b0**2))
+
+  def update(grads, state, params=None):
+    del params
+    total = state.sum_of_squares + optax.tree.norm(grads, squared=True)
+    step_size = learning_rate / jnp.sqrt(total)
+    return optax.tree.scale(-step_size, grads), AdaGradNormState(total)
+
+  return optax.GradientTransformation(init, update)
+
+
+# %% [markdown]
+# It works in any training loop. On a quadratic function it is less sensitive to
+# its rate than gradient descent, of which larger rates diverge:
+
+
+# %%
+def quadratic(x):
+  return jnp.sum(jnp.array([1.0, 10.0]) * x**2) / 2
+
+
+def last_value(make_rule, rate):
+  rule = make_rule(rate)
+
+  def step(carry, _):
+    x, state = carry
+    updates, state = rule.update(jax.grad(quadratic)(x), state)
+    return (optax.apply_updates(x, updates), state), None
+
+  x = jnp.ones(2)
+  (x, _), _ = jax.lax.scan(step, (x, rule.init(x)), length=100)
+  return quadratic(x)
+
+
+tried = jnp.geomspace(0.01, 10, 60)
+figure, axes = plt.subplots(figsize=(5.2, 2.8), layout="constrained")
+for label, rule in {"AdaGrad-Norm": adagrad_norm, "SGD": optax.sgd}.items():
+  values = jax.vmap(lambda rate, rule=rule: last_value(rule, rate))(tried)
+  axes.loglog(tried, values, label=label)
+axes.axhline(quadratic(jnp.ones(2)), color="#888888", ls=":", label="start")
+axes.set(ylim=(1e-12, 1e3), xlabel="Learning rate")
+axes.set_ylabel("Function value after 100 steps")
+axes.spines[["top", "right"]].set_visible(False)
+axes.legend(frameon=False)
+plt.show()
+
+# %% [markdown]
+# ## An algorithm
+#
+# FedDyn ([Acar et al., 2021](https://arxiv.org/abs/2111.04263)) corrects each
+# client's loss, so that all clients would agree at the solution. Client $i$
+# keeps a vector $g_i$, and takes its local steps on
+#
+# $$f_i(x) - \langle g_i, x \rangle + \frac{\alpha}{2} \|x - x_t\|^2.$$
+#
+# Its result $y_i$ gives $g_i \leftarrow g_i - \alpha (y_i - x_t)$. The server
+# keeps $h$, the mean of all $g_i$, and moves to the mean of the $y_i$ less
+# $h / \alpha$.
+#
+# The code is written for *one* client. What it keeps comes as `worker.state`
+# and goes back in a `ClientOutput`; `init_client` says how it starts. `share`
+# is the part of all clients' weight that the cohort has.
+
+
+# %%
+def fed_dyn(loss_fn, client, alpha):
+  tree = optax.tree
+
+  def one_client(worker, received):
+    def local_loss(params, batch, rng):  # [B]
+      away = tree.norm(tree.sub(params, received), squared=True)
+      terms = alpha / 2 * away - tree.vdot(worker.state, params)
+      return loss_fn(params, batch, rng) + terms
+
+    params = worker.descend(local_loss, client, received)
+    moved = tree.sub(params, received)
+    kept = tree.add_scale(worker.state, -alpha, moved)
+    return fo.ClientOutput(
+      message=moved, state=kept, metrics={"kept": tree.norm(kept)}
+    )
+
+  def round(state, cohort):
+    params, h = state
+    reply = cohort.mean(one_client, broadcast=params)
+    h = tree.add_scale(h, -alpha * reply.share, reply.value)
+    params = tree.add(params, reply.value)
+    return (tree.add_scale(params, -1 / alpha, h), h), reply
+
+  return fo.Algorithm(
+    init=lambda params, num_clients: (params, tree.zeros_like(params)),
+    round=round,
+    params=lambda state: state[0],
+    init_client=tree.zeros_like,
+  )
+
+
+# %% [markdown]
+# ## Data and model
+
+
+# %%
+def load():
+  """Training and test examples: images [N, height, width, 1] of ten digits."""
+  train, test = fo.data.embedded.digits()  # 8 x 8 pixels, comes with sklearn.
+  if on_accelerator:
+    try:
+      return [fo.data.tfds.load("mnist", split) for split in ("train", "test")]
+    except ValueError as error:
+      print(f"MNIST cannot be had, small digits are enlarged instead ({error})")
+    grow = lambda x: np.pad(
+      x.repeat(3, 1).repeat(3, 2), ((0, 0), *[(2, 2)] * 2, (0, 0))
+    )
+    train, test = ({**part, "x": grow(part["x"])} for part in (train, test))
+  return train, test
+
+
+train, test = load()
+scale = train["x"].max()
+train, validation = fo.data.hold_out(train, fraction=0.1)
+
+
+def clients(seed, dirichlet):
+  rows = fo.partition.dirichlet(
+    train["y"], num_clients, dirichlet, examples_per_client=80, seed=seed
+  )
+  return fo.ClientData.from_partition(train, rows, keep_pool=True)
+
+
+model = fo.models.MLP(hidden=hidden, num_classes=10)
+
+
+def init(key):
+  return model.init(key, jnp.zeros((1, *train["x"].shape[1:])))["params"]
+
+
+def logits(params, batch):
+  return model.apply({"params": params}, batch["x"] / scale)
+
+
+def loss_fn(params, batch, rng):  # [B]
+  cross_entropy = optax.softmax_cross_entropy_with_integer_labels
+  return cross_entropy(logits(params, batch), batch["y"])
+
+
+def per_example(params, batch):  # {name: [B]}
+  right = logits(params, batch).argmax(-1) == batch["y"]
+  return {"loss": loss_fn(params, batch, None), "accuracy": right * 1.0}
+
+
+# %% [markdown]
+# ## Checked against a plain loop
+#
+# The same method, written a second time: loops over rounds, clients and steps,
+# in NumPy, with JAX for the gradient alone. To leave nothing to chance, clients
+# take part in turn, and a step is on all examples of a client. Rule and
+# algorithm are checked together.
+
+# %%
+alpha, rate, b0, local_steps, checked_rounds = 0.1, 0.05, 0.1, 3, 30
+data = clients(0, dirichlet=0.3)
+params = init(jax.random.key(0))
+x, unflatten = ravel_pytree(params)
+pool, indices = data.examples, np.asarray(data.indices)
+
+
+@jax.jit
+def gradient(x, rows):
+  batch = {name: jnp.asarray(leaf)[rows] for name, leaf in pool.items()}
+  mean_loss = lambda x: loss_fn(unflatten(x), batch, None).mean()
+  return jax.grad(mean_loss)(x)
+
+
+def cohort_of(round):
+  return (round * cohort_size + np.arange(cohort_size)) % num_clients
+
+
+x = np.asarray(x, np.float64)
+h, g = np.zeros_like(x), np.zeros((num_clients, x.size))
+expected = []
+for round in range(checked_rounds):
+  moved = []
+  for i in cohort_of(round):
+    y, total = x, b0**2
+    for _ in range(local_steps):
+      grad = np.asarray(gradient(y, indices[i]), np.float64)
+      grad = grad - g[i] + alpha * (y - x)
+      total += grad @ grad
+      y = y - rate / np.sqrt(total) * grad
+    g[i] -= alpha * (y - x)
+    moved.append(y - x)
+  h -= alpha * cohort_size / num_clients * np.mean(moved, axis=0)
+  x = x + np.mean(moved, axis=0) - h / alpha
+  expected.append(x)
+
+# %% [markdown]
+# A `Simulator` runs the algorithm round by round. The loop computes in float64
+# except for its gradients, the simulator in float32: differences are those of
+# rounding.
+
+# %%
+simulator = fo.Simulator(
+  fed_dyn(loss_fn, adagrad_norm(rate, b0), alpha),
+  data,
+  sampler=lambda key, round: (
+    (round * cohort_size + jnp.arange(cohort_size)) % num_clients
+  ),
+  cohort_size=cohort_size,
+  batch_size=80,
+  local_steps=local_steps,
+)
+
+
+def difference(tree, expected):
+  found = ravel_pytree(tree)[0]
+  return np.abs(found - expected).max() / np.abs(expected).max()
+
+
+state = simulator.init(params)
+differences = []
+for expected_x in expected:
+  state, _ = simulator.run(state, rounds=1)
+  differences.append(difference(simulator.params(state), expected_x))
+kept = jax.vmap(lambda tree: ravel_pytree(tree)[0])(state.client_state)
+print(f"largest relative difference of the model: {max(differences):.1e}")
+print(f"of what the clients keep: {difference(kept, g.ravel()):.1e}")
+assert max(differences) < 1e-4
+
+figure, axes = plt.subplots(figsize=(5.2, 2.4), layout="constrained")
+axes.semilogy(np.arange(1, checked_rounds + 1), differences, "o-", ms=3)
+axes.axhline(np.finfo(np.float32).eps, color="#888888", ls=":")
+axes.annotate("spacing of float32", (0, np.finfo(np.float32).eps), va="bottom")
+axes.set(xlabel="Communication round", ylabel="Relative difference")
+axes.spines[["top", "right"]].set_visible(False)
+plt.show()
+
+# %% [markdown]
+# ## Compared with two baselines
+#
+# `fo.compare` tunes all methods alike, by their accuracy on validation
+# examples, and runs the best setting of each again with fresh seeds. The
+# conditions are two partitions: clients differ more with 0.1 than with 1.
+
+# %%
+half = rates[::2]
+methods = {
+  "FedAvg": fo.Method(
+    lambda learning_rate: fo.fed_avg(loss_fn, optax.sgd(learning_rate)),
+    {"learning_rate": rates},
+  ),
+  "SCAFFOLD": fo.Method(
+    lambda learning_rate: fo.scaffold(loss_fn, learning_rate),
+    {"learning_rate": rates},
+  ),
+  "FedDyn": fo.Method(
+    lambda learning_rate, alpha: fed_dyn(
+      loss_fn, optax.sgd(learning_rate), alpha
+    ),
+    {"learning_rate": half, "alpha": [0.03, 0.1]},
+  ),
+  "FedAvg, AdaGrad-Norm": fo.Method(
+    lambda learning_rate: fo.fed_avg(loss_fn, adagrad_norm(learning_rate)),
+    {"learning_rate": rates},
+  ),
+}
+study = fo.compare(
+  methods,
+  init,
+  clients,
+  conditions=[{"dirichlet": 1.0}, {"dirichlet": 0.1}],
+  rounds=rounds,
+  seeds=seeds,
+  report_seeds=report_seeds,
+  validation=validation,
+  test=test,
+  title="Two methods of our own",
+  cohort_size=cohort_size,
+  batch_size=16,
+  local_steps=5,
+  evaluate=fo.evaluation.federated(per_example),
+  eval_every=eval_every,
+)
+study
+
+# %%
+study.plot("learning_curves")
+
+# %% [markdown]
+# `study.write("report")` writes the whole report, with what each method was
+# tuned over and all pictures.
+#
+# ## Try next
+#
+# - Let clients of `fed_dyn` send only the largest entries of `moved`, and say
+#   so with `bytes_up=`: the study then shows accuracy against bytes.
+# - Check the loop with `local_steps=10` or another model; add an error to the
+#   algorithm, and see how far the difference moves.
+# - Give `fed_dyn` the rule `fo.delta_sgd()`, which has no rate to tune
+#   ([Delta-SGD](03_delta_sgd.ipynb)), or compare with intervals and bytes to a
+#   target ([A fair comparison](06_fair_comparison.ipynb)).
+#
+# The [documentation](https://fedjax-opt.github.io/fedjax_opt) says what else a
+# client can return, and which verbs a cohort has.
