@@ -1,6 +1,15 @@
 """Installs fedjax_opt; see README.md for the two commands."""
 
+import pathlib
+
 import setuptools
+
+URL = "https://github.com/fedjax-opt/fedjax_opt"
+PAGES = "https://fedjax-opt.github.io/fedjax_opt"
+
+# The folder `experiments` is installed inside the package, not beside it: the
+# name is too common for one more package. fedjax_opt_command.py finds it.
+COMMANDS = "fedjax_opt._commands.experiments"
 
 # The runner: pictures, the progress bar and the embedded digits.
 run = ["matplotlib>=3.8", "tqdm>=4.60", "scikit-learn>=1.3"]
@@ -14,18 +23,80 @@ tfds = [
 tensorboard = ["tensorboardX>=2.6"]
 # Haxby's data of the composite optimization paper.
 fmri = ["nilearn>=0.11.1"]
-test = ["pytest>=8", "pytest-xdist>=3", "hypothesis>=6.100", "ruff>=0.9"]
+# To execute the notebooks and to make them from their text.
+notebooks = [
+  "jupytext>=1.16",
+  "nbclient>=0.10",
+  "nbformat>=5.10",
+  "ipykernel>=6.29",
+]
+test = [
+  "pytest>=8",
+  "pytest-xdist>=3",
+  "hypothesis>=6.100",
+  "ruff>=0.9",
+  "setuptools>=70.1",  # Builds the wheel without further packages.
+]
+
+
+def packages() -> list[str]:
+  """The packages as they are installed."""
+  # The folders of the papers have no `__init__.py`.
+  found = setuptools.find_namespace_packages(
+    include=["fedjax_opt", "fedjax_opt.*", "experiments", "experiments.*"]
+  )
+  return [
+    COMMANDS + name.removeprefix("experiments")
+    if name.split(".")[0] == "experiments"
+    else name
+    for name in found
+  ]
+
 
 setuptools.setup(
   name="fedjax_opt",
   version="0.1.0",
   description="Federated optimization in JAX, clients and grids vectorized",
-  # The folders of the papers have no `__init__.py`.
-  packages=setuptools.find_namespace_packages(
-    include=["fedjax_opt", "fedjax_opt.*", "experiments", "experiments.*"]
-  ),
+  long_description=pathlib.Path(__file__)
+  .with_name("README.md")
+  .read_text(encoding="utf-8"),
+  long_description_content_type="text/markdown",
+  author="fedjax_opt authors",
+  url=URL,
+  project_urls={
+    "Documentation": PAGES,
+    "Source": URL,
+    "Issues": f"{URL}/issues",
+    "Changes": f"{URL}/blob/main/CHANGELOG.md",
+  },
+  keywords=[
+    "federated learning",
+    "federated optimization",
+    "distributed optimization",
+    "simulation",
+    "hyperparameter tuning",
+    "jax",
+    "flax",
+    "optax",
+  ],
+  classifiers=[
+    "Development Status :: 4 - Beta",
+    "Intended Audience :: Science/Research",
+    "Operating System :: OS Independent",
+    "Programming Language :: Python :: 3",
+    "Programming Language :: Python :: 3 :: Only",
+    "Programming Language :: Python :: 3.11",
+    "Programming Language :: Python :: 3.12",
+    "Programming Language :: Python :: 3.13",
+    "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    "Topic :: Scientific/Engineering :: Mathematics",
+    "Typing :: Typed",
+  ],
+  packages=packages(),
+  package_dir={COMMANDS: "experiments"},
+  py_modules=["fedjax_opt_command"],
   package_data={"fedjax_opt": ["py.typed"], "": ["*.flags"]},
-  entry_points={"console_scripts": ["fedjax-opt = experiments.cli:script"]},
+  entry_points={"console_scripts": ["fedjax-opt = fedjax_opt_command:script"]},
   python_requires=">=3.11",
   install_requires=[
     "jax>=0.7",
@@ -42,8 +113,9 @@ setuptools.setup(
     "run": run,
     "tfds": tfds,
     "tensorboard": tensorboard,
-    "test": test + run + tfds + tensorboard,
     "fmri": fmri,
+    "notebooks": notebooks + run,
+    "test": test + run + tfds + tensorboard + notebooks,
     "all": run + tfds + tensorboard + fmri,
   },
 )

@@ -1,9 +1,20 @@
 """How a command starts and ends."""
 
 import gc
+import pathlib
 import signal
 import sys
 from collections.abc import Callable, Sequence
+
+# In a checkout programs are called as modules; from a wheel by the command.
+_IS_INSTALLED = pathlib.Path(__file__).parents[1].name == "_commands"
+
+
+def as_called_here(text: str) -> str:
+  """A text whose commands can be called where this program is installed."""
+  if not _IS_INSTALLED:
+    return text
+  return text.replace("python -m experiments.", "fedjax-opt ")
 
 
 def run(main: Callable[[Sequence[str]], int]) -> None:

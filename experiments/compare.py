@@ -200,7 +200,7 @@ def _study(
     title=asked.own.title or _title(asked),
     target=asked.own.target,
     about=_about(asked, planned),
-    command=f"python -m experiments.compare {shlex.join(argv[1:])}",
+    command=f"{_called()} {shlex.join(argv[1:])}",
   )
 
 
@@ -219,6 +219,10 @@ def _check_metric(asked: request.Request, found: Sequence[Cell]) -> None:
         f"{', '.join(usual)}{f'; did you mean {near[0]}?' if near else ''}"
       )
     request.check_target(metric, asked.own)
+
+
+def _called() -> str:
+  return command.as_called_here("python -m experiments.compare")
 
 
 def _title(asked: request.Request) -> str:

@@ -105,6 +105,8 @@ def _attributes_of(value, seen):
   if isinstance(value, types.ModuleType) or (is_class and _is_librarys(kind)):
     return
   for name, held in sorted(getattr(value, "__dict__", {}).items()):
+    if name == "_jit_info":  # As of `jax.nn.relu`; `__wrapped__` says it too.
+      continue
     is_method = isinstance(held, types.FunctionType)
     if not is_class or is_method or not name.startswith(("__", "_abc_")):
       yield name, _key(held, seen)

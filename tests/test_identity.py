@@ -160,6 +160,12 @@ def test_what_users_have_is_the_same_at_each_time(value):
   assert key_of(function)[0] == key_of(function)[0]
 
 
+def test_functions_of_jax_are_themselves():
+  # Such as the activation of `models.MLP`, which is wrapped twice.
+  for function in (jax.nn.relu, jax.nn.softplus, jax.nn.log1mexp):
+    assert key_of(function)[0] == key_of(function)[0]
+
+
 def test_arguments_are_a_part_of_a_function():
   one, many = eval("lambda a: a"), eval("lambda *a: a")
   assert key_of(one)[0] != key_of(many)[0]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
+from experiments import command
 from experiments.flags import flagfiles, mistakes
 from fedjax_opt.registry import Choice
 
@@ -150,7 +151,7 @@ def _read(
 def _print(text: str) -> None:
   """Prints to a reader that may stop reading, such as `head`."""
   try:
-    print(text, flush=True)
+    print(command.as_called_here(text), flush=True)
   except BrokenPipeError:
     # What Python would write at its end goes nowhere.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -173,7 +174,8 @@ def _question(arguments: Sequence[str]) -> tuple[str, str | None] | None:
 
 def refuse(error: Exception) -> int:
   """Prints in one line what cannot be; returns the exit status."""
-  print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+  message = command.as_called_here(" ".join(str(error).split()))
+  print(f"error: {message}", file=sys.stderr)
   return 1
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import job
+from experiments import command, job
 from experiments.flags.conditions import CONDITIONS
 from experiments.studies.cells import Done, criterion_of
 from experiments.studies.plan import Planned, labels_of
@@ -197,7 +197,8 @@ def _command(run: Run) -> str:
   """The command that ran it."""
   flags = (run.folder / "flags.txt").read_text().split("\n")
   words = " ".join(line for line in flags if line.startswith("--"))
-  return f"python -m experiments.run {words} --output_dir={run.folder}"
+  program = command.as_called_here("python -m experiments.run")
+  return f"{program} {words} --output_dir={run.folder}"
 
 
 def _seconds(run: Run) -> float:

@@ -1,0 +1,403 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Delta-SGD
+#
+# Clients that find their step sizes by themselves: how these adapt at each
+# step, and how they do beside SGD with a tuned rate.
+#
+# [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/03_delta_sgd.ipynb)
+
+# %%
+# Installs the package on Colab, or from $FEDJAX_OPT_SOURCE where that is set.
+import os
+import subprocess
+import sys
+
+source = os.environ.get("FEDJAX_OPT_SOURCE")
+if "google.colab" in sys.modules and source is None:
+  source = "fedjax_opt[run] @ git+https://github.com/fedjax-opt/fedjax_opt"
+if source:
+  command = [sys.executable, "-m", "pip", "install", "-q", source]
+  subprocess.run(command, check=True)
+
+# %%
+import jax
+
+on_accelerator = (
+  jax.default_backend() != "cpu"
+  or os.environ.get("FEDJAX_OPT_NOTEBOOK_SIZES") == "accelerator"
+)
+print(f"{jax.device_count()} x {jax.devices()[0].device_kind}")
+if on_accelerator:
+  num_clients, cohort_size, rounds, examples = 100, 10, 500, 500
+  rates = [0.003, 0.01, 0.03, 0.1, 0.3, 1.0]
+else:
+  num_clients, cohort_size, rounds, examples = 100, 10, 80, 500
+  rates = [0.03, 0.1, 0.3, 1.0, 3.0]
+alphas = [1.0, 0.1, 0.01]
+batch_size, eval_every = 64, rounds // 4
+seeds, report_seeds = [0, 1, 2], [3, 4, 5, 6, 7]
+
+# %%
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import optax
+
+import fedjax_opt as fo
+
+# %% [markdown]
+# ## Clients whose labels differ
+#
+# Each client draws its examples with replacement from a mixture of labels of
+# its own, which is drawn from a Dirichlet distribution: the smaller alpha, the
+# fewer labels a client has. A tenth of the training examples is held out for
+# validation before they come to clients.
+
+
+# %%
+def load():
+  """Training and test examples, images [N, height, width, 1] of ten classes."""
+  train, test = fo.data.embedded.digits()  # 8 x 8 pixels, comes with sklearn.
+  if on_accelerator:
+    try:
+      names = ("train", "test")
+      return [fo.data.tfds.load("fashion_mnist", name) for name in names]
+    except ValueError as error:
+      print(f"no Fashion-MNIST; small digits are enlarged instead ({error})")
+    grow = lambda x: np.pad(
+      x.repeat(3, 1).repeat(3, 2), ((0, 0), *[(2, 2)] * 2, (0, 0))
+    )
+    train, test = ({**part, "x": grow(part["x"])} for part in (train, test))
+  return train, test
+
+
+train, test = load()
+scale = train["x"].max()
+train, validation = fo.data.hold_out(train, fraction=0.1)
+
+
+def clients(seed, alpha):
+  rows = fo.partition.dirichlet(
+    train["y"], num_clients, alpha, examples_per_client=examples, seed=seed
+  )
+  return fo.ClientData.from_partition(train, rows, keep_pool=True)
+
+
+if on_accelerator:
+  model = fo.models.CNN(num_classes=10, dropout=0.0)
+else:
+  model = fo.models.MLP(hidden=(64,), num_classes=10)
+
+
+def init(key):
+  return model.init(key, jnp.zeros((1, *train["x"].shape[1:])))["params"]
+
+
+def logits(params, batch):
+  return model.apply({"params": params}, batch["x"] / scale)
+
+
+def loss_fn(params, batch, rng):  # [B]
+  cross_entropy = optax.softmax_cross_entropy_with_integer_labels
+  return cross_entropy(logits(params, batch), batch["y"])
+
+
+def per_example(params, batch):  # {name: [B]}
+  right = logits(params, batch).argmax(-1) == batch["y"]
+  return {"loss": loss_fn(params, batch, None), "accuracy": right * 1.0}
+
+
+settings = dict(
+  cohort_size=cohort_size,
+  batch_size=batch_size,
+  evaluate=fo.evaluation.federated(per_example),
+  eval_every=eval_every,
+)
+
+# %% [markdown]
+# ## How a step size is found
+#
+# Delta-SGD (Kim et al., ICLR 2024) is SGD whose step size is the smaller of two
+# numbers. With the model $x_k$ of a client after $k$ local steps and the
+# gradient $g$ on its present batch,
+#
+# $$\eta_k = \min\Big\{\underbrace{\frac{\gamma\,\|x_k - x_{k-1}\|}
+# {2\,\|g(x_k) - g(x_{k-1})\|}}_{\text{smoothness}},\;
+# \underbrace{\sqrt{1 + \delta\,\theta_{k-1}}\;\eta_{k-1}}_{\text{growth}}
+# \Big\}, \qquad \theta_k = \frac{\eta_k}{\eta_{k-1}}.$$
+#
+# The smoothness branch is an estimate of how far the gradient can be trusted;
+# the growth branch lets a step size rise by a few percent only. Each client
+# begins each round again at $\eta_0$. The defaults below are used as they are,
+# here and in all that follows.
+
+# %%
+eta_0 = 0.2
+delta_sgd = fo.delta_sgd(gamma=2.0, delta=0.1, eta_0=eta_0)  # The defaults.
+
+
+def make_delta_sgd():
+  return fo.fed_avg(loss_fn, client=delta_sgd)
+
+
+branches = {
+  "step_size": "step_size",
+  "smoothness": "smoothness_step",
+  "growth": "growth_step",
+}
+watched_alpha = alphas[1]
+result = fo.simulate(
+  make_delta_sgd(),
+  init(jax.random.key(0)),
+  clients(0, watched_alpha),
+  rounds=rounds,
+  test=test,
+  trace=tuple(branches.values()),
+  **{**settings, "local_epochs": 4},
+)
+trace = {name: result.traces[field] for name, field in branches.items()}
+num_rounds, num_in_cohort, num_steps = trace["step_size"].shape
+print(f"{num_rounds} rounds, {num_in_cohort} clients, {num_steps} local steps")
+result
+
+# %% [markdown]
+# The fields of the rule's state that `trace` names are recorded at each local
+# step of each client. First one client in its last round, step by step, with
+# both branches: while the smoothness branch is above it, the step size grows;
+# where it falls below, it is taken at once.
+
+# %%
+last_round = {name: values[-1, 0] for name, values in trace.items()}
+fo.plots.step_sizes(last_round, None, title="One client, last round")
+
+# %% [markdown]
+# All clients of three rounds. Lines of one panel have the same model to start
+# with, and differ in their examples.
+
+# %%
+shown_rounds = [0, num_rounds // 4, num_rounds - 1]
+figure, panels = plt.subplots(
+  1, 3, figsize=(8.2, 2.7), sharex=True, sharey=True, layout="constrained"
+)
+for axes, round in zip(panels, shown_rounds, strict=True):
+  steps = trace["step_size"][round].T  # [local steps, clients]
+  axes.plot(np.arange(1, num_steps + 1), steps, linewidth=0.9, alpha=0.8)
+  axes.set_title(f"Round {round + 1}", fontsize=9)
+  axes.set_xlabel("Local step")
+  axes.spines[["top", "right"]].set_visible(False)
+  axes.grid(color="#E4E4E4", linewidth=0.6)
+fo.plots.log_scale(panels[0].yaxis, panels[0].get_ylim())
+panels[0].set_ylabel("Step size, a line for each client")
+plt.show()
+
+# %% [markdown]
+# And all rounds: the median over clients and local steps, and which branch was
+# the minimum.
+
+# %%
+figure = fo.plots.step_sizes(trace, None, title=f"α = {watched_alpha:g}")
+is_smooth = trace["smoothness"] <= trace["growth"]
+share = is_smooth[:, :, 1:].mean(axis=(1, 2))  # The first step has no branch.
+quarter = max(1, num_rounds // 4)
+early, late = share[:quarter].mean(), share[-quarter:].mean()
+print("share of steps (without the first of a round) of the smoothness branch:")
+print(f"  first {quarter} rounds {early:.0%}, last {quarter} rounds {late:.0%}")
+low, high = np.quantile(trace["step_size"], [0.05, 0.95])
+print(f"90 % of all step sizes are between {low:.3g} and {high:.3g}")
+num_epoch = -(-examples // batch_size)
+growth = (trace["step_size"][:, :, num_epoch - 1] / eta_0).max()
+print(
+  f"largest growth in the first {num_epoch} steps: a factor of {growth:.2f}"
+)
+figure
+
+# %% [markdown]
+# ## Against tuned SGD
+#
+# Both methods get the same clients, cohorts, batches, rounds and first model in
+# each seed. SGD is tuned for each alpha by itself: it tries all its rates with
+# three seeds, and the rate with the best mean accuracy on the validation
+# examples is kept. Delta-SGD tries nothing. Then both run with five fresh
+# seeds, of which the table has the accuracy on the test examples with 95 %
+# intervals. A step of Delta-SGD costs two gradients, one of SGD costs one; the
+# comparison is at equal steps and rounds, and leaves out what tuning costs.
+
+
+# %%
+def make_sgd(learning_rate):
+  return fo.fed_avg(loss_fn, client=optax.sgd(learning_rate))
+
+
+study = fo.compare(
+  {
+    "SGD, tuned": fo.Method(make_sgd, {"learning_rate": rates}),
+    "Delta-SGD": fo.Method(make_delta_sgd),
+  },
+  init,
+  clients,
+  conditions=[{"alpha": alpha} for alpha in alphas],
+  rounds=rounds,
+  seeds=seeds,
+  report_seeds=report_seeds,
+  validation=validation,
+  test=test,
+  title="SGD with a tuned rate, and Delta-SGD",
+  **settings,
+)
+study
+
+# %%
+finals = {
+  method: [
+    study.cell(method, {"alpha": alpha}).final("test_accuracy")
+    for alpha in alphas
+  ]
+  for method in study.methods
+}
+intervals = {
+  method: np.array([fo.statistics.mean_interval(f) for f in of_alphas]).T
+  for method, of_alphas in finals.items()
+}
+tuning_runs = len(rates) * len(seeds) * len(alphas)
+print(f"runs that tuning took: SGD {tuning_runs}, Delta-SGD 0")
+for alpha, sgd, delta in zip(alphas, *finals.values(), strict=True):
+  gap, low, high = 100 * np.array(fo.statistics.paired_difference(delta, sgd))
+  verdict = "told apart" if low * high > 0 else "not told apart"
+  print(
+    f"alpha {alpha:g}: Delta-SGD minus SGD {gap:+.1f} points of accuracy "
+    f"({low:+.1f} to {high:+.1f}), {verdict}"
+  )
+
+fo.plots.study_values(
+  intervals,
+  None,
+  metric="test_accuracy",
+  x_name="alpha",
+  x_values=alphas,
+  interval=f"mean and 95 % interval over {len(report_seeds)} seeds",
+)
+
+# %% [markdown]
+# ## A rate tuned elsewhere
+#
+# In practice nobody tunes for each population of clients: a rate is taken from
+# another one. The picture has what SGD's tuning saw at each alpha, and a ring
+# around the choice.
+
+# %%
+labels = {alpha: f"α = {alpha:g}" for alpha in alphas}
+seen, chosen = {}, {}
+for alpha in alphas:
+  cell = study.cell("SGD, tuned", {"alpha": alpha})
+  values = cell.tried.history.values("validation_accuracy")[:, -1]
+  values = values.reshape(len(rates), len(seeds))
+  seen[labels[alpha]] = (np.array(rates), values.T)
+  chosen[labels[alpha]] = cell.chosen["learning_rate"]
+
+fo.plots.sensitivity(
+  seen,
+  None,
+  metric="validation_accuracy",
+  x_name="learning_rate",
+  chosen=chosen,
+  interval=f"mean and range of {len(seeds)} seeds",
+)
+
+# %% [markdown]
+# Now all rates run at all alphas, with the fresh seeds, on the test examples. A
+# box marks the rate that was tuned for the alpha of its column: to the left and
+# to the right of it is what the same rate does elsewhere.
+
+# %%
+of_alpha = []
+for alpha in alphas:
+  outcome = fo.sweep(
+    make_sgd,
+    {"learning_rate": rates},
+    init,
+    lambda seed, alpha=alpha: clients(seed, alpha),
+    rounds=rounds,
+    seeds=report_seeds,
+    test=test,
+    **settings,
+  )
+  last = outcome.history.metrics["test_accuracy"][:, -1]
+  of_alpha.append(last.reshape(len(rates), len(report_seeds)))
+rows = np.stack([*np.swapaxes(of_alpha, 0, 1), finals["Delta-SGD"]])
+table = 100 * rows.mean(axis=-1)  # [rates and Delta-SGD, alphas]
+tuned = [rates.index(chosen[labels[alpha]]) for alpha in alphas]
+
+figure, axes = plt.subplots(figsize=(5.6, 3.4), layout="constrained")
+image = axes.imshow(
+  table, vmin=max(table.min(), table.max() - 20), aspect="auto"
+)
+for i, j in np.ndindex(*table.shape):
+  is_dark = table[i, j] < np.mean(image.get_clim())
+  color = "white" if is_dark else "black"
+  axes.text(j, i, f"{table[i, j]:.1f}", ha="center", va="center", color=color)
+for j, i in enumerate(tuned):
+  corner = (j - 0.46, i - 0.44)
+  axes.add_patch(
+    plt.Rectangle(corner, 0.92, 0.88, fill=False, color="#D55E00", linewidth=2)
+  )
+axes.set_xticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
+axes.set_yticks(
+  range(len(table)), [f"SGD, rate {rate:g}" for rate in rates] + ["Delta-SGD"]
+)
+axes.set_xlabel("α (clients differ more →)")
+figure.colorbar(image, label="Test accuracy (%)", extend="min")
+plt.show()
+
+# %%
+print("points of accuracy lost by a rate that was tuned at another alpha:")
+for j, alpha in enumerate(alphas):
+  for other, i in zip(alphas, tuned, strict=True):
+    if i == tuned[j]:
+      continue  # The same rate.
+    gap = fo.statistics.paired_difference(rows[tuned[j], j], rows[i, j])
+    lost, low, high = 100 * np.array(gap)
+    print(
+      f"  used at {alpha:g}, tuned at {other:g}: {lost:.1f} "
+      f"({low:.1f} to {high:.1f})"
+    )
+for j, alpha in enumerate(alphas):
+  below = int((table[:-1, j] < table[-1, j]).sum())
+  print(
+    f"alpha {alpha:g}: Delta-SGD is above {below} of {len(rates)} rates, "
+    f"{table[tuned[j], j] - table[-1, j]:.1f} points below the tuned one; "
+    f"the worst rate is {table[tuned[j], j] - table[:-1, j].min():.1f} below it"
+  )
+
+# %% [markdown]
+# An interval that includes 0 does not show a loss. What borrowing costs here is
+# small beside what a rate costs that is not tuned at all; where the clients
+# differ most, fewer rates are good. Delta-SGD has no rate, but it does have an
+# $\eta_0$: it can shrink at once and grows only slowly, so that with few local
+# steps a client stays near it.
+#
+# ## Try next
+#
+# - `fo.delta_sgd(eta_0=0.01)`, or `delta=1.0`: how many local steps does a
+#   client need to come back to the same step sizes?
+# - `reuse_gradients=True`: one gradient a step instead of two, taken on
+#   different batches. Compare at equal gradient evaluations.
+# - Add `fo.Method(make_adam, {"learning_rate": [0.001, 0.01, 0.1]})`; `compare`
+#   asks for as many settings as SGD has, unless `budget="unequal"`
+#   ([A fair comparison](06_fair_comparison.ipynb)).
+#
+# The rules that need more than a gradient are told in the
+# [documentation](https://fedjax-opt.github.io/fedjax_opt); what the clients'
+# differences do to other methods is in [Heterogeneity](05_heterogeneity.ipynb).

@@ -1,0 +1,224 @@
+"""Lowers the programs of a notebook for accelerators that are not there.
+
+  python -m tests.notebook_programs NN_name.py FOUND.json [v5e]
+
+The notebook is executed with its sizes for an accelerator. But what it hands to
+`jax.jit`, by itself or through the package, is only traced and lowered, for TPU
+and for CUDA; it is neither compiled nor run, and its results are zeros. So this
+takes seconds. Images of the right shapes stand for those of a data set: nothing
+is downloaded, and all sizes are real.
+
+With `v5e` the programs are also compiled for that TPU; this needs libtpu from
+pip, and no TPU. FOUND.json has of each program its name, the platforms, for how
+many devices, the seconds, and the bytes of each chip.
+"""
+
+import json
+import os
+import pathlib
+import runpy
+import sys
+import time
+from typing import Any, NamedTuple
+
+if __name__ == "__main__":
+  # Read by the notebook, and by matplotlib and JAX as they are imported.
+  os.environ |= {
+    "FEDJAX_OPT_NOTEBOOK_SIZES": "accelerator",
+    "JAX_PLATFORMS": "cpu",
+    "MPLBACKEND": "agg",
+    # Of libtpu, which else looks for its chips and their neighbours.
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+  }
+  os.environ.pop("FEDJAX_OPT_SOURCE", None)  # Nothing is to be installed.
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export
+from jax.experimental import topologies
+
+from fedjax_opt.data import tfds
+from fedjax_opt.engine import processes
+
+PLATFORMS = ("tpu", "cuda")
+V5E_BYTES = 16 * 10**9
+_OF_MNIST = {"train": 60_000, "test": 10_000}, (28, 28, 1), 10
+_OF_CIFAR = {"train": 50_000, "test": 10_000}, (32, 32, 3)
+# Images of each split, their shape, classes.
+_DATA = {
+  "mnist": _OF_MNIST,
+  "fashion_mnist": _OF_MNIST,
+  "cifar10": (*_OF_CIFAR, 10),
+  "cifar100": (*_OF_CIFAR, 100),
+  "svhn_cropped": ({"train": 73_257, "test": 26_032}, (32, 32, 3), 10),
+}
+
+_real_jit = jax.jit
+
+
+class Program(NamedTuple):
+  """A program that was lowered.
+
+  Attributes:
+    name: of its function.
+    exported: what `jax.export` made of it.
+    donates: whether its first argument may be overwritten.
+    seconds: to trace and lower it.
+  """
+
+  name: str
+  exported: export.Exported
+  donates: bool
+  seconds: float
+
+
+class Programs:
+  """All programs of a notebook, each once."""
+
+  def __init__(self):
+    self.lowered: list[Program] = []
+    self.is_tracing = False
+
+  def jit(self, fun: Any = None, **options: Any) -> Any:
+    """Stands for `jax.jit`."""
+    if fun is None:
+      return lambda fun: self.jit(fun, **options)
+    return PjitFunction(self, fun, options)
+
+  def lower(self, function: "PjitFunction", args: Any, kwargs: Any) -> Any:
+    """Lowers a program for all platforms; returns the zeros of its results."""
+    jitted, start = function.real, time.perf_counter()
+    self.is_tracing = True
+    try:
+      traced = jitted.trace(*args, **kwargs)
+      exported = export.export(jitted, platforms=PLATFORMS)(*args, **kwargs)
+    finally:
+      self.is_tracing = False
+    seconds = time.perf_counter() - start
+    self.lowered.append(
+      Program(traced.fun_name, exported, function.donates, seconds)
+    )
+    return jax.tree.map(_zeros, traced.out_info)
+
+
+class PjitFunction:  # The package knows jitted functions by this name.
+  """A jitted function whose results are zeros."""
+
+  def __init__(self, programs: Programs, fun: Any, options: dict[str, Any]):
+    self.__wrapped__ = fun
+    self.__name__ = getattr(fun, "__name__", "program")
+    self.real = _real_jit(fun, **options)
+    self.donates = options.get("donate_argnums") == 0
+    self._programs, self._results = programs, {}
+
+  def __call__(self, *args, **kwargs):
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    is_inside = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+    if is_inside or self._programs.is_tracing:
+      return self.real(*args, **kwargs)
+    key = structure, *map(_shape, leaves), jax.config.jax_enable_x64
+    if key not in self._results:
+      self._results[key] = self._programs.lower(self, args, kwargs)
+    return self._results[key]
+
+  def lower(self, *args, **kwargs):
+    return Lowered(self(*args, **kwargs))
+
+  def __getattr__(self, name):  # Such as `eval_shape` and `trace`.
+    return getattr(self.real, name)
+
+
+class Lowered:
+  """What was lowered, and what was compiled of it."""
+
+  def __init__(self, results: Any):
+    self._results = results
+
+  def compile(self, **options):
+    del options
+    return self
+
+  def memory_analysis(self):
+    return None  # Nothing is known of it.
+
+  def __call__(self, *args, **kwargs):
+    return self._results
+
+
+def _shape(leaf):
+  if hasattr(leaf, "shape"):
+    return leaf.shape, str(leaf.dtype)
+  return leaf if isinstance(leaf, str | bool) else type(leaf)
+
+
+def _zeros(like):
+  if jnp.issubdtype(like.dtype, jax.dtypes.prng_key):
+    return jnp.broadcast_to(jax.random.key(0), like.shape)
+  return jax.device_put(np.zeros(like.shape, like.dtype))
+
+
+def compile_for_v5e(program: Program) -> dict[str, Any]:
+  """Compiles a program for as many chips, and says what it takes of each."""
+  topology = topologies.get_topology_desc("v5e:2x2", platform="tpu")
+  exported, start = program.exported, time.perf_counter()
+  chips = np.array(topology.devices[: exported.nr_devices])
+  mesh = jax.sharding.Mesh(chips, ("chips",))
+  everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+  shardings = exported.in_shardings_jax(mesh)
+  with jax.enable_x64(any(a.dtype == "float64" for a in exported.in_avals)):
+    specs = [
+      jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding or everywhere)
+      for a, sharding in zip(exported.in_avals, shardings, strict=True)
+    ]
+    args, kwargs = jax.tree.unflatten(exported.in_tree, specs)
+    donated = 0 if program.donates else ()
+    jitted = _real_jit(exported.call, donate_argnums=donated)
+    compiled = jitted.lower(*args, **kwargs).compile()
+  memory = compiled.memory_analysis()
+  return {
+    "compile_seconds": time.perf_counter() - start,
+    "bytes": memory.argument_size_in_bytes
+    + memory.output_size_in_bytes
+    - memory.alias_size_in_bytes
+    + memory.temp_size_in_bytes,
+  }
+
+
+def images(name: str, split: str, data_dir: Any = None) -> dict[str, Any]:
+  """Stands for `data.tfds.load`: as many images, of the same shapes."""
+  del data_dir
+  sizes, shape, classes = _DATA[name]
+  labels = np.random.default_rng(0).integers(classes, size=sizes[split])
+  # Not zeros: notebooks divide by the largest.
+  x = np.full((sizes[split], *shape), 255, np.uint8)
+  return {"x": x, "y": labels.astype(np.int32)}
+
+
+def main(argv: list[str]) -> None:
+  """Executes a notebook; see the top of this file."""
+  notebook, found, *chips = argv
+  programs = Programs()
+  jax.default_backend = lambda: "tpu"  # What the package asks.
+  processes.memory_bytes = lambda: V5E_BYTES
+  tfds.load = images
+  jax.jit = programs.jit
+  runpy.run_path(notebook, run_name="__main__")
+  records = []
+  for program in programs.lowered:
+    record = {
+      "name": program.name,
+      "platforms": program.exported.platforms,
+      "devices": program.exported.nr_devices,
+      "lower_seconds": program.seconds,
+    }
+    if chips:
+      record |= compile_for_v5e(program)
+    records.append(record)
+  pathlib.Path(found).write_text(json.dumps(records))
+
+
+if __name__ == "__main__":
+  main(sys.argv[1:])

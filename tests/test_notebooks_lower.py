@@ -1,0 +1,148 @@
+"""The notebooks' programs, at their sizes for accelerators.
+
+All are lowered for TPU and CUDA. With FEDJAX_OPT_TPU_COMPILE=1 and libtpu from
+pip, which takes minutes, those of some are compiled for a TPU v5e as Colab
+lends it.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.experiments.commands import REPOSITORY
+from tests.notebook_programs import PLATFORMS, V5E_BYTES
+
+NOTEBOOKS = sorted((REPOSITORY / "notebooks").glob("[0-9][0-9]_*.py"))
+COMPILED = [path for path in NOTEBOOKS if path.stem[:2] in ("01", "03", "06")]
+DIVIDED = [path for path in NOTEBOOKS if path.stem.startswith("06")]
+STAND_IN = """
+import os
+import jax
+import numpy as np
+import optax
+import fedjax_opt as fo
+
+assert os.environ["FEDJAX_OPT_NOTEBOOK_SIZES"] == "accelerator"
+rng = np.random.default_rng(0)
+pool = {"x": rng.normal(size=(48, 3)), "y": rng.normal(size=48)}
+data = fo.ClientData.from_partition(pool, np.arange(48).reshape(8, 6))
+
+
+def loss_fn(params, batch, rng):
+  return (batch["x"] @ params["w"] - batch["y"]) ** 2
+
+
+per_example = lambda params, batch: {"loss": loss_fn(params, batch, None)}
+result = fo.sweep(
+  lambda rate: fo.fed_avg(loss_fn, client=optax.sgd(rate)),
+  {"rate": [0.1, 0.2, 0.3, 0.4]},
+  lambda key: {"w": jax.random.normal(key, (3,))},
+  data,
+  rounds=10**9,  # As none is run.
+  eval_every=10**9,
+  cohort_size=4,
+  batch_size=2,
+  local_steps=2,
+  evaluate=fo.evaluation.federated(per_example),
+)
+fo.plots.curves(result.history, fo.grid_points({"rate": range(4)}), None)
+doubled = jax.jit(lambda x, by: x * by, static_argnames="by")
+print(result.params["w"].shape, doubled(np.ones(2), by=2))
+"""
+NOT_FOR_TPU = """
+import jax
+import numpy as np
+
+print(jax.jit(jax.numpy.linalg.eig)(np.eye(2)))
+"""
+
+
+def programs_of(notebook, folder, *chips, devices=1):
+  """What tests/notebook_programs.py finds, and what the notebook prints."""
+  found = folder / "found.json"
+  flags = f"--xla_force_host_platform_device_count={devices}"
+  paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
+  done = subprocess.run(
+    (sys.executable, "-m", "tests.notebook_programs", notebook, found, *chips),
+    cwd=folder,
+    env=os.environ
+    | {
+      "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+      "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}",
+    },
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 0, done.stderr[-4000:]
+  return json.loads(found.read_text()), done.stdout
+
+
+def check_lowered(programs):
+  assert "rounds" in {program["name"] for program in programs}
+  for program in programs:
+    assert tuple(program["platforms"]) == PLATFORMS, program
+
+
+@pytest.fixture
+def stand_in(tmp_path):
+  """A small notebook."""
+  notebook = tmp_path / "stand_in.py"
+  notebook.write_text(STAND_IN)
+  return notebook
+
+
+def test_nothing_is_run(stand_in, tmp_path):
+  programs, printed = programs_of(stand_in, tmp_path)
+  check_lowered(programs)
+  assert {"rounds", "evaluation"} < {program["name"] for program in programs}
+  assert printed == "(4, 3) [0. 0.]\n"
+
+
+def test_over_several_devices(stand_in, tmp_path):
+  programs, _ = programs_of(stand_in, tmp_path, devices=4)
+  check_lowered(programs)
+  devices = {program["name"]: program["devices"] for program in programs}
+  assert (devices["rounds"], devices["evaluation"]) == (4, 4)
+
+
+def test_what_no_tpu_can_do_is_told(tmp_path):
+  notebook = tmp_path / "eig.py"
+  notebook.write_text(NOT_FOR_TPU)
+  with pytest.raises(AssertionError, match=r"eig.*tpu"):
+    programs_of(notebook, tmp_path)
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_lowered_for_tpu_and_cuda(notebook, tmp_path):
+  programs, _ = programs_of(notebook, tmp_path)
+  check_lowered(programs)
+
+
+@pytest.mark.parametrize("notebook", DIVIDED, ids=lambda path: path.stem)
+def test_lowered_for_several_devices(notebook, tmp_path):
+  programs, _ = programs_of(notebook, tmp_path, devices=4)
+  check_lowered(programs)
+  assert max(program["devices"] for program in programs) == 4
+
+
+@pytest.mark.skipif(
+  os.environ.get("FEDJAX_OPT_TPU_COMPILE") != "1",
+  reason="takes minutes; set FEDJAX_OPT_TPU_COMPILE=1",
+)
+@pytest.mark.skipif(
+  importlib.util.find_spec("libtpu") is None,
+  reason="the compiler is not there; pip install libtpu",
+)
+@pytest.mark.parametrize("notebook", COMPILED, ids=lambda path: path.stem)
+def test_fits_a_tpu_v5e(notebook, tmp_path):
+  programs, _ = programs_of(notebook, tmp_path, "v5e")
+  for program in programs:
+    print(
+      f"{notebook.stem} {program['name']}: {program['bytes'] / 1e6:.1f} MB, "
+      f"compiled in {program['compile_seconds']:.1f} s"
+    )
+    assert program["bytes"] < V5E_BYTES, program

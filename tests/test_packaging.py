@@ -1,0 +1,145 @@
+"""The wheel: what is in it, and that its command finds its own files."""
+
+import email
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import yaml
+
+from tests.experiments.commands import REPOSITORY
+
+# Of the repository nothing else is needed to build it.
+SOURCES = (
+  "README.md", "experiments", "fedjax_opt", "fedjax_opt_command.py", "setup.py",
+)  # fmt: skip
+COMMANDS = "fedjax_opt/_commands/experiments"
+FOREIGN = "raise ImportError('not the experiments of fedjax_opt')\n"
+# As the console script that pip writes, then what its processes would find.
+SCRIPT = """
+import concurrent.futures
+import contextlib
+import inspect
+import multiprocessing
+import sys
+
+from fedjax_opt_command import script
+
+if __name__ == "__main__":
+  with contextlib.suppress(SystemExit):
+    script()
+  from experiments import cli, command
+  from experiments.flags import flagfiles
+
+  spawn = multiprocessing.get_context("spawn")
+  with concurrent.futures.ProcessPoolExecutor(1, spawn) as pool:
+    print(pool.submit(inspect.getfile, cli.main).result())
+  print(command.as_called_here("python -m experiments.run --seed=1"))
+  print(*flagfiles.expanded(["--flagfile=experiments/fco/low_rank.flags"]))
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+  """The wheel, built from a copy: a build leaves folders beside setup.py."""
+  folder = tmp_path_factory.mktemp("wheel")
+  source = folder / "source"
+  for name in SOURCES:
+    path = REPOSITORY / name
+    copy = shutil.copytree if path.is_dir() else shutil.copy
+    (source / name).parent.mkdir(parents=True, exist_ok=True)
+    copy(path, source / name)
+  command = (sys.executable, "setup.py", "-q", "bdist_wheel")
+  subprocess.run([*command, f"--dist-dir={folder}"], cwd=source, check=True)
+  (built,) = folder.glob("*.whl")
+  return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel):
+  """The folder of an installation."""
+  folder = wheel.parent / "site-packages"
+  with zipfile.ZipFile(wheel) as file:
+    file.extractall(folder)
+  return folder
+
+
+def files_of(folder, *patterns):
+  """The files below a folder, relative to it."""
+  found = (path for pattern in patterns for path in folder.rglob(pattern))
+  return {path.relative_to(folder).as_posix() for path in found}
+
+
+def test_all_files_and_nothing_called_experiments_on_top(installed):
+  top = {path.name for path in installed.iterdir()}
+  (about,) = installed.glob("*.dist-info")
+  assert top == {"fedjax_opt", "fedjax_opt_command.py", about.name}
+  there = files_of(installed / COMMANDS, "*.py", "*.flags")
+  assert there == files_of(REPOSITORY / "experiments", "*.py", "*.flags")
+  package = files_of(installed / "fedjax_opt", "*.py", "py.typed")
+  package -= {name for name in package if name.startswith("_commands/")}
+  assert package == files_of(REPOSITORY / "fedjax_opt", "*.py", "py.typed")
+  assert "py.typed" in package
+
+
+def test_metadata(installed):
+  (folder,) = installed.glob("*.dist-info")
+  entry_points = (folder / "entry_points.txt").read_text()
+  assert entry_points.split("\n")[:2] == [
+    "[console_scripts]",
+    "fedjax-opt = fedjax_opt_command:script",
+  ]
+  about = email.message_from_string((folder / "METADATA").read_text("utf-8"))
+  assert about["Author"] == "fedjax_opt authors"
+  assert about.get_payload().strip().startswith("# fedjax_opt")
+  extras = set(about.get_all("Provides-Extra"))
+  assert {"run", "tfds", "tensorboard", "fmri", "notebooks", "test"} <= extras
+  # What is cited is what is installed.
+  cited = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text("utf-8"))
+  assert cited["cff-version"] == "1.2.0"
+  assert (cited["version"], cited["repository-code"]) == (
+    about["Version"],
+    about["Home-page"],
+  )
+
+
+def test_the_command_finds_its_own_experiments(installed, tmp_path):
+  foreign = tmp_path / "experiments"
+  foreign.mkdir()
+  (foreign / "__init__.py").write_text(FOREIGN)
+  script = tmp_path / "fedjax-opt.py"
+  script.write_text(SCRIPT)
+  # The current folder comes first, as with `export PYTHONPATH=.`.
+  paths = os.pathsep.join([str(tmp_path), str(installed)])
+  done = subprocess.run(
+    [sys.executable, script, "help"],
+    cwd=tmp_path,
+    env=os.environ | {"PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"},
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 0, done.stderr
+  *usage, file, command, preset = done.stdout.splitlines()
+  assert usage[0] == "usage: fedjax-opt COMMAND [flags]"
+  assert pathlib.Path(file) == installed / COMMANDS / "cli.py"
+  assert command == "fedjax-opt run --seed=1"
+  assert "--task=low_rank" in preset.split()
+
+
+def test_the_command_of_a_checkout():
+  code = (
+    "import contextlib, sys\nimport fedjax_opt_command\n"
+    "sys.argv = ['fedjax-opt', 'trian']\n"
+    "with contextlib.suppress(SystemExit):\n"
+    "  fedjax_opt_command.script()\n"
+    "print(sys.modules['experiments'].__file__, 'jax' in sys.modules)\n"
+  )
+  done = subprocess.run(
+    [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True
+  )
+  folder = REPOSITORY / "experiments"
+  assert done.stdout.split() == [str(folder / "__init__.py"), "False"]
