@@ -15,6 +15,8 @@ tensorboard = ["tensorboardX>=2.6"]
 # Haxby's data of the composite optimization paper.
 fmri = ["nilearn>=0.11.1"]
 test = ["pytest>=8", "pytest-xdist>=3", "hypothesis>=6.100", "ruff>=0.9"]
+# The site: the theme and the reader of notebooks that optax's has.
+docs = ["sphinx>=8.1", "sphinx-book-theme>=1.1.4", "myst-nb>=1.2"]
 
 setuptools.setup(
   name="fedjax_opt",
@@ -44,6 +46,7 @@ setuptools.setup(
     "tensorboard": tensorboard,
     "test": test + run + tfds + tensorboard,
     "fmri": fmri,
+    "docs": docs + run,
     "all": run + tfds + tensorboard + fmri,
   },
 )
