@@ -6,6 +6,9 @@ built, the others are included. What they link to outside of docs/ becomes a
 link to the repository.
 """
 
+import functools
+import importlib
+import inspect
 import pathlib
 import re
 import sys
@@ -28,7 +31,7 @@ extensions = [
   "sphinx.ext.napoleon",
   "sphinx.ext.doctest",
   "sphinx.ext.mathjax",
-  "sphinx.ext.viewcode",
+  "sphinx.ext.linkcode",
   "myst_nb",
 ]
 exclude_patterns = ["_build", "**.ipynb_checkpoints"]
@@ -113,6 +116,39 @@ def copy_notebooks() -> list[str]:
   return [notebook.stem for notebook in notebooks]
 
 
+# A role or a literal, which stay as they are; or code in single backticks.
+_CODE = re.compile(r"(:\w+:`[^`]+`|``[^`]+``)|`([^`]+)`")
+
+
+def _docstring(app, what, name, thing, options, lines) -> None:
+  """Changes what napoleon would misread.
+
+  Code in single backticks gets two, so that a colon in it ends no type; and a
+  result is described by a sentence, which may have colons, without a type.
+  """
+  text = _CODE.sub(
+    lambda code: code[1] or f"``{' '.join(code[2].split())}``",
+    "\n".join(lines),
+  )
+  lines[:] = re.sub(r"(?m)^(Returns:\n +)", r"\1: ", text).split("\n")
+
+
+def linkcode_resolve(domain, info) -> str | None:
+  """Where the source of a documented name is, on the repository's page."""
+  path = f"{info['module']}.{info['fullname']}".split(".")
+  try:
+    thing = functools.reduce(getattr, path[1:], importlib.import_module(path[0]))
+    file = inspect.getsourcefile(inspect.unwrap(thing))
+    lines, first = inspect.getsourcelines(inspect.unwrap(thing))
+  except (AttributeError, TypeError, OSError):
+    return None
+  file = pathlib.Path(file)
+  if domain != "py" or not file.is_relative_to(ROOT):
+    return None
+  name = file.relative_to(ROOT).as_posix()
+  return f"{REPOSITORY}/blob/main/{name}#L{first}-L{first + len(lines) - 1}"
+
+
 _NOTEBOOKS = copy_notebooks()
 
 
@@ -129,5 +165,6 @@ def _include(app, path, parent, content) -> None:
 
 
 def setup(app) -> None:
+  app.connect("autodoc-process-docstring", _docstring, priority=100)
   app.connect("source-read", _read)
   app.connect("include-read", _include)

@@ -279,7 +279,7 @@ class Heterogeneous(NamedTuple):
       `problem._replace(zeta=...)` is the problem at another value, which may be
       traced.
     scales: the a_j. [d] float32.
-    curvature_noise: the largest |tau|.
+    curvature_noise: the largest absolute value of tau.
   """
 
   data: ClientData
