@@ -137,7 +137,9 @@ def linkcode_resolve(domain, info) -> str | None:
   """Where the source of a documented name is, on the repository's page."""
   path = f"{info['module']}.{info['fullname']}".split(".")
   try:
-    thing = functools.reduce(getattr, path[1:], importlib.import_module(path[0]))
+    thing = functools.reduce(
+      getattr, path[1:], importlib.import_module(path[0])
+    )
     file = inspect.getsourcefile(inspect.unwrap(thing))
     lines, first = inspect.getsourcelines(inspect.unwrap(thing))
   except (AttributeError, TypeError, OSError):

@@ -14,6 +14,17 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import shards
 from fedjax_opt.models import statistics
 
+__all__ = [
+  "deciles",
+  "density",
+  "federated",
+  "grad_norm_sq",
+  "per_client",
+  "recovered_rank",
+  "recovered_support",
+  "worst_decile",
+]
+
 # (params, batch) -> {name: [B]}, such as the loss, and whether a prediction is
 # right.
 PerExampleFn = Callable[[Params, Batch], dict[str, jax.Array]]

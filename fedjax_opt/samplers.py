@@ -16,6 +16,16 @@ import optax
 from fedjax_opt.checks.values import failed, form, function, shown, whole
 from fedjax_opt.engine.batches import first_of_shuffle
 
+__all__ = [
+  "Sampler",
+  "cyclic",
+  "draw",
+  "fixed",
+  "resolve",
+  "uniform",
+  "weighted",
+]
+
 
 class Sampler(NamedTuple):
   """How the cohort of a round is drawn.
