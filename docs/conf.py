@@ -135,6 +135,8 @@ def _docstring(app, what, name, thing, options, lines) -> None:
 
 def linkcode_resolve(domain, info) -> str | None:
   """Where the source of a documented name is, on the repository's page."""
+  if domain != "py" or not info["module"]:
+    return None
   path = f"{info['module']}.{info['fullname']}".split(".")
   try:
     thing = functools.reduce(
@@ -145,7 +147,7 @@ def linkcode_resolve(domain, info) -> str | None:
   except (AttributeError, TypeError, OSError):
     return None
   file = pathlib.Path(file)
-  if domain != "py" or not file.is_relative_to(ROOT):
+  if not file.is_relative_to(ROOT):
     return None
   name = file.relative_to(ROOT).as_posix()
   return f"{REPOSITORY}/blob/main/{name}#L{first}-L{first + len(lines) - 1}"

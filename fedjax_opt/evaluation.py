@@ -311,5 +311,13 @@ def recovered_rank(
 
 
 def density(w: jax.Array, threshold: jax.typing.ArrayLike) -> jax.Array:
-  """The fraction of coefficients that are not below the threshold."""
+  """The fraction of coefficients that are not below the threshold.
+
+  Args:
+    w: the coefficients, of any shape.
+    threshold: of their absolute values; positive.
+
+  Returns:
+    A scalar in [0, 1].
+  """
   return jnp.mean(jnp.abs(w) >= threshold, dtype=jnp.float32)

@@ -15,8 +15,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
+from flax import linen
 
 import fedjax_opt as fo
 from experiments import compare
@@ -141,9 +143,8 @@ def broken_links(page: pathlib.Path) -> list[str]:
       continue
     file, _, anchor = target.partition("#")
     path = (page.parent / file).resolve() if file else page
-    if not path.exists() or (
-      anchor and path.suffix == ".md" and anchor not in anchors(path)
-    ):
+    to_heading = anchor and path.suffix == ".md"
+    if not path.exists() or (to_heading and anchor not in anchors(path)):
       broken.append(target)
   return broken
 
@@ -194,16 +195,7 @@ def test_every_public_name_is_on_a_page_of_the_reference():
     for name, thing in PUBLIC.items()
     if name not in SHOWN and (is_constant(thing) or id(thing) not in ids)
   ]
-  assert not missing
-
-
-def test_every_module_has_a_heading():
-  for prefix in MODULES:
-    module = prefix.removesuffix(".")
-    if (
-      module and "." not in module and module not in ("data", "models", "plots")
-    ):
-      assert f"# fo.{module}\n" in REFERENCE
+  assert missing == []
 
 
 def fo_value(name: str) -> Any:
@@ -253,8 +245,9 @@ def test_a_public_name_has_the_sections_that_it_needs(name):
 def fields(thing: type) -> list[str]:
   names = getattr(thing, "_fields", None)
   if names is None:
-    names = thing.__dict__.get("__annotations__", {})
-  return [n for n in names if not n.startswith("_")]
+    names = inspect.get_annotations(thing)
+  of_flax = {"parent", "name"} if issubclass(thing, linen.Module) else set()
+  return [n for n in names if not n.startswith("_") and n not in of_flax]
 
 
 def gives_something(signature: inspect.Signature) -> bool:
@@ -294,30 +287,30 @@ class Checker(doctest.OutputChecker):
 
 
 def names_of_examples() -> dict[str, Any]:
-  """What the examples take as given: a small regression of 8 clients."""
+  """What the examples take as given: a small regression of 12 clients."""
 
   def loss_fn(params, batch, rng):
-    return (batch["x"] @ params - batch["y"]) ** 2
+    return (batch["x"] @ params["kernel"] - batch["y"]) ** 2
 
   def per_example(params, batch):
     loss = loss_fn(params, batch, None)
     return {"loss": loss, "accuracy": jnp.exp(-loss)}
 
   def draw(seed):
-    x = jax.random.normal(jax.random.key(seed), (80, 4))
+    x = jax.random.normal(jax.random.key(seed), (600, 4))
     return {"x": x, "y": x @ jnp.arange(4.0)}
 
   def clients(alpha, seed):
-    rows = fo.partition.iid(pool["y"], num_clients=8, seed=seed)
+    rows = fo.partition.iid(np.arange(600), num_clients=12, seed=seed)
     return fo.ClientData.from_partition(pool, rows, keep_pool=True)
 
-  pool, params = draw(0), jnp.zeros(4)
+  pool, params = draw(0), {"kernel": jnp.zeros(4)}
   return {
-    **{"jax": jax, "jnp": jnp, "optax": optax, "fo": fo},
-    **{"simulate": fo.simulate, "statistics": fo.statistics},
+    **{"jax": jax, "jnp": jnp, "np": np, "optax": optax, "fo": fo},
+    **{"simulate": fo.simulate, "statistics": fo.statistics, "prox": fo.prox},
     **{"loss_fn": loss_fn, "per_example": per_example, "clients": clients},
     **{"params": params, "data": clients(1.0, 0), "m": params},
-    **{"eta": 0.1, "beta": 0.9, "mu_l": 0.6},
+    **{"eta": 0.1, "beta": 0.9, "mu_l": 0.6, "step": 0.1},
     "grad_fn": jax.grad(lambda w: jnp.mean(loss_fn(w, pool, None))),
     "evaluate": fo.evaluation.federated(per_example),
     "algorithm": fo.fed_avg(loss_fn, optax.sgd(0.01)),
