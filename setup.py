@@ -30,6 +30,8 @@ notebooks = [
   "nbformat>=5.10",
   "ipykernel>=6.29",
 ]
+# The site: the theme and the reader of notebooks that optax's has.
+docs = ["sphinx>=8.1", "sphinx-book-theme>=1.1.4", "myst-nb>=1.2"]
 test = [
   "pytest>=8",
   "pytest-xdist>=3",
@@ -115,6 +117,7 @@ setuptools.setup(
     "tensorboard": tensorboard,
     "fmri": fmri,
     "notebooks": notebooks + run,
+    "docs": docs + run,
     "test": test + run + tfds + tensorboard + notebooks,
     "all": run + tfds + tensorboard + fmri,
   },

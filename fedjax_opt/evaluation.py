@@ -14,6 +14,17 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import shards
 from fedjax_opt.models import statistics
 
+__all__ = [
+  "deciles",
+  "density",
+  "federated",
+  "grad_norm_sq",
+  "per_client",
+  "recovered_rank",
+  "recovered_support",
+  "worst_decile",
+]
+
 # (params, batch) -> {name: [B]}, such as the loss, and whether a prediction is
 # right.
 PerExampleFn = Callable[[Params, Batch], dict[str, jax.Array]]
@@ -300,5 +311,13 @@ def recovered_rank(
 
 
 def density(w: jax.Array, threshold: jax.typing.ArrayLike) -> jax.Array:
-  """The fraction of coefficients that are not below the threshold."""
+  """The fraction of coefficients that are not below the threshold.
+
+  Args:
+    w: the coefficients, of any shape.
+    threshold: of their absolute values; positive.
+
+  Returns:
+    A scalar in [0, 1].
+  """
   return jnp.mean(jnp.abs(w) >= threshold, dtype=jnp.float32)

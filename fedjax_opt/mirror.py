@@ -20,6 +20,12 @@ from fedjax_opt import prox
 from fedjax_opt.base import Params
 from fedjax_opt.prox.regularizer import path_names
 
+__all__ = [
+  "MirrorMap",
+  "entropy",
+  "euclidean",
+]
+
 
 class MirrorMap(NamedTuple):
   """The two functions of h that an algorithm uses.

@@ -21,6 +21,13 @@ from fedjax_opt.checks import functions
 from fedjax_opt.models import statistics
 from fedjax_opt.trees import at_least_float32
 
+__all__ = [
+  "RegularizedLoss",
+  "contrastive",
+  "l2",
+  "proximal",
+]
+
 
 class RegularizedLoss(NamedTuple):
   """A loss with a term of the parameters added to that of each example.

@@ -16,6 +16,16 @@ import optax
 from fedjax_opt.checks.values import failed, form, function, shown, whole
 from fedjax_opt.engine.batches import first_of_shuffle
 
+__all__ = [
+  "Sampler",
+  "cyclic",
+  "draw",
+  "fixed",
+  "resolve",
+  "uniform",
+  "weighted",
+]
+
 
 class Sampler(NamedTuple):
   """How the cohort of a round is drawn.
@@ -34,6 +44,9 @@ class Sampler(NamedTuple):
 
 def uniform() -> Sampler:
   """Each client with the same probability, without replacement.
+
+  Returns:
+    The sampler.
 
   References:
     McMahan et al., AISTATS 2017, Algorithm 1.
@@ -62,6 +75,9 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
   Args:
     weights: [M], proportional to the probabilities, non-negative; the clients'
       numbers of examples if None.
+
+  Returns:
+    The sampler.
 
   Raises:
     ValueError: if the weights are not non-negative numbers with a positive sum.
@@ -108,6 +124,12 @@ def fixed(cohorts: Sequence[Sequence[int]] | None = None) -> Sampler:
     cohorts: [T, C] clients; round r has the cohort r mod T. If None the
       population is cut into cohorts of C consecutive clients; those of the
       last one that would be incomplete are filled up from the first.
+
+  Returns:
+    The sampler.
+
+  Raises:
+    ValueError: if the cohorts are not lists of clients of one length.
   """
   if cohorts is not None:
     cohorts = _array("cohorts", cohorts)
@@ -156,6 +178,9 @@ def cyclic(groups: int) -> Sampler:
   References:
     Cho et al., "On the Convergence of Federated Averaging with Cyclic Client
     Participation", ICML 2023, section 3.
+
+  Returns:
+    The sampler.
   """
 
   whole("groups", groups)
@@ -281,6 +306,17 @@ def draw(
   sizes: jax.Array,
   cohort_size: int,
 ) -> tuple[jax.Array, jax.Array | None]:
-  """The cohort of a round of the run with that seed; for use on the host."""
+  """The cohort of a round of the run with that seed; for use on the host.
+
+  Args:
+    sampler: see `resolve`.
+    seed: of the run. [] int.
+    round: from 0. [] int.
+    sizes: examples of each client. [M] int.
+    cohort_size: C.
+
+  Returns:
+    As `Sampler.draw`: [C] int32 clients, and [C] factors of weights or None.
+  """
   key = jax.random.fold_in(jax.random.key(seed), round)
   return sampler.draw(key, round, sizes, cohort_size)

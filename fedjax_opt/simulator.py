@@ -165,6 +165,10 @@ def grid_points(
 
   Returns:
     S points: {name: value, ..., 'seed': seed}.
+
+  Raises:
+    ValueError: naming the argument that cannot be.
+    TypeError: naming one of a wrong type.
   """
   axes = {**grid, "seed": seeds}
   for name, values in axes.items():

@@ -47,9 +47,9 @@ def scaffold(
     x &\leftarrow x + \eta_g \sum_{i \in S} w_i (y_i - x), \qquad
     c \leftarrow c + \frac{|S|}{M} \sum_{i \in S} w_i (c_i^+ - c_i)
 
-  All control variates start at 0. With `weighting='examples'`, |S| and M are
-  numbers of examples instead of clients, so that c stays the weighted mean of
-  all :math:`c_i`.
+  All control variates start at 0. With `weighting='examples'`, :math:`|S|` and
+  M are numbers of examples instead of clients, so that c stays the weighted
+  mean of all :math:`c_i`.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.

@@ -62,7 +62,7 @@ def compare(
   mean over `seeds` of the criterion, then runs with `report_seeds`, which were
   not used before: what is reported has no part in the choice.
 
-  >>> study = fo.compare(
+  >>> study = fo.compare(  # doctest: +SKIP
   ...   {
   ...     "FedAvg": fo.Method(fed_avg, {"learning_rate": [0.03, 0.1, 0.3]}),
   ...     "SCAFFOLD": fo.Method(scaffold, {"learning_rate": [0.03, 0.1, 0.3]}),
@@ -75,7 +75,7 @@ def compare(
   ...   test=test,
   ...   evaluate=fo.evaluation.federated(per_example),
   ... )
-  >>> study.write("report")
+  >>> study.write("report")  # doctest: +SKIP
 
   Args:
     methods: label -> `Method`, or the pair (make, grid).

@@ -26,6 +26,10 @@ from absl import logging
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.registry import Hyperparameter
 
+__all__ = [
+  "load",
+]
+
 TFF_URL = "https://storage.googleapis.com/tff-datasets-public/"
 TFF_FILE = "emnist_all.sqlite.lzma"
 

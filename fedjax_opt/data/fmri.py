@@ -8,6 +8,11 @@ import numpy as np
 
 from fedjax_opt.data.clients import ClientData
 
+__all__ = [
+  "Session",
+  "load",
+]
+
 URL = "http://data.pymvpa.org/datasets/haxby2001/"
 
 _TRAIN_SUBJECTS = (1, 2, 3, 4, 5)

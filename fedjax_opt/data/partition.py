@@ -48,6 +48,20 @@ from fedjax_opt.registry import (
   owners,
 )
 
+__all__ = [
+  "SCHEMES",
+  "check_parameters",
+  "class_q",
+  "dirichlet",
+  "dirichlet_disjoint",
+  "iid",
+  "natural",
+  "shards",
+  "similarity",
+  "size_skew",
+  "split",
+]
+
 SCHEMES: dict[str, PartitionChoice] = {
   "iid": PartitionChoice(iid, "all examples dealt at random, equal sizes"),
   "dirichlet": PartitionChoice(

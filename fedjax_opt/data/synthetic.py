@@ -20,6 +20,16 @@ from fedjax_opt.base import Batch
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.registry import Hyperparameter, check_choice
 
+__all__ = [
+  "VARIANTS",
+  "Heterogeneous",
+  "Problem",
+  "Variant",
+  "heterogeneous",
+  "lasso",
+  "low_rank",
+]
+
 
 class Variant(NamedTuple):
   """The sizes of one of the paper's four variants.
@@ -279,7 +289,7 @@ class Heterogeneous(NamedTuple):
       `problem._replace(zeta=...)` is the problem at another value, which may be
       traced.
     scales: the a_j. [d] float32.
-    curvature_noise: the largest |tau|.
+    curvature_noise: the largest absolute value of tau.
   """
 
   data: ClientData

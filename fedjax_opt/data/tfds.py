@@ -15,6 +15,11 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+__all__ = [
+  "SOURCES",
+  "load",
+]
+
 # Data sets that `load` accepts -> the address from which TFDS downloads them.
 SOURCES = {
   "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist/",

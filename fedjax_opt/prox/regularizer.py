@@ -117,7 +117,11 @@ def _widened(tree):
 
 
 def zero() -> Regularizer:
-  """No regularizer: value 0, and the prox is the identity."""
+  """No regularizer: value 0, and the prox is the identity.
+
+  Returns:
+    The regularizer.
+  """
   return Regularizer("zero", lambda tree: jnp.zeros([]), lambda tree, _: tree)
 
 

@@ -57,7 +57,7 @@ def mean_interval(
   below the mean and how much above is as in the percentile interval. So it is
   longer on the side on which the values are more spread out.
 
-  Intervals of 95 % that hold the true mean, in percent of 20,000 simulations:
+  Intervals of 95 % that hold the true mean, in percent of 20,000 simulations::
 
                         n =     2     3     4     5    10    20
     normal    student        95.0  94.7  94.8  94.7  94.7  94.9
@@ -255,7 +255,7 @@ def interquartile_mean(
   of its ends from the estimate by sqrt(n / (n - 1)) t / z, where t is the
   quantile of Student's distribution with T (n - 1) degrees of freedom and z the
   normal one. Intervals of 95 % that hold the true value, in percent of 2,000
-  simulations with normal scores:
+  simulations with normal scores::
 
                n =     3     5    10    20
     T = 1   student  95.5  95.8  96.7  96.2   percentile  76.2 to 94.2

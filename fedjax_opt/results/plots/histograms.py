@@ -72,7 +72,15 @@ def label_histogram(
 
 
 def partition_title(partition: str, alpha: float | None = None) -> str:
-  """The name of a partition with its concentration: `Dirichlet, α = 0.1`."""
+  """The name of a partition with its concentration: `Dirichlet, α = 0.1`.
+
+  Args:
+    partition: name of a scheme of `fedjax_opt.partition`.
+    alpha: its concentration; None if it has none.
+
+  Returns:
+    The title.
+  """
   if alpha is None:
     return name_of(partition)
   return f"{name_of(partition)}, α = {number(alpha)}"

@@ -67,6 +67,9 @@ def method_styles(labels: Iterable[str]) -> dict[str, Style]:
 
   Args:
     labels: of all methods of the study; the order gives the looks.
+
+  Returns:
+    label -> its style.
   """
   return {
     label: Style(

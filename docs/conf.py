@@ -1,0 +1,174 @@
+"""How Sphinx builds the site: `python -m sphinx -W -b html docs docs/_build`.
+
+Files of the repository that are pages too (the notebooks, the change log, the
+papers' READMEs) stay where they are: notebooks are copied here when the site is
+built, the others are included. What they link to outside of docs/ becomes a
+link to the repository.
+"""
+
+import functools
+import importlib
+import inspect
+import pathlib
+import re
+import sys
+
+DOCS = pathlib.Path(__file__).resolve().parent
+ROOT = DOCS.parent
+sys.path.insert(0, str(ROOT))
+
+import fedjax_opt  # noqa: E402
+
+REPOSITORY = "https://github.com/fedjax-opt/fedjax_opt"
+
+project = "fedjax_opt"
+author = "the authors of fedjax_opt"
+project_copyright = author
+version = release = fedjax_opt.__version__
+
+extensions = [
+  "sphinx.ext.autodoc",
+  "sphinx.ext.napoleon",
+  "sphinx.ext.doctest",
+  "sphinx.ext.mathjax",
+  "sphinx.ext.linkcode",
+  "myst_nb",
+]
+exclude_patterns = ["_build", "**.ipynb_checkpoints"]
+default_role = "literal"
+
+# Docstrings are in Google's style, with `name` for what is code.
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+autodoc_default_options = {"member-order": "bysource"}
+autodoc_typehints = "none"  # Sections of the docstrings say types and shapes.
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 76
+
+# Notebooks are shown with the outputs that they have.
+nb_execution_mode = "off"
+nb_merge_streams = True
+myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "colon_fence"]
+myst_heading_anchors = 4
+suppress_warnings = ["mystnb.unknown_mime_type"]
+
+html_theme = "sphinx_book_theme"
+html_title = "fedjax_opt"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+html_show_copyright = False
+html_theme_options = {
+  "repository_url": REPOSITORY,
+  "repository_branch": "main",
+  "path_to_docs": "docs",
+  "use_repository_button": True,
+  "use_issues_button": True,
+  "use_edit_page_button": False,
+  "show_toc_level": 2,
+  "show_navbar_depth": 1,
+}
+
+_LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
+
+
+def _links_of(text: str, folder: pathlib.Path) -> str:
+  """Turns links to files outside of docs/ into links to the repository.
+
+  Args:
+    text: Markdown, or a notebook.
+    folder: the folder in the repository that its links are relative to.
+
+  Returns:
+    The same; links to files that are pages of the site lead to these pages.
+  """
+
+  def link(match):
+    before, target, after = match.groups()
+    path = (folder / target).resolve()
+    if "://" in target or not path.is_relative_to(ROOT) or not path.exists():
+      return match.group(0)
+    if path.is_relative_to(DOCS) or path.suffix in (".png", ".svg", ".ipynb"):
+      return match.group(0)
+    where = "tree" if path.is_dir() else "blob"
+    name = path.relative_to(ROOT).as_posix()
+    return f"{before}{REPOSITORY}/{where}/main/{name}{after}"
+
+  return _LINK.sub(link, text)
+
+
+def copy_notebooks() -> list[str]:
+  """Brings notebooks/*.ipynb to docs/notebooks, in place of older copies.
+
+  Returns:
+    Their names, without the suffix.
+  """
+  for old in (DOCS / "notebooks").glob("*.ipynb"):
+    old.unlink()
+  notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
+  for notebook in notebooks:
+    text = _links_of(notebook.read_text(), notebook.parent)
+    # There are links from notebooks to pages: here they stand beside them.
+    text = text.replace("](../docs/", "](../")
+    (DOCS / "notebooks" / notebook.name).write_text(text)
+  return [notebook.stem for notebook in notebooks]
+
+
+# A role or a literal, which stay as they are; or code in single backticks.
+_CODE = re.compile(r"(:\w+:`[^`]+`|``[^`]+``)|`([^`]+)`")
+
+
+def _docstring(app, what, name, thing, options, lines) -> None:
+  """Changes what napoleon would misread.
+
+  Code in single backticks gets two, so that a colon in it ends no type; and a
+  result is described by a sentence, which may have colons, without a type.
+  """
+  text = _CODE.sub(
+    lambda code: code[1] or f"``{' '.join(code[2].split())}``",
+    "\n".join(lines),
+  )
+  lines[:] = re.sub(r"(?m)^(Returns:\n +)", r"\1: ", text).split("\n")
+
+
+def linkcode_resolve(domain, info) -> str | None:
+  """Where the source of a documented name is, on the repository's page."""
+  if domain != "py" or not info["module"]:
+    return None
+  path = f"{info['module']}.{info['fullname']}".split(".")
+  try:
+    thing = functools.reduce(
+      getattr, path[1:], importlib.import_module(path[0])
+    )
+    file = inspect.getsourcefile(inspect.unwrap(thing))
+    lines, first = inspect.getsourcelines(inspect.unwrap(thing))
+  except (AttributeError, TypeError, OSError):
+    return None
+  file = pathlib.Path(file)
+  if not file.is_relative_to(ROOT):
+    return None
+  name = file.relative_to(ROOT).as_posix()
+  return f"{REPOSITORY}/blob/main/{name}#L{first}-L{first + len(lines) - 1}"
+
+
+_NOTEBOOKS = copy_notebooks()
+
+
+def _read(app, name, content) -> None:
+  if name == "notebooks/index" and _NOTEBOOKS:
+    lines = ["```{toctree}", ":maxdepth: 1", "", *_NOTEBOOKS, "```"]
+    content[0] += "\n" + "\n".join(lines) + "\n"
+  elif pathlib.Path(name).name not in _NOTEBOOKS:
+    content[0] = _links_of(content[0], (DOCS / name).parent)
+
+
+def _include(app, path, parent, content) -> None:
+  content[0] = _links_of(content[0], (ROOT / "docs" / path).resolve().parent)
+
+
+def setup(app) -> None:
+  app.connect("autodoc-process-docstring", _docstring, priority=100)
+  app.connect("source-read", _read)
+  app.connect("include-read", _include)

@@ -1,0 +1,344 @@
+"""The site: its code runs, its links lead somewhere, its reference is whole."""
+
+import ast
+import doctest
+import importlib
+import inspect
+import pathlib
+import pkgutil
+import re
+import subprocess
+import sys
+import textwrap
+import types
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen
+
+import fedjax_opt as fo
+from experiments import compare
+from experiments.studies import plan, request
+from tests.experiments.commands import call
+
+ROOT = pathlib.Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(
+  page
+  for page in DOCS.rglob("*.md")
+  if "_build" not in page.parts and page.parent.name != "notebooks"
+)
+OUTSIDE = [
+  ROOT / "README.md",
+  ROOT / "CHANGELOG.md",
+  *sorted(ROOT.glob("experiments/*/README.md")),
+]
+
+
+def name_of(page):
+  return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: pathlib.Path, language: str) -> list[str]:
+  fence = rf"^```{language}\n(.*?)^```$"
+  return re.findall(fence, page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+# The code of the pages.
+
+# Shows how a run is read that is not there.
+NOT_RUN = {"docs/results.md"}
+WITH_CODE = [
+  page
+  for page in PAGES
+  if blocks(page, "python") and name_of(page) not in NOT_RUN
+]
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
+def test_the_code_of_a_page_runs_from_top_to_bottom(
+  page, tmp_path, monkeypatch
+):
+  monkeypatch.chdir(tmp_path)  # Some write files.
+  names = {}
+  for block in blocks(page, "python"):
+    exec(compile(block, name_of(page), "exec"), names)
+
+
+def test_there_is_code_for_each_thing_of_ones_own():
+  for name in ("own_data", "own_model", "own_rule", "own_algorithm"):
+    assert DOCS / "how_to" / f"{name}.md" in WITH_CODE
+
+
+def test_the_study_file_runs(tmp_path):
+  (content,) = blocks(DOCS / "how_to" / "compare.md", "toml")
+  file = tmp_path / "digits.toml"
+  file.write_text(content)
+  small = ("--rounds=2", "--num_clients=10", "--cohort_size=2", "--seed=0,1")
+  arguments = (f"--study={file}", *small, "--alpha=1", "--client_lr=0.1,1")
+  folder = tmp_path / "study"
+  assert call(*arguments, f"--output_dir={folder}", program=compare) == 0
+  table = (folder / "table.md").read_text()
+  for label in ("SGD", "scaffold", "Delta-SGD"):
+    assert label.casefold() in table.casefold()
+
+
+def test_the_study_of_which_method_can_be_run_and_has_its_table():
+  study = request.parse(["", f"--study={DOCS / 'which_method.toml'}"], "")
+  labels = [method["label"] for method in study.methods]
+  assert len(plan.plan(study)) == 4 * len(labels)
+  table = (DOCS / "which_method_table.md").read_text()
+  page = (DOCS / "which_method.md").read_text()
+  for label in labels:
+    assert f"| {label} |" in table
+    assert label in page
+
+
+# Flags of other programs: pip, Slurm, gcloud, XLA.
+OTHERS = {
+  "command", "fedjax_python", "gpus", "help", "nodes", "ntasks", "torch_python",
+  "worker", "xla_force_host_platform_device_count", "zone",
+}  # fmt: skip
+
+
+def test_every_flag_that_is_named_exists():
+  known = set()
+  for program in ("run", "compare"):
+    command = [sys.executable, "-m", f"experiments.{program}", "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)
+    known |= set(re.findall(r"--(?:\[no\])?(\w+)", shown.stdout))
+  for page in PAGES:
+    named = set(re.findall(r"--(\w+)", page.read_text())) - OTHERS
+    unknown = {n for n in named if n not in known and n[2:] not in known}
+    assert not unknown, name_of(page)
+
+
+# Links.
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+DIRECTIVE = re.compile(
+  r"^```\{(?:include|literalinclude)\} (\S+)", re.MULTILINE
+)
+
+
+def anchors(page: pathlib.Path) -> set[str]:
+  """The anchors of a page, as GitHub and MyST make them of its headings."""
+  text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.M)
+  titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+  slug = lambda title: re.sub(
+    r"[^\w\- ]", "", re.sub(r"`|\*", "", title).strip().lower()
+  ).replace(" ", "-")
+  return {slug(t) for t in titles} | set(re.findall(r"^\((\S+)\)=", text, re.M))
+
+
+def broken_links(page: pathlib.Path) -> list[str]:
+  broken = []
+  text = re.sub(r"^```\w*\n.*?^```", "", page.read_text(), flags=re.S | re.M)
+  for target in LINK.findall(text) + DIRECTIVE.findall(text):
+    if re.match(r"[a-z]+:", target):
+      continue
+    file, _, anchor = target.partition("#")
+    path = (page.parent / file).resolve() if file else page
+    to_heading = anchor and path.suffix == ".md"
+    if not path.exists() or (to_heading and anchor not in anchors(path)):
+      broken.append(target)
+  return broken
+
+
+@pytest.mark.parametrize("page", PAGES + OUTSIDE, ids=name_of)
+def test_links_lead_to_files_and_headings(page):
+  assert not broken_links(page)
+
+
+def test_a_broken_link_is_found(tmp_path):
+  page = tmp_path / "page.md"
+  page.write_text("# One\n[a](page.md#one) [b](page.md#two) [c](none.md)\n")
+  assert broken_links(page) == ["page.md#two", "none.md"]
+
+
+# The reference.
+
+MODULES = {
+  "": fo,
+  **{
+    f"{name}.": getattr(fo, name)
+    for name in (
+      "statistics", "plots", "metrics", "evaluation", "data", "partition",
+      "synthetic", "models", "prox", "mirror", "objectives", "samplers",
+    )
+  },
+  **{
+    f"data.{name}.": getattr(fo.data, name)
+    for name in ("augmentation", "embedded", "femnist", "fmri", "tfds")
+  },
+}  # fmt: skip
+PUBLIC = {
+  prefix + name: getattr(module, name)
+  for prefix, module in MODULES.items()
+  for name in module.__all__
+  if not isinstance(getattr(module, name), types.ModuleType)
+}
+REFERENCE = "\n".join(
+  page.read_text() for page in (DOCS / "reference").glob("*.md")
+)
+SHOWN = set(re.findall(r"^\.\. \S+:: fedjax_opt\.([\w.]+)", REFERENCE, re.M))
+
+
+def test_every_public_name_is_on_a_page_of_the_reference():
+  ids = {id(fo_value(name)) for name in SHOWN}
+  missing = [
+    name
+    for name, thing in PUBLIC.items()
+    if name not in SHOWN and (is_constant(thing) or id(thing) not in ids)
+  ]
+  assert missing == []
+
+
+def fo_value(name: str) -> Any:
+  thing = fo
+  for part in name.split("."):
+    if not hasattr(thing, part):
+      thing = importlib.import_module(f"{thing.__name__}.{part}")
+    else:
+      thing = getattr(thing, part)
+  return thing
+
+
+def is_constant(thing) -> bool:
+  return not callable(thing) or not isinstance(thing, type | types.FunctionType)
+
+
+DOCUMENTED = {n: t for n, t in PUBLIC.items() if not is_constant(t)}
+
+
+def sections(thing) -> dict[str, str]:
+  """The sections of a docstring in Google's style, by name."""
+  text = inspect.getdoc(thing) or ""
+  parts = re.split(r"^(\w+):\n", text, flags=re.MULTILINE)
+  return {"": parts[0]} | dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_a_public_name_has_the_sections_that_it_needs(name):
+  thing = DOCUMENTED[name]
+  found = sections(thing)
+  assert len(found[""].splitlines()[0]) <= 80
+  if inspect.isclass(thing):
+    listed, wanted = found.get("Attributes", ""), fields(thing)
+  else:
+    signature = inspect.signature(thing)
+    listed, wanted = found.get("Args", ""), list(signature.parameters)
+    if gives_something(signature):
+      one_line = re.match(r"(True|Whether|The|A|\w+s\b)", found[""])
+      assert {"Returns", "Yields"} & set(found) or one_line
+    if raises(thing):
+      assert "Raises" in found
+  if len(wanted) > 1:
+    missing = [n for n in wanted if not re.search(rf"\b{n}\b", listed)]
+    assert not missing
+
+
+def fields(thing: type) -> list[str]:
+  names = getattr(thing, "_fields", None)
+  if names is None:
+    names = inspect.get_annotations(thing)
+  of_flax = {"parent", "name"} if issubclass(thing, linen.Module) else set()
+  return [n for n in names if not n.startswith("_") and n not in of_flax]
+
+
+def gives_something(signature: inspect.Signature) -> bool:
+  return signature.return_annotation not in (None, "None", inspect._empty)
+
+
+def raises(function) -> bool:
+  """Whether a `raise` stands in the function itself, not in one inside it."""
+  tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+  todo = list(tree.body[0].body)
+  while todo:
+    node = todo.pop()
+    if isinstance(node, ast.Raise):
+      return True
+    if not isinstance(node, ast.FunctionDef | ast.Lambda):
+      todo += ast.iter_child_nodes(node)
+  return False
+
+
+# Examples in docstrings.
+
+
+def all_examples() -> list[doctest.DocTest]:
+  found = []
+  for info in pkgutil.walk_packages(fo.__path__, "fedjax_opt."):
+    module = importlib.import_module(info.name)
+    if ">>>" in inspect.getsource(module):
+      found += doctest.DocTestFinder().find(module)
+  return [test for test in found if test.examples]
+
+
+class Checker(doctest.OutputChecker):
+  """Compares only what an example says that it gives."""
+
+  def check_output(self, want, got, optionflags):
+    return not want or super().check_output(want, got, optionflags)
+
+
+def names_of_examples() -> dict[str, Any]:
+  """What the examples take as given: a small regression of 12 clients."""
+
+  def loss_fn(params, batch, rng):
+    return (batch["x"] @ params["kernel"] - batch["y"]) ** 2
+
+  def per_example(params, batch):
+    loss = loss_fn(params, batch, None)
+    return {"loss": loss, "accuracy": jnp.exp(-loss)}
+
+  def draw(seed):
+    x = jax.random.normal(jax.random.key(seed), (600, 4))
+    return {"x": x, "y": x @ jnp.arange(4.0)}
+
+  def clients(alpha, seed):
+    rows = fo.partition.iid(np.arange(600), num_clients=12, seed=seed)
+    return fo.ClientData.from_partition(pool, rows, keep_pool=True)
+
+  pool, params = draw(0), {"kernel": jnp.zeros(4)}
+  return {
+    **{"jax": jax, "jnp": jnp, "np": np, "optax": optax, "fo": fo},
+    **{"simulate": fo.simulate, "statistics": fo.statistics, "prox": fo.prox},
+    **{"loss_fn": loss_fn, "per_example": per_example, "clients": clients},
+    **{"params": params, "data": clients(1.0, 0), "m": params},
+    **{"eta": 0.1, "beta": 0.9, "mu_l": 0.6, "step": 0.1},
+    "grad_fn": jax.grad(lambda w: jnp.mean(loss_fn(w, pool, None))),
+    "evaluate": fo.evaluation.federated(per_example),
+    "algorithm": fo.fed_avg(loss_fn, optax.sgd(0.01)),
+    "fed_avg": lambda learning_rate: fo.fed_avg(
+      loss_fn, optax.sgd(learning_rate)
+    ),
+    "scaffold": lambda learning_rate: fo.scaffold(loss_fn, learning_rate),
+    "validation": draw(1),
+    "test": draw(2),
+    "accuracy_of_scaffold": [0.9, 0.91, 0.92],
+    "accuracy_of_fed_avg": [0.8, 0.82, 0.81],
+  }
+
+
+EXAMPLES = all_examples()
+
+
+def test_there_are_examples():
+  assert len(EXAMPLES) >= 10
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda test: test.name)
+def test_an_example_of_a_docstring_runs(example, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  names = names_of_examples()
+  fo.Population.of_client_data("clients", names["data"])
+  example.globs = example.globs | names
+  runner = doctest.DocTestRunner(Checker(), optionflags=doctest.ELLIPSIS)
+  said = []
+  result = runner.run(example, out=said.append)
+  assert result.failed == 0, "".join(said)
