@@ -313,7 +313,7 @@ axes.semilogy(np.arange(1, checked_rounds + 1), differences, "o-", ms=3)
 axes.axhline(np.finfo(np.float32).eps, color="#888888", ls=":")
 axes.text(
   checked_rounds,
-  np.finfo(np.float32).eps,
+  0.9 * np.finfo(np.float32).eps,
   "spacing of float32",
   va="top",
   ha="right",

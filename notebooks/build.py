@@ -163,6 +163,8 @@ def tidy(notebook: nbformat.NotebookNode) -> None:
   notebook.metadata = nbformat.from_dict(METADATA)
   for cell in notebook.cells:
     cell.metadata = nbformat.from_dict({})
+    if cell.source == INSTALL:
+      cell.outputs = []  # What pip has to say is of the machine.
     for output in cell.get("outputs", ()):
       if output.output_type == "stream":
         lines = output.text.split("\n")
