@@ -48,6 +48,7 @@ napoleon_attr_annotations = False
 autodoc_default_options = {"member-order": "bysource"}
 autodoc_typehints = "none"  # Sections of the docstrings say types and shapes.
 autodoc_preserve_defaults = True
+toc_object_entries_show_parents = "hide"
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 76
 
