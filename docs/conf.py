@@ -13,6 +13,8 @@ import pathlib
 import re
 import sys
 
+from sphinx.domains.python import PyObject
+
 DOCS = pathlib.Path(__file__).resolve().parent
 ROOT = DOCS.parent
 sys.path.insert(0, str(ROOT))
@@ -36,14 +38,17 @@ extensions = [
 ]
 exclude_patterns = ["_build", "**.ipynb_checkpoints"]
 default_role = "literal"
+highlight_language = "none"  # Of blocks that name no language: commands.
 
 # Docstrings are in Google's style, with `name` for what is code.
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
+napoleon_attr_annotations = False
 autodoc_default_options = {"member-order": "bysource"}
 autodoc_typehints = "none"  # Sections of the docstrings say types and shapes.
 autodoc_preserve_defaults = True
+toc_object_entries_show_parents = "hide"
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 76
 
@@ -69,6 +74,7 @@ html_theme_options = {
   "use_edit_page_button": False,
   "show_toc_level": 2,
   "show_navbar_depth": 1,
+  "footer_content_items": [],
 }
 
 _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
@@ -169,6 +175,9 @@ def _include(app, path, parent, content) -> None:
 
 
 def setup(app) -> None:
+  for field in PyObject.doc_field_types:
+    if field.name == "variable":
+      field.label = "Attributes"
   app.connect("autodoc-process-docstring", _docstring, priority=100)
   app.connect("source-read", _read)
   app.connect("include-read", _include)
