@@ -14,8 +14,8 @@
 # %% [markdown]
 # # Delta-SGD
 #
-# Clients that find their step sizes by themselves: how these adapt at each step,
-# and how they do beside SGD with a tuned rate.
+# Clients that find their step sizes by themselves: how these adapt at each
+# step, and how they do beside SGD with a tuned rate.
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/03_delta_sgd.ipynb)
 
