@@ -1,0 +1,566 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Composite objectives
+#
+# Sparse and low-rank models from clients: what a proximal step at each client
+# does, and why it matters what is averaged.
+#
+# [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/04_composite.ipynb)
+
+# %%
+# Installs the package on Colab, or from $FEDJAX_OPT_SOURCE where that is set.
+import os
+import subprocess
+import sys
+
+source = os.environ.get("FEDJAX_OPT_SOURCE")
+if "google.colab" in sys.modules and source is None:
+  source = "fedjax_opt[run] @ git+https://github.com/fedjax-opt/fedjax_opt"
+if source:
+  command = [sys.executable, "-m", "pip", "install", "-q", source]
+  subprocess.run(command, check=True)
+
+# %%
+import jax
+
+on_accelerator = (
+  jax.default_backend() != "cpu"
+  or os.environ.get("FEDJAX_OPT_NOTEBOOK_SIZES") == "accelerator"
+)
+print(f"{jax.device_count()} x {jax.devices()[0].device_kind}")
+if on_accelerator:  # Problem II of the paper.
+  lasso = dict(dim=1024, num_nonzero=64, examples_per_client=128)
+  low_rank = dict(dim=32, rank=4, examples_per_client=128)
+  rounds, recorded_rounds, batch_size = 500, 300, 10
+  recorded_rate, seeds = 0.001, [0, 1, 2, 3, 4]
+else:
+  lasso = dict(dim=256, num_nonzero=16, examples_per_client=64)
+  low_rank = dict(dim=16, rank=2, examples_per_client=64)
+  rounds, recorded_rounds, batch_size = 200, 100, 8
+  recorded_rate, seeds = 0.003, [0, 1, 2]
+num_clients, cohort_size, eval_every = 64, 10, 10
+rates, server_rates = [0.0001, 0.0003, 0.001, 0.003], [1.0, 3.0, 10.0, 30.0]
+
+# %%
+import base64
+import pathlib
+import tempfile
+
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import optax
+from IPython.display import HTML
+from matplotlib import animation
+
+import fedjax_opt as fo
+from fedjax_opt.metrics import Criterion, rank
+
+# %% [markdown]
+# ## Which coefficients are there?
+#
+# The objective is $F(w) + \psi(w)$: $F$ is the mean of the clients' losses, and
+# $\psi$ a regularizer that all clients know, here $\lambda\|w\|_1$. In this
+# LASSO problem the first coefficients are 1 and all others 0; the features of
+# each client have a mean of its own.
+
+# %%
+problem = fo.synthetic.lasso(num_clients=num_clients, **lasso)
+threshold = 0.01  # Coefficients below it count as zero.
+strength = 0.1
+
+
+def loss_fn(params, batch, rng):  # [B]
+  x = batch["x"].reshape(len(batch["x"]), -1)
+  prediction = x @ params["kernel"].reshape(-1) + params["bias"]
+  return jnp.square(prediction - batch["y"])
+
+
+def start(problem):
+  return {"kernel": jnp.zeros(problem.w_real.shape), "bias": jnp.zeros([])}
+
+
+def per_example(params, batch):  # {name: [B]}
+  return {"loss": loss_fn(params, batch, None)}
+
+
+def of_support(params):
+  w_real = jnp.asarray(problem.w_real)
+  return fo.evaluation.recovered_support(params["kernel"], w_real, threshold)
+
+
+psi = fo.prox.kernels(fo.prox.l1(strength))  # The bias is left out.
+settings = dict(
+  cohort_size=cohort_size, batch_size=batch_size, eval_every=eval_every
+)
+solution = fo.optimum(loss_fn, psi, start(problem), problem.data)
+found = jax.device_get(of_support(solution.params))
+print(f"true density: {np.mean(problem.w_real != 0):.4f}")
+print(
+  f"minimizer on the data of all clients: density {found['density']:.4f}, "
+  f"F1 {found['f1']:.3f}"
+)
+
+# %% [markdown]
+# FedMiD takes proximal steps at the clients, averages their models, and takes
+# one more proximal step at the server. FedDualAvg averages *dual* states: sums
+# of gradients, to which the proximal operator is applied only to get a model.
+# The versions called OSP have the operator at the server only.
+#
+# Each of them tries the same rates of client and server, all with the same
+# seeds. What is shown is the setting whose loss on *validation* examples is
+# lowest; the true coefficients have no part in that choice.
+
+# %%
+methods = {
+  "FedMiD": (fo.fed_mid, False),
+  "FedMiD-OSP": (fo.fed_mid, True),
+  "FedDualAvg": (fo.fed_dual_avg, False),
+  "FedDualAvg-OSP": (fo.fed_dual_avg, True),
+}
+grid = {"learning_rate": rates, "server_learning_rate": server_rates}
+
+
+def diverged(history):
+  return int(np.isnan(history.values("train_loss")[:, -1]).sum())
+
+
+def tuned(name, problem, psi, of_params, seeds):
+  """The history of all points, and the points of the best setting."""
+  factory, only_server_prox = methods[name]
+
+  def make(learning_rate, server_learning_rate):
+    return factory(
+      loss_fn,
+      psi,
+      learning_rate,
+      server_learning_rate,
+      only_server_prox=only_server_prox,
+    )
+
+  result = fo.sweep(
+    make,
+    grid,
+    start(problem),
+    problem.data,
+    rounds=rounds,
+    seeds=seeds,
+    validation=problem.validation,
+    evaluate=fo.evaluation.federated(per_example, of_params=of_params),
+    **settings,
+  )
+  points = fo.grid_points(grid, seeds)
+  best = rank(result.history, points, Criterion("validation_loss", "min"))[0]
+  chosen = [points[best.points[0]][name] for name in grid]
+  print(
+    f"{name}: best rates of client and server {chosen[0]:g}, {chosen[1]:g}; "
+    f"{diverged(result.history)} of {len(points)} points diverged"
+  )
+  return result.history, best.points
+
+
+curves = {"f1": {}, "density": {}, "recovery_error": {}}
+for name in methods:
+  history, best = tuned(name, problem, psi, of_support, seeds)
+  for metric, of_methods in curves.items():
+    values = history.values(metric)[best, 1:]
+    of_methods[name] = (np.array(history.rounds[1:]), values)
+
+# %% [markdown]
+# F1 is the harmonic mean of precision and recall of the nonzero coefficients, 1
+# where exactly the true ones are found. Lines are means over the seeds, bands
+# their range.
+
+# %%
+for name in methods:
+  last = {n: of[name][1][:, -1].mean() for n, of in curves.items()}
+  print(
+    f"{name:15} F1 {last['f1']:.3f}, density {last['density']:.4f}, distance "
+    f"to the true coefficients {last['recovery_error']:.3f}"
+  )
+looks = fo.plots.method_styles(methods)
+fo.plots.study_curves(curves["f1"], None, metric="f1", styles=looks)
+
+# %%
+figure, axes = plt.subplots(figsize=(5.6, 3.0), layout="constrained")
+for name, (x, values) in curves["density"].items():
+  style = looks[name]
+  axes.plot(x, values.mean(axis=0), label=name, color=style.color)
+  axes.fill_between(
+    x, values.min(axis=0), values.max(axis=0), color=style.color, alpha=0.2
+  )
+true_density = np.mean(problem.w_real != 0)
+axes.axhline(true_density, color="black", linestyle=":", label="true")
+fo.plots.log_scale(axes.yaxis, (0.04, 1))
+axes.set_xlabel("Communication round")
+axes.set_ylabel("Density: share of nonzero coefficients")
+axes.spines[["top", "right"]].set_visible(False)
+axes.legend(frameon=False)
+plt.show()
+
+# %% [markdown]
+# FedMiD applies $\psi$ twice, at the clients and at the server, and FedMiD-OSP
+# once. What is applied twice pulls the model to 0 more than the objective asks
+# for. That removes wrong coefficients, and makes the true ones too small, as
+# the distances of the two tell.
+#
+# ## The mean of sparse models is dense
+#
+# An `fo.Algorithm` is a record of functions, so it can be wrapped. The wrapper
+# below remembers where each client's local steps ended. The client returns the
+# density of that model as a metric of its own, and keeps the model as its
+# state; what is sent and averaged stays the same. Here a coefficient counts
+# unless it is exactly 0.
+
+
+# %%
+def density(params):
+  return jnp.mean(params["kernel"] != 0, dtype=jnp.float32)
+
+
+class Recorder:
+  """A worker that also remembers where a client's local steps ended."""
+
+  def __init__(self, worker):
+    self.worker = worker
+
+  def __getattr__(self, name):
+    return getattr(self.worker, name)
+
+  def descend(self, loss_fn, rule, params):
+    return self.descend_from(loss_fn, rule, params, rule.init(params))[0]
+
+  def descend_from(self, loss_fn, rule, params, state):
+    self.end, state = self.worker.descend_from(loss_fn, rule, params, state)
+    return self.end, state
+
+
+class RecordedCohort:
+  """A cohort whose clients also keep their local model."""
+
+  recorder = Recorder
+
+  def __init__(self, cohort):
+    self.cohort = cohort
+
+  def __getattr__(self, name):
+    return getattr(self.cohort, name)
+
+  def mean(self, one_client, broadcast):
+    def recorded_client(worker, broadcast):
+      recorder = self.recorder(worker)
+      message = one_client(recorder, broadcast)
+      return self.output(message, recorder.end)
+
+    return self.cohort.mean(recorded_client, broadcast=broadcast)
+
+  def output(self, message, end):
+    metrics = {"density": density(end)}
+    return fo.ClientOutput(message, state=end, metrics=metrics)
+
+
+def recorded(algorithm):
+  return algorithm._replace(
+    round=lambda state, cohort: algorithm.round(state, RecordedCohort(cohort)),
+    init_client=lambda params: params,
+  )
+
+
+# %% [markdown]
+# Both methods run with the same rates, and with all clients in each round.
+
+# %%
+records = {}
+for name in ("FedMiD", "FedDualAvg"):
+  records[name] = fo.simulate(
+    recorded(methods[name][0](loss_fn, psi, recorded_rate)),
+    start(problem),
+    problem.data,
+    rounds=recorded_rounds,
+    evaluate=lambda params, data, test: {"density": density(params)},
+    batch_size=batch_size,
+    eval_every=1,
+  )
+  server = records[name].history.metrics["density"][0, -1]
+  clients = records[name].traces["density"][-1].mean()
+  kernels = np.asarray(records[name].client_state["kernel"])
+  mean = np.mean(kernels.mean(axis=0) != 0)
+  print(
+    f"{name:10} density of the clients' models {clients:.3f} on average, of "
+    f"their mean {mean:.3f}, of the server's model {server:.3f}"
+  )
+
+figure, panels = plt.subplots(
+  1, 3, figsize=(9, 3.2), width_ratios=(1, 1.1, 1.1), layout="constrained"
+)
+x = np.arange(1, recorded_rounds + 1)
+for name, record in records.items():
+  color = looks[name].color
+  server = record.history.metrics["density"][0, 1:]
+  clients = record.traces["density"].mean(axis=1)
+  panels[0].plot(x, server, color=color, label=f"{name}, server")
+  panels[0].plot(
+    x, clients, color=color, linestyle="--", label=f"{name}, clients"
+  )
+fo.plots.log_scale(panels[0].yaxis, (0.04, 1))
+panels[0].set_xlabel("Communication round")
+panels[0].set_ylabel("Density")
+panels[0].legend(frameon=False, fontsize=8)
+panels[0].spines[["top", "right"]].set_visible(False)
+shown_coefficients = 6 * lasso["num_nonzero"]
+for axes, (name, record) in zip(panels[1:], records.items(), strict=True):
+  kernels = np.asarray(record.client_state["kernel"])
+  is_nonzero = kernels[:, :shown_coefficients] != 0
+  axes.imshow(is_nonzero, cmap="Greys", aspect="auto", interpolation="nearest")
+  axes.axvline(lasso["num_nonzero"] - 0.5, color="#D55E00")
+  axes.set_title(f"{name}: nonzero at a client", fontsize=9)
+  axes.set_xlabel("Coefficient (true ones left of the line)")
+  axes.set_ylabel("Client")
+plt.show()
+
+# %% [markdown]
+# The panels on the right have a row for each client's model in the last round,
+# black where a coefficient is not 0. FedMiD's clients have zeros, but each at
+# places of its own. A coefficient of the mean is 0 only if it is 0 at all
+# clients; so the mean is far denser than they are, and the server has to
+# threshold once more. FedDualAvg's clients have zeros at the same places.
+#
+# ## Low rank
+#
+# With the nuclear norm of a matrix for $\psi$ the proximal operator lowers all
+# singular values. The rank counts those above the same threshold. Rates are
+# chosen as before, with one seed.
+
+# %%
+problem_of_rank = fo.synthetic.low_rank(num_clients=num_clients, **low_rank)
+nuclear = fo.prox.kernels(fo.prox.nuclear(0.5))
+
+
+def of_rank(params):
+  w_real = jnp.asarray(problem_of_rank.w_real)
+  return fo.evaluation.recovered_rank(params["kernel"], w_real, threshold)
+
+
+figure, panels = plt.subplots(1, 2, figsize=(7.4, 3.0), layout="constrained")
+for name in ("FedMiD", "FedDualAvg"):
+  history, best = tuned(name, problem_of_rank, nuclear, of_rank, seeds[:1])
+  style = looks[name]
+  for axes, metric in zip(panels, ("rank", "recovery_error"), strict=True):
+    values, x = history.values(metric)[best, 1:], history.rounds[1:]
+    axes.plot(x, values[0], label=name, color=style.color)
+  last = history.values("rank")[best[0], -1]
+  error = history.values("recovery_error")[best[0], -1]
+  print(f"  at the end rank {last:g}, distance to the true matrix {error:.3f}")
+panels[0].axhline(low_rank["rank"], color="black", linestyle=":", label="true")
+panels[0].set_ylabel("Rank")
+panels[0].set_ylim(0, low_rank["dim"])
+panels[1].set_ylabel("Distance to the true matrix")
+fo.plots.log_scale(panels[1].yaxis, panels[1].get_ylim())
+panels[0].legend(frameon=False)
+for axes in panels:
+  axes.set_xlabel("Communication round")
+  axes.spines[["top", "right"]].set_visible(False)
+plt.show()
+
+# %% [markdown]
+# ## The path of the iterates
+#
+# Three clients with a quadratic loss each, in two dimensions, and
+# $\psi = \lambda\|w\|_1$. The minimizer of the whole objective is on the axis:
+# its second coefficient is 0. A second recorder notes the point after each step
+# in the state of the client's rule, from where `trace` takes it.
+
+# %%
+centers = np.array([[3.0, 1.2], [0.4, -2.6], [2.6, 1.0]], np.float32)
+angles, curvatures = [0.5, -0.4, 0.9], [(0.4, 1.0), (1.2, 0.8), (0.5, 1.6)]
+turn = lambda a: np.array([[np.cos(a), -np.sin(a)], [np.sin(a), np.cos(a)]])
+hessians = np.array(
+  [
+    turn(a) @ np.diag(c) @ turn(a).T
+    for a, c in zip(angles, curvatures, strict=True)
+  ],
+  np.float32,
+)
+plane = fo.ClientData.from_partition(
+  {"center": centers, "hessian": hessians}, np.arange(3)[:, None]
+)
+plane_psi = fo.prox.l1(0.5)
+begin = jnp.array([-0.6, 1.6])
+plane_rate, plane_steps, plane_rounds = 0.1, 5, 10
+
+
+def quadratic(w, batch, rng=None):  # [B]
+  gap = w - batch["center"]
+  return jnp.einsum("bi,bij,bj->b", gap, batch["hessian"], gap) / 2
+
+
+class PathRecorder(Recorder):
+  """Notes the point after each local step in the state of the rule."""
+
+  def descend_from(self, loss_fn, rule, params, state):
+    def update(grads, state, params=None):
+      updates, inner = rule.update(grads, state["inner"], params)
+      x, y = optax.apply_updates(params, updates)
+      return updates, {"inner": inner, "x": x, "y": y}
+
+    noting = optax.GradientTransformation(rule.init, update)
+    noted = {"inner": state, "x": params[0], "y": params[1]}
+    self.end, noted = self.worker.descend_from(loss_fn, noting, params, noted)
+    return self.end, noted["inner"]
+
+
+class PathCohort(RecordedCohort):
+  recorder = PathRecorder
+
+  def output(self, message, end):
+    return message
+
+
+def with_path(algorithm):
+  return algorithm._replace(
+    round=lambda state, cohort: algorithm.round(state, PathCohort(cohort))
+  )
+
+
+best = fo.optimum(quadratic, plane_psi, begin, plane).params
+print(f"minimizer: {np.round(best, 3) + 0.0}")
+paths = {}  # name -> (servers [R + 1, 2], clients [R, C, K, 2])
+for name in ("FedMiD", "FedDualAvg"):
+  result = fo.simulate(
+    with_path(methods[name][0](quadratic, plane_psi, plane_rate)),
+    begin,
+    plane,
+    rounds=plane_rounds,
+    local_steps=plane_steps,
+    batch_size=1,
+    evaluate=lambda w, data, test: {"x": w[0], "y": w[1]},
+    eval_every=1,
+    trace=("x", "y"),
+    sampler="fixed",
+  )
+  servers = np.stack([result.history.metrics[n][0] for n in "xy"], axis=-1)
+  locals_ = np.stack([result.traces[n] for n in "xy"], axis=-1)
+  paths[name] = servers, locals_
+  mean = locals_[-1, :, -1].mean(axis=0)
+  print(
+    f"{name:10} last mean of the clients {np.round(mean, 3) + 0.0}, server "
+    f"{np.round(servers[-1], 3) + 0.0}, "
+    f"{np.linalg.norm(servers[-1] - best):.3f} from the minimizer"
+  )
+
+# %%
+colors = [fo.plots.COLORS[i] for i in (0, 1, 2)]
+
+
+def objective(w):
+  pool = {name: jnp.asarray(v) for name, v in plane.examples.items()}
+  return quadratic(w, pool).mean() + plane_psi.value(w)
+
+
+x, y = np.linspace(-0.8, 2.0, 80), np.linspace(-1.4, 1.8, 80)
+mesh = jnp.stack(jnp.meshgrid(x, y), axis=-1)
+heights = np.asarray(jax.vmap(jax.vmap(objective))(mesh))
+
+
+def empty_panels(size):
+  """Two panels with the level lines of the objective, and the minimizer."""
+  figure, panels = plt.subplots(
+    1, 2, figsize=size, sharex=True, sharey=True, layout="constrained"
+  )
+  for axes, name in zip(panels, paths, strict=True):
+    axes.contour(x, y, heights, 14, colors="#CCCCCC", linewidths=0.7)
+    axes.axhline(0, color="#888888", linewidth=0.7)
+    axes.axvline(0, color="#888888", linewidth=0.7)
+    axes.plot(*best, "*", color="#CC79A7", markersize=13, label="minimizer")
+    axes.set_title(name, fontsize=9)
+    axes.set_xlabel("First coefficient")
+  panels[0].set_ylabel("Second coefficient")
+  return figure, panels
+
+
+figure, panels = empty_panels((8.4, 4.0))
+for axes, (servers, locals_) in zip(panels, paths.values(), strict=True):
+  for r in range(plane_rounds):
+    for m, color in enumerate(colors):
+      path = np.vstack([servers[r], locals_[r, m]])
+      axes.plot(*path.T, color=color, linewidth=0.8, alpha=0.6)
+      if r == 0:
+        axes.plot([], [], color=color, label=f"client {m + 1}, local steps")
+  means = locals_[:, :, -1].mean(axis=1)
+  axes.plot(*means.T, "x", color="black", label="mean of the clients' models")
+  axes.plot(*servers.T, "o-", color="black", markersize=3.5, label="server")
+handles, labels = panels[0].get_legend_handles_labels()
+figure.legend(
+  handles, labels, loc="outside lower center", ncols=3, frameon=False
+)
+plt.show()
+
+# %% [markdown]
+# The same as an animation: in each round the clients walk from the server's
+# model, then their models are averaged (cross), and the server takes its step.
+# FedDualAvg averages dual states, so that its server need not go to the cross.
+
+# %%
+figure, panels = empty_panels((6.6, 3.3))
+artists = []
+for axes in panels:
+  lines = [axes.plot([], [], color=color, linewidth=1.5)[0] for color in colors]
+  cross = axes.plot([], [], "x", color="black", markersize=8)[0]
+  server = axes.plot([], [], "o-", color="black", markersize=3.5)[0]
+  artists.append((lines, cross, server))
+heading = figure.suptitle("Round 1", fontsize=9)
+stages = plane_steps + 2  # Local steps, the mean, the server's step.
+
+
+def draw(frame):
+  r, stage = divmod(frame, stages)
+  heading.set_text(f"Round {r + 1}")
+  for (lines, cross, server), path in zip(artists, paths.values(), strict=True):
+    servers, locals_ = path
+    for line, local in zip(lines, locals_[r], strict=True):
+      walked = np.vstack([servers[r], local[: min(stage + 1, plane_steps)]])
+      line.set_data(*walked.T)
+    mean = locals_[r, :, -1].mean(axis=0, keepdims=True)
+    cross.set_data(*(mean if stage >= plane_steps else mean[:0]).T)
+    server.set_data(*servers[: r + 1 + (stage == stages - 1)].T)
+
+
+figure.canvas.draw()
+figure.set_layout_engine("none")  # The panels stay where they are.
+film = animation.FuncAnimation(figure, draw, frames=plane_rounds * stages)
+with tempfile.TemporaryDirectory() as folder:
+  file = pathlib.Path(folder, "path.gif")
+  film.save(file, animation.PillowWriter(fps=6), dpi=80)
+  gif = file.read_bytes()
+plt.close(figure)
+print(f"{len(gif) / 1000:.0f} kB")
+image = base64.b64encode(gif).decode()
+HTML(f'<img alt="Paths of the iterates" src="data:image/gif;base64,{image}">')
+
+# %% [markdown]
+# ## Try next
+#
+# - Other regularizers: `fo.prox.kernels(fo.prox.l1(0.1) +
+#   fo.prox.squared_l2(0.01))`, or a constraint, `fo.prox.l1_ball(16.0)`.
+# - `fo.fed_mid(..., only_server_prox=True)` in the plane: where does it end,
+#   and where with more local steps?
+# - `fo.fed_dual_avg(..., averaged=True)`: the average of all iterates, which is
+#   what the paper's theorem is about; how sparse is it?
+#
+# The [documentation](https://fedjax-opt.github.io/fedjax_opt) has the
+# algorithms of Yuan, Zaheer and Reddi, "Federated Composite Optimization" (ICML
+# 2021), and their settings. An algorithm of your own is written in [Your own
+# method](02_your_own_method.ipynb); what drives clients apart is in
+# [Heterogeneity](05_heterogeneity.ipynb).
