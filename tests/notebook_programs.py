@@ -1,12 +1,12 @@
 """Lowers the programs of a notebook for accelerators that are not there.
 
-  python -m tests.notebook_programs NN_name.py FOUND.json [v5e]
+  python -O -m tests.notebook_programs NN_name.py FOUND.json [v5e]
 
 The notebook is executed with its sizes for an accelerator. But what it hands to
 `jax.jit`, by itself or through the package, is only traced and lowered, for TPU
 and for CUDA; it is neither compiled nor run, and its results are zeros. So this
 takes seconds. Images of the right shapes stand for those of a data set: nothing
-is downloaded, and all sizes are real.
+is downloaded, and all sizes are real. With -O nothing is asserted of the zeros.
 
 With `v5e` the programs are also compiled for that TPU; this needs libtpu from
 pip, and no TPU. FOUND.json has of each program its name, the platforms, for how
