@@ -54,7 +54,7 @@ def blocks(page: pathlib.Path, language: str) -> list[str]:
 NOT_RUN = {"docs/results.md"}
 WITH_CODE = [
   page
-  for page in PAGES
+  for page in [ROOT / "README.md", *PAGES]
   if blocks(page, "python") and name_of(page) not in NOT_RUN
 ]
 
@@ -72,6 +72,24 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(
 def test_there_is_code_for_each_thing_of_ones_own():
   for name in ("own_data", "own_model", "own_rule", "own_algorithm"):
     assert DOCS / "how_to" / f"{name}.md" in WITH_CODE
+
+
+@pytest.mark.parametrize(
+  ("page", "word"),
+  [
+    ("README.md", "adagrad_norm"),
+    ("docs/how_to/own_rule.md", "adagrad_norm"),
+    ("docs/how_to/own_algorithm.md", "fed_exp"),
+  ],
+)
+def test_an_own_rule_and_an_own_algorithm_take_at_most_30_lines(page, word):
+  found = [b for b in blocks(ROOT / page, "python") if f"def {word}(" in b]
+  assert found
+  assert len(found[0].splitlines()) <= 30
+
+
+def test_the_readme_is_short():
+  assert len((ROOT / "README.md").read_text().splitlines()) < 200
 
 
 def test_the_study_file_runs(tmp_path):
@@ -111,7 +129,7 @@ def test_every_flag_that_is_named_exists():
     command = [sys.executable, "-m", f"experiments.{program}", "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, check=False)
     known |= set(re.findall(r"--(?:\[no\])?(\w+)", shown.stdout))
-  for page in PAGES:
+  for page in [ROOT / "README.md", *PAGES]:
     named = set(re.findall(r"--(\w+)", page.read_text())) - OTHERS
     unknown = {n for n in named if n not in known and n[2:] not in known}
     assert not unknown, name_of(page)
