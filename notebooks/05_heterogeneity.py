@@ -306,10 +306,10 @@ figure
 #
 # `fo.synthetic.heterogeneous` makes a non-convex problem of 10 clients, two
 # wells in each of 10 coordinates, whose mean objective is the same for every
-# ζ. Clients' gradients differ in any case; ζ is how far their *Hessians* differ.
-# Without noise and with one example per client, local
-# gradients are exact, so that only drift is left to see. With K = 1 all methods
-# but DOMO, which has momentum, are gradient descent.
+# ζ. Clients' gradients differ in any case; ζ is how far their *Hessians*
+# differ. Without noise and with one example per client, local gradients are
+# exact, so that only drift is left to see. With K = 1 all methods but DOMO,
+# which has momentum, are gradient descent.
 #
 # Every method tries the same rates. Rounds count until $|\nabla f|^2 \leq
 # 0.01$. The rate is chosen on the training objective, for one half of the
