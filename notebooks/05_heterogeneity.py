@@ -306,10 +306,10 @@ figure
 #
 # `fo.synthetic.heterogeneous` makes a non-convex problem of 10 clients, two
 # wells in each of 10 coordinates, whose mean objective is the same for every
-# ζ. Clients' gradients differ in any case (by 3 in norm); ζ is how far their
-# *Hessians* differ. Without noise and with one example per client, local
-# gradients are exact, so that only drift is left to see. With K = 1 all methods
-# but DOMO, which has momentum, are gradient descent.
+# ζ. Clients' gradients differ in any case; ζ is how far their *Hessians*
+# differ. Without noise and with one example per client, local gradients are
+# exact, so that only drift is left to see. With K = 1 all methods but DOMO,
+# which has momentum, are gradient descent.
 #
 # Every method tries the same rates. Rounds count until $|\nabla f|^2 \leq
 # 0.01$. The rate is chosen on the training objective, for one half of the
@@ -474,15 +474,15 @@ def image_clients(seed):
 with fo.plots.figure(columns=6, scale=(0.48, 0.8)) as (figure, axes):
   for i, (panel, (_, dial)) in enumerate(zip(axes[0], CONDITIONS, strict=True)):
     counts = image_clients(i * seeds_each).label_counts(10)
-    panel.imshow(counts.T, cmap="Blues", origin="lower", vmin=0)
+    most = np.bincount(train["y"]).max()
+    panel.imshow(counts.T, cmap="Blues", origin="lower", vmin=0, vmax=most)
     ((name, value),) = dial.items()
     panel.set_title(f"{'q' if name == 'class_fraction' else 's'} = {value}")
     panel.grid(False)
     panel.set_xticks([0, 9])
     panel.set_yticks([0, 9] if i == 0 else [])
     panel.set_xlabel("client")
-  axes[0, 0].set_ylabel("label")
-  figure.suptitle("Examples of each label (dark: many)", fontsize=8)
+  axes[0, 0].set_ylabel("label (dark: many examples)")
 figure
 
 # %%

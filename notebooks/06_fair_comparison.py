@@ -1,0 +1,478 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # A fair comparison
+#
+# Methods compared at their best, with equal tuning budgets, intervals and
+# costs; then the same on many devices, and a run that survives a disconnect.
+#
+# [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/fedjax-opt/fedjax_opt/blob/main/notebooks/06_fair_comparison.ipynb)
+
+# %%
+# Installs the package on Colab, or from $FEDJAX_OPT_SOURCE where that is set.
+import os
+import subprocess
+import sys
+
+source = os.environ.get("FEDJAX_OPT_SOURCE")
+if "google.colab" in sys.modules and source is None:
+  source = "fedjax_opt[run] @ git+https://github.com/fedjax-opt/fedjax_opt"
+if source:
+  command = [sys.executable, "-m", "pip", "install", "-q", source]
+  subprocess.run(command, check=True)
+
+# %%
+import jax
+
+on_accelerator = (
+  jax.default_backend() != "cpu"
+  or os.environ.get("FEDJAX_OPT_NOTEBOOK_SIZES") == "accelerator"
+)
+print(f"{jax.device_count()} x {jax.devices()[0].device_kind}")
+
+if on_accelerator:
+  sizes = dict(
+    images="fashion_mnist",
+    num_clients=500,
+    examples_per_client=500,
+    rates=[0.01, 0.03, 0.1, 0.3, 1.0, 3.0],
+    tuning_seeds=[0, 1, 2],
+    report_seeds=list(range(10, 20)),
+    rounds=200,
+    target=0.85,
+  )
+else:
+  sizes = dict(
+    images="digits",
+    num_clients=100,
+    examples_per_client=100,
+    rates=[0.1, 0.3, 1.0, 3.0, 10.0],
+    tuning_seeds=[0, 1],
+    report_seeds=list(range(10, 20)),
+    rounds=30,
+    target=0.85,
+  )
+
+# %%
+import pathlib
+import tempfile
+
+import IPython.display
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import fedjax_opt as fo
+
+# %% [markdown]
+# ## The problem
+#
+# Clients have mixtures of labels from a Dirichlet distribution: with a small α
+# each has few labels. The validation examples are held out *before* clients
+# get theirs; settings are chosen on them. The test examples enter no choice.
+
+
+# %%
+def load(name):
+  if name == "digits":
+    return fo.data.embedded.digits()
+  if jax.default_backend() == "cpu":  # Only shapes are wanted.
+    blank = lambda n: {
+      "x": np.zeros((n, 28, 28, 1), np.uint8),
+      "y": np.arange(n, dtype=np.int32) % 10,
+    }
+    return blank(60_000), blank(10_000)
+  return tuple(fo.data.tfds.load(name, split) for split in ("train", "test"))
+
+
+train, test = load(sizes["images"])
+train, validation = fo.data.hold_out(train, fraction=0.1)
+highest = float(train["x"].max()) or 1.0
+
+if on_accelerator:
+  model = fo.models.CNN()
+else:  # Logistic regression, as it has no hidden layer.
+  model = fo.models.MLP(hidden=(), num_classes=10, activation=jax.nn.softplus)
+blank_image = jnp.zeros((1, *train["x"].shape[1:]))
+
+
+def init(key):
+  return model.init(key, blank_image)["params"]
+
+
+def logits(params, batch):
+  return model.apply({"params": params}, batch["x"] / highest)
+
+
+def loss_fn(params, batch, rng):  # [B]
+  del rng
+  cross_entropy = optax.softmax_cross_entropy_with_integer_labels
+  return cross_entropy(logits(params, batch), batch["y"])
+
+
+def evaluate(params, data, test, validation=None):
+  del data  # Training examples are not measured here.
+  metrics = {}
+  for split, batch in (("validation", validation), ("test", test)):
+    if batch is not None:
+      right = logits(params, batch).argmax(-1) == batch["y"]
+      metrics[f"{split}_accuracy"] = right.mean()
+      metrics[f"{split}_loss"] = loss_fn(params, batch, None).mean()
+  return metrics
+
+
+def clients(seed, alpha):
+  rows = fo.partition.dirichlet(
+    train["y"],
+    num_clients=sizes["num_clients"],
+    alpha=alpha,
+    examples_per_client=sizes["examples_per_client"],
+    seed=seed,
+  )
+  return fo.ClientData.from_partition(train, rows, keep_pool=True)
+
+
+# %% [markdown]
+# ## The study
+#
+# `fo.compare` tries every rate of every method with the tuning seeds, as one
+# program, and takes the best mean validation accuracy. The chosen setting then
+# runs with fresh seeds: other partitions, cohorts and first models. Methods
+# that are tuned must try as many settings each, or the call is refused.
+# Delta-SGD finds its own step sizes, and has one setting.
+
+# %%
+grid = {"rate": sizes["rates"]}
+methods = {
+  "FedAvg": fo.Method(lambda rate: fo.fed_avg(loss_fn, optax.sgd(rate)), grid),
+  "SCAFFOLD": fo.Method(lambda rate: fo.scaffold(loss_fn, rate), grid),
+  "Delta-SGD": fo.Method(lambda: fo.fed_avg(loss_fn, fo.delta_sgd())),
+}
+conditions = [{"alpha": 1.0}, {"alpha": 0.1}]
+settings = dict(cohort_size=10, batch_size=25, evaluate=evaluate, eval_every=2)
+study = fo.compare(
+  methods,
+  init,
+  clients,
+  conditions=conditions,
+  rounds=sizes["rounds"],
+  seeds=sizes["tuning_seeds"],
+  report_seeds=sizes["report_seeds"],
+  validation=validation,
+  test=test,
+  target=sizes["target"],
+  title="Three methods",
+  **settings,
+)
+study
+
+# %%
+for cell in study.cells:
+  if cell.tuning is not None:
+    edges = ", ".join(f"{e.side} {e.name}" for e in cell.tuning.edges)
+    note = f"; at the edge of the grid: {edges}" if edges else ""
+    lost = cell.tuning.num_diverged
+    note += f"; {lost} settings diverged" if lost else ""
+    print(
+      f"{cell.method:9} α = {cell.condition['alpha']:<4} chose rate "
+      f"{cell.chosen['rate']:<4} of {cell.budget}{note}"
+    )
+  else:
+    print(f"{cell.method:9} α = {cell.condition['alpha']:<4} has one setting")
+
+# %% [markdown]
+# ## What an untuned baseline would have shown
+#
+# Take SCAFFOLD with its tuned rate, and FedAvg with whatever rate somebody left
+# it. How far ahead is SCAFFOLD? The bars differ only in FedAvg's rate. All
+# values are from tuning: validation accuracy, mean over the tuning seeds.
+
+# %%
+with fo.plots.figure(columns=2, scale=(1.2, 1.0)) as (figure, axes):
+  for panel, condition in zip(axes[0], conditions, strict=True):
+    ours = 100 * study.cell("SCAFFOLD", condition).tuning.score
+    baseline = study.cell("FedAvg", condition).tuning
+    lead = ours - 100 * baseline.scores
+    best = baseline.settings.index(baseline.best)
+    places = np.arange(len(lead))
+    colors = [fo.plots.COLORS[2 if i == best else 0] for i in places]
+    panel.bar(places, lead, color=colors)
+    panel.axhline(0, color="k", linewidth=0.8)
+    panel.bar_label(panel.containers[0], fmt="{:+.1f}", fontsize=7, padding=2)
+    panel.margins(y=0.15)
+    panel.set_xticks(places, [f"{rate:g}" for rate in sizes["rates"]])
+    panel.set_title(f"α = {condition['alpha']}")
+    panel.set_xlabel("FedAvg's rate (green: its tuned one)")
+    spread = np.nanmax(lead) - np.nanmin(lead)
+    print(
+      f"α = {condition['alpha']}: SCAFFOLD's lead is {lead[best]:+.1f} points "
+      f"over tuned FedAvg, up to {np.nanmax(lead):+.1f} over an untuned one"
+    )
+  axes[0, 0].set_ylabel("SCAFFOLD's lead (points)")
+figure
+
+# %% [markdown]
+# ## Intervals, with few seeds and with more
+#
+# The same runs of the report, of which only the first n seeds are looked at.
+# Bands are 95 % intervals of the mean (`fo.statistics.mean_interval`).
+
+# %%
+hard = conditions[-1]
+finals = {
+  name: 100 * cell.final("test_accuracy")
+  for name, cell in study.under(hard).items()
+}
+looks = fo.plots.method_styles(finals)
+numbers = np.arange(2, len(sizes["report_seeds"]) + 1)
+
+
+def draw(panel, name, values, interval):
+  """A mean and its interval, as seeds come in."""
+  look = looks[name]
+  mean, low, high = np.transpose([interval(values[:n]) for n in numbers])
+  style = {"color": look.color, "marker": look.marker, "markersize": 3}
+  panel.plot(numbers, mean, label=name, **style)
+  panel.fill_between(numbers, low, high, color=look.color, alpha=0.15)
+
+
+with fo.plots.figure(columns=2, scale=(1.25, 1.2)) as (figure, axes):
+  left, right = axes[0]
+  for name, values in finals.items():
+    draw(left, name, values, fo.statistics.mean_interval)
+    if name != "FedAvg":
+      pairs = np.stack([values, finals["FedAvg"]], axis=1)  # [seeds, 2]
+      draw(right, name, pairs, lambda p: fo.statistics.paired_difference(*p.T))
+  right.axhline(0, color="k", linewidth=0.8)
+  middle = np.mean([values.mean() for values in finals.values()])
+  left.set_ylim(middle - 12, middle + 12)
+  right.set_ylim(-12, 12)
+  left.set_title(f"each method, α = {hard['alpha']}")
+  right.set_title("paired difference to FedAvg")
+  left.set_ylabel("test accuracy (%)")
+  right.set_ylabel("difference (points)")
+  for panel in axes[0]:
+    panel.set_xlabel("seeds looked at")
+  handles, labels = left.get_legend_handles_labels()
+  figure.legend(handles, labels, loc="outside lower center", ncols=4)
+figure
+
+# %% [markdown]
+# Two methods that share a seed share the clients and the first model. What the
+# seed does to both alike is not in their difference, so that the paired
+# interval can be much shorter than the intervals of the two means suggest.
+
+# %%
+for name, values in finals.items():
+  if name == "FedAvg":
+    continue
+  for n in (3, len(values)):
+    one, other = values[:n], finals["FedAvg"][:n]
+    alone = [fo.statistics.mean_interval(each) for each in (one, other)]
+    overlap = max(a.low for a in alone) < min(a.high for a in alone)
+    paired = fo.statistics.paired_difference(one, other)
+    told = paired.low > 0 or paired.high < 0
+    print(
+      f"{name:9} - FedAvg, {n:2} seeds: {paired.estimate:+.1f} points "
+      f"({paired.low:+.1f} to {paired.high:+.1f}), "
+      f"{'told apart' if told else 'not told apart'}; the two intervals "
+      f"{'overlap' if overlap else 'do not overlap'}"
+    )
+
+# %% [markdown]
+# ## What tuning is worth
+#
+# The best validation accuracy to expect from n settings, if they are drawn from
+# the grid without repetition (`fo.statistics.expected_best`). A method whose
+# curve is high at n = 1 needs little tuning.
+
+# %%
+chance = 1 / len(np.unique(train["y"]))  # For a setting that diverged.
+
+
+def tuning_curve(cell):
+  if cell.tuning is None:
+    return [1], [cell.final("validation_accuracy").mean()]
+  best = fo.statistics.expected_best(
+    cell.tuning.scores, replace=False, if_diverged=chance
+  )
+  return np.arange(1, len(best) + 1), best
+
+
+fo.plots.tuning_curves(
+  {
+    f"α = {condition['alpha']}": {
+      name: tuning_curve(cell) for name, cell in study.under(condition).items()
+    }
+    for condition in conditions
+  },
+  None,
+  metric="validation_accuracy",
+  styles=looks,
+)
+
+# %% [markdown]
+# ## Rounds and bytes to a target
+#
+# A method that needs fewer rounds may send more in each: SCAFFOLD sends a
+# control variate with every model. Costs are means over the seeds of the
+# report; "never" says that some seed did not get there.
+
+# %%
+target = sizes["target"]
+print(f"until {100 * target:g} % test accuracy      rounds     MB of a client")
+for cell in study.cells:
+  spent = [
+    fo.statistics.to_target(
+      cell.measured.history, "test_accuracy", target, cost
+    )
+    for cost in ("rounds", "bytes")
+  ]
+  reached = np.isfinite(spent[0])
+  shown = f"never ({reached.sum()} of {reached.size} seeds got there)"
+  if reached.all():
+    shown = f"{spent[0].mean():10.1f} {spent[1].mean() / 1e6:14.3f}"
+  print(f"{cell.method:9} α = {cell.condition['alpha']:<4}      {shown}")
+
+# %% [markdown]
+# ## The report
+#
+# `study.write` makes a folder: one page with everything, tables as Markdown,
+# LaTeX and CSV, and each picture as PNG, PDF and SVG.
+
+# %%
+folder = pathlib.Path(tempfile.mkdtemp())
+study.write(folder / "report")
+pictures = sorted((folder / "report" / "pictures").glob("*.png"))
+print(*sorted(p.name for p in (folder / "report").iterdir()))
+print(*(picture.stem for picture in pictures))
+
+# %%
+for stem in ("learning_curves", "sensitivity_rate"):
+  for picture in pictures:
+    if picture.stem == stem:
+      IPython.display.display(IPython.display.Image(picture, width=720))
+
+# %% [markdown]
+# ## All devices
+#
+# With several devices a run uses all of them: the settings of a grid are
+# divided over as many as divide their number, the clients of each cohort over
+# the others. Nothing has to be said for that. With one device nothing is
+# divided.
+
+# %%
+simulator = fo.Simulator(
+  methods["FedAvg"].make,
+  lambda seed: clients(seed, hard["alpha"]),
+  grid=grid,
+  seeds=sizes["tuning_seeds"],
+  cohort_size=settings["cohort_size"],
+  batch_size=settings["batch_size"],
+)
+state, _ = simulator.run(simulator.init(init), rounds=2)
+layout = state.config.layout
+print(f"{jax.device_count()} device(s): {jax.devices()[0].device_kind}")
+print(
+  f"{len(sizes['rates'])} settings over {layout.grid_devices} device(s), "
+  f"{settings['cohort_size']} clients of each cohort over "
+  f"{layout.client_devices}"
+)
+leaf = jax.tree.leaves(state.server.params)[0]  # [settings, seeds, ...]
+print(f"a parameter of the server, {leaf.shape}: {leaf.sharding}")
+if jax.device_count() > 1:
+  jax.debug.visualize_array_sharding(leaf.reshape(len(leaf), -1))
+else:
+  print("One device holds all of it; a TPU or several GPUs show their parts.")
+
+# %% [markdown]
+# ## A lost connection
+#
+# Checkpoints make a run that dies go on where it was. On Colab put the folder
+# on Google Drive (`google.colab.drive.mount`), because the machine is lost with
+# the connection. Here is a run that nothing disturbs, and one whose callback
+# raises an error in the middle, in place of a lost kernel.
+
+
+# %%
+def run(checkpoints=None, on_evaluation=None):
+  return fo.simulate(
+    fo.scaffold(loss_fn, 0.1),
+    init(jax.random.key(0)),
+    clients(0, hard["alpha"]),
+    rounds=sizes["rounds"],
+    checkpoints=checkpoints,
+    on_evaluation=on_evaluation,
+    test=test,
+    **settings,
+  )
+
+
+class Disconnected(Exception):
+  pass
+
+
+def disconnect(report):
+  if report.round > sizes["rounds"] // 2:
+    raise Disconnected(f"lost after round {report.round}")
+
+
+undisturbed = run()
+every = sizes["rounds"] // 6
+try:
+  run(fo.Checkpoints(folder / "checkpoints", every=every), disconnect)
+except Disconnected as error:
+  print(error)
+print("checkpoints of rounds", *sorted(os.listdir(folder / "checkpoints")))
+
+# %% [markdown]
+# In a new kernel run the cells above again, down to the function `run`; then
+# `resume=True` goes on from the newest checkpoint.
+
+# %%
+resumed = run(fo.Checkpoints(folder / "checkpoints", every=every, resume=True))
+
+name = "test_accuracy"
+for label, result in {"undisturbed": undisturbed, "resumed": resumed}.items():
+  values = result.history.metrics[name][0]
+  print(f"{label:11} {len(values)} evaluations, the last {values[-1]:.10f}")
+same_history = np.array_equal(
+  undisturbed.history.metrics[name], resumed.history.metrics[name]
+)
+same_model = jax.tree.all(
+  jax.tree.map(np.array_equal, undisturbed.params, resumed.params)
+)
+same_clients = jax.tree.all(
+  jax.tree.map(np.array_equal, undisturbed.client_state, resumed.client_state)
+)
+print(
+  f"identical: history {same_history}, model {same_model}, control variates "
+  f"of all clients {same_clients}"
+)
+
+# %% [markdown]
+# ## Try next
+#
+# - Give Delta-SGD a budget too: `fo.Method(lambda delta: fo.fed_avg(loss_fn,
+#   fo.delta_sgd(delta=delta)), {"delta": [...]})` with as many values as there
+#   are rates.
+# - Compare local work instead of heterogeneity: `clients` with a fixed `alpha`,
+#   and `conditions=[{"local_steps": 1}, {"local_steps": 8}]`.
+# - Kill the kernel in the middle of the last run but one, and resume in a new
+#   one.
+#
+# [Five minutes](01_five_minutes.ipynb) shows how a grid becomes one program,
+# [Heterogeneity](05_heterogeneity.ipynb) why methods differ at small α. The
+# same study from the command line, in cells that are never run twice, is in the
+# [documentation](https://fedjax-opt.github.io/fedjax_opt).
