@@ -36,7 +36,7 @@ extensions = [
   "sphinx.ext.linkcode",
   "myst_nb",
 ]
-exclude_patterns = ["_build", "**.ipynb_checkpoints"]
+exclude_patterns = ["_build", "jupyter_execute", "**.ipynb_checkpoints"]
 default_role = "literal"
 highlight_language = "none"  # Of blocks that name no language: commands.
 
@@ -94,8 +94,12 @@ def _links_of(text: str, folder: pathlib.Path) -> str:
   def link(match):
     before, target, after = match.groups()
     path = (folder / target).resolve()
-    if "://" in target or not path.is_relative_to(ROOT) or not path.exists():
+    if "://" in target or not path.is_relative_to(ROOT):
       return match.group(0)
+    if not path.exists():
+      if path.suffix != ".ipynb":
+        return match.group(0)
+      return f"{before}{REPOSITORY}/tree/main/notebooks{after}"  # Not made yet.
     if path.is_relative_to(DOCS) or path.suffix in (".png", ".svg", ".ipynb"):
       return match.group(0)
     where = "tree" if path.is_dir() else "blob"

@@ -30,7 +30,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(
   page
   for page in DOCS.rglob("*.md")
-  if "_build" not in page.parts and page.parent.name != "notebooks"
+  if not {"_build", "jupyter_execute"} & set(page.parts)
 )
 OUTSIDE = [
   ROOT / "README.md",
