@@ -260,6 +260,11 @@ print(f"{'':22}{'compilation':>12}{'run':>10}{'run, relative':>15}")
 for name, (compiled, run) in seconds.items():
   relative = run / seconds["fo.sweep"][1]
   print(f"{name:22}{compiled:10.2f} s{run:8.2f} s{relative:15.1f}")
+for name, (compiled, run) in list(seconds.items())[:-1]:
+  gain = (run - seconds["fo.sweep"][1]) / len(points)  # For each point.
+  least = max(1, np.ceil((seconds["fo.sweep"][0] - compiled) / gain))
+  if gain > 0:
+    print(f"fo.sweep takes less than the {name} from {least:.0f} points on")
 for name, values in accuracy.items():
   print(f"{name}: mean test accuracy {np.mean(values):.3f}")
 

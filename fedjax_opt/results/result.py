@@ -11,7 +11,13 @@ import numpy as np
 from fedjax_opt.base import Params, State
 from fedjax_opt.results.history import History
 
-_MANY_METRICS = 8  # At most so many in a notebook's table.
+_MANY_METRICS = 8  # At most so many in a notebook's table, and none of these.
+_COUNTED = (
+  "rejected_clients",
+  "bytes_down",
+  "bytes_up",
+  "gradient_evaluations",
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -134,7 +140,11 @@ class Result:
     if points > 1:
       columns = ["lowest", "median", "highest of the points"]
     rows = []
-    names = [n for n in self.history.metrics if "decile" not in n]
+    names = [
+      name
+      for name in self.history.metrics
+      if name not in _COUNTED and "decile" not in name
+    ]
     for name in names[:_MANY_METRICS] if self.history.rounds else ():
       values = self.history.values(name)[:, -1]
       values = values[np.isfinite(values)]

@@ -16,11 +16,13 @@ def test_a_table_has_the_last_values():
     "train_loss": [[3.0, 1.5]],
     "test_accuracy": [[0.1, 0.75]],
     "train_accuracy_decile_1": [[0.2, 0.3]],
+    "bytes_up": [[0, 12345]],
   }
   table = result(History([0, 5], metrics))._repr_html_()
   assert "<tr><td>train_loss</td><td>1.5</td></tr>" in table
   assert "<tr><td>test_accuracy</td><td>0.75</td></tr>" in table
   assert "decile" not in table
+  assert "bytes" not in table
   assert "5 rounds" in table
   assert "diverged" not in table
 
