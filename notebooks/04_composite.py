@@ -164,8 +164,11 @@ def tuned(name, problem, psi, of_params, seeds):
   points = fo.grid_points(grid, seeds)
   best = rank(result.history, points, Criterion("validation_loss", "min"))[0]
   chosen = [points[best.points[0]][name] for name in grid]
+  edges = [{values[0], values[-1]} for values in grid.values()]
+  is_edge = any(c in edge for c, edge in zip(chosen, edges, strict=True))
   print(
-    f"{name}: best rates of client and server {chosen[0]:g}, {chosen[1]:g}; "
+    f"{name}: best rates of client and server {chosen[0]:g}, {chosen[1]:g}"
+    f"{' (at an edge of the grid)' if is_edge else ''}; "
     f"{diverged(result.history)} of {len(points)} points diverged"
   )
   return result.history, best.points
@@ -216,7 +219,7 @@ plt.show()
 # for. That removes wrong coefficients, and makes the true ones too small, as
 # the distances of the two tell.
 #
-# ## The mean of sparse models is dense
+# ## What is averaged
 #
 # An `fo.Algorithm` is a record of functions, so it can be wrapped. The wrapper
 # below remembers where each client's local steps ended. The client returns the
@@ -332,10 +335,11 @@ plt.show()
 
 # %% [markdown]
 # The panels on the right have a row for each client's model in the last round,
-# black where a coefficient is not 0. FedMiD's clients have zeros, but each at
-# places of its own. A coefficient of the mean is 0 only if it is 0 at all
-# clients; so the mean is far denser than they are, and the server has to
-# threshold once more. FedDualAvg's clients have zeros at the same places.
+# black where a coefficient is not 0. In FedMiD each local step lowers the
+# coefficients by $\eta_c\lambda$ only, which the next gradient makes up for; and
+# a coefficient of the mean is 0 only if it is 0 at all clients. So the mean is
+# dense, and the server has to threshold it once more. In FedDualAvg $\psi$ has
+# the weight of all steps so far: the clients keep zeros, at the same places.
 #
 # ## Low rank
 #
