@@ -306,7 +306,7 @@ for name in ("FedMiD", "FedDualAvg"):
   )
 
 figure, panels = plt.subplots(
-  1, 3, figsize=(9, 3.2), width_ratios=(1, 1.1, 1.1), layout="constrained"
+  1, 3, figsize=(9, 3.6), width_ratios=(1, 1.1, 1.1), layout="constrained"
 )
 x = np.arange(1, recorded_rounds + 1)
 for name, record in records.items():
@@ -320,7 +320,7 @@ for name, record in records.items():
 fo.plots.log_scale(panels[0].yaxis, (0.04, 1))
 panels[0].set_xlabel("Communication round")
 panels[0].set_ylabel("Density")
-panels[0].legend(frameon=False, fontsize=8)
+panels[0].legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.25))
 panels[0].spines[["top", "right"]].set_visible(False)
 shown_coefficients = 6 * lasso["num_nonzero"]
 for axes, (name, record) in zip(panels[1:], records.items(), strict=True):
@@ -335,11 +335,11 @@ plt.show()
 
 # %% [markdown]
 # The panels on the right have a row for each client's model in the last round,
-# black where a coefficient is not 0. In FedMiD each local step lowers the
-# coefficients by $\eta_c\lambda$ only, which the next gradient makes up for; and
-# a coefficient of the mean is 0 only if it is 0 at all clients. So the mean is
-# dense, and the server has to threshold it once more. In FedDualAvg $\psi$ has
-# the weight of all steps so far: the clients keep zeros, at the same places.
+# black where a coefficient is not 0. In FedMiD a local step lowers coefficients
+# by $\eta_c\lambda$ only, which the next gradient makes up for; and a coefficient
+# of the mean is 0 only if it is 0 at all clients. So the mean is dense, and the
+# server has to threshold it once more. In FedDualAvg $\psi$ has the weight of all
+# steps so far: clients keep zeros, most of them at the same places.
 #
 # ## Low rank
 #
