@@ -164,8 +164,11 @@ def tuned(name, problem, psi, of_params, seeds):
   points = fo.grid_points(grid, seeds)
   best = rank(result.history, points, Criterion("validation_loss", "min"))[0]
   chosen = [points[best.points[0]][name] for name in grid]
+  edges = [{values[0], values[-1]} for values in grid.values()]
+  is_edge = any(c in edge for c, edge in zip(chosen, edges, strict=True))
   print(
-    f"{name}: best rates of client and server {chosen[0]:g}, {chosen[1]:g}; "
+    f"{name}: best rates of client and server {chosen[0]:g}, {chosen[1]:g}"
+    f"{' (at an edge of the grid)' if is_edge else ''}; "
     f"{diverged(result.history)} of {len(points)} points diverged"
   )
   return result.history, best.points
@@ -216,7 +219,7 @@ plt.show()
 # for. That removes wrong coefficients, and makes the true ones too small, as
 # the distances of the two tell.
 #
-# ## The mean of sparse models is dense
+# ## What is averaged
 #
 # An `fo.Algorithm` is a record of functions, so it can be wrapped. The wrapper
 # below remembers where each client's local steps ended. The client returns the
@@ -303,7 +306,7 @@ for name in ("FedMiD", "FedDualAvg"):
   )
 
 figure, panels = plt.subplots(
-  1, 3, figsize=(9, 3.2), width_ratios=(1, 1.1, 1.1), layout="constrained"
+  1, 3, figsize=(9, 3.6), width_ratios=(1, 1.1, 1.1), layout="constrained"
 )
 x = np.arange(1, recorded_rounds + 1)
 for name, record in records.items():
@@ -317,7 +320,7 @@ for name, record in records.items():
 fo.plots.log_scale(panels[0].yaxis, (0.04, 1))
 panels[0].set_xlabel("Communication round")
 panels[0].set_ylabel("Density")
-panels[0].legend(frameon=False, fontsize=8)
+panels[0].legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.25))
 panels[0].spines[["top", "right"]].set_visible(False)
 shown_coefficients = 6 * lasso["num_nonzero"]
 for axes, (name, record) in zip(panels[1:], records.items(), strict=True):
@@ -332,10 +335,11 @@ plt.show()
 
 # %% [markdown]
 # The panels on the right have a row for each client's model in the last round,
-# black where a coefficient is not 0. FedMiD's clients have zeros, but each at
-# places of its own. A coefficient of the mean is 0 only if it is 0 at all
-# clients; so the mean is far denser than they are, and the server has to
-# threshold once more. FedDualAvg's clients have zeros at the same places.
+# black where a coefficient is not 0. In FedMiD a local step lowers coefficients
+# by $\eta_c\lambda$ only, which the next gradient makes up for; and the mean is 0
+# only where all clients have a 0. So the mean is dense, and the server has to
+# threshold it once more. In FedDualAvg $\psi$ has the weight of all steps so
+# far: clients keep zeros, most of them at the same places.
 #
 # ## Low rank
 #
