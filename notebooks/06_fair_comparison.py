@@ -192,6 +192,9 @@ for cell in study.cells:
     print(f"{cell.method:9} α = {cell.condition['alpha']:<4} has one setting")
 
 # %% [markdown]
+# Where the choice is at the edge of its grid, a better one may be outside; the
+# report below says so, too.
+#
 # ## What an untuned baseline would have shown
 #
 # Take SCAFFOLD with its tuned rate, and FedAvg with whatever rate somebody left
