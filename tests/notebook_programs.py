@@ -217,7 +217,7 @@ def main(argv: list[str]) -> None:
     if chips:
       record |= compile_for_v5e(program)
     records.append(record)
-  pathlib.Path(found).write_text(json.dumps(records))
+    pathlib.Path(found).write_text(json.dumps(records))
 
 
 if __name__ == "__main__":
