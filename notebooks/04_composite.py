@@ -336,8 +336,8 @@ plt.show()
 # %% [markdown]
 # The panels on the right have a row for each client's model in the last round,
 # black where a coefficient is not 0. In FedMiD a local step lowers coefficients
-# by $\eta_c\lambda$ only, which the next gradient makes up for; and the mean is 0
-# only where all clients have a 0. So the mean is dense, and the server has to
+# by $\eta_c\lambda$ only, which the next gradient makes up for; and the mean is
+# 0 only where all clients have a 0. So the mean is dense, and the server has to
 # threshold it once more. In FedDualAvg $\psi$ has the weight of all steps so
 # far: clients keep zeros, most of them at the same places.
 #
