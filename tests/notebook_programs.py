@@ -31,6 +31,7 @@ if __name__ == "__main__":
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
   }
   os.environ.pop("FEDJAX_OPT_SOURCE", None)  # Nothing is to be installed.
 

@@ -15,6 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
 
+from fedjax_opt.models import sharded_convolution
+
 Padding = str | Sequence[tuple[int, int]]
 
 
@@ -88,9 +90,13 @@ def conv(
   x, kernel = nn.dtypes.promote_dtype(x, kernel)
   if resolve_implementation(implementation) == "matmul":
     return _conv_matmul(x, kernel, bias, strides, padding)
-  y = lax.conv_general_dilated(
-    x, kernel, strides, padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
-  )
+  if sharded_convolution.is_inside_shard_map():
+    sides = tuple(map(tuple, padding))
+    y = sharded_convolution.conv(x, kernel, tuple(strides), sides)
+  else:
+    y = lax.conv_general_dilated(
+      x, kernel, strides, padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
   return y if bias is None else y + bias
 
 

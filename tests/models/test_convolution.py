@@ -94,6 +94,32 @@ def test_conv_with_one_kernel_per_client_equals_lax(case):
   _assert_trees_close(actual, expected)
 
 
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
+def test_gradients_on_several_devices_equal_lax(case):
+  *_, strides, padding = case
+  x, kernel, bias = _arrays(case)
+  kernels = kernel * jnp.arange(1.0, 7.0).reshape(2, 3, 1, 1, 1, 1)
+  images = jnp.stack([x, -x, x + 1])
+
+  def of_all(function):  # Settings [2] over clients [3] with the same images.
+    squared = lambda *args: function(*args) ** 2  # Gradients of own outputs.
+    of_clients = jax.vmap(_with_gradients(squared), (0, 0, None))
+    return jax.vmap(of_clients, (None, 0, None))
+
+  on_devices = jax.shard_map(
+    of_all(lambda x, k, b: convolution.conv(x, k, b, strides, padding, "lax")),
+    mesh=jax.make_mesh((1, 1), ("clients", "grid")),
+    in_specs=jax.P(),
+    out_specs=jax.P(),
+    check_vma=False,
+  )
+  actual = jax.jit(on_devices)(images, kernels, bias)
+  expected = of_all(lambda x, k, b: _reference(x, k, b, strides, padding))(
+    images, kernels, bias
+  )
+  _assert_trees_close(actual, expected)
+
+
 def test_conv_without_bias_equals_lax():
   x, kernel, _ = _arrays(CONVOLUTIONS[2])
   np.testing.assert_allclose(
