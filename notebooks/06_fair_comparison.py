@@ -44,6 +44,7 @@ print(f"{jax.device_count()} x {jax.devices()[0].device_kind}")
 if on_accelerator:
   sizes = dict(
     images="fashion_mnist",
+    hidden=(200, 200),
     num_clients=500,
     examples_per_client=500,
     rates=[0.01, 0.03, 0.1, 0.3, 1.0, 3.0],
@@ -55,6 +56,7 @@ if on_accelerator:
 else:
   sizes = dict(
     images="digits",
+    hidden=(),  # Logistic regression.
     num_clients=100,
     examples_per_client=100,
     rates=[0.1, 0.3, 1.0, 3.0, 10.0, 30.0],
@@ -87,12 +89,6 @@ import fedjax_opt as fo
 def load(name):
   if name == "digits":
     return fo.data.embedded.digits()
-  if jax.default_backend() == "cpu":  # Only shapes are wanted.
-    blank = lambda n: {
-      "x": np.zeros((n, 28, 28, 1), np.uint8),
-      "y": np.arange(n, dtype=np.int32) % 10,
-    }
-    return blank(60_000), blank(10_000)
   return tuple(fo.data.tfds.load(name, split) for split in ("train", "test"))
 
 
@@ -100,10 +96,9 @@ train, test = load(sizes["images"])
 train, validation = fo.data.hold_out(train, fraction=0.1)
 highest = float(train["x"].max()) or 1.0
 
-if on_accelerator:
-  model = fo.models.CNN()
-else:  # Logistic regression, as it has no hidden layer.
-  model = fo.models.MLP(hidden=(), num_classes=10, activation=jax.nn.softplus)
+model = fo.models.MLP(
+  hidden=sizes["hidden"], num_classes=10, activation=jax.nn.softplus
+)
 blank_image = jnp.zeros((1, *train["x"].shape[1:]))
 
 
