@@ -199,7 +199,7 @@ for axes, round in zip(panels, shown_rounds, strict=True):
   axes.set_xlabel("Local step")
   axes.spines[["top", "right"]].set_visible(False)
   axes.grid(color="#E4E4E4", linewidth=0.6)
-fo.plots.log_scale(panels[0].yaxis, panels[0].get_ylim())
+fo.plots.log_scale(panels[0].yaxis, panels[0].dataLim.intervaly)
 panels[0].set_ylabel("Step size, a line for each client")
 plt.show()
 
@@ -363,6 +363,8 @@ plt.show()
 
 # %%
 print("points of accuracy lost by a rate that was tuned at another alpha:")
+if len(set(tuned)) == 1:
+  print("  none, as all alphas chose the same rate")
 for j, alpha in enumerate(alphas):
   for other, i in zip(alphas, tuned, strict=True):
     if i == tuned[j]:
@@ -375,10 +377,11 @@ for j, alpha in enumerate(alphas):
     )
 for j, alpha in enumerate(alphas):
   below = int((table[:-1, j] < table[-1, j]).sum())
+  best = table[tuned[j], j]
   print(
-    f"alpha {alpha:g}: Delta-SGD is above {below} of {len(rates)} rates, "
-    f"{table[tuned[j], j] - table[-1, j]:.1f} points below the tuned one; "
-    f"the worst rate is {table[tuned[j], j] - table[:-1, j].min():.1f} below it"
+    f"alpha {alpha:g}: Delta-SGD is above {below} of {len(rates)} rates; "
+    f"against the tuned one it has {table[-1, j] - best:+.1f} points, and the "
+    f"worst rate {table[:-1, j].min() - best:+.1f}"
   )
 
 # %% [markdown]
