@@ -371,7 +371,7 @@ panels[0].axhline(low_rank["rank"], color="black", linestyle=":", label="true")
 panels[0].set_ylabel("Rank")
 panels[0].set_ylim(0, low_rank["dim"])
 panels[1].set_ylabel("Distance to the true matrix")
-fo.plots.log_scale(panels[1].yaxis, panels[1].dataLim.intervaly)
+fo.plots.log_scale(panels[1].yaxis, tuple(panels[1].dataLim.intervaly))
 panels[0].legend(frameon=False)
 for axes in panels:
   axes.set_xlabel("Communication round")
