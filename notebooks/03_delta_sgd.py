@@ -199,7 +199,8 @@ for axes, round in zip(panels, shown_rounds, strict=True):
   axes.set_xlabel("Local step")
   axes.spines[["top", "right"]].set_visible(False)
   axes.grid(color="#E4E4E4", linewidth=0.6)
-fo.plots.log_scale(panels[0].yaxis, tuple(panels[0].dataLim.intervaly))
+shown = trace["step_size"][shown_rounds]
+fo.plots.log_scale(panels[0].yaxis, (shown.min(), shown.max()))
 panels[0].set_ylabel("Step size, a line for each client")
 plt.show()
 
