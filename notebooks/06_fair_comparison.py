@@ -44,8 +44,8 @@ print(f"{jax.device_count()} x {jax.devices()[0].device_kind}")
 if on_accelerator:
   sizes = dict(
     images="fashion_mnist",
-    hidden=(200, 200),
-    num_clients=500,
+    hidden=(100,),
+    num_clients=200,
     examples_per_client=500,
     rates=[0.01, 0.03, 0.1, 0.3, 1.0, 3.0],
     tuning_seeds=[0, 1, 2],
