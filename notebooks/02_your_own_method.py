@@ -42,10 +42,10 @@ on_accelerator = (
 )
 print(f"{jax.device_count()} x {jax.devices()[0].device_kind}")
 if on_accelerator:
-  num_clients, cohort_size, rounds, eval_every = 1000, 50, 300, 20
+  num_clients, cohort_size, rounds, eval_every = 200, 20, 300, 20
   rates, own_rates = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0], [0.1, 0.3, 1.0]
-  seeds, report_seeds = list(range(5)), list(range(5, 15))
-  hidden = (200, 200)
+  seeds, report_seeds = [0, 1, 2], list(range(3, 13))
+  hidden = (100,)
 else:
   num_clients, cohort_size, rounds, eval_every = 100, 10, 60, 10
   rates, own_rates = [0.03, 0.1, 0.3, 1.0], [0.3, 1.0]
