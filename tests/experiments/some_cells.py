@@ -7,6 +7,7 @@ runs six cells that take their time, two at a time.
 
 import os
 import pathlib
+import signal
 import sys
 import time
 
@@ -34,6 +35,8 @@ def die(number, folder):
 
 
 def main(folder):
+  # What starts the tests may ignore Ctrl-C, as a shell does in the background.
+  signal.signal(signal.SIGINT, signal.default_int_handler)
   try:
     list(workers.run_all(sleep, range(6), pathlib.Path(folder), jobs=2))
   except KeyboardInterrupt:
