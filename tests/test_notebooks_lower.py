@@ -64,7 +64,7 @@ print(jax.jit(jax.numpy.linalg.eig)(np.eye(2)))
 def programs_of(notebook, folder, *chips, devices=1):
   """What tests/notebook_programs.py finds, and what the notebook prints."""
   found = folder / "found.json"
-  flags = f"--xla_force_host_platform_device_count={devices}"
+  flags = os.environ.get("XLA_FLAGS", "")
   paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
   program = ("-m", "tests.notebook_programs", notebook, found, *chips)
   done = subprocess.run(
@@ -74,7 +74,8 @@ def programs_of(notebook, folder, *chips, devices=1):
     env=os.environ
     | {
       "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-      "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}",
+      "JAX_NUM_CPU_DEVICES": str(devices),
+      "XLA_FLAGS": "" if chips else flags,  # libtpu refuses those of the CPU.
     },
     capture_output=True,
     text=True,
