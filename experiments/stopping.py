@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.metrics import Criterion, History
-
-# What a client has sent and received so far.
-_BYTES = ("bytes_down", "bytes_up")
+from fedjax_opt.results.history import COSTS
+from fedjax_opt.results.tuning import to_target
 
 
 class Stopping:
@@ -75,23 +74,20 @@ class Stopping:
     """
     if self._target is None or not history.rounds:
       return []
-    reached = self._reached(history)
-    bytes_so_far = sum(history.metrics[name] for name in _BYTES)
-    gradients = history.metrics["gradient_evaluations"]
-    found = []
-    for point in range(history.num_points):
-      at = int(np.argmax(reached[point])) if reached[point].any() else None
-      of_point = lambda values, point=point, at=at: (
-        None if at is None else float(values[point, at])
-      )
-      found.append(
-        {
-          "rounds_to_target": None if at is None else history.rounds[at],
-          "bytes_to_target": of_point(bytes_so_far),
-          "gradient_evaluations_to_target": of_point(gradients),
-        }
-      )
-    return found
+    metric, least = self._metric(history), self._least
+    costs = {c: to_target(history, metric, least, c) for c in COSTS}
+    kind_of = lambda cost: int if cost == "rounds" else float
+    return [
+      {
+        f"{cost}_to_target": (
+          kind_of(cost)(of_points[point])
+          if np.isfinite(of_points[point])
+          else None
+        )
+        for cost, of_points in costs.items()
+      }
+      for point in range(history.num_points)
+    ]
 
   def _metric(self, history: History) -> str:
     """The accuracy that has a target: on what selects points, if it can be.
@@ -102,17 +98,17 @@ class Stopping:
     names = (f"{split}_accuracy", "validation_accuracy", "test_accuracy")
     return next(name for name in names if name in history.metrics)
 
-  def _reached(self, history: History) -> np.ndarray:
-    """[S, E] bool, whether the target was reached in an evaluation."""
-    # Measured in float32, in which 0.9 is a little less.
-    least = min(self._target, float(np.float32(self._target)))
-    return history.values(self._metric(history)) >= least
+  @property
+  def _least(self) -> float:
+    """The target, as far as float32 has it, in which 0.9 is a little less."""
+    return min(self._target, float(np.float32(self._target)))
 
   def _has_reached(self, history: History) -> bool:
     if self._target is None:
       return False
     goes_on = ~history.diverged()[:, -1]
-    has = self._reached(history).any(axis=1)
+    values = history.values(self._metric(history))
+    has = (values >= self._least).any(axis=1)
     return bool(goes_on.any() and has[goes_on].all())
 
   def _is_stuck(self, history: History) -> bool:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.comparison.cells import Study, exact
-from fedjax_opt.comparison.verdicts import COSTS, Verdict
+from fedjax_opt.comparison.verdicts import Verdict
+from fedjax_opt.results.history import COSTS
 
 _FIXED = (
   "method", "tuning_settings", "tuning_seeds", "diverged_settings", "edges",

@@ -9,7 +9,8 @@ from fedjax_opt.comparison import page, words
 from fedjax_opt.comparison.cells import Cell, Study, condition_label, exact
 from fedjax_opt.comparison.tables import Entry, Table, axes_of
 from fedjax_opt.comparison.tuning_pictures import score_words
-from fedjax_opt.comparison.verdicts import COSTS, Verdict, spent
+from fedjax_opt.comparison.verdicts import Verdict, spent
+from fedjax_opt.results.history import COSTS
 from fedjax_opt.results.names import name_of, sentence
 from fedjax_opt.results.statistics import Interval
 

@@ -2,9 +2,9 @@
 
 The rule of every verdict: under one condition the method with the best mean
 over the seeds of the report is 'best'; where methods ran with different seeds,
-over those that all have. Another is 'worse' if the whole interval
-of the paired difference, over the same seeds, is in favour of the best, and
-'not told apart' if it is not. Intervals are of 95 %, each by itself.
+over those that all have. Another is 'worse' if the whole interval of the paired
+difference, over the same seeds, is in favour of the best, and 'not told apart'
+if it is not. Intervals are of 95 %, each by itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,10 @@ import numpy as np
 from fedjax_opt.comparison import words
 from fedjax_opt.comparison.cells import Cell, Study, condition_label
 from fedjax_opt.results import statistics
+from fedjax_opt.results.history import COSTS
 from fedjax_opt.results.statistics import Interval
 
 BEST, WORSE, TIED, DIVERGED = "best", "worse", "not told apart", "diverged"
-COSTS = ("rounds", "bytes", "gradient_evaluations")
 RULE = (
   "Under each condition the method with the best mean over the seeds of the "
   "report (where methods have different ones, over those that all have) is "
@@ -155,7 +155,7 @@ def _to_target(study: Study, cell: Cell) -> dict[str, float]:
     return found
   history = cell.measured.history
   for cost in COSTS:
-    if cost == "rounds" or spent(cell, cost) is not None:
+    if history.spent(cost) is not None:
       of_seeds = statistics.to_target(history, study.metric, study.target, cost)
       found[cost] = float(of_seeds.mean())
   return found
@@ -173,13 +173,8 @@ def spent(cell: Cell, cost: str) -> np.ndarray | None:
   """
   if cell.measured is None:
     return None
-  history = cell.measured.history
-  if cost == "rounds":
-    return np.asarray(history.rounds, float)
-  parts = ("bytes_down", "bytes_up") if cost == "bytes" else (cost,)
-  if any(part not in history.metrics for part in parts):
-    return None
-  return sum(history.metrics[part] for part in parts).mean(axis=0)
+  of_seeds = cell.measured.history.spent(cost)
+  return None if of_seeds is None else of_seeds.mean(axis=0)
 
 
 # Over all conditions.

@@ -11,6 +11,13 @@ import numpy as np
 
 from fedjax_opt.base import LOSSES
 
+# What a run spends -> the columns of a history whose sum it is, of a client of
+# the cohort on average so far. Rounds are those of the history.
+COSTS: dict[str, tuple[str, ...]] = {
+  "rounds": (),
+  "bytes": ("bytes_down", "bytes_up"),
+  "gradient_evaluations": ("gradient_evaluations",),
+}
 # Metrics that improve downwards, beside all losses.
 _SMALLER_IS_BETTER = ("recovery_error", "optimality_gap", "grad_norm_sq")
 
@@ -162,6 +169,23 @@ class History:
     measured = self.metrics[name][points]
     no_result = self.diverged(points) | ~np.isfinite(measured)
     return np.where(no_result, np.nan, measured)
+
+  def spent(self, cost: str) -> np.ndarray | None:
+    """What each point had spent at each evaluated round.
+
+    Args:
+      cost: 'rounds', or of a client of the cohort on average: 'bytes' (down and
+        up) or 'gradient_evaluations' (in examples).
+
+    Returns:
+      [S, E] float64; None if it was not measured.
+    """
+    if cost == "rounds":
+      rounds = np.asarray(self.rounds, np.float64)
+      return np.broadcast_to(rounds, (self.num_points, len(rounds)))
+    if any(name not in self.metrics for name in COSTS[cost]):
+      return None
+    return sum(self.metrics[name] for name in COSTS[cost])
 
   def final(self, point: int) -> dict[str, float | None]:
     """Every metric at the last evaluated round, None where it has no value."""

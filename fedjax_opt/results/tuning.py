@@ -13,13 +13,6 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.results import bootstrap
 from fedjax_opt.results import history as histories
 
-# What `cost` may be -> the columns of a history whose sum it is.
-_COSTS = {
-  "rounds": (),
-  "bytes": ("bytes_down", "bytes_up"),
-  "gradient_evaluations": ("gradient_evaluations",),
-}
-
 
 def expected_best(
   validation: Any,
@@ -136,7 +129,7 @@ def to_target(
     )
   if not isinstance(metric, str):
     raise TypeError(f"metric={checks.shown(metric)}: must be a metric's name")
-  checks.choice("cost", cost, _COSTS)
+  checks.choice("cost", cost, histories.COSTS)
   checks.number("target", target)
   if not np.isfinite(target):
     raise ValueError(f"target={target}: must be finite")
@@ -148,17 +141,15 @@ def to_target(
       f"direction=None: not known of metric {metric!r}; must be 'max' or 'min'"
     )
   checks.choice("direction", direction, ("max", "min"))
-  missing = [name for name in _COSTS[cost] if name not in history.metrics]
-  if missing:
+  spent = history.spent(cost)
+  if spent is None:
+    columns = histories.COSTS[cost]
+    missing = next(name for name in columns if name not in history.metrics)
     raise ValueError(
-      f"cost={cost!r}: {missing[0]} was not measured; choose 'rounds', or "
+      f"cost={cost!r}: {missing} was not measured; choose 'rounds', or "
       f"measure it as `simulate` does"
     )
   reached = values >= target if direction == "max" else values <= target
-  if cost == "rounds":
-    spent = np.broadcast_to(np.asarray(history.rounds, float), values.shape)
-  else:
-    spent = sum(history.metrics[name] for name in _COSTS[cost])
   if not history.rounds:
     return np.full(len(values), np.nan)
   first = np.argmax(reached, axis=1)[:, None]

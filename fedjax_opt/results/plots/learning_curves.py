@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.registry import check_choice
-from fedjax_opt.results.history import History, direction
+from fedjax_opt.results.history import COSTS, History, direction
 from fedjax_opt.results.names import number
 from fedjax_opt.results.plots import files, legends
 from fedjax_opt.results.plots.metric_axis import MetricAxis, metric_axis
@@ -206,10 +206,8 @@ def _draw_others(
 
 def _x_values(history: History, line: legends.Line, x_axis: str) -> np.ndarray:
   """[E], where a line's values are on the x axis; the mean over its seeds."""
-  if x_axis == "rounds":
-    return np.asarray(history.rounds)
-  parts = [x_axis] if x_axis != "bytes" else ["bytes_down", "bytes_up"]
-  if not set(parts) <= set(history.metrics):
-    raise ValueError(f"x_axis={x_axis!r}: {parts[0]} was not measured")
-  spent = sum(history.metrics[part][line.points] for part in parts)
-  return spent.mean(axis=0) / (1e6 if x_axis == "bytes" else 1)
+  spent = history.spent(x_axis)
+  if spent is None:
+    raise ValueError(f"x_axis={x_axis!r}: {COSTS[x_axis][0]} was not measured")
+  mean = spent[line.points].mean(axis=0)
+  return mean / (1e6 if x_axis == "bytes" else 1)
