@@ -27,7 +27,6 @@ def run(main: Callable[[Sequence[str]], int]) -> None:
   gc.set_threshold(50_000, 20, 20)
   status = main(sys.argv)
   gc.freeze()
-  signal.signal(
-    signal.SIGINT, signal.SIG_IGN
-  )  # It ends, in less than a second.
+  # It ends, in less than a second.
+  signal.signal(signal.SIGINT, signal.SIG_IGN)
   sys.exit(status)

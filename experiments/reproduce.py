@@ -84,7 +84,7 @@ def run_once(
     env["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
   done = subprocess.run(command, env=env, stdout=subprocess.DEVNULL)
   # A grid whose points all diverged is a result too.
-  if done.returncode and not is_complete(folder):
+  if done.returncode and _complete(folder) is None:
     raise subprocess.CalledProcessError(done.returncode, command)
 
 
@@ -98,16 +98,18 @@ def find(folder: pathlib.Path, arguments: Sequence[str]) -> Run | None:
   Raises:
     ValueError: if the folder holds a complete run with other flags.
   """
-  if not is_complete(folder):
-    return None
-  run = load_run(folder)
-  _check_same(folder, run.config, arguments)
+  run = _complete(folder)
+  if run is not None:
+    _check_same(folder, run.config, arguments)
   return run
 
 
-def is_complete(folder: pathlib.Path) -> bool:
-  """Whether a run is in the folder that went to its end."""
-  return (folder / "summary.json").exists() and load_run(folder).is_complete
+def _complete(folder: pathlib.Path) -> Run | None:
+  """The run in a folder, if it went to its end."""
+  if not (folder / "summary.json").exists():
+    return None
+  run = load_run(folder)
+  return run if run.is_complete else None
 
 
 # Flags that may differ: where the data are does not say what they are.

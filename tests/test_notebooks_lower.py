@@ -119,21 +119,21 @@ def test_what_no_tpu_can_do_is_told(tmp_path):
     programs_of(notebook, tmp_path)
 
 
-# One of them takes up to 12 GB, so they do not run side by side.
-with_memory = pytest.mark.skipif(
+# Together they take more than a minute, and up to 4 GB.
+when_asked = pytest.mark.skipif(
   os.environ.get("FEDJAX_OPT_LOWER") != "1",
-  reason="takes gigabytes; set FEDJAX_OPT_LOWER=1 and give -n 0",
+  reason="takes minutes; set FEDJAX_OPT_LOWER=1",
 )
 
 
-@with_memory
+@when_asked
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_lowered_for_tpu_and_cuda(notebook, tmp_path):
   programs, _ = programs_of(notebook, tmp_path)
   check_lowered(programs)
 
 
-@with_memory
+@when_asked
 @pytest.mark.parametrize("notebook", DIVIDED, ids=lambda path: path.stem)
 def test_lowered_for_several_devices(notebook, tmp_path):
   programs, _ = programs_of(notebook, tmp_path, devices=4)

@@ -172,6 +172,13 @@ def _question(arguments: Sequence[str]) -> tuple[str, str | None] | None:
   return None
 
 
+def argument(name: str, value: Any) -> str:
+  """A flag with its value as a command line has it."""
+  if isinstance(value, bool):
+    return f"--{name}" if value else f"--no{name}"
+  return f"--{name}={value}"
+
+
 def refuse(error: Exception) -> int:
   """Prints in one line what cannot be; returns the exit status."""
   message = command.as_called_here(" ".join(str(error).split()))

@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -93,7 +92,7 @@ def plan(request: Request) -> list[Planned]:
       except ValueError as error:
         raise ValueError(f"method {label}: {error}") from None
   _check_used(request, found)
-  sizes = {cell.method: _num_settings(cell.grid) for cell in found}
+  sizes = {cell.method: budgets.num_settings(cell.grid) for cell in found}
   if request.own.budget == "equal":
     budgets.check_equal(sizes, "--budget=unequal")
   return found
@@ -101,14 +100,8 @@ def plan(request: Request) -> list[Planned]:
 
 def arguments(flags: Mapping[str, Any]) -> list[str]:
   """Flags as the runner's command line has them, in the order of its help."""
-  items = []
-  for name in command_line.names():
-    value = flags.get(name)
-    if isinstance(value, bool):
-      items.append(f"--{name}" if value else f"--no{name}")
-    elif value is not None:
-      items.append(f"--{name}={value}")
-  return items
+  given = [n for n in command_line.names() if flags.get(n) is not None]
+  return [command_line.argument(name, flags[name]) for name in given]
 
 
 def _cell(
@@ -315,7 +308,3 @@ def _folder(
   text = json.dumps(json_files.plain(same))
   digest = hashlib.sha256(text.encode()).hexdigest()[:8]
   return f"{words.strip('_')[:80]}-{digest}"
-
-
-def _num_settings(grid: Mapping[str, Sequence[float]]) -> int:
-  return math.prod(len(values) for values in grid.values())

@@ -13,7 +13,7 @@ from experiments.flags import command_line
 from experiments.flags.conditions import CONDITIONS
 from fedjax_opt.comparison.budgets import BUDGETS
 from fedjax_opt.registry import check_choice
-from fedjax_opt.results.history import direction, is_fraction
+from fedjax_opt.results.history import check_has_direction, is_fraction
 
 # Flags of the runner that a study sets by itself.
 _OF_STUDY = ("output_dir", "resume", "progress", "target_accuracy", "patience")
@@ -131,11 +131,8 @@ def _check_own(method: Mapping[str, Any]) -> None:
 
 def _checked(own: Own) -> Own:
   check_choice("budget", own.budget, BUDGETS)
-  if own.metric and direction(own.metric) is None:
-    raise ValueError(
-      f"metric={own.metric!r}: it is not known whether larger or smaller "
-      "values are better; must be an accuracy, a loss or such as f1"
-    )
+  if own.metric:
+    check_has_direction(own.metric)
   if own.target is not None and not math.isfinite(own.target):
     raise ValueError(f"target={own.target}: must be a finite number")
   for name in ("jobs", "report_seeds"):
@@ -208,18 +205,14 @@ def _read(file: str) -> tuple[list[str], list[dict[str, Any]]]:
     raise ValueError(
       f"study={file!r}: methods must be tables [[method]] with an algorithm"
     )
-  arguments = [_argument(n, _value(file, n, v)) for n, v in content.items()]
+  arguments = [
+    command_line.argument(n, _value(file, n, v)) for n, v in content.items()
+  ]
   texts = [
     {name: _value(file, name, v) for name, v in method.items()}
     for method in methods
   ]
   return arguments, texts
-
-
-def _argument(name: str, value: Any) -> str:
-  if isinstance(value, bool):
-    return f"--{name}" if value else f"--no{name}"
-  return f"--{name}={value}"
 
 
 def _value(file: str, name: str, value: Any) -> Any:

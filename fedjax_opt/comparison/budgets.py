@@ -1,8 +1,14 @@
 """Equal tuning budgets: no method may try more settings than another."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 BUDGETS = ("equal", "unequal")
+
+
+def num_settings(grid: Mapping[str, Sequence[float]]) -> int:
+  """The settings of a grid {name: values}: all combinations; 1 of none."""
+  return math.prod(len(values) for values in grid.values())
 
 
 def check_equal(budgets: Mapping[str, int], hint: str) -> None:

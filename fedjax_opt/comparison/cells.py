@@ -4,6 +4,7 @@ Axis letters: `S` grid points (hyperparameters x seeds), `E` evaluated rounds.
 """
 
 import dataclasses
+import functools
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -65,7 +66,7 @@ class Cell:
   per_client: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
   step_sizes: Mapping[str, np.ndarray] | None = None
 
-  @property
+  @functools.cached_property
   def tuning(self) -> Tuning | None:
     """The choice of the setting; None if there was nothing to choose."""
     if self.tried is None:

@@ -19,7 +19,7 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine.config import DEFAULTS, Settings
 from fedjax_opt.results import environment
-from fedjax_opt.results.history import direction
+from fedjax_opt.results.history import check_has_direction, direction
 from fedjax_opt.results.selection import Criterion, tune
 from fedjax_opt.simulator import Simulator, grid_points, sweep
 
@@ -110,7 +110,7 @@ def compare(
   """
   methods = _check_methods(methods)
   checks.choice("budget", budget, budgets.BUDGETS)
-  sizes = {n: _num_settings(m.grid) for n, m in methods.items()}
+  sizes = {n: budgets.num_settings(m.grid) for n, m in methods.items()}
   if budget == "equal":
     budgets.check_equal(sizes, "budget='unequal'")
   checked.check_names(settings, DEFAULTS, "compare")
@@ -186,7 +186,7 @@ class _Run(NamedTuple):
     first = {name: values[:1] for name, values in method.grid.items()}
     report = self._arguments(condition, report_seeds, self.test)
     runs = [("metric", metric, first, report)]
-    if _num_settings(method.grid) > 1:
+    if budgets.num_settings(method.grid) > 1:
       tuning = self._arguments(condition, seeds, self._tuning_test)
       runs.append(("criterion", self.criterion.metric, method.grid, tuning))
     for name, measured, grid, arguments in runs:
@@ -205,7 +205,7 @@ class _Run(NamedTuple):
   ) -> Cell:
     """Tunes one method under one condition, and runs its best setting."""
     tried, chosen, seconds = None, dict(method.grid), 0.0
-    if _num_settings(method.grid) > 1:
+    if budgets.num_settings(method.grid) > 1:
       arguments = self._arguments(condition, seeds, self._tuning_test)
       tried, seconds = self._sweep(method, method.grid, arguments)
       best = tune(tried.history, tried.points, self.criterion).best
@@ -248,10 +248,6 @@ class _Run(NamedTuple):
     points = grid_points(grid, arguments["seeds"])
     seconds = result.compile_seconds + result.run_seconds
     return Measured(points, result.history), seconds
-
-
-def _num_settings(grid: Mapping[str, Sequence[float]]) -> int:
-  return math.prod(len(values) for values in grid.values())
 
 
 def _check_methods(methods: Any) -> dict[str, Method]:
@@ -380,11 +376,7 @@ def _check_report(metric: Any, target: Any, title: Any) -> None:
   for name, value in (("metric", metric), ("title", title)):
     if not isinstance(value, str):
       raise TypeError(f"{name}={checks.shown(value)}: must be a string")
-  if direction(metric) is None:
-    raise ValueError(
-      f"metric={metric!r}: it is not known whether larger or smaller values "
-      "are better; must be an accuracy, a loss or such as 'f1'"
-    )
+  check_has_direction(metric)
   if target is not None:
     checks.number("target", target)
     if not math.isfinite(target):

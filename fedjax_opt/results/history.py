@@ -31,6 +31,15 @@ def direction(name: str) -> str | None:
   return None
 
 
+def check_has_direction(metric: str) -> None:
+  """Raises ValueError if it is not known what is better of a metric."""
+  if direction(metric) is None:
+    raise ValueError(
+      f"metric={metric!r}: it is not known whether larger or smaller values "
+      "are better; must be an accuracy, a loss or such as 'f1'"
+    )
+
+
 def is_fraction(name: str) -> bool:
   """Whether a metric is in [0, 1] and shown in percent."""
   return "accuracy" in name

@@ -15,7 +15,6 @@ import pytest
 
 from experiments import compare, results, run
 from experiments.studies import cells
-from experiments.tasks import images
 from fedjax_opt import load_run
 from fedjax_opt.comparison import pictures
 from tests.experiments.commands import REPOSITORY, call
@@ -146,16 +145,11 @@ def test_several_at_a_time(whole, tmp_path):
       )
 
 
-def test_no_test_value_enters_any_choice(whole, tmp_path, monkeypatch):
+def test_no_test_value_enters_any_choice(
+  whole, tmp_path, corrupt_test_examples
+):
   """With absurd test examples the same settings are chosen."""
-  load = images.Images.load
-
-  def corrupted(self, data_dir):
-    train, test = load(self, data_dir)
-    rng = np.random.default_rng(0)
-    return train, {"x": rng.permuted(test["x"]), "y": (test["y"] + 5) % 10}
-
-  monkeypatch.setattr(images.Images, "load", corrupted)
+  corrupt_test_examples()
   assert study(tmp_path, FED_AVG, ALPHAS) == 0
   column = lambda folder, name: {
     row["alpha"]: row[name]

@@ -2,12 +2,10 @@
 
 import json
 
-import numpy as np
 import pytest
 
 import fedjax_opt as fo
 from experiments import convert, job, tasks
-from experiments.tasks import images
 from tests.experiments.commands import call
 
 TINY = (
@@ -71,7 +69,7 @@ def test_criteria(flags_of, tmp_path, arguments, metric):
     assert not rows_of(found.task.validation) & rows_of(found.task.test)
 
 
-def test_the_test_examples_enter_no_choice(tmp_path, monkeypatch):
+def test_the_test_examples_enter_no_choice(tmp_path, corrupt_test_examples):
   """With absurd test labels the same setting is selected."""
   grid = ("--client_lr=0.001,0.01,0.1,1", "--seed=0,1")
 
@@ -84,14 +82,7 @@ def test_the_test_examples_enter_no_choice(tmp_path, monkeypatch):
     return summary["selected"], accuracy
 
   before, accuracy = chosen("before")
-  load = images.Images.load
-
-  def corrupted(self, data_dir):
-    train, test = load(self, data_dir)
-    rng = np.random.default_rng(0)
-    return train, {"x": rng.permuted(test["x"]), "y": (test["y"] + 5) % 10}
-
-  monkeypatch.setattr(images.Images, "load", corrupted)
+  corrupt_test_examples()
   after, corrupt = chosen("after")
   assert corrupt != accuracy
   assert after == before
