@@ -50,7 +50,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from experiments import command
+from experiments import command, workers
 from experiments.flags import command_line
 from experiments.studies import cells, collect, plan, request
 from fedjax_opt import folders, plots
@@ -95,13 +95,13 @@ def main(argv: Sequence[str]) -> int:
       print("error: every method diverged", file=sys.stderr)
       return 1
     return 0
-  except (cells.Interrupted, KeyboardInterrupt) as error:
+  except (workers.Interrupted, KeyboardInterrupt) as error:
     print(
       f"interrupted: {done} cells are complete; the same command goes on",
       file=sys.stderr,
     )
     return getattr(error, "status", 130)
-  except (ValueError, OSError, ImportError, cells.RunFailed) as error:
+  except (ValueError, OSError, ImportError, workers.RunFailed) as error:
     return command_line.refuse(error)
 
 

@@ -1,140 +1,226 @@
-"""Runs of `experiments.run` that are done once, and what they left."""
+"""Makes the tables and figures of the four papers again.
 
-import concurrent.futures
-import os
+  python -m experiments.reproduce --list
+  python -m experiments.reproduce --artefact=domo/table1 --size=cpu \\
+      --data_dir=D --jobs=2
+
+Each table or figure is made of runs of `experiments.run`. A run is told by its
+flags: it is done once, whichever artefacts need it, and one that was stopped
+goes on with the same command. What is recorded in the repository, in
+experiments/PAPER/records/, is not run again.
+
+  --list               Every artefact with its paper's setting and its sizes.
+  --artefact=NAME,...  Which: a name of the list, a paper, or all.
+  --size=SIZE          smoke: seconds, to see that it works; needs no data.
+                       cpu: smaller than the paper, as each caption says.
+                       paper: the paper's own setting. Default: smoke.
+  --data_dir=DIR       Folder of tensorflow_datasets.
+  --output_dir=DIR     Folder of the runs and of the reports. Default:
+                       runs/reproduce.
+  --jobs=N             Runs at a time, each on one core. Default: 1.
+  --only_found         Run nothing; show what there is.
+  --anew               Run also what is recorded.
+  --publish            Write the records, the pictures and the section of
+                       experiments/PAPER/README.md, in a checkout.
+
+For each artefact the folder gets report.md with tables, pictures and verdicts,
+and commands.txt with the command of every run.
+
+Exit status: 0; 1 for bad input or if a run failed; 128 + n if signal n ended
+it, 130 for Ctrl-C.
+"""
+
+import copy
 import pathlib
-import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from absl import app, flags
+from absl import flags
 
-from experiments import job
-from experiments.flags import command_line
-from experiments.flags.registries import single_or_list
-from fedjax_opt import Run, load_run
+from experiments import command, once, workers
+from experiments.artefacts import ARTEFACTS, base, publishing, report
+from experiments.artefacts.base import SIZES, Artefact, Plan, RunOf
+from experiments.artefacts.running import Outcome, Runner
+from experiments.flags import command_line, mistakes
+from fedjax_opt import plots
+from fedjax_opt.comparison import words
+from fedjax_opt.registry import check_choice, nearest
 from fedjax_opt.results import json_files
-from fedjax_opt.results.checkpoint import difference
 
-FLAGS = flags.FLAGS
-
-
-def define_flags(output_dir: str) -> None:
-  """Defines the flags of a program that does many runs on a data set."""
-  flags.DEFINE_string("data_dir", None, "Folder of tensorflow_datasets.")
-  flags.DEFINE_string("output_dir", output_dir, "Folder of all runs.")
-  flags.DEFINE_integer("jobs", 1, "Runs at a time.")
-  flags.DEFINE_bool("only_print", False, "Run nothing, show what is there.")
-
-
-def run_all(run: Callable[..., None], cells: Sequence[tuple]) -> None:
-  """Calls `run(*cell)` for every cell, `--jobs` at a time."""
-  with concurrent.futures.ThreadPoolExecutor(FLAGS.jobs) as pool:
-    list(pool.map(lambda cell: run(*cell), cells))
+_FLAGS = flags.FlagValues()
+flags.DEFINE_bool("list", False, "", flag_values=_FLAGS)
+flags.DEFINE_list("artefact", [], "", flag_values=_FLAGS)
+flags.DEFINE_string("size", "smoke", "", flag_values=_FLAGS)
+flags.DEFINE_string("data_dir", None, "", flag_values=_FLAGS)
+flags.DEFINE_string("output_dir", "runs/reproduce", "", flag_values=_FLAGS)
+flags.DEFINE_integer("jobs", 1, "", flag_values=_FLAGS)
+flags.DEFINE_bool("only_found", False, "", flag_values=_FLAGS)
+flags.DEFINE_bool("anew", False, "", flag_values=_FLAGS)
+flags.DEFINE_bool("publish", False, "", flag_values=_FLAGS)
 
 
-def program(main: Callable[[list[str]], None]) -> None:
-  """Runs a program on the command line; a ValueError is one line."""
+class Request(NamedTuple):
+  """What was asked for."""
 
-  def run(argv: list[str]) -> int:
-    try:
-      main(argv)
-    except ValueError as error:
-      return command_line.refuse(error)
+  artefacts: list[Artefact]
+  values: flags.FlagValues
+
+
+def main(argv: Sequence[str]) -> int:
+  """Makes artefacts; may be called again. Returns the exit status."""
+  if any(each in ("-h", "--help", "-help") for each in argv[1:]):
+    print(command.as_called_here(__doc__))
     return 0
+  try:
+    asked = _parse(argv)
+    if asked.values.list:
+      print(listing(asked.artefacts or list(ARTEFACTS.values())))
+      return 0
+    plots.check_installed()
+    _check(asked)
+    for artefact in asked.artefacts:
+      _make(artefact, asked.values)
+    return 0
+  except (workers.Interrupted, KeyboardInterrupt) as error:
+    print("interrupted: the same command goes on", file=sys.stderr)
+    return getattr(error, "status", 130)
+  except (ValueError, OSError, ImportError, workers.RunFailed) as error:
+    return command_line.refuse(error)
 
-  app.run(run)
 
-
-def run_cell(folder: pathlib.Path, arguments: Sequence[str]) -> None:
-  """As `run_once`, by the flags of `define_flags`."""
-  if FLAGS.only_print:
-    return
-  if FLAGS.data_dir is not None:
-    arguments = [*arguments, f"--data_dir={FLAGS.data_dir}"]
-  run_once(folder, arguments, one_core=FLAGS.jobs > 1)
-
-
-def run_once(
-  folder: pathlib.Path, arguments: Sequence[str], one_core: bool = False
-) -> None:
-  """Runs `experiments.run` into a folder, unless that run is there complete.
-
-  A run that was stopped is done anew.
-
-  Args:
-    folder: folder for the results.
-    arguments: flags of the run, but for the folder.
-    one_core: whether to use one core of the machine instead of all.
+def _parse(argv: Sequence[str]) -> Request:
+  """Reads the command line.
 
   Raises:
-    ValueError: if the folder holds a complete run with other flags.
+    ValueError: one line, for what is not a flag or cannot be its value.
   """
-  if find(folder, arguments) is not None:
-    return
-  if (folder / "config.json").exists():  # Nothing but a run is removed.
-    shutil.rmtree(folder)
-  arguments = [*arguments, f"--output_dir={folder}", "--noprogress"]
-  command = [sys.executable, "-m", "experiments.run", *arguments]
-  print(" ".join(["python", *command[1:]]), flush=True)
-  env = dict(os.environ)
-  if one_core:
-    env["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
-  done = subprocess.run(command, env=env, stdout=subprocess.DEVNULL)
-  # A grid whose points all diverged is a result too.
-  if done.returncode and _complete(folder) is None:
-    raise subprocess.CalledProcessError(done.returncode, command)
+  values = copy.deepcopy(_FLAGS)
+  try:
+    _, *others = values(list(argv))
+  except flags.Error as error:
+    raise ValueError(mistakes.of_flags(error, values)) from None
+  if others:
+    raise ValueError(mistakes.not_a_flag(others[0], values))
+  check_choice("size", values.size, SIZES)
+  if values.jobs < 1:
+    raise ValueError(f"jobs={values.jobs}: must be at least 1")
+  artefacts = [each for name in values.artefact for each in _named(name)]
+  if not artefacts and not values.list:
+    raise ValueError("artefact: give a name of --list, a paper, or all")
+  return Request(list(dict.fromkeys(artefacts)), values)
 
 
-def find(folder: pathlib.Path, arguments: Sequence[str]) -> Run | None:
-  """The run with these flags in a folder; None if none there is complete.
-
-  Args:
-    folder: folder of a run.
-    arguments: flags of the run, but for the folder.
-
-  Raises:
-    ValueError: if the folder holds a complete run with other flags.
-  """
-  run = _complete(folder)
-  if run is not None:
-    _check_same(folder, run.config, arguments)
-  return run
-
-
-def _complete(folder: pathlib.Path) -> Run | None:
-  """The run in a folder, if it went to its end."""
-  if not (folder / "summary.json").exists():
-    return None
-  run = load_run(folder)
-  return run if run.is_complete else None
+def _named(name: str) -> list[Artefact]:
+  """The artefacts that a word of `--artefact` names."""
+  if name == "all":
+    return list(ARTEFACTS.values())
+  if name in ARTEFACTS:
+    return [ARTEFACTS[name]]
+  of_paper = [each for each in ARTEFACTS.values() if each.paper == name]
+  if of_paper:
+    return of_paper
+  papers = dict.fromkeys(each.paper for each in ARTEFACTS.values())
+  near = nearest(name, [*ARTEFACTS, *papers])
+  hint = f"; did you mean {near[0]}?" if near else ""
+  raise ValueError(
+    f"artefact={name!r}: must be all, a paper ({', '.join(papers)}) or a name "
+    f"of --list{hint}"
+  )
 
 
-# Flags that may differ: where the data are does not say what they are.
-_MAY_DIFFER = (*job.MAY_DIFFER, "data_dir")
-# Flags that the data decide, if they were not given.
-_OF_DATA = ("cohort_size", "local_epochs")
-
-
-def _check_same(
-  folder: pathlib.Path, config: dict[str, Any], arguments: Sequence[str]
-) -> None:
-  """Checks that a run with these flags has that `config.json`."""
-  defaults = command_line.parse(["run"], "")
-  resolved = job.resolve(command_line.parse(["run", *arguments], ""))
-  flags = resolved.flags | {"seed": single_or_list(resolved.seeds)}
-  wanted = {
-    name: value
-    for name, value in flags.items()
-    if name not in _MAY_DIFFER and not (name in _OF_DATA and value is None)
-  }
-  # A run from before a flag was added had what is now its default.
-  found = {name: config.get(name, defaults[name]) for name in wanted}
-  found, wanted = json_files.plain(found), json_files.plain(wanted)
-  if found != wanted:
+def _check(asked: Request) -> None:
+  """Checks, before anything runs, that all of it can be."""
+  size = asked.values.size
+  if len(asked.artefacts) == 1 and size not in asked.artefacts[0].sizes:
+    artefact = asked.artefacts[0]
     raise ValueError(
-      f"{str(folder)!r} holds a run with {difference(found, wanted)}; give "
-      "another folder, or remove that one"
+      f"size={size!r}: {artefact.name} has no such size; must be "
+      f"{' or '.join(artefact.sizes)}"
     )
+  asked.artefacts[:] = [a for a in asked.artefacts if size in a.sizes]
+  for artefact in asked.artefacts:
+    for cell in artefact.cells(Plan(size, {})).values():
+      if isinstance(cell, RunOf):
+        once.identity(cell.arguments)
+  if asked.values.publish:
+    publishing.check_checkout()
+
+
+def _make(artefact: Artefact, values: flags.FlagValues) -> None:
+  """Runs an artefact, and writes its report."""
+  folder = pathlib.Path(values.output_dir)
+  size = values.size
+  print(f"{artefact.name}, {size}: {artefact.title}", flush=True)
+  runner = Runner(
+    folder / "runs", values.data_dir, values.jobs, values.only_found
+  )
+  recorded = [] if values.anew else publishing.records_of(artefact.paper)
+  outcome = runner.run(artefact, size, recorded)
+  own = folder / artefact.name.replace("/", "-") / size
+  own.mkdir(parents=True, exist_ok=True)
+  text = report.markdown(artefact, size, outcome, ".")
+  json_files.write_whole(own / "report.md", text.encode())
+  report.draw(artefact, outcome, own)
+  json_files.write_whole(own / "commands.txt", commands(outcome).encode())
+  print(f"  {own / 'report.md'}", flush=True)
+  if values.publish:
+    publishing.publish(artefact, size, outcome)
+
+
+def commands(outcome: Outcome) -> str:
+  """The command of every run, one a line, those of tuning first."""
+  runs = [*outcome.tuning]
+  runs += [
+    cell.arguments
+    for cell in outcome.cells.values()
+    if isinstance(cell, base.RunOf)
+  ]
+  lines = [f"python -m experiments.run {' '.join(each)}\n" for each in runs]
+  return "".join(dict.fromkeys(lines))
+
+
+def listing(artefacts: Sequence[Artefact]) -> str:
+  """Every artefact: what it shows, its setting and its cost."""
+  lines = []
+  for artefact in artefacts:
+    lines += ["", f"{artefact.name}: {artefact.title}"]
+    lines.append(f"  paper  {artefact.setting}")
+    for size in artefact.sizes:
+      if size != "smoke":
+        lines.append(f"  {size:5}  {_cost(artefact, size)}")
+  return "\n".join(lines[1:])
+
+
+def _cost(artefact: Artefact, size: str) -> str:
+  """The programs of a size, with their points and rounds."""
+  plan = Plan(size, {})
+  cells = artefact.cells(plan).values()
+  runs = [cell.arguments for cell in cells if isinstance(cell, RunOf)]
+  runs = list(dict.fromkeys([*plan.grids, *runs]))
+  others = sum(not isinstance(cell, RunOf) for cell in cells)
+  parts, tasks = [], {}
+  if runs:
+    resolved = [once.identity(run) for run in runs]
+    tasks = dict.fromkeys(flags["task"] for flags in resolved)
+    rounds = words.span(flags["rounds"] for flags in resolved)
+    points = sum(map(_num_points, resolved))
+    parts.append(
+      f"{', '.join(tasks)}: {words.counted(len(runs), 'program')} with "
+      f"{words.counted(points, 'point')}, {rounds} rounds"
+    )
+  if others:
+    parts.append(words.counted(others, "computation"))
+  return "; ".join(parts)
+
+
+def _num_points(identity: dict) -> int:
+  number = 1
+  for name, value in identity.items():
+    if isinstance(value, list) and name != "client_milestones":
+      number *= len(value)
+  return number
+
+
+if __name__ == "__main__":
+  command.run(main)

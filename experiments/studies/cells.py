@@ -1,18 +1,13 @@
 """Runs the cells of a study: each once, several at a time, none twice."""
 
-import contextlib
-import io
 import pathlib
 import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from experiments import job, reproduce, run
-from experiments.ctrl_c import CtrlC
+from experiments import job, once, workers
 from experiments.flags import command_line
-from experiments.studies import workers
 from experiments.studies.plan import Planned
-from experiments.studies.workers import Interrupted, RunFailed
 from fedjax_opt.results.load import Run
 from fedjax_opt.results.selection import Criterion, tune
 
@@ -102,14 +97,14 @@ def run_cell(cell: Planned, folder: pathlib.Path) -> Done:
   own, tuning, setting = folder / cell.name, None, {}
   if cell.grid:
     tuning = own / _PARTS[0]
-    tuned, found = _run(tuning, cell.tuning)
+    tuned, found = once.run(tuning, cell.tuning)
     was_there = found
     best = tune(tuned.history, tuned.points, criterion_of(tuned)).best
     if best is None:
       return Done(cell, tuning, None, time.monotonic() - start)
     setting = best.hyperparameters
   report = own / _PARTS[1]
-  _, found = _run(report, cell.report(setting))
+  _, found = once.run(report, cell.report(setting))
   seconds = 0.0 if was_there and found else time.monotonic() - start
   return Done(cell, tuning, report, seconds)
 
@@ -117,27 +112,3 @@ def run_cell(cell: Planned, folder: pathlib.Path) -> Done:
 def criterion_of(done: Run) -> Criterion:
   """The criterion by which a run's settings are compared."""
   return Criterion(**done.summary["criterion"])
-
-
-def _run(folder: pathlib.Path, arguments: list[str]) -> tuple[Run, bool]:
-  """A run with these flags, and whether it was there already."""
-  found = reproduce.find(folder, arguments)
-  if found is not None:
-    return found, True
-  command = [*arguments, f"--output_dir={folder}", "--noprogress"]
-  if (folder / "config.json").exists():
-    command.append("--resume")
-  said = io.StringIO()
-  quiet = contextlib.redirect_stdout(said), contextlib.redirect_stderr(said)
-  with CtrlC() as ctrl_c, quiet[0], quiet[1]:
-    status = run.main(["experiments.run", *command])
-  if status >= 128:
-    raise Interrupted(status)
-  if ctrl_c.pressed:  # While the files of a whole run were written.
-    raise Interrupted
-  found = reproduce.find(folder, arguments)
-  if found is None:  # Of a grid whose points all diverged there is a result.
-    lines = [line for line in said.getvalue().splitlines() if line.strip()]
-    why = lines[-1] if lines else f"exit status {status}"
-    raise RunFailed(why.removeprefix("error: "))
-  return found, False

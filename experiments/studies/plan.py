@@ -1,18 +1,14 @@
 """The cells of a study: for each a command line of the runner, checked."""
 
-import hashlib
 import itertools
-import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments import job, tasks
+from experiments import job, once, tasks
 from experiments.flags import command_line, methods, mistakes
 from experiments.flags.conditions import CONDITIONS
 from experiments.studies.request import Request
 from fedjax_opt.comparison import budgets
-from fedjax_opt.results import json_files
 from fedjax_opt.results.names import name_of
 from fedjax_opt.results.selection import format_value
 
@@ -299,12 +295,9 @@ def _folder(
 ) -> str:
   """The folder of a cell: words for people, and a digest of all its flags."""
   names = [f"{n}={format_value(v)}" for n, v in condition.items()]
-  words = re.sub(r"[^\w.=-]+", "_", ",".join([label, *names]), flags=re.ASCII)
   same = {
     name: value
-    for name, value in sorted(identity.items())
-    if name not in (*job.MAY_DIFFER, "data_dir") and value is not None
+    for name, value in identity.items()
+    if name not in (*job.MAY_DIFFER, "data_dir")
   }
-  text = json.dumps(json_files.plain(same))
-  digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-  return f"{words.strip('_')[:80]}-{digest}"
+  return once.folder_name(",".join([label, *names]), same)

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 
-from experiments.studies import workers
+from experiments import workers
 
 
 def sleep(number, folder):

@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pytest
 
-from experiments import compare, results, run
+from experiments import compare, results, run, workers
 from experiments.studies import cells
 from fedjax_opt import load_run
 from fedjax_opt.comparison import pictures
@@ -228,7 +228,7 @@ def test_ctrl_c(tmp_path, monkeypatch, capsys):
 
   def pressed(folder, arguments):
     if folder.parent.name.startswith("SCAFFOLD"):
-      raise cells.Interrupted
+      raise workers.Interrupted
     return real(folder, arguments)
 
   monkeypatch.setattr(cells, "_run", pressed)

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from experiments.studies import workers
+from experiments import workers
 from tests.experiments import some_cells
 
 REPOSITORY = pathlib.Path(__file__).parents[2]

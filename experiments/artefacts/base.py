@@ -1,0 +1,160 @@
+"""An artefact: a table, a figure or a theorem of a paper, made again.
+
+It says which runs it is made of (`cells`) and what is shown of them (`blocks`).
+All else is the same for all: artefacts share what they have in common, because
+runs are told apart by their flags alone.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from experiments.artefacts.claims import Claim
+from experiments.artefacts.record import Kept, Record, keep
+from experiments.flags import command_line
+from experiments.once import identity
+from fedjax_opt import Run
+
+# Name -> what it is for.
+SIZES = {
+  "smoke": "seconds, to see that it works; no data are needed",
+  "cpu": "hours on a few cores: smaller, as the caption says",
+  "paper": "the setting of the paper; most want an accelerator",
+}
+
+Key = tuple[str, ...]  # What a cell is called: its row, its column, ...
+Found = Mapping[Key, Record]  # What there is; cells may be missing.
+
+
+class RunOf(NamedTuple):
+  """A cell that is one run of `experiments.run`, with all its points.
+
+  Attributes:
+    arguments: its flags, but for the folder and `--data_dir`.
+  """
+
+  arguments: tuple[str, ...]
+
+
+class Computed(NamedTuple):
+  """A cell that is one call of a function.
+
+  Attributes:
+    function: `(**options) -> History, points`; of a module, so that it can be
+      found by its name.
+    options: values that JSON has.
+  """
+
+  function: Callable[..., Any]
+  options: Mapping[str, Any]
+
+
+Cell = RunOf | Computed
+
+
+class Plan:
+  """What an artefact may ask while it lists its cells.
+
+  Attributes:
+    size: one of `SIZES`.
+    grids: the flags of grids that were asked for by `best`.
+  """
+
+  def __init__(
+    self, size: str, chosen: Mapping[tuple[str, ...], Mapping | None]
+  ):
+    """Makes a plan.
+
+    Args:
+      size: one of `SIZES`.
+      chosen: flags of a grid -> the setting that it chose, by name; None if all
+        its points diverged.
+    """
+    self.size = size
+    self.grids: list[tuple[str, ...]] = []
+    self._chosen = chosen
+
+  def best(self, *arguments: str) -> tuple[str, ...]:
+    """The flags of the setting that a grid chooses, by its `--select_on`.
+
+    While the grid has not run, and if all its points diverged, those of its
+    first setting.
+    """
+    if arguments not in self.grids:
+      self.grids.append(arguments)
+    grid = grid_of(arguments)
+    setting = self._chosen.get(arguments) or {n: v[0] for n, v in grid.items()}
+    return tuple(command_line.argument(n, f"{setting[n]:g}") for n in grid)
+
+
+def grid_of(arguments: Sequence[str]) -> dict[str, list[float]]:
+  """Flag -> values, of the hyperparameters that have several."""
+  flags = identity(arguments)
+  return {
+    name: value
+    for name, value in flags.items()
+    if isinstance(value, list) and name != "seed" and len(value) > 1
+  }
+
+
+class Table(NamedTuple):
+  """A table of an artefact.
+
+  Attributes:
+    columns: heads.
+    rows: cells, as text.
+    title: a line above it, or ''.
+  """
+
+  columns: Sequence[str]
+  rows: Sequence[Sequence[str]]
+  title: str = ""
+
+
+class Picture(NamedTuple):
+  """A picture of an artefact.
+
+  Attributes:
+    name: of the file, without its ending.
+    draw: `path -> None`; writes the file.
+    alt: what it shows, for those who do not see it.
+  """
+
+  name: str
+  draw: Callable[[pathlib.Path], Any]
+  alt: str
+
+
+Block = Table | Picture | Claim
+
+_KEEP = keep("test_accuracy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Artefact:
+  """A table, a figure or a theorem.
+
+  Attributes:
+    name: 'domo/table1': the folder of the paper, and what the paper calls it.
+    title: what it shows, in one line.
+    setting: the paper's, in one line.
+    cells: `plan -> {key: cell}`.
+    blocks: `found -> [block]`, of what there is.
+    keep: `run -> what of it is recorded`.
+    sizes: those that it has; an artefact whose data or network no CPU can take
+      has no `cpu`.
+  """
+
+  name: str
+  title: str
+  setting: str
+  cells: Callable[[Plan], dict[Key, Cell]]
+  blocks: Callable[[Found], list[Block]]
+  keep: Callable[[Run], Kept] = _KEEP
+  sizes: tuple[str, ...] = tuple(SIZES)
+
+  @property
+  def paper(self) -> str:
+    """The folder of the paper."""
+    return self.name.split("/")[0]

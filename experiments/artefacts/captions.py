@@ -1,0 +1,148 @@
+"""What ran, said by the flags that ran: never by hand."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from experiments import once
+from experiments.artefacts.base import (
+  Artefact,
+  Cell,
+  Key,
+  Plan,
+  RunOf,
+  grid_of,
+)
+from experiments.artefacts.record import Record
+from experiments.artefacts.running import Outcome
+from experiments.flags import command_line
+from fedjax_opt.comparison import words
+from fedjax_opt.results import json_files
+from fedjax_opt.results.selection import Criterion
+
+# Flags that do not change what is measured.
+_SILENT = ("checkpoint_every", "eval_every", "target_accuracy", "tensorboard")
+
+
+def settings(found: Iterable[Record]) -> str:
+  """The flags that all runs share and that are no defaults; '' of none."""
+  runs = [record.flags for record in found if record.arguments]
+  if not runs:
+    return ""
+  shared = {
+    name: value
+    for name, value in runs[0].items()
+    if name not in _SILENT and all(each.get(name) == value for each in runs)
+  }
+  shown = [f"`{n}={shown_value(v)}`" for n, v in shared.items()]
+  return f"In all runs: {', '.join(shown)}."
+
+
+def varied(found: Iterable[Record]) -> str:
+  """The flags that differ between runs, with their values; '' of none."""
+  runs = [record.flags for record in found if record.arguments]
+  names = dict.fromkeys(name for flags in runs for name in flags)
+  defaults = json_files.plain(command_line.parse(["run"], ""))
+  parts = []
+  for name in names:
+    values = [flags.get(name, defaults.get(name)) for flags in runs]
+    shown = dict.fromkeys(shown_value(v) for v in values if v is not None)
+    if len({str(value) for value in values}) > 1 and name not in _SILENT:
+      parts.append(f"`{name}`: {'; '.join(shown)}")
+  return f"Varied: {', '.join(parts)}." if parts else ""
+
+
+def chosen(outcome: Outcome) -> str:
+  """Among what, and by what, hyperparameters were chosen; '' of nothing."""
+  ways: dict[str, None] = {}
+  for grid, record in outcome.tuning.items():
+    criterion = Criterion(**record.about["criterion"])
+    values = [f"`{n}` among {shown_value(v)}" for n, v in grid_of(grid).items()]
+    seeds = shown_value(record.flags.get("seed", 0))
+    ways[f"{words.listed(values)} by {criterion}, seed {seeds}"] = None
+  return f"Chosen: {'; '.join(ways)}." if ways else ""
+
+
+def reduced(artefact: Artefact, size: str, outcome: Outcome) -> list[str]:
+  """How a size differs from the paper's: one sentence for each way.
+
+  Args:
+    artefact: which.
+    size: one of its sizes.
+    outcome: its cells at this size.
+  """
+  if size == "paper":
+    return []
+  plan = Plan("paper", {})
+  paper = artefact.cells(plan)
+  lines = []
+  chosen = {n for g in (*plan.grids, *outcome.tuning) for n in grid_of(g)}
+  differences: dict[tuple[str, str, str], list[Key]] = {}
+  both = [key for key in outcome.cells if key in paper]
+  for key in both:
+    for difference in _differences(paper[key], outcome.cells[key]):
+      if difference[0] not in chosen:
+        differences.setdefault(difference, []).append(key)
+  parts = []
+  for (name, theirs, ours), keys in differences.items():
+    where = "" if len(keys) == len(both) else f" ({_keys(keys)})"
+    parts.append(f"`{name}` is {ours}, {theirs} in the paper's size{where}")
+  if parts:
+    lines.append(f"Reduced: {'; '.join(parts)}.")
+  missing = [key for key in paper if key not in outcome.cells]
+  if missing:
+    lines.append(f"Of the paper's cells not at this size: {_keys(missing)}.")
+  return lines
+
+
+def _differences(theirs: Cell, ours: Cell) -> list[tuple[str, str, str]]:
+  """(flag, the paper's value, ours) of what is not the same."""
+  a, b = _flags(theirs), _flags(ours)
+  return [
+    (name, shown_value(a.get(name)), shown_value(b.get(name)))
+    for name in dict.fromkeys([*a, *b])
+    if a.get(name) != b.get(name) and name not in (*_SILENT, "seed")
+  ]
+
+
+def _flags(cell: Cell) -> Mapping[str, Any]:
+  if isinstance(cell, RunOf):
+    return once.identity(cell.arguments)
+  return json_files.plain(cell.options)
+
+
+def _keys(keys: Sequence[Key]) -> str:
+  shown = [", ".join(key) for key in keys]
+  if len(shown) > 4:
+    return f"{'; '.join(shown[:3])} and {len(shown) - 3} more"
+  return "; ".join(shown)
+
+
+def cost(outcome: Outcome) -> str:
+  """When and on what it ran, and how long that took."""
+  records = [*outcome.tuning.values(), *outcome.found.values()]
+  if not records:
+    return ""
+  dates = sorted({record.about["date"] for record in records})
+  when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+  devices = dict.fromkeys(
+    f"{device['platform'].upper()} ({device['kind']})"
+    for record in records
+    if (device := record.about.get("device"))
+  )
+  on = f", {words.listed(list(devices))}" if devices else ""
+  seconds = sum(record.about["seconds"] for record in records)
+  points = sum(len(record.points) for record in records)
+  runs = words.counted(len(records), "program")
+  return (
+    f"{when}{on}: {runs} with {words.counted(points, 'point')} in "
+    f"{words.seconds(seconds)}, the sum over the programs."
+  )
+
+
+def shown_value(value: Any) -> str:
+  """A flag's value: a list as on the command line."""
+  if isinstance(value, list | tuple):
+    return ",".join(map(shown_value, value))
+  if isinstance(value, float):
+    return f"{value:g}"
+  return str(value)

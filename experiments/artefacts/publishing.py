@@ -1,0 +1,47 @@
+"""What is published of an artefact: records, pictures, a part of a README."""
+
+import pathlib
+
+from experiments.artefacts import claims, record, report
+from experiments.artefacts.base import Artefact
+from experiments.artefacts.record import Record
+from experiments.artefacts.running import Outcome
+
+_EXPERIMENTS = pathlib.Path(__file__).parents[1]
+_RULE = "verdicts"  # The section with the rule of all verdicts.
+
+
+def check_checkout() -> None:
+  """Checks that this is a checkout, whose files may be written.
+
+  Raises:
+    ValueError: if it is an installed package.
+  """
+  if not (_EXPERIMENTS.parent / "setup.py").exists():
+    raise ValueError("publish=True: works in a checkout of the repository only")
+
+
+def records_of(paper: str) -> list[Record]:
+  """All records of a paper's artefacts."""
+  files = sorted((_EXPERIMENTS / paper / "records").glob("*.jsonl"))
+  return [each for file in files for each in record.read(file)]
+
+
+def publish(artefact: Artefact, size: str, outcome: Outcome) -> None:
+  """Writes the records, pictures and section of an artefact."""
+  paper, name = artefact.name.split("/")
+  folder = _EXPERIMENTS / paper
+  (folder / "records").mkdir(exist_ok=True)
+  records = [*outcome.tuning.values(), *outcome.found.values()]
+  unique = {record.to_json(each): each for each in records}
+  record.write(folder / "records" / f"{name}-{size}.jsonl", unique.values())
+  report.draw(artefact, outcome, folder / "figures")
+  section = report.markdown(artefact, size, outcome, "figures")
+  title = name.replace("_", " ").replace("table", "Table ")
+  title = title.replace("figure", "Figure ").replace("theorem", "Theorem ")
+
+  def change(text: str) -> str:
+    text = report.replace_section(text, name, section, title)
+    return report.replace_section(text, _RULE, claims.RULE, "Verdicts")
+
+  report.update(folder / "README.md", change)

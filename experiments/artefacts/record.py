@@ -1,0 +1,168 @@
+"""What is kept of a run: enough for tables, pictures and claims.
+
+Records are small, so that they lie in the repository: what a README says can be
+computed again from them, and what is recorded need not run again.
+"""
+
+import dataclasses
+import datetime
+import json
+import pathlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.flags import command_line
+from fedjax_opt import Run
+from fedjax_opt.metrics import History, select
+from fedjax_opt.results import json_files
+from fedjax_opt.results.selection import Criterion
+
+_DIGITS = 6  # Significant ones that are kept.
+
+
+class Kept(NamedTuple):
+  """What of a run is recorded.
+
+  Attributes:
+    metrics: names; those that a run does not have are left out.
+    points: indices of grid points; None for all.
+    last: whether only the last evaluated round counts, not the whole curve.
+  """
+
+  metrics: Sequence[str]
+  points: Sequence[int] | None = None
+  last: bool = False
+
+
+def keep(*metrics: str, last: bool = False) -> Callable[[Run], Kept]:
+  """Keeps these metrics of all points."""
+  return lambda run: Kept(metrics, None, last)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Record:
+  """What is kept of a run or of a computation.
+
+  Attributes:
+    arguments: flags of the run; () of a computation.
+    flags: those of its flags that are no defaults; of a computation its
+      function and options.
+    about: date and seconds; of a run also device, versions and criterion.
+    points: {name: value} of the points, the seed among them. [S] mappings.
+    history: the metrics that were kept; NaN where a point has diverged.
+  """
+
+  arguments: tuple[str, ...]
+  flags: dict[str, Any]
+  about: dict[str, Any]
+  points: list[dict[str, Any]]
+  history: History
+
+  def final(self, metric: str) -> np.ndarray:
+    """The last value of a metric at every point, [S]."""
+    return self.history.values(metric)[:, -1]
+
+  def mean_curve(self, metric: str) -> np.ndarray:
+    """A metric over the evaluated rounds, mean over the points, [E]."""
+    return self.history.values(metric).mean(axis=0)
+
+  def selected(self, criterion: Criterion) -> int | None:
+    """The point that a criterion prefers; None if all diverged."""
+    return select(self.history, self.points, criterion)
+
+
+def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
+  """The record of a run that is complete."""
+  defaults = json_files.plain(command_line.parse(["run"], ""))
+  flags = {
+    name: value
+    for name, value in run.config.items()
+    if name in defaults and value != defaults[name]
+  }
+  for name in ("output_dir", "data_dir", "progress", "resume"):
+    flags.pop(name, None)
+  indices = range(len(run.points)) if kept.points is None else kept.points
+  rows = list(indices)
+  rounds = slice(-1, None) if kept.last else slice(None)
+  history = History(
+    run.history.rounds[rounds],
+    {
+      name: run.history.values(name)[rows, rounds]
+      for name in kept.metrics
+      if name in run.history.metrics
+    },
+  )
+  timing = run.summary["timing"]
+  about = about_now(timing["compile_seconds"] + timing["run_seconds"])
+  about |= {name: run.config[name] for name in ("device", "versions")}
+  about["date"] = _date(run.folder / "summary.json")
+  about["criterion"] = run.summary["criterion"]
+  points = [run.points[row] for row in rows]
+  return Record(tuple(arguments), flags, about, points, history)
+
+
+def about_now(seconds: float) -> dict[str, Any]:
+  """What is said of something that just ran."""
+  now = datetime.date.today().isoformat()
+  return {"date": now, "seconds": round(float(seconds), 1)}
+
+
+def _date(path: pathlib.Path) -> str:
+  return datetime.date.fromtimestamp(path.stat().st_mtime).isoformat()
+
+
+# Files.
+
+
+def to_json(record: Record) -> str:
+  """One line of JSON."""
+  metrics = {
+    name: [[_rounded(v) for v in row] for row in values.tolist()]
+    for name, values in record.history.metrics.items()
+  }
+  content = {
+    "arguments": record.arguments,
+    "flags": record.flags,
+    "about": record.about,
+    "points": record.points,
+    "rounds": record.history.rounds,
+    "metrics": metrics,
+  }
+  plain = json_files.plain(content)
+  return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
+
+
+def _rounded(value: float) -> float:
+  return float(f"{value:.{_DIGITS}g}")
+
+
+def of_json(line: str) -> Record:
+  """The record that `to_json` wrote."""
+  content = json.loads(line)
+  metrics = {
+    name: np.array(rows, np.float64).reshape(len(rows), -1)
+    for name, rows in content["metrics"].items()
+  }
+  return Record(
+    tuple(content["arguments"]),
+    content["flags"],
+    content["about"],
+    content["points"],
+    History(content["rounds"], metrics),
+  )
+
+
+def write(path: pathlib.Path, records: Iterable[Record]) -> None:
+  """Writes records, one on each line."""
+  text = "".join(f"{to_json(record)}\n" for record in records)
+  json_files.write_whole(path, text.encode())
+
+
+def read(path: pathlib.Path) -> list[Record]:
+  """The records of a file; [] if there is none."""
+  if not path.exists():
+    return []
+  lines = path.read_text(encoding="utf-8").splitlines()
+  return [of_json(line) for line in lines]

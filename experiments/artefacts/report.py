@@ -1,0 +1,128 @@
+"""An artefact as Markdown: caption, tables, pictures and verdicts."""
+
+import pathlib
+import re
+from collections.abc import Callable, Sequence
+
+from experiments.artefacts import captions
+from experiments.artefacts.base import Artefact, Block, Picture
+from experiments.artefacts.claims import Claim
+from experiments.artefacts.running import Outcome
+from fedjax_opt.results import json_files
+
+NOT_RUN = "-"
+
+
+def markdown(
+  artefact: Artefact, size: str, outcome: Outcome, pictures: str
+) -> str:
+  """The section of an artefact.
+
+  Args:
+    artefact: which.
+    size: one of its sizes.
+    outcome: what ran.
+    pictures: folder of its pictures, as links have it.
+  """
+  name = artefact.name.split("/")[1]
+  parts = [f"{artefact.title}. Paper: {artefact.setting}."]
+  found = list(outcome.found.values())
+  said = [captions.settings(found), captions.varied(found)]
+  said.append(captions.chosen(outcome))
+  said += captions.reduced(artefact, size, outcome)
+  missing = len(outcome.cells) - len(found)
+  if missing:
+    said.append(f"{missing} of {len(outcome.cells)} cells have not run.")
+  parts.append(" ".join(filter(None, said)))
+  blocks = artefact.blocks(outcome.found) if found else []
+  in_row: list[Claim] = []
+  for block in blocks:
+    if isinstance(block, Claim):
+      in_row.append(block)
+      continue
+    parts.append(_shown(block, f"{pictures}/{name}"))
+  if in_row:
+    parts.append(_claims(in_row))
+  command = (
+    f"`python -m experiments.reproduce --artefact={artefact.name} "
+    f"--size={size}`"
+  )
+  parts.append(" ".join(filter(None, [f"{command}.", captions.cost(outcome)])))
+  return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _shown(block: Block, pictures: str) -> str:
+  if isinstance(block, Picture):
+    return f"![{block.alt}]({pictures}_{block.name}.png)"
+  table = table_text(block.columns, block.rows)
+  return f"{block.title}:\n\n{table}" if block.title else table
+
+
+def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+  """A table in Markdown."""
+  line = lambda cells: f"| {' | '.join(cells)} |"
+  rule = "|---" * len(columns) + "|"
+  return "\n".join([line(columns), rule, *map(line, rows)])
+
+
+def _claims(found: Sequence[Claim]) -> str:
+  rows = [(claim.text, f"**{claim.verdict}**", claim.reason) for claim in found]
+  return table_text(("the paper's claim", "verdict", "by"), rows)
+
+
+def draw(
+  artefact: Artefact, outcome: Outcome, folder: pathlib.Path
+) -> list[pathlib.Path]:
+  """Draws the pictures of an artefact; returns their files."""
+  if not outcome.found:
+    return []
+  name, files = artefact.name.split("/")[1], []
+  folder.mkdir(parents=True, exist_ok=True)
+  for block in artefact.blocks(outcome.found):
+    if isinstance(block, Picture):
+      files.append(folder / f"{name}_{block.name}.png")
+      block.draw(files[-1])
+  return files
+
+
+# A file whose parts are written by programs.
+
+
+def replace_section(
+  text: str, name: str, section: str, title: str | None = None
+) -> str:
+  """A text with a section replaced, or added at its end.
+
+  Args:
+    text: of the file.
+    name: of the section, which is between two comments with it.
+    section: what it becomes.
+    title: its heading, where it is added; None for none.
+  """
+  begin, end = _marks(name)
+  whole = f"{begin}\n{section.strip()}\n{end}"
+  if begin not in text:
+    heading = f"## {title}\n\n" if title else ""
+    return f"{text.rstrip()}\n\n{heading}{whole}\n"
+  pattern = re.escape(begin) + ".*?" + re.escape(end)
+  return re.sub(pattern, lambda _: whole, text, flags=re.DOTALL)
+
+
+def section_of(text: str, name: str) -> str | None:
+  """What a text has between the two comments with a name."""
+  begin, end = map(re.escape, _marks(name))
+  found = re.search(f"{begin}\n(.*?)\n{end}", text, re.DOTALL)
+  return found[1] if found else None
+
+
+def _marks(name: str) -> tuple[str, str]:
+  return (
+    f"<!-- {name}: written by experiments.reproduce -->",
+    f"<!-- end of {name} -->",
+  )
+
+
+def update(path: pathlib.Path, change: Callable[[str], str]) -> None:
+  """Changes a text file."""
+  text = path.read_text(encoding="utf-8") if path.exists() else ""
+  json_files.write_whole(path, change(text).encode())

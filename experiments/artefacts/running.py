@@ -1,0 +1,244 @@
+"""Runs the cells of an artefact: each once, several at a time, none twice."""
+
+import hashlib
+import inspect
+import pathlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from experiments import once, tasks, workers
+from experiments.artefacts import record
+from experiments.artefacts.base import (
+  Artefact,
+  Cell,
+  Computed,
+  Key,
+  Plan,
+  RunOf,
+  grid_of,
+)
+from experiments.artefacts.record import Kept, Record
+from fedjax_opt import Run, load_run
+from fedjax_opt.results.selection import Criterion, tune
+
+_RECORD = "record.json"  # Of a computation, in its folder.
+
+
+class Outcome(NamedTuple):
+  """What an artefact consists of.
+
+  Attributes:
+    cells: all that it has at this size.
+    found: of those that ran, their records.
+    tuning: flags of a grid -> its record, of those that ran.
+  """
+
+  cells: dict[Key, Cell]
+  found: dict[Key, Record]
+  tuning: dict[tuple[str, ...], Record]
+
+
+class Runner:
+  """Runs cells, unless they are recorded or their folder has them.
+
+  Attributes:
+    folder: of all runs.
+    data_dir: of the data, or None.
+    jobs: runs at a time; of several, each has one core.
+    only_found: whether nothing is run.
+    progress: whether it says what it runs.
+  """
+
+  def __init__(
+    self,
+    folder: pathlib.Path,
+    data_dir: str | None = None,
+    jobs: int = 1,
+    only_found: bool = False,
+    progress: bool = True,
+  ):
+    self.folder = folder
+    self.data_dir = data_dir
+    self.jobs = jobs
+    self.only_found = only_found
+    self.progress = progress
+
+  def run(
+    self, artefact: Artefact, size: str, recorded: Sequence[Record] = ()
+  ) -> Outcome:
+    """Runs an artefact: first the grids from which its settings are chosen.
+
+    Args:
+      artefact: which.
+      size: one of its sizes.
+      recorded: records of cells, which are not run again.
+
+    Raises:
+      ValueError: naming the flag that cannot be.
+      Interrupted: by Ctrl-C or SIGTERM; what is done stays.
+      RunFailed: if a run failed, with what it said.
+    """
+    known = _Known(recorded)
+    tuning: dict[tuple[str, ...], Record] = {}
+    while True:
+      chosen = {grid: choice(found) for grid, found in tuning.items()}
+      plan = Plan(size, chosen)
+      cells = artefact.cells(plan)
+      grids = {g: RunOf(g) for g in plan.grids if g not in tuning}
+      if not grids:
+        break
+      found = self._records(grids, _of_tuning, known)
+      tuning |= found
+      if len(found) < len(grids):  # Nothing is run: these are not chosen yet.
+        return Outcome(cells, {}, tuning)
+    found = self._records(cells, artefact.keep, known)
+    in_order = {key: found[key] for key in cells if key in found}
+    return Outcome(cells, in_order, tuning)
+
+  def _records(
+    self,
+    cells: Mapping[Any, Cell],
+    keep: Callable[[Run], Kept],
+    known: "_Known",
+  ) -> dict[Any, Record]:
+    """The records of cells, of which those that are not known are run now."""
+    found, names, waiting = {}, {}, {}
+    for key, cell in cells.items():
+      record = known.find(cell)
+      if record is not None:
+        found[key] = record
+        continue
+      names[key] = _folder_name(cell)
+      waiting[names[key]] = cell  # Two keys may have the same cell.
+    done = self._run(waiting)
+    for key, name in names.items():
+      if name in done:
+        found[key] = _read(self.folder / name, cells[key], keep)
+    return found
+
+  def _run(self, waiting: Mapping[str, Cell]) -> set[str]:
+    """Runs cells by their folders' names; returns those that are there."""
+    there = {name for name in waiting if self._is_there(name, waiting[name])}
+    missing = [(n, c) for n, c in waiting.items() if n not in there]
+    if self.only_found or not missing:
+      return there
+    ready = [(name, self._with_data(cell)) for name, cell in missing]
+    for number, (name, seconds) in enumerate(self._each(ready), 1):
+      there.add(name)
+      if self.progress:
+        print(f"{number}/{len(missing)} {name}: {seconds:.0f} s", flush=True)
+    return there
+
+  def _each(
+    self, cells: Sequence[tuple[str, Cell]]
+  ) -> Iterator[tuple[str, float]]:
+    if self.jobs == 1:
+      return (_run_cell(cell, self.folder) for cell in cells)
+    return workers.run_all(_run_cell, cells, self.folder, self.jobs)
+
+  def _is_there(self, name: str, cell: Cell) -> bool:
+    folder = self.folder / name
+    if isinstance(cell, Computed):
+      return (folder / _RECORD).exists()
+    return once.find(folder, cell.arguments) is not None
+
+  def _with_data(self, cell: Cell) -> Cell:
+    """The cell with the folder of the data, if its task reads any."""
+    if isinstance(cell, Computed) or self.data_dir is None:
+      return cell
+    task = once.identity(cell.arguments)["task"]
+    if not tasks.TASKS[task].reads_data or task.startswith("digits"):
+      return cell
+    return RunOf((*cell.arguments, f"--data_dir={self.data_dir}"))
+
+
+class _Known:
+  """Records by what they are of."""
+
+  def __init__(self, records: Sequence[Record]):
+    self._runs: dict[tuple[str, ...], list[Record]] = {}
+    self._computed = {}
+    for each in records:
+      if each.arguments:
+        self._runs.setdefault(each.arguments, []).append(each)
+      else:
+        self._computed[each.flags["digest"]] = each
+
+  def find(self, cell: Cell) -> Record | None:
+    """The record of a cell whose flags still mean the same."""
+    if isinstance(cell, Computed):
+      return self._computed.get(_folder_name(cell))
+    wanted = None
+    for each in self._runs.get(cell.arguments, ()):
+      wanted = once.identity(cell.arguments) if wanted is None else wanted
+      if once.differing(each.flags, wanted) is None:
+        return each
+    return None
+
+
+def choice(found: Record) -> dict[str, Any] | None:
+  """The setting that a grid chooses; None if all its points diverged."""
+  criterion = Criterion(**found.about["criterion"])
+  best = tune(found.history, found.points, criterion).best
+  if best is None:
+    return None
+  grid = grid_of(found.arguments)
+  return {name: best.hyperparameters[name] for name in grid}
+
+
+def _of_tuning(run: Run) -> Kept:
+  return Kept((run.summary["criterion"]["metric"],))
+
+
+def _read(folder: pathlib.Path, cell: Cell, keep: Callable) -> Record:
+  if isinstance(cell, Computed):
+    return record.of_json((folder / _RECORD).read_text(encoding="utf-8"))
+  run = load_run(folder)
+  return record.of_run(run, cell.arguments, keep(run))
+
+
+def _folder_name(cell: Cell) -> str:
+  if isinstance(cell, RunOf):
+    flags = once.identity(cell.arguments)
+    words = [flags["task"], flags["algorithm"], flags.get("client")]
+    return once.folder_name("-".join(filter(None, words)), flags)
+  source = inspect.getsource(sys.modules[cell.function.__module__])
+  digest = hashlib.sha256(source.encode()).hexdigest()
+  name = f"{cell.function.__module__}.{cell.function.__qualname__}"
+  what = {"function": name, "source": digest, **cell.options}
+  return once.folder_name(cell.function.__qualname__, what)
+
+
+# In a worker, if there are several.
+
+
+def _run_cell(
+  cell: tuple[str, Cell], folder: pathlib.Path
+) -> tuple[str, float]:
+  """Runs one cell into its folder; returns its name and the seconds."""
+  name, what = cell
+  start = time.monotonic()
+  if isinstance(what, RunOf):
+    once.run(folder / name, what.arguments)
+  else:
+    _compute(name, what, folder / name)
+  return name, time.monotonic() - start
+
+
+def _compute(name: str, cell: Computed, folder: pathlib.Path) -> None:
+  """Calls the function of a cell, and writes what it returned."""
+  start = time.monotonic()
+  history, points = cell.function(**cell.options)
+  seconds = time.monotonic() - start
+  flags = {"digest": name, "function": cell.function.__qualname__}
+  found = Record(
+    (),
+    flags | dict(cell.options),
+    record.about_now(seconds),
+    points,
+    history,
+  )
+  folder.mkdir(parents=True, exist_ok=True)
+  record.write(folder / _RECORD, [found])

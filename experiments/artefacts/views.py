@@ -1,0 +1,175 @@
+"""Records as cells of tables and as curves."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from experiments.artefacts.base import Found, Key, Picture, Table
+from experiments.artefacts.claims import Quantity, above
+from experiments.artefacts.record import Record
+from fedjax_opt import plots
+from fedjax_opt.comparison.drawing import curve
+from fedjax_opt.comparison.words import Numbers
+from fedjax_opt.results import statistics
+
+NOT_RUN = "-"
+ACCURACY = "test_accuracy"
+
+Value = Callable[[Record], np.ndarray]  # One number for each point, [S].
+
+
+def final(metric: str = ACCURACY) -> Value:
+  """The last value of a metric, of each point."""
+  return lambda record: record.final(metric)
+
+
+def mean_of_last(metric: str, n: int) -> Value:
+  """The mean of a metric over the last `n` evaluations, of each point."""
+  return lambda record: record.history.values(metric)[:, -n:].mean(axis=1)
+
+
+def best(metric: str = ACCURACY) -> Value:
+  """The largest value of a metric, of each point; NaN where it diverged."""
+  return lambda record: record.history.values(metric).max(axis=1)
+
+
+def values(found: Found, key: Key, value: Value) -> np.ndarray | None:
+  """The values of a cell by seed; None if it has not run."""
+  return value(found[key]) if key in found else None
+
+
+def with_interval(of_seeds: np.ndarray | None, metric: str = ACCURACY) -> str:
+  """The mean over seeds with its 95 % interval: 91.2 (90.1 to 92.3).
+
+  Args:
+    of_seeds: one value for each seed; None if it has not run.
+    metric: whose values they are.
+  """
+  if of_seeds is None:
+    return NOT_RUN
+  if not np.isfinite(of_seeds).any():
+    return "diverged"
+  if not np.isfinite(of_seeds).all():
+    lost = int(np.sum(~np.isfinite(of_seeds)))
+    return f"{lost} of {len(of_seeds)} diverged"
+  interval = statistics.mean_interval(of_seeds)
+  numbers = Numbers(metric)
+  ends = numbers.ends(interval)
+  text = numbers.value(interval.estimate)
+  return f"{text} ({ends})" if ends else text
+
+
+def beside_paper(
+  found: Found,
+  rows: Sequence[str],
+  columns: Sequence[str],
+  paper: Mapping[tuple[str, str], str | float],
+  *,
+  corner: str = "method",
+  value: Value | None = None,
+  metric: str = ACCURACY,
+  title: str = "",
+) -> Table:
+  """Each cell `(row, column)`: the paper's number and ours.
+
+  Args:
+    found: what there is; its keys begin with row and column.
+    rows: first parts of the keys.
+    columns: second parts of the keys.
+    paper: its numbers; a column of which it has none has only ours.
+    corner: head of the first column.
+    value: what is shown; the last value of `metric` by default.
+    metric: whose values these are.
+    title: of the table.
+  """
+  value = value or final(metric)
+  given = [c for c in columns if any((r, c) in paper for r in rows)]
+  heads = [corner]
+  for column in columns:
+    heads += [f"{column}, paper", "ours"] if column in given else [column]
+  lines = []
+  for row in rows:
+    cells = [row]
+    for column in columns:
+      if column in given:
+        cells.append(str(paper.get((row, column), NOT_RUN)))
+      ours = values(found, (row, column), value)
+      cells.append(with_interval(ours, metric))
+    lines.append(cells)
+  return Table(heads, lines, title)
+
+
+def curves_by_column(
+  found: Found,
+  rows: Sequence[str],
+  columns: Mapping[str, str],
+  name: str,
+  alt: str,
+  *,
+  metric: str = ACCURACY,
+  x_label: str = "Communication round",
+) -> Picture:
+  """Learning curves, one panel for each column, one line for each row.
+
+  Args:
+    found: what there is; its keys are `(row, column)`.
+    rows: first parts of the keys.
+    columns: second parts of the keys -> titles of the panels.
+    name: of the picture's file.
+    alt: what it shows.
+    metric: which is drawn, with its 95 % interval over the seeds.
+    x_label: of the axis.
+  """
+  panels = {}
+  for column, title in columns.items():
+    own = {
+      row: _curve(found[row, column], metric)
+      for row in rows
+      if (row, column) in found
+    }
+    if own:
+      panels[title] = own
+
+  def draw(path):
+    plots.study_curves(
+      panels,
+      path,
+      metric=metric,
+      x_label=x_label,
+      interval="mean and 95 % interval over seeds",
+      styles=plots.method_styles(rows),
+    )
+
+  return Picture(name, draw, alt)
+
+
+def _curve(record: Record, metric: str) -> plots.Curve:
+  rounds = np.asarray(record.history.rounds, float)
+  of_seeds = record.history.values(metric)
+  return curve(rounds, *statistics.mean_interval(of_seeds))
+
+
+def lead(
+  found: Found,
+  name: str,
+  one: Key,
+  other: Key,
+  value: Value | None = None,
+  *,
+  unit: str = "points",
+  scale: float = 100.0,
+) -> Quantity:
+  """By how much one cell is above another, seed by seed.
+
+  Args:
+    found: what there is.
+    name: of the quantity.
+    one: key of the cell that should be above.
+    other: key of the other.
+    value: what is compared; the last test accuracy by default.
+    unit: of the difference.
+    scale: of the difference; -1 where smaller values are better.
+  """
+  value = value or final()
+  a, b = values(found, one, value), values(found, other, value)
+  return above(name, a, b, unit, scale)
