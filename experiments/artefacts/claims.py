@@ -40,6 +40,12 @@ class Quantity(NamedTuple):
   is_exact: bool = False
 
   @property
+  def mean(self) -> float:
+    """The mean over the seeds that have a value; infinity if none has."""
+    values = [value for value in self.values if not np.isnan(value)]
+    return float(np.mean(values)) if values else np.inf
+
+  @property
   def verdict(self) -> str:
     """'held', 'not held' or 'undecided'; see `RULE`."""
     values = np.asarray(self.values, float)
@@ -91,7 +97,7 @@ class Claim(NamedTuple):
     """The quantities that decide, with their intervals."""
     verdict = self.verdict
     deciding = [q for q in self.quantities if q.verdict == verdict]
-    deciding.sort(key=lambda quantity: np.nanmean([*quantity.values, np.nan]))
+    deciding.sort(key=lambda quantity: quantity.mean)
     shown = [str(quantity) for quantity in deciding[:_SHOWN]]
     more = len(deciding) - len(shown)
     if more:

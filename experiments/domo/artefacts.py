@@ -241,9 +241,9 @@ def _figure2_blocks(found: Found) -> list[Block]:
 
   best = [
     views.above(
-      f"(0.9, 0.6) over ({s}, {each})",
+      f"(0.9, 0.6) over ({s}, {m})",
       at("0.9", "0.6"),
-      at(s, each),
+      at(s, m),
       "points",
       100,
     )
