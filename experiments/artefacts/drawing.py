@@ -96,8 +96,14 @@ def _draw_panel(axes, row: Row, metric: str, styles) -> dict:
     axis = curves_axis(metric, list(curves.values()))
     entries = draw_curves(axes, curves, styles, axis)
   if metric in row.lines:
+    height = row.lines[metric]
     look = {"color": "black", "linestyle": ":", "linewidth": 1.0, "zorder": 2}
-    entries[LINE] = axes.axhline(row.lines[metric], **look)
+    entries[LINE] = axes.axhline(height, **look)
+    low, high = axes.get_ylim()
+    if axes.get_yscale() == "linear":  # With some room beside the line.
+      room = 0.04 * (max(high, height) - min(low, height))
+      low, high = min(low, height - room), max(high, height + room)
+    axes.set_ylim(min(low, height), max(high, height))
   return entries
 
 

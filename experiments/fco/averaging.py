@@ -6,6 +6,7 @@ plain mean, and the server's model, which FedMiD thresholds once more and
 FedDualAvg makes from the mean of dual points.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -98,13 +99,28 @@ def _blocks(found: Found) -> list[Block]:
     "Density (the truth has 0.5 on I and 0.0625 on II)",
   )
   lines = {
-    f"{variant}, λ = {strength:g}": drawing.Row(of_panel, {})
+    f"{variant}, λ = {strength:g}": drawing.Row(_by_who(of_panel), {})
     for (variant, strength), of_panel in sorted(panels.items())
   }
   alt = "Density of clients' models, their mean and the server's model"
-  picture = drawing.metrics_by_row(lines, _WHO, [*METHODS], "densities", alt)
+  picture = drawing.metrics_by_row(lines, [*METHODS], _WHO, "densities", alt)
   claims = [claim for s in _strengths(found) for claim in _claims(found, s, at)]
   return [table, picture, *claims]
+
+
+def _by_who(of_methods: dict[str, Record]) -> dict[str, Record]:
+  """Records of clients, average and server, whose metrics are the methods."""
+  first = next(iter(of_methods.values()))
+  return {
+    who: dataclasses.replace(
+      first,
+      history=History(
+        first.history.rounds,
+        {m: record.history.metrics[who] for m, record in of_methods.items()},
+      ),
+    )
+    for who in _WHO
+  }
 
 
 def _claims(

@@ -29,6 +29,27 @@ RATES = ("client_lr", "server_lr")
 Means = Mapping[str, Sequence[Any]]  # As `Record.means`.
 
 
+class Column(NamedTuple):
+  """A column of a table of results.
+
+  Attributes:
+    metric: which is shown.
+    value: of it, one for each seed.
+    round: from which on it is known; 0 for all.
+  """
+
+  metric: str
+  value: views.Value
+  round: int = 0
+
+  def cell(self, record: Record) -> str:
+    """The mean over the seeds, with its interval."""
+    rounds, metrics = record.history.rounds, record.history.metrics
+    if self.metric not in metrics or rounds[-1] < self.round:
+      return views.NOT_RUN
+    return views.with_interval(self.value(record), self.metric)
+
+
 class Rule(NamedTuple):
   """How rates are chosen.
 
@@ -269,7 +290,7 @@ def results(
   found: Found,
   algorithms: Sequence[str],
   rules: Sequence[Rule],
-  columns: Mapping[str, tuple[str, views.Value]],
+  columns: Mapping[str, Column],
   optima: Mapping[float | None, Mapping[str, str]] | None = None,
 ) -> Table:
   """A table: the rates that were chosen, and what they reached.
@@ -278,7 +299,7 @@ def results(
     found: what there is; its keys are `(algorithm,)`.
     algorithms: in order.
     rules: by which rates are chosen.
-    columns: head -> the metric, and its value for each seed.
+    columns: head -> what is in it.
     optima: strength -> head -> the optimum's value.
   """
   rows, strengths = [], []
@@ -291,12 +312,7 @@ def results(
       if (algorithm,) not in picked:
         continue
       means = found[algorithm,].means
-      cells = [
-        views.with_interval(value(picked[algorithm,]), metric)
-        if metric in picked[algorithm,].history.metrics
-        else views.NOT_RUN
-        for metric, value in columns.values()
-      ]
+      cells = [column.cell(picked[algorithm,]) for column in columns.values()]
       shown = [algorithm, condition.rule.name, _rates(means, condition)]
       rows.append(
         [_strength(condition.strength), *shown, *cells, _lost(means, condition)]

@@ -25,7 +25,7 @@ from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.record import Kept, Record
 from experiments.fco import grids, regression
 from experiments.fco.claims import OSP, OTHERS, OURS, PRIMAL
-from experiments.fco.grids import ALGORITHMS, Condition, Rule
+from experiments.fco.grids import ALGORITHMS, Column, Condition, Rule
 from fedjax_opt import Run, plots
 from fedjax_opt.results.plots import files, legends
 
@@ -84,9 +84,9 @@ def _fmri_cells(methods: Sequence[str], plan: Plan) -> dict[Key, Cell]:
 
 def _fmri_blocks(methods: Sequence[str], claims, found: Found) -> list[Block]:
   columns = {
-    "validation loss": (_FMRI[0], views.final(_FMRI[0])),
-    "accuracy": (_FMRI[1], views.final(_FMRI[1])),
-    "density": (_FMRI[2], views.final(_FMRI[2])),
+    "validation loss": Column(_FMRI[0], views.final(_FMRI[0])),
+    "accuracy": Column(_FMRI[1], views.final(_FMRI[1])),
+    "density": Column(_FMRI[2], views.final(_FMRI[2])),
   }
   rules = [_VALIDATION]
   return [
@@ -308,7 +308,7 @@ def _femnist_cells(flags: Sequence[str], plan: Plan) -> dict[Key, Cell]:
 
 def _femnist_blocks(claims, found: Found) -> list[Block]:
   columns = {
-    metric.replace("_", " "): (metric, views.final(metric))
+    metric.replace("_", " "): Column(metric, views.final(metric))
     for metric in _FEMNIST
   }
   rules = [_TRAINING]

@@ -26,7 +26,7 @@ from experiments.artefacts.base import (
 )
 from experiments.artefacts.record import Record, keep
 from experiments.fco import claims, grids, solutions
-from experiments.fco.grids import ALGORITHMS, Rule
+from experiments.fco.grids import ALGORITHMS, Column, Rule
 
 F1 = Rule("F1", "f1", "max", 10)
 ERROR = Rule("error", "recovery_error", "min", 10)
@@ -47,7 +47,7 @@ class Problem(NamedTuple):
     title: in captions.
     rules: by which rates are chosen.
     panels: metrics of the pictures.
-    columns: of the tables: head -> metric, value of each seed.
+    columns: of the tables, by their heads.
     strengths: of its grids.
     wide: strengths at which the optimum is looked at.
   """
@@ -56,16 +56,19 @@ class Problem(NamedTuple):
   title: str
   rules: tuple[Rule, ...]
   panels: tuple[str, ...]
-  columns: Mapping[str, tuple[str, views.Value]]
+  columns: Mapping[str, Column]
   strengths: str
   wide: tuple[float, ...]
 
 
-def _columns(metric: str, name: str, others: Mapping[str, str]):
+def _columns(
+  metric: str, name: str, others: Mapping[str, str]
+) -> dict[str, Column]:
   rounds = {
-    f"{name} at {r}": (metric, grids.at(metric, r)) for r in (50, 100, 200, 500)
+    f"{name} at {r}": Column(metric, grids.at(metric, r), r)
+    for r in (50, 100, 200, 500)
   }
-  last = {h: (m, views.final(m)) for h, m in others.items()}
+  last = {h: Column(m, views.final(m)) for h, m in others.items()}
   return rounds | last
 
 
@@ -186,9 +189,9 @@ def _optima(found: Found, problem: Problem) -> dict[float, dict[str, str]]:
   """strength -> head of a column -> what the optimum has there."""
   heights = _lines(found)
   numbers = {
-    head: metric
-    for head, (metric, _) in problem.columns.items()
-    if " at " not in head or head.endswith(" at 500")
+    head: column.metric
+    for head, column in problem.columns.items()
+    if column.round in (0, 500)
   }
   return {
     strength: {

@@ -119,7 +119,7 @@ def made_up(curves, rates=(0.001, 0.003), strengths=(0.1, 0.5)):
   jitter = [1e-6 * point["seed"] for point in points]
   of_all = {
     name: [
-      [v + j if good else np.nan for v in values]
+      [v + j * (name != "rank") if good else np.nan for v in values]
       for good, j in zip(ok, jitter, strict=True)
     ]
     for name, values in curves.items()
