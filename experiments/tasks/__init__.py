@@ -135,7 +135,13 @@ def _images(dataset: str, model: str) -> TaskChoice:
     return images.load(dataset, model, flags["data_dir"], **options)
 
   help = f"{images.DATASETS[dataset].help}, {images.MODELS[model].help}"
-  return TaskChoice(load, help, own, is_convex=images.MODELS[model].is_convex)
+  return TaskChoice(
+    load,
+    help,
+    own,
+    reads_data=images.DATASETS[dataset].tfds_name is not None,
+    is_convex=images.MODELS[model].is_convex,
+  )
 
 
 _with_clients = functools.partial(TaskChoice, has_clients=True)

@@ -194,10 +194,6 @@ def load(
     ValueError: if the data cannot be read.
   """
   images = DATASETS[dataset]
-  if data_dir is not None and images.tfds_name is None:
-    raise ValueError(
-      f"data_dir={data_dir!r}: task {dataset} needs no data; leave data_dir out"
-    )
   train, test = images.load(data_dir)
   model = model_of(model, images, norm)
   return classification(model, images, train, test, augmentation)
