@@ -12,8 +12,9 @@ report.py    an artefact as Markdown
 
 from experiments.artefacts.base import Artefact
 from experiments.domo import artefacts as domo
+from experiments.fco import artefacts as fco
 
 # Name -> artefact, paper after paper.
 ARTEFACTS: dict[str, Artefact] = {
-  each.name: each for paper in (domo,) for each in paper.ARTEFACTS
+  each.name: each for paper in (fco, domo) for each in paper.ARTEFACTS
 }

@@ -8,7 +8,8 @@ import dataclasses
 import datetime
 import json
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,11 +30,14 @@ class Kept(NamedTuple):
     metrics: names; those that a run does not have are left out.
     points: indices of grid points; None for all.
     last: whether only the last evaluated round counts, not the whole curve.
+    means: metric -> a number of last evaluations, whose mean is kept of every
+      point, also of those whose curve is not.
   """
 
   metrics: Sequence[str]
   points: Sequence[int] | None = None
   last: bool = False
+  means: Mapping[str, int] = types.MappingProxyType({})
 
 
 def keep(*metrics: str, last: bool = False) -> Callable[[Run], Kept]:
@@ -52,6 +56,8 @@ class Record:
     about: date and seconds; of a run also device, versions and criterion.
     points: {name: value} of the points, the seed among them. [S] mappings.
     history: the metrics that were kept; NaN where a point has diverged.
+    means: a table of all points of the run: name of a hyperparameter or metric
+      -> values, [all points]; {} if none was kept. See `Kept`.
   """
 
   arguments: tuple[str, ...]
@@ -59,6 +65,7 @@ class Record:
   about: dict[str, Any]
   points: list[dict[str, Any]]
   history: History
+  means: dict[str, list] = dataclasses.field(default_factory=dict)
 
   def final(self, metric: str) -> np.ndarray:
     """The last value of a metric at every point, [S]."""
@@ -100,7 +107,25 @@ def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
   about["date"] = _date(run.folder / "summary.json")
   about["criterion"] = run.summary["criterion"]
   points = [run.points[row] for row in rows]
-  return Record(tuple(arguments), flags, about, points, history)
+  means = means_of(run, kept.means)
+  return Record(tuple(arguments), flags, about, points, history, means)
+
+
+def means_of(run: Run, metrics: Mapping[str, int]) -> dict[str, list]:
+  """A table of all points of a run, as `Record.means`.
+
+  Args:
+    run: which.
+    metrics: metric -> a number of last evaluations, whose mean it is; those
+      that the run does not have are left out.
+  """
+  has = {name: n for name, n in metrics.items() if name in run.history.metrics}
+  if not has:
+    return {}
+  table = {name: [p[name] for p in run.points] for name in run.points[0]}
+  for name, n in has.items():
+    table[name] = run.history.values(name)[:, -n:].mean(axis=1).tolist()
+  return table
 
 
 def about_now(seconds: float) -> dict[str, Any]:
@@ -130,6 +155,11 @@ def to_json(record: Record) -> str:
     "rounds": record.history.rounds,
     "metrics": metrics,
   }
+  if record.means:
+    content["means"] = {
+      name: [_rounded(v) if isinstance(v, float) else v for v in values]
+      for name, values in record.means.items()
+    }
   plain = json_files.plain(content)
   return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
@@ -151,6 +181,7 @@ def of_json(line: str) -> Record:
     content["about"],
     content["points"],
     History(content["rounds"], metrics),
+    content.get("means", {}),
   )
 
 

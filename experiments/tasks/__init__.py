@@ -154,7 +154,7 @@ _regression = functools.partial(
   draws_validation=True,
 )
 
-# The strengths of lasso and low_rank are those of the tables in fco/README.md.
+# The strengths of lasso and low_rank: see the artefact fco/strength.
 OTHERS: dict[str, TaskChoice] = {
   "lasso": _regression(
     composite.lasso,
