@@ -52,6 +52,13 @@ def define() -> None:
       "Adds l2 / 2 ||w||^2, over all parameters, to each client's loss; not to "
       "the losses that are reported.",
     )
+    command_line.text(
+      "trainable",
+      None,
+      "Train only these leaves of the model, such as output or "
+      "layers_1,output/kernel: the starts of their paths, between commas. "
+      "Messages have these only; l2 counts these only. Default: all.",
+    )
 
 
 def resolve(flags: Flags) -> dict[str, Any]:
@@ -67,6 +74,7 @@ def resolve(flags: Flags) -> dict[str, Any]:
   choice = tasks.TASKS[name]
   if not 0 <= flags["l2"] < math.inf:
     raise ValueError(f"l2={flags['l2']:g}: must be in [0, inf)")
+  trainable(flags)
   if flags["data_dir"] is not None and not choice.reads_data:
     what = "reads data_file" if choice.reads_file else "needs no data"
     raise ValueError(
@@ -80,3 +88,21 @@ def resolve(flags: Flags) -> dict[str, Any]:
       "give --task=npz_mlp or another npz task, or leave data_file out"
     )
   return options
+
+
+def trainable(flags: Flags) -> tuple[str, ...]:
+  """The paths of the leaves that are trained; () for all.
+
+  Raises:
+    ValueError: if one is empty.
+  """
+  given = flags.get("trainable")
+  if given is None:
+    return ()
+  paths = tuple(path.strip().strip("/") for path in given.split(","))
+  if not all(paths):
+    raise ValueError(
+      f"trainable={given!r}: must be paths of leaves between commas, such as "
+      "output or layers_1,output/kernel"
+    )
+  return paths

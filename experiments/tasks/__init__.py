@@ -8,7 +8,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.tasks import composite, images, nonconvex, npz
+from experiments.tasks import composite, images, nonconvex, npz, shakespeare
 from experiments.tasks.base import Task
 from fedjax_opt import objectives
 from fedjax_opt.data.augmentation import AUGMENTATIONS
@@ -148,6 +148,41 @@ _regression = functools.partial(
   draws_validation=True,
 )
 
+_SHAKESPEARE = (
+  Hyperparameter(
+    "sequence_length",
+    80,
+    "characters of an example, which are cut one after the other from all that "
+    "a speaker says",
+    "[1, inf)",
+    is_static=True,
+  ),
+  Hyperparameter(
+    "min_sequences",
+    2,
+    "speakers with fewer sequences are left out",
+    "[1, inf)",
+    is_static=True,
+  ),
+  Hyperparameter(
+    "test_fraction",
+    0.2,
+    "fraction of the sequences of each speaker, the last ones, that is held "
+    "out of training as the test part; 0 for TFDS's test split, scenes of two "
+    "plays whose speakers are mostly new",
+    "[0, 1)",
+  ),
+)
+
+
+def _shakespeare(model: str, help: str) -> TaskChoice:
+  return _with_clients(
+    functools.partial(shakespeare.load, model=model),
+    f"Shakespeare's next character by speaker, {help}",
+    _SHAKESPEARE,
+  )
+
+
 # The strengths of lasso and low_rank are those of the tables in fco/README.md.
 OTHERS: dict[str, TaskChoice] = {
   "lasso": _regression(
@@ -179,6 +214,10 @@ OTHERS: dict[str, TaskChoice] = {
     composite.femnist62,
     "FEMNIST's characters by writer, 784-200-200-62 network",
     regularizer="l1_ball",
+  ),
+  "shakespeare_lstm": _shakespeare("lstm", "two LSTM layers of 256"),
+  "shakespeare_transformer": _shakespeare(
+    "transformer", "transformer of 4 layers, 128 wide"
   ),
   "nonconvex": _with_clients(
     nonconvex.nonconvex,

@@ -6,6 +6,7 @@ from fedjax_opt.data import (
   femnist,
   fmri,
   partition,
+  shakespeare,
   synthetic,
   tfds,
 )
@@ -22,6 +23,7 @@ __all__ = [
   "fmri",
   "hold_out",
   "partition",
+  "shakespeare",
   "synthetic",
   "tfds",
 ]

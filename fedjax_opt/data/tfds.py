@@ -1,4 +1,4 @@
-"""Image data sets in TensorFlow Datasets' format, read without TensorFlow."""
+"""Data sets in TensorFlow Datasets' format, read without TensorFlow."""
 
 import contextlib
 import hashlib
@@ -9,7 +9,7 @@ import re
 import sys
 import types
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,9 @@ from absl import logging
 
 __all__ = [
   "SOURCES",
+  "TEXT_SOURCES",
   "load",
+  "load_text",
 ]
 
 # Data sets that `load` accepts -> the address from which TFDS downloads them.
@@ -27,6 +29,11 @@ SOURCES = {
   "cifar10": "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
   "cifar100": "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
   "svhn_cropped": "http://ufldl.stanford.edu/housenumbers/",
+}
+# Likewise those that `load_text` accepts.
+TEXT_SOURCES = {
+  "tiny_shakespeare": "https://raw.githubusercontent.com/karpathy/char-rnn/"
+  "master/data/tinyshakespeare/input.txt",
 }
 
 _RECORDS_PER_READ = 4096
@@ -57,24 +64,64 @@ def load(
       set is not there and cannot be downloaded; if its files cannot be read; if
       a package is missing.
   """
-  if name not in SOURCES:
-    raise ValueError(
-      f"unknown TFDS data set {name!r}; accepted: {', '.join(SOURCES)}"
-    )
-  root = _root(data_dir)
-  folder = _prepared(name, root) or _download(name, root)
-  files = sorted(folder.glob(f"{name}-{split}.array_record*"))
-  if not files:
-    raise ValueError(
-      f"split={split!r} of {name} is not in {folder}, which holds "
-      f"{', '.join(_splits(name, folder))}"
-    )
+  root, folder, files = _files(name, split, data_dir, SOURCES)
   cache = _cache_file(name, folder.name, split, files)
   examples = _read_cache(cache)
   if examples is None:
     examples = _decode(name, folder.name, split, root)
     _write_cache(cache, examples)
   return examples
+
+
+def load_text(
+  name: str, split: str, data_dir: str | os.PathLike | None = None
+) -> list[dict[str, Any]]:
+  """Loads one split of a data set of text.
+
+  If the data set is not in `data_dir`, it is downloaded there.
+
+  Args:
+    name: a key of `TEXT_SOURCES`.
+    split: 'train', 'test', or another split of the data set.
+    data_dir: see `load`.
+
+  Returns:
+    The records in the order of the files, {feature: value}; text is `str`.
+
+  Raises:
+    ValueError: see `load`.
+  """
+  root, folder, _ = _files(name, split, data_dir, TEXT_SOURCES)
+  tfds, _ = _import()
+  with _told_as_unreadable(folder), _quiet():
+    source = tfds.data_source(
+      f"{name}:{folder.name}", split=split, data_dir=root, download=False
+    )
+    records = source.__getitems__(range(len(source)))
+    text = lambda v: v.decode() if isinstance(v, bytes) else v
+    return [{k: text(v) for k, v in record.items()} for record in records]
+
+
+def _files(
+  name: str,
+  split: str,
+  data_dir: str | os.PathLike | None,
+  sources: Mapping[str, str],
+) -> tuple[pathlib.Path, pathlib.Path, list[pathlib.Path]]:
+  """The root, the data set's folder in it, and the files of the split."""
+  if name not in sources:
+    raise ValueError(
+      f"unknown TFDS data set {name!r}; accepted: {', '.join(sources)}"
+    )
+  root = _root(data_dir)
+  folder = _prepared(name, root) or _download(name, root, sources[name])
+  files = sorted(folder.glob(f"{name}-{split}.array_record*"))
+  if not files:
+    raise ValueError(
+      f"split={split!r} of {name} is not in {folder}, which holds "
+      f"{', '.join(_splits(name, folder))}"
+    )
+  return root, folder, files
 
 
 def _root(data_dir: str | os.PathLike | None) -> pathlib.Path:
@@ -144,35 +191,41 @@ def _decode(
   name: str, version: str, split: str, root: pathlib.Path
 ) -> dict[str, np.ndarray]:
   tfds, image_lib = _import()
-  try:
-    with _quiet():
-      source = tfds.data_source(
-        f"{name}:{version}",
-        split=split,
-        data_dir=root,
-        download=False,
-        # Pillow alone is faster than TFDS's decoder. And the pixels do not
-        # depend on whether OpenCV is installed, which TFDS would use.
-        decoders={"image": tfds.decode.SkipDecoding()},
-      )
-      shape = source.dataset_info.features["image"].shape
-      x = np.empty((len(source), *shape), np.uint8)
-      y = np.empty(len(source), np.int32)
-      for start in range(0, len(source), _RECORDS_PER_READ):
-        keys = range(start, min(start + _RECORDS_PER_READ, len(source)))
-        for key, record in zip(keys, source.__getitems__(keys), strict=True):
-          with image_lib.open(io.BytesIO(record["image"])) as image:
-            x[key] = np.asarray(image).reshape(shape)
-          y[key] = record["label"]
-  except Exception as error:  # Damaged files fail in many ways.
-    raise ValueError(
-      f"{root / name / version} cannot be read ({_first_line(error)}); replace "
-      "its files, or delete the folder to download them again"
-    ) from error
+  with _told_as_unreadable(root / name / version), _quiet():
+    source = tfds.data_source(
+      f"{name}:{version}",
+      split=split,
+      data_dir=root,
+      download=False,
+      # Pillow alone is faster than TFDS's decoder. And the pixels do not
+      # depend on whether OpenCV is installed, which TFDS would use.
+      decoders={"image": tfds.decode.SkipDecoding()},
+    )
+    shape = source.dataset_info.features["image"].shape
+    x = np.empty((len(source), *shape), np.uint8)
+    y = np.empty(len(source), np.int32)
+    for start in range(0, len(source), _RECORDS_PER_READ):
+      keys = range(start, min(start + _RECORDS_PER_READ, len(source)))
+      for key, record in zip(keys, source.__getitems__(keys), strict=True):
+        with image_lib.open(io.BytesIO(record["image"])) as image:
+          x[key] = np.asarray(image).reshape(shape)
+        y[key] = record["label"]
   return {"x": x, "y": y}
 
 
-def _download(name: str, root: pathlib.Path) -> pathlib.Path:
+@contextlib.contextmanager
+def _told_as_unreadable(folder: pathlib.Path) -> Iterator[None]:
+  """Whatever is raised while files are read becomes one line."""
+  try:
+    yield
+  except Exception as error:  # Damaged files fail in many ways.
+    raise ValueError(
+      f"{folder} cannot be read ({_first_line(error)}); replace its files, or "
+      "delete the folder to download them again"
+    ) from error
+
+
+def _download(name: str, root: pathlib.Path, url: str) -> pathlib.Path:
   """Downloads and prepares a data set by TFDS; returns its folder."""
   tfds, _ = _import()
   import requests  # Comes with TFDS.
@@ -192,18 +245,17 @@ def _download(name: str, root: pathlib.Path) -> pathlib.Path:
     )
   try:
     # Fails within seconds, where TFDS tries again for minutes.
-    requests.head(SOURCES[name], timeout=10)
+    requests.head(url, timeout=10)
   except requests.RequestException as error:
     raise ValueError(
-      f"{lacking} and {SOURCES[name]} cannot be reached to download it: "
-      f"{wanted}"
+      f"{lacking} and {url} cannot be reached to download it: {wanted}"
     ) from error
   try:
     with _quiet(), _without_tensorflow(builder):
       builder.download_and_prepare(file_format="array_record")
   except Exception as error:
     raise ValueError(
-      f"{lacking} and preparing it from {SOURCES[name]} failed "
+      f"{lacking} and preparing it from {url} failed "
       f"({_first_line(error)}): try again, or {wanted}"
     ) from error
   return folder
@@ -211,7 +263,7 @@ def _download(name: str, root: pathlib.Path) -> pathlib.Path:
 
 @contextlib.contextmanager
 def _without_tensorflow(builder: Any) -> Iterator[None]:
-  """Lets TFDS prepare a data set of `SOURCES` without TensorFlow.
+  """Lets TFDS prepare a data set of this module without TensorFlow.
 
   For these data sets TFDS uses TensorFlow to open local files and to encode
   PNG, and for nothing else. Python's `open` and Pillow replace it.
@@ -223,11 +275,16 @@ def _without_tensorflow(builder: Any) -> Iterator[None]:
 
   def generate_pillow_images(*args, **kwargs):
     for key, record in generate(*args, **kwargs):
-      pixels = np.squeeze(record["image"])  # [h, w, 1] -> [h, w]: greyscale.
-      yield key, {**record, "image": Image.fromarray(pixels)}
+      if "image" in record:
+        pixels = np.squeeze(record["image"])  # [h, w, 1] -> [h, w]: greyscale.
+        record = {**record, "image": Image.fromarray(pixels)}
+      yield key, record
 
   gfile = types.SimpleNamespace(
-    GFile=open, exists=os.path.exists, remove=os.remove
+    GFile=open,
+    exists=os.path.exists,
+    isdir=os.path.isdir,
+    remove=os.remove,
   )
   stand_in = types.SimpleNamespace(io=types.SimpleNamespace(gfile=gfile))
   modules = [sys.modules[type(builder).__module__], shuffle]
