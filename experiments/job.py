@@ -170,6 +170,15 @@ def _check_settings(
       f"trace=True: client {flags['client']} has no step sizes to record; must "
       f"be {', '.join(TRACED)}"
     )
+  if flags["independent_dropout"] and flags["augmentation"] not in (
+    None,
+    "none",
+  ):
+    raise ValueError(
+      "independent_dropout=True: augmentation="
+      f"{flags['augmentation']!r} would be drawn anew as well, so that the two "
+      "gradients had different images; leave one of them out"
+    )
   if flags["optimum"]:
     _check_optimum(flags, task, setup)
   _check_cohort(flags, setup)
@@ -301,7 +310,7 @@ def _check_fit(
       "another, or a task of images"
     )
   if task.has_statistics:
-    _check_statistics(setup, configs)
+    _check_statistics(setup, flags["norm"], configs)
   algorithm = make(**{name: point[name] for name in setup.grid})
   client_state.check(configs[0], algorithm)
   penalty = algorithm.penalty
@@ -313,22 +322,24 @@ def _check_fit(
     raise ValueError(f"regularizer={flags['regularizer']!r}: {error}") from None
 
 
-def _check_statistics(setup: methods.Setup, configs: Sequence[Config]) -> None:
+def _check_statistics(
+  setup: methods.Setup, norm: str, configs: Sequence[Config]
+) -> None:
   """Checks that running statistics follow what clients compute."""
   name, choice = setup.algorithm.name, setup.algorithm.choice
   if choice.client == "plain":
     raise ValueError(
-      f"norm='batch': algorithm {name} is made of plain steps, which running "
+      f"norm={norm!r}: algorithm {name} is made of plain steps, which running "
       "statistics do not follow; must be group or none"
     )
   if choice.takes_features:
     raise ValueError(
-      f"norm='batch': algorithm {name} runs the model several times in a step, "
+      f"norm={norm!r}: algorithm {name} runs the model several times in a step, "
       "and each would move the running statistics; must be group or none"
     )
   if not all(config.plan.is_full for config in configs):
     raise ValueError(
-      "norm='batch': the statistics of a batch that is not full would count "
+      f"norm={norm!r}: the statistics of a batch that is not full would count "
       "its padding; give drop_remainder, or sampling=replacement"
     )
 

@@ -192,14 +192,15 @@ def _batches(examples, batch_size):
 
   Returns:
     The numbers of this device's batches, and a function from the number of a
-    batch to the batch and its rows. Rows beyond N - 1 repeat the last example.
+    batch to the batch and its rows. Rows beyond N - 1 are the first examples
+    again, so that all of a batch differ, for models to which that matters.
   """
   num_examples = len(jax.tree.leaves(examples)[0])
   batch_size = min(batch_size, num_examples)
 
   def take(i):
     rows = i * batch_size + jnp.arange(batch_size)
-    take_rows = lambda leaf: jnp.take(leaf, rows, axis=0, mode="clip")
+    take_rows = lambda leaf: jnp.take(leaf, rows, axis=0, mode="wrap")
     return jax.tree.map(take_rows, examples), rows
 
   num_shards = shards.num_shards()

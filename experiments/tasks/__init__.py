@@ -94,8 +94,10 @@ _NORM = Option(
   "norm",
   "group",
   "normalization layers of the ..._resnet tasks: group (8 groups of channels), "
-  "none, or batch, whose running statistics are averaged as the weights are "
-  "(for algorithms with a client rule, and full batches)",
+  "none, batch, whose running statistics are averaged as the weights are (for "
+  "algorithms with a client rule, and full batches), or batch_untracked, as "
+  "batch, but those inside blocks have no running statistics: an evaluation "
+  "takes those of its own batch, of 128 examples",
   NORMS,
   "the model of task {chosen} has no place for normalization layers; those of "
   "the ..._resnet tasks have",

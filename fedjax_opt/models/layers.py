@@ -149,14 +149,14 @@ class Conv(nn.Module):
     )
 
 
-NORMS = ("group", "batch", "none")
+NORMS = ("group", "batch", "batch_untracked", "none")
 
 
 class Norm(nn.Module):
   """Group normalization, batch normalization, or none.
 
   Attributes:
-    kind: 'group', 'batch' or 'none'.
+    kind: 'group', 'batch', 'batch_untracked' (see `BatchNorm`) or 'none'.
     num_groups: number of groups of channels, for 'group'.
   """
 
@@ -173,8 +173,8 @@ class Norm(nn.Module):
     check_choice("norm", self.kind, NORMS)
     if self.kind == "none":
       return x
-    if self.kind == "batch":
-      return BatchNorm()(x, train=train)
+    if self.kind.startswith("batch"):
+      return BatchNorm(tracked=self.kind == "batch")(x, train=train)
     if self.num_groups < 1 or x.shape[-1] % self.num_groups:
       raise ValueError(
         f"num_groups={self.num_groups}: must divide the {x.shape[-1]} channels"
@@ -191,10 +191,14 @@ class BatchNorm(nn.Module):
   Attributes:
     momentum: weight of the old running statistics in the new ones.
     epsilon: added to the variance.
+    tracked: whether there are running statistics. Without them, an evaluation
+      too normalizes by the mean and variance of its own batch, so that what a
+      model says of an example depends on the others beside it.
   """
 
   momentum: float = 0.9
   epsilon: float = 1e-5
+  tracked: bool = True
 
   @nn.compact
   def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
@@ -202,14 +206,17 @@ class BatchNorm(nn.Module):
     channels = (x.shape[-1],)
     scale = self.param("scale", nn.initializers.ones, channels)
     bias = self.param("bias", nn.initializers.zeros, channels)
-    running_mean = self.param("running_mean", nn.initializers.zeros, channels)
-    running_var = self.param("running_var", nn.initializers.ones, channels)
+    if self.tracked:
+      running_mean = self.param("running_mean", nn.initializers.zeros, channels)
+      running_var = self.param("running_var", nn.initializers.ones, channels)
     dtype = jnp.promote_types(x.dtype, scale.dtype)
     x = at_least_float32(x)
-    mean, var = running_mean, running_var
-    if train:
+    if train or not self.tracked:
       axes = tuple(range(x.ndim - 1))
       mean, var = jnp.mean(x, axes), jnp.var(x, axes)
+    else:
+      mean, var = running_mean, running_var
+    if train and self.tracked:
       num = x.size // x.shape[-1]
       # As in PyTorch, the biased variance normalizes the batch, and the
       # unbiased one enters the running variance.
