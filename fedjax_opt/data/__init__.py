@@ -7,7 +7,9 @@ from fedjax_opt.data import (
   fmri,
   partition,
   synthetic,
+  texts,
   tfds,
+  tokenization,
 )
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.holdout import hold_out
@@ -23,5 +25,7 @@ __all__ = [
   "hold_out",
   "partition",
   "synthetic",
+  "texts",
   "tfds",
+  "tokenization",
 ]

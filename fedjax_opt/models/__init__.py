@@ -6,6 +6,7 @@ dtype of their parameters; logits are float32 or wider.
 """
 
 from fedjax_opt.models.cnn import CNN
+from fedjax_opt.models.encoder import Encoder, EncoderConfig
 from fedjax_opt.models.linear import LinearModel
 from fedjax_opt.models.mlp import MLP
 from fedjax_opt.models.resnet import (
@@ -21,6 +22,8 @@ __all__ = [
   "CNN",
   "MLP",
   "VGG",
+  "Encoder",
+  "EncoderConfig",
   "LinearModel",
   "ResNet",
   "resnet18",
