@@ -8,7 +8,14 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.tasks import composite, images, nonconvex, npz, shakespeare
+from experiments.tasks import (
+  composite,
+  images,
+  nonconvex,
+  npz,
+  shakespeare,
+  text,
+)
 from experiments.tasks.base import Task
 from fedjax_opt import objectives
 from fedjax_opt.data.augmentation import AUGMENTATIONS
@@ -29,6 +36,8 @@ class TaskChoice(Choice):
     reads_data: whether it reads files, for which `--data_dir` is.
     reads_file: whether it reads `--data_file`, which decides whether clients
       come with the data; see npz.py.
+    reads_pretrained: whether it starts from the folder `--pretrained`; see
+      text.py.
     is_convex: whether the loss is convex in the model.
     splits: on what settings can be chosen, the default first; see
       `experiments.flags.selection`.
@@ -41,6 +50,7 @@ class TaskChoice(Choice):
   has_clients: bool = False
   reads_data: bool = True
   reads_file: bool = False
+  reads_pretrained: bool = False
   is_convex: bool = False
   splits: tuple[str, ...] = ("validation", "test", "train")
   draws_validation: bool = False
@@ -231,6 +241,57 @@ OTHERS: dict[str, TaskChoice] = {
   ),
 }
 
+_ENCODER = Option(
+  "encoder",
+  "base",
+  "size of the encoder of the ..._distilbert tasks without pretrained, drawn at "
+  "random"
+  + "".join(f"\n{name:5}  {size.help}" for name, size in text.SIZES.items()),
+  tuple(text.SIZES),
+)
+_VOCAB_SIZE = Hyperparameter(
+  "vocab_size",
+  30522,
+  "most tokens of the vocabulary, which without pretrained is made of the "
+  "training texts",
+  "[1, inf)",
+  is_static=True,
+)
+_MAX_LENGTH = Hyperparameter(
+  "max_length",
+  64,
+  "tokens of a text: longer ones are cut, shorter ones filled up; the Delta-SGD "
+  "paper has 512",
+  "[3, inf)",
+  is_static=True,
+)
+
+
+def _texts(dataset: str, help: str, test_every: int) -> TaskChoice:
+  every = Hyperparameter(
+    "test_every",
+    test_every,
+    "one test example of so many is used, from the first",
+    "[1, inf)",
+    is_static=True,
+  )
+  return TaskChoice(
+    functools.partial(text.load, dataset=dataset),
+    f"{help}, DistilBERT or BERT",
+    (_MAX_LENGTH, every, _ENCODER, _VOCAB_SIZE),
+    reads_pretrained=True,
+    splits=("validation", "test"),
+  )
+
+
+# The authors of the Delta-SGD paper test on every tenth text of DBpedia.
+TEXTS: dict[str, TaskChoice] = {
+  "agnews_distilbert": _texts("ag_news", "AG News by title and description", 1),
+  "dbpedia_distilbert": _texts(
+    "dbpedia", "DBpedia's 14 classes by content", 10
+  ),
+}
+
 TASKS: dict[str, TaskChoice] = {
   "digits": _images("digits", "mlp"),
   **{
@@ -240,6 +301,7 @@ TASKS: dict[str, TaskChoice] = {
     if images.exists(dataset, model)
   },
   **{f"npz_{model}": _of_file(model) for model in images.MODELS},
+  **TEXTS,
   **OTHERS,
 }
 

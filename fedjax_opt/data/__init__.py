@@ -8,7 +8,9 @@ from fedjax_opt.data import (
   partition,
   shakespeare,
   synthetic,
+  texts,
   tfds,
+  tokenization,
 )
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.holdout import hold_out
@@ -25,5 +27,7 @@ __all__ = [
   "partition",
   "shakespeare",
   "synthetic",
+  "texts",
   "tfds",
+  "tokenization",
 ]

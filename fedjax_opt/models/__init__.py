@@ -8,6 +8,7 @@ their parameters; logits are float32 or wider.
 
 from fedjax_opt.models.cnn import CNN
 from fedjax_opt.models.decoder import Decoder
+from fedjax_opt.models.encoder import Encoder, EncoderConfig
 from fedjax_opt.models.linear import LinearModel
 from fedjax_opt.models.lstm import LSTM
 from fedjax_opt.models.mlp import MLP
@@ -26,6 +27,8 @@ __all__ = [
   "MLP",
   "VGG",
   "Decoder",
+  "Encoder",
+  "EncoderConfig",
   "LinearModel",
   "ResNet",
   "resnet18",
