@@ -36,6 +36,9 @@ _COMMANDS = {
   "compare": _Command(
     "several methods, tuned alike, with a report", "experiments.compare"
   ),
+  "reproduce": _Command(
+    "the papers' tables and figures, made again", "experiments.reproduce"
+  ),
   "convert": _Command(
     "a task's clients into a folder that is read from disk",
     "experiments.convert",

@@ -2,12 +2,10 @@
 
 import json
 import re
-import subprocess
-import types
 
 import pytest
 
-from experiments import reproduce
+from experiments import once, run, workers
 from tests.experiments.commands import call
 
 ARGUMENTS = (
@@ -30,18 +28,18 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def no_run(monkeypatch):
-  monkeypatch.setattr(subprocess, "run", lambda *_, **__: 1 / 0)
+  monkeypatch.setattr(run, "main", lambda argv: 1 / 0)
 
 
 def test_a_complete_run_is_found_and_not_run_again(folder, no_run):
-  run = reproduce.find(folder, ARGUMENTS)
-  assert [point["client_lr"] for point in run.points] == [0.1, 1.0]
-  assert run.history.rounds == [0, 2]
-  reproduce.run_once(folder, ARGUMENTS)
+  found, was_there = once.run(folder, ARGUMENTS)
+  assert was_there
+  assert [point["client_lr"] for point in found.points] == [0.1, 1.0]
+  assert found.history.rounds == [0, 2]
   # The same run in other words.
   same = ("--client_lr=1e-1,1.0", "--partition=dirichlet", "--batch_size=64")
   others = ("--local_epochs=1", "--data_dir=elsewhere", "--x_axis=bytes")
-  assert reproduce.find(folder, [*ARGUMENTS, *same, *others]) is not None
+  assert once.find(folder, [*ARGUMENTS, *same, *others]) is not None
 
 
 @pytest.mark.parametrize(
@@ -59,10 +57,10 @@ def test_a_run_with_other_flags_is_refused_and_kept(
   folder, no_run, other, difference
 ):
   message = f"{str(folder)!r} holds a run with {difference}; give another"
-  for function in (reproduce.find, reproduce.run_once):
+  for function in (once.find, once.run):
     with pytest.raises(ValueError, match=re.escape(message)):
       function(folder, [*ARGUMENTS, other])
-  assert reproduce.find(folder, ARGUMENTS) is not None
+  assert once.find(folder, ARGUMENTS) is not None
 
 
 def test_a_run_from_before_a_flag_was_added(folder, tmp_path):
@@ -72,22 +70,29 @@ def test_a_run_from_before_a_flag_was_added(folder, tmp_path):
   summary = json.loads(path.read_text())
   del summary["config"]["sampler"]
   path.write_text(json.dumps(summary))
-  assert reproduce.find(tmp_path, ARGUMENTS) is not None
+  assert once.find(tmp_path, ARGUMENTS) is not None
 
 
 def test_what_is_not_complete_is_not_found(folder, tmp_path):
-  assert reproduce.find(tmp_path, ARGUMENTS) is None
+  assert once.find(tmp_path, ARGUMENTS) is None
   (tmp_path / "config.json").touch()
-  assert reproduce.find(tmp_path, ARGUMENTS) is None
+  assert once.find(tmp_path, ARGUMENTS) is None
 
 
-def test_only_a_run_is_removed(tmp_path, monkeypatch):
-  failed = types.SimpleNamespace(returncode=1)
-  monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
-  for name in ("config.json", "thesis.tex"):
-    folder = tmp_path / name.split(".")[0]
-    folder.mkdir()
-    (folder / name).touch()
-    with pytest.raises(subprocess.CalledProcessError):
-      reproduce.run_once(folder, ARGUMENTS)
-    assert folder.exists() == (name == "thesis.tex")
+def test_what_else_is_in_a_folder_stays(tmp_path):
+  (tmp_path / "thesis.tex").touch()
+  with pytest.raises(workers.RunFailed, match=r"thesis\.tex"):
+    once.run(tmp_path, ARGUMENTS)
+  assert (tmp_path / "thesis.tex").exists()
+
+
+def test_a_run_that_failed_says_why(tmp_path):
+  with pytest.raises(workers.RunFailed, match=r"^data_dir='nowhere': "):
+    once.run(tmp_path / "run", ("--task=mnist_cnn", "--data_dir=nowhere"))
+
+
+def test_names_of_folders():
+  name = once.folder_name("digits, δ=0.1/α", {"a": 1, "b": None})
+  assert re.fullmatch(r"digits_=0.1-[0-9a-f]{8}", name)
+  assert once.folder_name("digits, δ=0.1/α", {"a": 1}) == name
+  assert once.folder_name("digits, δ=0.1/α", {"a": 2}) != name

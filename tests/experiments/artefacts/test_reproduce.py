@@ -1,0 +1,241 @@
+"""`experiments.reproduce`: what it lists, refuses, runs once and publishes."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+from experiments import once, reproduce
+from experiments import run as runner
+from experiments.artefacts import ARTEFACTS, publishing, record, report
+from experiments.artefacts.base import (
+  SIZES,
+  Artefact,
+  Computed,
+  Picture,
+  Plan,
+  RunOf,
+  Table,
+  grid_of,
+)
+from experiments.artefacts.claims import Claim, Quantity
+from experiments.artefacts.running import Runner
+from fedjax_opt.metrics import History
+from tests.experiments.commands import call
+
+TINY = (
+  "--task=digits_logistic",
+  "--num_clients=8",
+  "--cohort_size=4",
+  "--client=sgd",
+  "--rounds=2",
+)
+
+
+def computed(seed, values):
+  history = History([0, 1], {"gap": np.array([[1.0, v] for v in values])})
+  return history, [{"seed": seed, "rate": v} for v in values]
+
+
+def cells(plan):
+  rate = plan.best(*TINY, "--client_lr=1e-6,0.1", "--select_on=validation")
+  found = {
+    ("best",): RunOf((*TINY, *rate, "--seed=1,2")),
+    ("other",): RunOf((*TINY, "--client_lr=1e-6", "--seed=1,2")),
+    ("same",): RunOf((*TINY, "--client_lr=0.000001", "--seed=1,2")),
+    ("gap",): Computed(computed, {"seed": 0, "values": [0.5, 0.25]}),
+  }
+  if plan.size == "paper":
+    found[("best",)] = RunOf((*TINY, *rate, "--seed=1,2", "--rounds=9"))
+    found[("more",)] = RunOf((*TINY, "--client_lr=1"))
+  return found
+
+
+def blocks(found):
+  final = lambda key: found[key].final("test_accuracy")
+  claims = []
+  if ("best",) in found and ("other",) in found:
+    lead = final(("best",)) - final(("other",))
+    claims = [Claim("tuned is better", [Quantity("lead", lead)])]
+  rows = [
+    [", ".join(key), str(len(each.points))] for key, each in found.items()
+  ]
+  draw = lambda path: path.write_bytes(b"picture")
+  return [Table(["cell", "points"], rows), Picture("all", draw, "All"), *claims]
+
+
+ARTEFACT = Artefact("some/table9", "A table", "a setting", cells, blocks)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  return tmp_path_factory.mktemp("artefact")
+
+
+@pytest.fixture(scope="module")
+def outcome(folder):
+  return Runner(folder, progress=False).run(ARTEFACT, "smoke")
+
+
+@pytest.fixture
+def no_run(monkeypatch):
+  monkeypatch.setattr(runner, "main", lambda argv: 1 / 0)
+
+
+def test_settings_are_chosen_before_cells_run(outcome):
+  (grid,) = outcome.tuning
+  assert grid_of(grid) == {"client_lr": [1e-6, 0.1]}
+  assert outcome.found[("best",)].points[0]["client_lr"] == pytest.approx(0.1)
+  assert list(outcome.found) == list(outcome.cells)
+  assert outcome.found[("gap",)].final("gap").tolist() == [0.5, 0.25]
+  assert ARTEFACT.blocks(outcome.found)[-1].quantities[0].mean > 0.1
+
+
+def test_the_same_run_is_done_once(outcome, folder):
+  """Two keys whose flags are the same, in other words."""
+  assert len(list(folder.glob("digits_logistic-*"))) == 3
+  same, other = outcome.found[("same",)], outcome.found[("other",)]
+  np.testing.assert_array_equal(
+    same.final("test_accuracy"), other.final("test_accuracy")
+  )
+
+
+def test_what_is_there_is_not_run_again(outcome, folder, no_run):
+  again = Runner(folder, progress=False).run(ARTEFACT, "smoke")
+  assert list(again.found) == list(outcome.found)
+
+
+def test_what_is_recorded_is_not_run_again(outcome, tmp_path, no_run):
+  records = [*outcome.tuning.values(), *outcome.found.values()]
+  record.write(tmp_path / "all.jsonl", records)
+  read = record.read(tmp_path / "all.jsonl")
+  runner_ = Runner(tmp_path / "runs", progress=False)
+  again = runner_.run(ARTEFACT, "smoke", read)
+  for key, each in outcome.found.items():
+    for name, values in each.history.metrics.items():
+      np.testing.assert_allclose(
+        again.found[key].history.metrics[name], values, rtol=1e-5
+      )
+  assert report.markdown(ARTEFACT, "smoke", again, ".") == report.markdown(
+    ARTEFACT, "smoke", outcome, "."
+  )
+
+
+def test_a_record_with_other_flags_is_none(outcome, tmp_path):
+  """A preset that changed: the same words, another meaning."""
+  (own,) = outcome.tuning.values()
+  other = dataclasses.replace(own, flags={**own.flags, "batch_size": 16})
+  only = Runner(tmp_path, only_found=True, progress=False)
+  assert only.run(ARTEFACT, "smoke", [other]).tuning == {}
+  assert only.run(ARTEFACT, "smoke", [own]).tuning
+
+
+def test_nothing_is_run_if_only_what_is_there_counts(tmp_path, no_run):
+  only = Runner(tmp_path, only_found=True, progress=False)
+  found = only.run(ARTEFACT, "smoke")
+  assert (found.found, found.tuning) == ({}, {})
+  text = report.markdown(ARTEFACT, "smoke", found, ".")
+  assert "4 of 4 cells have not run" in text
+
+
+def test_a_diverged_record_survives_its_file(tmp_path):
+  history = History([0, 1], {"loss": np.array([[1.0, np.nan], [2.0, 1.5]])})
+  points = [{"seed": 0, "x": float("inf")}, {"seed": 1, "x": 1.0}]
+  about = {"date": "2026-01-01", "seconds": 1.0}
+  one = record.Record((), {"digest": "d"}, about, points, history)
+  record.write(tmp_path / "r.jsonl", [one])
+  (read,) = record.read(tmp_path / "r.jsonl")
+  np.testing.assert_array_equal(read.final("loss"), [np.nan, 1.5])
+  assert record.read(tmp_path / "none.jsonl") == []
+
+
+def test_the_report(outcome):
+  text = report.markdown(ARTEFACT, "smoke", outcome, "figures")
+  assert "`task=digits_logistic`" in text
+  assert "`client_lr` among 1e-06,0.1 by highest validation_accuracy" in text
+  assert "`rounds` is 2, 9 in the paper's size (best)" in text
+  assert "Of the paper's cells not at this size: more." in text
+  assert "![All](figures/table9_all.png)" in text
+  assert re.search(r"\| tuned is better \| \*\*\w+", text)
+  # What was chosen is no reduction.
+  assert "`client_lr` is" not in text
+
+
+def test_publishing(outcome, tmp_path, monkeypatch):
+  monkeypatch.setattr(publishing, "_EXPERIMENTS", tmp_path)
+  (tmp_path / "some").mkdir()
+  readme = tmp_path / "some" / "README.md"
+  readme.write_text("# Head\n\nText.\n")
+  for _ in range(2):  # The second time it replaces.
+    publishing.publish(ARTEFACT, "smoke", outcome)
+  text = readme.read_text()
+  assert text.startswith("# Head\n\nText.\n")
+  assert text.count("## Table 9\n") == 1
+  assert text.count("## Verdicts\n") == 1
+  own = report.markdown(ARTEFACT, "smoke", outcome, "figures").strip()
+  assert report.section_of(text, "table9") == own
+  assert (tmp_path / "some" / "figures" / "table9_all.png").exists()
+  assert len(publishing.records_of("some")) == 5
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    ((), "artefact: give a name of --list, a paper, or all"),
+    (("--artefact=domo/tabel1",), "did you mean domo/table1?"),
+    (("--artefact=domo/table1", "--size=big"), "size='big'"),
+    (("--artefact=domo/table2", "--size=cpu"), "must be smoke or paper"),
+    (("--artefact=domo", "--jobs=0"), "jobs=0: must be at least 1"),
+    (("--artefakt=domo",), "artefakt"),
+    (("domo",), "domo"),
+  ],
+)
+def test_what_cannot_be_is_one_line(capsys, tmp_path, arguments, message):
+  status = call(*arguments, f"--output_dir={tmp_path}/x", program=reproduce)
+  said = capsys.readouterr()
+  assert status == 1
+  assert said.err.startswith("error: ")
+  assert said.err.count("\n") == 1
+  assert message in said.err
+  assert not (tmp_path / "x").exists()
+
+
+def test_the_list_and_the_help(capsys):
+  assert call("--list", program=reproduce) == 0
+  listed = capsys.readouterr().out
+  assert all(f"\n{name}: " in f"\n{listed}" for name in ARTEFACTS)
+  assert call("--help", program=reproduce) == 0
+  assert all(f"{size}: " in capsys.readouterr().out for size in ("paper",))
+
+
+@pytest.mark.parametrize("artefact", ARTEFACTS.values(), ids=lambda a: a.name)
+def test_every_artefact(artefact):
+  """All flags of all sizes can be; the figures of nothing are nothing."""
+  assert set(artefact.sizes) <= set(SIZES)
+  assert {"smoke", "paper"} <= set(artefact.sizes)
+  for size in artefact.sizes:
+    plan = Plan(size, {})
+    for cell in artefact.cells(plan).values():
+      if isinstance(cell, RunOf):
+        once.identity(cell.arguments)
+    assert all(grid_of(grid) for grid in plan.grids)
+  for block in artefact.blocks({}):
+    if isinstance(block, Claim):
+      assert block.verdict == "undecided"
+
+
+@pytest.mark.parametrize("artefact", ARTEFACTS.values(), ids=lambda a: a.name)
+def test_the_readme_says_what_the_records_say(artefact):
+  """No number of a README was typed."""
+  paper, name = artefact.name.split("/")
+  readme = publishing._EXPERIMENTS / paper / "README.md"
+  section = report.section_of(readme.read_text(encoding="utf-8"), name)
+  if section is None:
+    pytest.skip("not published")
+  size = re.search(r"--size=(\w+)`", section)[1]
+  records = publishing.records_of(paper)
+  nothing = Runner(publishing._EXPERIMENTS / "no", only_found=True)
+  outcome = nothing.run(artefact, size, records)
+  written = report.markdown(artefact, size, outcome, "figures").strip()
+  assert section == written
