@@ -334,8 +334,8 @@ def _check_statistics(
     )
   if choice.takes_features:
     raise ValueError(
-      f"norm={norm!r}: algorithm {name} runs the model several times in a step, "
-      "and each would move the running statistics; must be group or none"
+      f"norm={norm!r}: algorithm {name} runs the model several times in a "
+      "step, and each would move the running statistics; must be group or none"
     )
   if not all(config.plan.is_full for config in configs):
     raise ValueError(

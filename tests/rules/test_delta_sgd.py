@@ -434,8 +434,8 @@ def test_clients_draw_dropout_once_or_twice(independent):
   later = result.traces["smoothness_step"][..., 1:]
   later = later[~np.isnan(later)]  # A client without examples has no steps.
   assert later.size
-  assert np.isfinite(later).all() == independent
   if independent:  # Each step draws anew.
+    assert later.max() < 10
     assert len(np.unique(later)) == later.size
-  else:
-    assert np.isinf(later).all()
+  else:  # The gradients differ by rounding at most.
+    assert later.min() > 1e4
