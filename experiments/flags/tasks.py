@@ -50,10 +50,11 @@ def define() -> None:
       "pretrained",
       None,
       "Folder of an encoder in Hugging Face's layout, from which the "
-      "..._distilbert tasks start: config.json (model_type distilbert or bert), "
-      "model.safetensors, and tokenizer.json or vocab.txt. Its classifier is "
-      "taken if it is DistilBERT's and for as many classes; else it is drawn at "
-      "random. Default: all is drawn at random, see encoder and vocab_size.",
+      "..._distilbert tasks start: config.json (model_type distilbert or "
+      "bert), model.safetensors, and tokenizer.json or vocab.txt. The head is "
+      "DistilBERT's; it is taken from there if it is for as many classes, else "
+      "drawn at random. Default: the whole encoder is drawn at random, see "
+      "encoder and vocab_size.",
     )
     TASK.define()
     command_line.number(

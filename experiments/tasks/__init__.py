@@ -250,24 +250,24 @@ OTHERS: dict[str, TaskChoice] = {
 _ENCODER = Option(
   "encoder",
   "base",
-  "size of the encoder of the ..._distilbert tasks without pretrained, drawn at "
-  "random"
+  "size of the encoder of the ..._distilbert tasks, drawn at random; not with "
+  "pretrained"
   + "".join(f"\n{name:5}  {size.help}" for name, size in text.SIZES.items()),
   tuple(text.SIZES),
 )
 _VOCAB_SIZE = Hyperparameter(
   "vocab_size",
   30522,
-  "most tokens of the vocabulary, which without pretrained is made of the "
-  "training texts",
+  "most tokens of the vocabulary, made of the training texts; not with "
+  "pretrained",
   "[1, inf)",
   is_static=True,
 )
 _MAX_LENGTH = Hyperparameter(
   "max_length",
   64,
-  "tokens of a text: longer ones are cut, shorter ones filled up; the Delta-SGD "
-  "paper has 512",
+  "tokens of a text: longer ones are cut, shorter ones filled up; the paper of "
+  "Delta-SGD has 512",
   "[3, inf)",
   is_static=True,
 )

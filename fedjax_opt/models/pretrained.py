@@ -146,7 +146,7 @@ def read_config(folder: str | os.PathLike) -> EncoderConfig:
   folder = _folder(folder)
   file, given = folder / CONFIG, _json(folder)
   kind = given.get("model_type")
-  if kind not in _FAMILIES:
+  if kind not in [*_FAMILIES]:  # It may be anything that JSON has.
     raise ValueError(
       f"{file}: model_type is {kind!r}; must be one of {', '.join(_FAMILIES)}"
     )
