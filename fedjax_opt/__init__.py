@@ -9,6 +9,7 @@ from fedjax_opt import (
   objectives,
   prox,
   samplers,
+  trainable,
 )
 from fedjax_opt.algorithms import (
   bvr_l_sgd,
@@ -59,6 +60,7 @@ from fedjax_opt.simulator import (
   simulate,
   sweep,
 )
+from fedjax_opt.trainable import train_only
 
 __all__ = [
   "Algorithm",
@@ -120,5 +122,7 @@ __all__ = [
   "subgradient_step",
   "sweep",
   "synthetic",
+  "train_only",
+  "trainable",
 ]
 __version__ = "0.1.0"

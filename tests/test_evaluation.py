@@ -57,6 +57,20 @@ def test_equals_a_plain_computation(batch_size):
     np.testing.assert_allclose(actual[name], value, rtol=1e-5, err_msg=name)
 
 
+def test_the_last_batch_is_filled_with_the_first_examples():
+  """For models that look at their batch: here its mean is subtracted."""
+
+  def centered(params, batch):
+    return {"loss": (batch["x"] - jnp.mean(batch["x"])) ** 2}
+
+  evaluate = jax.jit(evaluation.federated(centered, batch_size=4))
+  actual = evaluate(np.float32(0), DATA, TEST)["test_loss"]
+  x = TEST["x"]
+  batches = [x[:4], x[4:8], np.append(x[8:], x[:1])]
+  losses = np.concatenate([(b - b.mean()) ** 2 for b in batches])
+  np.testing.assert_allclose(actual, losses[:11].mean(), rtol=1e-5)
+
+
 def test_without_test_examples_and_accuracy_there_is_less():
   evaluate = evaluation.federated(lambda p, batch: {"loss": batch["x"]})
   assert set(evaluate(0.0, DATA, None)) == {"train_loss"}

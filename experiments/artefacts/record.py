@@ -8,7 +8,6 @@ import dataclasses
 import datetime
 import json
 import pathlib
-import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,14 +29,13 @@ class Kept(NamedTuple):
     metrics: names; those that a run does not have are left out.
     points: indices of grid points; None for all.
     last: whether only the last evaluated round counts, not the whole curve.
-    means: metric -> a number of last evaluations, whose mean is kept of every
-      point, also of those whose curve is not.
+    arrays: others that are kept, by name, such as step sizes.
   """
 
   metrics: Sequence[str]
   points: Sequence[int] | None = None
   last: bool = False
-  means: Mapping[str, int] = types.MappingProxyType({})
+  arrays: Mapping[str, np.ndarray] = {}
 
 
 def keep(*metrics: str, last: bool = False) -> Callable[[Run], Kept]:
@@ -56,8 +54,7 @@ class Record:
     about: date and seconds; of a run also device, versions and criterion.
     points: {name: value} of the points, the seed among them. [S] mappings.
     history: the metrics that were kept; NaN where a point has diverged.
-    means: a table of all points of the run: name of a hyperparameter or metric
-      -> values, [all points]; {} if none was kept. See `Kept`.
+    arrays: other arrays that were kept.
   """
 
   arguments: tuple[str, ...]
@@ -65,7 +62,7 @@ class Record:
   about: dict[str, Any]
   points: list[dict[str, Any]]
   history: History
-  means: dict[str, list] = dataclasses.field(default_factory=dict)
+  arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
   def final(self, metric: str) -> np.ndarray:
     """The last value of a metric at every point, [S]."""
@@ -90,6 +87,8 @@ def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
   }
   for name in ("output_dir", "data_dir", "progress", "resume"):
     flags.pop(name, None)
+  if "pretrained" in flags:  # Where it is does not say what it is.
+    flags["pretrained"] = pathlib.Path(flags["pretrained"]).name
   indices = range(len(run.points)) if kept.points is None else kept.points
   rows = list(indices)
   rounds = slice(-1, None) if kept.last else slice(None)
@@ -107,24 +106,29 @@ def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
   about["date"] = _date(run.folder / "summary.json")
   about["criterion"] = run.summary["criterion"]
   points = [run.points[row] for row in rows]
-  means = means_of(run, kept.means)
-  return Record(tuple(arguments), flags, about, points, history, means)
+  return Record(
+    tuple(arguments), flags, about, points, history, dict(kept.arrays)
+  )
 
 
-def means_of(run: Run, metrics: Mapping[str, int]) -> dict[str, list]:
-  """A table of all points of a run, as `Record.means`.
+def means_of(run: Run, metrics: Mapping[str, int]) -> dict[str, np.ndarray]:
+  """A table of all points of a run, whose curves need not be kept.
 
   Args:
     run: which.
     metrics: metric -> a number of last evaluations, whose mean it is; those
       that the run does not have are left out.
+
+  Returns:
+    Name of a hyperparameter or metric -> values, [points]; {} without metrics.
   """
   has = {name: n for name, n in metrics.items() if name in run.history.metrics}
   if not has:
     return {}
-  table = {name: [p[name] for p in run.points] for name in run.points[0]}
+  names = run.points[0]
+  table = {n: np.array([p[n] for p in run.points], np.float64) for n in names}
   for name, n in has.items():
-    table[name] = run.history.values(name)[:, -n:].mean(axis=1).tolist()
+    table[name] = run.history.values(name)[:, -n:].mean(axis=1)
   return table
 
 
@@ -144,7 +148,7 @@ def _date(path: pathlib.Path) -> str:
 def to_json(record: Record) -> str:
   """One line of JSON."""
   metrics = {
-    name: [[_rounded(v) for v in row] for row in values.tolist()]
+    name: _rounded(values.tolist())
     for name, values in record.history.metrics.items()
   }
   content = {
@@ -155,16 +159,17 @@ def to_json(record: Record) -> str:
     "rounds": record.history.rounds,
     "metrics": metrics,
   }
-  if record.means:
-    content["means"] = {
-      name: [_rounded(v) if isinstance(v, float) else v for v in values]
-      for name, values in record.means.items()
+  if record.arrays:
+    content["arrays"] = {
+      name: _rounded(values.tolist()) for name, values in record.arrays.items()
     }
   plain = json_files.plain(content)
   return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
 
-def _rounded(value: float) -> float:
+def _rounded(value: Any) -> Any:
+  if isinstance(value, list):
+    return [_rounded(each) for each in value]
   return float(f"{value:.{_DIGITS}g}")
 
 
@@ -181,7 +186,7 @@ def of_json(line: str) -> Record:
     content["about"],
     content["points"],
     History(content["rounds"], metrics),
-    content.get("means", {}),
+    {n: np.array(v, np.float64) for n, v in content.get("arrays", {}).items()},
   )
 
 

@@ -101,7 +101,7 @@ def _ratio(
   name = f"{kind} rate over that of {other}"
   if (OURS,) not in found or (other,) not in found:
     return Quantity(name, ())
-  both = found[OURS,].means, found[other,].means
+  both = found[OURS,].arrays, found[other,].arrays
   chosen = [
     [grids.choose(means, condition, seed) for means in both]
     for seed in grids.seeds_of(both[0])

@@ -26,7 +26,7 @@ ALGORITHMS = {
 }
 RATES = ("client_lr", "server_lr")
 
-Means = Mapping[str, Sequence[Any]]  # As `Record.means`.
+Means = Mapping[str, np.ndarray]  # Of all points, see `means_of`.
 
 
 class Column(NamedTuple):
@@ -163,7 +163,7 @@ def keep(*rules: Rule, metrics: Sequence[str]) -> Callable[[Run], Kept]:
       for rule in rules
       for row in reported(means, run.points, Condition(strength, rule))
     }
-    return Kept(metrics, sorted(rows) or [0], means=of_all)
+    return Kept(metrics, sorted(rows) or [0], arrays=means)
 
   return kept
 
@@ -173,8 +173,8 @@ def conditions(found: Found, rules: Sequence[Rule]) -> list[Condition]:
   strengths = {
     strength
     for record in found.values()
-    if record.means
-    for strength in strengths_of(record.means)
+    if record.arrays
+    for strength in strengths_of(record.arrays)
   }
   ordered = sorted(strengths, key=lambda each: each or 0.0)
   return [Condition(strength, rule) for strength in ordered for rule in rules]
@@ -185,16 +185,16 @@ def pick(found: Found, condition: Condition) -> dict[Key, Record]:
   return {
     key: _picked(record, condition)
     for key, record in found.items()
-    if record.means and condition.strength in strengths_of(record.means)
+    if record.arrays and condition.strength in strengths_of(record.arrays)
   }
 
 
 def _picked(record: Record, condition: Condition) -> Record:
-  rows = reported(record.means, record.points, condition)
+  rows = reported(record.arrays, record.points, condition)
   points = [record.points[row] for row in rows]
   metrics = {n: v[rows] for n, v in record.history.metrics.items()}
   if not rows:  # All diverged.
-    seeds = seeds_of(record.means)
+    seeds = seeds_of(record.arrays)
     points = [{"seed": seed} for seed in seeds[1:] or seeds]
     shape = (len(points), len(record.history.rounds))
     metrics = {name: np.full(shape, np.nan) for name in metrics}
@@ -311,7 +311,7 @@ def results(
     for algorithm in algorithms:
       if (algorithm,) not in picked:
         continue
-      means = found[algorithm,].means
+      means = found[algorithm,].arrays
       cells = [column.cell(picked[algorithm,]) for column in columns.values()]
       shown = [algorithm, condition.rule.name, _rates(means, condition)]
       rows.append(

@@ -259,18 +259,21 @@ class Worker:
     }
 
   def _mean_loss(self, loss_fn, k):
-    """The loss of step k's batch, `params -> scalar`."""
+    """The loss of step k's batch, `(params, draw=0) -> scalar`."""
     loss_fn = computed_loss(self._config.precision, loss_fn)
     rows = self._client.batches[k]  # [B]
     batch = self._examples(rows)
     rng = jax.random.fold_in(jax.random.fold_in(self._client.key, 1), k)
-    if self._config.plan.needs_no_mask:
-      return lambda params: jnp.mean(loss_fn(params, batch, rng))
+    needs_no_mask = self._config.plan.needs_no_mask
     count = self._client.counts[k]
     mask = jnp.arange(len(rows)) < count
 
-    def mean_loss(params):
-      losses = jnp.where(mask, loss_fn(params, batch, rng), 0)
+    def mean_loss(params, draw=0):
+      own = jax.random.fold_in(rng, draw) if draw else rng
+      losses = loss_fn(params, batch, own)
+      if needs_no_mask:
+        return jnp.mean(losses)
+      losses = jnp.where(mask, losses, 0)
       return jnp.sum(losses) / jnp.maximum(count, 1)
 
     return mean_loss

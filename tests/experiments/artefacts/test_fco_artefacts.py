@@ -199,11 +199,11 @@ def test_claims_of_low_rank():
 def test_the_first_seed_chooses_and_the_others_are_reported():
   record = FOUND["FedMiD",]
   condition = Condition(0.5, regression.F1)
-  assert grids.choose(record.means, condition) == {
+  assert grids.choose(record.arrays, condition) == {
     "client_lr": 0.001,
     "server_lr": 1.0,
   }
-  rows = grids.reported(record.means, record.points, condition)
+  rows = grids.reported(record.arrays, record.points, condition)
   seeds = [
     (record.points[r]["strength"], record.points[r]["seed"]) for r in rows
   ]
@@ -230,7 +230,7 @@ def test_means_survive_the_file():
   again = records.of_json(records.to_json(record))
   condition = Condition(0.1, regression.F1)
   assert grids.choose(again.means, condition) == grids.choose(
-    record.means, condition
+    record.arrays, condition
   )
   scores = np.array(again.means["f1"], float)
   np.testing.assert_array_equal(np.isnan(scores), [False] * 8 + [True] * 8)
