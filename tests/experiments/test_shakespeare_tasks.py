@@ -146,7 +146,8 @@ def test_trainable_leaves(tmp_path, load):
     same = np.allclose(before[name], after[name], rtol=1e-6, atol=1e-7)
     assert same != is_trained(name), name
   of_message = sum(v.nbytes for n, v in after.items() if is_trained(n))
-  assert run.cost["bytes_up_per_round"] == of_message
+  summary = json.loads((folder / "summary.json").read_text())
+  assert summary["cost"]["bytes_up_per_round"] == of_message
 
 
 def test_trainable_resumes(tmp_path):
