@@ -318,6 +318,8 @@ def results(
         [_strength(condition.strength), *shown, *cells, _lost(means, condition)]
       )
   heads = ["λ", "algorithm", "chosen by", "η_c, η_s", *columns, "diverged"]
+  if strengths == [None]:
+    return Table(heads[1:], [row[1:] for row in rows])
   return Table(heads, rows)
 
 

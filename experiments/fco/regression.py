@@ -147,20 +147,24 @@ def optimum(plan: Plan, problem: Problem, variant: str) -> Computed:
   return Computed(solutions.optima, options | {"strengths": problem.wide})
 
 
-def _methods(plan: Plan) -> Sequence[str]:
-  return ("FedMiD", "FedDualAvg") if plan.size == "smoke" else [*ALGORITHMS]
+def _methods(plan: Plan, problem: Problem) -> Sequence[str]:
+  if plan.size != "smoke":
+    return [*ALGORITHMS]
+  return ("FedMiD", "FedDualAvg") if problem is LASSO else ("FedDualAvg",)
 
 
 def _cells(problem: Problem, variant: str, plan: Plan) -> dict[Key, Cell]:
   cells: dict[Key, Cell] = {
-    (method,): grid(plan, problem, variant, method) for method in _methods(plan)
+    (method,): grid(plan, problem, variant, method)
+    for method in _methods(plan, problem)
   }
   if problem is LASSO and variant in ("II", "III", "IV"):
     # The paper compares with I.
     for method in claims.OF_BOTH:
-      if method in _methods(plan):
+      if method in _methods(plan, problem):
         cells[method, "I"] = grid(plan, problem, "I", method)
-  cells[OPTIMUM] = optimum(plan, problem, variant)
+  if plan.size != "smoke" or problem is LASSO:
+    cells[OPTIMUM] = optimum(plan, problem, variant)
   return cells
 
 
@@ -236,11 +240,12 @@ def _picture(found: Found, problem: Problem, rule: Rule):
 
 
 def _strength(plan: Plan) -> dict[Key, Cell]:
-  variants = ("I",) if plan.size == "smoke" else ("I", "II", "III", "IV")
+  if plan.size == "smoke":
+    return {(LASSO.task, "I"): optimum(plan, LASSO, "I")}
   return {
     (problem.task, variant): optimum(plan, problem, variant)
     for problem in (LASSO, LOW_RANK)
-    for variant in variants
+    for variant in ("I", "II", "III", "IV")
   }
 
 
@@ -269,7 +274,8 @@ def _strength_blocks(found: Found) -> list[Block]:
 def _all_rates(plan: Plan) -> dict[Key, Cell]:
   if plan.size == "smoke":
     return {
-      (method,): grid(plan, LASSO, "I", method) for method in _methods(plan)
+      (method,): grid(plan, LASSO, "I", method)
+      for method in _methods(plan, LASSO)
     }
   return {
     (method,): RunOf(

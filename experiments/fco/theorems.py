@@ -160,7 +160,9 @@ def _picture(found: Found) -> Picture:
           (line,) = panel.plot(rounds, gap, color=color)
           panel.plot(rounds, bound, color=color, linestyle=":")
           entries[f"rate {rate:g}"] = line
-        panel.set(xscale="log", yscale="log", title=name, xlabel="Rounds")
+        plots.log_scale(panel.xaxis, (rounds[0], rounds[-1]))
+        plots.log_scale(panel.yaxis)
+        panel.set(title=name, xlabel="Communication round")
       axes[0, 0].set_ylabel("Gap to the optimum")
       width = 2.8 * 1.2 * len(found)
       title = "Gap (mean over seeds); dotted: the bound"

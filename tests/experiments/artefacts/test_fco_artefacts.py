@@ -291,3 +291,73 @@ def test_computed_cells_are_called_with_what_they_take():
         if isinstance(cell, Computed):
           names = cell.function.__code__.co_varnames
           assert set(cell.options) <= set(names)
+
+
+# What has no data here.
+
+
+def scans(loss, accuracy, density):
+  curve = lambda last: [*np.linspace(0.9, last, 4), last]
+  return made_up(
+    {
+      "regularized_test_loss": curve(loss),
+      "test_accuracy": curve(accuracy),
+      "density": curve(density),
+    }
+  )
+
+
+def test_claims_of_fmri(tmp_path):
+  found = {
+    ("FedDualAvg",): scans(0.3, 0.9, 0.1),
+    ("FedMiD",): scans(0.4, 0.85, 0.9),
+    ("FedMiD-OSP",): scans(0.4, 0.85, 0.9),
+    ("FedDualAvg-OSP",): scans(0.5, 0.7, 0.1),
+    ("FedAvg(∂)",): scans(0.5, 0.7, 1.0),
+    ("centralized",): scans(0.3, 0.91, 0.1),
+    ("local",): scans(0.6, 0.6, 0.1),
+  }
+  for name in ("figure1", "figure5"):
+    verdicts = by_text(name, found)
+    assert set(verdicts.values()) == {HELD}
+  dense = found | {("FedMiD",): scans(0.4, 0.95, 0.9)}
+  verdicts = by_text("figure5", dense)
+  assert [v for t, v in verdicts.items() if "denser and less" in t] == [
+    NOT_HELD,
+    NOT_HELD,
+  ]
+  four = {key: record for key, record in found.items() if "Fed" in key[0]}
+  del four["FedAvg(∂)",]
+  blocks = BY_NAME["figure12"].blocks(four)
+  assert blocks[0].rows[0] == ["FedDualAvg", "50", "50"]  # The others diverged.
+  for block in blocks:
+    if isinstance(block, Picture):
+      block.draw(tmp_path / f"{block.name}.png")
+    if isinstance(block, Claim):
+      assert block.verdict == HELD
+  assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_claims_of_femnist():
+  of = lambda loss, accuracy: made_up(
+    {
+      "train_loss": [9.0, 5.0, 4.0, 3.0, loss],
+      "train_accuracy": [0.1, 0.2, 0.3, 0.4, accuracy],
+      "test_accuracy": [0.1, 0.2, 0.3, 0.4, accuracy],
+    },
+    strengths=(None,),
+  )
+  found = {
+    ("FedDualAvg",): of(1.0, 0.8),
+    ("FedDualAvg-OSP",): of(3.0, 0.9),
+    ("FedMiD",): of(2.0, 0.7),
+    ("FedMiD-OSP",): of(2.0, 0.7),
+  }
+  for record in found.values():
+    del record.means["strength"]
+  assert list(by_text("figure14", found).values()) == [HELD, HELD, HELD]
+  assert list(by_text("figure13", found).values()) == [NOT_HELD, NOT_HELD]
+  far = found | {("FedDualAvg-OSP",): found["FedMiD",]}
+  assert by_text("figure15", far)[
+    "FedDualAvg is best in all three metrics"
+  ] == (HELD)
