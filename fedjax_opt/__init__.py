@@ -29,6 +29,7 @@ from fedjax_opt.algorithms import (
   scaffold,
 )
 from fedjax_opt.base import Algorithm, ClientOutput, grad_fn_of
+from fedjax_opt.comparison.cells import Cell, Study
 from fedjax_opt.comparison.studies import Method, compare
 from fedjax_opt.data import partition, synthetic
 from fedjax_opt.data.clients import ClientData
@@ -64,6 +65,7 @@ from fedjax_opt.trainable import train_only
 
 __all__ = [
   "Algorithm",
+  "Cell",
   "Checkpoints",
   "ClientData",
   "ClientMetrics",
@@ -79,6 +81,7 @@ __all__ = [
   "Settings",
   "SimulationState",
   "Simulator",
+  "Study",
   "Worker",
   "bvr_l_sgd",
   "centralized",

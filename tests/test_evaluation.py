@@ -28,6 +28,23 @@ def per_example(params, batch):
   return {"loss": x**2, "accuracy": x > 0}
 
 
+def test_training_examples_may_be_left_out():
+  evaluate = evaluation.federated(per_example, measures_train=False)
+  found = evaluate(np.float32(0.1), DATA, TEST, validation=VALIDATION)
+  whole = evaluation.federated(per_example)(
+    np.float32(0.1), DATA, TEST, validation=VALIDATION
+  )
+  assert {name: float(value) for name, value in found.items()} == {
+    name: float(value)
+    for name, value in whole.items()
+    if not name.startswith("train_")
+  }
+  # Nothing but the model is needed of what is not measured.
+  assert set(evaluate(np.float32(0.1), None, TEST)) == {
+    *("test_loss", "test_accuracy")
+  }
+
+
 @pytest.mark.parametrize("batch_size", [4, 23, 500])
 def test_equals_a_plain_computation(batch_size):
   evaluate = jax.jit(evaluation.federated(per_example, batch_size))

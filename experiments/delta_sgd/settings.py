@@ -46,9 +46,13 @@ ALPHAS = ("1", "0.1", "0.01")
 TIE = 0.5
 
 
-def optimizers(plan: Plan) -> Sequence[str]:
-  """The rows of a size."""
-  return ("SGD", OURS) if plan.size == "smoke" else list(OPTIMIZERS)
+# The order of the pictures' colours, of which the first is Delta-SGD's.
+DRAWN = (OURS, *OTHERS)
+
+
+def optimizers(plan: Plan, few: Sequence[str] = ("SGD", OURS)) -> Sequence[str]:
+  """The rows of a size; a few in smoke."""
+  return few if plan.size == "smoke" else list(OPTIMIZERS)
 
 
 def columns(plan: Plan, *names: str) -> Sequence[str]:
@@ -89,13 +93,19 @@ def of_preset(
 
 
 def table_of(
-  *names: str, flags: Sequence[str]
+  *names: str, flags: Sequence[str], few: Sequence[str] = (OURS,)
 ) -> Callable[[Plan], dict[Key, Cell]]:
-  """The cells of a table: optimizers by data sets, all with some flags."""
+  """The cells of a table: optimizers by data sets, all with some flags.
+
+  Args:
+    *names: the paper's columns.
+    flags: of all cells.
+    few: optimizers of smoke.
+  """
   return lambda plan: {
     (optimizer, column): run(plan, column, optimizer, *flags)
     for column in columns(plan, *names)
-    for optimizer in optimizers(plan)
+    for optimizer in optimizers(plan, few)
   }
 
 

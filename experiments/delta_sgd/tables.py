@@ -13,7 +13,7 @@ from experiments.artefacts.base import (
   Table,
 )
 from experiments.artefacts.claims import Claim, Quantity
-from experiments.delta_sgd import settings
+from experiments.delta_sgd import numbers, settings
 from experiments.delta_sgd.settings import (
   ALPHAS,
   COLUMNS,
@@ -26,39 +26,6 @@ from experiments.delta_sgd.settings import (
 _LAST = "Last test accuracy in percent"
 
 # Table 1. Keys: optimizer, data, alpha.
-
-_TABLE1 = {
-  "1": {
-    "SGD": "98.3 86.5 87.7 57.7 53.0",
-    "SGD(↓)": "97.8 86.3 87.8 61.9 60.9",
-    "SGDM": "98.5 85.2 88.7 58.8 60.5",
-    "SGDM(↓)": "98.4 87.2 89.3 61.4 63.3",
-    "Adam": "94.7 71.8 89.4 55.6 61.4",
-    "Adagrad": "64.3 45.5 86.6 53.5 51.9",
-    "SPS": "10.1 85.9 82.7 1.0 50.0",
-    "Delta-SGD": "98.4 87.3 89.8 61.5 65.8",
-  },
-  "0.1": {
-    "SGD": "98.1 83.6 72.1 54.4 44.2",
-    "SGD(↓)": "98.0 84.7 78.4 59.3 48.7",
-    "SGDM": "97.6 83.6 79.6 58.8 52.3",
-    "SGDM(↓)": "98.0 86.1 77.9 60.4 52.8",
-    "Adam": "96.4 80.4 85.0 55.4 58.2",
-    "Adagrad": "89.9 46.3 84.1 49.6 48.0",
-    "SPS": "96.0 85.0 70.3 42.2 42.2",
-    "Delta-SGD": "98.1 86.4 84.5 61.1 64.1",
-  },
-  "0.01": {
-    "SGD": "96.8 79.0 22.6 30.5 24.3",
-    "SGD(↓)": "97.2 79.3 33.9 30.3 24.6",
-    "SGDM": "77.9 75.7 28.4 24.8 22.0",
-    "SGDM(↓)": "94.0 79.5 29.0 20.9 14.7",
-    "Adam": "80.8 60.6 22.1 18.2 22.6",
-    "Adagrad": "72.4 45.9 12.5 25.8 22.2",
-    "SPS": "69.7 44.0 21.5 22.0 17.4",
-    "Delta-SGD": "97.5 80.2 31.6 31.8 31.4",
-  },
-}
 
 
 def cells_by_alpha(plan: Plan) -> dict[Key, Cell]:
@@ -85,7 +52,7 @@ def _table1_blocks(found: Found) -> list[Block]:
     own = at_alpha(found, alpha)
     if not own:
       continue
-    paper = settings.numbers(_TABLE1[alpha], *COLUMNS)
+    paper = settings.numbers(numbers.TABLE1[alpha], *COLUMNS)
     tables.append(
       views.beside_paper(
         own,
@@ -131,19 +98,6 @@ def _prose(found: Found) -> list[Claim]:
 
 _TEXTS = {"AG News": ("agnews_distilbert", 4), "DBpedia": ("dbpedia_distilbert",
                                                           14)}  # fmt: skip
-_TABLE2A = settings.numbers(
-  {
-    "SGD": "91.1 96.0",
-    "SGD(↓)": "91.6 98.7",
-    "SGDM": "25.0 7.1",
-    "SGDM(↓)": "25.0 7.1",
-    "Adam": "25.0 7.1",
-    "Adagrad": "25.0 7.1",
-    "SPS": "91.5 98.9",
-    "Delta-SGD": "90.7 98.6",
-  },
-  *_TEXTS,
-)
 _LOST = ("SGDM", "SGDM(↓)", "Adam", "Adagrad")
 _TEXT_CPU = ("SGD", OURS, "Adam", "SPS", "SGDM")
 _CHECKPOINTS = {"paper": "distilbert-base-uncased", "cpu": "all-MiniLM-L6-v2"}
@@ -151,7 +105,8 @@ _CHECKPOINTS = {"paper": "distilbert-base-uncased", "cpu": "all-MiniLM-L6-v2"}
 
 def _table2a(plan: Plan) -> dict[Key, Cell]:
   if plan.size == "smoke":
-    return settings.table_of("AG News", flags=("--alpha=0.1",))(plan)
+    few = ("SGD", OURS)
+    return settings.table_of("AG News", flags=("--alpha=0.1",), few=few)(plan)
   preset, data, names, seeds = "text", list(_TEXTS), list(OPTIMIZERS), ""
   length = ("--max_length=512",)
   if plan.size == "cpu":
@@ -180,13 +135,13 @@ def _table2a_blocks(found: Found) -> list[Block]:
       found,
       list(OPTIMIZERS),
       data,
-      _TABLE2A,
+      settings.numbers(numbers.TABLE2A, *_TEXTS),
       corner="client optimizer",
       title=_LAST,
     ),
     views.curves_by_column(
       found,
-      list(OPTIMIZERS),
+      settings.DRAWN,
       {column: column for column in data},
       "curves",
       "Test accuracy over rounds on texts",
@@ -200,16 +155,13 @@ def _table2a_blocks(found: Found) -> list[Block]:
       if (name, column) in found
     ]
     if lost:
-      blocks.append(
-        Claim(f"{_named(_LOST)} are within a point of chance: {column}", lost)
-      )
-    others = [name for name in _LOST if (name, column) in found]
-    blocks.append(
-      Claim(
-        f"Delta-SGD is above {_named(_LOST)}: {column}",
-        settings.above_others(found, (column,), others=others),
-      )
-    )
+      blocks += [
+        Claim(f"{_named(_LOST)} are within a point of chance: {column}", lost),
+        Claim(
+          f"Delta-SGD is above {_named(_LOST)}: {column}",
+          settings.above_others(found, (column,), others=_LOST),
+        ),
+      ]
   return blocks
 
 
@@ -227,26 +179,6 @@ def _near(found: Found, key: Key, chance: float) -> Quantity:
 # Tables 2b and 6: FedProx. Table 4: FedAdam.
 
 _FED_PROX = ("--algorithm=fed_prox", "--mu=0.01", "--alpha=0.01")
-_TABLE6 = {
-  "SGD": "95.7 79.0 20.0 30.3 25.2",
-  "SGD(↓)": "97.2 79.3 31.3 29.5 20.2",
-  "SGDM": "73.8 72.8 29.3 22.9 23.8",
-  "SGDM(↓)": "81.2 78.0 25.3 19.8 15.0",
-  "Adam": "82.3 65.6 28.1 24.8 22.6",
-  "Adagrad": "76.3 51.2 19.3 12.9 4.1",
-  "SPS": "85.5 62.1 27.6 21.3 16.5",
-  "Delta-SGD": "96.9 80.6 33.8 29.7 31.0",
-}
-_TABLE4 = {
-  "SGD": "97.3 83.7 52.0 46.7",
-  "SGD(↓)": "96.4 80.9 49.1 49.2",
-  "SGDM": "97.5 84.6 53.7 13.3",
-  "SGDM(↓)": "96.4 81.8 53.3 16.8",
-  "Adam": "96.4 81.5 27.8 38.3",
-  "Adagrad": "95.7 82.1 10.4 1.0",
-  "SPS": "96.6 85.0 21.6 1.6",
-  "Delta-SGD": "97.9 85.8 63.8 41.9",
-}
 
 
 def _beside(found: Found, paper: dict[Key, str]) -> Table:
@@ -269,7 +201,7 @@ def _table2b_blocks(found: Found) -> list[Block]:
     for column in settings.of_columns(found)
     if column != "MNIST"
   ]
-  return [_beside(found, settings.numbers(_TABLE6, *COLUMNS)), *claims]
+  return [_beside(found, settings.numbers(numbers.TABLE6, *COLUMNS)), *claims]
 
 
 def _table4_blocks(found: Found) -> list[Block]:
@@ -285,7 +217,7 @@ def _table4_blocks(found: Found) -> list[Block]:
       )
     )
   return [
-    _beside(found, settings.numbers(_TABLE4, *list(COLUMNS)[:4])),
+    _beside(found, settings.numbers(numbers.TABLE4, *list(COLUMNS)[:4])),
     *claims,
   ]
 
@@ -298,26 +230,12 @@ def _table6_blocks(found: Found) -> list[Block]:
     else settings.best(found, (column,), column)
     for column in settings.of_columns(found)
   ]
-  return [_beside(found, settings.numbers(_TABLE6, *COLUMNS)), *claims]
+  return [_beside(found, settings.numbers(numbers.TABLE6, *COLUMNS)), *claims]
 
 
 # Table 3: clients of unequal sizes.
 
 _UNEQUAL = ("--alpha=0.1", "--examples_per_client=100-500")
-_TABLE3 = settings.numbers(
-  {
-    "SGD": "80.7 53.5",
-    "SGD(↓)": "78.8 53.6",
-    "SGDM": "75.0 53.9",
-    "SGDM(↓)": "66.6 53.1",
-    "Adam": "79.9 51.1",
-    "Adagrad": "79.3 44.5",
-    "SPS": "64.4 37.2",
-    "Delta-SGD": "80.4 57.5",
-  },
-  "CIFAR-10",
-  R50,
-)
 
 
 def _table3(plan: Plan) -> dict[Key, Cell]:
@@ -334,16 +252,15 @@ def _table3_blocks(found: Found) -> list[Block]:
     else settings.among_best(found, (column,), column)
     for column in settings.of_columns(found)
   ]
-  return [_beside(found, _TABLE3), *claims]
+  return [
+    _beside(found, settings.numbers(numbers.TABLE3, "CIFAR-10", R50)),
+    *claims,
+  ]
 
 
 # Table 5: MOON.
 
 _MOON = ("--algorithm=moon", "--mu=1", "--temperature=0.5")
-_TABLE5 = {
-  "SGD": "78.2", "SGD(↓)": "74.2", "SGDM": "76.4", "SGDM(↓)": "75.5",
-  "Adam": "82.4", "Adagrad": "81.3", "SPS": "9.57", "Delta-SGD": "83.1",
-}  # fmt: skip
 _WITH, _WITHOUT = "MOON", "FedAvg"
 
 
@@ -352,7 +269,7 @@ def _table5(plan: Plan) -> dict[Key, Cell]:
   if plan.size == "paper":  # Running statistics would move several times.
     others += ["--norm=group", "--nodrop_remainder"]
   cells = {}
-  for optimizer in settings.optimizers(plan):
+  for optimizer in settings.optimizers(plan, (OURS,)):
     run = lambda *flags, o=optimizer, **s: settings.run(
       plan, "CIFAR-10", o, *others, *flags, **s
     )
@@ -363,8 +280,8 @@ def _table5(plan: Plan) -> dict[Key, Cell]:
 
 
 def _table5_blocks(found: Found) -> list[Block]:
-  paper = {(row, _WITH): number for row, number in _TABLE5.items()}
-  fedavg = settings.numbers(_TABLE1["0.1"], *COLUMNS)
+  paper = {(row, _WITH): number for row, number in numbers.TABLE5.items()}
+  fedavg = settings.numbers(numbers.TABLE1["0.1"], *COLUMNS)
   paper |= {(row, _WITHOUT): fedavg[row, "CIFAR-10"] for row in OPTIMIZERS}
   table = views.beside_paper(
     found,
@@ -392,26 +309,17 @@ def _table5_blocks(found: Found) -> list[Block]:
 
 # Table 7: three seeds.
 
-_TABLE7 = {
-  "SGD": "73.96±2.63 83.43±1.78 49.44±3.76",
-  "SGD(↓)": "67.79±15.50 77.83±8.15 40.26±16.87",
-  "SGDM": "77.59±1.42 83.27±1.86 53.80±1.49",
-  "SGDM(↓)": "72.11±6.11 81.36±6.06 46.77±7.62",
-  "Adam": "83.24±1.26 79.98±2.28 58.89±0.98",
-  "Adagrad": "83.86±0.48 53.06±4.87 49.93±1.77",
-  "SPS": "68.38±1.92 84.59±1.54 43.16±0.72",
-  "Delta-SGD": "83.89±0.52 85.21±1.52 64.02±0.51",
-}
 _THREE = ("CIFAR-10", "FMNIST", R50)
 
 
 def three_seeds(plan: Plan) -> dict[Key, Cell]:
   """The cells of Table 7 and Figure 6, which are some of Table 1."""
-  return settings.table_of(*_THREE, flags=("--alpha=0.1",))(plan)
+  few = ("SGD", OURS)
+  return settings.table_of(*_THREE, flags=("--alpha=0.1",), few=few)(plan)
 
 
 def _table7_blocks(found: Found) -> list[Block]:
-  paper = settings.numbers(_TABLE7, *_THREE)
+  paper = settings.numbers(numbers.TABLE7, *_THREE)
   there = settings.of_columns(found)
   heads, rows = ["client optimizer"], []
   for column in there:

@@ -56,7 +56,6 @@ class Worker:
       draws.
     size: [] int32, its examples.
     num_steps: [] int32, the local steps that it takes.
-    state: what it keeps, as `Algorithm.init_client` has it; None if nothing.
     gradient_evaluations: [] int32, those traced so far, in examples.
     traces: {name: [K]}, the traced fields of its rule's state.
   """
@@ -76,7 +75,7 @@ class Worker:
       round: [] int32.
       client: leaves of one client, without the axis [C].
       examples: {name: [N, ...]}, the pool.
-      state: what the client keeps.
+      state: what the client keeps; None if nothing.
     """
     self.client = client.number
     self.round = round
@@ -84,12 +83,26 @@ class Worker:
     self.key = jax.random.fold_in(client.key, 3)
     self.size = client.size
     self.num_steps = client.num_steps
-    self.state = state
+    self._state = state
     self.gradient_evaluations = jnp.int32(0)
     self.traces = {}
     self._config = config
     self._client = client
     self._pool = examples
+
+  @property
+  def state(self) -> Any:
+    """What the client keeps, as `Algorithm.init_client` has it.
+
+    Raises:
+      ValueError: if the algorithm has no `init_client`.
+    """
+    if self._state is None:
+      raise ValueError(
+        "worker.state: the algorithm has no init_client; declare what one "
+        "client keeps: Algorithm(..., init_client=...)"
+      )
+    return self._state
 
   def descend(
     self, loss_fn: LossFn, rule: ClientRule, params: Params
