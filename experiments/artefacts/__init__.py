@@ -11,9 +11,10 @@ report.py    an artefact as Markdown
 """
 
 from experiments.artefacts.base import Artefact
+from experiments.bvr import artefacts as bvr
 from experiments.domo import artefacts as domo
 
 # Name -> artefact, paper after paper.
 ARTEFACTS: dict[str, Artefact] = {
-  each.name: each for paper in (domo,) for each in paper.ARTEFACTS
+  each.name: each for paper in (bvr, domo) for each in paper.ARTEFACTS
 }
