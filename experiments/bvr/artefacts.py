@@ -253,13 +253,12 @@ def _lead(
 def _figure3_blocks(found: Found) -> list[Block]:
   budgets = sorted({int(key[1].split()[-1]) for key in found})
   columns = {budget(each): float(each) for each in budgets}
+  if len(budgets) < 2:
+    return _best_values(found, columns, "budget")
   ends = budget(budgets[0]), budget(budgets[-1])
   local = [method for method in METHODS if method not in NOT_LOCAL]
-  blocks = _best_values(found, columns, "budget")
-  if len(budgets) == 1:
-    return blocks
   return [
-    *blocks,
+    *_best_values(found, columns, "budget"),
     Claim(
       "Local methods get better with the budget",
       [

@@ -163,6 +163,8 @@ VARIED: dict[str, Mapping[str, At]] = {
 
 def blocks(found: Found) -> list[Block]:
   """Tables of rounds and rates, a picture, and what the orders say."""
+  if not found:
+    return _claims(found)
   record = next(iter(found.values()))
   limit = int(record.history.rounds[-1])
   tables = [
