@@ -20,6 +20,8 @@ tfds = [
   "pillow>=9",
   "importlib_resources>=5",
 ]
+# Tasks of texts.
+text = ["tokenizers>=0.20"]
 tensorboard = ["tensorboardX>=2.6"]
 # Haxby's data of the composite optimization paper.
 fmri = ["nilearn>=0.11.1"]
@@ -114,11 +116,12 @@ setuptools.setup(
   extras_require={
     "run": run,
     "tfds": tfds,
+    "text": text,
     "tensorboard": tensorboard,
     "fmri": fmri,
     "notebooks": notebooks + run,
     "docs": docs + run,
-    "test": test + run + tfds + tensorboard + notebooks,
-    "all": run + tfds + tensorboard + fmri,
+    "test": test + run + tfds + text + tensorboard + notebooks,
+    "all": run + tfds + text + tensorboard + fmri,
   },
 )

@@ -143,6 +143,28 @@ def _docstring(app, what, name, thing, options, lines) -> None:
   lines[:] = re.sub(r"(?m)^(Returns:\n +)", r"\1: ", text).split("\n")
 
 
+# What stands for an object without a literal: `<function relu at 0x7f>`.
+_OBJECT = re.compile(r"(\w+)=<(?:[^<>]|<\w+>)*>(, )?")
+
+
+def _signature(app, what, name, thing, options, signature, returns):
+  """Names functions that are defaults, and hides what flax adds to modules."""
+  if not signature or "=<" not in signature:
+    return None
+  parameters = inspect.signature(thing).parameters
+
+  def named(match):
+    default = getattr(parameters[match[1]].default, "__name__", None)
+    if default is None:
+      return ""
+    shown = "..." if default == "<lambda>" else default
+    return f"{match[1]}={shown}{match[2] or ''}"
+
+  if "parent=<flax" in signature:
+    signature = signature.replace(", name=None)", ")")
+  return _OBJECT.sub(named, signature).replace(", )", ")"), returns
+
+
 def linkcode_resolve(domain, info) -> str | None:
   """Where the source of a documented name is, on the repository's page."""
   if domain != "py" or not info["module"]:
@@ -183,5 +205,6 @@ def setup(app) -> None:
     if field.name == "variable":
       field.label = "Attributes"
   app.connect("autodoc-process-docstring", _docstring, priority=100)
+  app.connect("autodoc-process-signature", _signature)
   app.connect("source-read", _read)
   app.connect("include-read", _include)

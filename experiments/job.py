@@ -2,7 +2,7 @@
 
 import datetime
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,11 +20,13 @@ from experiments.flags.settings import (
 from experiments.stopping import Stopping
 from experiments.tasks import Task, TaskChoice
 from fedjax_opt import (
+  Algorithm,
   Population,
   Run,
   evaluation,
   grid_points,
   plots,
+  trainable,
 )
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import client_state, processes
@@ -52,6 +54,7 @@ class Job(NamedTuple):
 
   flags: dict[str, Any]  # every flag that has a value, resolved
   setup: methods.Setup
+  make: Callable[..., Algorithm]  # of the hyperparameters of a point
   points: list[dict[str, Any]]  # of the grid
   task: Task
   criterion: Criterion  # by which settings are compared
@@ -94,7 +97,8 @@ def prepare(flags: dict[str, Any]) -> Job:
     "num_settings": len(points) // len(seeds),
   }
   configs = [Config.create(data[seed], settings, **devices) for seed in seeds]
-  _check_fit(setup, points[0], task, flags, configs)
+  make = _algorithms(setup, task, flags)
+  _check_fit(setup, make, points[0], task, flags, configs)
   flags |= {
     "seed": single_or_list(seeds),
     "output_dir": str(output_dir),
@@ -105,6 +109,7 @@ def prepare(flags: dict[str, Any]) -> Job:
   return Job(
     flags,
     setup,
+    make,
     points,
     task,
     criterion,
@@ -163,6 +168,15 @@ def _check_settings(
       f"trace=True: client {flags['client']} has no step sizes to record; must "
       f"be {', '.join(TRACED)}"
     )
+  if flags["independent_dropout"] and flags["augmentation"] not in (
+    None,
+    "none",
+  ):
+    raise ValueError(
+      "independent_dropout=True: augmentation="
+      f"{flags['augmentation']!r} would be drawn anew as well, so that the two "
+      "gradients had different images; leave one of them out"
+    )
   if flags["optimum"]:
     _check_optimum(flags, task, setup)
   _check_cohort(flags, setup)
@@ -191,6 +205,11 @@ def _check_optimum(
     raise ValueError(
       f"optimum=True: l2={flags['l2']:g} is not in the losses that are "
       "reported, so there would be no gap to measure; leave l2 out"
+    )
+  if flags["trainable"]:
+    raise ValueError(
+      f"optimum=True: is that of all leaves, and trainable="
+      f"{flags['trainable']!r} are some; leave trainable out"
     )
 
 
@@ -253,8 +272,29 @@ def _load_clients(
   )
 
 
+def _algorithms(
+  setup: methods.Setup, task: Task, flags: dict[str, Any]
+) -> Callable[..., Algorithm]:
+  """The algorithm of a point, which perhaps trains some leaves only."""
+  rest = (flags["rounds"], task.has_statistics)
+  paths = task_flags.trainable(flags)
+  if not paths:
+    return setup.make(task.loss_fn, task.features_fn, *rest)
+  model = jax.eval_shape(lambda: task.init(jax.random.key(0)))
+  trainable.mask(model, paths)
+
+  def make(**point: Any) -> Algorithm:
+    of = lambda loss_fn, features_fn=None: setup.make(
+      loss_fn, features_fn, *rest
+    )(**point)
+    return trainable.train_only(of, paths, task.loss_fn, task.features_fn)
+
+  return make
+
+
 def _check_fit(
   setup: methods.Setup,
+  make: Callable[..., Algorithm],
   point: dict[str, Any],
   task: Task,
   flags: dict[str, Any],
@@ -268,8 +308,7 @@ def _check_fit(
       "another, or a task of images"
     )
   if task.has_statistics:
-    _check_statistics(setup, configs)
-  make = setup.make(task.loss_fn, task.features_fn, flags["rounds"])
+    _check_statistics(setup, flags["norm"], configs)
   algorithm = make(**{name: point[name] for name in setup.grid})
   client_state.check(configs[0], algorithm)
   penalty = algorithm.penalty
@@ -281,22 +320,24 @@ def _check_fit(
     raise ValueError(f"regularizer={flags['regularizer']!r}: {error}") from None
 
 
-def _check_statistics(setup: methods.Setup, configs: Sequence[Config]) -> None:
+def _check_statistics(
+  setup: methods.Setup, norm: str, configs: Sequence[Config]
+) -> None:
   """Checks that running statistics follow what clients compute."""
   name, choice = setup.algorithm.name, setup.algorithm.choice
   if choice.client == "plain":
     raise ValueError(
-      f"norm='batch': algorithm {name} is made of plain steps, which running "
+      f"norm={norm!r}: algorithm {name} is made of plain steps, which running "
       "statistics do not follow; must be group or none"
     )
   if choice.takes_features:
     raise ValueError(
-      f"norm='batch': algorithm {name} runs the model several times in a step, "
-      "and each would move the running statistics; must be group or none"
+      f"norm={norm!r}: algorithm {name} runs the model several times in a "
+      "step, and each would move the running statistics; must be group or none"
     )
   if not all(config.plan.is_full for config in configs):
     raise ValueError(
-      "norm='batch': the statistics of a batch that is not full would count "
+      f"norm={norm!r}: the statistics of a batch that is not full would count "
       "its padding; give drop_remainder, or sampling=replacement"
     )
 
@@ -311,7 +352,10 @@ def _settings(
   )  # fmt: skip
   evaluate = task.evaluate
   if flags["grad_norm"]:
-    norm = evaluation.grad_norm_sq(task.loss_fn)
+    loss_fn, paths = task.loss_fn, task_flags.trainable(flags)
+    if paths:
+      loss_fn = trainable.differentiated(loss_fn, paths)
+    norm = evaluation.grad_norm_sq(loss_fn)
     both = lambda *args, **held: task.evaluate(*args, **held) | norm(*args)
     evaluate = both
   return {name: flags[name] for name in names} | {

@@ -105,11 +105,18 @@ def identity(arguments: Sequence[str]) -> dict[str, Any]:
   flags = resolved.flags | {"seed": single_or_list(resolved.seeds)}
   return json_files.plain(
     {
-      name: value
+      name: _without_place(name, value)
       for name, value in flags.items()
       if name not in _MAY_DIFFER and not (name in _OF_DATA and value is None)
     }
   )
+
+
+def _without_place(name: str, value: Any) -> Any:
+  """A flag's value; of pretrained only what its folder is called."""
+  if name == "pretrained" and value is not None:
+    return pathlib.Path(value).name
+  return value
 
 
 def differing(
@@ -123,7 +130,10 @@ def differing(
     wanted: an `identity`.
   """
   defaults = command_line.parse(["run"], "")
-  found = {name: config.get(name, defaults[name]) for name in wanted}
+  found = {
+    name: _without_place(name, config.get(name, defaults[name]))
+    for name in wanted
+  }
   found = json_files.plain(found)
   return None if found == wanted else difference(found, dict(wanted))
 

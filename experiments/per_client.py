@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.flags import clients
+from experiments.flags import tasks as task_flags
 from experiments.tasks import Task
 from fedjax_opt import (
   ClientData,
@@ -20,6 +21,7 @@ from fedjax_opt import (
   Result,
   evaluate_clients,
   plots,
+  trainable,
 )
 from fedjax_opt.metrics import is_fraction
 from fedjax_opt.results.names import sentence
@@ -148,10 +150,12 @@ def _measure(job, result, point, parts, is_new):
   rounds, steps = flags["rounds"], flags.get("personalize_steps")
   given = {"seed": setting["seed"], "point": point, "train": parts.train}
   if not is_new:  # Others keep nothing.
-    of_task = (task.loss_fn, task.features_fn, rounds, task.has_statistics)
-    given["algorithm"] = job.setup.make(*of_task)(**hyperparameters)
+    given["algorithm"] = job.make(**hyperparameters)
   if steps is not None:
     rule = job.setup.client_rule(setting, rounds, task.has_statistics)
+    paths = task_flags.trainable(flags)
+    if paths:
+      rule = trainable.only(rule, paths)
     given |= {"loss_fn": task.loss_fn, "client": rule, "local_steps": steps}
     given |= {name: job.settings[name] for name in _SETTINGS}
     # Clients that never train may be smaller.

@@ -15,6 +15,8 @@ experiments/PAPER/records/, is not run again.
                        cpu: smaller than the paper, as each caption says.
                        paper: the paper's own setting. Default: smoke.
   --data_dir=DIR       Folder of tensorflow_datasets.
+  --pretrained_dir=DIR Folder of pretrained encoders, each in a folder with its
+                       name; runs that start from one are left out without it.
   --output_dir=DIR     Folder of the runs and of the reports. Default:
                        runs/reproduce.
   --jobs=N             Runs at a time, each on one core. Default: 1.
@@ -53,6 +55,7 @@ flags.DEFINE_bool("list", False, "", flag_values=_FLAGS)
 flags.DEFINE_list("artefact", [], "", flag_values=_FLAGS)
 flags.DEFINE_string("size", "smoke", "", flag_values=_FLAGS)
 flags.DEFINE_string("data_dir", None, "", flag_values=_FLAGS)
+flags.DEFINE_string("pretrained_dir", None, "", flag_values=_FLAGS)
 flags.DEFINE_string("output_dir", "runs/reproduce", "", flag_values=_FLAGS)
 flags.DEFINE_integer("jobs", 1, "", flag_values=_FLAGS)
 flags.DEFINE_bool("only_found", False, "", flag_values=_FLAGS)
@@ -153,7 +156,11 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> None:
   size = values.size
   print(f"{artefact.name}, {size}: {artefact.title}", flush=True)
   runner = Runner(
-    folder / "runs", values.data_dir, values.jobs, values.only_found
+    folder / "runs",
+    values.data_dir,
+    values.jobs,
+    values.only_found,
+    pretrained_dir=values.pretrained_dir,
   )
   recorded = [] if values.anew else publishing.records_of(artefact.paper)
   outcome = runner.run(artefact, size, recorded)

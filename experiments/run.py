@@ -129,9 +129,7 @@ def simulate(
   flags, task = job.flags, job.task
   with compilation_cache.kept_in(flags["compilation_cache"]):
     return sweep(
-      job.setup.make(
-        task.loss_fn, task.features_fn, flags["rounds"], task.has_statistics
-      ),
+      job.make,
       job.setup.grid,
       task.init,
       job.data.get,

@@ -9,6 +9,7 @@ from fedjax_opt import (
   objectives,
   prox,
   samplers,
+  trainable,
 )
 from fedjax_opt.algorithms import (
   bvr_l_sgd,
@@ -28,6 +29,7 @@ from fedjax_opt.algorithms import (
   scaffold,
 )
 from fedjax_opt.base import Algorithm, ClientOutput, grad_fn_of
+from fedjax_opt.comparison.cells import Cell, Study
 from fedjax_opt.comparison.studies import Method, compare
 from fedjax_opt.data import partition, synthetic
 from fedjax_opt.data.clients import ClientData
@@ -59,9 +61,11 @@ from fedjax_opt.simulator import (
   simulate,
   sweep,
 )
+from fedjax_opt.trainable import train_only
 
 __all__ = [
   "Algorithm",
+  "Cell",
   "Checkpoints",
   "ClientData",
   "ClientMetrics",
@@ -77,6 +81,7 @@ __all__ = [
   "Settings",
   "SimulationState",
   "Simulator",
+  "Study",
   "Worker",
   "bvr_l_sgd",
   "centralized",
@@ -120,5 +125,7 @@ __all__ = [
   "subgradient_step",
   "sweep",
   "synthetic",
+  "train_only",
+  "trainable",
 ]
 __version__ = "0.1.0"

@@ -243,12 +243,12 @@ alpha, rate, b0, local_steps, checked_rounds = 0.1, 0.05, 0.1, 3, 30
 data = clients(0, dirichlet=0.3)
 params = init(jax.random.key(0))
 x, unflatten = ravel_pytree(params)
-pool, indices = data.examples, np.asarray(data.indices)
+pool = {name: np.asarray(leaf) for name, leaf in data.examples.items()}
+indices = np.asarray(data.indices)
 
 
 @jax.jit
-def gradient(x, rows):
-  batch = {name: jnp.asarray(leaf)[rows] for name, leaf in pool.items()}
+def gradient(x, batch):
   mean_loss = lambda x: loss_fn(unflatten(x), batch, None).mean()
   return jax.grad(mean_loss)(x)
 
@@ -263,9 +263,10 @@ expected = []
 for round in range(checked_rounds):
   moved = []
   for i in cohort_of(round):
+    batch = {name: leaf[indices[i]] for name, leaf in pool.items()}
     y, total = x, b0**2
     for _ in range(local_steps):
-      grad = np.asarray(gradient(y, indices[i]), np.float64)
+      grad = np.asarray(gradient(y, batch), np.float64)
       grad = grad - g[i] + alpha * (y - x)
       total += grad @ grad
       y = y - rate / np.sqrt(total) * grad

@@ -28,6 +28,23 @@ def per_example(params, batch):
   return {"loss": x**2, "accuracy": x > 0}
 
 
+def test_training_examples_may_be_left_out():
+  evaluate = evaluation.federated(per_example, measures_train=False)
+  found = evaluate(np.float32(0.1), DATA, TEST, validation=VALIDATION)
+  whole = evaluation.federated(per_example)(
+    np.float32(0.1), DATA, TEST, validation=VALIDATION
+  )
+  assert {name: float(value) for name, value in found.items()} == {
+    name: float(value)
+    for name, value in whole.items()
+    if not name.startswith("train_")
+  }
+  # Nothing but the model is needed of what is not measured.
+  assert set(evaluate(np.float32(0.1), None, TEST)) == {
+    *("test_loss", "test_accuracy")
+  }
+
+
 @pytest.mark.parametrize("batch_size", [4, 23, 500])
 def test_equals_a_plain_computation(batch_size):
   evaluate = jax.jit(evaluation.federated(per_example, batch_size))
@@ -55,6 +72,20 @@ def test_equals_a_plain_computation(batch_size):
   assert actual.keys() == expected.keys()
   for name, value in expected.items():
     np.testing.assert_allclose(actual[name], value, rtol=1e-5, err_msg=name)
+
+
+def test_the_last_batch_is_filled_with_the_first_examples():
+  """For models that look at their batch: here its mean is subtracted."""
+
+  def centered(params, batch):
+    return {"loss": (batch["x"] - jnp.mean(batch["x"])) ** 2}
+
+  evaluate = jax.jit(evaluation.federated(centered, batch_size=4))
+  actual = evaluate(np.float32(0), DATA, TEST)["test_loss"]
+  x = TEST["x"]
+  batches = [x[:4], x[4:8], np.append(x[8:], x[:1])]
+  losses = np.concatenate([(b - b.mean()) ** 2 for b in batches])
+  np.testing.assert_allclose(actual, losses[:11].mean(), rtol=1e-5)
 
 
 def test_without_test_examples_and_accuracy_there_is_less():

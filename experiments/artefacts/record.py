@@ -8,7 +8,7 @@ import dataclasses
 import datetime
 import json
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,11 +29,13 @@ class Kept(NamedTuple):
     metrics: names; those that a run does not have are left out.
     points: indices of grid points; None for all.
     last: so many of the last evaluated rounds; None for the whole curve.
+    arrays: others that are kept, by name, such as step sizes.
   """
 
   metrics: Sequence[str]
   points: Sequence[int] | None = None
   last: int | None = None
+  arrays: Mapping[str, np.ndarray] = {}
 
 
 def keep(*metrics: str, last: int | None = None) -> Callable[[Run], Kept]:
@@ -52,6 +54,7 @@ class Record:
     about: date and seconds; of a run also device, versions and criterion.
     points: {name: value} of the points, the seed among them. [S] mappings.
     history: the metrics that were kept; NaN where a point has diverged.
+    arrays: other arrays that were kept.
   """
 
   arguments: tuple[str, ...]
@@ -59,6 +62,7 @@ class Record:
   about: dict[str, Any]
   points: list[dict[str, Any]]
   history: History
+  arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
   def final(self, metric: str) -> np.ndarray:
     """The last value of a metric at every point, [S]."""
@@ -83,6 +87,8 @@ def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
   }
   for name in ("output_dir", "data_dir", "progress", "resume"):
     flags.pop(name, None)
+  if "pretrained" in flags:  # Where it is does not say what it is.
+    flags["pretrained"] = pathlib.Path(flags["pretrained"]).name
   indices = range(len(run.points)) if kept.points is None else kept.points
   rows = list(indices)
   rounds = slice(-kept.last, None) if kept.last else slice(None)
@@ -100,7 +106,30 @@ def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
   about["date"] = _date(run.folder / "summary.json")
   about["criterion"] = run.summary["criterion"]
   points = [run.points[row] for row in rows]
-  return Record(tuple(arguments), flags, about, points, history)
+  return Record(
+    tuple(arguments), flags, about, points, history, dict(kept.arrays)
+  )
+
+
+def means_of(run: Run, metrics: Mapping[str, int]) -> dict[str, np.ndarray]:
+  """A table of all points of a run, whose curves need not be kept.
+
+  Args:
+    run: which.
+    metrics: metric -> a number of last evaluations, whose mean it is; those
+      that the run does not have are left out.
+
+  Returns:
+    Name of a hyperparameter or metric -> values, [points]; {} without metrics.
+  """
+  has = {name: n for name, n in metrics.items() if name in run.history.metrics}
+  if not has:
+    return {}
+  names = run.points[0]
+  table = {n: np.array([p[n] for p in run.points], np.float64) for n in names}
+  for name, n in has.items():
+    table[name] = run.history.values(name)[:, -n:].mean(axis=1)
+  return table
 
 
 def about_now(seconds: float) -> dict[str, Any]:
@@ -119,7 +148,7 @@ def _date(path: pathlib.Path) -> str:
 def to_json(record: Record) -> str:
   """One line of JSON."""
   metrics = {
-    name: [[_rounded(v) for v in row] for row in values.tolist()]
+    name: _rounded(values.tolist())
     for name, values in record.history.metrics.items()
   }
   content = {
@@ -130,11 +159,17 @@ def to_json(record: Record) -> str:
     "rounds": record.history.rounds,
     "metrics": metrics,
   }
+  if record.arrays:
+    content["arrays"] = {
+      name: _rounded(values.tolist()) for name, values in record.arrays.items()
+    }
   plain = json_files.plain(content)
   return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
 
-def _rounded(value: float) -> float:
+def _rounded(value: Any) -> Any:
+  if isinstance(value, list):
+    return [_rounded(each) for each in value]
   return float(f"{value:.{_DIGITS}g}")
 
 
@@ -151,6 +186,7 @@ def of_json(line: str) -> Record:
     content["about"],
     content["points"],
     History(content["rounds"], metrics),
+    {n: np.array(v, np.float64) for n, v in content.get("arrays", {}).items()},
   )
 
 

@@ -49,6 +49,7 @@ class Runner:
     jobs: runs at a time; of several, each has one core.
     only_found: whether nothing is run.
     progress: whether it says what it runs.
+    pretrained_dir: of the folders from which encoders start, or None.
   """
 
   def __init__(
@@ -58,12 +59,14 @@ class Runner:
     jobs: int = 1,
     only_found: bool = False,
     progress: bool = True,
+    pretrained_dir: str | None = None,
   ):
     self.folder = folder
     self.data_dir = data_dir
     self.jobs = jobs
     self.only_found = only_found
     self.progress = progress
+    self.pretrained_dir = pretrained_dir
 
   def run(
     self, artefact: Artefact, size: str, recorded: Sequence[Record] = ()
@@ -124,12 +127,29 @@ class Runner:
     missing = [(n, c) for n, c in waiting.items() if n not in there]
     if self.only_found or not missing:
       return there
-    ready = [(name, self._with_data(cell)) for name, cell in missing]
+    ready = [
+      (name, self._with_data(cell))
+      for name, cell in missing
+      if not self._lacks_start(cell)
+    ]
     for number, (name, seconds) in enumerate(self._each(ready), 1):
       there.add(name)
       if self.progress:
-        print(f"{number}/{len(missing)} {name}: {seconds:.0f} s", flush=True)
+        print(f"{number}/{len(ready)} {name}: {seconds:.0f} s", flush=True)
     return there
+
+  def _lacks_start(self, cell: Cell) -> bool:
+    """Whether an encoder would start from a folder that is not given."""
+    start = _start_of(cell)
+    if start is None or self.pretrained_dir is not None:
+      return False
+    if self.progress:
+      print(
+        f"  not run, because it starts from {start}: give --pretrained_dir, "
+        "the folder that has it",
+        flush=True,
+      )
+    return True
 
   def _each(
     self, cells: Sequence[tuple[str, Cell]]
@@ -145,13 +165,24 @@ class Runner:
     return once.find(folder, cell.arguments) is not None
 
   def _with_data(self, cell: Cell) -> Cell:
-    """The cell with the folder of the data, if its task reads any."""
+    """The cell with the folders that it reads."""
+    start = _start_of(cell)
+    if start is not None:
+      folder = pathlib.Path(self.pretrained_dir) / start
+      cell = RunOf((*cell.arguments, f"--pretrained={folder}"))
     if isinstance(cell, Computed) or self.data_dir is None:
       return cell
     task = once.identity(cell.arguments)["task"]
-    if not tasks.TASKS[task].reads_data or task.startswith("digits"):
+    if not tasks.TASKS[task].reads_data:
       return cell
     return RunOf((*cell.arguments, f"--data_dir={self.data_dir}"))
+
+
+def _start_of(cell: Cell) -> str | None:
+  """What the folder is called from which a cell's encoder starts."""
+  if isinstance(cell, Computed):
+    return None
+  return once.identity(cell.arguments).get("pretrained")
 
 
 class _Known:

@@ -43,6 +43,25 @@ def values(found: Found, key: Key, value: Value) -> np.ndarray | None:
   return value(found[key]) if key in found else None
 
 
+def of_points(
+  record: Record, value: Value | None = None, **wanted: float
+) -> np.ndarray:
+  """The values, by seed, of the points with these hyperparameters.
+
+  Args:
+    record: of a run.
+    value: of each point; the last test accuracy by default.
+    **wanted: hyperparameter -> value.
+  """
+  is_near = lambda a, b: abs(a - b) < 1e-6 * max(1, abs(b))
+  rows = [
+    row
+    for row, point in enumerate(record.points)
+    if all(is_near(point[name], each) for name, each in wanted.items())
+  ]
+  return (value or final())(record)[rows]
+
+
 def with_interval(of_seeds: np.ndarray | None, metric: str = ACCURACY) -> str:
   """The mean over seeds with its 95 % interval: 91.2 (90.1 to 92.3).
 

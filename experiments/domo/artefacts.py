@@ -209,14 +209,7 @@ def _of_points(
   """The last accuracies by seed where hyperparameters have these values."""
   if key not in found:
     return None
-  record = found[key]
-  wanted = dict([(name, value), *others])
-  rows = [
-    i
-    for i, point in enumerate(record.points)
-    if all(abs(point[n] - v) < 1e-6 for n, v in wanted.items())
-  ]
-  return record.final(views.ACCURACY)[rows]
+  return views.of_points(found[key], **dict([(name, value), *others]))
 
 
 def _figure2_blocks(found: Found) -> list[Block]:

@@ -6,7 +6,7 @@ from typing import Any
 from experiments import tasks
 from experiments.flags import command_line
 from experiments.flags.registries import Flags, Kind
-from experiments.tasks import images, npz
+from experiments.tasks import images, npz, text
 
 TASK = Kind("task", tasks.TASKS, listing="those that --list=tasks shows")
 
@@ -16,15 +16,16 @@ def define() -> None:
   entries = {name: each.help for name, each in images.DATASETS.items()}
   entries["npz"] = "your own data, see data_file"
   entries |= {f"..._{name}": each.help for name, each in images.MODELS.items()}
-  entries |= {name: each.help for name, each in tasks.OTHERS.items()}
+  named = tasks.TEXTS | tasks.OTHERS
+  entries |= {name: each.help for name, each in named.items()}
   lines = "".join(f"\n{name:13}  {help}" for name, help in entries.items())
   with command_line.group("Task", "task"):
     command_line.text(
       "task",
       "digits",
       "Data set and model, joined as in mnist_cnn (digits alone is "
-      "digits_mlp), or a task with a name of its own, whose clients come with "
-      f"its data.{lines}",
+      "digits_mlp), or a task with a name of its own; the clients of those "
+      f"from lasso on come with their data.{lines}",
     )
     command_line.text(
       "data_dir",
@@ -45,12 +46,29 @@ def define() -> None:
       "y_test (without, see test_fraction); num_classes (without, the largest "
       "label plus 1).",
     )
+    command_line.text(
+      "pretrained",
+      None,
+      "Folder of an encoder in Hugging Face's layout, from which the "
+      "..._distilbert tasks start: config.json (model_type distilbert or "
+      "bert), model.safetensors, and tokenizer.json or vocab.txt. The head is "
+      "DistilBERT's; it is taken from there if it is for as many classes, else "
+      "drawn at random. Default: the whole encoder is drawn at random, see "
+      "encoder and vocab_size.",
+    )
     TASK.define()
     command_line.number(
       "l2",
       0.0,
       "Adds l2 / 2 ||w||^2, over all parameters, to each client's loss; not to "
       "the losses that are reported.",
+    )
+    command_line.text(
+      "trainable",
+      None,
+      "Train only these leaves of the model, such as output or "
+      "layers_1,output/kernel: the starts of their paths, between commas. "
+      "Messages have these only; l2 counts these only. Default: all.",
     )
 
 
@@ -67,10 +85,16 @@ def resolve(flags: Flags) -> dict[str, Any]:
   choice = tasks.TASKS[name]
   if not 0 <= flags["l2"] < math.inf:
     raise ValueError(f"l2={flags['l2']:g}: must be in [0, inf)")
+  trainable(flags)
   if flags["data_dir"] is not None and not choice.reads_data:
     what = "reads data_file" if choice.reads_file else "needs no data"
     raise ValueError(
       f"data_dir={flags['data_dir']!r}: task {name} {what}; leave data_dir out"
+    )
+  if flags["pretrained"] is not None and not choice.reads_pretrained:
+    raise ValueError(
+      f"pretrained={flags['pretrained']!r}: task {name} has no encoder; give "
+      f"--task={next(iter(tasks.TEXTS))}, or leave pretrained out"
     )
   if choice.reads_file:
     return options | npz.resolve(flags)
@@ -79,4 +103,24 @@ def resolve(flags: Flags) -> dict[str, Any]:
       f"data_file={flags['data_file']!r}: task {name} has data of its own; "
       "give --task=npz_mlp or another npz task, or leave data_file out"
     )
+  if choice.reads_pretrained:
+    return options | text.resolve(flags)
   return options
+
+
+def trainable(flags: Flags) -> tuple[str, ...]:
+  """The paths of the leaves that are trained; () for all.
+
+  Raises:
+    ValueError: if one is empty.
+  """
+  given = flags.get("trainable")
+  if given is None:
+    return ()
+  paths = tuple(path.strip().strip("/") for path in given.split(","))
+  if not all(paths):
+    raise ValueError(
+      f"trainable={given!r}: must be paths of leaves between commas, such as "
+      "output or layers_1,output/kernel"
+    )
+  return paths

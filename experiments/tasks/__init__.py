@@ -8,7 +8,14 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.tasks import composite, images, nonconvex, npz
+from experiments.tasks import (
+  composite,
+  images,
+  nonconvex,
+  npz,
+  shakespeare,
+  text,
+)
 from experiments.tasks.base import Task
 from fedjax_opt import objectives
 from fedjax_opt.data.augmentation import AUGMENTATIONS
@@ -29,6 +36,8 @@ class TaskChoice(Choice):
     reads_data: whether it reads files, for which `--data_dir` is.
     reads_file: whether it reads `--data_file`, which decides whether clients
       come with the data; see npz.py.
+    reads_pretrained: whether it starts from the folder `--pretrained`; see
+      text.py.
     is_convex: whether the loss is convex in the model.
     splits: on what settings can be chosen, the default first; see
       `experiments.flags.selection`.
@@ -41,6 +50,7 @@ class TaskChoice(Choice):
   has_clients: bool = False
   reads_data: bool = True
   reads_file: bool = False
+  reads_pretrained: bool = False
   is_convex: bool = False
   splits: tuple[str, ...] = ("validation", "test", "train")
   draws_validation: bool = False
@@ -94,8 +104,10 @@ _NORM = Option(
   "norm",
   "group",
   "normalization layers of the ..._resnet tasks: group (8 groups of channels), "
-  "none, or batch, whose running statistics are averaged as the weights are "
-  "(for algorithms with a client rule, and full batches)",
+  "none, batch, whose running statistics are averaged as the weights are (for "
+  "algorithms with a client rule, and full batches), or batch_untracked, as "
+  "batch, but those inside blocks have no running statistics: an evaluation "
+  "takes those of its own batch, of 128 examples",
   NORMS,
   "the model of task {chosen} has no place for normalization layers; those of "
   "the ..._resnet tasks have",
@@ -143,7 +155,13 @@ def _images(dataset: str, model: str) -> TaskChoice:
     return images.load(dataset, model, flags["data_dir"], **options)
 
   help = f"{images.DATASETS[dataset].help}, {images.MODELS[model].help}"
-  return TaskChoice(load, help, own, is_convex=images.MODELS[model].is_convex)
+  return TaskChoice(
+    load,
+    help,
+    own,
+    reads_data=images.DATASETS[dataset].tfds_name is not None,
+    is_convex=images.MODELS[model].is_convex,
+  )
 
 
 _with_clients = functools.partial(TaskChoice, has_clients=True)
@@ -156,7 +174,42 @@ _regression = functools.partial(
   draws_validation=True,
 )
 
-# The strengths of lasso and low_rank are those of the tables in fco/README.md.
+_SHAKESPEARE = (
+  Hyperparameter(
+    "sequence_length",
+    80,
+    "characters of an example, which are cut one after the other from all that "
+    "a speaker says",
+    "[1, inf)",
+    is_static=True,
+  ),
+  Hyperparameter(
+    "min_sequences",
+    2,
+    "speakers with fewer sequences are left out",
+    "[1, inf)",
+    is_static=True,
+  ),
+  Hyperparameter(
+    "test_fraction",
+    0.2,
+    "fraction of the sequences of each speaker, the last ones, that is held "
+    "out of training as the test part; 0 for TFDS's test split, scenes of two "
+    "plays whose speakers are mostly new",
+    "[0, 1)",
+  ),
+)
+
+
+def _shakespeare(model: str, help: str) -> TaskChoice:
+  return _with_clients(
+    functools.partial(shakespeare.load, model=model),
+    f"Shakespeare's next character by speaker, {help}",
+    _SHAKESPEARE,
+  )
+
+
+# The strengths of lasso and low_rank: see the artefact fco/strength.
 OTHERS: dict[str, TaskChoice] = {
   "lasso": _regression(
     composite.lasso,
@@ -188,6 +241,10 @@ OTHERS: dict[str, TaskChoice] = {
     "FEMNIST's characters by writer, 784-200-200-62 network",
     regularizer="l1_ball",
   ),
+  "shakespeare_lstm": _shakespeare("lstm", "two LSTM layers of 256"),
+  "shakespeare_transformer": _shakespeare(
+    "transformer", "transformer of 4 layers, 128 wide"
+  ),
   "nonconvex": _with_clients(
     nonconvex.nonconvex,
     "double wells, clients that differ by zeta, synthetic",
@@ -195,6 +252,57 @@ OTHERS: dict[str, TaskChoice] = {
     reads_data=False,
     splits=("train",),
     defaults={"client_lr": 0.03},
+  ),
+}
+
+_ENCODER = Option(
+  "encoder",
+  "base",
+  "size of the encoder of the ..._distilbert tasks, drawn at random; not with "
+  "pretrained"
+  + "".join(f"\n{name:5}  {size.help}" for name, size in text.SIZES.items()),
+  tuple(text.SIZES),
+)
+_VOCAB_SIZE = Hyperparameter(
+  "vocab_size",
+  30522,
+  "most tokens of the vocabulary, made of the training texts; not with "
+  "pretrained",
+  "[1, inf)",
+  is_static=True,
+)
+_MAX_LENGTH = Hyperparameter(
+  "max_length",
+  64,
+  "tokens of a text: longer ones are cut, shorter ones filled up; the paper of "
+  "Delta-SGD has 512",
+  "[3, inf)",
+  is_static=True,
+)
+
+
+def _texts(dataset: str, help: str, test_every: int) -> TaskChoice:
+  every = Hyperparameter(
+    "test_every",
+    test_every,
+    "one test example of so many is used, from the first",
+    "[1, inf)",
+    is_static=True,
+  )
+  return TaskChoice(
+    functools.partial(text.load, dataset=dataset),
+    f"{help}, DistilBERT or BERT",
+    (_MAX_LENGTH, every, _ENCODER, _VOCAB_SIZE),
+    reads_pretrained=True,
+    splits=("validation", "test"),
+  )
+
+
+# The authors of the Delta-SGD paper test on every tenth text of DBpedia.
+TEXTS: dict[str, TaskChoice] = {
+  "agnews_distilbert": _texts("ag_news", "AG News by title and description", 1),
+  "dbpedia_distilbert": _texts(
+    "dbpedia", "DBpedia's 14 classes by content", 10
   ),
 }
 
@@ -207,6 +315,7 @@ TASKS: dict[str, TaskChoice] = {
     if images.exists(dataset, model)
   },
   **{f"npz_{model}": _of_file(model) for model in images.MODELS},
+  **TEXTS,
   **OTHERS,
 }
 

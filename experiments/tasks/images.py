@@ -7,14 +7,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
+from experiments.tasks import classification as classifier
 from experiments.tasks.base import Task
-from fedjax_opt import evaluation, models
+from fedjax_opt import models
 from fedjax_opt.base import Batch, Params
 from fedjax_opt.data import embedded, tfds
 from fedjax_opt.data.augmentation import AUGMENTATIONS
-from fedjax_opt.metrics import Criterion
 from fedjax_opt.models.layers import glorot_uniform, he_uniform
 
 
@@ -203,10 +202,6 @@ def load(
   images = DATASETS[dataset]
   if pixels == "half":
     images = images._replace(mean=(0.5,), std=(0.5,))
-  if data_dir is not None and images.tfds_name is None:
-    raise ValueError(
-      f"data_dir={data_dir!r}: task {dataset} needs no data; leave data_dir out"
-    )
   train, test = images.load(data_dir)
   model = model_of(model, images, norm)
   return classification(model, images, train, test, augmentation)
@@ -247,39 +242,19 @@ def classification(
       **options,
     )
 
-  def loss_fn(params, batch, rng):  # [B]
-    logits = apply(params, batch, rng)
-    return optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"])
-
-  def features_fn(params, batch, rng):  # [B, d]
-    return apply(params, batch, rng, method="features")
-
-  def per_example(params, batch):  # {name: [B]}
-    logits = apply(params, batch, None)
-    cross_entropy = optax.softmax_cross_entropy_with_integer_labels
-    right = jnp.argmax(logits, -1) == batch["y"]
-    return {
-      "loss": cross_entropy(logits, batch["y"]),
-      "accuracy": right.astype(jnp.float32),
-    }
-
   @jax.jit  # One compilation instead of one for each layer's operations.
   def init(key):
     return model.init(key, pixels(jnp.asarray(train["x"][:1])))["params"]
 
-  return Task(
-    train=train,
-    test=test,
-    num_classes=images.num_classes,
-    init=init,
-    loss_fn=loss_fn,
-    features_fn=features_fn,
-    per_example=per_example,
-    evaluate=evaluation.federated(per_example),
-    criteria={
-      "validation": Criterion("validation_accuracy", "max", "last"),
-      "test": Criterion("test_accuracy", "max", "last"),
-      "train": Criterion("train_loss", "min", "last"),
-    },
-    has_statistics=getattr(model, "norm", None) == "batch",
+  norm = getattr(model, "norm", "none")
+  # What depends on the batch is evaluated in those of the paper's program.
+  batch = {"batch_size": 128} if norm == "batch_untracked" else {}
+  return classifier.task(
+    apply,
+    init,
+    train,
+    test,
+    images.num_classes,
+    has_statistics=norm.startswith("batch"),
+    **batch,
   )

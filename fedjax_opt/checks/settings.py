@@ -29,7 +29,6 @@ _INSTEAD = {
     "grid_devices": _OF_SWEEP,
     "on_evaluation": _OF_RUN,
     "checkpoints": _OF_RUN,
-    "progress": _OF_RUN,
   },
   "Simulator": {
     "seed": "belongs to init(params, seed)",

@@ -109,7 +109,9 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-  """Methods compared under conditions.
+  """Methods compared under conditions, see `compare`.
+
+  Printed it is its table, with what the marks mean.
 
   Attributes:
     cells: one for each method and condition.
@@ -226,6 +228,9 @@ class Study:
     from fedjax_opt.comparison import report
 
     return report.short_html(self)
+
+  def __str__(self) -> str:
+    return "\n".join(self.table_lines())
 
   def __repr__(self) -> str:
     return (

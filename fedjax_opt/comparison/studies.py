@@ -3,8 +3,10 @@
 import difflib
 import functools
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -14,12 +16,13 @@ from fedjax_opt.checks import inputs
 from fedjax_opt.checks import settings as checked
 from fedjax_opt.checks import values as checks
 from fedjax_opt.comparison import budgets
-from fedjax_opt.comparison.cells import Cell, Measured, Study
+from fedjax_opt.comparison.cells import Cell, Measured, Study, condition_label
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine.config import DEFAULTS, Settings
 from fedjax_opt.results import environment
 from fedjax_opt.results.history import check_has_direction, direction
+from fedjax_opt.results.progress import bar
 from fedjax_opt.results.selection import Criterion, tune
 from fedjax_opt.simulator import Simulator, grid_points, sweep
 
@@ -54,6 +57,7 @@ def compare(
   target: float | None = None,
   budget: str = "equal",
   title: str = "Study",
+  progress: bool = False,
   **settings: Unpack[Settings],
 ) -> Study:
   """Tunes every method under every condition, and measures its best setting.
@@ -99,10 +103,11 @@ def compare(
     budget: 'equal' refuses methods that try different numbers of settings,
       unless they try one; 'unequal' allows them.
     title: of the report.
+    progress: whether a bar shows the cells done, and which one runs.
     **settings: see `Settings`; `evaluate` must be given.
 
   Returns:
-    The study, with a cell for each method and condition.
+    The `Study`, with a cell for each method and condition.
 
   Raises:
     ValueError: naming the argument that cannot be, before anything is compiled.
@@ -117,17 +122,14 @@ def compare(
   conditions = _check_conditions(conditions, data, settings)
   seeds, report_seeds = _check_seeds(seeds, report_seeds)
   _check_report(metric, target, title)
+  checks.switch("progress", progress)
   is_tuned = max(sizes.values()) > 1
   criterion = _criterion(criterion, metric, validation, settings, is_tuned)
   checks.at_least("rounds", rounds, 0)
   params = inputs.check_params(params, may_be_function=True)
   run = _Run(params, data, rounds, validation, test, criterion, settings)
   run.check(methods, conditions, seeds, report_seeds, metric)
-  cells = [
-    run.cell(label, method, condition, seeds, report_seeds)
-    for label, method in methods.items()
-    for condition in conditions
-  ]
+  cells = run.cells(methods, conditions, seeds, report_seeds, progress)
   about = {
     "rounds": rounds,
     "seeds of tuning": seeds,
@@ -194,6 +196,22 @@ class _Run(NamedTuple):
       if is_traced:
         found = simulator._metric_names(self.params)
         _check_measured(name, measured, found)
+
+  def cells(
+    self, methods, conditions, seeds, report_seeds, progress
+  ) -> list[Cell]:
+    """The cells one after the other, with a bar if asked for."""
+    pairs = list(itertools.product(methods.items(), conditions))
+    found = []
+    with bar(len(pairs), "cells") if progress else nullcontext() as shown:
+      for (label, method), condition in pairs:
+        if progress:
+          where = condition_label(condition)
+          shown.set_postfix_str(f"{label}, {where}" if where else label)
+        found.append(self.cell(label, method, condition, seeds, report_seeds))
+        if progress:
+          shown.update()
+    return found
 
   def cell(
     self,

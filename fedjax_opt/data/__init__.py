@@ -6,8 +6,11 @@ from fedjax_opt.data import (
   femnist,
   fmri,
   partition,
+  shakespeare,
   synthetic,
+  texts,
   tfds,
+  tokenization,
 )
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.holdout import hold_out
@@ -22,6 +25,9 @@ __all__ = [
   "fmri",
   "hold_out",
   "partition",
+  "shakespeare",
   "synthetic",
+  "texts",
   "tfds",
+  "tokenization",
 ]

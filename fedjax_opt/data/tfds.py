@@ -1,32 +1,41 @@
-"""Image data sets in TensorFlow Datasets' format, read without TensorFlow."""
+"""Data sets in TensorFlow Datasets' format, read without TensorFlow."""
 
 import contextlib
-import hashlib
 import io
 import os
 import pathlib
 import re
 import sys
 import types
-import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from absl import logging
 
+from fedjax_opt.data import cache
+
 __all__ = [
   "SOURCES",
+  "TEXT_SOURCES",
   "load",
 ]
 
-# Data sets that `load` accepts -> the address from which TFDS downloads them.
+# Images, which `load` accepts -> the address from which TFDS downloads them.
 SOURCES = {
   "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist/",
   "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
   "cifar10": "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
   "cifar100": "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
   "svhn_cropped": "http://ufldl.stanford.edu/housenumbers/",
+}
+
+# The same of texts, which `load_text`, and of labelled ones `texts.load` and
+# `texts.load_tokens` accept.
+TEXT_SOURCES = {
+  "ag_news_subset": "https://drive.google.com/",
+  "tiny_shakespeare": "https://raw.githubusercontent.com/karpathy/char-rnn/"
+  "master/data/tinyshakespeare/input.txt",
 }
 
 _RECORDS_PER_READ = 4096
@@ -61,7 +70,52 @@ def load(
     raise ValueError(
       f"unknown TFDS data set {name!r}; accepted: {', '.join(SOURCES)}"
     )
-  root = _root(data_dir)
+  folder, files = split_files(name, split, data_dir)
+  stem = f"{name}-{folder.name}-{split}"
+  return cache.arrays(stem, files, "", lambda: _decode(folder, split))
+
+
+def load_text(
+  name: str, split: str, data_dir: str | os.PathLike | None = None
+) -> list[dict[str, Any]]:
+  """Loads one split of a data set of text.
+
+  If the data set is not in `data_dir`, it is downloaded there.
+
+  Args:
+    name: a key of `TEXT_SOURCES`.
+    split: 'train', 'test', or another split of the data set.
+    data_dir: see `load`.
+
+  Returns:
+    The records in the order of the files, {feature: value}; text is `str`.
+
+  Raises:
+    ValueError: see `load`.
+  """
+  if name not in TEXT_SOURCES:
+    raise ValueError(
+      f"unknown TFDS data set {name!r}; accepted: {', '.join(TEXT_SOURCES)}"
+    )
+  text = lambda v: v.decode() if isinstance(v, bytes) else v
+  take = lambda record: {key: text(value) for key, value in record.items()}
+  return read(split_files(name, split, data_dir)[0], split, take)
+
+
+def split_files(
+  name: str, split: str, data_dir: str | os.PathLike | None = None
+) -> tuple[pathlib.Path, list[pathlib.Path]]:
+  """The folder of a data set, downloaded if need be, and the split's files.
+
+  Args:
+    name: a key of `SOURCES` or `TEXT_SOURCES`.
+    split: see `load`.
+    data_dir: see `load`.
+
+  Raises:
+    ValueError: as `load`.
+  """
+  root = root_folder(data_dir)
   folder = _prepared(name, root) or _download(name, root)
   files = sorted(folder.glob(f"{name}-{split}.array_record*"))
   if not files:
@@ -69,15 +123,11 @@ def load(
       f"split={split!r} of {name} is not in {folder}, which holds "
       f"{', '.join(_splits(name, folder))}"
     )
-  cache = _cache_file(name, folder.name, split, files)
-  examples = _read_cache(cache)
-  if examples is None:
-    examples = _decode(name, folder.name, split, root)
-    _write_cache(cache, examples)
-  return examples
+  return folder, files
 
 
-def _root(data_dir: str | os.PathLike | None) -> pathlib.Path:
+def root_folder(data_dir: str | os.PathLike | None) -> pathlib.Path:
+  """The folder of the data, that of TFDS if None."""
   if data_dir is None:
     default = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     return pathlib.Path(default).expanduser()
@@ -108,68 +158,58 @@ def _splits(name: str, folder: pathlib.Path) -> list[str]:
   return sorted({f.name[len(name) + 1 :].split(".")[0] for f in files})
 
 
-def _cache_file(
-  name: str, version: str, split: str, files: list[pathlib.Path]
-) -> pathlib.Path:
-  stats = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-  digest = hashlib.sha256(repr(stats).encode()).hexdigest()[:16]
-  home = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-  folder = home.expanduser() / "fedjax_opt"
-  return folder / f"{name}-{version}-{split}-{digest}.npz"
+def read(
+  folder: pathlib.Path,
+  split: str,
+  take: Callable[[dict[str, Any]], Any],
+  undecoded: Sequence[str] = (),
+) -> list[Any]:
+  """Reads all records of a split, in order.
 
+  Args:
+    folder: of `split_files`.
+    split: of the data set.
+    take: record -> what is kept of it.
+    undecoded: fields that TFDS leaves as the bytes of the file.
 
-def _read_cache(cache: pathlib.Path) -> dict[str, np.ndarray] | None:
-  try:
-    with np.load(cache, allow_pickle=False) as file:
-      return {"x": file["x"], "y": file["y"]}
-  except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-    return None  # Absent or damaged: to be decoded again.
+  Returns:
+    What was kept of each record.
 
-
-def _write_cache(cache: pathlib.Path, examples: dict[str, np.ndarray]) -> None:
-  partial = cache.with_name(f"{cache.name}.{os.getpid()}.partial")
-  try:
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    with open(partial, "wb") as file:
-      np.savez(file, **examples)
-    os.replace(partial, cache)
-  except OSError as error:
-    logging.warning("Decoded images are not cached: %s", error)
-  finally:
-    with contextlib.suppress(OSError):
-      partial.unlink(missing_ok=True)
-
-
-def _decode(
-  name: str, version: str, split: str, root: pathlib.Path
-) -> dict[str, np.ndarray]:
-  tfds, image_lib = _import()
+  Raises:
+    ValueError: if the files cannot be read; if a package is missing.
+  """
+  tfds, kept = _import()[0], []
   try:
     with _quiet():
       source = tfds.data_source(
-        f"{name}:{version}",
+        f"{folder.parent.name}:{folder.name}",
         split=split,
-        data_dir=root,
+        data_dir=folder.parent.parent,
         download=False,
-        # Pillow alone is faster than TFDS's decoder. And the pixels do not
-        # depend on whether OpenCV is installed, which TFDS would use.
-        decoders={"image": tfds.decode.SkipDecoding()},
+        decoders={name: tfds.decode.SkipDecoding() for name in undecoded},
       )
-      shape = source.dataset_info.features["image"].shape
-      x = np.empty((len(source), *shape), np.uint8)
-      y = np.empty(len(source), np.int32)
       for start in range(0, len(source), _RECORDS_PER_READ):
         keys = range(start, min(start + _RECORDS_PER_READ, len(source)))
-        for key, record in zip(keys, source.__getitems__(keys), strict=True):
-          with image_lib.open(io.BytesIO(record["image"])) as image:
-            x[key] = np.asarray(image).reshape(shape)
-          y[key] = record["label"]
+        kept += map(take, source.__getitems__(keys))
   except Exception as error:  # Damaged files fail in many ways.
     raise ValueError(
-      f"{root / name / version} cannot be read ({_first_line(error)}); replace "
-      "its files, or delete the folder to download them again"
+      f"{folder} cannot be read ({_first_line(error)}); replace its files, or "
+      "delete the folder to download them again"
     ) from error
-  return {"x": x, "y": y}
+  return kept
+
+
+def _decode(folder: pathlib.Path, split: str) -> dict[str, np.ndarray]:
+  _, image_lib = _import()
+
+  def take(record):
+    with image_lib.open(io.BytesIO(record["image"])) as image:
+      return np.atleast_3d(np.asarray(image)), record["label"]
+
+  # Pillow alone is faster than TFDS's decoder. And the pixels do not depend on
+  # whether OpenCV is installed, which TFDS would use.
+  images, labels = zip(*read(folder, split, take, ["image"]), strict=True)
+  return {"x": np.stack(images), "y": np.array(labels, np.int32)}
 
 
 def _download(name: str, root: pathlib.Path) -> pathlib.Path:
@@ -190,20 +230,20 @@ def _download(name: str, root: pathlib.Path) -> pathlib.Path:
       f"{lacking}, but {folder} exists with other files (such as tfrecord, "
       f"which need TensorFlow): give an empty data_dir, or {wanted}"
     )
+  address = (SOURCES | TEXT_SOURCES)[name]
   try:
     # Fails within seconds, where TFDS tries again for minutes.
-    requests.head(SOURCES[name], timeout=10)
+    requests.head(address, timeout=10)
   except requests.RequestException as error:
     raise ValueError(
-      f"{lacking} and {SOURCES[name]} cannot be reached to download it: "
-      f"{wanted}"
+      f"{lacking} and {address} cannot be reached to download it: {wanted}"
     ) from error
   try:
     with _quiet(), _without_tensorflow(builder):
       builder.download_and_prepare(file_format="array_record")
   except Exception as error:
     raise ValueError(
-      f"{lacking} and preparing it from {SOURCES[name]} failed "
+      f"{lacking} and preparing it from {address} failed "
       f"({_first_line(error)}): try again, or {wanted}"
     ) from error
   return folder
@@ -211,7 +251,7 @@ def _download(name: str, root: pathlib.Path) -> pathlib.Path:
 
 @contextlib.contextmanager
 def _without_tensorflow(builder: Any) -> Iterator[None]:
-  """Lets TFDS prepare a data set of `SOURCES` without TensorFlow.
+  """Lets TFDS prepare a data set of images or texts without TensorFlow.
 
   For these data sets TFDS uses TensorFlow to open local files and to encode
   PNG, and for nothing else. Python's `open` and Pillow replace it.
@@ -223,14 +263,21 @@ def _without_tensorflow(builder: Any) -> Iterator[None]:
 
   def generate_pillow_images(*args, **kwargs):
     for key, record in generate(*args, **kwargs):
+      if "image" not in record:
+        yield key, record
+        continue
       pixels = np.squeeze(record["image"])  # [h, w, 1] -> [h, w]: greyscale.
       yield key, {**record, "image": Image.fromarray(pixels)}
 
   gfile = types.SimpleNamespace(
-    GFile=open, exists=os.path.exists, remove=os.remove
+    GFile=open,
+    exists=os.path.exists,
+    isdir=os.path.isdir,
+    remove=os.remove,
   )
   stand_in = types.SimpleNamespace(io=types.SimpleNamespace(gfile=gfile))
   modules = [sys.modules[type(builder).__module__], shuffle]
+  modules = [module for module in modules if hasattr(module, "tf")]
   originals = [module.tf for module in modules]
   builder._generate_examples = generate_pillow_images
   try:

@@ -3,6 +3,7 @@
 As optax does for line searches, SAM and others: keyword arguments of `update`.
 """
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from fedjax_opt.base import Params, grad_fn_of
 
 def extras_of(
   rule: optax.GradientTransformationExtraArgs,
-  mean_loss: Callable[[Params], jax.Array],
+  mean_loss: Callable[..., jax.Array],
   params: Params,
   value: jax.Array,
   grads: Params,
@@ -24,28 +25,30 @@ def extras_of(
 
   Args:
     rule: of the client.
-    mean_loss: `params -> scalar`, the loss of this step's batch.
+    mean_loss: `(params, draw=0) -> scalar`, the loss of this step's batch; of
+      another draw the loss draws other dropout masks.
     params: the current point.
     value: `mean_loss(params)`.
     grads: the gradient there.
 
   Returns:
     `value`, `grad`, and as functions of any point `value_fn`, `obj_fn` and
-    `grad_fn`, all on this batch; those that the rule takes. And a list that
-    grows by one each time that a call of `grad_fn` is traced.
+    `grad_fn`, all on this batch; those that the rule takes. All draw as the
+    gradient did; `grad_fn(point, draw=1)` does not. And a list that grows by
+    one each time that a call of `grad_fn` is traced.
   """
   calls = []
-  gradient_at = grad_fn_of(mean_loss, params)
 
   # The names that optax's line searches and `contrib.sam` pass on.
   def value_fn(point, *, grad_fn=None, obj_fn=None):
     del grad_fn, obj_fn
     return mean_loss(point)
 
-  def grad_fn(point, step=None):
+  def grad_fn(point, step=None, *, draw=0):
     del step
     calls.append(None)
-    return gradient_at(point)
+    of_draw = functools.partial(mean_loss, draw=draw)
+    return grad_fn_of(of_draw, params)(point)
 
   extras = {
     "value": value,

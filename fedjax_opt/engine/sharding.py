@@ -7,6 +7,7 @@ several processes.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -61,13 +62,31 @@ class Layout:
       return program
     point = self._point_spec
     return jax.shard_map(
-      program,
+      self._told_of_vmap(program),
       mesh=self.mesh,
       in_specs=(point, PartitionSpec(CLIENTS), PartitionSpec()),
       out_specs=(point,) * outputs if outputs > 1 else point,
       # Results that are equal on all devices are not marked as such.
       check_vma=False,
     )
+
+  def _told_of_vmap(self, program):
+    """The program, with words where JAX has none: see `sharded_convolution`."""
+
+    @functools.wraps(program)
+    def told(*args):
+      try:
+        return program(*args)
+      except NotImplementedError as error:
+        if str(error) or self.grid_devices == 1:
+          raise
+        raise ValueError(
+          f"grid_devices={self.grid_devices}: JAX cannot vmap an operation of "
+          "this model there, such as a convolution of flax; give "
+          "grid_devices=1, grid_map='scan' or client_map='scan'"
+        ) from error
+
+    return told
 
   def put_per_point(self, tree: Any) -> Any:
     """Puts arrays of grid points on the devices, divided over `GRID`."""

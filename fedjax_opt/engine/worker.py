@@ -56,7 +56,6 @@ class Worker:
       draws.
     size: [] int32, its examples.
     num_steps: [] int32, the local steps that it takes.
-    state: what it keeps, as `Algorithm.init_client` has it; None if nothing.
     gradient_evaluations: [] int32, those traced so far, in examples.
     traces: {name: [K]}, the traced fields of its rule's state.
   """
@@ -76,7 +75,7 @@ class Worker:
       round: [] int32.
       client: leaves of one client, without the axis [C].
       examples: {name: [N, ...]}, the pool.
-      state: what the client keeps.
+      state: what the client keeps; None if nothing.
     """
     self.client = client.number
     self.round = round
@@ -84,12 +83,26 @@ class Worker:
     self.key = jax.random.fold_in(client.key, 3)
     self.size = client.size
     self.num_steps = client.num_steps
-    self.state = state
+    self._state = state
     self.gradient_evaluations = jnp.int32(0)
     self.traces = {}
     self._config = config
     self._client = client
     self._pool = examples
+
+  @property
+  def state(self) -> Any:
+    """What the client keeps, as `Algorithm.init_client` has it.
+
+    Raises:
+      ValueError: if the algorithm has no `init_client`.
+    """
+    if self._state is None:
+      raise ValueError(
+        "worker.state: the algorithm has no init_client; declare what one "
+        "client keeps: Algorithm(..., init_client=...)"
+      )
+    return self._state
 
   def descend(
     self, loss_fn: LossFn, rule: ClientRule, params: Params
@@ -259,18 +272,21 @@ class Worker:
     }
 
   def _mean_loss(self, loss_fn, k):
-    """The loss of step k's batch, `params -> scalar`."""
+    """The loss of step k's batch, `(params, draw=0) -> scalar`."""
     loss_fn = computed_loss(self._config.precision, loss_fn)
     rows = self._client.batches[k]  # [B]
     batch = self._examples(rows)
     rng = jax.random.fold_in(jax.random.fold_in(self._client.key, 1), k)
-    if self._config.plan.needs_no_mask:
-      return lambda params: jnp.mean(loss_fn(params, batch, rng))
+    needs_no_mask = self._config.plan.needs_no_mask
     count = self._client.counts[k]
     mask = jnp.arange(len(rows)) < count
 
-    def mean_loss(params):
-      losses = jnp.where(mask, loss_fn(params, batch, rng), 0)
+    def mean_loss(params, draw=0):
+      own = jax.random.fold_in(rng, draw) if draw else rng
+      losses = loss_fn(params, batch, own)
+      if needs_no_mask:
+        return jnp.mean(losses)
+      losses = jnp.where(mask, losses, 0)
       return jnp.sum(losses) / jnp.maximum(count, 1)
 
     return mean_loss

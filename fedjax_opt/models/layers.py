@@ -34,6 +34,7 @@ __all__ = [
   "Logits",
   "Norm",
   "Padding",
+  "bert_normal",
   "conv",
   "glorot_uniform",
   "he_uniform",
@@ -42,9 +43,11 @@ __all__ = [
   "torch_uniform",
 ]
 
-# (fan_in, fan_out) -> half widths of the uniform distributions from which
-# kernel and bias are drawn.
-Initialization = Callable[[int, int], tuple[float, float]]
+# Half width of the uniform distribution around 0 from which a parameter is
+# drawn, or flax's initializer of it.
+_Draw = float | nn.initializers.Initializer
+# (fan_in, fan_out) -> how kernel and bias are drawn.
+Initialization = Callable[[int, int], tuple[_Draw, _Draw]]
 
 
 def torch_uniform(fan_in: int, fan_out: int) -> tuple[float, float]:
@@ -64,13 +67,23 @@ def he_uniform(fan_in: int, fan_out: int) -> tuple[float, float]:
   return (6 / fan_in) ** 0.5, 0.0
 
 
-def _uniform(half_width: float) -> nn.initializers.Initializer:
-  """U(+-half_width); zeros for a half width of 0."""
+def bert_normal(
+  fan_in: int, fan_out: int
+) -> tuple[nn.initializers.Initializer, float]:
+  """Devlin et al., 2019: kernel from N(0, 0.02^2), bias zero."""
+  del fan_in, fan_out
+  return nn.initializers.normal(0.02), 0.0
+
+
+def _initializer(draw: _Draw) -> nn.initializers.Initializer:
+  """U(+-draw), zeros for 0; an initializer as it is."""
+  if callable(draw):
+    return draw
 
   def init(key, shape, dtype=jnp.float32):
-    return jax.random.uniform(key, shape, dtype, -half_width, half_width)
+    return jax.random.uniform(key, shape, dtype, -draw, draw)
 
-  return init if half_width else nn.initializers.zeros
+  return init if draw else nn.initializers.zeros
 
 
 class Dense(nn.Module):
@@ -90,13 +103,13 @@ class Dense(nn.Module):
   def __call__(self, x: jax.Array) -> jax.Array:
     """Maps [..., in] to [..., features]."""
     fan_in = x.shape[-1]
-    kernel_width, bias_width = self.initialization(fan_in, self.features)
+    of_kernel, of_bias = self.initialization(fan_in, self.features)
     kernel = self.param(
-      "kernel", _uniform(kernel_width), (fan_in, self.features)
+      "kernel", _initializer(of_kernel), (fan_in, self.features)
     )
     x = x.astype(kernel.dtype) @ kernel
     if self.use_bias:
-      x += self.param("bias", _uniform(bias_width), (self.features,))
+      x += self.param("bias", _initializer(of_bias), (self.features,))
     return x
 
 
@@ -134,29 +147,29 @@ class Conv(nn.Module):
   def __call__(self, x: jax.Array) -> jax.Array:
     """Maps [B, H, W, C] to [B, H', W', features]."""
     kh, kw = self.kernel_size
-    kernel_width, bias_width = self.initialization(
+    of_kernel, of_bias = self.initialization(
       kh * kw * x.shape[-1], kh * kw * self.features
     )
     kernel = self.param(
-      "kernel", _uniform(kernel_width), (kh, kw, x.shape[-1], self.features)
+      "kernel", _initializer(of_kernel), (kh, kw, x.shape[-1], self.features)
     )
     bias = None
     if self.use_bias:
-      bias = self.param("bias", _uniform(bias_width), (self.features,))
+      bias = self.param("bias", _initializer(of_bias), (self.features,))
     x = x.astype(kernel.dtype)
     return conv(
       x, kernel, bias, self.strides, self.padding, self.implementation
     )
 
 
-NORMS = ("group", "batch", "none")
+NORMS = ("group", "batch", "batch_untracked", "none")
 
 
 class Norm(nn.Module):
   """Group normalization, batch normalization, or none.
 
   Attributes:
-    kind: 'group', 'batch' or 'none'.
+    kind: 'group', 'batch', 'batch_untracked' (see `BatchNorm`) or 'none'.
     num_groups: number of groups of channels, for 'group'.
   """
 
@@ -173,8 +186,8 @@ class Norm(nn.Module):
     check_choice("norm", self.kind, NORMS)
     if self.kind == "none":
       return x
-    if self.kind == "batch":
-      return BatchNorm()(x, train=train)
+    if self.kind.startswith("batch"):
+      return BatchNorm(tracked=self.kind == "batch")(x, train=train)
     if self.num_groups < 1 or x.shape[-1] % self.num_groups:
       raise ValueError(
         f"num_groups={self.num_groups}: must divide the {x.shape[-1]} channels"
@@ -191,10 +204,14 @@ class BatchNorm(nn.Module):
   Attributes:
     momentum: weight of the old running statistics in the new ones.
     epsilon: added to the variance.
+    tracked: whether there are running statistics. Without them, an evaluation
+      too normalizes by the mean and variance of its own batch, so that what a
+      model says of an example depends on the others beside it.
   """
 
   momentum: float = 0.9
   epsilon: float = 1e-5
+  tracked: bool = True
 
   @nn.compact
   def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
@@ -202,14 +219,17 @@ class BatchNorm(nn.Module):
     channels = (x.shape[-1],)
     scale = self.param("scale", nn.initializers.ones, channels)
     bias = self.param("bias", nn.initializers.zeros, channels)
-    running_mean = self.param("running_mean", nn.initializers.zeros, channels)
-    running_var = self.param("running_var", nn.initializers.ones, channels)
+    if self.tracked:
+      running_mean = self.param("running_mean", nn.initializers.zeros, channels)
+      running_var = self.param("running_var", nn.initializers.ones, channels)
     dtype = jnp.promote_types(x.dtype, scale.dtype)
     x = at_least_float32(x)
-    mean, var = running_mean, running_var
-    if train:
+    if train or not self.tracked:
       axes = tuple(range(x.ndim - 1))
       mean, var = jnp.mean(x, axes), jnp.var(x, axes)
+    else:
+      mean, var = running_mean, running_var
+    if train and self.tracked:
       num = x.size // x.shape[-1]
       # As in PyTorch, the biased variance normalizes the batch, and the
       # unbiased one enters the running variance.

@@ -31,7 +31,9 @@ class ResNet(nn.Module):
     projection: what the shortcut is where shapes differ: a 1 x 1 convolution if
       True; else the subsampled input with zeros in the new channels.
     norm: normalization after each convolution: 'group', 'batch' (see
-      `statistics`) or 'none' (then the convolutions have a bias).
+      `statistics`), 'batch_untracked' (as 'batch', but those on the residual
+      path of a block have no running statistics, as in the ResNet-18 of the
+      Delta-SGD paper's program) or 'none' (then the convolutions have a bias).
     num_groups: number of groups of channels for 'group'; must divide all
       widths.
     implementation: see `layers.resolve_implementation`.
@@ -54,9 +56,11 @@ class ResNet(nn.Module):
       initialization=layers.he_uniform,
       implementation=self.implementation,
     )
-    norm = functools.partial(layers.Norm, self.norm, self.num_groups)
+    norm = functools.partial(layers.Norm, num_groups=self.num_groups)
+    # Of stem and shortcut, which keep running statistics in any case.
+    tracked = "batch" if self.norm == "batch_untracked" else self.norm
     self.stem = conv(self.widths[0], (3, 3), padding="SAME")
-    self.stem_norm = norm()
+    self.stem_norm = norm(tracked)
     self.stages = [
       [
         _Block(
@@ -65,7 +69,8 @@ class ResNet(nn.Module):
           bottleneck=self.bottleneck,
           projection=self.projection,
           conv=conv,
-          norm=norm,
+          norm=functools.partial(norm, self.norm),
+          shortcut_norm=functools.partial(norm, tracked),
         )
         for j in range(count)
       ]
@@ -99,7 +104,8 @@ class _Block(nn.Module):
     bottleneck: see `ResNet`.
     projection: see `ResNet`.
     conv: makes a convolution.
-    norm: makes a normalization.
+    norm: makes a normalization of the residual path.
+    shortcut_norm: makes one of the shortcut.
   """
 
   width: int
@@ -108,6 +114,7 @@ class _Block(nn.Module):
   projection: bool
   conv: Callable[..., nn.Module]
   norm: Callable[[], nn.Module]
+  shortcut_norm: Callable[[], nn.Module]
 
   @nn.compact
   def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:
@@ -118,25 +125,26 @@ class _Block(nn.Module):
       parts = [(inner, 1, 1), (inner, 3, self.stride), (wide, 1, 1)]
     residual = x
     for i, part in enumerate(parts):
-      residual = self._conv_and_norm(residual, *part, train)
+      residual = self._conv_and_norm(residual, *part, self.norm, train)
       if i < len(parts) - 1:
         residual = nn.relu(residual)
     if x.shape != residual.shape:
       channels = residual.shape[-1]
       if self.projection:
-        x = self._conv_and_norm(x, channels, 1, self.stride, train)
+        shortcut = (channels, 1, self.stride, self.shortcut_norm)
+        x = self._conv_and_norm(x, *shortcut, train)
       else:
         x = x[:, :: self.stride, :: self.stride]
         x = jnp.pad(x, [(0, 0)] * 3 + [(0, channels - x.shape[-1])])
     return nn.relu(x + residual)
 
-  def _conv_and_norm(self, x, width, size, stride, train):
+  def _conv_and_norm(self, x, width, size, stride, norm, train):
     # The padding of PyTorch; 'SAME' with a stride of 2 would pad one side only.
     padding = [(size // 2, size // 2)] * 2
     conv = self.conv(
       width, (size, size), strides=(stride, stride), padding=padding
     )
-    return self.norm()(conv(x), train=train)
+    return norm()(conv(x), train=train)
 
 
 # For 10 classes, in this order: 0.27, 0.85, 11.2 and 23.5 million parameters.

@@ -1,4 +1,4 @@
-"""A bar that shows how far a run has come."""
+"""A bar that shows how far a run, or a study, has come."""
 
 import contextlib
 import warnings
@@ -8,6 +8,28 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.results.result import Report
+
+
+def bar(total: int, unit: str) -> Any:
+  """A bar of tqdm, a context manager; its `update(n)` moves it on.
+
+  Args:
+    total: its end.
+    unit: of what is counted, in the plural.
+
+  Raises:
+    ValueError: if tqdm is not installed.
+  """
+  try:
+    with warnings.catch_warnings():
+      # In a notebook without ipywidgets the bar is text: no reason to warn.
+      warnings.simplefilter("ignore")
+      from tqdm.auto import tqdm
+  except ImportError as error:
+    raise ValueError(
+      "progress=True: needs tqdm; install it with pip install tqdm"
+    ) from error
+  return tqdm(total=total, unit=f" {unit}", dynamic_ncols=True)
 
 
 @contextlib.contextmanager
@@ -23,26 +45,17 @@ def with_progress(
   Raises:
     ValueError: if tqdm is not installed.
   """
-  try:
-    with warnings.catch_warnings():
-      # In a notebook without ipywidgets the bar is text: no reason to warn.
-      warnings.simplefilter("ignore")
-      from tqdm.auto import tqdm
-  except ImportError as error:
-    raise ValueError(
-      "progress=True: needs tqdm; install it with pip install tqdm"
-    ) from error
-  with tqdm(total=rounds, unit=" rounds", dynamic_ncols=True) as bar:
+  with bar(rounds, "rounds") as shown:
 
     def show(report: Report) -> Any:
-      bar.update(report.round - bar.n)
+      shown.update(report.round - shown.n)
       means = {}
       for name in ("train_loss", "test_loss", "test_accuracy"):
         values = np.asarray(report.metrics.get(name, []))
         values = values[np.isfinite(values)]
         if values.size:
           means[name] = f"{values.mean():.4g}"
-      bar.set_postfix(means)
+      shown.set_postfix(means)
       return None if on_evaluation is None else on_evaluation(report)
 
     yield show

@@ -139,9 +139,22 @@ RULES: dict[str, RuleChoice] = {
         "keep the previous batch's gradient (one gradient a step) instead of "
         "taking it again on the current batch (two)",
       ),
+      Hyperparameter(
+        "independent_dropout",
+        False,
+        "draw other dropout masks for the gradient at the previous point, as "
+        "the authors' program does",
+      ),
     ),
     fits_server=False,
-    own_names=("gamma", "delta", "eta_0", "theta_0", "reuse_gradients"),
+    own_names=(
+      "gamma",
+      "delta",
+      "eta_0",
+      "theta_0",
+      "reuse_gradients",
+      "independent_dropout",
+    ),
     traced=("step_size", "smoothness_step", "growth_step"),
   ),
   "fedopt_adam": RuleChoice(

@@ -40,6 +40,7 @@ def delta_sgd(
   eps: jax.typing.ArrayLike = 0.0,
   reuse_gradients: bool = False,
   measure_movement: bool = False,
+  independent_dropout: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
   r"""SGD whose step size follows the local smoothness of the loss.
 
@@ -82,14 +83,20 @@ def delta_sgd(
       the parameters moved; needed with `reuse_gradients` where something
       changes the updates after this rule, such as clipping behind it in a
       chain. Without `reuse_gradients` it always is so.
+    independent_dropout: whether the gradient at the previous point draws its
+      own dropout masks (and what else the loss draws), as in the authors'
+      program. By default both gradients are of one function, with the same
+      draws. With `reuse_gradients` there is no second gradient.
 
   Returns:
     An optax transformation. Unless `reuse_gradients`, its `update` needs the
     keyword argument `grad_fn`: `params -> grads` on the current batch (see
-    `fedjax_opt.grad_fn_of`).
+    `fedjax_opt.grad_fn_of`); with `independent_dropout` it is called with
+    `draw=1`, which stands for other draws than those of `grads`.
 
   Raises:
-    ValueError: from `update`, if `params` or a needed `grad_fn` is missing.
+    ValueError: if both `reuse_gradients` and `independent_dropout` are given;
+      from `update`, if `params` or a needed `grad_fn` is missing.
 
   Example:
     >>> rule = delta_sgd()
@@ -107,6 +114,12 @@ def delta_sgd(
     Kim et al., "Adaptive Federated Learning with Auto-Tuned Clients", ICLR
     2024, Algorithm 1 with the delta of section 4.
   """
+
+  if reuse_gradients and independent_dropout:
+    raise ValueError(
+      "independent_dropout=True: with reuse_gradients there is no second "
+      "gradient on the same batch; leave one of them out"
+    )
 
   def init_fn(params: Params) -> DeltaSgdState:
     scalar = lambda value: jnp.asarray(
@@ -133,7 +146,12 @@ def delta_sgd(
         "delta_sgd: update needs grad_fn=, the gradient of the current batch "
         "as a function of params; or create it with reuse_gradients=True"
       )
-    old_grads = state.grads if reuse_gradients else grad_fn(state.params)
+    if reuse_gradients:
+      old_grads = state.grads
+    elif independent_dropout:
+      old_grads = grad_fn(state.params, draw=1)
+    else:
+      old_grads = grad_fn(state.params)
 
     # Line 9.
     if state.params is None:

@@ -137,6 +137,14 @@ BAD = {
       "function (params) -> tree"
     ),
   ),
+  "worker.state without init_client": (
+    own(round=lambda s, c: (s, c.mean(lambda w, p: w.state, s))),
+    ValueError,
+    (
+      "worker.state: the algorithm has no init_client; declare what one client "
+      "keeps: Algorithm(..., init_client=...)"
+    ),
+  ),
   "own init_client tree": (
     own(init_client={"w": 0}),
     TypeError,

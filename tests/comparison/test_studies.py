@@ -128,6 +128,25 @@ def test_what_the_study_says_of_itself(study):
   assert {"rounds": 3, "batch_size": 4, **about}.items() <= study.about.items()
 
 
+def test_a_printed_study_is_its_table(study):
+  lines = str(study).splitlines()
+  assert lines == "\n".join(study.table_lines()).splitlines()
+  words = [line.split()[0] for line in lines if line]
+  assert words[1:4] == ["Method", "SGD", "Prox"]
+  assert repr(study).startswith("Study(2 methods, 2 conditions")
+
+
+def test_a_bar_shows_the_cells_and_changes_nothing(study, capsys):
+  other = fo.compare(**WHOLE, report_seeds=[1, 8, 2], progress=True)
+  shown = capsys.readouterr().err
+  assert "4/4" in shown
+  assert "Prox, α = 0.1, local steps = 3" in shown
+  for one, two in zip(study.cells, other.cells, strict=True):
+    np.testing.assert_array_equal(
+      one.final("test_accuracy"), two.final("test_accuracy")
+    )
+
+
 def test_nothing_on_test_enters_the_choice(study):
   wrong = {"x": np.full_like(TEST["x"], 1e30), "y": 1 - TEST["y"]}
   other = fo.compare(**WHOLE | {"test": wrong}, report_seeds=[1, 8, 2])
@@ -386,7 +405,8 @@ BAD = [
   ({"local_step": 1}, TypeError, "local_step: is no setting; did you mean loc"),
   ({"seed": 1}, TypeError, "seed: is no setting of compare; give a list"),
   ({"grid": GRID}, TypeError, "grid: is no setting of compare; belongs to a m"),
-  ({"progress": True}, TypeError, "progress: is no setting of compare; belong"),
+  ({"progress": "yes"}, TypeError, "progress='yes': must be True or False"),
+  ({"checkpoints": 3}, TypeError, "checkpoints: is no setting of compare; bel"),
   ({"batch_size": 0}, ValueError, "batch_size=0: must be at least 1"),
   ({"evaluate": None}, ValueError, "evaluate: must be given; such as"),
   (

@@ -178,3 +178,53 @@ def test_devices_that_are_not_there():
       fed_avg(task.loss_fn, optax.sgd(0.1)), task.params, task.data,
       rounds=1, batch_size=4, client_devices=2,
     )  # fmt: skip
+
+
+def test_what_jax_cannot_vmap_on_several_devices_is_one_line():
+  program = """
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from fedjax_opt import ClientData, fed_avg, sweep
+
+def loss_fn(params, batch, rng):
+  form = ("NHWC", "HWIO", "NHWC")
+  x = lax.conv_general_dilated(
+    batch["x"], params, (1, 1), "SAME", dimension_numbers=form
+  )
+  return (x**2).sum((1, 2, 3))
+
+data = ClientData.from_client_ids(
+  {"x": jnp.ones((8, 4, 4, 1))}, jnp.arange(8) % 2
+)
+def run(**settings):
+  sweep(
+    lambda rate: fed_avg(loss_fn, optax.sgd(rate)), {"rate": [0.1, 0.2]},
+    jnp.ones((2, 2, 1, 3)), data, rounds=1, batch_size=2, local_steps=1,
+    grid_map="vmap", **settings,
+  )
+try:
+  run()
+except ValueError as error:
+  print(error)
+run(grid_devices=1)
+run(client_map="scan")
+print("done")
+"""
+  own = "--xla_force_host_platform_device_count=2"
+  done = subprocess.run(
+    [sys.executable, "-c", program],
+    cwd=REPOSITORY,
+    env=os.environ | {"XLA_FLAGS": f"{os.environ['XLA_FLAGS']} {own}"},
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert done.returncode == 0, done.stderr
+  assert done.stdout.splitlines() == [
+    "grid_devices=2: JAX cannot vmap an operation of this model there, such as "
+    "a convolution of flax; give grid_devices=1, grid_map='scan' or "
+    "client_map='scan'",
+    "done",
+  ]

@@ -37,7 +37,8 @@ def test_no_such_command(capsys, name, hint):
   assert command(name, "--rounds=2") == 1
   assert capsys.readouterr() == (
     "",
-    f"error: {name!r}: must be one of run, compare, reproduce, convert, list, version"
+    f"error: {name!r}: must be one of run, compare, reproduce, convert, list, "
+    "version"
     f"{hint}\n",
   )
 

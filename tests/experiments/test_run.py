@@ -589,7 +589,7 @@ BAD_INPUT = {
   "--norm=group": "norm='group': the model of task digits has no place for "
   "normalization layers; those of the ..._resnet tasks have",
   "--task=digits_resnet20 --norm=layer": "norm='layer': must be one of group, "
-  "batch, none",
+  "batch, batch_untracked, none",
   f"{BATCH_NORM} --algorithm=domo": "norm='batch': algorithm domo is made of "
   "plain steps, which running statistics do not follow; must be group or none",
   f"{BATCH_NORM} --algorithm=moon": "norm='batch': algorithm moon runs the "
@@ -598,6 +598,18 @@ BAD_INPUT = {
   f"{BATCH_NORM} --batch_size=32": "norm='batch': the statistics of a batch "
   "that is not full would count its padding; give drop_remainder, or "
   "sampling=replacement",
+  "--task=digits_resnet20 --norm=batch_untracked --algorithm=moon": "norm="
+  "'batch_untracked': algorithm moon runs the model several times in a step, "
+  "and each would move the running statistics; must be group or none",
+  "--independent_dropout --reuse_gradients": "independent_dropout=True: with "
+  "reuse_gradients there is no second gradient on the same batch; leave one of "
+  "them out",
+  "--independent_dropout --augmentation=crop_flip": "independent_dropout=True: "
+  "augmentation='crop_flip' would be drawn anew as well, so that the two "
+  "gradients had different images; leave one of them out",
+  "--independent_dropout --client=sgd": "independent_dropout=True: belongs to "
+  "client delta_sgd, not to client sgd; give --client=delta_sgd, or leave "
+  "independent_dropout out",
   # Schedules and epochs.
   "--client=sgd --client_milestones=0.6,0.8": "client_milestones=0.6,0.8: "
   "belongs to client_schedule step_decay, not to constant",

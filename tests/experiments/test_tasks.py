@@ -46,6 +46,7 @@ def test_names_of_the_contract():
     *("lasso", "low_rank", "fmri", "femnist10", "femnist62"),
     *("cifar10_resnet18", "cifar10_vgg16", "cifar10_resnet56"),
     *("cifar100_resnet18", "cifar100_resnet50", "svhn_resnet20"),
+    *("agnews_distilbert", "dbpedia_distilbert"),
   }
   assert names <= set(tasks.TASKS)
 

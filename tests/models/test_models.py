@@ -135,6 +135,34 @@ def test_batch_norm_normalizes_by_the_batch_and_then_by_what_it_kept():
   np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_untracked_batch_norm_has_no_memory():
+  x = np.random.default_rng(0).normal(2, 3, size=(4, 3, 3, 2)).astype("f")
+  layer = layers.Norm("batch_untracked")
+  variables = layer.init(jax.random.key(0), x, train=True)
+  assert set(variables["params"]["BatchNorm_0"]) == {"scale", "bias"}
+  expected = _normalized(x, (0, 1, 2))
+  for train in (True, False):
+    y = layer.apply(variables, x, train=train)
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_untracked_are_the_norms_inside_blocks_alone():
+  """As in the Delta-SGD paper's program: stem and shortcuts are tracked."""
+  model = models.ResNet((1, 1), (8, 16), norm="batch_untracked")
+  params = _init(model, (2, 8, 8, 3))
+  tracked = {
+    path[0].key if path[0].key == "stem_norm" else (path[0].key, path[1].key)
+    for path, _ in jax.tree_util.tree_leaves_with_path(params)
+    if path[-1].key == "running_var"
+  }
+  # The first block has no projection. The last of the others' is the shortcut.
+  assert tracked == {"stem_norm", ("stages_1_0", "Norm_2")}
+  kept = models.ResNet((1, 1), (8, 16), norm="batch")
+  assert jax.tree.structure(params) != jax.tree.structure(
+    _init(kept, (2, 8, 8, 3))
+  )
+
+
 def test_what_normalization_refuses():
   x = jnp.ones((1, 4, 4, 6))
   with pytest.raises(ValueError, match="num_groups=4: must divide the 6 chan"):

@@ -377,3 +377,65 @@ def test_missing_input_is_one_clear_line(given, message):
   with pytest.raises(ValueError) as error:  # noqa: PT011
     rule.update(PARAMS, state, **given)
   assert str(error.value) == message
+
+
+# ----------------------------------------------- Dropout as in their program
+
+
+def test_two_draws_by_hand():
+  """Two gradients on one batch, each with its own noise: a loop of NumPy."""
+  curvature = np.arange(1.0, 4.0)
+  noise = np.random.default_rng(0).normal(0, 0.5, size=(6, 2, 3))
+  rule = delta_sgd(eta_0=0.1, independent_dropout=True)
+  eta, theta, x, before = 0.1, 1.0, np.ones(3), None
+  with jax.enable_x64(True):
+    params = jnp.ones(3)
+    state = rule.init(params)
+    for own, other in noise:
+      grad_fn = lambda p, draw, n=(own, other): curvature * p + n[draw]
+      updates, state = rule.update(
+        grad_fn(params, 0), state, params, grad_fn=grad_fn
+      )
+      params = optax.apply_updates(params, updates)
+      grad = curvature * x + own
+      if before is not None:
+        changed = np.linalg.norm(grad - (curvature * before + other))
+        smoothness = np.linalg.norm(x - before) / changed
+        new = min(smoothness, np.sqrt(1 + 0.1 * theta) * eta)
+        eta, theta = new, new / eta
+      before, x = x, x - eta * grad
+      assert float(state.step_size) == pytest.approx(eta, rel=1e-10)
+  np.testing.assert_allclose(params, x, rtol=1e-10)
+
+
+@pytest.mark.parametrize("independent", [False, True])
+def test_clients_draw_dropout_once_or_twice(independent):
+  """A linear loss whose slope is noise: only another draw changes it."""
+  task = jax_problems.softmax()
+
+  def loss_fn(params, batch, rng):
+    leaves = jax.tree.leaves(params)
+    slope = sum(
+      jnp.sum(leaf * jax.random.normal(jax.random.fold_in(rng, i), leaf.shape))
+      for i, leaf in enumerate(leaves)
+    )
+    return slope * jnp.ones(len(batch["y"]))
+
+  result = simulate(
+    fed_avg(loss_fn, delta_sgd(independent_dropout=independent)),
+    task.params,
+    task.data,
+    rounds=2,
+    cohort_size=2,
+    batch_size=4,
+    local_steps=3,
+    trace=["smoothness_step"],
+  )
+  later = result.traces["smoothness_step"][..., 1:]
+  later = later[~np.isnan(later)]  # A client without examples has no steps.
+  assert later.size
+  if independent:  # Each step draws anew.
+    assert later.max() < 10
+    assert len(np.unique(later)) == later.size
+  else:  # The gradients differ by rounding at most.
+    assert later.min() > 1e4

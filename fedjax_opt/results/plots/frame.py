@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_opt.checks import values as checks
 from fedjax_opt.results.plots import files
 
 # Okabe and Ito's colours without the yellow: distinct for colour-blind readers,
@@ -112,14 +113,33 @@ def check_installed() -> None:
     raise ImportError("pictures need matplotlib: pip install 'fedjax_opt[run]'")
 
 
+def _check_limits(limits: Any) -> None:
+  name = f"limits={checks.shown(limits)}"
+  try:
+    low, high = limits
+    checks.number("limits", low)
+    checks.number("limits", high)
+  except (TypeError, ValueError):
+    raise TypeError(f"{name}: must be a pair of numbers or None") from None
+  if not 0 < low < high < np.inf:
+    raise ValueError(f"{name}: must be positive and finite, the lowest first")
+
+
 def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
   """Makes an axis logarithmic, with plain numbers: 0.1 instead of 10⁻¹.
 
   Args:
     axis: `axes.xaxis` or `axes.yaxis` of matplotlib.
     limits: lowest and highest value of the axis, if they are known; then also
-      numbers between the powers of ten are there where these are few.
+      numbers between the powers of ten are there where these are few. They
+      choose the labels only: set the axis' own limits with matplotlib.
+
+  Raises:
+    ValueError: if the limits are not positive, or not the lowest first.
+    TypeError: if they are no pair of numbers.
   """
+  if limits is not None:
+    _check_limits(limits)
   from matplotlib.ticker import LogFormatter, LogLocator, NullFormatter
 
   class Plain(LogFormatter):
@@ -130,7 +150,7 @@ def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
 
   set_scale = {"x": axis.axes.set_xscale, "y": axis.axes.set_yscale}
   set_scale[axis.axis_name]("log")
-  decades = np.log10(limits[1] / limits[0]) if limits else np.inf
+  decades = np.inf if limits is None else np.log10(limits[1] / limits[0])
   if decades < 2.4:
     between = (1, 2, 5) if decades > 0.9 else (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
     axis.set_major_locator(LogLocator(subs=between))

@@ -4,7 +4,9 @@ import importlib.util
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from fedjax_opt.results import plots
 from tests.results.histories import random
@@ -26,3 +28,31 @@ def test_import_and_drawing_leave_pyplot_alone(tmp_path):
     "assert 'matplotlib.pyplot' not in sys.modules"
   )
   subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+  ("limits", "error", "line"),
+  [
+    ((0, 1), ValueError, "limits=(0, 1): must be positive and finite, the low"),
+    ((-1.0, 1), ValueError, "limits=(-1.0, 1): must be positive and finite"),
+    ((10, 1), ValueError, "limits=(10, 1): must be positive and finite, the l"),
+    ((1, 1), ValueError, "limits=(1, 1): must be positive and finite, the low"),
+    ((1, np.nan), ValueError, "limits=(1, nan): must be positive and finite"),
+    ((1, np.inf), ValueError, "limits=(1, inf): must be positive and finite"),
+    ((1,), TypeError, "limits=(1,): must be a pair of numbers or None"),
+    (3, TypeError, "limits=3: must be a pair of numbers or None"),
+    (("a", 1), TypeError, "limits=('a', 1): must be a pair of numbers or Non"),
+  ],
+)
+def test_limits_of_a_logarithmic_axis_are_checked(limits, error, line):
+  axes = Figure().subplots()
+  with pytest.raises(error) as raised:
+    plots.log_scale(axes.yaxis, limits)
+  assert str(raised.value).startswith(line)
+  assert axes.get_yscale() == "linear"  # Nothing was changed.
+
+
+def test_limits_of_a_logarithmic_axis_may_be_of_numpy():
+  axes = Figure().subplots()
+  plots.log_scale(axes.yaxis, np.array([0.5, 5], np.float32))
+  assert axes.get_yscale() == "log"

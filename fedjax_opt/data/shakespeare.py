@@ -1,0 +1,163 @@
+"""Shakespeare's plays by speaker, for the prediction of the next character.
+
+Source: the one million characters of Karpathy, "The Unreasonable Effectiveness
+of Recurrent Neural Networks", 2015, which TensorFlow Datasets has as
+`tiny_shakespeare`. A client is a speaker, as in Caldas et al., "LEAF: A
+Benchmark for Federated Settings", 2018, and McMahan et al., AISTATS 2017.
+"""
+
+import os
+import re
+
+import numpy as np
+
+from fedjax_opt.checks import values as checks
+from fedjax_opt.data import tfds
+from fedjax_opt.data.clients import ClientData
+
+__all__ = [
+  "PADDING",
+  "UNKNOWN",
+  "VOCABULARY",
+  "clients",
+  "load",
+  "speeches",
+]
+
+# The characters of the training text, in order; the number of a character is
+# its place here.
+VOCABULARY = (
+  "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+)
+UNKNOWN = len(VOCABULARY)  # The number of all other characters.
+PADDING = -1  # The target after the end of a speaker's text.
+
+_NUMBERS = {character: i for i, character in enumerate(VOCABULARY)}
+
+
+def load(
+  data_dir: str | os.PathLike | None = None,
+  length: int = 80,
+  min_sequences: int = 2,
+  test_fraction: float = 0.2,
+) -> tuple[ClientData, ClientData]:
+  """Loads the plays; a client is a speaker of TFDS's training split.
+
+  The text of a client is what it says in that split, without its name: its
+  speeches in the order of the plays, joined by a newline. From the start of
+  that text sequences of `length` characters are cut, one after the other
+  without overlap; the target of each character is the one after it, also where
+  that is the first of the next sequence. The last sequence is filled up with
+  `PADDING`. So a text of n characters gives n - 1 targets in
+  `ceil((n - 1) / length)` sequences.
+
+  The test part of a client is the end of its own text, as LEAF divides its
+  users' examples in time: the last `round(test_fraction * sequences)`. TFDS's
+  own test split has scenes of two plays, most of whose speakers are in no other
+  split. It is the test part if `test_fraction` is 0, and measures how a model
+  does on new speakers. TFDS's validation split is not used.
+
+  Args:
+    data_dir: see `tfds.load_text`.
+    length: T, characters of a sequence; 80 in LEAF.
+    min_sequences: speakers with fewer sequences are left out; 2 is the least
+      with which one can be trained on and one held out.
+    test_fraction: of each speaker's sequences that is held out, in [0, 1).
+
+  Returns:
+    (train, test), each with x [N, T] int32, characters as places in
+    `VOCABULARY` or `UNKNOWN`, and y [N, T] int32, the characters that follow,
+    or `PADDING`. Clients are in the order of the speakers' names. If
+    `test_fraction` is positive client m is the same speaker in both, and a
+    speaker of few sequences may have none in `test`.
+
+  Raises:
+    ValueError: if the data cannot be read, an argument is out of range, or no
+      speaker has as many sequences.
+  """
+  _check(length, min_sequences, test_fraction)
+  text = lambda split: tfds.load_text("tiny_shakespeare", split, data_dir)
+  train = clients(text("train")[0]["text"], length, min_sequences)
+  if not test_fraction:
+    return train, clients(text("test")[0]["text"], length, 1)
+  kept = train.sizes - np.round(test_fraction * train.sizes).astype(int)
+  clients_of = list(zip(train.indices, train.sizes, kept, strict=True))
+  parts = (
+    [rows[:num] for rows, _, num in clients_of],
+    [rows[num:size] for rows, size, num in clients_of],
+  )
+  if (kept == train.sizes).all():
+    raise ValueError(
+      f"test_fraction={test_fraction:g}: no speaker has enough sequences to "
+      "hold one out; must be larger, or 0"
+    )
+  return tuple(ClientData.from_partition(train.examples, p) for p in parts)
+
+
+def _check(length, min_sequences, test_fraction):
+  checks.at_least("length", length, 1)
+  checks.at_least("min_sequences", min_sequences, 1)
+  checks.in_interval("test_fraction", test_fraction, "[0, 1)")
+
+
+def clients(text: str, length: int = 80, min_sequences: int = 2) -> ClientData:
+  """The speakers of a text as clients; see `load`.
+
+  Args:
+    text: paragraphs between empty lines. The first line of a speech is its
+      speaker's name and a colon; a paragraph of another form is left out.
+    length: T, characters of a sequence.
+    min_sequences: speakers with fewer are left out.
+
+  Returns:
+    Their sequences, x and y [N, T] int32, in the order of the names.
+
+  Raises:
+    ValueError: if an argument is out of range, or no speaker has as many.
+  """
+  _check(length, min_sequences, 0)
+  x, y, rows, start = [], [], [], 0
+  for _, spoken in sorted(speeches(text).items()):
+    inputs, targets = _sequences(spoken, length)
+    if len(inputs) >= min_sequences:
+      x.append(inputs)
+      y.append(targets)
+      rows.append(np.arange(start, start + len(inputs)))
+      start += len(inputs)
+  if not rows:
+    raise ValueError(
+      f"min_sequences={min_sequences}: no speaker of the text has as many "
+      f"sequences of {length} characters; must be fewer"
+    )
+  examples = {"x": np.concatenate(x), "y": np.concatenate(y)}
+  return ClientData.from_partition(examples, rows)
+
+
+def speeches(text: str) -> dict[str, str]:
+  """What each speaker of a text says.
+
+  Args:
+    text: see `clients`.
+
+  Returns:
+    {name: its speeches in order, joined by a newline}; the name is as printed,
+    such as 'First Citizen'.
+  """
+  found: dict[str, list[str]] = {}
+  for paragraph in re.split(r"\n{2,}", text.strip("\n")):
+    name, _, speech = paragraph.partition("\n")
+    if name.endswith(":") and speech.strip():
+      found.setdefault(name[:-1], []).append(speech)
+  return {name: "\n".join(each) for name, each in found.items()}
+
+
+def _sequences(text: str, length: int) -> tuple[np.ndarray, np.ndarray]:
+  """Inputs and targets of a text, both [n, length] int32."""
+  numbers = [_NUMBERS.get(character, UNKNOWN) for character in text]
+  codes = np.array(numbers, np.int32)
+  num_targets = max(len(codes) - 1, 0)
+  shape = (-(-num_targets // length), length)
+  x, y = np.zeros(shape, np.int32), np.full(shape, PADDING, np.int32)
+  x.reshape(-1)[:num_targets] = codes[:-1]
+  y.reshape(-1)[:num_targets] = codes[1:]
+  return x, y

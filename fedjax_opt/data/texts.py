@@ -1,0 +1,194 @@
+"""Data sets of labelled texts, and their tokens."""
+
+import csv
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_opt.data import cache, tfds, tokenization
+from fedjax_opt.registry import check_choice
+
+__all__ = ["DATASETS", "Texts", "load", "load_tokens", "train_tokenizer"]
+
+_DBPEDIA = "https://s3.amazonaws.com/fast-ai-nlp/dbpedia_csv.tgz"
+# A field of Wikipedia may be longer than csv allows by default.
+_LONGEST_FIELD = 1 << 24
+
+
+class Texts(NamedTuple):
+  """A data set of labelled texts.
+
+  Attributes:
+    num_classes: labels are below it.
+    files: `(split, data_dir) -> (stem, files)`, a name for the version and the
+      split, and the files that hold it.
+    read: `(split, files) -> (texts, labels)`, lists of N.
+  """
+
+  num_classes: int
+  files: Callable[..., tuple[str, list[pathlib.Path]]]
+  read: Callable[..., tuple[list[str], list[int]]]
+
+
+def _ag_news_files(split, data_dir):
+  folder, files = tfds.split_files("ag_news_subset", split, data_dir)
+  return f"ag_news_subset-{folder.name}-{split}", files
+
+
+def _read_ag_news(split, files):
+  def take(record):
+    parts = (record["title"].decode(), record["description"].decode())
+    return " ".join(parts), int(record["label"])
+
+  texts, labels = zip(*tfds.read(files[0].parent, split, take), strict=True)
+  return list(texts), list(labels)
+
+
+def _dbpedia_files(split, data_dir):
+  check_choice("split", split, ("train", "test"))
+  root = tfds.root_folder(data_dir)
+  file = root / "dbpedia_csv" / f"{split}.csv"
+  if not file.is_file():
+    raise ValueError(
+      f"data_dir={str(root)!r}: has no dbpedia_csv/{split}.csv; unpack "
+      f"{_DBPEDIA} there"
+    )
+  return f"dbpedia-{split}", [file]
+
+
+def _read_dbpedia(split, files):
+  del split
+  texts, labels = [], []
+  before = csv.field_size_limit(_LONGEST_FIELD)
+  try:
+    with open(files[0], encoding="utf-8", newline="") as file:
+      for number, _, content in csv.reader(file):  # Class, title, content.
+        texts.append(content.strip())
+        labels.append(int(number) - 1)
+  except (ValueError, OSError, csv.Error) as error:
+    raise ValueError(
+      f"{files[0]} cannot be read ({error}); must have the columns class, "
+      "title and content"
+    ) from None
+  finally:
+    csv.field_size_limit(before)
+  return texts, labels
+
+
+# Of AG News the title and the description are one text; of DBpedia the text is
+# the content. TFDS has no DBpedia: it is read from the CSV files of Zhang et
+# al., "Character-level Convolutional Networks for Text Classification", 2015.
+DATASETS = {
+  "ag_news": Texts(4, _ag_news_files, _read_ag_news),
+  "dbpedia": Texts(14, _dbpedia_files, _read_dbpedia),
+}
+
+
+def load(
+  name: str, split: str, data_dir: str | os.PathLike | None = None
+) -> dict[str, Any]:
+  """Loads the texts and labels of one split.
+
+  Args:
+    name: a key of `DATASETS`.
+    split: 'train' or 'test'.
+    data_dir: folder that holds, for ag_news, ag_news_subset as TFDS prepares
+      it, which is downloaded if it is not there; for dbpedia,
+      dbpedia_csv/train.csv and test.csv. Default: as in `tfds.load`.
+
+  Returns:
+    {'x': N strings, 'y': [N] int32}.
+
+  Raises:
+    ValueError: if the name, the split or a file does not exist, or cannot be
+      read; if a package is missing.
+  """
+  check_choice("name", name, DATASETS)
+  _, files = DATASETS[name].files(split, data_dir)
+  texts, labels = _read(name, split, files)
+  return {"x": texts, "y": labels}
+
+
+def load_tokens(
+  name: str,
+  split: str,
+  tokenizer: Any,
+  max_length: int,
+  pad_id: int = 0,
+  data_dir: str | os.PathLike | None = None,
+) -> dict[str, np.ndarray]:
+  """Loads one split as tokens.
+
+  The first call tokenizes (seconds) and caches the arrays beside those of
+  `tfds.load`.
+
+  Args:
+    name: see `load`.
+    split: see `load`.
+    tokenizer: a `tokenizers.Tokenizer`, of `tokenization.read` or
+      `train_tokenizer`.
+    max_length: see `tokenization.encode`.
+    pad_id: see `tokenization.encode`.
+    data_dir: see `load`.
+
+  Returns:
+    {'x': [N, max_length] int32, 'y': [N] int32}.
+
+  Raises:
+    ValueError: as `load`.
+  """
+  check_choice("name", name, DATASETS)
+  stem, files = DATASETS[name].files(split, data_dir)
+  tokenizer.no_padding()
+  tokenizer.no_truncation()
+
+  def make():
+    texts, labels = _read(name, split, files)
+    tokens = tokenization.encode(tokenizer, texts, max_length, pad_id)
+    return {"x": tokens, "y": labels}
+
+  made_by = f"{max_length} {pad_id} {tokenizer.to_str()}"
+  return cache.arrays(f"{stem}-{max_length}", files, made_by, make)
+
+
+def train_tokenizer(
+  name: str, vocab_size: int, data_dir: str | os.PathLike | None = None
+) -> Any:
+  """The tokenizer that `tokenization.train` makes of the training texts.
+
+  It is cached beside the tokens.
+
+  Args:
+    name: see `load`.
+    vocab_size: see `tokenization.train`.
+    data_dir: see `load`.
+
+  Raises:
+    ValueError: as `load` and `tokenization.train`.
+  """
+  check_choice("name", name, DATASETS)
+  stem, files = DATASETS[name].files("train", data_dir)
+
+  def make():
+    texts, _ = _read(name, "train", files)
+    return tokenization.train(texts, vocab_size).to_str()
+
+  return tokenization.from_text(
+    cache.text(f"{stem}-tokenizer", files, str(vocab_size), make)
+  )
+
+
+def _read(name, split, files):
+  """The texts and the labels, [N] int32, of which the range is checked."""
+  texts, labels = DATASETS[name].read(split, files)
+  labels = np.array(labels, np.int32)
+  num_classes = DATASETS[name].num_classes
+  if not len(labels) or labels.min() < 0 or labels.max() >= num_classes:
+    raise ValueError(
+      f"{files[0]}: must have examples of {num_classes} classes, got "
+      f"{len(labels)}, of classes {sorted(set(labels.tolist()))[:20]}"
+    )
+  return texts, labels

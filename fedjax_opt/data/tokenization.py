@@ -1,0 +1,171 @@
+"""Text to tokens, by the package `tokenizers`."""
+
+import json
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["encode", "from_text", "read", "train"]
+
+TOKENIZER, VOCABULARY = "tokenizer.json", "vocab.txt"
+_SETTINGS = "tokenizer_config.json"
+# Those of BERT; the first has number 0 and fills sequences up.
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_PER_CALL = 10_000
+
+
+def read(folder: str | os.PathLike, vocab_size: int) -> Any:
+  """Reads the tokenizer of a folder in Hugging Face's layout.
+
+  Args:
+    folder: holds `tokenizer.json`, or `vocab.txt` of a BERT or DistilBERT model
+      (then `tokenizer_config.json` may say how texts are normalized).
+    vocab_size: of the model; all tokens must be below it.
+
+  Returns:
+    A `tokenizers.Tokenizer`.
+
+  Raises:
+    ValueError: naming the folder or the file, if there is none, it cannot be
+      read or does not fit the model; if the package is missing.
+  """
+  tokenizers, folder = _import(), pathlib.Path(folder).expanduser()
+  file = folder / TOKENIZER
+  if not file.is_file():
+    file = folder / VOCABULARY
+  if not file.is_file():
+    raise ValueError(f"{folder}: has neither {TOKENIZER} nor {VOCABULARY}")
+  try:
+    if file.name == TOKENIZER:
+      tokenizer = tokenizers.Tokenizer.from_file(str(file))
+    else:
+      words = file.read_text(encoding="utf-8").splitlines()
+      vocabulary = {word: number for number, word in enumerate(words)}
+      tokenizer = _word_piece(vocabulary, **_settings(folder))
+  except Exception as error:  # The package raises no class of its own.
+    reason = " ".join(str(error).split())
+    raise ValueError(f"{file}: is not a vocabulary ({reason})") from None
+  largest = max(tokenizer.get_vocab().values(), default=-1)
+  if not 0 <= largest < vocab_size:
+    raise ValueError(
+      f"{file}: has tokens up to {largest}; must be below vocab_size="
+      f"{vocab_size} of the model"
+    )
+  return tokenizer
+
+
+def _settings(folder):
+  """How texts are normalized; as BERT's without case if nothing is said."""
+  try:
+    given = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
+  except FileNotFoundError:
+    given = {}
+  return {
+    "lowercase": given.get("do_lower_case", True),
+    "strip_accents": given.get("strip_accents"),
+    "handle_chinese_chars": given.get("tokenize_chinese_chars", True),
+  }
+
+
+def train(texts: Sequence[str], vocab_size: int) -> Any:
+  """Makes a WordPiece tokenizer without case, as BERT's, from texts.
+
+  Args:
+    texts: from which words and their pieces are counted.
+    vocab_size: at most so many tokens. [PAD], which fills up, is token 0.
+
+  Returns:
+    A `tokenizers.Tokenizer`, the same for the same texts.
+
+  Raises:
+    ValueError: if all characters do not fit; if the package is missing.
+  """
+  tokenizers = _import()
+  normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+  used = "".join(sorted(set().union(*texts)))
+  characters = sorted(set(normalizer.normalize_str(used)) - set(" "))
+  least = len(_SPECIAL) + 2 * len(characters)
+  if vocab_size < least:
+    raise ValueError(
+      f"vocab_size={vocab_size}: must be at least {least} for the characters "
+      "of these texts"
+    )
+  tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece())
+  tokenizer.normalizer = normalizer
+  tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+  # The trainer numbers continued characters in the order of a hash table, which
+  # then decides between pairs of one frequency: they get their numbers here.
+  continued = [f"##{character}" for character in characters]
+  trainer = tokenizers.trainers.WordPieceTrainer(
+    vocab_size=vocab_size,
+    special_tokens=[*_SPECIAL, *continued],
+    show_progress=False,
+  )
+  tokenizer.train_from_iterator(texts, trainer)
+  return _word_piece(tokenizer.get_vocab())
+
+
+def _word_piece(
+  vocabulary: dict[str, int], lowercase: bool = True, **normalization: Any
+) -> Any:
+  """BERT's tokenizer with a vocabulary."""
+  tokenizers = _import()
+  missing = [each for each in _SPECIAL[:4] if each not in vocabulary]
+  if missing:
+    raise ValueError(f"has no {missing[0]}")
+  tokenizer = tokenizers.Tokenizer(
+    tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]")
+  )
+  tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
+    lowercase=lowercase, **normalization
+  )
+  tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+  tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+    single="[CLS] $A [SEP]",
+    special_tokens=[(each, vocabulary[each]) for each in ("[CLS]", "[SEP]")],
+  )
+  tokenizer.add_special_tokens([e for e in _SPECIAL if e in vocabulary])
+  return tokenizer
+
+
+def from_text(text: str) -> Any:
+  """The tokenizer that a `tokenizer.json` of this content describes."""
+  return _import().Tokenizer.from_str(text)
+
+
+def encode(
+  tokenizer: Any, texts: Sequence[str], max_length: int, pad_id: int = 0
+) -> np.ndarray:
+  """The tokens of texts, with those that begin and end a sequence.
+
+  Args:
+    tokenizer: a `tokenizers.Tokenizer`; its truncation and padding are not
+      used, but set.
+    texts: N of them.
+    max_length: longer sequences are cut to so many tokens.
+    pad_id: token that fills shorter ones up.
+
+  Returns:
+    [N, max_length] int32.
+  """
+  tokenizer.no_padding()
+  tokenizer.enable_truncation(max_length)
+  tokens = np.full((len(texts), max_length), pad_id, np.int32)
+  for start in range(0, len(texts), _PER_CALL):
+    some = list(texts[start : start + _PER_CALL])
+    for row, found in enumerate(tokenizer.encode_batch_fast(some), start):
+      tokens[row, : len(found.ids)] = found.ids
+  return tokens
+
+
+def _import():
+  try:
+    import tokenizers
+  except ImportError as error:
+    raise ValueError(
+      "texts need the package tokenizers: pip install 'fedjax_opt[text]'"
+    ) from error
+  return tokenizers

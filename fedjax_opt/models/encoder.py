@@ -1,0 +1,270 @@
+"""Transformer encoder of text: BERT and DistilBERT by configuration.
+
+References:
+  Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for
+  Language Understanding", NAACL 2019.
+  Sanh et al., "DistilBERT, a distilled version of BERT", 2019.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from fedjax_opt.models import layers
+from fedjax_opt.registry import check_choice
+from fedjax_opt.trees import at_least_float32
+
+__all__ = ["ACTIVATIONS", "Encoder", "EncoderConfig"]
+
+# Name in Hugging Face's config.json -> function.
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+  "gelu": functools.partial(nn.gelu, approximate=False),
+  "gelu_new": functools.partial(nn.gelu, approximate=True),
+  "relu": nn.relu,
+}
+
+_SIZES = (
+  "vocab_size",
+  "hidden",
+  "layers",
+  "heads",
+  "intermediate",
+  "max_positions",
+)
+_RATES = ("dropout", "attention_dropout", "head_dropout")
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderConfig:
+  """What an encoder is made of; the defaults are DistilBERT's.
+
+  BERT (base) is `EncoderConfig(layers=12, type_vocab=2)`.
+
+  Attributes:
+    vocab_size: tokens are below it.
+    hidden: width of the hidden states; the heads share it.
+    layers: number of layers.
+    heads: attention heads of a layer.
+    intermediate: width of the dense layer inside a layer.
+    max_positions: longest sequence, in tokens.
+    type_vocab: number of segment types, of which all tokens have the first;
+      None for a model without, such as DistilBERT.
+    layer_norm_eps: added to the variance by the layer norms.
+    dropout: rate for embeddings and the output of each sublayer.
+    attention_dropout: rate for attention weights.
+    head_dropout: rate before the last layer.
+    activation: key of `ACTIVATIONS`; 'gelu' is the exact one.
+    pad_id: the token that fills a sequence up; it is not attended to.
+
+  Raises:
+    ValueError: for a value that cannot be.
+  """
+
+  vocab_size: int = 30522
+  hidden: int = 768
+  layers: int = 6
+  heads: int = 12
+  intermediate: int = 3072
+  max_positions: int = 512
+  type_vocab: int | None = None
+  layer_norm_eps: float = 1e-12
+  dropout: float = 0.1
+  attention_dropout: float = 0.1
+  head_dropout: float = 0.2
+  activation: str = "gelu"
+  pad_id: int = 0
+
+  def __post_init__(self):
+    sizes = (*_SIZES, *(() if self.type_vocab is None else ("type_vocab",)))
+    for name in sizes:
+      value = getattr(self, name)
+      if type(value) is not int or value < 1:
+        raise ValueError(
+          f"{name}={value!r}: must be a whole number of at least 1"
+        )
+    for name in (*_RATES, "layer_norm_eps"):
+      value = getattr(self, name)
+      is_number = isinstance(value, int | float) and type(value) is not bool
+      if not is_number or not 0 <= value < 1:
+        raise ValueError(f"{name}={value!r}: must be a number in [0, 1)")
+    if self.hidden % self.heads:
+      raise ValueError(f"heads={self.heads}: must divide hidden={self.hidden}")
+    if type(self.pad_id) is not int or not 0 <= self.pad_id < self.vocab_size:
+      raise ValueError(
+        f"pad_id={self.pad_id!r}: must be a token in [0, {self.vocab_size})"
+      )
+    check_choice("activation", self.activation, ACTIVATIONS)
+
+
+_Dense = functools.partial(layers.Dense, initialization=layers.bert_normal)
+
+
+def _layer_norm(config: EncoderConfig) -> nn.LayerNorm:
+  # Computes in float32 or wider, whatever the types of its input.
+  return nn.LayerNorm(epsilon=config.layer_norm_eps, use_fast_variance=False)
+
+
+class Encoder(nn.Module):
+  """Token embeddings, transformer layers, and a classifier of the first token.
+
+  The head is that of DistilBERT for both families: dense, ReLU, dropout,
+  dense. Dropout is active where `train=True`. Matrix products are in the dtype
+  of the parameters; layer norms and the softmax of attention in float32 or
+  wider.
+
+  Attributes:
+    config: sizes, rates, activation.
+    num_classes: width of the output.
+  """
+
+  config: EncoderConfig = EncoderConfig()
+  num_classes: int = 2
+
+  def setup(self):
+    self.embeddings = _Embeddings(self.config)
+    self.layers = [_Layer(self.config) for _ in range(self.config.layers)]
+    self.head = _Head(self.config, self.num_classes)
+
+  def __call__(self, tokens: jax.Array, *, train: bool = False) -> jax.Array:
+    """Logits [B, num_classes] of tokens [B, T] of a whole-number type.
+
+    Raises:
+      ValueError: if T exceeds the positions.
+    """
+    features = self.features(tokens, train=train)
+    return self.head.logits(features, train=train)
+
+  def features(self, tokens: jax.Array, *, train: bool = False) -> jax.Array:
+    """Activations [B, hidden] before the last layer and its dropout."""
+    # Of the last layer the head needs nothing but the first token.
+    first = self.encode(tokens, train=train, last=1)[:, 0]
+    return self.head.features(first)
+
+  def encode(
+    self, tokens: jax.Array, *, train: bool = False, last: int | None = None
+  ) -> jax.Array:
+    """Hidden states [B, T, hidden] after the last layer.
+
+    At padding they are what the layers make of it.
+
+    Args:
+      tokens: [B, T].
+      train: whether dropout is active.
+      last: the last layer is computed for so many first tokens only, [B, last,
+        hidden]; for all if None.
+    """
+    mask = tokens != self.config.pad_id
+    x = self.embeddings(tokens, train=train)
+    for layer in self.layers[:-1]:
+      x = layer(x, x, mask, train=train)
+    return self.layers[-1](x[:, :last], x, mask, train=train)
+
+
+class _Embeddings(nn.Module):
+  """The sum of the embeddings of token, position and type, normalized."""
+
+  config: EncoderConfig
+
+  def setup(self):
+    config, init = self.config, nn.initializers.normal(0.02)
+    table = lambda name, rows: self.param(name, init, (rows, config.hidden))
+    self.word = table("word", config.vocab_size)
+    self.position = table("position", config.max_positions)
+    if config.type_vocab is not None:
+      self.type = table("type", config.type_vocab)
+    self.norm = _layer_norm(config)
+    self.dropout = nn.Dropout(config.dropout)
+
+  def __call__(self, tokens: jax.Array, *, train: bool) -> jax.Array:
+    length = tokens.shape[1]
+    if length > self.config.max_positions:
+      raise ValueError(
+        f"tokens: {length} in a sequence; must be at most "
+        f"max_positions={self.config.max_positions}"
+      )
+    x = jnp.take(self.word, tokens.astype(jnp.int32), axis=0, mode="clip")
+    x += self.position[:length]
+    if self.config.type_vocab is not None:
+      x += self.type[0]
+    return self.dropout(self.norm(x), deterministic=not train)
+
+
+class _Layer(nn.Module):
+  """Attention, then two dense layers; each added to its input, normalized."""
+
+  config: EncoderConfig
+
+  def setup(self):
+    config = self.config
+    self.attention = _Attention(config)
+    self.attention_norm = _layer_norm(config)
+    self.intermediate = _Dense(config.intermediate)
+    self.output = _Dense(config.hidden)
+    self.output_norm = _layer_norm(config)
+    self.dropout = nn.Dropout(config.dropout)
+
+  def __call__(
+    self, x: jax.Array, whole: jax.Array, mask: jax.Array, *, train: bool
+  ) -> jax.Array:
+    """The new x [B, t, hidden], which attends to whole [B, T, hidden]."""
+    drop = lambda y: self.dropout(y, deterministic=not train)
+    mixed = self.attention(x, whole, mask, train=train)
+    x = self.attention_norm(x + drop(mixed))
+    activation = ACTIVATIONS[self.config.activation]
+    y = self.output(activation(self.intermediate(x)))
+    return self.output_norm(x + drop(y))
+
+
+class _Attention(nn.Module):
+  """Scaled dot-product attention of several heads to tokens of the mask."""
+
+  config: EncoderConfig
+
+  def setup(self):
+    self.query, self.key, self.value, self.output = (
+      _Dense(self.config.hidden) for _ in range(4)
+    )
+    self.dropout = nn.Dropout(self.config.attention_dropout)
+
+  def __call__(
+    self, x: jax.Array, whole: jax.Array, mask: jax.Array, *, train: bool
+  ) -> jax.Array:
+    heads = self.config.heads
+    split = lambda y: y.reshape(*y.shape[:2], heads, -1)  # [B, T, heads, d]
+    query, key, value = map(
+      split, (self.query(x), self.key(whole), self.value(whole))
+    )
+    query /= math.sqrt(query.shape[-1])
+    scores = at_least_float32(jnp.einsum("bqhd,bkhd->bhqk", query, key))
+    # Not -inf: a row of padding alone would be NaN.
+    lowest = jnp.finfo(scores.dtype).min
+    scores = jnp.where(mask[:, None, None, :], scores, lowest)
+    weights = jax.nn.softmax(scores).astype(value.dtype)
+    weights = self.dropout(weights, deterministic=not train)
+    mixed = jnp.einsum("bhqk,bkhd->bqhd", weights, value)
+    return self.output(mixed.reshape(x.shape))
+
+
+class _Head(nn.Module):
+  """The classifier of the first token's hidden state."""
+
+  config: EncoderConfig
+  num_classes: int
+
+  def setup(self):
+    self.dense = _Dense(self.config.hidden)
+    self.dropout = nn.Dropout(self.config.head_dropout)
+    self.output = layers.Logits(
+      self.num_classes, initialization=layers.bert_normal
+    )
+
+  def features(self, x: jax.Array) -> jax.Array:
+    return nn.relu(self.dense(x))
+
+  def logits(self, x: jax.Array, *, train: bool) -> jax.Array:
+    return self.output(self.dropout(x, deterministic=not train))

@@ -1,0 +1,235 @@
+"""Training only some leaves of a model, such as the head of a pretrained one.
+
+A tree of trainable leaves has the structure of the whole model, with None where
+a leaf is frozen, as `models.statistics.weights` has it. JAX regards None as no
+leaf, so messages, states and norms of such a tree count what is trained.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt.base import Algorithm, ClientRule, FeaturesFn, LossFn, Params
+from fedjax_opt.checks import algorithms, functions
+from fedjax_opt.checks import values as checks
+from fedjax_opt.models import statistics
+from fedjax_opt.objectives import RegularizedLoss
+
+__all__ = [
+  "TrainableState",
+  "mask",
+  "train_only",
+]
+
+
+class TrainableState(NamedTuple):
+  """The server between rounds.
+
+  Attributes:
+    trained: the state of the algorithm, which knows the trainable leaves only.
+    frozen: the other leaves of the initial model, None at trainable ones.
+  """
+
+  trained: Any
+  frozen: Params
+
+
+def train_only(
+  make: Callable[..., Algorithm],
+  paths: Sequence[str],
+  loss_fn: LossFn,
+  features_fn: FeaturesFn | None = None,
+) -> Algorithm:
+  """An algorithm that trains some leaves of a model, and leaves the others.
+
+  >>> algorithm = fo.train_only(
+  ...   lambda loss_fn: fo.fed_avg(loss_fn, optax.sgd(0.1)),
+  ...   ["output"], loss_fn)
+
+  It is given, evaluated and saved with all leaves. The algorithm that `make`
+  returns sees the trainable ones alone, so its messages, their bytes and what
+  clients keep are of these; the frozen ones are constants of its loss. They are
+  part of the server's state: in a grid every point has those of its own initial
+  model, and so many copies of them are in memory.
+
+  A term that `objectives.l2` has added to the loss is of the trainable leaves;
+  any other `RegularizedLoss.term` gets a tree with None at frozen leaves.
+  Running statistics of batch normalization that are frozen stay as they are,
+  while in training the layers still normalize by the batch.
+
+  Args:
+    make: `(loss_fn) -> Algorithm`, or `(loss_fn, features_fn) -> Algorithm` if
+      features are given.
+    paths: of what is trained, see `mask`.
+    loss_fn: `(params, batch, rng) -> [B]`, of all leaves.
+    features_fn: `(params, batch, rng) -> [B, d]`, of all leaves, for MOON.
+
+  Returns:
+    The algorithm, whose state is a `TrainableState`.
+
+  Raises:
+    ValueError: if a path matches no leaf, once there is a model.
+    TypeError: if an argument is of a wrong type.
+  """
+  paths = _checked(paths)
+  functions.check_loss(loss_fn)
+  given = (loss_fn,) if features_fn is None else (loss_fn, features_fn)
+  takes = "(loss_fn) -> Algorithm"
+  if features_fn is not None:
+    takes = "(loss_fn, features_fn) -> Algorithm"
+  outer = checks.call("make", takes, make, *given)  # Computes no loss.
+  algorithms.check("make(...)", outer)
+  split = functools.partial(_split, paths=paths)
+
+  def init(params, num_clients):
+    trainable, frozen = split(params)
+    return TrainableState(outer.init(trainable, num_clients), frozen)
+
+  def round(state, cohort):
+    dtype = _dtype(outer.params(state.trained))
+    closed = (_closed(function, state.frozen, dtype) for function in given)
+    trained, replies = make(*closed).round(state.trained, cohort)
+    return TrainableState(trained, state.frozen), replies
+
+  def client_params(state, kept):
+    return _merge(outer.client_params(state.trained, kept), state.frozen)
+
+  def of_trainable(function):
+    return function and (lambda params: function(split(params)[0]))
+
+  return Algorithm(
+    init,
+    round,
+    params=lambda state: _merge(outer.params(state.trained), state.frozen),
+    penalty=of_trainable(outer.penalty),
+    init_client=of_trainable(outer.init_client),
+    client_params=outer.client_params and client_params,
+  )
+
+
+def mask(params: Params, paths: Sequence[str]) -> Any:
+  """Which leaves of a model are trained.
+
+  Args:
+    params: the model, or its shapes.
+    paths: such as 'output', 'output/kernel' or 'encoder/layer_5', the names
+      from the outermost on, joined by '/'. A path stands for all leaves below.
+
+  Returns:
+    The tree with True at the leaves of a path and False at the others.
+
+  Raises:
+    ValueError: naming a path that matches no leaf, and what there is.
+    TypeError: if the paths are no list of strings.
+  """
+  paths = _checked(paths)
+  leaves, structure = jax.tree_util.tree_flatten_with_path(params)
+  name = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
+  found = [name(at) for at, _ in leaves]
+  for path in paths:
+    if not any(_is_below(each, path) for each in found):
+      raise ValueError(f"trainable={path!r}: {_no_leaf(path, found)}")
+  trained = [any(_is_below(each, p) for p in paths) for each in found]
+  return jax.tree.unflatten(structure, trained)
+
+
+def only(rule: ClientRule, paths: Sequence[str]) -> ClientRule:
+  """A client rule that moves some leaves of a whole model.
+
+  Args:
+    rule: sees no other leaves.
+    paths: of what is trained, see `mask`.
+  """
+  if callable(rule):
+    return lambda round: only(rule(round), paths)
+  rules = {True: rule, False: optax.set_to_zero()}
+  labels = functools.partial(mask, paths=paths)
+  return optax.with_extra_args_support(optax.partition(rules, labels))
+
+
+def differentiated(loss_fn: LossFn, paths: Sequence[str]) -> LossFn:
+  """A loss whose gradient is 0 at the frozen leaves of a whole model."""
+
+  def loss(params, batch, rng):
+    stop = lambda keep, x: x if keep else jax.lax.stop_gradient(x)
+    return loss_fn(jax.tree.map(stop, mask(params, paths), params), batch, rng)
+
+  return loss
+
+
+def _checked(paths):
+  """The paths as a tuple of strings."""
+  is_list = isinstance(paths, list | tuple)
+  if not is_list or not all(isinstance(each, str) for each in paths):
+    raise TypeError(
+      f"trainable={checks.shown(paths)}: must be a list of paths, such as "
+      "['output']"
+    )
+  if not paths or not all(paths):
+    raise ValueError(
+      f"trainable={checks.shown(paths)}: must be at least one path, none of "
+      "them empty, such as ['output']"
+    )
+  return tuple(paths)
+
+
+def _is_below(name, path):
+  """Whether a leaf is at a path or below it."""
+  return name == path or name.startswith(f"{path}/")
+
+
+def _no_leaf(path, found):
+  """That nothing matches, and what there is beside the first wrong part."""
+  inside, parts = "", path.split("/")
+  while any(each.startswith(f"{inside}{parts[0]}/") for each in found):
+    inside += f"{parts.pop(0)}/"
+  rest = (n.removeprefix(inside) for n in found if n.startswith(inside))
+  there = dict.fromkeys(inside + each.partition("/")[0] for each in rest)
+  return f"matches no leaf of the model; must be among {', '.join(there)}"
+
+
+def _split(params, paths):
+  """The trainable leaves, and the frozen ones, None elsewhere."""
+  trained = mask(params, paths)
+  take = lambda which: jax.tree.map(
+    lambda keep, leaf: leaf if keep is which else None, trained, params
+  )
+  return take(True), take(False)
+
+
+def _merge(trainable, frozen):
+  """All leaves, of two trees that `_split` gave."""
+  is_none = lambda leaf: leaf is None
+  either = lambda one, other: other if one is None else one
+  return jax.tree.map(either, trainable, frozen, is_leaf=is_none)
+
+
+def _closed(function, frozen, dtype):
+  """A loss or features as a function of the trainable leaves.
+
+  Args:
+    function: of all leaves.
+    frozen: the other leaves.
+    dtype: of the trainable leaves at the server. Where a client computes in
+      another one, so do the frozen leaves.
+  """
+  if isinstance(function, RegularizedLoss):
+    inner = _closed(function.loss_fn, frozen, dtype)
+    return function._replace(loss_fn=inner)
+
+  def of_trainable(params, batch, rng):
+    others, local = frozen, _dtype(params)
+    if local != dtype:
+      others = statistics.map_weights(lambda leaf: leaf.astype(local), frozen)
+    return function(_merge(params, others), batch, rng)
+
+  return of_trainable
+
+
+def _dtype(params):
+  """In which type a model's weights are."""
+  return jnp.result_type(*jax.tree.leaves(statistics.weights(params)), 0.0)

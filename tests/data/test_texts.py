@@ -1,0 +1,172 @@
+"""Texts and their tokens: from the files that they come in to the cache.
+
+Set FEDJAX_OPT_DATA_DIR to a TFDS folder to try the real AG News as well.
+"""
+
+import os
+import sys
+
+import numpy as np
+import pytest
+
+from fedjax_opt.data import texts, tokenization
+from tests import text_data
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+  return tmp_path / "cache" / "fedjax_opt"
+
+
+@pytest.fixture
+def dbpedia(tmp_path):
+  text_data.write_csv(tmp_path / "data" / "dbpedia_csv", "dbpedia")
+  return tmp_path / "data"
+
+
+@pytest.fixture
+def tokenizer():
+  pytest.importorskip("tokenizers")
+  return tokenization.train(["the team wins a bank game"], 40)
+
+
+def test_ag_news_is_downloaded_prepared_and_read(tmp_path, monkeypatch):
+  for package in ("tensorflow_datasets", "array_record"):
+    pytest.importorskip(package)
+  folder = text_data.prepare_ag_news(tmp_path, monkeypatch)
+  for split in ("train", "test"):
+    loaded = texts.load("ag_news", split, folder)
+    assert loaded["y"].dtype == np.int32
+    # TFDS shuffles when it prepares.
+    assert sorted(zip(loaded["x"], loaded["y"], strict=True)) == sorted(
+      (f"{title} {description}", number - 1)
+      for number, title, description in text_data.rows("ag_news", split)
+    )
+  assert "tensorflow" not in sys.modules
+
+
+def test_dbpedia(dbpedia):
+  for split in ("train", "test"):
+    loaded = texts.load("dbpedia", split, dbpedia)
+    rows = text_data.rows("dbpedia", split)
+    assert loaded["x"] == [content.strip() for _, _, content in rows]
+    assert loaded["y"].tolist() == [number - 1 for number, _, _ in rows]
+
+
+def test_tokens_and_their_cache(dbpedia, tokenizer, own_cache, monkeypatch):
+  load = lambda length: texts.load_tokens(
+    "dbpedia", "test", tokenizer, length, data_dir=dbpedia
+  )
+  first = load(6)
+  assert first["x"].shape == (28, 6)
+  np.testing.assert_array_equal(
+    first["x"],
+    tokenization.encode(
+      tokenizer, texts.load("dbpedia", "test", dbpedia)["x"], 6
+    ),
+  )
+  read = texts._read
+  monkeypatch.setattr(texts, "_read", None)  # Must not be needed now.
+  second = load(6)
+  for name in ("x", "y"):
+    np.testing.assert_array_equal(first[name], second[name])
+    assert second[name].dtype == np.int32
+
+  monkeypatch.setattr(texts, "_read", read)
+  load(5)  # Another length, vocabulary or file: another cache file.
+  other = tokenization.train(["the market rises"], 40)
+  texts.load_tokens("dbpedia", "test", other, 6, data_dir=dbpedia)
+  os.utime(dbpedia / "dbpedia_csv" / "test.csv", (1, 1))
+  load(6)
+  assert len(list(own_cache.iterdir())) == 4
+
+
+def test_the_vocabulary_of_the_training_texts(dbpedia, own_cache, monkeypatch):
+  pytest.importorskip("tokenizers")
+  train = lambda size: texts.train_tokenizer("dbpedia", size, dbpedia).to_str()
+  expected = tokenization.train(
+    texts.load("dbpedia", "train", dbpedia)["x"], 90
+  )
+  assert train(90) == expected.to_str()
+  assert train(70) != train(90)
+  monkeypatch.setattr(texts, "_read", None)
+  assert train(90) == expected.to_str()
+  assert len(list(own_cache.iterdir())) == 2
+
+
+# Mistakes.
+
+
+def refusal(name, split, folder):
+  with pytest.raises(ValueError, match=r".") as error:
+    texts.load(name, split, folder)
+  assert "\n" not in str(error.value)
+  return str(error.value)
+
+
+def test_unknown_names(dbpedia):
+  assert refusal("dbpedi", "train", dbpedia) == (
+    "name='dbpedi': must be one of ag_news, dbpedia; did you mean dbpedia?"
+  )
+  assert refusal("dbpedia", "validation", dbpedia) == (
+    "split='validation': must be one of train, test"
+  )
+
+
+def test_a_data_set_that_is_not_there(tmp_path):
+  assert refusal("dbpedia", "train", tmp_path) == (
+    f"data_dir={str(tmp_path)!r}: has no dbpedia_csv/train.csv; unpack "
+    "https://s3.amazonaws.com/fast-ai-nlp/dbpedia_csv.tgz there"
+  )
+  absent = str(tmp_path / "absent")
+  assert refusal("dbpedia", "train", absent) == (
+    f"data_dir={absent!r}: must be an existing folder"
+  )
+
+
+def test_ag_news_that_cannot_be_downloaded(tmp_path, monkeypatch):
+  requests = pytest.importorskip("requests")
+  pytest.importorskip("tensorflow_datasets")
+
+  def unreachable(*_, **__):
+    raise requests.ConnectionError("no network")
+
+  monkeypatch.setattr(requests, "head", unreachable)
+  message = refusal("ag_news", "train", tmp_path)
+  assert message.startswith(f"data_dir={str(tmp_path)!r}: does not hold ag_ne")
+  assert "put ag_news_subset-train.array_record* and TFDS's other" in message
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    (
+      "1,a\n",
+      "cannot be read (not enough values to unpack (expected 3, got 2)",
+    ),
+    ("one,a,b\n", "cannot be read (invalid literal for int()"),
+    ("15,a,b\n", "must have examples of 14 classes, got 1, of classes [14]"),
+    ("0,a,b\n", "must have examples of 14 classes, got 1, of classes [-1]"),
+    ("", "must have examples of 14 classes, got 0, of classes []"),
+  ],
+)
+def test_files_that_cannot_be_read(dbpedia, content, message):
+  file = dbpedia / "dbpedia_csv" / "train.csv"
+  file.write_text(content)
+  found = refusal("dbpedia", "train", dbpedia)
+  assert found.startswith(str(file))
+  assert message in found
+
+
+@pytest.mark.skipif(
+  "FEDJAX_OPT_DATA_DIR" not in os.environ,
+  reason="set FEDJAX_OPT_DATA_DIR to a TFDS folder that holds ag_news_subset",
+)
+def test_real_ag_news():
+  test = texts.load("ag_news", "test", os.environ["FEDJAX_OPT_DATA_DIR"])
+  # Of about one size each; some folders hold a part of the 7,600.
+  counts = np.bincount(test["y"], minlength=4)
+  assert len(counts) == 4
+  assert counts.min() > 0.2 * counts.sum()
+  assert all(len(text) > 20 for text in test["x"])

@@ -1,0 +1,100 @@
+"""Models of sequences of tokens: LSTM and decoder."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedjax_opt import models
+
+MODELS = {
+  "lstm": models.LSTM(11, embedding_size=3, hidden=(5, 4)),
+  "decoder": models.Decoder(
+    11, max_length=9, width=8, num_blocks=2, num_heads=2
+  ),
+}
+X = np.random.default_rng(0).integers(0, 11, size=(3, 9))
+
+
+@pytest.fixture(params=MODELS)
+def model(request):
+  """A model, and its parameters, all of them random."""
+  module = MODELS[request.param]
+  params = module.init(jax.random.key(0), X)["params"]
+  draw = lambda leaf: leaf + jax.random.normal(jax.random.key(1), leaf.shape)
+  return module, jax.tree.map(draw, params)
+
+
+def test_shapes(model):
+  module, params = model
+  assert module.apply({"params": params}, X).shape == (3, 9, 11)
+  features = module.apply({"params": params}, X, method="features")
+  assert features.shape[:2] == (3, 9)
+
+
+def test_a_prediction_depends_on_what_came_before_alone(model):
+  module, params = model
+  apply = jax.jit(lambda x: module.apply({"params": params}, x))
+  logits, later = apply(X), X.copy()
+  later[:, 5] = (X[:, 5] + 1) % 11
+  changed = apply(later)
+  np.testing.assert_allclose(changed[:, :5], logits[:, :5], rtol=1e-6)
+  assert (np.abs(changed[:, 5:] - logits[:, 5:]).max(axis=(0, 2)) > 1e-4).all()
+  # A shorter sequence has the same start.
+  np.testing.assert_allclose(apply(X[:, :4]), logits[:, :4], rtol=2e-5)
+
+
+def test_dtypes(model):
+  module, params = model
+  half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
+  features = module.apply({"params": half}, X, method="features")
+  assert features.dtype == jnp.bfloat16
+  logits = module.apply({"params": half}, X)
+  assert logits.dtype == jnp.float32
+
+
+def test_sizes():
+  sizes = {}
+  for module in (models.LSTM(66), models.Decoder(66)):
+    x = jnp.zeros((1, 80), int)
+    params = jax.eval_shape(module.init, jax.random.key(0), x)
+    sizes[type(module).__name__] = sum(x.size for x in jax.tree.leaves(params))
+  # As the docstrings say.
+  assert sizes == {"LSTM": 814_162, "Decoder": 820_546}
+
+
+def sigmoid(x):
+  return 1 / (1 + np.exp(-x))
+
+
+def test_lstm_is_that_of_its_equations():
+  module = MODELS["lstm"]
+  params = module.init(jax.random.key(0), X)["params"]
+  draw = lambda leaf: jax.random.normal(jax.random.key(2), leaf.shape)
+  params = jax.tree.map(draw, params)
+  x = np.asarray(params["embedding"]["embedding"])[X]
+  for i, width in enumerate((5, 4)):
+    cell = jax.tree.map(np.asarray, params[f"layers_{i}"]["cell"])
+    h = c = np.zeros((3, width))
+    outputs = []
+    for t in range(9):
+      gates = {
+        g: x[:, t] @ cell[f"i{g}"]["kernel"]
+        + h @ cell[f"h{g}"]["kernel"]
+        + cell[f"h{g}"]["bias"]
+        for g in "ifgo"
+      }
+      c = sigmoid(gates["f"]) * c + sigmoid(gates["i"]) * np.tanh(gates["g"])
+      h = sigmoid(gates["o"]) * np.tanh(c)
+      outputs.append(h)
+    x = np.stack(outputs, axis=1)
+  found = module.apply({"params": params}, X, method="features")
+  np.testing.assert_allclose(found, x, rtol=1e-4, atol=1e-5)
+
+
+def test_a_sequence_that_is_too_long():
+  module = MODELS["decoder"]
+  with pytest.raises(
+    ValueError, match=r"10 tokens; .* at most max_length=9(\n|$)"
+  ):
+    module.init(jax.random.key(0), jnp.zeros((1, 10), int))

@@ -1,0 +1,291 @@
+"""Training only some leaves of a model."""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fedjax_opt as fo
+from fedjax_opt import objectives, trainable, trees
+from fedjax_opt.algorithms import ALGORITHMS
+from fedjax_opt.checks import functions
+from tests import jax_problems
+
+TASK = jax_problems.mlp()
+SETTINGS = {"cohort_size": 3, "batch_size": 4, "local_steps": 3, "seed": 1}
+HEAD = ("output",)
+
+
+def model(seed=0):
+  """A model in float32; that of the task is 0 in places."""
+  key = jax.random.key(seed)
+  draw = lambda leaf: jax.random.normal(key, np.shape(leaf)) / 3
+  return jax.tree.map(draw, TASK.params)
+
+
+def simulate(algorithm, params=None, **settings):
+  settings = {"rounds": 3} | SETTINGS | settings
+  params = model() if params is None else params
+  return fo.simulate(algorithm, params, TASK.data, **settings)
+
+
+def assert_equal(actual, expected):
+  jax.tree.map(np.testing.assert_array_equal, actual, expected)
+
+
+def assert_close(actual, expected):
+  close = functools.partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-6)
+  jax.tree.map(close, actual, expected)
+
+
+# One of each kind: with a server rule, with client state, of two phases, with
+# a regularizer, exact, with running momenta.
+MAKE = {
+  "fed_avg": lambda loss_fn: fo.fed_avg(
+    loss_fn, fo.delta_sgd(eta_0=0.1), optax.adam(0.01)
+  ),
+  "fed_prox": lambda loss_fn: fo.fed_prox(loss_fn, optax.sgd(0.1), mu=0.1),
+  "scaffold": lambda loss_fn: fo.scaffold(loss_fn, learning_rate=0.1),
+  "bvr_l_sgd": lambda loss_fn: fo.bvr_l_sgd(loss_fn, learning_rate=0.1),
+  "fed_dual_avg": lambda loss_fn: fo.fed_dual_avg(
+    loss_fn, fo.prox.kernels(fo.prox.l1(1e-2)), learning_rate=0.1
+  ),
+  "domo": lambda loss_fn: fo.domo(loss_fn, learning_rate=0.1),
+  "moon": lambda loss_fn, features_fn: fo.moon(
+    loss_fn, features_fn, optax.sgd(0.1)
+  ),
+}
+
+
+def whole(name, loss_fn=TASK.loss_fn):
+  features = (TASK.features_fn,) if name == "moon" else ()
+  return MAKE[name](loss_fn, *features)
+
+
+def some(name, paths, loss_fn=TASK.loss_fn):
+  features = (TASK.features_fn,) if name == "moon" else ()
+  return fo.train_only(MAKE[name], paths, loss_fn, *features)
+
+
+def cohort(name):
+  return {"cohort_size": 5} if ALGORITHMS[name].cohort == "all" else {}
+
+
+def head_alone(loss_fn, hidden):
+  """The loss as one would write it for a model that has the head alone."""
+  return lambda params, batch, rng: loss_fn(
+    {"hidden": hidden} | params, batch, rng
+  )
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_as_if_the_model_had_the_trained_leaves_alone(name):
+  params = model()
+  result = simulate(some(name, HEAD), **cohort(name))
+  assert_equal(result.params["hidden"], params["hidden"])
+  arguments = [head_alone(TASK.loss_fn, params["hidden"])]
+  if name == "moon":
+    arguments.append(head_alone(TASK.features_fn, params["hidden"]))
+  head = {"output": params["output"]}
+  alone = simulate(MAKE[name](*arguments), head, **cohort(name))
+  assert_close(result.params["output"], alone.params["output"])
+  assert not np.array_equal(
+    result.params["output"]["kernel"], params["output"]["kernel"]
+  )
+  assert result.cost == alone.cost
+  kept = jax.tree.leaves(alone.client_state)
+  assert_close(jax.tree.leaves(result.client_state), kept)
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_all_leaves_are_as_if_none_was_named(name):
+  given = simulate(some(name, ["hidden", "output"]), **cohort(name))
+  plain = simulate(whole(name), **cohort(name))
+  assert_equal(given.params, plain.params)
+  assert_equal(given.state.trained, plain.state)
+  assert_equal(given.client_state, plain.client_state)
+  assert given.cost == plain.cost
+
+
+def test_a_message_has_the_bytes_of_the_trained_leaves():
+  result = simulate(some("fed_avg", ["output/bias", "hidden/bias"]))
+  sizes = [model()[layer]["bias"].nbytes for layer in ("output", "hidden")]
+  assert result.cost["bytes_up_per_round"] == sum(sizes)
+
+
+def test_each_seed_of_a_grid_has_its_own_frozen_leaves():
+  make = lambda rate: fo.train_only(
+    lambda loss_fn: fo.fed_avg(loss_fn, optax.sgd(rate)), HEAD, TASK.loss_fn
+  )
+  # Whole numbers, so that compiling it does not change them.
+  init = jax.jit(
+    lambda key: jax.tree.map(
+      lambda leaf: jax.random.randint(key, np.shape(leaf), -2, 3) / 4.0,
+      TASK.params,
+    )
+  )
+  settings = {name: SETTINGS[name] for name in SETTINGS if name != "seed"}
+  grid = fo.sweep(
+    make, {"rate": [0.1, 0.3]}, init, TASK.data, rounds=3, seeds=(4, 7),
+    **settings,
+  )  # fmt: skip
+  for i, point in enumerate(fo.grid_points({"rate": [0.1, 0.3]}, (4, 7))):
+    params = init(jax.random.key(point["seed"]))
+    one = simulate(make(point["rate"]), params, seed=point["seed"])
+    of_grid = trees.take(grid.params, i)
+    assert_close(of_grid, one.params)
+    assert_equal(of_grid["hidden"], params["hidden"])
+
+
+@pytest.mark.parametrize("client_map", ["vmap", "scan"])
+@pytest.mark.parametrize("name", ["fed_avg", "moon"])
+@pytest.mark.parametrize("precision", ["mixed", "bfloat16"])
+def test_frozen_leaves_are_computed_in_the_type_of_the_others(
+  precision, name, client_map
+):
+  seen = set()
+
+  def spy(params, batch, rng):
+    seen.update(leaf.dtype.name for leaf in jax.tree.leaves(params))
+    return TASK.loss_fn(params, batch, rng)
+
+  params = model()
+  result = simulate(
+    some(name, HEAD, spy), precision=precision, client_map=client_map
+  )
+  assert seen == {"bfloat16"}
+  assert_equal(result.params["hidden"], params["hidden"])
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed"])
+def test_l2_is_of_the_trained_leaves(precision):
+  terms = []
+  loss_fn = objectives.l2(TASK.loss_fn, 0.5)
+
+  def term(params):
+    terms.append([x.dtype.name for x in jax.tree.leaves(params)])
+    return loss_fn.term(params)
+
+  spied = loss_fn._replace(term=term)
+  simulate(some("fed_avg", HEAD, spied), precision=precision)
+  assert terms == [["float32"] * 2] * len(terms) != []
+
+
+def test_a_run_that_goes_on_from_a_checkpoint(tmp_path):
+  algorithm = some("moon", HEAD)
+  whole_run = simulate(algorithm, rounds=6)
+  checkpoints = fo.Checkpoints(tmp_path / "saved", every=2)
+  simulate(algorithm, rounds=4, checkpoints=checkpoints)
+  # The model given is not what it goes on with.
+  zeros = jax.tree.map(jnp.zeros_like, model())
+  resumed = simulate(
+    algorithm,
+    zeros,
+    rounds=6,
+    checkpoints=fo.Checkpoints(tmp_path / "saved", every=2, resume=True),
+  )
+  assert_equal(resumed.params, whole_run.params)
+  assert_equal(resumed.params["hidden"], model()["hidden"])
+
+
+def test_a_penalty_is_of_the_trained_leaves():
+  evaluate = lambda params, data, test: {"train_loss": jnp.float32(0)}
+  result = simulate(some("fed_dual_avg", HEAD), evaluate=evaluate)
+  measured = result.history.metrics["regularized_train_loss"][0, -1]
+  kernel = result.params["output"]["kernel"]
+  assert measured == pytest.approx(1e-2 * np.abs(kernel).sum(), rel=1e-5)
+
+
+def test_clients_own_models_have_all_leaves():
+  algorithm = some("moon", HEAD)
+  result = simulate(algorithm)
+  per_example = lambda params, batch: {
+    "hidden": jnp.full(len(batch["x"]), jnp.sum(params["hidden"]["kernel"])),
+    "output": jnp.full(len(batch["x"]), jnp.sum(params["output"]["kernel"])),
+  }
+  found = fo.evaluate_clients(
+    result, per_example, TASK.data, train=TASK.data, algorithm=algorithm,
+    loss_fn=TASK.loss_fn, client=trainable.only(fo.delta_sgd(), HEAD),
+    local_steps=2, batch_size=4,
+  ).values  # fmt: skip
+  rows = np.asarray(TASK.data.sizes) > 0
+  for kind in ("personal", "personalized"):
+    same = found[kind]["hidden"][rows] == found["global"]["hidden"][rows]
+    assert same.all()
+    moved = found[kind]["output"][rows] != found["global"]["output"][rows]
+    assert moved.any()
+
+
+def test_a_rule_that_moves_some_leaves():
+  params, grads = model(0), model(1)
+  rules = [
+    trainable.only(optax.sgd(0.1), HEAD),
+    trainable.only(lambda round: optax.sgd(0.1 * round), HEAD)(1),
+  ]
+  for rule in rules:
+    updates, _ = rule.update(grads, rule.init(params), params)
+    assert not any(map(np.any, jax.tree.leaves(updates["hidden"])))
+    alone = optax.tree.scale(-0.1, grads["output"])
+    assert_close(updates["output"], alone)
+
+
+def test_the_gradient_at_frozen_leaves_is_zero():
+  batch = {n: jnp.asarray(v[:5]) for n, v in TASK.problem.examples.items()}
+  loss = lambda loss_fn: lambda params: loss_fn(params, batch, None).sum()
+  given = trainable.differentiated(TASK.loss_fn, HEAD)
+  found = jax.grad(loss(given))(model())
+  expected = jax.grad(loss(functions.loss(TASK.loss_fn)))(model())
+  assert_close(found["output"], expected["output"])
+  assert not any(map(np.any, jax.tree.leaves(found["hidden"])))
+
+
+def test_which_leaves_a_path_stands_for():
+  params = {"head": {"bias": 1.0}, "headless": 2.0, "body": [3.0, {"w": 4.0}]}
+  found = trainable.mask(params, ["head", "body/1"])
+  assert found == {
+    "head": {"bias": True},
+    "headless": False,
+    "body": [False, {"w": True}],
+  }
+
+
+BAD_PATHS = {
+  ("outputs",): "trainable='outputs': matches no leaf of the model; must be "
+  "among hidden, output",
+  ("output", "hidden/weight"): "trainable='hidden/weight': matches no leaf of "
+  "the model; must be among hidden/bias, hidden/kernel",
+  ("output/bias/0",): "trainable='output/bias/0': matches no leaf of the "
+  "model; must be among output/bias, output/kernel",
+  ("out",): "trainable='out': matches no leaf of the model; must be among "
+  "hidden, output",
+}
+
+
+@pytest.mark.parametrize("paths", BAD_PATHS)
+def test_paths_that_match_nothing(paths):
+  with pytest.raises(ValueError, match=f"^{re.escape(BAD_PATHS[paths])}(\n|$)"):
+    simulate(some("fed_avg", paths))
+
+
+def test_bad_arguments():
+  avg = MAKE["fed_avg"]
+  for paths in ([], ["output", ""]):
+    with pytest.raises(ValueError, match=r"trainable=.*at least one path, non"):
+      fo.train_only(avg, paths, TASK.loss_fn)
+  for paths in ("output", [1], None):
+    with pytest.raises(TypeError, match=r"trainable=.*must be a list of paths"):
+      fo.train_only(avg, paths, TASK.loss_fn)
+  with pytest.raises(TypeError, match=r"loss_fn=3: must be a function"):
+    fo.train_only(avg, HEAD, 3)
+  with pytest.raises(TypeError, match=r"make=3: must be a function"):
+    fo.train_only(3, HEAD, TASK.loss_fn)
+  with pytest.raises(TypeError, match=r"make\(...\).*must be an Algorithm"):
+    fo.train_only(lambda loss_fn: optax.sgd(0.1), HEAD, TASK.loss_fn)
+  with pytest.raises(
+    TypeError, match=r"make=.*must be.*\(loss_fn, features_fn"
+  ):
+    fo.train_only(avg, HEAD, TASK.loss_fn, TASK.features_fn)

@@ -1,0 +1,178 @@
+"""Small random BERT and DistilBERT: their folders, and plain NumPy in float64.
+
+The leaves have the names of the checkpoints, and the computation reads them by
+these names: nothing of it is shared with the package.
+"""
+
+import json
+import math
+import pathlib
+
+import numpy as np
+from safetensors.numpy import save_file
+
+WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+PIECES = ("the", "game", "bank", "##s", "market", "rises", "team", "wins", ".")
+VOCABULARY = (*WORDS, *PIECES)
+NUM_CLASSES = 4
+HIDDEN, LAYERS, HEADS, INTERMEDIATE, POSITIONS = 8, 2, 2, 12, 10
+
+CONFIGS = {
+  "distilbert": {
+    "model_type": "distilbert",
+    "vocab_size": len(VOCABULARY),
+    "dim": HIDDEN,
+    "n_layers": LAYERS,
+    "n_heads": HEADS,
+    "hidden_dim": INTERMEDIATE,
+    "max_position_embeddings": POSITIONS,
+    "dropout": 0.1,
+    "attention_dropout": 0.2,
+    "seq_classif_dropout": 0.3,
+    "activation": "gelu",
+    "pad_token_id": 0,
+  },
+  "bert": {
+    "model_type": "bert",
+    "vocab_size": len(VOCABULARY),
+    "hidden_size": HIDDEN,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "intermediate_size": INTERMEDIATE,
+    "max_position_embeddings": POSITIONS,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-6,
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.2,
+    "classifier_dropout": None,
+    "hidden_act": "gelu",
+    "position_embedding_type": "absolute",
+    "pad_token_id": 0,
+  },
+}
+# Of a layer: query, key, value, output; norm; the dense layers; norm.
+_LAYERS = {
+  "distilbert": (
+    "transformer.layer.{}.",
+    *("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+    *("attention.out_lin", "sa_layer_norm"),
+    *("ffn.lin1", "ffn.lin2", "output_layer_norm"),
+  ),
+  "bert": (
+    "encoder.layer.{}.",
+    *("attention.self.query", "attention.self.key", "attention.self.value"),
+    *("attention.output.dense", "attention.output.LayerNorm"),
+    *("intermediate.dense", "output.dense", "output.LayerNorm"),
+  ),
+}
+
+
+def leaves(family: str, seed: int = 0, num_classes: int = NUM_CLASSES) -> dict:
+  """{name: array}, float32, without a prefix; with DistilBERT's head."""
+  rng = np.random.default_rng(seed)
+  draw = lambda *shape: rng.normal(0, 0.5, shape).astype(np.float32)
+  start, *parts = _LAYERS[family]
+  found = {
+    "embeddings.word_embeddings.weight": draw(len(VOCABULARY), HIDDEN),
+    "embeddings.position_embeddings.weight": draw(POSITIONS, HIDDEN),
+    "embeddings.LayerNorm.weight": 1 + draw(HIDDEN),
+    "embeddings.LayerNorm.bias": draw(HIDDEN),
+  }
+  if family == "bert":
+    found["embeddings.token_type_embeddings.weight"] = draw(2, HIDDEN)
+    found["pooler.dense.weight"] = draw(HIDDEN, HIDDEN)
+  wide = {5: (INTERMEDIATE, HIDDEN), 6: (HIDDEN, INTERMEDIATE)}
+  for i in range(LAYERS):
+    for number, part in enumerate(parts):
+      shape = wide.get(number, (HIDDEN, HIDDEN))
+      is_norm = number in (4, 7)
+      name = start.format(i) + part
+      kernel = 1 + draw(HIDDEN) if is_norm else draw(*shape)
+      found |= {f"{name}.weight": kernel, f"{name}.bias": draw(shape[0])}
+  for name, width in (("pre_classifier", HIDDEN), ("classifier", num_classes)):
+    found |= {
+      f"{name}.weight": draw(width, HIDDEN),
+      f"{name}.bias": draw(width),
+    }
+  return found
+
+
+def is_head(name: str) -> bool:
+  return name.startswith(("pre_classifier", "classifier"))
+
+
+def write(
+  folder: pathlib.Path,
+  family: str,
+  arrays: dict | None = None,
+  prefix: str = "",
+  **config,
+) -> pathlib.Path:
+  """A folder in Hugging Face's layout; `config` replaces entries."""
+  folder.mkdir(exist_ok=True)
+  arrays = leaves(family) if arrays is None else arrays
+  named = {n if is_head(n) else prefix + n: v for n, v in arrays.items()}
+  save_file(named, folder / "model.safetensors")
+  (folder / "config.json").write_text(json.dumps(CONFIGS[family] | config))
+  (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+  return folder
+
+
+def hidden_states(family: str, arrays: dict, tokens: np.ndarray) -> np.ndarray:
+  """[B, T, hidden] after the last layer; token 0 is padding."""
+  w = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+  eps = CONFIGS[family].get("layer_norm_eps", 1e-12)
+  start, *parts = _LAYERS[family]
+
+  def norm(name, x):
+    x = x - x.mean(-1, keepdims=True)
+    x = x / np.sqrt((x**2).mean(-1, keepdims=True) + eps)
+    return x * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+  dense = lambda name, x: x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
+  states = []
+  for row in tokens:  # One sequence after the other.
+    x = w["embeddings.word_embeddings.weight"][row]
+    x = x + w["embeddings.position_embeddings.weight"][: len(row)]
+    if family == "bert":
+      x = x + w["embeddings.token_type_embeddings.weight"][0]
+    x = norm("embeddings.LayerNorm", x)
+    for i in range(LAYERS):
+      q, k, v, o, norm_1, up, down, norm_2 = (
+        start.format(i) + part for part in parts
+      )
+      q, k, v = dense(q, x), dense(k, x), dense(v, x)
+      mixed = np.zeros_like(x)
+      width = HIDDEN // HEADS
+      for head in range(HEADS):
+        of = slice(head * width, (head + 1) * width)
+        scores = q[:, of] @ k[:, of].T / math.sqrt(width)
+        weights = np.exp(scores) * (row != 0)
+        weights /= weights.sum(-1, keepdims=True)
+        mixed[:, of] = weights @ v[:, of]
+      x = norm(norm_1, x + dense(o, mixed))
+      inner = dense(up, x)
+      erf = np.vectorize(math.erf)
+      inner = inner * (1 + erf(inner / math.sqrt(2))) / 2
+      x = norm(norm_2, x + dense(down, inner))
+    states.append(x)
+  return np.stack(states)
+
+
+def logits(family: str, arrays: dict, tokens: np.ndarray) -> np.ndarray:
+  """[B, classes], by DistilBERT's head."""
+  w = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+  first = hidden_states(family, arrays, tokens)[:, 0]
+  inner = first @ w["pre_classifier.weight"].T + w["pre_classifier.bias"]
+  inner = np.maximum(inner, 0)
+  return inner @ w["classifier.weight"].T + w["classifier.bias"]
+
+
+def tokens(*lengths: int, width: int | None = None) -> np.ndarray:
+  """Random tokens [len(lengths), width], filled up with 0."""
+  width = width or max(lengths)
+  found = np.random.default_rng(1).integers(
+    1, len(VOCABULARY), size=(len(lengths), width)
+  )
+  padding = np.arange(width) >= np.array(lengths)[:, None]
+  return np.where(padding, 0, found).astype(np.int32)
