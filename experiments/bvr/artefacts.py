@@ -7,7 +7,7 @@ reported. (The paper does not say with which.)
 
 from collections.abc import Callable, Mapping, Sequence
 
-from experiments.artefacts import views
+from experiments.artefacts import drawing, views
 from experiments.artefacts.base import (
   Artefact,
   Block,
@@ -286,19 +286,18 @@ def _curve_blocks(
   metrics: Sequence[str],
 ) -> Callable[[Found], list[Block]]:
   def blocks(found: Found) -> list[Block]:
-    columns = {q(f): q(f) for f in FRACTIONS}
-    shown = {c: c for c in columns if any(c == key[1] for key in found)}
-    pictures = [
-      views.curves_by_column(
-        found,
-        [*METHODS],
-        shown,
-        metric,
-        f"{METRICS[metric].capitalize()} over rounds, by class fraction",
-        metric=metric,
-      )
-      for metric in metrics
-    ]
+    columns = [q(fraction) for fraction in FRACTIONS]
+    shown = [c for c in columns if any(c == key[1] for key in found)]
+    of = lambda column: {
+      m: found[m, column] for m in METHODS if (m, column) in found
+    }
+    picture = drawing.metrics_by_row(
+      {column: drawing.Row(of(column), {}) for column in shown},
+      metrics,
+      [*METHODS],
+      "curves",
+      "Learning curves by metric and class fraction",
+    )
     claims = [
       Claim(
         f"BVR-L-SGD leads throughout, {column} ({_plain(metric)} after each "
@@ -308,7 +307,8 @@ def _curve_blocks(
       for metric in SHOWN
       for column in shown
     ]
-    return [_rates(found, [*shown]), *pictures, *claims]
+    pictures = [picture] if shown else []
+    return [_rates(found, shown), *pictures, *claims]
 
   return blocks
 
