@@ -3,7 +3,7 @@ r"""FedDualAvg and FedMiD on a small problem that meets a theorem's assumptions.
 Client m has the loss :math:`F_m(w) = w^T Q w / 2 + \langle c + u_m, w
 \rangle`, with :math:`\sum_m u_m = 0` and all :math:`\|u_m\| = \zeta`: the
 heterogeneity of the gradients is :math:`\zeta` everywhere. Stochastic gradients
-have independent normal noise, :math:`E\|\cdot\|^2 = \sigma^2`. To it comes
+have independent noise of random signs, of norm :math:`\sigma`. To it comes
 :math:`\psi = \lambda \|w\|_1`, or for bounded gradients the ball :math:`\|w\|
 \le \rho`. The bounds are those of the detailed theorems, C.1, D.1 and E.1, with
 h half the squared norm. D.1 measures gradients in the dual norm of
@@ -34,7 +34,7 @@ class Problem(NamedTuple):
     q: eigenvalues of Q, which is diagonal. [d]
     c: mean of the clients' linear terms. [d]
     spread: u, [M, d].
-    sigma: standard deviation of the gradient noise, of the whole vector.
+    sigma: norm of the gradient noise.
     psi: regularizer.
     minimizer: of F + psi. [d]
     value: F + psi there.
@@ -60,9 +60,9 @@ class Problem(NamedTuple):
 
   @property
   def gradient_bound(self) -> float:
-    """G on the ball, of the noisy gradients in the root mean square."""
+    """G on the ball, of the gradients with their noise."""
     own = np.linalg.norm(self.c + self.spread, axis=1).max()
-    return float(np.hypot(self.smoothness * _RADIUS + own, self.sigma))
+    return float(self.smoothness * _RADIUS + own + self.sigma)
 
 
 def problem(kind: str, sigma: float, zeta: float) -> Problem:
@@ -193,7 +193,8 @@ def _data(of: Problem) -> fo.ClientData:
 
 def _loss_fn(of: Problem, params, batch, rng):
   """The loss of each example, with noise of the gradient if there is a key."""
-  noise = jax.random.normal(rng, (DIM,)) * (of.sigma / np.sqrt(DIM))
+  signs = jax.random.rademacher(rng, (DIM,), params.dtype)
+  noise = signs * (of.sigma / np.sqrt(DIM))
   linear = (of.c + batch["u"] + noise) @ params
   return (of.q * params**2).sum() / 2 + linear
 

@@ -184,7 +184,7 @@ def _theorem(theorem: str, title: str, setting: str) -> Artefact:
 
 _OURS = (
   "here 8 clients, 10 steps, 20 coordinates, quadratic losses whose gradients "
-  "differ by a constant, normal noise"
+  "differ by a constant, noise of random signs"
 )
 
 ARTEFACTS = (

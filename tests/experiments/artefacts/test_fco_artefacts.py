@@ -125,10 +125,16 @@ def made_up(curves, rates=(0.001, 0.003), strengths=(0.1, 0.5)):
     for name, values in curves.items()
   }
   last = {name: [row[-1] for row in rows] for name, rows in of_all.items()}
-  means = {n: [p[n] for p in points] for n in points[0]} | last
+  table = {n: [p[n] for p in points] for n in points[0]} | last
   history = History(ROUNDS, {n: np.array(v) for n, v in of_all.items()})
   about = {"date": "2000-01-01", "seconds": 1.0}
-  return Record(("--task=lasso",), {}, about, points, history, means)
+  return Record(
+    ("--task=lasso",), {}, about, points, history, of_all_points(table)
+  )
+
+
+def of_all_points(table):
+  return {name: np.array(values, float) for name, values in table.items()}
 
 
 FAST = {"f1": [0.5, 0.9, 1.0, 1.0, 1.0], "density": [1.0, 0.6, 0.5, 0.5, 0.5]}
@@ -216,7 +222,7 @@ def test_where_all_rates_diverge():
   nothing = [np.nan] * 5
   lost = made_up({n: nothing for n in ("f1", "density", "recovery_error")})
   condition = Condition(0.1, regression.F1)
-  assert grids.choose(lost.means, condition) is None
+  assert grids.choose(lost.arrays, condition) is None
   picked = grids.pick({("FedMiD",): lost}, condition)["FedMiD",]
   assert np.isnan(picked.final("f1")).all()
   assert len(picked.points) == 3
@@ -225,14 +231,14 @@ def test_where_all_rates_diverge():
   assert table.rows[0][-1] == "2 of 2"
 
 
-def test_means_survive_the_file():
+def test_what_chooses_survives_the_file():
   record = FOUND["FedMiD",]
   again = records.of_json(records.to_json(record))
   condition = Condition(0.1, regression.F1)
-  assert grids.choose(again.means, condition) == grids.choose(
+  assert grids.choose(again.arrays, condition) == grids.choose(
     record.arrays, condition
   )
-  scores = np.array(again.means["f1"], float)
+  scores = again.arrays["f1"]
   np.testing.assert_array_equal(np.isnan(scores), [False] * 8 + [True] * 8)
 
 
@@ -354,7 +360,7 @@ def test_claims_of_femnist():
     ("FedMiD-OSP",): of(2.0, 0.7),
   }
   for record in found.values():
-    del record.means["strength"]
+    del record.arrays["strength"]
   assert list(by_text("figure14", found).values()) == [HELD, HELD, HELD]
   assert list(by_text("figure13", found).values()) == [NOT_HELD, NOT_HELD]
   far = found | {("FedDualAvg-OSP",): found["FedMiD",]}
