@@ -84,9 +84,7 @@ def prepare(flags: dict[str, Any]) -> Job:
   output_dir = _output_dir(resolved.flags)
   flags, setup, seeds = resolved.flags, resolved.setup, resolved.seeds
   task = validation.held_out(tasks.load(flags), flags)
-  criterion = validation.criterion(
-    task, flags["select_on"], setup.regularizer is not None
-  )
+  criterion = validation.criterion(task, flags, setup.regularizer is not None)
   stopping = Stopping(flags, criterion, task.num_classes)
   data, held_out = _load_clients(resolved, task, on_disk)
   num_clients = data[seeds[0]].num_clients

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from experiments.tasks import Task
+from experiments.tasks.base import LARGER_IS_BETTER
 from fedjax_opt import Population
 from fedjax_opt.data import hold_out
 from fedjax_opt.metrics import Criterion
@@ -44,20 +45,42 @@ def held_out(task: Task, flags: Mapping[str, Any]) -> Task:
 
 
 def criterion(
-  task: Task, select_on: str, has_regularizer: bool = True
+  task: Task, flags: Mapping[str, Any], has_regularizer: bool = True
 ) -> Criterion:
   """How the settings of a run are compared.
 
   Args:
     task: the task.
-    select_on: the split, a key of `flags.selection.SPLITS`.
+    flags: with those of the selection resolved.
     has_regularizer: whether the algorithm's objective has one.
+
+  Raises:
+    ValueError: if the task has no such metric.
   """
-  chosen = task.criteria[select_on]
-  if has_regularizer:
-    return chosen
-  metric = chosen.metric.removeprefix("regularized_")
-  return dataclasses.replace(chosen, metric=metric)
+  chosen = task.criteria[flags["select_on"]]
+  if not has_regularizer:
+    metric = chosen.metric.removeprefix("regularized_")
+    chosen = dataclasses.replace(chosen, metric=metric)
+  name, over = flags.get("select_metric"), flags.get("select_over")
+  if name == "accuracy" and task.num_classes is None:
+    raise ValueError(
+      f"select_metric={name!r}: task {flags['task']} has no accuracy; leave "
+      "select_metric out"
+    )
+  if name is not None:
+    metric = f"{flags['select_on']}_{name}"
+    direction = "max" if LARGER_IS_BETTER[name] else "min"
+    chosen = dataclasses.replace(chosen, metric=metric, direction=direction)
+  if over is not None:
+    n = _evaluations(flags["rounds"], flags["eval_every"], over)
+    chosen = dataclasses.replace(chosen, rule="worst_last_n", n=n)
+  return chosen
+
+
+def _evaluations(rounds: int, every: int, last: int) -> int:
+  """The evaluations in the last rounds, that at the very end among them."""
+  before = range(0, rounds, every)
+  return 1 + sum(rounds - each < last for each in before)
 
 
 # Clients on disk.

@@ -28,17 +28,17 @@ class Kept(NamedTuple):
   Attributes:
     metrics: names; those that a run does not have are left out.
     points: indices of grid points; None for all.
-    last: whether only the last evaluated round counts, not the whole curve.
+    last: so many of the last evaluated rounds; None for the whole curve.
     arrays: others that are kept, by name, such as step sizes.
   """
 
   metrics: Sequence[str]
   points: Sequence[int] | None = None
-  last: bool = False
+  last: int | None = None
   arrays: Mapping[str, np.ndarray] = {}
 
 
-def keep(*metrics: str, last: bool = False) -> Callable[[Run], Kept]:
+def keep(*metrics: str, last: int | None = None) -> Callable[[Run], Kept]:
   """Keeps these metrics of all points."""
   return lambda run: Kept(metrics, None, last)
 
@@ -91,7 +91,7 @@ def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
     flags["pretrained"] = pathlib.Path(flags["pretrained"]).name
   indices = range(len(run.points)) if kept.points is None else kept.points
   rows = list(indices)
-  rounds = slice(-1, None) if kept.last else slice(None)
+  rounds = slice(-kept.last, None) if kept.last else slice(None)
   history = History(
     run.history.rounds[rounds],
     {

@@ -220,7 +220,10 @@ def choice(found: Record) -> dict[str, Any] | None:
 
 
 def _of_tuning(run: Run) -> Kept:
-  return Kept((run.summary["criterion"]["metric"],))
+  """What its criterion looks at."""
+  criterion = Criterion(**run.summary["criterion"])
+  last = None if criterion.rule == "best" else criterion.n
+  return Kept((criterion.metric,), last=last)
 
 
 def _read(folder: pathlib.Path, cell: Cell, keep: Callable) -> Record:

@@ -133,7 +133,7 @@ def test_a_name_of_two_kinds_has_two_pages(ask):
     ("class_q", ["class_fraction"], ["(0, 1]", "Murata and Suzuki"]),
     ("cyclic", ["sampler_groups"], ["--sampler_groups=5"]),
     ("lasso", ["variant", "zero_threshold"], ["its own is l1", "0.0003"]),
-    ("resnet20", ["augmentation", "norm"], ["cifar10_resnet20"]),
+    ("resnet20", ["augmentation", "norm", "pixels"], ["cifar10_resnet20"]),
   ],
 )  # fmt: skip
 def test_one_choice(ask, word, flags, parts):

@@ -86,6 +86,8 @@ def no_run(monkeypatch):
 def test_settings_are_chosen_before_cells_run(outcome):
   (grid,) = outcome.tuning
   assert grid_of(grid) == {"client_lr": [1e-6, 0.1]}
+  # Recorded is what the choice looks at: the last evaluation.
+  assert outcome.tuning[grid].history.rounds == [2]
   assert outcome.found[("best",)].points[0]["client_lr"] == pytest.approx(0.1)
   assert list(outcome.found) == list(outcome.cells)
   assert outcome.found[("gap",)].final("gap").tolist() == [0.5, 0.25]
