@@ -163,8 +163,8 @@ def _summary(study: Study, found: Sequence[Verdict]) -> str:
   """The sentences: one paragraph or, of many conditions, a list."""
   lines = verdicts.sentences(study, found)
   if len(lines) <= _MAX_SENTENCES:
-    return page.paragraph(" ".join(lines), "lead")
-  return page.paragraph(lines[0], "lead") + page.bullets(lines[1:])
+    return page.paragraph(" ".join(lines), "findings")
+  return page.paragraph(lines[0], "findings") + page.bullets(lines[1:])
 
 
 def _results(study: Study, found: Sequence[Verdict], table: Table) -> list[str]:
