@@ -5,6 +5,7 @@ zeta. Here each varies while the others stay, on a problem that has zeta as a
 dial. Rates are chosen by other seeds than those that are reported.
 """
 
+import itertools
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -293,7 +294,7 @@ def _claims(found: Found) -> list[Claim]:
       "BVR-L-SGD needs fewer rounds as the budget K B grows (ζ small)",
       [
         fewer(f"K = {b.steps} below K = {a.steps}", bvr, b, bvr, a)
-        for a, b in zip(steps, steps[1:], strict=False)
+        for a, b in itertools.pairwise(steps)
       ],
     ),
     Claim(
@@ -305,7 +306,7 @@ def _claims(found: Found) -> list[Claim]:
       "The gain vanishes as ζ grows to L: BVR-L-SGD needs more rounds",
       [
         fewer(f"ζ = {a.zeta:g} below ζ = {b.zeta:g}", bvr, a, bvr, b)
-        for a, b in zip(zetas, zetas[1:], strict=False)
+        for a, b in itertools.pairwise(zetas)
       ],
     ),
     Claim(

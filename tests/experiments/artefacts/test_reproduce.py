@@ -211,6 +211,26 @@ def test_the_list_and_the_help(capsys):
   assert all(f"{size}: " in capsys.readouterr().out for size in ("paper",))
 
 
+# The tables, figures and theorems of the papers.
+PAPERS = {
+  "delta_sgd": "table1 table2a table2b table3 table4 table5 table6 table7 "
+  "figure1 figure2 figure3 figure4 figure5 figure6 figure7 figure8 "
+  "rate_search theorem1 theorem5",
+  "fco": "figure1 figure2 figure3 figure4 figure5 figure6 figure7 figure8 "
+  "figure9 figure10 figure11 figure12 figure13 figure14 figure15 "
+  "theorem4.1 theorem4.2 theorem4.3",
+  "bvr": "figure2 figure3 figure4 figure5 figure6 figure7 table1",
+  "domo": "figure1 figure2 figure3 table1 table2 table3",
+}
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_nothing_of_a_paper_is_missing(paper):
+  own = {each.name.split("/")[1] for each in ARTEFACTS.values()
+         if each.paper == paper}  # fmt: skip
+  assert set(PAPERS[paper].split()) <= own
+
+
 @pytest.mark.parametrize("artefact", ARTEFACTS.values(), ids=lambda a: a.name)
 def test_every_artefact(artefact):
   """All flags of all sizes can be; the figures of nothing are nothing."""
