@@ -73,7 +73,7 @@ def run(
 
 def some(plan: Plan) -> Sequence[str]:
   """The methods of a size."""
-  return ("FedAvg", "FedAvgSM", "DOMO") if plan.size == "smoke" else [*METHODS]
+  return ("FedAvg", "DOMO") if plan.size == "smoke" else [*METHODS]
 
 
 def all_methods(
