@@ -233,7 +233,7 @@ def test_nothing_of_a_paper_is_missing(paper):
 
 @pytest.mark.parametrize("artefact", ARTEFACTS.values(), ids=lambda a: a.name)
 def test_every_artefact(artefact):
-  """All flags of all sizes can be; the figures of nothing are nothing."""
+  """All flags of all sizes can be."""
   assert set(artefact.sizes) <= set(SIZES)
   assert {"smoke", "paper"} <= set(artefact.sizes)
   for size in artefact.sizes:
@@ -242,9 +242,6 @@ def test_every_artefact(artefact):
       if isinstance(cell, RunOf):
         once.identity(cell.arguments)
     assert all(grid_of(grid) for grid in plan.grids)
-  for block in artefact.blocks({}):
-    if isinstance(block, Claim):
-      assert block.verdict == "undecided"
 
 
 @pytest.mark.parametrize("artefact", ARTEFACTS.values(), ids=lambda a: a.name)
