@@ -51,7 +51,8 @@ class Record:
     arguments: flags of the run; () of a computation.
     flags: those of its flags that are no defaults; of a computation its
       function and options.
-    about: date and seconds; of a run also device, versions and criterion.
+    about: date and seconds; of a run also device, versions, criterion and the
+      number of all its points.
     points: {name: value} of the points, the seed among them. [S] mappings.
     history: the metrics that were kept; NaN where a point has diverged.
     arrays: other arrays that were kept.
@@ -105,6 +106,7 @@ def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
   about |= {name: run.config[name] for name in ("device", "versions")}
   about["date"] = _date(run.folder / "summary.json")
   about["criterion"] = run.summary["criterion"]
+  about["num_points"] = len(run.points)
   points = [run.points[row] for row in rows]
   return Record(
     tuple(arguments), flags, about, points, history, dict(kept.arrays)
