@@ -14,11 +14,16 @@ import numpy as np
 _OF_ALL = "digest"  # Its name in a JSON file.
 
 
-def digest(content: np.ndarray | bytes) -> int:
-  """CRC-32 of an array's bytes, in C order."""
+def digest(content: np.ndarray | bytes, before: int = 0) -> int:
+  """CRC-32 of bytes, or those of an array in C order.
+
+  Args:
+    content: what it is of.
+    before: digest of what comes before.
+  """
   if isinstance(content, np.ndarray):
     content = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
-  return zlib.crc32(content)
+  return zlib.crc32(content, before)
 
 
 def signed(content: Mapping[str, Any]) -> dict[str, Any]:

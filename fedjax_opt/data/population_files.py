@@ -10,7 +10,6 @@ import os
 import pathlib
 import re
 import weakref
-import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -148,7 +147,7 @@ class Writer:
       self._open(fields)
     own = np.array([size], _SIZE)
     self._put(self._folder / _SIZES, own)
-    self._of_sizes = zlib.crc32(own, self._of_sizes)
+    self._of_sizes = digest(own, self._of_sizes)
     digests = []
     for name, (dtype, _) in self._fields.items():
       values = examples[name].astype(dtype, copy=False)
@@ -157,7 +156,7 @@ class Writer:
       digests.append(digest(values))
     own = np.array(digests, population_digests.DTYPE)
     self._put(self._folder / population_digests.FILE, own)
-    self._of_clients = zlib.crc32(own, self._of_clients)
+    self._of_clients = digest(own, self._of_clients)
     self._num_clients += 1
     self._num_examples += size
 
