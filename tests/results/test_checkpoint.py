@@ -345,7 +345,7 @@ def test_a_checkpoint_from_before_there_were_digests(tmp_path):
 def test_a_checkpoint_under_the_name_of_another_round(tmp_path):
   state = saved_twice(tmp_path)
   os.rename(tmp_path / "6", tmp_path / "9")
-  with pytest.warns(UserWarning, match="round 9 .* about is not what was"):
+  with pytest.warns(UserWarning, match=r"round 9 .*\(about is not what was"):
     assert Checkpoints(tmp_path, 3, resume=True).load(state).round == 3
 
 
