@@ -24,6 +24,8 @@ ended the run.
 """
 
 import contextlib
+import os
+import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
@@ -34,7 +36,7 @@ from experiments.ctrl_c import CtrlC
 from experiments.flags import command_line
 from experiments.job import Job, prepare
 from experiments.results import Results, all_diverged
-from fedjax_opt import Report, Result, Run, sweep
+from fedjax_opt import Report, Result, Run, locks, sweep
 from fedjax_opt.engine import processes
 from fedjax_opt.results import tables, writers
 from fedjax_opt.results.checkpoint import CheckpointError
@@ -44,14 +46,18 @@ def main(argv: Sequence[str]) -> int:
   """Runs one command; may be called again. Returns the exit status."""
   started, where = start_of_run(), ""
   try:
-    with CtrlC() as ctrl_c:
+    with contextlib.ExitStack() as lock, CtrlC() as ctrl_c:
       flags = command_line.parse(argv, __doc__)
       hosts.join(flags)
       with hosts.together():
+        if flags["resume"]:  # Before what is there is read.
+          _take(lock, flags["output_dir"])
         job, results = prepare(flags), None
         if job.finished is not None:
           return show_finished(job, job.finished)
         if processes.is_first_process():  # The others write nothing.
+          if not flags["resume"]:
+            _take(lock, job.output_dir)
           writer = writers.RunWriter(
             job.output_dir,
             job.flags,
@@ -80,6 +86,18 @@ def main(argv: Sequence[str]) -> int:
   except KeyboardInterrupt:
     print(f"interrupted before the first evaluation{where}")
     return 130
+
+
+def _take(lock: contextlib.ExitStack, folder: str | os.PathLike | None) -> None:
+  """Locks the output folder, which the first of several processes writes.
+
+  What cannot be the folder of a run is left to the check of the flags.
+  """
+  if folder and str(folder).strip() and processes.is_first_process():
+    folder = pathlib.Path(folder).expanduser()
+    existing = next(p for p in (folder, *folder.parents) if p.exists())
+    if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
+      lock.enter_context(locks.held("output_dir", folder))
 
 
 def show_finished(job: Job, run: Run) -> int:

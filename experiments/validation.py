@@ -12,6 +12,7 @@ from experiments.tasks import Task
 from experiments.tasks.base import LARGER_IS_BETTER
 from fedjax_opt import Population
 from fedjax_opt.data import hold_out
+from fedjax_opt.digests import is_whole, signed
 from fedjax_opt.metrics import Criterion
 from fedjax_opt.results import json_files
 
@@ -89,7 +90,8 @@ def _evaluations(rounds: int, every: int, last: int) -> int:
 def mark(folder: pathlib.Path, flags: Mapping[str, Any]) -> None:
   """Writes which examples of the task the clients of a folder do not have."""
   known = {name: flags.get(name) for name in ("task", *_NAMES, _TEST)}
-  json_files.write_json(folder / _MARK, json_files.plain(known))
+  known = signed(json_files.plain(known))
+  json_files.write_json(folder / _MARK, known)
 
 
 def of_disk(flags: Mapping[str, Any], on_disk: Population) -> dict[str, Any]:
@@ -104,7 +106,7 @@ def of_disk(flags: Mapping[str, Any], on_disk: Population) -> dict[str, Any]:
   Raises:
     ValueError: if a validation part is asked for that training may have seen.
   """
-  held = _marked(on_disk.folder)
+  held = _marked(on_disk)
   fraction = held.get("validation_fraction")
   is_of_task = bool(fraction) and held.get("task") == flags["task"]
   asked = {name: flags[name] for name in _NAMES if flags[name] is not None}
@@ -131,7 +133,7 @@ def check_test_part(flags: Mapping[str, Any], on_disk: Population) -> None:
   Raises:
     ValueError: if another fraction was held out when they were written.
   """
-  held, fraction = _marked(on_disk.folder).get(_TEST), flags.get(_TEST)
+  held, fraction = _marked(on_disk).get(_TEST), flags.get(_TEST)
   if None not in (held, fraction) and held != fraction:
     raise ValueError(
       f"test_fraction={fraction:g}: the clients of population_dir were written "
@@ -139,8 +141,28 @@ def check_test_part(flags: Mapping[str, Any], on_disk: Population) -> None:
     )
 
 
-def _marked(folder: pathlib.Path) -> dict[str, Any]:
-  try:
-    return dict(json.loads((folder / _MARK).read_text()))
-  except (OSError, ValueError, TypeError):
+def check_mark(on_disk: Population) -> None:
+  """Checks that what says how a folder was made is not damaged.
+
+  Raises:
+    ValueError: naming the file.
+  """
+  _marked(on_disk)
+
+
+def _marked(on_disk: Population) -> dict[str, Any]:
+  """What the folder says of how it was made; {} if nothing."""
+  path = on_disk.folder / _MARK
+  if not path.exists():
     return {}
+  try:
+    found = dict(json.loads(path.read_text()))
+  except (OSError, ValueError, TypeError, RecursionError):
+    found = {}
+  # Written before there were digests if the clients were.
+  if on_disk.has_digests and not is_whole(found):
+    raise ValueError(
+      f"{str(path)!r} is damaged: it does not hold what was written; write the "
+      "population again"
+    )
+  return found

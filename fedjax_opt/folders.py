@@ -3,6 +3,8 @@
 import os
 import pathlib
 
+from fedjax_opt import locks
+
 
 def contents(
   flag: str, folder: str | os.PathLike
@@ -14,7 +16,8 @@ def contents(
     folder: path of the folder, which need not exist.
 
   Returns:
-    The path, and the sorted names of the files and folders in it.
+    The path, and the sorted names of the files and folders in it, but for a
+    lock.
 
   Raises:
     ValueError: if it is a file, or cannot be written.
@@ -33,7 +36,8 @@ def contents(
       f"{flag}={str(folder)!r}: cannot be written (no permission in "
       f"{str(existing)!r}); give a folder that you may write"
     )
-  return folder, sorted(os.listdir(folder)) if existing == folder else []
+  inside = os.listdir(folder) if existing == folder else []
+  return folder, sorted(name for name in inside if name != locks.FILE)
 
 
 def check_empty(flag: str, folder: pathlib.Path, inside: list[str]) -> None:

@@ -20,7 +20,7 @@ from experiments.artefacts.base import (
   grid_of,
 )
 from experiments.artefacts.record import Kept, Record
-from fedjax_opt import Run, load_run
+from fedjax_opt import Run, load_run, locks
 from fedjax_opt.results.selection import Criterion, tune
 
 _RECORD = "record.json"  # Of a computation, in its folder.
@@ -257,7 +257,8 @@ def _run_cell(
   if isinstance(what, RunOf):
     once.run(folder / name, what.arguments)
   else:
-    _compute(name, what, folder / name)
+    with locks.held("output_dir", folder / name):
+      _compute(name, what, folder / name)
   return name, time.monotonic() - start
 
 
