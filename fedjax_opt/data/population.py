@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from fedjax_opt import folders
-from fedjax_opt.data import population_files
+from fedjax_opt.data import limits, population_files
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population_files import ABOUT, LARGEST, Fields
 
@@ -63,6 +63,11 @@ class Population:
   def max_size(self) -> int:
     """n_max, the examples of the largest client."""
     return int(self.sizes.max())
+
+  @property
+  def example_bytes(self) -> int:
+    """The bytes of one example."""
+    return population_files.row_bytes(self.fields)
 
   @property
   def examples(self) -> dict[str, np.ndarray]:
@@ -197,6 +202,11 @@ class Population:
       )
     sizes = self.sizes[clients]
     total = int(sizes.sum(dtype=np.int64))
+    indices_bytes = 9 * len(sizes) * int(sizes.max(initial=0))
+    limits.check_memory(
+      f"{str(self.folder)!r}: {len(clients)} clients take",
+      total * self.example_bytes + indices_bytes,
+    )
     if not total:
       raise ValueError(
         f"clients: must have an example, but these {len(clients)} own none"

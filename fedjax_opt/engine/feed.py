@@ -9,7 +9,6 @@ rounds before are computed.
 import collections
 import concurrent.futures
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_opt import samplers, trees
+from fedjax_opt.data import limits
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import processes
@@ -90,11 +90,11 @@ class Feed:
     # Enough for the largest clients.
     at_most = min(of_device, config.cohort_size)
     self._capacity = self._population.capacity(at_most)
-    example = sum(
-      np.dtype(dtype).itemsize * math.prod(shape)
-      for dtype, shape in self._population.fields.values()
-    )
+    example = self._population.example_bytes
     of_round = self._capacity * example * len(self._seeds)
+    limits.check_memory(
+      f"cohort_size={config.cohort_size}: the largest clients take", of_round
+    )
     at_once = max(1, _SEGMENT_BYTES // max(of_round, 1))
     self.max_rounds = min(self.max_rounds, at_once)
 

@@ -1,10 +1,11 @@
-"""JSON files of the output folder: strict JSON, written as a whole."""
+"""Files of the output folder, written as a whole, and strict JSON."""
 
+import contextlib
 import json
 import math
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -22,6 +23,28 @@ def write_json(path: pathlib.Path, content: Any) -> None:
   write_whole(path, text.encode())
 
 
+def read_json(path: pathlib.Path) -> Any:
+  """Reads a JSON file.
+
+  Raises:
+    ValueError: if it is none, or nested deeper than any that is written here.
+    OSError: if it cannot be read.
+  """
+  return parse(path.read_text(encoding="utf-8"))
+
+
+def parse(text: str | bytes) -> Any:
+  """The value of a JSON text.
+
+  Raises:
+    ValueError: if it is none, or nested too deeply.
+  """
+  try:
+    return json.loads(text)
+  except RecursionError:
+    raise ValueError("it is nested too deeply") from None
+
+
 def write_whole(path: pathlib.Path, content: bytes) -> None:
   """Writes a file, which at no moment holds only a part.
 
@@ -29,9 +52,22 @@ def write_whole(path: pathlib.Path, content: bytes) -> None:
     path: of the file; an existing one is replaced.
     content: all of it.
   """
+  with whole(path) as unfinished:
+    unfinished.write_bytes(content)
+
+
+@contextlib.contextmanager
+def whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
+  """A file to write beside this one, which it then replaces.
+
+  If what is inside fails, the file beside is removed and this one is kept.
+  """
   unfinished = path.with_name(path.name + ".tmp")
-  unfinished.write_bytes(content)
-  os.replace(unfinished, path)
+  try:
+    yield unfinished
+    os.replace(unfinished, path)
+  finally:
+    unfinished.unlink(missing_ok=True)
 
 
 def plain(value: Any) -> Any:

@@ -113,6 +113,14 @@ def read_metrics(path: pathlib.Path) -> tuple[list[dict[str, Any]], History]:
     OSError: if it cannot be read.
   """
   text = path.read_text(encoding="utf-8")
+  try:
+    return _parse(text)
+  except (csv.Error, IndexError, OverflowError) as error:
+    raise ValueError(f"a row is damaged ({error})") from None
+
+
+def _parse(text: str) -> tuple[list[dict[str, Any]], History]:
+  """The points and the history of a whole file's text."""
   # A kill can leave a part of a row, or some points of a round.
   lines = text[: text.rfind("\n") + 1].splitlines()
   header, *rows = list(csv.reader(lines)) or [[]]
