@@ -25,6 +25,7 @@ from absl import logging
 from fedjax_opt.data import limits
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.registry import Hyperparameter
+from fedjax_opt.results import json_files
 
 __all__ = [
   "load",
@@ -142,18 +143,20 @@ def _decompressed(path: pathlib.Path) -> pathlib.Path:
   target = folder / f"{name}-{hashlib.sha256(version).hexdigest()[:16]}.sqlite"
   if target.is_file():
     return target
-  partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
   logging.info("Decompressing %s to %s", path, target)
   try:
     folder.mkdir(parents=True, exist_ok=True)
-    with lzma.open(path) as source, open(partial, "wb") as copy:
+    with (
+      json_files.whole(target, f".{os.getpid()}.partial") as partial,
+      lzma.open(path) as source,
+      open(partial, "wb") as copy,
+    ):
       while block := source.read(2**20):
         copy.write(block)
         if copy.tell() > _LARGEST_FILE:
           raise lzma.LZMAError(
             f"it is larger than {limits.size_text(_LARGEST_FILE)}"
           )
-    os.replace(partial, target)
   except (lzma.LZMAError, EOFError) as error:
     raise ValueError(
       f"{path}: cannot be decompressed ({error}); download "
@@ -164,9 +167,6 @@ def _decompressed(path: pathlib.Path) -> pathlib.Path:
       f"{path}: cannot be decompressed to {target} "
       f"({error.strerror}); decompress it elsewhere and give that file"
     ) from error
-  finally:
-    with contextlib.suppress(OSError):
-      partial.unlink(missing_ok=True)
   return target
 
 

@@ -59,7 +59,7 @@ class Runner:
     """Runs to the end.
 
     Ctrl-C ends the run with the evaluations done so far; so does SIGTERM, where
-    checkpoints are saved.
+    checkpoints are saved or the program handles it.
     """
     is_resumed = self._restore()
     stops = self._stops()
@@ -85,8 +85,9 @@ class Runner:
               self._drop()
             if self._is_over(stop, pressed):
               break
-        except KeyboardInterrupt:
-          self._interrupted = int(signal.SIGINT)
+        except KeyboardInterrupt as error:
+          number = getattr(error, "number", signal.SIGINT)
+          self._interrupted = int(number)
     return self._result()
 
   def _restore(self) -> bool:
@@ -290,7 +291,8 @@ def _signals(with_sigterm: bool) -> Iterator[list[int]]:
 
   if is_main and callable(signal.getsignal(signal.SIGINT)):
     before[signal.SIGINT] = signal.signal(signal.SIGINT, press)
-  if is_main and with_sigterm:
+  is_handled = callable(signal.getsignal(signal.SIGTERM))
+  if is_main and (with_sigterm or is_handled):
     before[signal.SIGTERM] = signal.signal(signal.SIGTERM, press)
   try:
     yield pressed

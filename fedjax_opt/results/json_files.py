@@ -11,6 +11,9 @@ from typing import Any
 import jax
 import numpy as np
 
+# Those that `whole` has begun, in any thread.
+_unfinished: set[pathlib.Path] = set()
+
 
 def write_json(path: pathlib.Path, content: Any) -> None:
   """Writes a JSON file, which at no moment holds only a part.
@@ -57,17 +60,31 @@ def write_whole(path: pathlib.Path, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
+def whole(path: pathlib.Path, end: str = ".tmp") -> Iterator[pathlib.Path]:
   """A file to write beside this one, which it then replaces.
 
   If what is inside fails, the file beside is removed and this one is kept.
+
+  Args:
+    path: of the file; an existing one is replaced.
+    end: what the name of the file beside has more.
   """
-  unfinished = path.with_name(path.name + ".tmp")
+  unfinished = path.with_name(path.name + end)
+  _unfinished.add(unfinished)
   try:
     yield unfinished
     os.replace(unfinished, path)
   finally:
-    unfinished.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+      unfinished.unlink(missing_ok=True)
+    _unfinished.discard(unfinished)
+
+
+def remove_unfinished() -> None:
+  """Removes the files that `whole` has begun, for a process that ends now."""
+  for path in list(_unfinished):
+    with contextlib.suppress(OSError):
+      path.unlink(missing_ok=True)
 
 
 def plain(value: Any) -> Any:
