@@ -22,7 +22,7 @@ from fedjax_opt.data.clients import ClientData
 
 
 def main(argv: Sequence[str]) -> int:
-  """Returns the exit status: 0, 1 for bad input, 130 for Ctrl-C."""
+  """Returns the exit status: 0, 1 for bad input, 128 + n for signal n."""
   others = [word for word in argv if word.lstrip("-") != "verify"]
   try:
     flags = command_line.parse(others, __doc__)
@@ -31,9 +31,9 @@ def main(argv: Sequence[str]) -> int:
     written = convert(flags)
   except (OSError, ValueError, ImportError) as error:
     return command_line.refuse(error)
-  except KeyboardInterrupt:
+  except KeyboardInterrupt as error:
     print("interrupted")
-    return 130
+    return getattr(error, "status", 130)
   num_bytes = sum(file.stat().st_size for file in written.folder.iterdir())
   print(
     f"wrote {written.num_clients:,} clients, {written.num_examples:,} "

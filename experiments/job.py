@@ -28,6 +28,7 @@ from fedjax_opt import (
   plots,
   trainable,
 )
+from fedjax_opt.checks import values as checks
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import client_state, processes
 from fedjax_opt.engine.config import Config, check_grid_map
@@ -154,8 +155,7 @@ def _check_settings(
   flags: dict[str, Any], task: TaskChoice, setup: methods.Setup
 ) -> None:
   """Checks the flags that belong to no choice."""
-  if flags["rounds"] < 0:
-    raise ValueError(f"rounds={flags['rounds']}: must not be negative")
+  checks.at_least("rounds", flags["rounds"], 0)
   if flags["eval_every"] < 1:
     raise ValueError(f"eval_every={flags['eval_every']}: must be at least 1")
   check_choice("sampling", flags["sampling"], ["shuffle", "replacement"])

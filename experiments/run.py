@@ -46,7 +46,8 @@ def main(argv: Sequence[str]) -> int:
   """Runs one command; may be called again. Returns the exit status."""
   started, where = start_of_run(), ""
   try:
-    with contextlib.ExitStack() as lock, CtrlC() as ctrl_c:
+    pressed = CtrlC(command.is_program(main))
+    with contextlib.ExitStack() as lock, pressed as ctrl_c:
       flags = command_line.parse(argv, __doc__)
       hosts.join(flags)
       with hosts.together():
@@ -65,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
             flags["resume"],
             command_line.flagfile(flags),
           )
-      where = f"; see {job.output_dir}"
+      where = ctrl_c.where = f"; see {job.output_dir}"
       if processes.is_first_process():
         results = Results(job, writer, started)
       return run(job, results, ctrl_c)
@@ -83,9 +84,9 @@ def main(argv: Sequence[str]) -> int:
     if where:  # Not of the input: a defect, to be seen whole.
       raise
     return command_line.refuse(error)
-  except KeyboardInterrupt:
+  except KeyboardInterrupt as error:
     print(f"interrupted before the first evaluation{where}")
-    return 130
+    return getattr(error, "status", 130)
 
 
 def _take(lock: contextlib.ExitStack, folder: str | os.PathLike | None) -> None:
@@ -123,9 +124,12 @@ def run(job: Job, results: Results | None, ctrl_c: CtrlC) -> int:
 
     def on_evaluation(report: Report) -> bool:
       with ctrl_c.held():
-        return results.add(report)
+        is_over = results.add(report)
+        ctrl_c.begun()
+      return is_over
 
     result = simulate(job, on_evaluation)
+    ctrl_c.begun()
     with contextlib.suppress(KeyboardInterrupt), ctrl_c.held():
       results.finish(result)
   if result.interrupted:
@@ -133,6 +137,8 @@ def run(job: Job, results: Results | None, ctrl_c: CtrlC) -> int:
       rounds = job.flags["rounds"]
       print(f"interrupted: only {result.rounds} of {rounds} rounds done")
     return 128 + result.interrupted
+  if ctrl_c.pressed:  # While the last files were written.
+    return 128 + ctrl_c.pressed
   if not all_diverged(result.history):
     return 0
   if results is not None:

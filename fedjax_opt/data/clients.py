@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from fedjax_opt.checks.values import shown, switch, whole
 from fedjax_opt.data import client_split, npz_files, partition
+from fedjax_opt.results import json_files
 
 Array = np.ndarray | jax.Array
 
@@ -258,7 +260,10 @@ class ClientData:
       "sizes": np.asarray(self.sizes),
     }
     try:
-      with open(path, "wb") as file:  # Given a name, savez may append ".npz".
+      with (
+        json_files.whole(pathlib.Path(path)) as unfinished,
+        open(unfinished, "wb") as file,  # Given a name, savez appends ".npz".
+      ):
         np.savez(file, **arrays)
     except OSError as error:
       raise ValueError(f"{path} cannot be written: {error.strerror}") from error

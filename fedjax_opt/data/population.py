@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from fedjax_opt import folders
-from fedjax_opt.data import population_files
+from fedjax_opt.data import limits, population_files
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population_digests import Digests
 from fedjax_opt.data.population_files import ABOUT, LARGEST, Fields
@@ -76,6 +76,11 @@ class Population:
   def has_digests(self) -> bool:
     """Whether damage is noticed; not in folders of version 1."""
     return self._digests is not None
+
+  @property
+  def example_bytes(self) -> int:
+    """The bytes of one example."""
+    return population_files.row_bytes(self.fields)
 
   @property
   def examples(self) -> dict[str, np.ndarray]:
@@ -238,6 +243,11 @@ class Population:
       )
     sizes = self.sizes[clients]
     total = int(sizes.sum(dtype=np.int64))
+    indices_bytes = 9 * len(sizes) * int(sizes.max(initial=0))
+    limits.check_memory(
+      f"{str(self.folder)!r}: {len(clients)} clients take",
+      total * self.example_bytes + indices_bytes,
+    )
     if not total:
       raise ValueError(
         f"clients: must have an example, but these {len(clients)} own none"

@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.data import population_digests
+from fedjax_opt.checks.values import shown
+from fedjax_opt.data import limits, population_digests
 from fedjax_opt.data.clients import check_examples
 from fedjax_opt.data.population_digests import Digests
 from fedjax_opt.digests import digest, is_whole, signed
+from fedjax_opt.results.json_files import parse
 
 ABOUT = "population.json"
 _FORMAT = "fedjax_opt.population"
@@ -27,6 +29,8 @@ _SIZES, _SIZE = "sizes.bin", np.dtype("<i4")
 LARGEST = np.iinfo(np.int32).max
 # Names of fields; a field is in the file of the same name.
 _NAME = r"\w[\w.-]*"
+_LONGEST_NAME = 100  # File systems take 255 bytes, ending included.
+_LONGEST_ABOUT = 1 << 20  # bytes of population.json
 
 Fields = dict[str, tuple[np.dtype, tuple[int, ...]]]
 
@@ -51,9 +55,12 @@ def read(
   path = folder / _SIZES
   _check_length(path, num_clients, _SIZE.itemsize, f"{num_clients} clients")
   for name, (dtype, shape) in fields.items():
-    row_bytes = dtype.itemsize * math.prod(shape)
+    of_row = row_bytes({name: (dtype, shape)})
     text = f"{num_examples} examples"
-    _check_length(_path_of(folder, name), num_examples, row_bytes, text)
+    _check_length(_path_of(folder, name), num_examples, of_row, text)
+  # As they are, as int32, the offsets of the clients, and a copy of these.
+  what = f"{str(path)!r}: {num_clients} clients take"
+  limits.check_memory(what, 6 * _SIZE.itemsize * num_clients)
   with _reading(path):
     sizes = np.fromfile(path, _SIZE)
   digests = None
@@ -221,6 +228,12 @@ class Writer:
       self._files[path].write(content)
 
 
+def row_bytes(fields: Fields) -> int:
+  """The bytes of one example."""
+  shapes = fields.values()
+  return sum(dtype.itemsize * math.prod(shape) for dtype, shape in shapes)
+
+
 def _path_of(folder: pathlib.Path, field: str) -> pathlib.Path:
   return folder / f"{field}.bin"
 
@@ -277,7 +290,13 @@ def _check_fields(fields: Fields) -> None:
   for name, (_, shape) in fields.items():
     if not isinstance(name, str) or not re.fullmatch(_NAME, name):
       raise ValueError(
-        f"field {name!r}: must be named with letters, digits, '_', '-' and '.'"
+        f"field {shown(name)}: must be named with letters, digits, '_', '-' "
+        "and '.'"
+      )
+    if len(name.encode()) > _LONGEST_NAME:
+      raise ValueError(
+        f"field {shown(name)}: has a name of {len(name.encode())} bytes; must "
+        f"have at most {_LONGEST_NAME}"
       )
     if 0 in shape:
       raise ValueError(
@@ -305,21 +324,31 @@ def _read_about(
       "folder of a population"
     )
   with _reading(path):
+    length = path.stat().st_size
+    if length > _LONGEST_ABOUT:
+      raise ValueError(
+        f"{str(path)!r} has {length} bytes; must have at most {_LONGEST_ABOUT}"
+      )
     content = path.read_bytes()
   try:
-    about = json.loads(content)
-  except (ValueError, RecursionError):
+    about = parse(content)
+  except ValueError:
     raise ValueError(
       f"{str(path)!r} is not JSON, or only its beginning ({len(content)} "
       "bytes); must be what describes a population"
     ) from None
   found = about if isinstance(about, dict) else {}
-  _check_version(path, found)
+from fedjax_opt.checks.values import shown
+from fedjax_opt.data import limits, population_digests
+from fedjax_opt.data.clients import check_examples
+from fedjax_opt.data.population_digests import Digests
+from fedjax_opt.digests import digest, is_whole, signed
+from fedjax_opt.results.json_files import parse
   for name in ("num_clients", "num_examples"):
     if type(found.get(name)) is not int or found[name] < 1:
       raise ValueError(
-        f"{str(path)!r} has {name}={found.get(name)!r}; must be a positive "
-        "whole number"
+        f"{str(path)!r} has {name}={shown(found.get(name))}; must be a "
+        "positive whole number"
       )
   fields: Fields = {}
   try:
@@ -332,8 +361,9 @@ def _read_about(
       raise ValueError
   except (KeyError, TypeError, ValueError):
     raise ValueError(
-      f"{str(path)!r} has fields={found.get('fields')!r}; must be a list with "
-      "the name, dtype, such as '<f4', and shape, such as [28, 28], of each"
+      f"{str(path)!r} has fields={shown(found.get('fields'), 200)}; must be a "
+      "list with the name, dtype, such as '<f4', and shape, such as [28, 28], "
+      f"of each; a name has at most {_LONGEST_NAME} bytes"
     ) from None
   digests = found.get("digests")
   return found["num_clients"], found["num_examples"], fields, digests
