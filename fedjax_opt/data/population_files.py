@@ -338,12 +338,7 @@ def _read_about(
       "bytes); must be what describes a population"
     ) from None
   found = about if isinstance(about, dict) else {}
-from fedjax_opt.checks.values import shown
-from fedjax_opt.data import limits, population_digests
-from fedjax_opt.data.clients import check_examples
-from fedjax_opt.data.population_digests import Digests
-from fedjax_opt.digests import digest, is_whole, signed
-from fedjax_opt.results.json_files import parse
+  _check_version(path, found)
   for name in ("num_clients", "num_examples"):
     if type(found.get(name)) is not int or found[name] < 1:
       raise ValueError(
