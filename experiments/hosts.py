@@ -88,11 +88,9 @@ def together() -> Iterator[None]:
 
 
 def _start(what: str, **arguments: Any) -> None:
-  # JAX's own are 100 and 300.
-  arguments |= {
-    "heartbeat_timeout_seconds": _SECONDS_TO_NOTICE,
-    "shutdown_timeout_seconds": _SECONDS_TO_NOTICE,
-  }
+  # JAX's own is 100. At the end the others may wait for the first for longer,
+  # which still writes files.
+  arguments["heartbeat_timeout_seconds"] = _SECONDS_TO_NOTICE
   try:
     jax.distributed.initialize(**arguments)
   except (RuntimeError, ValueError) as error:
