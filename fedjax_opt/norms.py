@@ -9,6 +9,7 @@ when it is stored, not when it is used. Elsewhere a flat view costs nothing.
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from fedjax_opt.base import Params
 from fedjax_opt.trees import at_least_float32
@@ -44,6 +45,35 @@ def distance(x: Params, y: Params) -> jax.Array:
   """
   pairs = zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)
   return jnp.sqrt(_sum(_squares(_wide(a) - _wide(b)) for a, b in pairs))
+
+
+def power_of_two(values: jax.Array) -> jax.Array:
+  """The power of two at most as large as each value; a constant for `grad`.
+
+  A division by it is exact, so scaled numbers give the same bits wherever
+  unscaled ones neither overflow nor vanish.
+
+  Args:
+    values: non-negative floats, at least float32. Zero, infinity and NaN give
+      the nearest power whose inverse is a normal number.
+  """
+  values = lax.stop_gradient(values)
+  info = jnp.finfo(values.dtype)
+  bits = jnp.uint32 if info.bits == 32 else jnp.uint64
+  fraction_bits = jnp.array(2**info.nmant - 1, bits)
+  whole = lax.bitcast_convert_type(values, bits) & ~fraction_bits
+  power = lax.bitcast_convert_type(whole, values.dtype)
+  # The inverse of a larger one would be flushed to zero.
+  least = 2.0 ** (info.minexp + 1)
+  power = jnp.clip(power, least, 1 / least)
+  return jnp.where(jnp.isnan(power), least, power)
+
+
+def largest(tree: Params) -> jax.Array:
+  """The largest absolute value of all entries, [], at least float32."""
+  leaves = [_wide(leaf) for leaf in jax.tree.leaves(tree) if leaf.size]
+  each = [jnp.max(jnp.abs(leaf)) for leaf in leaves]
+  return jnp.max(jnp.stack(each)) if each else jnp.float32(0)
 
 
 def _wide(leaf):

@@ -11,6 +11,7 @@ import optax
 from experiments.tasks.base import Task
 from fedjax_opt import evaluation
 from fedjax_opt.base import Params
+from fedjax_opt.data.clients import check_labels
 from fedjax_opt.metrics import Criterion
 
 _CRITERIA = {
@@ -44,6 +45,11 @@ def task(
     batch_size: examples that an evaluation computes at once.
     **fields: others of `Task`.
   """
+
+  for examples in (train, test, fields.get("validation")):
+    # A negative label would count as one of the last classes, unnoticed.
+    if examples is not None:
+      check_labels(examples, num_classes)
 
   def loss_fn(params, batch, rng):  # [B]
     logits = apply(params, batch, rng)

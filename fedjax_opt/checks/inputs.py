@@ -16,7 +16,7 @@ from fedjax_opt.base import Algorithm, Batch, Params
 from fedjax_opt.checks import algorithms, functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
-from fedjax_opt.data.clients import ClientData, same_pool
+from fedjax_opt.data.clients import ClientData, check_fits, same_pool
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine.effort import run_once
 
@@ -246,6 +246,8 @@ def _check_examples(name, examples):
       raise TypeError(
         f"{name}[{key!r}]: is {checks.form(values)}; must be numbers"
       )
+    if isinstance(values, np.ndarray):
+      check_fits(f"{name}[{key!r}]", values, is_label=key == "y")
   lengths = {key: len(values) for key, values in examples.items()}
   if len(set(lengths.values())) > 1:
     listed = ", ".join(f"{key} {length}" for key, length in lengths.items())

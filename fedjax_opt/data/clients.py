@@ -317,6 +317,7 @@ def check_examples(
         f"examples[{name!r}] must be numbers, got {values.dtype}"
       )
     _check_finite(name, values)
+    check_fits(f"examples[{name!r}]", values, is_label=name == "y")
   if "y" in examples and examples["y"].dtype.kind in "iu":
     examples["y"] = examples["y"].astype(np.int32)
   return examples
@@ -330,6 +331,37 @@ def _check_finite(name: str, values: np.ndarray) -> None:
   raise ValueError(
     f"{kind} in the data: examples[{name!r}] must be finite, but row "
     f"{np.argmin(finite)} is not ({np.sum(~finite)} such rows)"
+  )
+
+
+def check_fits(name: str, values: np.ndarray, is_label: bool = False) -> None:
+  """Checks that numbers fit into the type in which JAX will hold them.
+
+  Args:
+    name: of the array, for the message.
+    values: [N, ...] numbers; infinity and NaN are not looked at.
+    is_label: whether whole numbers become int32.
+
+  Raises:
+    ValueError: naming the first row that has one which does not.
+  """
+  narrow = jax.dtypes.canonicalize_dtype(values.dtype)
+  if is_label and values.dtype.kind in "iu":
+    narrow = np.dtype(np.int32)
+  if narrow == values.dtype or values.dtype.kind not in "iuf":
+    return
+  limits = np.iinfo if values.dtype.kind in "iu" else np.finfo
+  low, high = limits(narrow).min, limits(narrow).max
+  outside = (values < low) | (values > high)
+  outside = (outside & np.isfinite(values)).reshape(len(values), -1)
+  if not outside.any():
+    return
+  rows = outside.any(axis=1)
+  row = np.argmax(rows)
+  worst = values.reshape(len(values), -1)[row][np.argmax(outside[row])]
+  raise ValueError(
+    f"{name} must be from {low} to {high}, because they become "
+    f"{narrow}; row {row} has {worst} ({rows.sum()} such rows)"
   )
 
 

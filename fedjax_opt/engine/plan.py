@@ -123,8 +123,37 @@ class BatchPlan:
       return xnp.where(per_epoch > 0, self.steps, 0)
     # Only the fraction is rounded up: 3 epochs are exactly 3 x per_epoch.
     whole, fraction = divmod(self.epochs, 1.0)
-    rest = xnp.ceil(fraction * per_epoch - 1e-4).astype(np.int32)
-    return int(whole) * per_epoch + rest
+    return int(whole) * per_epoch + _part_of(per_epoch, fraction, xnp)
+
+
+def _part_of(number, fraction, xnp):
+  """ceil(fraction * number), int32, without floats: the same everywhere.
+
+  Of float32 it would be wrong from 2^24 on. The fraction is written in three
+  digits of base 2^16, and multiplied from the last one on. A product that
+  exceeds a whole number by less than 7 / 2^16 = 1e-4 is that number, as 0.1 *
+  30 in floating point.
+
+  Args:
+    number: array of whole numbers from 0 to 2^31 - 1.
+    fraction: a Python float in [0, 1).
+    xnp: numpy or jax.numpy.
+  """
+  if not fraction:
+    return 0
+  number = xnp.asarray(number).astype(np.uint32)
+  high, low = number >> np.uint32(16), number & np.uint32(0xFFFF)
+  digits = int(fraction * 2**48)
+  product, rest = xnp.zeros_like(number), None
+  for place in (0, 16, 32):
+    digit = np.uint32(digits >> place & 0xFFFF)
+    # (digit * number + product) / 2^16, of which no part reaches 2^32.
+    rest = low * digit + (product & np.uint32(0xFFFF))
+    product = (
+      high * digit + (product >> np.uint32(16)) + (rest >> np.uint32(16))
+    )
+    rest = rest & np.uint32(0xFFFF)
+  return (product + (rest >= np.uint32(7))).astype(np.int32)
 
 
 def _check_budget(name, value, examples):

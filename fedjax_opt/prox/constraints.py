@@ -10,9 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax import flatten_util
 
+from fedjax_opt import norms
 from fedjax_opt.base import Params
 from fedjax_opt.prox.regularizer import Regularizer, check
+from fedjax_opt.prox.simplex import project_simplex
 
 # The largest violation of a constraint at which a point still counts as inside:
 # relative to the radius or scale of balls and simplex, absolute for bounds on
@@ -51,14 +54,11 @@ def l1_ball(radius: jax.typing.ArrayLike) -> Regularizer:
   check("l1_ball: radius", radius, radius, low=0, is_open=True)
 
   def project(tree):
-    # optax divides by whole numbers, which makes float32 float64 under x64, in
-    # one of two branches that must agree in dtype. Nor may the radius be wider.
-    widest = jnp.promote_types(
-      optax.tree.dtype(tree, "highest"), jnp.result_type(float)
-    )
-    tree = optax.tree.cast(tree, widest)
-    scale = jnp.asarray(radius, widest)
-    return optax.projections.projection_l1_ball(tree, scale)
+    z, unravel = _raveled(tree)
+    scale = jnp.asarray(radius, z.dtype)
+    sphere = jnp.sign(z) * project_simplex(jnp.abs(z), scale)
+    is_inside = jnp.sum(jnp.abs(z)) <= scale
+    return unravel(jnp.where(is_inside, z, sphere))
 
   return _constraint(
     "l1_ball",
@@ -80,11 +80,25 @@ def l2_ball(radius: jax.typing.ArrayLike) -> Regularizer:
     ValueError: if `radius` is not positive.
   """
   check("l2_ball: radius", radius, radius, low=0, is_open=True)
-  return _constraint(
-    "l2_ball",
-    lambda tree: optax.tree.norm(tree) <= radius * (1 + TOLERANCE),
-    lambda tree: optax.projections.projection_l2_ball(tree, radius),
-  )
+
+  # Both compare squares in units of the largest entry, of which none overflows.
+  def squares(tree):
+    unit = norms.power_of_two(norms.largest(tree))
+    scaled = optax.tree.scale(1 / unit, tree)
+    return optax.tree.norm(scaled, squared=True), radius / unit
+
+  def is_inside(tree):
+    squared, limit = squares(tree)
+    return jnp.sqrt(squared) <= limit * (1 + TOLERANCE)
+
+  def project(tree):
+    squared, limit = squares(tree)
+    is_outside = squared > limit**2
+    norm = jnp.sqrt(jnp.where(is_outside, squared, 1))
+    factor = jnp.where(is_outside, limit / norm, 1)
+    return optax.tree.scale(factor, tree)
+
+  return _constraint("l2_ball", is_inside, project)
 
 
 def simplex(scale: jax.typing.ArrayLike = 1.0) -> Regularizer:
@@ -110,11 +124,11 @@ def simplex(scale: jax.typing.ArrayLike = 1.0) -> Regularizer:
     low = -TOLERANCE * scale
     return _all(tree, lambda w: w >= low) & (off <= TOLERANCE * scale)
 
-  return _constraint(
-    "simplex",
-    is_inside,
-    lambda tree: optax.projections.projection_simplex(tree, scale),
-  )
+  def project(tree):
+    z, unravel = _raveled(tree)
+    return unravel(project_simplex(z, jnp.asarray(scale, z.dtype)))
+
+  return _constraint("simplex", is_inside, project)
 
 
 def box(
@@ -160,6 +174,15 @@ def non_negative() -> Regularizer:
     lambda tree: _all(tree, lambda w: w >= -TOLERANCE),
     optax.projections.projection_non_negative,
   )
+
+
+def _raveled(tree):
+  """All entries as one vector in one type, and the way back."""
+  # Under x64 a bound may be wider than the leaves; the leaves' types come back.
+  widest = jnp.promote_types(
+    optax.tree.dtype(tree, "highest"), jnp.result_type(float)
+  )
+  return flatten_util.ravel_pytree(optax.tree.cast(tree, widest))
 
 
 def _all(tree: Params, holds: Callable[[jax.Array], jax.Array]) -> jax.Array:

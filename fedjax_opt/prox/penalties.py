@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 
+from fedjax_opt import norms
 from fedjax_opt.prox.regularizer import Regularizer, check
 from fedjax_opt.prox.singular_values import soft_threshold_singular_values
 from fedjax_opt.prox.total_variation import total_variation_prox
@@ -146,19 +147,25 @@ def group_lasso(
   """
   axis = axis if isinstance(axis, int) else tuple(axis)
 
+  def squares(leaf, keepdims):
+    """Squared norms of groups, each in units of its largest entry."""
+    largest = jnp.max(jnp.abs(leaf), axis=axis, keepdims=True, initial=0)
+    unit = norms.power_of_two(largest)
+    squared = jnp.sum((leaf / unit) ** 2, axis=axis, keepdims=keepdims)
+    return squared, unit.reshape(unit.shape if keepdims else squared.shape)
+
   def leaf_prox(z, threshold):
-    squared = jnp.sum(z**2, axis=axis, keepdims=True)
-    kept = squared > threshold**2
+    squared, unit = squares(z, keepdims=True)
+    kept = squared > (threshold / unit) ** 2
     # The root of kept groups only, because its derivative at 0 is infinite.
     norm = jnp.sqrt(jnp.where(kept, squared, 1))
-    return jnp.where(kept, 1 - threshold / norm, 0) * z
+    return jnp.where(kept, 1 - threshold / unit / norm, 0) * z
 
   def leaf_value(leaf):
-    squared = jnp.sum(leaf**2, axis=axis)
+    squared, unit = squares(leaf, keepdims=False)
     positive = squared > 0
-    return jnp.sum(
-      jnp.where(positive, jnp.sqrt(jnp.where(positive, squared, 1)), 0)
-    )
+    norm = jnp.sqrt(jnp.where(positive, squared, 1))
+    return jnp.sum(jnp.where(positive, unit * norm, 0))
 
   return _penalty("group_lasso", strength, leaf_value, leaf_prox)
 

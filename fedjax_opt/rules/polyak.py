@@ -29,7 +29,8 @@ def sps(
 
   Args:
     c: scales the step down; positive.
-    f_min: a lower bound of the batch loss, in units of the loss.
+    f_min: a lower bound of the batch loss, in units of the loss. A loss below
+      it gives no step.
     max_step: the largest step size; infinity for none.
 
   Returns:
@@ -41,9 +42,16 @@ def sps(
   """
   # optax's step is min(gap / (||g||^2 + eps), cap): to divide it by c, scale it
   # by 1 / c and give eps and cap beforehand what undoes that.
-  return optax.chain(
+  rule = optax.chain(
     optax.scale_by_polyak(
       f_min=f_min, max_learning_rate=c * max_step, eps=1e-8 / c
     ),
     optax.scale_by_learning_rate(1.0 / c),
   )
+
+  def update_fn(updates, state, params=None, *, value, **extra_args):
+    # Below the bound the gap would be negative, and the step upwards.
+    value = jnp.maximum(value, f_min)
+    return rule.update(updates, state, params, value=value, **extra_args)
+
+  return optax.GradientTransformationExtraArgs(rule.init, update_fn)

@@ -104,3 +104,10 @@ def test_types_are_kept(dtype):
     params = optax.apply_updates(params, updates)
     types = {leaf.dtype for leaf in jax.tree.leaves(params)}
     assert types == {jnp.dtype(dtype)}
+
+
+@pytest.mark.parametrize("value", [0.99, -3.0, -jnp.inf])
+def test_a_loss_below_its_bound_gives_no_step(value):
+  """The gap is negative there, and so was the step."""
+  assert step_size(sps(f_min=1.0), value) == 0
+  assert step_size(sps(f_min=1.0), 1.5) > 0

@@ -1,0 +1,80 @@
+"""Numbers of 64 bits that JAX would narrow to others are refused."""
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.tasks import classification
+from fedjax_opt import ClientData
+from fedjax_opt.checks import inputs
+from fedjax_opt.data.clients import check_fits
+
+OWNERS = np.array([0, 0, 1])
+
+
+def make(x=(1.0, 2.0, 3.0), y=(0, 1, 0)):
+  x = np.asarray(x)[:, None]
+  return ClientData.from_client_ids({"x": x, "y": np.asarray(y)}, OWNERS)
+
+
+@pytest.mark.parametrize(
+  ("given", "message"),
+  [
+    # It became the label 1.
+    (
+      {"y": np.array([0, 2**32 + 1, 1])},
+      r"examples\['y'\] must be from -2147483648 to 2147483647, because they "
+      r"become int32; row 1 has 4294967297 \(1 such rows\)",
+    ),
+    (
+      {"y": np.array([0, 1, 2**31], np.uint32)},
+      r"examples\['y'\] must be .*int32; row 2 has 2147483648 ",
+    ),
+    (
+      {"x": np.array([2**31, 0, -(2**40)])},
+      r"examples\['x'\] must be .*int32; row 0 has 2147483648 \(2 such rows\)",
+    ),
+    (
+      {"x": np.array([0, 2**32, 0], np.uint64)},
+      r"examples\['x'\] must be from 0 to 4294967295, .*row 1 has 4294967296 ",
+    ),
+    (
+      {"x": np.array([0.0, 1.0, -1e39])},
+      r"examples\['x'\] must be .*float32; row 2 has -1e\+39 ",
+    ),
+  ],
+)
+def test_what_does_not_fit_is_named(given, message):
+  with pytest.raises(ValueError, match=message):
+    make(**given)
+  # Test examples come without a constructor that checks them.
+  ((name, values),) = given.items()
+  batch = {name: values}
+  with pytest.raises(ValueError, match=message.replace("examples", "test")):
+    inputs.check_test(batch, lambda params, data, test: {})
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "uint32", "uint8"])
+def test_what_fits_is_taken(dtype):
+  found = make(y=np.array([0, 1, 7], dtype), x=np.array([0, 1, 255], dtype))
+  assert found.examples["y"].dtype == np.int32
+  np.testing.assert_array_equal(found.examples["y"], [0, 1, 7])
+
+
+def test_with_64_bits_nothing_is_narrowed_but_labels():
+  with jax.enable_x64(True):
+    check_fits("x", np.array([2**40]))
+    check_fits("x", np.array([1e300]))
+    with pytest.raises(ValueError, match="become int32; row 0 has 10995"):
+      check_fits("y", np.array([2**40]), is_label=True)
+
+
+@pytest.mark.parametrize("label", [-1, 3])
+@pytest.mark.parametrize("part", ["train", "test", "validation"])
+def test_labels_outside_of_the_classes_of_a_task(part, label):
+  """-1 counted as the last class, and 3 of 3 gave NaN."""
+  good = {"x": np.zeros((2, 1), np.float32), "y": np.array([0, 2])}
+  bad = good | {"y": np.array([0, label])}
+  parts = {"train": good, "test": good, "validation": good} | {part: bad}
+  with pytest.raises(ValueError, match=rf"in \[0, 3\), but row 1 has {label} "):
+    classification.task(apply=None, init=None, num_classes=3, **parts)

@@ -1,0 +1,93 @@
+"""How many steps clients take: whole numbers, the same on host and device."""
+
+import fractions
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fedjax_opt.engine.plan import BatchPlan
+
+LARGEST = 2**31 - 1
+FRACTIONS = [1e-12, 0.001, 0.1, 0.3, 1 / 3, 0.7, 0.123456789, 1 - 2**-53]
+
+
+def exact(epochs, per_epoch):
+  """In rational numbers; who is above a whole number by 1e-4 takes a step."""
+  product = fractions.Fraction(epochs) * per_epoch
+  above = product - math.floor(product)
+  # Between these both are right: 48 bits of the fraction count.
+  least, most = fractions.Fraction(6, 2**16), fractions.Fraction(8, 2**16)
+  floor = math.floor(product)
+  return {floor + int(above > least), floor + int(above > most)}
+
+
+def both(plan, sizes):
+  """The steps by NumPy, which are those by JAX."""
+  sizes = np.asarray(sizes, np.int32)
+  found = np.asarray(plan.num_steps(sizes))
+  np.testing.assert_array_equal(found, plan.num_steps(jnp.asarray(sizes)))
+  return found
+
+
+def plan_of(epochs, batch_size=1, drop_remainder=False):
+  return BatchPlan(batch_size, epochs, None, False, drop_remainder)
+
+
+@pytest.mark.parametrize("fraction", FRACTIONS)
+def test_numpy_and_jax_agree_at_every_size(fraction):
+  """In float32 the device had others from 46,357,070 examples on, at 0.1."""
+  rng = np.random.default_rng(0)
+  sizes = np.unique(np.r_[:5000, rng.integers(1, LARGEST, 5000), LARGEST])
+  found = both(plan_of(fraction), sizes)
+  for size, steps in list(zip(sizes.tolist(), found.tolist(), strict=True))[
+    ::97
+  ]:
+    assert steps in exact(fraction, size), (fraction, size)
+
+
+@pytest.mark.parametrize("fraction", [0.05, 0.1, 0.25, 0.3, 0.5, 0.7, 0.95])
+def test_a_decimal_fraction_is_that_fraction(fraction):
+  """0.3 of 10 batches are 3, and of 11 they are 4."""
+  sizes = np.arange(1, 20_001)
+  decimal = fractions.Fraction(str(fraction))
+  expected = [math.ceil(decimal * int(size)) for size in sizes]
+  np.testing.assert_array_equal(both(plan_of(fraction), sizes), expected)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+  sizes=st.lists(st.integers(0, LARGEST // 4), min_size=3, max_size=3),
+  batch_size=st.integers(1, 5000),
+  epochs=st.floats(1e-6, 3.999),
+  drop_remainder=st.booleans(),
+)
+@example([0, 10, 46_357_070], 1, 0.1, False)
+@example([1, 2, LARGEST // 4], 1, 3.999, False)
+def test_any_plan(sizes, batch_size, epochs, drop_remainder):
+  plan = plan_of(epochs, batch_size, drop_remainder)
+  whole, fraction = divmod(epochs, 1.0)
+  for size, steps in zip(sizes, both(plan, sizes).tolist(), strict=True):
+    batches = size / batch_size
+    per_epoch = math.floor(batches) if drop_remainder else math.ceil(batches)
+    assert steps - int(whole) * per_epoch in exact(fraction, per_epoch)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+  sizes=st.lists(st.integers(0, 10**6), min_size=1, max_size=8),
+  batch_size=st.integers(1, 1000),
+  epochs=st.floats(1e-3, 50),
+)
+def test_the_bounds_of_a_plan_hold(sizes, batch_size, epochs):
+  sizes = np.array([*sizes, 10**6], np.int32)
+  plan = BatchPlan.create(sizes, batch_size, epochs=epochs)
+  steps = plan.num_steps(sizes)
+  assert (plan.min_steps, plan.max_steps) == (steps.min(), steps.max())
+  passes = np.ceil(steps / np.maximum(plan.steps_per_epoch(sizes), 1))
+  assert plan.max_epochs == passes.max()
+  assert np.all(steps * plan.batch_size <= np.iinfo(np.int32).max)
+  assert steps[-1] >= epochs * plan.steps_per_epoch(10**6) - 1e-3
