@@ -161,13 +161,8 @@ def _folder(asked: request.Request) -> pathlib.Path:
 
 def _mark(folder: pathlib.Path, asked: request.Request) -> None:
   """Writes what was asked for, which marks the folder as a study's."""
-  try:
+  with folders.writing("output_dir", folder):
     folder.mkdir(parents=True, exist_ok=True)
-  except OSError as error:
-    raise ValueError(
-      f"output_dir={str(folder)!r}: cannot be made ({error.strerror}); give a "
-      "folder that you may write"
-    ) from None
   known = {"methods": asked.methods, "flags": asked.flags}
   json_files.write_json(
     folder / _MARK, json_files.plain(known | asked.own._asdict())

@@ -96,7 +96,7 @@ def _take(lock: contextlib.ExitStack, folder: str | os.PathLike | None) -> None:
   """
   if folder and str(folder).strip() and processes.is_first_process():
     folder = pathlib.Path(folder).expanduser()
-    existing = next(p for p in (folder, *folder.parents) if p.exists())
+    existing = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
     if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
       lock.enter_context(locks.held("output_dir", folder))
 

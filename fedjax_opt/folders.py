@@ -1,9 +1,11 @@
 """Checks of a folder that is to be written."""
 
+import contextlib
 import os
 import pathlib
+from collections.abc import Iterator
 
-from fedjax_opt import locks
+LOCK = ".lock"  # File in a folder, with its owner's host and process.
 
 
 def contents(
@@ -37,7 +39,7 @@ def contents(
       f"{str(existing)!r}); give a folder that you may write"
     )
   inside = os.listdir(folder) if existing == folder else []
-  return folder, sorted(name for name in inside if name != locks.FILE)
+  return folder, sorted(name for name in inside if name != LOCK)
 
 
 def check_empty(flag: str, folder: pathlib.Path, inside: list[str]) -> None:
@@ -56,3 +58,20 @@ def check_empty(flag: str, folder: pathlib.Path, inside: list[str]) -> None:
       f"{flag}={str(folder)!r}: is not empty (it has {inside[0]!r}); give a "
       "folder that is new or empty"
     )
+
+
+@contextlib.contextmanager
+def writing(flag: str, folder: pathlib.Path) -> Iterator[None]:
+  """Makes the ValueError of a folder that cannot be written, in one line.
+
+  Args:
+    flag: name of the flag or argument, for messages.
+    folder: path of the folder.
+  """
+  try:
+    yield
+  except OSError as error:
+    raise ValueError(
+      f"{flag}={str(folder)!r}: cannot be written ({error.strerror}); give a "
+      "folder that you may write"
+    ) from error

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-FILE = ".lock"  # In the folder, with the owner's host and process.
+from fedjax_opt import folders
 
 
 @contextlib.contextmanager
@@ -25,12 +25,13 @@ def held(flag: str, folder: pathlib.Path) -> Iterator[None]:
     folder: path of the folder.
 
   Raises:
-    ValueError: if another process has it; the message names it.
-    OSError: if the folder cannot be made or written.
+    ValueError: if another process has it, which the message names, or if the
+      folder cannot be made or written.
   """
-  is_new = not folder.exists()
-  path = folder / FILE
-  descriptor = _take(flag, folder, path)
+  is_new = not os.path.lexists(folder)
+  path = folder / folders.LOCK
+  with folders.writing(flag, folder):
+    descriptor = _take(flag, folder, path)
   try:
     yield
   finally:

@@ -125,7 +125,7 @@ OTHERS = {
 
 def test_every_flag_that_is_named_exists():
   known = set()
-  for program in ("run", "compare", "reproduce"):
+  for program in ("run", "compare", "convert", "reproduce"):
     command = [sys.executable, "-m", f"experiments.{program}", "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, check=False)
     known |= set(re.findall(r"--(?:\[no\])?(\w+)", shown.stdout))

@@ -11,7 +11,7 @@ import pytest
 
 from experiments import compare, run
 from experiments.artefacts import base, running
-from fedjax_opt import locks
+from fedjax_opt import folders, locks
 from tests.experiments.commands import call
 
 # The module alone: nothing else is imported.
@@ -69,23 +69,23 @@ def test_the_second_is_refused_until_the_first_ends(tmp_path, hold):
   assert refusal(folder) == in_use(folder, first.pid)
   first.send_signal(signal.SIGKILL)
   first.wait()
-  assert (folder / locks.FILE).exists()  # What the kill left is no obstacle.
+  assert (folder / folders.LOCK).exists()  # What the kill left is no obstacle.
   with locks.held("output_dir", folder):
-    found = json.loads((folder / locks.FILE).read_text())
+    found = json.loads((folder / folders.LOCK).read_text())
     assert found == {"host": socket.gethostname(), "process": os.getpid()}
     assert refusal(folder) == in_use(folder, os.getpid())
   assert os.listdir(folder) == []
 
 
 def test_a_lock_that_a_kill_left_half_written(tmp_path):
-  (tmp_path / locks.FILE).write_text('{"host": "el')
+  (tmp_path / folders.LOCK).write_text('{"host": "el')
   with locks.held("output_dir", tmp_path):
     pass
   assert os.listdir(tmp_path) == []
 
 
 def test_a_lock_of_another_host(tmp_path):
-  path = tmp_path / locks.FILE
+  path = tmp_path / folders.LOCK
   path.write_text('{"host": "elsewhere", "process": 7}')
   assert refusal(tmp_path) == (
     f"output_dir={str(tmp_path)!r}: is in use by process 7 on host elsewhere; "
@@ -108,11 +108,11 @@ def test_a_run(resume, tmp_path, hold, capsys):
   flags = ("--task=nonconvex", "--rounds=1", f"--output_dir={tmp_path}")
   assert call(*flags, *resume, program=run) == 1
   assert capsys.readouterr().err == f"error: {in_use(tmp_path, other.pid)}\n"
-  assert os.listdir(tmp_path) == [locks.FILE]
+  assert os.listdir(tmp_path) == [folders.LOCK]
   other.kill()
   other.wait()
   assert call(*flags, "--rounds=0", *resume, program=run) == 0
-  assert locks.FILE not in os.listdir(tmp_path)
+  assert folders.LOCK not in os.listdir(tmp_path)
   assert "summary.json" in os.listdir(tmp_path)
 
 
@@ -121,7 +121,7 @@ def test_a_study(tmp_path, hold, capsys):
   flags = ("--task=nonconvex", "--rounds=1", f"--output_dir={tmp_path}")
   assert call(*flags, "--method=fed_avg", program=compare) == 1
   assert capsys.readouterr().err == f"error: {in_use(tmp_path, other.pid)}\n"
-  assert os.listdir(tmp_path) == [locks.FILE]
+  assert os.listdir(tmp_path) == [folders.LOCK]
 
 
 def computation():

@@ -353,9 +353,10 @@ def check_fits(name: str, values: np.ndarray, is_label: bool = False) -> None:
   limits = np.iinfo if values.dtype.kind in "iu" else np.finfo
   low, high = limits(narrow).min, limits(narrow).max
   outside = (values < low) | (values > high)
-  outside = (outside & np.isfinite(values)).reshape(len(values), -1)
-  if not outside.any():
+  outside &= np.isfinite(values)
+  if not outside.any():  # Also where there are no rows.
     return
+  outside = outside.reshape(len(values), -1)
   rows = outside.any(axis=1)
   row = np.argmax(rows)
   worst = values.reshape(len(values), -1)[row][np.argmax(outside[row])]
