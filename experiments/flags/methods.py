@@ -42,6 +42,19 @@ _CLIENT, _SERVER = "delta_sgd", "sgd"
 _CLIENT_RATE, _SERVER_RATE = "client_lr", "server_lr"
 
 
+# Hyperparameters of algorithms that others have flags of, too.
+_PREFIXED = ("alpha", "eps", "momentum")
+
+
+def _algorithm_flag(
+  name: str, choice: AlgorithmChoice, parameter: Parameter
+) -> tuple[str, Parameter]:
+  del name, choice
+  is_prefixed = parameter.name in _PREFIXED
+  prefix = "algorithm_" if is_prefixed else ""
+  return f"{prefix}{parameter.name}", parameter
+
+
 def _client_flag(
   name: str, choice: RuleChoice, parameter: Parameter
 ) -> tuple[str, Parameter]:
@@ -69,6 +82,7 @@ ALGORITHM = Kind(
   "algorithm",
   ALGORITHMS,
   has_lists=True,
+  named=_algorithm_flag,
   listing="those that --list=algorithms shows",
 )
 CLIENT = Kind("client", RULES, has_lists=True, named=_client_flag)
@@ -87,6 +101,17 @@ _PLAIN_RULES = [name for name, rule in RULES.items() if rule.is_plain]
 def _algorithms(has: Callable[[AlgorithmChoice], bool]) -> str:
   """The names of the algorithms that have something."""
   return ", ".join(name for name, each in ALGORITHMS.items() if has(each))
+
+
+def _own_defaults(field: str) -> str:
+  """Which algorithms have a default of their own, for the help."""
+  of_rule: dict[str, list[str]] = {}
+  for name, choice in ALGORITHMS.items():
+    rule = getattr(choice, field)
+    if rule is not None:
+      of_rule.setdefault(rule, []).append(name)
+  parts = [f"; {rule} of {', '.join(of)}" for rule, of in of_rule.items()]
+  return "".join(parts)
 
 
 # Flags.
@@ -112,7 +137,8 @@ def define(task_defaults: Mapping[str, Mapping[str, float]]) -> None:
       "client",
       None,
       f"How a client takes a local step. Default: {_CLIENT}; "
-      f"{_PLAIN_RULES[0]} for the algorithms that take no other: {plain}."
+      f"{_PLAIN_RULES[0]} for the algorithms that take no other: {plain}"
+      f"{_own_defaults('default_client')}."
       f"{command_line.listed(RULES)}",
     )
     _define_schedule()
@@ -123,8 +149,9 @@ def define(task_defaults: Mapping[str, Mapping[str, float]]) -> None:
       None,
       "How the server uses the mean of the clients' differences as a gradient: "
       f"{', '.join(SERVER.registry)}. Default: {_SERVER} with step size 1, "
-      "which is plain averaging, or what the algorithm's name says; algorithms "
-      f"of plain steps take only {_PLAIN_RULES[0]}, some have none.",
+      "which is plain averaging, or what the algorithm's name says"
+      f"{_own_defaults('default_server')}; algorithms of plain steps take only "
+      f"{_PLAIN_RULES[0]}, some any, some have none.",
     )
     SERVER.define(notes)
   composite = _algorithms(lambda choice: choice.takes_regularizer)
@@ -309,9 +336,20 @@ def resolve(
   return Setup(*map(read, KINDS, [name, *names]), milestones)
 
 
+def default_client(choice: AlgorithmChoice) -> str:
+  """The clients' rule of an algorithm where none is chosen."""
+  free = _CLIENT if choice.client == "rule" else _PLAIN_RULES[0]
+  return choice.default_client or free
+
+
+def default_server(choice: AlgorithmChoice) -> str:
+  """The server's rule of an algorithm that has one, where none is chosen."""
+  return choice.server_rule or choice.default_server or _SERVER
+
+
 def _client(flags: Flags, name: str, choice: AlgorithmChoice) -> str:
   """The name of the clients' rule; some algorithms take plain steps only."""
-  default = _CLIENT if choice.client == "rule" else _PLAIN_RULES[0]
+  default = default_client(choice)
   client = default if flags["client"] is None else flags["client"]
   CLIENT.check(client)
   if choice.client == "plain":
@@ -334,7 +372,7 @@ def _server(flags: Flags, name: str, choice: AlgorithmChoice) -> str | None:
       f"server={given!r}: algorithm {name} is {free} with server {fixed}; "
       f"give --algorithm={free} to choose another"
     )
-  server = (fixed or _SERVER) if given is None else given
+  server = default_server(choice) if given is None else given
   SERVER.check(server)
   if choice.server == "rate":
     _check_plain("server", server, name, choice)
