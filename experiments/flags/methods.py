@@ -16,7 +16,7 @@ All of them come from the registries. The way of a value, such as that of
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from experiments.flags import command_line
+from experiments.flags import command_line, schedule
 from experiments.flags.registries import (
   Chosen,
   Flags,
@@ -33,7 +33,6 @@ from fedjax_opt.registry import (
   Hyperparameter,
   Parameter,
   RuleChoice,
-  check_choice,
 )
 from fedjax_opt.rules import RULES, step_decay
 
@@ -141,7 +140,7 @@ def define(task_defaults: Mapping[str, Mapping[str, float]]) -> None:
       f"{_own_defaults('default_client')}."
       f"{command_line.listed(RULES)}",
     )
-    _define_schedule()
+    schedule.define()
     CLIENT.define(notes)
   with command_line.group("Server's rule", "server"):
     command_line.text(
@@ -165,21 +164,6 @@ def define(task_defaults: Mapping[str, Mapping[str, float]]) -> None:
       f"{command_line.listed(REGULARIZERS)}",
     )
     REGULARIZER.define(notes)
-
-
-def _define_schedule() -> None:
-  command_line.text(
-    "client_schedule",
-    "constant",
-    "Clients' learning rate over rounds: constant, or step_decay, divided by "
-    "10 at each of client_milestones.",
-  )
-  command_line.text(
-    "client_milestones",
-    None,
-    "Fractions of the rounds after which step_decay divides the rate, between "
-    "commas. Default: 0.5,0.75.",
-  )
 
 
 def _notes(
@@ -331,8 +315,9 @@ def resolve(
       return None
     return kind.read(flags, of_kind, defaults, intervals)
 
-  milestones = _milestones(flags)
-  _check_schedule(milestones, name, names[0])
+  milestones = schedule.milestones(flags)
+  has_rate = _CLIENT_RATE in CLIENT.parameters(names[0])
+  schedule.check(milestones, name, names[0], has_rate)
   return Setup(*map(read, KINDS, [name, *names]), milestones)
 
 
@@ -424,48 +409,6 @@ def _check_absent(flags: Flags, kind: Kind, algorithm: str) -> None:
       raise ValueError(
         f"{flag}={shown}: algorithm {algorithm} has no {kind.flag}; {hint}"
       )
-
-
-_FRACTION = Hyperparameter(
-  "client_milestones", 0.5, "fraction of the rounds", "(0, 1)"
-)
-
-
-def _milestones(flags: Flags) -> tuple[float, ...]:
-  """The fractions of the rounds after which the rate drops; () for never."""
-  schedule, given = flags["client_schedule"], flags["client_milestones"]
-  check_choice("client_schedule", schedule, ["constant", "step_decay"])
-  if schedule == "constant":
-    if given is not None:
-      raise ValueError(
-        f"client_milestones={given}: belongs to client_schedule step_decay, "
-        "not to constant"
-      )
-    return ()
-  fractions = numbers(
-    "client_milestones", "0.5,0.75" if given is None else given
-  )
-  for fraction in fractions:
-    _FRACTION.check(fraction)
-  return tuple(fractions)
-
-
-def _check_schedule(
-  milestones: tuple[float, ...], algorithm: str, client: str
-) -> None:
-  """Checks that there is a rate that can drop."""
-  if not milestones:
-    return
-  if _CLIENT_RATE not in CLIENT.parameters(client):
-    raise ValueError(
-      f"client_schedule='step_decay': client {client} has no learning rate "
-      "that could drop; must be constant"
-    )
-  if not ALGORITHMS[algorithm].rate_may_drop:
-    raise ValueError(
-      f"client_schedule='step_decay': algorithm {algorithm} has one rate for "
-      "all rounds; must be constant"
-    )
 
 
 _SEED = Hyperparameter("seed", 0, "seed", "[0, 4294967295]")

@@ -63,7 +63,7 @@ def fed_dyn(
     TypeError: see `fed_avg`.
 
   References:
-    Acar et al., ICLR 2021, Algorithm 1; h is that of the paper.
+    Acar et al., ICLR 2021, Algorithm 1.
   """
   functions.check_loss(loss_fn)
   rules.client("client", client)
