@@ -179,6 +179,15 @@ def test_fed_speed(case, how, rtol):
   assert_close(kept, duals, rtol, lead=1)
 
 
+def test_fed_speed_of_the_program_is_fed_dyn(case, rtol):
+  numbers = {"lam": 5.0, "rho": 0.0, "all_duals": True}
+  speed, _ = run(fo.fed_speed(draws.loss_fn, LR, **numbers), **CASES[case])
+  dyn = fo.fed_dyn(draws.loss_fn, optax.sgd(LR), alpha=0.2)
+  expected, _ = run(dyn, **CASES[case])
+  expected = [draws.flat(state.params) for state in expected]
+  assert_close(params_of(speed), expected, rtol)
+
+
 def test_diloco(case, rtol):
   client = optax.adamw(0.05, eps=1e-2, weight_decay=0.1)
   states, _ = run(fo.diloco(draws.loss_fn, client), **CASES[case])

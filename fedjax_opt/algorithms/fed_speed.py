@@ -56,9 +56,9 @@ def fed_speed(
   The paper and the authors' program differ in two places. The paper's
   perturbation is :math:`\rho g_i(x)`, the program's has the length rho as
   above. And the program subtracts the mean of all clients' :math:`\lambda d_i`
-  instead of the cohort's. On heterogeneous quadratics without perturbation
-  either reaches the optimum if all clients take part, and the program's alone
-  if some do.
+  instead of the cohort's: at rho 0 it is then `fed_dyn` with alpha 1 / lambda.
+  On heterogeneous quadratics, at rho 0, either reaches the optimum if all
+  clients take part, and the program's alone if some do.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
