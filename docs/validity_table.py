@@ -96,10 +96,16 @@ def features_fn(params: Any, batch: Any, rng: Any) -> jax.Array:
   return batch["x"] * params["w"]
 
 
-def run(algorithm: fo.Algorithm, rounds: int, **settings: Any) -> fo.Result:
-  """A run with the distance to the optimum after each round."""
+def run(
+  algorithm: fo.Algorithm,
+  rounds: int,
+  from_optimum: bool = False,
+  **settings: Any,
+) -> fo.Result:
+  """A run that measures the distance to the optimum, of the first one."""
   data, params, optimum = problem()
   first = np.linalg.norm(params["w"] - optimum)
+  params = {"w": optimum} if from_optimum else params
 
   def evaluate(params, data, test):
     return {"distance": jnp.linalg.norm(params["w"] - optimum) / first}

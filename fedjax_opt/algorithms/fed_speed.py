@@ -51,23 +51,20 @@ def fed_speed(
     d_i &\leftarrow d_i - \frac{1}{\lambda} (x - x_t), \qquad
     x_{t+1} = \sum_i w_i (x - \lambda d_i)
 
-  All :math:`d_i` start at 0. Both gradients are those of the same batch.
-
-  The paper and the authors' program differ in two places. The paper's
-  perturbation is :math:`\rho g_i(x)`, the program's has the length rho as
-  above. And the program subtracts the mean of all clients' :math:`\lambda d_i`
-  instead of the cohort's: at rho 0 it is then `fed_dyn` with alpha 1 / lambda.
-  On heterogeneous quadratics, at rho 0, either reaches the optimum if all
-  clients take part, and the program's alone if some do.
+  All :math:`d_i` start at 0; both gradients are of the same batch. The paper
+  perturbs by :math:`\rho g_i(x)`, the authors' program as above. The program
+  also subtracts the mean of all clients' :math:`\lambda d_i`: at rho 0 it is
+  `fed_dyn` with alpha 1 / lambda. On heterogeneous quadratics either gets to
+  the optimum at rho 0 if all clients take part, the program's alone if some do.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     learning_rate: eta, or a function from the round to it; non-negative.
-    lam: lambda, the inverse strength of the proximal term; positive.
+    lam: lambda, inverse strength of the proximal term; positive.
     alpha: the weight of the gradient uphill, in [0, 1].
     rho: the length of the perturbation; non-negative.
     normalized: whether it has that length; otherwise it is the paper's.
-    all_duals: whether the mean of all :math:`d_i` is subtracted.
+    all_duals: whether the mean is that of all :math:`d_i`.
 
   Returns:
     The algorithm.
@@ -90,8 +87,8 @@ def fed_speed(
 
   def init(params, num_clients):
     del num_clients
-    dual = optax.tree.zeros_like(params) if all_duals else None
-    return FedSpeedState(params, dual)
+    zeros = optax.tree.zeros_like(params) if all_duals else None
+    return FedSpeedState(params, dual=zeros)
 
   def round(state, cohort):
     rate = at_round(learning_rate, cohort.round)
@@ -107,9 +104,9 @@ def fed_speed(
       params = worker.descend(loss_fn, rule, received)
       moved = optax.tree.sub(params, received)
       dual = optax.tree.add_scale(worker.state, -1 / lam, moved)
-      if all_duals:
-        return ClientOutput(moved, state=dual)
-      return ClientOutput(optax.tree.add_scale(moved, -lam, dual), state=dual)
+      if not all_duals:
+        moved = optax.tree.add_scale(moved, -lam, dual)
+      return ClientOutput(moved, state=dual)
 
     sent = cohort.mean(one_client, broadcast=state.params)
     params, dual = optax.tree.add(state.params, sent.value), None
@@ -118,9 +115,5 @@ def fed_speed(
       params = optax.tree.add_scale(params, -lam, dual)
     return FedSpeedState(params, dual), sent
 
-  return Algorithm(
-    init,
-    round,
-    params=lambda state: state.params,
-    init_client=optax.tree.zeros_like,  # d_i
-  )
+  zero_dual = optax.tree.zeros_like
+  return Algorithm(init, round, lambda s: s.params, init_client=zero_dual)

@@ -46,11 +46,10 @@ def prox_skip(
       \text{else } x'_i \\
     h_i &\leftarrow h_i + \frac{p}{\gamma} (x_i - x'_i)
 
-  The coin is shared, and tossed after each local step. A round ends with a
-  meeting, or after K local steps: then the next one goes on where it ended. So
-  this is the paper's law for any K. K gradients are computed in any round; K
-  near 1 / p wastes little. Give `local_steps`: the paper's clients have the
-  same number, and those that have fewer here take fewer.
+  The coin is shared, and tossed after each step. A round ends with a meeting,
+  or after K steps, for which gradients are computed in any round: then the next
+  one goes on where it ended, so this is the paper's law for any K. Give
+  `local_steps`: the paper's clients take equally many.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -59,8 +58,9 @@ def prox_skip(
       root of the condition number. At 1 this is `fed_avg` with one local step.
 
   Returns:
-    The algorithm. All clients take part, and each keeps two models. Without a
-    meeting they send nothing; the server's model is counted in every round.
+    The algorithm. All clients take part, and each keeps two models. None may
+    drop out: then the h_i do not sum to 0. Without a meeting they send nothing;
+    the server's model is counted in every round.
 
   Raises:
     ValueError: if `learning_rate` is an optimizer, a number is out of range, or
@@ -78,9 +78,6 @@ def prox_skip(
   def init(params, num_clients):
     del num_clients
     return ProxSkipState(params, have_met=jnp.array(False))
-
-  def init_client(params):
-    return Local(params, control=optax.tree.zeros_like(params))
 
   def round(state, cohort):
     if not cohort.is_everyone:
@@ -101,22 +98,17 @@ def prox_skip(
       params = worker.descend(loss_fn, rule, start)  # x'_i
       meets = length <= worker.num_steps
       delta = optax.tree.sub(params, mean)
-      return ClientOutput(
-        (delta, meets),
-        state=Local(params, control),
-        bytes_up=jnp.where(meets, trees.num_bytes(delta), 0),
-      )
+      sent = jnp.where(meets, jnp.uint32(trees.num_bytes(delta)), 0)
+      return ClientOutput((delta, meets), Local(params, control), bytes_up=sent)
 
     sent = cohort.mean(one_client, broadcast=state)
     delta, meeting = sent.value
-    have_met = meeting > 0
-    new = optax.tree.add(state.params, delta)
-    params = optax.tree.where(have_met, new, state.params)
-    return ProxSkipState(params, have_met), sent
+    new = ProxSkipState(optax.tree.add(state.params, delta), jnp.array(True))
+    stay = state._replace(have_met=jnp.array(False))
+    return optax.tree.where(meeting > 0, new, stay), sent
 
-  return Algorithm(
-    init, round, params=lambda state: state.params, init_client=init_client
-  )
+  init_client = lambda params: Local(params, optax.tree.zeros_like(params))
+  return Algorithm(init, round, lambda s: s.params, init_client=init_client)
 
 
 def _after_meeting(kept, mean, have_met, strength):
