@@ -89,10 +89,10 @@ def main() -> None:
   names = tuple(dict.fromkeys(["fed_avg", *arguments.methods]))
   print(f"CPU: {cpu_model()}; jax {jax.__version__}")
   print(f"Load before the start: {load_average()}")
-  rows = []
   for name in arguments.workloads:
-    rows += rows_of(workloads.WORKLOADS[name], arguments.turns, names)
-  print_table(HEADER, rows)
+    workload = workloads.WORKLOADS[name]
+    print_table(HEADER, rows_of(workload, arguments.turns, names))
+    print(flush=True)
 
 
 if __name__ == "__main__":
