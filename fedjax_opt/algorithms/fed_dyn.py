@@ -75,9 +75,8 @@ def fed_dyn(
 
   def round(state, cohort):
     def one_client(worker, received):
-      tilt = lambda params: -optax.tree.vdot(worker.state, params)
       loss = objectives.proximal(loss_fn, received, alpha)
-      loss = objectives.RegularizedLoss(loss, tilt)
+      loss = objectives.RegularizedLoss(loss, _minus_inner(worker.state))
       params = worker.descend(loss, client, received)
       delta = optax.tree.sub(params, received)
       # Running statistics have no gradient to be corrected.
@@ -100,3 +99,8 @@ def fed_dyn(
     params=lambda state: state.params,
     init_client=optax.tree.zeros_like,  # g_i
   )
+
+
+def _minus_inner(g):
+  """`x -> -<g, x>`, by elements: products of matrices may be less precise."""
+  return lambda x: -optax.tree.sum(optax.tree.mul(g, x))
