@@ -41,7 +41,7 @@ def diloco(
     TypeError: see `fed_avg`.
 
   References:
-    Douillard et al., 2023, Algorithm 1; its constants are those of section 3.
+    Douillard et al., 2023, Algorithm 1.
   """
   functions.check_loss(loss_fn)
   rules.client("client", client)

@@ -58,7 +58,7 @@ def fed_exp(
     TypeError: see `fed_avg`.
 
   References:
-    Jhunjhunwala et al., ICLR 2023, Algorithm 1, eq. 9.
+    Jhunjhunwala et al., ICLR 2023, Algorithm 1.
   """
   functions.check_loss(loss_fn)
   rules.client("client", client)

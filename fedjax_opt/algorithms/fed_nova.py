@@ -58,8 +58,7 @@ def fed_nova(
     TypeError: if an argument is of a wrong type.
 
   References:
-    Wang et al., NeurIPS 2020, Algorithm 1, eq. 6; section 4 for momentum and
-    the proximal term.
+    Wang et al., NeurIPS 2020, Algorithm 1.
   """
   functions.check_loss(loss_fn)
   why = "fed_nova normalizes plain steps; for other rules that is not defined"

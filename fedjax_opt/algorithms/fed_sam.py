@@ -51,7 +51,7 @@ def fed_sam(
     TypeError: see `fed_avg`.
 
   References:
-    Qu et al., ICML 2022, Algorithm 1; Caldarola et al., ECCV 2022.
+    Qu et al., ICML 2022, FedSAM; Caldarola et al., ECCV 2022.
   """
   rules.client("client", client)
   checks.in_interval("rho", rho, "[0, inf)")
@@ -93,7 +93,7 @@ def mo_fed_sam(
     TypeError: if an argument is of a wrong type.
 
   References:
-    Qu et al., ICML 2022, Algorithm 2.
+    Qu et al., ICML 2022, MoFedSAM.
   """
   checks.in_interval("rho", rho, "[0, inf)")
   checks.in_interval("beta", beta, "[0, 1]")

@@ -58,8 +58,7 @@ def mime_lite(
     TypeError: if an argument is of a wrong type.
 
   References:
-    Karimireddy et al., NeurIPS 2021, Algorithm 1 (MimeLite); table 1 for U
-    and V.
+    Karimireddy et al., NeurIPS 2021, Algorithm 1, MimeLite.
   """
   functions.check_loss(loss_fn)
   why = "mime_lite takes its base optimizer apart; give it as base"
