@@ -248,3 +248,27 @@ def coins(p):
     cohort = draws.cohort(r, cohort_size=M, batch_size=4, local_steps=3)
     lengths.append(int(jax.random.geometric(cohort.key, p)))
   return lengths
+
+
+SGD = optax.sgd(LR)
+REDUCED = {
+  "fed_dyn": fo.fed_dyn(draws.loss_fn, SGD, alpha=0.0),
+  "fed_cm": fo.fed_cm(draws.loss_fn, LR, alpha=1.0),
+  "mime_lite": fo.mime_lite(draws.loss_fn, LR, beta=0.0),
+  "fed_sam": fo.fed_sam(draws.loss_fn, SGD, rho=0.0),
+  "mo_fed_sam": fo.mo_fed_sam(draws.loss_fn, LR, rho=0.0, beta=1.0),
+  "diloco": fo.diloco(draws.loss_fn, SGD, optax.sgd(1.0)),
+}
+
+
+@functools.cache
+def of_fed_avg():
+  states, _ = run(fo.fed_avg(draws.loss_fn, SGD), **FAULTY)
+  return [draws.flat(state.params) for state in states]
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_is_fed_avg_also_with_dropouts_and_unequal_steps(name):
+  with jax.enable_x64(True):
+    states, _ = run(REDUCED[name], **FAULTY)
+    assert_close(params_of(states), of_fed_avg(), 1e-12)
