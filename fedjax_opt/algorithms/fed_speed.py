@@ -8,6 +8,7 @@ References:
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from fedjax_opt.base import (
@@ -46,16 +47,14 @@ def fed_speed(
 
     g &= (1 - \alpha) g_i(x) + \alpha g_i\left(x + \rho \frac{g_i(x)}
       {\|g_i(x)\|}\right) \\
-    x &\leftarrow x - \eta \left(g - d_i + \frac{1}{\lambda} (x - x_t)\right)
-      \quad \text{K times, from } x_t \\
+    x &\leftarrow x - \eta \left(g - d_i + \frac{1}{\lambda} (x - x_t)\right) \\
     d_i &\leftarrow d_i - \frac{1}{\lambda} (x - x_t), \qquad
     x_{t+1} = \sum_i w_i (x - \lambda d_i)
 
-  All :math:`d_i` start at 0; both gradients are of the same batch. The paper
-  perturbs by :math:`\rho g_i(x)`, the authors' program as above. The program
-  also subtracts the mean of all clients' :math:`\lambda d_i`: at rho 0 it is
-  `fed_dyn` with alpha 1 / lambda. On heterogeneous quadratics either gets to
-  the optimum at rho 0 if all clients take part, the program's alone if some do.
+  K steps begin at x_t; :math:`d_i` at 0. Both gradients are of one batch. The
+  paper perturbs by :math:`\rho g_i(x)`, the authors' program as above. It also
+  subtracts the mean of all clients' :math:`\lambda d_i`: at rho 0 it is
+  `fed_dyn`, and reaches the optimum of quadratics with partial cohorts too.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -70,7 +69,7 @@ def fed_speed(
     The algorithm.
 
   Raises:
-    ValueError: if `learning_rate` is an optimizer, or a number is out of range.
+    ValueError: if a number is out of range, or `learning_rate` an optimizer.
     TypeError: if an argument is of a wrong type.
 
   References:
@@ -92,21 +91,23 @@ def fed_speed(
 
   def round(state, cohort):
     rate = at_round(learning_rate, cohort.round)
+    strength = 1 / jnp.asarray(lam, float)
 
     def one_client(worker, received):
+      # Of two trees one, to be read in each step.
+      shift = optax.tree.add_scale(worker.state, strength, received)
+
       def correct(grads, params):
-        pull = optax.tree.scale(1 / lam, optax.tree.sub(params, received))
-        pull = optax.tree.sub(pull, worker.state)
+        pull = optax.tree.sub(optax.tree.scale(strength, params), shift)
         return optax.tree.cast_like(optax.tree.add(grads, pull), grads)
 
       rule = optax.chain(optax.stateless(correct), optax.sgd(rate))
       rule = sharpness_aware(rule, rho, alpha, normalized=normalized)
       params = worker.descend(loss_fn, rule, received)
       moved = optax.tree.sub(params, received)
-      dual = optax.tree.add_scale(worker.state, -1 / lam, moved)
-      if not all_duals:
-        moved = optax.tree.add_scale(moved, -lam, dual)
-      return ClientOutput(moved, state=dual)
+      dual = optax.tree.add_scale(worker.state, -strength, moved)
+      sent = moved if all_duals else optax.tree.add_scale(moved, -lam, dual)
+      return ClientOutput(sent, state=dual)
 
     sent = cohort.mean(one_client, broadcast=state.params)
     params, dual = optax.tree.add(state.params, sent.value), None
