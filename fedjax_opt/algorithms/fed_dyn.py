@@ -75,8 +75,10 @@ def fed_dyn(
 
   def round(state, cohort):
     def one_client(worker, received):
-      loss = objectives.proximal(loss_fn, received, alpha)
-      loss = objectives.RegularizedLoss(loss, _minus_inner(worker.state))
+      loss = objectives.l2(loss_fn, alpha)
+      loss = objectives.RegularizedLoss(
+        loss, _tilt(worker.state, received, alpha)
+      )
       params = worker.descend(loss, client, received)
       delta = optax.tree.sub(params, received)
       # Running statistics have no gradient to be corrected.
@@ -101,6 +103,13 @@ def fed_dyn(
   )
 
 
-def _minus_inner(g):
-  """`x -> -<g, x>`, by elements: products of matrices may be less precise."""
-  return lambda x: -optax.tree.sum(optax.tree.mul(g, x))
+def _tilt(g, received, alpha):
+  """What l2 lacks of the box: -<g + alpha x_t, x> + alpha/2 ||x_t||^2.
+
+  So a step reads one tree besides x and its gradient, not two. By elements, as
+  products of matrices may be less precise.
+  """
+  center = statistics.without(received)
+  constant = alpha / 2 * optax.tree.norm(center, squared=True)
+  slope = optax.tree.add_scale(g, alpha, center)
+  return lambda x: constant - optax.tree.sum(optax.tree.mul(slope, x))
