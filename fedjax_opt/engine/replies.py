@@ -20,7 +20,7 @@ class ClientInfo(NamedTuple):
   weight: jax.Array | None  # [] float, its own in the mean, if it gave one
   is_finite: jax.Array  # [] bool, whether all that it returns is
   bytes_up: jax.Array  # [8] counter
-  gradient_evaluations: jax.Array  # [] int32, in examples
+  gradient_evaluations: jax.Array  # [8] counter, in examples
   num_steps: jax.Array  # [] int32, local steps
   examples: jax.Array  # [] int32, in its batches
   traces: dict[str, jax.Array]  # name -> [K]
@@ -118,8 +118,8 @@ def reply_of(
     counts=counters.totals(
       rejected_clients=rejected.astype(jnp.int32),
       examples=info.examples,
-      gradient_evaluations=info.gradient_evaluations,
-    ),
+    )
+    | {"gradient_evaluations": counters.total(info.gradient_evaluations)},
     traces=in_cohort(info.traces | info.metrics),
     client_state=client_state,
     state_rows=jnp.where(counted, clients.state_row, config.num_clients),
@@ -152,15 +152,17 @@ def add_cost(
   return dataclasses.replace(reply, counts=reply.counts | spent | apart)
 
 
-def add_padding(reply: Reply, slots: jax.Array) -> Reply:
+def add_padding(reply: Reply, steps: jax.Array, width: int) -> Reply:
   """The reply with the number of examples computed, padding included.
 
   Args:
     reply: without it.
-    slots: [n] int32, the examples computed in each chunk, with padding.
+    steps: [n] int32, the local steps of each chunk.
+    width: the examples that a chunk computes in a step, with padding.
   """
-  computed = counters.totals(computed_examples=slots)
-  return dataclasses.replace(reply, counts=reply.counts | computed)
+  computed = counters.times(counters.total(counters.of(steps)), width)
+  counts = reply.counts | {"computed_examples": computed}
+  return dataclasses.replace(reply, counts=counts)
 
 
 def blank_like(reply: Reply, value: Any, num_clients: int) -> Reply:

@@ -56,7 +56,9 @@ def delta_sgd(
 
   The first step is :math:`\eta_0`. Norms are Euclidean over the whole tree.
   Where the iterate or the gradient did not change, only the second branch
-  counts.
+  counts. No square of an entry overflows, so gradients of any finite size give
+  the step that the formula says; a step too small for its type becomes the
+  smallest that is not.
 
   By default both gradients are taken on the current batch, through `grad_fn`:
   two gradients a step, as the authors' program does. With `reuse_gradients`
@@ -154,14 +156,10 @@ def delta_sgd(
       old_grads = grad_fn(state.params)
 
     # Line 9.
-    if state.params is None:
-      dx = state.step_size * norms.norm(old_grads)  # Line 8, one step ago.
-    else:
-      dx = norms.distance(params, state.params)
-    dg = norms.distance(grads, old_grads)
+    dx, dg = _lengths(grads, old_grads, params, state)
     changed = (dx > 0) & (dg > 0)
     smoothness_step = jnp.where(
-      changed, gamma * dx / (2 * jnp.where(changed, dg, 1)), jnp.inf
+      changed, (gamma / 2) * dx / jnp.where(changed, dg, 1), jnp.inf
     )
     # No damping is none whatever theta is, also infinite.
     growth = jnp.where(jnp.equal(delta, 0), 0, delta * state.theta)
@@ -178,7 +176,11 @@ def delta_sgd(
     first = state.count == 0
     dtype = state.step_size.dtype
     choose = lambda start, later: jnp.where(first, start, later).astype(dtype)
-    step_size = choose(state.step_size, step_size)
+    # From 0, where a step that the type does not have is rounded to, there is
+    # no way back.
+    step_size = choose(
+      state.step_size, jnp.maximum(step_size, _smallest(dtype))
+    )
     new_state = DeltaSgdState(
       count=optax.safe_increment(state.count),
       step_size=step_size,
@@ -191,6 +193,48 @@ def delta_sgd(
     return optax.tree.scale(-step_size, grads), new_state  # Line 8.
 
   return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def _lengths(grads, old_grads, params, state):
+  """Two numbers whose ratio is that of the movements of x and g.
+
+  They are the lengths, if no square that they sum has overflowed or vanished.
+  If one has, the loop below runs once. It is a loop because a branch would
+  always be computed where clients are vectorized.
+  """
+  is_plain = state.params is None
+  if is_plain:
+    dx = state.step_size * norms.norm(old_grads)  # Line 8, one step ago.
+  else:
+    dx = norms.distance(params, state.params)
+  dg = norms.distance(grads, old_grads)
+
+  def exactly(_):
+    if is_plain:
+      zeros = optax.tree.zeros_like(old_grads)
+      length, unit = norms.scaled_distance(old_grads, zeros)
+      moved = (state.step_size * length, unit)
+    else:
+      moved = norms.scaled_distance(params, state.params)
+    changed = norms.scaled_distance(grads, old_grads)
+    exact = norms.in_one_unit(moved, changed)
+    cast = lambda new, old: new.astype(old.dtype)
+    return *jax.tree.map(cast, exact, (dx, dg)), jnp.array(False)
+
+  size = optax.tree.size(grads)
+  is_safe = norms.is_safe(dx, size) & norms.is_safe(dg, size)
+  is_number = ~jnp.isnan(dx + dg)
+  is_unsafe = ~is_safe & is_number & (state.count > 0)
+  return jax.lax.while_loop(
+    lambda carry: carry[2], exactly, (dx, dg, is_unsafe)
+  )[:2]
+
+
+def _smallest(dtype):
+  """The smallest positive number that is not flushed to zero."""
+  info = jnp.finfo(dtype)
+  # XLA computes float16 in float32, and so has its subnormal numbers.
+  return info.smallest_subnormal if dtype == jnp.float16 else info.tiny
 
 
 def _is_half(params):
