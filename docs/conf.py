@@ -154,10 +154,10 @@ def _signature(app, what, name, thing, options, signature, returns):
   parameters = inspect.signature(thing).parameters
 
   def named(match):
-    default = getattr(parameters[match[1]].default, "__name__", None)
-    if default is None:
+    if match[0].startswith("parent=<flax"):
       return ""
-    shown = "..." if default == "<lambda>" else default
+    shown = getattr(parameters[match[1]].default, "__name__", "...")
+    shown = shown if shown.isidentifier() else "..."
     return f"{match[1]}={shown}{match[2] or ''}"
 
   if "parent=<flax" in signature:

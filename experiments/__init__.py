@@ -1,9 +1,15 @@
 """Experiments of the papers, from the command line: see run.py."""
 
+import sys
 import time
 
 # Before anything that takes long to import.
 _process_started: float | None = time.monotonic()
+
+if sys.argv[:1] == ["-m"]:  # While Python looks for the program to run.
+  from experiments import command
+
+  command.begin()
 
 
 def start_of_run() -> float:

@@ -1,13 +1,46 @@
-"""How a command starts and ends."""
+"""How a command starts and ends, also by Ctrl-C and SIGTERM.
 
+What a signal does depends on how far the command is. While it imports, it ends
+at once, as nothing was made yet: an exception that arises within the import of
+a library may be lost, or become another one. Then it raises `Signalled` in the
+program, which cleans up (what `experiments.run` does instead says ctrl_c.py).
+At the end, with all files written, it is ignored.
+"""
+
+import contextlib
 import gc
+import os
 import pathlib
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 # In a checkout programs are called as modules; from a wheel by the command.
 _IS_INSTALLED = pathlib.Path(__file__).parents[1].name == "_commands"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_AGAIN = (
+  1.0  # Seconds: an exception may have been lost, but ten presses are one.
+)
+
+_main: Callable | None = None  # Of the program that this process is for.
+_is_command = False
+_raised = -_AGAIN
+
+
+class Signalled(KeyboardInterrupt):
+  """A signal is to end the program.
+
+  Attributes:
+    number: of the signal.
+    status: the exit status.
+  """
+
+  def __init__(self, number: int):
+    super().__init__()
+    self.number, self.status = number, 128 + number
 
 
 def as_called_here(text: str) -> str:
@@ -17,16 +50,78 @@ def as_called_here(text: str) -> str:
   return text.replace("python -m experiments.", "fedjax-opt ")
 
 
-def run(main: Callable[[Sequence[str]], int]) -> None:
+def begin() -> None:
+  """From now on a signal ends this process at once, with its exit status."""
+  global _is_command
+  if threading.current_thread() is threading.main_thread():
+    _is_command = True
+    _answer(lambda number, _: exit_now(number, "interrupted"))
+
+
+def starts(main: Callable) -> None:
+  """Now a signal raises an exception in `main`; if this is a command."""
+  global _main
+  if _is_command:
+    _main = main
+    _answer(_raise)
+
+
+def is_program(main: Callable) -> bool:
+  """Whether this process is there for this function alone."""
+  return main is _main
+
+
+def exit_now(number: int, line: str) -> NoReturn:
+  """Prints a line, and ends the process; only in the main thread.
+
+  Nothing else runs: no exception can be lost in a compiler's callback, and no
+  library is taken down while a thread of it works.
+  """
+  with contextlib.suppress(Exception):
+    sys.stdout.flush()
+  with contextlib.suppress(OSError):
+    os.write(1, f"{line}\n".encode())
+  os._exit(128 + number)
+
+
+def run(
+  main: Callable[[Sequence[str]], int], *, is_front: bool = False
+) -> None:
   """Runs a command and exits with its status.
 
   A command lives for seconds and keeps nearly all that it makes: jaxprs, graphs
   of modules. So cyclic garbage is looked for less often, and not once more in
   all objects at the end, which together takes most of a second.
+
+  Args:
+    main: argv -> status.
+    is_front: whether it only imports and calls a program, see `starts`.
   """
+  begin()
   gc.set_threshold(50_000, 20, 20)
-  status = main(sys.argv)
+  try:
+    if not is_front:
+      starts(main)
+    status = main(sys.argv)
+  except KeyboardInterrupt as error:
+    status = getattr(error, "status", 130)
   gc.freeze()
   # It ends, in less than a second.
-  signal.signal(signal.SIGINT, signal.SIG_IGN)
+  for number in _SIGNALS:
+    signal.signal(number, signal.SIG_IGN)
   sys.exit(status)
+
+
+def _answer(handler: Callable) -> None:
+  for number in _SIGNALS:
+    # One that the caller ignores, as with nohup, stays so.
+    if signal.getsignal(number) is not signal.SIG_IGN:
+      signal.signal(number, handler)
+
+
+def _raise(number: int, _) -> None:
+  global _raised
+  now = time.monotonic()
+  if now >= _raised + _AGAIN:
+    _raised = now
+    raise Signalled(number)

@@ -43,6 +43,7 @@ Exit status: 0; 1 for bad input, if a run failed or if every method diverged;
 128 + n if signal n ended it, 130 for Ctrl-C.
 """
 
+import contextlib
 import datetime
 import pathlib
 import shlex
@@ -53,7 +54,7 @@ from typing import Any
 from experiments import command, workers
 from experiments.flags import command_line
 from experiments.studies import cells, collect, plan, request
-from fedjax_opt import folders, plots
+from fedjax_opt import folders, locks, plots
 from fedjax_opt.comparison import verdicts
 from fedjax_opt.comparison.cells import (
   Cell,
@@ -71,6 +72,12 @@ _MARK = "study.json"  # Says that a folder is that of a study.
 
 def main(argv: Sequence[str]) -> int:
   """Runs a study; may be called again. Returns the exit status."""
+  with contextlib.ExitStack() as lock:
+    return _run(argv, lock)
+
+
+def _run(argv: Sequence[str], lock: contextlib.ExitStack) -> int:
+  """Runs a study, and leaves the lock of its folder to be freed."""
   done = 0
   try:
     asked = request.parse(argv, __doc__)
@@ -80,6 +87,7 @@ def main(argv: Sequence[str]) -> int:
     if cells.check(planned, folder / "runs"):
       request.check_target(asked.own.metric or "test_accuracy", asked.own)
     _check_metric(asked, existing)
+    lock.enter_context(locks.held("output_dir", folder))
     _mark(folder, asked)
     found = list(existing)
     for each in cells.run_all(planned, folder / "runs", asked.own.jobs):
@@ -153,13 +161,8 @@ def _folder(asked: request.Request) -> pathlib.Path:
 
 def _mark(folder: pathlib.Path, asked: request.Request) -> None:
   """Writes what was asked for, which marks the folder as a study's."""
-  try:
+  with folders.writing("output_dir", folder):
     folder.mkdir(parents=True, exist_ok=True)
-  except OSError as error:
-    raise ValueError(
-      f"output_dir={str(folder)!r}: cannot be made ({error.strerror}); give a "
-      "folder that you may write"
-    ) from None
   known = {"methods": asked.methods, "flags": asked.flags}
   json_files.write_json(
     folder / _MARK, json_files.plain(known | asked.own._asdict())

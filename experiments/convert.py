@@ -3,9 +3,12 @@
   python -m experiments.convert --task=digits --population_dir=one
   python -m experiments.convert --task=mnist_cnn --data_dir=DIR \\
       --partition=dirichlet --alpha=0.5 --seed=1 --population_dir=two
+  python -m experiments.convert --verify --population_dir=two
 
 It takes the command line of a run, and writes the clients that this run would
-have. Only the flags of the task, of the clients' data and the seed matter.
+have. Only the flags of the task, of the clients' data and the seed matter. With
+--verify it writes nothing: it reads the folder, and says whether all of it is
+what was written.
 """
 
 from collections.abc import Sequence
@@ -19,18 +22,36 @@ from fedjax_opt.data.clients import ClientData
 
 
 def main(argv: Sequence[str]) -> int:
-  """Returns the exit status: 0, 1 for bad input, 130 for Ctrl-C."""
+  """Returns the exit status: 0, 1 for bad input, 128 + n for signal n."""
+  others = [word for word in argv if word.lstrip("-") != "verify"]
   try:
-    written = convert(command_line.parse(argv, __doc__))
+    flags = command_line.parse(others, __doc__)
+    if len(others) < len(argv):
+      return _verify(flags)
+    written = convert(flags)
   except (OSError, ValueError, ImportError) as error:
     return command_line.refuse(error)
-  except KeyboardInterrupt:
+  except KeyboardInterrupt as error:
     print("interrupted")
-    return 130
+    return getattr(error, "status", 130)
   num_bytes = sum(file.stat().st_size for file in written.folder.iterdir())
   print(
     f"wrote {written.num_clients:,} clients, {written.num_examples:,} "
     f"examples, {num_bytes:,} bytes: {written.folder}"
+  )
+  return 0
+
+
+def _verify(flags: dict[str, Any]) -> int:
+  """Checks all of a folder that is there; returns the exit status."""
+  population = clients.on_disk(flags)
+  if population is None:
+    raise ValueError("population_dir: must be given; the folder to verify")
+  validation.check_mark(population)
+  population.verify()
+  print(
+    f"undamaged: {population.num_clients:,} clients, "
+    f"{population.num_examples:,} examples: {population.folder}"
   )
   return 0
 

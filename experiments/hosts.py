@@ -9,6 +9,10 @@ import jax
 
 from fedjax_opt.engine import processes
 
+# After so long without a sign of it, a process counts as dead. Machines that
+# are busy are late by seconds.
+_SECONDS_TO_NOTICE = 20
+
 
 def join(flags: Mapping[str, Any]) -> None:
   """Waits for the other processes, if there are to be any.
@@ -50,7 +54,13 @@ def join(flags: Mapping[str, Any]) -> None:
     raise ValueError(
       f"process_id={own['process_id']}: must be from 0 to {number - 1}"
     )
-  _start(f"coordinator={coordinator!r}", coordinator_address=coordinator, **own)
+  _start(
+    f"coordinator={coordinator!r}",
+    coordinator_address=coordinator,
+    # Else JAX listens on all interfaces, and asks nobody who they are.
+    coordinator_bind_address=coordinator,
+    **own,
+  )
 
 
 class Lost(Exception):
@@ -78,6 +88,9 @@ def together() -> Iterator[None]:
 
 
 def _start(what: str, **arguments: Any) -> None:
+  # JAX's own is 100. At the end the others may wait for the first for longer,
+  # which still writes files.
+  arguments["heartbeat_timeout_seconds"] = _SECONDS_TO_NOTICE
   try:
     jax.distributed.initialize(**arguments)
   except (RuntimeError, ValueError) as error:

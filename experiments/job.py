@@ -28,6 +28,7 @@ from fedjax_opt import (
   plots,
   trainable,
 )
+from fedjax_opt.checks import values as checks
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import client_state, processes
 from fedjax_opt.engine.config import Config, check_grid_map
@@ -84,9 +85,7 @@ def prepare(flags: dict[str, Any]) -> Job:
   output_dir = _output_dir(resolved.flags)
   flags, setup, seeds = resolved.flags, resolved.setup, resolved.seeds
   task = validation.held_out(tasks.load(flags), flags)
-  criterion = validation.criterion(
-    task, flags["select_on"], setup.regularizer is not None
-  )
+  criterion = validation.criterion(task, flags, setup.regularizer is not None)
   stopping = Stopping(flags, criterion, task.num_classes)
   data, held_out = _load_clients(resolved, task, on_disk)
   num_clients = data[seeds[0]].num_clients
@@ -156,8 +155,7 @@ def _check_settings(
   flags: dict[str, Any], task: TaskChoice, setup: methods.Setup
 ) -> None:
   """Checks the flags that belong to no choice."""
-  if flags["rounds"] < 0:
-    raise ValueError(f"rounds={flags['rounds']}: must not be negative")
+  checks.at_least("rounds", flags["rounds"], 0)
   if flags["eval_every"] < 1:
     raise ValueError(f"eval_every={flags['eval_every']}: must be at least 1")
   check_choice("sampling", flags["sampling"], ["shuffle", "replacement"])

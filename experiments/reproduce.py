@@ -35,6 +35,7 @@ it, 130 for Ctrl-C.
 import copy
 import pathlib
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -191,12 +192,17 @@ def listing(artefacts: Sequence[Artefact]) -> str:
   """Every artefact: what it shows, its setting and its cost."""
   lines = []
   for artefact in artefacts:
-    lines += ["", f"{artefact.name}: {artefact.title}"]
-    lines.append(f"  paper  {artefact.setting}")
+    lines += ["", *_wrapped("", f"{artefact.name}: {artefact.title}")]
+    lines += _wrapped("  setting  ", artefact.setting)
     for size in artefact.sizes:
       if size != "smoke":
-        lines.append(f"  {size:5}  {_cost(artefact, size)}")
+        lines += _wrapped(f"  {size:7}  ", _cost(artefact, size))
   return "\n".join(lines[1:])
+
+
+def _wrapped(begin: str, text: str) -> list[str]:
+  indent = " " * (len(begin) or 2)
+  return textwrap.wrap(text, 80, initial_indent=begin, subsequent_indent=indent)
 
 
 def _cost(artefact: Artefact, size: str) -> str:

@@ -16,7 +16,7 @@ from experiments.tasks import npz
 from fedjax_opt import Population, Report, Result, plots, trees
 from fedjax_opt.algorithms import optimum
 from fedjax_opt.engine import feed
-from fedjax_opt.results import tables, writers
+from fedjax_opt.results import json_files, tables, writers
 from fedjax_opt.results.history import History
 from fedjax_opt.results.names import name_of
 from fedjax_opt.results.selection import select
@@ -206,7 +206,11 @@ def _write_traces(job: Job, result: Result, history: History) -> None:
   """All step sizes as numbers; those of the selected point as a picture."""
   folder: pathlib.Path = job.output_dir
   traces = {n: result.traces[n] for n in job.setup.client.choice.traced}
-  np.savez(folder / "traces.npz", **traces)  # Each [S, R, C, K].
+  with (
+    json_files.whole(folder / "traces.npz") as unfinished,
+    open(unfinished, "wb") as file,  # Given a name, savez appends ".npz".
+  ):
+    np.savez(file, **traces)  # Each [S, R, C, K].
   point = select(history, job.points, job.criterion) or 0
   # "smoothness_step" is the step that smoothness allows.
   short = lambda name: name.removesuffix("_step")

@@ -4,7 +4,6 @@ A run that ended is extended if only `--rounds` grew. It then has the same bits
 as one of so many rounds that was never stopped.
 """
 
-import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -72,9 +71,9 @@ def _config_of(output_dir: pathlib.Path) -> dict[str, Any]:
   """The `config.json` of a run."""
   path = output_dir / "config.json"
   try:
-    config = dict(json.loads(path.read_text(encoding="utf-8")))
+    config = dict(json_files.read_json(path))
     config["rounds"] = int(config["rounds"])
-  except (OSError, ValueError, TypeError, KeyError):
+  except (OSError, ValueError, TypeError, KeyError, OverflowError):
     raise ValueError(
       f"resume=True: {str(path)!r} cannot be read; give the folder of a run"
     ) from None

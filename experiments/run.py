@@ -24,6 +24,8 @@ ended the run.
 """
 
 import contextlib
+import os
+import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
@@ -34,7 +36,7 @@ from experiments.ctrl_c import CtrlC
 from experiments.flags import command_line
 from experiments.job import Job, prepare
 from experiments.results import Results, all_diverged
-from fedjax_opt import Report, Result, Run, sweep
+from fedjax_opt import Report, Result, Run, locks, sweep
 from fedjax_opt.engine import processes
 from fedjax_opt.results import tables, writers
 from fedjax_opt.results.checkpoint import CheckpointError
@@ -44,14 +46,19 @@ def main(argv: Sequence[str]) -> int:
   """Runs one command; may be called again. Returns the exit status."""
   started, where = start_of_run(), ""
   try:
-    with CtrlC() as ctrl_c:
+    pressed = CtrlC(command.is_program(main))
+    with contextlib.ExitStack() as lock, pressed as ctrl_c:
       flags = command_line.parse(argv, __doc__)
       hosts.join(flags)
       with hosts.together():
+        if flags["resume"]:  # Before what is there is read.
+          _take(lock, flags["output_dir"])
         job, results = prepare(flags), None
         if job.finished is not None:
           return show_finished(job, job.finished)
         if processes.is_first_process():  # The others write nothing.
+          if not flags["resume"]:
+            _take(lock, job.output_dir)
           writer = writers.RunWriter(
             job.output_dir,
             job.flags,
@@ -59,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
             flags["resume"],
             command_line.flagfile(flags),
           )
-      where = f"; see {job.output_dir}"
+      where = ctrl_c.where = f"; see {job.output_dir}"
       if processes.is_first_process():
         results = Results(job, writer, started)
       return run(job, results, ctrl_c)
@@ -77,9 +84,21 @@ def main(argv: Sequence[str]) -> int:
     if where:  # Not of the input: a defect, to be seen whole.
       raise
     return command_line.refuse(error)
-  except KeyboardInterrupt:
+  except KeyboardInterrupt as error:
     print(f"interrupted before the first evaluation{where}")
-    return 130
+    return getattr(error, "status", 130)
+
+
+def _take(lock: contextlib.ExitStack, folder: str | os.PathLike | None) -> None:
+  """Locks the output folder, which the first of several processes writes.
+
+  What cannot be the folder of a run is left to the check of the flags.
+  """
+  if folder and str(folder).strip() and processes.is_first_process():
+    folder = pathlib.Path(folder).expanduser()
+    existing = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
+    if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
+      lock.enter_context(locks.held("output_dir", folder))
 
 
 def show_finished(job: Job, run: Run) -> int:
@@ -105,9 +124,12 @@ def run(job: Job, results: Results | None, ctrl_c: CtrlC) -> int:
 
     def on_evaluation(report: Report) -> bool:
       with ctrl_c.held():
-        return results.add(report)
+        is_over = results.add(report)
+        ctrl_c.begun()
+      return is_over
 
     result = simulate(job, on_evaluation)
+    ctrl_c.begun()
     with contextlib.suppress(KeyboardInterrupt), ctrl_c.held():
       results.finish(result)
   if result.interrupted:
@@ -115,6 +137,8 @@ def run(job: Job, results: Results | None, ctrl_c: CtrlC) -> int:
       rounds = job.flags["rounds"]
       print(f"interrupted: only {result.rounds} of {rounds} rounds done")
     return 128 + result.interrupted
+  if ctrl_c.pressed:  # While the last files were written.
+    return 128 + ctrl_c.pressed
   if not all_diverged(result.history):
     return 0
   if results is not None:

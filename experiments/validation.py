@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from experiments.tasks import Task
+from experiments.tasks.base import LARGER_IS_BETTER
 from fedjax_opt import Population
 from fedjax_opt.data import hold_out
+from fedjax_opt.digests import is_whole, signed
 from fedjax_opt.metrics import Criterion
 from fedjax_opt.results import json_files
 
@@ -44,20 +46,42 @@ def held_out(task: Task, flags: Mapping[str, Any]) -> Task:
 
 
 def criterion(
-  task: Task, select_on: str, has_regularizer: bool = True
+  task: Task, flags: Mapping[str, Any], has_regularizer: bool = True
 ) -> Criterion:
   """How the settings of a run are compared.
 
   Args:
     task: the task.
-    select_on: the split, a key of `flags.selection.SPLITS`.
+    flags: with those of the selection resolved.
     has_regularizer: whether the algorithm's objective has one.
+
+  Raises:
+    ValueError: if the task has no such metric.
   """
-  chosen = task.criteria[select_on]
-  if has_regularizer:
-    return chosen
-  metric = chosen.metric.removeprefix("regularized_")
-  return dataclasses.replace(chosen, metric=metric)
+  chosen = task.criteria[flags["select_on"]]
+  if not has_regularizer:
+    metric = chosen.metric.removeprefix("regularized_")
+    chosen = dataclasses.replace(chosen, metric=metric)
+  name, over = flags.get("select_metric"), flags.get("select_over")
+  if name == "accuracy" and task.num_classes is None:
+    raise ValueError(
+      f"select_metric={name!r}: task {flags['task']} has no accuracy; leave "
+      "select_metric out"
+    )
+  if name is not None:
+    metric = f"{flags['select_on']}_{name}"
+    direction = "max" if LARGER_IS_BETTER[name] else "min"
+    chosen = dataclasses.replace(chosen, metric=metric, direction=direction)
+  if over is not None:
+    n = _evaluations(flags["rounds"], flags["eval_every"], over)
+    chosen = dataclasses.replace(chosen, rule="worst_last_n", n=n)
+  return chosen
+
+
+def _evaluations(rounds: int, every: int, last: int) -> int:
+  """The evaluations in the last rounds, that at the very end among them."""
+  before = range(0, rounds, every)
+  return 1 + sum(rounds - each < last for each in before)
 
 
 # Clients on disk.
@@ -66,7 +90,8 @@ def criterion(
 def mark(folder: pathlib.Path, flags: Mapping[str, Any]) -> None:
   """Writes which examples of the task the clients of a folder do not have."""
   known = {name: flags.get(name) for name in ("task", *_NAMES, _TEST)}
-  json_files.write_json(folder / _MARK, json_files.plain(known))
+  known = signed(json_files.plain(known))
+  json_files.write_json(folder / _MARK, known)
 
 
 def of_disk(flags: Mapping[str, Any], on_disk: Population) -> dict[str, Any]:
@@ -81,7 +106,7 @@ def of_disk(flags: Mapping[str, Any], on_disk: Population) -> dict[str, Any]:
   Raises:
     ValueError: if a validation part is asked for that training may have seen.
   """
-  held = _marked(on_disk.folder)
+  held = _marked(on_disk)
   fraction = held.get("validation_fraction")
   is_of_task = bool(fraction) and held.get("task") == flags["task"]
   asked = {name: flags[name] for name in _NAMES if flags[name] is not None}
@@ -108,7 +133,7 @@ def check_test_part(flags: Mapping[str, Any], on_disk: Population) -> None:
   Raises:
     ValueError: if another fraction was held out when they were written.
   """
-  held, fraction = _marked(on_disk.folder).get(_TEST), flags.get(_TEST)
+  held, fraction = _marked(on_disk).get(_TEST), flags.get(_TEST)
   if None not in (held, fraction) and held != fraction:
     raise ValueError(
       f"test_fraction={fraction:g}: the clients of population_dir were written "
@@ -116,8 +141,28 @@ def check_test_part(flags: Mapping[str, Any], on_disk: Population) -> None:
     )
 
 
-def _marked(folder: pathlib.Path) -> dict[str, Any]:
-  try:
-    return dict(json.loads((folder / _MARK).read_text()))
-  except (OSError, ValueError, TypeError):
+def check_mark(on_disk: Population) -> None:
+  """Checks that what says how a folder was made is not damaged.
+
+  Raises:
+    ValueError: naming the file.
+  """
+  _marked(on_disk)
+
+
+def _marked(on_disk: Population) -> dict[str, Any]:
+  """What the folder says of how it was made; {} if nothing."""
+  path = on_disk.folder / _MARK
+  if not path.exists():
     return {}
+  try:
+    found = dict(json.loads(path.read_text()))
+  except (OSError, ValueError, TypeError, RecursionError):
+    found = {}
+  # Written before there were digests if the clients were.
+  if on_disk.has_digests and not is_whole(found):
+    raise ValueError(
+      f"{str(path)!r} is damaged: it does not hold what was written; write the "
+      "population again"
+    )
+  return found

@@ -1,7 +1,11 @@
 """Checks of a folder that is to be written."""
 
+import contextlib
 import os
 import pathlib
+from collections.abc import Iterator
+
+LOCK = ".lock"  # File in a folder, with its owner's host and process.
 
 
 def contents(
@@ -14,7 +18,8 @@ def contents(
     folder: path of the folder, which need not exist.
 
   Returns:
-    The path, and the sorted names of the files and folders in it.
+    The path, and the sorted names of the files and folders in it, but for a
+    lock.
 
   Raises:
     ValueError: if it is a file, or cannot be written.
@@ -33,7 +38,8 @@ def contents(
       f"{flag}={str(folder)!r}: cannot be written (no permission in "
       f"{str(existing)!r}); give a folder that you may write"
     )
-  return folder, sorted(os.listdir(folder)) if existing == folder else []
+  inside = os.listdir(folder) if existing == folder else []
+  return folder, sorted(name for name in inside if name != LOCK)
 
 
 def check_empty(flag: str, folder: pathlib.Path, inside: list[str]) -> None:
@@ -52,3 +58,20 @@ def check_empty(flag: str, folder: pathlib.Path, inside: list[str]) -> None:
       f"{flag}={str(folder)!r}: is not empty (it has {inside[0]!r}); give a "
       "folder that is new or empty"
     )
+
+
+@contextlib.contextmanager
+def writing(flag: str, folder: pathlib.Path) -> Iterator[None]:
+  """Makes the ValueError of a folder that cannot be written, in one line.
+
+  Args:
+    flag: name of the flag or argument, for messages.
+    folder: path of the folder.
+  """
+  try:
+    yield
+  except OSError as error:
+    raise ValueError(
+      f"{flag}={str(folder)!r}: cannot be written ({error.strerror}); give a "
+      "folder that you may write"
+    ) from error

@@ -217,7 +217,7 @@ def resolve(sampler: Any, num_clients: int, cohort_size: int) -> Sampler:
   Args:
     sampler: a `Sampler`, its name, or a function `(key, round) -> clients`, or
       `-> (clients, scale)`, see `Sampler.draw`.
-    num_clients: M.
+    num_clients: M, of the population.
     cohort_size: C.
 
   Raises:

@@ -317,10 +317,11 @@ class Simulator:
     arrays = executor.put(copies((state.server, state.client_state)))
     with executor.open_feed() as feed:
       firsts = range(state.round, last, feed.max_rounds)
-      stops = [*firsts[1:], last] if rounds else []
-      feed.start(stops, state.round)
-      for first, stop in zip(firsts, stops, strict=True):
-        arrays, _, _ = executor.advance(arrays, feed.take(), first, stop)
+      stop_of = lambda first: min(first + feed.max_rounds, last)
+      feed.start(map(stop_of, firsts), state.round)
+      for first in firsts:
+        segment, stop = feed.take(), stop_of(first)
+        arrays, _, _ = executor.advance(arrays, segment, first, stop)
     metrics, _, _ = executor.active.expand(executor.evaluate(arrays), {}, {})
     if not self._is_grid:
       metrics = {name: values[0].item() for name, values in metrics.items()}

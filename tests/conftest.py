@@ -1,25 +1,20 @@
 """What all tests share."""
 
 import atexit
-import importlib.util
-import mmap
 import os
-import pathlib
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
 
 
-def _is_known_to_xla(flag: str) -> bool:
-  """Whether this version has the flag; it ends a process that gives others."""
-  folder = pathlib.Path(importlib.util.find_spec("jaxlib").origin).parent
-  for library in folder.glob("*.so"):
-    with (
-      library.open("rb") as file,
-      mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-    ):
-      if content.find(flag.encode()) >= 0:
-        return True
-  return False
+def _are_known_to_xla(flags: str) -> bool:
+  """Whether this version has the flags; it ends a process that gives others."""
+  command = [sys.executable, "-c", "import jax; jax.devices()"]
+  given = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+  ended = subprocess.run(command, env=given, capture_output=True, check=False)
+  return ended.returncode == 0
 
 
 # Programs here are small and run for milliseconds: it is their compilation that
@@ -32,12 +27,16 @@ _FLAGS = {
   "xla_cpu_use_fusion_emitters": "false",
 }
 _given = os.environ.get("XLA_FLAGS", "")
-_own = [
-  f"--{flag}={value}"
-  for flag, value in _FLAGS.items()
-  if flag not in _given and _is_known_to_xla(flag)
-]
-os.environ["XLA_FLAGS"] = " ".join([_given, *_own])
+_own = " ".join(
+  f"--{flag}={value}" for flag, value in _FLAGS.items() if flag not in _given
+)
+# Workers of pytest-xdist have them from the process that began them.
+if _own and _are_known_to_xla(_own):
+  os.environ["XLA_FLAGS"] = f"{_given} {_own}"
+# A shell's background process ignores Ctrl-C, and so would the commands that
+# tests begin, some of which they interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+  signal.signal(signal.SIGINT, signal.default_int_handler)
 # Many tests run the same program, in several processes.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
   _folder = tempfile.mkdtemp(prefix="fedjax_opt-programs-")

@@ -125,7 +125,7 @@ OTHERS = {
 
 def test_every_flag_that_is_named_exists():
   known = set()
-  for program in ("run", "compare"):
+  for program in ("run", "compare", "convert", "reproduce"):
     command = [sys.executable, "-m", f"experiments.{program}", "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, check=False)
     known |= set(re.findall(r"--(?:\[no\])?(\w+)", shown.stdout))
@@ -204,6 +204,12 @@ REFERENCE = "\n".join(
   page.read_text() for page in (DOCS / "reference").glob("*.md")
 )
 SHOWN = set(re.findall(r"^\.\. \S+:: fedjax_opt\.([\w.]+)", REFERENCE, re.M))
+SHOWN |= {  # Those whose page shows them without the module.
+  f"{module}.{name}"
+  for name, module in re.findall(
+    r"^\.\. \S+:: (\w+).*\n   :module: fedjax_opt\.(\w+)", REFERENCE, re.M
+  )
+}
 
 
 def test_every_public_name_is_on_a_page_of_the_reference():

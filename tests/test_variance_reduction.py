@@ -389,10 +389,11 @@ def test_cost_equals_a_count_by_hand(case):
 
 
 @pytest.mark.parametrize(
-  ("large_batch", "stage"), [(8, 2), (9, 3), (16, 3), (None, 4), (24, 4)]
+  ("large_batch", "stage"),
+  [(8, 2), (9, 3), (16, 3), (None, 4), (24, 4), (40, 6)],
 )
 def test_a_stage_has_the_length_of_algorithm_4(large_batch, stage):
-  """T = ceil(1 + b~ / (K B)); b~ is at most the mean size of a client, 23.8."""
+  """T = ceil(1 + b~ / (K B)), also with b~ above a client's mean size, 23.8."""
   algorithm = minibatch_sarah(TASK.loss_fn, 0.1, large_batch=large_batch)
   result = simulate(
     algorithm, TASK.params, TASK.data, rounds=12, batch_size=4, local_steps=2

@@ -11,6 +11,7 @@ report.py    an artefact as Markdown
 """
 
 from experiments.artefacts.base import Artefact
+from experiments.bvr import artefacts as bvr
 from experiments.delta_sgd import artefacts as delta_sgd
 from experiments.domo import artefacts as domo
 from experiments.fco import artefacts as fco
@@ -18,6 +19,6 @@ from experiments.fco import artefacts as fco
 # Name -> artefact, paper after paper.
 ARTEFACTS: dict[str, Artefact] = {
   each.name: each
-  for paper in (delta_sgd, fco, domo)
+  for paper in (delta_sgd, fco, bvr, domo)
   for each in paper.ARTEFACTS
 }

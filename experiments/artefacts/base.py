@@ -140,7 +140,7 @@ class Artefact:
     title: what it shows, in one line.
     setting: the paper's, in one line.
     cells: `plan -> {key: cell}`.
-    blocks: `found -> [block]`, of what there is.
+    blocks: `found -> [block]`, of what there is: one cell at least.
     keep: `run -> what of it is recorded`.
     sizes: those that it has; an artefact whose data or network no CPU can take
       has no `cpu`.

@@ -131,7 +131,9 @@ def cost(outcome: Outcome) -> str:
   )
   on = f", {words.listed(list(devices))}" if devices else ""
   seconds = sum(record.about["seconds"] for record in records)
-  points = sum(len(record.points) for record in records)
+  points = sum(
+    record.about.get("num_points", len(record.points)) for record in records
+  )
   runs = words.counted(len(records), "program")
   return (
     f"{when}{on}: {runs} with {words.counted(points, 'point')} in "

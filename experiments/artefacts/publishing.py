@@ -1,11 +1,13 @@
 """What is published of an artefact: records, pictures, a part of a README."""
 
 import pathlib
+import re
 
 from experiments.artefacts import claims, record, report
 from experiments.artefacts.base import Artefact
 from experiments.artefacts.record import Record
 from experiments.artefacts.running import Outcome
+from fedjax_opt.results.names import sentence
 
 _EXPERIMENTS = pathlib.Path(__file__).parents[1]
 _RULE = "verdicts"  # The section with the rule of all verdicts.
@@ -37,11 +39,11 @@ def publish(artefact: Artefact, size: str, outcome: Outcome) -> None:
   record.write(folder / "records" / f"{name}-{size}.jsonl", unique.values())
   report.draw(artefact, outcome, folder / "figures")
   section = report.markdown(artefact, size, outcome, "figures")
-  title = name.replace("_", " ").replace("table", "Table ")
-  title = title.replace("figure", "Figure ").replace("theorem", "Theorem ")
+  title = re.sub(r"(table|figure|theorem)(?=\d)", r"\1 ", name)
+  title = sentence(title.replace("_", " "))
 
   def change(text: str) -> str:
-    text = report.replace_section(text, name, section, title)
-    return report.replace_section(text, _RULE, claims.RULE, "Verdicts")
+    text = report.replace_section(text, _RULE, claims.RULE, "Verdicts")
+    return report.replace_section(text, name, section, title)
 
   report.update(folder / "README.md", change)

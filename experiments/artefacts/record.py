@@ -28,17 +28,17 @@ class Kept(NamedTuple):
   Attributes:
     metrics: names; those that a run does not have are left out.
     points: indices of grid points; None for all.
-    last: whether only the last evaluated round counts, not the whole curve.
+    last: so many of the last evaluated rounds; None for the whole curve.
     arrays: others that are kept, by name, such as step sizes.
   """
 
   metrics: Sequence[str]
   points: Sequence[int] | None = None
-  last: bool = False
+  last: int | None = None
   arrays: Mapping[str, np.ndarray] = {}
 
 
-def keep(*metrics: str, last: bool = False) -> Callable[[Run], Kept]:
+def keep(*metrics: str, last: int | None = None) -> Callable[[Run], Kept]:
   """Keeps these metrics of all points."""
   return lambda run: Kept(metrics, None, last)
 
@@ -51,7 +51,8 @@ class Record:
     arguments: flags of the run; () of a computation.
     flags: those of its flags that are no defaults; of a computation its
       function and options.
-    about: date and seconds; of a run also device, versions and criterion.
+    about: date and seconds; of a run also device, versions, criterion and the
+      number of all its points.
     points: {name: value} of the points, the seed among them. [S] mappings.
     history: the metrics that were kept; NaN where a point has diverged.
     arrays: other arrays that were kept.
@@ -91,7 +92,7 @@ def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
     flags["pretrained"] = pathlib.Path(flags["pretrained"]).name
   indices = range(len(run.points)) if kept.points is None else kept.points
   rows = list(indices)
-  rounds = slice(-1, None) if kept.last else slice(None)
+  rounds = slice(-kept.last, None) if kept.last else slice(None)
   history = History(
     run.history.rounds[rounds],
     {
@@ -105,6 +106,7 @@ def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
   about |= {name: run.config[name] for name in ("device", "versions")}
   about["date"] = _date(run.folder / "summary.json")
   about["criterion"] = run.summary["criterion"]
+  about["num_points"] = len(run.points)
   points = [run.points[row] for row in rows]
   return Record(
     tuple(arguments), flags, about, points, history, dict(kept.arrays)

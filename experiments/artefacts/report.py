@@ -10,7 +10,7 @@ from experiments.artefacts.claims import Claim
 from experiments.artefacts.running import Outcome
 from fedjax_opt.results import json_files
 
-NOT_RUN = "-"
+_MANY = 12  # More verdicts than these are folded away.
 
 
 def markdown(
@@ -67,7 +67,11 @@ def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _claims(found: Sequence[Claim]) -> str:
   rows = [(claim.text, f"**{claim.verdict}**", claim.reason) for claim in found]
-  return table_text(("the paper's claim", "verdict", "by"), rows)
+  table = table_text(("the paper's claim", "verdict", "by"), rows)
+  if len(found) <= _MANY:
+    return table
+  summary = f"<summary>All {len(found)} verdicts, and by what</summary>"
+  return f"<details>\n{summary}\n\n{table}\n\n</details>"
 
 
 def draw(

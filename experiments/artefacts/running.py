@@ -20,7 +20,7 @@ from experiments.artefacts.base import (
   grid_of,
 )
 from experiments.artefacts.record import Kept, Record
-from fedjax_opt import Run, load_run
+from fedjax_opt import Run, load_run, locks
 from fedjax_opt.results.selection import Criterion, tune
 
 _RECORD = "record.json"  # Of a computation, in its folder.
@@ -220,7 +220,10 @@ def choice(found: Record) -> dict[str, Any] | None:
 
 
 def _of_tuning(run: Run) -> Kept:
-  return Kept((run.summary["criterion"]["metric"],))
+  """What its criterion looks at."""
+  criterion = Criterion(**run.summary["criterion"])
+  last = None if criterion.rule == "best" else criterion.n
+  return Kept((criterion.metric,), last=last)
 
 
 def _read(folder: pathlib.Path, cell: Cell, keep: Callable) -> Record:
@@ -254,7 +257,8 @@ def _run_cell(
   if isinstance(what, RunOf):
     once.run(folder / name, what.arguments)
   else:
-    _compute(name, what, folder / name)
+    with locks.held("output_dir", folder / name):
+      _compute(name, what, folder / name)
   return name, time.monotonic() - start
 
 

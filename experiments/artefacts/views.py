@@ -10,7 +10,7 @@ from experiments.artefacts.record import Record
 from fedjax_opt import plots
 from fedjax_opt.comparison.drawing import curve
 from fedjax_opt.comparison.words import Numbers
-from fedjax_opt.results import statistics
+from fedjax_opt.results import history, statistics
 
 NOT_RUN = "-"
 ACCURACY = "test_accuracy"
@@ -29,8 +29,13 @@ def mean_of_last(metric: str, n: int) -> Value:
 
 
 def best(metric: str = ACCURACY) -> Value:
-  """The largest value of a metric, of each point; NaN where it diverged."""
-  return lambda record: record.history.values(metric).max(axis=1)
+  """The best value of a metric, of each point; NaN where it diverged.
+
+  Args:
+    metric: its name says whether the largest or the least value is best.
+  """
+  best_of = np.min if history.direction(metric) == "min" else np.max
+  return lambda record: best_of(record.history.values(metric), axis=1)
 
 
 def values(found: Found, key: Key, value: Value) -> np.ndarray | None:
@@ -155,6 +160,52 @@ def curves_by_column(
       path,
       metric=metric,
       x_label=x_label,
+      interval="mean and 95 % interval over seeds",
+      styles=plots.method_styles(rows),
+    )
+
+  return Picture(name, draw, alt)
+
+
+def values_by_column(
+  found: Found,
+  rows: Sequence[str],
+  columns: Mapping[str, float],
+  name: str,
+  alt: str,
+  *,
+  value: Value,
+  metric: str,
+  x_name: str,
+) -> Picture:
+  """A value against a condition, one line with intervals for each row.
+
+  Args:
+    found: what there is; its keys are `(row, column)`. A row is drawn if it has
+      all the columns that any row has.
+    rows: first parts of the keys.
+    columns: second parts of the keys -> values of the condition.
+    name: of the picture's file.
+    alt: what it shows.
+    value: what is drawn.
+    metric: whose values these are.
+    x_name: identifier of the condition, such as 'class_fraction'.
+  """
+  shown = [c for c in columns if any((row, c) in found for row in rows)]
+
+  def draw(path):
+    lines = {}
+    for row in rows:
+      if shown and all((row, column) in found for column in shown):
+        of_columns = [value(found[row, column]) for column in shown]
+        ends = [statistics.mean_interval(each) for each in of_columns]
+        lines[row] = tuple(np.array(ends, float).reshape(-1, 3).T)
+    plots.study_values(
+      lines,
+      path,
+      metric=metric,
+      x_name=x_name,
+      x_values=[columns[column] for column in shown],
       interval="mean and 95 % interval over seeds",
       styles=plots.method_styles(rows),
     )

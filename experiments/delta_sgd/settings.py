@@ -169,14 +169,10 @@ def above_others(
     found: what there is.
     rest: of the keys, after the optimizer.
     by: points.
-    others: keys of `OPTIMIZERS`; those that were not run are left out.
+    others: keys of `OPTIMIZERS`.
     one: key of `OPTIMIZERS`.
   """
-  return [
-    lead(found, (one, *rest), (other, *rest), by=by)
-    for other in others
-    if (other, *rest) in found or (one, *rest) not in found
-  ]
+  return [lead(found, (one, *rest), (other, *rest), by=by) for other in others]
 
 
 def among_best(found: Found, rest: Key, where: str, by: float = TIE) -> Claim:

@@ -22,6 +22,7 @@ from experiments.delta_sgd.settings import (
   R18,
   R50,
 )
+from fedjax_opt.comparison import words
 
 _LAST = "Last test accuracy in percent"
 
@@ -149,24 +150,19 @@ def _table2a_blocks(found: Found) -> list[Block]:
   ]
   for column in data:
     chance = 1 / _TEXTS[column][1]
-    lost = [
-      _near(found, (name, column), chance)
-      for name in _LOST
-      if (name, column) in found
-    ]
+    lost = [name for name in _LOST if (name, column) in found]
     if lost:
+      near = [_near(found, (name, column), chance) for name in lost]
       blocks += [
-        Claim(f"{_named(_LOST)} are within a point of chance: {column}", lost),
         Claim(
-          f"Delta-SGD is above {_named(_LOST)}: {column}",
-          settings.above_others(found, (column,), others=_LOST),
+          f"Within a point of chance: {words.listed(lost)}; {column}", near
+        ),
+        Claim(
+          f"Delta-SGD is above {words.listed(lost)}: {column}",
+          settings.above_others(found, (column,), others=lost),
         ),
       ]
   return blocks
-
-
-def _named(names: tuple[str, ...]) -> str:
-  return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _near(found: Found, key: Key, chance: float) -> Quantity:

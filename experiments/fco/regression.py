@@ -357,6 +357,6 @@ ARTEFACTS = (
     "best rates 0.01, 1 for FedDualAvg and 0.001, 0.3 for the others",
     _all_rates,
     _all_rates_blocks,
-    keep("f1", last=True),
+    keep("f1", last=1),
   ),
 )

@@ -167,6 +167,8 @@ def _task(name: str) -> _Page:
   defaults = [f"{flag} {value:g}" for flag, value in choice.defaults.items()]
   if defaults:
     fits["own defaults"] = ", ".join(defaults)
+  if choice.reads_pretrained:
+    fits["pretrained"] = "a folder of BERT or DistilBERT, or none"
   if choice.is_convex:
     fits["optimum"] = "yes: the loss is convex"
   data = " --data_dir=DIR" if choice.reads_data else ""

@@ -10,6 +10,7 @@ from typing import Any
 from experiments.flags import command_line
 from experiments.flags.registries import Flags
 from experiments.tasks import TaskChoice
+from experiments.tasks.base import LARGER_IS_BETTER
 from fedjax_opt.registry import Hyperparameter, check_choice
 
 # What a setting may be chosen on.
@@ -25,11 +26,12 @@ _FRACTION, _SEED = 0.1, 0
 _FRACTIONS = Hyperparameter(
   "validation_fraction", _FRACTION, "fraction", "[0, 1)"
 )
+_OVER = Hyperparameter("select_over", 1, "rounds", "[1, inf)")
 _SEEDS = Hyperparameter("validation_seed", _SEED, "seed", "[0, 4294967295]")
 
 
 def define() -> None:
-  """Defines `--select_on` and the flags of the validation part."""
+  """Defines what settings are chosen by, and the validation part."""
   width = max(map(len, SPLITS))
   lines = "".join(f"\n{name:{width}}  {help}" for name, help in SPLITS.items())
   with command_line.group("Selection", "selection"):
@@ -39,6 +41,19 @@ def define() -> None:
       "On what the best setting is chosen, by its mean over the seeds. "
       "Default: validation; train for nonconvex, whose objective is known "
       f"exactly, and for clients on disk without a validation part.{lines}",
+    )
+    command_line.text(
+      "select_metric",
+      None,
+      "By what of these examples it is chosen: accuracy or loss. Default: "
+      "accuracy of validation and test examples, loss of training examples; "
+      "for tasks without labels their own.",
+    )
+    command_line.integer(
+      "select_over",
+      None,
+      "Rounds at the end of a run of whose evaluations the worst counts, such "
+      "as 100. Default: only the last evaluation.",
     )
     command_line.number(
       "validation_fraction",
@@ -75,6 +90,7 @@ def resolve(flags: Flags, task: TaskChoice) -> dict[str, Any]:
       f"select_on={select_on!r}: task {flags['task']} has no such examples; "
       f"must be {' or '.join(task.splits)}"
     )
+  own = _how(flags, select_on)
   if task.draws_validation or "validation" not in task.splits:
     why = "draws its own" if task.draws_validation else "has no examples for it"
     for name, value in zip(names[1:], (fraction, seed), strict=True):
@@ -82,7 +98,7 @@ def resolve(flags: Flags, task: TaskChoice) -> dict[str, Any]:
         raise ValueError(
           f"{name}={value}: task {flags['task']} {why}; leave {name} out"
         )
-    return {"select_on": select_on}
+    return {"select_on": select_on} | own
   if fraction is None:
     fraction = _FRACTION if select_on == "validation" else 0.0
   _FRACTIONS.check(fraction)
@@ -96,7 +112,23 @@ def resolve(flags: Flags, task: TaskChoice) -> dict[str, Any]:
       f"validation_seed={seed}: nothing is held out; give validation_fraction"
     )
   _SEEDS.check(_SEED if seed is None else seed)
-  resolved = {"select_on": select_on, "validation_fraction": fraction}
+  resolved = {"select_on": select_on, "validation_fraction": fraction} | own
   if fraction:
     resolved["validation_seed"] = _SEED if seed is None else seed
   return resolved
+
+
+def _how(flags: Flags, select_on: str) -> dict[str, Any]:
+  """The metric and the rounds that count, where they were given."""
+  metric, over = flags["select_metric"], flags["select_over"]
+  if metric is not None:
+    check_choice("select_metric", metric, LARGER_IS_BETTER)
+    if select_on == "truth":
+      raise ValueError(
+        f"select_metric={metric!r}: select_on=truth has a metric of its own; "
+        "leave select_metric out"
+      )
+  if over is not None:
+    _OVER.check(over)
+  given = {"select_metric": metric, "select_over": over}
+  return {name: value for name, value in given.items() if value is not None}

@@ -112,7 +112,15 @@ _NORM = Option(
   "the model of task {chosen} has no place for normalization layers; those of "
   "the ..._resnet tasks have",
 )
-
+_PIXELS = Option(
+  "pixels",
+  "channels",
+  "how pixels, from 0 to 1, are normalized: channels (by the mean and the "
+  "deviation of each channel of the data set) or half ((x - 0.5) / 0.5). For "
+  "tasks of images",
+  images.PIXELS,
+  "task {chosen} has no images whose pixels it normalizes; leave pixels out",
+)
 
 _TEST_FRACTION = Hyperparameter(
   "test_fraction",
@@ -135,12 +143,12 @@ def _of_file(model: str) -> TaskChoice:
 
 
 def _options(model: str) -> tuple[Option, ...]:
-  """The options of tasks of images."""
+  """The options of tasks of images, also of one's own."""
   return (_AUGMENTATION, *((_NORM,) if images.MODELS[model].has_norm else ()))
 
 
 def _images(dataset: str, model: str) -> TaskChoice:
-  own = _options(model)
+  own = (*_options(model), _PIXELS)
 
   def load(flags: Mapping[str, Any]) -> Task:
     options = {option.name: flags[option.name] for option in own}

@@ -11,6 +11,9 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.metrics import Criterion
 
+# By what settings can be chosen, whatever the task.
+LARGER_IS_BETTER = {"accuracy": True, "loss": False}
+
 
 class Task(NamedTuple):
   """Data, model, loss and metrics.

@@ -79,6 +79,10 @@ DATASETS: dict[str, Images] = {
 }
 
 
+# What can be subtracted from pixels, and what they are then divided by.
+PIXELS = ("channels", "half")
+
+
 class Model(NamedTuple):
   """A model for images.
 
@@ -179,6 +183,7 @@ def load(
   data_dir: str | None,
   augmentation: str = "none",
   norm: str = "group",
+  pixels: str = "channels",
 ) -> Task:
   """Loads a data set of `DATASETS` and makes a model of `MODELS` for it.
 
@@ -188,11 +193,15 @@ def load(
     data_dir: folder of the data.
     augmentation: key of `AUGMENTATIONS`, or 'none'.
     norm: one of `layers.NORMS`, for residual networks.
+    pixels: one of `PIXELS`: the mean and deviation of each channel, or 0.5 and
+      0.5 for all.
 
   Raises:
     ValueError: if the data cannot be read.
   """
   images = DATASETS[dataset]
+  if pixels == "half":
+    images = images._replace(mean=(0.5,), std=(0.5,))
   train, test = images.load(data_dir)
   model = model_of(model, images, norm)
   return classification(model, images, train, test, augmentation)

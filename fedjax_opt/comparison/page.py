@@ -40,7 +40,7 @@ a:hover { text-decoration: underline; }
 .facts, .small, figcaption, caption, .notes { color: var(--soft);
   font-size: .875rem; line-height: 1.5; }
 .facts { margin-bottom: 1.75rem; }
-.lead { font-size: 1.125rem; line-height: 1.6; }
+.findings { font-size: 1.125rem; line-height: 1.6; }
 figure { margin: 1.75rem 0 2.25rem; }
 .wide { overflow-x: auto; }
 figure img { display: block; height: auto; max-width: 100%; }
@@ -81,7 +81,7 @@ footer { margin-top: 4rem; padding-top: .8rem; color: var(--soft);
   body { padding: 1.75rem 1.1rem 3rem; }
   h1 { font-size: 1.6rem; }
   h2 { margin-top: 2.5rem; }
-  .lead { font-size: 1.0625rem; }
+  .findings { font-size: 1.0625rem; }
   table { font-size: .875rem; }
   figure img.broad { min-width: 34rem; }
 }
@@ -188,7 +188,7 @@ def _row(entries: Sequence[Entry], num_names: int) -> str:
       text = f'<span class="diverged">{text}</span>'
     text += entry.mark
     if entry.detail:
-      text += f" <small>{escape(entry.detail)}</small>"
+      text += f" <small>({escape(entry.detail)})</small>"
     if i < num_names:
       cells.append(f'<th scope="row" class="name">{text}</th>')
     else:

@@ -47,7 +47,7 @@ def write(study: Study, folder: str | os.PathLike) -> pathlib.Path:
   found = verdicts.verdicts(study)
   table = tables.main_table(study, found)
   drawn = pictures.of_study(study, found)
-  try:
+  with folders.writing("folder", folder):
     (folder / "pictures").mkdir(parents=True, exist_ok=True)
     _remove_former(folder, drawn)
     for picture in drawn:
@@ -60,11 +60,6 @@ def write(study: Study, folder: str | os.PathLike) -> pathlib.Path:
       (_PAGE, html(study, found, table, drawn, folder / "pictures")),
     ):
       write_whole(folder / name, text.encode())
-  except OSError as error:
-    raise ValueError(
-      f"folder={str(folder)!r}: cannot be written ({error.strerror}); give a "
-      "folder that you may write"
-    ) from error
   return folder / _PAGE
 
 
@@ -163,8 +158,8 @@ def _summary(study: Study, found: Sequence[Verdict]) -> str:
   """The sentences: one paragraph or, of many conditions, a list."""
   lines = verdicts.sentences(study, found)
   if len(lines) <= _MAX_SENTENCES:
-    return page.paragraph(" ".join(lines), "lead")
-  return page.paragraph(lines[0], "lead") + page.bullets(lines[1:])
+    return page.paragraph(" ".join(lines), "findings")
+  return page.paragraph(lines[0], "findings") + page.bullets(lines[1:])
 
 
 def _results(study: Study, found: Sequence[Verdict], table: Table) -> list[str]:

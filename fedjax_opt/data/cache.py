@@ -4,7 +4,6 @@ In `$XDG_CACHE_HOME/fedjax_opt` or `~/.cache/fedjax_opt`. A file that is absent,
 damaged or cannot be written is no error: its content is made again.
 """
 
-import contextlib
 import hashlib
 import os
 import pathlib
@@ -13,6 +12,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from absl import logging
+
+from fedjax_opt.results import json_files
 
 __all__ = ["arrays", "text"]
 
@@ -72,14 +73,12 @@ def _file(name):
 
 def _write(cache, write):
   """Writes a file beside the cache file, which takes its place at the end."""
-  partial = cache.with_name(f"{cache.name}.{os.getpid()}.partial")
   try:
     cache.parent.mkdir(parents=True, exist_ok=True)
-    with open(partial, "wb") as file:
+    with (
+      json_files.whole(cache, f".{os.getpid()}.partial") as partial,
+      open(partial, "wb") as file,
+    ):
       write(file)
-    os.replace(partial, cache)
   except OSError as error:
     logging.warning("What was decoded is not cached: %s", error)
-  finally:
-    with contextlib.suppress(OSError):
-      partial.unlink(missing_ok=True)

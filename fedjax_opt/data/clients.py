@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from fedjax_opt.checks.values import shown, switch, whole
 from fedjax_opt.data import client_split, npz_files, partition
+from fedjax_opt.results import json_files
 
 Array = np.ndarray | jax.Array
 
@@ -258,7 +260,10 @@ class ClientData:
       "sizes": np.asarray(self.sizes),
     }
     try:
-      with open(path, "wb") as file:  # Given a name, savez may append ".npz".
+      with (
+        json_files.whole(pathlib.Path(path)) as unfinished,
+        open(unfinished, "wb") as file,  # Given a name, savez appends ".npz".
+      ):
         np.savez(file, **arrays)
     except OSError as error:
       raise ValueError(f"{path} cannot be written: {error.strerror}") from error
@@ -348,9 +353,10 @@ def check_fits(name: str, values: np.ndarray, is_label: bool = False) -> None:
   limits = np.iinfo if values.dtype.kind in "iu" else np.finfo
   low, high = limits(narrow).min, limits(narrow).max
   outside = (values < low) | (values > high)
-  outside = (outside & np.isfinite(values)).reshape(len(values), -1)
-  if not outside.any():
+  outside &= np.isfinite(values)
+  if not outside.any():  # Also where there are no rows.
     return
+  outside = outside.reshape(len(values), -1)
   rows = outside.any(axis=1)
   row = np.argmax(rows)
   worst = values.reshape(len(values), -1)[row][np.argmax(outside[row])]

@@ -16,8 +16,8 @@ def digits() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
   """Handwritten digits, 8x8, from scikit-learn: 1,437 to train, 360 to test.
 
   The split is stratified by label, with a fixed seed, so it is always the same:
-  that of `sklearn.model_selection.train_test_split(x, y, test_size=360,
-  stratify=y, random_state=0)`. Beware: a writer may be in both parts.
+  that of scikit-learn's `train_test_split` with `test_size=360`, `stratify=y`
+  and `random_state=0`. Beware: a writer may be in both parts.
 
   Returns:
     (train, test), each {'x': [N, 8, 8, 1] uint8 in 0..16, 'y': [N] int32}.

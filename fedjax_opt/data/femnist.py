@@ -14,17 +14,18 @@ import hashlib
 import lzma
 import os
 import pathlib
-import shutil
 import sqlite3
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
 from absl import logging
 
+from fedjax_opt.data import limits
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.registry import Hyperparameter
+from fedjax_opt.results import json_files
 
 __all__ = [
   "load",
@@ -34,6 +35,12 @@ TFF_URL = "https://storage.googleapis.com/tff-datasets-public/"
 TFF_FILE = "emnist_all.sqlite.lzma"
 
 _FRACTION = Hyperparameter("fraction", 1.0, "of the writers", "(0, 1]")
+
+# What a file may hold; the published ones have 3,579 writers, of whom the
+# largest has 584 examples, of 3 kB each.
+_MOST_WRITERS = 100_000
+_LARGEST_RECORD = 1 << 26  # bytes of one writer, or one example, decompressed
+_LARGEST_FILE = 1 << 35  # bytes of TFF's file, decompressed
 
 _FEDJAX_COLUMNS = {"federated_data": {"client_id", "data"}}
 _TFF_COLUMNS = {
@@ -136,13 +143,20 @@ def _decompressed(path: pathlib.Path) -> pathlib.Path:
   target = folder / f"{name}-{hashlib.sha256(version).hexdigest()[:16]}.sqlite"
   if target.is_file():
     return target
-  partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
   logging.info("Decompressing %s to %s", path, target)
   try:
     folder.mkdir(parents=True, exist_ok=True)
-    with lzma.open(path) as source, open(partial, "wb") as copy:
-      shutil.copyfileobj(source, copy, 2**20)
-    os.replace(partial, target)
+    with (
+      json_files.whole(target, f".{os.getpid()}.partial") as partial,
+      lzma.open(path) as source,
+      open(partial, "wb") as copy,
+    ):
+      while block := source.read(2**20):
+        copy.write(block)
+        if copy.tell() > _LARGEST_FILE:
+          raise lzma.LZMAError(
+            f"it is larger than {limits.size_text(_LARGEST_FILE)}"
+          )
   except (lzma.LZMAError, EOFError) as error:
     raise ValueError(
       f"{path}: cannot be decompressed ({error}); download "
@@ -153,9 +167,6 @@ def _decompressed(path: pathlib.Path) -> pathlib.Path:
       f"{path}: cannot be decompressed to {target} "
       f"({error.strerror}); decompress it elsewhere and give that file"
     ) from error
-  finally:
-    with contextlib.suppress(OSError):
-      partial.unlink(missing_ok=True)
   return target
 
 
@@ -171,14 +182,21 @@ def _connect(
     columns: table -> columns that it must have.
     files: closes the connection.
   """
-  found = {}
+  found, kinds = {}, {}
   try:
     uri = f"{path.resolve().as_uri()}?mode=ro"
     connection = sqlite3.connect(uri, uri=True)
     files.callback(connection.close)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_RECORD)
+    connection.execute("PRAGMA trusted_schema = OFF")
     for table in columns:
       rows = connection.execute(f"PRAGMA table_info({table})")
       found[table] = {name for _, name, *_ in rows}
+      kinds[table] = connection.execute(
+        "SELECT type, sql FROM sqlite_master"
+        " WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')",
+        (table,),
+      ).fetchone()
   except sqlite3.Error as error:
     raise ValueError(
       f"{path}: cannot be read ({error}); an SQLite file is needed"
@@ -190,7 +208,30 @@ def _connect(
         f"{', '.join(sorted(wanted))}; it has "
         f"{', '.join(sorted(found[table])) or 'no such table'}"
       )
+    # A view computes what it gives, with no bound; a virtual table too.
+    kind, sql = kinds[table] or ("view", "")
+    if kind != "table" or "VIRTUAL" in str(sql).upper().split()[:2]:
+      raise ValueError(
+        f"{path}: {table} is a view; must be a table, which holds its rows"
+      )
   return connection
+
+
+def _writers(
+  connection: sqlite3.Connection, path: pathlib.Path, query: str, *values: str
+) -> list[Any]:
+  """The first column of what a query finds, of so many writers at most."""
+  try:
+    rows = connection.execute(query, values).fetchmany(_MOST_WRITERS + 1)
+  except (sqlite3.Error, MemoryError) as error:
+    raise ValueError(
+      f"{path}: cannot be read ({error}); download the file again"
+    ) from error
+  if len(rows) > _MOST_WRITERS:
+    raise ValueError(
+      f"{path}: must have at most {_MOST_WRITERS} writers; it has more"
+    )
+  return [row[0] for row in rows]
 
 
 class _FedJaxSplit:
@@ -200,24 +241,32 @@ class _FedJaxSplit:
     self.path = path
     self._connection = connection
     self._msgpack = _import_msgpack()
-    rows = list(connection.execute("SELECT client_id FROM federated_data"))
+    query = "SELECT client_id FROM federated_data"
+    found = _writers(connection, path, query)
     # An id is a hash and the writer, such as b"0123456789abcdef:f0000_14".
     self.client_ids = {
-      bytes(client_id).decode().rpartition(":")[2]: client_id
-      for (client_id,) in rows
+      client_id.decode(errors="replace").rpartition(":")[2]: client_id
+      for client_id in found
+      if isinstance(client_id, bytes)
     }
-    if not rows or len(self.client_ids) < len(rows):
+    if not found or len(self.client_ids) < len(found):
       raise ValueError(
         f"{path}: must have one client per writer; it has "
-        f"{len(rows)} clients of {len(self.client_ids)} writers"
+        f"{len(found)} clients of {len(self.client_ids)} writers"
       )
 
   def read(self, client_id: bytes) -> tuple[np.ndarray, np.ndarray]:
     ((data,),) = self._connection.execute(
       "SELECT data FROM federated_data WHERE client_id = ?", (client_id,)
     )
+    unpacker = zlib.decompressobj()
+    record = unpacker.decompress(data, _LARGEST_RECORD)
+    if not unpacker.eof:
+      raise ValueError(
+        f"its record is cut, or larger than {limits.size_text(_LARGEST_RECORD)}"
+      )
     examples = self._msgpack.unpackb(
-      zlib.decompress(data), ext_hook=self._unpack_array, raw=False
+      record, ext_hook=self._unpack_array, raw=False
     )
     return examples["pixels"], examples["label"]
 
@@ -238,18 +287,18 @@ class _TffSplit:
     self.path = path
     self._connection = connection
     self._split = split
-    rows = connection.execute(
-      "SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ?",
-      (split,),
-    )
-    self.client_ids = {writer: writer for (writer,) in rows}
-    if not self.client_ids:
-      rows = connection.execute(
-        "SELECT DISTINCT split_name FROM client_metadata"
-      )
+    query = "SELECT DISTINCT client_id FROM client_metadata"
+    query += " WHERE split_name = ?"
+    found = _writers(connection, path, query, split)
+    self.client_ids = {each: each for each in found if isinstance(each, str)}
+    if len(self.client_ids) < len(found):
+      raise ValueError(f"{path}: a writer of {split} has no name")
+    if not found:
+      query = "SELECT DISTINCT split_name FROM client_metadata"
+      splits = sorted(map(str, _writers(connection, path, query)[:10]))
       raise ValueError(
         f"{path}: must have a split {split}; it has "
-        f"{', '.join(sorted(name for (name,) in rows)) or 'none'}"
+        f"{', '.join(splits) or 'none'}"
       )
 
   def read(self, client_id: str) -> tuple[np.ndarray, np.ndarray]:
@@ -258,9 +307,23 @@ class _TffSplit:
       " WHERE split_name = ? AND client_id = ? ORDER BY rowid",
       (self._split, client_id),
     )
-    examples = [_decode_example(record) for (record,) in rows]
+    examples = [_decode_example(record) for record in _records(rows)]
     pixels, labels = zip(*examples, strict=True)
     return np.stack(pixels), np.array(labels)
+
+
+def _records(rows: Iterable[tuple[Any]]) -> Iterator[bytes]:
+  """The records of a writer, of a bounded number of bytes."""
+  total = 0
+  for (record,) in rows:
+    if not isinstance(record, bytes):
+      raise ValueError("a record is not of bytes")
+    total += len(record)
+    if total > _LARGEST_RECORD:
+      raise ValueError(
+        f"its records are larger than {limits.size_text(_LARGEST_RECORD)}"
+      )
+    yield record
 
 
 def _import_msgpack() -> Any:
@@ -276,12 +339,14 @@ def _import_msgpack() -> Any:
 def _client_data(
   split: _Split, writers: Iterable[str], num_classes: int
 ) -> ClientData:
-  x, y, rows, start = [], [], [], 0
+  x, y, rows, start, num_bytes = [], [], [], 0, 0
   for writer in writers:
     try:
       pixels, labels = split.read(split.client_ids[writer])
       x.append(_inverted(pixels))
       y.append(np.asarray(labels).reshape(len(pixels)))
+      num_bytes += 2 * x[-1].nbytes  # They are joined at the end.
+      limits.check_memory("its writers and those before take", num_bytes)
     except Exception as error:  # Damaged files fail in many ways.
       raise ValueError(
         f"{split.path}: writer {writer} cannot be read "
@@ -365,6 +430,8 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
   while True:
     value |= (message[at] & 0x7F) << shift
     at += 1
+    if shift > 63:
+      raise ValueError("protobuf number of more than 64 bits")
     if message[at - 1] < 0x80:
       return value, at
     shift += 7

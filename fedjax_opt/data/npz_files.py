@@ -1,13 +1,19 @@
 """NumPy's .npz files, read with one clear line for what is none."""
 
-import contextlib
+import math
 import os
 import zipfile
-from collections.abc import Iterator
 
 import numpy as np
 
+from fedjax_opt.data import limits
+
 _WANTED = "a NumPy .npz file of plain arrays is needed"
+_MOST_ARRAYS = 1000
+
+
+class _Refused(ValueError):
+  """A file that could be read, and must not be; the message names it."""
 
 
 def names(path: str | os.PathLike) -> list[str]:
@@ -16,34 +22,76 @@ def names(path: str | os.PathLike) -> list[str]:
   Raises:
     ValueError: if it cannot be read.
   """
-  with _opened(path) as file:
-    return list(file.files)
+  return _read(path, lambda file: list(file.files))
 
 
 def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
   """The arrays in a file, by name.
 
   Raises:
-    ValueError: if it cannot be read.
+    ValueError: if it cannot be read, or would take more memory than there is.
   """
-  with _opened(path) as file:
-    return {name: file[name] for name in file.files}
+  return _read(path, lambda file: {name: file[name] for name in file.files})
 
 
-@contextlib.contextmanager
-def _opened(path: str | os.PathLike) -> Iterator[np.lib.npyio.NpzFile]:
+def _read(path, function):
+  """What a function makes of the opened file."""
   try:
+    if not os.path.isfile(path):  # Nor a pipe, which would wait for ever.
+      os.stat(path)
+      raise OSError
+    _check_sizes(path)
     with np.load(path, allow_pickle=False) as file:
-      yield file
+      return function(file)
+  except _Refused:
+    raise
   except OSError as error:
     reason = error.strerror or "not a NumPy file"
     raise ValueError(f"{path} cannot be read: {reason}; {_WANTED}") from error
-  # AttributeError, TypeError: an .npy file loads as an array.
-  except (
-    ValueError,
-    EOFError,
-    AttributeError,
-    TypeError,
-    zipfile.BadZipFile,
-  ) as error:
+  except Exception as error:  # Damaged files fail in many ways.
     raise ValueError(f"{path} cannot be read: {_WANTED}") from error
+
+
+def _check_sizes(path: str | os.PathLike) -> None:
+  """Checks what a file declares, before memory is taken for it.
+
+  Raises:
+    ValueError: if it is no such file, or declares too much.
+  """
+  with zipfile.ZipFile(path) as file:
+    entries = file.infolist()
+    if len(entries) > _MOST_ARRAYS:
+      raise _Refused(
+        f"{path} holds {len(entries)} files; must be at most {_MOST_ARRAYS}"
+      )
+    total = sum(entry.file_size for entry in entries)
+    what = f"{path} decompresses to"
+    try:
+      limits.check_ratio(what, total, os.path.getsize(path))
+      limits.check_memory(what, total)
+    except ValueError as error:
+      raise _Refused(error) from None
+    for entry in entries:
+      with file.open(entry) as array:
+        declared = _declared_bytes(array)
+      if declared > entry.file_size:
+        raise _Refused(
+          f"{path} declares {limits.size_text(declared)} for "
+          f"{entry.filename.removesuffix('.npy')[:60]!r}, but holds "
+          f"{limits.size_text(entry.file_size)} of it; {_WANTED}"
+        )
+
+
+def _declared_bytes(array) -> int:
+  """The bytes of an array, as its header says."""
+  version = np.lib.format.read_magic(array)
+  if version == (1, 0):
+    header = np.lib.format.read_array_header_1_0(array)
+  elif version == (2, 0):
+    header = np.lib.format.read_array_header_2_0(array)
+  else:  # Of named fields.
+    raise ValueError(version)
+  shape, _, dtype = header
+  if dtype.hasobject or min(shape, default=0) < 0:
+    raise ValueError(header)
+  return math.prod(shape) * dtype.itemsize

@@ -3,11 +3,14 @@
   population.json  format, version, M, N, and name, dtype, shape of each field
   sizes.bin        [M] int32, the examples of each client
   <field>.bin      [N, ...], the clients' examples one after the other
+  digests.crc32    [M, F] uint32, of the bytes of each client in each field
 
 The .bin files are arrays without a header, in C order, little endian. A writer
 can therefore append client after client without knowing N, and the length of a
 file shows whether it is complete. population.json is written last: a folder
-without it is no population.
+without it is no population. The digest of a client is checked whenever it is
+read, and all else as a population is opened. Folders that were written before
+there were digests have version 1; they are read, but not checked.
 """
 
 import dataclasses
@@ -19,17 +22,20 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from fedjax_opt import folders
-from fedjax_opt.data import population_files
+from fedjax_opt.data import limits, population_files
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.population_digests import Digests
 from fedjax_opt.data.population_files import ABOUT, LARGEST, Fields
+
+_AT_ONCE = 64  # Clients that `verify` reads at once.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Population:
   """The clients of a folder, read as they are needed.
 
-  Only the sizes of the clients are in memory. It is no pytree: `gather` copies
-  the examples that a round needs. Make a folder with `write` or
+  Only the sizes and digests of the clients are in memory. It is no pytree:
+  `gather` copies the examples that a round needs. Make a folder with `write` or
   `of_client_data`, or with `python -m experiments.convert`.
 
   >>> population = Population.open("clients")
@@ -48,6 +54,8 @@ class Population:
   # [M + 1] int64, the first row of each client, and N.
   _offsets: np.ndarray = dataclasses.field(repr=False)
   _files: dict[str, population_files.File] = dataclasses.field(repr=False)
+  # None in a folder that was written before there were any.
+  _digests: Digests | None = dataclasses.field(repr=False)
 
   @property
   def num_clients(self) -> int:
@@ -65,8 +73,21 @@ class Population:
     return int(self.sizes.max())
 
   @property
+  def has_digests(self) -> bool:
+    """Whether damage is noticed; not in folders of version 1."""
+    return self._digests is not None
+
+  @property
+  def example_bytes(self) -> int:
+    """The bytes of one example."""
+    return population_files.row_bytes(self.fields)
+
+  @property
   def examples(self) -> dict[str, np.ndarray]:
-    """name -> [N, ...], read-only views of the files, client after client."""
+    """name -> [N, ...], read-only views of the files, client after client.
+
+    They are not checked for damage: `verify` does that.
+    """
     return {name: file.map for name, file in self._files.items()}
 
   @classmethod
@@ -81,10 +102,30 @@ class Population:
         the message names the file, what it holds and what it must hold.
     """
     folder = pathlib.Path(folder).expanduser()
-    fields, sizes, files = population_files.read(folder)
+    fields, sizes, files, digests = population_files.read(folder)
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
-    return cls(folder, fields, sizes, offsets, files)
+    return cls(folder, fields, sizes, offsets, files, digests)
+
+  def verify(self) -> None:
+    """Reads all examples, and checks that they are what was written.
+
+    Takes the time of reading the files. What `gather`, `client` and `load`
+    read they check as well.
+
+    Raises:
+      ValueError: if the folder was written before there were digests.
+      OSError: if a file cannot be read, or is damaged; the message names it
+        and a client.
+    """
+    if not self.has_digests:
+      raise ValueError(
+        f"population_dir={str(self.folder)!r}: was written without digests, so "
+        "damage cannot be seen; write the population again"
+      )
+    capacity, out = self.capacity(_AT_ONCE), None
+    for first in range(0, self.num_clients, _AT_ONCE):
+      out, _ = self.gather(first + np.arange(_AT_ONCE), capacity, out)
 
   def client(self, m: int) -> dict[str, np.ndarray]:
     """The examples of one client.
@@ -97,12 +138,16 @@ class Population:
 
     Raises:
       ValueError: if there is no such client.
+      OSError: if its examples are damaged.
     """
     m = operator.index(m)
     if not 0 <= m < self.num_clients:
       raise ValueError(f"client={m}: must be in [0, {self.num_clients})")
     begin, end = self._offsets[m], self._offsets[m + 1]
-    return {name: rows[begin:end] for name, rows in self.examples.items()}
+    found = {name: rows[begin:end] for name, rows in self.examples.items()}
+    for name, rows in found.items():
+      self._check(name, np.array([m]), np.array([end - begin]), rows)
+    return found
 
   def capacity(self, cohort_size: int) -> int:
     """The largest number of examples that a cohort can have.
@@ -147,7 +192,7 @@ class Population:
     Raises:
       ValueError: if there are more examples than `capacity`, the shapes or
         dtypes of `out` do not fit, or a number is negative.
-      OSError: if a file cannot be read.
+      OSError: if a file cannot be read, or what was read is damaged.
     """
     clients = np.asarray(clients)
     if clients.ndim != 1 or (clients.size and clients.dtype.kind not in "iu"):
@@ -172,6 +217,7 @@ class Population:
     runs = _runs(begins, ends)
     for name, file in self._files.items():
       file.read(runs, rows[name])
+      self._check(name, clients, stops, rows[name])
       rows[name][total:] = 0
     return rows, (stops - (ends - begins)).astype(np.int32)
 
@@ -197,6 +243,11 @@ class Population:
       )
     sizes = self.sizes[clients]
     total = int(sizes.sum(dtype=np.int64))
+    indices_bytes = 9 * len(sizes) * int(sizes.max(initial=0))
+    limits.check_memory(
+      f"{str(self.folder)!r}: {len(clients)} clients take",
+      total * self.example_bytes + indices_bytes,
+    )
     if not total:
       raise ValueError(
         f"clients: must have an example, but these {len(clients)} own none"
@@ -273,6 +324,13 @@ class Population:
       )
     folders.check_empty("population_dir", folder, inside)
     return folder
+
+  def _check(
+    self, name: str, clients: np.ndarray, stops: np.ndarray, rows: np.ndarray
+  ) -> None:
+    """Checks what was read of a field; `stops` is the row after each client."""
+    if self._digests is not None:
+      self._digests.check(self._files[name].path, clients, stops, rows)
 
   def __reduce__(self):
     # Pickled for another process, which opens the files anew.

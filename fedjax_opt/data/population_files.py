@@ -15,61 +15,79 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_opt.checks.values import shown
+from fedjax_opt.data import limits, population_digests
 from fedjax_opt.data.clients import check_examples
+from fedjax_opt.data.population_digests import Digests
+from fedjax_opt.digests import digest, is_whole, signed
+from fedjax_opt.results.json_files import parse
 
 ABOUT = "population.json"
-_FORMAT, _VERSION = "fedjax_opt.population", 1
+_FORMAT = "fedjax_opt.population"
+_VERSION, _WITHOUT_DIGESTS = 2, 1
 _SIZES, _SIZE = "sizes.bin", np.dtype("<i4")
 LARGEST = np.iinfo(np.int32).max
 # Names of fields; a field is in the file of the same name.
 _NAME = r"\w[\w.-]*"
+_LONGEST_NAME = 100  # File systems take 255 bytes, ending included.
+_LONGEST_ABOUT = 1 << 20  # bytes of population.json
 
 Fields = dict[str, tuple[np.dtype, tuple[int, ...]]]
 
 
 def read(
   folder: pathlib.Path,
-) -> tuple[Fields, np.ndarray, dict[str, "File"]]:
+) -> tuple[Fields, np.ndarray, dict[str, "File"], Digests | None]:
   """Opens the files of a population, and checks that they are complete.
 
   Args:
     folder: as `Writer` leaves it.
 
   Returns:
-    The fields, the sizes [M] int32, and the file of each field.
+    The fields, the sizes [M] int32, the file of each field, and the digests of
+    all clients; None in a folder that was written before there were any.
 
   Raises:
     ValueError: if a file is missing, damaged or of another length; the message
       names it.
   """
-  num_clients, num_examples, fields = _read_about(folder)
+  num_clients, num_examples, fields, known = _read_about(folder)
   path = folder / _SIZES
   _check_length(path, num_clients, _SIZE.itemsize, f"{num_clients} clients")
   for name, (dtype, shape) in fields.items():
-    row_bytes = dtype.itemsize * math.prod(shape)
+    of_row = row_bytes({name: (dtype, shape)})
     text = f"{num_examples} examples"
-    _check_length(_path_of(folder, name), num_examples, row_bytes, text)
+    _check_length(_path_of(folder, name), num_examples, of_row, text)
+  # As they are, as int32, the offsets of the clients, and a copy of these.
+  what = f"{str(path)!r}: {num_clients} clients take"
+  limits.check_memory(what, 6 * _SIZE.itemsize * num_clients)
   with _reading(path):
-    sizes = np.fromfile(path, _SIZE).astype(np.int32)
+    sizes = np.fromfile(path, _SIZE)
+  digests = None
+  if known is not None:
+    _check_digest(path, sizes, known["sizes"])
+    digests = _read_digests(folder, num_clients, fields, known["clients"])
+  sizes = sizes.astype(np.int32)
   _check_sizes(path, sizes, num_examples)
   files = {
     name: File(_path_of(folder, name), dtype, (num_examples, *shape))
     for name, (dtype, shape) in fields.items()
   }
-  return fields, sizes, files
+  return fields, sizes, files, digests
 
 
 class File:
   """The file of one field, mapped into memory and open to read.
 
   Attributes:
+    path: of the file.
     map: [N, ...], read-only.
   """
 
   def __init__(
     self, path: pathlib.Path, dtype: np.dtype, shape: tuple[int, ...]
   ):
-    self._path = path
+    self.path = path
     self._row_bytes = dtype.itemsize * math.prod(shape[1:])
     with _reading(path):
       # A plain array, because slicing a memmap is much slower.
@@ -91,7 +109,7 @@ class File:
       rows: array to fill from its first row on, of the field's dtype and shape.
     """
     left = memoryview(rows.reshape(-1).view(np.uint8))
-    with _reading(self._path, OSError):
+    with _reading(self.path, OSError):
       for begin, end in runs:
         at, end = begin * self._row_bytes, end * self._row_bytes
         while at < end:
@@ -111,6 +129,7 @@ class Writer:
     self._files: dict[pathlib.Path, Any] = {}
     self._written: list[pathlib.Path] = []
     self._num_clients = self._num_examples = 0
+    self._of_sizes = self._of_clients = 0  # Digests of what was written.
     with _writing(folder):
       folder.mkdir(parents=True, exist_ok=True)
 
@@ -133,11 +152,18 @@ class Writer:
       raise ValueError(f"clients[{self._num_clients}]: {error}") from None
     if not self._files:
       self._open(fields)
-    self._put(self._folder / _SIZES, np.array([size], _SIZE))
+    own = np.array([size], _SIZE)
+    self._put(self._folder / _SIZES, own)
+    self._of_sizes = digest(own, self._of_sizes)
+    digests = []
     for name, (dtype, _) in self._fields.items():
       values = examples[name].astype(dtype, copy=False)
-      path = _path_of(self._folder, name)
-      self._put(path, np.ascontiguousarray(values))
+      values = np.ascontiguousarray(values)
+      self._put(_path_of(self._folder, name), values)
+      digests.append(digest(values))
+    own = np.array(digests, population_digests.DTYPE)
+    self._put(self._folder / population_digests.FILE, own)
+    self._of_clients = digest(own, self._of_clients)
     self._num_clients += 1
     self._num_examples += size
 
@@ -157,7 +183,9 @@ class Writer:
         {"name": name, "dtype": dtype.str, "shape": list(shape)}
         for name, (dtype, shape) in self._fields.items()
       ],
+      "digests": {"sizes": self._of_sizes, "clients": self._of_clients},
     }
+    about = signed(about)
     for path, file in self._files.items():
       with _writing(path):
         file.flush()
@@ -189,7 +217,8 @@ class Writer:
   def _open(self, fields: Fields) -> None:
     self._fields = fields
     names = [_path_of(self._folder, name) for name in fields]
-    for path in (self._folder / _SIZES, *names):
+    of_all = self._folder / _SIZES, self._folder / population_digests.FILE
+    for path in (*of_all, *names):
       with _writing(path):
         self._files[path] = open(path, "xb", buffering=1 << 20)  # noqa: SIM115
       self._written.append(path)
@@ -197,6 +226,12 @@ class Writer:
   def _put(self, path: pathlib.Path, content: np.ndarray) -> None:
     with _writing(path):
       self._files[path].write(content)
+
+
+def row_bytes(fields: Fields) -> int:
+  """The bytes of one example."""
+  shapes = fields.values()
+  return sum(dtype.itemsize * math.prod(shape) for dtype, shape in shapes)
 
 
 def _path_of(folder: pathlib.Path, field: str) -> pathlib.Path:
@@ -255,7 +290,13 @@ def _check_fields(fields: Fields) -> None:
   for name, (_, shape) in fields.items():
     if not isinstance(name, str) or not re.fullmatch(_NAME, name):
       raise ValueError(
-        f"field {name!r}: must be named with letters, digits, '_', '-' and '.'"
+        f"field {shown(name)}: must be named with letters, digits, '_', '-' "
+        "and '.'"
+      )
+    if len(name.encode()) > _LONGEST_NAME:
+      raise ValueError(
+        f"field {shown(name)}: has a name of {len(name.encode())} bytes; must "
+        f"have at most {_LONGEST_NAME}"
       )
     if 0 in shape:
       raise ValueError(
@@ -264,8 +305,10 @@ def _check_fields(fields: Fields) -> None:
       )
 
 
-def _read_about(folder: pathlib.Path) -> tuple[int, int, Fields]:
-  """M, N and the fields, as population.json says."""
+def _read_about(
+  folder: pathlib.Path,
+) -> tuple[int, int, Fields, dict[str, int] | None]:
+  """M, N, the fields and the digests of files, as population.json says."""
   path = folder / ABOUT
   if not folder.is_dir():
     found = "is a file" if folder.exists() else "does not exist"
@@ -281,25 +324,26 @@ def _read_about(folder: pathlib.Path) -> tuple[int, int, Fields]:
       "folder of a population"
     )
   with _reading(path):
+    length = path.stat().st_size
+    if length > _LONGEST_ABOUT:
+      raise ValueError(
+        f"{str(path)!r} has {length} bytes; must have at most {_LONGEST_ABOUT}"
+      )
     content = path.read_bytes()
   try:
-    about = json.loads(content)
-  except (ValueError, RecursionError):
+    about = parse(content)
+  except ValueError:
     raise ValueError(
       f"{str(path)!r} is not JSON, or only its beginning ({len(content)} "
       "bytes); must be what describes a population"
     ) from None
   found = about if isinstance(about, dict) else {}
-  for name, wanted in {"format": _FORMAT, "version": _VERSION}.items():
-    if found.get(name) != wanted:
-      raise ValueError(
-        f"{str(path)!r} has {name}={found.get(name)!r}; must be {wanted!r}"
-      )
+  _check_version(path, found)
   for name in ("num_clients", "num_examples"):
     if type(found.get(name)) is not int or found[name] < 1:
       raise ValueError(
-        f"{str(path)!r} has {name}={found.get(name)!r}; must be a positive "
-        "whole number"
+        f"{str(path)!r} has {name}={shown(found.get(name))}; must be a "
+        "positive whole number"
       )
   fields: Fields = {}
   try:
@@ -312,10 +356,53 @@ def _read_about(folder: pathlib.Path) -> tuple[int, int, Fields]:
       raise ValueError
   except (KeyError, TypeError, ValueError):
     raise ValueError(
-      f"{str(path)!r} has fields={found.get('fields')!r}; must be a list with "
-      "the name, dtype, such as '<f4', and shape, such as [28, 28], of each"
+      f"{str(path)!r} has fields={shown(found.get('fields'), 200)}; must be a "
+      "list with the name, dtype, such as '<f4', and shape, such as [28, 28], "
+      f"of each; a name has at most {_LONGEST_NAME} bytes"
     ) from None
-  return found["num_clients"], found["num_examples"], fields
+  digests = found.get("digests")
+  return found["num_clients"], found["num_examples"], fields, digests
+
+
+def _check_version(path: pathlib.Path, found: Mapping[str, Any]) -> None:
+  """Checks that population.json is of a known version, and undamaged."""
+  if found.get("format") != _FORMAT:
+    raise ValueError(
+      f"{str(path)!r} has format={found.get('format')!r}; must be {_FORMAT!r}"
+    )
+  version = found.get("version")
+  if version == _VERSION:
+    if not is_whole(found):
+      raise ValueError(
+        f"{str(path)!r} is damaged: it does not hold what was written; write "
+        "the population again"
+      )
+  elif version != _WITHOUT_DIGESTS or "digests" in found:
+    raise ValueError(
+      f"{str(path)!r} has version={version!r}; must be {_VERSION}, or "
+      f"{_WITHOUT_DIGESTS} without digests"
+    )
+
+
+def _read_digests(
+  folder: pathlib.Path, num_clients: int, fields: Fields, known: int
+) -> Digests:
+  """The digests of all clients."""
+  path, size = folder / population_digests.FILE, population_digests.DTYPE
+  row_bytes = size.itemsize * len(fields)
+  _check_length(path, num_clients, row_bytes, f"{num_clients} clients")
+  with _reading(path):
+    values = np.fromfile(path, size)
+  _check_digest(path, values, known)
+  return Digests(list(fields), values.reshape(num_clients, -1))
+
+
+def _check_digest(path: pathlib.Path, content: np.ndarray, known: int) -> None:
+  if digest(content) != known:
+    raise ValueError(
+      f"{str(path)!r} is damaged: it does not hold what was written; write the "
+      "population again"
+    )
 
 
 def _dtype(text: str) -> np.dtype:

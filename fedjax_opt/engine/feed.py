@@ -9,8 +9,8 @@ rounds before are computed.
 import collections
 import concurrent.futures
 import functools
-import math
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_opt import samplers, trees
+from fedjax_opt.data import limits
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import processes
@@ -79,7 +80,7 @@ class Feed:
     if self._population is not None:
       self._plan_reading()
     self._pool = concurrent.futures.ThreadPoolExecutor(1, THREAD)
-    self._todo = collections.deque()
+    self._todo: Iterator[tuple[int, int]] = iter(())
     self._coming = collections.deque()
 
   def _plan_reading(self):
@@ -90,11 +91,11 @@ class Feed:
     # Enough for the largest clients.
     at_most = min(of_device, config.cohort_size)
     self._capacity = self._population.capacity(at_most)
-    example = sum(
-      np.dtype(dtype).itemsize * math.prod(shape)
-      for dtype, shape in self._population.fields.values()
-    )
+    example = self._population.example_bytes
     of_round = self._capacity * example * len(self._seeds)
+    limits.check_memory(
+      f"cohort_size={config.cohort_size}: the largest clients take", of_round
+    )
     at_once = max(1, _SEGMENT_BYTES // max(of_round, 1))
     self.max_rounds = min(self.max_rounds, at_once)
 
@@ -104,15 +105,14 @@ class Feed:
   def __exit__(self, *_) -> None:
     self._pool.shutdown(cancel_futures=True)
 
-  def start(self, stops: Sequence[int], done: int) -> None:
+  def start(self, stops: Iterable[int], done: int) -> None:
     """Begins to read.
 
     Args:
       stops: after which rounds a segment ends.
       done: rounds, before the first of them.
     """
-    segments = zip([done, *stops], stops, strict=False)
-    self._todo = collections.deque(segments)
+    self._todo = itertools.pairwise(itertools.chain([done], stops))
     self._next()
 
   def like(self) -> dict[str, Any]:
@@ -155,8 +155,8 @@ class Feed:
     return segment
 
   def _next(self):
-    if self._todo and self._is_needed:
-      segment = self._todo.popleft()
+    segment = next(self._todo, None) if self._is_needed else None
+    if segment is not None:
       self._coming.append(self._pool.submit(self._make, *segment))
 
   def _make(self, first, stop):

@@ -1,6 +1,7 @@
 """A run from its start, or a checkpoint, to its last round."""
 
 import contextlib
+import dataclasses
 import signal
 import threading
 import time
@@ -18,6 +19,31 @@ from fedjax_opt.engine.executor import Executor
 from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
 from fedjax_opt.results.record import RunRecord
 from fedjax_opt.results.result import Report, Result
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stops:
+  """Numbers of rounds, made one by one: there may be millions.
+
+  Attributes:
+    done: all are larger.
+    last: the last one, if it is.
+    every: those between are the multiples of these.
+  """
+
+  done: int
+  last: int
+  every: tuple[int, ...]
+
+  def __iter__(self) -> Iterator[int]:
+    stop = self.done
+    while stop < self.last:
+      following = min((stop // step + 1) * step for step in self.every)
+      stop = min(following, self.last)
+      yield stop
+
+  def __bool__(self) -> bool:
+    return bool(self.done < self.last)
 
 
 class Runner:
@@ -59,7 +85,7 @@ class Runner:
     """Runs to the end.
 
     Ctrl-C ends the run with the evaluations done so far; so does SIGTERM, where
-    checkpoints are saved.
+    checkpoints are saved or the program handles it.
     """
     is_resumed = self._restore()
     stops = self._stops()
@@ -67,7 +93,7 @@ class Runner:
       self._trace(stops)
       if not is_resumed:
         self._state = self._executor.put(self._start())
-      feed.start([stop for stop in stops if stop > 0], self._record.done)
+      feed.start((stop for stop in stops if stop > 0), self._record.done)
       self._compile()
       if is_resumed:
         self._report_again()
@@ -85,8 +111,9 @@ class Runner:
               self._drop()
             if self._is_over(stop, pressed):
               break
-        except KeyboardInterrupt:
-          self._interrupted = int(signal.SIGINT)
+        except KeyboardInterrupt as error:
+          number = getattr(error, "number", signal.SIGINT)
+          self._interrupted = int(number)
     return self._result()
 
   def _restore(self) -> bool:
@@ -120,19 +147,17 @@ class Runner:
     self._state = self._executor.put(state)
     return True
 
-  def _stops(self) -> list[int]:
+  def _stops(self) -> _Stops:
     """After which rounds the program returns to the host.
 
     The first one is 0, where the initial model is evaluated.
     """
-    rounds, config = self._rounds, self._config
-    stops = {*range(0, rounds, config.eval_every), rounds}
+    every = [self._config.eval_every, self._feed.max_rounds]
     if self._checkpoints is not None and self._checkpoints.every is not None:
-      stops |= set(range(0, rounds, self._checkpoints.every))
-    stops |= set(range(0, rounds, self._feed.max_rounds))
+      every.append(self._checkpoints.every)
     done, is_evaluated = self._record.done, bool(self._record.history.rounds)
-    is_new = lambda stop: stop > done or not (done or is_evaluated)
-    return sorted(filter(is_new, stops))
+    first = done if done or is_evaluated else -1
+    return _Stops(first, self._rounds, tuple(every))
 
   def _is_due(self, stop: int) -> bool:
     return self._is_scheduled(stop) or stop == self._rounds
@@ -141,7 +166,7 @@ class Runner:
     """Whether runs of any length are evaluated after so many rounds."""
     return stop % self._config.eval_every == 0
 
-  def _trace(self, stops: list[int]) -> None:
+  def _trace(self, stops: _Stops | list[int]) -> None:
     """Traces what the rounds until these stops need."""
     start = time.perf_counter()
     has_rounds = any(stop > self._record.done for stop in stops)
@@ -290,7 +315,8 @@ def _signals(with_sigterm: bool) -> Iterator[list[int]]:
 
   if is_main and callable(signal.getsignal(signal.SIGINT)):
     before[signal.SIGINT] = signal.signal(signal.SIGINT, press)
-  if is_main and with_sigterm:
+  is_handled = callable(signal.getsignal(signal.SIGTERM))
+  if is_main and (with_sigterm or is_handled):
     before[signal.SIGTERM] = signal.signal(signal.SIGTERM, press)
   try:
     yield pressed

@@ -1,20 +1,25 @@
 """Checkpoints: a run that was killed can be resumed, bit for bit."""
 
+import contextlib
+import errno
+import gc
 import io
 import json
+import logging
 import os
 import pathlib
 import re
-import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from fedjax_opt.base import State
+from fedjax_opt.digests import digest, is_whole, signed
 from fedjax_opt.engine import processes
+from fedjax_opt.results import checkpoint_folder
 
 
 class Saved(NamedTuple):
@@ -28,8 +33,10 @@ class Saved(NamedTuple):
 class Checkpoints:
   """The checkpoints of one run.
 
-  The newest two are kept. One that a kill left half-written is ignored with a
-  warning, and the one before it is used. They are written by orbax.
+  The newest two are kept. One that a kill left half-written, or whose content
+  is not what was written, is ignored with a warning, and the one before it is
+  used; a damaged one is renamed. Each has a digest of every array. They are
+  written by orbax. Nothing else in the folder is changed or removed.
 
   >>> checkpoints = Checkpoints("runs/one/checkpoints", every=50)
   >>> simulate(algorithm, params, data, rounds=1000, checkpoints=checkpoints)
@@ -60,7 +67,8 @@ class Checkpoints:
 
     Raises:
       ValueError: if `every` is not positive; with `resume`, if there is no
-        checkpoint or it is of another run; without, if there is one.
+        checkpoint or it is of another run; without, if there is one; if
+        something else has the name of a checkpoint.
     """
     if every is not None and every < 1:
       raise ValueError(f"checkpoint_every={every}: must be at least 1")
@@ -68,22 +76,28 @@ class Checkpoints:
     self._folder = pathlib.Path(folder).absolute()
     self._identity = json.loads(json.dumps(dict(identity or {})))
     self._resume = resume
-    steps = _steps(self._folder)
+    checkpoint_folder.check_own(self._folder)
+    steps = checkpoint_folder.steps(self._folder)
+    # Others, of another process, are not removed.
+    self._own = set(steps)
     self._check_no_other_run()
     if resume and not steps:
       raise ValueError(
         f"resume=True: {str(self._folder)!r} holds no checkpoint to go on from"
       )
     for step in steps:
-      about = self._about(step)
-      if about is not None:
+      try:
+        about = self._about(step)
+      except Exception as error:
+        self._check_damaged(step, error)
+      else:
         self._check_identity(about["identity"])
         break
 
   @staticmethod
   def are_in(folder: str | os.PathLike) -> bool:
     """Whether a folder holds any that were finished."""
-    return bool(_steps(pathlib.Path(folder)))
+    return bool(checkpoint_folder.steps(pathlib.Path(folder)))
 
   def is_due(self, round: int) -> bool:
     """Whether a checkpoint is to be saved after so many rounds."""
@@ -92,7 +106,7 @@ class Checkpoints:
   def save(
     self, round: int, state: State, record: Mapping[str, np.ndarray]
   ) -> None:
-    """Writes a checkpoint, and deletes all but the newest two.
+    """Writes a checkpoint, and removes all but the newest two of this run.
 
     Raises:
       OSError: if it cannot be written; those before it stay.
@@ -103,6 +117,8 @@ class Checkpoints:
     np.savez(buffer, **record)
     blob = np.frombuffer(buffer.getvalue(), np.uint8)
     about = {"identity": self._identity, "shapes": _shapes(state)}
+    about |= {"round": round, "digests": _digests(state, blob)}
+    before = checkpoint_folder.names(self._folder)
     try:
       with self._manager() as manager:
         manager.save(
@@ -111,51 +127,61 @@ class Checkpoints:
             state=ocp.args.StandardSave(state),
             # As bytes: neither orbax nor JAX then changes a type.
             record=ocp.args.StandardSave({"npz": blob}),
-            about=ocp.args.JsonSave(about),
+            about=ocp.args.JsonSave(signed(about)),
           ),
           force=True,
         )
+      checkpoint_folder.write_digests(self._folder, round)
     except Exception as error:
-      for name in _names(self._folder):
-        if name.split(".")[0] == str(round):
-          shutil.rmtree(self._folder / name, ignore_errors=True)
+      checkpoint_folder.remove_new(self._folder, before, round)
       raise OSError(
         f"checkpoint of round {round} in {str(self._folder)!r} cannot be "
         f"written ({_reason(error)})"
       ) from error
+    self._own.add(round)
+    found = checkpoint_folder.steps(self._folder)
+    for step in [step for step in found if step in self._own][2:]:
+      checkpoint_folder.remove(self._folder, step)
 
   def load(self, state: State) -> Saved | None:
-    """The newest checkpoint that can be read, or None if none is asked for.
+    """The newest undamaged checkpoint, or None if none is asked for.
 
-    Newer ones, which cannot be read, are deleted.
+    Newer ones, which are damaged, are renamed.
 
     Args:
       state: of the structure and shapes that the run begins with.
 
     Raises:
-      CheckpointError: if none can be read, or it is of another algorithm or
-        model.
+      CheckpointError: if none can be read, one cannot be read for a reason that
+        may pass, or it is of another algorithm or model.
     """
     self._check_no_other_run()
     if not self._resume:
       return None
-    self._warn_of_unfinished()
-    for step in _steps(self._folder):
+    for path in checkpoint_folder.unfinished(self._folder):
+      warnings.warn(
+        f"{str(path)!r} is a checkpoint that was not written to its end; "
+        "ignored",
+        stacklevel=2,
+      )
+    for step in checkpoint_folder.steps(self._folder):
       try:
-        saved = self._restore(step, state)
+        with _quiet():
+          saved = self._restore(step, state)
       except _OtherRun as error:
         raise CheckpointError(
           f"resume=True: {str(self._folder)!r} is of another algorithm or "
           f"model: {error}"
         ) from None
       except Exception as error:
+        self._check_damaged(step, error)
         warnings.warn(
           f"checkpoint of round {step} in {str(self._folder)!r} cannot be read "
           f"({_reason(error)}); ignored",
           stacklevel=2,
         )
       else:
-        self._delete_newer(step)
+        self._set_newer_aside(step)
         return saved
     raise CheckpointError(
       f"resume=True: no checkpoint in {str(self._folder)!r} can be read"
@@ -171,8 +197,9 @@ class Checkpoints:
     import orbax.checkpoint as ocp
 
     about = self._about(step)
-    if about is None:
-      raise OSError("not readable")
+    damaged = checkpoint_folder.damaged_file(self._folder, step)
+    if damaged is not None:
+      raise _Damaged(f"{damaged} is not what was written")
     shapes = _shapes(state)
     if about["shapes"] != shapes:
       raise _OtherRun(difference(about["shapes"], shapes))
@@ -193,25 +220,33 @@ class Checkpoints:
           record=ocp.args.StandardRestore(),
         ),
       )
-    blob = np.asarray(found["record"]["npz"]).tobytes()
-    with np.load(io.BytesIO(blob)) as arrays:
+    blob = np.asarray(found["record"]["npz"])
+    if "digests" in about:
+      now = _digests(found["state"], blob)
+      for name, known in about["digests"].items():
+        if now.get(name) != known:
+          raise _Damaged(f"{name} is not what was written")
+    with np.load(io.BytesIO(blob.tobytes())) as arrays:
       return Saved(step, found["state"], dict(arrays))
 
-  def _warn_of_unfinished(self) -> None:
-    for name in _names(self._folder):
-      if name.isdecimal():
-        continue
-      warnings.warn(
-        f"{str(self._folder / name)!r} is a checkpoint that was not written to "
-        "its end; ignored",
-        stacklevel=3,
-      )
-
-  def _delete_newer(self, step: int) -> None:
-    """Deletes those after this one: new ones will have their names."""
-    for newer in _steps(self._folder):
+  def _set_newer_aside(self, step: int) -> None:
+    """Renames those after this one: new ones will have their names."""
+    for newer in checkpoint_folder.steps(self._folder):
       if newer > step and processes.is_first_process():
-        shutil.rmtree(self._folder / str(newer))
+        checkpoint_folder.set_aside(self._folder, newer)
+
+  def _check_damaged(self, step: int, error: Exception) -> None:
+    """Checks that a checkpoint which cannot be read never will be.
+
+    Raises:
+      CheckpointError: if another try may read it. It stays as it is.
+    """
+    if _may_pass(error):
+      raise CheckpointError(
+        f"resume=True: checkpoint of round {step} in {str(self._folder)!r} "
+        f"cannot be read now ({_reason(error)}); it is kept, so try again once "
+        "that has passed"
+      ) from error
 
   def _manager(self):
     import orbax.checkpoint as ocp
@@ -228,25 +263,30 @@ class Checkpoints:
     return ocp.CheckpointManager(
       self._folder,
       options=ocp.CheckpointManagerOptions(
-        max_to_keep=2,
+        max_to_keep=None,  # Orbax would also remove what is not a checkpoint.
         create=not is_one_of_several,
         enable_async_checkpointing=False,
         **({"multiprocessing_options": alone} if is_one_of_several else {}),
       ),
     )
 
-  def _about(self, step: int) -> dict[str, Any] | None:
-    """What the checkpoint is of, or None if that cannot be read."""
-    try:
-      path = self._folder / str(step) / "about" / "metadata"
-      about = json.loads(path.read_text())
-      return about if {"identity", "shapes"} <= set(about) else None
-    except (OSError, ValueError, TypeError):
-      return None
+  def _about(self, step: int) -> dict[str, Any]:
+    """What the checkpoint is of.
+
+    Raises:
+      Exception: of any type, if that cannot be read.
+    """
+    path = self._folder / str(step) / "about" / "metadata"
+    about = json.loads(path.read_bytes())
+    if set(about) == {"identity", "shapes"}:  # Before there were digests.
+      return about
+    if not is_whole(about) or about["round"] != step:
+      raise _Damaged("about is not what was written")
+    return about
 
   def _check_no_other_run(self) -> None:
     """Raises ValueError if there are checkpoints that are not to be resumed."""
-    if not self._resume and _steps(self._folder):
+    if not self._resume and checkpoint_folder.steps(self._folder):
       raise ValueError(
         f"resume=False: {str(self._folder)!r} holds checkpoints of a run; give "
         "resume=True to go on with it, or another folder"
@@ -261,21 +301,16 @@ class Checkpoints:
       )
 
 
-def _names(folder: pathlib.Path) -> list[str]:
-  return os.listdir(folder) if folder.is_dir() else []
-
-
-def _steps(folder: pathlib.Path) -> list[int]:
-  """Rounds of the checkpoints that were finished, the newest first."""
-  return sorted(map(int, filter(str.isdecimal, _names(folder))), reverse=True)
-
-
 class CheckpointError(ValueError):
   """There are checkpoints, but none that the run can be resumed from."""
 
 
 class _OtherRun(Exception):
   """The checkpoint is whole, but not of this run."""
+
+
+class _Damaged(Exception):
+  """The checkpoint is not what was written."""
 
 
 def difference(saved: Mapping[str, Any], given: Mapping[str, Any]) -> str:
@@ -292,6 +327,56 @@ def _shapes(state: State) -> dict[str, str]:
     jax.tree_util.keystr(path): f"{leaf.dtype}{list(np.shape(leaf))}"
     for path, leaf in leaves
   }
+
+
+def _digests(state: State, record: np.ndarray) -> dict[str, int]:
+  """The digest of every array, by its path."""
+  leaves = jax.tree_util.tree_leaves_with_path(state)
+  found = {
+    f"state{jax.tree_util.keystr(path)}": digest(_bits(leaf))
+    for path, leaf in leaves
+  }
+  return found | {"record": digest(record)}
+
+
+def _bits(leaf: Any) -> np.ndarray:
+  if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    leaf = jax.random.key_data(leaf)
+  return np.asarray(leaf)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+  """Keeps what libraries log of a damaged checkpoint off the terminal."""
+  before = logging.root.manager.disable
+  logging.disable(logging.CRITICAL)
+  try:
+    yield
+  except Exception:
+    gc.collect()  # Tasks that failed are logged as they are freed.
+    raise
+  finally:
+    logging.disable(before)
+
+
+# What a folder that is there lacks, or has of another kind, is damage.
+_DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
+_PASSING = re.compile(
+  r"RESOURCE_EXHAUSTED|UNAVAILABLE|PERMISSION_DENIED|DEADLINE_EXCEEDED|"
+  r"[Oo]ut of memory|Cannot allocate|Input/output error|Permission denied|"
+  r"Too many open files|Stale (NFS )?file handle|No space left"
+)
+
+
+def _may_pass(error: BaseException | None) -> bool:
+  """Whether what cannot be read may be read at another time."""
+  while error is not None:
+    if isinstance(error, MemoryError) or _PASSING.search(str(error)):
+      return True
+    if isinstance(error, OSError) and error.errno not in (None, *_DAMAGE):
+      return True
+    error = error.__cause__ or error.__context__
+  return False
 
 
 def _reason(error: Exception) -> str:

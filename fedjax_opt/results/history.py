@@ -61,6 +61,10 @@ class History:
 
   rounds: list[int] = dataclasses.field(default_factory=list)
   metrics: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+  # name -> [S, at least E], of which `metrics` are the first columns.
+  _room: dict[str, np.ndarray] = dataclasses.field(
+    default_factory=dict, init=False, repr=False, compare=False
+  )
 
   def __post_init__(self):
     self.rounds = [int(r) for r in self.rounds]
@@ -126,11 +130,25 @@ class History:
         "each point"
       )
     before = self.metrics or {name: np.empty((size, 0)) for name in columns}
-    longer = {
-      name: np.column_stack([before[name], columns[name]]) for name in before
-    }
-    # One statement: an interruption cannot separate a column from its round.
-    self.metrics, self.rounds = longer, [*self.rounds, int(round_number)]
+    count, longer = len(self.rounds), {}
+    for name, values in before.items():
+      room = self._room.get(name)
+      if values.base is not room or room is None or room.shape[1] == count:
+        # Twice as much: all copies together are as long as the history.
+        room = np.empty((size, max(16, 2 * count)))
+        room[:, :count] = values
+        self._room[name] = room
+      room[:, count] = columns[name]
+      longer[name] = room[:, : count + 1]
+    add, round_number = self.rounds.append, int(round_number)
+    # Python answers signals only within or after a call: none comes between
+    # these two, and separates a column from its round.
+    self.metrics = longer
+    add(round_number)
+
+  def __copy__(self) -> "History":
+    """A history that grows by itself."""
+    return History(self.rounds, self.metrics)
 
   def diverged(self, points: Any = slice(None)) -> np.ndarray:
     """Whether each point has diverged, at each evaluated round.
@@ -219,6 +237,46 @@ class History:
       return None
     at = np.nanargmax(values) if way == "max" else np.nanargmin(values)
     return float(values[at]), self.rounds[int(at)]
+
+
+class Unread:
+  """The part of a growing history that was not read yet.
+
+  What it costs to read it does not grow with the history.
+
+  Attributes:
+    num_read: evaluated rounds that were read, see `done`.
+  """
+
+  def __init__(self):
+    self.num_read = 0
+    # At the last of these rounds, and of those of the last `read`. [S]
+    self._diverged: np.ndarray | bool = False
+    self._next: tuple[int, np.ndarray | bool] = (0, False)
+
+  def read(self, history: History) -> tuple[list[int], dict[str, np.ndarray]]:
+    """The rounds that are new since `done`, and their values.
+
+    Returns:
+      n rounds, and {name: [S, n]}, which are NaN as in `History.values`.
+    """
+    first = self.num_read
+    part = History(
+      history.rounds[first:],
+      {name: values[:, first:] for name, values in history.metrics.items()},
+    )
+    values = {name: part.values(name) for name in part.metrics}
+    if part.rounds:
+      before = np.broadcast_to(self._diverged, history.num_points)
+      for array in values.values():
+        array[before] = np.nan
+      diverged = before | part.diverged()[:, -1]
+      self._next = first + len(part.rounds), diverged
+    return part.rounds, values
+
+  def done(self) -> None:
+    """What was read last need not be read again."""
+    self.num_read, self._diverged = self._next
 
 
 def _or_none(value: float) -> float | None:

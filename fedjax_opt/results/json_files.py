@@ -1,14 +1,18 @@
-"""JSON files of the output folder: strict JSON, written as a whole."""
+"""Files of the output folder, written as a whole, and strict JSON."""
 
+import contextlib
 import json
 import math
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
+
+# Those that `whole` has begun, in any thread.
+_unfinished: set[pathlib.Path] = set()
 
 
 def write_json(path: pathlib.Path, content: Any) -> None:
@@ -22,6 +26,28 @@ def write_json(path: pathlib.Path, content: Any) -> None:
   write_whole(path, text.encode())
 
 
+def read_json(path: pathlib.Path) -> Any:
+  """Reads a JSON file.
+
+  Raises:
+    ValueError: if it is none, or nested deeper than any that is written here.
+    OSError: if it cannot be read.
+  """
+  return parse(path.read_text(encoding="utf-8"))
+
+
+def parse(text: str | bytes) -> Any:
+  """The value of a JSON text.
+
+  Raises:
+    ValueError: if it is none, or nested too deeply.
+  """
+  try:
+    return json.loads(text)
+  except RecursionError:
+    raise ValueError("it is nested too deeply") from None
+
+
 def write_whole(path: pathlib.Path, content: bytes) -> None:
   """Writes a file, which at no moment holds only a part.
 
@@ -29,9 +55,36 @@ def write_whole(path: pathlib.Path, content: bytes) -> None:
     path: of the file; an existing one is replaced.
     content: all of it.
   """
-  unfinished = path.with_name(path.name + ".tmp")
-  unfinished.write_bytes(content)
-  os.replace(unfinished, path)
+  with whole(path) as unfinished:
+    unfinished.write_bytes(content)
+
+
+@contextlib.contextmanager
+def whole(path: pathlib.Path, end: str = ".tmp") -> Iterator[pathlib.Path]:
+  """A file to write beside this one, which it then replaces.
+
+  If what is inside fails, the file beside is removed and this one is kept.
+
+  Args:
+    path: of the file; an existing one is replaced.
+    end: what the name of the file beside has more.
+  """
+  unfinished = path.with_name(path.name + end)
+  _unfinished.add(unfinished)
+  try:
+    yield unfinished
+    os.replace(unfinished, path)
+  finally:
+    with contextlib.suppress(OSError):
+      unfinished.unlink(missing_ok=True)
+    _unfinished.discard(unfinished)
+
+
+def remove_unfinished() -> None:
+  """Removes the files that `whole` has begun, for a process that ends now."""
+  for path in list(_unfinished):
+    with contextlib.suppress(OSError):
+      path.unlink(missing_ok=True)
 
 
 def plain(value: Any) -> Any:

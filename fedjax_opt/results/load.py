@@ -2,7 +2,6 @@
 
 import dataclasses
 import html
-import json
 import os
 import pathlib
 from typing import Any
@@ -11,10 +10,12 @@ import numpy as np
 
 from fedjax_opt.base import Params
 from fedjax_opt.results.history import History
+from fedjax_opt.results.json_files import read_json
 from fedjax_opt.results.metrics_file import read_metrics
 from fedjax_opt.results.model_file import read_model
 from fedjax_opt.results.selection import format_value, varying
 
+_PARTS = ("hyperparameters", "final")  # Of a point of summary.json.
 _MANY_ROWS = 20  # At most so many points in a notebook's table.
 
 
@@ -50,7 +51,7 @@ class Run:
       return False
     if "stopped_by" in self.summary:
       return self.summary["stopped_by"] != "signal"
-    return self.history.rounds[-1:] == [self.config["rounds"]]
+    return self.history.rounds[-1:] == [self.config.get("rounds")]
 
   def to_pandas(self) -> Any:
     """A data frame: one row for each evaluated round and point.
@@ -162,7 +163,7 @@ def _read(folder: pathlib.Path, name: str, read: Any) -> Any:
     return read(folder / name)
   except FileNotFoundError:
     return None
-  except (OSError, ValueError, TypeError, IndexError) as error:
+  except (OSError, ValueError, TypeError) as error:
     reason = str(error).splitlines() or [type(error).__name__]
     raise ValueError(
       f"folder={str(folder)!r}: {name} cannot be read ({reason[0]}); give the "
@@ -171,7 +172,10 @@ def _read(folder: pathlib.Path, name: str, read: Any) -> Any:
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
-  return dict(json.loads(path.read_text(encoding="utf-8")))
+  content = read_json(path)
+  if not isinstance(content, dict):
+    raise ValueError("it is no JSON object")
+  return content
 
 
 def _read_summary(path: pathlib.Path) -> dict[str, Any]:
@@ -179,6 +183,16 @@ def _read_summary(path: pathlib.Path) -> dict[str, Any]:
   for name in ("points", "selected"):
     if name not in summary:
       raise ValueError(f"it lacks {name!r}")
+  points, selected = summary["points"], summary["selected"]
+  if not isinstance(points, list):
+    raise ValueError("'points' is no list")
+  for point in points:
+    parts = [point.get(n) for n in _PARTS] if isinstance(point, dict) else []
+    if not parts or not all(isinstance(part, dict) for part in parts):
+      raise ValueError(f"a point lacks {' or '.join(map(repr, _PARTS))}")
+  is_point = type(selected) is int and 0 <= selected < len(points)
+  if selected is not None and not is_point:
+    raise ValueError(f"'selected' is none of the {len(points)} points")
   return summary
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.results.history import History
+from fedjax_opt.results.history import History, Unread
 from fedjax_opt.results.json_files import write_whole
 from fedjax_opt.results.selection import Point, varying
 
@@ -23,11 +23,7 @@ _FIRST, _LAST = ["point", "round"], "seed"
 
 
 class MetricsFile:
-  """Writes `metrics.csv`.
-
-  Attributes:
-    num_written: evaluated rounds in the file.
-  """
+  """Writes `metrics.csv`."""
 
   def __init__(self, path: pathlib.Path, points: Sequence[Point]):
     """Writes nothing: the file is made with the first row.
@@ -36,12 +32,17 @@ class MetricsFile:
       path: of the file; an existing one is replaced.
       points: hyperparameters of every grid point. [S] mappings.
     """
-    self.num_written = 0
+    self._unread = Unread()
     self._path = path
     names = [name for name in varying(points) if name != _LAST]
     self._names = [*names, _LAST]
     self._cells = [[p.get(name, "") for name in self._names] for p in points]
     self._file: Any = None
+
+  @property
+  def num_written(self) -> int:
+    """Evaluated rounds in the file."""
+    return self._unread.num_read
 
   def append(self, history: History) -> None:
     """Appends the evaluated rounds that are not in the file yet.
@@ -50,7 +51,7 @@ class MetricsFile:
       ValueError: if a metric has the name of a hyperparameter.
       OSError: if they cannot be written; the file then has whole rows only.
     """
-    values = {name: history.values(name) for name in history.metrics}
+    rounds, values = self._unread.read(history)
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     if self._file is None:
@@ -61,12 +62,12 @@ class MetricsFile:
           "metrics.csv; give the metric another name"
         )
       rows.writerow([*_FIRST, *self._names, *values])
-    for column in range(self.num_written, len(history.rounds)):
+    for column, round_number in enumerate(rounds):
       for point, cells in enumerate(self._cells):
         measured = [_cell(array[point, column]) for array in values.values()]
-        rows.writerow([point, history.rounds[column], *cells, *measured])
+        rows.writerow([point, round_number, *cells, *measured])
     self._append_whole(text.getvalue().encode())
-    self.num_written = len(history.rounds)
+    self._unread.done()
 
   def _append_whole(self, rows: bytes) -> None:
     """Writes all of the rows or, where the disk is full, none of them."""
@@ -113,6 +114,14 @@ def read_metrics(path: pathlib.Path) -> tuple[list[dict[str, Any]], History]:
     OSError: if it cannot be read.
   """
   text = path.read_text(encoding="utf-8")
+  try:
+    return _parse(text)
+  except (csv.Error, IndexError, OverflowError) as error:
+    raise ValueError(f"a row is damaged ({error})") from None
+
+
+def _parse(text: str) -> tuple[list[dict[str, Any]], History]:
+  """The points and the history of a whole file's text."""
   # A kill can leave a part of a row, or some points of a round.
   lines = text[: text.rfind("\n") + 1].splitlines()
   header, *rows = list(csv.reader(lines)) or [[]]

@@ -11,7 +11,7 @@ import safetensors
 import safetensors.numpy
 
 from fedjax_opt.base import Params
-from fedjax_opt.results.json_files import plain, write_whole
+from fedjax_opt.results.json_files import parse, plain, write_whole
 
 _ONLY = "params"  # The name of the leaf of a model that is one array.
 
@@ -76,9 +76,10 @@ def read_model(path: pathlib.Path) -> tuple[Params, dict[str, Any]]:
     with safetensors.safe_open(path, framework="numpy") as file:
       arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
       metadata = file.metadata() or {}
-  except safetensors.SafetensorError as error:
-    raise ValueError(str(error)) from None
-  about = {name: json.loads(text) for name, text in metadata.items()}
+  except (safetensors.SafetensorError, TypeError, AttributeError) as error:
+    # Also of a type that NumPy lacks.
+    raise ValueError(" ".join(str(error).split())) from None
+  about = {name: parse(text) for name, text in metadata.items()}
   if list(arrays) == [_ONLY]:
     return arrays[_ONLY], about
   params: dict[str, Any] = {}
@@ -87,5 +88,9 @@ def read_model(path: pathlib.Path) -> tuple[Params, dict[str, Any]]:
     inside = params
     for part in outer:
       inside = inside.setdefault(part, {})
+      if not isinstance(inside, dict):
+        raise ValueError(f"{part!r} of {name!r} is a leaf, and holds others")
+    if last in inside:
+      raise ValueError(f"{name!r} is a leaf, and holds others")
     inside[last] = array
   return params, about

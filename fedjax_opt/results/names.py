@@ -102,6 +102,7 @@ _HYPERPARAMETERS = {
   "practical": "practical form",
   "radius": "radius",
   "reuse_gradients": "reused gradients",
+  "independent_dropout": "independent dropout",
   "shards_per_client": "shards per client",
   "size_sigma": "σ of log sizes",
   "strength": "regularization strength",

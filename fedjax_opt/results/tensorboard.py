@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fedjax_opt.results.history import History
+from fedjax_opt.results.history import History, Unread
 from fedjax_opt.results.selection import Point, format_value, varying
 
 # An open sub-run holds a file and a thread. A grid with more points than this
@@ -55,28 +55,27 @@ class Events:
     self._folders = [str(folder / name) for name in _sub_run_names(points)]
     self.is_open = len(points) <= _MAX_OPEN
     self._open: dict[int, Any] = {}
-    self._num_written = 0
+    self._unread = Unread()
 
   def write(self, history: History) -> None:
     """Appends the evaluated rounds that are not written yet."""
-    new = range(self._num_written, len(history.rounds))
-    if not new:
+    rounds, values = self._unread.read(history)
+    if not rounds:
       return
-    values = {name: history.values(name) for name in history.metrics}
     for point in range(history.num_points):
       if point not in self._open:
         self._open[point] = self._make_writer(self._folders[point])
       for name, array in values.items():
-        for column in new:
+        for column, round_number in enumerate(rounds):
           if math.isfinite(array[point, column]):
             self._open[point].add_scalar(
-              name, array[point, column], history.rounds[column]
+              name, array[point, column], round_number
             )
       if self.is_open:
         self._open[point].flush()
       else:
         self._open.pop(point).close()
-    self._num_written = len(history.rounds)
+    self._unread.done()
 
   def close(self) -> None:
     """Closes the files; harmless when repeated."""

@@ -110,15 +110,10 @@ class RunWriter:
     self._flags = flags
     self._metrics = MetricsFile(self.folder / "metrics.csv", self._points)
     self._is_resumed = os.path.exists(self.folder / "config.json")
-    try:
+    with folders.writing("output_dir", self.folder):
       self.folder.mkdir(parents=True, exist_ok=True)
       if not self._is_resumed:
         self._write_flags()
-    except OSError as error:
-      raise ValueError(
-        f"output_dir={str(self.folder)!r}: cannot be written "
-        f"({error.strerror}); give a folder that you may write"
-      ) from error
     self._events = tensorboard.open_events(
       self.folder / "tensorboard", self._points
     )

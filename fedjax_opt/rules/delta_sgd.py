@@ -46,13 +46,11 @@ def delta_sgd(
 
   .. math::
 
-    \begin{align*}
-      \eta_k &= \min\Big\{ \frac{\gamma \|x_k - x_{k-1}\|}
-                       {2 \|g(x_k) - g(x_{k-1})\|}, \;
-                 \sqrt{1 + \delta \theta_{k-1}} \, \eta_{k-1} \Big\} \\
-      \theta_k &= \eta_k / \eta_{k-1} \\
-      x_{k+1} &= x_k - \eta_k g(x_k)
-    \end{align*}
+    \eta_k &= \min\Big\{ \frac{\gamma \|x_k - x_{k-1}\|}
+                     {2 \|g(x_k) - g(x_{k-1})\|}, \;
+               \sqrt{1 + \delta \theta_{k-1}} \, \eta_{k-1} \Big\} \\
+    \theta_k &= \eta_k / \eta_{k-1} \\
+    x_{k+1} &= x_k - \eta_k g(x_k)
 
   The first step is :math:`\eta_0`. Norms are Euclidean over the whole tree.
   Where the iterate or the gradient did not change, only the second branch

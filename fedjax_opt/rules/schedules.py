@@ -20,7 +20,7 @@ def step_decay(
 
   Args:
     round: [] int, the round, from 0.
-    num_rounds: R.
+    num_rounds: R, of the run.
     milestones: fractions of R; the rate drops in the first round at or past
       each.
     factor: what each drop multiplies the rate with.

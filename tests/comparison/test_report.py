@@ -103,7 +103,7 @@ def test_the_page_says_everything_in_order(plain):
     *verdicts.sentences(of, found),
     "after the last round against α: the mean over 5 seeds of the report",
     "Results",
-    "80.0 79.0 to 81.0",
+    "80.0 (79.0 to 81.0)",
     "What limits this comparison",
     *limits_of(of, found),
     "How fast does each method learn?",

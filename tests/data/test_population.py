@@ -16,7 +16,7 @@ from fedjax_opt.data.population import Population
 
 SIZES = (3, 0, 5, 1, 0, 4, 2)
 BIN = ("sizes.bin", "x.bin", "y.bin", "mask.bin")
-FILES = ("population.json", *BIN)
+FILES = ("population.json", "digests.crc32", *BIN)
 
 
 def clients_of(sizes=SIZES, seed=0):
@@ -49,6 +49,16 @@ def refusal(call, *args, kind=ValueError):
     call(*args)
   assert "\n" not in str(error.value)
   return str(error.value)
+
+
+def without_digests(folder):
+  """The folder as it was written before there were digests."""
+  path = folder / "population.json"
+  about = json.loads(path.read_text()) | {"version": 1}
+  del about["digests"], about["digest"]
+  path.write_text(json.dumps(about, indent=2))
+  (folder / "digests.crc32").unlink()
+  return folder
 
 
 def check_equal(found, expected):
@@ -312,7 +322,8 @@ def test_a_file_is_too_long(folder, name):
 )
 def test_sizes_that_cannot_be(folder, sizes, message):
   (folder / "sizes.bin").write_bytes(np.int32(sizes).tobytes())
-  assert message in refusal(Population.open, folder)
+  assert "sizes.bin' is damaged" in refusal(Population.open, folder)
+  assert message in refusal(Population.open, without_digests(folder))
 
 
 X = {"name": "x", "dtype": "<f4", "shape": [2, 3]}
@@ -322,8 +333,8 @@ X = {"name": "x", "dtype": "<f4", "shape": [2, 3]}
   ("change", "message"),
   [
     ({"format": "other"}, "format='other'; must be 'fedjax_opt.population'"),
-    ({"version": 2}, "has version=2; must be 1"),
-    ({"version": None}, "has version=None; must be 1"),
+    ({"version": 3}, "has version=3; must be 2, or 1 without digests"),
+    ({"version": None}, "has version=None; must be 2, or 1 without digests"),
     ({"num_clients": 0}, "num_clients=0; must be a positive whole number"),
     ({"num_clients": 7.0}, "num_clients=7.0; must be a positive whole number"),
     ({"num_clients": 8}, "sizes.bin' has 28 bytes; must have 32 (8 clients"),
@@ -346,6 +357,12 @@ X = {"name": "x", "dtype": "<f4", "shape": [2, 3]}
 )
 def test_descriptions_that_cannot_be(folder, change, message):
   path = folder / "population.json"
+  whole = path.read_text()
+  path.write_text(json.dumps(json.loads(whole) | change))
+  if not {"format", "version"} & set(change):
+    assert "population.json' is damaged: it" in refusal(Population.open, folder)
+  path.write_text(whole)
+  without_digests(folder)
   path.write_text(json.dumps(json.loads(path.read_text()) | change))
   found = refusal(Population.open, folder)
   assert message in found
@@ -366,6 +383,80 @@ def test_a_file_that_is_cut_while_it_is_open(population, folder):
   path = str(folder / "x.bin")
   assert message == (
     f"{path!r} cannot be read (it ends at byte 100: cut since it was opened)"
+  )
+
+
+# Damage.
+
+
+def flip(path, bit):
+  """One bit of a file becomes the other."""
+  content = bytearray(path.read_bytes())
+  content[bit // 8] ^= 1 << (bit % 8)
+  path.write_bytes(content)
+
+
+@pytest.mark.parametrize(("name", "row"), [("x", 24), ("y", 4), ("mask", 4)])
+def test_a_damaged_client_is_refused_and_no_other(folder, name, row):
+  path = folder / f"{name}.bin"
+  flip(path, 8 * row * 8 + 3)  # The first row of client 3.
+  population = Population.open(folder)
+  message = (
+    f"{str(path)!r} is damaged: it does not hold what was written of client 3; "
+    "write the population again"
+  )
+  assert refusal(population.gather, [5, 3, 9, 0], 12, kind=OSError) == message
+  assert refusal(population.client, 3, kind=OSError) == message
+  assert refusal(population.load, kind=OSError) == message
+  assert refusal(population.verify, kind=OSError) == message
+  others = [0, 1, 2, 4, 5, 6, 7]
+  check_equal(
+    population.gather(others, 16)[0], loop(clients_of(), others, 16)[0]
+  )
+  check_equal(population.client(2), clients_of()[2])
+
+
+def test_sizes_of_the_same_total(folder):
+  sizes = np.array(SIZES, np.int32)
+  sizes[[0, 2]] = sizes[[2, 0]]
+  (folder / "sizes.bin").write_bytes(sizes.tobytes())
+  assert refusal(Population.open, folder) == (
+    f"{str(folder / 'sizes.bin')!r} is damaged: it does not hold what was "
+    "written; write the population again"
+  )
+
+
+def test_damaged_digests(folder):
+  flip(folder / "digests.crc32", 70)
+  assert "digests.crc32' is damaged" in refusal(Population.open, folder)
+
+
+def test_all_is_verified(tmp_path):
+  sizes = np.random.default_rng(0).integers(0, 9, 150)
+  Population.write(tmp_path, clients_of(sizes)).verify()
+  flip(tmp_path / "y.bin", 32 * (int(sizes.sum()) - 1))
+  population = Population.open(tmp_path)
+  last = np.flatnonzero(sizes)[-1]
+  assert (
+    f"y.bin' is damaged: it does not hold what was written of client {last};"
+    in refusal(population.verify, kind=OSError)
+  )
+
+
+def test_a_folder_from_before_there_were_digests(folder):
+  population = Population.open(without_digests(folder))
+  assert not population.has_digests
+  for m, client in enumerate(clients_of()):
+    check_equal(population.client(m), client)
+  assert refusal(population.verify) == (
+    f"population_dir={str(folder)!r}: was written without digests, so damage "
+    "cannot be seen; write the population again"
+  )
+  path = folder / "population.json"
+  about = json.loads(path.read_text()) | {"digests": {"sizes": 0}}
+  path.write_text(json.dumps(about))
+  assert "version=1; must be 2, or 1 without" in refusal(
+    Population.open, folder
   )
 
 

@@ -441,8 +441,8 @@ def test_a_state_may_be_a_plain_number(client_map):
 def test_a_state_that_was_not_declared_is_refused():
   algorithm = counting(state_of=lambda own: 1)._replace(init_client=None)
   assert message_of(algorithm) == (
-    "ClientOutput.state: was given, but the algorithm has no init_client; "
-    "declare what one client keeps: Algorithm(..., init_client=...)"
+    "worker.state: the algorithm has no init_client; declare what one client "
+    "keeps: Algorithm(..., init_client=...)"
   )
 
 

@@ -1,5 +1,6 @@
 """A run from its start to its end, also an early one."""
 
+import itertools
 import os
 import signal
 import threading
@@ -11,6 +12,7 @@ import optax
 import pytest
 
 from fedjax_opt import Checkpoints, fed_avg, simulate, sweep
+from fedjax_opt.engine import runner
 from tests import jax_problems
 from tests.engine.test_cohort import DATA, B, N, reward
 
@@ -125,3 +127,21 @@ def test_a_grid_is_resumed_with_another_map(tmp_path):
   result = run("vmap", 40, resume=True)
   status = [result.history.status(point) for point in range(24)]
   assert status == ["ok"] * 8 + ["diverged"] * 16
+
+
+@pytest.mark.parametrize(
+  ("done", "last", "every"),
+  [(-1, 20, (7,)), (-1, 0, (5,)), (0, 9, (3, 4)), (6, 14, (7, 2, 5))],
+)
+def test_stops(done, last, every):
+  multiples = {stop for step in every for stop in range(0, last, step)}
+  expected = sorted(stop for stop in multiples | {last} if stop > done)
+  stops = runner._Stops(done, last, every)
+  assert list(stops) == list(stops) == expected
+  assert bool(stops) == bool(expected)
+
+
+def test_stops_of_billions_of_rounds():
+  """They are made one by one."""
+  stops = runner._Stops(-1, 2**31 - 1, (1,))
+  assert list(itertools.islice(stops, 3)) == [0, 1, 2]

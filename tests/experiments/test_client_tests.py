@@ -108,7 +108,9 @@ def divided(flags_of, task, seeds, *arguments):
 @pytest.fixture(scope="module")
 def digits():
   factory = TASKS["digits_logistic"].factory
-  return factory({"data_dir": None, "augmentation": "none"})
+  return factory(
+    {"data_dir": None, "augmentation": "none", "pixels": "channels"}
+  )
 
 
 @pytest.mark.parametrize("partition", client_flags.PARTITION.registry)

@@ -13,8 +13,7 @@ import time
 import numpy as np
 import pytest
 
-from experiments import compare, results, run, workers
-from experiments.studies import cells
+from experiments import compare, once, results, run, workers
 from fedjax_opt import load_run
 from fedjax_opt.comparison import pictures
 from tests.experiments.commands import REPOSITORY, call
@@ -224,20 +223,20 @@ def test_every_setting_diverged(tmp_path, capsys):
 
 
 def test_ctrl_c(tmp_path, monkeypatch, capsys):
-  real = cells._run
+  real = once.run
 
   def pressed(folder, arguments):
     if folder.parent.name.startswith("SCAFFOLD"):
       raise workers.Interrupted
     return real(folder, arguments)
 
-  monkeypatch.setattr(cells, "_run", pressed)
+  monkeypatch.setattr(once, "run", pressed)
   assert study(tmp_path, FED_AVG, SCAFFOLD) == 130
   err = capsys.readouterr().err
   assert err.endswith(
     "interrupted: 1 cells are complete; the same command goes on\n"
   )
-  monkeypatch.setattr(cells, "_run", real)
+  monkeypatch.setattr(once, "run", real)
   assert study(tmp_path, FED_AVG, SCAFFOLD) == 0
   assert capsys.readouterr().err.count("(was there)") == 1
 

@@ -6,7 +6,7 @@ import resource
 import numpy as np
 import pytest
 
-from experiments import convert, job
+from experiments import convert, job, run
 from fedjax_opt import Population
 from tests.experiments.commands import call
 
@@ -106,3 +106,36 @@ def test_ctrl_c_leaves_nothing(tmp_path, capsys, monkeypatch):
   assert call(*arguments, program=convert) == 130
   assert capsys.readouterr().out == "interrupted\n"
   assert not folder.exists()
+
+
+def test_verify(tmp_path, capsys):
+  folder = tmp_path / "clients"
+  given = f"--population_dir={folder}"
+  assert call(*SMALL, given, program=convert) == 0
+  population, before = Population.open(folder), sorted(os.listdir(folder))
+  capsys.readouterr()
+  assert call("--verify", given, program=convert) == 0
+  assert capsys.readouterr().out == (
+    f"undamaged: 7 clients, {population.num_examples} examples: {folder}\n"
+  )
+  assert sorted(os.listdir(folder)) == before
+  path = folder / "x.bin"
+  whole = path.read_bytes()
+  path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+  assert call("--verify", given, program=convert) == 1
+  assert capsys.readouterr().err == (
+    f"error: {str(path)!r} is damaged: it does not hold what was written of "
+    "client 6; write the population again\n"
+  )
+  path.write_bytes(whole)
+  mark = folder / "validation.json"
+  mark.write_text(mark.read_text().replace("0.1", "0.3"))
+  for command in (("--verify", given), (given, "--rounds=0", *SMALL[:1])):
+    program = convert if "--verify" in command else run
+    assert call(*command, program=program) == 1
+    assert capsys.readouterr().err == (
+      f"error: {str(mark)!r} is damaged: it does not hold what was written; "
+      "write the population again\n"
+    )
+  assert call("--verify", program=convert) == 1
+  assert "population_dir: must be given" in capsys.readouterr().err

@@ -125,7 +125,8 @@ def test_a_name_of_two_kinds_has_two_pages(ask):
      ["Step size, in (0, inf)", "AAAI 2022"]),
     ("centralized", ["client_lr"], ["all clients, in each round", "one step"]),
     ("delta_sgd", [
-      "gamma", "delta", "eta_0", "theta_0", "client_eps", "reuse_gradients",
+      "gamma", "delta", "eta_0", "theta_0", "client_eps",
+      "reuse_gradients", "independent_dropout",
     ], ["(0, inf)", "fed_avg, fed_prox"]),
     ("adam", ["client_lr", "client_b1", "client_b2", "client_eps",
               "server_lr", "server_b1", "server_b2", "server_eps"], []),
@@ -133,7 +134,7 @@ def test_a_name_of_two_kinds_has_two_pages(ask):
     ("class_q", ["class_fraction"], ["(0, 1]", "Murata and Suzuki"]),
     ("cyclic", ["sampler_groups"], ["--sampler_groups=5"]),
     ("lasso", ["variant", "zero_threshold"], ["its own is l1", "0.0003"]),
-    ("resnet20", ["augmentation", "norm"], ["cifar10_resnet20"]),
+    ("resnet20", ["augmentation", "norm", "pixels"], ["cifar10_resnet20"]),
   ],
 )  # fmt: skip
 def test_one_choice(ask, word, flags, parts):

@@ -2,10 +2,12 @@
 
 import csv
 import dataclasses
+import inspect
 import json
 import re
 import socket
 
+import jax
 import numpy as np
 import pytest
 
@@ -103,6 +105,22 @@ def test_processes_that_cannot_be(arguments, message, tmp_path, capsys):
 def test_nobody_joins_without_a_flag(flags_of, monkeypatch):
   monkeypatch.setattr(hosts, "_start", lambda *_, **__: 1 / 0)
   hosts.join(flags_of())
+
+
+def test_it_listens_on_the_given_address_alone(flags_of, monkeypatch):
+  """And a death is noticed in seconds, not in minutes."""
+  given, known = (
+    {},
+    set(inspect.signature(jax.distributed.initialize).parameters),
+  )
+  monkeypatch.setattr(jax.distributed, "initialize", given.update)
+  address = ("--coordinator=10.0.0.1:12", "--num_processes=2", "--process_id=0")
+  hosts.join(flags_of(*address))
+  assert given["coordinator_bind_address"] == "10.0.0.1:12"
+  assert given["heartbeat_timeout_seconds"] <= 25
+  # The first one may still write files.
+  assert "shutdown_timeout_seconds" not in given
+  assert set(given) <= known
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@ def test_defaults_are_the_paper_s_delta_sgd(flags_of):
     "theta_0": 1.0,
     "client_eps": 0.0,
     "reuse_gradients": False,
+    "independent_dropout": False,
     "server_lr": 1.0,
   }
   assert not setup.milestones

@@ -38,7 +38,7 @@ def test_a_complete_run_is_found_and_not_run_again(folder, no_run):
   assert found.history.rounds == [0, 2]
   # The same run in other words.
   same = ("--client_lr=1e-1,1.0", "--partition=dirichlet", "--batch_size=64")
-  others = ("--local_epochs=1", "--data_dir=elsewhere", "--x_axis=bytes")
+  others = ("--local_epochs=1", "--x_axis=bytes")
   assert once.find(folder, [*ARGUMENTS, *same, *others]) is not None
 
 

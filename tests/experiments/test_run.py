@@ -120,6 +120,7 @@ def test_config(grid):
     "client": "sgd",
     "client_schedule": "constant",
     "augmentation": "none",
+    "pixels": "channels",
     "sampler": "uniform",
     "x_axis": "rounds",
     "resume": False,
@@ -580,6 +581,9 @@ BAD_INPUT = {
   # Images.
   "--task=lasso --augmentation=crop_flip": "augmentation='crop_flip': task "
   "lasso does not have images that could be cropped; leave augmentation out",
+  "--task=lasso --pixels=half": "pixels='half': task lasso has no images whose "
+  "pixels it normalizes; leave pixels out",
+  "--pixels=mean": "pixels='mean': must be one of channels, half",
   "--augmentation=crop": "augmentation='crop': must be one of none, crop_flip; "
   "did you mean crop_flip?",
   "--norm=group": "norm='group': the model of task digits has no place for "

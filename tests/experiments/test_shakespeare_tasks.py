@@ -202,7 +202,5 @@ def test_an_optimum_is_of_all_leaves(capsys):
     "--task=lasso", "--algorithm=fed_mid", "--optimum", "--trainable=kernel"
   )
   assert status == 1
-  assert (
-    "trainable='kernel' are some; leave trainable out"
-    in capsys.readouterr().err
-  )
+  message = "trainable='kernel' are some; leave trainable out"
+  assert message in capsys.readouterr().err

@@ -51,6 +51,27 @@ def test_names_of_the_contract():
   assert names <= set(tasks.TASKS)
 
 
+def test_pixels_half(load):
+  """(x - 0.5) / 0.5 for all channels, in the loss and in what is measured."""
+  task, other = (
+    load("--task=digits_logistic", f"--pixels={each}")
+    for each in ("half", "channels")
+  )
+  batch = {"x": np.full((1, 8, 8, 1), 4.0), "y": np.array([1])}
+  kernel = np.zeros((64, 10))
+  kernel[:, 1] = 1 / 64
+  params = task.init(jax.random.key(0))
+  params = jax.tree.map(
+    lambda leaf: jnp.asarray(kernel) if leaf.ndim == 2 else 0 * leaf, params
+  )
+  for each, pixel in ((task, -0.5), (other, (0.25 - 0.3) / 0.38)):
+    expected = np.log(9 + np.exp(pixel)) - pixel
+    loss = each.loss_fn(params, batch, None)
+    np.testing.assert_allclose(loss, [expected], rtol=1e-5)
+    measured = each.per_example(params, batch)["loss"]
+    np.testing.assert_allclose(measured, [expected], rtol=1e-5)
+
+
 def test_digits_alone_have_the_mlp(load):
   shapes = [
     jax.eval_shape(load(f"--task={name}").init, jax.random.key(0))

@@ -115,11 +115,11 @@ def test_a_pretrained_start(load, checkpoint):
   )
   # With a key there is dropout.
   assert not np.allclose(loss(params, batch, jax.random.key(0)), expected)
-  measured = task.per_example(params, batch)
+  measured = jax.jit(task.per_example)(params, batch)
   np.testing.assert_allclose(measured["loss"], expected, rtol=1e-3, atol=1e-4)
   right = logits.argmax(-1) == batch["y"]
   np.testing.assert_array_equal(measured["accuracy"], right)
-  features = task.features_fn(params, batch, None)
+  features = jax.eval_shape(task.features_fn, params, batch, None)
   assert features.shape == (6, plain.HIDDEN)
 
 

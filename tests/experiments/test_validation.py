@@ -69,6 +69,41 @@ def test_criteria(flags_of, tmp_path, arguments, metric):
     assert not rows_of(found.task.validation) & rows_of(found.task.test)
 
 
+@pytest.mark.parametrize(
+  ("arguments", "criterion"),
+  [
+    ("--select_metric=loss", "lowest validation_loss (last)"),
+    (
+      "--select_on=train --select_metric=accuracy",
+      "highest train_accuracy (last)",
+    ),
+    # Evaluated at 0, 3, 6, 9 and 10.
+    (
+      "--select_on=test --rounds=10 --eval_every=3 --select_over=5",
+      "highest test_accuracy (worst of last 3)",
+    ),
+    (
+      "--rounds=10 --eval_every=3 --select_over=4",
+      "highest validation_accuracy (worst of last 2)",
+    ),
+    (
+      "--rounds=9 --eval_every=3 --select_over=100",
+      "highest validation_accuracy (worst of last 4)",
+    ),
+    (
+      "--task=nonconvex --rounds=4 --eval_every=1 --select_over=2",
+      "lowest grad_norm_sq (worst of last 2)",
+    ),
+  ],
+)
+def test_by_what_settings_are_chosen(flags_of, tmp_path, arguments, criterion):
+  arguments = arguments.split()
+  if not arguments[0].startswith("--task"):
+    arguments = [*TINY, *arguments]
+  found = job.prepare(flags_of(*arguments, f"--output_dir={tmp_path}"))
+  assert str(found.criterion) == criterion
+
+
 def test_the_test_examples_enter_no_choice(tmp_path, corrupt_test_examples):
   """With absurd test labels the same setting is selected."""
   grid = ("--client_lr=0.001,0.01,0.1,1", "--seed=0,1")
@@ -120,6 +155,24 @@ def test_clients_on_disk(flags_of, tmp_path, capsys):
       "--select_on=truth",
       "select_on='truth': task digits_logistic has no such examples; must be "
       "validation or test or train",
+    ),
+    (
+      "--select_metric=f1",
+      "select_metric='f1': must be one of accuracy, loss",
+    ),
+    (
+      "--select_over=0",
+      r"select_over=0: must be a whole number in \[1, inf\)",
+    ),
+    (
+      "--task=lasso --select_on=truth --select_metric=loss",
+      "select_metric='loss': select_on=truth has a metric of its own; leave "
+      "select_metric out",
+    ),
+    (
+      "--task=nonconvex --select_metric=accuracy",
+      "select_metric='accuracy': task nonconvex has no accuracy; leave select_"
+      "metric out",
     ),
     (
       "--validation_fraction=0",

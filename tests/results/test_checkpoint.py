@@ -1,6 +1,8 @@
 """A run that was stopped, at whatever moment, goes on bit for bit."""
 
+import errno
 import functools
+import json
 import os
 import resource
 import shutil
@@ -21,7 +23,7 @@ from fedjax_opt import (
   sweep,
 )
 from fedjax_opt.engine import counters
-from fedjax_opt.results.checkpoint import Checkpoints
+from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
 from fedjax_opt.results.record import RunRecord
 from tests import jax_problems
 
@@ -288,7 +290,164 @@ def test_a_run_goes_on_past_a_damaged_checkpoint(tmp_path):
   os.truncate(tmp_path / "6" / "record" / "manifest.ocdbt", 5)
   shutil.rmtree(tmp_path / "6" / "state" / "d")
   assert_same(run("one", Checkpoints(tmp_path, 3, resume=True)), whole("one"))
-  assert sorted(os.listdir(tmp_path)) == ["11", "9"]
+  assert sorted(os.listdir(tmp_path)) == ["11", "6.damaged", "9"]
+
+
+def saved_twice(folder, state=None):
+  """A state, and its checkpoints of rounds 3 and 6."""
+  state = state or {"w": jnp.arange(2000.0), "key": jax.random.key(3)}
+  for round in (3, 6):
+    kept = Checkpoints(folder, 3, resume=round > 3)
+    kept.save(round, state, {"a": np.arange(2.0)})
+  return state
+
+
+def largest_file(folder):
+  return max(folder.rglob("*"), key=lambda p: p.is_file() and p.stat().st_size)
+
+
+@pytest.mark.parametrize("has_file_digests", [True, False])
+def test_a_flipped_bit_of_an_array(has_file_digests, tmp_path, capfd):
+  noise = np.random.default_rng(0).normal(size=2000)
+  state = saved_twice(tmp_path, {"w": jnp.asarray(noise, jnp.float32)})
+  path = largest_file(tmp_path / "6" / "state")
+  content = bytearray(path.read_bytes())
+  content[-300] ^= 1
+  path.write_bytes(content)
+  if not has_file_digests:  # A kill came before.
+    (tmp_path / "6" / "files.json").unlink()
+  checkpoints = Checkpoints(tmp_path, 3, resume=True)
+  with pytest.warns(UserWarning, match=r"round 6 .* not what was writ") as told:
+    saved = checkpoints.load(state)
+  assert len(told) == 1
+  assert "\n" not in str(told[0].message)
+  assert capfd.readouterr() == ("", "")  # Nothing of the library's.
+  assert saved.round == 3
+  np.testing.assert_array_equal(saved.state["w"], state["w"])
+  assert sorted(os.listdir(tmp_path)) == ["3", "6.damaged"]
+  checkpoints.save(6, state, {})
+  assert Checkpoints(tmp_path, 3, resume=True).load(state).round == 6
+
+
+def test_a_checkpoint_from_before_there_were_digests(tmp_path):
+  state = saved_twice(tmp_path)
+  (tmp_path / "6" / "files.json").unlink()
+  path = tmp_path / "6" / "about" / "metadata"
+  about = json.loads(path.read_text())
+  for name in ("digest", "digests", "round"):
+    del about[name]
+  path.write_text(json.dumps(about))
+  saved = Checkpoints(tmp_path, 3, resume=True).load(state)
+  assert saved.round == 6
+  np.testing.assert_array_equal(saved.state["w"], state["w"])
+
+
+def test_a_checkpoint_under_the_name_of_another_round(tmp_path):
+  state = saved_twice(tmp_path)
+  os.rename(tmp_path / "6", tmp_path / "9")
+  with pytest.warns(UserWarning, match=r"round 9 .*\(about is not what was"):
+    assert Checkpoints(tmp_path, 3, resume=True).load(state).round == 3
+
+
+@pytest.mark.parametrize(
+  ("error", "said"),
+  [
+    (MemoryError("Unable to allocate 9 GiB"), "Unable to allocate 9 GiB"),
+    (OSError(errno.EIO, "Input/output error"), "Input/output error"),
+    (ValueError("RESOURCE_EXHAUSTED: Out of memory"), "RESOURCE_EXHAUSTED"),
+  ],
+)
+def test_what_may_pass_costs_no_checkpoint(error, said, tmp_path, monkeypatch):
+  import orbax.checkpoint as ocp
+
+  state = saved_twice(tmp_path)
+  before = sorted(tmp_path.rglob("*"))
+
+  def fail(*args, **kwargs):
+    raise error
+
+  with monkeypatch.context() as patch:
+    patch.setattr(ocp.CheckpointManager, "restore", fail)
+    with pytest.raises(CheckpointError) as refused:
+      Checkpoints(tmp_path, 3, resume=True).load(state)
+  message = str(refused.value)
+  assert message.startswith(
+    f"resume=True: checkpoint of round 6 in {str(tmp_path)!r} cannot be read "
+    f"now ({said}"
+  )
+  assert message.endswith("; it is kept, so try again once that has passed")
+  assert sorted(tmp_path.rglob("*")) == before
+  assert Checkpoints(tmp_path, 3, resume=True).load(state).round == 6
+
+
+def test_what_is_of_others_stays(tmp_path):
+  """Beside checkpoints; and under the name of one it is refused."""
+  state = saved_twice(tmp_path)
+  (tmp_path / "5.mine").mkdir()
+  (tmp_path / "notes.txt").write_text("mine")
+  (tmp_path / "latest").symlink_to(tmp_path / "6")
+  checkpoints = Checkpoints(tmp_path, 3, resume=True)
+  assert checkpoints.load(state).round == 6
+  for round in (9, 12, 15):
+    checkpoints.save(round, state, {})
+  kept = ["12", "15", "5.mine", "latest", "notes.txt"]
+  assert sorted(os.listdir(tmp_path)) == kept
+  other = tmp_path / "20"
+  for make, kind in (
+    (other.mkdir, "no checkpoint"),
+    (lambda: other.symlink_to(tmp_path / "5.mine"), "a link"),
+    (other.touch, "no checkpoint"),
+  ):
+    make()
+    with pytest.raises(ValueError) as error:  # noqa: PT011
+      Checkpoints(tmp_path, 3, resume=True)
+    assert str(error.value) == (
+      f"{str(other)!r} is {kind}, and has the name of a checkpoint; move it to "
+      "another folder"
+    )
+    assert os.path.lexists(other)
+    if other.is_dir() and not other.is_symlink():
+      other.rmdir()
+    else:
+      other.unlink()
+
+
+def test_a_folder_of_others_that_comes_later_stays(tmp_path):
+  state = saved_twice(tmp_path)
+  checkpoints = Checkpoints(tmp_path, 3, resume=True)
+  checkpoints.load(state)
+  (tmp_path / "9").mkdir()
+  (tmp_path / "9" / "mine.txt").write_text("mine")
+  with pytest.raises(
+    OSError, match=r"checkpoint of round 9 in .* cannot be wr"
+  ):
+    checkpoints.save(9, state, {})
+  assert (tmp_path / "9" / "mine.txt").read_text() == "mine"
+  assert sorted(os.listdir(tmp_path)) == ["3", "6", "9"]
+
+
+def test_checkpoints_of_another_process_stay(tmp_path):
+  one = Checkpoints(tmp_path, 3)
+  state = {"w": jnp.ones(3)}
+  one.save(3, state, {})
+  other = Checkpoints(tmp_path, 3, resume=True)
+  for round in (6, 9, 12):
+    one.save(round, state, {})
+  other.save(15, state, {})
+  other.save(18, state, {})
+  assert sorted(map(int, os.listdir(tmp_path))) == [9, 12, 15, 18]
+  with pytest.raises(OSError, match=r"round 15 in .* cannot be written"):
+    one.save(15, state, {})
+  assert sorted(map(int, os.listdir(tmp_path))) == [9, 12, 15, 18]
+
+
+def test_a_removal_that_a_kill_stopped(tmp_path):
+  state = saved_twice(tmp_path)
+  shutil.copytree(tmp_path / "3" / "state", tmp_path / "0.fedjax_opt-removed")
+  checkpoints = Checkpoints(tmp_path, 3, resume=True)
+  assert checkpoints.load(state).round == 6
+  checkpoints.save(9, state, {})
+  assert sorted(os.listdir(tmp_path)) == ["6", "9"]
 
 
 def test_one_object_serves_one_run(tmp_path):

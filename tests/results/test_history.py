@@ -1,10 +1,12 @@
 """Histories: how they grow, and what of a diverged point counts."""
 
+import copy
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_opt.results.history import History
+from fedjax_opt.results.history import History, Unread
 from tests.results.histories import of_values
 
 NAN = float("nan")
@@ -27,6 +29,55 @@ def test_one_point_may_append_scalars():
   grown = History()
   grown.append(1, {"train_loss": jnp.float32(0.5)})
   assert grown.final(0) == {"train_loss": 0.5}
+
+
+def test_to_append_does_not_copy_what_was_there():
+  grown, owners = History(), set()
+  for e in range(1000):
+    grown.append(e, {"train_loss": [e, -e], "test_loss": [2 * e, 0]})
+    owners.add(id(grown.metrics["train_loss"].base))
+    assert grown.rounds[-1] == e
+  # As many arrays as it was doubled; one more may be where another one was.
+  assert len(owners) <= 8
+  assert grown.rounds == list(range(1000))
+  rounds = np.arange(1000.0)
+  np.testing.assert_array_equal(grown.metrics["train_loss"], [rounds, -rounds])
+  np.testing.assert_array_equal(grown.values("test_loss")[0], 2 * rounds)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_copies_grow_by_themselves(copied):
+  one = History()
+  one.append(0, {"train_loss": 1.0})
+  before = one.metrics["train_loss"]
+  other = copied(one)
+  one.append(1, {"train_loss": 2.0})
+  other.append(1, {"train_loss": 3.0})
+  assert one.metrics["train_loss"].tolist() == [[1, 2]]
+  assert other.metrics["train_loss"].tolist() == [[1, 3]]
+  assert (one.rounds, other.rounds) == ([0, 1], [0, 1])
+  assert before.tolist() == [[1]]
+  # One that was replaced is what counts.
+  one.metrics["train_loss"] = np.array([[7.0, 8.0]])
+  one.append(2, {"train_loss": 9.0})
+  assert one.metrics["train_loss"].tolist() == [[7, 8, 9]]
+
+
+def test_what_was_not_read_yet():
+  whole, unread, parts = History(), Unread(), []
+  losses = [[1, 1], [NAN, 1], [1, 1], [1, 2], [1, NAN], [1, 1]]
+  for e, loss in enumerate(losses):
+    whole.append(e, {"train_loss": loss, "test_accuracy": [e, e]})
+    if e in (0, 1, 4, 5):
+      rounds, values = unread.read(whole)
+      again = unread.read(whole)[1]
+      np.testing.assert_equal(values, again)  # It was not done.
+      unread.done()
+      parts.append((rounds, values["test_accuracy"]))
+  assert [rounds for rounds, _ in parts] == [[0], [1], [2, 3, 4], [5]]
+  found = np.concatenate([values for _, values in parts], axis=1)
+  np.testing.assert_array_equal(found, whole.values("test_accuracy"))
+  assert unread.read(whole)[0] == []
 
 
 @pytest.mark.parametrize(

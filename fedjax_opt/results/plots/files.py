@@ -6,6 +6,8 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
+from fedjax_opt.results.json_files import whole
+
 _ENDINGS = (".png", ".pdf", ".svg")
 # The text of a PDF has its font with it; the text of an SVG stays text.
 STYLE = {
@@ -81,14 +83,10 @@ def finish(figure: Any, path: Path) -> Any:
   files = paths_of(path)
   for file in files:
     ending = file.suffix.lower()
-    unfinished = file.with_name(f"{file.name}.tmp")
-    try:
+    with whole(file) as unfinished:
       figure.savefig(
         unfinished, format=ending[1:], metadata=_METADATA.get(ending)
       )
-      os.replace(unfinished, file)
-    finally:
-      unfinished.unlink(missing_ok=True)
   return None if files else figure
 
 

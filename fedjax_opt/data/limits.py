@@ -1,0 +1,61 @@
+"""How much a file may ask of this machine before it is read.
+
+A small file can declare, or decompress to, more than any memory holds. What
+these functions refuse has taken no memory yet.
+"""
+
+import os
+
+# Data compress to a thousandth only if there is next to nothing in them.
+_LARGEST_RATIO = 500
+_FREE = 1 << 28  # Bytes that any file may decompress to.
+
+
+def memory_bytes() -> int | None:
+  """The bytes of memory of this machine; None if they are not known."""
+  try:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+  except (AttributeError, ValueError, OSError):  # Not everywhere.
+    return None
+
+
+def check_memory(what: str, num_bytes: int) -> None:
+  """Checks that something can be in memory.
+
+  Args:
+    what: begins the message: what it is, with its verb.
+    num_bytes: that it takes.
+
+  Raises:
+    ValueError: if it would take more than half of the memory.
+  """
+  memory = memory_bytes()
+  if memory is not None and num_bytes > memory // 2:
+    raise ValueError(
+      f"{what} {size_text(num_bytes)} of memory; must be at most "
+      f"{size_text(memory // 2)}, half of this machine's"
+    )
+
+
+def check_ratio(what: str, num_bytes: int, compressed: int) -> None:
+  """Checks that a file does not decompress to far more than itself.
+
+  Raises:
+    ValueError: if it does.
+  """
+  if num_bytes > max(_FREE, _LARGEST_RATIO * compressed):
+    raise ValueError(
+      f"{what} {size_text(num_bytes)} in {size_text(compressed)}; must be at "
+      f"most {_LARGEST_RATIO} times as much, as all data are"
+    )
+
+
+def size_text(num_bytes: int) -> str:
+  """A number of bytes for people, such as 1.5 GB."""
+  size, units = float(num_bytes), ["bytes", "kB", "MB", "GB", "TB"]
+  while size >= 1000 and len(units) > 1:
+    size /= 1000
+    units.pop(0)
+  return (
+    f"{size:.0f} bytes" if units[0] == "bytes" else f"{size:.3g} {units[0]}"
+  )

@@ -1,0 +1,188 @@
+"""Files that ask for more than they hold, and readers of random bytes."""
+
+import json
+import sqlite3
+import zipfile
+import zlib
+
+import numpy as np
+import pytest
+
+from fedjax_opt import Population
+from fedjax_opt.data import femnist, limits, npz_files
+
+_MB = 1_000_000
+
+
+def npz(path, shape, num_bytes, dtype="|u1"):
+  """A file of zeros, whose header says this shape."""
+  header = {"descr": dtype, "fortran_order": False, "shape": shape}
+  with (
+    zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file,
+    file.open("x.npy", "w") as array,
+  ):
+    np.lib.format.write_array_header_1_0(array, header)
+    for _ in range(num_bytes // _MB):
+      array.write(bytes(_MB))
+    array.write(bytes(num_bytes % _MB))
+  return path
+
+
+def refusal(function, *arguments):
+  with pytest.raises(ValueError) as caught:  # noqa: PT011
+    function(*arguments)
+  (line,) = str(caught.value).splitlines()
+  return line
+
+
+def test_an_npz_file_that_declares_more_than_it_holds(tmp_path):
+  path = npz(tmp_path / "a.npz", (10**13,), 64)
+  assert refusal(npz_files.read, path) == (
+    f"{path} declares 10 TB for 'x', but holds 192 bytes of it; a NumPy .npz "
+    "file of plain arrays is needed"
+  )
+
+
+def test_an_npz_file_that_is_next_to_nothing(tmp_path, monkeypatch):
+  monkeypatch.setattr(limits, "_FREE", _MB)
+  path = npz(tmp_path / "a.npz", (2 * _MB,), 2 * _MB)
+  message = refusal(npz_files.names, path)
+  assert message.startswith(f"{path} decompresses to 2 MB in 2")
+  assert message.endswith("must be at most 500 times as much, as all data are")
+
+
+def test_an_npz_file_larger_than_the_memory(tmp_path, monkeypatch):
+  path = tmp_path / "a.npz"
+  np.savez(path, x=np.zeros(_MB, np.uint8))
+  monkeypatch.setattr(limits, "memory_bytes", lambda: _MB)
+  assert refusal(npz_files.read, path) == (
+    f"{path} decompresses to 1 MB of memory; must be at most 500 kB, half of "
+    "this machine's"
+  )
+  monkeypatch.setattr(limits, "memory_bytes", lambda: None)
+  assert npz_files.read(path)["x"].shape == (_MB,)
+
+
+def fedjax_file(path, record=b"", table=None):
+  with sqlite3.connect(path) as file:
+    file.execute(
+      table or "CREATE TABLE federated_data (client_id BLOB, data BLOB)"
+    )
+    if table is None:
+      file.execute("INSERT INTO federated_data VALUES (?, ?)", (b"0:w", record))
+  file.close()
+
+
+def fedjax_pair(folder, *arguments):
+  pytest.importorskip("msgpack")
+  for split in ("train", "test"):
+    fedjax_file(folder / f"federated_emnist_{split}.sqlite", *arguments)
+  return folder / "federated_emnist_train.sqlite"
+
+
+def test_a_femnist_record_that_decompresses_to_too_much(tmp_path, monkeypatch):
+  monkeypatch.setattr(femnist, "_LARGEST_RECORD", _MB)
+  path = fedjax_pair(tmp_path, zlib.compress(bytes(3 * _MB)))
+  assert refusal(femnist.load, tmp_path) == (
+    f"{path}: writer w cannot be read (ValueError: its record is cut, or "
+    "larger than 1 MB); download the file again"
+  )
+
+
+def test_a_view_is_no_femnist_table(tmp_path):
+  """It would compute its rows, here without end."""
+  path = fedjax_pair(
+    tmp_path,
+    b"",
+    "CREATE VIEW federated_data AS WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL "
+    "SELECT n + 1 FROM t) SELECT n AS client_id, n AS data FROM t",
+  )
+  assert refusal(femnist.load, tmp_path) == (
+    f"{path}: federated_data is a view; must be a table, which holds its rows"
+  )
+
+
+def test_femnist_ids_that_are_no_names(tmp_path, monkeypatch):
+  path = fedjax_pair(tmp_path)
+  with sqlite3.connect(path) as file:
+    # bytes(10**12) would be so many zeros.
+    file.execute("UPDATE federated_data SET client_id = 1000000000000")
+  file.close()
+  message = refusal(femnist.load, tmp_path)
+  assert message.endswith("it has 1 clients of 0 writers")
+  monkeypatch.setattr(femnist, "_MOST_WRITERS", 0)
+  message = refusal(femnist.load, tmp_path)
+  assert message == f"{path}: must have at most 0 writers; it has more"
+
+
+def test_a_femnist_archive_that_fills_the_disk(tmp_path, monkeypatch):
+  import lzma
+
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+  monkeypatch.setattr(femnist, "_LARGEST_FILE", _MB)
+  path = tmp_path / femnist.TFF_FILE
+  path.write_bytes(lzma.compress(bytes(3 * _MB)))
+  assert "(it is larger than 1 MB)" in refusal(femnist.load, path)
+  assert list((tmp_path / "cache").rglob("*.*")) == []
+
+
+def population(folder, num_clients=1, size=1, name="x", **others):
+  """A folder with nothing in its files but holes."""
+  about = {
+    "format": "fedjax_opt.population",
+    "version": 1,
+    "num_clients": num_clients,
+    "num_examples": size,
+    "fields": [{"name": name, "dtype": "<f4", "shape": [784]}],
+  }
+  folder.mkdir(exist_ok=True)
+  (folder / "population.json").write_text(json.dumps(about | others))
+  with open(folder / "sizes.bin", "wb") as file:
+    file.write(size.to_bytes(4, "little"))
+    file.truncate(4 * num_clients)
+  with open(folder / "x.bin", "wb") as file:
+    file.truncate(4 * 784 * size)
+  return folder
+
+
+def test_a_population_of_more_clients_than_memory(tmp_path, monkeypatch):
+  monkeypatch.setattr(limits, "memory_bytes", lambda: 2 * _MB)
+  folder = population(tmp_path, num_clients=_MB)
+  assert refusal(Population.open, folder) == (
+    f"'{folder}/sizes.bin': 1000000 clients take 24 MB of memory; must be at "
+    "most 1 MB, half of this machine's"
+  )
+
+
+def test_a_population_loaded_into_too_little_memory(tmp_path, monkeypatch):
+  folder = population(tmp_path, size=1000)
+  whole = Population.open(folder)
+  assert whole.example_bytes == 4 * 784
+  monkeypatch.setattr(limits, "memory_bytes", lambda: 2 * _MB)
+  assert refusal(whole.load) == (
+    f"'{folder}': 1 clients take 3.15 MB of memory; must be at most 1 MB, half "
+    "of this machine's"
+  )
+
+
+def test_a_population_of_too_large_a_description(tmp_path):
+  folder = population(tmp_path, more="x" * (1 << 20))
+  message = refusal(Population.open, folder)
+  assert message.endswith("bytes; must have at most 1048576")
+
+
+def test_a_name_longer_than_a_file_system_takes(tmp_path):
+  name = "x" * 300
+  folder = population(tmp_path / "one", name=name)
+  message = refusal(Population.open, folder)
+  assert message.endswith("of each; a name has at most 100 bytes")
+  client = {name: np.zeros((1, 1), np.float32)}
+  message = refusal(Population.write, tmp_path / "two", [client])
+  assert message.endswith("has a name of 300 bytes; must have at most 100")
+  assert not (tmp_path / "two").exists()
+
+
+def test_sizes_for_people():
+  texts = [limits.size_text(n) for n in (0, 999, 1500, 2**31, 10**13, 10**18)]
+  assert texts == ["0 bytes", "999 bytes", "1.5 kB", "2.15 GB", "10 TB",
+                   "1e+06 TB"]  # fmt: skip

@@ -1,0 +1,164 @@
+"""One process at a time writes to a folder."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from experiments import compare, run
+from experiments.artefacts import base, running
+from fedjax_opt import folders, locks
+from tests.experiments.commands import call
+
+# The module alone: nothing else is imported.
+_ENV = os.environ | {"PYTHONPATH": os.path.dirname(locks.__file__)}
+_HOLD = """
+import pathlib, sys, time
+import locks
+with locks.held("output_dir", pathlib.Path(sys.argv[1])):
+  print("held", flush=True)
+  time.sleep(600)
+"""
+
+
+@pytest.fixture
+def hold():
+  """Starts processes that hold a folder until they are killed."""
+  started = []
+
+  def start(folder):
+    process = subprocess.Popen(
+      [sys.executable, "-c", _HOLD, str(folder)],
+      env=_ENV,
+      stdout=subprocess.PIPE,
+      text=True,
+    )
+    started.append(process)
+    assert process.stdout.readline() == "held\n"
+    return process
+
+  yield start
+  for process in started:
+    process.kill()
+    process.communicate()
+
+
+def refusal(folder):
+  with (
+    pytest.raises(ValueError) as error,  # noqa: PT011
+    locks.held("output_dir", folder),
+  ):
+    pass
+  return str(error.value)
+
+
+def in_use(folder, process):
+  return (
+    f"output_dir={str(folder)!r}: is in use by process {process} on host "
+    f"{socket.gethostname()}; wait for its end, or give another folder"
+  )
+
+
+def test_the_second_is_refused_until_the_first_ends(tmp_path, hold):
+  folder = tmp_path / "run"
+  first = hold(folder)
+  assert refusal(folder) == in_use(folder, first.pid)
+  first.send_signal(signal.SIGKILL)
+  first.wait()
+  assert (folder / folders.LOCK).exists()  # What the kill left is no obstacle.
+  with locks.held("output_dir", folder):
+    found = json.loads((folder / folders.LOCK).read_text())
+    assert found == {"host": socket.gethostname(), "process": os.getpid()}
+    assert refusal(folder) == in_use(folder, os.getpid())
+  assert os.listdir(folder) == []
+
+
+def test_a_lock_that_a_kill_left_half_written(tmp_path):
+  (tmp_path / folders.LOCK).write_text('{"host": "el')
+  with locks.held("output_dir", tmp_path):
+    pass
+  assert os.listdir(tmp_path) == []
+
+
+def test_a_lock_of_another_host(tmp_path):
+  path = tmp_path / folders.LOCK
+  path.write_text('{"host": "elsewhere", "process": 7}')
+  assert refusal(tmp_path) == (
+    f"output_dir={str(tmp_path)!r}: is in use by process 7 on host elsewhere; "
+    f"if that has ended, remove {str(path)!r}"
+  )
+  assert path.exists()
+
+
+def test_a_new_folder_goes_if_nothing_was_written(tmp_path):
+  with locks.held("output_dir", tmp_path / "a"):
+    pass
+  with locks.held("output_dir", tmp_path / "b"):
+    (tmp_path / "b" / "mine").touch()
+  assert os.listdir(tmp_path) == ["b"]
+
+
+@pytest.mark.parametrize("resume", [(), ("--resume",)])
+def test_a_run(resume, tmp_path, hold, capsys):
+  other = hold(tmp_path)
+  flags = ("--task=nonconvex", "--rounds=1", f"--output_dir={tmp_path}")
+  assert call(*flags, *resume, program=run) == 1
+  assert capsys.readouterr().err == f"error: {in_use(tmp_path, other.pid)}\n"
+  assert os.listdir(tmp_path) == [folders.LOCK]
+  other.kill()
+  other.wait()
+  assert call(*flags, "--rounds=0", *resume, program=run) == 0
+  assert folders.LOCK not in os.listdir(tmp_path)
+  assert "summary.json" in os.listdir(tmp_path)
+
+
+def test_a_study(tmp_path, hold, capsys):
+  other = hold(tmp_path)
+  flags = ("--task=nonconvex", "--rounds=1", f"--output_dir={tmp_path}")
+  assert call(*flags, "--method=fed_avg", program=compare) == 1
+  assert capsys.readouterr().err == f"error: {in_use(tmp_path, other.pid)}\n"
+  assert os.listdir(tmp_path) == [folders.LOCK]
+
+
+def computation():
+  raise AssertionError("must not be computed")
+
+
+def test_a_computation_of_an_artefact(tmp_path, hold):
+  other = hold(tmp_path / "one")
+  cell = base.Computed(computation, {})
+  with pytest.raises(ValueError) as error:  # noqa: PT011
+    running._run_cell(("one", cell), tmp_path)
+  assert str(error.value) == in_use(tmp_path / "one", other.pid)
+
+
+def test_of_many_at_the_same_time_one_has_it(tmp_path):
+  """Also while locks come and go."""
+  log = tmp_path / "log"
+  program = f"""
+import pathlib, time, sys, os
+import locks
+folder, log = pathlib.Path({str(tmp_path / "run")!r}), {str(log)!r}
+taken = 0
+end = time.monotonic() + 300
+while taken < 5 and time.monotonic() < end:
+  try:
+    with locks.held("output_dir", folder):
+      owned = os.open(log, os.O_CREAT | os.O_EXCL)
+      os.close(owned)
+      os.unlink(log)
+      taken += 1
+  except ValueError:
+    time.sleep(0.01)
+print(taken)
+"""
+  command = [sys.executable, "-c", program]
+  begin = lambda: subprocess.Popen(command, stdout=-1, text=True, env=_ENV)
+  begun = [begin() for _ in range(3)]
+  for process in begun:
+    assert process.communicate()[0] == "5\n"
+    assert process.returncode == 0
