@@ -20,31 +20,38 @@ def flat(tree: Params) -> Params:
   return jax.tree.map(jnp.ravel, tree)
 
 
-def norm(tree: Params) -> jax.Array:
+def norm(tree: Params, unit: jax.Array | None = None) -> jax.Array:
   r"""The Euclidean norm :math:`\|x\|` of all leaves together.
+
+  In float32 it is inf from 2^64 on, and inexact below about 2^-50.
 
   Args:
     tree: x, of any shapes.
+    unit: [], measures in this unit: the norm of `x / unit`. With that of
+      `power_of_two` it has the same bits, but for the exponent.
 
   Returns:
     [], at least float32.
   """
-  return jnp.sqrt(_sum(_squares(leaf) for leaf in jax.tree.leaves(tree)))
+  leaves = jax.tree.leaves(tree)
+  return jnp.sqrt(_sum(_squares(leaf, unit) for leaf in leaves))
 
 
-def distance(x: Params, y: Params) -> jax.Array:
+def distance(x: Params, y: Params, unit: jax.Array | None = None) -> jax.Array:
   r"""The Euclidean distance :math:`\|x - y\|`.
 
   Args:
     x: a tree.
     y: a tree with the leaves of x, in the same order; their shapes may differ,
       as where one of them is `flat`.
+    unit: see `norm`.
 
   Returns:
     [], at least float32.
   """
   pairs = zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)
-  return jnp.sqrt(_sum(_squares(_wide(a) - _wide(b)) for a, b in pairs))
+  each = (_wide(a) - _wide(b) for a, b in pairs)
+  return jnp.sqrt(_sum(_squares(leaf, unit) for leaf in each))
 
 
 def power_of_two(values: jax.Array) -> jax.Array:
@@ -76,67 +83,15 @@ def largest(tree: Params) -> jax.Array:
   return jnp.max(jnp.stack(each)) if each else jnp.float32(0)
 
 
-def is_safe(length: jax.Array, num_entries: int) -> jax.Array:
-  """[] bool, whether no square of entries has overflowed, or been lost.
-
-  Args:
-    length: a norm, [], positive or zero.
-    num_entries: of what it is the norm of.
-  """
-  info = jnp.finfo(length.dtype)
-  least = (max(num_entries, 1) * float(info.tiny) / float(info.eps)) ** 0.5
-  return (length > least) & jnp.isfinite(length)
-
-
-def scaled_distance(x: Params, y: Params) -> tuple[jax.Array, jax.Array]:
-  r"""The distance :math:`\|x - y\|` of any size, as a product.
-
-  It reads both trees three times where `distance` reads them once.
-
-  Args:
-    x: a tree.
-    y: see `distance`.
-
-  Returns:
-    The distance in units of a power of two, and this power; both [], at least
-    float32. Their product may be too large or small for the type. NaN for
-    entries that are not finite.
-  """
-  leaves = lambda tree: map(_wide, jax.tree.leaves(tree))
-  pairs = list(zip(leaves(x), leaves(y), strict=True))
-  # A difference may be twice as large as the largest number.
-  half = jnp.where(largest(pairs) > 1, 0.5, 1)
-  differences = [a * half - b * half for a, b in pairs]
-  top = largest(differences)
-  unit = power_of_two(top)
-  length = norm([leaf / unit for leaf in differences])
-  return jnp.where(jnp.isfinite(top), length / half, jnp.nan), unit
-
-
-def in_one_unit(
-  a: tuple[jax.Array, jax.Array], b: tuple[jax.Array, jax.Array]
-) -> tuple[jax.Array, jax.Array]:
-  """Two products `length * unit` as numbers whose ratio is theirs.
-
-  Args:
-    a: of `scaled_distance`.
-    b: the same.
-
-  Returns:
-    Two numbers whose ratio is that of the products, if the type has it.
-  """
-  (length, unit), (other, other_unit) = a, b
-  bound = 2.0 ** (jnp.finfo(unit.dtype).maxexp - 8)
-  ratio = jnp.clip(unit / other_unit, 1 / bound, bound)
-  return length * ratio, other
-
-
 def _wide(leaf):
   return at_least_float32(jnp.ravel(leaf))
 
 
-def _squares(leaf):
-  return jnp.sum(jnp.square(_wide(leaf)))
+def _squares(leaf, unit=None):
+  leaf = _wide(leaf)
+  if unit is not None:
+    leaf = leaf * (1 / unit).astype(leaf.dtype)
+  return jnp.sum(jnp.square(leaf))
 
 
 def _sum(terms):

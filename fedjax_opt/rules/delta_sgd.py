@@ -13,6 +13,7 @@ import optax
 
 from fedjax_opt import norms
 from fedjax_opt.base import Params
+from fedjax_opt.trees import at_least_float32
 
 
 class DeltaSgdState(NamedTuple):
@@ -54,9 +55,10 @@ def delta_sgd(
 
   The first step is :math:`\eta_0`. Norms are Euclidean over the whole tree.
   Where the iterate or the gradient did not change, only the second branch
-  counts. No square of an entry overflows, so gradients of any finite size give
-  the step that the formula says; a step too small for its type becomes the
-  smallest that is not.
+  counts. Gradients are measured in units of :math:`1 / \eta_{k-1}`, so however
+  the loss is scaled, the steps are those of the formula while their lengths are
+  below 1e19; a longer one counts as so long. A step size too small for its type
+  becomes the smallest that is not.
 
   By default both gradients are taken on the current batch, through `grad_fn`:
   two gradients a step, as the authors' program does. With `reuse_gradients`
@@ -154,10 +156,13 @@ def delta_sgd(
       old_grads = grad_fn(state.params)
 
     # Line 9.
-    dx, dg = _lengths(grads, old_grads, params, state)
+    # Gradients count in units of 1 / step size: the squares of lengths overflow
+    # where steps are absurd, not where the loss is only scaled.
+    unit = 1 / norms.power_of_two(at_least_float32(state.step_size))
+    dx, dg = _lengths(grads, old_grads, params, state, unit)
     changed = (dx > 0) & (dg > 0)
     smoothness_step = jnp.where(
-      changed, (gamma / 2) * dx / jnp.where(changed, dg, 1), jnp.inf
+      changed, gamma * dx / (2 * jnp.where(changed, dg, 1)) / unit, jnp.inf
     )
     # No damping is none whatever theta is, also infinite.
     growth = jnp.where(jnp.equal(delta, 0), 0, delta * state.theta)
@@ -193,39 +198,20 @@ def delta_sgd(
   return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 
 
-def _lengths(grads, old_grads, params, state):
-  """Two numbers whose ratio is that of the movements of x and g.
+def _lengths(grads, old_grads, params, state, unit):
+  """How far x has moved, and how far g has in units of `unit`.
 
-  They are the lengths, if no square that they sum has overflowed or vanished.
-  If one has, the loop below runs once. It is a loop because a branch would
-  always be computed where clients are vectorized.
+  A length that overflows counts as the largest one that does not, so that no
+  ratio is inf / inf; NaN stays NaN.
   """
-  is_plain = state.params is None
-  if is_plain:
-    dx = state.step_size * norms.norm(old_grads)  # Line 8, one step ago.
+  if state.params is None:  # Line 8, one step ago.
+    step_size = at_least_float32(state.step_size)
+    dx = step_size * unit * norms.norm(old_grads, unit)
   else:
     dx = norms.distance(params, state.params)
-  dg = norms.distance(grads, old_grads)
-
-  def exactly(_):
-    if is_plain:
-      zeros = optax.tree.zeros_like(old_grads)
-      length, unit = norms.scaled_distance(old_grads, zeros)
-      moved = (state.step_size * length, unit)
-    else:
-      moved = norms.scaled_distance(params, state.params)
-    changed = norms.scaled_distance(grads, old_grads)
-    exact = norms.in_one_unit(moved, changed)
-    cast = lambda new, old: new.astype(old.dtype)
-    return *jax.tree.map(cast, exact, (dx, dg)), jnp.array(False)
-
-  size = optax.tree.size(grads)
-  is_safe = norms.is_safe(dx, size) & norms.is_safe(dg, size)
-  is_number = ~jnp.isnan(dx + dg)
-  is_unsafe = ~is_safe & is_number & (state.count > 0)
-  return jax.lax.while_loop(
-    lambda carry: carry[2], exactly, (dx, dg, is_unsafe)
-  )[:2]
+  dg = norms.distance(grads, old_grads, unit)
+  longest = lambda length: 2.0 ** (jnp.finfo(length.dtype).maxexp // 2)
+  return [jnp.minimum(length, longest(length)) for length in (dx, dg)]
 
 
 def _smallest(dtype):

@@ -17,7 +17,7 @@ PLAIN = ("reuse", "again")
 
 
 def reference(x, targets, curvature, eta_0, reuse, delta=0.1, gamma=2.0):
-  """The box in float64: step sizes, and the largest number on the way.
+  """The box in float64: step sizes, and the sizes of numbers on the way.
 
   The loss of step k is sum a (x - y_k)^2 / 2.
   """
@@ -46,11 +46,12 @@ def _run(x, targets, curvature, eta_0, reuse):
   def step(carry, k):
     x, state = carry
     gradient = lambda x: curvature * (x - targets[k])
-    updates, state = rule.update(gradient(x), state, x, grad_fn=gradient)
-    return (optax.apply_updates(x, updates), state), state.step_size
+    grads = gradient(x)
+    updates, state = rule.update(grads, state, x, grad_fn=gradient)
+    seen = state.step_size, jnp.all(jnp.isfinite(grads))
+    return (optax.apply_updates(x, updates), state), seen
 
-  (x, _), etas = jax.lax.scan(step, (x, rule.init(x)), jnp.arange(STEPS))
-  return x, etas
+  return jax.lax.scan(step, (x, rule.init(x)), jnp.arange(STEPS))[1]
 
 
 # Over a batch, as clients are: there a branch would be computed always.
@@ -70,10 +71,10 @@ def run(name, *given):
     np.stack([a, b]).astype(np.float32)
     for a, b in zip(given, ordinary, strict=True)
   ]
-  ends, etas = RUN[name](*stacked)
+  etas, is_finite = RUN[name](*stacked)
   alone, _ = reference(*(np.asarray(a, float) for a in ordinary), False)
   np.testing.assert_allclose(etas[1], alone, rtol=1e-5)
-  return np.asarray(ends[0]), np.asarray(etas[0])
+  return np.asarray(etas[0]), np.asarray(is_finite[0])
 
 
 def problem(seed, scale, curvature):
@@ -85,7 +86,7 @@ def problem(seed, scale, curvature):
 
 
 @pytest.mark.parametrize("name", PLAIN)
-@pytest.mark.parametrize("curvature", [1e-25, 1e-20, 1e-3, 1e3, 1e19, 3e19])
+@pytest.mark.parametrize("curvature", [1e-22, 1e-20, 1e-3, 1e3, 1e19, 3e19])
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
 def test_the_same_as_in_float64(name, curvature, scale):
   """Gradients of 3e19 made step sizes of 0, and then NaN for good."""
@@ -96,33 +97,37 @@ def test_the_same_as_in_float64(name, curvature, scale):
   )
   assert np.all(seen[seen > 0] < LARGEST)
   assert np.all(seen[seen > 0] > SMALLEST)
-  _, found = run(name, *given, eta_0)
+  found, _ = run(name, *given, eta_0)
   np.testing.assert_allclose(found, expected, rtol=2e-4)
 
 
 @pytest.mark.parametrize("name", PLAIN)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
   seed=st.integers(0, 10**6),
   scale=st.integers(-30, 30),
   curvature=st.integers(-30, 30),
-  factor=st.integers(-3, 0),
+  factor=st.integers(-3, 30),
 )
 @example(0, 0, 19, 0)
 @example(0, -15, -15, 0)
+@example(0, 0, 19, 18)
+@example(0, 30, 0, 0)
 def test_at_all_scales(name, seed, scale, curvature, factor):
-  """As in float64, where float32 has all the numbers on the way."""
+  """As in float64 if steps are no longer than 1e19; else no NaN and no 0."""
   given = problem(seed, 10.0**scale, 10.0**curvature)
-  eta_0 = np.float32(10.0 ** (factor - curvature))
+  eta_0 = np.float32(10.0 ** min(factor - curvature, 37))
   expected, seen = reference(
     *(a.astype(float) for a in given), float(eta_0), name == "reuse"
   )
-  _, found = run(name, *given, eta_0)
-  if np.all((seen < LARGEST / 8) & (seen > 8 * SMALLEST)):
+  found, is_finite = run(name, *given, eta_0)
+  fits = np.all((seen < LARGEST / 8) & (seen > 8 * SMALLEST))
+  if fits and factor <= 0 and abs(scale) <= 13:
     np.testing.assert_allclose(found, expected, rtol=1e-3)
-  if np.all(seen < LARGEST / 8):
-    assert np.all(np.isfinite(found)), found
-    assert np.all(found > 0), found
+  # A gradient that is not finite ends the client's round, not before.
+  is_known = np.logical_and.accumulate(is_finite)
+  assert np.all(np.isfinite(found[is_known])), found
+  assert np.all(found[is_known] > 0), found
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
