@@ -447,6 +447,8 @@ _SAME = (
   "plan",
   "by_examples",
   "client_dropout",
+  "max_update_norm",
+  "max_update_action",
   "eval_every",
   "trace",
   "precision",

@@ -12,7 +12,7 @@ from fedjax_opt.checks import functions
 from fedjax_opt.engine import shards
 from fedjax_opt.engine.batches import draw_batches
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.replies import check_state, client_info
+from fedjax_opt.engine.replies import check_state, client_info, limited
 from fedjax_opt.engine.worker import Client, Worker
 
 
@@ -59,9 +59,14 @@ def visitor(
     worker = Worker(config, round, client, data.examples, state)
     output = functions.output(one_client, worker, broadcast)
     message = jax.tree.map(jnp.asarray, output.message)
+    message, is_long = limited(config, message)
     new_state = check_state(output.state, state, keeps_state)
     output = output._replace(message=message, state=new_state)
-    return message, new_state, client_info(output, worker, client)
+    return (
+      message,
+      new_state,
+      client_info(config, output, worker, client, is_long),
+    )
 
   return visit
 

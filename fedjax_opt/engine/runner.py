@@ -74,7 +74,11 @@ class Runner:
     self._rounds = rounds
     self._on_evaluation = on_evaluation
     self._checkpoints = checkpoints
-    self._record = RunRecord(self._config.cohort_size, self._active.num_points)
+    self._record = RunRecord(
+      self._config.cohort_size,
+      self._active.num_points,
+      reported=self._config.reported_counts,
+    )
     self._feed = executor.open_feed()
     self._state = None
     self._compile_seconds = 0.0
