@@ -9,6 +9,7 @@ from jax import lax
 
 from fedjax_opt import trees
 from fedjax_opt.checks import functions
+from fedjax_opt.data import lists
 from fedjax_opt.engine import shards
 from fedjax_opt.engine.batches import draw_batches
 from fedjax_opt.engine.config import Config
@@ -23,8 +24,9 @@ class RoundData(NamedTuple):
     examples: {name: [N, ...]}, the pool; for clients on disk, the examples of
       a segment of rounds.
     sizes: [M] int32, the examples of each client.
-    indices: [M, n_max] int32, the pooled rows of each client; None for clients
-      on disk, where each client has consecutive rows.
+    indices: [M, n_max] int32, the pooled rows of each client, an array or
+      `data.lists.Lists`; None for clients on disk, where each client has
+      consecutive rows.
     clients: [C] int32, the cohort, if the host has drawn it; else None.
     scale: [C] float, factors of their weights, from the sampler; or None.
     starts: first rows of clients on disk, [C'] int32, for the clients that this
@@ -35,7 +37,7 @@ class RoundData(NamedTuple):
 
   examples: dict[str, jax.Array]
   sizes: jax.Array
-  indices: jax.Array | None = None
+  indices: jax.Array | lists.Lists | None = None
   clients: jax.Array | None = None
   scale: jax.Array | None = None
   starts: jax.Array | None = None
@@ -158,7 +160,7 @@ def _with_batches(config, data, clients):
   if data.indices is None:
     rows = clients.location[:, None] + jnp.arange(config.max_size)
   else:
-    rows = data.indices.at[clients.location].get(mode="clip")
+    rows = lists.rows_of(data.indices, data.sizes, clients.location)
   batches, counts, num_steps = draw_batches(
     config.plan, clients.key, rows, clients.size
   )
