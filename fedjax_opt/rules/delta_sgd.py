@@ -162,7 +162,7 @@ def delta_sgd(
     dx, dg = _lengths(grads, old_grads, params, state, unit)
     changed = (dx > 0) & (dg > 0)
     smoothness_step = jnp.where(
-      changed, gamma * dx / (2 * jnp.where(changed, dg, 1)) / unit, jnp.inf
+      changed, gamma * dx / (2 * jnp.where(changed, dg, 1)), jnp.inf
     )
     # No damping is none whatever theta is, also infinite.
     growth = jnp.where(jnp.equal(delta, 0), 0, delta * state.theta)
@@ -199,7 +199,7 @@ def delta_sgd(
 
 
 def _lengths(grads, old_grads, params, state, unit):
-  """How far x has moved, and how far g has in units of `unit`.
+  """How far x and g have moved; the squares that g's sums are in `unit`.
 
   A length that overflows counts as the largest one that does not, so that no
   ratio is inf / inf; NaN stays NaN.
@@ -211,7 +211,8 @@ def _lengths(grads, old_grads, params, state, unit):
     dx = norms.distance(params, state.params)
   dg = norms.distance(grads, old_grads, unit)
   longest = lambda length: 2.0 ** (jnp.finfo(length.dtype).maxexp // 2)
-  return [jnp.minimum(length, longest(length)) for length in (dx, dg)]
+  dx, dg = (jnp.minimum(length, longest(length)) for length in (dx, dg))
+  return dx, jnp.minimum(dg * unit, jnp.finfo(dg.dtype).max / 4)
 
 
 def _smallest(dtype):
