@@ -14,6 +14,12 @@ from fedjax_opt.engine import processes
 # are busy are late by seconds.
 _SECONDS_TO_NOTICE = 20
 
+# Of a collective, which JAX raises as this error or that one.
+_LOSS = re.compile(
+  "(UNKNOWN|UNAVAILABLE|INTERNAL|ABORTED|CANCELLED|DEADLINE_EXCEEDED|"
+  "FAILED_PRECONDITION|DATA_LOSS): "
+)
+
 
 def join(flags: Mapping[str, Any], is_program: bool = False) -> None:
   """Waits for the other processes, if there are to be any.
@@ -67,15 +73,9 @@ def join(flags: Mapping[str, Any], is_program: bool = False) -> None:
   )
 
 
-def failed(error: jax.errors.JaxRuntimeError) -> int:
-  """Ends one of several processes whose computation failed.
-
-  Raises:
-    JaxRuntimeError: as it is, if it has no other cause.
-  """
-  if "RESOURCE_EXHAUSTED" in str(error):
-    raise error
-  return shared_end.lost(str(error))
+def is_loss(error: Exception) -> bool:
+  """Whether an error of JAX may come from the end of another process."""
+  return jax.process_count() > 1 and bool(_LOSS.match(str(error)))
 
 
 @contextlib.contextmanager

@@ -78,16 +78,15 @@ def main(argv: Sequence[str]) -> int:
       return run(job, results, ctrl_c)
   except CheckpointError as error:
     return shared_end.leave(command_line.refuse(error))
-  except jax.errors.JaxRuntimeError as error:
-    if jax.process_count() == 1:
-      raise
-    return hosts.failed(error)
   except OSError as error:
     kept = f"; what was complete before is kept{where}" if where else ""
     print(f"error: {' '.join(str(error).split())}{kept}", file=sys.stderr)
     return shared_end.leave(1)
-  except (ValueError, ImportError) as error:
-    if where:  # Not of the input: a defect, to be seen whole.
+  except (ValueError, ImportError, jax.errors.JaxRuntimeError) as error:
+    if hosts.is_loss(error):
+      return shared_end.lost(str(error))
+    # Not of the input: a defect, to be seen whole.
+    if where or isinstance(error, jax.errors.JaxRuntimeError):
       raise
     return command_line.refuse(error)
   except KeyboardInterrupt as error:

@@ -58,7 +58,8 @@ def kill_and_resume(folder, kills, seed):
   assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 0
 
 
-def assert_same(folder, whole):
+def assert_same(folder, whole, *own):
+  """Two runs with the same bits, whose flags differ in their own ones."""
   for name in ("metrics.csv", "params.safetensors", "flags.txt"):
     assert (folder / name).read_bytes() == (whole / name).read_bytes()
   one, other = (json.loads((f / "summary.json").read_text())
@@ -71,7 +72,8 @@ def assert_same(folder, whole):
   configs = [json.loads((f / "config.json").read_text())
              for f in (folder, whole)]  # fmt: skip
   for config in configs:
-    del config["resume"], config["output_dir"]
+    for name in ("resume", "output_dir", *own):
+      del config[name]
   assert configs[0] == configs[1]
 
 
