@@ -4,11 +4,12 @@
 
 Two programs share the time, one after the other. `run` is the command line:
 rounds with evaluations, all files of the output folder, and checkpoints. `disk`
-reads each cohort from a population on disk. Each minute this prints the memory
-that the program has and its rounds per second of all its threads' CPU time, so
-other programs on the machine matter little. At the end it compares the last
-third of the minutes with the first, without the first minute, which compiles.
-Linux only; the folder is new, and stays.
+reads each cohort from a population on disk. Each minute after compilation this
+prints the memory that the program has, without pages of files, which the system
+takes back as it likes; and its rounds per second of all its threads' CPU time,
+so other programs on the machine matter little. At the end it compares the last
+third of the minutes with the first, without the first minute, in which the
+first checkpoint is written. Linux only; the folder is new, and stays.
 """
 
 import argparse
@@ -21,6 +22,8 @@ import subprocess
 import sys
 import time
 from typing import NamedTuple
+
+import population
 
 CLIENTS = 2_000  # On disk, of 98 KB each.
 ROUNDS = 2_000_000_000  # More than it comes to.
@@ -50,12 +53,13 @@ def read(pid: int, rounds: pathlib.Path) -> Reading:
   """
   # After the name, which may hold spaces: the state is field 3.
   fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
-  fields = fields.split()
-  ticks, pages = int(fields[11]) + int(fields[12]), int(fields[21])
+  ticks = sum(map(int, fields.split()[11:13]))
+  lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+  (kilobytes,) = (line.split()[1] for line in lines if "RssAnon" in line)
   return Reading(
     last_round(rounds),
     ticks / os.sysconf("SC_CLK_TCK"),
-    pages * os.sysconf("SC_PAGE_SIZE") / 1e6,
+    int(kilobytes) * 1024 / 1e6,
   )
 
 
@@ -76,7 +80,11 @@ def watch(
 ) -> list[Minute]:
   """Runs a program for some minutes, and prints what each was like."""
   process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-  found, before = [], Reading(0, 0.0, 0.0)
+  while not last_round(rounds):  # It compiles.
+    if process.poll() is not None:
+      raise RuntimeError(f"{what}: ended with status {process.returncode}")
+    time.sleep(0.1)
+  found, before = [], read(process.pid, rounds)
   for number in range(1, minutes + 1):
     time.sleep(60)
     if process.poll() is not None:
@@ -114,12 +122,9 @@ def stream(folder: pathlib.Path) -> None:
   import jax
   import jax.numpy as jnp
   import optax
-  import population
 
   import fedjax_opt as fo
 
-  if not (folder / "clients").exists():
-    population.make(folder / "clients", CLIENTS)
   model = fo.models.MLP(hidden=(20,), num_classes=10)
   params = model.init(jax.random.key(0), jnp.zeros((1, *population.SHAPE)))
 
@@ -153,10 +158,11 @@ def main() -> None:
   if options.minutes < 6:
     parser.error(f"--minutes={options.minutes}: must be at least 6")
   folder.mkdir(parents=True)
+  population.make(folder / "clients", CLIENTS)
   run = [
     sys.executable, "-m", "experiments.run", "--task=digits_logistic",
     "--client=sgd", "--client_lr=0.01", f"--rounds={ROUNDS}",
-    f"--eval_every={options.eval_every}", "--checkpoint_every=5000",
+    f"--eval_every={options.eval_every}", "--checkpoint_every=1000",
     "--noprogress", f"--output_dir={folder / 'run'}",
   ]  # fmt: skip
   disk = [sys.executable, __file__, f"--folder={folder}", "--stream"]
