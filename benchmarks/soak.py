@@ -9,7 +9,9 @@ prints the memory that the program has, without pages of files, which the system
 takes back as it likes; and its rounds per second of all its threads' CPU time,
 so other programs on the machine matter little. At the end it compares the last
 third of the minutes with the first, without the first minute, in which the
-first checkpoint is written. Linux only; the folder is new, and stays.
+first checkpoint is written. What must grow is the history, by 0.6 kB for each
+evaluation; and tensorstore keeps 21 kB of each checkpoint (0.1.86). Linux only;
+the folder is new, and stays.
 """
 
 import argparse
@@ -148,7 +150,7 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
   parser.add_argument("--folder", required=True, help="a new one")
   parser.add_argument("--minutes", type=int, default=30)
-  parser.add_argument("--eval_every", type=int, default=50)
+  parser.add_argument("--eval_every", type=int, default=500)
   parser.add_argument("--stream", action="store_true", help=argparse.SUPPRESS)
   options = parser.parse_args()
   folder = pathlib.Path(options.folder)
@@ -162,7 +164,7 @@ def main() -> None:
   run = [
     sys.executable, "-m", "experiments.run", "--task=digits_logistic",
     "--client=sgd", "--client_lr=0.01", f"--rounds={ROUNDS}",
-    f"--eval_every={options.eval_every}", "--checkpoint_every=1000",
+    f"--eval_every={options.eval_every}", "--checkpoint_every=10000",
     "--noprogress", f"--output_dir={folder / 'run'}",
   ]  # fmt: skip
   disk = [sys.executable, __file__, f"--folder={folder}", "--stream"]

@@ -20,8 +20,11 @@ from collections.abc import Callable
 from fedjax_opt.results import json_files
 
 # As libraries of JAX begin what they log: E1122 10:26:18.99 18739 file.cc:1]
-_BEGIN = re.compile(rb"[IWEF]\d{4} [\d:.]+ +\d+ ([\w./-]+):\d+\] ")
-_OF_PROCESSES = re.compile(rb"(.*/)?(coordination_|preemption_sync|client\.)")
+# and those that connect processes: [external/gloo/file.cc:1]
+_BEGIN = re.compile(rb"(?:[IWEF]\d{4} [\d:.]+ +\d+ |\[)([\w./-]+):\d+\] ")
+_OF_PROCESSES = re.compile(
+  rb"(.*/)?(coordination_|preemption_sync|client\.|gloo/)"
+)
 _LOST = b"distributed service detected"
 # Of what may be the begin of such an end. An abort waits for a second more, for
 # its number, 6, is what its handler, `sleep`, is called with.

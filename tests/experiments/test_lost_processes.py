@@ -25,6 +25,7 @@ MOMENTS = ("checkpoints/2", "config.json", "metrics.csv", "checkpoints/20")
 LOG = "I1122 10:26:18.996162   18739 file.cc:147] of something\n"
 OF_OTHERS = (
   "E1122 10:26:18.996188   18739 coordination_service_agent.cc:289] Polled\n"
+  "[external/gloo/gloo/transport/tcp/debug_logger.cc:25] ERROR failed\n"
 )
 END = (
   "F1122 10:26:18.996217   18739 client.h:80] Terminating process because the "
@@ -72,9 +73,9 @@ def kill_one(folder, number, seed):
     if is_over and process.returncode == 0:
       continue
     assert process.returncode == 1, what
-    (line,) = err.splitlines()
-    assert line.startswith("error: another process has ended ("), what
-    assert line.endswith("; start all of them again"), what
+    assert err.startswith("error: another process has ended ("), what
+    assert err.endswith("; start all of them again\n"), what
+    assert err.count("\n") == 1, what
   seconds = time.monotonic() - start
   killed.communicate()
   done = rounds_saved(folder / "checkpoints")
