@@ -25,17 +25,21 @@ class Fault(NamedTuple):
 
   Attributes:
     fraction: of the population that is faulty, in [0, 1]; rounded to whole
-      clients.
+      clients. A number, which may be tuned in a grid.
     corrupt: `(difference, key) -> difference`, what they send instead.
     seed: by which they are chosen, once for all rounds.
   """
 
-  fraction: float
+  fraction: jax.typing.ArrayLike
   corrupt: Callable[[Any, jax.Array], Any]
   seed: int = 0
 
 
-def flip(fraction: float, strength: float = 1.0, seed: int = 0) -> Fault:
+def flip(
+  fraction: jax.typing.ArrayLike,
+  strength: jax.typing.ArrayLike = 1.0,
+  seed: int = 0,
+) -> Fault:
   r"""The difference with its sign flipped: :math:`-\alpha u`.
 
   Args:
@@ -55,7 +59,11 @@ def flip(fraction: float, strength: float = 1.0, seed: int = 0) -> Fault:
   return Fault(fraction, corrupt, seed)
 
 
-def noise(fraction: float, strength: float = 10.0, seed: int = 0) -> Fault:
+def noise(
+  fraction: jax.typing.ArrayLike,
+  strength: jax.typing.ArrayLike = 10.0,
+  seed: int = 0,
+) -> Fault:
   r"""The difference with Gaussian noise: :math:`u + \alpha \|u\| z / \sqrt d`.
 
   z is standard normal, so the norm of the noise is about :math:`\alpha \|u\|`.
@@ -116,11 +124,13 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
 
   def round(state, cohort):
     like = messages.shapes_of_parts(algorithm, state)
-    chosen = clients_of(fault, cohort.num_clients)
+    # A client is faulty if it comes early in a random order of all.
+    rank = np.argsort(_order(fault.seed, cohort.num_clients))
+    count = jnp.round(fault.fraction * cohort.num_clients)
 
     def rewrite(worker, run):
       output = run(worker)
-      is_faulty = jnp.any(worker.client == chosen)
+      is_faulty = jnp.asarray(rank)[worker.client] < count
       key = jax.random.fold_in(worker.key, _FAULT)
       parts = messages.split("fault", output.message, like)
       for i, shapes in enumerate(like):
@@ -144,12 +154,14 @@ def clients_of(fault: Fault, num_clients: int) -> np.ndarray:
     num_clients: M.
   """
   count = round(fault.fraction * num_clients)
-  order = np.random.default_rng(fault.seed).permutation(num_clients)
-  return np.sort(order[:count]).astype(np.int32)
+  return np.sort(_order(fault.seed, num_clients)[:count]).astype(np.int32)
 
 
-def _check(fraction: float, strength: float, seed: int) -> None:
-  checks.number("fraction", fraction)
+def _order(seed: int, num_clients: int) -> np.ndarray:
+  return np.random.default_rng(seed).permutation(num_clients)
+
+
+def _check(fraction: Any, strength: Any, seed: Any) -> None:
   checks.in_interval("fraction", fraction, "[0, 1]")
   checks.in_interval("strength", strength, "(0, inf)")
   checks.at_least("seed", seed, 0)

@@ -95,8 +95,7 @@ def simulate(algorithm, **settings):
     algorithm,
     draws.PARAMS,
     draws.client_data(),
-    rounds=ROUNDS,
-    **SETTINGS | settings,
+    **{"rounds": ROUNDS} | SETTINGS | settings,
   )
 
 
@@ -222,6 +221,27 @@ def test_who_is_faulty_depends_on_the_seed_alone():
   other = faults.clients_of(faults.flip(0.3, seed=1), 100)
   assert set(other) != set(few)
   assert len(faults.clients_of(faults.flip(0.0), 100)) == 0
+
+
+def test_the_share_of_faulty_clients_may_be_tuned():
+  make = lambda fraction: faults.with_fault(fed_avg(), faults.flip(fraction))
+  fractions = [0.0, 0.3, 1.0]
+  result = fo.sweep(
+    make,
+    {"fraction": fractions},
+    draws.PARAMS,
+    draws.client_data(),
+    rounds=2,
+    **SETTINGS,
+  )
+  for i, fraction in enumerate(fractions):
+    alone = simulate(fed_avg(), fault=faults.flip(fraction), rounds=2)
+    np.testing.assert_allclose(
+      draws.flat(result.params, lead=1)[i],
+      draws.flat(alone.params),
+      rtol=1e-5,
+      atol=1e-6,
+    )
 
 
 def weighing():

@@ -162,6 +162,42 @@ def test_a_grid_is_its_runs():
   )
 
 
+def test_what_clients_keep_may_be_on_the_host():
+  upload = transforms.error_feedback(UPLOADS["sign"])
+  device, host = (
+    simulate(fed_avg(), upload=upload, client_memory=where)
+    for where in ("device", "host")
+  )
+  np.testing.assert_allclose(
+    draws.flat(host.params), draws.flat(device.params), rtol=1e-6
+  )
+  for one, other in zip(
+    jax.tree.leaves(host.client_state),
+    jax.tree.leaves(device.client_state),
+    strict=True,
+  ):
+    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
+def test_a_run_goes_on_with_what_was_not_sent_yet(tmp_path):
+  upload = transforms.error_feedback(UPLOADS["top_k"])
+  data, whole = draws.client_data(), simulate(fed_avg(), upload=upload)
+  for rounds, resume in ((2, False), (ROUNDS, True)):
+    checkpoints = fo.Checkpoints(tmp_path / "saved", every=1, resume=resume)
+    resumed = fo.simulate(
+      fed_avg(),
+      draws.PARAMS,
+      data,
+      rounds=rounds,
+      upload=upload,
+      checkpoints=checkpoints,
+      **SETTINGS,
+    )
+  np.testing.assert_array_equal(
+    draws.flat(resumed.params), draws.flat(whole.params)
+  )
+
+
 def fixed(parts, sends, kept=None, takes=()):
   """An algorithm whose clients send given parts; the server keeps the mean."""
 
