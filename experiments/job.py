@@ -350,7 +350,8 @@ def _settings(
   names = (
     "cohort_size", "batch_size", "local_epochs", "local_steps",
     "drop_remainder", "weighting", "client_map", "client_chunk", "eval_every",
-    "client_dropout", "client_devices", "client_memory", "precision",
+    "client_dropout", "max_update_norm", "max_update_action",
+    "client_devices", "client_memory", "precision",
   )  # fmt: skip
   evaluate = task.evaluate
   if flags["grad_norm"]:

@@ -44,6 +44,12 @@ class Settings(TypedDict, total=False):
       'examples'.
     client_dropout: probability in [0, 1) that a client drops out of a round.
       Default: 0.
+    max_update_norm: the largest Euclidean norm of what a client sends, over
+      all its floats; most algorithms send the change of the model. Default:
+      no limit.
+    max_update_action: what becomes of a longer one: 'reject' (the client is
+      left out, as with numbers that are not finite) or 'clip' (it is scaled to
+      the limit). Both are counted. Default: 'reject'.
     evaluate: `(params, data, test) -> {name: scalar}`, such as
       `fedjax_opt.evaluation.federated` makes. Default: nothing is measured.
     eval_every: rounds between evaluations; round 0 and the last one are always
@@ -80,6 +86,8 @@ class Settings(TypedDict, total=False):
   drop_remainder: bool
   weighting: str
   client_dropout: float
+  max_update_norm: float | None
+  max_update_action: str
   evaluate: EvaluateFn | None
   eval_every: int
   trace: Sequence[str]
@@ -103,6 +111,8 @@ DEFAULTS = Settings(
   drop_remainder=False,
   weighting="examples",
   client_dropout=0.0,
+  max_update_norm=None,
+  max_update_action="reject",
   evaluate=None,
   eval_every=10,
   trace=(),
@@ -129,6 +139,8 @@ class Config:
     by_examples: whether a client weighs as many as it has examples in means;
       all weigh the same if not.
     client_dropout: probability that a client drops out of a round.
+    max_update_norm: the largest norm of a message, or None.
+    max_update_action: 'reject' or 'clip', of longer messages.
     chunk: how many clients are vectorized at a time, on each device.
     trace: fields of the client rule's state to record at each local step.
     evaluate: metrics of a model, or None.
@@ -149,6 +161,8 @@ class Config:
   plan: BatchPlan
   by_examples: bool
   client_dropout: float
+  max_update_norm: float | None
+  max_update_action: str
   chunk: int
   trace: tuple[str, ...]
   evaluate: EvaluateFn | None
@@ -165,6 +179,17 @@ class Config:
   def has_points(self) -> bool:
     """Whether there is a grid, with axes [settings, seeds]."""
     return self.layout.has_points
+
+  @property
+  def clips_updates(self) -> bool:
+    """Whether messages that are too long are clipped, not rejected."""
+    return self.max_update_norm is not None and self.max_update_action == "clip"
+
+  @property
+  def reported_counts(self) -> tuple[str, ...]:
+    """Names of counts of clients that are reported with the metrics."""
+    clipped = ("clipped_clients",) if self.clips_updates else ()
+    return ("rejected_clients", *clipped)
 
   @property
   def state_is_on_host(self) -> bool:
@@ -236,6 +261,8 @@ class Config:
 # Settings that need no more than a check.
 _TAKEN_OVER = (
   "client_dropout",
+  "max_update_norm",
+  "max_update_action",
   "evaluate",
   "eval_every",
   "precision",

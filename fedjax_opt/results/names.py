@@ -79,6 +79,7 @@ _HYPERPARAMETERS = {
   "c": "c",
   "class_fraction": "class fraction",
   "client_dropout": "client dropout",
+  "max_update_norm": "largest update",
   "client_milestones": "client milestones",
   "cohort_size": "clients per round",
   "delta": "δ",
