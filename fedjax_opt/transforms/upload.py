@@ -42,10 +42,16 @@ class Upload(NamedTuple):
 
 
 class Kept(NamedTuple):
-  """What a client keeps, of an algorithm with an upload that has a state."""
+  """What a client keeps, of an algorithm with an upload that has a state.
 
-  own: Any  # what the algorithm itself keeps; None if nothing
-  upload: tuple[Any, ...]  # the state of the rule for each part of the message
+  Attributes:
+    own: what the algorithm itself keeps; None if nothing.
+    upload: the state of the rule for each part of the message; () for a part
+      that is no difference.
+  """
+
+  own: Any
+  upload: tuple[Any, ...]
 
 
 def own_part(kept: Any) -> Any:
