@@ -23,7 +23,7 @@ from fedjax_opt.registry import (
 from fedjax_opt.rules import RULES
 
 # The rules whose defaults are not those of their factories: optax's own.
-OPTAX = ("sgd", "sgdm", "adam", "adagrad", "yogi")
+OPTAX = ("sgd", "sgdm", "nesterov", "adam", "adamw", "adagrad", "yogi")
 CHOICES = {
   f"{registry} {name}": choice
   for registry, choices in {
@@ -103,7 +103,15 @@ def test_algorithms_say_what_goes_together(name):
     assert choice.server == "rate"
   assert choice.takes_regularizer or not choice.needs_penalty
   assert choice.client == "plain" or choice.rate_may_drop
-  assert choice.cohort == "sampled" or choice.is_exact
+  if choice.cohort == "first":
+    assert choice.is_exact
+  if choice.default_client is not None:
+    assert choice.client == "rule"
+    assert choice.default_client in RULES
+  if choice.default_server is not None:
+    assert choice.server == "rule"
+    assert choice.server_rule is None
+    assert RULES[choice.default_server].fits_server
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -38,11 +38,13 @@ class _Page(NamedTuple):
 def _algorithm(name: str) -> _Page:
   choice = methods.ALGORITHM.registry[name]
   flags = dict(methods.ALGORITHM.parameters(name))
-  fits = {"client": "any rule; default delta_sgd"}
+  fits = {"client": f"any rule; default {methods.default_client(choice)}"}
   if choice.client == "plain":
     flags |= methods.CLIENT.parameters("sgd")
     fits["client"] = f"sgd only: it {choice.why_plain}"
   fits["server"] = "any rule; default sgd with step size 1, plain averaging"
+  if choice.default_server is not None:
+    fits["server"] = f"any rule; default {choice.default_server}"
   if choice.server == "none":
     fits["server"] = "none"
   elif choice.server == "rate":

@@ -316,7 +316,7 @@ def test_leaves_that_are_not_trained_are_not_sent():
 
 
 # The algorithms that are no phase in which all clients send differences.
-OTHERS = {"bvr_l_sgd", "minibatch_sarah", "centralized", "local"}
+OTHERS = {"bvr_l_sgd", "minibatch_sarah", "prox_skip", "centralized", "local"}
 
 
 def made(name):
