@@ -104,10 +104,7 @@ def with_client_momentum(
     return FedCmState(params, delta=mean_step), sent
 
   return Algorithm(
-    init,
-    round,
-    params=lambda state: state.params,
-    sends=lambda params: [params, None],
+    init, round, lambda s: s.params, sends=lambda params: [params, None]
   )
 
 

@@ -97,10 +97,7 @@ def fed_nova(
     return FedAvgState(*new), sent
 
   return Algorithm(
-    init,
-    round,
-    params=lambda state: state.params,
-    sends=lambda params: [params, None],
+    init, round, lambda s: s.params, sends=lambda params: [params, None]
   )
 
 
