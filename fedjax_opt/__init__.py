@@ -1,8 +1,10 @@
 """Federated optimization, compiled: clients, rounds, grids in one program."""
 
 from fedjax_opt import (
+  aggregators,
   data,
   evaluation,
+  faults,
   metrics,
   mirror,
   models,
@@ -10,6 +12,7 @@ from fedjax_opt import (
   prox,
   samplers,
   trainable,
+  transforms,
 )
 from fedjax_opt.algorithms import (
   bvr_l_sgd,
@@ -94,6 +97,7 @@ __all__ = [
   "Simulator",
   "Study",
   "Worker",
+  "aggregators",
   "bvr_l_sgd",
   "centralized",
   "compare",
@@ -104,6 +108,7 @@ __all__ = [
   "dual_averaging",
   "evaluate_clients",
   "evaluation",
+  "faults",
   "fed_avg",
   "fed_avg_subgradient",
   "fed_cm",
@@ -149,5 +154,6 @@ __all__ = [
   "synthetic",
   "train_only",
   "trainable",
+  "transforms",
 ]
 __version__ = "0.1.0"

@@ -31,6 +31,7 @@ from fedjax_opt.engine.mapping import RoundData
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.history import direction
 from fedjax_opt.results.result import Report, Result
+from fedjax_opt.transforms.upload import own_part
 
 _KINDS = ("global", "personalized", "personal")
 # The settings of local steps, and of how they are computed.
@@ -213,6 +214,7 @@ def evaluate_clients(
   checked.check_names(settings, _SETTINGS)
   inputs.check_seeds((seed,))
   params, server, rows, round = _taken(model, point)
+  rows = own_part(rows)
   has_own = _has_own(algorithm, rows)
   params = inputs.check_params(params, may_be_function=False)
   config = None

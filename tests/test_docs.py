@@ -188,6 +188,7 @@ MODULES = {
     for name in (
       "statistics", "plots", "metrics", "evaluation", "data", "partition",
       "synthetic", "models", "prox", "mirror", "objectives", "samplers",
+      "transforms", "aggregators", "faults",
     )
   },
   **{

@@ -74,4 +74,5 @@ def diloco(
     round,
     params=lambda state: state.params,
     init_client=init_client,
+    sends=lambda params: [params],
   )

@@ -165,7 +165,12 @@ def domo(
     new = _minus(state.params, step)  # Line 15.
     return DomoState(new, momentum, local), sent
 
-  return Algorithm(init, round, params=lambda state: state.params)
+  return Algorithm(
+    init,
+    round,
+    params=lambda state: state.params,
+    sends=lambda params: [params, None],
+  )
 
 
 def momentum_sgd(rate, mu_l, params):

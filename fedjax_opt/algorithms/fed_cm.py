@@ -103,7 +103,9 @@ def with_client_momentum(
     params = optax.tree.add_scale(state.params, server_learning_rate, moved)
     return FedCmState(params, delta=mean_step), sent
 
-  return Algorithm(init, round, params=lambda state: state.params)
+  return Algorithm(
+    init, round, lambda s: s.params, sends=lambda params: [params, None]
+  )
 
 
 def _mixed(weight, shared):

@@ -100,6 +100,7 @@ def fed_dyn(
     round,
     params=lambda state: state.params,
     init_client=optax.tree.zeros_like,  # g_i
+    sends=lambda params: [params],
   )
 
 

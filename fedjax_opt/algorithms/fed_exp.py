@@ -87,4 +87,6 @@ def fed_exp(
     mean = optax.tree.scale(0.5, optax.tree.add(state.params, state.previous))
     return optax.tree.cast_like(mean, state.params)
 
-  return Algorithm(init, round, params=evaluated)
+  return Algorithm(
+    init, round, params=evaluated, sends=lambda params: [params, None]
+  )

@@ -96,7 +96,9 @@ def fed_nova(
     new = server_step(server, state.params, state.server, delta)
     return FedAvgState(*new), sent
 
-  return Algorithm(init, round, params=lambda state: state.params)
+  return Algorithm(
+    init, round, lambda s: s.params, sends=lambda params: [params, None]
+  )
 
 
 def _reach(num_steps, momentum, mu, rate):

@@ -1,8 +1,7 @@
 """FedSpeed: prox-corrected local steps along gradients taken uphill.
 
 References:
-  Sun et al., "FedSpeed: Larger Local Interval, Less Communication Round, and
-  Higher Generalization Accuracy", ICLR 2023.
+  Sun et al., "FedSpeed", ICLR 2023.
 """
 
 from typing import NamedTuple
@@ -116,5 +115,7 @@ def fed_speed(
       params = optax.tree.add_scale(params, -lam, dual)
     return FedSpeedState(params, dual), sent
 
-  zero_dual = optax.tree.zeros_like
-  return Algorithm(init, round, lambda s: s.params, init_client=zero_dual)
+  zero_dual, sends = optax.tree.zeros_like, lambda params: [params]
+  return Algorithm(
+    init, round, lambda s: s.params, init_client=zero_dual, sends=sends
+  )

@@ -87,7 +87,12 @@ def mime_lite(
     _, new = base.update(gradient, state.base, state.params)  # V
     return MimeLiteState(optax.tree.add(state.params, delta), new), sent
 
-  return Algorithm(init, round, params=lambda state: state.params)
+  return Algorithm(
+    init,
+    round,
+    params=lambda state: state.params,
+    sends=lambda params: [params, params],
+  )
 
 
 def _frozen(base, statistics):

@@ -115,6 +115,11 @@ class Cohort:
     return self._config.num_clients
 
   @property
+  def weighs_alike(self) -> bool:
+    """Whether all clients have the same weight in means."""
+    return not self._config.by_examples and self._scale is None
+
+  @property
   def is_everyone(self) -> bool:
     """Whether the cohort has as many clients as the population."""
     return self._config.cohort_size == self._config.num_clients

@@ -6,7 +6,9 @@ from typing import Any, TypedDict
 
 import jax
 import numpy as np
+import optax
 
+from fedjax_opt.aggregators import Aggregator
 from fedjax_opt.base import EvaluateFn, Params
 from fedjax_opt.checks import settings as checked
 from fedjax_opt.checks import values as checks
@@ -17,7 +19,9 @@ from fedjax_opt.engine.chunks import (
   typical_steps,
 )
 from fedjax_opt.engine.plan import BatchPlan
+from fedjax_opt.faults import Fault
 from fedjax_opt.samplers import Sampler, resolve
+from fedjax_opt.transforms.upload import Upload
 
 
 class Settings(TypedDict, total=False):
@@ -61,6 +65,14 @@ class Settings(TypedDict, total=False):
       (the host where they would fill half of a device). Default: 'auto'.
     client_devices: devices over which a cohort is divided. Default: all that
       are not needed for the grid.
+    upload: how clients send their differences: an `Upload` of
+      `fedjax_opt.transforms`, or any optax transformation. Default: as they
+      are.
+    fault: what some clients send instead, to test aggregators: a `Fault` of
+      `fedjax_opt.faults`. Default: none.
+    aggregator: how the server combines messages: an `Aggregator` of
+      `fedjax_opt.aggregators`; all but `mean` need weighting='uniform'.
+      Default: the weighted mean.
     precision: 'float32' (the types of `params`), 'mixed' (losses and gradients
       in bfloat16) or 'bfloat16' (local steps too). Default: 'float32'.
   """
@@ -83,6 +95,9 @@ class Settings(TypedDict, total=False):
   client_chunk: int | None
   client_memory: str
   client_devices: int | None
+  upload: Upload | optax.GradientTransformation | None
+  fault: Fault | None
+  aggregator: Aggregator | None
   precision: str
 
 
@@ -105,6 +120,9 @@ DEFAULTS = Settings(
   client_chunk=None,
   client_memory="auto",
   client_devices=None,
+  upload=None,
+  fault=None,
+  aggregator=None,
   precision="float32",
 )
 
