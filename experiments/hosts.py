@@ -7,20 +7,29 @@ from typing import Any
 
 import jax
 
+from experiments import shared_end
 from fedjax_opt.engine import processes
 
 # After so long without a sign of it, a process counts as dead. Machines that
 # are busy are late by seconds.
 _SECONDS_TO_NOTICE = 20
 
+# Of a collective, which JAX raises as this error or that one.
+_LOSS = re.compile(
+  "(UNKNOWN|UNAVAILABLE|INTERNAL|ABORTED|CANCELLED|DEADLINE_EXCEEDED|"
+  "FAILED_PRECONDITION|DATA_LOSS): "
+)
 
-def join(flags: Mapping[str, Any]) -> None:
+
+def join(flags: Mapping[str, Any], is_program: bool = False) -> None:
   """Waits for the other processes, if there are to be any.
 
   To be called before anything else asks for devices.
 
   Args:
     flags: values of all flags.
+    is_program: whether this process is there for the run alone, so that it may
+      end with the others.
 
   Raises:
     ValueError: naming the flag that cannot be, or if the others do not come.
@@ -34,7 +43,7 @@ def join(flags: Mapping[str, Any]) -> None:
           f"{name}={value}: needs coordinator, HOST:PORT of the first process"
         )
     if flags["cluster"]:
-      _start("cluster=True")
+      _start("cluster=True", is_program)
     return
   if flags["cluster"]:
     raise ValueError(
@@ -56,6 +65,7 @@ def join(flags: Mapping[str, Any]) -> None:
     )
   _start(
     f"coordinator={coordinator!r}",
+    is_program,
     coordinator_address=coordinator,
     # Else JAX listens on all interfaces, and asks nobody who they are.
     coordinator_bind_address=coordinator,
@@ -63,12 +73,9 @@ def join(flags: Mapping[str, Any]) -> None:
   )
 
 
-class Lost(Exception):
-  """A process that this one waited for has ended."""
-
-  def __init__(self, error: Exception):
-    reason = str(error).strip().splitlines()[0]
-    super().__init__(f"another process has ended ({reason})")
+def is_loss(error: Exception) -> bool:
+  """Whether an error of JAX may come from the end of another process."""
+  return jax.process_count() > 1 and bool(_LOSS.match(str(error)))
 
 
 @contextlib.contextmanager
@@ -87,10 +94,15 @@ def together() -> Iterator[None]:
     raise ValueError("another process cannot do this run, and says why")
 
 
-def _start(what: str, **arguments: Any) -> None:
+def _start(what: str, is_program: bool, **arguments: Any) -> None:
   # JAX's own is 100. At the end the others may wait for the first for longer,
   # which still writes files.
   arguments["heartbeat_timeout_seconds"] = _SECONDS_TO_NOTICE
+  # It would answer SIGTERM itself.
+  if hasattr(jax.config, "jax_enable_preemption_service"):
+    jax.config.update("jax_enable_preemption_service", False)
+  if is_program:
+    shared_end.watch()
   try:
     jax.distributed.initialize(**arguments)
   except (RuntimeError, ValueError) as error:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 
 from experiments import per_client, resuming, tasks, validation
-from experiments.flags import clients, methods, sampler, selection
+from experiments.flags import clients, messages, methods, sampler, selection
 from experiments.flags import tasks as task_flags
 from experiments.flags.registries import single_or_list
 from experiments.flags.settings import (
@@ -91,6 +91,7 @@ def prepare(flags: dict[str, Any]) -> Job:
   num_clients = data[seeds[0]].num_clients
   flags["cohort_size"] = _cohort_size(flags, setup, num_clients)
   sampler.check_groups(flags, num_clients)
+  messages.check_cohort(flags)
   settings = _settings(flags, setup, task)
   points = grid_points(setup.grid, seeds)
   devices = {
@@ -98,7 +99,7 @@ def prepare(flags: dict[str, Any]) -> Job:
     "num_settings": len(points) // len(seeds),
   }
   configs = [Config.create(data[seed], settings, **devices) for seed in seeds]
-  make = _algorithms(setup, task, flags)
+  make = messages.applied(_algorithms(setup, task, flags), flags)
   _check_fit(setup, make, points[0], task, flags, configs)
   flags |= {
     "seed": single_or_list(seeds),
@@ -136,7 +137,8 @@ def resolve(flags: dict[str, Any]) -> Resolved:
   has_clients = task.brings_clients(flags)
   partition = clients.resolve(flags, has_clients)
   selected = selection.resolve(flags, task)
-  flags = flags | options | setup.resolved() | partition | selected
+  sent = messages.resolve(flags)
+  flags = flags | options | setup.resolved() | partition | selected | sent
   _check_settings(flags, task, setup)
   defaults = {
     "batch_size": BATCH_SIZE_OF_CLIENTS if has_clients else BATCH_SIZE,
@@ -348,7 +350,8 @@ def _settings(
   names = (
     "cohort_size", "batch_size", "local_epochs", "local_steps",
     "drop_remainder", "weighting", "client_map", "client_chunk", "eval_every",
-    "client_dropout", "client_devices", "client_memory", "precision",
+    "client_dropout", "max_update_norm", "max_update_action",
+    "client_devices", "client_memory", "precision",
   )  # fmt: skip
   evaluate = task.evaluate
   if flags["grad_norm"]:

@@ -31,7 +31,13 @@ from collections.abc import Callable, Sequence
 
 import jax
 
-from experiments import command, compilation_cache, hosts, start_of_run
+from experiments import (
+  command,
+  compilation_cache,
+  hosts,
+  shared_end,
+  start_of_run,
+)
 from experiments.ctrl_c import CtrlC
 from experiments.flags import command_line
 from experiments.job import Job, prepare
@@ -49,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
     pressed = CtrlC(command.is_program(main))
     with contextlib.ExitStack() as lock, pressed as ctrl_c:
       flags = command_line.parse(argv, __doc__)
-      hosts.join(flags)
+      hosts.join(flags, command.is_program(main))
       with hosts.together():
         if flags["resume"]:  # Before what is there is read.
           _take(lock, flags["output_dir"])
@@ -71,17 +77,16 @@ def main(argv: Sequence[str]) -> int:
         results = Results(job, writer, started)
       return run(job, results, ctrl_c)
   except CheckpointError as error:
-    return command_line.refuse(error)
-  except jax.errors.JaxRuntimeError as error:
-    if jax.process_count() == 1:
-      raise
-    return command_line.refuse(hosts.Lost(error))
+    return shared_end.leave(command_line.refuse(error))
   except OSError as error:
     kept = f"; what was complete before is kept{where}" if where else ""
     print(f"error: {' '.join(str(error).split())}{kept}", file=sys.stderr)
-    return 1
-  except (ValueError, ImportError) as error:
-    if where:  # Not of the input: a defect, to be seen whole.
+    return shared_end.leave(1)
+  except (ValueError, ImportError, jax.errors.JaxRuntimeError) as error:
+    if hosts.is_loss(error):
+      return shared_end.lost(str(error))
+    # Not of the input: a defect, to be seen whole.
+    if where or isinstance(error, jax.errors.JaxRuntimeError):
       raise
     return command_line.refuse(error)
   except KeyboardInterrupt as error:

@@ -37,8 +37,7 @@ def held_out(task: Task, flags: Mapping[str, Any]) -> Task:
     return task
   if task.clients is not None:
     clients, others = task.clients.split(fraction, seed)
-    owned = np.arange(others.max_size) < np.asarray(others.sizes)[:, None]
-    rows = np.asarray(others.indices)[owned]
+    rows = others.owned_rows()
     validation = {n: np.asarray(v)[rows] for n, v in others.examples.items()}
     return task._replace(clients=clients, validation=validation)
   train, validation = hold_out(task.train, fraction, seed)

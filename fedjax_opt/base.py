@@ -7,7 +7,7 @@ Every shape comment uses these letters:
   N pooled examples
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -69,6 +69,11 @@ class Algorithm(NamedTuple):
     client_params: `(state, kept) -> params`, the model that ONE client uses
       itself, given the server's state and what this client keeps; for
       `evaluate_clients`. None if all use the server's.
+    sends: `params -> [part, ...]`, what clients send in a round of one phase:
+      of each part of the message a tree of the shapes of a difference of
+      models (or a gradient), or None for a part that is none. A single part is
+      the message itself; several are a tuple. None if an upload transform
+      cannot be put there, see `fedjax_opt.transforms`.
   """
 
   init: Callable[[Params, int], State]
@@ -77,6 +82,7 @@ class Algorithm(NamedTuple):
   penalty: Callable[[Params], jax.Array] | None = None
   init_client: Callable[[Params], Any] | None = None
   client_params: Callable[[State, Any], Params] | None = None
+  sends: Callable[[Params], Sequence[Params | None]] | None = None
 
 
 class ClientOutput(NamedTuple):

@@ -10,6 +10,7 @@ from jax import lax
 from fedjax_opt.base import Batch, EvaluateFn, LossFn, Params
 from fedjax_opt.checks import functions
 from fedjax_opt.checks import values as checks
+from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import shards
 from fedjax_opt.models import statistics
@@ -150,8 +151,7 @@ def grad_norm_sq(loss_fn: LossFn, batch_size: int = 500) -> EvaluateFn:
     validation: Batch | None = None,
   ):
     del test, validation
-    owned = jnp.arange(data.indices.shape[1]) < data.sizes[:, None]
-    times = jnp.zeros(data.num_examples).at[data.indices].add(owned * 1.0)
+    times = lists.times_owned(data.indices, data.sizes, data.num_examples)
     numbers, take = _batches(data.examples, batch_size)
 
     def add_batch(i, total):
@@ -173,8 +173,9 @@ def grad_norm_sq(loss_fn: LossFn, batch_size: int = 500) -> EvaluateFn:
 def _sums_of_clients(per_example, params, data, batch_size):
   """{name: [M]}, the sum over the examples of each client."""
   on_pool = _over_examples(per_example, params, data.examples, batch_size)
-  owned = jnp.arange(data.indices.shape[1]) < data.sizes[:, None]
-  sums = lambda values: jnp.where(owned, values[data.indices], 0).sum(axis=1)
+  sums = lambda of_pool: lists.sums_of_clients(
+    data.indices, data.sizes, of_pool
+  )
   return {name: sums(values) for name, values in on_pool.items()}
 
 

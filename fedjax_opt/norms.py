@@ -20,31 +20,38 @@ def flat(tree: Params) -> Params:
   return jax.tree.map(jnp.ravel, tree)
 
 
-def norm(tree: Params) -> jax.Array:
+def norm(tree: Params, unit: jax.Array | None = None) -> jax.Array:
   r"""The Euclidean norm :math:`\|x\|` of all leaves together.
+
+  In float32 it is inf from 2^64 on, and inexact below about 2^-50.
 
   Args:
     tree: x, of any shapes.
+    unit: [], measures in this unit: the norm of `x / unit`. With that of
+      `power_of_two` it has the same bits, but for the exponent.
 
   Returns:
     [], at least float32.
   """
-  return jnp.sqrt(_sum(_squares(leaf) for leaf in jax.tree.leaves(tree)))
+  leaves = jax.tree.leaves(tree)
+  return jnp.sqrt(_sum(_squares(leaf, unit) for leaf in leaves))
 
 
-def distance(x: Params, y: Params) -> jax.Array:
+def distance(x: Params, y: Params, unit: jax.Array | None = None) -> jax.Array:
   r"""The Euclidean distance :math:`\|x - y\|`.
 
   Args:
     x: a tree.
     y: a tree with the leaves of x, in the same order; their shapes may differ,
       as where one of them is `flat`.
+    unit: see `norm`.
 
   Returns:
     [], at least float32.
   """
   pairs = zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)
-  return jnp.sqrt(_sum(_squares(_wide(a) - _wide(b)) for a, b in pairs))
+  each = (_wide(a) - _wide(b) for a, b in pairs)
+  return jnp.sqrt(_sum(_squares(leaf, unit) for leaf in each))
 
 
 def power_of_two(values: jax.Array) -> jax.Array:
@@ -80,8 +87,11 @@ def _wide(leaf):
   return at_least_float32(jnp.ravel(leaf))
 
 
-def _squares(leaf):
-  return jnp.sum(jnp.square(_wide(leaf)))
+def _squares(leaf, unit=None):
+  leaf = _wide(leaf)
+  if unit is not None:
+    leaf = leaf * (1 / unit).astype(leaf.dtype)
+  return jnp.sum(jnp.square(leaf))
 
 
 def _sum(terms):

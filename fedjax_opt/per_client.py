@@ -22,6 +22,7 @@ from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
 from fedjax_opt.checks import algorithms, functions, inputs, rules
 from fedjax_opt.checks import settings as checked
 from fedjax_opt.checks import values as checks
+from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import programs
 from fedjax_opt.engine.cohort import Cohort
@@ -30,6 +31,7 @@ from fedjax_opt.engine.mapping import RoundData
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results.history import direction
 from fedjax_opt.results.result import Report, Result
+from fedjax_opt.transforms.upload import own_part
 
 _KINDS = ("global", "personalized", "personal")
 # The settings of local steps, and of how they are computed.
@@ -212,6 +214,7 @@ def evaluate_clients(
   checked.check_names(settings, _SETTINGS)
   inputs.check_seeds((seed,))
   params, server, rows, round = _taken(model, point)
+  rows = own_part(rows)
   has_own = _has_own(algorithm, rows)
   params = inputs.check_params(params, may_be_function=False)
   config = None
@@ -221,8 +224,8 @@ def evaluate_clients(
   own = algorithm if has_own else None
   about = (config, per_example, loss_fn, client, local_steps, own)
   models = (params, server, rows) if has_own else (params, None, None)
-  lists, pools = (_lists(train), _lists(held_out)), _examples(train, held_out)
-  shared = jax.device_put((*lists, *pools, np.uint32(seed), np.int32(round)))
+  owned, pools = (_owned(train), _owned(held_out)), _examples(train, held_out)
+  shared = jax.device_put((*owned, *pools, np.uint32(seed), np.int32(round)))
   given = (jax.device_put(models),)
   build = functools.partial(_program, *about)
   compiled = programs.trace(
@@ -252,20 +255,20 @@ def _program(
 ) -> dict[str, dict[str, jax.Array]]:
   """{kind: {name: [M]}}; see `evaluate_clients`."""
   ((params, server, rows),) = given
-  lists, held_out_lists, examples, held_out_examples, seed, round = shared
+  owned, held_out_owned, examples, held_out_examples, seed, round = shared
   if held_out_examples is None:
     held_out_examples = examples
-  held_out = ClientData(held_out_examples, *held_out_lists)
+  held_out = ClientData(held_out_examples, *held_out_owned)
   kinds = {"global": evaluation.per_client(per_example)(params, held_out)}
   if config is None:
     return kinds
-  indices, sizes = lists if lists is not None else held_out_lists
+  indices, sizes = owned if owned is not None else held_out_owned
   cohort = Cohort.create(
     config,
     jax.random.key(seed),
     round,
     RoundData(
-      examples if lists is not None else held_out_examples,
+      examples if owned is not None else held_out_examples,
       sizes,
       indices,
       clients=jnp.arange(config.num_clients, dtype=jnp.int32),
@@ -291,7 +294,7 @@ def _program(
 
 def _means(per_example, params, data, client):
   """{name: []}, of one client's model on its examples."""
-  rows = data.indices.at[client].get(mode="clip")
+  rows = lists.rows_of(data.indices, data.sizes, client[None])[0]
   size = data.sizes.at[client].get(mode="clip")
   at_once = min(_EXAMPLES_AT_ONCE, len(rows))
   rows = jnp.pad(rows, (0, -len(rows) % at_once))
@@ -413,7 +416,7 @@ def _config(data, local_steps, settings, params):
   return config
 
 
-def _lists(data):
+def _owned(data):
   return None if data is None else (data.indices, data.sizes)
 
 

@@ -148,6 +148,9 @@ class AlgorithmChoice(Choice):
       it; None if it can be chosen.
     server_interval: values allowed for the server's rate; those of the rule if
       None.
+    default_client: name of the client rule where none is chosen; None for that
+      of the command line.
+    default_server: likewise of the server rule.
     takes_regularizer: whether the factory takes `psi`.
     needs_penalty: whether psi must be finite everywhere, that is, no
       constraint.
@@ -164,6 +167,8 @@ class AlgorithmChoice(Choice):
   server: Literal["rule", "rate", "none"] = "rule"
   server_rule: str | None = None
   server_interval: str | None = None
+  default_client: str | None = None
+  default_server: str | None = None
   takes_regularizer: bool = False
   needs_penalty: bool = False
   takes_features: bool = False

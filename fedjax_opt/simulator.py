@@ -32,6 +32,7 @@ from fedjax_opt.engine.runner import Runner
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.result import Report, Result
+from fedjax_opt.transforms.setting import applied
 
 
 def simulate(
@@ -253,6 +254,7 @@ class Simulator:
     self._is_grid = grid is not None
     self._seeds = inputs.check_seeds_of(grid, seeds)
     self._make, self._grid = inputs.check_grid(algorithm, grid)
+    self._make = applied(self._make, settings, self._first_point())
     self._num_settings = math.prod(map(len, self._grid.values()))
     # A grid of one point is computed as a single run, without axes.
     num_points = self._num_settings * len(self._seeds or (0,))

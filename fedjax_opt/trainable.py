@@ -108,6 +108,7 @@ def train_only(
     penalty=of_trainable(outer.penalty),
     init_client=of_trainable(outer.init_client),
     client_params=outer.client_params and client_params,
+    sends=of_trainable(outer.sends),
   )
 
 

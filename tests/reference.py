@@ -71,6 +71,31 @@ class Adam:
     return x - self.lr * m_hat / (np.sqrt(v_hat) + self.eps)
 
 
+class Nesterov:
+  """Nesterov's form of it: m <- b m + g; x <- x - lr (g + b m)."""
+
+  def __init__(self, lr, b):
+    self.lr, self.b = lr, b
+    self.m = 0.0
+
+  def step(self, x, loss, grad, objective):
+    del loss, objective
+    self.m = self.b * self.m + grad
+    return x - self.lr * (grad + self.b * self.m)
+
+
+class AdamW(Adam):
+  """Adam whose weights decay beside its step (Loshchilov and Hutter, 2019)."""
+
+  def __init__(self, lr, b1=0.9, b2=0.999, eps=1e-8, weight_decay=1e-4):
+    super().__init__(lr, b1, b2, eps)
+    self.weight_decay = weight_decay
+
+  def step(self, x, loss, grad, objective):
+    stepped = super().step(x, loss, grad, objective)
+    return stepped - self.lr * self.weight_decay * x
+
+
 class Adagrad:
   """PyTorch's form: the sum starts at zero, eps outside the square root."""
 

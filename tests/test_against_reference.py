@@ -42,6 +42,20 @@ CLIENT_RULES = {
     {"learning_rate": 0.05, "b1": 0.8, "b2": 0.95, "eps": 1e-3},
     lambda: reference.Adam(0.05, 0.8, 0.95, 1e-3),
   ),
+  "nesterov": (
+    {"learning_rate": 0.05, "momentum": 0.8},
+    lambda: reference.Nesterov(0.05, 0.8),
+  ),
+  "adamw": (
+    {
+      "learning_rate": 0.05,
+      "b1": 0.8,
+      "b2": 0.95,
+      "eps": 1e-3,
+      "weight_decay": 0.2,
+    },
+    lambda: reference.AdamW(0.05, 0.8, 0.95, 1e-3, 0.2),
+  ),
   "adagrad": (
     {"learning_rate": 0.1, "initial_accumulator": 0.2, "eps": 1e-10},
     lambda: reference.Adagrad(0.1, 1e-10, 0.2),
@@ -170,13 +184,14 @@ def looped(algorithm, make_rule, rounds):
 
 
 def test_the_cases_reach_every_algorithm_and_rule_and_awkward_client():
-  # Those of plain steps have their own loops, in test_composite.py and
-  # test_variance_reduction.py.
+  # Those of plain steps have their own loops, in test_composite.py,
+  # test_variance_reduction.py and test_methods_loops.py.
   plain = {
     name for name, choice in ALGORITHMS.items() if choice.client == "plain"
   }
   reached = {algorithm for algorithm, _ in CASES}
-  assert reached == set(ALGORITHMS) - plain
+  elsewhere = {"fed_dyn", "fed_exp", "fed_sam", "diloco"}  # In the latter.
+  assert reached == set(ALGORITHMS) - plain - elsewhere
   rules = {rule.removesuffix("_reused") for _, rule in CASES}
   assert rules == set(RULES)
   cohorts, batches, _ = rounds_of(False)

@@ -49,3 +49,22 @@ def test_every_moment_counts_for_one_stage(load):
     "other compilation": 1,
     "other": 3,
   }
+
+
+def test_a_soak_compares_the_last_third_with_the_first(load):
+  soak = load("soak")
+  megabytes = [500, 100, 100, 104, 105, 106, 110]  # The first is left out.
+  speeds = [1, 50, 50, 9, 9, 45, 45]
+  minutes = [soak.Minute(*m) for m in zip(megabytes, speeds, strict=True)]
+  assert soak.change(minutes) == pytest.approx((8, -10))
+
+
+def test_a_soak_reads_whole_rows_alone(load, tmp_path):
+  soak, path = load("soak"), tmp_path / "metrics.csv"
+  assert soak.last_round(path) == 0
+  path.write_text("point,round,loss\n")
+  assert soak.last_round(path) == 0
+  path.write_text("point,round,loss\n0,50,0.5\n0,100,0.4\n0,15")
+  assert soak.last_round(path) == 100
+  path.write_text("point,round,loss\n" + "0,50,0.5\n" * 5000 + "0,7,0.5\n")
+  assert soak.last_round(path) == 7

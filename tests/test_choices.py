@@ -8,9 +8,11 @@ import pytest
 from experiments.flags import methods
 from experiments.flags.sampler import SAMPLERS
 from experiments.tasks import TASKS
+from fedjax_opt.aggregators import AGGREGATORS
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.base import ClientRule, Rate
 from fedjax_opt.data.partition import SCHEMES
+from fedjax_opt.faults import FAULTS
 from fedjax_opt.prox.registry import REGULARIZERS
 from fedjax_opt.registry import (
   AlgorithmChoice,
@@ -21,9 +23,10 @@ from fedjax_opt.registry import (
   owners,
 )
 from fedjax_opt.rules import RULES
+from fedjax_opt.transforms import UPLOADS
 
 # The rules whose defaults are not those of their factories: optax's own.
-OPTAX = ("sgd", "sgdm", "adam", "adagrad", "yogi")
+OPTAX = ("sgd", "sgdm", "nesterov", "adam", "adamw", "adagrad", "yogi")
 CHOICES = {
   f"{registry} {name}": choice
   for registry, choices in {
@@ -33,6 +36,9 @@ CHOICES = {
     "partition": SCHEMES,
     "task": TASKS,
     "sampler": SAMPLERS,
+    "upload": UPLOADS,
+    "aggregator": AGGREGATORS,
+    "fault": FAULTS,
   }.items()
   for name, choice in choices.items()
 }
@@ -64,6 +70,20 @@ def test_hyperparameters_are_arguments_with_that_default(name):
     assert parameter.name in arguments
     if name.removeprefix("rule ") not in OPTAX:
       assert parameter.default == arguments[parameter.name].default
+
+
+@pytest.mark.parametrize(
+  "name",
+  [n for n in CHOICES if n.startswith(("upload", "aggregator", "fault"))],
+)
+def test_what_changes_messages_takes_its_hyperparameters(name):
+  choice, arguments = CHOICES[name], arguments_of(CHOICES[name])
+  names = {p.name for p in choice.hyperparameters}
+  given = {"fraction"} if name.startswith("fault") else set()
+  for argument in arguments.values():
+    is_optional = argument.default is not argument.empty
+    assert is_optional or argument.name in names | given
+  assert names <= set(arguments)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -103,7 +123,15 @@ def test_algorithms_say_what_goes_together(name):
     assert choice.server == "rate"
   assert choice.takes_regularizer or not choice.needs_penalty
   assert choice.client == "plain" or choice.rate_may_drop
-  assert choice.cohort == "sampled" or choice.is_exact
+  if choice.cohort == "first":
+    assert choice.is_exact
+  if choice.default_client is not None:
+    assert choice.client == "rule"
+    assert choice.default_client in RULES
+  if choice.default_server is not None:
+    assert choice.server == "rule"
+    assert choice.server_rule is None
+    assert RULES[choice.default_server].fits_server
 
 
 @pytest.mark.parametrize("name", RULES)

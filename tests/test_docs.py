@@ -116,10 +116,11 @@ def test_the_study_of_which_method_can_be_run_and_has_its_table():
     assert label in page
 
 
-# Flags of other programs: pip, Slurm, gcloud, XLA.
+# Flags of other programs: benchmarks, pip, Slurm, gcloud, XLA.
 OTHERS = {
-  "command", "fedjax_python", "gpus", "help", "nodes", "ntasks", "torch_python",
-  "worker", "xla_force_host_platform_device_count", "zone",
+  "command", "fedjax_python", "folder", "gpus", "help", "minutes", "nodes",
+  "ntasks", "torch_python", "worker", "xla_force_host_platform_device_count",
+  "zone",
 }  # fmt: skip
 
 
@@ -187,6 +188,7 @@ MODULES = {
     for name in (
       "statistics", "plots", "metrics", "evaluation", "data", "partition",
       "synthetic", "models", "prox", "mirror", "objectives", "samplers",
+      "transforms", "aggregators", "faults",
     )
   },
   **{

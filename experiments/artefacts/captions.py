@@ -85,7 +85,7 @@ def reduced(artefact: Artefact, size: str, outcome: Outcome) -> list[str]:
   parts = []
   for (name, theirs, ours), keys in differences.items():
     where = "" if len(keys) == len(both) else f" ({_keys(keys)})"
-    parts.append(f"`{name}` is {ours}, {theirs} in the paper's size{where}")
+    parts.append(f"`{name}` {ours} (in the paper's size {theirs}){where}")
   if parts:
     lines.append(f"Reduced: {'; '.join(parts)}.")
   missing = [key for key in paper if key not in outcome.cells]

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from experiments import tasks
-from experiments.flags import clients, command_line, layout, methods
+from experiments.flags import clients, command_line, layout, messages, methods
 from experiments.flags import tasks as task_flags
-from experiments.flags.registries import describe, shown_default
+from experiments.flags.registries import Kind, describe, shown_default
 from experiments.flags.sampler import SAMPLER
 from experiments.tasks import images
 from fedjax_opt.registry import Choice, Parameter
@@ -38,11 +38,13 @@ class _Page(NamedTuple):
 def _algorithm(name: str) -> _Page:
   choice = methods.ALGORITHM.registry[name]
   flags = dict(methods.ALGORITHM.parameters(name))
-  fits = {"client": "any rule; default delta_sgd"}
+  fits = {"client": f"any rule; default {methods.default_client(choice)}"}
   if choice.client == "plain":
     flags |= methods.CLIENT.parameters("sgd")
     fits["client"] = f"sgd only: it {choice.why_plain}"
   fits["server"] = "any rule; default sgd with step size 1, plain averaging"
+  if choice.default_server is not None:
+    fits["server"] = f"any rule; default {choice.default_server}"
   if choice.server == "none":
     fits["server"] = "none"
   elif choice.server == "rate":
@@ -154,6 +156,20 @@ def _sampler(name: str) -> _Page:
   return _Page(flags, fits, f"--sampler={name}{given}")
 
 
+def _message(kind: Kind, name: str) -> _Page:
+  flags = kind.parameters(name)
+  fits = {"algorithm": "those that send differences of models, in one phase"}
+  example = f"--{kind.flag}={name}{_tried(flags)}"
+  if kind is messages.AGGREGATOR:
+    fits = {"algorithm": "all that average", "weighting": "uniform"}
+    example = f"--weighting=uniform {example}"
+    if name == "mean":
+      fits, example = {"algorithm": "all"}, f"--aggregator={name}"
+  elif kind is messages.FAULT:
+    example += " --faulty_fraction=0.1"
+  return _Page(flags, fits, example)
+
+
 def _task(name: str) -> _Page:
   choice = tasks.TASKS[name]
   flags = task_flags.TASK.parameters(name)
@@ -208,6 +224,12 @@ KINDS: dict[str, _Of] = {
   ),
   "partitions": _Of("partition", clients.PARTITION.registry, _partition),
   "samplers": _Of("sampler", SAMPLER.registry, _sampler),
+  **{
+    f"{kind.flag}s": _Of(
+      kind.flag, kind.registry, functools.partial(_message, kind)
+    )
+    for kind in messages.KINDS
+  },
   "tasks": _Of("task", tasks.TASKS, _task),
   "models": _Of("model", images.MODELS, _model),
 }

@@ -10,7 +10,7 @@ import numpy as np
 from experiments.flags import command_line
 from experiments.flags.registries import Flags, Kind
 from experiments.tasks import Task
-from fedjax_opt.data import partition
+from fedjax_opt.data import lists, partition
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.registry import Hyperparameter
@@ -310,9 +310,13 @@ def _over_one_pool(examples, num_classes, rows):
     examples, list(itertools.chain(*rows)), num_classes
   )
   ends = np.cumsum([len(population) for population in rows])[:-1]
-  indices = np.split(together.indices, ends)
+  each = np.split(together.owned_rows(), np.cumsum(together.sizes)[ends - 1])
   sizes = np.split(together.sizes, ends)
+  width = together.max_size  # As wide for all seeds.
+  indices = [
+    lists.of_clients(*part, width) for part in zip(each, sizes, strict=True)
+  ]
   return [
-    ClientData(together.examples, *lists)
-    for lists in zip(indices, sizes, strict=True)
+    ClientData(together.examples, *part)
+    for part in zip(indices, sizes, strict=True)
   ]

@@ -16,7 +16,7 @@ All of them come from the registries. The way of a value, such as that of
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from experiments.flags import command_line
+from experiments.flags import command_line, schedule
 from experiments.flags.registries import (
   Chosen,
   Flags,
@@ -33,13 +33,25 @@ from fedjax_opt.registry import (
   Hyperparameter,
   Parameter,
   RuleChoice,
-  check_choice,
 )
 from fedjax_opt.rules import RULES, step_decay
 
 # The rules where none is given; averaging is a server step of size 1.
 _CLIENT, _SERVER = "delta_sgd", "sgd"
 _CLIENT_RATE, _SERVER_RATE = "client_lr", "server_lr"
+
+
+# Hyperparameters of algorithms that others have flags of, too.
+_PREFIXED = ("alpha", "eps", "momentum")
+
+
+def _algorithm_flag(
+  name: str, choice: AlgorithmChoice, parameter: Parameter
+) -> tuple[str, Parameter]:
+  del name, choice
+  is_prefixed = parameter.name in _PREFIXED
+  prefix = "algorithm_" if is_prefixed else ""
+  return f"{prefix}{parameter.name}", parameter
 
 
 def _client_flag(
@@ -69,6 +81,7 @@ ALGORITHM = Kind(
   "algorithm",
   ALGORITHMS,
   has_lists=True,
+  named=_algorithm_flag,
   listing="those that --list=algorithms shows",
 )
 CLIENT = Kind("client", RULES, has_lists=True, named=_client_flag)
@@ -87,6 +100,17 @@ _PLAIN_RULES = [name for name, rule in RULES.items() if rule.is_plain]
 def _algorithms(has: Callable[[AlgorithmChoice], bool]) -> str:
   """The names of the algorithms that have something."""
   return ", ".join(name for name, each in ALGORITHMS.items() if has(each))
+
+
+def _own_defaults(field: str) -> str:
+  """Which algorithms have a default of their own, for the help."""
+  of_rule: dict[str, list[str]] = {}
+  for name, choice in ALGORITHMS.items():
+    rule = getattr(choice, field)
+    if rule is not None:
+      of_rule.setdefault(rule, []).append(name)
+  parts = [f"; {rule} of {', '.join(of)}" for rule, of in of_rule.items()]
+  return "".join(parts)
 
 
 # Flags.
@@ -112,10 +136,11 @@ def define(task_defaults: Mapping[str, Mapping[str, float]]) -> None:
       "client",
       None,
       f"How a client takes a local step. Default: {_CLIENT}; "
-      f"{_PLAIN_RULES[0]} for the algorithms that take no other: {plain}."
+      f"{_PLAIN_RULES[0]} for the algorithms that take no other: {plain}"
+      f"{_own_defaults('default_client')}."
       f"{command_line.listed(RULES)}",
     )
-    _define_schedule()
+    schedule.define()
     CLIENT.define(notes)
   with command_line.group("Server's rule", "server"):
     command_line.text(
@@ -123,8 +148,9 @@ def define(task_defaults: Mapping[str, Mapping[str, float]]) -> None:
       None,
       "How the server uses the mean of the clients' differences as a gradient: "
       f"{', '.join(SERVER.registry)}. Default: {_SERVER} with step size 1, "
-      "which is plain averaging, or what the algorithm's name says; algorithms "
-      f"of plain steps take only {_PLAIN_RULES[0]}, some have none.",
+      "which is plain averaging, or what the algorithm's name says"
+      f"{_own_defaults('default_server')}; algorithms of plain steps take only "
+      f"{_PLAIN_RULES[0]}, some any, some have none.",
     )
     SERVER.define(notes)
   composite = _algorithms(lambda choice: choice.takes_regularizer)
@@ -138,21 +164,6 @@ def define(task_defaults: Mapping[str, Mapping[str, float]]) -> None:
       f"{command_line.listed(REGULARIZERS)}",
     )
     REGULARIZER.define(notes)
-
-
-def _define_schedule() -> None:
-  command_line.text(
-    "client_schedule",
-    "constant",
-    "Clients' learning rate over rounds: constant, or step_decay, divided by "
-    "10 at each of client_milestones.",
-  )
-  command_line.text(
-    "client_milestones",
-    None,
-    "Fractions of the rounds after which step_decay divides the rate, between "
-    "commas. Default: 0.5,0.75.",
-  )
 
 
 def _notes(
@@ -304,14 +315,26 @@ def resolve(
       return None
     return kind.read(flags, of_kind, defaults, intervals)
 
-  milestones = _milestones(flags)
-  _check_schedule(milestones, name, names[0])
+  milestones = schedule.milestones(flags)
+  has_rate = _CLIENT_RATE in CLIENT.parameters(names[0])
+  schedule.check(milestones, name, names[0], has_rate)
   return Setup(*map(read, KINDS, [name, *names]), milestones)
+
+
+def default_client(choice: AlgorithmChoice) -> str:
+  """The clients' rule of an algorithm where none is chosen."""
+  free = _CLIENT if choice.client == "rule" else _PLAIN_RULES[0]
+  return choice.default_client or free
+
+
+def default_server(choice: AlgorithmChoice) -> str:
+  """The server's rule of an algorithm that has one, where none is chosen."""
+  return choice.server_rule or choice.default_server or _SERVER
 
 
 def _client(flags: Flags, name: str, choice: AlgorithmChoice) -> str:
   """The name of the clients' rule; some algorithms take plain steps only."""
-  default = _CLIENT if choice.client == "rule" else _PLAIN_RULES[0]
+  default = default_client(choice)
   client = default if flags["client"] is None else flags["client"]
   CLIENT.check(client)
   if choice.client == "plain":
@@ -334,7 +357,7 @@ def _server(flags: Flags, name: str, choice: AlgorithmChoice) -> str | None:
       f"server={given!r}: algorithm {name} is {free} with server {fixed}; "
       f"give --algorithm={free} to choose another"
     )
-  server = (fixed or _SERVER) if given is None else given
+  server = default_server(choice) if given is None else given
   SERVER.check(server)
   if choice.server == "rate":
     _check_plain("server", server, name, choice)
@@ -386,48 +409,6 @@ def _check_absent(flags: Flags, kind: Kind, algorithm: str) -> None:
       raise ValueError(
         f"{flag}={shown}: algorithm {algorithm} has no {kind.flag}; {hint}"
       )
-
-
-_FRACTION = Hyperparameter(
-  "client_milestones", 0.5, "fraction of the rounds", "(0, 1)"
-)
-
-
-def _milestones(flags: Flags) -> tuple[float, ...]:
-  """The fractions of the rounds after which the rate drops; () for never."""
-  schedule, given = flags["client_schedule"], flags["client_milestones"]
-  check_choice("client_schedule", schedule, ["constant", "step_decay"])
-  if schedule == "constant":
-    if given is not None:
-      raise ValueError(
-        f"client_milestones={given}: belongs to client_schedule step_decay, "
-        "not to constant"
-      )
-    return ()
-  fractions = numbers(
-    "client_milestones", "0.5,0.75" if given is None else given
-  )
-  for fraction in fractions:
-    _FRACTION.check(fraction)
-  return tuple(fractions)
-
-
-def _check_schedule(
-  milestones: tuple[float, ...], algorithm: str, client: str
-) -> None:
-  """Checks that there is a rate that can drop."""
-  if not milestones:
-    return
-  if _CLIENT_RATE not in CLIENT.parameters(client):
-    raise ValueError(
-      f"client_schedule='step_decay': client {client} has no learning rate "
-      "that could drop; must be constant"
-    )
-  if not ALGORITHMS[algorithm].rate_may_drop:
-    raise ValueError(
-      f"client_schedule='step_decay': algorithm {algorithm} has one rate for "
-      "all rounds; must be constant"
-    )
 
 
 _SEED = Hyperparameter("seed", 0, "seed", "[0, 4294967295]")

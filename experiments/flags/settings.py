@@ -80,6 +80,19 @@ def _define_rounds() -> None:
     "Probability, in [0, 1), that a client drops out of a round: the mean is "
     "over the others.",
   )
+  command_line.number(
+    "max_update_norm",
+    None,
+    "Largest Euclidean norm, above 0, of what a client sends; in most "
+    "algorithms it is the change of its model. Default: no limit.",
+  )
+  command_line.text(
+    "max_update_action",
+    "reject",
+    "What becomes of a longer one: reject (the client is left out of the round "
+    "and counted in rejected_clients) or clip (it is scaled to the norm, and "
+    "the client is counted in clipped_clients).",
+  )
   command_line.text(
     "seed",
     "0",

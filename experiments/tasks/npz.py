@@ -149,8 +149,7 @@ def _task(
     train, test = hold_out(train, flags["test_fraction"], _SEED)
   elif test is None:
     clients, others = clients.split(flags["test_fraction"], _SEED)
-    held = np.arange(others.max_size) < others.sizes[:, None]
-    rows = np.unique(others.indices[held])
+    rows = np.unique(others.owned_rows())
     test = {name: values[rows] for name, values in others.examples.items()}
   task = _classification(train, test, num_classes, flags, model)
   return task._replace(clients=clients)

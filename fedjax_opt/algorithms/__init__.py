@@ -21,10 +21,19 @@ from fedjax_opt.algorithms.composite import (
   fed_dual_avg,
   fed_mid,
 )
+from fedjax_opt.algorithms.diloco import diloco
 from fedjax_opt.algorithms.domo import DomoState, domo
 from fedjax_opt.algorithms.fed_avg import FedAvgState, fed_avg
+from fedjax_opt.algorithms.fed_cm import FedCmState, fed_cm
+from fedjax_opt.algorithms.fed_dyn import FedDynState, fed_dyn
+from fedjax_opt.algorithms.fed_exp import FedExpState, fed_exp
+from fedjax_opt.algorithms.fed_nova import fed_nova
 from fedjax_opt.algorithms.fed_prox import fed_prox
+from fedjax_opt.algorithms.fed_sam import fed_sam, mo_fed_sam
+from fedjax_opt.algorithms.fed_speed import FedSpeedState, fed_speed
+from fedjax_opt.algorithms.mime_lite import MimeLiteState, mime_lite
 from fedjax_opt.algorithms.moon import MoonState, moon
+from fedjax_opt.algorithms.prox_skip import ProxSkipState, prox_skip
 from fedjax_opt.algorithms.scaffold import ScaffoldState, scaffold
 from fedjax_opt.algorithms.sgd import MinibatchState, local_sgd, minibatch_sgd
 from fedjax_opt.registry import AlgorithmChoice, Hyperparameter
@@ -34,25 +43,41 @@ __all__ = [
   "BvrState",
   "DomoState",
   "FedAvgState",
+  "FedCmState",
   "FedDualAvgState",
+  "FedDynState",
+  "FedExpState",
   "FedMidState",
+  "FedSpeedState",
+  "MimeLiteState",
   "MinibatchState",
   "MoonState",
+  "ProxSkipState",
   "ScaffoldState",
   "bvr_l_sgd",
   "centralized",
+  "diloco",
   "domo",
   "fed_avg",
   "fed_avg_subgradient",
+  "fed_cm",
   "fed_dual_avg",
+  "fed_dyn",
+  "fed_exp",
   "fed_mid",
+  "fed_nova",
   "fed_prox",
+  "fed_sam",
+  "fed_speed",
   "local",
   "local_sgd",
+  "mime_lite",
   "minibatch_sarah",
   "minibatch_sgd",
+  "mo_fed_sam",
   "moon",
   "optimum",
+  "prox_skip",
   "scaffold",
 ]
 
@@ -68,6 +93,9 @@ _MU_S = Hyperparameter("mu_s", 0.9, "momentum of the server", "[0, 1)")
 _MU_L = Hyperparameter("mu_l", 0.6, "momentum of local steps", "[0, 1)")
 _BETA = Hyperparameter(
   "beta", 0.9, "how much of the server's momentum clients take", "[0, inf)"
+)
+_RHO = Hyperparameter(
+  "rho", 0.05, "how far uphill a gradient is taken", "[0, inf)"
 )
 _no_fusion = functools.partial(domo, beta=None)
 
@@ -226,5 +254,127 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     functools.partial(domo, intra=True),
     "domo with a share of that step in each local step",
     (_MU_S, _MU_L, _BETA),
+  ),
+  "fed_dyn": AlgorithmChoice(
+    fed_dyn,
+    "local steps on a dynamically regularized loss (Acar et al., 2021)",
+    (
+      Hyperparameter(
+        "alpha", 0.01, "strength of the dynamic regularization", "[0, inf)"
+      ),
+    ),
+    default_client="sgd",
+    server="none",
+  ),
+  "fed_nova": AlgorithmChoice(
+    fed_nova,
+    "differences divided by how far their steps reach (Wang et al., 2020)",
+    (
+      Hyperparameter(
+        "momentum", None, "heavy-ball momentum of the local steps", "[0, 1)"
+      ),
+      Hyperparameter("mu", None, "proximal strength", "[0, inf)"),
+    ),
+    client="plain",
+    why_plain="normalizes plain steps; for other rules that is not defined",
+  ),
+  "fed_cm": AlgorithmChoice(
+    fed_cm,
+    "local steps along the last mean step of all clients (Xu et al., 2021)",
+    (
+      Hyperparameter(
+        "alpha", 0.1, "weight of the client's own gradient", "[0, 1]"
+      ),
+    ),
+    client="plain",
+    why_plain="adds a momentum to plain steps, not to those of another rule",
+    server="rate",
+  ),
+  "fed_exp": AlgorithmChoice(
+    fed_exp,
+    "FedAvg with an extrapolated server step (Jhunjhunwala et al., 2023)",
+    (
+      Hyperparameter(
+        "eps", 1e-3, "damps the extrapolation, a squared distance", "[0, inf)"
+      ),
+    ),
+    default_client="sgd",
+    server="none",
+  ),
+  "mime_lite": AlgorithmChoice(
+    mime_lite,
+    "local steps with the server's momentum held fixed (Karimireddy et al., "
+    "2021)",
+    (Hyperparameter("beta", 0.9, "momentum of the server", "[0, 1)"),),
+    client="plain",
+    why_plain="takes SGD with momentum apart, with a momentum of its own",
+    server="none",
+  ),
+  "prox_skip": AlgorithmChoice(
+    prox_skip,
+    "Scaffnew: corrected local steps until a coin makes all clients meet "
+    "(Mishchenko et al., 2022)",
+    (
+      Hyperparameter(
+        "p", 0.1, "probability of a meeting after a local step", "(0, 1]"
+      ),
+    ),
+    client="plain",
+    why_plain="corrects plain steps, not those of another rule",
+    rate_may_drop=False,
+    server="none",
+    cohort="all",
+  ),
+  "fed_sam": AlgorithmChoice(
+    fed_sam,
+    "FedAvg along gradients taken uphill, sharpness-aware (Qu et al., 2022)",
+    (_RHO,),
+    default_client="sgd",
+  ),
+  "mo_fed_sam": AlgorithmChoice(
+    mo_fed_sam,
+    "fed_cm along gradients taken uphill (Qu et al., 2022)",
+    (
+      _RHO,
+      Hyperparameter(
+        "beta", 0.1, "weight of the client's own gradient", "[0, 1]"
+      ),
+    ),
+    client="plain",
+    why_plain="adds a momentum to plain steps, not to those of another rule",
+    server="rate",
+  ),
+  "fed_speed": AlgorithmChoice(
+    fed_speed,
+    "prox-corrected local steps, gradients taken uphill (Sun et al., 2023)",
+    (
+      Hyperparameter(
+        "lam", 10.0, "inverse strength of the proximal term", "(0, inf)"
+      ),
+      Hyperparameter("alpha", 1.0, "weight of the gradient uphill", "[0, 1]"),
+      _RHO._replace(default=0.1),
+      Hyperparameter(
+        "normalized",
+        True,
+        "rho is a length (the authors' program), not a multiple of the "
+        "gradient (the paper)",
+      ),
+      Hyperparameter(
+        "all_duals",
+        False,
+        "subtract the mean of all clients' dual variables (the authors' "
+        "program), not the cohort's",
+      ),
+    ),
+    client="plain",
+    why_plain="corrects plain steps, not those of another rule",
+    server="none",
+  ),
+  "diloco": AlgorithmChoice(
+    diloco,
+    "FedAvg whose clients keep their optimizer's state (Douillard et al., "
+    "2023)",
+    default_client="adamw",
+    default_server="nesterov",
   ),
 }

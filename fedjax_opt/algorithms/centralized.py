@@ -233,10 +233,8 @@ def optimum(
 
 def _shares_of_examples(data):
   """[N] float64: the weight of each pooled example in the mean loss."""
-  indices, sizes = np.asarray(data.indices), np.asarray(data.sizes)
-  is_example = np.arange(indices.shape[1]) < sizes[:, None]
-  counts = np.bincount(indices[is_example], minlength=data.num_examples)
-  return counts / np.sum(sizes)
+  counts = np.bincount(data.owned_rows(), minlength=data.num_examples)
+  return counts / np.sum(np.asarray(data.sizes))
 
 
 def _mean_loss(loss_fn, params, pool, batch_size):

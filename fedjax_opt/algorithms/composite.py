@@ -104,7 +104,11 @@ def fed_mid(
     return FedMidState(optax.tree.cast_like(point, state.params)), sent
 
   return Algorithm(
-    init, round, params=lambda state: state.params, penalty=psi.value
+    init,
+    round,
+    params=lambda state: state.params,
+    penalty=psi.value,
+    sends=lambda params: [params, None],
   )
 
 
@@ -220,7 +224,13 @@ def fed_dual_avg(
     model = image(state.dual, state.elapsed)
     return _mean_image(state.average, model) if averaged else model
 
-  return Algorithm(init, round, params, penalty=psi.value)
+  return Algorithm(
+    init,
+    round,
+    params,
+    penalty=psi.value,
+    sends=lambda params: [params, None, None],
+  )
 
 
 def _add_images(average, image, path, elapsed, rate):

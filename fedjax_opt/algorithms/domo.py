@@ -132,7 +132,7 @@ def domo(
 
     def one_client(worker, broadcast):
       received, server_momentum, local = broadcast
-      rule, start = _momentum_sgd(rate, mu_l, received), received
+      rule, start = momentum_sgd(rate, mu_l, received), received
       if beta is not None:
         # eta beta P m_r: how far the fusion moves a client that takes a step.
         strength = rate * beta * (worker.num_steps > 0)
@@ -165,10 +165,15 @@ def domo(
     new = _minus(state.params, step)  # Line 15.
     return DomoState(new, momentum, local), sent
 
-  return Algorithm(init, round, params=lambda state: state.params)
+  return Algorithm(
+    init,
+    round,
+    params=lambda state: state.params,
+    sends=lambda params: [params, None],
+  )
 
 
-def _momentum_sgd(rate, mu_l, params):
+def momentum_sgd(rate, mu_l, params):
   """SGD with local momentum, in the type of its buffer; plain if it is None."""
   if mu_l is not None:
     mu_l = jnp.asarray(mu_l, optax.tree.dtype(params, "lowest"))

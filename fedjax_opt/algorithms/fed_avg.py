@@ -80,7 +80,12 @@ def fed_avg(
     new = server_step(server, state.params, state.server, sent.value)
     return FedAvgState(*new), sent
 
-  return Algorithm(init, round, params=lambda state: state.params)
+  return Algorithm(
+    init,
+    round,
+    params=lambda state: state.params,
+    sends=lambda params: [params],
+  )
 
 
 def server_step(

@@ -114,4 +114,5 @@ def moon(
     params=lambda state: state.params,
     init_client=init_client,
     client_params=client_params,
+    sends=lambda params: [params],
   )

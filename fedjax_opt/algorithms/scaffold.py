@@ -116,6 +116,7 @@ def scaffold(
     round,
     params=lambda state: state.params,
     init_client=optax.tree.zeros_like,  # c_i
+    sends=lambda params: [params, params],
   )
 
 

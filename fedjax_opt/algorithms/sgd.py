@@ -59,7 +59,12 @@ def minibatch_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
     updates = optax.tree.scale(-rate, sent.value)
     return MinibatchState(optax.apply_updates(state.params, updates)), sent
 
-  return Algorithm(init, round, params=lambda state: state.params)
+  return Algorithm(
+    init,
+    round,
+    params=lambda state: state.params,
+    sends=lambda params: [params],
+  )
 
 
 def local_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:

@@ -20,6 +20,7 @@ _FUNCTIONS = {
   "penalty": "(params) -> scalar",
   "init_client": "(params) -> tree",
   "client_params": "(state, kept) -> params",
+  "sends": "(params) -> [part, ...]",
 }
 
 

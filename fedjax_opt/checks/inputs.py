@@ -16,6 +16,7 @@ from fedjax_opt.base import Algorithm, Batch, Params
 from fedjax_opt.checks import algorithms, functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
+from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData, check_fits, same_pool
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine.effort import run_once
@@ -183,11 +184,9 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
       f"data: has {numbers[0]} clients for one seed and {numbers[-1]} for "
       "another; must be as many for all"
     )
-  width = max(other.indices.shape[-1] for other in each)
-  pad = lambda rows: np.pad(rows, ((0, 0), (0, width - rows.shape[-1])))
   return ClientData(
     first.examples,
-    indices=np.stack([pad(one.indices) for one in each]),
+    indices=lists.stacked([(one.indices, one.sizes) for one in each]),
     sizes=np.stack([one.sizes for one in each]),
   )
 
@@ -210,7 +209,9 @@ def check_data(name, data):
 
 def _check_lists(name, data):
   """That the lists of the clients' examples are lists of such."""
-  indices, sizes = np.asarray(data.indices), np.asarray(data.sizes)
+  indices, sizes = data.indices, np.asarray(data.sizes)
+  if not isinstance(indices, lists.Lists):
+    indices = np.asarray(indices)
   is_whole = all(array.dtype.kind in "iu" for array in (indices, sizes))
   if indices.ndim != 2 or sizes.ndim != 1 or len(indices) != len(sizes):
     raise ValueError(
@@ -227,7 +228,8 @@ def _check_lists(name, data):
   width, number = indices.shape[1], data.num_examples
   if sizes.min() < 0 or sizes.max() > width:
     raise ValueError(f"{name}: sizes must be in [0, {width}], the n_max")
-  if indices.min() < 0 or indices.max() >= number:
+  rows = indices.rows if isinstance(indices, lists.Lists) else indices
+  if rows.min() < 0 or rows.max() >= number:
     raise ValueError(
       f"{name}: indices must be rows of the {number} examples, from 0 to "
       f"{number - 1}"
@@ -447,6 +449,8 @@ _SAME = (
   "plan",
   "by_examples",
   "client_dropout",
+  "max_update_norm",
+  "max_update_action",
   "eval_every",
   "trace",
   "precision",

@@ -55,6 +55,17 @@ def server(name: str, rule: Any) -> None:
   raise TypeError(f"{name}={shown(rule)}: must be {_EXAMPLE}{hint}")
 
 
+def optimizer(name: str, rule: Any) -> None:
+  """That a rule is an optimizer.
+
+  Raises:
+    TypeError: if it is not.
+  """
+  if not isinstance(rule, optax.GradientTransformation):
+    _check_called(name, rule)
+    raise TypeError(f"{name}={shown(rule)}: must be {_EXAMPLE}{_hint(rule)}")
+
+
 def of_round(rule: Any, round: jax.Array) -> optax.GradientTransformation:
   """The client rule of a round.
 

@@ -53,6 +53,7 @@ _CHOICES = {
   "precision": PRECISIONS,
   "client_memory": ("auto", "device", "host"),
   "client_map": ("auto", "vmap", "scan"),
+  "max_update_action": ("reject", "clip"),
 }
 
 
@@ -123,8 +124,18 @@ def check_kinds(given: Mapping[str, Any]) -> None:
   checks.number("client_dropout", dropout)
   if not 0 <= dropout < 1:
     raise ValueError(f"client_dropout={float(dropout):g}: must be in [0, 1)")
+  _check_max_update(given["max_update_norm"], given["max_update_action"])
   checks.names("trace", given["trace"])
   _check_evaluate(given["evaluate"])
+
+
+def _check_max_update(norm, action):
+  if norm is not None:
+    checks.in_interval("max_update_norm", norm, "(0, inf)")
+  elif action != "reject":
+    raise ValueError(
+      f"max_update_action={action!r}: needs max_update_norm, the largest norm"
+    )
 
 
 def _check_evaluate(evaluate):

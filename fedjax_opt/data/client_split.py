@@ -2,7 +2,8 @@
 
 `ClientData.split` and `ClientData.split_clients` are the public face. Clients
 may share rows of the pool, and have one several times; what is divided is
-therefore the pool's rows, and each client's list follows.
+therefore the pool's rows, and each client's list follows. Lists are arrays of
+all clients' rows, one client after the other, and the sizes of the clients.
 """
 
 import numpy as np
@@ -13,22 +14,22 @@ from fedjax_opt.checks import values as checks
 _STREAM = 0x5011
 _FREE, _KEPT, _HELD_OUT = range(3)
 
-Lists = tuple[np.ndarray, np.ndarray]  # indices [M, n_max], sizes [M]
+Part = tuple[np.ndarray, np.ndarray]  # rows [sum of sizes], sizes [M]
 
 
 def divide(
-  indices: np.ndarray, sizes: np.ndarray, fraction: float, seed: int
-) -> tuple[Lists, Lists]:
+  rows: np.ndarray, sizes: np.ndarray, fraction: float, seed: int
+) -> tuple[Part, Part]:
   """The lists of what clients train on, and of what they hold out.
 
   Args:
-    indices: [M, n_max], rows of the pool.
+    rows: [sum of sizes], of the pool.
     sizes: [M], how many of them are each client's.
     fraction: of each client's examples that is held out, in (0, 1).
     seed: of the draws.
 
   Returns:
-    Two pairs of indices [M, n] and sizes [M], each as wide as it must be.
+    Two pairs of rows [sum of sizes] and sizes [M].
 
   Raises:
     ValueError: if the fraction or the seed is out of range, or nobody holds an
@@ -36,31 +37,28 @@ def divide(
     TypeError: if one is no number.
   """
   rng = _generator(fraction, seed)
-  indices, sizes = np.asarray(indices), np.asarray(sizes)
-  is_own = np.arange(indices.shape[1]) < sizes[:, None]
   # How often each client has each of its rows, by client.
   clients = np.repeat(np.arange(len(sizes)), sizes)
-  num_rows = int(indices.max(initial=0)) + 1
-  pairs, times = np.unique(
-    clients * num_rows + indices[is_own], return_counts=True
-  )
-  of_client, rows = np.divmod(pairs, num_rows)
+  num_rows = int(rows.max(initial=0)) + 1
+  pairs, times = np.unique(clients * num_rows + rows, return_counts=True)
+  of_client, distinct = np.divmod(pairs, num_rows)
   shuffled = np.lexsort((rng.random(len(pairs)), of_client))
-  rows, times = rows[shuffled], times[shuffled]
+  distinct, times = distinct[shuffled], times[shuffled]
   starts = np.searchsorted(of_client, np.arange(len(sizes) + 1))
 
   targets = np.minimum(np.round(fraction * sizes), sizes - 1).astype(int)
   part = np.full(num_rows, _FREE, np.int8)
   for client in rng.permutation(len(sizes)):
     own = slice(starts[client], starts[client + 1])
-    _divide_client(part, rows[own], times[own], targets[client])
-  is_held_out = is_own & (part[indices] == _HELD_OUT)
+    _divide_client(part, distinct[own], times[own], targets[client])
+  is_held_out = part[rows] == _HELD_OUT
   if not is_held_out.any():
     raise ValueError(
       f"fraction={fraction:g}: no client holds an example out, the largest "
       f"has {sizes.max(initial=0)}; must be larger"
     )
-  return _lists(indices, is_own & ~is_held_out), _lists(indices, is_held_out)
+  of = lambda is_chosen: _part(rows, clients, is_chosen, len(sizes))
+  return of(~is_held_out), of(is_held_out)
 
 
 def _divide_client(part, rows, times, target):
@@ -89,12 +87,12 @@ def _divide_client(part, rows, times, target):
 
 
 def divide_clients(
-  indices: np.ndarray, sizes: np.ndarray, fraction: float, seed: int
-) -> tuple[Lists, Lists]:
+  rows: np.ndarray, sizes: np.ndarray, fraction: float, seed: int
+) -> tuple[Part, Part]:
   """The lists of the clients that train, and of those held out.
 
   Args:
-    indices: [M, n_max], rows of the pool.
+    rows: [sum of sizes], of the pool.
     sizes: [M], how many of them are each client's.
     fraction: of the clients that have examples, in (0, 1).
     seed: of the draws.
@@ -108,7 +106,6 @@ def divide_clients(
     TypeError: if one is no number.
   """
   rng = _generator(fraction, seed)
-  indices, sizes = np.asarray(indices), np.asarray(sizes)
   drawn = rng.permutation(np.flatnonzero(sizes))
   number = round(fraction * len(drawn))
   if not 0 < number < len(drawn):
@@ -119,11 +116,12 @@ def divide_clients(
     )
   is_held_out = np.zeros(len(sizes), bool)
   is_held_out[drawn[:number]] = True
-  is_own = np.arange(indices.shape[1]) < sizes[:, None]
-  is_trained_on = np.zeros(int(indices.max()) + 1, bool)
-  is_trained_on[indices[is_own & ~is_held_out[:, None]]] = True
-  is_left = is_own & ~is_trained_on[indices]
-  empty = is_held_out & ~is_left.any(axis=1)
+  clients = np.repeat(np.arange(len(sizes)), sizes)
+  is_trained_on = np.zeros(int(rows.max()) + 1, bool)
+  is_trained_on[rows[~is_held_out[clients]]] = True
+  is_left = ~is_trained_on[rows]
+  num_left = np.bincount(clients[is_left], minlength=len(sizes))
+  empty = is_held_out & (num_left == 0)
   if empty.any():
     raise ValueError(
       f"split_clients: all examples of client {np.argmax(empty)}, which is "
@@ -132,8 +130,15 @@ def divide_clients(
       "repetition, such as by partition.dirichlet_disjoint, or use "
       "data.split(fraction)"
     )
-  train = _lists(indices[~is_held_out], is_own[~is_held_out])
-  return train, _lists(indices[is_held_out], is_left[is_held_out])
+  # Held-out clients have no row that trains, so each is in one part only.
+  train, held_out = (
+    _part(rows, clients, is_chosen, len(sizes))
+    for is_chosen in (~is_held_out[clients], is_left)
+  )
+  return (train[0], train[1][~is_held_out]), (
+    held_out[0],
+    held_out[1][is_held_out],
+  )
 
 
 def _generator(fraction, seed):
@@ -145,9 +150,7 @@ def _generator(fraction, seed):
   return np.random.default_rng((_STREAM, int(seed)))
 
 
-def _lists(indices, is_chosen):
+def _part(rows, clients, is_chosen, num_clients):
   """The chosen entries of each client's list, in their order."""
-  sizes = is_chosen.sum(axis=1).astype(np.int32)
-  chosen = np.zeros((len(sizes), sizes.max()), np.int32)
-  chosen[np.arange(chosen.shape[1]) < sizes[:, None]] = indices[is_chosen]
-  return chosen, sizes
+  sizes = np.bincount(clients[is_chosen], minlength=num_clients)
+  return rows[is_chosen], sizes.astype(np.int32)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from fedjax_opt.checks.values import shown, switch, whole
-from fedjax_opt.data import client_split, npz_files, partition
+from fedjax_opt.data import client_split, lists, npz_files, partition
 from fedjax_opt.results import json_files
 
 Array = np.ndarray | jax.Array
@@ -36,12 +36,14 @@ class ClientData:
   Attributes:
     examples: name -> [N, ...], usually 'x' and 'y'.
     indices: [M, n_max] int32, rows of the pool. The first `sizes[m]` entries of
-      row m are the examples of client m; the others are 0 and not used.
+      row m are the examples of client m; the others are 0 and not used. Where
+      sizes are so unequal that the array would be large and mostly empty, an
+      object that is indexed like it, and that NumPy takes for it.
     sizes: [M] int32, the number of examples of each client.
   """
 
   examples: dict[str, Array]
-  indices: Array
+  indices: Array | lists.Lists
   sizes: Array
 
   @property
@@ -72,12 +74,19 @@ class ClientData:
       ValueError: if 'y' is missing, not integers, or outside the range.
     """
     check_labels(self.examples, num_classes)
-    owned = np.arange(self.max_size) < np.asarray(self.sizes)[:, None]
-    labels = np.asarray(self.examples["y"])[np.asarray(self.indices)]
-    clients = np.arange(self.num_clients)[:, None]
-    cells = (clients * num_classes + labels)[owned]
+    labels = np.asarray(self.examples["y"])[self.owned_rows()]
+    clients = np.repeat(np.arange(self.num_clients), np.asarray(self.sizes))
+    cells = clients * num_classes + labels
     counts = np.bincount(cells, minlength=self.num_clients * num_classes)
     return counts.reshape(self.num_clients, num_classes)
+
+  def owned_rows(self) -> np.ndarray:
+    """The rows of the pool of all clients, one client after the other.
+
+    Returns:
+      [sum of sizes] int32, on the host.
+    """
+    return lists.owned(self.indices, self.sizes)
 
   def split(
     self, fraction: float, seed: int = 0
@@ -106,8 +115,9 @@ class ClientData:
         no client holds an example out.
       TypeError: if one is no number.
     """
-    parts = client_split.divide(self.indices, self.sizes, fraction, seed)
-    train, test = (ClientData(self.examples, *lists) for lists in parts)
+    sizes = np.asarray(self.sizes)
+    parts = client_split.divide(self.owned_rows(), sizes, fraction, seed)
+    train, test = (self._of_rows(*part) for part in parts)
     return train, test
 
   def split_clients(
@@ -131,11 +141,17 @@ class ClientData:
         out or none is left, or a held-out one shares all its rows.
       TypeError: if one is no number.
     """
+    sizes = np.asarray(self.sizes)
     parts = client_split.divide_clients(
-      self.indices, self.sizes, fraction, seed
+      self.owned_rows(), sizes, fraction, seed
     )
-    train, test = (ClientData(self.examples, *lists) for lists in parts)
+    train, test = (self._of_rows(*part) for part in parts)
     return train, test
+
+  def _of_rows(self, rows, sizes):
+    """Clients of the same pool: rows one client after the other, and sizes."""
+    indices = lists.of_clients(rows, sizes)
+    return ClientData(self.examples, indices, sizes)
 
   @classmethod
   def from_partition(
@@ -178,9 +194,7 @@ class ClientData:
       used, owned = np.unique(owned, return_inverse=True)
     if not keep_pool and len(used) < num_examples:
       examples = {name: values[used] for name, values in examples.items()}
-    indices = np.zeros((len(rows), sizes.max()), np.int32)
-    indices[np.arange(sizes.max()) < sizes[:, None]] = owned
-    return cls(examples=examples, indices=indices, sizes=sizes)
+    return cls(examples, lists.of_clients(owned, sizes), sizes)
 
   @classmethod
   def from_client_ids(
@@ -220,8 +234,9 @@ class ClientData:
 
     Args:
       path: a file with the arrays x [N, ...] and y [N, ...], and either
-        client_ids [N], or indices [M, n_max] and sizes [M] as `to_npz` writes
-        them. All other arrays, with leading axis N, are examples too.
+        client_ids [N], or indices and sizes [M] as `to_npz` writes them: [M,
+        n_max], or the rows of one client after the other. All other arrays,
+        with leading axis N, are examples too.
       num_classes: if given, labels y must be integers in [0, num_classes).
 
     Returns:
@@ -255,8 +270,9 @@ class ClientData:
       ValueError: if it cannot be written.
     """
     arrays = {k: np.asarray(v) for k, v in self.examples.items()}
+    is_array = not isinstance(self.indices, lists.Lists)
     arrays |= {
-      "indices": np.asarray(self.indices),
+      "indices": np.asarray(self.indices) if is_array else self.owned_rows(),
       "sizes": np.asarray(self.sizes),
     }
     try:
@@ -418,11 +434,22 @@ def _check_rows(
 
 
 def owned_rows(indices: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
-  """The rows of each client, of arrays [M, n_max] and [M] as `to_npz` writes.
+  """The rows of each client, of arrays as `to_npz` writes.
+
+  Args:
+    indices: [M, n_max], or [sum of sizes] for one client after the other.
+    sizes: [M].
 
   Raises:
     ValueError: if their shapes differ, or a size is out of range.
   """
+  if indices.ndim == 1 and sizes.ndim == 1 and sizes.dtype.kind in "iu":
+    whole_sizes = sizes.astype(np.int64)
+    if (whole_sizes < 0).any() or whole_sizes.sum() != len(indices):
+      raise ValueError(
+        f"sizes must not be negative, and sum to the {len(indices)} indices"
+      )
+    return np.split(indices, np.cumsum(whole_sizes)[:-1])
   if indices.ndim != 2 or sizes.shape != indices.shape[:1]:
     raise ValueError(
       "indices and sizes must have shapes [M, n_max] and [M], got "

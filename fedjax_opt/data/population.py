@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from fedjax_opt import folders
-from fedjax_opt.data import limits, population_files
+from fedjax_opt.data import limits, lists, population_files
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population_digests import Digests
 from fedjax_opt.data.population_files import ABOUT, LARGEST, Fields
@@ -243,19 +243,16 @@ class Population:
       )
     sizes = self.sizes[clients]
     total = int(sizes.sum(dtype=np.int64))
-    indices_bytes = 9 * len(sizes) * int(sizes.max(initial=0))
     limits.check_memory(
       f"{str(self.folder)!r}: {len(clients)} clients take",
-      total * self.example_bytes + indices_bytes,
+      total * (self.example_bytes + 16),
     )
     if not total:
       raise ValueError(
         f"clients: must have an example, but these {len(clients)} own none"
       )
-    examples, starts = self.gather(clients, total)
-    columns = np.arange(sizes.max(), dtype=np.int32)
-    is_used = columns < sizes[:, None]  # [C, n_max]
-    indices = np.where(is_used, starts[:, None] + columns, 0).astype(np.int32)
+    examples, _ = self.gather(clients, total)
+    indices = lists.of_clients(np.arange(total, dtype=np.int32), sizes)
     return ClientData(examples=examples, indices=indices, sizes=sizes)
 
   @classmethod
@@ -298,8 +295,8 @@ class Population:
   ) -> "Population":
     """Writes clients that are in memory, see `write`."""
     examples = {name: np.asarray(leaf) for name, leaf in data.examples.items()}
-    indices, sizes = np.asarray(data.indices), np.asarray(data.sizes)
-    owned = (row[:size] for row, size in zip(indices, sizes, strict=True))
+    ends = np.cumsum(data.sizes, dtype=np.int64)
+    owned = np.split(data.owned_rows(), ends[:-1])
     take = lambda rows: {name: leaf[rows] for name, leaf in examples.items()}
     return cls.write(folder, map(take, owned))
 

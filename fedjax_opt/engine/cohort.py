@@ -115,6 +115,11 @@ class Cohort:
     return self._config.num_clients
 
   @property
+  def weighs_alike(self) -> bool:
+    """Whether all clients have the same weight in means."""
+    return not self._config.by_examples and self._scale is None
+
+  @property
   def is_everyone(self) -> bool:
     """Whether the cohort has as many clients as the population."""
     return self._config.cohort_size == self._config.num_clients
@@ -387,8 +392,9 @@ class Cohort:
     reply = replies.reply_of(
       self._config, clients, info, value, state, share, phase
     )
-    slots = mapping.computed_slots(self._config, info.num_steps, order)
-    reply = replies.add_padding(reply, slots)
+    steps = mapping.computed_steps(self._config, info.num_steps, order)
+    width = self._config.chunk * self._config.plan.batch_size
+    reply = replies.add_padding(reply, steps, width)
     return self._with_cost(reply, info, self._config.cohort_size, cost)
 
   def _reply_of_one(self, clients, sent, phase, cost):

@@ -6,7 +6,9 @@ from typing import Any, TypedDict
 
 import jax
 import numpy as np
+import optax
 
+from fedjax_opt.aggregators import Aggregator
 from fedjax_opt.base import EvaluateFn, Params
 from fedjax_opt.checks import settings as checked
 from fedjax_opt.checks import values as checks
@@ -17,7 +19,9 @@ from fedjax_opt.engine.chunks import (
   typical_steps,
 )
 from fedjax_opt.engine.plan import BatchPlan
+from fedjax_opt.faults import Fault
 from fedjax_opt.samplers import Sampler, resolve
+from fedjax_opt.transforms.upload import Upload
 
 
 class Settings(TypedDict, total=False):
@@ -40,6 +44,12 @@ class Settings(TypedDict, total=False):
       'examples'.
     client_dropout: probability in [0, 1) that a client drops out of a round.
       Default: 0.
+    max_update_norm: the largest Euclidean norm of what a client sends, over
+      all its floats; most algorithms send the change of the model. Default:
+      no limit.
+    max_update_action: what becomes of a longer one: 'reject' (the client is
+      left out, as with numbers that are not finite) or 'clip' (it is scaled to
+      the limit). Both are counted. Default: 'reject'.
     evaluate: `(params, data, test) -> {name: scalar}`, such as
       `fedjax_opt.evaluation.federated` makes. Default: nothing is measured.
     eval_every: rounds between evaluations; round 0 and the last one are always
@@ -55,6 +65,14 @@ class Settings(TypedDict, total=False):
       (the host where they would fill half of a device). Default: 'auto'.
     client_devices: devices over which a cohort is divided. Default: all that
       are not needed for the grid.
+    upload: how clients send their differences: an `Upload` of
+      `fedjax_opt.transforms`, or any optax transformation. Default: as they
+      are.
+    fault: what some clients send instead, to test aggregators: a `Fault` of
+      `fedjax_opt.faults`. Default: none.
+    aggregator: how the server combines messages: an `Aggregator` of
+      `fedjax_opt.aggregators`; all but `mean` need weighting='uniform'.
+      Default: the weighted mean.
     precision: 'float32' (the types of `params`), 'mixed' (losses and gradients
       in bfloat16) or 'bfloat16' (local steps too). Default: 'float32'.
   """
@@ -68,6 +86,8 @@ class Settings(TypedDict, total=False):
   drop_remainder: bool
   weighting: str
   client_dropout: float
+  max_update_norm: float | None
+  max_update_action: str
   evaluate: EvaluateFn | None
   eval_every: int
   trace: Sequence[str]
@@ -75,6 +95,9 @@ class Settings(TypedDict, total=False):
   client_chunk: int | None
   client_memory: str
   client_devices: int | None
+  upload: Upload | optax.GradientTransformation | None
+  fault: Fault | None
+  aggregator: Aggregator | None
   precision: str
 
 
@@ -88,6 +111,8 @@ DEFAULTS = Settings(
   drop_remainder=False,
   weighting="examples",
   client_dropout=0.0,
+  max_update_norm=None,
+  max_update_action="reject",
   evaluate=None,
   eval_every=10,
   trace=(),
@@ -95,6 +120,9 @@ DEFAULTS = Settings(
   client_chunk=None,
   client_memory="auto",
   client_devices=None,
+  upload=None,
+  fault=None,
+  aggregator=None,
   precision="float32",
 )
 
@@ -111,6 +139,8 @@ class Config:
     by_examples: whether a client weighs as many as it has examples in means;
       all weigh the same if not.
     client_dropout: probability that a client drops out of a round.
+    max_update_norm: the largest norm of a message, or None.
+    max_update_action: 'reject' or 'clip', of longer messages.
     chunk: how many clients are vectorized at a time, on each device.
     trace: fields of the client rule's state to record at each local step.
     evaluate: metrics of a model, or None.
@@ -131,6 +161,8 @@ class Config:
   plan: BatchPlan
   by_examples: bool
   client_dropout: float
+  max_update_norm: float | None
+  max_update_action: str
   chunk: int
   trace: tuple[str, ...]
   evaluate: EvaluateFn | None
@@ -147,6 +179,17 @@ class Config:
   def has_points(self) -> bool:
     """Whether there is a grid, with axes [settings, seeds]."""
     return self.layout.has_points
+
+  @property
+  def clips_updates(self) -> bool:
+    """Whether messages that are too long are clipped, not rejected."""
+    return self.max_update_norm is not None and self.max_update_action == "clip"
+
+  @property
+  def reported_counts(self) -> tuple[str, ...]:
+    """Names of counts of clients that are reported with the metrics."""
+    clipped = ("clipped_clients",) if self.clips_updates else ()
+    return ("rejected_clients", *clipped)
 
   @property
   def state_is_on_host(self) -> bool:
@@ -218,6 +261,8 @@ class Config:
 # Settings that need no more than a check.
 _TAKEN_OVER = (
   "client_dropout",
+  "max_update_norm",
+  "max_update_action",
   "evaluate",
   "eval_every",
   "precision",

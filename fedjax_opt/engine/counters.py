@@ -54,6 +54,19 @@ def add(a: jax.Array, b: jax.Array) -> jax.Array:
   return _settle(a + b)
 
 
+def times(counter: jax.Array, number: int) -> jax.Array:
+  """[..., 8] -> [..., 8], a counter times a Python integer below 2^64."""
+  if number == 1:
+    return counter
+  product = jnp.zeros_like(counter)
+  for place in range(_DIGITS):
+    digit = number >> 8 * place & 255
+    if digit:
+      shifted = counter[..., : _DIGITS - place] * jnp.uint32(digit)
+      product += jnp.pad(shifted, [(0, 0)] * (counter.ndim - 1) + [(place, 0)])
+  return _settle(_settle(product))
+
+
 def _settle(counter):
   """The same number with digits that leave room for another sum."""
   carried = counter[..., :-1] >> 8

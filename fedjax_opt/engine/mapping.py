@@ -9,10 +9,11 @@ from jax import lax
 
 from fedjax_opt import trees
 from fedjax_opt.checks import functions
+from fedjax_opt.data import lists
 from fedjax_opt.engine import shards
 from fedjax_opt.engine.batches import draw_batches
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.replies import check_state, client_info
+from fedjax_opt.engine.replies import check_state, client_info, limited
 from fedjax_opt.engine.worker import Client, Worker
 
 
@@ -23,8 +24,9 @@ class RoundData(NamedTuple):
     examples: {name: [N, ...]}, the pool; for clients on disk, the examples of
       a segment of rounds.
     sizes: [M] int32, the examples of each client.
-    indices: [M, n_max] int32, the pooled rows of each client; None for clients
-      on disk, where each client has consecutive rows.
+    indices: [M, n_max] int32, the pooled rows of each client, an array or
+      `data.lists.Lists`; None for clients on disk, where each client has
+      consecutive rows.
     clients: [C] int32, the cohort, if the host has drawn it; else None.
     scale: [C] float, factors of their weights, from the sampler; or None.
     starts: first rows of clients on disk, [C'] int32, for the clients that this
@@ -35,7 +37,7 @@ class RoundData(NamedTuple):
 
   examples: dict[str, jax.Array]
   sizes: jax.Array
-  indices: jax.Array | None = None
+  indices: jax.Array | lists.Lists | None = None
   clients: jax.Array | None = None
   scale: jax.Array | None = None
   starts: jax.Array | None = None
@@ -59,9 +61,14 @@ def visitor(
     worker = Worker(config, round, client, data.examples, state)
     output = functions.output(one_client, worker, broadcast)
     message = jax.tree.map(jnp.asarray, output.message)
+    message, is_long = limited(config, message)
     new_state = check_state(output.state, state, keeps_state)
     output = output._replace(message=message, state=new_state)
-    return message, new_state, client_info(output, worker, client)
+    return (
+      message,
+      new_state,
+      client_info(config, output, worker, client, is_long),
+    )
 
   return visit
 
@@ -98,13 +105,34 @@ def over_chunks(
   chunks = jax.tree.map(split, clients)
   sums, _ = jax.eval_shape(one_chunk, trees.take(chunks, 0))
 
-  def add(total, clients):
+  def add(carry, clients):
     sums, stacked = one_chunk(clients)
-    return jax.tree.map(jnp.add, total, sums), stacked
+    return _add(*carry, sums), stacked
 
-  total, stacked = lax.scan(add, trees.zeros_of(sums), chunks)
+  total = trees.zeros_of(sums)
+  is_long = len(clients.number) // chunk > _PLAIN_SUMS
+  carry = (total, total if is_long else None)
+  (total, _), stacked = lax.scan(add, carry, chunks)
   join = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])
   return total, jax.tree.map(join, stacked)
+
+
+# Plain float32 sums of this many terms have errors below 1e-6 of the terms'.
+_PLAIN_SUMS = 16
+
+
+def _add(total, lost, sums):
+  """The new total, and what it has lost to rounding; None for a plain sum.
+
+  References:
+    Kahan, "Further remarks on reducing truncation errors", CACM 1965.
+  """
+  if lost is None:
+    return jax.tree.map(jnp.add, total, sums), None
+  missing = jax.tree.map(jnp.subtract, sums, lost)
+  new = jax.tree.map(jnp.add, total, missing)
+  excess = lambda new, old, added: (new - old) - added
+  return new, jax.tree.map(excess, new, total, missing)
 
 
 def _vectorized(config, data, visit, clients):
@@ -132,7 +160,7 @@ def _with_batches(config, data, clients):
   if data.indices is None:
     rows = clients.location[:, None] + jnp.arange(config.max_size)
   else:
-    rows = data.indices.at[clients.location].get(mode="clip")
+    rows = lists.rows_of(data.indices, data.sizes, clients.location)
   batches, counts, num_steps = draw_batches(
     config.plan, clients.key, rows, clients.size
   )
@@ -175,10 +203,10 @@ def unsort(tree: Any, order: jax.Array | None) -> Any:
   return tree if order is None else trees.take(tree, jnp.argsort(order))
 
 
-def computed_slots(
+def computed_steps(
   config: Config, num_steps: jax.Array, order: jax.Array | None
 ) -> jax.Array:
-  """[n] int32, the examples that each chunk computes, padding included.
+  """[n] int32, the local steps that each chunk computes.
 
   Args:
     config: static settings.
@@ -189,5 +217,4 @@ def computed_slots(
   steps = num_steps if order is None else num_steps[order]
   # The steps of the first device, chunk by chunk, then those of the next one.
   steps = jnp.swapaxes(steps.reshape(-1, shards.num_shards()), 0, 1)
-  longest = jnp.max(steps.reshape(-1, config.chunk), 1)
-  return longest * (config.chunk * config.plan.batch_size)
+  return jnp.max(steps.reshape(-1, config.chunk), 1)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedjax_opt import trees
+from fedjax_opt import norms, trees
 from fedjax_opt.base import ClientOutput
 from fedjax_opt.checks import functions
 from fedjax_opt.engine import counters
@@ -18,17 +18,65 @@ class ClientInfo(NamedTuple):
   """What the engine records of one client; stacked, leaves [C, ...]."""
 
   weight: jax.Array | None  # [] float, its own in the mean, if it gave one
-  is_finite: jax.Array  # [] bool, whether all that it returns is
+  is_valid: jax.Array  # [] bool, whether it is finite and not rejected
+  is_clipped: jax.Array | None  # [] bool; None if nobody ever is
   bytes_up: jax.Array  # [8] counter
-  gradient_evaluations: jax.Array  # [] int32, in examples
+  gradient_evaluations: jax.Array  # [8] counter, in examples
   num_steps: jax.Array  # [] int32, local steps
   examples: jax.Array  # [] int32, in its batches
   traces: dict[str, jax.Array]  # name -> [K]
   metrics: dict[str, jax.Array]  # name -> []
 
 
-def client_info(output: ClientOutput, worker: Worker, client: Client):
-  """What the engine records of a client, given the output that it returned."""
+def limited(config: Config, message: Any) -> tuple[Any, jax.Array | None]:
+  """A message that is no longer than allowed, and whether it was longer.
+
+  Args:
+    config: static settings.
+    message: any tree; its floats count, and they alone are clipped.
+
+  Returns:
+    The message, clipped if this is what the settings say; and [] bool, or None
+    where there is no limit. Numbers that are not finite stay so.
+  """
+  limit = config.max_update_norm
+  if limit is None:
+    return message, None
+  is_float = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)
+  floats = [leaf for leaf in jax.tree.leaves(message) if is_float(leaf)]
+  # Squares of entries overflow long before the entries do.
+  unit = norms.power_of_two(norms.largest(floats))
+  length = norms.norm(floats, unit)
+  is_long = length > limit / unit
+  if config.clips_updates:
+    factor = limit / jnp.where(is_long, length, 1)
+
+    def clip(leaf):
+      if not is_float(leaf):
+        return leaf
+      shorter = (leaf / unit * factor).astype(leaf.dtype)
+      return jnp.where(is_long, shorter, leaf)
+
+    message = jax.tree.map(clip, message)
+  return message, is_long
+
+
+def client_info(
+  config: Config,
+  output: ClientOutput,
+  worker: Worker,
+  client: Client,
+  is_long: jax.Array | None,
+) -> ClientInfo:
+  """What the engine records of a client, given the output that it returned.
+
+  Args:
+    config: static settings.
+    output: its message already limited.
+    worker: of the client.
+    client: the client.
+    is_long: of `limited`.
+  """
   sent = output.bytes_up
   if sent is None:
     sent = trees.num_bytes(output.message)
@@ -36,9 +84,16 @@ def client_info(output: ClientOutput, worker: Worker, client: Client):
   if weight is not None:
     weight = jnp.asarray(weight, float)
     weight = jnp.where(weight >= 0, weight, jnp.nan)  # So rejected.
+  is_valid = trees.all_finite((output.message, output.state, weight))
+  is_clipped = None
+  if config.clips_updates:
+    is_clipped = is_long & is_valid
+  elif is_long is not None:
+    is_valid &= ~is_long
   return ClientInfo(
     weight=weight,
-    is_finite=trees.all_finite((output.message, output.state, weight)),
+    is_valid=is_valid,
+    is_clipped=is_clipped,
     bytes_up=counters.of(sent),
     gradient_evaluations=worker.gradient_evaluations,
     num_steps=client.num_steps,
@@ -56,7 +111,8 @@ class Reply:
   Attributes:
     value: the mean, all messages, or the message of the picked client.
     counted: [C] bool, which clients count: those that did not drop out and
-      returned finite numbers.
+      returned finite numbers, no longer than `max_update_norm` if such messages
+      are rejected.
     weights: [C] float, the weights of all clients, whether they count or not.
     share: [] float, the weights of those that count, as a part of the weights
       of the whole population; by the setting `weighting`, also where clients
@@ -107,7 +163,9 @@ def reply_of(
   weight = weights_of(clients, info)
   left = jnp.sum(jnp.where(counted, weight, 0))
   is_short = jnp.any((weight > 0) & ~counted)
-  rejected = ~info.is_finite & ~clients.is_out
+  faults = {"rejected_clients": ~info.is_valid & ~clients.is_out}
+  if info.is_clipped is not None:
+    faults["clipped_clients"] = info.is_clipped & ~clients.is_out
   in_cohort = lambda tree: trees.take(tree, slice(config.cohort_size))
   return Reply(
     value=value,
@@ -116,10 +174,10 @@ def reply_of(
     share=share,
     is_lost=~jnp.any(counted) | (is_short & (left == 0)),
     counts=counters.totals(
-      rejected_clients=rejected.astype(jnp.int32),
+      **{name: who.astype(jnp.int32) for name, who in faults.items()},
       examples=info.examples,
-      gradient_evaluations=info.gradient_evaluations,
-    ),
+    )
+    | {"gradient_evaluations": counters.total(info.gradient_evaluations)},
     traces=in_cohort(info.traces | info.metrics),
     client_state=client_state,
     state_rows=jnp.where(counted, clients.state_row, config.num_clients),
@@ -152,15 +210,17 @@ def add_cost(
   return dataclasses.replace(reply, counts=reply.counts | spent | apart)
 
 
-def add_padding(reply: Reply, slots: jax.Array) -> Reply:
+def add_padding(reply: Reply, steps: jax.Array, width: int) -> Reply:
   """The reply with the number of examples computed, padding included.
 
   Args:
     reply: without it.
-    slots: [n] int32, the examples computed in each chunk, with padding.
+    steps: [n] int32, the local steps of each chunk.
+    width: the examples that a chunk computes in a step, with padding.
   """
-  computed = counters.totals(computed_examples=slots)
-  return dataclasses.replace(reply, counts=reply.counts | computed)
+  computed = counters.times(counters.total(counters.of(steps)), width)
+  counts = reply.counts | {"computed_examples": computed}
+  return dataclasses.replace(reply, counts=counts)
 
 
 def blank_like(reply: Reply, value: Any, num_clients: int) -> Reply:
@@ -182,7 +242,7 @@ def blank_like(reply: Reply, value: Any, num_clients: int) -> Reply:
 
 def counts(clients: Client, info: ClientInfo) -> jax.Array:
   """[C'] bool, whose messages count."""
-  return info.is_finite & ~clients.is_out
+  return info.is_valid & ~clients.is_out
 
 
 def weights_of(clients: Client, info: ClientInfo) -> jax.Array:

@@ -74,18 +74,24 @@ class Runner:
     self._rounds = rounds
     self._on_evaluation = on_evaluation
     self._checkpoints = checkpoints
-    self._record = RunRecord(self._config.cohort_size, self._active.num_points)
+    self._record = RunRecord(
+      self._config.cohort_size,
+      self._active.num_points,
+      reported=self._config.reported_counts,
+    )
     self._feed = executor.open_feed()
     self._state = None
     self._compile_seconds = 0.0
     self._interrupted = 0
     self._is_stopped = False
+    self._pressed = _Pressed()
 
   def run(self) -> Result:
     """Runs to the end.
 
     Ctrl-C ends the run with the evaluations done so far; so does SIGTERM, where
-    checkpoints are saved or the program handles it.
+    checkpoints are saved or the program handles it. However often it comes, the
+    rounds done have their checkpoint.
     """
     is_resumed = self._restore()
     stops = self._stops()
@@ -99,21 +105,18 @@ class Runner:
         self._report_again()
         # Only one of several processes may have been told to stop.
         told = processes.of_any_process(int(self._is_stopped))
-        self._is_stopped = bool(told)
-      with _signals(self._checkpoints is not None) as pressed:
-        try:
-          for stop in [] if self._is_stopped else stops:
-            self._advance(stop)
-            if self._is_due(stop):
-              self._evaluate()
-            # After the last round only what a longer run would drop too.
-            if stop < self._rounds or self._is_scheduled(stop):
-              self._drop()
-            if self._is_over(stop, pressed):
-              break
-        except KeyboardInterrupt as error:
-          number = getattr(error, "number", signal.SIGINT)
-          self._interrupted = int(number)
+        self._interrupted = processes.of_any_process(self._pressed.first)
+        self._is_stopped = bool(told or self._interrupted)
+      with self._pressed.heeded(self._checkpoints is not None):
+        for stop in [] if self._is_stopped else stops:
+          self._advance(stop)
+          if self._is_due(stop):
+            self._evaluate()
+          # After the last round only what a longer run would drop too.
+          if stop < self._rounds or self._is_scheduled(stop):
+            self._drop()
+          if self._is_over(stop):
+            break
     return self._result()
 
   def _restore(self) -> bool:
@@ -226,7 +229,7 @@ class Runner:
   def _report(self, report: Report) -> None:
     if self._on_evaluation is None:
       return
-    answer = np.asarray(self._on_evaluation(report))
+    answer = np.asarray(self._pressed.call(self._on_evaluation, report))
     # Anything but booleans is ignored, such as None.
     if answer.dtype == bool and answer.size and answer.all():
       self._is_stopped = True
@@ -244,10 +247,10 @@ class Runner:
         self._trace([self._rounds])
         self._compile()
 
-  def _is_over(self, stop: int, pressed: list[int]) -> bool:
+  def _is_over(self, stop: int) -> bool:
     """Whether the run ends here; saves a checkpoint if one is due."""
     # Read once: a later signal ends the run after the next segment.
-    stopping = processes.of_any_process(pressed[0] if pressed else 0)
+    stopping = processes.of_any_process(self._pressed.first)
     is_stopped = bool(processes.of_any_process(int(self._is_stopped)))
     is_last = stopping or is_stopped or stop == self._rounds
     if self._checkpoints is not None and (
@@ -296,30 +299,65 @@ class Runner:
     )
 
 
-@contextlib.contextmanager
-def _signals(with_sigterm: bool) -> Iterator[list[int]]:
-  """A list that Ctrl-C, or a request to end, fills with its signal's number.
+class _Pressed:
+  """Which signals came that are to end the run: Ctrl-C, a request to end.
 
-  The second Ctrl-C does what Ctrl-C did before the run. The first one raises no
-  exception at once: a segment that runs cannot be stopped, and the state it
-  started from is overwritten. An exception within a callback of the garbage
-  collector would also be lost.
+  None raises an exception at once: a segment that runs cannot be stopped, and
+  the state it started from is overwritten; a checkpoint is to be written to its
+  end; and an exception within a callback of the garbage collector would be
+  lost. Within `on_evaluation` the second Ctrl-C does what Ctrl-C did before the
+  run. The run then ends after it, as with one that came before.
+
+  Attributes:
+    first: number of the first one; 0 if none came.
   """
-  pressed, before = [], {}
-  is_main = threading.current_thread() is threading.main_thread()
 
-  def press(number, frame):
-    if number in pressed and callable(before[number]):
-      before[number](number, frame)
-    pressed.append(number)
+  def __init__(self):
+    """None came yet."""
+    self.first = 0
+    self._numbers: list[int] = []
+    self._before: dict[int, Any] = {}
+    self._may_raise = False
 
-  if is_main and callable(signal.getsignal(signal.SIGINT)):
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, press)
-  is_handled = callable(signal.getsignal(signal.SIGTERM))
-  if is_main and (with_sigterm or is_handled):
-    before[signal.SIGTERM] = signal.signal(signal.SIGTERM, press)
-  try:
-    yield pressed
-  finally:
-    for number, handler in before.items():
-      signal.signal(number, handler)
+  @contextlib.contextmanager
+  def heeded(self, with_sigterm: bool) -> Iterator[None]:
+    """Notes the signals that come inside.
+
+    Args:
+      with_sigterm: whether SIGTERM too, if the program does not handle it.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and callable(signal.getsignal(signal.SIGINT)):
+      self._heed(signal.SIGINT)
+    is_handled = callable(signal.getsignal(signal.SIGTERM))
+    if is_main and (with_sigterm or is_handled):
+      self._heed(signal.SIGTERM)
+    try:
+      yield
+    finally:
+      for number, handler in self._before.items():
+        signal.signal(number, handler)
+
+  def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the function returns; None if KeyboardInterrupt ends it."""
+    try:
+      self._may_raise = True
+      return function(*arguments)
+    except KeyboardInterrupt as error:
+      self._note(getattr(error, "number", signal.SIGINT))
+    finally:
+      self._may_raise = False
+
+  def _heed(self, number: int) -> None:
+    self._before[number] = signal.signal(number, self._press)
+
+  def _press(self, number: int, frame: Any) -> None:
+    is_second = number in self._numbers
+    self._note(number)
+    if is_second and self._may_raise and callable(self._before[number]):
+      self._may_raise = False  # One is enough.
+      self._before[number](number, frame)
+
+  def _note(self, number: int) -> None:
+    self.first = self.first or int(number)
+    self._numbers.append(number)

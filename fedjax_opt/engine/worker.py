@@ -9,6 +9,7 @@ from jax import lax
 
 from fedjax_opt.base import ClientRule, LossFn, Params
 from fedjax_opt.checks import functions, rules
+from fedjax_opt.engine import counters
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.extras import extras_of
 from fedjax_opt.engine.precision import (
@@ -56,7 +57,8 @@ class Worker:
       draws.
     size: [] int32, its examples.
     num_steps: [] int32, the local steps that it takes.
-    gradient_evaluations: [] int32, those traced so far, in examples.
+    gradient_evaluations: [8], those traced so far, in examples; a counter,
+      see `counters`.
     traces: {name: [K]}, the traced fields of its rule's state.
   """
 
@@ -84,7 +86,7 @@ class Worker:
     self.size = client.size
     self.num_steps = client.num_steps
     self._state = state
-    self.gradient_evaluations = jnp.int32(0)
+    self.gradient_evaluations = counters.zero()
     self.traces = {}
     self._config = config
     self._client = client
@@ -172,7 +174,7 @@ class Worker:
       0, num_steps, step, (start, rule_state, traces)
     )
     examples = jnp.sum(self._client.counts, dtype=jnp.int32)
-    self.gradient_evaluations += gradients_per_step * examples
+    self._count(gradients_per_step, examples)
     return master_model(params, start, end), rule_state
 
   def gradient(self, loss_fn: LossFn, params: Params) -> Params:
@@ -260,9 +262,14 @@ class Worker:
       num_chunks = -(-(len(rows) if stop is None else stop) // chunk)
       totals = lax.fori_loop(0, num_chunks, add, zeros)
     number = jnp.sum(counts)
-    self.gradient_evaluations += len(points) * number.astype(jnp.int32)
+    self._count(len(points), number.astype(jnp.int32))
     mean = lambda leaf: leaf / jnp.maximum(number, 1).astype(leaf.dtype)
     return jax.tree.map(mean, totals)
+
+  def _count(self, gradients, examples):
+    """Counts gradients, each at this many examples."""
+    spent = counters.times(counters.of(examples), gradients)
+    self.gradient_evaluations = counters.add(self.gradient_evaluations, spent)
 
   def _examples(self, rows):
     """{name: [B, ...]}, the pooled examples of these rows."""

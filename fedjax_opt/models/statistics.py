@@ -72,6 +72,14 @@ def weights(params: Params) -> Params:
   return jax.tree.map(keep, _labels(params), params)
 
 
+def without(tree: Params) -> Params:
+  """The tree with zeros in place of running statistics."""
+  keep = lambda label, leaf: (
+    leaf if label == "weights" else jax.numpy.zeros_like(leaf)
+  )
+  return jax.tree.map(keep, _labels(tree), tree)
+
+
 def map_weights(
   function: Callable[[jax.Array], jax.Array], params: Params
 ) -> Params:

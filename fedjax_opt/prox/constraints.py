@@ -56,9 +56,15 @@ def l1_ball(radius: jax.typing.ArrayLike) -> Regularizer:
   def project(tree):
     z, unravel = _raveled(tree)
     scale = jnp.asarray(radius, z.dtype)
-    sphere = jnp.sign(z) * project_simplex(jnp.abs(z), scale)
-    is_inside = jnp.sum(jnp.abs(z)) <= scale
-    return unravel(jnp.where(is_inside, z, sphere))
+    project_size = lambda z: project_simplex(jnp.abs(z), scale)
+    return unravel(
+      jax.lax.cond(
+        jnp.sum(jnp.abs(z)) <= scale,
+        lambda z: z,
+        lambda z: jnp.sign(z) * project_size(z),
+        z,
+      )
+    )
 
   return _constraint(
     "l1_ball",

@@ -28,6 +28,7 @@ class RunRecord:
     evaluated: rounds done at the last scheduled evaluation.
     faults: [2, S] int64, rounds lost and clients rejected until then.
     traces: of each segment of rounds, {name: [S, rounds, C, ...]}.
+    reported: counts that are reported with the metrics.
   """
 
   cohort_size: int
@@ -39,6 +40,7 @@ class RunRecord:
   evaluated: int = 0
   faults: np.ndarray | int = 0
   traces: list[dict[str, np.ndarray]] = dataclasses.field(default_factory=list)
+  reported: tuple[str, ...] = ("rejected_clients",)
 
   def add_rounds(
     self, stop: int, counts: Mapping[str, Any], traces: Mapping[str, Any]
@@ -69,7 +71,7 @@ class RunRecord:
 
     Returns:
       The metrics with the bytes and gradient evaluations until now, per client
-      of the cohort, and the number of rejected clients: {name: [S]}.
+      of the cohort, and the counts of `reported`: {name: [S]}.
     """
     if not metrics:
       return {}
@@ -84,7 +86,8 @@ class RunRecord:
     is_stuck = (rounds > 0) & (lost == rounds) & (rejected > 0)
     for name in set(LOSSES) & set(metrics):
       metrics[name] = np.where(is_stuck, np.nan, metrics[name])
-    metrics["rejected_clients"] = self.count("rejected_clients")
+    for name in self.reported:
+      metrics[name] = self.count(name)
     for name in _SPENT:
       metrics[name] = self.count(name) / self.cohort_size
     self.history.append(self.done, metrics)

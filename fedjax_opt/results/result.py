@@ -14,6 +14,7 @@ from fedjax_opt.results.history import History
 _MANY_METRICS = 8  # At most so many in a notebook's table, and none of these.
 _COUNTED = (
   "rejected_clients",
+  "clipped_clients",
   "bytes_down",
   "bytes_up",
   "gradient_evaluations",

@@ -3,8 +3,8 @@
 `RULES` names them for the command line, optax's own among them. Defaults are
 those of the Delta-SGD paper's baselines, mostly PyTorch's own. At the server
 the default learning rate of sgd and sgdm is 1, which is plain averaging. That
-of adagrad is 0.1, because its steps only get shorter. The others have the
-default of the clients, as the paper ran Adam.
+of adagrad is 0.1, because its steps only get shorter, and that of nesterov is
+DiLoCo's. The others have the default of the clients, as the paper ran Adam.
 """
 
 import optax
@@ -27,6 +27,7 @@ from fedjax_opt.rules.momentum_fusion import momentum_fusion
 from fedjax_opt.rules.polyak import sps
 from fedjax_opt.rules.sarah import SarahState, sarah
 from fedjax_opt.rules.schedules import step_decay
+from fedjax_opt.rules.sharpness import sharpness_aware
 
 __all__ = [
   "RULES",
@@ -42,6 +43,7 @@ __all__ = [
   "mirror_step",
   "momentum_fusion",
   "sarah",
+  "sharpness_aware",
   "sps",
   "step_decay",
   "subgradient_step",
@@ -53,12 +55,20 @@ def _adagrad(learning_rate, initial_accumulator, eps):
   return optax.adagrad(learning_rate, initial_accumulator, eps**2)
 
 
+def _adamw(learning_rate, b1, b2, eps, weight_decay):
+  return optax.adamw(learning_rate, b1, b2, eps, weight_decay=weight_decay)
+
+
 def _yogi(learning_rate, b1, b2, eps):
   return optax.yogi(learning_rate, b1, b2, eps)
 
 
 def _sgdm(learning_rate, momentum):
   return optax.sgd(learning_rate, momentum)
+
+
+def _nesterov(learning_rate, momentum):
+  return optax.sgd(learning_rate, momentum, nesterov=True)
 
 
 def _rate(default: float) -> Hyperparameter:
@@ -92,10 +102,32 @@ RULES: dict[str, RuleChoice] = {
     ),
     server_learning_rate=1.0,
   ),
+  "nesterov": RuleChoice(
+    _nesterov,
+    "Nesterov's momentum (as DiLoCo's server has it)",
+    (
+      _rate(0.1),
+      Hyperparameter("momentum", 0.9, "decay of the momentum", "[0, 1)"),
+    ),
+    server_learning_rate=0.7,
+  ),
   "adam": RuleChoice(
     optax.adam,
     "Adam, bias-corrected (Kingma and Ba, 2015)",
     (_rate(0.001), _B1, _B2, _eps(1e-8)),
+  ),
+  "adamw": RuleChoice(
+    _adamw,
+    "Adam with decoupled weight decay (defaults of DiLoCo's clients)",
+    (
+      _rate(4e-4),
+      _B1,
+      _B2,
+      _eps(1e-8),
+      Hyperparameter(
+        "weight_decay", 0.1, "decay of the weights, times the rate", "[0, inf)"
+      ),
+    ),
   ),
   "adagrad": RuleChoice(
     _adagrad,

@@ -13,6 +13,7 @@ import optax
 
 from fedjax_opt import norms
 from fedjax_opt.base import Params
+from fedjax_opt.trees import at_least_float32
 
 
 class DeltaSgdState(NamedTuple):
@@ -54,7 +55,10 @@ def delta_sgd(
 
   The first step is :math:`\eta_0`. Norms are Euclidean over the whole tree.
   Where the iterate or the gradient did not change, only the second branch
-  counts.
+  counts. Gradients are measured in units of :math:`1 / \eta_{k-1}`, so however
+  the loss is scaled, the steps are those of the formula while their lengths are
+  below 1e19; a longer one counts as so long. A step size too small for its type
+  becomes the smallest that is not.
 
   By default both gradients are taken on the current batch, through `grad_fn`:
   two gradients a step, as the authors' program does. With `reuse_gradients`
@@ -152,11 +156,10 @@ def delta_sgd(
       old_grads = grad_fn(state.params)
 
     # Line 9.
-    if state.params is None:
-      dx = state.step_size * norms.norm(old_grads)  # Line 8, one step ago.
-    else:
-      dx = norms.distance(params, state.params)
-    dg = norms.distance(grads, old_grads)
+    # Gradients count in units of 1 / step size: the squares of lengths overflow
+    # where steps are absurd, not where the loss is only scaled.
+    unit = 1 / norms.power_of_two(at_least_float32(state.step_size))
+    dx, dg = _lengths(grads, old_grads, params, state, unit)
     changed = (dx > 0) & (dg > 0)
     smoothness_step = jnp.where(
       changed, gamma * dx / (2 * jnp.where(changed, dg, 1)), jnp.inf
@@ -176,7 +179,11 @@ def delta_sgd(
     first = state.count == 0
     dtype = state.step_size.dtype
     choose = lambda start, later: jnp.where(first, start, later).astype(dtype)
-    step_size = choose(state.step_size, step_size)
+    # From 0, where a step that the type does not have is rounded to, there is
+    # no way back.
+    step_size = choose(
+      state.step_size, jnp.maximum(step_size, _smallest(dtype))
+    )
     new_state = DeltaSgdState(
       count=optax.safe_increment(state.count),
       step_size=step_size,
@@ -189,6 +196,30 @@ def delta_sgd(
     return optax.tree.scale(-step_size, grads), new_state  # Line 8.
 
   return optax.GradientTransformationExtraArgs(init_fn, update_fn)
+
+
+def _lengths(grads, old_grads, params, state, unit):
+  """How far x and g have moved; the squares that g's sums are in `unit`.
+
+  A length that overflows counts as the largest one that does not, so that no
+  ratio is inf / inf; NaN stays NaN.
+  """
+  if state.params is None:  # Line 8, one step ago.
+    step_size = at_least_float32(state.step_size)
+    dx = step_size * unit * norms.norm(old_grads, unit)
+  else:
+    dx = norms.distance(params, state.params)
+  dg = norms.distance(grads, old_grads, unit)
+  longest = lambda length: 2.0 ** (jnp.finfo(length.dtype).maxexp // 2)
+  dx, dg = (jnp.minimum(length, longest(length)) for length in (dx, dg))
+  return dx, jnp.minimum(dg * unit, jnp.finfo(dg.dtype).max / 4)
+
+
+def _smallest(dtype):
+  """The smallest positive number that is not flushed to zero."""
+  info = jnp.finfo(dtype)
+  # XLA computes float16 in float32, and so has its subnormal numbers.
+  return info.smallest_subnormal if dtype == jnp.float16 else info.tiny
 
 
 def _is_half(params):

@@ -262,6 +262,36 @@ BAD = {
     ValueError,
     "client_dropout=1: must be in [0, 1)",
   ),
+  "max_update_norm=0": (
+    run(max_update_norm=0),
+    ValueError,
+    "max_update_norm=0: must be in (0, inf)",
+  ),
+  "max_update_norm=float('inf')": (
+    run(max_update_norm=float("inf")),
+    ValueError,
+    "max_update_norm=inf: must be in (0, inf)",
+  ),
+  "max_update_norm='10'": (
+    run(max_update_norm="10"),
+    TypeError,
+    "max_update_norm='10': must be a number",
+  ),
+  "max_update_norm=[1, 2]": (
+    run(max_update_norm=[1, 2]),
+    TypeError,
+    "max_update_norm=[1, 2]: must be a number",
+  ),
+  "max_update_action='cut'": (
+    run(max_update_norm=1, max_update_action="cut"),
+    ValueError,
+    "max_update_action='cut': must be one of reject, clip",
+  ),
+  "max_update_action='clip'": (
+    run(max_update_action="clip"),
+    ValueError,
+    "max_update_action='clip': needs max_update_norm, the largest norm",
+  ),
   "evaluate='accuracy'": (
     run(evaluate="accuracy"),
     TypeError,

@@ -159,7 +159,7 @@ def test_bad_input(build, message):
     ),
     (
       {**pool(), "indices": [0, 1], "sizes": [3]},
-      r"shapes \[M, n_max\] and \[M\], got \(2,\) and \(1,\)",
+      "sizes must not be negative, and sum to the 2 indices",
     ),
     (
       {**pool(), "client_ids": np.array([None] * 6)},

@@ -53,6 +53,27 @@ def test_no_example_lost_repeated_and_no_client_empty(
   )
 
 
+# Parameters at the ends of what is accepted, and between.
+EXTREME = {
+  "dirichlet_disjoint": {"alpha": st.sampled_from([1e-12, 1e-3, 1e9, 1e30])},
+  "similarity": {"similarity": st.sampled_from([0.0, 1e-9, 0.5, 1.0])},
+  "size_skew": {"size_sigma": st.sampled_from([0.0, 1e-9, 5.0, 30.0, 500.0])},
+}
+
+
+@pytest.mark.parametrize("name", EXTREME)
+@quick
+@given(labels=POOL, num_clients=CLIENTS, seed=SEED, draw=st.data())
+def test_so_it_is_at_extreme_parameters(name, labels, num_clients, seed, draw):
+  given = {key: draw.draw(values) for key, values in EXTREME[name].items()}
+  rows = partition.split(name, labels, num_clients, seed, **given)
+  assert len(rows) == num_clients
+  assert min(map(len, rows)) >= 1
+  np.testing.assert_array_equal(
+    np.sort(np.concatenate(rows)), np.arange(len(labels))
+  )
+
+
 @pytest.mark.parametrize("name", LABELLED)
 def test_a_function_of_the_seed_alone(name):
   draw = lambda seed: np.concatenate(

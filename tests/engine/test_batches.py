@@ -4,9 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedjax_opt.engine.batches import draw_batches, first_of_shuffle, shuffle
 from fedjax_opt.engine.plan import BatchPlan
+
+DRAW = jax.jit(draw_batches, static_argnums=0)
 
 
 def draw(plan, sizes, n_max=None, seed=0):
@@ -16,8 +20,7 @@ def draw(plan, sizes, n_max=None, seed=0):
   indices = 100 * np.arange(len(sizes))[:, None] + np.arange(n_max)
   indices = np.where(np.arange(n_max) < sizes[:, None], indices, 0)
   keys = jax.random.split(jax.random.key(seed), len(sizes))
-  draw_batches_of = jax.jit(draw_batches, static_argnums=0)
-  drawn = draw_batches_of(plan, keys, jnp.asarray(indices), jnp.asarray(sizes))
+  drawn = DRAW(plan, keys, jnp.asarray(indices), jnp.asarray(sizes))
   rows, counts, num_steps = jax.device_get(drawn)
   assert rows.shape == (len(sizes), plan.max_steps, plan.batch_size)
   past = np.arange(plan.max_steps) >= num_steps[:, None]
@@ -29,6 +32,40 @@ def draw(plan, sizes, n_max=None, seed=0):
 
 
 SIZES = [7, 12, 1, 8, 0]
+PLANS = {
+  "epochs": {"epochs": 2.5},
+  "full": {"epochs": 1.5, "drop_remainder": True},
+  "steps": {"steps": 5},
+  "replacement": {"steps": 3, "replacement": True},
+}
+
+
+# The plan and the shapes are the same, so that each compiles once.
+@pytest.mark.parametrize("name", PLANS)
+@settings(max_examples=25, deadline=None)
+@given(
+  sizes=st.lists(st.integers(0, 12), min_size=4, max_size=4),
+  seed=st.integers(0, 10**6),
+)
+def test_any_sizes(name, sizes, seed):
+  """Own examples only, once an epoch, whatever the other clients have."""
+  plan = BatchPlan.create(np.arange(13), 4, **PLANS[name])
+  drawn = draw(plan, sizes, 12, seed)
+  wider = draw(plan, sizes, 20, seed)
+  for m, (steps, same) in enumerate(zip(drawn, wider, strict=True)):
+    own = 100 * m + np.arange(sizes[m])
+    assert len(steps) == plan.num_steps(np.array(sizes))[m]
+    per_epoch = max(1, int(plan.steps_per_epoch(sizes[m])))
+    for e in range(0, len(steps), per_epoch):
+      rows = np.concatenate(steps[e : e + per_epoch])
+      assert set(rows) <= set(own)
+      assert plan.replacement or len(set(rows)) == len(rows)
+      if not plan.drop_remainder and not plan.replacement:
+        whole = len(steps[e : e + per_epoch]) == per_epoch
+        assert not whole or len(rows) == sizes[m]
+    # Padding of the lists changes no draw.
+    for one, other in zip(steps, same, strict=True):
+      np.testing.assert_array_equal(one, other)
 
 
 def test_every_epoch_visits_each_example_once():

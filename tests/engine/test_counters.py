@@ -7,6 +7,7 @@ import pytest
 
 from fedjax_opt import Algorithm, ClientOutput, simulate
 from fedjax_opt.engine import counters
+from fedjax_opt.engine.replies import Reply, add_padding
 from tests.engine.test_cohort import DATA, B
 
 LARGE = [
@@ -100,3 +101,20 @@ def test_what_a_run_exchanges_is_exact(is_traced):
   assert metrics["bytes_up"].dtype == np.float64
   np.testing.assert_array_equal(metrics["bytes_up"][0], done * up)
   np.testing.assert_array_equal(metrics["bytes_down"][0], done * down)
+
+
+@pytest.mark.parametrize("number", [0, 1, 255, (1 << 31) - 1, (1 << 40) + 7])
+@pytest.mark.parametrize("factor", [0, 1, 3, 256, (1 << 20) + 1])
+def test_products(number, factor):
+  """Of examples and gradients: 2e9 examples twice do not fit into int32."""
+  product = counters.times(counters.of(number), factor)
+  assert read(product) == number * factor
+  assert read(counters.add(product, product)) == 2 * number * factor
+
+
+def test_padding_of_chunks_of_many_examples():
+  """2e9 examples in each of 4 clients made a negative number."""
+  steps = jnp.array([2_000_000, 1_000_000], jnp.int32)
+  reply = Reply(*[None] * 5, {}, {}, None, None, 0)
+  counts = add_padding(reply, steps, width=4 * 1000).counts
+  assert read(counts["computed_examples"]) == 3_000_000 * 4000

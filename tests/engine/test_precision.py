@@ -19,6 +19,7 @@ from fedjax_opt import (
   simulate,
   trees,
 )
+from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.checks import algorithms
 from fedjax_opt.data import embedded
 from fedjax_opt.engine import rounds
@@ -89,7 +90,7 @@ def test_products_are_lower_and_the_server_is_not(name, precision, monkeypatch):
 
   monkeypatch.setattr(trees, "num_bytes", noted)
   trace = functools.partial(traced_rounds, make(name), TASK.params, TASK.data)
-  cohort = {"cohort_size": 5} if name == "centralized" else {}
+  cohort = {"cohort_size": 5} if ALGORITHMS[name].cohort == "all" else {}
   jaxpr, before, after = trace(precision=precision, **cohort)
   assert product_types(jaxpr) == {"bfloat16"}
   assert types_of(after) == types_of(before)

@@ -44,7 +44,9 @@ def test_whole(ask):
     assert word in overview
   # Every flag once, below the overview.
   assert flags_in(text.removeprefix(overview)) == command_line.names()
-  assert "(sgd 0.1, sgdm 0.1, adam 0.001," in " ".join(text.split())
+  assert "(sgd 0.1, sgdm 0.1, nesterov 0.1, adam 0.001," in " ".join(
+    text.split()
+  )
   assert "pdb" not in text
 
 

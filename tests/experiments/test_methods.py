@@ -116,6 +116,63 @@ def test_without_clients_and_server_there_is_one_rate(flags_of, algorithm):
   }
 
 
+def test_rules_and_flags_of_an_algorithm_s_own(flags_of):
+  setup = methods.resolve(flags_of("--algorithm=diloco"))
+  assert setup.resolved() == {
+    "client": "adamw",
+    "server": "nesterov",
+    "client_lr": 4e-4,
+    "client_b1": 0.9,
+    "client_b2": 0.999,
+    "client_eps": 1e-8,
+    "client_weight_decay": 0.1,
+    "server_lr": 0.7,
+    "server_momentum": 0.9,
+  }
+  others = flags_of("--algorithm=diloco", "--client=sgd", "--server=sgd")
+  assert methods.resolve(others).resolved()["server_lr"] == 1.0
+  # --alpha is a flag of the partition.
+  lists = flags_of("--algorithm=fed_dyn", "--algorithm_alpha=0.1,0.01")
+  setup = methods.resolve(lists)
+  assert setup.client.name == "sgd"
+  assert setup.server is None
+  assert setup.grid == {"client_lr": [0.1], "algorithm_alpha": [0.1, 0.01]}
+
+
+@pytest.mark.parametrize(
+  ("given", "message"),
+  [
+    (
+      ("--algorithm=fed_cm", "--algorithm_alpha=2"),
+      "algorithm_alpha=2: must be in [0, 1]",
+    ),
+    (
+      ("--algorithm=fed_avg", "--algorithm_momentum=0.5"),
+      "algorithm_momentum=0.5: belongs to algorithm fed_nova, not to algorithm "
+      "fed_avg; give --algorithm=fed_nova, or leave algorithm_momentum out",
+    ),
+    (
+      ("--algorithm=fed_nova", "--client=adam"),
+      "client='adam': algorithm fed_nova normalizes plain steps; for other "
+      "rules that is not defined; must be sgd",
+    ),
+    (
+      ("--algorithm=fed_exp", "--server=sgd"),
+      "server='sgd': algorithm fed_exp has no server; leave server out",
+    ),
+    (
+      ("--algorithm=prox_skip", "--client_schedule=step_decay"),
+      "client_schedule='step_decay': algorithm prox_skip has one rate for all "
+      "rounds; must be constant",
+    ),
+  ],
+)
+def test_what_does_not_fit_the_newer_methods(flags_of, given, message):
+  with pytest.raises(ValueError) as error:  # noqa: PT011
+    methods.resolve(flags_of(*given))
+  assert str(error.value) == message
+
+
 def test_algorithms_of_plain_steps(flags_of):
   setup = methods.resolve(flags_of("--algorithm=scaffold", "--exact_control"))
   assert setup.resolved() == {

@@ -27,7 +27,10 @@ RUNS = {
     "--client_test_fraction=0.2", "--personalize_steps=1",
     "--heldout_clients=5",
   ),
-  "traced": ("--task=digits_logistic", "--num_clients=20", "--trace"),
+  "traced": (
+    "--task=digits_logistic", "--num_clients=20", "--trace",
+    "--max_update_norm=1", "--max_update_action=clip",
+  ),
 }  # fmt: skip
 
 

@@ -1,8 +1,12 @@
-"""Runs that are killed, from the command line."""
+"""Runs that are killed, from the command line.
+
+FEDJAX_OPT_KILLS=40 tries 40 kills and 40 signals, over five kinds of runs.
+"""
 
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -14,17 +18,24 @@ import pytest
 from fedjax_opt import load_run
 from tests.experiments.commands import call, start
 
-ARGUMENTS = (
+SHARED = (
   "--task=digits_logistic",
   "--num_clients=20",
   "--cohort_size=4",
-  "--client=sgd",
-  "--client_lr=0.1,1",
   "--rounds=60",
   "--eval_every=7",
   "--checkpoint_every=2",
   "--noprogress",
 )
+ARGUMENTS = (*SHARED, "--client=sgd", "--client_lr=0.1,1")
+KINDS = {
+  "plain": (),
+  "grid": ("--client=sgd", "--client_lr=0.1,1", "--seed=0,1"),
+  "trace": ("--client=delta_sgd", "--trace"),
+  "own tests": ("--client=sgd", "--client_test_fraction=0.2"),
+  "state of clients": ("--algorithm=scaffold", "--client_lr=0.1"),
+}
+KILLS = int(os.environ.get("FEDJAX_OPT_KILLS", 0))
 
 
 @pytest.fixture(scope="module")
@@ -40,25 +51,44 @@ def rounds_saved(folder):
   return max(map(int, filter(str.isdecimal, names)), default=0)
 
 
-def kill_and_resume(folder, kills, seed):
-  """Kills at random moments after a checkpoint, then runs to the end."""
+def kill(process, draw):
+  process.kill()
+  process.communicate()
+
+
+def press(process, draw):
+  """Ends a run by signals: it says how far it came, which is then saved."""
+  number = draw.choice([signal.SIGINT, signal.SIGTERM])
+  for _ in range(draw.choice([1, 2, 10])):
+    process.send_signal(number)
+    time.sleep(draw.uniform(0, 0.1))
+  out, err = process.communicate(timeout=600)
+  assert "Traceback" not in err, err
+  # It may have been done before the signal came.
+  assert process.returncode in (128 + number, 0), (out, err)
+  return re.findall(r"^interrupted: only (\d+) of 60 rounds done$", out, re.M)
+
+
+def stop_and_resume(folder, number, seed, *, arguments=ARGUMENTS, stop=kill):
+  """Stops at random moments after a checkpoint, then runs to the end."""
   draw, done = random.Random(seed), 0
-  for kill in range(kills):
-    others = ["--resume"] if kill else []
-    process = start(*ARGUMENTS, f"--output_dir={folder}", *others)
-    deadline = time.monotonic() + 120
-    while rounds_saved(folder / "checkpoints") <= done:
+  for i in range(number):
+    others = ["--resume"] if i else []
+    process = start(*arguments, f"--output_dir={folder}", *others)
+    deadline = time.monotonic() + 600
+    while rounds_saved(folder / "checkpoints") <= done < 60:
       assert process.poll() is None, process.stderr.read()
       assert time.monotonic() < deadline
       time.sleep(0.002)
     time.sleep(draw.uniform(0, 0.2))
-    process.kill()
-    process.wait()
+    said = stop(process, draw)
     done = rounds_saved(folder / "checkpoints")
-  assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 0
+    assert said in (None, [], [str(done)])
+  assert call(*arguments, f"--output_dir={folder}", "--resume") == 0
 
 
-def assert_same(folder, whole):
+def assert_same(folder, whole, *own):
+  """Two runs with the same bits, whose flags differ in their own ones."""
   for name in ("metrics.csv", "params.safetensors", "flags.txt"):
     assert (folder / name).read_bytes() == (whole / name).read_bytes()
   one, other = (json.loads((f / "summary.json").read_text())
@@ -71,27 +101,31 @@ def assert_same(folder, whole):
   configs = [json.loads((f / "config.json").read_text())
              for f in (folder, whole)]  # fmt: skip
   for config in configs:
-    del config["resume"], config["output_dir"]
+    for name in ("resume", "output_dir", *own):
+      del config[name]
   assert configs[0] == configs[1]
 
 
 @pytest.mark.filterwarnings("ignore:.*not written to its end")
 @pytest.mark.parametrize("kills", [3])
 def test_kills_at_random_moments(whole, tmp_path, kills):
-  kill_and_resume(tmp_path / "run", kills, seed=kills)
+  stop_and_resume(tmp_path / "run", kills, seed=kills)
   assert_same(tmp_path / "run", whole)
 
 
-@pytest.mark.skipif(
-  "FEDJAX_OPT_KILLS" not in os.environ,
-  reason="set FEDJAX_OPT_KILLS to a number of kills",
-)
+@pytest.mark.skipif(not KILLS, reason="set FEDJAX_OPT_KILLS to their number")
 @pytest.mark.filterwarnings("ignore:.*not written to its end")
-def test_many_kills(whole, tmp_path):
-  """In runs of 5 kills each."""
-  for seed in range(-(-int(os.environ["FEDJAX_OPT_KILLS"]) // 5)):
-    kill_and_resume(tmp_path / str(seed), 5, seed)
-    assert_same(tmp_path / str(seed), whole)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stop", [kill, press])
+def test_many_stops(tmp_path, kind, stop):
+  """In runs of 4 each."""
+  arguments = (*SHARED, *KINDS[kind])
+  whole = tmp_path / "whole"
+  assert call(*arguments, f"--output_dir={whole}") == 0
+  for seed in range(-(-KILLS // (4 * len(KINDS)))):
+    folder = tmp_path / str(seed)
+    stop_and_resume(folder, 4, seed, arguments=arguments, stop=stop)
+    assert_same(folder, whole)
 
 
 def test_sigterm_saves_a_checkpoint(whole, tmp_path, capsys):

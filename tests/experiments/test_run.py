@@ -126,6 +126,9 @@ def test_config(grid):
     "resume": False,
     "compilation_cache": "~/.cache/fedjax_opt",
     "client_dropout": 0.0,
+    "max_update_action": "reject",
+    "aggregator": "mean",
+    "error_feedback": False,
     "precision": "float32",
     "client_memory": "auto",
     "cluster": False,
@@ -563,6 +566,12 @@ BAD_INPUT = {
   "bfloat16; did you mean bfloat16?",
   "--checkpoint_every=0": "checkpoint_every=0: must be at least 1",
   "--client_dropout=1": "client_dropout=1: must be in [0, 1)",
+  "--max_update_norm=-1": "max_update_norm=-1: must be in (0, inf)",
+  "--max_update_norm=nan": "max_update_norm=nan: must be in (0, inf)",
+  "--max_update_norm=1 --max_update_action=drop": "max_update_action='drop': "
+  "must be one of reject, clip",
+  "--max_update_action=clip": "max_update_action='clip': needs "
+  "max_update_norm, the largest norm",
   f"{MID} --optimum --l2=0.1": "optimum=True: l2=0.1 is not in the losses "
   "that are reported, so there would be no gap to measure; leave l2 out",
   # Momenta.

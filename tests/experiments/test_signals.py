@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -93,6 +94,9 @@ def interrupt(folder, seed):
   check_files(folder)
   if process.returncode == 0:
     assert (folder / "summary.json").exists()
+  done = re.findall(r"^interrupted: only (\d+) of ", out, re.MULTILINE)
+  if done and kind == "checkpoints":
+    assert (folder / "checkpoints" / done[0]).is_dir(), what
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

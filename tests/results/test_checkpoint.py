@@ -241,6 +241,42 @@ def test_sigterm_saves_and_ends(tmp_path):
   assert resumed.interrupted == 0
 
 
+@pytest.mark.parametrize("presses", [1, 2, 10])
+@pytest.mark.parametrize("moment", ["evaluation", "checkpoint", "both"])
+def test_no_number_of_signals_costs_the_last_checkpoint(
+  moment, presses, tmp_path, monkeypatch
+):
+  before = signal.signal(signal.SIGINT, signal.default_int_handler)
+  is_early = moment != "checkpoint"
+  checkpoints = Checkpoints(tmp_path, 100 if is_early else 4)
+  save, done = Checkpoints.save, 4 if is_early else 8
+
+  def press():
+    for _ in range(presses):
+      os.kill(os.getpid(), signal.SIGINT)
+
+  def on_evaluation(report):
+    assert report.round <= done
+    if report.round == 4 and is_early:
+      press()
+
+  def pressed_within(self, round, *arguments):
+    if round == 4 and moment != "evaluation":
+      press()
+    save(self, round, *arguments)
+
+  monkeypatch.setattr(Checkpoints, "save", pressed_within)
+  try:
+    result = run("one", checkpoints, on_evaluation)
+  finally:
+    signal.signal(signal.SIGINT, before)
+  assert result.interrupted == signal.SIGINT
+  assert result.rounds == done
+  assert str(done) in os.listdir(tmp_path)
+  resumed = run("one", Checkpoints(tmp_path, None, resume=True))
+  assert_same(resumed, whole("one"))
+
+
 def test_a_signal_after_the_last_round_is_no_interruption(tmp_path):
   def on_evaluation(report):
     if report.round == SETTINGS["rounds"]:

@@ -60,6 +60,16 @@ class Rounds:
   drawn: list[list[int]]
 
 
+def cohort(round: int, seed: int = 0, **settings: Any) -> Cohort:
+  """The cohort of a round of a run with these settings."""
+  data = client_data()
+  config = Config.create(data, settings, PARAMS)
+  of_round = RoundData(
+    *jax.device_put((data.examples, data.sizes, data.indices))
+  )
+  return Cohort.create(config, jax.random.key(seed), jnp.int32(round), of_round)
+
+
 def draw(num_rounds: int, seed: int = 0, **settings: Any) -> Rounds:
   """The rounds that `simulate` draws with these settings."""
   data = client_data()

@@ -11,6 +11,7 @@ import optax
 import pytest
 
 import fedjax_opt as fo
+from tests import reference_methods
 from tests.user_algorithms import (
   draws,
   fed_dyn,
@@ -112,7 +113,7 @@ def test_files_are_short():
 def test_fed_nova(case, momentum, rtol):
   algorithm = fed_nova.fed_nova(draws.loss_fn, LR, momentum)
   states, result = run(algorithm, case)
-  xs = reference.fed_nova(X0, GRADIENT, *drawn(case), LR, momentum)
+  xs = reference_methods.fed_nova(X0, GRADIENT, *drawn(case), LR, momentum)
   assert_close(states, xs, rtol)
   assert result.cost["bytes_up_per_round"] == draws.flat(states[0]).size * (
     jax.tree.leaves(states[0])[0].dtype.itemsize
@@ -139,7 +140,7 @@ def test_fed_dyn(case, rtol):
   states, result = run(algorithm, case)
   kept = clients_after_each_round(algorithm, case)
   population = np.ones(M) if "uniform" in case else np.array(draws.SIZES)
-  xs, hs, gs = reference.fed_dyn(
+  xs, hs, gs = reference_methods.fed_dyn(
     X0, GRADIENT, *drawn(case), LR, 0.1, population
   )
   assert_close([params for params, _ in states], xs, rtol)
@@ -156,7 +157,9 @@ def test_fed_dyn(case, rtol):
 def test_fed_exp(case, rtol):
   algorithm = fed_exp.fed_exp(draws.loss_fn, optax.sgd(LR), eps=1e-3)
   states, result = run(algorithm, case)
-  xs, evaluated, rates = reference.fed_exp(X0, GRADIENT, *drawn(case), LR, 1e-3)
+  xs, evaluated, rates = reference_methods.fed_exp(
+    X0, GRADIENT, *drawn(case), LR, 1e-3
+  )
   assert max(rates) > 1
   assert_close([params for params, _ in states], xs, rtol)
   assert_close([result.params], evaluated[-1:], rtol)
@@ -167,8 +170,8 @@ def test_fed_speed(case, rtol):
   options = {"lam": 10.0, "alpha": 0.7, "rho": 0.1}
   algorithm = fed_speed.fed_speed(draws.loss_fn, LR, **options)
   states, result = run(algorithm, case)
-  xs, duals = reference.fed_speed(
-    X0, GRADIENT, *drawn(case), LR, **options, num_clients=M
+  xs, duals = reference_methods.fed_speed(
+    X0, GRADIENT, *drawn(case), LR, **options, population=np.ones(M)
   )
   assert_close(states, xs, rtol)
   assert_close([draws.flat(result.client_state, lead=1)], duals[-1:], rtol)

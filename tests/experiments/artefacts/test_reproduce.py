@@ -156,7 +156,7 @@ def test_the_report(outcome):
   text = report.markdown(ARTEFACT, "smoke", outcome, "figures")
   assert "`task=digits_logistic`" in text
   assert "`client_lr` among 1e-06,0.1 by highest validation_accuracy" in text
-  assert "`rounds` is 2, 9 in the paper's size (best)" in text
+  assert "`rounds` 2 (in the paper's size 9) (best)" in text
   assert "Of the paper's cells not at this size: more." in text
   assert "![All](figures/table9_all.png)" in text
   assert re.search(r"\| tuned is better \| \*\*\w+", text)

@@ -1,0 +1,264 @@
+"""Measures what the page "Messages" shows: `python docs/messages_study.py`.
+
+Writes messages_bytes.csv and .png, accuracy against the bytes that a client has
+sent, and messages_faults.csv and .png, accuracy against the share of faulty
+clients. The rate of each method is chosen on validation examples; accuracies
+are those on the test examples. With --plot the pictures are
+drawn from the tables that are there.
+"""
+
+import csv
+import pathlib
+import sys
+
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+import optax
+from matplotlib import figure
+
+import fedjax_opt as fo
+from fedjax_opt import aggregators, faults, transforms
+
+FOLDER = pathlib.Path(__file__).parent
+CLIENTS, COHORT, ALPHA, ROUNDS = 50, 10, 0.3, 100
+RATES = {"learning_rate": [0.03, 0.1, 0.3, 1.0]}
+SEEDS = [0, 1, 2, 3, 4]
+WHOLE = "all, 32 bits"
+COMPRESSORS = {
+  "top-k, 2 %": transforms.top_k(0.02),
+  "random-k, 2 %": transforms.random_k(0.02),
+  "sign": transforms.sign(),
+  "1 level": transforms.quantize(1),
+  "15 levels": transforms.quantize(15),
+}
+AGGREGATORS = {
+  "mean": aggregators.mean(),
+  "median": aggregators.median(),
+  "trimmed mean, 0.3": aggregators.trimmed_mean(0.3),
+  "multi-Krum, f = 3": aggregators.multi_krum(3),
+}
+FRACTIONS = [0.0, 0.1, 0.2, 0.3]
+FAULTS = {"flipped": faults.flip, "noisy": faults.noise}
+STRENGTH = {"flipped": 5.0, "noisy": 10.0}
+
+_POOL, _TEST = fo.data.embedded.digits()
+_TRAIN, _VALIDATION = fo.data.hold_out(_POOL, fraction=0.1)
+_PARAMS = {"w": jnp.zeros((64, 10)), "b": jnp.zeros(10)}
+
+
+def _clients(seed):
+  rows = fo.partition.dirichlet(
+    _TRAIN["y"], num_clients=CLIENTS, alpha=ALPHA, seed=seed
+  )
+  return fo.ClientData.from_partition(_TRAIN, rows, keep_pool=True)
+
+
+def _logits(params, batch):
+  return batch["x"].reshape(-1, 64) / 16 @ params["w"] + params["b"]
+
+
+def _loss_fn(params, batch, rng):
+  del rng
+  cross_entropy = optax.softmax_cross_entropy_with_integer_labels
+  return cross_entropy(_logits(params, batch), batch["y"])
+
+
+def _per_example(params, batch):
+  right = _logits(params, batch).argmax(-1) == batch["y"]
+  return {"loss": _loss_fn(params, batch, None), "accuracy": right * 1.0}
+
+
+def _best(make, grid, by, **settings):
+  """The best rate of each setting of the others, by validation accuracy.
+
+  Args:
+    make: `(learning_rate, **others) -> Algorithm`.
+    grid: of the others.
+    by: `(others) -> key`, the settings among which the rate is chosen.
+    **settings: of the run.
+
+  Yields:
+    The values of the others, the rate, the rounds, and the test accuracy,
+    [seeds, evaluated rounds], NaN of points that diverged.
+  """
+  grid = {**grid, **RATES}
+  result = fo.sweep(
+    make,
+    grid,
+    _PARAMS,
+    _clients,
+    rounds=ROUNDS,
+    seeds=SEEDS,
+    validation=_VALIDATION,
+    test=_TEST,
+    evaluate=fo.evaluation.federated(_per_example),
+    cohort_size=COHORT,
+    batch_size=16,
+    local_epochs=1,
+    eval_every=5,
+    **settings,
+  )
+  points = fo.grid_points(grid, SEEDS)
+  metrics = result.history.metrics
+  found = {}
+  for s in range(0, len(points), len(SEEDS)):
+    own = slice(s, s + len(SEEDS))
+    chosen_by = np.mean(metrics["validation_accuracy"][own, -1])
+    score = -1.0 if np.isnan(chosen_by) else chosen_by
+    key = by(points[s])
+    if key not in found or score > found[key][0]:
+      rate = points[s]["learning_rate"]
+      found[key] = score, rate, np.asarray(metrics["test_accuracy"][own])
+  rounds = [int(round) for round in result.history.rounds]
+  for key, (_, rate, accuracy) in found.items():
+    yield key, rate, rounds, accuracy
+
+
+def measure_bytes() -> list[dict]:
+  """One row for each compressor and evaluation."""
+  uploads, rows = {WHOLE: transforms.Upload(optax.identity())}, []
+  for label, upload in COMPRESSORS.items():
+    uploads[label] = upload
+    uploads[f"{label}, feedback"] = transforms.error_feedback(upload)
+  for label, upload in uploads.items():
+    make = lambda learning_rate: fo.fed_avg(_loss_fn, optax.sgd(learning_rate))
+    only = lambda point: ()
+    for _, rate, rounds, accuracy in _best(make, {}, only, upload=upload):
+      for round, values in zip(rounds, accuracy.T, strict=True):
+        # A client takes part in C of M rounds.
+        sent = round * upload.num_bytes(_PARAMS) * COHORT / CLIENTS / 1000
+        rows.append(
+          {
+            "method": label,
+            "learning_rate": rate,
+            "round": round,
+            "kilobytes": sent,
+            **_statistics(values),
+          }
+        )
+  return rows
+
+
+def measure_faults() -> list[dict]:
+  """One row for each fault, fraction and aggregator."""
+  rows = []
+  for kind, fault in FAULTS.items():
+    for label, aggregator in AGGREGATORS.items():
+
+      def make(learning_rate, fraction, fault=fault, kind=kind):
+        algorithm = fo.fed_avg(_loss_fn, optax.sgd(learning_rate))
+        return faults.with_fault(algorithm, fault(fraction, STRENGTH[kind]))
+
+      for fraction, rate, _, accuracy in _best(
+        make,
+        {"fraction": FRACTIONS},
+        lambda point: point["fraction"],
+        weighting="uniform",
+        aggregator=aggregator,
+      ):
+        rows.append(
+          {
+            "fault": kind,
+            "fraction": fraction,
+            "aggregator": label,
+            "learning_rate": rate,
+            **_statistics(accuracy[:, -1]),
+          }
+        )
+  return rows
+
+
+def _statistics(values):
+  """The mean over seeds, and their standard deviation."""
+  return {
+    "accuracy": float(np.mean(values)),
+    "deviation": float(np.std(values, ddof=1)),
+  }
+
+
+def _write(name, rows):
+  names = list(dict.fromkeys(n for row in rows for n in row))
+  with (FOLDER / f"{name}.csv").open("w", newline="") as file:
+    writer = csv.DictWriter(file, names, lineterminator="\n")
+    writer.writeheader()
+    rounded = lambda v: f"{v:.5g}" if isinstance(v, float) else v
+    writer.writerows({n: rounded(v) for n, v in row.items()} for row in rows)
+
+
+def _read(name):
+  with (FOLDER / f"{name}.csv").open() as file:
+    return list(csv.DictReader(file))
+
+
+def _of(rows, **wanted):
+  return [r for r in rows if all(r[n] == v for n, v in wanted.items())]
+
+
+def _column(rows, name):
+  return np.array([float(row[name]) for row in rows])
+
+
+def draw_bytes() -> figure.Figure:
+  """Accuracy against bytes, without feedback and with it."""
+  rows, fig = _read("messages_bytes"), figure.Figure((9, 3.8))
+  axes = fig.subplots(1, 2, sharey=True)
+  titles = ("without error feedback", "with error feedback")
+  for ax, title, suffix in zip(axes, titles, ("", ", feedback"), strict=True):
+    labels = {label: label + suffix for label in COMPRESSORS}
+    for label, name in {WHOLE: WHOLE, **labels}.items():
+      own = _of(rows, method=name)
+      color = "black" if name == WHOLE else None
+      own = own[1:]  # Nothing was sent before round 0.
+      ax.plot(
+        _column(own, "kilobytes"),
+        _column(own, "accuracy"),
+        label=label,
+        color=color,
+      )
+    ax.set(xscale="log", xlabel="kB sent by a client", title=title)
+    ax.grid(alpha=0.3)
+  axes[0].set_ylabel("test accuracy")
+  axes[1].legend(fontsize=8)
+  return fig
+
+
+def draw_faults() -> figure.Figure:
+  """Accuracy against the share of faulty clients, one panel a fault."""
+  rows, fig = _read("messages_faults"), figure.Figure((9, 3.8))
+  axes = fig.subplots(1, 2, sharey=True)
+  for ax, kind in zip(axes, FAULTS, strict=True):
+    for label in AGGREGATORS:
+      own = _of(rows, fault=kind, aggregator=label)
+      ax.errorbar(
+        _column(own, "fraction"),
+        _column(own, "accuracy"),
+        _column(own, "deviation"),
+        label=label,
+        marker="o",
+        capsize=2,
+      )
+    ax.set(xlabel="share of faulty clients", title=f"{kind} differences")
+    ax.grid(alpha=0.3)
+  axes[0].set(ylabel="test accuracy", ylim=(0, 1))
+  axes[0].legend(fontsize=8)
+  return fig
+
+
+def main() -> None:
+  """Measures, unless --plot is given, and draws."""
+  if "--plot" not in sys.argv:
+    _write("messages_bytes", measure_bytes())
+    _write("messages_faults", measure_faults())
+  matplotlib.use("agg")
+  for name, draw in {
+    "messages_bytes": draw_bytes,
+    "messages_faults": draw_faults,
+  }.items():
+    fig = draw()
+    fig.tight_layout()
+    fig.savefig(FOLDER / f"{name}.png", dpi=120)
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,374 @@
+"""Writes validity_table.md: which standard check each method passes.
+
+  PYTHONPATH=. python docs/validity_table.py
+
+For every algorithm of the registry: where its plain loop is; the setting at
+which it is FedAvg, if there is one, which is run; and how far from the optimum
+it ends on strongly convex quadratics whose clients have different minima, with
+exact gradients.
+"""
+
+import functools
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import fedjax_opt as fo
+from fedjax_opt.algorithms import ALGORITHMS
+
+TABLE = pathlib.Path(__file__).parent / "validity_table.md"
+CLIENTS, EXAMPLES, D, STEPS = 5, 6, 3, 4
+FEW = 2  # clients of a cohort that is a part
+RATE = 0.2
+ROUNDS = 800
+# A part of the first distance up to the one is the optimum, from the other on
+# it is not.
+REACHED, STALLED = 1e-8, 1e-5
+EQUAL = 1e-6  # to FedAvg, as a part of what that has moved
+
+
+class Reduction(NamedTuple):
+  """A setting at which a method is FedAvg.
+
+  Attributes:
+    text: what it is.
+    make: `() -> Algorithm`.
+    settings: of both runs.
+    rounds: for so many it is FedAvg.
+  """
+
+  text: str
+  make: Callable[[], fo.Algorithm]
+  settings: Mapping[str, Any] = {}
+  rounds: int = 3
+
+
+class Method(NamedTuple):
+  """How a method is checked.
+
+  Attributes:
+    make: `() -> Algorithm`, as it is run on the quadratics.
+    loop: the file of tests/ that has it against its loop.
+    fed_avg: where it is FedAvg; None if nowhere, or a word.
+  """
+
+  make: Callable[[], fo.Algorithm]
+  loop: str
+  fed_avg: Reduction | str | None = None
+
+
+class Row(NamedTuple):
+  """What was found of a method; distances are parts of the first one."""
+
+  name: str
+  all_clients: float
+  few_clients: float | None  # None if its cohort is not sampled
+
+
+# The problem.
+
+
+def problem() -> tuple[fo.ClientData, dict[str, np.ndarray], np.ndarray]:
+  """The clients, x_0, and the optimum of all; one batch each, float64."""
+  rng = np.random.default_rng(3)
+  x = rng.normal(size=(CLIENTS, EXAMPLES, D)) * [0.6, 1.0, 1.4]
+  minima = rng.normal(size=(CLIENTS, D))
+  y = np.einsum("cnd,cd->cn", x, minima) + rng.normal(size=x.shape[:2])
+  x, y = x.reshape(-1, D), y.ravel()
+  optimum = np.linalg.lstsq(x, y)[0]
+  rows = np.arange(CLIENTS * EXAMPLES).reshape(CLIENTS, EXAMPLES)
+  data = fo.ClientData.from_partition({"x": x, "y": y}, list(rows))
+  return data, {"w": np.full(D, 3.0)}, optimum
+
+
+def loss_fn(params: Any, batch: Any, rng: Any) -> jax.Array:
+  """[B]."""
+  return (batch["x"] @ params["w"] - batch["y"]) ** 2 / 2
+
+
+def features_fn(params: Any, batch: Any, rng: Any) -> jax.Array:
+  """[B, d], for MOON."""
+  return batch["x"] * params["w"]
+
+
+def run(
+  algorithm: fo.Algorithm,
+  rounds: int,
+  from_optimum: bool = False,
+  **settings: Any,
+) -> fo.Result:
+  """A run that measures the distance to the optimum, of the first one."""
+  data, params, optimum = problem()
+  first = np.linalg.norm(params["w"] - optimum)
+  params = {"w": optimum} if from_optimum else params
+
+  def evaluate(params, data, test):
+    return {"distance": jnp.linalg.norm(params["w"] - optimum) / first}
+
+  defaults = {
+    "batch_size": EXAMPLES,
+    "local_steps": STEPS,
+    "cohort_size": CLIENTS,
+    "eval_every": rounds,
+  }
+  return fo.simulate(
+    algorithm,
+    params,
+    data,
+    rounds=rounds,
+    evaluate=evaluate,
+    **defaults | settings,
+  )
+
+
+def distances(algorithm: fo.Algorithm, rounds: int, **settings) -> np.ndarray:
+  """To the optimum, before the first round and after those evaluated."""
+  result = run(algorithm, rounds, **settings)
+  return result.history.metrics["distance"][0]
+
+
+# The methods.
+
+_SGD = optax.sgd(RATE)
+_AGAINST, _COMPOSITE, _VARIANCE, _DOMO, _METHODS = (
+  "test_against_reference.py",
+  "test_composite.py",
+  "test_variance_reduction.py",
+  "test_domo.py",
+  "test_methods_loops.py",
+)
+_ONE_STEP = {"local_steps": 1}
+
+
+def _with_server(rule: optax.GradientTransformation) -> Callable:
+  return functools.partial(fo.fed_avg, loss_fn, _SGD, rule)
+
+
+def _of(name: str, *arguments: Any, **others: Any) -> Callable:
+  factory = ALGORITHMS[name].factory
+  return functools.partial(factory, loss_fn, *arguments, **others)
+
+
+def _composite(name: str) -> Method:
+  """With a regularizer that is 0, which leaves the loss."""
+  make = _of(name, fo.prox.l1(0.0), RATE)
+  return Method(make, _COMPOSITE, Reduction("regularizer 0", make))
+
+
+def _momenta(name: str) -> Method:
+  """Ten times smaller steps, of which momenta make ten times longer ones."""
+  has = {p.name: 0.0 for p in ALGORITHMS[name].hyperparameters}
+  text = ", ".join(has) + " 0"
+  off = Reduction(text, _of(name, RATE, **has))
+  return Method(_of(name, RATE / 10), _DOMO, off)
+
+
+def _moon(mu: float) -> Callable:
+  return functools.partial(fo.moon, loss_fn, features_fn, _SGD, mu=mu)
+
+
+METHODS: dict[str, Method] = {
+  "fed_avg": Method(_of("fed_avg", _SGD), _AGAINST, "it is"),
+  "fed_prox": Method(
+    _of("fed_prox", _SGD, mu=0.5),
+    _AGAINST,
+    Reduction("mu 0", _of("fed_prox", _SGD, mu=0.0)),
+  ),
+  "moon": Method(_moon(0.5), _AGAINST, Reduction("mu 0", _moon(0.0))),
+  "fed_avg_m": Method(
+    _with_server(optax.sgd(1.0, 0.9)),
+    _AGAINST,
+    Reduction("server momentum 0", _with_server(optax.sgd(1.0, 0.0))),
+  ),
+  "fed_adam": Method(_with_server(optax.adam(0.01)), _AGAINST),
+  "fed_yogi": Method(_with_server(optax.yogi(0.01)), _AGAINST),
+  "fed_adagrad": Method(_with_server(optax.adagrad(0.1)), _AGAINST),
+  **{
+    name: _composite(name)
+    for name, choice in ALGORITHMS.items()
+    if choice.takes_regularizer and not choice.is_exact
+  },
+  "centralized": Method(
+    _of("centralized", fo.prox.l1(0.0), RATE),
+    "test_centralized.py",
+    Reduction(
+      "regularizer 0, one local step",
+      _of("centralized", fo.prox.l1(0.0), RATE),
+      _ONE_STEP,
+    ),
+  ),
+  "local": Method(_of("local", fo.prox.l1(0.0), RATE), "test_centralized.py"),
+  "scaffold": Method(
+    _of("scaffold", RATE),
+    _VARIANCE,
+    Reduction("its first round", _of("scaffold", RATE), rounds=1),
+  ),
+  "local_sgd": Method(
+    _of("local_sgd", RATE),
+    _VARIANCE,
+    Reduction("always", _of("local_sgd", RATE)),
+  ),
+  "minibatch_sgd": Method(
+    _of("minibatch_sgd", RATE),
+    _VARIANCE,
+    Reduction("one local step", _of("minibatch_sgd", RATE), _ONE_STEP),
+  ),
+  "minibatch_sarah": Method(_of("minibatch_sarah", RATE), _VARIANCE),
+  "bvr_l_sgd": Method(_of("bvr_l_sgd", RATE), _VARIANCE),
+  **{
+    name: _momenta(name)
+    for name, choice in ALGORITHMS.items()
+    if {"mu_s", "mu_l"} & {p.name for p in choice.hyperparameters}
+  },
+  "fed_dyn": Method(
+    _of("fed_dyn", _SGD, alpha=0.5),
+    _METHODS,
+    Reduction("alpha 0", _of("fed_dyn", _SGD, alpha=0.0)),
+  ),
+  "fed_nova": Method(
+    _of("fed_nova", RATE),
+    _METHODS,
+    Reduction("equally many steps", _of("fed_nova", RATE)),
+  ),
+  "fed_cm": Method(
+    _of("fed_cm", RATE),
+    _METHODS,
+    Reduction("alpha 1", _of("fed_cm", RATE, alpha=1.0)),
+  ),
+  "fed_exp": Method(_of("fed_exp", _SGD), _METHODS),
+  "mime_lite": Method(
+    _of("mime_lite", RATE),
+    _METHODS,
+    Reduction("beta 0", _of("mime_lite", RATE, beta=0.0)),
+  ),
+  "prox_skip": Method(
+    _of("prox_skip", RATE, p=0.4),
+    _METHODS,
+    Reduction("p 1, one local step", _of("prox_skip", RATE, p=1.0), _ONE_STEP),
+  ),
+  "fed_sam": Method(
+    _of("fed_sam", _SGD),
+    _METHODS,
+    Reduction("rho 0", _of("fed_sam", _SGD, rho=0.0)),
+  ),
+  "mo_fed_sam": Method(
+    _of("mo_fed_sam", RATE),
+    _METHODS,
+    Reduction("rho 0, beta 1", _of("mo_fed_sam", RATE, rho=0.0, beta=1.0)),
+  ),
+  "fed_speed": Method(_of("fed_speed", RATE, lam=2.0), _METHODS),
+  "diloco": Method(
+    _of("diloco", _SGD),
+    _METHODS,
+    Reduction(
+      "sgd inside, sgd of rate 1 outside", _of("diloco", _SGD, optax.sgd(1.0))
+    ),
+  ),
+}
+# Settings of these that are rows of their own.
+FORMS: dict[str, Method] = {
+  "fed_speed, rho 0": Method(
+    _of("fed_speed", RATE, lam=2.0, rho=0.0), _METHODS
+  ),
+  "fed_speed, rho 0, all_duals": Method(
+    _of("fed_speed", RATE, lam=2.0, rho=0.0, all_duals=True), _METHODS
+  ),
+}
+ROWS = METHODS | FORMS
+
+
+# The checks.
+
+
+def off_fed_avg(reduction: Reduction) -> float:
+  """How far a method ends from FedAvg, as a part of what that has moved."""
+  settings = {"rounds": reduction.rounds, **reduction.settings}
+  start = problem()[1]["w"]
+  expected = run(fo.fed_avg(loss_fn, _SGD), **settings).params["w"]
+  actual = run(reduction.make(), **settings).params["w"]
+  moved = np.linalg.norm(expected - start)
+  return float(np.linalg.norm(actual - expected) / moved)
+
+
+def try_method(name: str) -> Row:
+  """Where a method ends on the quadratics."""
+  algorithm = ROWS[name].make()
+  choice = ALGORITHMS.get(name)
+  whole = distances(algorithm, ROUNDS)[-1]
+  few = None
+  if choice is None or choice.cohort == "sampled":
+    few = float(distances(algorithm, ROUNDS, cohort_size=FEW)[-1])
+  return Row(name, float(whole), few)
+
+
+def verdict(distance: float | None) -> str:
+  """What the table says of a distance."""
+  if distance is None:
+    return "–"
+  if distance <= REACHED:
+    return "optimum"
+  return f"{distance:.0e}".replace("e-0", "e-")
+
+
+def line(row: Row) -> str:
+  """Its line of the table."""
+  method = ROWS[row.name]
+  name, *form = row.name.split(", ", 1)
+  shown = ", ".join([f"`{name}`", *form])
+  at = method.fed_avg
+  at = at.text if isinstance(at, Reduction) else at or "–"
+  loop = f"[yes](../tests/{method.loop})"
+  ends = " | ".join(map(verdict, row[1:]))
+  return f"| {shown} | {loop} | {at} | {ends} |"
+
+
+def head() -> str:
+  """What is above the rows."""
+  return f"""\
+# Which check each method passes
+
+Made by `python docs/validity_table.py`, which runs all of it in float64.
+
+- **Its loop**: it equals a plain loop written from its box, to 1e-10, with
+  unequal clients and, where it takes them, partial cohorts: in the linked test.
+- **FedAvg at**: the setting at which it must be FedAvg and is, to {EQUAL:g}.
+- **Quadratics**: {CLIENTS} clients whose strongly convex quadratics have
+  different minima, {STEPS} local steps along exact gradients, all clients in a
+  round or {FEW} of them. After {ROUNDS} rounds the method is at the optimum of
+  all (its distance is below {REACHED:g} of the first one), or as far from it as
+  the table says.
+
+That a method stops before the optimum is no fault. Several local steps without
+a correction of their drift cannot get there: at the optimum the mean of the
+gradients is 0, but not that of the local steps, as clients differ. So the
+optimum is not a fixed point, at any rate. Methods that get there only if all
+clients take part have no memory of those that are not in the cohort. FedSpeed's
+perturbation has a fixed length, which moves each client's minimum; without it
+and with `all_duals` it is FedDyn.
+
+| method | its loop | FedAvg at | quadratics, all clients | {FEW} of {CLIENTS} |
+|:--|:--|:--|--:|--:|
+"""
+
+
+def main() -> None:
+  jax.config.update("jax_enable_x64", True)
+  order = [*ALGORITHMS, *FORMS]
+  lines = []
+  for name in order:
+    lines.append(line(try_method(name)))
+    print(lines[-1], flush=True)
+    reduction = ROWS[name].fed_avg
+    if isinstance(reduction, Reduction):
+      off = off_fed_avg(reduction)
+      assert off <= EQUAL, (name, off)
+  TABLE.write_text(head() + "".join(f"{line}\n" for line in lines))
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,300 @@
+"""Means that a few wrong messages do not move far.
+
+An `Aggregator` takes the place of the weighted mean in every phase of a round,
+see `with_aggregator`. It combines the messages of those that count: n of them,
+without those that dropped out or were rejected.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.flatten_util import ravel_pytree
+
+from fedjax_opt import trees
+from fedjax_opt.base import Algorithm
+from fedjax_opt.checks import algorithms, functions
+from fedjax_opt.checks import values as checks
+from fedjax_opt.registry import Choice, Hyperparameter
+
+__all__ = [
+  "Aggregator",
+  "mean",
+  "median",
+  "multi_krum",
+  "trimmed_mean",
+  "with_aggregator",
+]
+
+
+class Aggregator(NamedTuple):
+  """How the server combines messages.
+
+  Attributes:
+    combine: `(messages, counted) -> message`, leaves [C, ...] -> [...], given
+      who counts, [C] bool; the messages of others may be anything. None for
+      the weighted mean.
+  """
+
+  combine: Callable[[Any, jax.Array], Any] | None
+
+
+def mean() -> Aggregator:
+  """The weighted mean, which is the default.
+
+  Returns:
+    The aggregator.
+  """
+  return Aggregator(None)
+
+
+def median() -> Aggregator:
+  """The median of each coordinate; of an even number the mean of both.
+
+  Returns:
+    The aggregator.
+
+  References:
+    Yin et al., "Byzantine-Robust Distributed Learning: Towards Optimal
+    Statistical Rates", ICML 2018, definition 1.
+  """
+
+  def inner(rank, n):
+    return (rank >= (n - 1) // 2) & (rank <= n // 2)
+
+  return Aggregator(_of_ranks(inner))
+
+
+def trimmed_mean(fraction: jax.typing.ArrayLike) -> Aggregator:
+  """The mean of each coordinate without its largest and smallest entries.
+
+  Args:
+    fraction: of the n messages, the part that is left out at each end; in
+      [0, 1/2). Of parts of messages the whole ones are left out.
+
+  Returns:
+    The aggregator.
+
+  Raises:
+    ValueError: if `fraction` is out of range.
+    TypeError: if it is no number.
+
+  References:
+    Yin et al., ICML 2018, definition 2.
+  """
+  checks.in_interval("fraction", fraction, "[0, 0.5)")
+
+  def inner(rank, n):
+    # In float32 0.29 times 100 is 28.999998.
+    cut = jnp.floor(fraction * n + 1e-4).astype(jnp.int32)
+    return (rank >= cut) & (rank < n - cut)
+
+  return Aggregator(_of_ranks(inner))
+
+
+def multi_krum(faulty: int) -> Aggregator:
+  """The mean of those messages that are nearest to the others.
+
+  The score of a message is the sum of its squared distances to the n - f - 2
+  nearest others, over all its leaves; the n - f with the least scores are
+  averaged. Where clients that drop out leave fewer than f + 3, the nearest
+  other one is the score, and one message at least is taken.
+
+  Args:
+    faulty: f, how many messages may be wrong; a cohort must have at least
+      2 f + 3 clients.
+
+  Returns:
+    The aggregator.
+
+  Raises:
+    ValueError: if `faulty` is negative.
+    TypeError: if it is no whole number.
+
+  References:
+    Blanchard et al., "Machine Learning with Adversaries: Byzantine Tolerant
+    Gradient Descent", NeurIPS 2017, sections 4 and 5.
+  """
+  checks.at_least("faulty", faulty, 0)
+
+  def combine(messages, counted):
+    size = len(counted)
+    if size < least_cohort(faulty):
+      raise ValueError(
+        f"aggregator: multi_krum with faulty={faulty} needs a cohort of at "
+        f"least {least_cohort(faulty)} clients; cohort_size is {size}"
+      )
+    n = jnp.sum(counted)
+    score = _scores(messages, counted, jnp.maximum(n - faulty - 2, 1))
+    rank = jnp.argsort(jnp.argsort(score, stable=True))
+    chosen = counted & (rank < jnp.maximum(n - faulty, 1))
+    return jax.tree.map(
+      lambda leaf: _mean_of(_along(chosen, leaf), leaf), messages
+    )
+
+  return Aggregator(combine)
+
+
+def least_cohort(faulty: int) -> int:
+  """The clients that `multi_krum` needs in a cohort, for its f."""
+  return 2 * faulty + 3
+
+
+def with_aggregator(algorithm: Algorithm, aggregator: Aggregator) -> Algorithm:
+  """An algorithm whose server combines messages in another way.
+
+  All clients weigh alike: how many examples it has a client could invent. The
+  messages of a cohort are on the device at once, [C, ...].
+
+  Args:
+    algorithm: one whose rounds have means over the cohort.
+    aggregator: what takes their place.
+
+  Returns:
+    The algorithm. `simulate(..., aggregator=aggregator)` makes the same one.
+
+  Raises:
+    TypeError: if an argument is of a wrong type.
+  """
+  algorithms.check("algorithm", algorithm)
+  if not isinstance(aggregator, Aggregator):
+    called = " (it was not called)" if callable(aggregator) else ""
+    raise TypeError(
+      f"aggregator={checks.shown(aggregator)}: must be one of "
+      f"fedjax_opt.aggregators{called}, such as aggregators.median()"
+    )
+  if aggregator.combine is None:
+    return algorithm
+
+  def round(state, cohort):
+    combining = _Combining(cohort, aggregator.combine)
+    returned = algorithm.round(state, combining)
+    if not combining.means:
+      raise ValueError(
+        "aggregator: a round of this algorithm has no mean over the cohort; "
+        "leave aggregator out"
+      )
+    return returned
+
+  return algorithm._replace(round=round)
+
+
+class _Combining:
+  """A cohort whose `mean` is another one."""
+
+  def __init__(self, cohort: Any, combine: Callable[[Any, jax.Array], Any]):
+    self.means = 0
+    self._cohort, self._combine = cohort, combine
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self._cohort, name)
+
+  def mean(
+    self, one_client: Callable[..., Any], broadcast: Any, **options: Any
+  ):
+    self.means += 1
+    if not self._cohort.weighs_alike:
+      raise ValueError(
+        "aggregator: counts all clients alike; must be with "
+        "weighting='uniform', and a sampler that gives no weights"
+      )
+
+    def alike(worker, broadcast):
+      output = functions.output(one_client, worker, broadcast)
+      if output.weight is not None:
+        raise ValueError(
+          "aggregator: counts all clients alike, and those of this algorithm "
+          "return weights of their own; leave aggregator out"
+        )
+      return output
+
+    sent = self._cohort.each(alike, broadcast, **options)
+    value = self._combine(sent.value, sent.counted)
+    return dataclasses.replace(sent, value=value)
+
+
+def _of_ranks(inner):
+  """Of each coordinate, the mean of the entries of some ranks."""
+
+  def combine(messages, counted):
+    n = jnp.sum(counted)
+
+    def of_leaf(leaf):
+      # Those that do not count are sorted to the end.
+      ordered = jnp.sort(
+        jnp.where(_along(counted, leaf), _wide(leaf), jnp.inf), axis=0
+      )
+      taken = inner(jnp.arange(len(counted)), n) & (
+        jnp.arange(len(counted)) < n
+      )
+      return _mean_of(_along(taken, leaf), ordered, leaf.dtype)
+
+    return jax.tree.map(of_leaf, messages)
+
+  return combine
+
+
+def _scores(messages, counted, neighbors):
+  """[C] sums of squared distances; infinite for those that do not count."""
+  rows = jax.vmap(lambda message: ravel_pytree(message)[0])(messages)
+  rows = jnp.where(counted[:, None], _wide(rows), 0)  # [C, d]
+  # One row after the other: all at once would take [C, C, d].
+  distances = lax.map(lambda row: jnp.sum((rows - row) ** 2, axis=1), rows)
+  is_pair = counted & counted[:, None] & ~jnp.eye(len(rows), dtype=bool)
+  distances = jnp.sort(jnp.where(is_pair, distances, jnp.inf), axis=1)
+  near = jnp.arange(len(rows)) < neighbors
+  score = jnp.sum(jnp.where(near, distances, 0), axis=1)
+  # Finite also for the only one left.
+  largest = jnp.finfo(score.dtype).max
+  return jnp.where(counted, jnp.minimum(score, largest), jnp.inf)
+
+
+def _mean_of(mask, leaf, dtype=None):
+  """The mean of the rows in a mask, in the type that `Cohort.mean` has."""
+  dtype = jnp.result_type(leaf.dtype if dtype is None else dtype, float)
+  wide = trees.at_least_float32(
+    leaf.astype(jnp.promote_types(leaf.dtype, dtype))
+  )
+  total = jnp.sum(jnp.where(mask, wide, 0), axis=0)
+  return (total / jnp.maximum(jnp.sum(mask, axis=0), 1)).astype(dtype)
+
+
+def _along(vector, leaf):
+  """[C] as [C, 1, ...], for a leaf [C, ...]."""
+  return vector.reshape(-1, *[1] * (leaf.ndim - 1))
+
+
+def _wide(leaf):
+  """The array in a floating-point type of at least 32 bits."""
+  return trees.at_least_float32(leaf.astype(jnp.result_type(leaf.dtype, float)))
+
+
+AGGREGATORS: dict[str, Choice] = {
+  "mean": Choice(mean, "the weighted mean"),
+  "median": Choice(median, "the median of each coordinate"),
+  "trimmed_mean": Choice(
+    trimmed_mean,
+    "the mean of each coordinate without its extremes",
+    (
+      Hyperparameter(
+        "fraction", 0.1, "share of clients left out at each end", "[0, 0.5)"
+      ),
+    ),
+  ),
+  "multi_krum": Choice(
+    multi_krum,
+    "the mean of the messages nearest to the others",
+    (
+      Hyperparameter(
+        "faulty",
+        1,
+        "clients of a cohort that may be wrong",
+        "[0, inf)",
+        is_static=True,
+      ),
+    ),
+  ),
+}

@@ -1,0 +1,78 @@
+"""DiLoCo: few clients that take many steps, and keep their optimizers.
+
+References:
+  Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language
+  Models", 2023.
+"""
+
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt.algorithms.fed_avg import FedAvgState, server_step
+from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn
+from fedjax_opt.checks import functions, rules
+
+
+def diloco(
+  loss_fn: LossFn,
+  client: ClientRule,
+  server: optax.GradientTransformation | None = None,
+) -> Algorithm:
+  r"""`fed_avg` whose clients keep the state of their rule between rounds.
+
+  .. math::
+
+    x_i, s_i = \text{client}^K(x_t, s_i), \qquad
+    \Delta_t = x_t - \sum_i w_i x_i, \qquad
+    x_{t+1} = \text{server}(x_t, \Delta_t)
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    client: the rule of the local steps, or a function from the round to it. The
+      paper's is `optax.adamw(4e-4, weight_decay=0.1)`, for 500 local steps. Of
+      a client that takes no part its state stays as it is.
+    server: takes :math:`\Delta_t` for its gradient; if None the paper's,
+      `optax.sgd(0.7, momentum=0.9, nesterov=True)`.
+
+  Returns:
+    The algorithm. Each client keeps the state of its rule, of AdamW two models.
+
+  Raises:
+    TypeError: see `fed_avg`.
+
+  References:
+    Douillard et al., 2023, Algorithm 1.
+  """
+  functions.check_loss(loss_fn)
+  rules.client("client", client)
+  rules.server("server", server)
+  if server is None:
+    server = optax.sgd(0.7, momentum=0.9, nesterov=True)
+
+  def init(params, num_clients):
+    del num_clients
+    return FedAvgState(params, server.init(params))
+
+  def init_client(params):
+    first = rules.of_round(client, jnp.int32(0))
+    return rules.init("client", first, params)
+
+  def round(state, cohort):
+    def one_client(worker, params):
+      rule = rules.of_round(client, worker.round)
+      local_params, kept = worker.descend_from(
+        loss_fn, rule, params, worker.state
+      )
+      return ClientOutput(optax.tree.sub(local_params, params), state=kept)
+
+    sent = cohort.mean(one_client, broadcast=state.params)
+    new = server_step(server, state.params, state.server, sent.value)
+    return FedAvgState(*new), sent
+
+  return Algorithm(
+    init,
+    round,
+    params=lambda state: state.params,
+    init_client=init_client,
+    sends=lambda params: [params],
+  )

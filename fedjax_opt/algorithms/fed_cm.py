@@ -1,0 +1,118 @@
+"""FedCM: clients step along the momentum of all clients.
+
+References:
+  Xu, Wang, Wang and Yao, "FedCM: Federated Learning with Client-level
+  Momentum", 2021.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import values as checks
+
+
+class FedCmState(NamedTuple):
+  """The server between rounds."""
+
+  params: Params  # x_t
+  delta: Params  # Delta_t, the mean local step of the last round; 0 at first
+
+
+def fed_cm(
+  loss_fn: LossFn,
+  learning_rate: Rate,
+  server_learning_rate: jax.typing.ArrayLike = 1.0,
+  *,
+  alpha: jax.typing.ArrayLike = 0.1,
+) -> Algorithm:
+  r"""Local steps along a mixture of the gradient and the last mean step.
+
+  .. math::
+
+    x_i &\leftarrow x_i - \eta (\alpha g_i(x_i) + (1 - \alpha) \Delta_t)
+      \quad \text{K times, from } x_t \\
+    \Delta_{t+1} &= \frac{1}{\eta K} \sum_i w_i (x_t - x_i), \qquad
+    x_{t+1} = x_t - \eta_g \eta K \Delta_{t+1}
+
+  :math:`\Delta_t` is divided by the rate of the round that made it. Where
+  clients take different numbers of steps, K is their weighted mean.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    learning_rate: eta, or a function from the round to it; non-negative.
+    server_learning_rate: eta_g; non-negative.
+    alpha: the weight of the client's own gradient, in [0, 1]; at 1 this is
+      `fed_avg`.
+
+  Returns:
+    The algorithm. The server sends the model and :math:`\Delta_t`, twice the
+    bytes of `fed_avg`; a client sends its difference and its number of steps.
+
+  Raises:
+    ValueError: if `learning_rate` is an optimizer, or a number is out of range.
+    TypeError: if an argument is of a wrong type.
+
+  References:
+    Xu et al., 2021, Algorithm 2.
+  """
+  checks.in_interval("alpha", alpha, "[0, 1]")
+  why = "fed_cm adds a momentum to plain steps, not to those of another rule"
+  return with_client_momentum(
+    loss_fn, learning_rate, server_learning_rate, alpha, why
+  )
+
+
+def with_client_momentum(
+  loss_fn: LossFn,
+  learning_rate: Rate,
+  server_learning_rate: jax.typing.ArrayLike,
+  weight: jax.typing.ArrayLike,
+  why: str,
+  wrap: Callable[
+    [optax.GradientTransformation], optax.GradientTransformation
+  ] = lambda rule: rule,
+) -> Algorithm:
+  """FedCM, with `wrap` around the clients' rule, and `why` it is plain."""
+  functions.check_loss(loss_fn)
+  rules.rate("learning_rate", learning_rate, why=why)
+  rules.rate("server_learning_rate", server_learning_rate, may_drop=False)
+
+  def init(params, num_clients):
+    del num_clients
+    return FedCmState(params, delta=optax.tree.zeros_like(params))
+
+  def round(state, cohort):
+    rate = at_round(learning_rate, cohort.round)
+
+    def one_client(worker, broadcast):
+      params, shared = broadcast
+      rule = wrap(optax.chain(_mixed(weight, shared), optax.sgd(rate)))
+      local_params = worker.descend(loss_fn, rule, params)
+      return optax.tree.sub(local_params, params), worker.num_steps
+
+    sent = cohort.mean(one_client, broadcast=(state.params, state.delta))
+    moved, num_steps = sent.value
+    reach = rate * num_steps  # eta K
+    mean_step = optax.tree.scale(-1 / jnp.where(reach > 0, reach, 1), moved)
+    params = optax.tree.add_scale(state.params, server_learning_rate, moved)
+    return FedCmState(params, delta=mean_step), sent
+
+  return Algorithm(
+    init, round, lambda s: s.params, sends=lambda params: [params, None]
+  )
+
+
+def _mixed(weight, shared):
+  def mix(grads, params):
+    del params
+    own = optax.tree.scale(weight, grads)
+    mixed = optax.tree.add_scale(own, 1 - weight, shared)
+    return optax.tree.cast_like(mixed, grads)
+
+  return optax.stateless(mix)

@@ -1,0 +1,116 @@
+"""FedDyn: each client's objective is bent until all have the same minimum.
+
+References:
+  Acar et al., "Federated Learning Based on Dynamic Regularization", ICLR 2021.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt import objectives
+from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn, Params
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import values as checks
+from fedjax_opt.models import statistics
+
+
+class FedDynState(NamedTuple):
+  """The server between rounds; each client keeps its g_i."""
+
+  params: Params  # x_t
+  h: Params  # the mean of the g_i of all clients
+
+
+def fed_dyn(
+  loss_fn: LossFn,
+  client: ClientRule,
+  *,
+  alpha: jax.typing.ArrayLike = 0.01,
+) -> Algorithm:
+  r"""Local steps on a dynamically regularized loss, and a corrected mean.
+
+  .. math::
+
+    x_i &\approx \operatorname{argmin}_x f_i(x) - \langle g_i, x \rangle
+      + \frac{\alpha}{2} \|x - x_t\|^2 \\
+    g_i &\leftarrow g_i - \alpha (x_i - x_t) \\
+    h &\leftarrow h - \alpha \frac{1}{M} \sum_{i \in S} (x_i - x_t), \qquad
+    x_{t+1} = \frac{1}{|S|} \sum_{i \in S} x_i - \frac{1}{\alpha} h
+
+  All :math:`g_i` start at 0. M are all clients, not those of the cohort, so
+  that h is the mean of all :math:`g_i` at any time.
+
+  The paper's means are plain: `weighting='uniform'`. With 'examples' both are
+  weighted, and h is the weighted mean of all :math:`g_i`. The authors' program
+  clips gradients at the norm 10: `optax.chain(optax.clip_by_global_norm(10),
+  optax.sgd(0.1))`.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    client: the rule of the local steps; its state starts afresh each round.
+    alpha: strength of the regularization; non-negative. At 0 there is no
+      correction and this is `fed_avg`. That is no limit: however small alpha
+      is, h / alpha is a mean of past differences.
+
+  Returns:
+    The algorithm.
+
+  Raises:
+    ValueError: if `alpha` is negative.
+    TypeError: see `fed_avg`.
+
+  References:
+    Acar et al., ICLR 2021, Algorithm 1.
+  """
+  functions.check_loss(loss_fn)
+  rules.client("client", client)
+  checks.in_interval("alpha", alpha, "[0, inf)")
+
+  def init(params, num_clients):
+    del num_clients
+    return FedDynState(params, h=optax.tree.zeros_like(params))
+
+  def round(state, cohort):
+    def one_client(worker, received):
+      loss = objectives.l2(loss_fn, alpha)
+      loss = objectives.RegularizedLoss(
+        loss, _tilt(worker.state, received, alpha)
+      )
+      params = worker.descend(loss, client, received)
+      delta = optax.tree.sub(params, received)
+      # Running statistics have no gradient to be corrected.
+      moved = statistics.without(delta)
+      new = optax.tree.add_scale(worker.state, -alpha, moved)
+      return ClientOutput(delta, state=new)
+
+    sent = cohort.mean(one_client, broadcast=state.params)
+    moved = statistics.without(sent.value)
+    # The share of the cohort makes a mean over all clients of its mean.
+    h = optax.tree.add_scale(state.h, -alpha * sent.share, moved)
+    params = optax.tree.add(state.params, sent.value)
+    inverse = 1 / jnp.where(alpha > 0, alpha, 1)
+    params = optax.tree.add_scale(params, -inverse, h)
+    return FedDynState(params, h), sent
+
+  return Algorithm(
+    init,
+    round,
+    params=lambda state: state.params,
+    init_client=optax.tree.zeros_like,  # g_i
+    sends=lambda params: [params],
+  )
+
+
+def _tilt(g, received, alpha):
+  """What l2 lacks of the box: -<g + alpha x_t, x> + alpha/2 ||x_t||^2.
+
+  So a step reads one tree besides x and its gradient, not two. By elements, as
+  products of matrices may be less precise.
+  """
+  center = statistics.without(received)
+  constant = alpha / 2 * optax.tree.norm(center, squared=True)
+  slope = optax.tree.add_scale(g, alpha, center)
+  return lambda x: constant - optax.tree.sum(optax.tree.mul(slope, x))

@@ -1,0 +1,92 @@
+"""FedExP: the more the clients disagree, the longer the server's step.
+
+References:
+  Jhunjhunwala, Wang and Joshi, "FedExP: Speeding Up Federated Averaging via
+  Extrapolation", ICLR 2023.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt import norms
+from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import values as checks
+
+
+class FedExpState(NamedTuple):
+  """The server between rounds."""
+
+  params: Params  # x_t
+  previous: Params  # x_{t-1}; x_0 before the first round
+
+
+def fed_exp(
+  loss_fn: LossFn,
+  client: ClientRule,
+  *,
+  eps: jax.typing.ArrayLike = 1e-3,
+) -> Algorithm:
+  r"""Local steps of any rule, and an extrapolated server step.
+
+  .. math::
+
+    \Delta_i = x_t - x_i, \qquad \bar\Delta = \sum_i w_i \Delta_i, \qquad
+    \eta_g = \max\left(1, \frac{\sum_i w_i \|\Delta_i\|^2}
+                               {2 (\|\bar\Delta\|^2 + \epsilon)}\right), \qquad
+    x_{t+1} = x_t - \eta_g \bar\Delta
+
+  The model that is evaluated is the mean of the last two iterates, because the
+  iterates themselves oscillate.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    client: the rule of the local steps; its state starts afresh each round.
+    eps: epsilon, non-negative, in the units of squared differences: of about
+      their size it makes the step one of plain averaging. (The authors' program
+      multiplies it by the number of clients.)
+
+  Returns:
+    The algorithm. A client sends its difference and one number, the squared
+    norm.
+
+  Raises:
+    ValueError: if `eps` is negative.
+    TypeError: see `fed_avg`.
+
+  References:
+    Jhunjhunwala et al., ICLR 2023, Algorithm 1.
+  """
+  functions.check_loss(loss_fn)
+  rules.client("client", client)
+  checks.in_interval("eps", eps, "[0, inf)")
+
+  def init(params, num_clients):
+    del num_clients
+    return FedExpState(params, previous=params)
+
+  def round(state, cohort):
+    def one_client(worker, params):
+      local_params = worker.descend(loss_fn, client, params)
+      delta = optax.tree.sub(local_params, params)
+      return delta, jnp.square(norms.norm(delta))
+
+    sent = cohort.mean(one_client, broadcast=state.params)
+    delta, squares = sent.value
+    of_mean = 2 * (jnp.square(norms.norm(delta)) + eps)
+    # If nobody has moved the ratio is 0 / 0.
+    ratio = squares / jnp.where(of_mean > 0, of_mean, 1)
+    rate = jnp.maximum(1, ratio)
+    params = optax.tree.add_scale(state.params, rate, delta)
+    return FedExpState(params, previous=state.params), sent
+
+  def evaluated(state):
+    mean = optax.tree.scale(0.5, optax.tree.add(state.params, state.previous))
+    return optax.tree.cast_like(mean, state.params)
+
+  return Algorithm(
+    init, round, params=evaluated, sends=lambda params: [params, None]
+  )

@@ -1,0 +1,117 @@
+"""FedNova: clients that take more steps do not pull harder.
+
+References:
+  Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous
+  Federated Optimization", NeurIPS 2020.
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from fedjax_opt import objectives
+from fedjax_opt.algorithms.domo import momentum_sgd
+from fedjax_opt.algorithms.fed_avg import FedAvgState, server_step
+from fedjax_opt.base import Algorithm, LossFn, Rate, at_round
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import values as checks
+
+
+def fed_nova(
+  loss_fn: LossFn,
+  learning_rate: Rate,
+  server: optax.GradientTransformation | None = None,
+  *,
+  momentum: jax.typing.ArrayLike | None = None,
+  mu: jax.typing.ArrayLike | None = None,
+) -> Algorithm:
+  r"""Normalized averaging of clients that take unequal numbers of steps.
+
+  .. math::
+
+    d_i = \frac{x_t - x_i}{\eta \|a_i\|_1}, \qquad
+    \tau = \sum_i w_i \|a_i\|_1, \qquad
+    x_{t+1} = x_t - \eta \tau \sum_i w_i d_i
+
+  :math:`a_i` are the weights that the local gradients have in
+  :math:`(x_t - x_i) / \eta`, so that :math:`d_i` is a mean gradient: with K
+  plain steps :math:`\|a_i\|_1 = K`, with momentum more, with a proximal term
+  less. They are known for these steps alone, and this is what a client takes.
+  With equally many steps for all this is `fed_avg`.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    learning_rate: eta, or a function from the round to it; non-negative.
+    server: takes :math:`\eta \tau \sum_i w_i d_i` for its gradient;
+      `optax.sgd(1.0)` if None.
+    momentum: rho, of heavy-ball local steps, in [0, 1); none if None.
+    mu: strength of FedProx's term in the local loss; non-negative, none if
+      None. The :math:`a_i` are the paper's where eta mu is below 1.
+
+  Returns:
+    The algorithm. A client sends the difference divided by its number
+    :math:`\|a_i\|_1`, and that number.
+
+  Raises:
+    ValueError: if `learning_rate` is an optimizer, or a number is out of range.
+    TypeError: if an argument is of a wrong type.
+
+  References:
+    Wang et al., NeurIPS 2020, Algorithm 1.
+  """
+  functions.check_loss(loss_fn)
+  why = "fed_nova normalizes plain steps; for other rules that is not defined"
+  rules.rate("learning_rate", learning_rate, why=why)
+  rules.server("server", server)
+  for name, value, interval in (
+    ("momentum", momentum, "[0, 1)"),
+    ("mu", mu, "[0, inf)"),
+  ):
+    if value is not None:
+      checks.in_interval(name, value, interval, "a number, or None")
+  server = optax.sgd(1.0) if server is None else server
+
+  def init(params, num_clients):
+    del num_clients
+    return FedAvgState(params, server.init(params))
+
+  def round(state, cohort):
+    rate = at_round(learning_rate, cohort.round)
+
+    def one_client(worker, params):
+      loss = loss_fn
+      if mu is not None:
+        loss = objectives.proximal(loss_fn, params, mu)
+      rule = momentum_sgd(rate, momentum, params)
+      local_params = worker.descend(loss, rule, params)
+      reach = _reach(worker.num_steps, momentum, mu, rate)
+      scale = 1 / jnp.where(reach > 0, reach, 1)
+      delta = optax.tree.sub(local_params, params)
+      return optax.tree.scale(scale, delta), reach  # -eta d_i
+
+    sent = cohort.mean(one_client, broadcast=state.params)
+    direction, reach = sent.value
+    delta = optax.tree.scale(reach, direction)
+    new = server_step(server, state.params, state.server, delta)
+    return FedAvgState(*new), sent
+
+  return Algorithm(
+    init, round, lambda s: s.params, sends=lambda params: [params, None]
+  )
+
+
+def _reach(num_steps, momentum, mu, rate):
+  """||a_i||_1 [], how far gradients of 1 move a client, divided by eta."""
+  if momentum is None and mu is None:
+    return num_steps.astype(float)
+  rho = jnp.asarray(0 if momentum is None else momentum, float)
+  pull = jnp.asarray(0 if mu is None else rate * mu, float)
+
+  def step(_, carry):
+    buffer, moved = carry
+    buffer = rho * buffer + 1 - pull * moved
+    return buffer, moved + buffer
+
+  zero = jnp.zeros((), float)
+  return lax.fori_loop(0, num_steps, step, (zero, zero))[1]

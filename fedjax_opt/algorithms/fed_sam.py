@@ -1,0 +1,108 @@
+"""FedSAM and MoFedSAM: sharpness-aware local steps.
+
+References:
+  Qu et al., "Generalized Federated Learning via Sharpness Aware Minimization",
+  ICML 2022.
+
+  Caldarola, Caputo and Ciccone, "Improving Generalization in Federated Learning
+  by Seeking Flat Minima", ECCV 2022.
+"""
+
+import functools
+
+import jax
+import optax
+
+from fedjax_opt.algorithms.fed_avg import fed_avg
+from fedjax_opt.algorithms.fed_cm import with_client_momentum
+from fedjax_opt.base import Algorithm, ClientRule, LossFn, Rate
+from fedjax_opt.checks import rules
+from fedjax_opt.checks import values as checks
+from fedjax_opt.rules.sharpness import sharpness_aware
+
+
+def fed_sam(
+  loss_fn: LossFn,
+  client: ClientRule,
+  server: optax.GradientTransformation | None = None,
+  *,
+  rho: jax.typing.ArrayLike = 0.05,
+) -> Algorithm:
+  r"""FedAvg along gradients that are taken uphill, on the same batch.
+
+  .. math::
+
+    e = \rho \frac{g_i(x)}{\|g_i(x)\|}, \qquad
+    x \leftarrow x - \eta g_i(x + e)
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    client: the rule of the local steps, which takes :math:`g_i(x + e)` for its
+      gradient; the paper's is `optax.sgd`.
+    server: the rule of the server; `optax.sgd(1.0)` if None.
+    rho: the length of e; non-negative. At 0 this is `fed_avg`, at the cost of
+      two gradients a step.
+
+  Returns:
+    The algorithm. It is `fed_avg` with the client rule `sharpness_aware`.
+
+  Raises:
+    ValueError: if `rho` is negative.
+    TypeError: see `fed_avg`.
+
+  References:
+    Qu et al., ICML 2022, FedSAM; Caldarola et al., ECCV 2022.
+  """
+  rules.client("client", client)
+  checks.in_interval("rho", rho, "[0, inf)")
+  if isinstance(client, optax.GradientTransformation):
+    return fed_avg(loss_fn, sharpness_aware(client, rho), server)
+  of_round = lambda round: sharpness_aware(rules.of_round(client, round), rho)
+  return fed_avg(loss_fn, of_round, server)
+
+
+def mo_fed_sam(
+  loss_fn: LossFn,
+  learning_rate: Rate,
+  server_learning_rate: jax.typing.ArrayLike = 1.0,
+  *,
+  rho: jax.typing.ArrayLike = 0.05,
+  beta: jax.typing.ArrayLike = 0.1,
+) -> Algorithm:
+  r"""`fed_cm` along gradients that are taken uphill, on the same batch.
+
+  .. math::
+
+    x_i \leftarrow x_i - \eta (\beta g_i(x_i + e) + (1 - \beta) \Delta_t)
+
+  with e as in `fed_sam`, :math:`\Delta_t` and the server as in `fed_cm`.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    learning_rate: eta, or a function from the round to it; non-negative.
+    server_learning_rate: eta_g; non-negative.
+    rho: the length of e; non-negative. At 0 this is `fed_cm`.
+    beta: the weight of the client's own gradient, in [0, 1]; at 1 this is
+      `fed_sam`.
+
+  Returns:
+    The algorithm. What is sent is as with `fed_cm`.
+
+  Raises:
+    ValueError: if `learning_rate` is an optimizer, or a number is out of range.
+    TypeError: if an argument is of a wrong type.
+
+  References:
+    Qu et al., ICML 2022, MoFedSAM.
+  """
+  checks.in_interval("rho", rho, "[0, inf)")
+  checks.in_interval("beta", beta, "[0, 1]")
+  why = "mo_fed_sam adds a momentum to plain steps, not to those of another"
+  return with_client_momentum(
+    loss_fn,
+    learning_rate,
+    server_learning_rate,
+    beta,
+    why,
+    wrap=functools.partial(sharpness_aware, rho=rho),
+  )

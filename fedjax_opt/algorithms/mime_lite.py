@@ -1,0 +1,105 @@
+"""MimeLite: clients step as the server would, with its statistics.
+
+References:
+  Karimireddy et al., "Breaking the Centralized Barrier for Cross-Device
+  Federated Learning" (Mime), NeurIPS 2021.
+"""
+
+from typing import NamedTuple
+
+import jax
+import optax
+
+from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import values as checks
+
+
+class MimeLiteState(NamedTuple):
+  """The server between rounds."""
+
+  params: Params  # x_t
+  base: optax.OptState  # s, the statistics of the base optimizer
+
+
+def mime_lite(
+  loss_fn: LossFn,
+  learning_rate: Rate,
+  *,
+  beta: jax.typing.ArrayLike = 0.9,
+  base: optax.GradientTransformation | None = None,
+) -> Algorithm:
+  r"""Local steps of a base optimizer whose statistics the server keeps.
+
+  .. math::
+
+    y_i &\leftarrow y_i - \eta U(g_i(y_i), s) \quad \text{K times, from } x_t \\
+    x_{t+1} &= \sum_i w_i y_i, \qquad
+    s \leftarrow V\Big(\sum_i w_i \nabla f_i(x_t), s\Big)
+
+  Clients do not change s; :math:`\nabla f_i` is the exact gradient. For SGD
+  with momentum :math:`U(g, s) = V(g, s) = (1 - \beta) g + \beta s`.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    learning_rate: eta, or a function from the round to it; non-negative.
+    beta: the momentum, in [0, 1); at 0 this is `fed_avg` at the cost of one
+      more exact gradient. Of no use if `base` is given.
+    base: the base optimizer without its rate, as an optax transformation: U are
+      its updates and V is its state. `optax.ema(beta, debias=False)` if None;
+      `optax.scale_by_adam()` makes MimeLiteAdam.
+
+  Returns:
+    The algorithm. The server sends the model and s; a client sends its
+    difference and its gradient at x_t, twice the bytes of `fed_avg`.
+
+  Raises:
+    ValueError: if `learning_rate` is an optimizer, or a number is out of range.
+    TypeError: if an argument is of a wrong type.
+
+  References:
+    Karimireddy et al., NeurIPS 2021, Algorithm 1, MimeLite.
+  """
+  functions.check_loss(loss_fn)
+  why = "mime_lite takes its base optimizer apart; give it as base"
+  rules.rate("learning_rate", learning_rate, why=why)
+  checks.in_interval("beta", beta, "[0, 1)")
+  if base is not None:
+    rules.optimizer("base", base)
+  base = optax.ema(beta, debias=False) if base is None else base
+
+  def init(params, num_clients):
+    del num_clients
+    return MimeLiteState(params, rules.init("base", base, params))
+
+  def round(state, cohort):
+    rate = at_round(learning_rate, cohort.round)
+
+    def one_client(worker, broadcast):
+      params, statistics = broadcast
+      rule = optax.chain(_frozen(base, statistics), optax.sgd(rate))
+      local_params = worker.descend(loss_fn, rule, params)
+      delta = optax.tree.sub(local_params, params)
+      return delta, worker.gradient(loss_fn, params)
+
+    sent = cohort.mean(one_client, broadcast=(state.params, state.base))
+    delta, gradient = sent.value
+    _, new = base.update(gradient, state.base, state.params)  # V
+    return MimeLiteState(optax.tree.add(state.params, delta), new), sent
+
+  return Algorithm(
+    init,
+    round,
+    params=lambda state: state.params,
+    sends=lambda params: [params, params],
+  )
+
+
+def _frozen(base, statistics):
+  """U(., s): the updates of the base optimizer, always from the state s."""
+
+  def update(grads, params):
+    updates, _ = base.update(grads, statistics, params)
+    return optax.tree.cast_like(updates, grads)
+
+  return optax.stateless(update)

@@ -1,0 +1,119 @@
+"""ProxSkip (Scaffnew): clients meet when a shared coin says so.
+
+References:
+  Mishchenko, Malinovsky, Stich and Richtarik, "ProxSkip: Yes! Local Gradient
+  Steps Provably Lead to Communication Acceleration! Finally!", ICML 2022.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt import trees
+from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import values as checks
+
+
+class Local(NamedTuple):
+  """What a client keeps."""
+
+  params: Params  # x_i after its last step, before it meets the others
+  control: Params  # h_i before that meeting; they sum to 0
+
+
+class ProxSkipState(NamedTuple):
+  """The server between rounds."""
+
+  params: Params  # the mean at the last meeting; x_0 at first
+  have_met: jax.Array  # [] bool, whether the last round ended with one
+
+
+def prox_skip(
+  loss_fn: LossFn,
+  learning_rate: jax.typing.ArrayLike,
+  *,
+  p: jax.typing.ArrayLike = 0.1,
+) -> Algorithm:
+  r"""Corrected local steps of all clients, until a coin makes them meet.
+
+  .. math::
+
+    x'_i &= x_i - \gamma (g_i(x_i) - h_i) \\
+    x_i &\leftarrow \sum_j w_j x'_j \text{ with probability } p, \quad
+      \text{else } x'_i \\
+    h_i &\leftarrow h_i + \frac{p}{\gamma} (x_i - x'_i)
+
+  The coin is shared, and tossed after each step. A round ends with a meeting,
+  or after K steps, for which gradients are computed in any round: then the next
+  one goes on where it ended, so this is the paper's law for any K. Give
+  `local_steps`: the paper's clients take equally many.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    learning_rate: gamma, of all rounds; non-negative.
+    p: probability of a meeting after a step, in (0, 1]; best is the inverse
+      root of the condition number. At 1 this is `fed_avg` with one local step.
+
+  Returns:
+    The algorithm. All clients take part, and each keeps two models. None may
+    drop out: then the h_i do not sum to 0. Without a meeting they send nothing;
+    the server's model is counted in every round.
+
+  Raises:
+    ValueError: if `learning_rate` is an optimizer, a number is out of range, or
+      the cohort is not all clients.
+    TypeError: if an argument is of a wrong type.
+
+  References:
+    Mishchenko et al., ICML 2022, Algorithm 2.
+  """
+  functions.check_loss(loss_fn)
+  why = "prox_skip corrects plain steps, not those of another rule"
+  rules.rate("learning_rate", learning_rate, may_drop=False, why=why)
+  checks.in_interval("p", p, "(0, 1]")
+
+  def init(params, num_clients):
+    del num_clients
+    return ProxSkipState(params, have_met=jnp.array(False))
+
+  def round(state, cohort):
+    if not cohort.is_everyone:
+      raise ValueError("cohort_size: prox_skip needs all clients in each round")
+    rate = jnp.asarray(learning_rate, float)
+    strength = p / jnp.where(rate > 0, rate, 1)  # p / gamma
+    # The step after which the coin falls; a fresh draw continues an old one.
+    length = jax.random.geometric(cohort.key, p)
+
+    def one_client(worker, broadcast):
+      mean, have_met = broadcast
+      start, control = _after_meeting(worker.state, mean, have_met, strength)
+      rule = optax.chain(
+        optax.stateless(lambda grads, _: optax.tree.sub(grads, control)),
+        optax.sgd(rate),
+        optax.scale_by_schedule(lambda count: count < length),
+      )
+      params = worker.descend(loss_fn, rule, start)  # x'_i
+      meets = length <= worker.num_steps
+      delta = optax.tree.sub(params, mean)
+      sent = jnp.where(meets, jnp.uint32(trees.num_bytes(delta)), 0)
+      return ClientOutput((delta, meets), Local(params, control), bytes_up=sent)
+
+    sent = cohort.mean(one_client, broadcast=state)
+    delta, meeting = sent.value
+    new = ProxSkipState(optax.tree.add(state.params, delta), jnp.array(True))
+    stay = state._replace(have_met=jnp.array(False))
+    return optax.tree.where(meeting > 0, new, stay), sent
+
+  init_client = lambda params: Local(params, optax.tree.zeros_like(params))
+  return Algorithm(init, round, lambda s: s.params, init_client=init_client)
+
+
+def _after_meeting(kept, mean, have_met, strength):
+  """x_i and h_i, once the client knows how the last round ended."""
+  gap = optax.tree.sub(mean, kept.params)
+  control = optax.tree.add_scale(kept.control, strength, gap)
+  after = Local(mean, optax.tree.cast_like(control, kept.control))
+  return optax.tree.where(have_met, after, kept)

@@ -1,0 +1,210 @@
+"""The lists of the clients' examples where their lengths are very unequal.
+
+An array [M, n_max] gives every client a row as long as the longest list: 40 GB
+for 10,000 clients of which one has a million examples. `Lists` holds the same
+rows one client after the other, and stands wherever such an array does.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+Array = np.ndarray | jax.Array
+
+# Every list begins at a multiple of this, so that sums over examples can be
+# taken over blocks first: exactly enough, and fast.
+_BLOCK = 128
+# Up to this size an array is kept, however empty it is.
+_SMALL_BYTES = 1 << 24
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class Lists:
+  """The rows of the pool of each client, one client after the other.
+
+  NumPy takes it for the array [M, n_max] that it stands for, as does indexing.
+
+  Attributes:
+    rows: [T] int32, with padding 0 after each list, and n_max times at the end.
+    starts: [M] int32, where each list begins.
+    width: n_max; static.
+  """
+
+  rows: Array
+  starts: Array
+  width: int = dataclasses.field(metadata={"static": True})
+
+  @property
+  def shape(self) -> tuple[int, ...]:
+    """That of the array it stands for."""
+    return (*self.starts.shape, self.width)
+
+  @property
+  def ndim(self) -> int:
+    """2, or 3 with an axis of seeds."""
+    return len(self.shape)
+
+  @property
+  def dtype(self) -> np.dtype:
+    """int32."""
+    return self.rows.dtype
+
+  def __len__(self) -> int:
+    return len(self.starts)
+
+  def __getitem__(self, which: Any) -> np.ndarray:
+    """On the host; only an integer does not make the whole array."""
+    if isinstance(which, int | np.integer):
+      return np.asarray(self._row(range(len(self))[which]))
+    return np.asarray(self)[which]
+
+  def __array__(self, dtype=None, copy=None) -> np.ndarray:
+    del copy
+    each = [self._row(m) for m in range(len(self))]
+    return np.array(each, dtype or np.int32).reshape(self.shape)
+
+  def _row(self, m):
+    start = int(self.starts[m])
+    end = int(self.starts[m + 1]) if m + 1 < len(self) else start + self.width
+    row = np.zeros(self.width, np.int32)
+    own = np.asarray(self.rows[start : min(end, start + self.width)])
+    row[: len(own)] = own
+    return row
+
+
+def of_clients(
+  rows: np.ndarray, sizes: np.ndarray, width: int | None = None
+) -> np.ndarray | Lists:
+  """An array [M, n_max], or `Lists` where that would be large and mostly empty.
+
+  Args:
+    rows: [sum of sizes], of the pool, one client after the other.
+    sizes: [M], examples of each client.
+    width: n_max; None for the largest size.
+  """
+  width = int(sizes.max(initial=0)) if width is None else width
+  if _is_wasteful(sizes, width):
+    return _as_lists(rows, sizes, width)
+  indices = np.zeros((len(sizes), width), np.int32)
+  indices[np.arange(width) < sizes[:, None]] = rows
+  return indices
+
+
+def _is_wasteful(sizes, width):
+  """Whether an array is large, and `Lists` at most half as large."""
+  array = 4 * len(sizes) * width
+  return array > _SMALL_BYTES and array > 2 * 4 * _length(sizes, width)
+
+
+def _length(sizes, width):
+  """T, of clients of these sizes."""
+  in_blocks = -(-sizes.astype(np.int64) // _BLOCK)
+  return int(in_blocks.sum() + -(-width // _BLOCK)) * _BLOCK
+
+
+def _as_lists(rows, sizes, width):
+  """`Lists`, of the arguments of `of_clients`."""
+  lengths = -(-sizes.astype(np.int64) // _BLOCK) * _BLOCK
+  starts = np.cumsum(lengths) - lengths
+  first = np.cumsum(sizes, dtype=np.int64) - sizes
+  padded = np.zeros(_length(sizes, width), np.int32)
+  padded[np.arange(len(rows)) + np.repeat(starts - first, sizes)] = rows
+  return Lists(padded, starts.astype(np.int32), width)
+
+
+def owned(indices: Array | Lists, sizes: Array) -> np.ndarray:
+  """[sum of sizes], the rows of all clients, one after the other; on the host.
+
+  Args:
+    indices: [M, n_max].
+    sizes: [M].
+  """
+  sizes = np.asarray(sizes)
+  if not isinstance(indices, Lists):
+    indices = np.asarray(indices)
+    return indices[np.arange(indices.shape[1]) < sizes[:, None]]
+  first = np.cumsum(sizes, dtype=np.int64) - sizes
+  places = np.repeat(np.asarray(indices.starts) - first, sizes)
+  return np.asarray(indices.rows)[places + np.arange(len(places))]
+
+
+def rows_of(
+  indices: Array | Lists, sizes: jax.Array, clients: jax.Array
+) -> jax.Array:
+  """[C, n_max] int32, the rows of some clients, then padding 0; traced.
+
+  Args:
+    indices: [M, n_max].
+    sizes: [M].
+    clients: [C] int32; of a larger number than there are, the last client's.
+  """
+  if not isinstance(indices, Lists):
+    return indices.at[clients].get(mode="clip")
+  starts = indices.starts.at[clients].get(mode="clip")
+  of_client = lambda start: lax.dynamic_slice(
+    indices.rows, (start,), (indices.width,)
+  )
+  rows = jax.vmap(of_client)(starts)
+  number = sizes.at[clients].get(mode="clip")
+  return jnp.where(jnp.arange(indices.width) < number[:, None], rows, 0)
+
+
+def sums_of_clients(
+  indices: Array | Lists, sizes: jax.Array, values: jax.Array
+) -> jax.Array:
+  """[M], the sum over each client's examples of values [N] of the pool."""
+  rows, is_owned, owner = _blocks(indices, sizes)
+  sums = jnp.where(is_owned, values[rows], 0).sum(axis=1)
+  if owner is None:
+    return sums
+  return jax.ops.segment_sum(sums, owner, len(sizes), indices_are_sorted=True)
+
+
+def times_owned(
+  indices: Array | Lists, sizes: jax.Array, num_examples: int
+) -> jax.Array:
+  """[N] float, how often each example of the pool is some client's."""
+  rows, is_owned, _ = _blocks(indices, sizes)
+  return jnp.zeros(num_examples).at[rows].add(is_owned * 1.0)
+
+
+def _blocks(indices, sizes):
+  """Rows [n, b], which are owned, and the client [n] of each block.
+
+  The client is None if each client is one block.
+  """
+  if not isinstance(indices, Lists):
+    return indices, jnp.arange(indices.shape[1]) < sizes[:, None], None
+  rows = indices.rows.reshape(-1, _BLOCK)
+  first = jnp.arange(len(rows)) * _BLOCK
+  # Of clients that begin at the same place all but the last one are empty.
+  owner = jnp.searchsorted(indices.starts, first, side="right") - 1
+  position = (first - indices.starts[owner])[:, None] + jnp.arange(_BLOCK)
+  return rows, position < sizes[owner][:, None], owner
+
+
+def stacked(each: list[tuple[Array | Lists, np.ndarray]]) -> Array | Lists:
+  """[S, M, n_max], the indices of several seeds, given `(indices, sizes)`."""
+  width = max(indices.shape[-1] for indices, _ in each)
+  if not any(isinstance(indices, Lists) for indices, _ in each):
+    pad = lambda rows: np.pad(rows, ((0, 0), (0, width - rows.shape[-1])))
+    return np.stack([pad(indices) for indices, _ in each])
+  lists = [
+    indices
+    if isinstance(indices, Lists)
+    else _as_lists(owned(indices, sizes), np.asarray(sizes), width)
+    for indices, sizes in each
+  ]
+  # n_max rows can be read of every client, also of the last one.
+  total = max(_length(np.asarray(sizes), width) for _, sizes in each)
+  pad = lambda rows: np.pad(np.asarray(rows), (0, total - len(rows)))
+  return Lists(
+    np.stack([pad(one.rows) for one in lists]),
+    np.stack([np.asarray(one.starts) for one in lists]),
+    width,
+  )

@@ -1,0 +1,184 @@
+"""Clients that send something wrong, to test aggregators with."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_opt import norms
+from fedjax_opt.base import Algorithm
+from fedjax_opt.checks import algorithms
+from fedjax_opt.checks import values as checks
+from fedjax_opt.registry import Choice, Hyperparameter
+from fedjax_opt.transforms import messages
+
+__all__ = ["Fault", "flip", "noise", "with_fault"]
+
+# Beside the numbers that algorithms fold into the key of a client.
+_FAULT = 0xFA17
+
+
+class Fault(NamedTuple):
+  """What some clients send in every round.
+
+  Attributes:
+    fraction: of the population that is faulty, in [0, 1]; rounded to whole
+      clients. A number, which may be tuned in a grid.
+    corrupt: `(difference, key) -> difference`, what they send instead.
+    seed: by which they are chosen, once for all rounds.
+  """
+
+  fraction: jax.typing.ArrayLike
+  corrupt: Callable[[Any, jax.Array], Any]
+  seed: int = 0
+
+
+def flip(
+  fraction: jax.typing.ArrayLike,
+  strength: jax.typing.ArrayLike = 1.0,
+  seed: int = 0,
+) -> Fault:
+  r"""The difference with its sign flipped: :math:`-\alpha u`.
+
+  Args:
+    fraction: of the clients, in [0, 1].
+    strength: alpha, positive.
+    seed: by which they are chosen.
+
+  Returns:
+    The fault.
+
+  Raises:
+    ValueError: if a number is out of range.
+    TypeError: if an argument is of a wrong type.
+  """
+  _check(fraction, strength, seed)
+  corrupt = lambda u, key: jax.tree.map(lambda leaf: -strength * leaf, u)
+  return Fault(fraction, corrupt, seed)
+
+
+def noise(
+  fraction: jax.typing.ArrayLike,
+  strength: jax.typing.ArrayLike = 10.0,
+  seed: int = 0,
+) -> Fault:
+  r"""The difference with Gaussian noise: :math:`u + \alpha \|u\| z / \sqrt d`.
+
+  z is standard normal, so the norm of the noise is about :math:`\alpha \|u\|`.
+
+  Args:
+    fraction: of the clients, in [0, 1].
+    strength: alpha, positive.
+    seed: by which they are chosen.
+
+  Returns:
+    The fault.
+
+  Raises:
+    ValueError: if a number is out of range.
+    TypeError: if an argument is of a wrong type.
+  """
+  _check(fraction, strength, seed)
+
+  def corrupt(u, key):
+    leaves, structure = jax.tree.flatten(u)
+    size = sum(leaf.size for leaf in leaves)
+    scale = strength * norms.norm(u) / np.sqrt(size)
+    keys = jax.random.split(key, len(leaves))
+    noisy = [
+      leaf + (scale * jax.random.normal(key, leaf.shape)).astype(leaf.dtype)
+      for leaf, key in zip(leaves, keys, strict=True)
+    ]
+    return jax.tree.unflatten(structure, noisy)
+
+  return Fault(fraction, corrupt, seed)
+
+
+def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
+  """An algorithm some of whose clients send something wrong.
+
+  Every difference of their message is corrupted, after an upload transform;
+  what they keep is not.
+
+  Args:
+    algorithm: one that says what it `sends`.
+    fault: what is wrong, and with whom.
+
+  Returns:
+    The algorithm. `simulate(..., fault=fault)` makes the same one.
+
+  Raises:
+    ValueError: if the algorithm sends no difference, or in several phases.
+    TypeError: if an argument is of a wrong type.
+  """
+  algorithms.check("algorithm", algorithm)
+  if not isinstance(fault, Fault):
+    called = " (it was not called)" if callable(fault) else ""
+    raise TypeError(
+      f"fault={checks.shown(fault)}: must be one of fedjax_opt.faults{called}, "
+      "such as faults.flip(0.1)"
+    )
+  messages.check_sends("fault", algorithm)
+
+  def round(state, cohort):
+    like = messages.shapes_of_parts(algorithm, state)
+    # A client is faulty if it comes early in a random order of all.
+    rank = np.argsort(_order(fault.seed, cohort.num_clients))
+    count = jnp.round(fault.fraction * cohort.num_clients)
+
+    def rewrite(worker, run):
+      output = run(worker)
+      is_faulty = jnp.asarray(rank)[worker.client] < count
+      key = jax.random.fold_in(worker.key, _FAULT)
+      parts = messages.split("fault", output.message, like)
+      for i, shapes in enumerate(like):
+        if shapes is None:
+          continue
+        wrong = fault.corrupt(parts[i], jax.random.fold_in(key, i))
+        either = lambda wrong, own: jnp.where(is_faulty, wrong, own)
+        parts[i] = jax.tree.map(either, wrong, parts[i])
+      return output._replace(message=messages.join(parts))
+
+    return messages.intercepted("fault", algorithm, state, cohort, rewrite)
+
+  return algorithm._replace(round=round)
+
+
+def clients_of(fault: Fault, num_clients: int) -> np.ndarray:
+  """The numbers of the faulty clients, int32.
+
+  Args:
+    fault: any.
+    num_clients: M.
+  """
+  count = round(fault.fraction * num_clients)
+  return np.sort(_order(fault.seed, num_clients)[:count]).astype(np.int32)
+
+
+def _order(seed: int, num_clients: int) -> np.ndarray:
+  return np.random.default_rng(seed).permutation(num_clients)
+
+
+def _check(fraction: Any, strength: Any, seed: Any) -> None:
+  checks.in_interval("fraction", fraction, "[0, 1]")
+  checks.in_interval("strength", strength, "(0, inf)")
+  checks.at_least("seed", seed, 0)
+
+
+def _strength(default: float) -> Hyperparameter:
+  return Hyperparameter(
+    "strength",
+    default,
+    "size of what is wrong, over the difference",
+    "(0, inf)",
+  )
+
+
+FAULTS: dict[str, Choice] = {
+  "flip": Choice(
+    flip, "differences with their sign flipped", (_strength(1.0),)
+  ),
+  "noise": Choice(noise, "differences with Gaussian noise", (_strength(10.0),)),
+}

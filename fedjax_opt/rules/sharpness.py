@@ -1,0 +1,112 @@
+"""Sharpness-aware steps: gradients taken where the loss is higher.
+
+References:
+  Foret, Kleiner, Mobahi and Neyshabur, "Sharpness-Aware Minimization for
+  Efficiently Improving Generalization", ICLR 2021.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt import norms
+from fedjax_opt.base import Params
+from fedjax_opt.checks import rules
+from fedjax_opt.checks import values as checks
+from fedjax_opt.models import statistics
+
+
+def sharpness_aware(
+  rule: optax.GradientTransformation,
+  rho: jax.typing.ArrayLike = 0.05,
+  mix: jax.typing.ArrayLike | None = None,
+  *,
+  normalized: bool = True,
+) -> optax.GradientTransformationExtraArgs:
+  r"""Steps of any rule along gradients at a point ahead, uphill.
+
+  .. math::
+
+    e = \rho \frac{g(x)}{\|g(x)\|}, \qquad u = g(x + e), \qquad
+    x \leftarrow \text{rule}(x, u)
+
+  Both gradients are those of the same batch. The norm is that of all
+  parameters together, without running statistics; where it is 0, so is e.
+
+  With plain steps this is `optax.contrib.sam` in its opaque mode; here the rule
+  is given the extra arguments of `update` too, its `grad_fn` being u at any
+  point, and the two gradients can be mixed.
+
+  >>> rule = fo.sharpness_aware(optax.sgd(0.1, momentum=0.9), rho=0.05)
+  >>> algorithm = fo.fed_avg(loss_fn, client=rule)
+
+  Args:
+    rule: what takes u for its gradient.
+    rho: the length of e; non-negative.
+    mix: if given, u is (1 - mix) g(x) + mix g(x + e); in [0, 1].
+    normalized: whether e has the length rho; otherwise it is rho g(x).
+
+  Returns:
+    An optax transformation. `update` needs `params` and `grad_fn`, the gradient
+    of the current batch at any point.
+
+  Raises:
+    ValueError: if `rho` or `mix` is out of range.
+    TypeError: if an argument is of a wrong type.
+
+  References:
+    Foret et al., ICLR 2021, eq. 2 and Algorithm 1.
+  """
+  rules.optimizer("rule", rule)
+  checks.in_interval("rho", rho, "[0, inf)")
+  if mix is not None:
+    checks.in_interval("mix", mix, "[0, 1]", "a number, or None")
+  checks.switch("normalized", normalized)
+  rule = optax.with_extra_args_support(rule)
+
+  def update_fn(grads: Params, state: Any, params: Params = None, **extra: Any):
+    grad_fn = extra.get("grad_fn")
+    if params is None or grad_fn is None:
+      raise ValueError(
+        "sharpness_aware: update needs params, the current point, and grad_fn, "
+        "the gradient of the current batch at any point"
+      )
+
+    def ahead_of(point, first, **how):
+      second = grad_fn(_uphill(point, first, rho, normalized), **how)
+      if mix is None:
+        return second
+      mixed = optax.tree.add_scale(
+        optax.tree.scale(1 - mix, first), mix, second
+      )
+      return optax.tree.cast_like(mixed, first)
+
+    def ahead_fn(point, step=None, **how):
+      del step
+      return ahead_of(point, grad_fn(point, **how), **how)
+
+    ahead = ahead_of(params, grads)
+    extra = extra | {"grad": ahead, "grad_fn": ahead_fn}
+    return rule.update(ahead, state, params, **extra)
+
+  return optax.GradientTransformationExtraArgs(rule.init, update_fn)
+
+
+def _uphill(
+  params: Params,
+  grads: Params,
+  rho: jax.typing.ArrayLike,
+  normalized: bool,
+) -> Params:
+  """x + e, in the types of x; running statistics stay as they are."""
+  direction = statistics.weights(grads)
+  if normalized:
+    norm = norms.norm(direction)
+    rho = rho / jnp.where(norm > 0, norm, 1)
+
+  def move(d, x):
+    return x if d is None else (x + rho * d).astype(x.dtype)
+
+  return jax.tree.map(move, direction, params, is_leaf=lambda x: x is None)

@@ -1,0 +1,47 @@
+"""The settings of a run that change what the server gets, put into effect."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fedjax_opt.aggregators import with_aggregator
+from fedjax_opt.base import Algorithm
+from fedjax_opt.faults import with_fault
+from fedjax_opt.transforms.upload import with_upload
+
+# From the client to the server.
+_WRAPPERS = {
+  "upload": with_upload,
+  "fault": with_fault,
+  "aggregator": with_aggregator,
+}
+
+
+def applied(
+  make: Callable[..., Algorithm],
+  settings: Mapping[str, Any],
+  first: Mapping[str, Any],
+) -> Callable[..., Algorithm]:
+  """A function that makes the algorithm with these settings.
+
+  Args:
+    make: `(**hyperparameters) -> Algorithm`.
+    settings: see `Settings`; others than `upload`, `fault` and `aggregator`
+      have no part in it.
+    first: hyperparameters of a point, with which it is tried.
+
+  Raises:
+    ValueError: if a setting does not fit the algorithm.
+    TypeError: if one is of a wrong type.
+  """
+  given = {n: settings[n] for n in _WRAPPERS if settings.get(n) is not None}
+  if not given:
+    return make
+
+  def whole(**point: Any) -> Algorithm:
+    algorithm = make(**point)
+    for name, value in given.items():
+      algorithm = _WRAPPERS[name](algorithm, value)
+    return algorithm
+
+  whole(**first)
+  return whole

@@ -1,0 +1,217 @@
+"""What a client sends, transformed: `Upload`, and `with_upload`.
+
+An upload transform is an optax transformation. `with_upload` puts it between
+what a client returns and what the cohort averages; neither the algorithm nor
+the engine knows of it.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt import trees
+from fedjax_opt.base import Algorithm
+from fedjax_opt.checks import algorithms
+from fedjax_opt.checks import values as checks
+from fedjax_opt.transforms import messages
+
+# Beside the numbers that algorithms fold into the key of a client.
+_UPLOAD = 0x5E4D
+
+
+class Upload(NamedTuple):
+  """How clients send a difference.
+
+  Attributes:
+    rule: an optax transformation of the difference, whose `update` gets `key`,
+      a random key of this client and round, as a keyword argument. Its state,
+      if it has any, is kept by the client from round to round; its `init` gets
+      a tree of the shapes of a difference.
+    num_bytes: `difference -> int`, what is sent, in bytes, given the difference
+      or its shapes.
+    contraction: what `error_feedback` takes instead, if the transform itself
+      may increase the norm of what it is given; None for the same.
+  """
+
+  rule: optax.GradientTransformation
+  num_bytes: Callable[[Any], int] = trees.num_bytes
+  contraction: "Upload | None" = None
+
+
+class Kept(NamedTuple):
+  """What a client keeps, of an algorithm with an upload that has a state.
+
+  Attributes:
+    own: what the algorithm itself keeps; None if nothing.
+    upload: the state of the rule for each part of the message; () for a part
+      that is no difference.
+  """
+
+  own: Any
+  upload: tuple[Any, ...]
+
+
+def own_part(kept: Any) -> Any:
+  """What the algorithm itself keeps, with or without an upload."""
+  return kept.own if isinstance(kept, Kept) else kept
+
+
+def with_upload(
+  algorithm: Algorithm, upload: Upload | optax.GradientTransformation
+) -> Algorithm:
+  """An algorithm whose clients send a transform of their differences.
+
+  The server sees what was sent, and takes it for the difference. Several
+  differences of a message, as SCAFFOLD's, are transformed each by itself; what
+  is no difference is sent as it is. A client that drops out, or whose
+  difference is not finite, keeps the state of the transform from before the
+  round.
+
+  >>> sent = fo.transforms.error_feedback(fo.transforms.top_k(0.01))
+  >>> algorithm = fo.transforms.with_upload(
+  ...   fo.fed_avg(loss_fn, optax.sgd(0.1)), sent
+  ... )
+
+  Args:
+    algorithm: one that says what it `sends`.
+    upload: of `fedjax_opt.transforms`, or any optax transformation, whose
+      result counts as sent in full.
+
+  Returns:
+    The algorithm. `simulate(..., upload=upload)` makes the same one.
+
+  Raises:
+    ValueError: if the algorithm sends no difference, or in several phases.
+    TypeError: if an argument is of a wrong type.
+  """
+  algorithms.check("algorithm", algorithm)
+  upload = checked(upload)
+  messages.check_sends("upload", algorithm)
+  rule = optax.with_extra_args_support(upload.rule)
+  keeps = _has_state(rule)
+
+  def init_client(params):
+    own = algorithm.init_client
+    like = algorithm.sends(params)
+    return Kept(own and own(params), _starts(rule, like, like))
+
+  def round(state, cohort):
+    like = messages.shapes_of_parts(algorithm, state)
+
+    def rewrite(worker, run):
+      kept = worker.state if keeps else None
+      output = run(_Lent(worker, kept.own) if keeps else worker)
+      if output.bytes_up is not None:
+        raise ValueError(
+          "upload: the algorithm counts what it sends itself "
+          "(ClientOutput.bytes_up), which a transform would change; leave "
+          "upload out"
+        )
+      parts = messages.split("upload", output.message, like)
+      states = kept.upload if keeps else _starts(rule, parts, like)
+      sent, states = _transformed(rule, parts, like, states, worker.key)
+      new = output.state
+      if keeps:
+        new = Kept(kept.own if new is None else new, states)
+      return output._replace(
+        message=messages.join(sent),
+        state=new,
+        bytes_up=_num_bytes(upload, parts, like),
+      )
+
+    return messages.intercepted("upload", algorithm, state, cohort, rewrite)
+
+  def client_params(state, kept):
+    return algorithm.client_params(state, own_part(kept))
+
+  return algorithm._replace(
+    round=round,
+    init_client=init_client if keeps else algorithm.init_client,
+    client_params=algorithm.client_params and client_params,
+  )
+
+
+def checked(upload: Any) -> Upload:
+  """The upload, made of a transformation if it is one.
+
+  Raises:
+    TypeError: if it is neither.
+  """
+  if isinstance(upload, optax.GradientTransformation):
+    return Upload(upload)
+  if isinstance(upload, Upload):
+    return upload
+  called = " (it was not called)" if callable(upload) else ""
+  raise TypeError(
+    f"upload={checks.shown(upload)}: must be one of fedjax_opt.transforms"
+    f"{called}, such as transforms.top_k(0.01), or an optax transformation"
+  )
+
+
+def _has_state(rule: optax.GradientTransformation) -> bool:
+  """Whether clients keep a state; one that only a model tells counts as one."""
+  try:
+    state = jax.eval_shape(rule.init, jnp.zeros(1))
+  except Exception:
+    return True
+  return bool(jax.tree.leaves(state))
+
+
+def _starts(rule, parts, like) -> tuple[Any, ...]:
+  """The state of the rule for each part before its first difference."""
+  return tuple(
+    () if shapes is None else rule.init(part)
+    for part, shapes in zip(parts, like, strict=True)
+  )
+
+
+def _transformed(rule, parts, like, states, key):
+  """What is sent of each part, and the states of the rule."""
+  key = jax.random.fold_in(key, _UPLOAD)
+  sent, after = [], []
+  for i, (part, shapes, state) in enumerate(
+    zip(parts, like, states, strict=True)
+  ):
+    if shapes is not None:
+      is_finite = trees.all_finite(part)
+      own_key = jax.random.fold_in(key, i)
+      part, state = rule.update(part, state, None, key=own_key)
+      # A transform may hide what is not finite; such a client is left out.
+      keep = lambda leaf, is_finite=is_finite: jnp.where(
+        is_finite, leaf, jnp.nan
+      )
+      part = jax.tree.map(keep, part)
+    sent.append(part)
+    after.append(state)
+  return sent, tuple(after)
+
+
+def _num_bytes(upload: Upload, parts: list[Any], like: list[Any]) -> int:
+  """The bytes of a message as sent."""
+  return sum(
+    (trees.num_bytes if shapes is None else upload.num_bytes)(part)
+    for part, shapes in zip(parts, like, strict=True)
+  )
+
+
+class _Lent:
+  """A worker that shows the algorithm its own part of what the client keeps."""
+
+  def __init__(self, worker: Any, own: Any):
+    self._worker, self._own = worker, own
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self._worker, name)
+
+  @property
+  def state(self) -> Any:
+    """See `Worker.state`."""
+    if self._own is None:
+      raise ValueError(
+        "worker.state: the algorithm has no init_client; declare what one "
+        "client keeps: Algorithm(..., init_client=...)"
+      )
+    return self._own

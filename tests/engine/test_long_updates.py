@@ -1,0 +1,114 @@
+"""Messages that are finite but longer than `max_update_norm`."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedjax_opt import Algorithm, ClientData, ClientOutput, fed_avg, simulate
+from tests import jax_problems
+
+C, BAD = 5, 2
+TASK = jax_problems.softmax(sizes=(13, 7, 20, 4))
+
+
+def data():
+  examples = {"x": np.ones((C, 1), np.float32)}
+  return ClientData.from_client_ids(examples, np.arange(C))
+
+
+def sums(size):
+  """The server adds what clients send; one sends numbers of this size."""
+
+  def one_client(worker, state):
+    usual = {"w": jnp.array([3.0, 0.0]), "b": jnp.array([[4.0]])}
+    is_bad = worker.client == BAD
+    grow = lambda leaf: jnp.where(is_bad, leaf * (size / 4), leaf)
+    message = jax.tree.map(grow, usual) | {"number": worker.client}
+    return ClientOutput(message=message, state=worker.state + 1)
+
+  def round(state, cohort):
+    reply = cohort.mean(one_client, state)
+    return jax.tree.map(jnp.add, state, reply.value), reply
+
+  return Algorithm(
+    init=lambda params, num_clients: params,
+    round=round,
+    params=lambda state: state,
+    init_client=lambda params: jnp.int32(0),
+  )
+
+
+def run(size, chunk=C, **settings):
+  params = {"w": jnp.zeros(2), "b": jnp.zeros((1, 1)), "number": 0.0}
+  return simulate(
+    sums(size),
+    params,
+    data(),
+    rounds=3,
+    batch_size=1,
+    client_chunk=chunk,
+    evaluate=lambda *_: {"train_loss": jnp.float32(1)},
+    **settings,
+  )
+
+
+def counted(result, name):
+  return result.history.metrics[name][0, -1]
+
+
+@pytest.mark.parametrize("chunk", [1, 2, C])
+@pytest.mark.parametrize("size", [41.0, 1e25, 3e38])
+def test_a_long_update_is_rejected(size, chunk):
+  result = run(size, chunk, max_update_norm=50)
+  np.testing.assert_allclose(result.params["w"], [9, 0], rtol=1e-6)
+  np.testing.assert_allclose(result.params["b"], [[12]], rtol=1e-6)
+  assert counted(result, "rejected_clients") == 3
+  assert "clipped_clients" not in result.history.metrics
+  # It keeps what it had, as one that sent NaN.
+  np.testing.assert_array_equal(result.client_state, [3, 3, 0, 3, 3])
+
+
+@pytest.mark.parametrize("chunk", [1, 2, C])
+@pytest.mark.parametrize("size", [41.0, 1e25, 3e38])
+def test_a_long_update_is_clipped(size, chunk):
+  """To the norm, with its direction; whole numbers are no part of it."""
+  limits = {"max_update_norm": 50, "max_update_action": "clip"}
+  result = run(size, chunk, **limits)
+  mean = (4 + 50 / 5) / 5  # The others have the norm 5.
+  np.testing.assert_allclose(result.params["w"], [9 * mean, 0], rtol=1e-5)
+  np.testing.assert_allclose(result.params["b"], [[12 * mean]], rtol=1e-5)
+  np.testing.assert_allclose(result.params["number"], 6, rtol=1e-6)
+  assert counted(result, "clipped_clients") == 3
+  assert counted(result, "rejected_clients") == 0
+  np.testing.assert_array_equal(result.client_state, 3)
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_what_is_not_finite_is_not_clipped(bad):
+  limits = {"max_update_norm": 50, "max_update_action": "clip"}
+  result = run(bad, **limits)
+  np.testing.assert_allclose(result.params["w"], [9, 0], rtol=1e-6)
+  assert counted(result, "rejected_clients") == 3
+  assert counted(result, "clipped_clients") == 0
+
+
+def test_of_tiny_updates_no_squares_are_lost():
+  """1e-30 is longer than 1e-31, although its square is 0."""
+  result = run(4e-30, max_update_norm=50)
+  assert counted(result, "rejected_clients") == 0
+  limits = {"max_update_norm": 1e-31, "max_update_action": "clip"}
+  result = run(4e-30, **limits)
+  assert counted(result, "clipped_clients") == 3 * C
+  np.testing.assert_allclose(result.params["b"], 3 * 8e-32, rtol=1e-5)
+
+
+@pytest.mark.parametrize("action", ["reject", "clip"])
+def test_a_limit_that_nobody_reaches_changes_no_bit(action):
+  settings = {"rounds": 3, "batch_size": 4, "local_epochs": 1.5, "seed": 3}
+  algorithm = fed_avg(TASK.loss_fn, optax.sgd(0.2))
+  plain = simulate(algorithm, TASK.params, TASK.data, **settings)
+  limits = {"max_update_norm": 1e6, "max_update_action": action}
+  limited = simulate(algorithm, TASK.params, TASK.data, **settings, **limits)
+  jax.tree.map(np.testing.assert_array_equal, limited.params, plain.params)

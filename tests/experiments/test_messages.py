@@ -1,0 +1,212 @@
+"""The flags of what clients send, and of how the server combines it."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import job
+from experiments.flags import messages
+from fedjax_opt import aggregators, faults, transforms
+from tests.experiments.commands import call
+
+TASK = "--task=digits_logistic"
+SMALL = (TASK, "--client=sgd", "--num_clients=8", "--rounds=2", "--noprogress")
+D = 650  # 64 pixels, 10 classes.
+
+
+def wrapped(flags_of, monkeypatch, *arguments):
+  """What the algorithm is wrapped in: (name, value)."""
+  found = []
+
+  def take(name):
+    return lambda algorithm, value: found.append((name, value)) or algorithm
+
+  monkeypatch.setattr(transforms, "with_upload", take("upload"))
+  monkeypatch.setattr(faults, "with_fault", take("fault"))
+  monkeypatch.setattr(aggregators, "with_aggregator", take("aggregator"))
+  flags = flags_of(*arguments)
+  flags |= messages.resolve(flags)
+  messages.applied(lambda: None, flags)()
+  return found
+
+
+U = {"w": jnp.linspace(-1, 2, 40)}
+KEY = jax.random.key(0)
+
+
+def sent(upload):
+  return upload.rule.update(U, upload.rule.init(U), None, key=KEY)
+
+
+@pytest.mark.parametrize(
+  ("arguments", "expected"),
+  [
+    (["--upload=top_k"], transforms.top_k(0.01)),
+    (["--upload=top_k", "--upload_fraction=0.2"], transforms.top_k(0.2)),
+    (["--upload=random_k", "--upload_fraction=0.2"], transforms.random_k(0.2)),
+    (["--upload=sign"], transforms.sign()),
+    (["--upload=quantize", "--upload_levels=3"], transforms.quantize(3)),
+    (
+      ["--upload=quantize", "--error_feedback"],
+      transforms.error_feedback(transforms.quantize(15)),
+    ),
+  ],
+)
+def test_flags_reach_the_upload(flags_of, monkeypatch, arguments, expected):
+  ((name, upload),) = wrapped(flags_of, monkeypatch, *arguments)
+  assert name == "upload"
+  assert upload.num_bytes(U) == expected.num_bytes(U)
+  jax.tree.map(np.testing.assert_array_equal, sent(upload), sent(expected))
+
+
+ROWS = jnp.asarray(np.random.default_rng(0).normal(size=(9, 4)) ** 3)
+
+
+@pytest.mark.parametrize(
+  ("arguments", "expected"),
+  [
+    (["--aggregator=median"], aggregators.median()),
+    (["--aggregator=trimmed_mean"], aggregators.trimmed_mean(0.1)),
+    (
+      ["--aggregator=trimmed_mean", "--trim_fraction=0.3"],
+      aggregators.trimmed_mean(0.3),
+    ),
+    (["--aggregator=multi_krum"], aggregators.multi_krum(1)),
+    (
+      ["--aggregator=multi_krum", "--krum_faulty=3"],
+      aggregators.multi_krum(3),
+    ),
+  ],
+)
+def test_flags_reach_the_aggregator(flags_of, monkeypatch, arguments, expected):
+  given = ("--weighting=uniform", *arguments)
+  ((name, aggregator),) = wrapped(flags_of, monkeypatch, *given)
+  assert name == "aggregator"
+  counted = np.arange(9) != 2
+  found = aggregator.combine(ROWS, counted)
+  np.testing.assert_array_equal(found, expected.combine(ROWS, counted))
+  assert np.any(found != ROWS[counted].mean(0))
+
+
+def test_all_wrap_from_the_client_to_the_server(flags_of, monkeypatch):
+  found = wrapped(
+    flags_of,
+    monkeypatch,
+    "--upload=sign",
+    "--aggregator=median",
+    "--weighting=uniform",
+    "--fault=noise",
+    "--fault_strength=2",
+    "--faulty_fraction=0.25",
+  )
+  assert [name for name, _ in found] == ["upload", "fault", "aggregator"]
+  fault = found[1][1]
+  assert fault.fraction == 0.25
+  expected = faults.noise(0.25, 2.0).corrupt(U, KEY)
+  np.testing.assert_allclose(fault.corrupt(U, KEY)["w"], expected["w"])
+
+
+def test_nothing_is_the_default(flags_of, monkeypatch):
+  assert wrapped(flags_of, monkeypatch) == []
+  prepared = job.prepare(flags_of(TASK))
+  assert prepared.flags["aggregator"] == "mean"
+  assert "upload" not in prepared.flags
+
+
+def test_a_run_counts_what_is_sent_and_says_what_it_was(tmp_path):
+  folder = tmp_path / "run"
+  arguments = ("--upload=top_k", "--upload_fraction=0.1", "--error_feedback")
+  given = (*SMALL, "--cohort_size=4", "--client_lr=0.1,1", *arguments)
+  assert call(*given, f"--output_dir={folder}") == 0
+  config = json.loads((folder / "config.json").read_text())
+  assert config["upload"] == "top_k"
+  assert config["upload_fraction"] == 0.1
+  assert config["error_feedback"] is True
+  cost = json.loads((folder / "summary.json").read_text())["cost"]
+  assert cost["bytes_up_per_round"] == 65 * 8
+  assert cost["bytes_down_per_round"] == D * 4
+
+
+def test_own_models_of_clients_are_measured_with_an_upload(tmp_path):
+  folder = tmp_path / "run"
+  given = (*SMALL, "--task=digits_mlp", "--algorithm=moon", "--cohort_size=4")
+  given = (*given, "--upload=sign", "--error_feedback")
+  given = (*given, "--client_test_fraction=0.3", f"--output_dir={folder}")
+  assert call(*given) == 0
+  assert "personal" in (folder / "per_client.csv").read_text()
+
+
+BAD = {
+  "upload='topk': must be one of top_k, random_k, sign, quantize; did you mean "
+  "top_k?": ["--upload=topk"],
+  "upload_fraction=0: must be in (0, 1]": [
+    "--upload=top_k",
+    "--upload_fraction=0",
+  ],
+  "upload_levels=0: must be a whole number in [1, inf)": [
+    "--upload=quantize",
+    "--upload_levels=0",
+  ],
+  "upload_levels=3: belongs to upload quantize, not to upload sign; give "
+  "--upload=quantize, or leave upload_levels out": [
+    "--upload=sign",
+    "--upload_levels=3",
+  ],
+  "upload_fraction=0.1: belongs to upload top_k, random_k; give "
+  "--upload=top_k, or leave upload_fraction out": ["--upload_fraction=0.1"],
+  "error_feedback=True: without an upload all is sent; give --upload=top_k, or "
+  "leave error_feedback out": ["--error_feedback"],
+  "aggregator='median': counts all clients alike, and weighting is 'examples'; "
+  "give --weighting=uniform": ["--aggregator=median"],
+  "krum_faulty=2: belongs to aggregator multi_krum, not to aggregator mean; "
+  "give --aggregator=multi_krum, or leave krum_faulty out": ["--krum_faulty=2"],
+  "trim_fraction=0.5: must be in [0, 0.5)": [
+    "--weighting=uniform",
+    "--aggregator=trimmed_mean",
+    "--trim_fraction=0.5",
+  ],
+  "faulty_fraction=0.1: belongs to a fault; give --fault=flip, or leave "
+  "faulty_fraction out": ["--faulty_fraction=0.1"],
+  "faulty_fraction: must be given with fault flip": ["--fault=flip"],
+  "faulty_fraction=2: must be in [0, 1]": [
+    "--fault=flip",
+    "--faulty_fraction=2",
+  ],
+  "fault_strength=1: belongs to fault flip, noise; give --fault=flip, or leave "
+  "fault_strength out": ["--fault_strength=1"],
+  "upload: the clients of this algorithm send no difference of models, or in "
+  "several phases (it has no `Algorithm.sends`); leave upload out, or take "
+  "another algorithm": ["--upload=sign", "--algorithm=bvr_l_sgd"],
+  "krum_faulty=4: needs at least 11 clients in a round; cohort_size is 8": [
+    "--aggregator=multi_krum",
+    "--krum_faulty=4",
+    "--weighting=uniform",
+    "--cohort_size=8",
+  ],
+  "aggregator='median': algorithm local has one client in each round; leave "
+  "aggregator out": [
+    "--aggregator=median",
+    "--weighting=uniform",
+    "--algorithm=local",
+    "--task=lasso",
+  ],
+  "aggregator='median': counts all clients alike, and sampler 'weighted' gives "
+  "them weights; leave sampler out": [
+    "--aggregator=median",
+    "--weighting=uniform",
+    "--sampler=weighted",
+  ],
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_flags_are_one_clear_line(message, tmp_path, capsys):
+  folder = tmp_path / "run"
+  given = (TASK, "--noprogress", "--client=sgd", *BAD[message])
+  assert call(*given, f"--output_dir={folder}") == 1
+  error = capsys.readouterr().err.splitlines()
+  assert error == [f"error: {message}"]
+  assert not folder.exists()

@@ -1,0 +1,159 @@
+"""Delta-SGD where squares of gradients overflow or vanish."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fedjax_opt import delta_sgd
+
+STEPS = 6
+LARGEST = float(np.finfo(np.float32).max)
+SMALLEST = float(np.finfo(np.float32).tiny)
+PLAIN = ("reuse", "again")
+
+
+def reference(x, targets, curvature, eta_0, reuse, delta=0.1, gamma=2.0):
+  """The box in float64: step sizes, and the sizes of numbers on the way.
+
+  The loss of step k is sum a (x - y_k)^2 / 2.
+  """
+  gradient = lambda x, k: curvature * (x - targets[k])
+  eta, theta, etas, seen = eta_0, 1.0, [], [np.abs(x)]
+  old_x = old_g = None
+  for k in range(STEPS):
+    g = gradient(x, k)
+    if k:
+      old_g = old_g if reuse else gradient(old_x, k)
+      dx, dg = np.linalg.norm(x - old_x), np.linalg.norm(g - old_g)
+      new = np.sqrt(1 + delta * theta) * eta
+      if dx > 0 and dg > 0:
+        new = min(new, gamma * dx / (2 * dg))
+      eta, theta = new, new / eta
+    etas.append(eta)
+    old_x, old_g = x, g
+    x = x - eta * g
+    seen += [np.abs(x), np.abs(g), np.array([eta])]
+  return np.array(etas), np.concatenate(seen)
+
+
+def _run(x, targets, curvature, eta_0, reuse):
+  rule = delta_sgd(eta_0=eta_0, reuse_gradients=reuse)
+
+  def step(carry, k):
+    x, state = carry
+    gradient = lambda x: curvature * (x - targets[k])
+    grads = gradient(x)
+    updates, state = rule.update(grads, state, x, grad_fn=gradient)
+    seen = state.step_size, jnp.all(jnp.isfinite(grads))
+    return (optax.apply_updates(x, updates), state), seen
+
+  return jax.lax.scan(step, (x, rule.init(x)), jnp.arange(STEPS))[1]
+
+
+# Over a batch, as clients are: there a branch would be computed always.
+RUN = {
+  name: jax.jit(
+    jax.vmap(lambda *given, name=name: _run(*given, name == "reuse"))
+  )
+  for name in PLAIN
+}
+
+
+def run(name, *given):
+  """With an ordinary client beside this one, which must not change."""
+  x, targets = given[:2]
+  ordinary = (np.ones_like(x), np.zeros_like(targets), np.ones_like(x), 0.1)
+  stacked = [
+    np.stack([a, b]).astype(np.float32)
+    for a, b in zip(given, ordinary, strict=True)
+  ]
+  etas, is_finite = RUN[name](*stacked)
+  alone, _ = reference(*(np.asarray(a, float) for a in ordinary), False)
+  np.testing.assert_allclose(etas[1], alone, rtol=1e-5)
+  return np.asarray(etas[0]), np.asarray(is_finite[0])
+
+
+def problem(seed, scale, curvature):
+  rng = np.random.default_rng(seed)
+  x = (rng.normal(size=4) * scale).astype(np.float32)
+  targets = (rng.normal(size=(STEPS, 4)) * scale).astype(np.float32)
+  a = (rng.uniform(0.5, 2, size=4) * curvature).astype(np.float32)
+  return x, targets, a
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("curvature", [1e-22, 1e-20, 1e-3, 1e3, 1e19, 3e19])
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+def test_the_same_as_in_float64(name, curvature, scale):
+  """Gradients of 3e19 made step sizes of 0, and then NaN for good."""
+  given = problem(0, scale, curvature)
+  eta_0 = np.float32(0.5 / curvature)
+  expected, seen = reference(
+    *(a.astype(float) for a in given), float(eta_0), name == "reuse"
+  )
+  assert np.all(seen[seen > 0] < LARGEST)
+  assert np.all(seen[seen > 0] > SMALLEST)
+  found, _ = run(name, *given, eta_0)
+  np.testing.assert_allclose(found, expected, rtol=2e-4)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+  seed=st.integers(0, 10**6),
+  scale=st.integers(-30, 30),
+  curvature=st.integers(-30, 30),
+  factor=st.integers(-3, 30),
+)
+@example(0, 0, 19, 0)
+@example(0, -15, -15, 0)
+@example(0, 0, 19, 18)
+@example(0, 30, 0, 0)
+def test_at_all_scales(name, seed, scale, curvature, factor):
+  """As in float64 if steps are no longer than 1e19; else no NaN and no 0."""
+  given = problem(seed, 10.0**scale, 10.0**curvature)
+  eta_0 = np.float32(10.0 ** min(factor - curvature, 37))
+  expected, seen = reference(
+    *(a.astype(float) for a in given), float(eta_0), name == "reuse"
+  )
+  found, is_finite = run(name, *given, eta_0)
+  fits = np.all((seen < LARGEST / 8) & (seen > 8 * SMALLEST))
+  if fits and factor <= 0 and abs(scale) <= 13:
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+  # A gradient that is not finite ends the client's round, not before.
+  is_known = np.logical_and.accumulate(is_finite)
+  assert np.all(np.isfinite(found[is_known])), found
+  assert np.all(found[is_known] > 0), found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_a_step_too_small_for_its_type_grows_again(dtype):
+  """A step of 0 would stay 0, with the ratio 0 / 0."""
+  rule = delta_sgd(reuse_gradients=True, delta=1.0)
+  large = jnp.asarray(float(jnp.finfo(dtype).max) / 8, dtype)
+  x = jnp.ones(2, dtype)
+  state = rule.init(x)._replace(step_size=jnp.asarray(1e-7, dtype))
+  if dtype != "float16":
+    state = state._replace(step_size=jnp.asarray(1e-37, dtype))
+  etas = []
+  for sign in (1, -1, 1, -1, 0, 0, 0):
+    grads = jnp.full(2, sign * large, dtype)
+    updates, state = rule.update(grads, state, x)
+    x = optax.apply_updates(x, updates)
+    etas.append(float(state.step_size))
+  assert np.all(np.array(etas) > 0), etas
+  assert np.isfinite(float(state.theta))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_finite_is_not_hidden(bad):
+  rule = delta_sgd(reuse_gradients=True)
+  x = jnp.ones(2)
+  state = rule.init(x)
+  for value in (1.0, bad):
+    updates, state = rule.update(jnp.array([value, 1.0]), state, x)
+  assert not np.all(np.isfinite(updates))

@@ -1,0 +1,93 @@
+"""Sharpness-aware steps against optax's own, and what a rule inside sees."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from optax import contrib
+
+from fedjax_opt import delta_sgd, grad_fn_of, sharpness_aware
+from fedjax_opt.models import statistics
+
+CENTER = {"a": np.array([0.5, -1.0]), "b": np.array([2.0])}
+X0 = {"a": np.array([1.0, 3.0]), "b": np.array([-1.0])}
+
+
+def loss(params):
+  error = optax.tree.sub(params, CENTER)
+  curved = optax.tree.norm(error, squared=True)
+  return curved + 0.1 * jnp.sum(error["a"]) ** 4
+
+
+def train(rule, params=X0, num_steps=5, loss=loss):
+  rule = optax.with_extra_args_support(rule)
+  params = jax.tree.map(jnp.asarray, params)
+  state = rule.init(params)
+  for _ in range(num_steps):
+    grads = jax.grad(loss)(params)
+    grad_fn = lambda point, step=None, now=params: grad_fn_of(loss, now)(point)
+    updates, state = rule.update(grads, state, params, grad_fn=grad_fn)
+    params = optax.apply_updates(params, updates)
+  return params
+
+
+def assert_close(actual, expected):
+  close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12)
+  jax.tree.map(close, actual, expected)
+
+
+@pytest.mark.parametrize("momentum", [None, 0.9])
+def test_equals_optax_s_own(momentum):
+  with jax.enable_x64(True):
+    rule = optax.sgd(0.05, momentum)
+    uphill = optax.chain(contrib.normalize(), optax.sgd(0.3))
+    expected = contrib.sam(rule, uphill, opaque_mode=True)
+    assert_close(train(sharpness_aware(rule, 0.3)), train(expected))
+
+
+def test_mixes_and_does_not_normalize():
+  with jax.enable_x64(True):
+    grads = jax.grad(loss)(X0)
+    ahead = jax.grad(loss)(optax.tree.add_scale(X0, 0.2, grads))
+    mixed = optax.tree.add_scale(optax.tree.scale(0.75, grads), 0.25, ahead)
+    expected = optax.tree.add_scale(X0, -0.1, mixed)
+    rule = sharpness_aware(optax.sgd(0.1), 0.2, 0.25, normalized=False)
+    assert_close(train(rule, num_steps=1), expected)
+
+
+def test_stays_at_a_minimum():
+  rule = sharpness_aware(optax.sgd(0.1), 0.3)
+  assert_close(train(rule, CENTER), jax.tree.map(np.float32, CENTER))
+
+
+def test_a_rule_inside_has_the_gradient_uphill_at_any_point():
+  """On the loss that the rule minimizes, Delta-SGD takes the same steps."""
+  rho = 0.05
+
+  def sharp(params):  # Its gradient is that of the loss, rho g ahead.
+    error = optax.tree.sub(params, CENTER)
+    return (1 + 2 * rho) * optax.tree.norm(error, squared=True)
+
+  def quadratic(params):
+    return optax.tree.norm(optax.tree.sub(params, CENTER), squared=True)
+
+  with jax.enable_x64(True):
+    inside = sharpness_aware(delta_sgd(), rho, normalized=False)
+    actual = train(inside, loss=quadratic)
+    assert_close(actual, train(delta_sgd(), loss=sharp))
+
+
+def test_running_statistics_are_not_perturbed():
+  params = {"w": np.ones(2), "running_mean": np.ones(2)}
+
+  def loss(params):
+    x = statistics.attach(params["w"], params["running_mean"], jnp.full(2, 3.0))
+    return jnp.sum(x**2)
+
+  with jax.enable_x64(True):
+    rule = sharpness_aware(statistics.follow(optax.sgd(0.1)), 0.5)
+    after = train(rule, params, 1, loss)
+    np.testing.assert_allclose(after["running_mean"], 3.0)
+    ahead = 1 + 0.5 / np.sqrt(2)  # w + e
+    np.testing.assert_allclose(after["w"], 1 - 0.1 * 2 * ahead)

@@ -1,0 +1,318 @@
+"""Aggregators against loops, and rounds with clients that send wrong things."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fedjax_opt as fo
+from fedjax_opt import aggregators, faults, transforms
+from tests.user_algorithms import draws
+
+X0, GRADIENT = draws.PROBLEM.x0, draws.PROBLEM.gradient
+M, LR, ROUNDS = len(draws.SIZES), 0.3, 5
+# Five clients in chunks of two: the sixth does not exist.
+SETTINGS = {
+  "cohort_size": 5,
+  "batch_size": 4,
+  "local_epochs": 1.5,
+  "client_dropout": 0.3,
+  "client_chunk": 2,
+  "weighting": "uniform",
+}
+AGGREGATORS = {
+  "median": aggregators.median(),
+  "trimmed_mean": aggregators.trimmed_mean(0.3),
+  "multi_krum": aggregators.multi_krum(1),
+}
+
+
+def reference(name, rows):
+  """NumPy, of [n, d]; trimmed by 0.3, Krum with one faulty message."""
+  n = len(rows)
+  if name == "median":
+    return np.median(rows, axis=0)
+  if name == "trimmed_mean":
+    cut = int(0.3 * n)
+    return np.mean(np.sort(rows, axis=0)[cut : n - cut], axis=0)
+  scores = []
+  for i in range(n):
+    others = [np.sum((rows[i] - rows[j]) ** 2) for j in range(n) if j != i]
+    scores.append(sum(sorted(others)[: max(n - 3, 1)]))
+  best = np.argsort(scores, kind="stable")[: max(n - 1, 1)]
+  return np.mean(rows[best], axis=0)
+
+
+def stack(rows, dtype=float):
+  """Messages of two leaves, [n, 2, 2] and [n, 3]."""
+  rows = jnp.asarray(rows, dtype)
+  return {"a": rows[:, :4].reshape(-1, 2, 2), "b": rows[:, 4:]}
+
+
+def flat(message):
+  return np.concatenate([np.ravel(message["a"]), np.ravel(message["b"])])
+
+
+@pytest.mark.parametrize("n", [8, 7, 6, 5, 4, 3, 2, 1])
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_it_is_the_loop_over_those_that_count(name, n):
+  rng = np.random.default_rng(n)
+  rows = rng.normal(size=(9, 7))
+  rows[4] += 30
+  counted = np.zeros(9, bool)
+  counted[rng.permutation(9)[:n]] = True
+  wild = rows.copy()
+  wild[~counted] = np.where(rng.random((9 - n, 7)) < 0.5, np.nan, -np.inf)
+  with jax.enable_x64(True):
+    found = jax.jit(AGGREGATORS[name].combine)(stack(wild), counted)
+  wanted = reference(name, rows[counted])
+  np.testing.assert_allclose(flat(found), wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_ties_types_and_nobody(name):
+  combine = AGGREGATORS[name].combine
+  same = combine(stack(np.full((5, 7), 2.5), "f2"), np.ones(5, bool))
+  assert {leaf.dtype.name for leaf in same.values()} == {"float16"}
+  np.testing.assert_array_equal(flat(same), np.full(7, 2.5))
+  whole = combine(jnp.array([1, 2, 2, 2, 9]), np.ones(5, bool))
+  assert whole.dtype == np.float32
+  nobody = combine(stack(np.full((5, 7), np.nan)), np.zeros(5, bool))
+  np.testing.assert_array_equal(flat(nobody), np.zeros(7))
+
+
+def test_an_exact_share_is_cut_in_float32():
+  rows = np.arange(100.0) ** 2
+  found = aggregators.trimmed_mean(0.29).combine(
+    jnp.asarray(rows, "f"), np.ones(100, bool)
+  )
+  np.testing.assert_allclose(found, rows[29:71].mean(), rtol=1e-6)
+
+
+def simulate(algorithm, **settings):
+  return fo.simulate(
+    algorithm,
+    draws.PARAMS,
+    draws.client_data(),
+    **{"rounds": ROUNDS} | SETTINGS | settings,
+  )
+
+
+def fed_avg():
+  return fo.fed_avg(draws.loss_fn, optax.sgd(LR))
+
+
+def loop(combine, change=lambda delta, client: delta):
+  """FedAvg; `change` is what a client sends of its difference."""
+  rounds, x = draws.draw(ROUNDS, **SETTINGS), X0
+  assert len({len(cohort) for cohort in rounds.cohorts}) > 1
+  for cohort, batches in zip(rounds.cohorts, rounds.batches, strict=True):
+    sent = []
+    for client, steps in zip(cohort, batches, strict=True):
+      y = x
+      for rows in steps:
+        y = y - LR * GRADIENT(y, rows)[1]
+      sent.append(change(y - x, client))
+    x = x + combine(np.array(sent))
+  return x
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_rounds_with_flipped_messages_are_the_loop(name):
+  fault = faults.flip(0.3, strength=4.0, seed=2)
+  chosen = faults.clients_of(fault, M)
+  assert len(chosen) == 2
+  with jax.enable_x64(True):
+    result = simulate(fed_avg(), aggregator=AGGREGATORS[name], fault=fault)
+    change = lambda delta, client: delta * (-4 if client in chosen else 1)
+    wanted = loop(lambda sent: reference(name, sent), change)
+  np.testing.assert_allclose(
+    draws.flat(result.params), wanted, rtol=0, atol=1e-10
+  )
+
+
+def test_the_mean_is_the_default():
+  ends = [
+    draws.flat(simulate(fed_avg(), **given).params)
+    for given in ({}, {"aggregator": aggregators.mean()})
+  ]
+  np.testing.assert_array_equal(*ends)
+
+
+def test_a_rejected_client_does_not_count():
+  """Its message is not finite; the others are 1, 2 and 3."""
+
+  def round(state, cohort):
+    def one_client(worker, _):
+      value = worker.client.astype(float) + 1
+      return jnp.where(worker.client == 3, jnp.nan, value)
+
+    sent = cohort.mean(one_client, state)
+    return sent.value, sent
+
+  algorithm = fo.Algorithm(
+    lambda params, num_clients: params, round, params=lambda state: state
+  )
+  data = fo.ClientData.from_client_ids(
+    {"x": np.zeros((4, 1), "f")}, np.arange(4)
+  )
+  result = fo.simulate(
+    algorithm,
+    np.float32(0),
+    data,
+    rounds=1,
+    batch_size=1,
+    weighting="uniform",
+    aggregator=aggregators.median(),
+    evaluate=lambda params, data, test: {"one": jnp.ones(())},
+  )
+  assert result.params == 2
+  assert result.history.metrics["rejected_clients"][0, -1] == 1
+
+
+def test_all_three_go_together():
+  """The server has the median of what was sent, of the faulty flipped."""
+  upload = transforms.error_feedback(transforms.sign())
+  fault = faults.flip(0.3, seed=2)
+  chosen, errors = faults.clients_of(fault, M), np.zeros((M, len(X0)))
+
+  def change(delta, client):
+    v = delta + errors[client]
+    sent = np.mean(np.abs(v)) * np.sign(v)
+    errors[client] = v - sent
+    return -sent if client in chosen else sent
+
+  with jax.enable_x64(True):
+    result = simulate(
+      fed_avg(), upload=upload, fault=fault, aggregator=aggregators.median()
+    )
+    wanted = loop(lambda sent: np.median(sent, axis=0), change)
+  np.testing.assert_allclose(
+    draws.flat(result.params), wanted, rtol=0, atol=1e-10
+  )
+  assert result.cost["bytes_up_per_round"] == 2 + 8
+  ((error, _),) = result.client_state.upload
+  np.testing.assert_allclose(
+    draws.flat(error, lead=1), errors, rtol=0, atol=1e-10
+  )
+
+
+def test_noise_has_the_size_that_it_says():
+  u = {"a": jnp.full((50, 40), 0.1), "b": jnp.zeros(500)}
+  norm = 0.1 * np.sqrt(2000)
+  corrupt = faults.noise(0.5, strength=3.0).corrupt
+  added = jax.tree.map(jnp.subtract, corrupt(u, jax.random.key(0)), u)
+  z = np.concatenate([np.ravel(added["a"]), added["b"]]) / (
+    3 * norm / np.sqrt(2500)
+  )
+  assert abs(z.mean()) < 0.1
+  assert abs(z.std() - 1) < 0.06
+  assert abs(np.mean(z**4) - 3) < 0.6
+  other = corrupt(u, jax.random.key(1))
+  assert np.any(other["b"] != added["b"])
+
+
+def test_who_is_faulty_depends_on_the_seed_alone():
+  few = faults.clients_of(faults.flip(0.3), 100)
+  assert len(set(few)) == 30
+  more = faults.clients_of(faults.noise(0.4), 100)
+  assert set(few) < set(more)
+  other = faults.clients_of(faults.flip(0.3, seed=1), 100)
+  assert set(other) != set(few)
+  assert len(faults.clients_of(faults.flip(0.0), 100)) == 0
+
+
+def test_the_share_of_faulty_clients_may_be_tuned():
+  make = lambda fraction: faults.with_fault(fed_avg(), faults.flip(fraction))
+  fractions = [0.0, 0.3, 1.0]
+  result = fo.sweep(
+    make,
+    {"fraction": fractions},
+    draws.PARAMS,
+    draws.client_data(),
+    rounds=2,
+    **SETTINGS,
+  )
+  for i, fraction in enumerate(fractions):
+    alone = simulate(fed_avg(), fault=faults.flip(fraction), rounds=2)
+    np.testing.assert_allclose(
+      draws.flat(result.params, lead=1)[i],
+      draws.flat(alone.params),
+      rtol=1e-5,
+      atol=1e-6,
+    )
+
+
+def weighing():
+  algorithm = fed_avg()
+
+  def round(state, cohort):
+    def one_client(worker, params):
+      return fo.ClientOutput(params, weight=1.0)
+
+    sent = cohort.mean(one_client, state.params)
+    return state, sent
+
+  return algorithm._replace(round=round)
+
+
+def without_mean():
+  algorithm = fed_avg()
+
+  def round(state, cohort):
+    return state, cohort.each(lambda worker, params: params, state.params)
+
+  return algorithm._replace(round=round)
+
+
+BAD = {
+  "fraction=0.5: must be in [0, 0.5)": lambda: aggregators.trimmed_mean(0.5),
+  "fraction='a': must be a number": lambda: aggregators.trimmed_mean("a"),
+  "faulty=-1: must not be negative": lambda: aggregators.multi_krum(-1),
+  "faulty=1.5: must be a whole number": lambda: aggregators.multi_krum(1.5),
+  "fraction=1.1: must be in [0, 1]": lambda: faults.flip(1.1),
+  "strength=0: must be in (0, inf)": lambda: faults.noise(0.1, 0.0),
+  "seed=-1: must not be negative": lambda: faults.flip(0.1, seed=-1),
+  "aggregator='median': must be one of fedjax_opt.aggregators, such as "
+  "aggregators.median()": lambda: simulate(fed_avg(), aggregator="median"),
+  "aggregator=the function fedjax_opt.median: must be one of "
+  "fedjax_opt.aggregators (it was not called), such as "
+  "aggregators.median()": lambda: simulate(
+    fed_avg(), aggregator=aggregators.median
+  ),
+  "fault=3: must be one of fedjax_opt.faults, such as "
+  "faults.flip(0.1)": lambda: simulate(fed_avg(), fault=3),
+  "aggregator: counts all clients alike; must be with weighting='uniform', and "
+  "a sampler that gives no weights": lambda: simulate(
+    fed_avg(), aggregator=aggregators.median(), weighting="examples"
+  ),
+  "aggregator: counts all clients alike; must be with weighting='uniform', and "
+  "a sampler that gives no weights ": lambda: simulate(
+    fed_avg(), aggregator=aggregators.median(), sampler="weighted"
+  ),
+  "aggregator: counts all clients alike, and those of this algorithm return "
+  "weights of their own; leave aggregator out": lambda: simulate(
+    weighing(), aggregator=aggregators.median()
+  ),
+  "aggregator: a round of this algorithm has no mean over the cohort; leave "
+  "aggregator out": lambda: simulate(
+    without_mean(), aggregator=aggregators.median()
+  ),
+  "aggregator: multi_krum with faulty=2 needs a cohort of at least 7 clients; "
+  "cohort_size is 5": lambda: simulate(
+    fed_avg(), aggregator=aggregators.multi_krum(2)
+  ),
+  "fault: the clients of this algorithm send no difference of models, or in "
+  "several phases (it has no `Algorithm.sends`); leave fault out, or take "
+  "another algorithm": lambda: simulate(
+    fo.bvr_l_sgd(draws.loss_fn, LR), fault=faults.flip(0.1)
+  ),
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_input_is_one_clear_line(message):
+  with pytest.raises((ValueError, TypeError)) as error:
+    BAD[message]()
+  assert str(error.value) == message.rstrip()

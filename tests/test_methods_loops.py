@@ -1,0 +1,274 @@
+"""FedDyn, FedNova, FedCM and others against the loops of their boxes.
+
+Clients differ in size and one owns nothing, five of seven take part in a round,
+last batches are partial, some drop out, and two clients are computed side by
+side, so that a place is filled up with no client.
+"""
+
+import functools
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+import fedjax_opt as fo
+from tests import reference
+from tests import reference_methods as loops
+from tests.user_algorithms import draws
+
+X0, GRADIENT = draws.PROBLEM.x0, draws.PROBLEM.gradient
+M = len(draws.SIZES)
+ROUNDS = 7
+LR = 0.3
+PLAIN = {"cohort_size": 5, "batch_size": 4, "local_epochs": 1.5}
+# Five clients in chunks of two: the sixth does not exist.
+FAULTY = PLAIN | {"client_dropout": 0.3, "client_chunk": 2}
+CASES = {
+  "examples": PLAIN,
+  "dropouts": FAULTY,
+  "uniform": FAULTY | {"weighting": "uniform"},
+}
+
+
+@pytest.fixture(params=[*CASES, "dropouts in float32"])
+def case(request):
+  """Runs a test in each case, in float64 but for one."""
+  name, _, in_float32 = request.param.partition(" in ")
+  with jax.enable_x64(not in_float32):
+    yield name
+
+
+@pytest.fixture
+def rtol(case):
+  """The error allowed."""
+  return 1e-10 if jax.config.jax_enable_x64 else 1e-5
+
+
+def rate(r):
+  """Drops from round to round."""
+  return LR / (1 + 0.1 * r)
+
+
+def drawn(case):
+  """The rounds of a case, as the loops take them."""
+  return _drawn(case, jax.config.jax_enable_x64)
+
+
+@functools.cache
+def _drawn(case, x64):  # Wider numbers are drawn otherwise.
+  """Checks that the rounds are as hard as they should be."""
+  del x64
+  rounds = draws.draw(ROUNDS, **CASES[case])
+  steps = [batch for own in rounds.batches for steps in own for batch in steps]
+  assert {len(rows) for rows in steps} > {1, 4}
+  assert any(M - 1 in cohort for cohort in rounds.cohorts)  # It owns nothing.
+  assert any(len(c) < 5 for c in rounds.cohorts) == (
+    "client_dropout" in CASES[case]
+  )
+  return X0, GRADIENT, rounds.cohorts, rounds.batches, rounds.weights
+
+
+def masses(case):
+  """[M], the weights of all clients."""
+  is_uniform = CASES[case].get("weighting") == "uniform"
+  return np.ones(M) if is_uniform else np.array(draws.SIZES)
+
+
+def run(algorithm, **settings):
+  """What the server and the clients have after each round."""
+  simulator = fo.Simulator(algorithm, draws.client_data(), **settings)
+  state, states, kept = simulator.init(draws.PARAMS), [], []
+  for _ in range(ROUNDS):
+    state, _ = simulator.run(state, 1)
+    states.append(jax.device_get(state.server))
+    kept.append(jax.device_get(state.client_state))
+  return states, kept
+
+
+def assert_close(actual, expected, rtol, lead=0):
+  """[R, ...], relative to the largest entry of each round."""
+  assert len(actual) == ROUNDS
+  for r, (one, other) in enumerate(zip(actual, expected, strict=True)):
+    one = draws.flat(one, lead)
+    atol = rtol * max(np.max(np.abs(other)), 1e-3)
+    np.testing.assert_allclose(one, other, 0, atol, err_msg=f"round {r}")
+
+
+def params_of(states):
+  return [state.params for state in states]
+
+
+def test_fed_dyn(case, rtol):
+  algorithm = fo.fed_dyn(draws.loss_fn, optax.sgd(LR), alpha=0.1)
+  states, kept = run(algorithm, **CASES[case])
+  xs, hs, gs = loops.fed_dyn(*drawn(case), LR, 0.1, masses(case))
+  assert_close(params_of(states), xs, rtol)
+  assert_close([state.h for state in states], hs, rtol)
+  assert_close(kept, gs, rtol, lead=1)
+  # h is the mean of all g_i, at any time.
+  for state, g in zip(states, gs, strict=True):
+    average = np.average(g, axis=0, weights=masses(case))
+    np.testing.assert_allclose(draws.flat(state.h), average, 0, 10 * rtol)
+
+
+@pytest.mark.parametrize(
+  "how", [{}, {"momentum": 0.8}, {"mu": 0.7}], ids=["plain", "momentum", "mu"]
+)
+def test_fed_nova(case, how, rtol):
+  states, _ = run(fo.fed_nova(draws.loss_fn, LR, **how), **CASES[case])
+  named = {"rho": how.get("momentum", 0.0), "mu": how.get("mu", 0.0)}
+  xs = loops.fed_nova(*drawn(case), LR, **named)
+  assert_close(params_of(states), xs, rtol)
+
+
+def test_fed_cm(case, rtol):
+  algorithm = fo.fed_cm(draws.loss_fn, rate, 0.7, alpha=0.2)
+  states, _ = run(algorithm, **CASES[case])
+  xs, deltas = loops.fed_cm(*drawn(case), rate, 0.7, 0.2)
+  assert_close(params_of(states), xs, rtol)
+  assert_close([state.delta for state in states], deltas, rtol)
+
+
+def test_mo_fed_sam(case, rtol):
+  algorithm = fo.mo_fed_sam(draws.loss_fn, rate, 0.7, rho=0.2, beta=0.3)
+  states, _ = run(algorithm, **CASES[case])
+  xs, deltas = loops.fed_cm(*drawn(case), rate, 0.7, 0.3, rho=0.2)
+  assert_close(params_of(states), xs, rtol)
+  assert_close([state.delta for state in states], deltas, rtol)
+
+
+def test_fed_exp(case, rtol):
+  algorithm = fo.fed_exp(draws.loss_fn, optax.sgd(LR), eps=1e-3)
+  states, _ = run(algorithm, **CASES[case])
+  xs, evaluated, rates = loops.fed_exp(*drawn(case), LR, 1e-3)
+  assert max(rates) > 1
+  assert_close(params_of(states), xs, rtol)
+  assert_close(list(map(algorithm.params, states)), evaluated, rtol)
+
+
+def test_mime_lite(case, rtol):
+  algorithm = fo.mime_lite(draws.loss_fn, rate, beta=0.8)
+  states, _ = run(algorithm, **CASES[case])
+  rows = draws.PROBLEM.client_rows
+  xs, momenta = loops.mime_lite(*drawn(case), rate, 0.8, rows)
+  assert_close(params_of(states), xs, rtol)
+  assert_close([state.base.ema for state in states], momenta, rtol)
+
+
+def test_fed_sam(case, rtol):
+  algorithm = fo.fed_sam(draws.loss_fn, optax.sgd(LR), rho=0.3)
+  states, _ = run(algorithm, **CASES[case])
+  xs = loops.fed_sam(*drawn(case), LR, 0.3)
+  assert_close(params_of(states), xs, rtol)
+
+
+@pytest.mark.parametrize(
+  "how",
+  [{}, {"normalized": False}, {"all_duals": True}],
+  ids=["box", "paper", "program"],
+)
+def test_fed_speed(case, how, rtol):
+  numbers = {"lam": 5.0, "alpha": 0.7, "rho": 0.2}
+  algorithm = fo.fed_speed(draws.loss_fn, LR, **numbers, **how)
+  states, kept = run(algorithm, **CASES[case])
+  xs, duals = loops.fed_speed(
+    *drawn(case), LR, **numbers, population=masses(case), **how
+  )
+  assert_close(params_of(states), xs, rtol)
+  assert_close(kept, duals, rtol, lead=1)
+
+
+def test_fed_speed_of_the_program_is_fed_dyn(case, rtol):
+  numbers = {"lam": 5.0, "rho": 0.0, "all_duals": True}
+  speed, _ = run(fo.fed_speed(draws.loss_fn, LR, **numbers), **CASES[case])
+  dyn = fo.fed_dyn(draws.loss_fn, optax.sgd(LR), alpha=0.2)
+  expected, _ = run(dyn, **CASES[case])
+  expected = [draws.flat(state.params) for state in expected]
+  assert_close(params_of(speed), expected, rtol)
+
+
+def test_diloco(case, rtol):
+  client = optax.adamw(0.05, eps=1e-2, weight_decay=0.1)
+  states, _ = run(fo.diloco(draws.loss_fn, client), **CASES[case])
+  make_rule = lambda: reference.AdamW(0.05, eps=1e-2, weight_decay=0.1)
+  xs = loops.diloco(*drawn(case), make_rule, 0.7, 0.9)
+  assert_close(params_of(states), xs, rtol)
+
+
+@pytest.mark.parametrize("x64", [True, False])
+@pytest.mark.parametrize("weighting", ["examples", "uniform"])
+def test_prox_skip(weighting, x64):
+  """All clients; in some rounds the coin does not fall."""
+  with jax.enable_x64(x64):
+    check_prox_skip(weighting, 1e-10 if x64 else 1e-5)
+
+
+def check_prox_skip(weighting, rtol):
+  p, num_steps = 0.3, 3
+  settings = {
+    "batch_size": 4,
+    "local_steps": num_steps,
+    "client_chunk": 2,
+    "weighting": weighting,
+    "cohort_size": M,
+  }
+  algorithm = fo.prox_skip(draws.loss_fn, LR, p=p)
+  states, kept = run(algorithm, **settings)
+  rounds = draws.draw(ROUNDS, **settings)
+  lengths = coins(p)
+  order = [np.argsort(cohort) for cohort in rounds.cohorts]
+  batches = [
+    [own[i] for i in of_round]
+    for own, of_round in zip(rounds.batches, order, strict=True)
+  ]
+  weights = np.array(rounds.weights[0])[order[0]]
+  xs, points, h = loops.prox_skip(
+    X0, GRADIENT, batches, weights, LR, p, lengths
+  )
+  assert_close(params_of(states), xs, rtol)
+  have_met = [bool(state.have_met) for state in states]
+  assert have_met == [length <= num_steps for length in lengths]
+  assert {True, False} == set(have_met)
+  for r, (state, own) in enumerate(zip(states, kept, strict=True)):
+    # A client learns of a meeting at the start of the next round.
+    x, control = draws.flat(own.params, 1), draws.flat(own.control, 1)
+    mean = draws.flat(state.params)
+    if state.have_met:
+      control, x = control + p / LR * (mean - x), np.tile(mean, (M, 1))
+    np.testing.assert_allclose(x, points[r], 0, 10 * rtol)
+    np.testing.assert_allclose(control, h[r], 0, 100 * rtol)
+    np.testing.assert_allclose(weights @ control, 0, atol=100 * rtol)
+
+
+def coins(p):
+  """[R], after how many steps of each round the coin falls."""
+  lengths = []
+  for r in range(ROUNDS):
+    cohort = draws.cohort(r, cohort_size=M, batch_size=4, local_steps=3)
+    lengths.append(int(jax.random.geometric(cohort.key, p)))
+  return lengths
+
+
+SGD = optax.sgd(LR)
+REDUCED = {
+  "fed_dyn": fo.fed_dyn(draws.loss_fn, SGD, alpha=0.0),
+  "fed_cm": fo.fed_cm(draws.loss_fn, LR, alpha=1.0),
+  "mime_lite": fo.mime_lite(draws.loss_fn, LR, beta=0.0),
+  "fed_sam": fo.fed_sam(draws.loss_fn, SGD, rho=0.0),
+  "mo_fed_sam": fo.mo_fed_sam(draws.loss_fn, LR, rho=0.0, beta=1.0),
+  "diloco": fo.diloco(draws.loss_fn, SGD, optax.sgd(1.0)),
+}
+
+
+@functools.cache
+def of_fed_avg():
+  states, _ = run(fo.fed_avg(draws.loss_fn, SGD), **FAULTY)
+  return [draws.flat(state.params) for state in states]
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_is_fed_avg_also_with_dropouts_and_unequal_steps(name):
+  with jax.enable_x64(True):
+    states, _ = run(REDUCED[name], **FAULTY)
+    assert_close(params_of(states), of_fed_avg(), 1e-12)

@@ -1,0 +1,70 @@
+"""docs/validity_table.md says what is: each method is run again."""
+
+import importlib.util
+import pathlib
+
+import jax
+import pytest
+
+from fedjax_opt.algorithms import ALGORITHMS
+
+FILE = pathlib.Path(__file__).parents[1] / "docs" / "validity_table.py"
+_SPEC = importlib.util.spec_from_file_location("validity_table", FILE)
+table = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(table)
+
+WRITTEN = table.TABLE.read_text().removeprefix(table.head()).splitlines()
+LINES = dict(zip([*ALGORITHMS, *table.FORMS], WRITTEN, strict=True))
+REDUCTIONS = {
+  name: method.fed_avg
+  for name, method in table.METHODS.items()
+  if isinstance(method.fed_avg, table.Reduction)
+}
+# In the table, what is computed again here: all that reach the optimum, and
+# what they are compared with.
+CORRECTED = ("scaffold", "fed_dyn", "prox_skip", *table.FORMS)
+STALLED = ("fed_avg", "fed_nova", "fed_cm", "mime_lite", "fed_sam")
+
+
+@pytest.fixture(autouse=True)
+def x64():
+  with jax.enable_x64(True):
+    yield
+
+
+def test_every_method_has_a_line_and_a_loop():
+  assert set(table.METHODS) == set(ALGORITHMS)
+  assert table.TABLE.read_text().startswith(table.head())
+  for name, method in table.ROWS.items():
+    loop = (FILE.parents[1] / "tests" / method.loop).read_text()
+    assert name.split(",")[0] in loop or ALGORITHMS[name].server_rule
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_is_fed_avg_where_the_table_says_so(name):
+  assert table.off_fed_avg(REDUCTIONS[name]) <= table.EQUAL
+  assert f"| {REDUCTIONS[name].text} |" in LINES[name]
+
+
+@pytest.mark.parametrize("name", [*CORRECTED, *STALLED])
+def test_ends_where_the_table_says(name):
+  """If it fails: `python docs/validity_table.py`, and look at what changed."""
+  row = table.try_method(name)
+  assert table.line(row) == LINES[name]
+  ends = [row.all_clients]
+  if row.few_clients is not None and name != "fed_speed, rho 0":
+    ends.append(row.few_clients)
+  for distance in ends:
+    if name in CORRECTED:
+      assert distance <= table.REACHED
+    else:
+      assert distance >= table.STALLED
+
+
+@pytest.mark.parametrize("name", ["minibatch_sgd", *STALLED])
+def test_what_stops_before_the_optimum_leaves_it(name):
+  """In the first round already; one step on all examples stays."""
+  result = table.run(table.METHODS[name].make(), 1, from_optimum=True)
+  distance = result.history.metrics["distance"][0, -1]
+  assert (distance <= table.REACHED) == (name == "minibatch_sgd")
+  assert not table.REACHED < distance < table.STALLED

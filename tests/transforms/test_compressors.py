@@ -1,0 +1,240 @@
+"""Each compressor: its numbers, its promises, its bytes."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedjax_opt import transforms
+from fedjax_opt.engine.batches import first_of_shuffle
+from tests import reference_uploads as reference
+
+SHAPES = {"a": (3, 4), "b": {"bias": (5,), "scale": ()}}
+D = 18
+KEY = jax.random.key(3)
+ALL = {
+  "top_k": transforms.top_k(0.3),
+  "random_k": transforms.random_k(0.3),
+  "sign": transforms.sign(),
+  "quantize": transforms.quantize(3),
+  "clip_by_norm": transforms.clip_by_norm(0.5),
+}
+K = 5  # 0.3 of 18 is 5.4.
+
+
+def tree(seed=0, dtype=float):
+  rng = np.random.default_rng(seed)
+  is_shape = lambda node: isinstance(node, tuple)
+  draw = lambda shape: jnp.asarray(rng.normal(size=shape), dtype)
+  return jax.tree.map(draw, SHAPES, is_leaf=is_shape)
+
+
+def flat(u):
+  leaves = [
+    np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(u)
+  ]
+  return np.concatenate(leaves)
+
+
+def send(upload, u, key=KEY, state=None):
+  state = upload.rule.init(u) if state is None else state
+  return upload.rule.update(u, state, None, key=key)
+
+
+def expected(name, u, is_contraction=False):
+  if name == "top_k":
+    return reference.top_k(u, K)
+  if name == "random_k":
+    indices = np.asarray(first_of_shuffle(KEY, 0, D, K))
+    return reference.random_k(u, indices, not is_contraction)
+  if name == "sign":
+    return reference.sign(u)
+  if name == "quantize":
+    uniforms = np.asarray(jax.random.uniform(KEY, (D,), float))
+    return reference.quantize(u, 3, uniforms, is_contraction)
+  return u * min(1, 0.5 / np.linalg.norm(u))
+
+
+@pytest.mark.parametrize("feedback", [False, True])
+@pytest.mark.parametrize("name", ALL)
+def test_it_is_the_loop(name, feedback):
+  with jax.enable_x64(True):
+    u = tree()
+    upload = ALL[name]
+    upload = transforms.error_feedback(upload) if feedback else upload
+    sent, _ = send(upload, u)
+    assert jax.tree.structure(sent) == jax.tree.structure(u)
+    wanted = expected(name, flat(u), feedback)
+    np.testing.assert_allclose(flat(sent), wanted, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", ["random_k", "quantize"])
+def test_it_is_unbiased(name):
+  u = tree()
+  keys = jax.random.split(jax.random.key(0), 20_000)
+  each = jax.vmap(lambda key: send(ALL[name], u, key)[0])(keys)
+  each = np.concatenate(
+    [leaf.reshape(len(keys), -1) for leaf in jax.tree.leaves(each)], axis=1
+  )
+  error = np.abs(each.mean(0) - flat(u))
+  assert (error < 4.5 * each.std(0) / math.sqrt(len(keys)) + 1e-6).all()
+  # And the variance is at most the one promised.
+  variance = np.mean(np.sum((each - flat(u)) ** 2, 1)) / np.sum(flat(u) ** 2)
+  omega = {"random_k": D / K - 1, "quantize": min(D / 9, math.sqrt(D) / 3)}
+  assert 0.2 * omega[name] < variance <= 1.03 * omega[name]
+
+
+def test_top_k_contracts():
+  for seed in range(20):
+    u = flat(tree(seed))
+    sent = flat(send(ALL["top_k"], tree(seed))[0])
+    assert np.count_nonzero(sent) == K
+    assert np.sum((sent - u) ** 2) <= (1 - K / D) * np.sum(u**2) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+  ("name", "rate"),
+  [("random_k", 1 - K / D), ("quantize", 1 - 1 / (1 + math.sqrt(D) / 3))],
+)
+def test_under_feedback_it_contracts_in_expectation(name, rate):
+  u = tree()
+  keys = jax.random.split(jax.random.key(0), 5000)
+  of = lambda key: send(ALL[name].contraction, u, key)[0]
+  each = jax.vmap(of)(keys)
+  gap = jax.tree.map(lambda sent, u: sent - u, each, u)
+  squares = sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(gap))
+  assert squares / len(keys) <= 1.03 * rate * np.sum(flat(u) ** 2)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_sent_and_the_error_are_all_that_was_given(name):
+  with jax.enable_x64(True):
+    upload = transforms.error_feedback(ALL[name])
+    state, given, sent = upload.rule.init(tree()), 0, 0
+    for seed in range(30):
+      u = tree(seed)
+      key = jax.random.key(seed)
+      c, state = send(upload, u, key, state)
+      given, sent = given + flat(u), sent + flat(c)
+      error = flat(state[0])
+      np.testing.assert_allclose(sent + error, given, rtol=0, atol=1e-12)
+  if name != "clip_by_norm":  # Which is no contraction.
+    assert np.linalg.norm(error) < 30 * math.sqrt(D)
+
+
+def test_plain_quantization_under_feedback_would_grow():
+  """Why `error_feedback` divides: with one level omega is 4."""
+  plain = transforms.quantize(1)._replace(contraction=None)
+  ends = []
+  for upload in (plain, transforms.quantize(1)):
+    upload = transforms.error_feedback(upload)
+    state = upload.rule.init(tree())
+    for seed in range(60):
+      _, state = send(upload, tree(seed), jax.random.key(seed), state)
+    ends.append(np.linalg.norm(flat(state[0])))
+  assert ends[0] > 1e4
+  assert ends[1] < 200
+
+
+@pytest.mark.parametrize(
+  ("name", "dtype", "num_bytes"),
+  [
+    ("top_k", "float32", 5 * 4 + 5 * 4),
+    ("top_k", "float16", 5 * 2 + 5 * 4),
+    ("random_k", "float32", 5 * 4 + 4),
+    ("random_k", "float16", 5 * 2 + 4),
+    ("sign", "float32", 3 + 4),  # 18 bits.
+    ("sign", "float16", 3 + 4),
+    ("quantize", "float32", 7 + 4),  # 18 times a sign and 2 bits: 54 bits.
+    ("clip_by_norm", "float32", 72),
+    ("clip_by_norm", "float16", 36),
+  ],
+)
+def test_the_bytes_are_those_counted_by_hand(name, dtype, num_bytes):
+  shapes = jax.eval_shape(lambda: tree(dtype=dtype))
+  assert ALL[name].num_bytes(shapes) == num_bytes
+  feedback = transforms.error_feedback(ALL[name])
+  assert feedback.num_bytes(shapes) == num_bytes
+
+
+def test_levels_take_whole_bits():
+  bits = lambda s: transforms.quantize(s).num_bytes(np.zeros(8, "f")) - 4
+  # A sign and 1, 2, 2, 3, 4, 5 bits, for 8 entries.
+  assert [bits(s) for s in (1, 2, 3, 4, 15, 16)] == [2, 3, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_zeros_are_sent_as_zeros(name):
+  u = jax.tree.map(jnp.zeros_like, tree())
+  for upload in (ALL[name], transforms.error_feedback(ALL[name])):
+    sent, state = send(upload, u)
+    assert not flat(sent).any()
+    assert all(not np.any(leaf) for leaf in jax.tree.leaves(state))
+
+
+def test_of_equal_entries_the_first_are_sent():
+  u = {"a": jnp.full((2, 3), -1.0), "b": jnp.array([2.0, 1.0])}
+  sent, _ = send(transforms.top_k(0.5), u)
+  np.testing.assert_array_equal(flat(sent), [-1, -1, -1, 0, 0, 0, 2, 0])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_half_precision_does_not_overflow(name):
+  # The squared norm, 18 times 10^6, is above the largest float16.
+  u = jax.tree.map(lambda leaf: 1000 * jnp.ones_like(leaf), tree(dtype="f2"))
+  for upload in (ALL[name], transforms.error_feedback(ALL[name])):
+    sent, state = send(upload, u)
+    leaves = jax.tree.leaves((sent, state))
+    assert {leaf.dtype.name for leaf in leaves} == {"float16"}
+    assert np.isfinite(flat(sent)).all()
+    assert flat(sent).any()
+
+
+def test_clipping_does_not_touch_what_is_short():
+  u = tree()
+  sent, _ = send(transforms.clip_by_norm(100.0), u)
+  np.testing.assert_array_equal(flat(sent), flat(u))
+
+
+def test_one_entry_is_sent_at_least():
+  sent, _ = send(transforms.top_k(1e-6), tree())
+  assert np.count_nonzero(flat(sent)) == 1
+
+
+def test_they_chain_as_rules_of_optax_do():
+  chain = optax.chain(
+    transforms.clip_by_norm(0.5).rule, transforms.random_k(0.3).rule
+  )
+  sent, _ = chain.update(tree(), chain.init(tree()), key=KEY)
+  wanted = expected("random_k", expected("clip_by_norm", flat(tree())))
+  np.testing.assert_allclose(flat(sent), wanted, rtol=1e-5)
+
+
+BAD = {
+  "fraction=0: must be in (0, 1]": lambda: transforms.top_k(0),
+  "fraction=1.5: must be in (0, 1]": lambda: transforms.random_k(1.5),
+  "fraction=nan: must be in (0, 1]": lambda: transforms.top_k(math.nan),
+  "fraction='a': must be a number": lambda: transforms.top_k("a"),
+  "levels=0: must be at least 1": lambda: transforms.quantize(0),
+  "levels=2.5: must be a whole number": lambda: transforms.quantize(2.5),
+  "max_norm=0: must be in (0, inf)": lambda: transforms.clip_by_norm(0.0),
+  "upload=the function fedjax_opt.sign: must be an upload, such as "
+  "error_feedback(top_k(0.01))": lambda: transforms.error_feedback(
+    transforms.sign
+  ),
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_input_is_one_clear_line(message):
+  with pytest.raises((ValueError, TypeError)) as error:
+    BAD[message]()
+  assert str(error.value) == message
+
+
+def test_a_traced_fraction_is_refused():
+  with pytest.raises(TypeError, match=r"^fraction=.*: must be a number"):
+    jax.eval_shape(lambda f: transforms.top_k(f) and f, 0.1)

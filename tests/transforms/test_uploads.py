@@ -1,0 +1,428 @@
+"""Rounds of algorithms whose clients send a transform of their differences."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fedjax_opt as fo
+from fedjax_opt import transforms
+from fedjax_opt.algorithms import ALGORITHMS
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.engine.batches import first_of_shuffle
+from fedjax_opt.engine.cohort import Cohort
+from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.mapping import RoundData
+from fedjax_opt.transforms import upload as uploads
+from tests import reference_uploads as reference
+from tests.user_algorithms import draws
+
+X0, GRADIENT = draws.PROBLEM.x0, draws.PROBLEM.gradient
+M, D, LR, ROUNDS = len(draws.SIZES), len(X0), 0.3, 5
+K = 4  # 0.25 of 15.
+# Five clients in chunks of two: the sixth does not exist.
+SETTINGS = {
+  "cohort_size": 5,
+  "batch_size": 4,
+  "local_epochs": 1.5,
+  "client_dropout": 0.3,
+  "client_chunk": 2,
+}
+UPLOADS = {
+  "top_k": transforms.top_k(0.25),
+  "random_k": transforms.random_k(0.25),
+  "sign": transforms.sign(),
+  "quantize": transforms.quantize(3),
+}
+
+
+def fed_avg(learning_rate=LR):
+  return fo.fed_avg(draws.loss_fn, optax.sgd(learning_rate))
+
+
+def simulate(algorithm, **settings):
+  return fo.simulate(
+    algorithm,
+    draws.PARAMS,
+    draws.client_data(),
+    rounds=ROUNDS,
+    **SETTINGS | settings,
+  )
+
+
+def keys_of_rounds():
+  """[R] {client: key}, with which the only part of a message is sent."""
+  data = draws.client_data()
+  config = Config.create(data, SETTINGS, draws.PARAMS)
+  of_round = RoundData(
+    *jax.device_put((data.examples, data.sizes, data.indices))
+  )
+
+  def one_client(worker, _):
+    key = jax.random.fold_in(worker.key, uploads._UPLOAD)
+    return worker.client, jax.random.key_data(jax.random.fold_in(key, 0))
+
+  @jax.jit
+  def of(round):
+    cohort = Cohort.create(config, jax.random.key(0), round, of_round)
+    return cohort.each(one_client, ()).value
+
+  found = [jax.device_get(of(jnp.int32(r))) for r in range(ROUNDS)]
+  return [
+    dict(zip(numbers.tolist(), keys, strict=True)) for numbers, keys in found
+  ]
+
+
+def loop(name, feedback):
+  """xs and errors of the referee, and that its rounds are hard enough."""
+  rounds, keys = draws.draw(ROUNDS, **SETTINGS), keys_of_rounds()
+  assert {len(cohort) for cohort in rounds.cohorts} > {5}
+  assert any(M - 1 in cohort for cohort in rounds.cohorts)
+
+  def compress(u, r, client):
+    key = jax.random.wrap_key_data(jnp.asarray(keys[r][client]))
+    if name == "top_k":
+      return reference.top_k(u, K)
+    if name == "random_k":
+      indices = np.asarray(first_of_shuffle(key, 0, D, K))
+      return reference.random_k(u, indices, not feedback)
+    if name == "sign":
+      return reference.sign(u)
+    uniforms = np.asarray(jax.random.uniform(key, (D,), float))
+    return reference.quantize(u, 3, uniforms, feedback)
+
+  return reference.fed_avg(
+    X0,
+    GRADIENT,
+    rounds.cohorts,
+    rounds.batches,
+    rounds.weights,
+    LR,
+    compress,
+    M,
+    feedback,
+  )
+
+
+@pytest.mark.parametrize("feedback", [False, True])
+@pytest.mark.parametrize("name", UPLOADS)
+def test_fed_avg_is_the_loop(name, feedback):
+  with jax.enable_x64(True):
+    upload = UPLOADS[name]
+    upload = transforms.error_feedback(upload) if feedback else upload
+    result = simulate(fed_avg(), upload=upload)
+    xs, errors = loop(name, feedback)
+    shapes = jax.eval_shape(lambda: draws.PARAMS)
+    num_bytes = upload.num_bytes(shapes)
+  np.testing.assert_allclose(
+    draws.flat(result.params), xs[-1], rtol=0, atol=1e-10
+  )
+  assert np.linalg.norm(xs[-1] - X0) > 0.01
+  assert result.cost["bytes_up_per_round"] == num_bytes
+  if not feedback:
+    assert result.client_state is None
+    return
+  # Of clients that were out it is what it was: the loop says so too.
+  kept = result.client_state
+  assert kept.own is None
+  ((error, _),) = kept.upload
+  np.testing.assert_allclose(
+    draws.flat(error, lead=1), errors, rtol=0, atol=1e-10
+  )
+
+
+def test_one_by_one_is_as_vmapped():
+  upload = transforms.error_feedback(UPLOADS["quantize"])
+  ends = [
+    draws.flat(simulate(fed_avg(), upload=upload, **how).params)
+    for how in ({"client_chunk": None}, {"client_chunk": 1})
+  ]
+  np.testing.assert_allclose(*ends, rtol=1e-5, atol=1e-6)
+
+
+def test_a_grid_is_its_runs():
+  upload = transforms.error_feedback(UPLOADS["random_k"])
+  rates = [0.1, LR]
+  result = fo.sweep(
+    fed_avg,
+    {"learning_rate": rates},
+    draws.PARAMS,
+    draws.client_data(),
+    rounds=ROUNDS,
+    upload=upload,
+    **SETTINGS,
+  )
+  alone = simulate(fed_avg(), upload=upload)
+  np.testing.assert_allclose(
+    draws.flat(result.params, lead=1)[1],
+    draws.flat(alone.params),
+    rtol=1e-5,
+    atol=1e-6,
+  )
+
+
+def test_what_clients_keep_may_be_on_the_host():
+  upload = transforms.error_feedback(UPLOADS["sign"])
+  device, host = (
+    simulate(fed_avg(), upload=upload, client_memory=where)
+    for where in ("device", "host")
+  )
+  np.testing.assert_allclose(
+    draws.flat(host.params), draws.flat(device.params), rtol=1e-6
+  )
+  for one, other in zip(
+    jax.tree.leaves(host.client_state),
+    jax.tree.leaves(device.client_state),
+    strict=True,
+  ):
+    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
+def test_a_run_goes_on_with_what_was_not_sent_yet(tmp_path):
+  upload = transforms.error_feedback(UPLOADS["top_k"])
+  data, whole = draws.client_data(), simulate(fed_avg(), upload=upload)
+  for rounds, resume in ((2, False), (ROUNDS, True)):
+    checkpoints = fo.Checkpoints(tmp_path / "saved", every=1, resume=resume)
+    resumed = fo.simulate(
+      fed_avg(),
+      draws.PARAMS,
+      data,
+      rounds=rounds,
+      upload=upload,
+      checkpoints=checkpoints,
+      **SETTINGS,
+    )
+  np.testing.assert_array_equal(
+    draws.flat(resumed.params), draws.flat(whole.params)
+  )
+
+
+def fixed(parts, sends, kept=None, takes=()):
+  """An algorithm whose clients send given parts; the server keeps the mean."""
+
+  def round(state, cohort):
+    def one_client(worker, _):
+      message = parts(worker)
+      state = None if kept is None else worker.state + 1
+      return fo.ClientOutput(message, state=state, **dict(takes))
+
+    sent = cohort.mean(one_client, state["x"])
+    return state | {"sent": sent.value}, sent
+
+  def init(params, num_clients):
+    shapes = jax.eval_shape(lambda: parts(Fake()))
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)
+    return {"x": params, "sent": zeros}
+
+  return fo.Algorithm(
+    init,
+    round,
+    params=lambda state: state["x"],
+    init_client=None if kept is None else lambda params: jnp.zeros(()),
+    sends=sends,
+  )
+
+
+class Fake:
+  client = np.int32(0)
+
+
+ONE = ClientData.from_client_ids({"x": np.zeros((2, 1), "f")}, np.arange(2))
+
+
+def measures_little(params, data, test):
+  return {"one": jnp.ones(())}
+
+
+def run_fixed(algorithm, upload, rounds=1):
+  return fo.simulate(
+    algorithm,
+    np.zeros(3, "f"),
+    ONE,
+    rounds=rounds,
+    batch_size=1,
+    upload=upload,
+    evaluate=measures_little,
+  )
+
+
+def test_each_difference_of_a_message_is_sent_by_itself_and_the_rest_whole():
+  one, other = jnp.array([3.0, 1.0, 2.0]), jnp.array([10.0, 20.0, -50.0])
+  algorithm = fixed(
+    lambda worker: (one, jnp.array([7.0, 7.0]), other),
+    lambda params: [params, None, params],
+  )
+  result = run_fixed(algorithm, transforms.top_k(1 / 3))
+  sent = jax.tree.map(np.asarray, result.state["sent"])
+  np.testing.assert_array_equal(sent[0], [3, 0, 0])
+  np.testing.assert_array_equal(sent[1], [7, 7])
+  np.testing.assert_array_equal(sent[2], [0, 0, -50])
+  assert result.cost["bytes_up_per_round"] == 8 + 8 + 8
+
+
+def test_the_algorithm_sees_its_own_state_alone():
+  algorithm = fixed(
+    lambda worker: jnp.array([3.0, 1.0, 2.0]),
+    lambda params: [params],
+    kept=True,
+  )
+  upload = transforms.error_feedback(transforms.top_k(1 / 3))
+  result = run_fixed(algorithm, upload, rounds=2)
+  np.testing.assert_array_equal(result.client_state.own, [2, 2])
+  # Round 0 sends 3; of (3, 2, 4) round 1 sends the last one.
+  np.testing.assert_array_equal(result.state["sent"], [0, 0, 4])
+  ((error, _),) = result.client_state.upload
+  np.testing.assert_array_equal(error, [[3, 2, 0]] * 2)
+
+
+def test_a_difference_that_is_not_finite_is_left_out_with_its_state():
+  """Random-k would not have sent the one entry that is infinite."""
+
+  def parts(worker):
+    return jnp.where(worker.client == 0, 1.0, jnp.array([1.0, 1.0, jnp.inf]))
+
+  algorithm = fixed(parts, lambda params: [params])
+  for fraction in (1 / 3, 1.0):
+    upload = transforms.error_feedback(transforms.random_k(fraction))
+    result = run_fixed(algorithm, upload)
+    ((error, _),) = result.client_state.upload
+    assert np.isfinite(result.state["sent"]).all()
+    assert result.history.metrics["rejected_clients"][0, -1] == 1
+    np.testing.assert_array_equal(error[1], np.zeros(3))
+
+
+def test_any_rule_of_optax_is_an_upload():
+  algorithm = fixed(
+    lambda worker: jnp.array([3.0, -1.0, 2.0]), lambda params: [params]
+  )
+  result = run_fixed(algorithm, optax.chain(optax.clip(1.5), optax.scale(2.0)))
+  np.testing.assert_allclose(result.state["sent"], [3, -2, 3])
+  assert result.client_state is None
+  result = run_fixed(algorithm, optax.trace(0.5), rounds=2)
+  np.testing.assert_allclose(result.state["sent"], [4.5, -1.5, 3])
+
+
+def test_leaves_that_are_not_trained_are_not_sent():
+  make = lambda loss_fn: fo.fed_avg(loss_fn, optax.sgd(LR))
+  algorithm = fo.train_only(make, ["bias"], draws.loss_fn)
+  upload = transforms.error_feedback(transforms.sign())
+  result = simulate(algorithm, upload=upload)
+  assert result.cost["bytes_up_per_round"] == 1 + 4
+  np.testing.assert_array_equal(
+    result.params["kernel"], np.float32(draws.PARAMS["kernel"])
+  )
+  assert np.any(result.params["bias"] != np.float32(draws.PARAMS["bias"]))
+
+
+# The algorithms that are no phase in which all clients send differences.
+OTHERS = {"bvr_l_sgd", "minibatch_sarah", "prox_skip", "centralized", "local"}
+
+
+def made(name):
+  choice, others = ALGORITHMS[name], {}
+  if choice.client == "rule":
+    others["client"] = optax.sgd(0.1)
+  elif choice.cohort != "first":
+    others["learning_rate"] = 0.1
+  if choice.takes_regularizer:
+    others["psi"] = fo.prox.zero()
+  if choice.takes_features:
+    others["features_fn"] = lambda params, batch, rng: batch["x"]
+  if choice.cohort == "first":
+    others["learning_rate"] = 0.1
+  return choice.factory(draws.loss_fn, **others)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_algorithms_that_send_differences_say_so(name):
+  """Traced, and what they say is what they send."""
+  algorithm = made(name)
+  assert (algorithm.sends is None) == (name in OTHERS)
+  if name in OTHERS:
+    with pytest.raises(ValueError, match=r"^upload: the clients of this"):
+      transforms.with_upload(algorithm, transforms.sign())
+    return
+  upload = transforms.error_feedback(transforms.top_k(0.25))
+  settings = SETTINGS | {"client_dropout": 0.0, "client_chunk": 5}
+  simulator = fo.Simulator(
+    algorithm, draws.client_data(), upload=upload, **settings
+  )
+  simulator.init(draws.PARAMS)
+
+
+def test_clients_own_models_are_measured_with_and_without_the_upload():
+  algorithm = fo.moon(
+    draws.loss_fn, lambda params, batch, rng: batch["x"], optax.sgd(LR)
+  )
+  upload = transforms.error_feedback(transforms.sign())
+  result = simulate(algorithm, upload=upload)
+  per_example = lambda params, batch: {
+    "loss": draws.loss_fn(params, batch, None)
+  }
+  measured = [
+    fo.evaluate_clients(
+      result, per_example, draws.client_data(), algorithm=each
+    ).values["personal"]["loss"]
+    for each in (algorithm, transforms.with_upload(algorithm, upload))
+  ]
+  np.testing.assert_array_equal(*measured)
+
+
+def two_phases():
+  algorithm = fed_avg()
+
+  def round(state, cohort):
+    state, sent = algorithm.round(state, cohort)
+    more = cohort.mean(lambda worker, x: x, state.params, phase=1)
+    return state, (sent, more)
+
+  return algorithm._replace(round=round)
+
+
+def picking():
+  algorithm = fed_avg()
+
+  def round(state, cohort):
+    sent = cohort.pick(lambda worker, x: x, state.params)
+    return state, sent
+
+  return algorithm._replace(round=round)
+
+
+counting = fixed(
+  lambda worker: jnp.zeros(3), lambda params: [params], takes={"bytes_up": 3}
+)
+wrong = fixed(lambda worker: jnp.zeros(2), lambda params: [params])
+BAD = {
+  "upload=3: must be one of fedjax_opt.transforms, such as "
+  "transforms.top_k(0.01), or an optax transformation": lambda: simulate(
+    fed_avg(), upload=3
+  ),
+  "upload=the function fedjax_opt.sign: must be one of fedjax_opt.transforms "
+  "(it was not called), such as transforms.top_k(0.01), or an optax "
+  "transformation": lambda: simulate(fed_avg(), upload=transforms.sign),
+  "upload: a round of this algorithm is not one phase of all clients; leave "
+  "upload out, or take another algorithm": lambda: simulate(
+    two_phases(), upload=transforms.sign()
+  ),
+  "upload: a round of this algorithm is not one phase of all clients; leave "
+  "upload out, or take another algorithm ": lambda: simulate(
+    picking(), upload=transforms.sign()
+  ),
+  "upload: the algorithm counts what it sends itself (ClientOutput.bytes_up), "
+  "which a transform would change; leave upload out": lambda: run_fixed(
+    counting, transforms.sign()
+  ),
+  "upload: the message of a client is not what `Algorithm.sends` says; must "
+  "have its parts, each difference in the shapes given there": lambda: (
+    run_fixed(wrong, transforms.sign())
+  ),
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_input_is_one_clear_line(message):
+  with pytest.raises((ValueError, TypeError)) as error:
+    BAD[message]()
+  assert str(error.value) == message.rstrip()
