@@ -1,7 +1,7 @@
 """Changes the package in one place at a time, and counts what tests notice.
 
   pip install pytest-cov
-  python -m pytest --cov=fedjax_opt --cov-context=test --cov-report= \\
+  python -m pytest -m "" --cov=fedjax_opt --cov-context=test --cov-report= \\
       --junitxml=tests.xml
   python -m tests.mutants --number=200 --seed=1 --jobs=2 --output=mutants.tsv
 
@@ -200,7 +200,7 @@ def outcome(mutant: Mutant, tests: list[str]) -> str:
       os.symlink(ROOT / name, folder / name)
     text = (ROOT / mutant.file).read_text()
     (folder / mutant.file).write_text(mutant.of(text))
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0"]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-m", ""]
     command += ["-p", "no:cacheprovider", "--rootdir", str(folder), *tests]
     try:
       ended = subprocess.run(

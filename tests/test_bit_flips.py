@@ -5,6 +5,7 @@ import pytest
 from tests import bit_flips
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("what", "expected"),
   [

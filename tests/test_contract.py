@@ -177,6 +177,7 @@ def test_a_grid_over_rates_equals_its_points(name):
   assert whole.cost == pytest.approx(base(name).cost)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "name", ["moon", "scaffold", "bvr_l_sgd", "domo", "fed_speed"]
 )

@@ -59,6 +59,7 @@ WITH_CODE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
 def test_the_code_of_a_page_runs_from_top_to_bottom(
   page, tmp_path, monkeypatch
@@ -92,6 +93,7 @@ def test_the_readme_is_short():
   assert len((ROOT / "README.md").read_text().splitlines()) < 200
 
 
+@pytest.mark.slow
 def test_the_study_file_runs(tmp_path):
   (content,) = blocks(DOCS / "how_to" / "compare.md", "toml")
   file = tmp_path / "digits.toml"

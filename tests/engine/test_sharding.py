@@ -62,6 +62,7 @@ def start_two(paths, population, cases, devices):
   ]
 
 
+@pytest.mark.slow
 def test_eight_devices_of_one_process(population, tmp_path):
   """Clients over four, the settings of a grid over two."""
   path, cases = tmp_path / "results.npz", several_devices.CASES
@@ -77,6 +78,7 @@ def test_eight_devices_of_one_process(population, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_two_processes_each_with_its_clients(population, tmp_path):
   """With two devices each."""
   paths = [tmp_path / f"{i}.npz" for i in range(2)]
@@ -92,6 +94,7 @@ def test_two_processes_each_with_its_clients(population, tmp_path):
     assert len(np.load(f"{path}.read.npy")) == 3 * 2 * 4 / 2
 
 
+@pytest.mark.slow
 def test_a_grid_of_24_points_is_the_same_everywhere(population, tmp_path):
   """In memory, on disk, killed and resumed; on one device, on two of one
   process, and on one each of two processes."""

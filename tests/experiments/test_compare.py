@@ -300,6 +300,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path, capsys):
   assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [int(os.environ.get("FEDJAX_OPT_KILLS", 2))])
 def test_kills_lose_no_finished_cell(tmp_path, kills):
   """Killed at random moments, a study keeps what is finished, and ends."""

@@ -90,6 +90,7 @@ def whole(tmp_path_factory):
   return folder
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*not written to its end")
 @pytest.mark.parametrize("seed", range(KILLS))
 def test_a_process_is_killed(whole, tmp_path, seed):

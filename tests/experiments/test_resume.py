@@ -106,6 +106,7 @@ def assert_same(folder, whole, *own):
   assert configs[0] == configs[1]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*not written to its end")
 @pytest.mark.parametrize("kills", [3])
 def test_kills_at_random_moments(whole, tmp_path, kills):
@@ -128,6 +129,7 @@ def test_many_stops(tmp_path, kind, stop):
     assert_same(folder, whole)
 
 
+@pytest.mark.slow
 def test_sigterm_saves_a_checkpoint(whole, tmp_path, capsys):
   folder = tmp_path / "run"
   process = start(*ARGUMENTS, f"--output_dir={folder}")
@@ -222,6 +224,7 @@ def test_a_run_that_ended_is_extended(whole, tmp_path, first):
   assert load_run(folder).history.rounds[-2:] == [56, 60]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_while_it_is_extended(whole, tmp_path):
   folder = tmp_path / "run"
   shorter = (*ARGUMENTS, "--rounds=31", f"--output_dir={folder}")

@@ -96,6 +96,7 @@ def test_what_is_padding_does_not_matter(load):
   np.testing.assert_array_equal(task.loss_fn(params, batch, None), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["fed_avg", "moon", "scaffold"])
 @pytest.mark.parametrize("name", NAMES)
 def test_runs(tmp_path, name, algorithm):

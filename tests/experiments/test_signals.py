@@ -99,6 +99,7 @@ def interrupt(folder, seed):
     assert (folder / "checkpoints" / done[0]).is_dir(), what
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize(
   "seed", range(1, 1 + int(os.environ.get("FEDJAX_OPT_KILLS", 3)))

@@ -34,6 +34,7 @@ def pool(count):
   return {name: values[:count] for name, values in examples.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_loss_falls_and_one_program_is_compiled(name):
   examples = pool(64)

@@ -296,6 +296,7 @@ def test_a_half_written_checkpoint_is_ignored_with_a_warning(tmp_path):
     assert_same(run("one", checkpoints), whole("one"))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_whatever_file_is_truncated_the_one_before_counts(tmp_path):
   killed_after("one", tmp_path / "good", 8)

@@ -32,6 +32,7 @@ def test_all_factories_are_there():
   assert names == list(FACTORIES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_rows(part):
   """If it fails: `python docs/optax_rules.py`, and look at what changed."""
