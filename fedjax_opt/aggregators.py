@@ -160,12 +160,8 @@ def with_aggregator(algorithm: Algorithm, aggregator: Aggregator) -> Algorithm:
     TypeError: if an argument is of a wrong type.
   """
   algorithms.check("algorithm", algorithm)
-  if not isinstance(aggregator, Aggregator):
-    called = " (it was not called)" if callable(aggregator) else ""
-    raise TypeError(
-      f"aggregator={checks.shown(aggregator)}: must be one of "
-      f"fedjax_opt.aggregators{called}, such as aggregators.median()"
-    )
+  where, example = "fedjax_opt.aggregators", "aggregators.median()"
+  checks.one_of("aggregator", aggregator, Aggregator, where, example)
   if aggregator.combine is None:
     return algorithm
 

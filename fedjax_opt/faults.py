@@ -114,12 +114,8 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
     TypeError: if an argument is of a wrong type.
   """
   algorithms.check("algorithm", algorithm)
-  if not isinstance(fault, Fault):
-    called = " (it was not called)" if callable(fault) else ""
-    raise TypeError(
-      f"fault={checks.shown(fault)}: must be one of fedjax_opt.faults{called}, "
-      "such as faults.flip(0.1)"
-    )
+  example = "faults.flip(0.1)"
+  checks.one_of("fault", fault, Fault, "fedjax_opt.faults", example)
   messages.check_sends("fault", algorithm)
 
   def round(state, cohort):

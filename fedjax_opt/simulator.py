@@ -349,6 +349,7 @@ class Simulator:
   ) -> Result:
     """A run from start to end, with a history, see `simulate`."""
     checked.check_run(rounds, on_evaluation, checkpoints, progress)
+    rounds = int(rounds)  # It may be one of NumPy's.
     config, start, shapes = self._prepare(params, seeds)
     executor = self._executor_of(config, tuple(seeds))
     with contextlib.ExitStack() as stack:

@@ -356,3 +356,17 @@ def _stays(leaf, after):
   if any(jnp.issubdtype(dtype(x), jax.dtypes.prng_key) for x in (leaf, after)):
     return False
   return jnp.result_type(leaf, after) == dtype(leaf)
+
+
+def kept(state: Any) -> Any:
+  """What a client keeps, as its work reads it.
+
+  Raises:
+    ValueError: if it is None, for the algorithm declares nothing.
+  """
+  if state is None:
+    raise ValueError(
+      "worker.state: the algorithm has no init_client; declare what one "
+      "client keeps: Algorithm(..., init_client=...)"
+    )
+  return state

@@ -229,3 +229,24 @@ def call(name: str, takes: str, given: Callable[..., Any], *args: Any) -> Any:
     if is_own(error):
       raise
     raise failed(f"{name}: failed", error) from error
+
+
+def one_of(name: str, value: Any, kind: type, where: str, example: str) -> None:
+  """That a value is of a type which a module's functions make.
+
+  Args:
+    name: of the argument.
+    value: what was given.
+    kind: the type.
+    where: the module.
+    example: a call of one of its functions, and what else is accepted.
+
+  Raises:
+    TypeError: if it is not.
+  """
+  if not isinstance(value, kind):
+    called = " (it was not called)" if callable(value) else ""
+    raise TypeError(
+      f"{name}={shown(value)}: must be one of {where}{called}, such as "
+      f"{example}"
+    )

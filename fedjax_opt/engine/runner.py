@@ -43,7 +43,7 @@ class _Stops:
       yield stop
 
   def __bool__(self) -> bool:
-    return bool(self.done < self.last)
+    return self.done < self.last
 
 
 class Runner:

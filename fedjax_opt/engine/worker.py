@@ -99,12 +99,7 @@ class Worker:
     Raises:
       ValueError: if the algorithm has no `init_client`.
     """
-    if self._state is None:
-      raise ValueError(
-        "worker.state: the algorithm has no init_client; declare what one "
-        "client keeps: Algorithm(..., init_client=...)"
-      )
-    return self._state
+    return functions.kept(self._state)
 
   def descend(
     self, loss_fn: LossFn, rule: ClientRule, params: Params

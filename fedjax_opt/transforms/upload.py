@@ -14,7 +14,7 @@ import optax
 
 from fedjax_opt import trees
 from fedjax_opt.base import Algorithm
-from fedjax_opt.checks import algorithms
+from fedjax_opt.checks import algorithms, functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.transforms import messages
 
@@ -142,13 +142,9 @@ def checked(upload: Any) -> Upload:
   """
   if isinstance(upload, optax.GradientTransformation):
     return Upload(upload)
-  if isinstance(upload, Upload):
-    return upload
-  called = " (it was not called)" if callable(upload) else ""
-  raise TypeError(
-    f"upload={checks.shown(upload)}: must be one of fedjax_opt.transforms"
-    f"{called}, such as transforms.top_k(0.01), or an optax transformation"
-  )
+  example = "transforms.top_k(0.01), or an optax transformation"
+  checks.one_of("upload", upload, Upload, "fedjax_opt.transforms", example)
+  return upload
 
 
 def _has_state(rule: optax.GradientTransformation) -> bool:
@@ -209,9 +205,4 @@ class _Lent:
   @property
   def state(self) -> Any:
     """See `Worker.state`."""
-    if self._own is None:
-      raise ValueError(
-        "worker.state: the algorithm has no init_client; declare what one "
-        "client keeps: Algorithm(..., init_client=...)"
-      )
-    return self._own
+    return functions.kept(self._own)

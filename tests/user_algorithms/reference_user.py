@@ -1,4 +1,4 @@
-"""Plain NumPy loops of the methods in this folder that the package lacks.
+"""Plain NumPy loops of the algorithms in this folder that have none in tests.
 
 Nothing comes from the package or from JAX. As in tests/reference.py,
 
