@@ -512,7 +512,8 @@ def test_each_call_starts_from_the_defaults(tmp_path):
 # Bad input: one line, nothing compiled, nothing written.
 
 FEDOPT = "fedopt_adam, fedopt_yogi, fedopt_adagrad"
-CLIENTS = f"sgd, sgdm, adam, adagrad, yogi, sps, delta_sgd, {FEDOPT}"
+SERVERS = f"sgd, sgdm, nesterov, adam, adamw, adagrad, yogi, {FEDOPT}"
+CLIENTS = SERVERS.replace("yogi", "yogi, sps, delta_sgd", 1)
 PARTITIONS = (
   "iid, dirichlet, dirichlet_disjoint, similarity, class_q, shards, size_skew"
 )
@@ -535,8 +536,7 @@ BAD_INPUT = {
   "--client=sgdd": f"client='sgdd': must be one of {CLIENTS}; did you mean "
   "sgd?",
   "--client=": f"client='': must be one of {CLIENTS}",
-  "--server=sps": "server='sps': must be one of sgd, sgdm, adam, adagrad, "
-  f"yogi, {FEDOPT}",
+  "--server=sps": f"server='sps': must be one of {SERVERS}",
   "--algorithm=fedprox": "algorithm='fedprox': must be one of those that "
   "--list=algorithms "
   "shows; did you mean fed_prox?",
@@ -630,21 +630,19 @@ BAD_INPUT = {
   "--client=sgd --gamma=2": "gamma=2: belongs to client delta_sgd, not to "
   "client sgd; give "
   "--client=delta_sgd, or leave gamma out",
-  "--client_lr=0.1": "client_lr=0.1: belongs to client sgd, sgdm, adam, "
-  "adagrad, yogi, "
-  "fedopt_adam, fedopt_yogi, fedopt_adagrad, not to client delta_sgd; "
-  "give --client=sgd, or leave client_lr out",
+  "--client_lr=0.1": "client_lr=0.1: belongs to client sgd, sgdm, "
+  "nesterov, ..., not to client delta_sgd; give --client=sgd, or leave client_lr out",
   "--client=sgd --noreuse_gradients": "reuse_gradients=False: belongs to "
   "client delta_sgd, not to client sgd;"
   " give --client=delta_sgd, or leave reuse_gradients out",
-  "--mu=1": "mu=1: belongs to algorithm fed_prox, moon, not to algorithm "
-  "fed_avg; "
+  "--mu=1": "mu=1: belongs to algorithm fed_prox, moon, fed_nova, not to "
+  "algorithm fed_avg; "
   "give --algorithm=fed_prox, or leave mu out",
-  "--server_momentum=0.9": "server_momentum=0.9: belongs to server sgdm, not "
-  "to server sgd; give "
+  "--server_momentum=0.9": "server_momentum=0.9: belongs to server sgdm, "
+  "nesterov, not to server sgd; give "
   "--server=sgdm, or leave server_momentum out",
   "--server=adam --server_momentum=0.9": "server_momentum=0.9: belongs to "
-  "server sgdm, not to server adam; give "
+  "server sgdm, nesterov, not to server adam; give "
   "--server=sgdm, or leave server_momentum out",
   "--partition=iid --alpha=1": "alpha=1.0: belongs to partition dirichlet, "
   "dirichlet_disjoint, not to "
@@ -895,8 +893,8 @@ BAD_INPUT = {
   "--dataset=mnist": "--dataset: no such flag; did you mean --task?",
   "--clients_per_round=5": "--clients_per_round: no such flag; did you mean "
   "--cohort_size?",
-  "--momentum=0.9": "--momentum: no such flag; did you mean --client_momentum "
-  "or --server_momentum?",
+  "--momentum=0.9": "--momentum: no such flag; did you mean "
+  "--algorithm_momentum or --client_momentum or --server_momentum?",
   "--algorithm=SCAFFOLD": "algorithm='SCAFFOLD': must be one of those that "
   "--list=algorithms shows; did you mean scaffold?",
   "--task=mnist": "task='mnist': must be one of those that --list=tasks shows; "
@@ -904,9 +902,10 @@ BAD_INPUT = {
   "client=sgd": "'client=sgd': not a flag; did you mean --client=sgd?",
   # Flags of what another choice has fixed.
   "--algorithm=fed_adam --server_momentum=0.9": "server_momentum=0.9: belongs "
-  "to server sgdm, not to server adam; leave server_momentum out",
+  "to server sgdm, nesterov, not to server adam; leave server_momentum out",
   "--algorithm=scaffold --client_b1=0.9": "client_b1=0.9: belongs to client "
-  "adam, yogi, fedopt_adam, fedopt_yogi, fedopt_adagrad, not to client sgd; "
+  "adam, adamw, yogi, fedopt_adam, fedopt_yogi, fedopt_adagrad, not to client "
+  "sgd; "
   "leave client_b1 out",
   # Help.
   "--help=scafold": "help='scafold': no such group, choice or flag; did you "
@@ -914,7 +913,8 @@ BAD_INPUT = {
   "--help=zzz": "help='zzz': no such group, choice or flag; --list shows all "
   "choices",
   "--list=zzz": "list='zzz': no such kind; must be one of algorithms, client "
-  "rules, server rules, regularizers, partitions, samplers, tasks, models",
+  "rules, server rules, regularizers, partitions, samplers, uploads, "
+  "aggregators, faults, tasks, models",
   # Data.
   "--data_dir=/": "data_dir='/': task digits needs no data; leave data_dir out",
   "--task=lasso --data_dir=/": "data_dir='/': task lasso needs no data; leave "
