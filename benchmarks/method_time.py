@@ -24,7 +24,8 @@ import fedjax_opt as fo
 
 _RATES = ("scaffold", "domo", "fed_nova", "fed_cm", "mime_lite", "prox_skip",
           "mo_fed_sam", "fed_speed")  # fmt: skip
-_RULES = ("fed_avg", "fed_prox", "fed_dyn", "fed_exp", "fed_sam", "diloco")
+_RULES = ("fed_avg", "fed_prox", "fed_dyn", "fed_exp", "fed_sam", "diloco",
+          "ditto")  # fmt: skip
 NAMES = (*_RULES, *_RATES)
 HEADER = ("round", "method", "ms", "of FedAvg", "gradients", "left")
 

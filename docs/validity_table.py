@@ -52,12 +52,13 @@ class Method(NamedTuple):
   """How a method is checked.
 
   Attributes:
-    make: `() -> Algorithm`, as it is run on the quadratics.
+    make: `() -> Algorithm`, as it is run on the quadratics; None if the
+      clients' models, not the server's, are what counts.
     loop: the file of tests/ that has it against its loop.
     fed_avg: where it is FedAvg; None if nowhere, or a word.
   """
 
-  make: Callable[[], fo.Algorithm]
+  make: Callable[[], fo.Algorithm] | None
   loop: str
   fed_avg: Reduction | str | None = None
 
@@ -66,7 +67,7 @@ class Row(NamedTuple):
   """What was found of a method; distances are parts of the first one."""
 
   name: str
-  all_clients: float
+  all_clients: float | None  # None if it is not run
   few_clients: float | None  # None if its cohort is not sampled
 
 
@@ -269,6 +270,14 @@ METHODS: dict[str, Method] = {
       "sgd inside, sgd of rate 1 outside", _of("diloco", _SGD, optax.sgd(1.0))
     ),
   ),
+  "ditto": Method(
+    _of("ditto", _SGD),
+    _METHODS,
+    Reduction("always, its server's model", _of("ditto", _SGD)),
+  ),
+  "fed_per": Method(None, _METHODS),
+  "fed_rep": Method(None, _METHODS),
+  "fed_bn": Method(None, "test_personal.py"),
 }
 # Settings of these that are rows of their own.
 FORMS: dict[str, Method] = {
@@ -297,6 +306,8 @@ def off_fed_avg(reduction: Reduction) -> float:
 
 def try_method(name: str) -> Row:
   """Where a method ends on the quadratics."""
+  if ROWS[name].make is None:
+    return Row(name, None, None)
   algorithm = ROWS[name].make()
   choice = ALGORITHMS.get(name)
   whole = distances(algorithm, ROUNDS)[-1]
@@ -349,7 +360,9 @@ gradients is 0, but not that of the local steps, as clients differ. So the
 optimum is not a fixed point, at any rate. Methods that get there only if all
 clients take part have no memory of those that are not in the cohort. FedSpeed's
 perturbation has a fixed length, which moves each client's minimum; without it
-and with `all_duals` it is FedDyn.
+and with `all_duals` it is FedDyn. Methods whose clients keep a part of the
+model have no model of all that could be at the optimum; `fed_bn` is `fed_per`
+with other leaves, to which the linked test compares it.
 
 | method | its loop | FedAvg at | quadratics, all clients | {FEW} of {CLIENTS} |
 |:--|:--|:--|--:|--:|

@@ -28,6 +28,7 @@ from fedjax_opt import (
   plots,
   trainable,
 )
+from fedjax_opt.checks import algorithms
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import client_state, processes
@@ -138,7 +139,9 @@ def resolve(flags: dict[str, Any]) -> Resolved:
   partition = clients.resolve(flags, has_clients)
   selected = selection.resolve(flags, task)
   sent = messages.resolve(flags)
+  tests = clients.tests_of(flags, setup.algorithm.choice.is_personal)
   flags = flags | options | setup.resolved() | partition | selected | sent
+  flags |= tests
   _check_settings(flags, task, setup)
   defaults = {
     "batch_size": BATCH_SIZE_OF_CLIENTS if has_clients else BATCH_SIZE,
@@ -313,6 +316,10 @@ def _check_fit(
     _check_statistics(setup, flags["norm"], configs)
   algorithm = make(**{name: point[name] for name in setup.grid})
   client_state.check(configs[0], algorithm)
+  if setup.algorithm.choice.is_personal:  # Its leaves must be in the model.
+    model = lambda: task.init(jax.random.key(0))
+    start = lambda: algorithms.start(algorithm, model(), configs[0].num_clients)
+    jax.eval_shape(start)
   penalty = algorithm.penalty
   if penalty is None:
     return

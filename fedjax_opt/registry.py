@@ -91,7 +91,39 @@ class Option(NamedTuple):
     check_choice(flag or self.name, value, self.accepted)
 
 
-Parameter = Hyperparameter | Option
+class Paths(NamedTuple):
+  """An argument of a factory that names leaves of the model.
+
+  Attributes:
+    name: name of the argument.
+    default: default on the command line, paths between commas; None if there
+      is none.
+    help: meaning, for the help.
+  """
+
+  name: str
+  default: str | None
+  help: str
+
+  @property
+  def is_tuned(self) -> bool:
+    """Whether a grid can have several values of it: paths are not tuned."""
+    return False
+
+  def check(self, value: str, flag: str | None = None) -> None:
+    """Raises ValueError if a path is empty."""
+    if not all(self.of(value)):
+      raise ValueError(
+        f"{flag or self.name}={value!r}: must be paths of leaves between "
+        "commas, such as output or layers_1,output/kernel"
+      )
+
+  def of(self, value: str) -> tuple[str, ...]:
+    """The paths, as the factory takes them."""
+    return tuple(path.strip().strip("/") for path in value.split(","))
+
+
+Parameter = Hyperparameter | Option | Paths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,6 +187,8 @@ class AlgorithmChoice(Choice):
     needs_penalty: whether psi must be finite everywhere, that is, no
       constraint.
     takes_features: whether the factory takes `features_fn`.
+    is_personal: whether the clients' own models are what it is for, so that
+      they are measured.
     cohort: "sampled" for any number of clients; "all" if all clients must be
       in the cohort; "first" if only the first client takes part.
     is_exact: whether a round is one step along exact gradients, so that there
@@ -172,6 +206,7 @@ class AlgorithmChoice(Choice):
   takes_regularizer: bool = False
   needs_penalty: bool = False
   takes_features: bool = False
+  is_personal: bool = False
   cohort: Literal["sampled", "all", "first"] = "sampled"
   is_exact: bool = False
 

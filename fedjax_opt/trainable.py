@@ -75,7 +75,7 @@ def train_only(
     ValueError: if a path matches no leaf, once there is a model.
     TypeError: if an argument is of a wrong type.
   """
-  paths = _checked(paths)
+  paths = checked("trainable", paths)
   functions.check_loss(loss_fn)
   given = (loss_fn,) if features_fn is None else (loss_fn, features_fn)
   takes = "(loss_fn) -> Algorithm"
@@ -83,7 +83,7 @@ def train_only(
     takes = "(loss_fn, features_fn) -> Algorithm"
   outer = checks.call("make", takes, make, *given)  # Computes no loss.
   algorithms.check("make(...)", outer)
-  split = functools.partial(_split, paths=paths)
+  split = functools.partial(split_at, paths=paths)
 
   def init(params, num_clients):
     trainable, frozen = split(params)
@@ -96,7 +96,7 @@ def train_only(
     return TrainableState(trained, state.frozen), replies
 
   def client_params(state, kept):
-    return _merge(outer.client_params(state.trained, kept), state.frozen)
+    return merge(outer.client_params(state.trained, kept), state.frozen)
 
   def of_trainable(function):
     return function and (lambda params: function(split(params)[0]))
@@ -104,7 +104,7 @@ def train_only(
   return Algorithm(
     init,
     round,
-    params=lambda state: _merge(outer.params(state.trained), state.frozen),
+    params=lambda state: merge(outer.params(state.trained), state.frozen),
     penalty=of_trainable(outer.penalty),
     init_client=of_trainable(outer.init_client),
     client_params=outer.client_params and client_params,
@@ -112,13 +112,14 @@ def train_only(
   )
 
 
-def mask(params: Params, paths: Sequence[str]) -> Any:
-  """Which leaves of a model are trained.
+def mask(params: Params, paths: Sequence[str], name: str = "trainable") -> Any:
+  """Which leaves of a model are at some paths, such as those that are trained.
 
   Args:
     params: the model, or its shapes.
     paths: such as 'output', 'output/kernel' or 'encoder/layer_5', the names
       from the outermost on, joined by '/'. A path stands for all leaves below.
+    name: what messages call the paths.
 
   Returns:
     The tree with True at the leaves of a path and False at the others.
@@ -127,27 +128,30 @@ def mask(params: Params, paths: Sequence[str]) -> Any:
     ValueError: naming a path that matches no leaf, and what there is.
     TypeError: if the paths are no list of strings.
   """
-  paths = _checked(paths)
+  paths = checked(name, paths)
   leaves, structure = jax.tree_util.tree_flatten_with_path(params)
-  name = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
-  found = [name(at) for at, _ in leaves]
+  joined = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
+  found = [joined(at) for at, _ in leaves]
   for path in paths:
     if not any(_is_below(each, path) for each in found):
-      raise ValueError(f"trainable={path!r}: {_no_leaf(path, found)}")
-  trained = [any(_is_below(each, p) for p in paths) for each in found]
-  return jax.tree.unflatten(structure, trained)
+      raise ValueError(f"{name}={path!r}: {_no_leaf(path, found)}")
+  chosen = [any(_is_below(each, p) for p in paths) for each in found]
+  return jax.tree.unflatten(structure, chosen)
 
 
-def only(rule: ClientRule, paths: Sequence[str]) -> ClientRule:
+def only(
+  rule: ClientRule, paths: Sequence[str], others: bool = False
+) -> ClientRule:
   """A client rule that moves some leaves of a whole model.
 
   Args:
     rule: sees no other leaves.
     paths: of what is trained, see `mask`.
+    others: whether the leaves at the paths are held instead.
   """
   if callable(rule):
-    return lambda round: only(rule(round), paths)
-  rules = {True: rule, False: optax.set_to_zero()}
+    return lambda round: only(rule(round), paths, others)
+  rules = {not others: rule, others: optax.set_to_zero()}
   labels = functools.partial(mask, paths=paths)
   return optax.with_extra_args_support(optax.partition(rules, labels))
 
@@ -162,17 +166,22 @@ def differentiated(loss_fn: LossFn, paths: Sequence[str]) -> LossFn:
   return loss
 
 
-def _checked(paths):
-  """The paths as a tuple of strings."""
+def checked(name: str, paths: Any) -> tuple[str, ...]:
+  """The paths as a tuple of strings.
+
+  Raises:
+    ValueError: if there is none, or one is empty.
+    TypeError: if they are no list of strings.
+  """
   is_list = isinstance(paths, list | tuple)
   if not is_list or not all(isinstance(each, str) for each in paths):
     raise TypeError(
-      f"trainable={checks.shown(paths)}: must be a list of paths, such as "
+      f"{name}={checks.shown(paths)}: must be a list of paths, such as "
       "['output']"
     )
   if not paths or not all(paths):
     raise ValueError(
-      f"trainable={checks.shown(paths)}: must be at least one path, none of "
+      f"{name}={checks.shown(paths)}: must be at least one path, none of "
       "them empty, such as ['output']"
     )
   return tuple(paths)
@@ -193,20 +202,22 @@ def _no_leaf(path, found):
   return f"matches no leaf of the model; must be among {', '.join(there)}"
 
 
-def _split(params, paths):
-  """The trainable leaves, and the frozen ones, None elsewhere."""
-  trained = mask(params, paths)
+def split_at(
+  params: Params, paths: Sequence[str], name: str = "trainable"
+) -> tuple[Params, Params]:
+  """The leaves at some paths, and the others, None elsewhere; see `mask`."""
+  chosen = mask(params, paths, name)
   take = lambda which: jax.tree.map(
-    lambda keep, leaf: leaf if keep is which else None, trained, params
+    lambda keep, leaf: leaf if keep is which else None, chosen, params
   )
   return take(True), take(False)
 
 
-def _merge(trainable, frozen):
-  """All leaves, of two trees that `_split` gave."""
+def merge(one: Params, other: Params) -> Params:
+  """All leaves, of the two trees that `split_at` gave."""
   is_none = lambda leaf: leaf is None
   either = lambda one, other: other if one is None else one
-  return jax.tree.map(either, trainable, frozen, is_leaf=is_none)
+  return jax.tree.map(either, one, other, is_leaf=is_none)
 
 
 def _closed(function, frozen, dtype):
@@ -226,7 +237,7 @@ def _closed(function, frozen, dtype):
     others, local = frozen, _dtype(params)
     if local != dtype:
       others = statistics.map_weights(lambda leaf: leaf.astype(local), frozen)
-    return function(_merge(params, others), batch, rng)
+    return function(merge(params, others), batch, rng)
 
   return of_trainable
 

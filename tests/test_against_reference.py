@@ -185,12 +185,13 @@ def looped(algorithm, make_rule, rounds):
 
 def test_the_cases_reach_every_algorithm_and_rule_and_awkward_client():
   # Those of plain steps have their own loops, in test_composite.py,
-  # test_variance_reduction.py and test_methods_loops.py.
+  # test_variance_reduction.py, test_methods_loops.py and test_personal.py.
   plain = {
     name for name, choice in ALGORITHMS.items() if choice.client == "plain"
   }
   reached = {algorithm for algorithm, _ in CASES}
-  elsewhere = {"fed_dyn", "fed_exp", "fed_sam", "diloco"}  # In the latter.
+  elsewhere = {"fed_dyn", "fed_exp", "fed_sam", "diloco", "ditto", "fed_per",
+               "fed_rep", "fed_bn"}  # fmt: skip
   assert reached == set(ALGORITHMS) - plain - elsewhere
   rules = {rule.removesuffix("_reused") for _, rule in CASES}
   assert rules == set(RULES)

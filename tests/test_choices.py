@@ -19,6 +19,7 @@ from fedjax_opt.registry import (
   Choice,
   Hyperparameter,
   Option,
+  Paths,
   check_choice,
   owners,
 )
@@ -54,7 +55,7 @@ def test_entries_are_whole(name):
   assert isinstance(choice, Choice)
   assert choice.help
   for parameter in choice.hyperparameters:
-    assert isinstance(parameter, Hyperparameter | Option)
+    assert isinstance(parameter, Hyperparameter | Option | Paths)
     assert parameter.help
     assert not parameter.help.endswith(".")
     if parameter.default is not None:
@@ -68,7 +69,9 @@ def test_hyperparameters_are_arguments_with_that_default(name):
   choice, arguments = CHOICES[name], arguments_of(CHOICES[name])
   for parameter in choice.hyperparameters:
     assert parameter.name in arguments
-    if name.removeprefix("rule ") not in OPTAX:
+    if isinstance(parameter, Paths):  # In Python they must be given.
+      assert arguments[parameter.name].default is inspect.Parameter.empty
+    elif name.removeprefix("rule ") not in OPTAX:
       assert parameter.default == arguments[parameter.name].default
 
 

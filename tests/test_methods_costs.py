@@ -36,6 +36,7 @@ COSTS = {
   ),
   "fed_speed": (fo.fed_speed(TASK.loss_fn, 0.05), MODEL, MODEL, 2 * ONCE),
   "diloco": (fo.diloco(TASK.loss_fn, SGD), MODEL, MODEL, ONCE),
+  "ditto": (fo.ditto(TASK.loss_fn, SGD), MODEL, MODEL, 2 * ONCE),
   "prox_skip, always": (
     fo.prox_skip(TASK.loss_fn, 0.05, p=1.0),
     MODEL + 1,  # Whether they have met.
@@ -105,7 +106,7 @@ def test_mime_lite_takes_any_base_optimizer():
 
 
 @pytest.mark.parametrize(
-  "factory", [fo.fed_dyn, fo.fed_exp, fo.fed_sam, fo.diloco]
+  "factory", [fo.fed_dyn, fo.fed_exp, fo.fed_sam, fo.diloco, fo.ditto]
 )
 def test_a_rule_may_be_a_function_of_the_round(factory):
   rates = np.float32([0.1, 0.02])

@@ -15,6 +15,7 @@ import pytest
 import fedjax_opt as fo
 from tests import reference
 from tests import reference_methods as loops
+from tests import reference_personal as personal
 from tests.user_algorithms import draws
 
 X0, GRADIENT = draws.PROBLEM.x0, draws.PROBLEM.gradient
@@ -272,3 +273,39 @@ def test_is_fed_avg_also_with_dropouts_and_unequal_steps(name):
   with jax.enable_x64(True):
     states, _ = run(REDUCED[name], **FAULTY)
     assert_close(params_of(states), of_fed_avg(), 1e-12)
+
+
+# The kernel's and the bias' places in the flat model.
+PLACES = {
+  "bias": np.arange(draws.PROBLEM.num_classes),
+  "kernel": np.arange(draws.PROBLEM.num_classes, len(X0)),
+}
+
+
+def test_ditto(case, rtol):
+  algorithm = fo.ditto(draws.loss_fn, optax.sgd(LR), lam=0.4)
+  states, kept = run(algorithm, **CASES[case])
+  xs, vs = personal.ditto(*drawn(case), LR, 0.4, M)
+  assert_close(params_of(states), xs, rtol)
+  assert_close(kept, vs, rtol, lead=1)
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_fed_per(case, name, rtol):
+  algorithm = fo.fed_per(draws.loss_fn, optax.sgd(LR), personal=[name])
+  states, kept = run(algorithm, **CASES[case])
+  xs, hs = personal.fed_per(*drawn(case), LR, PLACES[name], M)
+  assert_close([state.shared for state in states], xs, rtol)
+  assert_close(kept, hs, rtol, lead=1)
+
+
+@pytest.mark.parametrize("share", [1 / 11, 0.6])
+def test_fed_rep(case, share, rtol):
+  algorithm = fo.fed_rep(
+    draws.loss_fn, optax.sgd(LR), personal=["kernel"], shared_steps=share
+  )
+  states, kept = run(algorithm, **CASES[case])
+  steps = lambda num_steps: max(1, round(share * num_steps))
+  xs, hs = personal.fed_per(*drawn(case), LR, PLACES["kernel"], M, steps)
+  assert_close([state.shared for state in states], xs, rtol)
+  assert_close(kept, hs, rtol, lead=1)

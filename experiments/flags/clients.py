@@ -22,6 +22,8 @@ PARTITION = Kind(
 _TEST_FRACTION = Hyperparameter(
   "client_test_fraction", 0.0, "fraction", "[0, 1)"
 )
+_OF_PERSONAL = 0.2
+_HOSTS = ("coordinator", "cluster")
 _DEFAULTS = {"partition": "dirichlet", "num_clients": 100}
 
 
@@ -58,7 +60,8 @@ def _define_tests() -> None:
     "Fraction of each client's examples that is held out of training as its "
     "own test examples, drawn by the seed. On them the selected model is "
     "measured after the run, client by client: per_client.csv and per_client "
-    "in summary.json. Default: none.",
+    f"in summary.json. Default: none; {_OF_PERSONAL:g} for algorithms whose "
+    "clients have models of their own, if the data are in memory.",
   )
   command_line.integer(
     "personalize_steps",
@@ -74,6 +77,18 @@ def _define_tests() -> None:
     "by the same partition, or of those that come with the data. They are "
     "measured after the run: heldout_clients.csv. Default: none.",
   )
+
+
+def tests_of(flags: Flags, is_personal: bool) -> dict[str, float]:
+  """The fraction of own test examples, if it is not given and has a default.
+
+  Args:
+    flags: values of all flags.
+    is_personal: whether the algorithm is for the clients' own models.
+  """
+  name, elsewhere = "client_test_fraction", ("population_dir", *_HOSTS)
+  is_free = flags[name] is None and not any(flags[f] for f in elsewhere)
+  return {name: _OF_PERSONAL} if is_personal and is_free else {}
 
 
 def check_tests(flags: Flags) -> None:
@@ -105,7 +120,7 @@ def check_tests(flags: Flags) -> None:
         f"{name}={flags[name]:g}: needs the examples of all clients in memory; "
         "leave population_dir out"
       )
-    if flags["coordinator"] or flags["cluster"]:
+    if any(flags[host] for host in _HOSTS):
       raise ValueError(
         f"{name}={flags[name]:g}: is measured by one process alone; leave "
         "coordinator and cluster out"

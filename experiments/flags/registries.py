@@ -14,6 +14,7 @@ from fedjax_opt.registry import (
   Hyperparameter,
   Option,
   Parameter,
+  Paths,
   check_belongs,
   check_choice,
 )
@@ -52,6 +53,9 @@ class Chosen(NamedTuple):
     """
     values = {**point, **self.static}
     arguments = {name: values[flag] for flag, name in self.arguments.items()}
+    for parameter in self.choice.hyperparameters:
+      if isinstance(parameter, Paths):
+        arguments[parameter.name] = parameter.of(arguments[parameter.name])
     return self.choice.factory(**arguments, **others)
 
 
@@ -95,7 +99,8 @@ class Kind(NamedTuple):
     for flag, owners in self.owners().items():
       parameter = next(iter(owners.values()))
       help = _help(owners) + (notes or {}).get(flag, "")
-      if isinstance(parameter, Option) or parameter.takes_range:
+      is_number = isinstance(parameter, Hyperparameter)
+      if not is_number or parameter.takes_range:
         command_line.text(flag, None, help)
       elif isinstance(parameter.default, bool):
         command_line.switch(flag, None, help)

@@ -7,7 +7,15 @@ from experiments import tasks
 from experiments.flags import command_line
 from experiments.flags.registries import Flags, Kind
 from experiments.tasks import images, npz, text
+from fedjax_opt.registry import Paths
 
+_TRAINABLE = Paths(
+  "trainable",
+  None,
+  "Train only these leaves of the model, such as output or "
+  "layers_1,output/kernel: the starts of their paths, between commas. "
+  "Messages have these only; l2 counts these only. Default: all.",
+)
 TASK = Kind("task", tasks.TASKS, listing="those that --list=tasks shows")
 
 
@@ -63,13 +71,7 @@ def define() -> None:
       "Adds l2 / 2 ||w||^2, over all parameters, to each client's loss; not to "
       "the losses that are reported.",
     )
-    command_line.text(
-      "trainable",
-      None,
-      "Train only these leaves of the model, such as output or "
-      "layers_1,output/kernel: the starts of their paths, between commas. "
-      "Messages have these only; l2 counts these only. Default: all.",
-    )
+    command_line.text(_TRAINABLE.name, _TRAINABLE.default, _TRAINABLE.help)
 
 
 def resolve(flags: Flags) -> dict[str, Any]:
@@ -117,10 +119,5 @@ def trainable(flags: Flags) -> tuple[str, ...]:
   given = flags.get("trainable")
   if given is None:
     return ()
-  paths = tuple(path.strip().strip("/") for path in given.split(","))
-  if not all(paths):
-    raise ValueError(
-      f"trainable={given!r}: must be paths of leaves between commas, such as "
-      "output or layers_1,output/kernel"
-    )
-  return paths
+  _TRAINABLE.check(given)
+  return _TRAINABLE.of(given)

@@ -22,6 +22,7 @@ from fedjax_opt.algorithms.composite import (
   fed_mid,
 )
 from fedjax_opt.algorithms.diloco import diloco
+from fedjax_opt.algorithms.ditto import ditto
 from fedjax_opt.algorithms.domo import DomoState, domo
 from fedjax_opt.algorithms.fed_avg import FedAvgState, fed_avg
 from fedjax_opt.algorithms.fed_cm import FedCmState, fed_cm
@@ -33,10 +34,16 @@ from fedjax_opt.algorithms.fed_sam import fed_sam, mo_fed_sam
 from fedjax_opt.algorithms.fed_speed import FedSpeedState, fed_speed
 from fedjax_opt.algorithms.mime_lite import MimeLiteState, mime_lite
 from fedjax_opt.algorithms.moon import MoonState, moon
+from fedjax_opt.algorithms.personal import (
+  PersonalState,
+  fed_bn,
+  fed_per,
+  fed_rep,
+)
 from fedjax_opt.algorithms.prox_skip import ProxSkipState, prox_skip
 from fedjax_opt.algorithms.scaffold import ScaffoldState, scaffold
 from fedjax_opt.algorithms.sgd import MinibatchState, local_sgd, minibatch_sgd
-from fedjax_opt.registry import AlgorithmChoice, Hyperparameter
+from fedjax_opt.registry import AlgorithmChoice, Hyperparameter, Paths
 
 __all__ = [
   "ALGORITHMS",
@@ -52,21 +59,26 @@ __all__ = [
   "MimeLiteState",
   "MinibatchState",
   "MoonState",
+  "PersonalState",
   "ProxSkipState",
   "ScaffoldState",
   "bvr_l_sgd",
   "centralized",
   "diloco",
+  "ditto",
   "domo",
   "fed_avg",
   "fed_avg_subgradient",
+  "fed_bn",
   "fed_cm",
   "fed_dual_avg",
   "fed_dyn",
   "fed_exp",
   "fed_mid",
   "fed_nova",
+  "fed_per",
   "fed_prox",
+  "fed_rep",
   "fed_sam",
   "fed_speed",
   "local",
@@ -96,6 +108,12 @@ _BETA = Hyperparameter(
 )
 _RHO = Hyperparameter(
   "rho", 0.05, "how far uphill a gradient is taken", "[0, inf)"
+)
+_PERSONAL = Paths(
+  "personal",
+  "output",
+  "leaves of the model that stay with their client, such as output or "
+  "layers_1,output/kernel: the starts of their paths, between commas",
 )
 _no_fusion = functools.partial(domo, beta=None)
 
@@ -376,5 +394,44 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     "2023)",
     default_client="adamw",
     default_server="nesterov",
+  ),
+  "ditto": AlgorithmChoice(
+    ditto,
+    "FedAvg, and for each client a model of its own near the server's (Li et "
+    "al., 2021)",
+    (
+      Hyperparameter(
+        "lam", 1.0, "pull of the server's model on clients' own", "[0, inf)"
+      ),
+    ),
+    is_personal=True,
+  ),
+  "fed_per": AlgorithmChoice(
+    fed_per,
+    "FedAvg of some leaves; the others stay with their client (Arivazhagan et "
+    "al., 2019)",
+    (_PERSONAL,),
+    is_personal=True,
+  ),
+  "fed_rep": AlgorithmChoice(
+    fed_rep,
+    "fed_per whose local steps move the personal leaves first, then the "
+    "others (Collins et al., 2021)",
+    (
+      _PERSONAL,
+      Hyperparameter(
+        "shared_steps",
+        1 / 11,
+        "share of the local steps, the last, that move the shared leaves",
+        "(0, 1]",
+      ),
+    ),
+    is_personal=True,
+  ),
+  "fed_bn": AlgorithmChoice(
+    fed_bn,
+    "FedAvg of all but batch normalization, which stays with its client (Li "
+    "et al., 2021)",
+    is_personal=True,
   ),
 }

@@ -10,6 +10,7 @@ Rules must apply that step to them: `follow` wraps a rule. Code that computes
 norms or penalties of the weights leaves them out by `weights` or `map_weights`.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -86,6 +87,18 @@ def map_weights(
   """Applies a function to each leaf that is no running statistic."""
   change = lambda label, leaf: function(leaf) if label == "weights" else leaf
   return jax.tree.map(change, _labels(params), params)
+
+
+def parents(params: Params) -> list[str]:
+  """The paths of the parts of a model that have running statistics.
+
+  Such as 'block_1/norm'; names from the outermost on, joined by '/'. [] if
+  there are none.
+  """
+  joined = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
+  leaves = jax.tree_util.tree_leaves_with_path(_labels(params))
+  found = (path[:-1] for path, label in leaves if label == "statistics")
+  return list(dict.fromkeys(joined(path) for path in found))
 
 
 def _labels(params: Params) -> Any:

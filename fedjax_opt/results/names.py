@@ -49,6 +49,10 @@ _ALGORITHMS = {
   "mo_fed_sam": "MoFedSAM",
   "fed_speed": "FedSpeed",
   "diloco": "DiLoCo",
+  "ditto": "Ditto",
+  "fed_per": "FedPer",
+  "fed_rep": "FedRep",
+  "fed_bn": "FedBN",
 }
 _RULES = {
   "sgd": "SGD",

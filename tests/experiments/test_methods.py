@@ -243,6 +243,7 @@ def test_same_flag_means_what_the_chosen_algorithm_says(flags_of):
   "arguments",
   [
     *(f"--algorithm={algorithm} --client=sgd" for algorithm in ALGORITHMS),
+    "--algorithm=fed_per --personal=norm/scale,norm/running_var",
     *(f"--client={client}" for client in RULES),
     *(f"--server={server}" for server in methods.SERVER.registry),
     *(f"--algorithm=fed_mid --regularizer={name}" for name in REGULARIZERS),
@@ -252,7 +253,10 @@ def test_makes_every_algorithm_from_traced_numbers(flags_of, arguments):
   setup = methods.resolve(flags_of(*arguments.split()), regularizer="l1")
   function = lambda params, batch, rng: None
   make = setup.make(loss_fn=function, features_fn=function, rounds=10)
-  params = {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)}
+  params = {
+    "output": {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)},
+    "norm": {"scale": jnp.ones(2), "running_var": jnp.ones(2)},
+  }
 
   def init(values):
     algorithm = make(**values)
@@ -263,7 +267,7 @@ def test_makes_every_algorithm_from_traced_numbers(flags_of, arguments):
 
   values = {name: jnp.float32(of[0]) for name, of in setup.grid.items()}
   shapes = jax.eval_shape(init, values)
-  assert shapes["kernel"].shape == (3, 2)
+  assert shapes["output"]["kernel"].shape == (3, 2)
 
 
 def test_step_decay_divides_the_clients_learning_rate(flags_of):

@@ -631,7 +631,8 @@ BAD_INPUT = {
   "client sgd; give "
   "--client=delta_sgd, or leave gamma out",
   "--client_lr=0.1": "client_lr=0.1: belongs to client sgd, sgdm, "
-  "nesterov, ..., not to client delta_sgd; give --client=sgd, or leave client_lr out",
+  "nesterov, ..., not to client delta_sgd; give --client=sgd, or leave "
+  "client_lr out",
   "--client=sgd --noreuse_gradients": "reuse_gradients=False: belongs to "
   "client delta_sgd, not to client sgd;"
   " give --client=delta_sgd, or leave reuse_gradients out",

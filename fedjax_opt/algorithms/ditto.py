@@ -1,0 +1,82 @@
+"""Ditto: beside FedAvg's model each client keeps one of its own.
+
+References:
+  Li et al., "Ditto: Fair and Robust Federated Learning Through
+  Personalization", ICML 2021.
+"""
+
+import jax
+import optax
+
+from fedjax_opt import objectives
+from fedjax_opt.algorithms.fed_avg import FedAvgState, server_step
+from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import values as checks
+
+
+def ditto(
+  loss_fn: LossFn,
+  client: ClientRule,
+  server: optax.GradientTransformation | None = None,
+  *,
+  lam: jax.typing.ArrayLike = 1.0,
+) -> Algorithm:
+  r"""FedAvg, and for each client a model of its own near the server's.
+
+  A client of the cohort takes FedAvg's local steps, and as many from its own
+  model :math:`v_i`, on the same batches, on
+
+  .. math::
+
+    F_i(v_i) + \frac{\lambda}{2} \|v_i - x_t\|^2
+
+  Nobody is sent a :math:`v_i`: the server's model is that of `fed_avg`.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    client: the rule of both kinds of local steps, each with a state of its own.
+    server: the rule of the server; `optax.sgd(1.0)` if None.
+    lam: :math:`\lambda`, how strongly the server's model attracts; non-negative
+      (with 0 each client trains for itself).
+
+  Returns:
+    The algorithm. Each client keeps one model, :math:`v_i`; of a client that
+    never took part it is the initial one, :math:`x_0`.
+
+  Raises:
+    ValueError: if `lam` is negative.
+    TypeError: see `fed_avg`.
+
+  References:
+    Li et al., "Ditto", ICML 2021, Algorithm 1.
+  """
+  functions.check_loss(loss_fn)
+  rules.client("client", client)
+  rules.server("server", server)
+  checks.in_interval("lam", lam, "[0, inf)")
+  server = optax.sgd(1.0) if server is None else server
+
+  def init(params, num_clients):
+    del num_clients
+    return FedAvgState(params, server.init(params))
+
+  def round(state, cohort):
+    def one_client(worker, received):
+      local_params = worker.descend(loss_fn, client, received)
+      near = objectives.proximal(loss_fn, received, lam)
+      own = worker.descend(near, client, worker.state)
+      return ClientOutput(optax.tree.sub(local_params, received), state=own)
+
+    sent = cohort.mean(one_client, broadcast=state.params)
+    new = server_step(server, state.params, state.server, sent.value)
+    return FedAvgState(*new), sent
+
+  return Algorithm(
+    init,
+    round,
+    params=lambda state: state.params,
+    init_client=lambda params: params,
+    client_params=lambda state, kept: kept,
+    sends=lambda params: [params],
+  )

@@ -1,0 +1,254 @@
+"""FedPer, FedRep and FedBN: some leaves of the model never leave the client.
+
+References:
+  Arivazhagan et al., "Federated Learning with Personalization Layers", 2019.
+
+  Collins et al., "Exploiting Shared Representations for Personalized Federated
+  Learning", ICML 2021.
+
+  Li et al., "FedBN: Federated Learning on Non-IID Features via Local Batch
+  Normalization", ICLR 2021.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt import trainable
+from fedjax_opt.algorithms.fed_avg import server_step
+from fedjax_opt.base import (
+  Algorithm,
+  ClientOutput,
+  ClientRule,
+  LossFn,
+  Params,
+)
+from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import values as checks
+from fedjax_opt.models import statistics
+
+
+class PersonalState(NamedTuple):
+  """The server between rounds.
+
+  Attributes:
+    shared: the leaves that clients send, None at personal ones.
+    server: state of the server rule.
+    initial: the personal leaves of the initial model, None at shared ones.
+  """
+
+  shared: Params
+  server: optax.OptState
+  initial: Params
+
+
+def fed_per(
+  loss_fn: LossFn,
+  client: ClientRule,
+  server: optax.GradientTransformation | None = None,
+  *,
+  personal: Sequence[str],
+) -> Algorithm:
+  """FedAvg of the shared leaves; each client keeps its personal ones.
+
+  Local steps move all leaves together.
+
+  >>> algorithm = fo.fed_per(loss_fn, optax.sgd(0.1), personal=["output"])
+  >>> result = fo.simulate(algorithm, params, train, rounds=100)
+  >>> found = fo.evaluate_clients(
+  ...   result, per_example, held_out, train=train, algorithm=algorithm)
+  >>> found.mean("personal")
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    client: the rule of the local steps, of all leaves.
+    server: the rule of the server, of the shared leaves; `optax.sgd(1.0)` if
+      None.
+    personal: paths of the personal leaves, such as the head; see
+      `trainable.mask`.
+
+  Returns:
+    The algorithm. A client that never took part has the personal leaves of the
+    initial model, and so has the model that a run evaluates; the clients' own
+    models are measured by `evaluate_clients`.
+
+  Raises:
+    ValueError: if a path matches no leaf, or no leaf is left to be shared, once
+      there is a model.
+    TypeError: if the paths are no list of strings; see also `fed_avg`.
+
+  References:
+    Arivazhagan et al., 2019, Algorithms 1 and 2.
+  """
+  paths = trainable.checked("personal", personal)
+  return _personal(loss_fn, client, server, lambda params: paths)
+
+
+def fed_rep(
+  loss_fn: LossFn,
+  client: ClientRule,
+  server: optax.GradientTransformation | None = None,
+  *,
+  personal: Sequence[str],
+  shared_steps: jax.typing.ArrayLike = 1 / 11,
+) -> Algorithm:
+  r"""`fed_per` whose clients move the personal leaves first, then the others.
+
+  Of the K local steps of a client the last
+  :math:`\max(1, \text{round}(K \cdot \text{shared\_steps}))` move the shared
+  leaves with the personal ones held, and those before them the personal leaves
+  with the shared ones held. Each of the two starts with a fresh state of the
+  client rule.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    client: see `fed_per`.
+    server: see `fed_per`.
+    personal: see `fed_per`.
+    shared_steps: share of the local steps that move the shared leaves, in (0,
+      1]. The paper's 10 epochs of the head and 1 of the body are 11 local
+      epochs with the default.
+
+  Returns:
+    The algorithm, see `fed_per`.
+
+  Raises:
+    ValueError: if `shared_steps` is not in (0, 1]; see also `fed_per`.
+    TypeError: see `fed_per`.
+
+  References:
+    Collins et al., ICML 2021, Algorithm 1.
+  """
+  paths = trainable.checked("personal", personal)
+  checks.in_interval("shared_steps", shared_steps, "(0, 1]")
+
+  def rule_of(rule, worker):
+    last = jnp.maximum(1, jnp.round(worker.num_steps * shared_steps))
+    return _in_turn(rule, paths, worker.num_steps - last)
+
+  return _personal(loss_fn, client, server, lambda params: paths, rule_of)
+
+
+def fed_bn(
+  loss_fn: LossFn,
+  client: ClientRule,
+  server: optax.GradientTransformation | None = None,
+) -> Algorithm:
+  """`fed_per` with the leaves of batch normalization as the personal ones.
+
+  These are scale, bias, and the running mean and variance, wherever a part of
+  the model has running statistics (see `models.statistics`).
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    client: see `fed_per`; one made by `statistics.follow`.
+    server: see `fed_per`; one made by `statistics.follow`.
+
+  Returns:
+    The algorithm, see `fed_per`. The model that a run evaluates has the initial
+    statistics, so it is of little use by itself.
+
+  Raises:
+    ValueError: if the model has no batch normalization.
+    TypeError: see `fed_avg`.
+
+  References:
+    Li et al., "FedBN", ICLR 2021, Algorithm 1.
+  """
+  return _personal(loss_fn, client, server, _normalization)
+
+
+def _personal(
+  loss_fn: LossFn,
+  client: ClientRule,
+  server: optax.GradientTransformation | None,
+  find: Callable[[Params], Sequence[str]],
+  rule_of: Callable[..., Any] = lambda rule, worker: rule,
+) -> Algorithm:
+  """The algorithm whose personal leaves are those at the paths `find` gives."""
+  functions.check_loss(loss_fn)
+  rules.client("client", client)
+  rules.server("server", server)
+  server = optax.sgd(1.0) if server is None else server
+
+  def split(params):
+    """The shared leaves, and the personal ones."""
+    personal, shared = trainable.split_at(params, find(params), "personal")
+    if not jax.tree.leaves(shared):
+      raise ValueError(
+        f"personal={list(find(params))}: are all leaves of the model; one at "
+        "least must be shared"
+      )
+    return shared, personal
+
+  def init(params, num_clients):
+    del num_clients
+    shared, personal = split(params)
+    return PersonalState(shared, server.init(shared), personal)
+
+  def round(state, cohort):
+    def one_client(worker, received):
+      start = trainable.merge(received, worker.state)
+      rule = rule_of(rules.of_round(client, worker.round), worker)
+      shared, kept = split(worker.descend(loss_fn, rule, start))
+      return ClientOutput(optax.tree.sub(shared, received), state=kept)
+
+    sent = cohort.mean(one_client, broadcast=state.shared)
+    new = server_step(server, state.shared, state.server, sent.value)
+    return PersonalState(*new, state.initial), sent
+
+  return Algorithm(
+    init,
+    round,
+    params=lambda state: trainable.merge(state.shared, state.initial),
+    init_client=lambda params: split(params)[1],
+    client_params=lambda state, kept: trainable.merge(state.shared, kept),
+    sends=lambda params: [split(params)[0]],
+  )
+
+
+class _InTurnState(NamedTuple):
+  """A rule that moves the personal leaves first."""
+
+  count: jax.Array  # [] int32, steps taken
+  personal: optax.OptState
+  shared: optax.OptState
+
+
+def _in_turn(
+  rule: optax.GradientTransformation, paths: Sequence[str], first: jax.Array
+) -> optax.GradientTransformationExtraArgs:
+  """Moves the personal leaves in the first steps, then the shared ones."""
+  own = trainable.only(rule, paths)
+  rest = trainable.only(rule, paths, others=True)
+
+  def init(params):
+    return _InTurnState(jnp.int32(0), own.init(params), rest.init(params))
+
+  def update(grads, state, params=None, **extras):
+    is_first = state.count < first
+    choose = lambda one, other: optax.tree.where(is_first, one, other)
+    moved_own, new_own = own.update(grads, state.personal, params, **extras)
+    moved, new = rest.update(grads, state.shared, params, **extras)
+    state = _InTurnState(
+      state.count + 1,
+      choose(new_own, state.personal),
+      choose(state.shared, new),
+    )
+    return choose(moved_own, moved), state
+
+  return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _normalization(params: Params) -> list[str]:
+  """The paths of the parts of a model that have running statistics."""
+  parts = statistics.parents(params)
+  if not parts:
+    raise ValueError(
+      "fed_bn: the model has no running statistics, so no batch normalization; "
+      "give one that has, such as a ResNet with norm='batch'"
+    )
+  return parts

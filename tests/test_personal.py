@@ -1,0 +1,262 @@
+"""Clients with models of their own: what stays, what is sent, bad input."""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fedjax_opt as fo
+from fedjax_opt.models import layers, statistics
+from tests import jax_problems
+from tests.user_algorithms import draws
+
+RNG = np.random.default_rng(0)
+SGD = optax.sgd(0.1)
+SETTINGS = {"batch_size": 4, "local_steps": 3, "cohort_size": 4}
+
+
+def run(algorithm, rounds=4, **settings):
+  return fo.simulate(
+    algorithm,
+    draws.PARAMS,
+    draws.client_data(),
+    rounds=rounds,
+    **SETTINGS | settings,
+  )
+
+
+def assert_close(one, other):
+  close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
+  jax.tree.map(close, one, other)
+
+
+def test_ditto_has_the_server_of_fed_avg():
+  averaged = run(fo.fed_avg(draws.loss_fn, SGD))
+  for lam in (0.0, 2.0):
+    found = run(fo.ditto(draws.loss_fn, SGD, lam=lam))
+    assert_close(found.params, averaged.params)
+
+
+def test_ditto_with_strength_0_is_local_training():
+  found = run(fo.ditto(draws.loss_fn, SGD, lam=0.0), cohort_size=7)
+  rounds = draws.draw(4, **SETTINGS | {"cohort_size": 7})
+  x, client = np.asarray(draws.PROBLEM.x0), 2
+  for cohort, batches in zip(rounds.cohorts, rounds.batches, strict=True):
+    for rows in batches[cohort.index(client)]:
+      x = x - 0.1 * draws.PROBLEM.gradient(x, rows)[1]
+  own = trees_at(found.client_state, client)
+  np.testing.assert_allclose(draws.flat(own), x, rtol=1e-4, atol=1e-6)
+
+
+def test_a_large_strength_keeps_ditto_at_the_server():
+  """With a step size of 1 / (L + lam), v_i moves to x_t in each step."""
+  near = run(fo.ditto(draws.loss_fn, optax.sgd(1e-3), lam=999.0), rounds=1)
+  before = jax.tree.map(jnp.asarray, draws.PARAMS)
+  shift = lambda leaf, start: float(jnp.max(jnp.abs(leaf - start)))
+  moved = jax.tree.map(shift, near.client_state, before)
+  assert max(jax.tree.leaves(moved)) < 5e-3
+
+
+@pytest.mark.parametrize("make", [fo.fed_per, fo.fed_rep])
+def test_personal_leaves_are_not_sent(make):
+  algorithm = make(draws.loss_fn, SGD, personal=["bias"])
+  found, whole = run(algorithm), run(fo.fed_avg(draws.loss_fn, SGD))
+  share = draws.PARAMS["kernel"].size / draws.PROBLEM.x0.size
+  sent, of_all = (
+    found.cost["bytes_up_per_round"],
+    whole.cost["bytes_up_per_round"],
+  )
+  assert sent == pytest.approx(share * of_all)
+  assert set(found.client_state) == {"bias", "kernel"}
+  assert found.client_state["kernel"] is None
+  assert_close(found.params["bias"], draws.PARAMS["bias"])
+
+
+def test_all_leaves_but_one_reduce_to_fed_avg_of_that_one():
+  """With the other leaves at their initial values for each client, always."""
+  held = fo.train_only(
+    lambda loss_fn: fo.fed_avg(loss_fn, SGD), ["kernel"], draws.loss_fn
+  )
+  averaged = run(held)
+  # All steps but none move the shared leaf: the personal ones stay.
+  only = fo.fed_rep(draws.loss_fn, SGD, personal=["bias"], shared_steps=1.0)
+  found = run(only)
+  assert_close(found.params, averaged.params)
+
+
+def test_clients_use_their_own_leaves():
+  data = draws.client_data()
+  algorithm = fo.fed_per(draws.loss_fn, SGD, personal=["bias"])
+  found = run(algorithm, rounds=1)
+
+  def per_example(params, batch):
+    return {"loss": draws.loss_fn(params, batch, None)}
+
+  measured = fo.evaluate_clients(found, per_example, data, algorithm=algorithm)
+  for client, rows in enumerate(draws.PROBLEM.client_rows):
+    if not len(rows):
+      assert np.isnan(measured.values["personal"]["loss"][client])
+      continue
+    bias = np.asarray(found.client_state["bias"][client], np.float64)
+    kernel = np.asarray(found.params["kernel"], np.float64)
+    x = np.concatenate([bias, kernel.ravel()])
+    loss, _ = draws.PROBLEM.gradient(x, rows)
+    own = measured.values["personal"]["loss"][client]
+    assert own == pytest.approx(loss, rel=1e-5)
+
+
+def test_some_trained_leaves_can_be_personal():
+  def make(loss_fn):
+    return fo.fed_per(loss_fn, SGD, personal=["hidden/bias"])
+
+  task = jax_problems.mlp()
+  algorithm = fo.train_only(make, ["hidden"], task.loss_fn)
+  found = fo.simulate(algorithm, task.params, task.data, rounds=2, **SETTINGS)
+  assert found.client_state["hidden"]["kernel"] is None
+  own = found.client_state["hidden"]["bias"]
+  assert np.ptp(own, axis=0).max() > 0
+  assert_close(found.params["output"], task.params["output"])
+
+
+def test_a_grid_over_its_numbers_equals_its_points():
+  whole = fo.sweep(
+    lambda lam: fo.ditto(draws.loss_fn, SGD, lam=lam),
+    {"lam": [0.0, 0.5]},
+    draws.PARAMS,
+    draws.client_data(),
+    rounds=4,
+    **SETTINGS,
+  )
+  one = run(fo.ditto(draws.loss_fn, SGD, lam=0.5))
+  assert_close(trees_at(whole.client_state, 1), one.client_state)
+  whole = fo.sweep(
+    lambda shared_steps: fo.fed_rep(
+      draws.loss_fn, SGD, personal=["bias"], shared_steps=shared_steps
+    ),
+    {"shared_steps": [0.3, 0.7]},
+    draws.PARAMS,
+    draws.client_data(),
+    rounds=4,
+    **SETTINGS,
+  )
+  one = fo.fed_rep(draws.loss_fn, SGD, personal=["bias"], shared_steps=0.7)
+  assert_close(trees_at(whole.client_state, 1), run(one).client_state)
+
+
+def trees_at(tree, i):
+  return jax.tree.map(lambda leaf: leaf[i], tree)
+
+
+# FedBN.
+
+LAYER = layers.BatchNorm()
+X = RNG.normal(1, 2, size=(24, 3)).astype(np.float32)
+Y = RNG.normal(size=24).astype(np.float32)
+DATA = fo.ClientData.from_partition(
+  {"x": X, "y": Y}, [np.arange(8), np.arange(8, 24)]
+)
+NORMED = {
+  "norm": LAYER.init(jax.random.key(0), X, train=True)["params"],
+  "output": jnp.ones(3),
+}
+
+
+def normed_loss(params, batch, rng):
+  is_train = rng is not None
+  x = LAYER.apply({"params": params["norm"]}, batch["x"], train=is_train)
+  return (x @ params["output"] - batch["y"]) ** 2
+
+
+def test_fed_bn_keeps_scale_bias_and_statistics():
+  algorithm = fo.fed_bn(
+    normed_loss, statistics.follow(SGD), statistics.follow(optax.sgd(1.0))
+  )
+  settings = {"batch_size": 4, "local_steps": 2}
+  found = fo.simulate(algorithm, NORMED, DATA, rounds=3, **settings)
+  kept = found.client_state
+  assert kept["output"] is None
+  assert set(kept["norm"]) == set(NORMED["norm"])
+  for name, leaf in kept["norm"].items():
+    assert not np.allclose(leaf[0], leaf[1]), name
+    assert_close(found.params["norm"][name], NORMED["norm"][name])
+  # By hand: of the first client the running mean, of two batches in a round.
+  named = fo.fed_per(
+    normed_loss,
+    statistics.follow(SGD),
+    statistics.follow(optax.sgd(1.0)),
+    personal=["norm"],
+  )
+  same = fo.simulate(named, NORMED, DATA, rounds=3, **settings)
+  assert_close(same.client_state, kept)
+  assert_close(same.params, found.params)
+
+
+def test_parts_with_running_statistics_are_found():
+  params = {"a": {"norm": NORMED["norm"], "w": 0.0}, "norm": NORMED["norm"]}
+  assert statistics.parents(params) == ["a/norm", "norm"]
+  assert statistics.parents({"w": 0.0}) == []
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize("make", [fo.fed_per, fo.fed_rep])
+@pytest.mark.parametrize(
+  ("personal", "error", "message"),
+  [
+    (
+      "bias",
+      TypeError,
+      "personal='bias': must be a list of paths, such as ['output']",
+    ),
+    (
+      [],
+      ValueError,
+      "personal=[]: must be at least one path, none of them empty, such as "
+      "['output']",
+    ),
+    (
+      ["head"],
+      ValueError,
+      "personal='head': matches no leaf of the model; must be among bias, "
+      "kernel",
+    ),
+    (
+      ["bias", "kernel"],
+      ValueError,
+      "personal=['bias', 'kernel']: are all leaves of the model; one at least "
+      "must be shared",
+    ),
+  ],
+)
+def test_bad_paths(make, personal, error, message):
+  with pytest.raises(error) as raised:
+    run(make(draws.loss_fn, SGD, personal=personal))
+  assert str(raised.value) == message
+
+
+@pytest.mark.parametrize(
+  ("make", "message"),
+  [
+    (
+      lambda: fo.ditto(draws.loss_fn, SGD, lam=-1.0),
+      "lam=-1: must be in [0, inf)",
+    ),
+    (
+      lambda: fo.fed_rep(draws.loss_fn, SGD, personal=["a"], shared_steps=0),
+      "shared_steps=0: must be in (0, 1]",
+    ),
+    (
+      lambda: run(fo.fed_bn(draws.loss_fn, SGD)),
+      "fed_bn: the model has no running statistics, so no batch "
+      "normalization; give one that has, such as a ResNet with norm='batch'",
+    ),
+  ],
+)
+def test_bad_settings(make, message):
+  with pytest.raises(ValueError, match=re.escape(message)):
+    make()
