@@ -408,5 +408,5 @@ def _default_folder(flags: dict[str, Any]) -> str:
 # `rounds` may grow, see resuming.py.
 MAY_DIFFER = (
   "checkpoint_every", "compilation_cache", "coordinator", "output_dir",
-  "process_id", "progress", "resume", "x_axis",
+  "process_id", "profile", "progress", "resume", "x_axis",
 )  # fmt: skip

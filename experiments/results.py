@@ -12,6 +12,7 @@ import numpy as np
 from experiments import per_client
 from experiments.flags import privacy
 from experiments.job import Job
+from experiments.profiling import Profile
 from experiments.progress import Progress
 from experiments.tasks import npz
 from fedjax_opt import Population, Report, Result, plots, trees
@@ -46,6 +47,7 @@ class Results:
     self._progress = Progress(
       flags["rounds"], job.criterion, flags["progress"], job.points
     )
+    self._profile = Profile(job.output_dir) if flags["profile"] else None
     self._minima = _minima(job) if flags["optimum"] else None
     self._history = History()
     self._seconds_to_first_round: float | None = None
@@ -63,11 +65,15 @@ class Results:
     self._history.append(report.round, metrics)
     self._writer.write(self._history)
     self._progress.show(report, self._history)
+    if self._profile is not None:
+      self._profile.at_evaluation()
     return self._job.stopping.is_over(self._history)
 
   def finish(self, result: Result) -> None:
     """Writes the files that close a run, and prints its table."""
     self._progress.close()
+    if self._profile is not None:
+      self._profile.close()
     if self._clients_drawn is None:
       _draw_clients(self._job)
     else:

@@ -157,6 +157,12 @@ def _define_results() -> None:
 
 
 def _define_computation() -> None:
+  command_line.switch(
+    "profile",
+    False,
+    "Trace the rounds between the first two evaluations, in the folder profile "
+    "of output_dir: for Perfetto, and for TensorBoard's profiler.",
+  )
   command_line.text(
     "client_map",
     "auto",
