@@ -1,0 +1,67 @@
+"""What devices exchange in a round, counted in the compiled program."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import json
+import re
+import optax
+import fedjax_opt as fo
+from fedjax_opt.engine import programs
+from tests import jax_problems
+
+task = jax_problems.softmax(sizes=(8,) * 16)
+loss_fn, sgd = task.loss_fn, optax.sgd(0.1)
+algorithms = {
+  "fed_avg": fo.fed_avg(loss_fn, sgd),
+  "fed_nova": fo.fed_nova(loss_fn, 0.1),
+  "scaffold": fo.scaffold(loss_fn, 0.1),
+  "bvr_l_sgd": fo.bvr_l_sgd(loss_fn, 0.1),
+}
+found = {}
+for name, algorithm in algorithms.items():
+  programs.clear()
+  fo.simulate(
+    algorithm, task.params, task.data, rounds=1, cohort_size=8, batch_size=4,
+    local_steps=2, client_devices=4,
+  )
+  ((compiled, _),) = programs._known.values()
+  names = re.findall(
+    r" (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter"
+    r"|send|recv)(?:-start)?[(]",
+    compiled().as_text(),
+  )
+  found[name] = {each: names.count(each) for each in names}
+print(json.dumps(found))
+"""
+ONE = {"all-reduce": 1, "all-gather": 1}
+
+
+@pytest.fixture(scope="module")
+def found():
+  given = os.environ | {
+    "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")
+    + " --xla_force_host_platform_device_count=4",
+    "JAX_PLATFORMS": "cpu",
+  }
+  ended = subprocess.run(
+    [sys.executable, "-c", PROGRAM.replace("\\\\\\\\", "\\\\")],
+    env=given, capture_output=True, text=True, check=False,
+  )  # fmt: skip
+  assert ended.returncode == 0, ended.stderr
+  return json.loads(ended.stdout)
+
+
+@pytest.mark.parametrize("name", ["fed_avg", "fed_nova", "scaffold"])
+def test_a_phase_has_one_sum_and_one_exchange_of_records(found, name):
+  assert found[name] == ONE
+
+
+def test_two_phases_and_a_picked_client(found):
+  """The large gradient and the round's, and the state of the client."""
+  assert found["bvr_l_sgd"] == {"all-reduce": 2, "all-gather": 3}
