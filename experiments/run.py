@@ -78,7 +78,7 @@ def main(argv: Sequence[str]) -> int:
       return run(job, results, ctrl_c)
   except CheckpointError as error:
     return shared_end.leave(command_line.refuse(error))
-  except OSError as error:
+  except (OSError, MemoryError) as error:
     kept = f"; what was complete before is kept{where}" if where else ""
     print(f"error: {' '.join(str(error).split())}{kept}", file=sys.stderr)
     return shared_end.leave(1)

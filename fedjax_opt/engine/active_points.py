@@ -18,6 +18,7 @@ from fedjax_opt import trees
 from fedjax_opt.engine import processes
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.effort import map_arrays
+from fedjax_opt.engine.memory import needed_bytes
 from fedjax_opt.results.history import History
 
 # From how many vectorized settings on diverged ones are dropped.
@@ -204,19 +205,3 @@ class ActivePoints:
       return (np if on_host else jnp).concatenate(leaves)[order]
 
     return jax.tree.map(join, *[state for _, state in self._dropped], state)
-
-
-def needed_bytes(program: Any) -> int | None:
-  """The memory that a compiled program needs on each of its devices.
-
-  None where the backend does not tell.
-  """
-  analysis = program.memory_analysis()
-  if analysis is None:
-    return None
-  return (
-    analysis.argument_size_in_bytes
-    + analysis.output_size_in_bytes
-    - analysis.alias_size_in_bytes
-    + analysis.temp_size_in_bytes
-  )

@@ -12,8 +12,8 @@ from fedjax_opt import trees
 from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine import feed, points, processes, programs
-from fedjax_opt.engine.active_points import ActivePoints, needed_bytes
+from fedjax_opt.engine import feed, memory, points, processes, programs
+from fedjax_opt.engine.active_points import ActivePoints
 from fedjax_opt.engine.client_state import ClientStore
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.effort import run_once
@@ -87,7 +87,7 @@ class Executor:
   def needed_bytes(self) -> int | None:
     """The memory of a device that the rounds need; None if that is unknown."""
     program = self._programs.get("rounds")
-    return None if program is None else needed_bytes(program)
+    return None if program is None else memory.needed_bytes(program)
 
   def put(self, state: tuple[State, Any]) -> tuple[State, Any]:
     """Puts a state on the devices; what clients keep perhaps on the host."""
@@ -154,10 +154,13 @@ class Executor:
     while self._compiled is not self._asked:
       with concurrent.futures.ThreadPoolExecutor(2) as pool:
         waiting = {n: pool.submit(f) for n, f in self._traced.items()}
-        self._programs = {n: future.result() for n, future in waiting.items()}
+        with memory.explained(self.config, []):
+          self._programs = {n: made.result() for n, made in waiting.items()}
       self._compiled = self._asked
-      chunk = self.active.smaller_chunk(list(self._programs.values()))
+      compiled = list(self._programs.values())
+      chunk = self.active.smaller_chunk(compiled)
       if chunk is None:
+        memory.advise(self.config, compiled)
         return
       self.config = dataclasses.replace(self.config, grid_chunk=chunk)
       asked, self._asked = self._asked, None
@@ -185,8 +188,9 @@ class Executor:
     gathered = self._store.gather(rows, cohorts)
     inputs = self._rounds_inputs((server, gathered), fed, first, stop - first)
     program = self._programs["rounds"]
-    (server, new_rows), *recorded = programs.call(program, inputs)
-    jax.block_until_ready(recorded)
+    with memory.explained(self.config, [program]):
+      (server, new_rows), *recorded = programs.call(program, inputs)
+      jax.block_until_ready(recorded)
     rows = self._store.scatter(rows, new_rows, cohorts)
     counts, traces = processes.fetch(recorded)
     return (server, rows), counts, traces
@@ -195,8 +199,9 @@ class Executor:
     """The metrics of all points that are present, on the host."""
     if "evaluation" not in self._programs:
       return {}
-    inputs = self._evaluation_inputs(state[0])
-    return processes.fetch(programs.call(self._programs["evaluation"], inputs))
+    inputs, program = self._evaluation_inputs(state[0]), self._programs
+    with memory.explained(self.config, [program["evaluation"]]):
+      return processes.fetch(programs.call(program["evaluation"], inputs))
 
   def params(self, server: State) -> Params:
     """The evaluated models of all points, given the states of all settings."""

@@ -1,0 +1,67 @@
+"""A device whose memory is too small."""
+
+import jax
+import optax
+import pytest
+
+import fedjax_opt as fo
+from fedjax_opt.engine import processes, programs
+from tests import jax_problems
+from tests.experiments.commands import call
+
+TASK = jax_problems.softmax()
+FULL = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2000 bytes."
+
+
+def run(**settings):
+  algorithm = fo.fed_avg(TASK.loss_fn, optax.sgd(0.1))
+  defaults = {"rounds": 2, "cohort_size": 3, "batch_size": 4, "local_steps": 2}
+  return fo.simulate(algorithm, TASK.params, TASK.data, **defaults | settings)
+
+
+def fails(text):
+  def call(program, inputs):
+    raise jax.errors.JaxRuntimeError(text)
+
+  return call
+
+
+def test_running_out_is_one_line_that_says_what_to_change(monkeypatch):
+  monkeypatch.setattr(programs, "call", fails(FULL))
+  monkeypatch.setattr(processes, "memory_bytes", lambda: 15.9e9)
+  with pytest.raises(MemoryError) as raised:
+    run(client_chunk=3, client_map="vmap")
+  said = str(raised.value)
+  assert said.startswith("a device's memory is too small: a program needs 0.0 ")
+  assert " GB of 15.9 GB; try client_chunk below 3, the clients " in said
+  assert said.endswith("or precision='bfloat16', or a smaller batch_size")
+  assert "grid_chunk" not in said
+  with pytest.raises(MemoryError) as raised:
+    run(client_map="scan", precision="bfloat16")
+  assert "client_chunk" not in str(raised.value)
+  assert "bfloat16" not in str(raised.value)
+
+
+def test_other_failures_are_not_taken_for_it(monkeypatch):
+  monkeypatch.setattr(programs, "call", fails("INTERNAL: something else"))
+  with pytest.raises(jax.errors.JaxRuntimeError, match="something else"):
+    run()
+
+
+def test_what_will_not_fit_is_told_before_it_runs(monkeypatch, recwarn):
+  run()
+  assert not recwarn
+  programs.clear()
+  monkeypatch.setattr(processes, "memory_bytes", lambda: 100)
+  with pytest.warns(UserWarning, match="memory is too small: a program needs"):
+    run()
+
+
+def test_on_the_command_line(monkeypatch, tmp_path, capsys):
+  monkeypatch.setattr(programs, "call", fails(FULL))
+  folder = tmp_path / "run"
+  given = ("--task=digits_logistic", "--rounds=2", f"--output_dir={folder}")
+  assert call(*given) == 1
+  line = capsys.readouterr().err.splitlines()[-1]
+  assert line.startswith("error: a device's memory is too small: a program")
+  assert line.endswith(f"is kept; see {folder}")
