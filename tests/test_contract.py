@@ -21,7 +21,7 @@ from fedjax_opt.checks import algorithms
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
-from fedjax_opt.registry import owners
+from fedjax_opt.registry import Hyperparameter, owners
 from tests import jax_problems
 
 # `domo` without one of its parts, which others have.
@@ -51,7 +51,16 @@ def _on_event(event, duration, **_):
 jax.monitoring.register_event_duration_secs_listener(_on_event)
 
 
-def make(name, learning_rate=0.3):
+def constants_of(name):
+  """{constant that a grid may have: its default, or one where it has none}."""
+  return {
+    p.name: 0.5 if p.default is None else p.default
+    for p in ALGORITHMS[name].hyperparameters
+    if isinstance(p, Hyperparameter) and p.is_tuned
+  }
+
+
+def make(name, learning_rate=0.3, **constants):
   choice = ALGORITHMS[name]
   arguments = {"loss_fn": TASK.loss_fn}
   if choice.takes_regularizer:
@@ -68,7 +77,7 @@ def make(name, learning_rate=0.3):
     arguments["personal"] = ["bias"]
   if name == "fed_avg":
     arguments["server"] = optax.adam(0.1)
-  return choice.factory(**arguments)
+  return choice.factory(**arguments | constants_of(name) | constants)
 
 
 def run(name, data=None, **settings):
@@ -157,29 +166,59 @@ def test_inert_up_to_rounding(name):
   assert_close(result.client_state, base(name).client_state)
 
 
-# Of plain steps; the grids of those with a regularizer are in
-# test_composite.py.
-PLAIN = [
+def grid_of(name):
+  """Two values of what comes first, the last as of `base`; one of the others.
+
+  None of them is a number while the program is traced.
+  """
+  values = constants_of(name)
+  if ALGORITHMS[name].client == "plain":
+    values = {"learning_rate": 0.3} | values
+  first, *others = values
+  grid = {first: [values[first] / 2, values[first]]}
+  return grid | {other: [values[other]] for other in others}
+
+
+# The grids of those with a regularizer are in test_composite.py.
+WITH_GRID = [
   name
   for name in NAMES
-  if ALGORITHMS[name].client == "plain"
+  if (ALGORITHMS[name].client == "plain" or constants_of(name))
   and not ALGORITHMS[name].takes_regularizer
 ]
 
 
-@pytest.mark.parametrize("name", PLAIN)
-def test_a_grid_over_rates_equals_its_points(name):
+@pytest.mark.parametrize("name", WITH_GRID)
+def test_a_grid_equals_its_points(name):
   whole = sweep(
-    lambda learning_rate: make(name, learning_rate),
-    {"learning_rate": [0.05, 0.3]},
+    functools.partial(make, name),
+    grid_of(name),
     TASK.params,
     TASK.data,
     rounds=ROUNDS,
     **settings_of(name),
   )
-  of_grid = jax.tree.map(lambda leaf: leaf[1], whole.params)
-  assert_close(of_grid, base(name).params)
+  other, same = (
+    jax.tree.map(lambda leaf, i=i: leaf[i], whole.params) for i in (0, 1)
+  )
+  assert_close(same, base(name).params)
+  if ALGORITHMS[name].client == "plain":
+    assert np.any(jax_problems.flat(other) != jax_problems.flat(same))
   assert whole.cost == pytest.approx(base(name).cost)
+
+
+# Those that correct their steps; the types of all are in
+# engine/test_precision.py.
+@pytest.mark.parametrize(
+  "name", ["fed_dyn", "fed_cm", "mime_lite", "prox_skip", "fed_speed"]
+)
+def test_local_steps_in_half_precision(name):
+  rough, exact = run(name, precision="bfloat16").params, base(name).params
+  types = {leaf.dtype for leaf in jax.tree.leaves(rough)}
+  assert types == {np.dtype("float32")}
+  rough, exact = jax_problems.flat(rough), jax_problems.flat(exact)
+  moved = np.linalg.norm(exact - TASK.problem.x0)
+  assert 0 < np.linalg.norm(rough - exact) < 0.2 * moved
 
 
 @pytest.mark.slow
