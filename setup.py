@@ -34,6 +34,8 @@ notebooks = [
 ]
 # The site: the theme and the reader of notebooks that optax's has.
 docs = ["sphinx>=8.1", "sphinx-book-theme>=1.1.4", "myst-nb>=1.2"]
+# Noise and accounting of differential privacy.
+privacy = ["dp-accounting>=0.6", "jax-privacy>=2.0"]
 test = [
   "pytest>=8",
   "pytest-xdist>=3",
@@ -119,9 +121,10 @@ setuptools.setup(
     "text": text,
     "tensorboard": tensorboard,
     "fmri": fmri,
+    "privacy": privacy,
     "notebooks": notebooks + run,
     "docs": docs + run,
-    "test": test + run + tfds + text + tensorboard + notebooks,
-    "all": run + tfds + text + tensorboard + fmri,
+    "test": test + run + tfds + text + tensorboard + privacy + notebooks,
+    "all": run + tfds + text + tensorboard + fmri + privacy,
   },
 )

@@ -1,10 +1,10 @@
-"""Measures what the page "Messages" shows: `python docs/messages_study.py`.
+"""Measures what two pages show: `python docs/messages_study.py [NAME ...]`.
 
-Writes messages_bytes.csv and .png, accuracy against the bytes that a client has
-sent, and messages_faults.csv and .png, accuracy against the share of faulty
-clients. The rate of each method is chosen on validation examples; accuracies
-are those on the test examples. With --plot the pictures are
-drawn from the tables that are there.
+Writes NAME.csv and NAME.png: messages_bytes, accuracy against the bytes that a
+client has sent; messages_faults, accuracy against the share of faulty clients;
+privacy, accuracy against epsilon. The rate of each method is chosen on
+validation examples; accuracies are those on the test examples. With --plot the
+pictures are drawn from the tables that are there.
 """
 
 import csv
@@ -41,15 +41,22 @@ AGGREGATORS = {
 FRACTIONS = [0.0, 0.1, 0.2, 0.3]
 FAULTS = {"flipped": faults.flip, "noisy": faults.noise}
 STRENGTH = {"flipped": 5.0, "noisy": 10.0}
+# Of privacy: more clients, of which more or fewer are expected in a round.
+MANY, DELTA = 200, 1e-3
+EXPECTED = [20, 40]
+PRIVATE = {
+  "noise_multiplier": [0.0, 0.5, 1.0, 2.0, 4.0],
+  "max_norm": [0.3, 1.0],
+}
 
 _POOL, _TEST = fo.data.embedded.digits()
 _TRAIN, _VALIDATION = fo.data.hold_out(_POOL, fraction=0.1)
 _PARAMS = {"w": jnp.zeros((64, 10)), "b": jnp.zeros(10)}
 
 
-def _clients(seed):
+def _clients(seed, number=CLIENTS):
   rows = fo.partition.dirichlet(
-    _TRAIN["y"], num_clients=CLIENTS, alpha=ALPHA, seed=seed
+    _TRAIN["y"], num_clients=number, alpha=ALPHA, seed=seed
   )
   return fo.ClientData.from_partition(_TRAIN, rows, keep_pool=True)
 
@@ -83,20 +90,19 @@ def _best(make, grid, by, **settings):
     [seeds, evaluated rounds], NaN of points that diverged.
   """
   grid = {**grid, **RATES}
+  defaults = {"clients": _clients, "cohort_size": COHORT, "batch_size": 16}
+  settings = defaults | {"eval_every": 5} | settings
   result = fo.sweep(
     make,
     grid,
     _PARAMS,
-    _clients,
+    settings.pop("clients"),
     rounds=ROUNDS,
     seeds=SEEDS,
     validation=_VALIDATION,
     test=_TEST,
     evaluate=fo.evaluation.federated(_per_example),
-    cohort_size=COHORT,
-    batch_size=16,
     local_epochs=1,
-    eval_every=5,
     **settings,
   )
   points = fo.grid_points(grid, SEEDS)
@@ -166,6 +172,41 @@ def measure_faults() -> list[dict]:
             **_statistics(accuracy[:, -1]),
           }
         )
+  return rows
+
+
+def measure_privacy() -> list[dict]:
+  """One row for each expected number of clients and noise multiplier."""
+  rows = []
+
+  def make(learning_rate, **mechanism):
+    inner = fo.fed_avg(_loss_fn, optax.sgd(learning_rate))
+    return fo.privacy.with_privacy(inner, **mechanism)
+
+  for expected in EXPECTED:
+    found = _best(
+      make,
+      PRIVATE,
+      lambda point: point["noise_multiplier"],
+      clients=lambda seed: _clients(seed, MANY),
+      sampler=fo.samplers.poisson(expected),
+      cohort_size=2 * expected,
+      batch_size=4,
+      weighting="uniform",
+      eval_every=ROUNDS,
+    )
+    for noise, rate, _, accuracy in found:
+      about = (noise, ROUNDS, MANY, expected, DELTA)
+      epsilon = fo.privacy.epsilon(*about, places=2 * expected)
+      rows.append(
+        {
+          "expected": expected,
+          "noise_multiplier": noise,
+          "epsilon": epsilon,
+          "learning_rate": rate,
+          **_statistics(accuracy[:, -1]),
+        }
+      )
   return rows
 
 
@@ -245,16 +286,46 @@ def draw_faults() -> figure.Figure:
   return fig
 
 
+def draw_privacy() -> figure.Figure:
+  """Accuracy against epsilon, with a line for each expected number."""
+  rows, fig = _read("privacy"), figure.Figure((6, 3.8))
+  ax = fig.subplots()
+  for i, expected in enumerate(EXPECTED):
+    own = _of(rows, expected=str(expected))
+    none, *own = own  # Without noise epsilon is infinite.
+    ax.errorbar(
+      _column(own, "epsilon"),
+      _column(own, "accuracy"),
+      _column(own, "deviation"),
+      label=f"{expected} of {MANY} clients expected",
+      color=f"C{i}",
+      marker="o",
+      capsize=2,
+    )
+    ax.axhline(float(none["accuracy"]), color=f"C{i}", ls=":", lw=1)
+  ax.set(xscale="log", xlabel=f"epsilon (delta {DELTA:g})")
+  ax.set(ylabel="test accuracy", ylim=(0, 1))
+  ax.plot([], [], "k:", label="clipped, without noise")
+  ax.grid(alpha=0.3)
+  ax.legend(fontsize=8, loc="lower right")
+  return fig
+
+
+STUDIES = {
+  "messages_bytes": (measure_bytes, draw_bytes),
+  "messages_faults": (measure_faults, draw_faults),
+  "privacy": (measure_privacy, draw_privacy),
+}
+
+
 def main() -> None:
   """Measures, unless --plot is given, and draws."""
-  if "--plot" not in sys.argv:
-    _write("messages_bytes", measure_bytes())
-    _write("messages_faults", measure_faults())
+  given = [name for name in sys.argv[1:] if name != "--plot"]
   matplotlib.use("agg")
-  for name, draw in {
-    "messages_bytes": draw_bytes,
-    "messages_faults": draw_faults,
-  }.items():
+  for name in given or STUDIES:
+    measure, draw = STUDIES[name]
+    if "--plot" not in sys.argv:
+      _write(name, measure())
     fig = draw()
     fig.tight_layout()
     fig.savefig(FOLDER / f"{name}.png", dpi=120)

@@ -26,6 +26,7 @@ from fedjax_opt import (
   evaluation,
   grid_points,
   plots,
+  privacy,
   trainable,
 )
 from fedjax_opt.checks import algorithms
@@ -320,6 +321,9 @@ def _check_fit(
     model = lambda: task.init(jax.random.key(0))
     start = lambda: algorithms.start(algorithm, model(), configs[0].num_clients)
     jax.eval_shape(start)
+  if setup.privacy is not None:
+    model = jax.eval_shape(lambda: task.init(jax.random.key(0)))
+    privacy.check_sends(algorithm, model)
   penalty = algorithm.penalty
   if penalty is None:
     return

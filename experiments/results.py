@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from experiments import per_client
+from experiments.flags import privacy
 from experiments.job import Job
 from experiments.progress import Progress
 from experiments.tasks import npz
@@ -86,6 +87,10 @@ class Results:
     point = select(history, job.points, job.criterion)
     of_clients = per_client.measure(job, result, point)
     per_client.write(job.output_dir, of_clients)
+    num_clients = next(iter(job.data.values())).num_clients
+    epsilons = privacy.epsilons(
+      job.flags, job.points, num_clients, result.rounds
+    )
     self._writer.finish(
       history,
       job.criterion,
@@ -97,13 +102,14 @@ class Results:
       target=job.stopping.target(history),
       more=job.stopping.spent(history),
       params=lambda point: trees.take(result.params, point),
-      about=per_client.summary(of_clients),
+      about=per_client.summary(of_clients) | _of_privacy(job, epsilons),
     )
     if history.rounds:
       _draw_curves(job, history)
     if job.flags["trace"] and result.rounds:
       _write_traces(job, result, history)
-    print(tables.table(history, job.points, job.criterion))
+    extra = {} if epsilons is None else {"epsilon": epsilons}
+    print(tables.table(history, job.points, job.criterion, extra))
     if stopped_by in ("target", "patience"):
       asked = f"{result.rounds} of {job.flags['rounds']} rounds"
       print(f"ended by {stopped_by} after {asked}")
@@ -121,6 +127,13 @@ class Results:
     print(self._writer.closing_line())
     if history.rounds:
       print(f"picture: {job.output_dir / 'curves.png'}")
+
+
+def _of_privacy(job: Job, epsilons: list[float] | None) -> dict[str, Any]:
+  """What summary.json says of privacy."""
+  if epsilons is None:
+    return {}
+  return {"privacy": {"delta": privacy.delta(job.flags), "epsilon": epsilons}}
 
 
 def all_diverged(history: History) -> bool:

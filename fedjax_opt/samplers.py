@@ -13,7 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_opt.checks.values import failed, form, function, shown, whole
+from fedjax_opt.checks.values import (
+  failed,
+  form,
+  function,
+  in_interval,
+  shown,
+  whole,
+)
 from fedjax_opt.engine.batches import first_of_shuffle
 
 __all__ = [
@@ -21,6 +28,7 @@ __all__ = [
   "cyclic",
   "draw",
   "fixed",
+  "poisson",
   "resolve",
   "uniform",
   "weighted",
@@ -33,13 +41,16 @@ class Sampler(NamedTuple):
   Attributes:
     draw: `(key, round, sizes, cohort_size) -> (clients, scale)`: [C] int32
       clients, and [C] float factors of their weights in means, or None for 1.
-      `sizes` is [M], the examples of each client.
+      `sizes` is [M], the examples of each client. The number M is no client: a
+      place of the cohort that stays empty.
     check: `(num_clients, cohort_size) -> None`, raises ValueError if it cannot
       draw such cohorts.
+    expected: how many clients are drawn on average, if not always C.
   """
 
   draw: Callable[..., tuple[jax.Array, jax.Array | None]]
   check: Callable[[int, int], None] = lambda num_clients, cohort_size: None
+  expected: float | None = None
 
 
 def uniform() -> Sampler:
@@ -208,6 +219,51 @@ def cyclic(groups: int) -> Sampler:
   return Sampler(draw, check)
 
 
+def poisson(expected: float) -> Sampler:
+  """Each client by itself with the same probability, expected / M.
+
+  So a round has a random number of clients, and may have none; then it is lost.
+  `cohort_size` is the number of places: if more clients are drawn, some of
+  these, chosen uniformly, take part. Accountants of differential privacy assume
+  this sampler, see `fedjax_opt.privacy`.
+
+  Args:
+    expected: the expected number of clients, positive, at most M and at most
+      the number of places; two or three times as many places make it unlikely
+      that a client stays outside.
+
+  Returns:
+    The sampler.
+
+  Raises:
+    ValueError: if `expected` is not positive.
+    TypeError: if it is no number.
+
+  References:
+    McMahan et al., "Learning Differentially Private Recurrent Language Models",
+    ICLR 2018, Algorithm 1.
+  """
+  in_interval("expected", expected, "(0, inf)")
+
+  def check(num_clients, cohort_size):
+    if expected > min(num_clients, cohort_size):
+      raise ValueError(
+        f"sampler: poisson expects {expected:g} clients; must be at most "
+        f"cohort_size={cohort_size}, and the number of clients, {num_clients}"
+      )
+
+  def draw(key, round, sizes, cohort_size):
+    del round
+    num_clients = len(sizes)
+    numbers = jax.random.uniform(key, (num_clients,))
+    least, clients = jax.lax.top_k(-numbers, cohort_size)
+    is_drawn = -least < expected / num_clients
+    clients = jnp.where(is_drawn, clients, num_clients)
+    return clients.astype(jnp.int32), None
+
+  return Sampler(draw, check, float(expected))
+
+
 _BY_NAME = {"uniform": uniform, "weighted": weighted, "fixed": fixed}
 
 
@@ -232,7 +288,9 @@ def resolve(sampler: Any, num_clients: int, cohort_size: int) -> Sampler:
     sampler = _BY_NAME[sampler]()
   elif isinstance(sampler, str):
     raise ValueError(f"sampler={sampler!r}: must be {form}")
-  elif any(sampler is one for one in (uniform, weighted, fixed, cyclic)):
+  elif any(
+    sampler is one for one in (uniform, weighted, fixed, cyclic, poisson)
+  ):
     raise TypeError(
       f"sampler={shown(sampler)}: was not called; write "
       f"samplers.{sampler.__name__}(...)"

@@ -13,6 +13,7 @@ from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.base import ClientRule, Rate
 from fedjax_opt.data.partition import SCHEMES
 from fedjax_opt.faults import FAULTS
+from fedjax_opt.privacy import MECHANISMS
 from fedjax_opt.prox.registry import REGULARIZERS
 from fedjax_opt.registry import (
   AlgorithmChoice,
@@ -40,6 +41,7 @@ CHOICES = {
     "upload": UPLOADS,
     "aggregator": AGGREGATORS,
     "fault": FAULTS,
+    "privacy": MECHANISMS,
   }.items()
   for name, choice in choices.items()
 }

@@ -280,6 +280,66 @@ class TestFunctions:
     assert float(result.params) == pytest.approx(expected)
 
 
+class TestPoisson:
+  """Each client by itself, in a cohort of a random size."""
+
+  def test_clients_come_by_themselves(self):
+    many, sizes, expected = 20_000, (1,) * 8, 2.4
+    clients, scale = drawn(samplers.poisson(expected), many, 8, sizes)
+    assert scale is None
+    came = np.stack([(clients == i).sum(1) for i in range(8)], 1)
+    assert came.max() == 1
+    assert np.all((clients < 8).sum(1) + (clients == 8).sum(1) == 8)
+    rate, error = expected / 8, 5 / math.sqrt(many)
+    np.testing.assert_allclose(came.mean(0), rate, atol=error / 2)
+    covariance = np.cov(came.T)
+    np.testing.assert_allclose(
+      covariance, rate * (1 - rate) * np.eye(8), atol=error / 2
+    )
+
+  def test_of_more_than_there_are_places_some_come(self):
+    many, sizes = 20_000, (1,) * 6
+    clients, _ = drawn(samplers.poisson(2.0), many, 2, sizes)
+    number = (clients < 6).sum(1)
+    none, one = (2 / 3) ** 6, 6 / 3 * (2 / 3) ** 5
+    shares = [np.mean(number == n) for n in range(3)]
+    np.testing.assert_allclose(shares, [none, one, 1 - none - one], atol=0.02)
+    each = [np.mean(np.any(clients == i, axis=1)) for i in range(6)]
+    np.testing.assert_allclose(each, np.mean(each), atol=0.02)
+
+  def test_only_those_who_came_count(self):
+    """In means, costs and shares; a round of nobody is lost."""
+    sampler = samplers.poisson(1.0)
+    cohorts = cohorts_of(sampler, rounds=30)
+    came = cohorts < 5
+    assert {0, 1, 2} <= set(came.sum(1))
+
+    def round(state, cohort):
+      client = lambda worker, x: worker.client.astype(float)
+      sent = cohort.mean(client, jnp.zeros(2))
+      record = lambda rows, new: rows.at[cohort.round].set(new)
+      new = jax.tree.map(record, state, (sent.value, sent.share))
+      return new, sent
+
+    algorithm = Algorithm(
+      init=lambda *_: (jnp.full(30, -1.0), jnp.full(30, -1.0)),
+      round=round,
+      params=lambda state: state[0],
+    )
+    settings = {"cohort_size": 3, "weighting": "uniform", "sampler": sampler}
+    result = simulate(algorithm, (), DATA, rounds=30, **SETTINGS | settings)
+    means, shares = map(np.asarray, result.state)
+    for r, cohort in enumerate(cohorts):
+      here = cohort[came[r]]
+      expected = here.mean() if len(here) else -1
+      assert means[r] == pytest.approx(expected)
+      assert shares[r] == pytest.approx(len(here) / 5 if len(here) else -1)
+    # For each client that is expected, which is one.
+    sent = {"bytes_up_per_round": 4, "bytes_down_per_round": 8}
+    for name, each in sent.items():
+      assert result.cost[name] == pytest.approx(each * came.sum() / 30)
+
+
 # ----------------------------------------------- Wherever cohorts are drawn
 
 
@@ -287,6 +347,7 @@ TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 9))
 EVERYWHERE = {
   "weighted": "weighted",
   "fixed": samplers.fixed([[0, 3], [4, 2], [1, 0]]),
+  "poisson": samplers.poisson(1.2),
   "function": lambda key, round: in_turn(key, round)[:2],
 }
 
@@ -362,6 +423,11 @@ BAD = {
     samplers.cyclic(2),
     ValueError,
     "groups=2: leaves groups of 2 clients, fewer than cohort_size=3",
+  ),
+  "expected": (
+    samplers.poisson(3.5),
+    ValueError,
+    "poisson expects 3.5 clients; must be at most cohort_size=3, and the",
   ),
   "floats": (lambda key, round: jnp.zeros(3), ValueError, "whole numbers"),
   "shape": (

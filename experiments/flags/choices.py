@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from experiments import tasks
-from experiments.flags import clients, command_line, layout, messages, methods
+from experiments.flags import (
+  clients,
+  command_line,
+  layout,
+  messages,
+  methods,
+  privacy,
+)
 from experiments.flags import tasks as task_flags
 from experiments.flags.registries import Kind, describe, shown_default
 from experiments.flags.sampler import SAMPLER
@@ -170,6 +177,20 @@ def _message(kind: Kind, name: str) -> _Page:
   return _Page(flags, fits, example)
 
 
+def _privacy(name: str) -> _Page:
+  flags = privacy.PRIVACY.parameters(name)
+  fits = {
+    "algorithm": "those that send one difference of models and nothing else",
+    "weighting": "uniform",
+    "sampler": "poisson or uniform",
+  }
+  example = (
+    "--weighting=uniform --sampler=poisson --sampler_expected=20 "
+    f"--cohort_size=40 --privacy={name}"
+  )
+  return _Page(flags, fits, example)
+
+
 def _task(name: str) -> _Page:
   choice = tasks.TASKS[name]
   flags = task_flags.TASK.parameters(name)
@@ -230,6 +251,7 @@ KINDS: dict[str, _Of] = {
     )
     for kind in messages.KINDS
   },
+  "privacy": _Of("mechanism of privacy", privacy.PRIVACY.registry, _privacy),
   "tasks": _Of("task", tasks.TASKS, _task),
   "models": _Of("model", images.MODELS, _model),
 }

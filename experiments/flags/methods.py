@@ -16,7 +16,7 @@ All of them come from the registries. The way of a value, such as that of
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from experiments.flags import command_line, schedule
+from experiments.flags import command_line, privacy, schedule
 from experiments.flags.registries import (
   Chosen,
   Flags,
@@ -92,7 +92,7 @@ SERVER = Kind(
   named=_server_flag,
 )
 REGULARIZER = Kind("regularizer", REGULARIZERS, has_lists=True)
-KINDS = (ALGORITHM, CLIENT, SERVER, REGULARIZER)
+KINDS = (ALGORITHM, CLIENT, SERVER, REGULARIZER, privacy.PRIVACY)
 
 _PLAIN_RULES = [name for name, rule in RULES.items() if rule.is_plain]
 
@@ -164,6 +164,7 @@ def define(task_defaults: Mapping[str, Mapping[str, float]]) -> None:
       f"{command_line.listed(REGULARIZERS)}",
     )
     REGULARIZER.define(notes)
+  privacy.define()
 
 
 def _notes(
@@ -190,13 +191,20 @@ class Setup(NamedTuple):
   client: Chosen
   server: Chosen | None
   regularizer: Chosen | None
+  privacy: Chosen | None = None
   # Fractions of the rounds after which the clients' learning rate drops.
   milestones: tuple[float, ...] = ()
 
   @property
   def chosen(self) -> list[Chosen]:
     """Every choice that there is."""
-    every = (self.algorithm, self.client, self.server, self.regularizer)
+    every = (
+      self.algorithm,
+      self.client,
+      self.server,
+      self.regularizer,
+      self.privacy,
+    )
     return [chosen for chosen in every if chosen is not None]
 
   @property
@@ -243,7 +251,10 @@ class Setup(NamedTuple):
         arguments["server"] = _of_model(server, has_statistics)
       elif choice.server == "rate":
         arguments["server_learning_rate"] = point[_SERVER_RATE]
-      return self.algorithm.make(point, **arguments)
+      algorithm = self.algorithm.make(point, **arguments)
+      if self.privacy is None:
+        return algorithm
+      return self.privacy.make(point, algorithm=algorithm)
 
     return make
 
@@ -292,12 +303,14 @@ def resolve(
     _client(flags, name, choice),
     _server(flags, name, choice),
     _regularizer(flags, regularizer, name, choice),
+    privacy.name(flags),
   ]
   # First that flags belong to what was chosen, then what their values are.
   is_free = (
     True,
     choice.client == "rule",
     choice.server == "rule" and choice.server_rule is None,
+    True,
     True,
   )
   for kind, of_kind, free in zip(KINDS, [name, *names], is_free, strict=True):

@@ -15,11 +15,23 @@ _GROUPS = Hyperparameter(
 )
 
 
+_EXPECTED = Hyperparameter(
+  "expected",
+  None,
+  "expected clients of a round; must be given, at most cohort_size",
+  "(0, inf)",
+)
 SAMPLERS: dict[str, Choice] = {
   "uniform": Choice(lambda: None, "at random, without replacement"),
   "weighted": Choice(
     samplers.weighted,
     "with replacement, the more likely the more examples; means stay unbiased",
+  ),
+  "poisson": Choice(
+    samplers.poisson,
+    "each client by itself, in cohort_size places; as many as expected come on "
+    "average",
+    (_EXPECTED,),
   ),
   "fixed": Choice(
     samplers.fixed, "consecutive clients, one cohort after the other"
@@ -54,7 +66,22 @@ def check(flags: Flags) -> None:
 
 
 def check_groups(flags: Flags, num_clients: int) -> None:
-  """Raises ValueError if there are more groups than clients."""
+  """Checks the flags that depend on the clients.
+
+  Args:
+    flags: resolved values, with `cohort_size`.
+    num_clients: M.
+
+  Raises:
+    ValueError: if there are more groups than clients, or fewer places than
+      clients are expected.
+  """
+  expected, places = flags["sampler_expected"], flags["cohort_size"]
+  if expected is not None and expected > min(places, num_clients):
+    raise ValueError(
+      f"sampler_expected={expected:g}: must be at most cohort_size={places}, "
+      f"and the number of clients, {num_clients}"
+    )
   groups = flags["sampler_groups"]
   if groups is not None and groups > num_clients:
     raise ValueError(

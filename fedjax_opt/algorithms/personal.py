@@ -56,11 +56,15 @@ def fed_per(
 
   Local steps move all leaves together.
 
-  >>> algorithm = fo.fed_per(loss_fn, optax.sgd(0.1), personal=["output"])
-  >>> result = fo.simulate(algorithm, params, train, rounds=100)
+  >>> train, held_out = data.split(0.2)
+  >>> params = {"kernel": jnp.zeros(4), "bias": jnp.zeros(())}
+  >>> loss_fn = lambda params, batch, rng: (
+  ...   batch["x"] @ params["kernel"] + params["bias"] - batch["y"]) ** 2
+  >>> algorithm = fo.fed_per(loss_fn, optax.sgd(0.01), personal=["bias"])
+  >>> result = fo.simulate(algorithm, params, train, rounds=20)
   >>> found = fo.evaluate_clients(
   ...   result, per_example, held_out, train=train, algorithm=algorithm)
-  >>> found.mean("personal")
+  >>> accuracy = found.mean("personal")
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.

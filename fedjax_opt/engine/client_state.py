@@ -37,6 +37,7 @@ class ClientStore:
     self._put = config.layout.put_per_point
     self._like = config.layout.like_per_point
     self._cohort_size = config.cohort_size
+    self._num_clients = config.num_clients
     self._on_host = config.state_is_on_host
     self._has_points = config.has_points
 
@@ -67,7 +68,12 @@ class ClientStore:
     """
     if not self._on_host:
       return rows
-    return self._put(trees.take(rows, self._index(cohorts)))
+    # An empty place has the number M; what stands there is not used.
+    of_round = np.minimum(cohorts[:, 0], self._num_clients - 1)
+    if not self._has_points:
+      return self._put(trees.take(rows, of_round[0]))
+    seeds = np.arange(len(of_round))[:, None]
+    return self._put(trees.take(rows, (slice(None), seeds, of_round)))
 
   def scatter(self, rows: Any, new: Any, cohorts: np.ndarray | None) -> Any:
     """The rows of all clients after a round.
@@ -79,20 +85,18 @@ class ClientStore:
     """
     if not self._on_host:
       return new
-    index = self._index(cohorts)
+    of_round = cohorts[:, 0]
+    seeds, places = np.nonzero(of_round < self._num_clients)
+    clients = of_round[seeds, places]
+    to, taken = (clients,), (places,)
+    if self._has_points:
+      to, taken = (slice(None), seeds, clients), (slice(None), seeds, places)
 
     def write(rows, new):
-      rows[index] = new
+      rows[to] = new[taken]
       return rows
 
     return jax.tree.map(write, rows, processes.fetch(new))
-
-  def _index(self, cohorts):
-    """The index of the cohort's rows."""
-    of_round = cohorts[:, 0]
-    if not self._has_points:
-      return of_round[0]
-    return slice(None), np.arange(len(of_round))[:, None], of_round
 
 
 def _writable(leaf):

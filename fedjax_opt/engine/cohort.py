@@ -40,7 +40,8 @@ class Cohort:
   Attributes:
     round: [] int32, the round.
     key: [] random key of this round, for the algorithm's own draws.
-    clients: [C] int32, who takes part.
+    clients: [C] int32, who takes part; M for a place that stays empty, which
+      few samplers leave.
   """
 
   round: jax.Array
@@ -122,7 +123,17 @@ class Cohort:
   @property
   def is_everyone(self) -> bool:
     """Whether the cohort has as many clients as the population."""
-    return self._config.cohort_size == self._config.num_clients
+    has_all = self._config.cohort_size == self._config.num_clients
+    return has_all and not self._has_empty_places
+
+  @property
+  def expected_size(self) -> float:
+    """How many clients take part on average, those that drop out included."""
+    return self._config.expected_size
+
+  @property
+  def _has_empty_places(self) -> bool:
+    return self._config.sampler.expected is not None
 
   def mean(
     self,
@@ -331,7 +342,7 @@ class Cohort:
     left = jnp.sum(jnp.where(counted, normalized, 0))
     # Exactly 1 if all that have a weight count.
     left = jnp.where(jnp.any((normalized > 0) & ~counted), left, 1)
-    if not self._config.by_examples:
+    if not self._config.by_examples and not self._has_empty_places:
       return left * (self._config.cohort_size / self._config.num_clients)
     return left * cohort / self._population_weight()
 
@@ -347,9 +358,10 @@ class Cohort:
   def _draw_index(self, key):
     """The index of a client that does not drop out, and whether all do."""
     size = self._config.cohort_size
-    if self._config.client_dropout == 0:
+    if self._config.client_dropout == 0 and not self._has_empty_places:
       return jax.random.randint(key, (), 0, size), jnp.array(False)
-    is_out = self._dropouts(self.clients)
+    is_empty = self.clients >= self._config.num_clients
+    is_out = self._dropouts(self.clients) | is_empty
     draws = jnp.where(is_out, -1, jax.random.uniform(key, (size,)))
     return jnp.argmax(draws), jnp.all(is_out)
 
@@ -395,7 +407,13 @@ class Cohort:
     steps = mapping.computed_steps(self._config, info.num_steps, order)
     width = self._config.chunk * self._config.plan.batch_size
     reply = replies.add_padding(reply, steps, width)
-    return self._with_cost(reply, info, self._config.cohort_size, cost)
+    visits = self._config.cohort_size
+    if self._has_empty_places:
+      came = clients.number < self._config.num_clients
+      visits = jnp.sum(came, dtype=jnp.int32)
+      sent = jnp.where(came[:, None], info.bytes_up, 0)
+      info = info._replace(bytes_up=sent)
+    return self._with_cost(reply, info, visits, cost)
 
   def _reply_of_one(self, clients, sent, phase, cost):
     """The reply of a phase of one client; leaves of `clients` are [1, ...]."""

@@ -176,6 +176,12 @@ class Config:
   client_memory: str
 
   @property
+  def expected_size(self) -> float:
+    """Clients of a round on average, those that drop out included."""
+    expected = self.sampler.expected
+    return self.cohort_size if expected is None else expected
+
+  @property
   def has_points(self) -> bool:
     """Whether there is a grid, with axes [settings, seeds]."""
     return self.layout.has_points

@@ -186,7 +186,11 @@ def reply_of(
 
 
 def add_cost(
-  reply: Reply, info: ClientInfo, visits: int, bytes_down: int, label: str
+  reply: Reply,
+  info: ClientInfo,
+  visits: int | jax.Array,
+  bytes_down: int,
+  label: str,
 ) -> Reply:
   """The reply with the costs of its phase.
 
@@ -194,13 +198,20 @@ def add_cost(
     reply: without it.
     info: leaves [C', ...].
     visits: how many clients took part, also those that dropped out; they are
-      the first ones of `info`.
+      the first ones of `info`. An array if that is random, and `info` has no
+      bytes of others.
     bytes_down: the bytes that each of them received.
     label: name under which the cost is also reported apart; "" for none.
   """
+  sent = info.bytes_up
+  if isinstance(visits, int):
+    down = counters.of(visits * bytes_down)
+    sent = sent[:visits]
+  else:
+    down = counters.times(counters.of(visits), bytes_down)
   spent = {
-    "bytes_down": counters.of(visits * bytes_down),
-    "bytes_up": counters.total(info.bytes_up[:visits]),
+    "bytes_down": down,
+    "bytes_up": counters.total(sent),
     "gradient_evaluations": reply.counts["gradient_evaluations"],
   }
   apart = {}

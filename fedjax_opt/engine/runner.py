@@ -75,7 +75,7 @@ class Runner:
     self._on_evaluation = on_evaluation
     self._checkpoints = checkpoints
     self._record = RunRecord(
-      self._config.cohort_size,
+      self._config.expected_size,
       self._active.num_points,
       reported=self._config.reported_counts,
     )

@@ -19,7 +19,7 @@ class RunRecord:
   """What a run has recorded, without the state of its algorithm.
 
   Attributes:
-    cohort_size: C.
+    cohort_size: clients of a round, on average.
     num_points: S; 1 for a single run.
     done: rounds done.
     run_seconds: time of these rounds and of all evaluations.
@@ -31,7 +31,7 @@ class RunRecord:
     reported: counts that are reported with the metrics.
   """
 
-  cohort_size: int
+  cohort_size: float
   num_points: int
   done: int = 0
   run_seconds: float = 0.0

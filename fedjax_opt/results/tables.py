@@ -1,6 +1,6 @@
 """The table that closes a run in the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -25,6 +25,7 @@ def table(
   history: History,
   points: Sequence[Point],
   criterion: Criterion,
+  extra: Mapping[str, Sequence[float]] | None = None,
 ) -> str:
   """One row for each setting of the hyperparameters, as text.
 
@@ -36,6 +37,7 @@ def table(
     history: the metrics of every point.
     points: hyperparameters of every grid point. [S] mappings.
     criterion: by which `select` chooses the row that is marked.
+    extra: title -> [S] numbers, the same for all seeds, of further columns.
 
   Returns:
     Lines without a newline at the end.
@@ -49,7 +51,9 @@ def table(
   selected = select(history, points, criterion)
   lines = [
     f"after round {history.rounds[-1]}:",
-    *_align(_columns(history, settings, shown, criterion, selected)),
+    *_align(
+      _columns(history, settings, shown, criterion, selected, extra or {})
+    ),
     *_notes(settings, shown, criterion, selected),
   ]
   return "\n".join(lines)
@@ -61,6 +65,7 @@ def _columns(
   shown: Sequence[Setting],
   criterion: Criterion,
   selected: int | None,
+  extra: Mapping[str, Sequence[float]],
 ) -> list[list[str]]:
   """The columns of the table, each with its title and a cell for each row."""
   names = varying([s.hyperparameters for s in settings])
@@ -78,6 +83,9 @@ def _columns(
   if name in history.metrics:
     title = "worst decile (train)"
     columns.append(_metric_column(history, shown, name, title))
+  for title, values in extra.items():
+    cells = (format_value(values[s.points[0]]) for s in shown)
+    columns.append([title, *cells])
   columns.append(["status", *(_status(history, s.points) for s in shown)])
   if len(settings) > 1:
     marks = ["*" if selected in s.points else "" for s in shown]

@@ -915,7 +915,7 @@ BAD_INPUT = {
   "choices",
   "--list=zzz": "list='zzz': no such kind; must be one of algorithms, client "
   "rules, server rules, regularizers, partitions, samplers, uploads, "
-  "aggregators, faults, tasks, models",
+  "aggregators, faults, privacy, tasks, models",
   # Data.
   "--data_dir=/": "data_dir='/': task digits needs no data; leave data_dir out",
   "--task=lasso --data_dir=/": "data_dir='/': task lasso needs no data; leave "

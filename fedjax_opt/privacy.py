@@ -1,0 +1,306 @@
+"""Differential privacy of clients: clipping, Gaussian noise, and epsilon.
+
+Noise and accounting are those of `jax_privacy` and `dp_accounting`:
+pip install 'fedjax_opt[privacy]'.
+
+References:
+  McMahan et al., "Learning Differentially Private Recurrent Language Models",
+  ICLR 2018, Algorithm 1.
+"""
+
+import dataclasses
+import importlib.util
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt.base import Algorithm, Params
+from fedjax_opt.checks import algorithms
+from fedjax_opt.checks import values as checks
+from fedjax_opt.registry import Choice, Hyperparameter
+from fedjax_opt.transforms import clip_by_norm, messages
+from fedjax_opt.transforms.upload import with_upload
+
+__all__ = ["calibrated_noise", "epsilon", "with_privacy"]
+
+Sampling = Literal["poisson", "fixed"]
+_SAMPLINGS = ("poisson", "fixed")
+# Beside the numbers that algorithms fold into the key of a round.
+_NOISE = 0xD9
+
+
+def with_privacy(
+  algorithm: Algorithm,
+  max_norm: jax.typing.ArrayLike,
+  noise_multiplier: jax.typing.ArrayLike,
+) -> Algorithm:
+  r"""An algorithm whose server sees a clipped and noisy mean of differences.
+
+  .. math::
+
+    \Delta = \frac{1}{n} \Big( \sum_i u_i \min(1, C / \|u_i\|_2)
+      + \mathcal{N}(0, (z C)^2 I) \Big)
+
+  n is the number of clients that are expected in a cohort, whoever comes: that
+  of `samplers.poisson`, else the size of the cohort. All clients weigh alike.
+  One that drops out, or sends what is not finite, counts as a zero. A round in
+  which nobody comes has its noise, too.
+
+  What is private is the server's model, for a person who sees all of its
+  versions and adds or removes one client; `epsilon` says how much. What clients
+  keep, and metrics on their data, are not private.
+
+  >>> algorithm = fo.privacy.with_privacy(
+  ...   fo.fed_avg(loss_fn, optax.sgd(0.1)), max_norm=1.0, noise_multiplier=0.8)
+  >>> result = fo.simulate(
+  ...   algorithm, params, data, rounds=100, cohort_size=10,
+  ...   sampler=fo.samplers.poisson(5))
+  >>> epsilon = fo.privacy.epsilon(
+  ...   0.8, 100, data.num_clients, 5, delta=1e-3, places=10)
+
+  Args:
+    algorithm: one whose clients send a difference and nothing else.
+    max_norm: C, of a client's whole difference; positive.
+    noise_multiplier: z, the standard deviation of the noise of the sum, in
+      units of C; non-negative.
+
+  Returns:
+    The algorithm. Both numbers may be tuned in a grid.
+
+  Raises:
+    ValueError: if a number is out of range, or the clients send anything else.
+    ImportError: if `jax_privacy` is missing.
+
+  References:
+    McMahan et al., ICLR 2018, Algorithm 1, with the estimator of section 3.2
+    that divides by the expected size; there with weights, here without.
+  """
+  algorithms.check("algorithm", algorithm)
+  checks.in_interval("max_norm", max_norm, "(0, inf)")
+  checks.in_interval("noise_multiplier", noise_multiplier, "[0, inf)")
+  check_installed("jax_privacy")
+  messages.check_sends("privacy", algorithm)
+  clipped = with_upload(algorithm, clip_by_norm(max_norm))
+
+  def round(state, cohort):
+    check_sends(algorithm, algorithm.params(state))
+    noisy = _Noisy(cohort, max_norm * noise_multiplier)
+    return clipped.round(state, noisy)
+
+  return clipped._replace(round=round)
+
+
+def check_sends(algorithm: Algorithm, params: Params) -> None:
+  """Checks that the clients send one difference, for which the noise is.
+
+  Args:
+    algorithm: one with `sends`.
+    params: the model, or its shapes.
+
+  Raises:
+    ValueError: if they send anything else.
+  """
+  parts = jax.eval_shape(lambda params: list(algorithm.sends(params)), params)
+  if len(parts) != 1 or parts[0] is None:
+    raise ValueError(
+      "privacy: the clients of this algorithm send more than one difference, "
+      "and the noise is for one; take another algorithm, such as fed_avg"
+    )
+
+
+class _Noisy:
+  """A cohort whose `mean` is a noisy sum over the expected number."""
+
+  def __init__(self, cohort: Any, stddev: jax.typing.ArrayLike):
+    self._cohort, self._stddev = cohort, stddev
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self._cohort, name)
+
+  def mean(
+    self, one_client: Callable[..., Any], broadcast: Any, **options: Any
+  ) -> Any:
+    from jax_privacy import noise_addition
+
+    def alike(worker, broadcast):
+      return one_client(worker, broadcast)._replace(weight=1.0)
+
+    sent = self._cohort.mean(alike, broadcast, **options)
+    total = optax.tree.scale(jnp.sum(sent.counted), sent.value)
+    privatizer = noise_addition.gaussian_privatizer(
+      stddev=self._stddev,
+      prng_key=jax.random.fold_in(self._cohort.key, _NOISE),
+    )
+    total, _ = privatizer.update(total, privatizer.init(total))
+    return dataclasses.replace(
+      sent,
+      value=optax.tree.scale(1 / self._cohort.expected_size, total),
+      # That nobody came must not be seen.
+      is_lost=jnp.array(False),
+    )
+
+
+def epsilon(
+  noise_multiplier: float,
+  rounds: int,
+  num_clients: int,
+  cohort_size: float,
+  delta: float,
+  *,
+  sampling: Sampling = "poisson",
+  places: int | None = None,
+) -> float:
+  r"""The :math:`\varepsilon` of :math:`(\varepsilon, \delta)` after R rounds.
+
+  Of `dp_accounting`: with Poisson sampling its accountant of privacy loss
+  distributions, for adding or removing a client; with cohorts of a fixed size,
+  drawn without replacement, its Rényi accountant, for replacing a client by
+  another one, which changes the sum by up to 2 C.
+
+  Args:
+    noise_multiplier: z, see `with_privacy`.
+    rounds: R, whether or not somebody came.
+    num_clients: M, of the population.
+    cohort_size: expected clients of a round, with "fixed" a whole number.
+    delta: :math:`\delta`, in (0, 1); smaller than 1 / M.
+    sampling: "poisson" (`samplers.poisson`) or "fixed" (`samplers.uniform`).
+    places: with "poisson" the setting `cohort_size`, the most clients that a
+      round has; None if it never cuts.
+
+  Returns:
+    The epsilon; infinite without noise, 0 without rounds.
+
+  Raises:
+    ValueError: if a number is out of range.
+    TypeError: if it is none.
+    ImportError: if `dp_accounting` is missing.
+  """
+  checks.in_interval("noise_multiplier", noise_multiplier, "[0, inf)")
+  checks.at_least("rounds", rounds, 0)
+  make, event = _accounting(num_clients, cohort_size, delta, sampling, places)
+  accountant = make()
+  if rounds:
+    accountant.compose(event(float(noise_multiplier)), rounds)
+  return float(accountant.get_epsilon(delta))
+
+
+def calibrated_noise(
+  epsilon: float,
+  rounds: int,
+  num_clients: int,
+  cohort_size: float,
+  delta: float,
+  *,
+  sampling: Sampling = "poisson",
+  places: int | None = None,
+) -> float:
+  """The least noise multiplier with which so many rounds have an epsilon.
+
+  Args:
+    epsilon: at most; positive.
+    rounds: see `epsilon`; at least 1.
+    num_clients: see `epsilon`.
+    cohort_size: see `epsilon`.
+    delta: see `epsilon`.
+    sampling: see `epsilon`.
+    places: see `epsilon`.
+
+  Returns:
+    z, to 1e-3 above the least.
+
+  Raises:
+    ValueError: if a number is out of range.
+    TypeError: if it is none.
+    ImportError: if `dp_accounting` is missing.
+  """
+  checks.in_interval("epsilon", epsilon, "(0, inf)")
+  checks.at_least("rounds", rounds, 1)
+  make, event = _accounting(num_clients, cohort_size, delta, sampling, places)
+  import dp_accounting
+
+  composed = lambda z: dp_accounting.SelfComposedDpEvent(event(z), rounds)
+  bracket = dp_accounting.LowerEndpointAndGuess(0.0, 1.0)
+  return float(
+    dp_accounting.calibrate_dp_mechanism(
+      make, composed, epsilon, delta, bracket, tol=1e-3
+    )
+  )
+
+
+def check_installed(name: str = "dp_accounting") -> None:
+  """Raises ImportError if a library of the extra is missing.
+
+  Args:
+    name: of its module.
+  """
+  if importlib.util.find_spec(name) is None:
+    raise ImportError(
+      f"privacy needs {name}: pip install 'fedjax_opt[privacy]'"
+    )
+
+
+def _accounting(
+  num_clients: int,
+  cohort_size: float,
+  delta: float,
+  sampling: Sampling,
+  places: int | None,
+) -> tuple[Callable[[], Any], Callable[[float], Any]]:
+  """An accountant's maker, and the event of a round as a function of z."""
+  checks.at_least("num_clients", num_clients, 1)
+  checks.in_interval("cohort_size", cohort_size, "(0, inf)")
+  checks.in_interval("delta", delta, "(0, 1)")
+  checks.choice("sampling", sampling, _SAMPLINGS)
+  if cohort_size > num_clients:
+    raise ValueError(
+      f"cohort_size={cohort_size:g}: must be at most num_clients={num_clients}"
+    )
+  check_installed()
+  import dp_accounting
+  from dp_accounting import pld, rdp
+
+  if sampling == "fixed":
+    checks.at_least("cohort_size", cohort_size, 1)
+    if places is not None:
+      raise ValueError(f"places={places}: belongs to sampling 'poisson'")
+    replaced = dp_accounting.NeighboringRelation.REPLACE_ONE
+    return (
+      lambda: rdp.RdpAccountant(neighboring_relation=replaced),
+      lambda z: dp_accounting.SampledWithoutReplacementDpEvent(
+        num_clients, cohort_size, dp_accounting.GaussianDpEvent(z / 2)
+      ),
+    )
+  rate = cohort_size / num_clients
+  if places is None:
+    return pld.PLDAccountant, lambda z: dp_accounting.PoissonSampledDpEvent(
+      rate, dp_accounting.GaussianDpEvent(z)
+    )
+  checks.at_least("places", places, 1)
+  return (
+    pld.PLDAccountant,
+    lambda z: dp_accounting.TruncatedSubsampledGaussianDpEvent(
+      num_clients, rate, places, z
+    ),
+  )
+
+
+MECHANISMS: dict[str, Choice] = {
+  "gaussian": Choice(
+    with_privacy,
+    "clipped differences, their mean with Gaussian noise",
+    (
+      Hyperparameter(
+        "max_norm", 1.0, "norm to which differences are clipped", "(0, inf)"
+      ),
+      Hyperparameter(
+        "noise_multiplier",
+        1.0,
+        "standard deviation of the noise of their sum, in units of that norm",
+        "[0, inf)",
+      ),
+    ),
+  ),
+}

@@ -1,0 +1,146 @@
+"""Personal models and privacy on the command line."""
+
+import json
+
+import pytest
+
+from fedjax_opt import privacy
+from tests.experiments.commands import call
+
+SMALL = (
+  "--task=digits_logistic", "--num_clients=12", "--cohort_size=6",
+  "--rounds=3", "--client=sgd", "--client_lr=0.1", "--batch_size=8",
+)  # fmt: skip
+GAUSSIAN = ("--privacy=gaussian", "--weighting=uniform")
+
+
+def summary_of(folder):
+  return json.loads((folder / "summary.json").read_text())
+
+
+@pytest.mark.parametrize(
+  "sampling", [(), ("--sampler=poisson", "--sampler_expected=3")]
+)
+def test_epsilon_is_beside_accuracy(sampling, tmp_path, capsys):
+  folder = tmp_path / "run"
+  noise = "--dp_noise_multiplier=0.7,2"
+  given = (*SMALL, *GAUSSIAN, *sampling, noise, "--dp_delta=1e-3")
+  assert call(*given, f"--output_dir={folder}") == 0
+  about = {"rounds": 3, "num_clients": 12, "delta": 1e-3}
+  about |= {"cohort_size": 3, "places": 6} if sampling else {"cohort_size": 6}
+  about |= {} if sampling else {"sampling": "fixed"}
+  expected = [privacy.epsilon(z, **about) for z in (0.7, 2.0)]
+  said = summary_of(folder)["privacy"]
+  assert said == {"delta": 1e-3, "epsilon": pytest.approx(expected)}
+  out = capsys.readouterr().out
+  (head,) = [line for line in out.splitlines() if "test_accuracy" in line]
+  assert "epsilon" in head.split()
+  for value in expected:
+    assert f" {value:.6g} " in out
+
+
+def test_models_of_clients_are_measured_without_being_asked_for(tmp_path):
+  folder = tmp_path / "run"
+  status = call(
+    *SMALL,
+    "--algorithm=fed_per",
+    "--personal=output/bias",
+    f"--output_dir={folder}",
+  )
+  assert status == 0
+  kinds = summary_of(folder)["per_client"]
+  assert set(kinds) == {"global", "personal"}
+  config = json.loads((folder / "config.json").read_text())
+  assert config["client_test_fraction"] == 0.2
+  assert config["personal"] == "output/bias"
+
+
+@pytest.mark.parametrize(
+  ("given", "message"),
+  [
+    (
+      ("--dp_max_norm=1",),
+      "dp_max_norm=1: belongs to privacy; give --privacy=gaussian, or leave "
+      "dp_max_norm out",
+    ),
+    (
+      ("--dp_delta=0.1",),
+      "dp_delta=0.1: belongs to privacy; give --privacy=gaussian, or leave "
+      "dp_delta out",
+    ),
+    (
+      ("--privacy=gauss",),
+      "privacy='gauss': must be one of gaussian; did you mean gaussian?",
+    ),
+    (
+      ("--privacy=gaussian",),
+      "privacy='gaussian': counts all clients alike, and weighting is "
+      "'examples'; give --weighting=uniform",
+    ),
+    (
+      (*GAUSSIAN, "--sampler=fixed"),
+      "privacy='gaussian': nobody accounts for sampler 'fixed'; must be "
+      "poisson or uniform",
+    ),
+    (
+      (*GAUSSIAN, "--upload=sign"),
+      "upload='sign': would change the clipped differences after privacy has "
+      "limited them; leave upload out",
+    ),
+    (
+      (*GAUSSIAN, "--aggregator=median"),
+      "aggregator='median': would change the clipped differences after privacy "
+      "has limited them; leave aggregator out",
+    ),
+    ((*GAUSSIAN, "--dp_delta=1"), "dp_delta=1: must be in (0, 1)"),
+    (
+      (*GAUSSIAN, "--dp_noise_multiplier=-1"),
+      "dp_noise_multiplier=-1: must be in [0, inf)",
+    ),
+    (
+      (*GAUSSIAN, "--algorithm=scaffold"),
+      "privacy: the clients of this algorithm send more than one difference, "
+      "and the noise is for one; take another algorithm, such as fed_avg",
+    ),
+    (
+      ("--sampler=poisson",),
+      "sampler_expected: must be given with sampler poisson",
+    ),
+    (
+      ("--sampler=poisson", "--sampler_expected=7"),
+      "sampler_expected=7: must be at most cohort_size=6, and the number of "
+      "clients, 12",
+    ),
+    (
+      ("--algorithm=fed_per", "--personal=head"),
+      "personal='head': matches no leaf of the model; must be among output",
+    ),
+    (
+      ("--algorithm=fed_rep", "--personal=,"),
+      "personal=',': must be paths of leaves between commas, such as output or "
+      "layers_1,output/kernel",
+    ),
+    (
+      ("--algorithm=fed_per",),
+      "personal=['output']: are all leaves of the model; one at least "
+      "must be shared",
+    ),
+    (
+      ("--algorithm=fed_bn",),
+      "fed_bn: the model has no running statistics, so no batch normalization; "
+      "give one that has, such as a ResNet with norm='batch'",
+    ),
+    (
+      ("--personal=bias",),
+      "personal=bias: belongs to algorithm fed_per, fed_rep, not to algorithm "
+      "fed_avg; give --algorithm=fed_per, or leave personal out",
+    ),
+  ],
+)
+def test_bad_input(given, message, tmp_path, capsys):
+  folder = tmp_path / "run"
+  assert call(*SMALL, *given, f"--output_dir={folder}") == 1
+  captured = capsys.readouterr()
+  assert captured.err == f"error: {message}\n"
+  assert captured.out == ""
+  assert not folder.exists()
