@@ -352,7 +352,7 @@ EVERYWHERE = {
 }
 
 
-# Runs of populations by the default are in test_population.py.
+# Populations with the default sampler are in engine/test_feed.py.
 @pytest.mark.parametrize("name", EVERYWHERE)
 def test_cohorts_are_drawn_alike_wherever_clients_are(name, tmp_path):
   """In the program, and on the host for what is on disk or kept there."""

@@ -782,7 +782,7 @@ BAD_INPUT = {
   "the largest has 128 examples",
   # Who takes part.
   "--sampler=weigthed": "sampler='weigthed': must be one of uniform, weighted, "
-  "fixed, cyclic; did you mean weighted?",
+  "poisson, fixed, cyclic; did you mean weighted?",
   "--sampler_groups=5": "sampler_groups=5: belongs to sampler cyclic, not to "
   "sampler uniform; "
   "give --sampler=cyclic, or leave sampler_groups out",
