@@ -91,7 +91,10 @@ def _best(make, grid, by, **settings):
   """
   grid = {**grid, **RATES}
   defaults = {"clients": _clients, "cohort_size": COHORT, "batch_size": 16}
-  settings = defaults | {"eval_every": 5} | settings
+  defaults |= {"eval_every": 5}
+  if "local_steps" not in settings:
+    defaults["local_epochs"] = 1
+  settings = defaults | settings
   result = fo.sweep(
     make,
     grid,
@@ -102,7 +105,6 @@ def _best(make, grid, by, **settings):
     validation=_VALIDATION,
     test=_TEST,
     evaluate=fo.evaluation.federated(_per_example),
-    local_epochs=1,
     **settings,
   )
   points = fo.grid_points(grid, SEEDS)
@@ -192,6 +194,7 @@ def measure_privacy() -> list[dict]:
       sampler=fo.samplers.poisson(expected),
       cohort_size=2 * expected,
       batch_size=4,
+      local_steps=4,
       weighting="uniform",
       eval_every=ROUNDS,
     )
