@@ -40,6 +40,9 @@ SETTINGS = {"cohort_size": 3, "batch_size": 4, "local_epochs": 1.5}
 ROUNDS = 5
 TASK = jax_problems.softmax()
 
+# All tests of one name, then those of the next: programs are kept for a while.
+each_name = pytest.mark.parametrize("name", NAMES, scope="module")
+
 compilations = []
 
 
@@ -133,7 +136,7 @@ def start_of(algorithm):
   return algorithms.start(algorithm, params, num_clients=5)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_name
 def test_loss_falls_and_types_are_kept(name):
   problem, result = TASK.problem, base(name)
   rows = np.concatenate(problem.client_rows)
@@ -145,7 +148,7 @@ def test_loss_falls_and_types_are_kept(name):
   assert types((result.state, result.client_state)) == types(started)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_name
 def test_inert_bit_for_bit(name):
   """What indices are padded with, and the order of the pool.
 
@@ -162,7 +165,7 @@ def test_inert_bit_for_bit(name):
   assert result.padding_waste == expected.padding_waste
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_name
 def test_inert_up_to_rounding(name):
   """Padding itself, rounds between evaluations, the order of the cohort.
 
@@ -208,7 +211,7 @@ WITH_GRID = [
 ]
 
 
-@pytest.mark.parametrize("name", WITH_GRID)
+@pytest.mark.parametrize("name", WITH_GRID, scope="module")
 def test_a_grid_equals_its_points(name):
   whole = sweep(
     functools.partial(make, name),
