@@ -307,7 +307,7 @@ def draw_privacy() -> figure.Figure:
     )
     ax.axhline(float(none["accuracy"]), color=f"C{i}", ls=":", lw=1)
   ax.set(xscale="log", xlabel=f"epsilon (delta {DELTA:g})")
-  ax.set(ylabel="test accuracy", ylim=(0, 1))
+  ax.set(ylabel="test accuracy", ylim=(0.7, 1))
   ax.plot([], [], "k:", label="clipped, without noise")
   ax.grid(alpha=0.3)
   ax.legend(fontsize=8, loc="lower right")

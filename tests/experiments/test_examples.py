@@ -1,0 +1,132 @@
+"""The scripts of examples/, for several hosts."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.experiments.commands import REPOSITORY
+from tests.experiments.test_resume import ARGUMENTS, assert_same
+
+EXAMPLES = REPOSITORY / "examples"
+NUMBER = 4
+STUB = """#!/usr/bin/env bash
+printf '%s\\n' "$(basename "$0")" "$@"
+exit "${STATUS:-0}"
+"""
+
+
+def environment(*folders, **others):
+  path = os.pathsep.join([*map(str, folders), os.environ["PATH"]])
+  return {**os.environ, "PATH": path, **others}
+
+
+@pytest.fixture
+def stubs(tmp_path):
+  """A folder with commands that say how they were called."""
+  folder = tmp_path / "bin"
+  folder.mkdir()
+  for name in ("srun", "scontrol", "gcloud", "python"):
+    (folder / name).write_text(STUB)
+    (folder / name).chmod(0o755)
+  return folder
+
+
+def said(stubs, script, *given, **others):
+  """The exit status, and the lines that a script's commands said."""
+  done = subprocess.run(
+    ["bash", EXAMPLES / script, *given],
+    env=environment(stubs, **others),
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  return done.returncode, done.stdout.splitlines(), done.stderr
+
+
+def test_plain_hosts(stubs):
+  status, lines, _ = said(stubs, "hosts.sh", "a:1234", "4", "2", "--seed=1,2")
+  assert status == 0
+  assert lines == [
+    "python", "-m", "experiments.run", "--coordinator=a:1234",
+    "--num_processes=4", "--process_id=2", "--resume", "--seed=1,2",
+  ]  # fmt: skip
+  status, _, error = said(stubs, "hosts.sh", "a:1234")
+  assert status == 2
+  assert "usage: " in error
+
+
+@pytest.mark.parametrize("ended_with", ["0", "1", "143"])
+def test_a_slurm_job_that_was_told_to_end_is_queued_again(stubs, ended_with):
+  given = {"STATUS": ended_with, "SLURM_JOB_ID": "17"}
+  status, lines, _ = said(stubs, "slurm.sbatch", "--task=digits", **given)
+  assert status == int(ended_with)
+  assert lines[0] == "srun"
+  begun = ["python", "-m", "experiments.run", "--cluster", "--resume"]
+  assert lines[2:8] == [*begun, "--task=digits"]
+  queued = ["scontrol", "requeue", "17"]
+  assert lines[8:] == (queued if ended_with == "143" else [])
+
+
+def test_a_pod_gets_the_flags_as_they_were_given(stubs):
+  note = "--note=two words; $HOME"
+  _, lines, _ = said(stubs, "tpu_pod.sh", "pod", "here", "--task=digits", note)
+  assert lines[:8] == [
+    "gcloud", "compute", "tpus", "tpu-vm", "ssh", "pod", "--zone=here",
+    "--worker=all",
+  ]  # fmt: skip
+  command = lines[8].removeprefix("--command=cd fedjax_opt && ")
+  parts = subprocess.run(
+    ["bash", "-c", f"printf '%s\\n' {command}"],
+    capture_output=True, text=True, check=True,
+  ).stdout.splitlines()  # fmt: skip
+  assert parts[-3:] == ["--resume", "--task=digits", note]
+  assert said(stubs, "tpu_pod.sh", "pod")[0] == 2
+
+
+def begin(folder, port):
+  python = shutil.which("python", path=os.path.dirname(sys.executable))
+  return [
+    subprocess.Popen(
+      [EXAMPLES / "hosts.sh", f"localhost:{port}", str(NUMBER), str(i),
+       *ARGUMENTS, f"--output_dir={folder}"],
+      env=environment(os.path.dirname(python)),
+      cwd=REPOSITORY,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+    )
+    for i in range(NUMBER)
+  ]  # fmt: skip
+
+
+def free_port():
+  with socket.socket() as free:
+    free.bind(("localhost", 0))
+    return free.getsockname()[1]
+
+
+def run(folder):
+  begun = begin(folder, free_port())
+  outputs = [process.communicate(timeout=600) for process in begun]
+  assert [process.returncode for process in begun] == [0] * NUMBER, outputs
+
+
+@pytest.mark.slow
+def test_a_process_is_killed_and_the_same_line_goes_on(tmp_path):
+  whole, folder = tmp_path / "whole", tmp_path / "run"
+  run(whole)
+  begun = begin(folder, free_port())
+  while not (folder / "checkpoints" / "2").exists():
+    assert all(process.poll() is None for process in begun)
+    time.sleep(0.01)
+  begun[2].kill()
+  for process in begun:
+    process.communicate(timeout=600)
+    assert process.returncode != 0
+  run(folder)
+  assert_same(folder, whole, "coordinator")
