@@ -1,12 +1,64 @@
 """What all tests share."""
 
 import atexit
+import gc
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+
+import pytest
+
+# What `-m quick` runs, a look at each part for every change: whole files, or
+# tests of them by the start of their names.
+QUICK = (
+  "tests/test_against_reference.py::test_parameters_equal_the_loop[fed_avg-delta_sgd]",
+  "tests/test_against_reference.py::test_parameters_equal_the_loop[fed_avg-adam]",
+  "tests/test_against_reference.py::test_parameters_equal_the_loop[moon",
+  "tests/test_composite.py::test_equals_the_loop[fed_dual_avg-l1",
+  "tests/test_choices.py",
+  "tests/test_composite.py::test_a_composite_algorithm_needs",
+  "tests/test_contract.py::test_inert_bit_for_bit[scaffold]",
+  "tests/test_contract.py::test_inert_up_to_rounding[scaffold]",
+  "tests/test_contract.py::test_a_grid_equals_its_points[scaffold]",
+  "tests/test_domo.py::test_every_name_equals_the_loop[domo]",
+  "tests/test_methods_loops.py::test_fed_dyn[dropouts",
+  "tests/test_methods_loops.py::test_fed_rep[uniform",
+  "tests/test_methods_loops.py::test_prox_skip[examples",
+  "tests/test_variance_reduction.py::test_equals_the_loop_in_every_round[scaffold]",
+  "tests/test_variance_reduction.py::test_equals_the_loop_in_every_round[bvr_l_sgd]",
+  "tests/test_variance_reduction.py::test_cost_equals_a_count_by_hand[scaffold]",
+  "tests/test_privacy.py::test_without_noise_it_is_the_loop[poisson]",
+  "tests/test_prox.py::TestKnownAnswers",
+  "tests/test_prox.py::test_bad_input",
+  "tests/test_reference.py",
+  "tests/test_mirror.py",
+  "tests/test_identity.py::test_what_a_loss_reads",
+  "tests/test_evaluation.py",
+  "tests/test_docs.py::test_the_readme_is_short",
+  "tests/checks/test_simulate_inputs.py",
+  "tests/checks/test_sweep_inputs.py",
+  "tests/comparison/test_verdicts.py",
+  "tests/data/test_clients.py",
+  "tests/data/test_partition.py",
+  "tests/engine/test_batches.py",
+  "tests/engine/test_config.py",
+  "tests/engine/test_counters.py",
+  "tests/engine/test_plan.py",
+  "tests/experiments/test_run.py::test_bad_input",
+  "tests/experiments/test_run.py::test_trace",
+  "tests/experiments/test_help.py",
+  "tests/models/test_models.py::test_shapes_and_parameters[",
+  "tests/results/test_checkpoint.py::test_a_killed_run_goes_on_bit_for_bit[one]",
+  "tests/results/test_selection.py",
+  "tests/results/test_writers.py",
+  "tests/results/plots/test_learning_curves.py",
+  "tests/rules/test_fedopt.py",
+  "tests/rules/test_registry.py",
+  "tests/transforms/test_uploads.py::test_fed_avg_is_the_loop[top_k-True]",
+)
 
 
 def _are_known_to_xla(flags: str) -> bool:
@@ -44,3 +96,38 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
   os.environ["JAX_COMPILATION_CACHE_DIR"] = _folder
   os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
   os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
+
+def _only_quick(config):
+  return config.getoption("markexpr") == "quick"
+
+
+def pytest_ignore_collect(collection_path, config):
+  """Files without a quick test are not imported if only those are run."""
+  if not _only_quick(config) or collection_path.suffix != ".py":
+    return None
+  files = {name.partition("::")[0] for name in QUICK}
+  path = collection_path.relative_to(config.rootpath).as_posix()
+  return True if path not in files else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+  """Marks the quick ones."""
+  unknown = set(QUICK)
+  for item in items:
+    if item.nodeid.startswith(QUICK):
+      item.add_marker(pytest.mark.quick)
+      unknown -= {name for name in QUICK if item.nodeid.startswith(name)}
+  if unknown and _only_quick(config) and config.args == ["tests"]:
+    raise pytest.UsageError(
+      f"tests/conftest.py: no tests are {sorted(unknown)}"
+    )
+
+
+def pytest_collection_finish():
+  """What is loaded by now stays, and is not searched for garbage again."""
+  gc.collect()
+  gc.freeze()
+  # Tracing makes many short-lived objects, few of them in cycles.
+  gc.set_threshold(50_000, 20, 100)

@@ -21,7 +21,7 @@ from fedjax_opt.checks import algorithms
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
-from fedjax_opt.registry import owners
+from fedjax_opt.registry import Hyperparameter, owners
 from tests import jax_problems
 
 # `domo` without one of its parts, which others have.
@@ -40,6 +40,9 @@ SETTINGS = {"cohort_size": 3, "batch_size": 4, "local_epochs": 1.5}
 ROUNDS = 5
 TASK = jax_problems.softmax()
 
+# All tests of one name, then those of the next: programs are kept for a while.
+each_name = pytest.mark.parametrize("name", NAMES, scope="module")
+
 compilations = []
 
 
@@ -51,7 +54,16 @@ def _on_event(event, duration, **_):
 jax.monitoring.register_event_duration_secs_listener(_on_event)
 
 
-def make(name, learning_rate=0.3):
+def constants_of(name):
+  """{constant that a grid may have: its default, or one where it has none}."""
+  return {
+    p.name: 0.5 if p.default is None else p.default
+    for p in ALGORITHMS[name].hyperparameters
+    if isinstance(p, Hyperparameter) and p.is_tuned
+  }
+
+
+def make(name, learning_rate=0.3, **constants):
   choice = ALGORITHMS[name]
   arguments = {"loss_fn": TASK.loss_fn}
   if choice.takes_regularizer:
@@ -68,7 +80,7 @@ def make(name, learning_rate=0.3):
     arguments["personal"] = ["bias"]
   if name == "fed_avg":
     arguments["server"] = optax.adam(0.1)
-  return choice.factory(**arguments)
+  return choice.factory(**arguments | constants_of(name) | constants)
 
 
 def run(name, data=None, **settings):
@@ -86,7 +98,27 @@ def settings_of(name):
   return SETTINGS | ({"cohort_size": 5} if takes_all else {})
 
 
-base = functools.cache(run)
+def padded(order, padding):
+  """The clients of TASK, their examples in another order of the pool.
+
+  Args:
+    order: of the pool.
+    padding: what indices are beyond a client's size, nine of each at least.
+  """
+  data = TASK.data
+  places = np.arange(data.indices.shape[1]) < data.sizes[:, None]
+  moved = np.where(places, np.argsort(order)[data.indices], padding)
+  more = np.full((data.num_clients, 9), padding)
+  return ClientData(
+    examples={name: leaf[order] for name, leaf in data.examples.items()},
+    indices=np.concatenate([moved, more], 1).astype(np.int32),
+    sizes=data.sizes,
+  )
+
+
+@functools.cache
+def base(name):
+  return run(name, padded(np.arange(TASK.data.num_examples), 5))
 
 
 def assert_equal(actual, expected):
@@ -104,7 +136,7 @@ def start_of(algorithm):
   return algorithms.start(algorithm, params, num_clients=5)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_name
 def test_loss_falls_and_types_are_kept(name):
   problem, result = TASK.problem, base(name)
   rows = np.concatenate(problem.client_rows)
@@ -116,70 +148,100 @@ def test_loss_falls_and_types_are_kept(name):
   assert types((result.state, result.client_state)) == types(started)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_name
 def test_inert_bit_for_bit(name):
-  """Padding of indices, order of the pool, rounds between evaluations.
+  """What indices are padded with, and the order of the pool.
 
-  And one compilation serves all stretches of a run, of whatever length.
+  And the program is the same.
   """
-  data, expected = TASK.data, base(name)
-  order = np.random.default_rng(0).permutation(data.num_examples)
-  moved = np.argsort(order).astype(np.int32)[data.indices]
-  junk = np.full((data.num_clients, 9), 5, np.int32)
-  other = ClientData(
-    examples={name: leaf[order] for name, leaf in data.examples.items()},
-    indices=np.concatenate([moved, junk], 1),
-    sizes=data.sizes,
-  )
+  expected = base(name)
+  order = np.random.default_rng(0).permutation(TASK.data.num_examples)
   compilations.clear()
-  result = run(name, other, eval_every=2)
-  assert len(compilations) == 1
+  result = run(name, padded(order, 7))
+  assert not compilations
   assert_equal(result.state, expected.state)
   assert_equal(result.client_state, expected.client_state)
   assert result.cost == expected.cost
   assert result.padding_waste == expected.padding_waste
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_name
 def test_inert_up_to_rounding(name):
-  """How clients are mapped, and their order in the cohort."""
+  """Padding itself, rounds between evaluations, the order of the cohort.
+
+  And how clients are mapped. One compilation serves all stretches of a run, of
+  whatever length.
+  """
 
   def reversed_cohort(*args):
     clients, scale = uniform.draw(*args)
     return jnp.concatenate([clients[:3][::-1], clients[3:]]), scale
 
   uniform = samplers.uniform()
-  settings = {"client_map": "vmap", "client_chunk": 2}
+  settings = {"client_map": "vmap", "client_chunk": 2, "eval_every": 2}
   if name != "bvr_l_sgd":  # It picks the client at one place of the cohort.
     settings["sampler"] = samplers.Sampler(reversed_cohort)
+  expected = base(name)
+  compilations.clear()
   result = run(name, **settings)
-  assert_close(result.state, base(name).state)
-  assert_close(result.client_state, base(name).client_state)
+  assert len(compilations) == 1
+  assert_close(result.state, expected.state)
+  assert_close(result.client_state, expected.client_state)
 
 
-# Of plain steps; the grids of those with a regularizer are in
-# test_composite.py.
-PLAIN = [
+def grid_of(name):
+  """Two values of what comes first, the last as of `base`; one of the others.
+
+  None of them is a number while the program is traced.
+  """
+  values = constants_of(name)
+  if ALGORITHMS[name].client == "plain":
+    values = {"learning_rate": 0.3} | values
+  first, *others = values
+  grid = {first: [values[first] / 2, values[first]]}
+  return grid | {other: [values[other]] for other in others}
+
+
+# The grids of those with a regularizer are in test_composite.py.
+WITH_GRID = [
   name
   for name in NAMES
-  if ALGORITHMS[name].client == "plain"
+  if (ALGORITHMS[name].client == "plain" or constants_of(name))
   and not ALGORITHMS[name].takes_regularizer
 ]
 
 
-@pytest.mark.parametrize("name", PLAIN)
-def test_a_grid_over_rates_equals_its_points(name):
+@pytest.mark.parametrize("name", WITH_GRID, scope="module")
+def test_a_grid_equals_its_points(name):
   whole = sweep(
-    lambda learning_rate: make(name, learning_rate),
-    {"learning_rate": [0.05, 0.3]},
+    functools.partial(make, name),
+    grid_of(name),
     TASK.params,
     TASK.data,
     rounds=ROUNDS,
     **settings_of(name),
   )
-  of_grid = jax.tree.map(lambda leaf: leaf[1], whole.params)
-  assert_close(of_grid, base(name).params)
+  other, same = (
+    jax.tree.map(lambda leaf, i=i: leaf[i], whole.params) for i in (0, 1)
+  )
+  assert_close(same, base(name).params)
+  if ALGORITHMS[name].client == "plain":
+    assert np.any(jax_problems.flat(other) != jax_problems.flat(same))
   assert whole.cost == pytest.approx(base(name).cost)
+
+
+# Those that correct their steps; the types of all are in
+# engine/test_precision.py.
+@pytest.mark.parametrize(
+  "name", ["fed_dyn", "fed_cm", "mime_lite", "prox_skip", "fed_speed"]
+)
+def test_local_steps_in_half_precision(name):
+  rough, exact = run(name, precision="bfloat16").params, base(name).params
+  types = {leaf.dtype for leaf in jax.tree.leaves(rough)}
+  assert types == {np.dtype("float32")}
+  rough, exact = jax_problems.flat(rough), jax_problems.flat(exact)
+  moved = np.linalg.norm(exact - TASK.problem.x0)
+  assert 0 < np.linalg.norm(rough - exact) < 0.2 * moved
 
 
 @pytest.mark.slow

@@ -1,14 +1,13 @@
 """The site: its code runs, its links lead somewhere, its reference is whole."""
 
 import ast
+import contextlib
 import doctest
 import importlib
 import inspect
 import pathlib
 import pkgutil
 import re
-import subprocess
-import sys
 import textwrap
 import types
 from typing import Any
@@ -21,7 +20,7 @@ import pytest
 from flax import linen
 
 import fedjax_opt as fo
-from experiments import compare
+from experiments import compare, convert, reproduce, run
 from experiments.studies import plan, request
 from tests.experiments.commands import call
 
@@ -126,12 +125,13 @@ OTHERS = {
 }  # fmt: skip
 
 
-def test_every_flag_that_is_named_exists():
+def test_every_flag_that_is_named_exists(capsys):
   known = set()
-  for program in ("run", "compare", "convert", "reproduce"):
-    command = [sys.executable, "-m", f"experiments.{program}", "--help"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=False)
-    known |= set(re.findall(r"--(?:\[no\])?(\w+)", shown.stdout))
+  for program in (run, compare, convert, reproduce):
+    with contextlib.suppress(SystemExit):
+      call("--help", program=program)
+    shown = capsys.readouterr().out
+    known |= set(re.findall(r"--(?:\[no\])?(\w+)", shown))
   for page in [ROOT / "README.md", *PAGES]:
     named = set(re.findall(r"--(\w+)", page.read_text())) - OTHERS
     unknown = {n for n in named if n not in known and n[2:] not in known}

@@ -115,6 +115,18 @@ CASES = {
 def test_what_a_loss_reads_may_change(name, monkeypatch):
   monkeypatch.setitem(globals(), "GLOBAL", 1.0)
   loss_fn, change = CASES[name]()
+  key = lambda: key_of(fed_avg(loss_fn, optax.sgd(0.01)))[0]
+  before = key()
+  change()
+  assert key() != before
+
+
+@pytest.mark.parametrize(
+  "name", ["a global read by a custom derivative", "a slot"]
+)
+def test_what_has_changed_is_in_the_next_run(name, monkeypatch):
+  monkeypatch.setitem(globals(), "GLOBAL", 1.0)
+  loss_fn, change = CASES[name]()
   before = trained(loss_fn)
   change()
   after = trained(loss_fn)

@@ -65,8 +65,9 @@ def test_there_is_a_client_without_held_out_examples():
   assert HELD_OUT.sizes.tolist() == [5, 3, 8, 2, 0, 4]
 
 
-@pytest.mark.parametrize("chunk", [None, 1, 4])
-@pytest.mark.parametrize("steps", [0, 1, 3])
+@pytest.mark.parametrize(
+  ("steps", "chunk"), [(0, None), (1, 1), (3, 4), (3, None)]
+)
 def test_equals_a_loop(steps, chunk):
   settings = FULL | ({"client_chunk": chunk} if chunk else {})
   with jax.enable_x64(True):

@@ -278,13 +278,8 @@ def test_equals_the_loop_in_every_round(case):
     "bvr_l_sgd_sampled",
   ],
 )
-def test_single_precision_is_near_the_loop(case):
-  check_against_loop(case, x64=False)
-
-
-@pytest.mark.parametrize("case", ["scaffold", "bvr_l_sgd"])
-def test_equals_the_loop_with_equal_weights(case):
-  check_against_loop(case, x64=True, weighting="uniform")
+def test_single_precision_and_equal_weights_are_near_the_loop(case):
+  check_against_loop(case, x64=False, weighting="uniform")
 
 
 def check_against_loop(case, x64, weighting="examples"):
@@ -389,8 +384,7 @@ def test_cost_equals_a_count_by_hand(case):
 
 
 @pytest.mark.parametrize(
-  ("large_batch", "stage"),
-  [(8, 2), (9, 3), (16, 3), (None, 4), (24, 4), (40, 6)],
+  ("large_batch", "stage"), [(8, 2), (9, 3), (None, 4), (40, 6)]
 )
 def test_a_stage_has_the_length_of_algorithm_4(large_batch, stage):
   """T = ceil(1 + b~ / (K B)), also with b~ above a client's mean size, 23.8."""
@@ -671,14 +665,21 @@ def test_the_output_of_algorithm_2_is_uniform():
 # ------------------------------------------------------------------- SCAFFOLD
 
 
-@pytest.mark.parametrize("case", ["scaffold", "scaffold_exact"])
-@pytest.mark.parametrize("weighting", ["examples", "uniform"])
-def test_the_control_of_the_server_stays_the_mean_of_all(case, weighting):
-  states, _ = compiled(case, True, weighting=weighting)
+@pytest.mark.parametrize(
+  ("case", "x64", "weighting"),
+  [
+    ("scaffold", True, "examples"),
+    ("scaffold_exact", True, "examples"),
+    ("scaffold", False, "uniform"),
+  ],
+)
+def test_the_control_of_the_server_stays_the_mean_of_all(case, x64, weighting):
+  states, _ = compiled(case, x64, weighting=weighting)
   masses = np.array(SIZES if weighting == "examples" else [1] * 5, float)
   controls, control = flat(states.controls, 2), flat(states.control, 1)
   mean = np.einsum("m,rmd->rd", masses / masses.sum(), controls)
-  np.testing.assert_allclose(control, mean, rtol=0, atol=1e-13)
+  atol = 1e-13 if x64 else 1e-6
+  np.testing.assert_allclose(control, mean, rtol=0, atol=atol)
   assert np.max(np.abs(control[-1])) > 1e-3
 
 
@@ -691,8 +692,7 @@ def test_controls_of_absent_clients_stay():
     assert set(np.flatnonzero(changed)) == set(cohort) - {4}
 
 
-@pytest.mark.parametrize(("num_steps", "same"), [(1, True), (3, False)])
-def test_the_options_agree_on_one_full_local_step(num_steps, same):
+def test_the_options_agree_on_one_full_local_step():
   """Option I is the gradient at the start, option II the mean along the way."""
   task = EQUAL
   with jax.enable_x64(True):
@@ -703,12 +703,13 @@ def test_the_options_agree_on_one_full_local_step(num_steps, same):
         task.data,
         rounds=2,
         batch_size=15,
-        local_steps=num_steps,
+        local_steps=1,
       )
       for exact in (True, False)
     )
-  gap = flat(one.client_state, 1) - flat(two.client_state, 1)
-  assert (np.max(np.abs(gap)) < 1e-13) == same
+  np.testing.assert_allclose(
+    flat(one.client_state, 1), flat(two.client_state, 1), rtol=0, atol=1e-13
+  )
 
 
 def test_without_a_rate_nothing_moves():
@@ -730,7 +731,10 @@ def test_without_a_rate_nothing_moves():
 # -------------------------------------------------------- Grids and bad input
 
 
-@pytest.mark.parametrize("case", EXCHANGED)
+# Others differ from these in what they send alone.
+@pytest.mark.parametrize(
+  "case", ["scaffold", "minibatch_sarah", "bvr_l_sgd", "bvr_l_sgd_theory"]
+)
 def test_a_grid_keeps_the_dtype_of_the_model(case):
   """Even where the grid's numbers are wider."""
   with jax.enable_x64(True):

@@ -98,7 +98,6 @@ def test_unequal_clients_take_the_memory_of_their_examples():
 
 
 PATHS = {
-  "scan": {"client_map": "scan"},
   "chunks": {"client_chunk": 3},
   "replacement, on the host": {
     "replacement": True,

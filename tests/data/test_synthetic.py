@@ -158,8 +158,9 @@ def at_points(fn, num_clients=5, **arguments):
   return np.asarray(of_all, np.float64)
 
 
-@pytest.mark.parametrize("num_clients", [2, 5, 6])
-@pytest.mark.parametrize("zeta", [0.0, 0.7, 20.0])
+@pytest.mark.parametrize(
+  ("zeta", "num_clients"), [(0.0, 6), (0.7, 2), (0.7, 5), (20.0, 6)]
+)
 def test_zeta_is_how_far_hessians_differ(zeta, num_clients):
   hessians = at_points(jax.hessian, num_clients, zeta=zeta)
   differences = hessians[:, None] - hessians  # [P, P, points, d, d]

@@ -71,13 +71,18 @@ def lent(monkeypatch):
   return lent
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize(
-  "others",
+  ("algorithm", "others"),
   [
-    {},
-    {"client_map": "scan", "client_chunk": None, "client_dropout": 0.4},
-    {"cohort_size": None, "local_epochs": None, "local_steps": 2},
+    ("scaffold", {}),
+    (
+      "moon",
+      {"client_map": "scan", "client_chunk": None, "client_dropout": 0.4},
+    ),
+    (
+      "scaffold",
+      {"cohort_size": None, "local_epochs": None, "local_steps": 2},
+    ),
   ],
 )
 def test_it_is_as_on_the_device(algorithm, others, lent):
@@ -96,8 +101,7 @@ def test_of_a_population_on_disk(tmp_path):
   assert_same(evaluated(client_memory="host"), run(client_memory="device"))
 
 
-@pytest.mark.parametrize("grid_map", ["vmap", "scan"])
-def test_of_a_grid(grid_map, tmp_path):
+def test_of_a_grid(tmp_path):
   """Of which most settings diverge, and are dropped; and which goes on."""
   rates = [*np.geomspace(1e20, 1e30, 14), 0.05, 0.2]
   grid = functools.partial(
@@ -107,7 +111,7 @@ def test_of_a_grid(grid_map, tmp_path):
     TASK.params,
     TASK.data,
     seeds=(0, 3),
-    grid_map=grid_map,
+    grid_map="vmap",
     **SETTINGS | {"eval_every": 2},
   )
   expected = grid(client_memory="device")

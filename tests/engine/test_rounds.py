@@ -341,9 +341,13 @@ def counting(is_bad=lambda worker: False, state_of=lambda own: own + 1):
   )
 
 
-@pytest.mark.parametrize("client_memory", ["device", "host"])
 @pytest.mark.parametrize(
-  "others", [{}, {"client_chunk": 2}, {"client_map": "scan"}]
+  ("client_memory", "others"),
+  [
+    ("device", {"client_map": "scan"}),
+    ("device", {"client_chunk": 2}),
+    ("host", {}),
+  ],
 )
 def test_who_is_left_out_keeps_what_it_had(client_memory, others):
   """Whether it drops out or is rejected."""

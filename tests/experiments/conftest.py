@@ -1,10 +1,37 @@
 """What the tests of the runner share."""
 
+import io
+import pathlib
+
 import numpy as np
 import pytest
+from matplotlib import image
+from matplotlib.figure import Figure
 
 from experiments.flags import command_line
 from experiments.tasks import images
+
+_savefig = Figure.savefig
+
+
+@pytest.fixture(scope="module", autouse=True)
+def empty_pictures():
+  """Pictures are made, and not drawn, which takes a second each."""
+  pixel = io.BytesIO()
+  image.imsave(pixel, np.zeros((1, 1)), format="png")
+
+  def save(figure, file, **_):
+    pathlib.Path(file).write_bytes(pixel.getvalue())
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(Figure, "savefig", save)
+    yield
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+  """For a test that looks at pictures."""
+  monkeypatch.setattr(Figure, "savefig", _savefig)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def read(path):
     return list(csv.DictReader(file))
 
 
-def test_what_a_run_leaves(tmp_path, capsys):
+def test_what_a_run_leaves(tmp_path, capsys, drawn):
   folder = tmp_path / "run"
   status = call(
     *SMALL, *SHORT, DISJOINT, "--seed=3,1", "--client_test_fraction=0.3",

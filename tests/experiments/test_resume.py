@@ -24,7 +24,7 @@ SHARED = (
   "--cohort_size=4",
   "--rounds=60",
   "--eval_every=7",
-  "--checkpoint_every=2",
+  "--checkpoint_every=5",
   "--noprogress",
 )
 ARGUMENTS = (*SHARED, "--client=sgd", "--client_lr=0.1,1")
@@ -204,7 +204,7 @@ def test_a_run_is_repeated_from_its_flags(whole, tmp_path):
     for flag in (
       "--task=digits_logistic", "--num_clients=20", "--client=sgd",
       "--client_lr=0.1,1", "--rounds=60", "--cohort_size=4", "--eval_every=7",
-      "--checkpoint_every=2",
+      "--checkpoint_every=5",
     )
   )  # fmt: skip
   others = (f"--output_dir={folder}", "--noprogress")

@@ -265,7 +265,7 @@ def test_ctrl_c_that_was_ignored_ends_the_run_at_the_next_evaluation(
   def ignored(job):
     with contextlib.suppress(KeyboardInterrupt):
       os.kill(os.getpid(), signal.SIGINT)
-      time.sleep(10)
+      time.sleep(1)
 
   monkeypatch.setattr(results, "_draw_clients", ignored)
   assert call(*SMALL, *SHORT, f"--output_dir={tmp_path}") == 130
@@ -283,7 +283,7 @@ def wait_for(process, condition):
   raise AssertionError("the run took more than two minutes to begin")
 
 
-def test_trace(tmp_path, capsys):
+def test_trace(tmp_path, capsys, drawn):
   rounds = ("--rounds=3", "--eval_every=2", "--local_steps=5")
   quiet = ("--noprogress", f"--output_dir={tmp_path}")
   assert call(*SMALL, *rounds, "--trace", *quiet) == 0
@@ -322,7 +322,7 @@ RECOVERED = {
   [("lasso", "fed_dual_avg", "l1"), ("low_rank", "fed_mid", "nuclear")],
 )
 def test_a_rate_that_diverges_is_told_and_not_selected(
-  tmp_path, capsys, task, algorithm, regularizer
+  tmp_path, capsys, task, algorithm, regularizer, drawn
 ):
   arguments = (
     f"--task={task}", f"--algorithm={algorithm}", "--strength=0.1",
@@ -374,7 +374,7 @@ def test_a_rate_that_diverges_is_told_and_not_selected(
   assert not (tmp_path / "clients.png").exists()  # There are no labels.
 
 
-def test_all_points_diverged(tmp_path, capsys):
+def test_all_points_diverged(tmp_path, capsys, drawn):
   arguments = (
     "--task=low_rank", "--algorithm=fed_dual_avg", "--client_lr=10",
     "--cohort_size=4", "--local_steps=10", "--rounds=3", "--noprogress",
@@ -409,7 +409,7 @@ def test_baselines(tmp_path, algorithm, cohort):
   assert summary["cost"]["gradient_evaluations_per_round"] == 128
 
 
-def test_constrained_model(tmp_path):
+def test_constrained_model(tmp_path, drawn):
   constrained = (
     "--algorithm=fed_dual_avg", "--regularizer=l2_ball", "--radius=1",
     "--client_lr=0.1", "--rounds=20", "--noprogress",
@@ -426,7 +426,7 @@ def test_constrained_model(tmp_path):
   check_pictures(tmp_path, "curves.png", "clients.png")
 
 
-def test_gap_to_the_optimum(tmp_path, capsys):
+def test_gap_to_the_optimum(tmp_path, capsys, drawn):
   arguments = (
     "--algorithm=fed_dual_avg", "--regularizer=l1", "--strength=0.01",
     "--client_lr=0.1,0.2", "--rounds=30", "--optimum", "--noprogress",
@@ -782,7 +782,7 @@ BAD_INPUT = {
   "the largest has 128 examples",
   # Who takes part.
   "--sampler=weigthed": "sampler='weigthed': must be one of uniform, weighted, "
-  "fixed, cyclic; did you mean weighted?",
+  "poisson, fixed, cyclic; did you mean weighted?",
   "--sampler_groups=5": "sampler_groups=5: belongs to sampler cyclic, not to "
   "sampler uniform; "
   "give --sampler=cyclic, or leave sampler_groups out",

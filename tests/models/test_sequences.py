@@ -1,5 +1,7 @@
 """Models of sequences of tokens: LSTM and decoder."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,19 +18,21 @@ MODELS = {
 X = np.random.default_rng(0).integers(0, 11, size=(3, 9))
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(scope="module", params=MODELS)
 def model(request):
   """A model, and its parameters, all of them random."""
   module = MODELS[request.param]
-  params = module.init(jax.random.key(0), X)["params"]
+  params = jax.jit(module.init)(jax.random.key(0), X)["params"]
   draw = lambda leaf: leaf + jax.random.normal(jax.random.key(1), leaf.shape)
   return module, jax.tree.map(draw, params)
 
 
 def test_shapes(model):
   module, params = model
-  assert module.apply({"params": params}, X).shape == (3, 9, 11)
-  features = module.apply({"params": params}, X, method="features")
+  logits = jax.eval_shape(module.apply, {"params": params}, X)
+  assert logits.shape == (3, 9, 11)
+  of_features = functools.partial(module.apply, method="features")
+  features = jax.eval_shape(of_features, {"params": params}, X)
   assert features.shape[:2] == (3, 9)
 
 
@@ -47,10 +51,10 @@ def test_a_prediction_depends_on_what_came_before_alone(model):
 def test_dtypes(model):
   module, params = model
   half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
-  features = module.apply({"params": half}, X, method="features")
+  of_features = functools.partial(module.apply, method="features")
+  features = jax.eval_shape(of_features, {"params": half}, X)
   assert features.dtype == jnp.bfloat16
-  logits = module.apply({"params": half}, X)
-  assert logits.dtype == jnp.float32
+  assert jax.eval_shape(module.apply, {"params": half}, X).dtype == jnp.float32
 
 
 def test_sizes():

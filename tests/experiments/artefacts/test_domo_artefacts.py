@@ -209,7 +209,7 @@ def peak(key):
 
 
 @pytest.mark.parametrize(("size", "panels"), [("paper", 3), ("cpu", 1)])
-def test_figure_2(size, panels, tmp_path):
+def test_figure_2(size, panels, tmp_path, drawn):
   blocks = ARTEFACTS["domo/figure2"].blocks(found_of("figure2", size, peak))
   tables = of(blocks, Table)
   assert len(tables) == len(of(blocks, Claim)) == panels
