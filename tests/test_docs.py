@@ -370,3 +370,20 @@ def test_an_example_of_a_docstring_runs(example, tmp_path, monkeypatch):
   said = []
   result = runner.run(example, out=said.append)
   assert result.failed == 0, "".join(said)
+
+
+def test_the_tables_of_methods_are_those_that_the_studies_wrote():
+  readme = (ROOT / "experiments" / "README.md").read_text()
+  found = re.findall(
+    r"<!-- (methods/\w+_table\.md) -->\n(.*?)<!-- end -->", readme, re.DOTALL
+  )
+  assert len(found) == 2
+  for name, text in found:
+    table = ROOT / "experiments" / name
+    assert text.strip() == table.read_text().strip()
+    study = name.replace("_table.md", ".toml")
+    labels = re.findall(
+      r'label = "(.*)"', (table.parent.parent / study).read_text()
+    )
+    rows = re.findall(r"^\| ([^:|]+?) \|", text, re.MULTILINE)[1:]
+    assert rows == labels
