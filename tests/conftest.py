@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 
+import hypothesis
 import pytest
 
 # What `-m quick` runs, a look at each part for every change: whole files, or
@@ -85,6 +86,10 @@ _own = " ".join(
 # Workers of pytest-xdist have them from the process that began them.
 if _own and _are_known_to_xla(_own):
   os.environ["XLA_FLAGS"] = f"{_given} {_own}"
+# What is drawn is the same in each run, so that a failure is not a matter of
+# luck; HYPOTHESIS_PROFILE=default draws anew.
+hypothesis.settings.register_profile("same", derandomize=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 # A shell's background process ignores Ctrl-C, and so would the commands that
 # tests begin, some of which they interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

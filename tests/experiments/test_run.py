@@ -153,6 +153,7 @@ def test_config(grid):
     "trace": False,
     "client_map": "auto",
     "grid_map": "auto",
+    "profile": False,
     "progress": True,
   }
 
