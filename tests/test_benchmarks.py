@@ -68,3 +68,45 @@ def test_a_soak_reads_whole_rows_alone(load, tmp_path):
   assert soak.last_round(path) == 100
   path.write_text("point,round,loss\n" + "0,50,0.5\n" * 5000 + "0,7,0.5\n")
   assert soak.last_round(path) == 7
+
+
+HLO = """
+%inner (p: f32[2]) -> f32[2] {
+  %a = f32[2]{0} fusion(%p), kind=kLoop
+  ROOT %b = f32[2]{0} custom-call(%a), custom_call_target="__cudnn$convForward"
+}
+%outer (q: f32[2]) -> f32[2] {
+  %c = f32[2]{0} copy(%q)
+  %d = f32[2]{0} add(%c, %c)
+  %e = f32[2]{0} all-reduce-start(%d), to_apply=%sum
+  ROOT %f = f32[2]{0} while(%e), condition=%cond.2, body=%inner
+}
+ENTRY %main (r: f32[2]) -> f32[2] {
+  %g = f32[2]{0} fusion(%r), kind=kLoop
+  ROOT %h = f32[2]{0} while(%g), condition=%cond.1, body=%outer
+}
+"""
+
+
+def test_kernels_and_exchanges_are_read_from_a_program(load):
+  compiled = load("benchmarks.compiled")
+  assert compiled.loops(HLO) == [(0, 1), (1, 2)]
+  assert compiled.exchanges(HLO) == {"all-reduce": 1}
+  assert compiled.convolutions(HLO) == {"cudnn": 1, "other": 0}
+
+
+@pytest.mark.parametrize(
+  ("loops", "expected"),
+  [
+    ([(0, 40), (1, 12)], (12, 40)),
+    ([(0, 40), (1, 12), (2, 4)], (12, 40)),  # Within a step.
+    ([(0, 40), (1, 5), (1, 30), (2, 4)], (30, 40)),
+    ([(0, 3), (1, 40), (2, 9)], (40, 3)),  # Settings one after the other.
+    ([(0, 7)], (7, 0)),
+    ([], (0, 0)),
+  ],
+)
+def test_kernels_of_a_step_and_of_the_rest(load, loops, expected):
+  kernels = load("benchmarks.accelerator_compile").kernels
+  named = [{"depth": d, "kernels": k} for d, k in loops]
+  assert kernels(named) == expected

@@ -149,8 +149,12 @@ class Executor:
     like = self.config.layout.like_per_point(shapes[0])
     return list(jax.eval_shape(program, *self._evaluation_inputs(like)))
 
-  def compile(self) -> None:
-    """Compiles what was traced, in chunks of settings that fit into memory."""
+  def compile(self) -> dict[str, jax.stages.Compiled]:
+    """Compiles what was traced, in chunks of settings that fit into memory.
+
+    Returns:
+      The programs by name.
+    """
     while self._compiled is not self._asked:
       with concurrent.futures.ThreadPoolExecutor(2) as pool:
         waiting = {n: pool.submit(f) for n, f in self._traced.items()}
@@ -161,10 +165,11 @@ class Executor:
       chunk = self.active.smaller_chunk(compiled)
       if chunk is None:
         memory.advise(self.config, compiled)
-        return
+        break
       self.config = dataclasses.replace(self.config, grid_chunk=chunk)
       asked, self._asked = self._asked, None
       self.trace(*asked)
+    return dict(self._programs)
 
   def advance(
     self,

@@ -15,8 +15,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import (
+  Mesh,
+  NamedSharding,
+  PartitionSpec,
+  SingleDeviceSharding,
+)
 
+from fedjax_opt import target
 from fedjax_opt.engine.shards import CLIENTS, GRID
 
 
@@ -135,15 +141,20 @@ class Layout:
     return jax.tree.map(put, *[make(d) for d in local])
 
   def _like(self, shapes, spec):
-    if self.mesh is None:
+    if self.mesh is not None:
+      sharding = NamedSharding(self.mesh, spec)
+    elif target.is_elsewhere():
+      sharding = SingleDeviceSharding(target.devices()[0])
+    else:
       return shapes
-    sharding = NamedSharding(self.mesh, spec)
     return jax.tree.map(
       lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
       shapes,
     )
 
   def _put(self, tree, spec):
+    if target.is_elsewhere():
+      return self._like(jax.tree.map(jax.typeof, tree), spec)
     if self.mesh is None:
       return jax.device_put(tree)
     sharding = NamedSharding(self.mesh, spec)
@@ -187,7 +198,7 @@ def make_mesh(
     ValueError: if the devices cannot be divided so, or the grid cannot be
       divided over its devices.
   """
-  devices = jax.devices()
+  devices = target.devices()
   available = len(devices)
   if grid_devices is None:
     rest = available // max(client_devices or 1, 1)

@@ -185,12 +185,12 @@ def delta_sgd(
       state.step_size, jnp.maximum(step_size, _smallest(dtype))
     )
     new_state = DeltaSgdState(
-      count=optax.safe_increment(state.count),
+      count=_after(step_size, optax.safe_increment(state.count)),
       step_size=step_size,
       theta=choose(state.theta, theta),
       smoothness_step=choose(jnp.inf, smoothness_step),
       growth_step=choose(jnp.inf, growth_step),
-      params=None if state.params is None else params,
+      params=None if state.params is None else _after(step_size, params),
       grads=_after(step_size, norms.flat(grads)) if reuse_gradients else None,
     )
     return optax.tree.scale(-step_size, grads), new_state  # Line 8.
@@ -233,6 +233,4 @@ def _after(step_size, tree):
   The step size is the last that depends on the tree which was kept before. So
   XLA may write the new one in its place; otherwise it copies both.
   """
-  return jax.tree.map(
-    lambda leaf: jnp.where(step_size >= 0, leaf, jnp.nan), tree
-  )
+  return jax.tree.map(lambda x: jnp.where(step_size >= 0, x, -x), tree)
