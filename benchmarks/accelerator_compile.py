@@ -1,8 +1,8 @@
 """Compiles runs at the papers' sizes for GPUs and TPUs that are not there.
 
   pip install -e '.[run,tpu_compile,gpu_compile]'
-  python -m benchmarks.accelerator_compile --output_dir=D
-  python -m benchmarks.accelerator_compile --output_dir=D \\
+  python benchmarks/accelerator_compile.py --output_dir=D
+  python benchmarks/accelerator_compile.py --output_dir=D \\
       --targets=h100,v5e-4 --programs=mnist_cnn,shakespeare --data_dir=DATA
 
 The compilers of XLA need no device. Of each run and target it writes how long
@@ -20,7 +20,7 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-from benchmarks import accelerator_targets
+import accelerator_targets
 
 _DELTA, _DOMO = "experiments/delta_sgd", "experiments/domo"
 _FCO, _BVR = "experiments/fco", "experiments/bvr"
@@ -151,8 +151,8 @@ def compile_one(
     given += f" --data_dir={data_dir}"
   record = folder / "record.json"
   record.unlink(missing_ok=True)
-  module = "benchmarks.accelerator_programs"
-  command = [sys.executable, "-m", module, target, given, str(record)]
+  program = str(_ROOT / "benchmarks/accelerator_programs.py")
+  command = [sys.executable, program, target, given, str(record)]
   command += [run.convolution] if run.convolution else []
   try:
     ended = subprocess.run(

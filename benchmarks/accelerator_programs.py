@@ -1,6 +1,7 @@
 """Compiles the programs of one run for one target; see accelerator_compile.py.
 
-  python -m benchmarks.accelerator_programs h100 '--task=mnist_cnn' RECORD.json
+  PYTHONPATH=. python benchmarks/accelerator_programs.py \\
+      h100 '--task=mnist_cnn' RECORD.json
 
 with the variables of `accelerator_targets.environment`. Images of the right
 shapes stand for those of a data set: nothing is downloaded, and all sizes are
@@ -13,12 +14,12 @@ import sys
 import time
 from typing import Any
 
+import compiled
 import jax
 import numpy as np
+from accelerator_targets import H100, TARGETS
 from jax.experimental import topologies
 
-from benchmarks import compiled
-from benchmarks.accelerator_targets import H100, TARGETS
 from experiments import job as jobs
 from experiments.flags import command_line
 from fedjax_opt import Simulator, target

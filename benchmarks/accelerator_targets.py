@@ -4,6 +4,7 @@ Imports no JAX, which reads `environment` as it is imported.
 """
 
 import os
+import pathlib
 from typing import NamedTuple
 
 
@@ -67,4 +68,5 @@ def environment(name: str) -> dict[str, str]:
     "TPU_WORKER_HOSTNAMES": "localhost",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "XLA_FLAGS": " ".join(filter(None, flags)),
+    "PYTHONPATH": str(pathlib.Path(__file__).parents[1]),
   }

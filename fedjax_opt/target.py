@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import jax
 
-__all__ = ["devices", "is_elsewhere", "platform", "use"]
+__all__ = ["devices", "is_elsewhere", "num_processes", "platform", "use"]
 
 _used: contextvars.ContextVar[tuple[jax.Device, ...] | None]
 _used = contextvars.ContextVar("devices", default=None)
@@ -49,6 +49,14 @@ def devices() -> list[jax.Device]:
   """All of them, those of other processes too."""
   used = _used.get()
   return jax.devices() if used is None else list(used)
+
+
+def num_processes() -> int:
+  """Among how many processes they are divided."""
+  used = _used.get()
+  if used is None:
+    return jax.process_count()
+  return len({device.process_index for device in used})
 
 
 def platform() -> str:

@@ -3,14 +3,17 @@
 With FEDJAX_OPT_ACCELERATOR_COMPILE=1 and the extras tpu_compile, gpu_compile.
 """
 
+import importlib
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
 import pytest
 
-from benchmarks import accelerator_compile, accelerator_targets
+FOLDER = pathlib.Path(__file__).parent.parent / "benchmarks"
+
 
 pytestmark = pytest.mark.skipif(
   os.environ.get("FEDJAX_OPT_ACCELERATOR_COMPILE") != "1",
@@ -24,18 +27,24 @@ EQUAL = (
 
 
 @pytest.fixture
-def compiled(tmp_path):
+def load(monkeypatch):
+  monkeypatch.syspath_prepend(str(FOLDER))
+  return importlib.import_module
+
+
+@pytest.fixture
+def compiled(tmp_path, load):
   """`(target, flags) -> record` of accelerator_programs.py."""
 
   def of(target, flags):
     record = tmp_path / "record.json"
     command = [
-      sys.executable, "-m", "benchmarks.accelerator_programs", target, flags,
+      sys.executable, str(FOLDER / "accelerator_programs.py"), target, flags,
       str(record),
     ]  # fmt: skip
     ended = subprocess.run(
       command, capture_output=True, text=True, check=False,
-      env=accelerator_targets.environment(target),
+      env=load("accelerator_targets").environment(target),
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     return json.loads(record.read_text())
@@ -52,11 +61,12 @@ def compiled(tmp_path):
   ],
 )
 def test_kernels_that_wait_for_each_other(
-  compiled, task, client, in_step, in_rest
+  compiled, load, task, client, in_step, in_rest
 ):
   """A round of a small model on a GPU takes as long as its kernels start."""
   found = compiled("h100", EQUAL.format(task, client))
-  step, rest = accelerator_compile.kernels(found["rounds"]["loops"])
+  kernels = load("accelerator_compile").kernels
+  step, rest = kernels(found["rounds"]["loops"])
   assert 0 < step <= in_step
   assert 0 < rest <= in_rest
 
@@ -82,7 +92,8 @@ def test_a_grid_is_divided_over_chips(compiled):
   assert found["exchanges"] == {}  # Each chip has a setting of its own.
 
 
-def test_what_is_compiled_is_not_compiled_again(tmp_path):
+def test_what_is_compiled_is_not_compiled_again(load, tmp_path):
+  accelerator_compile = load("accelerator_compile")
   arguments = [
     f"--output_dir={tmp_path}", "--targets=v5e-1", "--programs=digits_sgd"
   ]  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 
 FOLDER = pathlib.Path(__file__).parent.parent / "benchmarks"
 # Those that need another framework.
-ELSEWHERE = {"fedjax_worker", "flower_worker", "torch_worker"}
+ELSEWHERE = {"fedjax_worker", "flower_worker", "pfl_worker", "torch_worker"}
 NAMES = sorted({path.stem for path in FOLDER.glob("*.py")} - ELSEWHERE)
 
 
@@ -89,7 +89,7 @@ ENTRY %main (r: f32[2]) -> f32[2] {
 
 
 def test_kernels_and_exchanges_are_read_from_a_program(load):
-  compiled = load("benchmarks.compiled")
+  compiled = load("compiled")
   assert compiled.loops(HLO) == [(0, 1), (1, 2)]
   assert compiled.exchanges(HLO) == {"all-reduce": 1}
   assert compiled.convolutions(HLO) == {"cudnn": 1, "other": 0}
@@ -107,6 +107,78 @@ def test_kernels_and_exchanges_are_read_from_a_program(load):
   ],
 )
 def test_kernels_of_a_step_and_of_the_rest(load, loops, expected):
-  kernels = load("benchmarks.accelerator_compile").kernels
+  kernels = load("accelerator_compile").kernels
   named = [{"depth": d, "kernels": k} for d, k in loops]
   assert kernels(named) == expected
+
+
+class Clock:
+  """Time that passes as a job says."""
+
+  def __init__(self):
+    self.now = 0.0
+
+  def monotonic(self):
+    return self.now
+
+
+@pytest.fixture
+def accelerator(load, monkeypatch, tmp_path):
+  """`(budget, failing) -> (names that ran, failed)`, without a process."""
+  module = load("accelerator")
+
+  def run(budget, failing=()):
+    clock, ran = Clock(), []
+    monkeypatch.setattr(module, "time", clock)
+
+    def one(job, folder, options, left):
+      ran.append(job.name)
+      clock.now += job.seconds
+      return {"error": "why"} if job.name in failing else {"ms_per_round": 2.0,
+              "range_ms": [1.0, 3.0], "compile_seconds": 4.0}  # fmt: skip
+
+    monkeypatch.setattr(module, "run_one", one)
+    jobs = [
+      module.Job(name, seconds, "round", {})
+      for name, seconds in (("a", 10), ("b", 50), ("c", 20))
+    ]
+    options = module.argparse.Namespace(budget_s=budget, tiny=False)
+    return ran, module.run_all(jobs, tmp_path, options)
+
+  return run
+
+
+def test_what_does_not_fit_into_the_time_is_left_out(accelerator, tmp_path):
+  assert accelerator(35) == (["a", "c"], False)
+  report = (tmp_path / "report.md").read_text()
+  assert "| a | 2 | 1 to 3 | – | – | – | 4 |" in report
+  assert "- b: needs about 50 s, and 25 s left" in report
+  assert (tmp_path / "rounds.png").stat().st_size > 0
+  # The next time it goes on with that.
+  assert accelerator(60) == (["b"], False)
+  assert "Left out" not in (tmp_path / "report.md").read_text()
+  assert accelerator(60) == ([], False)
+
+
+def test_what_failed_is_named_and_tried_again(accelerator, tmp_path):
+  assert accelerator(100, failing=["b"]) == (["a", "b", "c"], True)
+  assert "- b: why" in (tmp_path / "report.md").read_text()
+  assert accelerator(100) == (["b"], False)
+
+
+def test_jobs_have_names_of_their_own_and_the_device_comes_first(load):
+  module = load("accelerator")
+  options = module.argparse.Namespace(
+    data_dir="D", tiny=False, **{f"{n}_python": "P" for n in module.FRAMEWORKS}
+  )
+  jobs = module.jobs(options)
+  files = [module._file_name(job.name) for job in jobs]
+  assert len(set(files)) == len(files)
+  assert jobs[0].name == "device"
+  assert {job.case for job in jobs} == {
+    "device", "round", "peer", "method", "paper", "command"
+  }  # fmt: skip
+  options.tiny = True
+  assert {job.case for job in module.jobs(options)} == {
+    "device", "round", "peer", "method", "command"
+  }  # fmt: skip

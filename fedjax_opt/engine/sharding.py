@@ -206,7 +206,7 @@ def make_mesh(
   if client_devices is None:
     rest = available // max(grid_devices, 1)
     # More devices than clients would be idle; but all processes must take part.
-    at_most = rest if jax.process_count() > 1 else min(rest, cohort_size)
+    at_most = rest if target.num_processes() > 1 else min(rest, cohort_size)
     divides = lambda number: rest % number == 0
     client_devices = max(filter(divides, range(1, at_most + 1)), default=1)
   _check_devices(client_devices, grid_devices, available, num_settings)
@@ -233,10 +233,10 @@ def _check_devices(client_devices, grid_devices, available, num_settings):
   mesh = f"client_devices={client_devices} x grid_devices={grid_devices}"
   if available % used:
     raise ValueError(f"{mesh}: must divide the number of devices, {available}")
-  if jax.process_count() > 1 and used != available:
+  if target.num_processes() > 1 and used != available:
     raise ValueError(
       f"{mesh}: must be all {available} devices, as there are "
-      f"{jax.process_count()} processes"
+      f"{target.num_processes()} processes"
     )
   if num_settings % grid_devices:
     raise ValueError(
