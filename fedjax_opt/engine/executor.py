@@ -193,7 +193,10 @@ class Executor:
     gathered = self._store.gather(rows, cohorts)
     inputs = self._rounds_inputs((server, gathered), fed, first, stop - first)
     program = self._programs["rounds"]
-    with memory.explained(self.config, [program]):
+    with (
+      memory.explained(self.config, [program]),
+      jax.profiler.TraceAnnotation("compute a segment"),
+    ):
       (server, new_rows), *recorded = programs.call(program, inputs)
       jax.block_until_ready(recorded)
     rows = self._store.scatter(rows, new_rows, cohorts)
