@@ -163,7 +163,9 @@ def compile_one(
     return {"error": f"not compiled after {_LIMIT_S} s"}
   if ended.returncode or not record.exists():
     lines = ended.stderr.strip().splitlines() or ["no reason given"]
-    return {"error": lines[-1][:300]}
+    # XLA adds where in Python it may come from.
+    named = [line for line in lines if "Error: " in line]
+    return {"error": (named or lines)[-1][:200]}
   found = json.loads(record.read_text())
   record.unlink()
   return found

@@ -124,3 +124,25 @@ def test_large_trees_stay_in_leaves():
   with target.use([device("cuda")]):
     assert [leaf.size for leaf in trees.joined(leaves)] == [1 << 20, 2]
     assert trees.joined([]) == []
+
+
+@pytest.mark.parametrize("reuse_gradients", [False, True])
+def test_delta_sgd_takes_the_same_steps_on_accelerators(reuse_gradients):
+  """There it stores its point in a form that need not be copied."""
+
+  def points():
+    rule = fo.delta_sgd(reuse_gradients=reuse_gradients)
+    grad = jax.grad(lambda x: jnp.sum(x["a"] ** 4) + jnp.sum(x["b"] ** 2))
+    x = {"a": jnp.array([1.0, -0.5]), "b": jnp.ones((2, 2))}
+    state, found = rule.init(x), []
+    for _ in range(6):
+      updates, state = rule.update(grad(x), state, x, grad_fn=grad)
+      x = optax.apply_updates(x, updates)
+      found += [x, state.step_size, state.count, state.params]
+    return found
+
+  here = points()
+  with target.use([device("cuda")]):
+    there = points()
+  for a, b in zip(jax.tree.leaves(here), jax.tree.leaves(there), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5)
