@@ -10,6 +10,15 @@ _PEERS = {
   "mlp": "MLP 3072-100-10, 10 x 64 x 16",
 }
 
+# Seconds a round in FL-Simulator's README, of PyTorch on an NVIDIA V100.
+_PUBLISHED = {
+  "FL-Simulator, fed_avg": 15.86,
+  "FL-Simulator, fed_prox": 19.78,
+  "FL-Simulator, scaffold": 20.09,
+  "FL-Simulator, fed_dyn": 20.82,
+  "FL-Simulator, fed_cm": 20.74,
+}
+
 
 def write(folder: pathlib.Path, names: Sequence[str]) -> None:
   """Writes report.md and the pictures.
@@ -117,13 +126,18 @@ def _ratios(measured):
 def _others(measured):
   """Seconds a round in published protocols, and what the papers' runs said."""
   rows = [
-    [r["name"], f"{r['seconds_per_round']:.3g}", f"{r['compile_seconds']:.3g}"]
+    [
+      r["name"],
+      f"{r['seconds_per_round']:.3g}",
+      f"{r['compile_seconds']:.3g}",
+      f"{_PUBLISHED[r['name']]:g} on a V100",
+    ]
     for r in measured
     if "seconds_per_round" in r
   ]
   found = []
   if rows:
-    header = ("protocol", "seconds a round", "compile s")
+    header = ("protocol", "seconds a round", "compile s", "published")
     found += ["## Published protocols", _table(header, rows)]
   for record in measured:
     if "said" in record:
