@@ -7,7 +7,7 @@
 
 The compilers of XLA need no device. Of each run and target it writes how long
 compilation took, the memory of each device, FLOPs, what devices exchange and
-the kernels of each loop: D/records.json, and D/table.md for the site. What is
+the kernels of each loop: D/records.json, and D/page.md for the site. What is
 in D/records.json is not compiled again. Texts need --data_dir; images do not.
 """
 
@@ -165,7 +165,7 @@ def compile_one(
     lines = ended.stderr.strip().splitlines() or ["no reason given"]
     # XLA adds where in Python it may come from.
     named = [line for line in lines if "Error: " in line]
-    return {"error": (named or lines)[-1][:200]}
+    return {"error": (named or lines)[-1][:120]}
   found = json.loads(record.read_text())
   record.unlink()
   return found
@@ -177,6 +177,19 @@ _COLUMNS = (
   "run", "for", "devices", "compile s", "GB a device", "fits", "code MB",
   "GFLOP", "GB moved", "exchanges", "kernels of a round", "of a step",
 )  # fmt: skip
+
+
+def page(records: dict[str, Any]) -> str:
+  """The records as a page of the site."""
+  made = [record for record in records.values() if "jax" in record]
+  versions = sorted({record["jax"] for record in made})
+  dates = sorted({record["date"] for record in made})
+  return (
+    "# Compiled for accelerators\n\n"
+    "Written by `benchmarks/accelerator_compile.py`, with JAX "
+    f"{', '.join(versions)}; {', '.join(dates)}. How to read it: "
+    f"[accelerators](accelerators.md).\n\n{table(records)}"
+  )
 
 
 def table(records: dict[str, Any]) -> str:
@@ -263,8 +276,8 @@ def main(argv: list[str] | None = None) -> None:
   folder = pathlib.Path(options.output_dir).expanduser().resolve()
   os.makedirs(folder, exist_ok=True)
   records = compile_all(folder, targets, names, options.data_dir)
-  (folder / "table.md").write_text(table(records))
-  print((folder / "table.md").read_text())
+  (folder / "page.md").write_text(page(records))
+  print(table(records))
 
 
 if __name__ == "__main__":

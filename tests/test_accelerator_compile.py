@@ -101,8 +101,8 @@ def test_what_is_compiled_is_not_compiled_again(load, tmp_path):
   record = json.loads((tmp_path / "records.json").read_text())
   (made,) = record.values()
   assert "error" not in made
-  table = (tmp_path / "table.md").read_text()
+  page = (tmp_path / "page.md").read_text()
   accelerator_compile.main(arguments)
   assert json.loads((tmp_path / "records.json").read_text()) == record
-  assert (tmp_path / "table.md").read_text() == table
-  assert "| Digits, MLP, SGD | 1 chip v5e | 1 |" in table
+  assert (tmp_path / "page.md").read_text() == page
+  assert "| Digits, MLP, SGD | 1 chip v5e | 1 |" in page
