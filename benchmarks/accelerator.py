@@ -141,10 +141,18 @@ def jobs(options: argparse.Namespace) -> list[Job]:
 def _is_rehearsed(job):
   """Whether no job like it is done in a rehearsal: one model has all forms."""
   model, _, form = job.name.partition(", ")
-  is_like_others = model in ("cnn", "vgg16", "encoder") and form in (
-    *("chunks of 2", "scan", "vmap, float32", "vmap, mixed"),
-  )
-  return job.case != "paper" and not is_like_others
+  is_like_others = {
+    "cnn": form in ("vmap", *_LIKE),
+    "resnet18": form in ("chunks of 2", "scan", "as products", *_LIKE),
+    "vgg16": form != "vmap",
+    "encoder": form != "vmap",
+    "FL-Simulator": form in ("fed_prox", "fed_dyn", "fed_cm"),
+    "mlp": form in ("vmap", "grid of 1", "grid of 64"),
+  }
+  return job.case != "paper" and not is_like_others.get(model, False)
+
+
+_LIKE = ("chunks of 2", "scan", "vmap, float32", "vmap, mixed")
 
 
 # Runs of the papers: artefact and what is said of it.
@@ -234,7 +242,7 @@ def run_all(
       start = time.monotonic()
       found = run_one(job, folder, options, left)
       found["seconds"] = time.monotonic() - start
-    record = {"name": job.name, "case": job.case, **job.arguments} | found
+    record = {**job.arguments, "name": job.name, "case": job.case} | found
     _write(file, json.dumps(record, indent=1))
     has_failed |= "error" in found
     said = found.get("left_out") or found.get("error") or "done"

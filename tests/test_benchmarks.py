@@ -139,7 +139,7 @@ def accelerator(load, monkeypatch, tmp_path):
 
     monkeypatch.setattr(module, "run_one", one)
     jobs = [
-      module.Job(name, seconds, "round", {})
+      module.Job(name, seconds, "round", {"name": "of the case"})
       for name, seconds in (("a", 10), ("b", 50), ("c", 20))
     ]
     options = module.argparse.Namespace(budget_s=budget, tiny=False)
