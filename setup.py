@@ -36,6 +36,9 @@ notebooks = [
 docs = ["sphinx>=8.1", "sphinx-book-theme>=1.1.4", "myst-nb>=1.2"]
 # Noise and accounting of differential privacy.
 privacy = ["dp-accounting>=0.6", "jax-privacy>=2.0"]
+# Compilers for accelerators that are not there, of JAX's own version.
+tpu_compile = ["jax[tpu]"]
+gpu_compile = ["jax[cuda12-local]"]
 test = [
   "pytest>=8",
   "pytest-xdist>=3",
@@ -122,6 +125,8 @@ setuptools.setup(
     "tensorboard": tensorboard,
     "fmri": fmri,
     "privacy": privacy,
+    "tpu_compile": tpu_compile,
+    "gpu_compile": gpu_compile,
     "notebooks": notebooks + run,
     "docs": docs + run,
     "test": test + run + tfds + text + tensorboard + privacy + notebooks,

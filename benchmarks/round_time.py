@@ -69,10 +69,11 @@ class WorkerError(Exception):
 class Worker:
   """A framework's process: answers one request at a time.
 
-  On the CPU, which JAX sees as so many devices.
+  On the CPU, which JAX sees as so many devices; or on what there is, with no
+  number of devices.
   """
 
-  def __init__(self, name: str, python: str, devices: int = 1):
+  def __init__(self, name: str, python: str, devices: int | None = 1):
     # Kept open while the process lives, and read if it ends too early.
     self._stderr = tempfile.TemporaryFile("w+")  # noqa: SIM115
     try:
@@ -137,17 +138,18 @@ class Worker:
     return lines[-1] if lines else f"the process ended with code {code}"
 
 
-def _environment(devices: int) -> dict[str, str]:
+def _environment(devices: int | None) -> dict[str, str]:
   """With the repository's folder, for its `experiments`."""
   paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
+  found = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+  if devices is None:
+    return found
   flags = [os.environ.get("XLA_FLAGS", "")]
   if devices > 1:
     flags.append(f"--xla_force_host_platform_device_count={devices}")
-  return {
-    **os.environ,
+  return found | {
     "JAX_PLATFORMS": "cpu",
     "CUDA_VISIBLE_DEVICES": "",
-    "PYTHONPATH": os.pathsep.join(filter(None, paths)),
     "XLA_FLAGS": " ".join(filter(None, flags)),
   }
 

@@ -16,6 +16,8 @@ import worker
 import workloads
 from torch import nn
 
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
 
 def make_cnn(workload: workloads.Workload) -> nn.Module:
   """The CNN of the Delta-SGD paper, with both of its dropouts."""
@@ -88,7 +90,8 @@ def make_problem(workload: workloads.Workload) -> Problem:
   shards = workloads.make_float_shards(workload)
   make_model, loss_fn = MODELS[workload.name]
   clients = workloads.deal([make_tensors(s) for s in shards], workload)
-  return Problem(workload, make_model(workload).train(), loss_fn, clients)
+  model = make_model(workload).to(DEVICE).train()
+  return Problem(workload, model, loss_fn, clients)
 
 
 def make_tensors(shard):
@@ -96,7 +99,7 @@ def make_tensors(shard):
   x, y = torch.from_numpy(shard["x"]), torch.from_numpy(shard["y"])
   if x.ndim == 4:
     x, y = x.permute(0, 3, 1, 2).contiguous(), y.long()
-  return x, y
+  return x.to(DEVICE), y.to(DEVICE)
 
 
 def check_finite(weights: dict) -> None:

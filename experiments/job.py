@@ -317,18 +317,17 @@ def _check_fit(
     _check_statistics(setup, flags["norm"], configs)
   algorithm = make(**{name: point[name] for name in setup.grid})
   client_state.check(configs[0], algorithm)
+  model = jax.eval_shape(lambda: task.init(jax.random.key(0)))
   if setup.algorithm.choice.is_personal:  # Its leaves must be in the model.
-    model = lambda: task.init(jax.random.key(0))
-    start = lambda: algorithms.start(algorithm, model(), configs[0].num_clients)
-    jax.eval_shape(start)
+    number = configs[0].num_clients
+    start = lambda params: algorithms.start(algorithm, params, number)
+    jax.eval_shape(start, model)
   if setup.privacy is not None:
-    model = jax.eval_shape(lambda: task.init(jax.random.key(0)))
     privacy.check_sends(algorithm, model)
-  penalty = algorithm.penalty
-  if penalty is None:
+  if algorithm.penalty is None:
     return
   try:
-    jax.eval_shape(lambda seed: penalty(task.init(jax.random.key(seed))), 0)
+    jax.eval_shape(algorithm.penalty, model)
   except ValueError as error:
     raise ValueError(f"regularizer={flags['regularizer']!r}: {error}") from None
 

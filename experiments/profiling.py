@@ -32,16 +32,17 @@ class Profile:
         self._folder, create_perfetto_trace=True, profiler_options=options
       )
       self._is_running = True
-    elif self._is_running:
+    else:
       self.close()
 
   def close(self) -> None:
-    """Writes what was traced, if the run ends before the second evaluation."""
+    """Ends, if it goes on, and writes what was traced."""
     if not self._is_running:
       return
     self._is_running = False
     jax.profiler.stop_trace()
-    (trace,) = sorted(self._folder.rglob("perfetto_trace.json.gz"))[-1:]
+    # Of a run that was resumed the folder has several, named by the time.
+    trace = max(self._folder.rglob("perfetto_trace.json.gz"))
     print(
       f"profile: {trace}, for https://ui.perfetto.dev; the folder profile is "
       "for TensorBoard's profiler",

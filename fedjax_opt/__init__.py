@@ -12,6 +12,7 @@ from fedjax_opt import (
   privacy,
   prox,
   samplers,
+  target,
   trainable,
   transforms,
 )
@@ -162,6 +163,7 @@ __all__ = [
   "subgradient_step",
   "sweep",
   "synthetic",
+  "target",
   "train_only",
   "trainable",
   "transforms",

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedjax_opt.base import Params
-from fedjax_opt.trees import at_least_float32
+from fedjax_opt.trees import at_least_float32, joined
 
 
 def flat(tree: Params) -> Params:
@@ -33,8 +33,7 @@ def norm(tree: Params, unit: jax.Array | None = None) -> jax.Array:
   Returns:
     [], at least float32.
   """
-  leaves = jax.tree.leaves(tree)
-  return jnp.sqrt(_sum(_squares(leaf, unit) for leaf in leaves))
+  return _norm(map(_wide, jax.tree.leaves(tree)), unit)
 
 
 def distance(x: Params, y: Params, unit: jax.Array | None = None) -> jax.Array:
@@ -51,7 +50,7 @@ def distance(x: Params, y: Params, unit: jax.Array | None = None) -> jax.Array:
   """
   pairs = zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)
   each = (_wide(a) - _wide(b) for a, b in pairs)
-  return jnp.sqrt(_sum(_squares(leaf, unit) for leaf in each))
+  return _norm(each, unit)
 
 
 def power_of_two(values: jax.Array) -> jax.Array:
@@ -87,12 +86,9 @@ def _wide(leaf):
   return at_least_float32(jnp.ravel(leaf))
 
 
-def _squares(leaf, unit=None):
-  leaf = _wide(leaf)
+def _norm(leaves, unit):
+  """The norm of leaves [n], at least float32."""
   if unit is not None:
-    leaf = leaf * (1 / unit).astype(leaf.dtype)
-  return jnp.sum(jnp.square(leaf))
-
-
-def _sum(terms):
-  return sum(terms, start=jnp.float32(0))
+    leaves = [leaf * (1 / unit).astype(leaf.dtype) for leaf in leaves]
+  squares = [jnp.sum(jnp.square(leaf)) for leaf in joined(leaves)]
+  return jnp.sqrt(sum(squares, start=jnp.float32(0)))

@@ -11,7 +11,7 @@ References:
 import dataclasses
 import importlib.util
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,6 @@ from fedjax_opt.transforms.upload import with_upload
 __all__ = ["calibrated_noise", "epsilon", "with_privacy"]
 
 Sampling = Literal["poisson", "fixed"]
-_SAMPLINGS = ("poisson", "fixed")
 # Beside the numbers that algorithms fold into the key of a round.
 _NOISE = 0xD9
 
@@ -253,7 +252,7 @@ def _accounting(
   checks.at_least("num_clients", num_clients, 1)
   checks.in_interval("cohort_size", cohort_size, "(0, inf)")
   checks.in_interval("delta", delta, "(0, 1)")
-  checks.choice("sampling", sampling, _SAMPLINGS)
+  checks.choice("sampling", sampling, get_args(Sampling))
   if cohort_size > num_clients:
     raise ValueError(
       f"cohort_size={cohort_size:g}: must be at most num_clients={num_clients}"

@@ -333,6 +333,29 @@ class Simulator:
     )
     return new, metrics
 
+  def compile(self, params: Params) -> dict[str, jax.stages.Compiled]:
+    """Compiles the programs of a run, which need not be run.
+
+    What they need is then known: `memory_analysis()`, `cost_analysis()`. Their
+    devices may be elsewhere, see `fedjax_opt.target`.
+
+    Args:
+      params: see `init`.
+
+    Returns:
+      'rounds', which has the loop over rounds, and 'evaluation', where anything
+      is evaluated.
+
+    Raises:
+      ValueError: as `init` does.
+      TypeError: as `init` does.
+    """
+    seeds = self._seeds or (0,)
+    config, _, shapes = self._prepare(params, seeds)
+    executor = self._executor_of(config, tuple(seeds))
+    executor.trace_all(shapes)
+    return executor.compile()
+
   def params(self, state: SimulationState) -> Params:
     """The evaluated model; of a grid with the leading axis S."""
     executor = self._executor_for(state)

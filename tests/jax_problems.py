@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.mapping import RoundData
@@ -28,6 +29,20 @@ class Task:
   params: Any
   loss_fn: Callable
   features_fn: Callable | None = None
+
+  def algorithm(self, name, *, client, rate, psi, **others):
+    """The algorithm of this name, given what any of them may take."""
+    choice = ALGORITHMS[name]
+    given = {"client": client} if choice.client == "rule" else {}
+    if choice.client == "plain":
+      given["learning_rate"] = rate
+    if choice.takes_regularizer:
+      given["psi"] = psi
+    if choice.takes_features:
+      given["features_fn"] = self.features_fn
+    if "personal" in {p.name for p in choice.hyperparameters}:
+      given["personal"] = ["bias"]
+    return choice.factory(self.loss_fn, **given | others)
 
   @property
   def data(self) -> ClientData:

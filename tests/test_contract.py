@@ -64,23 +64,15 @@ def constants_of(name):
 
 
 def make(name, learning_rate=0.3, **constants):
-  choice = ALGORITHMS[name]
-  arguments = {"loss_fn": TASK.loss_fn}
-  if choice.takes_regularizer:
-    arguments["psi"] = prox.kernels(prox.l1(1e-3))
-  if choice.client == "rule":
-    arguments["client"] = delta_sgd(eta_0=0.1)
-  else:
-    has_momenta = name in MOMENTA  # They make ten steps of one.
-    rate = learning_rate / 10 if has_momenta else learning_rate
-    arguments["learning_rate"] = rate
-  if choice.takes_features:
-    arguments["features_fn"] = TASK.features_fn
-  if "personal" in {p.name for p in choice.hyperparameters}:
-    arguments["personal"] = ["bias"]
-  if name == "fed_avg":
-    arguments["server"] = optax.adam(0.1)
-  return choice.factory(**arguments | constants_of(name) | constants)
+  has_momenta = name in MOMENTA  # They make ten steps of one.
+  server = {"server": optax.adam(0.1)} if name == "fed_avg" else {}
+  return TASK.algorithm(
+    name,
+    client=delta_sgd(eta_0=0.1),
+    rate=learning_rate / 10 if has_momenta else learning_rate,
+    psi=prox.kernels(prox.l1(1e-3)),
+    **server | constants_of(name) | constants,
+  )
 
 
 def run(name, data=None, **settings):

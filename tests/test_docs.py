@@ -119,9 +119,9 @@ def test_the_study_of_which_method_can_be_run_and_has_its_table():
 
 # Flags of other programs: benchmarks, pip, Slurm, gcloud, XLA.
 OTHERS = {
-  "command", "fedjax_python", "folder", "gpus", "help", "minutes", "nodes",
-  "ntasks", "torch_python", "worker", "xla_force_host_platform_device_count",
-  "zone",
+  "budget_s", "command", "fedjax_python", "folder", "gpus", "help", "minutes",
+  "nodes", "ntasks", "tiny", "torch_python", "worker",
+  "xla_force_host_platform_device_count", "zone",
 }  # fmt: skip
 
 

@@ -49,21 +49,6 @@ def lower(monkeypatch):
   return of
 
 
-def made(name, loss_fn=TASK.loss_fn):
-  choice, given = ALGORITHMS[name], {}
-  if choice.client == "rule":
-    given["client"] = SGD
-  else:
-    given["learning_rate"] = 0.1
-  if choice.takes_regularizer:
-    given["psi"] = prox.kernels(prox.l1(1e-3))
-  if choice.takes_features:
-    given["features_fn"] = TASK.features_fn
-  if "personal" in {p.name for p in choice.hyperparameters}:
-    given["personal"] = ["bias"]
-  return choice.factory(loss_fn, **given)
-
-
 def run(algorithm, **settings):
   fo.simulate(
     algorithm,
@@ -93,7 +78,8 @@ def check(found, num_donated):
 
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"fed_bn"}))
 def test_algorithms(name, lower):
-  algorithm, num_clients = made(name), TASK.data.num_clients
+  psi, num_clients = prox.kernels(prox.l1(1e-3)), TASK.data.num_clients
+  algorithm = TASK.algorithm(name, client=SGD, rate=0.1, psi=psi)
   cohort = num_clients if ALGORITHMS[name].cohort == "all" else 3
   found = lower(lambda: run(algorithm, cohort_size=cohort))
   params = jax.tree.map(np.float32, TASK.params)

@@ -1,8 +1,6 @@
 """FedDyn, FedNova, FedCM and others against the loops of their boxes.
 
-Clients differ in size and one owns nothing, five of seven take part in a round,
-last batches are partial, some drop out, and two clients are computed side by
-side, so that a place is filled up with no client.
+methods_cases.py says in which cases.
 """
 
 import functools
@@ -13,39 +11,18 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from tests import reference
+from tests import methods_cases, reference
 from tests import reference_methods as loops
 from tests import reference_personal as personal
+from tests.methods_cases import CASES, FAULTY, GRADIENT, LR, ROUNDS, X0, M
 from tests.user_algorithms import draws
 
-X0, GRADIENT = draws.PROBLEM.x0, draws.PROBLEM.gradient
-M = len(draws.SIZES)
-ROUNDS = 7
-LR = 0.3
-PLAIN = {"cohort_size": 5, "batch_size": 4, "local_epochs": 1.5}
-# Five clients in chunks of two: the sixth does not exist.
-FAULTY = PLAIN | {"client_dropout": 0.3, "client_chunk": 2}
-CASES = {"dropouts": FAULTY, "uniform": FAULTY | {"weighting": "uniform"}}
-
-
-@pytest.fixture(params=["dropouts in float64", "uniform in float32"])
-def case(request):
-  """Runs a test in each case, one of them in float64."""
-  name, _, dtype = request.param.partition(" in ")
-  with jax.enable_x64(dtype == "float64"):
-    yield name
-
+case, rtol = methods_cases.case, methods_cases.rtol
 
 # For a method in other constants than those of its first test.
 in_float64 = pytest.mark.parametrize(
   "case", ["dropouts in float64"], indirect=True
 )
-
-
-@pytest.fixture
-def rtol(case):
-  """The error allowed."""
-  return 1e-10 if jax.config.jax_enable_x64 else 1e-5
 
 
 def rate(r):
@@ -54,20 +31,8 @@ def rate(r):
 
 
 def drawn(case):
-  """The rounds of a case, as the loops take them."""
-  return _drawn(case, jax.config.jax_enable_x64)
-
-
-@functools.cache
-def _drawn(case, x64):  # Wider numbers are drawn otherwise.
-  """Checks that the rounds are as hard as they should be."""
-  del x64
-  rounds = draws.draw(ROUNDS, **CASES[case])
-  steps = [batch for own in rounds.batches for steps in own for batch in steps]
-  assert {len(rows) for rows in steps} > {1, 4}
-  assert any(M - 1 in cohort for cohort in rounds.cohorts)  # It owns nothing.
-  assert any(len(c) < 5 for c in rounds.cohorts)
-  return X0, GRADIENT, rounds.cohorts, rounds.batches, rounds.weights
+  """The problem and the rounds of a case, as the loops take them."""
+  return X0, GRADIENT, *methods_cases.drawn(case)
 
 
 def masses(case):

@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
+import pytest
 
 from fedjax_opt import objectives
 from tests import jax_problems
@@ -33,6 +35,27 @@ def evaluated(loss_fn, params=TASK.params):
 
     grads, losses = jax.jit(jax.grad(mean_loss, has_aux=True))(params)
     return np.asarray(losses), jax_problems.flat(grads)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_cross_entropy_is_that_of_optax(dtype):
+  logits = jnp.asarray(3 * RNG.normal(size=(2, 5, 4)), dtype)
+  logits = logits.at[0, 0].set(jnp.array([1e30, -1e30, 0, 5], dtype))
+  labels = jnp.asarray(RNG.integers(4, size=(2, 5)))
+  theirs = optax.softmax_cross_entropy_with_integer_labels
+  for of in (lambda f: f, lambda f: jax.grad(lambda *a: f(*a).sum())):
+    ours, expected = (
+      of(f)(logits, labels) for f in (objectives.cross_entropy, theirs)
+    )
+    assert ours.dtype == expected.dtype
+    np.testing.assert_allclose(
+      np.float32(ours), np.float32(expected), rtol=1e-6, atol=1e-7
+    )
+
+
+def test_cross_entropy_of_no_class_is_nan():
+  losses = objectives.cross_entropy(jnp.zeros((3, 4)), jnp.array([-1, 4, 3]))
+  np.testing.assert_array_equal(np.isnan(losses), [True, True, False])
 
 
 def test_l2():

@@ -37,6 +37,11 @@ def publish(artefact: Artefact, size: str, outcome: Outcome) -> None:
   records = [*outcome.tuning.values(), *outcome.found.values()]
   unique = {record.to_json(each): each for each in records}
   record.write(folder / "records" / f"{name}-{size}.jsonl", unique.values())
+  # What is said is of the numbers as recorded, which have fewer digits.
+  read = lambda one: {k: record.of_json(record.to_json(r)) for k, r in one}
+  outcome = outcome._replace(
+    found=read(outcome.found.items()), tuning=read(outcome.tuning.items())
+  )
   report.draw(artefact, outcome, folder / "figures")
   section = report.markdown(artefact, size, outcome, "figures")
   title = re.sub(r"(table|figure|theorem)(?=\d)", r"\1 ", name)

@@ -6,10 +6,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from experiments.tasks.base import Task
-from fedjax_opt import evaluation
+from fedjax_opt import evaluation, objectives
 from fedjax_opt.base import Params
 from fedjax_opt.data.clients import check_labels
 from fedjax_opt.metrics import Criterion
@@ -53,17 +52,16 @@ def task(
 
   def loss_fn(params, batch, rng):  # [B]
     logits = apply(params, batch, rng)
-    return optax.softmax_cross_entropy_with_integer_labels(logits, batch["y"])
+    return objectives.cross_entropy(logits, batch["y"])
 
   def features_fn(params, batch, rng):  # [B, d]
     return apply(params, batch, rng, method="features")
 
   def per_example(params, batch):  # {name: [B]}
     logits = apply(params, batch, None)
-    cross_entropy = optax.softmax_cross_entropy_with_integer_labels
     right = jnp.argmax(logits, -1) == batch["y"]
     return {
-      "loss": cross_entropy(logits, batch["y"]),
+      "loss": objectives.cross_entropy(logits, batch["y"]),
       "accuracy": right.astype(jnp.float32),
     }
 

@@ -6,10 +6,9 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import optax
 
 from experiments.tasks.base import Task
-from fedjax_opt import evaluation, models
+from fedjax_opt import evaluation, models, objectives
 from fedjax_opt.data import shakespeare
 from fedjax_opt.metrics import Criterion
 
@@ -59,9 +58,8 @@ def next_token(model: nn.Module, train: Any, test: Any) -> Task:
 
   def of_logits(logits, batch):  # {name: [B]}
     targets = jnp.maximum(batch["y"], 0)
-    cross_entropy = optax.softmax_cross_entropy_with_integer_labels
     return {
-      "loss": _mean(cross_entropy(logits, targets), batch),
+      "loss": _mean(objectives.cross_entropy(logits, targets), batch),
       "accuracy": _mean(jnp.argmax(logits, -1) == targets, batch),
     }
 

@@ -93,7 +93,6 @@ def fed_speed(
     strength = 1 / jnp.asarray(lam, float)
 
     def one_client(worker, received):
-      # Of two trees one, to be read in each step.
       shift = optax.tree.add_scale(worker.state, strength, received)
 
       def correct(grads, params):

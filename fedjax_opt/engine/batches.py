@@ -40,6 +40,8 @@ def _positions(plan, key, size, n_max):
   orders = jax.vmap(lambda epoch: shuffle(key, epoch, n_max, size))(
     jnp.arange(plan.max_epochs)
   )  # [epochs, n_max]
+  if plan.max_epochs == 1:
+    return _cut(plan, orders[0], size)
   per_epoch = jnp.maximum(plan.steps_per_epoch(size), 1)
   k = jnp.arange(plan.max_steps)
   epoch, start = k // per_epoch, k % per_epoch * plan.batch_size  # [K]
@@ -49,6 +51,16 @@ def _positions(plan, key, size, n_max):
   epoch = jnp.minimum(epoch, plan.max_epochs - 1)
   position = jnp.minimum(position, n_max - 1)
   return orders[epoch[:, None], position], counts
+
+
+def _cut(plan, order, size):
+  """The batches of `_positions` of one epoch, without looking each up."""
+  k = jnp.arange(plan.max_steps)
+  length = plan.max_steps * plan.batch_size
+  padding = max(length - len(order), 0)
+  positions = jnp.pad(order, (0, padding), mode="edge")[:length]
+  counts = jnp.clip(size - k * plan.batch_size, 0, plan.batch_size)
+  return positions.reshape(plan.max_steps, plan.batch_size), counts
 
 
 # Positions below this are packed into the low bits of the sorting key.

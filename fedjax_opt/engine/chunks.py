@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 
+from fedjax_opt import target
 from fedjax_opt.base import Params
 from fedjax_opt.checks import values as checks
 from fedjax_opt.registry import check_choice
@@ -23,7 +24,7 @@ def is_faster_vmapped(params: Params | None, batch_size: int) -> bool:
     params: one model; large if None.
     batch_size: B.
   """
-  if jax.default_backend() != "cpu":
+  if target.platform() != "cpu":
     return True
   if params is None:
     return False
@@ -48,7 +49,7 @@ def _fastest_vmapped(params, batch_size):
   """
   if not is_faster_vmapped(params, batch_size):
     return 1
-  if jax.default_backend() != "cpu":
+  if target.platform() != "cpu":
     return None
   size = max(_size(params), 1)
   return max(_FEW, int(_SMALL_STEP / (size * batch_size)))

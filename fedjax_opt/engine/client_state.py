@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt import trees
+from fedjax_opt import target, trees
 from fedjax_opt.base import Algorithm
 from fedjax_opt.engine import processes
 from fedjax_opt.engine.config import Config
@@ -150,7 +150,7 @@ def _is_too_much(config, rows):
   # Most of the population would be copied in each round; and the memory of a
   # CPU is that of the host.
   is_most = 2 * config.cohort_size > config.num_clients
-  if is_most or jax.default_backend() == "cpu":
+  if is_most or target.platform() == "cpu":
     return False
   need = trees.num_bytes(rows) // config.layout.grid_devices
   have = processes.memory_bytes()

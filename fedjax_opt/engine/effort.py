@@ -1,4 +1,4 @@
-"""Small programs around a run, which run once."""
+"""How much a compiler does for programs that run once, and for large ones."""
 
 import collections
 import threading
@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_opt import target
 from fedjax_opt.identity import key_of
 
 # So many functions keep what was compiled of them.
@@ -36,6 +37,24 @@ def run_once(fn: Callable[..., Any]) -> Callable[..., Any]:
         _jitted.popitem(last=False)
     _jitted.move_to_end(key)
     return _jitted[key][0]
+
+
+# XLA's number of O1, the level that compiles fast.
+_LEVEL_1 = 19
+
+
+def of_large_programs() -> dict[str, int] | None:
+  """The options to compile rounds and evaluation with; None for JAX's own.
+
+  A TPU's compiler takes minutes for a deep network. At level 1 it takes half of
+  that and less, for as many FLOPs and no more bytes read and written
+  (`benchmarks/accelerator_compile.py`). JAX_OPTIMIZATION_LEVEL=O3 asks for all
+  that it can do.
+  """
+  is_chosen = getattr(jax.config, "jax_optimization_level", "O3") != "UNKNOWN"
+  if is_chosen or target.platform() != "tpu":
+    return None
+  return {"optimization_level": _LEVEL_1}
 
 
 def clear() -> None:

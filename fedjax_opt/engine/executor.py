@@ -149,8 +149,12 @@ class Executor:
     like = self.config.layout.like_per_point(shapes[0])
     return list(jax.eval_shape(program, *self._evaluation_inputs(like)))
 
-  def compile(self) -> None:
-    """Compiles what was traced, in chunks of settings that fit into memory."""
+  def compile(self) -> dict[str, jax.stages.Compiled]:
+    """Compiles what was traced, in chunks of settings that fit into memory.
+
+    Returns:
+      The programs by name.
+    """
     while self._compiled is not self._asked:
       with concurrent.futures.ThreadPoolExecutor(2) as pool:
         waiting = {n: pool.submit(f) for n, f in self._traced.items()}
@@ -161,10 +165,11 @@ class Executor:
       chunk = self.active.smaller_chunk(compiled)
       if chunk is None:
         memory.advise(self.config, compiled)
-        return
+        break
       self.config = dataclasses.replace(self.config, grid_chunk=chunk)
       asked, self._asked = self._asked, None
       self.trace(*asked)
+    return dict(self._programs)
 
   def advance(
     self,
@@ -188,7 +193,10 @@ class Executor:
     gathered = self._store.gather(rows, cohorts)
     inputs = self._rounds_inputs((server, gathered), fed, first, stop - first)
     program = self._programs["rounds"]
-    with memory.explained(self.config, [program]):
+    with (
+      memory.explained(self.config, [program]),
+      jax.profiler.TraceAnnotation("compute a segment"),
+    ):
       (server, new_rows), *recorded = programs.call(program, inputs)
       jax.block_until_ready(recorded)
     rows = self._store.scatter(rows, new_rows, cohorts)

@@ -161,7 +161,10 @@ class Feed:
 
   def _make(self, first, stop):
     """The segment of rounds `first` to `stop - 1`, and its cohorts."""
-    with jax.default_device(processes.host()):  # The device itself is busy.
+    with (
+      jax.profiler.TraceAnnotation("read a segment"),
+      jax.default_device(processes.host()),  # The device itself is busy.
+    ):
       rounds = np.int32(first) + np.arange(self.max_rounds, dtype=np.int32)
       drawn = _draw(self._config, self._seeds, rounds, self._sizes)
       (clients, scale), computed = jax.device_get(drawn)

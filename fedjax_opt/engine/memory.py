@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from fedjax_opt import target
 from fedjax_opt.engine import processes
 from fedjax_opt.engine.config import Config
 
@@ -39,7 +40,7 @@ def advise(config: Config, programs: list[Any]) -> None:
   if None in needs or have is None or not needs:
     return
   # Of a processor's memory a run takes half by choice, and can take all.
-  limit = 2 * have if jax.default_backend() == "cpu" else have
+  limit = 2 * have if target.platform() == "cpu" else have
   if max(needs) > limit:
     warnings.warn(_text(config, max(needs), limit), stacklevel=2)
 

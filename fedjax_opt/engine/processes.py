@@ -6,6 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedjax_opt import target
+
 
 def fetch(tree: Any) -> Any:
   """The arrays of a program, complete on the host of every process."""
@@ -66,6 +68,8 @@ def host() -> jax.Device | None:
 
 def memory_bytes() -> int | None:
   """The memory that a program may take of a device; None if unknown."""
+  if target.is_elsewhere():
+    return None
   device = jax.local_devices()[0]
   if device.platform != "cpu":
     return (device.memory_stats() or {}).get("bytes_limit")

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedjax_opt import target
 from fedjax_opt.engine import effort
 from fedjax_opt.identity import key_of
 
@@ -57,10 +58,11 @@ def trace(
   program.__name__ = name  # As logs and profiles call it.
   jitted = jax.jit(program, donate_argnums=0 if is_donated else ())
   lowered = jitted.lower(state, rest, *others)
+  options = effort.of_large_programs()
 
   @functools.cache
   def compiled():
-    return lowered.compile()
+    return lowered.compile(compiler_options=options)
 
   with _lock:
     _known[key] = compiled, referred
@@ -94,7 +96,7 @@ def _shape(leaf):
 
 
 def _context():
-  """The configuration of JAX, on which traced functions depend."""
+  """Devices and configuration of JAX, on which traced functions depend."""
   names = (
     "jax_enable_x64",
     "jax_default_matmul_precision",
@@ -103,4 +105,4 @@ def _context():
     "jax_disable_jit",
     "jax_debug_nans",
   )
-  return jax.default_backend(), *(getattr(jax.config, n, None) for n in names)
+  return tuple(target.devices()), *(getattr(jax.config, n, None) for n in names)

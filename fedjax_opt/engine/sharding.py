@@ -15,8 +15,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import (
+  Mesh,
+  NamedSharding,
+  PartitionSpec,
+  SingleDeviceSharding,
+)
 
+from fedjax_opt import target
 from fedjax_opt.engine.shards import CLIENTS, GRID
 
 
@@ -135,15 +141,20 @@ class Layout:
     return jax.tree.map(put, *[make(d) for d in local])
 
   def _like(self, shapes, spec):
-    if self.mesh is None:
+    if self.mesh is not None:
+      sharding = NamedSharding(self.mesh, spec)
+    elif target.is_elsewhere():
+      sharding = SingleDeviceSharding(target.devices()[0])
+    else:
       return shapes
-    sharding = NamedSharding(self.mesh, spec)
     return jax.tree.map(
       lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
       shapes,
     )
 
   def _put(self, tree, spec):
+    if target.is_elsewhere():
+      return self._like(jax.tree.map(jax.typeof, tree), spec)
     if self.mesh is None:
       return jax.device_put(tree)
     sharding = NamedSharding(self.mesh, spec)
@@ -187,7 +198,7 @@ def make_mesh(
     ValueError: if the devices cannot be divided so, or the grid cannot be
       divided over its devices.
   """
-  devices = jax.devices()
+  devices = target.devices()
   available = len(devices)
   if grid_devices is None:
     rest = available // max(client_devices or 1, 1)
@@ -195,7 +206,7 @@ def make_mesh(
   if client_devices is None:
     rest = available // max(grid_devices, 1)
     # More devices than clients would be idle; but all processes must take part.
-    at_most = rest if jax.process_count() > 1 else min(rest, cohort_size)
+    at_most = rest if target.num_processes() > 1 else min(rest, cohort_size)
     divides = lambda number: rest % number == 0
     client_devices = max(filter(divides, range(1, at_most + 1)), default=1)
   _check_devices(client_devices, grid_devices, available, num_settings)
@@ -222,10 +233,10 @@ def _check_devices(client_devices, grid_devices, available, num_settings):
   mesh = f"client_devices={client_devices} x grid_devices={grid_devices}"
   if available % used:
     raise ValueError(f"{mesh}: must divide the number of devices, {available}")
-  if jax.process_count() > 1 and used != available:
+  if target.num_processes() > 1 and used != available:
     raise ValueError(
       f"{mesh}: must be all {available} devices, as there are "
-      f"{jax.process_count()} processes"
+      f"{target.num_processes()} processes"
     )
   if num_settings % grid_devices:
     raise ValueError(

@@ -166,7 +166,7 @@ class Worker:
     # A static number of steps needs no masking under vmap.
     num_steps = config.plan.common_steps or self.num_steps
     end, rule_state, self.traces = lax.fori_loop(
-      0, num_steps, step, (start, rule_state, traces)
+      0, num_steps, step, (lax.optimization_barrier(start), rule_state, traces)
     )
     examples = jnp.sum(self._client.counts, dtype=jnp.int32)
     self._count(gradients_per_step, examples)

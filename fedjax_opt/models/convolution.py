@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
 
+from fedjax_opt import target
 from fedjax_opt.models import sharded_convolution
 
 Padding = str | Sequence[tuple[int, int]]
@@ -39,7 +40,7 @@ def resolve_implementation(implementation: str | None) -> str:
     ValueError: if it is another name.
   """
   if implementation is None:
-    return "matmul" if jax.default_backend() == "cpu" else "lax"
+    return "matmul" if target.platform() == "cpu" else "lax"
   if implementation not in ("lax", "matmul"):
     raise ValueError(
       f"implementation={implementation!r}: expected 'lax', 'matmul' or None."
@@ -125,9 +126,15 @@ def max_pool(
       f"x of {x.shape[1]} x {x.shape[2]} pixels: expected at least one "
       f"pooling window of {size} x {size}."
     )
-  if resolve_implementation(implementation) == "lax":
+  is_lax = resolve_implementation(implementation) == "lax"
+  if is_lax and target.platform() != "gpu":
     return nn.max_pool(x, (size, size), strides=(size, size))
-  x = _batch_last(x[:, : h * size, : w * size])
+  x = x[:, : h * size, : w * size]
+  if is_lax:  # The gradient of XLA's would be a scatter, of several kernels.
+    b, c = x.shape[0], x.shape[-1]
+    blocks = x.reshape(b, h, size, w, size, c).transpose(2, 4, 0, 1, 3, 5)
+    return _maximum(blocks.reshape(size * size, b, h, w, c))
+  x = _batch_last(x)
   windows = _to_blocks(x, (size, size))
   windows = windows.reshape(size * size, *windows.shape[2:])
   return _batch_first(_maximum(windows))
@@ -223,7 +230,8 @@ def _compile_apart(function=None, *, static_argnums=()):
   """Prevents XLA from fusing a function into the consumers of its result.
 
   XLA:CPU fuses cheap producers into every consumer. Here the consumers are many
-  overlapping slices, each of which would compute the array again.
+  overlapping slices, each of which would compute the array again. Elsewhere it
+  does nothing.
   """
   if function is None:
     return functools.partial(_compile_apart, static_argnums=static_argnums)
@@ -231,6 +239,8 @@ def _compile_apart(function=None, *, static_argnums=()):
 
   @functools.wraps(function)
   def call(*args):
+    if target.platform() != "cpu":
+      return function(*args)
     with set_xla_metadata(inlineable="false"):
       return jitted(*args)
 

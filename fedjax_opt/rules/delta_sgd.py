@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import norms
+from fedjax_opt import norms, target
 from fedjax_opt.base import Params
 from fedjax_opt.trees import at_least_float32
 
@@ -185,12 +185,12 @@ def delta_sgd(
       state.step_size, jnp.maximum(step_size, _smallest(dtype))
     )
     new_state = DeltaSgdState(
-      count=optax.safe_increment(state.count),
+      count=_after(step_size, optax.safe_increment(state.count)),
       step_size=step_size,
       theta=choose(state.theta, theta),
       smoothness_step=choose(jnp.inf, smoothness_step),
       growth_step=choose(jnp.inf, growth_step),
-      params=None if state.params is None else params,
+      params=_kept(step_size, params, state.params),
       grads=_after(step_size, norms.flat(grads)) if reuse_gradients else None,
     )
     return optax.tree.scale(-step_size, grads), new_state  # Line 8.
@@ -227,12 +227,22 @@ def _is_half(params):
   return any(leaf.dtype.itemsize < 4 for leaf in jax.tree.leaves(params))
 
 
+def _kept(step_size, params, old_params):
+  """The point that the state keeps, where it keeps one.
+
+  On a processor a copy is faster than what `_after` computes.
+  """
+  if old_params is None:
+    return None
+  is_cpu = target.platform() == "cpu"
+  return params if is_cpu else _after(step_size, params)
+
+
 def _after(step_size, tree):
   """The tree itself, by a form that cannot be computed before the step size.
 
   The step size is the last that depends on the tree which was kept before. So
-  XLA may write the new one in its place; otherwise it copies both.
+  XLA may write the new one in its place; otherwise it copies both. Where the
+  step size is NaN, nothing that is kept is of use.
   """
-  return jax.tree.map(
-    lambda leaf: jnp.where(step_size >= 0, leaf, jnp.nan), tree
-  )
+  return jax.tree.map(lambda x: jnp.where(step_size >= 0, x, -x), tree)

@@ -1,10 +1,16 @@
-"""--profile: a trace of some rounds."""
+"""--profile: a trace of some rounds, and what it shows of streaming."""
 
 import gzip
 import json
+import threading
 
+import jax
+import optax
 import pytest
 
+import fedjax_opt as fo
+from fedjax_opt.engine import feed, programs
+from tests import jax_problems
 from tests.experiments.commands import call
 
 SMALL = (
@@ -32,3 +38,47 @@ def test_the_rounds_between_two_evaluations_are_traced(
   has_rounds = any("jit(rounds)" in name for name in names)
   assert has_rounds == (rounds > 0)
   assert list((folder / "profile").rglob("*.xplane.pb"))
+
+
+def spans(folder, name):
+  """[(start, end)] of what has this name in a trace, in its order."""
+  (path,) = folder.rglob("perfetto_trace.json.gz")
+  with gzip.open(path, "rt") as file:
+    events = json.load(file)["traceEvents"]
+  of_name = [e for e in events if e.get("name") == name and "dur" in e]
+  return sorted((e["ts"], e["ts"] + e["dur"]) for e in of_name)
+
+
+def test_segments_are_read_and_copied_while_others_are_computed(
+  tmp_path, monkeypatch
+):
+  """Each segment waits here until the next one is read, as the trace shows."""
+  task, rounds = jax_problems.softmax(), 5
+  population = fo.Population.of_client_data(tmp_path / "clients", task.data)
+  begun, computed = [threading.Event() for _ in range(rounds)], []
+  read, call_program = feed.Feed._read, programs.call
+
+  def read_and_tell(*args):
+    next(event for event in begun if not event.is_set()).set()
+    return read(*args)
+
+  def call_and_wait(program, inputs):
+    if len(computed) < rounds - 1:  # After the last one nothing is read.
+      assert begun[len(computed) + 1].wait(60)
+    computed.append(program)
+    return call_program(program, inputs)
+
+  monkeypatch.setattr(feed.Feed, "_read", read_and_tell)
+  monkeypatch.setattr(programs, "call", call_and_wait)
+  monkeypatch.setattr(feed, "_SEGMENT_BYTES", 1)  # A round in each segment.
+
+  with jax.profiler.trace(tmp_path / "trace", create_perfetto_trace=True):
+    fo.simulate(
+      fo.fed_avg(task.loss_fn, optax.sgd(0.1)), task.params, population,
+      rounds=rounds, cohort_size=3, batch_size=4, local_steps=2,
+    )  # fmt: skip
+  reads = spans(tmp_path / "trace", "read a segment")
+  done = spans(tmp_path / "trace", "compute a segment")
+  assert len(reads) == len(done) == rounds
+  for (begins, _), (_, ends) in zip(reads[1:], done[:-1], strict=True):
+    assert begins < ends

@@ -15,6 +15,7 @@ from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.mapping import RoundData
 from fedjax_opt.transforms import upload as uploads
+from tests import jax_problems
 from tests import reference_uploads as reference
 from tests.user_algorithms import draws
 
@@ -319,28 +320,16 @@ def test_leaves_that_are_not_trained_are_not_sent():
 OTHERS = {"bvr_l_sgd", "minibatch_sarah", "prox_skip", "centralized", "local"}
 
 
-def made(name):
-  choice, others = ALGORITHMS[name], {}
-  if choice.client == "rule":
-    others["client"] = optax.sgd(0.1)
-  elif choice.cohort != "first":
-    others["learning_rate"] = 0.1
-  if choice.takes_regularizer:
-    others["psi"] = fo.prox.zero()
-  if choice.takes_features:
-    others["features_fn"] = lambda params, batch, rng: batch["x"]
-  if "personal" in {p.name for p in choice.hyperparameters}:
-    others["personal"] = ["bias"]
-  if choice.cohort == "first":
-    others["learning_rate"] = 0.1
-  return choice.factory(draws.loss_fn, **others)
-
-
 # fed_bn is fed_per of a model that this one is not.
 @pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"fed_bn"}))
 def test_the_algorithms_that_send_differences_say_so(name):
   """Traced, and what they say is what they send."""
-  algorithm = made(name)
+  features_fn = lambda params, batch, rng: batch["x"]
+  task = jax_problems.Task(
+    draws.PROBLEM, draws.PARAMS, draws.loss_fn, features_fn
+  )
+  sgd, psi = optax.sgd(0.1), fo.prox.zero()
+  algorithm = task.algorithm(name, client=sgd, rate=0.1, psi=psi)
   assert (algorithm.sends is None) == (name in OTHERS)
   if name in OTHERS:
     with pytest.raises(ValueError, match=r"^upload: the clients of this"):

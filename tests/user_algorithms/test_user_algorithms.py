@@ -3,62 +3,18 @@
 They use the public package alone, in files of at most 40 lines.
 """
 
-import functools
 import pathlib
 
-import jax
 import numpy as np
 import optax
-import pytest
 
 import fedjax_opt as fo
-from tests import reference_methods
+from tests import methods_cases, reference_methods
+from tests.methods_cases import CASES, GRADIENT, LR, ROUNDS, X0, M
 from tests.user_algorithms import draws, fed_dyn, top_k, trimmed_mean
 from tests.user_algorithms import reference_user as reference
 
-X0, GRADIENT = draws.PROBLEM.x0, draws.PROBLEM.gradient
-M = len(draws.SIZES)
-EMPTY = M - 1
-ROUNDS = 7
-LR = 0.3
-PLAIN = {"cohort_size": 5, "batch_size": 4, "local_epochs": 1.5}
-# Five clients in chunks of two: the sixth does not exist.
-FAULTY = PLAIN | {"client_dropout": 0.3, "client_chunk": 2}
-CASES = {"dropouts": FAULTY, "uniform": FAULTY | {"weighting": "uniform"}}
-
-
-@pytest.fixture(params=["dropouts in float64", "uniform in float32"])
-def case(request):
-  """Runs a test in each case, one of them in float64."""
-  name, _, dtype = request.param.partition(" in ")
-  with jax.enable_x64(dtype == "float64"):
-    yield name
-
-
-@pytest.fixture
-def rtol(case):
-  """The error allowed."""
-  return 1e-10 if jax.config.jax_enable_x64 else 1e-5
-
-
-def drawn(case):
-  """The rounds of a case, as the loops take them."""
-  return _drawn(case, jax.config.jax_enable_x64)
-
-
-@functools.cache
-def _drawn(case, x64):  # Wider numbers are drawn otherwise.
-  """Checks that the rounds are as hard as they should be."""
-  del x64
-  rounds = draws.draw(ROUNDS, **CASES[case])
-  steps = [batch for own in rounds.batches for steps in own for batch in steps]
-  assert {len(rows) for rows in steps} > {1, 4}
-  assert any(EMPTY in cohort for cohort in rounds.cohorts)
-  assert all(np.sum(weights) > 0 for weights in rounds.weights)
-  is_short = [len(c) < 5 for c in rounds.cohorts]
-  assert any(is_short)
-  assert not all(is_short)
-  return rounds.cohorts, rounds.batches, rounds.weights
+case, rtol = methods_cases.case, methods_cases.rtol
 
 
 def run(algorithm, case):
@@ -109,7 +65,7 @@ def test_fed_dyn(case, rtol):
   kept = clients_after_each_round(algorithm, case)
   population = np.ones(M) if case == "uniform" else np.array(draws.SIZES)
   xs, hs, gs = reference_methods.fed_dyn(
-    X0, GRADIENT, *drawn(case), LR, 0.1, population
+    X0, GRADIENT, *methods_cases.drawn(case), LR, 0.1, population
   )
   assert_close([params for params, _ in states], xs, rtol)
   assert_close([h for _, h in states], hs, rtol)
@@ -126,7 +82,7 @@ def test_top_k(case, rtol):
   algorithm = top_k.top_k(draws.loss_fn, optax.sgd(LR), k)
   states, result = run(algorithm, case)
   kept = clients_after_each_round(algorithm, case)
-  cohorts, batches, weights = drawn(case)
+  cohorts, batches, weights = methods_cases.drawn(case)
   xs, errors = reference.top_k(
     X0, GRADIENT, cohorts, batches, weights, LR, k, M
   )
@@ -140,7 +96,7 @@ def test_top_k(case, rtol):
   for cohort, after in zip(cohorts, kept, strict=True):
     others = [i for i in range(M) if i not in cohort]
     np.testing.assert_array_equal(after[others], before[others])
-    moved = [i for i in cohort if i != EMPTY]
+    moved = [i for i in cohort if i != M - 1]
     assert (after[moved] != before[moved]).any(axis=1).all()
     before = after
 
@@ -148,7 +104,8 @@ def test_top_k(case, rtol):
 def test_trimmed_mean(case, rtol):
   algorithm = trimmed_mean.trimmed_mean(draws.loss_fn, optax.sgd(LR), 0.3)
   states, _ = run(algorithm, case)
-  xs, cuts = reference.trimmed_mean(X0, GRADIENT, *drawn(case), LR, 0.3)
+  drawn = methods_cases.drawn(case)
+  xs, cuts = reference.trimmed_mean(X0, GRADIENT, *drawn, LR, 0.3)
   assert_close(states, xs, rtol)
   # With dropouts it is not in every round as many.
   assert len(set(cuts)) > 1

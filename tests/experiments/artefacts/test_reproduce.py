@@ -181,6 +181,24 @@ def test_publishing(outcome, tmp_path, monkeypatch):
   assert len(publishing.records_of("some")) == 5
 
 
+def test_what_is_published_is_of_the_numbers_as_recorded(
+  outcome, tmp_path, monkeypatch
+):
+  monkeypatch.setattr(publishing, "_EXPERIMENTS", tmp_path)
+  monkeypatch.setattr(record, "_DIGITS", 1)
+  (tmp_path / "some").mkdir()
+  (tmp_path / "some" / "README.md").write_text("# Head\n")
+  publishing.publish(ARTEFACT, "smoke", outcome)
+  text = (tmp_path / "some" / "README.md").read_text()
+  unrounded = report.markdown(ARTEFACT, "smoke", outcome, "figures").strip()
+  assert report.section_of(text, "table9") != unrounded
+  recorded = Runner(tmp_path / "no", only_found=True).run(
+    ARTEFACT, "smoke", publishing.records_of("some")
+  )
+  again = report.markdown(ARTEFACT, "smoke", recorded, "figures").strip()
+  assert report.section_of(text, "table9") == again
+
+
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [

@@ -1,0 +1,134 @@
+"""Compiles the programs of one run for one target; see accelerator_compile.py.
+
+  PYTHONPATH=. python benchmarks/accelerator_programs.py \\
+      h100 '--task=mnist_cnn' RECORD.json
+
+with the variables of `accelerator_targets.environment`. Images of the right
+shapes stand for those of a data set: nothing is downloaded, and all sizes are
+real.
+"""
+
+import json
+import pathlib
+import sys
+import time
+from typing import Any
+
+import compiled
+import jax
+import numpy as np
+from accelerator_targets import H100, TARGETS
+from jax.experimental import topologies
+
+from experiments import job as jobs
+from experiments.flags import command_line
+from fedjax_opt import Simulator, target
+from fedjax_opt.data import tfds
+from fedjax_opt.models import convolution
+
+# Images of training and test, their shape, classes.
+_MNIST = (60_000, 10_000), (28, 28, 1), 10
+_CIFAR = (50_000, 10_000), (32, 32, 3)
+_IMAGES = {
+  "mnist": _MNIST,
+  "fashion_mnist": _MNIST,
+  "cifar10": (*_CIFAR, 10),
+  "cifar100": (*_CIFAR, 100),
+  "svhn_cropped": ((73_257, 26_032), (32, 32, 3), 10),
+}
+# Texts of training and test, classes.
+_TEXTS = {
+  "ag_news_subset": ((120_000, 7_600), 4),
+  "dbpedia": ((560_000, 70_000), 14),
+}
+
+
+def images(name: str, split: str, data_dir: Any = None) -> dict[str, Any]:
+  """Stands for `data.tfds.load`."""
+  del data_dir
+  sizes, shape, classes = _IMAGES[name]
+  size = sizes[split == "test"]
+  labels = np.random.default_rng(0).integers(classes, size=size)
+  return {"x": np.zeros((size, *shape), np.uint8), "y": labels.astype(np.int32)}
+
+
+def devices_of(name: str) -> list[jax.Device]:
+  """The devices of a target.
+
+  Raises:
+    RuntimeError: where the plugin of CUDA or TPU is not installed.
+  """
+  described = TARGETS[name]
+  if not described.topology:
+    return topologies.get_topology_desc(
+      platform="cuda", target_config=H100, topology="1x1x1"
+    ).devices
+  topology = topologies.get_topology_desc(described.topology, platform="tpu")
+  return topology.devices[: described.devices]
+
+
+def programs_of(arguments: list[str]) -> dict[str, Any]:
+  """Compiles the programs of a command line of `experiments.run`.
+
+  Returns:
+    {'seconds': of all, name: what is known of the program}.
+  """
+  job = jobs.prepare(command_line.parse(["run", *arguments], ""))
+  simulator = Simulator(
+    job.make,
+    job.data.get,
+    grid=job.setup.grid,
+    seeds=list(job.data),
+    test=job.task.test,
+    validation=job.task.validation,
+    grid_map=job.flags["grid_map"],
+    grid_chunk=job.flags.get("grid_chunk"),
+    grid_devices=job.flags.get("grid_devices"),
+    **job.settings,
+  )
+  start = time.perf_counter()
+  programs = simulator.compile(job.task.init)
+  seconds = time.perf_counter() - start
+  known = {name: _known(program) for name, program in programs.items()}
+  return {"seconds": seconds, **known}
+
+
+def _known(program):
+  """What a compiled program says of itself."""
+  memory, cost, text = (
+    program.memory_analysis(),
+    program.cost_analysis() or {},
+    program.as_text(),
+  )
+  shardings = jax.tree.leaves(program.input_shardings)
+  return {
+    "devices": max(len(s.device_set) for s in shardings),
+    "bytes": {
+      "arguments": memory.argument_size_in_bytes,
+      "temporary": memory.temp_size_in_bytes,
+      "results": memory.output_size_in_bytes - memory.alias_size_in_bytes,
+      "code": memory.generated_code_size_in_bytes,
+    },
+    # Loops are counted once.
+    "flops": cost.get("flops"),
+    "bytes_accessed": cost.get("bytes accessed"),
+    "exchanges": compiled.exchanges(text),
+    "loops": [loop._asdict() for loop in compiled.loops(text)],
+    "convolutions": compiled.convolutions(text),
+  }
+
+
+def main(argv: list[str]) -> None:
+  """Compiles, and writes what is known of the programs."""
+  name, arguments, record, *form = argv
+  tfds.load = images
+  if form:
+    convolution.resolve_implementation = lambda given: given or form[0]
+  with target.use(devices_of(name)):
+    found = programs_of(arguments.split())
+  versions = {"jax": jax.__version__, "date": time.strftime("%Y-%m-%d")}
+  pathlib.Path(record).write_text(json.dumps(found | versions))
+
+
+if __name__ == "__main__":
+  main(sys.argv[1:])

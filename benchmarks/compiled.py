@@ -1,0 +1,69 @@
+"""What a compiled program does, read from its text: kernels and exchanges."""
+
+import re
+from typing import NamedTuple
+
+# Operations of optimized HLO that a GPU starts as a kernel of their own.
+_KERNEL = re.compile(
+  r" (fusion|custom-call|copy|dot|convolution|sort|reduce|scatter|gather)\("
+)
+_EXCHANGE = re.compile(
+  r" (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter"
+  r"|send|recv)(?:-start)?\("
+)
+_BODY = re.compile(r"body=%?([\w.\-]+)")
+_HEAD = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$")
+
+
+class Loop(NamedTuple):
+  """A loop of a program.
+
+  Attributes:
+    depth: loops around it.
+    kernels: that its body starts, without those of loops inside.
+  """
+
+  depth: int
+  kernels: int
+
+
+def loops(text: str) -> list[Loop]:
+  """The loops of a compiled program, the outer ones first."""
+  lines = _lines_of_bodies(text)
+  inside = {
+    name: [b for line in body for b in _BODY.findall(line)]
+    for name, body in lines.items()
+  }
+  inner = {body for bodies in inside.values() for body in bodies}
+  found, level, depth = [], [name for name in lines if name not in inner], 0
+  while level:
+    for name in level:
+      kernels = sum(bool(_KERNEL.search(line)) for line in lines[name])
+      found.append(Loop(depth, kernels))
+    level = [body for name in level for body in inside[name]]
+    depth += 1
+  return found
+
+
+def _lines_of_bodies(text):
+  """{name: lines} of the computations that are the body of a loop."""
+  bodies, lines, name = set(_BODY.findall(text)), {}, None
+  for line in text.splitlines():
+    head = _HEAD.match(line)
+    if head:
+      name = head.group(1)
+    elif name in bodies:
+      lines.setdefault(name, []).append(line)
+  return lines
+
+
+def exchanges(text: str) -> dict[str, int]:
+  """How many operations of a program exchange arrays between devices."""
+  found = _EXCHANGE.findall(text)
+  return {name: found.count(name) for name in sorted(set(found))}
+
+
+def convolutions(text: str) -> dict[str, int]:
+  """Of a GPU: how many convolutions are calls of cuDNN, and how many not."""
+  calls = len(re.findall(r'custom_call_target="__cudnn\$conv', text))
+  return {"cudnn": calls, "other": len(re.findall(r" convolution\(", text))}

@@ -1,0 +1,73 @@
+"""The devices that programs are compiled for: those at hand, unless told.
+
+A compiler needs no device. `jax.experimental.topologies` describes those of a
+machine that is elsewhere, and
+
+  with fedjax_opt.target.use(topology.devices):
+    programs = Simulator(algorithm, data, cohort_size=10).compile(params)
+
+compiles the programs of a run for them: how long that takes, how much memory
+they need, and what devices exchange is known before there is such a machine.
+"""
+
+import contextlib
+import contextvars
+from collections.abc import Iterator, Sequence
+
+import jax
+
+__all__ = ["devices", "is_elsewhere", "num_processes", "platform", "use"]
+
+_used: contextvars.ContextVar[tuple[jax.Device, ...] | None]
+_used = contextvars.ContextVar("devices", default=None)
+
+
+@contextlib.contextmanager
+def use(devices: Sequence[jax.Device]) -> Iterator[None]:
+  """Inside, programs are made for these devices.
+
+  Args:
+    devices: all of one kind, as `jax.devices` or a topology gives them.
+
+  Raises:
+    ValueError: if there are none, or of several platforms.
+  """
+  devices = tuple(devices)
+  platforms = sorted({device.platform for device in devices})
+  if len(platforms) != 1:
+    raise ValueError(
+      f"devices: must be one or more of one platform, and are of {platforms}"
+    )
+  token = _used.set(devices)
+  try:
+    yield
+  finally:
+    _used.reset(token)
+
+
+def devices() -> list[jax.Device]:
+  """All of them, those of other processes too."""
+  used = _used.get()
+  return jax.devices() if used is None else list(used)
+
+
+def num_processes() -> int:
+  """Among how many processes they are divided."""
+  used = _used.get()
+  if used is None:
+    return jax.process_count()
+  return len({device.process_index for device in used})
+
+
+def platform() -> str:
+  """'cpu', 'gpu' or 'tpu'."""
+  used = _used.get()
+  if used is None:
+    return jax.default_backend()
+  name = used[0].platform
+  return "gpu" if name in ("cuda", "rocm") else name
+
+
+def is_elsewhere() -> bool:
+  """Whether arrays cannot be put on them: programs are compiled, not run."""
+  return _used.get() is not None

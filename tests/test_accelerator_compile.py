@@ -1,0 +1,108 @@
+"""Small runs, compiled for a GPU and TPUs that are not there; none is run.
+
+With FEDJAX_OPT_ACCELERATOR_COMPILE=1 and the extras tpu_compile, gpu_compile.
+"""
+
+import importlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+FOLDER = pathlib.Path(__file__).parent.parent / "benchmarks"
+
+
+pytestmark = pytest.mark.skipif(
+  os.environ.get("FEDJAX_OPT_ACCELERATOR_COMPILE") != "1",
+  reason="needs compilers of accelerators; FEDJAX_OPT_ACCELERATOR_COMPILE=1",
+)
+# Equal clients without masks, as in the papers' image tasks.
+EQUAL = (
+  "--task={} --client={} --num_clients=20 --examples_per_client=50 "
+  "--batch_size=10 --alpha=1"
+)
+
+
+@pytest.fixture
+def load(monkeypatch):
+  monkeypatch.syspath_prepend(str(FOLDER))
+  return importlib.import_module
+
+
+@pytest.fixture
+def compiled(tmp_path, load):
+  """`(target, flags) -> record` of accelerator_programs.py."""
+
+  def of(target, flags):
+    record = tmp_path / "record.json"
+    command = [
+      sys.executable, str(FOLDER / "accelerator_programs.py"), target, flags,
+      str(record),
+    ]  # fmt: skip
+    ended = subprocess.run(
+      command, capture_output=True, text=True, check=False,
+      env=load("accelerator_targets").environment(target),
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(record.read_text())
+
+  return of
+
+
+@pytest.mark.parametrize(
+  ("task", "client", "in_step", "in_rest"),
+  [
+    ("mnist_mlp", "sgd", 12, 32),
+    ("mnist_mlp", "delta_sgd", 24, 40),
+    ("mnist_cnn", "sgd", 36, 46),
+  ],
+)
+def test_kernels_that_wait_for_each_other(
+  compiled, load, task, client, in_step, in_rest
+):
+  """A round of a small model on a GPU takes as long as its kernels start."""
+  found = compiled("h100", EQUAL.format(task, client))
+  kernels = load("accelerator_compile").kernels
+  step, rest = kernels(found["rounds"]["loops"])
+  assert 0 < step <= in_step
+  assert 0 < rest <= in_rest
+
+
+@pytest.mark.parametrize("target", ["v5e-1", "v5e-4", "v4-4"])
+def test_a_tpu_has_the_programs_and_one_sum_a_phase(compiled, target):
+  found = compiled(target, "--rounds=3")
+  rounds = found["rounds"]
+  number = {"v5e-1": 1, "v5e-4": 4, "v4-4": 8}[target]
+  assert rounds["devices"] == number
+  assert rounds["exchanges"] == (
+    {} if number == 1 else {"all-gather": 1, "all-reduce": 1}
+  )
+  assert 0 < rounds["bytes"]["code"] < 10e6
+  assert 0 < rounds["bytes"]["temporary"] < 1e9
+  assert found["evaluation"]["flops"] > 0
+
+
+def test_a_grid_is_divided_over_chips(compiled):
+  grid = "--client=sgd --client_lr=0.1,0.2,0.3,0.4 --seed=0,1"
+  found = compiled("v5e-4", grid)["rounds"]
+  assert found["devices"] == 4
+  assert found["exchanges"] == {}  # Each chip has a setting of its own.
+
+
+def test_what_is_compiled_is_not_compiled_again(load, tmp_path):
+  accelerator_compile = load("accelerator_compile")
+  arguments = [
+    f"--output_dir={tmp_path}", "--targets=v5e-1", "--programs=digits_sgd"
+  ]  # fmt: skip
+  accelerator_compile.main(arguments)
+  record = json.loads((tmp_path / "records.json").read_text())
+  (made,) = record.values()
+  assert "error" not in made
+  page = (tmp_path / "page.md").read_text()
+  accelerator_compile.main(arguments)
+  assert json.loads((tmp_path / "records.json").read_text()) == record
+  assert (tmp_path / "page.md").read_text() == page
+  assert "| Digits, MLP, SGD | 1 chip v5e | 1 |" in page

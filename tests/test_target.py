@@ -1,0 +1,148 @@
+"""Programs for devices that are elsewhere: here for those that are at hand."""
+
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fedjax_opt as fo
+from fedjax_opt import norms, target, trees
+from fedjax_opt.engine import chunks, processes, programs
+from tests import jax_problems
+
+TASK = jax_problems.softmax()
+
+
+def simulator(**settings):
+  algorithm = fo.fed_avg(TASK.loss_fn, optax.sgd(0.1))
+  defaults = {"cohort_size": 3, "batch_size": 4, "local_steps": 2}
+  return fo.Simulator(algorithm, TASK.data, **defaults | settings)
+
+
+def device(platform):
+  return types.SimpleNamespace(platform=platform)
+
+
+def per_example(params, batch):
+  return {"loss": TASK.loss_fn(params, batch, None)}
+
+
+EVALUATE = fo.evaluation.federated(per_example)
+
+
+def test_compile_gives_the_programs_of_a_run():
+  found = simulator(evaluate=EVALUATE).compile(TASK.params)
+  assert sorted(found) == ["evaluation", "rounds"]
+  for program in found.values():
+    assert program.memory_analysis().temp_size_in_bytes > 0
+  assert sorted(simulator().compile(TASK.params)) == ["rounds"]
+
+
+def test_a_grid_has_one_program_of_all_points():
+  make = lambda rate: fo.fed_avg(TASK.loss_fn, optax.sgd(rate))
+  settings = {"cohort_size": 3, "batch_size": 4, "local_steps": 2}
+  one, four = (
+    fo.Simulator(make, TASK.data, grid={"rate": rates}, **settings).compile(
+      TASK.params
+    )["rounds"]
+    for rates in ([0.1], [0.1, 0.2, 0.3, 0.4])
+  )
+  argument = lambda p: p.memory_analysis().argument_size_in_bytes
+  assert argument(four) > argument(one)
+
+
+def test_no_array_is_put_on_devices_that_are_elsewhere(monkeypatch):
+  def refuse(*args, **kwargs):
+    raise AssertionError("an array was put on a device")
+
+  programs.clear()
+  monkeypatch.setattr(jax, "device_put", refuse)
+  with target.use(jax.devices()):
+    assert target.is_elsewhere()
+    assert processes.memory_bytes() is None
+    found = simulator(evaluate=EVALUATE).compile(TASK.params)
+  assert not target.is_elsewhere()
+  assert sorted(found) == ["evaluation", "rounds"]
+
+
+def test_programs_for_other_devices_are_not_mistaken_for_those_at_hand():
+  programs.clear()
+  with target.use(jax.devices()[:1]):
+    elsewhere = simulator().compile(TASK.params)["rounds"]
+  again = simulator().compile(TASK.params)["rounds"]
+  (shape,) = {s for s in jax.tree.leaves(elsewhere.input_shardings)}
+  assert shape.device_set == set(jax.devices()[:1])
+  # On one and the same device they may be one program.
+  needed = lambda p: p.memory_analysis().temp_size_in_bytes
+  assert needed(again) == needed(elsewhere)
+
+
+@pytest.mark.parametrize(
+  ("name", "platform"), [("cuda", "gpu"), ("gpu", "gpu"), ("tpu", "tpu")]
+)
+def test_what_is_chosen_by_platform_is_that_of_the_target(name, platform):
+  with target.use([device(name)]):
+    assert target.platform() == platform
+    assert chunks.is_faster_vmapped(None, 1)
+  assert target.platform() == jax.default_backend()
+
+
+@pytest.mark.parametrize(
+  ("devices", "said"),
+  [([], r"are of \[\]"), ([device("tpu"), device("cuda")], "'cuda', 'tpu'")],
+)
+def test_devices_are_of_one_platform(devices, said):
+  with (
+    pytest.raises(ValueError, match=f"devices: must be one or more.*{said}"),
+    target.use(devices),
+  ):
+    pass
+
+
+# What is computed otherwise there.
+
+TREE = {"a": np.arange(6.0, dtype=np.float32).reshape(2, 3), "b": np.ones(4)}
+
+
+@pytest.mark.parametrize("worst", [0.0, np.inf, np.nan])
+def test_sums_over_trees_are_the_same_on_accelerators(worst):
+  tree = jax.tree.map(jnp.float32, TREE | {"c": worst})
+  here = norms.norm(tree), norms.distance(tree, TREE | {"c": 1.0})
+  finite = trees.all_finite(tree)
+  with target.use([device("cuda")]):
+    assert len(trees.joined(jax.tree.leaves(tree))) == 1
+    there = norms.norm(tree), norms.distance(tree, TREE | {"c": 1.0})
+    assert trees.all_finite(tree) == finite
+  np.testing.assert_allclose(there, here, rtol=1e-6)
+
+
+def test_large_trees_stay_in_leaves():
+  leaves = [jnp.zeros(1 << 20), jnp.zeros(2)]
+  with target.use([device("cuda")]):
+    assert [leaf.size for leaf in trees.joined(leaves)] == [1 << 20, 2]
+    assert trees.joined([]) == []
+
+
+@pytest.mark.parametrize("reuse_gradients", [False, True])
+def test_delta_sgd_takes_the_same_steps_on_accelerators(reuse_gradients):
+  """There it stores its point in a form that need not be copied."""
+
+  def points():
+    rule = fo.delta_sgd(reuse_gradients=reuse_gradients)
+    grad = jax.grad(lambda x: jnp.sum(x["a"] ** 4) + jnp.sum(x["b"] ** 2))
+    x = {"a": jnp.array([1.0, -0.5]), "b": jnp.ones((2, 2))}
+    state, found = rule.init(x), []
+    for _ in range(6):
+      updates, state = rule.update(grad(x), state, x, grad_fn=grad)
+      x = optax.apply_updates(x, updates)
+      found += [x, state.step_size, state.count, state.params]
+    return found
+
+  here = points()
+  with target.use([device("cuda")]):
+    there = points()
+  for a, b in zip(jax.tree.leaves(here), jax.tree.leaves(there), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-5)
