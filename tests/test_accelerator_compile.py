@@ -55,9 +55,9 @@ def compiled(tmp_path, load):
 @pytest.mark.parametrize(
   ("task", "client", "in_step", "in_rest"),
   [
-    ("mnist_mlp", "sgd", 12, 32),
-    ("mnist_mlp", "delta_sgd", 24, 40),
-    ("mnist_cnn", "sgd", 36, 46),
+    ("mnist_mlp", "sgd", 12, 29),
+    ("mnist_mlp", "delta_sgd", 24, 38),
+    ("mnist_cnn", "sgd", 34, 44),
   ],
 )
 def test_kernels_that_wait_for_each_other(

@@ -54,6 +54,15 @@ def add(a: jax.Array, b: jax.Array) -> jax.Array:
   return _settle(a + b)
 
 
+def fit(rounds: int, clients: int) -> bool:
+  """Whether the counters of so many rounds add up as they are, without `add`.
+
+  A digit of what a round counts is below 1024 + 8 n for n clients. A plain sum
+  is done in the place of the old one, where `add` needs three kernels of a GPU.
+  """
+  return rounds * (1024 + 8 * clients) < 1 << 32
+
+
 def times(counter: jax.Array, number: int) -> jax.Array:
   """[..., 8] -> [..., 8], a counter times a Python integer below 2^64."""
   if number == 1:

@@ -58,6 +58,8 @@ def run_rounds(
 
   _, counts, traces = jax.eval_shape(one_round, state, first)
   names = list(counts)
+  is_short = counters.fit(config.eval_every, config.cohort_size)
+  add = jnp.add if is_short else counters.add
   # One array of all counters: a loop copies each array that it carries.
   pack = lambda counts: jnp.stack([counts[name] for name in names])  # [n, 8]
   blank = lambda leaf: jnp.zeros((config.eval_every, *leaf.shape), leaf.dtype)
@@ -65,7 +67,7 @@ def run_rounds(
   def body(round, carry):
     state, total, records = carry
     state, counts, traces = one_round(state, round)
-    total = counters.add(total, pack(counts))
+    total = add(total, pack(counts))
     record = lambda all, new: all.at[round - first].set(new)
     return state, total, jax.tree.map(record, records, traces)
 

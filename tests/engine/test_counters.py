@@ -3,11 +3,13 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
-from fedjax_opt import Algorithm, ClientOutput, simulate
-from fedjax_opt.engine import counters
+from fedjax_opt import Algorithm, ClientOutput, fed_avg, simulate
+from fedjax_opt.engine import counters, programs
 from fedjax_opt.engine.replies import Reply, add_padding
+from tests import jax_problems
 from tests.engine.test_cohort import DATA, B
 
 LARGE = [
@@ -15,6 +17,9 @@ LARGE = [
   for power in (8, 16, 24, 31, 32, 40, 53, 62)
   for offset in (-1, 0, 1)
 ]
+
+
+TASK = jax_problems.softmax()
 
 
 def read(counter):
@@ -118,3 +123,42 @@ def test_padding_of_chunks_of_many_examples():
   reply = Reply(*[None] * 5, {}, {}, None, None, 0)
   counts = add_padding(reply, steps, width=4 * 1000).counts
   assert read(counts["computed_examples"]) == 3_000_000 * 4000
+
+
+@pytest.mark.parametrize("clients", [1, 7, 1000, 100_003])
+def test_digits_of_a_round_leave_room_for_plain_sums(clients):
+  """The bound that `fit` assumes, with the largest digits there can be."""
+  most = jnp.full(clients, (1 << 31) - 1)
+  of_clients = counters.times(counters.of(most), 255)
+  found = [
+    counters.totals(most=most)["most"],
+    counters.total(of_clients),
+    counters.times(counters.total(counters.of(most)), (1 << 24) - 1),
+  ]
+  found.append(counters.add(*found[:2]))
+  assert max(int(jnp.max(counter)) for counter in found) < 1024 + 8 * clients
+
+
+def test_plain_sums_are_exact_as_long_as_they_fit():
+  rounds, clients = 500_000, 900
+  assert counters.fit(rounds, clients)
+  assert not counters.fit(rounds, 1200)
+  number = ((1 << 31) - 1) * clients
+  counter = counters.totals(most=jnp.full(clients, (1 << 31) - 1))["most"]
+  plain = jax.lax.fori_loop(0, rounds, lambda _, t: t + counter, counter)
+  assert read(plain) == (rounds + 1) * number
+
+
+def test_a_run_counts_the_same_either_way(monkeypatch):
+  def run():
+    algorithm = fed_avg(TASK.loss_fn, optax.sgd(0.1))
+    settings = {"cohort_size": 3, "batch_size": 4, "local_steps": 2}
+    return dict(
+      simulate(algorithm, TASK.params, TASK.data, rounds=5, **settings).cost
+    )
+
+  plain = run()
+  monkeypatch.setattr(counters, "fit", lambda rounds, clients: False)
+  programs.clear()
+  assert run() == plain
+  assert plain["gradient_evaluations_per_round"] > 0
