@@ -29,6 +29,8 @@ from typing import Any, NamedTuple
 
 import accelerator_report
 
+from fedjax_opt.results import json_files
+
 _ROOT = pathlib.Path(__file__).parents[1]
 FRAMEWORKS = {
   "fedjax": "FedJAX",
@@ -46,7 +48,7 @@ class Job(NamedTuple):
   Attributes:
     name: of its result.
     seconds: that it takes on an H100, about, with its compilation.
-    case: of accelerator_cases.py, 'peer' or 'paper'.
+    case: of accelerator_cases.py; 'peer', 'paper' or 'command'.
     arguments: of the case.
   """
 
@@ -75,6 +77,8 @@ _FORMS = {
   "chunks of 2": {"settings": {"client_map": "vmap", "client_chunk": 2}},
   "scan": {"settings": {"client_map": "scan"}},
 }
+# Forms that a rehearsal has of the MLP alone.
+_LIKE = ("chunks of 2", "scan", "vmap, float32", "vmap, mixed")
 
 
 def jobs(options: argparse.Namespace) -> list[Job]:
@@ -101,7 +105,7 @@ def jobs(options: argparse.Namespace) -> list[Job]:
   ]
   bfloat16 = {"settings": {"client_map": "vmap", "precision": "bfloat16"}}
   found.append(_round("resnet18, vmap, bfloat16", 150, **_RESNET, **bfloat16))
-  found += _papers(options, _DELTA)
+  found += _papers(options, "delta_sgd/table1")
   found += [
     Job(f"FL-Simulator, {name}", 150, "method", {"name": name})
     for name in ("fed_avg", "fed_prox", "scaffold", "fed_dyn", "fed_cm")
@@ -132,7 +136,7 @@ def jobs(options: argparse.Namespace) -> list[Job]:
         _round(f"{model}, as products", seconds, **shape, form="matmul")
       )
   found += _protocols(options)
-  found += _papers(options, _DOMO)
+  found += _papers(options, "domo/figure1")
   if options.tiny:
     found = [_tiny(job) for job in found if _is_rehearsed(job)]
   return found
@@ -152,21 +156,11 @@ def _is_rehearsed(job):
   return job.case != "paper" and not is_like_others.get(model, False)
 
 
-_LIKE = ("chunks of 2", "scan", "vmap, float32", "vmap, mixed")
-
-
-# Runs of the papers: artefact and what is said of it.
-_DELTA = ("delta_sgd/table1",)
-_DOMO = ("domo/figure1",)
-
-
-def _papers(options, names):
-  """The papers' own settings, several minutes at a time."""
+def _papers(options, artefact):
+  """A paper's own setting, several minutes at a time."""
   if not options.data_dir:
     return []
-  return [
-    Job(f"paper {name}", 300, "paper", {"artefact": name}) for name in names
-  ]
+  return [Job(f"paper {artefact}", 300, "paper", {"artefact": artefact})]
 
 
 def _protocols(options):
@@ -229,6 +223,8 @@ def run_all(
   has_failed, end = False, time.monotonic() + options.budget_s
   results = folder / "results"
   results.mkdir(parents=True, exist_ok=True)
+  names = [job.name for job in todo]
+  accelerator_report.write(folder, names)
   for job in todo:
     file = results / f"{_file_name(job.name)}.json"
     known = json.loads(file.read_text()) if file.exists() else {}
@@ -243,11 +239,11 @@ def run_all(
       found = run_one(job, folder, options, left)
       found["seconds"] = time.monotonic() - start
     record = {**job.arguments, "name": job.name, "case": job.case} | found
-    _write(file, json.dumps(record, indent=1))
+    json_files.write_whole(file, json.dumps(record, indent=1).encode())
     has_failed |= "error" in found
     said = found.get("left_out") or found.get("error") or "done"
     print(f"{job.name}: {said}", flush=True)
-    accelerator_report.write(folder, [job.name for job in todo])
+    accelerator_report.write(folder, names)
   return has_failed
 
 
@@ -300,13 +296,6 @@ def _file_name(name):
   return "".join(c if c.isalnum() else "_" for c in name)
 
 
-def _write(file, text):
-  """Writes beside and renames."""
-  beside = file.with_suffix(".new")
-  beside.write_text(text)
-  beside.replace(file)
-
-
 def main(argv: list[str] | None = None) -> int:
   """The command line; the exit status is 1 if a measurement failed."""
   parser = argparse.ArgumentParser(
@@ -323,9 +312,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.error(f"--budget_s={options.budget_s:g}: must be above 0")
   folder = pathlib.Path(options.output_dir).expanduser().resolve()
   os.makedirs(folder, exist_ok=True)
-  todo = jobs(options)
-  has_failed = run_all(todo, folder, options)
-  accelerator_report.write(folder, [job.name for job in todo])
+  has_failed = run_all(jobs(options), folder, options)
   print((folder / "report.md").read_text())
   return int(has_failed)
 

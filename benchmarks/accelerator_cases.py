@@ -6,7 +6,6 @@
 Images are random numbers of the right shape: only time and memory count.
 """
 
-import functools
 import json
 import pathlib
 import statistics
@@ -24,7 +23,7 @@ from jax import lax
 
 import fedjax_opt as fo
 from fedjax_opt import models, objectives
-from fedjax_opt.models import convolution, layers
+from fedjax_opt.models import convolution
 from fedjax_opt.results import environment
 
 CLASSES = 10
@@ -35,7 +34,6 @@ MODELS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     models.CNN(channels=(32, 64), kernel_size=3, dropout=0.0, hidden=128),
     (32, 32, 3),
   ),
-  "logistic": (models.LinearModel(CLASSES), (28, 28, 1)),
   "resnet18": (models.resnet18(), (32, 32, 3)),
   "vgg16": (models.VGG(), (32, 32, 3)),
 }
@@ -147,7 +145,6 @@ def round(
   settings: dict[str, Any] | None = None,
   matmul: str = "tensorfloat32",
   form: str = "",
-  rule: str = "sgd",
   settings_of_grid: int = 1,
 ) -> dict[str, Any]:
   """A round of FedAvg.
@@ -161,14 +158,12 @@ def round(
     settings: of `simulate`.
     matmul: precision of float32 matrix products.
     form: of convolutions; "" for what is chosen.
-    rule: 'sgd' or 'delta_sgd'.
     settings_of_grid: rates that run in one program.
   """
   if form:
     convolution.resolve_implementation = lambda given: given or form
-    layers.resolve_implementation = convolution.resolve_implementation
   task = Task(model, clients, steps * batch_size)
-  make = functools.partial(_fed_avg, task, rule)
+  make = lambda rate: fo.fed_avg(task.loss_fn, optax.sgd(rate))
   given = {"batch_size": batch_size, "eval_every": max(rounds, 100_000)}
   given |= settings or {}
   rates = np.geomspace(1e-3, 1e-2, settings_of_grid)
@@ -198,11 +193,6 @@ def round(
     "tflops": work / seconds / 1e12,
     "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
   }
-
-
-def _fed_avg(task, rule, rate):
-  rules = {"sgd": optax.sgd, "delta_sgd": lambda rate: fo.delta_sgd(eta_0=rate)}
-  return fo.fed_avg(task.loss_fn, rules[rule](rate))
 
 
 def method(

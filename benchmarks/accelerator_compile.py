@@ -20,7 +20,10 @@ import sys
 import time
 from typing import Any, NamedTuple
 
+import accelerator_report
 import accelerator_targets
+
+from fedjax_opt.results import json_files
 
 _DELTA, _DOMO = "experiments/delta_sgd", "experiments/domo"
 _FCO, _BVR = "experiments/fco", "experiments/bvr"
@@ -131,7 +134,7 @@ def compile_all(
       seconds = time.perf_counter() - start
       said = records[key].get("error", f"{seconds:.0f} s")
       print(f"{key}: {said}", flush=True)
-      file.write_text(json.dumps(records, indent=1))
+      json_files.write_whole(file, json.dumps(records, indent=1).encode())
   return records
 
 
@@ -194,13 +197,13 @@ def page(records: dict[str, Any]) -> str:
 
 def table(records: dict[str, Any]) -> str:
   """The records as a table in Markdown, by target and run."""
-  lines = [" | ".join(_COLUMNS), " | ".join("---" for _ in _COLUMNS)]
-  for target in TARGETS:
-    for name in RUNS | OTHER_FORMS:
-      record = records.get(f"{name} {target}")
-      if record is not None:
-        lines.append(" | ".join(_cells(name, target, record)))
-  return "\n".join(f"| {line} |" for line in lines) + "\n"
+  rows = [
+    _cells(name, target, records[f"{name} {target}"])
+    for target in TARGETS
+    for name in RUNS | OTHER_FORMS
+    if f"{name} {target}" in records
+  ]
+  return accelerator_report.table(_COLUMNS, rows) + "\n"
 
 
 def _cells(name, target, record):

@@ -36,11 +36,6 @@ _IMAGES = {
   "cifar100": (*_CIFAR, 100),
   "svhn_cropped": ((73_257, 26_032), (32, 32, 3), 10),
 }
-# Texts of training and test, classes.
-_TEXTS = {
-  "ag_news_subset": ((120_000, 7_600), 4),
-  "dbpedia": ((560_000, 70_000), 14),
-}
 
 
 def images(name: str, split: str, data_dir: Any = None) -> dict[str, Any]:
@@ -75,16 +70,7 @@ def programs_of(arguments: list[str]) -> dict[str, Any]:
   """
   job = jobs.prepare(command_line.parse(["run", *arguments], ""))
   simulator = Simulator(
-    job.make,
-    job.data.get,
-    grid=job.setup.grid,
-    seeds=list(job.data),
-    test=job.task.test,
-    validation=job.task.validation,
-    grid_map=job.flags["grid_map"],
-    grid_chunk=job.flags.get("grid_chunk"),
-    grid_devices=job.flags.get("grid_devices"),
-    **job.settings,
+    job.make, job.data.get, grid=job.setup.grid, **jobs.simulated(job)
   )
   start = time.perf_counter()
   programs = simulator.compile(job.task.init)

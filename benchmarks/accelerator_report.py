@@ -58,7 +58,8 @@ def _device(record: dict[str, Any]) -> str:
   )
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+  """A table in Markdown."""
   lines = [header, ["---"] * len(header), *rows]
   return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -100,7 +101,7 @@ def _rounds(measured, device):
     "round", "ms", "range", "TFLOP/s", "% of the product's", "peak GB",
     "compile s",
   )  # fmt: skip
-  return ["## Rounds", _table(header, rows), *_ratios(measured)]
+  return ["## Rounds", table(header, rows), *_ratios(measured)]
 
 
 def _ratios(measured):
@@ -138,7 +139,7 @@ def _others(measured):
   found = []
   if rows:
     header = ("protocol", "seconds a round", "compile s", "published")
-    found += ["## Published protocols", _table(header, rows)]
+    found += ["## Published protocols", table(header, rows)]
   for record in measured:
     if "said" in record:
       said = record["said"].rstrip()

@@ -70,6 +70,19 @@ class Job(NamedTuple):
   stopping: Stopping  # what ends it before its last round
 
 
+def simulated(job: Job) -> dict[str, Any]:
+  """The arguments that `sweep` and `Simulator` name alike."""
+  return {
+    "seeds": list(job.data),
+    "test": job.task.test,
+    "validation": job.task.validation,
+    "grid_map": job.flags["grid_map"],
+    "grid_chunk": job.flags.get("grid_chunk"),
+    "grid_devices": job.flags.get("grid_devices"),
+    **job.settings,
+  }
+
+
 def prepare(flags: dict[str, Any]) -> Job:
   """Checks the flags, what is quick to check first, and loads the data.
 

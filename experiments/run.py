@@ -40,7 +40,7 @@ from experiments import (
 )
 from experiments.ctrl_c import CtrlC
 from experiments.flags import command_line
-from experiments.job import Job, prepare
+from experiments.job import Job, prepare, simulated
 from experiments.results import Results, all_diverged
 from fedjax_opt import Report, Result, Run, locks, sweep
 from fedjax_opt.engine import processes
@@ -155,23 +155,17 @@ def simulate(
   job: Job, on_evaluation: Callable[[Report], bool] | None = None
 ) -> Result:
   """Simulates all points; what each of several processes does alike."""
-  flags, task = job.flags, job.task
+  flags = job.flags
   with compilation_cache.kept_in(flags["compilation_cache"]):
     return sweep(
       job.make,
       job.setup.grid,
-      task.init,
+      job.task.init,
       job.data.get,
       rounds=flags["rounds"],
-      seeds=list(job.data),
-      test=task.test,
-      validation=task.validation,
       on_evaluation=on_evaluation,
-      grid_map=flags["grid_map"],
-      grid_chunk=flags.get("grid_chunk"),
-      grid_devices=flags.get("grid_devices"),
       checkpoints=job.checkpoints,
-      **job.settings,
+      **simulated(job),
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, Unpack
 import jax
 import numpy as np
 
+from fedjax_opt import target
 from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.checks import algorithms, functions, inputs
 from fedjax_opt.checks import settings as checked
@@ -312,6 +313,7 @@ class Simulator:
       The state after them, and the metrics: {name: float}, of a grid [S].
     """
     checks.at_least("rounds", rounds, 0)
+    target.check_at_hand()
     executor = self._executor_for(state)
     last = state.round + rounds
     checks.at_least("state.round + rounds", last, 0)
@@ -372,6 +374,7 @@ class Simulator:
   ) -> Result:
     """A run from start to end, with a history, see `simulate`."""
     checked.check_run(rounds, on_evaluation, checkpoints, progress)
+    target.check_at_hand()
     rounds = int(rounds)  # It may be one of NumPy's.
     config, start, shapes = self._prepare(params, seeds)
     executor = self._executor_of(config, tuple(seeds))

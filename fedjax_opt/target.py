@@ -16,7 +16,14 @@ from collections.abc import Iterator, Sequence
 
 import jax
 
-__all__ = ["devices", "is_elsewhere", "num_processes", "platform", "use"]
+__all__ = [
+  "check_at_hand",
+  "devices",
+  "is_elsewhere",
+  "num_processes",
+  "platform",
+  "use",
+]
 
 _used: contextvars.ContextVar[tuple[jax.Device, ...] | None]
 _used = contextvars.ContextVar("devices", default=None)
@@ -24,7 +31,7 @@ _used = contextvars.ContextVar("devices", default=None)
 
 @contextlib.contextmanager
 def use(devices: Sequence[jax.Device]) -> Iterator[None]:
-  """Inside, programs are made for these devices.
+  """Inside, programs are made for these devices, and cannot be run.
 
   Args:
     devices: all of one kind, as `jax.devices` or a topology gives them.
@@ -66,6 +73,19 @@ def platform() -> str:
     return jax.default_backend()
   name = used[0].platform
   return "gpu" if name in ("cuda", "rocm") else name
+
+
+def check_at_hand() -> None:
+  """Checks that programs can be run.
+
+  Raises:
+    ValueError: within `use`.
+  """
+  if is_elsewhere():
+    raise ValueError(
+      "target.use: its devices are elsewhere, so that programs are compiled "
+      "and not run; call Simulator.compile"
+    )
 
 
 def is_elsewhere() -> bool:

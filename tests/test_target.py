@@ -80,6 +80,31 @@ def test_programs_for_other_devices_are_not_mistaken_for_those_at_hand():
   assert needed(again) == needed(elsewhere)
 
 
+def test_a_simulator_that_compiled_for_devices_elsewhere_still_runs():
+  one = simulator(evaluate=EVALUATE)
+  with target.use(jax.devices()[:1]):
+    one.compile(TASK.params)
+  state, metrics = one.run(one.init(TASK.params), rounds=1)
+  other = simulator(evaluate=EVALUATE)
+  assert metrics == other.run(other.init(TASK.params), rounds=1)[1]
+  assert state.round == 1
+
+
+def test_nothing_is_run_on_devices_that_are_elsewhere():
+  algorithm = fo.fed_avg(TASK.loss_fn, optax.sgd(0.1))
+  one = simulator()
+  state = one.init(TASK.params)
+  with target.use(jax.devices()):
+    for run in (
+      lambda: fo.simulate(
+        algorithm, TASK.params, TASK.data, rounds=1, batch_size=4
+      ),
+      lambda: one.run(state, rounds=1),
+    ):
+      with pytest.raises(ValueError, match=r"target.use: its devices are els"):
+        run()
+
+
 @pytest.mark.parametrize(
   ("name", "platform"), [("cuda", "gpu"), ("gpu", "gpu"), ("tpu", "tpu")]
 )

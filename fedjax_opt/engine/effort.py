@@ -46,10 +46,10 @@ _LEVEL_1 = 19
 def of_large_programs() -> dict[str, int] | None:
   """The options to compile rounds and evaluation with; None for JAX's own.
 
-  A TPU's compiler takes minutes for a deep network. At level 1 it takes half of
-  that and less, for as many FLOPs and no more bytes read and written
-  (`benchmarks/accelerator_compile.py`). JAX_OPTIMIZATION_LEVEL=O3 asks for all
-  that it can do.
+  A TPU's compiler takes a minute for the rounds of ResNet-18. At level 1 it
+  takes less than half of that, for as many FLOPs and fewer bytes read and
+  written (docs/accelerators.md). JAX_OPTIMIZATION_LEVEL=O3 asks for all that it
+  can do.
   """
   is_chosen = getattr(jax.config, "jax_optimization_level", "O3") != "UNKNOWN"
   if is_chosen or target.platform() != "tpu":

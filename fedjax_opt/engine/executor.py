@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt import trees
+from fedjax_opt import target, trees
 from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
@@ -47,7 +47,7 @@ class Executor:
       active: which settings run.
     """
     self.config, self.active = config, active
-    self._given_config = config
+    self._given_config, self._devices = config, _present_devices()
     self._clients, self._seeds = data, seeds
     self._make, self._hyperparameters = make, hyperparameters
     self._store = ClientStore(config)
@@ -80,8 +80,9 @@ class Executor:
     return feed.Feed(self.config, self._clients, self._seeds)
 
   def is_for(self, config: Config, seeds: Sequence[int]) -> bool:
-    """Whether it is the executor of these settings and seeds."""
-    return (self._given_config, tuple(self._seeds)) == (config, tuple(seeds))
+    """Whether it is that of these settings, seeds and the present devices."""
+    own = self._given_config, tuple(self._seeds), self._devices
+    return own == (config, tuple(seeds), _present_devices())
 
   @property
   def needed_bytes(self) -> int | None:
@@ -231,6 +232,11 @@ class Executor:
     data, per_seed = self._evaluated
     shared = (per_seed, data, self._test, self._validation)
     return (server, self._hyper), {}, shared
+
+
+def _present_devices():
+  """Those that programs are made for, and whether they are elsewhere."""
+  return target.is_elsewhere(), target.devices()
 
 
 def _grouped(data, seeds):

@@ -165,9 +165,10 @@ class Worker:
     traces = {name: blank(name) for name in config.trace}
     # A static number of steps needs no masking under vmap.
     num_steps = config.plan.common_steps or self.num_steps
-    end, rule_state, self.traces = lax.fori_loop(
-      0, num_steps, step, (lax.optimization_barrier(start), rule_state, traces)
-    )
+    # Steps may overwrite what they begin with. XLA would take the caller's copy
+    # of the model for it, and copy that for each client.
+    begin = lax.optimization_barrier(start), rule_state, traces
+    end, rule_state, self.traces = lax.fori_loop(0, num_steps, step, begin)
     examples = jnp.sum(self._client.counts, dtype=jnp.int32)
     self._count(gradients_per_step, examples)
     return master_model(params, start, end), rule_state

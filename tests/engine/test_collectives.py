@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -9,10 +10,9 @@ import pytest
 
 PROGRAM = """
 import json
-import re
+import compiled
 import optax
 import fedjax_opt as fo
-from fedjax_opt.engine import programs
 from tests import jax_problems
 
 task = jax_problems.softmax(sizes=(8,) * 16)
@@ -25,20 +25,15 @@ algorithms = {
 }
 found = {}
 for name, algorithm in algorithms.items():
-  programs.clear()
-  fo.simulate(
-    algorithm, task.params, task.data, rounds=1, cohort_size=8, batch_size=4,
-    local_steps=2, client_devices=4,
+  simulator = fo.Simulator(
+    algorithm, task.data, cohort_size=8, batch_size=4, local_steps=2,
+    client_devices=4,
   )
-  ((compiled, _),) = programs._known.values()
-  names = re.findall(
-    r" (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter"
-    r"|send|recv)(?:-start)?[(]",
-    compiled().as_text(),
-  )
-  found[name] = {each: names.count(each) for each in names}
+  rounds = simulator.compile(task.params)["rounds"]
+  found[name] = compiled.exchanges(rounds.as_text())
 print(json.dumps(found))
 """
+ROOT = pathlib.Path(__file__).parents[2]
 ONE = {"all-reduce": 1, "all-gather": 1}
 
 
@@ -48,9 +43,11 @@ def found():
     "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")
     + " --xla_force_host_platform_device_count=4",
     "JAX_PLATFORMS": "cpu",
+    # `compiled` reads programs for the benchmarks too.
+    "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "benchmarks")]),
   }
   ended = subprocess.run(
-    [sys.executable, "-c", PROGRAM.replace("\\\\\\\\", "\\\\")],
+    [sys.executable, "-c", PROGRAM],
     env=given, capture_output=True, text=True, check=False,
   )  # fmt: skip
   assert ended.returncode == 0, ended.stderr
