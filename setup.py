@@ -125,8 +125,9 @@ setuptools.setup(
     "tensorboard": tensorboard,
     "fmri": fmri,
     "privacy": privacy,
-    "tpu_compile": tpu_compile,
-    "gpu_compile": gpu_compile,
+    # An older pip finds an extra by its normalized name alone: no underscore.
+    "tpu-compile": tpu_compile,
+    "gpu-compile": gpu_compile,
     "notebooks": notebooks + run,
     "docs": docs + run,
     "test": test + run + tfds + text + tensorboard + privacy + notebooks,

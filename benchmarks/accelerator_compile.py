@@ -1,6 +1,6 @@
 """Compiles runs at the papers' sizes for GPUs and TPUs that are not there.
 
-  pip install -e '.[run,tpu_compile,gpu_compile]'
+  pip install -e '.[run,tpu-compile,gpu-compile]'
   python benchmarks/accelerator_compile.py --output_dir=D
   python benchmarks/accelerator_compile.py --output_dir=D \\
       --targets=h100,v5e-4 --programs=mnist_cnn,shakespeare --data_dir=DATA

@@ -1,6 +1,6 @@
 """Small runs, compiled for a GPU and TPUs that are not there; none is run.
 
-With FEDJAX_OPT_ACCELERATOR_COMPILE=1 and the extras tpu_compile, gpu_compile.
+With FEDJAX_OPT_ACCELERATOR_COMPILE=1 and the extras tpu-compile, gpu-compile.
 """
 
 import importlib
