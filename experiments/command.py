@@ -8,6 +8,7 @@ At the end, with all files written, it is ignored.
 """
 
 import contextlib
+import ctypes
 import gc
 import os
 import pathlib
@@ -24,6 +25,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _AGAIN = (
   1.0  # Seconds: an exception may have been lost, but ten presses are one.
 )
+
+_M_ARENA_MAX = -8  # Of glibc's malloc.h.
 
 _main: Callable | None = None  # Of the program that this process is for.
 _is_command = False
@@ -98,6 +101,7 @@ def run(
     is_front: whether it only imports and calls a program, see `starts`.
   """
   begin()
+  _limit_heaps()
   gc.set_threshold(50_000, 20, 20)
   try:
     if not is_front:
@@ -110,6 +114,19 @@ def run(
   for number in _SIGNALS:
     signal.signal(number, signal.SIG_IGN)
   sys.exit(status)
+
+
+def _limit_heaps() -> None:
+  """As many heaps as processors, where glibc would have eight times as many.
+
+  Each thread takes one, which stays as large as the thread's largest arrays
+  were. A checkpoint is written by a dozen threads: a run of hours would grow
+  for as long as all of their heaps do. MALLOC_ARENA_MAX goes before this.
+  """
+  if "MALLOC_ARENA_MAX" in os.environ:
+    return
+  with contextlib.suppress(OSError, AttributeError):  # Not glibc.
+    ctypes.CDLL(None).mallopt(_M_ARENA_MAX, os.cpu_count() or 1)
 
 
 def _answer(handler: Callable) -> None:
