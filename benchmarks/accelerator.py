@@ -11,10 +11,10 @@ stopped, and skips what is there. What would not fit into the time that is left
 is left out, and named. D/report.md and D/*.png show what there is.
 
 The other frameworks run where a Python is given that has them (`pip install
-fedjax dm-haiku`; torch; pfl[pytorch]; flwr[simulation] torch). The papers' own
-runs need --data_dir, and continue from their checkpoints in D/runs. --tiny is a
-rehearsal: all that this program does, at sizes that a processor does in
-minutes. Then the numbers mean nothing.
+fedjax dm-haiku`; torch; pfl[pytorch]; flwr[simulation] torch). Published
+protocols and the papers' own runs need --data_dir; the long ones go on from
+their checkpoints in D. --tiny is a rehearsal: all else that this program does,
+at sizes that a processor does in minutes. Then the numbers mean nothing.
 """
 
 import argparse
@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import accelerator_report
 
 from fedjax_opt.results import json_files
+from fedjax_opt.results.checkpoint import Checkpoints
 
 _ROOT = pathlib.Path(__file__).parents[1]
 FRAMEWORKS = {
@@ -108,7 +109,7 @@ def jobs(options: argparse.Namespace) -> list[Job]:
   found += _papers(options, "delta_sgd/table1")
   found += [
     Job(f"FL-Simulator, {name}", 150, "method", {"name": name})
-    for name in ("fed_avg", "fed_prox", "scaffold", "fed_dyn", "fed_cm")
+    for name in _FL_SIMULATOR
   ]
   found.append(
     _round(
@@ -137,13 +138,14 @@ def jobs(options: argparse.Namespace) -> list[Job]:
       )
   found += _protocols(options)
   found += _papers(options, "domo/figure1")
+  found += _trained(options)
   if options.tiny:
     found = [_tiny(job) for job in found if _is_rehearsed(job)]
   return found
 
 
 def _is_rehearsed(job):
-  """Whether no job like it is done in a rehearsal: one model has all forms."""
+  """Whether a rehearsal has it: needs no data, and no job like it is done."""
   model, _, form = job.name.partition(", ")
   is_like_others = {
     "cnn": form in ("vmap", *_LIKE),
@@ -153,7 +155,8 @@ def _is_rehearsed(job):
     "FL-Simulator": form in ("fed_prox", "fed_dyn", "fed_cm"),
     "mlp": form in ("vmap", "grid of 1", "grid of 64"),
   }
-  return job.case != "paper" and not is_like_others.get(model, False)
+  of_data = ("paper", "command")
+  return job.case not in of_data and not is_like_others.get(model, False)
 
 
 def _papers(options, artefact):
@@ -188,6 +191,38 @@ def _protocols(options):
       )
       for name in ("fed_avg", "fed_prox", "scaffold", "fed_nova")
     ),
+  ]
+
+
+# Methods of FL-Simulator's README, with the flags of its defaults.
+_FL_SIMULATOR = {
+  "fed_avg": "--client=sgd",
+  "fed_prox": "--client=sgd --mu=0.1",
+  "scaffold": "",
+  "fed_dyn": "--client=sgd --algorithm_alpha=0.1",
+  "fed_cm": "--algorithm_alpha=0.1",
+}
+
+
+def _trained(options):
+  """FL-Simulator's runs of 1,000 rounds, for their accuracy."""
+  if not options.data_dir:
+    return []
+  flags = (
+    "--task=cifar10_resnet18 --norm=group --augmentation=crop_flip --l2=0.001 "
+    "--num_clients=100 --cohort_size=10 --examples_per_client=500 --alpha=0.6 "
+    "--batch_size=50 --local_epochs=5 --client_lr=0.1 "
+    "--client_schedule=exponential --client_decay=0.998 --rounds=1000 "
+    "--eval_every=50 --checkpoint_every=50 --select_on=test"
+  )
+  return [
+    Job(
+      accelerator_report.trained(name),
+      300,
+      "command",
+      {"flags": f"{flags} --algorithm={name} {own}"},
+    )
+    for name, own in _FL_SIMULATOR.items()
   ]
 
 
@@ -280,10 +315,12 @@ def _command(job, folder, options, result):
       f"--output_dir={folder / 'runs'}",
     ]  # fmt: skip
   if job.case == "command":
+    own = folder / _file_name(job.name)
+    is_begun = Checkpoints.are_in(own / "checkpoints")
     return [
       *run, "experiments.run", *job.arguments["flags"].split(),
-      f"--data_dir={options.data_dir}",
-      f"--output_dir={folder / _file_name(job.name)}",
+      f"--data_dir={options.data_dir}", f"--output_dir={own}",
+      *(["--resume"] if is_begun else []),
     ]  # fmt: skip
   file = "peers" if job.case == "peer" else "cases"
   program = str(_ROOT / f"benchmarks/accelerator_{file}.py")

@@ -102,7 +102,7 @@ def _check_rounds(
       f"resume=True: rounds={rounds}: {str(output_dir)!r} holds a run of "
       f"{before} rounds; give rounds={before} or more, or another folder"
     )
-  if rounds > before and flags["client_schedule"] != "constant":
+  if rounds > before and flags["client_schedule"] == "step_decay":
     raise ValueError(
       f"resume=True: rounds={rounds}: {str(output_dir)!r} holds a run of "
       f"{before} rounds, whose rate drops after fractions of them "

@@ -1,13 +1,19 @@
 """The benchmarks: they can be imported, and divide time as they say."""
 
 import importlib
+import json
 import pathlib
 
+import numpy as np
 import pytest
+
+from experiments import run
+from fedjax_opt.results.checkpoint import Checkpoints
 
 FOLDER = pathlib.Path(__file__).parent.parent / "benchmarks"
 # Those that need another framework.
 ELSEWHERE = {"fedjax_worker", "flower_worker", "pfl_worker", "torch_worker"}
+PYTHONS = [f"{n}_python" for n in ("fedjax", "torch", "pfl", "flower")]
 NAMES = sorted({path.stem for path in FOLDER.glob("*.py")} - ELSEWHERE)
 
 
@@ -169,7 +175,7 @@ def test_what_failed_is_named_and_tried_again(accelerator, tmp_path):
 def test_jobs_have_names_of_their_own_and_the_device_comes_first(load):
   module = load("accelerator")
   options = module.argparse.Namespace(
-    data_dir="D", tiny=False, **{f"{n}_python": "P" for n in module.FRAMEWORKS}
+    data_dir="D", tiny=False, **dict.fromkeys(PYTHONS, "P")
   )
   jobs = module.jobs(options)
   files = [module._file_name(job.name) for job in jobs]
@@ -180,5 +186,35 @@ def test_jobs_have_names_of_their_own_and_the_device_comes_first(load):
   }  # fmt: skip
   options.tiny = True
   assert {job.case for job in module.jobs(options)} == {
-    "device", "round", "peer", "method", "command"
+    "device", "round", "peer", "method"
   }  # fmt: skip
+
+
+def test_published_runs_are_command_lines_that_go_on(load, tmp_path, capsys):
+  module = load("accelerator")
+  options = module.argparse.Namespace(
+    data_dir="/nowhere", tiny=False, **dict.fromkeys(PYTHONS, "")
+  )
+  jobs = [job for job in module.jobs(options) if job.case == "command"]
+  for job in jobs:
+    _, _, _, *arguments = module._command(job, tmp_path, options, None)
+    assert run.main(["run", *arguments]) == 1
+    assert capsys.readouterr().err == (
+      "error: data_dir='/nowhere': must be an existing folder\n"
+    )
+  job = next(job for job in jobs if "1,000 rounds" in job.name)
+  assert "--resume" not in module._command(job, tmp_path, options, None)
+  saved = tmp_path / module._file_name(job.name) / "checkpoints"
+  Checkpoints(saved, 1).save(1, {"x": np.zeros(2)}, {})
+  assert "--resume" in module._command(job, tmp_path, options, None)
+
+
+def test_a_published_accuracy_stands_beside_ours(load, tmp_path):
+  module = load("accelerator_report")
+  name = module.trained("scaffold")
+  (tmp_path / "results").mkdir()
+  record = {"name": name, "case": "command", "said": "test 83.1 %\n"}
+  (tmp_path / "results" / "one.json").write_text(json.dumps(record))
+  module.write(tmp_path, [name])
+  report = (tmp_path / "report.md").read_text()
+  assert f"### {name}\n\n```\ntest 83.1 %\n```\n\nPublished: 83.53 %." in report

@@ -24,6 +24,7 @@ from experiments.flags.registries import (
   numbers,
   single_or_list,
 )
+from experiments.flags.schedule import Schedule
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.base import Algorithm
 from fedjax_opt.models import statistics
@@ -34,7 +35,7 @@ from fedjax_opt.registry import (
   Parameter,
   RuleChoice,
 )
-from fedjax_opt.rules import RULES, step_decay
+from fedjax_opt.rules import RULES
 
 # The rules where none is given; averaging is a server step of size 1.
 _CLIENT, _SERVER = "delta_sgd", "sgd"
@@ -192,8 +193,7 @@ class Setup(NamedTuple):
   server: Chosen | None
   regularizer: Chosen | None
   privacy: Chosen | None = None
-  # Fractions of the rounds after which the clients' learning rate drops.
-  milestones: tuple[float, ...] = ()
+  schedule: Schedule = Schedule()  # Of the clients' learning rate.
 
   @property
   def chosen(self) -> list[Chosen]:
@@ -218,10 +218,7 @@ class Setup(NamedTuple):
     for chosen in self.chosen:
       values |= {f: single_or_list(v) for f, v in chosen.grid.items()}
       values |= chosen.static
-    if self.milestones:
-      fractions = ",".join(f"{fraction:g}" for fraction in self.milestones)
-      values["client_milestones"] = fractions
-    return values
+    return values | self.schedule.resolved()
 
   def make(
     self, loss_fn, features_fn, rounds: int, has_statistics: bool = False
@@ -263,7 +260,7 @@ class Setup(NamedTuple):
   ) -> Any:
     """The clients' rule at a point, or the function from a round to it."""
     make = lambda point: _of_model(self.client.make(point), has_statistics)
-    if not self.milestones:
+    if self.schedule.is_constant:
       return make(point)
     rate = self._rate(point, rounds)
     return lambda round: make({**point, _CLIENT_RATE: rate(round)})
@@ -271,9 +268,9 @@ class Setup(NamedTuple):
   def _rate(self, point: Mapping[str, Any], rounds: int) -> Any:
     """The clients' learning rate, or the function from a round to it."""
     rate = point[_CLIENT_RATE]
-    if not self.milestones:
+    if self.schedule.is_constant:
       return rate
-    return lambda round: rate * step_decay(round, rounds, self.milestones)
+    return lambda round: rate * self.schedule.factor(round, rounds)
 
 
 def _of_model(rule, has_statistics):
@@ -328,10 +325,10 @@ def resolve(
       return None
     return kind.read(flags, of_kind, defaults, intervals)
 
-  milestones = schedule.milestones(flags)
+  of_rate = schedule.read(flags)
   has_rate = _CLIENT_RATE in CLIENT.parameters(names[0])
-  schedule.check(milestones, name, names[0], has_rate)
-  return Setup(*map(read, KINDS, [name, *names]), milestones)
+  schedule.check(flags["client_schedule"], name, names[0], has_rate)
+  return Setup(*map(read, KINDS, [name, *names]), of_rate)
 
 
 def default_client(choice: AlgorithmChoice) -> str:

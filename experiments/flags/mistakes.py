@@ -30,6 +30,7 @@ _ELSEWHERE = {
   "epochs": ("local_epochs",),
   "frac": ("cohort_size",),
   "lr": ("client_lr", "server_lr"),
+  "lr_decay": ("client_decay",),
   "learning_rate": ("client_lr", "server_lr"),
   "method": ("algorithm",),
   "model": ("task",),

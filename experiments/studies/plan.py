@@ -27,6 +27,7 @@ _HAVE = {
   "optimum": lambda setup: setup.regularizer is not None,
   "client_schedule": _has_rate,
   "client_milestones": _has_rate,
+  "client_decay": _has_rate,
 }
 
 

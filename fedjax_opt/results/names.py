@@ -95,6 +95,7 @@ _HYPERPARAMETERS = {
   "beta": "β",
   "c": "c",
   "class_fraction": "class fraction",
+  "client_decay": "decay of the clients' rate",
   "client_dropout": "client dropout",
   "max_update_norm": "largest update",
   "client_milestones": "client milestones",

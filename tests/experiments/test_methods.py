@@ -31,7 +31,7 @@ def test_defaults_are_the_paper_s_delta_sgd(flags_of):
     "independent_dropout": False,
     "server_lr": 1.0,
   }
-  assert not setup.milestones
+  assert setup.schedule.is_constant
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,16 @@ def test_milestones_are_resolved(flags_of):
   given = flags_of(*arguments, "--client_milestones=0.6,0.8")
   setup = methods.resolve(given)
   assert setup.resolved()["client_milestones"] == "0.6,0.8"
-  assert setup.milestones == (0.6, 0.8)
+  assert setup.schedule.milestones == (0.6, 0.8)
+
+
+def test_the_decay_is_resolved(flags_of):
+  arguments = ("--client=sgd", "--client_schedule=exponential")
+  assert methods.resolve(flags_of(*arguments)).resolved()["client_decay"] == (
+    0.998
+  )
+  given = flags_of(*arguments, "--client_decay=0.9")
+  assert methods.resolve(given).resolved()["client_decay"] == 0.9
 
 
 @pytest.mark.parametrize(
@@ -270,9 +279,18 @@ def test_makes_every_algorithm_from_traced_numbers(flags_of, arguments):
   assert shapes["output"]["kernel"].shape == (3, 2)
 
 
-def test_step_decay_divides_the_clients_learning_rate(flags_of):
+@pytest.mark.parametrize(
+  ("schedule", "rates"),
+  [
+    ("step_decay", {0: 0.5, 49: 0.5, 50: 0.05, 75: 0.005}),
+    ("exponential", {0: 0.5, 1: 0.499, 100: 0.5 * 0.998**100}),
+  ],
+)
+def test_the_schedule_scales_the_clients_learning_rate(
+  flags_of, schedule, rates
+):
   setup = methods.resolve(
-    flags_of("--client=sgd", "--client_schedule=step_decay", "--client_lr=0.5")
+    flags_of("--client=sgd", f"--client_schedule={schedule}", "--client_lr=0.5")
   )
   # What reaches the algorithm is a function of the round.
   rules = []
@@ -282,7 +300,7 @@ def test_step_decay_divides_the_clients_learning_rate(flags_of):
   make = setup.make(None, None, rounds=100)
   make(client_lr=0.5, server_lr=1.0)
   (rule,) = rules
-  for round, rate in [(0, 0.5), (49, 0.5), (50, 0.05), (75, 0.005)]:
+  for round, rate in rates.items():
     transformation = rule(jnp.int32(round))
     assert isinstance(transformation, optax.GradientTransformation)
     state = transformation.init(jnp.float32(0))

@@ -293,6 +293,16 @@ def test_a_schedule_over_all_rounds_cannot_be_extended(tmp_path, capsys):
   )
 
 
+def test_a_schedule_of_the_round_alone_is_extended(tmp_path):
+  arguments = (*ARGUMENTS, "--client_schedule=exponential")
+  folders = whole, extended = tmp_path / "whole", tmp_path / "extended"
+  to_whole, to_extended = (f"--output_dir={folder}" for folder in folders)
+  assert call(*arguments, to_whole) == 0
+  assert call(*arguments, to_extended, "--rounds=20") == 0
+  assert call(*arguments, to_extended, "--resume") == 0
+  assert_same(extended, whole)
+
+
 def test_a_run_without_checkpoints(tmp_path, capsys):
   folder = tmp_path / "run"
   arguments = [a for a in ARGUMENTS if "checkpoint" not in a]

@@ -550,7 +550,7 @@ BAD_INPUT = {
   " mean mnist_cnn or fmnist_cnn or mnist_small_cnn?",
   "--task=xyz": "task='xyz': must be one of those that --list=tasks shows",
   "--client_schedule=cosine": "client_schedule='cosine': must be one of "
-  "constant, step_decay",
+  "constant, step_decay, exponential",
   "--sampling=shufle": "sampling='shufle': must be one of shuffle, "
   "replacement; did you mean shuffle?",
   "--weighting=equal": "weighting='equal': must be one of examples, uniform",
@@ -625,6 +625,10 @@ BAD_INPUT = {
   "belongs to client_schedule step_decay, not to constant",
   "--client=sgd --client_schedule=step_decay --client_milestones=1": "client_"
   "milestones=1: must be in (0, 1)",
+  "--client=sgd --client_decay=0.9": "client_decay=0.9: belongs to "
+  "client_schedule exponential, not to constant",
+  "--client=sgd --client_schedule=exponential --client_decay=1.5": "client_"
+  "decay=1.5: must be in (0, 1)",
   "--local_epochs=1e-6": "local_epochs=1e-06: gives no client a step, of "
   "batch_size=64 and at most 500 examples; must be larger",
   # Flags of what was not chosen, or that exclude each other.
