@@ -35,6 +35,27 @@ PLACES = ("engine", "rules", "algorithms")
 MOST = 90
 # (file, old line, new line) of mutants that do the same -> why they do.
 EQUIVALENT: dict[tuple[str, str, str], str] = {}
+_REGISTRY = (
+  "tests/rules/test_registry.py", "tests/experiments/test_methods.py",
+  "tests/test_choices.py", "tests/experiments/test_help.py",
+)  # fmt: skip
+# Beginning of a file's name -> tests of its lines that no test runs in its own
+# process: they run as the package is imported, or in a process of several.
+_OTHERS = {
+  "fedjax_opt/engine/shard": (
+    "tests/engine/test_sharding.py", "tests/engine/test_collectives.py",
+  ),
+  "fedjax_opt/engine/processes": (
+    "tests/experiments/test_hosts.py",
+    "tests/experiments/test_lost_processes.py",
+  ),
+  "fedjax_opt/engine/": (
+    "tests/engine/test_config.py", "tests/engine/test_plan.py",
+    "tests/engine/test_batches.py", "tests/experiments/test_run.py",
+  ),
+  "fedjax_opt/algorithms/": _REGISTRY,
+  "fedjax_opt/rules/": _REGISTRY,
+}  # fmt: skip
 
 _OPERATORS = {
   ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.FloorDiv: "*",
@@ -161,6 +182,16 @@ def _operator(op, begin, end, text):
   return begin + left, begin + right, _OPERATORS[type(op)]
 
 
+def body_of(mutant: Mutant) -> range:
+  """The lines of the function whose signature has the mutant's line."""
+  for node in ast.walk(ast.parse((ROOT / mutant.file).read_text())):
+    if isinstance(node, ast.FunctionDef):
+      first = node.body[0].lineno
+      if node.lineno <= mutant.line < first:
+        return range(first, node.end_lineno + 1)
+  return range(0)
+
+
 class Tests:
   """Which tests run a line, and how long each takes."""
 
@@ -176,10 +207,28 @@ class Tests:
       self._seconds[name] = float(case.get("time"))
 
   def of(self, mutant: Mutant) -> list[str]:
-    """Tests that run the mutant's line, the shortest first."""
-    lines = self._data.contexts_by_lineno(str(ROOT / mutant.file))
-    contexts = lines.get(mutant.line, [])
-    names = {name.partition("|")[0] for name in contexts if name}
+    """Tests that run the mutant's line, the shortest first.
+
+    Of a line that runs elsewhere (see `_OTHERS`) they are those of the function
+    whose signature it is in, and those of the file.
+    """
+    runs = self._data.contexts_by_lineno(str(ROOT / mutant.file))
+    chosen = self._shortest(runs, [mutant.line])
+    if chosen:
+      return chosen
+    others = (
+      of for begin, of in _OTHERS.items() if mutant.file.startswith(begin)
+    )
+    return [*self._shortest(runs, body_of(mutant)), *next(others)]
+
+  def _shortest(self, runs, lines):
+    """Tests that run any of some lines, the shortest first."""
+    names = {
+      name.partition("|")[0]
+      for line in lines
+      for name in runs.get(line, [])
+      if name
+    }
     chosen, total = [], 0.0
     for name in sorted(names, key=lambda name: (self._seconds[name], name)):
       total += self._seconds[name]
