@@ -9,7 +9,8 @@ flags: it is done once, whichever artefacts need it, and one that was stopped
 goes on with the same command. What is recorded in the repository, in
 experiments/PAPER/records/, is not run again.
 
-  --list               Every artefact with its paper's setting and its sizes.
+  --list               Every artefact with its paper's setting, the cost of its
+                       sizes, and whether they are done.
   --artefact=NAME,...  Which: a name of the list, a paper, or all.
   --size=SIZE          smoke: seconds, to see that it works; needs no data.
                        cpu: smaller than the paper, as each caption says.
@@ -189,14 +190,17 @@ def commands(outcome: Outcome) -> str:
 
 
 def listing(artefacts: Sequence[Artefact]) -> str:
-  """Every artefact: what it shows, its setting and its cost."""
+  """Every artefact: its setting, what each size costs, and if it is done."""
   lines = []
   for artefact in artefacts:
     lines += ["", *_wrapped("", f"{artefact.name}: {artefact.title}")]
     lines += _wrapped("  setting  ", artefact.setting)
     for size in artefact.sizes:
       if size != "smoke":
-        lines += _wrapped(f"  {size:7}  ", _cost(artefact, size))
+        cost = _cost(artefact, size)
+        if publishing.is_published(artefact, size):
+          cost += f"; done, see experiments/{artefact.paper}/README.md"
+        lines += _wrapped(f"  {size:7}  ", cost)
   return "\n".join(lines[1:])
 
 

@@ -29,14 +29,25 @@ def records_of(paper: str) -> list[Record]:
   return [each for file in files for each in record.read(file)]
 
 
+def is_published(artefact: Artefact, size: str) -> bool:
+  """Whether the README of its paper has the results of this size."""
+  return _records_file(artefact, size).exists()
+
+
+def _records_file(artefact: Artefact, size: str) -> pathlib.Path:
+  paper, name = artefact.name.split("/")
+  return _EXPERIMENTS / paper / "records" / f"{name}-{size}.jsonl"
+
+
 def publish(artefact: Artefact, size: str, outcome: Outcome) -> None:
   """Writes the records, pictures and section of an artefact."""
   paper, name = artefact.name.split("/")
   folder = _EXPERIMENTS / paper
-  (folder / "records").mkdir(exist_ok=True)
+  file = _records_file(artefact, size)
+  file.parent.mkdir(exist_ok=True)
   records = [*outcome.tuning.values(), *outcome.found.values()]
   unique = {record.to_json(each): each for each in records}
-  record.write(folder / "records" / f"{name}-{size}.jsonl", unique.values())
+  record.write(file, unique.values())
   # What is said is of the numbers as recorded, which have fewer digits.
   read = lambda one: {k: record.of_json(record.to_json(r)) for k, r in one}
   outcome = outcome._replace(

@@ -225,6 +225,9 @@ def test_the_list_and_the_help(capsys):
   assert call("--list", program=reproduce) == 0
   listed = capsys.readouterr().out
   assert all(f"\n{name}: " in f"\n{listed}" for name in ARTEFACTS)
+  done = [a for a in ARTEFACTS.values() if publishing.is_published(a, "cpu")]
+  words = " ".join(listed.split())
+  assert words.count("; done, see experiments/") == len(done) > 0
   assert call("--help", program=reproduce) == 0
   assert all(f"{size}: " in capsys.readouterr().out for size in ("paper",))
 
