@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+import types
 
 import pytest
 
 from experiments import cli, convert, run
+from experiments import command as front
 from tests.experiments.commands import REPOSITORY
 
 
@@ -86,3 +88,19 @@ def test_no_such_command_is_told_before_jax_is_imported():
     "sys.exit(status != 1 or 'jax' in sys.modules)\n"
   )
   subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
+
+
+def test_a_command_has_as_many_heaps_as_processors(monkeypatch):
+  asked = []
+  libc = types.SimpleNamespace(mallopt=lambda *given: asked.append(given))
+  monkeypatch.setattr(front.ctypes, "CDLL", lambda _: libc)
+  monkeypatch.setattr(front.os, "cpu_count", lambda: 4)
+  monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+  front._limit_heaps()
+  assert asked == [(-8, 4)]  # M_ARENA_MAX of glibc.
+  monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
+  front._limit_heaps()
+  assert len(asked) == 1
+  monkeypatch.delenv("MALLOC_ARENA_MAX")
+  del libc.mallopt  # As on macOS.
+  front._limit_heaps()
