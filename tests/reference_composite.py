@@ -323,3 +323,24 @@ def fista(x0, gradient, rows, psi, lr, tolerance=1e-13, max_steps=100_000):
     following = (1 + np.sqrt(1 + 4 * t**2)) / 2
     y, x, t = new + (t - 1) / following * (new - x), new, following
   raise AssertionError("did not converge")
+
+
+def fista_of_any_step(x0, gradient, rows, psi, tries, step=1024.0):
+  """The point after some proximal steps of `fista`, accepted or not.
+
+  A step is halved, and tried again, while the gradients at its ends do not
+  allow it: 2 eta <y' - y, g(y') - g(y)> must be at most ||y' - y||^2.
+  """
+  x, y, t = x0, x0, 1.0
+  for _ in range(tries):
+    grad = gradient(y, rows)[1]
+    new = psi.prox(y - step * grad, step)
+    change = gradient(new, rows)[1] - grad
+    if 2 * step * np.sum((new - y) * change) > np.sum((new - y) ** 2):
+      step /= 2
+      continue
+    if np.sum((y - new) * (new - x)) > 0:
+      t = 1.0
+    following = (1 + np.sqrt(1 + 4 * t**2)) / 2
+    y, x, t = new + (t - 1) / following * (new - x), new, following
+  return x

@@ -159,6 +159,18 @@ class TestOptimum:
     assert np.sum(long == 0) > 0
     assert found.iterations < 2000
 
+  @pytest.mark.parametrize("tries", [12, 15, 40])
+  def test_equals_the_loop(self, tries):
+    found = optimum(
+      TASK.loss_fn, PSI, TASK.params, TASK.data, max_iterations=tries
+    )
+    problem = TASK.problem
+    x = loops.fista_of_any_step(
+      problem.x0, problem.gradient, EVERYTHING, OF_LOOP, tries
+    )
+    assert np.linalg.norm(x - problem.x0) > 0.1  # Some were accepted.
+    assert_close(found.params, x, 1e-10)
+
   def test_the_residual_is_of_the_point_returned(self):
     """It bounds the fixed-point residual, for any step."""
     found = optimum(

@@ -777,6 +777,11 @@ def test_a_large_batch_must_be_a_whole_number(factory, large_batch):
   )
 
 
+@pytest.mark.parametrize("factory", [minibatch_sarah, bvr_l_sgd])
+def test_a_large_batch_may_be_one_example(factory):
+  factory(TASK.loss_fn, 0.1, large_batch=1)
+
+
 # ------------------------------------------------------ The verbs of a cohort
 
 

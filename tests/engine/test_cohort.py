@@ -205,3 +205,46 @@ def test_a_place_for_no_client_does_no_harm():
     ).params
 
   np.testing.assert_allclose(final(2), final(3), rtol=1e-6)
+
+
+def test_a_sample_is_of_all_examples_of_the_client():
+  """Each is drawn as often as any other, the first and the last among them."""
+  num = 2000
+
+  def one_client(worker, zeros):
+    return -worker.sample_gradient(reward, zeros, num)
+
+  def round(state, cohort):
+    sent = cohort.each(one_client, jnp.zeros(N))
+    return sent.value, sent
+
+  algorithm = Algorithm(
+    lambda params, num_clients: jnp.zeros((num_clients, N)),
+    round,
+    params=lambda shares: shares[0],
+  )
+  shares = simulate(algorithm, jnp.zeros(N), DATA, rounds=1, batch_size=B).state
+  for client, of_client in enumerate(np.asarray(shares)):
+    own = client == OWNER
+    assert not of_client[~own].any()
+    mean = 1 / SIZES[client]
+    error = np.sqrt(mean * (1 - mean) / num)
+    np.testing.assert_allclose(of_client[own], mean, atol=5 * error)
+
+
+def test_an_epoch_has_every_example_once_unless_they_are_drawn_anew():
+  data = ClientData.from_client_ids(
+    {"x": np.eye(12, dtype=np.float32)}, np.zeros(12, int)
+  )
+
+  def visits(**settings):
+    algorithm = fed_avg(reward, optax.sgd(float(B)))
+    return simulate(
+      algorithm, np.zeros(12, np.float32), data, rounds=1, batch_size=B,
+      local_epochs=1, **settings,
+    ).params  # fmt: skip
+
+  np.testing.assert_allclose(visits(), 1, rtol=1e-5)
+  drawn = visits(replacement=True)
+  np.testing.assert_allclose(np.sum(drawn), 12, rtol=1e-5)
+  assert np.max(drawn) > 1.5
