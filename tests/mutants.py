@@ -71,6 +71,16 @@ EQUIVALENT = {
     "is_long = len(clients.number) * chunk > _PLAIN_SUMS",
   ): "short sums are then compensated too, which makes none worse",
   (
+    "fedjax_opt/engine/mapping.py",
+    "return visit(*trees.take(_with_batches(config, data, first), 0))",
+    "return visit(*trees.take(_with_batches(config, data, first), 1))",
+  ): "the axis has the length 1, within which JAX keeps an index",
+  (
+    "fedjax_opt/engine/plan.py",
+    "product, rest = xnp.zeros_like(number), None",
+    "product, rest = xnp.ones_like(number), None",
+  ): "2^-48 more; less than 1e-4 does not count",
+  (
     "fedjax_opt/engine/plan.py",
     "return (product + (rest >= np.uint32(7))).astype(np.int32)",
     "return (product + (rest > np.uint32(7))).astype(np.int32)",
