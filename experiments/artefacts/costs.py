@@ -1,5 +1,6 @@
 """What artefacts cost: their programs with their points, rounds and time."""
 
+import functools
 import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,13 +10,16 @@ from experiments.artefacts import publishing
 from experiments.artefacts.base import Artefact, Plan, RunOf
 from fedjax_opt.comparison import words
 
+# Artefacts share runs, and to resolve flags takes milliseconds.
+_identity = functools.cache(once.identity)
+
 
 def programs(artefact: Artefact, size: str) -> str:
   """The programs of a size, with their points and rounds."""
   runs, others = _work(artefact, size)
   parts = []
   if runs:
-    resolved = [once.identity(run) for run in runs]
+    resolved = [_identity(run) for run in runs]
     tasks = dict.fromkeys(flags["task"] for flags in resolved)
     rounds = words.span(flags["rounds"] for flags in resolved)
     points = sum(map(_num_points, resolved))
@@ -38,7 +42,7 @@ def time_left(artefact: Artefact, size: str) -> str | None:
   records = publishing.records_of(artefact.paper)
   times = _times(records)
   known = {record.arguments for record in records}
-  resolved = [once.identity(run) for run in runs if run not in known]
+  resolved = [_identity(run) for run in runs if run not in known]
   if not all(flags["task"] in times for flags in resolved):
     return None
   seconds = sum(times[flags["task"]] * _epochs(flags) for flags in resolved)
@@ -59,7 +63,7 @@ def _times(records: Iterable[Any]) -> dict[str, float]:
   of_tasks: dict[str, dict] = {}
   for record in records:
     if record.arguments:
-      flags = once.identity(record.arguments)
+      flags = _identity(record.arguments)
       seconds = record.about["seconds"] / _epochs(flags)
       of_tasks.setdefault(flags["task"], {})[record.arguments] = seconds
   return {
