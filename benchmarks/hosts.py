@@ -17,6 +17,7 @@ import pathlib
 import socket
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 from round_time import print_table
@@ -54,7 +55,7 @@ def run(
   folder: pathlib.Path, number: int, rounds: int
 ) -> tuple[float, dict[str, float]]:
   """Milliseconds a round on so many processes, and the last metrics."""
-  output = folder / f"{number}_processes"
+  output = pathlib.Path(tempfile.mkdtemp(dir=folder)) / "run"
   command = [
     sys.executable, "-m", "experiments.run", *FLAGS, f"--rounds={rounds}",
     f"--population_dir={folder / 'clients'}", f"--output_dir={output}",

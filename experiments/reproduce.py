@@ -10,7 +10,8 @@ goes on with the same command. What is recorded in the repository, in
 experiments/PAPER/records/, is not run again.
 
   --list               Every artefact with its paper's setting, the cost of its
-                       sizes, and whether they are done.
+                       sizes, and whether they are done; minutes are those of
+                       what is not, by the recorded runs of the same task.
   --artefact=NAME,...  Which: a name of the list, a paper, or all.
   --size=SIZE          smoke: seconds, to see that it works; needs no data.
                        cpu: smaller than the paper, as each caption says.
@@ -43,12 +44,11 @@ from typing import NamedTuple
 from absl import flags
 
 from experiments import command, once, workers
-from experiments.artefacts import ARTEFACTS, base, publishing, report
+from experiments.artefacts import ARTEFACTS, base, costs, publishing, report
 from experiments.artefacts.base import SIZES, Artefact, Plan, RunOf
 from experiments.artefacts.running import Outcome, Runner
 from experiments.flags import command_line, mistakes
 from fedjax_opt import plots
-from fedjax_opt.comparison import words
 from fedjax_opt.registry import check_choice, nearest
 from fedjax_opt.results import json_files
 
@@ -197,46 +197,22 @@ def listing(artefacts: Sequence[Artefact]) -> str:
     lines += _wrapped("  setting  ", artefact.setting)
     for size in artefact.sizes:
       if size != "smoke":
-        cost = _cost(artefact, size)
-        if publishing.is_published(artefact, size):
-          cost += f"; done, see experiments/{artefact.paper}/README.md"
-        lines += _wrapped(f"  {size:7}  ", cost)
+        lines += _wrapped(f"  {size:7}  ", _cost(artefact, size))
   return "\n".join(lines[1:])
+
+
+def _cost(artefact: Artefact, size: str) -> str:
+  """The programs of a size, and the time or the results."""
+  cost = costs.programs(artefact, size)
+  if publishing.is_published(artefact, size):
+    return f"{cost}; done, see experiments/{artefact.paper}/README.md"
+  left = costs.time_left(artefact, size) if size == "cpu" else None
+  return f"{cost}; about {left} more" if left else cost
 
 
 def _wrapped(begin: str, text: str) -> list[str]:
   indent = " " * (len(begin) or 2)
   return textwrap.wrap(text, 80, initial_indent=begin, subsequent_indent=indent)
-
-
-def _cost(artefact: Artefact, size: str) -> str:
-  """The programs of a size, with their points and rounds."""
-  plan = Plan(size, {})
-  cells = artefact.cells(plan).values()
-  runs = [cell.arguments for cell in cells if isinstance(cell, RunOf)]
-  runs = list(dict.fromkeys([*plan.grids, *runs]))
-  others = sum(not isinstance(cell, RunOf) for cell in cells)
-  parts, tasks = [], {}
-  if runs:
-    resolved = [once.identity(run) for run in runs]
-    tasks = dict.fromkeys(flags["task"] for flags in resolved)
-    rounds = words.span(flags["rounds"] for flags in resolved)
-    points = sum(map(_num_points, resolved))
-    parts.append(
-      f"{', '.join(tasks)}: {words.counted(len(runs), 'program')} with "
-      f"{words.counted(points, 'point')}, {rounds} rounds"
-    )
-  if others:
-    parts.append(words.counted(others, "computation"))
-  return "; ".join(parts)
-
-
-def _num_points(identity: dict) -> int:
-  number = 1
-  for name, value in identity.items():
-    if isinstance(value, list) and name != "client_milestones":
-      number *= len(value)
-  return number
 
 
 if __name__ == "__main__":

@@ -41,22 +41,13 @@ import numpy as np
 from jax import export
 from jax.experimental import topologies
 
+from benchmarks import stand_ins
 from fedjax_opt.data import tfds
 from fedjax_opt.engine import processes
 from fedjax_opt.results import plots
 
 PLATFORMS = ("tpu", "cuda")
 V5E_BYTES = 16 * 10**9
-_OF_MNIST = {"train": 60_000, "test": 10_000}, (28, 28, 1), 10
-_OF_CIFAR = {"train": 50_000, "test": 10_000}, (32, 32, 3)
-# Images of each split, their shape, classes.
-_DATA = {
-  "mnist": _OF_MNIST,
-  "fashion_mnist": _OF_MNIST,
-  "cifar10": (*_OF_CIFAR, 10),
-  "cifar100": (*_OF_CIFAR, 100),
-  "svhn_cropped": ({"train": 73_257, "test": 26_032}, (32, 32, 3), 10),
-}
 
 _real_jit = jax.jit
 
@@ -195,23 +186,13 @@ def compile_for_v5e(program: Program) -> dict[str, Any]:
   }
 
 
-def images(name: str, split: str, data_dir: Any = None) -> dict[str, Any]:
-  """Stands for `data.tfds.load`: as many images, of the same shapes."""
-  del data_dir
-  sizes, shape, classes = _DATA[name]
-  labels = np.random.default_rng(0).integers(classes, size=sizes[split])
-  # Not zeros: notebooks divide by the largest.
-  x = np.full((sizes[split], *shape), 255, np.uint8)
-  return {"x": x, "y": labels.astype(np.int32)}
-
-
 def main(argv: list[str]) -> None:
   """Executes a notebook; see the top of this file."""
   notebook, found, *chips = argv
   programs = Programs()
   jax.default_backend = lambda: "tpu"  # What the package asks.
   processes.memory_bytes = lambda: V5E_BYTES
-  tfds.load = images
+  tfds.load = stand_ins.images
   plots.log_scale = lambda axis, limits=None: None  # Zeros have no logarithm.
   jax.jit = programs.jit
   runpy.run_path(notebook, run_name="__main__")

@@ -497,10 +497,11 @@ def test_p3_the_first_step_of_a_stage_is_the_same_on_every_worker(practical):
       batch_size=4,
       local_steps=1,
     )
-  for of_seeds, expected in [
-    (result.state.direction, v),
-    (result.state.params, problem.x0 - 0.3 * v),
-  ]:
+  x = problem.x0 - 0.3 * v
+  checked = [(result.state.direction, v), (result.state.params, x)]
+  if not practical:  # The only local step is the random one, too.
+    checked.append((result.state.output.stage, x))
+  for of_seeds, expected in checked:
     actual = flat(of_seeds, 1)
     np.testing.assert_allclose(actual, [expected] * 4, rtol=0, atol=1e-13)
 

@@ -9,8 +9,9 @@ import optax
 import pytest
 
 from fedjax_opt import fed_avg, sweep
-from fedjax_opt.engine import active_points, processes
+from fedjax_opt.engine import active_points, processes, sharding
 from fedjax_opt.engine.config import Config
+from fedjax_opt.results.history import History
 from tests.engine.test_points import SEEDS, SETTINGS, TASK, data_of, init
 
 
@@ -60,6 +61,39 @@ def test_the_program_that_needs_most_decides(monkeypatch):
   assert smaller([None, 1900]) is None
 
 
+@pytest.mark.parametrize(
+  ("settings", "diverged", "devices", "kept"),
+  [
+    (16, 8, 1, 8),
+    (16, 7, 1, None),  # Compiling anew would not be worth it.
+    (15, 12, 1, None),
+    (16, 16, 1, 1),  # A program needs a point.
+    (16, 8, 2, None),  # Each device would need as many.
+  ],
+)
+def test_when_diverged_settings_are_dropped(
+  monkeypatch, settings, diverged, devices, kept
+):
+  layout = sharding.Layout
+  monkeypatch.setattr(layout, "grid_devices", property(lambda _: devices))
+  config = Config.create(
+    TASK.data, {"batch_size": 4}, num_settings=settings, grid_map="vmap"
+  )
+  points = active_points.ActivePoints(settings, 1, config, is_grid=True)
+  losses = np.ones((settings, 1))
+  losses[:diverged] = np.inf
+  history = History([0], {"train_loss": losses})
+  fewer = points.drop(history, np.arange(settings)[:, None])
+  if kept is None:
+    assert fewer is None
+    assert len(points.active) == settings
+  else:
+    numbers = [0] if diverged == settings else [*range(diverged, settings)]
+    np.testing.assert_array_equal(fewer[:, 0], numbers)
+    np.testing.assert_array_equal(points.active, numbers)
+    assert len(numbers) == kept
+
+
 def test_diverged_settings_are_dropped_and_change_nothing():
   rates = [*np.linspace(0.01, 0.1, 7), *np.geomspace(1e20, 1e30, 9)]
 
@@ -93,15 +127,17 @@ def test_one_after_the_other_a_diverged_setting_stops():
 
   def count(params, data, test):
     largest = jnp.max(jnp.abs(params["kernel"]))
-    return {"train_loss": largest**2, "bias": jnp.sum(params["bias"])}
+    loss = jnp.where(largest < 100, largest, jnp.inf)
+    return {"train_loss": loss, "bias": jnp.sum(params["bias"])}
 
-  make = lambda rate: fed_avg(TASK.loss_fn, optax.chain(optax.sgd(rate)))
+  server = optax.sgd(lambda round: 1.0)  # Counts the rounds.
+  make = lambda rate: fed_avg(TASK.loss_fn, optax.sgd(rate), server)
   settings = SETTINGS | {"rounds": 6, "trace": (), "evaluate": count}
   settings |= {"eval_every": 2, "grid_map": "scan"}
   run = lambda rates, **others: sweep(
     make, {"rate": rates}, init, data_of, seeds=SEEDS, **settings | others
   )
-  rates = [1e25, 0.05, 1e20, 0.1]
+  rates = [1e4, 0.05, 1e5, 0.1]
   on_evaluation = lambda report: rounds.append(report.metrics["bias"])
   whole = run(rates, on_evaluation=on_evaluation)
   few = run([0.05, 0.1])
@@ -112,7 +148,9 @@ def test_one_after_the_other_a_diverged_setting_stops():
   same = lambda a, b: np.testing.assert_array_equal(a[live], b)
   jax.tree.map(same, whole.state, few.state)
   assert whole.history.diverged()[[0, 1, 4, 5], -1].all()
-  # Where it was found out; nothing was measured after it.
+  # Where it was found out; nothing was done or measured after it.
+  (count,) = optax.tree.get_all_with_path(whole.state, "count")
+  np.testing.assert_array_equal(count[1], [2, 2, 6, 6, 2, 2, 6, 6])
   assert np.isnan(np.array(rounds)[2:, [0, 1, 4, 5]]).all()
   assert whole.cost == pytest.approx(few.cost)
   assert whole.padding_waste == pytest.approx(few.padding_waste)

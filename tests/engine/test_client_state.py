@@ -11,6 +11,7 @@ import pytest
 from fedjax_opt import (
   Algorithm,
   Checkpoints,
+  ClientData,
   ClientOutput,
   Population,
   fed_avg,
@@ -121,6 +122,25 @@ def test_of_a_grid(tmp_path):
     others = {"rounds": rounds, "checkpoints": checkpoints}
     result = grid(client_memory="host", **others)
   assert_same(result, expected)
+
+
+def test_of_seeds_that_divide_the_examples_otherwise():
+  examples = jax.tree.map(jnp.asarray, TASK.data.examples)
+
+  def data_of(seed):
+    roll = lambda rows: np.roll(rows, seed, axis=0)
+    return ClientData(examples, roll(TASK.data.indices), roll(TASK.data.sizes))
+
+  grid = functools.partial(
+    sweep,
+    lambda: scaffold(TASK.loss_fn, 0.1),
+    {},
+    TASK.params,
+    data_of,
+    seeds=(0, 3),
+    **SETTINGS | {"rounds": 3},
+  )
+  assert_same(grid(client_memory="host"), grid(client_memory="device"))
 
 
 def check(result, kind):

@@ -209,25 +209,28 @@ def test_a_place_for_no_client_does_no_harm():
 
 def test_a_sample_is_of_all_examples_of_the_client():
   """Each is drawn as often as any other, the first and the last among them."""
-  num = 2000
+  num, sizes = 2000, np.array([6, 1, 9])
+  owner = np.repeat(np.arange(3), sizes)
+  unit_vectors = {"x": np.eye(16, dtype=np.float32)}
+  data = ClientData.from_client_ids(unit_vectors, owner)
 
   def one_client(worker, zeros):
     return -worker.sample_gradient(reward, zeros, num)
 
   def round(state, cohort):
-    sent = cohort.each(one_client, jnp.zeros(N))
+    sent = cohort.each(one_client, jnp.zeros(16))
     return sent.value, sent
 
   algorithm = Algorithm(
-    lambda params, num_clients: jnp.zeros((num_clients, N)),
+    lambda params, num_clients: jnp.zeros((num_clients, 16)),
     round,
     params=lambda shares: shares[0],
   )
-  shares = simulate(algorithm, jnp.zeros(N), DATA, rounds=1, batch_size=B).state
-  for client, of_client in enumerate(np.asarray(shares)):
-    own = client == OWNER
+  run = simulate(algorithm, jnp.zeros(16), data, rounds=1, batch_size=B)
+  for client, of_client in enumerate(np.asarray(run.state)):
+    own = client == owner
     assert not of_client[~own].any()
-    mean = 1 / SIZES[client]
+    mean = 1 / sizes[client]
     error = np.sqrt(mean * (1 - mean) / num)
     np.testing.assert_allclose(of_client[own], mean, atol=5 * error)
 

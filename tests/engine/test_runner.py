@@ -52,6 +52,24 @@ def heeds_ctrl_c():
 
 
 @pytest.mark.usefixtures("heeds_ctrl_c")
+def test_a_third_ctrl_c_does_not_break_what_the_second_one_ends():
+  steps = []
+
+  def press_thrice(report):
+    signal.raise_signal(signal.SIGINT)
+    steps.append("goes on")
+    try:
+      signal.raise_signal(signal.SIGINT)
+      steps.append("not reached")
+    finally:
+      signal.raise_signal(signal.SIGINT)
+      steps.append("tidied up")
+
+  assert slow(10, eval_every=2, on_evaluation=press_thrice).interrupted
+  assert steps == ["goes on", "tidied up"]
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
 def test_interrupted_within_a_segment_keeps_a_whole_model():
   def later(report):
     if report.round == 0:
@@ -103,10 +121,32 @@ def test_a_stop_that_is_replayed_stops_at_once(tmp_path):
   assert resumed_run(tmp_path, True, stop).history.rounds == [0, 2]
 
 
-def test_a_grid_is_resumed_with_another_map(tmp_path):
-  """Settings that were done where they follow one another are dropped."""
+@pytest.mark.parametrize(
+  ("answer", "rounds"), [([True, False], 6), ([True, True], 2), (True, 2)]
+)
+def test_a_grid_stops_when_all_its_points_may(answer, rounds):
   task = jax_problems.least_squares()
-  rates = [*np.geomspace(1e-3, 1e-2, 8), *np.geomspace(1e3, 1e30, 16)]
+  result = sweep(
+    lambda rate: fed_avg(task.loss_fn, optax.sgd(rate)),
+    {"rate": [0.01, 0.02]},
+    task.params,
+    task.data,
+    rounds=6,
+    batch_size=4,
+    evaluate=measured,
+    eval_every=2,
+    on_evaluation=lambda report: np.array(answer) & (report.round == 2),
+  )
+  assert result.rounds == rounds
+
+
+def test_a_grid_is_resumed_with_another_map(tmp_path):
+  """Settings that were done where they follow one another are dropped.
+
+  After it, others diverge of those that were left.
+  """
+  task = jax_problems.least_squares()
+  rates = [*np.geomspace(1e-3, 1e-2, 4), *np.geomspace(1, 16, 24)]
 
   def run(grid_map, rounds, resume):
     return sweep(
@@ -123,10 +163,12 @@ def test_a_grid_is_resumed_with_another_map(tmp_path):
       grid_map=grid_map,
     )
 
-  run("scan", 40, resume=False)
+  first = run("scan", 40, resume=False)
+  before = np.sum(~first.history.diverged()[:, -1])
+  assert 16 <= before < 28
   result = run("vmap", 40, resume=True)
-  status = [result.history.status(point) for point in range(24)]
-  assert status == ["ok"] * 8 + ["diverged"] * 16
+  status = [result.history.status(point) for point in range(28)]
+  assert status == ["ok"] * 4 + ["diverged"] * 24
 
 
 @pytest.mark.parametrize(

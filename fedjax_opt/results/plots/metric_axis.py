@@ -13,6 +13,8 @@ from fedjax_opt.results.plots.frame import log_scale
 _HIGH = 0.9
 # The beginning of a curve that may leave the axis, as a share of it.
 _BEGINNING = 0.2
+# A log axis of errors goes so far below those of the curves, to show intervals.
+_BELOW = 3.0
 # A beginning that fills less than this share of the range stays in it.
 _WORTH_CUTTING = 0.3
 
@@ -132,7 +134,11 @@ def _accuracy_axis(label: str, lines: list[_Line], whole: bool) -> MetricAxis:
       label = label.replace("accuracy", "error").replace("Accuracy", "Error")
       low, high = 100 * positive.min() / 1.2, 100 * errors.max() * 1.2
       is_log = high > 2 * low
-      limits = (low, min(high, 100.0)) if is_log else _margin(low, high)
+      around = [100 * (1 - values) for values in _last(lines, whole)]
+      least = low / _BELOW if is_log else 0.0  # A log axis has no zero.
+      low, high = _ends([[low, high], *around])
+      low, high = max(low, least), min(high, 100.0)
+      limits = (low, high) if is_log else _margin(low, high)
       return MetricAxis(label, True, 100.0, is_log, limits)
   good = lines if whole else _good(lines, "max", at_least=0.1)
   low, high = _ends([line.curve for line in good])

@@ -2,13 +2,21 @@
 
 import dataclasses
 import re
+import types
 
 import numpy as np
 import pytest
 
 from experiments import once, reproduce
 from experiments import run as runner
-from experiments.artefacts import ARTEFACTS, publishing, record, report
+from experiments.artefacts import (
+  ARTEFACTS,
+  base,
+  costs,
+  publishing,
+  record,
+  report,
+)
 from experiments.artefacts.base import (
   SIZES,
   Artefact,
@@ -228,8 +236,32 @@ def test_the_list_and_the_help(capsys):
   done = [a for a in ARTEFACTS.values() if publishing.is_published(a, "cpu")]
   words = " ".join(listed.split())
   assert words.count("; done, see experiments/") == len(done) > 0
+  assert re.search(r"domo/figure2: .* 20 rounds; about \d+ min more", words)
   assert call("--help", program=reproduce) == 0
   assert all(f"{size}: " in capsys.readouterr().out for size in ("paper",))
+
+
+def test_the_time_that_is_left(monkeypatch):
+  """By points, rounds and local epochs of what is recorded."""
+  run = lambda *given: ("--task=digits_logistic", "--local_epochs=1", *given)
+  cells = [
+    run("--rounds=10", "--seed=0"),
+    run("--rounds=20", "--seed=0,1", "--local_epochs=3"),
+    run("--rounds=5", "--seed=0,1"),
+  ]
+  of = lambda i, seconds: types.SimpleNamespace(
+    arguments=cells[i], about={"seconds": seconds}
+  )
+  artefact = types.SimpleNamespace(
+    paper="domo", cells=lambda plan: dict(enumerate(map(base.RunOf, cells)))
+  )
+  for recorded, left in (
+    ([], None),
+    ([of(0, 600.0)], "130 min"),  # A minute an epoch.
+    ([of(0, 600.0), of(1, 4800.0)], "8 min"),  # 50 s in the median.
+  ):
+    monkeypatch.setattr(publishing, "records_of", lambda _, r=recorded: r)
+    assert costs.time_left(artefact, "cpu") == left
 
 
 # The tables, figures and theorems of the papers.

@@ -84,6 +84,22 @@ def test_high_accuracies_one_value_and_nothing_at_all(tmp_path):
     figure.savefig(tmp_path / "a.png")
 
 
+def test_intervals_of_errors_are_within_the_axis():
+  mean = np.array([0.971, 0.97])
+  value = (mean, mean - 0.02, mean + np.array([0.01, 0.029]))
+  _, axes = draw({"a": value}, "delta", [0.1, 1.0])
+  low, high = axes.get_ylim()
+  assert axes.get_yscale() == "linear"
+  assert low < 0.1 < 5 < high < 6
+  # On a log axis those that end at no error are cut.
+  mean = np.array([0.93, 0.99])
+  _, axes = draw({"a": (mean, mean - 0.05, mean + 0.01)}, "delta", [0.1, 1.0])
+  low, high = axes.get_ylim()
+  assert axes.get_yscale() == "log"
+  assert 0.2 < low < 0.3
+  assert 12 <= high < 13
+
+
 @pytest.mark.parametrize(
   ("value", "options", "message"),
   [
