@@ -152,7 +152,9 @@ def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
   set_scale[axis.axis_name]("log")
   decades = np.inf if limits is None else np.log10(limits[1] / limits[0])
   if decades < 2.4:
-    between = (1, 2, 5) if decades > 0.9 else (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
+    between = (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
+    if decades > 0.5:  # Their labels would touch.
+      between = (1, 2, 5) if decades > 0.9 else (1, 1.5, 2, 3, 5, 7)
     axis.set_major_locator(LogLocator(subs=between))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())

@@ -52,6 +52,29 @@ def test_limits_of_a_logarithmic_axis_are_checked(limits, error, line):
   assert axes.get_yscale() == "linear"  # Nothing was changed.
 
 
+@pytest.mark.parametrize(
+  ("limits", "labels"),
+  [
+    ((0.04, 0.31), [0.05, 0.07, 0.1, 0.15, 0.2, 0.3]),
+    ((2.5, 6.5), [3, 4, 5, 6]),
+    ((0.8, 90), [1, 2, 5, 10, 20, 50]),
+  ],
+)
+def test_numbers_between_powers_of_ten(limits, labels):
+  with plots.figure(1, 1) as (figure, ((axes,),)):
+    plots.log_scale(axes.yaxis, limits)
+    axes.set_ylim(limits)
+    figure.canvas.draw()
+    texts = [text.get_text() for text in axes.get_yticklabels()]
+    ticks = axes.get_yticks()
+  shown = [
+    float(text)
+    for text, at in zip(texts, ticks, strict=True)
+    if text and limits[0] <= at <= limits[1]
+  ]
+  assert shown == labels
+
+
 def test_limits_of_a_logarithmic_axis_may_be_of_numpy():
   axes = Figure().subplots()
   plots.log_scale(axes.yaxis, np.array([0.5, 5], np.float32))
