@@ -72,7 +72,11 @@ def test_segments_are_read_and_copied_while_others_are_computed(
   monkeypatch.setattr(programs, "call", call_and_wait)
   monkeypatch.setattr(feed, "_SEGMENT_BYTES", 1)  # A round in each segment.
 
-  with jax.profiler.trace(tmp_path / "trace", create_perfetto_trace=True):
+  options = jax.profiler.ProfileOptions()
+  options.python_tracer_level = 0  # Calls of Python are most of a trace.
+  with jax.profiler.trace(
+    tmp_path / "trace", create_perfetto_trace=True, profiler_options=options
+  ):
     fo.simulate(
       fo.fed_avg(task.loss_fn, optax.sgd(0.1)), task.params, population,
       rounds=rounds, cohort_size=3, batch_size=4, local_steps=2,
