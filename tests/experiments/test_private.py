@@ -23,13 +23,13 @@ def summary_of(folder):
 )
 def test_epsilon_is_beside_accuracy(sampling, tmp_path, capsys):
   folder = tmp_path / "run"
-  noise = "--dp_noise_multiplier=0.7,2"
+  noise = "--dp_noise_multiplier=2,4"
   given = (*SMALL, *GAUSSIAN, *sampling, noise, "--dp_delta=1e-3")
   assert call(*given, f"--output_dir={folder}") == 0
   about = {"rounds": 3, "num_clients": 12, "delta": 1e-3}
   about |= {"cohort_size": 3, "places": 6} if sampling else {"cohort_size": 6}
   about |= {} if sampling else {"sampling": "fixed"}
-  expected = [privacy.epsilon(z, **about) for z in (0.7, 2.0)]
+  expected = [privacy.epsilon(z, **about) for z in (2.0, 4.0)]
   said = summary_of(folder)["privacy"]
   assert said == {"delta": 1e-3, "epsilon": pytest.approx(expected)}
   out = capsys.readouterr().out
