@@ -34,6 +34,7 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import client_state, processes
 from fedjax_opt.engine.config import Config, check_grid_map
+from fedjax_opt.engine.plan import check_one_budget
 from fedjax_opt.metrics import Criterion
 from fedjax_opt.registry import check_choice
 from fedjax_opt.results import writers
@@ -175,6 +176,7 @@ def _check_settings(
 ) -> None:
   """Checks the flags that belong to no choice."""
   checks.at_least("rounds", flags["rounds"], 0)
+  check_one_budget(flags["local_epochs"], flags["local_steps"])
   if flags["eval_every"] < 1:
     raise ValueError(f"eval_every={flags['eval_every']}: must be at least 1")
   check_choice("sampling", flags["sampling"], ["shuffle", "replacement"])
