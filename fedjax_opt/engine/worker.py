@@ -19,6 +19,9 @@ from fedjax_opt.engine.precision import (
   master_model,
 )
 
+# A worker's own key is this number of its client's: no epoch has it.
+_OWN = 0x0FF1
+
 
 class Client(NamedTuple):
   """One client of a cohort; stacked, leaves [C, ...].
@@ -59,7 +62,8 @@ class Worker:
     num_steps: [] int32, the local steps that it takes.
     gradient_evaluations: [8], those traced so far, in examples; a counter,
       see `counters`.
-    traces: {name: [K]}, the traced fields of its rule's state.
+    traces: {name: [K]}, the traced fields of its rule's state, of the last
+      `descend`.
   """
 
   def __init__(
@@ -81,8 +85,9 @@ class Worker:
     """
     self.client = client.number
     self.round = round
-    # Batches are drawn with the key itself, losses with its numbers 1 and 2.
-    self.key = jax.random.fold_in(client.key, 3)
+    # Batches are drawn with the key's numbers 0, 1, ... of epochs, losses with
+    # numbers of its numbers 1 and 2.
+    self.key = jax.random.fold_in(client.key, _OWN)
     self.size = client.size
     self.num_steps = client.num_steps
     self._state = state

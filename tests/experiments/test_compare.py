@@ -139,7 +139,8 @@ def test_more_seeds_of_the_report_need_no_other_tuning(copied):
   after = runs_of(copied)
   assert {path: after[path] for path in before} == before
   new = [path for path in after if path not in before]
-  assert len(new) == 6 and all("report-3-seeds" in str(path) for path in new)
+  assert len(new) == 6
+  assert all("report-3-seeds" in str(path) for path in new)
   assert {int(row["seeds"]) for row in rows_of(copied)} == {3}
 
 
