@@ -172,8 +172,8 @@ def _variants_blocks(found: Found) -> list[Block]:
 
 # Client optimizer -> its rule and the step sizes among which it is tuned.
 _FOUR = {
-  "SGD": ("sgd", "0.3,1,3"),
-  "SGDM": ("sgdm", "0.03,0.1,0.3"),
+  "SGD": ("sgd", "1,3,10"),
+  "SGDM": ("sgdm", "0.1,0.3,1"),
   "Adam": ("adam", "0.001,0.003,0.01"),
   OURS: ("delta_sgd", ""),
 }

@@ -228,7 +228,8 @@ class Cohort:
     """What one client sends, drawn uniformly from those that do not drop out.
 
     The round is lost if all clients of the cohort drop out, or if the message
-    is not finite.
+    is not finite. Unless the others work too, no traces and no metrics of that
+    client are recorded.
 
     Args:
       one_client: see `mean`.
@@ -435,18 +436,13 @@ class Cohort:
   def _reply_of_one(self, clients, sent, phase, cost):
     """The reply of a phase of one client; leaves of `clients` are [1, ...]."""
     message, state, info = sent
-    if info.metrics:
-      raise ValueError(
-        f"metrics={sorted(info.metrics)}: none are recorded of a client that "
-        "is picked alone; leave them out, or use mean or each"
-      )
     info, state = jax.tree.map(lambda leaf: leaf[None], (info, state))
     counted = replies.counts(clients, info)
     share = self._share(clients, counted, 1)
     reply = replies.reply_of(
       self._config, clients, info, message, state, share, phase
     )
-    # Traces and padding are those of phases of all clients.
+    # Traces, metrics and padding are those of phases of all clients.
     counts = {n: v for n, v in reply.counts.items() if n != "examples"}
     reply = dataclasses.replace(
       reply, is_lost=~counted[0], traces={}, counts=counts

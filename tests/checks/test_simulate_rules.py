@@ -347,7 +347,7 @@ BAD = {
   "bvr large": (
     algorithm(lambda: bvr_l_sgd(loss_fn, 0.1, large_batch="3")),
     TypeError,
-    "large_batch='3': must be a number",
+    "large_batch='3': must be a whole number",
   ),
   "bvr practical": (
     algorithm(lambda: bvr_l_sgd(loss_fn, 0.1, practical=1)),

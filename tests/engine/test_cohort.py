@@ -193,21 +193,6 @@ def test_a_picked_client_is_one_part_of_the_population():
     assert np.isclose(possible, share).any()
 
 
-def test_metrics_of_a_picked_client_would_be_lost():
-  def round(state, cohort):
-    one_client = lambda worker, _: ClientOutput(jnp.ones(2), metrics={"a": 1})
-    return state, cohort.pick(one_client, ())
-
-  with pytest.raises(ValueError, match=r"metrics=\['a'\]: none are"):
-    simulate(
-      Algorithm(lambda *_: jnp.zeros(2), round, lambda s: s),
-      (),
-      DATA,
-      rounds=1,
-      batch_size=B,
-    )
-
-
 def test_a_client_s_own_key_is_no_epoch_s():
   def round(state, cohort):
     def one_client(worker, _):
