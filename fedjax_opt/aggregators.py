@@ -90,6 +90,7 @@ def trimmed_mean(fraction: jax.typing.ArrayLike) -> Aggregator:
   def inner(rank, n):
     # In float32 0.29 times 100 is 28.999998.
     cut = jnp.floor(fraction * n + 1e-4).astype(jnp.int32)
+    cut = jnp.minimum(cut, (n - 1) // 2)  # One message at least stays.
     return (rank >= cut) & (rank < n - cut)
 
   return Aggregator(_of_ranks(inner))

@@ -122,7 +122,7 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
     like = messages.shapes_of_parts(algorithm, state)
     # A client is faulty if it comes early in a random order of all.
     rank = np.argsort(_order(fault.seed, cohort.num_clients))
-    count = jnp.round(fault.fraction * cohort.num_clients)
+    count = _count(fault, cohort.num_clients)
 
     def rewrite(worker, run):
       output = run(worker)
@@ -149,8 +149,13 @@ def clients_of(fault: Fault, num_clients: int) -> np.ndarray:
     fault: any.
     num_clients: M.
   """
-  count = round(fault.fraction * num_clients)
+  count = int(_count(fault, num_clients))
   return np.sort(_order(fault.seed, num_clients)[:count]).astype(np.int32)
+
+
+def _count(fault: Fault, num_clients: int) -> jax.Array:
+  """[] float, how many clients are faulty."""
+  return jnp.round(fault.fraction * num_clients)
 
 
 def _order(seed: int, num_clients: int) -> np.ndarray:

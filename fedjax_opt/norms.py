@@ -82,6 +82,40 @@ def largest(tree: Params) -> jax.Array:
   return jnp.max(jnp.stack(each)) if each else jnp.float32(0)
 
 
+def clipped(
+  tree: Params, limit: jax.typing.ArrayLike
+) -> tuple[Params, jax.Array]:
+  r"""The tree, scaled down to a norm of at most C.
+
+  .. math::
+
+    x \min(1, C / \|x\|)
+
+  Args:
+    tree: x; its floats count, and they alone are scaled.
+    limit: C, positive.
+
+  Returns:
+    The tree, and [] bool, whether it was longer. Numbers that are not finite
+    stay so.
+  """
+  is_float = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)
+  floats = [leaf for leaf in jax.tree.leaves(tree) if is_float(leaf)]
+  # Squares of entries overflow long before the entries do.
+  unit = power_of_two(largest(floats))
+  length = norm(floats, unit)
+  is_long = length > limit / unit
+  factor = limit / jnp.where(is_long, length, 1)
+
+  def clip(leaf):
+    if not is_float(leaf):
+      return leaf
+    shorter = (leaf / unit * factor).astype(leaf.dtype)
+    return jnp.where(is_long, shorter, leaf)
+
+  return jax.tree.map(clip, tree), is_long
+
+
 def _wide(leaf):
   return at_least_float32(jnp.ravel(leaf))
 

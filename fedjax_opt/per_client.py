@@ -10,6 +10,7 @@ import csv
 import dataclasses
 import functools
 import os
+import pathlib
 from typing import Any, NamedTuple
 
 import jax
@@ -29,7 +30,8 @@ from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.mapping import RoundData
 from fedjax_opt.evaluation import PerExampleFn
-from fedjax_opt.results.history import direction
+from fedjax_opt.results import json_files
+from fedjax_opt.results.history import direction, worst_mean
 from fedjax_opt.results.result import Report, Result
 from fedjax_opt.transforms.upload import own_part
 
@@ -91,8 +93,7 @@ class ClientMetrics(NamedTuple):
         "be one such as accuracy or loss"
       )
     values = np.sort(self._of(kind, name)[self.num_test > 0])
-    worst_first = values if way == "max" else values[::-1]
-    return float(np.mean(worst_first[: -(-len(values) // 10)]))
+    return worst_mean(values, worst_is_low=way == "max")
 
   def summary(self) -> dict[str, dict[str, float]]:
     """{kind: {name: number}}, as reports have them.
@@ -130,16 +131,17 @@ class ClientMetrics(NamedTuple):
       for kind, metrics in self.values.items()
       for name, values in metrics.items()
     }
-    unfinished = f"{os.fspath(path)}.tmp"
     try:
-      with open(unfinished, "w", newline="", encoding="utf-8") as file:
+      with (
+        json_files.whole(pathlib.Path(path)) as unfinished,
+        open(unfinished, "w", newline="", encoding="utf-8") as file,
+      ):
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["client", "num_train", "num_test", *columns])
         for client, number in enumerate(self.num_test):
           trained = "" if self.num_train is None else self.num_train[client]
           cells = [_cell(values[client]) for values in columns.values()]
           writer.writerow([client, trained, number, *cells])
-      os.replace(unfinished, path)
     except OSError as error:
       raise ValueError(f"{path} cannot be written: {error.strerror}") from error
 

@@ -134,11 +134,19 @@ class _Noisy:
       prng_key=jax.random.fold_in(self._cohort.key, _NOISE),
     )
     total, _ = privatizer.update(total, privatizer.init(total))
+    expected = self._cohort.expected_size
     return dataclasses.replace(
       sent,
-      value=optax.tree.scale(1 / self._cohort.expected_size, total),
-      # That nobody came must not be seen.
+      value=optax.tree.scale(1 / expected, total),
+      # How many came must not be seen, not even that nobody did.
+      share=jnp.full_like(sent.share, expected / self._cohort.num_clients),
       is_lost=jnp.array(False),
+    )
+
+  def each(self, *_: Any, **__: Any) -> Any:
+    raise ValueError(
+      "privacy: this algorithm reads each message by itself, and the noise is "
+      "of their mean; take another algorithm, such as fed_avg"
     )
 
 

@@ -42,7 +42,8 @@ class Sampler(NamedTuple):
     draw: `(key, round, sizes, cohort_size) -> (clients, scale)`: [C] int32
       clients, and [C] float factors of their weights in means, or None for 1.
       `sizes` is [M], the examples of each client. The number M is no client: a
-      place of the cohort that stays empty.
+      place of the cohort that stays empty, which only a sampler with `expected`
+      may give.
     check: `(num_clients, cohort_size) -> None`, raises ValueError if it cannot
       draw such cohorts.
     expected: how many clients are drawn on average, if not always C.
@@ -80,8 +81,9 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
   :math:`C p_i`, so that the expectation of the weighted sum is the mean over
   the population. If :math:`p_i` are the weights of the clients, all C draws
   have the same weight, which is scheme I of Li et al. A client that is drawn
-  twice counts twice, with the same batches. SCAFFOLD's server control is the
-  mean of all clients' controls only under a sampler without replacement.
+  twice counts twice, with the same batches. SCAFFOLD's server control, FedDyn's
+  h and FedSpeed's dual variable are means over all clients only under a sampler
+  without replacement.
 
   Args:
     weights: [M], proportional to the probabilities, non-negative; the clients'
@@ -186,14 +188,17 @@ def cyclic(groups: int) -> Sampler:
   Args:
     groups: how many; each must have at least C clients.
 
+  Returns:
+    The sampler.
+
+  Raises:
+    TypeError: if `groups` is no whole number. A number that does not fit the
+      clients is refused by `simulate`.
+
   References:
     Cho et al., "On the Convergence of Federated Averaging with Cyclic Client
     Participation", ICML 2023, section 3.
-
-  Returns:
-    The sampler.
   """
-
   whole("groups", groups)
 
   def check(num_clients, cohort_size):

@@ -1,9 +1,13 @@
 """Simulating a federated algorithm: one run, a grid, or step by step.
 
 In call order: `simulate` and `sweep` make a `Simulator`, whose `engine.runner`
-goes from evaluation to evaluation; `engine.executor` calls the compiled
-program, in which `engine.rounds` loops over rounds and gives the algorithm a
-`Cohort` (engine/cohort.py) and, for one client, a `Worker` (engine/worker.py).
+goes from evaluation to evaluation; `engine.executor` calls the compiled program
+that `engine.points` makes, in which `engine.rounds` loops over rounds. A round
+is the algorithm's `round`, such as that of algorithms/fed_avg.py, with a
+`Cohort` (engine/cohort.py). Its `mean` goes over clients in chunks
+(engine/mapping.py), each with a `Worker` that takes local steps
+(engine/worker.py), and adds up their messages (engine/replies.py); the
+algorithm takes the server's step along the mean (optimizers.py).
 """
 
 import contextlib
@@ -172,8 +176,11 @@ def grid_points(
     ValueError: naming the argument that cannot be.
     TypeError: naming one of a wrong type.
   """
+  inputs.check_is_grid(grid)
   axes = {**grid, "seed": seeds}
   for name, values in axes.items():
+    if not isinstance(values, Sequence | np.ndarray | jax.Array):
+      raise TypeError(f"{name}={values!r}: must be a list of numbers")
     if len(values) == 0:
       raise ValueError(f"{name}: give at least one value")
   return [

@@ -191,7 +191,7 @@ def main(argv: list[str]) -> None:
   notebook, found, *chips = argv
   programs = Programs()
   jax.default_backend = lambda: "tpu"  # What the package asks.
-  processes.memory_bytes = lambda: V5E_BYTES
+  processes.device_bytes = lambda: V5E_BYTES
   tfds.load = stand_ins.images
   plots.log_scale = lambda axis, limits=None: None  # Zeros have no logarithm.
   jax.jit = programs.jit

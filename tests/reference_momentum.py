@@ -1,6 +1,6 @@
 """A plain NumPy loop of the algorithm with momenta at server and clients.
 
-Xu, Huang and Huang, "Coordinating Momenta for Cross-silo Federated Learning"
+Xu and Huang, "Coordinating Momenta for Cross-silo Federated Learning"
 (DOMO), AAAI 2022, Algorithm 1. Nothing here comes from the package or from JAX.
 
 Conventions are those of reference.py (x0, gradient, cohorts, batches, weights),

@@ -90,6 +90,14 @@ def test_an_exact_share_is_cut_in_float32():
   np.testing.assert_allclose(found, rows[29:71].mean(), rtol=1e-6)
 
 
+def test_some_of_few_messages_stay():
+  """Of ten, 0.49999 cut five at each end, up to rounding."""
+  found = aggregators.trimmed_mean(0.49999).combine(
+    jnp.arange(10.0) ** 2, np.ones(10, bool)
+  )
+  assert found == (4**2 + 5**2) / 2
+
+
 def simulate(algorithm, **settings):
   return fo.simulate(
     algorithm,
@@ -221,6 +229,8 @@ def test_who_is_faulty_depends_on_the_seed_alone():
   other = faults.clients_of(faults.flip(0.3, seed=1), 100)
   assert set(other) != set(few)
   assert len(faults.clients_of(faults.flip(0.0), 100)) == 0
+  # 0.7 times 45 is 31.499999999999996, and 31.5 in float32, as in a program.
+  assert len(faults.clients_of(faults.flip(0.7), 45)) == 32
 
 
 def test_the_share_of_faulty_clients_may_be_tuned():

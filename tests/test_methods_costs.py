@@ -81,6 +81,23 @@ def test_clients_of_prox_skip_go_on_where_they_were():
   assert (np.linalg.norm(moved, axis=1) > 0.01).all()
 
 
+def test_all_clients_of_prox_skip_meet_or_none():
+  """Also those that have fewer steps than the coin takes to fall."""
+  task = jax_problems.least_squares(sizes=(1, 6, 6, 6), dim=D)
+  rounds = 20
+  result = fo.simulate(
+    fo.prox_skip(task.loss_fn, 0.01, p=0.3),
+    task.params,
+    task.data,
+    rounds=rounds,
+    batch_size=1,
+    weighting="uniform",
+  )
+  meetings = result.cost["bytes_up_per_round"] * rounds / MODEL
+  assert 10 <= meetings < rounds
+  assert meetings == pytest.approx(round(meetings))
+
+
 def test_mime_lite_takes_any_base_optimizer():
   """One client, one step on all of its examples: that optimizer itself."""
   base = optax.scale_by_adam()

@@ -41,3 +41,28 @@ def test_a_run_ends_where_on_evaluation_says_so(answer, rounds):
   )
   assert result.rounds == result.history.rounds[-1] == rounds
   assert not result.interrupted
+
+
+def test_what_is_overwritten_is_not_read():
+  kept, read = [], []
+
+  def on_evaluation(report):
+    kept.append(report)
+    if report.round == 0:
+      read.append(report.params)
+
+  fo.simulate(
+    fo.fed_avg(loss_fn, optax.sgd(0.1)),
+    jnp.zeros([]),
+    DATA,
+    rounds=2,
+    batch_size=2,
+    evaluate=lambda params, data, test: {"model": params},
+    on_evaluation=on_evaluation,
+  )
+  assert kept[0].params is read[0]  # A copy that was taken in time.
+  assert read[0] == 0
+  message = "report: the model and the state of round 2 are overwritten"
+  for name in ("params", "state", "client_state"):
+    with pytest.raises(ValueError, match=message):
+      getattr(kept[-1], name)

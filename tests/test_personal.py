@@ -41,6 +41,14 @@ def test_ditto_has_the_server_of_fed_avg():
     assert_close(found.params, averaged.params)
 
 
+def test_ditto_traces_the_steps_whose_difference_is_sent():
+  results = [
+    run(make(draws.loss_fn, fo.delta_sgd()), trace=["step_size"])
+    for make in (functools.partial(fo.ditto, lam=10.0), fo.fed_avg)
+  ]
+  assert_close(*(result.traces for result in results))
+
+
 def test_ditto_with_strength_0_is_local_training():
   found = run(fo.ditto(draws.loss_fn, SGD, lam=0.0), cohort_size=7)
   rounds = draws.draw(4, **SETTINGS | {"cohort_size": 7})

@@ -115,6 +115,19 @@ def test_a_grid_over_both_numbers_equals_its_points():
   )
 
 
+@pytest.mark.parametrize("settings", [POISSON, FIXED], ids=["poisson", "fixed"])
+def test_how_many_came_is_not_used(settings):
+  """FedDyn's h, without noise: the mean over the population of all g_i."""
+  inner = fo.fed_dyn(draws.loss_fn, optax.sgd(LR), alpha=0.1)
+  algorithm = privacy.with_privacy(inner, 1e3, 0.0)
+  result = run(algorithm, 6, settings, weighting="uniform")
+  kept = draws.flat(result.client_state, lead=1)
+  assert np.any(kept)
+  np.testing.assert_allclose(
+    draws.flat(result.state.h), kept.sum(0) / M, rtol=1e-4, atol=1e-6
+  )
+
+
 def test_some_trained_leaves():
   make = lambda loss_fn: privacy.with_privacy(
     fo.fed_avg(loss_fn, optax.sgd(LR)), 0.1, 1.0
@@ -251,6 +264,19 @@ def test_calibrated_noise_has_that_epsilon():
 def test_bad_input(make, message):
   with pytest.raises(ValueError, match=re.escape(message)):
     make()
+
+
+def test_messages_without_a_mean_would_have_no_noise():
+  def round(state, cohort):
+    one_client = lambda worker, x: optax.tree.zeros_like(x)
+    return state, cohort.each(one_client, state)
+
+  algorithm = fo.Algorithm(
+    lambda params, _: params, round, lambda s: s, sends=lambda params: [params]
+  )
+  message = "privacy: this algorithm reads each message by itself, and the "
+  with pytest.raises(ValueError, match=message):
+    run(privacy.with_privacy(algorithm, 1.0, 1.0), 1, FIXED)
 
 
 @pytest.mark.parametrize(

@@ -381,6 +381,26 @@ def test_cohorts_are_drawn_alike_wherever_clients_are(name, tmp_path):
     jax.tree.map(close, run(population, client_memory="host"), expected)
 
 
+def test_who_is_drawn_twice_is_read_once(tmp_path):
+  """From disk: two copies of the largest client are more than is read."""
+  largest = samplers.weighted([0, 0, 1, 0, 0])
+
+  def run(data):
+    return simulate(
+      fed_avg(TASK.loss_fn, optax.sgd(0.1)),
+      TASK.params,
+      data,
+      rounds=3,
+      cohort_size=2,
+      batch_size=4,
+      sampler=largest,
+    ).params
+
+  found = run(Population.of_client_data(tmp_path / "clients", TASK.data))
+  close = functools.partial(np.testing.assert_allclose, rtol=1e-5)
+  jax.tree.map(close, found, run(TASK.data))
+
+
 # ------------------------------------------------------------------ Bad input
 
 

@@ -62,7 +62,7 @@ def test_no_array_is_put_on_devices_that_are_elsewhere(monkeypatch):
   monkeypatch.setattr(jax, "device_put", refuse)
   with target.use(jax.devices()):
     assert target.is_elsewhere()
-    assert processes.memory_bytes() is None
+    assert processes.device_bytes() is None
     found = simulator(evaluate=EVALUATE).compile(TASK.params)
   assert not target.is_elsewhere()
   assert sorted(found) == ["evaluation", "rounds"]

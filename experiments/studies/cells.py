@@ -8,10 +8,11 @@ from typing import NamedTuple
 from experiments import job, once, workers
 from experiments.flags import command_line
 from experiments.studies.plan import Planned
+from fedjax_opt.comparison import words
 from fedjax_opt.results.load import Run
 from fedjax_opt.results.selection import Criterion, tune
 
-_PARTS = ("tuning", "report")  # The folders of a cell.
+_TUNING = "tuning"  # The folder of a cell's grid.
 
 
 class Done(NamedTuple):
@@ -54,7 +55,8 @@ def check(cells: Sequence[Planned], folder: pathlib.Path) -> bool:
     methods.add(cell.method)
     conditions.add(condition)
     own = folder / cell.name
-    if any((own / part / "summary.json").exists() for part in _PARTS):
+    parts = (_TUNING, _report_folder(cell))
+    if any((own / part / "summary.json").exists() for part in parts):
       continue
     try:
       found = job.prepare(command_line.parse(["run", *cell.tuning], ""))
@@ -96,17 +98,24 @@ def run_cell(cell: Planned, folder: pathlib.Path) -> Done:
   was_there = True
   own, tuning, setting = folder / cell.name, None, {}
   if cell.grid:
-    tuning = own / _PARTS[0]
+    tuning = own / _TUNING
     tuned, found = once.run(tuning, cell.tuning)
     was_there = found
     best = tune(tuned.history, tuned.points, criterion_of(tuned)).best
     if best is None:
       return Done(cell, tuning, None, time.monotonic() - start)
     setting = best.hyperparameters
-  report = own / _PARTS[1]
+  report = own / _report_folder(cell)
   _, found = once.run(report, cell.report(setting))
   seconds = 0.0 if was_there and found else time.monotonic() - start
   return Done(cell, tuning, report, seconds)
+
+
+def _report_folder(cell: Planned) -> str:
+  """Of the report, by its seeds: with others the grid is not run again."""
+  return f"report-{words.counted(len(cell.report_seeds), 'seed')}".replace(
+    " ", "-"
+  )
 
 
 def criterion_of(done: Run) -> Criterion:

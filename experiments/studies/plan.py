@@ -120,7 +120,6 @@ def _cell(
   grid = {n: v for n, v in resolved.setup.grid.items() if len(v) > 1}
   identity = {**resolved.flags, "seed": resolved.seeds}
   fresh = budgets.fresh_seeds(resolved.seeds, request.own.report_seeds)
-  identity["report_seeds"] = fresh
   name = _folder(label, condition, identity)
   cell = Planned(
     label,

@@ -33,7 +33,7 @@ from fedjax_opt.algorithms.fed_prox import fed_prox
 from fedjax_opt.algorithms.fed_sam import fed_sam, mo_fed_sam
 from fedjax_opt.algorithms.fed_speed import FedSpeedState, fed_speed
 from fedjax_opt.algorithms.mime_lite import MimeLiteState, mime_lite
-from fedjax_opt.algorithms.moon import MoonState, moon
+from fedjax_opt.algorithms.moon import moon
 from fedjax_opt.algorithms.personal import (
   PersonalState,
   fed_bn,
@@ -58,7 +58,6 @@ __all__ = [
   "FedSpeedState",
   "MimeLiteState",
   "MinibatchState",
-  "MoonState",
   "PersonalState",
   "ProxSkipState",
   "ScaffoldState",

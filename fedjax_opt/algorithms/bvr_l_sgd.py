@@ -75,7 +75,9 @@ def bvr_l_sgd(
     The algorithm. A round is one iteration t of the paper.
 
   Raises:
-    ValueError: if `large_batch` is not a positive whole number.
+    ValueError: if `large_batch` is not positive, or the rate is an optimizer or
+      out of range.
+    TypeError: if an argument is of a wrong type.
 
   References:
     Murata and Suzuki, ICML 2021, Algorithms 2 to 4.
@@ -207,11 +209,7 @@ def _recursive(
 
 def _check_large_batch(large_batch):
   if large_batch is not None:
-    checks.number("large_batch", large_batch)
-  if large_batch is not None and (large_batch < 1 or large_batch % 1):
-    raise ValueError(
-      f"large_batch={large_batch}: must be a whole number, at least 1"
-    )
+    checks.at_least("large_batch", large_batch, 1)
 
 
 def _large_gradient(loss_fn, num_examples):

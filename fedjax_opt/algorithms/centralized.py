@@ -70,7 +70,8 @@ def centralized(
   def gradient(params, cohort):
     if not cohort.is_everyone:
       raise ValueError(
-        "cohort_size: centralized needs all clients in each round"
+        "cohort_size: centralized needs all clients in each round; leave "
+        "cohort_size, client_dropout and a sampler that draws some out"
       )
     one_client = lambda worker, params: worker.gradient(loss_fn, params)
     return cohort.mean(one_client, broadcast=params)

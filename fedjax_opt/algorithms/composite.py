@@ -68,6 +68,11 @@ def fed_mid(
   Returns:
     The algorithm.
 
+  Raises:
+    ValueError: if psi is no regularizer, or a rate is an optimizer or out of
+      range.
+    TypeError: if an argument is of a wrong type.
+
   References:
     Yuan et al., "Federated Composite Optimization", ICML 2021, Algorithm 2;
     Algorithm 4 with `only_server_prox`.
@@ -164,6 +169,12 @@ def fed_dual_avg(
 
   Returns:
     The algorithm.
+
+  Raises:
+    ValueError: if psi is no regularizer, or a rate is an optimizer or out of
+      range; in a round, if `averaged` and clients take different numbers of
+      steps.
+    TypeError: if an argument is of a wrong type.
 
   References:
     Yuan et al., "Federated Composite Optimization", ICML 2021, Algorithm 3;
@@ -282,6 +293,11 @@ def fed_avg_subgradient(
 
   Returns:
     The algorithm.
+
+  Raises:
+    ValueError: if psi is no regularizer or not finite everywhere, or a rate is
+      an optimizer or out of range.
+    TypeError: if an argument is of a wrong type.
 
   References:
     Yuan et al., "Federated Composite Optimization", ICML 2021, section 5.

@@ -8,6 +8,7 @@ References:
 import jax.numpy as jnp
 import optax
 
+from fedjax_opt import optimizers
 from fedjax_opt.algorithms.fed_avg import FedAvgState, server_step
 from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn
 from fedjax_opt.checks import functions, rules
@@ -54,12 +55,12 @@ def diloco(
     return FedAvgState(params, server.init(params))
 
   def init_client(params):
-    first = rules.of_round(client, jnp.int32(0))
-    return rules.init("client", first, params)
+    first = optimizers.of_round(client, jnp.int32(0))
+    return optimizers.init("client", first, params)
 
   def round(state, cohort):
     def one_client(worker, params):
-      rule = rules.of_round(client, worker.round)
+      rule = optimizers.of_round(client, worker.round)
       local_params, kept = worker.descend_from(
         loss_fn, rule, params, worker.state
       )

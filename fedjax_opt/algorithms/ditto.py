@@ -63,9 +63,10 @@ def ditto(
 
   def round(state, cohort):
     def one_client(worker, received):
-      local_params = worker.descend(loss_fn, client, received)
       near = objectives.proximal(loss_fn, received, lam)
       own = worker.descend(near, client, worker.state)
+      # Last, so that its steps are those that are traced.
+      local_params = worker.descend(loss_fn, client, received)
       return ClientOutput(optax.tree.sub(local_params, received), state=own)
 
     sent = cohort.mean(one_client, broadcast=state.params)

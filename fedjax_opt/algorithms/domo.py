@@ -4,7 +4,7 @@ One algorithm with eight names: FedAvg, FedAvgSM, FedAvgLM(-Z), FedAvgSLM(-Z),
 DOMO and DOMO-S are `domo` with different constants.
 
 References:
-  Xu, Huang and Huang, "Coordinating Momenta for Cross-silo Federated Learning"
+  Xu and Huang, "Coordinating Momenta for Cross-silo Federated Learning"
   (DOMO), AAAI 2022.
 """
 

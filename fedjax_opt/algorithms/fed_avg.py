@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import optax
 
+from fedjax_opt import optimizers
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
 from fedjax_opt.checks import functions, rules
 from fedjax_opt.checks import values as checks
@@ -96,4 +97,6 @@ def server_step(
 ) -> tuple[Params, optax.OptState]:
   """One server step with the pseudo-gradient `-delta`."""
   pseudo_gradient = optax.tree.scale(-1, delta)
-  return rules.step("server", server, pseudo_gradient, server_state, params)
+  return optimizers.step(
+    "server", server, pseudo_gradient, server_state, params
+  )

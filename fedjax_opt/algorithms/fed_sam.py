@@ -13,6 +13,7 @@ import functools
 import jax
 import optax
 
+from fedjax_opt import optimizers
 from fedjax_opt.algorithms.fed_avg import fed_avg
 from fedjax_opt.algorithms.fed_cm import with_client_momentum
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Rate
@@ -57,7 +58,9 @@ def fed_sam(
   checks.in_interval("rho", rho, "[0, inf)")
   if isinstance(client, optax.GradientTransformation):
     return fed_avg(loss_fn, sharpness_aware(client, rho), server)
-  of_round = lambda round: sharpness_aware(rules.of_round(client, round), rho)
+  of_round = lambda round: sharpness_aware(
+    optimizers.of_round(client, round), rho
+  )
   return fed_avg(loss_fn, of_round, server)
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 import optax
 
+from fedjax_opt import optimizers
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
 from fedjax_opt.checks import functions, rules
 from fedjax_opt.checks import values as checks
@@ -70,7 +71,7 @@ def mime_lite(
 
   def init(params, num_clients):
     del num_clients
-    return MimeLiteState(params, rules.init("base", base, params))
+    return MimeLiteState(params, optimizers.init("base", base, params))
 
   def round(state, cohort):
     rate = at_round(learning_rate, cohort.round)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import objectives
-from fedjax_opt.algorithms.fed_avg import server_step
+from fedjax_opt.algorithms.fed_avg import FedAvgState, server_step
 from fedjax_opt.base import (
   Algorithm,
   ClientOutput,
@@ -29,13 +29,6 @@ class Previous(NamedTuple):
 
   params: Params  # its last local model
   exists: jax.Array  # [] bool, whether the client took part before
-
-
-class MoonState(NamedTuple):
-  """The server between rounds."""
-
-  params: Params  # x_t
-  server: optax.OptState
 
 
 def moon(
@@ -84,7 +77,7 @@ def moon(
 
   def init(params, num_clients):
     del num_clients
-    return MoonState(params, server.init(params))
+    return FedAvgState(params, server.init(params))
 
   def init_client(params):
     return Previous(optax.tree.zeros_like(params), exists=jnp.array(False))
@@ -103,7 +96,7 @@ def moon(
 
     sent = cohort.mean(one_client, broadcast=state.params)
     new = server_step(server, state.params, state.server, sent.value)
-    return MoonState(*new), sent
+    return FedAvgState(*new), sent
 
   def client_params(state, kept):
     return optax.tree.where(kept.exists, kept.params, state.params)

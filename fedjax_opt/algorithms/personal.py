@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import trainable
+from fedjax_opt import optimizers, trainable
 from fedjax_opt.algorithms.fed_avg import server_step
 from fedjax_opt.base import (
   Algorithm,
@@ -196,7 +196,7 @@ def _personal(
   def round(state, cohort):
     def one_client(worker, received):
       start = trainable.merge(received, worker.state)
-      rule = rule_of(rules.of_round(client, worker.round), worker)
+      rule = rule_of(optimizers.of_round(client, worker.round), worker)
       shared, kept = split(worker.descend(loss_fn, rule, start))
       return ClientOutput(optax.tree.sub(shared, received), state=kept)
 

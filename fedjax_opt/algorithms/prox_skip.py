@@ -49,7 +49,8 @@ def prox_skip(
   The coin is shared, and tossed after each step. A round ends with a meeting,
   or after K steps, for which gradients are computed in any round: then the next
   one goes on where it ended, so this is the paper's law for any K. Give
-  `local_steps`: the paper's clients take equally many.
+  `local_steps`: the paper's clients take equally many. Where some have fewer
+  than K steps, they wait for the others' coin.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -58,9 +59,9 @@ def prox_skip(
       root of the condition number. At 1 this is `fed_avg` with one local step.
 
   Returns:
-    The algorithm. All clients take part, and each keeps two models. None may
-    drop out: then the h_i do not sum to 0. Without a meeting they send nothing;
-    the server's model is counted in every round.
+    The algorithm. All clients take part, as the h_i must sum to 0, and each
+    keeps two models. Without a meeting they send nothing; the server's model is
+    counted in every round.
 
   Raises:
     ValueError: if `learning_rate` is an optimizer, a number is out of range, or
@@ -81,11 +82,15 @@ def prox_skip(
 
   def round(state, cohort):
     if not cohort.is_everyone:
-      raise ValueError("cohort_size: prox_skip needs all clients in each round")
+      raise ValueError(
+        "cohort_size: prox_skip needs all clients in each round; leave "
+        "cohort_size, client_dropout and a sampler that draws some out"
+      )
     rate = jnp.asarray(learning_rate, float)
     strength = p / jnp.where(rate > 0, rate, 1)  # p / gamma
     # The step after which the coin falls; a fresh draw continues an old one.
     length = jax.random.geometric(cohort.key, p)
+    meets = length <= cohort.max_steps
 
     def one_client(worker, broadcast):
       mean, have_met = broadcast
@@ -96,16 +101,14 @@ def prox_skip(
         optax.scale_by_schedule(lambda count: count < length),
       )
       params = worker.descend(loss_fn, rule, start)  # x'_i
-      meets = length <= worker.num_steps
       delta = optax.tree.sub(params, mean)
       sent = jnp.where(meets, jnp.uint32(trees.num_bytes(delta)), 0)
-      return ClientOutput((delta, meets), Local(params, control), bytes_up=sent)
+      return ClientOutput(delta, Local(params, control), bytes_up=sent)
 
     sent = cohort.mean(one_client, broadcast=state)
-    delta, meeting = sent.value
-    new = ProxSkipState(optax.tree.add(state.params, delta), jnp.array(True))
-    stay = state._replace(have_met=jnp.array(False))
-    return optax.tree.where(meeting > 0, new, stay), sent
+    new = ProxSkipState(optax.tree.add(state.params, sent.value), meets)
+    stay = state._replace(have_met=meets)
+    return optax.tree.where(meets, new, stay), sent
 
   init_client = lambda params: Local(params, optax.tree.zeros_like(params))
   return Algorithm(init, round, lambda s: s.params, init_client=init_client)

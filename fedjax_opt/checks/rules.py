@@ -11,7 +11,7 @@ import optax
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
 
-_EXAMPLE = "an optimizer, such as optax.sgd(0.1)"
+EXAMPLE = "an optimizer, such as optax.sgd(0.1)"
 _OF_ROUND = "or a function from the round to one"
 # A function of one of these is no function of the round.
 _RATES = ("learning_rate", "lr")
@@ -29,14 +29,14 @@ def client(name: str, rule: Any) -> None:
   is_function = callable(rule) and not isinstance(rule, type)
   if not is_function or _is_optimizer_object(rule):
     raise TypeError(
-      f"{name}={shown(rule)}: must be {_EXAMPLE}, {_OF_ROUND}{_hint(rule)}"
+      f"{name}={shown(rule)}: must be {EXAMPLE}, {_OF_ROUND}{_hint(rule)}"
     )
-  checks.function(name, rule, f"(round) -> optimizer, or {_EXAMPLE}")
+  checks.function(name, rule, f"(round) -> optimizer, or {EXAMPLE}")
   first = next(iter(_parameters(rule)), "round")
   if first in _RATES:
     raise TypeError(
       f"{name}={shown(rule)}: takes ({first}), and would be given the round; "
-      f"must be {_EXAMPLE}, {_OF_ROUND}"
+      f"must be {EXAMPLE}, {_OF_ROUND}"
     )
 
 
@@ -52,7 +52,7 @@ def server(name: str, rule: Any) -> None:
   hint = _hint(rule)
   if inspect.isfunction(rule):
     hint = "; for a rate that changes give it a schedule of optax"
-  raise TypeError(f"{name}={shown(rule)}: must be {_EXAMPLE}{hint}")
+  raise TypeError(f"{name}={shown(rule)}: must be {EXAMPLE}{hint}")
 
 
 def optimizer(name: str, rule: Any) -> None:
@@ -63,79 +63,7 @@ def optimizer(name: str, rule: Any) -> None:
   """
   if not isinstance(rule, optax.GradientTransformation):
     _check_called(name, rule)
-    raise TypeError(f"{name}={shown(rule)}: must be {_EXAMPLE}{_hint(rule)}")
-
-
-def of_round(rule: Any, round: jax.Array) -> optax.GradientTransformation:
-  """The client rule of a round.
-
-  Raises:
-    TypeError: if there is none.
-  """
-  if isinstance(rule, optax.GradientTransformation):
-    return rule
-  client("client", rule)
-  found = checks.call("client", "(round) -> optimizer", rule, round)
-  if not isinstance(found, optax.GradientTransformation):
-    raise TypeError(
-      f"client: its function of the round returned {shown(found)}; must "
-      f"return {_EXAMPLE}"
-    )
-  return found
-
-
-def init(
-  name: str, rule: optax.GradientTransformation, params: Any
-) -> optax.OptState:
-  """The first state of a rule; what it raises becomes one line."""
-  return checks.call(f"{name}: its init", "(params)", rule.init, params)
-
-
-def step(
-  name: str,
-  rule: optax.GradientTransformation,
-  grads: Any,
-  state: optax.OptState,
-  params: Any,
-  **extra: Any,
-) -> tuple[Any, optax.OptState]:
-  """A step of a rule: the new parameters, and its new state.
-
-  Raises:
-    ValueError: if it fails.
-    TypeError: if it fails with one.
-  """
-  try:
-    updates, state = rule.update(grads, state, params, **extra)
-    return optax.apply_updates(params, updates), state
-  except Exception as error:
-    if checks.is_own(error):
-      raise
-    raise checks.failed(f"{name}: its update failed", error) from error
-
-
-def traced_field(rule_state: optax.OptState, name: str) -> Any:
-  """A field of the state of a rule, however deep in a chain.
-
-  Raises:
-    ValueError: if there is none, or not one number of that name.
-  """
-  try:
-    value = optax.tree.get(rule_state, name)
-  except KeyError:
-    raise ValueError(
-      f"trace={name!r}: the client rule's state has several such fields; must "
-      "be the name of one"
-    ) from None
-  if value is None:
-    raise ValueError(
-      f"trace={name!r}: the client rule's state has no such field"
-    )
-  if len(jax.tree.leaves(value)) != 1 or np.shape(jax.tree.leaves(value)[0]):
-    raise ValueError(
-      f"trace={name!r}: is a tree of arrays; must be a field with one number"
-    )
-  return jax.tree.leaves(value)[0]
+    raise TypeError(f"{name}={shown(rule)}: must be {EXAMPLE}{_hint(rule)}")
 
 
 def rate(

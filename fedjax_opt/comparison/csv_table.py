@@ -11,11 +11,14 @@ from fedjax_opt.comparison.cells import Study, exact
 from fedjax_opt.comparison.verdicts import Verdict
 from fedjax_opt.results.history import COSTS
 
+_PROBABILITY = (
+  "probability_best_is_better", "probability_low", "probability_high",
+)  # fmt: skip
 _FIXED = (
   "method", "tuning_settings", "tuning_seeds", "diverged_settings", "edges",
   "criterion", "tuning_score", "metric", "mean", "low", "high", "seeds",
   "diverged_seeds", "verdict", "behind", "behind_low", "behind_high",
-  "probability_best_is_better", "probability_low", "probability_high",
+  *_PROBABILITY,
   *(f"{cost}_to_target" for cost in COSTS), "seconds",
 )  # fmt: skip
 
@@ -68,7 +71,7 @@ def _fixed(study: Study, verdict: Verdict) -> dict[str, Any]:
   for interval, columns in (
     (verdict.value, ("mean", "low", "high")),
     (verdict.behind, ("behind", "behind_low", "behind_high")),
-    (verdict.probability, _FIXED[17:20]),
+    (verdict.probability, _PROBABILITY),
   ):
     row |= dict(zip(columns, interval, strict=True))
   costs = {f"{c}_to_target": verdict.to_target.get(c) for c in COSTS}

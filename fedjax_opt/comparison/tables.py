@@ -315,7 +315,7 @@ _LATEX = {
 }  # fmt: skip
 
 
-def latex(table: Table, label: str = "tab:study") -> str:
+def latex(table: Table) -> str:
   """The table as LaTeX, for a document that has the package booktabs."""
   is_stacked = max(map(_details, table.rows)) > _MAX_VALUES
   header = [escape_latex(name) for name in table.header]
@@ -331,7 +331,7 @@ def latex(table: Table, label: str = "tab:study") -> str:
       "\\begin{table}",
       "  \\centering",
       f"  \\caption{{{escape_latex(table.caption)}}}",
-      f"  \\label{{{label}}}",
+      "  \\label{tab:study}",
       f"  \\begin{{tabular}}{{{columns}}}",
       "  \\toprule",
       _latex_row(header),

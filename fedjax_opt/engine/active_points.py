@@ -81,7 +81,7 @@ class ActivePoints:
     if not (self._chunk_is_free and chunk > 1):
       return None
     needs = [needed_bytes(program) for program in programs]
-    have = processes.memory_bytes()
+    have = processes.device_bytes()
     at_most = chunk
     if None not in needs and have is not None and max(needs) > have:
       at_most = max(1, min(int(chunk * have / max(needs)), chunk - 1))

@@ -153,7 +153,7 @@ def _is_too_much(config, rows):
   if is_most or target.platform() == "cpu":
     return False
   need = trees.num_bytes(rows) // config.layout.grid_devices
-  have = processes.memory_bytes()
+  have = processes.device_bytes()
   too_much = have is not None and need > _SHARE * have
   # All processes must run the same program.
   return bool(processes.of_any_process(int(too_much)))

@@ -111,6 +111,11 @@ class Cohort:
     return self._config.plan.common_steps
 
   @property
+  def max_steps(self) -> int:
+    """K, the most local steps that a client of the population takes."""
+    return self._config.plan.max_steps
+
+  @property
   def num_clients(self) -> int:
     """M, clients in the population."""
     return self._config.num_clients
@@ -122,9 +127,14 @@ class Cohort:
 
   @property
   def is_everyone(self) -> bool:
-    """Whether the cohort has as many clients as the population."""
-    has_all = self._config.cohort_size == self._config.num_clients
-    return has_all and not self._has_empty_places
+    """Whether each client of the population takes part in each round.
+
+    A sampler that is a function is taken to draw each client once.
+    """
+    config = self._config
+    has_all = config.cohort_size == config.num_clients
+    draws_all = not self._has_empty_places and self._scale is None
+    return has_all and draws_all and config.client_dropout == 0
 
   @property
   def expected_size(self) -> float:
@@ -334,8 +344,14 @@ class Cohort:
       return float(self._config.num_clients)
     return jnp.maximum(jnp.sum(self._data.sizes.astype(float)), 1)
 
-  def _share(self, clients, counted):
-    """The weights of those that count, as a part of the population's."""
+  def _share(self, clients, counted, places):
+    """The weights of those that count, as a part of the population's.
+
+    Args:
+      clients: leaves [C', ...].
+      counted: [C'] bool.
+      places: how many of these are no padding.
+    """
     natural = self._natural_weights(clients.number, clients.size)
     cohort = jnp.sum(natural)
     normalized = natural / jnp.maximum(cohort, 1)
@@ -343,7 +359,7 @@ class Cohort:
     # Exactly 1 if all that have a weight count.
     left = jnp.where(jnp.any((normalized > 0) & ~counted), left, 1)
     if not self._config.by_examples and not self._has_empty_places:
-      return left * (self._config.cohort_size / self._config.num_clients)
+      return left * (places / self._config.num_clients)
     return left * cohort / self._population_weight()
 
   def _dropouts(self, numbers):
@@ -400,7 +416,8 @@ class Cohort:
 
   def _reply(self, clients, order, info, state, value, phase, cost):
     """The reply of a phase of all clients."""
-    share = self._share(clients, replies.counts(clients, info))
+    counted = replies.counts(clients, info)
+    share = self._share(clients, counted, self._config.cohort_size)
     reply = replies.reply_of(
       self._config, clients, info, value, state, share, phase
     )
@@ -418,9 +435,14 @@ class Cohort:
   def _reply_of_one(self, clients, sent, phase, cost):
     """The reply of a phase of one client; leaves of `clients` are [1, ...]."""
     message, state, info = sent
+    if info.metrics:
+      raise ValueError(
+        f"metrics={sorted(info.metrics)}: none are recorded of a client that "
+        "is picked alone; leave them out, or use mean or each"
+      )
     info, state = jax.tree.map(lambda leaf: leaf[None], (info, state))
     counted = replies.counts(clients, info)
-    share = self._share(clients, counted)
+    share = self._share(clients, counted, 1)
     reply = replies.reply_of(
       self._config, clients, info, message, state, share, phase
     )

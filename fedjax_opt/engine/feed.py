@@ -199,8 +199,11 @@ class Feed:
           name: values[s, first : first + self._capacity]
           for name, values in examples.items()
         }
-        read = self._population.gather(clients[s, t], self._capacity, out=part)
-        starts[s, t] = first + read[1]
+        # A sampler may draw a client twice, which is read once: so the largest
+        # clients, each once, are the most that is ever read.
+        unique, place = np.unique(clients[s, t], return_inverse=True)
+        read = self._population.gather(unique, self._capacity, out=part)
+        starts[s, t] = first + read[1][place]
     return {"examples": examples, "starts": starts}
 
 

@@ -36,7 +36,7 @@ def advise(config: Config, programs: list[Any]) -> None:
     programs: compiled.
   """
   needs = [needed_bytes(program) for program in programs]
-  have = processes.memory_bytes()
+  have = processes.device_bytes()
   if None in needs or have is None or not needs:
     return
   # Of a processor's memory a run takes half by choice, and can take all.
@@ -63,7 +63,7 @@ def explained(config: Config, programs: list[Any]) -> Iterator[None]:
       raise
     needs = [needed_bytes(program) for program in programs]
     known = max([n for n in needs if n is not None], default=None)
-    text = _text(config, known, processes.memory_bytes())
+    text = _text(config, known, processes.device_bytes())
     raise MemoryError(text) from error
 
 

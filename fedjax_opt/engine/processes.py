@@ -1,12 +1,12 @@
 """Several processes that run one program, and the CPU of the host."""
 
-import os
 from typing import Any
 
 import jax
 import numpy as np
 
 from fedjax_opt import target
+from fedjax_opt.data import limits
 
 
 def fetch(tree: Any) -> Any:
@@ -66,16 +66,13 @@ def host() -> jax.Device | None:
     return None
 
 
-def memory_bytes() -> int | None:
+def device_bytes() -> int | None:
   """The memory that a program may take of a device; None if unknown."""
   if target.is_elsewhere():
     return None
   device = jax.local_devices()[0]
   if device.platform != "cpu":
     return (device.memory_stats() or {}).get("bytes_limit")
-  try:
-    pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-  except (AttributeError, ValueError, OSError):  # Not everywhere.
-    return None
+  memory = limits.memory_bytes()
   # Half of it, for other programs, and divided among the host's devices.
-  return pages * page // (2 * jax.local_device_count())
+  return memory and memory // (2 * jax.local_device_count())

@@ -42,23 +42,8 @@ def limited(config: Config, message: Any) -> tuple[Any, jax.Array | None]:
   limit = config.max_update_norm
   if limit is None:
     return message, None
-  is_float = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)
-  floats = [leaf for leaf in jax.tree.leaves(message) if is_float(leaf)]
-  # Squares of entries overflow long before the entries do.
-  unit = norms.power_of_two(norms.largest(floats))
-  length = norms.norm(floats, unit)
-  is_long = length > limit / unit
-  if config.clips_updates:
-    factor = limit / jnp.where(is_long, length, 1)
-
-    def clip(leaf):
-      if not is_float(leaf):
-        return leaf
-      shorter = (leaf / unit * factor).astype(leaf.dtype)
-      return jnp.where(is_long, shorter, leaf)
-
-    message = jax.tree.map(clip, message)
-  return message, is_long
+  clipped, is_long = norms.clipped(message, limit)
+  return clipped if config.clips_updates else message, is_long
 
 
 def client_info(
@@ -117,8 +102,8 @@ class Reply:
     share: [] float, the weights of those that count, as a part of the weights
       of the whole population; by the setting `weighting`, also where clients
       returned weights.
-    is_lost: [] bool, whether nobody was left: the engine then keeps the state
-      from before the round.
+    is_lost: [] bool, whether nobody was left, or nobody with a weight: the
+      engine then keeps the state from before the round.
     counts: {name: [8]}, counters of what the phase cost, see `counters`.
     traces: {name: [C, ...]}, traced fields and metrics of the clients.
     client_state: leaves [C', ...], what clients keep from now on; None if this
@@ -161,8 +146,9 @@ def reply_of(
   """
   counted = counts(clients, info)
   weight = weights_of(clients, info)
-  left = jnp.sum(jnp.where(counted, weight, 0))
-  is_short = jnp.any((weight > 0) & ~counted)
+  has_none = jnp.sum(jnp.where(counted, weight, 0)) == 0
+  if info.weight is not None:  # Clients may have returned zeros, all of them.
+    has_none &= jnp.any((weight > 0) & ~counted)
   faults = {"rejected_clients": ~info.is_valid & ~clients.is_out}
   if info.is_clipped is not None:
     faults["clipped_clients"] = info.is_clipped & ~clients.is_out
@@ -172,7 +158,7 @@ def reply_of(
     counted=in_cohort(counted),
     weights=in_cohort(weight),
     share=share,
-    is_lost=~jnp.any(counted) | (is_short & (left == 0)),
+    is_lost=~jnp.any(counted) | has_none,
     counts=counters.totals(
       **{name: who.astype(jnp.int32) for name, who in faults.items()},
       examples=info.examples,

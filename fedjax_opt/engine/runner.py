@@ -82,6 +82,7 @@ class Runner:
     self._feed = executor.open_feed()
     self._state = None
     self._compile_seconds = 0.0
+    self._reported: int | None = None  # The round whose report is read now.
     self._interrupted = 0
     self._is_stopped = False
     self._pressed = _Pressed()
@@ -220,16 +221,36 @@ class Runner:
         self._record.done,
         metrics,
         *self._seconds(),
-        _model=lambda: copies(self._params()),
-        _state=lambda: copies(self._active.flat(self._whole_state()[0])),
-        _client_state=lambda: copies(self._active.flat(self._whole_state()[1])),
+        _model=self._reader(self._params),
+        _state=self._reader(lambda: self._active.flat(self._whole_state()[0])),
+        _client_state=self._reader(
+          lambda: self._active.flat(self._whole_state()[1])
+        ),
       )
     )
+
+  def _reader(self, value: Callable[[], Any]) -> Callable[[], Any]:
+    """Copies what is there now, if it is called while it is reported."""
+    round = self._record.done
+
+    def read():
+      if self._reported != round:
+        raise ValueError(
+          f"report: the model and the state of round {round} are overwritten; "
+          "read them within on_evaluation"
+        )
+      return copies(value())
+
+    return read
 
   def _report(self, report: Report) -> None:
     if self._on_evaluation is None:
       return
-    answer = np.asarray(self._pressed.call(self._on_evaluation, report))
+    self._reported = report.round
+    try:
+      answer = np.asarray(self._pressed.call(self._on_evaluation, report))
+    finally:
+      self._reported = None
     # Anything but booleans is ignored, such as None.
     if answer.dtype == bool and answer.size and answer.all():
       self._is_stopped = True

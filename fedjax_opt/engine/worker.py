@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
+from fedjax_opt import optimizers
 from fedjax_opt.base import ClientRule, LossFn, Params
-from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import functions
 from fedjax_opt.engine import counters
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.extras import extras_of
@@ -18,6 +19,9 @@ from fedjax_opt.engine.precision import (
   local_model,
   master_model,
 )
+
+# A worker's own key is this number of its client's: no epoch has it.
+_OWN = 0x0FF1
 
 
 class Client(NamedTuple):
@@ -59,7 +63,8 @@ class Worker:
     num_steps: [] int32, the local steps that it takes.
     gradient_evaluations: [8], those traced so far, in examples; a counter,
       see `counters`.
-    traces: {name: [K]}, the traced fields of its rule's state.
+    traces: {name: [K]}, the traced fields of its rule's state, of the last
+      `descend`.
   """
 
   def __init__(
@@ -81,8 +86,9 @@ class Worker:
     """
     self.client = client.number
     self.round = round
-    # Batches are drawn with the key itself, losses with its numbers 1 and 2.
-    self.key = jax.random.fold_in(client.key, 3)
+    # Batches are drawn with the key's numbers 0, 1, ... of epochs, losses with
+    # numbers of its numbers 1 and 2.
+    self.key = jax.random.fold_in(client.key, _OWN)
     self.size = client.size
     self.num_steps = client.num_steps
     self._state = state
@@ -117,8 +123,8 @@ class Worker:
     Returns:
       The local model after the last step.
     """
-    rule = rules.of_round(rule, self.round)
-    rule_state = rules.init(
+    rule = optimizers.of_round(rule, self.round)
+    rule_state = optimizers.init(
       "client", rule, local_model(self._config.precision, params)
     )
     return self.descend_from(loss_fn, rule, params, rule_state)[0]
@@ -148,7 +154,7 @@ class Worker:
       value, grads = jax.value_and_grad(mean_loss)(params)
       extras, calls = extras_of(rule, mean_loss, params, value, grads)
       before = rule_state
-      params, rule_state = rules.step(
+      params, rule_state = optimizers.step(
         "client", rule, grads, rule_state, params, **extras
       )
       if config.precision == "bfloat16":
@@ -297,4 +303,4 @@ class Worker:
 
 def _field(rule_state, name):
   """A field of the state of a rule, however deep in a chain."""
-  return jnp.asarray(rules.traced_field(rule_state, name))
+  return jnp.asarray(optimizers.traced_field(rule_state, name))

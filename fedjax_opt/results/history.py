@@ -31,6 +31,18 @@ def direction(name: str) -> str | None:
   return None
 
 
+def worst_mean(ascending: np.ndarray, worst_is_low: bool) -> float:
+  """The mean of the worst tenth, `ceil(n / 10)` of n values.
+
+  Args:
+    ascending: [n].
+    worst_is_low: whether the first ones are the worst.
+  """
+  count = -(-len(ascending) // 10)
+  worst = ascending[:count] if worst_is_low else ascending[-count:]
+  return float(worst.mean())
+
+
 def check_has_direction(metric: str) -> None:
   """Raises ValueError if it is not known what is better of a metric."""
   if direction(metric) is None:

@@ -50,8 +50,11 @@ class Report:
   def params(self) -> Params:
     """The evaluated model, a copy; of a grid with the leading axis S.
 
-    Read it within `on_evaluation`: the next rounds overwrite the model. None
-    for an evaluation from before the run was resumed.
+    None for an evaluation from before the run was resumed.
+
+    Raises:
+      ValueError: if it is first read after `on_evaluation`: the next rounds
+        overwrite the model.
     """
     return None if self._model is None else self._model()
 

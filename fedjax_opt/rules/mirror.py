@@ -37,6 +37,9 @@ def mirror_step(
   Returns:
     An optax transformation; `update` needs `params`.
 
+  Raises:
+    ValueError: by `update`, without `params`.
+
   References:
     Yuan et al., "Federated Composite Optimization", ICML 2021, eq. 2.3 (which
     lacks the rate before the gradient).
@@ -82,6 +85,9 @@ def dual_averaging(
 
   Returns:
     An optax transformation; `update` needs `params`.
+
+  Raises:
+    ValueError: by `update`, without `params`.
 
   References:
     Yuan et al., "Federated Composite Optimization", ICML 2021, section 2.2.

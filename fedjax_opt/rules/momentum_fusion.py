@@ -1,7 +1,7 @@
 """Momentum fusion: a step along a momentum that somebody else keeps.
 
 References:
-  Xu, Huang and Huang, "Coordinating Momenta for Cross-silo Federated Learning"
+  Xu and Huang, "Coordinating Momenta for Cross-silo Federated Learning"
   (DOMO), AAAI 2022.
 """
 

@@ -52,6 +52,9 @@ def sarah(
     An optax transformation. `update` needs `params` and `grad_fn`, the gradient
     of the current batch at any point.
 
+  Raises:
+    ValueError: by `update`, without these.
+
   References:
     Murata and Suzuki, 2021, Algorithm 3; Nguyen et al., 2017, Algorithm 1 if
     `direction` is None and the first batch is all data.

@@ -194,8 +194,7 @@ def clip_by_norm(max_norm: jax.typing.ArrayLike) -> Upload:
 
   def compress(u, key):
     del key
-    norm = norms.norm(u)
-    return u * jnp.where(norm > max_norm, max_norm / norm, 1).astype(u.dtype)
+    return norms.clipped(u, max_norm)[0]
 
   return Upload(_of_vector(compress))
 

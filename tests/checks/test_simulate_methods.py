@@ -158,7 +158,26 @@ BAD = {
       cohort_size=lambda: 3,
     ),
     ValueError,
-    "cohort_size: prox_skip needs all clients in each round",
+    "cohort_size: prox_skip needs all clients in each round; leave "
+    "cohort_size, client_dropout and a sampler that draws some out",
+  ),
+  "prox_skip sampler": (
+    late(
+      algorithm=lambda: prox_skip(loss_fn, jnp.float32(0.1)),
+      sampler=lambda: "weighted",
+    ),
+    ValueError,
+    "cohort_size: prox_skip needs all clients in each round; leave "
+    "cohort_size, client_dropout and a sampler that draws some out",
+  ),
+  "prox_skip dropouts": (
+    late(
+      algorithm=lambda: prox_skip(loss_fn, jnp.float32(0.1)),
+      client_dropout=lambda: 0.1,
+    ),
+    ValueError,
+    "cohort_size: prox_skip needs all clients in each round; leave "
+    "cohort_size, client_dropout and a sampler that draws some out",
   ),
   "fed_speed normalized": (
     made(fed_speed, normalized=1),

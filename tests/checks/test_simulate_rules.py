@@ -399,7 +399,8 @@ BAD = {
       cohort_size=lambda: 2,
     ),
     ValueError,
-    "cohort_size: centralized needs all clients in each round",
+    "cohort_size: centralized needs all clients in each round; leave "
+    "cohort_size, client_dropout and a sampler that draws some out",
   ),
   "trace several": (
     late(

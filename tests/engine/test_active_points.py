@@ -29,7 +29,7 @@ def test_as_many_vectorized_as_memory_holds(monkeypatch, needs, chunks):
   """Seven settings, by what each compiled program says that it needs."""
   told = iter(needs)
   monkeypatch.setattr(active_points, "needed_bytes", lambda _: next(told))
-  monkeypatch.setattr(processes, "memory_bytes", lambda: 999)
+  monkeypatch.setattr(processes, "device_bytes", lambda: 999)
 
   def points(**given):
     config = Config.create(
@@ -47,7 +47,7 @@ def test_as_many_vectorized_as_memory_holds(monkeypatch, needs, chunks):
 
 def test_the_program_that_needs_most_decides(monkeypatch):
   """Of rounds and of evaluations; one that does not tell is no reason."""
-  monkeypatch.setattr(processes, "memory_bytes", lambda: 999)
+  monkeypatch.setattr(processes, "device_bytes", lambda: 999)
   monkeypatch.setattr(active_points, "needed_bytes", lambda need: need)
   config = Config.create(
     TASK.data, {"batch_size": 4}, num_settings=8, grid_map="vmap"

@@ -156,12 +156,12 @@ def test_auto_takes_the_host_where_the_device_is_too_small(monkeypatch):
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
   size = sum(leaf.nbytes for leaf in jax.tree.leaves(rows))
   for have, kind in ((2 * size, jax.Array), (2 * size - 1, np.ndarray)):
-    monkeypatch.setattr(processes, "memory_bytes", lambda have=have: have)
+    monkeypatch.setattr(processes, "device_bytes", lambda have=have: have)
     check(run(), kind)
     # Where all clients take part nothing would be gained.
     check(run(cohort_size=None), jax.Array)
   # Of settings each has its own.
-  monkeypatch.setattr(processes, "memory_bytes", lambda: 4 * size)
+  monkeypatch.setattr(processes, "device_bytes", lambda: 4 * size)
   make = lambda rate: scaffold(TASK.loss_fn, rate)
   for rates, kind in (([0.1], jax.Array), ([0.1, 0.2, 0.3], np.ndarray)):
     settings = SETTINGS | {"rounds": 1}

@@ -171,6 +171,63 @@ def test_cost_counts_all_phases(result):
   assert result.padding_waste == pytest.approx(1 / 4)
 
 
+def test_a_picked_client_is_one_part_of_the_population():
+  def round(state, cohort):
+    sent = cohort.pick(lambda worker, _: jnp.float32(1), ())
+    return state.at[cohort.round].set(sent.share), sent
+
+  shares = {}
+  for weighting in ("uniform", "examples"):
+    shares[weighting] = simulate(
+      Algorithm(lambda *_: jnp.zeros(20), round, lambda s: s),
+      (),
+      DATA,
+      rounds=20,
+      cohort_size=3,
+      batch_size=B,
+      weighting=weighting,
+    ).params
+  np.testing.assert_allclose(shares["uniform"], 1 / M, rtol=1e-6)
+  possible = np.array(SIZES) / N
+  for share in shares["examples"]:
+    assert np.isclose(possible, share).any()
+
+
+def test_metrics_of_a_picked_client_would_be_lost():
+  def round(state, cohort):
+    one_client = lambda worker, _: ClientOutput(jnp.ones(2), metrics={"a": 1})
+    return state, cohort.pick(one_client, ())
+
+  with pytest.raises(ValueError, match=r"metrics=\['a'\]: none are"):
+    simulate(
+      Algorithm(lambda *_: jnp.zeros(2), round, lambda s: s),
+      (),
+      DATA,
+      rounds=1,
+      batch_size=B,
+    )
+
+
+def test_a_client_s_own_key_is_no_epoch_s():
+  def round(state, cohort):
+    def one_client(worker, _):
+      of_epoch = lambda e: jax.random.fold_in(worker._client.key, e)
+      keys = jax.vmap(of_epoch)(jnp.arange(50))
+      return jnp.any(keys == worker.key).astype(float)
+
+    sent = cohort.mean(one_client, ())
+    return state + sent.value, sent
+
+  found = simulate(
+    Algorithm(lambda *_: jnp.float32(0), round, lambda s: s),
+    (),
+    DATA,
+    rounds=2,
+    batch_size=B,
+  )
+  assert found.params == 0
+
+
 def test_uniform_weighting():
   def round(state, cohort):
     sent = cohort.mean(lambda worker, _: 1.0 * worker.client, broadcast=())

@@ -28,7 +28,7 @@ def fails(text):
 
 def test_running_out_is_one_line_that_says_what_to_change(monkeypatch):
   monkeypatch.setattr(programs, "call", fails(FULL))
-  monkeypatch.setattr(processes, "memory_bytes", lambda: 15.9e9)
+  monkeypatch.setattr(processes, "device_bytes", lambda: 15.9e9)
   with pytest.raises(MemoryError) as raised:
     run(client_chunk=3, client_map="vmap")
   said = str(raised.value)
@@ -52,7 +52,7 @@ def test_what_will_not_fit_is_told_before_it_runs(monkeypatch, recwarn):
   run()
   assert not recwarn
   programs.clear()
-  monkeypatch.setattr(processes, "memory_bytes", lambda: 100)
+  monkeypatch.setattr(processes, "device_bytes", lambda: 100)
   with pytest.warns(UserWarning, match="memory is too small: a program needs"):
     run()
 

@@ -115,7 +115,7 @@ def test_chunks_of_a_grid_change_nothing(monkeypatch):
 
   needed_bytes = active_points.needed_bytes
   monkeypatch.setattr(active_points, "needed_bytes", needed)
-  monkeypatch.setattr(processes, "memory_bytes", lambda: needs[0] - 1)
+  monkeypatch.setattr(processes, "device_bytes", lambda: needs[0] - 1)
   result = run()
   assert len(needs) == 4  # Of rounds and of evaluations, twice.
   assert needs[1] < needs[0]

@@ -16,6 +16,7 @@ from fedjax_opt import (
   delta_sgd,
   evaluation,
   fed_avg,
+  samplers,
   scaffold,
   simulate,
   sweep,
@@ -265,6 +266,29 @@ def test_a_picked_client_has_not_dropped_out():
   assert was_out == 0
   # Lost are the rounds, one in eight, in which all are out.
   assert 150 < rounds < 198
+
+
+@pytest.mark.parametrize("weighting", ["examples", "uniform"])
+def test_a_cohort_without_examples_changes_nothing(weighting):
+  """By examples its weights sum to 0; a momentum would go on."""
+  data = ClientData.from_partition(
+    {"x": np.ones((8, 1), np.float32)}, [np.arange(8), np.arange(0)]
+  )
+  loss_fn = lambda params, batch, rng: batch["x"][:, 0] * params
+  models = [
+    simulate(
+      fed_avg(loss_fn, optax.sgd(0.1), optax.sgd(1.0, momentum=0.9)),
+      jnp.float32(0),
+      data,
+      rounds=rounds,
+      cohort_size=1,
+      batch_size=8,
+      sampler=samplers.fixed([[0], [1]]),
+      weighting=weighting,
+    ).params
+    for rounds in (1, 2)
+  ]
+  assert (models[0] == models[1]) == (weighting == "examples")
 
 
 @pytest.mark.parametrize("rate", [1.0, -0.1, float("nan")])

@@ -78,7 +78,7 @@ def test_what_it_leaves(whole):
 def test_every_number_comes_from_the_runs(whole):
   """The chosen setting has the best validation mean; the report fresh seeds."""
   for folder in (whole / "runs").iterdir():
-    report = load_run(folder / "report")
+    report = load_run(folder / "report-2-seeds")
     assert [point["seed"] for point in report.points] == [2, 3]
     if not (folder / "tuning").exists():
       continue
@@ -132,6 +132,18 @@ def test_one_method_more_runs_alone(copied, capsys):
   assert capsys.readouterr().err.count("(was there)") == 6
 
 
+def test_more_seeds_of_the_report_need_no_other_tuning(copied):
+  before = runs_of(copied)
+  arguments = (FED_AVG, SCAFFOLD, DELTA, ALPHAS, "--report_seeds=3")
+  assert study(copied, *arguments) == 0
+  after = runs_of(copied)
+  assert {path: after[path] for path in before} == before
+  new = [path for path in after if path not in before]
+  assert len(new) == 6
+  assert all("report-3-seeds" in str(path) for path in new)
+  assert {int(row["seeds"]) for row in rows_of(copied)} == {3}
+
+
 def test_several_at_a_time(whole, tmp_path):
   assert study(tmp_path, FED_AVG, ALPHAS, "--jobs=2") == 0
   assert len(runs_of(tmp_path)) == 4
@@ -182,7 +194,7 @@ def test_runs_that_are_there(whole, tmp_path):
 
 def test_runs_beside_methods_stand_under_their_own_conditions(tmp_path, whole):
   """A run's alpha is a condition, even where it was no flag of the study."""
-  (run_of,) = (whole / "runs").glob("SCAFFOLD_alpha=0.1-*/report")
+  (run_of,) = (whole / "runs").glob("SCAFFOLD_alpha=0.1-*/report-2-seeds")
   arguments = (FED_AVG, "--alpha=1", f"--runs={run_of}")
   assert study(tmp_path, *arguments) == 0
   rows = rows_of(tmp_path)
@@ -195,7 +207,7 @@ def test_runs_beside_methods_stand_under_their_own_conditions(tmp_path, whole):
 def test_runs_of_one_method_have_one_label(tmp_path, whole):
   """Whether a rate was tuned in a run is no part of the method."""
   (tuned,) = (whole / "runs").glob("SCAFFOLD_alpha=0.1-*/tuning")
-  (single,) = (whole / "runs").glob("SCAFFOLD_alpha=1-*/report")
+  (single,) = (whole / "runs").glob("SCAFFOLD_alpha=1-*/report-2-seeds")
   runs = f"--runs={tuned},{single}"
   assert call(runs, f"--output_dir={tmp_path}", program=compare) == 0
   assert {row["method"] for row in rows_of(tmp_path)} == {"SCAFFOLD"}
@@ -334,7 +346,7 @@ def test_kills_lose_no_finished_cell(tmp_path, kills):
 
 def test_flags_beside_runs_alone(tmp_path, whole, capsys):
   """They would change nothing."""
-  (run_of,) = (whole / "runs").glob("SCAFFOLD_alpha=1-*/report")
+  (run_of,) = (whole / "runs").glob("SCAFFOLD_alpha=1-*/report-2-seeds")
   arguments = (f"--runs={run_of}", "--rounds=7", f"--output_dir={tmp_path}")
   assert call(*arguments, program=compare) == 1
   assert "rounds=7: the runs have their own flags" in capsys.readouterr().err

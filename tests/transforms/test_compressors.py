@@ -199,6 +199,13 @@ def test_clipping_does_not_touch_what_is_short():
   np.testing.assert_array_equal(flat(sent), flat(u))
 
 
+@pytest.mark.parametrize("size", [1e-30, 1e20])
+def test_clipping_squares_nothing_that_overflows(size):
+  u = jax.tree.map(lambda leaf: jnp.full_like(leaf, size), tree())
+  sent, _ = send(transforms.clip_by_norm(1e-31), u)
+  assert np.linalg.norm(flat(sent) / 1e-31) == pytest.approx(1)
+
+
 def test_one_entry_is_sent_at_least():
   sent, _ = send(transforms.top_k(1e-6), tree())
   assert np.count_nonzero(flat(sent)) == 1

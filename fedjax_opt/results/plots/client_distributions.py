@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.results.history import direction, is_fraction
+from fedjax_opt.results.history import direction, is_fraction, worst_mean
 from fedjax_opt.results.names import metric_name
 from fedjax_opt.results.plots import files
 from fedjax_opt.results.plots.methods import Styles, draw_panels
@@ -114,12 +114,6 @@ def _checked(method: str, values: Any, sizes: Any) -> np.ndarray:
   return values
 
 
-def _worst_mean(ascending: np.ndarray, worst_is_low: bool) -> float:
-  count = -(-len(ascending) // 10)
-  worst = ascending[:count] if worst_is_low else ascending[-count:]
-  return float(worst.mean())
-
-
 def _draw_shares(
   axes: Any,
   of_method: Mapping[str, np.ndarray],
@@ -150,7 +144,7 @@ def _draw_shares(
       linestyle=style.linestyle,
       linewidth=1.3,
     )
-    worst = _worst_mean(ascending, worst_is_low)
+    worst = worst_mean(ascending, worst_is_low)
     axes.plot(worst, level, color=style.color, clip_on=False, zorder=5, **mark)
   axes.set_ylim(0, 100)
   return entries | {_WORST: Line2D([], [], color="#606060", **mark)}
@@ -173,7 +167,7 @@ def _draw_histogram(
     edges = np.linspace(*limits, bins + 1)
     axes.hist(ascending, edges, color=color, alpha=0.55)
     entries[method] = Patch(color=color, alpha=0.55, linewidth=0)
-    worst = _worst_mean(ascending, worst_is_low)
+    worst = worst_mean(ascending, worst_is_low)
     look = {"color": "black", "linewidth": 1.2}
     entries[_MEAN] = axes.axvline(ascending.mean(), **look)
     entries[_WORST] = axes.axvline(worst, linestyle="--", **look)

@@ -1,0 +1,86 @@
+"""Optimizers in use: their first state, and their steps.
+
+What an optimizer raises becomes one line that names it.
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from fedjax_opt.checks import rules
+from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import shown
+
+
+def of_round(rule: Any, round: jax.Array) -> optax.GradientTransformation:
+  """The client rule of a round.
+
+  Raises:
+    TypeError: if there is none.
+  """
+  if isinstance(rule, optax.GradientTransformation):
+    return rule
+  rules.client("client", rule)
+  found = checks.call("client", "(round) -> optimizer", rule, round)
+  if not isinstance(found, optax.GradientTransformation):
+    raise TypeError(
+      f"client: its function of the round returned {shown(found)}; must "
+      f"return {rules.EXAMPLE}"
+    )
+  return found
+
+
+def init(
+  name: str, rule: optax.GradientTransformation, params: Any
+) -> optax.OptState:
+  """The first state of a rule."""
+  return checks.call(f"{name}: its init", "(params)", rule.init, params)
+
+
+def step(
+  name: str,
+  rule: optax.GradientTransformation,
+  grads: Any,
+  state: optax.OptState,
+  params: Any,
+  **extra: Any,
+) -> tuple[Any, optax.OptState]:
+  """A step of a rule: the new parameters, and its new state.
+
+  Raises:
+    ValueError: if it fails.
+    TypeError: if it fails with one.
+  """
+  try:
+    updates, state = rule.update(grads, state, params, **extra)
+    return optax.apply_updates(params, updates), state
+  except Exception as error:
+    if checks.is_own(error):
+      raise
+    raise checks.failed(f"{name}: its update failed", error) from error
+
+
+def traced_field(rule_state: optax.OptState, name: str) -> Any:
+  """A field of the state of a rule, however deep in a chain.
+
+  Raises:
+    ValueError: if there is none, or not one number of that name.
+  """
+  try:
+    value = optax.tree.get(rule_state, name)
+  except KeyError:
+    raise ValueError(
+      f"trace={name!r}: the client rule's state has several such fields; must "
+      "be the name of one"
+    ) from None
+  if value is None:
+    raise ValueError(
+      f"trace={name!r}: the client rule's state has no such field"
+    )
+  if len(jax.tree.leaves(value)) != 1 or np.shape(jax.tree.leaves(value)[0]):
+    raise ValueError(
+      f"trace={name!r}: is a tree of arrays; must be a field with one number"
+    )
+  return jax.tree.leaves(value)[0]
