@@ -39,6 +39,7 @@ from fedjax_opt.metrics import Criterion
 from fedjax_opt.registry import check_choice
 from fedjax_opt.results import writers
 from fedjax_opt.results.checkpoint import Checkpoints
+from fedjax_opt.transforms.setting import applied
 
 Clients = dict[int, ClientData] | dict[int, Population]  # of each seed
 
@@ -71,8 +72,11 @@ class Job(NamedTuple):
   stopping: Stopping  # what ends it before its last round
 
 
-def simulated(job: Job) -> dict[str, Any]:
-  """The arguments that `sweep` and `Simulator` name alike."""
+def sweep_arguments(job: Job) -> dict[str, Any]:
+  """What `sweep` is given, but for the algorithm, its grid and the model.
+
+  `cohort_size` and what else `Settings` has come from `job.settings`.
+  """
   return {
     "seeds": list(job.data),
     "test": job.task.test,
@@ -115,8 +119,8 @@ def prepare(flags: dict[str, Any]) -> Job:
     "num_settings": len(points) // len(seeds),
   }
   configs = [Config.create(data[seed], settings, **devices) for seed in seeds]
-  make = messages.applied(_algorithms(setup, task, flags), flags)
-  _check_fit(setup, make, points[0], task, flags, configs)
+  make = _algorithms(setup, task, flags)
+  _check_fit(setup, make, points[0], task, flags, configs, settings)
   flags |= {
     "seed": single_or_list(seeds),
     "output_dir": str(output_dir),
@@ -320,6 +324,7 @@ def _check_fit(
   task: Task,
   flags: dict[str, Any],
   configs: Sequence[Config],
+  settings: dict[str, Any],
 ) -> None:
   """Checks that algorithm and regularizer can use the task's model."""
   if setup.algorithm.choice.takes_features and task.features_fn is None:
@@ -330,7 +335,8 @@ def _check_fit(
     )
   if task.has_statistics:
     _check_statistics(setup, flags["norm"], configs)
-  algorithm = make(**{name: point[name] for name in setup.grid})
+  point = {name: point[name] for name in setup.grid}
+  algorithm = applied(make, settings, point)(**point)
   client_state.check(configs[0], algorithm)
   model = jax.eval_shape(lambda: task.init(jax.random.key(0)))
   if setup.algorithm.choice.is_personal:  # Its leaves must be in the model.
@@ -391,6 +397,7 @@ def _settings(
     "evaluate": evaluate,
     "trace": setup.client.choice.traced if flags["trace"] else (),
     **sampler.settings(flags),
+    **messages.settings(flags),
   }
 
 

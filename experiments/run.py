@@ -40,7 +40,7 @@ from experiments import (
 )
 from experiments.ctrl_c import CtrlC
 from experiments.flags import command_line
-from experiments.job import Job, prepare, simulated
+from experiments.job import Job, prepare, sweep_arguments
 from experiments.results import Results, all_diverged
 from fedjax_opt import Report, Result, Run, locks, sweep
 from fedjax_opt.engine import processes
@@ -165,7 +165,7 @@ def simulate(
       rounds=flags["rounds"],
       on_evaluation=on_evaluation,
       checkpoints=job.checkpoints,
-      **simulated(job),
+      **sweep_arguments(job),
     )
 
 

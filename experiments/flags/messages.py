@@ -5,10 +5,9 @@ from typing import Any
 
 from experiments.flags import command_line
 from experiments.flags.registries import Flags, Kind
-from fedjax_opt import aggregators, faults, transforms
+from fedjax_opt import aggregators, transforms
 from fedjax_opt.aggregators import AGGREGATORS
 from fedjax_opt.algorithms import ALGORITHMS
-from fedjax_opt.base import Algorithm
 from fedjax_opt.faults import FAULTS
 from fedjax_opt.registry import Hyperparameter
 from fedjax_opt.transforms import UPLOADS
@@ -170,37 +169,22 @@ def _check_faulty(flags: Flags) -> None:
   _FAULTY.check(fraction)
 
 
-def applied(
-  make: Callable[..., Algorithm], flags: Flags
-) -> Callable[..., Algorithm]:
-  """The algorithm of a point with its uploads, faults and aggregator.
+def settings(flags: Flags) -> dict[str, Any]:
+  """The settings `upload`, `fault` and `aggregator`; None where there is none.
 
   Args:
-    make: `(**point) -> Algorithm`.
     flags: resolved values; those of no choice may be missing.
   """
-  wrappers = []
   made = lambda kind, **others: kind.read(flags, flags[kind.flag]).make(
     {}, **others
   )
+  found: dict[str, Any] = dict.fromkeys(("upload", "fault", "aggregator"))
   if flags["upload"] is not None:
-    upload = made(UPLOAD)
+    found["upload"] = made(UPLOAD)
     if flags["error_feedback"]:
-      upload = transforms.error_feedback(upload)
-    wrappers.append(lambda each: transforms.with_upload(each, upload))
+      found["upload"] = transforms.error_feedback(found["upload"])
   if flags["fault"] is not None:
-    fault = made(FAULT, fraction=flags["faulty_fraction"])
-    wrappers.append(lambda each: faults.with_fault(each, fault))
+    found["fault"] = made(FAULT, fraction=flags["faulty_fraction"])
   if flags["aggregator"] != "mean":
-    aggregator = made(AGGREGATOR)
-    wrappers.append(lambda each: aggregators.with_aggregator(each, aggregator))
-  if not wrappers:
-    return make
-
-  def whole(**point: Any) -> Algorithm:
-    algorithm = make(**point)
-    for wrap in wrappers:
-      algorithm = wrap(algorithm)
-    return algorithm
-
-  return whole
+    found["aggregator"] = made(AGGREGATOR)
+  return found

@@ -175,7 +175,7 @@ class Executor:
   def advance(
     self,
     state: tuple[State, Any],
-    segment: tuple[dict[str, Any], Any],
+    taken: tuple[dict[str, Any], Any],
     first: int,
     stop: int,
   ) -> tuple[tuple[State, Any], dict[str, Any], dict[str, Any]]:
@@ -183,16 +183,18 @@ class Executor:
 
     Args:
       state: as `put` gave it; overwritten.
-      segment: of these rounds, as `Feed.take` gave it.
+      taken: the segment of these rounds and its cohorts, as `Feed.take` gave
+        them.
       first: the first round.
       stop: rounds done then.
 
     Returns:
       The state; counters and traces, on the host, leaves [present, seeds, ...].
     """
-    (server, rows), (fed, cohorts) = state, segment
+    (server, rows), (segment, cohorts) = state, taken
     gathered = self._store.gather(rows, cohorts)
-    inputs = self._rounds_inputs((server, gathered), fed, first, stop - first)
+    begin, count = (server, gathered), stop - first
+    inputs = self._rounds_inputs(begin, segment, first, count)
     program = self._programs["rounds"]
     with (
       memory.explained(self.config, [program]),

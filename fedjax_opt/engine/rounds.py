@@ -78,7 +78,7 @@ def run_rounds(
 
 def _round_data(data, segment, i, client_state):
   """The data of the i-th round of a segment."""
-  fed = {
+  of_round = {
     name: leaf if name == "examples" else trees.take(leaf, i)
     for name, leaf in segment.items()
   }
@@ -88,7 +88,7 @@ def _round_data(data, segment, i, client_state):
     "indices": data.indices,
     "client_state": client_state,
   }
-  return RoundData(**known | fed)
+  return RoundData(**known | of_round)
 
 
 def _one_round(config, algorithm, server, key, round, data):

@@ -59,9 +59,9 @@ class Layout:
     """A program as run on every device, with its part of the arrays.
 
     Args:
-      program: `(per_point, fed, shared) -> outputs`: `per_point` has the
-        leading axis of settings, if there is a grid; `fed` an axis [D] of the
-        devices; `shared` is the same everywhere.
+      program: `(per_point, segment, shared) -> outputs`: `per_point` has the
+        leading axis of settings, if there is a grid; `segment` an axis [D] of
+        the devices; `shared` is the same everywhere.
       outputs: how many there are; all are per point.
     """
     if self.mesh is None:

@@ -17,20 +17,12 @@ SMALL = (TASK, "--client=sgd", "--num_clients=8", "--rounds=2", "--noprogress")
 D = 650  # 64 pixels, 10 classes.
 
 
-def wrapped(flags_of, monkeypatch, *arguments):
+def wrapped(flags_of, *arguments):
   """What the algorithm is wrapped in: (name, value)."""
-  found = []
-
-  def take(name):
-    return lambda algorithm, value: found.append((name, value)) or algorithm
-
-  monkeypatch.setattr(transforms, "with_upload", take("upload"))
-  monkeypatch.setattr(faults, "with_fault", take("fault"))
-  monkeypatch.setattr(aggregators, "with_aggregator", take("aggregator"))
   flags = flags_of(*arguments)
   flags |= messages.resolve(flags)
-  messages.applied(lambda: None, flags)()
-  return found
+  found = messages.settings(flags).items()
+  return [(name, value) for name, value in found if value is not None]
 
 
 U = {"w": jnp.linspace(-1, 2, 40)}
@@ -55,8 +47,8 @@ def sent(upload):
     ),
   ],
 )
-def test_flags_reach_the_upload(flags_of, monkeypatch, arguments, expected):
-  ((name, upload),) = wrapped(flags_of, monkeypatch, *arguments)
+def test_flags_reach_the_upload(flags_of, arguments, expected):
+  ((name, upload),) = wrapped(flags_of, *arguments)
   assert name == "upload"
   assert upload.num_bytes(U) == expected.num_bytes(U)
   jax.tree.map(np.testing.assert_array_equal, sent(upload), sent(expected))
@@ -81,9 +73,9 @@ ROWS = jnp.asarray(np.random.default_rng(0).normal(size=(9, 4)) ** 3)
     ),
   ],
 )
-def test_flags_reach_the_aggregator(flags_of, monkeypatch, arguments, expected):
+def test_flags_reach_the_aggregator(flags_of, arguments, expected):
   given = ("--weighting=uniform", *arguments)
-  ((name, aggregator),) = wrapped(flags_of, monkeypatch, *given)
+  ((name, aggregator),) = wrapped(flags_of, *given)
   assert name == "aggregator"
   counted = np.arange(9) != 2
   found = aggregator.combine(ROWS, counted)
@@ -91,10 +83,9 @@ def test_flags_reach_the_aggregator(flags_of, monkeypatch, arguments, expected):
   assert np.any(found != ROWS[counted].mean(0))
 
 
-def test_all_wrap_from_the_client_to_the_server(flags_of, monkeypatch):
+def test_all_wrap_from_the_client_to_the_server(flags_of):
   found = wrapped(
     flags_of,
-    monkeypatch,
     "--upload=sign",
     "--aggregator=median",
     "--weighting=uniform",
@@ -109,8 +100,8 @@ def test_all_wrap_from_the_client_to_the_server(flags_of, monkeypatch):
   np.testing.assert_allclose(fault.corrupt(U, KEY)["w"], expected["w"])
 
 
-def test_nothing_is_the_default(flags_of, monkeypatch):
-  assert wrapped(flags_of, monkeypatch) == []
+def test_nothing_is_the_default(flags_of):
+  assert wrapped(flags_of) == []
   prepared = job.prepare(flags_of(TASK))
   assert prepared.flags["aggregator"] == "mean"
   assert "upload" not in prepared.flags
