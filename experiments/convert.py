@@ -75,6 +75,12 @@ def convert(flags: dict[str, Any]) -> Population:
     raise ValueError(
       f"seed={flags['seed']}: a population has one partition; give one number"
     )
+  for name in ("client_test_fraction", "heldout_clients", "personalize_steps"):
+    if flags[name]:
+      raise ValueError(
+        f"{name}={flags[name]:g}: clients on disk have no test examples of "
+        f"their own; leave {name} out"
+      )
   # Here the folder is what is written, not where the clients come from.
   others = flags | {"population_dir": None}
   partition = clients.resolve(others, task.brings_clients(flags))

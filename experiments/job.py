@@ -97,9 +97,7 @@ def prepare(flags: dict[str, Any]) -> Job:
   """
   plots.check_installed()
   on_disk = clients.on_disk(flags)
-  resolved = resolve(
-    flags if on_disk is None else validation.of_disk(flags, on_disk)
-  )
+  resolved = resolve(flags)
   if on_disk is not None:
     validation.check_test_part(resolved.flags, on_disk)
   output_dir = _output_dir(resolved.flags)
@@ -147,9 +145,14 @@ def prepare(flags: dict[str, Any]) -> Job:
 def resolve(flags: dict[str, Any]) -> Resolved:
   """Checks the flags as far as that needs no data, and fills in defaults.
 
+  Clients on disk say what was held out of them.
+
   Raises:
     ValueError: naming the flag that cannot be.
   """
+  on_disk = clients.on_disk(flags)
+  if on_disk is not None:
+    flags = validation.of_disk(flags, on_disk)
   options = task_flags.resolve(flags)
   task = tasks.TASKS[flags["task"]]
   setup = methods.resolve(flags, task.regularizer, task.defaults)

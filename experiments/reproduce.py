@@ -137,12 +137,13 @@ def _named(name: str) -> list[Artefact]:
 def _check(asked: Request) -> None:
   """Checks, before anything runs, that all of it can be."""
   size = asked.values.size
-  if len(asked.artefacts) == 1 and size not in asked.artefacts[0].sizes:
-    artefact = asked.artefacts[0]
-    raise ValueError(
-      f"size={size!r}: {artefact.name} has no such size; must be "
-      f"{' or '.join(artefact.sizes)}"
-    )
+  # Of a paper, or of all, those are left out that have no such size.
+  for artefact in asked.artefacts:
+    if artefact.name in asked.values.artefact and size not in artefact.sizes:
+      raise ValueError(
+        f"size={size!r}: {artefact.name} has no such size; must be "
+        f"{' or '.join(artefact.sizes)}"
+      )
   asked.artefacts[:] = [a for a in asked.artefacts if size in a.sizes]
   for artefact in asked.artefacts:
     for cell in artefact.cells(Plan(size, {})).values():
@@ -154,7 +155,7 @@ def _check(asked: Request) -> None:
 
 def _make(artefact: Artefact, values: flags.FlagValues) -> None:
   """Runs an artefact, and writes its report."""
-  folder = pathlib.Path(values.output_dir)
+  folder = pathlib.Path(values.output_dir).expanduser()
   size = values.size
   print(f"{artefact.name}, {size}: {artefact.title}", flush=True)
   runner = Runner(

@@ -14,6 +14,7 @@ from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import shards
 from fedjax_opt.models import statistics
+from fedjax_opt.trees import at_least_float32
 
 __all__ = [
   "deciles",
@@ -182,7 +183,14 @@ def _sums_of_clients(per_example, params, data, batch_size):
 def _over_examples(per_example, params, examples, batch_size):
   """{name: [N]}, computed for `batch_size` examples at a time."""
   numbers, take = _batches(examples, batch_size)
-  of_batch = lambda i: functions.per_example(per_example, params, take(i)[0])
+
+  def of_batch(i):
+    found = functions.per_example(per_example, params, take(i)[0])
+    # Sums over many examples are neither exact nor finite in half precision.
+    is_float = lambda leaf: jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
+    wide = lambda x: at_least_float32(x) if is_float(x) else x
+    return jax.tree.map(wide, found)
+
   values = shards.gather(lax.map(of_batch, numbers))
   num_examples = len(jax.tree.leaves(examples)[0])
   flat = lambda leaf: leaf.reshape(-1)[:num_examples]

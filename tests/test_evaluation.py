@@ -45,6 +45,24 @@ def test_training_examples_may_be_left_out():
   }
 
 
+def test_half_precision_is_summed_in_more():
+  """A thousand losses of 100 are beyond the largest float16."""
+  data = ClientData.from_partition({"x": np.zeros(1001)}, [np.arange(1001)])
+
+  def of_example(params, batch):
+    right = jnp.arange(len(batch["x"])) < 503
+    return {
+      "loss": jnp.full(len(batch["x"]), 100, jnp.float16),
+      "accuracy": right.astype(jnp.bfloat16),
+    }
+
+  evaluate = evaluation.federated(of_example, 1001)
+  found = evaluate(np.float32(0), data, data.examples)
+  for split in ("train", "test"):
+    assert found[f"{split}_loss"] == 100
+    assert found[f"{split}_accuracy"] == pytest.approx(503 / 1001, rel=1e-6)
+
+
 @pytest.mark.parametrize("batch_size", [4, 23, 500])
 def test_equals_a_plain_computation(batch_size):
   evaluate = jax.jit(evaluation.federated(per_example, batch_size))

@@ -74,7 +74,7 @@ def _times(records: Iterable[Any]) -> dict[str, float]:
 
 def _epochs(flags: dict[str, Any]) -> float:
   """Of all points and rounds; a number of local steps counts as one."""
-  local = flags["local_epochs"] or 1
+  local = flags.get("local_epochs") or 1
   return _num_points(flags) * flags["rounds"] * local
 
 

@@ -177,21 +177,39 @@ _ROUNDS = (10, 30, 100, 300)
 _RANGE = (0.003, 0.3)  # Of the product of both rates.
 
 
-def _keep_all_rates(run: Run) -> Kept:
+def _rows_of_all_rates(points, seeds) -> list[int]:
+  """Indices of the points of the first seed, their product in the range."""
   low, high = _RANGE
-  first = min(point["seed"] for point in run.points)
-  rows = [
+  return [
     row
-    for row, point in enumerate(run.points)
-    if point["seed"] == first
+    for row, point in enumerate(points)
+    if point["seed"] == min(seeds)
+    and "server_lr" in point
     and low * 0.999 <= point["client_lr"] * point["server_lr"] <= high * 1.001
   ]
-  return Kept(("test_accuracy", "density"), rows or [0])
+
+
+def _keep_fmri(run: Run) -> Kept:
+  """What Figures 1, 5 and 12 show, which share runs and so their records."""
+  kept = grids.keep(_VALIDATION, metrics=_FMRI)(run)
+  seeds = [point["seed"] for point in run.points]
+  rows = {*kept.points, *_rows_of_all_rates(run.points, seeds)}
+  return kept._replace(points=sorted(rows))
+
+
+def _all_rates(record: Record) -> list[int]:
+  """Indices of the points that Figure 12 shows."""
+  return _rows_of_all_rates(record.points, record.arrays["seed"])
+
+
+def _of_strength(record: Record, strength: float) -> list[int]:
+  points = record.points
+  return [i for i in _all_rates(record) if points[i]["strength"] == strength]
 
 
 def _upper_left(record: Record, strength: float) -> np.ndarray:
   """Of each pair of rates, whether it ends sparse and accurate."""
-  rows = [p.get("strength") == strength for p in record.points]
+  rows = _of_strength(record, strength)
   accuracy = record.final("test_accuracy")[rows]
   density = record.final("density")[rows]
   return np.where((accuracy > 0.75) & (density < 0.5), 1.0, 0.0)
@@ -245,7 +263,7 @@ def _scatter(found: Found, strength: float) -> Picture:
     with plots.figure(len(_ROUNDS)) as (figure, all_axes):
       for axes, at in zip(all_axes[0], _ROUNDS, strict=True):
         for (method,), record in found.items():
-          rows = [p.get("strength") == strength for p in record.points]
+          rows = _of_strength(record, strength)
           x, y = (grids.at(m, at)(record)[rows]
                   for m in ("density", "test_accuracy"))  # fmt: skip
           look = styles[method]
@@ -375,7 +393,7 @@ def _fmri(number: int, title: str, methods: Sequence[str], claims) -> Artefact:
     "rates; strength not given",
     functools.partial(_fmri_cells, methods),
     functools.partial(_fmri_blocks, methods, claims),
-    grids.keep(_VALIDATION, metrics=_FMRI),
+    _keep_fmri,
     sizes=_SIZES,
   )
 
@@ -406,7 +424,7 @@ ARTEFACTS = (
     "100 and 300",
     functools.partial(_fmri_cells, tuple(ALGORITHMS)),
     _figure12_blocks,
-    _keep_all_rates,
+    _keep_fmri,
     sizes=_SIZES,
   ),
   _femnist(

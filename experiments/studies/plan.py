@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments import job, once, tasks
-from experiments.flags import command_line, methods, mistakes
+from experiments.flags import command_line, methods, mistakes, privacy
 from experiments.flags.conditions import CONDITIONS
 from experiments.studies.request import Request
 from fedjax_opt.comparison import budgets
@@ -184,7 +184,10 @@ def _that_belong(
     task.defaults,
   )
   belongs = {flag for each in setup.chosen for flag in each.arguments}
+  if own.get("privacy", shared.get("privacy")) is not None:
+    belongs |= {*privacy.PRIVACY.owners(), privacy.DELTA.name}
   hyperparameters = {f for kind in methods.KINDS for f in kind.owners()}
+  hyperparameters.add(privacy.DELTA.name)
   return {
     name: value
     for name, value in shared.items()

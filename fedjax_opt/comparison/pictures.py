@@ -146,12 +146,15 @@ def _learning_curves(drawn: Drawn) -> list[Picture]:
 
 def _differs(study: Study, cost: str) -> bool:
   """Whether methods spend more than 1 % differently, and all were measured."""
+  found = False
   for condition in study.conditions:
     all_spent = [spent(c, cost) for c in study.under(condition).values()]
-    ends = [each[-1] for each in all_spent if each is not None]
+    if any(each is None for each in all_spent):
+      return False
+    ends = [each[-1] for each in all_spent]
     if ends and max(ends) > 1.01 * min(ends):
-      return True
-  return False
+      found = True
+  return found
 
 
 def _curves(drawn: Drawn, x: str, words_of_x: str) -> list[Picture]:
@@ -235,8 +238,8 @@ def _profiles(drawn: Drawn) -> list[Picture]:
     if np.isfinite(value.estimate)
   ]
   caption = (
-    "The share of all runs, of all conditions and seeds, with at least each "
-    f"{words.metric_words(metric)}, with its 95 % interval; a run that "
+    "The share of all runs, of all conditions and seeds, that are better than "
+    f"each {words.metric_words(metric)}, with its 95 % interval; a run that "
     "diverged has none. A line above another at every value is better "
     "throughout."
   )

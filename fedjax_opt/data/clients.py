@@ -95,8 +95,8 @@ class ClientData:
 
     Each row of the pool is either trained on or held out, at all clients that
     have it and as often as they have it; so nothing held out is ever trained
-    on. Where clients share no rows, a client with n examples holds out exactly
-    `round(fraction * n)`, but never all of them. Where they do, the clients
+    on. Where no row comes twice, a client with n examples holds out exactly
+    `round(fraction * n)`, but never all of them. Where some do, the clients
     come in a random order, and each holds out as many of the rows that are
     still undecided as bring it to that number, or near; those it already has
     held out with others may be more. So a client may end without examples in

@@ -136,6 +136,11 @@ def split(
       f"partition={name!r}: the data comes without client ids; must be one of "
       f"{', '.join(n for n, other in SCHEMES.items() if not other.takes_ids)}"
     )
+  if labels is not None and len(client_ids) != len(labels):
+    raise ValueError(
+      f"client_ids: has {len(client_ids)} ids; must have one for each of "
+      f"{len(labels)} examples"
+    )
   rows = scheme.factory(client_ids)
   if num_clients not in (None, len(rows)):
     raise ValueError(

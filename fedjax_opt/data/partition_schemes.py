@@ -191,7 +191,7 @@ def similarity(
   order = np.random.default_rng(seed).permutation(len(labels))
   shared, rest = np.split(order, [round(similarity * len(labels))])
   # `array_split` gives the remainder to the first parts. One of the lists is
-  # reversed, so that no client receives both remainders.
+  # reversed, so that as few clients as possible receive both remainders.
   shared = np.array_split(shared, num_clients)[::-1]
   blocks = np.array_split(sort_by_label(rest, labels), num_clients)
   return [np.concatenate(parts) for parts in zip(shared, blocks, strict=True)]

@@ -52,10 +52,11 @@ def load(
   `ceil((n - 1) / length)` sequences.
 
   The test part of a client is the end of its own text, as LEAF divides its
-  users' examples in time: the last `round(test_fraction * sequences)`. TFDS's
-  own test split has scenes of two plays, most of whose speakers are in no other
-  split. It is the test part if `test_fraction` is 0, and measures how a model
-  does on new speakers. TFDS's validation split is not used.
+  users' examples in time: the last `round(test_fraction * sequences)`, but one
+  sequence at least stays. TFDS's own test split has scenes of two plays, most
+  of whose speakers are in no other split. It is the test part if
+  `test_fraction` is 0, and measures how a model does on new speakers. TFDS's
+  validation split is not used.
 
   Args:
     data_dir: see `tfds.load_text`.
@@ -80,7 +81,8 @@ def load(
   train = clients(text("train")[0]["text"], length, min_sequences)
   if not test_fraction:
     return train, clients(text("test")[0]["text"], length, 1)
-  kept = train.sizes - np.round(test_fraction * train.sizes).astype(int)
+  held_out = np.round(test_fraction * train.sizes).astype(int)
+  kept = np.maximum(train.sizes - held_out, 1)
   clients_of = list(zip(train.indices, train.sizes, kept, strict=True))
   parts = (
     [rows[:num] for rows, _, num in clients_of],

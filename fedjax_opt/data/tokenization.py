@@ -42,7 +42,9 @@ def read(folder: str | os.PathLike, vocab_size: int) -> Any:
     if file.name == TOKENIZER:
       tokenizer = tokenizers.Tokenizer.from_file(str(file))
     else:
-      words = file.read_text(encoding="utf-8").splitlines()
+      # Not splitlines, which also splits at characters that are tokens.
+      text = file.read_text(encoding="utf-8").removesuffix("\n")
+      words = text.split("\n")
       vocabulary = {word: number for number, word in enumerate(words)}
       tokenizer = _word_piece(vocabulary, **_settings(folder))
   except Exception as error:  # The package raises no class of its own.

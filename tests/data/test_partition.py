@@ -238,6 +238,12 @@ def test_natural_groups_by_id():
   assert [r.tolist() for r in rows] == [[1], [0, 2]]
 
 
+def test_natural_has_an_id_for_each_example():
+  message = "client_ids: has 3 ids; must have one for each of 4 examples"
+  with pytest.raises(ValueError, match=message):
+    partition.split("natural", np.zeros(4, int), None, client_ids=[7, 3, 7])
+
+
 def test_registry_agrees_with_the_functions():
   assert list(partition.SCHEMES) == [
     "iid",

@@ -113,6 +113,12 @@ def test_a_speaker_may_have_nothing_held_out(splits):
   assert test.sizes.tolist() == [0, 1]
 
 
+def test_a_speaker_trains_on_one_sequence_at_least(splits):
+  train, test = shakespeare.load(None, 10, 1, test_fraction=0.8)
+  assert train.sizes.tolist() == [1, 1]
+  assert test.sizes.tolist() == [1, 6]
+
+
 def test_the_test_split_of_tfds(splits):
   train, test = shakespeare.load("folder", 10, 2, test_fraction=0)
   assert [split for _, split, _ in splits] == ["train", "test"]

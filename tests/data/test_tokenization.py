@@ -29,6 +29,14 @@ def encode(folder, *texts, max_length=8):
   return tokenization.encode(tokenizer, texts, max_length)
 
 
+def test_a_line_of_a_vocabulary_may_be_any_character(tmp_path):
+  tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "\u2028", "a", "\x85", "b"]
+  text = "\n".join(tokens) + "\n"
+  (tmp_path / "vocab.txt").write_text(text, encoding="utf-8")
+  found = tokenization.read(tmp_path, len(tokens)).get_vocab()
+  assert found == {token: number for number, token in enumerate(tokens)}
+
+
 def test_tokens_of_a_vocabulary(folder):
   tokens = encode(folder, "The Bank's games.", "", "wins xyz", max_length=8)
   assert tokens.dtype == np.int32

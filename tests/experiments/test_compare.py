@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pytest
 
-from experiments import compare, once, results, run, workers
+from experiments import compare, convert, once, results, run, workers
 from fedjax_opt import load_run
 from fedjax_opt.comparison import pictures
 from tests.experiments.commands import REPOSITORY, call
@@ -142,6 +142,18 @@ def test_more_seeds_of_the_report_need_no_other_tuning(copied):
   assert len(new) == 6
   assert all("report-3-seeds" in str(path) for path in new)
   assert {int(row["seeds"]) for row in rows_of(copied)} == {3}
+
+
+def test_clients_on_disk_that_nothing_was_held_out_of(tmp_path):
+  disk = (SHARED[0], f"--population_dir={tmp_path / 'clients'}")
+  made = (*disk, "--num_clients=10", "--select_on=train")
+  assert call(*made, program=convert) == 0
+  rest = (*SHARED[2:], FED_AVG, f"--output_dir={tmp_path / 'study'}")
+  assert call(*disk, *rest, program=compare) == 0
+  before = runs_of(tmp_path / "study")
+  assert len(before) == 2
+  assert call(*disk, *rest, program=compare) == 0
+  assert runs_of(tmp_path / "study") == before
 
 
 def test_several_at_a_time(whole, tmp_path):

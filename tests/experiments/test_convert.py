@@ -64,6 +64,12 @@ def test_clients_that_come_with_the_task(tmp_path, flags_of):
     (("--seed=0,1",), "seed=0,1: a population has one partition"),
     (("--data_dir=x",), "data_dir='x': task digits"),
     (("--population=x",), "--population: no such flag; did you mean"),
+    (
+      ("--client_test_fraction=0.2",),
+      "client_test_fraction=0.2: clients on disk have no test examples of "
+      "their own; leave client_test_fraction out",
+    ),
+    (("--heldout_clients=2",), "heldout_clients=2: clients on disk have no"),
   ],
 )
 def test_what_cannot_be_is_one_line(tmp_path, capsys, arguments, message):

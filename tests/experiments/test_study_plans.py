@@ -88,6 +88,18 @@ def test_labels_say_what_differs():
   ]  # fmt: skip
 
 
+def test_the_numbers_of_privacy_are_of_the_methods_that_have_it():
+  private = "--method=fed_avg client=sgd privacy=gaussian label=private"
+  shared = ("--weighting=uniform", "--dp_noise_multiplier=0.5,1", RATES)
+  others = ("--dp_delta=1e-3", "--budget=unequal")
+  one, other = planned(private, FED_AVG, *shared, *others)
+  assert one.grid["dp_noise_multiplier"] == [0.5, 1.0]
+  assert one.resolved["dp_delta"] == 1e-3
+  assert set(other.grid) == {"client_lr"}
+  (alone,) = planned("--privacy=gaussian", FED_AVG, *shared)
+  assert set(alone.grid) == {"client_lr", "dp_noise_multiplier"}
+
+
 def test_cells_are_told_by_all_their_flags():
   base = (SCAFFOLD, RATES)
   name = lambda *arguments: planned(*base, *arguments)[0].name

@@ -29,6 +29,8 @@ class MetricAxis(NamedTuple):
     is_log: whether the axis is logarithmic.
     limits: lowest and highest value of the axis, in its unit; None for those
       of matplotlib.
+    is_larger_better: whether larger values of the metric are better; those in
+      percent are.
   """
 
   label: str
@@ -36,6 +38,7 @@ class MetricAxis(NamedTuple):
   factor: float = 1.0
   is_log: bool = False
   limits: tuple[float, float] | None = None
+  is_larger_better: bool = False
 
   def units(self, values: Any) -> np.ndarray:
     """Values of the metric in the unit of the axis."""
@@ -52,7 +55,8 @@ class MetricAxis(NamedTuple):
   @property
   def is_better_high(self) -> bool:
     """Whether what is higher on the axis is better."""
-    return self.factor == 100 and not self.is_error
+    is_larger = self.factor == 100 or self.is_larger_better
+    return is_larger and not self.is_error
 
   def apply(self, axes: Any, label: bool = True) -> None:
     """Sets scale, range and name of matplotlib's y axis."""
@@ -101,18 +105,25 @@ def metric_axis(
   lines = [line.finite() for line in lines if np.isfinite(line.curve).any()]
   label, factor = metric_name(metric), 100.0 if is_fraction(metric) else 1.0
   if not lines:
-    return MetricAxis(label, factor=factor)
+    larger = direction(metric) == "max"
+    return MetricAxis(label, factor=factor, is_larger_better=larger)
   if metric == "rank":
     ends = _ends([line.curve for line in lines])
     return MetricAxis(label, limits=_margin(*ends))
   if is_fraction(metric):
     return _accuracy_axis(label, lines, whole)
-  good = lines if whole else _good(lines, direction(metric) or "min")
+  way = direction(metric) or "min"
+  good = lines if whole else _good(lines, way)
   low, high = _ends([line.curve for line in good])
-  if low > 0 and high > 100 * low:
-    return MetricAxis(label, is_log=True, limits=(low / 1.3, high * 1.3))
-  around = _last(good, whole)
-  return MetricAxis(label, limits=_margin(*_ends([[low, high], *around])))
+  is_log = bool(low > 0 and high > 100 * low)
+  least = low / _BELOW
+  low, high = _ends([[low, high], *_last(good, whole)])
+  # A log axis has no zero, as an interval may.
+  factors = max(low, least) / 1.3, high * 1.3
+  limits = factors if is_log else _margin(low, high)
+  return MetricAxis(
+    label, is_log=is_log, limits=limits, is_larger_better=way == "max"
+  )
 
 
 class _Line(NamedTuple):
@@ -133,7 +144,8 @@ def _accuracy_axis(label: str, lines: list[_Line], whole: bool) -> MetricAxis:
     if positive.size:
       label = label.replace("accuracy", "error").replace("Accuracy", "Error")
       low, high = 100 * positive.min() / 1.2, 100 * errors.max() * 1.2
-      is_log = high > 2 * low
+      is_log = bool(high > 2 * low and positive.size == errors.size)
+      low = low if is_log else min(low, 100 * errors.min())
       around = [100 * (1 - values) for values in _last(lines, whole)]
       least = low / _BELOW if is_log else 0.0  # A log axis has no zero.
       low, high = _ends([[low, high], *around])

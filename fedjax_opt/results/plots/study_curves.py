@@ -139,7 +139,7 @@ def performance_profiles(
   interval: str | None = None,
   styles: Styles | None = None,
 ) -> Any:
-  """Draws the share of runs that are at least as good as each value.
+  """Draws the share of runs that are better than each value.
 
   Args:
     profiles: method -> `Curve` of shares, from 0 to 1, over values of the
@@ -167,7 +167,7 @@ def performance_profiles(
         )
       of_method[method] = curve._replace(x=factor * curve.x)
   axis = MetricAxis("", factor=100.0, limits=(0.0, 102.0))
-  way = "at most" if direction(metric) == "min" else "at least"
+  way = "less than" if direction(metric) == "min" else "more than"
   return draw_panels(
     conditions,
     path,

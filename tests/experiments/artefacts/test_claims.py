@@ -15,6 +15,7 @@ INF, NAN = np.inf, np.nan
     ((-1.0, -1.1, -0.9), "not held"),
     ((1.0, -1.0, 0.5), "undecided"),
     ((5.0,), "undecided"),  # One seed decides nothing.
+    ((INF,), "undecided"),
     ((), "undecided"),
     ((INF, INF), "held"),  # What it is compared with diverged, always.
     ((-INF, -INF), "not held"),

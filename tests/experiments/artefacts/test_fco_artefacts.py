@@ -309,7 +309,8 @@ def scans(loss, accuracy, density):
       "regularized_test_loss": curve(loss),
       "test_accuracy": curve(accuracy),
       "density": curve(density),
-    }
+    },
+    rates=(0.003, 0.01),  # With products in the range of Figure 12.
   )
 
 
@@ -342,6 +343,12 @@ def test_claims_of_fmri(tmp_path):
     if isinstance(block, Claim):
       assert block.verdict == HELD
   assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_figures_of_scans_keep_the_same_of_a_run():
+  """They share runs, and a record is taken for each of them."""
+  keeps = {BY_NAME[f"figure{i}"].keep for i in (1, 5, 12)}
+  assert len(keeps) == 1
 
 
 def test_claims_of_femnist():

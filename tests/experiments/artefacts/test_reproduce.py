@@ -214,6 +214,10 @@ def test_what_is_published_is_of_the_numbers_as_recorded(
     (("--artefact=domo/tabel1",), "did you mean domo/table1?"),
     (("--artefact=domo/table1", "--size=big"), "size='big'"),
     (("--artefact=domo/table2", "--size=cpu"), "must be smoke or paper"),
+    (
+      ("--artefact=domo/table1,domo/table2", "--size=cpu"),
+      "size='cpu': domo/table2 has no such size",
+    ),
     (("--artefact=domo", "--jobs=0"), "jobs=0: must be at least 1"),
     (("--artefakt=domo",), "artefakt"),
     (("domo",), "domo"),

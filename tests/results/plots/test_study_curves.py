@@ -122,6 +122,6 @@ def test_performance_profiles():
   np.testing.assert_allclose(axes.lines[0].get_xdata(), 100 * at)
   np.testing.assert_allclose(axes.lines[0].get_ydata(), 100 * (1 - at))
   assert axes.get_xlabel() == "Test accuracy (%)"
-  assert axes.get_ylabel() == "Runs with at least this value (%)"
+  assert axes.get_ylabel() == "Runs with more than this value (%)"
   with pytest.raises(ValueError, match=r"profiles\['a'\]: shares are from 0"):
     plots.performance_profiles({"a": (at, 2 * at)}, None, metric="f1")
