@@ -473,7 +473,7 @@ def test_presets(flags_of, monkeypatch, preset, task, rounds):
     "num_clients": 100,
     "cohort_size": 10,
     "batch_size": 64,
-    "local_epochs": 1.0,
+    "local_epochs": None,  # One, unless local steps are given.
     "partition": "dirichlet",
     "alpha": 0.1,
     "examples_per_client": "500",
