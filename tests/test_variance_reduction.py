@@ -769,13 +769,20 @@ def test_scaffold_refuses_another_rule():
 
 
 @pytest.mark.parametrize("factory", [minibatch_sarah, bvr_l_sgd])
-@pytest.mark.parametrize("large_batch", [0, -3, 1.5])
-def test_a_large_batch_must_be_a_whole_number(factory, large_batch):
-  with pytest.raises(ValueError) as error:  # noqa: PT011
+@pytest.mark.parametrize(
+  ("large_batch", "error", "message"),
+  [
+    (0, ValueError, "large_batch=0: must be at least 1"),
+    (-3, ValueError, "large_batch=-3: must be at least 1"),
+    (1.5, TypeError, "large_batch=1.5: must be a whole number"),
+  ],
+)
+def test_a_large_batch_must_be_a_whole_number(
+  factory, large_batch, error, message
+):
+  with pytest.raises(error) as raised:
     factory(TASK.loss_fn, 0.1, large_batch=large_batch)
-  assert str(error.value) == (
-    f"large_batch={large_batch}: must be a whole number, at least 1"
-  )
+  assert str(raised.value) == message
 
 
 @pytest.mark.parametrize("factory", [minibatch_sarah, bvr_l_sgd])
