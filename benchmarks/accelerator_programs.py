@@ -50,7 +50,7 @@ def programs_of(arguments: list[str]) -> dict[str, Any]:
   """
   job = jobs.prepare(command_line.parse(["run", *arguments], ""))
   simulator = Simulator(
-    job.make, job.data.get, grid=job.setup.grid, **jobs.simulated(job)
+    job.make, job.data.get, grid=job.setup.grid, **jobs.sweep_arguments(job)
   )
   start = time.perf_counter()
   programs = simulator.compile(job.task.init)
