@@ -52,6 +52,7 @@ class Resolved(NamedTuple):
   setup: methods.Setup
   seeds: list[int]
   partition: dict[str, Any]  # flags of the partition; {} if there is none
+  on_disk: Population | None  # the clients of `--population_dir`
 
 
 class Job(NamedTuple):
@@ -96,8 +97,8 @@ def prepare(flags: dict[str, Any]) -> Job:
     ImportError: naming the package to install.
   """
   plots.check_installed()
-  on_disk = clients.on_disk(flags)
   resolved = resolve(flags)
+  on_disk = resolved.on_disk
   if on_disk is not None:
     validation.check_test_part(resolved.flags, on_disk)
   output_dir = _output_dir(resolved.flags)
@@ -175,7 +176,7 @@ def resolve(flags: dict[str, Any]) -> Resolved:
   for name, default in defaults.items():
     if flags[name] is None:
       flags[name] = default
-  return Resolved(flags, task, setup, seeds, partition)
+  return Resolved(flags, task, setup, seeds, partition, on_disk)
 
 
 def _check_settings(

@@ -14,7 +14,7 @@ from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import shards
 from fedjax_opt.models import statistics
-from fedjax_opt.trees import at_least_float32
+from fedjax_opt.trees import at_least_float32, is_float
 
 __all__ = [
   "deciles",
@@ -187,7 +187,6 @@ def _over_examples(per_example, params, examples, batch_size):
   def of_batch(i):
     found = functions.per_example(per_example, params, take(i)[0])
     # Sums over many examples are neither exact nor finite in half precision.
-    is_float = lambda leaf: jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
     wide = lambda x: at_least_float32(x) if is_float(x) else x
     return jax.tree.map(wide, found)
 

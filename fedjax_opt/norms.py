@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedjax_opt.base import Params
-from fedjax_opt.trees import at_least_float32, joined
+from fedjax_opt.trees import at_least_float32, is_float, joined
 
 
 def flat(tree: Params) -> Params:
@@ -99,7 +99,6 @@ def clipped(
     The tree, and [] bool, whether it was longer. Numbers that are not finite
     stay so.
   """
-  is_float = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.floating)
   floats = [leaf for leaf in jax.tree.leaves(tree) if is_float(leaf)]
   # Squares of entries overflow long before the entries do.
   unit = power_of_two(largest(floats))

@@ -10,6 +10,12 @@ import numpy as np
 from fedjax_opt import target
 
 
+def is_float(leaf: Any) -> bool:
+  """Whether a leaf is an array of floating-point numbers."""
+  dtype = getattr(leaf, "dtype", None)
+  return dtype is not None and jnp.issubdtype(dtype, jnp.floating)
+
+
 def at_least_float32(x: jax.Array) -> jax.Array:
   """The array, in float32 if its type is narrower."""
   return x.astype(jnp.promote_types(x.dtype, jnp.float32))
@@ -34,10 +40,6 @@ def cast_like(new: Any, old: Any) -> Any:
   As it is if the trees differ in structure.
   """
 
-  def is_float(leaf):
-    dtype = getattr(leaf, "dtype", None)
-    return dtype is not None and jnp.issubdtype(dtype, jnp.floating)
-
   def cast(new, old):
     return new.astype(old.dtype) if is_float(new) and is_float(old) else new
 
@@ -52,8 +54,8 @@ def zeros_of(shapes: Any) -> Any:
 
 def all_finite(tree: Any) -> jax.Array:
   """[] bool; whole numbers and random keys always are."""
-  is_float = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.inexact)
-  leaves = [leaf for leaf in jax.tree.leaves(tree) if is_float(leaf)]
+  is_inexact = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.inexact)
+  leaves = [leaf for leaf in jax.tree.leaves(tree) if is_inexact(leaf)]
   finite = [jnp.all(leaf) for leaf in joined(map(jnp.isfinite, leaves))]
   return jnp.all(jnp.array(finite)) if finite else jnp.array(True)
 

@@ -16,6 +16,18 @@ def loss_fn(params, batch, rng):
   return jnp.square(batch["x"][:, 0] - params)
 
 
+def run(on_evaluation, **settings):
+  return fo.simulate(
+    fo.fed_avg(loss_fn, optax.sgd(0.1)),
+    jnp.zeros([]),
+    DATA,
+    batch_size=2,
+    evaluate=lambda params, data, test: {"model": params},
+    on_evaluation=on_evaluation,
+    **settings,
+  )
+
+
 @pytest.mark.parametrize(
   ("answer", "rounds"),
   [
@@ -29,16 +41,7 @@ def loss_fn(params, batch, rng):
   ],
 )
 def test_a_run_ends_where_on_evaluation_says_so(answer, rounds):
-  result = fo.simulate(
-    fo.fed_avg(loss_fn, optax.sgd(0.1)),
-    jnp.zeros([]),
-    DATA,
-    rounds=6,
-    batch_size=2,
-    evaluate=lambda params, data, test: {"model": params},
-    eval_every=2,
-    on_evaluation=answer,
-  )
+  result = run(answer, rounds=6, eval_every=2)
   assert result.rounds == result.history.rounds[-1] == rounds
   assert not result.interrupted
 
@@ -51,15 +54,7 @@ def test_what_is_overwritten_is_not_read():
     if report.round == 0:
       read.append(report.params)
 
-  fo.simulate(
-    fo.fed_avg(loss_fn, optax.sgd(0.1)),
-    jnp.zeros([]),
-    DATA,
-    rounds=2,
-    batch_size=2,
-    evaluate=lambda params, data, test: {"model": params},
-    on_evaluation=on_evaluation,
-  )
+  run(on_evaluation, rounds=2)
   assert kept[0].params is read[0]  # A copy that was taken in time.
   assert read[0] == 0
   message = "report: the model and the state of round 2 are overwritten"

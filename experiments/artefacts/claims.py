@@ -51,10 +51,10 @@ class Quantity(NamedTuple):
     values = np.asarray(self.values, float)
     if not values.size or np.isnan(values).any():
       return UNDECIDED
-    if self.is_exact or (np.isinf(values).all() and values.size > 1):
-      return HELD if (values > 0).all() else NOT_HELD
-    if values.size == 1:
+    if values.size == 1 and not self.is_exact:
       return UNDECIDED
+    if self.is_exact or np.isinf(values).all():
+      return HELD if (values > 0).all() else NOT_HELD
     _, low, high = statistics.mean_interval(values)
     return HELD if low > 0 else NOT_HELD if high < 0 else UNDECIDED
 

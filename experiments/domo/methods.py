@@ -3,8 +3,8 @@
 The paper does not say on what rates are chosen; here on a tenth of the
 training examples, held out for that alone, with a seed that is not reported:
 for CIFAR-10 at s = 10 % and E = 1, for Tables 2 and 3 in their own setting. The
-runs that are reported have all training examples.
-Momenta, β and α are the paper's best ones for all methods.
+runs that are reported have all training examples. Momenta, β and α are the
+paper's best ones for all methods.
 """
 
 from collections.abc import Mapping, Sequence

@@ -197,14 +197,10 @@ def _keep_fmri(run: Run) -> Kept:
   return kept._replace(points=sorted(rows))
 
 
-def _all_rates(record: Record) -> list[int]:
-  """Indices of the points that Figure 12 shows."""
-  return _rows_of_all_rates(record.points, record.arrays["seed"])
-
-
 def _of_strength(record: Record, strength: float) -> list[int]:
-  points = record.points
-  return [i for i in _all_rates(record) if points[i]["strength"] == strength]
+  """Indices of the points that Figure 12 shows of a strength."""
+  rows = _rows_of_all_rates(record.points, record.arrays["seed"])
+  return [row for row in rows if record.points[row]["strength"] == strength]
 
 
 def _upper_left(record: Record, strength: float) -> np.ndarray:

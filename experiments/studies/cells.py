@@ -113,9 +113,8 @@ def run_cell(cell: Planned, folder: pathlib.Path) -> Done:
 
 def _report_folder(cell: Planned) -> str:
   """Of the report, by its seeds: with others the grid is not run again."""
-  return f"report-{words.counted(len(cell.report_seeds), 'seed')}".replace(
-    " ", "-"
-  )
+  seeds = words.counted(len(cell.report_seeds), "seed")
+  return f"report-{seeds.replace(' ', '-')}"
 
 
 def criterion_of(done: Run) -> Criterion:

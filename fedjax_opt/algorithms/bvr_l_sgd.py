@@ -131,7 +131,9 @@ def minibatch_sarah(
     `batch_size`.
 
   Raises:
-    ValueError: if `large_batch` is not a positive whole number.
+    ValueError: if `large_batch` is not positive, or the rate is an optimizer or
+      out of range.
+    TypeError: if an argument is of a wrong type.
 
   References:
     Murata and Suzuki, ICML 2021, section 6; Algorithm 4 with K = 1.
@@ -163,7 +165,8 @@ def _recursive(
     practical: whether the last point is returned.
   """
   functions.check_loss(loss_fn)
-  _check_large_batch(large_batch)
+  if large_batch is not None:
+    checks.at_least("large_batch", large_batch, 1)
 
   def init(params, num_clients):
     del num_clients
@@ -205,11 +208,6 @@ def _recursive(
     return state.params if practical else state.output.run
 
   return Algorithm(init, round, params)
-
-
-def _check_large_batch(large_batch):
-  if large_batch is not None:
-    checks.at_least("large_batch", large_batch, 1)
 
 
 def _large_gradient(loss_fn, num_examples):

@@ -24,7 +24,7 @@ from fedjax_opt.algorithms.composite import (
   check_regularizer,
 )
 from fedjax_opt.base import Algorithm, LossFn, Params
-from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import algorithms, functions, rules
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.mirror import MirrorMap
@@ -68,11 +68,7 @@ def centralized(
   functions.check_loss(loss_fn)
 
   def gradient(params, cohort):
-    if not cohort.is_everyone:
-      raise ValueError(
-        "cohort_size: centralized needs all clients in each round; leave "
-        "cohort_size, client_dropout and a sampler that draws some out"
-      )
+    algorithms.takes_everyone("centralized", cohort)
     one_client = lambda worker, params: worker.gradient(loss_fn, params)
     return cohort.mean(one_client, broadcast=params)
 

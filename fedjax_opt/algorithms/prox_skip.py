@@ -13,7 +13,7 @@ import optax
 
 from fedjax_opt import trees
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params
-from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import algorithms, functions, rules
 from fedjax_opt.checks import values as checks
 
 
@@ -81,11 +81,7 @@ def prox_skip(
     return ProxSkipState(params, have_met=jnp.array(False))
 
   def round(state, cohort):
-    if not cohort.is_everyone:
-      raise ValueError(
-        "cohort_size: prox_skip needs all clients in each round; leave "
-        "cohort_size, client_dropout and a sampler that draws some out"
-      )
+    algorithms.takes_everyone("prox_skip", cohort)
     rate = jnp.asarray(learning_rate, float)
     strength = p / jnp.where(rate > 0, rate, 1)  # p / gamma
     # The step after which the coin falls; a fresh draw continues an old one.

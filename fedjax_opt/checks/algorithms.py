@@ -24,6 +24,23 @@ _FUNCTIONS = {
 }
 
 
+def takes_everyone(name: str, cohort: Any) -> None:
+  """That all clients take part in a round of an algorithm.
+
+  Args:
+    name: of the algorithm.
+    cohort: of the round.
+
+  Raises:
+    ValueError: if some may be left out.
+  """
+  if not cohort.is_everyone:
+    raise ValueError(
+      f"cohort_size: {name} needs all clients in each round; leave "
+      "cohort_size, client_dropout and a sampler that draws some out"
+    )
+
+
 def check(name: str, algorithm: Any) -> None:
   """That it is an algorithm, made of functions.
 

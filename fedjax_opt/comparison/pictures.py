@@ -146,15 +146,14 @@ def _learning_curves(drawn: Drawn) -> list[Picture]:
 
 def _differs(study: Study, cost: str) -> bool:
   """Whether methods spend more than 1 % differently, and all were measured."""
-  found = False
-  for condition in study.conditions:
-    all_spent = [spent(c, cost) for c in study.under(condition).values()]
-    if any(each is None for each in all_spent):
-      return False
-    ends = [each[-1] for each in all_spent]
-    if ends and max(ends) > 1.01 * min(ends):
-      found = True
-  return found
+  by_condition = [
+    [spent(cell, cost) for cell in study.under(condition).values()]
+    for condition in study.conditions
+  ]
+  if any(each is None for cells in by_condition for each in cells):
+    return False
+  ends = [[each[-1] for each in cells] for cells in by_condition if cells]
+  return any(max(each) > 1.01 * min(each) for each in ends)
 
 
 def _curves(drawn: Drawn, x: str, words_of_x: str) -> list[Picture]:

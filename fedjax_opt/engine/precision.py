@@ -19,7 +19,7 @@ from fedjax_opt.base import Batch, LossFn, Params
 from fedjax_opt.checks import functions
 from fedjax_opt.models import statistics
 from fedjax_opt.objectives import RegularizedLoss
-from fedjax_opt.trees import at_least_float32
+from fedjax_opt.trees import at_least_float32, is_float
 
 PRECISIONS = ("float32", "mixed", "bfloat16")
 
@@ -93,14 +93,10 @@ def keep_types(new: Params, old: Params) -> Params:
   """
 
   def cast(new, old):
-    return jnp.asarray(new, old.dtype) if _is_float(old) else new
+    return jnp.asarray(new, old.dtype) if is_float(old) else new
 
   return jax.tree.map(cast, new, old)
 
 
 def _rounded(leaf):
-  return leaf.astype(jnp.bfloat16) if _is_float(leaf) else leaf
-
-
-def _is_float(leaf):
-  return jnp.issubdtype(leaf.dtype, jnp.floating)
+  return leaf.astype(jnp.bfloat16) if is_float(leaf) else leaf

@@ -226,8 +226,7 @@ def blank_like(reply: Reply, value: Any, num_clients: int) -> Reply:
   cast = lambda leaf, like: jnp.asarray(leaf, like.dtype)
 
   def to_nan(leaf):
-    is_float = jnp.issubdtype(leaf.dtype, jnp.floating)
-    return jnp.full_like(leaf, jnp.nan) if is_float else leaf
+    return jnp.full_like(leaf, jnp.nan) if trees.is_float(leaf) else leaf
 
   return dataclasses.replace(
     blank,

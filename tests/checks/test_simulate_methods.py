@@ -152,33 +152,22 @@ BAD = {
     TypeError,
     "learning_rate=the function <lambda>: must be a number",
   ),
-  "prox_skip cohort": (
-    late(
-      algorithm=lambda: prox_skip(loss_fn, jnp.float32(0.1)),
-      cohort_size=lambda: 3,
-    ),
-    ValueError,
-    "cohort_size: prox_skip needs all clients in each round; leave "
-    "cohort_size, client_dropout and a sampler that draws some out",
-  ),
-  "prox_skip sampler": (
-    late(
-      algorithm=lambda: prox_skip(loss_fn, jnp.float32(0.1)),
-      sampler=lambda: "weighted",
-    ),
-    ValueError,
-    "cohort_size: prox_skip needs all clients in each round; leave "
-    "cohort_size, client_dropout and a sampler that draws some out",
-  ),
-  "prox_skip dropouts": (
-    late(
-      algorithm=lambda: prox_skip(loss_fn, jnp.float32(0.1)),
-      client_dropout=lambda: 0.1,
-    ),
-    ValueError,
-    "cohort_size: prox_skip needs all clients in each round; leave "
-    "cohort_size, client_dropout and a sampler that draws some out",
-  ),
+  **{
+    f"prox_skip {setting}": (
+      late(
+        algorithm=lambda: prox_skip(loss_fn, jnp.float32(0.1)),
+        **{setting: lambda value=value: value},
+      ),
+      ValueError,
+      "cohort_size: prox_skip needs all clients in each round; leave "
+      "cohort_size, client_dropout and a sampler that draws some out",
+    )
+    for setting, value in (
+      ("cohort_size", 3),
+      ("sampler", "weighted"),
+      ("client_dropout", 0.1),
+    )
+  },
   "fed_speed normalized": (
     made(fed_speed, normalized=1),
     TypeError,

@@ -29,8 +29,7 @@ class MetricAxis(NamedTuple):
     is_log: whether the axis is logarithmic.
     limits: lowest and highest value of the axis, in its unit; None for those
       of matplotlib.
-    is_larger_better: whether larger values of the metric are better; those in
-      percent are.
+    is_larger_better: whether larger values of the metric are better.
   """
 
   label: str
@@ -55,8 +54,7 @@ class MetricAxis(NamedTuple):
   @property
   def is_better_high(self) -> bool:
     """Whether what is higher on the axis is better."""
-    is_larger = self.factor == 100 or self.is_larger_better
-    return is_larger and not self.is_error
+    return self.is_larger_better and not self.is_error
 
   def apply(self, axes: Any, label: bool = True) -> None:
     """Sets scale, range and name of matplotlib's y axis."""
@@ -105,8 +103,8 @@ def metric_axis(
   lines = [line.finite() for line in lines if np.isfinite(line.curve).any()]
   label, factor = metric_name(metric), 100.0 if is_fraction(metric) else 1.0
   if not lines:
-    larger = direction(metric) == "max"
-    return MetricAxis(label, factor=factor, is_larger_better=larger)
+    is_larger = direction(metric) == "max"
+    return MetricAxis(label, factor=factor, is_larger_better=is_larger)
   if metric == "rank":
     ends = _ends([line.curve for line in lines])
     return MetricAxis(label, limits=_margin(*ends))
@@ -151,7 +149,7 @@ def _accuracy_axis(label: str, lines: list[_Line], whole: bool) -> MetricAxis:
       low, high = _ends([[low, high], *around])
       low, high = max(low, least), min(high, 100.0)
       limits = (low, high) if is_log else _margin(low, high)
-      return MetricAxis(label, True, 100.0, is_log, limits)
+      return MetricAxis(label, True, 100.0, is_log, limits, True)
   good = lines if whole else _good(lines, "max", at_least=0.1)
   low, high = _ends([line.curve for line in good])
   rest = [line.curve[int(_BEGINNING * line.curve.size) :] for line in good]
@@ -161,7 +159,8 @@ def _accuracy_axis(label: str, lines: list[_Line], whole: bool) -> MetricAxis:
     low = start
   low, high = _ends([[low, high], *_last(good, whole)])
   low, high = _margin(100 * low, 100 * high)
-  return MetricAxis(label, factor=100.0, limits=(low, min(high, 100.5)))
+  limits = (low, min(high, 100.5))
+  return MetricAxis(label, factor=100.0, limits=limits, is_larger_better=True)
 
 
 def _good(lines: list[_Line], way: str, at_least: float = 0.0) -> list[_Line]:
