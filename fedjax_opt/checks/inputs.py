@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from fedjax_opt.base import Algorithm, Batch, Params
 from fedjax_opt.checks import algorithms, functions
@@ -372,7 +373,9 @@ def models_of_seeds(
     numbers = np.asarray(seeds, np.uint32)
     if not has_points:
       return run_once(of_seed)(numbers[0])
-    return run_once(jax.vmap(of_seed))(numbers)
+    # One seed after the other: on CPU, jaxlib 0.10 can wait forever in
+    # batches of QR decompositions, by which orthogonal matrices are drawn.
+    return run_once(lambda numbers: lax.map(of_seed, numbers))(numbers)
   if not has_points:
     return params
   repeat = lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], len(seeds), 0)

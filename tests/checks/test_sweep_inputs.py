@@ -1,5 +1,8 @@
 """Bad arguments of `sweep`."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -607,3 +610,20 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_clear_line(case):
   given.check(*BAD[case])
+
+
+def test_orthogonal_models_of_several_seeds_do_not_wait_forever():
+  """A batch of QR decompositions can stop jaxlib on CPU for good."""
+  program = """
+import jax
+from fedjax_opt.checks import inputs
+
+orthogonal = jax.nn.initializers.orthogonal()
+draw = lambda key: [orthogonal(k, (256, 256)) for k in jax.random.split(key, 8)]
+for _ in range(5):
+  models = inputs.models_of_seeds(draw, [0, 1, 2], has_points=True)
+  jax.block_until_ready(models)
+one = inputs.models_of_seeds(draw, [1], has_points=False)
+assert all((a[1] == b).all() for a, b in zip(models, one))
+"""
+  subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
