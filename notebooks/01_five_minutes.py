@@ -279,8 +279,8 @@ plt.show()
 
 # %% [markdown]
 # Compilation is paid once; with more rates, seeds or rounds only the run grows.
-# The loops draw other cohorts and batches, so that their accuracies differ a
-# little.
+# The loops draw other cohorts and batches, and a mean over rates of which some
+# are too large differs by a few points.
 #
 # ## Choose a rate
 #

@@ -413,7 +413,9 @@ with fo.plots.figure(columns=3, scale=(1.05, 1.2)) as (figure, axes):
 figure
 
 # %% [markdown]
-# Crosses above the grey line did not get there. So when do local steps help?
+# Each place is a mean over starting points that had no part in the choice of
+# its rate; they are few, and have no interval. Crosses above the grey line did
+# not get there. So when do local steps help?
 # The next cell reads it from the same numbers.
 
 # %%

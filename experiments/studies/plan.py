@@ -8,8 +8,8 @@ from experiments import job, once, tasks
 from experiments.flags import command_line, methods, mistakes, privacy
 from experiments.flags.conditions import CONDITIONS
 from experiments.studies.request import Request
-from fedjax_opt.comparison import budgets
-from fedjax_opt.results.names import name_of
+from fedjax_opt.comparison import budgets, words
+from fedjax_opt.results.names import name_of, value_of
 from fedjax_opt.results.selection import format_value
 
 # Groups of flags that say on what, and on which clients, methods are compared.
@@ -212,6 +212,25 @@ def _check_used(request: Request, cells: Sequence[Planned]) -> None:
         f"{name}={value}: belongs to none of the methods; leave {name} out, "
         "or give a method that has it"
       )
+
+
+def unlike(planned: Sequence[Planned]) -> list[str]:
+  """Sentences on the flags of `CONDITIONS` that differ between methods.
+
+  A method may have its own cohort or local steps; then it works more or less
+  than the others in a round.
+  """
+  here = [c for c in planned if c.condition == planned[0].condition]
+  lines = []
+  for name in CONDITIONS:
+    labels: dict[str, list[str]] = {}
+    for cell in here:
+      value = value_of(cell.resolved.get(name))
+      labels.setdefault(value, []).append(words.name(cell.method))
+    if len(labels) > 1:
+      each = "; ".join(f"{v} for {words.listed(m)}" for v, m in labels.items())
+      lines.append(f"Methods differ in {name_of(name)}: {each}.")
+  return lines
 
 
 # Conditions.

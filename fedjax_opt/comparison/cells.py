@@ -120,6 +120,7 @@ class Study:
     target: value of the metric whose cost is reported, or None.
     about: name -> value of what all cells share, for the report.
     command: the command that made it, or "".
+    notes: sentences on what else limits the comparison, for the report.
   """
 
   cells: tuple[Cell, ...]
@@ -128,6 +129,7 @@ class Study:
   target: float | None = None
   about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   command: str = ""
+  notes: tuple[str, ...] = ()
 
   @property
   def methods(self) -> list[str]:

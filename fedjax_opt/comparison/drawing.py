@@ -116,13 +116,18 @@ CROSS = (
 )
 
 
-def error_text(is_error: bool) -> str:
-  """Says so if an axis has the error in place of the accuracy."""
+def error_text(is_error: bool, what: str = "are") -> str:
+  """Says so if an axis has the error in place of the accuracy.
+
+  Args:
+    is_error: whether it has.
+    what: the verb for what is drawn: values 'are', curves 'end' above 90 %.
+  """
   if not is_error:
     return ""
   return (
-    " All are above 90 %, so the axis shows the error, which is 100 % minus "
-    "the accuracy."
+    f" All {what} above 90 %, so the axis shows the error, which is 100 % "
+    "minus the accuracy."
   )
 
 

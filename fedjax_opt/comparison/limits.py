@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedjax_opt.base import LOSSES
 from fedjax_opt.comparison import words
 from fedjax_opt.comparison.cells import Cell, Study, condition_label, exact
 from fedjax_opt.comparison.verdicts import (
@@ -23,7 +24,13 @@ def limits_of(study: Study, found: Sequence[Verdict]) -> list[str]:
       key = (verdict.cell.method, text)
       cells.setdefault(key, []).append(verdict.cell)
   lines = [f"{_where(study, c)}: {text}" for (_, text), c in cells.items()]
-  lines += [*_of_seeds(found), *_of_rounds(study, found), *_of_budgets(study)]
+  lines += [
+    *_of_seeds(found),
+    *_of_rounds(study, found),
+    *_of_losses(found),
+    *_of_budgets(study),
+  ]
+  lines += study.notes
   missing = len(study.methods) * len(study.conditions) - len(found)
   if missing:
     lines.append(
@@ -63,12 +70,13 @@ def _of_cell(verdict: Verdict) -> list[str]:
       f"{verdict.num_diverged} of "
       f"{words.counted(verdict.num_seeds, 'seed')} of the report diverged."
     )
-  is_alone = not np.isfinite(verdict.behind.low) and verdict.num_seeds > 1
-  if verdict.verdict == TIED and is_alone:
+  if cell.tuning is not None and 0 < cell.tuning.num_diverged < cell.budget:
+    settings = words.counted(cell.budget, "setting")
     lines.append(
-      "it has fewer than two seeds in common with the best, so that nothing "
-      "can be said of their difference."
+      f"{cell.tuning.num_diverged} of {settings} diverged in tuning."
     )
+  if verdict.verdict == TIED and verdict.num_seeds > 1:
+    lines += _without_interval(verdict)
   if not cell.is_fresh:
     lines.append(
       "the seeds of the report were used for the choice too, so its values are "
@@ -80,6 +88,21 @@ def _of_cell(verdict: Verdict) -> list[str]:
       "its values are somewhat too good."
     )
   return lines
+
+
+def _without_interval(verdict: Verdict) -> list[str]:
+  """Why the difference to the best has no interval, if it has none."""
+  if np.isfinite(verdict.behind.low):
+    return []
+  if verdict.num_shared < 2:
+    return [
+      "it has fewer than two seeds in common with the best, so that nothing "
+      "can be said of their difference."
+    ]
+  return [
+    f"its difference to the best is the same at all {verdict.num_shared} seeds "
+    "that both have, so that it has no interval; more seeds would tell."
+  ]
 
 
 def _of_seeds(found: Sequence[Verdict]) -> list[str]:
@@ -136,6 +159,17 @@ def _of_rounds(study: Study, found: Sequence[Verdict]) -> list[str]:
   return [f"Not all ran for as many rounds: {each}."]
 
 
+def _of_losses(found: Sequence[Verdict]) -> list[str]:
+  """Says so if divergence cannot be seen."""
+  measured = [v.cell.measured for v in found if v.cell.measured is not None]
+  if all(set(LOSSES) & set(each.history.metrics) for each in measured):
+    return []
+  return [
+    "No loss was measured, by which it is known that a run diverged; "
+    "accuracies of such a run are shown like any others."
+  ]
+
+
 def _of_budgets(study: Study) -> list[str]:
   """Which methods tried more settings than others."""
   lines, labels = [], names_of(study)
@@ -147,7 +181,9 @@ def _of_budgets(study: Study) -> list[str]:
     each = ", ".join(f"{name} {words.span(n)}" for name, n in tuned.items())
     lines.append(f"Tuning budgets differ: {each} settings.")
   untuned = [name for name in budgets if name not in tuned]
-  if untuned and tuned:
+  if not tuned:
+    lines.append("Nothing was tuned: each method ran at a single setting.")
+  elif untuned:
     were = "was" if len(untuned) == 1 else "were"
     lines.append(f"{words.listed(untuned)} {were} not tuned: a single setting.")
   return lines

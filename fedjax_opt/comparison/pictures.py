@@ -145,9 +145,16 @@ def _learning_curves(drawn: Drawn) -> list[Picture]:
 
 
 def _differs(study: Study, cost: str) -> bool:
-  """Whether methods spend more than 1 % differently, and all were measured."""
+  """Whether methods spend more than 1 % differently, and all counted it.
+
+  What diverged under every setting spent nothing that is drawn.
+  """
   by_condition = [
-    [spent(cell, cost) for cell in study.under(condition).values()]
+    [
+      spent(cell, cost)
+      for cell in study.under(condition).values()
+      if cell.measured is not None
+    ]
     for condition in study.conditions
   ]
   if any(each is None for cells in by_condition for each in cells):
@@ -180,7 +187,7 @@ def _curves(drawn: Drawn, x: str, words_of_x: str) -> list[Picture]:
     f"{drawing.with_examples(metric)} against {words_of_x}"
     f"{drawing.panels_text(len(panels))}: {seeds} at each evaluated "
     f"round, of each method at its chosen setting."
-    f"{drawing.error_text(is_error)}{drawing.CROSS if is_lost else ''}"
+    f"{drawing.error_text(is_error, 'end')}{drawing.CROSS if is_lost else ''}"
   )
   lost = {c.method for c in drawn.study.cells if c.measured is None}
   if lost:

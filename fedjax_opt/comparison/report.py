@@ -34,8 +34,9 @@ _MARKS = (_PAGE, "study.json")  # Either says that a folder is that of a study.
 # Of more sentences than these the summary is a list.
 _MAX_SENTENCES = 4
 _NO_LIMITS = (
-  "No chosen value is at the edge of its grid, nothing diverged, the seeds of "
-  "the report are fresh, and all methods tried as many settings."
+  "No chosen value is at the edge of its grid, nothing diverged, in tuning or "
+  "in the report, the seeds of the report are fresh, and all methods tried as "
+  "many settings."
 )
 _GENERATOR = '<meta name="generator" content="fedjax_opt">'
 

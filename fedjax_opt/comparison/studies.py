@@ -414,8 +414,7 @@ def _criterion(
       "evaluate: must be given; such as fo.evaluation.federated(per_example)"
     )
   if criterion is None:
-    name = "validation_" + metric.removeprefix("test_").removeprefix("train_")
-    criterion = Criterion(name, direction(metric))
+    criterion = Criterion(_on_validation(metric), direction(metric))
   if not isinstance(criterion, Criterion):
     raise TypeError(
       f"criterion={checks.shown(criterion)}: must be a Criterion, such as "
@@ -431,6 +430,14 @@ def _criterion(
       "fo.data.hold_out(train, 0.1)[1]. Or give another criterion"
     )
   return criterion
+
+
+def _on_validation(metric: str) -> str:
+  """The metric of the same kind on the validation examples."""
+  begin = "regularized_" if metric.startswith("regularized_") else ""
+  rest = metric.removeprefix(begin)
+  rest = rest.removeprefix("test_").removeprefix("train_")
+  return f"{begin}validation_{rest}"
 
 
 def _check_measured(name: str, metric: str, found: Sequence[str]) -> None:

@@ -217,9 +217,10 @@ def differences(study: Study, found: Sequence[Verdict]) -> Table | None:
   ]
   caption = (
     "How far the other methods are behind the best: the mean difference over "
-    "the seeds that both ran with, and how likely a run of the best is better "
-    "than one of the method; each with its 95 % interval, but for a win of "
-    "all runs over all: a few runs are no certainty."
+    "the seeds that both ran with, with its 95 % interval; and the share of "
+    "all pairs of a run of the best and one of the method in which the best is "
+    "better, with an interval that is rough with fewer than ten seeds, and "
+    "none where the best wins them all."
   )
   return Table(caption, header, rows, len(axes) + 1, [])
 

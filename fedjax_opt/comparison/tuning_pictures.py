@@ -207,7 +207,7 @@ def _tuning_curves(
     f"{sentence(score_words(criterion))} that the best of n settings has on "
     "average, if n different ones of the grid are tried in random order"
     f"{drawing.panels_text(len(panels))}. The scores are means over the seeds "
-    f"of tuning.{drawing.error_text(is_error)}"
+    f"of tuning.{drawing.error_text(is_error, 'end')}"
   )
   if lost:
     caption += (

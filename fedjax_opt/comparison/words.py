@@ -49,6 +49,11 @@ class Numbers(NamedTuple):
       return number(float(text))
     return text.rstrip(".")
 
+  @property
+  def unit(self) -> str:
+    """What follows a value: ' %', or nothing."""
+    return " %" if is_fraction(self.metric) else ""
+
   def ends(self, interval: Interval, is_difference: bool = False) -> str:
     """The ends of an interval: 90.1 to 92.3; '' if there is none."""
     _, low, high = interval
@@ -60,11 +65,11 @@ class Numbers(NamedTuple):
 
   def whole(self, interval: Interval, name: str = "") -> str:
     """A mean with its interval, which may be named: 91.2 % (90.1 to 92.3)."""
-    unit = " %" if is_fraction(self.metric) else ""
     text, ends = self.value(interval.estimate), self.ends(interval)
     if text == NOTHING:
       return text
-    return f"{text}{unit} ({name}{ends})" if ends else f"{text}{unit}"
+    text += self.unit
+    return f"{text} ({name}{ends})" if ends else text
 
 
 def numbers_of(metric: str, intervals: Iterable[Interval]) -> Numbers:

@@ -6,6 +6,7 @@ there are logits and features for each token. Models compute in the dtype of
 their parameters; logits are float32 or wider.
 """
 
+from fedjax_opt.models import pretrained
 from fedjax_opt.models.cnn import CNN
 from fedjax_opt.models.decoder import Decoder
 from fedjax_opt.models.encoder import Encoder, EncoderConfig
@@ -31,6 +32,7 @@ __all__ = [
   "EncoderConfig",
   "LinearModel",
   "ResNet",
+  "pretrained",
   "resnet18",
   "resnet20",
   "resnet50",

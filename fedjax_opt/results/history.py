@@ -18,15 +18,19 @@ COSTS: dict[str, tuple[str, ...]] = {
   "bytes": ("bytes_down", "bytes_up"),
   "gradient_evaluations": ("gradient_evaluations",),
 }
-# Metrics that improve downwards, beside all losses.
-_SMALLER_IS_BETTER = ("recovery_error", "optimality_gap", "grad_norm_sq")
+# The last word of a metric's name says in which direction it improves.
+_LARGER_IS_BETTER = ("f1", "precision", "recall", "auc")
+_SMALLER_IS_BETTER = (
+  "loss", "error", "perplexity", "mse", "rmse", "mae", "gap",
+)  # fmt: skip
 
 
 def direction(name: str) -> str | None:
   """The direction in which a metric improves: 'max', 'min', or None."""
-  if "accuracy" in name or name in ("f1", "precision", "recall"):
+  last = name.rsplit("_", 1)[-1]
+  if is_fraction(name) or last in _LARGER_IS_BETTER:
     return "max"
-  if name.endswith("loss") or name in _SMALLER_IS_BETTER:
+  if last in _SMALLER_IS_BETTER or name == "grad_norm_sq":
     return "min"
   return None
 
@@ -48,13 +52,14 @@ def check_has_direction(metric: str) -> None:
   if direction(metric) is None:
     raise ValueError(
       f"metric={metric!r}: it is not known whether larger or smaller values "
-      "are better; must be an accuracy, a loss or such as 'f1'"
+      "are better; its name must have 'accuracy' in it or end in one of "
+      f"{', '.join((*_SMALLER_IS_BETTER, *_LARGER_IS_BETTER))}"
     )
 
 
 def is_fraction(name: str) -> bool:
   """Whether a metric is in [0, 1] and shown in percent."""
-  return "accuracy" in name
+  return "accuracy" in name and "inaccuracy" not in name
 
 
 @dataclasses.dataclass

@@ -7,6 +7,7 @@ import optax
 import pytest
 
 import fedjax_opt as fo
+from fedjax_opt.comparison import studies
 from fedjax_opt.engine.executor import Executor
 from tests.checks import given
 
@@ -180,6 +181,19 @@ def test_a_criterion_without_validation_examples():
   worst = RATES[np.argmax(final.reshape(-1, 2).mean(1))]
   assert study.cells[0].chosen == {"learning_rate": worst}
   assert not study.is_larger_better
+
+
+@pytest.mark.parametrize(
+  ("metric", "criterion"),
+  [
+    ("test_loss", "validation_loss"),
+    ("train_loss", "validation_loss"),
+    ("regularized_test_loss", "regularized_validation_loss"),
+    ("f1", "validation_f1"),
+  ],
+)
+def test_the_criterion_is_that_of_the_validation_examples(metric, criterion):
+  assert studies._on_validation(metric) == criterion
 
 
 def test_a_choice_on_test_examples_if_asked_for():

@@ -40,7 +40,7 @@ def test_of_a_loss_the_lowest_is_best():
 
 def test_pairs_are_of_the_same_seed():
   values = np.array([0.5, 0.6, 0.7])
-  other = values[::-1] - 0.01
+  other = values[::-1] - np.array([0.01, 0.012, 0.008])
   same = by_method(study(cell("a", values), cell("b", other)))
   assert same["b"].verdict == TIED
   # The same runs, with the seeds in another order.
@@ -52,9 +52,9 @@ def test_pairs_are_of_the_same_seed():
 
 
 def test_pairs_are_over_the_seeds_that_both_have():
-  of = study(cell("a", [0.9, 0.8, 0.7]), cell("b", [0.5, 0.6], seeds=[12, 11]))
+  of = study(cell("a", [0.9, 0.8, 0.7]), cell("b", [0.5, 0.7], seeds=[12, 11]))
   behind = by_method(of)["b"].behind
-  assert behind == statistics.paired_difference([0.8, 0.7], [0.6, 0.5])
+  assert behind == statistics.paired_difference([0.8, 0.7], [0.7, 0.5])
   assert any("same seeds" in line for line in warnings(of))
   apart = study(cell("a", [0.9, 0.8]), cell("b", [0.1, 0.2], seeds=[1, 2]))
   assert by_method(apart)["b"].verdict == TIED
@@ -170,7 +170,7 @@ def test_sentences_agree_with_verdicts():
   of = made.plain()
   lines = sentences(of)
   assert lines[0] == (
-    "SCAFFOLD and Δ-SGD are the best, or not told apart from it, under both "
+    "SCAFFOLD and Δ-SGD are best, or not told apart from the best, under both "
     "conditions; FedAvg under none."
   )
   assert lines[1] == (
@@ -197,7 +197,75 @@ def test_matrices_need_all_conditions():
 
 
 def test_labels_with_a_comma_stay_apart():
-  of = study(*[cell(f"FedAvg, {x}", [0.5, 0.6]) for x in ("SGD", "Adam", "b")])
+  of = study(
+    cell("FedAvg, SGD", [0.6, 0.6]),
+    *[cell(f"FedAvg, {x}", [0.5, 0.6]) for x in ("Adam", "b")],
+  )
   assert (
     "; “FedAvg, Adam” and “FedAvg, b” are not told apart" in sentences(of)[0]
   )
+
+
+def test_a_difference_without_a_width_needs_six_seeds():
+  """Of two equal methods all of five seeds favour one with 6 %."""
+  for num_seeds, verdict in ((2, TIED), (5, TIED), (6, WORSE)):
+    values = 0.97 - np.arange(num_seeds) / 360
+    of = study(cell("a", values), cell("b", values - 1 / 360))
+    found = by_method(of)["b"]
+    assert found.verdict == verdict
+    assert found.behind.estimate == pytest.approx(1 / 360)
+    assert np.isnan(found.behind.low)
+    text = f"b: its difference to the best is the same at all {num_seeds} seeds"
+    assert (verdict == TIED) == any(x.startswith(text) for x in warnings(of))
+
+
+def test_differences_by_rounding_are_none():
+  values = np.array([0.9, 0.8, 0.7, 0.75, 0.85, 0.6])
+  of = study(cell("a", values), cell("b", values - 6e-8))
+  assert [v.verdict for v in verdicts.verdicts(of)] == [BEST, BEST]
+
+
+def test_methods_with_the_same_mean_are_all_best():
+  """A third is worse only if it is told apart from each of them."""
+  steady, loose = [0.8, 0.81, 0.79, 0.8], [0.9, 0.7, 0.95, 0.65]
+  third = [0.75, 0.77, 0.74, 0.76]
+  for first, second in (("a", "b"), ("b", "a")):
+    cells = {"a": cell("a", steady), "b": cell("b", loose)}
+    of = study(cells[first], cells[second], cell("c", third))
+    found = by_method(of)
+    assert [found[m].verdict for m in "abc"] == [BEST, BEST, TIED]
+    assert found["c"].behind == statistics.paired_difference(loose, third)
+    (line,) = sentences(of)
+    assert line == (
+      f"{first} and {second} have the same highest mean test accuracy, 80.0 %; "
+      "c is not told apart from them."
+    )
+  alone = by_method(study(cells["a"], cell("c", third)))
+  assert alone["c"].verdict == WORSE
+
+
+def test_settings_that_diverged_in_tuning_are_told():
+  tried = {0.01: [0.1] * 2, 0.1: [0.8] * 2, 1.0: [0.1] * 2, 3.0: [NAN] * 2}
+  of = study(*[cell(m, [0.5, 0.6, 0.5, 0.6], tried=tried) for m in "ab"])
+  assert "a: 1 of 4 settings diverged in tuning." in warnings(of)
+
+
+def test_a_study_without_tuning_says_so():
+  of = study(cell("a", [0.5, 0.6] * 2), cell("b", [0.4, 0.7] * 2))
+  assert warnings(of) == [
+    "Nothing was tuned: each method ran at a single setting."
+  ]
+
+
+def test_without_a_loss_divergence_is_not_seen():
+  of = study(cell("a", [0.5, 0.6] * 2))
+  assert not any("No loss was measured" in line for line in warnings(of))
+  metrics = of.cells[0].measured.history.metrics
+  for name in [name for name in metrics if name.endswith("loss")]:
+    del metrics[name]
+  assert any("No loss was measured" in line for line in warnings(of))
+
+
+def test_a_study_has_limits_of_its_own():
+  of = study(cell("a", [0.5, 0.6] * 2), notes=("The cohort differs.",))
+  assert "The cohort differs." in warnings(of)

@@ -235,6 +235,16 @@ def test_flags_that_a_method_cannot_have(own, message):
   assert str(error.value).startswith("method")
 
 
+def test_what_methods_do_not_share_is_told():
+  own = "--method=fed_avg client=sgd cohort_size=50 local_epochs=5 label=Mine"
+  cells = planned(SCAFFOLD, own, RATES, "--alpha=1,0.1")
+  assert plan.unlike(cells) == [
+    "Methods differ in clients per round: 10 for SCAFFOLD; 50 for Mine.",
+    "Methods differ in local epochs: 1 for SCAFFOLD; 5 for Mine.",
+  ]
+  assert plan.unlike(planned(SCAFFOLD, FED_AVG, RATES)) == []
+
+
 def test_methods_may_differ_in_their_local_work():
   own = "--method=scaffold local_steps=1 l2=0.1"
   cells = by_method(planned(FED_AVG, own, RATES, "--local_steps=4"))

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_opt.results.history import History, Unread
+from fedjax_opt.results.history import History, Unread, direction
 from tests.results.histories import of_values
 
 NAN = float("nan")
@@ -136,6 +136,23 @@ def test_best_follows_the_direction_of_the_metric():
   h = of_values(train_loss=[[3.0, 1.0, 2.0]], rank=[[3.0, 1.0, 2.0]])
   assert h.best(0, "train_loss") == (1.0, 20)
   assert h.best(0, "rank") is None
+
+
+@pytest.mark.parametrize(
+  ("name", "way"),
+  [
+    ("test_accuracy_worst_decile", "max"),
+    ("test_f1", "max"),
+    ("regularized_validation_loss", "min"),
+    ("test_perplexity", "min"),
+    ("recovery_error", "min"),
+    ("optimality_gap", "min"),
+    ("test_inaccuracy", None),
+    ("rank", None),
+  ],
+)
+def test_the_last_word_of_a_metric_has_a_direction(name, way):
+  assert direction(name) == way
 
 
 def test_before_the_first_evaluation():
