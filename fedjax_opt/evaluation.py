@@ -50,7 +50,8 @@ def federated(
   `train_accuracy_decile_9`.
 
   Args:
-    per_example: `(params, batch) -> {name: [B]}`.
+    per_example: `(params, batch) -> {name: [B]}`. One name should be `loss`: by
+      it a run is known to have diverged.
     batch_size: number of examples computed at once.
     of_params: `params -> {name: scalar}`, further metrics that depend on the
       model alone, such as `recovered_support`.
