@@ -113,7 +113,8 @@ def test_bad_input(small_mnist):
 
 def test_an_empty_split(tmp_path, monkeypatch):
   module = pytest.importorskip("tensorflow_datasets")
-  pytest.importorskip("array_record")
+  for package in ("array_record", "PIL"):
+    pytest.importorskip(package)
   monkeypatch.setattr(module, "data_source", lambda *_, **__: [])
   folder = tmp_path / "mnist" / "3.0.1"
   with pytest.raises(ValueError) as error:  # noqa: PT011
