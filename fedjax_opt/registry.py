@@ -43,12 +43,20 @@ class Hyperparameter(NamedTuple):
     return not (self.is_static or isinstance(self.default, bool))
 
   def check(self, value: float, flag: str | None = None) -> None:
-    """Raises ValueError if the value is not allowed.
+    """Checks that a value is allowed.
 
     Args:
       value: value to be checked.
       flag: what to call the hyperparameter in the message; its name if None.
+
+    Raises:
+      TypeError: if it is no number, or no whole one where it must be.
+      ValueError: if it is outside of the interval.
     """
+    from fedjax_opt.checks import values as checks  # Which imports this module.
+
+    name = flag or self.name
+    checks.number(name, value)
     low, high = (float(end) for end in self.interval[1:-1].split(","))
     above = value >= low if self.interval[0] == "[" else value > low
     below = value <= high if self.interval[-1] == "]" else value < high
@@ -57,9 +65,9 @@ class Hyperparameter(NamedTuple):
     if not (above and below) or math.isnan(value) or (whole and value % 1):
       shown = value if isinstance(value, int) else f"{value:g}"
       wanted = "a whole number in" if whole else "in"
-      raise ValueError(
-        f"{flag or self.name}={shown}: must be {wanted} {self.interval}"
-      )
+      raise ValueError(f"{name}={shown}: must be {wanted} {self.interval}")
+    if whole:
+      checks.whole(name, value)
 
 
 class Option(NamedTuple):

@@ -102,11 +102,17 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
   if weights is not None:
     weights = _array("weights", weights).astype(np.float64)
     is_fit = weights.ndim == 1 and np.isfinite(weights).all()
-    if not (is_fit and (weights >= 0).all() and weights.sum() > 0):
+    if not (is_fit and (weights >= 0).all() and (weights > 0).any()):
       raise ValueError(
         "weights: must be [M] non-negative numbers with a positive sum, got "
         f"{shown(weights)}"
       )
+    # In float64 and without an overflow: neither weights nor their sum need be
+    # numbers of float32.
+    weights = weights / weights.max()
+    weights /= weights.sum()
+    # Such a share has no reciprocal in float32, and is never drawn.
+    weights[weights < np.finfo(np.float32).tiny] = 0
 
   def check(num_clients, cohort_size):
     del cohort_size
@@ -118,13 +124,18 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
 
   def draw(key, round, sizes, cohort_size):
     del round
-    given = sizes if weights is None else jnp.asarray(weights)
-    shares = given.astype(float) / jnp.sum(given.astype(float))
-    # Inverse transform sampling.
+    if weights is None:
+      shares = sizes.astype(float) / jnp.sum(sizes.astype(float))
+      ends = jnp.cumsum(shares)
+    else:
+      shares, ends = jnp.asarray(weights), jnp.asarray(np.cumsum(weights))
+    # Inverse transform sampling. Rounding of the ends can give a client without
+    # a share an interval, which goes to the last one before that has a share.
     numbers = jax.random.uniform(key, (cohort_size,))
-    clients = jnp.searchsorted(jnp.cumsum(shares), numbers, side="right")
-    last = jnp.max(jnp.where(shares > 0, jnp.arange(len(shares)), 0))
-    clients = jnp.minimum(clients, last).astype(jnp.int32)
+    drawn = jnp.searchsorted(ends, numbers, side="right")
+    places = jnp.arange(len(shares))
+    owners = jax.lax.cummax(jnp.where(shares > 0, places, 0))
+    clients = owners[jnp.minimum(drawn, len(shares) - 1)].astype(jnp.int32)
     return clients, 1 / (cohort_size * shares[clients])
 
   return Sampler(draw, check)
@@ -256,6 +267,11 @@ def poisson(expected: float) -> Sampler:
         f"sampler: poisson expects {expected:g} clients; must be at most "
         f"cohort_size={cohort_size}, and the number of clients, {num_clients}"
       )
+    if cohort_size > num_clients:
+      raise ValueError(
+        f"sampler: poisson has cohort_size={cohort_size} places; must be at "
+        f"most the number of clients, {num_clients}"
+      )
 
   def draw(key, round, sizes, cohort_size):
     del round
@@ -285,14 +301,14 @@ def resolve(sampler: Any, num_clients: int, cohort_size: int) -> Sampler:
     ValueError: if it cannot draw such cohorts.
     TypeError: if it is none of these.
   """
-  form = (
+  wanted = (
     "a sampler of fedjax_opt.samplers, such as samplers.cyclic(4), one of "
     f"{', '.join(_BY_NAME)}, or a function (key, round) -> [C] int32"
   )
   if isinstance(sampler, str) and sampler in _BY_NAME:
     sampler = _BY_NAME[sampler]()
   elif isinstance(sampler, str):
-    raise ValueError(f"sampler={sampler!r}: must be {form}")
+    raise ValueError(f"sampler={sampler!r}: must be {wanted}")
   elif any(
     sampler is one for one in (uniform, weighted, fixed, cyclic, poisson)
   ):
@@ -304,7 +320,7 @@ def resolve(sampler: Any, num_clients: int, cohort_size: int) -> Sampler:
     if not callable(sampler) or isinstance(
       sampler, optax.GradientTransformation
     ):
-      raise TypeError(f"sampler={shown(sampler)}: must be {form}")
+      raise TypeError(f"sampler={shown(sampler)}: must be {wanted}")
     sampler = _of_function(sampler)
   sampler.check(num_clients, cohort_size)
   _check_drawn(sampler, num_clients, cohort_size)

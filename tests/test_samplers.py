@@ -114,6 +114,36 @@ class TestWeighted:
     assert clients.min() >= 0
     assert clients.max() < 100_000 - 10
 
+  def test_wherever_rounding_is_none_of_no_weight_is_drawn(self, monkeypatch):
+    """The cumulative shares of XLA also differ where a share is 0."""
+    rng = np.random.default_rng(0)
+    sizes = jnp.asarray(
+      rng.integers(1, 50, 20_000) * rng.integers(0, 2, 20_000)
+    )
+    given = sizes.astype(float)
+    ends = np.asarray(jnp.cumsum(given / jnp.sum(given)))
+    numbers = jnp.asarray(np.unique(np.nextafter(ends, 0)))
+    monkeypatch.setattr(jax.random, "uniform", lambda *_: numbers)
+    for sampler in (samplers.weighted(), samplers.weighted(np.asarray(sizes))):
+      clients, scale = sampler.draw(None, 0, sizes, 1)
+      assert np.all(np.asarray(sizes)[clients] > 0)
+      assert np.isfinite(scale).all()
+
+  @pytest.mark.parametrize(
+    ("weights", "shares"),
+    [
+      ([1e39, 1.0], [1, 0]),
+      ([1e-50, 1e-50], [0.5, 0.5]),
+      ([1e308, 1e308], [0.5, 0.5]),
+      ([5e-324, 0.0], [1, 0]),
+    ],
+  )
+  def test_weights_outside_of_float32(self, weights, shares):
+    clients, scale = drawn(samplers.weighted(weights), 200, 3, SIZES[:2])
+    assert set(clients.ravel()) == set(np.flatnonzero(shares))
+    expected = 1 / (3 * np.array(shares)[clients])
+    np.testing.assert_allclose(scale, expected, rtol=1e-6)
+
   @pytest.mark.parametrize(
     ("weights", "cohort_size", "weighting"),
     [
@@ -296,6 +326,11 @@ class TestPoisson:
     np.testing.assert_allclose(
       covariance, rate * (1 - rate) * np.eye(8), atol=error / 2
     )
+
+  def test_there_are_no_more_places_than_clients(self):
+    message = "cohort_size=6 places; must be at most the number of clients, 5"
+    with pytest.raises(ValueError, match=message):
+      samplers.resolve(samplers.poisson(2.0), 5, 6)
 
   def test_of_more_than_there_are_places_some_come(self):
     many, sizes = 20_000, (1,) * 6

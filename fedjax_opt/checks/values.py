@@ -72,6 +72,13 @@ def at_least(name: str, value: Any, least: int) -> None:
     raise ValueError(f"{name}={shown(value)}: must be at most {LARGEST}")
 
 
+def seed(value: Any) -> None:
+  """Raises an error if a seed is no whole number, or negative."""
+  whole("seed", value)
+  if value < 0:
+    raise ValueError(f"seed={value}: must not be negative")
+
+
 def number(name: str, value: Any) -> None:
   """Raises TypeError if a value is no real number."""
   is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
@@ -198,6 +205,12 @@ def failed(what: str, error: Exception) -> Exception:
   if isinstance(error, _TRACED):
     line = f"{what}: {TRACED}"
   return kind(line if len(line) <= _LINE else f"{line[: _LINE - 3]}...")
+
+
+def first_line(error: Exception) -> str:
+  """The first line of what an error says; its class if it says nothing."""
+  lines = str(error).strip().splitlines() or [type(error).__name__]
+  return lines[0]
 
 
 @contextlib.contextmanager

@@ -4,18 +4,23 @@ In `$XDG_CACHE_HOME/fedjax_opt` or `~/.cache/fedjax_opt`. A file that is absent,
 damaged or cannot be written is no error: its content is made again.
 """
 
+import contextlib
 import hashlib
 import os
 import pathlib
-import zipfile
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 from absl import logging
 
+from fedjax_opt.data import npz_files
+from fedjax_opt.digests import digest
 from fedjax_opt.results import json_files
 
-__all__ = ["arrays", "text"]
+__all__ = ["arrays", "place", "text", "whole"]
+
+_DIGEST = "_digest"  # The name of an array that a cache file has more.
 
 
 def arrays(
@@ -32,14 +37,21 @@ def arrays(
     made_by: what else they depend on.
     make: makes them.
   """
-  cache = _file(f"{stem}-{_digest(files, made_by)}.npz")
+  cache = place(f"{stem}-", files, made_by, ".npz")
   try:
     with np.load(cache, allow_pickle=False) as file:
-      return dict(file)
-  except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-    pass  # Absent or damaged.
+      found = dict(file)
+    if found.pop(_DIGEST) == _digest_of(found):
+      return found
+  except Exception:  # Absent; and damaged files fail in many ways.
+    pass
   made = make()
-  _write(cache, lambda file: np.savez(file, **made))
+  content = made | {_DIGEST: np.array(_digest_of(made))}
+  try:
+    with whole(cache) as unfinished, open(unfinished, "wb") as file:
+      npz_files.write(file, content)
+  except OSError as error:
+    logging.warning("What was decoded is not cached: %s", error)
   return made
 
 
@@ -50,35 +62,44 @@ def text(
   make: Callable[[], str],
 ) -> str:
   """The text that `make` returns, as `arrays`."""
-  cache = _file(f"{stem}-{_digest(files, made_by)}.txt")
-  try:
-    return cache.read_text(encoding="utf-8")
-  except (OSError, ValueError):
-    pass  # Absent or damaged.
-  made = make()
-  _write(cache, lambda file: file.write(made.encode()))
-  return made
+  as_bytes = lambda: {"text": np.frombuffer(make().encode(), np.uint8)}
+  found = arrays(stem, files, made_by, as_bytes)
+  return found["text"].tobytes().decode()
 
 
-def _digest(files, made_by):
+def place(
+  begin: str, files: Sequence[pathlib.Path], made_by: str, end: str
+) -> pathlib.Path:
+  """The path of a cache file; what it is made from is in its name.
+
+  Args:
+    begin: of its name.
+    files: what it is made from, with their sizes and times.
+    made_by: what else it depends on.
+    end: of its name.
+  """
   stats = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-  described = repr(stats) + made_by
-  return hashlib.sha256(described.encode()).hexdigest()[:16]
-
-
-def _file(name):
+  described = repr((stats, made_by))
+  name = f"{begin}{hashlib.sha256(described.encode()).hexdigest()[:16]}{end}"
   home = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
   return home.expanduser() / "fedjax_opt" / name
 
 
-def _write(cache, write):
-  """Writes a file beside the cache file, which takes its place at the end."""
-  try:
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    with (
-      json_files.whole(cache, f".{os.getpid()}.partial") as partial,
-      open(partial, "wb") as file,
-    ):
-      write(file)
-  except OSError as error:
-    logging.warning("What was decoded is not cached: %s", error)
+@contextlib.contextmanager
+def whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
+  """As `json_files.whole`, of a cache file; its folder is made."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  # Threads, and containers whose processes have the same numbers, may write to
+  # one cache at once.
+  end = f".{secrets.token_hex(8)}.partial"
+  with json_files.whole(path, end) as unfinished:
+    yield unfinished
+
+
+def _digest_of(found: Mapping[str, np.ndarray]) -> int:
+  """Digest of arrays with their names, types and shapes."""
+  of_all = 0
+  for name, array in sorted(found.items()):
+    of_all = digest(f"{name} {array.dtype} {array.shape}".encode(), of_all)
+    of_all = digest(array, of_all)
+  return of_all

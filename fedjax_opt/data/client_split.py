@@ -144,9 +144,7 @@ def divide_clients(
 def _generator(fraction, seed):
   """The source of all draws, after a check of the arguments."""
   checks.in_interval("fraction", fraction, "(0, 1)")
-  checks.whole("seed", seed)
-  if seed < 0:
-    raise ValueError(f"seed={seed}: must not be negative")
+  checks.seed(seed)
   return np.random.default_rng((_STREAM, int(seed)))
 
 

@@ -180,6 +180,7 @@ class ClientData:
     Raises:
       ValueError: if leading axes differ, a number is not finite, a label or a
         row is out of range, or no client has an example.
+      TypeError: if the examples are no dictionary, or the rows no list.
     """
     examples = check_examples(examples)
     switch("keep_pool", keep_pool)
@@ -267,7 +268,8 @@ class ClientData:
       path: the file; an existing one is replaced.
 
     Raises:
-      ValueError: if it cannot be written.
+      ValueError: if it cannot be written, or an array is of a type that NumPy
+        lacks, such as bfloat16.
     """
     arrays = {k: np.asarray(v) for k, v in self.examples.items()}
     is_array = not isinstance(self.indices, lists.Lists)
@@ -278,9 +280,9 @@ class ClientData:
     try:
       with (
         json_files.whole(pathlib.Path(path)) as unfinished,
-        open(unfinished, "wb") as file,  # Given a name, savez appends ".npz".
+        open(unfinished, "wb") as file,
       ):
-        np.savez(file, **arrays)
+        npz_files.write(file, arrays)
     except OSError as error:
       raise ValueError(f"{path} cannot be written: {error.strerror}") from error
 
@@ -330,7 +332,8 @@ def check_examples(
       raise ValueError(f"examples must not be named {name!r}: it has a meaning")
     if values.dtype.kind not in "biufc":
       raise ValueError(
-        f"examples[{name!r}] must be numbers, got {values.dtype}"
+        f"examples[{name!r}] must be numbers of NumPy's types (bool, integers, "
+        f"float16 to float64, complex), got {values.dtype}"
       )
     _check_finite(name, values)
     check_fits(f"examples[{name!r}]", values, is_label=name == "y")
@@ -359,8 +362,18 @@ def check_fits(name: str, values: np.ndarray, is_label: bool = False) -> None:
     is_label: whether whole numbers become int32.
 
   Raises:
-    ValueError: naming the first row that has one which does not.
+    ValueError: if JAX has no such type, or naming the first row that has one
+      which does not.
   """
+  is_complex = values.dtype.kind == "c"
+  if values.dtype.itemsize > (16 if is_complex else 8):
+    raise ValueError(
+      f"{name} must be of a type that JAX has, got {values.dtype}; convert it "
+      f"to {'complex128' if is_complex else 'float64'}"
+    )
+  if is_complex:
+    check_fits(f"{name}: real parts", values.real)
+    check_fits(f"{name}: imaginary parts", values.imag)
   narrow = jax.dtypes.canonicalize_dtype(values.dtype)
   if is_label and values.dtype.kind in "iu":
     narrow = np.dtype(np.int32)
@@ -368,9 +381,11 @@ def check_fits(name: str, values: np.ndarray, is_label: bool = False) -> None:
     return
   limits = np.iinfo if values.dtype.kind in "iu" else np.finfo
   low, high = limits(narrow).min, limits(narrow).max
+  if not values.size or (low <= values.min() and values.max() <= high):
+    return
   outside = (values < low) | (values > high)
   outside &= np.isfinite(values)
-  if not outside.any():  # Also where there are no rows.
+  if not outside.any():
     return
   outside = outside.reshape(len(values), -1)
   rows = outside.any(axis=1)
@@ -408,7 +423,7 @@ def check_labels(examples: Mapping[str, Array], num_classes: int) -> None:
 def _check_rows(
   rows: Sequence[np.ndarray], num_examples: int
 ) -> list[np.ndarray]:
-  if not isinstance(rows, Iterable):
+  if not isinstance(rows, Iterable) or isinstance(rows, Mapping):
     raise TypeError(f"rows={shown(rows)}: must be a list of arrays of rows")
   rows = [np.asarray(of_client) for of_client in rows]
   if not any(of_client.size for of_client in rows):

@@ -10,7 +10,6 @@ et al., "EMNIST: Extending MNIST to handwritten letters", IJCNN 2017.
 """
 
 import contextlib
-import hashlib
 import lzma
 import os
 import pathlib
@@ -22,10 +21,9 @@ from typing import Any, Protocol
 import numpy as np
 from absl import logging
 
-from fedjax_opt.data import limits
+from fedjax_opt.data import cache, limits
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.registry import Hyperparameter
-from fedjax_opt.results import json_files
 
 __all__ = [
   "load",
@@ -76,6 +74,7 @@ def load(
   Raises:
     ValueError: if there is no such file, if it cannot be read or lacks a table,
       or if the fraction is out of range.
+    TypeError: if the fraction is no number.
   """
   _FRACTION.check(fraction)
   with contextlib.ExitStack() as files:
@@ -135,19 +134,14 @@ def _open_splits(
 
 
 def _decompressed(path: pathlib.Path) -> pathlib.Path:
-  stat = path.stat()
-  version = repr((path.name, stat.st_size, stat.st_mtime_ns)).encode()
-  home = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-  folder = home.expanduser() / "fedjax_opt"
   name = path.name.removesuffix(".lzma").removesuffix(".sqlite")
-  target = folder / f"{name}-{hashlib.sha256(version).hexdigest()[:16]}.sqlite"
+  target = cache.place(f"{name}-", [path], "", ".sqlite")
   if target.is_file():
     return target
   logging.info("Decompressing %s to %s", path, target)
   try:
-    folder.mkdir(parents=True, exist_ok=True)
     with (
-      json_files.whole(target, f".{os.getpid()}.partial") as partial,
+      cache.whole(target) as partial,
       lzma.open(path) as source,
       open(partial, "wb") as copy,
     ):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_opt.checks.values import first_line
 from fedjax_opt.data.clients import ClientData
 
 __all__ = [
@@ -70,8 +71,9 @@ def load(
   """
   nilearn = _import()
   folder = _folder(data_dir, nilearn)
-  if _missing(folder):
-    _download(folder, nilearn)
+  missing = _missing(folder)
+  if missing:
+    _download(folder, missing[0], nilearn)
   masker = _masker(folder / "mask.nii.gz", nilearn)
   train = [
     session
@@ -114,10 +116,12 @@ def _missing(folder: pathlib.Path) -> list[str]:
   return [name for name in names if not (folder / name).is_file()]
 
 
-def _download(folder: pathlib.Path, nilearn: Any) -> None:
+def _download(folder: pathlib.Path, missing: str, nilearn: Any) -> None:
   import requests  # Comes with nilearn.
 
-  lacking = f"data_dir={str(folder.parent)!r}: does not hold"
+  lacking = (
+    f"data_dir={str(folder.parent)!r}: does not hold haxby2001/{missing}"
+  )
   wanted = (
     f"put mask.nii.gz and, for N = 1 to 6, subjN/bold.nii.gz and "
     f"subjN/labels.txt in {folder}"
@@ -132,13 +136,12 @@ def _download(folder: pathlib.Path, nilearn: Any) -> None:
     )
   except requests.RequestException as error:
     raise ValueError(
-      f"{lacking} haxby2001/{_missing(folder)[0]} and {URL} cannot be reached "
-      f"to download it: {wanted}"
+      f"{lacking} and {URL} cannot be reached to download it: {wanted}"
     ) from error
   except Exception as error:  # A download fails in many ways.
     raise ValueError(
-      f"{lacking} haxby2001/{_missing(folder)[0]} and its download from {URL} "
-      f"failed ({_first_line(error)}): try again, or {wanted}"
+      f"{lacking} and its download from {URL} failed ({first_line(error)}): "
+      f"try again, or {wanted}"
     ) from error
 
 
@@ -213,11 +216,6 @@ def _clients(sessions: list[Session]) -> ClientData:
 
 def _unreadable(path: pathlib.Path, error: Exception) -> ValueError:
   return ValueError(
-    f"{path} cannot be read ({_first_line(error)}); delete it to download it "
+    f"{path} cannot be read ({first_line(error)}); delete it to download it "
     "again"
   )
-
-
-def _first_line(error: Exception) -> str:
-  lines = str(error).strip().splitlines() or [type(error).__name__]
-  return lines[0]

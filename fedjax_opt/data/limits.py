@@ -6,10 +6,6 @@ these functions refuse has taken no memory yet.
 
 import os
 
-# Data compress to a thousandth only if there is next to nothing in them.
-_LARGEST_RATIO = 500
-_FREE = 1 << 28  # Bytes that any file may decompress to.
-
 
 def memory_bytes() -> int | None:
   """The bytes of memory of this machine; None if they are not known."""
@@ -34,19 +30,6 @@ def check_memory(what: str, num_bytes: int) -> None:
     raise ValueError(
       f"{what} {size_text(num_bytes)} of memory; must be at most "
       f"{size_text(memory // 2)}, half of this machine's"
-    )
-
-
-def check_ratio(what: str, num_bytes: int, compressed: int) -> None:
-  """Checks that a file does not decompress to far more than itself.
-
-  Raises:
-    ValueError: if it does.
-  """
-  if num_bytes > max(_FREE, _LARGEST_RATIO * compressed):
-    raise ValueError(
-      f"{what} {size_text(num_bytes)} in {size_text(compressed)}; must be at "
-      f"most {_LARGEST_RATIO} times as much, as all data are"
     )
 
 

@@ -28,6 +28,8 @@ class Lists:
   """The rows of the pool of each client, one client after the other.
 
   NumPy takes it for the array [M, n_max] that it stands for, as does indexing.
+  With an axis of seeds before all others, as `stacked` makes it, a program
+  takes it, and NumPy does not.
 
   Attributes:
     rows: [T] int32, with padding 0 after each list, and n_max times at the end.
@@ -58,15 +60,28 @@ class Lists:
     return len(self.starts)
 
   def __getitem__(self, which: Any) -> np.ndarray:
-    """On the host; only an integer does not make the whole array."""
+    """On the host; only an integer does not make the whole array.
+
+    Raises:
+      TypeError: if there is an axis of seeds.
+    """
+    self._check_no_seeds()
     if isinstance(which, int | np.integer):
       return np.asarray(self._row(range(len(self))[which]))
     return np.asarray(self)[which]
 
   def __array__(self, dtype=None, copy=None) -> np.ndarray:
     del copy
+    self._check_no_seeds()
     each = [self._row(m) for m in range(len(self))]
     return np.array(each, dtype or np.int32).reshape(self.shape)
+
+  def _check_no_seeds(self):
+    if self.ndim > 2:
+      raise TypeError(
+        f"indices: lists of {len(self)} seeds are no array; must be those of "
+        "one seed"
+      )
 
   def _row(self, m):
     start = int(self.starts[m])

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fedjax_opt.checks import values as checks
 from fedjax_opt.registry import Hyperparameter
 
 Rows = list[np.ndarray]  # M arrays of pool rows, one per client.
@@ -10,21 +11,26 @@ _NUM_CLIENTS = Hyperparameter("num_clients", 100, "clients", "[1, inf)")
 
 
 def check_labels(
-  labels: np.ndarray, num_clients: int, with_replacement: bool = False
+  labels: np.ndarray,
+  num_clients: int,
+  seed: int,
+  with_replacement: bool = False,
 ) -> np.ndarray:
   """Checks the arguments that most schemes have.
 
   Args:
     labels: [N] integers.
     num_clients: M.
+    seed: of the draws.
     with_replacement: whether M may exceed N.
 
   Returns:
     The labels, an array.
 
   Raises:
-    ValueError: if the labels are no vector of integers, M is no whole number of
-      at least 1, or there are fewer examples than clients.
+    ValueError: if the labels are no vector of integers, M is less than 1 or
+      more than there are examples, or the seed is negative.
+    TypeError: if M or the seed is no whole number.
   """
   labels = np.asarray(labels)
   if labels.ndim != 1 or labels.dtype.kind not in "iu" or not labels.size:
@@ -33,6 +39,7 @@ def check_labels(
       f"{labels.dtype} of shape {labels.shape}"
     )
   _NUM_CLIENTS.check(num_clients)
+  checks.seed(seed)
   if not with_replacement and num_clients > len(labels):
     raise ValueError(
       f"num_clients={num_clients}: without replacement there must be an "

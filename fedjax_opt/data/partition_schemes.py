@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_opt.checks import values as checks
 from fedjax_opt.data.partition_rows import (
   Rows,
   check_labels,
@@ -59,8 +60,9 @@ def iid(labels: np.ndarray, num_clients: int, seed: int = 0) -> Rows:
 
   Raises:
     ValueError: if there are fewer examples than clients.
+    TypeError: if one of the numbers is no whole number.
   """
-  labels = check_labels(labels, num_clients)
+  labels = check_labels(labels, num_clients, seed)
   order = np.random.default_rng(seed).permutation(len(labels))
   return np.array_split(order, num_clients)
 
@@ -99,11 +101,12 @@ def dirichlet(
 
   Raises:
     ValueError: if an argument is outside the range given above.
+    TypeError: if one is no number, or no whole one where it must be.
 
   Source: Kim et al., "Adaptive Federated Learning with Auto-Tuned Clients",
   2023, and its code; the scheme is Hsu et al., arXiv:1909.06335.
   """
-  labels = check_labels(labels, num_clients, with_replacement=True)
+  labels = check_labels(labels, num_clients, seed, with_replacement=True)
   ALPHA.check(alpha)
   low, high = size_range(examples_per_client)
   TAIL_CUT.check(tail_cut)
@@ -144,11 +147,12 @@ def dirichlet_disjoint(
 
   Raises:
     ValueError: if an argument is outside the range given above.
+    TypeError: if one is no number, or no whole one where it must be.
 
   Source: Yurochkin et al., "Bayesian Nonparametric Federated Learning of Neural
   Networks", ICML 2019, section 4.
   """
-  labels = check_labels(labels, num_clients)
+  labels = check_labels(labels, num_clients, seed)
   ALPHA.check(alpha)
   rng = np.random.default_rng(seed)
   parts = [
@@ -182,11 +186,12 @@ def similarity(
 
   Raises:
     ValueError: if an argument is outside the range given above.
+    TypeError: if one is no number, or no whole one where it must be.
 
   Source: Xu et al., "Coordinating Momenta for Cross-silo Federated Learning"
   (DOMO), AAAI 2022, experiments; Karimireddy et al. (SCAFFOLD), ICML 2020.
   """
-  labels = check_labels(labels, num_clients)
+  labels = check_labels(labels, num_clients, seed)
   SIMILARITY.check(similarity)
   order = np.random.default_rng(seed).permutation(len(labels))
   shared, rest = np.split(order, [round(similarity * len(labels))])
@@ -218,11 +223,13 @@ def class_q(
 
   Raises:
     ValueError: if an argument is outside the range given above.
+    TypeError: if one is no number, or no whole one where it must be.
 
   Source: Murata and Suzuki, "Bias-Variance Reduced Local SGD", ICML 2021,
   experiments.
   """
-  labels = check_labels(labels, num_clients)
+  labels = check_labels(labels, num_clients, seed)
+  CLASS_FRACTION.check(class_fraction)
   rng = np.random.default_rng(seed)
   classes = [rng.permutation(rows) for rows in rows_by_value(labels)]
   num_classes = len(classes)
@@ -273,18 +280,19 @@ def shards(
 
   Raises:
     ValueError: if there are more blocks than examples.
+    TypeError: if one of the numbers is no whole number.
 
   Source: McMahan et al., "Communication-Efficient Learning of Deep Networks
   from Decentralized Data", AISTATS 2017, section 3.
   """
-  labels = check_labels(labels, num_clients)
+  labels = check_labels(labels, num_clients, seed)
+  SHARDS_PER_CLIENT.check(shards_per_client)
   most = len(labels) // num_clients
-  if not 1 <= shards_per_client <= most or shards_per_client % 1:
+  if shards_per_client > most:
     raise ValueError(
       f"shards_per_client={shards_per_client}: must be a whole number in "
       f"[1, {most}] for {len(labels)} examples and {num_clients} clients"
     )
-  shards_per_client = int(shards_per_client)
   rng = np.random.default_rng(seed)
   by_label = sort_by_label(rng.permutation(len(labels)), labels)
   blocks = np.array_split(by_label, num_clients * shards_per_client)
@@ -311,11 +319,12 @@ def size_skew(
 
   Raises:
     ValueError: if an argument is outside the range given above.
+    TypeError: if one is no number, or no whole one where it must be.
 
   Source: the log-normal client sizes of the synthetic data in Li et al.,
   "Federated Optimization in Heterogeneous Networks" (FedProx), MLSys 2020.
   """
-  labels = check_labels(labels, num_clients)
+  labels = check_labels(labels, num_clients, seed)
   SIZE_SIGMA.check(size_sigma)
   rng = np.random.default_rng(seed)
   order = rng.permutation(len(labels))
@@ -354,14 +363,18 @@ def natural(client_ids: np.ndarray | Sequence[Any]) -> Rows:
 
 def size_range(examples_per_client: int | tuple[int, int]) -> tuple[int, int]:
   """Checks a number of examples, or a range of it, and returns (low, high)."""
-  bounds = np.atleast_1d(examples_per_client)
-  low, high = bounds[0], bounds[-1]
-  if len(bounds) > 2 or not 1 <= low <= high or low % 1 or high % 1:
+  bounds = np.atleast_1d(np.asarray(examples_per_client, object))
+  try:
+    for bound in bounds:
+      EXAMPLES_PER_CLIENT.check(bound)
+    if not (1 <= len(bounds) <= 2 and bounds[0] <= bounds[-1]):
+      raise ValueError(bounds)
+  except (ValueError, TypeError):
     raise ValueError(
-      f"examples_per_client={examples_per_client}: must be a whole number in "
-      "[1, inf), or (low, high) with 1 <= low <= high"
-    )
-  return int(low), int(high)
+      f"examples_per_client={checks.shown(examples_per_client)}: must be a "
+      "whole number in [1, inf), or (low, high) with 1 <= low <= high"
+    ) from None
+  return int(bounds[0]), int(bounds[-1])
 
 
 def _class_counts(mixture: np.ndarray, size: int) -> np.ndarray:

@@ -23,11 +23,12 @@ import numpy as np
 
 from fedjax_opt import folders
 from fedjax_opt.data import limits, lists, population_files
-from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.clients import ClientData, check_fits
 from fedjax_opt.data.population_digests import Digests
 from fedjax_opt.data.population_files import ABOUT, LARGEST, Fields
+from fedjax_opt.digests import digest
 
-_AT_ONCE = 64  # Clients that `verify` reads at once.
+_AT_ONCE = 1 << 22  # Bytes that `verify` reads at once.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -86,7 +87,9 @@ class Population:
   def examples(self) -> dict[str, np.ndarray]:
     """name -> [N, ...], read-only views of the files, client after client.
 
-    They are not checked for damage: `verify` does that.
+    They are not checked for damage: `verify` does that. If a file is cut while
+    it is open, a look at what is gone ends the process; `client` and `gather`
+    raise an error.
     """
     return {name: file.map for name, file in self._files.items()}
 
@@ -123,9 +126,17 @@ class Population:
         f"population_dir={str(self.folder)!r}: was written without digests, so "
         "damage cannot be seen; write the population again"
       )
-    capacity, out = self.capacity(_AT_ONCE), None
-    for first in range(0, self.num_clients, _AT_ONCE):
-      out, _ = self.gather(first + np.arange(_AT_ONCE), capacity, out)
+    for name, file in self._files.items():
+      dtype, shape = self.fields[name]
+      row_bytes = population_files.row_bytes({name: self.fields[name]})
+      rows = np.empty((max(1, _AT_ONCE // row_bytes), *shape), dtype)
+      for m in range(self.num_clients):
+        begin, end, found = self._offsets[m], self._offsets[m + 1], 0
+        for first in range(begin, end, len(rows)):
+          part = rows[: end - first]
+          file.read([(first, first + len(part))], part)
+          found = digest(part, found)
+        self._digests.check_client(file.path, m, found)
 
   def client(self, m: int) -> dict[str, np.ndarray]:
     """The examples of one client.
@@ -134,20 +145,17 @@ class Population:
       m: number of the client, in [0, M).
 
     Returns:
-      name -> [n_m, ...], read-only views of the files.
+      name -> [n_m, ...], new arrays.
 
     Raises:
-      ValueError: if there is no such client.
-      OSError: if its examples are damaged.
+      ValueError: if there is no such client, or as `gather`.
+      OSError: if a file cannot be read, or its examples are damaged.
     """
     m = operator.index(m)
     if not 0 <= m < self.num_clients:
       raise ValueError(f"client={m}: must be in [0, {self.num_clients})")
-    begin, end = self._offsets[m], self._offsets[m + 1]
-    found = {name: rows[begin:end] for name, rows in self.examples.items()}
-    for name, rows in found.items():
-      self._check(name, np.array([m]), np.array([end - begin]), rows)
-    return found
+    examples, _ = self.gather(np.array([m]), int(self.sizes[m]))
+    return examples
 
   def capacity(self, cohort_size: int) -> int:
     """The largest number of examples that a cohort can have.
@@ -191,19 +199,12 @@ class Population:
 
     Raises:
       ValueError: if there are more examples than `capacity`, the shapes or
-        dtypes of `out` do not fit, or a number is negative.
+        dtypes of `out` do not fit, a client's number is negative, or a value
+        is outside of the type in which JAX will hold it.
       OSError: if a file cannot be read, or what was read is damaged.
     """
-    clients = np.asarray(clients)
-    if clients.ndim != 1 or (clients.size and clients.dtype.kind not in "iu"):
-      raise ValueError(
-        "clients: must be integers of shape [C], got "
-        f"{clients.dtype} {clients.shape}"
-      )
-    if clients.size and clients.min() < 0:
-      raise ValueError(f"clients: must not be negative, got {clients.min()}")
     # Numbers that are no client begin and end at N.
-    clients = np.minimum(clients, self.num_clients).astype(np.int64)
+    clients = np.minimum(_numbers(clients), self.num_clients).astype(np.int64)
     begins = self._offsets[clients]
     ends = self._offsets[np.minimum(clients + 1, self.num_clients)]
     stops = np.cumsum(ends - begins)
@@ -217,7 +218,10 @@ class Population:
     runs = _runs(begins, ends)
     for name, file in self._files.items():
       file.read(runs, rows[name])
-      self._check(name, clients, stops, rows[name])
+      if self._digests is not None:
+        self._digests.check(file.path, clients, stops, rows[name])
+      # The folder may have been written where JAX had types of 64 bits.
+      check_fits(f"{str(file.path)!r}: what was read", rows[name][:total])
       rows[name][total:] = 0
     return rows, (stops - (ends - begins)).astype(np.int32)
 
@@ -231,11 +235,13 @@ class Population:
       These clients in the given order: client i of the result is `clients[i]`.
 
     Raises:
-      ValueError: if a number is out of range, or no client has an example.
+      ValueError: if these are no whole numbers, one is out of range, no client
+        has an example, or as `gather`.
+      OSError: as `gather`.
     """
     if clients is None:
       clients = np.arange(self.num_clients)
-    clients = np.asarray(clients)
+    clients = _numbers(clients)
     outside = clients[clients >= self.num_clients]
     if outside.size:
       raise ValueError(
@@ -322,13 +328,6 @@ class Population:
     folders.check_empty("population_dir", folder, inside)
     return folder
 
-  def _check(
-    self, name: str, clients: np.ndarray, stops: np.ndarray, rows: np.ndarray
-  ) -> None:
-    """Checks what was read of a field; `stops` is the row after each client."""
-    if self._digests is not None:
-      self._digests.check(self._files[name].path, clients, stops, rows)
-
   def __reduce__(self):
     # Pickled for another process, which opens the files anew.
     return Population.open, (self.folder,)
@@ -358,6 +357,23 @@ class Population:
           f"got {array.dtype} {array.shape}"
         )
     return {name: out[name] for name in wanted}
+
+
+def _numbers(clients: np.ndarray) -> np.ndarray:
+  """Numbers of clients, [C] integers, checked but for the largest.
+
+  Raises:
+    ValueError: if they are no whole numbers, or one is negative.
+  """
+  clients = np.asarray(clients)
+  if clients.ndim != 1 or (clients.size and clients.dtype.kind not in "iu"):
+    raise ValueError(
+      "clients: must be integers of shape [C], got "
+      f"{clients.dtype} {clients.shape}"
+    )
+  if clients.size and clients.min() < 0:
+    raise ValueError(f"clients: must not be negative, got {clients.min()}")
+  return clients if clients.size else clients.astype(np.int64)
 
 
 def _runs(begins: np.ndarray, ends: np.ndarray) -> list[tuple[int, int]]:

@@ -8,10 +8,11 @@ content.
 """
 
 import pathlib
-import zlib
 from collections.abc import Sequence
 
 import numpy as np
+
+from fedjax_opt.digests import digest
 
 # Fields are in files that end in .bin: no field has this name.
 FILE = "digests.crc32"
@@ -53,15 +54,28 @@ class Digests:
     Raises:
       OSError: naming the file and a client that was damaged.
     """
-    of_clients = self.of_fields[path.name.removesuffix(".bin")]
     content = rows.reshape(-1).view(np.uint8)
     row_bytes = content.size // len(rows) if len(rows) else 0
     begin = 0
     for client, stop in zip(clients.tolist(), stops.tolist(), strict=True):
       end = stop * row_bytes
-      if end > begin and zlib.crc32(content[begin:end]) != of_clients[client]:
-        raise OSError(
-          f"{str(path)!r} is damaged: it does not hold what was written of "
-          f"client {client}; write the population again"
-        )
+      if end > begin:
+        self.check_client(path, client, digest(content[begin:end]))
       begin = end
+
+  def check_client(self, path: pathlib.Path, client: int, found: int) -> None:
+    """Checks the digest of what was read of one client.
+
+    Args:
+      path: file of the field, named as `PATH/FIELD.bin`.
+      client: its number, in [0, M).
+      found: the digest; 0 of a client without examples.
+
+    Raises:
+      OSError: naming the file and the client, if another was written.
+    """
+    if found != self.of_fields[path.name.removesuffix(".bin")][client]:
+      raise OSError(
+        f"{str(path)!r} is damaged: it does not hold what was written of "
+        f"client {client}; write the population again"
+      )

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_opt.base import Batch
+from fedjax_opt.checks import values as checks
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.registry import Hyperparameter, check_choice
 
@@ -118,6 +119,7 @@ def lasso(
 
   Raises:
     ValueError: if the variant is unknown or a size is out of range.
+    TypeError: if a size or the seed is no whole number.
 
   Source: appendix A.2.1, eq. A.2 to A.4.
   """
@@ -159,6 +161,7 @@ def low_rank(
 
   Raises:
     ValueError: if the variant is unknown or a size is out of range.
+    TypeError: if a size or the seed is no whole number.
 
   Source: appendix A.3.1, eq. A.6 to A.8.
   """
@@ -186,7 +189,8 @@ def _sizes(
 
 
 def _at_most_dim(name: str, value: int, dim: int) -> int:
-  if value % 1 or not 0 <= value <= dim:
+  checks.whole(name, value)
+  if not 0 <= value <= dim:
     raise ValueError(
       f"{name}={value}: must be a whole number in [0, dim={dim}]"
     )
@@ -203,6 +207,7 @@ def _draw(
   if validation_per_client is None:
     validation_per_client = max(1, num_train // 8)
   _VALIDATION.check(validation_per_client)
+  checks.seed(seed)
 
   rng = np.random.default_rng(seed)
   normal = lambda *shape: rng.standard_normal(shape, np.float32)
@@ -363,6 +368,7 @@ def heterogeneous(
 
   Raises:
     ValueError: if an argument is out of range.
+    TypeError: if one is no number, or no whole one where it must be.
 
   References:
     Murata and Suzuki, ICML 2021, assumptions 1 (zeta), 2 (L) and 4 (noise).
@@ -373,6 +379,7 @@ def heterogeneous(
   )  # fmt: skip
   for limit, value in zip(_LIMITS, values, strict=True):
     limit.check(value)
+  checks.seed(seed)
 
   shape = (num_clients, examples_per_client, dim)
   pool = _draw_pool(shape, gradient_spread, noise, curvature_noise, seed)

@@ -138,9 +138,11 @@ def load_tokens(
     {'x': [N, max_length] int32, 'y': [N] int32}.
 
   Raises:
-    ValueError: as `load`.
+    ValueError: as `load`, or if `max_length` is out of range.
+    TypeError: if it is no whole number.
   """
   check_choice("name", name, DATASETS)
+  tokenization.check_length(max_length)
   stem, files = DATASETS[name].files(split, data_dir)
   tokenizer.no_padding()
   tokenizer.no_truncation()

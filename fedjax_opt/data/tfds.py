@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+from fedjax_opt.checks.values import first_line
 from fedjax_opt.data import cache
 
 __all__ = [
@@ -176,7 +177,8 @@ def read(
     What was kept of each record.
 
   Raises:
-    ValueError: if the files cannot be read; if a package is missing.
+    ValueError: if the files cannot be read, or hold no record; if a package is
+      missing.
   """
   tfds, kept = _import()[0], []
   try:
@@ -193,9 +195,14 @@ def read(
         kept += map(take, source.__getitems__(keys))
   except Exception as error:  # Damaged files fail in many ways.
     raise ValueError(
-      f"{folder} cannot be read ({_first_line(error)}); replace its files, or "
+      f"{folder} cannot be read ({first_line(error)}); replace its files, or "
       "delete the folder to download them again"
     ) from error
+  if not kept:
+    raise ValueError(
+      f"{folder} has no records of split {split!r}; replace its files, or "
+      "delete the folder to download them again"
+    )
   return kept
 
 
@@ -208,7 +215,8 @@ def _decode(folder: pathlib.Path, split: str) -> dict[str, np.ndarray]:
 
   # Pillow alone is faster than TFDS's decoder. And the pixels do not depend on
   # whether OpenCV is installed, which TFDS would use.
-  images, labels = zip(*read(folder, split, take, ["image"]), strict=True)
+  found = read(folder, split, take, ["image"])
+  images, labels = zip(*found, strict=True)
   return {"x": np.stack(images), "y": np.array(labels, np.int32)}
 
 
@@ -244,7 +252,7 @@ def _download(name: str, root: pathlib.Path) -> pathlib.Path:
   except Exception as error:
     raise ValueError(
       f"{lacking} and preparing it from {address} failed "
-      f"({_first_line(error)}): try again, or {wanted}"
+      f"({first_line(error)}): try again, or {wanted}"
     ) from error
   return folder
 
@@ -313,8 +321,3 @@ def _import() -> tuple[Any, Any]:
       "pip install 'fedjax_opt[tfds]'"
     ) from error
   return tfds, Image
-
-
-def _first_line(error: Exception) -> str:
-  lines = str(error).strip().splitlines() or [type(error).__name__]
-  return lines[0]

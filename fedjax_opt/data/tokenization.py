@@ -1,6 +1,5 @@
 """Text to tokens, by the package `tokenizers`."""
 
-import json
 import os
 import pathlib
 from collections.abc import Sequence
@@ -8,10 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_opt.checks import values as checks
+from fedjax_opt.results import json_files
+
 __all__ = ["encode", "from_text", "read", "train"]
 
 TOKENIZER, VOCABULARY = "tokenizer.json", "vocab.txt"
 _SETTINGS = "tokenizer_config.json"
+# Arguments of BertNormalizer -> their names in that file, and their defaults.
+_NORMALIZATION = {
+  "lowercase": ("do_lower_case", True),
+  "strip_accents": ("strip_accents", None),
+  "handle_chinese_chars": ("tokenize_chinese_chars", True),
+}
 # Those of BERT; the first has number 0 and fills sequences up.
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _PER_CALL = 10_000
@@ -38,6 +46,7 @@ def read(folder: str | os.PathLike, vocab_size: int) -> Any:
     file = folder / VOCABULARY
   if not file.is_file():
     raise ValueError(f"{folder}: has neither {TOKENIZER} nor {VOCABULARY}")
+  settings = {} if file.name == TOKENIZER else _settings(folder)
   try:
     if file.name == TOKENIZER:
       tokenizer = tokenizers.Tokenizer.from_file(str(file))
@@ -46,7 +55,7 @@ def read(folder: str | os.PathLike, vocab_size: int) -> Any:
       text = file.read_text(encoding="utf-8").removesuffix("\n")
       words = text.split("\n")
       vocabulary = {word: number for number, word in enumerate(words)}
-      tokenizer = _word_piece(vocabulary, **_settings(folder))
+      tokenizer = _word_piece(vocabulary, **settings)
   except Exception as error:  # The package raises no class of its own.
     reason = " ".join(str(error).split())
     raise ValueError(f"{file}: is not a vocabulary ({reason})") from None
@@ -61,15 +70,24 @@ def read(folder: str | os.PathLike, vocab_size: int) -> Any:
 
 def _settings(folder):
   """How texts are normalized; as BERT's without case if nothing is said."""
+  file = folder / _SETTINGS
   try:
-    given = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
+    given = json_files.read_json(file)
   except FileNotFoundError:
     given = {}
-  return {
-    "lowercase": given.get("do_lower_case", True),
-    "strip_accents": given.get("strip_accents"),
-    "handle_chinese_chars": given.get("tokenize_chinese_chars", True),
-  }
+  except (OSError, ValueError) as error:
+    raise ValueError(f"{file}: is not JSON ({error})") from None
+  if not isinstance(given, dict):
+    raise ValueError(f"{file}: must be a JSON object")
+  settings = {}
+  for name, (key, default) in _NORMALIZATION.items():
+    value = given.get(key)
+    if value is not None and not isinstance(value, bool):
+      raise ValueError(
+        f"{file}: {key} is {checks.shown(value)}; must be true or false"
+      )
+    settings[name] = default if value is None else value
+  return settings
 
 
 def train(texts: Sequence[str], vocab_size: int) -> Any:
@@ -138,6 +156,11 @@ def from_text(text: str) -> Any:
   return _import().Tokenizer.from_str(text)
 
 
+def check_length(max_length: Any) -> None:
+  """Raises an error if a sequence has no place for a token of its text."""
+  checks.at_least("max_length", max_length, 3)
+
+
 def encode(
   tokenizer: Any, texts: Sequence[str], max_length: int, pad_id: int = 0
 ) -> np.ndarray:
@@ -147,12 +170,17 @@ def encode(
     tokenizer: a `tokenizers.Tokenizer`; its truncation and padding are not
       used, but set.
     texts: N of them.
-    max_length: longer sequences are cut to so many tokens.
+    max_length: longer sequences are cut to so many tokens; at least 3.
     pad_id: token that fills shorter ones up.
 
   Returns:
     [N, max_length] int32.
+
+  Raises:
+    ValueError: if `max_length` is out of range.
+    TypeError: if it is no whole number.
   """
+  check_length(max_length)
   tokenizer.no_padding()
   tokenizer.enable_truncation(max_length)
   tokens = np.full((len(texts), max_length), pad_id, np.int32)

@@ -67,7 +67,7 @@ def conv(
     implementation: see `resolve_implementation`.
 
   Returns:
-    Images [B, H', W', O].
+    Images [B, H', W', O], of the type to which `x` and `kernel` are promoted.
 
   Raises:
     ValueError: if the channels differ (grouped convolution is not supported)
@@ -89,7 +89,8 @@ def conv(
       f"least the kernel's {kernel.shape[0]} x {kernel.shape[1]}."
     )
   x, kernel = nn.dtypes.promote_dtype(x, kernel)
-  if resolve_implementation(implementation) == "matmul":
+  # Of an empty batch there are no patches.
+  if resolve_implementation(implementation) == "matmul" and len(x):
     return _conv_matmul(x, kernel, bias, strides, padding)
   if sharded_convolution.is_inside_shard_map():
     sides = tuple(map(tuple, padding))
@@ -98,7 +99,7 @@ def conv(
     y = lax.conv_general_dilated(
       x, kernel, strides, padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
     )
-  return y if bias is None else y + bias
+  return y if bias is None else y + jnp.asarray(bias, y.dtype)
 
 
 def max_pool(

@@ -17,6 +17,7 @@ from fedjax_opt.models.encoder import EncoderConfig
 __all__ = ["Pretrained", "load", "read_config"]
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+_KINDS = ("F32", "F16", "BF16")  # Types of weights, as safetensors names them.
 
 
 class Pretrained(NamedTuple):
@@ -156,7 +157,7 @@ def read_config(folder: str | os.PathLike) -> EncoderConfig:
       f"{file}: position_embedding_type is {form!r}; must be absolute"
     )
   family = _FAMILIES[kind]
-  missing = [key for key in family.fields.values() if key not in given]
+  missing = [key for key in family.fields.values() if given.get(key) is None]
   if missing:
     raise ValueError(f"{file}: has no {missing[0]}")
   names = family.fields | family.optional
@@ -239,6 +240,11 @@ class _Arrays:
       raise ValueError(
         f"{self._file}: {found} has shape {list(self.shape(found))}; must be "
         f"{list(shape)}, as {CONFIG} says"
+      )
+    kind = self._open.get_slice(found).get_dtype()
+    if kind not in _KINDS:
+      raise ValueError(
+        f"{self._file}: {found} is {kind}; must be one of {', '.join(_KINDS)}"
       )
     return self._open.get_tensor(found).astype(np.float32)
 

@@ -82,9 +82,7 @@ def damaged_file(folder: pathlib.Path, step: int) -> str | None:
   if not is_whole(known):
     return _DIGESTS
   for name, wanted in known["files"].items():
-    if (
-      not (own / name).is_file() or digest((own / name).read_bytes()) != wanted
-    ):
+    if not (own / name).is_file() or _digest_of(own / name) != wanted:
       return name
   return None
 

@@ -1,7 +1,6 @@
 """Reads the folder that a run left."""
 
 import dataclasses
-import html
 import os
 import pathlib
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 
 from fedjax_opt.base import Params
 from fedjax_opt.results.history import History
+from fedjax_opt.results.html_tables import cell, row
 from fedjax_opt.results.json_files import read_json
 from fedjax_opt.results.metrics_file import read_metrics
 from fedjax_opt.results.model_file import read_model
@@ -88,8 +88,6 @@ class Run:
     metric = (self.summary or {}).get("criterion", {}).get("metric")
     shown = [metric] if metric in self.history.metrics else []
     shown += [n for n in ("train_loss",) if n in self.history.metrics]
-    cell = lambda tag, text: f"<{tag}>{html.escape(str(text))}</{tag}>"
-    row = lambda tag, cells: f"<tr>{''.join(cell(tag, c) for c in cells)}</tr>"
     rows = [row("th", ["point", *names, *shown, "status"])]
     for index, point in enumerate(self.points[:_MANY_ROWS]):
       final = self.history.final(index)

@@ -74,10 +74,11 @@ class MetricsFile:
     if self._file is None:
       self._begin(rows)
       return
-    end = self._file.tell()
+    end = self._file.seek(0, os.SEEK_END)
     try:
-      self._file.write(rows)
-      self._file.flush()
+      left = memoryview(rows)
+      while left:
+        left = left[self._file.write(left) :]
     except OSError:
       os.truncate(self._path, end)
       raise
@@ -85,8 +86,9 @@ class MetricsFile:
   def _begin(self, rows: bytes) -> None:
     """Makes the file with its first rows; one that was there is replaced."""
     write_whole(self._path, rows)
-    # One large buffer: all rows of a call are one write to the disk.
-    self._file = open(self._path, "ab", buffering=1 << 20)  # noqa: SIM115
+    # Without a buffer, which would keep what a full disk refused, and write it
+    # later.
+    self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115
 
   def close(self) -> None:
     """Closes the file; harmless when repeated."""

@@ -14,6 +14,8 @@ from fedjax_opt.base import Params
 from fedjax_opt.results.json_files import parse, plain, write_whole
 
 _ONLY = "params"  # The name of the leaf of a model that is one array.
+# In the metadata of a model that is a dictionary with one leaf of that name.
+_IS_DICT = "is_dict"
 
 
 def write_model(
@@ -45,6 +47,8 @@ def write_model(
     if any(other.startswith(f"{name}/") for other in arrays):
       raise ValueError(f"params: {name!r} is a leaf, and holds others")
   metadata = {name: json.dumps(plain(value)) for name, value in about.items()}
+  if list(arrays) == [_ONLY] and leaves[0][0]:
+    metadata[_IS_DICT] = json.dumps(True)
   write_whole(path, _in_order(safetensors.numpy.save(arrays, metadata)))
 
 
@@ -80,7 +84,7 @@ def read_model(path: pathlib.Path) -> tuple[Params, dict[str, Any]]:
     # Also of a type that NumPy lacks.
     raise ValueError(" ".join(str(error).split())) from None
   about = {name: parse(text) for name, text in metadata.items()}
-  if list(arrays) == [_ONLY]:
+  if list(arrays) == [_ONLY] and not about.pop(_IS_DICT, False):
     return arrays[_ONLY], about
   params: dict[str, Any] = {}
   for name, array in arrays.items():

@@ -141,19 +141,28 @@ _HYPERPARAMETERS = {
 }
 # Parts of tasks' names, beside the words of the tables above.
 _WORDS = {
+  "agnews": "AG News",
   "cifar10": "CIFAR-10",
   "cifar100": "CIFAR-100",
   "cnn": "CNN",
+  "dbpedia": "DBpedia",
+  "distilbert": "DistilBERT",
   "femnist10": "FEMNIST (10 classes)",
   "femnist62": "FEMNIST (62 classes)",
   "fmnist": "Fashion-MNIST",
   "fmri": "fMRI",
   "lasso": "LASSO",
+  "lstm": "LSTM",
   "mlp": "MLP",
   "mnist": "MNIST",
+  "nonconvex": "non-convex",
+  "npz": "NPZ",
   "relu": "ReLU",
   "resnet18": "ResNet-18",
   "resnet20": "ResNet-20",
+  "resnet50": "ResNet-50",
+  "resnet56": "ResNet-56",
+  "shakespeare": "Shakespeare",
   "svhn": "SVHN",
   "vgg16": "VGG-16",
 }

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import html
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from fedjax_opt.base import Params, State
 from fedjax_opt.results.history import History
+from fedjax_opt.results.html_tables import cell, row
 
 _MANY_METRICS = 8  # At most so many in a notebook's table, and none of these.
 _COUNTED = (
@@ -137,8 +137,6 @@ class Result:
 
   def _repr_html_(self) -> str:
     """The last values of the metrics, for notebooks."""
-    cell = lambda tag, text: f"<{tag}>{html.escape(str(text))}</{tag}>"
-    row = lambda tag, cells: f"<tr>{''.join(cell(tag, c) for c in cells)}</tr>"
     points = self.history.num_points
     columns = ["last value"]
     if points > 1:

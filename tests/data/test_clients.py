@@ -1,6 +1,7 @@
 """ClientData: construction, files, what it refuses."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -114,6 +115,12 @@ ALL = [np.arange(6)]
       "must be numbers",
     ),
     (
+      lambda: ClientData.from_partition(
+        {"x": np.asarray(jnp.ones(6, jnp.bfloat16))}, ALL
+      ),
+      r"must be numbers of NumPy's types \(bool, .*\), got bfloat16",
+    ),
+    (
       lambda: ClientData.from_partition({"sizes": np.ones(6)}, ALL),
       "must not be named 'sizes'",
     ),
@@ -146,6 +153,30 @@ def test_bad_input(build, message):
   with pytest.raises(ValueError, match=message) as error:
     build()
   assert "\n" not in str(error.value)
+
+
+def test_rows_by_client_are_no_list():
+  with pytest.raises(TypeError, match="must be a list of arrays of rows"):
+    ClientData.from_partition(pool(), {0: [0], 1: [1, 1]})
+
+
+def test_fields_of_any_name(tmp_path):
+  """Also those that arguments of NumPy's functions have."""
+  examples = pool() | {"file": np.arange(6), "allow_pickle": np.ones(6)}
+  data = ClientData.from_partition(examples, ALL)
+  data.to_npz(tmp_path / "data.npz")
+  found = ClientData.from_npz(tmp_path / "data.npz").examples
+  assert set(found) == {"x", "y", "file", "allow_pickle"}
+  for name, values in examples.items():
+    np.testing.assert_array_equal(found[name], values)
+
+
+def test_a_type_that_cannot_be_read_again(tmp_path):
+  data = ClientData.from_partition(pool(), ALL)
+  data.examples["x"] = jnp.ones((6, 2), jnp.bfloat16)
+  with pytest.raises(ValueError, match=r"'x' is bfloat16, which a \.npz file"):
+    data.to_npz(tmp_path / "data.npz")
+  assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

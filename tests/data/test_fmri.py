@@ -135,6 +135,22 @@ def test_no_network(copied, monkeypatch):
   assert "cannot be reached to download it: put mask.nii.gz and" in message
 
 
+def test_a_download_that_fails_at_its_end(written, tmp_path, monkeypatch):
+  """All files are there by then."""
+  import requests
+  from nilearn import datasets
+
+  def fetch(data_dir, **_):
+    shutil.copytree(written[0] / "haxby2001", data_dir / "haxby2001")
+    raise OSError("disk full")
+
+  monkeypatch.setattr(requests, "head", lambda *_, **__: None)
+  monkeypatch.setattr(datasets, "fetch_haxby", fetch)
+  message = message_of(lambda: fmri.load(tmp_path))
+  assert "does not hold haxby2001/mask.nii.gz and its download" in message
+  assert "failed (disk full): try again" in message
+
+
 def test_failed_download(tmp_path, monkeypatch):
   datasets = pytest.importorskip("nilearn.datasets")
   import requests

@@ -43,12 +43,10 @@ def test_an_npz_file_that_declares_more_than_it_holds(tmp_path):
   )
 
 
-def test_an_npz_file_that_is_next_to_nothing(tmp_path, monkeypatch):
-  monkeypatch.setattr(limits, "_FREE", _MB)
-  path = npz(tmp_path / "a.npz", (2 * _MB,), 2 * _MB)
-  message = refusal(npz_files.names, path)
-  assert message.startswith(f"{path} decompresses to 2 MB in 2")
-  assert message.endswith("must be at most 500 times as much, as all data are")
+def test_an_npz_file_may_be_next_to_nothing(tmp_path):
+  """Sparse data compress nearly as well as zeros, which give 1000:1."""
+  path = npz(tmp_path / "a.npz", (300 * _MB,), 300 * _MB)
+  assert npz_files.names(path) == ["x"]
 
 
 def test_an_npz_file_larger_than_the_memory(tmp_path, monkeypatch):

@@ -55,6 +55,16 @@ def test_it_stands_for_the_array(sizes, seed):
     ragged[len(sizes)]
 
 
+def test_lists_of_several_seeds_are_no_array():
+  one = lists._as_lists(np.arange(3), np.array([2, 1]), 2)
+  sizes = np.array([2, 1])
+  both = lists.stacked([(one, sizes), (one, sizes)])
+  assert both.ndim == 3
+  for read in (np.asarray, lambda given: given[0], lambda given: given[:1]):
+    with pytest.raises(TypeError, match="lists of 2 seeds are no array; must"):
+      read(both)
+
+
 @pytest.mark.parametrize(
   "sizes", [(300, 0, 1, 128), (0, 129, 0), (5,), (1, 256, 0, 0, 3)]
 )

@@ -42,6 +42,24 @@ def make(x=(1.0, 2.0, 3.0), y=(0, 1, 0)):
       {"x": np.array([0.0, 1.0, -1e39])},
       r"examples\['x'\] must be .*float32; row 2 has -1e\+39 ",
     ),
+    (
+      {"x": np.array([0.0, 1e39, 1.0]) + 1j},
+      r"examples\['x'\]: real parts must be .*float32; row 1 has 1e\+39 ",
+    ),
+    (
+      {"x": np.array([0.0, 1.0, 1e39]) * 1j},
+      r"examples\['x'\]: imaginary parts must be .*float32; row 2 has 1e\+39 ",
+    ),
+    (
+      {"x": np.zeros(3, np.longdouble)},
+      r"examples\['x'\] must be of a type that JAX has, .*; convert it to "
+      "float64",
+    ),
+    (
+      {"x": np.zeros(3, np.clongdouble)},
+      r"examples\['x'\] must be of a type that JAX has, .*convert it to "
+      "complex128",
+    ),
   ],
 )
 def test_what_does_not_fit_is_named(given, message):

@@ -329,3 +329,48 @@ def test_bad_input(call, message):
   with pytest.raises(ValueError, match=message) as error:
     call()
   assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+  ("call", "message"),
+  [
+    (lambda: partition.iid(L, "10"), "num_clients='10': must be a number"),
+    (lambda: partition.iid(L, None), "num_clients=None: must be a number"),
+    (lambda: partition.iid(L, True), "num_clients=True: must be a number"),
+    (lambda: partition.iid(L, 2.0), "num_clients=2.0: must be a whole number"),
+    (lambda: partition.dirichlet(L, 2, "0.1"), "alpha='0.1': must be a number"),
+    (lambda: partition.dirichlet(L, 2, True), "alpha=True: must be a number"),
+    (
+      lambda: partition.dirichlet(L, 2.0, 0.1),
+      "num_clients=2.0: must be a whole number",
+    ),
+    (
+      lambda: partition.shards(L, 2, "2"),
+      "shards_per_client='2': must be a number",
+    ),
+    (lambda: partition.iid(L, 2, "a"), "seed='a': must be a whole number"),
+    (lambda: partition.iid(L, 2, 1.5), "seed=1.5: must be a whole number"),
+    (lambda: partition.iid(L, 2, None), "seed=None: must be a whole number"),
+  ],
+)
+def test_wrong_types(call, message):
+  with pytest.raises(TypeError, match=f"^{message}$"):
+    call()
+
+
+@pytest.mark.parametrize("given", ["5", None, [[1, 2]], True, 2.5, []])
+def test_examples_per_client_that_cannot_be(given):
+  with pytest.raises(ValueError) as error:  # noqa: PT011
+    partition.dirichlet(L, 2, 1.0, given)
+  assert str(error.value) == (
+    f"examples_per_client={given!r}: must be a whole number in [1, inf), or "
+    "(low, high) with 1 <= low <= high"
+  )
+
+
+@pytest.mark.parametrize(
+  "name", [n for n in partition.SCHEMES if n != "natural"]
+)
+def test_every_scheme_refuses_a_negative_seed(name):
+  with pytest.raises(ValueError, match=r"^seed=-1: must not be negative$"):
+    partition.split(name, L, 3, seed=-1)

@@ -8,11 +8,14 @@ import shutil
 import threading
 import weakref
 
+import jax
 import numpy as np
 import pytest
 
+from fedjax_opt.data import population as population_module
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
+from fedjax_opt.data.population_files import File
 
 SIZES = (3, 0, 5, 1, 0, 4, 2)
 BIN = ("sizes.bin", "x.bin", "y.bin", "mask.bin")
@@ -95,9 +98,6 @@ def test_files_are_bare_numbers(folder):
 def test_each_client(population):
   for m, client in enumerate(clients_of()):
     check_equal(population.client(m), client)
-  values = population.client(2)["x"]
-  assert not values.flags.owndata
-  assert not values.flags.writeable
   for m in (-1, len(SIZES)):
     assert refusal(population.client, m) == f"client={m}: must be in [0, 7)"
 
@@ -251,6 +251,15 @@ def test_round_trip_of_client_data(tmp_path):
   assert refusal(population.load, [2, 2]) == (
     "clients: must have an example, but these 2 own none"
   )
+  assert refusal(population.load, []) == (
+    "clients: must have an example, but these 0 own none"
+  )
+  assert refusal(population.load, [0.0, 1.0]) == (
+    "clients: must be integers of shape [C], got float64 (2,)"
+  )
+  assert refusal(population.load, [-1]) == (
+    "clients: must not be negative, got -1"
+  )
 
 
 def test_another_process_opens_the_folder(population):
@@ -384,6 +393,29 @@ def test_a_file_that_is_cut_while_it_is_open(population, folder):
   assert message == (
     f"{path!r} cannot be read (it ends at byte 100: cut since it was opened)"
   )
+  # An access to the map of the file would end this process.
+  assert refusal(population.client, 2, kind=OSError) == message
+
+
+@pytest.mark.parametrize(
+  ("values", "kind", "shown"),
+  [
+    ([1.0, 1e300], "float32", "1e+300"),
+    ([0, 1 << 40], "int32", "1099511627776"),
+  ],
+)
+def test_numbers_that_are_narrowed(tmp_path, values, kind, shown):
+  values = np.array(values)
+  with jax.enable_x64(True):
+    population = Population.write(tmp_path, [{"x": values}])
+    np.testing.assert_array_equal(population.client(0)["x"], values)
+  for call in (population.load, lambda: population.gather([0], 2)):
+    message = refusal(call)
+    path = str(tmp_path / "x.bin")
+    assert message.startswith(f"{path!r}: what was read must be from -")
+    assert message.endswith(
+      f"because they become {kind}; row 1 has {shown} (1 such rows)"
+    )
 
 
 # Damage.
@@ -441,6 +473,26 @@ def test_all_is_verified(tmp_path):
     f"y.bin' is damaged: it does not hold what was written of client {last};"
     in refusal(population.verify, kind=OSError)
   )
+
+
+def test_clients_are_verified_in_parts(tmp_path, monkeypatch):
+  """A large client is not in memory at once."""
+  Population.write(tmp_path, clients_of([1000, 0, 7]))
+  monkeypatch.setattr(population_module, "_AT_ONCE", 240)
+  population, longest = Population.open(tmp_path), []
+  read = File.read
+
+  def watched(self, runs, rows):
+    longest.append(rows.nbytes)
+    return read(self, runs, rows)
+
+  monkeypatch.setattr(File, "read", watched)
+  population.verify()
+  assert max(longest) == 240
+  flip(tmp_path / "mask.bin", 8 * 4 * 998)
+  message = refusal(population.verify, kind=OSError)
+  assert message.endswith("of client 0; write the population again")
+  assert "mask.bin' is damaged" in message
 
 
 def test_a_folder_from_before_there_were_digests(folder):

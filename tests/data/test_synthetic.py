@@ -283,3 +283,42 @@ def test_nonconvex_draws():
 def test_bad_nonconvex_input(arguments, message):
   with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
     synthetic.heterogeneous(**arguments)
+
+
+@pytest.mark.parametrize(
+  ("call", "message"),
+  [
+    (
+      lambda: synthetic.lasso(num_clients=4.0),
+      "num_clients=4.0: must be a whole number",
+    ),
+    (
+      lambda: synthetic.heterogeneous(num_clients=4.0),
+      "num_clients=4.0: must be a whole number",
+    ),
+    (
+      lambda: synthetic.lasso(num_nonzero="2"),
+      "num_nonzero='2': must be a whole number",
+    ),
+    (
+      lambda: synthetic.heterogeneous("0.1"),
+      "zeta='0.1': must be a number",
+    ),
+    (lambda: synthetic.lasso(seed=None), "seed=None: must be a whole number"),
+    (
+      lambda: synthetic.heterogeneous(seed=1.5),
+      "seed=1.5: must be a whole number",
+    ),
+  ],
+)
+def test_wrong_types(call, message):
+  with pytest.raises(TypeError, match=f"^{message}$"):
+    call()
+
+
+@pytest.mark.parametrize(
+  "make", [synthetic.lasso, synthetic.low_rank, synthetic.heterogeneous]
+)
+def test_negative_seeds(make):
+  with pytest.raises(ValueError, match=r"^seed=-1: must not be negative$"):
+    make(seed=-1)

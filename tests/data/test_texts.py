@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from fedjax_opt.data import texts, tokenization
+from fedjax_opt.data import cache, texts, tokenization
 from tests import text_data
 
 
@@ -103,6 +103,52 @@ def refusal(name, split, folder):
     texts.load(name, split, folder)
   assert "\n" not in str(error.value)
   return str(error.value)
+
+
+@pytest.mark.parametrize(
+  "damage",
+  [
+    lambda content: content[: len(content) // 2],
+    lambda content: content.replace(b"[UNK]", b"[UNX]"),
+    lambda content: b"",
+  ],
+  ids=["cut", "changed", "empty"],
+)
+def test_a_damaged_cache_is_made_again(dbpedia, own_cache, damage):
+  pytest.importorskip("tokenizers")
+  train = lambda: texts.train_tokenizer("dbpedia", 90, dbpedia).to_str()
+  expected = train()
+  (file,) = own_cache.iterdir()
+  whole = file.read_bytes()
+  file.write_bytes(damage(whole))
+  assert train() == expected
+  assert file.read_bytes() == whole
+
+
+def test_a_cache_that_lacks_an_array(dbpedia, tokenizer, own_cache):
+  load = lambda: texts.load_tokens(
+    "dbpedia", "test", tokenizer, 6, data_dir=dbpedia
+  )
+  load()
+  (file,) = own_cache.iterdir()
+  np.savez(file, x=np.zeros((2, 6), np.int32))
+  assert len(load()["y"]) == 28
+
+
+def test_a_cache_of_several_writers(own_cache):
+  """Threads, and processes of one number in containers, do not meet."""
+  path = own_cache / "file"
+  with cache.whole(path) as one, cache.whole(path) as other:
+    assert one != other
+    one.write_text("one")
+    other.write_text("other")
+  assert path.read_text() == "one"
+  assert list(own_cache.iterdir()) == [path]
+
+
+def test_the_length_is_checked_before_texts_are_read(dbpedia, tokenizer):
+  with pytest.raises(ValueError, match="max_length=2: must be at least 3"):
+    texts.load_tokens("dbpedia", "test", tokenizer, 2, data_dir=dbpedia)
 
 
 def test_unknown_names(dbpedia):

@@ -111,6 +111,20 @@ def test_bad_input(small_mnist):
   assert "\n" not in str(error.value)
 
 
+def test_an_empty_split(tmp_path, monkeypatch):
+  module = pytest.importorskip("tensorflow_datasets")
+  for package in ("array_record", "PIL"):
+    pytest.importorskip(package)
+  monkeypatch.setattr(module, "data_source", lambda *_, **__: [])
+  folder = tmp_path / "mnist" / "3.0.1"
+  with pytest.raises(ValueError) as error:  # noqa: PT011
+    tfds._decode(folder, "train")
+  assert str(error.value) == (
+    f"{folder} has no records of split 'train'; replace its files, or delete "
+    "the folder to download them again"
+  )
+
+
 def test_no_network(small_mnist, monkeypatch):
   import requests
 

@@ -1,6 +1,7 @@
 """Tokens of texts: BERT's rules, and vocabularies from folders and texts."""
 
 import json
+import re
 import sys
 
 import numpy as np
@@ -130,6 +131,32 @@ def test_vocabularies_that_cannot_be(folder):
   (folder / "tokenizer.json").unlink()
   file.unlink()
   assert refusal() == f"{folder}: has neither tokenizer.json nor vocab.txt"
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    ("{", "is not JSON (Expecting"),
+    ("[]", "must be a JSON object"),
+    (
+      '{"do_lower_case": "no"}',
+      "do_lower_case is 'no'; must be true or false",
+    ),
+  ],
+)
+def test_settings_that_cannot_be(folder, content, message):
+  file = folder / "tokenizer_config.json"
+  file.write_text(content)
+  with pytest.raises(ValueError, match=re.escape(f"{file}: {message}")):
+    tokenization.read(folder, 14)
+
+
+@pytest.mark.parametrize("length", [2, 1, 0, -1])
+def test_sequences_without_a_place_for_a_word(folder, length):
+  with pytest.raises(
+    ValueError, match=f"max_length={length}: must be at least 3"
+  ):
+    encode(folder, "the game", max_length=length)
 
 
 def test_a_vocabulary_too_small_for_the_characters():

@@ -177,6 +177,23 @@ def test_max_pool_has_forward_derivatives():
   np.testing.assert_allclose(tangent[0, :, :, 0], [[10, 14], [26, 30]])
 
 
+@pytest.mark.parametrize("implementation", ["lax", "matmul"])
+def test_conv_has_the_type_of_its_images_and_kernel(implementation):
+  x, kernel, bias = _arrays(CONVOLUTIONS[2])
+  x, kernel = x.astype(jnp.bfloat16), kernel.astype(jnp.bfloat16)
+  found = convolution.conv(x, kernel, bias, implementation=implementation)
+  assert found.dtype == jnp.bfloat16
+
+
+@pytest.mark.parametrize("implementation", ["lax", "matmul"])
+def test_conv_of_an_empty_batch(implementation):
+  args = _arrays(CONVOLUTIONS[2], batch=0)
+  conv = lambda *args: convolution.conv(*args, implementation=implementation)
+  assert conv(*args).shape == (0, 6, 6, 4)
+  grads = jax.grad(lambda *args: conv(*args).sum(), argnums=(1, 2))(*args)
+  _assert_trees_close(grads, [jnp.zeros_like(leaf) for leaf in args[1:]])
+
+
 def test_conv_rejects_other_channels():
   with pytest.raises(ValueError, match="kernel takes 2 channels but x has 4"):
     convolution.conv(jnp.ones((1, 8, 8, 4)), jnp.ones((3, 3, 2, 4)))

@@ -153,6 +153,7 @@ def test_bad_configuration_files(tmp_path):
       {"model_type": ["bert"]},
       "model_type is ['bert']; must be one of distilbert, bert",
     ),
+    ({"vocab_size": None}, "has no vocab_size"),
     (
       {"num_attention_heads": 3},
       "num_attention_heads=3: must divide hidden=8",
@@ -191,6 +192,10 @@ def test_bad_weights(tmp_path):
   save_file(arrays | {name: np.zeros((8, 8), "f")}, file)
   assert refusal(folder) == (
     f"{file}: {name} has shape [8, 8]; must be [8, 12], as config.json says"
+  )
+  save_file(arrays | {name: np.zeros((8, 12), np.int8)}, file)
+  assert refusal(folder) == (
+    f"{file}: {name} is I8; must be one of F32, F16, BF16"
   )
   file.write_bytes(b"not a safetensors file")
   assert refusal(folder).startswith(f"{file}: is not a safetensors file (")

@@ -211,6 +211,14 @@ def test_other_models(tmp_path, params):
     np.testing.assert_array_equal(read, params)
 
 
+def test_a_dictionary_of_one_leaf_of_the_name_of_an_array(tmp_path):
+  write_model(tmp_path / "m", {"params": jnp.arange(3.0)}, {"rounds": 2})
+  read, about = read_model(tmp_path / "m")
+  assert about == {"rounds": 2}
+  assert set(read) == {"params"}
+  np.testing.assert_array_equal(read["params"], [0, 1, 2])
+
+
 def test_leaves_of_one_name(tmp_path):
   params = {"a": {"b": jnp.ones(1)}, "a/b": jnp.ones(1)}
   with pytest.raises(ValueError, match="two leaves have the same name"):

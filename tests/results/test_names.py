@@ -2,6 +2,7 @@
 
 import pytest
 
+from experiments.tasks import TASKS
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.partition import SCHEMES
 from fedjax_opt.prox.registry import REGULARIZERS
@@ -27,6 +28,16 @@ def test_every_choice_has_a_name_and_no_other_has(registry, table):
 def test_no_two_choices_of_a_registry_have_the_same_name():
   for _, table in REGISTRIES:
     assert len(set(table.values())) == len(table)
+
+
+def test_every_word_of_a_task_has_a_name():
+  plain = {"digits", "logistic", "small", "low", "rank", "transformer"}
+  plain |= {"classes)", "non-convex"}
+  for task in TASKS:
+    shown = names.name_of(task)
+    assert {word for word in shown.split() if word.islower()} <= plain
+  assert names.name_of("cifar10_resnet56") == "CIFAR-10 ResNet-56"
+  assert names.name_of("agnews_distilbert") == "AG News DistilBERT"
 
 
 def test_every_hyperparameter_has_a_name():

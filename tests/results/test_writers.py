@@ -1,9 +1,11 @@
 """The output folder: when it is refused, and what is in its files."""
 
+import contextlib
 import csv
 import json
 import os
 import pathlib
+import resource
 
 import numpy as np
 import pytest
@@ -12,9 +14,9 @@ import fedjax_opt
 from fedjax_opt.results import writers
 from fedjax_opt.results.environment import PACKAGES
 from fedjax_opt.results.history import History
-from fedjax_opt.results.metrics_file import read_metrics
+from fedjax_opt.results.metrics_file import MetricsFile, read_metrics
 from fedjax_opt.results.selection import Criterion
-from tests.results.histories import two_points
+from tests.results.histories import random, two_points
 
 CRITERION = Criterion()
 TIMING = {"compile_seconds": 1.5, "run_seconds": 2.0, "rounds_per_second": 10.0}
@@ -31,6 +33,17 @@ def strict(path: pathlib.Path):
     raise AssertionError(f"{constant} is not JSON")
 
   return json.loads(path.read_text(), parse_constant=refuse)
+
+
+@contextlib.contextmanager
+def limited(size):
+  """No file can become larger than so many bytes."""
+  before = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+  try:
+    yield
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 class TestOutputDir:
@@ -154,6 +167,31 @@ class TestMetricsCsv:
       np.testing.assert_array_equal(
         history.metrics[name], two_points().values(name)
       )
+
+  def test_a_full_disk_leaves_whole_rows(self, tmp_path):
+    """And rows that come later, where there is space again, are whole too."""
+    path, history, one = tmp_path / "metrics.csv", random(20), History()
+    file = MetricsFile(path, [{"seed": seed} for seed in range(20)])
+    add = lambda column: one.append(
+      history.rounds[column],
+      {name: values[:, column] for name, values in history.metrics.items()},
+    )
+    add(0)
+    file.append(one)
+    whole = path.read_bytes()
+    for _ in range(2):
+      add(len(one.rounds))
+      with limited(len(whole) + 100), pytest.raises(OSError, match="too large"):
+        file.append(one)
+      assert path.read_bytes() == whole
+    file.append(one)
+    assert read_metrics(path)[1].rounds == one.rounds
+    whole = path.read_bytes()
+    add(3)
+    with limited(len(whole) + 100), pytest.raises(OSError, match="too large"):
+      file.append(one)
+    file.close()
+    assert path.read_bytes() == whole
 
   def test_a_metric_named_as_a_hyperparameter(self, tmp_path):
     points = [{**point, "train_loss": i} for i, point in enumerate(POINTS)]
