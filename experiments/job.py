@@ -26,7 +26,6 @@ from fedjax_opt import (
   evaluation,
   grid_points,
   plots,
-  privacy,
   trainable,
 )
 from fedjax_opt.checks import algorithms
@@ -343,12 +342,11 @@ def _check_fit(
   algorithm = applied(make, settings, point)(**point)
   client_state.check(configs[0], algorithm)
   model = jax.eval_shape(lambda: task.init(jax.random.key(0)))
-  if setup.algorithm.choice.is_personal:  # Its leaves must be in the model.
+  # What a client keeps for itself, or sends in private, must be of the model.
+  if setup.algorithm.choice.is_personal or setup.privacy is not None:
     number = configs[0].num_clients
     start = lambda params: algorithms.start(algorithm, params, number)
     jax.eval_shape(start, model)
-  if setup.privacy is not None:
-    privacy.check_sends(algorithm, model)
   if algorithm.penalty is None:
     return
   try:

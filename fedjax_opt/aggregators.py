@@ -189,6 +189,11 @@ class _Combining:
   def __getattr__(self, name: str) -> Any:
     return getattr(self._cohort, name)
 
+  @property
+  def has_plain_means(self) -> bool:
+    """See `Cohort.has_plain_means`."""
+    return False
+
   def mean(
     self, one_client: Callable[..., Any], broadcast: Any, **options: Any
   ):

@@ -119,7 +119,7 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
   messages.check_sends("fault", algorithm)
 
   def round(state, cohort):
-    like = messages.shapes_of_parts(algorithm, state)
+    like = algorithms.shapes_of_parts(algorithm, state)
     # A client is faulty if it comes early in a random order of all.
     rank = np.argsort(_order(fault.seed, cohort.num_clients))
     count = _count(fault, cohort.num_clients)

@@ -10,6 +10,7 @@ References:
 
 import dataclasses
 import importlib.util
+import math
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
@@ -26,7 +27,7 @@ from fedjax_opt.transforms.upload import with_upload
 
 __all__ = ["calibrated_noise", "epsilon", "with_privacy"]
 
-Sampling = Literal["poisson", "fixed"]
+Sampling = Literal["poisson", "uniform"]
 # Beside the numbers that algorithms fold into the key of a round.
 _NOISE = 0xD9
 
@@ -71,6 +72,7 @@ def with_privacy(
 
   Raises:
     ValueError: if a number is out of range, or the clients send anything else.
+      In a round: if the sampler draws clients by weights, or more than once.
     ImportError: if `jax_privacy` is missing.
 
   References:
@@ -84,24 +86,20 @@ def with_privacy(
   messages.check_sends("privacy", algorithm)
   clipped = with_upload(algorithm, clip_by_norm(max_norm))
 
+  def init(params, num_clients):
+    _check_sends(algorithm, params)
+    return clipped.init(params, num_clients)
+
   def round(state, cohort):
-    check_sends(algorithm, algorithm.params(state))
     noisy = _Noisy(cohort, max_norm * noise_multiplier)
     return clipped.round(state, noisy)
 
-  return clipped._replace(round=round)
+  # Nothing may change a difference after it was clipped.
+  return clipped._replace(init=init, round=round, sends=None)
 
 
-def check_sends(algorithm: Algorithm, params: Params) -> None:
-  """Checks that the clients send one difference, for which the noise is.
-
-  Args:
-    algorithm: one with `sends`.
-    params: the model, or its shapes.
-
-  Raises:
-    ValueError: if they send anything else.
-  """
+def _check_sends(algorithm: Algorithm, params: Params) -> None:
+  """Checks that the clients send one difference, for which the noise is."""
   parts = jax.eval_shape(lambda params: list(algorithm.sends(params)), params)
   if len(parts) != 1 or parts[0] is None:
     raise ValueError(
@@ -123,6 +121,13 @@ class _Noisy:
     self, one_client: Callable[..., Any], broadcast: Any, **options: Any
   ) -> Any:
     from jax_privacy import noise_addition
+
+    if self._cohort.is_scaled:
+      raise ValueError(
+        "privacy: the sampler draws a client more than once, or by its weight, "
+        "which nobody accounts for; must be samplers.poisson or "
+        "samplers.uniform"
+      )
 
     def alike(worker, broadcast):
       return one_client(worker, broadcast)._replace(weight=1.0)
@@ -163,17 +168,18 @@ def epsilon(
   r"""The :math:`\varepsilon` of :math:`(\varepsilon, \delta)` after R rounds.
 
   Of `dp_accounting`: with Poisson sampling its accountant of privacy loss
-  distributions, for adding or removing a client; with cohorts of a fixed size,
-  drawn without replacement, its Rényi accountant, for replacing a client by
-  another one, which changes the sum by up to 2 C.
+  distributions, for adding or removing a client; with cohorts of one size that
+  are drawn anew in each round, without replacement, its Rényi accountant, for
+  replacing a client by another one, which changes the sum by up to 2 C. Cohorts
+  that are no secret, as those of `samplers.fixed`, have no accounting here.
 
   Args:
     noise_multiplier: z, see `with_privacy`.
     rounds: R, whether or not somebody came.
     num_clients: M, of the population.
-    cohort_size: expected clients of a round, with "fixed" a whole number.
+    cohort_size: expected clients of a round, with "uniform" a whole number.
     delta: :math:`\delta`, in (0, 1); smaller than 1 / M.
-    sampling: "poisson" (`samplers.poisson`) or "fixed" (`samplers.uniform`).
+    sampling: "poisson" (`samplers.poisson`) or "uniform" (`samplers.uniform`).
     places: with "poisson" the setting `cohort_size`, the most clients that a
       round has; None if it never cuts.
 
@@ -188,6 +194,8 @@ def epsilon(
   checks.in_interval("noise_multiplier", noise_multiplier, "[0, inf)")
   checks.at_least("rounds", rounds, 0)
   make, event = _accounting(num_clients, cohort_size, delta, sampling, places)
+  if rounds and noise_multiplier == 0:
+    return math.inf
   accountant = make()
   if rounds:
     accountant.compose(event(float(noise_multiplier)), rounds)
@@ -228,7 +236,10 @@ def calibrated_noise(
   make, event = _accounting(num_clients, cohort_size, delta, sampling, places)
   import dp_accounting
 
-  composed = lambda z: dp_accounting.SelfComposedDpEvent(event(z), rounds)
+  def composed(z):
+    once = event(z) if z > 0 else dp_accounting.NonPrivateDpEvent()
+    return dp_accounting.SelfComposedDpEvent(once, rounds)
+
   bracket = dp_accounting.LowerEndpointAndGuess(0.0, 1.0)
   return float(
     dp_accounting.calibrate_dp_mechanism(
@@ -269,7 +280,7 @@ def _accounting(
   import dp_accounting
   from dp_accounting import pld, rdp
 
-  if sampling == "fixed":
+  if sampling == "uniform":
     checks.at_least("cohort_size", cohort_size, 1)
     if places is not None:
       raise ValueError(f"places={places}: belongs to sampling 'poisson'")

@@ -83,7 +83,8 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
   have the same weight, which is scheme I of Li et al. A client that is drawn
   twice counts twice, with the same batches. SCAFFOLD's server control, FedDyn's
   h and FedSpeed's dual variable are means over all clients only under a sampler
-  without replacement.
+  without replacement. The steps of FedNova and FedExP, a product and a ratio of
+  means, are not unbiased, and scale with the sum of the drawn weights.
 
   Args:
     weights: [M], proportional to the probabilities, non-negative; the clients'

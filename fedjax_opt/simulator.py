@@ -429,6 +429,7 @@ class Simulator:
       return algorithms.start(make(**hyperparameters), params, num_clients)
 
     config = self._config(inputs.shapes_of_model(params))
+    inputs.check_statistics(inputs.shapes_of_model(params), config.plan)
     make_state = start_program(config, of_point, self._num_settings, len(seeds))
     models = inputs.shapes_of_models(params, seeds, self._has_points)
     shapes = jax.eval_shape(make_state, models, self._hyperparameters())

@@ -314,8 +314,8 @@ BAD = {
     fed_avg(), aggregator=aggregators.multi_krum(2)
   ),
   "fault: the clients of this algorithm send no difference of models, or in "
-  "several phases (it has no `Algorithm.sends`); leave fault out, or take "
-  "another algorithm": lambda: simulate(
+  "several phases, or none that may be changed (it has no `Algorithm.sends`); "
+  "leave fault out, or take another algorithm": lambda: simulate(
     fo.bvr_l_sgd(draws.loss_fn, LR), fault=faults.flip(0.1)
   ),
 }

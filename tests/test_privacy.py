@@ -162,7 +162,7 @@ def test_epsilon_of_all_clients_is_that_of_the_gaussian(z):
   found = privacy.epsilon(z * 3, 9, 50, 50, delta)
   assert found == pytest.approx(expected, rel=2e-3)
   # The Rényi bound is above, of a sum that changes twice as much.
-  bound = privacy.epsilon(2 * z, 1, 50, 50, delta, sampling="fixed")
+  bound = privacy.epsilon(2 * z, 1, 50, 50, delta, sampling="uniform")
   assert expected < bound < 2.5 * expected
 
 
@@ -186,20 +186,24 @@ def test_epsilon_is_the_accountant_s():
     500, 25, dp_accounting.GaussianDpEvent(1.1 / 2)
   )
   accountant.compose(event, 60)
-  found = privacy.epsilon(1.1, 60, **about, sampling="fixed")
+  found = privacy.epsilon(1.1, 60, **about, sampling="uniform")
   assert found == pytest.approx(accountant.get_epsilon(1e-5))
 
 
-def test_epsilon_without_noise_and_without_rounds():
-  assert privacy.epsilon(0.0, 5, 100, 10, 1e-5) == math.inf
-  assert privacy.epsilon(1.0, 0, 100, 10, 1e-5) == 0
+@pytest.mark.parametrize("sampling", ["poisson", "uniform"])
+@pytest.mark.parametrize("cohort_size", [10, 100])
+def test_epsilon_without_noise_and_without_rounds(cohort_size, sampling):
+  about = (100, cohort_size, 1e-5)
+  assert privacy.epsilon(0.0, 5, *about, sampling=sampling) == math.inf
+  assert privacy.epsilon(1.0, 0, *about, sampling=sampling) == 0
 
 
-def test_calibrated_noise_has_that_epsilon():
+@pytest.mark.parametrize("sampling", ["poisson", "uniform"])
+def test_calibrated_noise_has_that_epsilon(sampling):
   about = (40, 300, 30, 1e-5)
-  z = privacy.calibrated_noise(2.0, *about)
-  assert privacy.epsilon(z, *about) <= 2.0
-  assert privacy.epsilon(z - 5e-3, *about) > 2.0
+  z = privacy.calibrated_noise(2.0, *about, sampling=sampling)
+  assert privacy.epsilon(z, *about, sampling=sampling) <= 2.0
+  assert privacy.epsilon(z - 5e-3, *about, sampling=sampling) > 2.0
 
 
 # Bad input.
@@ -224,6 +228,16 @@ def test_calibrated_noise_has_that_epsilon():
       "and the noise is for one; take another algorithm, such as fed_avg",
     ),
     (
+      lambda: run(private(), 1, FIXED, sampler=fo.samplers.weighted()),
+      "privacy: the sampler draws a client more than once, or by its weight, "
+      "which nobody accounts for; must be samplers.poisson or samplers.uniform",
+    ),
+    (
+      lambda: run(private(), 1, FIXED, fault=fo.faults.flip(0.5)),
+      "fault: the clients of this algorithm send no difference of models, or "
+      "in several phases, or none that may be changed",
+    ),
+    (
       lambda: privacy.epsilon(-1.0, 1, 10, 5, 1e-5),
       "noise_multiplier=-1: must be in [0, inf)",
     ),
@@ -241,10 +255,12 @@ def test_calibrated_noise_has_that_epsilon():
     ),
     (
       lambda: privacy.epsilon(1.0, 1, 10, 5, 1e-5, sampling="all"),
-      "sampling='all': must be one of poisson, fixed",
+      "sampling='all': must be one of poisson, uniform",
     ),
     (
-      lambda: privacy.epsilon(1.0, 1, 10, 5, 1e-5, sampling="fixed", places=7),
+      lambda: privacy.epsilon(
+        1.0, 1, 10, 5, 1e-5, sampling="uniform", places=7
+      ),
       "places=7: belongs to sampling 'poisson'",
     ),
     (

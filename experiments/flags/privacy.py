@@ -95,7 +95,7 @@ def epsilons(
     given = {"places": size}
     size = flags["sampler_expected"]
   else:
-    given = {"sampling": "fixed"}
+    given = {"sampling": "uniform"}
   found: dict[float, float] = {}
   for point in points:
     noise = point["dp_noise_multiplier"]

@@ -15,6 +15,7 @@ from fedjax_opt import norms
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
 from fedjax_opt.checks import functions, rules
 from fedjax_opt.checks import values as checks
+from fedjax_opt.models import statistics
 
 
 class FedExpState(NamedTuple):
@@ -51,7 +52,9 @@ def fed_exp(
 
   Returns:
     The algorithm. A client sends its difference and one number, the squared
-    norm.
+    norm, which is that of the whole difference also where an upload sends less:
+    then the server's step is longer. Running statistics of batch normalization
+    are averaged; no step extrapolates them.
 
   Raises:
     ValueError: if `eps` is negative.
@@ -72,15 +75,17 @@ def fed_exp(
     def one_client(worker, params):
       local_params = worker.descend(loss_fn, client, params)
       delta = optax.tree.sub(local_params, params)
-      return delta, jnp.square(norms.norm(delta))
+      return delta, jnp.square(norms.norm(statistics.weights(delta)))
 
     sent = cohort.mean(one_client, broadcast=state.params)
     delta, squares = sent.value
-    of_mean = 2 * (jnp.square(norms.norm(delta)) + eps)
+    mean_norm = norms.norm(statistics.weights(delta))
+    of_mean = 2 * (jnp.square(mean_norm) + eps)
     # If nobody has moved the ratio is 0 / 0.
     ratio = squares / jnp.where(of_mean > 0, of_mean, 1)
     rate = jnp.maximum(1, ratio)
-    params = optax.tree.add_scale(state.params, rate, delta)
+    step = statistics.map_weights(lambda leaf: rate * leaf, delta)
+    params = optax.tree.add(state.params, step)
     return FedExpState(params, previous=state.params), sent
 
   def evaluated(state):

@@ -38,7 +38,8 @@ def fed_nova(
   :math:`(x_t - x_i) / \eta`, so that :math:`d_i` is a mean gradient: with K
   plain steps :math:`\|a_i\|_1 = K`, with momentum more, with a proximal term
   less. They are known for these steps alone, and this is what a client takes.
-  With equally many steps for all this is `fed_avg`.
+  With equally many steps for all this is `fed_avg`. A client without a step has
+  :math:`d_i = 0` and :math:`\|a_i\|_1 = 0`, in both means with its weight.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.

@@ -8,6 +8,7 @@ References:
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from fedjax_opt import optimizers
@@ -67,6 +68,7 @@ def mime_lite(
   checks.in_interval("beta", beta, "[0, 1)")
   if base is not None:
     rules.optimizer("base", base)
+    _check_has_no_rate(base)
   base = optax.ema(beta, debias=False) if base is None else base
 
   def init(params, num_clients):
@@ -94,6 +96,23 @@ def mime_lite(
     params=lambda state: state.params,
     sends=lambda params: [params, params],
   )
+
+
+def _check_has_no_rate(base):
+  """That the updates of the base optimizer have the sign of the gradient."""
+  with jax.ensure_compile_time_eval():
+    one = jnp.ones(1)
+    try:
+      update, _ = base.update(one, base.init(one), one)
+      is_step = bool(update[0] < 0)
+    except Exception:  # It is for other parameters, or has tuned numbers.
+      return
+  if is_step:
+    raise ValueError(
+      "base: goes down the gradient by itself, and mime_lite does so with "
+      "learning_rate; give it without its rate, such as "
+      "optax.scale_by_adam() for optax.adam(rate)"
+    )
 
 
 def _frozen(base, statistics):

@@ -82,6 +82,11 @@ def prox_skip(
 
   def round(state, cohort):
     algorithms.takes_everyone("prox_skip", cohort)
+    if not cohort.has_plain_means:
+      raise ValueError(
+        "prox_skip: its corrections add up to zero by plain means; leave "
+        "aggregator and max_update_action='clip' out"
+      )
     rate = jnp.asarray(learning_rate, float)
     strength = p / jnp.where(rate > 0, rate, 1)  # p / gamma
     # The step after which the coin falls; a fresh draw continues an old one.

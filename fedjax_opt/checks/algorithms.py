@@ -141,6 +141,33 @@ def params(algorithm: Algorithm, server: Any) -> Params:
   return found
 
 
+def shapes_of_parts(algorithm: Algorithm, server: Any) -> list[Any]:
+  """For each part of a message the shapes of a difference, or None.
+
+  Args:
+    algorithm: one with `sends`.
+    server: its state.
+  """
+  shapes = lambda state: list(algorithm.sends(algorithm.params(state)))
+  return jax.eval_shape(shapes, server)
+
+
+def differences(algorithm: Algorithm, server: Any) -> tuple[bool, ...] | None:
+  """Of each part of a message whether it is a difference of models.
+
+  Args:
+    algorithm: any.
+    server: its state.
+
+  Returns:
+    One for each part; None if the algorithm does not say what its clients send.
+  """
+  if algorithm.sends is None:
+    return None
+  parts = shapes_of_parts(algorithm, server)
+  return tuple(shapes is not None for shapes in parts)
+
+
 def start(
   algorithm: Algorithm, params: Params, num_clients: int
 ) -> tuple[Any, Any]:

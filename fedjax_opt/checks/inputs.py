@@ -21,6 +21,8 @@ from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData, check_fits, same_pool
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine.effort import run_once
+from fedjax_opt.engine.plan import BatchPlan
+from fedjax_opt.models import statistics
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
@@ -337,6 +339,25 @@ def _check_leaf(name, leaf):
     )
   if not np.isfinite(np.asarray(leaf)).all():
     raise ValueError(f"{name}: is not finite; the initial model must be")
+
+
+def check_statistics(params: Params, plan: BatchPlan) -> None:
+  """That no padding counts in the running statistics of a model, if it has any.
+
+  Args:
+    params: the model, or its shapes.
+    plan: of the local steps.
+
+  Raises:
+    ValueError: if a client has a batch that is not full.
+  """
+  parts = statistics.parents(params)
+  if parts and not plan.is_full:
+    raise ValueError(
+      f"params: {parts[0]!r} has running statistics, and those of a batch that "
+      "is not full would count its padding; give drop_remainder=True or "
+      "replacement=True, or a model without batch normalization"
+    )
 
 
 def _function_of_key(params):

@@ -53,6 +53,7 @@ class Cohort:
   _scale: jax.Array | None
   _keeps_state: bool
   _on_phase: Callable[[int], None]
+  _differences: tuple[bool, ...] | None
 
   @classmethod
   def create(
@@ -63,6 +64,7 @@ class Cohort:
     data: RoundData,
     keeps_state: bool = False,
     on_phase: Callable[[int], None] = lambda phase: None,
+    differences: tuple[bool, ...] | None = None,
   ) -> "Cohort":
     """Draws the cohort of a round.
 
@@ -73,6 +75,8 @@ class Cohort:
       data: of this round.
       keeps_state: whether clients keep anything between rounds.
       on_phase: called with the phase of each verb that is traced.
+      differences: of each part of a message whether it is a difference of
+        models, see `algorithms.differences`.
     """
     round_key = jax.random.fold_in(key, round)
     clients, scale = data.clients, data.scale
@@ -93,6 +97,7 @@ class Cohort:
       _scale=scale,
       _keeps_state=keeps_state,
       _on_phase=on_phase,
+      _differences=differences,
     )
 
   @property
@@ -123,7 +128,20 @@ class Cohort:
   @property
   def weighs_alike(self) -> bool:
     """Whether all clients have the same weight in means."""
-    return not self._config.by_examples and self._scale is None
+    return not self._config.by_examples and not self.is_scaled
+
+  @property
+  def is_scaled(self) -> bool:
+    """Whether the sampler changes the weights of the clients in means.
+
+    As one does that draws by weights, and may draw a client twice.
+    """
+    return self._scale is not None
+
+  @property
+  def has_plain_means(self) -> bool:
+    """Whether a mean is that of what clients return, which nothing clips."""
+    return not self._config.clips_updates
 
   @property
   def is_everyone(self) -> bool:
@@ -133,7 +151,7 @@ class Cohort:
     """
     config = self._config
     has_all = config.cohort_size == config.num_clients
-    draws_all = not self._has_empty_places and self._scale is None
+    draws_all = not self._has_empty_places and not self.is_scaled
     return has_all and draws_all and config.client_dropout == 0
 
   @property
@@ -179,7 +197,7 @@ class Cohort:
 
     total, sent = self._visit_all(one_client, broadcast, computed, summarize)
     state, info = mapping.unsort(shards.gather(sent), order)
-    is_normalized = self._scale is None
+    is_normalized = not self.is_scaled
     mean = replies.mean_of(shards.total(total), clients, info, is_normalized)
     cost = (broadcast, label, bytes_down)
     return self._reply(clients, order, info, state, mean, phase, cost)
@@ -403,6 +421,7 @@ class Cohort:
       one_client,
       broadcast,
       self._keeps_state,
+      self._differences,
     )
 
   def _visit_all(self, one_client, broadcast, computed, summarize):

@@ -28,12 +28,17 @@ class ClientInfo(NamedTuple):
   metrics: dict[str, jax.Array]  # name -> []
 
 
-def limited(config: Config, message: Any) -> tuple[Any, jax.Array | None]:
+def limited(
+  config: Config, message: Any, differences: tuple[bool, ...] | None
+) -> tuple[Any, jax.Array | None]:
   """A message that is no longer than allowed, and whether it was longer.
 
   Args:
     config: static settings.
-    message: any tree; its floats count, and they alone are clipped.
+    message: any tree.
+    differences: of each of its parts whether it is a difference of models;
+      these count together, and they alone are clipped. If None, that holds for
+      all floats.
 
   Returns:
     The message, clipped if this is what the settings say; and [] bool, or None
@@ -42,7 +47,13 @@ def limited(config: Config, message: Any) -> tuple[Any, jax.Array | None]:
   limit = config.max_update_norm
   if limit is None:
     return message, None
-  clipped, is_long = norms.clipped(message, limit)
+  if differences is None or len(differences) == 1:
+    clipped, is_long = norms.clipped(message, limit)
+  else:
+    counted = [part for part, d in zip(message, differences, strict=True) if d]
+    shorter, is_long = norms.clipped(counted, limit)
+    pairs = zip(message, differences, strict=True)
+    clipped = tuple(shorter.pop(0) if d else part for part, d in pairs)
   return clipped if config.clips_updates else message, is_long
 
 

@@ -93,7 +93,9 @@ def _round_data(data, segment, i, client_state):
 
 def _one_round(config, algorithm, server, key, round, data):
   """One round: `((server, client_state), counts, traces)`."""
-  phases = []
+  phases, differences = [], None
+  if config.max_update_norm is not None:
+    differences = algorithms.differences(algorithm, server)
   cohort = Cohort.create(
     config,
     key,
@@ -101,6 +103,7 @@ def _one_round(config, algorithm, server, key, round, data):
     data,
     keeps_state=algorithm.init_client is not None,
     on_phase=phases.append,
+    differences=differences,
   )
   new, replies = _checked(
     algorithms.call("round", algorithm, server, cohort), phases

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from fedjax_opt import optimizers
+from fedjax_opt import optimizers, trees
 from fedjax_opt.base import ClientRule, LossFn, Params
 from fedjax_opt.checks import functions
 from fedjax_opt.engine import counters
@@ -257,7 +257,9 @@ class Worker:
       grads = [jax.grad(loss)(point) for point in points]
       return jax.tree.map(jnp.add, totals, grads)
 
-    zeros = [optax.tree.zeros_like(point) for point in points]
+    # Sums of many examples overflow and lose digits in half precision.
+    wide = lambda leaf: trees.at_least_float32(jnp.zeros_like(leaf))
+    zeros = [jax.tree.map(wide, point) for point in points]
     if len(rows) == chunk:
       totals = add(0, zeros)
     else:
@@ -266,7 +268,10 @@ class Worker:
     number = jnp.sum(counts)
     self._count(len(points), number.astype(jnp.int32))
     mean = lambda leaf: leaf / jnp.maximum(number, 1).astype(leaf.dtype)
-    return jax.tree.map(mean, totals)
+    return [
+      optax.tree.cast_like(jax.tree.map(mean, total), point)
+      for total, point in zip(totals, points, strict=True)
+    ]
 
   def _count(self, gradients, examples):
     """Counts gradients, each at this many examples."""

@@ -28,15 +28,9 @@ def check_sends(name: str, algorithm: Algorithm) -> None:
   if algorithm.sends is None:
     raise ValueError(
       f"{name}: the clients of this algorithm send no difference of models, or "
-      "in several phases (it has no `Algorithm.sends`); leave "
-      f"{name} out, or take another algorithm"
+      "in several phases, or none that may be changed (it has no "
+      f"`Algorithm.sends`); leave {name} out, or take another algorithm"
     )
-
-
-def shapes_of_parts(algorithm: Algorithm, state: State) -> list[Any]:
-  """For each part of a message the shapes of a difference, or None."""
-  shapes = lambda state: list(algorithm.sends(algorithm.params(state)))
-  return jax.eval_shape(shapes, state)
 
 
 def split(name: str, message: Any, like: list[Any]) -> list[Any]:

@@ -99,7 +99,7 @@ def with_upload(
     return Kept(own and own(params), _starts(rule, like, like))
 
   def round(state, cohort):
-    like = messages.shapes_of_parts(algorithm, state)
+    like = algorithms.shapes_of_parts(algorithm, state)
 
     def rewrite(worker, run):
       kept = worker.state if keeps else None

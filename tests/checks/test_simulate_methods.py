@@ -5,6 +5,7 @@ import optax
 import pytest
 
 from fedjax_opt import (
+  aggregators,
   diloco,
   fed_cm,
   fed_dyn,
@@ -16,6 +17,7 @@ from fedjax_opt import (
   mo_fed_sam,
   prox_skip,
   sharpness_aware,
+  simulate,
 )
 from tests.checks import given
 from tests.checks.given import SGD, algorithm, late, loss_fn
@@ -219,3 +221,32 @@ def test_sharpness_aware_says_what_its_update_needs():
     "sharpness_aware: update needs params, the current point, and grad_fn, the "
     "gradient of the current batch at any point"
   )
+
+
+@pytest.mark.parametrize(
+  "base", [optax.adam(1.0), optax.sgd(0.1), optax.sgd(0.1, momentum=0.9)]
+)
+def test_the_base_of_mime_lite_has_no_rate(base):
+  with pytest.raises(ValueError, match="base: goes down the gradient") as error:
+    mime_lite(loss_fn, 0.1, base=base)
+  assert "optax.scale_by_adam() for optax.adam(rate)" in str(error.value)
+  mime_lite(loss_fn, 0.1, base=optax.scale_by_adam())
+
+
+@pytest.mark.parametrize(
+  "settings",
+  [
+    {"aggregator": aggregators.median(), "weighting": "uniform"},
+    {"max_update_norm": 1.0, "max_update_action": "clip"},
+  ],
+)
+def test_prox_skip_needs_plain_means(settings):
+  with pytest.raises(ValueError, match="add up to zero by plain means"):
+    simulate(
+      prox_skip(loss_fn, 0.1),
+      given.PARAMS,
+      given.DATA,
+      rounds=1,
+      batch_size=1,
+      **settings,
+    )

@@ -6,7 +6,17 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import Algorithm, ClientData, ClientOutput, fed_avg, simulate
+from fedjax_opt import (
+  Algorithm,
+  ClientData,
+  ClientOutput,
+  fed_avg,
+  fed_dual_avg,
+  fed_mid,
+  fed_nova,
+  prox,
+  simulate,
+)
 from tests import jax_problems
 
 C, BAD = 5, 2
@@ -110,3 +120,40 @@ def test_a_limit_that_nobody_reaches_changes_no_bit(action):
   limits = {"max_update_norm": 1e6, "max_update_action": action}
   limited = simulate(algorithm, TASK.params, TASK.data, **settings, **limits)
   jax.tree.map(np.testing.assert_array_equal, limited.params, plain.params)
+
+
+@pytest.mark.parametrize(
+  "make",
+  [
+    lambda loss_fn: fed_nova(loss_fn, 0.2),
+    lambda loss_fn: fed_mid(loss_fn, prox.l1(0.01), 0.2),
+    lambda loss_fn: fed_dual_avg(loss_fn, prox.l1(0.01), 0.2),
+  ],
+)
+def test_only_differences_count(make):
+  """Numbers of steps and weights beside a difference are no part of its norm."""
+  settings = {"rounds": 3, "batch_size": 4, "local_steps": 5, "seed": 3}
+  plain = simulate(make(TASK.loss_fn), TASK.params, TASK.data, **settings)
+  # Above all differences, and below the other numbers that are sent.
+  limits = {"max_update_norm": 0.9, "max_update_action": "clip"}
+  evaluate = lambda *_: {"train_loss": jnp.float32(1)}
+  limited = simulate(
+    make(TASK.loss_fn),
+    TASK.params,
+    TASK.data,
+    **settings,
+    **limits,
+    evaluate=evaluate,
+  )
+  assert counted(limited, "clipped_clients") == 0
+  jax.tree.map(np.testing.assert_array_equal, limited.params, plain.params)
+
+
+def test_a_clipped_difference_keeps_the_numbers_beside_it():
+  settings = {"rounds": 1, "batch_size": 4, "local_steps": 5, "seed": 3}
+  limits = {"max_update_norm": 1e-4, "max_update_action": "clip"}
+  algorithm = fed_nova(TASK.loss_fn, 0.2)
+  result = simulate(algorithm, TASK.params, TASK.data, **settings, **limits)
+  moved = jax.tree.map(jnp.subtract, result.params, TASK.params)
+  # Five times a mean of directions that are at most so long.
+  assert 1e-4 < optax.tree.norm(moved) <= 5.001e-4

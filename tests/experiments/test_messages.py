@@ -169,8 +169,11 @@ BAD = {
   "fault_strength=1: belongs to fault flip, noise; give --fault=flip, or leave "
   "fault_strength out": ["--fault_strength=1"],
   "upload: the clients of this algorithm send no difference of models, or in "
-  "several phases (it has no `Algorithm.sends`); leave upload out, or take "
-  "another algorithm": ["--upload=sign", "--algorithm=bvr_l_sgd"],
+  "several phases, or none that may be changed (it has no `Algorithm.sends`); "
+  "leave upload out, or take another algorithm": [
+    "--upload=sign",
+    "--algorithm=bvr_l_sgd",
+  ],
   "krum_faulty=4: needs at least 11 clients in a round; cohort_size is 8": [
     "--aggregator=multi_krum",
     "--krum_faulty=4",

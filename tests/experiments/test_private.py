@@ -28,7 +28,7 @@ def test_epsilon_is_beside_accuracy(sampling, tmp_path, capsys):
   assert call(*given, f"--output_dir={folder}") == 0
   about = {"rounds": 3, "num_clients": 12, "delta": 1e-3}
   about |= {"cohort_size": 3, "places": 6} if sampling else {"cohort_size": 6}
-  about |= {} if sampling else {"sampling": "fixed"}
+  about |= {} if sampling else {"sampling": "uniform"}
   expected = [privacy.epsilon(z, **about) for z in (2.0, 4.0)]
   said = summary_of(folder)["privacy"]
   assert said == {"delta": 1e-3, "epsilon": pytest.approx(expected)}

@@ -8,7 +8,14 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import ClientData, delta_sgd, fed_avg, objectives, simulate
+from fedjax_opt import (
+  ClientData,
+  delta_sgd,
+  fed_avg,
+  fed_exp,
+  objectives,
+  simulate,
+)
 from fedjax_opt.models import layers, statistics
 
 RNG = np.random.default_rng(0)
@@ -114,3 +121,47 @@ def test_terms_of_the_loss_leave_them_out():
   np.testing.assert_allclose(after - before, 0.25 * squares, rtol=1e-5)
   after = objectives.proximal(loss_fn, PARAMS, 0.5)(params, batch, None)
   np.testing.assert_allclose(after - before, 0.25 * 9, rtol=1e-5)
+
+
+def test_fed_exp_does_not_extrapolate_them():
+  """They are the clients' means, whatever the step of the weights is."""
+  client = statistics.follow(optax.sgd(0.01))
+  opposite = np.where(np.arange(24) < 8, 10, -10).astype(np.float32)
+  data = ClientData.from_partition(
+    {"x": X - X.mean(0), "y": opposite}, [np.arange(8), np.arange(8, 24)]
+  )
+  step = lambda algorithm: (
+    simulate(
+      algorithm, PARAMS, data, rounds=1, **SETTINGS, weighting="uniform"
+    ).params
+  )
+  plain = step(fed_avg(loss_fn, client))
+  found = step(fed_exp(loss_fn, client, eps=0.0))
+  for name in STATISTICS:
+    # It evaluates the mean of the first two iterates.
+    middle = (PARAMS["norm"][name] + plain["norm"][name]) / 2
+    np.testing.assert_allclose(found["norm"][name], middle, rtol=1e-6)
+  half = (PARAMS["output"] + plain["output"]) / 2
+  assert not np.allclose(found["output"], half, rtol=1e-3)
+
+
+@pytest.mark.parametrize("settings", [{"drop_remainder": True}, {}])
+def test_a_batch_with_padding_is_refused(settings):
+  data = ClientData.from_partition(
+    {"x": X, "y": Y}, [np.arange(8), np.arange(8, 21)]
+  )
+  run = functools.partial(
+    simulate,
+    fed_avg(loss_fn, statistics.follow(optax.sgd(0.1))),
+    PARAMS,
+    data,
+    rounds=1,
+    batch_size=4,
+    **settings,
+  )
+  if settings:
+    run()
+    return
+  with pytest.raises(ValueError, match="of a batch that is not full") as error:
+    run()
+  assert str(error.value).startswith("params: 'norm' has running statistics")
