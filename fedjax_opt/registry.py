@@ -50,12 +50,16 @@ class Hyperparameter(NamedTuple):
       flag: what to call the hyperparameter in the message; its name if None.
 
     Raises:
-      TypeError: if it is no number, or no whole one where it must be.
+      TypeError: if it is no number, no whole one where it must be, or neither
+        True nor False where it is a switch.
       ValueError: if it is outside of the interval.
     """
     from fedjax_opt.checks import values as checks  # Which imports this module.
 
     name = flag or self.name
+    if isinstance(self.default, bool):
+      checks.switch(name, value)
+      return
     checks.number(name, value)
     low, high = (float(end) for end in self.interval[1:-1].split(","))
     above = value >= low if self.interval[0] == "[" else value > low

@@ -331,9 +331,12 @@ def check_examples(
     if name in _OWNERSHIP:
       raise ValueError(f"examples must not be named {name!r}: it has a meaning")
     if values.dtype.kind not in "biufc":
+      # Numbers that NumPy lacks, such as bfloat16, are void to it.
+      own = " of NumPy's own types, such as float32" * (
+        values.dtype.kind == "V"
+      )
       raise ValueError(
-        f"examples[{name!r}] must be numbers of NumPy's types (bool, integers, "
-        f"float16 to float64, complex), got {values.dtype}"
+        f"examples[{name!r}] must be numbers{own}, got {values.dtype}"
       )
     _check_finite(name, values)
     check_fits(f"examples[{name!r}]", values, is_label=name == "y")

@@ -4,6 +4,7 @@ import errno
 import functools
 import json
 import os
+import pathlib
 import resource
 import shutil
 import signal
@@ -23,6 +24,7 @@ from fedjax_opt import (
   sweep,
 )
 from fedjax_opt.engine import counters
+from fedjax_opt.results import checkpoint_folder
 from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
 from fedjax_opt.results.record import RunRecord
 from tests import jax_problems
@@ -322,6 +324,23 @@ def test_whatever_file_is_truncated_the_one_before_counts(tmp_path):
     if found.round == 6:
       jax.tree.map(np.testing.assert_array_equal, found.state, expected.state)
       assert set(found.record) == set(expected.record)
+
+
+def test_files_are_looked_at_in_parts(tmp_path, monkeypatch):
+  """A file of a checkpoint may be as large as the memory."""
+  (tmp_path / "3").mkdir()
+  (tmp_path / "3" / "large").write_bytes(bytes(3 << 20))
+  checkpoint_folder.write_digests(tmp_path, 3)
+  whole_file = pathlib.Path.read_bytes
+
+  def read_bytes(path):
+    assert path.name != "large"
+    return whole_file(path)
+
+  monkeypatch.setattr(pathlib.Path, "read_bytes", read_bytes)
+  assert checkpoint_folder.damaged_file(tmp_path, 3) is None
+  (tmp_path / "3" / "large").write_bytes(bytes(2 << 20))
+  assert checkpoint_folder.damaged_file(tmp_path, 3) == "large"
 
 
 @pytest.mark.filterwarnings("ignore")
