@@ -23,13 +23,13 @@ from fedjax_opt.data.clients import ClientData
 
 def main(argv: Sequence[str]) -> int:
   """Returns the exit status: 0, 1 for bad input, 128 + n for signal n."""
-  others = [word for word in argv if word.lstrip("-") != "verify"]
+  others = [word for word in argv if word not in ("--verify", "-verify")]
   try:
     flags = command_line.parse(others, __doc__)
     if len(others) < len(argv):
       return _verify(flags)
     written = convert(flags)
-  except (OSError, ValueError, ImportError) as error:
+  except (OSError, ValueError, ImportError, MemoryError) as error:
     return command_line.refuse(error)
   except KeyboardInterrupt as error:
     print("interrupted")

@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Self
 
@@ -40,13 +41,16 @@ class CtrlC:
 
   def __enter__(self) -> Self:
     numbers = [signal.SIGINT, signal.SIGTERM][: 1 + self._is_program]
+    # Another thread cannot answer signals: they are the caller's.
+    if threading.current_thread() is not threading.main_thread():
+      numbers = []
     self._before = {n: signal.signal(n, self._press) for n in numbers}
     return self
 
   def __exit__(self, *_) -> None:
     for number, handler in self._before.items():
       signal.signal(number, handler)
-    outer = getattr(self._before[signal.SIGINT], "__self__", None)
+    outer = getattr(self._before.get(signal.SIGINT), "__self__", None)
     if self.pressed and isinstance(outer, CtrlC):
       outer.pressed = self.pressed
 

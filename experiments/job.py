@@ -428,8 +428,9 @@ def _default_folder(flags: dict[str, Any]) -> str:
 
 
 # Flags that may differ when a run is resumed: they do not change its results.
+# Where the data are does not say what they are.
 # `rounds` may grow, see resuming.py.
 MAY_DIFFER = (
-  "checkpoint_every", "compilation_cache", "coordinator", "output_dir",
-  "process_id", "profile", "progress", "resume", "x_axis",
+  "checkpoint_every", "compilation_cache", "coordinator", "data_dir",
+  "output_dir", "process_id", "profile", "progress", "resume", "x_axis",
 )  # fmt: skip

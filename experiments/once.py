@@ -14,6 +14,7 @@ from experiments import run as runner
 from experiments.ctrl_c import CtrlC
 from experiments.flags import command_line
 from experiments.flags.registries import single_or_list
+from experiments.resuming import without_place
 from experiments.workers import Interrupted, RunFailed
 from fedjax_opt import Run, load_run
 from fedjax_opt.results import json_files
@@ -86,8 +87,6 @@ def find(folder: pathlib.Path, arguments: Sequence[str]) -> Run | None:
 
 # What a run is.
 
-# Flags that may differ: where the data are does not say what they are.
-_MAY_DIFFER = (*job.MAY_DIFFER, "data_dir")
 # Flags that the data decide, if they were not given.
 _OF_DATA = ("cohort_size", "local_epochs")
 
@@ -105,18 +104,11 @@ def identity(arguments: Sequence[str]) -> dict[str, Any]:
   flags = resolved.flags | {"seed": single_or_list(resolved.seeds)}
   return json_files.plain(
     {
-      name: _without_place(name, value)
+      name: without_place(name, value)
       for name, value in flags.items()
-      if name not in _MAY_DIFFER and not (name in _OF_DATA and value is None)
+      if name not in job.MAY_DIFFER and not (name in _OF_DATA and value is None)
     }
   )
-
-
-def _without_place(name: str, value: Any) -> Any:
-  """A flag's value; of pretrained only what its folder is called."""
-  if name == "pretrained" and value is not None:
-    return pathlib.Path(value).name
-  return value
 
 
 def differing(
@@ -131,7 +123,7 @@ def differing(
   """
   defaults = command_line.parse(["run"], "")
   found = {
-    name: _without_place(name, config.get(name, defaults[name]))
+    name: without_place(name, config.get(name, defaults[name]))
     for name in wanted
   }
   found = json_files.plain(found)

@@ -19,13 +19,15 @@ experiments/PAPER/records/, is not run again.
   --data_dir=DIR       Folder of tensorflow_datasets.
   --pretrained_dir=DIR Folder of pretrained encoders, each in a folder with its
                        name; runs that start from one are left out without it.
-  --output_dir=DIR     Folder of the runs and of the reports. Default:
+  --output_dir=DIR     Folder of the runs and of the reports, for one process
+                       at a time; --jobs is for several runs. Default:
                        runs/reproduce.
   --jobs=N             Runs at a time, each on one core. Default: 1.
   --only_found         Run nothing; show what there is.
   --anew               Run also what is recorded.
   --publish            Write the records, the pictures and the section of
-                       experiments/PAPER/README.md, in a checkout.
+                       experiments/PAPER/README.md, in a checkout; of cpu and
+                       paper, where all has run.
 
 For each artefact the folder gets report.md with tables, pictures and verdicts,
 and commands.txt with the command of every run.
@@ -36,16 +38,17 @@ it, 130 for Ctrl-C.
 
 import copy
 import pathlib
+import shlex
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from absl import flags
 
 from experiments import command, once, workers
-from experiments.artefacts import ARTEFACTS, base, costs, publishing, report
-from experiments.artefacts.base import SIZES, Artefact, Plan, RunOf
+from experiments.artefacts import ARTEFACTS, costs, publishing, report
+from experiments.artefacts.base import SIZES, Artefact, Cell, Plan, RunOf
 from experiments.artefacts.running import Outcome, Runner
 from experiments.flags import command_line, mistakes
 from fedjax_opt import plots
@@ -150,7 +153,7 @@ def _check(asked: Request) -> None:
       if isinstance(cell, RunOf):
         once.identity(cell.arguments)
   if asked.values.publish:
-    publishing.check_checkout()
+    publishing.check(size)
 
 
 def _make(artefact: Artefact, values: flags.FlagValues) -> None:
@@ -172,21 +175,30 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> None:
   text = report.markdown(artefact, size, outcome, ".")
   json_files.write_whole(own / "report.md", text.encode())
   report.draw(artefact, outcome, own)
-  json_files.write_whole(own / "commands.txt", commands(outcome).encode())
+  text = commands(outcome, runner.completed)
+  json_files.write_whole(own / "commands.txt", text.encode())
   print(f"  {own / 'report.md'}", flush=True)
   if values.publish:
+    missing = len(outcome.cells) - len(outcome.found)
+    if missing:
+      raise ValueError(
+        f"publish=True: {missing} of {len(outcome.cells)} cells of "
+        f"{artefact.name} have not run; run them first"
+      )
     publishing.publish(artefact, size, outcome)
 
 
-def commands(outcome: Outcome) -> str:
-  """The command of every run, one a line, those of tuning first."""
-  runs = [*outcome.tuning]
-  runs += [
-    cell.arguments
-    for cell in outcome.cells.values()
-    if isinstance(cell, base.RunOf)
-  ]
-  lines = [f"python -m experiments.run {' '.join(each)}\n" for each in runs]
+def commands(outcome: Outcome, completed: Callable[[Cell], Cell]) -> str:
+  """The command of every run, one a line, those of tuning first.
+
+  Args:
+    outcome: what there is.
+    completed: a cell -> the same with the folders that it reads.
+  """
+  cells = [*map(RunOf, outcome.tuning), *outcome.cells.values()]
+  runs = [completed(cell) for cell in cells if isinstance(cell, RunOf)]
+  program = command.as_called_here("python -m experiments.run")
+  lines = [f"{program} {shlex.join(run.arguments)}\n" for run in runs]
   return "".join(dict.fromkeys(lines))
 
 

@@ -43,15 +43,14 @@ def find(
   )
   # Of runs of more and less rounds, one is the beginning of the other.
   without = {*may_differ, "rounds"}
-  identity = {n: v for n, v in now.items() if n not in without}
+  identity_of = lambda flags: {
+    n: without_place(n, v) for n, v in flags.items() if n not in without
+  }
+  identity = identity_of(now)
   is_resumed = False
   if flags["resume"] and (output_dir / "config.json").exists():
     before = _config_of(output_dir)
-    _check_same(
-      output_dir,
-      {n: v for n, v in before.items() if n not in without},
-      identity,
-    )
+    _check_same(output_dir, identity_of(before), identity)
     _check_rounds(output_dir, before["rounds"], flags)
     run = _complete(output_dir)
     if run is not None and run.summary["config"]["rounds"] == flags["rounds"]:
@@ -65,6 +64,13 @@ def find(
         "and checkpoint_every for a run that can be extended"
       )
   return Found(Checkpoints(folder, every, resume=is_resumed, identity=identity))
+
+
+def without_place(name: str, value: Any) -> Any:
+  """A flag's value; of pretrained only what its folder is called."""
+  if name == "pretrained" and value is not None:
+    return pathlib.Path(value).name
+  return value
 
 
 def _config_of(output_dir: pathlib.Path) -> dict[str, Any]:

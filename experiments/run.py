@@ -80,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
     return shared_end.leave(command_line.refuse(error))
   except (OSError, MemoryError) as error:
     kept = f"; what was complete before is kept{where}" if where else ""
-    print(f"error: {' '.join(str(error).split())}{kept}", file=sys.stderr)
+    print(f"error: {command_line.line_of(error)}{kept}", file=sys.stderr)
     return shared_end.leave(1)
   except (ValueError, ImportError, jax.errors.JaxRuntimeError) as error:
     if hosts.is_loss(error):

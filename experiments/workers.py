@@ -51,8 +51,9 @@ def run_all(
   context = multiprocessing.get_context("spawn")
   stopped = context.Event()
   # The workers read it as they start.
-  flags = os.environ.get("XLA_FLAGS", "")
-  os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false"
+  before = os.environ.get("XLA_FLAGS")
+  flags = f"{before or ''} --xla_cpu_multi_thread_eigen=false"
+  os.environ["XLA_FLAGS"] = flags.strip()
   pool = concurrent.futures.ProcessPoolExecutor(
     jobs, context, _begin, (stopped,)
   )
@@ -68,14 +69,18 @@ def run_all(
       "command goes on, with fewer --jobs if need be"
     ) from None
   finally:
-    os.environ["XLA_FLAGS"] = flags
+    if before is None:
+      del os.environ["XLA_FLAGS"]
+    else:
+      os.environ["XLA_FLAGS"] = before
     stopped.set()
     _end(pool)
 
 
 def _end(pool: concurrent.futures.ProcessPoolExecutor) -> None:
   """Ends the workers, of which some may be in the middle of a run."""
-  workers = multiprocessing.active_children()
+  # Those of this pool alone: the caller may have other children.
+  workers = [*(pool._processes or {}).values()]
   pool.shutdown(wait=False, cancel_futures=True)
   for worker in workers:
     worker.terminate()  # A run with checkpoints saves one.

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from experiments import once
 from experiments.artefacts.base import (
   Artefact,
@@ -13,7 +15,7 @@ from experiments.artefacts.base import (
   grid_of,
 )
 from experiments.artefacts.record import Record
-from experiments.artefacts.running import Outcome
+from experiments.artefacts.running import Outcome, choice
 from experiments.flags import command_line
 from fedjax_opt.comparison import words
 from fedjax_opt.results import json_files
@@ -52,14 +54,47 @@ def varied(found: Iterable[Record]) -> str:
 
 
 def chosen(outcome: Outcome) -> str:
-  """Among what, and by what, hyperparameters were chosen; '' of nothing."""
+  """Among what, and by what, hyperparameters were chosen; '' of nothing.
+
+  Also how often the best was at the edge of a grid, beyond which it may be, and
+  how often there was no best.
+  """
   ways: dict[str, None] = {}
+  at_edge, lost = [], 0
   for grid, record in outcome.tuning.items():
+    best = choice(record)
+    if best is None:
+      lost += 1
+    else:
+      at_edge += [is_at_edge(best[n], v) for n, v in grid_of(grid).items()]
     criterion = Criterion(**record.about["criterion"])
     values = [f"`{n}` among {shown_value(v)}" for n, v in grid_of(grid).items()]
     seeds = shown_value(record.flags.get("seed", 0))
     ways[f"{words.listed(values)} by {criterion}, seed {seeds}"] = None
-  return f"Chosen: {'; '.join(ways)}." if ways else ""
+  if not ways:
+    return ""
+  parts = [*ways]
+  if at_edge:
+    parts.append(edges(at_edge))
+  if lost:
+    parts.append(
+      f"of {lost} of {len(outcome.tuning)} grids all points diverged, so that "
+      "the first value is used"
+    )
+  return f"Chosen: {'; '.join(parts)}."
+
+
+def is_at_edge(chosen: float, grid: Sequence[float]) -> bool:
+  """Whether what was chosen is the least or the largest of a grid."""
+  return bool(np.isclose(chosen, [min(grid), max(grid)]).any())
+
+
+def edges(at_edge: Sequence[bool]) -> str:
+  """How many of the values that were chosen are at an edge of their grid."""
+  return (
+    f"{sum(at_edge)} of {len(at_edge)} chosen values are at an edge of their "
+    "grid"
+  )
 
 
 def reduced(artefact: Artefact, size: str, outcome: Outcome) -> list[str]:
@@ -91,7 +126,27 @@ def reduced(artefact: Artefact, size: str, outcome: Outcome) -> list[str]:
   missing = [key for key in paper if key not in outcome.cells]
   if missing:
     lines.append(f"Of the paper's cells not at this size: {_keys(missing)}.")
+  added: dict[str, list[Key]] = {}
+  for key, cell in outcome.cells.items():
+    if key not in paper:
+      flags = _flags(cell)
+      has = [f"`{n}` {flags[n]}" for n in ("task", "rounds") if n in flags]
+      added.setdefault(", ".join(has), []).append(key)
+  for what, keys in added.items():
+    where = f" ({what})" if what else ""
+    lines.append(f"Only at this size: {_keys(keys)}{where}.")
   return lines
+
+
+def stand_ins(artefact: Artefact, size: str, outcome: Outcome) -> str:
+  """The tasks of the cells where the paper's size has none of these; or ''."""
+  ran, paper = (
+    {_flags(cell).get("task") for cell in cells.values()}
+    for cells in (outcome.cells, artefact.cells(Plan("paper", {})))
+  )
+  ran.discard(None)
+  is_other = size != "paper" and ran.isdisjoint(paper)
+  return words.listed(sorted(ran)) if is_other else ""
 
 
 def _differences(theirs: Cell, ours: Cell) -> list[tuple[str, str, str]]:

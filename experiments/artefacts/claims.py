@@ -5,7 +5,7 @@ methods' accuracies, of a bound less what was measured. Each quantity has a
 value for each seed; two methods are compared seed by seed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,9 +17,12 @@ RULE = (
   "A claim is *held* if the 95 % interval of the mean over seeds of every "
   "quantity that it says is positive is above zero, *not held* if that of at "
   "least one is below zero, and *undecided* otherwise, so always with one "
-  "seed. Methods are compared seed by seed. What diverged is worse than what "
-  "did not. Where no chance is involved, the values themselves decide."
+  "seed. Methods are compared seed by seed. What diverged at all seeds, or did "
+  "not get there at any, is worse than what did not; where only some seeds are "
+  "lost, nothing is decided. Where no chance is involved, each value is to be "
+  "positive, and the least is shown."
 )
+_DIVERGED = "diverged"
 _SHOWN = 3  # So many quantities of a claim are written out.
 
 
@@ -32,18 +35,26 @@ class Quantity(NamedTuple):
       both did.
     unit: such as 'points', or ''.
     is_exact: whether no chance is involved.
+    lost: in words, what has no number at which seeds, see `lost_of`; '' where
+      nothing is compared.
   """
 
   name: str
   values: Sequence[float]
   unit: str = ""
   is_exact: bool = False
+  lost: str = ""
 
   @property
-  def mean(self) -> float:
-    """The mean over the seeds that have a value; infinity if none has."""
+  def margin(self) -> float:
+    """The mean over the seeds that have a value, infinity if none has.
+
+    Where no chance is involved every value counts, so it is the least one.
+    """
     values = [value for value in self.values if not np.isnan(value)]
-    return float(np.mean(values)) if values else np.inf
+    if not values:
+      return np.inf
+    return float(np.min(values) if self.is_exact else np.mean(values))
 
   @property
   def verdict(self) -> str:
@@ -65,24 +76,29 @@ class Quantity(NamedTuple):
       return f"{self.name}: not run"
     if not np.isfinite(values).all():
       lost = int(np.sum(~np.isfinite(values)))
-      return f"{self.name}: {lost} of {len(values)} seeds diverged"
-    mean, low, high = statistics.mean_interval(values)
-    text = f"{self.name}: {mean:.3g}{unit}"
-    if len(values) == 1 or self.is_exact:
+      nothing = f"no number at {lost} of {len(values)} seeds"
+      return f"{self.name}: {self.lost or nothing}"
+    text = f"{self.name}: {self.margin:.3g}{unit}"
+    if len(values) == 1:
       return text
+    if self.is_exact:
+      return f"{text} (the least of {len(values)})"
+    _, low, high = statistics.mean_interval(values)
     return f"{text} ({low:.3g} to {high:.3g})"
 
 
 class Claim(NamedTuple):
-  """What a paper claims.
+  """What a paper claims, or what is asked beside it.
 
   Attributes:
     text: the claim.
     quantities: what it says is positive.
+    is_ours: whether the paper does not claim it, or not with this number.
   """
 
   text: str
   quantities: Sequence[Quantity]
+  is_ours: bool = False
 
   @property
   def verdict(self) -> str:
@@ -99,7 +115,7 @@ class Claim(NamedTuple):
     """The quantities that decide, with their intervals."""
     verdict = self.verdict
     deciding = [q for q in self.quantities if q.verdict == verdict]
-    deciding.sort(key=lambda quantity: quantity.mean)
+    deciding.sort(key=lambda quantity: quantity.margin)
     shown = [str(quantity) for quantity in deciding[:_SHOWN]]
     more = len(deciding) - len(shown)
     if more:
@@ -121,15 +137,19 @@ def above(
   b: Sequence[float] | None,
   unit: str = "",
   scale: float = 1.0,
+  sides: tuple[str, str] = ("the one", "the other"),
+  lost: str = _DIVERGED,
 ) -> Quantity:
   """That `a` is above `b`, seed by seed.
 
   Args:
     name: of the quantity.
-    a: one value for each seed, NaN where it diverged; None if it was not run.
+    a: one value for each seed, NaN where it is lost; None if it was not run.
     b: those of the other, for the same seeds.
     unit: of the difference.
     scale: of the difference; -1 where smaller is better, 100 for percents.
+    sides: what `a` and `b` are of.
+    lost: a verb, what happened where a value is NaN.
   """
   if a is None or b is None:
     return Quantity(name, (), unit)
@@ -138,4 +158,20 @@ def above(
   lost_first, lost_second = np.isnan(first), np.isnan(second)
   difference = np.where(lost_first & ~lost_second, -np.inf, difference)
   difference = np.where(lost_second & ~lost_first, np.inf, difference)
-  return Quantity(name, tuple(difference.tolist()), unit)
+  words = lost_of(dict(zip(sides, (first, second), strict=True)), lost)
+  return Quantity(name, tuple(difference.tolist()), unit, lost=words)
+
+
+def lost_of(sides: Mapping[str, Sequence[float]], verb: str = _DIVERGED) -> str:
+  """In words, at how many seeds each of two is lost; '' where none is.
+
+  Args:
+    sides: name -> its values, of which those that are lost are not finite.
+    verb: what happened to those.
+  """
+  lost = {n: int(np.sum(~np.isfinite(v))) for n, v in sides.items()}
+  return " and ".join(
+    f"{side} {verb} at {lost[side]} of {len(values)} seeds"
+    for side, values in sides.items()
+    if lost[side]
+  )

@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments.artefacts import views
 from experiments.artefacts.base import Picture
 from experiments.artefacts.record import Record
 from fedjax_opt import plots
-from fedjax_opt.comparison.drawing import curve
-from fedjax_opt.results import statistics
 from fedjax_opt.results.names import metric_name
 from fedjax_opt.results.plots import files, legends
 from fedjax_opt.results.plots.methods import draw_curves
@@ -82,7 +81,7 @@ def metrics_by_row(
 def _draw_panel(axes, row: Row, metric: str, styles) -> dict:
   """Draws one panel; returns the entries of its legend."""
   curves = {
-    method: _curve(record, metric)
+    method: views.curve_of(record, metric)
     for method, record in row.methods.items()
     if metric in record.history.metrics
   }
@@ -105,9 +104,3 @@ def _draw_panel(axes, row: Row, metric: str, styles) -> dict:
       low, high = min(low, height - room), max(high, height + room)
     axes.set_ylim(min(low, height), max(high, height))
   return entries
-
-
-def _curve(record: Record, metric: str) -> plots.Curve:
-  rounds = np.asarray(record.history.rounds, float)
-  of_seeds = record.history.values(metric)
-  return curve(rounds, *statistics.mean_interval(of_seeds))

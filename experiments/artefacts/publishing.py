@@ -13,12 +13,18 @@ _EXPERIMENTS = pathlib.Path(__file__).parents[1]
 _RULE = "verdicts"  # The section with the rule of all verdicts.
 
 
-def check_checkout() -> None:
-  """Checks that this is a checkout, whose files may be written.
+def check(size: str) -> None:
+  """Checks that a size may be published, and that this is a checkout.
 
   Raises:
-    ValueError: if it is an installed package.
+    ValueError: of smoke, which says nothing of a paper and would replace what
+      does; or if this is an installed package.
   """
+  if size == "smoke":
+    raise ValueError(
+      "publish=True: size='smoke' says nothing of a paper; give --size=cpu or "
+      "paper"
+    )
   if not (_EXPERIMENTS.parent / "setup.py").exists():
     raise ValueError("publish=True: works in a checkout of the repository only")
 

@@ -15,9 +15,8 @@ import numpy as np
 
 from experiments.flags import command_line
 from fedjax_opt import Run
-from fedjax_opt.metrics import History, select
+from fedjax_opt.metrics import History
 from fedjax_opt.results import json_files
-from fedjax_opt.results.selection import Criterion
 
 _DIGITS = 6  # Significant ones that are kept.
 
@@ -68,14 +67,6 @@ class Record:
   def final(self, metric: str) -> np.ndarray:
     """The last value of a metric at every point, [S]."""
     return self.history.values(metric)[:, -1]
-
-  def mean_curve(self, metric: str) -> np.ndarray:
-    """A metric over the evaluated rounds, mean over the points, [E]."""
-    return self.history.values(metric).mean(axis=0)
-
-  def selected(self, criterion: Criterion) -> int | None:
-    """The point that a criterion prefers; None if all diverged."""
-    return select(self.history, self.points, criterion)
 
 
 def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:

@@ -42,7 +42,8 @@ def markdown(
       continue
     parts.append(_shown(block, f"{pictures}/{name}"))
   if in_row:
-    parts.append(_claims(in_row))
+    stand_ins = captions.stand_ins(artefact, size, outcome)
+    parts.append(_claims(in_row, stand_ins))
   command = (
     f"`python -m experiments.reproduce --artefact={artefact.name} "
     f"--size={size}`"
@@ -65,9 +66,14 @@ def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
   return "\n".join([line(columns), rule, *map(line, rows)])
 
 
-def _claims(found: Sequence[Claim]) -> str:
-  rows = [(claim.text, f"**{claim.verdict}**", claim.reason) for claim in found]
-  table = table_text(("the paper's claim", "verdict", "by"), rows)
+def _claims(found: Sequence[Claim], stand_ins: str) -> str:
+  """The verdicts; the head says on what, if that is not the paper's."""
+  rows = []
+  for claim in found:
+    whose = " (our own test)" if claim.is_ours else ""
+    rows.append((claim.text + whose, f"**{claim.verdict}**", claim.reason))
+  head = f"claim, here on {stand_ins}" if stand_ins else "claim"
+  table = table_text((head, "verdict", "by"), rows)
   if len(found) <= _MANY:
     return table
   summary = f"<summary>All {len(found)} verdicts, and by what</summary>"

@@ -128,7 +128,7 @@ class Runner:
     if self.only_found or not missing:
       return there
     ready = [
-      (name, self._with_data(cell))
+      (name, self.completed(cell))
       for name, cell in missing
       if not self._lacks_start(cell)
     ]
@@ -164,12 +164,13 @@ class Runner:
       return (folder / _RECORD).exists()
     return once.find(folder, cell.arguments) is not None
 
-  def _with_data(self, cell: Cell) -> Cell:
-    """The cell with the folders that it reads."""
+  def completed(self, cell: Cell) -> Cell:
+    """The cell with the folders that it reads, as far as they are given."""
     start = _start_of(cell)
-    if start is not None:
+    if start is not None and self.pretrained_dir is not None:
       folder = pathlib.Path(self.pretrained_dir) / start
-      cell = RunOf((*cell.arguments, f"--pretrained={folder}"))
+      others = [a for a in cell.arguments if not a.startswith("--pretrained=")]
+      cell = RunOf((*others, f"--pretrained={folder}"))
     if isinstance(cell, Computed) or self.data_dir is None:
       return cell
     task = once.identity(cell.arguments)["task"]

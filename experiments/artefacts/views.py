@@ -147,7 +147,7 @@ def curves_by_column(
   panels = {}
   for column, title in columns.items():
     own = {
-      row: _curve(found[row, column], metric)
+      row: curve_of(found[row, column], metric)
       for row in rows
       if (row, column) in found
     }
@@ -213,7 +213,8 @@ def values_by_column(
   return Picture(name, draw, alt)
 
 
-def _curve(record: Record, metric: str) -> plots.Curve:
+def curve_of(record: Record, metric: str) -> plots.Curve:
+  """A metric over the rounds, with its 95 % interval over the seeds."""
   rounds = np.asarray(record.history.rounds, float)
   of_seeds = record.history.values(metric)
   return curve(rounds, *statistics.mean_interval(of_seeds))
@@ -242,4 +243,7 @@ def lead(
   """
   value = value or final()
   a, b = values(found, one, value), values(found, other, value)
-  return above(name, a, b, unit, scale)
+  # What the keys share says nothing of who is who.
+  differ = [(x, y) for x, y in zip(one, other, strict=False) if x != y]
+  sides = tuple(", ".join(side) for side in zip(*differ, strict=True))
+  return above(name, a, b, unit, scale, sides or (one[0], other[0]))

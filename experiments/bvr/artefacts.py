@@ -168,17 +168,16 @@ def _plain(metric: str) -> str:
 
 def _gain(
   found: Found, metric: str, method: str, start: str, end: str
-) -> tuple[Sequence[float], str] | None:
-  """By how much a best value is better in another column, and the unit."""
+) -> Quantity:
+  """By how much a best value is better in another column."""
+  name = f"{method}, {_plain(metric)}"
   is_loss = metric.endswith("loss")
   scale, unit = (-1.0, "") if is_loss else (100.0, "points")
   value = views.best(metric)
   before, after = (
     views.values(found, (method, column), value) for column in (start, end)
   )
-  if before is None or after is None:
-    return None
-  return above("", after, before, unit, scale).values, unit
+  return above(name, after, before, unit, scale, (end, start))
 
 
 def _is_more(
@@ -194,15 +193,29 @@ def _is_more(
     start: a column.
     end: a column.
   """
-  name = f"{one} over {other}" if other else one
-  name = f"{name}, {_plain(metric)}"
   gain = _gain(found, metric, one, start, end)
-  if gain is None:
-    return Quantity(name, ())
   if other is None:
-    return Quantity(name, *gain)
+    return gain
   theirs = _gain(found, metric, other, start, end)
-  return above(name, gain[0], None if theirs is None else theirs[0], gain[1])
+  name = f"{one} over {other}, {_plain(metric)}"
+  values = (gain.values or None, theirs.values or None)
+  return above(name, *values, gain.unit, sides=(one, other))
+
+
+# What counts as no change: points of accuracy, and of loss.
+_SAME = {"points": 1.0, "": 0.02}
+
+
+def _stays(
+  found: Found, metric: str, method: str, start: str, end: str, verb: str
+) -> Quantity:
+  """That a best value 'gains' or 'loses' less than `_SAME`."""
+  gain = _gain(found, metric, method, start, end)
+  slack, sign = _SAME[gain.unit], 1 if verb == "gains" else -1
+  return gain._replace(
+    name=f"{gain.name}, {slack:g} less what it {verb}",
+    values=tuple(slack - sign * value for value in gain.values),
+  )
 
 
 def _figure2_blocks(found: Found) -> list[Block]:
@@ -219,6 +232,15 @@ def _figure2_blocks(found: Found) -> list[Block]:
       [each for one in suffer for each in more(one, None)],
     ),
     Claim("BVR-L-SGD gets worse from q = 0.1 to 0.85", more(OURS, None)),
+    Claim(
+      "The minibatch methods do not get worse from q = 0.1 to 0.85, by 1 point "
+      "or 0.02 of loss",
+      [
+        _stays(found, metric, one, least, most, "loses")
+        for one in NOT_LOCAL
+        for metric in SHOWN
+      ],
+    ),
     Claim(
       "Local SGD and SCAFFOLD get worse by more than the minibatch methods and "
       "BVR-L-SGD",
@@ -268,6 +290,15 @@ def _figure3_blocks(found: Found) -> list[Block]:
       ],
     ),
     Claim(
+      "The minibatch methods do not get better with the budget, by 1 point or "
+      "0.02 of loss",
+      [
+        _stays(found, metric, one, *ends, "gains")
+        for one in NOT_LOCAL
+        for metric in SHOWN
+      ],
+    ),
+    Claim(
       "Local methods get better by more than the minibatch methods",
       [
         _is_more(found, metric, one, other, *ends)
@@ -275,6 +306,7 @@ def _figure3_blocks(found: Found) -> list[Block]:
         for other in NOT_LOCAL
         for metric in SHOWN
       ],
+      is_ours=True,
     ),
   ]
 

@@ -23,7 +23,7 @@ from experiments.artefacts.base import (
   Plan,
   Table,
 )
-from experiments.artefacts.claims import Claim, Quantity, above
+from experiments.artefacts.claims import Claim, Quantity, above, lost_of
 from experiments.artefacts.record import Record
 from experiments.bvr import rounds
 from fedjax_opt import plots
@@ -42,6 +42,7 @@ BATCH_SIZE, ROUNDS = 2, 300
 RATES = (0.001, 0.0025, 0.006, 0.016, 0.04, 0.1, 0.25, 0.6)
 LOCAL = ("Local SGD", "SCAFFOLD", "BVR-L-SGD")
 _NUMBERS = Numbers("rounds", 1)
+_NOT_THERE = "did not get there"
 OTHERS = [method for method in rounds.METHODS if method != "BVR-L-SGD"]
 
 
@@ -336,20 +337,29 @@ def _fewer(
 ) -> Quantity:
   """By how many rounds one is quicker; that did not get there is slower."""
   a, b = _rounds(found, *one), _rounds(found, *other)
-  return above(name, a, b, "rounds", -1.0)
+  if one[0] != other[0]:
+    sides = one[0], other[0]
+  else:
+    sides = tuple(f"{one[0]}, {_where(at)}," for _, at in (one, other))
+  return above(name, a, b, "rounds", -1.0, sides, _NOT_THERE)
+
+
+def _where(at: At) -> str:
+  return f"ζ = {at.zeta:g}, K = {at.steps}"
 
 
 def _gain(found: Found, one: str, other: str) -> Quantity:
   """By how much more one's rounds fall, as a difference of log2 ratios."""
-  gains = []
+  gains = {}
   for method in (one, other):
     few, many = (_rounds(found, method, At(steps=k)) for k in (16, STEPS))
     if few is None or many is None:
       return Quantity(f"over {other}", (), "halvings")
-    gains.append(np.log2(few / many))
+    gains[method] = np.log2(few / many)
   # NaN where one did not get there, so that nothing is said.
-  difference = (gains[0] - gains[1]).tolist()
-  return Quantity(f"less than BVR-L-SGD: {other}", difference, "halvings")
+  difference = (gains[one] - gains[other]).tolist()
+  name, lost = f"less than {one}: {other}", lost_of(gains, _NOT_THERE)
+  return Quantity(name, difference, "halvings", lost=lost)
 
 
 ARTEFACT = Artefact(

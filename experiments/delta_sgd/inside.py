@@ -70,7 +70,7 @@ def _figure7_blocks(found: Found) -> list[Block]:
     Claim(
       "Both terms are needed: each is the smaller one at some steps",
       [
-        Quantity(f"steps with the {name} term", (float(value),), "%", True)
+        Quantity(f"steps with the {name} term", (float(value),), "%")
         for name, value in shares.items()
       ],
     ),
@@ -114,7 +114,7 @@ def _figure8_blocks(found: Found) -> list[Block]:
     claims.append(
       Claim(
         "Many clients have one or two classes, α = 0.01: more than half",
-        [Quantity("share less 50 %", (float(share - 50),), "%", True)],
+        [Quantity("share less 50 %", (float(share - 50),), "%")],
       )
     )
   return [*pictures, *claims]

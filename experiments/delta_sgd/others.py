@@ -79,6 +79,7 @@ def _rate_search_blocks(found: Found) -> list[Block]:
           at(name, rate),
           "points",
           100,
+          (_FROZEN[name], rate),
         )
         for rate in _RATES[name]
         if rate != _FROZEN[name]
@@ -219,6 +220,7 @@ def _shakespeare_blocks(found: Found) -> list[Block]:
       settings.above_others(
         found, (_SPEAKERS,), by=-settings.TIE, others=others
       ),
+      is_ours=True,
     ),
   ]
 

@@ -170,10 +170,11 @@ def _table2a_blocks(found: Found) -> list[Block]:
 
 
 def _near(found: Found, key: Key, chance: float) -> Quantity:
-  """That an accuracy is no more than a point above chance."""
+  """That an accuracy is no further than a point from chance."""
   final = found[key].final(views.ACCURACY)
-  values = tuple((100 * (chance - final) + 1).tolist())
-  return Quantity(f"chance plus 1 over {key[0]}", values, "points")
+  values = tuple((1 - 100 * np.abs(final - chance)).tolist())
+  name = f"1 less the distance of {key[0]} to chance"
+  return Quantity(name, values, "points")
 
 
 # Tables 2b and 6: FedProx. Table 4: FedAdam.

@@ -107,6 +107,7 @@ def _theorem1_blocks(found: Found) -> list[Block]:
           tuple((exponent - 0.45).tolist()),
         )
       ],
+      is_ours=True,
     ),
   ]
 

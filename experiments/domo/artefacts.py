@@ -107,7 +107,7 @@ def _more(found: Found, one: str, other: str) -> Quantity:
   )
   known = len(few) and len(many)
   pair = (few, many) if known else (None, None)
-  return above(f"{one} over {other}", *pair, "points")
+  return above(f"{one} over {other}", *pair, "points", sides=(one, other))
 
 
 def _after_a_tenth(record: Record) -> np.ndarray:

@@ -108,6 +108,7 @@ def _best(found: Found, s: str) -> Claim:
       at_momenta(found, s, mu_s, mu_l),
       "points",
       100,
+      ("the best", f"μ_s = {mu_s}, μ_l = {mu_l}"),
     )
     for mu_s in ALL_MU_S
     for mu_l in ALL_MU_L
@@ -161,7 +162,12 @@ def table1_blocks(found: Found) -> list[Block]:
         f"{row[0]} = {best} is best",
         [
           views.above(
-            f"{best} over {v}", at(row, best), at(row, v), "points", 100
+            f"{best} over {v}",
+            at(row, best),
+            at(row, v),
+            "points",
+            100,
+            (best, v),
           )
           for v in CONSTANTS
           if v != best
@@ -178,7 +184,9 @@ def table1_blocks(found: Found) -> list[Block]:
           at("β, with α = 1", "0"),
           "points",
           100,
+          ("0.9", "0"),
         )
       ],
+      is_ours=True,
     ),
   ]

@@ -84,5 +84,6 @@ def more_rounds_blocks(found: Found) -> list[Block]:
           ("FedAvg", "E = 0.25"),
         )
       ],
+      is_ours=True,
     ),
   ]

@@ -86,7 +86,7 @@ def _blocks(found: Found) -> list[Block]:
     for key, record in found.items():
       own = _at_strength(record, strength)
       values = [
-        views.with_interval(grids.at(who, r)(own), who)
+        views.with_interval(grids.at(who, r)(own), "density")
         for r in at
         for who in _WHO
       ]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.artefacts import views
+from experiments.artefacts import captions, views
 from experiments.artefacts.base import Block, Found, Key, Table
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.record import Kept, Record, means_of
@@ -252,7 +252,9 @@ def below(
   of_seeds = views.values(found, key, value)
   if of_seeds is None:
     return Quantity(name, (), unit)
-  return views.above(name, np.full_like(of_seeds, limit), of_seeds, unit)
+  sides = ("the limit", key[0])
+  limits = np.full_like(of_seeds, limit)
+  return views.above(name, limits, of_seeds, unit, sides=sides)
 
 
 # Verdicts and tables.
@@ -282,7 +284,7 @@ def verdicts(
   blocks: list[Block] = [table] if len(columns) > 1 else []
   for column, of_column in zip(columns, decided, strict=True):
     where = f" ({column})" if len(columns) > 1 else ""
-    blocks += [Claim(f"{c.text}{where}", c.quantities) for c in of_column]
+    blocks += [c._replace(text=f"{c.text}{where}") for c in of_column]
   return blocks
 
 
@@ -295,6 +297,8 @@ def results(
 ) -> Table:
   """A table: the rates that were chosen, and what they reached.
 
+  Its title says how many of the rates are at an edge of their grid.
+
   Args:
     found: what there is; its keys are `(algorithm,)`.
     algorithms: in order.
@@ -302,7 +306,7 @@ def results(
     columns: head -> what is in it.
     optima: strength -> head -> the optimum's value.
   """
-  rows, strengths = [], []
+  rows, strengths, at_edge = [], [], []
   for condition in conditions(found, rules):
     if condition.strength not in strengths:
       strengths.append(condition.strength)
@@ -312,15 +316,28 @@ def results(
       if (algorithm,) not in picked:
         continue
       means = found[algorithm,].arrays
+      at_edge += _at_edge(means, condition)
       cells = [column.cell(picked[algorithm,]) for column in columns.values()]
       shown = [algorithm, condition.rule.name, _rates(means, condition)]
       rows.append(
         [_strength(condition.strength), *shown, *cells, _lost(means, condition)]
       )
   heads = ["λ", "algorithm", "chosen by", "η_c, η_s", *columns, "diverged"]
+  title = captions.edges(at_edge) if at_edge else ""
   if strengths == [None]:
-    return Table(heads[1:], [row[1:] for row in rows])
-  return Table(heads, rows)
+    return Table(heads[1:], [row[1:] for row in rows], title)
+  return Table(heads, rows, title)
+
+
+def _at_edge(means: Means, condition: Condition) -> list[bool]:
+  """Of each rate that was chosen among several, whether it is an extreme."""
+  rates = choose(means, condition) or {}
+  tried = {name: set(means[name]) for name in rates}
+  return [
+    captions.is_at_edge(rate, [*tried[name]])
+    for name, rate in rates.items()
+    if len(tried[name]) > 1
+  ]
 
 
 def _optimum_row(strength, columns, optima) -> list[list[str]]:

@@ -240,7 +240,6 @@ def _figure12_blocks(found: Found) -> list[Block]:
         Quantity(
           f"share over that of {o}",
           (share[OURS, s] - share[o, s],) if (o, s) in share else (),
-          is_exact=True,
         )
         for o in OTHERS
       ],

@@ -183,7 +183,11 @@ def _blocks(
   pictures = [_picture(found, problem, rule) for rule in problem.rules]
   drawn = [each for each in pictures if each is not None]
   return [
-    table._replace(title="Mean over the seeds that are reported"),
+    table._replace(
+      title="; ".join(
+        filter(None, ["Mean over the seeds that are reported", table.title])
+      )
+    ),
     *drawn,
     *grids.verdicts(found, problem.rules, of_paper),
   ]

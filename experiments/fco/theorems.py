@@ -29,7 +29,7 @@ _RATES = {
   "4.2": (0.003, 0.01, 0.03, 0.1, 0.25),
   "4.3": (0.003, 0.01, 0.03, 0.1, 0.25),
 }
-_FALLS = {"4.1": 1 / 2, "4.2": 1 / 2, "4.3": 1 / 2}
+_FALLS = 1 / 2  # The power of 1 / R in the slowest term of all three bounds.
 _SHOWN = (32, 128, 512)
 _FROM = 64  # Rounds from which a slope is fitted.
 
@@ -119,12 +119,11 @@ def _claims(theorem: str, found: Found, key: Key) -> list[Claim]:
     rounds = np.log(np.asarray(record.history.rounds, float)[late])
     gaps = np.log(_best(record, "gap")[:, late])
     slopes = np.polyfit(rounds, gaps.T, 1)[0]
-    power = _FALLS[theorem]
     text = (
       f"{key[0]}: at the best rate the gap falls at least as fast as R^-"
-      f"{power:g}, from round {_FROM}"
+      f"{_FALLS:g}, from round {_FROM}"
     )
-    faster = Quantity(f"exponent beyond {power:g}", tuple(-slopes - power))
+    faster = Quantity(f"exponent beyond {_FALLS:g}", tuple(-slopes - _FALLS))
     claims.append(Claim(text, [faster]))
   return claims
 

@@ -184,9 +184,13 @@ def argument(name: str, value: Any) -> str:
 
 def refuse(error: Exception) -> int:
   """Prints in one line what cannot be; returns the exit status."""
-  message = command.as_called_here(" ".join(str(error).split()))
-  print(f"error: {message}", file=sys.stderr)
+  print(f"error: {command.as_called_here(line_of(error))}", file=sys.stderr)
   return 1
+
+
+def line_of(error: Exception) -> str:
+  """What an error says, in one line; most of MemoryError say nothing."""
+  return " ".join(str(error).split()) or "out of memory"
 
 
 def names() -> list[str]:

@@ -18,6 +18,7 @@ _WANTED = {
   "an integer": "a whole number",
   "": "true or false",
 }
+_LIST = "values between commas, with quotation marks in pairs"
 # Names that other programs have for a flag.
 _ELSEWHERE = {
   "batch": ("batch_size",),
@@ -52,7 +53,7 @@ def of_flags(error: flags.Error, known: Mapping[str, flags.Flag]) -> str:
   wrong = re.match(r"flag --(\w+)=(.*?): ", str(error), re.DOTALL)
   if wrong and wrong[1] in known:
     name, value = wrong.groups()
-    wanted = _WANTED[known[name].parser.syntactic_help]
+    wanted = _WANTED.get(known[name].parser.syntactic_help, _LIST)
     parse = known[name].parser.parse
     if wanted != "true or false" and is_list(value, parse):
       return one_only(name, value)

@@ -2,6 +2,7 @@
 
 import csv
 import pathlib
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -195,10 +196,10 @@ def metric_of(cells: Sequence[Cell]) -> str:
 
 def _command(run: Run) -> str:
   """The command that ran it."""
-  flags = (run.folder / "flags.txt").read_text().split("\n")
-  words = " ".join(line for line in flags if line.startswith("--"))
+  lines = (run.folder / "flags.txt").read_text().split("\n")
+  flags = [line for line in lines if line.startswith("--")]
   program = command.as_called_here("python -m experiments.run")
-  return f"{program} {words} --output_dir={run.folder}"
+  return f"{program} {shlex.join([*flags, f'--output_dir={run.folder}'])}"
 
 
 def _seconds(run: Run) -> float:

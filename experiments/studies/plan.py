@@ -320,6 +320,6 @@ def _folder(
   same = {
     name: value
     for name, value in identity.items()
-    if name not in (*job.MAY_DIFFER, "data_dir")
+    if name not in job.MAY_DIFFER
   }
   return once.folder_name(",".join([label, *names]), same)

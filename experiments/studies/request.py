@@ -17,6 +17,8 @@ from fedjax_opt.results.history import check_has_direction, is_fraction
 
 # Flags of the runner that a study sets by itself.
 _OF_STUDY = ("output_dir", "resume", "progress", "target_accuracy", "patience")
+# Flags of the processes that share a run.
+_OF_PROCESSES = ("cluster", "coordinator", "num_processes", "process_id")
 
 
 class Own(NamedTuple):
@@ -90,8 +92,9 @@ def parse(argv: Sequence[str], intro: str) -> Request:
     _check_own(method)
   output_dir = given.pop("output_dir", None)
   progress = given.pop("progress", True)
-  for name in _OF_STUDY:
-    if given.get(name):
+  for name in (*_OF_STUDY, *_OF_PROCESSES):
+    # Process 0 is given, too.
+    if given.get(name) or (name in _OF_PROCESSES and name in given):
       raise ValueError(
         f"{name}={given[name]}: belongs to a single run; leave {name} out"
         + ("; a study always goes on with what is there" * (name == "resume"))
@@ -120,7 +123,7 @@ def _check_own(method: Mapping[str, Any]) -> None:
   """Checks that no flag of a method is one of the study."""
   for name, value in method.items():
     of_study = name in Own._fields or name in ("output_dir", "progress")
-    if of_study or name in _OF_STUDY:
+    if of_study or name in (*_OF_STUDY, *_OF_PROCESSES):
       whose = "the whole study" if of_study else "a single run"
       remedy = "give it outside of method" if of_study else f"leave {name} out"
       raise ValueError(

@@ -19,6 +19,8 @@ _EXAMPLES = {
   "validation_": "the validation examples",
   "test_": "the test examples",
 }
+# Metrics from 0 to 1 that are not written in percent.
+_SHARES = ("density", "f1", "precision", "recall")
 # Intervals of percents that are shorter have two decimals.
 _SHORT = 0.01
 
@@ -59,7 +61,8 @@ class Numbers(NamedTuple):
     _, low, high = interval
     if not np.isfinite([low, high]).all():
       return ""
-    if is_fraction(self.metric) and not is_difference:
+    is_share = is_fraction(self.metric) or self.metric in _SHARES
+    if is_share and not is_difference:
       low, high = max(low, 0.0), min(high, 1.0)
     return f"{self.value(low)} to {self.value(high)}"
 

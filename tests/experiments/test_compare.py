@@ -288,6 +288,10 @@ def test_ctrl_c_while_a_run_writes_its_last_files(
   ("arguments", "message"),
   [
     (["--runs=nowhere"], "runs='nowhere': there is no such folder"),
+    (['--runs="a'], "must be values between commas, with quotation marks in"),
+    ([FED_AVG, "--process_id=0"], "process_id=0: belongs to a single run"),
+    ([FED_AVG, "--cluster"], "cluster=True: belongs to a single run"),
+    ([f"{FED_AVG} num_processes=2"], "num_processes=2: belongs to a single"),
     ([FED_AVG, "--runs=/tmp,nowhere"], "runs='/tmp': holds no run"),
     ([FED_AVG, "--local_steps=1,0"], "method FedAvg, SGD: local_steps=0: must"),
     ([FED_AVG, "--cohort_size=3,30"], "cohort_size=30: must be from 1 to the"),

@@ -145,3 +145,19 @@ def test_verify(tmp_path, capsys):
     )
   assert call("--verify", program=convert) == 1
   assert "population_dir: must be given" in capsys.readouterr().err
+
+
+def test_a_folder_may_be_called_verify(tmp_path, capsys, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  arguments = (*SMALL, "--population_dir", "verify")
+  assert call(*arguments, program=convert) == 0
+  assert capsys.readouterr().out.startswith("wrote 7 clients")
+
+
+def test_too_little_memory_is_one_line(tmp_path, capsys, monkeypatch):
+  def fails(*_):
+    raise MemoryError
+
+  monkeypatch.setattr(convert, "convert", fails)
+  assert call(*SMALL, program=convert) == 1
+  assert capsys.readouterr().err == "error: out of memory\n"

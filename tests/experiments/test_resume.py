@@ -15,7 +15,9 @@ import time
 import numpy as np
 import pytest
 
+from experiments import job, resuming
 from fedjax_opt import load_run
+from fedjax_opt.results import environment, json_files
 from tests.experiments.commands import call, start
 
 SHARED = (
@@ -356,3 +358,21 @@ def test_a_full_disk_is_one_line_and_keeps_whole_rows(tmp_path, capsys):
   assert len(rows) % 2 == 0
   assert {row.count(",") for row in rows} == {head.count(",")}
   np.loadtxt(rows[:1], delimiter=",")
+
+
+def test_where_data_and_encoders_are_may_differ(tmp_path):
+  flags = {
+    "resume": True,
+    "rounds": 3,
+    "client_schedule": "constant",
+    "data_dir": "/one",
+    "pretrained": "/one/small",
+  }
+  here = {"versions": environment.versions(), "device": environment.device()}
+  config = json_files.plain(flags | here)
+  (tmp_path / "config.json").write_text(json.dumps(config))
+  find = lambda **own: resuming.find(flags | own, tmp_path, job.MAY_DIFFER)
+  moved = find(data_dir="/two", pretrained="/two/small")
+  assert moved.finished is None  # It begins again: there is no checkpoint.
+  with pytest.raises(ValueError, match="holds a run with pretrained"):
+    find(pretrained="/one/large")

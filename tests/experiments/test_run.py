@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import compilation_cache, results
+from experiments import compilation_cache, results, run
 from experiments.flags import methods
 from tests.experiments.commands import REPOSITORY, call, start
 
@@ -1073,3 +1073,14 @@ def test_missing_package(tmp_path, capsys, monkeypatch):
   assert capsys.readouterr().err == (
     "error: pictures need matplotlib: pip install 'fedjax_opt[run]'\n"
   )
+
+
+def test_too_little_memory_says_so_where_the_error_does_not(
+  monkeypatch, tmp_path, capsys
+):
+  def fails(_):
+    raise MemoryError
+
+  monkeypatch.setattr(run, "prepare", fails)
+  assert call(f"--output_dir={tmp_path / 'run'}") == 1
+  assert capsys.readouterr().err == "error: out of memory\n"

@@ -3,6 +3,7 @@
 FEDJAX_OPT_KILLS=40 tries 40 of them.
 """
 
+import concurrent.futures
 import csv
 import json
 import os
@@ -15,7 +16,7 @@ import time
 import pytest
 
 from experiments import command
-from tests.experiments.commands import start
+from tests.experiments.commands import call, start
 
 SMALL = (
   "--task=digits_logistic",
@@ -120,3 +121,10 @@ def test_ten_presses_are_one(monkeypatch):
   now[0] += 2  # The first one was lost.
   with pytest.raises(KeyboardInterrupt):
     command._raise(signal.SIGTERM, None)
+
+
+def test_another_thread_leaves_signals_to_its_caller(tmp_path):
+  """There a run cannot answer them, and runs."""
+  arguments = (*SMALL, "--rounds=1", f"--output_dir={tmp_path / 'run'}")
+  with concurrent.futures.ThreadPoolExecutor() as pool:
+    assert pool.submit(call, *arguments).result() == 0

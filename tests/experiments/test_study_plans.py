@@ -1,12 +1,14 @@
 """What a study is asked to be, and the cells that it plans."""
 
 import json
+import shlex
+import types
 
 import pytest
 
 from experiments import job
 from experiments.flags import command_line
-from experiments.studies import plan, request
+from experiments.studies import collect, plan, request
 
 FED_AVG, SCAFFOLD = "--method=fed_avg client=sgd", "--method=scaffold"
 DELTA = "--method=fed_avg client=delta_sgd"
@@ -276,3 +278,14 @@ def test_bad_study_files(tmp_path, content, message):
   assert message in str(error.value)
   assert json.dumps(str(error.value))  # One line.
   assert "\n" not in str(error.value)
+
+
+def test_the_command_of_a_run_can_be_called(tmp_path):
+  folder = tmp_path / "a run"
+  folder.mkdir()
+  (folder / "flags.txt").write_text(
+    "# A run.\n--data_dir=my data\n--rounds=2\n"
+  )
+  command = collect._command(types.SimpleNamespace(folder=folder))
+  words = ["--data_dir=my data", "--rounds=2", f"--output_dir={folder}"]
+  assert shlex.split(command)[3:] == words

@@ -1,5 +1,6 @@
 """Several cells at a time: whatever ends one process, none stays behind."""
 
+import multiprocessing
 import os
 import pathlib
 import signal
@@ -77,3 +78,20 @@ def test_signals_leave_no_process(tmp_path, number, whom, status):
   assert "Traceback" not in err
   assert until(lambda: not any(map(lives, pids)))
   assert len(list(tmp_path.iterdir())) == 2  # None took another cell.
+
+
+def test_what_is_the_callers_stays(tmp_path, monkeypatch):
+  """Its other children, and an environment variable that it does not have."""
+  monkeypatch.delenv("XLA_FLAGS", raising=False)
+  context = multiprocessing.get_context("spawn")
+  other = context.Process(target=time.sleep, args=(60,))
+  other.start()
+  try:
+    list(workers.run_all(some_cells.square, range(2), tmp_path, jobs=1))
+    assert other.is_alive()
+    assert "XLA_FLAGS" not in os.environ
+    monkeypatch.setenv("XLA_FLAGS", "--a")
+    list(workers.run_all(some_cells.square, range(2), tmp_path, jobs=1))
+    assert os.environ["XLA_FLAGS"] == "--a"
+  finally:
+    other.kill()

@@ -166,6 +166,24 @@ def test_claims_that_do_not_hold():
   assert sorted(leads.values()) == ["held", "not held"]
 
 
+@pytest.mark.parametrize(
+  ("name", "column", "change", "text"),
+  [
+    ("figure2", MOST, -0.02, "get worse from q = 0.1 to 0.85"),
+    ("figure3", "𝓑 = 256", 0.02, "get better with the budget"),
+  ],
+)
+def test_minibatch_methods_that_change(name, column, change, text):
+  def values(key):
+    loss, accuracy = as_the_paper(key)
+    return loss, accuracy + change * (key == ("Minibatch SARAH", column))
+
+  found = found_of(f"bvr/{name}", values=values)
+  claims = verdicts(ARTEFACTS[f"bvr/{name}"].blocks(found))
+  claim = f"The minibatch methods do not {text}, by 1 point or 0.02 of loss"
+  assert claims[claim] == "not held"
+
+
 def test_best_values_are_the_best_of_the_run():
   """Of a loss the least, which need not be the last."""
   found = found_of("bvr/figure2")

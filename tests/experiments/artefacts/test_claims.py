@@ -40,6 +40,27 @@ def test_where_no_chance_is_involved_the_values_decide():
   assert exact(0.1, -0.1) == "not held"
 
 
+def test_of_what_is_exact_the_least_value_is_shown_and_sorted_by():
+  low = Quantity("low", (0.01, 9.0), is_exact=True)
+  even = Quantity("even", (1.0, 1.0), is_exact=True)
+  assert Claim("text", [even, low]).reason == (
+    "low: 0.01 (the least of 2); even: 1 (the least of 2)"
+  )
+  assert str(Quantity("one", (0.5,), is_exact=True)) == "one: 0.5"
+
+
+def test_what_is_lost_says_whose_and_how():
+  slow = above("K", [NAN, 1, 2], [1, 2, 3], sides=("A", "B"), lost="is late")
+  assert str(slow) == "K: A is late at 1 of 3 seeds"
+  both = above("K", [NAN, 1], [NAN, NAN], sides=("A", "B"))
+  assert str(both) == (
+    "K: A diverged at 1 of 2 seeds and B diverged at 2 of 2 seeds"
+  )
+  assert str(Quantity("distance", (1.0, NAN))) == (
+    "distance: no number at 1 of 2 seeds"
+  )
+
+
 HELD, LOST = Quantity("a", (1.0, 1.1)), Quantity("b", (-1.0, -1.1))
 OPEN = Quantity("c", (1.0, -1.0))
 

@@ -260,6 +260,12 @@ def test_learning_nothing_is_chance():
   cells = {k: v for k, v in filled("table2a", "paper", of).items()
            if k[1] == "AG News"}  # fmt: skip
   assert set(verdicts("table2a", cells).values()) == {"held"}
+  # Less than chance by more than a point is not near it.
+  below = lambda key: [0.232, 0.233, 0.232] if key[0] in lost else OURS
+  cells_below = {k: v for k, v in filled("table2a", "paper", below).items()
+                 if k[1] == "AG News"}  # fmt: skip
+  found = verdicts("table2a", cells_below)
+  assert [v for t, v in found.items() if "of chance" in t] == ["not held"]
   some = {key: each for key, each in cells.items() if key[0] != "Adam"}
   assert not any("Adam" in text for text in verdicts("table2a", some))
 
@@ -415,7 +421,7 @@ def test_without_an_encoder_a_cell_is_left_out(tmp_path, capsys):
   assert runner._run({"one": RunOf(TEXT)}) == set()
   assert "starts from small: give --pretrained_dir" in capsys.readouterr().out
   given = Runner(tmp_path, pretrained_dir="folder")
-  ready = given._with_data(RunOf(TEXT)).arguments
+  ready = given.completed(RunOf(TEXT)).arguments
   assert ready[-1] == f"--pretrained={pathlib.Path('folder/small')}"
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from experiments import once
 from experiments.artefacts import record as records
+from experiments.artefacts import views
 from experiments.artefacts.base import Computed, Picture, Plan, RunOf
 from experiments.artefacts.claims import HELD, NOT_HELD, UNDECIDED, Claim
 from experiments.artefacts.record import Record
@@ -341,7 +342,8 @@ def test_claims_of_fmri(tmp_path):
     if isinstance(block, Picture):
       block.draw(tmp_path / f"{block.name}.png")
     if isinstance(block, Claim):
-      assert block.verdict == HELD
+      assert block.verdict == UNDECIDED  # It shows one seed.
+      assert all(q.margin > 0 for q in block.quantities)
   assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -374,3 +376,28 @@ def test_claims_of_femnist():
   assert by_text("figure15", far)[
     "FedDualAvg is best in all three metrics"
   ] == (HELD)
+
+
+@pytest.mark.parametrize("metric", ["f1", "precision", "recall", "density"])
+def test_shares_have_intervals_from_0_to_1(metric):
+  assert views.with_interval(np.array([0.1, 1.0, 0.9]), metric).endswith(
+    "(0.000 to 1.000)"
+  )
+
+
+def test_how_many_rates_are_at_an_edge_of_their_grid():
+  rates = np.array([0.1, 0.2, 0.3])
+  means = {"seed": np.zeros(3), "client_lr": rates, "server_lr": np.ones(3)}
+  found = lambda f1: {
+    ("FedMiD",): Record(
+      (), {}, {}, [{"seed": 0, "client_lr": r, "server_lr": 1} for r in rates],
+      History([0], {"f1": np.array(f1)[:, None]}), means | {"f1": np.array(f1)},
+    )
+  }  # fmt: skip
+  title = lambda f1: (
+    grids.results(found(f1), ["FedMiD"], [regression.F1], {}).title
+  )
+  # One server rate is no choice.
+  text = "{} of 1 chosen values are at an edge of their grid"
+  assert title([0.1, 0.2, 0.3]) == text.format(1)
+  assert title([0.1, 0.3, 0.2]) == text.format(0)

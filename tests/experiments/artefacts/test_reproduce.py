@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shlex
 import types
 
 import numpy as np
@@ -12,6 +13,7 @@ from experiments import run as runner
 from experiments.artefacts import (
   ARTEFACTS,
   base,
+  captions,
   costs,
   publishing,
   record,
@@ -28,7 +30,7 @@ from experiments.artefacts.base import (
   grid_of,
 )
 from experiments.artefacts.claims import Claim, Quantity
-from experiments.artefacts.running import Runner
+from experiments.artefacts.running import Outcome, Runner
 from fedjax_opt.metrics import History
 from tests.experiments.commands import call
 
@@ -99,7 +101,7 @@ def test_settings_are_chosen_before_cells_run(outcome):
   assert outcome.found[("best",)].points[0]["client_lr"] == pytest.approx(0.1)
   assert list(outcome.found) == list(outcome.cells)
   assert outcome.found[("gap",)].final("gap").tolist() == [0.5, 0.25]
-  assert ARTEFACT.blocks(outcome.found)[-1].quantities[0].mean > 0.1
+  assert ARTEFACT.blocks(outcome.found)[-1].quantities[0].margin > 0.1
 
 
 def test_the_same_run_is_done_once(outcome, folder):
@@ -167,9 +169,77 @@ def test_the_report(outcome):
   assert "`rounds` 2 (in the paper's size 9) (best)" in text
   assert "Of the paper's cells not at this size: more." in text
   assert "![All](figures/table9_all.png)" in text
-  assert re.search(r"\| tuned is better \| \*\*\w+", text)
+  assert "; 1 of 1 chosen values are at an edge of their grid." in text
+  assert re.search(r"\| claim \| .*\n.*\n\| tuned is better \| \*\*\w+", text)
+  assert "Only at this size" not in text
   # What was chosen is no reduction.
   assert "`client_lr` is" not in text
+
+
+def test_what_only_a_size_has_is_named_and_what_stands_in():
+  other = ("--task=digits_mlp", *TINY[1:])
+  only = lambda plan: (
+    {("a",): RunOf(TINY)}
+    if plan.size == "paper"
+    else {("b",): RunOf(other), ("c",): RunOf((*other, "--seed=3"))}
+  )
+  artefact = dataclasses.replace(ARTEFACT, cells=only)
+  outcome = Outcome(only(Plan("cpu", {})), {}, {})
+  assert captions.reduced(artefact, "cpu", outcome) == [
+    "Of the paper's cells not at this size: a.",
+    "Only at this size: b; c (`task` digits_mlp, `rounds` 2).",
+  ]
+  assert captions.stand_ins(artefact, "cpu", outcome) == "digits_mlp"
+  own = Outcome(only(Plan("paper", {})), {}, {})
+  assert captions.stand_ins(artefact, "cpu", own) == ""
+
+
+def test_a_grid_without_a_best_is_said(outcome):
+  ((grid, record_),) = outcome.tuning.items()
+  lost = {n: v * np.nan for n, v in record_.history.metrics.items()}
+  history = History(record_.history.rounds, lost)
+  diverged = {grid: dataclasses.replace(record_, history=history)}
+  said = captions.chosen(outcome._replace(tuning=diverged))
+  assert said.endswith(
+    "; of 1 of 1 grids all points diverged, so that the first value is used."
+  )
+
+
+def test_a_claim_that_is_ours_says_so(outcome):
+  ours = Claim("it is", [Quantity("a", (1.0,))], is_ours=True)
+  artefact = dataclasses.replace(ARTEFACT, blocks=lambda found: [ours])
+  text = report.markdown(artefact, "smoke", outcome, ".")
+  assert "| it is (our own test) | " in text
+
+
+def test_commands_can_be_called(folder):
+  runner_ = Runner(folder, data_dir="my data", pretrained_dir="my encoders")
+  text = ("--flagfile=experiments/delta_sgd/text_cpu.flags",
+          "--client=sgd", "--pretrained=small")  # fmt: skip
+  of = {("text",): RunOf(text), ("other",): RunOf(TINY)}
+  first, second = reproduce.commands(
+    Outcome(of, {}, {}), runner_.completed
+  ).splitlines()
+  assert shlex.split(first)[3:] == [
+    *text[:2], "--pretrained=my encoders/small", "--data_dir=my data"
+  ]  # fmt: skip
+  assert shlex.split(second)[3:] == [*TINY]
+
+
+def test_what_has_not_run_is_not_published(
+  monkeypatch, tmp_path, capsys, outcome
+):
+  monkeypatch.setitem(ARTEFACTS, "some/table9", ARTEFACT)
+  monkeypatch.setattr(publishing, "_EXPERIMENTS", tmp_path / "experiments")
+  monkeypatch.setattr(publishing, "check", lambda size: None)
+  arguments = ("--artefact=some/table9", "--only_found", "--publish")
+  status = call(*arguments, f"--output_dir={tmp_path / 'x'}", program=reproduce)
+  assert status == 1
+  assert capsys.readouterr().err == (
+    "error: publish=True: 4 of 4 cells of some/table9 have not run; run them "
+    "first\n"
+  )
+  assert not (tmp_path / "experiments").exists()
 
 
 def test_publishing(outcome, tmp_path, monkeypatch):
@@ -219,6 +289,8 @@ def test_what_is_published_is_of_the_numbers_as_recorded(
       "size='cpu': domo/table2 has no such size",
     ),
     (("--artefact=domo", "--jobs=0"), "jobs=0: must be at least 1"),
+    (("--artefact=domo", "--publish"), "size='smoke' says nothing of a paper"),
+    (('--artefact="a"b',), "must be values between commas, with quotation"),
     (("--artefakt=domo",), "artefakt"),
     (("domo",), "domo"),
   ],
