@@ -131,7 +131,7 @@ def test_a_limit_that_nobody_reaches_changes_no_bit(action):
   ],
 )
 def test_only_differences_count(make):
-  """Numbers of steps and weights beside a difference are no part of its norm."""
+  """Numbers of steps beside a difference are no part of its norm."""
   settings = {"rounds": 3, "batch_size": 4, "local_steps": 5, "seed": 3}
   plain = simulate(make(TASK.loss_fn), TASK.params, TASK.data, **settings)
   # Above all differences, and below the other numbers that are sent.
