@@ -12,6 +12,7 @@ import pytest
 from experiments.tasks import images as image_tasks
 from fedjax_opt import (
   ClientData,
+  centralized,
   fed_avg,
   models,
   objectives,
@@ -383,3 +384,26 @@ def test_targets_are_not_rounded():
   assert {name: str(leaf.dtype) for name, leaf in seen.items()} == {
     "x": "bfloat16", "y": "float32", "weight": "bfloat16", "id": "int32",
   }  # fmt: skip
+
+
+def test_exact_gradients_of_many_examples_are_summed_in_float32():
+  """2,000 gradients of 100 overflow float16."""
+  dtype = jnp.float16
+  data = ClientData.from_partition(
+    {"x": np.full((2000, 1), 100, np.float32)}, [np.arange(2000)]
+  )
+
+  def loss_fn(params, batch, rng):
+    return (batch["x"] @ params["w"].astype(jnp.float32)).astype(dtype)
+
+  result = simulate(
+    centralized(loss_fn, prox.l1(0.0), 1e-3),
+    {"w": jnp.zeros(1, dtype)},
+    data,
+    rounds=1,
+    batch_size=10,
+  )
+  assert result.params["w"].dtype == dtype
+  np.testing.assert_allclose(
+    np.asarray(result.params["w"], np.float32), -0.1, rtol=4e-3
+  )
