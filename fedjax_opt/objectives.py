@@ -19,6 +19,7 @@ from fedjax_opt.base import (
   Params,
 )
 from fedjax_opt.checks import functions
+from fedjax_opt.checks import values as checks
 from fedjax_opt.models import statistics
 from fedjax_opt.trees import at_least_float32
 
@@ -82,8 +83,12 @@ def l2(loss_fn: LossFn, strength: jax.typing.ArrayLike) -> LossFn:
   Returns:
     The loss of each example plus the term; x are all parameters but running
     statistics.
-  """
 
+  Raises:
+    ValueError: if `strength` is out of range.
+    TypeError: if it is no number.
+  """
+  checks.in_interval("strength", strength, "[0, inf)")
   return RegularizedLoss(
     loss_fn, lambda params: strength / 2 * _squared_norm(params)
   )
@@ -101,7 +106,12 @@ def proximal(
 
   Returns:
     The loss of each example plus the term.
+
+  Raises:
+    ValueError: if `mu` is out of range.
+    TypeError: if it is no number.
   """
+  checks.in_interval("mu", mu, "[0, inf)")
 
   def term(params):
     return mu / 2 * _squared_norm(optax.tree.sub(params, center))
@@ -142,10 +152,15 @@ def contrastive(
   Returns:
     The loss of each example plus the term of that example.
 
+  Raises:
+    ValueError: if `mu` or `temperature` is out of range.
+    TypeError: if an argument is of a wrong type.
+
   References:
     Li et al., "Model-Contrastive Federated Learning", CVPR 2021, eq. 3.
   """
-
+  checks.in_interval("mu", mu, "[0, inf)")
+  checks.in_interval("temperature", temperature, "(0, inf)")
   loss_fn = functions.loss(loss_fn)
   features_fn = functions.features(features_fn)
 

@@ -12,9 +12,11 @@ they need, and what devices exchange is known before there is such a machine.
 
 import contextlib
 import contextvars
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import jax
+
+from fedjax_opt.checks import values as checks
 
 __all__ = [
   "check_at_hand",
@@ -38,8 +40,15 @@ def use(devices: Sequence[jax.Device]) -> Iterator[None]:
 
   Raises:
     ValueError: if there are none, or of several platforms.
+    TypeError: if it is no list of devices.
   """
-  devices = tuple(devices)
+  found = tuple(devices) if isinstance(devices, Iterable) else (None,)
+  if not all(hasattr(device, "platform") for device in found):
+    raise TypeError(
+      f"devices={checks.shown(devices)}: must be a list of devices, as "
+      "jax.devices() gives it"
+    )
+  devices = found
   platforms = sorted({device.platform for device in devices})
   if len(platforms) != 1:
     raise ValueError(

@@ -457,11 +457,10 @@ class TestGrids:
     (lambda: prox.l1_ball(0), r"l1_ball: radius=0: must be in \(0, inf\)"),
     (
       lambda: prox.l2_ball(-2.0),
-      r"l2_ball: radius=-2.0: must be in \(0, inf\)",
+      r"l2_ball: radius=-2: must be in \(0, inf\)",
     ),
     (lambda: prox.simplex(0), r"simplex: scale=0: must be in \(0, inf\)"),
     (lambda: prox.box(2, 1), r"box: low=2 and high=1: needs low <= high"),
-    (lambda: prox.box(np.zeros(2)), r"box: low has shape \(2,\)"),
     (lambda: -2 * prox.l1(1), r"scale=-2: must be in \[0, inf\)"),
     (
       lambda: prox.nuclear(1.0).prox(jnp.ones(3), 1.0),

@@ -127,6 +127,16 @@ def test_devices_are_of_one_platform(devices, said):
     pass
 
 
+@pytest.mark.parametrize("devices", [["cpu"], None, jax.devices()[0]])
+def test_devices_are_a_list_of_devices(devices):
+  with (
+    pytest.raises(TypeError, match="must be a list of devices, as") as error,
+    target.use(devices),
+  ):
+    pass
+  assert str(error.value).startswith("devices=")
+
+
 # What is computed otherwise there.
 
 TREE = {"a": np.arange(6.0, dtype=np.float32).reshape(2, 3), "b": np.ones(4)}

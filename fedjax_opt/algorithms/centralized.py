@@ -19,17 +19,17 @@ import numpy as np
 import optax
 from jax import lax
 
-from fedjax_opt.algorithms.composite import (
-  check_mirror_map,
-  check_regularizer,
-)
 from fedjax_opt.base import Algorithm, LossFn, Params
 from fedjax_opt.checks import algorithms, functions, rules
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.mirror import MirrorMap
 from fedjax_opt.prox import Regularizer
-from fedjax_opt.rules.mirror import mirror_step
+from fedjax_opt.rules.mirror import (
+  check_mirror_map,
+  check_regularizer,
+  mirror_step,
+)
 
 
 class ProximalGradientState(NamedTuple):

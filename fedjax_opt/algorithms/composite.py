@@ -23,6 +23,8 @@ from fedjax_opt.prox import Regularizer, zero
 from fedjax_opt.rules.mirror import (
   DualAveragingState,
   check_finite,
+  check_mirror_map,
+  check_regularizer,
   dual_averaging,
   mirror_step,
   subgradient_step,
@@ -183,6 +185,7 @@ def fed_dual_avg(
   _check(loss_fn, psi, learning_rate, server_learning_rate)
   check_mirror_map(mirror_map)
   checks.switch("only_server_prox", only_server_prox)
+  checks.switch("averaged", averaged)
   h = euclidean() if mirror_map is None else mirror_map
   client_psi = zero() if only_server_prox else psi
 
@@ -318,21 +321,3 @@ def _check(loss_fn, psi, learning_rate, server_learning_rate):
   check_regularizer(psi)
   rules.rate("learning_rate", learning_rate)
   rules.rate("server_learning_rate", server_learning_rate, may_drop=False)
-
-
-def check_mirror_map(mirror_map: MirrorMap | None) -> None:
-  """Raises TypeError if it is neither None nor a mirror map."""
-  if mirror_map is not None and not isinstance(mirror_map, MirrorMap):
-    raise TypeError(
-      f"mirror_map={checks.shown(mirror_map)}: must be one of "
-      "fedjax_opt.mirror, such as mirror.entropy(), or None"
-    )
-
-
-def check_regularizer(psi: Regularizer) -> None:
-  """Raises ValueError if psi is no regularizer."""
-  if not isinstance(psi, Regularizer):
-    raise ValueError(
-      f"psi={checks.shown(psi)}: must be a regularizer of fedjax_opt.prox, "
-      "such as prox.kernels(prox.l1(0.1)), or prox.zero() for none"
-    )

@@ -53,8 +53,8 @@ def scaffold(
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
-    learning_rate: eta_l, or a function from the round to it; positive. Local
-      steps are plain SGD, the only rule that control variates correct.
+    learning_rate: eta_l, or a function from the round to it; non-negative.
+      Local steps are plain SGD, the only rule that control variates correct.
     server_learning_rate: eta_g; non-negative.
     exact_control: whether the new control variate is the exact gradient of the
       client's objective at x (option I) instead of the mean of its corrected

@@ -105,7 +105,8 @@ def rate_of_round(value: Any, round: jax.Array) -> Any:
   """A learning rate in a round.
 
   Raises:
-    ValueError: for an optimizer, where steps are plain ones.
+    ValueError: for an optimizer, where steps are plain ones, and for a negative
+      rate; of a traced one that is not known.
     TypeError: for a function that gives no number.
   """
   rate("learning_rate", value)
@@ -118,6 +119,7 @@ def rate_of_round(value: Any, round: jax.Array) -> Any:
       f"learning_rate: its function of the round returned {shown(found)}; must "
       "return a number"
     )
+  checks.in_interval("learning_rate", found, "[0, inf)")
   return found
 
 

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax import flatten_util
 
 from fedjax_opt import norms
 from fedjax_opt.base import Params
-from fedjax_opt.prox.regularizer import Regularizer, check
+from fedjax_opt.checks import values as checks
+from fedjax_opt.prox.regularizer import Regularizer
 from fedjax_opt.prox.simplex import project_simplex
 
 # The largest violation of a constraint at which a point still counts as inside:
@@ -45,13 +45,14 @@ def l1_ball(radius: jax.typing.ArrayLike) -> Regularizer:
     The regularizer.
 
   Raises:
-    ValueError: if `radius` is not positive.
+    ValueError: if `radius` is out of range.
+    TypeError: if it is no number.
 
   References:
     Duchi et al., "Efficient Projections onto the l1-Ball for Learning in High
     Dimensions", ICML 2008.
   """
-  check("l1_ball: radius", radius, radius, low=0, is_open=True)
+  checks.in_interval("l1_ball: radius", radius, "(0, inf)")
 
   def project(tree):
     z, unravel = _raveled(tree)
@@ -83,9 +84,10 @@ def l2_ball(radius: jax.typing.ArrayLike) -> Regularizer:
     The regularizer.
 
   Raises:
-    ValueError: if `radius` is not positive.
+    ValueError: if `radius` is out of range.
+    TypeError: if it is no number.
   """
-  check("l2_ball: radius", radius, radius, low=0, is_open=True)
+  checks.in_interval("l2_ball: radius", radius, "(0, inf)")
 
   # Both compare squares in units of the largest entry, of which none overflows.
   def squares(tree):
@@ -117,13 +119,14 @@ def simplex(scale: jax.typing.ArrayLike = 1.0) -> Regularizer:
     The regularizer.
 
   Raises:
-    ValueError: if `scale` is not positive.
+    ValueError: if `scale` is out of range.
+    TypeError: if it is no number.
 
   References:
     Duchi et al., "Efficient Projections onto the l1-Ball for Learning in High
     Dimensions", ICML 2008, Figure 1.
   """
-  check("simplex: scale", scale, scale, low=0, is_open=True)
+  checks.in_interval("simplex: scale", scale, "(0, inf)")
 
   def is_inside(tree):
     off = jnp.abs(optax.tree.sum(tree) - scale)
@@ -150,15 +153,13 @@ def box(
     The regularizer.
 
   Raises:
-    ValueError: if a bound is no scalar, or `low` is above `high`.
+    ValueError: if a bound is NaN, or `low` is above `high`.
+    TypeError: if a bound is no number.
   """
-  if jnp.ndim(low) or jnp.ndim(high):
-    raise ValueError(
-      f"box: low has shape {jnp.shape(low)} and high {jnp.shape(high)}: both "
-      "must be scalars"
-    )
+  checks.in_interval("box: low", low, "[-inf, inf]")
+  checks.in_interval("box: high", high, "[-inf, inf]")
   traced = any(isinstance(end, jax.core.Tracer) for end in (low, high))
-  if not traced and not np.all(low <= high):
+  if not traced and low > high:
     raise ValueError(f"box: low={low} and high={high}: needs low <= high")
 
   def is_inside(tree):

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_opt import norms
-from fedjax_opt.prox.regularizer import Regularizer, check
+from fedjax_opt.checks import values as checks
+from fedjax_opt.prox.regularizer import Regularizer
 from fedjax_opt.prox.singular_values import soft_threshold_singular_values
 from fedjax_opt.prox.total_variation import total_variation_prox
 
@@ -26,7 +27,7 @@ def _penalty(
     leaf_prox: `(leaf, threshold) -> leaf`, the prox at strength 1, where
       `threshold` is the step.
   """
-  check(f"{kind}: strength", strength, strength, low=0)
+  checks.in_interval(f"{kind}: strength", strength, "[0, inf)")
 
   def value(tree):
     leaves = map(jnp.asarray, jax.tree.leaves(tree))
@@ -53,7 +54,8 @@ def l1(strength: jax.typing.ArrayLike) -> Regularizer:
     The regularizer.
 
   Raises:
-    ValueError: if `strength` is negative.
+    ValueError: if `strength` is out of range.
+    TypeError: if an argument is of a wrong type.
   """
   return _penalty(
     "l1", strength, lambda leaf: jnp.sum(jnp.abs(leaf)), _soft_threshold
@@ -79,7 +81,8 @@ def squared_l2(strength: jax.typing.ArrayLike) -> Regularizer:
     The regularizer.
 
   Raises:
-    ValueError: if `strength` is negative.
+    ValueError: if `strength` is out of range.
+    TypeError: if an argument is of a wrong type.
   """
   return _penalty(
     "squared_l2",
@@ -108,7 +111,8 @@ def elastic_net(
     The regularizer.
 
   Raises:
-    ValueError: if a strength is negative.
+    ValueError: if a strength is out of range.
+    TypeError: if a strength is no number.
 
   References:
     Zou and Hastie, "Regularization and Variable Selection via the Elastic
@@ -139,13 +143,16 @@ def group_lasso(
     The regularizer.
 
   Raises:
-    ValueError: if `strength` is negative.
+    ValueError: if `strength` is out of range.
+    TypeError: if an argument is of a wrong type.
 
   References:
     Yuan and Lin, "Model Selection and Estimation in Regression with Grouped
     Variables", JRSS B 2006.
   """
-  axis = axis if isinstance(axis, int) else tuple(axis)
+  axis = tuple(axis) if isinstance(axis, Sequence) else (axis,)
+  for each in axis:
+    checks.whole("group_lasso: axis", each)
 
   def squares(leaf, keepdims):
     """Squared norms of groups, each in units of its largest entry."""
@@ -186,8 +193,9 @@ def nuclear(strength: jax.typing.ArrayLike) -> Regularizer:
     The regularizer; each leaf must be a matrix.
 
   Raises:
-    ValueError: if `strength` is negative; from `value` and `prox`, if a leaf is
-      no matrix.
+    ValueError: if `strength` is out of range; from `value` and `prox`, if a
+      leaf is no matrix.
+    TypeError: if `strength` is no number.
 
   References:
     Cai, Candes and Shen, "A Singular Value Thresholding Algorithm for Matrix
@@ -228,8 +236,10 @@ def total_variation_1d(
     The regularizer. Its prox is exact, see `total_variation.py`.
 
   Raises:
-    ValueError: if `strength` is negative.
+    ValueError: if `strength` is out of range.
+    TypeError: if an argument is of a wrong type.
   """
+  checks.whole("total_variation_1d: axis", axis)
 
   def leaf_prox(z, threshold):
     lines = jnp.moveaxis(z, axis, -1)

@@ -6,9 +6,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fedjax_opt.base import Params
+from fedjax_opt.checks import values as checks
 from fedjax_opt.trees import at_least_float32
 
 # Outer kind -> inner kinds with which its proximal operator composes: the prox
@@ -89,7 +89,7 @@ class Regularizer:
     object.__setattr__(self, "prox", keep_dtypes)
 
   def __rmul__(self, scale: jax.typing.ArrayLike) -> "Regularizer":
-    check("scale", scale, scale, low=0)
+    checks.in_interval("scale", scale, "[0, inf)")
     if self.terms:
       return _sum(tuple(scale * term for term in self.terms))
 
@@ -256,33 +256,3 @@ def kernels(psi: Regularizer) -> Regularizer:
 def path_names(path: tuple[Any, ...]) -> tuple[str, ...]:
   """A path of `jax.tree_util` as strings: keys, names and indices."""
   return tuple(jax.tree_util.keystr((key,), simple=True) for key in path)
-
-
-def check(
-  name: str,
-  value: jax.typing.ArrayLike,
-  shown: Any,
-  low: float,
-  is_open: bool = False,
-) -> None:
-  """Checks that a value is at least `low`; NaN is refused.
-
-  A traced value, such as that of a grid, is not checked: it is not known before
-  the program runs.
-
-  Args:
-    name: name of the argument, such as `l1: strength`.
-    value: value to be checked.
-    shown: the value as the message shows it.
-    low: the least value allowed.
-    is_open: whether `low` itself is refused.
-
-  Raises:
-    ValueError: if the value is too small, or NaN.
-  """
-  if isinstance(value, jax.core.Tracer):
-    return
-  value = np.asarray(value)
-  if not np.all(value > low if is_open else value >= low):
-    interval = f"({low}, inf)" if is_open else f"[{low}, inf)"
-    raise ValueError(f"{name}={shown}: must be in {interval}")

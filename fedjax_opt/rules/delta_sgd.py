@@ -13,6 +13,7 @@ import optax
 
 from fedjax_opt import norms, target
 from fedjax_opt.base import Params
+from fedjax_opt.checks import values as checks
 from fedjax_opt.trees import at_least_float32
 
 
@@ -76,9 +77,10 @@ def delta_sgd(
     delta: damps growth; non-negative. 1 gives the box as printed, 0.1 is what
       all experiments use.
     eta_0: the first step size; positive.
-    theta_0: the ratio of step sizes assumed before the first step.
-    eps: added to the minimum, as the authors' program does (1e-8 there); 0 is
-      the box.
+    theta_0: the ratio of step sizes assumed before the first step;
+      non-negative, may be infinite.
+    eps: added to the minimum, as the authors' program does (1e-8 there);
+      non-negative, 0 is the box.
     reuse_gradients: whether to keep the previous gradient instead of taking it
       again on the current batch.
     measure_movement: whether to keep the previous point too and measure how far
@@ -97,8 +99,10 @@ def delta_sgd(
     `draw=1`, which stands for other draws than those of `grads`.
 
   Raises:
-    ValueError: if both `reuse_gradients` and `independent_dropout` are given;
-      from `update`, if `params` or a needed `grad_fn` is missing.
+    ValueError: if a number is out of range, or both `reuse_gradients` and
+      `independent_dropout` are given; from `update`, if `params` or a needed
+      `grad_fn` is missing.
+    TypeError: if an argument is of a wrong type.
 
   Example:
     >>> rule = delta_sgd()
@@ -116,7 +120,14 @@ def delta_sgd(
     Kim et al., "Adaptive Federated Learning with Auto-Tuned Clients", ICLR
     2024, Algorithm 1 with the delta of section 4.
   """
-
+  checks.in_interval("gamma", gamma, "(0, inf)")
+  checks.in_interval("delta", delta, "[0, inf)")
+  checks.in_interval("eta_0", eta_0, "(0, inf)")
+  checks.in_interval("theta_0", theta_0, "[0, inf]")
+  checks.in_interval("eps", eps, "[0, inf)")
+  checks.switch("reuse_gradients", reuse_gradients)
+  checks.switch("measure_movement", measure_movement)
+  checks.switch("independent_dropout", independent_dropout)
   if reuse_gradients and independent_dropout:
     raise ValueError(
       "independent_dropout=True: with reuse_gradients there is no second "

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt.base import Params
+from fedjax_opt.checks import values as checks
 
 # (v_{t-1}, Delta_t^2) -> v_t, of one leaf.
 _SecondMoment = Callable[[jax.Array, jax.Array], jax.Array]
@@ -53,10 +54,15 @@ def fedopt_adam(
   Returns:
     An optax transformation.
 
+  Raises:
+    ValueError: if an argument is out of range.
+    TypeError: if it is no number.
+
   References:
     Reddi et al., "Adaptive Federated Optimization", ICLR 2021, Algorithm 2,
     FedAdam; b1, b2 and tau as in its section 5.
   """
+  checks.in_interval("b2", b2, "[0, 1)")
   return _fedopt(
     learning_rate, b1, eps, lambda v, square: b2 * v + (1 - b2) * square
   )
@@ -84,10 +90,15 @@ def fedopt_yogi(
   Returns:
     An optax transformation.
 
+  Raises:
+    ValueError: if an argument is out of range.
+    TypeError: if it is no number.
+
   References:
     Reddi et al., "Adaptive Federated Optimization", ICLR 2021, Algorithm 2,
     FedYogi; b1, b2 and tau as in its section 5.
   """
+  checks.in_interval("b2", b2, "[0, 1)")
   return _fedopt(
     learning_rate,
     b1,
@@ -112,6 +123,10 @@ def fedopt_adagrad(
   Returns:
     An optax transformation.
 
+  Raises:
+    ValueError: if an argument is out of range.
+    TypeError: if it is no number.
+
   References:
     Reddi et al., "Adaptive Federated Optimization", ICLR 2021, Algorithm 2,
     FedAdagrad; b1 and tau as in its section 5.
@@ -126,6 +141,9 @@ def _fedopt(
   second_moment: _SecondMoment,
 ) -> optax.GradientTransformation:
   """Algorithm 2 with its line for v_t left open; Delta_t = -gradient."""
+  checks.in_interval("learning_rate", learning_rate, "[0, inf)")
+  checks.in_interval("b1", b1, "[0, 1)")
+  checks.in_interval("eps", eps, "(0, inf)")
 
   def init_fn(params: Params) -> FedOptState:
     square = lambda leaf: jnp.full_like(leaf, jnp.square(eps))

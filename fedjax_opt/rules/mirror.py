@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt.base import Params
+from fedjax_opt.checks import values as checks
 from fedjax_opt.mirror import MirrorMap, euclidean
 from fedjax_opt.prox import Regularizer
 
@@ -38,12 +39,15 @@ def mirror_step(
     An optax transformation; `update` needs `params`.
 
   Raises:
-    ValueError: by `update`, without `params`.
+    ValueError: if `learning_rate` is negative, or `psi` is no regularizer; by
+      `update`, without `params`.
+    TypeError: if `learning_rate` is no number, or `mirror_map` no mirror map.
 
   References:
     Yuan et al., "Federated Composite Optimization", ICML 2021, eq. 2.3 (which
     lacks the rate before the gradient).
   """
+  _check(learning_rate, psi, mirror_map)
   h = euclidean() if mirror_map is None else mirror_map
 
   def update_fn(grads, state, params=None):
@@ -87,11 +91,14 @@ def dual_averaging(
     An optax transformation; `update` needs `params`.
 
   Raises:
-    ValueError: by `update`, without `params`.
+    ValueError: if `learning_rate` is negative, or `psi` is no regularizer; by
+      `update`, without `params`.
+    TypeError: if `learning_rate` is no number, or `mirror_map` no mirror map.
 
   References:
     Yuan et al., "Federated Composite Optimization", ICML 2021, section 2.2.
   """
+  _check(learning_rate, psi, mirror_map)
   h = euclidean() if mirror_map is None else mirror_map
 
   def init_fn(params):
@@ -110,6 +117,24 @@ def dual_averaging(
     return optax.tree.sub(point, params), state
 
   return optax.GradientTransformation(init_fn, update_fn)
+
+
+def check_regularizer(psi: Regularizer) -> None:
+  """Raises ValueError if psi is no regularizer."""
+  if not isinstance(psi, Regularizer):
+    raise ValueError(
+      f"psi={checks.shown(psi)}: must be a regularizer of fedjax_opt.prox, "
+      "such as prox.kernels(prox.l1(0.1)), or prox.zero() for none"
+    )
+
+
+def check_mirror_map(mirror_map: MirrorMap | None) -> None:
+  """Raises TypeError if it is neither None nor a mirror map."""
+  if mirror_map is not None and not isinstance(mirror_map, MirrorMap):
+    raise TypeError(
+      f"mirror_map={checks.shown(mirror_map)}: must be one of "
+      "fedjax_opt.mirror, such as mirror.entropy(), or None"
+    )
 
 
 def check_finite(psi: Regularizer) -> None:
@@ -139,11 +164,15 @@ def subgradient_step(
     An optax transformation; `update` needs `params`.
 
   Raises:
-    ValueError: if `psi` is a constraint, which such a step would ignore.
+    ValueError: if `learning_rate` is negative, or `psi` is no regularizer or a
+      constraint, which such a step would ignore; by `update`, without
+      `params`.
+    TypeError: if `learning_rate` is no number.
 
   References:
     The program of Yuan et al., "Federated Composite Optimization", ICML 2021.
   """
+  _check(learning_rate, psi)
   check_finite(psi)
 
   def update_fn(grads, state, params=None):
@@ -157,3 +186,10 @@ def subgradient_step(
     return optax.tree.sub(point, params), state
 
   return optax.GradientTransformation(optax.init_empty_state, update_fn)
+
+
+def _check(learning_rate, psi, mirror_map=None):
+  """The arguments that all of these have."""
+  checks.in_interval("learning_rate", learning_rate, "[0, inf)")
+  check_regularizer(psi)
+  check_mirror_map(mirror_map)

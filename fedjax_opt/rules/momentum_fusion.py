@@ -9,6 +9,7 @@ import jax
 import optax
 
 from fedjax_opt.base import Params
+from fedjax_opt.checks import values as checks
 
 
 def momentum_fusion(
@@ -37,9 +38,14 @@ def momentum_fusion(
   Returns:
     An optax transformation, without a state.
 
+  Raises:
+    ValueError: if `rate` is not finite.
+    TypeError: if it is no number.
+
   References:
     Xu et al., AAAI 2022, Algorithm 1, line 10.
   """
+  checks.in_interval("rate", rate, "(-inf, inf)")
 
   def fuse(updates: Params, params: Params | None) -> Params:
     del params

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_opt.checks import values as checks
+
 
 def sps(
   c: jax.typing.ArrayLike = 0.5,
@@ -31,15 +33,22 @@ def sps(
     c: scales the step down; positive.
     f_min: a lower bound of the batch loss, in units of the loss. A loss below
       it gives no step.
-    max_step: the largest step size; infinity for none.
+    max_step: the largest step size; positive, infinity for none.
 
   Returns:
     An optax transformation whose `update` needs the keyword argument `value`:
     the loss of the current batch.
 
+  Raises:
+    ValueError: if a number is out of range.
+    TypeError: if it is no number.
+
   References:
     Loizou et al., "Stochastic Polyak Step-size for SGD", AISTATS 2021, eq. 2.
   """
+  checks.in_interval("c", c, "(0, inf)")
+  checks.in_interval("f_min", f_min, "(-inf, inf)")
+  checks.in_interval("max_step", max_step, "(0, inf]")
   # optax's step is min(gap / (||g||^2 + eps), cap): to divide it by c, scale it
   # by 1 / c and give eps and cap beforehand what undoes that.
   rule = optax.chain(

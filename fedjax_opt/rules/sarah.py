@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt.base import Params
+from fedjax_opt.checks import values as checks
 
 
 class SarahState(NamedTuple):
@@ -53,12 +54,14 @@ def sarah(
     of the current batch at any point.
 
   Raises:
-    ValueError: by `update`, without these.
+    ValueError: if `learning_rate` is negative; by `update`, without these.
+    TypeError: if `learning_rate` is no number.
 
   References:
     Murata and Suzuki, 2021, Algorithm 3; Nguyen et al., 2017, Algorithm 1 if
     `direction` is None and the first batch is all data.
   """
+  checks.in_interval("learning_rate", learning_rate, "[0, inf)")
 
   def init_fn(params):
     start = direction

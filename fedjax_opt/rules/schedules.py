@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from fedjax_opt.checks import values as checks
+
 
 def step_decay(
   round: jax.typing.ArrayLike,
@@ -20,19 +22,34 @@ def step_decay(
 
   Args:
     round: [] int, the round, from 0.
-    num_rounds: R, of the run.
-    milestones: fractions of R; the rate drops in the first round at or past
-      each.
-    factor: what each drop multiplies the rate with.
+    num_rounds: R, of the run; at least 1.
+    milestones: fractions of R, non-negative; the rate drops in the first
+      round at or past each.
+    factor: what each drop multiplies the rate with; non-negative.
 
   Returns:
     A scalar: `factor` to the power of the drops so far.
+
+  Raises:
+    ValueError: if an argument is out of range.
+    TypeError: if it is no number, or no whole one where it must be.
 
   Example:
     A client rule is allowed to be a function of the round:
 
     >>> client = lambda r: optax.sgd(0.1 * step_decay(r, num_rounds=500))
   """
+  checks.in_interval("round", round, "[0, inf)")
+  checks.at_least("num_rounds", num_rounds, 1)
+  if not isinstance(milestones, Sequence) or isinstance(milestones, str):
+    raise TypeError(
+      f"milestones={checks.shown(milestones)}: must be a list or tuple of "
+      "fractions of the rounds"
+    )
+  for i, milestone in enumerate(milestones):
+    checks.number(f"milestones[{i}]", milestone)
+    checks.in_interval(f"milestones[{i}]", milestone, "[0, inf)")
+  checks.in_interval("factor", factor, "[0, inf)")
   # The small term keeps 0.29 * 100 from being 29.000000000000004.
   starts = jnp.array([math.ceil(num_rounds * m - 1e-9) for m in milestones])
   return jnp.asarray(factor) ** jnp.sum(round >= starts)

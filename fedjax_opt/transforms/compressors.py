@@ -100,6 +100,8 @@ def sign() -> Upload:
   r"""The signs, times the mean magnitude: :math:`(\|u\|_1 / d) \, sign(u)`.
 
   Biased; meant for `error_feedback`. Zeros stay zeros, as `numpy.sign` has it.
+  The bytes assume that there are none, since one bit cannot tell a third value;
+  an entry without a gradient is one.
 
   Returns:
     The upload; it sends one bit for each entry, and the mean magnitude.

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import trees
+from fedjax_opt import optimizers, trees
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import algorithms, functions
 from fedjax_opt.checks import values as checks
@@ -150,7 +150,7 @@ def checked(upload: Any) -> Upload:
 def _has_state(rule: optax.GradientTransformation) -> bool:
   """Whether clients keep a state; one that only a model tells counts as one."""
   try:
-    state = jax.eval_shape(rule.init, jnp.zeros(1))
+    state = jax.eval_shape(rule.init, jax.ShapeDtypeStruct((1,), float))
   except Exception:
     return True
   return bool(jax.tree.leaves(state))
@@ -159,7 +159,7 @@ def _has_state(rule: optax.GradientTransformation) -> bool:
 def _starts(rule, parts, like) -> tuple[Any, ...]:
   """The state of the rule for each part before its first difference."""
   return tuple(
-    () if shapes is None else rule.init(part)
+    () if shapes is None else optimizers.init("upload", rule, part)
     for part, shapes in zip(parts, like, strict=True)
   )
 
@@ -174,7 +174,7 @@ def _transformed(rule, parts, like, states, key):
     if shapes is not None:
       is_finite = trees.all_finite(part)
       own_key = jax.random.fold_in(key, i)
-      part, state = rule.update(part, state, None, key=own_key)
+      part, state = _step(rule, part, state, own_key)
       # A transform may hide what is not finite; such a client is left out.
       keep = lambda leaf, is_finite=is_finite: jnp.where(
         is_finite, leaf, jnp.nan
@@ -183,6 +183,16 @@ def _transformed(rule, parts, like, states, key):
     sent.append(part)
     after.append(state)
   return sent, tuple(after)
+
+
+def _step(rule, part, state, key):
+  """A step of the rule; it has no parameters to be given."""
+  try:
+    return rule.update(part, state, None, key=key)
+  except Exception as error:
+    if checks.is_own(error):
+      raise
+    raise checks.failed("upload: its update failed", error) from error
 
 
 def _num_bytes(upload: Upload, parts: list[Any], like: list[Any]) -> int:

@@ -279,6 +279,11 @@ BAD = {
     TypeError,
     "params=None: must be a pytree of arrays",
   ),
+  "params={}": (
+    run(params={}),
+    TypeError,
+    "params={}: must be a pytree of arrays, at least one",
+  ),
   "params='w'": (
     run(params="w"),
     TypeError,

@@ -14,6 +14,7 @@ from fedjax_opt import (
   delta_sgd,
   domo,
   fed_avg,
+  fed_dual_avg,
   fed_mid,
   fed_prox,
   local,
@@ -558,6 +559,16 @@ BAD = {
       "learning_rate: its function of the round returned None; must return "
       "a number"
     ),
+  ),
+  "scaffold lambda round: -0.1": (
+    algorithm(lambda: scaffold(loss_fn, lambda round: -0.1)),
+    ValueError,
+    "learning_rate=-0.1: must be in [0, inf)",
+  ),
+  "fed_dual_avg averaged": (
+    algorithm(lambda: fed_dual_avg(loss_fn, prox.zero(), 0.1, averaged="no")),
+    TypeError,
+    "averaged='no': must be True or False",
   ),
   "local_sgd -0.1": (
     algorithm(lambda: local_sgd(loss_fn, -0.1)),
