@@ -196,7 +196,12 @@ def epsilon(
   make, event = _accounting(num_clients, cohort_size, delta, sampling, places)
   if rounds and noise_multiplier == 0:
     return math.inf
-  accountant = make()
+  given = {}
+  if sampling == "poisson" and rounds and noise_multiplier < 1:
+    # Losses are of the size of 1 / z^2; in steps of 1e-4 they fill the memory.
+    step = 1e-4 / noise_multiplier**2
+    given = {"value_discretization_interval": step}
+  accountant = make(**given)
   if rounds:
     accountant.compose(event(float(noise_multiplier)), rounds)
   return float(accountant.get_epsilon(delta))

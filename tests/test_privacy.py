@@ -198,6 +198,21 @@ def test_epsilon_without_noise_and_without_rounds(cohort_size, sampling):
   assert privacy.epsilon(1.0, 0, *about, sampling=sampling) == 0
 
 
+@pytest.mark.parametrize("z", [0.5, 0.9])
+def test_epsilon_of_little_noise_is_that_of_small_steps(z):
+  event = dp_accounting.PoissonSampledDpEvent(
+    0.1, dp_accounting.GaussianDpEvent(z)
+  )
+  accountant = dp_accounting.pld.PLDAccountant()
+  accountant.compose(event, 30)
+  found = privacy.epsilon(z, 30, 300, 30, 1e-5)
+  assert found == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-5)
+
+
+def test_epsilon_of_next_to_no_noise_takes_no_time():
+  assert privacy.epsilon(0.01, 30, 300, 30, 1e-5) > 1e4
+
+
 @pytest.mark.parametrize("sampling", ["poisson", "uniform"])
 def test_calibrated_noise_has_that_epsilon(sampling):
   about = (40, 300, 30, 1e-5)
