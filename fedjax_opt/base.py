@@ -72,8 +72,9 @@ class Algorithm(NamedTuple):
     sends: `params -> [part, ...]`, what clients send in a round of one phase:
       of each part of the message a tree of the shapes of a difference of
       models (or a gradient), or None for a part that is none. A single part is
-      the message itself; several are a tuple. None if an upload transform
-      cannot be put there, see `fedjax_opt.transforms`.
+      the message itself; several are a tuple. Uploads and faults change these
+      differences, and `max_update_norm` limits them together. None if an upload
+      transform cannot be put there, see `fedjax_opt.transforms`.
   """
 
   init: Callable[[Params, int], State]

@@ -60,6 +60,8 @@ class Hyperparameter(NamedTuple):
     if isinstance(self.default, bool):
       checks.switch(name, value)
       return
+    if getattr(value, "shape", None) == ():  # An array that is one number.
+      value = value.item()
     checks.number(name, value)
     low, high = (float(end) for end in self.interval[1:-1].split(","))
     above = value >= low if self.interval[0] == "[" else value > low

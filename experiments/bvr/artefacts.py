@@ -177,7 +177,8 @@ def _gain(
   before, after = (
     views.values(found, (method, column), value) for column in (start, end)
   )
-  return above(name, after, before, unit, scale, (end, start))
+  sides = (f"{method} at {end}", f"{method} at {start}")
+  return above(name, after, before, unit, scale, sides)
 
 
 def _is_more(

@@ -75,7 +75,11 @@ def fed_exp(
     def one_client(worker, params):
       local_params = worker.descend(loss_fn, client, params)
       delta = optax.tree.sub(local_params, params)
-      return delta, jnp.square(norms.norm(statistics.weights(delta)))
+      length = norms.norm(statistics.weights(delta))
+      if cohort.clip_norm is not None:  # As of the difference that is sent.
+        longer = norms.norm(delta) / cohort.clip_norm
+        length = length / jnp.maximum(longer, 1)
+      return delta, jnp.square(length)
 
     sent = cohort.mean(one_client, broadcast=state.params)
     delta, squares = sent.value

@@ -359,9 +359,9 @@ def check_statistics(params: Params, plan: BatchPlan) -> None:
   parts = statistics.parents(params)
   if parts and not plan.is_full:
     raise ValueError(
-      f"params: {parts[0]!r} has running statistics, and those of a batch that "
-      "is not full would count its padding; give drop_remainder=True or "
-      "replacement=True, or a model without batch normalization"
+      f"params: {parts[0]!r} has running statistics, and a batch that is not "
+      "full would be normalized by its padding too; give drop_remainder=True "
+      "or replacement=True, or a model without batch normalization"
     )
 
 

@@ -101,7 +101,7 @@ def _without_interval(verdict: Verdict) -> list[str]:
     ]
   return [
     f"its difference to the best is the same at all {verdict.num_shared} seeds "
-    "that both have, so that it has no interval; more seeds would tell."
+    "that both have, so that it has no interval."
   ]
 
 
@@ -166,7 +166,7 @@ def _of_losses(found: Sequence[Verdict]) -> list[str]:
     return []
   return [
     "No loss was measured, by which it is known that a run diverged; "
-    "accuracies of such a run are shown like any others."
+    "values of such a run are shown like any others."
   ]
 
 

@@ -28,8 +28,8 @@ RULE = (
   "called best, and so is one with the same mean; a method of which a seed "
   "diverged cannot be. Another is called worse if the whole 95 % interval of "
   "the paired difference, over the seeds that both ran with, is in favour of "
-  "the best. If the difference is the same at every seed it has no interval; "
-  f"then there must be {_MIN_SEEDS_WITHOUT_WIDTH} seeds or more. Otherwise the "
+  "the best. A difference that is the same at every seed has no interval; then "
+  f"it is worse with {_MIN_SEEDS_WITHOUT_WIDTH} seeds or more. Otherwise the "
   "two are not told apart. The best is found by the same runs, and nothing is "
   "corrected for the number of methods: in simulations with five seeds, of two "
   "equal methods one was called worse under 6 % of the conditions, and of "
@@ -48,7 +48,8 @@ class Verdict(NamedTuple):
     num_seeds: seeds of the report.
     num_diverged: of these, how many diverged; then `value` is NaN.
     verdict: 'best', 'worse', 'not told apart' or 'diverged'.
-    num_shared: seeds that it has in common with the best.
+    num_shared: seeds that it has in common with the best; 0 for the best
+      itself, and for one that diverged.
     behind: by how much it is worse than the best, the mean of the paired
       differences with its interval; NaN for the best itself. The ends are NaN
       where the interval would have no width. If several are best, it is the
@@ -124,8 +125,7 @@ def _verdict(study: Study, cell: Cell, best: Sequence[Cell]) -> Verdict:
         one.final(study.metric),
         values,
         direction="max" if study.is_larger_better else "min",
-      ),
-      scale=1.0,
+      )
     )
   num_seeds = 0 if cell.measured is None else len(values)
   num_diverged = int(np.sum(~np.isfinite(values))) if num_seeds else 0
@@ -156,22 +156,21 @@ def _compare(study: Study, best: Cell, cell: Cell) -> tuple[str, Interval, int]:
   if not shared:
     return TIED, _NONE, 0
   sign = 1 if study.is_larger_better else -1
-  behind = _with_width(
-    statistics.paired_difference(
-      [sign * one[seed] for seed in shared],
-      [sign * other[seed] for seed in shared],
-    ),
-    scale=max(abs(one[seed]) for seed in shared),
-  )
+  ours = np.array([sign * one[seed] for seed in shared])
+  theirs = np.array([sign * other[seed] for seed in shared])
+  behind = statistics.paired_difference(ours, theirs)
+  # Rounding is no width.
+  if np.ptp(ours - theirs) <= _SAME * np.abs([ours, theirs]).max():
+    behind = Interval(behind.estimate, np.nan, np.nan)
   is_worse = behind.low > 0
   if np.isnan(behind.low):
     is_worse = behind.estimate > 0 and len(shared) >= _MIN_SEEDS_WITHOUT_WIDTH
   return WORSE if is_worse else TIED, behind, len(shared)
 
 
-def _with_width(interval: Interval, scale: float) -> Interval:
-  """The interval, its ends NaN if it has no width but for rounding."""
-  if interval.high - interval.low > _SAME * scale:
+def _with_width(interval: Interval) -> Interval:
+  """The interval, its ends NaN if it has no width."""
+  if interval.high > interval.low:
     return interval
   return Interval(interval.estimate, np.nan, np.nan)
 

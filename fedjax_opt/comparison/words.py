@@ -61,7 +61,9 @@ class Numbers(NamedTuple):
     _, low, high = interval
     if not np.isfinite([low, high]).all():
       return ""
-    is_share = is_fraction(self.metric) or self.metric in _SHARES
+    is_share = (
+      is_fraction(self.metric) or self.metric.rsplit("_", 1)[-1] in _SHARES
+    )
     if is_share and not is_difference:
       low, high = max(low, 0.0), min(high, 1.0)
     return f"{self.value(low)} to {self.value(high)}"

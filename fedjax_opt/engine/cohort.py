@@ -139,9 +139,15 @@ class Cohort:
     return self._scale is not None
 
   @property
+  def clip_norm(self) -> float | None:
+    """The norm to which longer differences are clipped; None if none are."""
+    config = self._config
+    return config.max_update_norm if config.clips_updates else None
+
+  @property
   def has_plain_means(self) -> bool:
     """Whether a mean is that of what clients return, which nothing clips."""
-    return not self._config.clips_updates
+    return self.clip_norm is None
 
   @property
   def is_everyone(self) -> bool:

@@ -44,9 +44,10 @@ class Settings(TypedDict, total=False):
       'examples'.
     client_dropout: probability in [0, 1) that a client drops out of a round.
       Default: 0.
-    max_update_norm: the largest Euclidean norm of the differences of models
-      that a client sends (`Algorithm.sends`); of all its floats, if the
-      algorithm does not say what they are. Default: no limit.
+    max_update_norm: the largest Euclidean norm of the differences of models,
+      and gradients, that a client sends (`Algorithm.sends`), together; what it
+      sends beside them has no limit. Of all its floats, if the algorithm does
+      not say what they are. Default: no limit.
     max_update_action: what becomes of a longer one: 'reject' (the client is
       left out, as with numbers that are not finite) or 'clip' (it is scaled to
       the limit). Both are counted. Default: 'reject'.

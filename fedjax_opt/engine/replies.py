@@ -47,14 +47,23 @@ def limited(
   limit = config.max_update_norm
   if limit is None:
     return message, None
-  if differences is None or len(differences) == 1:
+  if differences is None:
     clipped, is_long = norms.clipped(message, limit)
-  else:
-    counted = [part for part, d in zip(message, differences, strict=True) if d]
-    shorter, is_long = norms.clipped(counted, limit)
-    pairs = zip(message, differences, strict=True)
-    clipped = tuple(shorter.pop(0) if d else part for part, d in pairs)
-  return clipped if config.clips_updates else message, is_long
+    return clipped if config.clips_updates else message, is_long
+  is_single = len(differences) == 1
+  parts = (message,) if is_single else message
+  if not isinstance(parts, tuple) or len(parts) != len(differences):
+    raise ValueError(
+      "max_update_norm: the message of a client is not what `Algorithm.sends` "
+      "says; must have its parts"
+    )
+  counted = [part for part, d in zip(parts, differences, strict=True) if d]
+  shorter, is_long = norms.clipped(counted, limit)
+  if not config.clips_updates:
+    return message, is_long
+  pairs = zip(parts, differences, strict=True)
+  clipped = [shorter.pop(0) if d else part for part, d in pairs]
+  return clipped[0] if is_single else tuple(clipped), is_long
 
 
 def client_info(

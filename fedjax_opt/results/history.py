@@ -18,7 +18,7 @@ COSTS: dict[str, tuple[str, ...]] = {
   "bytes": ("bytes_down", "bytes_up"),
   "gradient_evaluations": ("gradient_evaluations",),
 }
-# The last word of a metric's name says in which direction it improves.
+# The end of a metric's name says in which direction it improves.
 _LARGER_IS_BETTER = ("f1", "precision", "recall", "auc")
 _SMALLER_IS_BETTER = (
   "loss", "error", "perplexity", "mse", "rmse", "mae", "gap",
@@ -28,10 +28,11 @@ _SMALLER_IS_BETTER = (
 def direction(name: str) -> str | None:
   """The direction in which a metric improves: 'max', 'min', or None."""
   last = name.rsplit("_", 1)[-1]
+  is_loss = name.endswith("loss")
+  if is_loss or last in _SMALLER_IS_BETTER or name == "grad_norm_sq":
+    return "min"
   if is_fraction(name) or last in _LARGER_IS_BETTER:
     return "max"
-  if last in _SMALLER_IS_BETTER or name == "grad_norm_sq":
-    return "min"
   return None
 
 

@@ -219,6 +219,15 @@ def test_a_difference_without_a_width_needs_six_seeds():
     assert (verdict == TIED) == any(x.startswith(text) for x in warnings(of))
 
 
+def test_a_width_by_rounding_is_none():
+  """Also where the best is 0."""
+  ends = np.float32([0.3, np.nextafter(np.float32(0.3), np.float32(1))])
+  of = study(cell("a", ends), cell("b", [0.0, 0.0]))
+  found = by_method(of)["b"]
+  assert found.verdict == TIED
+  assert np.isnan(found.behind.low)
+
+
 def test_differences_by_rounding_are_none():
   values = np.array([0.9, 0.8, 0.7, 0.75, 0.85, 0.6])
   of = study(cell("a", values), cell("b", values - 6e-8))

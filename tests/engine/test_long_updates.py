@@ -12,6 +12,7 @@ from fedjax_opt import (
   ClientOutput,
   fed_avg,
   fed_dual_avg,
+  fed_exp,
   fed_mid,
   fed_nova,
   prox,
@@ -157,3 +158,50 @@ def test_a_clipped_difference_keeps_the_numbers_beside_it():
   moved = jax.tree.map(jnp.subtract, result.params, TASK.params)
   # Five times a mean of directions that are at most so long.
   assert 1e-4 < optax.tree.norm(moved) <= 5.001e-4
+
+
+def test_fed_exp_takes_the_norm_of_what_is_clipped():
+  """One absurd client among alike ones does not make the step longer."""
+  data = ClientData.from_client_ids(
+    {"y": np.float32([[1, 0]] * 9 + [[1e6, 0]])}, np.arange(10)
+  )
+
+  def loss_fn(params, batch, rng):
+    return jnp.sum((params["w"] - batch["y"]) ** 2, axis=1) / 2
+
+  result = simulate(
+    fed_exp(loss_fn, optax.sgd(1.0), eps=0.0),
+    {"w": jnp.zeros(2)},
+    data,
+    rounds=1,
+    batch_size=1,
+    max_update_norm=1.0,
+    max_update_action="clip",
+  )
+  # The mean of the first two iterates.
+  np.testing.assert_allclose(result.params["w"], [0.5, 0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+  "message", [lambda d: {"a": d, "b": 1.0}, lambda d: (d, 1.0, 1.0)]
+)
+def test_a_message_that_is_not_as_said_is_refused(message):
+  def round(state, cohort):
+    reply = cohort.mean(lambda worker, state: message(state), state)
+    return state, reply
+
+  algorithm = Algorithm(
+    init=lambda params, num_clients: params,
+    round=round,
+    params=lambda state: state,
+    sends=lambda params: [params, None],
+  )
+  with pytest.raises(ValueError, match=r"is not what `Algorithm.sends` says"):
+    simulate(
+      algorithm,
+      {"w": jnp.zeros(2)},
+      data(),
+      rounds=1,
+      batch_size=1,
+      max_update_norm=1.0,
+    )

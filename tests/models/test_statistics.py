@@ -162,6 +162,6 @@ def test_a_batch_with_padding_is_refused(settings):
   if settings:
     run()
     return
-  with pytest.raises(ValueError, match="of a batch that is not full") as error:
+  with pytest.raises(ValueError, match="a batch that is not full") as error:
     run()
   assert str(error.value).startswith("params: 'norm' has running statistics")

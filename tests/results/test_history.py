@@ -145,13 +145,15 @@ def test_best_follows_the_direction_of_the_metric():
     ("test_f1", "max"),
     ("regularized_validation_loss", "min"),
     ("test_perplexity", "min"),
+    ("test_logloss", "min"),
+    ("test_accuracy_gap", "min"),
     ("recovery_error", "min"),
     ("optimality_gap", "min"),
     ("test_inaccuracy", None),
     ("rank", None),
   ],
 )
-def test_the_last_word_of_a_metric_has_a_direction(name, way):
+def test_the_end_of_a_metric_has_a_direction(name, way):
   assert direction(name) == way
 
 
