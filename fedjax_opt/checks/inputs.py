@@ -315,12 +315,8 @@ def check_params(params: Any, may_be_function: bool) -> Any:
     hint = "; a function from a random key to one is for sweep"
   if params is None or is_function or hint:
     raise TypeError(f"params={shown(params)}: must be a pytree of arrays{hint}")
-  leaves = jax.tree_util.tree_leaves_with_path(params)
-  if not leaves:
-    raise TypeError(
-      f"params={shown(params)}: must be a pytree of arrays, at least one"
-    )
-  for path, leaf in leaves:
+  # Without leaves it is the model of an algorithm whose state is its own.
+  for path, leaf in jax.tree_util.tree_leaves_with_path(params):
     _check_leaf(f"params{jax.tree_util.keystr(path)}", leaf)
   return jax.tree.map(jnp.asarray, params)
 
