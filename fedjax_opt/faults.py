@@ -128,14 +128,14 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
       output = run(worker)
       is_faulty = jnp.asarray(rank)[worker.client] < count
       key = jax.random.fold_in(worker.key, _FAULT)
-      parts = messages.split("fault", output.message, like)
+      parts = algorithms.split_message("fault", output.message, like)
       for i, shapes in enumerate(like):
         if shapes is None:
           continue
         wrong = fault.corrupt(parts[i], jax.random.fold_in(key, i))
         either = lambda wrong, own: jnp.where(is_faulty, wrong, own)
         parts[i] = jax.tree.map(either, wrong, parts[i])
-      return output._replace(message=messages.join(parts))
+      return output._replace(message=algorithms.join_message(parts))
 
     return messages.intercepted("fault", algorithm, state, cohort, rewrite)
 

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt.base import Algorithm, Params
+from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import algorithms
 from fedjax_opt.checks import values as checks
 from fedjax_opt.registry import Choice, Hyperparameter
@@ -87,8 +87,14 @@ def with_privacy(
   clipped = with_upload(algorithm, clip_by_norm(max_norm))
 
   def init(params, num_clients):
-    _check_sends(algorithm, params)
-    return clipped.init(params, num_clients)
+    state = clipped.init(params, num_clients)
+    parts = algorithms.shapes_of_parts(algorithm, state)
+    if len(parts) != 1 or parts[0] is None:
+      raise ValueError(
+        "privacy: the clients of this algorithm send more than one difference, "
+        "and the noise is for one; take another algorithm, such as fed_avg"
+      )
+    return state
 
   def round(state, cohort):
     noisy = _Noisy(cohort, max_norm * noise_multiplier)
@@ -96,16 +102,6 @@ def with_privacy(
 
   # Nothing may change a difference after it was clipped.
   return clipped._replace(init=init, round=round, sends=None)
-
-
-def _check_sends(algorithm: Algorithm, params: Params) -> None:
-  """Checks that the clients send one difference, for which the noise is."""
-  parts = jax.eval_shape(lambda params: list(algorithm.sends(params)), params)
-  if len(parts) != 1 or parts[0] is None:
-    raise ValueError(
-      "privacy: the clients of this algorithm send more than one difference, "
-      "and the noise is for one; take another algorithm, such as fed_avg"
-    )
 
 
 class _Noisy:

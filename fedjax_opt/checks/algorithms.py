@@ -141,19 +141,8 @@ def params(algorithm: Algorithm, server: Any) -> Params:
   return found
 
 
-def shapes_of_parts(algorithm: Algorithm, server: Any) -> list[Any]:
+def shapes_of_parts(algorithm: Algorithm, server: Any) -> list[Any] | None:
   """For each part of a message the shapes of a difference, or None.
-
-  Args:
-    algorithm: one with `sends`.
-    server: its state.
-  """
-  shapes = lambda state: list(algorithm.sends(algorithm.params(state)))
-  return jax.eval_shape(shapes, server)
-
-
-def differences(algorithm: Algorithm, server: Any) -> tuple[bool, ...] | None:
-  """Of each part of a message whether it is a difference of models.
 
   Args:
     algorithm: any.
@@ -164,8 +153,40 @@ def differences(algorithm: Algorithm, server: Any) -> tuple[bool, ...] | None:
   """
   if algorithm.sends is None:
     return None
-  parts = shapes_of_parts(algorithm, server)
-  return tuple(shapes is not None for shapes in parts)
+  shapes = lambda state: list(algorithm.sends(algorithm.params(state)))
+  return jax.eval_shape(shapes, server)
+
+
+def split_message(name: str, message: Any, like: list[Any]) -> list[Any]:
+  """The parts of a message.
+
+  Raises:
+    ValueError: if it is not what `Algorithm.sends` says.
+  """
+  parts = [message] if len(like) == 1 else message
+  is_split = len(like) == 1 or (
+    isinstance(message, tuple) and len(message) == len(like)
+  )
+  if not is_split or not all(map(_is_like, parts, like)):
+    raise ValueError(
+      f"{name}: the message of a client is not what `Algorithm.sends` says; "
+      "must have its parts, each difference in the shapes given there"
+    )
+  return list(parts)
+
+
+def join_message(parts: list[Any]) -> Any:
+  """A message of its parts."""
+  return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+def _is_like(part, shapes):
+  if shapes is None:
+    return True
+  if jax.tree.structure(part) != jax.tree.structure(shapes):
+    return False
+  pairs = zip(jax.tree.leaves(part), jax.tree.leaves(shapes), strict=True)
+  return all(np.shape(leaf) == shape.shape for leaf, shape in pairs)
 
 
 def start(

@@ -5,6 +5,7 @@ import functools
 import inspect
 import itertools
 import math
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple, Unpack
@@ -434,10 +435,7 @@ def _criterion(
 
 def _on_validation(metric: str) -> str:
   """The metric of the same kind on the validation examples."""
-  begin = "regularized_" if metric.startswith("regularized_") else ""
-  rest = metric.removeprefix(begin)
-  rest = rest.removeprefix("test_").removeprefix("train_")
-  return f"{begin}validation_{rest}"
+  return re.sub("^(regularized_)?(test_|train_)?", r"\1validation_", metric)
 
 
 def _check_measured(name: str, metric: str, found: Sequence[str]) -> None:

@@ -53,7 +53,7 @@ class Cohort:
   _scale: jax.Array | None
   _keeps_state: bool
   _on_phase: Callable[[int], None]
-  _differences: tuple[bool, ...] | None
+  _parts: list[Any] | None
 
   @classmethod
   def create(
@@ -64,7 +64,7 @@ class Cohort:
     data: RoundData,
     keeps_state: bool = False,
     on_phase: Callable[[int], None] = lambda phase: None,
-    differences: tuple[bool, ...] | None = None,
+    parts: list[Any] | None = None,
   ) -> "Cohort":
     """Draws the cohort of a round.
 
@@ -75,8 +75,8 @@ class Cohort:
       data: of this round.
       keeps_state: whether clients keep anything between rounds.
       on_phase: called with the phase of each verb that is traced.
-      differences: of each part of a message whether it is a difference of
-        models, see `algorithms.differences`.
+      parts: of a message, see `algorithms.shapes_of_parts`; needed only if
+        updates have a limit.
     """
     round_key = jax.random.fold_in(key, round)
     clients, scale = data.clients, data.scale
@@ -97,7 +97,7 @@ class Cohort:
       _scale=scale,
       _keeps_state=keeps_state,
       _on_phase=on_phase,
-      _differences=differences,
+      _parts=parts,
     )
 
   @property
@@ -427,7 +427,7 @@ class Cohort:
       one_client,
       broadcast,
       self._keeps_state,
-      self._differences,
+      self._parts,
     )
 
   def _visit_all(self, one_client, broadcast, computed, summarize):

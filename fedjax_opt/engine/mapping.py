@@ -51,7 +51,7 @@ def visitor(
   one_client: Callable[[Worker, Any], Any],
   broadcast: Any,
   keeps_state: bool,
-  differences: tuple[bool, ...] | None,
+  parts: list[Any] | None,
 ) -> Callable[[Client, Any], tuple[Any, Any, Any]]:
   """The function `(client, state) -> (message, state, info)` of one client.
 
@@ -62,7 +62,7 @@ def visitor(
     worker = Worker(config, round, client, data.examples, state)
     output = functions.output(one_client, worker, broadcast)
     message = jax.tree.map(jnp.asarray, output.message)
-    message, is_long = limited(config, message, differences)
+    message, is_long = limited(config, message, parts)
     new_state = check_state(output.state, state, keeps_state)
     output = output._replace(message=message, state=new_state)
     return (

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fedjax_opt import norms, trees
 from fedjax_opt.base import ClientOutput
-from fedjax_opt.checks import functions
+from fedjax_opt.checks import algorithms, functions
 from fedjax_opt.engine import counters
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.worker import Client, Worker
@@ -29,16 +29,16 @@ class ClientInfo(NamedTuple):
 
 
 def limited(
-  config: Config, message: Any, differences: tuple[bool, ...] | None
+  config: Config, message: Any, like: list[Any] | None
 ) -> tuple[Any, jax.Array | None]:
   """A message that is no longer than allowed, and whether it was longer.
 
   Args:
     config: static settings.
     message: any tree.
-    differences: of each of its parts whether it is a difference of models;
-      these count together, and they alone are clipped. If None, that holds for
-      all floats.
+    like: for each of its parts the shapes of a difference of models, or None,
+      see `algorithms.shapes_of_parts`; differences count together, and they
+      alone are clipped. If it is None, that holds for all floats.
 
   Returns:
     The message, clipped if this is what the settings say; and [] bool, or None
@@ -47,23 +47,16 @@ def limited(
   limit = config.max_update_norm
   if limit is None:
     return message, None
-  if differences is None:
-    clipped, is_long = norms.clipped(message, limit)
-    return clipped if config.clips_updates else message, is_long
-  is_single = len(differences) == 1
-  parts = (message,) if is_single else message
-  if not isinstance(parts, tuple) or len(parts) != len(differences):
-    raise ValueError(
-      "max_update_norm: the message of a client is not what `Algorithm.sends` "
-      "says; must have its parts"
-    )
-  counted = [part for part, d in zip(parts, differences, strict=True) if d]
-  shorter, is_long = norms.clipped(counted, limit)
+  parts, is_counted = [message], [True]
+  if like is not None:
+    parts = algorithms.split_message("max_update_norm", message, like)
+    is_counted = [shapes is not None for shapes in like]
+  pairs = list(zip(parts, is_counted, strict=True))
+  shorter, is_long = norms.clipped([p for p, counts in pairs if counts], limit)
   if not config.clips_updates:
     return message, is_long
-  pairs = zip(parts, differences, strict=True)
-  clipped = [shorter.pop(0) if d else part for part, d in pairs]
-  return clipped[0] if is_single else tuple(clipped), is_long
+  clipped = [shorter.pop(0) if counts else part for part, counts in pairs]
+  return algorithms.join_message(clipped), is_long
 
 
 def client_info(

@@ -93,9 +93,9 @@ def _round_data(data, segment, i, client_state):
 
 def _one_round(config, algorithm, server, key, round, data):
   """One round: `((server, client_state), counts, traces)`."""
-  phases, differences = [], None
+  phases, parts = [], None
   if config.max_update_norm is not None:
-    differences = algorithms.differences(algorithm, server)
+    parts = algorithms.shapes_of_parts(algorithm, server)
   cohort = Cohort.create(
     config,
     key,
@@ -103,7 +103,7 @@ def _one_round(config, algorithm, server, key, round, data):
     data,
     keeps_state=algorithm.init_client is not None,
     on_phase=phases.append,
-    differences=differences,
+    parts=parts,
   )
   new, replies = _checked(
     algorithms.call("round", algorithm, server, cohort), phases

@@ -8,9 +8,6 @@ says `Algorithm.sends`.
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import numpy as np
-
 from fedjax_opt.base import Algorithm, ClientOutput, State
 from fedjax_opt.checks import functions
 
@@ -31,38 +28,6 @@ def check_sends(name: str, algorithm: Algorithm) -> None:
       "in several phases, or none that may be changed (it has no "
       f"`Algorithm.sends`); leave {name} out, or take another algorithm"
     )
-
-
-def split(name: str, message: Any, like: list[Any]) -> list[Any]:
-  """The parts of a message.
-
-  Raises:
-    ValueError: if it is not what `Algorithm.sends` says.
-  """
-  parts = [message] if len(like) == 1 else message
-  is_split = len(like) == 1 or (
-    isinstance(message, tuple) and len(message) == len(like)
-  )
-  if not is_split or not all(map(_is_like, parts, like)):
-    raise ValueError(
-      f"{name}: the message of a client is not what `Algorithm.sends` says; "
-      "must have its parts, each difference in the shapes given there"
-    )
-  return list(parts)
-
-
-def join(parts: list[Any]) -> Any:
-  """A message of its parts."""
-  return parts[0] if len(parts) == 1 else tuple(parts)
-
-
-def _is_like(part, shapes):
-  if shapes is None:
-    return True
-  if jax.tree.structure(part) != jax.tree.structure(shapes):
-    return False
-  pairs = zip(jax.tree.leaves(part), jax.tree.leaves(shapes), strict=True)
-  return all(np.shape(leaf) == shape.shape for leaf, shape in pairs)
 
 
 def intercepted(

@@ -110,14 +110,14 @@ def with_upload(
           "(ClientOutput.bytes_up), which a transform would change; leave "
           "upload out"
         )
-      parts = messages.split("upload", output.message, like)
+      parts = algorithms.split_message("upload", output.message, like)
       states = kept.upload if keeps else _starts(rule, parts, like)
       sent, states = _transformed(rule, parts, like, states, worker.key)
       new = output.state
       if keeps:
         new = Kept(kept.own if new is None else new, states)
       return output._replace(
-        message=messages.join(sent),
+        message=algorithms.join_message(sent),
         state=new,
         bytes_up=_num_bytes(upload, parts, like),
       )
