@@ -70,7 +70,8 @@ class ActivePoints:
     """How many settings at a time fit, if the programs need too much memory.
 
     Args:
-      programs: as `jax.jit(...).lower(...).compile()` gives them.
+      programs: as `jax.jit(...).lower(...).compile()` gives them; none where a
+        resumed run has nothing left to compute.
 
     Returns:
       The number of settings in a chunk, for which the programs are to be
@@ -83,8 +84,9 @@ class ActivePoints:
     needs = [needed_bytes(program) for program in programs]
     have = processes.device_bytes()
     at_most = chunk
-    if None not in needs and have is not None and max(needs) > have:
-      at_most = max(1, min(int(chunk * have / max(needs)), chunk - 1))
+    most = 0 if None in needs else max(needs, default=0)
+    if have is not None and most > have:
+      at_most = max(1, min(int(chunk * have / most), chunk - 1))
     # All processes must run the same program.
     at_most = -processes.of_any_process(-at_most)
     if at_most == chunk:

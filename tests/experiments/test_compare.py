@@ -168,6 +168,20 @@ def test_several_at_a_time(whole, tmp_path):
       )
 
 
+@pytest.mark.slow
+def test_cells_killed_after_their_last_checkpoint(tmp_path):
+  """Each is resumed by a worker: nothing is left but its summary."""
+  arguments = (FED_AVG, "--alpha=0.1", "--checkpoint_every=2")
+  assert study(tmp_path, *arguments) == 0
+  before, rows = runs_of(tmp_path), rows_of(tmp_path)
+  for path in before:
+    path.unlink()
+  assert study(tmp_path, *arguments, "--jobs=2") == 0
+  assert set(runs_of(tmp_path)) == set(before)
+  of = lambda row: {n: v for n, v in row.items() if n != "seconds"}
+  assert list(map(of, rows_of(tmp_path))) == list(map(of, rows))
+
+
 def test_no_test_value_enters_any_choice(
   whole, tmp_path, corrupt_test_examples
 ):

@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 
 from experiments import once, run, workers
@@ -77,6 +78,17 @@ def test_what_is_not_complete_is_not_found(folder, tmp_path):
   assert once.find(tmp_path, ARGUMENTS) is None
   (tmp_path / "config.json").touch()
   assert once.find(tmp_path, ARGUMENTS) is None
+
+
+def test_a_run_that_was_killed_after_its_last_checkpoint(tmp_path):
+  folder, arguments = tmp_path / "run", [*ARGUMENTS, "--checkpoint_every=1"]
+  first, _ = once.run(folder, arguments)
+  (folder / "summary.json").unlink()
+  again, was_there = once.run(folder, arguments)
+  assert not was_there
+  assert again.points == first.points
+  for name, values in first.history.metrics.items():
+    np.testing.assert_array_equal(again.history.metrics[name], values)
 
 
 def test_what_else_is_in_a_folder_stays(tmp_path):

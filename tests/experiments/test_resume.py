@@ -156,6 +156,22 @@ def test_stopped_before_the_first_checkpoint_it_begins_anew(whole, tmp_path):
   assert_same(folder, whole)
 
 
+@pytest.mark.parametrize("rates", ["0.1,1", "1e38,2e38"])
+def test_killed_after_its_last_checkpoint(whole, tmp_path, rates):
+  """Nothing is left to compute but the summary; perhaps all diverged."""
+  folder = tmp_path / "run"
+  arguments = (*ARGUMENTS, f"--client_lr={rates}", f"--output_dir={folder}")
+  status = call(*arguments)
+  before = (folder / "metrics.csv").read_bytes()
+  points = json.loads((folder / "summary.json").read_text())["points"]
+  assert status == int(rates != "0.1,1")
+  (folder / "summary.json").unlink()
+  assert call(*arguments, "--resume") == status
+  assert (folder / "metrics.csv").read_bytes() == before
+  assert load_run(folder).is_complete
+  assert json.loads((folder / "summary.json").read_text())["points"] == points
+
+
 def test_other_flags_are_refused_with_what_differs(whole, capsys):
   before = sorted(whole.rglob("*"))
   others = ("--batch_size=32", f"--output_dir={whole}", "--resume")

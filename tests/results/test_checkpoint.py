@@ -122,6 +122,31 @@ def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
     assert_same(again, result)
 
 
+@pytest.mark.parametrize("case", ["vmap", "scan"])
+def test_a_grid_with_nothing_left_to_do(case, tmp_path):
+  """A kill came after its last checkpoint; most of its points were dropped."""
+  run(case, Checkpoints(tmp_path, 3))
+  again = run(case, Checkpoints(tmp_path, 3, resume=True))
+  assert_same(again, whole(case))
+
+
+@pytest.mark.parametrize("points", [2, 16])
+def test_a_grid_with_nothing_left_to_do_that_diverged(points, tmp_path):
+  """Of two points none is dropped, of sixteen all but one."""
+  make = lambda rate: fed_avg(TASK.loss_fn, optax.chain(optax.sgd(rate)))
+
+  def diverged(resume):
+    return sweep(
+      make, {"rate": np.geomspace(1e20, 1e30, points)}, TASK.params, TASK.data,
+      checkpoints=Checkpoints(tmp_path, 3, resume=resume), grid_map="vmap",
+      evaluate=evaluate, **SETTINGS,
+    )  # fmt: skip
+
+  first = diverged(resume=False)
+  assert first.history.diverged()[:, -1].all()
+  assert_same(diverged(resume=True), first)
+
+
 def assert_same_checkpoint(folder, other, result):
   """But for the time that it took."""
   one, two = [
