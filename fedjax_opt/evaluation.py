@@ -72,8 +72,8 @@ def federated(
   def evaluate(
     params,
     data: ClientData,
-    test: Batch | None,
-    validation: Batch | None = None,
+    test: Batch | ClientData | None,
+    validation: Batch | ClientData | None = None,
   ):
     results = {}
     sums_of = {}
@@ -88,6 +88,8 @@ def federated(
         of_clients = deciles(accuracy, data.sizes)
         results |= {f"train_{n}": value for n, value in of_clients.items()}
     for split, examples in (("validation", validation), ("test", test)):
+      if isinstance(examples, ClientData):
+        examples = examples.pooled()
       if examples is not None:
         held_out = _over_examples(per_example, params, examples, batch_size)
         results |= {f"{split}_{n}": jnp.mean(v) for n, v in held_out.items()}

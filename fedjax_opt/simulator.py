@@ -47,8 +47,8 @@ def simulate(
   *,
   rounds: int,
   seed: int = 0,
-  test: Batch | None = None,
-  validation: Batch | None = None,
+  test: Batch | ClientData | None = None,
+  validation: Batch | ClientData | None = None,
   on_evaluation: Callable[[Report], Any] | None = None,
   checkpoints: Checkpoints | None = None,
   progress: bool = False,
@@ -64,9 +64,10 @@ def simulate(
       metrics of training are measured on a sample of the clients.
     rounds: R, communication rounds.
     seed: of cohorts, batches and dropout.
-    test: pooled test examples, {name: [N, ...]}, passed to `evaluate`.
-    validation: pooled validation examples, as `test`, on which settings are
-      chosen; if given, `evaluate` is called with `validation=` them.
+    test: test examples, {name: [N, ...]}, passed to `evaluate`; or clients,
+      such as a part of `data.split`: each example that one of them has, once.
+    validation: validation examples, as `test`, on which settings are chosen; if
+      given, `evaluate` is called with `validation=` them.
     on_evaluation: called with a `Report` after each evaluation; in a resumed
       run first with those from before. The run ends if it returns True,
       or an array, such as a comparison of metrics [S], that is true everywhere.
@@ -99,8 +100,8 @@ def sweep(
   *,
   rounds: int,
   seeds: Sequence[int] = (0,),
-  test: Batch | None = None,
-  validation: Batch | None = None,
+  test: Batch | ClientData | None = None,
+  validation: Batch | ClientData | None = None,
   on_evaluation: Callable[[Report], Any] | None = None,
   checkpoints: Checkpoints | None = None,
   progress: bool = False,
@@ -233,8 +234,8 @@ class Simulator:
     *,
     grid: Mapping[str, Sequence[float]] | None = None,
     seeds: Sequence[int] | None = None,
-    test: Batch | None = None,
-    validation: Batch | None = None,
+    test: Batch | ClientData | None = None,
+    validation: Batch | ClientData | None = None,
     grid_map: str = "auto",
     grid_chunk: int | None = None,
     grid_devices: int | None = None,
@@ -269,8 +270,11 @@ class Simulator:
     self._has_points = self._is_grid and num_points > 1
     self._data = inputs.data_of_seeds(data, self._seeds)
     evaluate = settings.get("evaluate")
-    self._test = inputs.check_test(test, evaluate)
-    self._validation = inputs.check_test(validation, evaluate, "validation")
+    held_out = {"test": test, "validation": validation}
+    self._test, self._validation = (
+      inputs.check_test(given, evaluate, name, self._data)
+      for name, given in held_out.items()
+    )
     self._of_grid = {
       "grid_map": grid_map,
       "grid_chunk": grid_chunk,

@@ -259,22 +259,35 @@ def _check_examples(name, examples):
     raise ValueError(f"{name}: lengths differ ({listed}); must be equal")
 
 
-def check_test(test: Any, evaluate: Any, name: str = "test") -> Batch | None:
-  """The test or validation examples, or None.
+def check_test(
+  test: Any,
+  evaluate: Any,
+  name: str = "test",
+  data: ClientData | Population | None = None,
+) -> Batch | None:
+  """The test or validation examples, pooled, or None.
+
+  Args:
+    test: as given, a dict of arrays, or clients in memory.
+    evaluate: what is done with them.
+    name: of the argument.
+    data: the clients that train, of all seeds, if they are known.
 
   Raises:
-    ValueError: if their lengths differ, or nothing is done with them.
-    TypeError: if they are no dict of arrays.
+    ValueError: if their lengths differ, nothing is done with them, or clients
+      in memory train on some of them.
+    TypeError: if they are neither a dict of arrays nor clients.
   """
   if test is None:
     return None
   if isinstance(test, ClientData):
-    raise TypeError(
-      f"{name}=ClientData: must be pooled examples; give {name}=data.examples"
-    )
+    check_data(name, test)
+    _check_not_trained(name, test, data)
+    test = test.pooled()
   if not isinstance(test, Mapping) or not test:
     raise TypeError(
-      f"{name}={shown(test)}: must be a dict of arrays [N, ...], such as "
+      f"{name}={shown(test)}: must be ClientData, such as a part of "
+      "data.split(0.2), or a dict of arrays [N, ...], such as "
       f"{{'x': x_{name}, 'y': y_{name}}}"
     )
   _check_examples(name, test)
@@ -288,6 +301,22 @@ def check_test(test: Any, evaluate: Any, name: str = "test") -> Batch | None:
       "evaluation.federated(per_example)"
     )
   return dict(test)
+
+
+def _check_not_trained(name, held, data):
+  """That clients train on none of the rows that others have held out."""
+  if not isinstance(data, ClientData):
+    return
+  if not same_pool(held.examples, data.examples):
+    return
+  rows = np.unique(held.owned_rows())
+  number = int(np.isin(rows, data.owned_rows()).sum())
+  if number:
+    raise ValueError(
+      f"{name}: {number} of its {len(rows)} examples are among those that "
+      "clients train on; must have none of them, as the second part of "
+      "data.split(0.2), of which the first one trains"
+    )
 
 
 def check_params(params: Any, may_be_function: bool) -> Any:

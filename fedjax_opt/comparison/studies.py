@@ -51,8 +51,8 @@ def compare(
   seeds: Sequence[int] = (0, 1, 2, 3, 4),
   report_seeds: Sequence[int] | None = None,
   conditions: Sequence[Mapping[str, Any]] = ({},),
-  validation: Batch | None = None,
-  test: Batch | None = None,
+  validation: Batch | ClientData | None = None,
+  test: Batch | ClientData | None = None,
   criterion: Criterion | None = None,
   metric: str = "test_accuracy",
   target: float | None = None,
@@ -93,10 +93,11 @@ def compare(
       of them.
     conditions: each a mapping from a setting, such as `local_steps`, or an
       argument of `data` to its value.
-    validation: pooled examples {name: [N, ...]} on which settings are chosen;
-      no client may have them. `fo.data.hold_out` holds some out.
-    test: pooled examples for the report. While settings are tuned, `evaluate`
-      gets None for them, unless the criterion is a `test_` metric.
+    validation: examples {name: [N, ...]} on which settings are chosen, or
+      clients that have them, see `simulate`; no client of `data` may have them.
+      `fo.data.hold_out` holds some out, as does `ClientData.split`.
+    test: examples for the report, as `validation`. While settings are tuned,
+      `evaluate` gets None for them, unless the criterion is a `test_` metric.
     criterion: the score by which a setting is chosen. Default: the last
       `validation_` value of the same name as `metric`.
     metric: by which methods are compared in the report.
@@ -148,8 +149,8 @@ class _Run(NamedTuple):
   params: Any
   data: Any
   rounds: int
-  validation: Batch | None
-  test: Batch | None
+  validation: Batch | ClientData | None
+  test: Batch | ClientData | None
   criterion: Criterion
   settings: Mapping[str, Any]
 
@@ -237,7 +238,7 @@ class _Run(NamedTuple):
     return Cell(label, condition, self.criterion, tried, measured, (), seconds)
 
   @property
-  def _tuning_test(self) -> Batch | None:
+  def _tuning_test(self) -> Batch | ClientData | None:
     """The test examples if the choice is to be made on them, else None."""
     return self.test if "test_" in self.criterion.metric else None
 
@@ -405,7 +406,7 @@ def _check_report(metric: Any, target: Any, title: Any) -> None:
 def _criterion(
   criterion: Criterion | None,
   metric: str,
-  validation: Batch | None,
+  validation: Batch | ClientData | None,
   settings: Mapping[str, Any],
   is_tuned: bool,
 ) -> Criterion:
@@ -428,7 +429,8 @@ def _criterion(
   if is_tuned and "validation_" in criterion.metric and validation is None:
     raise ValueError(
       f"validation: must be given to choose by {criterion.metric}; such as "
-      "fo.data.hold_out(train, 0.1)[1]. Or give another criterion"
+      "the second part of fo.data.hold_out(pool, 0.1) or data.split(0.1), of "
+      "which clients train on the first. Or give another criterion"
     )
   return criterion
 

@@ -88,6 +88,27 @@ class ClientData:
     """
     return lists.owned(self.indices, self.sizes)
 
+  def pooled(self) -> dict[str, Array]:
+    """The examples that some client has, each once, in the order of the pool.
+
+    `examples` may have more: those of a part of `split` are the whole pool.
+
+    Returns:
+      name -> [n, ...], of n rows of the pool.
+
+    Raises:
+      TypeError: inside a traced function, where the rows are not known.
+    """
+    if isinstance(self.sizes, jax.core.Tracer):
+      raise TypeError(
+        "pooled: which examples the clients have is traced; call it outside of "
+        "jax.jit and jax.vmap"
+      )
+    rows = np.unique(self.owned_rows())
+    if len(rows) == self.num_examples:
+      return dict(self.examples)
+    return {name: values[rows] for name, values in self.examples.items()}
+
   def split(
     self, fraction: float, seed: int = 0
   ) -> tuple["ClientData", "ClientData"]:

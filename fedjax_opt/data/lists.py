@@ -136,13 +136,18 @@ def owned(indices: Array | Lists, sizes: Array) -> np.ndarray:
   """[sum of sizes], the rows of all clients, one after the other; on the host.
 
   Args:
-    indices: [M, n_max].
-    sizes: [M].
+    indices: [M, n_max], or [seeds, M, n_max] as `stacked` gives them.
+    sizes: [M], or [seeds, M].
   """
   sizes = np.asarray(sizes)
   if not isinstance(indices, Lists):
     indices = np.asarray(indices)
-    return indices[np.arange(indices.shape[1]) < sizes[:, None]]
+    return indices[np.arange(indices.shape[-1]) < sizes[..., None]]
+  if sizes.ndim > 1:
+    of_seed = lambda s: Lists(indices.rows[s], indices.starts[s], indices.width)
+    return np.concatenate(
+      [owned(of_seed(s), sizes[s]) for s in range(len(sizes))]
+    )
   first = np.cumsum(sizes, dtype=np.int64) - sizes
   places = np.repeat(np.asarray(indices.starts) - first, sizes)
   return np.asarray(indices.rows)[places + np.arange(len(places))]

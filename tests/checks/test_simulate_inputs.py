@@ -70,48 +70,41 @@ BAD = {
   ),
   "test=DATA": (
     run(test=DATA),
-    TypeError,
-    "test=ClientData: must be pooled examples; give test=data.examples",
+    ValueError,
+    "test: 12 of its 12 examples are among those that clients train on; must "
+    "have none of them, as the second part of data.split(0.2), of which the "
+    "first one trains",
   ),
   "test=[X, Y]": (
     run(test=[X, Y]),
     TypeError,
-    (
-      "test=a list: must be a dict of arrays [N, ...], such as {'x': "
-      "x_test, 'y': y_test}"
-    ),
+    "test=a list: must be ClientData, such as a part of data.split(0.2), "
+    "or a dict of arrays [N, ...], such as {'x': x_test, 'y': y_test}",
   ),
   "test=(X, Y)": (
     run(test=(X, Y)),
     TypeError,
-    (
-      "test=a tuple: must be a dict of arrays [N, ...], such as {'x': "
-      "x_test, 'y': y_test}"
-    ),
+    "test=a tuple: must be ClientData, such as a part of data.split(0.2), "
+    "or a dict of arrays [N, ...], such as {'x': x_test, 'y': y_test}",
   ),
   "test=X": (
     run(test=X),
     TypeError,
-    (
-      "test=an array float32[12, 3]: must be a dict of arrays [N, ...], "
-      "such as {'x': x_test, 'y': y_test}"
-    ),
+    "test=an array float32[12, 3]: must be ClientData, such as a part of "
+    "data.split(0.2), or a dict of arrays [N, ...], such as {'x': x_test, "
+    "'y': y_test}",
   ),
   "test='test'": (
     run(test="test"),
     TypeError,
-    (
-      "test='test': must be a dict of arrays [N, ...], such as {'x': "
-      "x_test, 'y': y_test}"
-    ),
+    "test='test': must be ClientData, such as a part of data.split(0.2), "
+    "or a dict of arrays [N, ...], such as {'x': x_test, 'y': y_test}",
   ),
   "test={}": (
     run(test={}),
     TypeError,
-    (
-      "test={}: must be a dict of arrays [N, ...], such as {'x': x_test, "
-      "'y': y_test}"
-    ),
+    "test={}: must be ClientData, such as a part of data.split(0.2), "
+    "or a dict of arrays [N, ...], such as {'x': x_test, 'y': y_test}",
   ),
   "test={'x': [1, 2]}": (
     run(test={"x": [1, 2]}),
@@ -406,15 +399,17 @@ BAD = {
   ),
   "validation=DATA": (
     run(validation=DATA, evaluate=evaluate),
-    TypeError,
-    "validation=ClientData: must be pooled examples; give "
-    "validation=data.examples",
+    ValueError,
+    "validation: 12 of its 12 examples are among those that clients train on; "
+    "must have none of them, as the second part of data.split(0.2), of which "
+    "the first one trains",
   ),
   "validation=[X, Y]": (
     run(validation=[X], evaluate=evaluate),
     TypeError,
-    "validation=a list: must be a dict of arrays [N, ...], such as {'x': "
-    "x_validation, 'y': y_validation}",
+    "validation=a list: must be ClientData, such as a part of data.split(0.2), "
+    "or a dict of arrays [N, ...], such as {'x': x_validation, 'y': "
+    "y_validation}",
   ),
   "validation lengths": (
     run(validation={"x": X, "y": Y[:5]}, evaluate=evaluate),

@@ -385,13 +385,13 @@ BAD = [
     "conditions[0]['local_steps']=[1]: must be a number, a string",
   ),
   ({"validation": None}, ValueError, "validation: must be given to choose by"),
-  ({"validation": given.DATA}, TypeError, "validation=ClientData: must be po"),
+  ({"validation": given.DATA}, ValueError, "validation: 12 of its 12 examples"),
   (
     {"test": None},
     ValueError,
     "metric='test_accuracy': is not measured by evaluate; give test= too",
   ),
-  ({"test": "x"}, TypeError, "test='x': must be a dict of arrays"),
+  ({"test": "x"}, TypeError, "test='x': must be ClientData"),
   ({"test": {"x": given.X}}, ValueError, "per_example: failed on a batch {x"),
   ({"criterion": "train_loss"}, TypeError, "criterion='train_loss': must be a"),
   (
