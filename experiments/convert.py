@@ -14,9 +14,11 @@ what was written.
 from collections.abc import Sequence
 from typing import Any
 
-from experiments import command, tasks, validation
-from experiments.flags import clients, command_line, methods, selection
-from experiments.flags import tasks as task_flags
+from experiments import command, data, tasks
+from experiments.command_line import parser
+from experiments.spec import clients
+from experiments.spec.resolve import resolve
+from experiments.spec.spec import Spec
 from fedjax_opt import Population
 from fedjax_opt.data.clients import ClientData
 
@@ -25,12 +27,12 @@ def main(argv: Sequence[str]) -> int:
   """Returns the exit status: 0, 1 for bad input, 128 + n for signal n."""
   others = [word for word in argv if word not in ("--verify", "-verify")]
   try:
-    flags = command_line.parse(others, __doc__)
+    given = parser.parse(others, __doc__)
     if len(others) < len(argv):
-      return _verify(flags)
-    written = convert(flags)
+      return _verify(given["population_dir"])
+    written = convert(given)
   except (OSError, ValueError, ImportError, MemoryError) as error:
-    return command_line.refuse(error)
+    return parser.refuse(error)
   except KeyboardInterrupt as error:
     print("interrupted")
     return getattr(error, "status", 130)
@@ -42,12 +44,12 @@ def main(argv: Sequence[str]) -> int:
   return 0
 
 
-def _verify(flags: dict[str, Any]) -> int:
+def _verify(folder: str | None) -> int:
   """Checks all of a folder that is there; returns the exit status."""
-  population = clients.on_disk(flags)
-  if population is None:
+  if not folder:
     raise ValueError("population_dir: must be given; the folder to verify")
-  validation.check_mark(population)
+  population = Population.open(folder)
+  clients.marked(population)
   population.verify()
   print(
     f"undamaged: {population.num_clients:,} clients, "
@@ -56,7 +58,7 @@ def _verify(flags: dict[str, Any]) -> int:
   return 0
 
 
-def convert(flags: dict[str, Any]) -> Population:
+def convert(given: dict[str, Any]) -> Population:
   """Checks the flags, what is quick to check first, and writes the folder.
 
   Raises:
@@ -64,45 +66,35 @@ def convert(flags: dict[str, Any]) -> Population:
     ImportError: naming the package to install.
     OSError: if the folder cannot be written, such as on a full disk.
   """
-  if not flags["population_dir"]:
+  folder = given["population_dir"]
+  if not folder:
     raise ValueError(
       "population_dir: must be given; a folder that is new or empty"
     )
-  flags = flags | task_flags.resolve(flags)
-  task = tasks.TASKS[flags["task"]]
-  seeds = methods.seeds(flags)
-  if len(seeds) > 1:
-    raise ValueError(
-      f"seed={flags['seed']}: a population has one partition; give one number"
-    )
   for name in ("client_test_fraction", "heldout_clients", "personalize_steps"):
-    if flags[name]:
+    if given[name]:
       raise ValueError(
-        f"{name}={flags[name]:g}: clients on disk have no test examples of "
+        f"{name}={given[name]:g}: clients on disk have no test examples of "
         f"their own; leave {name} out"
       )
   # Here the folder is what is written, not where the clients come from.
-  others = flags | {"population_dir": None}
-  partition = clients.resolve(others, task.brings_clients(flags))
-  flags = flags | selection.resolve(flags, task)
-  folder = Population.check_new(flags["population_dir"])
-  written = Population.of_client_data(
-    folder, _clients(flags, partition, seeds[0])
-  )
-  validation.mark(written.folder, flags)
+  spec = resolve({**given, "population_dir": None})
+  if len(spec.seed) > 1:
+    raise ValueError(
+      f"seed={given['seed']}: a population has one partition; give one number"
+    )
+  folder = Population.check_new(folder)
+  written = Population.of_client_data(folder, _clients(spec))
+  clients.mark(written.folder, spec.values())
   return written
 
 
-def _clients(
-  flags: dict[str, Any], partition: dict[str, Any], seed: int
-) -> ClientData:
-  """The training clients of a run with these flags."""
-  task = validation.held_out(tasks.load(flags), flags)
+def _clients(spec: Spec) -> ClientData:
+  """The training clients of a run with this specification."""
+  task = data.held_out(spec, tasks.load(spec))
   if task.clients is not None:
     return task.clients
-  return clients.populations(task.train, task.num_classes, partition, [seed])[
-    seed
-  ]
+  return data.populations(spec, task, spec.seed)[spec.seed[0]]
 
 
 if __name__ == "__main__":

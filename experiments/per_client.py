@@ -1,22 +1,13 @@
-"""Clients' own test examples: held out before a run, measured after it.
-
-Of the clients that train, `--client_test_fraction` holds a part of each one's
-examples out. Beside them `--heldout_clients` are clients that never train; in
-the same way a part of their examples is for the test, and the rest for the
-steps by which their models are personalized.
-"""
+"""Clients' own test examples, which data.py holds out, measured after a run."""
 
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from experiments.flags import clients
-from experiments.flags import tasks as task_flags
-from experiments.tasks import Task
+from experiments import methods
 from fedjax_opt import (
-  ClientData,
   ClientMetrics,
   Result,
   evaluate_clients,
@@ -36,91 +27,6 @@ _SETTINGS = (
   "batch_size", "replacement", "drop_remainder", "precision", "client_map",
   "client_chunk",
 )  # fmt: skip
-
-
-class Parts(NamedTuple):
-  """The clients of one seed: what they train on, and what they are tested on.
-
-  Attributes:
-    train: training examples; None where there are none.
-    test: held-out examples of the same clients; None if nothing is held out.
-  """
-
-  train: ClientData | None
-  test: ClientData | None
-
-
-class HeldOut(NamedTuple):
-  """What a run measures at its end, by file and seed.
-
-  Attributes:
-    per_client: of the clients that train; {} if nothing is held out.
-    heldout_clients: of clients that never train; {} if there are none.
-  """
-
-  per_client: Mapping[int, Parts] = {}
-  heldout_clients: Mapping[int, Parts] = {}
-
-
-def divide(
-  task: Task,
-  flags: Mapping[str, Any],
-  partition: Mapping[str, Any],
-  seeds: Sequence[int],
-) -> tuple[dict[int, ClientData], HeldOut]:
-  """The clients that train, of each seed, and what is held out.
-
-  Args:
-    task: data and model.
-    flags: with `client_test_fraction` and `heldout_clients`, None for neither.
-    partition: the partition's flags; unused if the clients come with the data.
-    seeds: of the runs. All is drawn by the seed.
-
-  Raises:
-    ValueError: naming the flag that cannot be.
-  """
-  number, fraction = flags["heldout_clients"], flags["client_test_fraction"]
-  if task.clients is not None:
-    train, new = _whole_clients(task.clients, number, seeds)
-  elif number:
-    train, new = clients.populations_apart(
-      task.train, task.num_classes, partition, seeds, number
-    )
-  else:
-    pool = (task.train, task.num_classes)
-    train, new = clients.populations(*pool, partition, seeds), {}
-  if not fraction:
-    return train, HeldOut({}, {s: Parts(None, data) for s, data in new.items()})
-  split = lambda each: {
-    seed: Parts(*_split(data, fraction, seed)) for seed, data in each.items()
-  }
-  parts, others = split(train), split(new)
-  train = {seed: of_seed.train for seed, of_seed in parts.items()}
-  return train, HeldOut(parts, others)
-
-
-def _whole_clients(population, number, seeds):
-  """The clients that train and those that do not, where they are given."""
-  if not number:
-    return dict.fromkeys(seeds, population), {}
-  have = int((population.sizes > 0).sum())
-  if number >= have:
-    raise ValueError(
-      f"heldout_clients={number}: there are {have} clients with examples; "
-      f"must be at most {have - 1}"
-    )
-  try:
-    parts = {s: population.split_clients(number / have, s) for s in seeds}
-  except ValueError as error:
-    raise ValueError(f"heldout_clients={number}: {error}") from None
-  return tuple({s: each[i] for s, each in parts.items()} for i in (0, 1))
-
-
-def _split(data, fraction, seed):
-  try:
-    return data.split(fraction, seed)
-  except ValueError as error:
-    raise ValueError(f"client_test_{error}") from None
 
 
 def measure(
@@ -145,15 +51,15 @@ def measure(
 
 
 def _measure(job, result, point, parts, is_new):
-  task, flags, setting = job.task, job.flags, job.points[point]
-  hyperparameters = {name: setting[name] for name in job.setup.grid}
-  rounds, steps = flags["rounds"], flags.get("personalize_steps")
+  spec, task, setting = job.spec, job.task, job.points[point]
+  hyperparameters = {name: setting[name] for name in spec.grid}
+  steps = spec.personalize_steps
   given = {"seed": setting["seed"], "point": point, "train": parts.train}
   if not is_new:  # Others keep nothing.
     given["algorithm"] = job.make(**hyperparameters)
   if steps is not None:
-    rule = job.setup.client_rule(setting, rounds, task.has_statistics)
-    paths = task_flags.trainable(flags)
+    rule = methods.client_rule(spec, task, setting)
+    paths = spec.trainable_paths
     if paths:
       rule = trainable.only(rule, paths)
     given |= {"loss_fn": task.loss_fn, "client": rule, "local_steps": steps}

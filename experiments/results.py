@@ -9,8 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments import per_client
-from experiments.flags import privacy
+from experiments import methods, per_client
 from experiments.job import Job
 from experiments.profiling import Profile
 from experiments.progress import Progress
@@ -43,12 +42,12 @@ class Results:
     self._job, self._writer, self._started = job, writer, started
     self._pool = concurrent.futures.ThreadPoolExecutor(1)
     self._clients_drawn: concurrent.futures.Future | None = None
-    flags = job.flags
+    spec = job.spec
     self._progress = Progress(
-      flags["rounds"], job.criterion, flags["progress"], job.points
+      spec.rounds, job.criterion, spec.progress, job.points
     )
-    self._profile = Profile(job.output_dir) if flags["profile"] else None
-    self._minima = _minima(job) if flags["optimum"] else None
+    self._profile = Profile(job.output_dir) if spec.profile else None
+    self._minima = _minima(job) if spec.optimum else None
     self._history = History()
     self._seconds_to_first_round: float | None = None
 
@@ -94,8 +93,8 @@ class Results:
     of_clients = per_client.measure(job, result, point)
     per_client.write(job.output_dir, of_clients)
     num_clients = next(iter(job.data.values())).num_clients
-    epsilons = privacy.epsilons(
-      job.flags, job.points, num_clients, result.rounds
+    epsilons = methods.epsilons(
+      job.spec, job.points, num_clients, result.rounds
     )
     self._writer.finish(
       history,
@@ -112,12 +111,12 @@ class Results:
     )
     if history.rounds:
       _draw_curves(job, history)
-    if job.flags["trace"] and result.rounds:
+    if job.spec.trace and result.rounds:
       _write_traces(job, result, history)
     extra = {} if epsilons is None else {"epsilon": epsilons}
     print(tables.table(history, job.points, job.criterion, extra))
     if stopped_by in ("target", "patience"):
-      asked = f"{result.rounds} of {job.flags['rounds']} rounds"
+      asked = f"{result.rounds} of {job.spec.rounds} rounds"
       print(f"ended by {stopped_by} after {asked}")
     for line in per_client.lines(job, of_clients, point):
       print(line)
@@ -128,7 +127,8 @@ class Results:
       f"({rate:.1f} rounds/s), after {result.compile_seconds:.1f} s of "
       "compilation"
     )
-    for line in npz.notes(job.task, job.flags):
+    share = job.spec.task.static.get("test_fraction")
+    for line in npz.notes(job.task, job.spec.data_file, share):
       print(line)
     print(self._writer.closing_line())
     if history.rounds:
@@ -139,7 +139,7 @@ def _of_privacy(job: Job, epsilons: list[float] | None) -> dict[str, Any]:
   """What summary.json says of privacy."""
   if epsilons is None:
     return {}
-  return {"privacy": {"delta": privacy.delta(job.flags), "epsilon": epsilons}}
+  return {"privacy": {"delta": methods.dp_delta(job.spec), "epsilon": epsilons}}
 
 
 def all_diverged(history: History) -> bool:
@@ -151,7 +151,7 @@ def all_diverged(history: History) -> bool:
 
 def _minima(job: Job) -> np.ndarray:
   """[S] float64, the least value of the objective of each grid point."""
-  regularizer = job.setup.regularizer
+  regularizer = job.spec.regularizer
   names = list(regularizer.grid)
   found: dict[tuple, float] = {}
 
@@ -182,7 +182,7 @@ def _draw_clients(job: Job) -> None:
   if job.task.num_classes is None:
     return
   seed, data = next(iter(job.data.items()))
-  title = f"{name_of(job.flags['task'])}, {_partition_title(job)}"
+  title = f"{name_of(job.spec.task.name)}, {_partition_title(job)}"
   if isinstance(data, Population):
     data = feed.sample_of(data)
     title += f", {data.num_clients} of them"
@@ -194,15 +194,14 @@ def _draw_clients(job: Job) -> None:
 
 def _draw_curves(job: Job, history: History) -> None:
   """The task's panels that were measured: not all algorithms regularize."""
-  flags, panels = job.flags, job.task.panels
+  spec, panels = job.spec, job.task.panels
   if "optimality_gap" in history.metrics:
     panels = ("optimality_gap", *(panels or ("test_accuracy",)))
   if panels is not None:
     panels = [name for name in panels if name in history.metrics]
   # Steps are plain ones wherever there is a regularizer.
-  varied = flags.get("regularizer") or flags["client"]
-  chosen = (flags["task"], flags["algorithm"], varied)
-  title = "".join(f"{name_of(each)}, " for each in chosen)
+  chosen = (spec.task, spec.algorithm, spec.regularizer or spec.client)
+  title = "".join(f"{name_of(each.name)}, " for each in chosen)
   plots.curves(
     history,
     job.points,
@@ -210,7 +209,7 @@ def _draw_curves(job: Job, history: History) -> None:
     criterion=job.criterion,
     panels=panels,
     title=title + _partition_title(job),
-    x_axis=flags["x_axis"],
+    x_axis=spec.x_axis,
   )
 
 
@@ -218,13 +217,14 @@ def _partition_title(job: Job) -> str:
   clients = next(iter(job.data.values()))
   if job.task.clients is not None or isinstance(clients, Population):
     return f"{clients.num_clients:,} clients"
-  return plots.partition_title(job.flags["partition"], job.flags.get("alpha"))
+  partition = job.spec.partition
+  return plots.partition_title(partition.name, partition.static.get("alpha"))
 
 
 def _write_traces(job: Job, result: Result, history: History) -> None:
   """All step sizes as numbers; those of the selected point as a picture."""
   folder: pathlib.Path = job.output_dir
-  traces = {n: result.traces[n] for n in job.setup.client.choice.traced}
+  traces = {n: result.traces[n] for n in job.spec.client.choice.traced}
   with (
     json_files.whole(folder / "traces.npz") as unfinished,
     open(unfinished, "wb") as file,  # Given a name, savez appends ".npz".
@@ -237,7 +237,7 @@ def _write_traces(job: Job, result: Result, history: History) -> None:
   plots.step_sizes(
     of_point,
     folder / "step_sizes.png",
-    title=f"{name_of(job.setup.client.name)}, {_clients_title(of_point)}",
+    title=f"{name_of(job.spec.client.name)}, {_clients_title(of_point)}",
   )
 
 

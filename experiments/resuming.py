@@ -5,9 +5,10 @@ as one of so many rounds that was never stopped.
 """
 
 import pathlib
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from experiments.spec import spec as specs
+from experiments.spec.spec import Spec
 from fedjax_opt import Run, load_run
 from fedjax_opt.results import environment, json_files
 from fedjax_opt.results.checkpoint import Checkpoints, difference
@@ -20,40 +21,38 @@ class Found(NamedTuple):
   finished: Run | None = None  # the run, if nothing of it is left to do
 
 
-def find(
-  flags: Mapping[str, Any], output_dir: pathlib.Path, may_differ: Sequence[str]
-) -> Found:
+def find(spec: Spec, output_dir: pathlib.Path) -> Found:
   """Where to save a run, and whether to resume it.
 
   Args:
-    flags: every flag of the run, resolved.
+    spec: what runs.
     output_dir: its folder.
-    may_differ: flags that may differ in a run that is resumed.
 
   Raises:
     ValueError: if what is there is of other flags or versions, or cannot be
       extended.
   """
-  every, folder = flags.get("checkpoint_every"), output_dir / "checkpoints"
-  if every is None and not flags["resume"]:
+  every, folder = spec.checkpoint_every, output_dir / "checkpoints"
+  if every is None and not spec.resume:
     return Found()
   now = json_files.plain(
-    dict(flags)
+    spec.values()
     | {"versions": environment.versions(), "device": environment.device()}
   )
   # Of runs of more and less rounds, one is the beginning of the other.
-  without = {*may_differ, "rounds"}
-  identity_of = lambda flags: {
-    n: without_place(n, v) for n, v in flags.items() if n not in without
+  identity_of = lambda config: {
+    name: without_place(name, value)
+    for name, value in config.items()
+    if specs.is_identity(name) and name != "rounds"
   }
   identity = identity_of(now)
   is_resumed = False
-  if flags["resume"] and (output_dir / "config.json").exists():
+  if spec.resume and (output_dir / "config.json").exists():
     before = _config_of(output_dir)
     _check_same(output_dir, identity_of(before), identity)
-    _check_rounds(output_dir, before["rounds"], flags)
+    _check_rounds(output_dir, before["rounds"], spec)
     run = _complete(output_dir)
-    if run is not None and run.summary["config"]["rounds"] == flags["rounds"]:
+    if run is not None and run.summary["config"]["rounds"] == spec.rounds:
       return Found(finished=run)
     # A run that was stopped before its first checkpoint starts again.
     is_resumed = Checkpoints.are_in(folder)
@@ -98,21 +97,19 @@ def _check_same(
     )
 
 
-def _check_rounds(
-  output_dir: pathlib.Path, before: int, flags: Mapping[str, Any]
-) -> None:
+def _check_rounds(output_dir: pathlib.Path, before: int, spec: Spec) -> None:
   """Checks that a run of so many rounds is the beginning of this one."""
-  rounds = flags["rounds"]
+  rounds = spec.rounds
   if rounds < before:
     raise ValueError(
       f"resume=True: rounds={rounds}: {str(output_dir)!r} holds a run of "
       f"{before} rounds; give rounds={before} or more, or another folder"
     )
-  if rounds > before and flags["client_schedule"] == "step_decay":
+  if rounds > before and spec.client_schedule == "step_decay":
     raise ValueError(
       f"resume=True: rounds={rounds}: {str(output_dir)!r} holds a run of "
       f"{before} rounds, whose rate drops after fractions of them "
-      f"(client_schedule={flags['client_schedule']!r}), so it is no beginning "
+      f"(client_schedule={spec.client_schedule!r}), so it is no beginning "
       f"of a longer one; give rounds={before}, or another folder"
     )
 

@@ -38,11 +38,12 @@ from experiments import (
   shared_end,
   start_of_run,
 )
+from experiments.command_line import flags, parser
 from experiments.ctrl_c import CtrlC
-from experiments.flags import command_line
 from experiments.job import Job, prepare, sweep_arguments
 from experiments.results import Results, all_diverged
-from fedjax_opt import Report, Result, Run, locks, sweep
+from experiments.spec.resolve import resolve
+from fedjax_opt import Population, Report, Result, Run, locks, sweep
 from fedjax_opt.engine import processes
 from fedjax_opt.results import tables, writers
 from fedjax_opt.results.checkpoint import CheckpointError
@@ -54,33 +55,35 @@ def main(argv: Sequence[str]) -> int:
   try:
     pressed = CtrlC(command.is_program(main))
     with contextlib.ExitStack() as lock, pressed as ctrl_c:
-      flags = command_line.parse(argv, __doc__)
-      hosts.join(flags, command.is_program(main))
+      given = parser.parse(argv, __doc__)
+      hosts.join(given, command.is_program(main))
       with hosts.together():
-        if flags["resume"]:  # Before what is there is read.
-          _take(lock, flags["output_dir"])
-        job, results = prepare(flags), None
+        if given["resume"]:  # Before what is there is read.
+          _take(lock, given["output_dir"])
+        folder = given["population_dir"]
+        on_disk = Population.open(folder) if folder else None
+        job, results = prepare(resolve(given, on_disk), on_disk), None
         if job.finished is not None:
           return show_finished(job, job.finished)
         if processes.is_first_process():  # The others write nothing.
-          if not flags["resume"]:
+          if not given["resume"]:
             _take(lock, job.output_dir)
           writer = writers.RunWriter(
             job.output_dir,
-            job.flags,
+            job.spec.values(),
             job.points,
-            flags["resume"],
-            command_line.flagfile(flags),
+            given["resume"],
+            flags.flagfile(given),
           )
       where = ctrl_c.where = f"; see {job.output_dir}"
       if processes.is_first_process():
         results = Results(job, writer, started)
       return run(job, results, ctrl_c)
   except CheckpointError as error:
-    return shared_end.leave(command_line.refuse(error))
+    return shared_end.leave(parser.refuse(error))
   except (OSError, MemoryError) as error:
     kept = f"; what was complete before is kept{where}" if where else ""
-    print(f"error: {command_line.line_of(error)}{kept}", file=sys.stderr)
+    print(f"error: {parser.line_of(error)}{kept}", file=sys.stderr)
     return shared_end.leave(1)
   except (ValueError, ImportError, jax.errors.JaxRuntimeError) as error:
     if hosts.is_loss(error):
@@ -88,7 +91,7 @@ def main(argv: Sequence[str]) -> int:
     # Not of the input: a defect, to be seen whole.
     if where or isinstance(error, jax.errors.JaxRuntimeError):
       raise
-    return command_line.refuse(error)
+    return parser.refuse(error)
   except KeyboardInterrupt as error:
     print(f"interrupted before the first evaluation{where}")
     return getattr(error, "status", 130)
@@ -139,7 +142,7 @@ def run(job: Job, results: Results | None, ctrl_c: CtrlC) -> int:
       results.finish(result)
   if result.interrupted:
     if results is not None:
-      rounds = job.flags["rounds"]
+      rounds = job.spec.rounds
       print(f"interrupted: only {result.rounds} of {rounds} rounds done")
     return 128 + result.interrupted
   if ctrl_c.pressed:  # While the last files were written.
@@ -155,14 +158,14 @@ def simulate(
   job: Job, on_evaluation: Callable[[Report], bool] | None = None
 ) -> Result:
   """Simulates all points; what each of several processes does alike."""
-  flags = job.flags
-  with compilation_cache.kept_in(flags["compilation_cache"]):
+  spec = job.spec
+  with compilation_cache.kept_in(spec.compilation_cache):
     return sweep(
       job.make,
-      job.setup.grid,
+      spec.grid,
       job.task.init,
       job.data.get,
-      rounds=flags["rounds"],
+      rounds=spec.rounds,
       on_evaluation=on_evaluation,
       checkpoints=job.checkpoints,
       **sweep_arguments(job),

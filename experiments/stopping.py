@@ -1,6 +1,5 @@
 """What ends a run before its last round: a target, or no more improvement."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,22 +18,22 @@ class Stopping:
 
   def __init__(
     self,
-    flags: Mapping[str, Any],
+    spec: Any,
     criterion: Criterion,
     num_classes: int | None,
   ):
     """Checks the flags.
 
     Args:
-      flags: `target_accuracy` and `patience`; may lack what is not given.
+      spec: of the run, with `target_accuracy` and `patience`.
       criterion: by which points are selected.
       num_classes: labels are below it; None if there are none.
 
     Raises:
       ValueError: naming the flag that cannot be.
     """
-    self._target = flags.get("target_accuracy")
-    self._patience = flags.get("patience")
+    self._target = spec.target_accuracy
+    self._patience = spec.patience
     self._criterion = criterion
     self.stopped_by: str | None = None
     if self._target is not None:
@@ -45,7 +44,7 @@ class Stopping:
         )
       if num_classes is None:
         raise ValueError(
-          f"target_accuracy={self._target:g}: task {flags['task']} has no "
+          f"target_accuracy={self._target:g}: task {spec.task.name} has no "
           "accuracy; leave target_accuracy out"
         )
     if self._patience is not None and self._patience < 1:

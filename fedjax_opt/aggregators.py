@@ -282,7 +282,11 @@ AGGREGATORS: dict[str, Choice] = {
     "the mean of each coordinate without its extremes",
     (
       Hyperparameter(
-        "fraction", 0.1, "share of clients left out at each end", "[0, 0.5)"
+        "fraction",
+        0.1,
+        "share of clients left out at each end",
+        "[0, 0.5)",
+        flag="trim_fraction",
       ),
     ),
   ),
@@ -296,6 +300,7 @@ AGGREGATORS: dict[str, Choice] = {
         "clients of a cohort that may be wrong",
         "[0, inf)",
         is_static=True,
+        flag="krum_faulty",
       ),
     ),
   ),

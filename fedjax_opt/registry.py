@@ -28,6 +28,8 @@ class Hyperparameter(NamedTuple):
     is_static: whether it is a whole number that shapes the program, so that it
       cannot be tuned in a grid.
     takes_range: whether the command line also takes LOW-HIGH, such as 100-500.
+    flag: its name on the command line, where another choice has a flag of its
+      name; None for the usual one.
   """
 
   name: str
@@ -36,6 +38,7 @@ class Hyperparameter(NamedTuple):
   interval: str = "(-inf, inf)"
   is_static: bool = False
   takes_range: bool = False
+  flag: str | None = None
 
   @property
   def is_tuned(self) -> bool:

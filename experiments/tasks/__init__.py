@@ -28,16 +28,13 @@ __all__ = ["TASKS", "Task", "TaskChoice", "load"]
 
 @dataclasses.dataclass(frozen=True)
 class TaskChoice(Choice):
-  """A task; its factory takes all flags, and reads or makes the data.
+  """A task; its factory reads or makes the data.
 
   Attributes:
+    takes: fields of the specification that the factory takes by name, beside
+      its hyperparameters: 'data_dir', 'data_file', 'pretrained', 'eval_every'.
     has_clients: whether its clients come with the data, so that there is
-      nothing to divide.
-    reads_data: whether it reads files, for which `--data_dir` is.
-    reads_file: whether it reads `--data_file`, which decides whether clients
-      come with the data; see npz.py.
-    reads_pretrained: whether it starts from the folder `--pretrained`; see
-      text.py.
+      nothing to divide; of 'data_file' that file says it, see npz.py.
     is_convex: whether the loss is convex in the model.
     splits: on what settings can be chosen, the default first; see
       `experiments.flags.selection`.
@@ -47,26 +44,39 @@ class TaskChoice(Choice):
       of its own regularizer.
   """
 
+  takes: tuple[str, ...] = ("data_dir",)
   has_clients: bool = False
-  reads_data: bool = True
-  reads_file: bool = False
-  reads_pretrained: bool = False
   is_convex: bool = False
   splits: tuple[str, ...] = ("validation", "test", "train")
   draws_validation: bool = False
   regularizer: str | None = None
   defaults: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
-  def brings_clients(self, flags: Mapping[str, Any]) -> bool:
-    """Whether with these flags its clients come with the data.
+  @property
+  def reads_data(self) -> bool:
+    """Whether it reads files, for which `--data_dir` is."""
+    return "data_dir" in self.takes
+
+  @property
+  def reads_file(self) -> bool:
+    """Whether it reads `--data_file`."""
+    return "data_file" in self.takes
+
+  @property
+  def reads_pretrained(self) -> bool:
+    """Whether it starts from the folder `--pretrained`."""
+    return "pretrained" in self.takes
+
+  def brings_clients(self, data_file: str | None) -> bool:
+    """Whether its clients come with the data.
 
     Args:
-      flags: values of all flags, those of the task checked.
+      data_file: the file, if it reads one.
 
     Raises:
       ValueError: if that is said in a file which cannot be read.
     """
-    return npz.has_clients(flags) if self.reads_file else self.has_clients
+    return npz.has_clients(data_file) if self.reads_file else self.has_clients
 
 
 _VARIANT = Option(
@@ -137,9 +147,7 @@ def _of_file(model: str) -> TaskChoice:
   own = (_TEST_FRACTION, *_options(model))
   load = functools.partial(npz.load, model=model)
   is_convex = images.MODELS[model].is_convex
-  return TaskChoice(
-    load, help, own, reads_data=False, reads_file=True, is_convex=is_convex
-  )
+  return TaskChoice(load, help, own, takes=("data_file",), is_convex=is_convex)
 
 
 def _options(model: str) -> tuple[Option, ...]:
@@ -148,18 +156,13 @@ def _options(model: str) -> tuple[Option, ...]:
 
 
 def _images(dataset: str, model: str) -> TaskChoice:
-  own = (*_options(model), _PIXELS)
-
-  def load(flags: Mapping[str, Any]) -> Task:
-    options = {option.name: flags[option.name] for option in own}
-    return images.load(dataset, model, flags["data_dir"], **options)
-
+  is_embedded = images.DATASETS[dataset].tfds_name is None
   help = f"{images.DATASETS[dataset].help}, {images.MODELS[model].help}"
   return TaskChoice(
-    load,
+    functools.partial(images.load, dataset, model),
     help,
-    own,
-    reads_data=images.DATASETS[dataset].tfds_name is not None,
+    (*_options(model), _PIXELS),
+    takes=() if is_embedded else ("data_dir",),
     is_convex=images.MODELS[model].is_convex,
   )
 
@@ -168,7 +171,7 @@ _with_clients = functools.partial(TaskChoice, has_clients=True)
 _regression = functools.partial(
   _with_clients,
   hyperparameters=(_VARIANT, _THRESHOLD),
-  reads_data=False,
+  takes=("eval_every",),
   is_convex=True,
   splits=("validation", "test", "train", "truth"),
   draws_validation=True,
@@ -249,7 +252,7 @@ OTHERS: dict[str, TaskChoice] = {
     nonconvex.nonconvex,
     "double wells, clients that differ by zeta, synthetic",
     (_ZETA,),
-    reads_data=False,
+    takes=(),
     splits=("train",),
     defaults={"client_lr": 0.03},
   ),
@@ -293,7 +296,7 @@ def _texts(dataset: str, help: str, test_every: int) -> TaskChoice:
     functools.partial(text.load, dataset=dataset),
     f"{help}, DistilBERT or BERT",
     (_MAX_LENGTH, every, _ENCODER, _VOCAB_SIZE),
-    reads_pretrained=True,
+    takes=("data_dir", "pretrained"),
     splits=("validation", "test"),
   )
 
@@ -320,16 +323,15 @@ TASKS: dict[str, TaskChoice] = {
 }
 
 
-def load(flags: Mapping[str, Any]) -> Task:
-  """Loads the chosen task.
-
-  Args:
-    flags: values of all flags, those of the task resolved.
+def load(spec: Any) -> Task:
+  """Loads the task of a specification.
 
   Raises:
     ValueError: for data that cannot be read.
   """
-  task = TASKS[flags["task"]].factory(flags)
-  if flags["l2"]:
-    task = task._replace(loss_fn=objectives.l2(task.loss_fn, flags["l2"]))
+  choice = TASKS[spec.task.name]
+  given = {name: getattr(spec, name) for name in choice.takes}
+  task = choice.factory(**spec.task.static, **given)
+  if spec.l2:
+    task = task._replace(loss_fn=objectives.l2(task.loss_fn, spec.l2))
   return task

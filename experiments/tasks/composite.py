@@ -4,8 +4,7 @@ Their clients come with the data. Models start as Keras starts them, as in the
 authors' program.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
@@ -23,35 +22,33 @@ from fedjax_opt.models.layers import glorot_uniform
 from fedjax_opt.trees import at_least_float32
 
 
-def lasso(flag: Mapping[str, Any]) -> Task:
+def lasso(variant: str, zero_threshold: float, eval_every: int) -> Task:
   """Sparse least squares, `mean (x'w + b - y)^2` (appendix A.2)."""
-  problem = synthetic.lasso(flag["variant"])
-  threshold = flag["zero_threshold"]
+  problem = synthetic.lasso(variant)
 
   def of_params(params):
     w, w_real = params["kernel"][:, 0], jnp.asarray(problem.w_real)
-    return evaluation.recovered_support(w, w_real, threshold)
+    return evaluation.recovered_support(w, w_real, zero_threshold)
 
-  return _regression(problem, of_params, "f1", flag)
+  return _regression(problem, of_params, "f1", eval_every)
 
 
-def low_rank(flag: Mapping[str, Any]) -> Task:
+def low_rank(variant: str, zero_threshold: float, eval_every: int) -> Task:
   """Low-rank least squares, `mean (<X, W> + b - y)^2` (appendix A.3)."""
-  problem = synthetic.low_rank(flag["variant"])
-  threshold = flag["zero_threshold"]
+  problem = synthetic.low_rank(variant)
 
   def of_params(params):
     w_real = jnp.asarray(problem.w_real)
-    return evaluation.recovered_rank(params["kernel"], w_real, threshold)
+    return evaluation.recovered_rank(params["kernel"], w_real, zero_threshold)
 
-  return _regression(problem, of_params, "rank", flag)
+  return _regression(problem, of_params, "rank", eval_every)
 
 
 def _regression(
   problem: synthetic.Problem,
   of_params: Callable[[Params], dict[str, jax.Array]],
   panel: str,
-  flag: Mapping[str, Any],
+  eval_every: int,
 ) -> Task:
   shape = problem.w_real.shape
   kernel_shape = shape if len(shape) == 2 else (*shape, 1)
@@ -73,7 +70,7 @@ def _regression(
     return {"loss": loss_fn(params, batch, None)}
 
   # As the paper's criterion, the error: over the last 100 rounds.
-  last = max(1, 100 // flag["eval_every"])
+  last = max(1, 100 // eval_every)
   metrics = {
     "validation": "validation_loss",
     "test": "test_loss",
@@ -97,30 +94,30 @@ def _regression(
   )
 
 
-def femnist10(flag: Mapping[str, Any]) -> Task:
+def femnist10(data_dir: str | None) -> Task:
   """Digits by writer, logistic regression, first 10 % of the writers (A.5)."""
-  data_dir = _given_data_dir(flag)
+  data_dir = _given("femnist10", data_dir)
   loaded = femnist.load(data_dir, only_digits=True, fraction=0.1)
   model = models.LinearModel(10, initialization=glorot_uniform)
   return _by_writer(model, 10, *loaded)
 
 
-def femnist62(flag: Mapping[str, Any]) -> Task:
+def femnist62(data_dir: str | None) -> Task:
   """Characters by writer, a 784-200-200-62 ReLU network (A.5)."""
-  loaded = femnist.load(_given_data_dir(flag))
+  loaded = femnist.load(_given("femnist62", data_dir))
   model = models.MLP(
     (200, 200), 62, activation=nn.relu, initialization=glorot_uniform
   )
   return _by_writer(model, 62, *loaded)
 
 
-def _given_data_dir(flag: Mapping[str, Any]) -> str:
-  if flag["data_dir"] is None:
+def _given(task: str, data_dir: str | None) -> str:
+  if data_dir is None:
     raise ValueError(
-      f"data_dir: task {flag['task']} needs it; must be a folder that holds "
+      f"data_dir: task {task} needs it; must be a folder that holds "
       f"{femnist.TFF_FILE} or FedJAX's federated_emnist_*.sqlite"
     )
-  return flag["data_dir"]
+  return data_dir
 
 
 def _by_writer(
@@ -133,11 +130,10 @@ def _by_writer(
   return task._replace(clients=train, criteria=task.criteria | of_train)
 
 
-def haxby(flag: Mapping[str, Any]) -> Task:
+def haxby(data_dir: str | None, zero_threshold: float) -> Task:
   """Horse or face from fMRI voxels, sparse logistic regression (A.4)."""
-  train, test = fmri.load(flag["data_dir"])
+  train, test = fmri.load(data_dir)
   model = models.LinearModel(1, initialization=glorot_uniform)
-  threshold = flag["zero_threshold"]
 
   def logits(params, batch):  # [B]
     return model.apply({"params": params}, batch["x"])[:, 0]
@@ -156,7 +152,7 @@ def haxby(flag: Mapping[str, Any]) -> Task:
 
   def of_params(params):
     kernel = params["output"]["kernel"]
-    return {"density": evaluation.density(kernel, threshold)}
+    return {"density": evaluation.density(kernel, zero_threshold)}
 
   @jax.jit
   def init(key):

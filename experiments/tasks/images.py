@@ -180,7 +180,7 @@ def exists(dataset: str, model: str) -> bool:
 def load(
   dataset: str,
   model: str,
-  data_dir: str | None,
+  data_dir: str | None = None,
   augmentation: str = "none",
   norm: str = "group",
   pixels: str = "channels",

@@ -1,7 +1,6 @@
 """A synthetic non-convex task with a dial for second-order heterogeneity."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import jax
 
@@ -11,9 +10,9 @@ from fedjax_opt.data import synthetic
 from fedjax_opt.metrics import Criterion
 
 
-def nonconvex(flag: Mapping[str, Any]) -> Task:
+def nonconvex(zeta: float) -> Task:
   """Double wells, 10 clients whose Hessians differ by `zeta`."""
-  problem = synthetic.heterogeneous(flag["zeta"])
+  problem = synthetic.heterogeneous(zeta)
 
   def per_example(params, batch):
     return {"loss": problem.loss_fn(params, batch)}

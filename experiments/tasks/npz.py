@@ -76,25 +76,26 @@ def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
   return {"test_fraction": default if fraction is None else fraction}
 
 
-def has_clients(flags: Mapping[str, Any]) -> bool:
+def has_clients(file: str) -> bool:
   """Whether the file says which client has which example."""
-  return bool(set(_CLIENTS) & set(_names(flags["data_file"])))
+  return bool(set(_CLIENTS) & set(_names(file)))
 
 
-def notes(task: Task, flags: Mapping[str, Any]) -> list[str]:
+def notes(task: Task, file: str | None, test_fraction: float) -> list[str]:
   """Lines of what was done to the data, for the output of a run.
 
   Args:
     task: of the run.
-    flags: of the run, resolved; of other tasks there are no lines.
+    file: of the data; None for other tasks, of which there are no lines.
+    test_fraction: what was held out of the file.
   """
-  file, lines = flags.get("data_file"), []
+  lines = []
   if file is None:
     return lines
-  if flags["test_fraction"]:
+  if test_fraction:
     lines.append(
-      f"test part: {len(task.test['y']):,} examples, "
-      f"{flags['test_fraction']:g} of {file}, held out at random"
+      f"test part: {len(task.test['y']):,} examples, {test_fraction:g} of "
+      f"{file}, held out at random"
     )
   x = task.test["x"]
   if x.dtype == np.uint8 and x.max() < _DARK:
@@ -121,23 +122,37 @@ def _of_file(file: str, function: Any, *arguments: Any) -> Any:
 # The task.
 
 
-def load(flags: Mapping[str, Any], model: str) -> Task:
+def load(
+  data_file: str,
+  model: str,
+  test_fraction: float,
+  augmentation: str = "none",
+  norm: str = "group",
+) -> Task:
   """Reads the file, and makes a model of `images.MODELS` for it.
 
   Args:
-    flags: values of all flags, with those of the task resolved.
+    data_file: path of the file.
     model: key of `images.MODELS`.
+    test_fraction: share of the examples that is held out, unless the file has
+      a test part.
+    augmentation: see `images.load`.
+    norm: see `images.load`.
 
   Raises:
     ValueError: if the file does not hold what it must.
   """
-  file = flags["data_file"]
-  arrays = _of_file(file, npz_files.read, os.path.expanduser(file))
-  return _of_file(file, _task, arrays, flags, model)
+  arrays = _of_file(data_file, npz_files.read, os.path.expanduser(data_file))
+  options = (model, test_fraction, augmentation, norm)
+  return _of_file(data_file, _task, arrays, *options)
 
 
 def _task(
-  arrays: dict[str, np.ndarray], flags: Mapping[str, Any], model: str
+  arrays: dict[str, np.ndarray],
+  model: str,
+  test_fraction: float,
+  augmentation: str,
+  norm: str,
 ) -> Task:
   arrays = {_OTHER_NAMES.get(name, name): v for name, v in arrays.items()}
   _check_names(arrays)
@@ -146,12 +161,12 @@ def _task(
   num_classes = _num_classes(arrays, train, test)
   clients = _clients(arrays, train, num_classes)
   if test is None and clients is None:
-    train, test = hold_out(train, flags["test_fraction"], _SEED)
+    train, test = hold_out(train, test_fraction, _SEED)
   elif test is None:
-    clients, others = clients.split(flags["test_fraction"], _SEED)
+    clients, others = clients.split(test_fraction, _SEED)
     rows = np.unique(others.owned_rows())
     test = {name: values[rows] for name, values in others.examples.items()}
-  task = _classification(train, test, num_classes, flags, model)
+  task = _classification(train, test, num_classes, model, augmentation, norm)
   return task._replace(clients=clients)
 
 
@@ -265,8 +280,9 @@ def _classification(
   train: Examples,
   test: Examples,
   num_classes: int,
-  flags: Mapping[str, Any],
   name: str,
+  augmentation: str,
+  norm: str,
 ) -> Task:
   """The task, if the model takes such examples."""
   x = train["x"]
@@ -276,7 +292,7 @@ def _classification(
       f"x has shape [N, {shape[0]}], but model {name} needs images [N, H, W] "
       "or [N, H, W, channels]; give --task=npz_mlp or npz_logistic"
     )
-  if x.ndim == 2 and flags["augmentation"] != "none":
+  if x.ndim == 2 and augmentation != "none":
     raise ValueError(
       f"x has shape [N, {shape[0]}], no images that could be cropped; leave "
       "augmentation out"
@@ -289,8 +305,8 @@ def _classification(
     largest=255.0 if x.dtype == np.uint8 else 1.0,
     side=min(shape[:2]) if x.ndim == 4 else 1,
   )
-  model = images.model_of(name, data, flags["norm"] or "group")
-  task = images.classification(model, data, train, test, flags["augmentation"])
+  model = images.model_of(name, data, norm)
+  task = images.classification(model, data, train, test, augmentation)
   least = images.MODELS[name].least_side if x.ndim == 4 else 1
   batch = {
     n: jax.ShapeDtypeStruct((1, *v.shape[1:]), v.dtype)

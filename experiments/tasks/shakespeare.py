@@ -20,21 +20,30 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {
 }
 
 
-def load(flags: Mapping[str, Any], model: str) -> Task:
+def load(
+  data_dir: str | None,
+  model: str,
+  *,
+  sequence_length: int,
+  min_sequences: int,
+  test_fraction: float,
+) -> Task:
   """Reads the plays, and makes a model of `MODELS` for them.
 
   Args:
-    flags: values of all flags, with those of the task resolved.
+    data_dir: folder of the data.
     model: key of `MODELS`.
+    sequence_length: characters of an example.
+    min_sequences: speakers with fewer are left out.
+    test_fraction: share of each speaker's sequences that is held out.
 
   Raises:
     ValueError: if the data cannot be read, or no speaker says enough.
   """
-  length = flags["sequence_length"]
   train, test = shakespeare.load(
-    flags["data_dir"], length, flags["min_sequences"], flags["test_fraction"]
+    data_dir, sequence_length, min_sequences, test_fraction
   )
-  return next_token(MODELS[model](length), train, test)
+  return next_token(MODELS[model](sequence_length), train, test)
 
 
 def next_token(model: nn.Module, train: Any, test: Any) -> Task:

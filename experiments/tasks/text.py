@@ -11,7 +11,8 @@ from experiments.tasks import classification
 from experiments.tasks.base import Task
 from fedjax_opt.base import Batch, Params
 from fedjax_opt.data import texts, tokenization
-from fedjax_opt.models import Encoder, EncoderConfig, pretrained
+from fedjax_opt.models import Encoder, EncoderConfig
+from fedjax_opt.models import pretrained as weights
 
 Examples = dict[str, np.ndarray]  # {"x": [N, T] int32, "y": [N] int32}
 
@@ -56,8 +57,8 @@ def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
     return {}
   if not folder.strip():
     raise ValueError(
-      f"pretrained={folder!r}: must be a folder with {pretrained.CONFIG}, "
-      f"{pretrained.WEIGHTS} and {tokenization.TOKENIZER}"
+      f"pretrained={folder!r}: must be a folder with {weights.CONFIG}, "
+      f"{weights.WEIGHTS} and {tokenization.TOKENIZER}"
     )
   for name in ("encoder", "vocab_size"):
     if flags[name] is not None:
@@ -68,42 +69,55 @@ def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
   return dict.fromkeys(("encoder", "vocab_size"))
 
 
-def load(flags: Mapping[str, Any], dataset: str) -> Task:
+def load(
+  data_dir: str | None,
+  pretrained: str | None,
+  dataset: str,
+  *,
+  max_length: int,
+  test_every: int,
+  encoder: str | None,
+  vocab_size: int | None,
+) -> Task:
   """Loads a data set of `texts.DATASETS`, and makes an encoder for it.
 
   Args:
-    flags: values of all flags, those of the task resolved.
+    data_dir: folder of the data.
+    pretrained: folder from which the encoder starts; None for a random start.
     dataset: key of `texts.DATASETS`.
+    max_length: tokens of a text.
+    test_every: one test example of so many is used.
+    encoder: key of `SIZES`, for a random start.
+    vocab_size: most tokens of the vocabulary, for a random start.
 
   Raises:
     ValueError: if the data or the pretrained encoder cannot be read.
   """
   num_classes = texts.DATASETS[dataset].num_classes
-  folder, data_dir = flags["pretrained"], flags["data_dir"]
-  if folder is None:
+  if pretrained is None:
     loaded = {}
-    tokenizer = texts.train_tokenizer(dataset, flags["vocab_size"], data_dir)
-    size = SIZES[flags["encoder"]]
+    tokenizer = texts.train_tokenizer(dataset, vocab_size, data_dir)
+    size = SIZES[encoder]
     config = EncoderConfig(
       vocab_size=tokenizer.get_vocab_size(),
       intermediate=4 * size.hidden,
-      max_positions=max(flags["max_length"], 512),
+      max_positions=max(max_length, 512),
       **size._asdict(),
     )
   else:
     try:
-      config, loaded = pretrained.load(folder, num_classes)
-      tokenizer = tokenization.read(folder, config.vocab_size)
+      config, loaded = weights.load(pretrained, num_classes)
+      tokenizer = tokenization.read(pretrained, config.vocab_size)
     except ValueError as error:
-      raise ValueError(f"pretrained={folder!r}: {error}") from None
-    _check_length(flags["max_length"], config, folder)
+      raise ValueError(f"pretrained={pretrained!r}: {error}") from None
+    _check_length(max_length, config, pretrained)
   train, test = (
     texts.load_tokens(
-      dataset, split, tokenizer, flags["max_length"], config.pad_id, data_dir
+      dataset, split, tokenizer, max_length, config.pad_id, data_dir
     )
     for split in ("train", "test")
   )
-  every = slice(None, None, flags["test_every"])
+  every = slice(None, None, test_every)
   test = {name: values[every] for name, values in test.items()}
   train, test = _trimmed(train, test, config.pad_id)
   return _task(Encoder(config, num_classes), loaded, train, test)

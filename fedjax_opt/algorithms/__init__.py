@@ -277,7 +277,11 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     "local steps on a dynamically regularized loss (Acar et al., 2021)",
     (
       Hyperparameter(
-        "alpha", 0.01, "strength of the dynamic regularization", "[0, inf)"
+        "alpha",
+        0.01,
+        "strength of the dynamic regularization",
+        "[0, inf)",
+        flag="algorithm_alpha",
       ),
     ),
     default_client="sgd",
@@ -288,7 +292,11 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     "differences divided by how far their steps reach (Wang et al., 2020)",
     (
       Hyperparameter(
-        "momentum", None, "heavy-ball momentum of the local steps", "[0, 1)"
+        "momentum",
+        None,
+        "heavy-ball momentum of the local steps",
+        "[0, 1)",
+        flag="algorithm_momentum",
       ),
       Hyperparameter("mu", None, "proximal strength", "[0, inf)"),
     ),
@@ -300,7 +308,11 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     "local steps along the last mean step of all clients (Xu et al., 2021)",
     (
       Hyperparameter(
-        "alpha", 0.1, "weight of the client's own gradient", "[0, 1]"
+        "alpha",
+        0.1,
+        "weight of the client's own gradient",
+        "[0, 1]",
+        flag="algorithm_alpha",
       ),
     ),
     client="plain",
@@ -312,7 +324,11 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     "FedAvg with an extrapolated server step (Jhunjhunwala et al., 2023)",
     (
       Hyperparameter(
-        "eps", 1e-3, "damps the extrapolation, a squared distance", "[0, inf)"
+        "eps",
+        1e-3,
+        "damps the extrapolation, a squared distance",
+        "[0, inf)",
+        flag="algorithm_eps",
       ),
     ),
     default_client="sgd",
@@ -368,7 +384,13 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
       Hyperparameter(
         "lam", 10.0, "inverse strength of the proximal term", "(0, inf)"
       ),
-      Hyperparameter("alpha", 1.0, "weight of the gradient uphill", "[0, 1]"),
+      Hyperparameter(
+        "alpha",
+        1.0,
+        "weight of the gradient uphill",
+        "[0, 1]",
+        flag="algorithm_alpha",
+      ),
       _RHO._replace(default=0.1),
       Hyperparameter(
         "normalized",

@@ -7,17 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from experiments import tasks
-from experiments.flags import (
-  clients,
-  command_line,
-  layout,
-  messages,
-  methods,
-  privacy,
-)
-from experiments.flags import tasks as task_flags
-from experiments.flags.registries import Kind, describe, shown_default
-from experiments.flags.sampler import SAMPLER
+from experiments.command_line import layout
+from experiments.command_line.flags import defined
+from experiments.spec import kinds, methods
+from experiments.spec.kinds import Kind, describe, shown_default
+from experiments.spec.spec import algorithms as _algorithms
 from experiments.tasks import images
 from fedjax_opt.registry import Choice, Parameter
 
@@ -43,11 +37,11 @@ class _Page(NamedTuple):
 
 
 def _algorithm(name: str) -> _Page:
-  choice = methods.ALGORITHM.registry[name]
-  flags = dict(methods.ALGORITHM.parameters(name))
+  choice = kinds.ALGORITHM.registry[name]
+  flags = dict(kinds.ALGORITHM.parameters(name))
   fits = {"client": f"any rule; default {methods.default_client(choice)}"}
   if choice.client == "plain":
-    flags |= methods.CLIENT.parameters("sgd")
+    flags |= kinds.CLIENT.parameters("sgd")
     fits["client"] = f"sgd only: it {choice.why_plain}"
   fits["server"] = "any rule; default sgd with step size 1, plain averaging"
   if choice.default_server is not None:
@@ -55,12 +49,12 @@ def _algorithm(name: str) -> _Page:
   if choice.server == "none":
     fits["server"] = "none"
   elif choice.server == "rate":
-    rate = methods.SERVER.parameters("sgd")["server_lr"]
+    rate = kinds.SERVER.parameters("sgd")["server_lr"]
     interval = choice.server_interval or rate.interval
     flags["server_lr"] = rate._replace(interval=interval)
     fits["server"] = "sgd only, with step size server_lr"
   elif choice.server_rule is not None:
-    flags |= methods.SERVER.parameters(choice.server_rule)
+    flags |= kinds.SERVER.parameters(choice.server_rule)
     fits["server"] = f"{choice.server_rule}, always"
   fits["regularizer"] = "none"
   if choice.takes_regularizer:
@@ -87,8 +81,8 @@ def _algorithm(name: str) -> _Page:
 
 
 def _client(name: str) -> _Page:
-  choice = methods.CLIENT.registry[name]
-  flags = methods.CLIENT.parameters(name)
+  choice = kinds.CLIENT.registry[name]
+  flags = kinds.CLIENT.parameters(name)
   fits = {"algorithm": _algorithms(lambda each: each.client == "rule")}
   if choice.is_plain:
     fits["algorithm"] = "all"
@@ -96,8 +90,8 @@ def _client(name: str) -> _Page:
 
 
 def _server(name: str) -> _Page:
-  choice = methods.SERVER.registry[name]
-  flags = methods.SERVER.parameters(name)
+  choice = kinds.SERVER.registry[name]
+  flags = kinds.SERVER.parameters(name)
 
   def takes(each: Any) -> bool:
     if each.server == "rate":
@@ -109,8 +103,8 @@ def _server(name: str) -> _Page:
 
 
 def _regularizer(name: str) -> _Page:
-  choice = methods.REGULARIZER.registry[name]
-  flags = methods.REGULARIZER.parameters(name)
+  choice = kinds.REGULARIZER.registry[name]
+  flags = kinds.REGULARIZER.parameters(name)
   fits = {
     "algorithm": _algorithms(
       lambda each: (
@@ -129,11 +123,6 @@ def _regularizer(name: str) -> _Page:
   )
 
 
-def _algorithms(fit: Callable[[Any], bool]) -> str:
-  registry = methods.ALGORITHM.registry
-  return ", ".join(name for name, each in registry.items() if fit(each))
-
-
 def _tried(flags: Mapping[str, Parameter]) -> str:
   """The first flag with values: two of a rate, else its default."""
   for flag, parameter in flags.items():
@@ -149,14 +138,14 @@ def _tried(flags: Mapping[str, Parameter]) -> str:
 
 
 def _partition(name: str) -> _Page:
-  flags = clients.PARTITION.parameters(name)
+  flags = kinds.PARTITION.parameters(name)
   fits = {"task": "those whose clients do not come with the data"}
   example = f"--partition={name} --num_clients=10{_tried(flags)}"
   return _Page(flags, fits, example)
 
 
 def _sampler(name: str) -> _Page:
-  flags = SAMPLER.parameters(name)
+  flags = kinds.SAMPLER.parameters(name)
   given = "".join(f" --{flag}={_GROUPS}" for flag in flags)
   cohorts = _algorithms(lambda each: each.cohort != "sampled")
   fits = {"algorithm": f"all but {cohorts}"}
@@ -167,18 +156,18 @@ def _message(kind: Kind, name: str) -> _Page:
   flags = kind.parameters(name)
   fits = {"algorithm": "those that send differences of models, in one phase"}
   example = f"--{kind.flag}={name}{_tried(flags)}"
-  if kind is messages.AGGREGATOR:
+  if kind is kinds.AGGREGATOR:
     fits = {"algorithm": "all that average", "weighting": "uniform"}
     example = f"--weighting=uniform {example}"
     if name == "mean":
       fits, example = {"algorithm": "all"}, f"--aggregator={name}"
-  elif kind is messages.FAULT:
+  elif kind is kinds.FAULT:
     example += " --faulty_fraction=0.1"
   return _Page(flags, fits, example)
 
 
 def _privacy(name: str) -> _Page:
-  flags = privacy.PRIVACY.parameters(name)
+  flags = kinds.PRIVACY.parameters(name)
   fits = {
     "algorithm": "those that send one difference of models and nothing else",
     "weighting": "uniform",
@@ -193,7 +182,7 @@ def _privacy(name: str) -> _Page:
 
 def _task(name: str) -> _Page:
   choice = tasks.TASKS[name]
-  flags = task_flags.TASK.parameters(name)
+  flags = kinds.TASK.parameters(name)
   fits = {"partition": "any"}
   if choice.reads_file:
     fits["partition"] = "any, if the file has no client_ids"
@@ -220,7 +209,7 @@ def _model(name: str) -> _Page:
   of = [task for task in tasks.TASKS if task.endswith(f"_{name}")]
   data_sets = (*images.DATASETS, "npz")
   of = [task for task in of if task.removesuffix(f"_{name}") in data_sets]
-  flags = task_flags.TASK.parameters(of[0])
+  flags = kinds.TASK.parameters(of[0])
   data = "" if of[0].startswith("digits") else " --data_dir=DIR"
   return _Page(flags, {"task": ", ".join(of)}, f"--task={of[0]}{data}")
 
@@ -229,30 +218,31 @@ def _model(name: str) -> _Page:
 
 
 class _Of(NamedTuple):
-  """A kind of choice: what one is called, all by name, and the page of one."""
+  """A kind of choice: what one is called, all of them, and the page of one."""
 
   title: str
-  registry: Mapping[str, Any]
+  kind: Any
   page: Callable[[str], _Page]
+
+  @property
+  def registry(self) -> Mapping[str, Any]:
+    """name -> entry."""
+    return getattr(self.kind, "registry", self.kind)
 
 
 KINDS: dict[str, _Of] = {
-  "algorithms": _Of("algorithm", methods.ALGORITHM.registry, _algorithm),
-  "client rules": _Of("client rule", methods.CLIENT.registry, _client),
-  "server rules": _Of("server rule", methods.SERVER.registry, _server),
-  "regularizers": _Of(
-    "regularizer", methods.REGULARIZER.registry, _regularizer
-  ),
-  "partitions": _Of("partition", clients.PARTITION.registry, _partition),
-  "samplers": _Of("sampler", SAMPLER.registry, _sampler),
+  "algorithms": _Of("algorithm", kinds.ALGORITHM, _algorithm),
+  "client rules": _Of("client rule", kinds.CLIENT, _client),
+  "server rules": _Of("server rule", kinds.SERVER, _server),
+  "regularizers": _Of("regularizer", kinds.REGULARIZER, _regularizer),
+  "partitions": _Of("partition", kinds.PARTITION, _partition),
+  "samplers": _Of("sampler", kinds.SAMPLER, _sampler),
   **{
-    f"{kind.flag}s": _Of(
-      kind.flag, kind.registry, functools.partial(_message, kind)
-    )
-    for kind in messages.KINDS
+    f"{kind.flag}s": _Of(kind.flag, kind, functools.partial(_message, kind))
+    for kind in (kinds.UPLOAD, kinds.AGGREGATOR, kinds.FAULT)
   },
-  "privacy": _Of("mechanism of privacy", privacy.PRIVACY.registry, _privacy),
-  "tasks": _Of("task", tasks.TASKS, _task),
+  "privacy": _Of("mechanism of privacy", kinds.PRIVACY, _privacy),
+  "tasks": _Of("task", kinds.TASK, _task),
   "models": _Of("model", images.MODELS, _model),
 }
 
@@ -292,7 +282,7 @@ def example(kind: str, name: str) -> str:
 
 def _of_flag(flag: str, parameter: Parameter) -> str:
   """What a flag is with this choice alone."""
-  is_list = command_line.flag(flag).help.startswith("[list]")
+  is_list = defined()[flag].help.startswith("[list]")
   first, *lines = describe(parameter).split("\n")
   first = f"{'[list] ' if is_list else ''}{first}."
   default = shown_default(parameter.default)

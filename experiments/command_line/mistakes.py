@@ -1,17 +1,13 @@
 """One line for what cannot be a flag, or a flag's value."""
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from absl import flags
 
-from experiments.flags.conditions import CONDITIONS
+from experiments.spec import spec
+from experiments.spec.kinds import is_list, one_only
 from fedjax_opt.registry import nearest
-
-_COMPARE = "python -m experiments.compare"
-# What a method of a study is made of.
-_OF_METHODS = ("algorithm", "client", "server", "regularizer")
 
 _WANTED = {
   "a number": "a number",
@@ -53,16 +49,20 @@ def of_flags(error: flags.Error, known: Mapping[str, flags.Flag]) -> str:
   wrong = re.match(r"flag --(\w+)=(.*?): ", str(error), re.DOTALL)
   if wrong and wrong[1] in known:
     name, value = wrong.groups()
-    wanted = _WANTED.get(known[name].parser.syntactic_help, _LIST)
-    parse = known[name].parser.parse
-    if wanted != "true or false" and is_list(value, parse):
-      return one_only(name, value)
-    return f"{name}={value}: must be {wanted}"
+    return wrong_value(name, value, known[name])
   missing = re.search(r"missing value for flag --(\w+)", str(error), re.I)
   if missing:
     return f"--{missing[1]}: has no value; give --{missing[1]}=VALUE"
   message = " ".join(str(error).split())
   return message[0].lower() + message[1:]
+
+
+def wrong_value(name: str, value: str, flag: flags.Flag) -> str:
+  """Of a value that a flag cannot have."""
+  wanted = _WANTED.get(flag.parser.syntactic_help, _LIST)
+  if wanted != "true or false" and is_list(value, flag.parser.parse):
+    return one_only(name, value, name in spec.conditions())
+  return f"{name}={value}: must be {wanted}"
 
 
 def no_such_flag(name: str, known: Mapping[str, flags.Flag]) -> str:
@@ -78,45 +78,6 @@ def not_a_flag(argument: str, known: Mapping[str, flags.Flag]) -> str:
   if "=" in argument and name in known:
     return f"{argument!r}: not a flag; did you mean --{argument}?"
   return f"{argument!r}: not a flag; flags are --name=value"
-
-
-def is_list(value: str, check: Callable[[str], Any]) -> bool:
-  """Whether a value is several ones between commas.
-
-  Args:
-    value: of a flag.
-    check: false, or raises ValueError, for what is no single value.
-  """
-  try:
-    return "," in value and all(
-      check(item.strip()) is not False for item in value.split(",")
-    )
-  except ValueError:
-    return False
-
-
-def one_only(name: str, value: str) -> str:
-  """Of a list for a flag that has one value in a run; how several compare."""
-  first, second = [item.strip() for item in value.split(",")][:2]
-  is_word = name in (*_OF_METHODS, "partition", "task", "sampler")
-  of = name if is_word else f"value of {name}"
-  one = f"{name}={value}: a run has one {of}"
-  if name in CONDITIONS:
-    return f"{one}; {_COMPARE} takes this list"
-  if name not in _OF_METHODS:
-    return f"{one}; give one of them"
-  if name == "algorithm":
-    methods = (first, second)
-  else:
-    algorithm = "fed_mid" if name == "regularizer" else "fed_avg"
-    methods = (f"{algorithm} {name}={each}" for each in (first, second))
-  given = " ".join(f"--method={quoted(method)}" for method in methods)
-  return f"{one}; compare several: {_COMPARE} {given}"
-
-
-def quoted(text: str) -> str:
-  """A word of a command line, in quotes if it must be."""
-  return f"'{text}'" if " " in text else text
 
 
 def _nearest(name: str, known: Mapping[str, flags.Flag]) -> str:

@@ -2,8 +2,11 @@
 
 import re
 
-from experiments.flags import choices, command_line, layout
+from experiments.command_line import layout, pages
+from experiments.spec import spec
+from experiments.spec.fields import Group
 from fedjax_opt.registry import nearest
+from fedjax_opt.results import environment
 
 _MOST = 4  # words that a message suggests
 
@@ -42,12 +45,12 @@ def whole(intro: str) -> str:
   """What the program does, how to get less, then every flag by group."""
   first, _, rest = intro.strip().partition("\n\n")
   parts = [first, _overview(), *([rest] if rest else [])]
-  return "\n\n".join([*parts, *map(_group, command_line.GROUPS)])
+  return "\n\n".join([*parts, *map(_group, spec.GROUPS)])
 
 
 def _overview() -> str:
-  keys = ", ".join(group.key for group in command_line.GROUPS)
-  kinds = ", ".join(choices.KINDS)
+  keys = ", ".join(group.key for group in spec.GROUPS)
+  kinds = ", ".join(pages.KINDS)
   lines = {
     "--help=GROUP": f"the flags of one group: {keys}",
     "--help=NAME": "one choice: an algorithm, rule, ..., as in --help=scaffold",
@@ -62,7 +65,7 @@ def _overview() -> str:
 def _groups(wanted: str, shortened: bool = False) -> str:
   """The groups of that key or title, or whose title has such a word."""
   found = []
-  for group in command_line.GROUPS:
+  for group in spec.GROUPS:
     title = plain(group.title)
     if shortened:
       words = [title, *map(plain, group.title.split())]
@@ -75,24 +78,23 @@ def _groups(wanted: str, shortened: bool = False) -> str:
 
 
 def _choices(wanted: str) -> str:
-  names = [name for name in choices.names() if plain(name) == wanted]
-  return "\n\n".join(choices.page(name) for name in names)
+  names = [name for name in pages.names() if plain(name) == wanted]
+  return "\n\n".join(pages.page(name) for name in names)
 
 
 def _flag(wanted: str) -> str:
   """One flag, and where it stands."""
-  for group in command_line.GROUPS:
-    for name in group.names:
-      if plain(name) in (wanted, wanted.removeprefix("no")):
-        return (
-          f"{layout.entry(name)}\n\nIn group {group.title}: --help={group.key}"
-        )
+  for name, group in spec.names().items():
+    if plain(name) in (wanted, wanted.removeprefix("no")):
+      return (
+        f"{layout.entry(name)}\n\nIn group {group.title}: --help={group.key}"
+      )
   return ""
 
 
 def _unknown(word: str) -> str:
-  keys = [group.key for group in command_line.GROUPS]
-  known = [*keys, *choices.names(), *command_line.names()]
+  keys = [group.key for group in spec.GROUPS]
+  known = [*keys, *pages.names(), *spec.names()]
   within = [name for name in known if plain(word) in plain(name)]
   near = (nearest(word, known, _MOST) or within)[:_MOST]
   hint = "--list shows all choices"
@@ -101,5 +103,20 @@ def _unknown(word: str) -> str:
   return f"help={word!r}: no such group, choice or flag; {hint}"
 
 
-def _group(group: command_line.Group) -> str:
-  return "\n".join([f"{group.title}:", *map(layout.entry, group.names)])
+def _group(group: Group) -> str:
+  names = [name for name, where in spec.names().items() if where == group]
+  return "\n".join([f"{group.title}:", *map(layout.entry, names)])
+
+
+def version(word: str | None = None, intro: str = "") -> str:
+  """The versions of fedjax_opt and jax, and the device that runs use."""
+  del word, intro
+  versions, device = environment.versions(), environment.device()
+  return (
+    f"fedjax_opt {versions['fedjax_opt']}, jax {versions['jax']}, device "
+    f"{device['kind']} ({device['count']} on {device['platform']})"
+  )
+
+
+# Options that are answered instead of a run: (WORD or None, intro) -> text.
+ANSWERS = {"help": answer, "list": pages.listed, "version": version}

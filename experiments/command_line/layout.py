@@ -4,7 +4,7 @@ import re
 import textwrap
 from collections.abc import Mapping
 
-from experiments.flags import command_line
+from experiments.command_line.flags import defined
 
 _WIDTH = 80
 _INDENT = 23  # Where the text of a flag begins.
@@ -16,9 +16,9 @@ def entry(name: str, text: str | None = None) -> str:
   Args:
     name: of the flag.
     text: what it is; its help and default if None. After the first line come
-      those of a list, see `command_line.listed`.
+      those of a list, see `kinds.listed`.
   """
-  flag = command_line.flag(name)
+  flag = defined()[name]
   first, *lines = (flag.help if text is None else text).split("\n")
   if text is None and flag.default is not None:
     first += f" Default: {str(flag.default).lower()}."

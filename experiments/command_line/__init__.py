@@ -1,0 +1,7 @@
+"""The command line: flags made from the specification and the registries.
+
+parser      a command line -> the values that were given
+mistakes    one line for what cannot be a flag, or a flag's value
+flagfiles   files of flags
+help, pages what --help, --list and --version print
+"""

@@ -1,0 +1,290 @@
+"""From a specification to its data: who trains on what, and what is held out.
+
+All is drawn before anything runs: the validation part of the task's examples,
+by which settings are chosen; the clients of each seed; of their examples those
+on which they are tested after the run (`--client_test_fraction`); and clients
+that never train (`--heldout_clients`).
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.spec import clients
+from experiments.spec.spec import Spec
+from experiments.tasks import Task
+from experiments.tasks.base import LARGER_IS_BETTER
+from fedjax_opt import ClientData, Population
+from fedjax_opt.data import hold_out, lists, partition
+from fedjax_opt.metrics import Criterion
+
+
+class Parts(NamedTuple):
+  """The clients of one seed: what they train on, and what they are tested on.
+
+  Attributes:
+    train: training examples; None where there are none.
+    test: held-out examples of the same clients; None if nothing is held out.
+  """
+
+  train: ClientData | None
+  test: ClientData | None
+
+
+class HeldOut(NamedTuple):
+  """What a run measures at its end, by file and seed.
+
+  Attributes:
+    per_client: of the clients that train; {} if nothing is held out.
+    heldout_clients: of clients that never train; {} if there are none.
+  """
+
+  per_client: Mapping[int, Parts] = {}
+  heldout_clients: Mapping[int, Parts] = {}
+
+
+def divide(
+  spec: Spec, task: Task, seeds: Sequence[int]
+) -> tuple[dict[int, ClientData], HeldOut]:
+  """The clients that train, of each seed, and what is held out.
+
+  Args:
+    spec: who the clients are.
+    task: data and model.
+    seeds: of the runs. All is drawn by the seed.
+
+  Raises:
+    ValueError: naming the flag that cannot be.
+  """
+  number, fraction = spec.heldout_clients, spec.client_test_fraction
+  if task.clients is not None:
+    train, new = _whole_clients(task.clients, number, seeds)
+  elif number:
+    train, new = populations_apart(spec, task, seeds, number)
+  else:
+    train, new = populations(spec, task, seeds), {}
+  if not fraction:
+    return train, HeldOut({}, {s: Parts(None, data) for s, data in new.items()})
+  split = lambda each: {
+    seed: Parts(*_split(data, fraction, seed)) for seed, data in each.items()
+  }
+  parts, others = split(train), split(new)
+  train = {seed: of_seed.train for seed, of_seed in parts.items()}
+  return train, HeldOut(parts, others)
+
+
+def _whole_clients(population, number, seeds):
+  """The clients that train and those that do not, where they are given."""
+  if not number:
+    return dict.fromkeys(seeds, population), {}
+  have = int((population.sizes > 0).sum())
+  if number >= have:
+    raise ValueError(
+      f"heldout_clients={number}: there are {have} clients with examples; "
+      f"must be at most {have - 1}"
+    )
+  try:
+    parts = {s: population.split_clients(number / have, s) for s in seeds}
+  except ValueError as error:
+    raise ValueError(f"heldout_clients={number}: {error}") from None
+  return tuple({s: each[i] for s, each in parts.items()} for i in (0, 1))
+
+
+def _split(data, fraction, seed):
+  try:
+    return data.split(fraction, seed)
+  except ValueError as error:
+    raise ValueError(f"client_test_{error}") from None
+
+
+# The validation part.
+
+
+def held_out(spec: Spec, task: Task) -> Task:
+  """The task without its validation examples, and these.
+
+  The part is drawn before examples come to clients, so that no client has any
+  of it. Of clients that come with the data each gives its share.
+  """
+  fraction, seed = spec.validation_fraction, spec.validation_seed
+  if task.validation is not None or not fraction:
+    return task
+  if task.clients is not None:
+    training, others = task.clients.split(fraction, seed)
+    rows = others.owned_rows()
+    validation = {n: np.asarray(v)[rows] for n, v in others.examples.items()}
+    return task._replace(clients=training, validation=validation)
+  train, validation = hold_out(task.train, fraction, seed)
+  return task._replace(train=train, validation=validation)
+
+
+def criterion(spec: Spec, task: Task) -> Criterion:
+  """How the settings of a run are compared.
+
+  Raises:
+    ValueError: if the task has no such metric.
+  """
+  chosen = task.criteria[spec.select_on]
+  if spec.regularizer is None:
+    metric = chosen.metric.removeprefix("regularized_")
+    chosen = dataclasses.replace(chosen, metric=metric)
+  name, over = spec.select_metric, spec.select_over
+  if name == "accuracy" and task.num_classes is None:
+    raise ValueError(
+      f"select_metric={name!r}: task {spec.task.name} has no accuracy; leave "
+      "select_metric out"
+    )
+  if name is not None:
+    metric = f"{spec.select_on}_{name}"
+    direction = "max" if LARGER_IS_BETTER[name] else "min"
+    chosen = dataclasses.replace(chosen, metric=metric, direction=direction)
+  if over is not None:
+    n = _evaluations(spec.rounds, spec.eval_every, over)
+    chosen = dataclasses.replace(chosen, rule="worst_last_n", n=n)
+  return chosen
+
+
+def _evaluations(rounds: int, every: int, last: int) -> int:
+  """The evaluations in the last rounds, that at the very end among them."""
+  before = range(0, rounds, every)
+  return 1 + sum(rounds - each < last for each in before)
+
+
+# The partition.
+
+
+def populations(
+  spec: Spec, task: Task, seeds: Sequence[int]
+) -> dict[int, ClientData]:
+  """The clients of every seed, over one pool of examples.
+
+  Args:
+    spec: with the partition; each seed has its own.
+    task: its training examples are divided.
+    seeds: of the runs.
+
+  Raises:
+    ValueError: naming the flag that cannot be, or what is wrong in the data.
+  """
+  labels, number = task.train["y"], spec.num_clients
+  rows = [_rows(spec, labels, number, seed) for seed in seeds]
+  each = _over_one_pool(task.train, task.num_classes, rows)
+  return _by_seed(seeds, each)
+
+
+def populations_apart(
+  spec: Spec, task: Task, seeds: Sequence[int], number: int
+) -> tuple[dict[int, ClientData], dict[int, ClientData]]:
+  """As `populations`, and others who have no example with them in common.
+
+  The pool is divided at random, by the numbers of clients; each part is then
+  divided by the partition.
+
+  Args:
+    spec: see `populations`.
+    task: see `populations`.
+    seeds: see `populations`.
+    number: of the other clients.
+
+  Returns:
+    The clients and the others, of every seed; all over one pool.
+
+  Raises:
+    ValueError: see `populations`.
+  """
+  labels, num_clients = np.asarray(task.train["y"]), spec.num_clients
+  rows = []
+  for seed in seeds:
+    order = np.random.default_rng((_APART, seed)).permutation(len(labels))
+    share = number / (number + num_clients)
+    cut = min(max(round(share * len(order)), 1), len(order) - 1)
+    own, others = np.sort(order[cut:]), np.sort(order[:cut])
+    drawn = _rows(spec, labels[own], num_clients, seed)
+    rows.append([own[of_client] for of_client in drawn])
+    try:
+      drawn = _rows(spec, labels[others], number, seed)
+    except ValueError as error:
+      said = str(error).removeprefix(f"num_clients={number}: ")
+      raise ValueError(f"heldout_clients={number}: {said}") from None
+    rows.append([others[of_client] for of_client in drawn])
+  each = _over_one_pool(task.train, task.num_classes, rows)
+  return _by_seed(seeds, each[::2]), _by_seed(seeds, each[1::2])
+
+
+# Beside the seed, so that this draw is not one of the partition.
+_APART = 0xA9A7
+
+
+def _by_seed(seeds, populations):
+  return dict(zip(seeds, populations, strict=True))
+
+
+def _rows(spec, labels, num_clients, seed):
+  """The rows of each client, by the partition."""
+  chosen = spec.partition
+  return partition.split(
+    chosen.name, labels, num_clients, seed=seed, **clients.arguments(chosen)
+  )
+
+
+def _over_one_pool(examples, num_classes, rows):
+  """Several populations, given the rows of each client of each."""
+  together = ClientData.from_partition(
+    examples, list(itertools.chain(*rows)), num_classes
+  )
+  ends = np.cumsum([len(population) for population in rows])[:-1]
+  each = np.split(together.owned_rows(), np.cumsum(together.sizes)[ends - 1])
+  sizes = np.split(together.sizes, ends)
+  width = together.max_size  # As wide for all seeds.
+  indices = [
+    lists.of_clients(*part, width) for part in zip(each, sizes, strict=True)
+  ]
+  return [
+    ClientData(together.examples, *part)
+    for part in zip(indices, sizes, strict=True)
+  ]
+
+
+# Clients on disk.
+
+
+def check_examples(on_disk: Population, task: Task) -> None:
+  """Checks that the clients' examples are of the task's types and shapes.
+
+  Raises:
+    ValueError: naming what differs.
+  """
+  pool = task.train if task.clients is None else task.clients.examples
+  wanted = {n: (str(v.dtype), tuple(v.shape[1:])) for n, v in pool.items()}
+  found = {
+    name: (str(np.dtype(dtype)), tuple(shape))
+    for name, (dtype, shape) in on_disk.fields.items()
+  }
+  if wanted != found:
+    describe = lambda fields: ", ".join(
+      f"{name} {dtype}{list(shape)}" for name, (dtype, shape) in fields.items()
+    )
+    raise ValueError(
+      f"population_dir={str(on_disk.folder)!r}: its examples are "
+      f"{describe(found)}; must be those of the task, {describe(wanted)}"
+    )
+
+
+def check_labels(on_disk: Population, num_classes: int | None) -> None:
+  """Checks that all labels are those of the task.
+
+  Raises:
+    ValueError: naming one that is not.
+  """
+  if num_classes is None:
+    return
+  labels = on_disk.examples["y"]
+  for label in (labels.min(), labels.max()):
+    if not 0 <= label < num_classes:
+      raise ValueError(
+        f"population_dir={str(on_disk.folder)!r}: labels y must be in "
+        f"[0, {num_classes}), but one is {label}"
+      )

@@ -1,0 +1,160 @@
+"""From a specification to what a simulation is given: algorithm and settings.
+
+The way of a value, such as that of `--client_lr=0.1,1` with `--client=sgd`:
+
+1. `RULES["sgd"]` has a hyperparameter `learning_rate`; `spec.kinds.CLIENT`
+   names its flag `client_lr`, and `command_line.flags` defines it.
+2. `spec.resolve` reads it: `Spec.client` is the choice `sgd`, whose grid is
+   `{"client_lr": [0.1, 1.0]}`.
+3. `Spec.grid` joins the grids of all choices; `sweep` goes over its points.
+4. What `algorithm_of` returns is called at each point, as in
+   `make(client_lr=0.1)`, where the numbers are traced. The clients' rule is
+   `optax.sgd(learning_rate=0.1)`, and the algorithm gets it as `client`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+
+from experiments.spec.spec import DP_DELTA, Spec
+from experiments.tasks import Task
+from fedjax_opt import Algorithm, evaluation, privacy, trainable, transforms
+from fedjax_opt.models import statistics
+
+
+def algorithm_of(spec: Spec, task: Task) -> Callable[..., Algorithm]:
+  """`(**point) -> Algorithm`, where a point is {flag: number}, for `sweep`."""
+  paths = spec.trainable_paths
+  if not paths:
+    return lambda **point: _algorithm(
+      spec, task, point, task.loss_fn, task.features_fn
+    )
+  model = jax.eval_shape(lambda: task.init(jax.random.key(0)))
+  trainable.mask(model, paths)
+
+  def make(**point: Any) -> Algorithm:
+    of = lambda loss_fn, features_fn=None: _algorithm(
+      spec, task, point, loss_fn, features_fn
+    )
+    return trainable.train_only(of, paths, task.loss_fn, task.features_fn)
+
+  return make
+
+
+def _algorithm(
+  spec: Spec,
+  task: Task,
+  point: Mapping[str, Any],
+  loss_fn: Any,
+  features_fn: Any,
+) -> Algorithm:
+  """The algorithm at a point."""
+  choice = spec.algorithm.choice
+  arguments = {"loss_fn": loss_fn}
+  if choice.takes_features:
+    arguments["features_fn"] = features_fn
+  if choice.takes_regularizer:
+    arguments["psi"] = spec.regularizer.make(point)
+  if choice.client == "rule":
+    arguments["client"] = client_rule(spec, task, point)
+  else:
+    arguments["learning_rate"] = _rate(spec, point)
+  if choice.server == "rule":
+    arguments["server"] = _of_model(spec.server.make(point), task)
+  elif choice.server == "rate":
+    arguments["server_learning_rate"] = point["server_lr"]
+  algorithm = spec.algorithm.make(point, **arguments)
+  if spec.privacy is None:
+    return algorithm
+  return spec.privacy.make(point, algorithm=algorithm)
+
+
+def client_rule(spec: Spec, task: Task, point: Mapping[str, Any]) -> Any:
+  """The clients' rule at a point, or the function from a round to it."""
+  make = lambda point: _of_model(spec.client.make(point), task)
+  if spec.schedule.is_constant:
+    return make(point)
+  rate = _rate(spec, point)
+  return lambda round: make({**point, "client_lr": rate(round)})
+
+
+def _rate(spec: Spec, point: Mapping[str, Any]) -> Any:
+  """The clients' learning rate, or the function from a round to it."""
+  rate, schedule = point["client_lr"], spec.schedule
+  if schedule.is_constant:
+    return rate
+  return lambda round: rate * schedule.factor(round, spec.rounds)
+
+
+def _of_model(rule: Any, task: Task) -> Any:
+  return statistics.follow(rule) if task.has_statistics else rule
+
+
+# Settings of a simulation.
+
+_SAME = (
+  "cohort_size", "batch_size", "local_epochs", "local_steps", "drop_remainder",
+  "weighting", "client_map", "client_chunk", "eval_every", "client_dropout",
+  "max_update_norm", "max_update_action", "client_devices", "client_memory",
+  "precision",
+)  # fmt: skip
+
+
+def settings_of(spec: Spec, task: Task) -> dict[str, Any]:
+  """What `Settings` has, but for the cohort's size where data decide it."""
+  evaluate = task.evaluate
+  if spec.grad_norm:
+    loss_fn, paths = task.loss_fn, spec.trainable_paths
+    if paths:
+      loss_fn = trainable.differentiated(loss_fn, paths)
+    norm = evaluation.grad_norm_sq(loss_fn)
+    evaluate = lambda *args, **held: task.evaluate(*args, **held) | norm(*args)
+  found = {name: getattr(spec, name) for name in _SAME} | {
+    "replacement": spec.sampling == "replacement",
+    "evaluate": evaluate,
+    "trace": spec.client.choice.traced if spec.trace else (),
+    "upload": spec.upload and spec.upload.make({}),
+    "fault": spec.fault and spec.fault.make({}, fraction=spec.faulty_fraction),
+    "aggregator": (
+      spec.aggregator.make({}) if spec.aggregator.name != "mean" else None
+    ),
+  }
+  if spec.error_feedback:
+    found["upload"] = transforms.error_feedback(found["upload"])
+  sampler = spec.sampler.make({})
+  return found if sampler is None else found | {"sampler": sampler}
+
+
+# Privacy.
+
+
+def dp_delta(spec: Spec) -> float:
+  """The delta of the epsilon that is reported."""
+  return DP_DELTA if spec.dp_delta is None else spec.dp_delta
+
+
+def epsilons(
+  spec: Spec, points: list[dict[str, Any]], num_clients: int, rounds: int
+) -> list[float] | None:
+  """[S], the epsilon of each point after so many rounds; None if not private.
+
+  Args:
+    spec: with `cohort_size`.
+    points: of the grid.
+    num_clients: M.
+    rounds: R.
+  """
+  if spec.privacy is None:
+    return None
+  size, given = spec.cohort_size, {"sampling": "uniform"}
+  if spec.sampler.name == "poisson":
+    given = {"places": size}
+    size = spec.sampler.static["sampler_expected"]
+  found: dict[float, float] = {}
+  for point in points:
+    noise = point["dp_noise_multiplier"]
+    if noise not in found:
+      about = (noise, rounds, num_clients, size, dp_delta(spec))
+      found[noise] = privacy.epsilon(*about, **given)
+  return [found[point["dp_noise_multiplier"]] for point in points]

@@ -1,0 +1,436 @@
+"""What can be chosen by name: each kind of choice, and one that was chosen.
+
+A `Kind` ties a flag such as --client to its registry. Its flag and those of all
+hyperparameters are made from the registry's entries; nothing here names one.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from experiments.tasks import TASKS
+from fedjax_opt import privacy, samplers
+from fedjax_opt.aggregators import AGGREGATORS
+from fedjax_opt.algorithms import ALGORITHMS
+from fedjax_opt.data.partition import SCHEMES
+from fedjax_opt.faults import FAULTS
+from fedjax_opt.prox.registry import REGULARIZERS
+from fedjax_opt.registry import (
+  Choice,
+  Hyperparameter,
+  Option,
+  Parameter,
+  Paths,
+  check_belongs,
+  check_choice,
+)
+from fedjax_opt.rules import RULES
+from fedjax_opt.transforms import UPLOADS
+
+# With more owners than this, that share a default, the help does not name them.
+_MANY_OWNERS = 12
+# Of more owners than this, a message names the first only.
+_MOST_SHOWN = 8
+
+_COMPARE = "python -m experiments.compare"
+# What a method of a study is made of.
+_OF_METHODS = ("algorithm", "client", "server", "regularizer")
+
+Given = Mapping[str, Any]  # flag -> value; None if it was not given
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+  """An entry of a registry by its name, with the values of its flags.
+
+  Attributes:
+    kind: the flag that chose it, such as "client".
+    name: of the entry.
+    grid: flag -> values, of what may be tuned.
+    static: flag -> value, of what may not.
+  """
+
+  kind: str
+  name: str
+  grid: Mapping[str, list[float]]
+  static: Mapping[str, Any]
+
+  @property
+  def choice(self) -> Any:
+    """The entry."""
+    return KINDS[self.kind].registry[self.name]
+
+  @property
+  def arguments(self) -> dict[str, str]:
+    """flag -> argument of the factory."""
+    parameters = KINDS[self.kind].parameters(self.name)
+    return {flag: parameter.name for flag, parameter in parameters.items()}
+
+  def with_point(self, point: Mapping[str, float]) -> "Chosen":
+    """The same with one value of each flag that a point has."""
+    grid = {f: [point[f]] if f in point else v for f, v in self.grid.items()}
+    return dataclasses.replace(self, grid=grid)
+
+  def make(self, point: Mapping[str, Any], **others: Any) -> Any:
+    """What the factory makes at a point of the grid.
+
+    Args:
+      point: flag -> value, for each flag of `grid`; other flags are ignored.
+      **others: arguments of the factory that have no flag.
+    """
+    values = {**point, **self.static}
+    arguments = {name: values[flag] for flag, name in self.arguments.items()}
+    for parameter in self.choice.hyperparameters:
+      if isinstance(parameter, Paths):
+        arguments[parameter.name] = parameter.of(arguments[parameter.name])
+    return self.choice.factory(**arguments, **others)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Kind:
+  """A flag that chooses from a registry by name.
+
+  Attributes:
+    flag: name of the flag, such as "client".
+    entries: what there is to choose from.
+    prefix: what the flags of hyperparameters begin with, such as "client_".
+    has_lists: whether its numbers may be lists, which make a grid.
+    fits: which of the entries can be chosen.
+    listing: where the names are listed, if they are too many for a message.
+    is_condition: whether methods can be compared under several of them.
+    are_conditions: whether they can be under several values of its
+      hyperparameters.
+  """
+
+  flag: str
+  entries: Mapping[str, Choice]
+  prefix: str = ""
+  has_lists: bool = False
+  fits: Callable[[Any], bool] = lambda choice: True
+  listing: str | None = None
+  is_condition: bool = False
+  are_conditions: bool = False
+
+  @property
+  def registry(self) -> dict[str, Any]:
+    """name -> entry."""
+    return {n: each for n, each in self.entries.items() if self.fits(each)}
+
+  def flag_of(self, choice: Choice, parameter: Parameter) -> str:
+    """The flag of a hyperparameter of an entry."""
+    named = getattr(parameter, "flag", None)
+    if named is not None:
+      return named
+    if parameter.name in getattr(choice, "own_names", ()):
+      return parameter.name
+    name = parameter.name
+    if self.flag in ("client", "server") and name == "learning_rate":
+      name = "lr"
+    return f"{self.prefix}{name}"
+
+  def parameters(self, name: str) -> dict[str, Parameter]:
+    """The hyperparameters of an entry, by flag."""
+    choice = self.entries[name]
+    found = {self.flag_of(choice, p): p for p in choice.hyperparameters}
+    if self.flag == "server" and choice.server_learning_rate is not None:
+      rate = found["server_lr"]
+      found["server_lr"] = rate._replace(default=choice.server_learning_rate)
+    return found
+
+  def owners(self) -> dict[str, dict[str, Parameter]]:
+    """Of each flag, the entries that have it and what it is there."""
+    return _owners(self, tuple(self.registry))
+
+  def check(self, name: str) -> None:
+    """Raises ValueError if there is nothing of this name."""
+    registry = self.registry
+    if is_list(name, lambda each: each in registry):
+      raise ValueError(one_only(self.flag, name, self.is_condition))
+    check_choice(self.flag, name, registry, self.listing)
+
+  def check_others(self, given: Given, name: str, is_free: bool = True) -> None:
+    """Checks that the flags that are given are those of an entry.
+
+    Args:
+      given: values of all flags.
+      name: what was chosen.
+      is_free: whether something else could be chosen.
+
+    Raises:
+      ValueError: naming a flag of another entry, and what to give for it.
+    """
+    for flag, owners in self.owners().items():
+      value = given[flag]
+      if value is None or name in owners:
+        continue
+      parameter = next(iter(owners.values()))
+      if isinstance(parameter, Option) and parameter.refusal:
+        refusal = parameter.refusal.format(chosen=name)
+        raise ValueError(f"{flag}={value!r}: {refusal}")
+      hint = f"; leave {flag} out"
+      if is_free:
+        others = f"--{self.flag}={next(iter(owners))}"
+        hint = f"; give {others}, or leave {flag} out"
+      shown = list(owners)
+      if len(shown) > _MOST_SHOWN:
+        shown = [*shown[:3], "..."]
+      check_belongs(flag, value, self.flag, name, shown, hint)
+
+  def check_absent(self, given: Given) -> None:
+    """Checks that no flag was given for what was not chosen.
+
+    Raises:
+      ValueError: naming the flag.
+    """
+    for flag, owners in self.owners().items():
+      value = given[flag]
+      if value is not None:
+        shown = value if isinstance(value, str) else f"{value:g}"
+        raise ValueError(
+          f"{flag}={shown}: belongs to {self.flag} {', '.join(owners)}; give "
+          f"--{self.flag}={next(iter(owners))}, or leave {flag} out"
+        )
+
+  def read(
+    self,
+    given: Given,
+    name: str,
+    defaults: Mapping[str, Any] | None = None,
+    intervals: Mapping[str, str] | None = None,
+  ) -> Chosen:
+    """Checks the values of an entry's flags, and fills in their defaults.
+
+    Args:
+      given: values of all flags.
+      name: what was chosen, see `check` and `check_others`.
+      defaults: flag -> default, where it is not that of the registry.
+      intervals: flag -> values allowed, likewise.
+
+    Raises:
+      ValueError: for a value that is not allowed.
+    """
+    grid, static = {}, {}
+    for flag, parameter in self.parameters(name).items():
+      if flag in (intervals or {}):
+        parameter = parameter._replace(interval=intervals[flag])
+      default = (defaults or {}).get(flag, parameter.default)
+      value = default if given[flag] is None else given[flag]
+      if value is None:  # Left to the factory.
+        static[flag] = None
+      elif self.has_lists and parameter.is_tuned:
+        grid[flag] = numbers(flag, value)
+        for each in grid[flag]:
+          parameter.check(each, flag)
+      else:
+        static[flag] = value
+        if not isinstance(value, bool):
+          parameter.check(value, flag)
+    return Chosen(self.flag, name, grid, static)
+
+
+@functools.lru_cache(maxsize=64)
+def _owners(kind: Kind, names: tuple[str, ...]) -> dict[str, dict]:
+  """See `Kind.owners`; made anew when a registry has other entries."""
+  found: dict[str, dict[str, Parameter]] = {}
+  for name in names:
+    for flag, parameter in kind.parameters(name).items():
+      found.setdefault(flag, {})[name] = parameter
+  return found
+
+
+# Samplers have no registry in the package, where they are given as values.
+_GROUPS = Hyperparameter(
+  "groups",
+  None,
+  "groups of clients that take turns; must be given",
+  "[1, inf)",
+  is_static=True,
+)
+_EXPECTED = Hyperparameter(
+  "expected",
+  None,
+  "expected clients of a round; must be given, at most cohort_size",
+  "(0, inf)",
+)
+SAMPLERS: dict[str, Choice] = {
+  "uniform": Choice(lambda: None, "at random, without replacement"),
+  "weighted": Choice(
+    samplers.weighted,
+    "with replacement, the more likely the more examples; means stay unbiased",
+  ),
+  "poisson": Choice(
+    samplers.poisson,
+    "each client by itself, in cohort_size places; as many as expected come on "
+    "average",
+    (_EXPECTED,),
+  ),
+  "fixed": Choice(
+    samplers.fixed, "consecutive clients, one cohort after the other"
+  ),
+  "cyclic": Choice(
+    samplers.cyclic, "at random from one group after the other", (_GROUPS,)
+  ),
+}
+
+TASK = Kind(
+  "task",
+  TASKS,
+  listing="those that --list=tasks shows",
+  is_condition=True,
+  are_conditions=True,
+)
+PARTITION = Kind(
+  "partition",
+  SCHEMES,
+  fits=lambda each: not each.takes_ids,
+  is_condition=True,
+  are_conditions=True,
+)
+ALGORITHM = Kind(
+  "algorithm",
+  ALGORITHMS,
+  has_lists=True,
+  listing="those that --list=algorithms shows",
+)
+CLIENT = Kind("client", RULES, "client_", has_lists=True)
+SERVER = Kind(
+  "server",
+  RULES,
+  "server_",
+  has_lists=True,
+  fits=lambda each: each.fits_server,
+)
+REGULARIZER = Kind("regularizer", REGULARIZERS, has_lists=True)
+PRIVACY = Kind("privacy", privacy.MECHANISMS, "dp_", has_lists=True)
+UPLOAD = Kind("upload", UPLOADS, "upload_")
+AGGREGATOR = Kind("aggregator", AGGREGATORS)
+FAULT = Kind("fault", FAULTS, "fault_")
+SAMPLER = Kind("sampler", SAMPLERS, "sampler_", is_condition=True)
+KINDS = {
+  kind.flag: kind
+  for kind in (
+    TASK, PARTITION, ALGORITHM, CLIENT, SERVER, REGULARIZER, PRIVACY, UPLOAD,
+    AGGREGATOR, FAULT, SAMPLER,
+  )
+}  # fmt: skip
+
+
+# Texts.
+
+
+def listed(registry: Mapping[str, Choice]) -> str:
+  """The entries of a registry, one on each line, for a flag's help."""
+  width = max(map(len, registry))
+  return "".join(
+    f"\n{name:{width}}  {choice.help}" for name, choice in registry.items()
+  )
+
+
+def help_of(owners: Mapping[str, Parameter]) -> str:
+  """The help of a flag: its meanings, and whose defaults are which."""
+  meanings: dict[str, dict[str, str]] = {}
+  lines: list[str] = []
+  for name, parameter in owners.items():
+    text, *lines = describe(parameter).split("\n")
+    meanings.setdefault(text, {})[name] = shown_default(parameter.default)
+  parts = []
+  for text, defaults in meanings.items():
+    if len(defaults) > _MANY_OWNERS and len(set(defaults.values())) == 1:
+      parts.append(f"{text}. Default: {next(iter(defaults.values()))}.")
+    else:
+      each = [f"{name} {value}".strip() for name, value in defaults.items()]
+      parts.append(f"{text} ({', '.join(each)}).")
+  return "\n".join([" ".join(parts), *lines])
+
+
+def describe(parameter: Parameter) -> str:
+  """What a parameter is, with its range; then lines of its list, if any."""
+  first, *lines = parameter.help.split("\n")
+  text = first[0].upper() + first[1:]
+  if isinstance(parameter, Hyperparameter):
+    if parameter.takes_range:
+      text += "; LOW-HIGH, such as 100-500, is a range"
+    if parameter.interval != "(-inf, inf)":
+      text += f", in {parameter.interval}"
+  return "\n".join([text, *lines])
+
+
+def shown_default(default: Any) -> str:
+  """A default as the help has it; nothing for what is off or left out."""
+  if default is None or default is False:
+    return ""
+  if isinstance(default, str):
+    return default
+  return "true" if default is True else f"{default:g}"
+
+
+def numbers(flag: str, text: Any, kind: type = float) -> list[Any]:
+  """The numbers of a comma list.
+
+  Raises:
+    ValueError: naming the item that is not a number, or is repeated.
+  """
+  values = []
+  for item in str(text).split(","):
+    try:
+      values.append(kind(item))
+    except ValueError:
+      wanted = "whole numbers" if kind is int else "numbers"
+      example = "0,1,2" if kind is int else "0.01,0.1"
+      raise ValueError(
+        f"{flag}={text}: {item!r} is not a number; must be {wanted} between "
+        f"commas, such as {example}"
+      ) from None
+  for item, value in zip(str(text).split(","), values, strict=True):
+    if values.count(value) > 1:
+      raise ValueError(f"{flag}={text}: {item} is repeated; give it once")
+  return values
+
+
+# Lists where there is one value.
+
+
+def is_list(value: str, check: Callable[[str], Any]) -> bool:
+  """Whether a value is several ones between commas.
+
+  Args:
+    value: of a flag.
+    check: false, or raises ValueError, for what is no single value.
+  """
+  try:
+    return "," in value and all(
+      check(item.strip()) is not False for item in value.split(",")
+    )
+  except ValueError:
+    return False
+
+
+def one_only(name: str, value: str, is_condition: bool) -> str:
+  """Of a list for a flag that has one value in a run; how several compare.
+
+  Args:
+    name: of the flag.
+    value: its text.
+    is_condition: whether methods can be compared under several values.
+  """
+  first, second = [item.strip() for item in value.split(",")][:2]
+  is_word = name in (*_OF_METHODS, "partition", "task", "sampler")
+  of = name if is_word else f"value of {name}"
+  one = f"{name}={value}: a run has one {of}"
+  if is_condition:
+    return f"{one}; {_COMPARE} takes this list"
+  if name not in _OF_METHODS:
+    return f"{one}; give one of them"
+  if name == "algorithm":
+    methods = (first, second)
+  else:
+    algorithm = "fed_mid" if name == "regularizer" else "fed_avg"
+    methods = (f"{algorithm} {name}={each}" for each in (first, second))
+  given = " ".join(f"--method={quoted(method)}" for method in methods)
+  return f"{one}; compare several: {_COMPARE} {given}"
+
+
+def quoted(text: str) -> str:
+  """A word of a command line, in quotes if it must be."""
+  return f"'{text}'" if " " in text else text
