@@ -52,7 +52,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments import command, workers
-from experiments.flags import command_line
+from experiments.command_line import parser
+from experiments.store import Store
 from experiments.studies import cells, collect, plan, request
 from fedjax_opt import folders, locks, plots
 from fedjax_opt.comparison import verdicts
@@ -84,13 +85,14 @@ def _run(argv: Sequence[str], lock: contextlib.ExitStack) -> int:
     plots.check_installed()
     planned, existing = _planned_and_existing(asked)
     folder = _folder(asked)
-    if cells.check(planned, folder / "runs"):
+    store = Store(folder / "runs")
+    if cells.check(planned, store):
       request.check_target(asked.own.metric or "test_accuracy", asked.own)
     _check_metric(asked, existing)
     lock.enter_context(locks.held("output_dir", folder))
     _mark(folder, asked)
     found = list(existing)
-    for each in cells.run_all(planned, folder / "runs", asked.own.jobs):
+    for each in cells.run_all(planned, store, asked.own.jobs):
       found.append(collect.cell_of(each))
       done += 1
       _check_metric(asked, found[-1:])
@@ -110,7 +112,7 @@ def _run(argv: Sequence[str], lock: contextlib.ExitStack) -> int:
     )
     return getattr(error, "status", 130)
   except (ValueError, OSError, ImportError, workers.RunFailed) as error:
-    return command_line.refuse(error)
+    return parser.refuse(error)
 
 
 def _planned_and_existing(
@@ -132,11 +134,10 @@ def _planned_and_existing(
   # What differs between planned cells only may be a method's own.
   varied = list(planned[0].condition)
   for each in planned:
-    known = {n: v for n, v in each.resolved.items() if v is not None}
-    both = collect.varied_among([*configs, configs[0] | known])
+    both = collect.varied_among([*configs, configs[0] | each.spec.values()])
     varied += [name for name in both if name not in varied]
   planned = [
-    each._replace(condition={n: each.resolved.get(n) for n in varied})
+    each._replace(condition={n: each.spec.values().get(n) for n in varied})
     for each in planned
   ]
   return planned, collect.cells_of_runs(runs, varied)
@@ -181,7 +182,7 @@ def _say(number: int, total: int, done: cells.Done, cell: Cell) -> None:
     what = f"best {setting_label(best)}"
   else:
     what = "one setting"
-  took = f"{done.seconds:.1f} s" if done.seconds else "was there"
+  took = "was there" if done.tuned.was_there else f"{cell.seconds:.1f} s"
   print(f"[{number}/{total}] {name}: {what} ({took})", file=sys.stderr)
 
 
@@ -241,7 +242,7 @@ def _about(
   if not planned:
     return {}
   return collect.shared_flags(planned) | {
-    "seeds of tuning": planned[0].seeds,
+    "seeds of tuning": planned[0].spec.seed,
     "seeds of the report": planned[0].report_seeds,
   }
 

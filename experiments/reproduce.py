@@ -46,11 +46,18 @@ from typing import NamedTuple
 
 from absl import flags
 
-from experiments import command, once, workers
+from experiments import command, workers
 from experiments.artefacts import ARTEFACTS, costs, publishing, report
-from experiments.artefacts.base import SIZES, Artefact, Cell, Plan, RunOf
+from experiments.artefacts.base import (
+  SIZES,
+  Artefact,
+  Cell,
+  Plan,
+  RunOf,
+  spec_of,
+)
 from experiments.artefacts.running import Outcome, Runner
-from experiments.flags import command_line, mistakes
+from experiments.command_line import mistakes, parser
 from fedjax_opt import plots
 from fedjax_opt.registry import check_choice, nearest
 from fedjax_opt.results import json_files
@@ -94,7 +101,7 @@ def main(argv: Sequence[str]) -> int:
     print("interrupted: the same command goes on", file=sys.stderr)
     return getattr(error, "status", 130)
   except (ValueError, OSError, ImportError, workers.RunFailed) as error:
-    return command_line.refuse(error)
+    return parser.refuse(error)
 
 
 def _parse(argv: Sequence[str]) -> Request:
@@ -151,7 +158,7 @@ def _check(asked: Request) -> None:
   for artefact in asked.artefacts:
     for cell in artefact.cells(Plan(size, {})).values():
       if isinstance(cell, RunOf):
-        once.identity(cell.arguments)
+        spec_of(cell.arguments)
   if asked.values.publish:
     publishing.check(size)
 

@@ -43,6 +43,7 @@ from experiments.ctrl_c import CtrlC
 from experiments.job import Job, prepare, sweep_arguments
 from experiments.results import Results, all_diverged
 from experiments.spec.resolve import resolve
+from experiments.spec.spec import Spec
 from fedjax_opt import Population, Report, Result, Run, locks, sweep
 from fedjax_opt.engine import processes
 from fedjax_opt.results import tables, writers
@@ -51,37 +52,20 @@ from fedjax_opt.results.checkpoint import CheckpointError
 
 def main(argv: Sequence[str]) -> int:
   """Runs one command; may be called again. Returns the exit status."""
-  started, where = start_of_run(), ""
+  started, pressed = start_of_run(), CtrlC(command.is_program(main))
   try:
-    pressed = CtrlC(command.is_program(main))
-    with contextlib.ExitStack() as lock, pressed as ctrl_c:
+    with pressed as ctrl_c:
       given = parser.parse(argv, __doc__)
       hosts.join(given, command.is_program(main))
       with hosts.together():
-        if given["resume"]:  # Before what is there is read.
-          _take(lock, given["output_dir"])
         folder = given["population_dir"]
         on_disk = Population.open(folder) if folder else None
-        job, results = prepare(resolve(given, on_disk), on_disk), None
-        if job.finished is not None:
-          return show_finished(job, job.finished)
-        if processes.is_first_process():  # The others write nothing.
-          if not given["resume"]:
-            _take(lock, job.output_dir)
-          writer = writers.RunWriter(
-            job.output_dir,
-            job.spec.values(),
-            job.points,
-            given["resume"],
-            flags.flagfile(given),
-          )
-      where = ctrl_c.where = f"; see {job.output_dir}"
-      if processes.is_first_process():
-        results = Results(job, writer, started)
-      return run(job, results, ctrl_c)
+        spec = resolve(given, on_disk)
+      return perform(spec, ctrl_c, started, on_disk)
   except CheckpointError as error:
     return shared_end.leave(parser.refuse(error))
   except (OSError, MemoryError) as error:
+    where = pressed.where
     kept = f"; what was complete before is kept{where}" if where else ""
     print(f"error: {parser.line_of(error)}{kept}", file=sys.stderr)
     return shared_end.leave(1)
@@ -89,12 +73,52 @@ def main(argv: Sequence[str]) -> int:
     if hosts.is_loss(error):
       return shared_end.lost(str(error))
     # Not of the input: a defect, to be seen whole.
-    if where or isinstance(error, jax.errors.JaxRuntimeError):
+    if pressed.where or isinstance(error, jax.errors.JaxRuntimeError):
       raise
     return parser.refuse(error)
   except KeyboardInterrupt as error:
-    print(f"interrupted before the first evaluation{where}")
+    print(f"interrupted before the first evaluation{pressed.where}")
     return getattr(error, "status", 130)
+
+
+def perform(
+  spec: Spec,
+  ctrl_c: CtrlC,
+  started: float,
+  on_disk: Population | None = None,
+) -> int:
+  """Runs what is specified, and writes its folder; returns the exit status.
+
+  Args:
+    spec: what runs.
+    ctrl_c: what holds Ctrl-C back while files are written.
+    started: when the run began, in seconds of `time.monotonic`.
+    on_disk: the clients of `population_dir`, if that is given.
+
+  Raises:
+    ValueError: naming the flag that cannot be. Nothing was compiled or written.
+  """
+  with contextlib.ExitStack() as lock:
+    with hosts.together():
+      if spec.resume:  # Before what is there is read.
+        _take(lock, spec.output_dir)
+      job, results = prepare(spec, on_disk), None
+      if job.finished is not None:
+        return show_finished(job, job.finished)
+      if processes.is_first_process():  # The others write nothing.
+        if not spec.resume:
+          _take(lock, job.output_dir)
+        writer = writers.RunWriter(
+          job.output_dir,
+          job.spec.values(),
+          job.points,
+          spec.resume,
+          "".join(f"{each}\n" for each in flags.arguments(spec)),
+        )
+    ctrl_c.where = f"; see {job.output_dir}"
+    if processes.is_first_process():
+      results = Results(job, writer, started)
+    return run(job, results, ctrl_c)
 
 
 def _take(lock: contextlib.ExitStack, folder: str | os.PathLike | None) -> None:
@@ -119,7 +143,7 @@ def show_finished(job: Job, run: Run) -> int:
 
 
 def run(job: Job, results: Results | None, ctrl_c: CtrlC) -> int:
-  """Simulates, and writes the output folder; returns the exit status.
+  """Simulates, and writes the results; returns the exit status.
 
   Args:
     job: the run.

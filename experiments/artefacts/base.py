@@ -6,14 +6,17 @@ runs are told apart by their flags alone.
 """
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments.artefacts.claims import Claim
 from experiments.artefacts.record import Kept, Record, keep
-from experiments.flags import command_line
-from experiments.once import identity
+from experiments.command_line import parser
+from experiments.command_line.flags import argument
+from experiments.spec.resolve import resolve
+from experiments.spec.spec import Spec
 from fedjax_opt import Run
 
 # Name -> what it is for.
@@ -85,17 +88,23 @@ class Plan:
       self.grids.append(arguments)
     grid = grid_of(arguments)
     setting = self._chosen.get(arguments) or {n: v[0] for n, v in grid.items()}
-    return tuple(command_line.argument(n, f"{setting[n]:g}") for n in grid)
+    return tuple(argument(n, f"{setting[n]:g}") for n in grid)
+
+
+@functools.cache
+def spec_of(arguments: tuple[str, ...]) -> Spec:
+  """What the flags of a cell specify; read once.
+
+  Raises:
+    ValueError: naming the flag that cannot be.
+  """
+  return resolve(parser.parse(["run", *arguments]))
 
 
 def grid_of(arguments: Sequence[str]) -> dict[str, list[float]]:
   """Flag -> values, of the hyperparameters that have several."""
-  flags = identity(arguments)
-  return {
-    name: value
-    for name, value in flags.items()
-    if isinstance(value, list) and name != "seed" and len(value) > 1
-  }
+  grid = spec_of(tuple(arguments)).grid
+  return {name: values for name, values in grid.items() if len(values) > 1}
 
 
 class Table(NamedTuple):

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from experiments import once
 from experiments.artefacts.base import (
   Artefact,
   Cell,
@@ -13,10 +12,11 @@ from experiments.artefacts.base import (
   Plan,
   RunOf,
   grid_of,
+  spec_of,
 )
-from experiments.artefacts.record import Record
+from experiments.artefacts.record import Record, flag_defaults
 from experiments.artefacts.running import Outcome, choice
-from experiments.flags import command_line
+from experiments.store import identity
 from fedjax_opt.comparison import words
 from fedjax_opt.results import json_files
 from fedjax_opt.results.selection import Criterion
@@ -43,7 +43,7 @@ def varied(found: Iterable[Record]) -> str:
   """The flags that differ between runs, with their values; '' of none."""
   runs = [record.flags for record in found if record.arguments]
   names = dict.fromkeys(name for flags in runs for name in flags)
-  defaults = json_files.plain(command_line.parse(["run"], ""))
+  defaults = flag_defaults()
   parts = []
   for name in names:
     values = [flags.get(name, defaults.get(name)) for flags in runs]
@@ -161,7 +161,7 @@ def _differences(theirs: Cell, ours: Cell) -> list[tuple[str, str, str]]:
 
 def _flags(cell: Cell) -> Mapping[str, Any]:
   if isinstance(cell, RunOf):
-    return once.identity(cell.arguments)
+    return identity(spec_of(cell.arguments))
   return json_files.plain(cell.options)
 
 

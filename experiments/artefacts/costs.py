@@ -5,13 +5,13 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from experiments import once
 from experiments.artefacts import publishing
-from experiments.artefacts.base import Artefact, Plan, RunOf
+from experiments.artefacts.base import Artefact, Plan, RunOf, spec_of
+from experiments.store import identity
 from fedjax_opt.comparison import words
 
 # Artefacts share runs, and to resolve flags takes milliseconds.
-_identity = functools.cache(once.identity)
+_identity = functools.cache(lambda arguments: identity(spec_of(arguments)))
 
 
 def programs(artefact: Artefact, size: str) -> str:

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.flags import command_line
+from experiments.spec.kinds import KINDS
+from experiments.spec.spec import FLAGS
 from fedjax_opt import Run
 from fedjax_opt.metrics import History
 from fedjax_opt.results import json_files
@@ -71,7 +72,7 @@ class Record:
 
 def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
   """The record of a run that is complete."""
-  defaults = json_files.plain(command_line.parse(["run"], ""))
+  defaults = flag_defaults()
   flags = {
     name: value
     for name, value in run.config.items()
@@ -102,6 +103,12 @@ def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
   return Record(
     tuple(arguments), flags, about, points, history, dict(kept.arrays)
   )
+
+
+def flag_defaults() -> dict[str, Any]:
+  """flag -> its default on the command line."""
+  found = {f: None for kind in KINDS.values() for f in kind.owners()}
+  return found | {name: flag.default for name, flag in FLAGS.items()}
 
 
 def means_of(run: Run, metrics: Mapping[str, int]) -> dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments import once, tasks, workers
+from experiments import store, workers
 from experiments.artefacts import record
 from experiments.artefacts.base import (
   Artefact,
@@ -18,10 +18,14 @@ from experiments.artefacts.base import (
   Plan,
   RunOf,
   grid_of,
+  spec_of,
 )
 from experiments.artefacts.record import Kept, Record
+from experiments.store import Store
 from fedjax_opt import Run, load_run, locks
-from fedjax_opt.results.selection import Criterion, tune
+from fedjax_opt.comparison.cells import Measured
+from fedjax_opt.results.selection import Criterion
+from fedjax_opt.study.tune import choose
 
 _RECORD = "record.json"  # Of a computation, in its folder.
 
@@ -62,6 +66,7 @@ class Runner:
     pretrained_dir: str | None = None,
   ):
     self.folder = folder
+    self._store = Store(folder)
     self.data_dir = data_dir
     self.jobs = jobs
     self.only_found = only_found
@@ -162,7 +167,7 @@ class Runner:
     folder = self.folder / name
     if isinstance(cell, Computed):
       return (folder / _RECORD).exists()
-    return once.find(folder, cell.arguments) is not None
+    return self._store.find(spec_of(cell.arguments)) is not None
 
   def completed(self, cell: Cell) -> Cell:
     """The cell with the folders that it reads, as far as they are given."""
@@ -173,8 +178,7 @@ class Runner:
       cell = RunOf((*others, f"--pretrained={folder}"))
     if isinstance(cell, Computed) or self.data_dir is None:
       return cell
-    task = once.identity(cell.arguments)["task"]
-    if not tasks.TASKS[task].reads_data:
+    if not spec_of(cell.arguments).task.choice.reads_data:
       return cell
     return RunOf((*cell.arguments, f"--data_dir={self.data_dir}"))
 
@@ -183,7 +187,7 @@ def _start_of(cell: Cell) -> str | None:
   """What the folder is called from which a cell's encoder starts."""
   if isinstance(cell, Computed):
     return None
-  return once.identity(cell.arguments).get("pretrained")
+  return store.identity(spec_of(cell.arguments)).get("pretrained")
 
 
 class _Known:
@@ -204,8 +208,9 @@ class _Known:
       return self._computed.get(_folder_name(cell))
     wanted = None
     for each in self._runs.get(cell.arguments, ()):
-      wanted = once.identity(cell.arguments) if wanted is None else wanted
-      if once.differing(each.flags, wanted) is None:
+      if wanted is None:
+        wanted = store.identity(spec_of(cell.arguments))
+      if store.differing(each.flags, wanted) is None:
         return each
     return None
 
@@ -213,11 +218,10 @@ class _Known:
 def choice(found: Record) -> dict[str, Any] | None:
   """The setting that a grid chooses; None if all its points diverged."""
   criterion = Criterion(**found.about["criterion"])
-  best = tune(found.history, found.points, criterion).best
+  best = choose(Measured(found.points, found.history), criterion)
   if best is None:
     return None
-  grid = grid_of(found.arguments)
-  return {name: best.hyperparameters[name] for name in grid}
+  return {name: best[name] for name in grid_of(found.arguments)}
 
 
 def _of_tuning(run: Run) -> Kept:
@@ -236,14 +240,12 @@ def _read(folder: pathlib.Path, cell: Cell, keep: Callable) -> Record:
 
 def _folder_name(cell: Cell) -> str:
   if isinstance(cell, RunOf):
-    flags = once.identity(cell.arguments)
-    words = [flags["task"], flags["algorithm"], flags.get("client")]
-    return once.folder_name("-".join(filter(None, words)), flags)
+    return Store(pathlib.Path()).place(spec_of(cell.arguments)).name
   source = inspect.getsource(sys.modules[cell.function.__module__])
   digest = hashlib.sha256(source.encode()).hexdigest()
   name = f"{cell.function.__module__}.{cell.function.__qualname__}"
   what = {"function": name, "source": digest, **cell.options}
-  return once.folder_name(cell.function.__qualname__, what)
+  return store.folder_name(cell.function.__qualname__, what)
 
 
 # In a worker, if there are several.
@@ -256,7 +258,7 @@ def _run_cell(
   name, what = cell
   start = time.monotonic()
   if isinstance(what, RunOf):
-    once.run(folder / name, what.arguments)
+    Store(folder).run(spec_of(what.arguments))
   else:
     with locks.held("output_dir", folder / name):
       _compute(name, what, folder / name)

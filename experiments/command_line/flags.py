@@ -103,32 +103,11 @@ def argument(name: str, value: Any) -> str:
   return f"--{name}={value}"
 
 
-def flagfile(given: Mapping[str, Any]) -> str:
-  """A flagfile that gives these values again: those that are no defaults.
-
-  Args:
-    given: of all flags, as `parse` gives them.
-
-  Returns:
-    One `--name=value` a line, in the order of the help.
-  """
-  known, lines = defined(), []
+def arguments(found: Spec) -> list[str]:
+  """The flags that give a specification again, in the order of the help."""
+  values = []
   for name in spec.names():
-    value = given[name]
     of_process = name in FLAGS and FLAGS[name].is_of_process
-    if of_process or value == known[name].default:
-      continue
-    shown = str(value).lower() if known[name].boolean else value
-    lines.append(f"--{name}={shown}\n")
-  return "".join(lines)
-
-
-def command_of(found: Spec) -> list[str]:
-  """The arguments of a run that gives this specification again."""
-  known = defined()
-  values = {n: v for n, v in found.values().items() if n in spec.names()}
-  return [
-    argument(name, value)
-    for name, value in values.items()
-    if value != known[name].default
-  ]
+    if name in found.given and not of_process:
+      values.append(argument(name, found.given[name]))
+  return values

@@ -1,4 +1,4 @@
-"""How a field of the specification is declared: as a flag of the command line."""
+"""How a field of the specification is declared: as a command-line flag."""
 
 import dataclasses
 from collections.abc import Callable

@@ -45,6 +45,11 @@ def resolve(given: Given, on_disk: Population | None = None) -> Spec:
   Raises:
     ValueError: naming the flag that cannot be.
   """
+  asked = {
+    name: value
+    for name, value in given.items()
+    if value != (FLAGS[name].default if name in FLAGS else None)
+  }
   if on_disk is not None:
     given = clients.with_validation_of(given, on_disk)
   task_choice = task(given)
@@ -69,7 +74,9 @@ def resolve(given: Given, on_disk: Population | None = None) -> Spec:
   for name, default in defaults.items():
     if plain[name] is None:
       plain[name] = default
-  spec = Spec(**plain | method, task=task_choice, sampler=sampler_choice)
+  spec = Spec(
+    **plain | method, task=task_choice, sampler=sampler_choice, given=asked
+  )
   _check(spec, given, choice)
   return spec
 

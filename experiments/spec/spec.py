@@ -563,6 +563,9 @@ class Spec:
     is_of_process=True,
   )
 
+  # What was given and is no default: what to type for the same again.
+  given: Mapping[str, Any] = dataclasses.field(compare=False)
+
   @property
   def schedule(self) -> Schedule:
     """The clients' learning rate over rounds."""
@@ -597,7 +600,9 @@ class Spec:
     own = lambda chosen: chosen and chosen.with_point(point)
     names = ("algorithm", "client", "server", "regularizer", "privacy")
     chosen = {name: own(getattr(self, name)) for name in names}
-    return dataclasses.replace(self, **chosen, seed=list(seeds))
+    tuned = {f: f"{point[f]!r}" for f in self.grid if f in point}
+    given = {**self.given, **tuned, "seed": ",".join(map(str, seeds))}
+    return dataclasses.replace(self, **chosen, seed=list(seeds), given=given)
 
   def values(self) -> dict[str, Any]:
     """Every flag that has a value, in the order of the help."""
@@ -622,7 +627,9 @@ class Spec:
 
 # name of a field -> its flag.
 FLAGS: dict[str, Flag] = {
-  field.name: field.metadata["flag"] for field in dataclasses.fields(Spec)
+  field.name: field.metadata["flag"]
+  for field in dataclasses.fields(Spec)
+  if field.metadata
 }
 GROUPS = list(dict.fromkeys(flag.group for flag in FLAGS.values()))
 

@@ -1,44 +1,33 @@
 """Runs the cells of a study: each once, several at a time, none twice."""
 
-import pathlib
-import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from experiments import job, once, workers
-from experiments.flags import command_line
+from experiments import job, workers
+from experiments.store import Store
 from experiments.studies.plan import Planned
-from fedjax_opt.comparison import words
+from fedjax_opt import Population
+from fedjax_opt.comparison.cells import Measured
 from fedjax_opt.results.load import Run
-from fedjax_opt.results.selection import Criterion, tune
-
-_TUNING = "tuning"  # The folder of a cell's grid.
+from fedjax_opt.results.selection import Criterion
+from fedjax_opt.study.tune import Ran, Tuned, tune
 
 
 class Done(NamedTuple):
-  """A cell that ran.
-
-  Attributes:
-    cell: which.
-    tuning: folder of its grid; None if there was nothing to tune.
-    report: folder of the chosen setting; None if all settings diverged.
-    seconds: time that it took now; 0 if all was there.
-  """
+  """A cell that ran."""
 
   cell: Planned
-  tuning: pathlib.Path | None
-  report: pathlib.Path | None
-  seconds: float
+  tuned: Tuned
 
 
-def check(cells: Sequence[Planned], folder: pathlib.Path) -> bool:
+def check(cells: Sequence[Planned], store: Store) -> bool:
   """Checks with their data what is to run; nothing is compiled or written.
 
   Each method is checked under one condition, each condition with one method.
 
   Args:
     cells: which.
-    folder: of all runs; cells that are there are not checked again.
+    store: of all runs; cells that are there are not checked again.
 
   Returns:
     Whether there is any whose task has classes, and so an accuracy.
@@ -54,12 +43,11 @@ def check(cells: Sequence[Planned], folder: pathlib.Path) -> bool:
       continue
     methods.add(cell.method)
     conditions.add(condition)
-    own = folder / cell.name
-    parts = (_TUNING, _report_folder(cell))
-    if any((own / part / "summary.json").exists() for part in parts):
+    if (store.place(cell.spec) / "summary.json").exists():
       continue
+    folder = cell.spec.population_dir
     try:
-      found = job.prepare(command_line.parse(["run", *cell.tuning], ""))
+      found = job.prepare(cell.spec, folder and Population.open(folder))
     except ValueError as error:
       raise ValueError(f"method {cell.method}: {error}") from None
     has_classes |= found.task.num_classes is not None
@@ -67,13 +55,13 @@ def check(cells: Sequence[Planned], folder: pathlib.Path) -> bool:
 
 
 def run_all(
-  cells: Sequence[Planned], folder: pathlib.Path, jobs: int
+  cells: Sequence[Planned], store: Store, jobs: int
 ) -> Iterator[Done]:
   """Runs all cells that are not there, and yields each as it is done.
 
   Args:
     cells: which.
-    folder: of all runs; each cell has a folder in it.
+    store: of all runs.
     jobs: cells at a time. One runs in this process, so that methods share what
       was compiled; several each in a process of its own, on one core.
 
@@ -83,40 +71,30 @@ def run_all(
   """
   if jobs == 1:
     for cell in cells:
-      yield run_cell(cell, folder)
+      yield run_cell(cell, store)
   else:
-    yield from workers.run_all(run_cell, cells, folder, jobs)
+    yield from workers.run_all(run_cell, cells, store, jobs)
 
 
-def run_cell(cell: Planned, folder: pathlib.Path) -> Done:
-  """Runs one cell: its grid, then its best setting with fresh seeds.
+def run_cell(cell: Planned, store: Store) -> Done:
+  """Runs one cell: its grid, then its best setting with fresh seeds."""
 
-  A run whose folder is complete is not run again; one that was stopped goes on
-  from its last checkpoint, or starts again.
-  """
-  start = time.monotonic()
-  was_there = True
-  own, tuning, setting = folder / cell.name, None, {}
-  if cell.grid:
-    tuning = own / _TUNING
-    tuned, found = once.run(tuning, cell.tuning)
-    was_there = found
-    best = tune(tuned.history, tuned.points, criterion_of(tuned)).best
-    if best is None:
-      return Done(cell, tuning, None, time.monotonic() - start)
-    setting = best.hyperparameters
-  report = own / _report_folder(cell)
-  _, found = once.run(report, cell.report(setting))
-  seconds = 0.0 if was_there and found else time.monotonic() - start
-  return Done(cell, tuning, report, seconds)
+  def run(grid, seeds, is_report):
+    spec = cell.spec
+    if is_report:
+      spec = spec.at({name: v[0] for name, v in grid.items()}, seeds)
+    return ran(*store.run(spec))
+
+  return Done(cell, tune(run, cell.grid, cell.spec.seed, cell.report_seeds))
 
 
-def _report_folder(cell: Planned) -> str:
-  """Of the report, by its seeds: with others the grid is not run again."""
-  seeds = words.counted(len(cell.report_seeds), "seed")
-  return f"report-{seeds.replace(' ', '-')}"
-
-
-def criterion_of(done: Run) -> Criterion:
-  """The criterion by which a run's settings are compared."""
-  return Criterion(**done.summary["criterion"])
+def ran(run: Run, was_there: bool = False) -> Ran:
+  """What a stored run measured."""
+  timing = run.summary["timing"]
+  return Ran(
+    Measured(run.points, run.history),
+    Criterion(**run.summary["criterion"]),
+    timing["compile_seconds"] + timing["run_seconds"],
+    was_there,
+    run,
+  )

@@ -8,34 +8,30 @@ from typing import Any
 
 import numpy as np
 
-from experiments import command, job
-from experiments.flags.conditions import CONDITIONS
-from experiments.studies.cells import Done, criterion_of
+from experiments import command
+from experiments.spec.spec import FLAGS, conditions
+from experiments.studies.cells import Done, ran
 from experiments.studies.plan import Planned, labels_of
 from fedjax_opt.comparison.cells import Cell, Measured
 from fedjax_opt.results.history import History
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.selection import tune
+from fedjax_opt.study.tune import Tuned
 
 # Parts of a config.json that say nothing of the method.
-_OF_A_RUN = ("output_dir", "device", "versions", "seed", *job.MAY_DIFFER)
+_OF_A_RUN = {"device", "versions", "seed"} | {
+  name for name, flag in FLAGS.items() if not flag.is_identity
+}
 
 
 def cell_of(done: Done) -> Cell:
   """What a planned cell left."""
-  tried = None if done.tuning is None else load_run(done.tuning)
-  report = None if done.report is None else load_run(done.report)
-  runs = [run for run in (tried, report) if run is not None]
-  return Cell(
-    method=done.cell.method,
-    condition=done.cell.condition,
-    criterion=criterion_of(runs[0]),
-    tried=None if tried is None else Measured(tried.points, tried.history),
-    measured=None
-    if report is None
-    else Measured(report.points, report.history),
-    commands=tuple(map(_command, runs)),
-    seconds=sum(map(_seconds, runs)),
+  tuned = done.tuned
+  report = None if tuned.report is None else tuned.report.run
+  return tuned.cell(
+    done.cell.method,
+    done.cell.condition,
+    commands=tuple(_command(part.run) for part in tuned.parts),
     per_client=_per_client(report),
     step_sizes=_step_sizes(report),
   )
@@ -57,10 +53,10 @@ def load_runs(folders: Sequence[str]) -> list[Run]:
 
 
 def varied_among(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-  """Of `CONDITIONS`, the flags that are not the same in all runs."""
+  """Of all conditions, the flags that are not the same in all runs."""
   return [
     name
-    for name in CONDITIONS
+    for name in conditions()
     if len({str(config.get(name)) for config in configs}) > 1
   ]
 
@@ -78,11 +74,11 @@ def cells_of_runs(runs: Sequence[Run], varied: Sequence[str]) -> list[Cell]:
   Raises:
     ValueError: if two hold the same.
   """
-  conditions = [{n: run.config.get(n) for n in varied} for run in runs]
-  labels = _labels(runs, conditions)
+  each = [{n: run.config.get(n) for n in varied} for run in runs]
+  labels = _labels(runs, each)
   return [
     _cell_of_run(run, label, condition)
-    for run, label, condition in zip(runs, labels, conditions, strict=True)
+    for run, label, condition in zip(runs, labels, each, strict=True)
   ]
 
 
@@ -120,7 +116,7 @@ def _labels_without(
 ) -> list[str]:
   """Labels by what flags choose and what else differs, but for some flags."""
   choices = ("algorithm", "client", "server", "regularizer")
-  ignored = {*CONDITIONS, *choices, *tuned, *_OF_A_RUN}
+  ignored = {*conditions(), *choices, *tuned, *_OF_A_RUN}
   given = [
     {n: text[n] for n in choices if n in text}
     | {n: v for n, v in text.items() if n not in ignored and "[" not in v}
@@ -142,18 +138,21 @@ def _labels_without(
 
 
 def _cell_of_run(run: Run, label: str, condition: Mapping[str, Any]) -> Cell:
-  criterion, whole = criterion_of(run), Measured(run.points, run.history)
-  tuning = tune(run.history, run.points, criterion)
-  is_tuned = tuning.budget > 1
-  measured = None if tuning.best is None else _part(whole, tuning.best.points)
-  return Cell(
-    method=label,
-    condition=condition,
-    criterion=criterion,
-    tried=whole if is_tuned else None,
-    measured=measured,
+  """A run whose best setting is reported with the seeds that chose it."""
+  whole = ran(run)
+  tuning = tune(run.history, run.points, whole.criterion)
+  report = None
+  if tuning.best is not None:
+    report = whole._replace(
+      measured=_part(whole.measured, tuning.best.points), seconds=0.0
+    )
+  tried = whole if tuning.budget > 1 else None
+  if tried is None:
+    report = whole
+  return Tuned(tried, report).cell(
+    label,
+    condition,
     commands=(_command(run),),
-    seconds=_seconds(run),
     per_client=_per_client(run),
     step_sizes=_step_sizes(run),
   )
@@ -170,11 +169,11 @@ def _part(whole: Measured, points: Sequence[int]) -> Measured:
 
 def shared_flags(planned: Sequence[Planned]) -> dict[str, Any]:
   """Flags that were given and are the same in all cells."""
-  first = planned[0].flags
+  each = [cell.spec.given for cell in planned]
   return {
     name: value
-    for name, value in first.items()
-    if all(each.flags.get(name) == value for each in planned)
+    for name, value in each[0].items()
+    if all(given.get(name) == value for given in each)
     and name not in ("data_dir", "compilation_cache", "seed")
   }
 
@@ -200,11 +199,6 @@ def _command(run: Run) -> str:
   flags = [line for line in lines if line.startswith("--")]
   program = command.as_called_here("python -m experiments.run")
   return f"{program} {shlex.join([*flags, f'--output_dir={run.folder}'])}"
-
-
-def _seconds(run: Run) -> float:
-  timing = run.summary["timing"]
-  return timing["compile_seconds"] + timing["run_seconds"]
 
 
 def _per_client(run: Run | None) -> dict[str, np.ndarray]:

@@ -1,16 +1,20 @@
-"""The cells of a study: for each a command line of the runner, checked."""
+"""The cells of a study: for each a specification, checked."""
 
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments import job, once, tasks
-from experiments.flags import command_line, methods, mistakes, privacy
-from experiments.flags.conditions import CONDITIONS
+from experiments import tasks
+from experiments.command_line.flags import typed
+from experiments.spec import methods
+from experiments.spec import spec as specs
+from experiments.spec.kinds import ALGORITHM, KINDS
+from experiments.spec.resolve import resolve
+from experiments.spec.spec import FLAGS, Spec
 from experiments.studies.request import Request
+from fedjax_opt import Population
 from fedjax_opt.comparison import budgets, words
 from fedjax_opt.results.names import name_of, value_of
-from fedjax_opt.results.selection import format_value
 
 # Groups of flags that say on what, and on which clients, methods are compared.
 _OF_DATA = ("data", "selection")
@@ -21,10 +25,10 @@ _SAME_FOR_ALL = (
 # Flags that choose what a method is made of.
 _CHOICES = ("algorithm", "client", "server", "regularizer")
 # Flags that some methods cannot have, although they belong to no choice.
-_has_rate = lambda setup: "client_lr" in setup.client.arguments
+_has_rate = lambda method: "client_lr" in method["client"].arguments
 _HAVE = {
-  "trace": lambda setup: bool(setup.client.choice.traced),
-  "optimum": lambda setup: setup.regularizer is not None,
+  "trace": lambda method: bool(method["client"].choice.traced),
+  "optimum": lambda method: method["regularizer"] is not None,
   "client_schedule": _has_rate,
   "client_milestones": _has_rate,
   "client_decay": _has_rate,
@@ -37,33 +41,19 @@ class Planned(NamedTuple):
   Attributes:
     method: its label.
     condition: flag -> value, of what differs between conditions.
-    flags: its flags: the tuning grid and the seeds of tuning.
-    grid: flag -> values, of what is tuned; {} if there is one setting only.
-    seeds: of tuning.
+    spec: the tuning grid with the seeds of tuning.
     report_seeds: of the report.
-    name: of its folder.
-    resolved: every flag with its value, as far as that needs no data.
   """
 
   method: str
   condition: dict[str, Any]
-  flags: dict[str, Any]
-  grid: dict[str, list[float]]
-  seeds: list[int]
+  spec: Spec
   report_seeds: list[int]
-  name: str
-  resolved: dict[str, Any]
 
   @property
-  def tuning(self) -> list[str]:
-    """The arguments of the runner for the grid."""
-    return arguments(self.flags)
-
-  def report(self, setting: Mapping[str, Any]) -> list[str]:
-    """The arguments of the runner for one setting with fresh seeds."""
-    chosen = {name: f"{setting[name]!r}" for name in self.grid}
-    seeds = {"seed": ",".join(map(str, self.report_seeds))}
-    return arguments(self.flags | chosen | seeds)
+  def grid(self) -> dict[str, list[float]]:
+    """Flag -> values, of what is tuned; {} if there is one setting only."""
+    return {n: v for n, v in self.spec.grid.items() if len(v) > 1}
 
 
 def plan(request: Request) -> list[Planned]:
@@ -95,12 +85,6 @@ def plan(request: Request) -> list[Planned]:
   return found
 
 
-def arguments(flags: Mapping[str, Any]) -> list[str]:
-  """Flags as the runner's command line has them, in the order of its help."""
-  given = [n for n in command_line.names() if flags.get(n) is not None]
-  return [command_line.argument(name, flags[name]) for name in given]
-
-
 def _cell(
   request: Request,
   label: str,
@@ -109,50 +93,34 @@ def _cell(
 ) -> Planned:
   """One cell, resolved as the runner resolves it."""
   own = {name: value for name, value in method.items() if name != "label"}
-  shared = {n: v for n, v in request.flags.items() if n not in CONDITIONS}
-  flags = {**_fixed(request.flags), **condition}
-  flags |= _that_belong(shared, own, flags) | own
-  unknown = [name for name in flags if name not in command_line.names()]
-  if unknown:
-    known = {name: command_line.flag(name) for name in command_line.names()}
-    raise ValueError(mistakes.no_such_flag(unknown[0], known))
-  resolved = job.resolve(command_line.parse(["run", *arguments(flags)], ""))
-  grid = {n: v for n, v in resolved.setup.grid.items() if len(v) > 1}
-  identity = {**resolved.flags, "seed": resolved.seeds}
-  fresh = budgets.fresh_seeds(resolved.seeds, request.own.report_seeds)
-  name = _folder(label, condition, identity)
-  cell = Planned(
-    label,
-    dict(condition),
-    flags,
-    grid,
-    resolved.seeds,
-    fresh,
-    name,
-    resolved.flags,
-  )
-  first = {flag: values[0] for flag, values in grid.items()}
-  job.resolve(command_line.parse(["run", *cell.report(first)], ""))
-  return cell
+  conditions = specs.conditions()
+  shared = {n: v for n, v in request.flags.items() if n not in conditions}
+  values = {**_fixed(request.flags), **condition}
+  values |= _that_belong(shared, own, values) | own
+  given = typed(values)
+  folder = given["population_dir"]
+  spec = resolve(given, Population.open(folder) if folder else None)
+  fresh = budgets.fresh_seeds(spec.seed, request.own.report_seeds)
+  return Planned(label, dict(condition), spec, fresh)
 
 
 def _check_own(
   label: str, method: Mapping[str, Any], condition: Mapping[str, Any]
 ) -> None:
   """Checks that a method changes nothing that must be the same for all."""
-  of_data = [g.names for g in command_line.GROUPS if g.key in _OF_DATA]
+  of_data = [n for n, group in specs.names().items() if group.key in _OF_DATA]
   for name, value in method.items():
     if name in condition:
       raise ValueError(
         f"method {label}: {name}={value}: the conditions of the study say it; "
         f"leave {name} out of the method"
       )
-    if name in itertools.chain(_SAME_FOR_ALL, *of_data):
+    if name in (*_SAME_FOR_ALL, *of_data):
       raise ValueError(
         f"method {label}: {name}={value}: must be the same for all methods; "
         "give it outside of method"
       )
-    if name in CONDITIONS and "," in str(value):
+    if name in specs.conditions() and "," in str(value):
       raise ValueError(
         f"method {label}: {name}={value}: a method has one value; give the "
         "list outside of method, where each value is a condition"
@@ -163,8 +131,8 @@ def _that_belong(
   shared: Mapping[str, Any], own: Mapping[str, Any], others: Mapping[str, Any]
 ) -> dict[str, Any]:
   """Of the shared flags those that a method has: DOMO has no step-size rule."""
-  choice = methods.ALGORITHM.registry.get(own["algorithm"])
-  methods.ALGORITHM.check(own["algorithm"])
+  ALGORITHM.check(own["algorithm"])
+  choice = ALGORITHM.registry[own["algorithm"]]
   has = {
     "client": choice.client == "rule",
     "server": choice.server == "rule" and choice.server_rule is None,
@@ -174,30 +142,34 @@ def _that_belong(
     n: shared[n] for n, is_free in has.items() if is_free and n in shared
   }
   chosen |= {name: own[name] for name in _CHOICES if name in own}
-  blank = command_line.parse(["run"], "")
-  task = tasks.TASKS.get(others.get("task", blank["task"]))
-  if task is None:  # The runner says so.
+  name = others.get("task", FLAGS["task"].default)
+  task = tasks.TASKS.get(name)
+  if task is None:  # The resolution of the cell says so.
     return dict(shared)
-  setup = methods.resolve(
-    blank | {"task": others.get("task", blank["task"])} | chosen,
-    task.regularizer,
-    task.defaults,
-  )
-  belongs = {flag for each in setup.chosen for flag in each.arguments}
+  method = methods.resolve(typed({"task": name, **chosen}), task)
+  belongs = {f for each in method.values() if each for f in _flags_of(each)}
+  of_privacy = {n for n, f in FLAGS.items() if f.group.key == "privacy"}
+  of_privacy |= {*KINDS["privacy"].owners()}
   if own.get("privacy", shared.get("privacy")) is not None:
-    belongs |= {*privacy.PRIVACY.owners(), privacy.DELTA.name}
-  hyperparameters = {f for kind in methods.KINDS for f in kind.owners()}
-  hyperparameters.add(privacy.DELTA.name)
+    belongs |= of_privacy
+  hyperparameters = {
+    flag for name in _CHOICES for flag in (name, *KINDS[name].owners())
+  } | (of_privacy - {"privacy"})
   return {
     name: value
     for name, value in shared.items()
     if name in chosen
     or name in belongs
     or (
-      name not in hyperparameters | set(_CHOICES)
-      and _HAVE.get(name, lambda setup: True)(setup)
+      name not in hyperparameters
+      and _HAVE.get(name, lambda method: True)(method)
     )
   }
+
+
+def _flags_of(chosen: Any) -> list[str]:
+  """The flags of the hyperparameters of a choice."""
+  return list(getattr(chosen, "arguments", ()))
 
 
 def _check_used(request: Request, cells: Sequence[Planned]) -> None:
@@ -207,7 +179,9 @@ def _check_used(request: Request, cells: Sequence[Planned]) -> None:
       raise ValueError(
         f"algorithm={value}: each method has its own; give --method={value}"
       )
-    if name not in CONDITIONS and not any(name in c.flags for c in cells):
+    is_default = name in FLAGS and value == FLAGS[name].default
+    is_used = is_default or any(name in cell.spec.given for cell in cells)
+    if name not in specs.conditions() and not is_used:
       raise ValueError(
         f"{name}={value}: belongs to none of the methods; leave {name} out, "
         "or give a method that has it"
@@ -215,17 +189,18 @@ def _check_used(request: Request, cells: Sequence[Planned]) -> None:
 
 
 def unlike(planned: Sequence[Planned]) -> list[str]:
-  """Sentences on the flags of `CONDITIONS` that differ between methods.
+  """Sentences on conditions that differ between methods.
 
   A method may have its own cohort or local steps; then it works more or less
   than the others in a round.
   """
   here = [c for c in planned if c.condition == planned[0].condition]
+  values = {cell.method: cell.spec.values() for cell in here}
   lines = []
-  for name in CONDITIONS:
+  for name in specs.conditions():
     labels: dict[str, list[str]] = {}
     for cell in here:
-      value = value_of(cell.resolved.get(name))
+      value = value_of(values[cell.method].get(name))
       labels.setdefault(value, []).append(words.name(cell.method))
     if len(labels) > 1:
       each = "; ".join(f"{v} for {words.listed(m)}" for v, m in labels.items())
@@ -239,7 +214,7 @@ def unlike(planned: Sequence[Planned]) -> list[str]:
 def _values(flags: Mapping[str, Any]) -> dict[str, list[str]]:
   """Of each flag that may differ between conditions, its values."""
   found = {}
-  for name in CONDITIONS:
+  for name in specs.conditions():
     if name in flags:
       values = [item.strip() for item in str(flags[name]).split(",")]
       if len(set(map(_number, values))) < len(values):
@@ -310,16 +285,3 @@ def _label(method: Mapping[str, Any]) -> str:
     name_of(str(method[name])) for name in _CHOICES[1:] if name in method
   ]
   return ", ".join(parts)
-
-
-def _folder(
-  label: str, condition: Mapping[str, Any], identity: Mapping[str, Any]
-) -> str:
-  """The folder of a cell: words for people, and a digest of all its flags."""
-  names = [f"{n}={format_value(v)}" for n, v in condition.items()]
-  same = {
-    name: value
-    for name, value in identity.items()
-    if name not in job.MAY_DIFFER
-  }
-  return once.folder_name(",".join([label, *names]), same)

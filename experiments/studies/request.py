@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from absl import flags as absl_flags
 
-from experiments.flags import command_line
-from experiments.flags.conditions import CONDITIONS
+from experiments.command_line import parser
+from experiments.command_line.flags import argument, defined
+from experiments.spec import spec
 from fedjax_opt.comparison.budgets import BUDGETS
 from fedjax_opt.registry import check_choice
 from fedjax_opt.results.history import check_has_direction, is_fraction
@@ -74,9 +75,7 @@ def parse(argv: Sequence[str], intro: str) -> Request:
     ValueError: one line, for what is not a flag or cannot be its value.
     SystemExit: after `--help`, `--list` or `--version`.
   """
-  read = lambda arguments: command_line.given(
-    [*argv[:1], *arguments], intro, _define, CONDITIONS
-  )
+  read = lambda arguments: parser.given([*argv[:1], *arguments], intro, _define)
   given = read(argv[1:])
   methods = [_method(text) for text in given.pop("method", None) or []]
   if given.get("study"):
@@ -169,8 +168,8 @@ def _method(text: str) -> dict[str, Any]:
 def _pair(text: str, item: str) -> tuple[str, Any]:
   name, equals, value = item.removeprefix("--").partition("=")
   if not equals:
-    known = command_line.names()
-    if name in known and command_line.flag(name).boolean:
+    known = spec.names()
+    if name in known and defined()[name].boolean:
       return name, True
     if name[:2] == "no" and name[2:] in known:
       return name[2:], False
@@ -208,9 +207,7 @@ def _read(file: str) -> tuple[list[str], list[dict[str, Any]]]:
     raise ValueError(
       f"study={file!r}: methods must be tables [[method]] with an algorithm"
     )
-  arguments = [
-    command_line.argument(n, _value(file, n, v)) for n, v in content.items()
-  ]
+  arguments = [argument(n, _value(file, n, v)) for n, v in content.items()]
   texts = [
     {name: _value(file, name, v) for name, v in method.items()}
     for method in methods

@@ -24,8 +24,9 @@ from fedjax_opt.engine.config import DEFAULTS, Settings
 from fedjax_opt.results import environment
 from fedjax_opt.results.history import check_has_direction, direction
 from fedjax_opt.results.progress import bar
-from fedjax_opt.results.selection import Criterion, tune
+from fedjax_opt.results.selection import Criterion
 from fedjax_opt.simulator import Simulator, grid_points, sweep
+from fedjax_opt.study.tune import Ran, tune
 
 Clients = ClientData | Population
 
@@ -224,18 +225,14 @@ class _Run(NamedTuple):
     report_seeds: list[int],
   ) -> Cell:
     """Tunes one method under one condition, and runs its best setting."""
-    tried, chosen, seconds = None, dict(method.grid), 0.0
-    if budgets.num_settings(method.grid) > 1:
-      arguments = self._arguments(condition, seeds, self._tuning_test)
-      tried, seconds = self._sweep(method, method.grid, arguments)
-      best = tune(tried.history, tried.points, self.criterion).best
-      if best is None:
-        return Cell(label, condition, self.criterion, tried, None, (), seconds)
-      chosen = {name: [v] for name, v in best.hyperparameters.items()}
-    arguments = self._arguments(condition, report_seeds, self.test)
-    measured, more = self._sweep(method, chosen, arguments)
-    seconds += more
-    return Cell(label, condition, self.criterion, tried, measured, (), seconds)
+
+    def run(grid, seeds, is_report):
+      test = self.test if is_report else self._tuning_test
+      arguments = self._arguments(condition, seeds, test)
+      return self._sweep(method, grid, arguments)
+
+    found = tune(run, method.grid, seeds, report_seeds)
+    return found.cell(label, condition)
 
   @property
   def _tuning_test(self) -> Batch | ClientData | None:
@@ -261,13 +258,13 @@ class _Run(NamedTuple):
     }
 
   def _sweep(self, method, grid, arguments):
-    """The points of a grid, measured, and the seconds that it took."""
+    """The points of a grid, measured."""
     result = sweep(
       method.make, grid, self.params, rounds=self.rounds, **arguments
     )
     points = grid_points(grid, arguments["seeds"])
     seconds = result.compile_seconds + result.run_seconds
-    return Measured(points, result.history), seconds
+    return Ran(Measured(points, result.history), self.criterion, seconds)
 
 
 def _check_methods(methods: Any) -> dict[str, Method]:

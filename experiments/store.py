@@ -1,0 +1,151 @@
+"""Runs by what they are: each is done once, and found again by its digest."""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import re
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from experiments import run as runner
+from experiments.ctrl_c import CtrlC
+from experiments.resuming import without_place
+from experiments.spec.kinds import KINDS
+from experiments.spec.spec import FLAGS, Spec
+from experiments.workers import Interrupted, RunFailed
+from fedjax_opt import Population, Run, load_run
+from fedjax_opt.results import json_files
+from fedjax_opt.results.checkpoint import difference
+
+
+class Store(NamedTuple):
+  """A folder with a folder for each run.
+
+  The name of a run's folder ends with a digest of all on which its results
+  depend; what it is called, and how it is computed, is no part of that.
+
+  Attributes:
+    folder: of all runs.
+  """
+
+  folder: pathlib.Path
+
+  def place(self, spec: Spec) -> pathlib.Path:
+    """The folder of a run, which need not be there."""
+    words = [spec.task.name, spec.algorithm.name, spec.client.name]
+    return self.folder / folder_name("-".join(words), identity(spec))
+
+  def find(self, spec: Spec) -> Run | None:
+    """A run that is there and complete; None if there is none.
+
+    Raises:
+      ValueError: if its folder holds a complete run of something else.
+    """
+    folder = self.place(spec)
+    if not (folder / "summary.json").exists():
+      return None
+    found = load_run(folder)
+    if not found.is_complete:
+      return None
+    other = differing(found.config, identity(spec))
+    if other is not None:
+      raise ValueError(
+        f"{str(folder)!r} holds a run with {other}; give another folder, or "
+        "remove that one"
+      )
+    return found
+
+  def run(self, spec: Spec) -> tuple[Run, bool]:
+    """The run, done now unless it is there.
+
+    One that was stopped goes on from its last checkpoint, or starts again.
+
+    Returns:
+      The run, and whether it was there already.
+
+    Raises:
+      ValueError: if its folder holds a complete run of something else.
+      Interrupted: by Ctrl-C or SIGTERM.
+      RunFailed: if it left no result. A grid whose points all diverged is one.
+    """
+    found = self.find(spec)
+    if found is not None:
+      return found, True
+    folder = self.place(spec)
+    spec = dataclasses.replace(
+      spec,
+      output_dir=str(folder),
+      progress=False,
+      resume=(folder / "config.json").exists(),
+    )
+    on_disk = spec.population_dir and Population.open(spec.population_dir)
+    with CtrlC() as ctrl_c, open(os.devnull, "w") as nowhere:
+      quiet = (
+        contextlib.redirect_stdout(nowhere),
+        contextlib.redirect_stderr(nowhere),
+      )
+      with quiet[0], quiet[1]:
+        status = runner.perform(spec, ctrl_c, time.monotonic(), on_disk)
+    if status >= 128:
+      raise Interrupted(status)
+    if ctrl_c.pressed:  # While the files of a whole run were written.
+      raise Interrupted
+    found = self.find(spec)
+    if found is None:
+      raise RunFailed(f"{str(folder)!r}: the run left no result")
+    return found, False
+
+
+def identity(spec: Spec) -> dict[str, Any]:
+  """All flags on which a run's results depend, as JSON has them."""
+  return json_files.plain(
+    {name: without_place(name, v) for name, v in spec.identity().items()}
+  )
+
+
+def differing(
+  config: Mapping[str, Any], wanted: Mapping[str, Any]
+) -> str | None:
+  """In words, what differs between a run and what is wanted; None if nothing.
+
+  Args:
+    config: that of the run. Of a flag that was added later it had what is now
+      the default.
+    wanted: an `identity`.
+  """
+  found = {}
+  for name in wanted:
+    default = FLAGS[name].default if name in FLAGS else _default(name, wanted)
+    found[name] = without_place(name, config.get(name, default))
+  found = json_files.plain(found)
+  return None if found == wanted else difference(found, dict(wanted))
+
+
+def _default(name: str, wanted: Mapping[str, Any]) -> Any:
+  """The default of a hyperparameter of what is wanted."""
+  for flag, kind in KINDS.items():
+    parameters = (
+      kind.parameters(wanted[flag]) if wanted.get(flag) is not None else {}
+    )
+    if name in parameters:
+      return parameters[name].default
+  return None
+
+
+def folder_name(words: str, identity: Mapping[str, Any]) -> str:
+  """A folder's name: words for people, and a digest of what is in it.
+
+  Args:
+    words: become letters, digits and `_.=-`, and begin with a letter.
+    identity: by name; what is None does not count.
+  """
+  words = re.sub(r"[^\w.=-]+", "_", words, flags=re.ASCII)
+  words = re.sub(r"^[^A-Za-z]+", "", words).rstrip("_") or "run"
+  same = {n: v for n, v in sorted(identity.items()) if v is not None}
+  text = json.dumps(json_files.plain(same))
+  digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+  return f"{words[:80]}-{digest}"

@@ -1,0 +1,1 @@
+"""Studies: methods tuned alike, measured with fresh seeds, and reported."""

@@ -1,0 +1,100 @@
+"""The one way to tune: choose by a criterion, measure with fresh seeds.
+
+What runs is a function's business: `fedjax_opt.compare` calls `sweep`, the
+command line finds a run in its store or does it now.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fedjax_opt.comparison.budgets import num_settings
+from fedjax_opt.comparison.cells import Cell, Measured
+from fedjax_opt.results.selection import Criterion
+from fedjax_opt.results.selection import tune as ranked
+
+Grid = Mapping[str, Sequence[float]]  # hyperparameter -> values
+
+
+class Ran(NamedTuple):
+  """A grid that ran with some seeds.
+
+  Attributes:
+    measured: its points and what they measured.
+    criterion: by which its settings are compared.
+    seconds: that its rounds and its compilation took.
+    was_there: whether nothing ran now.
+    run: the folder's content, if it has one; None in memory.
+  """
+
+  measured: Measured
+  criterion: Criterion
+  seconds: float = 0.0
+  was_there: bool = False
+  run: Any = None
+
+
+class Tuned(NamedTuple):
+  """A method on a problem.
+
+  Attributes:
+    tried: the whole grid with the seeds of tuning; None for a single setting.
+    report: the chosen setting with fresh seeds; None if all diverged.
+  """
+
+  tried: Ran | None
+  report: Ran | None
+
+  @property
+  def parts(self) -> list[Ran]:
+    """What there is of both."""
+    return [each for each in self if each is not None]
+
+  @property
+  def was_there(self) -> bool:
+    """Whether nothing ran now."""
+    return all(part.was_there for part in self.parts)
+
+  def cell(
+    self, method: str, condition: Mapping[str, Any], **others: Any
+  ) -> Cell:
+    """Its cell of a study; see `Cell` for what else it may have."""
+    tried, report = self
+    return Cell(
+      method,
+      condition,
+      self.parts[0].criterion,
+      None if tried is None else tried.measured,
+      None if report is None else report.measured,
+      seconds=sum(part.seconds for part in self.parts),
+      **others,
+    )
+
+
+def choose(measured: Measured, criterion: Criterion) -> dict[str, float] | None:
+  """The best setting by the mean over seeds; None if all diverged."""
+  best = ranked(measured.history, measured.points, criterion).best
+  return None if best is None else dict(best.hyperparameters)
+
+
+def tune(
+  run: Callable[[Grid, Sequence[int], bool], Ran],
+  grid: Grid,
+  seeds: Sequence[int],
+  report_seeds: Sequence[int],
+) -> Tuned:
+  """Runs a grid, and its best setting with seeds that had no part in that.
+
+  Args:
+    run: `(grid, seeds, is_report) -> Ran`.
+    grid: what is tried; a single setting is not tuned.
+    seeds: of tuning.
+    report_seeds: of what is reported.
+  """
+  tried, chosen = None, grid
+  if num_settings(grid) > 1:
+    tried = run(grid, seeds, False)
+    best = choose(tried.measured, tried.criterion)
+    if best is None:
+      return Tuned(tried, None)
+    chosen = {name: [best[name]] for name in grid}
+  return Tuned(tried, run(chosen, report_seeds, True))
