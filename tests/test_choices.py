@@ -7,8 +7,7 @@ import re
 import jax.numpy as jnp
 import pytest
 
-from experiments.flags import methods
-from experiments.flags.sampler import SAMPLERS
+from experiments.spec.kinds import KINDS, SAMPLERS
 from experiments.tasks import TASKS
 from fedjax_opt.aggregators import AGGREGATORS
 from fedjax_opt.algorithms import ALGORITHMS
@@ -187,7 +186,7 @@ def test_tasks_name_flags_and_regularizers(name):
   choice = TASKS[name]
   if choice.regularizer is not None:
     assert choice.regularizer in REGULARIZERS
-  flags = {flag for kind in methods.KINDS for flag in kind.owners()}
+  flags = {flag for kind in KINDS.values() for flag in kind.owners()}
   assert set(choice.defaults) <= flags
 
 

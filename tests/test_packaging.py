@@ -33,7 +33,7 @@ if __name__ == "__main__":
   with contextlib.suppress(SystemExit):
     script()
   from experiments import cli, command
-  from experiments.flags import flagfiles
+  from experiments.command_line import flagfiles
 
   spawn = multiprocessing.get_context("spawn")
   with concurrent.futures.ProcessPoolExecutor(1, spawn) as pool:

@@ -101,6 +101,7 @@ def _cell(
   folder = given["population_dir"]
   spec = resolve(given, Population.open(folder) if folder else None)
   fresh = budgets.fresh_seeds(spec.seed, request.own.report_seeds)
+  methods.seeds({"seed": ",".join(map(str, fresh))})
   return Planned(label, dict(condition), spec, fresh)
 
 

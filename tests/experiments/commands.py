@@ -5,7 +5,10 @@ import pathlib
 import subprocess
 import sys
 
-from experiments import run
+from experiments import job, run
+from experiments.command_line import parser
+from experiments.spec.resolve import resolve
+from fedjax_opt import Population
 
 REPOSITORY = pathlib.Path(run.__file__).parents[1]
 
@@ -13,6 +16,25 @@ REPOSITORY = pathlib.Path(run.__file__).parents[1]
 def call(*arguments, program=run):
   """What the command does, in this process: its exit status."""
   return program.main([program.__name__, *arguments])
+
+
+def given(*arguments):
+  """{flag: value}, each call from the defaults."""
+  return parser.parse(["run", *arguments])
+
+
+def spec_of(*arguments):
+  """What a command line specifies."""
+  values = given(*arguments)
+  folder = values["population_dir"]
+  return resolve(values, folder and Population.open(folder))
+
+
+def prepare(*arguments):
+  """The job of a command line."""
+  spec = spec_of(*arguments)
+  folder = spec.population_dir
+  return job.prepare(spec, folder and Population.open(folder))
 
 
 def start(*arguments):

@@ -8,7 +8,6 @@ import pytest
 from matplotlib import image
 from matplotlib.figure import Figure
 
-from experiments.flags import command_line
 from experiments.tasks import images
 
 _savefig = Figure.savefig
@@ -32,16 +31,6 @@ def empty_pictures():
 def drawn(monkeypatch):
   """For a test that looks at pictures."""
   monkeypatch.setattr(Figure, "savefig", _savefig)
-
-
-@pytest.fixture
-def flags_of():
-  """`(*arguments) -> {flag: value}`, each call from the defaults."""
-
-  def flags_of(*arguments):
-    return command_line.parse(["run", *arguments], "")
-
-  return flags_of
 
 
 @pytest.fixture

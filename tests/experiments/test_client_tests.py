@@ -1,25 +1,27 @@
 """Clients' own test examples on the command line."""
 
 import csv
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
-from experiments import per_client
-from experiments.flags import clients as client_flags
+from experiments import data
+from experiments.spec import clients
+from experiments.spec.kinds import PARTITION
 from experiments.tasks import TASKS
 from fedjax_opt import ClientData
-from tests.experiments.commands import call
+from tests.experiments.commands import call, spec_of
 
 SMALL = ("--task=digits_logistic", "--num_clients=12", "--cohort_size=3")
 SHORT = ("--rounds=3", "--client=sgd", "--client_lr=0.1", "--batch_size=8")
 DISJOINT = "--partition=dirichlet_disjoint"
 
 
-def rows_of(data):
-  owned = np.arange(data.max_size) < np.asarray(data.sizes)[:, None]
-  return set(np.asarray(data.indices)[owned].tolist())
+def rows_of(clients):
+  owned = np.arange(clients.max_size) < np.asarray(clients.sizes)[:, None]
+  return set(np.asarray(clients.indices)[owned].tolist())
 
 
 def read(path):
@@ -99,26 +101,21 @@ PARTITIONS = {
 }
 
 
-def divided(flags_of, task, seeds, *arguments):
-  flags = flags_of(*arguments)
-  partition = client_flags.resolve(flags, task.clients is not None)
-  return per_client.divide(task, flags, partition, seeds)
+def divided(task, seeds, *arguments):
+  return data.divide(spec_of(*arguments), task, seeds)
 
 
 @pytest.fixture(scope="module")
 def digits():
-  factory = TASKS["digits_logistic"].factory
-  return factory(
-    {"data_dir": None, "augmentation": "none", "pixels": "channels"}
-  )
+  return TASKS["digits_logistic"].factory()
 
 
-@pytest.mark.parametrize("partition", client_flags.PARTITION.registry)
-def test_nothing_held_out_is_trained_on(flags_of, digits, partition):
+@pytest.mark.parametrize("partition", PARTITION.registry)
+def test_nothing_held_out_is_trained_on(digits, partition):
   number = 10 if partition == "class_q" else 4
   others = [PARTITIONS[partition]] if partition in PARTITIONS else []
   train, held_out = divided(
-    flags_of, digits, [5, 6], f"--partition={partition}", "--num_clients=7",
+    digits, [5, 6], f"--partition={partition}", "--num_clients=7",
     *others, "--client_test_fraction=0.25", f"--heldout_clients={number}",
   )  # fmt: skip
   examples = train[5].examples
@@ -137,30 +134,28 @@ def test_nothing_held_out_is_trained_on(flags_of, digits, partition):
   assert rows_of(train[5]) != rows_of(train[6])
 
 
-def test_clients_that_come_with_the_data(flags_of, digits):
+def test_clients_that_come_with_the_data(digits):
   ids = np.arange(len(digits.train["y"])) % 9
   task = digits._replace(clients=ClientData.from_client_ids(digits.train, ids))
-  train, held_out = divided(
-    flags_of, task, [0, 1], "--task=lasso", "--heldout_clients=4"
-  )
+  train, held_out = divided(task, [0, 1], "--task=lasso", "--heldout_clients=4")
   assert not held_out.per_client
-  for seed, data in train.items():
+  for seed, own in train.items():
     new = held_out.heldout_clients[seed]
-    assert data.num_clients == 5
+    assert own.num_clients == 5
     assert new.test.num_clients == 4
     assert new.train is None
-    assert data.examples is task.clients.examples
-    assert not rows_of(data) & rows_of(new.test)
+    assert own.examples is task.clients.examples
+    assert not rows_of(own) & rows_of(new.test)
   with pytest.raises(
     ValueError, match="heldout_clients=9: there are 9 clients"
   ):
-    divided(flags_of, task, [0], "--task=lasso", "--heldout_clients=9")
+    divided(task, [0], "--task=lasso", "--heldout_clients=9")
 
 
-def test_the_clients_are_the_same_where_none_are_apart(flags_of, digits):
-  train, _ = divided(flags_of, digits, [2], *SMALL[1:2], DISJOINT)
+def test_the_clients_are_the_same_where_none_are_apart(digits):
+  train, _ = divided(digits, [2], *SMALL[1:2], DISJOINT)
   parts, held_out = divided(
-    flags_of, digits, [2], *SMALL[1:2], DISJOINT, "--client_test_fraction=0.2"
+    digits, [2], *SMALL[1:2], DISJOINT, "--client_test_fraction=0.2"
   )
   together = parts[2].sizes + held_out.per_client[2].test.sizes
   np.testing.assert_array_equal(together, train[2].sizes)
@@ -201,8 +196,8 @@ def test_is_refused(arguments, tmp_path, capsys):
     ({"cluster": True}, "alone; leave coordinator and cluster out"),
   ],
 )
-def test_goes_only_with_one_process_and_memory(flags_of, name, other, message):
+def test_goes_only_with_one_process_and_memory(name, other, message):
   value = {"client_test_fraction": 0.5, "heldout_clients": 2}[name]
-  flags = flags_of() | other | {name: value}
+  spec = dataclasses.replace(spec_of(), **other, **{name: value})
   with pytest.raises(ValueError, match=f"^{name}={value:g}: .*{message}$"):
-    client_flags.check_tests(flags)
+    clients.check_tests(spec)

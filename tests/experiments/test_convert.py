@@ -6,9 +6,9 @@ import resource
 import numpy as np
 import pytest
 
-from experiments import convert, job, run
+from experiments import convert, run
 from fedjax_opt import Population
-from tests.experiments.commands import call
+from tests.experiments.commands import call, prepare
 
 SMALL = (
   "--task=digits_logistic",
@@ -29,7 +29,7 @@ def check_same(population, data):
       assert values.dtype == data.examples[name].dtype
 
 
-def test_the_clients_are_those_of_the_run(tmp_path, capsys, flags_of):
+def test_the_clients_are_those_of_the_run(tmp_path, capsys):
   folder = tmp_path / "new" / "clients"
   # A run's other flags do not matter.
   arguments = (*SMALL, "--rounds=3", f"--population_dir={folder}")
@@ -42,15 +42,15 @@ def test_the_clients_are_those_of_the_run(tmp_path, capsys, flags_of):
     f"wrote 7 clients, {population.num_examples} examples, {num_bytes:,} "
     f"bytes: {folder}\n"
   )
-  prepared = job.prepare(flags_of(*SMALL, "--batch_size=5", "--cohort_size=2"))
+  prepared = prepare(*SMALL, "--batch_size=5", "--cohort_size=2")
   check_same(population, prepared.data[3])
   assert population.fields["x"] == (np.uint8, (8, 8, 1))
 
 
-def test_clients_that_come_with_the_task(tmp_path, flags_of):
+def test_clients_that_come_with_the_task(tmp_path):
   flag = f"--population_dir={tmp_path}"
   assert call("--task=nonconvex", flag, program=convert) == 0
-  data = job.prepare(flags_of("--task=nonconvex")).data[0]
+  data = prepare("--task=nonconvex").data[0]
   check_same(Population.open(tmp_path), data)
 
 

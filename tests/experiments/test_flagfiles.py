@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from experiments.flags import flagfiles
+from experiments.command_line import flagfiles
 
 
 def test_files_in_place_of_their_names(tmp_path):

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import fedjax_opt
-from experiments import job
-from experiments.flags import choices, command_line
-from experiments.flags import help as help_of_flags
-from tests.experiments.commands import REPOSITORY, call
+from experiments.command_line import help as help_of_flags
+from experiments.command_line import pages
+from experiments.spec import spec
+from tests.experiments.commands import REPOSITORY, call, spec_of
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_whole(ask):
   for word in ("--help=GROUP", "devices", "--list=KIND", "--version"):
     assert word in overview
   # Every flag once, below the overview.
-  assert flags_in(text.removeprefix(overview)) == command_line.names()
+  assert flags_in(text.removeprefix(overview)) == list(spec.names())
   assert "(sgd 0.1, sgdm 0.1, nesterov 0.1, adam 0.001," in " ".join(
     text.split()
   )
@@ -65,9 +65,9 @@ def test_whole(ask):
 )
 def test_one_group(ask, word, title):
   text = ask(f"--help={word}")
-  (group,) = [g for g in command_line.GROUPS if g.title == title]
   assert text.startswith(f"{title}:\n")
-  assert flags_in(text) == group.names
+  names = [n for n, group in spec.names().items() if group.title == title]
+  assert flags_in(text) == names
 
 
 def test_words_after_a_space_and_beside_other_flags(ask):
@@ -147,25 +147,25 @@ def test_one_choice(ask, word, flags, parts):
 
 
 @pytest.mark.parametrize(
-  "kind", [kind for kind in choices.KINDS if kind != "models"]
+  "kind", [kind for kind in pages.KINDS if kind != "models"]
 )
-def test_examples_and_flags_are_accepted(kind, flags_of, tmp_path):
+def test_examples_and_flags_are_accepted(kind, tmp_path):
   file = tmp_path / "own.npz"
   np.savez(file, x=np.ones((4, 8, 8)), y=np.arange(4) % 2)
-  for name in choices.KINDS[kind].registry:
-    example = choices.example(kind, name).replace("FILE.npz", str(file))
+  for name in pages.KINDS[kind].registry:
+    example = pages.example(kind, name).replace("FILE.npz", str(file))
     given = shlex.split(example)
-    job.resolve(flags_of(*given))
-    page = choices.KINDS[kind].page(name)
+    spec_of(*given)
+    page = pages.KINDS[kind].page(name)
     assert max(map(len, help_of_flags.answer(name, "").splitlines())) <= 80
     for flag, parameter in page.flags.items():
       if isinstance(parameter.default, str):
-        job.resolve(flags_of(*given, f"--{flag}={parameter.default}"))
+        spec_of(*given, f"--{flag}={parameter.default}")
 
 
 def test_list(ask):
   text = ask("--list")
-  for kind, of in choices.KINDS.items():
+  for kind, of in pages.KINDS.items():
     block = text.split(f"{kind[0].upper()}{kind[1:]}:\n")[1].split("\n\n")[0]
     assert [line.split()[0] for line in block.splitlines()] == list(of[1])
 
@@ -212,8 +212,8 @@ def test_a_reader_that_stops_reading():
 def test_help_and_lists_start_no_device():
   code = (
     "import jax, sys\n"
-    "from experiments.flags import choices, help\n"
-    "help.answer('scaffold', ''), help.answer(None, ''), choices.listed(None)\n"
+    "from experiments.command_line import help, pages\n"
+    "help.answer('scaffold', ''), help.answer(None, ''), pages.listed(None)\n"
     "from jax._src import xla_bridge\n"
     "sys.exit(bool(xla_bridge._backends))\n"
   )

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from experiments import convert, hosts
-from experiments.job import prepare
 from fedjax_opt import Population
-from tests.experiments.commands import call, start
+from tests.experiments.commands import call, given, prepare, start
 
 ARGUMENTS = (
   "--task=digits_logistic",
@@ -102,12 +101,12 @@ def test_processes_that_cannot_be(arguments, message, tmp_path, capsys):
   assert not folder.exists()
 
 
-def test_nobody_joins_without_a_flag(flags_of, monkeypatch):
+def test_nobody_joins_without_a_flag(monkeypatch):
   monkeypatch.setattr(hosts, "_start", lambda *_, **__: 1 / 0)
-  hosts.join(flags_of())
+  hosts.join(given())
 
 
-def test_it_listens_on_the_given_address_alone(flags_of, monkeypatch):
+def test_it_listens_on_the_given_address_alone(monkeypatch):
   """And a death is noticed in seconds, not in minutes."""
   given, known = (
     {},
@@ -115,7 +114,7 @@ def test_it_listens_on_the_given_address_alone(flags_of, monkeypatch):
   )
   monkeypatch.setattr(jax.distributed, "initialize", given.update)
   address = ("--coordinator=10.0.0.1:12", "--num_processes=2", "--process_id=0")
-  hosts.join(flags_of(*address))
+  hosts.join(given(*address))
   assert given["coordinator_bind_address"] == "10.0.0.1:12"
   assert given["heartbeat_timeout_seconds"] <= 25
   # The first one may still write files.
@@ -165,32 +164,30 @@ def test_clients_on_disk_give_the_same_run(population, tmp_path):
     ),
   ],
 )
-def test_populations_that_do_not_fit(population, arguments, message, flags_of):
+def test_populations_that_do_not_fit(population, arguments, message):
   flag = f"--population_dir={population}"
-  flags = flags_of("--task=digits_logistic", *arguments, flag)
   begin = re.escape(message.format(folder=str(population)))
   with pytest.raises(ValueError, match=f"^{begin}"):
-    prepare(flags)
+    prepare("--task=digits_logistic", *arguments, flag)
 
 
-def test_labels_of_another_task(population, tmp_path, flags_of):
+def test_labels_of_another_task(population, tmp_path):
   data = Population.open(population).load()
   labels = data.examples["y"] + 5
   folder = tmp_path / "others"
   Population.of_client_data(
     folder, dataclasses.replace(data, examples=data.examples | {"y": labels})
   )
-  flags = flags_of("--task=digits_logistic", f"--population_dir={folder}")
   with pytest.raises(
     ValueError, match=r"y must be in \[0, 10\), but one is 14"
   ):
-    prepare(flags)
+    prepare("--task=digits_logistic", f"--population_dir={folder}")
 
 
-def test_a_population_that_was_cut(population, tmp_path, flags_of):
+def test_a_population_that_was_cut(population, tmp_path):
   folder = tmp_path / "cut"
   Population.of_client_data(folder, Population.open(population).load())
   path = folder / "x.bin"
   path.write_bytes(path.read_bytes()[:-1])
   with pytest.raises(ValueError, match=r"x\.bin"):
-    prepare(flags_of("--task=digits_logistic", f"--population_dir={folder}"))
+    prepare("--task=digits_logistic", f"--population_dir={folder}")

@@ -7,22 +7,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import job
-from experiments.flags import messages
+from experiments import methods, tasks
 from fedjax_opt import aggregators, faults, transforms
-from tests.experiments.commands import call
+from tests.experiments.commands import call, prepare, spec_of
 
 TASK = "--task=digits_logistic"
 SMALL = (TASK, "--client=sgd", "--num_clients=8", "--rounds=2", "--noprogress")
 D = 650  # 64 pixels, 10 classes.
+TASK_OF_DIGITS = tasks.load(spec_of(TASK))
 
 
-def wrapped(flags_of, *arguments):
+def wrapped(*arguments):
   """What the algorithm is wrapped in: (name, value)."""
-  flags = flags_of(*arguments)
-  flags |= messages.resolve(flags)
-  found = messages.settings(flags).items()
-  return [(name, value) for name, value in found if value is not None]
+  found = methods.settings_of(spec_of(TASK, *arguments), TASK_OF_DIGITS)
+  names = ("upload", "fault", "aggregator")
+  return [(n, found[n]) for n in names if found[n] is not None]
 
 
 U = {"w": jnp.linspace(-1, 2, 40)}
@@ -47,8 +46,8 @@ def sent(upload):
     ),
   ],
 )
-def test_flags_reach_the_upload(flags_of, arguments, expected):
-  ((name, upload),) = wrapped(flags_of, *arguments)
+def test_flags_reach_the_upload(arguments, expected):
+  ((name, upload),) = wrapped(*arguments)
   assert name == "upload"
   assert upload.num_bytes(U) == expected.num_bytes(U)
   jax.tree.map(np.testing.assert_array_equal, sent(upload), sent(expected))
@@ -73,9 +72,9 @@ ROWS = jnp.asarray(np.random.default_rng(0).normal(size=(9, 4)) ** 3)
     ),
   ],
 )
-def test_flags_reach_the_aggregator(flags_of, arguments, expected):
+def test_flags_reach_the_aggregator(arguments, expected):
   given = ("--weighting=uniform", *arguments)
-  ((name, aggregator),) = wrapped(flags_of, *given)
+  ((name, aggregator),) = wrapped(*given)
   assert name == "aggregator"
   counted = np.arange(9) != 2
   found = aggregator.combine(ROWS, counted)
@@ -83,9 +82,8 @@ def test_flags_reach_the_aggregator(flags_of, arguments, expected):
   assert np.any(found != ROWS[counted].mean(0))
 
 
-def test_all_wrap_from_the_client_to_the_server(flags_of):
+def test_all_wrap_from_the_client_to_the_server():
   found = wrapped(
-    flags_of,
     "--upload=sign",
     "--aggregator=median",
     "--weighting=uniform",
@@ -100,11 +98,11 @@ def test_all_wrap_from_the_client_to_the_server(flags_of):
   np.testing.assert_allclose(fault.corrupt(U, KEY)["w"], expected["w"])
 
 
-def test_nothing_is_the_default(flags_of):
-  assert wrapped(flags_of) == []
-  prepared = job.prepare(flags_of(TASK))
-  assert prepared.flags["aggregator"] == "mean"
-  assert "upload" not in prepared.flags
+def test_nothing_is_the_default():
+  assert wrapped() == []
+  values = prepare(TASK).spec.values()
+  assert values["aggregator"] == "mean"
+  assert "upload" not in values
 
 
 def test_a_run_counts_what_is_sent_and_says_what_it_was(tmp_path):

@@ -8,18 +8,32 @@ import jax.numpy as jnp
 import optax
 import pytest
 
-from experiments import tasks
-from experiments.flags import methods
-from experiments.flags.registries import numbers
+from experiments import methods, tasks
+from experiments.spec.kinds import KINDS, SERVER, numbers
+from fedjax_opt import algorithms
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.base import Algorithm
 from fedjax_opt.prox.registry import REGULARIZERS
 from fedjax_opt.rules import RULES
+from tests.experiments.commands import spec_of
+
+TASK = tasks.load(spec_of("--task=digits_logistic"))
 
 
-def test_defaults_are_the_paper_s_delta_sgd(flags_of):
-  setup = methods.resolve(flags_of())
-  assert setup.resolved() == {
+def method_of(*arguments):
+  """{flag: value} of all that a method is made of, but for its algorithm."""
+  spec = spec_of(*arguments)
+  found = {}
+  for chosen in spec.tuned:
+    if chosen is not spec.algorithm:
+      found[chosen.kind] = chosen.name
+    flags = [*chosen.grid, *chosen.static]
+    found |= {f: v for f, v in spec.values().items() if f in flags}
+  return found
+
+
+def test_defaults_are_the_paper_s_delta_sgd():
+  assert method_of() == {
     "client": "delta_sgd",
     "server": "sgd",
     "gamma": 2.0,
@@ -31,7 +45,7 @@ def test_defaults_are_the_paper_s_delta_sgd(flags_of):
     "independent_dropout": False,
     "server_lr": 1.0,
   }
-  assert setup.schedule.is_constant
+  assert spec_of().schedule.is_constant
 
 
 @pytest.mark.parametrize(
@@ -59,93 +73,127 @@ def test_defaults_are_the_paper_s_delta_sgd(flags_of):
     ("sps", {"client_c": 0.5, "client_f_min": 0.0, "client_max_step": 1e400}),
   ],
 )
-def test_defaults_of_the_paper_s_baselines(flags_of, client, expected):
-  resolved = methods.resolve(flags_of(f"--client={client}")).resolved()
+def test_defaults_of_the_paper_s_baselines(client, expected):
   names = {"client": client, "server": "sgd", "server_lr": 1.0}
-  assert resolved == names | expected
+  assert method_of(f"--client={client}") == names | expected
 
 
-def test_milestones_are_resolved(flags_of):
-  arguments = ("--client=sgd", "--client_schedule=step_decay")
-  resolved = methods.resolve(flags_of(*arguments)).resolved()
-  assert resolved["client_milestones"] == "0.5,0.75"
-  given = flags_of(*arguments, "--client_milestones=0.6,0.8")
-  setup = methods.resolve(given)
-  assert setup.resolved()["client_milestones"] == "0.6,0.8"
-  assert setup.schedule.milestones == (0.6, 0.8)
-
-
-def test_the_decay_is_resolved(flags_of):
-  arguments = ("--client=sgd", "--client_schedule=exponential")
-  assert methods.resolve(flags_of(*arguments)).resolved()["client_decay"] == (
-    0.998
-  )
-  given = flags_of(*arguments, "--client_decay=0.9")
-  assert methods.resolve(given).resolved()["client_decay"] == 0.9
+@pytest.mark.parametrize(
+  ("given", "milestones", "decay"),
+  [
+    (["--client_schedule=step_decay"], (0.5, 0.75), None),
+    (
+      ["--client_schedule=step_decay", "--client_milestones=0.6,.80"],
+      (0.6, 0.8),
+      None,
+    ),
+    (["--client_schedule=exponential"], (), 0.998),
+    (["--client_schedule=exponential", "--client_decay=0.9"], (), 0.9),
+  ],
+)
+def test_schedules(given, milestones, decay):
+  spec = spec_of("--client=sgd", *given)
+  assert spec.schedule == (milestones, decay)
+  shown = ",".join(map(str, milestones)) or None
+  assert (spec.client_milestones, spec.client_decay) == (shown, decay)
 
 
 @pytest.mark.parametrize(
   "algorithm", [n for n, each in ALGORITHMS.items() if each.server_rule]
 )
-def test_an_algorithm_named_after_its_server(flags_of, algorithm):
-  setup = methods.resolve(flags_of(f"--algorithm={algorithm}"))
-  assert setup.server.name == ALGORITHMS[algorithm].server_rule
+def test_an_algorithm_named_after_its_server(algorithm):
+  spec = spec_of(f"--algorithm={algorithm}")
+  assert spec.server.name == ALGORITHMS[algorithm].server_rule
 
 
-def test_composite_algorithms_take_plain_steps_and_the_task_s_regularizer(
-  flags_of,
-):
-  setup = methods.resolve(flags_of("--algorithm=fed_dual_avg"), "l1")
-  assert setup.resolved() == {
-    "client": "sgd",
-    "client_lr": 0.1,
-    "server": "sgd",
-    "server_lr": 1.0,
-    "regularizer": "l1",
-    "strength": 0.01,
-  }
-  own = flags_of("--algorithm=fed_dual_avg", "--regularizer=l2_ball")
-  assert methods.resolve(own, "l1").grid == {
-    "client_lr": [0.1],
-    "server_lr": [1.0],
-    "radius": [10.0],
-  }
+@pytest.mark.parametrize(
+  ("arguments", "expected"),
+  [
+    (
+      "--task=lasso --algorithm=fed_dual_avg --client_lr=0.1",
+      {
+        "client": "sgd",
+        "client_lr": 0.1,
+        "server": "sgd",
+        "server_lr": 1.0,
+        "regularizer": "l1",
+        "strength": 0.1,
+      },
+    ),
+    (
+      "--algorithm=scaffold --exact_control",
+      {
+        "client": "sgd",
+        "client_lr": 0.1,
+        "server": "sgd",
+        "server_lr": 1.0,
+        "exact_control": True,
+      },
+    ),
+    (
+      "--algorithm=bvr_l_sgd --large_batch=7 --client_lr=.1,1",
+      {
+        "client": "sgd",
+        "client_lr": [0.1, 1.0],
+        "large_batch": 7,
+        "practical": True,
+      },
+    ),
+    (
+      "--algorithm=diloco",
+      {
+        "client": "adamw",
+        "server": "nesterov",
+        "client_lr": 4e-4,
+        "client_b1": 0.9,
+        "client_b2": 0.999,
+        "client_eps": 1e-8,
+        "client_weight_decay": 0.1,
+        "server_lr": 0.7,
+        "server_momentum": 0.9,
+      },
+    ),
+    # --alpha is a flag of the partition.
+    (
+      "--algorithm=fed_dyn --algorithm_alpha=0.1,0.01",
+      {"client": "sgd", "client_lr": 0.1, "algorithm_alpha": [0.1, 0.01]},
+    ),
+    (
+      "--algorithm=fed_prox --mu=0,1e-2 --client=sgd --client_lr=.1,1",
+      {
+        "client": "sgd",
+        "client_lr": [0.1, 1],
+        "server": "sgd",
+        "server_lr": 1,
+        "mu": [0, 0.01],
+      },
+    ),
+  ],
+)
+def test_methods_and_their_defaults(arguments, expected):
+  assert method_of(*arguments.split()) == expected
+
+
+def test_only_numbers_are_tuned():
+  spec = spec_of("--algorithm=bvr_l_sgd", "--large_batch=7", "--client_lr=.1,1")
+  assert spec.grid == {"client_lr": [0.1, 1.0]}
+  assert spec.algorithm.static == {"large_batch": 7, "practical": True}
+  one = spec.at({"client_lr": 0.1}, [5, 6])
+  assert (one.grid, one.seed) == ({"client_lr": [0.1]}, [5, 6])
+  assert one.given["client_lr"] == "0.1"
 
 
 @pytest.mark.parametrize(
   "algorithm", [n for n, each in ALGORITHMS.items() if each.is_exact]
 )
-def test_without_clients_and_server_there_is_one_rate(flags_of, algorithm):
-  setup = methods.resolve(flags_of(f"--algorithm={algorithm}"), "nuclear")
-  assert setup.resolved() == {
+def test_without_clients_and_server_there_is_one_rate(algorithm):
+  found = method_of(f"--algorithm={algorithm}", "--regularizer=nuclear")
+  assert found == {
     "client": "sgd",
     "client_lr": 0.1,
     "regularizer": "nuclear",
     "strength": 0.01,
   }
-
-
-def test_rules_and_flags_of_an_algorithm_s_own(flags_of):
-  setup = methods.resolve(flags_of("--algorithm=diloco"))
-  assert setup.resolved() == {
-    "client": "adamw",
-    "server": "nesterov",
-    "client_lr": 4e-4,
-    "client_b1": 0.9,
-    "client_b2": 0.999,
-    "client_eps": 1e-8,
-    "client_weight_decay": 0.1,
-    "server_lr": 0.7,
-    "server_momentum": 0.9,
-  }
-  others = flags_of("--algorithm=diloco", "--client=sgd", "--server=sgd")
-  assert methods.resolve(others).resolved()["server_lr"] == 1.0
-  # --alpha is a flag of the partition.
-  lists = flags_of("--algorithm=fed_dyn", "--algorithm_alpha=0.1,0.01")
-  setup = methods.resolve(lists)
-  assert setup.client.name == "sgd"
-  assert setup.server is None
-  assert setup.grid == {"client_lr": [0.1], "algorithm_alpha": [0.1, 0.01]}
 
 
 @pytest.mark.parametrize(
@@ -176,92 +224,98 @@ def test_rules_and_flags_of_an_algorithm_s_own(flags_of):
     ),
   ],
 )
-def test_what_does_not_fit_the_newer_methods(flags_of, given, message):
+def test_what_does_not_fit_the_newer_methods(given, message):
   with pytest.raises(ValueError) as error:  # noqa: PT011
-    methods.resolve(flags_of(*given))
+    spec_of(*given)
   assert str(error.value) == message
 
 
-def test_algorithms_of_plain_steps(flags_of):
-  setup = methods.resolve(flags_of("--algorithm=scaffold", "--exact_control"))
-  assert setup.resolved() == {
-    "client": "sgd",
-    "client_lr": 0.1,
-    "server": "sgd",
-    "server_lr": 1.0,
-    "exact_control": True,
-  }
-  setup = methods.resolve(
-    flags_of("--algorithm=bvr_l_sgd", "--large_batch=7", "--client_lr=.1,1")
-  )
-  assert setup.resolved() == {
-    "client": "sgd",
-    "client_lr": [0.1, 1.0],
-    "large_batch": 7,
-    "practical": True,
-  }
-  # Only numbers are tuned.
-  assert setup.grid == {"client_lr": [0.1, 1.0]}
-  assert setup.algorithm.static == {"large_batch": 7, "practical": True}
+@pytest.fixture
+def seen(monkeypatch):
+  """`(name) -> {argument: value}`, what an algorithm's factory is given."""
 
-
-def with_factory(setup, factory):
-  """The setup, with another factory, without hyperparameters, of algorithms."""
-  choice = dataclasses.replace(setup.algorithm.choice, factory=factory)
-  algorithm = setup.algorithm._replace(choice=choice, arguments={})
-  return setup._replace(algorithm=algorithm)
-
-
-@pytest.mark.parametrize("algorithm", ["scaffold", "bvr_l_sgd", "local_sgd"])
-def test_rates_of_plain_steps_may_decay(flags_of, algorithm):
-  setup = methods.resolve(
-    flags_of(f"--algorithm={algorithm}", "--client_schedule=step_decay")
-  )
-  seen = {}
-  setup = with_factory(
-    setup, lambda loss_fn, learning_rate, **others: seen.update(locals())
-  )
-  make = setup.make("loss", None, rounds=100)
-  make(client_lr=0.5, server_lr=3.0)
-  rate = seen["learning_rate"]
-  for round, expected in [(0, 0.5), (49, 0.5), (50, 0.05), (75, 0.005)]:
-    assert rate(jnp.int32(round)) == pytest.approx(expected)
-
-
-def test_flags_become_grid_axes(flags_of):
-  setup = methods.resolve(
-    flags_of(
-      "--algorithm=fed_prox", "--mu=0,1e-2", "--client=sgd", "--client_lr=.1,1"
+  def seen(name):
+    found = {}
+    choice = dataclasses.replace(
+      ALGORITHMS[name],
+      factory=lambda **arguments: found.update(arguments),
+      hyperparameters=(),
     )
+    monkeypatch.setitem(algorithms.ALGORITHMS, name, choice)
+    return found
+
+  return seen
+
+
+RATES = {
+  "step_decay": {0: 0.5, 49: 0.5, 50: 0.05, 75: 0.005},
+  "exponential": {0: 0.5, 1: 0.499, 100: 0.5 * 0.998**100},
+}
+
+
+@pytest.mark.parametrize("schedule", RATES)
+@pytest.mark.parametrize("algorithm", ["scaffold", "bvr_l_sgd", "local_sgd"])
+def test_rates_of_plain_steps_may_decay(seen, algorithm, schedule):
+  found = seen(algorithm)
+  spec = spec_of(f"--algorithm={algorithm}", f"--client_schedule={schedule}")
+  methods.algorithm_of(spec, TASK)(client_lr=0.5, server_lr=3.0)
+  for round, expected in RATES[schedule].items():
+    rate = found["learning_rate"](jnp.int32(round))
+    assert rate == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("schedule", RATES)
+def test_the_schedule_scales_the_clients_learning_rate(seen, schedule):
+  found = seen("fed_avg")
+  spec = spec_of("--client=sgd", f"--client_schedule={schedule}")
+  methods.algorithm_of(spec, TASK)(client_lr=0.5, server_lr=1.0)
+  for round, rate in RATES[schedule].items():
+    transformation = found["client"](jnp.int32(round))
+    assert isinstance(transformation, optax.GradientTransformation)
+    state = transformation.init(jnp.float32(0))
+    step, _ = transformation.update(jnp.float32(1), state)
+    assert step == pytest.approx(-rate)
+
+
+def test_composite_algorithms_get_rates_and_regularizer(seen):
+  found = seen("fed_mid")
+  spec = spec_of(
+    "--algorithm=fed_mid", "--regularizer=l1", "--client_schedule=step_decay"
   )
-  assert setup.grid == {
-    "mu": [0, 0.01],
-    "client_lr": [0.1, 1],
-    "server_lr": [1],
-  }
-  assert setup.resolved()["mu"] == [0, 0.01]
+  make = methods.algorithm_of(spec, TASK)
+  make(client_lr=0.5, server_lr=3.0, strength=2.0)
+  assert found["loss_fn"] is TASK.loss_fn
+  assert found["server_learning_rate"] == 3.0
+  params = {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)}
+  assert found["psi"].value(params) == 12  # 2 ||kernel||_1, without the bias.
+  for round, rate in RATES["step_decay"].items():
+    assert found["learning_rate"](jnp.int32(round)) == pytest.approx(rate)
 
 
-def test_same_flag_means_what_the_chosen_algorithm_says(flags_of):
+def test_same_flag_means_what_the_chosen_algorithm_says():
   for algorithm, mu in {"fed_prox": 0.01, "moon": 1.0}.items():
-    setup = methods.resolve(flags_of(f"--algorithm={algorithm}"))
-    assert setup.grid["mu"] == [mu]
+    assert spec_of(f"--algorithm={algorithm}").grid["mu"] == [mu]
 
 
 @pytest.mark.parametrize(
   "arguments",
   [
-    *(f"--algorithm={algorithm} --client=sgd" for algorithm in ALGORITHMS),
+    *(
+      f"--algorithm={name} --client=sgd"
+      + " --regularizer=l1" * choice.takes_regularizer
+      for name, choice in ALGORITHMS.items()
+    ),
     "--algorithm=fed_per --personal=norm/scale,norm/running_var",
     *(f"--client={client}" for client in RULES),
-    *(f"--server={server}" for server in methods.SERVER.registry),
+    *(f"--server={server}" for server in SERVER.registry),
     *(f"--algorithm=fed_mid --regularizer={name}" for name in REGULARIZERS),
   ],
 )
-def test_makes_every_algorithm_from_traced_numbers(flags_of, arguments):
-  setup = methods.resolve(flags_of(*arguments.split()), regularizer="l1")
+def test_makes_every_algorithm_from_traced_numbers(arguments):
+  spec = spec_of(*arguments.split())
   function = lambda params, batch, rng: None
-  make = setup.make(loss_fn=function, features_fn=function, rounds=10)
+  task = TASK._replace(loss_fn=function, features_fn=function)
+  make = methods.algorithm_of(spec, task)
   params = {
     "output": {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)},
     "norm": {"scale": jnp.ones(2), "running_var": jnp.ones(2)},
@@ -271,66 +325,12 @@ def test_makes_every_algorithm_from_traced_numbers(flags_of, arguments):
     algorithm = make(**values)
     assert isinstance(algorithm, Algorithm)
     penalty = algorithm.penalty(params) if algorithm.penalty else None
-    assert (penalty is None) == (setup.regularizer is None)
+    assert (penalty is None) == (spec.regularizer is None)
     return algorithm.params(algorithm.init(params, 7))
 
-  values = {name: jnp.float32(of[0]) for name, of in setup.grid.items()}
+  values = {name: jnp.float32(of[0]) for name, of in spec.grid.items()}
   shapes = jax.eval_shape(init, values)
   assert shapes["output"]["kernel"].shape == (3, 2)
-
-
-@pytest.mark.parametrize(
-  ("schedule", "rates"),
-  [
-    ("step_decay", {0: 0.5, 49: 0.5, 50: 0.05, 75: 0.005}),
-    ("exponential", {0: 0.5, 1: 0.499, 100: 0.5 * 0.998**100}),
-  ],
-)
-def test_the_schedule_scales_the_clients_learning_rate(
-  flags_of, schedule, rates
-):
-  setup = methods.resolve(
-    flags_of("--client=sgd", f"--client_schedule={schedule}", "--client_lr=0.5")
-  )
-  # What reaches the algorithm is a function of the round.
-  rules = []
-  setup = with_factory(
-    setup, lambda loss_fn, client, server: rules.append(client)
-  )
-  make = setup.make(None, None, rounds=100)
-  make(client_lr=0.5, server_lr=1.0)
-  (rule,) = rules
-  for round, rate in rates.items():
-    transformation = rule(jnp.int32(round))
-    assert isinstance(transformation, optax.GradientTransformation)
-    state = transformation.init(jnp.float32(0))
-    step, _ = transformation.update(jnp.float32(1), state)
-    assert step == pytest.approx(-rate)
-
-
-def test_composite_algorithms_get_rates_and_regularizer(flags_of):
-  setup = methods.resolve(
-    flags_of(
-      "--algorithm=fed_mid", "--client_schedule=step_decay", "--client_lr=0.5"
-    ),
-    regularizer="l1",
-  )
-  seen = {}
-  setup = with_factory(
-    setup,
-    lambda loss_fn, psi, learning_rate, server_learning_rate: seen.update(
-      locals()
-    ),
-  )
-  make = setup.make("loss", None, rounds=100)
-  make(client_lr=0.5, server_lr=3.0, strength=2.0)
-  assert seen["loss_fn"] == "loss"
-  assert seen["server_learning_rate"] == 3.0
-  params = {"kernel": jnp.ones((3, 2)), "bias": jnp.ones(2)}
-  assert seen["psi"].value(params) == 12  # 2 ||kernel||_1, without the bias.
-  rate = seen["learning_rate"]
-  for round, expected in [(0, 0.5), (49, 0.5), (50, 0.05), (75, 0.005)]:
-    assert rate(jnp.int32(round)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -349,26 +349,24 @@ def test_numbers(text, kind, values):
 
 def test_no_flag_is_shared_by_two_kinds_of_part():
   """Else it would be unclear whom a value is for."""
-  flags = {kind.flag: set(kind.owners()) for kind in methods.KINDS}
-  for one, other in itertools.combinations(flags.values(), 2):
+  parts = ("algorithm", "client", "server", "regularizer", "privacy")
+  flags = [set(KINDS[part].owners()) for part in parts]
+  for one, other in itertools.combinations(flags, 2):
     assert not one & other
 
 
-def test_a_task_s_strength_is_for_its_own_regularizer(flags_of):
-  flags = flags_of("--task=lasso", "--algorithm=fed_mid")
-  task = tasks.TASKS["lasso"]
-  setup = methods.resolve(flags, task.regularizer, task.defaults)
-  assert setup.grid == {
-    "client_lr": [3e-4],
-    "server_lr": [1.0],
-    "strength": [0.1],
-  }
-  other = flags | {"regularizer": "nuclear"}
-  setup = methods.resolve(other, task.regularizer, task.defaults)
-  assert setup.grid["strength"] == [0.01]
-  given = flags | {"strength": "0.3", "client_lr": "1"}
-  setup = methods.resolve(given, task.regularizer, task.defaults)
-  assert (setup.grid["strength"], setup.grid["client_lr"]) == ([0.3], [1])
-  low_rank = tasks.TASKS["low_rank"]
-  setup = methods.resolve(flags, low_rank.regularizer, low_rank.defaults)
-  assert setup.grid["strength"] == [0.5]
+@pytest.mark.parametrize(
+  ("arguments", "strength", "rate"),
+  [
+    ("--task=lasso", 0.1, 3e-4),
+    ("--task=lasso --regularizer=nuclear", 0.01, 3e-4),
+    ("--task=lasso --strength=0.3 --client_lr=1", 0.3, 1.0),
+    ("--task=low_rank", 0.5, 3e-4),
+  ],
+)
+def test_a_task_s_strength_is_for_its_own_regularizer(
+  arguments, strength, rate
+):
+  spec = spec_of("--algorithm=fed_mid", *arguments.split())
+  assert spec.grid["strength"] == [strength]
+  assert spec.grid["client_lr"] == [rate]

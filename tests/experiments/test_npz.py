@@ -7,12 +7,11 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import convert, job, tasks
-from experiments.flags import tasks as task_flags
+from experiments import convert, tasks
 from experiments.tasks import npz
 from fedjax_opt import Population
 from fedjax_opt.data.clients import ClientData
-from tests.experiments.commands import call
+from tests.experiments.commands import call, prepare, spec_of
 
 N = 60
 
@@ -45,12 +44,13 @@ def write(tmp_path):
 
 
 @pytest.fixture
-def load(flags_of):
+def load():
   """`(file, *arguments) -> Task`; of npz_mlp if no task is given."""
 
   def load(file, *arguments):
-    flag = flags_of("--task=npz_mlp", f"--data_file={file}", *arguments)
-    return tasks.load(flag | task_flags.resolve(flag))
+    return tasks.load(
+      spec_of("--task=npz_mlp", f"--data_file={file}", *arguments)
+    )
 
   return load
 
@@ -178,38 +178,37 @@ def test_a_run_says_what_was_held_out(write, tmp_path, capsys):
 def test_dark_bytes_are_noted(load, write):
   found = arrays("x", "y")
   file = write(x=found["x"] % 17, y=found["y"])
-  flags = {"data_file": file, "test_fraction": 0.0}
-  assert npz.notes(load(file), flags) == [
+  assert npz.notes(load(file), file, 0.0) == [
     f"note: x of {file} is uint8, so divided by 255, but is at most 16; for "
     "values up to 1 save x / 16"
   ]
-  assert npz.notes(load(file), {}) == []
+  assert npz.notes(load(file), None, 0.0) == []
 
 
-def test_flags_that_depend_on_the_file(write, flags_of):
+def test_flags_that_depend_on_the_file(write):
   """With client_ids there is no partition, and batches are small."""
   flags = ("--task=npz_mlp", f"--data_file={write(**arrays('x', 'y'))}")
-  resolved = job.resolve(flags_of(*flags, "--alpha=0.5")).flags
+  resolved = spec_of(*flags, "--alpha=0.5").values()
   assert (resolved["alpha"], resolved["batch_size"]) == (0.5, 64)
   write(**arrays("x", "y", "client_ids"))
-  resolved = job.resolve(flags_of(*flags))
-  assert (resolved.partition, resolved.flags["batch_size"]) == ({}, 10)
+  resolved = spec_of(*flags)
+  assert (resolved.partition, resolved.batch_size) == (None, 10)
   message = (
     "alpha=0.5: the clients of task npz_mlp come with its data; leave alpha out"
   )
   with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-    job.resolve(flags_of(*flags, "--alpha=0.5"))
+    spec_of(*flags, "--alpha=0.5")
 
 
-def test_convert(write, tmp_path, flags_of, capsys):
+def test_convert(write, tmp_path, capsys):
   file = write(**arrays("x", "y", "client_ids"))
   flags = ("--task=npz_mlp", f"--data_file={file}")
   on_disk = (*flags, f"--population_dir={tmp_path / 'clients'}")
   assert call(*on_disk, "--test_fraction=0.3", program=convert) == 0
   written = Population.open(tmp_path / "clients")
-  own = job.prepare(
-    flags_of(*flags, "--test_fraction=0.3", "--cohort_size=2",
-             "--batch_size=2", f"--output_dir={tmp_path / 'a'}")
+  own = prepare(
+    *flags, "--test_fraction=0.3", "--cohort_size=2", "--batch_size=2",
+    f"--output_dir={tmp_path / 'a'}",
   )  # fmt: skip
   np.testing.assert_array_equal(written.sizes, own.data[0].sizes)
   assert (

@@ -12,7 +12,7 @@ from experiments import results, tasks
 from fedjax_opt import load_run
 from fedjax_opt.algorithms.centralized import Optimum
 from fedjax_opt.results.model_file import read_model
-from tests.experiments.commands import REPOSITORY, call
+from tests.experiments.commands import REPOSITORY, call, spec_of
 
 RUNS = {
   "images": (
@@ -110,7 +110,7 @@ def test_costs_per_round_are_those_of_metrics_csv(runs):
       np.testing.assert_allclose(so_far, rounds * per_round)
 
 
-def test_the_model_that_was_selected(runs, flags_of):
+def test_the_model_that_was_selected(runs):
   run = runs[0]
   params, about = read_model(run.folder / "params.safetensors")
   assert about == {
@@ -118,7 +118,7 @@ def test_the_model_that_was_selected(runs, flags_of):
     "round": 1,
     "hyperparameters": run.points[run.selected],
   }
-  task = tasks.load(flags_of(*RUNS["images"]))
+  task = tasks.load(spec_of(*RUNS["images"]))
   loss = task.loss_fn(params, task.test, jax.random.key(0)).mean()
   final = run.summary["points"][run.selected]["final"]
   assert loss == pytest.approx(final["test_loss"], rel=1e-5)

@@ -3,6 +3,7 @@
 FEDJAX_OPT_KILLS=40 tries 40 kills and 40 signals, over five kinds of runs.
 """
 
+import dataclasses
 import json
 import os
 import random
@@ -15,10 +16,10 @@ import time
 import numpy as np
 import pytest
 
-from experiments import job, resuming
+from experiments import resuming
 from fedjax_opt import load_run
 from fedjax_opt.results import environment, json_files
-from tests.experiments.commands import call, start
+from tests.experiments.commands import call, spec_of, start
 
 SHARED = (
   "--task=digits_logistic",
@@ -377,17 +378,13 @@ def test_a_full_disk_is_one_line_and_keeps_whole_rows(tmp_path, capsys):
 
 
 def test_where_data_and_encoders_are_may_differ(tmp_path):
-  flags = {
-    "resume": True,
-    "rounds": 3,
-    "client_schedule": "constant",
-    "data_dir": "/one",
-    "pretrained": "/one/small",
-  }
+  spec = dataclasses.replace(
+    spec_of("--resume", "--rounds=3"), data_dir="/one", pretrained="/one/small"
+  )
   here = {"versions": environment.versions(), "device": environment.device()}
-  config = json_files.plain(flags | here)
+  config = json_files.plain(spec.values() | here)
   (tmp_path / "config.json").write_text(json.dumps(config))
-  find = lambda **own: resuming.find(flags | own, tmp_path, job.MAY_DIFFER)
+  find = lambda **own: resuming.find(dataclasses.replace(spec, **own), tmp_path)
   moved = find(data_dir="/two", pretrained="/two/small")
   assert moved.finished is None  # It begins again: there is no checkpoint.
   with pytest.raises(ValueError, match="holds a run with pretrained"):

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from experiments import compilation_cache, results, run
-from experiments.flags import methods
-from tests.experiments.commands import REPOSITORY, call, start
+from experiments.spec.resolve import resolve
+from tests.experiments.commands import REPOSITORY, call, given, start
 
 SMALL = ("--task=digits_logistic", "--num_clients=20", "--cohort_size=4")
 SHORT = ("--rounds=3", "--eval_every=2", "--client=sgd")
@@ -452,11 +452,11 @@ def test_gap_to_the_optimum(tmp_path, capsys, drawn):
 # Flagfiles.
 
 
-def test_flagfiles(flags_of, tmp_path):
+def test_flagfiles(tmp_path):
   common, own = tmp_path / "common.flags", tmp_path / "own.flags"
   common.write_text("# A comment.\n--rounds=7\n--alpha=0.5\n")
   own.write_text(f"--flagfile={common}\n--alpha=2\n")
-  flag = flags_of(f"--flagfile={own}", "--batch_size=5")
+  flag = given(f"--flagfile={own}", "--batch_size=5")
   assert (flag["rounds"], flag["alpha"], flag["batch_size"]) == (7, 2.0, 5)
 
 
@@ -464,9 +464,9 @@ def test_flagfiles(flags_of, tmp_path):
   ("preset", "task", "rounds"),
   [("mnist", "mnist_cnn", 500), ("fmnist", "fmnist_cnn", 1000)],
 )
-def test_presets(flags_of, monkeypatch, preset, task, rounds):
+def test_presets(monkeypatch, preset, task, rounds):
   monkeypatch.chdir(REPOSITORY)
-  flag = flags_of(f"--flagfile=experiments/delta_sgd/{preset}.flags")
+  flag = given(f"--flagfile=experiments/delta_sgd/{preset}.flags")
   expected = {
     "task": task,
     "rounds": rounds,
@@ -481,7 +481,7 @@ def test_presets(flags_of, monkeypatch, preset, task, rounds):
   }
   assert {name: flag[name] for name in expected} == expected
   for client in ("sgd", "sgdm", "adam", "adagrad", "sps", "delta_sgd"):
-    methods.resolve(flag | {"client": client})
+    resolve(flag | {"client": client})
 
 
 # One call after another.

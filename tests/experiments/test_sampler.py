@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import job
-from experiments.flags import sampler
 from fedjax_opt import samplers
+from tests.experiments.commands import prepare, spec_of
 
 
 @pytest.mark.parametrize(
@@ -22,25 +21,22 @@ from fedjax_opt import samplers
     (["--sampler=cyclic", "--sampler_groups=5"], samplers.cyclic(5)),
   ],
 )
-def test_flags_reach_the_sampler(flags_of, arguments, expected):
-  flags = flags_of(*arguments)
-  sampler.check(flags)
-  actual = sampler.settings(flags)["sampler"]
+def test_flags_reach_the_sampler(arguments, expected):
+  actual = spec_of(*arguments).sampler.make({})
   drawn = (jax.random.key(0), jnp.int32(3), jnp.arange(1, 21), 4)
   np.testing.assert_array_equal(
     actual.draw(*drawn)[0], expected.draw(*drawn)[0]
   )
 
 
-def test_uniform_is_the_engine_s_default(flags_of):
-  assert sampler.settings(flags_of()) == {}
-  prepared = job.prepare(flags_of("--task=digits_logistic"))
+def test_uniform_is_the_engine_s_default():
+  assert spec_of().sampler.make({}) is None
+  prepared = prepare("--task=digits_logistic")
   assert "sampler" not in prepared.settings
-  assert prepared.flags["sampler"] == "uniform"
+  assert prepared.spec.values()["sampler"] == "uniform"
 
 
 @pytest.mark.parametrize("groups", [1, 100])
-def test_as_many_groups_as_clients(flags_of, groups):
-  flags = flags_of("--sampler=cyclic", f"--sampler_groups={groups}")
-  sampler.check(flags)
-  sampler.check_groups(flags, 100)
+def test_as_many_groups_as_clients(groups):
+  given = ("--sampler=cyclic", f"--sampler_groups={groups}", "--cohort_size=1")
+  prepare("--task=digits_logistic", *given)

@@ -8,11 +8,10 @@ import optax
 import pytest
 
 from experiments import tasks
-from experiments.flags import tasks as task_flags
 from experiments.tasks import shakespeare as tasks_of_plays
 from fedjax_opt import load_run, models
 from fedjax_opt.data import shakespeare, tfds
-from tests.experiments.commands import call
+from tests.experiments.commands import call, spec_of
 
 NAMES = ("shakespeare_lstm", "shakespeare_transformer")
 LENGTH = 6
@@ -45,12 +44,11 @@ def small(monkeypatch):
 
 
 @pytest.fixture
-def load(flags_of):
+def load():
   """`(*arguments) -> Task`."""
 
   def load(*arguments):
-    flag = flags_of(*arguments)
-    return tasks.load(flag | task_flags.resolve(flag))
+    return tasks.load(spec_of(*arguments))
 
   return load
 

@@ -7,22 +7,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments import data as data_of_runs
 from experiments import tasks
-from experiments.flags import clients as client_flags
-from experiments.flags import tasks as task_flags
+from experiments.spec import clients as clients_of_spec
 from experiments.tasks import images as image_tasks
 from fedjax_opt.data import femnist, fmri
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.metrics import Criterion
+from tests.experiments.commands import given, spec_of
 
 
 @pytest.fixture
-def load(flags_of):
+def load():
   """`(*arguments) -> Task`."""
 
   def load(*arguments):
-    flag = flags_of(*arguments)
-    return tasks.load(flag | task_flags.resolve(flag))
+    return tasks.load(spec_of(*arguments))
 
   return load
 
@@ -350,48 +350,40 @@ def test_bad_input(load, arguments, message):
     load(*arguments.split())
 
 
-def test_labels_outside_the_classes(flags_of):
+def test_labels_outside_the_classes(load):
   pool = examples(num_classes=10)
   pool["y"][3] = 10
   with pytest.raises(ValueError, match=r"^labels y must be in \[0, 10\), but"):
-    _populations(flags_of, pool)
+    _populations(load, pool, [0])
 
 
-def test_nan_in_the_data(flags_of):
+def test_nan_in_the_data(load):
   pool = examples(dtype=np.float32)
   pool["x"][5, 0, 0, 0] = np.nan
   with pytest.raises(ValueError, match=r"^NaN in the data: .* row 5 is not"):
-    _populations(flags_of, pool)
+    _populations(load, pool, [0])
 
 
-def _populations(flags_of, pool):
-  parameters = client_flags.resolve(
-    flags_of("--num_clients=3"), has_clients=False
+def _populations(load, pool, seeds, *arguments):
+  task = load("--task=digits_logistic")._replace(train=pool)
+  return data_of_runs.populations(
+    spec_of("--num_clients=3", *arguments), task, seeds
   )
-  return client_flags.populations(pool, 10, parameters, [0])
 
 
-def test_populations_share_the_pool_and_differ_by_seed(flags_of):
-  pool = examples(n=200)
-  flag = flags_of("--num_clients=3", "--examples_per_client=20-40")
-  parameters = client_flags.resolve(flag, has_clients=False)
-  assert parameters == {
-    "partition": "dirichlet",
-    "num_clients": 3,
-    "alpha": 0.1,
-    "examples_per_client": "20-40",
-    "tail_cut": 0.0,
-  }
-  of_seed = client_flags.populations(pool, 10, parameters, [4, 9])
+def test_populations_share_the_pool_and_differ_by_seed(load):
+  pool, sizes = examples(n=200), "--examples_per_client=20-40"
+  of_seed = _populations(load, pool, [4, 9], sizes)
   assert list(of_seed) == [4, 9]
   assert of_seed[4].examples is of_seed[9].examples
   assert not np.array_equal(of_seed[4].sizes, of_seed[9].sizes)
-  for data in of_seed.values():
-    assert ((data.sizes >= 20) & (data.sizes <= 40)).all()
-  alone = client_flags.populations(pool, 10, parameters, [9])[9]
-  labels = lambda data: data.examples["y"][data.indices[0, : data.sizes[0]]]
+  for each in of_seed.values():
+    assert ((each.sizes >= 20) & (each.sizes <= 40)).all()
+  alone = _populations(load, pool, [9], sizes)[9]
+  labels = lambda each: each.examples["y"][each.indices[0, : each.sizes[0]]]
   np.testing.assert_array_equal(labels(alone), labels(of_seed[9]))
 
 
-def test_clients_that_come_with_the_data_are_not_divided(flags_of):
-  assert client_flags.resolve(flags_of(), has_clients=True) == {}
+def test_clients_that_come_with_the_data_are_not_divided():
+  found = clients_of_spec.of_partition(given(), has_clients=True)
+  assert found == {"partition": None}

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from experiments import run, tasks
-from experiments.flags import tasks as task_flags
+from experiments.spec.kinds import TASK
 from fedjax_opt.data import texts, tokenization
 from tests import text_data
 from tests import text_models as plain
+from tests.experiments.commands import spec_of
 
 pytest.importorskip("tokenizers")
 
@@ -34,12 +35,13 @@ def checkpoint(tmp_path):
 
 
 @pytest.fixture
-def load(flags_of, data):
+def load(data):
   """`(*arguments) -> Task`, of DBpedia."""
 
   def load(*arguments, task="dbpedia_distilbert"):
-    flag = flags_of(f"--task={task}", f"--data_dir={data}", *arguments)
-    return tasks.load(flag | task_flags.resolve(flag))
+    return tasks.load(
+      spec_of(f"--task={task}", f"--data_dir={data}", *arguments)
+    )
 
   return load
 
@@ -89,9 +91,7 @@ def test_columns_of_padding_alone_are_left_out(load):
 
 def test_every_tenth_test_text_of_dbpedia_and_all_of_ag_news():
   flag = {
-    name: task_flags.TASK.read(
-      dict.fromkeys(task_flags.TASK.parameters(name)), name
-    ).static
+    name: TASK.read(dict.fromkeys(TASK.parameters(name)), name).static
     for name in tasks.TEXTS
   }
   assert flag["dbpedia_distilbert"]["test_every"] == 10
@@ -146,12 +146,13 @@ def test_no_metric_of_training_examples(load):
   }
 
 
-def test_ag_news_by_tfds(flags_of, tmp_path, monkeypatch):
+def test_ag_news_by_tfds(tmp_path, monkeypatch):
   for package in ("tensorflow_datasets", "array_record"):
     pytest.importorskip(package)
   folder = text_data.prepare_ag_news(tmp_path, monkeypatch)
-  flag = flags_of("--task=agnews_distilbert", f"--data_dir={folder}", *TINY)
-  task = tasks.load(flag | task_flags.resolve(flag))
+  task = tasks.load(
+    spec_of("--task=agnews_distilbert", f"--data_dir={folder}", *TINY)
+  )
   assert task.num_classes == 4
   assert len(task.train["y"]) == 56
   assert len(task.test["y"]) == 28

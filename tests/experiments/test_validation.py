@@ -5,8 +5,8 @@ import json
 import pytest
 
 import fedjax_opt as fo
-from experiments import convert, job, tasks
-from tests.experiments.commands import call
+from experiments import convert, tasks
+from tests.experiments.commands import call, prepare, spec_of
 
 TINY = (
   *("--task=digits_logistic", "--num_clients=10", "--cohort_size=3"),
@@ -14,8 +14,8 @@ TINY = (
 )
 
 
-def prepared(flags_of, *arguments):
-  return job.prepare(flags_of(*TINY, *arguments))
+def prepared(*arguments):
+  return prepare(*TINY, *arguments)
 
 
 def rows_of(examples):
@@ -25,17 +25,16 @@ def rows_of(examples):
   }
 
 
-def test_no_client_has_a_validation_example(flags_of, tmp_path):
-  found = prepared(flags_of, f"--output_dir={tmp_path / 'a'}", "--seed=0,1")
-  assert found.flags["select_on"] == "validation"
-  assert found.flags["validation_fraction"] == 0.1
+def test_no_client_has_a_validation_example(tmp_path):
+  found = prepared(f"--output_dir={tmp_path / 'a'}", "--seed=0,1")
+  assert found.spec.values()["select_on"] == "validation"
+  assert found.spec.values()["validation_fraction"] == 0.1
   assert len(found.task.validation["y"]) == 144
   held_out = rows_of(found.task.validation)
   for clients in found.data.values():
     assert not held_out & rows_of(clients.examples)
   assert not held_out & rows_of(found.task.test)
   other = prepared(
-    flags_of,
     f"--output_dir={tmp_path / 'b'}",
     "--validation_seed=1",
     "--validation_fraction=0.3",
@@ -45,8 +44,8 @@ def test_no_client_has_a_validation_example(flags_of, tmp_path):
 
 
 @pytest.mark.parametrize("split", ["test", "train"])
-def test_nothing_is_held_out_for_other_choices(flags_of, tmp_path, split):
-  found = prepared(flags_of, f"--output_dir={tmp_path}", f"--select_on={split}")
+def test_nothing_is_held_out_for_other_choices(tmp_path, split):
+  found = prepared(f"--output_dir={tmp_path}", f"--select_on={split}")
   assert found.task.validation is None
   assert len(found.task.train["y"]) == 1437
   metric = {"test": "test_accuracy", "train": "train_loss"}[split]
@@ -62,8 +61,8 @@ def test_nothing_is_held_out_for_other_choices(flags_of, tmp_path, split):
     (("--task=nonconvex",), "grad_norm_sq"),
   ],
 )
-def test_criteria(flags_of, tmp_path, arguments, metric):
-  found = job.prepare(flags_of(*arguments, f"--output_dir={tmp_path}"))
+def test_criteria(tmp_path, arguments, metric):
+  found = prepare(*arguments, f"--output_dir={tmp_path}")
   assert found.criterion.metric == metric
   if found.task.validation is not None:
     assert not rows_of(found.task.validation) & rows_of(found.task.test)
@@ -96,11 +95,11 @@ def test_criteria(flags_of, tmp_path, arguments, metric):
     ),
   ],
 )
-def test_by_what_settings_are_chosen(flags_of, tmp_path, arguments, criterion):
+def test_by_what_settings_are_chosen(tmp_path, arguments, criterion):
   arguments = arguments.split()
   if not arguments[0].startswith("--task"):
     arguments = [*TINY, *arguments]
-  found = job.prepare(flags_of(*arguments, f"--output_dir={tmp_path}"))
+  found = prepare(*arguments, f"--output_dir={tmp_path}")
   assert str(found.criterion) == criterion
 
 
@@ -125,7 +124,7 @@ def test_the_test_examples_enter_no_choice(tmp_path, corrupt_test_examples):
   assert chosen("on_test", "--select_on=test")[0] != before
 
 
-def test_clients_on_disk(flags_of, tmp_path, capsys):
+def test_clients_on_disk(tmp_path, capsys):
   """The validation part is what the conversion left out."""
   clients = tmp_path / "clients"
   flags = ("--task=digits_logistic", "--num_clients=10")
@@ -134,17 +133,17 @@ def test_clients_on_disk(flags_of, tmp_path, capsys):
     *("--task=digits_logistic", "--cohort_size=3", "--noprogress"),
     f"--population_dir={clients}",
   )
-  found = job.prepare(flags_of(*on_disk, f"--output_dir={tmp_path / 'a'}"))
+  found = prepare(*on_disk, f"--output_dir={tmp_path / 'a'}")
   assert found.criterion.metric == "validation_accuracy"
   population = fo.Population.open(clients)
   assert not rows_of(found.task.validation) & rows_of(population.examples)
   other = ("--validation_seed=4", f"--output_dir={tmp_path / 'b'}")
   with pytest.raises(ValueError, match="its clients may have the validation"):
-    job.prepare(flags_of(*on_disk, "--select_on=validation", *other))
+    prepare(*on_disk, "--select_on=validation", *other)
   (clients / "validation.json").unlink()
-  found = job.prepare(flags_of(*on_disk, f"--output_dir={tmp_path / 'c'}"))
+  found = prepare(*on_disk, f"--output_dir={tmp_path / 'c'}")
   assert found.criterion.metric == "train_loss"
-  assert found.flags["select_on"] == "train"
+  assert found.spec.values()["select_on"] == "train"
 
 
 @pytest.mark.parametrize(
@@ -207,16 +206,15 @@ def test_clients_on_disk(flags_of, tmp_path, capsys):
     ),
   ],
 )
-def test_refusals(flags_of, arguments, message):
+def test_refusals(arguments, message):
   arguments = arguments.split()
   if not arguments[0].startswith("--task"):
     arguments = ["--task=digits_logistic", *arguments]
   with pytest.raises(ValueError, match=message):
-    job.prepare(flags_of(*arguments))
+    prepare(*arguments)
 
 
-def test_every_task_has_the_criteria_of_its_splits(flags_of):
+def test_every_task_has_the_criteria_of_its_splits():
   for name in ("digits", "lasso", "low_rank", "nonconvex"):
-    flags = job.resolve(flags_of(f"--task={name}")).flags
-    task = tasks.load(flags)
+    task = tasks.load(spec_of(f"--task={name}"))
     assert set(task.criteria) == set(tasks.TASKS[name].splits)

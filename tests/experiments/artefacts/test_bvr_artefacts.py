@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from experiments import once
+from experiments import store
 from experiments.artefacts import ARTEFACTS
-from experiments.artefacts.base import Computed, Picture, Plan, Table
+from experiments.artefacts.base import Computed, Picture, Plan, Table, spec_of
 from experiments.artefacts.claims import Claim
 from experiments.artefacts.record import Record
 from experiments.bvr import artefacts as bvr
@@ -44,7 +44,7 @@ def test_figures_have_the_papers_settings(number, steps):
   cells = ARTEFACTS[f"bvr/figure{number}"].cells(plan)
   assert len(cells) == 5 * 4
   for (method, column), cell in cells.items():
-    flags = once.identity(cell.arguments)
+    flags = store.identity(spec_of(cell.arguments))
     expected = {
       "task": "cifar10_mlp",
       "pixels": "half",
@@ -66,7 +66,7 @@ def test_figures_have_the_papers_settings(number, steps):
     "q = 0.1", "q = 0.35", "q = 0.6", "q = 0.85"
   }  # fmt: skip
   for grid in plan.grids:
-    flags = once.identity(grid)
+    flags = store.identity(spec_of(grid))
     assert flags["client_lr"] == [0.005, 0.01, 0.05, 0.1, 0.5, 1.0]
     chosen = {"select_on": "train", "select_metric": "accuracy"}
     chosen |= {"select_over": 100, "eval_every": 1, "seed": 0}
@@ -77,7 +77,7 @@ def test_figure_3_has_the_papers_budgets():
   cells = ARTEFACTS["bvr/figure3"].cells(Plan("paper", {}))
   found = {}
   for (_, column), cell in cells.items():
-    flags = once.identity(cell.arguments)
+    flags = store.identity(spec_of(cell.arguments))
     assert flags["class_fraction"] == 0.1
     found[column] = flags["local_steps"] * flags["batch_size"]
   assert found == {"𝓑 = 256": 256, "𝓑 = 512": 512, "𝓑 = 1024": 1024}

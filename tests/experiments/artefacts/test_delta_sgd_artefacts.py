@@ -6,9 +6,16 @@ import pathlib
 import numpy as np
 import pytest
 
-from experiments import once
+from experiments import store
 from experiments.artefacts import record
-from experiments.artefacts.base import Computed, Picture, Plan, RunOf, Table
+from experiments.artefacts.base import (
+  Computed,
+  Picture,
+  Plan,
+  RunOf,
+  Table,
+  spec_of,
+)
 from experiments.artefacts.claims import Claim
 from experiments.artefacts.record import Record
 from experiments.artefacts.running import Runner, _Known
@@ -29,7 +36,7 @@ def test_every_table_and_figure_is_there():
 def flags_of(name, size="paper"):
   cells = ARTEFACTS[name].cells(Plan(size, {}))
   return {
-    key: once.identity(cell.arguments)
+    key: store.identity(spec_of(cell.arguments))
     for key, cell in cells.items()
     if isinstance(cell, RunOf)
   }
@@ -199,7 +206,7 @@ def fake(cell, finals, points=None):
   """A record with these last accuracies, one for each seed."""
   points = points or [{"seed": seed} for seed in range(len(finals))]
   values = np.array([[0.1, final] for final in finals])
-  flags = once.identity(cell.arguments)
+  flags = store.identity(spec_of(cell.arguments))
   about = {"date": "2026-01-01", "seconds": 1.0, "device": None}
   history = History([0, 1], {"test_accuracy": values})
   return Record(cell.arguments, flags, about, points, history)
@@ -408,12 +415,14 @@ TEXT = (
 
 
 def test_where_an_encoder_is_does_not_say_what_it_is():
-  elsewhere = once.identity((*TEXT[:2], "--pretrained=/some/where/small"))
-  assert once.differing(elsewhere, once.identity(TEXT)) is None
+  elsewhere = store.identity(
+    spec_of((*TEXT[:2], "--pretrained=/some/where/small"))
+  )
+  assert store.differing(elsewhere, store.identity(spec_of(TEXT))) is None
   config = {**elsewhere, "pretrained": "/some/where/small/"}
-  assert once.differing(config, once.identity(TEXT)) is None
+  assert store.differing(config, store.identity(spec_of(TEXT))) is None
   other = {**elsewhere, "pretrained": "/some/where/large"}
-  assert once.differing(other, once.identity(TEXT)) is not None
+  assert store.differing(other, store.identity(spec_of(TEXT))) is not None
 
 
 def test_without_an_encoder_a_cell_is_left_out(tmp_path, capsys):

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from experiments import once
+from experiments import store
 from experiments.artefacts import ARTEFACTS
-from experiments.artefacts.base import Picture, Plan, Table, grid_of
+from experiments.artefacts.base import Picture, Plan, Table, grid_of, spec_of
 from experiments.artefacts.claims import Claim
 from experiments.artefacts.record import Record
 from experiments.domo import constants
@@ -78,7 +78,7 @@ def test_the_papers_settings(name, column, differs):
   four = {"DOMO", "FedAvg", "FedAvgSM", "FedAvgLM"}
   assert set(of_column) == (four if name == "figure2" else set(METHODS))
   for method, cell in of_column.items():
-    flags = once.identity(cell.arguments)
+    flags = store.identity(spec_of(cell.arguments))
     expected = CIFAR10 | differs | {"algorithm": METHODS[method]}
     assert {each: flags[each] for each in expected} == expected
     if method == "DOMO" and name != "figure2":
@@ -91,14 +91,16 @@ def test_rates_are_chosen_on_examples_and_seeds_of_their_own(name):
   """And for each network by itself."""
   plan = Plan("paper", {})
   cells = ARTEFACTS[name].cells(plan)
-  reported = [once.identity(cell.arguments) for cell in cells.values()]
+  reported = [
+    store.identity(spec_of(cell.arguments)) for cell in cells.values()
+  ]
   for grid in plan.grids:
-    flags = once.identity(grid)
+    flags = store.identity(spec_of(grid))
     assert flags["select_on"] == "validation"
     assert flags["client_lr"] == [0.4, 0.2, 0.1, 0.05, 0.01, 0.005]
     assert flags["seed"] == 0
   if plan.grids:
-    tasks = {once.identity(grid)["task"] for grid in plan.grids}
+    tasks = {store.identity(spec_of(grid))["task"] for grid in plan.grids}
     assert tasks == {flags["task"] for flags in reported}
 
 

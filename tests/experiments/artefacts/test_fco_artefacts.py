@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from experiments import once
+from experiments import store
 from experiments.artefacts import record as records
 from experiments.artefacts import views
-from experiments.artefacts.base import Computed, Picture, Plan, RunOf
+from experiments.artefacts.base import Computed, Picture, Plan, RunOf, spec_of
 from experiments.artefacts.claims import HELD, NOT_HELD, UNDECIDED, Claim
 from experiments.artefacts.record import Record
 from experiments.fco import artefacts, claims, convex, grids, regression
@@ -22,7 +22,7 @@ ROUNDS = [0, 50, 100, 200, 500]
 def flags_of(name, key, size="paper"):
   cell = BY_NAME[name].cells(Plan(size, {}))[key]
   assert isinstance(cell, RunOf)
-  return once.identity(cell.arguments)
+  return store.identity(spec_of(cell.arguments))
 
 
 def test_all_figures_and_theorems_are_there():
@@ -72,7 +72,7 @@ def test_fmri_is_the_papers(figure):
   }
   assert {name: flags[name] for name in paper} == paper
   cells = BY_NAME["figure1"].cells(Plan("paper", {}))
-  baseline = once.identity(cells["centralized",].arguments)
+  baseline = store.identity(spec_of(cells["centralized",].arguments))
   assert baseline["client_lr"] == [1e-4, 3e-4, *CLIENT]
   assert baseline["rounds"] == 300
 

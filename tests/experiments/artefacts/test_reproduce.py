@@ -8,7 +8,7 @@ import types
 import numpy as np
 import pytest
 
-from experiments import once, reproduce
+from experiments import reproduce, store
 from experiments import run as runner
 from experiments.artefacts import (
   ARTEFACTS,
@@ -28,6 +28,7 @@ from experiments.artefacts.base import (
   RunOf,
   Table,
   grid_of,
+  spec_of,
 )
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.running import Outcome, Runner
@@ -369,7 +370,7 @@ def test_every_artefact(artefact):
     plan = Plan(size, {})
     for cell in artefact.cells(plan).values():
       if isinstance(cell, RunOf):
-        once.identity(cell.arguments)
+        store.identity(spec_of(cell.arguments))
     assert all(grid_of(grid) for grid in plan.grids)
 
 

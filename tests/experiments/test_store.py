@@ -1,0 +1,133 @@
+"""Runs that are done once, and found again."""
+
+import dataclasses
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from experiments import run, store, workers
+from experiments.store import Store
+from tests.experiments.commands import spec_of
+
+ARGUMENTS = (
+  "--task=digits_logistic",
+  "--num_clients=20",
+  "--cohort_size=4",
+  "--client=sgd",
+  "--client_lr=0.1,1",
+  "--alpha=1",
+  "--rounds=2",
+)
+
+
+SPEC = spec_of(*ARGUMENTS)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+  """A store with one run."""
+  runs = Store(tmp_path_factory.mktemp("runs"))
+  _, was_there = runs.run(SPEC)
+  assert not was_there
+  return runs
+
+
+@pytest.fixture
+def no_run(monkeypatch):
+  monkeypatch.setattr(run, "perform", lambda *arguments: 1 / 0)
+
+
+def test_a_complete_run_is_found_and_not_run_again(runs, no_run):
+  found, was_there = runs.run(SPEC)
+  assert was_there
+  assert [point["client_lr"] for point in found.points] == [0.1, 1.0]
+  assert found.history.rounds == [0, 2]
+  # The same run in other words.
+  same = ("--client_lr=1e-1,1.0", "--partition=dirichlet", "--batch_size=64")
+  others = ("--local_epochs=1", "--x_axis=bytes", "--data_dir=d")
+  spec = dataclasses.replace(
+    spec_of(*ARGUMENTS, *same, *others[:2]), data_dir="elsewhere"
+  )
+  assert runs.find(spec) is not None
+
+
+@pytest.mark.parametrize(
+  ("other", "difference"),
+  [
+    ("--client_lr=0.1", "client_lr=[0.1, 1.0], not 0.1"),
+    ("--alpha=0.1", "alpha=1.0, not 0.1"),
+    ("--seed=0,1", "seed=0, not [0, 1]"),
+    ("--l2=0.5", "l2=0.0, not 0.5"),
+    ("--local_steps=3", "local_steps=None, not 3"),
+    ("--client=sgdm", "client=sgd, not sgdm, client_momentum=None, not 0.9"),
+  ],
+)
+def test_other_runs_have_other_folders(runs, no_run, other, difference):
+  spec = spec_of(*ARGUMENTS, other)
+  assert runs.find(spec) is None
+  assert runs.place(spec) != runs.place(SPEC)
+  config = runs.find(SPEC).config
+  assert store.differing(config, store.identity(spec)) == difference
+
+
+def test_a_folder_of_another_run_is_refused(runs, no_run, tmp_path):
+  other, moved = spec_of(*ARGUMENTS, "--l2=0.5"), Store(tmp_path)
+  shutil.copytree(runs.place(SPEC), moved.place(other))
+  with pytest.raises(ValueError, match=r"holds a run with l2=0\.0, not 0\.5"):
+    moved.run(other)
+
+
+def test_a_run_from_before_a_flag_was_added(runs):
+  config = dict(runs.find(SPEC).config)
+  del config["sampler"]
+  assert store.differing(config, store.identity(SPEC)) is None
+
+
+def test_what_is_not_complete_is_not_found(tmp_path):
+  runs = Store(tmp_path)
+  assert runs.find(SPEC) is None
+  runs.place(SPEC).mkdir()
+  (runs.place(SPEC) / "config.json").touch()
+  assert runs.find(SPEC) is None
+
+
+def test_a_run_that_was_killed_after_its_last_checkpoint(tmp_path):
+  runs, spec = Store(tmp_path), spec_of(*ARGUMENTS, "--checkpoint_every=1")
+  first, _ = runs.run(spec)
+  (runs.place(spec) / "summary.json").unlink()
+  again, was_there = runs.run(spec)
+  assert not was_there
+  assert again.points == first.points
+  for name, values in first.history.metrics.items():
+    np.testing.assert_array_equal(again.history.metrics[name], values)
+
+
+def test_what_else_is_in_a_folder_stays(tmp_path):
+  runs = Store(tmp_path)
+  other = runs.place(SPEC) / "thesis.tex"
+  other.parent.mkdir()
+  other.touch()
+  with pytest.raises(ValueError, match=r"thesis\.tex"):
+    runs.run(SPEC)
+  assert other.exists()
+
+
+def test_a_run_that_failed_says_why(tmp_path):
+  spec = spec_of("--task=mnist_cnn", "--data_dir=nowhere")
+  with pytest.raises(ValueError, match=r"^data_dir='nowhere': "):
+    Store(tmp_path).run(spec)
+
+
+def test_a_run_that_was_stopped(tmp_path, monkeypatch):
+  monkeypatch.setattr(run, "perform", lambda *arguments: 130)
+  with pytest.raises(workers.Interrupted):
+    Store(tmp_path).run(SPEC)
+
+
+def test_names_of_folders():
+  name = store.folder_name("-δ digits, δ=0.1/α", {"a": 1, "b": None})
+  assert re.fullmatch(r"digits_=0.1-[0-9a-f]{8}", name)
+  assert store.folder_name("-δ digits, δ=0.1/α", {"a": 1}) == name
+  assert store.folder_name("-δ digits, δ=0.1/α", {"a": 2}) != name
