@@ -17,6 +17,7 @@ from experiments.flags.registries import single_or_list
 from experiments.resuming import without_place
 from experiments.workers import Interrupted, RunFailed
 from fedjax_opt import Run, load_run
+from fedjax_opt.base import STREAMS
 from fedjax_opt.results import json_files
 from fedjax_opt.results.checkpoint import difference
 
@@ -77,6 +78,8 @@ def find(folder: pathlib.Path, arguments: Sequence[str]) -> Run | None:
   if not found.is_complete:
     return None
   other = differing(found.config, identity(arguments))
+  if (streams := found.config.get("streams", 1)) != STREAMS:
+    other = f"streams={streams}, not {STREAMS}"
   if other is not None:
     raise ValueError(
       f"{str(folder)!r} holds a run with {other}; give another folder, or "

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedjax_opt import Run, load_run
+from fedjax_opt.base import STREAMS
 from fedjax_opt.results import environment, json_files
 from fedjax_opt.results.checkpoint import Checkpoints, difference
 
@@ -39,6 +40,7 @@ def find(
     return Found()
   now = json_files.plain(
     dict(flags)
+    | {"streams": STREAMS}
     | {"versions": environment.versions(), "device": environment.device()}
   )
   # Of runs of more and less rounds, one is the beginning of the other.
@@ -77,7 +79,7 @@ def _config_of(output_dir: pathlib.Path) -> dict[str, Any]:
   """The `config.json` of a run."""
   path = output_dir / "config.json"
   try:
-    config = dict(json_files.read_json(path))
+    config = {"streams": 1} | json_files.read_json(path)
     config["rounds"] = int(config["rounds"])
   except (OSError, ValueError, TypeError, KeyError, OverflowError):
     raise ValueError(

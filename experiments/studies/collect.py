@@ -18,7 +18,9 @@ from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.selection import tune
 
 # Parts of a config.json that say nothing of the method.
-_OF_A_RUN = ("output_dir", "device", "versions", "seed", *job.MAY_DIFFER)
+_OF_A_RUN = (
+  "output_dir", "device", "streams", "versions", "seed", *job.MAY_DIFFER
+)  # fmt: skip
 
 
 def cell_of(done: Done) -> Cell:
