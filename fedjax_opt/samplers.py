@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from scipy import special
 
 from fedjax_opt.checks.values import (
   failed,
@@ -305,6 +304,8 @@ def _binomial(key, trials, mean, most):
   By inversion, with 64 random bits as two words: float32 would round a tail of
   the distribution that accountants of privacy look at.
   """
+  from scipy import special  # No other sampler needs it.
+
   ends = special.bdtr(np.arange(most), trials, mean / trials)  # [most] float64
   high = np.minimum(np.floor(ends * 2.0**32), 2**32 - 1)
   low = np.minimum(np.floor((ends * 2.0**32 - high) * 2.0**32), 2**32 - 1)
