@@ -7,6 +7,13 @@ keeps it: give the folder again to measure again. Processes take turns; each
 runs FedAvg with a network of one hidden layer, 50 clients a round, and reports
 rounds per second once compiled, and the largest memory that it had. In memory
 the pool is copied once; that time is reported apart.
+
+  python benchmarks/population.py --growth --folder=NEW_FOLDER
+
+measures instead what a round costs with more clients: 10 of 1,000 and of
+1,000,000 clients with four examples each (130 MB), on a linear model, with
+each sampler, in memory and on disk. Segments of rounds take turns; compilation
+is apart.
 """
 
 import argparse
@@ -93,6 +100,94 @@ def measure(folder: str, where: str, rounds: int) -> dict[str, float]:
   }
 
 
+# What a round costs with more clients.
+
+FEATURES, FEW, GROWN = 6, 4, (1_000, 1_000_000)
+SAMPLERS = {
+  "uniform": lambda samplers, num_clients: samplers.uniform(),
+  "cyclic": lambda samplers, num_clients: samplers.cyclic(4),
+  "poisson": lambda samplers, num_clients: samplers.poisson(8.0),
+  "fixed": lambda samplers, num_clients: samplers.fixed(),
+  "weighted": lambda samplers, num_clients: samplers.weighted(),
+  "weights": lambda samplers, num_clients: samplers.weighted(
+    np.ones(num_clients)
+  ),
+}
+
+
+def small_clients(folder: pathlib.Path, where: str, num_clients: int):
+  """The same clients in memory or on disk."""
+  import fedjax_opt as fo
+
+  path = folder / str(num_clients)
+  if where == "disk" and path.exists():
+    return fo.Population.open(path)
+  rng = np.random.default_rng(0)
+  examples = {
+    "x": rng.standard_normal((num_clients * FEW, FEATURES), np.float32),
+    "y": rng.standard_normal(num_clients * FEW, np.float32),
+  }
+  rows = np.arange(num_clients * FEW, dtype=np.int32).reshape(-1, FEW)
+  sizes = np.full(num_clients, FEW, np.int32)
+  data = fo.ClientData(examples, rows, sizes)
+  return data if where == "memory" else fo.Population.of_client_data(path, data)
+
+
+def start(data, sampler, rounds: int):
+  """A function that runs so many more rounds, and the seconds it compiled."""
+  import jax
+  import jax.numpy as jnp
+  import optax
+
+  import fedjax_opt as fo
+
+  def loss_fn(params, batch, rng):
+    return (batch["x"] @ params["w"] - batch["y"]) ** 2
+
+  simulator = fo.Simulator(
+    fo.fed_avg(loss_fn, optax.sgd(0.01)), data,
+    cohort_size=10, batch_size=FEW, sampler=sampler, eval_every=rounds,
+  )  # fmt: skip
+  begun = time.perf_counter()
+  state = simulator.init({"w": jnp.zeros(FEATURES)})
+  state, _ = simulator.run(state, rounds)
+  compiled = time.perf_counter() - begun
+
+  def run():
+    nonlocal state
+    state, _ = simulator.run(state, rounds)
+    jax.block_until_ready(state.server)
+
+  return run, compiled
+
+
+def growth(folder: pathlib.Path, rounds: int, turns: int) -> None:
+  """Prints what a round costs with few and with many clients."""
+  import fedjax_opt as fo
+
+  folder.mkdir(parents=True, exist_ok=True)
+  print("ms a round, of 1,000 and 1,000,000 clients; [s of the first rounds]")
+  for where in ("memory", "disk"):
+    clients = {n: small_clients(folder, where, n) for n in GROWN}
+    for name, make_sampler in SAMPLERS.items():
+      runs = [
+        start(clients[n], make_sampler(fo.samplers, n), rounds) for n in GROWN
+      ]
+      seconds = [[], []]
+      for _ in range(turns):
+        for of_size, (run, _) in zip(seconds, runs, strict=True):
+          begun = time.perf_counter()
+          run()
+          of_size.append((time.perf_counter() - begun) / rounds)
+      few, many = map(statistics.median, seconds)
+      first = ", ".join(f"{compiled:.1f}" for _, compiled in runs)
+      print(
+        f"{where:>6} {name:>8}: {1e3 * few:.3f} {1e3 * many:.3f} "
+        f"ratio {many / few:.2f} [{first}]",
+        flush=True,
+      )
+
+
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
   parser.add_argument("--folder", required=True, help="of the population")
@@ -102,7 +197,13 @@ def main() -> None:
   parser.add_argument(
     "--measure", choices=("disk", "memory"), help=argparse.SUPPRESS
   )
+  parser.add_argument(
+    "--growth", action="store_true", help="with few and with many clients"
+  )
   options = parser.parse_args()
+  if options.growth:
+    growth(pathlib.Path(options.folder), options.rounds, options.turns)
+    return
   if options.measure:
     found = measure(options.folder, options.measure, options.rounds)
     print(json.dumps(found))

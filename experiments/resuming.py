@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from experiments.spec import spec as specs
 from experiments.spec.spec import Spec
 from fedjax_opt import Run, load_run
+from fedjax_opt.base import STREAMS
 from fedjax_opt.results import environment, json_files
 from fedjax_opt.results.checkpoint import Checkpoints, difference
 
@@ -37,6 +38,7 @@ def find(spec: Spec, output_dir: pathlib.Path) -> Found:
     return Found()
   now = json_files.plain(
     spec.values()
+    | {"streams": STREAMS}
     | {"versions": environment.versions(), "device": environment.device()}
   )
   # Of runs of more and less rounds, one is the beginning of the other.
@@ -76,7 +78,7 @@ def _config_of(output_dir: pathlib.Path) -> dict[str, Any]:
   """The `config.json` of a run."""
   path = output_dir / "config.json"
   try:
-    config = dict(json_files.read_json(path))
+    config = {"streams": 1} | json_files.read_json(path)
     config["rounds"] = int(config["rounds"])
   except (OSError, ValueError, TypeError, KeyError, OverflowError):
     raise ValueError(

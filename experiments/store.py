@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import pathlib
 import re
@@ -18,6 +19,7 @@ from experiments.spec.kinds import KINDS
 from experiments.spec.spec import FLAGS, Spec
 from experiments.workers import Interrupted, RunFailed
 from fedjax_opt import Population, Run, load_run
+from fedjax_opt.base import STREAMS
 from fedjax_opt.results import json_files
 from fedjax_opt.results.checkpoint import difference
 
@@ -25,8 +27,10 @@ from fedjax_opt.results.checkpoint import difference
 class Store(NamedTuple):
   """A folder with a folder for each run.
 
-  The name of a run's folder ends with a digest of all on which its results
-  depend; what it is called, and how it is computed, is no part of that.
+  The name of a run's folder has a few words for people, such as
+  'digits-fed_avg-sgd-alpha=0.1-6x5' for six settings with five seeds, and ends
+  with a digest of all on which its results depend. What a method is called, and
+  how it is computed, is no part of that.
 
   Attributes:
     folder: of all runs.
@@ -37,6 +41,10 @@ class Store(NamedTuple):
   def place(self, spec: Spec) -> pathlib.Path:
     """The folder of a run, which need not be there."""
     words = [spec.task.name, spec.algorithm.name, spec.client.name]
+    own = spec.partition.static if spec.partition else {}
+    words += [f"{name}={value}" for name, value in list(own.items())[:1]]
+    settings = math.prod(map(len, spec.grid.values()))
+    words.append(f"{settings}x{len(spec.seed)}")
     return self.folder / folder_name("-".join(words), identity(spec))
 
   def find(self, spec: Spec) -> Run | None:
@@ -52,6 +60,8 @@ class Store(NamedTuple):
     if not found.is_complete:
       return None
     other = differing(found.config, identity(spec))
+    if (streams := found.config.get("streams", 1)) != STREAMS:
+      other = f"streams={streams}, not {STREAMS}"
     if other is not None:
       raise ValueError(
         f"{str(folder)!r} holds a run with {other}; give another folder, or "

@@ -37,6 +37,14 @@ ClientRule = (
 # A rate, or a function from the round to one.
 Rate = jax.typing.ArrayLike | Callable[[jax.Array], jax.Array]
 
+# Which numbers a seed draws. One more whenever the same settings and seed would
+# give other cohorts, batches or clients; runs made with another one are not
+# resumed. In a record that does not say it is 1.
+#   2: samplers draw few of more than 4,096 clients without shuffling all of
+#      them (uniform, cyclic, poisson), as `random_k` does of entries; cyclic
+#      draws other cohorts of few clients too.
+STREAMS = 2
+
 # (params, data, test) -> {name: scalar}, inside the compiled program; `data`
 # is a `ClientData`, `test` a batch of all test examples or None. It is called
 # with `validation=`, a batch too, if a run was given validation examples.

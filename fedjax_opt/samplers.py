@@ -21,7 +21,7 @@ from fedjax_opt.checks.values import (
   shown,
   whole,
 )
-from fedjax_opt.engine.batches import first_of_shuffle
+from fedjax_opt.engine.batches import distinct, is_few
 
 __all__ = [
   "Sampler",
@@ -69,7 +69,7 @@ def uniform() -> Sampler:
     num_clients = len(sizes)
     if cohort_size == num_clients:
       return jnp.arange(num_clients, dtype=jnp.int32), None
-    return first_of_shuffle(key, 0, num_clients, cohort_size), None
+    return distinct(key, num_clients, cohort_size), None
 
   return Sampler(draw)
 
@@ -127,19 +127,24 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
     del round
     if weights is None:
       shares = sizes.astype(float) / jnp.sum(sizes.astype(float))
-      ends = jnp.cumsum(shares)
-    else:
+      ends, owners = jnp.cumsum(shares), _last_with_share(shares, jnp)
+    else:  # Constants of the program, [M].
       shares, ends = jnp.asarray(weights), jnp.asarray(np.cumsum(weights))
+      owners = jnp.asarray(_last_with_share(weights, np))
     # Inverse transform sampling. Rounding of the ends can give a client without
     # a share an interval, which goes to the last one before that has a share.
     numbers = jax.random.uniform(key, (cohort_size,))
     drawn = jnp.searchsorted(ends, numbers, side="right")
-    places = jnp.arange(len(shares))
-    owners = jax.lax.cummax(jnp.where(shares > 0, places, 0))
     clients = owners[jnp.minimum(drawn, len(shares) - 1)].astype(jnp.int32)
     return clients, 1 / (cohort_size * shares[clients])
 
   return Sampler(draw, check)
+
+
+def _last_with_share(shares, xp):
+  """[M], of each client the last one up to it that has a share."""
+  places = xp.where(shares > 0, xp.arange(len(shares)), 0)
+  return jax.lax.cummax(places) if xp is jnp else np.maximum.accumulate(places)
 
 
 def fixed(cohorts: Sequence[Sequence[int]] | None = None) -> Sampler:
@@ -226,12 +231,11 @@ def cyclic(groups: int) -> Sampler:
       )
 
   def draw(key, round, sizes, cohort_size):
-    num_clients = len(sizes)
-    group = round % groups
-    numbers = jnp.arange(num_clients)
-    ranks = jax.random.uniform(key, (num_clients,))
-    ranks = jnp.where(numbers % groups == group, ranks, jnp.inf)
-    return jnp.argsort(ranks)[:cohort_size].astype(jnp.int32), None
+    group, (whole_groups, rest) = round % groups, divmod(len(sizes), groups)
+    most = whole_groups + (rest > 0)
+    num = whole_groups + (group < rest)  # Clients of this group.
+    places = distinct(key, most, cohort_size, num)
+    return (group + groups * places).astype(jnp.int32), None
 
   return Sampler(draw, check)
 
@@ -277,13 +281,38 @@ def poisson(expected: float) -> Sampler:
   def draw(key, round, sizes, cohort_size):
     del round
     num_clients = len(sizes)
-    numbers = jax.random.uniform(key, (num_clients,))
-    least, clients = jax.lax.top_k(-numbers, cohort_size)
-    is_drawn = -least < expected / num_clients
+    if is_few(num_clients, cohort_size):
+      # How many come is binomial, and who does is then as likely for all: the
+      # same cohorts without a number for each client.
+      count_key, key = jax.random.split(jax.random.fold_in(key, 0))
+      clients = distinct(key, num_clients, cohort_size)
+      count = _binomial(count_key, num_clients, expected, cohort_size)
+      is_drawn = jnp.arange(cohort_size) < count
+    else:
+      numbers = jax.random.uniform(key, (num_clients,))
+      least, clients = jax.lax.top_k(-numbers, cohort_size)
+      is_drawn = -least < expected / num_clients
     clients = jnp.where(is_drawn, clients, num_clients)
     return clients.astype(jnp.int32), None
 
   return Sampler(draw, check, float(expected))
+
+
+def _binomial(key, trials, mean, most):
+  """[] int, Binomial(trials, mean / trials), or `most` where it is more.
+
+  By inversion, with 64 random bits as two words: float32 would round a tail of
+  the distribution that accountants of privacy look at.
+  """
+  from scipy import special  # No other sampler needs it.
+
+  ends = special.bdtr(np.arange(most), trials, mean / trials)  # [most] float64
+  high = np.minimum(np.floor(ends * 2.0**32), 2**32 - 1)
+  low = np.minimum(np.floor((ends * 2.0**32 - high) * 2.0**32), 2**32 - 1)
+  high, low = jnp.asarray(high.astype(np.uint32)), low.astype(np.uint32)
+  drawn = jax.random.bits(key, (2,), jnp.uint32)
+  is_past = (drawn[0] > high) | ((drawn[0] == high) & (drawn[1] >= low))
+  return jnp.sum(is_past)
 
 
 _BY_NAME = {"uniform": uniform, "weighted": weighted, "fixed": fixed}

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from scipy import stats
 
 from fedjax_opt import (
   Algorithm,
@@ -84,6 +85,52 @@ class TestUniform:
   def test_all_clients_are_in_their_own_order(self):
     cohorts = cohorts_of("uniform", rounds=2, cohort_size=5)
     np.testing.assert_array_equal(cohorts, [range(5)] * 2)
+
+
+class TestManyClients:
+  """Populations of which cohorts are drawn without a number for each client."""
+
+  SIZES = np.ones(6000, np.int32)
+
+  def test_uniform_is_alike_on_the_host_and_over_seeds(self):
+    sampler = samplers.uniform()
+    draw = lambda seed: samplers.draw(sampler, seed, 3, self.SIZES, 12)[0]
+    seeds = np.arange(4, dtype=np.uint32)
+    together = np.asarray(jax.jit(jax.vmap(draw))(seeds))
+    alone = [np.asarray(draw(seed)) for seed in seeds]
+    np.testing.assert_array_equal(together, alone)
+    assert len(np.unique(together)) > 40
+
+  @pytest.mark.parametrize("round", [0, 6])
+  def test_cyclic(self, round):
+    """Groups of 858 clients, the last one of 857; and ten times as many."""
+    for num_clients, cohort_size in ((6000, 20), (60_000, 20)):
+      draw = lambda key, num=num_clients, cohort=cohort_size: samplers.cyclic(
+        7
+      ).draw(key, jnp.int32(round), np.ones(num), cohort)
+      keys = jax.random.split(jax.random.key(1), 300)
+      clients = np.asarray(jax.jit(jax.vmap(draw))(keys)[0])
+      assert set((clients % 7).ravel()) == {round}
+      assert clients.max() < num_clients
+      assert all(len(set(row)) == cohort_size for row in clients.tolist())
+      group = -(-(num_clients - round) // 7)
+      counts = np.bincount(clients.ravel() // 7 * 10 // group, minlength=10)
+      expected = clients.size / 10
+      assert np.sum((counts - expected) ** 2) / expected < 35
+
+  def test_poisson(self):
+    """The number is binomial, up to the places; who comes is uniform."""
+    many, places, expected, sizes = 20_000, 12, 7.5, self.SIZES
+    clients, _ = drawn(samplers.poisson(expected), many, places, sizes)
+    came = clients < len(sizes)
+    # Those that stay empty are the last ones.
+    assert np.all(came[:, :-1] >= came[:, 1:])
+    number = np.bincount(came.sum(1), minlength=places + 1)
+    law = stats.binom(len(sizes), expected / len(sizes))
+    shares = [*law.pmf(np.arange(places)), law.sf(places - 1)]
+    assert stats.chisquare(number, many * np.array(shares)).pvalue > 1e-4
+    cells = np.bincount(clients[came] // 100, minlength=60)
+    assert stats.chisquare(cells).pvalue > 1e-4
 
 
 WEIGHTS = {"sizes": None, "given": [4.0, 0.0, 1.0, 2.5, 0.5]}

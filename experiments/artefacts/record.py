@@ -16,6 +16,7 @@ import numpy as np
 from experiments.spec.kinds import KINDS
 from experiments.spec.spec import FLAGS
 from fedjax_opt import Run
+from fedjax_opt.base import STREAMS
 from fedjax_opt.metrics import History
 from fedjax_opt.results import json_files
 
@@ -51,7 +52,8 @@ class Record:
     arguments: flags of the run; () of a computation.
     flags: those of its flags that are no defaults; of a computation its
       function and options.
-    about: date and seconds; of a run also device, versions, criterion and the
+    about: date, seconds and streams, see `fedjax_opt.base.STREAMS`, 1 where
+      that is missing; of a run also device, versions, criterion and the
       number of all its points.
     points: {name: value} of the points, the seed among them. [S] mappings.
     history: the metrics that were kept; NaN where a point has diverged.
@@ -96,6 +98,7 @@ def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
   timing = run.summary["timing"]
   about = about_now(timing["compile_seconds"] + timing["run_seconds"])
   about |= {name: run.config[name] for name in ("device", "versions")}
+  about["streams"] = run.config.get("streams", 1)
   about["date"] = _date(run.folder / "summary.json")
   about["criterion"] = run.summary["criterion"]
   about["num_points"] = len(run.points)
@@ -135,7 +138,8 @@ def means_of(run: Run, metrics: Mapping[str, int]) -> dict[str, np.ndarray]:
 def about_now(seconds: float) -> dict[str, Any]:
   """What is said of something that just ran."""
   now = datetime.date.today().isoformat()
-  return {"date": now, "seconds": round(float(seconds), 1)}
+  seconds = round(float(seconds), 1)
+  return {"date": now, "seconds": seconds, "streams": STREAMS}
 
 
 def _date(path: pathlib.Path) -> str:

@@ -19,7 +19,7 @@ from fedjax_opt.results.selection import tune
 from fedjax_opt.study.tune import Tuned
 
 # Parts of a config.json that say nothing of the method.
-_OF_A_RUN = {"device", "versions", "seed"} | {
+_OF_A_RUN = {"device", "streams", "versions", "seed"} | {
   name for name, flag in FLAGS.items() if not flag.is_identity
 }
 

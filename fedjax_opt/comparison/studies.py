@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from fedjax_opt.base import Algorithm, Batch, Params
+from fedjax_opt.base import STREAMS, Algorithm, Batch, Params
 from fedjax_opt.checks import inputs
 from fedjax_opt.checks import settings as checked
 from fedjax_opt.checks import values as checks
@@ -138,6 +138,7 @@ def compare(
     "seeds of tuning": seeds,
     "seeds of the report": report_seeds,
     **{n: v for n, v in settings.items() if isinstance(v, int | float | str)},
+    "streams": STREAMS,
     "versions": environment.versions(),
     "device": environment.device(),
   }

@@ -78,6 +78,10 @@ class Cohort:
       parts: of a message, see `algorithms.shapes_of_parts`; needed only if
         updates have a limit.
     """
+    # Keys are folded from seed, round and client, so no draw depends on what
+    # ran before. Clients that start one by one, on a clock, need no others: the
+    # number of the start, counted over the run, is then folded for the round.
+    # The server's version would not do, as a client can start from it twice.
     round_key = jax.random.fold_in(key, round)
     clients, scale = data.clients, data.scale
     if clients is None:

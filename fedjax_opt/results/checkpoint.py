@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedjax_opt.base import State
+from fedjax_opt.base import STREAMS, State
 from fedjax_opt.digests import digest, is_whole, signed
 from fedjax_opt.engine import processes
 from fedjax_opt.results import checkpoint_folder
@@ -91,6 +91,7 @@ class Checkpoints:
       except Exception as error:
         self._check_damaged(step, error)
       else:
+        self._check_streams(about.get("streams", 1))
         self._check_identity(about["identity"])
         break
 
@@ -121,6 +122,7 @@ class Checkpoints:
     blob = np.frombuffer(buffer.getbuffer(), np.uint8)
     about = {"identity": self._identity, "shapes": _shapes(state)}
     about |= {"round": round, "digests": _digests(state, blob)}
+    about["streams"] = STREAMS
     before = checkpoint_folder.names(self._folder)
     try:
       with self._manager() as manager:
@@ -293,6 +295,14 @@ class Checkpoints:
       raise ValueError(
         f"resume=False: {str(self._folder)!r} holds checkpoints of a run; give "
         "resume=True to go on with it, or another folder"
+      )
+
+  def _check_streams(self, saved: int) -> None:
+    if saved != STREAMS:
+      raise ValueError(
+        f"resume=True: {str(self._folder)!r} is of a run with streams={saved} "
+        f"of random numbers, not {STREAMS}, which would go on with other "
+        "cohorts; give another folder"
       )
 
   def _check_identity(self, saved: Mapping[str, Any]) -> None:

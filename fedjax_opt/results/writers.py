@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedjax_opt import folders
-from fedjax_opt.base import Params
+from fedjax_opt.base import STREAMS, Params
 from fedjax_opt.results import tensorboard
 from fedjax_opt.results.environment import device, versions
 from fedjax_opt.results.history import History, direction
@@ -105,7 +105,8 @@ class RunWriter:
     self.folder = check_output_dir(output_dir, resume)
     self._points = [dict(point) for point in points]
     self._config = plain(
-      dict(config) | {"versions": versions(), "device": device()}
+      dict(config)
+      | {"streams": STREAMS, "versions": versions(), "device": device()}
     )
     self._flags = flags
     self._metrics = MetricsFile(self.folder / "metrics.csv", self._points)

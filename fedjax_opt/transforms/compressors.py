@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 
 from fedjax_opt import norms, trees
 from fedjax_opt.checks import values as checks
-from fedjax_opt.engine.batches import first_of_shuffle
+from fedjax_opt.engine.batches import distinct
 from fedjax_opt.transforms.upload import Upload
 
 _INDEX = 4  # Bytes of an index, or of the seed of a draw.
@@ -82,7 +82,7 @@ def random_k(fraction: float) -> Upload:
   def compressor(is_scaled):
     def compress(u, key):
       k = _count(fraction, u.size)
-      indices = first_of_shuffle(key, 0, u.size, k)
+      indices = distinct(key, u.size, k)
       scale = u.size / k if is_scaled else 1
       return jnp.zeros_like(u).at[indices].set(scale * u[indices])
 

@@ -1,10 +1,13 @@
 """A small problem, and what the tables of bad input are checked with."""
 
+import functools
+
 import jax
 import numpy as np
 import optax
+import pytest
 
-from fedjax_opt import ClientData, evaluation, fed_avg, simulate
+from fedjax_opt import ClientData, evaluation, fed_avg
 
 N = 12
 X = np.linspace(-1, 1, 3 * N, dtype=np.float32).reshape(N, 3)
@@ -37,29 +40,7 @@ evaluate = evaluation.federated(per_example)
 ALGORITHM = fed_avg(loss_fn, SGD)
 SETTINGS = {"rounds": 2, "batch_size": 2}
 
-DEFAULTS = {
-  "algorithm": ALGORITHM,
-  "params": PARAMS,
-  "data": DATA,
-  **SETTINGS,
-}
-
-
-def run(**given):
-  """A simulation in which these arguments are bad."""
-  return lambda: simulate(**DEFAULTS | given)
-
-
-def late(**given):
-  """As `run`, of functions that give the arguments when it is called."""
-  return lambda: simulate(
-    **DEFAULTS | {name: make() for name, make in given.items()}
-  )
-
-
-def algorithm(make):
-  """As `run`, of a function that gives the algorithm."""
-  return late(algorithm=make)
+DEFAULTS = {"algorithm": ALGORITHM, "params": PARAMS, "data": DATA, **SETTINGS}
 
 
 # Programs that were compiled.
@@ -100,3 +81,55 @@ def check(call, kind, message):
   assert "\n" not in text
   assert len(text) <= 250
   assert not compiled
+
+
+class Each:
+  """Several arguments that are refused with the same line."""
+
+  def __init__(self, *arguments):
+    self.arguments = arguments
+
+
+def refused(tables):
+  """Cases for `parametrize`, each `(call, kind, line)`.
+
+  Args:
+    tables: {(checker, type of the error): {the whole line, see `check`: the
+      argument that the checker is called with, or `Each` of several}}.
+  """
+  return [
+    pytest.param(functools.partial(checker, argument), kind, line, id=line[:60])
+    for (checker, kind), table in tables.items()
+    for line, bad in table.items()
+    for argument in (bad.arguments if isinstance(bad, Each) else (bad,))
+  ]
+
+
+def call(function):
+  """The checker of what is a whole call."""
+  function()
+
+
+def fails_on(checker, names, words, types=(), values=()):
+  """Cases of fields that all want the same.
+
+  Args:
+    checker: called with {name: argument}.
+    names: of the fields.
+    words: what they must be, the end of the line.
+    types: arguments that are a TypeError.
+    values: arguments that are a ValueError.
+  """
+
+  def table(bad):
+    return {
+      f"{name}={value!r}".removesuffix(".0") + f": must be {words}": {
+        name: value
+      }
+      for name in names
+      for value in bad
+    }
+
+  return refused(
+    {(checker, TypeError): table(types), (checker, ValueError): table(values)}
+  )

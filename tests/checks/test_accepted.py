@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from fedjax_opt import Algorithm, Simulator, fed_avg, scaffold, simulate
+from fedjax_opt.checks import inputs
 from fedjax_opt.checks import values as checks
 from fedjax_opt.engine import programs
 from fedjax_opt.engine.executor import Executor
@@ -71,6 +72,23 @@ def test_a_run_is_traced_ahead_once(monkeypatch):
   other = Simulator(ALGORITHM, DATA, batch_size=2, evaluate=evaluate)
   other.run(other.init(PARAMS), 1)
   assert len(calls) == 2
+
+
+def test_models_of_several_seeds_are_drawn_one_after_the_other():
+  """A batch of QR decompositions can stop jaxlib on CPU for good."""
+
+  @jax.custom_batching.custom_vmap
+  def orthogonal(key):
+    return jax.nn.initializers.orthogonal()(key, (8, 8))
+
+  @orthogonal.def_vmap
+  def _(axis_size, in_batched, key):
+    raise AssertionError("was vectorized over seeds")
+
+  draw = lambda key: {"w": orthogonal(key)}
+  models = inputs.models_of_seeds(draw, [0, 1, 2], has_points=True)
+  one = inputs.models_of_seeds(draw, [1], has_points=False)
+  np.testing.assert_array_equal(models["w"][1], one["w"])
 
 
 def test_own_errors_are_told_from_those_of_libraries():

@@ -13,7 +13,8 @@ import time
 import numpy as np
 import pytest
 
-from experiments import compare, convert, once, results, run, workers
+from experiments import compare, convert, results, run, workers
+from experiments.store import Store
 from fedjax_opt import load_run
 from fedjax_opt.comparison import pictures
 from tests.experiments.commands import REPOSITORY, call
@@ -69,20 +70,22 @@ def test_what_it_leaves(whole):
     assert (whole / name).stat().st_size > 200
   assert list((whole / "pictures").glob("*.png"))
   folders = sorted(path.name for path in (whole / "runs").iterdir())
-  assert len(folders) == 6
-  tuned = [f for f in folders if (whole / "runs" / f / "tuning").exists()]
-  assert len(tuned) == 4  # Delta-SGD has nothing to tune.
+  assert len([f for f in folders if "-3x2-" in f]) == 4
+  # Delta-SGD has nothing to tune.
+  assert len([f for f in folders if "-1x2-" in f]) == 6
   assert len(rows_of(whole)) == 6
 
 
 def test_every_number_comes_from_the_runs(whole):
   """The chosen setting has the best validation mean; the report fresh seeds."""
-  for folder in (whole / "runs").iterdir():
-    report = load_run(folder / "report-2-seeds")
+  for folder in (whole / "runs").glob("*-1x2-*"):
+    report = load_run(folder)
     assert [point["seed"] for point in report.points] == [2, 3]
-    if not (folder / "tuning").exists():
+    same = folder.name.split("-1x2-")[0]
+    found = [*(whole / "runs").glob(f"{same}-3x2-*")]
+    if not found:
       continue
-    tuning = load_run(folder / "tuning")
+    tuning = load_run(found[0])
     assert {point["seed"] for point in tuning.points} == {0, 1}
     final = tuning.history.values("validation_accuracy")[:, -1]
     rates = [point["client_lr"] for point in tuning.points]
@@ -95,7 +98,7 @@ def test_every_number_comes_from_the_runs(whole):
     row = next(
       row
       for row in rows_of(whole)
-      if folder.name.startswith(row["method"].replace(", ", "_"))
+      if LABELS[report.config["algorithm"]] == row["method"]
       and float(row["alpha"]) == report.config["alpha"]
     )
     assert float(row["mean"]) == pytest.approx(final.mean(), abs=1e-12)
@@ -140,7 +143,7 @@ def test_more_seeds_of_the_report_need_no_other_tuning(copied):
   assert {path: after[path] for path in before} == before
   new = [path for path in after if path not in before]
   assert len(new) == 6
-  assert all("report-3-seeds" in str(path) for path in new)
+  assert all("-1x3-" in str(path) for path in new)
   assert {int(row["seeds"]) for row in rows_of(copied)} == {3}
 
 
@@ -205,7 +208,7 @@ def test_no_test_value_enters_any_choice(
 
 def test_runs_that_are_there(whole, tmp_path):
   runs = whole / "runs"
-  tuned = [*runs.glob("FedAvg*/tuning"), *runs.glob("SCAFFOLD*/tuning")]
+  tuned = runs.glob("*-3x2-*")
   folders = ",".join(map(str, tuned))
   status = call(
     f"--runs={folders}", f"--output_dir={tmp_path}", program=compare
@@ -220,7 +223,7 @@ def test_runs_that_are_there(whole, tmp_path):
 
 def test_runs_beside_methods_stand_under_their_own_conditions(tmp_path, whole):
   """A run's alpha is a condition, even where it was no flag of the study."""
-  (run_of,) = (whole / "runs").glob("SCAFFOLD_alpha=0.1-*/report-2-seeds")
+  (run_of,) = (whole / "runs").glob("*-scaffold-*-alpha=0.1-1x2-*")
   arguments = (FED_AVG, "--alpha=1", f"--runs={run_of}")
   assert study(tmp_path, *arguments) == 0
   rows = rows_of(tmp_path)
@@ -232,8 +235,8 @@ def test_runs_beside_methods_stand_under_their_own_conditions(tmp_path, whole):
 
 def test_runs_of_one_method_have_one_label(tmp_path, whole):
   """Whether a rate was tuned in a run is no part of the method."""
-  (tuned,) = (whole / "runs").glob("SCAFFOLD_alpha=0.1-*/tuning")
-  (single,) = (whole / "runs").glob("SCAFFOLD_alpha=1-*/report-2-seeds")
+  (tuned,) = (whole / "runs").glob("*-scaffold-*-alpha=0.1-3x2-*")
+  (single,) = (whole / "runs").glob("*-scaffold-*-alpha=1.0-1x2-*")
   runs = f"--runs={tuned},{single}"
   assert call(runs, f"--output_dir={tmp_path}", program=compare) == 0
   assert {row["method"] for row in rows_of(tmp_path)} == {"SCAFFOLD"}
@@ -262,20 +265,20 @@ def test_every_setting_diverged(tmp_path, capsys):
 
 
 def test_ctrl_c(tmp_path, monkeypatch, capsys):
-  real = once.run
+  real = Store.run
 
-  def pressed(folder, arguments):
-    if folder.parent.name.startswith("SCAFFOLD"):
+  def pressed(self, spec):
+    if spec.algorithm.name == "scaffold":
       raise workers.Interrupted
-    return real(folder, arguments)
+    return real(self, spec)
 
-  monkeypatch.setattr(once, "run", pressed)
+  monkeypatch.setattr(Store, "run", pressed)
   assert study(tmp_path, FED_AVG, SCAFFOLD) == 130
   err = capsys.readouterr().err
   assert err.endswith(
     "interrupted: 1 cells are complete; the same command goes on\n"
   )
-  monkeypatch.setattr(once, "run", real)
+  monkeypatch.setattr(Store, "run", real)
   assert study(tmp_path, FED_AVG, SCAFFOLD) == 0
   assert capsys.readouterr().err.count("(was there)") == 1
 
@@ -376,7 +379,7 @@ def test_kills_lose_no_finished_cell(tmp_path, kills):
 
 def test_flags_beside_runs_alone(tmp_path, whole, capsys):
   """They would change nothing."""
-  (run_of,) = (whole / "runs").glob("SCAFFOLD_alpha=1-*/report-2-seeds")
+  (run_of,) = (whole / "runs").glob("*-scaffold-*-alpha=1.0-1x2-*")
   arguments = (f"--runs={run_of}", "--rounds=7", f"--output_dir={tmp_path}")
   assert call(*arguments, program=compare) == 1
   assert "rounds=7: the runs have their own flags" in capsys.readouterr().err

@@ -18,6 +18,7 @@ import pytest
 
 from experiments import resuming
 from fedjax_opt import load_run
+from fedjax_opt.base import STREAMS
 from fedjax_opt.results import environment, json_files
 from tests.experiments.commands import call, spec_of, start
 
@@ -194,6 +195,25 @@ def test_another_version_is_refused(whole, tmp_path, capsys):
   error = capsys.readouterr().err
   assert "versions={" in error
   assert "'jax': '0.0.1'" in error
+
+
+def test_a_run_with_other_random_streams_is_refused(whole, tmp_path, capsys):
+  """One that does not say which it had is older than their number."""
+  folder = tmp_path / "run"
+  shutil.copytree(whole, folder)
+  config = json.loads((folder / "config.json").read_text())
+  del config["streams"]
+  (folder / "config.json").write_text(json.dumps(config))
+  summary = json.loads((folder / "summary.json").read_text())
+  del summary["config"]["streams"]
+  (folder / "summary.json").write_text(json.dumps(summary))
+  assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 1
+  assert capsys.readouterr().err == (
+    f"error: resume=True: '{folder}' holds a run with streams=1, not "
+    f"{STREAMS}; give the flags of that run, or another folder\n"
+  )
+  with pytest.raises(ValueError, match=f"streams=1, not {STREAMS}; give an"):
+    once.find(folder, [*ARGUMENTS])
 
 
 def test_nothing_is_written_where_no_checkpoint_can_be_read(
@@ -382,6 +402,7 @@ def test_where_data_and_encoders_are_may_differ(tmp_path):
     spec_of("--resume", "--rounds=3"), data_dir="/one", pretrained="/one/small"
   )
   here = {"versions": environment.versions(), "device": environment.device()}
+  here["streams"] = STREAMS
   config = json_files.plain(spec.values() | here)
   (tmp_path / "config.json").write_text(json.dumps(config))
   find = lambda **own: resuming.find(dataclasses.replace(spec, **own), tmp_path)

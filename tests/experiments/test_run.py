@@ -15,6 +15,7 @@ import pytest
 
 from experiments import compilation_cache, results, run
 from experiments.spec.resolve import resolve
+from fedjax_opt.base import STREAMS
 from tests.experiments.commands import REPOSITORY, call, given, start
 
 SMALL = ("--task=digits_logistic", "--num_clients=20", "--cohort_size=4")
@@ -105,6 +106,7 @@ def test_config(grid):
   config = read_json(folder / "config.json")
   device = config.pop("device")
   assert set(device) == {"platform", "kind", "count"}
+  assert config.pop("streams") == STREAMS
   assert {"python", "jax", "flax", "optax", "numpy"} <= set(
     config.pop("versions")
   )

@@ -8,6 +8,7 @@ import types
 import pytest
 
 from experiments.command_line.flags import arguments
+from experiments.store import Store
 from experiments.studies import collect, plan, request
 
 FED_AVG, SCAFFOLD = "--method=fed_avg client=sgd", "--method=scaffold"

@@ -23,8 +23,9 @@ from fedjax_opt import (
   simulate,
   sweep,
 )
+from fedjax_opt.base import STREAMS
 from fedjax_opt.engine import counters
-from fedjax_opt.results import checkpoint_folder
+from fedjax_opt.results import checkpoint, checkpoint_folder
 from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
 from fedjax_opt.results.record import RunRecord
 from tests import jax_problems
@@ -567,7 +568,7 @@ def test_a_full_disk_leaves_what_was_complete(tmp_path):
   assert found.round == 3
 
 
-def test_what_cannot_be_resumed(tmp_path):
+def test_what_cannot_be_resumed(tmp_path, monkeypatch):
   empty, folder = tmp_path / "empty", tmp_path / "full"
 
   def message(*args, **kwargs):
@@ -591,6 +592,13 @@ def test_what_cannot_be_resumed(tmp_path):
     f"resume=True: '{folder}' is of a run with lr=0.1, not 0.2; give the flags "
     "and versions of that run, or another folder"
   )
+  with monkeypatch.context() as patch:
+    patch.setattr(checkpoint, "STREAMS", 7)
+    assert message(folder, 3, resume=True, identity=identity) == (
+      f"resume=True: '{folder}' is of a run with streams={STREAMS} of random "
+      "numbers, not 7, which would go on with other cohorts; give another "
+      "folder"
+    )
   mine = Checkpoints(folder, 3, resume=True, identity=identity)
   with pytest.raises(ValueError) as error:  # noqa: PT011
     mine.load({"w": jnp.ones(4)})

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import fedjax_opt
+from fedjax_opt.base import STREAMS
 from fedjax_opt.results import writers
 from fedjax_opt.results.environment import PACKAGES
 from fedjax_opt.results.history import History
@@ -101,6 +102,7 @@ class TestConfig:
     assert config["versions"]["fedjax_opt"] == fedjax_opt.__version__
     assert config["versions"]["numpy"] == np.__version__
     assert set(config["device"]) == {"platform", "kind", "count"}
+    assert config["streams"] == STREAMS
 
 
 class TestMetricsCsv:
