@@ -83,9 +83,9 @@ def typed(values: Mapping[str, Any]) -> dict[str, Any]:
   for name, value in values.items():
     if name not in found:
       raise ValueError(mistakes.no_such_flag(name, known))
-    if isinstance(value, str):
+    if not isinstance(value, bool):
       try:
-        value = known[name].parser.parse(value)
+        value = known[name].parser.parse(str(value))
       except (ValueError, TypeError):
         raise ValueError(
           mistakes.wrong_value(name, value, known[name])

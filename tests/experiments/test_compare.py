@@ -26,6 +26,7 @@ SHARED = (
 FED_AVG, SCAFFOLD = "--method=fed_avg client=sgd", "--method=scaffold"
 DELTA = "--method=fed_avg client=delta_sgd label=Delta"
 ALPHAS = "--alpha=1,0.1"
+LABELS = {"sgd fed_avg": "FedAvg, SGD", "sgd scaffold": "SCAFFOLD"}
 
 
 def study(folder, *arguments):
@@ -41,7 +42,7 @@ def runs_of(folder):
   """path -> (time of its writing, content), of all finished runs."""
   return {
     path: (path.stat().st_mtime_ns, path.read_bytes())
-    for path in (folder / "runs").glob("*/*/summary.json")
+    for path in (folder / "runs").glob("*/summary.json")
   }
 
 
@@ -98,7 +99,7 @@ def test_every_number_comes_from_the_runs(whole):
     row = next(
       row
       for row in rows_of(whole)
-      if LABELS[report.config["algorithm"]] == row["method"]
+      if LABELS[f"{report.config['client']} {report.config['algorithm']}"] == row["method"]
       and float(row["alpha"]) == report.config["alpha"]
     )
     assert float(row["mean"]) == pytest.approx(final.mean(), abs=1e-12)

@@ -167,7 +167,7 @@ def test_list(ask):
   text = ask("--list")
   for kind, of in pages.KINDS.items():
     block = text.split(f"{kind[0].upper()}{kind[1:]}:\n")[1].split("\n\n")[0]
-    assert [line.split()[0] for line in block.splitlines()] == list(of[1])
+    assert [line.split()[0] for line in block.splitlines()] == list(of.registry)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from experiments import resuming
+from experiments.store import Store
 from fedjax_opt import load_run
 from fedjax_opt.base import STREAMS
 from fedjax_opt.results import environment, json_files
@@ -212,8 +213,10 @@ def test_a_run_with_other_random_streams_is_refused(whole, tmp_path, capsys):
     f"error: resume=True: '{folder}' holds a run with streams=1, not "
     f"{STREAMS}; give the flags of that run, or another folder\n"
   )
+  runs, spec = Store(tmp_path / "runs"), spec_of(*ARGUMENTS)
+  shutil.copytree(folder, runs.place(spec))
   with pytest.raises(ValueError, match=f"streams=1, not {STREAMS}; give an"):
-    once.find(folder, [*ARGUMENTS])
+    runs.find(spec)
 
 
 def test_nothing_is_written_where_no_checkpoint_can_be_read(
