@@ -204,7 +204,7 @@ def _study(
     target=asked.own.target,
     about=_about(asked, planned),
     command=f"{_called()} {shlex.join(argv[1:])}",
-    notes=tuple(plan.unlike(planned)),
+    notes=(*plan.unlike(planned), *plan.not_private(planned)),
   )
 
 

@@ -108,7 +108,8 @@ class Results:
       target=job.stopping.target(history),
       more=job.stopping.spent(history),
       params=lambda point: trees.take(result.params, point),
-      about=per_client.summary(of_clients) | _of_privacy(job, epsilons),
+      about=per_client.summary(of_clients)
+      | privacy.summary(job.flags, epsilons),
     )
     if history.rounds:
       _draw_curves(job, history)
@@ -116,6 +117,8 @@ class Results:
       _write_traces(job, result, history)
     extra = {} if epsilons is None else {"epsilon": epsilons}
     print(tables.table(history, job.points, job.criterion, extra))
+    for line in privacy.warning(job.flags):
+      print(line)
     if stopped_by in ("target", "patience"):
       asked = f"{result.rounds} of {job.flags['rounds']} rounds"
       print(f"ended by {stopped_by} after {asked}")
@@ -133,13 +136,6 @@ class Results:
     print(self._writer.closing_line())
     if history.rounds:
       print(f"picture: {job.output_dir / 'curves.png'}")
-
-
-def _of_privacy(job: Job, epsilons: list[float] | None) -> dict[str, Any]:
-  """What summary.json says of privacy."""
-  if epsilons is None:
-    return {}
-  return {"privacy": {"delta": privacy.delta(job.flags), "epsilon": epsilons}}
 
 
 def all_diverged(history: History) -> bool:

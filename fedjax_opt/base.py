@@ -83,6 +83,9 @@ class Algorithm(NamedTuple):
       the message itself; several are a tuple. Uploads and faults change these
       differences, and `max_update_norm` limits them together. None if an upload
       transform cannot be put there, see `fedjax_opt.transforms`.
+    has_secret_noise: whether a round draws from `cohort.secret_key`, which no
+      seed determines and nothing that a run writes has; see
+      `privacy.with_privacy`.
   """
 
   init: Callable[[Params, int], State]
@@ -92,6 +95,7 @@ class Algorithm(NamedTuple):
   init_client: Callable[[Params], Any] | None = None
   client_params: Callable[[State, Any], Params] | None = None
   sends: Callable[[Params], Sequence[Params | None]] | None = None
+  has_secret_noise: bool = False
 
 
 class ClientOutput(NamedTuple):

@@ -439,6 +439,9 @@ class Simulator:
     shapes = jax.eval_shape(make_state, models, self._hyperparameters())
     algorithm = make(**self._first_point())
     config = client_state.resolve(config, algorithm, shapes[1])
+    config = dataclasses.replace(
+      config, has_secret_noise=algorithm.has_secret_noise
+    )
 
     def start():
       device = contextlib.nullcontext()

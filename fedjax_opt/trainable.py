@@ -109,6 +109,7 @@ def train_only(
     init_client=of_trainable(outer.init_client),
     client_params=outer.client_params and client_params,
     sends=of_trainable(outer.sends),
+    has_secret_noise=outer.has_secret_noise,
   )
 
 

@@ -194,6 +194,7 @@ class Setup(NamedTuple):
   regularizer: Chosen | None
   privacy: Chosen | None = None
   schedule: Schedule = Schedule()  # Of the clients' learning rate.
+  noise_seed: int | None = None  # Of the noise of privacy.
 
   @property
   def chosen(self) -> list[Chosen]:
@@ -251,7 +252,9 @@ class Setup(NamedTuple):
       algorithm = self.algorithm.make(point, **arguments)
       if self.privacy is None:
         return algorithm
-      return self.privacy.make(point, algorithm=algorithm)
+      return self.privacy.make(
+        point, algorithm=algorithm, noise_seed=self.noise_seed
+      )
 
     return make
 
@@ -328,7 +331,8 @@ def resolve(
   of_rate = schedule.read(flags)
   has_rate = _CLIENT_RATE in CLIENT.parameters(names[0])
   schedule.check(flags["client_schedule"], name, names[0], has_rate)
-  return Setup(*map(read, KINDS, [name, *names]), of_rate)
+  chosen = map(read, KINDS, [name, *names])
+  return Setup(*chosen, of_rate, flags[privacy.SEED])
 
 
 def default_client(choice: AlgorithmChoice) -> str:

@@ -16,6 +16,9 @@ PRIVACY = Kind(
 DELTA = Hyperparameter(
   "dp_delta", 1e-5, "The delta for which epsilon is computed.", "(0, 1)"
 )
+SEED = "dp_seed"
+# Those that belong to privacy and are no numbers of a mechanism.
+OTHERS = (DELTA.name, SEED)
 # Flag -> where it leaves messages as they are.
 _CHANGES_MESSAGES = {"upload": None, "aggregator": "mean", "fault": None}
 
@@ -36,13 +39,21 @@ def define() -> None:
     command_line.number(
       DELTA.name, None, f"{DELTA.help} Default: {DELTA.default:g}."
     )
+    command_line.integer(
+      SEED,
+      None,
+      "Seed of the noise, a whole number from 0 to 4294967295, for runs that "
+      "are to be repeated; such a run is NOT private, as the noise can be made "
+      "again and taken away. Default: none; the noise is of the operating "
+      "system's entropy, and another one in each run and at each grid point.",
+    )
 
 
 def name(flags: Flags) -> str | None:
   """The name of the mechanism, and checks of what it goes with."""
   chosen = flags["privacy"]
   if chosen is None:
-    for flag in (*PRIVACY.owners(), DELTA.name):
+    for flag in (*PRIVACY.owners(), *OTHERS):
       if flags[flag] is not None:
         raise ValueError(
           f"{flag}={flags[flag]}: belongs to privacy; give "
@@ -52,6 +63,8 @@ def name(flags: Flags) -> str | None:
   PRIVACY.check(chosen)
   if flags[DELTA.name] is not None:
     DELTA.check(flags[DELTA.name])
+  if flags[SEED] is not None:
+    privacy.check_noise_seed(SEED, flags[SEED])
   if flags["weighting"] != "uniform":
     raise ValueError(
       f"privacy={chosen!r}: counts all clients alike, and weighting is "
@@ -75,6 +88,31 @@ def delta(flags: Flags) -> float:
   """The delta of the epsilon that is reported."""
   given = flags.get(DELTA.name)
   return DELTA.default if given is None else given
+
+
+def summary(
+  flags: Flags, epsilons: list[float] | None
+) -> dict[str, dict[str, Any]]:
+  """What summary.json says of privacy; {} if there is none.
+
+  Args:
+    flags: resolved values.
+    epsilons: what `epsilons` gave.
+  """
+  if epsilons is None:
+    return {}
+  about = {"delta": delta(flags), "epsilon": epsilons}
+  return {"privacy": about | {"is_private": flags.get(SEED) is None}}
+
+
+def warning(flags: Flags) -> list[str]:
+  """The line that says of a run that its noise can be taken away."""
+  if flags.get(SEED) is None:
+    return []
+  return [
+    f"NOT private: the noise is that of dp_seed={flags[SEED]}, so that it can "
+    "be made again and taken away; epsilon is what it would be without dp_seed"
+  ]
 
 
 def epsilons(

@@ -185,9 +185,9 @@ def _that_belong(
   )
   belongs = {flag for each in setup.chosen for flag in each.arguments}
   if own.get("privacy", shared.get("privacy")) is not None:
-    belongs |= {*privacy.PRIVACY.owners(), privacy.DELTA.name}
+    belongs |= {*privacy.PRIVACY.owners(), *privacy.OTHERS}
   hyperparameters = {f for kind in methods.KINDS for f in kind.owners()}
-  hyperparameters.add(privacy.DELTA.name)
+  hyperparameters |= set(privacy.OTHERS)
   return {
     name: value
     for name, value in shared.items()
@@ -231,6 +231,18 @@ def unlike(planned: Sequence[Planned]) -> list[str]:
       each = "; ".join(f"{v} for {words.listed(m)}" for v, m in labels.items())
       lines.append(f"Methods differ in {name_of(name)}: {each}.")
   return lines
+
+
+def not_private(planned: Sequence[Planned]) -> list[str]:
+  """The sentence on methods whose noise can be made again, if there are any."""
+  seeded = [c for c in planned if c.resolved.get(privacy.SEED) is not None]
+  labels = dict.fromkeys(words.name(cell.method) for cell in seeded)
+  if not labels:
+    return []
+  return [
+    f"NOT private: {words.listed(list(labels))}, whose noise is that of "
+    f"{privacy.SEED}, so that it can be made again and taken away."
+  ]
 
 
 # Conditions.

@@ -154,6 +154,7 @@ class Config:
     grid_chunk: settings of a grid that are vectorized at a time; None for all.
     precision: in which types clients compute, see `engine.precision`.
     client_memory: 'auto', 'device' or 'host', see `engine.client_state`.
+    has_secret_noise: see `Algorithm`.
   """
 
   num_clients: int
@@ -175,6 +176,7 @@ class Config:
   grid_chunk: int | None
   precision: str
   client_memory: str
+  has_secret_noise: bool = False
 
   @property
   def expected_size(self) -> float:
