@@ -224,7 +224,8 @@ class Simulator:
 
   The program is compiled in the first call of `run`, and again only for a model
   of other shapes. Rounds give the same numbers in one call or in several, and
-  the same as in `simulate` and `sweep`.
+  the same as in `simulate` and `sweep`, but for noise that is secret, see
+  `privacy.with_privacy`.
   """
 
   def __init__(

@@ -44,7 +44,8 @@ class Checkpoints:
   and, after the run was killed, the same with `resume=True`. With a larger
   `rounds` a run that has ended is extended: an evaluation of its last round
   that the longer run would not have is forgotten, so that it has the bits of a
-  run that was never stopped, unless the algorithm depends on `rounds`.
+  run that was never stopped, unless the algorithm depends on `rounds` or has
+  secret noise (`privacy.with_privacy`).
   """
 
   def __init__(
