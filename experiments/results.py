@@ -93,6 +93,8 @@ class Results:
     point = select(history, job.points, job.criterion)
     of_clients = per_client.measure(job, result, point)
     per_client.write(job.output_dir, of_clients)
+    if job.flags["trace"] and result.rounds:
+      _write_traces(job, result, history)
     num_clients = next(iter(job.data.values())).num_clients
     epsilons = privacy.epsilons(
       job.flags, job.points, num_clients, result.rounds
@@ -113,8 +115,6 @@ class Results:
     )
     if history.rounds:
       _draw_curves(job, history)
-    if job.flags["trace"] and result.rounds:
-      _write_traces(job, result, history)
     extra = {} if epsilons is None else {"epsilon": epsilons}
     print(tables.table(history, job.points, job.criterion, extra))
     for line in privacy.warning(job.flags):

@@ -5,12 +5,14 @@ as one of so many rounds that was never stopped.
 """
 
 import pathlib
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedjax_opt import Run, load_run
 from fedjax_opt.base import STREAMS
-from fedjax_opt.results import environment, json_files
+from fedjax_opt.engine import processes
+from fedjax_opt.results import environment, folder_digests, json_files
 from fedjax_opt.results.checkpoint import Checkpoints, difference
 
 
@@ -79,6 +81,10 @@ def _config_of(output_dir: pathlib.Path) -> dict[str, Any]:
   """The `config.json` of a run."""
   path = output_dir / "config.json"
   try:
+    folder_digests.check(output_dir, path.name)
+  except ValueError as error:
+    raise ValueError(f"resume=True: {str(output_dir)!r}: {error}") from None
+  try:
     config = {"streams": 1} | json_files.read_json(path)
     config["rounds"] = int(config["rounds"])
   except (OSError, ValueError, TypeError, KeyError, OverflowError):
@@ -120,9 +126,16 @@ def _check_rounds(
 
 
 def _complete(output_dir: pathlib.Path) -> Run | None:
-  """The run of a folder, if it went to its end and can be read."""
+  """The run of a folder, if it went to its end and can be read.
+
+  Of one that cannot, the checkpoints say how it goes on; they have digests of
+  their own. All other files are then written again.
+  """
   try:
     run = load_run(output_dir)
-  except ValueError:
+  except ValueError as error:
+    if processes.is_first_process():
+      what = str(error).rpartition("; ")[0]  # Without what to do otherwise.
+      print(f"warning: {what}; it is written again", file=sys.stderr)
     return None
   return run if run.is_complete else None

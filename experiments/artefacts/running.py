@@ -229,7 +229,8 @@ def _of_tuning(run: Run) -> Kept:
 
 def _read(folder: pathlib.Path, cell: Cell, keep: Callable) -> Record:
   if isinstance(cell, Computed):
-    return record.of_json((folder / _RECORD).read_text(encoding="utf-8"))
+    (found,) = record.read(folder / _RECORD)
+    return found
   run = load_run(folder)
   return record.of_run(run, cell.arguments, keep(run))
 

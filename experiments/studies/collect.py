@@ -40,6 +40,7 @@ def cell_of(done: Done) -> Cell:
     seconds=sum(map(_seconds, runs)),
     per_client=_per_client(report),
     step_sizes=_step_sizes(report),
+    is_verified=all(run.is_verified for run in runs),
   )
 
 
@@ -158,6 +159,7 @@ def _cell_of_run(run: Run, label: str, condition: Mapping[str, Any]) -> Cell:
     seconds=_seconds(run),
     per_client=_per_client(run),
     step_sizes=_step_sizes(run),
+    is_verified=run.is_verified,
   )
 
 
