@@ -30,6 +30,7 @@ from fedjax_opt import (
 )
 from fedjax_opt.checks import algorithms
 from fedjax_opt.checks import values as checks
+from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import client_state, processes
 from fedjax_opt.engine.config import Config, check_grid_map
@@ -57,7 +58,8 @@ class Resolved(NamedTuple):
 class Job(NamedTuple):
   """All that a run needs, checked."""
 
-  flags: dict[str, Any]  # every flag that has a value, resolved
+  # Every flag that has a value, resolved; and the digests of the data.
+  flags: dict[str, Any]
   setup: methods.Setup
   make: Callable[..., Algorithm]  # of the hyperparameters of a point
   points: list[dict[str, Any]]  # of the grid
@@ -102,10 +104,9 @@ def prepare(flags: dict[str, Any]) -> Job:
     validation.check_test_part(resolved.flags, on_disk)
   output_dir = _output_dir(resolved.flags)
   flags, setup, seeds = resolved.flags, resolved.setup, resolved.seeds
-  task = validation.held_out(tasks.load(flags), flags)
+  task, data, held_out = load(resolved)
   criterion = validation.criterion(task, flags, setup.regularizer is not None)
   stopping = Stopping(flags, criterion, task.num_classes)
-  data, held_out = _load_clients(resolved, task, on_disk)
   num_clients = data[seeds[0]].num_clients
   flags["cohort_size"] = _cohort_size(flags, setup, num_clients)
   sampler.check_groups(flags, num_clients)
@@ -123,6 +124,7 @@ def prepare(flags: dict[str, Any]) -> Job:
     "seed": single_or_list(seeds),
     "output_dir": str(output_dir),
     "local_epochs": configs[0].plan.epochs,
+    digest.NAME: data_digests(task, data, held_out),
   }
   flags = {name: value for name, value in flags.items() if value is not None}
   found = resuming.find(flags, output_dir, MAY_DIFFER)
@@ -287,17 +289,30 @@ def _cohort_size(
 # Data.
 
 
-def _load_clients(
-  resolved: Resolved, task: Task, on_disk: Population | None
-) -> tuple[Clients, per_client.HeldOut]:
-  """The clients of each seed, and what is held out of their examples."""
+def load(resolved: Resolved) -> tuple[Task, Clients, per_client.HeldOut]:
+  """The task, the clients of each seed, and what is held out of their examples.
+
+  Raises:
+    ValueError: for data that cannot be read, or divided as the flags say.
+  """
+  flags, on_disk = resolved.flags, resolved.on_disk
+  task = validation.held_out(tasks.load(flags), flags)
   if on_disk is not None:
     clients.check_examples(on_disk, task)
     clients.check_labels(on_disk, task.num_classes)
-    return dict.fromkeys(resolved.seeds, on_disk), per_client.HeldOut()
-  return per_client.divide(
-    task, resolved.flags, resolved.partition, resolved.seeds
+    return task, dict.fromkeys(resolved.seeds, on_disk), per_client.HeldOut()
+  data, held_out = per_client.divide(
+    task, flags, resolved.partition, resolved.seeds
   )
+  return task, data, held_out
+
+
+def data_digests(
+  task: Task, data: Clients, held_out: per_client.HeldOut
+) -> digest.Digests:
+  """Digests of the data of a run, see `load`."""
+  every = [*data.values(), *held_out.clients()]
+  return digest.of_data(every, task.validation, task.test)
 
 
 def _algorithms(

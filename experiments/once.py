@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import io
 import json
+import os
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from experiments.resuming import without_place
 from experiments.workers import Interrupted, RunFailed
 from fedjax_opt import Run, load_run
 from fedjax_opt.base import STREAMS
+from fedjax_opt.data import digest
 from fedjax_opt.results import json_files
 from fedjax_opt.results.checkpoint import difference
 
@@ -35,7 +37,7 @@ def run(folder: pathlib.Path, arguments: Sequence[str]) -> tuple[Run, bool]:
     The run, and whether it was there already.
 
   Raises:
-    ValueError: if the folder holds a complete run with other flags.
+    ValueError: if the folder holds a complete run with other flags or data.
     Interrupted: by Ctrl-C or SIGTERM.
     RunFailed: with what the run said. A grid whose points all diverged is a
       result, not a failure.
@@ -54,7 +56,7 @@ def run(folder: pathlib.Path, arguments: Sequence[str]) -> tuple[Run, bool]:
     raise Interrupted(status)
   if ctrl_c.pressed:  # While the files of a whole run were written.
     raise Interrupted
-  found = find(folder, arguments)
+  found = _complete(folder, arguments)
   if found is None:
     lines = [line for line in said.getvalue().splitlines() if line.strip()]
     why = lines[-1] if lines else f"exit status {status}"
@@ -70,8 +72,22 @@ def find(folder: pathlib.Path, arguments: Sequence[str]) -> Run | None:
     arguments: flags of the run, but for the folder.
 
   Raises:
-    ValueError: if the folder holds a complete run with other flags.
+    ValueError: if the folder holds a complete run with other flags or data.
   """
+  found = _complete(folder, arguments)
+  if found is not None and found.config.get(digest.NAME):
+    now = _data_of(arguments)
+    before = {digest.NAME: found.config[digest.NAME]}
+    if now and (other := difference(before, {digest.NAME: now})):
+      raise ValueError(
+        f"{str(folder)!r} holds a run with {other}; give what that run had, or "
+        "another folder"
+      )
+  return found
+
+
+def _complete(folder: pathlib.Path, arguments: Sequence[str]) -> Run | None:
+  """As `find`, whatever the data are now."""
   if not (folder / "summary.json").exists():
     return None
   found = load_run(folder)
@@ -86,6 +102,36 @@ def find(folder: pathlib.Path, arguments: Sequence[str]) -> Run | None:
       "remove that one"
     )
   return found
+
+
+# By what they were made from: runs of a study share their data.
+_known: dict[str, digest.Digests] = {}
+
+
+def _data_of(arguments: Sequence[str]) -> digest.Digests | None:
+  """Digests of the data as they are now; None if they cannot be read.
+
+  Nothing new can then run on other data.
+  """
+  resolved = job.resolve(command_line.parse(["run", *arguments], ""))
+  # What chooses the method says nothing of the data.
+  others = {"algorithm", *resolved.setup.resolved(), *job.MAY_DIFFER}
+  flags = {
+    name: value
+    for name, value in (resolved.flags | {"seed": resolved.seeds}).items()
+    if value is not None and (name not in others or name == "data_dir")
+  }
+  folder = flags.get("population_dir")
+  files = [flags.get("data_file"), folder and f"{folder}/population.json"]
+  try:
+    stats = [os.stat(os.path.expanduser(f)) for f in files if f]
+    made_from = [[stat.st_size, stat.st_mtime_ns] for stat in stats]
+    key = json.dumps(json_files.plain([flags, made_from]))
+    if key not in _known:
+      _known[key] = job.data_digests(*job.load(resolved))
+    return _known[key]
+  except (OSError, ValueError, ImportError):
+    return None
 
 
 # What a run is.

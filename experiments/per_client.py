@@ -61,6 +61,12 @@ class HeldOut(NamedTuple):
   per_client: Mapping[int, Parts] = {}
   heldout_clients: Mapping[int, Parts] = {}
 
+  def clients(self) -> list[ClientData]:
+    """What is measured, and what new clients learn from, of all seeds."""
+    tests = [each.test for each in self.per_client.values()]
+    new = [half for each in self.heldout_clients.values() for half in each]
+    return [half for half in (*tests, *new) if half is not None]
+
 
 def divide(
   task: Task,

@@ -29,7 +29,7 @@ def find(
   """Where to save a run, and whether to resume it.
 
   Args:
-    flags: every flag of the run, resolved.
+    flags: every flag of the run, resolved, and the digests of its data.
     output_dir: its folder.
     may_differ: flags that may differ in a run that is resumed.
 
@@ -98,11 +98,10 @@ def _check_same(
   output_dir: pathlib.Path, before: dict[str, Any], now: dict[str, Any]
 ) -> None:
   """Checks that all that must be the same is."""
-  if before != now:
+  if other := difference(before, now):
     raise ValueError(
-      f"resume=True: {str(output_dir)!r} holds a run with "
-      f"{difference(before, now)}; give the flags of that run, or another "
-      "folder"
+      f"resume=True: {str(output_dir)!r} holds a run with {other}; give "
+      "what that run had, or another folder"
     )
 
 

@@ -44,20 +44,19 @@ def check(cells: Sequence[Planned], folder: pathlib.Path) -> bool:
     Whether there is any whose task has classes, and so an accuracy.
 
   Raises:
-    ValueError: naming the flag that cannot be.
+    ValueError: naming the flag that cannot be, or the folder of a cell that ran
+      on other data.
     ImportError: naming the package to install.
   """
   methods, conditions, has_classes = set(), set(), False
   for cell in cells:
     condition = str(cell.condition)
+    if _has_begun(cell, folder / cell.name):
+      continue
     if cell.method in methods and condition in conditions:
       continue
     methods.add(cell.method)
     conditions.add(condition)
-    own = folder / cell.name
-    parts = (_TUNING, _report_folder(cell))
-    if any((own / part / "summary.json").exists() for part in parts):
-      continue
     try:
       found = job.prepare(command_line.parse(["run", *cell.tuning], ""))
     except ValueError as error:
@@ -109,6 +108,13 @@ def run_cell(cell: Planned, folder: pathlib.Path) -> Done:
   _, found = once.run(report, cell.report(setting))
   seconds = 0.0 if was_there and found else time.monotonic() - start
   return Done(cell, tuning, report, seconds)
+
+
+def _has_begun(cell: Planned, own: pathlib.Path) -> bool:
+  """Whether the first of a cell's runs is there."""
+  if cell.grid:
+    return once.find(own / _TUNING, cell.tuning) is not None
+  return once.find(own / _report_folder(cell), cell.report({})) is not None
 
 
 def _report_folder(cell: Planned) -> str:

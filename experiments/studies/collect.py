@@ -13,13 +13,15 @@ from experiments.flags.conditions import CONDITIONS
 from experiments.studies.cells import Done, criterion_of
 from experiments.studies.plan import Planned, labels_of
 from fedjax_opt.comparison.cells import Cell, Measured
+from fedjax_opt.data import digest
 from fedjax_opt.results.history import History
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.selection import tune
 
 # Parts of a config.json that say nothing of the method.
 _OF_A_RUN = (
-  "output_dir", "device", "streams", "versions", "seed", *job.MAY_DIFFER
+  "output_dir", "device", "streams", "versions", "seed", digest.NAME,
+  *job.MAY_DIFFER,
 )  # fmt: skip
 
 

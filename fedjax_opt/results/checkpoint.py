@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from fedjax_opt.base import STREAMS, State
+from fedjax_opt.data import digest as digest_of_data
 from fedjax_opt.digests import digest, is_whole, signed
 from fedjax_opt.engine import processes
 from fedjax_opt.results import checkpoint_folder
@@ -307,11 +308,10 @@ class Checkpoints:
       )
 
   def _check_identity(self, saved: Mapping[str, Any]) -> None:
-    if saved != self._identity:
+    if other := difference(saved, self._identity):
       raise ValueError(
-        f"resume=True: {str(self._folder)!r} is of a run with "
-        f"{difference(saved, self._identity)}; give the flags and versions of "
-        "that run, or another folder"
+        f"resume=True: {str(self._folder)!r} is of a run with {other}; give "
+        "what that run had, or another folder"
       )
 
 
@@ -328,11 +328,22 @@ class _Damaged(Exception):
 
 
 def difference(saved: Mapping[str, Any], given: Mapping[str, Any]) -> str:
-  """What differs, by name, such as 'batch_size=32, not 64'; five at most."""
+  """What differs, by name, such as 'batch_size=32, not 64'; five at most.
+
+  Data are compared where there were digests of them already.
+
+  Returns:
+    The words; '' if nothing differs.
+  """
   names = [n for n in {**saved, **given} if saved.get(n) != given.get(n)]
-  return ", ".join(
-    f"{name}={saved.get(name)}, not {given.get(name)}" for name in names[:5]
-  )
+  words = [
+    f"{name}={saved.get(name)}, not {given.get(name)}"
+    for name in names
+    if name != digest_of_data.NAME
+  ]
+  before, now = (config.get(digest_of_data.NAME) for config in (saved, given))
+  other = digest_of_data.difference(before, now) if before and now else ""
+  return ", ".join([*filter(None, [other]), *words][:5])
 
 
 def _shapes(state: State) -> dict[str, str]:

@@ -179,7 +179,7 @@ def test_other_flags_are_refused_with_what_differs(whole, capsys):
   assert call(*ARGUMENTS, *others) == 1
   assert capsys.readouterr().err == (
     f"error: resume=True: '{whole}' holds a run with batch_size=64, not 32; "
-    "give the flags of that run, or another folder\n"
+    "give what that run had, or another folder\n"
   )
   assert sorted(whole.rglob("*")) == before
 

@@ -589,8 +589,8 @@ def test_what_cannot_be_resumed(tmp_path, monkeypatch):
   )
   other = {"lr": 0.2, "versions": {"jax": "1"}}
   assert message(folder, 3, resume=True, identity=other) == (
-    f"resume=True: '{folder}' is of a run with lr=0.1, not 0.2; give the flags "
-    "and versions of that run, or another folder"
+    f"resume=True: '{folder}' is of a run with lr=0.1, not 0.2; give what that "
+    "run had, or another folder"
   )
   with monkeypatch.context() as patch:
     patch.setattr(checkpoint, "STREAMS", 7)
