@@ -108,16 +108,22 @@ def _of_pool(clients: ClientData | Population) -> str:
 
 def _of_lists(clients: ClientData | Population) -> Iterator[str]:
   """The digest of the lists of each seed."""
-  sizes = np.asarray(clients.sizes)
+  sizes = np.asarray(clients.sizes, np.int64)
   if isinstance(clients, Population):  # Each has the next ones of the files.
     yield of_arrays({"sizes": sizes})
     return
   indices = clients.indices
   if sizes.ndim == 1:
-    yield of_arrays({"sizes": sizes, "rows": lists.owned(indices, sizes)})
+    yield _of_one(indices, sizes)
     return
   for each, own in zip(lists.unstacked(indices), sizes, strict=True):
-    yield of_arrays({"sizes": own, "rows": lists.owned(each, own)})
+    yield _of_one(each, own)
+
+
+def _of_one(indices: Array | lists.Lists, sizes: np.ndarray) -> str:
+  """The digest of the clients' rows, in whatever type and shape they are."""
+  rows = lists.owned(indices, sizes).astype(np.int64)
+  return of_arrays({"sizes": sizes, "rows": rows})
 
 
 def _of_parts(array: np.ndarray) -> Iterator[bytes]:

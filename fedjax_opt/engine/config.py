@@ -126,6 +126,8 @@ DEFAULTS = Settings(
   aggregator=None,
   precision="float32",
 )
+# How rounds are computed. Results do not depend on it, but for rounding.
+HOW = ("client_map", "client_chunk", "client_memory", "client_devices")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from experiments import once, run, workers
+from experiments import job, once, run, workers
 from tests.experiments.commands import call
 
 ARGUMENTS = (
@@ -61,6 +61,17 @@ def test_a_run_with_other_flags_is_refused_and_kept(
   for function in (once.find, once.run):
     with pytest.raises(ValueError, match=re.escape(message)):
       function(folder, [*ARGUMENTS, other])
+  assert once.find(folder, ARGUMENTS) is not None
+
+
+def test_a_run_whose_data_are_gone(folder, monkeypatch):
+  """Nothing can run on others, so it is found as before."""
+
+  def load(resolved):
+    raise ValueError(f"{resolved.flags['task']}: no such file")
+
+  monkeypatch.setattr(job, "load", load)
+  monkeypatch.setattr(once, "_known", {})
   assert once.find(folder, ARGUMENTS) is not None
 
 
