@@ -28,7 +28,7 @@ from fedjax_opt import (
   plots,
   trainable,
 )
-from fedjax_opt.checks import algorithms
+from fedjax_opt.checks import algorithms, inputs
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
@@ -319,16 +319,15 @@ def _algorithms(
   setup: methods.Setup, task: Task, flags: dict[str, Any]
 ) -> Callable[..., Algorithm]:
   """The algorithm of a point, which perhaps trains some leaves only."""
-  rest = (flags["rounds"], task.has_statistics)
-  paths = task_flags.trainable(flags)
+  rounds, paths = flags["rounds"], task_flags.trainable(flags)
   if not paths:
-    return setup.make(task.loss_fn, task.features_fn, *rest)
+    return setup.make(task.loss_fn, task.features_fn, rounds)
   model = jax.eval_shape(lambda: task.init(jax.random.key(0)))
   trainable.mask(model, paths)
 
   def make(**point: Any) -> Algorithm:
     of = lambda loss_fn, features_fn=None: setup.make(
-      loss_fn, features_fn, *rest
+      loss_fn, features_fn, rounds
     )(**point)
     return trainable.train_only(of, paths, task.loss_fn, task.features_fn)
 
@@ -351,14 +350,17 @@ def _check_fit(
       f"layer, which the model of task {flags['task']} does not have; must be "
       "another, or a task of images"
     )
-  if task.has_statistics:
-    _check_statistics(setup, flags["norm"], configs)
   point = {name: point[name] for name in setup.grid}
   algorithm = applied(make, settings, point)(**point)
   client_state.check(configs[0], algorithm)
   model = jax.eval_shape(lambda: task.init(jax.random.key(0)))
-  # What a client keeps for itself, or sends in private, must be of the model.
-  if setup.algorithm.choice.is_personal or setup.privacy is not None:
+  for config in configs:
+    inputs.check_statistics(
+      model, config.plan, algorithm, f"norm={flags['norm']!r}"
+    )
+  # What is trained, kept by a client, or sent in private must be of the model.
+  is_personal = setup.algorithm.choice.is_personal
+  if is_personal or setup.privacy or task_flags.trainable(flags):
     number = configs[0].num_clients
     start = lambda params: algorithms.start(algorithm, params, number)
     jax.eval_shape(start, model)
@@ -368,28 +370,6 @@ def _check_fit(
     jax.eval_shape(algorithm.penalty, model)
   except ValueError as error:
     raise ValueError(f"regularizer={flags['regularizer']!r}: {error}") from None
-
-
-def _check_statistics(
-  setup: methods.Setup, norm: str, configs: Sequence[Config]
-) -> None:
-  """Checks that running statistics follow what clients compute."""
-  name, choice = setup.algorithm.name, setup.algorithm.choice
-  if choice.client == "plain":
-    raise ValueError(
-      f"norm={norm!r}: algorithm {name} is made of plain steps, which running "
-      "statistics do not follow; must be group or none"
-    )
-  if choice.takes_features:
-    raise ValueError(
-      f"norm={norm!r}: algorithm {name} runs the model several times in a "
-      "step, and each would move the running statistics; must be group or none"
-    )
-  if not all(config.plan.is_full for config in configs):
-    raise ValueError(
-      f"norm={norm!r}: the statistics of a batch that is not full would count "
-      "its padding; give drop_remainder, or sampling=replacement"
-    )
 
 
 def _settings(

@@ -158,11 +158,12 @@ def _measure(job, result, point, parts, is_new):
   if not is_new:  # Others keep nothing.
     given["algorithm"] = job.make(**hyperparameters)
   if steps is not None:
-    rule = job.setup.client_rule(setting, rounds, task.has_statistics)
+    rule, loss_fn = job.setup.client_rule(setting, rounds), task.loss_fn
     paths = task_flags.trainable(flags)
     if paths:
       rule = trainable.only(rule, paths)
-    given |= {"loss_fn": task.loss_fn, "client": rule, "local_steps": steps}
+      loss_fn = trainable.differentiated(loss_fn, paths)
+    given |= {"loss_fn": loss_fn, "client": rule, "local_steps": steps}
     given |= {name: job.settings[name] for name in _SETTINGS}
     # Clients that never train may be smaller.
     largest = int(parts.train.sizes.max())

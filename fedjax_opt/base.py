@@ -86,6 +86,10 @@ class Algorithm(NamedTuple):
     has_secret_noise: whether a round draws from `cohort.secret_key`, which no
       seed determines and nothing that a run writes has; see
       `privacy.with_privacy`.
+    averages_statistics: whether a model may have running statistics of
+      normalization: the server's become the mean of the clients', and nothing
+      else is done with them (see `models.statistics`). Otherwise such a model
+      is refused.
   """
 
   init: Callable[[Params, int], State]
@@ -96,6 +100,7 @@ class Algorithm(NamedTuple):
   client_params: Callable[[State, Any], Params] | None = None
   sends: Callable[[Params], Sequence[Params | None]] | None = None
   has_secret_noise: bool = False
+  averages_statistics: bool = False
 
 
 class ClientOutput(NamedTuple):

@@ -22,6 +22,7 @@ import optax
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import algorithms
 from fedjax_opt.checks import values as checks
+from fedjax_opt.models import statistics
 from fedjax_opt.registry import Choice, Hyperparameter
 from fedjax_opt.transforms import clip_by_norm, messages
 from fedjax_opt.transforms.upload import with_upload
@@ -80,7 +81,8 @@ def with_privacy(
     The algorithm. Both numbers may be tuned in a grid.
 
   Raises:
-    ValueError: if a number is out of range, or the clients send anything else.
+    ValueError: if a number is out of range, or the clients send anything else,
+      also running statistics of batch normalization.
       In a round: if the sampler draws clients by weights, or more than once.
     TypeError: if the seed is no whole number.
     ImportError: if `jax_privacy` is missing.
@@ -105,6 +107,14 @@ def with_privacy(
       raise ValueError(
         "privacy: the clients of this algorithm send more than one difference, "
         "and the noise is for one; take another algorithm, such as fed_avg"
+      )
+    parts = statistics.parents(algorithm.sends(algorithm.params(state))[0])
+    if parts:
+      raise ValueError(
+        f"privacy: {parts[0]!r} of the model has running statistics of the "
+        "clients' examples, and noise would make variances of them negative; "
+        "must be a model without batch normalization, or one that leaves them "
+        "as they are (trainable)"
       )
     return state
 

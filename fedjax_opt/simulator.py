@@ -451,11 +451,13 @@ class Simulator:
       return algorithms.start(make(**hyperparameters), params, num_clients)
 
     config = self._config(inputs.shapes_of_model(params))
-    inputs.check_statistics(inputs.shapes_of_model(params), config.plan)
+    algorithm = make(**self._first_point())
+    inputs.check_statistics(
+      inputs.shapes_of_model(params), config.plan, algorithm
+    )
     make_state = start_program(config, of_point, self._num_settings, len(seeds))
     models = inputs.shapes_of_models(params, seeds, self._has_points)
     shapes = jax.eval_shape(make_state, models, self._hyperparameters())
-    algorithm = make(**self._first_point())
     config = client_state.resolve(config, algorithm, shapes[1])
     config = dataclasses.replace(
       config, has_secret_noise=algorithm.has_secret_noise

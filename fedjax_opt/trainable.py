@@ -87,6 +87,7 @@ def train_only(
 
   def init(params, num_clients):
     trainable, frozen = split(params)
+    algorithms.check_statistics(outer, trainable)
     return TrainableState(outer.init(trainable, num_clients), frozen)
 
   def round(state, cohort):
@@ -110,6 +111,7 @@ def train_only(
     client_params=outer.client_params and client_params,
     sends=of_trainable(outer.sends),
     has_secret_noise=outer.has_secret_noise,
+    averages_statistics=True,  # As `init` has checked; frozen ones stay.
   )
 
 

@@ -27,7 +27,6 @@ from experiments.flags.registries import (
 from experiments.flags.schedule import Schedule
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.base import Algorithm
-from fedjax_opt.models import statistics
 from fedjax_opt.prox.registry import REGULARIZERS
 from fedjax_opt.registry import (
   AlgorithmChoice,
@@ -221,16 +220,13 @@ class Setup(NamedTuple):
       values |= chosen.static
     return values | self.schedule.resolved()
 
-  def make(
-    self, loss_fn, features_fn, rounds: int, has_statistics: bool = False
-  ) -> Callable[..., Algorithm]:
+  def make(self, loss_fn, features_fn, rounds: int) -> Callable[..., Algorithm]:
     """`(**point) -> Algorithm`, where a point is {flag: number}, for `sweep`.
 
     Args:
       loss_fn: loss of the task.
       features_fn: features of the task.
       rounds: R.
-      has_statistics: whether its model has running statistics.
     """
     choice = self.algorithm.choice
 
@@ -241,12 +237,11 @@ class Setup(NamedTuple):
       if choice.takes_regularizer:
         arguments["psi"] = self.regularizer.make(point)
       if choice.client == "rule":
-        arguments["client"] = self.client_rule(point, rounds, has_statistics)
+        arguments["client"] = self.client_rule(point, rounds)
       else:
         arguments["learning_rate"] = self._rate(point, rounds)
       if choice.server == "rule":
-        server = self.server.make(point)
-        arguments["server"] = _of_model(server, has_statistics)
+        arguments["server"] = self.server.make(point)
       elif choice.server == "rate":
         arguments["server_learning_rate"] = point[_SERVER_RATE]
       algorithm = self.algorithm.make(point, **arguments)
@@ -258,15 +253,13 @@ class Setup(NamedTuple):
 
     return make
 
-  def client_rule(
-    self, point: Mapping[str, Any], rounds: int, has_statistics: bool = False
-  ) -> Any:
+  def client_rule(self, point: Mapping[str, Any], rounds: int) -> Any:
     """The clients' rule at a point, or the function from a round to it."""
-    make = lambda point: _of_model(self.client.make(point), has_statistics)
     if self.schedule.is_constant:
-      return make(point)
+      return self.client.make(point)
     rate = self._rate(point, rounds)
-    return lambda round: make({**point, _CLIENT_RATE: rate(round)})
+    of_rate = lambda rate: self.client.make({**point, _CLIENT_RATE: rate})
+    return lambda round: of_rate(rate(round))
 
   def _rate(self, point: Mapping[str, Any], rounds: int) -> Any:
     """The clients' learning rate, or the function from a round to it."""
@@ -274,10 +267,6 @@ class Setup(NamedTuple):
     if self.schedule.is_constant:
       return rate
     return lambda round: rate * self.schedule.factor(round, rounds)
-
-
-def _of_model(rule, has_statistics):
-  return statistics.follow(rule) if has_statistics else rule
 
 
 def resolve(
