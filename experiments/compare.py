@@ -53,6 +53,7 @@ from typing import Any
 
 from experiments import command, workers
 from experiments.command_line import parser
+from experiments.data import Loader
 from experiments.store import Store
 from experiments.studies import cells, collect, plan, request
 from fedjax_opt import folders, locks, plots
@@ -85,7 +86,7 @@ def _run(argv: Sequence[str], lock: contextlib.ExitStack) -> int:
     plots.check_installed()
     planned, existing = _planned_and_existing(asked)
     folder = _folder(asked)
-    store = Store(folder / "runs")
+    store = Store(folder / "runs", Loader())
     if cells.check(planned, store):
       request.check_target(asked.own.metric or "test_accuracy", asked.own)
     _check_metric(asked, existing)
@@ -205,7 +206,7 @@ def _study(
     target=asked.own.target,
     about=_about(asked, planned),
     command=f"{_called()} {shlex.join(argv[1:])}",
-    notes=tuple(plan.unlike(planned)),
+    notes=(*plan.unlike(planned), *plan.not_private(planned)),
   )
 
 

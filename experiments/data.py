@@ -8,17 +8,19 @@ that never train (`--heldout_clients`).
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments import tasks
 from experiments.spec import clients
-from experiments.spec.spec import Spec
+from experiments.spec.spec import FLAGS, Spec
 from experiments.tasks import Task
 from experiments.tasks.base import LARGER_IS_BETTER
 from fedjax_opt import ClientData, Population
-from fedjax_opt.data import hold_out, lists, partition
+from fedjax_opt.data import digest, hold_out, lists, partition
 from fedjax_opt.metrics import Criterion
 
 
@@ -44,6 +46,84 @@ class HeldOut(NamedTuple):
 
   per_client: Mapping[int, Parts] = {}
   heldout_clients: Mapping[int, Parts] = {}
+
+  def clients(self) -> list[ClientData]:
+    """What is measured, and what new clients learn from, of all seeds."""
+    tests = [each.test for each in self.per_client.values()]
+    new = [half for each in self.heldout_clients.values() for half in each]
+    return [half for half in (*tests, *new) if half is not None]
+
+
+class Loaded(NamedTuple):
+  """The data of a run.
+
+  Attributes:
+    task: data and model, without the validation examples in the pool.
+    clients: of each seed.
+    held_out: on what clients are tested after the run.
+    digests: of all of them; see `fedjax_opt.data.digest`.
+  """
+
+  task: Task
+  clients: dict[int, ClientData] | dict[int, Population]
+  held_out: HeldOut
+  digests: digest.Digests
+
+
+def load(spec: Spec) -> Loaded:
+  """Reads the data that a specification names, and divides them.
+
+  Raises:
+    ValueError: for data that cannot be read, or divided as it says.
+    ImportError: naming the package to install.
+  """
+  task = held_out(spec, tasks.load(spec))
+  if spec.population_dir:
+    on_disk = Population.open(spec.population_dir)
+    clients.check_test_part(spec, on_disk)
+    check_examples(on_disk, task)
+    check_labels(on_disk, task.num_classes)
+    of_seed, held = dict.fromkeys(spec.seed, on_disk), HeldOut()
+  else:
+    of_seed, held = divide(spec, task, spec.seed)
+  every = [*of_seed.values(), *held.clients()]
+  digests = digest.of_data(every, task.validation, task.test)
+  return Loaded(task, of_seed, held, digests)
+
+
+class Loader:
+  """Loads data once for runs one after the other that have the same.
+
+  The last ones are kept. A process that gets a loader begins with none.
+  """
+
+  _KEPT = 2
+
+  def __init__(self):
+    self._loaded: dict[str, Loaded] = {}
+
+  def __reduce__(self):
+    return Loader, ()
+
+  def of(self, spec: Spec) -> Loaded:
+    """The data of a specification; see `load`."""
+    key = str(_of_data(spec))
+    if key not in self._loaded:
+      kept = list(self._loaded.items())[1 - self._KEPT :]
+      self._loaded = {**dict(kept), key: load(spec)}
+    return self._loaded[key]
+
+
+def _of_data(spec: Spec) -> list[Any]:
+  """All on which the data depend, the state of files among it."""
+  others = ("validation_fraction", "validation_seed", "eval_every", "seed")
+  names = [n for n, flag in FLAGS.items() if flag.group.key in ("task", "data")]
+  folder = spec.population_dir
+  files = [spec.data_file, folder and f"{folder}/population.json"]
+  found = [os.path.expanduser(file) for file in files if file]
+  stats = [os.stat(file) for file in found if os.path.exists(file)]
+  made = [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+  return [*(getattr(spec, name) for name in (*names, *others)), made]
 
 
 def divide(
@@ -121,7 +201,7 @@ def held_out(spec: Spec, task: Task) -> Task:
   return task._replace(train=train, validation=validation)
 
 
-def criterion(spec: Spec, task: Task) -> Criterion:
+def criterion_of(spec: Spec, task: Task) -> Criterion:
   """How the settings of a run are compared.
 
   Raises:

@@ -8,14 +8,15 @@ from typing import Any, NamedTuple
 
 import jax
 
-from experiments import data, methods, resuming, tasks
-from experiments.spec import clients
+from experiments import methods, resuming
+from experiments.data import Loaded, criterion_of, load
 from experiments.spec.spec import Spec
 from experiments.stopping import Stopping
 from experiments.tasks import Task
 from fedjax_opt import Algorithm, Population, Run, grid_points, plots
 from fedjax_opt.aggregators import least_cohort
-from fedjax_opt.checks import algorithms
+from fedjax_opt.checks import algorithms, inputs
+from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import client_state, processes
 from fedjax_opt.engine.config import Config
@@ -24,8 +25,6 @@ from fedjax_opt.results import writers
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.transforms.setting import applied
 
-Clients = dict[int, ClientData] | dict[int, Population]  # of each seed
-
 
 class Job(NamedTuple):
   """All that a run needs, checked."""
@@ -33,15 +32,28 @@ class Job(NamedTuple):
   spec: Spec  # with what the data decide
   make: Callable[..., Algorithm]  # of the hyperparameters of a point
   points: list[dict[str, Any]]  # of the grid
-  task: Task
+  loaded: Loaded
   criterion: Criterion  # by which settings are compared
-  data: Clients
-  held_out: data.HeldOut  # what clients are tested on after the run
   settings: dict[str, Any]  # of the simulator
   output_dir: pathlib.Path
   checkpoints: Checkpoints | None
   finished: Run | None  # the run, if there is nothing left to do
   stopping: Stopping  # what ends it before its last round
+
+  @property
+  def task(self) -> Task:
+    """Data and model."""
+    return self.loaded.task
+
+  @property
+  def data(self) -> dict[int, ClientData] | dict[int, Population]:
+    """The clients of each seed."""
+    return self.loaded.clients
+
+  @property
+  def config(self) -> dict[str, Any]:
+    """What config.json says of the run."""
+    return self.spec.values() | {digest.NAME: self.loaded.digests}
 
 
 def sweep_arguments(job: Job) -> dict[str, Any]:
@@ -60,25 +72,23 @@ def sweep_arguments(job: Job) -> dict[str, Any]:
   }
 
 
-def prepare(spec: Spec, on_disk: Population | None = None) -> Job:
+def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
   """Loads the data, and checks what the specification needs of them.
 
   Args:
     spec: what runs.
-    on_disk: the clients of `population_dir`, if that is given.
+    loaded: its data, if they are loaded already.
 
   Raises:
     ValueError: naming the flag that cannot be. Nothing was compiled or written.
     ImportError: naming the package to install.
   """
   plots.check_installed()
-  if on_disk is not None:
-    clients.check_test_part(spec, on_disk)
   output_dir = _output_dir(spec)
-  task = data.held_out(spec, tasks.load(spec))
-  criterion = data.criterion(spec, task)
+  loaded = load(spec) if loaded is None else loaded
+  task, of_seed = loaded.task, loaded.clients
+  criterion = criterion_of(spec, task)
   stopping = Stopping(spec, criterion, task.num_classes)
-  of_seed, held_out = _load_clients(spec, task, on_disk)
   num_clients = of_seed[spec.seed[0]].num_clients
   size = _cohort_size(spec, num_clients)
   spec = dataclasses.replace(spec, cohort_size=size)
@@ -95,15 +105,13 @@ def prepare(spec: Spec, on_disk: Population | None = None) -> Job:
   spec = dataclasses.replace(
     spec, output_dir=str(output_dir), local_epochs=configs[0].plan.epochs
   )
-  found = resuming.find(spec, output_dir)
+  found = resuming.find(spec, output_dir, loaded.digests)
   return Job(
     spec,
     make,
     points,
-    task,
+    loaded,
     criterion,
-    of_seed,
-    held_out,
     settings,
     output_dir,
     *found,
@@ -148,17 +156,6 @@ def _check_cohort(spec: Spec, num_clients: int) -> None:
     )
 
 
-def _load_clients(
-  spec: Spec, task: Task, on_disk: Population | None
-) -> tuple[Clients, data.HeldOut]:
-  """The clients of each seed, and what is held out of their examples."""
-  if on_disk is None:
-    return data.divide(spec, task, spec.seed)
-  data.check_examples(on_disk, task)
-  data.check_labels(on_disk, task.num_classes)
-  return dict.fromkeys(spec.seed, on_disk), data.HeldOut()
-
-
 def _check_fit(
   spec: Spec,
   make: Callable[..., Algorithm],
@@ -175,14 +172,15 @@ def _check_fit(
       f"layer, which the model of task {spec.task.name} does not have; must be "
       "another, or a task of images"
     )
-  if task.has_statistics:
-    _check_statistics(spec, configs)
   point = {name: point[name] for name in spec.grid}
   algorithm = applied(make, settings, point)(**point)
   client_state.check(configs[0], algorithm)
   model = jax.eval_shape(lambda: task.init(jax.random.key(0)))
-  # What a client keeps for itself, or sends in private, must be of the model.
-  if choice.is_personal or spec.privacy is not None:
+  norm = f"norm={spec.task.static.get('norm')!r}"
+  for config in configs:
+    inputs.check_statistics(model, config.plan, algorithm, norm)
+  # What is trained, kept by a client, or sent in private must be of the model.
+  if choice.is_personal or spec.privacy or spec.trainable:
     number = configs[0].num_clients
     start = lambda params: algorithms.start(algorithm, params, number)
     jax.eval_shape(start, model)
@@ -194,27 +192,6 @@ def _check_fit(
     raise ValueError(
       f"regularizer={spec.regularizer.name!r}: {error}"
     ) from None
-
-
-def _check_statistics(spec: Spec, configs: Sequence[Config]) -> None:
-  """Checks that running statistics follow what clients compute."""
-  name, choice = spec.algorithm.name, spec.algorithm.choice
-  norm = spec.task.static["norm"]
-  if choice.client == "plain":
-    raise ValueError(
-      f"norm={norm!r}: algorithm {name} is made of plain steps, which running "
-      "statistics do not follow; must be group or none"
-    )
-  if choice.takes_features:
-    raise ValueError(
-      f"norm={norm!r}: algorithm {name} runs the model several times in a "
-      "step, and each would move the running statistics; must be group or none"
-    )
-  if not all(config.plan.is_full for config in configs):
-    raise ValueError(
-      f"norm={norm!r}: the statistics of a batch that is not full would count "
-      "its padding; give drop_remainder, or sampling=replacement"
-    )
 
 
 def _output_dir(spec: Spec) -> pathlib.Path:

@@ -20,7 +20,6 @@ import jax
 from experiments.spec.spec import DP_DELTA, Spec
 from experiments.tasks import Task
 from fedjax_opt import Algorithm, evaluation, privacy, trainable, transforms
-from fedjax_opt.models import statistics
 
 
 def algorithm_of(spec: Spec, task: Task) -> Callable[..., Algorithm]:
@@ -28,14 +27,14 @@ def algorithm_of(spec: Spec, task: Task) -> Callable[..., Algorithm]:
   paths = spec.trainable_paths
   if not paths:
     return lambda **point: _algorithm(
-      spec, task, point, task.loss_fn, task.features_fn
+      spec, point, task.loss_fn, task.features_fn
     )
   model = jax.eval_shape(lambda: task.init(jax.random.key(0)))
   trainable.mask(model, paths)
 
   def make(**point: Any) -> Algorithm:
     of = lambda loss_fn, features_fn=None: _algorithm(
-      spec, task, point, loss_fn, features_fn
+      spec, point, loss_fn, features_fn
     )
     return trainable.train_only(of, paths, task.loss_fn, task.features_fn)
 
@@ -44,7 +43,6 @@ def algorithm_of(spec: Spec, task: Task) -> Callable[..., Algorithm]:
 
 def _algorithm(
   spec: Spec,
-  task: Task,
   point: Mapping[str, Any],
   loss_fn: Any,
   features_fn: Any,
@@ -57,26 +55,26 @@ def _algorithm(
   if choice.takes_regularizer:
     arguments["psi"] = spec.regularizer.make(point)
   if choice.client == "rule":
-    arguments["client"] = client_rule(spec, task, point)
+    arguments["client"] = client_rule(spec, point)
   else:
     arguments["learning_rate"] = _rate(spec, point)
   if choice.server == "rule":
-    arguments["server"] = _of_model(spec.server.make(point), task)
+    arguments["server"] = spec.server.make(point)
   elif choice.server == "rate":
     arguments["server_learning_rate"] = point["server_lr"]
   algorithm = spec.algorithm.make(point, **arguments)
   if spec.privacy is None:
     return algorithm
-  return spec.privacy.make(point, algorithm=algorithm)
+  return spec.privacy.make(point, algorithm=algorithm, noise_seed=spec.dp_seed)
 
 
-def client_rule(spec: Spec, task: Task, point: Mapping[str, Any]) -> Any:
+def client_rule(spec: Spec, point: Mapping[str, Any]) -> Any:
   """The clients' rule at a point, or the function from a round to it."""
-  make = lambda point: _of_model(spec.client.make(point), task)
   if spec.schedule.is_constant:
-    return make(point)
+    return spec.client.make(point)
   rate = _rate(spec, point)
-  return lambda round: make({**point, "client_lr": rate(round)})
+  of_rate = lambda rate: spec.client.make({**point, "client_lr": rate})
+  return lambda round: of_rate(rate(round))
 
 
 def _rate(spec: Spec, point: Mapping[str, Any]) -> Any:
@@ -85,10 +83,6 @@ def _rate(spec: Spec, point: Mapping[str, Any]) -> Any:
   if schedule.is_constant:
     return rate
   return lambda round: rate * schedule.factor(round, spec.rounds)
-
-
-def _of_model(rule: Any, task: Task) -> Any:
-  return statistics.follow(rule) if task.has_statistics else rule
 
 
 # Settings of a simulation.
@@ -132,6 +126,26 @@ def settings_of(spec: Spec, task: Task) -> dict[str, Any]:
 def dp_delta(spec: Spec) -> float:
   """The delta of the epsilon that is reported."""
   return DP_DELTA if spec.dp_delta is None else spec.dp_delta
+
+
+def privacy_summary(
+  spec: Spec, epsilons: list[float] | None
+) -> dict[str, dict[str, Any]]:
+  """What summary.json says of privacy; {} if there is none."""
+  if epsilons is None:
+    return {}
+  about = {"delta": dp_delta(spec), "epsilon": epsilons}
+  return {"privacy": about | {"is_private": spec.dp_seed is None}}
+
+
+def privacy_warning(spec: Spec) -> list[str]:
+  """The line that says of a run that its noise can be taken away."""
+  if spec.dp_seed is None:
+    return []
+  return [
+    f"NOT private: the noise is that of dp_seed={spec.dp_seed}, so that it can "
+    "be made again and taken away; epsilon is what it would be without dp_seed"
+  ]
 
 
 def epsilons(

@@ -43,7 +43,7 @@ def measure(
     return {}
   found, setting = {}, job.points[point]
   for name in FILES:
-    parts = getattr(job.held_out, name).get(setting["seed"])
+    parts = getattr(job.loaded.held_out, name).get(setting["seed"])
     if parts is not None:
       is_new = name == "heldout_clients"
       found[name] = _measure(job, result, point, parts, is_new)
@@ -58,11 +58,12 @@ def _measure(job, result, point, parts, is_new):
   if not is_new:  # Others keep nothing.
     given["algorithm"] = job.make(**hyperparameters)
   if steps is not None:
-    rule = methods.client_rule(spec, task, setting)
+    rule, loss_fn = methods.client_rule(spec, setting), task.loss_fn
     paths = spec.trainable_paths
     if paths:
       rule = trainable.only(rule, paths)
-    given |= {"loss_fn": task.loss_fn, "client": rule, "local_steps": steps}
+      loss_fn = trainable.differentiated(loss_fn, paths)
+    given |= {"loss_fn": loss_fn, "client": rule, "local_steps": steps}
     given |= {name: job.settings[name] for name in _SETTINGS}
     # Clients that never train may be smaller.
     largest = int(parts.train.sizes.max())

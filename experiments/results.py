@@ -92,6 +92,8 @@ class Results:
     point = select(history, job.points, job.criterion)
     of_clients = per_client.measure(job, result, point)
     per_client.write(job.output_dir, of_clients)
+    if job.spec.trace and result.rounds:
+      _write_traces(job, result, history)
     num_clients = next(iter(job.data.values())).num_clients
     epsilons = methods.epsilons(
       job.spec, job.points, num_clients, result.rounds
@@ -107,14 +109,15 @@ class Results:
       target=job.stopping.target(history),
       more=job.stopping.spent(history),
       params=lambda point: trees.take(result.params, point),
-      about=per_client.summary(of_clients) | _of_privacy(job, epsilons),
+      about=per_client.summary(of_clients)
+      | methods.privacy_summary(job.spec, epsilons),
     )
     if history.rounds:
       _draw_curves(job, history)
-    if job.spec.trace and result.rounds:
-      _write_traces(job, result, history)
     extra = {} if epsilons is None else {"epsilon": epsilons}
     print(tables.table(history, job.points, job.criterion, extra))
+    for line in methods.privacy_warning(job.spec):
+      print(line)
     if stopped_by in ("target", "patience"):
       asked = f"{result.rounds} of {job.spec.rounds} rounds"
       print(f"ended by {stopped_by} after {asked}")
@@ -133,13 +136,6 @@ class Results:
     print(self._writer.closing_line())
     if history.rounds:
       print(f"picture: {job.output_dir / 'curves.png'}")
-
-
-def _of_privacy(job: Job, epsilons: list[float] | None) -> dict[str, Any]:
-  """What summary.json says of privacy."""
-  if epsilons is None:
-    return {}
-  return {"privacy": {"delta": methods.dp_delta(job.spec), "epsilon": epsilons}}
 
 
 def all_diverged(history: History) -> bool:

@@ -5,13 +5,16 @@ as one of so many rounds that was never stopped.
 """
 
 import pathlib
+import sys
 from typing import Any, NamedTuple
 
 from experiments.spec import spec as specs
 from experiments.spec.spec import Spec
 from fedjax_opt import Run, load_run
 from fedjax_opt.base import STREAMS
-from fedjax_opt.results import environment, json_files
+from fedjax_opt.data import digest
+from fedjax_opt.engine import processes
+from fedjax_opt.results import environment, folder_digests, json_files
 from fedjax_opt.results.checkpoint import Checkpoints, difference
 
 
@@ -22,11 +25,14 @@ class Found(NamedTuple):
   finished: Run | None = None  # the run, if nothing of it is left to do
 
 
-def find(spec: Spec, output_dir: pathlib.Path) -> Found:
+def find(
+  spec: Spec, output_dir: pathlib.Path, digests: digest.Digests
+) -> Found:
   """Where to save a run, and whether to resume it.
 
   Args:
     spec: what runs.
+    digests: of its data.
     output_dir: its folder.
 
   Raises:
@@ -38,7 +44,7 @@ def find(spec: Spec, output_dir: pathlib.Path) -> Found:
     return Found()
   now = json_files.plain(
     spec.values()
-    | {"streams": STREAMS}
+    | {digest.NAME: digests, "streams": STREAMS}
     | {"versions": environment.versions(), "device": environment.device()}
   )
   # Of runs of more and less rounds, one is the beginning of the other.
@@ -78,6 +84,10 @@ def _config_of(output_dir: pathlib.Path) -> dict[str, Any]:
   """The `config.json` of a run."""
   path = output_dir / "config.json"
   try:
+    folder_digests.check(output_dir, path.name)
+  except ValueError as error:
+    raise ValueError(f"resume=True: {str(output_dir)!r}: {error}") from None
+  try:
     config = {"streams": 1} | json_files.read_json(path)
     config["rounds"] = int(config["rounds"])
   except (OSError, ValueError, TypeError, KeyError, OverflowError):
@@ -91,11 +101,10 @@ def _check_same(
   output_dir: pathlib.Path, before: dict[str, Any], now: dict[str, Any]
 ) -> None:
   """Checks that all that must be the same is."""
-  if before != now:
+  if other := difference(before, now):
     raise ValueError(
-      f"resume=True: {str(output_dir)!r} holds a run with "
-      f"{difference(before, now)}; give the flags of that run, or another "
-      "folder"
+      f"resume=True: {str(output_dir)!r} holds a run with {other}; give "
+      "what that run had, or another folder"
     )
 
 
@@ -117,9 +126,16 @@ def _check_rounds(output_dir: pathlib.Path, before: int, spec: Spec) -> None:
 
 
 def _complete(output_dir: pathlib.Path) -> Run | None:
-  """The run of a folder, if it went to its end and can be read."""
+  """The run of a folder, if it went to its end and can be read.
+
+  Of one that cannot, the checkpoints say how it goes on; they have digests of
+  their own. All other files are then written again.
+  """
   try:
     run = load_run(output_dir)
-  except ValueError:
+  except ValueError as error:
+    if processes.is_first_process():
+      what = str(error).rpartition("; ")[0]  # Without what to do otherwise.
+      print(f"warning: {what}; it is written again", file=sys.stderr)
     return None
   return run if run.is_complete else None

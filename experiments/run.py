@@ -40,6 +40,7 @@ from experiments import (
 )
 from experiments.command_line import flags, parser
 from experiments.ctrl_c import CtrlC
+from experiments.data import Loaded
 from experiments.job import Job, prepare, sweep_arguments
 from experiments.results import Results, all_diverged
 from experiments.spec.resolve import resolve
@@ -61,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
         folder = given["population_dir"]
         on_disk = Population.open(folder) if folder else None
         spec = resolve(given, on_disk)
-      return perform(spec, ctrl_c, started, on_disk)
+      return perform(spec, ctrl_c, started)
   except CheckpointError as error:
     return shared_end.leave(parser.refuse(error))
   except (OSError, MemoryError) as error:
@@ -85,7 +86,7 @@ def perform(
   spec: Spec,
   ctrl_c: CtrlC,
   started: float,
-  on_disk: Population | None = None,
+  loaded: Loaded | None = None,
 ) -> int:
   """Runs what is specified, and writes its folder; returns the exit status.
 
@@ -93,7 +94,7 @@ def perform(
     spec: what runs.
     ctrl_c: what holds Ctrl-C back while files are written.
     started: when the run began, in seconds of `time.monotonic`.
-    on_disk: the clients of `population_dir`, if that is given.
+    loaded: its data, if they are loaded already.
 
   Raises:
     ValueError: naming the flag that cannot be. Nothing was compiled or written.
@@ -102,7 +103,7 @@ def perform(
     with hosts.together():
       if spec.resume:  # Before what is there is read.
         _take(lock, spec.output_dir)
-      job, results = prepare(spec, on_disk), None
+      job, results = prepare(spec, loaded), None
       if job.finished is not None:
         return show_finished(job, job.finished)
       if processes.is_first_process():  # The others write nothing.
@@ -110,7 +111,7 @@ def perform(
           _take(lock, job.output_dir)
         writer = writers.RunWriter(
           job.output_dir,
-          job.spec.values(),
+          job.config,
           job.points,
           spec.resume,
           "".join(f"{each}\n" for each in flags.arguments(spec)),

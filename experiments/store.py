@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 
 from experiments import run as runner
 from experiments.ctrl_c import CtrlC
+from experiments.data import Loader
 from experiments.resuming import without_place
 from experiments.spec.kinds import KINDS
 from experiments.spec.spec import FLAGS, Spec
 from experiments.workers import Interrupted, RunFailed
-from fedjax_opt import Population, Run, load_run
+from fedjax_opt import Run, load_run
 from fedjax_opt.base import STREAMS
+from fedjax_opt.data import digest
 from fedjax_opt.results import json_files
 from fedjax_opt.results.checkpoint import difference
 
@@ -34,9 +36,11 @@ class Store(NamedTuple):
 
   Attributes:
     folder: of all runs.
+    loader: of their data, which are loaded once where they are the same.
   """
 
   folder: pathlib.Path
+  loader: Loader
 
   def place(self, spec: Spec) -> pathlib.Path:
     """The folder of a run, which need not be there."""
@@ -51,8 +55,27 @@ class Store(NamedTuple):
     """A run that is there and complete; None if there is none.
 
     Raises:
-      ValueError: if its folder holds a complete run of something else.
+      ValueError: if its folder holds a complete run of something else, or one
+        on other data than there are now. If data can no longer be read nothing
+        can run on others.
     """
+    found = self._complete(spec)
+    if found is None or not found.config.get(digest.NAME):
+      return found
+    try:
+      now = self.loader.of(spec).digests
+    except (OSError, ValueError, ImportError):
+      return found
+    before = {digest.NAME: found.config[digest.NAME]}
+    if other := difference(before, {digest.NAME: now}):
+      raise ValueError(
+        f"{str(self.place(spec))!r} holds a run with {other}; give what that "
+        "run had, or another folder"
+      )
+    return found
+
+  def _complete(self, spec: Spec) -> Run | None:
+    """As `find`, whatever the data are now."""
     folder = self.place(spec)
     if not (folder / "summary.json").exists():
       return None
@@ -92,19 +115,19 @@ class Store(NamedTuple):
       progress=False,
       resume=(folder / "config.json").exists(),
     )
-    on_disk = spec.population_dir and Population.open(spec.population_dir)
     with CtrlC() as ctrl_c, open(os.devnull, "w") as nowhere:
       quiet = (
         contextlib.redirect_stdout(nowhere),
         contextlib.redirect_stderr(nowhere),
       )
       with quiet[0], quiet[1]:
-        status = runner.perform(spec, ctrl_c, time.monotonic(), on_disk)
+        loaded = self.loader.of(spec)
+        status = runner.perform(spec, ctrl_c, time.monotonic(), loaded)
     if status >= 128:
       raise Interrupted(status)
     if ctrl_c.pressed:  # While the files of a whole run were written.
       raise Interrupted
-    found = self.find(spec)
+    found = self._complete(spec)
     if found is None:
       raise RunFailed(f"{str(folder)!r}: the run left no result")
     return found, False

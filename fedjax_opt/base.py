@@ -83,6 +83,13 @@ class Algorithm(NamedTuple):
       the message itself; several are a tuple. Uploads and faults change these
       differences, and `max_update_norm` limits them together. None if an upload
       transform cannot be put there, see `fedjax_opt.transforms`.
+    has_secret_noise: whether a round draws from `cohort.secret_key`, which no
+      seed determines and nothing that a run writes has; see
+      `privacy.with_privacy`.
+    averages_statistics: whether a model may have running statistics of
+      normalization: the server's become the mean of the clients', and nothing
+      else is done with them (see `models.statistics`). Otherwise such a model
+      is refused.
   """
 
   init: Callable[[Params, int], State]
@@ -92,6 +99,8 @@ class Algorithm(NamedTuple):
   init_client: Callable[[Params], Any] | None = None
   client_params: Callable[[State, Any], Params] | None = None
   sends: Callable[[Params], Sequence[Params | None]] | None = None
+  has_secret_noise: bool = False
+  averages_statistics: bool = False
 
 
 class ClientOutput(NamedTuple):

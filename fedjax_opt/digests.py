@@ -5,13 +5,14 @@ misses one in 4e9. It is no protection against a forger.
 """
 
 import json
+import pathlib
 import zlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-_OF_ALL = "digest"  # Its name in a JSON file.
+NAME = "digest"  # Of the digest of a JSON file, in it.
 
 
 def digest(content: np.ndarray | bytes, before: int = 0) -> int:
@@ -26,16 +27,30 @@ def digest(content: np.ndarray | bytes, before: int = 0) -> int:
   return zlib.crc32(content, before)
 
 
+def digest_of_file(path: pathlib.Path, size: int | None = None) -> int:
+  """CRC-32 of a file, of which little is in memory at once.
+
+  Args:
+    path: of the file.
+    size: so many of its first bytes; None for all.
+  """
+  found, left = 0, float("inf") if size is None else size
+  with open(path, "rb") as file:
+    while left and (part := file.read(int(min(left, 1 << 20)))):
+      found, left = digest(part, found), left - len(part)
+  return found
+
+
 def signed(content: Mapping[str, Any]) -> dict[str, Any]:
   """The content of a JSON file, with a digest of it."""
-  return {**content, _OF_ALL: digest(_text(content))}
+  return {**content, NAME: digest(_text(content))}
 
 
 def is_whole(content: Mapping[str, Any]) -> bool:
   """Whether the content of a JSON file is what `signed` returned."""
-  others = {name: v for name, v in content.items() if name != _OF_ALL}
+  others = {name: v for name, v in content.items() if name != NAME}
   try:
-    return content.get(_OF_ALL) == digest(_text(others))
+    return content.get(NAME) == digest(_text(others))
   except RecursionError:  # Nested, as what was written never is.
     return False
 

@@ -100,7 +100,8 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
   """An algorithm some of whose clients send something wrong.
 
   Every difference of their message is corrupted, after an upload transform;
-  what they keep is not.
+  what they keep is not, nor are the running statistics of batch normalization:
+  a model whose variances are below zero says nothing about an aggregator.
 
   Args:
     algorithm: one that says what it `sends`.
@@ -135,7 +136,8 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
         wrong = fault.corrupt(parts[i], jax.random.fold_in(key, i))
         either = lambda wrong, own: jnp.where(is_faulty, wrong, own)
         parts[i] = jax.tree.map(either, wrong, parts[i])
-      return output._replace(message=algorithms.join_message(parts))
+      message = algorithms.join_message(parts, output.message)
+      return output._replace(message=message)
 
     return messages.intercepted("fault", algorithm, state, cohort, rewrite)
 

@@ -28,6 +28,7 @@ _SMALL = 10_000
 _LARGE = 1 << 26
 # Of these packages objects are not changed once they are made.
 _UNCHANGED = ("fedjax_opt", "flax", "jax", "jaxlib", "numpy", "optax")
+_COMPILERS = ("jax", "jaxlib", "numpy")
 # What refers to more objects than this is never the same.
 _MANY = 10_000
 
@@ -42,7 +43,7 @@ def key_of(value: Any) -> tuple[Hashable, list[Any]]:
     The key, and the objects that must live as long as it is used, because it
     contains the `id` of some of them.
   """
-  seen = {}
+  seen = _Seen()
   try:
     key = _key(value, seen)
   except RecursionError:
@@ -50,18 +51,101 @@ def key_of(value: Any) -> tuple[Hashable, list[Any]]:
   return key, [value for _, value in seen.values()]
 
 
-def _key(value: Any, seen: dict[int, tuple[int, Any]]) -> Hashable:
+def digest_of(value: Any) -> str:
+  """A digest that two processes give alike, for a run that is resumed.
+
+  What `key_of` compares by identity counts here by its name or content, and
+  what cannot be read by its type alone.
+
+  Args:
+    value: a function, algorithm, setting, or a structure of them.
+  """
+  seen = _Digests()
+  try:
+    return seen.of(_key(value, seen))
+  except RecursionError:
+    return "unknown"
+
+
+class _Seen(dict):
+  """id -> (number, object), of what was looked at."""
+
+  is_digest = False
+
+  def again(self, value: Any) -> Hashable:
+    """The key of what was seen before, such as a function that reads itself."""
+    return "seen", self[id(value)][0]
+
+  def done(self, value: Any, key: Hashable) -> Hashable:
+    """The key of what was looked at to its end."""
+    del value
+    return key
+
+
+class _Digests(_Seen):
+  """Digests in place of keys: equal objects have one, whether shared or not."""
+
+  is_digest = True
+
+  def __init__(self):
+    super().__init__()
+    self._done: dict[int, str] = {}
+
+  def again(self, value: Any) -> Hashable:
+    return self._done.get(id(value), "itself")
+
+  def done(self, value: Any, key: Hashable) -> Hashable:
+    self._done[id(value)] = self.of(key)
+    return self._done[id(value)]
+
+  def of(self, key: Hashable) -> str:
+    """The digest of a key whose parts are digests."""
+    return hashlib.sha256(repr(self._stable(key)).encode()).hexdigest()[:32]
+
+  def _stable(self, key: Hashable) -> Any:
+    if isinstance(key, tuple):
+      if len(key) == 2 and key[0] == "id":
+        return self._described(self[key[1]][1])
+      return tuple(map(self._stable, key))
+    if isinstance(key, frozenset):  # Their order differs between processes.
+      return sorted(repr(self._stable(item)) for item in key)
+    if isinstance(key, type) or type(key) is object:
+      return self._described(key)
+    return key
+
+  def _described(self, value: Any) -> Any:
+    """An object by its content, if it is an array; or else by its name."""
+    if isinstance(value, jax.Array) and jax.dtypes.issubdtype(
+      value.dtype, jax.dtypes.prng_key
+    ):
+      value = jax.random.key_data(value)
+    if isinstance(value, np.ndarray | jax.Array) and value.dtype != object:
+      array = np.asarray(value)
+      content = hashlib.sha256(
+        np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+      )
+      return str(array.dtype), array.shape, content.hexdigest()
+    named = value if hasattr(value, "__name__") else type(value)
+    module = getattr(named, "__module__", None)
+    return module, getattr(named, "__qualname__", named.__name__)
+
+
+def _key(value: Any, seen: _Seen) -> Hashable:
   if value is None or isinstance(value, str | bytes | bool):
     return value
   if isinstance(value, int | float | complex):
     return type(value), repr(value)
   if isinstance(value, type) and _is_librarys(value):
     return value
-  if id(value) in seen:  # Such as a function that reads itself.
-    return "seen", seen[id(value)][0]
+  if id(value) in seen:
+    return seen.again(value)
   if len(seen) >= _MANY:
     return object()
   seen[id(value)] = len(seen), value  # Held, so that its id stays its own.
+  return seen.done(value, _key_of_new(value, seen))
+
+
+def _key_of_new(value, seen):
   if isinstance(value, types.FunctionType):
     return _key_of_function(value, seen)
   if isinstance(value, types.MethodType):
@@ -102,6 +186,9 @@ def _attributes_of(value, seen):
   """What an object, or a class of a user, holds; it may have been changed."""
   kind = value if isinstance(value, type) else type(value)
   is_class = value is kind
+  # Some of these remember what they were used for.
+  if seen.is_digest and kind.__module__.partition(".")[0] in _COMPILERS:
+    return
   if isinstance(value, types.ModuleType) or (is_class and _is_librarys(kind)):
     return
   for name, held in sorted(getattr(value, "__dict__", {}).items()):

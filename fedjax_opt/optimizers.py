@@ -1,6 +1,8 @@
 """Optimizers in use: their first state, and their steps.
 
-What an optimizer raises becomes one line that names it.
+What an optimizer raises becomes one line that names it. Running statistics of
+normalization are no weights: no optimizer sees or moves them, see
+`models.statistics`.
 """
 
 from typing import Any
@@ -12,6 +14,7 @@ import optax
 from fedjax_opt.checks import rules
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
+from fedjax_opt.models import statistics
 
 
 def of_round(rule: Any, round: jax.Array) -> optax.GradientTransformation:
@@ -36,7 +39,8 @@ def init(
   name: str, rule: optax.GradientTransformation, params: Any
 ) -> optax.OptState:
   """The first state of a rule."""
-  return checks.call(f"{name}: its init", "(params)", rule.init, params)
+  weights = statistics.without(params)
+  return checks.call(f"{name}: its init", "(params)", rule.init, weights)
 
 
 def step(
@@ -49,12 +53,15 @@ def step(
 ) -> tuple[Any, optax.OptState]:
   """A step of a rule: the new parameters, and its new state.
 
+  Running statistics take a step of size 1 against their gradient.
+
   Raises:
     ValueError: if it fails.
     TypeError: if it fails with one.
   """
   try:
-    updates, state = rule.update(grads, state, params, **extra)
+    update = statistics.follow(rule).update
+    updates, state = update(grads, state, params, **extra)
     return optax.apply_updates(params, updates), state
   except Exception as error:
     if checks.is_own(error):

@@ -16,11 +16,13 @@ from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import algorithms
 from fedjax_opt.checks import values as checks
+from fedjax_opt.models import statistics
 from fedjax_opt.registry import Choice, Hyperparameter
 from fedjax_opt.transforms import clip_by_norm, messages
 from fedjax_opt.transforms.upload import with_upload
@@ -36,6 +38,7 @@ def with_privacy(
   algorithm: Algorithm,
   max_norm: jax.typing.ArrayLike,
   noise_multiplier: jax.typing.ArrayLike,
+  noise_seed: int | None = None,
 ) -> Algorithm:
   r"""An algorithm whose server sees a clipped and noisy mean of differences.
 
@@ -53,6 +56,11 @@ def with_privacy(
   versions and adds or removes one client; `epsilon` says how much. What clients
   keep, and metrics on their data, are not private.
 
+  The noise is of the operating system's entropy, and different at each point of
+  a grid and in each run, also in one that is resumed; results then differ from
+  run to run. With `noise_seed` they do not, as tests need it, and the run is
+  not private: whoever knows the seeds can take the noise away.
+
   >>> algorithm = fo.privacy.with_privacy(
   ...   fo.fed_avg(loss_fn, optax.sgd(0.1)), max_norm=1.0, noise_multiplier=0.8)
   >>> result = fo.simulate(
@@ -66,13 +74,17 @@ def with_privacy(
     max_norm: C, of a client's whole difference; positive.
     noise_multiplier: z, the standard deviation of the noise of the sum, in
       units of C; non-negative.
+    noise_seed: of noise that can be made again, with the run's seed, from 0 to
+      2^32 - 1; None for noise that nobody can make again.
 
   Returns:
     The algorithm. Both numbers may be tuned in a grid.
 
   Raises:
-    ValueError: if a number is out of range, or the clients send anything else.
+    ValueError: if a number is out of range, or the clients send anything else,
+      also running statistics of batch normalization.
       In a round: if the sampler draws clients by weights, or more than once.
+    TypeError: if the seed is no whole number.
     ImportError: if `jax_privacy` is missing.
 
   References:
@@ -82,6 +94,8 @@ def with_privacy(
   algorithms.check("algorithm", algorithm)
   checks.in_interval("max_norm", max_norm, "(0, inf)")
   checks.in_interval("noise_multiplier", noise_multiplier, "[0, inf)")
+  if noise_seed is not None:
+    check_noise_seed("noise_seed", noise_seed)
   check_installed("jax_privacy")
   messages.check_sends("privacy", algorithm)
   clipped = with_upload(algorithm, clip_by_norm(max_norm))
@@ -94,21 +108,48 @@ def with_privacy(
         "privacy: the clients of this algorithm send more than one difference, "
         "and the noise is for one; take another algorithm, such as fed_avg"
       )
+    parts = statistics.parents(algorithm.sends(algorithm.params(state))[0])
+    if parts:
+      raise ValueError(
+        f"privacy: {parts[0]!r} of the model has running statistics of the "
+        "clients' examples, and noise would make variances of them negative; "
+        "must be a model without batch normalization, or one that leaves them "
+        "as they are (trainable)"
+      )
     return state
 
   def round(state, cohort):
-    noisy = _Noisy(cohort, max_norm * noise_multiplier)
+    if noise_seed is None:
+      key = cohort.secret_key
+    else:
+      key = jax.random.fold_in(cohort.key, _NOISE)
+      key = jax.random.fold_in(key, np.uint32(noise_seed))
+    noisy = _Noisy(cohort, max_norm * noise_multiplier, key)
     return clipped.round(state, noisy)
 
   # Nothing may change a difference after it was clipped.
-  return clipped._replace(init=init, round=round, sends=None)
+  return clipped._replace(
+    init=init, round=round, sends=None, has_secret_noise=noise_seed is None
+  )
+
+
+def check_noise_seed(name: str, seed: Any) -> None:
+  """That a seed of noise is one.
+
+  Raises:
+    TypeError: if it is no whole number.
+    ValueError: if it is out of range.
+  """
+  checks.whole(name, seed)
+  if not 0 <= seed < 1 << 32:
+    raise ValueError(f"{name}={seed}: must be from 0 to {(1 << 32) - 1}")
 
 
 class _Noisy:
   """A cohort whose `mean` is a noisy sum over the expected number."""
 
-  def __init__(self, cohort: Any, stddev: jax.typing.ArrayLike):
-    self._cohort, self._stddev = cohort, stddev
+  def __init__(self, cohort: Any, stddev: jax.typing.ArrayLike, key: jax.Array):
+    self._cohort, self._stddev, self._key = cohort, stddev, key
 
   def __getattr__(self, name: str) -> Any:
     return getattr(self._cohort, name)
@@ -131,8 +172,7 @@ class _Noisy:
     sent = self._cohort.mean(alike, broadcast, **options)
     total = optax.tree.scale(jnp.sum(sent.counted), sent.value)
     privatizer = noise_addition.gaussian_privatizer(
-      stddev=self._stddev,
-      prng_key=jax.random.fold_in(self._cohort.key, _NOISE),
+      stddev=self._stddev, prng_key=self._key
     )
     total, _ = privatizer.update(total, privatizer.init(total))
     expected = self._cohort.expected_size
@@ -168,6 +208,8 @@ def epsilon(
   are drawn anew in each round, without replacement, its Rényi accountant, for
   replacing a client by another one, which changes the sum by up to 2 C. Cohorts
   that are no secret, as those of `samplers.fixed`, have no accounting here.
+  Those of the other samplers are drawn from the run's seed, which must then be
+  a secret.
 
   Args:
     noise_multiplier: z, see `with_privacy`.

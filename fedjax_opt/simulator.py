@@ -25,16 +25,17 @@ from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.checks import algorithms, functions, inputs
 from fedjax_opt.checks import settings as checked
 from fedjax_opt.checks import values as checks
+from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import client_state, processes
 from fedjax_opt.engine.active_points import ActivePoints
-from fedjax_opt.engine.config import DEFAULTS, Config, Settings
+from fedjax_opt.engine.config import DEFAULTS, HOW, Config, Settings
 from fedjax_opt.engine.effort import copies, run_once
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.points import start_program
 from fedjax_opt.engine.runner import Runner
-from fedjax_opt.results.checkpoint import Checkpoints
+from fedjax_opt.results.checkpoint import Checkpoints, identified
 from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.result import Report, Result
 from fedjax_opt.transforms.setting import applied
@@ -224,7 +225,8 @@ class Simulator:
 
   The program is compiled in the first call of `run`, and again only for a model
   of other shapes. Rounds give the same numbers in one call or in several, and
-  the same as in `simulate` and `sweep`.
+  the same as in `simulate` and `sweep`, but for noise that is secret, see
+  `privacy.with_privacy`.
   """
 
   def __init__(
@@ -261,6 +263,7 @@ class Simulator:
     """
     checked.check_names(settings, DEFAULTS, "Simulator")
     self._is_grid = grid is not None
+    self._given = algorithm
     self._seeds = inputs.check_seeds_of(grid, seeds)
     self._make, self._grid = inputs.check_grid(algorithm, grid)
     self._make = applied(self._make, settings, self._first_point())
@@ -387,6 +390,8 @@ class Simulator:
     checked.check_run(rounds, on_evaluation, checkpoints, progress)
     target.check_at_hand()
     rounds = int(rounds)  # It may be one of NumPy's.
+    if checkpoints is not None:
+      checkpoints.identify(lambda: self._identity(seeds))
     config, start, shapes = self._prepare(params, seeds)
     executor = self._executor_of(config, tuple(seeds))
     with contextlib.ExitStack() as stack:
@@ -403,6 +408,19 @@ class Simulator:
         checkpoints,
       )
       return runner.run()
+
+  def _identity(self, seeds):
+    """What a run must have to go on with another one, see `Checkpoints`."""
+    settings = {**DEFAULTS, **self._settings}
+    grid = {"grid": self._grid} if self._is_grid else {}
+    what = {
+      "algorithm": self._given,
+      "seed": [*seeds] if self._is_grid else seeds[0],
+      **grid,
+      **{n: v for n, v in settings.items() if n not in HOW},
+    }
+    of_data = digest.of_data([self._data], self._validation, self._test)
+    return identified(what) | {digest.NAME: of_data}
 
   def _executor_for(self, state):
     """What runs a state, if it is one of this simulator."""
@@ -433,12 +451,17 @@ class Simulator:
       return algorithms.start(make(**hyperparameters), params, num_clients)
 
     config = self._config(inputs.shapes_of_model(params))
-    inputs.check_statistics(inputs.shapes_of_model(params), config.plan)
+    algorithm = make(**self._first_point())
+    inputs.check_statistics(
+      inputs.shapes_of_model(params), config.plan, algorithm
+    )
     make_state = start_program(config, of_point, self._num_settings, len(seeds))
     models = inputs.shapes_of_models(params, seeds, self._has_points)
     shapes = jax.eval_shape(make_state, models, self._hyperparameters())
-    algorithm = make(**self._first_point())
     config = client_state.resolve(config, algorithm, shapes[1])
+    config = dataclasses.replace(
+      config, has_secret_noise=algorithm.has_secret_noise
+    )
 
     def start():
       device = contextlib.nullcontext()

@@ -87,6 +87,7 @@ def train_only(
 
   def init(params, num_clients):
     trainable, frozen = split(params)
+    algorithms.check_statistics(outer, trainable)
     return TrainableState(outer.init(trainable, num_clients), frozen)
 
   def round(state, cohort):
@@ -109,6 +110,8 @@ def train_only(
     init_client=of_trainable(outer.init_client),
     client_params=outer.client_params and client_params,
     sends=of_trainable(outer.sends),
+    has_secret_noise=outer.has_secret_noise,
+    averages_statistics=True,  # As `init` has checked; frozen ones stay.
   )
 
 

@@ -105,11 +105,6 @@ EQUIVALENT = {
     "uphill = optax.tree.vdot(moved, way) < 0",
     "uphill = optax.tree.vdot(moved, way) <= 0",
   ): "it is 0 at the minimum alone",
-  (
-    "fedjax_opt/algorithms/fed_nova.py",
-    "buffer = rho * buffer + 1 - pull * moved",
-    "buffer = rho * buffer + 2 - pull * moved",
-  ): "the server multiplies by the norm by which clients divide",
 }  # fmt: skip
 _REGISTRY = (
   "tests/rules/test_registry.py", "tests/experiments/test_methods.py",

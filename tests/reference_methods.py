@@ -45,27 +45,32 @@ def fed_nova(x0, gradient, cohorts, batches, weights, lr, rho=0.0, mu=0.0):
   """xs. A client without a step has ||a_i||_1 = 0 and moves nobody.
 
   a_i has in place k what the gradient of step k is multiplied with in
-  (x_t - x_i) / lr; with momentum rho or with the proximal strength mu.
+  (x_t - x_i) / lr; with momentum rho and with the proximal strength mu.
   """
+
+  def weight(num_left, rho, pull):
+    """Of a gradient of 1, and zeros in the steps after it."""
+    moved, buffer = 0.0, 0.0
+    for k in range(num_left):
+      buffer = rho * buffer + (k == 0) - pull * moved
+      moved += buffer
+    return moved
+
   x, xs = x0, []
   for steps_of, p in zip(batches, weights, strict=True):
     d, reach = [], []
     for steps in steps_of:
       num_steps = len(steps)
-      if mu:
-        a = [(1 - lr * mu) ** (num_steps - 1 - k) for k in range(num_steps)]
-      else:  # In all later buffers with 1, rho, rho^2, ...
-        a = [
-          sum(rho**j for j in range(num_steps - k)) for k in range(num_steps)
-        ]
+      a = [weight(num_steps - k, rho, lr * mu) for k in range(num_steps)]
+      norm = sum(map(abs, a))
 
       def local(y, rows, x_t=x):
         loss, grad = gradient(y, rows)
         return loss, grad + mu * (y - x_t)
 
       moved = x - sgd(x, local, steps, lr, rho)
-      d.append(moved / (lr * sum(a)) if num_steps else 0 * x)
-      reach.append(sum(a))
+      d.append(moved / (lr * norm) if num_steps else 0 * x)
+      reach.append(norm)
     x = x - lr * mean(reach, p) * mean(d, p)
     xs.append(x)
   return xs

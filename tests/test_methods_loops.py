@@ -6,11 +6,13 @@ methods_cases.py says in which cases.
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
 import fedjax_opt as fo
+from fedjax_opt.algorithms.fed_nova import _reach
 from tests import methods_cases, reference
 from tests import reference_methods as loops
 from tests import reference_personal as personal
@@ -83,9 +85,26 @@ def test_fed_nova(case, rtol):
 
 
 @in_float64
-@pytest.mark.parametrize("how", [{}, {"mu": 0.7}], ids=["plain", "mu"])
+@pytest.mark.parametrize(
+  "how",
+  [{}, {"mu": 0.7}, {"mu": 1.5 / LR, "momentum": 0.3}],
+  ids=["plain", "mu", "both"],
+)
 def test_fed_nova_otherwise(case, how, rtol):
   check_fed_nova(case, how, rtol)
+
+
+@pytest.mark.parametrize("num_steps", [0, 1, 2, 3, 7])
+@pytest.mark.parametrize("pull", [0.0, 0.5, 2.5 - 1e-6, 2.5])
+def test_fed_nova_never_divides_by_less_than_1(pull, num_steps):
+  """With rho 0.5 and eta mu 2.5 the two weights of two steps are -1 and 1."""
+  reach = _reach(jnp.int32(num_steps), 0.5, pull, 1.0)
+  effect, buffers = np.zeros(num_steps), np.zeros(num_steps)
+  for k in range(num_steps):
+    buffers = 0.5 * buffers + np.eye(num_steps)[k] - pull * effect
+    effect = effect + buffers
+  np.testing.assert_allclose(reach, np.abs(effect).sum(), rtol=1e-5)
+  assert num_steps == 0 or reach >= 1
 
 
 def check_fed_nova(case, how, rtol):

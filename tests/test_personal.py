@@ -180,9 +180,7 @@ def normed_loss(params, batch, rng):
 
 
 def test_fed_bn_keeps_scale_bias_and_statistics():
-  algorithm = fo.fed_bn(
-    normed_loss, statistics.follow(SGD), statistics.follow(optax.sgd(1.0))
-  )
+  algorithm = fo.fed_bn(normed_loss, SGD, optax.sgd(1.0))
   settings = {"batch_size": 4, "local_steps": 2}
   found = fo.simulate(algorithm, NORMED, DATA, rounds=3, **settings)
   kept = found.client_state
@@ -194,8 +192,8 @@ def test_fed_bn_keeps_scale_bias_and_statistics():
   # By hand: of the first client the running mean, of two batches in a round.
   named = fo.fed_per(
     normed_loss,
-    statistics.follow(SGD),
-    statistics.follow(optax.sgd(1.0)),
+    SGD,
+    optax.sgd(1.0),
     personal=["norm"],
   )
   same = fo.simulate(named, NORMED, DATA, rounds=3, **settings)

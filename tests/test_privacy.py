@@ -1,7 +1,15 @@
 """Differential privacy: what is clipped and added, and what it is worth."""
 
+import itertools
+import json
 import math
+import os
+import pathlib
 import re
+import shutil
+import socket
+import subprocess
+import sys
 
 import dp_accounting
 import jax
@@ -13,6 +21,7 @@ from scipy import optimize, stats
 
 import fedjax_opt as fo
 from fedjax_opt import privacy
+from fedjax_opt.engine import processes, programs
 from tests.user_algorithms import draws
 
 LR = 0.3
@@ -22,9 +31,19 @@ FIXED = SETTINGS | {"cohort_size": 5, "client_dropout": 0.3, "client_chunk": 2}
 M = len(draws.SIZES)
 
 
-def private(max_norm=0.2, noise_multiplier=0.0, client=None):
+def private(max_norm=0.2, noise_multiplier=0.0, client=None, noise_seed=None):
   inner = fo.fed_avg(draws.loss_fn, client or optax.sgd(LR))
-  return privacy.with_privacy(inner, max_norm, noise_multiplier)
+  return privacy.with_privacy(inner, max_norm, noise_multiplier, noise_seed)
+
+
+def seeded(max_norm=0.2, noise_multiplier=0.0, noise_seed=0):
+  """Of numbers that are compared: the noise can be made again."""
+  return private(max_norm, noise_multiplier, noise_seed=noise_seed)
+
+
+def still(noise_multiplier=1.0, max_norm=0.5):
+  """Clients that do not move: the model is a sum of the noise."""
+  return private(max_norm, noise_multiplier, optax.sgd(0.0))
 
 
 def run(algorithm, rounds, settings, **others):
@@ -68,7 +87,7 @@ def test_the_noise_has_the_deviation_that_it_says():
     return {f"x{i}": x for i, x in enumerate(jnp.ravel(params["kernel"]))}
 
   history = run(
-    private(C, z, optax.sgd(0.0)),
+    private(C, z, optax.sgd(0.0), noise_seed=0),
     rounds,
     POISSON,
     evaluate=evaluate,
@@ -91,25 +110,197 @@ def test_the_noise_has_the_deviation_that_it_says():
   assert np.all(steps[:, empty[0]] != 0)
 
 
-def test_the_noise_is_of_the_seed_and_the_round():
-  algorithm = private(0.5, 1.0)
-  one, same, other = (
-    draws.flat(run(algorithm, 2, FIXED, seed=seed).params) for seed in (0, 0, 1)
+def test_the_noise_is_new_in_each_run_of_the_same_program():
+  programs.clear()
+  found = [run(still(), 2, FIXED).params for _ in range(2)]
+  assert np.all(draws.flat(found[0]) != draws.flat(found[1]))
+  assert len(programs._known) == 1  # No evaluation: the rounds alone.
+  simulator = fo.Simulator(still(), draws.client_data(), **FIXED)
+  start = simulator.init(draws.PARAMS)
+  # A state from which two runs go on, and one that goes on twice.
+  first, second = (simulator.run(start, 1)[0] for _ in range(2))
+  third, _ = simulator.run(first, 1)
+  x0, a, b, c = (
+    draws.flat(simulator.params(s)) for s in (start, first, second, third)
   )
-  np.testing.assert_array_equal(one, same)
-  assert np.all(one != other)
+  assert np.all(a != b)
+  assert np.all(a - x0 != c - a)
+
+
+@pytest.mark.parametrize(
+  "how", [{"grid_map": "scan"}, {"grid_map": "vmap", "grid_chunk": 2}]
+)
+def test_each_point_of_a_grid_has_noise_of_its_own(how):
+  scales = [1.0, 2.0, 4.0]
+  result = fo.sweep(
+    still,
+    {"noise_multiplier": scales},
+    draws.PARAMS,
+    draws.client_data(),
+    rounds=1,
+    seeds=[0, 1],
+    **FIXED | how,
+  )
+  moved = draws.flat(result.params, lead=1) - draws.flat(draws.PARAMS)
+  noise = moved / np.repeat(scales, 2)[:, None]  # [S, leaves]
+  for i, j in itertools.combinations(range(len(noise)), 2):
+    # A few of independent numbers may be close by chance.
+    assert np.sum(np.isclose(noise[i], noise[j], rtol=1e-3)) < 5
+  # 6 points of 13 numbers are a sample of one distribution.
+  assert 0.5 < noise.std() / (0.5 / 5) < 1.5
+
+
+def test_seeded_noise_is_of_its_seed_the_run_s_and_the_round():
+  of = lambda seed, noise_seed: draws.flat(
+    run(seeded(0.5, 1.0, noise_seed), 2, FIXED, seed=seed).params
+  )
+  one = of(0, 0)
+  np.testing.assert_array_equal(one, of(0, 0))
+  assert np.all(one != of(1, 0))
+  assert np.all(one != of(0, 1))
+  assert np.all(one != of(0, (1 << 32) - 1))
+
+
+@pytest.mark.parametrize(
+  "other", [{"client_chunk": 5}, {"client_chunk": 1}, {"client_map": "scan"}]
+)
+def test_seeded_noise_does_not_depend_on_chunks(other):
+  expected = run(seeded(0.5, 1.0), 3, FIXED).params
+  settings = {n: v for n, v in FIXED.items() if n != "client_chunk"}
+  found = run(seeded(0.5, 1.0), 3, settings, **other).params
+  np.testing.assert_allclose(
+    draws.flat(found), draws.flat(expected), rtol=1e-5, atol=1e-6
+  )
+
+
+def test_clients_on_disk_have_the_same_seeded_noise(tmp_path):
+  fo.Population.of_client_data(tmp_path / "clients", draws.client_data())
+  population = fo.Population.open(tmp_path / "clients")
+  expected = run(seeded(0.5, 1.0), 3, FIXED).params
+  found = fo.simulate(
+    seeded(0.5, 1.0), draws.PARAMS, population, rounds=3, **FIXED
+  )
+  np.testing.assert_allclose(
+    draws.flat(found.params), draws.flat(expected), rtol=1e-5, atol=1e-6
+  )
+  one, other = (
+    fo.simulate(still(), draws.PARAMS, population, rounds=3, **FIXED).params
+    for _ in range(2)
+  )
+  assert np.all(draws.flat(one) != draws.flat(other))
+
+
+@pytest.mark.parametrize("noise_seed", [None, 0])
+def test_a_resumed_run_goes_on_with_new_noise_unless_it_is_seeded(
+  noise_seed, tmp_path
+):
+  algorithm = private(0.5, 1.0, optax.sgd(0.0), noise_seed)
+
+  def part(folder, rounds, resume):
+    checkpoints = fo.Checkpoints(folder, every=1, resume=resume)
+    found = run(algorithm, rounds, FIXED, checkpoints=checkpoints)
+    return draws.flat(found.params)
+
+  half = part(tmp_path / "one", 2, resume=False)
+  shutil.copytree(tmp_path / "one", tmp_path / "two")
+  one, two = (part(tmp_path / n, 4, resume=True) for n in ("one", "two"))
+  assert np.all(one != half)
+  if noise_seed is None:
+    assert np.all(one != two)
+  else:
+    np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(
+      one, draws.flat(run(algorithm, 4, FIXED).params)
+    )
+
+
+def test_a_checkpoint_holds_no_key(tmp_path, monkeypatch):
+  drawn = []
+
+  def entropy(shape):
+    drawn.append(np.frombuffer(os.urandom(4 * math.prod(shape)), np.uint32))
+    return drawn[-1].reshape(shape)
+
+  monkeypatch.setattr(processes, "entropy", entropy)
+  saved = {}
+  for name, algorithm in (("secret", still()), ("seeded", seeded())):
+    folder = tmp_path / name
+    checkpoints = fo.Checkpoints(folder, every=1)
+    run(algorithm, 2, FIXED, checkpoints=checkpoints)
+    (about,) = folder.glob("2/about/metadata")
+    saved[name] = json.loads(about.read_text())
+  assert len(drawn) == 2  # One for each segment, none for seeded noise.
+  assert saved["secret"]["shapes"] == saved["seeded"]["shapes"]
+  assert saved["secret"]["digests"].keys() == saved["seeded"]["digests"].keys()
+  contents = [
+    path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
+  ]
+  for words in drawn:
+    assert not any(words.tobytes() in content for content in contents)
+
+
+PROCESS = """
+import sys
+import jax
+jax.distributed.initialize("localhost:" + sys.argv[1], 2, int(sys.argv[2]))
+from tests import test_privacy as here
+for algorithm in (here.still(), here.still()):
+  found = here.run(algorithm, 3, here.FIXED, eval_every=2)
+  print(here.draws.flat(found.params).tobytes().hex())
+"""
+
+
+@pytest.mark.slow
+def test_all_processes_have_the_same_noise():
+  with socket.socket() as free:
+    free.bind(("localhost", 0))
+    port = free.getsockname()[1]
+  processes = [
+    subprocess.Popen(
+      [sys.executable, "-c", PROCESS, str(port), str(i)],
+      cwd=pathlib.Path(__file__).parents[1],
+      env=os.environ | {"JAX_PLATFORMS": "cpu"},
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+    )
+    for i in range(2)
+  ]
+  outputs = [process.communicate(timeout=300) for process in processes]
+  assert [p.returncode for p in processes] == [0, 0], outputs
+  one, other = (out.split()[-2:] for out, _ in outputs)  # After Gloo's line.
+  assert one == other
+  assert one[0] != one[1]  # Two runs.
+
+
+def test_an_algorithm_says_that_it_draws_secretly():
+  def round(state, cohort):
+    one_client = lambda worker, x: optax.tree.zeros_like(x)
+    reply = cohort.mean(one_client, state)
+    bits = jax.random.key_data(cohort.secret_key)
+    number = bits[0].astype(float) * 1e-9
+    return jax.tree.map(lambda leaf: leaf + number, state), reply
+
+  make = lambda says: fo.Algorithm(
+    lambda params, _: params, round, lambda s: s, has_secret_noise=says
+  )
+  one, other = (run(make(True), 1, FIXED).params for _ in range(2))
+  assert np.all(draws.flat(one) != draws.flat(other))
+  message = "round: reads cohort.secret_key; give the algorithm "
+  with pytest.raises(ValueError, match=message):
+    run(make(False), 1, FIXED)
 
 
 def test_a_grid_over_both_numbers_equals_its_points():
   whole = fo.sweep(
-    private,
+    seeded,
     {"max_norm": [0.1, 0.5], "noise_multiplier": [0.0, 1.0]},
     draws.PARAMS,
     draws.client_data(),
     rounds=3,
     **FIXED,
   )
-  one = run(private(0.5, 1.0), 3, FIXED)
+  one = run(seeded(0.5, 1.0), 3, FIXED)
   np.testing.assert_allclose(
     whole.params["kernel"][3], one.params["kernel"], rtol=1e-5, atol=1e-6
   )
@@ -230,6 +421,14 @@ def test_calibrated_noise_has_that_epsilon(sampling):
     (lambda: private(0.0), "max_norm=0: must be in (0, inf)"),
     (lambda: private(1.0, -1.0), "noise_multiplier=-1: must be in [0, inf)"),
     (
+      lambda: seeded(1.0, 1.0, 1 << 32),
+      "noise_seed=4294967296: must be from 0 to 4294967295",
+    ),
+    (
+      lambda: seeded(1.0, 1.0, -1),
+      "noise_seed=-1: must be from 0 to 4294967295",
+    ),
+    (
       lambda: privacy.with_privacy(fo.bvr_l_sgd(draws.loss_fn, 0.1), 1.0, 1.0),
       "privacy: the clients of this algorithm send no difference of models",
     ),
@@ -295,6 +494,11 @@ def test_calibrated_noise_has_that_epsilon(sampling):
 def test_bad_input(make, message):
   with pytest.raises(ValueError, match=re.escape(message)):
     make()
+
+
+def test_a_seed_of_noise_is_a_whole_number():
+  with pytest.raises(TypeError, match=r"noise_seed=0\.5: must be a whole"):
+    seeded(1.0, 1.0, 0.5)
 
 
 def test_messages_without_a_mean_would_have_no_noise():

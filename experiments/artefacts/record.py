@@ -15,12 +15,14 @@ import numpy as np
 
 from experiments.spec.kinds import KINDS
 from experiments.spec.spec import FLAGS
-from fedjax_opt import Run
+from fedjax_opt import Run, digests
 from fedjax_opt.base import STREAMS
 from fedjax_opt.metrics import History
 from fedjax_opt.results import json_files
 
 _DIGITS = 6  # Significant ones that are kept.
+# What each line of a file has, and a digest of it.
+_NAMES = {"arguments", "flags", "about", "points", "rounds", "metrics"}
 
 
 class Kept(NamedTuple):
@@ -58,6 +60,8 @@ class Record:
     points: {name: value} of the points, the seed among them. [S] mappings.
     history: the metrics that were kept; NaN where a point has diverged.
     arrays: other arrays that were kept.
+    is_verified: whether it is what was written, by its digests. Older versions
+      wrote none.
   """
 
   arguments: tuple[str, ...]
@@ -66,6 +70,7 @@ class Record:
   points: list[dict[str, Any]]
   history: History
   arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+  is_verified: bool = True
 
   def final(self, metric: str) -> np.ndarray:
     """The last value of a metric at every point, [S]."""
@@ -104,7 +109,13 @@ def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
   about["num_points"] = len(run.points)
   points = [run.points[row] for row in rows]
   return Record(
-    tuple(arguments), flags, about, points, history, dict(kept.arrays)
+    tuple(arguments),
+    flags,
+    about,
+    points,
+    history,
+    dict(kept.arrays),
+    run.is_verified,
   )
 
 
@@ -150,7 +161,7 @@ def _date(path: pathlib.Path) -> str:
 
 
 def to_json(record: Record) -> str:
-  """One line of JSON."""
+  """One line of JSON, with a digest of it."""
   metrics = {
     name: _rounded(values.tolist())
     for name, values in record.history.metrics.items()
@@ -167,7 +178,7 @@ def to_json(record: Record) -> str:
     content["arrays"] = {
       name: _rounded(values.tolist()) for name, values in record.arrays.items()
     }
-  plain = json_files.plain(content)
+  plain = digests.signed(json_files.plain(content))
   return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -178,8 +189,12 @@ def _rounded(value: Any) -> Any:
 
 
 def of_json(line: str) -> Record:
-  """The record that `to_json` wrote."""
-  content = json.loads(line)
+  """The record that `to_json` wrote.
+
+  Raises:
+    ValueError: if it is another line.
+  """
+  content = _content(line)
   metrics = {
     name: np.array(rows, np.float64).reshape(len(rows), -1)
     for name, rows in content["metrics"].items()
@@ -191,7 +206,21 @@ def of_json(line: str) -> Record:
     content["points"],
     History(content["rounds"], metrics),
     {n: np.array(v, np.float64) for n, v in content.get("arrays", {}).items()},
+    digests.NAME in content,
   )
+
+
+def _content(line: str) -> dict[str, Any]:
+  """What a line holds; those of older versions have no digest."""
+  try:
+    content = dict(json_files.parse(line))
+  except (ValueError, TypeError):
+    content = {}
+  names = content.keys() - {"arrays"}
+  is_signed = digests.is_whole(content) and names == {*_NAMES, digests.NAME}
+  if not is_signed and names != _NAMES:
+    raise ValueError("it does not hold what was written")
+  return content
 
 
 def write(path: pathlib.Path, records: Iterable[Record]) -> None:
@@ -201,8 +230,23 @@ def write(path: pathlib.Path, records: Iterable[Record]) -> None:
 
 
 def read(path: pathlib.Path) -> list[Record]:
-  """The records of a file; [] if there is none."""
+  """The records of a file; [] if there is none.
+
+  Raises:
+    ValueError: naming the file and the line that is not what was written.
+  """
   if not path.exists():
     return []
-  lines = path.read_text(encoding="utf-8").splitlines()
-  return [of_json(line) for line in lines]
+  records = []
+  # Of the last newline nothing is behind, unless it is one no more.
+  lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
+  for number, line in enumerate(lines, 1):
+    try:
+      records.append(of_json(line.decode()))
+    except ValueError as error:
+      reason = str(error).partition("\n")[0]
+      raise ValueError(
+        f"{str(path)!r} is damaged at line {number} ({reason}); restore it, or "
+        "remove it to run again what it records"
+      ) from None
+  return records

@@ -21,6 +21,7 @@ from experiments.artefacts.base import (
   spec_of,
 )
 from experiments.artefacts.record import Kept, Record
+from experiments.data import Loader
 from experiments.store import Store
 from fedjax_opt import Run, load_run, locks
 from fedjax_opt.comparison.cells import Measured
@@ -66,7 +67,7 @@ class Runner:
     pretrained_dir: str | None = None,
   ):
     self.folder = folder
-    self._store = Store(folder)
+    self._store = Store(folder, Loader())
     self.data_dir = data_dir
     self.jobs = jobs
     self.only_found = only_found
@@ -233,14 +234,15 @@ def _of_tuning(run: Run) -> Kept:
 
 def _read(folder: pathlib.Path, cell: Cell, keep: Callable) -> Record:
   if isinstance(cell, Computed):
-    return record.of_json((folder / _RECORD).read_text(encoding="utf-8"))
+    (found,) = record.read(folder / _RECORD)
+    return found
   run = load_run(folder)
   return record.of_run(run, cell.arguments, keep(run))
 
 
 def _folder_name(cell: Cell) -> str:
   if isinstance(cell, RunOf):
-    return Store(pathlib.Path()).place(spec_of(cell.arguments)).name
+    return Store(pathlib.Path(), Loader()).place(spec_of(cell.arguments)).name
   source = inspect.getsource(sys.modules[cell.function.__module__])
   digest = hashlib.sha256(source.encode()).hexdigest()
   name = f"{cell.function.__module__}.{cell.function.__qualname__}"
@@ -258,7 +260,7 @@ def _run_cell(
   name, what = cell
   start = time.monotonic()
   if isinstance(what, RunOf):
-    Store(folder).run(spec_of(what.arguments))
+    Store(folder, Loader()).run(spec_of(what.arguments))
   else:
     with locks.held("output_dir", folder / name):
       _compute(name, what, folder / name)

@@ -7,6 +7,8 @@ so that `--flagfile=experiments/domo/cifar10.flags` works in every folder.
 import pathlib
 from collections.abc import Iterator, Sequence
 
+from fedjax_opt.results import folder_digests
+
 _INSTALLED = pathlib.Path(__file__).parents[2]  # The folder of `experiments`.
 
 
@@ -52,6 +54,7 @@ def _found(file: str) -> pathlib.Path:
 
 def _lines(path: pathlib.Path) -> list[str]:
   try:
+    folder_digests.check(path.parent, path.name)  # If it is that of a run.
     lines = [line.strip() for line in path.read_text().splitlines()]
   except (OSError, UnicodeDecodeError) as error:
     why = getattr(error, "strerror", None) or "not a text"
@@ -59,4 +62,6 @@ def _lines(path: pathlib.Path) -> list[str]:
       f"flagfile='{path}': cannot be read ({why}); must be a file with a flag "
       "on each line"
     ) from None
+  except ValueError as error:
+    raise ValueError(f"flagfile='{path}': {error}") from None
   return [line for line in lines if line and not line.startswith(("#", "//"))]

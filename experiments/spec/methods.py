@@ -21,6 +21,7 @@ from experiments.spec.spec import (
   plain_rules,
 )
 from experiments.tasks import TaskChoice
+from fedjax_opt import privacy
 from fedjax_opt.registry import AlgorithmChoice, Hyperparameter, check_choice
 
 _SEED = Hyperparameter("seed", 0, "seed", "[0, 4294967295]")
@@ -181,6 +182,8 @@ def _privacy(given: Given) -> str | None:
   PRIVACY.check(chosen)
   if given["dp_delta"] is not None:
     _DELTA.check(given["dp_delta"])
+  if given["dp_seed"] is not None:
+    privacy.check_noise_seed("dp_seed", given["dp_seed"])
   if given["weighting"] != "uniform":
     raise ValueError(
       f"privacy={chosen!r}: counts all clients alike, and weighting is "

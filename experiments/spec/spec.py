@@ -293,6 +293,13 @@ class Spec:
     f"The delta for which epsilon is computed. Default: {DP_DELTA:g}.",
     interval="(0, 1)",
   )
+  dp_seed: int | None = _PRIVACY.whole(
+    None,
+    "Seed of the noise, a whole number from 0 to 4294967295, for runs that "
+    "are to be repeated; such a run is NOT private, as the noise can be made "
+    "again and taken away. Default: none; the noise is of the operating "
+    "system's entropy, and another one in each run and at each grid point.",
+  )
 
   upload: Chosen | None = _MESSAGES.choice(
     UPLOAD,

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from experiments import job, workers
+from experiments.spec.spec import Spec
 from experiments.store import Store
 from experiments.studies.plan import Planned
-from fedjax_opt import Population
 from fedjax_opt.comparison.cells import Measured
 from fedjax_opt.results.load import Run
 from fedjax_opt.results.selection import Criterion
@@ -33,21 +33,21 @@ def check(cells: Sequence[Planned], store: Store) -> bool:
     Whether there is any whose task has classes, and so an accuracy.
 
   Raises:
-    ValueError: naming the flag that cannot be.
+    ValueError: naming the flag that cannot be, or the folder of a cell that ran
+      on other data.
     ImportError: naming the package to install.
   """
   methods, conditions, has_classes = set(), set(), False
   for cell in cells:
     condition = str(cell.condition)
+    if store.find(_first(cell)) is not None:
+      continue
     if cell.method in methods and condition in conditions:
       continue
     methods.add(cell.method)
     conditions.add(condition)
-    if (store.place(cell.spec) / "summary.json").exists():
-      continue
-    folder = cell.spec.population_dir
     try:
-      found = job.prepare(cell.spec, folder and Population.open(folder))
+      found = job.prepare(cell.spec, store.loader.of(cell.spec))
     except ValueError as error:
       raise ValueError(f"method {cell.method}: {error}") from None
     has_classes |= found.task.num_classes is not None
@@ -86,6 +86,11 @@ def run_cell(cell: Planned, store: Store) -> Done:
     return ran(*store.run(spec))
 
   return Done(cell, tune(run, cell.grid, cell.spec.seed, cell.report_seeds))
+
+
+def _first(cell: Planned) -> Spec:
+  """What a cell runs first: its grid, or its only setting."""
+  return cell.spec if cell.grid else cell.spec.at({}, cell.report_seeds)
 
 
 def ran(run: Run, was_there: bool = False) -> Ran:

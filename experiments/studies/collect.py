@@ -13,13 +13,14 @@ from experiments.spec.spec import FLAGS, conditions
 from experiments.studies.cells import Done, ran
 from experiments.studies.plan import Planned, labels_of
 from fedjax_opt.comparison.cells import Cell, Measured
+from fedjax_opt.data import digest
 from fedjax_opt.results.history import History
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.selection import tune
 from fedjax_opt.study.tune import Tuned
 
 # Parts of a config.json that say nothing of the method.
-_OF_A_RUN = {"device", "streams", "versions", "seed"} | {
+_OF_A_RUN = {"device", "streams", "versions", "seed", digest.NAME} | {
   name for name, flag in FLAGS.items() if not flag.is_identity
 }
 
@@ -34,6 +35,7 @@ def cell_of(done: Done) -> Cell:
     commands=tuple(_command(part.run) for part in tuned.parts),
     per_client=_per_client(report),
     step_sizes=_step_sizes(report),
+    is_verified=all(part.run.is_verified for part in tuned.parts),
   )
 
 
@@ -155,6 +157,7 @@ def _cell_of_run(run: Run, label: str, condition: Mapping[str, Any]) -> Cell:
     commands=(_command(run),),
     per_client=_per_client(run),
     step_sizes=_step_sizes(run),
+    is_verified=run.is_verified,
   )
 
 

@@ -209,6 +209,18 @@ def unlike(planned: Sequence[Planned]) -> list[str]:
   return lines
 
 
+def not_private(planned: Sequence[Planned]) -> list[str]:
+  """The sentence on methods whose noise can be made again, if there are any."""
+  seeded = [c for c in planned if c.spec.dp_seed is not None]
+  labels = dict.fromkeys(words.name(cell.method) for cell in seeded)
+  if not labels:
+    return []
+  return [
+    f"NOT private: {words.listed(list(labels))}, whose noise is that of "
+    "dp_seed, so that it can be made again and taken away."
+  ]
+
+
 # Conditions.
 
 

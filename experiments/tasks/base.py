@@ -33,8 +33,6 @@ class Task(NamedTuple):
       `experiments.validation` holds them out.
     clients: the population, if it comes with the data; then `train` is unused.
     panels: metrics to draw; None for the usual ones.
-    has_statistics: whether the model has running statistics, which follow no
-      gradient; see `fedjax_opt.models.statistics`.
   """
 
   train: dict[str, np.ndarray]
@@ -49,4 +47,3 @@ class Task(NamedTuple):
   validation: dict[str, np.ndarray] | None = None
   clients: ClientData | None = None
   panels: tuple[str, ...] | None = None
-  has_statistics: bool = False

@@ -255,6 +255,5 @@ def classification(
     train,
     test,
     images.num_classes,
-    has_statistics=norm.startswith("batch"),
     **batch,
   )

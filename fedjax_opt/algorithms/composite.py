@@ -312,7 +312,8 @@ def fed_avg_subgradient(
     lambda round: subgradient_step(at_round(learning_rate, round), psi),
     optax.sgd(server_learning_rate),
   )
-  return algorithm._replace(penalty=psi.value)
+  # The objective counts psi of all leaves, also of running statistics.
+  return algorithm._replace(penalty=psi.value, averages_statistics=False)
 
 
 def _check(loss_fn, psi, learning_rate, server_learning_rate):

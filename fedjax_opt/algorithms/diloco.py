@@ -52,7 +52,7 @@ def diloco(
 
   def init(params, num_clients):
     del num_clients
-    return FedAvgState(params, server.init(params))
+    return FedAvgState(params, optimizers.init("server", server, params))
 
   def init_client(params):
     first = optimizers.of_round(client, jnp.int32(0))
@@ -76,4 +76,5 @@ def diloco(
     params=lambda state: state.params,
     init_client=init_client,
     sends=lambda params: [params],
+    averages_statistics=True,
   )

@@ -8,7 +8,7 @@ References:
 import jax
 import optax
 
-from fedjax_opt import objectives
+from fedjax_opt import objectives, optimizers
 from fedjax_opt.algorithms.fed_avg import FedAvgState, server_step
 from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn
 from fedjax_opt.checks import functions, rules
@@ -59,7 +59,7 @@ def ditto(
 
   def init(params, num_clients):
     del num_clients
-    return FedAvgState(params, server.init(params))
+    return FedAvgState(params, optimizers.init("server", server, params))
 
   def round(state, cohort):
     def one_client(worker, received):
@@ -80,4 +80,5 @@ def ditto(
     init_client=lambda params: params,
     client_params=lambda state, kept: kept,
     sends=lambda params: [params],
+    averages_statistics=True,
   )

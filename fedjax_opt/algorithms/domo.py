@@ -14,10 +14,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import trees
+from fedjax_opt import optimizers, trees
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
 from fedjax_opt.checks import functions, rules
 from fedjax_opt.checks import values as checks
+from fedjax_opt.models import statistics
 from fedjax_opt.rules.momentum_fusion import momentum_fusion
 
 
@@ -142,7 +143,7 @@ def domo(
           rule = optax.chain(rule, momentum_fusion(server_momentum, share))
         else:  # Line 7.
           start = _minus(received, fused)
-      rule_state = rule.init(start)
+      rule_state = optimizers.init("client", rule, start)
       if average_local:
         rule_state = optax.tree.set(rule_state, trace=local)
       params, rule_state = worker.descend_from(loss_fn, rule, start, rule_state)
@@ -160,8 +161,11 @@ def domo(
       bytes_down=trees.num_bytes((state.params, state.local)),
     )
     moved, local = sent.value
-    momentum = _next_momentum(mu_s, state.momentum, moved, rate)
+    momentum = _next_momentum(
+      mu_s, state.momentum, statistics.without(moved), rate
+    )
     step = optax.tree.scale(server_learning_rate * rate, momentum)
+    step = statistics.put(step, moved)
     new = _minus(state.params, step)  # Line 15.
     return DomoState(new, momentum, local), sent
 
@@ -170,6 +174,7 @@ def domo(
     round,
     params=lambda state: state.params,
     sends=lambda params: [params, None],
+    averages_statistics=True,
   )
 
 

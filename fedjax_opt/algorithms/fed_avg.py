@@ -69,7 +69,7 @@ def fed_avg(
 
   def init(params, num_clients):
     del num_clients
-    return FedAvgState(params, server.init(params))
+    return FedAvgState(params, optimizers.init("server", server, params))
 
   def round(state, cohort):
     def one_client(worker, params):
@@ -86,6 +86,7 @@ def fed_avg(
     round,
     params=lambda state: state.params,
     sends=lambda params: [params],
+    averages_statistics=True,
   )
 
 

@@ -15,6 +15,7 @@ import optax
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
 from fedjax_opt.checks import functions, rules
 from fedjax_opt.checks import values as checks
+from fedjax_opt.models import statistics
 
 
 class FedCmState(NamedTuple):
@@ -99,12 +100,19 @@ def with_client_momentum(
     sent = cohort.mean(one_client, broadcast=(state.params, state.delta))
     moved, num_steps = sent.value
     reach = rate * num_steps  # eta K
-    mean_step = optax.tree.scale(-1 / jnp.where(reach > 0, reach, 1), moved)
+    mean_step = optax.tree.scale(
+      -1 / jnp.where(reach > 0, reach, 1), statistics.without(moved)
+    )
     params = optax.tree.add_scale(state.params, server_learning_rate, moved)
+    params = statistics.put(params, optax.tree.add(state.params, moved))
     return FedCmState(params, delta=mean_step), sent
 
   return Algorithm(
-    init, round, lambda s: s.params, sends=lambda params: [params, None]
+    init,
+    round,
+    params=lambda state: state.params,
+    sends=lambda params: [params, None],
+    averages_statistics=True,
   )
 
 

@@ -101,6 +101,7 @@ def fed_dyn(
     params=lambda state: state.params,
     init_client=optax.tree.zeros_like,  # g_i
     sends=lambda params: [params],
+    averages_statistics=True,
   )
 
 

@@ -77,8 +77,7 @@ def fed_exp(
       delta = optax.tree.sub(local_params, params)
       length = norms.norm(statistics.weights(delta))
       if cohort.clip_norm is not None:  # As of the difference that is sent.
-        longer = norms.norm(delta) / cohort.clip_norm
-        length = length / jnp.maximum(longer, 1)
+        length = jnp.minimum(length, cohort.clip_norm)
       return delta, jnp.square(length)
 
     sent = cohort.mean(one_client, broadcast=state.params)
@@ -97,5 +96,9 @@ def fed_exp(
     return optax.tree.cast_like(mean, state.params)
 
   return Algorithm(
-    init, round, params=evaluated, sends=lambda params: [params, None]
+    init,
+    round,
+    params=evaluated,
+    sends=lambda params: [params, None],
+    averages_statistics=True,
   )

@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from fedjax_opt import objectives
+from fedjax_opt import objectives, optimizers
 from fedjax_opt.algorithms.domo import momentum_sgd
 from fedjax_opt.algorithms.fed_avg import FedAvgState, server_step
 from fedjax_opt.base import Algorithm, LossFn, Rate, at_round
 from fedjax_opt.checks import functions, rules
 from fedjax_opt.checks import values as checks
+from fedjax_opt.models import statistics
 
 
 def fed_nova(
@@ -37,7 +38,10 @@ def fed_nova(
   :math:`a_i` are the weights that the local gradients have in
   :math:`(x_t - x_i) / \eta`, so that :math:`d_i` is a mean gradient: with K
   plain steps :math:`\|a_i\|_1 = K`, with momentum more, with a proximal term
-  less. They are known for these steps alone, and this is what a client takes.
+  less. With both, or with eta mu above 1, a step may go back on earlier ones,
+  and some weights are negative: their magnitudes are added up, so that
+  :math:`\|a_i\|_1` is 1 at least, where the sum of the weights may be 0. They
+  are known for these steps alone, and this is what a client takes.
   With equally many steps for all this is `fed_avg`. A client without a step has
   :math:`d_i = 0` and :math:`\|a_i\|_1 = 0`, in both means with its weight.
 
@@ -48,7 +52,7 @@ def fed_nova(
       `optax.sgd(1.0)` if None.
     momentum: rho, of heavy-ball local steps, in [0, 1); none if None.
     mu: strength of FedProx's term in the local loss; non-negative, none if
-      None. The :math:`a_i` are the paper's where eta mu is below 1.
+      None.
 
   Returns:
     The algorithm. A client sends the difference divided by its number
@@ -75,7 +79,7 @@ def fed_nova(
 
   def init(params, num_clients):
     del num_clients
-    return FedAvgState(params, server.init(params))
+    return FedAvgState(params, optimizers.init("server", server, params))
 
   def round(state, cohort):
     rate = at_round(learning_rate, cohort.round)
@@ -89,30 +93,44 @@ def fed_nova(
       reach = _reach(worker.num_steps, momentum, mu, rate)
       scale = 1 / jnp.where(reach > 0, reach, 1)
       delta = optax.tree.sub(local_params, params)
-      return optax.tree.scale(scale, delta), reach  # -eta d_i
+      return _scaled(scale, delta), reach  # -eta d_i
 
     sent = cohort.mean(one_client, broadcast=state.params)
     direction, reach = sent.value
-    delta = optax.tree.scale(reach, direction)
+    delta = _scaled(reach, direction)
     new = server_step(server, state.params, state.server, delta)
     return FedAvgState(*new), sent
 
   return Algorithm(
-    init, round, lambda s: s.params, sends=lambda params: [params, None]
+    init,
+    round,
+    params=lambda state: state.params,
+    sends=lambda params: [params, None],
+    averages_statistics=True,
   )
 
 
+def _scaled(factor, delta):
+  """A difference of other weights; running statistics stay as they are."""
+  return statistics.map_weights(lambda leaf: factor * leaf, delta)
+
+
 def _reach(num_steps, momentum, mu, rate):
-  """||a_i||_1 [], how far gradients of 1 move a client, divided by eta."""
+  """||a_i||_1 []; at least 1 if there is a step, as the last gradient has 1.
+
+  A gradient has the same weight after n further steps, whenever it was taken:
+  how far it has moved the client then, divided by eta.
+  """
   if momentum is None and mu is None:
     return num_steps.astype(float)
   rho = jnp.asarray(0 if momentum is None else momentum, float)
   pull = jnp.asarray(0 if mu is None else rate * mu, float)
 
   def step(_, carry):
-    buffer, moved = carry
-    buffer = rho * buffer + 1 - pull * moved
-    return buffer, moved + buffer
+    buffer, weight, total = carry
+    total = total + jnp.abs(weight)
+    buffer = rho * buffer - pull * weight
+    return buffer, weight + buffer, total
 
-  zero = jnp.zeros((), float)
-  return lax.fori_loop(0, num_steps, step, (zero, zero))[1]
+  begin = jnp.ones((), float), jnp.ones((), float), jnp.zeros((), float)
+  return lax.fori_loop(0, num_steps, step, begin)[2]

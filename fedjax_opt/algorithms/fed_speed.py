@@ -20,6 +20,7 @@ from fedjax_opt.base import (
 )
 from fedjax_opt.checks import functions, rules
 from fedjax_opt.checks import values as checks
+from fedjax_opt.models import statistics
 from fedjax_opt.rules.sharpness import sharpness_aware
 
 
@@ -103,18 +104,26 @@ def fed_speed(
       rule = sharpness_aware(rule, rho, alpha, normalized=normalized)
       params = worker.descend(loss_fn, rule, received)
       moved = optax.tree.sub(params, received)
-      dual = optax.tree.add_scale(worker.state, -strength, moved)
+      dual = optax.tree.add_scale(
+        worker.state, -strength, statistics.without(moved)
+      )
       sent = moved if all_duals else optax.tree.add_scale(moved, -lam, dual)
       return ClientOutput(sent, state=dual)
 
     sent = cohort.mean(one_client, broadcast=state.params)
     params, dual = optax.tree.add(state.params, sent.value), None
     if all_duals:
-      dual = optax.tree.add_scale(state.dual, -sent.share / lam, sent.value)
+      moved = statistics.without(sent.value)
+      dual = optax.tree.add_scale(state.dual, -sent.share / lam, moved)
       params = optax.tree.add_scale(params, -lam, dual)
     return FedSpeedState(params, dual), sent
 
   zero_dual, sends = optax.tree.zeros_like, lambda params: [params]
   return Algorithm(
-    init, round, lambda s: s.params, init_client=zero_dual, sends=sends
+    init,
+    round,
+    params=lambda state: state.params,
+    init_client=zero_dual,
+    sends=sends,
+    averages_statistics=True,
   )

@@ -15,6 +15,7 @@ from fedjax_opt import optimizers
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
 from fedjax_opt.checks import functions, rules
 from fedjax_opt.checks import values as checks
+from fedjax_opt.models import statistics
 
 
 class MimeLiteState(NamedTuple):
@@ -40,7 +41,23 @@ def mime_lite(
     s \leftarrow V\Big(\sum_i w_i \nabla f_i(x_t), s\Big)
 
   Clients do not change s; :math:`\nabla f_i` is the exact gradient. For SGD
-  with momentum :math:`U(g, s) = V(g, s) = (1 - \beta) g + \beta s`.
+  with momentum :math:`U(g, s) = V(g, s) = (1 - \beta) g + \beta s`, as in the
+  paper's table of base optimizers.
+
+  Of an optax transformation U is the update that it would make with g, after
+  its own state has taken g up. For Adam that is not the paper's U:
+
+  .. math::
+
+    U_\text{paper}(g, (m, v)) &= \frac{(1 - \beta_1) g + \beta_1 m}
+      {\epsilon + \sqrt{v}} \\
+    U_\text{here}(g, (m, v)) &= \frac{((1 - \beta_1) g + \beta_1 m)
+      / (1 - \beta_1^{t+1})}{\epsilon + \sqrt{((1 - \beta_2) g^2 + \beta_2 v)
+      / (1 - \beta_2^{t+1})}}
+
+  with `optax.scale_by_adam` and t rounds done: the local gradient is in the
+  second moment too, not in the first alone, and both are corrected for their
+  start at 0. V is the paper's.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -48,8 +65,9 @@ def mime_lite(
     beta: the momentum, in [0, 1); at 0 this is `fed_avg` at the cost of one
       more exact gradient. Of no use if `base` is given.
     base: the base optimizer without its rate, as an optax transformation: U are
-      its updates and V is its state. `optax.ema(beta, debias=False)` if None;
-      `optax.scale_by_adam()` makes MimeLiteAdam.
+      its updates and V is its state. `optax.ema(beta, debias=False)` if None.
+      `optax.scale_by_adam()` makes a MimeLiteAdam that differs from the paper's
+      as said above.
 
   Returns:
     The algorithm. The server sends the model and s; a client sends its
@@ -79,15 +97,16 @@ def mime_lite(
     rate = at_round(learning_rate, cohort.round)
 
     def one_client(worker, broadcast):
-      params, statistics = broadcast
-      rule = optax.chain(_frozen(base, statistics), optax.sgd(rate))
+      params, base_state = broadcast
+      rule = optax.chain(_frozen(base, base_state), optax.sgd(rate))
       local_params = worker.descend(loss_fn, rule, params)
       delta = optax.tree.sub(local_params, params)
       return delta, worker.gradient(loss_fn, params)
 
     sent = cohort.mean(one_client, broadcast=(state.params, state.base))
     delta, gradient = sent.value
-    _, new = base.update(gradient, state.base, state.params)  # V
+    update = statistics.follow(base).update
+    _, new = update(gradient, state.base, state.params)  # V
     return MimeLiteState(optax.tree.add(state.params, delta), new), sent
 
   return Algorithm(
@@ -95,6 +114,7 @@ def mime_lite(
     round,
     params=lambda state: state.params,
     sends=lambda params: [params, params],
+    averages_statistics=True,
   )
 
 
@@ -115,11 +135,11 @@ def _check_has_no_rate(base):
     )
 
 
-def _frozen(base, statistics):
+def _frozen(base, state):
   """U(., s): the updates of the base optimizer, always from the state s."""
 
   def update(grads, params):
-    updates, _ = base.update(grads, statistics, params)
+    updates, _ = base.update(grads, state, params)
     return optax.tree.cast_like(updates, grads)
 
   return optax.stateless(update)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import objectives
+from fedjax_opt import objectives, optimizers
 from fedjax_opt.algorithms.fed_avg import FedAvgState, server_step
 from fedjax_opt.base import (
   Algorithm,
@@ -77,7 +77,7 @@ def moon(
 
   def init(params, num_clients):
     del num_clients
-    return FedAvgState(params, server.init(params))
+    return FedAvgState(params, optimizers.init("server", server, params))
 
   def init_client(params):
     return Previous(optax.tree.zeros_like(params), exists=jnp.array(False))

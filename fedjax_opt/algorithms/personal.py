@@ -148,8 +148,8 @@ def fed_bn(
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
-    client: see `fed_per`; one made by `statistics.follow`.
-    server: see `fed_per`; one made by `statistics.follow`.
+    client: see `fed_per`.
+    server: see `fed_per`.
 
   Returns:
     The algorithm, see `fed_per`. The model that a run evaluates has the initial
@@ -191,7 +191,8 @@ def _personal(
   def init(params, num_clients):
     del num_clients
     shared, personal = split(params)
-    return PersonalState(shared, server.init(shared), personal)
+    server_state = optimizers.init("server", server, shared)
+    return PersonalState(shared, server_state, personal)
 
   def round(state, cohort):
     def one_client(worker, received):
@@ -211,6 +212,7 @@ def _personal(
     init_client=lambda params: split(params)[1],
     client_params=lambda state, kept: trainable.merge(state.shared, kept),
     sends=lambda params: [split(params)[0]],
+    averages_statistics=True,
   )
 
 

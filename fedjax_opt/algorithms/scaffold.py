@@ -21,6 +21,7 @@ from fedjax_opt.base import (
 )
 from fedjax_opt.checks import functions, rules
 from fedjax_opt.checks import values as checks
+from fedjax_opt.models import statistics
 
 
 class ScaffoldState(NamedTuple):
@@ -93,7 +94,9 @@ def scaffold(
         new_control = worker.gradient(loss_fn, params)
       else:
         steps = rate * worker.num_steps
-        moved = optax.tree.scale(-1 / jnp.where(steps > 0, steps, 1), delta)
+        moved = optax.tree.scale(
+          -1 / jnp.where(steps > 0, steps, 1), statistics.without(delta)
+        )
         new_control = optax.tree.sub(moved, correction)
         # A client without a step keeps its control variate.
         new_control = optax.tree.where(steps > 0, new_control, old_control)
@@ -104,6 +107,7 @@ def scaffold(
     sent = cohort.mean(one_client, broadcast=(state.params, state.control))
     delta, change = sent.value
     params = optax.tree.add_scale(state.params, server_learning_rate, delta)
+    params = statistics.put(params, optax.tree.add(state.params, delta))
     control = optax.tree.add_scale(state.control, sent.share, change)
     new = ScaffoldState(
       params=optax.tree.cast_like(params, state.params),
@@ -117,6 +121,7 @@ def scaffold(
     params=lambda state: state.params,
     init_client=optax.tree.zeros_like,  # c_i
     sends=lambda params: [params, params],
+    averages_statistics=True,
   )
 
 

@@ -12,6 +12,7 @@ from fedjax_opt.base import Algorithm, Params
 from fedjax_opt.checks import functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
+from fedjax_opt.models import statistics
 
 _FUNCTIONS = {
   "init": "(params, num_clients) -> state",
@@ -62,10 +63,34 @@ def check(name: str, algorithm: Any) -> None:
     given = getattr(algorithm, field)
     if given is not None or field in ("init", "round", "params"):
       checks.function(f"Algorithm.{field}", given, takes)
+  field = "averages_statistics"
+  checks.switch(f"Algorithm.{field}", getattr(algorithm, field))
   if algorithm.client_params is not None and algorithm.init_client is None:
     raise TypeError(
       "Algorithm.client_params: clients keep nothing that it could be made of; "
       "declare what one client keeps: Algorithm(..., init_client=...)"
+    )
+
+
+def check_statistics(
+  algorithm: Algorithm, params: Params, name: str = "params"
+) -> None:
+  """That an algorithm can train a model with running statistics, if it has any.
+
+  Args:
+    algorithm: any.
+    params: the model, or its shapes.
+    name: of the argument that decides on the model.
+
+  Raises:
+    ValueError: if it would do anything but average them.
+  """
+  parts = statistics.parents(params)
+  if parts and not algorithm.averages_statistics:
+    raise ValueError(
+      f"{name}: {parts[0]!r} has running statistics, which this algorithm does "
+      "not average (Algorithm.averages_statistics); must be a model without "
+      "them, or another algorithm, such as fed_avg"
     )
 
 
@@ -144,6 +169,8 @@ def params(algorithm: Algorithm, server: Any) -> Params:
 def shapes_of_parts(algorithm: Algorithm, server: Any) -> list[Any] | None:
   """For each part of a message the shapes of a difference, or None.
 
+  Running statistics are no part of a difference: None is in their place.
+
   Args:
     algorithm: any.
     server: its state.
@@ -153,12 +180,18 @@ def shapes_of_parts(algorithm: Algorithm, server: Any) -> list[Any] | None:
   """
   if algorithm.sends is None:
     return None
-  shapes = lambda state: list(algorithm.sends(algorithm.params(state)))
+
+  def shapes(state):
+    return statistics.weights(list(algorithm.sends(algorithm.params(state))))
+
   return jax.eval_shape(shapes, server)
 
 
 def split_message(name: str, message: Any, like: list[Any]) -> list[Any]:
-  """The parts of a message.
+  """The parts of a message, differences without running statistics.
+
+  These are sent as they are: nothing may compress, limit, corrupt or noise
+  them. `join_message` puts them back.
 
   Raises:
     ValueError: if it is not what `Algorithm.sends` says.
@@ -167,6 +200,8 @@ def split_message(name: str, message: Any, like: list[Any]) -> list[Any]:
   is_split = len(like) == 1 or (
     isinstance(message, tuple) and len(message) == len(like)
   )
+  if is_split:
+    parts = list(map(_without_statistics, parts, like))
   if not is_split or not all(map(_is_like, parts, like)):
     raise ValueError(
       f"{name}: the message of a client is not what `Algorithm.sends` says; "
@@ -175,9 +210,15 @@ def split_message(name: str, message: Any, like: list[Any]) -> list[Any]:
   return list(parts)
 
 
-def join_message(parts: list[Any]) -> Any:
-  """A message of its parts."""
-  return parts[0] if len(parts) == 1 else tuple(parts)
+def join_message(parts: list[Any], message: Any) -> Any:
+  """A message of its parts, with the running statistics of the one before."""
+  if len(parts) == 1:
+    return statistics.put_back(parts[0], message)
+  return tuple(map(statistics.put_back, parts, message))
+
+
+def _without_statistics(part, shapes):
+  return part if shapes is None else statistics.weights(part)
 
 
 def _is_like(part, shapes):

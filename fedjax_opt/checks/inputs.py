@@ -371,22 +371,28 @@ def _check_leaf(name, leaf):
     raise ValueError(f"{name}: is not finite; the initial model must be")
 
 
-def check_statistics(params: Params, plan: BatchPlan) -> None:
-  """That no padding counts in the running statistics of a model, if it has any.
+def check_statistics(
+  params: Params, plan: BatchPlan, algorithm: Algorithm, name: str = "params"
+) -> None:
+  """That running statistics of a model are what clients compute, if it has any.
 
   Args:
     params: the model, or its shapes.
     plan: of the local steps.
+    algorithm: of a point.
+    name: of the argument that decides on the model.
 
   Raises:
-    ValueError: if a client has a batch that is not full.
+    ValueError: if the algorithm does anything but average them, or a client has
+      a batch that is not full.
   """
+  algorithms.check_statistics(algorithm, params, name)
   parts = statistics.parents(params)
   if parts and not plan.is_full:
     raise ValueError(
-      f"params: {parts[0]!r} has running statistics, and a batch that is not "
-      "full would be normalized by its padding too; give drop_remainder=True "
-      "or replacement=True, or a model without batch normalization"
+      f"{name}: {parts[0]!r} has running statistics, and a batch that is not "
+      "full would be normalized by its padding too; give drop_remainder, or "
+      "draw with replacement, or a model without them"
     )
 
 

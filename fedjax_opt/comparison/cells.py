@@ -54,6 +54,7 @@ class Cell:
       first seed, [M], NaN for a client without any; {} if not measured.
     step_sizes: step sizes of the report's first seed, [R, C, K]; None if they
       were not recorded.
+    is_verified: whether what was read of it is what was written; see `Run`.
   """
 
   method: str
@@ -65,6 +66,7 @@ class Cell:
   seconds: float = 0.0
   per_client: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
   step_sizes: Mapping[str, np.ndarray] | None = None
+  is_verified: bool = True
 
   @functools.cached_property
   def tuning(self) -> Tuning | None:

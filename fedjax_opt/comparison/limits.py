@@ -29,6 +29,7 @@ def limits_of(study: Study, found: Sequence[Verdict]) -> list[str]:
     *_of_rounds(study, found),
     *_of_losses(found),
     *_of_budgets(study),
+    *_of_digests(study),
   ]
   lines += study.notes
   missing = len(study.methods) * len(study.conditions) - len(found)
@@ -187,3 +188,15 @@ def _of_budgets(study: Study) -> list[str]:
     were = "was" if len(untuned) == 1 else "were"
     lines.append(f"{words.listed(untuned)} {were} not tuned: a single setting.")
   return lines
+
+
+def _of_digests(study: Study) -> list[str]:
+  """Of which methods damage would not have been noticed."""
+  bare = [cell.method for cell in study.cells if not cell.is_verified]
+  names = [names_of(study)[method] for method in dict.fromkeys(bare)]
+  if not names:
+    return []
+  return [
+    f"Runs of {words.listed(names)} are not verified: their folders have no "
+    "digests, by which damage is noticed."
+  ]

@@ -228,3 +228,11 @@ def stacked(each: list[tuple[Array | Lists, np.ndarray]]) -> Array | Lists:
     np.stack([np.asarray(one.starts) for one in lists]),
     width,
   )
+
+
+def unstacked(indices: Array | Lists) -> list[Array | Lists]:
+  """The indices [M, n_max] of each seed, from those of all, [S, M, n_max]."""
+  if not isinstance(indices, Lists):
+    return list(indices)
+  each = zip(indices.rows, indices.starts, strict=True)
+  return [Lists(rows, starts, indices.width) for rows, starts in each]

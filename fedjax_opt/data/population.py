@@ -79,6 +79,11 @@ class Population:
     return self._digests is not None
 
   @property
+  def digests(self) -> dict[str, np.ndarray]:
+    """name -> [M] uint32, of what was written of each client; {} if unknown."""
+    return {} if self._digests is None else dict(self._digests.of_fields)
+
+  @property
   def example_bytes(self) -> int:
     """The bytes of one example."""
     return population_files.row_bytes(self.fields)

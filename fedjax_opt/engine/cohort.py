@@ -54,6 +54,7 @@ class Cohort:
   _keeps_state: bool
   _on_phase: Callable[[int], None]
   _parts: list[Any] | None
+  _secret_key: jax.Array | None
 
   @classmethod
   def create(
@@ -65,6 +66,7 @@ class Cohort:
     keeps_state: bool = False,
     on_phase: Callable[[int], None] = lambda phase: None,
     parts: list[Any] | None = None,
+    secret_key: jax.Array | None = None,
   ) -> "Cohort":
     """Draws the cohort of a round.
 
@@ -77,6 +79,7 @@ class Cohort:
       on_phase: called with the phase of each verb that is traced.
       parts: of a message, see `algorithms.shapes_of_parts`; needed only if
         updates have a limit.
+      secret_key: [] random key of several rounds, see the property.
     """
     # Keys are folded from seed, round and client, so no draw depends on what
     # ran before. Clients that start one by one, on a clock, need no others: the
@@ -102,7 +105,25 @@ class Cohort:
       _keeps_state=keeps_state,
       _on_phase=on_phase,
       _parts=parts,
+      _secret_key=secret_key,
     )
+
+  @property
+  def secret_key(self) -> jax.Array:
+    """[] random key of this round and grid point, which no seed determines.
+
+    It is made of the operating system's entropy while the run goes on, and not
+    kept: noise that is drawn from it cannot be made again.
+
+    Raises:
+      ValueError: if the algorithm does not say `has_secret_noise`.
+    """
+    if self._secret_key is None:
+      raise ValueError(
+        "round: reads cohort.secret_key; give the algorithm "
+        "has_secret_noise=True"
+      )
+    return jax.random.fold_in(self._secret_key, self.round)
 
   @property
   def budget(self) -> int:

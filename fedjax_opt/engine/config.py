@@ -126,6 +126,8 @@ DEFAULTS = Settings(
   aggregator=None,
   precision="float32",
 )
+# How rounds are computed. Results do not depend on it, but for rounding.
+HOW = ("client_map", "client_chunk", "client_memory", "client_devices")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,6 +156,7 @@ class Config:
     grid_chunk: settings of a grid that are vectorized at a time; None for all.
     precision: in which types clients compute, see `engine.precision`.
     client_memory: 'auto', 'device' or 'host', see `engine.client_state`.
+    has_secret_noise: see `Algorithm`.
   """
 
   num_clients: int
@@ -175,6 +178,7 @@ class Config:
   grid_chunk: int | None
   precision: str
   client_memory: str
+  has_secret_noise: bool = False
 
   @property
   def expected_size(self) -> float:

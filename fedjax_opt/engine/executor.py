@@ -121,7 +121,7 @@ class Executor:
         "rounds",
         lambda: self._on_devices(points.rounds_program, 3),
         (self.config, self._make),
-        self._rounds_inputs((like, rows), segment, 0, 0),
+        self._rounds_inputs((like, rows), self._like_secret(), segment, 0, 0),
         is_donated=True,
       )
     if has_evaluation and self.config.evaluate is not None:
@@ -194,7 +194,9 @@ class Executor:
     (server, rows), (segment, cohorts) = state, taken
     gathered = self._store.gather(rows, cohorts)
     begin, count = (server, gathered), stop - first
-    inputs = self._rounds_inputs(begin, segment, first, count)
+    inputs = self._rounds_inputs(
+      begin, self._new_secret(), segment, first, count
+    )
     program = self._programs["rounds"]
     with (
       memory.explained(self.config, [program]),
@@ -224,9 +226,32 @@ class Executor:
     of_points = program(self.config, self._make)
     return self.config.layout.over_devices(of_points, outputs)
 
-  def _rounds_inputs(self, state, segment, first, count):
+  def _secret_shape(self):
+    """Of the words of a random key for each point; None if none is needed."""
+    if not self.config.has_secret_noise:
+      return None
+    words = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape
+    if not self.config.has_points:
+      return words
+    return len(self.active.present), len(self._seeds), *words
+
+  def _like_secret(self):
+    shape = self._secret_shape()
+    if shape is None:
+      return None
+    shapes = jax.ShapeDtypeStruct(shape, np.uint32)
+    return self.config.layout.like_per_point(shapes)
+
+  def _new_secret(self):
+    """Random keys for one call of the program; nobody keeps them."""
+    shape = self._secret_shape()
+    if shape is None:
+      return None
+    return self.config.layout.put_per_point(processes.entropy(shape))
+
+  def _rounds_inputs(self, state, secret, segment, first, count):
     data, per_seed = self._data
-    per_point = (state, self._hyper, self._is_active)
+    per_point = (state, secret, self._hyper, self._is_active)
     shared = (per_seed, data, np.int32(first), np.int32(count))
     return per_point, segment, shared
 

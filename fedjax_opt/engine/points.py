@@ -63,11 +63,13 @@ def rounds_program(
   Returns:
     `(per_point, segment, shared) -> (state, counts, traces)`, see
     `rounds.run_rounds`, for `Layout.over_devices`. `per_point` is `(state,
-    hyperparameters, is_active)`; `segment` has leaves [D, ...], of a grid
-    [D, seeds, ...]; `shared` is `(per_seed, data, first, count)`.
+    secret, hyperparameters, is_active)`; `secret` has the words of a random
+    key, see `Cohort.secret_key`, or is None. `segment` has leaves [D, ...], of
+    a grid [D, seeds, ...]; `shared` is `(per_seed, data, first, count)`.
   """
 
-  def one_point(state, per_setting, per_seed, shared):
+  def one_point(per_point, per_setting, per_seed, shared):
+    state, secret = per_point
     hyperparameters, is_active = per_setting
     data, first, count = shared
     if not config.vmaps_points:  # A setting that has diverged runs no rounds.
@@ -81,13 +83,16 @@ def rounds_program(
       per_seed["segment"],
       first,
       count,
+      None if secret is None else jax.random.wrap_key_data(secret),
     )
 
   def program(per_point, segment, shared):
-    state, *per_setting = per_point
+    state, secret, *per_setting = per_point
     per_seed, *shared = shared
     per_seed = per_seed | {"segment": trees.take(segment, 0)}
-    return over_points(config, one_point)(state, per_setting, per_seed, shared)
+    return over_points(config, one_point)(
+      (state, secret), per_setting, per_seed, shared
+    )
 
   return program
 

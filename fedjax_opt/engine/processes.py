@@ -1,5 +1,7 @@
 """Several processes that run one program, and the CPU of the host."""
 
+import math
+import os
 from typing import Any
 
 import jax
@@ -37,6 +39,20 @@ def of_any_process(number: int) -> int:
   from jax.experimental import multihost_utils
 
   return int(np.max(multihost_utils.process_allgather(np.int32(number))))
+
+
+def entropy(shape: tuple[int, ...]) -> np.ndarray:
+  """Random uint32 of the operating system; all processes must call it.
+
+  Of several processes all have those of the first one.
+  """
+  words = np.frombuffer(os.urandom(4 * math.prod(shape)), np.uint32)
+  words = words.reshape(shape)
+  if jax.process_count() == 1:
+    return words
+  from jax.experimental import multihost_utils
+
+  return np.asarray(multihost_utils.broadcast_one_to_all(words))
 
 
 def check_alike(what: str, number: int) -> None:

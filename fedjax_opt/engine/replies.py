@@ -12,6 +12,7 @@ from fedjax_opt.checks import algorithms, functions
 from fedjax_opt.engine import counters
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.worker import Client, Worker
+from fedjax_opt.models import statistics
 
 
 class ClientInfo(NamedTuple):
@@ -38,7 +39,8 @@ def limited(
     message: any tree.
     like: for each of its parts the shapes of a difference of models, or None,
       see `algorithms.shapes_of_parts`; differences count together, and they
-      alone are clipped. If it is None, that holds for all floats.
+      alone are clipped. If it is None, that holds for all floats but running
+      statistics.
 
   Returns:
     The message, clipped if this is what the settings say; and [] bool, or None
@@ -47,16 +49,16 @@ def limited(
   limit = config.max_update_norm
   if limit is None:
     return message, None
-  parts, is_counted = [message], [True]
-  if like is not None:
-    parts = algorithms.split_message("max_update_norm", message, like)
-    is_counted = [shapes is not None for shapes in like]
+  if like is None:
+    like = [statistics.weights(message)]
+  parts = algorithms.split_message("max_update_norm", message, like)
+  is_counted = [shapes is not None for shapes in like]
   pairs = list(zip(parts, is_counted, strict=True))
   shorter, is_long = norms.clipped([p for p, counts in pairs if counts], limit)
   if not config.clips_updates:
     return message, is_long
   clipped = [shorter.pop(0) if counts else part for part, counts in pairs]
-  return algorithms.join_message(clipped), is_long
+  return algorithms.join_message(clipped, message), is_long
 
 
 def client_info(

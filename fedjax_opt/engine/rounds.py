@@ -31,6 +31,7 @@ def run_rounds(
   segment: dict[str, Any],
   first: jax.Array,
   count: jax.Array,
+  secret_key: jax.Array | None = None,
 ) -> tuple[tuple[State, Any], dict[str, jax.Array], dict[str, jax.Array]]:
   """Runs rounds `first` to `first + count - 1`.
 
@@ -46,6 +47,7 @@ def run_rounds(
     first: [] int32.
     count: [] int32, traced, at most `config.eval_every`, so that one compiled
       program serves every segment of a run.
+    secret_key: [] random key of these rounds, see `Cohort.secret_key`.
 
   Returns:
     The state, counters {name: [8]}, and traces {name: [eval_every, C, ...]}.
@@ -54,7 +56,8 @@ def run_rounds(
   @jax.jit  # Traced once for its shapes and the loop.
   def one_round(state, round):
     round_data = _round_data(data, segment, round - first, state[1])
-    return _one_round(config, algorithm, state[0], key, round, round_data)
+    keys = {"key": key, "secret_key": secret_key}
+    return _one_round(config, algorithm, state[0], keys, round, round_data)
 
   _, counts, traces = jax.eval_shape(one_round, state, first)
   names = list(counts)
@@ -91,19 +94,19 @@ def _round_data(data, segment, i, client_state):
   return RoundData(**known | of_round)
 
 
-def _one_round(config, algorithm, server, key, round, data):
+def _one_round(config, algorithm, server, keys, round, data):
   """One round: `((server, client_state), counts, traces)`."""
   phases, parts = [], None
   if config.max_update_norm is not None:
     parts = algorithms.shapes_of_parts(algorithm, server)
   cohort = Cohort.create(
     config,
-    key,
-    round,
-    data,
+    round=round,
+    data=data,
     keeps_state=algorithm.init_client is not None,
     on_phase=phases.append,
     parts=parts,
+    **keys,
   )
   new, replies = _checked(
     algorithms.call("round", algorithm, server, cohort), phases

@@ -19,6 +19,7 @@ from fedjax_opt.engine.precision import (
   local_model,
   master_model,
 )
+from fedjax_opt.models import statistics
 
 # A worker's own key is this number of its client's: no epoch has it.
 _OWN = 0x0FF1
@@ -236,6 +237,7 @@ class Worker:
   def _mean_gradients(self, loss_fn, points, rows, counts, stop=None):
     """Gradients at each point of the mean loss over rows, in chunks.
 
+    Zero at running statistics, which follow local steps and no gradient.
     Rows [n] have the weight 1 where `counts` [n] is true, and 0 elsewhere. From
     position `stop` on it is false everywhere.
     """
@@ -269,7 +271,7 @@ class Worker:
     self._count(len(points), number.astype(jnp.int32))
     mean = lambda leaf: leaf / jnp.maximum(number, 1).astype(leaf.dtype)
     return [
-      optax.tree.cast_like(jax.tree.map(mean, total), point)
+      optax.tree.cast_like(statistics.without(jax.tree.map(mean, total)), point)
       for total, point in zip(totals, points, strict=True)
     ]
 

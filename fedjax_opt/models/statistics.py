@@ -6,8 +6,11 @@ trained by the gradient of the loss. Here they are leaves of the parameters.
 `attach` sets their gradient to the difference of the old and the new value, so
 that a step of size 1 against the gradient makes the update.
 
-Rules must apply that step to them: `follow` wraps a rule. Code that computes
-norms or penalties of the weights leaves them out by `weights` or `map_weights`.
+`optimizers.step` makes that step, whatever the rule: `follow` shows a rule
+zeros in their place. Messages are split into weights and statistics, which are
+sent as they are (`checks.algorithms.split_message`). An algorithm whose own
+arithmetic averages them and does nothing else with them says so, in
+`Algorithm.averages_statistics`; any other refuses a model that has them.
 """
 
 import functools
@@ -15,8 +18,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 
+from fedjax_opt import trees
 from fedjax_opt.base import Params
 
 # Names of the leaves; no other parameter has one of them.
@@ -45,7 +50,7 @@ def _attach_fwd(x, running, new):
 
 def _attach_bwd(residuals, cotangent):
   running, new = residuals
-  return cotangent, running - new, jax.numpy.zeros_like(new)
+  return cotangent, running - new, jnp.zeros_like(new)
 
 
 attach.defvjp(_attach_fwd, _attach_bwd)
@@ -56,37 +61,88 @@ def follow(
 ) -> optax.GradientTransformationExtraArgs:
   """Applies a rule to the weights, and a step of size 1 to the statistics.
 
+  The rule is given zeros in place of the statistics, in the gradient and in the
+  parameters, so that its norms and momenta are those of the weights. The
+  functions that it is given put the present statistics back.
+
   Args:
-    rule: of a client or the server. Its tree has no statistics, so that its
-      norms and momenta are those of the weights.
+    rule: of a client or the server.
 
   Returns:
-    An optax transformation of all parameters.
+    An optax transformation of all parameters, with the state of the rule.
   """
-  rules = {"weights": rule, "statistics": optax.sgd(1.0)}
-  return optax.with_extra_args_support(optax.partition(rules, _labels))
+  rule = optax.with_extra_args_support(rule)
+
+  def init(params):
+    return rule.init(without(params))
+
+  def update(grads, state, params=None, **extra):
+    if not _statistics(grads):
+      return rule.update(grads, state, params, **extra)
+    extra = _of_weights(extra, params)
+    updates, state = rule.update(
+      without(grads), state, without(params), **extra
+    )
+    return put(updates, jax.tree.map(jnp.negative, grads)), state
+
+  return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _of_weights(extra, params):
+  """What a rule is given besides the gradient, see `follow`."""
+
+  def at(function):
+    return lambda x, *args, **how: function(put(x, params), *args, **how)
+
+  names = {"value_fn", "obj_fn", "grad_fn"} & set(extra)
+  extra = extra | {name: at(extra[name]) for name in names}
+  if "grad_fn" in extra:
+    grad_fn = extra["grad_fn"]
+    extra["grad_fn"] = lambda *args, **how: without(grad_fn(*args, **how))
+  if "grad" in extra:
+    extra["grad"] = without(extra["grad"])
+  return extra
 
 
 def weights(params: Params) -> Params:
   """The parameters with None in place of running statistics."""
-  keep = lambda label, leaf: leaf if label == "weights" else None
-  return jax.tree.map(keep, _labels(params), params)
+  keep = lambda path, leaf: None if _is_statistic(path) else leaf
+  return jax.tree_util.tree_map_with_path(keep, params)
 
 
 def without(tree: Params) -> Params:
   """The tree with zeros in place of running statistics."""
-  keep = lambda label, leaf: (
-    leaf if label == "weights" else jax.numpy.zeros_like(leaf)
-  )
-  return jax.tree.map(keep, _labels(tree), tree)
+
+  def hide(path, leaf):
+    return jnp.zeros_like(leaf) if _is_statistic(path) else leaf
+
+  return jax.tree_util.tree_map_with_path(hide, tree)
+
+
+def put(tree: Params, source: Params) -> Params:
+  """The tree with the running statistics of another one."""
+  found = _statistics(source)
+  take = lambda path, leaf: found.get(path, leaf)
+  return jax.tree_util.tree_map_with_path(take, tree)
+
+
+def put_back(sent: Params, tree: Params) -> Params:
+  """A tree that `weights` gave, with the running statistics of that tree."""
+  either = lambda one, other: other if one is None else one
+  return jax.tree.map(either, sent, tree, is_leaf=lambda leaf: leaf is None)
+
+
+def num_bytes(tree: Params) -> int:
+  """The bytes of the running statistics in a tree."""
+  return trees.num_bytes(list(_statistics(tree).values()))
 
 
 def map_weights(
   function: Callable[[jax.Array], jax.Array], params: Params
 ) -> Params:
   """Applies a function to each leaf that is no running statistic."""
-  change = lambda label, leaf: function(leaf) if label == "weights" else leaf
-  return jax.tree.map(change, _labels(params), params)
+  change = lambda path, leaf: leaf if _is_statistic(path) else function(leaf)
+  return jax.tree_util.tree_map_with_path(change, params)
 
 
 def parents(params: Params) -> list[str]:
@@ -96,16 +152,14 @@ def parents(params: Params) -> list[str]:
   there are none.
   """
   joined = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
-  leaves = jax.tree_util.tree_leaves_with_path(_labels(params))
-  found = (path[:-1] for path, label in leaves if label == "statistics")
-  return list(dict.fromkeys(joined(path) for path in found))
+  return list(dict.fromkeys(joined(path[:-1]) for path in _statistics(params)))
 
 
-def _labels(params: Params) -> Any:
-  """The tree of params with 'weights' or 'statistics' at each leaf."""
+def _statistics(tree: Params) -> dict[Any, Any]:
+  """{path: running statistic}."""
+  leaves = jax.tree_util.tree_leaves_with_path(tree)
+  return {path: leaf for path, leaf in leaves if _is_statistic(path)}
 
-  def label(path, _):
-    name = getattr(path[-1], "key", None) if path else None
-    return "statistics" if name in _NAMES else "weights"
 
-  return jax.tree_util.tree_map_with_path(label, params)
+def _is_statistic(path):
+  return bool(path) and getattr(path[-1], "key", None) in _NAMES

@@ -10,16 +10,20 @@ import os
 import pathlib
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from fedjax_opt.base import STREAMS, State
+from fedjax_opt.data import digest as digest_of_data
 from fedjax_opt.digests import digest, is_whole, signed
 from fedjax_opt.engine import processes
-from fedjax_opt.results import checkpoint_folder
+from fedjax_opt.identity import digest_of
+from fedjax_opt.results import checkpoint_folder, json_files
+
+_DIGEST = "sha256:"  # How the digest of a function begins in an identity.
 
 
 class Saved(NamedTuple):
@@ -44,7 +48,12 @@ class Checkpoints:
   and, after the run was killed, the same with `resume=True`. With a larger
   `rounds` a run that has ended is extended: an evaluation of its last round
   that the longer run would not have is forgotten, so that it has the bits of a
-  run that was never stopped, unless the algorithm depends on `rounds`.
+  run that was never stopped, unless the algorithm depends on `rounds` or has
+  secret noise (`privacy.with_privacy`).
+
+  Another algorithm, other data, seeds or settings are refused. The model that a
+  resumed run is given does not count, nor how it is computed, such as
+  `client_chunk` and `grid_map`.
   """
 
   def __init__(
@@ -63,7 +72,8 @@ class Checkpoints:
         round, and where a signal ends the run before it.
       resume: whether to resume the run from its newest checkpoint.
       identity: {name: value} of all that must be the same in a resumed run,
-        such as flags and versions; values that JSON has.
+        such as flags and versions; values that JSON has. None for the
+        algorithm, the data, the seeds and the settings.
 
     Raises:
       ValueError: if `every` is not positive; with `resume`, if there is no
@@ -74,6 +84,7 @@ class Checkpoints:
       raise ValueError(f"checkpoint_every={every}: must be at least 1")
     self.every = every
     self._folder = pathlib.Path(folder).absolute()
+    self._is_given = identity is not None
     self._identity = json.loads(json.dumps(dict(identity or {})))
     self._resume = resume
     checkpoint_folder.check_own(self._folder)
@@ -85,15 +96,21 @@ class Checkpoints:
       raise ValueError(
         f"resume=True: {str(self._folder)!r} holds no checkpoint to go on from"
       )
-    for step in steps:
-      try:
-        about = self._about(step)
-      except Exception as error:
-        self._check_damaged(step, error)
-      else:
-        self._check_streams(about.get("streams", 1))
-        self._check_identity(about["identity"])
-        break
+    self._check_identity()
+
+  def identify(self, identity: Callable[[], Mapping[str, Any]]) -> None:
+    """Takes what identifies the run that begins, if that was not given.
+
+    Args:
+      identity: returns {name: value}, values as `identified` makes them.
+
+    Raises:
+      ValueError: if the run to resume is another one.
+    """
+    if not self._is_given:
+      self._identity = json.loads(json.dumps(dict(identity())))
+      if self._resume:
+        self._check_identity()
 
   @staticmethod
   def are_in(folder: str | os.PathLike) -> bool:
@@ -305,12 +322,28 @@ class Checkpoints:
         "cohorts; give another folder"
       )
 
-  def _check_identity(self, saved: Mapping[str, Any]) -> None:
-    if saved != self._identity:
+  def _check_identity(self) -> None:
+    """Checks that the newest checkpoint which can be read is of this run.
+
+    One without an identity is from before runs had one.
+    """
+    about = None
+    for step in checkpoint_folder.steps(self._folder):
+      try:
+        about = self._about(step)
+        break
+      except Exception as error:
+        self._check_damaged(step, error)
+    if about is None:
+      return
+    self._check_streams(about.get("streams", 1))
+    saved = about["identity"]
+    if not (saved and self._identity):
+      return
+    if other := difference(saved, self._identity):
       raise ValueError(
-        f"resume=True: {str(self._folder)!r} is of a run with "
-        f"{difference(saved, self._identity)}; give the flags and versions of "
-        "that run, or another folder"
+        f"resume=True: {str(self._folder)!r} is of a run with {other}; give "
+        "what that run had, or another folder"
       )
 
 
@@ -327,11 +360,37 @@ class _Damaged(Exception):
 
 
 def difference(saved: Mapping[str, Any], given: Mapping[str, Any]) -> str:
-  """What differs, by name, such as 'batch_size=32, not 64'; five at most."""
-  names = [n for n in {**saved, **given} if saved.get(n) != given.get(n)]
-  return ", ".join(
-    f"{name}={saved.get(name)}, not {given.get(name)}" for name in names[:5]
-  )
+  """What differs, by name, such as 'batch_size=32, not 64'; five at most.
+
+  Data are compared where there were digests of them already.
+
+  Returns:
+    The words; '' if nothing differs.
+  """
+  names = {name: None for name in (*saved, *given)}
+  names.pop(digest_of_data.NAME, None)
+  pairs = ((name, saved.get(name), given.get(name)) for name in names)
+  words = [_unlike(*pair) for pair in pairs if pair[1] != pair[2]]
+  before, now = (config.get(digest_of_data.NAME) for config in (saved, given))
+  other = digest_of_data.difference(before, now) if before and now else ""
+  return ", ".join([*filter(None, [other]), *words][:5])
+
+
+def identified(value: Any) -> Any:
+  """What an identity has of a value: what JSON has of it, or its digest."""
+  if isinstance(value, Mapping):
+    return {name: identified(each) for name, each in value.items()}
+  if type(value) in (list, tuple):
+    return [identified(each) for each in value]
+  if value is None or isinstance(value, str | bool | int | float | np.generic):
+    return json_files.plain(value)
+  return f"{_DIGEST}{digest_of(value)}"
+
+
+def _unlike(name: str, one: Any, other: Any) -> str:
+  if any(str(value).startswith(_DIGEST) for value in (one, other)):
+    return f"another {name}"
+  return f"{name}={one}, not {other}"
 
 
 def _shapes(state: State) -> dict[str, str]:

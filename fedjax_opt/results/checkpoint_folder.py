@@ -9,7 +9,7 @@ import pathlib
 import re
 import shutil
 
-from fedjax_opt.digests import digest, is_whole, signed
+from fedjax_opt.digests import digest_of_file, is_whole, signed
 from fedjax_opt.results import json_files
 
 _STEP = re.compile(r"0|[1-9][0-9]*")
@@ -55,7 +55,7 @@ def write_digests(folder: pathlib.Path, step: int) -> None:
   """Writes the digests of the files of a checkpoint that orbax finished."""
   own = folder / str(step)
   found = {
-    str(path.relative_to(own)): _digest_of(path)
+    str(path.relative_to(own)): digest_of_file(path)
     for path in sorted(own.rglob("*"))
     if path.is_file()
   }
@@ -82,18 +82,9 @@ def damaged_file(folder: pathlib.Path, step: int) -> str | None:
   if not is_whole(known):
     return _DIGESTS
   for name, wanted in known["files"].items():
-    if not (own / name).is_file() or _digest_of(own / name) != wanted:
+    if not (own / name).is_file() or digest_of_file(own / name) != wanted:
       return name
   return None
-
-
-def _digest_of(path: pathlib.Path) -> int:
-  """Digest of a file, of which little is in memory at once."""
-  found = 0
-  with open(path, "rb") as file:
-    while part := file.read(1 << 20):
-      found = digest(part, found)
-  return found
 
 
 def set_aside(folder: pathlib.Path, step: int) -> None:

@@ -22,8 +22,12 @@ def write_json(path: pathlib.Path, content: Any) -> None:
     path: of the file; an existing one is replaced.
     content: of the types that `plain` returns.
   """
-  text = json.dumps(content, indent=2, allow_nan=False) + "\n"
-  write_whole(path, text.encode())
+  write_whole(path, encoded(content))
+
+
+def encoded(content: Any) -> bytes:
+  """The content of a JSON file, of the types that `plain` returns."""
+  return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
 
 
 def read_json(path: pathlib.Path) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.base import Params
+from fedjax_opt.results import folder_digests
 from fedjax_opt.results.history import History
 from fedjax_opt.results.html_tables import cell, row
 from fedjax_opt.results.json_files import read_json
@@ -16,6 +17,8 @@ from fedjax_opt.results.model_file import read_model
 from fedjax_opt.results.selection import format_value, varying
 
 _PARTS = ("hyperparameters", "final")  # Of a point of summary.json.
+# Of a folder, those that are read here.
+_FILES = ("config.json", "summary.json", "metrics.csv", "params.safetensors")
 _MANY_ROWS = 20  # At most so many points in a notebook's table.
 
 
@@ -34,6 +37,8 @@ class Run:
     params: the final model of the selected point, nested dictionaries of
       arrays; None if there is none.
     selected: the selected point, an index of `points`; None if there is none.
+    is_verified: whether all that was read is what was written, by its digests.
+      Folders of older versions have none.
   """
 
   folder: pathlib.Path
@@ -43,6 +48,7 @@ class Run:
   summary: dict[str, Any] | None
   params: Params | None
   selected: int | None
+  is_verified: bool
 
   @property
   def is_complete(self) -> bool:
@@ -112,6 +118,8 @@ class Run:
       parts.append("not complete")
     elif self.selected is not None:
       parts.append(f"selected {self.selected}")
+    if not self.is_verified:
+      parts.append("not verified")
     return ", ".join(parts)
 
 
@@ -125,7 +133,8 @@ def load_run(folder: str | os.PathLike) -> Run:
     What it holds, see `Run`.
 
   Raises:
-    ValueError: if it is no folder of a run, or a file of it cannot be read.
+    ValueError: if it is no folder of a run, or a file of it cannot be read or
+      is not what was written.
     TypeError: if `folder` is not a path.
   """
   if not isinstance(folder, str | os.PathLike):
@@ -134,6 +143,7 @@ def load_run(folder: str | os.PathLike) -> Run:
   if not folder.is_dir():
     what = "is a file" if folder.exists() else "there is no such folder"
     raise ValueError(f"folder={str(folder)!r}: {what}; give that of a run")
+  covered = _verified(folder)
   summary = _read(folder, "summary.json", _read_summary)
   config = _read(folder, "config.json", _read_json)
   if config is None:
@@ -143,7 +153,8 @@ def load_run(folder: str | os.PathLike) -> Run:
       f"folder={str(folder)!r}: holds no run (it has no config.json); give the "
       "folder of one"
     )
-  metrics = _read(folder, "metrics.csv", read_metrics)
+  size = covered.get("metrics.csv")
+  metrics = _read(folder, "metrics.csv", lambda path: read_metrics(path, size))
   points, history = metrics or ([], History())
   selected = None
   if summary is not None:
@@ -152,7 +163,18 @@ def load_run(folder: str | os.PathLike) -> Run:
     _check_whole(folder, summary, history)
   model = _read(folder, "params.safetensors", read_model)
   params = None if model is None else model[0]
-  return Run(folder, config, points, history, summary, params, selected)
+  is_verified = all(n in covered or not (folder / n).exists() for n in _FILES)
+  return Run(
+    folder, config, points, history, summary, params, selected, is_verified
+  )
+
+
+def _verified(folder: pathlib.Path) -> dict[str, int]:
+  """Of the files that have a digest, how many bytes it covers."""
+  try:
+    return folder_digests.check(folder) or {}
+  except (OSError, ValueError) as error:
+    raise ValueError(f"folder={str(folder)!r}: {error}") from None
 
 
 def _read(folder: pathlib.Path, name: str, read: Any) -> Any:

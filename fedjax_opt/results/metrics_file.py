@@ -15,15 +15,16 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_opt.digests import digest
+from fedjax_opt.results import folder_digests
 from fedjax_opt.results.history import History, Unread
-from fedjax_opt.results.json_files import write_whole
 from fedjax_opt.results.selection import Point, varying
 
 _FIRST, _LAST = ["point", "round"], "seed"
 
 
 class MetricsFile:
-  """Writes `metrics.csv`."""
+  """Writes `metrics.csv`, and keeps the digest of its whole rows."""
 
   def __init__(self, path: pathlib.Path, points: Sequence[Point]):
     """Writes nothing: the file is made with the first row.
@@ -38,6 +39,7 @@ class MetricsFile:
     self._names = [*names, _LAST]
     self._cells = [[p.get(name, "") for name in self._names] for p in points]
     self._file: Any = None
+    self._size = self._digest = 0  # Of what was written.
 
   @property
   def num_written(self) -> int:
@@ -66,8 +68,14 @@ class MetricsFile:
       for point, cells in enumerate(self._cells):
         measured = [_cell(array[point, column]) for array in values.values()]
         rows.writerow([point, round_number, *cells, *measured])
-    self._append_whole(text.getvalue().encode())
+    new = text.getvalue().encode()
+    is_first = self._file is None
+    self._append_whole(new)
     self._unread.done()
+    self._size += len(new)
+    self._digest = digest(new, self._digest)
+    if not is_first:
+      folder_digests.cover(self._path, self._size, self._digest)
 
   def _append_whole(self, rows: bytes) -> None:
     """Writes all of the rows or, where the disk is full, none of them."""
@@ -85,7 +93,7 @@ class MetricsFile:
 
   def _begin(self, rows: bytes) -> None:
     """Makes the file with its first rows; one that was there is replaced."""
-    write_whole(self._path, rows)
+    folder_digests.write(self._path, rows, grows=True)
     # Without a buffer, which would keep what a full disk refused, and write it
     # later.
     self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115
@@ -101,11 +109,15 @@ def _cell(value: float) -> str:
   return repr(float(value)) if math.isfinite(value) else ""
 
 
-def read_metrics(path: pathlib.Path) -> tuple[list[dict[str, Any]], History]:
+def read_metrics(
+  path: pathlib.Path, size: int | None = None
+) -> tuple[list[dict[str, Any]], History]:
   """Reads `metrics.csv`; rows of a round that is not whole are left out.
 
   Args:
     path: of the file.
+    size: so many of its first bytes, such as those that a digest covers; None
+      for all.
 
   Returns:
     The hyperparameters of every point that the file has, [S] mappings; and the
@@ -115,7 +127,7 @@ def read_metrics(path: pathlib.Path) -> tuple[list[dict[str, Any]], History]:
     ValueError: if it is no such file.
     OSError: if it cannot be read.
   """
-  text = path.read_text(encoding="utf-8")
+  text = path.read_bytes()[:size].decode()
   try:
     return _parse(text)
   except (csv.Error, IndexError, OverflowError) as error:

@@ -11,20 +11,17 @@ import safetensors
 import safetensors.numpy
 
 from fedjax_opt.base import Params
-from fedjax_opt.results.json_files import parse, plain, write_whole
+from fedjax_opt.results.json_files import parse, plain
 
 _ONLY = "params"  # The name of the leaf of a model that is one array.
 # In the metadata of a model that is a dictionary with one leaf of that name.
 _IS_DICT = "is_dict"
 
 
-def write_model(
-  path: pathlib.Path, params: Params, about: Mapping[str, Any]
-) -> None:
-  """Writes a model; at no moment the file holds only a part.
+def encoded(params: Params, about: Mapping[str, Any]) -> bytes:
+  """The content of the file of a model.
 
   Args:
-    path: of the file; an existing one is replaced.
     params: the model. A leaf is named by its path, such as `Dense_0/kernel`;
       a model that is one array has the leaf `params`.
     about: {name: value}, values that JSON has; written as its metadata.
@@ -49,7 +46,7 @@ def write_model(
   metadata = {name: json.dumps(plain(value)) for name, value in about.items()}
   if list(arrays) == [_ONLY] and leaves[0][0]:
     metadata[_IS_DICT] = json.dumps(True)
-  write_whole(path, _in_order(safetensors.numpy.save(arrays, metadata)))
+  return _in_order(safetensors.numpy.save(arrays, metadata))
 
 
 def _in_order(content: bytes) -> bytes:

@@ -6,6 +6,7 @@ metrics.csv         a row for each point and evaluated round; grows with the run
 checkpoints/        to resume from, see checkpoint.py (optional)
 params.safetensors  the final model of the selected point
 summary.json        final and best values, the selected point, timing, cost
+digests.json        what each of these files may hold, see folder_digests.py
 tensorboard/        events, one sub-run for each grid point (optional)
 
 docs/results.md says what is in them.
@@ -20,12 +21,11 @@ from typing import Any
 
 from fedjax_opt import folders
 from fedjax_opt.base import STREAMS, Params
-from fedjax_opt.results import tensorboard
+from fedjax_opt.results import folder_digests, model_file, tensorboard
 from fedjax_opt.results.environment import device, versions
 from fedjax_opt.results.history import History, direction
-from fedjax_opt.results.json_files import plain, write_json, write_whole
+from fedjax_opt.results.json_files import encoded, plain
 from fedjax_opt.results.metrics_file import MetricsFile
-from fedjax_opt.results.model_file import write_model
 from fedjax_opt.results.selection import Criterion, Point, select
 
 
@@ -53,15 +53,19 @@ def check_output_dir(
       "give a folder that is new or empty, or resume to go on with that run"
     )
   if resume:  # A kill may have come before the first file was whole.
-    inside = [name for name in inside if name != "config.json.tmp"]
+    inside = [name for name in inside if name not in _BEFORE_CONFIG]
   folders.check_empty("output_dir", folder, inside)
   return folder
 
 
-# Files that are written once, at the end of a run.
+# Written before the first file that is whole, `config.json`.
+_BEFORE_CONFIG = (
+  "config.json.tmp", folder_digests.NAME, f"{folder_digests.NAME}.tmp",
+)  # fmt: skip
+# Files that are written once, at the end of a run: by others, and here.
+_OF_OTHERS = ("per_client.csv", "heldout_clients.csv", "traces.npz")
 _OF_THE_END = (
-  "summary.json", "params.safetensors", "per_client.csv", "heldout_clients.csv",
-  "per_client.png",
+  "summary.json", "params.safetensors", "per_client.png", *_OF_OTHERS,
 )  # fmt: skip
 
 
@@ -121,16 +125,17 @@ class RunWriter:
 
   def _write_flags(self) -> None:
     """Writes what the run was asked for."""
-    write_json(self.folder / "config.json", self._config)
+    folder_digests.write(self.folder / "config.json", encoded(self._config))
     if self._flags:
-      write_whole(self.folder / "flags.txt", self._flags.encode())
+      flags = self._flags.encode()
+      folder_digests.write(self.folder / "flags.txt", flags)
 
   def _replace_former(self) -> None:
     """Makes the folder of a resumed run that of a run on its way."""
     if self._is_resumed:
       self._is_resumed = False
       for name in _OF_THE_END:
-        (self.folder / name).unlink(missing_ok=True)
+        folder_digests.remove(self.folder / name)
       self._write_flags()
       shutil.rmtree(self.folder / "tensorboard", ignore_errors=True)
 
@@ -211,7 +216,9 @@ class RunWriter:
       "tensorboard": "tensorboard" if self.has_events else None,
     }
     summary = plain(summary | dict(about or {}))
-    write_json(self.folder / "summary.json", summary)
+    folder_digests.add(self.folder, *_OF_OTHERS)
+    folder_digests.write(self.folder / "summary.json", encoded(summary))
+    folder_digests.settle(self.folder)
     if self._events:
       self._events.write(history)
     self.close()
@@ -226,14 +233,14 @@ class RunWriter:
     """Writes the final model of the selected point, if there is one."""
     path = self.folder / "params.safetensors"
     if selected is None or params is None:
-      path.unlink(missing_ok=True)
+      folder_digests.remove(path)
       return
     about = {
       "point": selected,
       "round": rounds_done,
       "hyperparameters": self._points[selected],
     }
-    write_model(path, params(selected), about)
+    folder_digests.write(path, model_file.encoded(params(selected), about))
 
   def close(self) -> None:
     """Closes the files; harmless when repeated."""

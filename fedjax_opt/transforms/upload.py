@@ -16,6 +16,7 @@ from fedjax_opt import optimizers, trees
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import algorithms, functions
 from fedjax_opt.checks import values as checks
+from fedjax_opt.models import statistics
 from fedjax_opt.transforms import messages
 
 # Beside the numbers that algorithms fold into the key of a client.
@@ -66,7 +67,8 @@ def with_upload(
 
   The server sees what was sent, and takes it for the difference. Several
   differences of a message, as SCAFFOLD's, are transformed each by itself; what
-  is no difference is sent as it is. A client that drops out, or whose
+  is no difference is sent as it is, and so are the running statistics of batch
+  normalization, which are no weights. A client that drops out, or whose
   difference is not finite, keeps the state of the transform from before the
   round.
 
@@ -95,7 +97,7 @@ def with_upload(
 
   def init_client(params):
     own = algorithm.init_client
-    like = algorithm.sends(params)
+    like = statistics.weights(list(algorithm.sends(params)))
     return Kept(own and own(params), _starts(rule, like, like))
 
   def round(state, cohort):
@@ -117,9 +119,10 @@ def with_upload(
       if keeps:
         new = Kept(kept.own if new is None else new, states)
       return output._replace(
-        message=algorithms.join_message(sent),
+        message=algorithms.join_message(sent, output.message),
         state=new,
-        bytes_up=_num_bytes(upload, parts, like),
+        bytes_up=_num_bytes(upload, parts, like)
+        + statistics.num_bytes(output.message),
       )
 
     return messages.intercepted("upload", algorithm, state, cohort, rewrite)
@@ -196,7 +199,7 @@ def _step(rule, part, state, key):
 
 
 def _num_bytes(upload: Upload, parts: list[Any], like: list[Any]) -> int:
-  """The bytes of a message as sent."""
+  """The bytes of a message as sent, without running statistics."""
   return sum(
     (trees.num_bytes if shapes is None else upload.num_bytes)(part)
     for part, shapes in zip(parts, like, strict=True)

@@ -278,3 +278,11 @@ def test_without_a_loss_divergence_is_not_seen():
 def test_a_study_has_limits_of_its_own():
   of = study(cell("a", [0.5, 0.6] * 2), notes=("The cohort differs.",))
   assert "The cohort differs." in warnings(of)
+
+
+def test_runs_that_are_not_verified_are_named():
+  a, b = cell("a", [0.5, 0.6] * 2), cell("b", [0.5, 0.6] * 2)
+  of = study(a, dataclasses.replace(b, is_verified=False))
+  found = [line for line in warnings(of) if "not verified" in line]
+  assert [line.partition(" are")[0] for line in found] == ["Runs of b"]
+  assert not any("not verified" in line for line in warnings(study(a, b)))

@@ -26,7 +26,7 @@ from fedjax_opt.data import embedded
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.precision import computed_loss
-from fedjax_opt.models import layers, statistics
+from fedjax_opt.models import layers
 from fedjax_opt.rules import RULES, dual_averaging, mirror_step
 from tests import jax_problems
 from tests.test_contract import NAMES, TASK, compilations, make
@@ -209,8 +209,8 @@ def test_running_statistics_are_not_rounded(precision):
     normalized = layer.apply({"params": params["norm"]}, batch["x"], train=True)
     return (normalized @ params["output"] - batch["y"]) ** 2
 
-  rule = statistics.follow(optax.sgd(0.0))
-  algorithm = fed_avg(loss_fn, rule, statistics.follow(optax.sgd(1.0)))
+  rule = optax.sgd(0.0)
+  algorithm = fed_avg(loss_fn, rule, optax.sgd(1.0))
 
   def run(precision):
     result = simulate(

@@ -32,9 +32,7 @@ def spec_of(*arguments):
 
 def prepare(*arguments):
   """The job of a command line."""
-  spec = spec_of(*arguments)
-  folder = spec.population_dir
-  return job.prepare(spec, folder and Population.open(folder))
+  return job.prepare(spec_of(*arguments))
 
 
 def start(*arguments):

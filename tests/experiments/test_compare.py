@@ -99,7 +99,8 @@ def test_every_number_comes_from_the_runs(whole):
     row = next(
       row
       for row in rows_of(whole)
-      if LABELS[f"{report.config['client']} {report.config['algorithm']}"] == row["method"]
+      if LABELS[f"{report.config['client']} {report.config['algorithm']}"]
+      == row["method"]
       and float(row["alpha"]) == report.config["alpha"]
     )
     assert float(row["mean"]) == pytest.approx(final.mean(), abs=1e-12)

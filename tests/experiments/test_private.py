@@ -31,12 +31,47 @@ def test_epsilon_is_beside_accuracy(sampling, tmp_path, capsys):
   about |= {} if sampling else {"sampling": "uniform"}
   expected = [privacy.epsilon(z, **about) for z in (2.0, 4.0)]
   said = summary_of(folder)["privacy"]
-  assert said == {"delta": 1e-3, "epsilon": pytest.approx(expected)}
+  assert said == {
+    "delta": 1e-3,
+    "epsilon": pytest.approx(expected),
+    "is_private": True,
+  }
   out = capsys.readouterr().out
+  assert "NOT private" not in out
   (head,) = [line for line in out.splitlines() if "test_accuracy" in line]
   assert "epsilon" in head.split()
   for value in expected:
     assert f" {value:.6g} " in out
+
+
+def metrics_of(folder):
+  return (folder / "metrics.csv").read_text()
+
+
+def test_a_run_that_is_repeated_has_other_noise(tmp_path):
+  one, other = tmp_path / "one", tmp_path / "other"
+  for folder in (one, other):
+    assert call(*SMALL, *GAUSSIAN, f"--output_dir={folder}") == 0
+  assert metrics_of(one) != metrics_of(other)
+  config = json.loads((one / "config.json").read_text())
+  assert "dp_seed" not in config
+
+
+def test_with_a_seed_of_noise_it_repeats_and_says_that_it_is_not_private(
+  tmp_path, capsys
+):
+  given = (*SMALL, *GAUSSIAN, "--dp_seed=7", "--checkpoint_every=2")
+  one, other = tmp_path / "one", tmp_path / "other"
+  assert call(*given, f"--output_dir={one}") == 0
+  line = "NOT private: the noise is that of dp_seed=7, so that it can be made "
+  assert line in capsys.readouterr().out
+  assert summary_of(one)["privacy"]["is_private"] is False
+  # In two parts.
+  first, rest = (f"--rounds={rounds}" for rounds in (2, 3))
+  assert call(*given, first, f"--output_dir={other}") == 0
+  assert call(*given, rest, "--resume", f"--output_dir={other}") == 0
+  last = lambda folder: metrics_of(folder).splitlines()[-1]
+  assert last(one) == last(other)
 
 
 def test_models_of_clients_are_measured_without_being_asked_for(tmp_path):
@@ -68,6 +103,12 @@ def test_models_of_clients_are_measured_without_being_asked_for(tmp_path):
       "dp_delta=0.1: belongs to privacy; give --privacy=gaussian, or leave "
       "dp_delta out",
     ),
+    (
+      ("--dp_seed=0",),
+      "dp_seed=0: belongs to privacy; give --privacy=gaussian, or leave "
+      "dp_seed out",
+    ),
+    ((*GAUSSIAN, "--dp_seed=-1"), "dp_seed=-1: must be from 0 to 4294967295"),
     (
       ("--privacy=gauss",),
       "privacy='gauss': must be one of gaussian; did you mean gaussian?",

@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 
 from experiments import resuming
+from experiments.data import Loader
 from experiments.store import Store
 from fedjax_opt import load_run
 from fedjax_opt.base import STREAMS
-from fedjax_opt.results import environment, json_files
+from fedjax_opt.results import environment, folder_digests, json_files
 from tests.experiments.commands import call, spec_of, start
 
 SHARED = (
@@ -181,7 +182,7 @@ def test_other_flags_are_refused_with_what_differs(whole, capsys):
   assert call(*ARGUMENTS, *others) == 1
   assert capsys.readouterr().err == (
     f"error: resume=True: '{whole}' holds a run with batch_size=64, not 32; "
-    "give the flags of that run, or another folder\n"
+    "give what that run had, or another folder\n"
   )
   assert sorted(whole.rglob("*")) == before
 
@@ -191,7 +192,8 @@ def test_another_version_is_refused(whole, tmp_path, capsys):
   shutil.copytree(whole, folder)
   config = json.loads((folder / "config.json").read_text())
   config["versions"]["jax"] = "0.0.1"
-  (folder / "config.json").write_text(json.dumps(config))
+  text = json.dumps(config).encode()
+  folder_digests.write(folder / "config.json", text)
   assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 1
   error = capsys.readouterr().err
   assert "versions={" in error
@@ -208,12 +210,13 @@ def test_a_run_with_other_random_streams_is_refused(whole, tmp_path, capsys):
   summary = json.loads((folder / "summary.json").read_text())
   del summary["config"]["streams"]
   (folder / "summary.json").write_text(json.dumps(summary))
+  (folder / "digests.json").unlink()  # As in an older version.
   assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 1
   assert capsys.readouterr().err == (
     f"error: resume=True: '{folder}' holds a run with streams=1, not "
     f"{STREAMS}; give the flags of that run, or another folder\n"
   )
-  runs, spec = Store(tmp_path / "runs"), spec_of(*ARGUMENTS)
+  runs, spec = Store(tmp_path / "runs", Loader()), spec_of(*ARGUMENTS)
   shutil.copytree(folder, runs.place(spec))
   with pytest.raises(ValueError, match=f"streams=1, not {STREAMS}; give an"):
     runs.find(spec)
@@ -228,6 +231,7 @@ def test_nothing_is_written_where_no_checkpoint_can_be_read(
     if path.is_file():
       os.truncate(path, path.stat().st_size // 2)
   (folder / "summary.json").unlink()  # It was killed after its last round.
+  (folder / "digests.json").unlink()
   before = {p: p.read_bytes() for p in folder.rglob("*.csv")}
   with pytest.warns(UserWarning, match="cannot be read"):
     assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 1
@@ -358,7 +362,8 @@ def test_a_run_without_checkpoints(tmp_path, capsys):
   )
   # One that was stopped starts again; with resume it saves a checkpoint.
   whole = (folder / "metrics.csv").read_bytes()
-  (folder / "summary.json").unlink()
+  for name in ("summary.json", "digests.json"):
+    (folder / name).unlink()
   os.truncate(folder / "metrics.csv", 200)
   assert call(*arguments, "--rounds=2", "--resume") == 0
   assert (folder / "metrics.csv").read_bytes() == whole
@@ -366,8 +371,12 @@ def test_a_run_without_checkpoints(tmp_path, capsys):
   assert load_run(folder).history.rounds == [0, 3]
 
   (folder / "config.json").write_text("{")
-  error = refusal(capsys, *arguments)
-  assert error == (
+  capsys.readouterr()
+  assert refusal(capsys, *arguments).startswith(
+    f"'{folder}': config.json is damaged: it does not hold what was written; "
+  )
+  (folder / "digests.json").unlink()
+  assert refusal(capsys, *arguments) == (
     f"'{folder}/config.json' cannot be read; give the folder of a run"
   )
 

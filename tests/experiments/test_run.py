@@ -602,17 +602,20 @@ BAD_INPUT = {
   "normalization layers; those of the ..._resnet tasks have",
   "--task=digits_resnet20 --norm=layer": "norm='layer': must be one of group, "
   "batch, batch_untracked, none",
-  f"{BATCH_NORM} --algorithm=domo": "norm='batch': algorithm domo is made of "
-  "plain steps, which running statistics do not follow; must be group or none",
-  f"{BATCH_NORM} --algorithm=moon": "norm='batch': algorithm moon runs the "
-  "model several times in a step, and each would move the running statistics; "
-  "must be group or none",
-  f"{BATCH_NORM} --batch_size=32": "norm='batch': the statistics of a batch "
-  "that is not full would count its padding; give drop_remainder, or "
-  "sampling=replacement",
+  f"{BATCH_NORM} --algorithm=bvr_l_sgd": "norm='batch': "
+  "'stages_0_0/Norm_0/BatchNorm_0' has running statistics, "
+  "which this algorithm does not average "
+  "(Algorithm.averages_statistics); must be a model without them, or another "
+  "algorithm, such as fed_avg",
+  f"{BATCH_NORM} --batch_size=32": "norm='batch': "
+  "'stages_0_0/Norm_0/BatchNorm_0' has running statistics, and a batch that is "
+  "not full would be normalized by its padding too; give drop_remainder, or "
+  "draw with replacement, or a model without them",
   "--task=digits_resnet20 --norm=batch_untracked --algorithm=moon": "norm="
-  "'batch_untracked': algorithm moon runs the model several times in a step, "
-  "and each would move the running statistics; must be group or none",
+  "'batch_untracked': 'stem_norm/BatchNorm_0' has running statistics, "
+  "which this algorithm does not average "
+  "(Algorithm.averages_statistics); must be a model without them, or another "
+  "algorithm, such as fed_avg",
   "--independent_dropout --reuse_gradients": "independent_dropout=True: with "
   "reuse_gradients there is no second gradient on the same batch; leave one of "
   "them out",

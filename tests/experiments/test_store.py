@@ -7,7 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
-from experiments import run, store, workers
+from experiments import data, run, store, workers
+from experiments.data import Loader
 from experiments.store import Store
 from tests.experiments.commands import spec_of
 
@@ -28,7 +29,7 @@ SPEC = spec_of(*ARGUMENTS)
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
   """A store with one run."""
-  runs = Store(tmp_path_factory.mktemp("runs"))
+  runs = Store(tmp_path_factory.mktemp("runs"), Loader())
   _, was_there = runs.run(SPEC)
   assert not was_there
   return runs
@@ -73,7 +74,7 @@ def test_other_runs_have_other_folders(runs, no_run, other, difference):
 
 
 def test_a_folder_of_another_run_is_refused(runs, no_run, tmp_path):
-  other, moved = spec_of(*ARGUMENTS, "--l2=0.5"), Store(tmp_path)
+  other, moved = spec_of(*ARGUMENTS, "--l2=0.5"), Store(tmp_path, Loader())
   shutil.copytree(runs.place(SPEC), moved.place(other))
   with pytest.raises(ValueError, match=r"holds a run with l2=0\.0, not 0\.5"):
     moved.run(other)
@@ -86,7 +87,7 @@ def test_a_run_from_before_a_flag_was_added(runs):
 
 
 def test_what_is_not_complete_is_not_found(tmp_path):
-  runs = Store(tmp_path)
+  runs = Store(tmp_path, Loader())
   assert runs.find(SPEC) is None
   runs.place(SPEC).mkdir()
   (runs.place(SPEC) / "config.json").touch()
@@ -94,9 +95,13 @@ def test_what_is_not_complete_is_not_found(tmp_path):
 
 
 def test_a_run_that_was_killed_after_its_last_checkpoint(tmp_path):
-  runs, spec = Store(tmp_path), spec_of(*ARGUMENTS, "--checkpoint_every=1")
+  runs, spec = (
+    Store(tmp_path, Loader()),
+    spec_of(*ARGUMENTS, "--checkpoint_every=1"),
+  )
   first, _ = runs.run(spec)
-  (runs.place(spec) / "summary.json").unlink()
+  for name in ("summary.json", "digests.json"):
+    (runs.place(spec) / name).unlink()
   again, was_there = runs.run(spec)
   assert not was_there
   assert again.points == first.points
@@ -105,7 +110,7 @@ def test_a_run_that_was_killed_after_its_last_checkpoint(tmp_path):
 
 
 def test_what_else_is_in_a_folder_stays(tmp_path):
-  runs = Store(tmp_path)
+  runs = Store(tmp_path, Loader())
   other = runs.place(SPEC) / "thesis.tex"
   other.parent.mkdir()
   other.touch()
@@ -117,13 +122,33 @@ def test_what_else_is_in_a_folder_stays(tmp_path):
 def test_a_run_that_failed_says_why(tmp_path):
   spec = spec_of("--task=mnist_cnn", "--data_dir=nowhere")
   with pytest.raises(ValueError, match=r"^data_dir='nowhere': "):
-    Store(tmp_path).run(spec)
+    Store(tmp_path, Loader()).run(spec)
 
 
 def test_a_run_that_was_stopped(tmp_path, monkeypatch):
   monkeypatch.setattr(run, "perform", lambda *arguments: 130)
   with pytest.raises(workers.Interrupted):
-    Store(tmp_path).run(SPEC)
+    Store(tmp_path, Loader()).run(SPEC)
+
+
+def test_a_run_whose_data_are_gone(runs, monkeypatch):
+  """Nothing can run on others, so it is found as before."""
+
+  def load(spec):
+    raise ValueError(f"{spec.task.name}: no such file")
+
+  monkeypatch.setattr(data, "load", load)
+  assert Store(runs.folder, Loader()).find(SPEC) is not None
+
+
+def test_data_are_loaded_once(runs, monkeypatch):
+  loaded, load = [], data.load
+  monkeypatch.setattr(data, "load", lambda spec: loaded.append(0) or load(spec))
+  fresh = Store(runs.folder, Loader())
+  for other in ("--client_lr=1", "--rounds=3", "--algorithm=scaffold"):
+    assert fresh.find(SPEC) is not None
+    assert fresh.loader.of(spec_of(*ARGUMENTS[:-1], other)) is not None
+  assert len(loaded) == 1
 
 
 def test_names_of_folders():

@@ -8,6 +8,7 @@ import types
 import pytest
 
 from experiments.command_line.flags import arguments
+from experiments.data import Loader
 from experiments.store import Store
 from experiments.studies import collect, plan, request
 
@@ -25,7 +26,7 @@ def planned(*arguments):
 
 
 def name_of(cell):
-  return Store(pathlib.Path()).place(cell.spec).name
+  return Store(pathlib.Path(), Loader()).place(cell.spec).name
 
 
 def by_method(cells):
@@ -104,6 +105,11 @@ def test_the_numbers_of_privacy_are_of_the_methods_that_have_it():
   assert set(other.grid) == {"client_lr"}
   (alone,) = planned("--privacy=gaussian", FED_AVG, *shared)
   assert set(alone.grid) == {"client_lr", "dp_noise_multiplier"}
+  assert plan.not_private([alone]) == []
+  seeded = planned(private, FED_AVG, *shared, *others, "--dp_seed=0")
+  assert [cell.resolved.get("dp_seed") for cell in seeded] == [0, None]
+  (line,) = plan.not_private(seeded)
+  assert line.startswith("NOT private: private, whose noise is that of dp_seed")
 
 
 def test_cells_are_told_by_all_their_flags():

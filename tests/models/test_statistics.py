@@ -10,13 +10,29 @@ import pytest
 
 from fedjax_opt import (
   ClientData,
+  Simulator,
+  aggregators,
   delta_sgd,
   fed_avg,
   fed_exp,
+  local_sgd,
+  minibatch_sgd,
   objectives,
+  privacy,
+  prox,
   simulate,
+  train_only,
+  transforms,
 )
+from fedjax_opt.aggregators import AGGREGATORS
+from fedjax_opt.algorithms import ALGORITHMS
+from fedjax_opt.checks import algorithms
+from fedjax_opt.engine import counters, rounds
+from fedjax_opt.engine.config import Config
+from fedjax_opt.faults import FAULTS, with_fault
 from fedjax_opt.models import layers, statistics
+from fedjax_opt.registry import Hyperparameter
+from fedjax_opt.transforms import UPLOADS
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(1, 2, size=(24, 3)).astype(np.float32)
@@ -39,8 +55,7 @@ def loss_fn(params, batch, rng):
 
 
 def run(client, server=None, rounds=2, loss=loss_fn):
-  server = statistics.follow(server or optax.sgd(1.0))
-  algorithm = fed_avg(loss, statistics.follow(client), server)
+  algorithm = fed_avg(loss, client, server)
   result = simulate(algorithm, PARAMS, DATA, rounds=rounds, **SETTINGS)
   return jax.device_get(result.params)
 
@@ -54,7 +69,7 @@ def test_they_are_means_over_clients_of_those_after_local_steps():
   """By hand, of clients whose own examples are all alike, 4 and 8 of them."""
   same = {"x": np.repeat(X[:2], [4, 8], 0), "y": np.zeros(12, np.float32)}
   data = ClientData.from_partition(same, [np.arange(4), np.arange(4, 12)])
-  algorithm = fed_avg(loss_fn, statistics.follow(optax.sgd(0.1)))
+  algorithm = fed_avg(loss_fn, optax.sgd(0.1))
   result = simulate(algorithm, PARAMS, data, rounds=3, **SETTINGS)
   after = result.params["norm"]
   mean = (4 * X[0] + 8 * X[1]) / 12
@@ -100,7 +115,7 @@ def test_delta_sgd_measures_the_weights_alone():
     trace=["step_size"], **SETTINGS,
   )  # fmt: skip
   actual = simulate(
-    fed_avg(loss_fn, statistics.follow(delta_sgd())), PARAMS, data, rounds=2,
+    fed_avg(loss_fn, delta_sgd()), PARAMS, data, rounds=2,
     trace=["step_size"], **SETTINGS,
   )  # fmt: skip
   np.testing.assert_allclose(
@@ -125,7 +140,7 @@ def test_terms_of_the_loss_leave_them_out():
 
 def test_fed_exp_does_not_extrapolate_them():
   """They are the clients' means, whatever the step of the weights is."""
-  client = statistics.follow(optax.sgd(0.01))
+  client = optax.sgd(0.01)
   opposite = np.where(np.arange(24) < 8, 10, -10).astype(np.float32)
   data = ClientData.from_partition(
     {"x": X - X.mean(0), "y": opposite}, [np.arange(8), np.arange(8, 24)]
@@ -152,7 +167,7 @@ def test_a_batch_with_padding_is_refused(settings):
   )
   run = functools.partial(
     simulate,
-    fed_avg(loss_fn, statistics.follow(optax.sgd(0.1))),
+    fed_avg(loss_fn, optax.sgd(0.1)),
     PARAMS,
     data,
     rounds=1,
@@ -165,3 +180,189 @@ def test_a_batch_with_padding_is_refused(settings):
   with pytest.raises(ValueError, match="a batch that is not full") as error:
     run()
   assert str(error.value).startswith("params: 'norm' has running statistics")
+
+
+# Every algorithm either averages the statistics as FedAvg does, or refuses.
+# Rounds are computed without compilation; statistics are those of the examples,
+# whatever the weights are, so that all algorithms have the same.
+
+FIVE = ClientData.from_partition(
+  {
+    "x": RNG.normal(1, 3, size=(40, 3)).astype(np.float32),
+    "y": RNG.normal(size=40).astype(np.float32),
+  },
+  np.split(np.arange(40), 5),
+)
+NUM_STATISTICS = 6
+# They take steps that statistics do not follow, weigh them with a regularizer,
+# or run the model several times in a step.
+REFUSING = {
+  "bvr_l_sgd", "centralized", "fed_avg_subgradient", "fed_dual_avg",
+  "fed_dual_avg_osp", "fed_mid", "fed_mid_osp", "local", "minibatch_sarah",
+  "minibatch_sgd", "moon", "prox_skip",
+}  # fmt: skip
+
+
+def make(name):
+  """An algorithm of the registry, its steps far from those of FedAvg."""
+  choice = ALGORITHMS[name]
+  given = {
+    p.name: 0.5 if p.default is None else p.default
+    for p in choice.hyperparameters
+    if isinstance(p, Hyperparameter) and p.name != "large_batch"
+  }
+  if choice.client == "rule":
+    given["client"] = optax.sgd(0.1, momentum=0.9)
+  else:
+    given["learning_rate"] = 0.1
+  if choice.server == "rule":
+    given["server"] = optax.adam(0.3)
+  elif choice.server == "rate":
+    given["server_learning_rate"] = 0.5
+  if choice.takes_regularizer:
+    given["psi"] = prox.l1(1e-3)
+  if choice.takes_features:
+    given["features_fn"] = lambda params, batch, rng: batch["x"]
+  if name in ("fed_per", "fed_rep"):
+    given["personal"] = ["output"]
+  return choice.factory(loss_fn, **given)
+
+
+def step_by_step(algorithm, **settings):
+  """The server's state, model and counters after two rounds of all clients."""
+  settings = SETTINGS | {"weighting": "uniform", "eval_every": 2} | settings
+  config = Config.create(FIVE, settings)
+  start = algorithms.start(
+    algorithm, jax.tree.map(jnp.asarray, PARAMS), num_clients=5
+  )
+  with jax.disable_jit():
+    (server, _), counts, _ = rounds.run_rounds(
+      config, algorithm, start, jax.random.key(0), jax.device_put(FIVE), {},
+      jnp.int32(0), jnp.int32(2),
+    )  # fmt: skip
+    # The one that FedExP evaluates is the mean of two models.
+    model = getattr(server, "params", None) or algorithm.params(server)
+  return server, jax.device_get(model), counts
+
+
+@functools.cache
+def averaged():
+  return step_by_step(local_sgd(loss_fn, 0.1))
+
+
+def assert_averaged(model):
+  for name in STATISTICS:
+    expected = averaged()[1]["norm"][name]
+    np.testing.assert_allclose(model["norm"][name], expected, rtol=1e-5)
+
+
+def statistics_of(tree):
+  """The running statistics in a tree, in whatever place."""
+  leaves = jax.tree_util.tree_leaves_with_path(tree)
+  return [
+    leaf
+    for path, leaf in leaves
+    if path[-1:] and getattr(path[-1], "key", "") in STATISTICS
+  ]
+
+
+@pytest.mark.parametrize("name", sorted(REFUSING))
+def test_an_algorithm_that_does_not_average_them_refuses(name):
+  sim = Simulator(make(name), FIVE, batch_size=4)
+  with pytest.raises(ValueError, match="running statistics") as error:
+    sim.init(PARAMS)
+  assert str(error.value).startswith(
+    "params: 'norm' has running statistics, which this algorithm does not "
+    "average (Algorithm.averages_statistics); must be"
+  )
+  assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+  # Clients of fed_bn keep theirs, see test_personal.py.
+  "name",
+  sorted(set(ALGORITHMS) - REFUSING - {"fed_bn"}),
+)
+def test_an_algorithm_averages_them_whatever_its_steps(name):
+  server, model, _ = step_by_step(make(name))
+  assert_averaged(model)
+  models = ("params", "shared", "previous")
+  for field, tree in server._asdict().items():
+    if field not in models:  # Momenta, duals, corrections.
+      for leaf in statistics_of(tree):
+        np.testing.assert_array_equal(leaf, 0)
+
+
+@pytest.mark.parametrize("feedback", [False, True])
+@pytest.mark.parametrize("name", list(UPLOADS))
+def test_uploads_send_them_as_they_are(name, feedback):
+  values = {p.name: p.default for p in UPLOADS[name].hyperparameters}
+  upload = UPLOADS[name].factory(**values)
+  if feedback:
+    upload = transforms.error_feedback(upload)
+  algorithm = fed_avg(loss_fn, optax.sgd(0.1))
+  _, model, counts = step_by_step(transforms.with_upload(algorithm, upload))
+  assert_averaged(model)
+  sent = upload.num_bytes(statistics.weights(PARAMS)) + 4 * NUM_STATISTICS
+  assert counters.read(counts["bytes_up"]) == 2 * 5 * sent
+
+
+def test_uploads_of_two_differences_leave_both_alone():
+  algorithm = transforms.with_upload(make("scaffold"), transforms.sign())
+  assert_averaged(step_by_step(algorithm)[1])
+
+
+@pytest.mark.parametrize("name", list(FAULTS))
+def test_faults_do_not_change_them(name):
+  fault = FAULTS[name].factory(0.4)
+  algorithm = with_fault(fed_avg(loss_fn, optax.sgd(0.1)), fault)
+  assert_averaged(step_by_step(algorithm)[1])
+
+
+@pytest.mark.parametrize("action", ["clip", "reject"])
+def test_limits_are_of_the_weights(action):
+  """Statistics of these examples are further away than any limit."""
+  _, model, counts = step_by_step(
+    fed_avg(loss_fn, optax.sgd(1e-9)),
+    max_update_norm=1e-3,
+    max_update_action=action,
+  )
+  assert_averaged(model)
+  assert not any(
+    counters.read(counts[name])
+    for name in ("clipped_clients", "rejected_clients")
+    if name in counts
+  )
+
+
+@pytest.mark.parametrize("name", list(AGGREGATORS))
+def test_aggregators_keep_variances_non_negative(name):
+  """They combine the clients' own values, also of statistics."""
+  values = {p.name: p.default for p in AGGREGATORS[name].hyperparameters}
+  aggregator = AGGREGATORS[name].factory(**values)
+  algorithm = aggregators.with_aggregator(
+    fed_avg(loss_fn, optax.sgd(0.1)), aggregator
+  )
+  model = step_by_step(algorithm)[1]
+  assert (model["norm"]["running_var"] > 1).all()  # Those of x are 9.
+
+
+def test_privacy_refuses_them_unless_they_are_frozen():
+  pytest.importorskip("jax_privacy")
+  of = lambda loss: privacy.with_privacy(
+    fed_avg(loss, optax.sgd(0.1)), max_norm=1.0, noise_multiplier=1.0
+  )
+  with pytest.raises(ValueError, match="running statistics") as error:
+    Simulator(of(loss_fn), FIVE, batch_size=4).init(PARAMS)
+  assert str(error.value).startswith("privacy: 'norm' of the model has")
+  frozen = train_only(of, ["output"], loss_fn)
+  assert Simulator(frozen, FIVE, batch_size=4).init(PARAMS).round == 0
+
+
+def test_an_algorithm_that_refuses_them_may_freeze_them():
+  of = lambda loss: minibatch_sgd(loss, 0.1)
+  frozen = train_only(of, ["output"], loss_fn)
+  Simulator(frozen, FIVE, batch_size=4).init(PARAMS)
+  both = train_only(of, ["output", "norm/running_mean"], loss_fn)
+  with pytest.raises(ValueError, match="params: 'norm' has running statistics"):
+    Simulator(both, FIVE, batch_size=4).init(PARAMS)

@@ -1,5 +1,6 @@
 """A run that was stopped, at whatever moment, goes on bit for bit."""
 
+import dataclasses
 import errno
 import functools
 import json
@@ -19,6 +20,7 @@ from fedjax_opt import (
   Algorithm,
   delta_sgd,
   fed_avg,
+  samplers,
   scaffold,
   simulate,
   sweep,
@@ -589,8 +591,8 @@ def test_what_cannot_be_resumed(tmp_path, monkeypatch):
   )
   other = {"lr": 0.2, "versions": {"jax": "1"}}
   assert message(folder, 3, resume=True, identity=other) == (
-    f"resume=True: '{folder}' is of a run with lr=0.1, not 0.2; give the flags "
-    "and versions of that run, or another folder"
+    f"resume=True: '{folder}' is of a run with lr=0.1, not 0.2; give what that "
+    "run had, or another folder"
   )
   with monkeypatch.context() as patch:
     patch.setattr(checkpoint, "STREAMS", 7)
@@ -606,3 +608,115 @@ def test_what_cannot_be_resumed(tmp_path, monkeypatch):
     f"resume=True: '{folder}' is of another algorithm or model: "
     "['w']=float32[3], not float32[4]"
   )
+
+
+MOVED = TASK.data.examples | {"x": TASK.data.examples["x"] + np.float32(1)}
+
+
+def turned(data):
+  """The same clients in another order."""
+  return dataclasses.replace(
+    data, indices=data.indices[::-1], sizes=data.sizes[::-1]
+  )
+
+
+def doubled(params, batch, rng):
+  return 2 * TASK.loss_fn(params, batch, rng)
+
+
+def scored(params, data, test):
+  return {"train_loss": jnp.max(jnp.abs(params["kernel"]))}
+
+
+def started(folder, *, resume=False, rate=0.1, loss=TASK.loss_fn, **others):
+  settings = SETTINGS | {"rounds": 2, "evaluate": evaluate, "data": TASK.data}
+  settings |= {"test": TASK.data.examples, "params": TASK.params} | others
+  return simulate(
+    fed_avg(loss, optax.sgd(rate)),
+    checkpoints=Checkpoints(folder, None, resume=resume),
+    **settings,
+  )
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+  """The folder of a run's checkpoints."""
+  folder = tmp_path_factory.mktemp("saved")
+  started(folder)
+  return folder
+
+
+@pytest.mark.parametrize(
+  ("other", "difference"),
+  [
+    ({"rate": 0.2}, "another algorithm"),
+    ({"loss": doubled}, "another algorithm"),
+    ({"batch_size": 5}, "batch_size=4, not 5"),
+    ({"seed": 3}, "seed=0, not 3"),
+    ({"evaluate": scored}, "another evaluate"),
+    ({"sampler": samplers.fixed([[0, 1, 2]])}, "another sampler"),
+    (
+      {"data": dataclasses.replace(TASK.data, examples=MOVED)},
+      "other data (train examples)",
+    ),
+    (
+      {"data": turned(TASK.data)},
+      "other data (partition)",
+    ),
+    ({"test": MOVED}, "other data (test)"),
+  ],
+)
+def test_another_run_is_not_resumed(saved, other, difference):
+  with pytest.raises(ValueError) as error:  # noqa: PT011
+    started(saved, resume=True, rounds=4, **other)
+  assert str(error.value) == (
+    f"resume=True: '{saved}' is of a run with {difference}; give what that run "
+    "had, or another folder"
+  )
+
+
+def test_what_may_differ_in_a_resumed_run(saved, tmp_path):
+  """Objects that say the same, the model given, and how it is computed."""
+  folder = shutil.copytree(saved, tmp_path / "copy")
+  same = lambda params, batch, rng: TASK.loss_fn(params, batch, rng)
+  for again in range(2):  # In the second run the functions were used before.
+    zeros = jax.tree.map(jnp.zeros_like, TASK.params)
+    data = jax.tree.map(np.copy, TASK.data)
+    result = started(
+      folder, resume=True, rounds=4 + again, params=zeros, data=data,
+      client_chunk=1, client_map="vmap",
+    )  # fmt: skip
+    assert result.rounds == 4 + again
+  with pytest.raises(ValueError, match="another algorithm"):
+    started(folder, resume=True, rounds=6, loss=same)
+
+
+def test_another_grid_or_partition_of_a_seed_is_not_resumed(tmp_path):
+  def some(folder, rates=(0.1, 0.2), seeds=(0, 1), order=(1, -1), resume=True):
+    of = lambda seed: TASK.data if order[seed] > 0 else turned(TASK.data)
+    return sweep(
+      lambda rate: fed_avg(TASK.loss_fn, optax.sgd(rate)),
+      {"rate": list(rates)}, TASK.params, of, seeds=list(seeds),
+      checkpoints=Checkpoints(folder, None, resume=resume),
+      **SETTINGS | {"rounds": 1},
+    )  # fmt: skip
+
+  some(tmp_path, resume=False)
+  for other, difference in (
+    ({"rates": (0.1, 0.3)}, r"grid={'rate': \[0.1, 0.2\]}, not {'rate'"),
+    ({"seeds": (1, 0)}, r"other data \(partition\), seed=\[0, 1\], not"),
+    ({"order": (1, 1)}, r"other data \(partition\); give"),
+  ):
+    with pytest.raises(ValueError, match=difference):
+      some(tmp_path, **other)
+
+
+def test_an_identity_that_is_given_is_all_that_counts(tmp_path):
+  identity = {"name": "one"}
+  given = lambda resume, **own: Checkpoints(
+    tmp_path, None, resume=resume, identity=identity | own
+  )
+  run("one", given(False), rounds=1)
+  run("one", given(True), rounds=2, client_dropout=0.1)
+  with pytest.raises(ValueError, match="name=one, not two"):
+    given(True, name="two")

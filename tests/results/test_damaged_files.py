@@ -14,7 +14,8 @@ from experiments import resuming
 from fedjax_opt import Population, load_run
 from fedjax_opt.data import femnist, npz_files
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.results.model_file import read_model, write_model
+from fedjax_opt.results import folder_digests
+from fedjax_opt.results.model_file import encoded, read_model
 
 _METRICS = "point,round,client_lr,seed,train_loss\n0,0,0.1,0,2.5\n0,5,0.1,0,\n"
 _SUMMARY = {
@@ -57,7 +58,10 @@ def run_folder(folder):
   (folder / "config.json").write_text('{"rounds": 5}')
   (folder / "metrics.csv").write_text(_METRICS)
   (folder / "summary.json").write_text(json.dumps(_SUMMARY))
-  write_model(folder / "params.safetensors", {"a": {"b": np.ones(3)}}, {"p": 1})
+  (folder / "params.safetensors").write_bytes(
+    encoded({"a": {"b": np.ones(3)}}, {"p": 1})
+  )
+  folder_digests.add(folder)  # Of none, so that the other readers are reached.
   return folder
 
 
@@ -91,6 +95,7 @@ _READERS = {
     population, "p/population.json", lambda d: Population.open(d / "p")
   ),
   "sizes": (population, "p/sizes.bin", lambda d: Population.open(d / "p")),
+  "digests": (run_folder, "digests.json", load_run),
   "config": (run_folder, "config.json", load_run),
   "config to resume": (run_folder, "config.json", resuming._config_of),
   "metrics": (run_folder, "metrics.csv", load_run),

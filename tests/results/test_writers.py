@@ -268,7 +268,9 @@ class TestSummary:
     writer = writers.RunWriter(tmp_path, {}, POINTS)
     writer.finish(two_points(), CRITERION, TIMING, COST)
     files = {p.name for p in tmp_path.iterdir() if p.is_file()}
-    assert files == {"config.json", "metrics.csv", "summary.json"}
+    assert files == {
+      "config.json", "digests.json", "metrics.csv", "summary.json"
+    }  # fmt: skip
 
   def test_before_the_first_evaluation(self, tmp_path):
     writer = writers.RunWriter(tmp_path, {}, POINTS)

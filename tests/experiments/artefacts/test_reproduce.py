@@ -163,6 +163,14 @@ def test_a_diverged_record_survives_its_file(tmp_path):
   assert record.read(tmp_path / "none.jsonl") == []
 
 
+def test_records_without_digests_are_said_to_be_not_verified(outcome):
+  (grid, own), *_ = outcome.tuning.items()
+  old = {grid: dataclasses.replace(own, is_verified=False)}
+  bare = outcome._replace(tuning=old)
+  assert "1 of them have no digests: not verified." in captions.cost(bare)
+  assert "not verified" not in captions.cost(outcome)
+
+
 def test_the_report(outcome):
   text = report.markdown(ARTEFACT, "smoke", outcome, "figures")
   assert "`task=digits_logistic`" in text

@@ -1,0 +1,171 @@
+"""The file `digests.json` of a folder: what each of its files may hold.
+
+  {"files": {"metrics.csv": [{"size": 812, "crc32": 77, "grows": true}], ...},
+   "digest": 12}
+
+The digest of a new content is written before the file is replaced, and that of
+the content before stays beside it: null stands for no file. So a kill at any
+moment leaves a file that holds one of the two. Of a file that grows the digest
+covers the first `size` bytes; what a kill left behind them is not read.
+`digest` is that of `files`.
+"""
+
+import contextlib
+import json
+import pathlib
+from typing import Any
+
+from fedjax_opt.digests import digest, digest_of_file, is_whole, signed
+from fedjax_opt.results import json_files
+
+NAME = "digests.json"
+
+# {"size": .., "crc32": ..}, with "grows" of a file that is appended to; None of
+# a file that is not there.
+_Content = dict[str, Any] | None
+
+
+# Writing.
+
+
+def write(path: pathlib.Path, content: bytes, grows: bool = False) -> None:
+  """As `json_files.write_whole`, of a file whose digest is kept.
+
+  Args:
+    path: of the file; an existing one is replaced.
+    content: all of it.
+    grows: whether it will be appended to, see `cover`.
+  """
+  after = {"size": len(content), "crc32": digest(content)}
+  if grows:
+    after["grows"] = True
+  _change(path.parent, {path.name: [_content_of(path), after]})
+  json_files.write_whole(path, content)
+
+
+def cover(path: pathlib.Path, size: int, crc32: int) -> None:
+  """Keeps the digest of the first `size` bytes of a file that grows."""
+  content = {"size": size, "crc32": crc32, "grows": True}
+  _change(path.parent, {path.name: [content]})
+
+
+def remove(path: pathlib.Path) -> None:
+  """Removes a file, if it is there, and then its digest."""
+  if path.exists():
+    _change(path.parent, {path.name: [_content_of(path), None]})
+    path.unlink()
+  files = _read(path.parent) or {}
+  if files.pop(path.name, None):
+    _write(path.parent, files)
+
+
+def add(folder: pathlib.Path, *names: str) -> None:
+  """Keeps the digests of files that are there, as they are."""
+  found = {name: [_content_of(folder / name)] for name in names}
+  _change(folder, {n: content for n, content in found.items() if content[0]})
+
+
+def settle(folder: pathlib.Path) -> None:
+  """Says that no file will change: each holds what it holds now.
+
+  A file that holds none of what it may is left as it was, to be noticed.
+  """
+  files = _read(folder) or {}
+  for name, contents in list(files.items()):
+    with contextlib.suppress(ValueError):
+      content = _held(folder / name, contents)
+      if content is None:
+        del files[name]
+      else:
+        files[name] = [{n: content[n] for n in ("size", "crc32")}]
+  _write(folder, files)
+
+
+def _change(folder: pathlib.Path, new: dict[str, list[_Content]]) -> None:
+  _write(folder, (_read(folder) or {}) | new)
+
+
+def _write(folder: pathlib.Path, files: dict[str, list[_Content]]) -> None:
+  json_files.write_json(folder / NAME, signed({"files": files}))
+
+
+def _content_of(path: pathlib.Path) -> _Content:
+  """What a file holds now."""
+  if not path.is_file():
+    return None
+  size = path.stat().st_size
+  return {"size": size, "crc32": digest_of_file(path, size)}
+
+
+# Reading.
+
+
+def check(folder: pathlib.Path, *names: str) -> dict[str, int] | None:
+  """Checks that files hold what was written.
+
+  Args:
+    folder: of the files.
+    names: which; all that have a digest by default.
+
+  Returns:
+    Of the files that have a digest, name -> how many bytes it covers; what a
+    kill left behind them is no content. None if the folder has no digests, as
+    older versions wrote none.
+
+  Raises:
+    ValueError: naming the first file that does not.
+    OSError: if a file cannot be read.
+  """
+  files = _read(folder)
+  if files is None:
+    return None
+  covered = {}
+  for name, contents in files.items():
+    if not names or name in names:
+      content = _held(folder / name, contents)
+      if content is not None:
+        covered[name] = content["size"]
+  return covered
+
+
+def _held(path: pathlib.Path, contents: list[_Content]) -> _Content:
+  """Which of its contents a file has.
+
+  Raises:
+    ValueError: if it has none of them.
+  """
+  if not path.is_file():
+    if None in contents:
+      return None
+    raise _damaged(path.name, "is missing")
+  size = path.stat().st_size
+  known = [content for content in contents if content is not None]
+  for content in sorted(known, key=lambda c: c["size"], reverse=True):
+    covered, grows = content["size"], content.get("grows", False)
+    fits = size == covered or (grows and size > covered)
+    if fits and digest_of_file(path, covered) == content["crc32"]:
+      return content
+  raise _damaged(path.name, "is damaged: it does not hold what was written")
+
+
+def _damaged(name: str, what: str) -> ValueError:
+  return ValueError(
+    f"{name} {what}; restore it, run again in another folder, or remove {NAME} "
+    "to read all as it is"
+  )
+
+
+def _read(folder: pathlib.Path) -> dict[str, list[_Content]] | None:
+  """What is known of the files of a folder; None if there is no such file."""
+  try:
+    known = dict(json.loads((folder / NAME).read_bytes()))
+  except FileNotFoundError:
+    return None
+  except (ValueError, TypeError, RecursionError):
+    known = {}
+  if not is_whole(known):
+    raise ValueError(
+      f"{NAME} is damaged: it does not hold what was written; restore it, or "
+      "remove it to read all as it is"
+    )
+  return known["files"]

@@ -1,0 +1,126 @@
+"""Digests of data: other numbers have others, the same numbers the same."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fedjax_opt import Population
+from fedjax_opt.checks import inputs
+from fedjax_opt.data import digest, lists
+from fedjax_opt.data.clients import ClientData
+
+X = np.arange(24, dtype=np.float32).reshape(12, 2)
+EXAMPLES = {"x": X, "y": np.arange(12, dtype=np.int32) % 3}
+ROWS = [[0, 1, 2], [3, 4], [5, 6, 7, 8, 9, 10, 11]]
+
+
+def clients(rows=ROWS, **others):
+  rows = [np.array(each) for each in rows]
+  return ClientData.from_partition(EXAMPLES | others, rows, keep_pool=True)
+
+
+def flipped(array, at=0):
+  """With one bit of one number changed."""
+  array = array.copy()
+  array.view(np.uint8).reshape(-1)[at] ^= 1
+  return array
+
+
+@pytest.mark.parametrize(
+  "other",
+  [
+    {"x": flipped(X)},
+    {"x": flipped(X, -1)},
+    {"x": X.astype(np.float64)},
+    {"x": X.reshape(12, 1, 2)},
+    {"x": X[::-1]},
+    {"z": X},
+  ],
+)
+def test_other_arrays(other):
+  assert digest.of_arrays({"x": X}) != digest.of_arrays(other)
+
+
+def test_the_same_arrays():
+  wide = np.zeros((12, 4), np.float32)
+  wide[:, ::2] = X
+  same = [X.copy(), np.asfortranarray(X), wide[:, ::2], jnp.asarray(X)]
+  for each in same:
+    assert digest.of_arrays({"x": each}) == digest.of_arrays({"x": X})
+  halves = {"x": jnp.asarray(X, jnp.bfloat16), "none": np.zeros((0, 3))}
+  assert digest.of_arrays(halves) == digest.of_arrays(dict(halves))
+  turned = dict(reversed(EXAMPLES.items()))
+  assert digest.of_arrays(turned) == digest.of_arrays(EXAMPLES)
+
+
+def test_every_part_of_a_large_array(monkeypatch):
+  monkeypatch.setattr(digest, "_AT_ONCE", 40)  # Five rows.
+  whole = digest.of_arrays({"x": X})
+  for at in range(0, X.nbytes, 4):
+    assert digest.of_arrays({"x": flipped(X, at)}) != whole
+
+
+@pytest.mark.parametrize(
+  ("other", "names"),
+  [
+    (clients(), ""),
+    (clients(x=flipped(X)), "train examples"),
+    (clients([ROWS[1], ROWS[0], ROWS[2]]), "partition"),
+    (clients([[0, 1, 2, 3], [4], ROWS[2]]), "partition"),
+  ],
+)
+def test_which_set_differs(other, names):
+  part = {"x": X[:2]}
+  before = digest.of_data([clients()], part, part)
+  words = f"other data ({names})" if names else ""
+  now = digest.of_data([other], part, part)
+  assert digest.difference(before, now) == words
+  named = {"validation": (EXAMPLES, part), "test": (part, EXAMPLES)}
+  for name, (validation, test) in named.items():
+    now = digest.of_data([clients()], validation, test)
+    assert digest.difference(before, now) == f"other data ({name})"
+  without = digest.of_data([clients()])
+  assert digest.difference(before, without) == "other data (validation, test)"
+
+
+def test_how_lists_are_held_does_not_matter(monkeypatch):
+  before = digest.of_data([clients()])
+  data = clients()
+  wider = np.pad(data.indices, ((0, 0), (0, 3)), constant_values=7)
+  assert digest.of_data([dataclasses.replace(data, indices=wider)]) == before
+  monkeypatch.setattr(lists, "_is_wasteful", lambda *_: True)
+  assert isinstance(clients().indices, lists.Lists)
+  assert digest.of_data([clients()]) == before
+
+
+@pytest.mark.parametrize("is_wasteful", [True, False])
+def test_seeds_with_their_own_partition(is_wasteful, monkeypatch):
+  monkeypatch.setattr(lists, "_is_wasteful", lambda *_: is_wasteful)
+  each = {0: clients(), 1: clients(ROWS[::-1])}
+  found = digest.of_data(list(each.values()))
+  assert len(found["partition"]) == 2
+  assert isinstance(found["train_examples"], str)
+  joined = inputs.data_of_seeds(each.get, [0, 1])
+  assert digest.of_data([joined]) == found
+  turned = digest.of_data(list(each.values())[::-1])
+  assert digest.difference(found, turned) == "other data (partition)"
+  alike = digest.of_data([clients(), clients()])
+  assert alike == digest.of_data([clients()])
+
+
+@pytest.mark.parametrize("has_digests", [True, False])
+def test_clients_on_disk(has_digests, tmp_path):
+  def found(name, data):
+    population = Population.of_client_data(tmp_path / name, data)
+    if not has_digests:
+      population = dataclasses.replace(population, _digests=None)
+    return digest.of_data([population])
+
+  before = found("one", clients())
+  assert found("two", clients()) == before
+  other = found("three", clients(x=flipped(X)))
+  assert digest.difference(before, other) == "other data (train examples)"
+  sizes = found("four", clients([[0, 1], [2, 3, 4], ROWS[2]]))
+  assert "partition" in digest.difference(before, sizes)

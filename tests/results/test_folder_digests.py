@@ -1,0 +1,191 @@
+"""Digests of a folder's files: kills at any moment, and folders without."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from experiments.flags import flagfiles
+
+from experiments import resuming
+from experiments.artefacts import record
+from fedjax_opt import load_run
+from fedjax_opt.results import folder_digests
+from fedjax_opt.results.history import History
+from fedjax_opt.results.selection import Criterion
+from fedjax_opt.results.writers import RunWriter
+
+POINTS = ({"client_lr": 0.1, "seed": 0}, {"client_lr": 1.0, "seed": 0})
+EXPERIMENTS = pathlib.Path(record.__file__).parents[1]
+
+
+class KilledError(BaseException):
+  """Stands for a kill: nothing is done from then on."""
+
+
+@contextlib.contextmanager
+def killed_at(number, monkeypatch):
+  """Files are replaced and removed `number` times, and then no more."""
+  left = number
+
+  def counted(function):
+    def call(*arguments, **keywords):
+      nonlocal left
+      left -= 1
+      if left < 0:
+        raise KilledError
+      return function(*arguments, **keywords)
+
+    return call
+
+  with monkeypatch.context() as patch:
+    for name in ("replace", "unlink", "truncate"):
+      patch.setattr(os, name, counted(getattr(os, name)))
+    patch.setattr(pathlib.Path, "unlink", counted(pathlib.Path.unlink))
+    yield
+
+
+def run(folder, rounds, resume=False):
+  """A run of so many rounds, evaluated at each; its numbers are the same."""
+  config = {"rounds": rounds}
+  writer = RunWriter(folder, config, POINTS, resume, f"--rounds={rounds}\n")
+  history = History()
+  for done in range(rounds + 1):
+    history.append(done, {"train_loss": np.array([1, 2]) / (1 + done)})
+    writer.write(history)
+  (folder / "per_client.csv").write_text(f"client,rounds\n0,{rounds}\n")
+  model = {"w": np.full(3, rounds)}
+  writer.finish(history, Criterion("train_loss", "min", "last"), {}, {},
+                params=lambda _: model)  # fmt: skip
+
+
+def content(folder):
+  return {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_kill_at_any_moment_is_no_damage(begun, tmp_path, monkeypatch):
+  """Of a new run, and of one that is extended."""
+  monkeypatch.setitem(sys.modules, "tensorboardX", None)
+  run(tmp_path / "whole", 3)
+  if begun:
+    run(tmp_path / "begun", 2)
+  number, is_done = 0, False
+  while not is_done:
+    folder = tmp_path / str(number)
+    if begun:
+      shutil.copytree(tmp_path / "begun", folder)
+    try:
+      with killed_at(number, monkeypatch):
+        run(folder, 3, resume=begun)
+        is_done = True
+    except KilledError:
+      pass
+    if (folder / "config.json").exists():
+      found = load_run(folder)
+      assert found.is_verified
+      done = found.history.rounds
+      assert done == list(range(len(done)))
+      np.testing.assert_array_equal(
+        found.history.metrics.get("train_loss", np.ones((2, 0))),
+        np.array([[1], [2]]) / (1 + np.array(done)),
+      )
+      if found.is_complete:
+        rounds = found.config["rounds"]
+        np.testing.assert_array_equal(found.params["w"], np.full(3, rounds))
+        assert (folder / "per_client.csv").exists()
+    run(folder, 3, resume=True)
+    assert content(folder) == content(tmp_path / "whole")
+    number += 1
+  assert number > 12
+
+
+def test_a_folder_without_digests_is_not_verified(tmp_path):
+  run(tmp_path, 1)
+  assert load_run(tmp_path).is_verified
+  assert "not verified" not in repr(load_run(tmp_path))
+  (tmp_path / "digests.json").unlink()
+  assert folder_digests.check(tmp_path) is None
+  assert not load_run(tmp_path).is_verified
+  assert repr(load_run(tmp_path)).endswith("not verified)")
+
+
+@pytest.mark.parametrize(
+  "name",
+  [
+    "config.json", "flags.txt", "metrics.csv", "params.safetensors",
+    "per_client.csv", "summary.json",
+  ],
+)  # fmt: skip
+@pytest.mark.parametrize("damage", ["longer", "shorter", "missing"])
+def test_a_file_of_another_size(name, damage, tmp_path):
+  run(tmp_path, 1)
+  path, size = tmp_path / name, (tmp_path / name).stat().st_size
+  if damage == "longer":
+    with open(path, "a") as file:
+      file.write("\n")
+  elif damage == "shorter":
+    os.truncate(path, size - 1)
+  else:
+    path.unlink()
+  with pytest.raises(ValueError, match=f"^folder='.*': {name} is") as error:
+    load_run(tmp_path)
+  assert "or remove digests.json to read all as" in str(error.value)
+
+
+def damaged(path):
+  content = path.read_bytes()
+  path.write_bytes(content[:9] + bytes([content[9] ^ 1]) + content[10:])
+
+
+def test_who_resumes_is_told(tmp_path, capsys):
+  run(tmp_path, 1)
+  whole = content(tmp_path)
+  damaged(tmp_path / "metrics.csv")
+  assert resuming._complete(tmp_path) is None
+  assert capsys.readouterr().err == (
+    f"warning: folder='{tmp_path}': metrics.csv is damaged: it does not hold "
+    "what was written; it is written again\n"
+  )
+  run(tmp_path, 1, resume=True)
+  assert content(tmp_path) == whole
+  damaged(tmp_path / "config.json")
+  with pytest.raises(ValueError, match=r"resume=True: .*config.json is dam"):
+    resuming._config_of(tmp_path)
+
+
+def test_a_flagfile_of_a_run(tmp_path):
+  run(tmp_path, 1)
+  flagfile = f"--flagfile={tmp_path / 'flags.txt'}"
+  assert flagfiles.expanded([flagfile]) == ["--rounds=1"]
+  damaged(tmp_path / "flags.txt")
+  with pytest.raises(ValueError, match=r"flagfile='.*': flags.txt is damaged"):
+    flagfiles.expanded([flagfile])
+
+
+@pytest.mark.parametrize(
+  "path",
+  sorted(EXPERIMENTS.glob("*/records/*.jsonl")),
+  ids=lambda path: f"{path.parts[-3]}-{path.stem}",
+)
+def test_what_is_published_has_digests(path):
+  """If not: `reproduce --publish` writes them."""
+  assert all(each.is_verified for each in record.read(path))
+
+
+def test_records_of_older_versions(tmp_path):
+  path = tmp_path / "old.jsonl"
+  path.write_text(
+    '{"arguments":[],"flags":{},"about":{},"points":[],"rounds":[],'
+    '"metrics":{}}\n'
+  )
+  (old,) = record.read(path)
+  assert not old.is_verified
+  record.write(path, [old])
+  assert record.read(path)[0].is_verified
+  path.write_text("")
+  with pytest.raises(ValueError, match=r"'.*old.jsonl' is damaged at line 1"):
+    record.read(path)
