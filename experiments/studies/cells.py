@@ -8,9 +8,9 @@ from typing import NamedTuple
 from experiments import job, once, workers
 from experiments.flags import command_line
 from experiments.studies.plan import Planned
-from fedjax_opt.comparison import words
 from fedjax_opt.results.load import Run
 from fedjax_opt.results.selection import Criterion, tune
+from fedjax_opt.study import words
 
 _TUNING = "tuning"  # The folder of a cell's grid.
 

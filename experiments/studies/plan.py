@@ -8,9 +8,10 @@ from experiments import job, once, tasks
 from experiments.flags import command_line, methods, mistakes, privacy
 from experiments.flags.conditions import CONDITIONS
 from experiments.studies.request import Request
-from fedjax_opt.comparison import budgets, words
+from fedjax_opt.comparison import budgets
 from fedjax_opt.results.names import name_of, value_of
 from fedjax_opt.results.selection import format_value
+from fedjax_opt.study import words
 
 # Groups of flags that say on what, and on which clients, methods are compared.
 _OF_DATA = ("data", "selection")
