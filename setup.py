@@ -11,8 +11,14 @@ PAGES = "https://fedjax-opt.github.io/fedjax_opt"
 # name is too common for one more package. fedjax_opt_command.py finds it.
 COMMANDS = "fedjax_opt._commands.experiments"
 
-# The runner: pictures, the progress bar and the embedded digits.
-run = ["matplotlib>=3.8", "tqdm>=4.60", "scikit-learn>=1.3"]
+# The runner: pictures, reports, the progress bar and the embedded digits.
+run = [
+  "matplotlib>=3.8",
+  "Jinja2>=3.1",
+  "pandas>=2.1",
+  "tqdm>=4.60",
+  "scikit-learn>=1.3",
+]
 # TFDS' own data sets, read without TensorFlow.
 tfds = [
   "tensorflow-datasets>=4.9.7",
@@ -104,7 +110,11 @@ setuptools.setup(
   packages=packages(),
   package_dir={COMMANDS: "experiments"},
   py_modules=["fedjax_opt_command"],
-  package_data={"fedjax_opt": ["py.typed"], "": ["*.flags"]},
+  package_data={
+    "fedjax_opt": ["py.typed"],
+    "fedjax_opt.study.report": ["templates/*"],
+    "": ["*.flags"],
+  },
   entry_points={"console_scripts": ["fedjax-opt = fedjax_opt_command:script"]},
   python_requires=">=3.11",
   install_requires=[

@@ -108,8 +108,8 @@ def run_command(arguments: Sequence[str], started: float) -> dict[str, float]:
 
   from fedjax_opt.checks import inputs
   from fedjax_opt.engine.executor import Executor
-  from fedjax_opt.results import plots
   from fedjax_opt.simulator import Simulator
+  from fedjax_opt.study import plots
 
   def listen(name, seconds, **_):
     now = time.time()

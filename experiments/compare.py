@@ -57,17 +57,14 @@ from experiments.data import Loader
 from experiments.store import Store
 from experiments.studies import cells, collect, plan, request
 from fedjax_opt import folders, locks, plots
-from fedjax_opt.comparison import verdicts
-from fedjax_opt.comparison.cells import (
-  Cell,
-  Study,
-  condition_label,
-  setting_label,
-)
-from fedjax_opt.comparison.limits import limits_of
+from fedjax_opt.comparison.cells import Cell, Study
 from fedjax_opt.registry import nearest
 from fedjax_opt.results import json_files
 from fedjax_opt.results.history import direction
+from fedjax_opt.study import verdicts
+from fedjax_opt.study.limits import limits_of
+from fedjax_opt.study.report import formats
+from fedjax_opt.study.words import condition_label, setting_label
 
 _MARK = "study.json"  # Says that a folder is that of a study.
 
@@ -84,6 +81,7 @@ def _run(argv: Sequence[str], lock: contextlib.ExitStack) -> int:
   try:
     asked = request.parse(argv, __doc__)
     plots.check_installed()
+    formats.check_installed()
     planned, existing = _planned_and_existing(asked)
     folder = _folder(asked)
     store = Store(folder / "runs", Loader())

@@ -6,7 +6,7 @@ import numpy as np
 
 from fedjax_opt.metrics import Criterion, History
 from fedjax_opt.results.history import COSTS
-from fedjax_opt.results.tuning import to_target
+from fedjax_opt.study.spending import to_target
 
 
 class Stopping:

@@ -152,17 +152,17 @@ def differing(
   """
   found = {}
   for name in wanted:
-    default = FLAGS[name].default if name in FLAGS else _default(name, wanted)
+    default = FLAGS[name].default if name in FLAGS else _default(name, config)
     found[name] = without_place(name, config.get(name, default))
   found = json_files.plain(found)
   return None if found == wanted else difference(found, dict(wanted))
 
 
-def _default(name: str, wanted: Mapping[str, Any]) -> Any:
-  """The default of a hyperparameter of what is wanted."""
+def _default(name: str, config: Mapping[str, Any]) -> Any:
+  """The default of a hyperparameter of what ran."""
   for flag, kind in KINDS.items():
     parameters = (
-      kind.parameters(wanted[flag]) if wanted.get(flag) is not None else {}
+      kind.parameters(config[flag]) if config.get(flag) is not None else {}
     )
     if name in parameters:
       return parameters[name].default

@@ -58,7 +58,6 @@ from fedjax_opt.engine.config import Settings
 from fedjax_opt.engine.replies import Reply
 from fedjax_opt.engine.worker import Worker
 from fedjax_opt.per_client import ClientMetrics, evaluate_clients
-from fedjax_opt.results import plots, statistics
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.result import Report, Result
@@ -81,6 +80,7 @@ from fedjax_opt.simulator import (
   simulate,
   sweep,
 )
+from fedjax_opt.study import plots, statistics
 from fedjax_opt.trainable import train_only
 
 __all__ = [

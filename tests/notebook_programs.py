@@ -44,7 +44,7 @@ from jax.experimental import topologies
 from benchmarks import stand_ins
 from fedjax_opt.data import tfds
 from fedjax_opt.engine import processes
-from fedjax_opt.results import plots
+from fedjax_opt.study import plots
 
 PLATFORMS = ("tpu", "cuda")
 V5E_BYTES = 16 * 10**9

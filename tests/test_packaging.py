@@ -80,10 +80,11 @@ def test_all_files_and_nothing_called_experiments_on_top(installed):
   assert top == {"fedjax_opt", "fedjax_opt_command.py", about.name}
   there = files_of(installed / COMMANDS, "*.py", "*.flags")
   assert there == files_of(REPOSITORY / "experiments", "*.py", "*.flags")
-  package = files_of(installed / "fedjax_opt", "*.py", "py.typed")
+  kinds = ("*.py", "py.typed", "templates/*")
+  package = files_of(installed / "fedjax_opt", *kinds)
   package -= {name for name in package if name.startswith("_commands/")}
-  assert package == files_of(REPOSITORY / "fedjax_opt", "*.py", "py.typed")
-  assert "py.typed" in package
+  assert package == files_of(REPOSITORY / "fedjax_opt", *kinds)
+  assert {"py.typed", "study/report/templates/report.html"} <= package
 
 
 def test_metadata(installed):

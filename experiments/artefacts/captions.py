@@ -17,9 +17,9 @@ from experiments.artefacts.base import (
 from experiments.artefacts.record import Record, flag_defaults
 from experiments.artefacts.running import Outcome, choice
 from experiments.store import identity
-from fedjax_opt.comparison import words
 from fedjax_opt.results import json_files
 from fedjax_opt.results.selection import Criterion
+from fedjax_opt.study import words
 
 # Flags that do not change what is measured.
 _SILENT = ("checkpoint_every", "eval_every", "target_accuracy", "tensorboard")

@@ -8,7 +8,7 @@ from typing import Any
 from experiments.artefacts import publishing
 from experiments.artefacts.base import Artefact, Plan, RunOf, spec_of
 from experiments.store import identity
-from fedjax_opt.comparison import words
+from fedjax_opt.study import words
 
 # Artefacts share runs, and to resolve flags takes milliseconds.
 _identity = functools.cache(lambda arguments: identity(spec_of(arguments)))

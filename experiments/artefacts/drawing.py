@@ -11,9 +11,9 @@ from experiments.artefacts.base import Picture
 from experiments.artefacts.record import Record
 from fedjax_opt import plots
 from fedjax_opt.results.names import metric_name
-from fedjax_opt.results.plots import files, legends
-from fedjax_opt.results.plots.methods import draw_curves
-from fedjax_opt.results.plots.study_curves import curves_axis
+from fedjax_opt.study.plots import frame, panels
+from fedjax_opt.study.plots.panels import draw_curves
+from fedjax_opt.study.plots.study_curves import curves_axis
 
 LINE = "optimum"  # What a horizontal line is called in the legend.
 
@@ -72,8 +72,8 @@ def metrics_by_row(
       shown = {entry: entries[entry] for entry in order}
       width = 2.8 * scale[0] * len(metrics)
       note = "Mean and 95 % interval over seeds"
-      legends.add_below(figure, shown, width, note)
-      files.finish(figure, path)
+      panels.add_below(figure, shown, width, note)
+      frame.finish(figure, path)
 
   return Picture(name, draw, alt)
 

@@ -9,6 +9,7 @@ from experiments.artefacts.base import Artefact, Block, Picture
 from experiments.artefacts.claims import Claim
 from experiments.artefacts.running import Outcome
 from fedjax_opt.results import json_files
+from fedjax_opt.study.report import formats
 
 _MANY = 12  # More verdicts than these are folded away.
 
@@ -55,15 +56,8 @@ def markdown(
 def _shown(block: Block, pictures: str) -> str:
   if isinstance(block, Picture):
     return f"![{block.alt}]({pictures}_{block.name}.png)"
-  table = table_text(block.columns, block.rows)
+  table = formats.markdown_rows(block.columns, block.rows)
   return f"{block.title}:\n\n{table}" if block.title else table
-
-
-def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-  """A table in Markdown."""
-  line = lambda cells: f"| {' | '.join(cells)} |"
-  rule = "|---" * len(columns) + "|"
-  return "\n".join([line(columns), rule, *map(line, rows)])
 
 
 def _claims(found: Sequence[Claim], stand_ins: str) -> str:
@@ -73,7 +67,7 @@ def _claims(found: Sequence[Claim], stand_ins: str) -> str:
     whose = " (our own test)" if claim.is_ours else ""
     rows.append((claim.text + whose, f"**{claim.verdict}**", claim.reason))
   head = f"claim, here on {stand_ins}" if stand_ins else "claim"
-  table = table_text((head, "verdict", "by"), rows)
+  table = formats.markdown_rows((head, "verdict", "by"), rows)
   if len(found) <= _MANY:
     return table
   summary = f"<summary>All {len(found)} verdicts, and by what</summary>"

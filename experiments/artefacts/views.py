@@ -8,9 +8,10 @@ from experiments.artefacts.base import Found, Key, Picture, Table
 from experiments.artefacts.claims import Quantity, above
 from experiments.artefacts.record import Record
 from fedjax_opt import plots
-from fedjax_opt.comparison.drawing import curve
-from fedjax_opt.comparison.words import Numbers
-from fedjax_opt.results import history, statistics
+from fedjax_opt.results import history
+from fedjax_opt.study import statistics
+from fedjax_opt.study.report.drawing import curve
+from fedjax_opt.study.words import Numbers
 
 NOT_RUN = "-"
 ACCURACY = "test_accuracy"
@@ -76,10 +77,7 @@ def with_interval(of_seeds: np.ndarray | None, metric: str = ACCURACY) -> str:
   if not np.isfinite(of_seeds).all():
     lost = int(np.sum(~np.isfinite(of_seeds)))
     return f"{lost} of {len(of_seeds)} diverged"
-  interval = statistics.mean_interval(of_seeds)
-  numbers = Numbers(metric)
-  ends = numbers.ends(interval)
-  text = numbers.value(interval.estimate)
+  text, ends = Numbers(metric).parts(statistics.mean_interval(of_seeds))
   return f"{text} ({ends})" if ends else text
 
 

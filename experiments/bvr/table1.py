@@ -27,10 +27,10 @@ from experiments.artefacts.claims import Claim, Quantity, above, lost_of
 from experiments.artefacts.record import Record
 from experiments.bvr import rounds
 from fedjax_opt import plots
-from fedjax_opt.comparison.words import Numbers
 from fedjax_opt.metrics import Criterion, History
-from fedjax_opt.results import statistics
 from fedjax_opt.results.selection import tune
+from fedjax_opt.study import statistics
+from fedjax_opt.study.words import Numbers
 
 ZETAS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
 LOCAL_STEPS = (1, 4, 16, 64)  # K
@@ -217,7 +217,7 @@ def _text(found: Needed | None, limit: int) -> str:
     text += some if late < len(found.rounds) else ""
   else:
     interval = statistics.mean_interval(found.rounds)
-    text = f"{interval.estimate:.1f} ({_NUMBERS.ends(interval)})"
+    text = "{} ({})".format(*_NUMBERS.parts(interval))
   return text if found.rate is None else f"{text}; {found.rate:g}"
 
 

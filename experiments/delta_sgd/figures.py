@@ -28,7 +28,7 @@ from experiments.delta_sgd.settings import (
 )
 from experiments.delta_sgd.tables import three_seeds
 from fedjax_opt import plots
-from fedjax_opt.results import statistics
+from fedjax_opt.study import statistics
 
 _INTERVAL = "mean and 95 % interval over seeds"
 _MNIST = "MNIST"

@@ -22,7 +22,7 @@ from experiments.delta_sgd.settings import (
   R18,
   R50,
 )
-from fedjax_opt.comparison import words
+from fedjax_opt.study import words
 
 _LAST = "Last test accuracy in percent"
 

@@ -7,7 +7,7 @@ from experiments.artefacts.base import Block, Cell, Found, Key, Picture, Plan
 from experiments.artefacts.claims import Claim
 from experiments.domo.methods import SIMILARITIES, of_points, run
 from fedjax_opt import plots
-from fedjax_opt.results.plots.heat_maps import Grid
+from fedjax_opt.study.plots.heat_maps import Grid
 
 # 0 is a method without that momentum.
 MU_S, MU_L = ("0.9", "0.6", "0.3"), ("0.9", "0.8", "0.6", "0.4", "0.2")

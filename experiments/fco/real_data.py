@@ -27,7 +27,7 @@ from experiments.fco import grids, regression
 from experiments.fco.claims import OSP, OTHERS, OURS, PRIMAL
 from experiments.fco.grids import ALGORITHMS, Column, Condition, Rule
 from fedjax_opt import Run, plots
-from fedjax_opt.results.plots import files, legends
+from fedjax_opt.study.plots import frame, panels
 
 _SEEDS = "0,1,2,3"
 _SIZES = ("smoke", "paper")  # No CPU is enough, and the data are not small.
@@ -268,8 +268,8 @@ def _scatter(found: Found, strength: float) -> Picture:
         axes.set(title=f"Round {at}", xlabel="Density")
         axes.set(xlim=(-0.03, 1.03), ylim=(30, 102))
       all_axes[0, 0].set_ylabel("Accuracy (%)")
-      legends.add_below(figure, entries, 2.8 * len(_ROUNDS))
-      files.finish(figure, path)
+      panels.add_below(figure, entries, 2.8 * len(_ROUNDS))
+      frame.finish(figure, path)
 
   alt = "Accuracy over density of all pairs of rates, after four rounds"
   return Picture(f"rates_{strength:g}", draw, alt)

@@ -20,7 +20,7 @@ from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.record import Record
 from experiments.fco import convex
 from fedjax_opt import plots
-from fedjax_opt.results.plots import files, legends
+from fedjax_opt.study.plots import frame, panels
 
 _NAMES = {"fed_dual_avg": "FedDualAvg", "fed_mid": "FedMiD"}
 # eta_c up to 1 / 4L; in 4.1 eta_s eta_c up to 1 / 4KL.
@@ -165,8 +165,8 @@ def _picture(found: Found) -> Picture:
       axes[0, 0].set_ylabel("Gap to the optimum")
       width = 2.8 * 1.2 * len(found)
       title = "Gap (mean over seeds); dotted: the bound"
-      legends.add_below(figure, entries, width, title)
-      files.finish(figure, path)
+      panels.add_below(figure, entries, width, title)
+      frame.finish(figure, path)
 
   return Picture("gap", draw, "Gap to the optimum over rounds, with the bound")
 

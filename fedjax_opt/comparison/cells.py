@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_opt.results.history import History, direction
-from fedjax_opt.results.names import name_of, shown_name, value_of
+from fedjax_opt.results.names import shown_name
 from fedjax_opt.results.selection import Criterion, Tuning, tune, varying
 
 
@@ -179,9 +179,10 @@ class Study:
 
   def table_lines(self) -> list[str]:
     """The table for a terminal, and what its marks mean."""
-    from fedjax_opt.comparison import tables, verdicts
+    from fedjax_opt.study import verdicts
+    from fedjax_opt.study.report import formats, tables
 
-    return tables.lines(tables.main_table(self, verdicts.verdicts(self)))
+    return formats.lines(tables.main_table(self, verdicts.verdicts(self)))
 
   def write(self, folder: str | os.PathLike) -> pathlib.Path:
     """Writes the report: report.html, tables and pictures.
@@ -198,11 +199,11 @@ class Study:
 
     Raises:
       ValueError: if the folder holds anything else, or cannot be written.
-      ImportError: if matplotlib is missing.
+      ImportError: if matplotlib, Jinja2 or pandas is missing.
     """
-    from fedjax_opt.comparison import report
+    from fedjax_opt.study.report import page
 
-    return report.write(self, folder)
+    return page.write(self, folder)
 
   def plot(self, name: str | None = None) -> Any:
     """Draws a picture of the report, for a notebook.
@@ -218,7 +219,8 @@ class Study:
       ValueError: if the report has no such picture.
       ImportError: if matplotlib is missing.
     """
-    from fedjax_opt.comparison import pictures, verdicts
+    from fedjax_opt.study import verdicts
+    from fedjax_opt.study.report import pictures
 
     drawn = pictures.of_study(self, verdicts.verdicts(self))
     for picture in drawn:
@@ -229,9 +231,9 @@ class Study:
 
   def _repr_html_(self) -> str:
     """What a notebook shows: the findings and the table."""
-    from fedjax_opt.comparison import report
+    from fedjax_opt.study.report import page
 
-    return report.short_html(self)
+    return page.short_html(self)
 
   def __str__(self) -> str:
     return "\n".join(self.table_lines())
@@ -241,22 +243,3 @@ class Study:
       f"Study({len(self.methods)} methods, {len(self.conditions)} conditions, "
       f"{len(self.cells)} cells, by {self.metric})"
     )
-
-
-def condition_label(condition: Mapping[str, Any]) -> str:
-  """A condition for people, such as 'α = 0.1, local steps = 4'."""
-  parts = [f"{name_of(n)} = {exact(v)}" for n, v in condition.items()]
-  return ", ".join(parts)
-
-
-def setting_label(hyperparameters: Mapping[str, Any]) -> str:
-  """A setting for people, such as 'client learning rate 0.1'."""
-  parts = [f"{name_of(n)} {exact(v)}" for n, v in hyperparameters.items()]
-  return ", ".join(parts)
-
-
-def exact(value: Any) -> str:
-  """A value for people, with all its digits, so that no two look the same."""
-  text = value_of(value)
-  is_float = isinstance(value, float | np.floating) and np.isfinite(value)
-  return repr(float(value)) if is_float and float(text) != value else text

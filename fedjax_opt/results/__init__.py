@@ -2,9 +2,6 @@
 
 history.py      what a run measured: metrics by grid point and round
 selection.py    which grid point is the best one
-statistics.py   intervals over seeds and comparisons of methods
-bootstrap.py    resamples, and intervals made of them
-tuning.py       tuning curves, and what it costs to reach a target
 checkpoint.py   saves and restores the state of a run
 writers.py      the output folder of a run
 metrics_file.py its metrics.csv
@@ -14,5 +11,4 @@ folder_digests.py  its digests.json, by which damage is noticed
 tensorboard.py  the output folder's TensorBoard events
 names.py        names for people: of choices, hyperparameters and metrics
 tables.py       the table that closes a run in the terminal
-plots/          figures
 """

@@ -1,6 +1,6 @@
 """The table that closes a run in the terminal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -49,11 +49,16 @@ def table(
   if len(settings) > _MAX_ROWS:
     shown = rank(history, points, criterion)[:_NUM_BEST]
   selected = select(history, points, criterion)
+  columns = _columns(history, settings, shown, criterion.metric)
+  for title, values in (extra or {}).items():
+    columns[title] = [format_value(values[s.points[0]]) for s in shown]
+  columns["status"] = [_status(history, s.points) for s in shown]
+  if len(settings) > 1:
+    marks = ["*" if selected in s.points else "" for s in shown]
+    columns = {"": marks} | columns
   lines = [
     f"after round {history.rounds[-1]}:",
-    *_align(
-      _columns(history, settings, shown, criterion, selected, extra or {})
-    ),
+    *aligned([[n, *each] for n, each in columns.items()], [len(columns) - 1]),
     *_notes(settings, shown, criterion, selected),
   ]
   return "\n".join(lines)
@@ -63,33 +68,28 @@ def _columns(
   history: History,
   settings: Sequence[Setting],
   shown: Sequence[Setting],
-  criterion: Criterion,
-  selected: int | None,
-  extra: Mapping[str, Sequence[float]],
-) -> list[list[str]]:
-  """The columns of the table, each with its title and a cell for each row."""
-  names = varying([s.hyperparameters for s in settings])
-  columns = [_hyperparameter_column(shown, name) for name in names]
+  metric: str,
+) -> dict[str, list[str]]:
+  """Title -> a cell for each row: hyperparameters, then metrics."""
+  columns = {
+    name: [format_value(s.hyperparameters.get(name)) for s in shown]
+    for name in varying([s.hyperparameters for s in settings])
+  }
+
+  def add(name: str, title: str) -> None:
+    final = history.values(name)[:, -1]
+    columns[title] = [_spread(final[s.points], name) for s in shown]
+
   # What is reported, then what the choice was made by.
-  tested = criterion.metric.replace("validation_", "test_")
-  for name in ("test_accuracy", tested):
-    if name in history.metrics and name != criterion.metric:
-      columns.append(_metric_column(history, shown, name, name))
+  reported = ("test_accuracy", metric.replace("validation_", "test_"))
+  for name in reported:
+    if name in history.metrics and name != metric:
+      add(name, name)
       break
-  name = criterion.metric
-  columns.append(_metric_column(history, shown, name, name))
-  columns.append(_best_column(history, shown, name))
-  name = "train_worst_decile_accuracy"
-  if name in history.metrics:
-    title = "worst decile (train)"
-    columns.append(_metric_column(history, shown, name, title))
-  for title, values in extra.items():
-    cells = (format_value(values[s.points[0]]) for s in shown)
-    columns.append([title, *cells])
-  columns.append(["status", *(_status(history, s.points) for s in shown)])
-  if len(settings) > 1:
-    marks = ["*" if selected in s.points else "" for s in shown]
-    columns.insert(0, ["", *marks])
+  add(metric, metric)
+  columns["best (round)"] = [_best(history, s.points, metric) for s in shown]
+  if "train_worst_decile_accuracy" in history.metrics:
+    add("train_worst_decile_accuracy", "worst decile (train)")
   return columns
 
 
@@ -115,30 +115,11 @@ def _notes(
   return lines
 
 
-def _hyperparameter_column(settings: Sequence[Setting], name: str) -> list[str]:
-  values = [s.hyperparameters.get(name) for s in settings]
-  return [name, *map(format_value, values)]
-
-
-def _metric_column(
-  history: History, settings: Sequence[Setting], name: str, title: str
-) -> list[str]:
-  """The metric at the last evaluated round."""
-  final = history.values(name)[:, -1]
-  return [title, *(_spread(final[s.points], name) for s in settings)]
-
-
-def _best_column(
-  history: History, settings: Sequence[Setting], name: str
-) -> list[str]:
-  """The metric's best value, with its round if only one seed has a value."""
-  column = ["best (round)"]
-  for setting in settings:
-    found = [history.best(point, name) for point in setting.points]
-    found = [best for best in found if best is not None]
-    text = _spread(np.array([value for value, _ in found]), name)
-    column.append(f"{text} ({found[0][1]})" if len(found) == 1 else text)
-  return column
+def _best(history: History, points: Sequence[int], metric: str) -> str:
+  """The best value of a metric, with its round if only one seed has a value."""
+  found = [best for p in points if (best := history.best(p, metric))]
+  text = _spread(np.array([value for value, _ in found]), metric)
+  return f"{text} ({found[0][1]})" if len(found) == 1 else text
 
 
 def _spread(values: np.ndarray, metric: str) -> str:
@@ -146,14 +127,14 @@ def _spread(values: np.ndarray, metric: str) -> str:
   values = values[np.isfinite(values)]
   if not values.size:
     return "-"
-  spread = values.std(ddof=1) if values.size > 1 else None
-  if is_fraction(metric):
-    if spread is None:
-      return f"{100 * values[0]:.2f} %"
-    return f"{100 * values.mean():.2f} ± {100 * spread:.2f} %"
-  if spread is None:
-    return f"{values[0]:.4g}"
-  return f"{values.mean():.4g} ± {spread:.2g}"
+  scale, digits, unit = (
+    (100, ".2f", " %") if is_fraction(metric) else (1, ".4g", "")
+  )
+  text = f"{scale * values.mean():{digits}}"
+  if values.size > 1:
+    spread = scale * values.std(ddof=1)
+    text += f" ± {spread:{digits if unit else '.2g'}}"
+  return text + unit
 
 
 def _status(history: History, points: Sequence[int]) -> str:
@@ -166,11 +147,18 @@ def _status(history: History, points: Sequence[int]) -> str:
   return f"{len(rounds)} of {len(points)} diverged from {min(rounds)}"
 
 
-def _align(columns: Sequence[Sequence[str]]) -> list[str]:
-  """Rows of the table; numbers are flush right, the last column flush left."""
+def aligned(
+  columns: Sequence[Sequence[str]], names: Collection[int]
+) -> list[str]:
+  """The rows of a table for a terminal.
+
+  Args:
+    columns: each with its head and a cell for each row.
+    names: which columns are flush left; numbers are flush right.
+  """
   padded = []
-  for column in columns:
+  for i, column in enumerate(columns):
     width = max(map(len, column))
-    last = column is columns[-1]
-    padded.append([c.ljust(width) if last else c.rjust(width) for c in column])
+    pad = str.ljust if i in names else str.rjust
+    padded.append([pad(cell, width) for cell in column])
   return ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]

@@ -16,7 +16,7 @@ import pytest
 from experiments import compare, convert, results, run, workers
 from experiments.store import Store
 from fedjax_opt import load_run
-from fedjax_opt.comparison import pictures
+from fedjax_opt.study.report import pictures
 from tests.experiments.commands import REPOSITORY, call
 
 SHARED = (
@@ -220,7 +220,7 @@ def test_runs_that_are_there(whole, tmp_path):
   assert {row["method"] for row in rows} == {"FedAvg", "SCAFFOLD"}
   assert {float(row["alpha"]) for row in rows} == {1, 0.1}
   text = (tmp_path / "report.html").read_text()
-  assert "the seeds of the report were used for the choice too" in text
+  assert "its setting was chosen with the seeds of the report" in text
 
 
 def test_runs_beside_methods_stand_under_their_own_conditions(tmp_path, whole):

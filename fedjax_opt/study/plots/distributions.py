@@ -1,0 +1,305 @@
+"""How classes and metrics are spread over the clients."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedjax_opt.results.history import direction, is_fraction, worst_mean
+from fedjax_opt.results.names import metric_name, name_of, number
+from fedjax_opt.study.plots.frame import (
+  CLASS_COLORS,
+  Path,
+  finish,
+  paths_of,
+  styled_figure,
+)
+from fedjax_opt.study.plots.panels import Styles, by_condition, draw_panels
+
+_MAX_CLIENTS = 100
+# More classes have a colour bar instead of a legend.
+_MAX_LEGEND = 20
+
+
+def label_histogram(
+  counts: np.ndarray,
+  path: Path,
+  *,
+  title: str | None = None,
+  class_names: Sequence[str] | None = None,
+) -> Any:
+  """Draws how many examples of each class every client holds.
+
+  One row for each client, its classes one after the other, as in Figure 8 of
+  the Delta-SGD paper (Kim et al., "Adaptive Federated Learning with Auto-Tuned
+  Clients"). Of more than 100 clients the first 100 are drawn.
+
+  Args:
+    counts: examples by client and class. [M, classes] int.
+    path: file to write, or a list of files; the ending chooses the format (png,
+      pdf, svg). None to get the figure.
+    title: such as `partition_title('dirichlet', alpha=0.1)`.
+    class_names: names for the legend, by default 0, 1, ...
+
+  Returns:
+    The matplotlib figure if `path` is None, else None.
+
+  Raises:
+    ValueError: if `counts` is not a matrix of counts, or the ending of a file
+      is another.
+    ImportError: if matplotlib is missing.
+  """
+  paths_of(path)
+  counts = np.asarray(counts)
+  if counts.ndim != 2 or not counts.size or (counts < 0).any():
+    raise ValueError(
+      f"counts: shape {counts.shape} must be [clients, classes] with counts "
+      "of at least 0"
+    )
+  total = len(counts)
+  counts = counts[:_MAX_CLIENTS]
+  num_clients, num_classes = counts.shape
+  height = 1.1 + np.clip(0.045 * num_clients, 1.2, 4.5)
+  with styled_figure(4.8, height, **{"axes.grid": False}) as new:
+    axes = new.subplots()
+    colors = _class_colors(num_classes)
+    _draw_clients(axes, counts, colors)
+    axes.set_xlabel("Examples")
+    axes.set_ylabel("Client")
+    parts = [title] if title else []
+    if total > num_clients:
+      parts.append(f"first {num_clients} of {total} clients")
+    axes.set_title(", ".join(parts))
+    if num_classes <= _MAX_LEGEND:
+      names = range(num_classes) if class_names is None else class_names
+      _add_legend(new, colors, names)
+    else:
+      _add_color_bar(new, axes, num_classes)
+    return finish(new, path)
+
+
+def partition_title(partition: str, alpha: float | None = None) -> str:
+  """The name of a partition with its concentration: `Dirichlet, α = 0.1`.
+
+  Args:
+    partition: name of a scheme of `fedjax_opt.partition`.
+    alpha: its concentration; None if it has none.
+
+  Returns:
+    The title.
+  """
+  if alpha is None:
+    return name_of(partition)
+  return f"{name_of(partition)}, α = {number(alpha)}"
+
+
+def _class_colors(num_classes: int) -> list[Any]:
+  import matplotlib
+
+  if num_classes <= len(CLASS_COLORS):
+    return list(CLASS_COLORS[:num_classes])
+  return list(matplotlib.colormaps["viridis"](np.linspace(0, 1, num_classes)))
+
+
+def _draw_clients(axes: Any, counts: np.ndarray, colors: Sequence[Any]) -> None:
+  """Draws one bar for each client, the first one at the top."""
+  num_clients = len(counts)
+  starts = np.cumsum(counts, axis=1) - counts
+  thickness = 1.0 if num_clients > 30 else 0.85
+  for client in range(num_clients):
+    axes.broken_barh(
+      np.column_stack([starts[client], counts[client]]),
+      (client - thickness / 2, thickness),
+      facecolors=colors,
+      linewidth=0,
+    )
+  axes.set_ylim(num_clients - 0.5, -0.5)
+  axes.set_xlim(0, max(counts.sum(axis=1).max(), 1))
+  axes.yaxis.get_major_locator().set_params(integer=True)
+
+
+def _add_legend(
+  figure: Any, colors: Sequence[Any], names: Sequence[Any]
+) -> None:
+  from matplotlib.patches import Patch
+
+  figure.legend(
+    [Patch(color=color) for color in colors],
+    names,
+    title="Class",
+    loc="outside right upper",
+    handlelength=1,
+    handleheight=1,
+  )
+
+
+def _add_color_bar(figure: Any, axes: Any, num_classes: int) -> None:
+  from matplotlib.cm import ScalarMappable
+  from matplotlib.colors import Normalize
+
+  scale = ScalarMappable(Normalize(0, num_classes - 1), "viridis")
+  figure.colorbar(scale, ax=axes, label="Class", pad=0.02)
+
+
+_WORST = "mean of the worst 10 %"
+_MEAN = "mean"
+
+
+def client_distribution(
+  values: Any,
+  path: Path,
+  *,
+  metric: str,
+  sizes: Any = None,
+  title: str | None = None,
+  styles: Styles | None = None,
+) -> Any:
+  """Draws how a metric is spread over the clients, and the worst 10 % of them.
+
+  Of one method a histogram, of several the share of clients that have at most
+  each value. The mean of the worst 10 % of the clients is that of
+  `metrics.worst_decile`: of the `ceil(n / 10)` worst of n.
+
+  Args:
+    values: method -> the metric of each client, [M], NaN for a client without
+      examples; or condition -> such a mapping, for one panel each. In the
+      metric's own unit: accuracies from 0 to 1.
+    path: file to write, or a list of files; the ending chooses the format (png,
+      pdf, svg). None to get the figure.
+    metric: its identifier, such as 'client_test_accuracy'.
+    sizes: examples of each client, [M]; those with 0 are left out, as those
+      with NaN are.
+    title: text above the panels.
+    styles: looks of `method_styles`, if the study has more methods.
+
+  Returns:
+    The matplotlib figure if `path` is None, else None.
+
+  Raises:
+    ValueError, TypeError: for values that are empty or do not fit, a method
+      without a look, or a file's ending.
+    ImportError: if matplotlib is missing.
+  """
+  conditions = _by_condition(values, sizes, 100 if is_fraction(metric) else 1)
+  is_histogram = max(map(len, conditions.values())) == 1
+  limits = _limits(conditions)
+  worst_is_low = direction(metric) != "min"
+
+  def draw(axes, of_method, looks):
+    draw_all = _draw_histogram if is_histogram else _draw_shares
+    entries = draw_all(axes, of_method, looks, limits, worst_is_low)
+    axes.set_xlim(limits)
+    return entries
+
+  return draw_panels(
+    conditions,
+    path,
+    draw,
+    styles=styles,
+    x_label=metric_name(metric),
+    y_label="Clients" if is_histogram else "Clients with at most this (%)",
+    title=title,
+  )
+
+
+def _by_condition(
+  values: Any, sizes: Any, factor: int
+) -> dict[str, dict[str, np.ndarray]]:
+  """condition -> method -> values in increasing order, times a factor."""
+  return {
+    condition: {
+      method: factor * _checked(method, each, sizes)
+      for method, each in of_method.items()
+    }
+    for condition, of_method in by_condition("values", values).items()
+  }
+
+
+def _limits(
+  conditions: Mapping[str, Mapping[str, np.ndarray]],
+) -> tuple[float, float]:
+  joined = np.concatenate([v for c in conditions.values() for v in c.values()])
+  low, high = float(joined.min()), float(joined.max())
+  margin = 0.03 * (high - low) or 0.5
+  return low - margin, high + margin
+
+
+def _checked(method: str, values: Any, sizes: Any) -> np.ndarray:
+  """The values of the clients that have one, in increasing order."""
+  values = np.asarray(values, float)
+  if values.ndim != 1:
+    raise ValueError(
+      f"values[{method!r}]: shape is {values.shape}; must be [clients]"
+    )
+  if sizes is not None:
+    if np.shape(sizes) != values.shape:
+      raise ValueError(
+        f"sizes: shape is {np.shape(sizes)}; must be {values.shape}, as "
+        f"values[{method!r}]"
+      )
+    values = values[np.asarray(sizes) > 0]
+  values = np.sort(values[np.isfinite(values)])
+  if not values.size:
+    raise ValueError(f"values[{method!r}]: no client has a value")
+  return values
+
+
+def _draw_shares(
+  axes: Any,
+  of_method: Mapping[str, np.ndarray],
+  styles: Styles,
+  limits: tuple[float, float],
+  worst_is_low: bool,
+) -> dict[str, Any]:
+  """Draws the share of clients that have at most each value."""
+  from matplotlib.lines import Line2D
+
+  entries: dict[str, Any] = {}
+  level = 0.0 if worst_is_low else 100.0
+  mark = {
+    "marker": "^" if worst_is_low else "v",
+    "markersize": 6,
+    "markeredgecolor": "white",
+    "markeredgewidth": 0.5,
+    "linestyle": "",
+  }
+  for method, ascending in of_method.items():
+    style = styles[method]
+    share = 100 * np.arange(len(ascending) + 1) / len(ascending)
+    (entries[method],) = axes.step(
+      [limits[0], *ascending, limits[1]],
+      [*share, 100.0],
+      where="post",
+      color=style.color,
+      linestyle=style.linestyle,
+      linewidth=1.3,
+    )
+    worst = worst_mean(ascending, worst_is_low)
+    axes.plot(worst, level, color=style.color, clip_on=False, zorder=5, **mark)
+  axes.set_ylim(0, 100)
+  return entries | {_WORST: Line2D([], [], color="#606060", **mark)}
+
+
+def _draw_histogram(
+  axes: Any,
+  of_method: Mapping[str, np.ndarray],
+  styles: Styles,
+  limits: tuple[float, float],
+  worst_is_low: bool,
+) -> dict[str, Any]:
+  """Draws how many clients have which value, of the only method."""
+  from matplotlib.patches import Patch
+
+  entries: dict[str, Any] = {}
+  for method, ascending in of_method.items():
+    color = styles[method].color
+    bins = int(np.clip(np.sqrt(len(ascending)) * 2, 5, 25))
+    edges = np.linspace(*limits, bins + 1)
+    axes.hist(ascending, edges, color=color, alpha=0.55)
+    entries[method] = Patch(color=color, alpha=0.55, linewidth=0)
+    worst = worst_mean(ascending, worst_is_low)
+    look = {"color": "black", "linewidth": 1.2}
+    entries[_MEAN] = axes.axvline(ascending.mean(), **look)
+    entries[_WORST] = axes.axvline(worst, linestyle="--", **look)
+  axes.yaxis.get_major_locator().set_params(integer=True)
+  return entries

@@ -1,0 +1,280 @@
+"""What all figures share: files, size, style, colours and axes."""
+
+import contextlib
+import functools
+import importlib.util
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedjax_opt.checks import values as checks
+from fedjax_opt.results.json_files import whole
+
+_ENDINGS = (".png", ".pdf", ".svg")
+# The text of a PDF has its font with it; the text of an SVG stays text.
+STYLE = {
+  "savefig.dpi": 200,
+  "pdf.fonttype": 42,
+  "ps.fonttype": 42,
+  "svg.fonttype": "none",
+  "svg.hashsalt": "fedjax_opt",
+}
+# A notebook shows an inch in so many of its pixels, so that text of 8 points is
+# as large as its own; a picture has twice as many.
+_PIXELS = 100
+# The same figure has the same bytes: no date.
+_METADATA = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+
+# One file, several, or None for the figure itself.
+Path = str | os.PathLike | Sequence[str | os.PathLike] | None
+
+
+def paths_of(path: Path) -> list[pathlib.Path]:
+  """The files to write; none for None.
+
+  Raises:
+    ValueError: if a file ends in something else than .png, .pdf or .svg, or
+      its folder does not exist.
+    TypeError: if it is no path.
+  """
+  if path is None:
+    return []
+  several = isinstance(path, Sequence) and not isinstance(path, str | bytes)
+  for each in path if several else [path]:
+    if not isinstance(each, str | os.PathLike):
+      raise TypeError(
+        f"path={path!r}: must be the name of a file, a list of them, or None"
+      )
+  files = [pathlib.Path(each) for each in (path if several else [path])]
+  if not files:
+    raise ValueError("path=[]: must name at least one file, or be None")
+  for file in files:
+    if file.suffix.lower() not in _ENDINGS:
+      raise ValueError(
+        f"path={str(file)!r}: must end in {', '.join(_ENDINGS[:-1])} or "
+        f"{_ENDINGS[-1]}"
+      )
+    if not file.parent.is_dir():
+      raise ValueError(
+        f"path={str(file)!r}: folder {str(file.parent)!r} does not exist"
+      )
+  return files
+
+
+def picture(width: float, height: float) -> Any:
+  """An empty matplotlib figure of this size, in inches."""
+  return _picture_class()(figsize=(width, height), layout="constrained")
+
+
+def finish(figure: Any, path: Path) -> Any:
+  """Writes a figure into all its files; without a file, returns it.
+
+  Each file is written beside its place and then renamed, so that at no moment
+  there is a part of it.
+
+  Args:
+    figure: a matplotlib figure.
+    path: file or files; None for the figure itself.
+
+  Returns:
+    The figure if `path` is None, else None.
+
+  Raises:
+    ValueError, TypeError: as `paths_of`.
+  """
+  files = paths_of(path)
+  for file in files:
+    ending = file.suffix.lower()
+    with whole(file) as unfinished:
+      figure.savefig(
+        unfinished, format=ending[1:], metadata=_METADATA.get(ending)
+      )
+  return None if files else figure
+
+
+@functools.cache
+def _picture_class() -> type:
+  """matplotlib's figure, with this style also when it is saved later."""
+  import io
+
+  import matplotlib
+  from matplotlib.figure import Figure
+
+  class Picture(Figure):
+    """A figure that notebooks show, and that is saved in our style."""
+
+    def savefig(self, *args, **kwargs):
+      with matplotlib.rc_context(STYLE):
+        return super().savefig(*args, **kwargs)
+
+    def _repr_png_(self) -> bytes:
+      png = io.BytesIO()
+      self.savefig(png, format="png")
+      return png.getvalue()
+
+    def _ipython_display_(self) -> None:
+      # Comes before the way in which pyplot has a notebook draw any figure.
+      from IPython.display import display
+
+      pixels = self.get_size_inches() * _PIXELS
+      size = dict(zip(("width", "height"), map(int, pixels), strict=True))
+      shown = {"text/plain": repr(self), "image/png": self._repr_png_()}
+      display(shown, metadata={"image/png": size}, raw=True)
+
+  return Picture
+
+
+# Okabe and Ito's colours without the yellow: distinct for colour-blind readers,
+# and dark enough on white.
+COLORS = (
+  "#0072B2",
+  "#D55E00",
+  "#009E73",
+  "#CC79A7",
+  "#E69F00",
+  "#56B4E9",
+  "#000000",
+)
+LINE_STYLES = ("-", "--", ":")
+# Paul Tol's "muted" and a grey, for up to ten classes in one bar.
+CLASS_COLORS = (
+  "#332288",
+  "#88CCEE",
+  "#44AA99",
+  "#117733",
+  "#999933",
+  "#DDCC77",
+  "#CC6677",
+  "#882255",
+  "#AA4499",
+  "#BBBBBB",
+)
+_STYLE = {
+  "font.family": ["DejaVu Sans", "sans-serif"],
+  "font.size": 8,
+  "axes.titlesize": 8,
+  "axes.linewidth": 0.7,
+  "axes.spines.top": False,
+  "axes.spines.right": False,
+  "axes.grid": True,
+  "grid.color": "#E4E4E4",
+  "grid.linewidth": 0.6,
+  "axes.axisbelow": True,
+  "legend.frameon": False,
+  "legend.fontsize": 7.5,
+  "legend.title_fontsize": 7.5,
+  "xtick.labelsize": 7.5,
+  "ytick.labelsize": 7.5,
+  "hatch.linewidth": 0.6,
+}
+
+
+@contextlib.contextmanager
+def figure(
+  columns: int, rows: int = 1, scale: tuple[float, float] = (1, 1)
+) -> Iterator[tuple[Any, np.ndarray]]:
+  """An empty figure of panels, in the style of all figures.
+
+  Args:
+    columns: number of panels in a row.
+    rows: number of rows of panels.
+    scale: factors of a panel's width and height, for other than the usual size.
+
+  Yields:
+    The matplotlib figure and its axes, [rows, columns].
+
+  Raises:
+    ImportError: if matplotlib is missing.
+  """
+  width = 2.8 * columns * scale[0]
+  height = 2.4 * rows * scale[1] + 0.3
+  with styled_figure(width, height) as new:
+    yield new, new.subplots(rows, columns, squeeze=False)
+
+
+@contextlib.contextmanager
+def styled_figure(width: float, height: float, **style: Any) -> Iterator[Any]:
+  """A figure without axes, in the style of all figures.
+
+  The style holds inside the `with` block: draw and save the figure there.
+
+  Args:
+    width: in inches.
+    height: in inches.
+    **style: matplotlib's rc parameters that replace those of the style.
+
+  Yields:
+    The matplotlib figure.
+
+  Raises:
+    ImportError: if matplotlib is missing.
+  """
+  check_installed()
+  import matplotlib
+
+  with matplotlib.rc_context(_STYLE | STYLE | style):
+    yield picture(width, height)
+
+
+def check_installed() -> None:
+  """Checks that matplotlib is there.
+
+  Raises:
+    ImportError: if it is missing; the message says what to install.
+  """
+  # Looked for, not imported: that takes half a second.
+  if importlib.util.find_spec("matplotlib") is None:
+    raise ImportError("pictures need matplotlib: pip install 'fedjax_opt[run]'")
+
+
+def _check_limits(limits: Any) -> None:
+  name = f"limits={checks.shown(limits)}"
+  try:
+    low, high = limits
+    checks.number("limits", low)
+    checks.number("limits", high)
+  except (TypeError, ValueError):
+    raise TypeError(f"{name}: must be a pair of numbers or None") from None
+  if not 0 < low < high < np.inf:
+    raise ValueError(f"{name}: must be positive and finite, the lowest first")
+
+
+def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
+  """Makes an axis logarithmic, with plain numbers: 0.1 instead of 10⁻¹.
+
+  Args:
+    axis: `axes.xaxis` or `axes.yaxis` of matplotlib.
+    limits: lowest and highest value of the axis, if they are known; then also
+      numbers between the powers of ten are there where these are few. They
+      choose the labels only: set the axis' own limits with matplotlib.
+
+  Raises:
+    ValueError: if the limits are not positive, or not the lowest first.
+    TypeError: if they are no pair of numbers.
+  """
+  if limits is not None:
+    _check_limits(limits)
+  from matplotlib.ticker import LogFormatter, LogLocator, NullFormatter
+
+  class Plain(LogFormatter):
+    """A plain number wherever `LogFormatter` gives a label."""
+
+    def __call__(self, x, pos=None):
+      return f"{x:g}" if super().__call__(x, pos) else ""
+
+  set_scale = {"x": axis.axes.set_xscale, "y": axis.axes.set_yscale}
+  set_scale[axis.axis_name]("log")
+  decades = np.inf if limits is None else np.log10(limits[1] / limits[0])
+  if decades < 2.4:
+    between = (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
+    if decades > 0.5:  # Their labels would touch.
+      between = (1, 2, 5) if decades > 0.9 else (1, 1.5, 2, 3, 5, 7)
+    axis.set_major_locator(LogLocator(subs=between))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
+  else:
+    axis.set_major_formatter(Plain())
+    axis.set_minor_formatter(Plain(minor_thresholds=(1, 0.4)))

@@ -1,0 +1,325 @@
+"""Heat maps: a metric over two hyperparameters."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_opt.results.history import direction, is_fraction
+from fedjax_opt.results.names import (
+  metric_name,
+  name_of,
+  number,
+  sentence,
+  shown_name,
+  value_of,
+)
+from fedjax_opt.study.plots.frame import (
+  COLORS,
+  Path,
+  finish,
+  paths_of,
+  styled_figure,
+)
+from fedjax_opt.study.plots.panels import PAGE_WIDTH, by_condition
+
+# Of a cell, in inches, where the page is wide enough.
+_CELL = (0.46, 0.3)
+_FONT_SIZE = 7
+# Width of a character of a label.
+_CHARACTER = 0.065
+# Width of a character, and height of a line, of a title.
+_TITLE_CHARACTER, _LINE = 0.072, 0.13
+
+
+class Grid(NamedTuple):
+  """A metric over two hyperparameters.
+
+  Attributes:
+    values: the metric, NaN where the point diverged. [rows, columns].
+    rows: name and values of the hyperparameter that varies down a column.
+    columns: name and values of the one that varies along a row.
+    chosen: row and column of the chosen cell; None for no choice.
+  """
+
+  values: np.ndarray
+  rows: tuple[str, Sequence[Any]]
+  columns: tuple[str, Sequence[Any]]
+  chosen: tuple[int, int] | None = None
+
+
+def heat_map(
+  values: np.ndarray,
+  rows: tuple[str, Sequence[Any]],
+  columns: tuple[str, Sequence[Any]],
+  path: Path,
+  *,
+  label: str,
+  precision: str = ".3g",
+  chosen: tuple[int, int] | None = None,
+) -> Any:
+  """Draws a metric over two hyperparameters, with the numbers in the cells.
+
+  Args:
+    values: the metric, NaN where the point diverged, which is hatched.
+      [rows, columns].
+    rows: name and values of the hyperparameter that varies down a column.
+    columns: name and values of the one that varies along a row.
+    path: file to write, or a list of files; the ending chooses the format (png,
+      pdf, svg). None to get the figure.
+    label: name of the metric, beside the colour bar.
+    precision: format specification of the numbers in the cells.
+    chosen: row and column of the cell to outline.
+
+  Returns:
+    The matplotlib figure if `path` is None, else None.
+
+  Raises:
+    ValueError: if the shape of `values` does not fit the hyperparameters, or
+      `chosen` is not in it, or the ending of a file is another.
+    ImportError: if matplotlib is missing.
+  """
+  grid = _checked("values", Grid(values, rows, columns, chosen))
+  return _draw({"": {"": grid}}, path, label, precision, "max")
+
+
+def heat_maps(
+  grids: Mapping[str, Any],
+  path: Path,
+  *,
+  metric: str,
+  precision: str | None = None,
+) -> Any:
+  """Draws the grids of several methods, with one scale of colours.
+
+  Better values are lighter. Diverged cells are hatched, and the chosen cell is
+  outlined.
+
+  Args:
+    grids: method -> `Grid`, one panel for each; or condition -> method ->
+      `Grid`, one row of panels for each condition.
+    path: file to write, or a list of files; the ending chooses the format (png,
+      pdf, svg). None to get the figure.
+    metric: its identifier, such as 'validation_accuracy'.
+    precision: format specification of the numbers in the cells; by default one
+      decimal of percents, else two digits.
+
+  Returns:
+    The matplotlib figure if `path` is None, else None.
+
+  Raises:
+    ValueError: if there is no grid, or as `heat_map`.
+    ImportError: if matplotlib is missing.
+  """
+  factor = 100.0 if is_fraction(metric) else 1.0
+  scaled = {
+    condition: {
+      method: _checked(f"grids[{method!r}]", grid, factor)
+      for method, grid in of_method.items()
+    }
+    for condition, of_method in by_condition("grids", grids).items()
+  }
+  precision = precision or (".1f" if factor == 100 else None)
+  way = direction(metric) or "max"
+  return _draw(scaled, path, metric_name(metric), precision, way)
+
+
+def _checked(name: str, grid: Grid, factor: float = 1.0) -> Grid:
+  values = np.asarray(grid.values, float)
+  shape = (len(grid.rows[1]), len(grid.columns[1]))
+  if values.shape != shape or 0 in shape:
+    raise ValueError(f"{name}: shape is {values.shape}; must be {shape}")
+  if grid.chosen is not None:
+    inside = [0 <= i < size for i, size in zip(grid.chosen, shape, strict=True)]
+    if not all(inside):
+      raise ValueError(
+        f"chosen={grid.chosen}: must be a row and a column of shape {shape}"
+      )
+  values = np.where(np.isfinite(values), factor * values, np.nan)
+  return grid._replace(values=values)
+
+
+def _draw(
+  grids: dict[str, dict[str, Grid]],
+  path: Path,
+  label: str,
+  precision: str | None,
+  way: str,
+) -> Any:
+  """Draws one row of panels for each condition."""
+  paths_of(path)
+  num_columns = max(map(len, grids.values()))
+  all_grids = [grid for row in grids.values() for grid in row.values()]
+  norm, extend = _norm([grid.values for grid in all_grids], way)
+  cells = np.max([grid.values.shape for grid in all_grids], axis=0)
+  width = 0.9 + num_columns * (0.55 + max(2, cells[1]) * _CELL[0])
+  height = max(0.4 + len(grids) * (0.5 + cells[0] * _CELL[1]), 2.0)
+  width = max(min(width, max(PAGE_WIDTH, 1.1 * num_columns)), 2.4)
+  is_shared = len({_hyperparameters(grid) for grid in all_grids}) == 1
+  titles = _titles(grids, width / num_columns)
+  height += _LINE * sum(
+    max(title.count("\n") for title in of_row) for of_row in titles
+  )
+  with styled_figure(width, height, **{"axes.grid": False}) as new:
+    all_axes = new.subplots(len(grids), num_columns, squeeze=False)
+    rows = [list(of_method.values()) for of_method in grids.values()]
+    for i, j in np.ndindex(all_axes.shape):
+      axes = all_axes[i, j]
+      if j >= len(rows[i]):
+        axes.remove()
+        continue
+      grid = rows[i][j]
+      image = _draw_panel(axes, grid, norm, way, precision)
+      axes.set_title(titles[i][j])
+      _name_axes(axes, grid, width / num_columns / cells[1])
+      if is_shared:
+        is_last = all(len(below) <= j for below in rows[i + 1 :])
+        _keep_names(axes, is_last, j == 0)
+    bar = new.colorbar(
+      image, ax=new.axes, label=label, extend=extend, aspect=25, pad=0.02
+    )
+    bar.ax.yaxis.set_major_formatter(lambda value, _: number(value))
+    bar.ax.yaxis.set_minor_formatter("")
+    _add_key(new, all_grids)
+    return finish(new, path)
+
+
+def _titles(
+  grids: Mapping[str, Mapping[str, Grid]], width: float
+) -> list[list[str]]:
+  """Titles of the panels of each row, in lines of so many inches."""
+  size = max(int(width / _TITLE_CHARACTER), 8)
+
+  def title(*labels: str) -> str:
+    return textwrap.fill(", ".join(shown_name(x) for x in labels if x), size)
+
+  return [
+    [title(method, condition) for method in of_method]
+    for condition, of_method in grids.items()
+  ]
+
+
+def _hyperparameters(grid: Grid) -> str:
+  return repr([(name, list(values)) for name, values in grid[1:3]])
+
+
+def _name_axes(axes: Any, grid: Grid, cell_width: float) -> None:
+  """Names the hyperparameters and their values; long values are turned."""
+  shown = [value_of(value) for value in grid.columns[1]]
+  is_narrow = max(map(len, shown)) * _CHARACTER > 0.75 * cell_width
+  axes.set_xticks(range(len(shown)), shown, rotation=90 if is_narrow else 0)
+  axes.set_yticks(range(len(grid.rows[1])), map(value_of, grid.rows[1]))
+  axes.tick_params(length=0)
+  axes.set_xlabel(sentence(name_of(grid.columns[0])))
+  axes.set_ylabel(sentence(name_of(grid.rows[0])))
+
+
+def _keep_names(axes: Any, below: bool, left: bool) -> None:
+  """Removes the names that another panel has for the same axis."""
+  if not below:
+    axes.set_xlabel("")
+    axes.tick_params(labelbottom=False)
+  if not left:
+    axes.set_ylabel("")
+    axes.tick_params(labelleft=False)
+
+
+def _norm(values: Sequence[np.ndarray], way: str) -> tuple[Any, str]:
+  """One scale of colours for all grids, and the end at which it is cut.
+
+  Values far worse than most do not stretch it; positive values over more than
+  two decades have a log scale.
+  """
+  from matplotlib.colors import LogNorm, Normalize
+
+  finite = np.concatenate([v[np.isfinite(v)] for v in values])
+  if not finite.size:
+    return Normalize(0, 1), "neither"
+  low, high = finite.min(), finite.max()
+  if way == "min" and low > 0 and high > 100 * low:
+    return LogNorm(low, high), "neither"
+  room = 4 * (high - np.median(finite) if way == "max" else
+              np.median(finite) - low)  # fmt: skip
+  cut_low, cut_high = max(low, high - room), min(high, low + room)
+  if way == "max" and low < cut_low < high:
+    return Normalize(cut_low, high), "min"
+  if way == "min" and low < cut_high < high:
+    return Normalize(low, cut_high), "max"
+  return Normalize(low, high), "neither"
+
+
+def _draw_panel(
+  axes: Any, grid: Grid, norm: Any, way: str, precision: str | None
+) -> Any:
+  """Draws one grid; returns its image."""
+  import matplotlib
+  from matplotlib.patches import Rectangle
+
+  colors = matplotlib.colormaps["viridis" if way == "max" else "viridis_r"]
+  image = axes.imshow(grid.values, cmap=colors, norm=norm, aspect="auto")
+  axes.spines[:].set_visible(False)
+  for (i, j), value in np.ndenumerate(grid.values):
+    if np.isnan(value):
+      axes.add_patch(_diverged_box(j, i))
+      continue
+    red, green, blue, _ = colors(norm(value))
+    is_light = 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
+    axes.text(
+      j,
+      i,
+      f"{value:{precision}}" if precision else number(float(f"{value:.2g}")),
+      ha="center",
+      va="center",
+      color="black" if is_light else "white",
+      fontsize=_FONT_SIZE,
+    )
+  if grid.chosen is not None:
+    row, column = grid.chosen
+    axes.add_patch(
+      Rectangle(
+        (column - 0.5, row - 0.5),
+        1,
+        1,
+        fill=False,
+        edgecolor=COLORS[1],
+        linewidth=2.2,
+        clip_on=False,
+        zorder=5,
+      )
+    )
+  return image
+
+
+def _diverged_box(column: float, row: float) -> Any:
+  from matplotlib.patches import Rectangle
+
+  return Rectangle(
+    (column - 0.5, row - 0.5),
+    1,
+    1,
+    facecolor="white",
+    edgecolor="#8A8A8A",
+    hatch="////",
+    linewidth=0,
+  )
+
+
+def _add_key(figure: Any, grids: Sequence[Grid]) -> None:
+  """Says what outlined and hatched cells are, if there are any."""
+  from matplotlib.patches import Patch
+
+  entries = {}
+  if any(grid.chosen is not None for grid in grids):
+    entries["chosen"] = Patch(fill=False, edgecolor=COLORS[1], linewidth=1.8)
+  if any(np.isnan(grid.values).any() for grid in grids):
+    entries["diverged"] = Patch(
+      facecolor="white", edgecolor="#8A8A8A", hatch="/////", linewidth=0
+    )
+  if entries:
+    figure.legend(
+      list(entries.values()),
+      list(entries),
+      loc="outside lower center",
+      ncols=2,
+    )

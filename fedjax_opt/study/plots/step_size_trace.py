@@ -1,0 +1,251 @@
+"""The step sizes of Delta-SGD, over clients, local steps and rounds."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedjax_opt.study.plots.frame import (
+  COLORS,
+  Path,
+  finish,
+  log_scale,
+  paths_of,
+  styled_figure,
+)
+from fedjax_opt.study.plots.panels import add_below
+
+# Array of a trace -> its label, colour, line width and line style. The step
+# size equals one of the branches at every step; it is therefore drawn first and
+# wide, and the branches are drawn thin on top of it.
+_LOOKS = {
+  "step_size": ("step size (minimum)", COLORS[1], 3.0, "-"),
+  "smoothness": ("smoothness branch", COLORS[2], 1.1, "-"),
+  "growth": ("growth branch", COLORS[0], 1.1, "--"),
+}
+_SHARES = {
+  "first step": "#C9C9C9",
+  "smoothness branch": "#59BF9F",
+  "growth branch": "#6AA9D4",
+}
+# Up to so many local steps of one client are drawn one by one.
+_MAX_DETAIL = 120
+# From so many rounds on, the x axis counts rounds.
+_MIN_ROUNDS = 20
+_MAX_PLACES = 150
+_QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+def step_sizes(
+  trace: Mapping[str, np.ndarray],
+  path: Path,
+  *,
+  title: str | None = None,
+) -> Any:
+  """Draws Delta-SGD's step sizes, and which branch was the minimum.
+
+  Few steps of one client are drawn one by one, with the two branches that the
+  step size is the minimum of, as in Figure 7 of the Delta-SGD paper; a vertical
+  line shows where a round, and with it the rule's state, begins anew. Of more,
+  the median and the 25 to 75 % and 10 to 90 % quantiles over clients are drawn,
+  for each local step, or, from 20 rounds on, over clients and steps for each
+  round. The panel below has the share of steps in which each branch was the
+  minimum; the first step of a round has the size eta_0, and no branch.
+
+  Args:
+    trace: `step_size`, `smoothness` and `growth` at every local step, NaN where
+      a client had no step. Each [K] of one client in one round, [R, K] of one
+      client a round, or [R, C, K]. The smoothness branch is infinite before the
+      client has moved.
+    path: file to write, or a list of files; the ending chooses the format (png,
+      pdf, svg). None to get the figure.
+    title: such as the client's number.
+
+  Returns:
+    The matplotlib figure if `path` is None, else None.
+
+  Raises:
+    ValueError: if an array is missing, the shapes differ, or the ending of a
+      file is another.
+    ImportError: if matplotlib is missing.
+  """
+  paths_of(path)
+  arrays = _checked_arrays(trace)
+  num_rounds, num_clients, num_steps = arrays["step_size"].shape
+  is_detailed = num_clients == 1 and num_rounds * num_steps <= _MAX_DETAIL
+  by_round = not is_detailed and num_rounds >= _MIN_ROUNDS
+  with styled_figure(4.6, 3.1) as new:
+    axes, below = new.subplots(2, 1, sharex=True, height_ratios=(3.2, 1))
+    if not by_round:
+      _mark_rounds([axes, below], num_rounds, num_steps)
+    if is_detailed:
+      entries = _draw_detail(axes, arrays)
+    else:
+      entries = _draw_quantiles(axes, arrays["step_size"], by_round)
+    _set_log_scale(axes)
+    axes.grid(visible=False, axis="x")
+    axes.set_ylabel("Step size")
+    if title:
+      axes.set_title(title)
+    entries |= _draw_shares(below, arrays, is_detailed, by_round)
+    below.set_xlabel("Communication round" if by_round else "Local step")
+    add_below(new, entries, 4.6)
+    return finish(new, path)
+
+
+def _checked_arrays(trace: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+  """The arrays to draw, each [R, C, K], in the order of drawing."""
+  names = tuple(_LOOKS)
+  missing = [name for name in names if name not in trace]
+  if missing:
+    raise ValueError(f"trace: has no {missing[0]!r}; it needs {list(names)}")
+  arrays = {n: np.asarray(trace[n], float) for n in names}
+  shapes = {n: each.shape for n, each in arrays.items()}
+  if len(set(shapes.values())) > 1 or not 1 <= arrays["step_size"].ndim <= 3:
+    raise ValueError(
+      f"trace: shapes are {shapes}; all must be [steps], [rounds, steps] or "
+      "[rounds, clients, steps]"
+    )
+  of_one = arrays["step_size"].ndim < 3
+  return {
+    name: np.atleast_2d(each)[:, None] if of_one else each
+    for name, each in arrays.items()
+  }
+
+
+def _is_step(values: np.ndarray) -> np.ndarray:
+  return np.isfinite(values) & (values > 0)
+
+
+def _mark_rounds(all_axes: list[Any], num_rounds: int, num_steps: int) -> None:
+  """Draws a line where a round begins, unless they are too many."""
+  if 1 < num_rounds <= 60:
+    for axes in all_axes:
+      for start in np.arange(1, num_rounds) * num_steps:
+        axes.axvline(start - 0.5, color="#D0D0D0", linewidth=0.6, zorder=1)
+
+
+def _draw_detail(axes: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+  """Draws every step of one client, and both branches."""
+  entries = {}
+  for name, values in arrays.items():
+    label, color, width, style = _LOOKS[name]
+    values = values.ravel()
+    steps = np.flatnonzero(_is_step(values))
+    entries[label] = axes.plot(
+      steps,
+      values[steps],
+      label=label,
+      color=color,
+      linewidth=width,
+      linestyle=style,
+      alpha=0.5 if name == "step_size" else 1.0,
+      marker="o" if len(steps) <= 30 else None,
+      markersize=2.5,
+    )[0]
+  return entries
+
+
+def _pooled(
+  values: np.ndarray, by_round: bool
+) -> tuple[np.ndarray, list[np.ndarray]]:
+  """The values that belong to one place of the x axis.
+
+  Args:
+    values: [R, C, K].
+    by_round: whether a place is a round or a local step of a round; of many
+      rounds or steps, several that follow one another.
+
+  Returns:
+    Where on the x axis each place begins and the last one ends, [places + 1];
+    and the values of each place.
+  """
+  num_rounds, num_clients, _ = values.shape
+  if by_round:
+    rows = values.reshape(num_rounds, -1)
+  else:
+    rows = values.transpose(0, 2, 1).reshape(-1, num_clients)
+  size = -(-len(rows) // _MAX_PLACES)
+  starts = np.arange(0, len(rows), size)
+  # Rounds are counted from 1, local steps from 0.
+  edges = np.append(starts, len(rows)) - 0.5 + by_round
+  return edges, [rows[start : start + size].ravel() for start in starts]
+
+
+def _draw_quantiles(
+  axes: Any, values: np.ndarray, by_round: bool
+) -> dict[str, Any]:
+  """Draws the median step size in bands of quantiles."""
+  edges, pools = _pooled(values, by_round)
+  x = (edges[:-1] + edges[1:]) / 2
+  nothing = np.full(len(_QUANTILES), np.nan)
+  quantiles = np.array(
+    [
+      np.quantile(pool[_is_step(pool)], _QUANTILES)
+      if _is_step(pool).any()
+      else nothing
+      for pool in pools
+    ]
+  ).T  # [quantiles, places]
+  color = _LOOKS["step_size"][1]
+  over = "clients and steps" if by_round else "clients"
+  if values.shape[1] == 1:
+    over = "steps"
+  wide = axes.fill_between(
+    x, quantiles[0], quantiles[4], color=color, alpha=0.18, linewidth=0
+  )
+  narrow = axes.fill_between(
+    x, quantiles[1], quantiles[3], color=color, alpha=0.3, linewidth=0
+  )
+  (median,) = axes.plot(x, quantiles[2], color=color, linewidth=1.4)
+  return {f"median over {over}": median, "25–75 %": narrow, "10–90 %": wide}
+
+
+def _set_log_scale(axes: Any) -> None:
+  """Makes the y axis logarithmic, if anything is drawn."""
+  low, high = axes.dataLim.minposy, axes.dataLim.ymax
+  if np.isfinite(low):
+    log_scale(axes.yaxis, (low, high) if low < high else None)
+
+
+def _draw_shares(
+  axes: Any,
+  arrays: Mapping[str, np.ndarray],
+  is_detailed: bool,
+  by_round: bool,
+) -> dict[str, Any]:
+  """Draws the share of steps in which each branch was the minimum."""
+  from matplotlib.patches import Patch
+
+  kinds = _kinds(arrays)
+  edges, pools = _pooled(kinds, by_round)
+  counts = np.array([[np.sum(pool == k) for k in range(3)] for pool in pools])
+  total = np.maximum(counts.sum(axis=1, keepdims=True), 1)
+  shares = 100 * counts / total  # [places, kinds]
+  bottom = np.zeros(len(pools))
+  entries = {}
+  for k, (label, color) in enumerate(_SHARES.items()):
+    top = bottom + shares[:, k]
+    if counts[:, k].any():
+      axes.stairs(top, edges, baseline=bottom, fill=True, color=color)
+      # Of single steps, the lines above have these colours already.
+      if not is_detailed or k == 0:
+        entries[label] = Patch(color=color, linewidth=0)
+    bottom = top
+  axes.set_ylim(0, 100)
+  axes.set_yticks([0, 50, 100])
+  axes.grid(visible=False)
+  axes.set_ylabel("Steps (%)")
+  axes.set_xlim(edges[0], edges[-1])
+  axes.xaxis.get_major_locator().set_params(integer=True)
+  return entries
+
+
+def _kinds(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+  """[R, C, K], the entry of `_SHARES` that each step is; NaN without a step."""
+  smoothness, growth = arrays["smoothness"], arrays["growth"]
+  is_first = ~np.isfinite(smoothness) & ~np.isfinite(growth)
+  with np.errstate(invalid="ignore"):
+    kinds = np.where(smoothness <= growth, 1.0, 2.0)
+  kinds = np.where(is_first, 0.0, kinds)
+  return np.where(_is_step(arrays["step_size"]), kinds, np.nan)

@@ -1,0 +1,9 @@
+"""From a study to its report.
+
+tables.py           what the tables say
+formats.py          tables as HTML, Markdown, LaTeX, CSV and terminal lines
+templates/          what the page and the tables look like
+pictures.py         one picture for each question, with drawing.py
+tuning_pictures.py  those of how settings were chosen
+page.py             the folder of a study, and its page
+"""

@@ -1,0 +1,198 @@
+"""What the pictures of a study share: labels, panels, captions."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fedjax_opt.study import plots, words
+from fedjax_opt.study.verdicts import Verdict
+from fedjax_opt.study.words import condition_label
+
+if TYPE_CHECKING:  # They import this file where they are shown.
+  from fedjax_opt.comparison.cells import Cell, Study
+
+# Characters of a method's name in a legend.
+_MAX_LABEL = 36
+
+
+class Picture(NamedTuple):
+  """A picture of a study.
+
+  Attributes:
+    name: of its files, without the ending.
+    title: the question that it answers.
+    caption: what exactly is drawn.
+    draw: writes it into files; without any, returns the figure.
+  """
+
+  name: str
+  title: str
+  caption: str
+  draw: Callable[[Sequence[pathlib.Path] | None], Any]
+
+
+class Drawn(NamedTuple):
+  """A study as it is drawn.
+
+  Attributes:
+    study: which.
+    found: its verdicts.
+    labels: method -> its name in a picture.
+    looks: name in a picture -> colour, line and marker.
+  """
+
+  study: Study
+  found: Sequence[Verdict]
+  labels: Mapping[str, str]
+  looks: Mapping[str, Any]
+
+  def panel_title(self, condition: Mapping[str, Any]) -> str:
+    """The label of a condition as the title of a panel, as wide as it."""
+    width = 50 if len(self.study.conditions) in (1, 2, 4) else 33
+    lines = textwrap.wrap(condition_label(condition), width)
+    return in_picture("\n".join(lines))
+
+  def panels(
+    self,
+    of_cell: Callable[[Cell], Any],
+    cells: Sequence[Cell] | None = None,
+  ) -> dict[str, dict[str, Any]]:
+    """condition -> method -> what `of_cell` gives, where it is not None.
+
+    Args:
+      of_cell: of one cell.
+      cells: which; all if None.
+    """
+    cells = self.study.cells if cells is None else cells
+    panels = {}
+    for condition in self.study.conditions:
+      given = {
+        self.labels[method]: of_cell(cell)
+        for method, cell in self.study.under(condition).items()
+        if any(cell is each for each in cells)
+      }
+      given = {name: each for name, each in given.items() if each is not None}
+      if given:
+        panels[self.panel_title(condition)] = given
+    return panels
+
+  def picture(
+    self,
+    name: str,
+    title: str,
+    caption: Sequence[str],
+    plot: Callable[..., Any],
+    panels: Mapping[str, Any],
+    **options: Any,
+  ) -> Picture:
+    """A picture of panels, or of one without a title if there is no condition.
+
+    Args:
+      name: as of `Picture`.
+      title: as of `Picture`.
+      caption: its sentences; those that are '' do not apply.
+      plot: a function of `plots`.
+      panels: condition -> method -> what it draws.
+      **options: of the plot.
+    """
+    draw = functools.partial(plot, flat(panels), **options)
+    return Picture(name, title, " ".join(filter(None, caption)), draw)
+
+  @property
+  def seeds(self) -> tuple[str, str]:
+    """Of how many seeds of the report means are, see `seeds_text`."""
+    return seeds_text((v.num_seeds for v in self.found), "of the report")
+
+
+def flat(panels: Mapping[str, Any]) -> Mapping[str, Any]:
+  """Panels as the plots take them: without a level if there is no condition."""
+  return panels[""] if set(panels) == {""} else panels
+
+
+def in_picture(label: str) -> str:
+  """A label that matplotlib shows as it is."""
+  text = label.replace("$", r"\$")
+  return f" {text}" if text.startswith("_") else text
+
+
+def legend_labels(labels: Mapping[str, str]) -> dict[str, str]:
+  """method -> its name in a legend: short, and another one for each."""
+  found: dict[str, str] = {}
+  for i, (method, label) in enumerate(labels.items()):
+    text = label
+    if len(label) > _MAX_LABEL:
+      half = _MAX_LABEL // 2
+      text = f"{label[:half]}…{label[-half:]}"
+    if in_picture(text) in found.values():
+      text = f"{text} ({i + 1})"
+    found[method] = in_picture(text)
+  return found
+
+
+def seeds_text(numbers: Iterable[int], whose: str) -> tuple[str, str]:
+  """Of how many seeds means are: for a legend, and for a caption."""
+  found = set(numbers) - {0}
+  if found <= {1}:
+    return "one seed", f"one seed {whose}, so there is no interval"
+  text = f"{words.span(found)} seeds"
+  return (
+    f"mean and 95 % interval over {text}",
+    f"the mean over {text} {whose} with its 95 % interval",
+  )
+
+
+def are_numbers(values: Iterable[Any]) -> bool:
+  """Whether all values have a place on an axis of numbers."""
+  return all(
+    isinstance(value, int | float | np.number)
+    and not isinstance(value, bool)
+    and bool(np.isfinite(value))
+    for value in values
+  )
+
+
+# Parts of captions.
+
+
+def panels_text(panels: Mapping[str, Any]) -> str:
+  """Says what the panels are, if there are several."""
+  return ", a panel for each condition" if len(panels) > 1 else ""
+
+
+def cross_text(is_lost: bool) -> str:
+  """Says what a cross is, if there is one."""
+  if not is_lost:
+    return ""
+  return (
+    "A cross marks where a seed diverged; the mean of the others would be too "
+    "good."
+  )
+
+
+def error_text(is_error: bool, what: str = "are") -> str:
+  """Says so if an axis has the error in place of the accuracy.
+
+  Args:
+    is_error: whether it has.
+    what: the verb for what is drawn: values 'are', curves 'end' above 90 %.
+  """
+  if not is_error:
+    return ""
+  return (
+    f"All {what} above 90 %, so the axis shows the error, which is 100 % "
+    "minus the accuracy."
+  )
+
+
+def curve(
+  x: np.ndarray, mean: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> plots.Curve:
+  """A curve, without its interval where there is none at all."""
+  ends = (low, high) if np.isfinite(low).any() else ()
+  return plots.Curve(x, mean, *ends)

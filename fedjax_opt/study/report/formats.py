@@ -1,0 +1,210 @@
+"""Tables as text: HTML, Markdown, LaTeX, CSV, and lines of a terminal.
+
+What a format looks like is in its template; labels are escaped by the format's
+own rules wherever a template shows them.
+"""
+
+import functools
+import importlib.util
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedjax_opt.results.tables import aligned
+from fedjax_opt.study.report.tables import Entry, Table
+from fedjax_opt.study.verdicts import BEST, DIVERGED
+
+# With so many values in a row, intervals are below them, not beside them.
+_STACKED = 2
+# Characters of a line in the head of such a table.
+_HEAD = 12
+_EQUALS = "\u00a0=\u00a0"  # At which a line does not break.
+
+
+def check_installed() -> None:
+  """Checks that what reports are made with is there.
+
+  Raises:
+    ImportError: naming what is missing, and what to install.
+  """
+  for module, name in (("jinja2", "Jinja2"), ("pandas", "pandas")):
+    if importlib.util.find_spec(module) is None:
+      raise ImportError(f"reports need {name}: pip install 'fedjax_opt[run]'")
+
+
+# Markdown, LaTeX and HTML: templates.
+
+
+@functools.cache
+def _templates(kind: str) -> Any:
+  """The templates of a format, which escape whatever they show."""
+  import jinja2
+  import markupsafe
+
+  options = {
+    "loader": jinja2.PackageLoader("fedjax_opt.study.report"),
+    "undefined": jinja2.StrictUndefined,
+    "trim_blocks": True,
+    "lstrip_blocks": True,
+    "keep_trailing_newline": True,
+  }
+  if kind == "html":
+    made = jinja2.Environment(autoescape=True, **options)
+    made.filters["prose"] = lambda text: text.replace(" %", "\u00a0%")
+    made.filters["head"] = lambda text: text.replace(" = ", _EQUALS)
+    made.globals.update(BEST=BEST, DIVERGED=DIVERGED)
+    return made
+  escape = {"md": escape_markdown, "tex": escape_latex}[kind]
+  is_safe = lambda value: isinstance(value, markupsafe.Markup)
+  made = jinja2.Environment(
+    # Braces are LaTeX's own.
+    variable_start_string="<<",
+    variable_end_string=">>",
+    block_start_string="<%",
+    block_end_string="%>",
+    comment_start_string="<#",
+    comment_end_string="#>",
+    finalize=lambda value: value if is_safe(value) else escape(str(value)),
+    **options,
+  )
+  in_cell = {"md": _in_markdown, "tex": _in_latex}[kind]
+  made.globals.update(
+    cell=lambda *given: markupsafe.Markup(in_cell(*given)),
+    head=lambda *given: markupsafe.Markup(_head(*given)),
+  )
+  return made
+
+
+def html(name: str, **shown: Any) -> str:
+  """What a template of HTML makes of what it is given."""
+  check_installed()
+  return _templates("html").get_template(name).render(shown)
+
+
+def markdown(table: Table, title: str = "") -> str:
+  """The table as GitHub's Markdown."""
+  template = _templates("md").get_template("table.md")
+  return template.render(table=table, title=title)
+
+
+def latex(table: Table) -> str:
+  """The table as LaTeX, for the packages booktabs and graphicx."""
+  values = max(sum(bool(e.detail) for e in row) for row in table.rows)
+  template = _templates("tex").get_template("table.tex")
+  return template.render(table=table, is_stacked=values >= _STACKED)
+
+
+def _in_markdown(entry: Entry) -> str:
+  text, detail = escape_markdown(entry.text), escape_markdown(entry.detail)
+  text = f"**{text}**" if entry.verdict == BEST else text
+  return f"{text}{entry.mark}{f' ({detail})' if detail else ''}"
+
+
+def escape_markdown(text: str) -> str:
+  """Text for Markdown: what would be markup or HTML is escaped."""
+  text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+  return re.sub(r"([\\`*_\[\]|~#$])", r"\\\1", text)
+
+
+def markdown_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+  """A table of cells that are Markdown themselves."""
+  rule = "|---" * len(columns) + "|"
+  head, *body = (f"| {' | '.join(row)} |" for row in (columns, *rows))
+  return "\n".join([head, rule, *body])
+
+
+_COMMANDS = {
+  "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon",
+  "ζ": "zeta", "η": "eta", "θ": "theta", "κ": "kappa", "λ": "lambda",
+  "μ": "mu", "µ": "mu", "ν": "nu", "ξ": "xi", "π": "pi", "ρ": "rho",
+  "σ": "sigma", "τ": "tau", "φ": "phi", "χ": "chi", "ψ": "psi", "ω": "omega",
+  "Γ": "Gamma", "Δ": "Delta", "Θ": "Theta", "Λ": "Lambda", "Ξ": "Xi",
+  "Π": "Pi", "Σ": "Sigma", "Φ": "Phi", "Ψ": "Psi", "Ω": "Omega",
+  "∞": "infty", "±": "pm", "×": "times", "·": "cdot", "≤": "leq", "≥": "geq",
+  "→": "to", "←": "leftarrow", "≈": "approx", "≠": "neq", "‡": "ddagger",
+  "†": "dagger", "∇": "nabla", "∈": "in", "√": "surd",
+}  # fmt: skip
+_LATEX = {
+  **{symbol: f"$\\{name}$" for symbol, name in _COMMANDS.items()},
+  **{d: f"$_{i}$" for i, d in enumerate("₀₁₂₃₄₅₆₇₈₉")},
+  **{d: f"$^{i}$" for i, d in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
+  **{"ₗ": "$_l$", "ₛ": "$_s$", "−": "$-$", "–": "--", "—": "---"},
+  **{"…": "\\ldots{}", "\u00a0": "~"},
+  **{"\\": "\\textbackslash{}", "~": "\\textasciitilde{}"},
+  **{"^": "\\textasciicircum{}", "<": "$<$", ">": "$>$", "|": "$|$"},
+  **{'"': "''", "[": "{[}", "]": "{]}", "*": "{*}"},
+  **{each: f"\\{each}" for each in "&%$#_{}"},
+}  # fmt: skip
+
+
+def escape_latex(text: str) -> str:
+  """Text for LaTeX: Greek letters become symbols, its own signs are escaped."""
+  text = re.sub(r"[ \t\r\n\f\v]+", " ", text).strip()
+  return "".join(_LATEX.get(each, each) for each in text)
+
+
+def _in_latex(entry: Entry, is_stacked: bool) -> str:
+  text, detail = escape_latex(entry.text), escape_latex(entry.detail)
+  text = f"\\textbf{{{text}}}" if entry.verdict == BEST else text
+  text += "$^\\dagger$" if entry.mark else ""
+  if detail and is_stacked:
+    return _stacked(text, f"{{\\scriptsize {detail}}}")
+  return f"{text} {{\\footnotesize ({detail})}}" if detail else text
+
+
+def _head(name: str, is_stacked: bool) -> str:
+  name = name.replace(" = ", _EQUALS)
+  lines = textwrap.wrap(name, _HEAD, break_long_words=False)
+  if not is_stacked or len(lines) < 2:
+    return escape_latex(name)
+  return _stacked(*map(escape_latex, lines))
+
+
+def _stacked(*lines: str) -> str:
+  return "\\shortstack[r]{" + "\\\\".join(lines) + "}"
+
+
+# CSV.
+
+
+def csv(records: Sequence[Mapping[str, Any]]) -> str:
+  """Rows as CSV, numbers with all their digits.
+
+  What a spreadsheet would take for a formula begins with an apostrophe.
+  """
+  import pandas
+
+  frame = pandas.DataFrame(
+    [{_no_formula(n): _no_formula(v) for n, v in r.items()} for r in records],
+    dtype=object,  # No whole number becomes a float.
+  )
+  return frame.to_csv(index=False, lineterminator="\n")
+
+
+def _no_formula(value: Any) -> Any:
+  if not isinstance(value, str):
+    return value
+  text = value.replace("\r", " ")  # Which would end a row.
+  return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
+
+
+# For a terminal.
+
+
+def lines(table: Table) -> list[str]:
+  """The table as lines of a terminal; the best has a star."""
+  columns = [
+    [name, *(_plain(row[i]) for row in table.rows)]
+    for i, name in enumerate(table.header)
+  ]
+  notes = [note.replace("Bold:", "*") for note in table.notes]
+  shown = aligned(columns, range(table.num_names))
+  return [table.caption, "", *shown, "", *notes]
+
+
+def _plain(entry: Entry) -> str:
+  text = f"{entry.text} ({entry.detail})" if entry.detail else entry.text
+  if entry.verdict:
+    text += {BEST: " *"}.get(entry.verdict, f" {entry.mark or ' '}")
+  return text

@@ -1,0 +1,229 @@
+"""The pictures of a study that show how settings were chosen.
+
+A grid of one hyperparameter is drawn as lines, one of two as a heat map, and
+all of them as tuning curves: what trying more settings is worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedjax_opt.results.names import name_of, sentence
+from fedjax_opt.results.selection import Criterion
+from fedjax_opt.study import plots, statistics, words
+from fedjax_opt.study.plots.heat_maps import Grid
+from fedjax_opt.study.plots.metric_axis import metric_axis
+from fedjax_opt.study.plots.study_curves import curves_axis
+from fedjax_opt.study.report import drawing
+from fedjax_opt.study.report.drawing import Drawn, Picture
+
+if TYPE_CHECKING:  # They import this file where they are shown.
+  from fedjax_opt.comparison.cells import Cell
+
+_RULES = {
+  "last": "after the last round",
+  "best": "at its best evaluated round",
+  "mean_last_n": "as the mean of the last {} evaluated rounds",
+  "worst_last_n": "as the worst of the last {} evaluated rounds",
+}
+
+
+def pictures(drawn: Drawn) -> list[Picture]:
+  """Those of which the study has the data."""
+  tuned = [c for c in drawn.study.cells if c.tried is not None and c.tuned]
+  found = []
+  for criterion in dict.fromkeys(c.criterion for c in tuned):
+    here = [c for c in tuned if c.criterion == criterion]
+    found += _sensitivity(drawn, criterion, here)
+    found += _heat_maps(drawn, criterion, here)
+    found += _tuning_curves(drawn, criterion, here)
+  return found
+
+
+def score_words(criterion: Criterion) -> str:
+  """A score: 'accuracy on the validation examples after the last round'."""
+  rule = _RULES[criterion.rule].format(criterion.n)
+  return f"{words.on_examples(criterion.metric)} {rule}"
+
+
+def _scores(cell: Cell) -> tuple[list[dict[str, Any]], np.ndarray]:
+  """The settings of a grid and their scores, [seeds, settings]."""
+  tuning = cell.tuning
+  of_points = cell.criterion.scores(cell.tried.history)
+  num = min(len(setting.points) for setting in tuning.settings)
+  scores = [of_points[setting.points[:num]] for setting in tuning.settings]
+  return [s.hyperparameters for s in tuning.settings], np.stack(scores, 1)
+
+
+# Grids of one hyperparameter.
+
+
+def _sensitivity(
+  drawn: Drawn, criterion: Criterion, cells: Sequence[Cell]
+) -> list[Picture]:
+  """For each hyperparameter that is alone in a grid."""
+  alone = [
+    c
+    for c in cells
+    if len(c.tuned) == 1
+    and drawing.are_numbers(point[c.tuned[0]] for point in c.tried.points)
+  ]
+  return [
+    _sensitivity_to(
+      drawn, criterion, name, [c for c in alone if c.tuned[0] == name]
+    )
+    for name in dict.fromkeys(c.tuned[0] for c in alone)
+  ]
+
+
+def _sensitivity_to(
+  drawn: Drawn, criterion: Criterion, name: str, cells: Sequence[Cell]
+) -> Picture:
+  def of_cell(cell: Cell) -> plots.Curve:
+    settings, scores = _scores(cell)
+    x = np.array([setting[name] for setting in settings], float)
+    order = np.argsort(x)
+    interval = statistics.mean_interval(scores[:, order])
+    return drawing.curve(x[order], *map(np.atleast_1d, interval))
+
+  panels = drawn.panels(of_cell, cells)
+  rings = drawn.panels(lambda cell: cell.chosen.get(name), cells)
+  numbers = (len(cell.tried.seeds) for cell in cells)
+  legend, seeds = drawing.seeds_text(numbers, "of tuning")
+  means = [m for p in panels.values() for each in p.values() for m in each.mean]
+  axis = metric_axis(criterion.metric, [np.array([mean]) for mean in means])
+  caption = [
+    f"{sentence(score_words(criterion))} against {name_of(name)}"
+    f"{drawing.panels_text(panels)}: {seeds}. A ring marks the value that was "
+    "chosen.",
+    drawing.error_text(axis.is_error),
+    drawing.cross_text(not np.isfinite(means).all()),
+  ]
+  return drawn.picture(
+    f"sensitivity_{name}",
+    f"How sensitive is each method to its {name_of(name)}?",
+    caption,
+    plots.sensitivity,
+    panels,
+    metric=criterion.metric,
+    x_name=drawing.in_picture(name),
+    chosen=drawing.flat(rings) if rings else None,
+    interval=legend,
+    styles=drawn.looks,
+  )
+
+
+# Grids of two hyperparameters.
+
+
+def _heat_maps(
+  drawn: Drawn, criterion: Criterion, cells: Sequence[Cell]
+) -> list[Picture]:
+  grids = drawn.panels(_grid, cells)
+  if not grids:
+    return []
+  pairs = dict.fromkeys(
+    (g.rows[0], g.columns[0]) for p in grids.values() for g in p.values()
+  )
+  and_condition = " and condition" if len(grids) > 1 else ""
+  axes = [f"{name_of(row)} and {name_of(column)}" for row, column in pairs]
+  caption = [
+    f"{sentence(score_words(criterion))} over {words.listed(axes)}: the mean "
+    f"over the seeds of tuning, a panel for each method{and_condition}.",
+    "Lighter is better. The outlined setting was chosen. Of hatched settings "
+    "a seed or more diverged.",
+  ]
+  title = "Where in its grid is each method good?"
+  return [
+    drawn.picture(
+      "heat_maps", title, caption, plots.heat_maps, grids,
+      metric=criterion.metric,
+    )
+  ]  # fmt: skip
+
+
+def _grid(cell: Cell) -> Grid | None:
+  """The grid of a cell, if it has two hyperparameters and is complete."""
+  if len(cell.tuned) != 2:
+    return None
+  tuning, axes = cell.tuning, []
+  for name in cell.tuned:
+    values = list(
+      dict.fromkeys(s.hyperparameters[name] for s in tuning.settings)
+    )
+    axes.append(sorted(values) if drawing.are_numbers(values) else values)
+  shape = [len(values) for values in axes]
+  if tuning.budget != shape[0] * shape[1]:
+    return None
+  place = lambda setting: tuple(
+    values.index(setting[name])
+    for name, values in zip(cell.tuned, axes, strict=True)
+  )
+  values = np.full(shape, np.nan)
+  for setting, score in zip(tuning.settings, tuning.scores, strict=True):
+    values[place(setting.hyperparameters)] = score
+  chosen = place(tuning.best.hyperparameters) if tuning.best else None
+  names = map(drawing.in_picture, cell.tuned)
+  return Grid(values, *zip(names, axes, strict=True), chosen)
+
+
+# Tuning curves.
+
+
+def _tuning_curves(
+  drawn: Drawn, criterion: Criterion, cells: Sequence[Cell]
+) -> list[Picture]:
+  def of_cell(cell: Cell) -> plots.Curve | None:
+    expected = statistics.expected_best(
+      cell.tuning.scores,
+      direction=criterion.direction,
+      replace=False,
+      if_diverged=_if_diverged(cell),
+    )
+    if not np.isfinite(expected).all():
+      return None
+    return plots.Curve(np.arange(1, len(expected) + 1), expected)
+
+  panels = drawn.panels(of_cell, cells)
+  if not panels:
+    return []
+  all_curves = [each for p in panels.values() for each in p.values()]
+  axis = curves_axis(criterion.metric, all_curves, whole=True)
+  caption = [
+    f"{sentence(score_words(criterion))} that the best of n settings has on "
+    "average, if n different ones of the grid are tried in random order"
+    f"{drawing.panels_text(panels)}. The scores are means over the seeds of "
+    "tuning.",
+    drawing.error_text(axis.is_error, "end"),
+    "A setting of which a seed diverged counts as the model before training "
+    "or, if that was not evaluated, as the worst setting that did not diverge."
+    * any(c.tuning.num_diverged for c in cells),
+  ]
+  return [
+    drawn.picture(
+      "tuning_curves",
+      "What is trying more settings worth?",
+      caption,
+      plots.tuning_curves,
+      panels,
+      metric=criterion.metric,
+      styles=drawn.looks,
+    )
+  ]
+
+
+def _if_diverged(cell: Cell) -> float | None:
+  """What counts for a setting that diverged; None if nothing can."""
+  history, scores = cell.tried.history, cell.tuning.scores
+  if history.rounds and history.rounds[0] == 0:
+    start = history.values(cell.criterion.metric)[:, 0]
+    if np.isfinite(start).any():
+      return float(np.nanmean(start))
+  finite = scores[np.isfinite(scores)]
+  if not finite.size:
+    return None
+  worst = np.min if cell.criterion.direction == "max" else np.max
+  return float(worst(finite))

@@ -1,0 +1,176 @@
+"""What tuning is worth, and what a run spends until it reaches a target.
+
+Public as `statistics.expected_best` and `statistics.to_target`.
+
+Axis letters: `N` settings, `S` grid points, `E` evaluated rounds.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fedjax_opt.checks import values as checks
+from fedjax_opt.results import history as histories
+from fedjax_opt.study import bootstrap
+
+
+def expected_best(
+  validation: Any,
+  report: Any = None,
+  *,
+  direction: str = "max",
+  replace: bool = True,
+  if_diverged: float | None = None,
+) -> np.ndarray:
+  """A tuning curve: the best result to expect after trying n settings.
+
+  The N settings that were tried are taken as the distribution from which a
+  setting is drawn. If n are drawn with replacement, all are among the k worst
+  with probability (k / N)^n, so that, with the validation values
+  v_1 <= ... <= v_N,
+
+    E[best of n] = sum_k v_k ((k / N)^n - ((k - 1) / N)^n).
+
+  This is exact, no bootstrap. It is the mean of the values for n = 1, and for
+  n = N still below the best, which N draws may miss. Without replacement
+  (`replace=False`), where (k / N)^n becomes C(k, n) / C(N, n), it reaches the
+  best: n different settings of this same grid are tried. Both are compared
+  fairly only between methods whose grids were chosen with equal care.
+
+  Args:
+    validation: the value by which the best one is chosen, for each setting;
+      such as its mean over seeds. [N].
+    report: what is reported of the chosen setting, such as its test accuracy;
+      the validation value if None. Settings of equal validation values are
+      chosen equally often. [N].
+    direction: 'max' if larger validation values are better, 'min' if smaller
+      ones are.
+    replace: whether a setting can be drawn twice.
+    if_diverged: what counts for a setting that diverged (NaN), in validation
+      and in report; such as the value of the model before training. There is no
+      expectation without it.
+
+  Returns:
+    [N] float64, for n = 1, ..., N; NaN if a setting diverged and `if_diverged`
+    is None.
+
+  Raises:
+    TypeError: if an argument has another type.
+    ValueError: if an argument has another shape or is out of range.
+
+  Source: Dodge et al. 2019, "Show your work: improved reporting of experimental
+  results". Without replacement: Tang et al. 2020, "Showing your work doesn't
+  always work".
+  """
+  checks.choice("direction", direction, ("max", "min"))
+  checks.switch("replace", replace)
+  chosen_by = _of_settings("validation", validation, if_diverged)
+  reported = chosen_by
+  if report is not None:
+    reported = _of_settings("report", report, if_diverged)
+  num = len(chosen_by)
+  if len(reported) != num:
+    raise ValueError(
+      f"report: has {len(reported)} settings; must have {num}, as validation "
+      "has"
+    )
+  if not np.isfinite(chosen_by).all():
+    return np.full(num, np.nan)
+  sign = 1.0 if direction == "max" else -1.0
+  # Equal values make one group, of which any member is chosen.
+  _, group, sizes = np.unique(
+    sign * chosen_by, return_inverse=True, return_counts=True
+  )
+  means = np.bincount(group, reported) / sizes
+  among_worst = np.concatenate([[0], np.cumsum(sizes)])  # [groups + 1]
+  tried = np.arange(num)[:, None]
+  if replace:
+    each = np.broadcast_to(among_worst / num, (num, len(among_worst)))
+  else:
+    each = np.clip(among_worst - tried, 0, None) / (num - tried)
+  return np.diff(np.cumprod(each, axis=0), axis=1) @ means
+
+
+def to_target(
+  history: histories.History,
+  metric: str,
+  target: float,
+  cost: str = "rounds",
+  *,
+  direction: str | None = None,
+) -> np.ndarray:
+  """What each point had spent when a metric first reached a target.
+
+  Only evaluated rounds are seen, so the result is too large by up to one
+  interval between evaluations. A point that diverged later has reached the
+  target; values from the divergence on do not count.
+
+  Args:
+    history: the metrics of every point.
+    metric: name of the metric.
+    target: at least so large, or at most so small, is good enough.
+    cost: 'rounds', or of a client of the cohort on average so far: 'bytes'
+      (down and up) or 'gradient_evaluations' (in examples).
+    direction: 'max' if larger values are better, 'min' if smaller ones are;
+      that of the metric's name if None.
+
+  Returns:
+    [S] float64, NaN for a point that never reached the target.
+
+  Raises:
+    TypeError: if an argument has another type.
+    ValueError: if the metric or the cost was not measured, no direction is
+      known, or the target is not finite.
+  """
+  if not isinstance(history, histories.History):
+    raise TypeError(
+      f"history={checks.shown(history)}: must be a History, such as "
+      "result.history"
+    )
+  if not isinstance(metric, str):
+    raise TypeError(f"metric={checks.shown(metric)}: must be a metric's name")
+  checks.choice("cost", cost, histories.COSTS)
+  checks.number("target", target)
+  if not np.isfinite(target):
+    raise ValueError(f"target={target}: must be finite")
+  values = history.values(metric)  # [S, E]
+  if direction is None:
+    direction = histories.direction(metric)
+  if direction is None:
+    raise ValueError(
+      f"direction=None: not known of metric {metric!r}; must be 'max' or 'min'"
+    )
+  checks.choice("direction", direction, ("max", "min"))
+  spent = history.spent(cost)
+  if spent is None:
+    columns = histories.COSTS[cost]
+    missing = next(name for name in columns if name not in history.metrics)
+    raise ValueError(
+      f"cost={cost!r}: {missing} was not measured; choose 'rounds', or "
+      f"measure it as `simulate` does"
+    )
+  reached = values >= target if direction == "max" else values <= target
+  if not history.rounds:
+    return np.full(len(values), np.nan)
+  first = np.argmax(reached, axis=1)[:, None]
+  at_first = np.take_along_axis(spent, first, axis=1)[:, 0]
+  return np.where(reached.any(axis=1), at_first, np.nan)
+
+
+def _of_settings(
+  name: str, values: Any, if_diverged: float | None
+) -> np.ndarray:
+  """The values of the settings as [N] float64, NaN for a diverged one."""
+  found = bootstrap.check_numbers(name, values)
+  if found.ndim != 1:
+    raise ValueError(
+      f"{name}: the shape is {list(found.shape)}; must be [settings], one "
+      "number for each"
+    )
+  instead = np.nan
+  if if_diverged is not None:
+    checks.number("if_diverged", if_diverged)
+    if not np.isfinite(if_diverged):
+      raise ValueError(f"if_diverged={if_diverged}: must be finite")
+    instead = float(if_diverged)
+  return np.where(np.isfinite(found), found, instead)

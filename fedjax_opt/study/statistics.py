@@ -1,0 +1,414 @@
+"""Statistics with which methods are compared, over seeds and tasks.
+
+The first axis of every array is the seeds, the second the tasks, as in
+`rliable`. A run that diverged is NaN (an infinite value counts as one).
+
+  >>> a, b = accuracy_of_scaffold, accuracy_of_fed_avg  # [seeds] each
+  >>> mean, low, high = statistics.mean_interval(a)
+  >>> gain = statistics.paired_difference(a, b)
+  >>> gain.low > 0  # the lead is more than chance
+
+`mean_interval`, `paired_difference`: one method on one task, two methods on the
+same seeds. `probability_of_improvement`, `interquartile_mean`,
+`performance_profile`: many tasks. `expected_best`: what tuning is worth.
+`to_target`: what a run spends until it is good enough.
+
+Axis letters: `n` seeds, `T` tasks, `N` settings, `S` grid points, `E` evaluated
+rounds.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fedjax_opt.checks import values as checks
+from fedjax_opt.study import bootstrap
+from fedjax_opt.study.bootstrap import NUM_RESAMPLES, Interval, resamples
+from fedjax_opt.study.spending import expected_best, to_target
+
+__all__ = [
+  "Interval",
+  "expected_best",
+  "interquartile_mean",
+  "mean_interval",
+  "paired_difference",
+  "performance_profile",
+  "probability_of_improvement",
+  "resamples",
+  "to_target",
+]
+
+
+def mean_interval(
+  values: Any,
+  confidence: float = 0.95,
+  *,
+  method: str = "student",
+  num_resamples: int = NUM_RESAMPLES,
+  seed: int = 0,
+  indices: Any = None,
+) -> Interval:
+  """The mean over seeds with its bootstrap interval.
+
+  `percentile` is the plain bootstrap, what `rliable` computes: the percentiles
+  of the resampled means. It is far too narrow for few seeds. `student` has the
+  width of Student's interval, 2 t s / sqrt(n), with the sample's standard
+  deviation s and the quantile t of n - 1 degrees of freedom; how much of it is
+  below the mean and how much above is as in the percentile interval. So it is
+  longer on the side on which the values are more spread out.
+
+  Intervals of 95 % that hold the true mean, in percent of 20,000 simulations::
+
+                        n =     2     3     4     5    10    20
+    normal    student        95.0  94.7  94.8  94.7  94.7  94.9
+              percentile     50.2  75.4  80.1  83.9  89.9  92.8
+              expanded       50.2  75.4  87.3  91.9  94.4  94.8
+              bootstrap-t     100   100  95.6  95.0  94.8  94.9
+    uniform   student        92.6  92.3  93.3  94.0  95.2  95.5
+    t (3)     student        95.8  95.8  96.0  95.9  95.0  94.5
+    exponential student      91.1  88.8  88.7  89.1  90.9  92.7
+              percentile     46.3  69.8  74.7  78.1  86.4  90.5
+              bootstrap-t     100   100  93.7  93.0  94.0  94.6
+
+  Expanded percentiles and bootstrap-t are those of Hesterberg (2015). The first
+  cannot leave the range of the values, the second is infinite for n < 4. Few
+  values from a skewed distribution do not show its long tail: no interval is
+  then reliable.
+
+  Args:
+    values: one number for each seed, or an array for each seed, such as a
+      curve. [n, ...].
+    confidence: in (0, 1).
+    method: 'student' or 'percentile'.
+    num_resamples: of the bootstrap.
+    seed: of the resamples.
+    indices: resamples to use instead, [num, n], see `resamples`.
+
+  Returns:
+    (estimate, low, high), each [...]: NaN where a seed diverged, because the
+    mean of the others would be too good. With one seed the ends are NaN.
+
+  Raises:
+    TypeError: if an argument has another type.
+    ValueError: if an argument has another shape or is out of range.
+
+  Source: Hesterberg 2015, "What teachers should know about the bootstrap:
+  resampling in the undergraduate statistics curriculum".
+  """
+  bootstrap.check_options(confidence, method)
+  found = bootstrap.check_numbers("values", values)
+  num = len(found)
+  indices = bootstrap.given_or_drawn(indices, num_resamples, seed, num, None)
+  ok = np.isfinite(found).all(axis=0)
+  kept = np.where(ok, found, 0.0)
+  mean = kept.mean(axis=0)
+  low = high = np.nan
+  if num > 1:
+    deviations = (kept - mean).reshape(num, -1)
+    ends = bootstrap.mean_interval_ends(deviations, indices, confidence, method)
+    low, high = (mean + end.reshape(mean.shape) for end in ends)
+  return bootstrap.plain(*(np.where(ok, x, np.nan) for x in (mean, low, high)))
+
+
+def paired_difference(
+  a: Any,
+  b: Any,
+  confidence: float = 0.95,
+  *,
+  method: str = "student",
+  num_resamples: int = NUM_RESAMPLES,
+  seed: int = 0,
+  indices: Any = None,
+) -> Interval:
+  """The mean of a - b over the same seeds, with its bootstrap interval.
+
+  Two methods that share a seed share the partition and the first model. What
+  the seed does to both of them alike is not in the difference, so that its
+  interval is often much shorter than those of the two means suggest. It is the
+  interval of `mean_interval` of the differences, and covers as that does.
+
+  Args:
+    a: values of the one method by seed. [n, ...].
+    b: values of the other for the same seeds, in the same order. [n, ...].
+    confidence: in (0, 1).
+    method: 'student' or 'percentile', see `mean_interval`.
+    num_resamples: of the bootstrap.
+    seed: of the resamples.
+    indices: resamples to use instead, [num, n], see `resamples`.
+
+  Returns:
+    (estimate, low, high), each [...]: NaN where a seed of `a` or `b` diverged.
+
+  Raises:
+    TypeError: if an argument has another type.
+    ValueError: if an argument has another shape or is out of range.
+  """
+  first = bootstrap.check_numbers("a", a)
+  second = bootstrap.check_numbers("b", b)
+  if first.shape != second.shape:
+    raise ValueError(
+      f"b: the shape is {list(second.shape)}; must be {list(first.shape)}, as "
+      "of a: the same seeds in the same order"
+    )
+  ok = np.isfinite(first) & np.isfinite(second)
+  first, second = np.where(ok, first, np.nan), np.where(ok, second, np.nan)
+  return mean_interval(
+    first - second,
+    confidence,
+    method=method,
+    num_resamples=num_resamples,
+    seed=seed,
+    indices=indices,
+  )
+
+
+def probability_of_improvement(
+  a: Any,
+  b: Any,
+  confidence: float = 0.95,
+  *,
+  direction: str = "max",
+  method: str = "student",
+  num_resamples: int = NUM_RESAMPLES,
+  seed: int = 0,
+  indices: Any = None,
+) -> Interval:
+  """How likely a run of `a` is better than a run of `b`, averaged over tasks.
+
+  Of task t it is the part of all pairs (i, j) of runs in which a is better,
+
+    P_t = 1 / (n_a n_b) sum_ij [a_it better than b_jt] + 1/2 [a_it = b_jt],
+
+  which is the U statistic of Mann and Whitney over n_a n_b. Runs that diverged
+  are worse than all others and equal to one another. The runs of each task and
+  each method are resampled on their own; pairs by seed play no part.
+
+  Intervals of 95 % with the method 'student' (see `interquartile_mean`) covered
+  94 to 97 % of 2,000 simulations with 4 or 10 tasks and 5 seeds or more, for
+  true values of 0.5, 0.64 and 0.86. With one task they covered 95, 95 and 82 %
+  at 5 seeds, 96, 95 and 91 % at 10, and 88, 86 and 58 % at 3: where every run
+  of one method beats every run of the other, all resamples are alike, and the
+  interval has no width.
+
+  Args:
+    a: [n_a] of one task or [n_a, T].
+    b: [n_b] or [n_b, T], of the same tasks in the same order.
+    confidence: in (0, 1).
+    direction: 'max' if larger values are better, 'min' if smaller ones are.
+    method: 'student', clipped to [0, 1]; or 'percentile', as `rliable` has it.
+    num_resamples: of the bootstrap.
+    seed: of the resamples; those of b are drawn with seed + 1.
+    indices: resamples to use instead, of a and of b: ([num, n_a, T],
+      [num, n_b, T]), see `resamples`.
+
+  Returns:
+    (estimate, low, high), numbers in [0, 1]. With one seed of a or b the ends
+    are NaN.
+
+  Raises:
+    TypeError: if an argument has another type.
+    ValueError: if an argument has another shape or is out of range.
+
+  Source: Agarwal et al. 2021, section 4.3.
+  """
+  bootstrap.check_options(confidence, method)
+  checks.choice("direction", direction, ("max", "min"))
+  scores = bootstrap.check_scores("a", a), bootstrap.check_scores("b", b)
+  tasks = scores[0].shape[1]
+  if scores[1].shape[1] != tasks:
+    raise ValueError(
+      f"b: has {scores[1].shape[1]} tasks; must have {tasks}, as a has"
+    )
+  of_a, of_b = _drawn_pair(indices, num_resamples, seed, scores)
+  wins = _wins(*(_worst_if_diverged(x, direction) for x in scores))
+  resampled = sum(
+    ((of_a[..., t] @ wins[..., t]) * of_b[..., t]).sum(axis=1)
+    for t in range(tasks)
+  )
+  least = min(map(len, scores))
+  freedom = tasks * (len(scores[0]) + len(scores[1]) - 2)
+  return _clipped(
+    bootstrap.interval(
+      wins.mean(), resampled / wins.size, confidence, method, least, freedom
+    )
+  )
+
+
+def interquartile_mean(
+  scores: Any,
+  confidence: float = 0.95,
+  *,
+  method: str = "student",
+  num_resamples: int = NUM_RESAMPLES,
+  seed: int = 0,
+  indices: Any = None,
+) -> Interval:
+  """The mean of the middle half of all runs of all tasks.
+
+  Of the n T scores the floor(n T / 4) smallest and as many of the largest are
+  left out. It is steadier than the median over tasks, and single tasks or runs
+  cannot decide it, as they can the mean. Scores of different tasks must be on
+  one scale, such as accuracies or ratios to a baseline.
+
+  `percentile` is what `rliable` computes: seeds are resampled for each task on
+  its own. It is too narrow for few seeds. `student` multiplies the distances
+  of its ends from the estimate by sqrt(n / (n - 1)) t / z, where t is the
+  quantile of Student's distribution with T (n - 1) degrees of freedom and z the
+  normal one. Intervals of 95 % that hold the true value, in percent of 2,000
+  simulations with normal scores::
+
+               n =     3     5    10    20
+    T = 1   student  95.5  95.8  96.7  96.2   percentile  76.2 to 94.2
+    T = 4   student  94.4  95.7  96.0  94.9   percentile  86.8 to 93.8
+    T = 10  student  93.6  94.8  95.4         percentile  86.2 to 93.3
+
+  Args:
+    scores: [n] of one task or [n, T].
+    confidence: in (0, 1).
+    method: 'student' or 'percentile'.
+    num_resamples: of the bootstrap.
+    seed: of the resamples.
+    indices: resamples to use instead, [num, n, T], see `resamples`.
+
+  Returns:
+    (estimate, low, high), numbers; NaN if any run diverged. With one seed the
+    ends are NaN.
+
+  Raises:
+    TypeError: if an argument has another type.
+    ValueError: if an argument has another shape or is out of range.
+
+  Source: Agarwal et al. 2021, section 4.3.
+  """
+  bootstrap.check_options(confidence, method)
+  found = bootstrap.check_scores("scores", scores)
+  num, tasks = found.shape
+  drawn = bootstrap.given_or_drawn(indices, num_resamples, seed, num, tasks)
+  if not np.isfinite(found).all():
+    return Interval(np.nan, np.nan, np.nan)
+  return bootstrap.interval(
+    _middle_mean(found.reshape(1, -1))[0],
+    _middle_mean(found[drawn, np.arange(tasks)].reshape(len(drawn), -1)),
+    confidence,
+    method,
+    num,
+    tasks * (num - 1),
+  )
+
+
+def performance_profile(
+  scores: Any,
+  thresholds: Any,
+  confidence: float = 0.95,
+  *,
+  direction: str = "max",
+  method: str = "student",
+  num_resamples: int = NUM_RESAMPLES,
+  seed: int = 0,
+  indices: Any = None,
+) -> Interval:
+  """The part of all runs of all tasks that is better than each threshold.
+
+  Where the profile of one method is above another's at all thresholds, it is
+  better in every quantile of the runs. The band holds for each threshold by
+  itself. A run that diverged is better than none.
+
+  Bands of 95 % with the method 'student' covered 92 to 97 % of 2,000
+  simulations with 4 or 10 tasks and 5 or 10 seeds. With one task, and with 3
+  seeds where the true part is near 0 or 1, they can cover far less: where all
+  runs are on the same side of a threshold, the band has no width.
+
+  Args:
+    scores: [n] of one task or [n, T].
+    thresholds: on the scale of the scores, [L].
+    confidence: in (0, 1).
+    direction: 'max' for runs above a threshold, 'min' for runs below.
+    method: 'student', clipped to [0, 1], or 'percentile', as `rliable` has it;
+      see `interquartile_mean`.
+    num_resamples: of the bootstrap.
+    seed: of the resamples.
+    indices: resamples to use instead, [num, n, T], see `resamples`.
+
+  Returns:
+    (estimate, low, high), each [L] in [0, 1]. With one seed the ends are NaN.
+
+  Raises:
+    TypeError: if an argument has another type.
+    ValueError: if an argument has another shape or is out of range.
+
+  Source: Agarwal et al. 2021, section 4.2.
+  """
+  bootstrap.check_options(confidence, method)
+  checks.choice("direction", direction, ("max", "min"))
+  found = bootstrap.check_scores("scores", scores)
+  num, tasks = found.shape
+  levels = bootstrap.check_numbers("thresholds", thresholds)
+  if levels.ndim != 1 or np.isnan(levels).any():
+    raise ValueError(
+      f"thresholds={checks.shown(thresholds)}: must be a list of numbers"
+    )
+  drawn = bootstrap.given_or_drawn(indices, num_resamples, seed, num, tasks)
+  sign = 1.0 if direction == "max" else -1.0
+  better = (
+    _worst_if_diverged(found, direction).reshape(-1, 1) > sign * levels
+  ).astype(np.float64)  # [n T, L]
+  drawn_runs = bootstrap.counts(drawn, num).reshape(len(drawn), -1)
+  return _clipped(
+    bootstrap.interval(
+      better.mean(axis=0),
+      drawn_runs @ better / len(better),
+      confidence,
+      method,
+      num,
+      tasks * (num - 1),
+    )
+  )
+
+
+def _drawn_pair(
+  indices: Any, num: int, seed: int, scores: tuple[np.ndarray, np.ndarray]
+) -> list[np.ndarray]:
+  """How often each run of a, and of b, is resampled. [num, n, T] each."""
+  if indices is None:
+    checks.at_least("seed", seed, 0)
+    indices = (None, None)
+  elif not isinstance(indices, list | tuple) or len(indices) != 2:
+    raise TypeError(
+      f"indices={checks.shown(indices)}: must be a pair, the resamples of a "
+      "and those of b"
+    )
+  drawn = [
+    bootstrap.given_or_drawn(given, num, seed + i, *x.shape)
+    for i, (given, x) in enumerate(zip(indices, scores, strict=True))
+  ]
+  if len(drawn[0]) != len(drawn[1]):
+    raise ValueError(
+      f"indices: {len(drawn[0])} resamples of a and {len(drawn[1])} of b; must "
+      "be as many"
+    )
+  return [
+    bootstrap.counts(i, len(x)) for i, x in zip(drawn, scores, strict=True)
+  ]
+
+
+def _worst_if_diverged(scores: np.ndarray, direction: str) -> np.ndarray:
+  """Scores of which larger ones are better, -inf if a run diverged."""
+  sign = 1.0 if direction == "max" else -1.0
+  return np.where(np.isfinite(scores), sign * scores, -np.inf)
+
+
+def _wins(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+  """[n_a, n_b, T]: 1 where the run of a is better, 1/2 where they are equal."""
+  return (a[:, None] > b) + 0.5 * (a[:, None] == b)
+
+
+def _middle_mean(scores: np.ndarray) -> np.ndarray:
+  """The mean of the middle half of each row, as `scipy.stats.trim_mean`."""
+  size = scores.shape[1]
+  cut = size // 4
+  return np.sort(scores, axis=1)[:, cut : size - cut].mean(axis=1)
+
+
+def _clipped(interval: Interval) -> Interval:
+  """An interval of probabilities."""
+  return bootstrap.plain(*(np.clip(x, 0.0, 1.0) for x in interval))

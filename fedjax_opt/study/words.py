@@ -1,0 +1,212 @@
+"""Numbers, metrics and settings in words, as sentences and tables have them."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_opt.results.history import is_fraction
+from fedjax_opt.results.names import metric_name, name_of, number, value_of
+from fedjax_opt.study.statistics import Interval
+
+NOTHING = "–"
+
+# Beginnings of metrics -> the examples that they are measured on.
+_EXAMPLES = {
+  "client_test_": "examples that each client holds out",
+  "train_": "the clients' training examples",
+  "validation_": "the validation examples",
+  "test_": "the test examples",
+}
+# Metrics from 0 to 1 that are not written in percent.
+_SHARES = ("density", "f1", "precision", "recall")
+# Intervals of percents that are shorter have two decimals.
+_SHORT = 0.01
+# Decimals that a number may have beyond those of the others.
+_MORE_DECIMALS = 5
+
+
+class Numbers(NamedTuple):
+  """How values of a metric are written.
+
+  Attributes:
+    metric: its identifier.
+    decimals: of percents or of the value itself; None for four digits, of
+      whatever size it is.
+  """
+
+  metric: str
+  decimals: int | None = None
+
+  def value(self, value: float) -> str:
+    """A value without its unit: 91.2."""
+    if not np.isfinite(value):
+      return NOTHING
+    if is_fraction(self.metric):
+      return f"{100 * value:z.{1 if self.decimals is None else self.decimals}f}"
+    if self.decimals is not None:
+      return f"{value:z.{self.decimals}f}"
+    text = f"{value:#.4g}"
+    return number(float(text)) if "e" in text else text.rstrip(".")
+
+  @property
+  def unit(self) -> str:
+    """What follows a value: ' %', or nothing."""
+    return " %" if is_fraction(self.metric) else ""
+
+  def parts(
+    self, interval: Interval, is_difference: bool = False
+  ) -> tuple[str, str]:
+    """A mean and the ends of its interval: ('91.2', '90.1 to 92.3').
+
+    The ends are '' if there are none. All three have more decimals where one
+    of them would read as zero and is not.
+    """
+    estimate, low, high = interval
+    has_ends = np.isfinite([low, high]).all()
+    is_share = (
+      is_fraction(self.metric) or self.metric.rsplit("_", 1)[-1] in _SHARES
+    )
+    if is_share and not is_difference:
+      low, high = max(low, 0.0), min(high, 1.0)
+    shown = [estimate, *([low, high] if has_ends else [])]
+    text, *ends = map(self._without_zeros(shown).value, shown)
+    return text, " to ".join(ends)
+
+  def _without_zeros(self, values: Sequence[float]) -> "Numbers":
+    """With so many decimals that only zero reads as zero, if a few are enough.
+
+    What is smaller still is rounding.
+    """
+    decimals = 1 if self.decimals is None else self.decimals
+    for more in range(_MORE_DECIMALS + 1):
+      finer = self._replace(decimals=decimals + more) if more else self
+      read = [finer.value(v) for v in values if v and np.isfinite(v)]
+      if all(float(text) for text in read):
+        return finer
+    return self
+
+  def whole(self, interval: Interval, name: str = "") -> str:
+    """A mean with its interval, which may be named: 91.2 % (90.1 to 92.3)."""
+    text, ends = self.parts(interval)
+    text += self.unit if text != NOTHING else ""
+    return f"{text} ({name}{ends})" if ends else text
+
+  def alone(self, value: float) -> str:
+    """A value with its unit: 91.2 %."""
+    return self.whole(Interval(value, np.nan, np.nan))
+
+
+def numbers_of(metric: str, intervals: Iterable[Interval]) -> Numbers:
+  """How the values of a study are written.
+
+  Args:
+    metric: its identifier.
+    intervals: all that are to be written. Where most are short, percents have
+      two decimals. Other values have so many that most lengths have two digits.
+  """
+  found = [each for each in intervals if np.isfinite(each).all()]
+  lengths = [each.high - each.low for each in found]
+  length = float(np.median(lengths)) if lengths else 0.0
+  if is_fraction(metric):
+    return Numbers(metric, 2 if 0 < length < _SHORT else 1)
+  if not length:
+    return Numbers(metric)
+  decimals = max(1 - int(np.floor(np.log10(length))), 0)
+  is_lost = any(abs(each.estimate) < 10**-decimals for each in found)
+  return Numbers(metric, None if is_lost or decimals > 5 else decimals)
+
+
+def metric_words(metric: str) -> str:
+  """A metric inside of a sentence: 'test accuracy'."""
+  name = metric_name(metric).removesuffix(" (%)")
+  return name[:1].lower() + name[1:] if name[1:2].islower() else name
+
+
+def on_examples(metric: str) -> str:
+  """A metric and where it is measured: 'accuracy on the test examples'."""
+  begin = "regularized_" if metric.startswith("regularized_") else ""
+  rest = metric.removeprefix(begin)
+  for part, examples in _EXAMPLES.items():
+    if rest.startswith(part):
+      own = metric_words(begin + rest.removeprefix(part))
+      return f"{own} on {examples}"
+  return metric_words(metric)
+
+
+def name(label: str) -> str:
+  """A label inside of a sentence: in quotation marks if it has a comma."""
+  return f"“{label}”" if re.search("[,;:]| and ", label) else label
+
+
+def listed(names: Sequence[str]) -> str:
+  """'a', 'a and b' or 'a, b and c'."""
+  if len(names) < 2:
+    return "".join(names)
+  return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def counted(number: int, word: str) -> str:
+  """'1 seed', '2 seeds'."""
+  return f"{number} {word}" + "s" * (number != 1)
+
+
+def span(numbers: Iterable[int]) -> str:
+  """'3', or '3 to 5' if they differ; '–' of none."""
+  found = sorted(set(numbers))
+  if not found:
+    return NOTHING
+  return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+
+def seconds(value: float) -> str:
+  """A time: 4.2 s, 3 min 20 s, 1 h 5 min."""
+  if not np.isfinite(value):
+    return NOTHING
+  if value < 59.95:
+    return f"{value:.1f} s"
+  whole = round(value)
+  if whole < 3600:
+    return f"{whole // 60} min {whole % 60} s"
+  return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def cost(name: str, value: float | None) -> str:
+  """A cost of `COSTS`: 37.5, 1.24 MB, 12,400."""
+  if value is None or not np.isfinite(value):
+    return NOTHING
+  if name == "bytes":
+    for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+      if value >= size:
+        return f"{value / size:.3g} {unit}"
+    return f"{value:.0f} bytes"
+  is_whole = value >= 1000 or float(value).is_integer()
+  return f"{value:,.0f}" if is_whole else f"{value:.1f}"
+
+
+def condition_label(condition: Mapping[str, Any]) -> str:
+  """A condition for people, such as 'α = 0.1, local steps = 4'."""
+  return ", ".join(f"{name_of(n)} = {exact(v)}" for n, v in condition.items())
+
+
+def setting_label(hyperparameters: Mapping[str, Any]) -> str:
+  """A setting for people, such as 'client learning rate 0.1'."""
+  parts = [f"{name_of(n)} {exact(v)}" for n, v in hyperparameters.items()]
+  return ", ".join(parts)
+
+
+def exact(value: Any) -> str:
+  """A value for people, with all its digits, so that no two look the same."""
+  text = value_of(value)
+  is_float = isinstance(value, float | np.floating) and np.isfinite(value)
+  return repr(float(value)) if is_float and float(text) != value else text
+
+
+def about(value: Any) -> str:
+  """A setting of a study for people: also a mapping or a list."""
+  if isinstance(value, Mapping):
+    return ", ".join(f"{name} {about(each)}" for name, each in value.items())
+  if isinstance(value, list | tuple | set | frozenset):
+    return ", ".join(map(about, value))
+  return value if isinstance(value, str) else exact(value)

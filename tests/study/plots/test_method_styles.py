@@ -1,0 +1,66 @@
+"""Methods in pictures: their looks, their curves and what is refused."""
+
+import numpy as np
+import pytest
+
+from fedjax_opt.study import plots
+from fedjax_opt.study.plots import panels
+
+
+def test_every_method_looks_different_and_the_same_everywhere():
+  labels = [f"method {i}" for i in range(21)]
+  styles = plots.method_styles(labels)
+  assert list(styles) == labels
+  lines = {(style.color, style.linestyle) for style in styles.values()}
+  assert len(lines) == 21
+  many = plots.method_styles(map(str, range(77)))
+  assert len(set(many.values())) == 77
+  assert len({style.color for style in list(styles.values())[:7]}) == 7
+
+
+def test_labels_that_are_identifiers_get_their_names():
+  assert panels.shown_name("fed_avg") == "FedAvg"
+  assert panels.shown_name("fed_avg 0.1") == "fed_avg 0.1"
+
+
+def test_a_curve_of_seeds_is_their_mean_and_range():
+  values = np.array([[1.0, 2.0, 3.0], [3.0, 2.0, np.nan]])
+  curve = panels.as_curve("curves", ([1, 2, 3], values))
+  np.testing.assert_array_equal(curve.mean, [2, 2, np.nan])
+  np.testing.assert_array_equal(curve.low, [1, 2, np.nan])
+  np.testing.assert_array_equal(curve.high, [3, 2, np.nan])
+  assert panels.as_curve("curves", ([1, 2], [1.0, 2.0])).low is None
+
+
+@pytest.mark.parametrize(
+  ("curves", "error", "message"),
+  [
+    ([1], TypeError, "curves: is list; must be a mapping from labels"),
+    ({}, ValueError, "curves: is empty; must have at least one method"),
+    ({"a": {}}, ValueError, r"curves\['a'\]: is empty"),
+    ({"a": {"m": ([1], [1])}, "b": 1}, TypeError, r"curves\['b'\]: is int"),
+    ({"m": 3}, TypeError, r"curves\['m'\]: is int; must be a Curve or"),
+    ({"m": ([1, 2], [[1.0]])}, ValueError, r"curves\['m'\]: shapes of x"),
+    ({"m": ([], [])}, ValueError, "at least one value"),
+    (
+      {"m": plots.Curve([1], [1], low=[1])},
+      ValueError,
+      r"curves\['m'\]: has low or high; must have both",
+    ),
+  ],
+)
+def test_refuses(tmp_path, curves, error, message):
+  path = tmp_path / "a.png"
+  with pytest.raises(error, match=message):
+    plots.study_curves(curves, path, metric="train_loss")
+  assert not path.exists()
+
+
+def test_a_method_without_a_look(tmp_path):
+  with pytest.raises(ValueError, match="styles: has no 'm'; must have every"):
+    plots.study_curves(
+      {"m": ([1], [1])},
+      tmp_path / "a.png",
+      metric="train_loss",
+      styles=plots.method_styles(["other"]),
+    )

@@ -1,0 +1,387 @@
+"""Statistics over seeds and tasks: against rliable, and what they cover."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+import fedjax_opt as fo
+from fedjax_opt.study import bootstrap
+
+NAN = float("nan")
+INF = float("inf")
+statistics = fo.statistics
+# Written by record_rliable.py.
+RLIABLE = json.loads(
+  (pathlib.Path(__file__).parent / "rliable.json").read_text()
+)
+
+
+def test_every_public_name_is_there():
+  assert all(hasattr(statistics, name) for name in statistics.__all__)
+
+
+# Resamples.
+
+
+def test_resamples_follow_the_seed():
+  drawn = statistics.resamples(400, 5, 3)
+  assert drawn.shape == (400, 5)
+  assert set(drawn.ravel()) == set(range(5))
+  np.testing.assert_array_equal(drawn, statistics.resamples(400, 5, 3))
+  assert (drawn != statistics.resamples(400, 5, 4)).any()
+
+
+def test_resamples_of_tasks_are_drawn_apart():
+  drawn = statistics.resamples(400, 5, 3, num_tasks=2)
+  assert drawn.shape == (400, 5, 2)
+  assert (drawn[..., 0] != drawn[..., 1]).any()
+
+
+def test_drawn_resamples_are_those_of_the_seed():
+  values = np.random.default_rng(0).normal(size=(5, 2))
+  for function, shape in (
+    (statistics.mean_interval, {}),
+    (statistics.interquartile_mean, {"num_tasks": 2}),
+  ):
+    drawn = function(values, num_resamples=50, seed=7)
+    given = function(values, indices=statistics.resamples(50, 5, 7, **shape))
+    other = function(values, num_resamples=50, seed=8)
+    np.testing.assert_array_equal(drawn, given)
+    assert (np.array(drawn.low) != other.low).any()
+  a, b = values, values[:4]
+  apart = [
+    statistics.resamples(50, n, s, num_tasks=2) for n, s in ((5, 7), (4, 8))
+  ]
+  assert statistics.probability_of_improvement(
+    a, b, num_resamples=50, seed=7
+  ) == statistics.probability_of_improvement(a, b, indices=apart)
+
+
+# Against rliable.
+
+
+@pytest.mark.parametrize("case", RLIABLE, ids=lambda case: case["name"])
+def test_percentile_intervals_are_those_of_rliable(case):
+  indices, scores = case["indices"], [case["scores"]]
+  if case["name"] == "probability_of_improvement":
+    of_a, of_b = zip(*indices, strict=True)
+    indices, scores = (np.array(of_a), np.array(of_b)), case["scores"]
+  elif case["name"] == "mean_interval":
+    indices, scores = np.array(indices)[..., 0], [np.array(scores[0])[:, 0]]
+  if "thresholds" in case:
+    scores.append(case["thresholds"])
+  found = getattr(statistics, case["name"])(
+    *scores, confidence=0.9, method="percentile", indices=indices
+  )
+  for name in ("estimate", "low", "high"):
+    np.testing.assert_allclose(
+      np.atleast_1d(getattr(found, name)), case[name], rtol=0, atol=1e-13
+    )
+
+
+# Intervals of means.
+
+
+@pytest.mark.parametrize("num_seeds", [2, 3, 4, 5, 10, 20])
+@pytest.mark.parametrize("paired", [False, True])
+def test_intervals_of_means_cover_as_they_say(num_seeds, paired):
+  rng = np.random.default_rng(num_seeds)
+  values = 3 + rng.normal(size=(num_seeds, 2000))
+  if paired:
+    # What the seed does to both methods is ten times their difference.
+    of_seed = 10 * rng.normal(size=values.shape)
+    a, b = values + of_seed, of_seed
+    found = statistics.paired_difference(a, b, num_resamples=2000)
+  else:
+    found = statistics.mean_interval(values, num_resamples=2000)
+  covered = (found.low <= 3) & (found.high >= 3)
+  assert 0.93 <= covered.mean() <= 0.97
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.8, 0.99])
+def test_other_confidences_are_covered_too(confidence):
+  values = np.random.default_rng(1).normal(size=(5, 2000))
+  found = statistics.mean_interval(values, confidence, num_resamples=2000)
+  covered = ((found.low <= 0) & (found.high >= 0)).mean()
+  assert abs(covered - confidence) <= 4 * np.sqrt(
+    confidence * (1 - confidence) / 2000
+  )
+
+
+def test_plain_percentiles_are_too_narrow_for_few_seeds():
+  values = np.random.default_rng(0).normal(size=(5, 2000))
+  found = statistics.mean_interval(values, method="percentile")
+  covered = ((found.low <= 0) & (found.high >= 0)).mean()
+  assert 0.80 <= covered <= 0.87
+
+
+def test_the_width_is_students_and_leans_to_the_spread_out_side():
+  values = [0.0, 0.0, 0.1, 2.0]
+  mean, low, high = statistics.mean_interval(values)
+  # t = 3.182 for 3 degrees of freedom.
+  width = 2 * 3.1824463 * np.std(values, ddof=1) / 2
+  assert high - low == pytest.approx(width, rel=1e-7)
+  assert high - mean > 1.3 * (mean - low) > 0
+
+
+def test_equal_values_have_an_interval_without_width():
+  for method in ("student", "percentile"):
+    found = statistics.mean_interval([0.1] * 3, method=method)
+    assert found == pytest.approx((0.1, 0.1, 0.1), abs=1e-15)
+
+
+def test_small_confidence_of_two_seeds_keeps_the_mean_inside():
+  # Both percentiles are the mean itself: they say nothing of the sides.
+  mean, low, high = statistics.mean_interval([0.0, 1.0], 0.1)
+  assert mean - low == pytest.approx(high - mean)
+  assert high > low
+
+
+def test_the_mean_is_inside_where_both_percentiles_are_on_one_side():
+  # Resamples that all miss the large value.
+  indices = [[0, 1, 2, 0], [0, 1, 2, 2]]
+  mean, low, high = statistics.mean_interval(
+    [0.0, 0.01, 0.02, 10.0], indices=indices
+  )
+  assert low < mean == high
+
+
+def test_one_seed_has_no_interval():
+  values = [[0.5, 0.6]]
+  found = statistics.mean_interval(values)
+  np.testing.assert_array_equal(found.estimate, [0.5, 0.6])
+  assert np.isnan([found.low, found.high]).all()
+  for function in (
+    lambda: statistics.interquartile_mean(values),
+    lambda: statistics.probability_of_improvement(values, values),
+    lambda: statistics.performance_profile(values, [0.55]),
+  ):
+    found = function()
+    assert np.isfinite(found.estimate).all()
+    assert np.isnan(found.low).all()
+    assert np.isnan(found.high).all()
+
+
+def test_curves_are_many_means():
+  values = np.random.default_rng(0).normal(size=(4, 3, 2))
+  found = statistics.mean_interval(values)
+  assert found.low.shape == (3, 2)
+  alone = statistics.mean_interval(values[:, 2, 1])
+  assert isinstance(alone.low, float)
+  np.testing.assert_allclose([x[2, 1] for x in found], alone, rtol=1e-12)
+
+
+def test_a_block_of_columns_at_a_time_changes_nothing(monkeypatch):
+  values = np.random.default_rng(0).normal(size=(4, 11))
+  at_once = statistics.mean_interval(values, num_resamples=500)
+  monkeypatch.setattr(bootstrap, "_BLOCK", 2000)
+  in_blocks = statistics.mean_interval(values, num_resamples=500)
+  np.testing.assert_allclose(in_blocks, at_once, rtol=1e-12)
+
+
+@pytest.mark.parametrize("broken", [NAN, INF, -INF])
+def test_a_diverged_seed_has_no_mean(broken):
+  values = np.array([[0.5, 0.5], [0.6, broken], [0.7, 0.7]])
+  for found in (
+    statistics.mean_interval(values),
+    statistics.paired_difference(values, values),
+  ):
+    assert np.isfinite([x[0] for x in found]).all()
+    assert np.isnan([x[1] for x in found]).all()
+  assert np.isnan(statistics.interquartile_mean(values)).all()
+
+
+def test_paired_difference_is_of_the_same_seeds():
+  a, b = np.array([0.5, 0.7, 0.9]), np.array([0.4, 0.65, 0.75])
+  np.testing.assert_array_equal(
+    statistics.paired_difference(a, b), statistics.mean_interval(a - b)
+  )
+
+
+# Many tasks.
+
+
+def test_student_widens_the_percentile_interval():
+  scores = np.random.default_rng(0).normal(size=(5, 4))
+  plain = statistics.interquartile_mean(scores, method="percentile")
+  wide = statistics.interquartile_mean(scores)
+  # t of 4 * (5 - 1) degrees of freedom.
+  factor = np.sqrt(5 / 4) * 2.1199053 / 1.9599640
+  assert wide.estimate == plain.estimate
+  assert wide.low - wide.estimate == pytest.approx(
+    factor * (plain.low - plain.estimate), rel=1e-6
+  )
+  assert wide.high - wide.estimate == pytest.approx(
+    factor * (plain.high - plain.estimate), rel=1e-6
+  )
+
+
+def test_improvement_counts_pairs_and_half_of_ties():
+  a = [[0.9, 0.5], [0.7, 0.5]]
+  b = [[0.8, 0.5], [0.6, 0.4], [0.7, 0.4]]
+  # Task 1: 3 + 1.5 of 6; task 2: 4 + 2 / 2 of 6.
+  of_max = statistics.probability_of_improvement(a, b)
+  assert of_max.estimate == pytest.approx((4.5 / 6 + 5 / 6) / 2)
+  of_min = statistics.probability_of_improvement(a, b, direction="min")
+  assert of_min.estimate == pytest.approx(1 - of_max.estimate)
+  assert 0 <= of_max.low < of_max.estimate < of_max.high <= 1
+
+
+@pytest.mark.parametrize("direction", ["max", "min"])
+@pytest.mark.parametrize("broken", [NAN, INF, -INF])
+def test_diverged_runs_lose_and_tie_with_one_another(direction, broken):
+  found = statistics.probability_of_improvement(
+    [1.0, broken], [2.0, NAN], direction=direction
+  )
+  first = 1.0 if direction == "min" else 0.0
+  # The pairs: (1, 2), (1, NaN), (broken, 2), (broken, NaN).
+  assert found.estimate == (first + 1 + 0 + 0.5) / 4
+
+
+def test_profile_counts_runs_strictly_better():
+  scores = [[0.5, 0.9], [0.7, NAN]]
+  above = statistics.performance_profile(scores, [0.4, 0.5, 0.8, 1.0])
+  np.testing.assert_array_equal(above.estimate, [0.75, 0.5, 0.25, 0])
+  below = statistics.performance_profile(
+    scores, [0.4, 0.5, 0.8, 1.0], direction="min"
+  )
+  np.testing.assert_array_equal(below.estimate, [0, 0, 0.5, 0.75])
+  assert (above.low <= above.estimate).all()
+  assert (above.high >= above.estimate).all()
+  assert min(above.low) >= 0
+  assert max(above.high) <= 1
+
+
+# Refusals.
+
+OK = [[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]
+
+
+@pytest.mark.parametrize(
+  ("call", "error", "message"),
+  [
+    (
+      lambda s: s.resamples(0, 5),
+      ValueError,
+      "num=0: must be at least 1",
+    ),
+    (lambda s: s.resamples(9, 2.5), TypeError, "size=2.5: must be a whole"),
+    (lambda s: s.resamples(9, 2, -1), ValueError, "seed=-1: must not be"),
+    (
+      lambda s: s.resamples(9, 2, num_tasks=0),
+      ValueError,
+      "num_tasks=0: must be at least 1",
+    ),
+    (
+      lambda s: s.mean_interval([]),
+      ValueError,
+      r"values=\[\]: must hold at least one number",
+    ),
+    (lambda s: s.mean_interval(0.5), ValueError, "values=0.5: must hold"),
+    (
+      lambda s: s.mean_interval(["0.1"]),
+      TypeError,
+      "values=.*: must be real numbers, NaN for a run that diverged",
+    ),
+    (lambda s: s.mean_interval([0.1, None]), TypeError, "values=.*: must be"),
+    (
+      lambda s: s.mean_interval([[0.1], [0.2, 0.3]]),
+      ValueError,
+      "values=.*: its rows have unequal lengths",
+    ),
+    (
+      lambda s: s.mean_interval(OK, 95),
+      ValueError,
+      r"confidence=95: must be in \(0, 1\)",
+    ),
+    (
+      lambda s: s.mean_interval(OK, "0.95"),
+      TypeError,
+      "confidence='0.95': must be a number",
+    ),
+    (
+      lambda s: s.mean_interval(OK, method="t"),
+      ValueError,
+      "method='t': must be one of student, percentile",
+    ),
+    (
+      lambda s: s.mean_interval(OK, num_resamples=0),
+      ValueError,
+      "num_resamples=0: must be at least 1",
+    ),
+    (lambda s: s.mean_interval(OK, seed=0.5), TypeError, "seed=0.5: must be"),
+    (
+      lambda s: s.mean_interval(OK, indices=[[0.0, 1.0, 2.0]]),
+      TypeError,
+      "indices=.*: must be whole numbers",
+    ),
+    (
+      lambda s: s.mean_interval(OK, indices=[[0, 1]]),
+      ValueError,
+      r"indices: the shape is \[1, 2\]; must be \[number of resamples, 3\]",
+    ),
+    (
+      lambda s: s.mean_interval(OK, indices=[[0, 1, 3]]),
+      ValueError,
+      "indices: go from 0 to 3; must be from 0 to 2",
+    ),
+    (
+      lambda s: s.interquartile_mean(OK, indices=[[0, 1, 2]]),
+      ValueError,
+      r"must be \[number of resamples, 3, 2\]",
+    ),
+    (
+      lambda s: s.interquartile_mean([OK]),
+      ValueError,
+      r"scores: the shape is \[1, 3, 2\]; must be \[seeds\] or \[seeds, tasks",
+    ),
+    (
+      lambda s: s.paired_difference([0.1, 0.2], [0.1]),
+      ValueError,
+      r"b: the shape is \[1\]; must be \[2\], as of a: the same seeds",
+    ),
+    (
+      lambda s: s.paired_difference(OK, "b"),
+      TypeError,
+      "b='b': must be real numbers",
+    ),
+    (
+      lambda s: s.probability_of_improvement(OK, [0.1]),
+      ValueError,
+      "b: has 1 tasks; must have 2, as a has",
+    ),
+    (
+      lambda s: s.probability_of_improvement(OK, OK, direction="up"),
+      ValueError,
+      "direction='up': must be one of max, min",
+    ),
+    (
+      lambda s: s.probability_of_improvement(OK, OK, indices=np.zeros((3, 3))),
+      TypeError,
+      "indices=.*: must be a pair, the resamples of a and those of b",
+    ),
+    (
+      lambda s: s.probability_of_improvement(
+        [1.0], [2.0], indices=([[0], [0]], [[0]])
+      ),
+      ValueError,
+      "indices: 2 resamples of a and 1 of b; must be as many",
+    ),
+    (
+      lambda s: s.performance_profile(OK, [[0.5]]),
+      ValueError,
+      "thresholds=.*: must be a list of numbers",
+    ),
+    (
+      lambda s: s.performance_profile(OK, [NAN]),
+      ValueError,
+      "thresholds=.*: must be a list of numbers",
+    ),
+  ],
+)
+def test_bad_input_is_one_clear_line(call, error, message):
+  with pytest.raises(error, match=message) as caught:
+    call(statistics)
+  assert "\n" not in str(caught.value)

@@ -1,0 +1,343 @@
+"""The rule of verdicts, and what is said in words."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from fedjax_opt.study import statistics, verdicts
+from fedjax_opt.study.limits import limits_of
+from fedjax_opt.study.report import tables
+from fedjax_opt.study.verdicts import BEST, DIVERGED, TIED, WORSE
+from tests.study import made
+from tests.study.made import NAN, cell, study
+
+
+def by_method(of):
+  return {v.cell.method: v for v in verdicts.verdicts(of)}
+
+
+def test_best_worse_and_not_told_apart():
+  found = verdicts.verdicts(made.plain())
+  assert [v.verdict for v in found] == 2 * [WORSE, BEST, TIED]
+  worse, best, tied = found[:3]
+  finals = [v.cell.final("test_accuracy") for v in (worse, best, tied)]
+  assert best.value == statistics.mean_interval(finals[1])
+  assert worse.behind == statistics.paired_difference(finals[1], finals[0])
+  assert tied.behind.low < 0 < tied.behind.high
+  assert np.isnan(best.behind.estimate)
+  assert worse.probability.estimate == 1
+  assert 0.5 <= tied.probability.estimate < 1
+
+
+def test_of_a_loss_the_lowest_is_best():
+  losses = dataclasses.replace(made.plain(), metric="test_loss", target=0.25)
+  found = verdicts.verdicts(losses)
+  assert [v.verdict for v in found] == 2 * [WORSE, BEST, TIED]
+  assert found[0].behind.estimate == pytest.approx(0.1)
+  assert found[0].probability.estimate == 1
+  assert "SCAFFOLD has the lowest mean test loss" in sentences(losses)[1]
+
+
+def test_pairs_are_of_the_same_seed():
+  values = np.array([0.5, 0.6, 0.7])
+  other = values[::-1] - np.array([0.01, 0.012, 0.008])
+  same = by_method(study(cell("a", values), cell("b", other)))
+  assert same["b"].verdict == TIED
+  # The same runs, with the seeds in another order.
+  turned = by_method(
+    study(cell("a", values), cell("b", other, seeds=[12, 11, 10]))
+  )
+  assert turned["b"].verdict == WORSE
+  assert turned["b"].behind.estimate == pytest.approx(0.01)
+
+
+def test_pairs_are_over_the_seeds_that_both_have():
+  of = study(cell("a", [0.9, 0.8, 0.7]), cell("b", [0.5, 0.7], seeds=[12, 11]))
+  behind = by_method(of)["b"].behind
+  assert behind == statistics.paired_difference([0.8, 0.7], [0.7, 0.5])
+  assert any("same seeds" in line for line in warnings(of))
+
+
+@pytest.mark.parametrize("seeds", [(12, 14, 15), (13, 14, 15)])
+def test_without_two_common_seeds_nothing_is_told(seeds):
+  of = study(
+    cell("a", [0.9, 0.91, 0.92]), cell("b", [0.5, 0.51, 0.52], seeds=seeds)
+  )
+  found = verdicts.verdicts(of)
+  assert found[1].verdict == TIED
+  assert np.isnan(found[1].behind.low)
+  text = "b: it shares fewer than two seeds with the best"
+  assert any(line.startswith(text) for line in warnings(of))
+  notes = tables.main_table(of, found).notes
+  assert not any("has 0 in it" in note for note in notes)
+
+
+def test_the_best_is_not_told_by_the_luck_of_other_seeds():
+  """a is better with every seed that both have; its fourth one is a bad one."""
+  a, b = cell("a", [0.9, 0.8, 0.7, 0.5]), cell("b", [0.885, 0.79, 0.69])
+  for cells in ((a, b), (b, a)):
+    found = by_method(study(*cells))
+    assert [found[m].verdict for m in "ab"] == [BEST, WORSE]
+    assert "over the seeds that all methods have" in sentences(study(*cells))[0]
+
+
+def test_conditions_may_have_seeds_of_their_own():
+  of = study(
+    *[
+      cell(m, [0.5, 0.6], {"alpha": alpha}, seeds=(first, first + 1))
+      for alpha, first in ((1.0, 0), (0.1, 5))
+      for m in "ab"
+    ]
+  )
+  assert not any("same seeds" in line for line in warnings(of))
+
+
+def test_a_few_wins_are_no_certainty():
+  """Where every run of the best wins, there is no interval of that."""
+  of = study(cell("a", [0.9, 0.91, 0.95]), cell("b", [0.5, 0.53, 0.52]))
+  found = verdicts.verdicts(of)
+  assert found[1].probability.estimate == 1
+  assert np.isnan(found[1].probability[1:]).all()
+  assert tables.differences(of, found).rows[0][2][:2] == ("100", "")
+  some = study(cell("a", [0.9, 0.51, 0.95, 0.9]), cell("b", [0.5, 0.53, 0.52]))
+  _, low, high = by_method(some)["b"].probability
+  assert 0 <= low < high <= 1
+
+
+def test_a_method_that_diverged_is_not_the_best():
+  of = study(
+    cell("a", [0.9, NAN, 0.9, 0.9]), cell("b", [0.5] * 4), cell("c", [])
+  )
+  found = by_method(of)
+  assert [found[m].verdict for m in "abc"] == [DIVERGED, BEST, DIVERGED]
+  assert [found[m].num_diverged for m in "abc"] == [1, 0, 0]
+  assert [found[m].num_seeds for m in "abc"] == [4, 4, 0]
+  assert np.isnan(found["a"].value.estimate)
+  lines = warnings(of)
+  assert "a: 1 of 4 seeds of the report diverged." in lines
+  assert "c: every setting diverged." in lines
+  (line,) = sentences(of)
+  assert line.startswith("b has the highest mean test accuracy, 50.0 % (")
+  assert line.endswith("; a and c diverged.")
+
+
+def test_without_a_best_every_method_diverged():
+  of = study(cell("a", [NAN, 0.9]), cell("b", []))
+  assert [v.verdict for v in verdicts.verdicts(of)] == [DIVERGED, DIVERGED]
+  assert sentences(of) == ["Every method diverged."]
+
+
+def test_one_seed_has_no_interval_and_no_verdict():
+  of = study(cell("a", [0.9]), cell("b", [0.5]))
+  found = by_method(of)
+  assert found["b"].verdict == TIED
+  assert np.isnan(found["a"].value.low)
+  assert "With one seed there is no interval, and no verdict." in warnings(of)
+  assert sentences(of) == [
+    "a has the highest mean test accuracy, 90.0 %; b is not told apart from it."
+  ]
+
+
+def test_to_target_is_the_mean_over_seeds():
+  of = made.plain()
+  _, best, _, *others = verdicts.verdicts(of)
+  # Evaluated at rounds 0, 10 and 20; half way to 0.8 it is 0.45.
+  assert best.to_target == {
+    "rounds": 20,
+    "bytes": 20000,
+    "gradient_evaluations": 100,
+  }
+  assert all(np.isnan(v.to_target["rounds"]) for v in others)
+  without = dataclasses.replace(of, target=None)
+  assert verdicts.verdicts(without)[0].to_target == {}
+
+
+def test_to_target_of_costs_that_were_not_measured():
+  of = study(cell("a", [0.9, 0.9]), target=0.5)
+  del of.cells[0].measured.history.metrics["bytes_up"]
+  (found,) = verdicts.verdicts(of)
+  assert found.to_target["rounds"] == 10
+  assert np.isnan(found.to_target["bytes"])
+
+
+def warnings(of):
+  return limits_of(of, verdicts.verdicts(of))
+
+
+def sentences(of):
+  return verdicts.sentences(of, verdicts.verdicts(of))
+
+
+def test_warnings_of_edges_are_joined():
+  tried = {0.1: [0.5, 0.5], 1.0: [0.8, 0.8]}
+  values = [0.5, 0.5, 0.5, 0.5]
+  cells = [cell("a", values, {"alpha": x}, tried=tried) for x in (1, 2, 3)]
+  edge = (
+    "the best client learning rate, 1, is the largest that was tried; a better "
+    "one may lie outside the grid."
+  )
+  assert warnings(study(*cells)) == [f"a under all conditions: {edge}"]
+  inner = {0.1: [0.5], 1.0: [0.8], 10.0: [0.1]}
+  cells[1] = cell("a", values, {"alpha": 2}, tried=inner)
+  assert f"a at α = 1; α = 3: {edge}" in warnings(study(*cells))
+
+
+def test_warnings_of_budgets_and_choices():
+  tried = {0.01: [0.1] * 2, 0.1: [0.8] * 2, 1.0: [0.1] * 2}
+  more = {**tried, 10.0: [0.1] * 2}
+  four = [0.5] * 4
+  of = study(
+    cell("a", four, tried=tried),
+    cell("b", four, tried=more, seeds=[0, 1, 2, 3]),
+    cell("c", four),
+  )
+  lines = warnings(of)
+  assert "Tuning budgets differ: a 3, b 4 settings." in lines
+  assert "c was not tuned: a single setting." in lines
+  fresh = [line for line in lines if "with the seeds of the report" in line]
+  assert [line[:3] for line in fresh] == ["b: "]
+  on_test = dataclasses.replace(
+    of.cells[0], criterion=dataclasses.replace(
+      of.cells[0].criterion, metric="test_accuracy"
+    )
+  )  # fmt: skip
+  assert any("on test examples" in line for line in warnings(study(on_test)))
+
+
+def test_no_warning_where_there_is_nothing_to_say():
+  tried = {0.01: [0.1] * 2, 0.1: [0.8] * 2, 1.0: [0.1] * 2}
+  cells = [cell(m, [0.5, 0.6, 0.5, 0.6], tried=tried) for m in "ab"]
+  assert warnings(study(*cells)) == []
+
+
+def test_sentences_agree_with_verdicts():
+  of = made.plain()
+  lines = sentences(of)
+  assert lines[0] == (
+    "SCAFFOLD and Δ-SGD are best, or not told apart from the best, under both "
+    "conditions; FedAvg under none."
+  )
+  assert lines[1] == (
+    "At α = 1, SCAFFOLD has the highest mean test accuracy, 80.0 % (95 % "
+    "interval 79.0 to 81.0); Δ-SGD is not told apart from it; FedAvg is worse."
+  )
+  assert lines[2].startswith("At α = 0.1, SCAFFOLD has the highest")
+  assert len(lines) == 3
+
+
+def test_missing_cells_are_told():
+  of = study(*made.plain().cells[:-1])
+  assert "1 pair of a method and a condition did not run." in warnings(of)
+  assert "Δ-SGD under 1 of 1" in sentences(of)[0]
+  fewer = study(of.cells[1], *of.cells[3:])  # SCAFFOLD alone ran under both.
+  assert set(verdicts.overall(fewer)) == {"SCAFFOLD"}
+
+
+def test_a_study_that_measured_nothing_can_be_shown():
+  of = study(cell("a", []))
+  assert by_method(of)["a"].num_seeds == 0
+  assert sentences(of) == ["a diverged."]
+  assert warnings(of)[0] == "a: every setting diverged."
+  assert "every setting" in of._repr_html_()
+
+
+def test_matrices_need_all_conditions():
+  of = made.plain()
+  assert {m: v.shape for m, v in verdicts.matrices_of(of).items()} == (
+    dict.fromkeys(of.methods, (5, 2))
+  )
+  assert set(verdicts.overall(study(*of.cells[:-1]))) == {"FedAvg", "SCAFFOLD"}
+  assert verdicts.overall(study(*of.cells[:3])) == {}
+
+
+def test_labels_with_a_comma_stay_apart():
+  of = study(
+    cell("FedAvg, SGD", [0.6, 0.6]),
+    *[cell(f"FedAvg, {x}", [0.5, 0.6]) for x in ("Adam", "b")],
+  )
+  assert (
+    "; “FedAvg, Adam” and “FedAvg, b” are not told apart" in sentences(of)[0]
+  )
+
+
+def test_a_difference_without_a_width_needs_six_seeds():
+  """Of two equal methods all of five seeds favour one with 6 %."""
+  for num_seeds, verdict in ((2, TIED), (5, TIED), (6, WORSE)):
+    values = 0.97 - np.arange(num_seeds) / 360
+    of = study(cell("a", values), cell("b", values - 1 / 360))
+    found = by_method(of)["b"]
+    assert found.verdict == verdict
+    assert found.behind.estimate == pytest.approx(1 / 360)
+    assert np.isnan(found.behind.low)
+    text = f"b: its difference to the best is the same at all {num_seeds} seeds"
+    assert (verdict == TIED) == any(x.startswith(text) for x in warnings(of))
+
+
+def test_a_width_by_rounding_is_none():
+  """Also where the best is 0."""
+  ends = np.float32([0.3, np.nextafter(np.float32(0.3), np.float32(1))])
+  of = study(cell("a", ends), cell("b", [0.0, 0.0]))
+  found = by_method(of)["b"]
+  assert found.verdict == TIED
+  assert np.isnan(found.behind.low)
+
+
+def test_differences_by_rounding_are_none():
+  values = np.array([0.9, 0.8, 0.7, 0.75, 0.85, 0.6])
+  of = study(cell("a", values), cell("b", values - 6e-8))
+  assert [v.verdict for v in verdicts.verdicts(of)] == [BEST, BEST]
+
+
+def test_methods_with_the_same_mean_are_all_best():
+  """A third is worse only if it is told apart from each of them."""
+  steady, loose = [0.8, 0.81, 0.79, 0.8], [0.9, 0.7, 0.95, 0.65]
+  third = [0.75, 0.77, 0.74, 0.76]
+  for first, second in (("a", "b"), ("b", "a")):
+    cells = {"a": cell("a", steady), "b": cell("b", loose)}
+    of = study(cells[first], cells[second], cell("c", third))
+    found = by_method(of)
+    assert [found[m].verdict for m in "abc"] == [BEST, BEST, TIED]
+    assert found["c"].behind == statistics.paired_difference(loose, third)
+    (line,) = sentences(of)
+    assert line == (
+      f"{first} and {second} have the same highest mean test accuracy, 80.0 %; "
+      "c is not told apart from them."
+    )
+  alone = by_method(study(cells["a"], cell("c", third)))
+  assert alone["c"].verdict == WORSE
+
+
+def test_settings_that_diverged_in_tuning_are_told():
+  tried = {0.01: [0.1] * 2, 0.1: [0.8] * 2, 1.0: [0.1] * 2, 3.0: [NAN] * 2}
+  of = study(*[cell(m, [0.5, 0.6, 0.5, 0.6], tried=tried) for m in "ab"])
+  assert "a: 1 of 4 settings diverged in tuning." in warnings(of)
+
+
+def test_a_study_without_tuning_says_so():
+  of = study(cell("a", [0.5, 0.6] * 2), cell("b", [0.4, 0.7] * 2))
+  assert warnings(of) == [
+    "Nothing was tuned: each method ran at a single setting."
+  ]
+
+
+def test_without_a_loss_divergence_is_not_seen():
+  of = study(cell("a", [0.5, 0.6] * 2))
+  assert not any("No loss was measured" in line for line in warnings(of))
+  metrics = of.cells[0].measured.history.metrics
+  for name in [name for name in metrics if name.endswith("loss")]:
+    del metrics[name]
+  assert any("No loss was measured" in line for line in warnings(of))
+
+
+def test_a_study_has_limits_of_its_own():
+  of = study(cell("a", [0.5, 0.6] * 2), notes=("The cohort differs.",))
+  assert "The cohort differs." in warnings(of)
+
+
+def test_runs_that_are_not_verified_are_named():
+  a, b = cell("a", [0.5, 0.6] * 2), cell("b", [0.5, 0.6] * 2)
+  of = study(a, dataclasses.replace(b, is_verified=False))
+  found = [line for line in warnings(of) if "not verified" in line]
+  assert [line.partition(" are")[0] for line in found] == ["Runs of b"]
+  assert not any("not verified" in line for line in warnings(study(a, b)))
