@@ -18,10 +18,10 @@ import compiled
 import jax
 import stand_ins
 from accelerator_targets import H100, TARGETS
+from experiments.flags import command_line
 from jax.experimental import topologies
 
 from experiments import job as jobs
-from experiments.flags import command_line
 from fedjax_opt import Simulator, target
 from fedjax_opt.data import tfds
 from fedjax_opt.models import convolution

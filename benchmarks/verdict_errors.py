@@ -12,10 +12,10 @@ import argparse
 
 import numpy as np
 
-from fedjax_opt.comparison.cells import Cell, Measured, Study
 from fedjax_opt.results.history import History
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import verdicts
+from fedjax_opt.study.cells import Cell, Measured, Study
 
 METHODS, SEEDS = (2, 4, 8), (3, 5, 10)
 METRIC = "test_loss"

@@ -57,11 +57,11 @@ from experiments.data import Loader
 from experiments.store import Store
 from experiments.studies import cells, collect, plan, request
 from fedjax_opt import folders, locks, plots
-from fedjax_opt.comparison.cells import Cell, Study
 from fedjax_opt.registry import nearest
 from fedjax_opt.results import json_files
 from fedjax_opt.results.history import direction
 from fedjax_opt.study import verdicts
+from fedjax_opt.study.cells import Cell, Study
 from fedjax_opt.study.limits import limits_of
 from fedjax_opt.study.report import formats
 from fedjax_opt.study.words import condition_label, setting_label

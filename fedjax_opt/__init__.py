@@ -48,8 +48,6 @@ from fedjax_opt.algorithms import (
   scaffold,
 )
 from fedjax_opt.base import Algorithm, ClientOutput, grad_fn_of
-from fedjax_opt.comparison.cells import Cell, Study
-from fedjax_opt.comparison.studies import Method, compare
 from fedjax_opt.data import partition, synthetic
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
@@ -81,6 +79,8 @@ from fedjax_opt.simulator import (
   sweep,
 )
 from fedjax_opt.study import plots, statistics
+from fedjax_opt.study.cells import Cell, Study
+from fedjax_opt.study.compare import Method, compare
 from fedjax_opt.trainable import train_only
 
 __all__ = [

@@ -24,8 +24,8 @@ from experiments.artefacts.record import Kept, Record
 from experiments.data import Loader
 from experiments.store import Store
 from fedjax_opt import Run, load_run, locks
-from fedjax_opt.comparison.cells import Measured
 from fedjax_opt.results.selection import Criterion
+from fedjax_opt.study.cells import Measured
 from fedjax_opt.study.tune import choose
 
 _RECORD = "record.json"  # Of a computation, in its folder.

@@ -7,9 +7,9 @@ from experiments import job, workers
 from experiments.spec.spec import Spec
 from experiments.store import Store
 from experiments.studies.plan import Planned
-from fedjax_opt.comparison.cells import Measured
 from fedjax_opt.results.load import Run
 from fedjax_opt.results.selection import Criterion
+from fedjax_opt.study.cells import Measured
 from fedjax_opt.study.tune import Ran, Tuned, tune
 
 

@@ -12,11 +12,11 @@ from experiments import command
 from experiments.spec.spec import FLAGS, conditions
 from experiments.studies.cells import Done, ran
 from experiments.studies.plan import Planned, labels_of
-from fedjax_opt.comparison.cells import Cell, Measured
 from fedjax_opt.data import digest
 from fedjax_opt.results.history import History
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.selection import tune
+from fedjax_opt.study.cells import Cell, Measured
 from fedjax_opt.study.tune import Tuned
 
 # Parts of a config.json that say nothing of the method.

@@ -13,9 +13,8 @@ from experiments.spec.resolve import resolve
 from experiments.spec.spec import FLAGS, Spec
 from experiments.studies.request import Request
 from fedjax_opt import Population
-from fedjax_opt.comparison import budgets
 from fedjax_opt.results.names import name_of, value_of
-from fedjax_opt.study import words
+from fedjax_opt.study import budgets, words
 
 # Groups of flags that say on what, and on which clients, methods are compared.
 _OF_DATA = ("data", "selection")

@@ -14,7 +14,7 @@ from fedjax_opt.study.verdicts import TIED, Verdict, names_of, seeds_of
 from fedjax_opt.study.words import condition_label, exact
 
 if TYPE_CHECKING:  # They import this file where they are shown.
-  from fedjax_opt.comparison.cells import Cell, Study
+  from fedjax_opt.study.cells import Cell, Study
 
 
 def limits_of(study: Study, found: Sequence[Verdict]) -> list[str]:

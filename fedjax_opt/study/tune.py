@@ -7,10 +7,10 @@ command line finds a run in its store or does it now.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fedjax_opt.comparison.budgets import num_settings
-from fedjax_opt.comparison.cells import Cell, Measured
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.results.selection import tune as ranked
+from fedjax_opt.study.budgets import num_settings
+from fedjax_opt.study.cells import Cell, Measured
 
 Grid = Mapping[str, Sequence[float]]  # hyperparameter -> values
 

@@ -16,7 +16,7 @@ from fedjax_opt.study.statistics import Interval
 from fedjax_opt.study.words import condition_label
 
 if TYPE_CHECKING:  # They import this file where they are shown.
-  from fedjax_opt.comparison.cells import Cell, Study
+  from fedjax_opt.study.cells import Cell, Study
 
 BEST, WORSE, TIED, DIVERGED = "best", "worse", "not told apart", "diverged"
 # Means that differ by less, relative to the larger one, are the same: metrics

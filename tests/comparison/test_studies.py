@@ -7,8 +7,8 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt.comparison import studies
 from fedjax_opt.engine.executor import Executor
+from fedjax_opt.study import compare as studies
 from tests.checks import given
 
 N, M = 48, 4

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.comparison.cells import Cell, Measured, Study
 from fedjax_opt.results.history import History
 from fedjax_opt.results.selection import Criterion
+from fedjax_opt.study.cells import Cell, Measured, Study
 
 NAN = float("nan")
 ROUNDS = [0, 10, 20]

@@ -9,8 +9,8 @@ import re
 import numpy as np
 import pytest
 
-from fedjax_opt.comparison.cells import Measured
 from fedjax_opt.study import verdicts
+from fedjax_opt.study.cells import Measured
 from fedjax_opt.study.limits import limits_of
 from fedjax_opt.study.report import page, pictures
 from tests.study import made

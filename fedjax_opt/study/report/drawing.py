@@ -15,7 +15,7 @@ from fedjax_opt.study.verdicts import Verdict
 from fedjax_opt.study.words import condition_label
 
 if TYPE_CHECKING:  # They import this file where they are shown.
-  from fedjax_opt.comparison.cells import Cell, Study
+  from fedjax_opt.study.cells import Cell, Study
 
 # Characters of a method's name in a legend.
 _MAX_LABEL = 36

@@ -31,7 +31,7 @@ from fedjax_opt.study.report.pictures import Picture
 from fedjax_opt.study.verdicts import Verdict
 
 if TYPE_CHECKING:  # It imports this file where it is shown.
-  from fedjax_opt.comparison.cells import Study
+  from fedjax_opt.study.cells import Study
 
 _PAGE = "report.html"
 _MARKS = (_PAGE, "study.json")  # Either says that a folder is that of a study.

@@ -24,7 +24,7 @@ from fedjax_opt.study.verdicts import DIVERGED, Verdict, spent
 from fedjax_opt.study.words import condition_label
 
 if TYPE_CHECKING:  # They import this file where they are shown.
-  from fedjax_opt.comparison.cells import Cell, Study
+  from fedjax_opt.study.cells import Cell, Study
 
 _NUM_THRESHOLDS = 101
 _TRACES = ("step_size", "smoothness_step", "growth_step")

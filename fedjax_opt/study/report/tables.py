@@ -19,7 +19,7 @@ from fedjax_opt.study.verdicts import BEST, DIVERGED, TIED, Verdict, spent
 from fedjax_opt.study.words import condition_label, exact
 
 if TYPE_CHECKING:  # They import this file where they are shown.
-  from fedjax_opt.comparison.cells import Cell, Study
+  from fedjax_opt.study.cells import Cell, Study
 
 # Up to so many conditions, or tuned hyperparameters, have a column each.
 _MAX_CONDITIONS, _MAX_HYPERPARAMETERS = 6, 4

@@ -21,7 +21,7 @@ from fedjax_opt.study.report import drawing
 from fedjax_opt.study.report.drawing import Drawn, Picture
 
 if TYPE_CHECKING:  # They import this file where they are shown.
-  from fedjax_opt.comparison.cells import Cell
+  from fedjax_opt.study.cells import Cell
 
 _RULES = {
   "last": "after the last round",

@@ -16,8 +16,6 @@ from fedjax_opt.base import STREAMS, Algorithm, Batch, Params
 from fedjax_opt.checks import inputs
 from fedjax_opt.checks import settings as checked
 from fedjax_opt.checks import values as checks
-from fedjax_opt.comparison import budgets
-from fedjax_opt.comparison.cells import Cell, Measured, Study
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine.config import DEFAULTS, Settings
@@ -26,6 +24,8 @@ from fedjax_opt.results.history import check_has_direction, direction
 from fedjax_opt.results.progress import bar
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.simulator import Simulator, grid_points, sweep
+from fedjax_opt.study import budgets
+from fedjax_opt.study.cells import Cell, Measured, Study
 from fedjax_opt.study.tune import Ran, tune
 from fedjax_opt.study.words import condition_label
 
