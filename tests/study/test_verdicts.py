@@ -333,7 +333,9 @@ def test_choices_that_are_nearly_tied_are_told(metric):
     "tuning; with other seeds another may be chosen."
   )
   assert text in warnings(study(one))
-  table = tables.settings(study(one), verdicts.verdicts(study(one)))
+  found = verdicts.verdicts(study(one))
+  assert tables.records(study(one), found)[0]["near_ties"] == 1
+  table = tables.settings(study(one), found)
   assert (table.header[-1], table.rows[0][-1].text) == ("Near ties", "1")
   of_one_seed = cell("a", [0.5] * 4, tried={0.1: [0.8], 1.0: [0.8]})
   assert verdicts.num_near_ties(of_one_seed) is None

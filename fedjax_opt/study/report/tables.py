@@ -337,6 +337,7 @@ def _fixed(study: Study, verdict: Verdict) -> dict[str, Any]:
     ),
     "criterion": str(cell.criterion) if tuning else None,
     "tuning_score": tuning.score if tuning else None,
+    "near_ties": num_near_ties(cell),
     "metric": study.metric,
   }
   row |= zip(("mean", "low", "high"), verdict.value, strict=True)
