@@ -16,7 +16,6 @@ import pytest
 # tests of them by the start of their names.
 QUICK = (
   "tests/test_against_reference.py::test_parameters_equal_the_loop[fed_avg-delta_sgd]",
-  "tests/test_against_reference.py::test_parameters_equal_the_loop[fed_avg-adam]",
   "tests/test_against_reference.py::test_parameters_equal_the_loop[moon",
   "tests/test_composite.py::test_equals_the_loop[fed_dual_avg-l1",
   "tests/test_choices.py",
@@ -26,8 +25,8 @@ QUICK = (
   "tests/test_contract.py::test_a_grid_equals_its_points[scaffold]",
   "tests/test_domo.py::test_every_name_equals_the_loop[domo]",
   "tests/test_methods_loops.py::test_fed_dyn[dropouts",
-  "tests/test_methods_loops.py::test_fed_rep[uniform",
-  "tests/test_methods_loops.py::test_prox_skip[examples",
+  "tests/test_methods_loops.py::test_fed_per_and_fed_rep[",
+  "tests/test_methods_loops.py::test_prox_skip",
   "tests/test_variance_reduction.py::test_equals_the_loop_in_every_round[scaffold]",
   "tests/test_variance_reduction.py::test_equals_the_loop_in_every_round[bvr_l_sgd]",
   "tests/test_variance_reduction.py::test_cost_equals_a_count_by_hand[scaffold]",

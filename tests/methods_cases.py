@@ -23,12 +23,17 @@ FAULTY = PLAIN | {"client_dropout": 0.3, "client_chunk": 2}
 CASES = {"dropouts": FAULTY, "uniform": FAULTY | {"weighting": "uniform"}}
 
 
-@pytest.fixture(params=["dropouts in float64", "uniform in float32"])
+@pytest.fixture(params=["dropouts in float64"])
 def case(request):
-  """Runs a test in each case, one of them in float64."""
+  """The name of a case; with `in_both` a test runs in each."""
   name, _, dtype = request.param.partition(" in ")
   with jax.enable_x64(dtype == "float64"):
     yield name
+
+
+in_both = pytest.mark.parametrize(
+  "case", ["dropouts in float64", "uniform in float32"], indirect=True
+)
 
 
 @pytest.fixture

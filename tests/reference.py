@@ -157,6 +157,8 @@ class FedOpt:
 class Sps:
   """Stochastic Polyak step: eta = (loss - f_min) / (c ||g||^2 + eps), capped.
 
+  It is 0 where the loss is below f_min.
+
   Attributes:
     step_sizes: eta of every step taken.
   """
@@ -167,8 +169,8 @@ class Sps:
 
   def step(self, x, loss, grad, objective):
     del objective
-    eta = (loss - self.f_min) / (self.c * np.sum(grad**2) + self.eps)
-    eta = min(eta, self.max_step)
+    gap = max(loss - self.f_min, 0.0)
+    eta = min(gap / (self.c * np.sum(grad**2) + self.eps), self.max_step)
     self.step_sizes.append(eta)
     return x - eta * grad
 

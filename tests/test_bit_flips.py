@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests import bit_flips
+from tests.tools import bit_flips
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 methods_cases.py says in which cases.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,15 +14,12 @@ from fedjax_opt.algorithms.fed_nova import _reach
 from tests import methods_cases, reference
 from tests import reference_methods as loops
 from tests import reference_personal as personal
-from tests.methods_cases import CASES, FAULTY, GRADIENT, LR, ROUNDS, X0, M
+from tests.methods_cases import CASES, GRADIENT, LR, ROUNDS, X0, M
 from tests.user_algorithms import draws
 
 case, rtol = methods_cases.case, methods_cases.rtol
-
-# For a method in other constants than those of its first test.
-in_float64 = pytest.mark.parametrize(
-  "case", ["dropouts in float64"], indirect=True
-)
+# Those that weigh clients which are not in the cohort.
+in_both = methods_cases.in_both
 
 
 def rate(r):
@@ -67,6 +62,7 @@ def params_of(states):
   return [state.params for state in states]
 
 
+@in_both
 def test_fed_dyn(case, rtol):
   algorithm = fo.fed_dyn(draws.loss_fn, optax.sgd(LR), alpha=0.1)
   states, kept = run(algorithm, **CASES[case])
@@ -78,20 +74,6 @@ def test_fed_dyn(case, rtol):
   for state, g in zip(states, gs, strict=True):
     average = np.average(g, axis=0, weights=masses(case))
     np.testing.assert_allclose(draws.flat(state.h), average, 0, 10 * rtol)
-
-
-def test_fed_nova(case, rtol):
-  check_fed_nova(case, {"momentum": 0.8}, rtol)
-
-
-@in_float64
-@pytest.mark.parametrize(
-  "how",
-  [{}, {"mu": 0.7}, {"mu": 1.5 / LR, "momentum": 0.3}],
-  ids=["plain", "mu", "both"],
-)
-def test_fed_nova_otherwise(case, how, rtol):
-  check_fed_nova(case, how, rtol)
 
 
 @pytest.mark.parametrize("num_steps", [0, 1, 2, 3, 7])
@@ -107,7 +89,12 @@ def test_fed_nova_never_divides_by_less_than_1(pull, num_steps):
   assert num_steps == 0 or reach >= 1
 
 
-def check_fed_nova(case, how, rtol):
+@pytest.mark.parametrize(
+  "how",
+  [{"momentum": 0.8}, {"mu": 0.7}, {"mu": 1.5 / LR, "momentum": 0.3}],
+  ids=str,
+)
+def test_fed_nova(case, how, rtol):
   states, _ = run(fo.fed_nova(draws.loss_fn, LR, **how), **CASES[case])
   named = {"rho": how.get("momentum", 0.0), "mu": how.get("mu", 0.0)}
   xs = loops.fed_nova(*drawn(case), LR, **named)
@@ -155,39 +142,38 @@ def test_fed_sam(case, rtol):
   assert_close(params_of(states), xs, rtol)
 
 
+SPEED = {"lam": 5.0, "alpha": 0.7, "rho": 0.2}
+
+
+@in_both
 def test_fed_speed(case, rtol):
   check_fed_speed(case, {}, rtol)
 
 
-@in_float64
 @pytest.mark.parametrize(
-  "how",
-  [{"normalized": False}, {"all_duals": True}],
-  ids=["paper", "program"],
+  "how", [{"normalized": False}, {"all_duals": True}], ids=str
 )
 def test_fed_speed_otherwise(case, how, rtol):
   check_fed_speed(case, how, rtol)
 
 
 def check_fed_speed(case, how, rtol):
-  numbers = {"lam": 5.0, "alpha": 0.7, "rho": 0.2}
-  algorithm = fo.fed_speed(draws.loss_fn, LR, **numbers, **how)
+  algorithm = fo.fed_speed(draws.loss_fn, LR, **SPEED, **how)
   states, kept = run(algorithm, **CASES[case])
   xs, duals = loops.fed_speed(
-    *drawn(case), LR, **numbers, population=masses(case), **how
+    *drawn(case), LR, **SPEED, population=masses(case), **how
   )
   assert_close(params_of(states), xs, rtol)
   assert_close(kept, duals, rtol, lead=1)
 
 
-@in_float64
-def test_fed_speed_of_the_program_is_fed_dyn(case, rtol):
-  numbers = {"lam": 5.0, "rho": 0.0, "all_duals": True}
-  speed, _ = run(fo.fed_speed(draws.loss_fn, LR, **numbers), **CASES[case])
-  dyn = fo.fed_dyn(draws.loss_fn, optax.sgd(LR), alpha=0.2)
-  expected, _ = run(dyn, **CASES[case])
-  expected = [draws.flat(state.params) for state in expected]
-  assert_close(params_of(speed), expected, rtol)
+def test_the_loop_of_fed_speed_with_all_duals_is_that_of_fed_dyn(case):
+  without = SPEED | {"alpha": 1.0, "rho": 0.0}
+  speed, _ = loops.fed_speed(
+    *drawn(case), LR, **without, population=masses(case), all_duals=True
+  )
+  dyn, *_ = loops.fed_dyn(*drawn(case), LR, 0.2, masses(case))
+  np.testing.assert_allclose(speed, dyn, rtol=1e-10)
 
 
 def test_diloco(case, rtol):
@@ -198,22 +184,18 @@ def test_diloco(case, rtol):
   assert_close(params_of(states), xs, rtol)
 
 
-@pytest.mark.parametrize(
-  ("weighting", "x64"), [("examples", True), ("uniform", False)]
-)
-def test_prox_skip(weighting, x64):
+def test_prox_skip():
   """All clients; in some rounds the coin does not fall."""
-  with jax.enable_x64(x64):
-    check_prox_skip(weighting, 1e-10 if x64 else 1e-5)
+  with jax.enable_x64(True):
+    check_prox_skip(1e-10)
 
 
-def check_prox_skip(weighting, rtol):
+def check_prox_skip(rtol):
   p, num_steps = 0.3, 3
   settings = {
     "batch_size": 4,
     "local_steps": num_steps,
     "client_chunk": 2,
-    "weighting": weighting,
     "cohort_size": M,
   }
   algorithm = fo.prox_skip(draws.loss_fn, LR, p=p)
@@ -253,37 +235,6 @@ def coins(p):
   return lengths
 
 
-SGD = optax.sgd(LR)
-REDUCED = {
-  "fed_dyn": fo.fed_dyn(draws.loss_fn, SGD, alpha=0.0),
-  "fed_cm": fo.fed_cm(draws.loss_fn, LR, alpha=1.0),
-  "mime_lite": fo.mime_lite(draws.loss_fn, LR, beta=0.0),
-  "fed_sam": fo.fed_sam(draws.loss_fn, SGD, rho=0.0),
-  "mo_fed_sam": fo.mo_fed_sam(draws.loss_fn, LR, rho=0.0, beta=1.0),
-  "diloco": fo.diloco(draws.loss_fn, SGD, optax.sgd(1.0)),
-}
-
-
-@functools.cache
-def of_fed_avg():
-  states, _ = run(fo.fed_avg(draws.loss_fn, SGD), **FAULTY)
-  return [draws.flat(state.params) for state in states]
-
-
-@pytest.mark.parametrize("name", REDUCED)
-def test_is_fed_avg_also_with_dropouts_and_unequal_steps(name):
-  with jax.enable_x64(True):
-    states, _ = run(REDUCED[name], **FAULTY)
-    assert_close(params_of(states), of_fed_avg(), 1e-12)
-
-
-# The kernel's and the bias' places in the flat model.
-PLACES = {
-  "bias": np.arange(draws.PROBLEM.num_classes),
-  "kernel": np.arange(draws.PROBLEM.num_classes, len(X0)),
-}
-
-
 def test_ditto(case, rtol):
   algorithm = fo.ditto(draws.loss_fn, optax.sgd(LR), lam=0.4)
   states, kept = run(algorithm, **CASES[case])
@@ -292,38 +243,17 @@ def test_ditto(case, rtol):
   assert_close(kept, vs, rtol, lead=1)
 
 
-def test_fed_per(case, rtol):
-  check_fed_per(case, "kernel", rtol)
-
-
-@in_float64
-def test_fed_per_of_the_bias(case, rtol):
-  check_fed_per(case, "bias", rtol)
-
-
-def check_fed_per(case, name, rtol):
-  algorithm = fo.fed_per(draws.loss_fn, optax.sgd(LR), personal=[name])
+@pytest.mark.parametrize("share", [None, 0.6, 1 / 11])
+def test_fed_per_and_fed_rep(case, share, rtol):
+  """FedRep with that share of shared steps, in one case a single one."""
+  kernel = np.arange(draws.PROBLEM.num_classes, len(X0))
+  given, steps = {"personal": ["kernel"]}, None
+  if share is not None:
+    given["shared_steps"] = share
+    steps = lambda num_steps: max(1, round(share * num_steps))
+  make = fo.fed_per if share is None else fo.fed_rep
+  algorithm = make(draws.loss_fn, optax.sgd(LR), **given)
   states, kept = run(algorithm, **CASES[case])
-  xs, hs = personal.fed_per(*drawn(case), LR, PLACES[name], M)
-  assert_close([state.shared for state in states], xs, rtol)
-  assert_close(kept, hs, rtol, lead=1)
-
-
-def test_fed_rep(case, rtol):
-  check_fed_rep(case, 0.6, rtol)
-
-
-@in_float64
-def test_fed_rep_with_one_shared_step(case, rtol):
-  check_fed_rep(case, 1 / 11, rtol)
-
-
-def check_fed_rep(case, share, rtol):
-  algorithm = fo.fed_rep(
-    draws.loss_fn, optax.sgd(LR), personal=["kernel"], shared_steps=share
-  )
-  states, kept = run(algorithm, **CASES[case])
-  steps = lambda num_steps: max(1, round(share * num_steps))
-  xs, hs = personal.fed_per(*drawn(case), LR, PLACES["kernel"], M, steps)
+  xs, hs = personal.fed_per(*drawn(case), LR, kernel, M, steps)
   assert_close([state.shared for state in states], xs, rtol)
   assert_close(kept, hs, rtol, lead=1)

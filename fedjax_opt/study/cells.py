@@ -229,7 +229,7 @@ class Study:
     names = ", ".join(picture.name for picture in drawn) or "none"
     raise ValueError(f"name={name!r}: must be a picture of the study: {names}")
 
-  def _repr_html_(self) -> str:
+  def _repr_html_(self) -> str | None:
     """What a notebook shows: the findings and the table."""
     from fedjax_opt.study.report import page
 

@@ -10,7 +10,13 @@ import numpy as np
 from fedjax_opt.base import LOSSES
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import words
-from fedjax_opt.study.verdicts import TIED, Verdict, names_of, seeds_of
+from fedjax_opt.study.verdicts import (
+  TIED,
+  Verdict,
+  names_of,
+  num_near_ties,
+  seeds_of,
+)
 from fedjax_opt.study.words import condition_label, exact
 
 if TYPE_CHECKING:  # They import this file where they are shown.
@@ -76,6 +82,13 @@ def _of_cell(verdict: Verdict) -> list[str]:
     settings = words.counted(cell.budget, "setting")
     lines.append(
       f"{cell.tuning.num_diverged} of {settings} diverged in tuning."
+    )
+  ties = num_near_ties(cell)
+  if ties:
+    were = "was" if ties == 1 else "were"
+    lines.append(
+      f"{ties} of the {cell.budget - 1} other settings {were} not told apart "
+      "from the chosen one in tuning; with other seeds another may be chosen."
     )
   if verdict.verdict == TIED and verdict.num_seeds > 1:
     lines += _without_interval(verdict)

@@ -187,6 +187,31 @@ def _to_target(study: Study, cell: Cell) -> dict[str, float]:
   return found
 
 
+def scores_of(cell: Cell) -> np.ndarray:
+  """The scores of the settings that were tried. [seeds of tuning, settings]."""
+  of_points = cell.criterion.scores(cell.tried.history)
+  settings = cell.tuning.settings
+  num = min(len(setting.points) for setting in settings)
+  return np.stack([of_points[each.points[:num]] for each in settings], 1)
+
+
+def num_near_ties(cell: Cell) -> int | None:
+  """How many settings tuning does not tell apart from the chosen one.
+
+  The 95 % interval of their paired difference over the seeds of tuning has 0 in
+  it. None if nothing was chosen, or with one seed.
+  """
+  if cell.tuning is None or cell.tuning.best is None:
+    return None
+  scores = scores_of(cell)
+  if len(scores) < 2:
+    return None
+  best = scores[:, [cell.tuning.settings.index(cell.tuning.best)]]
+  sign = 1 if cell.criterion.direction == "max" else -1
+  ahead = statistics.paired_difference(sign * best + 0 * scores, sign * scores)
+  return max(int(np.sum(ahead.low <= 0)) - 1, 0)  # Without the best itself.
+
+
 def spent(cell: Cell, cost: str) -> np.ndarray | None:
   """What a client of the cohort spent until each evaluated round, on average.
 

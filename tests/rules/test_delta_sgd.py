@@ -44,22 +44,32 @@ reusing = functools.partial(delta_sgd, reuse_gradients=True)
 
 
 @functools.cache
-def quadratics():
-  """Random problems with few examples: x0, (a, y), x*, L, stacked."""
-  made = [problems.least_squares(s, dim=4, sizes=(12,)) for s in SEEDS]
-  rows = made[0].client_rows[0]
-  stack = lambda of: np.stack([of(p) for p in made])
+def quadratics(shared):
+  """Random problems with few examples: x0, (a, y), x*, L, stacked.
+
+  Each has one client, or three that share a minimizer.
+  """
+  given = {"sizes": (12,) * 3, "noise": 0.0} if shared else {"sizes": (12,)}
+  made = [
+    (problem, rows)
+    for problem in (problems.least_squares(s, dim=4, **given) for s in SEEDS)
+    for rows in problem.client_rows
+  ]
+  stack = lambda of: np.stack([of(p, rows) for p, rows in made])
   return (
-    stack(lambda p: p.x0),
-    (stack(lambda p: p.examples["x"]), stack(lambda p: p.examples["y"])),
-    stack(lambda p: p.minimiser(p.client_rows[0])),
-    stack(lambda p: np.linalg.norm(p.hessian(np.arange(len(rows))), 2)),
+    stack(lambda p, rows: p.x0),
+    (
+      stack(lambda p, rows: p.examples["x"][rows]),
+      stack(lambda p, rows: p.examples["y"][rows]),
+    ),
+    stack(lambda p, rows: p.minimiser(rows)),
+    stack(lambda p, rows: np.linalg.norm(p.hessian(rows), 2)),
   )
 
 
-def run_all(make_rule, num_steps=40, **settings):
+def run_all(make_rule, num_steps=40, shared=False, **settings):
   """Trajectories on all quadratics: x [S, K + 1, d], eta [S, K], and more."""
-  x0, loss_args, x_star, smoothness = quadratics()
+  x0, loss_args, x_star, smoothness = quadratics(shared)
   with jax.enable_x64(True):
     settings = {name: jnp.float64(value) for name, value in settings.items()}
     run = lambda x0, args: descend(
@@ -69,9 +79,9 @@ def run_all(make_rule, num_steps=40, **settings):
   return xs, states, x_star, smoothness
 
 
-def gaps(xs, x_star):
+def gaps(xs, x_star, shared=False):
   """f(x) - f* of every point [S, K + 1]."""
-  _, (a, y), _, _ = quadratics()
+  _, (a, y), _, _ = quadratics(shared)
 
   def f(points):
     residual = np.einsum("snd,skd->skn", a, points) - y[:, None]
@@ -142,10 +152,13 @@ def test_p3_sustained_growth(delta, factor):
   assert ratio.max() <= (delta + np.sqrt(delta**2 + 4)) / 2 * (1 + 1e-12)
 
 
-def potentials(gamma):
+def potentials(gamma, shared=False):
   """Both sides of eq. 5 for t = 1, ..., K - 1, [S, K - 1] each."""
-  xs, states, x_star, _ = run_all(reusing, gamma=gamma, delta=1.0)
-  eta, theta, gap = states.step_size, states.theta, gaps(xs, x_star)
+  xs, states, x_star, _ = run_all(
+    reusing, shared=shared, gamma=gamma, delta=1.0
+  )
+  eta, theta = states.step_size, states.theta
+  gap = gaps(xs, x_star, shared)
   away = np.sum((xs - x_star[:, None]) ** 2, -1)
   moved = np.sum(np.diff(xs, axis=1) ** 2, -1)
   eta, theta = eta[:, 1:], theta[:, 1:]
@@ -154,13 +167,22 @@ def potentials(gamma):
   return after, before
 
 
-def test_p4_potential_decreases_with_gamma_1_and_not_with_gamma_2():
-  after, before = potentials(gamma=1.0)
+@pytest.mark.parametrize("shared", [False, True])
+def test_p4_p5_potential_decreases_with_gamma_1(shared):
+  """P5: of clients that share a minimizer it is the mean of theirs."""
+  after, before = potentials(1.0, shared)
+  if shared:
+    after, before = (
+      side.reshape(-1, 3, side.shape[1]).mean(1) for side in (after, before)
+    )
   slack = 1e-12 * before[:, :1]
   assert np.all(after <= before + slack)  # eq. 5
   assert np.all(before[:, 1:] <= after[:, :-1] + slack)  # by line 9
   assert np.all(before[:, -1] < before[:, 0])
-  after, before = potentials(gamma=2.0)
+
+
+def test_p4_fails_with_gamma_2():
+  after, before = potentials(2.0)
   assert np.any(after > before + 1e-9 * before[:, :1])
 
 
@@ -186,11 +208,6 @@ def test_p6_average_meets_the_rate_of_theorem_5(eta_0):
     assert np.all(bound <= rate * (1 + 1e-9))
     average_gap = gaps((average / total[:, None])[:, None], x_star)[:, 0]
     assert np.all(average_gap <= bound * (1 + 1e-9))
-
-
-def test_converges_by_itself():
-  xs, _, x_star, _ = run_all(delta_sgd, num_steps=400, delta=0.1)
-  np.testing.assert_allclose(xs[:, -1], x_star, rtol=1e-3, atol=1e-3)
 
 
 # ------------------------------------------- An ordinary optax transformation
@@ -304,13 +321,6 @@ def test_an_infinite_first_ratio_where_nothing_moves(make_rule, delta):
   assert np.all(np.isfinite(states.step_size))
 
 
-def test_chain_with_clipping_moves_no_further():
-  rule = optax.chain(delta_sgd(), optax.clip_by_global_norm(0.01))
-  params, _ = train(rule, num_steps=1)
-  moved = optax.tree.norm(optax.tree.sub(params, PARAMS))
-  assert float(moved) == pytest.approx(0.01, rel=1e-3)
-
-
 @pytest.mark.parametrize("reuse", [False, True])
 def test_masked_is_the_rule_on_the_visible_leaves_alone(reuse):
   mask = {"a": True, "b": False}
@@ -323,33 +333,10 @@ def test_masked_is_the_rule_on_the_visible_leaves_alone(reuse):
   assert_close(params["a"], expected["a"])
 
 
-def test_inject_hyperparams():
-  injected = optax.inject_hyperparams(
-    delta_sgd, static_args=("reuse_gradients",)
-  )
-  params, state = train(injected(delta=0.3, eta_0=0.05))
-  expected, _ = train(delta_sgd(delta=0.3, eta_0=0.05))
-  assert_close(params, expected)
-  assert float(state.hyperparams["delta"]) == pytest.approx(0.3)
-
-
-def test_vmap_over_hyperparameters():
-  gammas = jnp.array([0.5, 1.0, 2.0])
-  x0, args = jnp.ones(3), (jnp.eye(3), jnp.zeros(3))
-  run = lambda gamma: descend(
-    delta_sgd, quadratic, x0, args, 6, {"gamma": gamma, "delta": 1.0}
-  )[0]
-  together = jax.vmap(run)(gammas)
-  for i, gamma in enumerate(gammas):
-    np.testing.assert_allclose(together[i], run(gamma), rtol=1e-5)
-  assert len(np.unique(together[:, -1, 0])) == 3
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
-@pytest.mark.parametrize("reuse", [False, True])
-def test_types_are_kept(dtype, reuse):
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
+def test_types_are_kept(dtype):
   with jax.enable_x64(dtype == "float64"):
-    rule = delta_sgd(jnp.float32(2), reuse_gradients=reuse)
+    rule = reusing(jnp.float32(2))
     params, state = train(rule, dtype=dtype)
     started = rule.init(params)
     types = lambda tree: jax.tree.map(lambda leaf: leaf.dtype, tree)

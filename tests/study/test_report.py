@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import html.parser
+import importlib.util
 import os
 import re
 
@@ -213,6 +214,24 @@ def test_other_folders_are_refused(tmp_path, monkeypatch):
   with pytest.raises(ValueError, match=r"folder=.*cannot be written"):
     of.write(tmp_path / "new")
   assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("missing", ["jinja2", "pandas"])
+def test_what_is_missing_is_named_before_anything_is_written(
+  missing, tmp_path, monkeypatch
+):
+  find = importlib.util.find_spec
+  monkeypatch.setattr(
+    importlib.util,
+    "find_spec",
+    lambda name, *more: None if name == missing else find(name, *more),
+  )
+  of = study(cell("a", [0.5]))
+  with pytest.raises(ImportError, match=r"reports need .*fedjax_opt\[run\]"):
+    of.write(tmp_path / "new")
+  assert not (tmp_path / "new").exists()
+  # A notebook then shows the text.
+  assert (of._repr_html_() is None) == (missing == "jinja2")
 
 
 def test_a_full_disk_is_one_line(tmp_path, monkeypatch):

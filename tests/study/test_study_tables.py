@@ -184,6 +184,9 @@ def test_latex_of_symbols():
   )
   assert formats.escape_latex("a_b & c\\d") == "a\\_b \\& c\\textbackslash{}d"
   assert formats.escape_latex("[*") == "{[}{*}"
+  assert formats.escape_latex("λµΩ xₗ² Ä Α") == (
+    "$\\lambda$$\\mu$$\\Omega$ x$_l$$^2$ Ä Α"
+  )
 
 
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="needs LaTeX")

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import statistics, verdicts
 from fedjax_opt.study.limits import limits_of
 from fedjax_opt.study.report import tables
@@ -312,6 +313,32 @@ def test_settings_that_diverged_in_tuning_are_told():
   tried = {0.01: [0.1] * 2, 0.1: [0.8] * 2, 1.0: [0.1] * 2, 3.0: [NAN] * 2}
   of = study(*[cell(m, [0.5, 0.6, 0.5, 0.6], tried=tried) for m in "ab"])
   assert "a: 1 of 4 settings diverged in tuning." in warnings(of)
+
+
+@pytest.mark.parametrize("metric", ["validation_accuracy", "train_loss"])
+def test_choices_that_are_nearly_tied_are_told(metric):
+  """Of which the paired difference over the seeds of tuning is not clear."""
+  tried = {
+    0.01: [0.60, 0.70, 0.65],
+    0.1: [0.81, 0.79, 0.80],
+    1.0: [0.80, 0.81, 0.78],
+    10.0: [NAN, 0.9, 0.9],
+  }
+  one = cell("a", [0.5] * 4, tried=tried)
+  if metric == "train_loss":  # 1 minus the accuracy.
+    one = dataclasses.replace(one, criterion=Criterion(metric, "min"))
+  assert verdicts.num_near_ties(one) == 1
+  text = (
+    "a: 1 of the 3 other settings was not told apart from the chosen one in "
+    "tuning; with other seeds another may be chosen."
+  )
+  assert text in warnings(study(one))
+  found = verdicts.verdicts(study(one))
+  assert tables.records(study(one), found)[0]["near_ties"] == 1
+  table = tables.settings(study(one), found)
+  assert (table.header[-1], table.rows[0][-1].text) == ("Near ties", "1")
+  of_one_seed = cell("a", [0.5] * 4, tried={0.1: [0.8], 1.0: [0.8]})
+  assert verdicts.num_near_ties(of_one_seed) is None
 
 
 def test_a_study_without_tuning_says_so():

@@ -8,6 +8,7 @@ import functools
 import importlib.util
 import re
 import textwrap
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -78,7 +79,6 @@ def _templates(kind: str) -> Any:
 
 def html(name: str, **shown: Any) -> str:
   """What a template of HTML makes of what it is given."""
-  check_installed()
   return _templates("html").get_template(name).render(shown)
 
 
@@ -114,34 +114,41 @@ def markdown_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
   return "\n".join([head, rule, *body])
 
 
-_COMMANDS = {
-  "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon",
-  "ζ": "zeta", "η": "eta", "θ": "theta", "κ": "kappa", "λ": "lambda",
-  "μ": "mu", "µ": "mu", "ν": "nu", "ξ": "xi", "π": "pi", "ρ": "rho",
-  "σ": "sigma", "τ": "tau", "φ": "phi", "χ": "chi", "ψ": "psi", "ω": "omega",
-  "Γ": "Gamma", "Δ": "Delta", "Θ": "Theta", "Λ": "Lambda", "Ξ": "Xi",
-  "Π": "Pi", "Σ": "Sigma", "Φ": "Phi", "Ψ": "Psi", "Ω": "Omega",
+_SYMBOLS = {
   "∞": "infty", "±": "pm", "×": "times", "·": "cdot", "≤": "leq", "≥": "geq",
   "→": "to", "←": "leftarrow", "≈": "approx", "≠": "neq", "‡": "ddagger",
   "†": "dagger", "∇": "nabla", "∈": "in", "√": "surd",
 }  # fmt: skip
 _LATEX = {
-  **{symbol: f"$\\{name}$" for symbol, name in _COMMANDS.items()},
-  **{d: f"$_{i}$" for i, d in enumerate("₀₁₂₃₄₅₆₇₈₉")},
-  **{d: f"$^{i}$" for i, d in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
-  **{"ₗ": "$_l$", "ₛ": "$_s$", "−": "$-$", "–": "--", "—": "---"},
-  **{"…": "\\ldots{}", "\u00a0": "~"},
+  **{symbol: f"$\\{name}$" for symbol, name in _SYMBOLS.items()},
+  **{"−": "$-$", "–": "--", "—": "---", "…": "\\ldots{}", "\u00a0": "~"},
   **{"\\": "\\textbackslash{}", "~": "\\textasciitilde{}"},
   **{"^": "\\textasciicircum{}", "<": "$<$", ">": "$>$", "|": "$|$"},
   **{'"': "''", "[": "{[}", "]": "{]}", "*": "{*}"},
   **{each: f"\\{each}" for each in "&%$#_{}"},
 }  # fmt: skip
+# Those that LaTeX has; the others look like Latin ones.
+_GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
 
 
 def escape_latex(text: str) -> str:
   """Text for LaTeX: Greek letters become symbols, its own signs are escaped."""
   text = re.sub(r"[ \t\r\n\f\v]+", " ", text).strip()
-  return "".join(_LATEX.get(each, each) for each in text)
+  return "".join(map(_character_in_latex, text))
+
+
+def _character_in_latex(character: str) -> str:
+  if character in _LATEX:
+    return _LATEX[character]
+  kind, _, code = unicodedata.decomposition(character).partition(" ")
+  if kind in ("<sub>", "<super>"):
+    sign = "_" if kind == "<sub>" else "^"
+    return f"${sign}{chr(int(code, 16))}$"
+  character = unicodedata.normalize("NFKC", character)  # µ is a sign, μ is mu.
+  if character not in _GREEK:
+    return character
+  name = unicodedata.name(character).split()[-1].replace("LAMDA", "LAMBDA")
+  return f"$\\{name.capitalize() if character.isupper() else name.lower()}$"
 
 
 def _in_latex(entry: Entry, is_stacked: bool) -> str:

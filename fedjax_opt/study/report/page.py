@@ -10,6 +10,7 @@ pictures/    the pictures, as png, pdf and svg
 from __future__ import annotations
 
 import base64
+import importlib.util
 import os
 import pathlib
 import re
@@ -95,8 +96,10 @@ def _remove_former(folder: pathlib.Path, drawn: Sequence[Picture]) -> None:
     (folder / "pictures" / name).unlink(missing_ok=True)
 
 
-def short_html(study: Study) -> str:
-  """The findings and the table, inside of a notebook."""
+def short_html(study: Study) -> str | None:
+  """The findings and the table, inside of a notebook; None without Jinja2."""
+  if importlib.util.find_spec("jinja2") is None:
+    return None
   found = verdicts.verdicts(study)
   return formats.html(
     "short.html",

@@ -15,7 +15,14 @@ import numpy as np
 from fedjax_opt.results.history import COSTS
 from fedjax_opt.results.names import metric_name, name_of, sentence
 from fedjax_opt.study import verdicts, words
-from fedjax_opt.study.verdicts import BEST, DIVERGED, TIED, Verdict, spent
+from fedjax_opt.study.verdicts import (
+  BEST,
+  DIVERGED,
+  TIED,
+  Verdict,
+  num_near_ties,
+  spent,
+)
 from fedjax_opt.study.words import condition_label, exact
 
 if TYPE_CHECKING:  # They import this file where they are shown.
@@ -212,6 +219,7 @@ def settings(study: Study, found: Sequence[Verdict]) -> Table:
       str(v.cell.tuning.num_diverged) if v.cell.tuning else words.NOTHING
     ),
     "Score": lambda v: Entry(_score(v.cell)),
+    "Near ties": lambda v: Entry(_near_ties(v.cell)),
   }
   table = _of_cells(study, found, columns)
   has_edges = any(cell.tuning and cell.tuning.edges for cell in cells)
@@ -247,6 +255,11 @@ def _score(cell: Cell) -> str:
   if cell.tuning is None:
     return words.NOTHING
   return words.Numbers(cell.criterion.metric).alone(cell.tuning.score)
+
+
+def _near_ties(cell: Cell) -> str:
+  ties = num_near_ties(cell)
+  return words.NOTHING if ties is None else str(ties)
 
 
 def costs(study: Study, found: Sequence[Verdict]) -> tuple[Table | None, ...]:
@@ -324,6 +337,7 @@ def _fixed(study: Study, verdict: Verdict) -> dict[str, Any]:
     ),
     "criterion": str(cell.criterion) if tuning else None,
     "tuning_score": tuning.score if tuning else None,
+    "near_ties": num_near_ties(cell),
     "metric": study.metric,
   }
   row |= zip(("mean", "low", "high"), verdict.value, strict=True)

@@ -7,7 +7,7 @@ all of them as tuning curves: what trying more settings is worth.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from fedjax_opt.study.plots.metric_axis import metric_axis
 from fedjax_opt.study.plots.study_curves import curves_axis
 from fedjax_opt.study.report import drawing
 from fedjax_opt.study.report.drawing import Drawn, Picture
+from fedjax_opt.study.verdicts import scores_of
 
 if TYPE_CHECKING:  # They import this file where they are shown.
   from fedjax_opt.study.cells import Cell
@@ -49,15 +50,6 @@ def score_words(criterion: Criterion) -> str:
   return f"{words.on_examples(criterion.metric)} {rule}"
 
 
-def _scores(cell: Cell) -> tuple[list[dict[str, Any]], np.ndarray]:
-  """The settings of a grid and their scores, [seeds, settings]."""
-  tuning = cell.tuning
-  of_points = cell.criterion.scores(cell.tried.history)
-  num = min(len(setting.points) for setting in tuning.settings)
-  scores = [of_points[setting.points[:num]] for setting in tuning.settings]
-  return [s.hyperparameters for s in tuning.settings], np.stack(scores, 1)
-
-
 # Grids of one hyperparameter.
 
 
@@ -83,10 +75,9 @@ def _sensitivity_to(
   drawn: Drawn, criterion: Criterion, name: str, cells: Sequence[Cell]
 ) -> Picture:
   def of_cell(cell: Cell) -> plots.Curve:
-    settings, scores = _scores(cell)
-    x = np.array([setting[name] for setting in settings], float)
-    order = np.argsort(x)
-    interval = statistics.mean_interval(scores[:, order])
+    x = [each.hyperparameters[name] for each in cell.tuning.settings]
+    x, order = np.array(x, float), np.argsort(x)
+    interval = statistics.mean_interval(scores_of(cell)[:, order])
     return drawing.curve(x[order], *map(np.atleast_1d, interval))
 
   panels = drawn.panels(of_cell, cells)

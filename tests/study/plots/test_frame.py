@@ -1,8 +1,10 @@
-"""Figures without matplotlib, and without pyplot."""
+"""What all figures share: style, axes, and their files."""
 
 import importlib.util
+import os
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -79,3 +81,87 @@ def test_limits_of_a_logarithmic_axis_may_be_of_numpy():
   axes = Figure().subplots()
   plots.log_scale(axes.yaxis, np.array([0.5, 5], np.float32))
   assert axes.get_yscale() == "log"
+
+
+COUNTS = [[1, 2], [3, 4]]
+
+
+def test_several_files_of_one_drawing(tmp_path):
+  paths = [tmp_path / f"a.{ending}" for ending in ("png", "pdf", "svg")]
+  assert plots.label_histogram(COUNTS, paths) is None
+  heads = [path.read_bytes()[:5] for path in paths]
+  assert heads == [b"\x89PNG\r", b"%PDF-", b"<?xml"]
+  assert sorted(os.listdir(tmp_path)) == ["a.pdf", "a.png", "a.svg"]
+  # Fonts are in the PDF, as TrueType; the text of the SVG is text.
+  assert b"/FontFile2" in paths[1].read_bytes()
+  assert b"/Type3" not in paths[1].read_bytes()
+  assert ">Examples</text>" in paths[2].read_text()
+
+
+def test_the_same_figure_has_the_same_bytes(tmp_path):
+  for ending in ("png", "pdf", "svg"):
+    paths = [tmp_path / f"{name}.{ending}" for name in "ab"]
+    for path in paths:
+      plots.label_histogram(COUNTS, path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_without_a_path_the_figure_is_returned(tmp_path):
+  figure = plots.label_histogram(COUNTS, None, title="here")
+  assert figure.axes[0].get_title() == "here"
+  assert figure._repr_png_().startswith(b"\x89PNG")
+  figure.savefig(tmp_path / "later.pdf")
+  assert b"/Type3" not in (tmp_path / "later.pdf").read_bytes()
+
+
+def test_a_notebook_shows_a_figure_at_its_size(monkeypatch):
+  shown = []
+  ipython = types.SimpleNamespace(
+    display=lambda data, **options: shown.append((data, options))
+  )
+  monkeypatch.setitem(sys.modules, "IPython.display", ipython)
+  figure = plots.label_histogram(COUNTS, None)
+  figure._ipython_display_()
+  ((data, options),) = shown
+  assert data["image/png"].startswith(b"\x89PNG")
+  width, height = 100 * figure.get_size_inches()
+  size = {"width": int(width), "height": int(height)}
+  assert options == {"metadata": {"image/png": size}, "raw": True}
+
+
+def test_what_fails_leaves_the_old_file(tmp_path, monkeypatch):
+  from matplotlib.figure import Figure
+
+  path = tmp_path / "a.png"
+  path.write_text("old")
+
+  def fail(self, target, **options):
+    del self, options
+    with open(target, "w") as file:
+      file.write("half")
+    raise OSError("the disk is full")
+
+  monkeypatch.setattr(Figure, "savefig", fail)
+  with pytest.raises(OSError, match="the disk is full"):
+    plots.label_histogram(COUNTS, path)
+  assert path.read_text() == "old"
+  assert os.listdir(tmp_path) == ["a.png"]
+
+
+@pytest.mark.parametrize(
+  ("path", "error", "message"),
+  [
+    ("a.jpg", ValueError, r"path='a.jpg': must end in .png, .pdf or .svg"),
+    ("a", ValueError, r"path='a': must end in .png, .pdf or .svg"),
+    (["a.png", "b.gif"], ValueError, r"path='b.gif': must end in"),
+    ([], ValueError, r"path=\[\]: must name at least one file"),
+    (3, TypeError, r"path=3: must be the name of a file, a list of them"),
+    ([None], TypeError, r"path=\[None\]: must be the name of a file"),
+    ("no/a.png", ValueError, r"path='no/a.png': folder 'no' does not exist"),
+  ],
+)
+def test_refuses(tmp_path, monkeypatch, path, error, message):
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(error, match=message):
+    plots.label_histogram(COUNTS, path)
+  assert not os.listdir(tmp_path)

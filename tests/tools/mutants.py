@@ -3,14 +3,14 @@
   pip install pytest-cov
   python -m pytest -m "" --cov=fedjax_opt --cov-context=test --cov-report= \\
       --junitxml=tests.xml
-  python -m tests.mutants --number=200 --seed=1 --jobs=2 --output=mutants.tsv
+  python -m tests.tools.mutants --number=200 --seed=1 --output=mutants.tsv
 
 A mutant is a copy of the package with one operator, constant, condition or
 statement changed. The tests that run its line, the shortest ones first, are run
 until one fails: then it is killed. A mutant that no test kills is a line that
 could be wrong without being noticed, or one that changes nothing that anybody
-can see; EQUIVALENT has these, each with the reason. What was tried already
-stands in the output, and is not tried again.
+can see; mutants_equivalent.toml has these, each with the reason. What was tried
+already stands in the output, and is not tried again.
 """
 
 import argparse
@@ -25,87 +25,22 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 import xml.etree.ElementTree
 from collections.abc import Iterator
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 PLACES = ("engine", "rules", "algorithms")
 # A mutant's tests take so many seconds at most, as measured without it; then
 # others are left out.
 MOST = 90
 # (file, old line, new line) of mutants that do the same -> why they do.
 EQUIVALENT = {
-  (
-    "fedjax_opt/engine/active_points.py",
-    "on_host = isinstance(leaves[-1], np.ndarray)",
-    "on_host = isinstance(leaves[(1)], np.ndarray)",
-  ): "only leaves[0] may lie elsewhere than the others",
-  (
-    "fedjax_opt/engine/active_points.py",
-    "on_host = isinstance(leaves[-1], np.ndarray)",
-    "on_host = isinstance(leaves[-2], np.ndarray)",
-  ): "the same numbers, at most on the host",
-  (
-    "fedjax_opt/engine/batches.py",
-    "_PACKED = 1 << 12",
-    "_PACKED = 1 << 13",
-  ): "changes the speed alone",
-  (
-    "fedjax_opt/engine/feed.py",
-    "_SEGMENT_BYTES = 1 << 27",
-    "_SEGMENT_BYTES = 2 << 27",
-  ): "changes the memory alone",
-  (
-    "fedjax_opt/engine/feed.py",
-    "cohort_sizes = sizes.at[numbers].get(mode=\"fill\", fill_value=0)",
-    "cohort_sizes = sizes.at[numbers].get(mode=\"fill\", fill_value=1)",
-  ): "empty places stand behind clients of one example already",
-  (
-    "fedjax_opt/engine/mapping.py",
-    "sums, _ = jax.eval_shape(one_chunk, trees.take(chunks, 0))",
-    "sums, _ = jax.eval_shape(one_chunk, trees.take(chunks, 1))",
-  ): "only shapes are computed",
-  (
-    "fedjax_opt/engine/mapping.py",
-    "is_long = len(clients.number) // chunk > _PLAIN_SUMS",
-    "is_long = len(clients.number) * chunk > _PLAIN_SUMS",
-  ): "short sums are then compensated too, which makes none worse",
-  (
-    "fedjax_opt/engine/mapping.py",
-    "return visit(*trees.take(_with_batches(config, data, first), 0))",
-    "return visit(*trees.take(_with_batches(config, data, first), 1))",
-  ): "the axis has the length 1, within which JAX keeps an index",
-  (
-    "fedjax_opt/engine/plan.py",
-    "product, rest = xnp.zeros_like(number), None",
-    "product, rest = xnp.ones_like(number), None",
-  ): "2^-48 more; less than 1e-4 does not count",
-  (
-    "fedjax_opt/engine/plan.py",
-    "return (product + (rest >= np.uint32(7))).astype(np.int32)",
-    "return (product + (rest > np.uint32(7))).astype(np.int32)",
-  ): "1e-4 epochs are not a whole number of these units; either is near",
-  (
-    "fedjax_opt/engine/points.py",
-    "if config.grid_chunk is None or config.grid_chunk >= num_settings:",
-    "if config.grid_chunk is None or config.grid_chunk > num_settings:",
-  ): "a loop over one chunk that has all settings",
-  (
-    "fedjax_opt/engine/runner.py",
-    "if self._record.done < self._rounds:",
-    "if self._record.done <= self._rounds:",
-  ): "compiles once more after the last round",
-  (
-    "fedjax_opt/engine/shards.py",
-    "return jax.tree.map(lambda leaf: leaf[0], picked)",
-    "return jax.tree.map(lambda leaf: leaf[1], picked)",
-  ): "the axis has the length 1, within which JAX keeps an index",
-  (
-    "fedjax_opt/algorithms/centralized.py",
-    "uphill = optax.tree.vdot(moved, way) < 0",
-    "uphill = optax.tree.vdot(moved, way) <= 0",
-  ): "it is 0 at the minimum alone",
-}  # fmt: skip
+  (mutant["file"], mutant["old"], mutant["new"]): mutant["why"]
+  for mutant in tomllib.loads(
+    pathlib.Path(__file__).with_name("mutants_equivalent.toml").read_text()
+  )["mutant"]
+}
 _REGISTRY = (
   "tests/rules/test_registry.py", "tests/experiments/test_methods.py",
   "tests/test_choices.py", "tests/experiments/test_help.py",

@@ -1,6 +1,6 @@
 """Flips bits in all that is written and read again; counts what is unnoticed.
 
-  python -m tests.bit_flips 300
+  python -m tests.tools.bit_flips 300
 
 Each time one bit of one file becomes the other; then all is read. What is read
 must be what was written, to the last bit, or be refused in one line that names

@@ -1,10 +1,47 @@
-"""How a metric is spread over clients: shares, histograms, the worst 10 %."""
+"""How classes and metrics are spread over the clients."""
 
 import numpy as np
 import pytest
 
 from fedjax_opt import metrics
 from fedjax_opt.study import plots
+
+
+@pytest.mark.parametrize("classes", [2, 10, 15, 100])
+def test_stacks_every_count(tmp_path, figure, classes):
+  counts = np.random.default_rng(0).integers(0, 9, (12, classes))
+  title = plots.partition_title("dirichlet", 0.1)
+  plots.label_histogram(counts, tmp_path / "labels.png", title=title)
+  axes = figure().axes[0]
+  assert axes.get_title() == "Dirichlet, α = 0.1"
+  boxes = np.array(
+    [
+      [path.get_extents().bounds for path in row.get_paths()]
+      for row in axes.collections
+    ]
+  )  # [clients, classes, (left, bottom, width, height)]
+  np.testing.assert_allclose(boxes[:, :, 2], counts)
+  np.testing.assert_allclose(boxes[:, :, 0], np.cumsum(counts, 1) - counts)
+  np.testing.assert_allclose(boxes[:, 0, 1] + boxes[:, 0, 3] / 2, range(12))
+  assert bool(figure().legends) == (classes <= 20)
+
+
+def test_says_when_clients_are_left_out(tmp_path, figure):
+  counts = np.ones((150, 2), int)
+  plots.label_histogram(counts, tmp_path / "labels.png")
+  axes = figure().axes[0]
+  assert axes.get_title() == "first 100 of 150 clients"
+  assert len(axes.collections) == 100
+
+
+@pytest.mark.parametrize("counts", [np.ones(3), np.ones((0, 3)), [[1, -1]]])
+def test_refuses_counts(tmp_path, counts):
+  with pytest.raises(ValueError, match=r"counts: shape .* must be \[clients"):
+    plots.label_histogram(counts, tmp_path / "labels.png")
+
+
+def test_title_without_alpha():
+  assert plots.partition_title("iid") == "IID"
 
 
 def of_clients(seed: int) -> np.ndarray:
@@ -71,7 +108,7 @@ def test_clients_that_are_all_the_same(tmp_path):
     ([1.0], [1, 2], r"sizes: shape is \(2,\); must be \(1,\), as values\['a'"),
   ],
 )
-def test_refuses(values, sizes, message):
+def test_refuses_values(values, sizes, message):
   with pytest.raises(ValueError, match=message):
     plots.client_distribution(
       {"a": values}, None, metric="client_test_loss", sizes=sizes

@@ -1,10 +1,11 @@
-"""Methods in pictures: their looks, their curves and what is refused."""
+"""How methods look, and the axis of their metric."""
 
 import numpy as np
 import pytest
 
 from fedjax_opt.study import plots
 from fedjax_opt.study.plots import panels
+from fedjax_opt.study.plots.metric_axis import metric_axis
 
 
 def test_every_method_looks_different_and_the_same_everywhere():
@@ -64,3 +65,41 @@ def test_a_method_without_a_look(tmp_path):
       metric="train_loss",
       styles=plots.method_styles(["other"]),
     )
+
+
+@pytest.mark.parametrize(
+  ("metric", "is_better_high"),
+  [
+    ("f1", True),
+    ("recall", True),
+    ("test_accuracy", True),
+    ("test_loss", False),
+    ("recovery_error", False),
+  ],
+)
+@pytest.mark.parametrize("curves", [[], [[0.1, 0.8], [0.1, 0.7]]])
+def test_where_bad_values_are(metric, is_better_high, curves):
+  axis = metric_axis(metric, [np.array(curve) for curve in curves])
+  assert axis.is_better_high == is_better_high
+  if curves:
+    low, high = axis.limits
+    assert axis.worse_end == (low if is_better_high else high)
+
+
+def test_no_error_at_all_is_on_the_axis():
+  curves = [np.array([0.91, 1.0]), np.array([0.91, 0.95])]
+  for whole in (True, False):
+    axis = metric_axis("test_accuracy", curves, whole=whole)
+    low, high = axis.limits
+    assert not axis.is_log
+    assert low <= axis.units(1.0) < axis.units(0.91) <= high
+
+
+def test_intervals_of_losses_are_within_a_log_axis():
+  means = [np.array([0.001]), np.array([1.0])]
+  spread = [np.array([[0.0009], [0.0011]]), np.array([[0.0], [5.0]])]
+  axis = metric_axis("test_loss", means, spread, whole=True)
+  low, high = axis.limits
+  assert axis.is_log
+  assert 0 < low < 0.0009
+  assert high > 5
