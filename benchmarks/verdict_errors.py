@@ -15,7 +15,8 @@ import numpy as np
 from fedjax_opt.results.history import History
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import verdicts
-from fedjax_opt.study.cells import Cell, Measured, Study
+from fedjax_opt.study.cells import Cell, Measured
+from fedjax_opt.study.study import Study
 
 METHODS, SEEDS = (2, 4, 8), (3, 5, 10)
 METRIC = "test_loss"

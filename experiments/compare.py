@@ -61,9 +61,10 @@ from fedjax_opt.registry import nearest
 from fedjax_opt.results import json_files
 from fedjax_opt.results.history import direction
 from fedjax_opt.study import verdicts
-from fedjax_opt.study.cells import Cell, Study
+from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.limits import limits_of
 from fedjax_opt.study.report import formats
+from fedjax_opt.study.study import Study
 from fedjax_opt.study.words import condition_label, setting_label
 
 _MARK = "study.json"  # Says that a folder is that of a study.

@@ -79,8 +79,9 @@ from fedjax_opt.simulator import (
   sweep,
 )
 from fedjax_opt.study import plots, statistics
-from fedjax_opt.study.cells import Cell, Study
+from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.compare import Method, compare
+from fedjax_opt.study.study import Study
 from fedjax_opt.trainable import train_only
 
 __all__ = [

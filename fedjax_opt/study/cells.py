@@ -5,8 +5,6 @@ Axis letters: `S` grid points (hyperparameters x seeds), `E` evaluated rounds.
 
 import dataclasses
 import functools
-import os
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -110,10 +108,8 @@ class Cell:
 
 
 @dataclasses.dataclass(frozen=True)
-class Study:
-  """Methods compared under conditions, see `compare`.
-
-  Printed it is its table, with what the marks mean.
+class Cells:
+  """Methods under conditions: what a study consists of, see `Study`.
 
   Attributes:
     cells: one for each method and condition.
@@ -177,69 +173,9 @@ class Study:
     found = {m: self.cell(m, condition) for m in self.methods}
     return {method: cell for method, cell in found.items() if cell is not None}
 
-  def table_lines(self) -> list[str]:
-    """The table for a terminal, and what its marks mean."""
-    from fedjax_opt.study import verdicts
-    from fedjax_opt.study.report import formats, tables
-
-    return formats.lines(tables.main_table(self, verdicts.verdicts(self)))
-
-  def write(self, folder: str | os.PathLike) -> pathlib.Path:
-    """Writes the report: report.html, tables and pictures.
-
-    The files are `report.html`, `table.md`, `table.tex`, `table.csv` and
-    `pictures/`. Each is replaced as a whole; everything else in the folder
-    stays.
-
-    Args:
-      folder: new, empty, or that of a study.
-
-    Returns:
-      The path of `report.html`.
-
-    Raises:
-      ValueError: if the folder holds anything else, or cannot be written.
-      ImportError: if matplotlib, Jinja2 or pandas is missing.
-    """
-    from fedjax_opt.study.report import page
-
-    return page.write(self, folder)
-
-  def plot(self, name: str | None = None) -> Any:
-    """Draws a picture of the report, for a notebook.
-
-    Args:
-      name: of the picture's files, such as 'learning_curves'; the first one of
-        the report if None.
-
-    Returns:
-      The matplotlib figure.
-
-    Raises:
-      ValueError: if the report has no such picture.
-      ImportError: if matplotlib is missing.
-    """
-    from fedjax_opt.study import verdicts
-    from fedjax_opt.study.report import pictures
-
-    drawn = pictures.of_study(self, verdicts.verdicts(self))
-    for picture in drawn:
-      if name in (None, picture.name):
-        return picture.draw(None)
-    names = ", ".join(picture.name for picture in drawn) or "none"
-    raise ValueError(f"name={name!r}: must be a picture of the study: {names}")
-
-  def _repr_html_(self) -> str | None:
-    """What a notebook shows: the findings and the table."""
-    from fedjax_opt.study.report import page
-
-    return page.short_html(self)
-
-  def __str__(self) -> str:
-    return "\n".join(self.table_lines())
-
   def __repr__(self) -> str:
     return (
-      f"Study({len(self.methods)} methods, {len(self.conditions)} conditions, "
-      f"{len(self.cells)} cells, by {self.metric})"
+      f"{type(self).__name__}({len(self.methods)} methods, "
+      f"{len(self.conditions)} conditions, {len(self.cells)} cells, by "
+      f"{self.metric})"
     )

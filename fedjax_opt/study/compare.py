@@ -25,7 +25,8 @@ from fedjax_opt.results.progress import bar
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.simulator import Simulator, grid_points, sweep
 from fedjax_opt.study import budgets
-from fedjax_opt.study.cells import Cell, Measured, Study
+from fedjax_opt.study.cells import Cell, Measured
+from fedjax_opt.study.study import Study
 from fedjax_opt.study.tune import Ran, tune
 from fedjax_opt.study.words import condition_label
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedjax_opt.base import LOSSES
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import words
+from fedjax_opt.study.cells import Cell, Cells
 from fedjax_opt.study.verdicts import (
   TIED,
   Verdict,
@@ -19,11 +19,8 @@ from fedjax_opt.study.verdicts import (
 )
 from fedjax_opt.study.words import condition_label, exact
 
-if TYPE_CHECKING:  # They import this file where they are shown.
-  from fedjax_opt.study.cells import Cell, Study
 
-
-def limits_of(study: Study, found: Sequence[Verdict]) -> list[str]:
+def limits_of(study: Cells, found: Sequence[Verdict]) -> list[str]:
   """What limits the comparison: edges of grids, divergence, seeds, budgets."""
   cells: dict[tuple[str, str], list[Cell]] = {}
   for verdict in found:
@@ -48,7 +45,7 @@ def limits_of(study: Study, found: Sequence[Verdict]) -> list[str]:
   return lines
 
 
-def _where(study: Study, cells: Sequence[Cell]) -> str:
+def _where(study: Cells, cells: Sequence[Cell]) -> str:
   """Which cells of a method a line is about."""
   method = cells[0].method
   label, number = names_of(study)[method], len(cells)
@@ -158,7 +155,7 @@ def _other_seeds(seeds: Sequence[Sequence[set[int]]]) -> str:
   return f"The methods did not all run with the same seeds. {what}"
 
 
-def _of_rounds(study: Study, found: Sequence[Verdict]) -> list[str]:
+def _of_rounds(study: Cells, found: Sequence[Verdict]) -> list[str]:
   """Which methods ran longer than others."""
   rounds: dict[int, list[str]] = {}
   for verdict in found:
@@ -185,7 +182,7 @@ def _of_losses(found: Sequence[Verdict]) -> list[str]:
   ]
 
 
-def _of_budgets(study: Study) -> list[str]:
+def _of_budgets(study: Cells) -> list[str]:
   """Which methods tried more settings than others."""
   lines, labels = [], names_of(study)
   budgets: dict[str, list[int]] = {}
@@ -204,7 +201,7 @@ def _of_budgets(study: Study) -> list[str]:
   return lines
 
 
-def _of_digests(study: Study) -> list[str]:
+def _of_digests(study: Cells) -> list[str]:
   """Of which methods damage would not have been noticed."""
   bare = [cell.method for cell in study.cells if not cell.is_verified]
   names = [names_of(study)[method] for method in dict.fromkeys(bare)]

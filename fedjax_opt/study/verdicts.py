@@ -6,17 +6,15 @@ The rule of every verdict is in words in report/templates/report.html.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedjax_opt.results.history import COSTS
 from fedjax_opt.study import statistics, words
+from fedjax_opt.study.cells import Cell, Cells
 from fedjax_opt.study.statistics import Interval
 from fedjax_opt.study.words import condition_label
-
-if TYPE_CHECKING:  # They import this file where they are shown.
-  from fedjax_opt.study.cells import Cell, Study
 
 BEST, WORSE, TIED, DIVERGED = "best", "worse", "not told apart", "diverged"
 # Means that differ by less, relative to the larger one, are the same: metrics
@@ -61,7 +59,7 @@ class Verdict(NamedTuple):
   to_target: dict[str, float]
 
 
-def verdicts(study: Study) -> list[Verdict]:
+def verdicts(study: Cells) -> list[Verdict]:
   """The verdict on every cell, condition after condition."""
   found = []
   for condition in study.conditions:
@@ -71,7 +69,7 @@ def verdicts(study: Study) -> list[Verdict]:
   return found
 
 
-def _best(study: Study, cells: Mapping[str, Cell]) -> list[Cell]:
+def _best(study: Cells, cells: Mapping[str, Cell]) -> list[Cell]:
   """The cells with the best mean of those of which no seed diverged."""
   whole = [
     (cell, _by_seed(study, cell))
@@ -98,7 +96,7 @@ def _is_same(one: float, other: float) -> bool:
   return abs(one - other) <= _SAME * max(abs(one), abs(other))
 
 
-def _verdict(study: Study, cell: Cell, best: Sequence[Cell]) -> Verdict:
+def _verdict(study: Cells, cell: Cell, best: Sequence[Cell]) -> Verdict:
   values = cell.final(study.metric)
   behind, probability, num_shared, verdict = _NONE, _NONE, 0, BEST
   if not np.isfinite(values).all():
@@ -135,7 +133,7 @@ def _low(behind: Interval) -> float:
   return behind.low if np.isfinite(behind.low) else -np.inf
 
 
-def _compare(study: Study, best: Cell, cell: Cell) -> tuple[str, Interval, int]:
+def _compare(study: Cells, best: Cell, cell: Cell) -> tuple[str, Interval, int]:
   """The verdict on a cell, its paired difference to the best, and its seeds.
 
   The difference is over the seeds that both have.
@@ -164,7 +162,7 @@ def _with_width(interval: Interval) -> Interval:
   return Interval(interval.estimate, np.nan, np.nan)
 
 
-def _by_seed(study: Study, cell: Cell) -> dict[int, float]:
+def _by_seed(study: Cells, cell: Cell) -> dict[int, float]:
   """seed -> the metric of the run with it."""
   return dict(zip(seeds_of(cell), cell.final(study.metric), strict=True))
 
@@ -173,7 +171,7 @@ def seeds_of(cell: Cell) -> list[int]:
   return [point["seed"] for point in cell.measured.points]
 
 
-def _to_target(study: Study, cell: Cell) -> dict[str, float]:
+def _to_target(study: Cells, cell: Cell) -> dict[str, float]:
   if study.target is None:
     return {}
   found = dict.fromkeys(COSTS, np.nan)
@@ -231,7 +229,7 @@ def spent(cell: Cell, cost: str) -> np.ndarray | None:
 # Over all conditions.
 
 
-def overall(study: Study) -> dict[str, Interval]:
+def overall(study: Cells) -> dict[str, Interval]:
   """method -> interquartile mean over all conditions and seeds.
 
   Only of methods that ran under all conditions with as many seeds, and only if
@@ -241,7 +239,7 @@ def overall(study: Study) -> dict[str, Interval]:
   return {m: statistics.interquartile_mean(v) for m, v in matrices.items()}
 
 
-def matrices_of(study: Study) -> dict[str, np.ndarray]:
+def matrices_of(study: Cells) -> dict[str, np.ndarray]:
   """method -> the metric, [seeds, conditions]; {} if there is one condition."""
   conditions = study.conditions
   if len(conditions) < 2:
@@ -260,12 +258,12 @@ def matrices_of(study: Study) -> dict[str, np.ndarray]:
 # In words.
 
 
-def numbers_of(study: Study, found: Sequence[Verdict]) -> words.Numbers:
+def numbers_of(study: Cells, found: Sequence[Verdict]) -> words.Numbers:
   """How the values of a study are written, everywhere."""
   return words.numbers_of(study.metric, [v.value for v in found])
 
 
-def sentences(study: Study, found: Sequence[Verdict]) -> list[str]:
+def sentences(study: Cells, found: Sequence[Verdict]) -> list[str]:
   """What the numbers say: one sentence over all, one for each condition.
 
   Every claim follows the rule of verdicts.
@@ -281,17 +279,17 @@ def sentences(study: Study, found: Sequence[Verdict]) -> list[str]:
   return lines
 
 
-def names_of(study: Study) -> dict[str, str]:
+def names_of(study: Cells) -> dict[str, str]:
   """method -> its name in a sentence."""
   return {m: words.name(label) for m, label in study.labels.items()}
 
 
-def compared(study: Study) -> list[dict[str, Any]]:
+def compared(study: Cells) -> list[dict[str, Any]]:
   """The conditions under which several methods ran."""
   return [each for each in study.conditions if len(study.under(each)) > 1]
 
 
-def _over_conditions(study: Study, found: Sequence[Verdict]) -> str:
+def _over_conditions(study: Cells, found: Sequence[Verdict]) -> str:
   """Under how many conditions each method is the best or not told apart."""
   names: dict[tuple[int, int], list[str]] = {}
   conditions = compared(study)
@@ -323,7 +321,7 @@ def _over_conditions(study: Study, found: Sequence[Verdict]) -> str:
 
 
 def _of_condition(
-  study: Study, here: Sequence[Verdict], numbers: words.Numbers, interval: str
+  study: Cells, here: Sequence[Verdict], numbers: words.Numbers, interval: str
 ) -> str:
   condition = here[0].cell.condition
   where = f"At {condition_label(condition)}, " if condition else ""

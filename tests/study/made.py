@@ -7,7 +7,8 @@ import numpy as np
 
 from fedjax_opt.results.history import History
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study.cells import Cell, Measured, Study
+from fedjax_opt.study.cells import Cell, Measured
+from fedjax_opt.study.study import Study
 
 NAN = float("nan")
 ROUNDS = [0, 10, 20]

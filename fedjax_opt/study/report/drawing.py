@@ -6,16 +6,14 @@ import functools
 import pathlib
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedjax_opt.study import plots, words
+from fedjax_opt.study.cells import Cell, Cells
 from fedjax_opt.study.verdicts import Verdict
 from fedjax_opt.study.words import condition_label
-
-if TYPE_CHECKING:  # They import this file where they are shown.
-  from fedjax_opt.study.cells import Cell, Study
 
 # Characters of a method's name in a legend.
 _MAX_LABEL = 36
@@ -47,7 +45,7 @@ class Drawn(NamedTuple):
     looks: name in a picture -> colour, line and marker.
   """
 
-  study: Study
+  study: Cells
   found: Sequence[Verdict]
   labels: Mapping[str, str]
   looks: Mapping[str, Any]

@@ -16,11 +16,12 @@ import pathlib
 import re
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedjax_opt import folders
 from fedjax_opt.results.json_files import write_whole
 from fedjax_opt.study import plots, verdicts, words
+from fedjax_opt.study.cells import Cells
 from fedjax_opt.study.limits import limits_of
 from fedjax_opt.study.report import (
   formats,
@@ -31,9 +32,6 @@ from fedjax_opt.study.report import (
 from fedjax_opt.study.report.pictures import Picture
 from fedjax_opt.study.verdicts import Verdict
 
-if TYPE_CHECKING:  # It imports this file where it is shown.
-  from fedjax_opt.study.cells import Study
-
 _PAGE = "report.html"
 _MARKS = (_PAGE, "study.json")  # Either says that a folder is that of a study.
 _GENERATOR = '<meta name="generator" content="fedjax_opt">'
@@ -43,7 +41,7 @@ _SCALE, _SCALE_OF_NARROW = 0.6, 0.72
 _NARROW, _BROAD = 800, 560
 
 
-def write(study: Study, folder: str | os.PathLike) -> pathlib.Path:
+def write(study: Cells, folder: str | os.PathLike) -> pathlib.Path:
   """Writes the report of a study; see `Study.write`."""
   plots.check_installed()
   formats.check_installed()
@@ -96,7 +94,7 @@ def _remove_former(folder: pathlib.Path, drawn: Sequence[Picture]) -> None:
     (folder / "pictures" / name).unlink(missing_ok=True)
 
 
-def short_html(study: Study) -> str | None:
+def short_html(study: Cells) -> str | None:
   """The findings and the table, inside of a notebook; None without Jinja2."""
   if importlib.util.find_spec("jinja2") is None:
     return None
@@ -110,7 +108,7 @@ def short_html(study: Study) -> str | None:
 
 
 def _html(
-  study: Study,
+  study: Cells,
   found: Sequence[Verdict],
   drawn: Sequence[Picture],
   folder: pathlib.Path,
@@ -140,7 +138,7 @@ def _html(
   )
 
 
-def _facts(study: Study, found: Sequence[Verdict]) -> list[str]:
+def _facts(study: Cells, found: Sequence[Verdict]) -> list[str]:
   """What was compared."""
   seeds = words.span(v.num_seeds for v in found if v.num_seeds)
   return [
@@ -151,7 +149,7 @@ def _facts(study: Study, found: Sequence[Verdict]) -> list[str]:
   ]
 
 
-def _target(study: Study) -> str:
+def _target(study: Cells) -> str:
   """The target in words: 'test accuracy of at least 75.0 %'; '' for none."""
   if study.target is None:
     return ""
@@ -176,7 +174,7 @@ def _figure(picture: Picture, folder: pathlib.Path) -> dict[str, Any]:
   }
 
 
-def _commands(study: Study) -> list[tuple[str, str]]:
+def _commands(study: Cells) -> list[tuple[str, str]]:
   """The exact commands of each cell, with its name."""
   named = []
   for cell in study.cells:

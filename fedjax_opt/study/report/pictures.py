@@ -8,13 +8,14 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fedjax_opt.results.history import is_fraction
 from fedjax_opt.results.names import name_of, sentence
 from fedjax_opt.study import plots, statistics, verdicts, words
+from fedjax_opt.study.cells import Cell, Cells
 from fedjax_opt.study.plots.metric_axis import metric_axis
 from fedjax_opt.study.plots.study_curves import curves_axis
 from fedjax_opt.study.report import drawing, tuning_pictures
@@ -22,9 +23,6 @@ from fedjax_opt.study.report.drawing import Drawn, Picture
 from fedjax_opt.study.report.tables import axes_of
 from fedjax_opt.study.verdicts import DIVERGED, Verdict, spent
 from fedjax_opt.study.words import condition_label
-
-if TYPE_CHECKING:  # They import this file where they are shown.
-  from fedjax_opt.study.cells import Cell, Study
 
 _NUM_THRESHOLDS = 101
 _TRACES = ("step_size", "smoothness_step", "growth_step")
@@ -42,7 +40,7 @@ _X_AXES = {
 }
 
 
-def of_study(study: Study, found: Sequence[Verdict]) -> list[Picture]:
+def of_study(study: Cells, found: Sequence[Verdict]) -> list[Picture]:
   """The pictures of a study; the first one is the main one."""
   labels = drawing.legend_labels(study.labels)
   looks = plots.method_styles(labels.values())
@@ -147,7 +145,7 @@ def _learning_curves(drawn: Drawn) -> list[Picture]:
   return [picture for x in axes for picture in _curves(drawn, x)]
 
 
-def _differs(study: Study, cost: str) -> bool:
+def _differs(study: Cells, cost: str) -> bool:
   """Whether methods spend more than 1 % differently, and all counted it.
 
   What diverged under every setting spent nothing that is drawn.

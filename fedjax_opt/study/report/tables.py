@@ -8,13 +8,14 @@ same verdicts; formats.py writes them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedjax_opt.results.history import COSTS
 from fedjax_opt.results.names import metric_name, name_of, sentence
 from fedjax_opt.study import verdicts, words
+from fedjax_opt.study.cells import Cell, Cells
 from fedjax_opt.study.verdicts import (
   BEST,
   DIVERGED,
@@ -24,9 +25,6 @@ from fedjax_opt.study.verdicts import (
   spent,
 )
 from fedjax_opt.study.words import condition_label, exact
-
-if TYPE_CHECKING:  # They import this file where they are shown.
-  from fedjax_opt.study.cells import Cell, Study
 
 # Up to so many conditions, or tuned hyperparameters, have a column each.
 _MAX_CONDITIONS, _MAX_HYPERPARAMETERS = 6, 4
@@ -78,13 +76,13 @@ class Table(NamedTuple):
 Columns = Mapping[str, Callable[[Verdict], Entry]]  # Head -> entry of a row.
 
 
-def axes_of(study: Study) -> list[str]:
+def axes_of(study: Cells) -> list[str]:
   """The names of what differs between conditions."""
   return list(dict.fromkeys(n for c in study.conditions for n in c))
 
 
 def _of_cells(
-  study: Study, found: Sequence[Verdict], columns: Columns, caption: str = ""
+  study: Cells, found: Sequence[Verdict], columns: Columns, caption: str = ""
 ) -> Table:
   """A table with a row for each cell, named by its condition and method.
 
@@ -106,7 +104,7 @@ def _of_cells(
 # The values.
 
 
-def main_table(study: Study, found: Sequence[Verdict]) -> Table:
+def main_table(study: Cells, found: Sequence[Verdict]) -> Table:
   """The metric of every cell, and what its tuning cost."""
   name, conditions = metric_name(study.metric), study.conditions
   caption = f"{name} after the last round{_over_seeds(found)}."
@@ -149,7 +147,7 @@ def _diverged(*here: Verdict) -> Entry:
   return Entry(f"{lost} of {tried}" if tried else words.NOTHING)
 
 
-def _value(study: Study, verdict: Verdict, numbers: words.Numbers) -> Entry:
+def _value(study: Cells, verdict: Verdict, numbers: words.Numbers) -> Entry:
   if verdict.verdict == DIVERGED:
     seeds = words.counted(verdict.num_seeds, "seed")
     lost = f"{verdict.num_diverged} of {seeds}"
@@ -163,7 +161,7 @@ def _value(study: Study, verdict: Verdict, numbers: words.Numbers) -> Entry:
 
 
 def _notes(
-  study: Study, found: Sequence[Verdict], is_over_all: bool
+  study: Cells, found: Sequence[Verdict], is_over_all: bool
 ) -> list[str]:
   marks = {v.verdict for v in found}
   notes = []
@@ -183,7 +181,7 @@ def _notes(
   return notes
 
 
-def differences(study: Study, found: Sequence[Verdict]) -> Table | None:
+def differences(study: Cells, found: Sequence[Verdict]) -> Table | None:
   """By how much the others are behind the best; None if there is no other."""
   others = [v for v in found if v.verdict not in (BEST, DIVERGED)]
   if not others:
@@ -202,7 +200,7 @@ def differences(study: Study, found: Sequence[Verdict]) -> Table | None:
 # How settings were chosen, and what all of it cost.
 
 
-def settings(study: Study, found: Sequence[Verdict]) -> Table:
+def settings(study: Cells, found: Sequence[Verdict]) -> Table:
   """The chosen setting of every cell, and its score."""
   cells = [v.cell for v in found]
   names = list(dict.fromkeys(n for c in cells for n in c.tuned or c.chosen))
@@ -262,7 +260,7 @@ def _near_ties(cell: Cell) -> str:
   return words.NOTHING if ties is None else str(ties)
 
 
-def costs(study: Study, found: Sequence[Verdict]) -> tuple[Table | None, ...]:
+def costs(study: Cells, found: Sequence[Verdict]) -> tuple[Table | None, ...]:
   """What runs cost to the target, and to the end; None if nothing is known."""
   names = [
     cost for cost in COSTS if any(_total(v, cost) is not None for v in found)
@@ -290,7 +288,7 @@ def _total(verdict: Verdict, cost: str) -> float | None:
   return None if of_rounds is None else of_rounds[-1]
 
 
-def shared(study: Study) -> Table | None:
+def shared(study: Cells) -> Table | None:
   """What is the same in all cells, the versions and the device among it."""
   rows = [
     [Entry(sentence(name_of(str(name)))), Entry(words.about(value))]
@@ -302,7 +300,7 @@ def shared(study: Study) -> Table | None:
 # For programs.
 
 
-def records(study: Study, found: Sequence[Verdict]) -> list[dict[str, Any]]:
+def records(study: Cells, found: Sequence[Verdict]) -> list[dict[str, Any]]:
   """column -> value, of each cell: numbers with all their digits.
 
   Columns are the conditions; `method`; `chosen_<name>` of every hyperparameter;
@@ -324,7 +322,7 @@ def records(study: Study, found: Sequence[Verdict]) -> list[dict[str, Any]]:
   return rows
 
 
-def _fixed(study: Study, verdict: Verdict) -> dict[str, Any]:
+def _fixed(study: Cells, verdict: Verdict) -> dict[str, Any]:
   """The columns that every study has."""
   cell, tuning = verdict.cell, verdict.cell.tuning
   edges = tuning.edges if tuning else ()
