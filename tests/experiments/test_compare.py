@@ -335,7 +335,7 @@ def test_a_metric_that_is_not_measured(tmp_path, capsys):
   """It is known after the first cell, and not after all."""
   arguments = (FED_AVG, SCAFFOLD, "--metric=tset_accuracy")
   assert study(tmp_path, *arguments) == 1
-  assert len(list((tmp_path / "runs").iterdir())) == 1
+  assert len(list((tmp_path / "runs").iterdir())) == 2  # One cell.
   (line,) = capsys.readouterr().err.splitlines()
   assert "metric='tset_accuracy': FedAvg, SGD did not measure it" in line
   assert line.endswith("did you mean test_accuracy?")

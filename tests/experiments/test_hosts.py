@@ -108,18 +108,16 @@ def test_nobody_joins_without_a_flag(monkeypatch):
 
 def test_it_listens_on_the_given_address_alone(monkeypatch):
   """And a death is noticed in seconds, not in minutes."""
-  given, known = (
-    {},
-    set(inspect.signature(jax.distributed.initialize).parameters),
-  )
-  monkeypatch.setattr(jax.distributed, "initialize", given.update)
+  started = {}
+  known = set(inspect.signature(jax.distributed.initialize).parameters)
+  monkeypatch.setattr(jax.distributed, "initialize", started.update)
   address = ("--coordinator=10.0.0.1:12", "--num_processes=2", "--process_id=0")
   hosts.join(given(*address))
-  assert given["coordinator_bind_address"] == "10.0.0.1:12"
-  assert given["heartbeat_timeout_seconds"] <= 25
+  assert started["coordinator_bind_address"] == "10.0.0.1:12"
+  assert started["heartbeat_timeout_seconds"] <= 25
   # The first one may still write files.
-  assert "shutdown_timeout_seconds" not in given
-  assert set(given) <= known
+  assert "shutdown_timeout_seconds" not in started
+  assert set(started) <= known
 
 
 @pytest.fixture(scope="module")

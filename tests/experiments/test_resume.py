@@ -214,7 +214,7 @@ def test_a_run_with_other_random_streams_is_refused(whole, tmp_path, capsys):
   assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 1
   assert capsys.readouterr().err == (
     f"error: resume=True: '{folder}' holds a run with streams=1, not "
-    f"{STREAMS}; give the flags of that run, or another folder\n"
+    f"{STREAMS}; give what that run had, or another folder\n"
   )
   runs, spec = Store(tmp_path / "runs", Loader()), spec_of(*ARGUMENTS)
   shutil.copytree(folder, runs.place(spec))
@@ -417,7 +417,7 @@ def test_where_data_and_encoders_are_may_differ(tmp_path):
   here["streams"] = STREAMS
   config = json_files.plain(spec.values() | here)
   (tmp_path / "config.json").write_text(json.dumps(config))
-  find = lambda **own: resuming.find(dataclasses.replace(spec, **own), tmp_path)
+  find = lambda **own: resuming.find(dataclasses.replace(spec, **own), tmp_path, {})
   moved = find(data_dir="/two", pretrained="/two/small")
   assert moved.finished is None  # It begins again: there is no checkpoint.
   with pytest.raises(ValueError, match="holds a run with pretrained"):

@@ -1,5 +1,6 @@
 """Runs that end before their last round: a target, or no improvement."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -8,14 +9,15 @@ import pytest
 from experiments.stopping import Stopping
 from fedjax_opt import load_run
 from fedjax_opt.metrics import Criterion, History
-from tests.experiments.commands import call
+from tests.experiments.commands import call, spec_of
 from tests.results.histories import of_values
 
 CRITERION = Criterion("test_accuracy", "max", "last")
 
 
 def stopping_of(criterion=CRITERION, **flags):
-  return Stopping(flags, criterion, num_classes=10)
+  spec = dataclasses.replace(spec_of(), **flags)
+  return Stopping(spec, criterion, num_classes=10)
 
 
 def first_end(stopping, history):

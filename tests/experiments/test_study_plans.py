@@ -107,7 +107,7 @@ def test_the_numbers_of_privacy_are_of_the_methods_that_have_it():
   assert set(alone.grid) == {"client_lr", "dp_noise_multiplier"}
   assert plan.not_private([alone]) == []
   seeded = planned(private, FED_AVG, *shared, *others, "--dp_seed=0")
-  assert [cell.resolved.get("dp_seed") for cell in seeded] == [0, None]
+  assert [cell.spec.dp_seed for cell in seeded] == [0, None]
   (line,) = plan.not_private(seeded)
   assert line.startswith("NOT private: private, whose noise is that of dp_seed")
 
