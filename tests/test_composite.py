@@ -575,19 +575,6 @@ def test_mirror_step_alone_is_proximal_gradient():
   np.testing.assert_array_equal(jax_problems.flat(many) == 0, best == 0)
 
 
-def test_dual_averaging_alone_is_regularized_dual_averaging():
-  task, (own, of_loop) = SOFTMAX, PSI["nuclear"]
-  with jax.enable_x64(True):
-    rule = dual_averaging(RATE, prox.kernels(own))
-    ours = _optax_loop(rule, _pooled_loss(task), task.params, 8)
-  problem = task.problem
-  everything = [np.concatenate(problem.client_rows)] * 8
-  xs = loops.dual_averaging(
-    problem.x0, problem.gradient, everything, of_loop, RATE
-  )
-  assert_close(ours, xs[-1], 1e-10)
-
-
 def test_rules_need_the_point():
   for factory in (mirror_step, dual_averaging, subgradient_step):
     rule = factory(0.1, prox.l1(0.1))

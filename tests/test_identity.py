@@ -6,6 +6,7 @@ runs have the same code; the second one must see the new number.
 
 import collections
 import dataclasses
+import functools
 import inspect
 import types
 from typing import NamedTuple
@@ -20,7 +21,6 @@ from fedjax_opt.identity import key_of
 from tests import jax_problems
 
 TASK = jax_problems.least_squares()
-SCALE = {"global": 1.0}
 GLOBAL = 1.0
 MODULE = types.ModuleType("settings_of_a_test")
 MODULE.__file__ = __file__
@@ -33,6 +33,24 @@ def scaled(scale, params, batch, rng):
 class Callable:
   def __call__(self, *args):
     return scaled(GLOBAL, *args)
+
+
+class Scaled:
+  """A loss that is an object."""
+
+  scale = 1.0
+
+  def __call__(self, *args):
+    return scaled(self.scale, *args)
+
+
+class Frozen(NamedTuple):
+  """Whose method reads a global number."""
+
+  factor: float
+
+  def loss(self, *args):
+    return self.factor * scaled(GLOBAL, *args)
 
 
 class Slots:
@@ -69,6 +87,24 @@ def of_container(value, change):
   return lambda *args: scaled(1.0 + 2.0 * len(value), *args), change
 
 
+def of_item(value, at):
+  """Of an array, a list or a dict, that is changed in place."""
+  change = lambda: value.__setitem__(at, 3.0)
+  return lambda *args: scaled(value[at], *args), change
+
+
+def of_called(called, name):
+  """Of an object whose method is the loss."""
+  return getattr(called, name), lambda: setattr(called, "scale", 3.0)
+
+
+def of_nested():
+  """Such as `argparse` gives."""
+  config = types.SimpleNamespace(inner=types.SimpleNamespace(scale=1.0))
+  change = lambda: setattr(config.inner, "scale", 3.0)
+  return lambda *args: scaled(config.inner.scale, *args), change
+
+
 def of_module():
   MODULE.scale = 1.0
   module = MODULE
@@ -101,6 +137,18 @@ CASES = {
     lambda *args: times(TASK.loss_fn(*args)),
     set_global,
   ),
+  "a global read by a method": lambda: (Frozen(1.0).loss, set_global),
+  "an object that is called": lambda: (
+    (loss := Scaled()),
+    lambda: setattr(loss, "scale", 3.0),
+  ),
+  "a method": lambda: of_called(Scaled(), "__call__"),
+  "a class": lambda: of_object(type("Holder", (), {})),
+  "an attribute of an attribute": of_nested,
+  "a list": lambda: of_item([1.0], 0),
+  "a dict": lambda: of_item({"scale": 1.0}, "scale"),
+  "an array": lambda: of_item(np.ones(2), 0),
+  "a large array": lambda: of_item(np.ones(20_000), 0),
   "an attribute": lambda: of_object(types.SimpleNamespace()),
   "a slot": lambda: of_object(Slots()),
   "a slot of a dataclass": lambda: of_object(SlottedData()),
@@ -133,6 +181,27 @@ def test_what_has_changed_is_in_the_next_run(name, monkeypatch):
   expected = trained(lambda *args: scaled(3.0, *args))
   assert not np.allclose(before, expected)
   np.testing.assert_allclose(after, expected, rtol=1e-6)
+
+
+MADE_ANEW = {
+  "a closure": lambda scale: lambda *args: scaled(scale, *args),
+  "a default": lambda scale: (
+    lambda params, batch, rng, scale=scale: scaled(scale, params, batch, rng)
+  ),
+  "a keyword": lambda scale: (
+    lambda params, batch, rng, *, scale=scale: scaled(scale, params, batch, rng)
+  ),
+  "a partial": lambda scale: functools.partial(scaled, scale),
+  "a jitted function": lambda scale: jax.jit(
+    lambda *args: scaled(scale, *args)
+  ),
+}
+
+
+@pytest.mark.parametrize("make", MADE_ANEW.values(), ids=MADE_ANEW)
+def test_a_changed_number_makes_another_key(make):
+  key = lambda scale: key_of(fed_avg(make(scale), optax.sgd(0.01)))[0]
+  assert key(1.0) == key(1.0) != key(3.0)
 
 
 def trained(loss_fn):
