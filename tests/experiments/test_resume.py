@@ -21,6 +21,7 @@ from experiments.data import Loader
 from experiments.store import Store
 from fedjax_opt import load_run
 from fedjax_opt.base import STREAMS
+from fedjax_opt.data import digest
 from fedjax_opt.results import environment, folder_digests, json_files
 from tests.experiments.commands import call, spec_of, start
 
@@ -414,10 +415,12 @@ def test_where_data_and_encoders_are_may_differ(tmp_path):
     spec_of("--resume", "--rounds=3"), data_dir="/one", pretrained="/one/small"
   )
   here = {"versions": environment.versions(), "device": environment.device()}
-  here["streams"] = STREAMS
+  here |= {"streams": STREAMS, digest.NAME: {}}
   config = json_files.plain(spec.values() | here)
   (tmp_path / "config.json").write_text(json.dumps(config))
-  find = lambda **own: resuming.find(dataclasses.replace(spec, **own), tmp_path, {})
+  find = lambda **own: resuming.find(
+    dataclasses.replace(spec, **own), tmp_path, {}
+  )
   moved = find(data_dir="/two", pretrained="/two/small")
   assert moved.finished is None  # It begins again: there is no checkpoint.
   with pytest.raises(ValueError, match="holds a run with pretrained"):
