@@ -171,19 +171,6 @@ def test_a_data_set_that_is_not_there(tmp_path):
   )
 
 
-def test_ag_news_that_cannot_be_downloaded(tmp_path, monkeypatch):
-  requests = pytest.importorskip("requests")
-  pytest.importorskip("tensorflow_datasets")
-
-  def unreachable(*_, **__):
-    raise requests.ConnectionError("no network")
-
-  monkeypatch.setattr(requests, "head", unreachable)
-  message = refusal("ag_news", "train", tmp_path)
-  assert message.startswith(f"data_dir={str(tmp_path)!r}: does not hold ag_ne")
-  assert "put ag_news_subset-train.array_record* and TFDS's other" in message
-
-
 @pytest.mark.parametrize(
   ("content", "message"),
   [

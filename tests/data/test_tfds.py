@@ -169,54 +169,6 @@ def test_missing_package(tmp_path, monkeypatch):
     tfds.load("mnist", "train", tmp_path)
 
 
-@pytest.fixture
-def small_text(tmp_path, monkeypatch):
-  """A folder to load from; TFDS is handed a text of 40 characters."""
-  for package in ("tensorflow_datasets", "array_record"):
-    pytest.importorskip(package)
-  import requests
-  import tensorflow_datasets
-
-  text = "".join(chr(ord("a") + i % 26) for i in range(39)) + "\u00e9"
-  (tmp_path / "input.txt").write_text(text, encoding="utf-8")
-  manager = tensorflow_datasets.download.DownloadManager
-  monkeypatch.setattr(
-    manager, "download", lambda *_: str(tmp_path / "input.txt")
-  )
-  monkeypatch.setattr(requests, "head", lambda *_, **__: None)
-  folder = tmp_path / "tfds"
-  folder.mkdir()
-  return folder, text
-
-
-def test_text_download_prepare_load(small_text):
-  folder, text = small_text
-  found = [
-    tfds.load_text("tiny_shakespeare", split, folder)
-    for split in ("train", "validation", "test")
-  ]
-  parts = (text[:36], text[36:38], text[38:])
-  assert found == [[{"text": part}] for part in parts]
-  assert "tensorflow" not in sys.modules
-
-
-def test_bad_text(small_text):
-  folder, _ = small_text
-  with pytest.raises(ValueError, match="'mnist'; accepted: ag_news_subset, "):
-    tfds.load_text("mnist", "train", folder)
-  with pytest.raises(ValueError, match="unknown TFDS data set 'tiny_shakes"):
-    tfds.load("tiny_shakespeare", "train", folder)
-  tfds.load_text("tiny_shakespeare", "train", folder)
-  with pytest.raises(ValueError, match="which holds test, train, validation"):
-    tfds.load_text("tiny_shakespeare", "val", folder)
-  version = folder / "tiny_shakespeare" / "1.0.0"
-  (source,) = version.glob("tiny_shakespeare-train.array_record*")
-  source.write_bytes(b"not a record file")
-  with pytest.raises(ValueError, match=r"1\.0\.0 cannot be read") as error:
-    tfds.load_text("tiny_shakespeare", "train", folder)
-  assert "\n" not in str(error.value)
-
-
 @pytest.mark.skipif(
   "FEDJAX_OPT_DATA_DIR" not in os.environ,
   reason="set FEDJAX_OPT_DATA_DIR to a TFDS folder that holds mnist",

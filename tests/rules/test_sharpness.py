@@ -56,11 +56,6 @@ def test_mixes_and_does_not_normalize():
     assert_close(train(rule, num_steps=1), expected)
 
 
-def test_stays_at_a_minimum():
-  rule = sharpness_aware(optax.sgd(0.1), 0.3)
-  assert_close(train(rule, CENTER), jax.tree.map(np.float32, CENTER))
-
-
 def test_a_rule_inside_has_the_gradient_uphill_at_any_point():
   """On the loss that the rule minimizes, Delta-SGD takes the same steps."""
   rho = 0.05
