@@ -38,8 +38,9 @@ def define() -> None:
     command_line.text(
       "data_dir",
       None,
-      "Folder of the data. Default: $TFDS_DATA_DIR or ~/tensorflow_datasets; "
-      "for fmri $NILEARN_DATA or ~/nilearn_data; what it lacks is downloaded. "
+      "Folder of the data. Default: $TFDS_DATA_DIR or ~/tensorflow_datasets, "
+      "where TFDS prepares what is lacking, if TensorFlow is installed; for "
+      "fmri $NILEARN_DATA or ~/nilearn_data; what it lacks is downloaded. "
       "For femnist10 and femnist62 it must be given: the folder of the sqlite "
       "files of TensorFlow Federated or FedJAX.",
     )
