@@ -2,6 +2,7 @@
 
 import csv
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -170,7 +171,7 @@ def test_from_a_report():
   _, result = moon_run(on_evaluation=on_evaluation, evaluate=evaluate)
   last = fo.evaluate_clients(result, per_example, HELD_OUT, algorithm=algorithm)
   assert len(found) == 3
-  jax.tree.map(np.testing.assert_array_equal, found[-1], last)
+  chex.assert_trees_all_equal(found[-1], last)
   assert found[0].mean("global", "loss") != last.mean("global", "loss")
 
 

@@ -3,6 +3,7 @@
 import functools
 import re
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,9 +30,9 @@ def run(algorithm, rounds=4, **settings):
   )
 
 
-def assert_close(one, other):
-  close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
-  jax.tree.map(close, one, other)
+assert_close = functools.partial(
+  chex.assert_trees_all_close, rtol=1e-5, atol=1e-6
+)
 
 
 def test_ditto_traces_the_steps_whose_difference_is_sent():

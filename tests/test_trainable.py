@@ -3,6 +3,7 @@
 import functools
 import re
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,13 +34,9 @@ def simulate(algorithm, params=None, **settings):
   return fo.simulate(algorithm, params, TASK.data, **settings)
 
 
-def assert_equal(actual, expected):
-  jax.tree.map(np.testing.assert_array_equal, actual, expected)
-
-
-def assert_close(actual, expected):
-  close = functools.partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-6)
-  jax.tree.map(close, actual, expected)
+assert_close = functools.partial(
+  chex.assert_trees_all_close, rtol=2e-5, atol=1e-6
+)
 
 
 # One of each kind: with a server rule, with client state, with a regularizer,
@@ -83,7 +80,7 @@ def head_alone(loss_fn, hidden):
 def test_as_if_the_model_had_the_trained_leaves_alone(name):
   params = model()
   result = simulate(some(name, HEAD), **cohort(name))
-  assert_equal(result.params["hidden"], params["hidden"])
+  chex.assert_trees_all_equal(result.params["hidden"], params["hidden"])
   arguments = [head_alone(TASK.loss_fn, params["hidden"])]
   if name == "moon":
     arguments.append(head_alone(TASK.features_fn, params["hidden"]))
@@ -102,9 +99,9 @@ def test_all_leaves_are_as_if_none_was_named():
   name = "moon"
   given = simulate(some(name, ["hidden", "output"]), **cohort(name))
   plain = simulate(whole(name), **cohort(name))
-  assert_equal(given.params, plain.params)
-  assert_equal(given.state.trained, plain.state)
-  assert_equal(given.client_state, plain.client_state)
+  chex.assert_trees_all_equal(given.params, plain.params)
+  chex.assert_trees_all_equal(given.state.trained, plain.state)
+  chex.assert_trees_all_equal(given.client_state, plain.client_state)
   assert given.cost == plain.cost
 
 
@@ -129,7 +126,7 @@ def test_each_seed_of_a_grid_has_its_own_frozen_leaves():
     one = simulate(make(point["rate"]), params, seed=point["seed"])
     of_grid = trees.take(grid.params, i)
     assert_close(of_grid, one.params)
-    assert_equal(of_grid["hidden"], params["hidden"])
+    chex.assert_trees_all_equal(of_grid["hidden"], params["hidden"])
 
 
 @pytest.mark.parametrize(
@@ -149,7 +146,7 @@ def test_frozen_leaves_are_computed_in_the_type_of_the_others(
     some("moon", HEAD, spy), precision=precision, client_map=client_map
   )
   assert seen == {"bfloat16"}
-  assert_equal(result.params["hidden"], params["hidden"])
+  chex.assert_trees_all_equal(result.params["hidden"], params["hidden"])
 
 
 def test_l2_is_of_the_trained_leaves():
@@ -178,8 +175,8 @@ def test_a_run_that_goes_on_from_a_checkpoint(tmp_path):
     rounds=6,
     checkpoints=fo.Checkpoints(tmp_path / "saved", every=2, resume=True),
   )
-  assert_equal(resumed.params, whole_run.params)
-  assert_equal(resumed.params["hidden"], model()["hidden"])
+  chex.assert_trees_all_equal(resumed.params, whole_run.params)
+  chex.assert_trees_all_equal(resumed.params["hidden"], model()["hidden"])
 
 
 def test_a_penalty_is_of_the_trained_leaves():

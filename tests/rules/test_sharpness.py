@@ -1,5 +1,8 @@
 """Sharpness-aware steps against optax's own, and what a rule inside sees."""
 
+import functools
+
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,9 +35,7 @@ def train(rule, params=X0, num_steps=5, loss=loss):
   return params
 
 
-def assert_close(actual, expected):
-  close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12)
-  jax.tree.map(close, actual, expected)
+assert_close = functools.partial(chex.assert_trees_all_close, rtol=1e-12)
 
 
 @pytest.mark.parametrize("momentum", [None, 0.9])
