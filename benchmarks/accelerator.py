@@ -8,7 +8,8 @@
 Each measurement is a process of its own, which has the device to itself. Its
 result is written at once, to D/results; the same command goes on where it was
 stopped, and skips what is there. What would not fit into the time that is left
-is left out, and named. D/report.md and D/*.png show what there is.
+is left out, and named. D/report.md shows what
+there is.
 
 The other frameworks run where a Python is given that has them (`pip install
 fedjax dm-haiku`; torch; flwr[simulation] torch). Published
@@ -29,7 +30,6 @@ from typing import Any, NamedTuple
 
 import shared
 
-from fedjax_opt import plots
 from fedjax_opt.results import json_files
 from fedjax_opt.results.checkpoint import Checkpoints
 
@@ -130,11 +130,11 @@ def jobs(options: argparse.Namespace) -> list[Job]:
   return found
 
 
-def _round(model, form, **how):
+def _round(model, title, /, **how):
   seconds, steps, batch_size, rounds = _MODELS[model]
   shape = {"steps": steps, "batch_size": batch_size, "rounds": rounds}
   arguments = {"model": model, **shape, **how}
-  return Job(f"{model}, {form}", seconds, "round", arguments)
+  return Job(f"{model}, {title}", seconds, "round", arguments)
 
 
 def _is_rehearsed(job):
@@ -244,7 +244,7 @@ def _file_name(name):
 
 
 def write(folder: pathlib.Path, names: Sequence[str]) -> None:
-  """Writes report.md and rounds.png, from the results that there are.
+  """Writes report.md, from the results that there are.
 
   Args:
     folder: of the output.
@@ -264,7 +264,6 @@ def write(folder: pathlib.Path, names: Sequence[str]) -> None:
     )  # fmt: skip
     rows = [_cells(record, device) for record in rounds]
     text += ["## Rounds", shared.table(header, rows)]
-    _draw(folder / "rounds.png", rounds)
   text += [
     f"### {record['name']}\n\n```\n{record['said'].rstrip()}\n```"
     for record in records
@@ -314,20 +313,6 @@ def _cells(record, device):
     number(record.get("peak_gb")),
     f"{record['compile_seconds']:.3g}",
   ]
-
-
-def _draw(path, rounds):
-  """Milliseconds a round, all rounds below each other."""
-  height = 0.8 + 0.22 * len(rounds)
-  with plots.figure(1, scale=(2.5, height / 2.4)) as (figure, ((axes,),)):
-    names, times = zip(
-      *((r["name"], r["ms_per_round"]) for r in rounds[::-1]), strict=True
-    )
-    axes.barh(names, times)
-    axes.set_xscale("log")
-    axes.set_xlabel("milliseconds a round")
-    axes.margins(y=0.01)
-    figure.savefig(path)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -272,7 +272,6 @@ def _known(program):
     "bytes_accessed": cost.get("bytes accessed"),
     "exchanges": compiled.exchanges(text),
     "loops": [loop._asdict() for loop in compiled.loops(text)],
-    "convolutions": compiled.convolutions(text),
   }
 
 

@@ -65,12 +65,6 @@ def exchanges(text: str) -> dict[str, int]:
   return {name: found.count(name) for name in sorted(set(found))}
 
 
-def convolutions(text: str) -> dict[str, int]:
-  """Of a GPU: how many convolutions are calls of cuDNN, and how many not."""
-  calls = len(re.findall(r'custom_call_target="__cudnn\$conv', text))
-  return {"cudnn": calls, "other": len(re.findall(r" convolution\(", text))}
-
-
 # Images of each split, their shape, classes.
 _MNIST = {"train": 60_000, "test": 10_000}, (28, 28, 1), 10
 _CIFAR = {"train": 50_000, "test": 10_000}, (32, 32, 3)

@@ -6,11 +6,10 @@ Each wait is measured in new processes:
 
 - the default command, `python -m experiments.run`, with an empty folder of
   compiled programs (cold) and once more with what the first one left (warm);
-- a LASSO grid of four points, in the same way;
 - `simulate` twice in one process, the second time with the same algorithm made
   anew: its time as a part of the first one's.
 
-Of the commands the wall time, and the seconds that JAX says it spent on
+Of the command the wall time, and the seconds that JAX says it spent on
 tracing, lowering and compiling. Programs that are compiled at the same time
 count each, so these may be more than the wall time.
 """
@@ -27,13 +26,6 @@ from collections.abc import Sequence
 
 import shared
 
-COMMANDS = {
-  "default": (),
-  "lasso": (
-    "--task=lasso", "--algorithm=fed_dual_avg", "--strength=0.1",
-    "--client_lr=0.0003,0.001,0.003,0.01",
-  ),
-}  # fmt: skip
 # What JAX calls the steps of a compilation.
 EVENTS = {
   "/jax/core/compile/jaxpr_trace_duration": "tracing",
@@ -101,22 +93,20 @@ def in_new_process(arguments: Sequence[str]) -> dict[str, float]:
   return shared.in_new_process(__file__, [started, *arguments], kept)
 
 
-def measure_commands(
+def measure_command(
   turns: int, rounds: int | None
 ) -> dict[str, list[dict[str, float]]]:
-  """{'default, cold': results of all turns, ...}."""
-  found: dict[str, list[dict[str, float]]] = {}
+  """{'cold' or 'warm': results of all turns}."""
+  found = {"cold": [], "warm": []}
   for _ in range(turns):
-    for name, flags in COMMANDS.items():
-      with tempfile.TemporaryDirectory() as folder:
-        for which in ("cold", "warm"):
-          arguments = [
-            "--command", *flags, f"--compilation_cache={folder}/programs",
-            f"--output_dir={folder}/{which}",
-            *([] if rounds is None else [f"--rounds={rounds}"]),
-          ]  # fmt: skip
-          result = in_new_process(arguments)
-          found.setdefault(f"{name}, {which}", []).append(result)
+    with tempfile.TemporaryDirectory() as folder:
+      for which, results in found.items():
+        arguments = [
+          "--command", f"--compilation_cache={folder}/programs",
+          f"--output_dir={folder}/{which}",
+          *([] if rounds is None else [f"--rounds={rounds}"]),
+        ]  # fmt: skip
+        results.append(in_new_process(arguments))
   return found
 
 
@@ -125,7 +115,7 @@ def main() -> None:
   parser.allow_abbrev = False
   parser.add_argument("--turns", type=int, default=3, help="median of so many")
   parser.add_argument(
-    "--num_rounds", type=int, help="instead of the commands' own, for a trial"
+    "--num_rounds", type=int, help="instead of the command's own, for a trial"
   )
   parser.add_argument("--started", type=float, help=argparse.SUPPRESS)
   parser.add_argument("--command", action="store_true", help=argparse.SUPPRESS)
@@ -140,7 +130,7 @@ def main() -> None:
   if flags:
     parser.error(f"unknown arguments: {' '.join(flags)}")
   median = lambda results, name: statistics.median(r[name] for r in results)
-  found = measure_commands(options.turns, options.num_rounds)
+  found = measure_command(options.turns, options.num_rounds)
   stages = ("all", "imports", *EVENTS.values())
   rows = [
     [name, *(f"{median(results, stage):.2f}" for stage in stages)]

@@ -1,8 +1,7 @@
-"""Times methods: against FedAvg, FedJAX's rounds and LAPACK.
+"""Times methods: against FedAvg and FedJAX's rounds.
 
   PYTHONPATH=. python benchmarks/methods.py all [--workloads cnn mlp]
   PYTHONPATH=. python benchmarks/methods.py lasso --fedjax_python=P
-  PYTHONPATH=. python benchmarks/methods.py singular_values
 
 The contenders of a part take turns, so that the noise of the machine is shared;
 medians count.
@@ -17,25 +16,16 @@ lasso: LASSO I of the composite optimization paper, 9 x 7 rates, 500 rounds.
 FedJAX has no composite algorithm and no grids: its time is that of one plain
 FedAvg round of the same size (10 clients x 13 steps x 10), times rounds, points
 and algorithms.
-
-singular_values: soft thresholding of those of small matrices, as a step of
-FedDualAvg with the nuclear norm does for each client and grid point. The error
-is the largest difference to NumPy's decomposition in float64, over thresholds
-from 1e-4 to 0.9 of the largest singular value, in units of that value.
 """
 
 import statistics
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 import fedjax_opt_worker as ours
 import jax
-import jax.numpy as jnp
-import numpy as np
 import optax
 import shared
-from jax import lax
 
 import fedjax_opt as fo
 
@@ -49,17 +39,6 @@ def medians(contenders: Mapping[str, Turn], turns: int) -> dict[str, float]:
     for name, turn in contenders.items():
       taken[name].append(turn())
   return {name: statistics.median(some[1:]) for name, some in taken.items()}
-
-
-def timed(run: Callable[[], jax.Array], number: int) -> Turn:
-  """Seconds of one of so many that a call of a program does."""
-
-  def turn() -> float:
-    start = time.perf_counter()
-    jax.block_until_ready(run())
-    return (time.perf_counter() - start) / number
-
-  return turn
 
 
 # All methods.
@@ -144,74 +123,7 @@ def lasso(options) -> tuple[Sequence[str], list[list[str]]]:
   return ("algorithm", "evaluated", "seconds", "compile s"), rows
 
 
-# Singular values.
-
-SIZE = 32
-
-
-def svd(matrix, threshold):
-  """The definition."""
-  u, s, vt = jnp.linalg.svd(matrix, full_matrices=False)
-  return (u * jax.nn.relu(s - threshold)) @ vt
-
-
-THRESHOLDS = {
-  "jnp.linalg.svd": svd,
-  "fedjax_opt.prox": fo.prox.soft_threshold_singular_values,
-}
-
-
-def matrices(batch: int) -> np.ndarray:
-  """Half of them noise, half of them of low rank with a tenth of noise."""
-  noise = np.random.default_rng(0).normal(size=(batch, SIZE, SIZE))
-  low_rank = np.diag(np.arange(SIZE) < SIZE // 2)
-  halves = np.arange(batch) % 2
-  return np.where(halves[:, None, None], low_rank + 0.1 * noise, noise)
-
-
-def error(contender) -> float:
-  """The largest error over matrices and thresholds, relative to the norm."""
-  x = matrices(100)
-  largest = np.linalg.norm(x, 2, axis=(1, 2))
-  u, s, vt = np.linalg.svd(x)
-  mapped, worst = jax.jit(jax.vmap(contender)), 0.0
-  for relative in (1e-4, 1e-3, 1e-2, 0.1, 0.3, 0.9):
-    t = relative * largest
-    exact = (u * np.maximum(s - t[:, None], 0)[:, None, :]) @ vt
-    found = np.asarray(mapped(jnp.asarray(x), jnp.asarray(t)), float)
-    worst = max(worst, np.max(np.abs(found - exact).max((1, 2)) / largest))
-  return worst
-
-
-def compiled_loop(contender, batch: int) -> Turn:
-  """Microseconds a matrix; each input needs the last output."""
-  x, length = jnp.asarray(matrices(batch)), -(-630 // batch)
-  t = jnp.full(batch, 0.1 * SIZE**0.5, x.dtype)
-
-  @jax.jit
-  def run(x):
-    step = lambda out, _: (jax.vmap(contender)(x + 1e-6 * out, t), None)
-    return lax.scan(step, x, length=length)[0]
-
-  return timed(lambda: run(x), length * batch)
-
-
-def singular_values(options) -> tuple[Sequence[str], list[list[str]]]:
-  """Microseconds a matrix, by how many are thresholded at once."""
-  batches, rows = (1, 63, 630), {name: [name] for name in THRESHOLDS}
-  for batch in batches:
-    loops = {n: compiled_loop(f, batch) for n, f in THRESHOLDS.items()}
-    for name, seconds in medians(loops, options.turns).items():
-      rows[name].append(f"{1e6 * seconds:.0f}")
-  for name, contender in THRESHOLDS.items():
-    rows[name].append(f"{error(contender):.1e}")
-  header = (f"{b} at once, µs" for b in batches)
-  return (f"{SIZE} x {SIZE}", *header, "largest error"), list(rows.values())
-
-
-PARTS = {
-  "all": every, "lasso": lasso, "singular_values": singular_values
-}  # fmt: skip
+PARTS = {"all": every, "lasso": lasso}
 
 
 def main() -> None:

@@ -1,7 +1,6 @@
 """Measures what large models and populations cost.
 
   PYTHONPATH=. python benchmarks/sizes.py chunks [--model=vgg16]
-  PYTHONPATH=. python benchmarks/sizes.py client_state
   PYTHONPATH=. python benchmarks/sizes.py disk --folder=NEW_FOLDER
   PYTHONPATH=. python benchmarks/sizes.py growth --folder=NEW_FOLDER
 
@@ -10,9 +9,6 @@ clients take one local step of DOMO on 32 images of CIFAR-10's shape each. For
 every chunk size a process of its own compiles the round, asks XLA how much
 memory it plans for it, runs it, and reads the largest memory that the process
 had, above what it had before the round.
-
-client_state: SCAFFOLD's controls of 100,000 clients, on the device and on the
-host. Logistic regression on 28 x 28 images, 50 clients a round.
 
 disk: rounds on 100,000 clients that are on disk, against the same in memory. A
 population of made-up images is made in a new folder (10 GB) and stays: give the
@@ -132,36 +128,6 @@ def chunks(options: argparse.Namespace) -> Table:
   return ("at a time", "planned MB", "resident MB", "of all", "run s"), rows
 
 
-# What clients keep.
-
-
-def client_state(options: argparse.Namespace) -> Table:
-  """SCAFFOLD with its controls on the device and on the host, in turns."""
-  rng = np.random.default_rng(0)
-  examples = {
-    "x": rng.integers(0, 256, (1000, 784), np.uint8),
-    "y": rng.integers(0, 10, 1000, np.int32),
-  }
-  rows = rng.integers(0, 1000, (options.clients, 32), np.int32)
-  data = fo.ClientData(examples, rows, np.full(options.clients, 32, np.int32))
-  model = fo.models.LinearModel(10)
-  params = model.init(jax.random.key(0), jnp.zeros((1, 784)))["params"]
-  algorithm = fo.scaffold(loss_of(model), 0.01)
-  seconds, one = {"device": [], "host": []}, 4 * 7850 / 1e6
-  for _ in range(options.turns):
-    for where, taken in seconds.items():
-      each, _ = warm_seconds(
-        algorithm, params, data, options.rounds, cohort_size=50, batch_size=16,
-        client_memory=where,
-      )  # fmt: skip
-      taken.append(each)
-  held = {"device": options.clients, "host": 50}
-  return ("controls on the", "ms / round", "MB on the device"), [
-    [where, f"{1e3 * statistics.median(taken):.2f}", f"{one * held[where]:.1f}"]
-    for where, taken in seconds.items()
-  ]
-
-
 # Clients on disk.
 
 
@@ -273,8 +239,8 @@ def growth(options: argparse.Namespace) -> Table:
     for name, make in SAMPLERS.items():
       turns = [rounds_of(clients[n], make(n), options.rounds) for n in GROWN]
       first = [turn() * options.rounds for turn in turns]  # Compiles.
-      taken = zip(*([t() for t in turns] for _ in range(options.turns)))
-      few, many = map(statistics.median, taken)
+      taken = [[t() for t in turns] for _ in range(options.turns)]
+      few, many = np.median(taken, axis=0)
       numbers = [f"{1e3 * few:.3f}", f"{1e3 * many:.3f}", f"{many / few:.2f}"]
       rows.append([where, name, *numbers, *(f"{s:.1f}" for s in first)])
   few, many = (f"{n:,}" for n in GROWN)
@@ -282,9 +248,7 @@ def growth(options: argparse.Namespace) -> Table:
   return (*header, f"first s, {few}", f"first s, {many}"), rows
 
 
-PARTS = {
-  "chunks": chunks, "client_state": client_state, "disk": disk, "growth": growth,
-}  # fmt: skip
+PARTS = {"chunks": chunks, "disk": disk, "growth": growth}
 
 
 def main() -> None:

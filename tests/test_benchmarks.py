@@ -110,7 +110,6 @@ def test_kernels_and_exchanges_are_read_from_a_program(load):
   compiled = load("compiled")
   assert compiled.loops(HLO) == [(0, 1), (1, 2)]
   assert compiled.exchanges(HLO) == {"all-reduce": 1}
-  assert compiled.convolutions(HLO) == {"cudnn": 1, "other": 0}
 
 
 @pytest.mark.parametrize(
@@ -172,7 +171,6 @@ def test_what_does_not_fit_into_the_time_is_left_out(accelerator, tmp_path):
   cells = [cell.strip() for cell in report.splitlines()[6].split("|")]
   assert cells == ["", "a", "2", "1 to 3", "–", "–", "–", "4", ""]
   assert "- b: needs about 50 s, and 25 s left" in report
-  assert (tmp_path / "rounds.png").stat().st_size > 0
   # The next time it goes on with that.
   assert accelerator(60) == (["b"], False)
   assert "Left out" not in (tmp_path / "report.md").read_text()

@@ -120,7 +120,7 @@ def made():
 
 
 def test_another_process_gives_the_same_digest():
-  code = "from tests import test_identity as t; print(t.digest_of((t.made(), t.TASK)))"
+  code = "from tests.test_identity import *; print(digest_of((made(), TASK)))"
   done = subprocess.run(
     [sys.executable, "-c", code], capture_output=True, text=True, check=True
   )
