@@ -131,10 +131,10 @@ class Jitted:
 class Lowered:
   """What was lowered, and what was compiled of it."""
 
+  args_info = ()
+
   def __init__(self, results: Any):
     self._results = results
-
-  args_info = ()
 
   def as_text(self):
     return ""  # Of which none is taken again.

@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import io
+import json
 import os
 import pathlib
 import re
@@ -32,8 +33,6 @@ SOURCES = ("mnist", "fashion_mnist", "cifar10", "cifar100", "svhn_cropped")
 TEXT_SOURCES = ("ag_news_subset", "tiny_shakespeare")
 
 _RECORDS_PER_READ = 4096
-# The command `tfds`, as a module.
-_TFDS = "tensorflow_datasets.scripts.cli.main"
 
 
 def load(
@@ -220,18 +219,22 @@ def _prepare(name: str, root: pathlib.Path) -> pathlib.Path:
   In a process of its own: TensorFlow would take the memory of a GPU.
   """
   _import()
-  what = [name, "--file_format=array_record"]
+  code = (
+    "import tensorflow_datasets as tfds; "
+    f"tfds.builder({json.dumps(name)}, data_dir={json.dumps(str(root))})"
+    '.download_and_prepare(file_format="array_record")'
+  )
+  command = shlex.join(["python", "-c", code])
   lacking = (
     f"data_dir={str(root)!r}: does not hold {name} in array_record format"
   )
-  command = f"tfds build {' '.join(what)} --data_dir={shlex.quote(str(root))}"
   if importlib.util.find_spec("tensorflow") is None:
     raise ValueError(
       f"{lacking}; prepare it, which needs TensorFlow: pip install tensorflow "
       f"&& {command}"
     )
   done = subprocess.run(
-    [sys.executable, "-m", _TFDS, "build", *what, f"--data_dir={root}"],
+    [sys.executable, "-c", code], env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
     capture_output=True, text=True, check=False,
   )  # fmt: skip
   folder = _prepared(name, root)

@@ -138,8 +138,9 @@ def _says_all(text: str, num_inputs: int) -> bool:
   arrays may be passed to it beside its inputs.
   """
   main = _MAIN.search(text)
-  passed = re.findall(r"%arg\d+: ", main.group(1)) if main else []
-  return "callback" not in text and len(passed) == num_inputs
+  if main is None or "callback" in text:
+    return False
+  return len(re.findall(r"%arg\d+: ", main.group(1))) == num_inputs
 
 
 # XLA's number of O1, the level that compiles fast.

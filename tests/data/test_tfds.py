@@ -95,7 +95,11 @@ def test_an_empty_split(tmp_path, monkeypatch):
 
 
 LACKING = "data_dir={!r}: does not hold mnist in array_record format"
-COMMAND = "tfds build mnist --file_format=array_record --data_dir="
+CODE = (
+  'import tensorflow_datasets as tfds; tfds.builder("mnist", data_dir="{}")'
+  '.download_and_prepare(file_format="array_record")'
+)
+COMMAND = f"python -c '{CODE}'"
 
 
 def test_what_prepares_it_is_told_without_tensorflow(tmp_path, monkeypatch):
@@ -106,7 +110,7 @@ def test_what_prepares_it_is_told_without_tensorflow(tmp_path, monkeypatch):
     tfds.load("mnist", "train", folder)
   assert str(error.value) == (
     f"{LACKING.format(str(folder))}; prepare it, which needs TensorFlow: "
-    f"pip install tensorflow && {COMMAND}'{folder}'"
+    f"pip install tensorflow && {COMMAND.format(folder)}"
   )
 
 
@@ -123,7 +127,7 @@ def test_tfds_prepares_what_is_not_there(tmp_path, with_tensorflow):
   pytest.importorskip("tensorflow_datasets")
 
   def build(command, **_):
-    assert f"tfds {' '.join(command[3:])}" == f"{COMMAND}{tmp_path}"
+    assert command[1:] == ["-c", CODE.format(tmp_path)]
     prepared_data.mnist(tmp_path)
     return subprocess.CompletedProcess(command, 0, "", "")
 
@@ -141,8 +145,8 @@ def test_a_failed_preparation(tmp_path, with_tensorflow):
   with pytest.raises(ValueError, match="no network") as error:
     tfds.load("mnist", "train", tmp_path)
   assert str(error.value) == (
-    f"{LACKING.format(str(tmp_path))}, and {COMMAND}{tmp_path} failed "
-    "(ConnectionError: no network)"
+    f"{LACKING.format(str(tmp_path))}, and {COMMAND.format(tmp_path)} "
+    "failed (ConnectionError: no network)"
   )
 
 

@@ -1004,8 +1004,10 @@ def test_mnist_that_is_not_there(tmp_path, capsys, compilations, monkeypatch):
   data = tmp_path / "data"
   assert capsys.readouterr().err == (
     f"error: data_dir='{data}': does not hold mnist in array_record format; "
-    "prepare it, which needs TensorFlow: pip install tensorflow && tfds build "
-    f"mnist --file_format=array_record --data_dir={data}\n"
+    "prepare it, which needs TensorFlow: pip install tensorflow && python -c "
+    "'import tensorflow_datasets as tfds; "
+    f'tfds.builder("mnist", data_dir="{data}")'
+    '.download_and_prepare(file_format="array_record")\'\n'
   )
   assert not compilations
   assert not os.listdir(tmp_path)
