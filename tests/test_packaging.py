@@ -155,11 +155,11 @@ IMPORTED = {
   "absl-py": "absl",
   "dm-pix": "dm_pix",
   "orbax-checkpoint": "orbax",
-  "pillow": "PIL",
+  "pillow": "pil",
 }
 # What is not imported: what starts it, or names it otherwise.
 STARTED = {
-  "ipykernel": "notebooks/build.py",
+  "ipykernel": ".ci/run",
   "jax": ".ci/run",  # With the compilers of accelerators.
   "myst-nb": "docs/conf.py",
   "pytest-xdist": "pytest.ini",
@@ -191,14 +191,14 @@ def requirements(installed):
 
 
 def imported_by(*folders):
-  """Names of the packages that the files of these folders import."""
+  """Names, in small letters, of the packages that these folders import."""
   found = set()
   for path in (p for f in folders for p in (REPOSITORY / f).rglob("*.py")):
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
       if isinstance(node, ast.Import):
-        found |= {alias.name.partition(".")[0] for alias in node.names}
+        found |= {alias.name.split(".")[0].lower() for alias in node.names}
       elif isinstance(node, ast.ImportFrom) and not node.level:
-        found.add(node.module.partition(".")[0])
+        found.add(node.module.split(".")[0].lower())
   return found
 
 

@@ -20,7 +20,7 @@ from fedjax_opt import target
 
 # The number of programs kept; a run has two, of its rounds and evaluations, and
 # some small ones, such as that of its initial model.
-_KEPT = 32
+_KEPT = 16
 _known: collections.OrderedDict[Hashable, "Program"] = collections.OrderedDict()
 _lock = threading.Lock()
 
