@@ -198,7 +198,7 @@ def test_jobs_have_names_of_their_own_and_the_device_comes_first(load):
   options.tiny = True
   cases = [job.case for job in module.jobs(options)]
   assert set(cases) == {"device", "round", "peer"}
-  assert len(cases) < 30
+  assert len(cases) == 20
 
 
 def test_published_protocols_are_command_lines(load, tmp_path, capsys):
