@@ -2,16 +2,17 @@
 
   python benchmarks/accelerator.py --budget_s=1800 --output_dir=D
   python benchmarks/accelerator.py --budget_s=1800 --output_dir=D \\
-      --fedjax_python=P --torch_python=Q --pfl_python=R --flower_python=S \\
+      --fedjax_python=P --torch_python=Q --flower_python=R \\
       --data_dir=DATA
 
 Each measurement is a process of its own, which has the device to itself. Its
 result is written at once, to D/results; the same command goes on where it was
 stopped, and skips what is there. What would not fit into the time that is left
-is left out, and named. D/report.md and D/*.png show what there is.
+is left out, and named. D/report.md shows what
+there is.
 
 The other frameworks run where a Python is given that has them (`pip install
-fedjax dm-haiku`; torch; pfl[pytorch]; flwr[simulation] torch). Published
+fedjax dm-haiku`; torch; flwr[simulation] torch). Published
 protocols and the papers' own runs need --data_dir; the long ones go on from
 their checkpoints in D. --tiny is a rehearsal: all else that this program does,
 at sizes that a processor does in minutes. Then the numbers mean nothing.
@@ -27,18 +28,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import accelerator_report
+import shared
 
 from fedjax_opt.results import json_files
 from fedjax_opt.results.checkpoint import Checkpoints
 
 _ROOT = pathlib.Path(__file__).parents[1]
 FRAMEWORKS = {
-  "fedjax": "FedJAX",
-  "torch": "PyTorch, eager",
-  "pfl": "pfl-research",
-  "flower": "Flower",
-}
+  "fedjax": "FedJAX", "torch": "PyTorch, eager", "flower": "Flower"
+}  # fmt: skip
 # A process that has used up its estimate this many times hangs.
 _PATIENCE = 4
 
@@ -49,7 +47,7 @@ class Job(NamedTuple):
   Attributes:
     name: of its result.
     seconds: that it takes on an H100, about, with its compilation.
-    case: of accelerator_cases.py; 'peer', 'paper' or 'command'.
+    case: of accelerator_cases.py; 'paper' or 'command'.
     arguments: of the case.
   """
 
@@ -59,186 +57,98 @@ class Job(NamedTuple):
   arguments: Mapping[str, Any]
 
 
-def _round(name: str, seconds: float, **arguments: Any) -> Job:
-  return Job(name, seconds, "round", arguments)
-
-
-# The shapes of rounds: clients x steps x batch size.
-_CNN = {"model": "cnn", "steps": 8, "batch_size": 64}
-_MLP = {"model": "mlp", "steps": 64, "batch_size": 16}
-_RESNET = {"model": "resnet18", "steps": 10, "batch_size": 50, "rounds": 5}
-_VGG = {"model": "vgg16", "steps": 10, "batch_size": 32, "rounds": 5}
-_ENCODER = {"model": "encoder", "steps": 10, "batch_size": 16, "rounds": 5}
+# Rounds of a model: seconds of the job, steps, batch size, rounds of a turn.
 _MODELS = {
-  "cnn": (_CNN, 40), "mlp": (_MLP, 30), "resnet18": (_RESNET, 120),
-  "vgg16": (_VGG, 120), "encoder": (_ENCODER, 120),
+  "cnn": (40, 8, 64, 20), "mlp": (30, 64, 16, 20), "resnet18": (120, 10, 50, 5),
+  "vgg16": (120, 10, 32, 5), "encoder": (120, 10, 16, 5),
 }  # fmt: skip
+_VMAP = {"client_map": "vmap"}
 _FORMS = {
-  "vmap": {"settings": {"client_map": "vmap"}},
-  "chunks of 2": {"settings": {"client_map": "vmap", "client_chunk": 2}},
+  "vmap": {"settings": _VMAP},
+  "chunks of 2": {"settings": {**_VMAP, "client_chunk": 2}},
   "scan": {"settings": {"client_map": "scan"}},
+  "vmap, float32": {"matmul": "highest"},
+  "vmap, mixed": {"settings": {**_VMAP, "precision": "mixed"}},
+  "as products": {"form": "matmul"},
 }
-# Forms that a rehearsal has of the MLP alone.
-_LIKE = ("chunks of 2", "scan", "vmap, float32", "vmap, mixed")
+# A rehearsal has all models in one form, the MLP in all.
+_REHEARSED = (
+  "cnn, auto", "resnet18, vmap, bfloat16", "vgg16, vmap", "encoder, vmap"
+)  # fmt: skip
+# Published protocols, as command lines of `experiments.run`.
+_NIID = (
+  "--task=cifar10_cnn --num_clients=10 --cohort_size=10 --batch_size=64 "
+  "--local_epochs=10 --rounds=50 --eval_every=10 --select_on=test "
+  "--client=sgd --client_lr=0.1,0.01,0.001 --alpha=0.5 --seed=0,1,2"
+)
+_COMMANDS = {
+  "FLUTE's MNIST": (
+    "--task=mnist_logistic --num_clients=1000 --cohort_size=10 --batch_size=10 "
+    "--local_epochs=1 --client=sgd --client_lr=0.03 --rounds=100 --alpha=0.5 "
+    "--examples_per_client=60 --select_on=test"
+  ),
+  **{
+    f"niid_bench, {name}": f"{_NIID} --algorithm={name}"
+    for name in ("fed_avg", "fed_prox", "scaffold", "fed_nova")
+  },
+}
 
 
 def jobs(options: argparse.Namespace) -> list[Job]:
   """All of them, the most telling first."""
-  given = vars(options)
-  pythons = {n: given[f"{n}_python"] for n in FRAMEWORKS}
   found = [Job("device", 60, "device", {})]
   for model in ("cnn", "mlp"):
-    shape, seconds = _MODELS[model]
-    found.append(_round(f"{model}, auto", seconds, **shape))
+    found.append(_round(model, "auto"))
     found += [
       Job(
-        f"{model}, {FRAMEWORKS[name]}",
-        120 if name == "flower" else 60,
-        "peer",
+        f"{model}, {title}", 120 if name == "flower" else 60, "peer",
         {"framework": name, "python": python, "workload": model},
       )
-      for name, python in pythons.items()
-      if python
-    ]
-  found += [
-    _round(f"mlp, grid of {n}", 40, **_MLP, settings_of_grid=n)
-    for n in (1, 8, 64)
-  ]
-  bfloat16 = {"settings": {"client_map": "vmap", "precision": "bfloat16"}}
-  found.append(_round("resnet18, vmap, bfloat16", 150, **_RESNET, **bfloat16))
-  found += _papers(options, "delta_sgd/table1")
-  found += [
-    Job(f"FL-Simulator, {name}", 150, "method", {"name": name})
-    for name in _FL_SIMULATOR
-  ]
-  found.append(
-    _round(
-      "pfl's CIFAR-10, IID",
-      60,
-      model="pfl_cnn",
-      clients=50,
-      steps=5,
-      batch_size=10,
-      rounds=100,
-    )
-  )
-  for model, (shape, seconds) in _MODELS.items():
-    found += [
-      _round(f"{model}, {form}", seconds, **shape, **how)
-      for form, how in _FORMS.items()
-    ]
-    found += [
-      _round(f"{model}, vmap, float32", seconds, **shape, matmul="highest"),
-      _round(f"{model}, vmap, mixed", seconds, **shape,
-             settings={"client_map": "vmap", "precision": "mixed"}),
+      for name, title in FRAMEWORKS.items()
+      if (python := vars(options)[f"{name}_python"])
     ]  # fmt: skip
-    if model in ("cnn", "vgg16", "resnet18"):
-      found.append(
-        _round(f"{model}, as products", seconds, **shape, form="matmul")
-      )
-  found += _protocols(options)
-  found += _papers(options, "domo/figure1")
-  found += _trained(options)
+  found += [
+    _round("mlp", f"grid of {number}", settings_of_grid=number)
+    for number in (1, 8, 64)
+  ]
+  bfloat16 = {"settings": {**_VMAP, "precision": "bfloat16"}}
+  found.append(_round("resnet18", "vmap, bfloat16", **bfloat16))
+  found += [
+    _round(model, form, **how)
+    for model in _MODELS
+    for form, how in _FORMS.items()
+    if form != "as products" or model in ("cnn", "vgg16", "resnet18")
+  ]
   if options.tiny:
-    found = [_tiny(job) for job in found if _is_rehearsed(job)]
+    return [_tiny(job) for job in found if _is_rehearsed(job)]
+  if options.data_dir:
+    paper = lambda name: Job(f"paper {name}", 300, "paper", {"artefact": name})
+    found.insert(1, paper("delta_sgd/table1"))
+    found += [
+      Job(name, 300, "command", {"flags": flags})
+      for name, flags in _COMMANDS.items()
+    ]
+    found.append(paper("domo/figure1"))
   return found
 
 
+def _round(model, title, /, **how):
+  seconds, steps, batch_size, rounds = _MODELS[model]
+  shape = {"steps": steps, "batch_size": batch_size, "rounds": rounds}
+  arguments = {"model": model, **shape, **how}
+  return Job(f"{model}, {title}", seconds, "round", arguments)
+
+
 def _is_rehearsed(job):
-  """Whether a rehearsal has it: needs no data, and no job like it is done."""
-  model, _, form = job.name.partition(", ")
-  is_like_others = {
-    "cnn": form in ("vmap", *_LIKE),
-    "resnet18": form in ("chunks of 2", "scan", "as products", *_LIKE),
-    "vgg16": form != "vmap",
-    "encoder": form != "vmap",
-    "FL-Simulator": form in ("fed_prox", "fed_dyn", "fed_cm"),
-    "mlp": form in ("vmap", "grid of 1", "grid of 64"),
-  }
-  of_data = ("paper", "command")
-  return job.case not in of_data and not is_like_others.get(model, False)
-
-
-def _papers(options, artefact):
-  """A paper's own setting, several minutes at a time."""
-  if not options.data_dir:
-    return []
-  return [Job(f"paper {artefact}", 300, "paper", {"artefact": artefact})]
-
-
-def _protocols(options):
-  """Published protocols that are command lines of `experiments.run`."""
-  if not options.data_dir:
-    return []
-  niid = (
-    "--task=cifar10_cnn --num_clients=10 --cohort_size=10 --batch_size=64 "
-    "--local_epochs=10 --rounds=50 --eval_every=10 --select_on=test "
-    "--client=sgd --client_lr=0.1,0.01,0.001 --alpha=0.5 --seed=0,1,2"
-  )
-  flute = (
-    "--task=mnist_logistic --num_clients=1000 --cohort_size=10 --batch_size=10 "
-    "--local_epochs=1 --client=sgd --client_lr=0.03 --rounds=100 --alpha=0.5 "
-    "--examples_per_client=60 --select_on=test"
-  )
-  return [
-    Job("FLUTE's MNIST", 120, "command", {"flags": flute}),
-    *(
-      Job(
-        f"niid_bench, {name}",
-        400,
-        "command",
-        {"flags": f"{niid} --algorithm={name}"},
-      )
-      for name in ("fed_avg", "fed_prox", "scaffold", "fed_nova")
-    ),
-  ]
-
-
-# Methods of FL-Simulator's README, with the flags of its defaults.
-_FL_SIMULATOR = {
-  "fed_avg": "--client=sgd",
-  "fed_prox": "--client=sgd --mu=0.1",
-  "scaffold": "",
-  "fed_dyn": "--client=sgd --algorithm_alpha=0.1",
-  "fed_cm": "--algorithm_alpha=0.1",
-}
-
-
-def _trained(options):
-  """FL-Simulator's runs of 1,000 rounds, for their accuracy."""
-  if not options.data_dir:
-    return []
-  flags = (
-    "--task=cifar10_resnet18 --norm=group --augmentation=crop_flip --l2=0.001 "
-    "--num_clients=100 --cohort_size=10 --examples_per_client=500 --alpha=0.6 "
-    "--batch_size=50 --local_epochs=5 --client_lr=0.1 "
-    "--client_schedule=exponential --client_decay=0.998 --rounds=1000 "
-    "--eval_every=50 --checkpoint_every=50 --select_on=test"
-  )
-  return [
-    Job(
-      accelerator_report.trained(name),
-      300,
-      "command",
-      {"flags": f"{flags} --algorithm={name} {own}"},
-    )
-    for name, own in _FL_SIMULATOR.items()
-  ]
+  is_first = job.case in ("device", "peer") or job.name.startswith("mlp")
+  return is_first or job.name in _REHEARSED
 
 
 def _tiny(job):
   """The same at sizes of a rehearsal."""
   small = {"clients": 2, "steps": 2, "batch_size": 4, "rounds": 2}
-  of_case = {
-    "device": {"tiny": True},
-    "round": small,
-    "method": {
-      "model": "mlp", "clients": 4, "cohort_size": 2, "examples": 8,
-      "batch_size": 4, "local_epochs": 1, "rounds": 2,
-    },
-    "peer": {"rounds": 1},
-  }  # fmt: skip
-  arguments = {**job.arguments, **of_case.get(job.case, {})}
+  of_case = {"device": {"tiny": True}, "round": small, "peer": {"rounds": 1}}
+  arguments = {**job.arguments, **of_case[job.case]}
   if arguments.get("model") in ("resnet18", "vgg16", "encoder"):
     arguments["model"] = f"tiny {arguments['model']}"
   return job._replace(seconds=1.0, arguments=arguments)
@@ -259,7 +169,7 @@ def run_all(
   results = folder / "results"
   results.mkdir(parents=True, exist_ok=True)
   names = [job.name for job in todo]
-  accelerator_report.write(folder, names)
+  write(folder, names)
   for job in todo:
     file = results / f"{_file_name(job.name)}.json"
     known = json.loads(file.read_text()) if file.exists() else {}
@@ -278,7 +188,7 @@ def run_all(
     has_failed |= "error" in found
     said = found.get("left_out") or found.get("error") or "done"
     print(f"{job.name}: {said}", flush=True)
-    accelerator_report.write(folder, names)
+    write(folder, names)
   return has_failed
 
 
@@ -322,22 +232,93 @@ def _command(job, folder, options, result):
       f"--data_dir={options.data_dir}", f"--output_dir={own}",
       *(["--resume"] if is_begun else []),
     ]  # fmt: skip
-  file = "peers" if job.case == "peer" else "cases"
-  program = str(_ROOT / f"benchmarks/accelerator_{file}.py")
-  name = [] if job.case == "peer" else [job.case]
+  program = str(_ROOT / "benchmarks/accelerator_cases.py")
   arguments = json.dumps(dict(job.arguments))
-  return [sys.executable, program, *name, arguments, str(result)]
+  return [sys.executable, program, job.case, arguments, str(result)]
 
 
 def _file_name(name):
   return "".join(c if c.isalnum() else "_" for c in name)
 
 
+# The report.
+
+
+def write(folder: pathlib.Path, names: Sequence[str]) -> None:
+  """Writes report.md, from the results that there are.
+
+  Args:
+    folder: of the output.
+    names: of the jobs, in their order.
+  """
+  files = (folder / "results").glob("*.json")
+  found = {r["name"]: r for r in (json.loads(f.read_text()) for f in files)}
+  records = [found[name] for name in names if name in found]
+  is_done = lambda record: not {"left_out", "error"} & set(record)
+  rounds = [r for r in records if "ms_per_round" in r and is_done(r)]
+  device = found.get("device", {})
+  text = [_device(device) if is_done(device) else "No device was measured."]
+  if rounds:
+    header = (
+      "round", "ms", "range", "TFLOP/s", "% of the product's", "peak GB",
+      "compile s",
+    )  # fmt: skip
+    rows = [_cells(record, device) for record in rounds]
+    text += ["## Rounds", shared.table(header, rows)]
+  text += [
+    f"### {record['name']}\n\n```\n{record['said'].rstrip()}\n```"
+    for record in records
+    if "said" in record
+  ]
+  reasons = {name: "not begun" for name in names if name not in found} | {
+    r["name"]: r.get("left_out") or r["error"]
+    for r in records
+    if not is_done(r)
+  }
+  if reasons:
+    lines = (f"- {name}: {reason}" for name, reason in reasons.items())
+    text += ["## Left out", "\n".join(lines)]
+  (folder / "report.md").write_text("\n\n".join(text) + "\n")
+
+
+def _device(record):
+  """What was measured of the device itself."""
+  if "kind" not in record:
+    return "No device was measured."
+  versions = (f"{n} {record[n]}" for n in ("jax", "jaxlib", "flax", "optax"))
+  speeds = (
+    f"{record[f'{name}_tflops']:.3g} in {name}"
+    for name in ("float32", "tf32", "bfloat16")
+  )
+  return (
+    f"{record['count']} x {record['kind']}; {', '.join(versions)}. Matrix "
+    f"products, TFLOP/s: {', '.join(speeds)}. Memory at "
+    f"{record['gb_per_s']:.4g} GB/s; a step of a loop with two small kernels "
+    f"takes {record['microseconds_a_step_of_two_kernels']:.3g} µs."
+  )
+
+
+def _cells(record, device):
+  """A row of the table."""
+  precision = (record.get("settings") or {}).get("precision", "float32")
+  types = "float32" if record.get("matmul") == "highest" else "tf32"
+  types = types if precision == "float32" else "bfloat16"
+  peak, tflops = device.get(f"{types}_tflops"), record.get("tflops")
+  number = lambda x: f"{x:.3g}" if x else "–"
+  return [
+    record["name"],
+    f"{record['ms_per_round']:.4g}",
+    " to ".join(f"{ms:.4g}" for ms in record["range_ms"]),
+    number(tflops),
+    number(tflops and peak and 100 * tflops / peak),
+    number(record.get("peak_gb")),
+    f"{record['compile_seconds']:.3g}",
+  ]
+
+
 def main(argv: list[str] | None = None) -> int:
   """The command line; the exit status is 1 if a measurement failed."""
-  parser = argparse.ArgumentParser(
-    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-  )
+  parser = shared.parser(__doc__)
   parser.add_argument("--budget_s", type=float, required=True)
   parser.add_argument("--output_dir", required=True)
   parser.add_argument("--data_dir", default="")

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import shared
 from jax import lax
 
 import fedjax_opt as fo
@@ -30,10 +31,6 @@ CLASSES = 10
 MODELS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
   "mlp": (models.MLP((100,), activation=nn.softplus), (32, 32, 3)),
   "cnn": (models.CNN(), (28, 28, 1)),
-  "pfl_cnn": (
-    models.CNN(channels=(32, 64), kernel_size=3, dropout=0.0, hidden=128),
-    (32, 32, 3),
-  ),
   "resnet18": (models.resnet18(), (32, 32, 3)),
   "vgg16": (models.VGG(), (32, 32, 3)),
 }
@@ -179,61 +176,57 @@ def round(
         grid = {"rate": rates}
         result = fo.sweep(make, grid, params, task.data, rounds=rounds, **given)
       turns.append(result)
-  seconds = statistics.median(t.run_seconds for t in turns[1:]) / rounds
+  times = _times([t.run_seconds for t in turns[1:]], rounds)
+  memory = jax.devices()[0].memory_stats() or {}
   work = flops * clients * steps * settings_of_grid
   return {
-    "ms_per_round": 1e3 * seconds,
-    "range_ms": [1e3 * t.run_seconds / rounds for t in turns[1:]],
+    **times,
     "compile_seconds": turns[0].compile_seconds,
     "planned_gb": (turns[0].needed_bytes or 0) / 1e9,
-    "peak_gb": (jax.devices()[0].memory_stats() or {}).get(
-      "peak_bytes_in_use", 0
-    )
-    / 1e9,
-    "tflops": work / seconds / 1e12,
+    "peak_gb": memory.get("peak_bytes_in_use", 0) / 1e9,
+    "tflops": work / times["ms_per_round"] / 1e9,
     "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
   }
 
 
-def method(
-  name: str, model: str = "resnet18", rounds: int = 5, **sizes: Any
+def peer(
+  framework: str, python: str, workload: str, rounds: int = 5
 ) -> dict[str, Any]:
-  """Seconds a round of a method in FL-Simulator's protocol.
-
-  10 of 100 clients, batches of 50, 5 local epochs.
+  """Rounds of another framework, in its own process.
 
   Args:
-    name: of the method.
-    model: see `round`.
-    rounds: of the turn that is timed.
-    **sizes: clients, cohort_size, examples, batch_size, local_epochs.
+    framework: the worker's name.
+    python: that has the framework.
+    workload: key of `shared.WORKLOADS`.
+    rounds: of a turn.
+
+  Raises:
+    shared.WorkerError: if it cannot run; the message says why.
   """
-  given = {
-    "clients": 100, "cohort_size": 10, "examples": 500, "batch_size": 50,
-    "local_epochs": 5,
-  } | sizes  # fmt: skip
-  task = Task(model, given.pop("clients"), given.pop("examples"))
-  made = {
-    "fed_avg": lambda: fo.fed_avg(task.loss_fn, optax.sgd(0.1)),
-    "fed_prox": lambda: fo.fed_prox(task.loss_fn, optax.sgd(0.1), mu=0.1),
-    "scaffold": lambda: fo.scaffold(task.loss_fn, 0.1),
-    "fed_dyn": lambda: fo.fed_dyn(task.loss_fn, optax.sgd(0.1)),
-    "fed_cm": lambda: fo.fed_cm(task.loss_fn, 0.1),
-  }[name]()
-  run = lambda: fo.simulate(
-    made, task.params(), task.data, rounds=rounds, eval_every=100_000, **given
+  of, worker = (
+    shared.WORKLOADS[workload],
+    shared.Worker(framework, python, None),
   )
-  first, again = run(), run()
+  turn = lambda: worker.run("fed_avg", of, rounds=rounds)["seconds"]
+  first, *turns = (turn() for _ in range(4))
+  worker.close()
+  return _times(turns, rounds) | {
+    "compile_seconds": first, "versions": worker.versions
+  }  # fmt: skip
+
+
+def _times(turns, rounds):
+  ordered = sorted(1e3 * seconds / rounds for seconds in turns)
   return {
-    "seconds_per_round": again.run_seconds / rounds,
-    "compile_seconds": first.compile_seconds,
+    "ms_per_round": statistics.median(ordered),
+    "range_ms": [ordered[0], ordered[-1]],
   }
 
 
 CASES: dict[str, Callable[..., dict[str, Any]]] = {
   "device": device,
   "round": round,
-  "method": method,
+  "peer": peer,
 }
 
 

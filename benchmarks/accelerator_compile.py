@@ -11,7 +11,6 @@ the kernels of each loop: D/records.json, and D/page.md for the site. What is
 in D/records.json is not compiled again. Texts need --data_dir; images do not.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -20,13 +19,18 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-import accelerator_report
-import accelerator_targets
+import compiled
+import jax
+import shared
+from jax.experimental import topologies
 
+import fedjax_opt as fo
+from experiments import job as jobs
+from experiments.command_line import parser
+from experiments.spec.resolve import resolve
+from fedjax_opt.data import tfds
+from fedjax_opt.models import convolution
 from fedjax_opt.results import json_files
-
-_DELTA, _DOMO = "experiments/delta_sgd", "experiments/domo"
-_FCO, _BVR = "experiments/fco", "experiments/bvr"
 
 
 class Run(NamedTuple):
@@ -35,76 +39,51 @@ class Run(NamedTuple):
   Attributes:
     title: in the table.
     flags: of `experiments.run`.
-    needs_data: whether its data set must be there.
     convolution: 'matmul' or 'lax' instead of what is chosen for the device.
   """
 
   title: str
   flags: str
-  needs_data: bool = False
   convolution: str = ""
 
+  @property
+  def needs_data(self) -> bool:
+    """Whether its data set must be there."""
+    return any(name in self.flags for name in ("shakespeare", "text"))
 
-RUNS = {
-  "digits": Run("Digits, MLP, Delta-SGD (no flags)", ""),
-  "digits_sgd": Run("Digits, MLP, SGD", "--client=sgd"),
-  "mnist_mlp": Run(
-    "MNIST, MLP, Delta-SGD",
-    f"--flagfile={_DELTA}/mnist.flags --task=mnist_mlp --client=delta_sgd",
-  ),
-  "mnist_cnn": Run(
-    "MNIST, CNN, Delta-SGD",
-    f"--flagfile={_DELTA}/mnist.flags --client=delta_sgd",
-  ),
-  "resnet18": Run(
-    "CIFAR-10, ResNet-18, SGD",
-    f"--flagfile={_DELTA}/cifar10.flags --client=sgd",
-  ),
-  "resnet18_delta": Run(
-    "CIFAR-10, ResNet-18, Delta-SGD",
-    f"--flagfile={_DELTA}/cifar10.flags --client=delta_sgd",
-  ),
-  "resnet50": Run(
-    "CIFAR-100, ResNet-50, Delta-SGD",
-    f"--flagfile={_DELTA}/cifar100_resnet50.flags --client=delta_sgd",
-  ),
-  "vgg16": Run(
-    "CIFAR-10, VGG-16, DOMO",
-    f"--flagfile={_DOMO}/cifar10_vgg16.flags --algorithm=domo",
-  ),
-  "resnet20": Run(
-    "SVHN, ResNet-20, DOMO",
-    f"--flagfile={_DOMO}/svhn_resnet20.flags --algorithm=domo",
-  ),
-  "bvr_mlp": Run(
-    "CIFAR-10, MLP, BVR-L-SGD",
-    f"--flagfile={_BVR}/cifar10.flags --algorithm=bvr_l_sgd",
-  ),
-  "lasso": Run(
-    "LASSO, FedDualAvg, 63 points",
-    f"--flagfile={_FCO}/lasso.flags --algorithm=fed_dual_avg",
-  ),
-  "low_rank": Run(
-    "Low rank, FedDualAvg, grid",
-    f"--flagfile={_FCO}/low_rank.flags --algorithm=fed_dual_avg",
-  ),
-  "shakespeare": Run(
-    "Shakespeare, LSTM, Delta-SGD",
-    f"--flagfile={_DELTA}/shakespeare.flags --client=delta_sgd",
-    needs_data=True,
-  ),
-  "distilbert": Run(
-    "AG News, DistilBERT, Delta-SGD",
-    f"--flagfile={_DELTA}/text.flags --client=delta_sgd",
-    needs_data=True,
-  ),
-}
+
+# Name | title | preset | flags.
+_RUNS = """
+digits | Digits, MLP, Delta-SGD (no flags) | |
+digits_sgd | Digits, MLP, SGD | | --client=sgd
+mnist_mlp | MNIST, MLP, Delta-SGD | delta_sgd/mnist | DELTA --task=mnist_mlp
+mnist_cnn | MNIST, CNN, Delta-SGD | delta_sgd/mnist | DELTA
+resnet18 | CIFAR-10, ResNet-18, SGD | delta_sgd/cifar10 | --client=sgd
+resnet18_delta | CIFAR-10, ResNet-18, Delta-SGD | delta_sgd/cifar10 | DELTA
+resnet50 | CIFAR-100, ResNet-50, Delta-SGD | delta_sgd/cifar100_resnet50 | DELTA
+vgg16 | CIFAR-10, VGG-16, DOMO | domo/cifar10_vgg16 | --algorithm=domo
+resnet20 | SVHN, ResNet-20, DOMO | domo/svhn_resnet20 | --algorithm=domo
+bvr_mlp | CIFAR-10, MLP, BVR-L-SGD | bvr/cifar10 | --algorithm=bvr_l_sgd
+lasso | LASSO, FedDualAvg, 63 points | fco/lasso | --algorithm=fed_dual_avg
+low_rank | Low rank, FedDualAvg, grid | fco/low_rank | --algorithm=fed_dual_avg
+shakespeare | Shakespeare, LSTM, Delta-SGD | delta_sgd/shakespeare | DELTA
+distilbert | AG News, DistilBERT, Delta-SGD | delta_sgd/text | DELTA
+"""
+
+
+def _read(line: str) -> tuple[str, Run]:
+  name, title, preset, flags = (part.strip() for part in line.split("|"))
+  file = f"--flagfile=experiments/{preset}.flags " if preset else ""
+  return name, Run(title, file + flags.replace("DELTA", "--client=delta_sgd"))
+
+
+RUNS = dict(map(_read, _RUNS.strip().splitlines()))
 # What is chosen by default is with these compared on one device.
 OTHER_FORMS = {
   f"{name}_{form}": Run(
     f"{RUNS[name].title}, {title}",
     f"{RUNS[name].flags} {flag}",
-    convolution=convolution,
+    convolution,
   )
   for name in ("mnist_mlp", "mnist_cnn", "resnet18", "vgg16")
   for form, title, flag, convolution in (
@@ -113,9 +92,73 @@ OTHER_FORMS = {
   )
   if not (name == "mnist_mlp" and convolution)
 }
-TARGETS = tuple(accelerator_targets.TARGETS)
+
+
+class Target(NamedTuple):
+  """Devices to compile for.
+
+  Attributes:
+    name: as a reader calls them.
+    memory: bytes of each device.
+    topology: as libtpu calls it; "" for the GPU.
+    devices: how many of it are used.
+    accelerator: what libtpu is told, which else looks for its chips.
+  """
+
+  name: str
+  memory: float
+  topology: str = ""
+  devices: int = 1
+  accelerator: str = "v5litepod-4"
+
+
+_V5E, _V4 = 16e9, 16e9  # A v4 chip has 32 GB for its two cores.
+TARGETS = {
+  "h100": Target("1 H100", 84.9e9),
+  "v5e-1": Target("1 chip v5e", _V5E, "v5e:2x2", 1),
+  "v5e-4": Target("4 chips v5e", _V5E, "v5e:2x2", 4),
+  "v5e-16": Target("16 chips v5e", _V5E, "v5e:4x4", 16),
+  "v5e-64": Target("64 chips v5e", _V5E, "v5e:8x8", 64),
+  "v4-1": Target("1 chip v4", _V4, "v4:2x2x1", 2, "v4-8"),
+  "v4-4": Target("4 chips v4", _V4, "v4:2x2x1", 8, "v4-8"),
+  "v4-16": Target("16 chips v4", _V4, "v4:2x2x4", 32, "v4-8"),
+  "v4-64": Target("64 chips v4", _V4, "v4:4x4x4", 128, "v4-8"),
+}
+# An H100 as XLA describes one that it finds; the facts are the data sheet's.
+H100 = """
+gpu_device_info {
+  threads_per_block_limit: 1024 threads_per_warp: 32
+  shared_memory_per_block: 49152 shared_memory_per_core: 233472
+  threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535
+  block_dim_limit_z: 65535
+  memory_bandwidth: 3352320000000 l2_cache_size: 52428800 clock_rate_ghz: 1.98
+  device_memory_size: 84942979072 shared_memory_per_block_optin: 232448
+  cuda_compute_capability { major: 9 minor: 0 }
+  registers_per_core_limit: 65536 registers_per_block_limit: 65536
+}
+platform_name: "CUDA"
+dnn_version_info { major: 9 minor: 3 }
+device_description_str: "NVIDIA H100 80GB HBM3"
+"""
+
+
+def environment(name: str) -> dict[str, str]:
+  """The variables with which JAX compiles for a target, on the processor."""
+  # There is no card to try algorithms on.
+  flags = [os.environ.get("XLA_FLAGS", ""), "--xla_gpu_autotune_level=0"]
+  return os.environ | {
+    "JAX_PLATFORMS": "cpu",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": TARGETS[name].accelerator,
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "XLA_FLAGS": " ".join(filter(None, flags)),
+    "PYTHONPATH": str(shared.HERE.parent),
+  }
+
+
 _LIMIT_S = 1800
-_ROOT = pathlib.Path(__file__).parents[1]
 
 
 def compile_all(
@@ -154,13 +197,12 @@ def compile_one(
     given += f" --data_dir={data_dir}"
   record = folder / "record.json"
   record.unlink(missing_ok=True)
-  program = str(_ROOT / "benchmarks/accelerator_programs.py")
-  command = [sys.executable, program, target, given, str(record)]
+  command = [sys.executable, __file__, "--only", target, given, str(record)]
   command += [run.convolution] if run.convolution else []
   try:
     ended = subprocess.run(
-      command, cwd=_ROOT, capture_output=True, text=True, check=False,
-      timeout=_LIMIT_S, env=accelerator_targets.environment(target),
+      command, cwd=shared.HERE.parent, env=environment(target),
+      capture_output=True, text=True, check=False, timeout=_LIMIT_S,
     )  # fmt: skip
   except subprocess.TimeoutExpired:
     return {"error": f"not compiled after {_LIMIT_S} s"}
@@ -172,6 +214,79 @@ def compile_one(
   found = json.loads(record.read_text())
   record.unlink()
   return found
+
+
+# In the process of one target: images of the right shapes stand for those of a
+# data set, so nothing is downloaded, and all sizes are real.
+
+
+def devices_of(name: str) -> list[jax.Device]:
+  """The devices of a target.
+
+  Raises:
+    RuntimeError: where the plugin of CUDA or TPU is not installed.
+  """
+  described = TARGETS[name]
+  if not described.topology:
+    return topologies.get_topology_desc(
+      platform="cuda", target_config=H100, topology="1x1x1"
+    ).devices
+  topology = topologies.get_topology_desc(described.topology, platform="tpu")
+  return topology.devices[: described.devices]
+
+
+def programs_of(arguments: list[str]) -> dict[str, Any]:
+  """Compiles the programs of a command line of `experiments.run`.
+
+  Returns:
+    {'seconds': of all, name: what is known of the program}.
+  """
+  job = jobs.prepare(resolve(parser.parse(["run", *arguments])))
+  simulator = fo.Simulator(
+    job.make, job.data.get, grid=job.spec.grid, **jobs.sweep_arguments(job)
+  )
+  start = time.perf_counter()
+  programs = simulator.compile(job.task.init)
+  seconds = time.perf_counter() - start
+  known = {name: _known(program) for name, program in programs.items()}
+  return {"seconds": seconds, **known}
+
+
+def _known(program):
+  """What a compiled program says of itself."""
+  memory, cost, text = (
+    program.memory_analysis(),
+    program.cost_analysis() or {},
+    program.as_text(),
+  )
+  shardings = jax.tree.leaves(program.input_shardings)
+  return {
+    "devices": max(len(s.device_set) for s in shardings),
+    "bytes": {
+      "arguments": memory.argument_size_in_bytes,
+      "temporary": memory.temp_size_in_bytes,
+      "results": memory.output_size_in_bytes - memory.alias_size_in_bytes,
+      "code": memory.generated_code_size_in_bytes,
+    },
+    # Loops are counted once.
+    "flops": cost.get("flops"),
+    "bytes_accessed": cost.get("bytes accessed"),
+    "exchanges": compiled.exchanges(text),
+    "loops": [loop._asdict() for loop in compiled.loops(text)],
+  }
+
+
+def compile_here(
+  name: str, arguments: str, record: str, form: str = ""
+) -> None:
+  """Compiles, and writes what is known of the programs."""
+  tfds.load = compiled.images
+  if form:
+    convolution.resolve_implementation = lambda given: given or form
+  with fo.target.use(devices_of(name)):
+    found = programs_of(arguments.split())
+  versions = {"jax": jax.__version__, "date": time.strftime("%Y-%m-%d")}
+  pathlib.Path(record).write_text(json.dumps(found | versions))
 
 
 # The table.
@@ -203,13 +318,13 @@ def table(records: dict[str, Any]) -> str:
     for name in RUNS | OTHER_FORMS
     if f"{name} {target}" in records
   ]
-  return accelerator_report.table(_COLUMNS, rows) + "\n"
+  return shared.table(_COLUMNS, rows) + "\n"
 
 
 def _cells(name, target, record):
   """The texts of a line."""
   title = (RUNS | OTHER_FORMS)[name].title
-  device = accelerator_targets.TARGETS[target]
+  device = TARGETS[target]
   if "error" in record:
     missing = ["–"] * (len(_COLUMNS) - 4)
     return [title, device.name, "–", record["error"], *missing]
@@ -262,7 +377,11 @@ def kernels(loops: list[dict[str, int]]) -> tuple[int, int]:
 
 def main(argv: list[str] | None = None) -> None:
   """The command line."""
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  argv = sys.argv[1:] if argv is None else argv
+  if argv[:1] == ["--only"]:
+    compile_here(*argv[1:])
+    return
+  parser = shared.parser(__doc__)
   parser.add_argument("--output_dir", required=True)
   parser.add_argument("--targets", default=",".join(TARGETS))
   parser.add_argument("--programs", default=",".join(RUNS | OTHER_FORMS))

@@ -4,17 +4,17 @@ The floor takes the same local steps with one model and no federation: one
 `lax.scan` over the batches of all clients' examples, shuffled in each round.
 """
 
+from collections.abc import Mapping, Sequence
+
 import jax
 import jax.numpy as jnp
-import lasso_grid
-import memory
 import numpy as np
 import optax
-import worker
-import workloads
+import shared
 from jax import lax
 
 import fedjax_opt
+from experiments.tasks import composite
 from fedjax_opt.engine.batches import shuffle
 
 # Rounds of a turn, at most, without another compilation.
@@ -27,7 +27,7 @@ MODELS = {
 }
 
 
-def make_loss(workload: workloads.Workload):
+def make_loss(workload: shared.Workload):
   """The loss of each example, and the initial parameters."""
   model = MODELS[workload.name]
   regression = workload.num_classes is None
@@ -46,25 +46,20 @@ def make_loss(workload: workloads.Workload):
   return loss_fn, model.init(jax.random.key(0), example)["params"]
 
 
-def pool(workload: workloads.Workload) -> dict[str, np.ndarray]:
+def pool(workload: shared.Workload) -> dict[str, np.ndarray]:
   """The examples of all different clients, one after the other."""
-  shards = workloads.make_shards(workload)
+  shards = shared.make_shards(workload)
   return {k: np.concatenate([s[k] for s in shards]) for k in shards[0]}
 
 
-def client_data(workload: workloads.Workload) -> fedjax_opt.ClientData:
+def client_data(workload: shared.Workload) -> fedjax_opt.ClientData:
   """Each client has rows of the pool, which holds no example twice."""
   examples = pool(workload)
   shards = np.arange(len(examples["y"])).reshape(
     -1, workload.examples_per_client
   )
-  rows = workloads.deal(shards, workload)
+  rows = shared.deal(shards, workload)
   return fedjax_opt.ClientData.from_partition(examples, rows)
-
-
-def check_finite(params) -> None:
-  if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params)):
-    raise FloatingPointError("the parameters are not finite")
 
 
 RULES = {
@@ -77,8 +72,8 @@ RULES = {
 
 
 def build_fed_avg(
-  workload: workloads.Workload, rule: str = "sgd", **settings
-) -> worker.RunRounds:
+  workload: shared.Workload, rule: str = "sgd", **settings
+) -> shared.RunRounds:
   """FedAvg rounds with a client rule and settings of `simulate`.
 
   Every turn is a run of its own, which begins with the same model. Only the
@@ -100,16 +95,73 @@ def build_fed_avg(
       eval_every=max(rounds, MAX_ROUNDS),
       **settings,
     )
-    check_finite(result.params)
-    return {
-      "seconds": result.run_seconds,
-      "planned": memory.planned(result),
-    }
+    shared.check_finite(jax.tree.leaves(result.params))
+    planned = result.needed_bytes and result.needed_bytes / 1e6
+    return {"seconds": result.run_seconds, "planned": planned}
 
   return run_rounds
 
 
-def build_lasso_grid(workload: workloads.Workload, points: int):
+# LASSO I of the composite optimization paper.
+ALGORITHMS = {
+  "fed_mid": (fedjax_opt.fed_mid, False),
+  "fed_mid_osp": (fedjax_opt.fed_mid, True),
+  "fed_dual_avg": (fedjax_opt.fed_dual_avg, False),
+  "fed_dual_avg_osp": (fedjax_opt.fed_dual_avg, True),
+}
+CLIENT_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
+SERVER_RATES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+# Grids of 7 rates, then 7 of the server's, then 7 strengths: points -> grid.
+_THREE = {
+  "client_lr": CLIENT_RATES[:7],
+  "server_lr": SERVER_RATES,
+  "strength": np.geomspace(0.01, 1.0, 7).tolist(),
+}
+GRIDS = {
+  7**k: {n: v if i < k else v[:1] for i, (n, v) in enumerate(_THREE.items())}
+  for k in range(4)
+}
+
+
+def run_lasso_grid(
+  name: str,
+  grid: Mapping[str, Sequence[float]],
+  rounds: int,
+  eval_every: int | None = None,
+) -> fedjax_opt.Result:
+  """Runs one algorithm's whole grid.
+
+  With evaluations, points that diverged are dropped, as in any run; without,
+  all points take all rounds.
+  """
+  task = composite.lasso(
+    {"variant": "I", "zero_threshold": 1e-2, "eval_every": 10}
+  )
+  factory, only_server_prox = ALGORITHMS[name]
+
+  def make(client_lr, server_lr, strength=0.1):
+    return factory(
+      task.loss_fn,
+      fedjax_opt.prox.kernels(fedjax_opt.prox.l1(strength)),
+      client_lr,
+      server_lr,
+      only_server_prox=only_server_prox,
+    )
+
+  return fedjax_opt.sweep(
+    make,
+    grid,
+    task.init,
+    task.clients,
+    rounds=rounds,
+    cohort_size=10,
+    batch_size=10,
+    evaluate=task.evaluate if eval_every else None,
+    eval_every=eval_every or rounds,
+  )
+
+
+def build_lasso_grid(workload: shared.Workload, points: int):
   """FedDualAvg on the first so many points of the LASSO's grid.
 
   One round of one point is as large as one of the workload "least_squares".
@@ -117,8 +169,7 @@ def build_lasso_grid(workload: workloads.Workload, points: int):
   del workload
 
   def run_rounds(rounds: int) -> dict[str, float]:
-    grid = lasso_grid.GRIDS[points]
-    result = lasso_grid.run_grid("fed_dual_avg", grid, rounds)
+    result = run_lasso_grid("fed_dual_avg", GRIDS[points], rounds)
     return {
       "seconds": result.run_seconds,
       "compile_seconds": result.compile_seconds,
@@ -127,7 +178,7 @@ def build_lasso_grid(workload: workloads.Workload, points: int):
   return run_rounds
 
 
-def build_floor(workload: workloads.Workload) -> worker.RunRounds:
+def build_floor(workload: shared.Workload) -> shared.RunRounds:
   loss_fn, params = make_loss(workload)
   examples = jax.device_put(pool(workload))
   pool_size = len(examples["y"])
@@ -161,12 +212,12 @@ def build_floor(workload: workloads.Workload) -> worker.RunRounds:
     nonlocal params, done
     params = jax.block_until_ready(advance(params, examples, done, rounds))
     done += rounds
-    check_finite(params)
+    shared.check_finite(jax.tree.leaves(params))
 
   return run_rounds
 
 
-def build_matrix_product(workload: workloads.Workload) -> worker.RunRounds:
+def build_matrix_product(workload: shared.Workload) -> shared.RunRounds:
   """Products of two float32 matrices of 2048 x 2048, one per "round"."""
   del workload
   a, b = np.random.default_rng(0).standard_normal((2, 2048, 2048), np.float32)
@@ -188,4 +239,4 @@ PROGRAMS = {
 }
 
 if __name__ == "__main__":
-  worker.serve(PROGRAMS, ["fedjax_opt", "jax", "flax", "optax"])
+  shared.serve(PROGRAMS, ["fedjax_opt", "jax", "flax", "optax"])

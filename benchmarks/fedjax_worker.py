@@ -13,9 +13,7 @@ if not hasattr(jax, "tree_map"):
 import fedjax
 import haiku as hk
 import jax.numpy as jnp
-import numpy as np
-import worker
-import workloads
+import shared
 
 
 def cnn(batch):
@@ -55,9 +53,9 @@ MODELS = {
 }
 
 
-def build_fed_avg(workload: workloads.Workload) -> worker.RunRounds:
-  shards = workloads.make_float_shards(workload)
-  clients = workloads.deal(shards, workload)
+def build_fed_avg(workload: shared.Workload) -> shared.RunRounds:
+  shards = shared.make_float_shards(workload)
+  clients = shared.deal(shards, workload)
   forward, train_loss = MODELS[workload.name]
   model = fedjax.create_model_from_haiku(
     transformed_forward_pass=hk.transform(forward),
@@ -85,11 +83,10 @@ def build_fed_avg(workload: workloads.Workload) -> worker.RunRounds:
     for _ in range(rounds):
       state, _ = algorithm.apply(state, sampler.sample())
     jax.block_until_ready(state.params)
-    if not all(np.isfinite(p).all() for p in jax.tree.leaves(state.params)):
-      raise FloatingPointError("the parameters are not finite")
+    shared.check_finite(jax.tree.leaves(state.params))
 
   return run_rounds
 
 
 if __name__ == "__main__":
-  worker.serve({"fed_avg": build_fed_avg}, ["fedjax", "jax", "dm-haiku"])
+  shared.serve({"fed_avg": build_fed_avg}, ["fedjax", "jax", "dm-haiku"])

@@ -19,9 +19,8 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 import queue
 import threading
 
+import shared
 import torch_worker
-import worker
-import workloads
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
@@ -29,7 +28,7 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
 
-def make_client_app(workload: workloads.Workload) -> ClientApp:
+def make_client_app(workload: shared.Workload) -> ClientApp:
   """Takes its examples from the pool, which each of Ray's actors has once."""
   app = ClientApp()
 
@@ -63,7 +62,7 @@ class AllReply(FedAvg):
 class Simulation:
   """Flower's simulation in a thread of its own, which waits for rounds."""
 
-  def __init__(self, workload: workloads.Workload):
+  def __init__(self, workload: shared.Workload):
     self._requests, self._answers = queue.Queue(), queue.Queue()
     self._workload = workload
     self._thread = threading.Thread(target=self._simulate)
@@ -88,7 +87,7 @@ class Simulation:
         make_client_app(self._workload),
         num_supernodes=self._workload.num_clients,
         backend_config={
-          "init_args": {"num_cpus": worker.num_cores()},
+          "init_args": {"num_cpus": shared.num_cores()},
           "client_resources": {"num_cpus": 1, "num_gpus": 0},
         },
       )
@@ -118,7 +117,7 @@ ROUND_TIMEOUT = 600.0  # seconds
 RUNNING: list[Simulation] = []
 
 
-def build_fed_avg(workload: workloads.Workload) -> worker.RunRounds:
+def build_fed_avg(workload: shared.Workload) -> shared.RunRounds:
   simulation = Simulation(workload)
   RUNNING.append(simulation)
   return simulation.run_rounds
@@ -126,7 +125,7 @@ def build_fed_avg(workload: workloads.Workload) -> worker.RunRounds:
 
 if __name__ == "__main__":
   try:
-    worker.serve({"fed_avg": build_fed_avg}, ["flwr", "ray", "torch"])
+    shared.serve({"fed_avg": build_fed_avg}, ["flwr", "ray", "torch"])
   finally:
     for simulation in RUNNING:
       simulation.close()

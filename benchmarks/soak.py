@@ -25,7 +25,11 @@ import sys
 import time
 from typing import NamedTuple
 
-import population
+import jax.numpy as jnp
+import optax
+import sizes
+
+import fedjax_opt as fo
 
 CLIENTS = 2_000  # On disk, of 98 KB each.
 ROUNDS = 2_000_000_000  # More than it comes to.
@@ -121,24 +125,11 @@ def change(minutes: list[Minute]) -> Minute:
 
 def stream(folder: pathlib.Path) -> None:
   """Rounds of FedAvg, of clients on disk, until the process is ended."""
-  import jax
-  import jax.numpy as jnp
-  import optax
-
-  import fedjax_opt as fo
-
-  model = fo.models.MLP(hidden=(20,), num_classes=10)
-  params = model.init(jax.random.key(0), jnp.zeros((1, *population.SHAPE)))
-
-  def loss_fn(params, batch, rng):
-    logits = model.apply({"params": params}, batch["x"] / 255)
-    cross_entropy = optax.softmax_cross_entropy_with_integer_labels
-    return cross_entropy(logits, batch["y"])
-
+  loss_fn, params = sizes.mlp(20)
   with open(folder / "rounds.csv", "w", buffering=1) as file:
     file.write("round\n")
     fo.simulate(
-      fo.fed_avg(loss_fn, optax.sgd(0.001)), params["params"],
+      fo.fed_avg(loss_fn, optax.sgd(0.001)), params,
       fo.Population.open(folder / "clients"), rounds=ROUNDS,
       cohort_size=10, batch_size=16, eval_every=20,
       evaluate=lambda *_: {"none": jnp.float32(0)},
@@ -160,7 +151,7 @@ def main() -> None:
   if options.minutes < 6:
     parser.error(f"--minutes={options.minutes}: must be at least 6")
   folder.mkdir(parents=True)
-  population.make(folder / "clients", CLIENTS)
+  sizes.make_population(folder / "clients", CLIENTS)
   run = [
     sys.executable, "-m", "experiments.run", "--task=digits_logistic",
     "--client=sgd", "--client_lr=0.01", f"--rounds={ROUNDS}",

@@ -7,65 +7,39 @@ model is one module that loads the server's weights, which is faster than a
 """
 
 import functools
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import shared
 import torch
-import worker
-import workloads
 from torch import nn
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def make_cnn(workload: workloads.Workload) -> nn.Module:
-  """The CNN of the Delta-SGD paper, with both of its dropouts."""
-  del workload
-  return nn.Sequential(
-    nn.Conv2d(1, 10, 5),
-    nn.MaxPool2d(2),
-    nn.ReLU(),
-    nn.Conv2d(10, 20, 5),
-    nn.Dropout2d(0.5),
-    nn.MaxPool2d(2),
-    nn.ReLU(),
-    nn.Flatten(),
-    nn.Linear(320, 50),
-    nn.ReLU(),
-    nn.Dropout(0.5),
-    nn.Linear(50, 10),
-  )
-
-
-def make_mlp(workload: workloads.Workload) -> nn.Module:
-  pixels = math.prod(workload.example_shape)
-  return nn.Sequential(
-    nn.Flatten(), nn.Linear(pixels, 100), nn.Softplus(), nn.Linear(100, 10)
-  )
-
-
-def make_least_squares(workload: workloads.Workload) -> nn.Module:
-  return nn.Sequential(
-    nn.Linear(*workload.example_shape, 1, bias=False), nn.Flatten(0)
-  )
-
-
-def half_mean_squared_error(prediction, target):
-  return 0.5 * nn.functional.mse_loss(prediction, target)
-
-
+# The CNN of the Delta-SGD paper, with both of its dropouts.
+CNN = lambda: nn.Sequential(
+  nn.Conv2d(1, 10, 5), nn.MaxPool2d(2), nn.ReLU(),
+  nn.Conv2d(10, 20, 5), nn.Dropout2d(0.5), nn.MaxPool2d(2), nn.ReLU(),
+  nn.Flatten(), nn.Linear(320, 50), nn.ReLU(), nn.Dropout(0.5),
+  nn.Linear(50, 10),
+)  # fmt: skip
+MLP = lambda: nn.Sequential(
+  nn.Flatten(), nn.Linear(3072, 100), nn.Softplus(), nn.Linear(100, 10)
+)
+LINEAR = lambda: nn.Sequential(nn.Linear(1024, 1, bias=False), nn.Flatten(0))
+half_mean_squared_error = lambda *given: 0.5 * nn.functional.mse_loss(*given)
 MODELS = {
-  "cnn": (make_cnn, nn.functional.cross_entropy),
-  "mlp": (make_mlp, nn.functional.cross_entropy),
-  "least_squares": (make_least_squares, half_mean_squared_error),
+  "cnn": (CNN, nn.functional.cross_entropy),
+  "mlp": (MLP, nn.functional.cross_entropy),
+  "least_squares": (LINEAR, half_mean_squared_error),
 }
 
 
 class Problem(NamedTuple):
   """One model, which every client uses in turn, and the clients' examples."""
 
-  workload: workloads.Workload
+  workload: shared.Workload
   model: nn.Module
   loss_fn: Callable
   clients: list[tuple[torch.Tensor, torch.Tensor]]
@@ -84,13 +58,13 @@ class Problem(NamedTuple):
 
 
 @functools.cache
-def make_problem(workload: workloads.Workload) -> Problem:
+def make_problem(workload: shared.Workload) -> Problem:
   """Made once in a process, also where something calls this for each client."""
   torch.manual_seed(0)
-  shards = workloads.make_float_shards(workload)
+  shards = shared.make_float_shards(workload)
   make_model, loss_fn = MODELS[workload.name]
-  clients = workloads.deal([make_tensors(s) for s in shards], workload)
-  model = make_model(workload).to(DEVICE).train()
+  clients = shared.deal([make_tensors(s) for s in shards], workload)
+  model = make_model().to(DEVICE).train()
   return Problem(workload, model, loss_fn, clients)
 
 
@@ -103,12 +77,11 @@ def make_tensors(shard):
 
 
 def check_finite(weights: dict) -> None:
-  if not all(v.isfinite().all() for v in weights.values()):
-    raise FloatingPointError("the parameters are not finite")
+  shared.check_finite([leaf.cpu() for leaf in weights.values()])
 
 
-def build_fed_avg(workload: workloads.Workload) -> worker.RunRounds:
-  torch.set_num_threads(worker.num_cores())
+def build_fed_avg(workload: shared.Workload) -> shared.RunRounds:
+  torch.set_num_threads(shared.num_cores())
   problem = make_problem(workload)
   model = problem.model
   server = {k: v.clone() for k, v in model.state_dict().items()}
@@ -128,4 +101,4 @@ def build_fed_avg(workload: workloads.Workload) -> worker.RunRounds:
 
 
 if __name__ == "__main__":
-  worker.serve({"fed_avg": build_fed_avg}, ["torch"])
+  shared.serve({"fed_avg": build_fed_avg}, ["torch"])

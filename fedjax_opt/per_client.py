@@ -229,11 +229,9 @@ def evaluate_clients(
   owned, pools = (_owned(train), _owned(held_out)), _examples(train, held_out)
   shared = jax.device_put((*owned, *pools, np.uint32(seed), np.int32(round)))
   given = (jax.device_put(models),)
-  build = functools.partial(_program, *about)
-  compiled = programs.trace(
-    "clients", lambda: build, about, (given, shared), is_donated=False
-  )
-  found = jax.device_get(programs.call(compiled(), (given, shared)))
+  program = functools.partial(_program, *about)
+  lower = programs.trace("clients", program, (given, shared), is_donated=False)
+  found = jax.device_get(programs.call(lower()(), (given, shared)))
   found = {kind: found[kind] for kind in _KINDS if kind in found}
   return ClientMetrics(
     {k: {n: v.astype(float) for n, v in of.items()} for k, of in found.items()},

@@ -5,6 +5,7 @@ cohort inside the compiled program and on the host, which reads clients from
 disk ahead of time.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -54,6 +55,7 @@ class Sampler(NamedTuple):
   expected: float | None = None
 
 
+@functools.cache  # One object: a run again is known to have the same settings.
 def uniform() -> Sampler:
   """Each client with the same probability, without replacement.
 

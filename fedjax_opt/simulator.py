@@ -31,9 +31,10 @@ from fedjax_opt.data.population import Population
 from fedjax_opt.engine import client_state, processes
 from fedjax_opt.engine.active_points import ActivePoints
 from fedjax_opt.engine.config import DEFAULTS, HOW, Config, Settings
-from fedjax_opt.engine.effort import copies, run_once
+from fedjax_opt.engine.effort import copies
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.points import start_program
+from fedjax_opt.engine.programs import run_once
 from fedjax_opt.engine.runner import Runner
 from fedjax_opt.results.checkpoint import Checkpoints, identified
 from fedjax_opt.results.progress import with_progress

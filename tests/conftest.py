@@ -35,7 +35,7 @@ QUICK = (
   "tests/test_prox.py::test_bad_input",
   "tests/test_reference.py",
   "tests/test_mirror.py",
-  "tests/test_identity.py::test_what_a_loss_reads",
+  "tests/engine/test_programs.py::test_a_changed_number",
   "tests/test_evaluation.py",
   "tests/test_docs.py::test_the_readme_is_short",
   "tests/checks/test_inputs.py",

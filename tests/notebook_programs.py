@@ -19,6 +19,7 @@ import pathlib
 import runpy
 import sys
 import time
+import types
 from typing import Any, NamedTuple
 
 if __name__ == "__main__":
@@ -41,7 +42,7 @@ import numpy as np
 from jax import export
 from jax.experimental import topologies
 
-from benchmarks import stand_ins
+from benchmarks import compiled
 from fedjax_opt.data import tfds
 from fedjax_opt.engine import processes
 from fedjax_opt.study import plots
@@ -79,9 +80,9 @@ class Programs:
     """Stands for `jax.jit`."""
     if fun is None:
       return lambda fun: self.jit(fun, **options)
-    return PjitFunction(self, fun, options)
+    return Jitted(self, fun, options)
 
-  def lower(self, function: "PjitFunction", args: Any, kwargs: Any) -> Any:
+  def lower(self, function: "Jitted", args: Any, kwargs: Any) -> Any:
     """Lowers a program for all platforms; returns the zeros of its results."""
     jitted, start = function.real, time.perf_counter()
     self.is_tracing = True
@@ -97,7 +98,7 @@ class Programs:
     return jax.tree.map(_zeros, traced.out_info)
 
 
-class PjitFunction:  # The package knows jitted functions by this name.
+class Jitted:
   """A jitted function whose results are zeros."""
 
   def __init__(self, programs: Programs, fun: Any, options: dict[str, Any]):
@@ -120,15 +121,23 @@ class PjitFunction:  # The package knows jitted functions by this name.
   def lower(self, *args, **kwargs):
     return Lowered(self(*args, **kwargs))
 
-  def __getattr__(self, name):  # Such as `eval_shape` and `trace`.
+  def trace(self, *args, **kwargs):
+    return types.SimpleNamespace(lower=lambda: self.lower(*args, **kwargs))
+
+  def __getattr__(self, name):  # Such as `eval_shape`.
     return getattr(self.real, name)
 
 
 class Lowered:
   """What was lowered, and what was compiled of it."""
 
+  args_info = ()
+
   def __init__(self, results: Any):
     self._results = results
+
+  def as_text(self):
+    return ""  # Of which none is taken again.
 
   def compile(self, **options):
     del options
@@ -192,7 +201,7 @@ def main(argv: list[str]) -> None:
   programs = Programs()
   jax.default_backend = lambda: "tpu"  # What the package asks.
   processes.device_bytes = lambda: V5E_BYTES
-  tfds.load = stand_ins.images
+  tfds.load = compiled.images
   plots.log_scale = lambda axis, limits=None: None  # Zeros have no logarithm.
   jax.jit = programs.jit
   runpy.run_path(notebook, run_name="__main__")

@@ -34,17 +34,17 @@ def load(monkeypatch):
 
 @pytest.fixture
 def compiled(tmp_path, load):
-  """`(target, flags) -> record` of accelerator_programs.py."""
+  """`(target, flags) -> record` of a process of accelerator_compile.py."""
 
   def of(target, flags):
     record = tmp_path / "record.json"
     command = [
-      sys.executable, str(FOLDER / "accelerator_programs.py"), target, flags,
-      str(record),
+      sys.executable, str(FOLDER / "accelerator_compile.py"), "--only", target,
+      flags, str(record),
     ]  # fmt: skip
     ended = subprocess.run(
       command, capture_output=True, text=True, check=False,
-      env=load("accelerator_targets").environment(target),
+      env=load("accelerator_compile").environment(target),
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     return json.loads(record.read_text())
@@ -105,4 +105,4 @@ def test_what_is_compiled_is_not_compiled_again(load, tmp_path):
   accelerator_compile.main(arguments)
   assert json.loads((tmp_path / "records.json").read_text()) == record
   assert (tmp_path / "page.md").read_text() == page
-  assert "| Digits, MLP, SGD | 1 chip v5e | 1 |" in page
+  assert "| Digits, MLP, SGD | 1 chip v5e | 1       |" in page

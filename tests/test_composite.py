@@ -7,6 +7,7 @@ are computed side by side, so that a place is filled up with no client.
 
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -267,7 +268,7 @@ def test_fed_mid_starts_in_the_constraint(osp):
       projected,
     )
   penalty = init(prox.kernels(prox.l1(3.0)))
-  jax.tree.map(np.testing.assert_array_equal, penalty, SOFTMAX.params)
+  chex.assert_trees_all_equal(penalty, SOFTMAX.params)
 
 
 def test_constrained_fed_mid_is_projected_sgd_averaged():

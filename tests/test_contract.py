@@ -5,6 +5,7 @@ All are traced; one of each kind is run in each way in which it must not matter.
 
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -120,13 +121,9 @@ def base(name):
   return run(name, padded(np.arange(TASK.data.num_examples), 5))
 
 
-def assert_equal(actual, expected):
-  jax.tree.map(np.testing.assert_array_equal, actual, expected)
-
-
-def assert_close(actual, expected):
-  close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
-  jax.tree.map(close, actual, expected)
+assert_close = functools.partial(
+  chex.assert_trees_all_close, rtol=1e-4, atol=1e-5
+)
 
 
 def start_of(algorithm):
@@ -180,8 +177,8 @@ def test_inert_bit_for_bit(name):
   compilations.clear()
   result = run(name, padded(order, 7))
   assert not compilations
-  assert_equal(result.state, expected.state)
-  assert_equal(result.client_state, expected.client_state)
+  chex.assert_trees_all_equal(result.state, expected.state)
+  chex.assert_trees_all_equal(result.client_state, expected.client_state)
   assert result.cost == expected.cost
   assert result.padding_waste == expected.padding_waste
 

@@ -1,8 +1,11 @@
 """The wheel: what is in it, and that its command finds its own files."""
 
+import ast
 import email
+import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +14,7 @@ import zipfile
 import pytest
 import yaml
 
+from tests import prepared_data
 from tests.experiments.commands import REPOSITORY
 
 # Of the repository nothing else is needed to build it.
@@ -144,3 +148,92 @@ def test_the_command_of_a_checkout():
   )
   folder = REPOSITORY / "experiments"
   assert done.stdout.split() == [str(folder / "__init__.py"), "False"]
+
+
+# Distribution -> the package that is imported, where the names differ.
+IMPORTED = {
+  "absl-py": "absl",
+  "dm-pix": "dm_pix",
+  "orbax-checkpoint": "orbax",
+  "pillow": "pil",
+}
+# What is not imported: what starts it, or names it otherwise.
+STARTED = {
+  "ipykernel": ".ci/run",
+  "jax": ".ci/run",  # With the compilers of accelerators.
+  "myst-nb": "docs/conf.py",
+  "pytest-xdist": "pytest.ini",
+  "ruff": ".ci/run",
+  "scikit-learn": "fedjax_opt/data/embedded.py",  # For its file of digits.
+  "setuptools": "setup.py",
+  "sphinx": ".ci/run",
+  "sphinx-book-theme": "docs/conf.py",
+}
+WORDS = {
+  "myst-nb": "myst_nb",
+  "pytest-xdist": "-n auto",
+  "scikit-learn": 'find_spec("sklearn")',
+  "sphinx-book-theme": "sphinx_book_theme",
+}
+
+
+@pytest.fixture(scope="module")
+def requirements(installed):
+  """{extra, or '' for all: names of the distributions}."""
+  (folder,) = installed.glob("*.dist-info")
+  about = email.message_from_string((folder / "METADATA").read_text("utf-8"))
+  found = {"": set()}
+  for line in about.get_all("Requires-Dist"):
+    extra = re.search(r"extra == ['\"]([\w-]+)", line)
+    name = re.match(r"[\w.-]+", line).group().lower()
+    found.setdefault(extra.group(1) if extra else "", set()).add(name)
+  return found
+
+
+def imported_by(*folders):
+  """Names, in small letters, of the packages that these folders import."""
+  found = set()
+  for path in (p for f in folders for p in (REPOSITORY / f).rglob("*.py")):
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+      if isinstance(node, ast.Import):
+        found |= {alias.name.split(".")[0].lower() for alias in node.names}
+      elif isinstance(node, ast.ImportFrom) and not node.level:
+        found.add(node.module.split(".")[0].lower())
+  return found
+
+
+def test_each_requirement_is_imported_or_started(requirements):
+  of_runs = imported_by("fedjax_opt", "experiments")
+  of_all = of_runs | imported_by("tests", "notebooks", "docs", "benchmarks")
+  for extra, names in requirements.items():
+    where = of_all if extra in ("test", "notebooks", "docs") else of_runs
+    for name in names:
+      package = IMPORTED.get(name, name.replace("-", "_"))
+      if package in where:
+        continue
+      text = (REPOSITORY / STARTED[name]).read_text("utf-8")
+      assert WORDS.get(name, name) in text, f"{name} of {extra!r} is not used"
+
+
+def test_each_extra_is_enough_alone(requirements, tmp_path):
+  """In processes that see what it installs, and no other package."""
+  prepared_data.mnist(tmp_path / "data")
+  script = REPOSITORY / "tests" / "extras_alone.py"
+  given = {extra: sorted(names) for extra, names in requirements.items()}
+  done = subprocess.run(
+    [sys.executable, script, json.dumps(given), tmp_path / "data"],
+    cwd=tmp_path,
+    env=os.environ
+    | {
+      "PYTHONPATH": str(REPOSITORY),
+      "JAX_PLATFORMS": "cpu",
+      "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    },
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 0, done.stderr
+  found = json.loads(done.stdout.splitlines()[-1])
+  assert set(found.values()) <= {"works", "is not installed"}, found
+  for extra in ("", "run", "tfds", "text", "tensorboard", "privacy"):
+    assert found[extra] == "works"

@@ -106,21 +106,6 @@ def test_float32(name, seed, exponent, ratio, spread, ties):
   check(name, z, strength, np.float32, 4e-6)
 
 
-@pytest.mark.parametrize("name", MAKERS)
-@settings(max_examples=25, deadline=None)
-@given(
-  seed=st.integers(0, 10**6),
-  exponent=st.integers(-200, 200),
-  ratio=st.integers(-12, 12),
-  ties=st.booleans(),
-)
-def test_float64(name, seed, exponent, ratio, ties):
-  shape = (N // 4, 4) if name == "group_lasso" else (N,)
-  with jax.enable_x64(True):
-    z = points(seed, exponent, 0, ties, shape)
-    check(name, z, 10.0 ** (exponent + ratio), np.float64, 2e-14)
-
-
 @pytest.mark.parametrize("n", [1, 2, 1000, 30_000])
 @pytest.mark.parametrize("level", [0, 1e3, 1e6, 1e9])
 def test_far_from_the_simplex(n, level):

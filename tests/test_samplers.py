@@ -101,22 +101,21 @@ class TestManyClients:
     np.testing.assert_array_equal(together, alone)
     assert len(np.unique(together)) > 40
 
-  @pytest.mark.parametrize("round", [0, 6])
-  def test_cyclic(self, round):
-    """Groups of 858 clients, the last one of 857; and ten times as many."""
-    for num_clients, cohort_size in ((6000, 20), (60_000, 20)):
-      draw = lambda key, num=num_clients, cohort=cohort_size: samplers.cyclic(
-        7
-      ).draw(key, jnp.int32(round), np.ones(num), cohort)
-      keys = jax.random.split(jax.random.key(1), 300)
-      clients = np.asarray(jax.jit(jax.vmap(draw))(keys)[0])
-      assert set((clients % 7).ravel()) == {round}
-      assert clients.max() < num_clients
-      assert all(len(set(row)) == cohort_size for row in clients.tolist())
-      group = -(-(num_clients - round) // 7)
-      counts = np.bincount(clients.ravel() // 7 * 10 // group, minlength=10)
-      expected = clients.size / 10
-      assert np.sum((counts - expected) ** 2) / expected < 35
+  @pytest.mark.parametrize(("num_clients", "turn"), [(6000, 0), (60_000, 6)])
+  def test_cyclic(self, num_clients, turn):
+    """Groups of 858 clients or ten times as many; the last has one less."""
+    draw = lambda key: samplers.cyclic(7).draw(
+      key, jnp.int32(turn), np.ones(num_clients), 20
+    )
+    keys = jax.random.split(jax.random.key(1), 300)
+    clients = np.asarray(jax.jit(jax.vmap(draw))(keys)[0])
+    assert set((clients % 7).ravel()) == {turn}
+    assert clients.max() < num_clients
+    assert all(len(set(row)) == 20 for row in clients.tolist())
+    group = -(-(num_clients - turn) // 7)
+    counts = np.bincount(clients.ravel() // 7 * 10 // group, minlength=10)
+    expected = clients.size / 10
+    assert np.sum((counts - expected) ** 2) / expected < 35
 
   def test_poisson(self):
     """The number is binomial, up to the places; who comes is uniform."""
@@ -153,14 +152,6 @@ class TestWeighted:
     same = np.sum(shares**2)
     assert abs(twice - same) < 4 * np.sqrt(same * (1 - same) / many)
 
-  def test_of_many_clients_none_of_no_weight_is_drawn(self):
-    """Where rounding of the cumulative shares shows."""
-    sizes = np.ones(100_000, np.int32)
-    sizes[-10:] = 0
-    clients, _ = drawn(samplers.weighted(), 50, 1000, sizes)
-    assert clients.min() >= 0
-    assert clients.max() < 100_000 - 10
-
   def test_wherever_rounding_is_none_of_no_weight_is_drawn(self, monkeypatch):
     """The cumulative shares of XLA also differ where a share is 0."""
     rng = np.random.default_rng(0)
@@ -179,8 +170,6 @@ class TestWeighted:
   @pytest.mark.parametrize(
     ("weights", "shares"),
     [
-      ([1e39, 1.0], [1, 0]),
-      ([1e-50, 1e-50], [0.5, 0.5]),
       ([1e308, 1e308], [0.5, 0.5]),
       ([5e-324, 0.0], [1, 0]),
     ],
@@ -193,12 +182,7 @@ class TestWeighted:
 
   @pytest.mark.parametrize(
     ("weights", "cohort_size", "weighting"),
-    [
-      (None, 2, "examples"),
-      (None, 1, "uniform"),
-      ([4.0, 1.0, 2.5], 1, "examples"),
-      ([4.0, 1.0, 2.5], 2, "uniform"),
-    ],
+    [(None, 2, "uniform"), ([4.0, 1.0, 2.5], 2, "examples")],
   )
   def test_means_are_unbiased(self, weighting, cohort_size, weights):
     """Exactly, over all cohorts that there can be, and on average over rounds.
@@ -252,21 +236,6 @@ class TestWeighted:
     deviation = np.sqrt(np.dot(likely, (of_all - expected) ** 2) / rounds)
     assert abs(np.mean(means) - expected) < 4 * deviation + 1e-6
 
-  def test_who_is_drawn_twice_keeps_what_it_kept_once(self):
-    """And the run is that of finite numbers."""
-    task = jax_problems.softmax(sizes=(13, 7, 20))
-    result = simulate(
-      scaffold(task.loss_fn, 0.1),
-      task.params,
-      task.data,
-      rounds=6,
-      cohort_size=3,
-      batch_size=4,
-      sampler="weighted",
-    )
-    leaves = jax.tree.leaves((result.state, result.client_state))
-    assert all(np.isfinite(leaf).all() for leaf in leaves)
-
 
 class TestFixed:
   def test_cohorts_follow_one_another(self):
@@ -279,25 +248,6 @@ class TestFixed:
     expected = [[0, 1, 2], [3, 4, 0], [0, 1, 2], [3, 4, 0]]
     for sampler in ("fixed", samplers.fixed()):
       np.testing.assert_array_equal(cohorts_of(sampler, rounds=4), expected)
-
-  def test_the_order_of_the_cohort_is_its_own(self):
-    """As the weights and messages of clients are."""
-    task = jax_problems.softmax(sizes=(13, 7, 20, 4))
-
-    def run(cohort):
-      return simulate(
-        fed_avg(task.loss_fn, optax.sgd(0.1)),
-        task.params,
-        task.data,
-        rounds=2,
-        cohort_size=3,
-        batch_size=4,
-        sampler=samplers.fixed([cohort]),
-      ).params
-
-    one, other = run([0, 1, 3]), run([3, 0, 1])
-    close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
-    jax.tree.map(close, one, other)
 
 
 class TestCyclic:
@@ -316,11 +266,6 @@ class TestCyclic:
     assert scale is None
     counts = np.bincount(clients.ravel(), minlength=5)[::2]
     assert np.all(np.abs(counts - 1000) < 4 * np.sqrt(3000 * 2 / 9))
-
-  def test_one_group_is_everyone(self):
-    cohorts = cohorts_of(samplers.cyclic(1), rounds=30)
-    assert set(cohorts.ravel()) == set(range(5))
-    assert all(len(set(cohort)) == 3 for cohort in cohorts)
 
 
 def in_turn(key, round):
@@ -428,9 +373,7 @@ class TestPoisson:
 TASK = jax_problems.softmax(sizes=(13, 7, 20, 4, 9))
 EVERYWHERE = {
   "weighted": "weighted",
-  "fixed": samplers.fixed([[0, 3], [4, 2], [1, 0]]),
   "poisson": samplers.poisson(1.2),
-  "function": lambda key, round: in_turn(key, round)[:2],
 }
 
 

@@ -2,6 +2,7 @@
 
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,10 +50,6 @@ RUNS = {
 }
 
 
-def assert_equal(actual, expected):
-  jax.tree.map(np.testing.assert_array_equal, actual, expected)
-
-
 def copied(tree):
   return jax.tree.map(np.array, tree)
 
@@ -76,19 +73,19 @@ def test_in_pieces_it_is_as_at_once(run, tmp_path):
   seen = copied(arrays(middle))
   last, metrics = simulator.run(middle, 4)
   assert (before.round, middle.round, last.round) == (0, 3, 7)
-  assert_equal(arrays(last), (whole.state, whole.client_state))
-  assert_equal(simulator.params(last), whole.params)
+  chex.assert_trees_all_equal(arrays(last), (whole.state, whole.client_state))
+  chex.assert_trees_all_equal(simulator.params(last), whole.params)
   for name, value in metrics.items():
     assert isinstance(value, float)
     assert value == whole.history.metrics[name][0, -1]
   # Old states are as they were, and a run from them gives the same again.
-  assert_equal(arrays(before), start)
-  assert_equal(arrays(middle), seen)
+  chex.assert_trees_all_equal(arrays(before), start)
+  chex.assert_trees_all_equal(arrays(middle), seen)
   again, _ = simulator.run(middle, 4)
-  assert_equal(arrays(again), arrays(last))
+  chex.assert_trees_all_equal(arrays(again), arrays(last))
   # More rounds than there are between two evaluations.
   at_once, _ = simulator.run(before, 7)
-  assert_equal(arrays(at_once), arrays(last))
+  chex.assert_trees_all_equal(arrays(at_once), arrays(last))
 
 
 def test_a_grid_in_pieces_is_as_at_once():
@@ -104,12 +101,12 @@ def test_a_grid_in_pieces_is_as_at_once():
   last, metrics = simulator.run(middle, 4)
   flat = lambda leaf: np.reshape(leaf, (4, *np.shape(leaf)[2:]))
   actual = jax.tree.map(flat, arrays(last))
-  assert_equal(actual, (whole.state, whole.client_state))
-  assert_equal(simulator.params(last), whole.params)
+  chex.assert_trees_all_equal(actual, (whole.state, whole.client_state))
+  chex.assert_trees_all_equal(simulator.params(last), whole.params)
   for name, values in metrics.items():
     assert values.shape == (len(grid_points(RATES, SEEDS)),)
     np.testing.assert_array_equal(values, whole.history.metrics[name][:, -1])
-  assert_equal(arrays(before), start)
+  chex.assert_trees_all_equal(arrays(before), start)
 
 
 def test_no_rounds_measure_the_model_as_it_is():
@@ -117,7 +114,7 @@ def test_no_rounds_measure_the_model_as_it_is():
   before = simulator.init(TASK.params)
   after, metrics = simulator.run(before, 0)
   assert after.round == 0
-  assert_equal(arrays(after), arrays(before))
+  chex.assert_trees_all_equal(arrays(after), arrays(before))
   expected = measured(jax.tree.map(jnp.float32, TASK.params), None, None)
   assert metrics == pytest.approx({n: float(v) for n, v in expected.items()})
   moved, of_moved = simulator.run(before, 2)
@@ -200,8 +197,8 @@ def test_the_same_line_again_compiles_nothing():
   assert number >= 2
   second, number = compiled_by(run_anew)
   assert number == 0
-  assert_equal(second.state, first.state)
-  assert_equal(second.history.metrics, first.history.metrics)
+  chex.assert_trees_all_equal(second.state, first.state)
+  chex.assert_trees_all_equal(second.history.metrics, first.history.metrics)
   assert second.cost == first.cost
   # Another seed is an input of the program, another setting is not.
   third, number = compiled_by(lambda: run_anew(seed=1))
@@ -235,6 +232,6 @@ def test_a_changed_rule_and_measure_are_seen():
 
   one, other, third = run(0.1, 1.0), run(0.2, 1.0), run(0.2, 2.0)
   assert np.any(one.params["bias"] != other.params["bias"])
-  assert_equal(third.params, other.params)
+  chex.assert_trees_all_equal(third.params, other.params)
   losses = [r.history.metrics["train_loss"][0, -1] for r in (other, third)]
   assert losses == [1.0, 2.0]

@@ -170,8 +170,9 @@ class Spec:
   task: Chosen = _TASK.choice(TASK, "digits", _help_of_task)
   data_dir: str | None = _TASK.text(
     None,
-    "Folder of the data. Default: $TFDS_DATA_DIR or ~/tensorflow_datasets; "
-    "for fmri $NILEARN_DATA or ~/nilearn_data; what it lacks is downloaded. "
+    "Folder of the data. Default: $TFDS_DATA_DIR or ~/tensorflow_datasets, "
+    "where TFDS prepares what is lacking, if TensorFlow is installed; for "
+    "fmri $NILEARN_DATA or ~/nilearn_data; what it lacks is downloaded. "
     "For femnist10 and femnist62 it must be given: the folder of the sqlite "
     "files of TensorFlow Federated or FedJAX.",
     is_identity=False,

@@ -20,8 +20,8 @@ from fedjax_opt.checks.values import shown
 from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData, check_fits, same_pool
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine.effort import run_once
 from fedjax_opt.engine.plan import BatchPlan
+from fedjax_opt.engine.programs import run_once
 from fedjax_opt.models import statistics
 
 

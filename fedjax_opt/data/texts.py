@@ -96,8 +96,8 @@ def load(
     name: a key of `DATASETS`.
     split: 'train' or 'test'.
     data_dir: folder that holds, for ag_news, ag_news_subset as TFDS prepares
-      it, which is downloaded if it is not there; for dbpedia,
-      dbpedia_csv/train.csv and test.csv. Default: as in `tfds.load`.
+      it; for dbpedia, dbpedia_csv/train.csv and test.csv. Default: as in
+      `tfds.load`.
 
   Returns:
     {'x': N strings, 'y': [N] int32}.

@@ -1,12 +1,15 @@
 """Data sets in TensorFlow Datasets' format, read without TensorFlow."""
 
 import contextlib
+import importlib.util
 import io
+import json
 import os
 import pathlib
 import re
+import shlex
+import subprocess
 import sys
-import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -22,22 +25,12 @@ __all__ = [
   "load",
 ]
 
-# Images, which `load` accepts -> the address from which TFDS downloads them.
-SOURCES = {
-  "mnist": "https://storage.googleapis.com/cvdf-datasets/mnist/",
-  "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-  "cifar10": "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-  "cifar100": "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
-  "svhn_cropped": "http://ufldl.stanford.edu/housenumbers/",
-}
+# Images, which `load` accepts.
+SOURCES = ("mnist", "fashion_mnist", "cifar10", "cifar100", "svhn_cropped")
 
 # The same of texts, which `load_text`, and of labelled ones `texts.load` and
 # `texts.load_tokens` accept.
-TEXT_SOURCES = {
-  "ag_news_subset": "https://drive.google.com/",
-  "tiny_shakespeare": "https://raw.githubusercontent.com/karpathy/char-rnn/"
-  "master/data/tinyshakespeare/input.txt",
-}
+TEXT_SOURCES = ("ag_news_subset", "tiny_shakespeare")
 
 _RECORDS_PER_READ = 4096
 
@@ -49,11 +42,11 @@ def load(
 
   The first call decodes the images (seconds) and caches them, uncompressed, in
   `$XDG_CACHE_HOME/fedjax_opt` or `~/.cache/fedjax_opt`; later calls read that
-  file, until the source files change. If the data set is not in `data_dir`, it
-  is downloaded there; otherwise nothing is written there.
+  file, until the source files change. If the data set is not in `data_dir`,
+  TFDS downloads and prepares it there, for which it needs TensorFlow.
 
   Args:
-    name: a key of `SOURCES`.
+    name: one of `SOURCES`.
     split: 'train', 'test', or another split of the data set.
     data_dir: folder that holds NAME/VERSION/NAME-SPLIT.array_record* as TFDS
       writes them. Default: as in TFDS, `$TFDS_DATA_DIR` or
@@ -64,8 +57,8 @@ def load(
 
   Raises:
     ValueError: if the name, the split or the folder does not exist; if the data
-      set is not there and cannot be downloaded; if its files cannot be read; if
-      a package is missing.
+      set is not there and cannot be prepared; if its files cannot be read; if a
+      package is missing.
   """
   if name not in SOURCES:
     raise ValueError(
@@ -81,10 +74,10 @@ def load_text(
 ) -> list[dict[str, Any]]:
   """Loads one split of a data set of text.
 
-  If the data set is not in `data_dir`, it is downloaded there.
+  If the data set is not in `data_dir`, it is prepared there, see `load`.
 
   Args:
-    name: a key of `TEXT_SOURCES`.
+    name: one of `TEXT_SOURCES`.
     split: 'train', 'test', or another split of the data set.
     data_dir: see `load`.
 
@@ -106,10 +99,10 @@ def load_text(
 def split_files(
   name: str, split: str, data_dir: str | os.PathLike | None = None
 ) -> tuple[pathlib.Path, list[pathlib.Path]]:
-  """The folder of a data set, downloaded if need be, and the split's files.
+  """The folder of a data set, prepared if need be, and the split's files.
 
   Args:
-    name: a key of `SOURCES` or `TEXT_SOURCES`.
+    name: one of `SOURCES` or `TEXT_SOURCES`.
     split: see `load`.
     data_dir: see `load`.
 
@@ -117,7 +110,7 @@ def split_files(
     ValueError: as `load`.
   """
   root = root_folder(data_dir)
-  folder = _prepared(name, root) or _download(name, root)
+  folder = _prepared(name, root) or _prepare(name, root)
   files = sorted(folder.glob(f"{name}-{split}.array_record*"))
   if not files:
     raise ValueError(
@@ -196,12 +189,12 @@ def read(
   except Exception as error:  # Damaged files fail in many ways.
     raise ValueError(
       f"{folder} cannot be read ({first_line(error)}); replace its files, or "
-      "delete the folder to download them again"
+      "delete the folder to prepare it again"
     ) from error
   if not kept:
     raise ValueError(
       f"{folder} has no records of split {split!r}; replace its files, or "
-      "delete the folder to download them again"
+      "delete the folder to prepare it again"
     )
   return kept
 
@@ -220,81 +213,35 @@ def _decode(folder: pathlib.Path, split: str) -> dict[str, np.ndarray]:
   return {"x": np.stack(images), "y": np.array(labels, np.int32)}
 
 
-def _download(name: str, root: pathlib.Path) -> pathlib.Path:
-  """Downloads and prepares a data set by TFDS; returns its folder."""
-  tfds, _ = _import()
-  import requests  # Comes with TFDS.
+def _prepare(name: str, root: pathlib.Path) -> pathlib.Path:
+  """Has TFDS download and prepare a data set; returns its folder.
 
-  with _quiet():
-    builder = tfds.builder(name, data_dir=root)
-  folder = root / name / str(builder.version)
-  wanted = f"put {name}-train.array_record* and TFDS's other files in {folder}"
+  In a process of its own: TensorFlow would take the memory of a GPU.
+  """
+  _import()
+  code = (
+    "import tensorflow_datasets as tfds; "
+    f"tfds.builder({json.dumps(name)}, data_dir={json.dumps(str(root))})"
+    '.download_and_prepare(file_format="array_record")'
+  )
+  command = shlex.join(["python", "-c", code])
   lacking = (
     f"data_dir={str(root)!r}: does not hold {name} in array_record format"
   )
-  if folder.exists() and any(folder.iterdir()):
-    # TFDS would regard the folder as complete and prepare nothing.
+  if importlib.util.find_spec("tensorflow") is None:
     raise ValueError(
-      f"{lacking}, but {folder} exists with other files (such as tfrecord, "
-      f"which need TensorFlow): give an empty data_dir, or {wanted}"
+      f"{lacking}; prepare it, which needs TensorFlow: pip install tensorflow "
+      f"&& {command}"
     )
-  address = (SOURCES | TEXT_SOURCES)[name]
-  try:
-    # Fails within seconds, where TFDS tries again for minutes.
-    requests.head(address, timeout=10)
-  except requests.RequestException as error:
-    raise ValueError(
-      f"{lacking} and {address} cannot be reached to download it: {wanted}"
-    ) from error
-  try:
-    with _quiet(), _without_tensorflow(builder):
-      builder.download_and_prepare(file_format="array_record")
-  except Exception as error:
-    raise ValueError(
-      f"{lacking} and preparing it from {address} failed "
-      f"({first_line(error)}): try again, or {wanted}"
-    ) from error
+  done = subprocess.run(
+    [sys.executable, "-c", code], env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+    capture_output=True, text=True, check=False,
+  )  # fmt: skip
+  folder = _prepared(name, root)
+  if done.returncode or folder is None:
+    said = done.stderr.strip().rpartition("\n")[2]
+    raise ValueError(f"{lacking}, and {command} failed ({said})")
   return folder
-
-
-@contextlib.contextmanager
-def _without_tensorflow(builder: Any) -> Iterator[None]:
-  """Lets TFDS prepare a data set of images or texts without TensorFlow.
-
-  For these data sets TFDS uses TensorFlow to open local files and to encode
-  PNG, and for nothing else. Python's `open` and Pillow replace it.
-  """
-  from PIL import Image
-  from tensorflow_datasets.core import shuffle
-
-  generate = builder._generate_examples
-
-  def generate_pillow_images(*args, **kwargs):
-    for key, record in generate(*args, **kwargs):
-      if "image" not in record:
-        yield key, record
-        continue
-      pixels = np.squeeze(record["image"])  # [h, w, 1] -> [h, w]: greyscale.
-      yield key, {**record, "image": Image.fromarray(pixels)}
-
-  gfile = types.SimpleNamespace(
-    GFile=open,
-    exists=os.path.exists,
-    isdir=os.path.isdir,
-    remove=os.remove,
-  )
-  stand_in = types.SimpleNamespace(io=types.SimpleNamespace(gfile=gfile))
-  modules = [sys.modules[type(builder).__module__], shuffle]
-  modules = [module for module in modules if hasattr(module, "tf")]
-  originals = [module.tf for module in modules]
-  builder._generate_examples = generate_pillow_images
-  try:
-    for module in modules:
-      module.tf = stand_in
-    yield
-  finally:
-    for module, original in zip(modules, originals, strict=True):
-      module.tf = original
 
 
 @contextlib.contextmanager

@@ -16,7 +16,6 @@ from fedjax_opt.engine import feed, memory, points, processes, programs
 from fedjax_opt.engine.active_points import ActivePoints
 from fedjax_opt.engine.client_state import ClientStore
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.effort import run_once
 
 
 class Executor:
@@ -119,16 +118,14 @@ class Executor:
       rows = self._store.like(shapes[1])
       traced["rounds"] = programs.trace(
         "rounds",
-        lambda: self._on_devices(points.rounds_program, 3),
-        (self.config, self._make),
+        self._on_devices(points.rounds_program, 3),
         self._rounds_inputs((like, rows), self._like_secret(), segment, 0, 0),
         is_donated=True,
       )
     if has_evaluation and self.config.evaluate is not None:
       traced["evaluation"] = programs.trace(
         "evaluation",
-        lambda: self._on_devices(points.evaluation_program, 1),
-        (self.config, self._make),
+        self._on_devices(points.evaluation_program, 1),
         self._evaluation_inputs(like),
         is_donated=False,
       )
@@ -158,7 +155,8 @@ class Executor:
     """
     while self._compiled is not self._asked:
       with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        waiting = {n: pool.submit(f) for n, f in self._traced.items()}
+        lowered = {name: lower() for name, lower in self._traced.items()}
+        waiting = {n: pool.submit(p) for n, p in lowered.items()}
         with memory.explained(self.config, []):
           self._programs = {n: made.result() for n, made in waiting.items()}
       self._compiled = self._asked
@@ -218,7 +216,7 @@ class Executor:
 
   def params(self, server: State) -> Params:
     """The evaluated models of all points, given the states of all settings."""
-    program = run_once(points.params_program(self.config, self._make))
+    program = programs.run_once(points.params_program(self.config, self._make))
     _, per_seed = self._data
     return program(server, self._hyperparameters, per_seed)
 

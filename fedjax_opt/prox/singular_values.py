@@ -20,8 +20,6 @@ values to 1, the smaller the later. It may stop before it has reached:
 - In the sign, values :math:`|s - t| \le \epsilon \|Z\|`. Whether they are kept
   or removed makes a difference of at most :math:`\epsilon \|Z\|`, the size of
   rounding errors.
-
-`benchmarks/svd_threshold.py` compares speed and error with LAPACK's.
 """
 
 import jax

@@ -1,5 +1,6 @@
 """What the checks let through, and what they cost."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,8 +10,6 @@ import pytest
 from fedjax_opt import Algorithm, Simulator, fed_avg, scaffold, simulate
 from fedjax_opt.checks import inputs
 from fedjax_opt.checks import values as checks
-from fedjax_opt.engine import programs
-from fedjax_opt.engine.executor import Executor
 from tests.checks.given import (
   ALGORITHM,
   DATA,
@@ -58,20 +57,15 @@ def test_good_input_runs(case):
   assert simulate(**DEFAULTS | GOOD[case]).rounds in (1, 2)
 
 
-def test_a_run_is_traced_ahead_once(monkeypatch):
-  calls = []
-  build = Executor._on_devices
-  counted = lambda *args: (calls.append(None), build(*args))[1]
-  programs.clear()
-  monkeypatch.setattr(Executor, "_on_devices", counted)
-  simulator = Simulator(ALGORITHM, DATA, batch_size=2, evaluate=evaluate)
+def test_a_run_is_traced_ahead_once():
+  chex.clear_trace_counter()
+  traced_once = chex.assert_max_traces(evaluate, n=1)
+  simulator = Simulator(ALGORITHM, DATA, batch_size=2, evaluate=traced_once)
   state = simulator.init(PARAMS)
-  simulator.init(PARAMS, seed=1)
-  assert len(calls) == 2  # Rounds and evaluation.
+  simulator.init(PARAMS)
   simulator.run(state, 1)
-  other = Simulator(ALGORITHM, DATA, batch_size=2, evaluate=evaluate)
-  other.run(other.init(PARAMS), 1)
-  assert len(calls) == 2
+  with pytest.raises(ValueError, match="traced > 1 times"):
+    Simulator(ALGORITHM, DATA, batch_size=2, evaluate=traced_once).init(PARAMS)
 
 
 def test_models_of_several_seeds_are_drawn_one_after_the_other():

@@ -1,5 +1,6 @@
 """ClientData: construction, files, what it refuses."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -67,7 +68,7 @@ def test_npz_round_trip(tmp_path):
   path = tmp_path / "data"  # No suffix: the name is taken as it is.
   data.to_npz(path)
   again = ClientData.from_npz(path, num_classes=3)
-  jax.tree.map(np.testing.assert_array_equal, data, again)
+  chex.assert_trees_all_equal(data, again)
 
 
 def test_npz_with_client_ids(tmp_path):

@@ -151,19 +151,6 @@ def test_a_download_that_fails_at_its_end(written, tmp_path, monkeypatch):
   assert "failed (disk full): try again" in message
 
 
-def test_failed_download(tmp_path, monkeypatch):
-  datasets = pytest.importorskip("nilearn.datasets")
-  import requests
-
-  def fetch(**_):
-    raise OSError("disk full\nat last")
-
-  monkeypatch.setattr(requests, "head", lambda *_, **__: None)
-  monkeypatch.setattr(datasets, "fetch_haxby", fetch)
-  message = message_of(lambda: fmri.load(tmp_path))
-  assert "failed (disk full): try again, or put" in message
-
-
 def test_bad_files(copied):
   folder = copied / "haxby2001" / "subj2"
   load = lambda: fmri.load(copied)

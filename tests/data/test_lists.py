@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -89,7 +90,7 @@ def test_on_the_device(sizes):
     )
 
   expected, found = map(read, both)
-  jax.tree.map(np.testing.assert_array_equal, found, expected)
+  chex.assert_trees_all_equal(found, expected)
 
 
 def test_unequal_clients_take_the_memory_of_their_examples():
@@ -143,7 +144,7 @@ def test_no_bit_of_a_run_changes(name):
     (found.client_state, expected.client_state),
     (found.history.metrics, expected.history.metrics),
   ):
-    jax.tree.map(np.testing.assert_array_equal, one, other)
+    chex.assert_trees_all_equal(one, other)
 
 
 def test_full_gradients_of_clients():
@@ -152,7 +153,7 @@ def test_full_gradients_of_clients():
     fo.simulate(algorithm, TASK.params, data, **SETTINGS)
     for data in (TASK.data, as_lists(TASK.data))
   ]
-  jax.tree.map(np.testing.assert_array_equal, runs[0].params, runs[1].params)
+  chex.assert_trees_all_equal(runs[0].params, runs[1].params)
 
 
 def test_metrics_client_by_client():
@@ -203,8 +204,8 @@ def test_every_seed_may_have_lists_of_its_own(no_arrays):
       lambda seed: data(seed, dense) if seed else data(seed),
     )
   )
-  jax.tree.map(np.testing.assert_array_equal, found.params, expected.params)
-  jax.tree.map(np.testing.assert_array_equal, mixed.params, expected.params)
+  chex.assert_trees_all_equal(found.params, expected.params)
+  chex.assert_trees_all_equal(mixed.params, expected.params)
 
 
 def test_what_is_made_of_them(no_arrays, tmp_path):

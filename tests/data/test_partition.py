@@ -39,33 +39,25 @@ def balanced(num_classes=10, per_class=100):
   return np.repeat(np.arange(num_classes), per_class)
 
 
-@pytest.mark.parametrize("name", COMPLETE)
-@quick
-@given(labels=POOL, num_clients=CLIENTS, seed=SEED)
-def test_no_example_lost_repeated_and_no_client_empty(
-  name, labels, num_clients, seed
-):
-  rows = partition.split(name, labels, num_clients, seed, **COMPLETE[name])
-  assert len(rows) == num_clients
-  assert min(map(len, rows)) >= 1
-  np.testing.assert_array_equal(
-    np.sort(np.concatenate(rows)), np.arange(len(labels))
-  )
-
-
 # Parameters at the ends of what is accepted, and between.
 EXTREME = {
-  "dirichlet_disjoint": {"alpha": st.sampled_from([1e-12, 1e-3, 1e9, 1e30])},
+  "dirichlet_disjoint": {
+    "alpha": st.sampled_from([1e-12, 1e-3, 0.1, 1e9, 1e30])
+  },
   "similarity": {"similarity": st.sampled_from([0.0, 1e-9, 0.5, 1.0])},
-  "size_skew": {"size_sigma": st.sampled_from([0.0, 1e-9, 5.0, 30.0, 500.0])},
+  "size_skew": {"size_sigma": st.sampled_from([0.0, 1e-9, 2.0, 30.0, 500.0])},
 }
 
 
-@pytest.mark.parametrize("name", EXTREME)
+@pytest.mark.parametrize("name", COMPLETE)
 @quick
 @given(labels=POOL, num_clients=CLIENTS, seed=SEED, draw=st.data())
-def test_so_it_is_at_extreme_parameters(name, labels, num_clients, seed, draw):
-  given = {key: draw.draw(values) for key, values in EXTREME[name].items()}
+def test_no_example_lost_repeated_and_no_client_empty(
+  name, labels, num_clients, seed, draw
+):
+  given = COMPLETE[name] | {
+    key: draw.draw(values) for key, values in EXTREME.get(name, {}).items()
+  }
   rows = partition.split(name, labels, num_clients, seed, **given)
   assert len(rows) == num_clients
   assert min(map(len, rows)) >= 1
@@ -278,17 +270,7 @@ L = balanced(3, 4)
     (lambda: partition.iid(L * 1.0, 2), "labels must be integers of shape"),
     (lambda: partition.iid(L[:0], 2), "with N >= 1"),
     (lambda: partition.dirichlet(L, 2, 0.0), r"alpha=0: must be in \(0, inf\)"),
-    (lambda: partition.dirichlet(L, 2, float("nan")), "alpha=nan: must be"),
     (lambda: partition.dirichlet_disjoint(L, 2, -1), "alpha=-1: must be"),
-    (
-      lambda: partition.dirichlet(L, 2, 1.0, (5, 3)),
-      r"per_client=\(5, 3\): must",
-    ),
-    (
-      lambda: partition.dirichlet(L, 2, 1.0, 0),
-      "examples_per_client=0: must be",
-    ),
-    (lambda: partition.dirichlet(L, 2, 1.0, (1, 2, 3)), r"=\(1, 2, 3\): must"),
     (lambda: partition.dirichlet(L, 2, 1.0, tail_cut=1.0), "tail_cut=1: must"),
     (lambda: partition.similarity(L, 2, 10), r"similarity=10: must be in \[0"),
     (
@@ -335,10 +317,6 @@ def test_bad_input(call, message):
   ("call", "message"),
   [
     (lambda: partition.iid(L, "10"), "num_clients='10': must be a number"),
-    (lambda: partition.iid(L, None), "num_clients=None: must be a number"),
-    (lambda: partition.iid(L, True), "num_clients=True: must be a number"),
-    (lambda: partition.iid(L, 2.0), "num_clients=2.0: must be a whole number"),
-    (lambda: partition.dirichlet(L, 2, "0.1"), "alpha='0.1': must be a number"),
     (lambda: partition.dirichlet(L, 2, True), "alpha=True: must be a number"),
     (
       lambda: partition.dirichlet(L, 2.0, 0.1),
@@ -348,9 +326,7 @@ def test_bad_input(call, message):
       lambda: partition.shards(L, 2, "2"),
       "shards_per_client='2': must be a number",
     ),
-    (lambda: partition.iid(L, 2, "a"), "seed='a': must be a whole number"),
     (lambda: partition.iid(L, 2, 1.5), "seed=1.5: must be a whole number"),
-    (lambda: partition.iid(L, 2, None), "seed=None: must be a whole number"),
   ],
 )
 def test_wrong_types(call, message):
@@ -358,7 +334,9 @@ def test_wrong_types(call, message):
     call()
 
 
-@pytest.mark.parametrize("given", ["5", None, [[1, 2]], True, 2.5, []])
+@pytest.mark.parametrize(
+  "given", ["5", None, [[1, 2]], True, 2.5, [], 0, (5, 3), (1, 2, 3)]
+)
 def test_examples_per_client_that_cannot_be(given):
   with pytest.raises(ValueError) as error:  # noqa: PT011
     partition.dirichlet(L, 2, 1.0, given)

@@ -1,15 +1,19 @@
-"""TFDS data sets: a small MNIST goes through download, preparation and cache.
+"""TFDS data sets: a small MNIST is read, and comes from the cache.
 
 Set FEDJAX_OPT_DATA_DIR to a TFDS folder to try the real MNIST as well.
 """
 
+import importlib.machinery
 import os
+import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
 
 from fedjax_opt.data import tfds
+from tests import prepared_data
 
 
 @pytest.fixture(autouse=True)
@@ -19,53 +23,18 @@ def own_cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def small_mnist(tmp_path, monkeypatch):
-  """A folder to load from, and MNIST's four source files cut short.
-
-  TFDS downloads nothing: it is handed the files below.
-  """
-  for package in ("tensorflow_datasets", "array_record", "PIL"):
-    pytest.importorskip(package)
-  import requests
-  import tensorflow_datasets
-  from tensorflow_datasets.image_classification import mnist
-
-  rng = np.random.default_rng(0)
-  data, files = {}, {}
-  for split, size in (("train", 30), ("test", 10)):
-    x = rng.integers(256, size=(size, 28, 28, 1), dtype=np.uint8)
-    y = rng.integers(10, size=size, dtype=np.uint8)
-    data[split] = (x, y)
-    for kind, header, values in (("data", 16, x), ("labels", 8, y)):
-      path = tmp_path / f"{split}_{kind}"
-      path.write_bytes(bytes(header) + values.tobytes())
-      files[f"{split}_{kind}"] = str(path)
-  monkeypatch.setattr(mnist, "_TRAIN_EXAMPLES", 30)
-  monkeypatch.setattr(mnist, "_TEST_EXAMPLES", 10)
-  manager = tensorflow_datasets.download.DownloadManager
-  monkeypatch.setattr(manager, "download_and_extract", lambda *_: files)
-  monkeypatch.setattr(requests, "head", lambda *_, **__: None)
-  folder = tmp_path / "tfds"
-  folder.mkdir()
-  return folder, data
+def small_mnist(tmp_path):
+  """A folder to load from, and what is in it."""
+  return tmp_path / "tfds", prepared_data.mnist(tmp_path / "tfds")
 
 
-def by_pixels(x, y):
-  """Examples in an order of their own: TFDS shuffles when it prepares."""
-  return sorted(
-    (image.tobytes(), int(label)) for image, label in zip(x, y, strict=True)
-  )
-
-
-def test_download_prepare_load(small_mnist):
+def test_prepared_images_are_read(small_mnist):
   folder, data = small_mnist
-  for split, (x, y) in data.items():
+  for split, expected in data.items():
     loaded = tfds.load("mnist", split, folder)
-    assert loaded["x"].dtype == np.uint8
-    assert loaded["x"].shape == x.shape
-    assert loaded["y"].dtype == np.int32
-    assert by_pixels(loaded["x"], loaded["y"]) == by_pixels(x, y)
-  assert list((folder / "mnist" / "3.0.1").glob("mnist-train.array_record*"))
+    for name, array in expected.items():
+      assert loaded[name].dtype == array.dtype
+      np.testing.assert_array_equal(loaded[name], array)
   assert "tensorflow" not in sys.modules
 
 
@@ -121,46 +90,64 @@ def test_an_empty_split(tmp_path, monkeypatch):
     tfds._decode(folder, "train")
   assert str(error.value) == (
     f"{folder} has no records of split 'train'; replace its files, or delete "
-    "the folder to download them again"
+    "the folder to prepare it again"
   )
 
 
-def test_no_network(small_mnist, monkeypatch):
-  import requests
+LACKING = "data_dir={!r}: does not hold mnist in array_record format"
+CODE = (
+  'import tensorflow_datasets as tfds; tfds.builder("mnist", data_dir="{}")'
+  '.download_and_prepare(file_format="array_record")'
+)
+COMMAND = f"python -c '{CODE}'"
 
-  def unreachable(*_, **__):
-    raise requests.ConnectionError("no network")
 
-  monkeypatch.setattr(requests, "head", unreachable)
-  folder, _ = small_mnist
-  with pytest.raises(
-    ValueError,
-    match=r"does not hold mnist .* cannot be reached .* put mnist-train\.array"
-    r".* in .*tfds/mnist/3\.0\.1$",
-  ):
+def test_what_prepares_it_is_told_without_tensorflow(tmp_path, monkeypatch):
+  monkeypatch.setitem(sys.modules, "tensorflow", None)
+  folder = tmp_path / "my data"
+  folder.mkdir()
+  with pytest.raises(ValueError, match="TensorFlow") as error:
     tfds.load("mnist", "train", folder)
-  assert not list(folder.iterdir())
+  assert str(error.value) == (
+    f"{LACKING.format(str(folder))}; prepare it, which needs TensorFlow: "
+    f"pip install tensorflow && {COMMAND.format(folder)}"
+  )
 
 
-def test_failed_download(small_mnist, monkeypatch):
-  from tensorflow_datasets.image_classification import mnist
-
-  monkeypatch.setattr(mnist, "_TRAIN_EXAMPLES", 31)  # More than there are.
-  folder, _ = small_mnist
-  with pytest.raises(
-    ValueError, match=r"preparing it from https.* failed"
-  ) as e:
-    tfds.load("mnist", "train", folder)
-  assert "\n" not in str(e.value)
+@pytest.fixture
+def with_tensorflow(monkeypatch):
+  """TensorFlow is there, and a function instead of TFDS's process."""
+  module = types.ModuleType("tensorflow")
+  module.__spec__ = importlib.machinery.ModuleSpec("tensorflow", None)
+  monkeypatch.setitem(sys.modules, "tensorflow", module)
+  return lambda run: monkeypatch.setattr(tfds.subprocess, "run", run)
 
 
-def test_other_format_in_the_folder(small_mnist):
-  folder, _ = small_mnist
-  version = folder / "mnist" / "3.0.1"
-  version.mkdir(parents=True)
-  (version / "mnist-train.tfrecord-00000-of-00001").write_text("")
-  with pytest.raises(ValueError, match="exists with other files"):
-    tfds.load("mnist", "train", folder)
+def test_tfds_prepares_what_is_not_there(tmp_path, with_tensorflow):
+  pytest.importorskip("tensorflow_datasets")
+
+  def build(command, **_):
+    assert command[1:] == ["-c", CODE.format(tmp_path)]
+    prepared_data.mnist(tmp_path)
+    return subprocess.CompletedProcess(command, 0, "", "")
+
+  with_tensorflow(build)
+  assert len(tfds.load("mnist", "test", tmp_path)["y"]) == 10
+  assert len(tfds.load("mnist", "train", tmp_path)["y"]) == 30
+
+
+def test_a_failed_preparation(tmp_path, with_tensorflow):
+  pytest.importorskip("tensorflow_datasets")
+  said = "Traceback\nConnectionError: no network\n"
+  with_tensorflow(
+    lambda command, **_: subprocess.CompletedProcess(command, 1, "", said)
+  )
+  with pytest.raises(ValueError, match="no network") as error:
+    tfds.load("mnist", "train", tmp_path)
+  assert str(error.value) == (
+    f"{LACKING.format(str(tmp_path))}, and {COMMAND.format(tmp_path)} "
+    "failed (ConnectionError: no network)"
+  )
 
 
 def test_missing_package(tmp_path, monkeypatch):
@@ -170,33 +157,19 @@ def test_missing_package(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def small_text(tmp_path, monkeypatch):
-  """A folder to load from; TFDS is handed a text of 40 characters."""
-  for package in ("tensorflow_datasets", "array_record"):
-    pytest.importorskip(package)
-  import requests
-  import tensorflow_datasets
-
-  text = "".join(chr(ord("a") + i % 26) for i in range(39)) + "\u00e9"
-  (tmp_path / "input.txt").write_text(text, encoding="utf-8")
-  manager = tensorflow_datasets.download.DownloadManager
-  monkeypatch.setattr(
-    manager, "download", lambda *_: str(tmp_path / "input.txt")
-  )
-  monkeypatch.setattr(requests, "head", lambda *_, **__: None)
-  folder = tmp_path / "tfds"
-  folder.mkdir()
-  return folder, text
+def small_text(tmp_path):
+  """A folder to load from, and the texts of its splits."""
+  parts = {"train": "abc" * 12, "validation": "de", "test": "f\u00e9"}
+  records = {split: [{"text": part}] for split, part in parts.items()}
+  prepared_data.write(tmp_path, "tiny_shakespeare", "1.0.0", records)
+  return tmp_path, parts
 
 
-def test_text_download_prepare_load(small_text):
-  folder, text = small_text
-  found = [
-    tfds.load_text("tiny_shakespeare", split, folder)
-    for split in ("train", "validation", "test")
-  ]
-  parts = (text[:36], text[36:38], text[38:])
-  assert found == [[{"text": part}] for part in parts]
+def test_prepared_text_is_read(small_text):
+  folder, parts = small_text
+  for split, part in parts.items():
+    found = tfds.load_text("tiny_shakespeare", split, folder)
+    assert found == [{"text": part}]
   assert "tensorflow" not in sys.modules
 
 

@@ -1,5 +1,6 @@
 """Every client goes through its own examples as it should."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -136,7 +137,7 @@ def test_fractions_of_epochs_are_rounded_up(epochs, steps):
 def test_padding_of_the_list_is_inert():
   plan = BatchPlan.create(np.array(SIZES), 4, epochs=1.5)
   narrow, wide = draw(plan, SIZES), draw(plan, SIZES, n_max=99)
-  jax.tree.map(np.testing.assert_array_equal, narrow, wide)
+  chex.assert_trees_all_equal(narrow, wide)
 
 
 def orders(n_max, size, num_orders):

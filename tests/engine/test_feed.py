@@ -3,6 +3,7 @@
 import functools
 import threading
 
+import chex
 import jax
 import numpy as np
 import optax
@@ -122,7 +123,7 @@ def test_a_run_that_goes_on_reads_what_is_left(population, tmp_path):
     run(checkpoints=Checkpoints(folder, 2), on_evaluation=stop)
   resumed = run(checkpoints=Checkpoints(folder, 2, resume=True))
   whole = run(checkpoints=Checkpoints(tmp_path / "whole", 2))
-  jax.tree.map(np.testing.assert_array_equal, resumed.params, whole.params)
+  chex.assert_trees_all_equal(resumed.params, whole.params)
   assert resumed.history.metrics.keys() == whole.history.metrics.keys()
 
 

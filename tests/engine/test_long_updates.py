@@ -1,5 +1,6 @@
 """Messages that are finite but longer than `max_update_norm`."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -120,7 +121,7 @@ def test_a_limit_that_nobody_reaches_changes_no_bit(action):
   plain = simulate(algorithm, TASK.params, TASK.data, **settings)
   limits = {"max_update_norm": 1e6, "max_update_action": action}
   limited = simulate(algorithm, TASK.params, TASK.data, **settings, **limits)
-  jax.tree.map(np.testing.assert_array_equal, limited.params, plain.params)
+  chex.assert_trees_all_equal(limited.params, plain.params)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +148,7 @@ def test_only_differences_count(make):
     evaluate=evaluate,
   )
   assert counted(limited, "clipped_clients") == 0
-  jax.tree.map(np.testing.assert_array_equal, limited.params, plain.params)
+  chex.assert_trees_all_equal(limited.params, plain.params)
 
 
 def test_a_clipped_difference_keeps_the_numbers_beside_it():

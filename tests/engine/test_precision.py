@@ -2,6 +2,7 @@
 
 import functools
 
+import chex
 import jax
 import jax.extend
 import jax.numpy as jnp
@@ -315,7 +316,7 @@ def run(precision=None):
 
 
 def test_float32_is_the_default():
-  jax.tree.map(np.testing.assert_array_equal, run("float32").state, run().state)
+  chex.assert_trees_all_equal(run("float32").state, run().state)
 
 
 @pytest.mark.parametrize("precision", LOWER)

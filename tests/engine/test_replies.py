@@ -2,6 +2,7 @@
 
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -152,7 +153,7 @@ def test_if_all_are_rejected_nothing_changes(make):
   expected = algorithm.init(params, data().num_clients)
   evaluate = lambda *_: {"train_loss": jnp.float32(1)}
   result = run(algorithm, evaluate=evaluate, eval_every=2)
-  jax.tree.map(np.testing.assert_array_equal, result.state, expected)
+  chex.assert_trees_all_equal(result.state, expected)
   for leaf in jax.tree.leaves(result.client_state):
     np.testing.assert_array_equal(leaf, 0)
   assert result.history.metrics["rejected_clients"][0, -1] >= 12
@@ -224,7 +225,7 @@ def test_dropouts_have_their_rate_and_may_lose_a_round():
     **SETTINGS | {"cohort_size": 1, "client_chunk": None, "rounds": 1},
     client_dropout=1 - 1e-9, evaluate=lambda *_: {"train_loss": 1.0},
   )  # fmt: skip
-  jax.tree.map(np.testing.assert_array_equal, result.params, params)
+  chex.assert_trees_all_equal(result.params, params)
   # Nothing was wrong with it.
   assert result.history.status(0) == "ok"
 

@@ -2,6 +2,7 @@
 
 import json
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,7 +51,7 @@ def test_flags_reach_the_upload(arguments, expected):
   ((name, upload),) = wrapped(*arguments)
   assert name == "upload"
   assert upload.num_bytes(U) == expected.num_bytes(U)
-  jax.tree.map(np.testing.assert_array_equal, sent(upload), sent(expected))
+  chex.assert_trees_all_equal(sent(upload), sent(expected))
 
 
 ROWS = jnp.asarray(np.random.default_rng(0).normal(size=(9, 4)) ** 3)

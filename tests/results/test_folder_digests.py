@@ -8,10 +8,10 @@ import sys
 
 import numpy as np
 import pytest
-from experiments.flags import flagfiles
 
 from experiments import resuming
 from experiments.artefacts import record
+from experiments.command_line import flagfiles
 from fedjax_opt import load_run
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.history import History

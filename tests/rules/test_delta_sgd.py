@@ -2,6 +2,7 @@
 
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -242,9 +243,9 @@ def train(rule, params=PARAMS, loss=bowl, num_steps=6, dtype="float32"):
   return params, state
 
 
-def assert_close(actual, expected):
-  close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
-  jax.tree.map(close, actual, expected)
+assert_close = functools.partial(
+  chex.assert_trees_all_close, rtol=1e-5, atol=1e-6
+)
 
 
 def test_chain_with_what_changes_updates():

@@ -1,7 +1,5 @@
 """Stochastic Polyak step sizes: the number itself."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -58,52 +56,6 @@ def test_cap(c):
   np.testing.assert_allclose(step_size(sps(c, 0, 0.01), 3.0), 0.01, rtol=1e-6)
   free = step_size(sps(c), 3.0)
   np.testing.assert_allclose(step_size(sps(c, 0, 10.0), 3.0), free, rtol=1e-6)
-
-
-def test_vmap_over_hyperparameters_and_masked():
-  run = lambda c: step_size_traced(sps(c))
-  steps = jax.vmap(run)(jnp.array([0.5, 1.0]))
-  np.testing.assert_allclose(
-    steps, [3 / (0.5 * SQUARED_NORM), 3 / SQUARED_NORM], rtol=1e-6
-  )
-  masked = optax.masked(sps(1.0), {"a": True, "b": False})
-  np.testing.assert_allclose(step_size_traced(masked), 3 / 1.25, rtol=1e-6)
-
-
-def step_size_traced(rule):
-  params = jax.tree.map(jnp.asarray, PARAMS)
-  grads = jax.tree.map(jnp.asarray, GRADS)
-  updates, _ = rule.update(grads, rule.init(params), params, value=3.0)
-  return -updates["a"][0] / grads["a"][0]
-
-
-def test_settles_on_least_squares():
-  loss = lambda x: jnp.sum(jnp.array([1.0, 3.0]) * x**2) / 2
-  rule = optax.inject_hyperparams(sps)(c=0.5)
-
-  @functools.partial(jax.jit, static_argnums=1)
-  def train(x, num_steps):
-    state = rule.init(x)
-    for _ in range(num_steps):
-      value, grads = jax.value_and_grad(loss)(x)
-      updates, state = rule.update(grads, state, x, value=value)
-      x = optax.apply_updates(x, updates)
-    return x
-
-  assert loss(train(jnp.array([2.0, 1.0]), 25)) < 1e-4
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
-def test_types_are_kept(dtype):
-  with jax.enable_x64(dtype == "float64"):
-    cast = lambda tree: jax.tree.map(
-      lambda leaf: jnp.asarray(leaf, dtype), tree
-    )
-    params, grads, rule = cast(PARAMS), cast(GRADS), sps()
-    updates, _ = rule.update(grads, rule.init(params), params, value=3.0)
-    params = optax.apply_updates(params, updates)
-    types = {leaf.dtype for leaf in jax.tree.leaves(params)}
-    assert types == {jnp.dtype(dtype)}
 
 
 @pytest.mark.parametrize("value", [0.99, -3.0, -jnp.inf])

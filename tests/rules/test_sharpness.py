@@ -1,5 +1,8 @@
 """Sharpness-aware steps against optax's own, and what a rule inside sees."""
 
+import functools
+
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,9 +35,7 @@ def train(rule, params=X0, num_steps=5, loss=loss):
   return params
 
 
-def assert_close(actual, expected):
-  close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12)
-  jax.tree.map(close, actual, expected)
+assert_close = functools.partial(chex.assert_trees_all_close, rtol=1e-12)
 
 
 @pytest.mark.parametrize("momentum", [None, 0.9])
@@ -54,11 +55,6 @@ def test_mixes_and_does_not_normalize():
     expected = optax.tree.add_scale(X0, -0.1, mixed)
     rule = sharpness_aware(optax.sgd(0.1), 0.2, 0.25, normalized=False)
     assert_close(train(rule, num_steps=1), expected)
-
-
-def test_stays_at_a_minimum():
-  rule = sharpness_aware(optax.sgd(0.1), 0.3)
-  assert_close(train(rule, CENTER), jax.tree.map(np.float32, CENTER))
 
 
 def test_a_rule_inside_has_the_gradient_uphill_at_any_point():

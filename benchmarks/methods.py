@@ -1,0 +1,143 @@
+"""Times methods: against FedAvg and FedJAX's rounds.
+
+  PYTHONPATH=. python benchmarks/methods.py all [--workloads cnn mlp]
+  PYTHONPATH=. python benchmarks/methods.py lasso --fedjax_python=P
+
+The contenders of a part take turns, so that the noise of the machine is shared;
+medians count.
+
+all: a round of each method over FedAvg's, with the same clients, batches and
+local steps, and plain steps. "gradients" is how many gradients of an example a
+method evaluates for one of FedAvg, and the last column what is left of the time
+when they are divided out: state that is kept, what is sent besides the model,
+and element-wise work in the local steps.
+
+lasso: LASSO I of the composite optimization paper, 9 x 7 rates, 500 rounds.
+FedJAX has no composite algorithm and no grids: its time is that of one plain
+FedAvg round of the same size (10 clients x 13 steps x 10), times rounds, points
+and algorithms.
+"""
+
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+import fedjax_opt_worker as ours
+import jax
+import optax
+import shared
+
+import fedjax_opt as fo
+
+Turn = Callable[[], float]  # Returns seconds.
+
+
+def medians(contenders: Mapping[str, Turn], turns: int) -> dict[str, float]:
+  """Seconds of each; a first turn of all compiles."""
+  taken = {name: [] for name in contenders}
+  for _ in range(1 + turns):
+    for name, turn in contenders.items():
+      taken[name].append(turn())
+  return {name: statistics.median(some[1:]) for name, some in taken.items()}
+
+
+# All methods.
+
+_RATES = ("scaffold", "domo", "fed_nova", "fed_cm", "mime_lite", "prox_skip",
+          "mo_fed_sam", "fed_speed")  # fmt: skip
+_RULES = ("fed_avg", "fed_prox", "fed_dyn", "fed_exp", "fed_sam", "diloco",
+          "ditto")  # fmt: skip
+NAMES = (*_RULES, *_RATES)
+
+
+def every(options) -> tuple[Sequence[str], list[list[str]]]:
+  """A row for each method and workload."""
+  names = tuple(dict.fromkeys(["fed_avg", *options.methods]))
+  found = [
+    row
+    for workload in options.workloads
+    for row in of_workload(shared.WORKLOADS[workload], options.turns, names)
+  ]
+  return ("round", "method", "ms", "of FedAvg", "gradients", "left"), found
+
+
+def of_workload(
+  workload: shared.Workload, turns: int, names: Sequence[str]
+) -> list[list[str]]:
+  """A row for each method."""
+  loss_fn, params = ours.make_loss(workload)
+  data, gradients = jax.device_put(ours.client_data(workload)), {}
+
+  def contender(name: str) -> Turn:
+    rate = workload.learning_rate
+    given = rate if name in _RATES else optax.sgd(rate)
+    algorithm = getattr(fo, name)(loss_fn, given)
+
+    def turn() -> float:
+      result = fo.simulate(
+        algorithm, params, data, rounds=workload.rounds_per_turn,
+        batch_size=workload.batch_size, local_steps=workload.num_steps,
+        eval_every=ours.MAX_ROUNDS,
+      )  # fmt: skip
+      gradients[name] = result.cost["gradient_evaluations_per_round"]
+      return result.run_seconds / workload.rounds_per_turn
+
+    return turn
+
+  seconds = medians({name: contender(name) for name in names}, turns)
+  rows = []
+  for name in names:
+    ratio = seconds[name] / seconds["fed_avg"]
+    work = gradients[name] / gradients["fed_avg"]
+    numbers = f"{1e3 * seconds[name]:.3g} {ratio:.2f} {work:.2f}"
+    rows.append([workload.name, name, *numbers.split(), f"{ratio / work:.2f}"])
+  return rows
+
+
+# LASSO.
+
+
+def lasso(options) -> tuple[Sequence[str], list[list[str]]]:
+  """Whole grids of four algorithms, once with evaluations."""
+  grid = {"client_lr": ours.CLIENT_RATES, "server_lr": ours.SERVER_RATES}
+  points, workload = 63, shared.WORKLOADS["least_squares"]
+  fedjax = shared.Worker("fedjax", options.fedjax_python)
+  theirs, rows, totals = [], [], {None: 0.0, 10: 0.0}
+  for name in ours.ALGORITHMS:
+    for eval_every in totals:  # After an evaluation diverged points stop.
+      result = ours.run_lasso_grid(name, grid, options.rounds, eval_every)
+      totals[eval_every] += result.run_seconds
+      answer = fedjax.run("fed_avg", workload)
+      theirs.append(answer["seconds"] / workload.rounds_per_turn)
+      how = "every 10 rounds" if eval_every else "at the end"
+      seconds = f"{result.run_seconds:.1f} {result.compile_seconds:.1f}"
+      rows.append([name, how, *seconds.split()])
+  fedjax.close()
+  one = statistics.median(theirs[1:])  # The first one compiles.
+  total = one * options.rounds * points * len(ours.ALGORITHMS)
+  ratios = (f"{total / seconds:.0f}" for seconds in totals.values())
+  rows.append(
+    [f"FedJAX, {1e3 * one:.2f} ms a round and point", "", f"{total:.0f}", ""]
+  )
+  rows.append([f"of all four: {', '.join(ratios)} times", "", "", ""])
+  return ("algorithm", "evaluated", "seconds", "compile s"), rows
+
+
+PARTS = {"all": every, "lasso": lasso}
+
+
+def main() -> None:
+  parser = shared.parser(__doc__, fedjax="FedJAX")
+  parser.add_argument("part", choices=PARTS)
+  parser.add_argument("--turns", type=int, default=9)
+  parser.add_argument("--rounds", type=int, default=500, help="of lasso")
+  known = list(shared.WORKLOADS)
+  parser.add_argument("--workloads", nargs="+", choices=known, default=known)
+  parser.add_argument("--methods", nargs="+", choices=NAMES, default=NAMES)
+  options = parser.parse_args()
+  print(f"{shared.machine()}; jax {jax.__version__}", flush=True)
+  print(shared.table(*PARTS[options.part](options)))
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,275 @@
+"""Measures what large models and populations cost.
+
+  PYTHONPATH=. python benchmarks/sizes.py chunks [--model=vgg16]
+  PYTHONPATH=. python benchmarks/sizes.py disk --folder=NEW_FOLDER
+  PYTHONPATH=. python benchmarks/sizes.py growth --folder=NEW_FOLDER
+
+chunks: memory of a round of VGG-16, by how many clients are vectorized. 16
+clients take one local step of DOMO on 32 images of CIFAR-10's shape each. For
+every chunk size a process of its own compiles the round, asks XLA how much
+memory it plans for it, runs it, and reads the largest memory that the process
+had, above what it had before the round.
+
+disk: rounds on 100,000 clients that are on disk, against the same in memory. A
+population of made-up images is made in a new folder (10 GB) and stays: give the
+folder again to measure again. Each process runs FedAvg with a network of one
+hidden layer, 50 clients a round. In memory the pool is copied once; that time
+is reported apart.
+
+growth: what a round costs with more clients: 10 of 1,000 and of 1,000,000 with
+four examples each (130 MB), on a linear model, with each sampler, in memory and
+on disk. Segments of rounds take turns; compilation is apart.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import shared
+
+import fedjax_opt as fo
+from experiments.tasks import images as image_tasks
+
+SHAPE, EXAMPLES = (32, 32, 3), 32  # 98 KB a client
+Table = tuple[Sequence[str], list[list[str]]]
+
+
+def loss_of(model) -> Any:
+  """Cross-entropy of a model of images."""
+
+  def loss_fn(params, batch, rng):  # [B]
+    logits = model.apply({"params": params}, batch["x"] / 255)
+    cross_entropy = optax.softmax_cross_entropy_with_integer_labels
+    return cross_entropy(logits, batch["y"])
+
+  return loss_fn
+
+
+def mlp(hidden: int) -> tuple[Any, Any]:
+  """The loss of a network with one hidden layer, and its initial parameters."""
+  model = fo.models.MLP(hidden=(hidden,), num_classes=10)
+  params = model.init(jax.random.key(0), jnp.zeros((1, *SHAPE)))["params"]
+  return loss_of(model), params
+
+
+def warm_seconds(algorithm, params, data, rounds: int, **settings) -> tuple:
+  """Seconds a round once the first of five segments is done; the result."""
+  times, each = [], rounds // 5
+  result = fo.simulate(
+    algorithm, params, data, rounds=rounds, eval_every=each,
+    evaluate=lambda *_: {"none": jnp.float32(0)},
+    on_evaluation=lambda report: times.append(report.run_seconds), **settings,
+  )  # fmt: skip
+  return statistics.median(np.diff(times[1:])) / each, result
+
+
+def again(options: argparse.Namespace, only: str) -> dict[str, float]:
+  """What this program finds in a process of its own."""
+  given = {**vars(options), "only": only}
+  part = given.pop("part")
+  flags = [f"--{name}={value}" for name, value in given.items() if value]
+  return shared.in_new_process(__file__, [part, *flags])
+
+
+# Clients vectorized at a time.
+
+
+def random_task(model_name: str, clients: int, size: int):
+  """A task of CIFAR-10's shape, and random images to run it on."""
+  rng = np.random.default_rng(0)
+  number = clients * size
+  examples = {
+    "x": rng.integers(0, 256, (number, 32, 32, 3), np.uint8),
+    "y": rng.integers(0, 10, number, np.int32),
+  }
+  images = image_tasks.DATASETS["cifar10"]
+  model = image_tasks.model_of(model_name, images)
+  task = image_tasks.classification(model, images, examples, examples)
+  rows = np.arange(number).reshape(clients, size)
+  return task, fo.ClientData.from_partition(examples, rows)
+
+
+def chunk(options: argparse.Namespace) -> dict[str, float]:
+  """Megabytes and seconds of one round."""
+  task, data = random_task(options.model, 16, 32)
+  before = []  # Read after compilation, before the round.
+  result = fo.simulate(
+    fo.domo(task.loss_fn, 0.01), task.init(jax.random.key(0)), data,
+    rounds=1, batch_size=32, client_map="vmap",
+    client_chunk=int(options.only),
+    on_evaluation=lambda report: before.append(shared.resident()),
+  )  # fmt: skip
+  return {
+    "planned": result.needed_bytes / 1e6,
+    "resident": shared.peak() - before[0],
+    "seconds": result.run_seconds,
+  }
+
+
+def chunks(options: argparse.Namespace) -> Table:
+  """A row for each number of clients at a time."""
+  rows, whole = [], None
+  for size in ("16", "8", "4", "1"):
+    found = again(options, size)
+    whole = whole or found["planned"]
+    numbers = (found["planned"], found["resident"])
+    share = f"{found['planned'] / whole:.2f}"
+    rows.append(
+      [size, *(f"{n:.0f}" for n in numbers), share, f"{found['seconds']:.1f}"]
+    )
+  return ("at a time", "planned MB", "resident MB", "of all", "run s"), rows
+
+
+# Clients on disk.
+
+
+def make_population(folder: pathlib.Path, clients: int) -> None:
+  """Writes clients of made-up images, one after the other."""
+  rng = np.random.default_rng(0)
+  # Random bytes are slow to draw; what they are does not matter here.
+  noise = rng.integers(0, 17, (2 * EXAMPLES, *SHAPE), np.uint8)
+
+  def some():
+    for _ in range(clients):
+      start = rng.integers(EXAMPLES)
+      x = noise[start : start + EXAMPLES]
+      yield {"x": x, "y": rng.integers(0, 10, EXAMPLES, np.int32)}
+
+  fo.Population.write(folder, some())
+
+
+def from_disk_or_memory(options: argparse.Namespace) -> dict[str, float]:
+  """Rounds a second, seconds and megabytes of one process."""
+  data, copied = fo.Population.open(options.folder), 0.0
+  if options.only == "memory":
+    rows = np.arange(data.num_examples, dtype=np.int32)
+    rows = rows.reshape(data.num_clients, -1)
+    data, start = fo.ClientData(data.examples, rows, data.sizes), time.time()
+    # A copy: what is put on a CPU device as it is stays a map of the file.
+    data = jax.block_until_ready(jax.tree.map(jnp.array, data))
+    copied = time.time() - start
+  loss_fn, params = mlp(100)
+  seconds, _ = warm_seconds(
+    fo.fed_avg(loss_fn, optax.sgd(0.01)), params, data, options.rounds,
+    cohort_size=50, batch_size=16,
+  )  # fmt: skip
+  return {"rate": 1 / seconds, "copied": copied, "peak": shared.peak()}
+
+
+def disk(options: argparse.Namespace) -> Table:
+  """Processes of both kinds, in turns."""
+  if not pathlib.Path(options.folder).exists():
+    make_population(pathlib.Path(options.folder), options.clients)
+  found = {"memory": [], "disk": []}
+  for _ in range(options.turns):
+    for where, runs in found.items():
+      runs.append(again(options, where))
+  rows = []
+  for where, runs in found.items():
+    median = lambda name, runs=runs: statistics.median(r[name] for r in runs)
+    numbers = (median("rate"), median("copied"), median("peak"))
+    rows.append([where, *(f"{number:.4g}" for number in numbers)])
+  return ("clients", "rounds / s", "copied s", "peak MB"), rows
+
+
+# More clients.
+
+FEATURES, FEW, GROWN = 6, 4, (1_000, 1_000_000)
+SAMPLERS = {
+  "uniform": lambda num_clients: fo.samplers.uniform(),
+  "cyclic": lambda num_clients: fo.samplers.cyclic(4),
+  "poisson": lambda num_clients: fo.samplers.poisson(8.0),
+  "fixed": lambda num_clients: fo.samplers.fixed(),
+  "weighted": lambda num_clients: fo.samplers.weighted(),
+  "weights": lambda num_clients: fo.samplers.weighted(np.ones(num_clients)),
+}
+
+
+def small_clients(folder: pathlib.Path, where: str, num_clients: int):
+  """The same clients in memory or on disk."""
+  path, number = folder / str(num_clients), num_clients * FEW
+  if where == "disk" and path.exists():
+    return fo.Population.open(path)
+  rng = np.random.default_rng(0)
+  examples = {
+    "x": rng.standard_normal((number, FEATURES), np.float32),
+    "y": rng.standard_normal(number, np.float32),
+  }
+  rows = np.arange(number, dtype=np.int32).reshape(-1, FEW)
+  data = fo.ClientData(examples, rows, np.full(num_clients, FEW, np.int32))
+  return data if where == "memory" else fo.Population.of_client_data(path, data)
+
+
+def rounds_of(data, sampler, rounds: int):
+  """A function to the seconds of one round, in a run that goes on."""
+
+  def loss_fn(params, batch, rng):  # [B]
+    return (batch["x"] @ params["w"] - batch["y"]) ** 2
+
+  simulator = fo.Simulator(
+    fo.fed_avg(loss_fn, optax.sgd(0.01)), data,
+    cohort_size=10, batch_size=FEW, sampler=sampler, eval_every=rounds,
+  )  # fmt: skip
+  state = simulator.init({"w": jnp.zeros(FEATURES)})
+
+  def turn() -> float:
+    nonlocal state
+    start = time.perf_counter()
+    state, _ = simulator.run(state, rounds)
+    jax.block_until_ready(state.server)
+    return (time.perf_counter() - start) / rounds
+
+  return turn
+
+
+def growth(options: argparse.Namespace) -> Table:
+  """A row for each sampler, in memory and on disk."""
+  folder, rows = pathlib.Path(options.folder), []
+  folder.mkdir(parents=True, exist_ok=True)
+  for where in ("memory", "disk"):
+    clients = {n: small_clients(folder, where, n) for n in GROWN}
+    for name, make in SAMPLERS.items():
+      turns = [rounds_of(clients[n], make(n), options.rounds) for n in GROWN]
+      first = [turn() * options.rounds for turn in turns]  # Compiles.
+      taken = [[t() for t in turns] for _ in range(options.turns)]
+      few, many = np.median(taken, axis=0)
+      numbers = [f"{1e3 * few:.3f}", f"{1e3 * many:.3f}", f"{many / few:.2f}"]
+      rows.append([where, name, *numbers, *(f"{s:.1f}" for s in first)])
+  few, many = (f"{n:,}" for n in GROWN)
+  header = ("clients", "sampler", f"ms, {few}", f"ms, {many}", "ratio")
+  return (*header, f"first s, {few}", f"first s, {many}"), rows
+
+
+PARTS = {"chunks": chunks, "disk": disk, "growth": growth}
+
+
+def main() -> None:
+  parser = shared.parser(__doc__)
+  parser.add_argument("part", choices=PARTS)
+  parser.add_argument("--folder", help="of the clients on disk")
+  parser.add_argument("--model", default="vgg16", help="a model of cifar10_...")
+  parser.add_argument("--clients", type=int, default=100_000)
+  parser.add_argument("--rounds", type=int, default=100)
+  parser.add_argument("--turns", type=int, default=3)
+  parser.add_argument("--only", help=argparse.SUPPRESS)
+  options = parser.parse_args()
+  if options.part in ("disk", "growth") and not options.folder:
+    parser.error(f"--folder must be given for {options.part}")
+  if options.only:
+    measure = {"chunks": chunk, "disk": from_disk_or_memory}[options.part]
+    print(json.dumps(measure(options)))
+    return
+  print(f"{shared.machine()}; jax {jax.__version__}", flush=True)
+  print(shared.table(*PARTS[options.part](options)))
+
+
+if __name__ == "__main__":
+  main()

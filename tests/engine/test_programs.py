@@ -1,0 +1,146 @@
+"""Programs are taken again where nothing changed, and only there.
+
+Each case is a loss that reads a number in some way, and how that changes. Both
+runs have the same code; the second one must see the new number.
+"""
+
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from fedjax_opt import ClientData, fed_avg, simulate
+from fedjax_opt.engine import programs
+
+ONES = np.ones((4, 1), np.float32)
+DATA = ClientData.from_partition(
+  {"x": ONES, "z": 3 * ONES, "y": np.ones(4, np.int32)}, [[0, 1], [2, 3]]
+)
+PARAMS = {"bias": jnp.zeros(())}
+SCALE = 1.0
+# As a package that is installed: its file is a library's.
+LIBRARY = types.ModuleType("library")
+LIBRARY.__file__ = np.__file__
+LIBRARY.scale = 1.0
+
+
+def step(loss_fn, **settings):
+  """How far one step of one round moves the bias; 1 for a loss of its slope."""
+  result = simulate(
+    fed_avg(loss_fn, optax.sgd(1.0)), PARAMS, DATA, rounds=1, batch_size=2,
+    local_steps=1, **settings,
+  )  # fmt: skip
+  return -float(result.params["bias"])
+
+
+def of(scale):
+  return lambda params, batch, rng: scale() * params["bias"] * batch["x"][:, 0]
+
+
+@jax.custom_jvp
+def times(value):
+  return SCALE * value
+
+
+@times.defjvp
+def _times_jvp(primals, tangents):
+  return SCALE * primals[0], SCALE * tangents[0]
+
+
+def of_global():
+  return of(lambda: SCALE), lambda: globals().update(SCALE=3.0)
+
+
+def of_custom_derivative():
+  loss = lambda params, batch, rng: times(params["bias"]) * batch["x"][:, 0]
+  return loss, lambda: globals().update(SCALE=3.0)
+
+
+def of_installed_package():
+  return of(lambda: LIBRARY.scale), lambda: setattr(LIBRARY, "scale", 3.0)
+
+
+def of_array(size):
+  scales = np.ones(size, np.float32)
+  # Read at a traced place, so that the program holds the whole array.
+  at = lambda batch: jnp.asarray(scales)[batch["y"]]
+  loss = lambda params, batch, rng: at(batch) * params["bias"]
+  return loss, lambda: scales.fill(3.0)
+
+
+def of_callback():
+  scale = [1.0]
+  like = jax.ShapeDtypeStruct((), jnp.float32)
+
+  def loss(params, batch, rng):
+    read = lambda value=scale[0]: np.float32(value)
+    return jax.pure_callback(read, like) * params["bias"] * batch["x"][:, 0]
+
+  return loss, lambda: scale.__setitem__(0, 3.0)
+
+
+def of_another_input():
+  name = ["x"]
+  loss = lambda params, batch, rng: params["bias"] * batch[name[0]][:, 0]
+  return loss, lambda: name.__setitem__(0, "z")
+
+
+@pytest.mark.parametrize(
+  "make",
+  [
+    of_global,
+    of_custom_derivative,
+    of_installed_package,
+    lambda: of_array(2),
+    lambda: of_array(200_000),
+    of_callback,
+    of_another_input,
+  ],
+  ids=[
+    "global", "custom derivative", "installed package", "small array",
+    "large array", "callback", "another input",
+  ],
+)  # fmt: skip
+def test_a_changed_number_is_seen(make, monkeypatch):
+  monkeypatch.setitem(globals(), "SCALE", 1.0)
+  monkeypatch.setattr(LIBRARY, "scale", 1.0)
+  loss_fn, change = make()
+  assert step(loss_fn) == 1.0
+  change()
+  assert step(loss_fn) == 3.0
+
+
+@pytest.fixture
+def passed_constants():
+  """JAX passes the arrays of a closure to a program beside its inputs."""
+  jax.config.update("jax_use_simplified_jaxpr_constants", True)
+  yield
+  jax.config.update("jax_use_simplified_jaxpr_constants", False)
+
+
+def test_arrays_that_are_passed_beside_the_inputs(passed_constants):
+  for scale in (1.0, 3.0):
+    scales = np.full(1000, scale, np.float32)
+    run = programs.run_once(lambda i, scales=scales: jnp.asarray(scales)[i])
+    assert run(5) == scale
+
+
+def test_programs_made_anew_are_the_same_object():
+  def lowered(scale):
+    function = lambda inputs: inputs[0] * scale
+    return programs.trace("a", function, ((jnp.ones(3),),), is_donated=False)()
+
+  assert lowered(2.0) is lowered(2.0)
+  assert lowered(2.0)() is lowered(2.0)()
+  assert lowered(2.0) is not lowered(3.0)
+
+
+def test_few_programs_are_kept(monkeypatch):
+  monkeypatch.setattr(programs, "_KEPT", 3)
+  for number in range(5):
+    run = programs.run_once(lambda x, number=number: x + number)
+    assert run(1) == 1 + number
+  assert len(programs._known) == 3
