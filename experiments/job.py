@@ -28,11 +28,10 @@ from fedjax_opt import (
   plots,
   trainable,
 )
-from fedjax_opt.checks import algorithms, inputs
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import client_state, processes
+from fedjax_opt.engine import client_state, contract, inputs, processes
 from fedjax_opt.engine.config import Config, check_grid_map
 from fedjax_opt.engine.plan import check_one_budget
 from fedjax_opt.metrics import Criterion
@@ -362,7 +361,7 @@ def _check_fit(
   is_personal = setup.algorithm.choice.is_personal
   if is_personal or setup.privacy or task_flags.trainable(flags):
     number = configs[0].num_clients
-    start = lambda params: algorithms.start(algorithm, params, number)
+    start = lambda params: contract.start(algorithm, params, number)
     jax.eval_shape(start, model)
   if algorithm.penalty is None:
     return
