@@ -15,9 +15,9 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from fedjax_opt import trees
-from fedjax_opt.base import Algorithm
-from fedjax_opt.checks import algorithms, functions
-from fedjax_opt.checks import values as checks
+from fedjax_opt.base import Algorithm, client_output
+from fedjax_opt.checks import fields
+from fedjax_opt.engine import contract
 from fedjax_opt.registry import Choice, Hyperparameter
 
 __all__ = [
@@ -40,6 +40,11 @@ class Aggregator(NamedTuple):
   """
 
   combine: Callable[[Any, jax.Array], Any] | None
+
+
+fields.KINDS[Aggregator] = fields.made(
+  Aggregator, "one of fedjax_opt.aggregators, such as aggregators.median()"
+)
 
 
 def mean() -> Aggregator:
@@ -68,6 +73,7 @@ def median() -> Aggregator:
   return Aggregator(_of_ranks(inner))
 
 
+@fields.checked(fraction="[0, 0.5)")
 def trimmed_mean(fraction: jax.typing.ArrayLike) -> Aggregator:
   """The mean of each coordinate without its largest and smallest entries.
 
@@ -85,7 +91,6 @@ def trimmed_mean(fraction: jax.typing.ArrayLike) -> Aggregator:
   References:
     Yin et al., ICML 2018, definition 2.
   """
-  checks.in_interval("fraction", fraction, "[0, 0.5)")
 
   def inner(rank, n):
     # In float32 0.29 times 100 is 28.999998.
@@ -96,6 +101,7 @@ def trimmed_mean(fraction: jax.typing.ArrayLike) -> Aggregator:
   return Aggregator(_of_ranks(inner))
 
 
+@fields.checked()
 def multi_krum(faulty: int) -> Aggregator:
   """The mean of those messages that are nearest to the others.
 
@@ -119,7 +125,6 @@ def multi_krum(faulty: int) -> Aggregator:
     Blanchard et al., "Machine Learning with Adversaries: Byzantine Tolerant
     Gradient Descent", NeurIPS 2017, sections 4 and 5.
   """
-  checks.at_least("faulty", faulty, 0)
 
   def combine(messages, counted):
     size = len(counted)
@@ -144,6 +149,7 @@ def least_cohort(faulty: int) -> int:
   return 2 * faulty + 3
 
 
+@fields.checked(algorithm=contract.ALGORITHM)
 def with_aggregator(algorithm: Algorithm, aggregator: Aggregator) -> Algorithm:
   """An algorithm whose server combines messages in another way.
 
@@ -160,9 +166,6 @@ def with_aggregator(algorithm: Algorithm, aggregator: Aggregator) -> Algorithm:
   Raises:
     TypeError: if an argument is of a wrong type.
   """
-  algorithms.check("algorithm", algorithm)
-  where, example = "fedjax_opt.aggregators", "aggregators.median()"
-  checks.one_of("aggregator", aggregator, Aggregator, where, example)
   if aggregator.combine is None:
     return algorithm
 
@@ -205,7 +208,7 @@ class _Combining:
       )
 
     def alike(worker, broadcast):
-      output = functions.output(one_client, worker, broadcast)
+      output = client_output(one_client, worker, broadcast)
       if output.weight is not None:
         raise ValueError(
           "aggregator: counts all clients alike, and those of this algorithm "

@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import optax
 
-from fedjax_opt.checks import rules
+from fedjax_opt.checks import fields, functions, rules, values
 
 Params = Any  # A pytree of floating-point arrays: a model.
 State = Any  # A pytree of arrays: what the server keeps between rounds.
@@ -44,6 +46,12 @@ Rate = jax.typing.ArrayLike | Callable[[jax.Array], jax.Array]
 #      them (uniform, cyclic, poisson), as `random_k` does of entries; cyclic
 #      draws other cohorts of few clients too.
 STREAMS = 2
+
+fields.KINDS |= {
+  LossFn: fields.LOSS,
+  ClientRule: fields.CLIENT_RULE,
+  Rate: fields.rate(),
+}
 
 # (params, data, test) -> {name: scalar}, inside the compiled program; `data`
 # is a `ClientData`, `test` a batch of all test examples or None. It is called
@@ -124,6 +132,47 @@ class ClientOutput(NamedTuple):
   weight: jax.typing.ArrayLike | None = None
   bytes_up: jax.typing.ArrayLike | None = None
   metrics: Mapping[str, jax.Array] = {}
+
+
+def client_output(
+  one_client: Callable[..., Any], worker: Any, broadcast: Any
+) -> ClientOutput:
+  """What one client returns, as a `ClientOutput`.
+
+  Raises:
+    TypeError: naming what is of a wrong type.
+    ValueError: if it fails, or naming what is of a wrong shape.
+  """
+  returned = values.call(
+    "one_client", functions.ONE_CLIENT, one_client, worker, broadcast
+  )
+  if returned is None:
+    raise TypeError(
+      "one_client: returned None; must return its message, or a ClientOutput"
+    )
+  if not isinstance(returned, ClientOutput):
+    returned = ClientOutput(returned)
+  for name in ("message", "state"):
+    functions.arrays(f"ClientOutput.{name}", getattr(returned, name))
+  for name in ("weight", "bytes_up"):
+    value = getattr(returned, name)
+    # A count of bytes may be one of `engine.counters`.
+    is_scalar = not np.shape(value) or name == "bytes_up"
+    if value is not None and not (functions.is_real(value) and is_scalar):
+      raise TypeError(
+        f"ClientOutput.{name}: is {functions.form_of(value)}; must be a "
+        "scalar number"
+      )
+  sent = returned.bytes_up
+  if sent is not None and not jnp.issubdtype(
+    jnp.result_type(sent), jnp.integer
+  ):
+    raise TypeError(
+      f"ClientOutput.bytes_up: is {functions.form_of(sent)}; must be a whole "
+      "number"
+    )
+  functions.scalars("ClientOutput.metrics", returned.metrics)
+  return returned
 
 
 def grad_fn_of(

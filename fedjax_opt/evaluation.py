@@ -8,8 +8,7 @@ import optax
 from jax import lax
 
 from fedjax_opt.base import Batch, EvaluateFn, LossFn, Params
-from fedjax_opt.checks import functions
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields, functions
 from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import shards
@@ -30,8 +29,13 @@ __all__ = [
 # (params, batch) -> {name: [B]}, such as the loss, and whether a prediction is
 # right.
 PerExampleFn = Callable[[Params, Batch], dict[str, jax.Array]]
+fields.KINDS[PerExampleFn] = fields.function(functions.PER_EXAMPLE)
 
 
+@fields.checked(
+  batch_size=fields.whole(1),
+  of_params=fields.function("(params) -> {name: scalar}"),
+)
 def federated(
   per_example: PerExampleFn,
   batch_size: int = 500,
@@ -63,11 +67,6 @@ def federated(
     A function `(params, data, test, validation=None) -> {name: scalar}`, for
     `evaluate=`.
   """
-
-  checks.function("per_example", per_example, functions.PER_EXAMPLE)
-  checks.at_least("batch_size", batch_size, 1)
-  checks.optional_function("of_params", of_params, "(params) -> {name: scalar}")
-  checks.optional_function("gradient_of", gradient_of, functions.LOSS)
 
   def evaluate(
     params,
@@ -102,6 +101,7 @@ def federated(
   return evaluate
 
 
+@fields.checked(batch_size=fields.whole(1))
 def per_client(
   per_example: PerExampleFn, batch_size: int = 500
 ) -> Callable[[Params, ClientData], dict[str, jax.Array]]:
@@ -116,9 +116,6 @@ def per_client(
     without examples. An example that clients share is computed once.
   """
 
-  checks.function("per_example", per_example, functions.PER_EXAMPLE)
-  checks.at_least("batch_size", batch_size, 1)
-
   def evaluate(params, data: ClientData):
     sums = _sums_of_clients(per_example, params, data, batch_size)
     number = jnp.where(data.sizes > 0, data.sizes, jnp.nan)
@@ -127,6 +124,7 @@ def per_client(
   return evaluate
 
 
+@fields.checked(batch_size=fields.whole(1))
 def grad_norm_sq(loss_fn: LossFn, batch_size: int = 500) -> EvaluateFn:
   """The squared norm of the gradient, 0 at a stationary point.
 
@@ -144,8 +142,6 @@ def grad_norm_sq(loss_fn: LossFn, batch_size: int = 500) -> EvaluateFn:
     scalar}`, for `evaluate=`.
   """
 
-  checks.function("loss_fn", loss_fn, functions.LOSS)
-  checks.at_least("batch_size", batch_size, 1)
   loss_fn = functions.loss(loss_fn)
 
   def evaluate(

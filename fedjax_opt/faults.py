@@ -9,8 +9,8 @@ import numpy as np
 
 from fedjax_opt import norms
 from fedjax_opt.base import Algorithm
-from fedjax_opt.checks import algorithms
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
+from fedjax_opt.engine import contract
 from fedjax_opt.registry import Choice, Hyperparameter
 from fedjax_opt.transforms import messages
 
@@ -35,6 +35,12 @@ class Fault(NamedTuple):
   seed: int = 0
 
 
+fields.KINDS[Fault] = fields.made(
+  Fault, "one of fedjax_opt.faults, such as faults.flip(0.1)"
+)
+
+
+@fields.checked(fraction="[0, 1]", strength="(0, inf)")
 def flip(
   fraction: jax.typing.ArrayLike,
   strength: jax.typing.ArrayLike = 1.0,
@@ -54,11 +60,11 @@ def flip(
     ValueError: if a number is out of range.
     TypeError: if an argument is of a wrong type.
   """
-  _check(fraction, strength, seed)
   corrupt = lambda u, key: jax.tree.map(lambda leaf: -strength * leaf, u)
   return Fault(fraction, corrupt, seed)
 
 
+@fields.checked(fraction="[0, 1]", strength="(0, inf)")
 def noise(
   fraction: jax.typing.ArrayLike,
   strength: jax.typing.ArrayLike = 10.0,
@@ -80,7 +86,6 @@ def noise(
     ValueError: if a number is out of range.
     TypeError: if an argument is of a wrong type.
   """
-  _check(fraction, strength, seed)
 
   def corrupt(u, key):
     leaves, structure = jax.tree.flatten(u)
@@ -96,6 +101,7 @@ def noise(
   return Fault(fraction, corrupt, seed)
 
 
+@fields.checked(algorithm=contract.ALGORITHM)
 def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
   """An algorithm some of whose clients send something wrong.
 
@@ -114,13 +120,10 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
     ValueError: if the algorithm sends no difference, or in several phases.
     TypeError: if an argument is of a wrong type.
   """
-  algorithms.check("algorithm", algorithm)
-  example = "faults.flip(0.1)"
-  checks.one_of("fault", fault, Fault, "fedjax_opt.faults", example)
   messages.check_sends("fault", algorithm)
 
   def round(state, cohort):
-    like = algorithms.shapes_of_parts(algorithm, state)
+    like = contract.shapes_of_parts(algorithm, state)
     # A client is faulty if it comes early in a random order of all.
     rank = np.argsort(_order(fault.seed, cohort.num_clients))
     count = _count(fault, cohort.num_clients)
@@ -129,14 +132,14 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
       output = run(worker)
       is_faulty = jnp.asarray(rank)[worker.client] < count
       key = jax.random.fold_in(worker.key, _FAULT)
-      parts = algorithms.split_message("fault", output.message, like)
+      parts = contract.split_message("fault", output.message, like)
       for i, shapes in enumerate(like):
         if shapes is None:
           continue
         wrong = fault.corrupt(parts[i], jax.random.fold_in(key, i))
         either = lambda wrong, own: jnp.where(is_faulty, wrong, own)
         parts[i] = jax.tree.map(either, wrong, parts[i])
-      message = algorithms.join_message(parts, output.message)
+      message = contract.join_message(parts, output.message)
       return output._replace(message=message)
 
     return messages.intercepted("fault", algorithm, state, cohort, rewrite)
@@ -162,12 +165,6 @@ def _count(fault: Fault, num_clients: int) -> jax.Array:
 
 def _order(seed: int, num_clients: int) -> np.ndarray:
   return np.random.default_rng(seed).permutation(num_clients)
-
-
-def _check(fraction: Any, strength: Any, seed: Any) -> None:
-  checks.in_interval("fraction", fraction, "[0, 1]")
-  checks.in_interval("strength", strength, "(0, inf)")
-  checks.at_least("seed", seed, 0)
 
 
 def _strength(default: float) -> Hyperparameter:

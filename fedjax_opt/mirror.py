@@ -18,6 +18,7 @@ import numpy as np
 
 from fedjax_opt import prox
 from fedjax_opt.base import Params
+from fedjax_opt.checks import fields
 from fedjax_opt.prox.regularizer import path_names
 
 __all__ = [
@@ -58,6 +59,11 @@ class MirrorMap(NamedTuple):
   def grad_h_conjugate(self, z: Params) -> Params:
     """`grad h^*(z)`, the primal point without a regularizer."""
     return self.grad_h_plus_psi_conjugate(z, 0.0, prox.zero())
+
+
+fields.KINDS[MirrorMap] = fields.made(
+  MirrorMap, "one of fedjax_opt.mirror, such as mirror.entropy(), or None"
+)
 
 
 def euclidean() -> MirrorMap:

@@ -18,8 +18,7 @@ from fedjax_opt.base import (
   LossFn,
   Params,
 )
-from fedjax_opt.checks import functions
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields, functions
 from fedjax_opt.models import statistics
 from fedjax_opt.trees import at_least_float32
 
@@ -73,6 +72,7 @@ class RegularizedLoss(NamedTuple):
     return self.loss_fn(params, batch, rng) + term
 
 
+@fields.checked(strength="[0, inf)")
 def l2(loss_fn: LossFn, strength: jax.typing.ArrayLike) -> LossFn:
   r"""Adds :math:`\frac{\text{strength}}{2} \|x\|^2`.
 
@@ -88,12 +88,12 @@ def l2(loss_fn: LossFn, strength: jax.typing.ArrayLike) -> LossFn:
     ValueError: if `strength` is out of range.
     TypeError: if it is no number.
   """
-  checks.in_interval("strength", strength, "[0, inf)")
   return RegularizedLoss(
     loss_fn, lambda params: strength / 2 * _squared_norm(params)
   )
 
 
+@fields.checked(mu="[0, inf)")
 def proximal(
   loss_fn: LossFn, center: Params, mu: jax.typing.ArrayLike
 ) -> LossFn:
@@ -111,7 +111,6 @@ def proximal(
     ValueError: if `mu` is out of range.
     TypeError: if it is no number.
   """
-  checks.in_interval("mu", mu, "[0, inf)")
 
   def term(params):
     return mu / 2 * _squared_norm(optax.tree.sub(params, center))
@@ -125,6 +124,11 @@ def _squared_norm(params):
   return optax.tree.norm(weights, squared=True)
 
 
+@fields.checked(
+  features_fn=fields.function(functions.FEATURES),
+  mu="[0, inf)",
+  temperature="(0, inf)",
+)
 def contrastive(
   loss_fn: LossFn,
   features_fn: FeaturesFn,
@@ -159,8 +163,6 @@ def contrastive(
   References:
     Li et al., "Model-Contrastive Federated Learning", CVPR 2021, eq. 3.
   """
-  checks.in_interval("mu", mu, "[0, inf)")
-  checks.in_interval("temperature", temperature, "(0, inf)")
   loss_fn = functions.loss(loss_fn)
   features_fn = functions.features(features_fn)
 

@@ -20,15 +20,15 @@ from jax import lax
 
 from fedjax_opt import evaluation, trees
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
-from fedjax_opt.checks import algorithms, functions, inputs, rules
-from fedjax_opt.checks import settings as checked
+from fedjax_opt.checks import functions, rules
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import programs
+from fedjax_opt.engine import contract, inputs, programs
 from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.mapping import RoundData
+from fedjax_opt.engine.settings import check_names
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results import json_files
 from fedjax_opt.results.history import direction, worst_mean
@@ -213,7 +213,7 @@ def evaluate_clients(
   checks.function("per_example", per_example, functions.PER_EXAMPLE)
   _check_clients(held_out, train)
   _check_steps(local_steps, loss_fn, client, train)
-  checked.check_names(settings, _SETTINGS)
+  check_names(settings, _SETTINGS)
   inputs.check_seeds((seed,))
   params, server, rows, round = _taken(model, point)
   rows = own_part(rows)
@@ -283,7 +283,7 @@ def _program(
       if local_steps:
         models["personalized"] = worker.descend(loss_fn, rule, received)
     if algorithm is not None:
-      models["personal"] = algorithms.call(
+      models["personal"] = contract.call(
         "client_params", algorithm, server, worker.state
       )
     measure = lambda model: _means(per_example, model, held_out, worker.client)
@@ -395,7 +395,7 @@ def _has_own(algorithm: Algorithm | None, rows: Any) -> bool:
   """Whether clients have models of their own."""
   if algorithm is None:
     return False
-  algorithms.check("algorithm", algorithm)
+  contract.check("algorithm", algorithm)
   if algorithm.client_params is not None and rows is None:
     raise ValueError(
       "algorithm: clients' own models are in the state of a run; give its "

@@ -20,8 +20,8 @@ import numpy as np
 import optax
 
 from fedjax_opt.base import Algorithm
-from fedjax_opt.checks import algorithms
 from fedjax_opt.checks import values as checks
+from fedjax_opt.engine import contract
 from fedjax_opt.models import statistics
 from fedjax_opt.registry import Choice, Hyperparameter
 from fedjax_opt.transforms import clip_by_norm, messages
@@ -91,7 +91,7 @@ def with_privacy(
     McMahan et al., ICLR 2018, Algorithm 1, with the estimator of section 3.2
     that divides by the expected size; there with weights, here without.
   """
-  algorithms.check("algorithm", algorithm)
+  contract.check("algorithm", algorithm)
   checks.in_interval("max_norm", max_norm, "(0, inf)")
   checks.in_interval("noise_multiplier", noise_multiplier, "[0, inf)")
   if noise_seed is not None:
@@ -102,7 +102,7 @@ def with_privacy(
 
   def init(params, num_clients):
     state = clipped.init(params, num_clients)
-    parts = algorithms.shapes_of_parts(algorithm, state)
+    parts = contract.shapes_of_parts(algorithm, state)
     if len(parts) != 1 or parts[0] is None:
       raise ValueError(
         "privacy: the clients of this algorithm send more than one difference, "

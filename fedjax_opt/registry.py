@@ -9,11 +9,13 @@ with the signature of its factory.
 """
 
 import dataclasses
-import difflib
-import math
-import re
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
+
+from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import check_choice as check_choice
+from fedjax_opt.checks.values import nearest as nearest
 
 
 class Hyperparameter(NamedTuple):
@@ -57,8 +59,6 @@ class Hyperparameter(NamedTuple):
         True nor False where it is a switch.
       ValueError: if it is outside of the interval.
     """
-    from fedjax_opt.checks import values as checks  # Which imports this module.
-
     name = flag or self.name
     if isinstance(self.default, bool):
       checks.switch(name, value)
@@ -66,17 +66,40 @@ class Hyperparameter(NamedTuple):
     if getattr(value, "shape", None) == ():  # An array that is one number.
       value = value.item()
     checks.number(name, value)
-    low, high = (float(end) for end in self.interval[1:-1].split(","))
-    above = value >= low if self.interval[0] == "[" else value > low
-    below = value <= high if self.interval[-1] == "]" else value < high
     whole = self.is_static or isinstance(self.default, int)
     # An infinite value is allowed only where the interval is closed there.
-    if not (above and below) or math.isnan(value) or (whole and value % 1):
+    if not checks.is_in(value, self.interval) or (whole and value % 1):
       shown = value if isinstance(value, int) else f"{value:g}"
       wanted = "a whole number in" if whole else "in"
       raise ValueError(f"{name}={shown}: must be {wanted} {self.interval}")
     if whole:
       checks.whole(name, value)
+    if whole and value > checks.LARGEST and self.interval.endswith("inf)"):
+      raise ValueError(f"{name}={value}: must be at most {checks.LARGEST}")
+
+
+def arguments(
+  factory: Callable[..., Any], **helps: str
+) -> tuple[Hyperparameter, ...]:
+  """Hyperparameters of a factory that says what its arguments may be.
+
+  Defaults and intervals are the factory's own.
+
+  Args:
+    factory: one with `fields`, see `checks.fields`.
+    **helps: meaning and unit of each.
+  """
+  parameters = inspect.signature(factory).parameters
+  return tuple(
+    Hyperparameter(
+      name,
+      parameters[name].default,
+      help,
+      factory.fields[name].interval,
+      is_static=parameters[name].annotation in (int, int | None),
+    )
+    for name, help in helps.items()
+  )
 
 
 class Option(NamedTuple):
@@ -258,45 +281,6 @@ def owners(registry: Mapping[str, Choice], parameter: str) -> list[str]:
     for name, choice in registry.items()
     if parameter in {p.name for p in choice.hyperparameters}
   ]
-
-
-def check_choice(
-  name: str, value: str, accepted: Iterable[str], listing: str | None = None
-) -> None:
-  """Raises ValueError if a value is not among those accepted.
-
-  Args:
-    name: name of the argument or flag.
-    value: value to be checked.
-    accepted: all values allowed.
-    listing: where they are listed, such as "the tasks that --help lists", if
-      they are too many for one line; the message then names the nearest only.
-  """
-  accepted = list(accepted)
-  if value in accepted:
-    return
-  near = nearest(str(value), accepted, 3 if listing else 1)
-  hint = f"; did you mean {' or '.join(near)}?" if near else ""
-  wanted = listing or ", ".join(accepted)
-  raise ValueError(f"{name}={value!r}: must be one of {wanted}{hint}")
-
-
-def nearest(name: str, known: Iterable[str], most: int = 1) -> list[str]:
-  """Those names that were probably meant, the nearest first.
-
-  Case, dashes and underscores do not matter: SCAFFOLD is scaffold. Names that
-  begin with the name come before those that are only alike.
-  """
-  plain = lambda text: re.sub(r"[^a-z0-9]", "", text.lower())
-  wanted, by_plain = plain(name), {}
-  for each in known:
-    by_plain.setdefault(plain(each), each)
-  if wanted in by_plain:
-    return [by_plain[wanted]]
-  longer = [n for n in by_plain if wanted and n.startswith(wanted)]
-  alike = difflib.get_close_matches(wanted, by_plain, most)
-  found = dict.fromkeys([*longer, *alike] if most > 1 else [*alike, *longer])
-  return [by_plain[each] for each in found][:most]
 
 
 def check_belongs(

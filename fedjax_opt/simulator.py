@@ -22,13 +22,12 @@ import numpy as np
 
 from fedjax_opt import target
 from fedjax_opt.base import Algorithm, Batch, Params, State
-from fedjax_opt.checks import algorithms, functions, inputs
-from fedjax_opt.checks import settings as checked
+from fedjax_opt.checks import functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine import client_state, processes
+from fedjax_opt.engine import client_state, contract, inputs, processes
 from fedjax_opt.engine.active_points import ActivePoints
 from fedjax_opt.engine.config import DEFAULTS, HOW, Config, Settings
 from fedjax_opt.engine.effort import copies
@@ -36,6 +35,7 @@ from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.points import start_program
 from fedjax_opt.engine.programs import run_once
 from fedjax_opt.engine.runner import Runner
+from fedjax_opt.engine.settings import check_names, check_run
 from fedjax_opt.results.checkpoint import Checkpoints, identified
 from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.result import Report, Result
@@ -85,7 +85,7 @@ def simulate(
     ValueError: naming the argument that cannot be, before anything is compiled.
     TypeError: naming one of a wrong type, in the same way.
   """
-  checked.check_names(settings, DEFAULTS, "simulate")
+  check_names(settings, DEFAULTS, "simulate")
   simulator = Simulator(
     algorithm, data, test=test, validation=validation, **settings
   )
@@ -141,7 +141,7 @@ def sweep(
     ValueError: naming the argument that cannot be, before anything is compiled.
     TypeError: naming one of a wrong type, in the same way.
   """
-  checked.check_names(settings, DEFAULTS, "sweep")
+  check_names(settings, DEFAULTS, "sweep")
   inputs.check_is_grid(grid)
   how = {
     "grid_map": grid_map,
@@ -262,7 +262,7 @@ class Simulator:
       ValueError: naming the argument that cannot be.
       TypeError: naming one of a wrong type.
     """
-    checked.check_names(settings, DEFAULTS, "Simulator")
+    check_names(settings, DEFAULTS, "Simulator")
     self._is_grid = grid is not None
     self._given = algorithm
     self._seeds = inputs.check_seeds_of(grid, seeds)
@@ -388,7 +388,12 @@ class Simulator:
     self, params, seeds, rounds, on_evaluation, checkpoints, progress
   ) -> Result:
     """A run from start to end, with a history, see `simulate`."""
-    checked.check_run(rounds, on_evaluation, checkpoints, progress)
+    check_run(
+      rounds=rounds,
+      on_evaluation=on_evaluation,
+      checkpoints=checkpoints,
+      progress=progress,
+    )
     target.check_at_hand()
     rounds = int(rounds)  # It may be one of NumPy's.
     if checkpoints is not None:
@@ -449,7 +454,7 @@ class Simulator:
     make, num_clients = self._make, np.shape(self._data.sizes)[-1]
 
     def of_point(params, hyperparameters):
-      return algorithms.start(make(**hyperparameters), params, num_clients)
+      return contract.start(make(**hyperparameters), params, num_clients)
 
     config = self._config(inputs.shapes_of_model(params))
     algorithm = make(**self._first_point())

@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt.base import Algorithm, ClientRule, FeaturesFn, LossFn, Params
-from fedjax_opt.checks import algorithms, functions
+from fedjax_opt.checks import functions
 from fedjax_opt.checks import values as checks
+from fedjax_opt.engine import contract
 from fedjax_opt.models import statistics
 from fedjax_opt.objectives import RegularizedLoss
 
@@ -82,12 +83,12 @@ def train_only(
   if features_fn is not None:
     takes = "(loss_fn, features_fn) -> Algorithm"
   outer = checks.call("make", takes, make, *given)  # Computes no loss.
-  algorithms.check("make(...)", outer)
+  contract.check("make(...)", outer)
   split = functools.partial(split_at, paths=paths)
 
   def init(params, num_clients):
     trainable, frozen = split(params)
-    algorithms.check_statistics(outer, trainable)
+    contract.check_statistics(outer, trainable)
     return TrainableState(outer.init(trainable, num_clients), frozen)
 
   def round(state, cohort):

@@ -21,9 +21,8 @@ from fedjax_opt import (
   sweep,
 )
 from fedjax_opt.algorithms import ALGORITHMS
-from fedjax_opt.checks import algorithms
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import rounds
+from fedjax_opt.engine import contract, rounds
 from fedjax_opt.engine.config import Config
 from fedjax_opt.registry import Hyperparameter, owners
 from tests import jax_problems
@@ -129,7 +128,7 @@ assert_close = functools.partial(
 def start_of(algorithm):
   """The server's state and what clients keep, before the first round."""
   params = jax.tree.map(jnp.asarray, TASK.params)
-  return algorithms.start(algorithm, params, num_clients=5)
+  return contract.start(algorithm, params, num_clients=5)
 
 
 def types_of(tree):
@@ -146,7 +145,7 @@ def test_a_traced_round_keeps_shapes_and_types(name):
 
     def run(numbers):
       algorithm = make(name, **numbers)
-      before = algorithms.start(algorithm, params, num_clients=5)
+      before = contract.start(algorithm, params, num_clients=5)
       segment = (jax.random.key(0), data, {}, jnp.int32(0), jnp.int32(2))
       return before, rounds.run_rounds(config, algorithm, before, *segment)[0]
 

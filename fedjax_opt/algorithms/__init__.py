@@ -43,7 +43,7 @@ from fedjax_opt.algorithms.personal import (
 from fedjax_opt.algorithms.prox_skip import ProxSkipState, prox_skip
 from fedjax_opt.algorithms.scaffold import ScaffoldState, scaffold
 from fedjax_opt.algorithms.sgd import MinibatchState, local_sgd, minibatch_sgd
-from fedjax_opt.registry import AlgorithmChoice, Hyperparameter, Paths
+from fedjax_opt.registry import AlgorithmChoice, Paths, arguments
 
 __all__ = [
   "ALGORITHMS",
@@ -92,21 +92,15 @@ __all__ = [
   "scaffold",
 ]
 
-_LARGE_BATCH = Hyperparameter(
-  "large_batch",
-  None,
+_LARGE_BATCH = (
   "examples that each client draws for the large gradient at the start of a "
-  "stage; all that it has if left out",
-  "[1, inf)",
-  is_static=True,
+  "stage; all that it has if left out"
 )
-_MU_S = Hyperparameter("mu_s", 0.9, "momentum of the server", "[0, 1)")
-_MU_L = Hyperparameter("mu_l", 0.6, "momentum of local steps", "[0, 1)")
-_BETA = Hyperparameter(
-  "beta", 0.9, "how much of the server's momentum clients take", "[0, inf)"
-)
-_RHO = Hyperparameter(
-  "rho", 0.05, "how far uphill a gradient is taken", "[0, inf)"
+_MU_S, _MU_L, _BETA = arguments(
+  domo,
+  mu_s="momentum of the server",
+  mu_l="momentum of local steps",
+  beta="how much of the server's momentum clients take",
 )
 _PERSONAL = Paths(
   "personal",
@@ -143,16 +137,15 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "fed_prox": AlgorithmChoice(
     fed_prox,
     "local steps held near the server's model (Li et al., 2020)",
-    (Hyperparameter("mu", 0.01, "proximal strength", "[0, inf)"),),
+    arguments(fed_prox, mu="proximal strength"),
   ),
   "moon": AlgorithmChoice(
     moon,
     "model-contrastive local steps (Li et al., 2021)",
-    (
-      Hyperparameter("mu", 1.0, "contrastive strength", "[0, inf)"),
-      Hyperparameter(
-        "temperature", 0.5, "divides the cosine similarities", "(0, inf)"
-      ),
+    arguments(
+      moon,
+      mu="contrastive strength",
+      temperature="divides the cosine similarities",
     ),
     takes_features=True,
   ),
@@ -206,12 +199,8 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "scaffold": AlgorithmChoice(
     scaffold,
     "local steps with control variates (Karimireddy et al., 2020)",
-    (
-      Hyperparameter(
-        "exact_control",
-        False,
-        "control variates are exact gradients (option I)",
-      ),
+    arguments(
+      scaffold, exact_control="control variates are exact gradients (option I)"
     ),
     client="plain",
     why_plain="corrects plain steps, not those of another rule",
@@ -224,20 +213,17 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "minibatch_sarah": _plain(
     minibatch_sarah,
     "minibatch_sgd along a recursive estimate (Nguyen et al., 2017)",
-    (_LARGE_BATCH,),
+    arguments(minibatch_sarah, large_batch=_LARGE_BATCH),
   ),
   "bvr_l_sgd": _plain(
     bvr_l_sgd,
     "local steps of one client along a recursive estimate of all (Murata and "
     "Suzuki, 2021)",
-    (
-      _LARGE_BATCH,
-      Hyperparameter(
-        "practical",
-        True,
-        "only the picked client moves and the last point is returned "
-        "(Algorithm 4, not 2)",
-      ),
+    arguments(
+      bvr_l_sgd,
+      large_batch=_LARGE_BATCH,
+      practical="only the picked client moves and the last point is returned "
+      "(Algorithm 4, not 2)",
     ),
   ),
   "fed_avg_sm": _momenta(
@@ -265,7 +251,12 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     domo,
     "fed_avg_slm_z whose clients start with a step of the server's momentum "
     "(Xu et al., 2022)",
-    (_MU_S, _MU_L, _BETA),
+    arguments(
+      domo,
+      mu_s="momentum of the server",
+      mu_l="momentum of local steps",
+      beta="how much of the server's momentum clients take",
+    ),
   ),
   "domo_s": _momenta(
     functools.partial(domo, intra=True),
@@ -275,6 +266,7 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "fed_dyn": AlgorithmChoice(
     fed_dyn,
     "local steps on a dynamically regularized loss (Acar et al., 2021)",
+<<<<<<< HEAD
     (
       Hyperparameter(
         "alpha",
@@ -284,12 +276,16 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
         flag="algorithm_alpha",
       ),
     ),
+=======
+    arguments(fed_dyn, alpha="strength of the dynamic regularization"),
+>>>>>>> main
     default_client="sgd",
     server="none",
   ),
   "fed_nova": AlgorithmChoice(
     fed_nova,
     "differences divided by how far their steps reach (Wang et al., 2020)",
+<<<<<<< HEAD
     (
       Hyperparameter(
         "momentum",
@@ -299,6 +295,12 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
         flag="algorithm_momentum",
       ),
       Hyperparameter("mu", None, "proximal strength", "[0, inf)"),
+=======
+    arguments(
+      fed_nova,
+      momentum="heavy-ball momentum of the local steps",
+      mu="proximal strength",
+>>>>>>> main
     ),
     client="plain",
     why_plain="normalizes plain steps; for other rules that is not defined",
@@ -306,6 +308,7 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "fed_cm": AlgorithmChoice(
     fed_cm,
     "local steps along the last mean step of all clients (Xu et al., 2021)",
+<<<<<<< HEAD
     (
       Hyperparameter(
         "alpha",
@@ -315,6 +318,9 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
         flag="algorithm_alpha",
       ),
     ),
+=======
+    arguments(fed_cm, alpha="weight of the client's own gradient"),
+>>>>>>> main
     client="plain",
     why_plain="adds a momentum to plain steps, not to those of another rule",
     server="rate",
@@ -322,6 +328,7 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "fed_exp": AlgorithmChoice(
     fed_exp,
     "FedAvg with an extrapolated server step (Jhunjhunwala et al., 2023)",
+<<<<<<< HEAD
     (
       Hyperparameter(
         "eps",
@@ -331,6 +338,9 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
         flag="algorithm_eps",
       ),
     ),
+=======
+    arguments(fed_exp, eps="damps the extrapolation, a squared distance"),
+>>>>>>> main
     default_client="sgd",
     server="none",
   ),
@@ -338,7 +348,7 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     mime_lite,
     "local steps with the server's momentum held fixed (Karimireddy et al., "
     "2021)",
-    (Hyperparameter("beta", 0.9, "momentum of the server", "[0, 1)"),),
+    arguments(mime_lite, beta="momentum of the server"),
     client="plain",
     why_plain="takes SGD with momentum apart, with a momentum of its own",
     server="none",
@@ -347,11 +357,7 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     prox_skip,
     "Scaffnew: corrected local steps until a coin makes all clients meet "
     "(Mishchenko et al., 2022)",
-    (
-      Hyperparameter(
-        "p", 0.1, "probability of a meeting after a local step", "(0, 1]"
-      ),
-    ),
+    arguments(prox_skip, p="probability of a meeting after a local step"),
     client="plain",
     why_plain="corrects plain steps, not those of another rule",
     rate_may_drop=False,
@@ -361,17 +367,16 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "fed_sam": AlgorithmChoice(
     fed_sam,
     "FedAvg along gradients taken uphill, sharpness-aware (Qu et al., 2022)",
-    (_RHO,),
+    arguments(fed_sam, rho="how far uphill a gradient is taken"),
     default_client="sgd",
   ),
   "mo_fed_sam": AlgorithmChoice(
     mo_fed_sam,
     "fed_cm along gradients taken uphill (Qu et al., 2022)",
-    (
-      _RHO,
-      Hyperparameter(
-        "beta", 0.1, "weight of the client's own gradient", "[0, 1]"
-      ),
+    arguments(
+      mo_fed_sam,
+      rho="how far uphill a gradient is taken",
+      beta="weight of the client's own gradient",
     ),
     client="plain",
     why_plain="adds a momentum to plain steps, not to those of another rule",
@@ -380,6 +385,7 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "fed_speed": AlgorithmChoice(
     fed_speed,
     "prox-corrected local steps, gradients taken uphill (Sun et al., 2023)",
+<<<<<<< HEAD
     (
       Hyperparameter(
         "lam", 10.0, "inverse strength of the proximal term", "(0, inf)"
@@ -395,14 +401,20 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
       Hyperparameter(
         "normalized",
         True,
+=======
+    arguments(
+      fed_speed,
+      lam="inverse strength of the proximal term",
+      alpha="weight of the gradient uphill",
+      rho="how far uphill a gradient is taken",
+      normalized=(
+>>>>>>> main
         "rho is a length (the authors' program), not a multiple of the "
-        "gradient (the paper)",
+        "gradient (the paper)"
       ),
-      Hyperparameter(
-        "all_duals",
-        False,
+      all_duals=(
         "subtract the mean of all clients' dual variables (the authors' "
-        "program), not the cohort's",
+        "program), not the cohort's"
       ),
     ),
     client="plain",
@@ -420,11 +432,7 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     ditto,
     "FedAvg, and for each client a model of its own near the server's (Li et "
     "al., 2021)",
-    (
-      Hyperparameter(
-        "lam", 1.0, "pull of the server's model on clients' own", "[0, inf)"
-      ),
-    ),
+    arguments(ditto, lam="pull of the server's model on clients' own"),
     is_personal=True,
   ),
   "fed_per": AlgorithmChoice(
@@ -440,11 +448,10 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     "others (Collins et al., 2021)",
     (
       _PERSONAL,
-      Hyperparameter(
-        "shared_steps",
-        1 / 11,
-        "share of the local steps, the last, that move the shared leaves",
-        "(0, 1]",
+      *arguments(
+        fed_rep,
+        shared_steps="share of the local steps, the last, that move the "
+        "shared leaves",
       ),
     ),
     is_personal=True,

@@ -15,8 +15,7 @@ import optax
 
 from fedjax_opt import trees
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
-from fedjax_opt.checks import functions, rules
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 from fedjax_opt.rules.sarah import sarah
 
 
@@ -36,6 +35,7 @@ class Output(NamedTuple):
   run: Params  # the output of one of the finished stages; x_0 at first
 
 
+@fields.checked(large_batch=fields.whole(1))
 def bvr_l_sgd(
   loss_fn: LossFn,
   learning_rate: Rate,
@@ -83,9 +83,6 @@ def bvr_l_sgd(
     Murata and Suzuki, ICML 2021, Algorithms 2 to 4.
   """
 
-  rules.rate("learning_rate", learning_rate)
-  checks.switch("practical", practical)
-
   def local_routine(cohort, params, direction):  # Algorithm 3
     rate = at_round(learning_rate, cohort.round)
 
@@ -112,6 +109,7 @@ def bvr_l_sgd(
   return _recursive(loss_fn, local_routine, large_batch, practical)
 
 
+@fields.checked(large_batch=fields.whole(1))
 def minibatch_sarah(
   loss_fn: LossFn, learning_rate: Rate, *, large_batch: int | None = None
 ) -> Algorithm:
@@ -139,8 +137,6 @@ def minibatch_sarah(
     Murata and Suzuki, ICML 2021, section 6; Algorithm 4 with K = 1.
   """
 
-  rules.rate("learning_rate", learning_rate)
-
   def one_step(cohort, params, direction):
     rate = at_round(learning_rate, cohort.round)
     updates = optax.tree.scale(-rate, direction)
@@ -164,9 +160,6 @@ def _recursive(
     large_batch: b~.
     practical: whether the last point is returned.
   """
-  functions.check_loss(loss_fn)
-  if large_batch is not None:
-    checks.at_least("large_batch", large_batch, 1)
 
   def init(params, num_clients):
     del num_clients

@@ -20,14 +20,12 @@ import optax
 from jax import lax
 
 from fedjax_opt.base import Algorithm, LossFn, Params
-from fedjax_opt.checks import algorithms, functions, rules
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields, functions
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.engine import contract
 from fedjax_opt.mirror import MirrorMap
 from fedjax_opt.prox import Regularizer
 from fedjax_opt.rules.mirror import (
-  check_mirror_map,
-  check_regularizer,
   mirror_step,
 )
 
@@ -38,6 +36,7 @@ class ProximalGradientState(NamedTuple):
   params: Params
 
 
+@fields.checked(learning_rate="[0, inf)")
 def centralized(
   loss_fn: LossFn,
   psi: Regularizer,
@@ -65,16 +64,17 @@ def centralized(
     The algorithm.
   """
 
-  functions.check_loss(loss_fn)
-
   def gradient(params, cohort):
-    algorithms.takes_everyone("centralized", cohort)
+    contract.takes_everyone("centralized", cohort)
     one_client = lambda worker, params: worker.gradient(loss_fn, params)
     return cohort.mean(one_client, broadcast=params)
 
   return _proximal_gradient(gradient, psi, learning_rate, mirror_map)
 
 
+@fields.checked(
+  learning_rate="[0, inf)", client=fields.whole(may_be_array=True)
+)
 def local(
   loss_fn: LossFn,
   psi: Regularizer,
@@ -99,10 +99,6 @@ def local(
     ValueError: from `init`, if there is no such client.
   """
 
-  functions.check_loss(loss_fn)
-  if not isinstance(client, jax.Array):
-    checks.whole("client", client)
-
   def gradient(params, cohort):
     one_client = lambda worker, params: worker.gradient(loss_fn, params)
     return cohort.pick(one_client, broadcast=params, client=client)
@@ -125,9 +121,6 @@ def _proximal_gradient(
   check: Callable[[int], None] = lambda num_clients: None,
 ) -> Algorithm:
   """One step of `mirror_step` a round along `(params, cohort) -> Reply`."""
-  check_regularizer(psi)
-  check_mirror_map(mirror_map)
-  rules.rate("learning_rate", learning_rate, may_drop=False)
   rule = mirror_step(learning_rate, psi, mirror_map)
 
   def init(params, num_clients):
@@ -165,6 +158,11 @@ class Optimum(NamedTuple):
   iterations: int
 
 
+@fields.checked(
+  tolerance="(0, inf)",
+  max_iterations=fields.whole(1),
+  batch_size=fields.whole(1),
+)
 def optimum(
   loss_fn: LossFn,
   psi: Regularizer,
@@ -202,12 +200,7 @@ def optimum(
     Beck and Teboulle, 2009, section 4, with the restart of O'Donoghue and
     Candes, 2015, section 3.2.
   """
-  functions.check_loss(loss_fn)
   loss_fn = functions.loss(loss_fn)
-  check_regularizer(psi)
-  checks.number("tolerance", tolerance)
-  if not tolerance > 0:
-    raise ValueError(f"tolerance={tolerance:g}: must be above 0")
   with jax.enable_x64(True):
     start = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params)
     pool = (data.examples, _shares_of_examples(data))

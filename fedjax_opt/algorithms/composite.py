@@ -16,15 +16,12 @@ import optax
 from fedjax_opt import trees
 from fedjax_opt.algorithms.fed_avg import fed_avg
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
-from fedjax_opt.checks import functions, rules
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 from fedjax_opt.mirror import MirrorMap, euclidean
 from fedjax_opt.prox import Regularizer, zero
 from fedjax_opt.rules.mirror import (
   DualAveragingState,
   check_finite,
-  check_mirror_map,
-  check_regularizer,
   dual_averaging,
   mirror_step,
   subgradient_step,
@@ -37,6 +34,7 @@ class FedMidState(NamedTuple):
   params: Params  # w_r
 
 
+@fields.checked(server_learning_rate="[0, inf)")
 def fed_mid(
   loss_fn: LossFn,
   psi: Regularizer,
@@ -79,9 +77,6 @@ def fed_mid(
     Yuan et al., "Federated Composite Optimization", ICML 2021, Algorithm 2;
     Algorithm 4 with `only_server_prox`.
   """
-  _check(loss_fn, psi, learning_rate, server_learning_rate)
-  check_mirror_map(mirror_map)
-  checks.switch("only_server_prox", only_server_prox)
   h = euclidean() if mirror_map is None else mirror_map
   client_psi = zero() if only_server_prox else psi
 
@@ -134,6 +129,7 @@ class Average(NamedTuple):
   count: jax.Array  # [] how many were added
 
 
+@fields.checked(server_learning_rate="[0, inf)")
 def fed_dual_avg(
   loss_fn: LossFn,
   psi: Regularizer,
@@ -182,10 +178,6 @@ def fed_dual_avg(
     Yuan et al., "Federated Composite Optimization", ICML 2021, Algorithm 3;
     Algorithm 5 with `only_server_prox`.
   """
-  _check(loss_fn, psi, learning_rate, server_learning_rate)
-  check_mirror_map(mirror_map)
-  checks.switch("only_server_prox", only_server_prox)
-  checks.switch("averaged", averaged)
   h = euclidean() if mirror_map is None else mirror_map
   client_psi = zero() if only_server_prox else psi
 
@@ -280,6 +272,7 @@ def _with_path(rule, start, num_steps):
   return optax.GradientTransformation(rule.init, update_fn), begin
 
 
+@fields.checked(server_learning_rate="[0, inf)")
 def fed_avg_subgradient(
   loss_fn: LossFn,
   psi: Regularizer,
@@ -305,7 +298,6 @@ def fed_avg_subgradient(
   References:
     Yuan et al., "Federated Composite Optimization", ICML 2021, section 5.
   """
-  _check(loss_fn, psi, learning_rate, server_learning_rate)
   check_finite(psi)
   algorithm = fed_avg(
     loss_fn,
@@ -314,11 +306,3 @@ def fed_avg_subgradient(
   )
   # The objective counts psi of all leaves, also of running statistics.
   return algorithm._replace(penalty=psi.value, averages_statistics=False)
-
-
-def _check(loss_fn, psi, learning_rate, server_learning_rate):
-  """The arguments that all of these have."""
-  functions.check_loss(loss_fn)
-  check_regularizer(psi)
-  rules.rate("learning_rate", learning_rate)
-  rules.rate("server_learning_rate", server_learning_rate, may_drop=False)

@@ -11,9 +11,10 @@ import optax
 from fedjax_opt import optimizers
 from fedjax_opt.algorithms.fed_avg import FedAvgState, server_step
 from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn
-from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import fields
 
 
+@fields.checked()
 def diloco(
   loss_fn: LossFn,
   client: ClientRule,
@@ -44,9 +45,6 @@ def diloco(
   References:
     Douillard et al., 2023, Algorithm 1.
   """
-  functions.check_loss(loss_fn)
-  rules.client("client", client)
-  rules.server("server", server)
   if server is None:
     server = optax.sgd(0.7, momentum=0.9, nesterov=True)
 

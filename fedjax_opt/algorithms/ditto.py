@@ -11,10 +11,10 @@ import optax
 from fedjax_opt import objectives, optimizers
 from fedjax_opt.algorithms.fed_avg import FedAvgState, server_step
 from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn
-from fedjax_opt.checks import functions, rules
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 
 
+@fields.checked(lam="[0, inf)")
 def ditto(
   loss_fn: LossFn,
   client: ClientRule,
@@ -51,10 +51,6 @@ def ditto(
   References:
     Li et al., "Ditto", ICML 2021, Algorithm 1.
   """
-  functions.check_loss(loss_fn)
-  rules.client("client", client)
-  rules.server("server", server)
-  checks.in_interval("lam", lam, "[0, inf)")
   server = optax.sgd(1.0) if server is None else server
 
   def init(params, num_clients):

@@ -16,8 +16,7 @@ import optax
 
 from fedjax_opt import optimizers, trees
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
-from fedjax_opt.checks import functions, rules
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 from fedjax_opt.models import statistics
 from fedjax_opt.rules.momentum_fusion import momentum_fusion
 
@@ -30,6 +29,9 @@ class DomoState(NamedTuple):
   local: Params | None  # mean of the clients' buffers, with `average_local`
 
 
+@fields.checked(
+  server_learning_rate="(0, inf)", mu_s="[0, 1)", mu_l="[0, 1)", beta="[0, inf)"
+)
 def domo(
   loss_fn: LossFn,
   learning_rate: Rate,
@@ -103,20 +105,6 @@ def domo(
     Xu et al., AAAI 2022, Algorithm 1; appendix C for cohorts that are a part of
     the population.
   """
-  functions.check_loss(loss_fn)
-  rules.rate("learning_rate", learning_rate)
-  rules.rate(
-    "server_learning_rate", server_learning_rate, "(0, inf)", may_drop=False
-  )
-  for name, value, interval in (
-    ("mu_s", mu_s, "[0, 1)"),
-    ("mu_l", mu_l, "[0, 1)"),
-    ("beta", beta, "[0, inf)"),
-  ):
-    if value is not None:
-      checks.in_interval(name, value, interval, "a number, or None")
-  checks.switch("intra", intra)
-  checks.switch("average_local", average_local)
   if average_local and mu_l is None:
     raise ValueError(
       "average_local=True: there is no local momentum to average; must be "

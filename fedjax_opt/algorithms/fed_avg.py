@@ -14,8 +14,7 @@ import optax
 
 from fedjax_opt import optimizers
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
-from fedjax_opt.checks import functions, rules
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 
 
 class FedAvgState(NamedTuple):
@@ -25,6 +24,7 @@ class FedAvgState(NamedTuple):
   server: optax.OptState
 
 
+@fields.checked(local_loss=fields.function("(loss_fn, params)"))
 def fed_avg(
   loss_fn: LossFn,
   client: ClientRule,
@@ -61,10 +61,6 @@ def fed_avg(
     McMahan et al., AISTATS 2017, Algorithm 1; Reddi et al., ICLR 2021,
     Algorithm 1.
   """
-  functions.check_loss(loss_fn)
-  rules.client("client", client)
-  rules.server("server", server)
-  checks.optional_function("local_loss", local_loss, "(loss_fn, params)")
   server = optax.sgd(1.0) if server is None else server
 
   def init(params, num_clients):

@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
-from fedjax_opt.checks import functions, rules
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 from fedjax_opt.models import statistics
 
 
@@ -25,6 +24,13 @@ class FedCmState(NamedTuple):
   delta: Params  # Delta_t, the mean local step of the last round; 0 at first
 
 
+@fields.checked(
+  learning_rate=fields.rate(
+    why="fed_cm adds a momentum to plain steps, not to those of another rule"
+  ),
+  server_learning_rate="[0, inf)",
+  alpha="[0, 1]",
+)
 def fed_cm(
   loss_fn: LossFn,
   learning_rate: Rate,
@@ -62,10 +68,8 @@ def fed_cm(
   References:
     Xu et al., 2021, Algorithm 2.
   """
-  checks.in_interval("alpha", alpha, "[0, 1]")
-  why = "fed_cm adds a momentum to plain steps, not to those of another rule"
   return with_client_momentum(
-    loss_fn, learning_rate, server_learning_rate, alpha, why
+    loss_fn, learning_rate, server_learning_rate, alpha
   )
 
 
@@ -74,15 +78,11 @@ def with_client_momentum(
   learning_rate: Rate,
   server_learning_rate: jax.typing.ArrayLike,
   weight: jax.typing.ArrayLike,
-  why: str,
   wrap: Callable[
     [optax.GradientTransformation], optax.GradientTransformation
   ] = lambda rule: rule,
 ) -> Algorithm:
-  """FedCM, with `wrap` around the clients' rule, and `why` it is plain."""
-  functions.check_loss(loss_fn)
-  rules.rate("learning_rate", learning_rate, why=why)
-  rules.rate("server_learning_rate", server_learning_rate, may_drop=False)
+  """FedCM, with `wrap` around the clients' rule."""
 
   def init(params, num_clients):
     del num_clients

@@ -12,8 +12,7 @@ import optax
 
 from fedjax_opt import objectives
 from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn, Params
-from fedjax_opt.checks import functions, rules
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 from fedjax_opt.models import statistics
 
 
@@ -24,6 +23,7 @@ class FedDynState(NamedTuple):
   h: Params  # the mean of the g_i of all clients
 
 
+@fields.checked(alpha="[0, inf)")
 def fed_dyn(
   loss_fn: LossFn,
   client: ClientRule,
@@ -65,9 +65,6 @@ def fed_dyn(
   References:
     Acar et al., ICLR 2021, Algorithm 1.
   """
-  functions.check_loss(loss_fn)
-  rules.client("client", client)
-  checks.in_interval("alpha", alpha, "[0, inf)")
 
   def init(params, num_clients):
     del num_clients

@@ -13,8 +13,7 @@ import optax
 
 from fedjax_opt import norms
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
-from fedjax_opt.checks import functions, rules
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 from fedjax_opt.models import statistics
 
 
@@ -25,6 +24,7 @@ class FedExpState(NamedTuple):
   previous: Params  # x_{t-1}; x_0 before the first round
 
 
+@fields.checked(eps="[0, inf)")
 def fed_exp(
   loss_fn: LossFn,
   client: ClientRule,
@@ -63,9 +63,6 @@ def fed_exp(
   References:
     Jhunjhunwala et al., ICLR 2023, Algorithm 1.
   """
-  functions.check_loss(loss_fn)
-  rules.client("client", client)
-  checks.in_interval("eps", eps, "[0, inf)")
 
   def init(params, num_clients):
     del num_clients

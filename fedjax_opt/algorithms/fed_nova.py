@@ -14,11 +14,17 @@ from fedjax_opt import objectives, optimizers
 from fedjax_opt.algorithms.domo import momentum_sgd
 from fedjax_opt.algorithms.fed_avg import FedAvgState, server_step
 from fedjax_opt.base import Algorithm, LossFn, Rate, at_round
-from fedjax_opt.checks import functions, rules
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 from fedjax_opt.models import statistics
 
 
+@fields.checked(
+  learning_rate=fields.rate(
+    why="fed_nova normalizes plain steps; for other rules that is not defined"
+  ),
+  momentum="[0, 1)",
+  mu="[0, inf)",
+)
 def fed_nova(
   loss_fn: LossFn,
   learning_rate: Rate,
@@ -65,16 +71,6 @@ def fed_nova(
   References:
     Wang et al., NeurIPS 2020, Algorithm 1.
   """
-  functions.check_loss(loss_fn)
-  why = "fed_nova normalizes plain steps; for other rules that is not defined"
-  rules.rate("learning_rate", learning_rate, why=why)
-  rules.server("server", server)
-  for name, value, interval in (
-    ("momentum", momentum, "[0, 1)"),
-    ("mu", mu, "[0, inf)"),
-  ):
-    if value is not None:
-      checks.in_interval(name, value, interval, "a number, or None")
   server = optax.sgd(1.0) if server is None else server
 
   def init(params, num_clients):

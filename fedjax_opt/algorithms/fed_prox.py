@@ -10,9 +10,10 @@ import optax
 from fedjax_opt import objectives
 from fedjax_opt.algorithms.fed_avg import fed_avg
 from fedjax_opt.base import Algorithm, ClientRule, LossFn
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 
 
+@fields.checked(mu="[0, inf)")
 def fed_prox(
   loss_fn: LossFn,
   client: ClientRule,
@@ -39,8 +40,6 @@ def fed_prox(
     Li et al., "Federated Optimization in Heterogeneous Networks", MLSys 2020,
     Algorithm 2.
   """
-
-  checks.in_interval("mu", mu, "[0, inf)")
 
   def local_loss(loss_fn, received):
     return objectives.proximal(loss_fn, received, mu)

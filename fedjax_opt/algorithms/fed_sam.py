@@ -17,11 +17,11 @@ from fedjax_opt import optimizers
 from fedjax_opt.algorithms.fed_avg import fed_avg
 from fedjax_opt.algorithms.fed_cm import with_client_momentum
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Rate
-from fedjax_opt.checks import rules
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 from fedjax_opt.rules.sharpness import sharpness_aware
 
 
+@fields.checked(rho="[0, inf)")
 def fed_sam(
   loss_fn: LossFn,
   client: ClientRule,
@@ -54,8 +54,6 @@ def fed_sam(
   References:
     Qu et al., ICML 2022, FedSAM; Caldarola et al., ECCV 2022.
   """
-  rules.client("client", client)
-  checks.in_interval("rho", rho, "[0, inf)")
   if isinstance(client, optax.GradientTransformation):
     return fed_avg(loss_fn, sharpness_aware(client, rho), server)
   of_round = lambda round: sharpness_aware(
@@ -64,6 +62,14 @@ def fed_sam(
   return fed_avg(loss_fn, of_round, server)
 
 
+@fields.checked(
+  learning_rate=fields.rate(
+    why="mo_fed_sam adds a momentum to plain steps, not to those of another"
+  ),
+  server_learning_rate="[0, inf)",
+  rho="[0, inf)",
+  beta="[0, 1]",
+)
 def mo_fed_sam(
   loss_fn: LossFn,
   learning_rate: Rate,
@@ -98,14 +104,10 @@ def mo_fed_sam(
   References:
     Qu et al., ICML 2022, MoFedSAM.
   """
-  checks.in_interval("rho", rho, "[0, inf)")
-  checks.in_interval("beta", beta, "[0, 1]")
-  why = "mo_fed_sam adds a momentum to plain steps, not to those of another"
   return with_client_momentum(
     loss_fn,
     learning_rate,
     server_learning_rate,
     beta,
-    why,
     wrap=functools.partial(sharpness_aware, rho=rho),
   )

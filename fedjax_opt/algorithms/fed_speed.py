@@ -18,8 +18,7 @@ from fedjax_opt.base import (
   Rate,
   at_round,
 )
-from fedjax_opt.checks import functions, rules
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 from fedjax_opt.models import statistics
 from fedjax_opt.rules.sharpness import sharpness_aware
 
@@ -31,6 +30,14 @@ class FedSpeedState(NamedTuple):
   dual: Params | None  # the mean of all d_i, with `all_duals`
 
 
+@fields.checked(
+  learning_rate=fields.rate(
+    why="fed_speed corrects plain steps, not those of another rule"
+  ),
+  lam="(0, inf)",
+  alpha="[0, 1]",
+  rho="[0, inf)",
+)
 def fed_speed(
   loss_fn: LossFn,
   learning_rate: Rate,
@@ -75,14 +82,6 @@ def fed_speed(
   References:
     Sun et al., ICLR 2023, Algorithm 1.
   """
-  functions.check_loss(loss_fn)
-  why = "fed_speed corrects plain steps, not those of another rule"
-  rules.rate("learning_rate", learning_rate, why=why)
-  checks.in_interval("lam", lam, "(0, inf)")
-  checks.in_interval("alpha", alpha, "[0, 1]")
-  checks.in_interval("rho", rho, "[0, inf)")
-  checks.switch("normalized", normalized)
-  checks.switch("all_duals", all_duals)
 
   def init(params, num_clients):
     del num_clients

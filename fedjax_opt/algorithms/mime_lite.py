@@ -13,8 +13,7 @@ import optax
 
 from fedjax_opt import optimizers
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
-from fedjax_opt.checks import functions, rules
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 from fedjax_opt.models import statistics
 
 
@@ -25,6 +24,12 @@ class MimeLiteState(NamedTuple):
   base: optax.OptState  # s, the statistics of the base optimizer
 
 
+@fields.checked(
+  learning_rate=fields.rate(
+    why="mime_lite takes its base optimizer apart; give it as base"
+  ),
+  beta="[0, 1)",
+)
 def mime_lite(
   loss_fn: LossFn,
   learning_rate: Rate,
@@ -80,12 +85,7 @@ def mime_lite(
   References:
     Karimireddy et al., NeurIPS 2021, Algorithm 1, MimeLite.
   """
-  functions.check_loss(loss_fn)
-  why = "mime_lite takes its base optimizer apart; give it as base"
-  rules.rate("learning_rate", learning_rate, why=why)
-  checks.in_interval("beta", beta, "[0, 1)")
   if base is not None:
-    rules.optimizer("base", base)
     _check_has_no_rate(base)
   base = optax.ema(beta, debias=False) if base is None else base
 

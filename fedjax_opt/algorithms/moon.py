@@ -20,8 +20,7 @@ from fedjax_opt.base import (
   LossFn,
   Params,
 )
-from fedjax_opt.checks import functions, rules
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields, functions
 
 
 class Previous(NamedTuple):
@@ -31,6 +30,11 @@ class Previous(NamedTuple):
   exists: jax.Array  # [] bool, whether the client took part before
 
 
+@fields.checked(
+  features_fn=fields.function(functions.FEATURES),
+  mu="[0, inf)",
+  temperature="(0, inf)",
+)
 def moon(
   loss_fn: LossFn,
   features_fn: FeaturesFn,
@@ -67,12 +71,6 @@ def moon(
   References:
     Li et al., "Model-Contrastive Federated Learning", CVPR 2021, Algorithm 1.
   """
-  functions.check_loss(loss_fn)
-  checks.function("features_fn", features_fn, functions.FEATURES)
-  rules.client("client", client)
-  rules.server("server", server)
-  checks.in_interval("mu", mu, "[0, inf)")
-  checks.in_interval("temperature", temperature, "(0, inf)")
   server = optax.sgd(1.0) if server is None else server
 
   def init(params, num_clients):

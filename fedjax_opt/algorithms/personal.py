@@ -26,8 +26,7 @@ from fedjax_opt.base import (
   LossFn,
   Params,
 )
-from fedjax_opt.checks import functions, rules
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 from fedjax_opt.models import statistics
 
 
@@ -45,6 +44,7 @@ class PersonalState(NamedTuple):
   initial: Params
 
 
+@fields.checked()
 def fed_per(
   loss_fn: LossFn,
   client: ClientRule,
@@ -91,6 +91,7 @@ def fed_per(
   return _personal(loss_fn, client, server, lambda params: paths)
 
 
+@fields.checked(shared_steps="(0, 1]")
 def fed_rep(
   loss_fn: LossFn,
   client: ClientRule,
@@ -127,7 +128,6 @@ def fed_rep(
     Collins et al., ICML 2021, Algorithm 1.
   """
   paths = trainable.checked("personal", personal)
-  checks.in_interval("shared_steps", shared_steps, "(0, 1]")
 
   def rule_of(rule, worker):
     last = jnp.maximum(1, jnp.round(worker.num_steps * shared_steps))
@@ -136,6 +136,7 @@ def fed_rep(
   return _personal(loss_fn, client, server, lambda params: paths, rule_of)
 
 
+@fields.checked()
 def fed_bn(
   loss_fn: LossFn,
   client: ClientRule,
@@ -173,9 +174,6 @@ def _personal(
   rule_of: Callable[..., Any] = lambda rule, worker: rule,
 ) -> Algorithm:
   """The algorithm whose personal leaves are those at the paths `find` gives."""
-  functions.check_loss(loss_fn)
-  rules.client("client", client)
-  rules.server("server", server)
   server = optax.sgd(1.0) if server is None else server
 
   def split(params):

@@ -13,8 +13,8 @@ import optax
 
 from fedjax_opt import trees
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params
-from fedjax_opt.checks import algorithms, functions, rules
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
+from fedjax_opt.engine import contract
 
 
 class Local(NamedTuple):
@@ -31,6 +31,13 @@ class ProxSkipState(NamedTuple):
   have_met: jax.Array  # [] bool, whether the last round ended with one
 
 
+@fields.checked(
+  learning_rate=fields.rate(
+    may_drop=False,
+    why="prox_skip corrects plain steps, not those of another rule",
+  ),
+  p="(0, 1]",
+)
 def prox_skip(
   loss_fn: LossFn,
   learning_rate: jax.typing.ArrayLike,
@@ -71,17 +78,13 @@ def prox_skip(
   References:
     Mishchenko et al., ICML 2022, Algorithm 2.
   """
-  functions.check_loss(loss_fn)
-  why = "prox_skip corrects plain steps, not those of another rule"
-  rules.rate("learning_rate", learning_rate, may_drop=False, why=why)
-  checks.in_interval("p", p, "(0, 1]")
 
   def init(params, num_clients):
     del num_clients
     return ProxSkipState(params, have_met=jnp.array(False))
 
   def round(state, cohort):
-    algorithms.takes_everyone("prox_skip", cohort)
+    contract.takes_everyone("prox_skip", cohort)
     if not cohort.has_plain_means:
       raise ValueError(
         "prox_skip: its corrections add up to zero by plain means; leave "

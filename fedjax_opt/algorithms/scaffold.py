@@ -19,8 +19,7 @@ from fedjax_opt.base import (
   Rate,
   at_round,
 )
-from fedjax_opt.checks import functions, rules
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 from fedjax_opt.models import statistics
 
 
@@ -31,6 +30,12 @@ class ScaffoldState(NamedTuple):
   control: Params  # c, the mean of the clients' c_i
 
 
+@fields.checked(
+  learning_rate=fields.rate(
+    why="scaffold corrects plain steps, not those of another rule"
+  ),
+  server_learning_rate="[0, inf)",
+)
 def scaffold(
   loss_fn: LossFn,
   learning_rate: Rate,
@@ -71,11 +76,6 @@ def scaffold(
   References:
     Karimireddy et al., ICML 2020, Algorithm 1.
   """
-  functions.check_loss(loss_fn)
-  why = "scaffold corrects plain steps, not those of another rule"
-  rules.rate("learning_rate", learning_rate, why=why)
-  rules.rate("server_learning_rate", server_learning_rate, may_drop=False)
-  checks.switch("exact_control", exact_control)
 
   def init(params, num_clients):
     del num_clients

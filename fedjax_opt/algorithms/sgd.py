@@ -11,7 +11,7 @@ import optax
 
 from fedjax_opt.algorithms.fed_avg import fed_avg
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
-from fedjax_opt.checks import functions, rules
+from fedjax_opt.checks import fields
 
 
 class MinibatchState(NamedTuple):
@@ -20,6 +20,7 @@ class MinibatchState(NamedTuple):
   params: Params  # x_t
 
 
+@fields.checked()
 def minibatch_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
   r"""One step a round along the mean gradient of all local batches.
 
@@ -43,9 +44,6 @@ def minibatch_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
     Murata and Suzuki, ICML 2021, section 6.
   """
 
-  functions.check_loss(loss_fn)
-  rules.rate("learning_rate", learning_rate)
-
   def init(params, num_clients):
     del num_clients
     return MinibatchState(params)
@@ -67,6 +65,7 @@ def minibatch_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
   )
 
 
+@fields.checked()
 def local_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
   """Local SGD: `fed_avg` with plain local steps and plain averaging.
 
@@ -84,7 +83,6 @@ def local_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
   References:
     Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019.
   """
-  rules.rate("learning_rate", learning_rate)
   return fed_avg(
     loss_fn, lambda round: optax.sgd(at_round(learning_rate, round))
   )

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_opt.base import Batch, ClientOutput, EvaluateFn, LossFn, Params
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import form, shown
 
@@ -33,7 +32,7 @@ def check_loss(loss_fn: Any) -> None:
   checks.function("loss_fn", loss_fn, LOSS)
 
 
-def loss(loss_fn: LossFn) -> LossFn:
+def loss(loss_fn: Callable[..., Any]) -> Callable[..., Any]:
   """A loss that is checked whenever it is traced.
 
   Raises, when it is:
@@ -55,7 +54,7 @@ def loss(loss_fn: LossFn) -> LossFn:
   return checked
 
 
-def features(features_fn: LossFn) -> LossFn:
+def features(features_fn: Callable[..., Any]) -> Callable[..., Any]:
   """Features that are checked whenever they are traced, as `loss`."""
 
   def checked(params, batch, rng):
@@ -64,7 +63,7 @@ def features(features_fn: LossFn) -> LossFn:
     is_array = hasattr(found, "shape") and hasattr(found, "dtype")
     if not is_array or found.ndim != 2 or found.shape[0] != size:
       raise ValueError(
-        f"features_fn: returned {_form_of(found)}; must be the features of "
+        f"features_fn: returned {form_of(found)}; must be the features of "
         f"each example, [{size}, d]"
       )
     return found
@@ -93,7 +92,7 @@ def _check_per_example(name, found, batch):
     raise TypeError(f"{name}: returned None; {want}")
   if isinstance(found, tuple | list | Mapping):
     raise TypeError(
-      f"{name}: returned {_form_of(found)}; {want}, and nothing else"
+      f"{name}: returned {form_of(found)}; {want}, and nothing else"
     )
   if not hasattr(found, "shape") and not isinstance(found, int | float):
     raise TypeError(f"{name}: returned {shown(found)}; {want}")
@@ -112,22 +111,22 @@ def _size(batch):
   return jax.tree.leaves(batch)[0].shape[0]
 
 
-def _form_of(found):
+def form_of(found):
   """The types and shapes of a structure of arrays."""
   if isinstance(found, Mapping):
-    inner = ", ".join(f"{k}: {_form_of(v)}" for k, v in found.items())
+    inner = ", ".join(f"{k}: {form_of(v)}" for k, v in found.items())
     return f"{{{inner}}}"[:80]
   if isinstance(found, tuple | list):
-    return f"({', '.join(map(_form_of, found))})"[:80]
+    return f"({', '.join(map(form_of, found))})"[:80]
   is_array = hasattr(found, "shape") and hasattr(found, "dtype")
   return form(found) if is_array else shown(found)
 
 
 def _batch_form(batch):
-  return _form_of(dict(batch))
+  return form_of(dict(batch))
 
 
-def _about_labels(batch: Batch) -> str:
+def _about_labels(batch: Any) -> str:
   """What may be wrong with labels, for the end of a message."""
   y = batch.get("y") if isinstance(batch, Mapping) else None
   if y is None or not hasattr(y, "ndim"):
@@ -141,7 +140,7 @@ def _about_labels(batch: Batch) -> str:
   return ""
 
 
-def check_takes_validation(evaluate: EvaluateFn) -> None:
+def check_takes_validation(evaluate: Callable[..., Any]) -> None:
   """Raises TypeError if an evaluation does not take `validation=`."""
   try:
     signature = inspect.signature(evaluate)
@@ -159,11 +158,11 @@ def check_takes_validation(evaluate: EvaluateFn) -> None:
 
 
 def metrics(
-  evaluate: EvaluateFn,
-  params: Params,
+  evaluate: Callable[..., Any],
+  params: Any,
   data: Any,
-  test: Batch | None,
-  validation: Batch | None = None,
+  test: Any | None,
+  validation: Any | None = None,
 ) -> dict[str, jax.Array]:
   """What an evaluation returns, {name: scalar}.
 
@@ -187,15 +186,15 @@ def scalars(name: str, found: Any) -> dict[str, jax.Array]:
   if not isinstance(found, Mapping):
     hint = "; was it not called?" if callable(found) else ""
     raise TypeError(
-      f"{name}: returned {_form_of(found)}; must return a dict "
+      f"{name}: returned {form_of(found)}; must return a dict "
       f"{{name: scalar}}{hint}"
     )
   for key, value in found.items():
     if not isinstance(key, str):
       raise TypeError(f"{name}: the name {shown(key)} must be a string")
-    if not _is_real(value):
+    if not is_real(value):
       raise TypeError(
-        f"{name}: {key!r} is {_form_of(value)}; must be a scalar number"
+        f"{name}: {key!r} is {form_of(value)}; must be a scalar number"
       )
     if np.shape(value):
       raise ValueError(
@@ -205,7 +204,7 @@ def scalars(name: str, found: Any) -> dict[str, jax.Array]:
   return {key: jnp.asarray(value) for key, value in found.items()}
 
 
-def penalty(given: Callable[..., Any], params: Params) -> jax.Array:
+def penalty(given: Callable[..., Any], params: Any) -> jax.Array:
   """What an algorithm adds to the losses, a scalar.
 
   Raises:
@@ -216,7 +215,7 @@ def penalty(given: Callable[..., Any], params: Params) -> jax.Array:
   return scalars("Algorithm.penalty", {"penalty": found})["penalty"]
 
 
-def _is_real(value):
+def is_real(value):
   if isinstance(value, bool | int | float):
     return True
   if not hasattr(value, "shape") or not hasattr(value, "dtype"):
@@ -226,7 +225,7 @@ def _is_real(value):
 
 
 def per_example(
-  given: Callable[..., Any], params: Params, batch: Batch
+  given: Callable[..., Any], params: Any, batch: Any
 ) -> dict[str, jax.Array]:
   """The metrics of each example, {name: [B]}.
 
@@ -237,7 +236,7 @@ def per_example(
   found = _of_batch("per_example", PER_EXAMPLE, given, params, batch)
   if not isinstance(found, Mapping):
     raise TypeError(
-      f"per_example: returned {_form_of(found)}; must return a dict of "
+      f"per_example: returned {form_of(found)}; must return a dict of "
       f"arrays, {{name: [{_size(batch)}]}}"
     )
   for key, value in found.items():
@@ -245,48 +244,9 @@ def per_example(
       raise TypeError(f"per_example: the name {shown(key)} must be a string")
     name = f"per_example: {key!r}"
     _check_per_example(name, value, batch)
-    if not _is_real(value):
-      raise TypeError(f"{name} is {_form_of(value)}; must be numbers")
+    if not is_real(value):
+      raise TypeError(f"{name} is {form_of(value)}; must be numbers")
   return dict(found)
-
-
-def output(
-  one_client: Callable[..., Any], worker: Any, broadcast: Any
-) -> ClientOutput:
-  """What one client returns, as a `ClientOutput`.
-
-  Raises:
-    TypeError: naming what is of a wrong type.
-    ValueError: if it fails, or naming what is of a wrong shape.
-  """
-  returned = checks.call(
-    "one_client", ONE_CLIENT, one_client, worker, broadcast
-  )
-  if returned is None:
-    raise TypeError(
-      "one_client: returned None; must return its message, or a ClientOutput"
-    )
-  if not isinstance(returned, ClientOutput):
-    returned = ClientOutput(returned)
-  for name in ("message", "state"):
-    arrays(f"ClientOutput.{name}", getattr(returned, name))
-  for name in ("weight", "bytes_up"):
-    value = getattr(returned, name)
-    # A count of bytes may be one of `engine.counters`.
-    is_scalar = not np.shape(value) or name == "bytes_up"
-    if value is not None and not (_is_real(value) and is_scalar):
-      raise TypeError(
-        f"ClientOutput.{name}: is {_form_of(value)}; must be a scalar number"
-      )
-  sent = returned.bytes_up
-  if sent is not None and not jnp.issubdtype(
-    jnp.result_type(sent), jnp.integer
-  ):
-    raise TypeError(
-      f"ClientOutput.bytes_up: is {_form_of(sent)}; must be a whole number"
-    )
-  scalars("ClientOutput.metrics", returned.metrics)
-  return returned
 
 
 def arrays(name: str, tree: Any, *, may_have_keys: bool = True) -> None:
@@ -298,9 +258,9 @@ def arrays(name: str, tree: Any, *, may_have_keys: bool = True) -> None:
     )
     if is_key and may_have_keys:
       continue
-    if is_key or not (_is_real(leaf) or _is_complex(leaf)):
+    if is_key or not (is_real(leaf) or _is_complex(leaf)):
       raise TypeError(
-        f"{name}{key}: is {_form_of(leaf)}; must be an array of numbers"
+        f"{name}{key}: is {form_of(leaf)}; must be an array of numbers"
       )
 
 
@@ -343,8 +303,8 @@ def like(name: str, new: Any, old: Any, source: str) -> None:
     after = new_leaves[path]
     if np.shape(leaf) != np.shape(after) or not _stays(leaf, after):
       raise ValueError(
-        f"{name}{path}: is {_form_of(jnp.asarray(after))}; must be "
-        f"{_form_of(jnp.asarray(leaf))}, as {source} has it"
+        f"{name}{path}: is {form_of(jnp.asarray(after))}; must be "
+        f"{form_of(jnp.asarray(leaf))}, as {source} has it"
       )
 
 

@@ -40,21 +40,6 @@ def client(name: str, rule: Any) -> None:
     )
 
 
-def server(name: str, rule: Any) -> None:
-  """That a server rule is an optimizer, or None.
-
-  Raises:
-    TypeError: if it is neither.
-  """
-  if rule is None or isinstance(rule, optax.GradientTransformation):
-    return
-  _check_called(name, rule)
-  hint = _hint(rule)
-  if inspect.isfunction(rule):
-    hint = "; for a rate that changes give it a schedule of optax"
-  raise TypeError(f"{name}={shown(rule)}: must be {EXAMPLE}{hint}")
-
-
 def optimizer(name: str, rule: Any) -> None:
   """That a rule is an optimizer.
 
@@ -63,7 +48,10 @@ def optimizer(name: str, rule: Any) -> None:
   """
   if not isinstance(rule, optax.GradientTransformation):
     _check_called(name, rule)
-    raise TypeError(f"{name}={shown(rule)}: must be {EXAMPLE}{_hint(rule)}")
+    hint = _hint(rule)
+    if inspect.isfunction(rule):
+      hint = "; for a rate that changes give it a schedule of optax"
+    raise TypeError(f"{name}={shown(rule)}: must be {EXAMPLE}{hint}")
 
 
 def rate(

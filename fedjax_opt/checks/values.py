@@ -1,19 +1,19 @@
 """Checks of what callers give, each answered with one clear line."""
 
 import contextlib
-import dis
+import difflib
 import functools
 import inspect
 import numbers
 import pathlib
+import re
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 import optax
-
-from fedjax_opt.registry import Hyperparameter, check_choice
 
 # The largest number of rounds and steps: the program counts in 32 bits.
 LARGEST = (1 << 31) - 1
@@ -79,17 +79,32 @@ def seed(value: Any) -> None:
     raise ValueError(f"seed={value}: must not be negative")
 
 
+def is_real(value: Any) -> bool:
+  """Whether a value is a real number, and neither True nor False."""
+  return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
 def number(name: str, value: Any) -> None:
   """Raises TypeError if a value is no real number."""
-  is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-  if not is_real:
+  if not is_real(value):
     raise TypeError(f"{name}={shown(value)}: must be a number")
 
 
 def in_interval(
-  name: str, value: Any, interval: str, wanted: str = "a number"
+  name: str,
+  value: Any,
+  interval: str,
+  wanted: str = "a number",
+  words: str = "",
 ) -> None:
   """That a hyperparameter is a scalar in an interval, such as "[0, inf)".
+
+  Args:
+    name: of the argument.
+    value: given for it.
+    interval: of the numbers accepted.
+    wanted: what it must be, if it is no number.
+    words: the interval in words, for the message.
 
   Raises:
     TypeError: if it is no scalar number.
@@ -100,10 +115,19 @@ def in_interval(
     if isinstance(value, jax.core.Tracer):
       return
     value = np.asarray(value).item()
-  is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-  if not is_real:
+  if not is_real(value):
     raise TypeError(f"{name}={shown(value)}: must be {wanted}")
-  Hyperparameter(name, 0.0, "", interval).check(float(value))
+  if not is_in(value, interval):
+    accepted = words or f"in {interval}"
+    raise ValueError(f"{name}={float(value):g}: must be {accepted}")
+
+
+def is_in(value: float, interval: str) -> bool:
+  """Whether a number is in an interval; NaN is in none."""
+  low, high = (float(end) for end in interval[1:-1].split(","))
+  above = value >= low if interval[0] == "[" else value > low
+  below = value <= high if interval[-1] == "]" else value < high
+  return bool(above and below)
 
 
 def switch(name: str, value: Any) -> None:
@@ -119,6 +143,45 @@ def choice(name: str, value: Any, accepted: Iterable[str]) -> None:
       f"{name}={shown(value)}: must be one of {', '.join(accepted)}"
     )
   check_choice(name, value, accepted)
+
+
+def check_choice(
+  name: str, value: str, accepted: Iterable[str], listing: str | None = None
+) -> None:
+  """Raises ValueError if a value is not among those accepted.
+
+  Args:
+    name: name of the argument or flag.
+    value: value to be checked.
+    accepted: all values allowed.
+    listing: where they are listed, such as "the tasks that --help lists", if
+      they are too many for one line; the message then names the nearest only.
+  """
+  accepted = list(accepted)
+  if value in accepted:
+    return
+  near = nearest(str(value), accepted, 3 if listing else 1)
+  hint = f"; did you mean {' or '.join(near)}?" if near else ""
+  wanted = listing or ", ".join(accepted)
+  raise ValueError(f"{name}={value!r}: must be one of {wanted}{hint}")
+
+
+def nearest(name: str, known: Iterable[str], most: int = 1) -> list[str]:
+  """Those names that were probably meant, the nearest first.
+
+  Case, dashes and underscores do not matter: SCAFFOLD is scaffold. Names that
+  begin with the name come before those that are only alike.
+  """
+  plain = lambda text: re.sub(r"[^a-z0-9]", "", text.lower())
+  wanted, by_plain = plain(name), {}
+  for each in known:
+    by_plain.setdefault(plain(each), each)
+  if wanted in by_plain:
+    return [by_plain[wanted]]
+  longer = [n for n in by_plain if wanted and n.startswith(wanted)]
+  alike = difflib.get_close_matches(wanted, by_plain, most)
+  found = dict.fromkeys([*longer, *alike] if most > 1 else [*alike, *longer])
+  return [by_plain[each] for each in found][:most]
 
 
 def names(name: str, values: Any) -> None:
@@ -155,12 +218,6 @@ def function(name: str, value: Any, takes: str) -> None:
     ) from None
 
 
-def optional_function(name: str, value: Any, takes: str) -> None:
-  """As `function`, of what may be None."""
-  if value is not None:
-    function(name, value, takes)
-
-
 # Errors of functions that ask for the values of traced arrays, and the remedy.
 _TRACED = (
   jax.errors.ConcretizationTypeError,
@@ -174,22 +231,18 @@ TRACED = (
 # How long a message may be.
 _LINE = 240
 _PACKAGE = str(pathlib.Path(__file__).parents[1])
-_RAISE = dis.opmap["RAISE_VARARGS"]
 
 
 def is_own(error: BaseException) -> bool:
   """Whether it was raised by this package, and so is a clear line already.
 
-  What was raised by a library that the package called is not.
+  What was raised by a library that the package called is not: the last line of
+  its traceback is elsewhere, or calls something.
   """
-  trace = error.__traceback__
-  if trace is None:
-    return False
-  while trace.tb_next is not None:
-    trace = trace.tb_next
-  code = trace.tb_frame.f_code
-  has_raised = code.co_code[trace.tb_lasti] == _RAISE
-  return has_raised and code.co_filename.startswith(_PACKAGE)
+  for frame in traceback.extract_tb(error.__traceback__)[-1:]:
+    is_raise = (frame.line or "").startswith("raise ")
+    return is_raise and frame.filename.startswith(_PACKAGE)
+  return False
 
 
 def failed(what: str, error: Exception) -> Exception:
@@ -242,24 +295,3 @@ def call(name: str, takes: str, given: Callable[..., Any], *args: Any) -> Any:
     if is_own(error):
       raise
     raise failed(f"{name}: failed", error) from error
-
-
-def one_of(name: str, value: Any, kind: type, where: str, example: str) -> None:
-  """That a value is of a type which a module's functions make.
-
-  Args:
-    name: of the argument.
-    value: what was given.
-    kind: the type.
-    where: the module.
-    example: a call of one of its functions, and what else is accepted.
-
-  Raises:
-    TypeError: if it is not.
-  """
-  if not isinstance(value, kind):
-    called = " (it was not called)" if callable(value) else ""
-    raise TypeError(
-      f"{name}={shown(value)}: must be one of {where}{called}, such as "
-      f"{example}"
-    )

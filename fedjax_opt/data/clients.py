@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt.checks.values import shown, switch, whole
+from fedjax_opt.checks.values import at_least, shown, switch
 from fedjax_opt.data import client_split, lists, npz_files, partition
 from fedjax_opt.results import json_files
 
@@ -427,7 +427,7 @@ def check_labels(examples: Mapping[str, Array], num_classes: int) -> None:
   Raises:
     ValueError: naming the first that is not.
   """
-  whole("num_classes", num_classes)
+  at_least("num_classes", num_classes, 1)
   labels = np.asarray(examples["y"]) if "y" in examples else None
   if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu":
     got = "none" if labels is None else f"{labels.dtype} {labels.shape}"

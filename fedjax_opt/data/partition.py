@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_opt.checks.values import check_choice
 from fedjax_opt.data.partition_rows import Rows
 from fedjax_opt.data.partition_schemes import (
   ALPHA,
@@ -41,12 +42,7 @@ from fedjax_opt.data.partition_schemes import (
   size_range,
   size_skew,
 )
-from fedjax_opt.registry import (
-  PartitionChoice,
-  check_belongs,
-  check_choice,
-  owners,
-)
+from fedjax_opt.registry import PartitionChoice, check_belongs, owners
 
 __all__ = [
   "SCHEMES",

@@ -18,8 +18,9 @@ import numpy as np
 
 from fedjax_opt.base import Batch
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import check_choice
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.registry import Hyperparameter, check_choice
+from fedjax_opt.registry import Hyperparameter
 
 __all__ = [
   "VARIANTS",

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_opt.checks.values import check_choice
 from fedjax_opt.data import cache, tfds, tokenization
-from fedjax_opt.registry import check_choice
 
 __all__ = ["DATASETS", "Texts", "load", "load_tokens", "train_tokenizer"]
 

@@ -5,8 +5,6 @@ import numpy as np
 
 from fedjax_opt import target
 from fedjax_opt.base import Params
-from fedjax_opt.checks import values as checks
-from fedjax_opt.registry import check_choice
 
 # Parameters x batch size below which a local step counts as small.
 _SMALL_STEP = 1e6
@@ -93,20 +91,10 @@ def chunk_size(
     devices: over how many the cohort is divided.
     params: the model; large if None.
     batch_size: B.
-
-  Raises:
-    ValueError: naming the setting that cannot be.
   """
   at_most = -(-len(steps) // devices)
   fastest = _fastest_vmapped(params, batch_size)
-  check_choice("client_map", client_map, ("auto", "vmap", "scan"))
   if client_chunk is not None:
-    checks.at_least("client_chunk", client_chunk, 1)
-    if client_map == "scan":
-      raise ValueError(
-        f"client_chunk={client_chunk} with client_map='scan': scan takes one "
-        "client after the other; use 'vmap' or 'auto'"
-      )
     return min(client_chunk, at_most)
   if client_map == "vmap":
     return at_most

@@ -77,7 +77,7 @@ class Cohort:
       data: of this round.
       keeps_state: whether clients keep anything between rounds.
       on_phase: called with the phase of each verb that is traced.
-      parts: of a message, see `algorithms.shapes_of_parts`; needed only if
+      parts: of a message, see `contract.shapes_of_parts`; needed only if
         updates have a limit.
       secret_key: [] random key of several rounds, see the property.
     """

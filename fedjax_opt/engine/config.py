@@ -10,7 +10,6 @@ import optax
 
 from fedjax_opt.aggregators import Aggregator
 from fedjax_opt.base import EvaluateFn, Params
-from fedjax_opt.checks import settings as checked
 from fedjax_opt.checks import values as checks
 from fedjax_opt.engine import sharding
 from fedjax_opt.engine.chunks import (
@@ -19,6 +18,7 @@ from fedjax_opt.engine.chunks import (
   typical_steps,
 )
 from fedjax_opt.engine.plan import BatchPlan
+from fedjax_opt.engine.settings import check_kinds, check_names
 from fedjax_opt.faults import Fault
 from fedjax_opt.samplers import Sampler, resolve
 from fedjax_opt.transforms.upload import Upload
@@ -233,12 +233,17 @@ class Config:
       ValueError: naming the setting that cannot be.
       TypeError: naming one that is unknown or of a wrong type.
     """
-    checked.check_names(settings, DEFAULTS)
-    given = {**DEFAULTS, **settings}
+    check_names(settings, DEFAULTS)
+    of_grid = {
+      "grid_map": grid_map,
+      "grid_chunk": grid_chunk,
+      "grid_devices": grid_devices,
+    }
+    given = DEFAULTS | settings | of_grid
     sizes = np.asarray(data.sizes)
     num_clients = sizes.shape[-1]
     cohort_size = _cohort_size(given["cohort_size"], num_clients)
-    checked.check_kinds(given | {"grid_devices": grid_devices})
+    check_kinds(given, DEFAULTS | {"grid_map": "auto"})
     plan = _plan(given, sizes)
     mesh = sharding.make_mesh(
       given["client_devices"], grid_devices, num_settings or 1, cohort_size
@@ -298,19 +303,12 @@ def check_grid_map(grid_map: str, grid_chunk: int | None) -> None:
   Raises:
     ValueError: naming the one that cannot.
   """
-  checks.choice("grid_map", grid_map, ("auto", "vmap", "scan"))
-  if grid_chunk is not None:
-    checks.at_least("grid_chunk", grid_chunk, 1)
-    if grid_map == "scan":
-      raise ValueError(
-        f"grid_chunk={grid_chunk} with grid_map='scan': scan takes one point "
-        "after the other; use 'vmap' or 'auto'"
-      )
+  of_grid = {"grid_map": grid_map, "grid_chunk": grid_chunk}
+  check_kinds(DEFAULTS | of_grid, DEFAULTS | {"grid_map": "auto"})
 
 
 def _vmaps_points(grid_map, grid_chunk, params, plan):
   """Whether points are vectorized."""
-  check_grid_map(grid_map, grid_chunk)
   if grid_map == "auto" and grid_chunk is None:
     return is_faster_vmapped(params, plan.batch_size)
   return grid_map != "scan"

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedjax_opt import trees
-from fedjax_opt.checks import functions
+from fedjax_opt.base import client_output
 from fedjax_opt.data import lists
 from fedjax_opt.engine import shards
 from fedjax_opt.engine.batches import draw_batches
@@ -60,7 +60,7 @@ def visitor(
 
   def visit(client, state):
     worker = Worker(config, round, client, data.examples, state)
-    output = functions.output(one_client, worker, broadcast)
+    output = client_output(one_client, worker, broadcast)
     message = jax.tree.map(jnp.asarray, output.message)
     message, is_long = limited(config, message, parts)
     new_state = check_state(output.state, state, keeps_state)

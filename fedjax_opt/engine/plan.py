@@ -1,7 +1,6 @@
 """How many local steps clients take, and in how many passes."""
 
 import dataclasses
-import math
 
 import jax
 import jax.numpy as jnp
@@ -60,7 +59,6 @@ class BatchPlan:
     Raises:
       ValueError: naming the setting that cannot be.
     """
-    checks.at_least("batch_size", batch_size, 1)
     largest = int(np.max(sizes))
     if batch_size > largest:
       raise ValueError(
@@ -68,14 +66,8 @@ class BatchPlan:
         f"{largest} examples"
       )
     check_one_budget(epochs, steps)
-    if steps is not None:
-      checks.at_least("local_steps", steps, 1)
     if epochs is None and steps is None:
       epochs = 1.0
-    if epochs is not None:
-      checks.number("local_epochs", epochs)
-      if not 0 < epochs < math.inf:
-        raise ValueError(f"local_epochs={epochs:g}: must be above 0")
     plan = cls(batch_size, epochs, steps, replacement, drop_remainder)
     _check_budget("local_epochs", epochs, largest)
     _check_budget("local_steps", steps, batch_size)

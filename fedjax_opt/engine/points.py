@@ -17,9 +17,8 @@ from jax import lax
 
 from fedjax_opt import trees
 from fedjax_opt.base import Algorithm
-from fedjax_opt.checks import algorithms
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import rounds
+from fedjax_opt.engine import contract, rounds
 from fedjax_opt.engine.config import Config
 
 
@@ -137,7 +136,7 @@ def params_program(
 
   def one_point(server, hyperparameters, per_seed, shared):
     del per_seed, shared
-    return algorithms.params(make(**hyperparameters), server)
+    return contract.params(make(**hyperparameters), server)
 
   # Of a single run it does not depend on the settings.
   of_points = over_points(config, one_point)

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 
 from fedjax_opt import norms, trees
 from fedjax_opt.base import ClientOutput
-from fedjax_opt.checks import algorithms, functions
-from fedjax_opt.engine import counters
+from fedjax_opt.checks import functions
+from fedjax_opt.engine import contract, counters
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.worker import Client, Worker
 from fedjax_opt.models import statistics
@@ -38,7 +38,7 @@ def limited(
     config: static settings.
     message: any tree.
     like: for each of its parts the shapes of a difference of models, or None,
-      see `algorithms.shapes_of_parts`; differences count together, and they
+      see `contract.shapes_of_parts`; differences count together, and they
       alone are clipped. If it is None, that holds for all floats but running
       statistics.
 
@@ -51,14 +51,14 @@ def limited(
     return message, None
   if like is None:
     like = [statistics.weights(message)]
-  parts = algorithms.split_message("max_update_norm", message, like)
+  parts = contract.split_message("max_update_norm", message, like)
   is_counted = [shapes is not None for shapes in like]
   pairs = list(zip(parts, is_counted, strict=True))
   shorter, is_long = norms.clipped([p for p, counts in pairs if counts], limit)
   if not config.clips_updates:
     return message, is_long
   clipped = [shorter.pop(0) if counts else part for part, counts in pairs]
-  return algorithms.join_message(clipped, message), is_long
+  return contract.join_message(clipped, message), is_long
 
 
 def client_info(

@@ -13,9 +13,9 @@ from jax import lax
 
 from fedjax_opt import trees
 from fedjax_opt.base import LOSSES, Algorithm, Batch, State
-from fedjax_opt.checks import algorithms, functions
+from fedjax_opt.checks import functions
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import counters
+from fedjax_opt.engine import contract, counters
 from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.mapping import RoundData
@@ -98,7 +98,7 @@ def _one_round(config, algorithm, server, keys, round, data):
   """One round: `((server, client_state), counts, traces)`."""
   phases, parts = [], None
   if config.max_update_norm is not None:
-    parts = algorithms.shapes_of_parts(algorithm, server)
+    parts = contract.shapes_of_parts(algorithm, server)
   cohort = Cohort.create(
     config,
     round=round,
@@ -109,7 +109,7 @@ def _one_round(config, algorithm, server, keys, round, data):
     **keys,
   )
   new, replies = _checked(
-    algorithms.call("round", algorithm, server, cohort), phases
+    contract.call("round", algorithm, server, cohort), phases
   )
   new = trees.cast_like(new, server)
   functions.like("Algorithm.round: state", new, server, "Algorithm.init")
@@ -218,7 +218,7 @@ def evaluate(
   """
   if config.evaluate is None:
     return {}
-  params = algorithms.params(algorithm, server)
+  params = contract.params(algorithm, server)
   metrics = functions.metrics(config.evaluate, params, data, test, validation)
   if algorithm.penalty is not None:
     penalty = functions.penalty(algorithm.penalty, params)

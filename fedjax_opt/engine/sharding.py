@@ -223,8 +223,6 @@ def _check_devices(client_devices, grid_devices, available, num_settings):
     ("client_devices", client_devices),
     ("grid_devices", grid_devices),
   ):
-    if number < 1:
-      raise ValueError(f"{name}={number}: must be at least 1")
     if available % number:
       raise ValueError(
         f"{name}={number}: must divide the number of devices, {available}"

@@ -15,8 +15,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fedjax_opt.checks.values import check_choice
 from fedjax_opt.models import layers
-from fedjax_opt.registry import check_choice
 from fedjax_opt.trees import at_least_float32
 
 __all__ = ["ACTIVATIONS", "Encoder", "EncoderConfig"]

@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.values import check_choice
 from fedjax_opt.models import statistics
 from fedjax_opt.models.convolution import (
   Padding,
@@ -22,7 +24,6 @@ from fedjax_opt.models.convolution import (
   max_pool,
   resolve_implementation,
 )
-from fedjax_opt.registry import check_choice
 from fedjax_opt.trees import at_least_float32
 
 __all__ = [
@@ -102,6 +103,7 @@ class Dense(nn.Module):
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
     """Maps [..., in] to [..., features]."""
+    checks.at_least(f"{self.name}: width", self.features, 1)
     fan_in = x.shape[-1]
     of_kernel, of_bias = self.initialization(fan_in, self.features)
     kernel = self.param(

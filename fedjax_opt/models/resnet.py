@@ -12,8 +12,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from fedjax_opt.checks.values import check_choice
 from fedjax_opt.models import layers
-from fedjax_opt.registry import check_choice
 
 
 class ResNet(nn.Module):

@@ -8,7 +8,7 @@ that a step of size 1 against the gradient makes the update.
 
 `optimizers.step` makes that step, whatever the rule: `follow` shows a rule
 zeros in their place. Messages are split into weights and statistics, which are
-sent as they are (`checks.algorithms.split_message`). An algorithm whose own
+sent as they are (`engine.contract.split_message`). An algorithm whose own
 arithmetic averages them and does nothing else with them says so, in
 `Algorithm.averages_statistics`; any other refuses a model that has them.
 """

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_opt.base import Params
+from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
 from fedjax_opt.trees import at_least_float32
 
@@ -112,6 +113,14 @@ class Regularizer:
     return _sum((*parts(self), *parts(other)))
 
 
+fields.KINDS[Regularizer] = fields.made(
+  Regularizer,
+  "a regularizer of fedjax_opt.prox, such as prox.kernels(prox.l1(0.1)), or "
+  "prox.zero() for none",
+  ValueError,
+)
+
+
 def _widened(tree):
   return jax.tree.map(lambda leaf: at_least_float32(jnp.asarray(leaf)), tree)
 
@@ -177,6 +186,7 @@ def _in_order(terms: list[Regularizer]) -> list[Regularizer]:
   return ordered
 
 
+@fields.checked()
 def on_leaves(
   psi: Regularizer, where: Callable[[tuple, jax.Array], bool]
 ) -> Regularizer:
@@ -226,6 +236,7 @@ def on_leaves(
   return Regularizer(kind, value, prox, is_finite=psi.is_finite)
 
 
+@fields.checked()
 def each_leaf(psi: Regularizer) -> Regularizer:
   """Applies a regularizer to each leaf by itself and sums the values.
 
@@ -243,6 +254,7 @@ def each_leaf(psi: Regularizer) -> Regularizer:
   return Regularizer(kind, value, prox, is_finite=psi.is_finite)
 
 
+@fields.checked()
 def kernels(psi: Regularizer) -> Regularizer:
   """Applies a regularizer to each leaf named "kernel" by itself.
 

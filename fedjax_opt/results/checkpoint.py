@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from fedjax_opt.base import STREAMS, State
+from fedjax_opt.checks import values as checks
 from fedjax_opt.data import digest as digest_of_data
 from fedjax_opt.digests import digest, is_whole, signed
 from fedjax_opt.engine import processes
@@ -76,12 +77,13 @@ class Checkpoints:
         algorithm, the data, the seeds and the settings.
 
     Raises:
+      TypeError: if `every` is no whole number.
       ValueError: if `every` is not positive; with `resume`, if there is no
         checkpoint or it is of another run; without, if there is one; if
         something else has the name of a checkpoint.
     """
-    if every is not None and every < 1:
-      raise ValueError(f"checkpoint_every={every}: must be at least 1")
+    if every is not None:
+      checks.at_least("checkpoint_every", every, 1)
     self.every = every
     self._folder = pathlib.Path(folder).absolute()
     self._is_given = identity is not None

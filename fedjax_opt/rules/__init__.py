@@ -9,7 +9,7 @@ DiLoCo's. The others have the default of the clients, as the paper ran Adam.
 
 import optax
 
-from fedjax_opt.registry import Hyperparameter, RuleChoice
+from fedjax_opt.registry import Hyperparameter, RuleChoice, arguments
 from fedjax_opt.rules.delta_sgd import DeltaSgdState, delta_sgd
 from fedjax_opt.rules.fedopt import (
   FedOptState,
@@ -149,33 +149,31 @@ RULES: dict[str, RuleChoice] = {
   "sps": RuleChoice(
     sps,
     "stochastic Polyak step sizes (Loizou et al., 2021)",
-    (
-      Hyperparameter("c", 0.5, "divides the step size", "(0, inf)"),
-      Hyperparameter("f_min", 0.0, "lower bound of the batch loss"),
-      Hyperparameter("max_step", float("inf"), "largest step size", "(0, inf]"),
+    arguments(
+      sps,
+      c="divides the step size",
+      f_min="lower bound of the batch loss",
+      max_step="largest step size",
     ),
     fits_server=False,
   ),
   "delta_sgd": RuleChoice(
     delta_sgd,
     "Delta-SGD, auto-tuned step sizes (Kim et al., 2024)",
-    (
-      Hyperparameter("gamma", 2.0, "scales the smoothness branch", "(0, inf)"),
-      Hyperparameter("delta", 0.1, "damps step size growth", "[0, inf)"),
-      Hyperparameter("eta_0", 0.2, "first step size", "(0, inf)"),
-      Hyperparameter("theta_0", 1.0, "step size ratio before it", "[0, inf]"),
-      _eps(0.0),
-      Hyperparameter(
-        "reuse_gradients",
-        False,
+    arguments(
+      delta_sgd,
+      gamma="scales the smoothness branch",
+      delta="damps step size growth",
+      eta_0="first step size",
+      theta_0="step size ratio before it",
+      eps="added to a denominator",
+      reuse_gradients=(
         "keep the previous batch's gradient (one gradient a step) instead of "
-        "taking it again on the current batch (two)",
+        "taking it again on the current batch (two)"
       ),
-      Hyperparameter(
-        "independent_dropout",
-        False,
+      independent_dropout=(
         "draw other dropout masks for the gradient at the previous point, as "
-        "the authors' program does",
+        "the authors' program does"
       ),
     ),
     fits_server=False,

@@ -13,7 +13,7 @@ import optax
 
 from fedjax_opt import norms, target
 from fedjax_opt.base import Params
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 from fedjax_opt.trees import at_least_float32
 
 
@@ -34,6 +34,13 @@ class DeltaSgdState(NamedTuple):
   grads: Params | None  # g(x_{k-1}) on its own batch; leaves raveled, [n]
 
 
+@fields.checked(
+  gamma="(0, inf)",
+  delta="[0, inf)",
+  eta_0="(0, inf)",
+  theta_0="[0, inf]",
+  eps="[0, inf)",
+)
 def delta_sgd(
   gamma: jax.typing.ArrayLike = 2.0,
   delta: jax.typing.ArrayLike = 0.1,
@@ -120,14 +127,6 @@ def delta_sgd(
     Kim et al., "Adaptive Federated Learning with Auto-Tuned Clients", ICLR
     2024, Algorithm 1 with the delta of section 4.
   """
-  checks.in_interval("gamma", gamma, "(0, inf)")
-  checks.in_interval("delta", delta, "[0, inf)")
-  checks.in_interval("eta_0", eta_0, "(0, inf)")
-  checks.in_interval("theta_0", theta_0, "[0, inf]")
-  checks.in_interval("eps", eps, "[0, inf)")
-  checks.switch("reuse_gradients", reuse_gradients)
-  checks.switch("measure_movement", measure_movement)
-  checks.switch("independent_dropout", independent_dropout)
   if reuse_gradients and independent_dropout:
     raise ValueError(
       "independent_dropout=True: with reuse_gradients there is no second "

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt.base import Params
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 
 # (v_{t-1}, Delta_t^2) -> v_t, of one leaf.
 _SecondMoment = Callable[[jax.Array, jax.Array], jax.Array]
@@ -28,6 +28,9 @@ class FedOptState(NamedTuple):
   v: Params  # v_t, the second moment
 
 
+@fields.checked(
+  learning_rate="[0, inf)", b1="[0, 1)", b2="[0, 1)", eps="(0, inf)"
+)
 def fedopt_adam(
   learning_rate: jax.typing.ArrayLike = 0.01,
   b1: jax.typing.ArrayLike = 0.9,
@@ -62,12 +65,14 @@ def fedopt_adam(
     Reddi et al., "Adaptive Federated Optimization", ICLR 2021, Algorithm 2,
     FedAdam; b1, b2 and tau as in its section 5.
   """
-  checks.in_interval("b2", b2, "[0, 1)")
   return _fedopt(
     learning_rate, b1, eps, lambda v, square: b2 * v + (1 - b2) * square
   )
 
 
+@fields.checked(
+  learning_rate="[0, inf)", b1="[0, 1)", b2="[0, 1)", eps="(0, inf)"
+)
 def fedopt_yogi(
   learning_rate: jax.typing.ArrayLike = 0.01,
   b1: jax.typing.ArrayLike = 0.9,
@@ -98,7 +103,6 @@ def fedopt_yogi(
     Reddi et al., "Adaptive Federated Optimization", ICLR 2021, Algorithm 2,
     FedYogi; b1, b2 and tau as in its section 5.
   """
-  checks.in_interval("b2", b2, "[0, 1)")
   return _fedopt(
     learning_rate,
     b1,
@@ -107,6 +111,7 @@ def fedopt_yogi(
   )
 
 
+@fields.checked(learning_rate="[0, inf)", b1="[0, 1)", eps="(0, inf)")
 def fedopt_adagrad(
   learning_rate: jax.typing.ArrayLike = 0.01,
   b1: jax.typing.ArrayLike = 0.0,
@@ -141,9 +146,6 @@ def _fedopt(
   second_moment: _SecondMoment,
 ) -> optax.GradientTransformation:
   """Algorithm 2 with its line for v_t left open; Delta_t = -gradient."""
-  checks.in_interval("learning_rate", learning_rate, "[0, inf)")
-  checks.in_interval("b1", b1, "[0, 1)")
-  checks.in_interval("eps", eps, "(0, inf)")
 
   def init_fn(params: Params) -> FedOptState:
     square = lambda leaf: jnp.full_like(leaf, jnp.square(eps))

@@ -14,11 +14,12 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt.base import Params
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 from fedjax_opt.mirror import MirrorMap, euclidean
 from fedjax_opt.prox import Regularizer
 
 
+@fields.checked(learning_rate="[0, inf)")
 def mirror_step(
   learning_rate: jax.typing.ArrayLike,
   psi: Regularizer,
@@ -47,7 +48,6 @@ def mirror_step(
     Yuan et al., "Federated Composite Optimization", ICML 2021, eq. 2.3 (which
     lacks the rate before the gradient).
   """
-  _check(learning_rate, psi, mirror_map)
   h = euclidean() if mirror_map is None else mirror_map
 
   def update_fn(grads, state, params=None):
@@ -67,6 +67,7 @@ class DualAveragingState(NamedTuple):
   elapsed: jax.Array  # [] the sum of the rates so far: the weight of psi
 
 
+@fields.checked(learning_rate="[0, inf)")
 def dual_averaging(
   learning_rate: jax.typing.ArrayLike,
   psi: Regularizer,
@@ -98,7 +99,6 @@ def dual_averaging(
   References:
     Yuan et al., "Federated Composite Optimization", ICML 2021, section 2.2.
   """
-  _check(learning_rate, psi, mirror_map)
   h = euclidean() if mirror_map is None else mirror_map
 
   def init_fn(params):
@@ -119,24 +119,6 @@ def dual_averaging(
   return optax.GradientTransformation(init_fn, update_fn)
 
 
-def check_regularizer(psi: Regularizer) -> None:
-  """Raises ValueError if psi is no regularizer."""
-  if not isinstance(psi, Regularizer):
-    raise ValueError(
-      f"psi={checks.shown(psi)}: must be a regularizer of fedjax_opt.prox, "
-      "such as prox.kernels(prox.l1(0.1)), or prox.zero() for none"
-    )
-
-
-def check_mirror_map(mirror_map: MirrorMap | None) -> None:
-  """Raises TypeError if it is neither None nor a mirror map."""
-  if mirror_map is not None and not isinstance(mirror_map, MirrorMap):
-    raise TypeError(
-      f"mirror_map={checks.shown(mirror_map)}: must be one of "
-      "fedjax_opt.mirror, such as mirror.entropy(), or None"
-    )
-
-
 def check_finite(psi: Regularizer) -> None:
   """Raises ValueError if psi is a constraint, or a sum with one."""
   if not psi.is_finite:
@@ -146,6 +128,7 @@ def check_finite(psi: Regularizer) -> None:
     )
 
 
+@fields.checked(learning_rate="[0, inf)")
 def subgradient_step(
   learning_rate: jax.typing.ArrayLike, psi: Regularizer
 ) -> optax.GradientTransformation:
@@ -172,7 +155,6 @@ def subgradient_step(
   References:
     The program of Yuan et al., "Federated Composite Optimization", ICML 2021.
   """
-  _check(learning_rate, psi)
   check_finite(psi)
 
   def update_fn(grads, state, params=None):
@@ -186,10 +168,3 @@ def subgradient_step(
     return optax.tree.sub(point, params), state
 
   return optax.GradientTransformation(optax.init_empty_state, update_fn)
-
-
-def _check(learning_rate, psi, mirror_map=None):
-  """The arguments that all of these have."""
-  checks.in_interval("learning_rate", learning_rate, "[0, inf)")
-  check_regularizer(psi)
-  check_mirror_map(mirror_map)

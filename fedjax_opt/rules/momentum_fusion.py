@@ -9,9 +9,10 @@ import jax
 import optax
 
 from fedjax_opt.base import Params
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 
 
+@fields.checked()
 def momentum_fusion(
   momentum: Params, rate: jax.typing.ArrayLike
 ) -> optax.GradientTransformation:
@@ -45,7 +46,6 @@ def momentum_fusion(
   References:
     Xu et al., AAAI 2022, Algorithm 1, line 10.
   """
-  checks.in_interval("rate", rate, "(-inf, inf)")
 
   def fuse(updates: Params, params: Params | None) -> Params:
     del params

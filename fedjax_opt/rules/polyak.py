@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 
 
+@fields.checked(c="(0, inf)", max_step="(0, inf]")
 def sps(
   c: jax.typing.ArrayLike = 0.5,
   f_min: jax.typing.ArrayLike = 0.0,
@@ -46,9 +47,6 @@ def sps(
   References:
     Loizou et al., "Stochastic Polyak Step-size for SGD", AISTATS 2021, eq. 2.
   """
-  checks.in_interval("c", c, "(0, inf)")
-  checks.in_interval("f_min", f_min, "(-inf, inf)")
-  checks.in_interval("max_step", max_step, "(0, inf]")
   # optax's step is min(gap / (||g||^2 + eps), cap): to divide it by c, scale it
   # by 1 / c and give eps and cap beforehand what undoes that.
   rule = optax.chain(

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt.base import Params
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 
 
 class SarahState(NamedTuple):
@@ -26,6 +26,7 @@ class SarahState(NamedTuple):
   count: jax.Array  # [] int32, steps taken
 
 
+@fields.checked(learning_rate="[0, inf)")
 def sarah(
   learning_rate: jax.typing.ArrayLike, direction: Params | None = None
 ) -> optax.GradientTransformationExtraArgs:
@@ -61,7 +62,6 @@ def sarah(
     Murata and Suzuki, 2021, Algorithm 3; Nguyen et al., 2017, Algorithm 1 if
     `direction` is None and the first batch is all data.
   """
-  checks.in_interval("learning_rate", learning_rate, "[0, inf)")
 
   def init_fn(params):
     start = direction

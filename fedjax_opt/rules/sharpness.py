@@ -13,11 +13,11 @@ import optax
 
 from fedjax_opt import norms
 from fedjax_opt.base import Params
-from fedjax_opt.checks import rules
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 from fedjax_opt.models import statistics
 
 
+@fields.checked(rho="[0, inf)", mix="[0, 1]")
 def sharpness_aware(
   rule: optax.GradientTransformation,
   rho: jax.typing.ArrayLike = 0.05,
@@ -59,11 +59,6 @@ def sharpness_aware(
   References:
     Foret et al., ICLR 2021, eq. 2 and Algorithm 1.
   """
-  rules.optimizer("rule", rule)
-  checks.in_interval("rho", rho, "[0, inf)")
-  if mix is not None:
-    checks.in_interval("mix", mix, "[0, 1]", "a number, or None")
-  checks.switch("normalized", normalized)
   rule = optax.with_extra_args_support(rule)
 
   def update_fn(grads: Params, state: Any, params: Params = None, **extra: Any):

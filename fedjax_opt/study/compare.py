@@ -13,12 +13,12 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 
 from fedjax_opt.base import STREAMS, Algorithm, Batch, Params
-from fedjax_opt.checks import inputs
-from fedjax_opt.checks import settings as checked
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
+from fedjax_opt.engine import inputs
 from fedjax_opt.engine.config import DEFAULTS, Settings
+from fedjax_opt.engine.settings import check_names
 from fedjax_opt.results import environment
 from fedjax_opt.results.history import check_has_direction, direction
 from fedjax_opt.results.progress import bar
@@ -123,7 +123,7 @@ def compare(
   sizes = {n: budgets.num_settings(m.grid) for n, m in methods.items()}
   if budget == "equal":
     budgets.check_equal(sizes, "budget='unequal'")
-  checked.check_names(settings, DEFAULTS, "compare")
+  check_names(settings, DEFAULTS, "compare")
   conditions = _check_conditions(conditions, data, settings)
   seeds, report_seeds = _check_seeds(seeds, report_seeds)
   _check_report(metric, target, title)

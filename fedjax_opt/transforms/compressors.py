@@ -14,13 +14,17 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from fedjax_opt import norms, trees
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 from fedjax_opt.engine.batches import distinct
 from fedjax_opt.transforms.upload import Upload
 
 _INDEX = 4  # Bytes of an index, or of the seed of a draw.
 
 
+_FRACTION = fields.number("(0, 1]")
+
+
+@fields.checked(fraction=_FRACTION)
 def top_k(fraction: float) -> Upload:
   r"""The k entries of largest magnitude; the others are not sent.
 
@@ -40,7 +44,6 @@ def top_k(fraction: float) -> Upload:
   References:
     Stich et al., "Sparsified SGD with Memory", NeurIPS 2018.
   """
-  _check_fraction(fraction)
 
   def compress(u, key):
     del key
@@ -54,6 +57,7 @@ def top_k(fraction: float) -> Upload:
   return Upload(_of_vector(compress), num_bytes)
 
 
+@fields.checked(fraction=_FRACTION)
 def random_k(fraction: float) -> Upload:
   r"""k entries drawn uniformly, times d/k; the others are not sent.
 
@@ -77,7 +81,6 @@ def random_k(fraction: float) -> Upload:
     "Gradient Sparsification for Communication-Efficient Distributed
     Optimization", NeurIPS 2018.
   """
-  _check_fraction(fraction)
 
   def compressor(is_scaled):
     def compress(u, key):
@@ -122,6 +125,7 @@ def sign() -> Upload:
   return Upload(_of_vector(compress), num_bytes)
 
 
+@fields.checked(levels=fields.whole(1))
 def quantize(levels: int) -> Upload:
   r"""Each magnitude rounded at random to s levels between 0 and the norm.
 
@@ -152,7 +156,6 @@ def quantize(levels: int) -> Upload:
     "On Biased Compression for Distributed Learning", JMLR 2023, for the
     division.
   """
-  checks.at_least("levels", levels, 1)
 
   def compressor(is_contraction):
     def compress(u, key):
@@ -175,6 +178,7 @@ def quantize(levels: int) -> Upload:
   return Upload(compressor(is_contraction=False), num_bytes, contraction)
 
 
+@fields.checked(max_norm="(0, inf)")
 def clip_by_norm(max_norm: jax.typing.ArrayLike) -> Upload:
   r"""The difference, scaled down to a norm of at most C.
 
@@ -192,7 +196,6 @@ def clip_by_norm(max_norm: jax.typing.ArrayLike) -> Upload:
     ValueError: if `max_norm` is not positive.
     TypeError: if it is no number.
   """
-  checks.in_interval("max_norm", max_norm, "(0, inf)")
 
   def compress(u, key):
     del key
@@ -201,6 +204,9 @@ def clip_by_norm(max_norm: jax.typing.ArrayLike) -> Upload:
   return Upload(_of_vector(compress))
 
 
+@fields.checked(
+  upload=fields.made(Upload, "an upload, such as error_feedback(top_k(0.01))")
+)
 def error_feedback(upload: Upload) -> Upload:
   r"""What was not sent is added to the next difference.
 
@@ -224,11 +230,6 @@ def error_feedback(upload: Upload) -> Upload:
     Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech 2014;
     Karimireddy et al., ICML 2019, Algorithm 2.
   """
-  if not isinstance(upload, Upload):
-    raise TypeError(
-      f"upload={checks.shown(upload)}: must be an upload, such as "
-      "error_feedback(top_k(0.01))"
-    )
   inner = upload.contraction or upload
   rule = optax.with_extra_args_support(inner.rule)
 
@@ -257,11 +258,6 @@ def _of_vector(
     return unravel(sent.astype(vector.dtype)), state
 
   return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
-
-
-def _check_fraction(fraction: float) -> None:
-  checks.number("fraction", fraction)
-  checks.in_interval("fraction", fraction, "(0, 1]")
 
 
 def _count(fraction: float, size: int) -> int:

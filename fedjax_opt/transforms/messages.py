@@ -8,8 +8,7 @@ says `Algorithm.sends`.
 from collections.abc import Callable
 from typing import Any
 
-from fedjax_opt.base import Algorithm, ClientOutput, State
-from fedjax_opt.checks import functions
+from fedjax_opt.base import Algorithm, ClientOutput, State, client_output
 
 # (worker, run) -> ClientOutput; `run` maps a worker to the algorithm's own.
 Rewrite = Callable[[Any, Callable[[Any], ClientOutput]], ClientOutput]
@@ -89,7 +88,7 @@ class _Between:
       raise self.refusal()
 
     def rewritten(worker, broadcast):
-      run = lambda worker: functions.output(one_client, worker, broadcast)
+      run = lambda worker: client_output(one_client, worker, broadcast)
       return self._rewrite(worker, run)
 
     return rewritten

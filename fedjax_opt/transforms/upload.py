@@ -14,8 +14,9 @@ import optax
 
 from fedjax_opt import optimizers, trees
 from fedjax_opt.base import Algorithm
-from fedjax_opt.checks import algorithms, functions
+from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks import values as checks
+from fedjax_opt.engine import contract
 from fedjax_opt.models import statistics
 from fedjax_opt.transforms import messages
 
@@ -42,6 +43,13 @@ class Upload(NamedTuple):
   contraction: "Upload | None" = None
 
 
+fields.KINDS[Upload] = fields.made(
+  Upload,
+  "one of fedjax_opt.transforms, such as transforms.top_k(0.01), or an optax "
+  "transformation",
+)
+
+
 class Kept(NamedTuple):
   """What a client keeps, of an algorithm with an upload that has a state.
 
@@ -60,6 +68,7 @@ def own_part(kept: Any) -> Any:
   return kept.own if isinstance(kept, Kept) else kept
 
 
+@fields.checked(algorithm=contract.ALGORITHM)
 def with_upload(
   algorithm: Algorithm, upload: Upload | optax.GradientTransformation
 ) -> Algorithm:
@@ -89,7 +98,6 @@ def with_upload(
     ValueError: if the algorithm sends no difference, or in several phases.
     TypeError: if an argument is of a wrong type.
   """
-  algorithms.check("algorithm", algorithm)
   upload = checked(upload)
   messages.check_sends("upload", algorithm)
   rule = optax.with_extra_args_support(upload.rule)
@@ -101,7 +109,7 @@ def with_upload(
     return Kept(own and own(params), _starts(rule, like, like))
 
   def round(state, cohort):
-    like = algorithms.shapes_of_parts(algorithm, state)
+    like = contract.shapes_of_parts(algorithm, state)
 
     def rewrite(worker, run):
       kept = worker.state if keeps else None
@@ -112,14 +120,14 @@ def with_upload(
           "(ClientOutput.bytes_up), which a transform would change; leave "
           "upload out"
         )
-      parts = algorithms.split_message("upload", output.message, like)
+      parts = contract.split_message("upload", output.message, like)
       states = kept.upload if keeps else _starts(rule, parts, like)
       sent, states = _transformed(rule, parts, like, states, worker.key)
       new = output.state
       if keeps:
         new = Kept(kept.own if new is None else new, states)
       return output._replace(
-        message=algorithms.join_message(sent, output.message),
+        message=contract.join_message(sent, output.message),
         state=new,
         bytes_up=_num_bytes(upload, parts, like)
         + statistics.num_bytes(output.message),
@@ -145,8 +153,7 @@ def checked(upload: Any) -> Upload:
   """
   if isinstance(upload, optax.GradientTransformation):
     return Upload(upload)
-  example = "transforms.top_k(0.01), or an optax transformation"
-  checks.one_of("upload", upload, Upload, "fedjax_opt.transforms", example)
+  fields.KINDS[Upload].check("upload", upload)
   return upload
 
 

@@ -8,8 +8,8 @@ import optax
 import pytest
 
 from fedjax_opt import Algorithm, Simulator, fed_avg, scaffold, simulate
-from fedjax_opt.checks import inputs
 from fedjax_opt.checks import values as checks
+from fedjax_opt.engine import inputs
 from tests.checks.given import (
   ALGORITHM,
   DATA,

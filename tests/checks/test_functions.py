@@ -11,8 +11,9 @@ import pytest
 
 from fedjax_opt import Algorithm, ClientOutput, delta_sgd, optimizers, sps
 from fedjax_opt import evaluation as measures
-from fedjax_opt.checks import algorithms, functions
-from fedjax_opt.engine import rounds
+from fedjax_opt.base import client_output
+from fedjax_opt.checks import functions
+from fedjax_opt.engine import contract, rounds
 from tests.checks import given
 from tests.checks.given import (
   DATA,
@@ -106,19 +107,19 @@ def own(fields):
 
 
 def fields(bad):
-  algorithms.check("algorithm", own(bad))
+  contract.check("algorithm", own(bad))
 
 
 def begins(bad):
-  algorithms.start(own(bad), PARAMS, 4)
+  contract.start(own(bad), PARAMS, 4)
 
 
 def model(function):
-  algorithms.params(own({"params": function}), PARAMS)
+  contract.params(own({"params": function}), PARAMS)
 
 
 def round_of(function):
-  algorithms.call("round", own({"round": function}), PARAMS, None)
+  contract.call("round", own({"round": function}), PARAMS, None)
 
 
 def returned(value):
@@ -132,7 +133,7 @@ def after(new):
 
 
 def one_client(function):
-  traced(lambda params: functions.output(function, None, params).message, MODEL)
+  traced(lambda params: client_output(function, None, params).message, MODEL)
 
 
 def output(arguments):

@@ -10,7 +10,8 @@ import pytest
 from flax import nnx
 
 from fedjax_opt import ClientData, domo, fed_avg, scaffold
-from fedjax_opt.checks import functions, inputs
+from fedjax_opt.checks import functions
+from fedjax_opt.engine import inputs
 from tests.checks import given
 from tests.checks.given import (
   ALGORITHM,

@@ -12,7 +12,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import objectives, optimizers, prox, rules
 from fedjax_opt.base import at_round
-from fedjax_opt.checks import algorithms
+from fedjax_opt.engine import contract
 from tests.checks import given
 from tests.checks.given import (
   ALGORITHM,
@@ -300,7 +300,7 @@ TABLES = {
     ),
   },
   (
-    lambda name: algorithms.takes_everyone(
+    lambda name: contract.takes_everyone(
       name, types.SimpleNamespace(is_everyone=False)
     ),
     ValueError,

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 
 from fedjax_opt import samplers
-from fedjax_opt.checks import inputs
-from fedjax_opt.checks import settings as checked
-from fedjax_opt.engine import client_state
+from fedjax_opt.engine import client_state, inputs
 from fedjax_opt.engine.config import DEFAULTS, Config
+from fedjax_opt.engine.settings import check_names, check_run
 from tests.checks import given
 from tests.checks.given import ALGORITHM, DATA, PARAMS, SGD, fails_on, refused
 
@@ -39,7 +38,7 @@ def of_grid(bad):
 
 
 def run(bad):
-  checked.check_run(**RUN | bad)
+  check_run(**RUN | bad)
 
 
 def seed(value):
@@ -51,7 +50,7 @@ def seeds(value):
 
 
 def names(function):
-  return lambda name: checked.check_names([name], DEFAULTS, function)
+  return lambda name: check_names([name], DEFAULTS, function)
 
 
 def sampler(value):

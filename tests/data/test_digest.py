@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from fedjax_opt import Population
-from fedjax_opt.checks import inputs
 from fedjax_opt.data import digest, lists
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.engine import inputs
 
 X = np.arange(24, dtype=np.float32).reshape(12, 2)
 EXAMPLES = {"x": X, "y": np.arange(12, dtype=np.int32) % 3}

@@ -6,8 +6,8 @@ import pytest
 
 from experiments.tasks import classification
 from fedjax_opt import ClientData
-from fedjax_opt.checks import inputs
 from fedjax_opt.data.clients import check_fits
+from fedjax_opt.engine import inputs
 
 OWNERS = np.array([0, 0, 1])
 

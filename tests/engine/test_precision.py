@@ -22,9 +22,8 @@ from fedjax_opt import (
   trees,
 )
 from fedjax_opt.algorithms import ALGORITHMS
-from fedjax_opt.checks import algorithms
 from fedjax_opt.data import embedded
-from fedjax_opt.engine import rounds
+from fedjax_opt.engine import contract, rounds
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.precision import computed_loss
 from fedjax_opt.models import layers
@@ -49,7 +48,7 @@ def traced_rounds(algorithm, params, data, **settings):
   )
 
   def start(params):
-    return algorithms.start(algorithm, params, data.num_clients)
+    return contract.start(algorithm, params, data.num_clients)
 
   before = jax.eval_shape(start, shapes(params))
 

@@ -17,8 +17,7 @@ from fedjax_opt import (
   simulate,
   sweep,
 )
-from fedjax_opt.checks import algorithms
-from fedjax_opt.engine import rounds
+from fedjax_opt.engine import contract, rounds
 from fedjax_opt.engine.config import Config
 
 
@@ -36,7 +35,7 @@ def test_what_a_large_population_keeps_is_held_once():
   config = Config.create(data, settings)
 
   def start():
-    return algorithms.start(algorithm, {"w": jnp.zeros(size)}, population)
+    return contract.start(algorithm, {"w": jnp.zeros(size)}, population)
 
   def run(state, key, data):
     args = (key, data, {}, jnp.int32(0), jnp.int32(9))

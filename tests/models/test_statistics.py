@@ -26,8 +26,7 @@ from fedjax_opt import (
 )
 from fedjax_opt.aggregators import AGGREGATORS
 from fedjax_opt.algorithms import ALGORITHMS
-from fedjax_opt.checks import algorithms
-from fedjax_opt.engine import counters, rounds
+from fedjax_opt.engine import contract, counters, rounds
 from fedjax_opt.engine.config import Config
 from fedjax_opt.faults import FAULTS, with_fault
 from fedjax_opt.models import layers, statistics
@@ -232,7 +231,7 @@ def step_by_step(algorithm, **settings):
   """The server's state, model and counters after two rounds of all clients."""
   settings = SETTINGS | {"weighting": "uniform", "eval_every": 2} | settings
   config = Config.create(FIVE, settings)
-  start = algorithms.start(
+  start = contract.start(
     algorithm, jax.tree.map(jnp.asarray, PARAMS), num_clients=5
   )
   with jax.disable_jit():

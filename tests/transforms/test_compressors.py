@@ -228,9 +228,9 @@ BAD = {
   "levels=0: must be at least 1": lambda: transforms.quantize(0),
   "levels=2.5: must be a whole number": lambda: transforms.quantize(2.5),
   "max_norm=0: must be in (0, inf)": lambda: transforms.clip_by_norm(0.0),
-  "upload=the function fedjax_opt.sign: must be an upload, such as "
-  "error_feedback(top_k(0.01))": lambda: transforms.error_feedback(
-    transforms.sign
+  "upload=the function fedjax_opt.sign: must be an upload (it was not "
+  "called), such as error_feedback(top_k(0.01))": lambda: (
+    transforms.error_feedback(transforms.sign)
   ),
 }
 

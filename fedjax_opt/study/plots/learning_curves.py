@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.registry import check_choice
+from fedjax_opt.checks.values import check_choice
 from fedjax_opt.results.history import COSTS, History, direction
 from fedjax_opt.results.names import name_of, number, sentence, value_of
 from fedjax_opt.results.selection import (

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 from fedjax_opt.base import Algorithm, Params
-from fedjax_opt.checks import functions
+from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
 from fedjax_opt.models import statistics
@@ -92,6 +92,9 @@ def check_statistics(
       "not average (Algorithm.averages_statistics); must be a model without "
       "them, or another algorithm, such as fed_avg"
     )
+
+
+ALGORITHM = fields.Field(check)
 
 
 def check_points(

@@ -14,12 +14,13 @@ import numpy as np
 from jax import lax
 
 from fedjax_opt.base import Algorithm, Batch, Params
-from fedjax_opt.checks import algorithms, functions
+from fedjax_opt.checks import functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
 from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData, check_fits, same_pool
 from fedjax_opt.data.population import Population
+from fedjax_opt.engine import contract
 from fedjax_opt.engine.plan import BatchPlan
 from fedjax_opt.engine.programs import run_once
 from fedjax_opt.models import statistics
@@ -86,7 +87,7 @@ def check_grid(
     TypeError: if the algorithm or the grid is of a wrong type.
   """
   if grid is None:
-    algorithms.check("algorithm", algorithm)
+    contract.check("algorithm", algorithm)
     return (lambda: algorithm), {}
   if isinstance(algorithm, Algorithm) or not callable(algorithm):
     given = (
@@ -99,7 +100,7 @@ def check_grid(
     )
   check_is_grid(grid)
   grid = {name: _check_values(name, values) for name, values in grid.items()}
-  algorithms.check_points(algorithm, grid)
+  contract.check_points(algorithm, grid)
   return algorithm, grid
 
 
@@ -386,7 +387,7 @@ def check_statistics(
     ValueError: if the algorithm does anything but average them, or a client has
       a batch that is not full.
   """
-  algorithms.check_statistics(algorithm, params, name)
+  contract.check_statistics(algorithm, params, name)
   parts = statistics.parents(params)
   if parts and not plan.is_full:
     raise ValueError(

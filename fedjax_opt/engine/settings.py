@@ -1,14 +1,51 @@
-"""Settings by name and kind, as far as they need nothing but themselves."""
+"""What settings are called, and what each of them may be."""
 
+import dataclasses
 import difflib
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fedjax_opt.checks import functions
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields, functions
 from fedjax_opt.engine.precision import PRECISIONS
 from fedjax_opt.results.checkpoint import Checkpoints
 
+_optional = functools.partial(dataclasses.replace, optional=True)
+_MAPS = fields.choice("auto", "vmap", "scan")
+# A setting that is None where it is not given may be None.
+FIELDS: dict[str, fields.Field] = {
+  "weighting": fields.choice("examples", "uniform"),
+  "precision": fields.choice(*PRECISIONS),
+  "client_memory": fields.choice("auto", "device", "host"),
+  "client_map": _MAPS,
+  "grid_map": _MAPS,
+  "max_update_action": fields.choice("reject", "clip"),
+  "replacement": fields.SWITCH,
+  "drop_remainder": fields.SWITCH,
+  "batch_size": fields.whole(1),
+  "eval_every": fields.whole(1),
+  "local_steps": fields.whole(1),
+  "client_chunk": fields.whole(1),
+  "client_devices": fields.whole(1),
+  "grid_chunk": fields.whole(1),
+  "grid_devices": fields.whole(1),
+  "local_epochs": fields.number("(0, inf)", "above 0"),
+  "client_dropout": fields.number("[0, 1)"),
+  "max_update_norm": fields.Number(interval="(0, inf)"),
+  "trace": fields.NAMES,
+  "evaluate": fields.function(functions.EVALUATE),
+}
+# What `simulate` and `sweep` take beside settings.
+_OF_RUNS: dict[str, fields.Field] = {
+  "rounds": fields.whole(),
+  "on_evaluation": _optional(fields.function("(report)")),
+  "progress": fields.SWITCH,
+  "checkpoints": _optional(
+    fields.made(
+      Checkpoints, 'a Checkpoints, such as Checkpoints("folder", every=50)'
+    )
+  ),
+}
 _OF_SWEEP = "belongs to sweep(make, grid, ...)"
 _OF_RUN = "belongs to simulate and sweep"
 # What is no setting of a function, and what to do instead.
@@ -48,13 +85,6 @@ _ARGUMENTS = (
   "checkpoints",
   "progress",
 )
-_CHOICES = {
-  "weighting": ("examples", "uniform"),
-  "precision": PRECISIONS,
-  "client_memory": ("auto", "device", "host"),
-  "client_map": ("auto", "vmap", "scan"),
-  "max_update_action": ("reject", "clip"),
-}
 
 
 def check_names(
@@ -80,65 +110,50 @@ def check_names(
       raise TypeError(f"{name}: is no setting; {hint}")
 
 
-def check_run(
-  rounds: Any, on_evaluation: Any, checkpoints: Any, progress: Any
-) -> None:
+def check_run(**given: Any) -> None:
   """What `simulate` and `sweep` take beside settings.
 
   Raises:
     ValueError: if there are fewer rounds than none.
     TypeError: naming the argument that is of a wrong type.
   """
-  checks.at_least("rounds", rounds, 0)
-  checks.optional_function("on_evaluation", on_evaluation, "(report)")
-  checks.switch("progress", progress)
-  if checkpoints is not None and not isinstance(checkpoints, Checkpoints):
-    raise TypeError(
-      f"checkpoints={checks.shown(checkpoints)}: must be a Checkpoints, such "
-      'as Checkpoints("folder", every=50)'
-    )
+  for name, field in _OF_RUNS.items():
+    field.check(name, given[name])
 
 
-def check_kinds(given: Mapping[str, Any]) -> None:
-  """That each setting is of its type.
+def check_kinds(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+  """That each setting is what it may be, by itself and with others.
 
   Args:
-    given: all settings.
+    given: settings.
+    defaults: those of all settings.
 
   Raises:
     ValueError: naming the one that cannot be.
     TypeError: naming the one that is of a wrong type.
   """
-  for name, accepted in _CHOICES.items():
-    checks.choice(name, given[name], accepted)
-  for name in ("replacement", "drop_remainder"):
-    checks.switch(name, given[name])
-  checks.at_least("batch_size", given["batch_size"], 1)
-  checks.at_least("eval_every", given["eval_every"], 1)
-  for name in ("local_steps", "client_chunk", "client_devices", "grid_devices"):
-    if given[name] is not None:
-      checks.whole(name, given[name])
-  if given["local_epochs"] is not None:
-    checks.number("local_epochs", given["local_epochs"])
-  dropout = given["client_dropout"]
-  checks.number("client_dropout", dropout)
-  if not 0 <= dropout < 1:
-    raise ValueError(f"client_dropout={float(dropout):g}: must be in [0, 1)")
-  _check_max_update(given["max_update_norm"], given["max_update_action"])
-  checks.names("trace", given["trace"])
-  _check_evaluate(given["evaluate"])
-
-
-def _check_max_update(norm, action):
-  if norm is not None:
-    checks.in_interval("max_update_norm", norm, "(0, inf)")
-  elif action != "reject":
+  _check_called(given["evaluate"])
+  for name, field in FIELDS.items():
+    value = given.get(name)
+    if value is not None or defaults.get(name) is not None:
+      field.check(name, value)
+  if (
+    given["max_update_norm"] is None and given["max_update_action"] != "reject"
+  ):
     raise ValueError(
-      f"max_update_action={action!r}: needs max_update_norm, the largest norm"
+      f"max_update_action={given['max_update_action']!r}: needs "
+      "max_update_norm, the largest norm"
     )
+  for kind, each in (("client", "client"), ("grid", "point")):
+    chunk = given.get(f"{kind}_chunk")
+    if chunk is not None and given.get(f"{kind}_map") == "scan":
+      raise ValueError(
+        f"{kind}_chunk={chunk} with {kind}_map='scan': scan takes one {each} "
+        "after the other; use 'vmap' or 'auto'"
+      )
 
 
-def _check_evaluate(evaluate):
+def _check_called(evaluate):
   module = getattr(evaluate, "__module__", None)
   name = getattr(evaluate, "__qualname__", "")
   if module == "fedjax_opt.evaluation" and "<locals>" not in name:
@@ -146,4 +161,3 @@ def _check_evaluate(evaluate):
       f"evaluate=the function fedjax_opt.evaluation.{name}: was not called; "
       "write evaluation.federated(per_example)"
     )
-  checks.optional_function("evaluate", evaluate, functions.EVALUATE)

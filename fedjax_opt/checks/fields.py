@@ -1,0 +1,207 @@
+"""What an argument may be: one description, of which checks are made.
+
+Most of it is said by the annotation of the argument: `loss_fn: LossFn` is a
+function of parameters, batch and key. What an annotation cannot say is given to
+`checked`, such as an interval. A field says what is accepted (`words`), and
+checks a value; a factory carries its own as `fields`, from which its entry in a
+registry and its tests are made.
+
+Only what the caller gives is checked, where it is given. Defaults are not, and
+nothing is checked again further inside.
+"""
+
+import dataclasses
+import functools
+import inspect
+import operator
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import optax
+
+from fedjax_opt.checks import functions, rules, values
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+  """What an argument may be.
+
+  Attributes:
+    accepts: `(name, value)`, raises ValueError or TypeError if a value is not
+      accepted.
+    optional: whether None is accepted too.
+    interval: of the numbers accepted, if numbers are.
+  """
+
+  accepts: Callable[..., None]
+  optional: bool = False
+  interval: str = "(-inf, inf)"
+
+  def check(self, name: str, value: Any) -> None:
+    """Raises ValueError or TypeError if a value is not accepted.
+
+    Args:
+      name: of the argument.
+      value: given for it.
+    """
+    if value is not None or not self.optional:
+      self.accepts(name, value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Number(Field):
+  """A number, or a scalar array; of a traced one the value is not known.
+
+  Attributes:
+    words: the interval in words.
+  """
+
+  accepts: Callable[..., None] = values.in_interval
+  words: str = ""
+
+  def check(self, name: str, value: Any) -> None:
+    """See `Field`."""
+    if value is not None or not self.optional:
+      wanted = "a number, or None" if self.optional else "a number"
+      self.accepts(name, value, self.interval, wanted, self.words)
+
+
+def number(interval: str, words: str = "") -> Number:
+  """A plain number, no array: it shapes the program.
+
+  Args:
+    interval: of the numbers accepted.
+    words: the interval in words.
+  """
+
+  def accepts(name, value, *how):
+    values.number(name, value)
+    values.in_interval(name, value, *how)
+
+  return Number(accepts, interval=interval, words=words)
+
+
+def whole(least: int = 0, may_be_array: bool = False) -> Field:
+  """A whole number of 32 bits.
+
+  Args:
+    least: the smallest.
+    may_be_array: whether it may be an array.
+  """
+
+  def accepts(name, value):
+    if not (may_be_array and isinstance(value, jax.Array)):
+      values.at_least(name, value, least)
+
+  return Field(accepts, interval=f"[{least}, inf)")
+
+
+def choice(*accepted: str) -> Field:
+  """One of a few words."""
+  return Field(functools.partial(values.choice, accepted=accepted))
+
+
+def function(takes: str) -> Field:
+  """A function of a form, such as "(params, batch) -> {name: [B]}"."""
+  return Field(functools.partial(values.function, takes=takes))
+
+
+def rate(may_drop: bool = True, **why: str) -> Field:
+  """A learning rate: a number, or a function from the round to one.
+
+  Args:
+    may_drop: whether it may be a function.
+    **why: it cannot be an optimizer.
+  """
+  accepts = functools.partial(rules.rate, may_drop=may_drop, **why)
+  return Field(accepts, interval="[0, inf)")
+
+
+def made(kind: type, words: str, error: type[Exception] = TypeError) -> Field:
+  """What the functions of a module make.
+
+  Args:
+    kind: its type.
+    words: what it is, such as ..., with an example and what else is accepted.
+    error: of other types.
+  """
+  what, _, example = words.partition(", such as ")
+
+  def accepts(name, value):
+    if not isinstance(value, kind):
+      called = " (it was not called)" * callable(value)
+      raise error(
+        f"{name}={values.shown(value)}: must be {what}{called}, such as "
+        f"{example}"
+      )
+
+  return Field(accepts)
+
+
+SWITCH = Field(values.switch)
+NAMES = Field(values.names)
+LOSS = Field(lambda name, value: functions.check_loss(value))
+CLIENT_RULE = Field(rules.client)
+
+# Annotation -> field. Modules that name types of their own add these.
+KINDS: dict[Any, Field] = {
+  bool: SWITCH,
+  int: whole(),
+  float: Number(),
+  jax.typing.ArrayLike: Number(),
+  optax.GradientTransformation: Field(rules.optimizer),
+}
+
+
+def checked(**own: Field | str) -> Callable[[Callable], Callable]:
+  """A decorator of public functions, which checks what they are given.
+
+  Args:
+    **own: fields of arguments of which the annotation says nothing, or too
+      little; a string is the interval of a number. Whether None is accepted
+      follows from the annotation.
+
+  Returns:
+    The decorator; the function has its fields as `fields`, {name: field}.
+  """
+
+  def decorate(function):
+    signature = inspect.signature(function)
+    fields = {}
+    for name, parameter in signature.parameters.items():
+      field = _field_of(parameter.annotation, own.get(name))
+      if field is not None:
+        fields[name] = field
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+      try:
+        given = signature.bind_partial(*args, **kwargs).arguments
+      except TypeError:  # The call below says what is wrong.
+        given = {}
+      for name, value in given.items():
+        if name in fields:
+          fields[name].check(name, value)
+      return function(*args, **kwargs)
+
+    call.fields = fields
+    return call
+
+  return decorate
+
+
+def _field_of(annotation, own):
+  """The field of an argument, or None if nothing is known of it."""
+  inner, optional = annotation, False
+  if annotation not in KINDS and type(None) in typing.get_args(annotation):
+    optional = True
+    kinds = [k for k in typing.get_args(annotation) if k is not type(None)]
+    inner = functools.reduce(operator.or_, kinds)
+  field = own if isinstance(own, Field) else KINDS.get(inner)
+  if isinstance(own, str):
+    field = dataclasses.replace(field, interval=own)
+  if field is None or field.optional or not optional:
+    return field
+  return dataclasses.replace(field, optional=True)

@@ -1,0 +1,124 @@
+"""Descriptions of arguments, and what is made of them."""
+
+import ast
+import inspect
+import math
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+import fedjax_opt as fo
+from fedjax_opt import checks, models, prox
+from fedjax_opt.checks import fields
+from fedjax_opt.data import partition
+from tests.checks import given
+
+# Public functions that say what their arguments may be.
+FACTORIES = {
+  f"{name} {argument}": (factory, argument, field)
+  for module in (fo, fo.rules, fo.prox, fo.transforms, fo.objectives)
+  for name, factory in vars(module).items()
+  if inspect.isfunction(factory)
+  for argument, field in getattr(factory, "fields", {}).items()
+}
+NUMBERS = (-math.inf, -1.0, 0.0, 0.5, 1.0, 2.0, math.inf, math.nan)
+
+
+def test_checks_know_nothing_of_the_rest():
+  for path in pathlib.Path(checks.__file__).parent.glob("*.py"):
+    for node in ast.walk(ast.parse(path.read_text())):
+      module = getattr(node, "module", None) or ""
+      assert not module.startswith("fedjax_opt") or module.startswith(
+        "fedjax_opt.checks"
+      )
+
+
+def test_factories_say_what_their_arguments_may_be():
+  assert len(FACTORIES) > 100
+  assert "fed_prox mu" in FACTORIES
+  assert fo.domo.fields["mu_l"].optional
+  assert not fo.fed_prox.fields["mu"].optional
+
+
+def _is_in(value, interval):
+  low, high = map(float, interval[1:-1].split(","))
+  inside = low < value < high
+  return inside or any(
+    value == end and bracket in "[]"
+    for end, bracket in ((low, interval[0]), (high, interval[-1]))
+  )
+
+
+@pytest.mark.parametrize(
+  "case",
+  [
+    name
+    for name, (_, _, field) in FACTORIES.items()
+    if isinstance(field, fields.Number)
+  ],
+)
+def test_numbers_outside_of_the_interval_are_refused(case):
+  """Before anything else is looked at: the other arguments are missing."""
+  factory, argument, field = FACTORIES[case]
+  for value in NUMBERS:
+    try:
+      factory(**{argument: value})
+    except (ValueError, TypeError) as error:
+      text = str(error)
+    else:
+      text = ""
+    refused = text.startswith(f"{argument}={value:g}: must be ")
+    assert refused != _is_in(value, field.interval)
+    assert not refused or text.count("\n") == 0
+
+
+def test_an_unknown_argument_is_left_to_python():
+  with pytest.raises(TypeError, match="unexpected keyword argument 'rate'"):
+    fo.local_sgd(given.loss_fn, rate=0.1)
+  with pytest.raises(TypeError, match="missing 1 required positional"):
+    fo.local_sgd(given.loss_fn)
+  assert list(inspect.signature(fo.local_sgd).parameters) == [
+    "loss_fn",
+    "learning_rate",
+  ]
+
+
+def _initialized(model):
+  make = lambda key: model.init(key, np.zeros((2, 3), np.float32))
+  jax.eval_shape(make, jax.eval_shape(lambda: jax.random.key(0)))
+
+
+CLIENTS = given.DATA.label_counts
+CASES = given.refused(
+  {
+    (prox.kernels, ValueError): {
+      "psi=None: must be a regularizer of fedjax_opt.prox, such as "
+      "prox.kernels(prox.l1(0.1)), or prox.zero() for none": None
+    },
+    (CLIENTS, ValueError): {
+      "num_classes=0: must be at least 1": 0,
+      "num_classes=-1: must be at least 1": -1,
+    },
+    (_initialized, ValueError): {
+      "layers_0: width=0: must be at least 1": models.MLP(hidden=(0,)),
+      "output: width=-1: must be at least 1": models.MLP(num_classes=-1),
+    },
+    (_initialized, TypeError): {
+      "layers_0: width=2.5: must be a whole number": models.MLP(hidden=(2.5,))
+    },
+    (lambda every: fo.Checkpoints("folder", every), TypeError): {
+      "checkpoint_every=1.5: must be a whole number": 1.5
+    },
+    (
+      lambda number: partition.dirichlet(given.Y, number, alpha=0.1),
+      ValueError,
+    ): {"num_clients=99999999999: must be at most 2147483647": 99_999_999_999},
+  }
+)
+
+
+@pytest.mark.parametrize(("call", "kind", "line"), CASES)
+def test_is_refused(call, kind, line):
+  given.check(call, kind, line)
