@@ -12,33 +12,13 @@ from experiments import methods, resuming
 from experiments.data import Loaded, criterion_of, load
 from experiments.spec.spec import Spec
 from experiments.stopping import Stopping
-<<<<<<< HEAD
 from experiments.tasks import Task
 from fedjax_opt import Algorithm, Population, Run, grid_points, plots
 from fedjax_opt.aggregators import least_cohort
-from fedjax_opt.checks import algorithms, inputs
-from fedjax_opt.data import digest
-from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import client_state, processes
-from fedjax_opt.engine.config import Config
-=======
-from experiments.tasks import Task, TaskChoice
-from fedjax_opt import (
-  Algorithm,
-  Population,
-  Run,
-  evaluation,
-  grid_points,
-  plots,
-  trainable,
-)
-from fedjax_opt.checks import values as checks
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import client_state, contract, inputs, processes
-from fedjax_opt.engine.config import Config, check_grid_map
-from fedjax_opt.engine.plan import check_one_budget
->>>>>>> main
+from fedjax_opt.engine.config import Config
 from fedjax_opt.metrics import Criterion
 from fedjax_opt.results import writers
 from fedjax_opt.results.checkpoint import Checkpoints

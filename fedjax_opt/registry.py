@@ -79,7 +79,10 @@ class Hyperparameter(NamedTuple):
 
 
 def arguments(
-  factory: Callable[..., Any], **helps: str
+  factory: Callable[..., Any],
+  flags: Mapping[str, str] | None = None,
+  /,
+  **helps: str,
 ) -> tuple[Hyperparameter, ...]:
   """Hyperparameters of a factory that says what its arguments may be.
 
@@ -87,6 +90,7 @@ def arguments(
 
   Args:
     factory: one with `fields`, see `checks.fields`.
+    flags: argument -> its name on the command line, where it is another.
     **helps: meaning and unit of each.
   """
   parameters = inspect.signature(factory).parameters
@@ -97,6 +101,7 @@ def arguments(
       help,
       factory.fields[name].interval,
       is_static=parameters[name].annotation in (int, int | None),
+      flag=(flags or {}).get(name),
     )
     for name, help in helps.items()
   )

@@ -266,41 +266,22 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "fed_dyn": AlgorithmChoice(
     fed_dyn,
     "local steps on a dynamically regularized loss (Acar et al., 2021)",
-<<<<<<< HEAD
-    (
-      Hyperparameter(
-        "alpha",
-        0.01,
-        "strength of the dynamic regularization",
-        "[0, inf)",
-        flag="algorithm_alpha",
-      ),
+    arguments(
+      fed_dyn,
+      {"alpha": "algorithm_alpha"},
+      alpha="strength of the dynamic regularization",
     ),
-=======
-    arguments(fed_dyn, alpha="strength of the dynamic regularization"),
->>>>>>> main
     default_client="sgd",
     server="none",
   ),
   "fed_nova": AlgorithmChoice(
     fed_nova,
     "differences divided by how far their steps reach (Wang et al., 2020)",
-<<<<<<< HEAD
-    (
-      Hyperparameter(
-        "momentum",
-        None,
-        "heavy-ball momentum of the local steps",
-        "[0, 1)",
-        flag="algorithm_momentum",
-      ),
-      Hyperparameter("mu", None, "proximal strength", "[0, inf)"),
-=======
     arguments(
       fed_nova,
+      {"momentum": "algorithm_momentum"},
       momentum="heavy-ball momentum of the local steps",
       mu="proximal strength",
->>>>>>> main
     ),
     client="plain",
     why_plain="normalizes plain steps; for other rules that is not defined",
@@ -308,19 +289,11 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "fed_cm": AlgorithmChoice(
     fed_cm,
     "local steps along the last mean step of all clients (Xu et al., 2021)",
-<<<<<<< HEAD
-    (
-      Hyperparameter(
-        "alpha",
-        0.1,
-        "weight of the client's own gradient",
-        "[0, 1]",
-        flag="algorithm_alpha",
-      ),
+    arguments(
+      fed_cm,
+      {"alpha": "algorithm_alpha"},
+      alpha="weight of the client's own gradient",
     ),
-=======
-    arguments(fed_cm, alpha="weight of the client's own gradient"),
->>>>>>> main
     client="plain",
     why_plain="adds a momentum to plain steps, not to those of another rule",
     server="rate",
@@ -328,19 +301,11 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "fed_exp": AlgorithmChoice(
     fed_exp,
     "FedAvg with an extrapolated server step (Jhunjhunwala et al., 2023)",
-<<<<<<< HEAD
-    (
-      Hyperparameter(
-        "eps",
-        1e-3,
-        "damps the extrapolation, a squared distance",
-        "[0, inf)",
-        flag="algorithm_eps",
-      ),
+    arguments(
+      fed_exp,
+      {"eps": "algorithm_eps"},
+      eps="damps the extrapolation, a squared distance",
     ),
-=======
-    arguments(fed_exp, eps="damps the extrapolation, a squared distance"),
->>>>>>> main
     default_client="sgd",
     server="none",
   ),
@@ -385,30 +350,13 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "fed_speed": AlgorithmChoice(
     fed_speed,
     "prox-corrected local steps, gradients taken uphill (Sun et al., 2023)",
-<<<<<<< HEAD
-    (
-      Hyperparameter(
-        "lam", 10.0, "inverse strength of the proximal term", "(0, inf)"
-      ),
-      Hyperparameter(
-        "alpha",
-        1.0,
-        "weight of the gradient uphill",
-        "[0, 1]",
-        flag="algorithm_alpha",
-      ),
-      _RHO._replace(default=0.1),
-      Hyperparameter(
-        "normalized",
-        True,
-=======
     arguments(
       fed_speed,
+      {"alpha": "algorithm_alpha"},
       lam="inverse strength of the proximal term",
       alpha="weight of the gradient uphill",
       rho="how far uphill a gradient is taken",
       normalized=(
->>>>>>> main
         "rho is a length (the authors' program), not a multiple of the "
         "gradient (the paper)"
       ),
