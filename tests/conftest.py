@@ -44,7 +44,6 @@ QUICK = (
   "tests/data/test_clients.py",
   "tests/data/test_partition.py",
   "tests/engine/test_batches.py",
-  "tests/engine/test_config.py",
   "tests/engine/test_counters.py",
   "tests/engine/test_plan.py",
   "tests/experiments/test_run.py::test_bad_input",
