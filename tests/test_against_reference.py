@@ -31,61 +31,36 @@ DELTA = {"gamma": 1.5, "delta": 0.7, "eta_0": 0.4, "theta_0": 0.8, "eps": 0.01}
 FEDOPT = {"learning_rate": 0.05, "b1": 0.8, "b2": 0.95, "eps": 0.02}
 MU, TEMPERATURE = 0.7, 0.4
 
-# name -> (its arguments in RULES, its referee).
-CLIENT_RULES = {
-  "sgd": ({"learning_rate": 0.1}, lambda: reference.Sgd(0.1)),
-  "sgdm": (
-    {"learning_rate": 0.05, "momentum": 0.8},
-    lambda: reference.Momentum(0.05, 0.8),
-  ),
-  "adam": (
-    {"learning_rate": 0.05, "b1": 0.8, "b2": 0.95, "eps": 1e-3},
-    lambda: reference.Adam(0.05, 0.8, 0.95, 1e-3),
-  ),
-  "nesterov": (
-    {"learning_rate": 0.05, "momentum": 0.8},
-    lambda: reference.Nesterov(0.05, 0.8),
-  ),
-  "adamw": (
-    {
-      "learning_rate": 0.05,
-      "b1": 0.8,
-      "b2": 0.95,
-      "eps": 1e-3,
-      "weight_decay": 0.2,
-    },
-    lambda: reference.AdamW(0.05, 0.8, 0.95, 1e-3, 0.2),
-  ),
+ADAM = {"learning_rate": 0.05, "b1": 0.8, "b2": 0.95, "eps": 1e-3}
+MOMENTUM = {"learning_rate": 0.05, "momentum": 0.8}
+# name -> (its referee, its arguments in RULES, which are also the referee's).
+_GIVEN = {
+  "sgd": (reference.Sgd, {"learning_rate": 0.1}),
+  "sgdm": (reference.Momentum, MOMENTUM),
+  "nesterov": (reference.Nesterov, MOMENTUM),
+  "adam": (reference.Adam, ADAM),
+  "adamw": (reference.AdamW, ADAM | {"weight_decay": 0.2}),
   "adagrad": (
-    {"learning_rate": 0.1, "initial_accumulator": 0.2, "eps": 1e-10},
-    lambda: reference.Adagrad(0.1, 1e-10, 0.2),
+    reference.Adagrad,
+    {"learning_rate": 0.1, "eps": 1e-10, "initial_accumulator": 0.2},
   ),
-  "yogi": (
-    {"learning_rate": 0.05, "b1": 0.8, "b2": 0.95, "eps": 1e-2},
-    lambda: reference.Yogi(0.05, 0.8, 0.95, 1e-2),
-  ),
-  "fedopt_adam": (FEDOPT, lambda: reference.FedOpt("adam", *FEDOPT.values())),
-  "fedopt_yogi": (FEDOPT, lambda: reference.FedOpt("yogi", *FEDOPT.values())),
+  "yogi": (reference.Yogi, ADAM | {"eps": 1e-2}),
+  "fedopt_adam": (functools.partial(reference.FedOpt, "adam"), FEDOPT),
+  "fedopt_yogi": (functools.partial(reference.FedOpt, "yogi"), FEDOPT),
   "fedopt_adagrad": (
+    lambda lr, b1, tau: reference.FedOpt("adagrad", lr, b1, None, tau),
     {"learning_rate": 0.05, "b1": 0.5, "eps": 0.02},
-    lambda: reference.FedOpt("adagrad", 0.05, 0.5, None, 0.02),
   ),
-  "sps": (
-    {"c": 0.8, "f_min": 0.1, "max_step": 0.3},
-    lambda: reference.Sps(0.8, 0.1, 0.3),
-  ),
-  "delta_sgd": (DELTA, lambda: reference.DeltaSgd(**DELTA)),
-  "delta_sgd_reused": (
-    {**DELTA, "reuse_gradients": True},
-    lambda: reference.DeltaSgd(**DELTA, reuse_gradients=True),
-  ),
+  "sps": (reference.Sps, {"c": 0.8, "f_min": 0.1, "max_step": 0.3}),
+  "delta_sgd": (reference.DeltaSgd, DELTA),
+  "delta_sgd_reused": (reference.DeltaSgd, DELTA | {"reuse_gradients": True}),
 }
-SERVERS = {
-  "sgdm": CLIENT_RULES["sgdm"],
-  "adam": CLIENT_RULES["adam"],
-  "yogi": CLIENT_RULES["yogi"],
-  "adagrad": CLIENT_RULES["adagrad"],
+# name -> (its arguments in RULES, what makes its referee).
+CLIENT_RULES = {
+  name: (given, functools.partial(loop, *given.values()))
+  for name, (loop, given) in _GIVEN.items()
 }
+SERVERS = {n: CLIENT_RULES[n] for n in ("sgdm", "adam", "yogi", "adagrad")}
 # A field of the rule's state -> what the referee calls it.
 TRACES = {
   "step_size": "step_sizes",

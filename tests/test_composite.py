@@ -662,12 +662,6 @@ def test_a_subgradient_step_refuses_a_constraint_it_would_ignore(psi):
     subgradient_step(0.1, psi)
 
 
-def test_subgradient_fed_avg_refuses_a_constraint_at_once():
-  psi = prox.kernels(prox.l1(1.0) + prox.box(-1.0, 1.0))
-  with pytest.raises(ValueError, match=r"psi=on_leaves.*: must be finite"):
-    fed_avg_subgradient(SOFTMAX.loss_fn, psi, 0.1)
-
-
 @pytest.mark.parametrize("factory", [fed_mid, fed_dual_avg])
 def test_entropy_refuses_a_start_off_the_simplex(factory):
   algorithm = factory(

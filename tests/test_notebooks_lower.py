@@ -98,16 +98,10 @@ def stand_in(tmp_path):
   return notebook
 
 
-def test_nothing_is_run(stand_in, tmp_path):
-  programs, printed = programs_of(stand_in, tmp_path)
+def test_nothing_is_run_also_over_several_devices(stand_in, tmp_path):
+  programs, printed = programs_of(stand_in, tmp_path, devices=4)
   check_lowered(programs)
-  assert {"rounds", "evaluation"} < {program["name"] for program in programs}
   assert printed == "accelerator [0. 0.]\n"
-
-
-def test_over_several_devices(stand_in, tmp_path):
-  programs, _ = programs_of(stand_in, tmp_path, devices=4)
-  check_lowered(programs)
   devices = {program["name"]: program["devices"] for program in programs}
   assert (devices["rounds"], devices["evaluation"]) == (4, 4)
 

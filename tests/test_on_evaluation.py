@@ -32,11 +32,9 @@ def run(on_evaluation, **settings):
   ("answer", "rounds"),
   [
     (lambda report: report.round == 4, 4),
-    (lambda report: np.bool_(report.round == 4), 4),
     (lambda report: report.metrics["model"] > -np.inf, 0),  # [S]
     (lambda report: report.metrics["model"] > np.inf, 6),
     (lambda report: report, 6),
-    (lambda report: [].append(report), 6),
     (lambda report: 1.0, 6),
   ],
 )

@@ -41,19 +41,6 @@ def test_compile_gives_the_programs_of_a_run():
   assert sorted(simulator().compile(TASK.params)) == ["rounds"]
 
 
-def test_a_grid_has_one_program_of_all_points():
-  make = lambda rate: fo.fed_avg(TASK.loss_fn, optax.sgd(rate))
-  settings = {"cohort_size": 3, "batch_size": 4, "local_steps": 2}
-  one, four = (
-    fo.Simulator(make, TASK.data, grid={"rate": rates}, **settings).compile(
-      TASK.params
-    )["rounds"]
-    for rates in ([0.1], [0.1, 0.2, 0.3, 0.4])
-  )
-  argument = lambda p: p.memory_analysis().argument_size_in_bytes
-  assert argument(four) > argument(one)
-
-
 def test_no_array_is_put_on_devices_that_are_elsewhere(monkeypatch):
   def refuse(*args, **kwargs):
     raise AssertionError("an array was put on a device")

@@ -147,15 +147,6 @@ def test_no_bit_of_a_run_changes(name):
     chex.assert_trees_all_equal(one, other)
 
 
-def test_full_gradients_of_clients():
-  algorithm = fo.bvr_l_sgd(TASK.loss_fn, 0.1)
-  runs = [
-    fo.simulate(algorithm, TASK.params, data, **SETTINGS)
-    for data in (TASK.data, as_lists(TASK.data))
-  ]
-  chex.assert_trees_all_equal(runs[0].params, runs[1].params)
-
-
 def test_metrics_client_by_client():
   per_example = lambda params, batch: {
     "loss": TASK.loss_fn(params, batch, None)

@@ -300,11 +300,11 @@ def test_a_file_is_missing(folder, name):
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("kept", ["nothing", "half", "all but a byte"])
+@pytest.mark.parametrize("kept", ["nothing", "all but a byte"])
 def test_a_file_is_cut(folder, name, kept):
   path = folder / name
   length = path.stat().st_size
-  kept = {"nothing": 0, "half": length // 2, "all but a byte": length - 1}[kept]
+  kept = {"nothing": 0, "all but a byte": length - 1}[kept]
   os.truncate(path, kept)
   message = refusal(Population.open, folder)
   assert message.startswith(repr(str(path)))
@@ -343,24 +343,18 @@ X = {"name": "x", "dtype": "<f4", "shape": [2, 3]}
   [
     ({"format": "other"}, "format='other'; must be 'fedjax_opt.population'"),
     ({"version": 3}, "has version=3; must be 2, or 1 without digests"),
-    ({"version": None}, "has version=None; must be 2, or 1 without digests"),
     ({"num_clients": 0}, "num_clients=0; must be a positive whole number"),
-    ({"num_clients": 7.0}, "num_clients=7.0; must be a positive whole number"),
     ({"num_clients": 8}, "sizes.bin' has 28 bytes; must have 32 (8 clients"),
     ({"num_examples": True}, "num_examples=True; must be a positive whole"),
-    ({"num_examples": 0}, "num_examples=0; must be a positive whole number"),
     ({"num_examples": 14}, "has 360 bytes; must have 336 (14 examples of 24"),
     ({"fields": None}, "has fields=None; must be a list"),
-    ({"fields": []}, "has fields=[]; must be a list"),
     ({"fields": [X, X]}, "must be a list with the name, dtype,"),
     ({"fields": ["x"]}, "must be a list with the name, dtype,"),
     ({"fields": [X | {"name": "../x"}]}, "must be a list with the name, dty"),
     ({"fields": [X | {"dtype": "float"}]}, "must be a list with the name, d"),
     ({"fields": [X | {"dtype": "<f3"}]}, "must be a list with the name, dty"),
     ({"fields": [X | {"dtype": "|O8"}]}, "must be a list with the name, dty"),
-    ({"fields": [X | {"dtype": 4}]}, "must be a list with the name, dtype,"),
     ({"fields": [X | {"shape": [-2, -3]}]}, "must be a list with the name,"),
-    ({"fields": [X | {"shape": 6}]}, "must be a list with the name, dtype,"),
     ({"fields": [X | {"dtype": "<f8"}]}, "360 bytes; must have 720 (15 exam"),
   ],
 )

@@ -158,9 +158,7 @@ def at_points(fn, num_clients=5, **arguments):
   return np.asarray(of_all, np.float64)
 
 
-@pytest.mark.parametrize(
-  ("zeta", "num_clients"), [(0.0, 6), (0.7, 2), (0.7, 5), (20.0, 6)]
-)
+@pytest.mark.parametrize(("zeta", "num_clients"), [(0.0, 6), (0.7, 5)])
 def test_zeta_is_how_far_hessians_differ(zeta, num_clients):
   hessians = at_points(jax.hessian, num_clients, zeta=zeta)
   differences = hessians[:, None] - hessians  # [P, P, points, d, d]
@@ -177,7 +175,7 @@ def test_first_order_heterogeneity_is_apart_from_zeta():
     np.testing.assert_allclose(np.linalg.norm(spread, axis=-1), 3, rtol=1e-5)
 
 
-@pytest.mark.parametrize("zeta", [0.0, 0.7, 20.0])
+@pytest.mark.parametrize("zeta", [0.7, 20.0])
 def test_the_mean_objective_is_the_same_for_every_zeta(zeta):
   objective = wells(0.0).objective
   for derivative in (lambda f: f, jax.grad, jax.hessian):
@@ -211,17 +209,6 @@ def test_smoothness_bounds_every_example_and_is_reached():
     hessians(points, problem.data.examples), 2, axis=(-2, -1)
   )
   assert norms.max() == pytest.approx(problem.smoothness, rel=1e-6)
-
-
-def test_bias_of_a_local_estimate():
-  """Murata and Suzuki (2021), Lemma A.2."""
-  zeta = 0.7
-  gradients = at_points(jax.grad, zeta=zeta)  # [P, points, d]
-  moved = gradients[:, :, None] - gradients[:, None]  # from each to each
-  bias = np.linalg.norm(moved - moved.mean(axis=0), axis=-1)
-  distance = np.linalg.norm(POINTS[:, None] - POINTS, axis=-1)
-  assert (bias <= zeta * distance + 1e-5).all()
-  assert bias.max() > 0.1 * zeta * distance.max()
 
 
 @pytest.mark.parametrize("size", [12, 13])
@@ -293,18 +280,9 @@ def test_bad_nonconvex_input(arguments, message):
       "num_clients=4.0: must be a whole number",
     ),
     (
-      lambda: synthetic.heterogeneous(num_clients=4.0),
-      "num_clients=4.0: must be a whole number",
-    ),
-    (
-      lambda: synthetic.lasso(num_nonzero="2"),
-      "num_nonzero='2': must be a whole number",
-    ),
-    (
       lambda: synthetic.heterogeneous("0.1"),
       "zeta='0.1': must be a number",
     ),
-    (lambda: synthetic.lasso(seed=None), "seed=None: must be a whole number"),
     (
       lambda: synthetic.heterogeneous(seed=1.5),
       "seed=1.5: must be a whole number",

@@ -1,6 +1,5 @@
 """Every client goes through its own examples as it should."""
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -76,41 +75,14 @@ def test_any_sizes(name, sizes, seed):
       np.testing.assert_array_equal(one, other)
 
 
-def test_every_epoch_visits_each_example_once():
-  plan = BatchPlan.create(np.array(SIZES), 4, epochs=3)
-  assert not plan.needs_no_mask
-  for m, steps in enumerate(draw(plan, SIZES)):
-    per_epoch = -(-SIZES[m] // 4)
-    assert len(steps) == 3 * per_epoch
-    epochs = [
-      np.concatenate(steps[e * per_epoch : (e + 1) * per_epoch] or [[]])
-      for e in range(3)
-    ]
-    for rows in epochs:
-      np.testing.assert_array_equal(
-        np.sort(rows), 100 * m + np.arange(SIZES[m])
-      )
-    if SIZES[m] > 5:  # A new order in each epoch.
-      assert not np.array_equal(epochs[0], epochs[1])
-
-
-def test_drop_remainder_takes_full_batches_of_distinct_examples():
-  plan = BatchPlan.create(np.array(SIZES), 4, epochs=2, drop_remainder=True)
-  drawn = draw(plan, SIZES)
-  assert [len(steps) for steps in drawn] == [2, 6, 0, 4, 0]
-  for m, steps in enumerate(drawn):
-    per_epoch = SIZES[m] // 4
-    for e in range(2):
-      epoch = np.ravel(steps[e * per_epoch : (e + 1) * per_epoch])
-      assert len(epoch) == len(set(epoch)) == 4 * per_epoch
-      assert set(epoch) <= set(100 * m + np.arange(SIZES[m]))
-
-
 def test_steps_go_on_into_further_epochs():
   plan = BatchPlan.create(np.array(SIZES), 4, steps=5)
   drawn = draw(plan, SIZES)
   assert [len(steps) for steps in drawn] == [5, 5, 5, 5, 0]
   assert [len(rows) for rows in drawn[0]] == [4, 3, 4, 3, 4]
+  # In a new order in each.
+  first, second = (np.concatenate(drawn[1][k : k + 2]) for k in (0, 3))
+  assert not np.array_equal(first, second)
 
 
 def test_replacement_repeats_examples_of_the_client():
@@ -132,12 +104,6 @@ def test_fractions_of_epochs_are_rounded_up(epochs, steps):
   assert plan.max_steps == steps
   assert plan.num_steps(jnp.asarray(size)) == steps
   assert plan.num_steps(np.array([0])) == 0
-
-
-def test_padding_of_the_list_is_inert():
-  plan = BatchPlan.create(np.array(SIZES), 4, epochs=1.5)
-  narrow, wide = draw(plan, SIZES), draw(plan, SIZES, n_max=99)
-  chex.assert_trees_all_equal(narrow, wide)
 
 
 def orders(n_max, size, num_orders):

@@ -9,11 +9,8 @@ import optax
 import pytest
 
 from fedjax_opt import (
-  Algorithm,
   Checkpoints,
   ClientData,
-  ClientOutput,
-  Population,
   fed_avg,
   moon,
   scaffold,
@@ -75,7 +72,6 @@ def lent(monkeypatch):
 @pytest.mark.parametrize(
   ("algorithm", "others"),
   [
-    ("scaffold", {}),
     (
       "moon",
       {"client_map": "scan", "client_chunk": None, "client_dropout": 0.4},
@@ -94,12 +90,6 @@ def test_it_is_as_on_the_device(algorithm, others, lent):
   cohort = {**SETTINGS, **others}["cohort_size"] or TASK.data.num_clients
   assert len(lent) == SETTINGS["rounds"]
   assert {len(leaf) for leaf in jax.tree.leaves(lent)} == {cohort}
-
-
-def test_of_a_population_on_disk(tmp_path):
-  population = Population.of_client_data(tmp_path / "clients", TASK.data)
-  evaluated = functools.partial(run, data=population)
-  assert_same(evaluated(client_memory="host"), run(client_memory="device"))
 
 
 def test_of_a_grid(tmp_path):
@@ -167,26 +157,6 @@ def test_auto_takes_the_host_where_the_device_is_too_small(monkeypatch):
     settings = SETTINGS | {"rounds": 1}
     result = sweep(make, {"rate": rates}, TASK.params, TASK.data, **settings)
     check(result, kind)
-
-
-def test_what_the_server_keeps_of_each_client_stays_with_it():
-  """It has as many rows, but is not what clients keep."""
-
-  def round(drawn, cohort):
-    one_client = lambda worker, _: ClientOutput((), state=worker.state + 1)
-    sent = cohort.each(one_client, ())
-    return drawn.at[cohort.clients].add(1), sent
-
-  algorithm = Algorithm(
-    init=lambda params, num_clients: jnp.zeros(num_clients, jnp.int32),
-    round=round,
-    params=lambda drawn: drawn,
-    init_client=lambda params: jnp.int32(0),
-  )
-  settings = SETTINGS | {"evaluate": None, "client_memory": "host"}
-  result = simulate(algorithm, TASK.params, TASK.data, **settings)
-  assert np.sum(result.state) == 3 * 6
-  np.testing.assert_array_equal(result.state, result.client_state)
 
 
 def test_bad_settings():

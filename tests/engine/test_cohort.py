@@ -213,18 +213,6 @@ def test_a_client_s_own_key_is_no_epoch_s():
   assert found.params == 0
 
 
-def test_uniform_weighting():
-  def round(state, cohort):
-    sent = cohort.mean(lambda worker, _: 1.0 * worker.client, broadcast=())
-    return sent.value, sent
-
-  algorithm = Algorithm(lambda p, m: jnp.zeros([]), round, lambda state: state)
-  result = simulate(
-    algorithm, (), DATA, rounds=1, batch_size=B, weighting="uniform"
-  )
-  assert float(result.params) == pytest.approx(2)
-
-
 def test_a_place_for_no_client_does_no_harm():
   """It takes steps where all take equally many, and may overflow in them."""
   x = np.ones((24, 1), np.float32)
@@ -275,21 +263,3 @@ def test_a_sample_is_of_all_examples_of_the_client():
     mean = 1 / sizes[client]
     error = np.sqrt(mean * (1 - mean) / num)
     np.testing.assert_allclose(of_client[own], mean, atol=5 * error)
-
-
-def test_an_epoch_has_every_example_once_unless_they_are_drawn_anew():
-  data = ClientData.from_client_ids(
-    {"x": np.eye(12, dtype=np.float32)}, np.zeros(12, int)
-  )
-
-  def visits(**settings):
-    algorithm = fed_avg(reward, optax.sgd(float(B)))
-    return simulate(
-      algorithm, np.zeros(12, np.float32), data, rounds=1, batch_size=B,
-      local_epochs=1, **settings,
-    ).params  # fmt: skip
-
-  np.testing.assert_allclose(visits(), 1, rtol=1e-5)
-  drawn = visits(replacement=True)
-  np.testing.assert_allclose(np.sum(drawn), 12, rtol=1e-5)
-  assert np.max(drawn) > 1.5

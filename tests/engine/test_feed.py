@@ -64,9 +64,7 @@ def assert_no_thread_is_left():
 @pytest.mark.parametrize(
   ("algorithm", "others"),
   [
-    (FED_AVG, {"client_chunk": 3}),
-    (FED_AVG, {"weighting": "uniform", "client_map": "scan"}),
-    (scaffold(TASK.loss_fn, 0.1), {}),
+    (scaffold(TASK.loss_fn, 0.1), {"client_chunk": 3}),
     (bvr_l_sgd(TASK.loss_fn, 0.1), {"replacement": True}),
     (FED_AVG, {"cohort_size": None, "client_dropout": 0.3}),
   ],
@@ -166,16 +164,6 @@ def test_a_population_is_that_of_all_seeds(population, tmp_path):
       lambda: FED_AVG, {}, TASK.params,
       lambda seed: other if seed else population, seeds=(0, 1), **SETTINGS,
     )  # fmt: skip
-
-
-def test_a_run_that_is_over_has_nothing_to_read(population, tmp_path):
-  run = functools.partial(
-    simulate, FED_AVG, TASK.params, population, **SETTINGS
-  )
-  folder = tmp_path / "checkpoints"
-  first = run(checkpoints=Checkpoints(folder, None))
-  again = run(checkpoints=Checkpoints(folder, None, resume=True))
-  assert_same(again, first)
 
 
 def test_a_program_that_cannot_be_built_leaves_no_thread(population):

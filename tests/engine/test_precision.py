@@ -2,7 +2,6 @@
 
 import functools
 
-import chex
 import jax
 import jax.extend
 import jax.numpy as jnp
@@ -27,11 +26,17 @@ from fedjax_opt.engine import contract, rounds
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.precision import computed_loss
 from fedjax_opt.models import layers
-from fedjax_opt.rules import RULES, dual_averaging, mirror_step
+from fedjax_opt.rules import RULES, mirror_step
 from tests import jax_problems
-from tests.test_contract import NAMES, TASK, compilations, make
+from tests.test_contract import (
+  KINDS,
+  NAMES,
+  TASK,
+  compilations,
+  make,
+  types_of,
+)
 
-LOWER = ("mixed", "bfloat16")
 SETTINGS = {"cohort_size": 3, "batch_size": 4, "local_steps": 2}
 
 
@@ -73,26 +78,32 @@ def product_types(jaxpr):
   return types
 
 
-def types_of(tree):
-  return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree)
-
-
 # What every algorithm of the registry promises.
 
 
-# In "mixed", which only keeps local steps in float32, one of each kind.
-KINDS = ("fed_avg", "moon", "scaffold", "bvr_l_sgd", "fed_dual_avg", "domo",
-         "prox_skip", "ditto")  # fmt: skip
+def low_trace(name, precision):
+  """A traced run whose products are in bfloat16, and what it takes."""
+  trace = functools.partial(traced_rounds, make(name), TASK.params, TASK.data)
+  cohort = {"cohort_size": 5} if ALGORITHMS[name].cohort == "all" else {}
+  trace = functools.partial(trace, **cohort)
+  jaxpr, before, after = trace(precision=precision)
+  assert product_types(jaxpr) == {"bfloat16"}
+  assert types_of(after) == types_of(before)
+  floats = {leaf.dtype for leaf in jax.tree.leaves(after)} - {
+    jnp.dtype(kind) for kind in ("int32", "bool")
+  }
+  assert floats == {jnp.dtype("float32")}
+  return trace
 
 
-@pytest.mark.parametrize(
-  ("name", "precision"),
-  [
-    *[(name, "bfloat16") for name in NAMES],
-    *[(name, "mixed") for name in KINDS],
-  ],
-)
-def test_products_are_lower_and_the_server_is_not(name, precision, monkeypatch):
+@pytest.mark.parametrize("name", NAMES)
+def test_products_are_lower_and_the_server_is_not(name):
+  low_trace(name, "bfloat16")
+
+
+# In "mixed", which only keeps local steps in float32.
+@pytest.mark.parametrize("name", KINDS)
+def test_messages_are_as_large_as_they_were(name, monkeypatch):
   sizes, num_bytes = [], trees.num_bytes
 
   def noted(tree):
@@ -100,29 +111,19 @@ def test_products_are_lower_and_the_server_is_not(name, precision, monkeypatch):
     return sizes[-1]
 
   monkeypatch.setattr(trees, "num_bytes", noted)
-  trace = functools.partial(traced_rounds, make(name), TASK.params, TASK.data)
-  cohort = {"cohort_size": 5} if ALGORITHMS[name].cohort == "all" else {}
-  jaxpr, before, after = trace(precision=precision, **cohort)
-  assert product_types(jaxpr) == {"bfloat16"}
-  assert types_of(after) == types_of(before)
-  floats = {leaf.dtype for leaf in jax.tree.leaves(after)} - {
-    jnp.dtype(kind) for kind in ("int32", "bool")
-  }
-  assert floats == {jnp.dtype("float32")}
-  # Messages are as large as they were.
+  trace = low_trace(name, "mixed")
   sent = sizes.copy()
   sizes.clear()
-  jaxpr, *_ = trace(**cohort)
+  jaxpr, *_ = trace()
   assert product_types(jaxpr) == {"float32"}
   assert sent == sizes != []
 
 
-@pytest.mark.parametrize("precision", LOWER)
 @pytest.mark.parametrize("name", ["fed_avg", "scaffold", "fed_dual_avg"])
-def test_masters_of_64_bits_stay(name, precision):
+def test_masters_of_64_bits_stay(name):
   with jax.enable_x64(True):
     jaxpr, before, after = traced_rounds(
-      make(name), TASK.params, TASK.data, precision=precision
+      make(name), TASK.params, TASK.data, precision="bfloat16"
     )
     leaves = jax.tree.leaves(after)
   assert product_types(jaxpr) == {"bfloat16"}
@@ -175,8 +176,6 @@ def test_no_constant_of_a_model_raises_its_products(name):
     return product_types(jaxpr.jaxpr)
 
   assert traced("mixed") == {"bfloat16"}
-  if "resnet" not in name:
-    assert traced("float32") == {"float32"}
 
 
 @pytest.mark.parametrize("kind", ["group", "batch"])
@@ -194,8 +193,7 @@ def test_statistics_of_normalization_are_not_lower(kind):
   np.testing.assert_allclose(actual.astype("float32"), expected, rtol=1e-2)
 
 
-@pytest.mark.parametrize("precision", LOWER)
-def test_running_statistics_are_not_rounded(precision):
+def test_running_statistics_are_not_rounded():
   layer = layers.BatchNorm()
   x = np.random.default_rng(0).integers(0, 9, (24, 3)).astype(np.float32)
   examples = {"x": x, "y": np.zeros(24, np.float32)}
@@ -221,7 +219,7 @@ def test_running_statistics_are_not_rounded(precision):
 
   jax.tree.map(
     functools.partial(np.testing.assert_allclose, rtol=1e-5),
-    run(precision),
+    run("bfloat16"),
     run("float32"),
   )
 
@@ -229,9 +227,12 @@ def test_running_statistics_are_not_rounded(precision):
 # Local steps.
 
 
-@pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize(
-  ("precision", "kind"), [("mixed", "float32"), ("bfloat16", "bfloat16")]
+  ("name", "precision", "kind"),
+  [
+    *[(name, "bfloat16", "bfloat16") for name in RULES],
+    ("delta_sgd", "mixed", "float32"),
+  ],
 )
 def test_rules_step_in_the_precision_also_of_a_grid(name, precision, kind):
   """Where each hyperparameter is a traced float32 number."""
@@ -269,15 +270,16 @@ def test_rules_step_in_the_precision_also_of_a_grid(name, precision, kind):
 MATRIX = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
 
 
-@pytest.mark.parametrize("rule", [mirror_step, dual_averaging])
-def test_regularizers_take_a_local_model_of_lower_precision(rule):
+def test_regularizers_take_a_local_model_of_lower_precision():
   """The nuclear norm, whose operator is an iteration that has to converge."""
   examples = {"x": np.zeros((8, 1), np.float32), "y": np.zeros(8, np.int32)}
   data = ClientData.from_partition(examples, [np.arange(8)])
   loss_fn = lambda params, batch, rng: (
     jnp.sum((params["kernel"] - MATRIX) ** 2) + 0 * batch["x"][:, 0]
   )
-  algorithm = fed_avg(loss_fn, rule(0.1, prox.kernels(prox.nuclear(0.1))))
+  algorithm = fed_avg(
+    loss_fn, mirror_step(0.1, prox.kernels(prox.nuclear(0.1)))
+  )
 
   def run(precision):
     result = simulate(
@@ -305,24 +307,17 @@ def test_a_client_that_does_not_move_leaves_the_master_as_it_is():
 # Results.
 
 
-@functools.cache
-def run(precision=None):
-  settings = {} if precision is None else {"precision": precision}
+def run(precision):
   return simulate(
     fed_avg(TASK.loss_fn, optax.sgd(0.3, momentum=0.5)), TASK.params, TASK.data,
-    rounds=8, **SETTINGS, **settings,
+    rounds=8, **SETTINGS, precision=precision,
   )  # fmt: skip
 
 
-def test_float32_is_the_default():
-  chex.assert_trees_all_equal(run("float32").state, run().state)
-
-
-@pytest.mark.parametrize("precision", LOWER)
-def test_results_are_near_those_of_float32(precision):
-  expected = jax_problems.flat(run().params)
+def test_results_are_near_those_of_float32():
+  expected = jax_problems.flat(run("float32").params)
   compilations.clear()
-  params = jax_problems.flat(run.__wrapped__(precision).params)
+  params = jax_problems.flat(run("bfloat16").params)
   assert len(compilations) == 1
   distance = np.linalg.norm(params - expected) / np.linalg.norm(expected)
   assert 0 < distance < 0.03
@@ -332,11 +327,6 @@ def test_results_are_near_those_of_float32(precision):
     for x in (TASK.problem.x0, params, expected)
   )
   assert before - after > 0.9 * (before - least)
-
-
-def test_mixed_and_bfloat16_differ():
-  mixed, lower = (jax_problems.flat(run(p).params) for p in LOWER)
-  assert np.any(mixed != lower)
 
 
 def test_another_name_is_refused():

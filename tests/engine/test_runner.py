@@ -83,12 +83,6 @@ def test_interrupted_within_a_segment_keeps_a_whole_model():
   np.testing.assert_allclose(np.sum(result.params), last, rtol=1e-5)
 
 
-def test_no_rounds_evaluate_the_initial_model():
-  result = slow(0)
-  assert result.history.rounds == [0]
-  np.testing.assert_array_equal(result.params, np.zeros(N))
-
-
 def measured(params, data, test):
   del data, test
   return {"train_loss": jnp.sum(jax.tree.leaves(params)[0] ** 2)}

@@ -50,8 +50,10 @@ def test_leaves_are_those_of_the_module(tmp_path, family):
     assert leaf.dtype == np.float32
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("kind", ["prefix", "older", "half"])
+@pytest.mark.parametrize(
+  ("family", "kind"),
+  [("bert", "prefix"), ("bert", "older"), ("distilbert", "half")],
+)
 def test_other_names_and_types(tmp_path, family, kind):
   arrays, tokens = plain.leaves(family), plain.tokens(3, 6)
   expected = plain.logits(family, arrays, tokens)
