@@ -9,7 +9,7 @@ import pytest
 
 from experiments import compare, convert
 from fedjax_opt import load_run
-from fedjax_opt.study import pictures
+from fedjax_opt.study.report import pictures
 from tests.experiments.commands import call
 
 RUN = (
