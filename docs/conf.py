@@ -17,7 +17,9 @@ from sphinx.domains.python import PyObject
 
 DOCS = pathlib.Path(__file__).resolve().parent
 ROOT = DOCS.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(DOCS)]
+
+import methods_tables  # noqa: E402
 
 import fedjax_opt  # noqa: E402
 
@@ -189,6 +191,8 @@ _NOTEBOOKS = copy_notebooks()
 
 
 def _read(app, name, content) -> None:
+  if name == "methods":
+    content[0] = methods_tables.filled(content[0])
   if name == "notebooks/index" and _NOTEBOOKS:
     lines = ["```{toctree}", ":maxdepth: 1", "", *_NOTEBOOKS, "```"]
     content[0] += "\n" + "\n".join(lines) + "\n"

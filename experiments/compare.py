@@ -57,12 +57,14 @@ from typing import Any
 from experiments import command, workers
 from experiments.command_line import parser
 from experiments.data import Loader
+from experiments.spec.kinds import KINDS
 from experiments.store import Store
 from experiments.studies import cells, collect, plan, request
 from fedjax_opt import folders, locks, plots
 from fedjax_opt.registry import nearest
 from fedjax_opt.results import json_files
 from fedjax_opt.results.history import direction
+from fedjax_opt.results.names import name_of
 from fedjax_opt.study import verdicts
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.limits import limits_of
@@ -235,7 +237,12 @@ def _called() -> str:
 
 def _title(asked: request.Request) -> str:
   task = asked.flags.get("task", "digits" if asked.methods else "runs")
-  return f"Study: {task}"
+  return f"Study: {_named(task)}"
+
+
+def _named(value: Any) -> str:
+  """Choices between commas, for people."""
+  return ", ".join(name_of(each.strip()) for each in str(value).split(","))
 
 
 def _about(
@@ -244,10 +251,13 @@ def _about(
   """What the cells share."""
   if not planned:
     return {}
-  return collect.shared_flags(planned) | {
+  shared = collect.shared_flags(planned)
+  chosen = {n: _named(value) for n, value in shared.items() if n in KINDS}
+  seeds = {
     "seeds of tuning": planned[0].spec.seed,
     "seeds of the report": planned[0].report_seeds,
   }
+  return shared | chosen | seeds
 
 
 def _closing(study: Study, folder: pathlib.Path) -> str:

@@ -18,7 +18,7 @@ from fedjax_opt import trees
 from fedjax_opt.base import Algorithm, client_output
 from fedjax_opt.checks import fields
 from fedjax_opt.engine import contract
-from fedjax_opt.registry import Choice, Hyperparameter
+from fedjax_opt.registry import Choice, Hyperparameter, register
 
 __all__ = [
   "Aggregator",
@@ -306,5 +306,7 @@ AGGREGATORS: dict[str, Choice] = {
         flag="krum_faulty",
       ),
     ),
+    label="multi-Krum",
   ),
 }
+register(AGGREGATORS)

@@ -11,7 +11,7 @@ from fedjax_opt import norms
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import fields
 from fedjax_opt.engine import contract
-from fedjax_opt.registry import Choice, Hyperparameter
+from fedjax_opt.registry import Choice, Hyperparameter, register
 from fedjax_opt.transforms import messages
 
 __all__ = ["Fault", "flip", "noise", "with_fault"]
@@ -182,3 +182,4 @@ FAULTS: dict[str, Choice] = {
   ),
   "noise": Choice(noise, "differences with Gaussian noise", (_strength(10.0),)),
 }
+register(FAULTS)

@@ -23,7 +23,7 @@ from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import values as checks
 from fedjax_opt.engine import contract
 from fedjax_opt.models import statistics
-from fedjax_opt.registry import Choice, Hyperparameter
+from fedjax_opt.registry import Choice, Hyperparameter, register
 from fedjax_opt.transforms import clip_by_norm, messages
 from fedjax_opt.transforms.upload import with_upload
 
@@ -363,5 +363,7 @@ MECHANISMS: dict[str, Choice] = {
         "[0, inf)",
       ),
     ),
+    label="Gaussian",
   ),
 }
+register(MECHANISMS)

@@ -2,10 +2,11 @@
 
 A registry is a dictionary from names to choices: `rules.RULES`,
 `algorithms.ALGORITHMS`, `prox.registry.REGULARIZERS`, `partition.SCHEMES`. A
-choice says what its factory takes. The flags of the command line, their checks
-and the tests that go over all names are made from the registries, so that a new
-entry is all they need; `tests/test_choices.py` compares what each choice says
-with the signature of its factory.
+choice says what its factory takes and what people call it. The flags of the
+command line, their checks, the names in reports, the tables of the site and the
+tests that go over all names are made from the registries, so that a new entry
+is all they need; `tests/test_choices.py` compares what each choice says with
+the signature of its factory.
 """
 
 import dataclasses
@@ -32,6 +33,8 @@ class Hyperparameter(NamedTuple):
     takes_range: whether the command line also takes LOW-HIGH, such as 100-500.
     flag: its name on the command line, where another choice has a flag of its
       name; None for the usual one.
+    label: its name for people, such as "largest step size"; plain words if
+      None.
   """
 
   name: str
@@ -41,6 +44,7 @@ class Hyperparameter(NamedTuple):
   is_static: bool = False
   takes_range: bool = False
   flag: str | None = None
+  label: str | None = None
 
   @property
   def is_tuned(self) -> bool:
@@ -118,6 +122,7 @@ class Option(NamedTuple):
     refusal: message for a choice that does not have the option, after
       "NAME=VALUE: ", with "{chosen}" for the name of that choice; "" for the
       message of `check_belongs`.
+    label: its name for people; plain words if None.
   """
 
   name: str
@@ -125,6 +130,7 @@ class Option(NamedTuple):
   help: str
   accepted: tuple[str, ...]
   refusal: str = ""
+  label: str | None = None
 
   @property
   def is_tuned(self) -> bool:
@@ -144,11 +150,13 @@ class Paths(NamedTuple):
     default: default on the command line, paths between commas; None if there
       is none.
     help: meaning, for the help.
+    label: its name for people; plain words if None.
   """
 
   name: str
   default: str | None
   help: str
+  label: str | None = None
 
   @property
   def is_tuned(self) -> bool:
@@ -179,11 +187,13 @@ class Choice:
     factory: function that makes the rule, the algorithm, ...
     help: one line.
     hyperparameters: arguments of the factory that can be set by name.
+    label: its name for people, such as "FedAvg"; plain words if None.
   """
 
   factory: Callable[..., Any]
   help: str
   hyperparameters: tuple[Parameter, ...] = ()
+  label: str | None = dataclasses.field(default=None, kw_only=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,6 +287,32 @@ class PartitionChoice(Choice):
   """
 
   takes_ids: bool = False
+
+
+_REGISTRIES: list[Mapping[str, Choice]] = []
+
+
+def register(registry: Mapping[str, Choice]) -> None:
+  """Makes known the labels of a registry, also of entries that come later."""
+  _REGISTRIES.append(registry)
+
+
+def label_of_choice(name: str) -> str | None:
+  """The name for people of an entry of a registry, if it has one."""
+  found = (each[name].label for each in _REGISTRIES if name in each)
+  return next(filter(None, found), None)
+
+
+def label_of_hyperparameter(name: str) -> str | None:
+  """The name for people of an argument of some entry, if it has one."""
+  found = (
+    parameter.label
+    for registry in _REGISTRIES
+    for choice in registry.values()
+    for parameter in choice.hyperparameters
+    if name in (parameter.name, getattr(parameter, "flag", None))
+  )
+  return next(filter(None, found), None)
 
 
 def owners(registry: Mapping[str, Choice], parameter: str) -> list[str]:

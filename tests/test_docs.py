@@ -3,7 +3,7 @@
 import ast
 import contextlib
 import doctest
-import importlib
+import importlib.util
 import inspect
 import pathlib
 import pkgutil
@@ -115,6 +115,18 @@ def test_the_study_of_which_method_can_be_run_and_has_its_table():
   for label in labels:
     assert f"| {label} |" in table
     assert label in page
+
+
+def test_the_tables_of_methods_are_those_of_the_registries():
+  """If it fails: `python docs/methods_tables.py`."""
+  file = DOCS / "methods_tables.py"
+  found = importlib.util.spec_from_file_location("methods_tables", file)
+  tables = importlib.util.module_from_spec(found)
+  found.loader.exec_module(tables)
+  text = tables.PAGE.read_text()
+  assert tables.filled(text) == text
+  for title in tables.TABLES:
+    assert f"<!-- {title} -->\n\n| name | called | what |" in text
 
 
 # Flags of other programs: benchmarks, pip, Slurm, gcloud, XLA.

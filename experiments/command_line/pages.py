@@ -261,7 +261,7 @@ def page(name: str) -> str:
 def _page(of: _Of, name: str) -> str:
   choice, about = of.registry[name], of.page(name)
   lines = [f"{name} ({of.title})", layout.paragraph(f"{choice.help}.")]
-  source = _source(choice)
+  source = source_of(choice)
   if source:
     lines.append(layout.paragraph(f"Source: {source}"))
   if about.flags:
@@ -291,7 +291,7 @@ def _of_flag(flag: str, parameter: Parameter) -> str:
   return "\n".join([first, *lines])
 
 
-def _source(choice: Choice) -> str:
+def source_of(choice: Choice) -> str:
   """The paper in the docstring of what a choice makes, if it names one."""
   factory = getattr(choice, "factory", None)
   while isinstance(factory, functools.partial):

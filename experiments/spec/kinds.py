@@ -24,6 +24,7 @@ from fedjax_opt.registry import (
   Paths,
   check_belongs,
   check_choice,
+  register,
 )
 from fedjax_opt.rules import RULES
 from fedjax_opt.transforms import UPLOADS
@@ -264,6 +265,7 @@ SAMPLERS: dict[str, Choice] = {
     "each client by itself, in cohort_size places; as many as expected come on "
     "average",
     (_EXPECTED,),
+    label="Poisson",
   ),
   "fixed": Choice(
     samplers.fixed, "consecutive clients, one cohort after the other"
@@ -272,6 +274,7 @@ SAMPLERS: dict[str, Choice] = {
     samplers.cyclic, "at random from one group after the other", (_GROUPS,)
   ),
 }
+register(SAMPLERS)
 
 TASK = Kind(
   "task",

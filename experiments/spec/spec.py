@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from experiments import tasks
 from experiments.spec.fields import Flag, Group
 from experiments.spec.kinds import (
   AGGREGATOR,
@@ -27,7 +28,7 @@ from experiments.spec.kinds import (
   listed,
 )
 from experiments.spec.schedule import Schedule
-from experiments.tasks import OTHERS, TEXTS, images
+from experiments.tasks import images
 from fedjax_opt import plots
 
 # The rules where none is given; averaging is a server step of size 1.
@@ -89,15 +90,14 @@ def _help_of_task() -> str:
   entries = {name: each.help for name, each in images.DATASETS.items()}
   entries["npz"] = "your own data, see data_file"
   entries |= {f"..._{name}": each.help for name, each in images.MODELS.items()}
-  entries |= {name: each.help for name, each in (TEXTS | OTHERS).items()}
-  added = {n: c.help for n, c in TASK.registry.items() if "_" not in n}
-  lines = "".join(
-    f"\n{name:13}  {help}" for name, help in (entries | added).items()
-  )
+  own = tasks.by_own_name()
+  entries |= {n: each.help for n, each in own.items() if n not in entries}
+  lines = "".join(f"\n{name:13}  {help}" for name, help in entries.items())
+  with_clients = [name for name, each in own.items() if each.has_clients]
   return (
     "Data set and model, joined as in mnist_cnn (digits alone is digits_mlp), "
-    "or a task with a name of its own; the clients of those from lasso on come "
-    f"with their data.{lines}"
+    "or a task with a name of its own. The clients of "
+    f"{', '.join(with_clients)} come with their data.{lines}"
   )
 
 

@@ -18,10 +18,7 @@ from fedjax_opt.study import budgets, words
 
 # Groups of flags that say on what, and on which clients, methods are compared.
 _OF_DATA = ("data", "selection")
-_SAME_FOR_ALL = (
-  "task", "data_dir", "data_file", "test_fraction", "variant", "zeta", "seed",
-  "eval_every",
-)  # fmt: skip
+_SAME_FOR_ALL = ("task", "data_dir", "data_file", "seed", "eval_every")
 # Flags that choose what a method is made of.
 _CHOICES = ("algorithm", "client", "server", "regularizer")
 # Flags that some methods cannot have, although they belong to no choice.
@@ -116,7 +113,7 @@ def _check_own(
         f"method {label}: {name}={value}: the conditions of the study say it; "
         f"leave {name} out of the method"
       )
-    if name in (*_SAME_FOR_ALL, *of_data):
+    if name in (*_SAME_FOR_ALL, *KINDS["task"].owners(), *of_data):
       raise ValueError(
         f"method {label}: {name}={value}: must be the same for all methods; "
         "give it outside of method"

@@ -1,6 +1,8 @@
 """The tasks by name, one family per file.
 
-`TASKS` names them for the command line; a new task is an entry here.
+`TASKS` names them for the command line; a new task is an entry here. Those of
+images are made of `images.DATASETS` and `images.MODELS`, where a new data set
+or model is an entry.
 """
 
 import dataclasses
@@ -21,7 +23,7 @@ from fedjax_opt import objectives
 from fedjax_opt.data.augmentation import AUGMENTATIONS
 from fedjax_opt.data.synthetic import VARIANTS
 from fedjax_opt.models.layers import NORMS
-from fedjax_opt.registry import Choice, Hyperparameter, Option
+from fedjax_opt.registry import Choice, Hyperparameter, Option, register
 
 __all__ = ["TASKS", "Task", "TaskChoice", "load"]
 
@@ -146,8 +148,14 @@ def _of_file(model: str) -> TaskChoice:
   help = f"your own data in data_file, {images.MODELS[model].help}"
   own = (_TEST_FRACTION, *_options(model))
   load = functools.partial(npz.load, model=model)
-  is_convex = images.MODELS[model].is_convex
-  return TaskChoice(load, help, own, takes=("data_file",), is_convex=is_convex)
+  return TaskChoice(
+    load,
+    help,
+    own,
+    takes=("data_file",),
+    is_convex=images.MODELS[model].is_convex,
+    label=f"NPZ {images.MODELS[model].label}",
+  )
 
 
 def _options(model: str) -> tuple[Option, ...]:
@@ -156,14 +164,14 @@ def _options(model: str) -> tuple[Option, ...]:
 
 
 def _images(dataset: str, model: str) -> TaskChoice:
-  is_embedded = images.DATASETS[dataset].tfds_name is None
-  help = f"{images.DATASETS[dataset].help}, {images.MODELS[model].help}"
+  data, network = images.DATASETS[dataset], images.MODELS[model]
   return TaskChoice(
     functools.partial(images.load, dataset, model),
-    help,
+    f"{data.help}, {network.help}",
     (*_options(model), _PIXELS),
-    takes=() if is_embedded else ("data_dir",),
-    is_convex=images.MODELS[model].is_convex,
+    takes=() if data.tfds_name is None else ("data_dir",),
+    is_convex=network.is_convex,
+    label=f"{data.label or data.help} {network.label}",
   )
 
 
@@ -204,11 +212,12 @@ _SHAKESPEARE = (
 )
 
 
-def _shakespeare(model: str, help: str) -> TaskChoice:
+def _shakespeare(model: str, help: str, label: str) -> TaskChoice:
   return _with_clients(
     functools.partial(shakespeare.load, model=model),
     f"Shakespeare's next character by speaker, {help}",
     _SHAKESPEARE,
+    label=f"Shakespeare {label}",
   )
 
 
@@ -219,6 +228,7 @@ OTHERS: dict[str, TaskChoice] = {
     "sparse least squares, synthetic",
     regularizer="l1",
     defaults={"client_lr": 3e-4, "strength": 0.1},
+    label="LASSO",
   ),
   "low_rank": _regression(
     composite.low_rank,
@@ -232,21 +242,24 @@ OTHERS: dict[str, TaskChoice] = {
     (_THRESHOLD._replace(default=1e-4),),
     is_convex=True,
     regularizer="l1",
+    label="fMRI",
   ),
   "femnist10": _with_clients(
     composite.femnist10,
     "FEMNIST's digits by writer, logistic regression",
     is_convex=True,
     regularizer="l2_ball",
+    label="FEMNIST (10 classes)",
   ),
   "femnist62": _with_clients(
     composite.femnist62,
     "FEMNIST's characters by writer, 784-200-200-62 network",
     regularizer="l1_ball",
+    label="FEMNIST (62 classes)",
   ),
-  "shakespeare_lstm": _shakespeare("lstm", "two LSTM layers of 256"),
+  "shakespeare_lstm": _shakespeare("lstm", "two LSTM layers of 256", "LSTM"),
   "shakespeare_transformer": _shakespeare(
-    "transformer", "transformer of 4 layers, 128 wide"
+    "transformer", "transformer of 4 layers, 128 wide", "transformer"
   ),
   "nonconvex": _with_clients(
     nonconvex.nonconvex,
@@ -255,6 +268,7 @@ OTHERS: dict[str, TaskChoice] = {
     takes=(),
     splits=("train",),
     defaults={"client_lr": 0.03},
+    label="non-convex",
   ),
 }
 
@@ -284,7 +298,7 @@ _MAX_LENGTH = Hyperparameter(
 )
 
 
-def _texts(dataset: str, help: str, test_every: int) -> TaskChoice:
+def _texts(dataset: str, help: str, test_every: int, label: str) -> TaskChoice:
   every = Hyperparameter(
     "test_every",
     test_every,
@@ -298,19 +312,22 @@ def _texts(dataset: str, help: str, test_every: int) -> TaskChoice:
     (_MAX_LENGTH, every, _ENCODER, _VOCAB_SIZE),
     takes=("data_dir", "pretrained"),
     splits=("validation", "test"),
+    label=f"{label} DistilBERT",
   )
 
 
 # The authors of the Delta-SGD paper test on every tenth text of DBpedia.
 TEXTS: dict[str, TaskChoice] = {
-  "agnews_distilbert": _texts("ag_news", "AG News by title and description", 1),
+  "agnews_distilbert": _texts(
+    "ag_news", "AG News by title and description", 1, "AG News"
+  ),
   "dbpedia_distilbert": _texts(
-    "dbpedia", "DBpedia's 14 classes by content", 10
+    "dbpedia", "DBpedia's 14 classes by content", 10, "DBpedia"
   ),
 }
 
-TASKS: dict[str, TaskChoice] = {
-  "digits": _images("digits", "mlp"),
+# Those whose name is a data set's and a model's.
+_JOINED: dict[str, TaskChoice] = {
   **{
     f"{dataset}_{model}": _images(dataset, model)
     for dataset in images.DATASETS
@@ -318,9 +335,19 @@ TASKS: dict[str, TaskChoice] = {
     if images.exists(dataset, model)
   },
   **{f"npz_{model}": _of_file(model) for model in images.MODELS},
+}
+TASKS: dict[str, TaskChoice] = {
+  "digits": dataclasses.replace(_images("digits", "mlp"), label="digits"),
+  **_JOINED,
   **TEXTS,
   **OTHERS,
 }
+register(TASKS)
+
+
+def by_own_name() -> dict[str, TaskChoice]:
+  """The tasks whose name is not made of a data set and a model."""
+  return {n: each for n, each in TASKS.items() if n not in _JOINED}
 
 
 def load(spec: Any) -> Task:

@@ -21,13 +21,14 @@ class Images(NamedTuple):
   """A data set of labelled images.
 
   Attributes:
-    help: its name.
+    help: one line.
     num_classes: labels are below it.
     mean: what is subtracted from each channel, in units of `largest`.
     std: what each channel is then divided by, in the same unit.
     largest: largest value of a pixel.
     tfds_name: its name in TensorFlow Datasets; None for the embedded digits.
     side: height and width in pixels.
+    label: its name for people; `help` if None.
   """
 
   help: str
@@ -37,6 +38,7 @@ class Images(NamedTuple):
   largest: float = 255.0
   tfds_name: str | None = None
   side: int = 28
+  label: str | None = None
 
   def load(
     self, data_dir: str | None
@@ -51,7 +53,13 @@ class Images(NamedTuple):
 # The constants are those of the Delta-SGD paper's code, where it has the data.
 DATASETS: dict[str, Images] = {
   "digits": Images(
-    "8x8 digits of scikit-learn", 10, (0.3,), (0.38,), 16.0, side=8
+    "8x8 digits of scikit-learn",
+    10,
+    (0.3,),
+    (0.38,),
+    16.0,
+    side=8,
+    label="digits",
   ),
   "mnist": Images("MNIST", 10, (0.1307,), (0.3081,), tfds_name="mnist"),
   "fmnist": Images(
@@ -89,6 +97,7 @@ class Model(NamedTuple):
   Attributes:
     help: one line.
     make: `images -> module`; also takes `norm` if `has_norm`.
+    label: its name for people.
     has_norm: whether it has a place for normalization layers.
     is_convex: whether the loss is convex in it.
     least_side: smallest images that it can be applied to, in pixels.
@@ -96,6 +105,7 @@ class Model(NamedTuple):
 
   help: str
   make: Callable[..., nn.Module]
+  label: str
   has_norm: bool = False
   is_convex: bool = False
   least_side: int = 1
@@ -130,44 +140,49 @@ def _small_cnn(images: Images) -> nn.Module:
   )
 
 
-def _resnet(factory: Callable[..., nn.Module], help: str) -> Model:
+def _resnet(factory: Callable[..., nn.Module], help: str, label: str) -> Model:
   make = lambda images, norm: factory(num_classes=images.num_classes, norm=norm)
-  return Model(help, make, has_norm=True)
+  return Model(help, make, label, has_norm=True)
 
 
 MODELS: dict[str, Model] = {
   "logistic": Model(
     "multinomial logistic regression",
     lambda images: models.LinearModel(images.num_classes),
+    "logistic",
     is_convex=True,
   ),
-  "mlp": Model("one hidden layer of 100 softplus units", _mlp),
+  "mlp": Model("one hidden layer of 100 softplus units", _mlp, "MLP"),
   "relu_mlp": Model(
     "two hidden layers of 200 ReLU units",
     lambda images: models.MLP(
       (200, 200), images.num_classes, activation=nn.relu
     ),
+    "ReLU MLP",
   ),
-  "cnn": Model("two convolutions, two dense layers, dropout", _cnn),
+  "cnn": Model("two convolutions, two dense layers, dropout", _cnn, "CNN"),
   "small_cnn": Model(
-    "two convolutions of stride 2, two dense layers", _small_cnn
+    "two convolutions of stride 2, two dense layers", _small_cnn, "small CNN"
   ),
   "vgg16": Model(
     "13 convolutions, one dense layer, no normalization",
     lambda images: models.VGG(images.num_classes),
+    "VGG-16",
     least_side=32,  # It halves the side five times.
   ),
   "resnet18": _resnet(
-    models.resnet18, "residual network of 11 million parameters"
+    models.resnet18, "residual network of 11 million parameters", "ResNet-18"
   ),
   "resnet20": _resnet(
-    models.resnet20, "residual network of 0.3 million parameters"
+    models.resnet20, "residual network of 0.3 million parameters", "ResNet-20"
   ),
   "resnet50": _resnet(
-    models.resnet50, "residual network of bottlenecks, 24 million parameters"
+    models.resnet50,
+    "residual network of bottlenecks, 24 million parameters",
+    "ResNet-50",
   ),
   "resnet56": _resnet(
-    models.resnet56, "residual network of 0.9 million parameters"
+    models.resnet56, "residual network of 0.9 million parameters", "ResNet-56"
   ),
 }
 

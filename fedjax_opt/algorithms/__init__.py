@@ -9,58 +9,39 @@ by name: `loss_fn`; `client` and `server`, or, where steps are plain ones,
 import functools
 
 from fedjax_opt.algorithms.bvr_l_sgd import (
-  BvrState,
   bvr_l_sgd,
   minibatch_sarah,
 )
 from fedjax_opt.algorithms.centralized import centralized, local, optimum
 from fedjax_opt.algorithms.composite import (
-  FedDualAvgState,
-  FedMidState,
   fed_avg_subgradient,
   fed_dual_avg,
   fed_mid,
 )
 from fedjax_opt.algorithms.diloco import diloco
 from fedjax_opt.algorithms.ditto import ditto
-from fedjax_opt.algorithms.domo import DomoState, domo
-from fedjax_opt.algorithms.fed_avg import FedAvgState, fed_avg
-from fedjax_opt.algorithms.fed_cm import FedCmState, fed_cm
-from fedjax_opt.algorithms.fed_dyn import FedDynState, fed_dyn
-from fedjax_opt.algorithms.fed_exp import FedExpState, fed_exp
+from fedjax_opt.algorithms.domo import domo
+from fedjax_opt.algorithms.fed_avg import fed_avg
+from fedjax_opt.algorithms.fed_cm import fed_cm
+from fedjax_opt.algorithms.fed_dyn import fed_dyn
+from fedjax_opt.algorithms.fed_exp import fed_exp
 from fedjax_opt.algorithms.fed_nova import fed_nova
 from fedjax_opt.algorithms.fed_prox import fed_prox
 from fedjax_opt.algorithms.fed_sam import fed_sam, mo_fed_sam
-from fedjax_opt.algorithms.fed_speed import FedSpeedState, fed_speed
-from fedjax_opt.algorithms.mime_lite import MimeLiteState, mime_lite
+from fedjax_opt.algorithms.fed_speed import fed_speed
+from fedjax_opt.algorithms.mime_lite import mime_lite
 from fedjax_opt.algorithms.moon import moon
 from fedjax_opt.algorithms.personal import (
-  PersonalState,
   fed_bn,
   fed_per,
   fed_rep,
 )
-from fedjax_opt.algorithms.prox_skip import ProxSkipState, prox_skip
-from fedjax_opt.algorithms.scaffold import ScaffoldState, scaffold
-from fedjax_opt.algorithms.sgd import MinibatchState, local_sgd, minibatch_sgd
-from fedjax_opt.registry import AlgorithmChoice, Paths, arguments
+from fedjax_opt.algorithms.prox_skip import prox_skip
+from fedjax_opt.algorithms.scaffold import scaffold
+from fedjax_opt.algorithms.sgd import local_sgd, minibatch_sgd
+from fedjax_opt.registry import AlgorithmChoice, Paths, arguments, register
 
 __all__ = [
-  "ALGORITHMS",
-  "BvrState",
-  "DomoState",
-  "FedAvgState",
-  "FedCmState",
-  "FedDualAvgState",
-  "FedDynState",
-  "FedExpState",
-  "FedMidState",
-  "FedSpeedState",
-  "MimeLiteState",
-  "MinibatchState",
-  "PersonalState",
-  "ProxSkipState",
-  "ScaffoldState",
   "bvr_l_sgd",
   "centralized",
   "diloco",
@@ -107,6 +88,7 @@ _PERSONAL = Paths(
   "output",
   "leaves of the model that stay with their client, such as output or "
   "layers_1,output/kernel: the starts of their paths, between commas",
+  label="personal leaves",
 )
 _no_fusion = functools.partial(domo, beta=None)
 
@@ -132,12 +114,15 @@ _momenta = functools.partial(
 
 ALGORITHMS: dict[str, AlgorithmChoice] = {
   "fed_avg": AlgorithmChoice(
-    fed_avg, "local steps, averaged (McMahan et al., 2017)"
+    fed_avg,
+    "local steps, averaged (McMahan et al., 2017)",
+    label="FedAvg",
   ),
   "fed_prox": AlgorithmChoice(
     fed_prox,
     "local steps held near the server's model (Li et al., 2020)",
     arguments(fed_prox, mu="proximal strength"),
+    label="FedProx",
   ),
   "moon": AlgorithmChoice(
     moon,
@@ -148,53 +133,73 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
       temperature="divides the cosine similarities",
     ),
     takes_features=True,
+    label="MOON",
   ),
   "fed_avg_m": AlgorithmChoice(
-    fed_avg, "FedAvg with server momentum", server_rule="sgdm"
+    fed_avg,
+    "FedAvg with server momentum",
+    server_rule="sgdm",
+    label="FedAvgM",
   ),
   "fed_adam": AlgorithmChoice(
     fed_avg,
     "FedAvg with optax's Adam at the server, bias-corrected; FedOpt's own form "
     "is fed_avg with server fedopt_adam",
     server_rule="adam",
+    label="FedAdam",
   ),
   "fed_yogi": AlgorithmChoice(
     fed_avg,
     "FedAvg with optax's Yogi at the server, bias-corrected; FedOpt's own form "
     "is fed_avg with server fedopt_yogi",
     server_rule="yogi",
+    label="FedYogi",
   ),
   "fed_adagrad": AlgorithmChoice(
     fed_avg,
     "FedAvg with optax's Adagrad at the server; FedOpt's own form is "
     "fed_avg with server fedopt_adagrad",
     server_rule="adagrad",
+    label="FedAdagrad",
   ),
   "fed_mid": _composite(
-    fed_mid, "mirror descent, primal average (Yuan et al., 2021)"
+    fed_mid,
+    "mirror descent, primal average (Yuan et al., 2021)",
+    label="FedMiD",
   ),
   "fed_mid_osp": _composite(
     functools.partial(fed_mid, only_server_prox=True),
     "fed_mid with the regularizer only at the server",
+    label="FedMiD-OSP",
   ),
   "fed_dual_avg": _composite(
-    fed_dual_avg, "dual averaging, dual average (Yuan et al., 2021)"
+    fed_dual_avg,
+    "dual averaging, dual average (Yuan et al., 2021)",
+    label="FedDualAvg",
   ),
   "fed_dual_avg_osp": _composite(
     functools.partial(fed_dual_avg, only_server_prox=True),
     "fed_dual_avg with the regularizer only at the server",
+    label="FedDualAvg-OSP",
   ),
   "fed_avg_subgradient": _composite(
     fed_avg_subgradient,
     "FedAvg with subgradient steps of the regularizer",
     # A constraint has no subgradient where it is violated.
     needs_penalty=True,
+    label="FedAvg (subgradient)",
   ),
   "centralized": _proximal_gradient(
-    centralized, "proximal gradient on all data, one step a round", cohort="all"
+    centralized,
+    "proximal gradient on all data, one step a round",
+    cohort="all",
+    label="Centralized",
   ),
   "local": _proximal_gradient(
-    local, "proximal gradient on one client's data", cohort="first"
+    local,
+    "proximal gradient on one client's data",
+    cohort="first",
+    label="Local",
   ),
   "scaffold": AlgorithmChoice(
     scaffold,
@@ -205,15 +210,21 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     client="plain",
     why_plain="corrects plain steps, not those of another rule",
     server="rate",
+    label="SCAFFOLD",
   ),
-  "local_sgd": _plain(local_sgd, "plain local steps, averaged"),
+  "local_sgd": _plain(
+    local_sgd, "plain local steps, averaged", label="Local SGD"
+  ),
   "minibatch_sgd": _plain(
-    minibatch_sgd, "one step a round on all local batches at once"
+    minibatch_sgd,
+    "one step a round on all local batches at once",
+    label="Minibatch SGD",
   ),
   "minibatch_sarah": _plain(
     minibatch_sarah,
     "minibatch_sgd along a recursive estimate (Nguyen et al., 2017)",
     arguments(minibatch_sarah, large_batch=_LARGE_BATCH),
+    label="Minibatch SARAH",
   ),
   "bvr_l_sgd": _plain(
     bvr_l_sgd,
@@ -225,27 +236,37 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
       practical="only the picked client moves and the last point is returned "
       "(Algorithm 4, not 2)",
     ),
+    label="BVR-L-SGD",
   ),
   "fed_avg_sm": _momenta(
-    functools.partial(_no_fusion, mu_l=None), "momentum at the server", (_MU_S,)
+    functools.partial(_no_fusion, mu_l=None),
+    "momentum at the server",
+    (_MU_S,),
+    label="FedAvgSM",
   ),
   "fed_avg_lm": _momenta(
     functools.partial(_no_fusion, mu_s=None, average_local=True),
     "momentum in the local steps, buffers averaged",
     (_MU_L,),
+    label="FedAvgLM",
   ),
   "fed_avg_lm_z": _momenta(
     functools.partial(_no_fusion, mu_s=None),
     "momentum in the local steps, from zero in each round",
     (_MU_L,),
+    label="FedAvgLM-Z",
   ),
   "fed_avg_slm": _momenta(
     functools.partial(_no_fusion, average_local=True),
     "fed_avg_sm and fed_avg_lm together",
     (_MU_S, _MU_L),
+    label="FedAvgSLM",
   ),
   "fed_avg_slm_z": _momenta(
-    _no_fusion, "fed_avg_sm and fed_avg_lm_z together", (_MU_S, _MU_L)
+    _no_fusion,
+    "fed_avg_sm and fed_avg_lm_z together",
+    (_MU_S, _MU_L),
+    label="FedAvgSLM-Z",
   ),
   "domo": _momenta(
     domo,
@@ -257,11 +278,13 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
       mu_l="momentum of local steps",
       beta="how much of the server's momentum clients take",
     ),
+    label="DOMO",
   ),
   "domo_s": _momenta(
     functools.partial(domo, intra=True),
     "domo with a share of that step in each local step",
     (_MU_S, _MU_L, _BETA),
+    label="DOMO-S",
   ),
   "fed_dyn": AlgorithmChoice(
     fed_dyn,
@@ -273,6 +296,7 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     ),
     default_client="sgd",
     server="none",
+    label="FedDyn",
   ),
   "fed_nova": AlgorithmChoice(
     fed_nova,
@@ -285,6 +309,7 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     ),
     client="plain",
     why_plain="normalizes plain steps; for other rules that is not defined",
+    label="FedNova",
   ),
   "fed_cm": AlgorithmChoice(
     fed_cm,
@@ -297,6 +322,7 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     client="plain",
     why_plain="adds a momentum to plain steps, not to those of another rule",
     server="rate",
+    label="FedCM",
   ),
   "fed_exp": AlgorithmChoice(
     fed_exp,
@@ -308,6 +334,7 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     ),
     default_client="sgd",
     server="none",
+    label="FedExP",
   ),
   "mime_lite": AlgorithmChoice(
     mime_lite,
@@ -317,6 +344,7 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     client="plain",
     why_plain="takes SGD with momentum apart, with a momentum of its own",
     server="none",
+    label="MimeLite",
   ),
   "prox_skip": AlgorithmChoice(
     prox_skip,
@@ -328,12 +356,14 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     rate_may_drop=False,
     server="none",
     cohort="all",
+    label="ProxSkip",
   ),
   "fed_sam": AlgorithmChoice(
     fed_sam,
     "FedAvg along gradients taken uphill, sharpness-aware (Qu et al., 2022)",
     arguments(fed_sam, rho="how far uphill a gradient is taken"),
     default_client="sgd",
+    label="FedSAM",
   ),
   "mo_fed_sam": AlgorithmChoice(
     mo_fed_sam,
@@ -346,6 +376,7 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     client="plain",
     why_plain="adds a momentum to plain steps, not to those of another rule",
     server="rate",
+    label="MoFedSAM",
   ),
   "fed_speed": AlgorithmChoice(
     fed_speed,
@@ -368,6 +399,7 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     client="plain",
     why_plain="corrects plain steps, not those of another rule",
     server="none",
+    label="FedSpeed",
   ),
   "diloco": AlgorithmChoice(
     diloco,
@@ -375,6 +407,7 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     "2023)",
     default_client="adamw",
     default_server="nesterov",
+    label="DiLoCo",
   ),
   "ditto": AlgorithmChoice(
     ditto,
@@ -382,6 +415,7 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     "al., 2021)",
     arguments(ditto, lam="pull of the server's model on clients' own"),
     is_personal=True,
+    label="Ditto",
   ),
   "fed_per": AlgorithmChoice(
     fed_per,
@@ -389,6 +423,7 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     "al., 2019)",
     (_PERSONAL,),
     is_personal=True,
+    label="FedPer",
   ),
   "fed_rep": AlgorithmChoice(
     fed_rep,
@@ -403,11 +438,14 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
       ),
     ),
     is_personal=True,
+    label="FedRep",
   ),
   "fed_bn": AlgorithmChoice(
     fed_bn,
     "FedAvg of all but batch normalization, which stays with its client (Li "
     "et al., 2021)",
     is_personal=True,
+    label="FedBN",
   ),
 }
+register(ALGORITHMS)

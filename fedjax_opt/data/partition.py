@@ -42,7 +42,7 @@ from fedjax_opt.data.partition_schemes import (
   size_range,
   size_skew,
 )
-from fedjax_opt.registry import PartitionChoice, check_belongs, owners
+from fedjax_opt.registry import PartitionChoice, check_belongs, owners, register
 
 __all__ = [
   "SCHEMES",
@@ -59,16 +59,20 @@ __all__ = [
 ]
 
 SCHEMES: dict[str, PartitionChoice] = {
-  "iid": PartitionChoice(iid, "all examples dealt at random, equal sizes"),
+  "iid": PartitionChoice(
+    iid, "all examples dealt at random, equal sizes", label="IID"
+  ),
   "dirichlet": PartitionChoice(
     dirichlet,
     "label mixture Dirichlet(alpha) per client, drawn with replacement",
     (ALPHA, EXAMPLES_PER_CLIENT, TAIL_CUT),
+    label="Dirichlet",
   ),
   "dirichlet_disjoint": PartitionChoice(
     dirichlet_disjoint,
     "each class cut by Dirichlet(alpha) over clients, no example repeated",
     (ALPHA,),
+    label="disjoint Dirichlet",
   ),
   "similarity": PartitionChoice(
     similarity,
@@ -79,6 +83,7 @@ SCHEMES: dict[str, PartitionChoice] = {
     class_q,
     "one client per class, holding a fraction of that class",
     (CLASS_FRACTION,),
+    label="class fractions",
   ),
   "shards": PartitionChoice(
     shards,
@@ -89,9 +94,13 @@ SCHEMES: dict[str, PartitionChoice] = {
     size_skew, "iid labels, log-normal sizes", (SIZE_SIGMA,)
   ),
   "natural": PartitionChoice(
-    natural, "the client ids that come with the data", takes_ids=True
+    natural,
+    "the client ids that come with the data",
+    takes_ids=True,
+    label="natural clients",
   ),
 }
+register(SCHEMES)
 
 
 def split(

@@ -43,7 +43,11 @@ SHARDS_PER_CLIENT = Hyperparameter(
   "shards_per_client", 2, "blocks per client", "[1, inf)"
 )
 SIZE_SIGMA = Hyperparameter(
-  "size_sigma", 1.0, "spread of the log of the sizes", "[0, inf)"
+  "size_sigma",
+  1.0,
+  "spread of the log of the sizes",
+  "[0, inf)",
+  label="σ of log sizes",
 )
 
 

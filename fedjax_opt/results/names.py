@@ -2,103 +2,25 @@
 
 Files and flags have identifiers, such as `fed_avg`, `client_lr` and
 `test_accuracy`. Pictures, tables and reports say 'FedAvg', 'client learning
-rate' and 'Test accuracy (%)'. An identifier that is in no table becomes plain
-words.
+rate' and 'Test accuracy (%)'. The names of choices are the labels of their
+entries in the registries; an identifier without one becomes plain words.
 """
 
 from typing import Any
 
 import numpy as np
 
+from fedjax_opt.registry import label_of_choice, label_of_hyperparameter
 from fedjax_opt.results.history import is_fraction
 
-_ALGORITHMS = {
-  "fed_avg": "FedAvg",
-  "fed_prox": "FedProx",
-  "moon": "MOON",
-  "fed_avg_m": "FedAvgM",
-  "fed_adam": "FedAdam",
-  "fed_yogi": "FedYogi",
-  "fed_adagrad": "FedAdagrad",
-  "fed_mid": "FedMiD",
-  "fed_mid_osp": "FedMiD-OSP",
-  "fed_dual_avg": "FedDualAvg",
-  "fed_dual_avg_osp": "FedDualAvg-OSP",
-  "fed_avg_subgradient": "FedAvg (subgradient)",
-  "centralized": "Centralized",
-  "local": "Local",
-  "scaffold": "SCAFFOLD",
-  "local_sgd": "Local SGD",
-  "minibatch_sgd": "Minibatch SGD",
-  "minibatch_sarah": "Minibatch SARAH",
-  "bvr_l_sgd": "BVR-L-SGD",
-  "fed_avg_sm": "FedAvgSM",
-  "fed_avg_lm": "FedAvgLM",
-  "fed_avg_lm_z": "FedAvgLM-Z",
-  "fed_avg_slm": "FedAvgSLM",
-  "fed_avg_slm_z": "FedAvgSLM-Z",
-  "domo": "DOMO",
-  "domo_s": "DOMO-S",
-  "fed_dyn": "FedDyn",
-  "fed_nova": "FedNova",
-  "fed_cm": "FedCM",
-  "fed_exp": "FedExP",
-  "mime_lite": "MimeLite",
-  "prox_skip": "ProxSkip",
-  "fed_sam": "FedSAM",
-  "mo_fed_sam": "MoFedSAM",
-  "fed_speed": "FedSpeed",
-  "diloco": "DiLoCo",
-  "ditto": "Ditto",
-  "fed_per": "FedPer",
-  "fed_rep": "FedRep",
-  "fed_bn": "FedBN",
-}
-_RULES = {
-  "sgd": "SGD",
-  "sgdm": "SGDM",
-  "nesterov": "Nesterov",
-  "adam": "Adam",
-  "adamw": "AdamW",
-  "adagrad": "Adagrad",
-  "yogi": "Yogi",
-  "sps": "SPS",
-  "delta_sgd": "Δ-SGD",
-  "fedopt_adam": "Adam (FedOpt)",
-  "fedopt_yogi": "Yogi (FedOpt)",
-  "fedopt_adagrad": "Adagrad (FedOpt)",
-}
-_PARTITIONS = {
-  "iid": "IID",
-  "dirichlet": "Dirichlet",
-  "dirichlet_disjoint": "disjoint Dirichlet",
-  "similarity": "similarity",
-  "class_q": "class fractions",
-  "shards": "shards",
-  "size_skew": "size skew",
-  "natural": "natural clients",
-}
-_REGULARIZERS = {
-  "l1": "L1 norm",
-  "squared_l2": "squared L2 norm",
-  "nuclear": "nuclear norm",
-  "group_lasso": "group lasso",
-  "l1_ball": "L1 ball",
-  "l2_ball": "L2 ball",
-  "non_negative": "non-negative",
-}
-_HYPERPARAMETERS = {
-  "all_duals": "all duals",
+# What flags and hyperparameters, or parts of their names, are called, where
+# their entry of a registry has no label for them.
+_WORDS = {
   "alpha": "α",
   "b1": "β₁",
   "b2": "β₂",
   "beta": "β",
-  "c": "c",
-  "class_fraction": "class fraction",
   "client_decay": "decay of the clients' rate",
-  "client_dropout": "client dropout",
-  "max_update_norm": "largest update",
-  "client_milestones": "client milestones",
   "cohort_size": "clients per round",
   "delta": "δ",
   "dp_max_norm": "clipping norm",
@@ -106,69 +28,26 @@ _HYPERPARAMETERS = {
   "eps": "ε",
   "eta_0": "η₀",
   "exact_control": "exact control variates",
-  "examples_per_client": "examples per client",
   "f_min": "lower bound of the loss",
   "gamma": "γ",
-  "initial_accumulator": "initial accumulator",
   "l2": "L2 strength",
   "lam": "λ",
-  "large_batch": "large batch",
   "learning_rate": "learning rate",
   "lr": "learning rate",
   "max_step": "largest step size",
-  "momentum": "momentum",
+  "max_update_norm": "largest update",
   "mu": "μ",
   "mu_l": "μₗ",
   "mu_s": "μₛ",
   "normalized": "normalized ascent",
   "num_clients": "number of clients",
-  "p": "p",
-  "personal": "personal leaves",
   "practical": "practical form",
-  "radius": "radius",
   "reuse_gradients": "reused gradients",
-  "independent_dropout": "independent dropout",
   "rho": "ρ",
-  "shards_per_client": "shards per client",
   "shared_steps": "share of steps of shared leaves",
-  "size_sigma": "σ of log sizes",
-  "strength": "regularization strength",
-  "tail_cut": "tail cut",
-  "temperature": "temperature",
   "theta_0": "θ₀",
-  "weight_decay": "weight decay",
   "zeta": "ζ",
 }
-# Parts of tasks' names, beside the words of the tables above.
-_WORDS = {
-  "agnews": "AG News",
-  "cifar10": "CIFAR-10",
-  "cifar100": "CIFAR-100",
-  "cnn": "CNN",
-  "dbpedia": "DBpedia",
-  "distilbert": "DistilBERT",
-  "femnist10": "FEMNIST (10 classes)",
-  "femnist62": "FEMNIST (62 classes)",
-  "fmnist": "Fashion-MNIST",
-  "fmri": "fMRI",
-  "lasso": "LASSO",
-  "lstm": "LSTM",
-  "mlp": "MLP",
-  "mnist": "MNIST",
-  "nonconvex": "non-convex",
-  "npz": "NPZ",
-  "relu": "ReLU",
-  "resnet18": "ResNet-18",
-  "resnet20": "ResNet-20",
-  "resnet50": "ResNet-50",
-  "resnet56": "ResNet-56",
-  "shakespeare": "Shakespeare",
-  "svhn": "SVHN",
-  "vgg16": "VGG-16",
-}
-_NAMES = (
-  _WORDS | _HYPERPARAMETERS | _PARTITIONS | _REGULARIZERS | _RULES | _ALGORITHMS
-)
 # Metrics with the unit, where it is another than their own name suggests.
 _METRICS = {
   "train_loss": "Training loss",
@@ -197,14 +76,20 @@ def name_of(identifier: str) -> str:
       task's name.
 
   Returns:
-    'FedAvg', 'Δ-SGD', 'Dirichlet', 'client learning rate'. An identifier that
-    has no entry of its own: its words, each by its own entry if it has one.
+    'FedAvg', 'Δ-SGD', 'Dirichlet', 'client learning rate': the label of the
+    registry's entry. An identifier that has none: its words.
   """
-  if identifier in _NAMES:
-    return _NAMES[identifier]
-  # Not of choices: the steps of `local_steps` are not those of 'Local'.
-  words = _WORDS | _HYPERPARAMETERS
-  return " ".join(words.get(word, word) for word in identifier.split("_"))
+  label = label_of_choice(identifier) or _of_hyperparameter(identifier)
+  if label is not None:
+    return label
+  side, _, rest = identifier.partition("_")
+  if side in ("client", "server") and (label := _of_hyperparameter(rest)):
+    return f"{side} {label}"
+  return " ".join(_WORDS.get(word, word) for word in identifier.split("_"))
+
+
+def _of_hyperparameter(name: str) -> str | None:
+  return _WORDS.get(name) or label_of_hyperparameter(name)
 
 
 def shown_name(label: str) -> str:

@@ -9,32 +9,25 @@ DiLoCo's. The others have the default of the clients, as the paper ran Adam.
 
 import optax
 
-from fedjax_opt.registry import Hyperparameter, RuleChoice, arguments
-from fedjax_opt.rules.delta_sgd import DeltaSgdState, delta_sgd
+from fedjax_opt.registry import Hyperparameter, RuleChoice, arguments, register
+from fedjax_opt.rules.delta_sgd import delta_sgd
 from fedjax_opt.rules.fedopt import (
-  FedOptState,
   fedopt_adagrad,
   fedopt_adam,
   fedopt_yogi,
 )
 from fedjax_opt.rules.mirror import (
-  DualAveragingState,
   dual_averaging,
   mirror_step,
   subgradient_step,
 )
 from fedjax_opt.rules.momentum_fusion import momentum_fusion
 from fedjax_opt.rules.polyak import sps
-from fedjax_opt.rules.sarah import SarahState, sarah
+from fedjax_opt.rules.sarah import sarah
 from fedjax_opt.rules.schedules import step_decay
 from fedjax_opt.rules.sharpness import sharpness_aware
 
 __all__ = [
-  "RULES",
-  "DeltaSgdState",
-  "DualAveragingState",
-  "FedOptState",
-  "SarahState",
   "delta_sgd",
   "dual_averaging",
   "fedopt_adagrad",
@@ -92,6 +85,7 @@ RULES: dict[str, RuleChoice] = {
     (_rate(0.1),),
     is_plain=True,
     server_learning_rate=1.0,
+    label="SGD",
   ),
   "sgdm": RuleChoice(
     _sgdm,
@@ -101,6 +95,7 @@ RULES: dict[str, RuleChoice] = {
       Hyperparameter("momentum", 0.9, "decay of the momentum", "[0, 1)"),
     ),
     server_learning_rate=1.0,
+    label="SGDM",
   ),
   "nesterov": RuleChoice(
     _nesterov,
@@ -110,11 +105,13 @@ RULES: dict[str, RuleChoice] = {
       Hyperparameter("momentum", 0.9, "decay of the momentum", "[0, 1)"),
     ),
     server_learning_rate=0.7,
+    label="Nesterov",
   ),
   "adam": RuleChoice(
     optax.adam,
     "Adam, bias-corrected (Kingma and Ba, 2015)",
     (_rate(0.001), _B1, _B2, _eps(1e-8)),
+    label="Adam",
   ),
   "adamw": RuleChoice(
     _adamw,
@@ -128,6 +125,7 @@ RULES: dict[str, RuleChoice] = {
         "weight_decay", 0.1, "decay of the weights, times the rate", "[0, inf)"
       ),
     ),
+    label="AdamW",
   ),
   "adagrad": RuleChoice(
     _adagrad,
@@ -140,11 +138,13 @@ RULES: dict[str, RuleChoice] = {
       _eps(1e-10),
     ),
     server_learning_rate=0.1,
+    label="Adagrad",
   ),
   "yogi": RuleChoice(
     _yogi,
     "Yogi, bias-corrected, moments from 1e-6 (optax's form)",
     (_rate(0.01), _B1, _B2, _eps(1e-3)),
+    label="Yogi",
   ),
   "sps": RuleChoice(
     sps,
@@ -156,6 +156,7 @@ RULES: dict[str, RuleChoice] = {
       max_step="largest step size",
     ),
     fits_server=False,
+    label="SPS",
   ),
   "delta_sgd": RuleChoice(
     delta_sgd,
@@ -186,20 +187,25 @@ RULES: dict[str, RuleChoice] = {
       "independent_dropout",
     ),
     traced=("step_size", "smoothness_step", "growth_step"),
+    label="Δ-SGD",
   ),
   "fedopt_adam": RuleChoice(
     fedopt_adam,
     "FedAdam's own step, no bias correction (Reddi et al., 2021)",
     (_rate(0.01), _B1, _FEDOPT_B2, _TAU),
+    label="Adam (FedOpt)",
   ),
   "fedopt_yogi": RuleChoice(
     fedopt_yogi,
     "FedYogi's own step, no bias correction (Reddi et al., 2021)",
     (_rate(0.01), _B1, _FEDOPT_B2, _TAU),
+    label="Yogi (FedOpt)",
   ),
   "fedopt_adagrad": RuleChoice(
     fedopt_adagrad,
     "FedAdagrad's own step (Reddi et al., 2021)",
     (_rate(0.01), _B1._replace(default=0.0), _TAU),
+    label="Adagrad (FedOpt)",
   ),
 }
+register(RULES)

@@ -3,7 +3,7 @@
 `UPLOADS` names them for the command line.
 """
 
-from fedjax_opt.registry import Choice, Hyperparameter
+from fedjax_opt.registry import Choice, Hyperparameter, register
 from fedjax_opt.transforms.compressors import (
   clip_by_norm,
   error_feedback,
@@ -31,8 +31,12 @@ _FRACTION = Hyperparameter(
 )
 
 UPLOADS: dict[str, Choice] = {
-  "top_k": Choice(top_k, "the entries of largest magnitude", (_FRACTION,)),
-  "random_k": Choice(random_k, "entries drawn at random", (_FRACTION,)),
+  "top_k": Choice(
+    top_k, "the entries of largest magnitude", (_FRACTION,), label="top-k"
+  ),
+  "random_k": Choice(
+    random_k, "entries drawn at random", (_FRACTION,), label="random-k"
+  ),
   "sign": Choice(sign, "signs and the mean magnitude, a bit an entry"),
   "quantize": Choice(
     quantize,
@@ -48,3 +52,4 @@ UPLOADS: dict[str, Choice] = {
     ),
   ),
 }
+register(UPLOADS)

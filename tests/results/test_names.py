@@ -1,33 +1,35 @@
 """Names for people: every choice has one, all else becomes plain words."""
 
+import collections
+
 import pytest
 
+from experiments.spec.kinds import KINDS
 from experiments.tasks import TASKS
-from fedjax_opt.algorithms import ALGORITHMS
-from fedjax_opt.data.partition import SCHEMES
-from fedjax_opt.prox.registry import REGULARIZERS
 from fedjax_opt.results import names
-from fedjax_opt.rules import RULES
-
-REGISTRIES = (
-  (ALGORITHMS, names._ALGORITHMS),
-  (RULES, names._RULES),
-  (SCHEMES, names._PARTITIONS),
-  (REGULARIZERS, names._REGULARIZERS),
-)
 
 
-@pytest.mark.parametrize(("registry", "table"), REGISTRIES)
-def test_every_choice_has_a_name_and_no_other_has(registry, table):
-  assert set(table) == set(registry)
-  for identifier, shown in table.items():
-    assert names.name_of(identifier) == shown
-    assert "_" not in shown
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_choice_has_a_name_of_its_own(kind):
+  entries = KINDS[kind].entries
+  for name, choice in entries.items():
+    assert names.name_of(name) == choice.label or choice.label is None
+    assert "_" not in names.name_of(name)
+  labels = collections.Counter(map(names.name_of, entries))
+  assert set(labels.values()) == {1}
 
 
-def test_no_two_choices_of_a_registry_have_the_same_name():
-  for _, table in REGISTRIES:
-    assert len(set(table.values())) == len(table)
+def test_a_label_says_more_than_plain_words():
+  for kind in KINDS.values():
+    for name, choice in kind.entries.items():
+      if kind.flag != "task":  # Those of tasks are put together.
+        assert choice.label != name.replace("_", " ")
+
+
+def test_algorithms_and_rules_have_labels():
+  for kind in ("algorithm", "client"):
+    for choice in KINDS[kind].entries.values():
+      assert choice.label
 
 
 def test_every_word_of_a_task_has_a_name():
@@ -40,16 +42,6 @@ def test_every_word_of_a_task_has_a_name():
   assert names.name_of("agnews_distilbert") == "AG News DistilBERT"
 
 
-def test_every_hyperparameter_has_a_name():
-  found = {
-    parameter.name
-    for registry, _ in REGISTRIES
-    for choice in registry.values()
-    for parameter in choice.hyperparameters
-  }
-  assert found <= set(names._NAMES)
-
-
 @pytest.mark.parametrize(
   ("identifier", "shown"),
   [
@@ -57,6 +49,10 @@ def test_every_hyperparameter_has_a_name():
     ("delta_sgd", "Δ-SGD"),
     ("client_lr", "client learning rate"),
     ("server_b1", "server β₁"),
+    ("client_max_step", "client largest step size"),
+    ("strength", "regularization strength"),
+    ("fault_strength", "fault strength"),
+    ("top_k", "top-k"),
     ("local_steps", "local steps"),
     ("cohort_size", "clients per round"),
     ("mnist_cnn", "MNIST CNN"),

@@ -263,7 +263,7 @@ def _clients(drawn: Drawn) -> list[Picture]:
       continue
     first = next(iter(next(iter(panels.values())).values()))
     caption = [
-      f"How the accuracy of the {name_of(kind)} model is spread over the "
+      f"How the accuracy of the {kind} model is spread over the "
       "clients, each measured on examples of its own that it held out"
       f"{drawing.panels_text(panels)}: {first.size} clients, of the first seed "
       "of the report.",
@@ -274,7 +274,7 @@ def _clients(drawn: Drawn) -> list[Picture]:
     pictures.append(
       drawn.picture(
         f"clients_{kind}",
-        f"How even is the {name_of(kind)} model over the clients?",
+        f"How even is the {kind} model over the clients?",
         caption,
         plots.client_distribution,
         panels,

@@ -1,0 +1,93 @@
+"""Fills the tables of methods.md from the registries.
+
+  PYTHONPATH=. python docs/methods_tables.py
+
+The site fills them again when it is built.
+"""
+
+import pathlib
+import re
+from collections.abc import Callable, Mapping
+
+from experiments import tasks
+from experiments.command_line.pages import source_of
+from experiments.spec import kinds
+from experiments.spec.kinds import Kind, shown_default
+from experiments.tasks import images
+from fedjax_opt.registry import Choice
+from fedjax_opt.results.names import name_of
+
+PAGE = pathlib.Path(__file__).parent / "methods.md"
+_WORDS = "| name | called | what |\n|---|---|---|\n"
+_HEAD = """\
+| name | called | what | flags, with defaults | source |
+|---|---|---|---|---|
+"""
+# The end of a help that the source says again: authors and year.
+_CITATION = re.compile(r" \((\w+)[^()]*\d{4}\)$")
+
+
+def _of(kind: Kind) -> Callable[[], str]:
+  return lambda: _table(kind, kind.entries)
+
+
+# title -> its rows; made when asked, as registries get other entries.
+TABLES: dict[str, Callable[[], str]] = {
+  "algorithms": _of(kinds.ALGORITHM),
+  "rules": _of(kinds.CLIENT),
+  "uploads": _of(kinds.UPLOAD),
+  "aggregators": _of(kinds.AGGREGATOR),
+  "faults": _of(kinds.FAULT),
+  "privacy": _of(kinds.PRIVACY),
+  "regularizers": _of(kinds.REGULARIZER),
+  "partitions": _of(kinds.PARTITION),
+  "samplers": _of(kinds.SAMPLER),
+  "data sets": lambda: (
+    _WORDS
+    + "".join(
+      f"| `{name}` | {each.label or each.help} | {each.help} |\n"
+      for name, each in images.DATASETS.items()
+    )
+  ),
+  "models": lambda: (
+    _WORDS
+    + "".join(
+      f"| `{name}` | {each.label} | {each.help} |\n"
+      for name, each in images.MODELS.items()
+    )
+  ),
+  "tasks": lambda: _table(kinds.TASK, tasks.by_own_name()),
+}
+
+
+def _table(kind: Kind, entries: Mapping[str, Choice]) -> str:
+  return _HEAD + "".join(
+    _row(kind, name, each) for name, each in entries.items()
+  )
+
+
+def _row(kind: Kind, name: str, choice: Choice) -> str:
+  source = source_of(choice)
+  what, cited = choice.help, _CITATION.search(choice.help)
+  if cited and cited[1] in source:
+    what = what[: cited.start()]
+  flags = [
+    f"`--{flag}` {shown_default(parameter.default)}".strip()
+    for flag, parameter in kind.parameters(name).items()
+  ]
+  cells = (name_of(name), what, ", ".join(flags), source.removesuffix("."))
+  shown = " | ".join(cell.replace("|", r"\|") for cell in cells)
+  return f"| `{name}` | {shown} |\n"
+
+
+def filled(text: str) -> str:
+  """The page with each table between its two marks made anew."""
+  for title, table in TABLES.items():
+    begin, end = f"<!-- {title} -->\n", f"<!-- end of {title} -->"
+    before, _, rest = text.partition(begin)
+    text = f"{before}{begin}\n{table()}\n{end}{rest.partition(end)[2]}"
+  return text
+
+
+if __name__ == "__main__":
+  PAGE.write_text(filled(PAGE.read_text()))

@@ -1,0 +1,267 @@
+"""An entry of a registry is all that a new choice needs.
+
+Each is defined here, in one function, and added to its registry in one line.
+"""
+
+import importlib.util
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fedjax_opt as fo
+from experiments import compare
+from experiments.command_line import pages
+from experiments.spec import spec
+from experiments.studies import plan, request
+from experiments.tasks import TASKS, TaskChoice, classification
+from fedjax_opt.algorithms import ALGORITHMS
+from fedjax_opt.data.partition import SCHEMES
+from fedjax_opt.registry import (
+  AlgorithmChoice,
+  Hyperparameter,
+  PartitionChoice,
+  RuleChoice,
+)
+from fedjax_opt.results.names import name_of
+from fedjax_opt.rules import RULES
+from fedjax_opt.study.words import condition_label
+from tests.experiments.commands import call
+
+_FILE = pathlib.Path(__file__).parents[1] / "docs" / "methods_tables.py"
+_SPEC = importlib.util.spec_from_file_location("methods_tables", _FILE)
+tables = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(tables)
+
+
+def damped(learning_rate, kappa):
+  """Gradient descent with steps of bounded length.
+
+  References:
+    Nobody, 1999, Algorithm 3.
+  """
+  step = lambda grads: learning_rate / (kappa + optax.tree.norm(grads))
+  return optax.stateless(
+    lambda grads, params: optax.tree.scale(-step(grads), grads)
+  )
+
+
+def half_way(loss_fn, client, pull):
+  """The server goes a part of the way to the mean of the clients."""
+
+  def round(params, cohort):
+    def one_client(worker, params):
+      return optax.tree.sub(worker.descend(loss_fn, client, params), params)
+
+    reply = cohort.mean(one_client, broadcast=params)
+    return optax.tree.add_scale(params, pull, reply.value), reply
+
+  return fo.Algorithm(
+    init=lambda params, num_clients: params,
+    round=round,
+    params=lambda params: params,
+  )
+
+
+def every_nth(labels, num_clients, seed=0, first=0):
+  """Deals the examples as they come."""
+  return [
+    np.arange((first + i) % num_clients, len(labels), num_clients)
+    for i in range(num_clients)
+  ]
+
+
+def blobs(spread):
+  """Two classes of points, logistic regression."""
+  rng = np.random.default_rng(0)
+  y = np.arange(80) % 2
+  x = rng.normal(size=(80, 3)) * spread + 2 * y[:, None]
+  examples = {"x": x.astype(np.float32), "y": y}
+
+  def apply(params, batch, rng, **options):
+    return batch["x"] @ params["w"] + params["b"]
+
+  init = lambda key: {
+    "w": 0.1 * jax.random.normal(key, (3, 2)),
+    "b": jnp.zeros(2),
+  }
+  train = {k: v[:60] for k, v in examples.items()}
+  test = {k: v[60:] for k, v in examples.items()}
+  return classification.task(apply, init, train, test, num_classes=2)
+
+
+# kind of choice -> registry, name, entry, the flag of its hyperparameter.
+ADDED = {
+  "client": (
+    RULES,
+    "damped_sgd",
+    RuleChoice(
+      damped,
+      "steps of bounded length (Nobody, 1999)",
+      (
+        Hyperparameter("learning_rate", 0.1, "step size", "[0, inf)"),
+        Hyperparameter("kappa", 0.5, "damps steps", "(0, inf)", label="κ"),
+      ),
+      label="DampedSGD",
+    ),
+    "client_kappa",
+  ),
+  "algorithm": (
+    ALGORITHMS,
+    "half_way",
+    AlgorithmChoice(
+      half_way,
+      "a part of the way to the mean",
+      (Hyperparameter("pull", 0.5, "which part", "(0, 1]", label="ψ"),),
+      server="none",
+      label="HalfWay",
+    ),
+    "pull",
+  ),
+  "partition": (
+    SCHEMES,
+    "every_nth",
+    PartitionChoice(
+      every_nth,
+      "dealt as they come",
+      (
+        Hyperparameter("first", 0, "who begins", "[0, inf)", label="the first"),
+      ),
+      label="every n-th",
+    ),
+    "first",
+  ),
+  "task": (
+    TASKS,
+    "two_blobs",
+    TaskChoice(
+      blobs,
+      "points around two centres",
+      (Hyperparameter("spread", 1.0, "deviation", "(0, inf)", label="σ"),),
+      takes=(),
+      is_convex=True,
+      label="Two Blobs",
+    ),
+    "spread",
+  ),
+}
+# What pages and tables call the kinds.
+KINDS = {
+  "client": "client rules",
+  "algorithm": "algorithms",
+  "partition": "partitions",
+  "task": "tasks",
+}
+FLAGS = [f"--{kind}={name}" for kind, (_, name, _, _) in ADDED.items()]
+TINY = [
+  "--rounds=2", "--num_clients=4", "--cohort_size=2", "--batch_size=5",
+  "--local_steps=2", "--noprogress",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def add(monkeypatch):
+  for registry, name, choice, _ in ADDED.values():
+    monkeypatch.setitem(registry, name, choice)
+
+
+def answer(capsys, *arguments):
+  with pytest.raises(SystemExit) as stop:
+    call(*arguments)
+  assert not stop.value.code
+  return " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("kind", ADDED)
+def test_it_is_in_the_help(kind, capsys):
+  _, name, choice, flag = ADDED[kind]
+  whole = answer(capsys, "--help")
+  assert f" {name} {choice.help} " in whole
+  assert f" --{flag} " in whole
+  page = answer(capsys, f"--help={name}")
+  assert page.startswith(f"{name} (")
+  assert f"--{flag} " in page
+  assert pages.example(KINDS[kind], name) in page
+  parameter = answer(capsys, f"--help={flag}")
+  assert choice.hyperparameters[-1].help in parameter.lower()
+  assert f" {name} {choice.help}" in answer(capsys, "--list")
+
+
+def test_a_misspelled_name_is_answered(capsys):
+  assert call("--algorithm=half_wax") == 1
+  assert "did you mean half_way?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ADDED)
+def test_people_see_its_label(kind):
+  _, name, choice, flag = ADDED[kind]
+  assert name_of(name) == choice.label
+  side = "client " if kind == "client" else ""
+  assert name_of(flag) == side + choice.hyperparameters[-1].label
+
+
+@pytest.mark.parametrize("kind", ADDED)
+def test_the_tables_of_the_site_have_it(kind):
+  _, name, choice, flag = ADDED[kind]
+  title = KINDS[kind].removeprefix("client ")
+  page = tables.filled(tables.PAGE.read_text())
+  table = page.split(f"<!-- {title} -->")[1].split("<!--")[0]
+  (line,) = [x for x in table.splitlines() if x.startswith(f"| `{name}` |")]
+  for part in (choice.label, f"`--{flag}`", choice.help.partition(" (")[0]):
+    assert part in line
+
+
+def test_it_runs(tmp_path):
+  others = ["--pull=0.5,1", "--spread=0.5", "--first=1", "--client_kappa=1"]
+  assert call(*FLAGS, *TINY, *others, f"--output_dir={tmp_path}") == 0
+  summary = json.loads((tmp_path / "summary.json").read_text())
+  given = [point["hyperparameters"] for point in summary["points"]]
+  assert [point["pull"] for point in given] == [0.5, 1.0]
+  assert {point["status"] for point in summary["points"]} == {"ok"}
+
+
+def test_a_comparison_calls_it_by_its_label():
+  methods = ["half_way client=damped_sgd", "fed_avg client=sgd"]
+  conditions = ["--task=two_blobs", "--partition=every_nth", "--spread=0.5,1"]
+  asked = request.parse(
+    ["", *(f"--method={each}" for each in methods), *conditions, *TINY], ""
+  )
+  cells = plan.plan(asked)
+  assert [(c.method, condition_label(c.condition)) for c in cells] == [
+    ("HalfWay, DampedSGD", "σ = 0.5"),
+    ("HalfWay, DampedSGD", "σ = 1"),
+    ("FedAvg, SGD", "σ = 0.5"),
+    ("FedAvg, SGD", "σ = 1"),
+  ]
+  assert compare._title(asked) == "Study: Two Blobs"
+  shared = compare._about(asked, cells)
+  assert (shared["task"], shared["partition"]) == ("Two Blobs", "every n-th")
+
+
+def test_its_hyperparameters_are_conditions_where_the_kind_says_so():
+  conditions = spec.conditions()
+  assert {"first", "spread"} <= set(conditions)
+  assert not {"pull", "client_kappa"} & set(conditions)
+
+
+def test_a_method_cannot_have_another_task(capsys):
+  methods = ["--method=half_way client=sgd spread=2", "--method=fed_avg"]
+  assert call(*methods, "--task=two_blobs", program=compare) == 1
+  assert "spread=2: must be the same for all methods" in capsys.readouterr().err
+
+
+def test_a_plan_has_its_label():
+  given = [
+    {"algorithm": "half_way", "client": "damped_sgd"},
+    {"algorithm": "half_way", "client": "sgd", "pull": "0.1"},
+    {"algorithm": "half_way", "client": "sgd", "pull": "0.2"},
+  ]
+  assert plan.labels_of(given) == [
+    "HalfWay, DampedSGD",
+    "HalfWay, SGD (ψ 0.1)",
+    "HalfWay, SGD (ψ 0.2)",
+  ]
