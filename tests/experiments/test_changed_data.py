@@ -129,7 +129,7 @@ def test_a_study_has_no_cells_of_other_data(
   flag = write("x", -1)
   error = refused(*shared, flag, new, tuned, program=compare)
   assert re.fullmatch(
-    r"'.*/tuning' holds a run with other data \(train examples, validation\); "
+    r"'.*-2x1-\w+' holds a run with other data \(train examples, validation\); "
     "give what that run had, or another folder",
     error,
   )
