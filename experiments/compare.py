@@ -37,10 +37,10 @@ Flags of a study, beside those of a run:
   --title=TEXT         Title of the report.
 
 The folder holds report.html with all pictures and tables, table.md, table.tex,
-table.csv, pictures/, and in runs/ a folder for each run. Its name has a few words,
-such as digits-fed_avg-sgd-alpha=0.1-6x5 for six settings with five seeds, and a
-digest of all on which the results depend, so that a new label or title runs
-nothing again.
+table.csv, pictures/, and in runs/ a folder for each run. Its name has a few
+words, such as digits-fed_avg-sgd-alpha=0.1-6x5 for six settings with five
+seeds, and a digest of all on which the results depend: a new label or title
+runs nothing again.
 
 Exit status: 0; 1 for bad input, if a run failed or if every method diverged;
 128 + n if signal n ended it, 130 for Ctrl-C.
