@@ -123,7 +123,11 @@ class Results:
       print(f"ended by {stopped_by} after {asked}")
     for line in per_client.lines(job, of_clients, point):
       print(line)
-    points = len(job.points)
+    self._print_end(result, rate)
+
+  def _print_end(self, result: Result, rate: float) -> None:
+    """Prints what the run took, and where its files are."""
+    job, points = self._job, len(self._job.points)
     of_grid = f" x {points} grid points" if points > 1 else ""
     print(
       f"{result.rounds} rounds{of_grid} in {result.run_seconds:.1f} s "
@@ -134,7 +138,7 @@ class Results:
     for line in npz.notes(job.task, job.spec.data_file, share):
       print(line)
     print(self._writer.closing_line())
-    if history.rounds:
+    if self._history.rounds:
       print(f"picture: {job.output_dir / 'curves.png'}")
 
 
