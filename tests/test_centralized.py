@@ -163,7 +163,7 @@ class TestOptimum:
 
   def test_bad_input(self):
     loss_fn, data = least_squares(np.eye(2), np.ones(2))
-    with pytest.raises(ValueError, match=r"tolerance=0: must be above 0"):
+    with pytest.raises(ValueError, match=r"tolerance=0: must be in \(0, inf\)"):
       optimum(loss_fn, prox.l1(0.1), np.zeros(2), data, 0.0)
     with pytest.raises(ValueError, match=r"psi=3: must be a regularizer"):
       optimum(loss_fn, 3, np.zeros(2), data)
