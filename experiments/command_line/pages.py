@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from experiments import tasks
 from experiments.command_line import layout
 from experiments.command_line.flags import defined
-from experiments.spec import kinds, methods
+from experiments.spec import kinds
+from experiments.spec import method as of_method
 from experiments.spec.kinds import Kind, describe, shown_default
 from experiments.spec.spec import algorithms as _algorithms
 from experiments.tasks import images
@@ -39,7 +40,7 @@ class _Page(NamedTuple):
 def _algorithm(name: str) -> _Page:
   choice = kinds.ALGORITHM.registry[name]
   flags = dict(kinds.ALGORITHM.parameters(name))
-  fits = {"client": f"any rule; default {methods.default_client(choice)}"}
+  fits = {"client": f"any rule; default {of_method.default_client(choice)}"}
   if choice.client == "plain":
     flags |= kinds.CLIENT.parameters("sgd")
     fits["client"] = f"sgd only: it {choice.why_plain}"

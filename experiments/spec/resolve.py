@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from experiments.spec import clients, methods
+from experiments.spec import clients
+from experiments.spec import method as of_method
 from experiments.spec.kinds import (
   AGGREGATOR,
   FAULT,
@@ -54,7 +55,7 @@ def resolve(given: Given, on_disk: Population | None = None) -> Spec:
     given = clients.with_validation_of(given, on_disk)
   task_choice = task(given)
   choice = task_choice.choice
-  method = methods.resolve(given, choice)
+  method = of_method.resolve(given, choice)
   has_clients = choice.brings_clients(given["data_file"])
   plain = {
     name: given[name] for name, flag in FLAGS.items() if flag.choice is None
@@ -63,7 +64,7 @@ def resolve(given: Given, on_disk: Population | None = None) -> Spec:
   plain |= selection(given, choice)
   plain |= messages(given, method["algorithm"])
   sampler_choice = sampler(given)
-  plain["seed"] = methods.seeds(given)
+  plain["seed"] = of_method.seeds(given)
   defaults: dict[str, Any] = {
     "batch_size": BATCH_SIZE_OF_CLIENTS if has_clients else BATCH_SIZE,
   }

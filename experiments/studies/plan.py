@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from experiments import tasks
 from experiments.command_line.flags import typed
-from experiments.spec import methods
+from experiments.spec import method as of_method
 from experiments.spec import spec as specs
 from experiments.spec.kinds import ALGORITHM, KINDS
 from experiments.spec.resolve import resolve
@@ -98,7 +98,7 @@ def _cell(
   folder = given["population_dir"]
   spec = resolve(given, Population.open(folder) if folder else None)
   fresh = budgets.fresh_seeds(spec.seed, request.own.report_seeds)
-  methods.seeds({"seed": ",".join(map(str, fresh))})
+  of_method.seeds({"seed": ",".join(map(str, fresh))})
   return Planned(label, dict(condition), spec, fresh)
 
 
@@ -144,7 +144,7 @@ def _that_belong(
   task = tasks.TASKS.get(name)
   if task is None:  # The resolution of the cell says so.
     return dict(shared)
-  method = methods.resolve(typed({"task": name, **chosen}), task)
+  method = of_method.resolve(typed({"task": name, **chosen}), task)
   belongs = {f for each in method.values() if each for f in _flags_of(each)}
   of_privacy = {n for n, f in FLAGS.items() if f.group.key == "privacy"}
   of_privacy |= {*KINDS["privacy"].owners()}
