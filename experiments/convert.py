@@ -5,8 +5,9 @@
       --partition=dirichlet --alpha=0.5 --seed=1 --population_dir=two
   python -m experiments.convert --verify --population_dir=two
 
-It takes the command line of a run, and writes the clients that this run would
-have. Only the flags of the task, of the clients' data and the seed matter. With
+It takes the command line of a run, checks it as a run does, and writes the
+clients that this run would have. Only the flags of the task, of the clients'
+data, of the validation part and the seed decide which they are. With
 --verify it writes nothing: it reads the folder, and says whether all of it is
 what was written.
 """

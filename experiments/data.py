@@ -77,10 +77,11 @@ def load(spec: Spec) -> Loaded:
     ValueError: for data that cannot be read, or divided as it says.
     ImportError: naming the package to install.
   """
-  task = held_out(spec, tasks.load(spec))
-  if spec.population_dir:
-    on_disk = Population.open(spec.population_dir)
+  on_disk = spec.population_dir and Population.open(spec.population_dir)
+  if on_disk:
     clients.check_test_part(spec, on_disk)
+  task = held_out(spec, tasks.load(spec))
+  if on_disk:
     check_examples(on_disk, task)
     check_labels(on_disk, task.num_classes)
     of_seed, held = dict.fromkeys(spec.seed, on_disk), HeldOut()
@@ -115,7 +116,7 @@ class Loader:
 
 
 def _of_data(spec: Spec) -> list[Any]:
-  """All on which the data depend, the state of files among it."""
+  """All on which the data depend; of one's own files also their state."""
   others = ("validation_fraction", "validation_seed", "eval_every", "seed")
   names = [n for n, flag in FLAGS.items() if flag.group.key in ("task", "data")]
   folder = spec.population_dir

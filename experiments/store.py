@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from experiments import run as runner
+from experiments.command_line import parser
 from experiments.ctrl_c import CtrlC
 from experiments.data import Loader
 from experiments.resuming import without_place
@@ -122,7 +123,13 @@ class Store(NamedTuple):
       )
       with quiet[0], quiet[1]:
         loaded = self.loader.of(spec)
-        status = runner.perform(spec, ctrl_c, time.monotonic(), loaded)
+        try:
+          status = runner.perform(spec, ctrl_c, time.monotonic(), loaded)
+        except (OSError, MemoryError) as error:
+          raise RunFailed(
+            f"{parser.line_of(error)}; what was complete before is kept"
+            f"{ctrl_c.where}"
+          ) from None
     if status >= 128:
       raise Interrupted(status)
     if ctrl_c.pressed:  # While the files of a whole run were written.
@@ -161,9 +168,9 @@ def differing(
 def _default(name: str, config: Mapping[str, Any]) -> Any:
   """The default of a hyperparameter of what ran."""
   for flag, kind in KINDS.items():
-    parameters = (
-      kind.parameters(config[flag]) if config.get(flag) is not None else {}
-    )
+    name_of_choice = config.get(flag)
+    is_known = name_of_choice in kind.entries
+    parameters = kind.parameters(name_of_choice) if is_known else {}
     if name in parameters:
       return parameters[name].default
   return None

@@ -8,7 +8,6 @@ import concurrent.futures
 import contextlib
 import multiprocessing
 import os
-import pathlib
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -37,12 +36,12 @@ class RunFailed(Exception):
 
 
 def run_all(
-  run_cell: Callable[[Any, pathlib.Path], Any],
+  run_cell: Callable[[Any, Any], Any],
   cells: Sequence[Any],
-  folder: pathlib.Path,
+  where: Any,
   jobs: int,
 ) -> Iterator[Any]:
-  """Yields what `run_cell(cell, folder)` returns, in the order of their ends.
+  """Yields what `run_cell(cell, where)` returns, in the order of their ends.
 
   Raises:
     Interrupted: by Ctrl-C or SIGTERM, of this process or of a worker.
@@ -60,7 +59,7 @@ def run_all(
   try:
     with _sigterm_raises():
       with _ctrl_c_waits():  # The workers inherit that: it is for this process.
-        waiting = [pool.submit(_run, run_cell, each, folder) for each in cells]
+        waiting = [pool.submit(_run, run_cell, each, where) for each in cells]
       for done in concurrent.futures.as_completed(waiting):
         yield done.result()
   except BrokenProcessPool:
@@ -132,7 +131,7 @@ def _follow_parent() -> None:
   os._exit(1)
 
 
-def _run(run_cell: Callable, cell: Any, folder: pathlib.Path) -> Any:
+def _run(run_cell: Callable, cell: Any, where: Any) -> Any:
   if _stopped.is_set():
     raise Interrupted
-  return run_cell(cell, folder)
+  return run_cell(cell, where)

@@ -50,6 +50,10 @@ class _Digests:
 
   def of(self, value: Any) -> str:
     """The digest of an object."""
+    # Schedules of optax turn whole numbers of theirs into floats as they run.
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if is_whole and abs(value) < 1 << 53:
+      value = float(value)
     if value is None or isinstance(value, str | bytes | int | float | complex):
       return f"{type(value).__name__} {value!r}"
     if id(value) in self._done:

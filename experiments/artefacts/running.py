@@ -168,7 +168,8 @@ class Runner:
     folder = self.folder / name
     if isinstance(cell, Computed):
       return (folder / _RECORD).exists()
-    return self._store.find(spec_of(cell.arguments)) is not None
+    # On the data that it would read now.
+    return self._store.find(spec_of(self.completed(cell).arguments)) is not None
 
   def completed(self, cell: Cell) -> Cell:
     """The cell with the folders that it reads, as far as they are given."""

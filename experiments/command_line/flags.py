@@ -83,12 +83,18 @@ def typed(values: Mapping[str, Any]) -> dict[str, Any]:
   for name, value in values.items():
     if name not in found:
       raise ValueError(mistakes.no_such_flag(name, known))
+    if isinstance(value, bool) and not known[name].boolean:
+      raise ValueError(
+        f"--{name}: has no value; give --{name}=VALUE"
+        if value
+        else mistakes.no_such_flag(f"no{name}", known)
+      )
     if not isinstance(value, bool):
       try:
         value = known[name].parser.parse(str(value))
       except (ValueError, TypeError):
         raise ValueError(
-          mistakes.wrong_value(name, value, known[name])
+          mistakes.wrong_value(name, str(value), known[name])
         ) from None
     found[name] = value
   return found

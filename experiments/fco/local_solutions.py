@@ -39,9 +39,7 @@ def densities(
     'average', the density of the plain mean of these models; 'server', that of
     the server's model after the round. And the points.
   """
-  task = composite.lasso(
-    {"variant": variant, "zero_threshold": _THRESHOLD, "eval_every": 10}
-  )
+  task = composite.lasso(variant, _THRESHOLD, eval_every=10)
 
   def make(strength):
     psi = prox.kernels(prox.l1(strength))

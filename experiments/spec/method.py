@@ -240,7 +240,7 @@ def _schedule(given: Given, algorithm: str, client: str) -> dict[str, Any]:
   )
   for fraction in fractions:
     _FRACTION.check(fraction)
-  return {"client_milestones": ",".join(f"{each:g}" for each in fractions)}
+  return {"client_milestones": ",".join(f"{each!r}" for each in fractions)}
 
 
 def seeds(given: Given) -> list[int]:

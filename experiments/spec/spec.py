@@ -1,8 +1,8 @@
 """What runs: one frozen record, made once from flags.
 
 Each field of `Spec` is a flag, with its help and its default; the flags of
-hyperparameters are made from the registries. Behind `resolve.resolve` nothing
-parses text or fills in a default.
+hyperparameters are made from the registries. `resolve.resolve` makes it, checks
+all that needs no data, and fills in the defaults.
 """
 
 import dataclasses
@@ -16,7 +16,6 @@ from experiments.spec.kinds import (
   ALGORITHM,
   CLIENT,
   FAULT,
-  KINDS,
   PARTITION,
   PRIVACY,
   REGULARIZER,
@@ -667,11 +666,6 @@ def conditions() -> list[str]:
     if kind is not None and kind.are_conditions:
       found += kind.owners()
   return found
-
-
-def kind_of(name: str) -> Any:
-  """The kind of choice to whose entries a flag belongs; None for others."""
-  return next((k for k in KINDS.values() if name in k.owners()), None)
 
 
 def single_or_list(values: Any) -> Any:

@@ -172,7 +172,7 @@ def _part(whole: Measured, points: Sequence[int]) -> Measured:
 
 def shared_flags(planned: Sequence[Planned]) -> dict[str, Any]:
   """Flags that were given and are the same in all cells."""
-  each = [cell.spec.given for cell in planned]
+  each = [cell.asked for cell in planned]
   return {
     name: value
     for name, value in each[0].items()

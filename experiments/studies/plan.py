@@ -18,7 +18,10 @@ from fedjax_opt.study import budgets, words
 
 # Groups of flags that say on what, and on which clients, methods are compared.
 _OF_DATA = ("data", "selection")
-_SAME_FOR_ALL = ("task", "data_dir", "data_file", "seed", "eval_every")
+_SAME_FOR_ALL = (
+  "task", "data_dir", "data_file", "test_fraction", "variant", "zeta", "seed",
+  "eval_every",
+)  # fmt: skip
 # Flags that choose what a method is made of.
 _CHOICES = ("algorithm", "client", "server", "regularizer")
 # Flags that some methods cannot have, although they belong to no choice.
@@ -40,12 +43,14 @@ class Planned(NamedTuple):
     condition: flag -> value, of what differs between conditions.
     spec: the tuning grid with the seeds of tuning.
     report_seeds: of the report.
+    asked: flag -> value, of all that was given for the cell.
   """
 
   method: str
   condition: dict[str, Any]
   spec: Spec
   report_seeds: list[int]
+  asked: dict[str, Any]
 
   @property
   def grid(self) -> dict[str, list[float]]:
@@ -99,7 +104,8 @@ def _cell(
   spec = resolve(given, Population.open(folder) if folder else None)
   fresh = budgets.fresh_seeds(spec.seed, request.own.report_seeds)
   of_method.seeds({"seed": ",".join(map(str, fresh))})
-  return Planned(label, dict(condition), spec, fresh)
+  asked = {name: given[name] for name in values}
+  return Planned(label, dict(condition), spec, fresh, asked)
 
 
 def _check_own(
@@ -113,7 +119,7 @@ def _check_own(
         f"method {label}: {name}={value}: the conditions of the study say it; "
         f"leave {name} out of the method"
       )
-    if name in (*_SAME_FOR_ALL, *KINDS["task"].owners(), *of_data):
+    if name in (*_SAME_FOR_ALL, *of_data):
       raise ValueError(
         f"method {label}: {name}={value}: must be the same for all methods; "
         "give it outside of method"
@@ -177,8 +183,7 @@ def _check_used(request: Request, cells: Sequence[Planned]) -> None:
       raise ValueError(
         f"algorithm={value}: each method has its own; give --method={value}"
       )
-    is_default = name in FLAGS and value == FLAGS[name].default
-    is_used = is_default or any(name in cell.spec.given for cell in cells)
+    is_used = any(name in cell.asked for cell in cells)
     if name not in specs.conditions() and not is_used:
       raise ValueError(
         f"{name}={value}: belongs to none of the methods; leave {name} out, "

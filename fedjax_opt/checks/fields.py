@@ -169,6 +169,10 @@ def checked(**own: Field | str) -> Callable[[Callable], Callable]:
 
   def decorate(function):
     signature = inspect.signature(function)
+    if unknown := own.keys() - signature.parameters.keys():
+      raise TypeError(
+        f"{function.__qualname__}: has no argument {', '.join(sorted(unknown))}"
+      )
     fields = {}
     for name, parameter in signature.parameters.items():
       field = _field_of(parameter.annotation, own.get(name))

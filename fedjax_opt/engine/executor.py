@@ -63,6 +63,7 @@ class Executor:
       self._data = self._evaluated = put_shared(_grouped(data, numbers))
     self._asked = self._compiled = None
     self._traced, self._programs = {}, {}
+    self._read_params = None  # Made when first asked for.
     self.place_points()
 
   def place_points(self) -> None:
@@ -166,6 +167,7 @@ class Executor:
         memory.advise(self.config, compiled)
         break
       self.config = dataclasses.replace(self.config, grid_chunk=chunk)
+      self._read_params = None
       asked, self._asked = self._asked, None
       self.trace(*asked)
     return dict(self._programs)
@@ -216,9 +218,11 @@ class Executor:
 
   def params(self, server: State) -> Params:
     """The evaluated models of all points, given the states of all settings."""
-    program = programs.run_once(points.params_program(self.config, self._make))
+    if self._read_params is None:
+      of_points = points.params_program(self.config, self._make)
+      self._read_params = programs.run_once(of_points)
     _, per_seed = self._data
-    return program(server, self._hyperparameters, per_seed)
+    return self._read_params(server, self._hyperparameters, per_seed)
 
   def _on_devices(self, program, outputs):
     of_points = program(self.config, self._make)

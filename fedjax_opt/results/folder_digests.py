@@ -77,7 +77,9 @@ def settle(folder: pathlib.Path) -> None:
       if content is None:
         del files[name]
       else:
-        files[name] = [{n: content[n] for n in ("size", "crc32")}]
+        is_all = content["size"] == (folder / name).stat().st_size
+        names = ("size", "crc32") if is_all else tuple(content)
+        files[name] = [{n: content[n] for n in names}]
   _write(folder, files)
 
 
@@ -163,7 +165,7 @@ def _read(folder: pathlib.Path) -> dict[str, list[_Content]] | None:
     return None
   except (ValueError, TypeError, RecursionError):
     known = {}
-  if not is_whole(known):
+  if not is_whole(known) or not isinstance(known.get("files"), dict):
     raise ValueError(
       f"{NAME} is damaged: it does not hold what was written; restore it, or "
       "remove it to read all as it is"

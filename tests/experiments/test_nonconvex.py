@@ -45,7 +45,7 @@ def test_a_short_run(tmp_path, capsys):
 
 
 def test_what_is_measured():
-  task = nonconvex.nonconvex({"zeta": 2.0})
+  task = nonconvex.nonconvex(2.0)
   x = task.init(jax.random.key(0))
   measured = jax.jit(task.evaluate)(x, task.clients, task.test)
   objective = synthetic.heterogeneous(0.0).objective
