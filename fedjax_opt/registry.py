@@ -122,6 +122,8 @@ class Option(NamedTuple):
     refusal: message for a choice that does not have the option, after
       "NAME=VALUE: ", with "{chosen}" for the name of that choice; "" for the
       message of `check_belongs`.
+    may_differ: of a task, whether methods that are compared on it may differ
+      in the option.
     label: its name for people; plain words if None.
   """
 
@@ -130,6 +132,7 @@ class Option(NamedTuple):
   help: str
   accepted: tuple[str, ...]
   refusal: str = ""
+  may_differ: bool = False
   label: str | None = None
 
   @property

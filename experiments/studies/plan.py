@@ -18,10 +18,7 @@ from fedjax_opt.study import budgets, words
 
 # Groups of flags that say on what, and on which clients, methods are compared.
 _OF_DATA = ("data", "selection")
-_SAME_FOR_ALL = (
-  "task", "data_dir", "data_file", "test_fraction", "variant", "zeta", "seed",
-  "eval_every",
-)  # fmt: skip
+_SAME_FOR_ALL = ("task", "data_dir", "data_file", "seed", "eval_every")
 # Flags that choose what a method is made of.
 _CHOICES = ("algorithm", "client", "server", "regularizer")
 # Flags that some methods cannot have, although they belong to no choice.
@@ -113,6 +110,11 @@ def _check_own(
 ) -> None:
   """Checks that a method changes nothing that must be the same for all."""
   of_data = [n for n, group in specs.names().items() if group.key in _OF_DATA]
+  of_data += [
+    flag
+    for flag, owners in KINDS["task"].owners().items()
+    if not any(getattr(each, "may_differ", False) for each in owners.values())
+  ]
   for name, value in method.items():
     if name in condition:
       raise ValueError(

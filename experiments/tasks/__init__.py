@@ -111,6 +111,7 @@ _AUGMENTATION = Option(
   ("none", *AUGMENTATIONS),
   "task {chosen} does not have images that could be cropped; leave "
   "augmentation out",
+  may_differ=True,
 )
 _NORM = Option(
   "norm",
@@ -123,6 +124,7 @@ _NORM = Option(
   NORMS,
   "the model of task {chosen} has no place for normalization layers; those of "
   "the ..._resnet tasks have",
+  may_differ=True,
 )
 _PIXELS = Option(
   "pixels",
@@ -132,6 +134,7 @@ _PIXELS = Option(
   "tasks of images",
   images.PIXELS,
   "task {chosen} has no images whose pixels it normalizes; leave pixels out",
+  may_differ=True,
 )
 
 _TEST_FRACTION = Hyperparameter(

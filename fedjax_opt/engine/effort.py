@@ -28,7 +28,7 @@ def map_arrays(
   leaves, structure = jax.tree.flatten(tree)
   is_host = [isinstance(leaf, np.ndarray) for leaf in leaves]
   on_device = [x for x, host in zip(leaves, is_host, strict=True) if not host]
-  mapped = iter(program(on_device))
+  mapped = iter(program(on_device) if on_device else ())
   return structure.unflatten(
     fn(x) if host else next(mapped)
     for x, host in zip(leaves, is_host, strict=True)

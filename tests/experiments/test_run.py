@@ -108,6 +108,9 @@ def test_config(grid):
   device = config.pop("device")
   assert set(device) == {"platform", "kind", "count"}
   assert config.pop("streams") == STREAMS
+  assert set(config.pop("data_digests")) == {
+    *("train_examples", "partition", "validation", "test"),
+  }
   assert {"python", "jax", "flax", "optax", "numpy"} <= set(
     config.pop("versions")
   )
@@ -1081,7 +1084,7 @@ def test_missing_package(tmp_path, capsys, monkeypatch):
 def test_too_little_memory_says_so_where_the_error_does_not(
   monkeypatch, tmp_path, capsys
 ):
-  def fails(_):
+  def fails(*_):
     raise MemoryError
 
   monkeypatch.setattr(run, "prepare", fails)
