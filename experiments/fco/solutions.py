@@ -21,7 +21,7 @@ _TASKS = {
   "lasso": (composite.lasso, prox.l1),
   "low_rank": (composite.low_rank, prox.nuclear),
 }
-_FLAGS = {"zero_threshold": 1e-2, "eval_every": 1}
+_THRESHOLD = 1e-2  # Coefficients below it count as zero.
 
 
 def optima(
@@ -43,7 +43,7 @@ def optima(
     the points, one for each strength.
   """
   make, regularizer = _TASKS[task]
-  problem = make(_FLAGS | {"variant": variant})
+  problem = make(variant, _THRESHOLD, eval_every=1)
   start = problem.init(jax.random.key(0))
   found = []
   for strength in strengths:
