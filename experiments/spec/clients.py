@@ -17,16 +17,9 @@ from experiments.spec.spec import (
 from fedjax_opt import Population
 from fedjax_opt.data import partition
 from fedjax_opt.digests import is_whole, signed
-from fedjax_opt.registry import Hyperparameter
 from fedjax_opt.results import json_files
 
 _HOSTS = ("coordinator", "cluster")
-_FRACTION = Hyperparameter(
-  "client_test_fraction",
-  0.0,
-  "fraction",
-  FLAGS["client_test_fraction"].interval,
-)
 
 
 def resolve(given: Given, has_clients: bool, algorithm: Any) -> dict[str, Any]:
@@ -102,8 +95,7 @@ def check_tests(spec: Spec) -> None:
   """
   fraction, number = spec.client_test_fraction, spec.heldout_clients
   steps = spec.personalize_steps
-  if fraction is not None:
-    _FRACTION.check(fraction)
+  FLAGS["client_test_fraction"].check("client_test_fraction", fraction)
   if number is not None and number < 0:
     raise ValueError(f"heldout_clients={number}: must not be negative")
   if steps is not None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from experiments.spec.kinds import Kind
+from fedjax_opt.registry import Hyperparameter, check_choice
 
 
 class Group(NamedTuple):
@@ -79,3 +80,13 @@ class Flag(NamedTuple):
   def text(self) -> str:
     """The help."""
     return self.help() if callable(self.help) else self.help
+
+  def check(self, name: str, value: Any) -> None:
+    """Raises ValueError if the flag of this name cannot have a value."""
+    if value is None:
+      return
+    if self.accepted:
+      check_choice(name, value, self.accepted)
+    if self.interval:
+      default = 0 if self.type == "whole" else 0.0
+      Hyperparameter(name, default, name, self.interval).check(value)

@@ -22,13 +22,9 @@ from experiments.spec.spec import (
 )
 from experiments.tasks import TaskChoice
 from fedjax_opt import privacy
-from fedjax_opt.registry import AlgorithmChoice, Hyperparameter, check_choice
+from fedjax_opt.registry import AlgorithmChoice, Hyperparameter
 
 _SEED = Hyperparameter("seed", 0, "seed", "[0, 4294967295]")
-_DELTA = Hyperparameter("dp_delta", 1e-5, "delta", FLAGS["dp_delta"].interval)
-_DECAY = Hyperparameter(
-  "client_decay", DECAY, "factor", FLAGS["client_decay"].interval
-)
 _FRACTION = Hyperparameter(
   "client_milestones", 0.5, "fraction of the rounds", "(0, 1)"
 )
@@ -180,8 +176,7 @@ def _privacy(given: Given) -> str | None:
         )
     return None
   PRIVACY.check(chosen)
-  if given["dp_delta"] is not None:
-    _DELTA.check(given["dp_delta"])
+  FLAGS["dp_delta"].check("dp_delta", given["dp_delta"])
   if given["dp_seed"] is not None:
     privacy.check_noise_seed("dp_seed", given["dp_seed"])
   if given["weighting"] != "uniform":
@@ -210,7 +205,7 @@ def _schedule(given: Given, algorithm: str, client: str) -> dict[str, Any]:
     ValueError: naming the flag that cannot be.
   """
   name = given["client_schedule"]
-  check_choice("client_schedule", name, FLAGS["client_schedule"].accepted)
+  FLAGS["client_schedule"].check("client_schedule", name)
   for owner, option in _OPTIONS.items():
     if owner != name and given[option] is not None:
       raise ValueError(
@@ -232,7 +227,7 @@ def _schedule(given: Given, algorithm: str, client: str) -> dict[str, Any]:
   if name == "exponential":
     decay = given["client_decay"]
     decay = DECAY if decay is None else decay
-    _DECAY.check(decay)
+    FLAGS["client_decay"].check("client_decay", decay)
     return {"client_decay": decay}
   asked = given["client_milestones"]
   fractions = numbers(

@@ -19,6 +19,7 @@ from experiments.spec.spec import (
   COHORT_SIZE,
   FLAGS,
   SPLITS,
+  TRAINABLE,
   VALIDATION_FRACTION,
   VALIDATION_SEED,
   Spec,
@@ -30,9 +31,7 @@ from fedjax_opt import Population
 from fedjax_opt.checks import values as checks
 from fedjax_opt.engine.config import check_grid_map
 from fedjax_opt.engine.plan import check_one_budget
-from fedjax_opt.registry import Hyperparameter, Paths, check_choice
-
-_TRAINABLE = Paths("trainable", None, FLAGS["trainable"].text)
+from fedjax_opt.registry import check_choice
 
 
 def resolve(given: Given, on_disk: Population | None = None) -> Spec:
@@ -96,9 +95,9 @@ def task(given: Given) -> Chosen:
   TASK.check_others(given, name)
   chosen = TASK.read(given, name)
   choice = chosen.choice
-  check_plain("l2", given["l2"])
+  FLAGS["l2"].check("l2", given["l2"])
   if given["trainable"] is not None:
-    _TRAINABLE.check(given["trainable"])
+    TRAINABLE.check(given["trainable"])
   if given["data_dir"] is not None and not choice.reads_data:
     what = "reads data_file" if choice.reads_file else "needs no data"
     raise ValueError(
@@ -120,19 +119,6 @@ def task(given: Given) -> Chosen:
   elif choice.reads_pretrained:
     own = text.resolve(given)
   return Chosen(chosen.kind, name, {}, {**chosen.static, **own})
-
-
-def check_plain(name: str, value: Any, flag: str | None = None) -> None:
-  """Raises ValueError for a number that the field's flag does not allow."""
-  about = FLAGS[name]
-  if value is None:
-    return
-  if about.accepted:
-    check_choice(name, value, about.accepted)
-  if about.interval:
-    default = 0 if about.type == "whole" else 0.0
-    field = Hyperparameter(name, default, name, about.interval)
-    field.check(value, flag)
 
 
 # Selection.
@@ -172,7 +158,7 @@ def selection(given: Given, choice: TaskChoice) -> dict[str, Any]:
     return found
   if fraction is None:
     fraction = VALIDATION_FRACTION if select_on == "validation" else 0.0
-  check_plain("validation_fraction", fraction)
+  FLAGS["validation_fraction"].check("validation_fraction", fraction)
   if select_on == "validation" and not fraction:
     raise ValueError(
       "validation_fraction=0: select_on=validation needs examples that are "
@@ -183,7 +169,7 @@ def selection(given: Given, choice: TaskChoice) -> dict[str, Any]:
       f"validation_seed={seed}: nothing is held out; give validation_fraction"
     )
   seed = VALIDATION_SEED if seed is None else seed
-  check_plain("validation_seed", seed)
+  FLAGS["validation_seed"].check("validation_seed", seed)
   found["validation_fraction"] = fraction
   return found | {"validation_seed": seed if fraction else None}
 
@@ -197,7 +183,7 @@ def _check_metric(given: Given, select_on: str) -> None:
         f"select_metric={metric!r}: select_on=truth has a metric of its own; "
         "leave select_metric out"
       )
-  check_plain("select_over", given["select_over"])
+  FLAGS["select_over"].check("select_over", given["select_over"])
 
 
 # Messages, and who sends them.
@@ -241,7 +227,7 @@ def _check_faulty(given: Given) -> None:
     raise ValueError(
       f"faulty_fraction: must be given with fault {given['fault']}"
     )
-  check_plain("faulty_fraction", fraction)
+  FLAGS["faulty_fraction"].check("faulty_fraction", fraction)
 
 
 def _check_aggregator(given: Given, algorithm: Chosen) -> None:
@@ -290,9 +276,9 @@ def _check(spec: Spec, given: Given, choice: TaskChoice) -> None:
   check_one_budget(given["local_epochs"], given["local_steps"])
   if spec.eval_every < 1:
     raise ValueError(f"eval_every={spec.eval_every}: must be at least 1")
-  check_plain("sampling", spec.sampling)
+  FLAGS["sampling"].check("sampling", spec.sampling)
   check_grid_map(spec.grid_map, spec.grid_chunk)
-  check_plain("x_axis", spec.x_axis)
+  FLAGS["x_axis"].check("x_axis", spec.x_axis)
   clients.check_tests(spec)
   if spec.trace and not spec.client.choice.traced:
     raise ValueError(

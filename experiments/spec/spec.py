@@ -29,6 +29,7 @@ from experiments.spec.kinds import (
 from experiments.spec.schedule import Schedule
 from experiments.tasks import images
 from fedjax_opt import plots
+from fedjax_opt.registry import Paths
 
 # The rules where none is given; averaging is a server step of size 1.
 CLIENT_DEFAULT, SERVER_DEFAULT = "delta_sgd", "sgd"
@@ -42,6 +43,8 @@ TESTS_OF_PERSONAL = 0.2
 VALIDATION_FRACTION, VALIDATION_SEED = 0.1, 0
 DP_DELTA = 1e-5
 DECAY, MILESTONES = 0.998, "0.5,0.75"
+
+TRAINABLE = Paths("trainable", None, "leaves of the model that are trained")
 
 # What a setting may be chosen on.
 SPLITS = {
@@ -586,8 +589,7 @@ class Spec:
   @property
   def trainable_paths(self) -> tuple[str, ...]:
     """The starts of the paths of the leaves that are trained; () for all."""
-    given = (self.trainable or "").split(",")
-    return tuple(path.strip().strip("/") for path in given if path.strip())
+    return TRAINABLE.of(self.trainable) if self.trainable else ()
 
   @property
   def tuned(self) -> list[Chosen]:
