@@ -14,6 +14,8 @@ import dataclasses
 import functools
 import inspect
 import operator
+import os
+import pathlib
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -83,17 +85,22 @@ def number(interval: str, words: str = "") -> Number:
   return Number(accepts, interval=interval, words=words)
 
 
-def whole(least: int = 0, may_be_array: bool = False) -> Field:
-  """A whole number of 32 bits.
+def whole(
+  least: int = 0,
+  may_be_array: bool = False,
+  most: int | None = values.LARGEST,
+) -> Field:
+  """A whole number, by default of 32 bits.
 
   Args:
     least: the smallest.
     may_be_array: whether it may be an array.
+    most: the largest, if there is one.
   """
 
   def accepts(name, value):
     if not (may_be_array and isinstance(value, jax.Array)):
-      values.at_least(name, value, least)
+      values.at_least(name, value, least, most)
 
   return Field(accepts, interval=f"[{least}, inf)")
 
@@ -101,6 +108,16 @@ def whole(least: int = 0, may_be_array: bool = False) -> Field:
 def choice(*accepted: str) -> Field:
   """One of a few words."""
   return Field(functools.partial(values.choice, accepted=accepted))
+
+
+def array(axes: str, **kind: Any) -> Field:
+  """An array of real numbers, or (lists of) numbers, see `values.array`.
+
+  Args:
+    axes: its shape, such as "[M, C]".
+    **kind: `of_integers` and `interval`.
+  """
+  return Field(functools.partial(values.array, axes=axes, **kind))
 
 
 def function(takes: str) -> Field:
@@ -119,11 +136,11 @@ def rate(may_drop: bool = True, **why: str) -> Field:
   return Field(accepts, interval="[0, inf)")
 
 
-def made(kind: type, words: str, error: type[Exception] = TypeError) -> Field:
+def made(kind: Any, words: str, error: type[Exception] = TypeError) -> Field:
   """What the functions of a module make.
 
   Args:
-    kind: its type.
+    kind: its type, or a union of types.
     words: what it is, such as ..., with an example and what else is accepted.
     error: of other types.
   """
@@ -141,7 +158,11 @@ def made(kind: type, words: str, error: type[Exception] = TypeError) -> Field:
 
 
 SWITCH = Field(values.switch)
+# Of generators of NumPy, which take more than 32 bits.
+SEED = whole(most=None)
 NAMES = Field(values.names)
+POOL = Field(values.pool)
+PATH = Field(values.path)
 LOSS = Field(lambda name, value: functions.check_loss(value))
 CLIENT_RULE = Field(rules.client)
 
@@ -150,6 +171,10 @@ KINDS: dict[Any, Field] = {
   bool: SWITCH,
   int: whole(),
   float: Number(),
+  str: Field(values.text),
+  str | os.PathLike: PATH,
+  str | os.PathLike[str]: PATH,
+  str | pathlib.Path: PATH,
   jax.typing.ArrayLike: Number(),
   optax.GradientTransformation: Field(rules.optimizer),
 }
@@ -204,6 +229,8 @@ def _field_of(annotation, own):
     kinds = [k for k in typing.get_args(annotation) if k is not type(None)]
     inner = functools.reduce(operator.or_, kinds)
   field = own if isinstance(own, Field) else KINDS.get(inner)
+  if field is None and typing.get_origin(inner) is typing.Literal:
+    field = choice(*typing.get_args(inner))
   if isinstance(own, str):
     field = dataclasses.replace(field, interval=own)
   if field is None or field.optional or not optional:

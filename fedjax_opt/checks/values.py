@@ -3,12 +3,14 @@
 import contextlib
 import difflib
 import functools
+import importlib
 import inspect
 import numbers
+import os
 import pathlib
 import re
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -59,7 +61,9 @@ def whole(name: str, value: Any) -> None:
     raise TypeError(f"{name}={shown(value)}: must be a whole number")
 
 
-def at_least(name: str, value: Any, least: int) -> None:
+def at_least(
+  name: str, value: Any, least: int, most: int | None = LARGEST
+) -> None:
   """Raises an error if a value is no whole number, too small or too large."""
   whole(name, value)
   if value < least:
@@ -68,15 +72,13 @@ def at_least(name: str, value: Any, least: int) -> None:
       if least == 0
       else f"{name}={value}: must be at least {least}"
     )
-  if value > LARGEST:
-    raise ValueError(f"{name}={shown(value)}: must be at most {LARGEST}")
+  if most is not None and value > most:
+    raise ValueError(f"{name}={shown(value)}: must be at most {most}")
 
 
 def seed(value: Any) -> None:
   """Raises an error if a seed is no whole number, or negative."""
-  whole("seed", value)
-  if value < 0:
-    raise ValueError(f"seed={value}: must not be negative")
+  at_least("seed", value, 0, most=None)
 
 
 def is_real(value: Any) -> bool:
@@ -122,12 +124,12 @@ def in_interval(
     raise ValueError(f"{name}={float(value):g}: must be {accepted}")
 
 
-def is_in(value: float, interval: str) -> bool:
-  """Whether a number is in an interval; NaN is in none."""
+def is_in(value: Any, interval: str) -> Any:
+  """Whether a number is in an interval, or each of an array; NaN never is."""
   low, high = (float(end) for end in interval[1:-1].split(","))
   above = value >= low if interval[0] == "[" else value > low
   below = value <= high if interval[-1] == "]" else value < high
-  return bool(above and below)
+  return above & below
 
 
 def switch(name: str, value: Any) -> None:
@@ -182,6 +184,100 @@ def nearest(name: str, known: Iterable[str], most: int = 1) -> list[str]:
   alike = difflib.get_close_matches(wanted, by_plain, most)
   found = dict.fromkeys([*longer, *alike] if most > 1 else [*alike, *longer])
   return [by_plain[each] for each in found][:most]
+
+
+def array(
+  name: str,
+  value: Any,
+  axes: str,
+  *,
+  of_integers: bool = False,
+  interval: str = "[-inf, inf]",
+) -> np.ndarray:
+  """A value as an array of real numbers.
+
+  Args:
+    name: of the argument.
+    value: given for it: an array, or (lists of) numbers.
+    axes: its shape, such as "[M, C]", in which a number is a length that must
+      be met: "[M, 3]".
+    of_integers: whether its type must be one of integers; an empty array may
+      be of any type.
+    interval: of the numbers accepted. NaN is in none; it is looked at only
+      where the interval has an end.
+
+  Raises:
+    TypeError: if it is no array of such numbers.
+    ValueError: if its shape is another, or naming the first number outside.
+  """
+  try:
+    found = np.asarray(value)
+  except ValueError:  # Rows of different lengths.
+    found = np.array(None)
+  wanted = f"{'whole ' * of_integers}numbers of shape {axes}"
+  if found.dtype.kind not in ("iu" if of_integers and found.size else "iuf"):
+    raise TypeError(f"{name}={shown(value)}: must be {wanted}")
+  lengths = [each.strip() for each in axes[1:-1].split(",") if each.strip()]
+  if len(lengths) != found.ndim or any(
+    length.isdigit() and int(length) != size
+    for length, size in zip(lengths, found.shape, strict=True)
+  ):
+    raise ValueError(f"{name}: is {form(found)}; must be {wanted}")
+  if interval != "[-inf, inf]":
+    outside = found[np.logical_not(is_in(found, interval))]
+    if outside.size:
+      raise ValueError(f"{name}: has {outside[0]}; must be in {interval}")
+  return found
+
+
+def pool(name: str, value: Any) -> int:
+  """The number N of examples in a dict of arrays [N, ...].
+
+  Raises:
+    TypeError: if it is no dict of arrays, or empty.
+    ValueError: if their lengths differ.
+  """
+  is_pool = isinstance(value, Mapping) and len(value)
+  if not is_pool or not all(map(np.ndim, value.values())):
+    raise TypeError(
+      f"{name}={shown(value)}: must be a dict of arrays [N, ...], such as "
+      "{'x': x, 'y': y}"
+    )
+  lengths = {field: len(values) for field, values in value.items()}
+  if len(set(lengths.values())) > 1:
+    listed = ", ".join(f"{field} {size}" for field, size in lengths.items())
+    raise ValueError(f"{name}: lengths differ ({listed}); must be equal")
+  return next(iter(lengths.values()))
+
+
+def as_many(name: str, values: Sequence[Any], number: int, of: str) -> None:
+  """Raises ValueError if there is not one value for each of something.
+
+  Args:
+    name: of the argument.
+    values: given for it.
+    number: that there must be.
+    of: what there must be one for, such as "clients".
+  """
+  if len(values) != number:
+    raise ValueError(
+      f"{name}: has {len(values)} entries; must have one for each of the "
+      f"{number} {of}"
+    )
+
+
+def text(name: str, value: Any) -> None:
+  """Raises TypeError if a value is no string."""
+  if not isinstance(value, str):
+    raise TypeError(f"{name}={shown(value)}: must be a string")
+
+
+def path(name: str, value: Any) -> None:
+  """Raises TypeError if a value is no path."""
+  if not isinstance(value, str | os.PathLike):
+    raise TypeError(
+      f"{name}={shown(value)}: must be a path, a string or a pathlib.Path"
+    )
 
 
 def names(name: str, values: Any) -> None:
@@ -264,6 +360,43 @@ def first_line(error: Exception) -> str:
   """The first line of what an error says; its class if it says nothing."""
   lines = str(error).strip().splitlines() or [type(error).__name__]
   return lines[0]
+
+
+@contextlib.contextmanager
+def reading(
+  path: str | os.PathLike, remedy: str, *errors: type[Exception]
+) -> Iterator[None]:
+  """Errors of reading a file, as one line that names it.
+
+  Args:
+    path: of the file.
+    remedy: what to do, such as "download it again".
+    *errors: types that are meant besides OSError.
+  """
+  try:
+    yield
+  except (OSError, *errors) as error:
+    reason = getattr(error, "strerror", None) or first_line(error)
+    raise ValueError(f"{path}: cannot be read ({reason}); {remedy}") from error
+
+
+def imported(module: str, what: str, install: str) -> Any:
+  """A module of an optional package.
+
+  Args:
+    module: its name.
+    what: needs it, such as "reading fMRI data".
+    install: what pip is given, such as "fedjax_opt[fmri]".
+
+  Raises:
+    ValueError: if it, or what it imports, is not installed.
+  """
+  try:
+    return importlib.import_module(module)
+  except ImportError as error:
+    raise ValueError(
+      f"{what} needs the package {error.name}: pip install '{install}'"
+    ) from error
 
 
 @contextlib.contextmanager

@@ -3,7 +3,9 @@
 import ast
 import inspect
 import math
+import os
 import pathlib
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt import checks, models, prox
-from fedjax_opt.checks import fields
+from fedjax_opt.checks import fields, values
 from fedjax_opt.data import partition
 from tests.checks import given
 
@@ -90,6 +92,50 @@ def _initialized(model):
   jax.eval_shape(make, jax.eval_shape(lambda: jax.random.key(0)))
 
 
+@fields.checked(
+  seed=fields.SEED,
+  cohorts=fields.array("[T, 2]", of_integers=True, interval="[0, 3)"),
+  rates=fields.array("[T]"),
+  examples=fields.POOL,
+)
+def _every_kind(
+  seed: int = 0,
+  cohorts: Any = None,
+  rates: Any = None,
+  examples: Any = None,
+  direction: Literal["max", "min"] | None = None,
+  folder: str | os.PathLike | None = None,
+  label: str = "",
+):
+  return "accepted"
+
+
+@pytest.mark.parametrize(
+  "accepted",
+  [
+    {"seed": 1 << 40},
+    {"cohorts": [[0, 2]]},
+    {"cohorts": np.zeros((0, 2))},
+    {"rates": [1, 0.5, math.nan]},
+    {"examples": {"x": np.zeros((2, 3)), "y": [0, 1]}},
+    {"direction": "min"},
+    {"direction": None, "folder": None},
+    {"folder": pathlib.Path("runs")},
+  ],
+)
+def test_every_kind_accepts(accepted):
+  assert _every_kind(**accepted) == "accepted"
+
+
+def test_a_module_is_imported():
+  assert values.imported("math", "Counting", "") is math
+
+
+def _read(error):
+  with values.reading("a.txt", "give another", KeyError):
+    raise error
+
+
 CLIENTS = given.DATA.label_counts
 CASES = given.refused(
   {
@@ -100,6 +146,47 @@ CASES = given.refused(
     (CLIENTS, ValueError): {
       "num_classes=0: must be at least 1": 0,
       "num_classes=-1: must be at least 1": -1,
+    },
+    (lambda bad: _every_kind(**bad), ValueError): {
+      "seed=-1: must not be negative": {"seed": -1},
+      "cohorts: is int64[2]; must be whole numbers of shape [T, 2]": {
+        "cohorts": [1, 2]
+      },
+      "cohorts: is int64[1, 3]; must be whole numbers of shape [T, 2]": {
+        "cohorts": [[0, 1, 2]]
+      },
+      "cohorts: has 3; must be in [0, 3)": {"cohorts": [[1, 3]]},
+      "examples: lengths differ (x 1, y 2); must be equal": {
+        "examples": {"x": [1], "y": [1, 2]}
+      },
+      "direction='mx': must be one of max, min; did you mean max?": {
+        "direction": "mx"
+      },
+    },
+    (lambda bad: _every_kind(**bad), TypeError): {
+      "cohorts=[[0, 1], [2]]: must be whole numbers of shape [T, 2]": {
+        "cohorts": [[0, 1], [2]]
+      },
+      "cohorts=[[0.5, 1]]: must be whole numbers of shape [T, 2]": {
+        "cohorts": [[0.5, 1]]
+      },
+      "rates=['a']: must be numbers of shape [T]": {"rates": ["a"]},
+      "examples={}: must be a dict of arrays [N, ...], such as "
+      "{'x': x, 'y': y}": {"examples": {}},
+      "folder=3: must be a path, a string or a pathlib.Path": {"folder": 3},
+      "label=None: must be a string": {"label": None},
+    },
+    (lambda module: values.imported(module, "Reading", "no"), ValueError): {
+      "Reading needs the package no_such: pip install 'no'": "no_such"
+    },
+    (_read, ValueError): {
+      "a.txt: cannot be read ('bad'); give another": KeyError("bad"),
+      "a.txt: cannot be read (Is a directory); give another": OSError(
+        21, "Is a directory"
+      ),
+    },
+    (lambda bad: values.as_many("ids", bad, 3, "examples"), ValueError): {
+      "ids: has 2 entries; must have one for each of the 3 examples": [0, 1]
     },
     (_initialized, ValueError): {
       "layers_0: width=0: must be at least 1": models.MLP(hidden=(0,)),
