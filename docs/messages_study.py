@@ -49,7 +49,7 @@ PRIVATE = {
   "max_norm": [0.3, 1.0],
 }
 
-_POOL, _TEST = fo.data.embedded.digits()
+_POOL, _TEST = fo.datasets.embedded.digits()
 _TRAIN, _VALIDATION = fo.data.hold_out(_POOL, fraction=0.1)
 _PARAMS = {"w": jnp.zeros((64, 10)), "b": jnp.zeros(10)}
 

@@ -77,10 +77,14 @@ import fedjax_opt as fo
 # %%
 def load():
   """Training and test examples: images [N, height, width, 1] of ten digits."""
-  train, test = fo.data.embedded.digits()  # 8 x 8 pixels, comes with sklearn.
+  train, test = (
+    fo.datasets.embedded.digits()
+  )  # 8 x 8 pixels, comes with sklearn.
   if on_accelerator:
     try:
-      return [fo.data.tfds.load("mnist", split) for split in ("train", "test")]
+      return [
+        fo.datasets.tfds.load("mnist", split) for split in ("train", "test")
+      ]
     except ValueError as error:
       print(f"MNIST cannot be had, small digits are enlarged instead ({error})")
     grow = lambda x: np.pad(

@@ -70,11 +70,13 @@ import fedjax_opt as fo
 # %%
 def load():
   """Training and test examples, images [N, height, width, 1] of ten classes."""
-  train, test = fo.data.embedded.digits()  # 8 x 8 pixels, comes with sklearn.
+  train, test = (
+    fo.datasets.embedded.digits()
+  )  # 8 x 8 pixels, comes with sklearn.
   if on_accelerator:
     try:
       names = ("train", "test")
-      return [fo.data.tfds.load("fashion_mnist", name) for name in names]
+      return [fo.datasets.tfds.load("fashion_mnist", name) for name in names]
     except ValueError as error:
       print(f"no Fashion-MNIST; small digits are enlarged instead ({error})")
     grow = lambda x: np.pad(

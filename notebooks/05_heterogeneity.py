@@ -451,8 +451,10 @@ seeds_each = sizes["image_seeds"]
 
 def load(name):
   if name == "digits":
-    return fo.data.embedded.digits()
-  return tuple(fo.data.tfds.load(name, split) for split in ("train", "test"))
+    return fo.datasets.embedded.digits()
+  return tuple(
+    fo.datasets.tfds.load(name, split) for split in ("train", "test")
+  )
 
 
 train, test = load(sizes["images"])

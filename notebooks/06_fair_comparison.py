@@ -88,8 +88,10 @@ import fedjax_opt as fo
 # %%
 def load(name):
   if name == "digits":
-    return fo.data.embedded.digits()
-  return tuple(fo.data.tfds.load(name, split) for split in ("train", "test"))
+    return fo.datasets.embedded.digits()
+  return tuple(
+    fo.datasets.tfds.load(name, split) for split in ("train", "test")
+  )
 
 
 train, test = load(sizes["images"])

@@ -75,7 +75,7 @@ def base():
 def run(data):
   from experiments import run as command
   from fedjax_opt import plots
-  from fedjax_opt.data import embedded
+  from fedjax_opt.datasets import embedded
   from fedjax_opt.results import progress
 
   assert callable(command.main)
@@ -86,13 +86,13 @@ def run(data):
 
 
 def tfds(data):
-  from fedjax_opt.data import tfds as reader
+  from fedjax_opt.datasets import tfds as reader
 
   assert reader.load("mnist", "test", data)["x"].shape == (10, 28, 28, 1)
 
 
 def text(data):
-  from fedjax_opt.data import tokenization
+  from fedjax_opt.datasets import tokenization
 
   tokenization.train(["the team wins a bank game"], 40)
 

@@ -205,10 +205,8 @@ MODULES = {
       "transforms", "aggregators", "faults",
     )
   },
-  **{
-    f"data.{name}.": getattr(fo.data, name)
-    for name in ("augmentation", "embedded", "femnist", "fmri", "tfds")
-  },
+  "data.augmentation.": fo.data.augmentation,
+  **{f"datasets.{n}.": getattr(fo.datasets, n) for n in fo.datasets.__all__},
 }  # fmt: skip
 PUBLIC = {
   prefix + name: getattr(module, name)

@@ -164,7 +164,7 @@ STARTED = {
   "myst-nb": "docs/conf.py",
   "pytest-xdist": "pytest.ini",
   "ruff": ".ci/run",
-  "scikit-learn": "fedjax_opt/data/embedded.py",  # For its file of digits.
+  "scikit-learn": "fedjax_opt/datasets/embedded.py",  # For its file of digits.
   "setuptools": "setup.py",
   "sphinx": ".ci/run",
   "sphinx-book-theme": "docs/conf.py",

@@ -15,8 +15,9 @@ from experiments.tasks import images
 from experiments.tasks.base import Task
 from fedjax_opt import evaluation, models
 from fedjax_opt.base import Params
-from fedjax_opt.data import femnist, fmri, synthetic
+from fedjax_opt.data import synthetic
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.datasets import femnist, fmri
 from fedjax_opt.metrics import Criterion
 from fedjax_opt.models.layers import glorot_uniform
 from fedjax_opt.trees import at_least_float32

@@ -12,8 +12,8 @@ from experiments.tasks import classification as classifier
 from experiments.tasks.base import Task
 from fedjax_opt import models
 from fedjax_opt.base import Batch, Params
-from fedjax_opt.data import embedded, tfds
 from fedjax_opt.data.augmentation import AUGMENTATIONS
+from fedjax_opt.datasets import embedded, tfds
 from fedjax_opt.models.layers import glorot_uniform, he_uniform
 
 

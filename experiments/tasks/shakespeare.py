@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from experiments.tasks.base import Task
 from fedjax_opt import evaluation, models, objectives
-from fedjax_opt.data import shakespeare
+from fedjax_opt.datasets import shakespeare
 from fedjax_opt.metrics import Criterion
 
 NUM_TOKENS = shakespeare.UNKNOWN + 1

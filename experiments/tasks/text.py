@@ -10,7 +10,7 @@ import numpy as np
 from experiments.tasks import classification
 from experiments.tasks.base import Task
 from fedjax_opt.base import Batch, Params
-from fedjax_opt.data import texts, tokenization
+from fedjax_opt.datasets import texts, tokenization
 from fedjax_opt.models import Encoder, EncoderConfig
 from fedjax_opt.models import pretrained as weights
 

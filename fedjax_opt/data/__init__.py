@@ -1,17 +1,6 @@
-"""Clients' data: pools, partitions and data sets."""
+"""Data of clients: pools, partitions, populations in memory and on disk."""
 
-from fedjax_opt.data import (
-  augmentation,
-  embedded,
-  femnist,
-  fmri,
-  partition,
-  shakespeare,
-  synthetic,
-  texts,
-  tfds,
-  tokenization,
-)
+from fedjax_opt.data import augmentation, partition, synthetic
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.holdout import hold_out
 from fedjax_opt.data.population import Population
@@ -20,14 +9,7 @@ __all__ = [
   "ClientData",
   "Population",
   "augmentation",
-  "embedded",
-  "femnist",
-  "fmri",
   "hold_out",
   "partition",
-  "shakespeare",
   "synthetic",
-  "texts",
-  "tfds",
-  "tokenization",
 ]

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from fedjax_opt.data import limits
+from fedjax_opt.data import memory
 
 _WANTED = "a NumPy .npz file of plain arrays is needed"
 _MOST_ARRAYS = 1000
@@ -92,7 +92,7 @@ def _check_sizes(path: str | os.PathLike) -> None:
       )
     total = sum(entry.file_size for entry in entries)
     try:
-      limits.check_memory(f"{path} decompresses to", total)
+      memory.check_memory(f"{path} decompresses to", total)
     except ValueError as error:
       raise _Refused(error) from None
     for entry in entries:
@@ -100,9 +100,9 @@ def _check_sizes(path: str | os.PathLike) -> None:
         declared = _declared_bytes(array)
       if declared > entry.file_size:
         raise _Refused(
-          f"{path} declares {limits.size_text(declared)} for "
+          f"{path} declares {memory.size_text(declared)} for "
           f"{entry.filename.removesuffix('.npy')[:60]!r}, but holds "
-          f"{limits.size_text(entry.file_size)} of it; {_WANTED}"
+          f"{memory.size_text(entry.file_size)} of it; {_WANTED}"
         )
 
 

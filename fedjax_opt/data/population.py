@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from fedjax_opt import folders
-from fedjax_opt.data import limits, lists, population_files
+from fedjax_opt.data import lists, memory, population_files
 from fedjax_opt.data.clients import ClientData, check_fits
 from fedjax_opt.data.population_digests import Digests
 from fedjax_opt.data.population_files import ABOUT, LARGEST, Fields
@@ -254,7 +254,7 @@ class Population:
       )
     sizes = self.sizes[clients]
     total = int(sizes.sum(dtype=np.int64))
-    limits.check_memory(
+    memory.check_memory(
       f"{str(self.folder)!r}: {len(clients)} clients take",
       total * (self.example_bytes + 16),
     )

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks.values import shown
-from fedjax_opt.data import limits, population_digests
+from fedjax_opt.data import memory, population_digests
 from fedjax_opt.data.clients import check_examples
 from fedjax_opt.data.population_digests import Digests
 from fedjax_opt.digests import digest, is_whole, signed
@@ -60,7 +60,7 @@ def read(
     _check_length(_path_of(folder, name), num_examples, of_row, text)
   # As they are, as int32, the offsets of the clients, and a copy of these.
   what = f"{str(path)!r}: {num_clients} clients take"
-  limits.check_memory(what, 6 * _SIZE.itemsize * num_clients)
+  memory.check_memory(what, 6 * _SIZE.itemsize * num_clients)
   with _reading(path):
     sizes = np.fromfile(path, _SIZE)
   digests = None

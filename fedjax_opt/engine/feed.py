@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_opt import samplers, trees
-from fedjax_opt.data import limits
+from fedjax_opt.data import memory
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import processes
@@ -93,7 +93,7 @@ class Feed:
     self._capacity = self._population.capacity(at_most)
     example = self._population.example_bytes
     of_round = self._capacity * example * len(self._seeds)
-    limits.check_memory(
+    memory.check_memory(
       f"cohort_size={config.cohort_size}: the largest clients take", of_round
     )
     at_once = max(1, _SEGMENT_BYTES // max(of_round, 1))

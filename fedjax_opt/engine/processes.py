@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from fedjax_opt import target
-from fedjax_opt.data import limits
+from fedjax_opt.data import memory
 
 
 def fetch(tree: Any) -> Any:
@@ -89,6 +89,6 @@ def device_bytes() -> int | None:
   device = jax.local_devices()[0]
   if device.platform != "cpu":
     return (device.memory_stats() or {}).get("bytes_limit")
-  memory = limits.memory_bytes()
+  of_host = memory.memory_bytes()
   # Half of it, for other programs, and divided among the host's devices.
-  return memory and memory // (2 * jax.local_device_count())
+  return of_host and of_host // (2 * jax.local_device_count())

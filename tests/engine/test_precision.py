@@ -21,7 +21,7 @@ from fedjax_opt import (
   trees,
 )
 from fedjax_opt.algorithms import ALGORITHMS
-from fedjax_opt.data import embedded
+from fedjax_opt.datasets import embedded
 from fedjax_opt.engine import contract, rounds
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.precision import computed_loss

@@ -10,7 +10,7 @@ import pytest
 from experiments import tasks
 from experiments.tasks import shakespeare as tasks_of_plays
 from fedjax_opt import load_run, models
-from fedjax_opt.data import shakespeare, tfds
+from fedjax_opt.datasets import shakespeare, tfds
 from tests.experiments.commands import call, spec_of
 
 NAMES = ("shakespeare_lstm", "shakespeare_transformer")

@@ -11,8 +11,8 @@ from experiments import data as data_of_runs
 from experiments import tasks
 from experiments.spec import clients as clients_of_spec
 from experiments.tasks import images as image_tasks
-from fedjax_opt.data import femnist, fmri
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.datasets import femnist, fmri
 from fedjax_opt.metrics import Criterion
 from fedjax_opt.models import statistics
 from tests.experiments.commands import given, spec_of

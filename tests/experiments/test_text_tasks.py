@@ -9,7 +9,7 @@ import pytest
 
 from experiments import run, tasks
 from experiments.spec.kinds import TASK
-from fedjax_opt.data import texts, tokenization
+from fedjax_opt.datasets import texts, tokenization
 from tests import text_data
 from tests import text_models as plain
 from tests.experiments.commands import spec_of

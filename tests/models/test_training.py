@@ -12,7 +12,7 @@ import pytest
 
 from experiments.tasks import images as image_tasks
 from fedjax_opt import ClientData, domo, models, simulate
-from fedjax_opt.data import embedded, tfds
+from fedjax_opt.datasets import embedded, tfds
 
 # As deep as they are, but narrow.
 NETWORKS = {

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_opt.data import texts, tokenization
+from fedjax_opt.datasets import texts, tokenization
 from fedjax_opt.models import Encoder, pretrained
 
 torch = pytest.importorskip("torch")

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from experiments import resuming
 from fedjax_opt import Population, load_run
-from fedjax_opt.data import femnist, npz_files
+from fedjax_opt.data import npz_files
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.datasets import femnist
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.model_file import encoded, read_model
 

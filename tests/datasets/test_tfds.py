@@ -12,7 +12,7 @@ import types
 import numpy as np
 import pytest
 
-from fedjax_opt.data import tfds
+from fedjax_opt.datasets import tfds
 from tests import prepared_data
 
 

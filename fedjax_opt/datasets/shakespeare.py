@@ -12,8 +12,8 @@ import re
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.data import tfds
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.datasets import tfds
 
 __all__ = [
   "PADDING",

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from fedjax_opt import Population
-from fedjax_opt.data import femnist, limits, npz_files
+from fedjax_opt.data import memory, npz_files
+from fedjax_opt.datasets import femnist
 
 _MB = 1_000_000
 
@@ -52,12 +53,12 @@ def test_an_npz_file_may_be_next_to_nothing(tmp_path):
 def test_an_npz_file_larger_than_the_memory(tmp_path, monkeypatch):
   path = tmp_path / "a.npz"
   np.savez(path, x=np.zeros(_MB, np.uint8))
-  monkeypatch.setattr(limits, "memory_bytes", lambda: _MB)
+  monkeypatch.setattr(memory, "memory_bytes", lambda: _MB)
   assert refusal(npz_files.read, path) == (
     f"{path} decompresses to 1 MB of memory; must be at most 500 kB, half of "
     "this machine's"
   )
-  monkeypatch.setattr(limits, "memory_bytes", lambda: None)
+  monkeypatch.setattr(memory, "memory_bytes", lambda: None)
   assert npz_files.read(path)["x"].shape == (_MB,)
 
 
@@ -144,7 +145,7 @@ def population(folder, num_clients=1, size=1, name="x", **others):
 
 
 def test_a_population_of_more_clients_than_memory(tmp_path, monkeypatch):
-  monkeypatch.setattr(limits, "memory_bytes", lambda: 2 * _MB)
+  monkeypatch.setattr(memory, "memory_bytes", lambda: 2 * _MB)
   folder = population(tmp_path, num_clients=_MB)
   assert refusal(Population.open, folder) == (
     f"'{folder}/sizes.bin': 1000000 clients take 24 MB of memory; must be at "
@@ -156,7 +157,7 @@ def test_a_population_loaded_into_too_little_memory(tmp_path, monkeypatch):
   folder = population(tmp_path, size=1000)
   whole = Population.open(folder)
   assert whole.example_bytes == 4 * 784
-  monkeypatch.setattr(limits, "memory_bytes", lambda: 2 * _MB)
+  monkeypatch.setattr(memory, "memory_bytes", lambda: 2 * _MB)
   assert refusal(whole.load) == (
     f"'{folder}': 1 clients take 3.15 MB of memory; must be at most 1 MB, half "
     "of this machine's"
@@ -181,6 +182,6 @@ def test_a_name_longer_than_a_file_system_takes(tmp_path):
 
 
 def test_sizes_for_people():
-  texts = [limits.size_text(n) for n in (0, 999, 1500, 2**31, 10**13, 10**18)]
+  texts = [memory.size_text(n) for n in (0, 999, 1500, 2**31, 10**13, 10**18)]
   assert texts == ["0 bytes", "999 bytes", "1.5 kB", "2.15 GB", "10 TB",
                    "1e+06 TB"]  # fmt: skip

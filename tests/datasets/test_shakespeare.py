@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from fedjax_opt.data import shakespeare, tfds
+from fedjax_opt.datasets import shakespeare, tfds
 
 TEXT = """First Citizen:
 You are all resolved.

@@ -13,7 +13,7 @@ import zlib
 import numpy as np
 import pytest
 
-from fedjax_opt.data import femnist
+from fedjax_opt.datasets import femnist
 
 # Not sorted: the order in a file must not matter.
 WRITERS = ["f0003_10", "f0000_14", "f0002_07", "f0001_41"]

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from fedjax_opt.data import embedded
+from fedjax_opt.datasets import embedded
 
 
 def test_digits():

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_opt.checks.values import check_choice
-from fedjax_opt.data import cache, tfds, tokenization
+from fedjax_opt.datasets import cache, tfds, tokenization
 
 __all__ = ["DATASETS", "Texts", "load", "load_tokens", "train_tokenizer"]
 

@@ -21,8 +21,9 @@ from typing import Any, Protocol
 import numpy as np
 from absl import logging
 
-from fedjax_opt.data import cache, limits
+from fedjax_opt.data import memory
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.datasets import cache
 from fedjax_opt.registry import Hyperparameter
 
 __all__ = [
@@ -149,7 +150,7 @@ def _decompressed(path: pathlib.Path) -> pathlib.Path:
         copy.write(block)
         if copy.tell() > _LARGEST_FILE:
           raise lzma.LZMAError(
-            f"it is larger than {limits.size_text(_LARGEST_FILE)}"
+            f"it is larger than {memory.size_text(_LARGEST_FILE)}"
           )
   except (lzma.LZMAError, EOFError) as error:
     raise ValueError(
@@ -257,7 +258,7 @@ class _FedJaxSplit:
     record = unpacker.decompress(data, _LARGEST_RECORD)
     if not unpacker.eof:
       raise ValueError(
-        f"its record is cut, or larger than {limits.size_text(_LARGEST_RECORD)}"
+        f"its record is cut, or larger than {memory.size_text(_LARGEST_RECORD)}"
       )
     examples = self._msgpack.unpackb(
       record, ext_hook=self._unpack_array, raw=False
@@ -315,7 +316,7 @@ def _records(rows: Iterable[tuple[Any]]) -> Iterator[bytes]:
     total += len(record)
     if total > _LARGEST_RECORD:
       raise ValueError(
-        f"its records are larger than {limits.size_text(_LARGEST_RECORD)}"
+        f"its records are larger than {memory.size_text(_LARGEST_RECORD)}"
       )
     yield record
 
@@ -340,7 +341,7 @@ def _client_data(
       x.append(_inverted(pixels))
       y.append(np.asarray(labels).reshape(len(pixels)))
       num_bytes += 2 * x[-1].nbytes  # They are joined at the end.
-      limits.check_memory("its writers and those before take", num_bytes)
+      memory.check_memory("its writers and those before take", num_bytes)
     except Exception as error:  # Damaged files fail in many ways.
       raise ValueError(
         f"{split.path}: writer {writer} cannot be read "

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from fedjax_opt.data import fmri
+from fedjax_opt.datasets import fmri
 
 # What is seen in one session, scan by scan; the first is rest, as in the data.
 SEEN = ["rest", "face", "face", "cat", "horse", "rest", "horse"]

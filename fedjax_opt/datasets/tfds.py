@@ -17,7 +17,7 @@ import numpy as np
 from absl import logging
 
 from fedjax_opt.checks.values import first_line
-from fedjax_opt.data import cache
+from fedjax_opt.datasets import cache
 
 __all__ = [
   "SOURCES",

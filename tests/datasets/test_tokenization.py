@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from fedjax_opt.data import tokenization
+from fedjax_opt.datasets import tokenization
 from tests import text_models as plain
 
 tokenizers = pytest.importorskip("tokenizers")

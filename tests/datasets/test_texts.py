@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from fedjax_opt.data import cache, texts, tokenization
+from fedjax_opt.datasets import cache, texts, tokenization
 from tests import text_data
 
 
