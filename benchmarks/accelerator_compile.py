@@ -27,7 +27,7 @@ from jax.experimental import topologies
 import fedjax_opt as fo
 from experiments import job as jobs
 from experiments.command_line import parser
-from experiments.spec.resolve import resolve
+from experiments.specification.resolve import resolve
 from fedjax_opt.datasets import tfds
 from fedjax_opt.models import convolution
 from fedjax_opt.results import json_files

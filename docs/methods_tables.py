@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 from experiments import tasks
 from experiments.command_line.pages import source_of
-from experiments.spec import kinds
-from experiments.spec.kinds import Kind, shown_default
+from experiments.specification import kinds
+from experiments.specification.kinds import Kind, shown_default
 from experiments.tasks import images
 from fedjax_opt.registry import Choice
 from fedjax_opt.results.names import name_of

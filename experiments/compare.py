@@ -57,7 +57,7 @@ from typing import Any
 from experiments import command, workers
 from experiments.command_line import parser
 from experiments.data import Loader
-from experiments.spec.kinds import KINDS
+from experiments.specification.kinds import KINDS
 from experiments.store import Store
 from experiments.studies import cells, collect, plan, request
 from fedjax_opt import folders, locks, plots

@@ -17,9 +17,9 @@ from typing import Any
 
 from experiments import command, data, tasks
 from experiments.command_line import parser
-from experiments.spec import clients
-from experiments.spec.resolve import resolve
-from experiments.spec.spec import Spec
+from experiments.specification import clients
+from experiments.specification.resolve import resolve
+from experiments.specification.spec import Spec
 from fedjax_opt import Population
 from fedjax_opt.data.clients import ClientData
 

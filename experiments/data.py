@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import tasks
-from experiments.spec import clients
-from experiments.spec.spec import FLAGS, Spec
+from experiments.specification import clients
+from experiments.specification.spec import FLAGS, Spec
 from experiments.tasks import Task
 from experiments.tasks.base import LARGER_IS_BETTER
 from fedjax_opt import ClientData, Population

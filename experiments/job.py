@@ -10,7 +10,7 @@ import jax
 
 from experiments import methods, resuming
 from experiments.data import Loaded, criterion_of, load
-from experiments.spec.spec import Spec
+from experiments.specification.spec import Spec
 from experiments.stopping import Stopping
 from experiments.tasks import Task
 from fedjax_opt import Algorithm, Population, Run, grid_points, plots

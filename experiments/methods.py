@@ -2,9 +2,9 @@
 
 The way of a value, such as that of `--client_lr=0.1,1` with `--client=sgd`:
 
-1. `RULES["sgd"]` has a hyperparameter `learning_rate`; `spec.kinds.CLIENT`
+1. `RULES["sgd"]` has a hyperparameter `learning_rate`; `kinds.CLIENT`
    names its flag `client_lr`, and `command_line.flags` defines it.
-2. `spec.resolve` reads it: `Spec.client` is the choice `sgd`, whose grid is
+2. `resolve` reads it: `Spec.client` is the choice `sgd`, whose grid is
    `{"client_lr": [0.1, 1.0]}`.
 3. `Spec.grid` joins the grids of all choices; `sweep` goes over its points.
 4. What `algorithm_of` returns is called at each point, as in
@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 
-from experiments.spec.spec import DP_DELTA, Spec
+from experiments.specification.spec import DP_DELTA, Spec
 from experiments.tasks import Task
 from fedjax_opt import Algorithm, evaluation, privacy, trainable, transforms
 

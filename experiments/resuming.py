@@ -8,8 +8,8 @@ import pathlib
 import sys
 from typing import Any, NamedTuple
 
-from experiments.spec import spec as specs
-from experiments.spec.spec import Spec
+from experiments.specification import spec as specs
+from experiments.specification.spec import Spec
 from fedjax_opt import Run, load_run
 from fedjax_opt.base import STREAMS
 from fedjax_opt.data import digest

@@ -43,8 +43,8 @@ from experiments.ctrl_c import CtrlC
 from experiments.data import Loaded
 from experiments.job import Job, prepare, sweep_arguments
 from experiments.results import Results, all_diverged
-from experiments.spec.resolve import resolve
-from experiments.spec.spec import Spec
+from experiments.specification.resolve import resolve
+from experiments.specification.spec import Spec
 from fedjax_opt import Population, Report, Result, Run, locks, sweep
 from fedjax_opt.engine import processes
 from fedjax_opt.results import tables, writers

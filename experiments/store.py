@@ -17,8 +17,8 @@ from experiments.command_line import parser
 from experiments.ctrl_c import CtrlC
 from experiments.data import Loader
 from experiments.resuming import without_place
-from experiments.spec.kinds import KINDS
-from experiments.spec.spec import FLAGS, Spec
+from experiments.specification.kinds import KINDS
+from experiments.specification.spec import FLAGS, Spec
 from experiments.workers import Interrupted, RunFailed
 from fedjax_opt import Run, load_run
 from fedjax_opt.base import STREAMS

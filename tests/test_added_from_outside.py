@@ -16,7 +16,7 @@ import pytest
 import fedjax_opt as fo
 from experiments import compare
 from experiments.command_line import pages
-from experiments.spec import spec
+from experiments.specification import spec
 from experiments.studies import plan, request
 from experiments.tasks import TASKS, TaskChoice, classification
 from fedjax_opt.algorithms import ALGORITHMS

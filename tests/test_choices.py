@@ -7,7 +7,7 @@ import re
 import jax.numpy as jnp
 import pytest
 
-from experiments.spec.kinds import KINDS, SAMPLERS
+from experiments.specification.kinds import KINDS, SAMPLERS
 from experiments.tasks import TASKS
 from fedjax_opt.aggregators import AGGREGATORS
 from fedjax_opt.algorithms import ALGORITHMS

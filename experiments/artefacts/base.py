@@ -15,8 +15,8 @@ from experiments.artefacts.claims import Claim
 from experiments.artefacts.record import Kept, Record, keep
 from experiments.command_line import parser
 from experiments.command_line.flags import argument
-from experiments.spec.resolve import resolve
-from experiments.spec.spec import Spec
+from experiments.specification.resolve import resolve
+from experiments.specification.spec import Spec
 from fedjax_opt import Run
 
 # Name -> what it is for.

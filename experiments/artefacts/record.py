@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.spec.kinds import KINDS
-from experiments.spec.spec import FLAGS
+from experiments.specification.kinds import KINDS
+from experiments.specification.spec import FLAGS
 from fedjax_opt import Run, digests
 from fedjax_opt.base import STREAMS
 from fedjax_opt.metrics import History

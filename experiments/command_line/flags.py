@@ -7,9 +7,9 @@ from typing import Any
 from absl import flags
 
 from experiments.command_line import mistakes
-from experiments.spec import spec
-from experiments.spec.kinds import KINDS, Kind, help_of
-from experiments.spec.spec import FLAGS, Spec
+from experiments.specification import spec
+from experiments.specification.kinds import KINDS, Kind, help_of
+from experiments.specification.spec import FLAGS, Spec
 from fedjax_opt.registry import Hyperparameter
 
 _DEFINE = {

@@ -3,8 +3,8 @@
 import re
 
 from experiments.command_line import layout, pages
-from experiments.spec import spec
-from experiments.spec.fields import Group
+from experiments.specification import spec
+from experiments.specification.fields import Group
 from fedjax_opt.registry import nearest
 from fedjax_opt.results import environment
 

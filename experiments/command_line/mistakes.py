@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from absl import flags
 
-from experiments.spec import spec
-from experiments.spec.kinds import is_list, one_only
+from experiments.specification import spec
+from experiments.specification.kinds import is_list, one_only
 from fedjax_opt.registry import nearest
 
 _WANTED = {

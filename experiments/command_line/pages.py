@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from experiments import tasks
 from experiments.command_line import layout
 from experiments.command_line.flags import defined
-from experiments.spec import kinds
-from experiments.spec import method as of_method
-from experiments.spec.kinds import Kind, describe, shown_default
-from experiments.spec.spec import algorithms as _algorithms
+from experiments.specification import kinds
+from experiments.specification import method as of_method
+from experiments.specification.kinds import Kind, describe, shown_default
+from experiments.specification.spec import algorithms as _algorithms
 from experiments.tasks import images
 from fedjax_opt.registry import Choice, Parameter
 

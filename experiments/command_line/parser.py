@@ -12,7 +12,7 @@ from absl import flags
 from experiments import command
 from experiments.command_line import flagfiles, help, mistakes
 from experiments.command_line.flags import defined
-from experiments.spec import spec
+from experiments.specification import spec
 
 
 def parse(argv: Sequence[str], intro: str = "") -> dict[str, Any]:

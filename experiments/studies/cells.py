@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from experiments import job, workers
-from experiments.spec.spec import Spec
+from experiments.specification.spec import Spec
 from experiments.store import Store
 from experiments.studies.plan import Planned
 from fedjax_opt.results.load import Run

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from experiments import command
-from experiments.spec.spec import FLAGS, conditions
+from experiments.specification.spec import FLAGS, conditions
 from experiments.studies.cells import Done, ran
 from experiments.studies.plan import Planned, labels_of
 from fedjax_opt.data import digest

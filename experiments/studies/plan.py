@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 from experiments import tasks
 from experiments.command_line.flags import typed
-from experiments.spec import method as of_method
-from experiments.spec import spec as specs
-from experiments.spec.kinds import ALGORITHM, KINDS
-from experiments.spec.resolve import resolve
-from experiments.spec.spec import FLAGS, Spec
+from experiments.specification import method as of_method
+from experiments.specification import spec as specs
+from experiments.specification.kinds import ALGORITHM, KINDS
+from experiments.specification.resolve import resolve
+from experiments.specification.spec import FLAGS, Spec
 from experiments.studies.request import Request
 from fedjax_opt import Population
 from fedjax_opt.results.names import name_of, value_of

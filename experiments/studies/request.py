@@ -11,7 +11,7 @@ from absl import flags as absl_flags
 
 from experiments.command_line import parser
 from experiments.command_line.flags import argument, defined
-from experiments.spec import spec
+from experiments.specification import spec
 from fedjax_opt.registry import check_choice
 from fedjax_opt.results.history import check_has_direction, is_fraction
 from fedjax_opt.study.budgets import BUDGETS

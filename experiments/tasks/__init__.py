@@ -39,7 +39,7 @@ class TaskChoice(Choice):
       nothing to divide; of 'data_file' that file says it, see npz.py.
     is_convex: whether the loss is convex in the model.
     splits: on what settings can be chosen, the default first; see
-      `experiments.spec.resolve`.
+      `experiments.specification.resolve`.
     draws_validation: whether it draws its own validation examples.
     regularizer: that of composite algorithms, if none is chosen.
     defaults: flag -> default, where the task has its own; `strength` is that

@@ -7,7 +7,7 @@ import sys
 
 from experiments import job, run
 from experiments.command_line import parser
-from experiments.spec.resolve import resolve
+from experiments.specification.resolve import resolve
 from fedjax_opt import Population
 
 REPOSITORY = pathlib.Path(run.__file__).parents[1]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from experiments import data
-from experiments.spec import clients
-from experiments.spec.kinds import PARTITION
+from experiments.specification import clients
+from experiments.specification.kinds import PARTITION
 from experiments.tasks import TASKS
 from fedjax_opt import ClientData
 from tests.experiments.commands import call, spec_of

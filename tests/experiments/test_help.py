@@ -10,7 +10,7 @@ import pytest
 import fedjax_opt
 from experiments.command_line import help as help_of_flags
 from experiments.command_line import pages
-from experiments.spec import spec
+from experiments.specification import spec
 from tests.experiments.commands import REPOSITORY, call, spec_of
 
 

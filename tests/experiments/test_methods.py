@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from experiments import methods, tasks
-from experiments.spec.kinds import KINDS, SERVER, numbers
+from experiments.specification.kinds import KINDS, SERVER, numbers
 from fedjax_opt import algorithms
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.base import Algorithm

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from experiments import compilation_cache, results, run
-from experiments.spec.resolve import resolve
+from experiments.specification.resolve import resolve
 from fedjax_opt.base import STREAMS
 from tests.experiments.commands import REPOSITORY, call, given, start
 

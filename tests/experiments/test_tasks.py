@@ -9,7 +9,7 @@ import pytest
 
 from experiments import data as data_of_runs
 from experiments import tasks
-from experiments.spec import clients as clients_of_spec
+from experiments.specification import clients as clients_of_spec
 from experiments.tasks import images as image_tasks
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import femnist, fmri

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments import run, tasks
-from experiments.spec.kinds import TASK
+from experiments.specification.kinds import TASK
 from fedjax_opt.datasets import texts, tokenization
 from tests import text_data
 from tests import text_models as plain

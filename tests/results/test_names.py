@@ -4,7 +4,7 @@ import collections
 
 import pytest
 
-from experiments.spec.kinds import KINDS
+from experiments.specification.kinds import KINDS
 from experiments.tasks import TASKS
 from fedjax_opt.results import names
 

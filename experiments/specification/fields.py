@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from experiments.spec.kinds import Kind
+from experiments.specification.kinds import Kind
 from fedjax_opt.registry import Hyperparameter, check_choice
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from experiments.spec.kinds import (
+from experiments.specification.kinds import (
   ALGORITHM,
   CLIENT,
   PRIVACY,
@@ -11,7 +11,7 @@ from experiments.spec.kinds import (
   Given,
   numbers,
 )
-from experiments.spec.spec import (
+from experiments.specification.spec import (
   CLIENT_DEFAULT,
   DECAY,
   FLAGS,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments import tasks
-from experiments.spec.fields import Flag, Group
-from experiments.spec.kinds import (
+from experiments.specification.fields import Flag, Group
+from experiments.specification.kinds import (
   AGGREGATOR,
   ALGORITHM,
   CLIENT,
@@ -26,7 +26,7 @@ from experiments.spec.kinds import (
   Chosen,
   listed,
 )
-from experiments.spec.schedule import Schedule
+from experiments.specification.schedule import Schedule
 from experiments.tasks import images
 from fedjax_opt import plots
 from fedjax_opt.registry import Paths

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from experiments.spec import clients
-from experiments.spec import method as of_method
-from experiments.spec.kinds import (
+from experiments.specification import clients
+from experiments.specification import method as of_method
+from experiments.specification.kinds import (
   AGGREGATOR,
   FAULT,
   SAMPLER,
@@ -13,7 +13,7 @@ from experiments.spec.kinds import (
   Chosen,
   Given,
 )
-from experiments.spec.spec import (
+from experiments.specification.spec import (
   BATCH_SIZE,
   BATCH_SIZE_OF_CLIENTS,
   COHORT_SIZE,

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.spec.kinds import PARTITION, Chosen, Given
-from experiments.spec.spec import (
+from experiments.specification.kinds import PARTITION, Chosen, Given
+from experiments.specification.spec import (
   FLAGS,
   NUM_CLIENTS,
   PARTITION_DEFAULT,
