@@ -98,19 +98,21 @@ class Results:
     epsilons = methods.epsilons(
       job.spec, job.points, num_clients, result.rounds
     )
+    about = {
+      "rounds_done": result.rounds,
+      "stopped_by": stopped_by,
+      "target": job.stopping.target(history),
+      "timing": timing,
+      "cost": result.cost,
+      "padding_waste": result.padding_waste,
+    }
+    about |= per_client.summary(of_clients)
     self._writer.finish(
       history,
       job.criterion,
-      timing,
-      result.cost,
-      result.padding_waste,
-      rounds_done=result.rounds,
-      stopped_by=stopped_by,
-      target=job.stopping.target(history),
-      more=job.stopping.spent(history),
+      about | methods.privacy_summary(job.spec, epsilons),
       params=lambda point: trees.take(result.params, point),
-      about=per_client.summary(of_clients)
-      | methods.privacy_summary(job.spec, epsilons),
+      more=job.stopping.spent(history),
     )
     if history.rounds:
       _draw_curves(job, history)

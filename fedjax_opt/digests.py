@@ -46,6 +46,24 @@ def signed(content: Mapping[str, Any]) -> dict[str, Any]:
   return {**content, NAME: digest(_text(content))}
 
 
+def read_signed(path: pathlib.Path) -> dict[str, Any]:
+  """The content of a JSON file that `signed` made.
+
+  Raises:
+    ValueError: if it does not hold what was written.
+    OSError: if it cannot be read.
+  """
+  try:
+    content = dict(json.loads(path.read_bytes()))
+  except (ValueError, TypeError, RecursionError):
+    content = {}
+  if not is_whole(content):
+    raise ValueError(
+      f"{path.name} is damaged: it does not hold what was written"
+    )
+  return content
+
+
 def is_whole(content: Mapping[str, Any]) -> bool:
   """Whether the content of a JSON file is what `signed` returned."""
   others = {name: v for name, v in content.items() if name != NAME}

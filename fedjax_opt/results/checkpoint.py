@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import gc
-import io
 import json
 import logging
 import os
@@ -19,7 +18,6 @@ import numpy as np
 from fedjax_opt.base import STREAMS, State
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data import digest as digest_of_data
-from fedjax_opt.digests import digest, is_whole, signed
 from fedjax_opt.engine import processes
 from fedjax_opt.identity import digest_of
 from fedjax_opt.results import checkpoint_folder, json_files
@@ -40,7 +38,7 @@ class Checkpoints:
 
   The newest two are kept. One that a kill left half-written, or whose content
   is not what was written, is ignored with a warning, and the one before it is
-  used; a damaged one is renamed. Each has a digest of every array. They are
+  used; a damaged one is renamed. Each has a digest of every file. States are
   written by orbax. Nothing else in the folder is changed or removed.
 
   >>> checkpoints = Checkpoints("runs/one/checkpoints", every=50)
@@ -131,33 +129,20 @@ class Checkpoints:
     Raises:
       OSError: if it cannot be written; those before it stay.
     """
-    import orbax.checkpoint as ocp
-
-    # Orbax keeps 35 kB of memory for each save of arrays of JAX, 13 kB for one
-    # of NumPy. Which of them `load` gives follows from its own argument.
-    state = jax.tree.map(_on_host, state)
-    buffer = io.BytesIO()
-    np.savez(buffer, **record)
-    blob = np.frombuffer(buffer.getbuffer(), np.uint8)
     about = {"identity": self._identity, "shapes": _shapes(state)}
-    about |= {"round": round, "digests": _digests(state, blob)}
     about["streams"] = STREAMS
-    before = checkpoint_folder.names(self._folder)
     try:
-      with self._manager() as manager:
-        manager.save(
-          round,
-          args=ocp.args.Composite(
-            state=ocp.args.StandardSave(state),
-            # As bytes: neither orbax nor JAX then changes a type.
-            record=ocp.args.StandardSave({"npz": blob}),
-            about=ocp.args.JsonSave(signed(about)),
-          ),
-          force=True,
-        )
-      checkpoint_folder.write_digests(self._folder, round)
+      with checkpoint_folder.writing(self._folder, round, about) as path:
+        # Orbax keeps 35 kB of memory for each save of arrays of JAX, 13 kB for
+        # one of NumPy. Which of them `load` gives follows from its argument.
+        state = jax.tree.map(_on_host, state)
+        checkpointer, arguments = _orbax()
+        with checkpointer:
+          checkpointer.save(
+            path / checkpoint_folder.STATE, args=arguments.StandardSave(state)
+          )
+        np.savez(path / checkpoint_folder.RECORD, **record)
     except Exception as error:
-      checkpoint_folder.remove_new(self._folder, before, round)
       raise OSError(
         f"checkpoint of round {round} in {str(self._folder)!r} cannot be "
         f"written ({_reason(error)})"
@@ -188,7 +173,8 @@ class Checkpoints:
         "ignored",
         stacklevel=2,
       )
-    for step in checkpoint_folder.steps(self._folder):
+    steps = checkpoint_folder.steps(self._folder)
+    for number, step in enumerate(steps):
       try:
         with _quiet():
           saved = self._restore(step, state)
@@ -205,7 +191,9 @@ class Checkpoints:
           stacklevel=2,
         )
       else:
-        self._set_newer_aside(step)
+        if processes.is_first_process():
+          for newer in steps[:number]:
+            checkpoint_folder.set_aside(self._folder, newer)
         return saved
     raise CheckpointError(
       f"resume=True: no checkpoint in {str(self._folder)!r} can be read"
@@ -218,15 +206,11 @@ class Checkpoints:
       _OtherRun: if its state has other shapes.
       Exception: of any type, if it cannot be read.
     """
-    import orbax.checkpoint as ocp
-
-    about = self._about(step)
-    damaged = checkpoint_folder.damaged_file(self._folder, step)
-    if damaged is not None:
-      raise _Damaged(f"{damaged} is not what was written")
-    shapes = _shapes(state)
-    if about["shapes"] != shapes:
-      raise _OtherRun(difference(about["shapes"], shapes))
+    path = self._folder / str(step)
+    about = checkpoint_folder.about(self._folder, step)
+    checkpoint_folder.check_files(path, about["files"])
+    if other := difference(about["shapes"], _shapes(state)):
+      raise _OtherRun(other)
     # NumPy arrays, which are on the host, are restored as NumPy arrays.
     target = jax.tree.map(
       lambda leaf: (
@@ -236,28 +220,13 @@ class Checkpoints:
       ),
       state,
     )
-    with self._manager() as manager:
-      found = manager.restore(
-        step,
-        args=ocp.args.Composite(
-          state=ocp.args.StandardRestore(target),
-          record=ocp.args.StandardRestore(),
-        ),
+    checkpointer, arguments = _orbax()
+    with checkpointer:
+      found = checkpointer.restore(
+        path / checkpoint_folder.STATE, args=arguments.StandardRestore(target)
       )
-    blob = np.asarray(found["record"]["npz"])
-    if "digests" in about:
-      now = _digests(found["state"], blob)
-      for name, known in about["digests"].items():
-        if now.get(name) != known:
-          raise _Damaged(f"{name} is not what was written")
-    with np.load(io.BytesIO(blob.tobytes())) as arrays:
-      return Saved(step, found["state"], dict(arrays))
-
-  def _set_newer_aside(self, step: int) -> None:
-    """Renames those after this one: new ones will have their names."""
-    for newer in checkpoint_folder.steps(self._folder):
-      if newer > step and processes.is_first_process():
-        checkpoint_folder.set_aside(self._folder, newer)
+    with np.load(path / checkpoint_folder.RECORD) as record:
+      return Saved(step, found, dict(record))
 
   def _check_damaged(self, step: int, error: Exception) -> None:
     """Checks that a checkpoint which cannot be read never will be.
@@ -272,42 +241,6 @@ class Checkpoints:
         "that has passed"
       ) from error
 
-  def _manager(self):
-    import orbax.checkpoint as ocp
-
-    # Of several processes the first one writes and all read; none waits for
-    # another.
-    index = jax.process_index()
-    alone = ocp.options.MultiprocessingOptions(
-      primary_host=index,
-      active_processes={index},
-      barrier_sync_key_prefix=f"process_{index}",
-    )
-    is_one_of_several = jax.process_count() > 1
-    return ocp.CheckpointManager(
-      self._folder,
-      options=ocp.CheckpointManagerOptions(
-        max_to_keep=None,  # Orbax would also remove what is not a checkpoint.
-        create=not is_one_of_several,
-        enable_async_checkpointing=False,
-        **({"multiprocessing_options": alone} if is_one_of_several else {}),
-      ),
-    )
-
-  def _about(self, step: int) -> dict[str, Any]:
-    """What the checkpoint is of.
-
-    Raises:
-      Exception: of any type, if that cannot be read.
-    """
-    path = self._folder / str(step) / "about" / "metadata"
-    about = json.loads(path.read_bytes())
-    if set(about) == {"identity", "shapes"}:  # Before there were digests.
-      return about
-    if not is_whole(about) or about["round"] != step:
-      raise _Damaged("about is not what was written")
-    return about
-
   def _check_no_other_run(self) -> None:
     """Raises ValueError if there are checkpoints that are not to be resumed."""
     if not self._resume and checkpoint_folder.steps(self._folder):
@@ -316,33 +249,24 @@ class Checkpoints:
         "resume=True to go on with it, or another folder"
       )
 
-  def _check_streams(self, saved: int) -> None:
-    if saved != STREAMS:
-      raise ValueError(
-        f"resume=True: {str(self._folder)!r} is of a run with streams={saved} "
-        f"of random numbers, not {STREAMS}, which would go on with other "
-        "cohorts; give another folder"
-      )
-
   def _check_identity(self) -> None:
-    """Checks that the newest checkpoint which can be read is of this run.
-
-    One without an identity is from before runs had one.
-    """
-    about = None
+    """Checks that the newest checkpoint which can be read is of this run."""
     for step in checkpoint_folder.steps(self._folder):
       try:
-        about = self._about(step)
+        about = checkpoint_folder.about(self._folder, step)
         break
       except Exception as error:
         self._check_damaged(step, error)
-    if about is None:
+    else:
       return
-    self._check_streams(about.get("streams", 1))
-    saved = about["identity"]
-    if not (saved and self._identity):
-      return
-    if other := difference(saved, self._identity):
+    if about["streams"] != STREAMS:
+      raise ValueError(
+        f"resume=True: {str(self._folder)!r} is of a run with streams="
+        f"{about['streams']} of random numbers, not {STREAMS}, which would go "
+        "on with other cohorts; give another folder"
+      )
+    saved, given = about["identity"], self._identity
+    if saved and given and (other := difference(saved, given)):
       raise ValueError(
         f"resume=True: {str(self._folder)!r} is of a run with {other}; give "
         "what that run had, or another folder"
@@ -355,10 +279,6 @@ class CheckpointError(ValueError):
 
 class _OtherRun(Exception):
   """The checkpoint is whole, but not of this run."""
-
-
-class _Damaged(Exception):
-  """The checkpoint is not what was written."""
 
 
 def difference(saved: Mapping[str, Any], given: Mapping[str, Any]) -> str:
@@ -403,26 +323,28 @@ def _shapes(state: State) -> dict[str, str]:
   }
 
 
-def _digests(state: State, record: np.ndarray) -> dict[str, int]:
-  """The digest of every array, by its path."""
-  leaves = jax.tree_util.tree_leaves_with_path(state)
-  found = {
-    f"state{jax.tree_util.keystr(path)}": digest(_bits(leaf))
-    for path, leaf in leaves
-  }
-  return found | {"record": digest(record)}
+def _orbax() -> tuple[Any, Any]:
+  """What reads and writes a state, a context manager; and its arguments."""
+  import orbax.checkpoint as ocp
+
+  options = {}
+  if jax.process_count() > 1:
+    # Of several processes the first one writes and all read; none waits for
+    # another.
+    index = jax.process_index()
+    options["multiprocessing_options"] = ocp.options.MultiprocessingOptions(
+      primary_host=index,
+      active_processes={index},
+      barrier_sync_key_prefix=f"process_{index}",
+    )
+  handler = ocp.StandardCheckpointHandler(**options)
+  return ocp.Checkpointer(handler, **options), ocp.args
 
 
 def _on_host(leaf: Any) -> Any:
   """A NumPy array; random keys stay, as NumPy has none."""
   if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
     return leaf
-  return np.asarray(leaf)
-
-
-def _bits(leaf: Any) -> np.ndarray:
-  if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-    leaf = jax.random.key_data(leaf)
   return np.asarray(leaf)
 
 

@@ -1,39 +1,54 @@
 """The folders of checkpoints: which there are, and what may be removed.
 
 Only what `Checkpoints` wrote is ever removed, and what is damaged is renamed.
+A checkpoint is written beside its place and then renamed: by a kill it is
+there, or it is not. So it is removed, too.
 """
 
-import json
+import contextlib
 import os
 import pathlib
 import re
 import shutil
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from fedjax_opt.digests import digest_of_file, is_whole, signed
+from fedjax_opt import digests
 from fedjax_opt.results import json_files
 
+STATE, RECORD = "state", "record.npz"
+_ABOUT = "about.json"  # What it is of, and the digests of its other files.
 _STEP = re.compile(r"0|[1-9][0-9]*")
-_UNFINISHED = re.compile(r"[0-9]+\.orbax-checkpoint-tmp.*")
-# A folder that a kill left while it was removed.
-_REMOVED = re.compile(r"[0-9]+\.fedjax_opt-removed")
-_PARTS = {"about", "record", "state"}
-_DIGESTS = "files.json"  # Of the files of a checkpoint, in its folder.
+# The ends of the names of folders that a kill left.
+_UNFINISHED, _REMOVED = ".unfinished", ".fedjax_opt-removed"
 
 
-def names(folder: pathlib.Path) -> list[str]:
+class DamagedError(Exception):
+  """A checkpoint is not what was written."""
+
+
+def _names(folder: pathlib.Path) -> list[str]:
   """Of all that is in the folder, which need not exist."""
   return sorted(os.listdir(folder)) if folder.is_dir() else []
 
 
 def steps(folder: pathlib.Path) -> list[int]:
   """Rounds of the checkpoints that were finished, the newest first."""
-  found = filter(_STEP.fullmatch, names(folder))
+  found = filter(_STEP.fullmatch, _names(folder))
   return sorted((int(n) for n in found if _is_own(folder / n)), reverse=True)
 
 
 def unfinished(folder: pathlib.Path) -> list[pathlib.Path]:
   """Those that were not written to their end."""
-  return [folder / n for n in names(folder) if _UNFINISHED.fullmatch(n)]
+  return _left(folder, _UNFINISHED)
+
+
+def _left(folder: pathlib.Path, end: str) -> list[pathlib.Path]:
+  return [
+    folder / name
+    for name in _names(folder)
+    if name.endswith(end) and _STEP.fullmatch(name.removesuffix(end))
+  ]
 
 
 def check_own(folder: pathlib.Path) -> None:
@@ -42,7 +57,7 @@ def check_own(folder: pathlib.Path) -> None:
   Raises:
     ValueError: naming what is none. It is left as it is.
   """
-  for name in filter(_STEP.fullmatch, names(folder)):
+  for name in filter(_STEP.fullmatch, _names(folder)):
     if not _is_own(folder / name):
       kind = "a link" if (folder / name).is_symlink() else "no checkpoint"
       raise ValueError(
@@ -51,45 +66,79 @@ def check_own(folder: pathlib.Path) -> None:
       )
 
 
-def write_digests(folder: pathlib.Path, step: int) -> None:
-  """Writes the digests of the files of a checkpoint that orbax finished."""
-  own = folder / str(step)
-  found = {
-    str(path.relative_to(own)): digest_of_file(path)
-    for path in sorted(own.rglob("*"))
-    if path.is_file()
-  }
-  json_files.write_json(own / _DIGESTS, signed({"files": found}))
+def _is_own(path: pathlib.Path) -> bool:
+  """Whether it is a checkpoint, though perhaps a damaged one."""
+  if path.is_symlink() or not path.is_dir():
+    return False
+  return len({STATE, RECORD, _ABOUT} & set(os.listdir(path))) >= 2
 
 
-def damaged_file(folder: pathlib.Path, step: int) -> str | None:
-  """The first file of a checkpoint that is not what was written; or None.
+@contextlib.contextmanager
+def writing(
+  folder: pathlib.Path, step: int, about: Mapping[str, Any]
+) -> Iterator[pathlib.Path]:
+  """A folder to fill, which becomes the checkpoint if what is inside succeeds.
 
-  It is looked for before orbax reads them, which tells of damage in many lines.
-  Where a kill came before the digests of files, there are those of arrays.
+  Args:
+    folder: of the checkpoints.
+    step: round of the checkpoint.
+    about: what it is of, as JSON has it.
+  """
+  path = folder / f"{step}{_UNFINISHED}"
+  shutil.rmtree(path, ignore_errors=True)
+  try:
+    path.mkdir(parents=True)
+    yield path
+    files = [each for each in sorted(path.rglob("*")) if each.is_file()]
+    found = {
+      str(each.relative_to(path)): digests.digest_of_file(each)
+      for each in files
+    }
+    content = digests.signed({**about, "round": step, "files": found})
+    json_files.write_json(path / _ABOUT, content)
+    os.rename(path, folder / str(step))
+  finally:
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def about(folder: pathlib.Path, step: int) -> dict[str, Any]:
+  """What a checkpoint is of.
 
   Raises:
+    DamagedError: if that is not what was written.
+    OSError: if it cannot be read.
+  """
+  try:
+    found = digests.read_signed(folder / str(step) / _ABOUT)
+  except ValueError:
+    found = {}
+  if found.get("round") != step:
+    raise DamagedError(f"{_ABOUT} is not what was written")
+  return found
+
+
+def check_files(path: pathlib.Path, files: Mapping[str, int]) -> None:
+  """Checks the files of a checkpoint.
+
+  This comes before orbax reads them, which tells of damage in many lines.
+
+  Args:
+    path: of the checkpoint.
+    files: name -> digest.
+
+  Raises:
+    DamagedError: naming the first file that is not what was written.
     OSError: if a file cannot be read.
   """
-  own = folder / str(step)
-  path = own / _DIGESTS
-  if not path.exists():
-    return None
-  try:
-    known = dict(json.loads(path.read_bytes()))
-  except (ValueError, TypeError, RecursionError):
-    return _DIGESTS
-  if not is_whole(known):
-    return _DIGESTS
-  for name, wanted in known["files"].items():
-    if not (own / name).is_file() or digest_of_file(own / name) != wanted:
-      return name
-  return None
+  for name, wanted in files.items():
+    file = path / name
+    if not file.is_file() or digests.digest_of_file(file) != wanted:
+      raise DamagedError(f"{name} is not what was written")
 
 
 def set_aside(folder: pathlib.Path, step: int) -> None:
   """Renames a checkpoint, to make room for a new one of its name."""
-  taken, name, number = names(folder), f"{step}.damaged", 1
+  taken, name, number = _names(folder), f"{step}.damaged", 1
   while name in taken:
     number += 1
     name = f"{step}.damaged-{number}"
@@ -97,30 +146,8 @@ def set_aside(folder: pathlib.Path, step: int) -> None:
 
 
 def remove(folder: pathlib.Path, step: int) -> None:
-  """Removes a checkpoint: by a kill it is there, or it is not."""
-  for name in filter(_REMOVED.fullmatch, names(folder)):
-    if not (folder / name).is_symlink():
-      shutil.rmtree(folder / name, ignore_errors=True)
-  gone = folder / f"{step}.fedjax_opt-removed"
-  os.rename(folder / str(step), gone)
-  shutil.rmtree(gone, ignore_errors=True)
-
-
-def remove_new(folder: pathlib.Path, before: list[str], step: int) -> None:
-  """Removes what a checkpoint that failed has left.
-
-  Args:
-    folder: of the checkpoints.
-    before: names of what was there before.
-    step: round of the checkpoint.
-  """
-  for name in names(folder):
-    if name not in before and name.split(".")[0] == str(step):
-      shutil.rmtree(folder / name, ignore_errors=True)
-
-
-def _is_own(path: pathlib.Path) -> bool:
-  """Whether it is a checkpoint, though perhaps a damaged one."""
-  if path.is_symlink() or not path.is_dir():
-    return False
-  return len(_PARTS & set(os.listdir(path))) >= 2
+  """Removes a checkpoint, and what a kill left of others."""
+  os.rename(folder / str(step), folder / f"{step}{_REMOVED}")
+  for path in _left(folder, _REMOVED):
+    if not path.is_symlink():
+      shutil.rmtree(path, ignore_errors=True)

@@ -11,11 +11,10 @@ covers the first `size` bytes; what a kill left behind them is not read.
 """
 
 import contextlib
-import json
 import pathlib
 from typing import Any
 
-from fedjax_opt.digests import digest, digest_of_file, is_whole, signed
+from fedjax_opt.digests import digest, digest_of_file, read_signed, signed
 from fedjax_opt.results import json_files
 
 NAME = "digests.json"
@@ -160,14 +159,10 @@ def _damaged(name: str, what: str) -> ValueError:
 def _read(folder: pathlib.Path) -> dict[str, list[_Content]] | None:
   """What is known of the files of a folder; None if there is no such file."""
   try:
-    known = dict(json.loads((folder / NAME).read_bytes()))
+    return read_signed(folder / NAME)["files"]
   except FileNotFoundError:
     return None
-  except (ValueError, TypeError, RecursionError):
-    known = {}
-  if not is_whole(known) or not isinstance(known.get("files"), dict):
+  except ValueError as error:
     raise ValueError(
-      f"{NAME} is damaged: it does not hold what was written; restore it, or "
-      "remove it to read all as it is"
-    )
-  return known["files"]
+      f"{error}; restore it, or remove it to read all as it is"
+    ) from None

@@ -257,45 +257,5 @@ class History:
     return float(values[at]), self.rounds[int(at)]
 
 
-class Unread:
-  """The part of a growing history that was not read yet.
-
-  What it costs to read it does not grow with the history.
-
-  Attributes:
-    num_read: evaluated rounds that were read, see `done`.
-  """
-
-  def __init__(self):
-    self.num_read = 0
-    # At the last of these rounds, and of those of the last `read`. [S]
-    self._diverged: np.ndarray | bool = False
-    self._next: tuple[int, np.ndarray | bool] = (0, False)
-
-  def read(self, history: History) -> tuple[list[int], dict[str, np.ndarray]]:
-    """The rounds that are new since `done`, and their values.
-
-    Returns:
-      n rounds, and {name: [S, n]}, which are NaN as in `History.values`.
-    """
-    first = self.num_read
-    part = History(
-      history.rounds[first:],
-      {name: values[:, first:] for name, values in history.metrics.items()},
-    )
-    values = {name: part.values(name) for name in part.metrics}
-    if part.rounds:
-      before = np.broadcast_to(self._diverged, history.num_points)
-      for array in values.values():
-        array[before] = np.nan
-      diverged = before | part.diverged()[:, -1]
-      self._next = first + len(part.rounds), diverged
-    return part.rounds, values
-
-  def done(self) -> None:
-    """What was read last need not be read again."""
-    self.num_read, self._diverged = self._next
-
-
 def _or_none(value: float) -> float | None:
   return float(value) if np.isfinite(value) else None

@@ -10,11 +10,11 @@ import numpy as np
 from fedjax_opt.base import Params
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.history import History
-from fedjax_opt.results.html_tables import cell, row
 from fedjax_opt.results.json_files import read_json
 from fedjax_opt.results.metrics_file import read_metrics
 from fedjax_opt.results.model_file import read_model
 from fedjax_opt.results.selection import format_value, varying
+from fedjax_opt.results.tables import html_table
 
 _PARTS = ("hyperparameters", "final")  # Of a point of summary.json.
 # Of a folder, those that are read here.
@@ -94,19 +94,21 @@ class Run:
     metric = (self.summary or {}).get("criterion", {}).get("metric")
     shown = [metric] if metric in self.history.metrics else []
     shown += [n for n in ("train_loss",) if n in self.history.metrics]
-    rows = [row("th", ["point", *names, *shown, "status"])]
+    rows = []
     for index, point in enumerate(self.points[:_MANY_ROWS]):
       final = self.history.final(index)
       values = ["-" if final[n] is None else f"{final[n]:.4g}" for n in shown]
       of_point = [format_value(point.get(name)) for name in names]
-      status = self.history.status(index)
-      if index == self.selected:
-        status += ", selected"
-      rows.append(row("td", [index, *of_point, *values, status]))
+      chosen = ", selected" * (index == self.selected)
+      status = self.history.status(index) + chosen
+      rows.append([index, *of_point, *values, status])
     more = len(self.points) - _MANY_ROWS
-    below = f"<p>and {more} more points</p>" if more > 0 else ""
-    head = f"{self.folder}: {self._in_short()}"
-    return f"{cell('p', head)}<table>{''.join(rows)}</table>{below}"
+    return html_table(
+      f"{self.folder}: {self._in_short()}",
+      ["point", *names, *shown, "status"],
+      rows,
+      f"and {more} more points" if more > 0 else "",
+    )
 
   def _in_short(self) -> str:
     parts = [str(self.config[n]) for n in ("task", "algorithm", "client")

@@ -10,14 +10,14 @@ import io
 import math
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fedjax_opt.digests import digest
 from fedjax_opt.results import folder_digests
-from fedjax_opt.results.history import History, Unread
+from fedjax_opt.results.history import History
 from fedjax_opt.results.selection import Point, varying
 
 _FIRST, _LAST = ["point", "round"], "seed"
@@ -33,7 +33,6 @@ class MetricsFile:
       path: of the file; an existing one is replaced.
       points: hyperparameters of every grid point. [S] mappings.
     """
-    self._unread = Unread()
     self._path = path
     names = [name for name in varying(points) if name != _LAST]
     self._names = [*names, _LAST]
@@ -41,19 +40,19 @@ class MetricsFile:
     self._file: Any = None
     self._size = self._digest = 0  # Of what was written.
 
-  @property
-  def num_written(self) -> int:
-    """Evaluated rounds in the file."""
-    return self._unread.num_read
+  def append(
+    self, rounds: Sequence[int], values: Mapping[str, np.ndarray]
+  ) -> None:
+    """Appends evaluated rounds.
 
-  def append(self, history: History) -> None:
-    """Appends the evaluated rounds that are not in the file yet.
+    Args:
+      rounds: numbers of rounds done. [n]
+      values: name -> [S, n].
 
     Raises:
       ValueError: if a metric has the name of a hyperparameter.
       OSError: if they cannot be written; the file then has whole rows only.
     """
-    rounds, values = self._unread.read(history)
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     if self._file is None:
@@ -66,37 +65,28 @@ class MetricsFile:
       rows.writerow([*_FIRST, *self._names, *values])
     for column, round_number in enumerate(rounds):
       for point, cells in enumerate(self._cells):
-        measured = [_cell(array[point, column]) for array in values.values()]
+        measured = [number_cell(v[point, column]) for v in values.values()]
         rows.writerow([point, round_number, *cells, *measured])
-    new = text.getvalue().encode()
-    is_first = self._file is None
-    self._append_whole(new)
-    self._unread.done()
-    self._size += len(new)
-    self._digest = digest(new, self._digest)
-    if not is_first:
-      folder_digests.cover(self._path, self._size, self._digest)
+    self._write(text.getvalue().encode())
 
-  def _append_whole(self, rows: bytes) -> None:
+  def _write(self, rows: bytes) -> None:
     """Writes all of the rows or, where the disk is full, none of them."""
-    if self._file is None:
-      self._begin(rows)
-      return
-    end = self._file.seek(0, os.SEEK_END)
-    try:
-      left = memoryview(rows)
-      while left:
-        left = left[self._file.write(left) :]
-    except OSError:
-      os.truncate(self._path, end)
-      raise
-
-  def _begin(self, rows: bytes) -> None:
-    """Makes the file with its first rows; one that was there is replaced."""
-    folder_digests.write(self._path, rows, grows=True)
-    # Without a buffer, which would keep what a full disk refused, and write it
-    # later.
-    self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115
+    size, crc = self._size + len(rows), digest(rows, self._digest)
+    if self._file is None:  # One that was there is replaced.
+      folder_digests.write(self._path, rows, grows=True)
+      # Without a buffer, which would keep what a full disk refused, and write
+      # it later.
+      self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115
+    else:
+      try:
+        left = memoryview(rows)
+        while left:
+          left = left[self._file.write(left) :]
+      except OSError:
+        os.truncate(self._path, self._size)
+        raise
+      folder_digests.cover(self._path, size, crc)
+    self._size, self._digest = size, crc
 
   def close(self) -> None:
     """Closes the file; harmless when repeated."""
@@ -104,7 +94,7 @@ class MetricsFile:
       self._file.close()
 
 
-def _cell(value: float) -> str:
+def number_cell(value: float) -> str:
   """All digits of a number; an empty cell if it is not finite."""
   return repr(float(value)) if math.isfinite(value) else ""
 

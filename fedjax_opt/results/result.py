@@ -9,7 +9,7 @@ import numpy as np
 
 from fedjax_opt.base import Params, State
 from fedjax_opt.results.history import History
-from fedjax_opt.results.html_tables import cell, row
+from fedjax_opt.results.tables import html_table
 
 _MANY_METRICS = 8  # At most so many in a notebook's table, and none of these.
 _COUNTED = (
@@ -153,14 +153,7 @@ class Result:
       if points > 1 and values.size:
         values = np.quantile(values, [0, 0.5, 1])
       shown = [f"{value:.4g}" for value in values] or ["-"] * len(columns)
-      rows.append(row("td", [name, *shown]))
-    diverged = 0
-    if self.history.rounds:
-      diverged = int(self.history.diverged()[:, -1].sum())
+      rows.append([name, *shown])
+    diverged = int(self.history.diverged()[:, -1:].sum())
     below = f"{diverged} of {points} points diverged" if diverged else ""
-    table = f"<table>{row('th', ['', *columns])}{''.join(rows)}</table>"
-    return (
-      cell("p", repr(self))
-      + (table if rows else "")
-      + (cell("p", below) if below else "")
-    )
+    return html_table(repr(self), ["", *columns], rows, below)

@@ -82,17 +82,18 @@ class Criterion:
   def scores(self, history: History) -> np.ndarray:
     """The score of every point, NaN if it has diverged. [S] float64."""
     values = history.values(self.metric)
+    best_of, worst_of = np.max, np.min
+    if self.direction == "min":
+      best_of, worst_of = worst_of, best_of
     if self.rule == "mean_last_n":
       return values[:, -self.n :].mean(axis=1)
     if self.rule == "worst_last_n":
-      worst_of = np.min if self.direction == "max" else np.max
       return worst_of(values[:, -self.n :], axis=1)
     if self.rule == "last":
       return values[:, -1]
     # A round without a value never wins; a diverged point has no score.
-    worst = -np.inf if self.direction == "max" else np.inf
-    best = np.max if self.direction == "max" else np.min
-    scores = best(np.where(np.isnan(values), worst, values), axis=1)
+    never = worst_of([-np.inf, np.inf])
+    scores = best_of(np.where(np.isnan(values), never, values), axis=1)
     no_score = history.diverged()[:, -1] | ~np.isfinite(scores)
     return np.where(no_score, np.nan, scores)
 
@@ -123,13 +124,25 @@ def rank(
   scores = criterion.scores(history)
   sign = -1.0 if criterion.direction == "max" else 1.0
 
-  def key(setting: Setting):
-    of_seeds = scores[setting.points]
-    finite = of_seeds[np.isfinite(of_seeds)]
-    mean = sign * finite.mean() if finite.size else np.inf
-    return (of_seeds.size - finite.size, mean)
+  def key(setting: Setting) -> tuple[int, float]:
+    lost, mean = over_seeds(scores[setting.points])
+    return lost, np.inf if np.isnan(mean) else sign * mean
 
   return sorted(group_by_seed(points), key=key)
+
+
+def over_seeds(scores: np.ndarray) -> tuple[int, float]:
+  """How many seeds of a setting have no score, and the mean of the others.
+
+  Args:
+    scores: of the seeds. [n]
+
+  Returns:
+    The number, and the mean; NaN if there is no score.
+  """
+  finite = scores[np.isfinite(scores)]
+  mean = float(finite.mean()) if finite.size else np.nan
+  return scores.size - finite.size, mean
 
 
 def select(
@@ -226,15 +239,16 @@ def tune(
   of_points = criterion.scores(history)
   scores = np.array([of_points[s.points].mean() for s in settings])
   best = rank(history, points, criterion)[0]
-  finite = of_points[best.points][np.isfinite(of_points[best.points])]
+  _, score = over_seeds(of_points[best.points])
+  has_score = bool(np.isfinite(score))
   return Tuning(
-    best=best if finite.size else None,
-    score=float(finite.mean()) if finite.size else np.nan,
+    best=best if has_score else None,
+    score=score,
     scores=scores,
     settings=settings,
     num_seeds=max(len(s.points) for s in settings),
     num_diverged=int(np.sum(~np.isfinite(scores))),
-    edges=_edges(settings, best) if finite.size else (),
+    edges=_edges(settings, best) if has_score else (),
   )
 
 

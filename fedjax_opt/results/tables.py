@@ -1,6 +1,8 @@
-"""The table that closes a run in the terminal."""
+"""Tables: the one that closes a run in the terminal, and those of notebooks."""
 
+import html
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -162,3 +164,26 @@ def aligned(
     pad = str.ljust if i in names else str.rjust
     padded.append([pad(cell, width) for cell in column])
   return ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]
+
+
+def html_table(
+  title: str,
+  head: Sequence[str],
+  rows: Sequence[Sequence[Any]],
+  below: str = "",
+) -> str:
+  """A table for notebooks, in HTML.
+
+  Args:
+    title: the line above it.
+    head: of the columns.
+    rows: a cell for each column; without any there is no table.
+    below: the line below it, if there is one.
+  """
+  cell = lambda tag, text: f"<{tag}>{html.escape(str(text))}</{tag}>"
+  lines = [
+    f"<tr>{''.join(cell(tag, each) for each in cells)}</tr>"
+    for tag, cells in (("th", head), *(("td", each) for each in rows))
+  ]
+  table = f"<table>{''.join(lines)}</table>" if rows else ""
+  return cell("p", title) + table + (cell("p", below) if below else "")

@@ -3,10 +3,11 @@
 import math
 import pathlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedjax_opt.results.history import History, Unread
+import numpy as np
+
 from fedjax_opt.results.selection import Point, format_value, varying
 
 # An open sub-run holds a file and a thread. A grid with more points than this
@@ -14,68 +15,50 @@ from fedjax_opt.results.selection import Point, format_value, varying
 _MAX_OPEN = 64
 
 
-def open_events(
-  folder: pathlib.Path, points: Sequence[Point]
-) -> "Events | None":
-  """The writer of a run's events, or None without tensorboardX.
-
-  Args:
-    folder: of all sub-runs; created with the first event.
-    points: hyperparameters of every grid point. [S] mappings.
-  """
-  try:
-    import tensorboardX
-  except ImportError:
-    return None
-  return Events(tensorboardX.SummaryWriter, folder, points)
-
-
 class Events:
   """Writes every metric of every grid point as TensorBoard scalars.
 
   Attributes:
+    is_installed: whether tensorboardX is; without it nothing is written.
     is_open: whether sub-runs stay open, so that events can be written during
       the run; if not, they are written at its end.
   """
 
-  def __init__(
-    self,
-    make_writer: Callable[[str], Any],
-    folder: pathlib.Path,
-    points: Sequence[Point],
-  ):
+  def __init__(self, folder: pathlib.Path, points: Sequence[Point]):
     """Chooses the names of the sub-runs; writes nothing.
 
     Args:
-      make_writer: folder -> tensorboardX's writer of one sub-run.
-      folder: of all sub-runs.
+      folder: of all sub-runs; created with the first event.
       points: hyperparameters of every grid point. [S] mappings.
     """
-    self._make_writer = make_writer
+    try:
+      import tensorboardX
+    except ImportError:
+      tensorboardX = None
+    self._library = tensorboardX
     self._folders = [str(folder / name) for name in _sub_run_names(points)]
+    self.is_installed = tensorboardX is not None
     self.is_open = len(points) <= _MAX_OPEN
     self._open: dict[int, Any] = {}
-    self._unread = Unread()
 
-  def write(self, history: History) -> None:
-    """Appends the evaluated rounds that are not written yet."""
-    rounds, values = self._unread.read(history)
-    if not rounds:
+  def write(
+    self, rounds: Sequence[int], values: Mapping[str, np.ndarray]
+  ) -> None:
+    """Appends evaluated rounds, as `MetricsFile.append` does."""
+    if not (self.is_installed and rounds):
       return
-    for point in range(history.num_points):
+    for point, folder in enumerate(self._folders):
       if point not in self._open:
-        self._open[point] = self._make_writer(self._folders[point])
+        self._open[point] = self._library.SummaryWriter(folder)
+      events = self._open[point]
       for name, array in values.items():
-        for column, round_number in enumerate(rounds):
-          if math.isfinite(array[point, column]):
-            self._open[point].add_scalar(
-              name, array[point, column], round_number
-            )
+        for round_number, value in zip(rounds, array[point], strict=True):
+          if math.isfinite(value):
+            events.add_scalar(name, value, round_number)
       if self.is_open:
-        self._open[point].flush()
+        events.flush()
       else:
         self._open.pop(point).close()
-    self._unread.done()
 
   def close(self) -> None:
     """Closes the files; harmless when repeated."""

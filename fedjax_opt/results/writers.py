@@ -19,6 +19,8 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from fedjax_opt import folders
 from fedjax_opt.base import STREAMS, Params
 from fedjax_opt.results import folder_digests, model_file, tensorboard
@@ -81,7 +83,7 @@ class RunWriter:
       for ...:
         history.append(round_number, values)
         writer.write(history)
-      writer.finish(history, criterion, timing, cost, waste)
+      writer.finish(history, criterion)
   """
 
   def __init__(
@@ -119,9 +121,9 @@ class RunWriter:
       self.folder.mkdir(parents=True, exist_ok=True)
       if not self._is_resumed:
         self._write_flags()
-    self._events = tensorboard.open_events(
-      self.folder / "tensorboard", self._points
-    )
+    self._events = tensorboard.Events(self.folder / "tensorboard", self._points)
+    # Evaluated rounds in the files, and who has diverged at the last of them.
+    self._num_written, self._diverged = 0, np.zeros(len(points), bool)
 
   def _write_flags(self) -> None:
     """Writes what the run was asked for."""
@@ -139,14 +141,13 @@ class RunWriter:
       self._write_flags()
       shutil.rmtree(self.folder / "tensorboard", ignore_errors=True)
 
-  @property
-  def has_events(self) -> bool:
-    """Whether TensorBoard events are written (tensorboardX is installed)."""
-    return self._events is not None
-
   def write(self, history: History) -> None:
-    """Appends the evaluated rounds that are not in the files yet."""
-    if self._metrics.num_written >= len(history.rounds):
+    """Appends the evaluated rounds that are not in the files yet.
+
+    What that costs does not grow with the history.
+    """
+    first = self._num_written
+    if first >= len(history.rounds):
       return
     if history.num_points != len(self._points):
       raise ValueError(
@@ -154,73 +155,65 @@ class RunWriter:
         f"{len(self._points)}"
       )
     self._replace_former()
-    self._metrics.append(history)
-    if self._events and self._events.is_open:
-      self._events.write(history)
+    new = History(
+      history.rounds[first:],
+      {name: values[:, first:] for name, values in history.metrics.items()},
+    )
+    before = self._diverged[:, None]
+    values = {n: np.where(before, np.nan, new.values(n)) for n in new.metrics}
+    self._metrics.append(new.rounds, values)
+    self._num_written = len(history.rounds)
+    self._diverged = self._diverged | new.diverged()[:, -1]
+    if self._events.is_open:
+      self._events.write(new.rounds, values)
 
   def finish(
     self,
     history: History,
     criterion: Criterion,
-    timing: Mapping[str, float],
-    cost: Mapping[str, float],
-    waste: Any = None,
+    about: Mapping[str, Any] | None = None,
     *,
-    rounds_done: int | None = None,
-    stopped_by: str = "rounds",
-    target: Mapping[str, Any] | None = None,
     params: Callable[[int], Params] | None = None,
     more: Sequence[Mapping[str, Any]] = (),
-    about: Mapping[str, Any] | None = None,
   ) -> dict[str, Any]:
     """Writes the remaining rounds, the model and `summary.json`; closes files.
 
     Args:
       history: the metrics of every point, also of an interrupted run.
       criterion: by which `select` chooses the selected point.
-      timing: `compile_seconds`, `run_seconds`, `rounds_per_second`.
-      cost: see `Result.cost`.
-      waste: fraction of the computed examples that were padding.
-      rounds_done: None for the last evaluated one.
-      stopped_by: what ended the run: 'rounds', 'target', 'patience' or
-        'signal'.
-      target: `metric` and `value` that were to be reached, or None.
+      about: what else is said of the run, by name. By default it went to its
+        last round.
       params: gives the final model of a point; None to save none.
       more: of every point, what else is said of it. [S] mappings, or none.
-      about: what else is said of the run, by name.
 
     Returns:
       The content of `summary.json`.
     """
     self._replace_former()
     self.write(history)
-    if rounds_done is None:
-      rounds_done = history.rounds[-1] if history.rounds else 0
     selected = select(history, self._points, criterion)
-    self._write_model(selected, params, rounds_done)
+    points = [
+      _point_summary(history, index, point) | dict(more[index] if more else {})
+      for index, point in enumerate(self._points)
+    ]
+    has_events = self._events.is_installed
     summary = {
       "config": self._config,
-      "points": [
-        _point_summary(history, index, point)
-        | dict(more[index] if more else {})
-        for index, point in enumerate(self._points)
-      ],
+      "points": points,
       "selected": selected,
       "criterion": dataclasses.asdict(criterion),
-      "rounds_done": rounds_done,
-      "stopped_by": stopped_by,
-      "target": target,
-      "timing": dict(timing),
-      "cost": dict(cost),
-      "padding_waste": waste,
-      "tensorboard": "tensorboard" if self.has_events else None,
+      "rounds_done": history.rounds[-1] if history.rounds else 0,
+      "stopped_by": "rounds",
+      "tensorboard": "tensorboard" if has_events else None,
     }
     summary = plain(summary | dict(about or {}))
+    self._write_model(selected, params, summary["rounds_done"])
     folder_digests.add(self.folder, *_OF_OTHERS)
     folder_digests.write(self.folder / "summary.json", encoded(summary))
     folder_digests.settle(self.folder)
-    if self._events:
-      self._events.write(history)
+    if not self._events.is_open:
+      values = {name: history.values(name) for name in history.metrics}
+      self._events.write(history.rounds, values)
     self.close()
     return summary
 
@@ -245,13 +238,12 @@ class RunWriter:
   def close(self) -> None:
     """Closes the files; harmless when repeated."""
     self._metrics.close()
-    if self._events:
-      self._events.close()
+    self._events.close()
 
   def closing_line(self) -> str:
     """Says where the files are, and why there are no events if none are."""
     line = f"wrote {self.folder}"
-    if not self.has_events:
+    if not self._events.is_installed:
       line += (
         " (no TensorBoard events: "
         "pip install 'fedjax_opt[tensorboard]' adds them)"

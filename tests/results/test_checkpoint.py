@@ -3,7 +3,6 @@
 import dataclasses
 import errno
 import functools
-import json
 import os
 import pathlib
 import resource
@@ -20,6 +19,7 @@ import pytest
 from fedjax_opt import (
   Algorithm,
   delta_sgd,
+  digests,
   fed_avg,
   samplers,
   scaffold,
@@ -28,7 +28,7 @@ from fedjax_opt import (
 )
 from fedjax_opt.base import STREAMS
 from fedjax_opt.engine import counters
-from fedjax_opt.results import checkpoint, checkpoint_folder
+from fedjax_opt.results import checkpoint
 from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
 from fedjax_opt.results.record import RunRecord
 from tests import jax_problems
@@ -323,7 +323,7 @@ def test_a_signal_after_the_last_round_is_no_interruption(tmp_path):
 
 def test_a_half_written_checkpoint_is_ignored_with_a_warning(tmp_path):
   killed_after("one", tmp_path, 8)
-  name = "9.orbax-checkpoint-tmp"
+  name = "9.unfinished"
   shutil.copytree(tmp_path / "6", tmp_path / name)
   checkpoints = Checkpoints(tmp_path, 3, resume=True)
   with pytest.warns(UserWarning, match=f"{name}' is a checkpoint that was not"):
@@ -357,25 +357,18 @@ def test_whatever_file_is_truncated_the_one_before_counts(tmp_path):
 
 def test_files_are_looked_at_in_parts(tmp_path, monkeypatch):
   """A file of a checkpoint may be as large as the memory."""
-  (tmp_path / "3").mkdir()
-  (tmp_path / "3" / "large").write_bytes(bytes(3 << 20))
-  checkpoint_folder.write_digests(tmp_path, 3)
-  whole_file = pathlib.Path.read_bytes
-
-  def read_bytes(path):
-    assert path.name != "large"
-    return whole_file(path)
-
-  monkeypatch.setattr(pathlib.Path, "read_bytes", read_bytes)
-  assert checkpoint_folder.damaged_file(tmp_path, 3) is None
-  (tmp_path / "3" / "large").write_bytes(bytes(2 << 20))
-  assert checkpoint_folder.damaged_file(tmp_path, 3) == "large"
+  content = bytes(3 << 20)
+  (tmp_path / "large").write_bytes(content)
+  monkeypatch.setattr(pathlib.Path, "read_bytes", None)
+  assert digests.digest_of_file(tmp_path / "large") == digests.digest(content)
+  first = digests.digest(content[:5])
+  assert digests.digest_of_file(tmp_path / "large", 5) == first
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_run_goes_on_past_a_damaged_checkpoint(tmp_path):
   killed_after("one", tmp_path, 8)
-  os.truncate(tmp_path / "6" / "record" / "manifest.ocdbt", 5)
+  os.truncate(tmp_path / "6" / "record.npz", 5)
   shutil.rmtree(tmp_path / "6" / "state" / "d")
   assert_same(run("one", Checkpoints(tmp_path, 3, resume=True)), whole("one"))
   assert sorted(os.listdir(tmp_path)) == ["11", "6.damaged", "9"]
@@ -394,16 +387,13 @@ def largest_file(folder):
   return max(folder.rglob("*"), key=lambda p: p.is_file() and p.stat().st_size)
 
 
-@pytest.mark.parametrize("has_file_digests", [True, False])
-def test_a_flipped_bit_of_an_array(has_file_digests, tmp_path, capfd):
+def test_a_flipped_bit_of_an_array(tmp_path, capfd):
   noise = np.random.default_rng(0).normal(size=2000)
   state = saved_twice(tmp_path, {"w": jnp.asarray(noise, jnp.float32)})
   path = largest_file(tmp_path / "6" / "state")
   content = bytearray(path.read_bytes())
   content[-300] ^= 1
   path.write_bytes(content)
-  if not has_file_digests:  # A kill came before.
-    (tmp_path / "6" / "files.json").unlink()
   checkpoints = Checkpoints(tmp_path, 3, resume=True)
   with pytest.warns(UserWarning, match=r"round 6 .* not what was writ") as told:
     saved = checkpoints.load(state)
@@ -417,22 +407,10 @@ def test_a_flipped_bit_of_an_array(has_file_digests, tmp_path, capfd):
   assert Checkpoints(tmp_path, 3, resume=True).load(state).round == 6
 
 
-def test_a_checkpoint_from_before_there_were_digests(tmp_path):
-  state = saved_twice(tmp_path)
-  (tmp_path / "6" / "files.json").unlink()
-  path = tmp_path / "6" / "about" / "metadata"
-  about = json.loads(path.read_text())
-  about = {name: about[name] for name in ("identity", "shapes")}
-  path.write_text(json.dumps(about))
-  # Its random streams are those of before they had a number.
-  with pytest.raises(ValueError, match=r"streams=1 of random numbers, not 2"):
-    Checkpoints(tmp_path, 3, resume=True).load(state)
-
-
 def test_a_checkpoint_under_the_name_of_another_round(tmp_path):
   state = saved_twice(tmp_path)
   os.rename(tmp_path / "6", tmp_path / "9")
-  with pytest.warns(UserWarning, match=r"round 9 .*\(about is not what was"):
+  with pytest.warns(UserWarning, match=r"round 9 .*\(about.json is not what"):
     assert Checkpoints(tmp_path, 3, resume=True).load(state).round == 3
 
 
@@ -454,7 +432,7 @@ def test_what_may_pass_costs_no_checkpoint(error, said, tmp_path, monkeypatch):
     raise error
 
   with monkeypatch.context() as patch:
-    patch.setattr(ocp.CheckpointManager, "restore", fail)
+    patch.setattr(ocp.Checkpointer, "restore", fail)
     with pytest.raises(CheckpointError) as refused:
       Checkpoints(tmp_path, 3, resume=True).load(state)
   message = str(refused.value)

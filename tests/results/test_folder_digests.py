@@ -58,8 +58,7 @@ def run(folder, rounds, resume=False):
     writer.write(history)
   (folder / "per_client.csv").write_text(f"client,rounds\n0,{rounds}\n")
   model = {"w": np.full(3, rounds)}
-  writer.finish(history, Criterion("train_loss", "min", "last"), {}, {},
-                params=lambda _: model)  # fmt: skip
+  writer.finish(history, Criterion("train_loss", "min"), params=lambda _: model)
 
 
 def content(folder):

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_opt.results.history import History, Unread, direction
+from fedjax_opt.results.history import History, direction
 from tests.results.histories import of_values
 
 NAN = float("nan")
@@ -61,23 +61,6 @@ def test_copies_grow_by_themselves(copied):
   one.metrics["train_loss"] = np.array([[7.0, 8.0]])
   one.append(2, {"train_loss": 9.0})
   assert one.metrics["train_loss"].tolist() == [[7, 8, 9]]
-
-
-def test_what_was_not_read_yet():
-  whole, unread, parts = History(), Unread(), []
-  losses = [[1, 1], [NAN, 1], [1, 1], [1, 2], [1, NAN], [1, 1]]
-  for e, loss in enumerate(losses):
-    whole.append(e, {"train_loss": loss, "test_accuracy": [e, e]})
-    if e in (0, 1, 4, 5):
-      rounds, values = unread.read(whole)
-      again = unread.read(whole)[1]
-      np.testing.assert_equal(values, again)  # It was not done.
-      unread.done()
-      parts.append((rounds, values["test_accuracy"]))
-  assert [rounds for rounds, _ in parts] == [[0], [1], [2, 3, 4], [5]]
-  found = np.concatenate([values for _, values in parts], axis=1)
-  np.testing.assert_array_equal(found, whole.values("test_accuracy"))
-  assert unread.read(whole)[0] == []
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def of_point(point):
 def write(folder, history=None, points=POINTS, **others):
   writer = writers.RunWriter(folder, CONFIG, points)
   history = two_points() if history is None else history
-  writer.finish(history, Criterion(), {}, {}, params=of_point, **others)
+  writer.finish(history, Criterion(), others, params=of_point)
 
 
 def test_a_run_is_what_was_written(tmp_path):
@@ -94,7 +94,7 @@ def test_where_all_diverged_there_is_no_model(tmp_path):
   (tmp_path / "params.safetensors").touch()  # Of an earlier start of the run.
   writer = writers.RunWriter(tmp_path / "run", CONFIG, POINTS)
   (tmp_path / "run" / "params.safetensors").touch()
-  writer.finish(history, Criterion(), {}, {}, params=of_point)
+  writer.finish(history, Criterion(), params=of_point)
   run = load_run(tmp_path / "run")
   assert run.selected is None
   assert run.params is None
@@ -127,7 +127,7 @@ def test_without_pandas(tmp_path, monkeypatch):
 def test_what_is_shown_is_short(tmp_path):
   points = [{"client_lr": 0.5**i, "<b>": i, "seed": 0} for i in range(50)]
   writer = writers.RunWriter(tmp_path / "a", CONFIG, points)
-  writer.finish(random(50), Criterion(), {}, {})
+  writer.finish(random(50), Criterion())
   run = load_run(tmp_path / "a")
   assert repr(run) == (
     f"Run('{tmp_path / 'a'}': digits, fed_avg, sgd, 40 rounds, 50 points, "
@@ -194,7 +194,7 @@ def test_files_that_do_not_belong_together(tmp_path):
 
 def test_before_the_first_evaluation(tmp_path):
   writer = writers.RunWriter(tmp_path, CONFIG, POINTS)
-  writer.finish(History(), Criterion(), {}, {}, stopped_by="signal")
+  writer.finish(History(), Criterion(), {"stopped_by": "signal"})
   run = load_run(tmp_path)
   assert run.points == list(POINTS)
   assert run.history.rounds == []

@@ -11,8 +11,6 @@ from fedjax_opt.results.selection import Criterion
 from tests.results.histories import two_points
 
 POINTS = ({"client_lr": 0.1, "seed": 0}, {"client_lr": 1.0, "seed": 0})
-# Criterion, timing and cost.
-END = (Criterion(), {}, {})
 
 
 class TestTensorBoard:
@@ -21,10 +19,9 @@ class TestTensorBoard:
     pytest.importorskip("tensorboardX")
     monkeypatch.setattr(tensorboard, "_MAX_OPEN", 64 if live else 1)
     writer = writers.RunWriter(tmp_path, {}, POINTS)
-    assert writer.has_events
     writer.write(two_points())
     assert (tmp_path / "tensorboard").exists() == live
-    writer.finish(two_points(), *END)
+    writer.finish(two_points(), Criterion())
     assert "TensorBoard" not in writer.closing_line()
     runs = sorted(p.name for p in (tmp_path / "tensorboard").iterdir())
     assert runs == ["0,client_lr=0.1", "1,client_lr=1"]
@@ -47,7 +44,7 @@ class TestTensorBoard:
 
     monkeypatch.setattr(builtins, "__import__", without)
     writer = writers.RunWriter(tmp_path, {}, POINTS)
-    summary = writer.finish(two_points(), *END)
+    summary = writer.finish(two_points(), Criterion())
     assert summary["tensorboard"] is None
     assert not (tmp_path / "tensorboard").exists()
     assert "pip install 'fedjax_opt[tensorboard]'" in writer.closing_line()

@@ -15,17 +15,12 @@ from fedjax_opt.base import STREAMS
 from fedjax_opt.results import writers
 from fedjax_opt.results.environment import PACKAGES
 from fedjax_opt.results.history import History
-from fedjax_opt.results.metrics_file import MetricsFile, read_metrics
+from fedjax_opt.results.metrics_file import read_metrics
 from fedjax_opt.results.selection import Criterion
 from tests.results.histories import random, two_points
 
 CRITERION = Criterion()
-TIMING = {"compile_seconds": 1.5, "run_seconds": 2.0, "rounds_per_second": 10.0}
-COST = {
-  "bytes_down_per_round": 400,
-  "bytes_up_per_round": 400,
-  "gradient_evaluations_per_round": 512,
-}
+ABOUT = {"timing": {"run_seconds": 2.0}, "padding_waste": np.float32(0.25)}
 POINTS = ({"client_lr": 0.1, "seed": 0}, {"client_lr": 1.0, "seed": 0})
 
 
@@ -173,25 +168,25 @@ class TestMetricsCsv:
   def test_a_full_disk_leaves_whole_rows(self, tmp_path):
     """And rows that come later, where there is space again, are whole too."""
     path, history, one = tmp_path / "metrics.csv", random(20), History()
-    file = MetricsFile(path, [{"seed": seed} for seed in range(20)])
+    file = writers.RunWriter(tmp_path, {}, [{"seed": s} for s in range(20)])
     add = lambda column: one.append(
       history.rounds[column],
       {name: values[:, column] for name, values in history.metrics.items()},
     )
     add(0)
-    file.append(one)
+    file.write(one)
     whole = path.read_bytes()
     for _ in range(2):
       add(len(one.rounds))
       with limited(len(whole) + 100), pytest.raises(OSError, match="too large"):
-        file.append(one)
+        file.write(one)
       assert path.read_bytes() == whole
-    file.append(one)
+    file.write(one)
     assert read_metrics(path)[1].rounds == one.rounds
     whole = path.read_bytes()
     add(3)
     with limited(len(whole) + 100), pytest.raises(OSError, match="too large"):
-      file.append(one)
+      file.write(one)
     file.close()
     assert path.read_bytes() == whole
 
@@ -228,16 +223,13 @@ class TestMetricsCsv:
 class TestSummary:
   def test_has_the_contract(self, tmp_path):
     writer = writers.RunWriter(tmp_path, {"task": "digits"}, POINTS)
-    returned = writer.finish(
-      two_points(), CRITERION, TIMING, COST, waste=np.float32(0.25)
-    )
+    returned = writer.finish(two_points(), CRITERION, ABOUT)
     summary = strict(tmp_path / "summary.json")
     assert returned == summary
     assert summary["config"] == strict(tmp_path / "config.json")
     assert summary["selected"] == 0
     assert summary["criterion"]["metric"] == "test_accuracy"
-    assert summary["timing"] == TIMING
-    assert summary["cost"] == COST
+    assert summary["timing"] == ABOUT["timing"]
     assert summary["padding_waste"] == 0.25
     ok, diverged = summary["points"]
     assert ok == {
@@ -266,7 +258,7 @@ class TestSummary:
 
   def test_leaves_no_unfinished_file(self, tmp_path):
     writer = writers.RunWriter(tmp_path, {}, POINTS)
-    writer.finish(two_points(), CRITERION, TIMING, COST)
+    writer.finish(two_points(), CRITERION)
     files = {p.name for p in tmp_path.iterdir() if p.is_file()}
     assert files == {
       "config.json", "digests.json", "metrics.csv", "summary.json"
@@ -274,7 +266,7 @@ class TestSummary:
 
   def test_before_the_first_evaluation(self, tmp_path):
     writer = writers.RunWriter(tmp_path, {}, POINTS)
-    summary = writer.finish(History(), CRITERION, TIMING, COST)
+    summary = writer.finish(History(), CRITERION)
     assert summary == strict(tmp_path / "summary.json")
     assert summary["selected"] is None
     assert summary["points"][0]["final"] == {}

@@ -55,7 +55,7 @@ class OfRun:
       (folder / "per_client.csv").write_text("client,global_accuracy\n0,0.5\n")
       np.savez(folder / "traces.npz", step_size=rng.normal(size=(2, 3, 1, 4)))
       model = {"w": rng.normal(size=(6, 3))}
-      writer.finish(history, Criterion(), {}, {}, params=lambda _: model)
+      writer.finish(history, Criterion(), params=lambda _: model)
     else:  # A kill came after these rows, before their digest.
       with open(folder / "metrics.csv", "a") as file:
         file.write("0,30,0,0.25,0.5\n1,30,1,0.25,0.5\n")
