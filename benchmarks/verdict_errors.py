@@ -14,9 +14,9 @@ import numpy as np
 
 from fedjax_opt.results.history import History
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import verdicts
 from fedjax_opt.study.cells import Cell, Measured
 from fedjax_opt.study.study import Study
+from fedjax_opt.study.verdicts import WORSE
 
 METHODS, SEEDS = (2, 4, 8), (3, 5, 10)
 METRIC = "test_loss"
@@ -38,8 +38,8 @@ def errors(num_methods: int, num_seeds: int, conditions: int) -> list[int]:
     study = Study(
       tuple(cell(f"method {i}", v) for i, v in enumerate(values)), METRIC
     )
-    said = [v.verdict for v in verdicts.verdicts(study)]
-    found.append(said.count(verdicts.WORSE))
+    said = [v.verdict for v in study.verdicts]
+    found.append(said.count(WORSE))
   return found
 
 

@@ -67,7 +67,7 @@ from fedjax_opt.results.history import direction
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import verdicts
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.limits import limits_of
+from fedjax_opt.study.limitations import limits_of
 from fedjax_opt.study.report import formats
 from fedjax_opt.study.study import Study
 from fedjax_opt.study.words import condition_label, setting_label
@@ -262,9 +262,8 @@ def _about(
 
 def _closing(study: Study, folder: pathlib.Path) -> str:
   """What the terminal shows at the end."""
-  found = verdicts.verdicts(study)
-  lines = [*study.table_lines(), "", *verdicts.sentences(study, found)]
-  lines += [f"note: {line}" for line in limits_of(study, found)]
+  lines = [*study.table_lines(), "", *verdicts.sentences(study)]
+  lines += [f"note: {line}" for line in limits_of(study)]
   return "\n".join([*lines, f"report: {folder / 'report.html'}"])
 
 

@@ -26,7 +26,7 @@ from experiments.store import Store
 from fedjax_opt import Run, load_run, locks
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study.cells import Measured
-from fedjax_opt.study.tune import choose
+from fedjax_opt.study.tuning import choose
 
 _RECORD = "record.json"  # Of a computation, in its folder.
 

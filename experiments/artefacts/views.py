@@ -7,9 +7,8 @@ import numpy as np
 from experiments.artefacts.base import Found, Key, Picture, Table
 from experiments.artefacts.claims import Quantity, above
 from experiments.artefacts.record import Record
-from fedjax_opt import plots
+from fedjax_opt import plots, statistics
 from fedjax_opt.results import history
-from fedjax_opt.study import statistics
 from fedjax_opt.study.report.drawing import curve
 from fedjax_opt.study.words import Numbers
 

@@ -26,10 +26,9 @@ from experiments.artefacts.base import (
 from experiments.artefacts.claims import Claim, Quantity, above, lost_of
 from experiments.artefacts.record import Record
 from experiments.bvr import rounds
-from fedjax_opt import plots
+from fedjax_opt import plots, statistics
 from fedjax_opt.metrics import Criterion, History
 from fedjax_opt.results.selection import tune
-from fedjax_opt.study import statistics
 from fedjax_opt.study.words import Numbers
 
 ZETAS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)

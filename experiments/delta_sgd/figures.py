@@ -27,8 +27,7 @@ from experiments.delta_sgd.settings import (
   R50,
 )
 from experiments.delta_sgd.tables import three_seeds
-from fedjax_opt import plots
-from fedjax_opt.study import statistics
+from fedjax_opt import plots, statistics
 
 _INTERVAL = "mean and 95 % interval over seeds"
 _MNIST = "MNIST"

@@ -10,7 +10,7 @@ from experiments.studies.plan import Planned
 from fedjax_opt.results.load import Run
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study.cells import Measured
-from fedjax_opt.study.tune import Ran, Tuned, tune
+from fedjax_opt.study.tuning import Ran, Tuned, tune
 
 
 class Done(NamedTuple):

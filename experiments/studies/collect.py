@@ -17,7 +17,7 @@ from fedjax_opt.results.history import History
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.selection import tune
 from fedjax_opt.study.cells import Cell, Measured
-from fedjax_opt.study.tune import Tuned
+from fedjax_opt.study.tuning import Tuned
 
 # Parts of a config.json that say nothing of the method.
 _OF_A_RUN = {"device", "streams", "versions", "seed", digest.NAME} | {

@@ -14,7 +14,7 @@ from experiments.specification.spec import FLAGS, Spec
 from experiments.studies.request import Request
 from fedjax_opt import Population
 from fedjax_opt.results.names import name_of, value_of
-from fedjax_opt.study import budgets, words
+from fedjax_opt.study import tuning, words
 
 # Groups of flags that say on what, and on which clients, methods are compared.
 _OF_DATA = ("data", "selection")
@@ -78,9 +78,9 @@ def plan(request: Request) -> list[Planned]:
       except ValueError as error:
         raise ValueError(f"method {label}: {error}") from None
   _check_used(request, found)
-  sizes = {cell.method: budgets.num_settings(cell.grid) for cell in found}
+  sizes = {cell.method: tuning.num_settings(cell.grid) for cell in found}
   if request.own.budget == "equal":
-    budgets.check_equal(sizes, "--budget=unequal")
+    tuning.check_equal(sizes, "--budget=unequal")
   return found
 
 
@@ -99,7 +99,7 @@ def _cell(
   given = typed(values)
   folder = given["population_dir"]
   spec = resolve(given, Population.open(folder) if folder else None)
-  fresh = budgets.fresh_seeds(spec.seed, request.own.report_seeds)
+  fresh = tuning.fresh_seeds(spec.seed, request.own.report_seeds)
   of_method.seeds({"seed": ",".join(map(str, fresh))})
   asked = {name: given[name] for name in values}
   return Planned(label, dict(condition), spec, fresh, asked)

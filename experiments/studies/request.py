@@ -14,7 +14,7 @@ from experiments.command_line.flags import argument, defined
 from experiments.specification import spec
 from fedjax_opt.registry import check_choice
 from fedjax_opt.results.history import check_has_direction, is_fraction
-from fedjax_opt.study.budgets import BUDGETS
+from fedjax_opt.study.tuning import BUDGETS
 
 # Flags of the runner that a study sets by itself.
 _OF_STUDY = ("output_dir", "resume", "progress", "target_accuracy", "patience")

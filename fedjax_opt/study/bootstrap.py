@@ -14,9 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import checked, choice, number, whole
 
 NUM_RESAMPLES = 10_000
 METHODS = ("student", "percentile")
+# What the arguments of all intervals may be.
+OPTIONS = {
+  "confidence": number("(0, 1)"),
+  "method": choice(*METHODS),
+  "num_resamples": whole(1),
+  "seed": whole(),
+}
+DIRECTION = choice("max", "min")
 # So many resampled means are held at a time, 80 MB.
 _BLOCK = 10_000_000
 
@@ -35,6 +44,7 @@ class Interval(NamedTuple):
   high: Any
 
 
+@checked(num=whole(1), size=whole(1), num_tasks=whole(1))
 def resamples(
   num: int, size: int, seed: int = 0, *, num_tasks: int | None = None
 ) -> np.ndarray:
@@ -53,13 +63,7 @@ def resamples(
     TypeError: if an argument is no whole number.
     ValueError: if an argument is too small.
   """
-  checks.at_least("num", num, 1)
-  checks.at_least("size", size, 1)
-  checks.at_least("seed", seed, 0)
-  shape = (num, size)
-  if num_tasks is not None:
-    checks.at_least("num_tasks", num_tasks, 1)
-    shape = (num, size, num_tasks)
+  shape = (num, size) if num_tasks is None else (num, size, num_tasks)
   return np.random.default_rng(seed).integers(size, size=shape)
 
 
@@ -81,7 +85,6 @@ def given_or_drawn(
     ValueError: if their shape is another, or one is no index of a run.
   """
   if indices is None:
-    checks.at_least("num_resamples", num, 1)
     return resamples(num, size, seed, num_tasks=num_tasks)
   found = np.asarray(indices)
   if num_tasks == 1 and found.ndim == 2:
@@ -218,17 +221,6 @@ def student_quantile(confidence: float, freedom: float) -> float:
   if np.isinf(freedom):
     return float(special.ndtri(probability))
   return float(special.stdtrit(freedom, probability))
-
-
-def check_options(confidence: Any, method: Any) -> None:
-  """Checks the arguments that all intervals have.
-
-  Raises:
-    TypeError: if one has another type.
-    ValueError: if one is out of range.
-  """
-  checks.in_interval("confidence", confidence, "(0, 1)")
-  checks.choice("method", method, METHODS)
 
 
 def check_numbers(name: str, values: Any) -> np.ndarray:

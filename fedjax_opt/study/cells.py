@@ -1,4 +1,4 @@
-"""A study: methods, the conditions under which they ran, and their cells.
+"""The cells of a study: what one method measured under one condition.
 
 Axis letters: `S` grid points (hyperparameters x seeds), `E` evaluated rounds.
 """
@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.results.history import History, direction
-from fedjax_opt.results.names import shown_name
+from fedjax_opt.results.history import History
 from fedjax_opt.results.selection import Criterion, Tuning, tune, varying
 
 
@@ -106,76 +105,21 @@ class Cell:
       return np.full(1, np.nan)
     return self.measured.history.values(metric)[:, -1]
 
+  def by_seed(self, metric: str) -> dict[int, float]:
+    """seed of the report -> a metric after the last round."""
+    seeds = [point["seed"] for point in self.measured.points]
+    return dict(zip(seeds, self.final(metric), strict=True))
 
-@dataclasses.dataclass(frozen=True)
-class Cells:
-  """Methods under conditions: what a study consists of, see `Study`.
+  def spent(self, cost: str) -> np.ndarray | None:
+    """What a client of the cohort spent until each evaluated round, on average.
 
-  Attributes:
-    cells: one for each method and condition.
-    metric: by which methods are compared, such as 'test_accuracy'.
-    title: of its report.
-    target: value of the metric whose cost is reported, or None.
-    about: name -> value of what all cells share, for the report.
-    command: the command that made it, or "".
-    notes: sentences on what else limits the comparison, for the report.
-  """
+    Args:
+      cost: one of `COSTS`.
 
-  cells: tuple[Cell, ...]
-  metric: str
-  title: str = "Study"
-  target: float | None = None
-  about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  command: str = ""
-  notes: tuple[str, ...] = ()
-
-  @property
-  def methods(self) -> list[str]:
-    """The labels of the methods, in order."""
-    return list(dict.fromkeys(cell.method for cell in self.cells))
-
-  @property
-  def conditions(self) -> list[dict[str, Any]]:
-    """The conditions, in order."""
-    found: list[dict[str, Any]] = []
-    for cell in self.cells:
-      if dict(cell.condition) not in found:
-        found.append(dict(cell.condition))
-    return found
-
-  @property
-  def labels(self) -> dict[str, str]:
-    """method -> its name for people, another one for each."""
-    found: dict[str, str] = {}
-    for method in self.methods:
-      name = shown_name(" ".join(method.split())) or "(no name)"
-      unique, copy = name, 1
-      while unique in found.values():
-        copy += 1
-        unique = f"{name} ({copy})"
-      found[method] = unique
-    return found
-
-  @property
-  def is_larger_better(self) -> bool:
-    """Whether larger values of the metric are better."""
-    return direction(self.metric) == "max"
-
-  def cell(self, method: str, condition: Mapping[str, Any]) -> Cell | None:
-    """The cell of a method under a condition, if it is there."""
-    for cell in self.cells:
-      if cell.method == method and dict(cell.condition) == dict(condition):
-        return cell
-    return None
-
-  def under(self, condition: Mapping[str, Any]) -> dict[str, Cell]:
-    """The cells of a condition, by method."""
-    found = {m: self.cell(m, condition) for m in self.methods}
-    return {method: cell for method, cell in found.items() if cell is not None}
-
-  def __repr__(self) -> str:
-    return (
-      f"{type(self).__name__}({len(self.methods)} methods, "
-      f"{len(self.conditions)} conditions, {len(self.cells)} cells, by "
-      f"{self.metric})"
-    )
+    Returns:
+      The mean over the seeds of the report, [E]; None if it was not measured.
+    """
+    if self.measured is None:
+      return None
+    of_seeds = self.measured.history.spent(cost)
+    return None if of_seeds is None else of_seeds.mean(axis=0)

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedjax_opt.base import STREAMS, Algorithm, Batch, Params
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import Field, checked, choice, made, whole
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import inputs
@@ -24,10 +25,9 @@ from fedjax_opt.results.history import check_has_direction, direction
 from fedjax_opt.results.progress import bar
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.simulator import Simulator, grid_points, sweep
-from fedjax_opt.study import budgets
+from fedjax_opt.study import tuning
 from fedjax_opt.study.cells import Cell, Measured
 from fedjax_opt.study.study import Study
-from fedjax_opt.study.tune import Ran, tune
 from fedjax_opt.study.words import condition_label
 
 Clients = ClientData | Population
@@ -45,6 +45,99 @@ class Method(NamedTuple):
   grid: Mapping[str, Sequence[float]] = {}
 
 
+# What arguments may be.
+
+
+def _is_text(name: str, value: Any) -> None:
+  if not isinstance(value, str):
+    raise TypeError(f"{name}={checks.shown(value)}: must be a string")
+
+
+def _is_target(name: str, value: Any) -> None:
+  checks.number(name, value)
+  if not math.isfinite(value):
+    raise ValueError(f"{name}={value}: must be finite; None for no target")
+
+
+def _are_seeds(name: str, seeds: Any) -> None:
+  is_array = isinstance(seeds, np.ndarray) and seeds.ndim == 1
+  if not is_array and not isinstance(seeds, list | tuple | range):
+    raise TypeError(
+      f"{name}={checks.shown(seeds)}: must be a list of whole numbers, such as "
+      "[0, 1, 2]"
+    )
+  if not len(seeds):
+    raise ValueError(f"{name}=[]: give at least one")
+  for seed in seeds:
+    checks.at_least(name, seed, 0)
+  if len(set(seeds)) < len(seeds):
+    raise ValueError(
+      f"{name}={checks.shown(list(seeds))}: a seed is repeated; give it once"
+    )
+
+
+def _are_methods(name: str, methods: Any) -> None:
+  if not isinstance(methods, Mapping) or not methods:
+    raise TypeError(
+      f"{name}={checks.shown(methods)}: must be a dict of methods by label, "
+      'such as {"FedAvg": fo.Method(make, grid)}'
+    )
+  for label, method in methods.items():
+    if not isinstance(label, str):
+      raise TypeError(f"{name}: the label {label!r} must be a string")
+    if not isinstance(method, tuple) or not 1 <= len(method) <= 2:
+      raise TypeError(
+        f"{name}[{label!r}]={checks.shown(method)}: must be fo.Method(make, "
+        "grid)"
+      )
+
+
+def _are_conditions(name: str, conditions: Any) -> None:
+  """That they have the same names, values to compare, and none twice."""
+  is_list = isinstance(conditions, Sequence) and len(conditions)
+  if not is_list or not all(isinstance(c, Mapping) for c in conditions):
+    raise TypeError(
+      f"{name}={checks.shown(conditions)}: must be a list of dicts, such as "
+      '[{"alpha": 0.1}, {"alpha": 1.0}]'
+    )
+  names = list(conditions[0])
+  for i, condition in enumerate(conditions):
+    if list(condition) != names:
+      raise ValueError(
+        f"{name}: one has {names}, another {list(condition)}; all must have "
+        "the same names in the same order"
+      )
+    for key, value in condition.items():
+      if not isinstance(key, str):
+        raise TypeError(f"{name}: the name {key!r} must be a string")
+      if not isinstance(value, Hashable):
+        raise TypeError(
+          f"{name}[{i}][{key!r}]={checks.shown(value)}: must be a number, a "
+          "string or another value that can be compared, such as a tuple"
+        )
+    if condition in conditions[:i]:
+      raise ValueError(
+        f"{name}: {checks.shown(dict(condition))} is repeated; give it once"
+      )
+
+
+_TEXT, _SEEDS = Field(_is_text), Field(_are_seeds)
+
+
+@checked(
+  methods=Field(_are_methods),
+  rounds=whole(),
+  seeds=_SEEDS,
+  report_seeds=_SEEDS,
+  conditions=Field(_are_conditions),
+  criterion=made(
+    Criterion, 'a Criterion, such as fo.Criterion("validation_loss", "min")'
+  ),
+  metric=_TEXT,
+  target=Field(_is_target),
+  budget=choice(*tuning.BUDGETS),
+  title=_TEXT,
+)
 def compare(
   methods: Mapping[str, Method],
   params: Params | Callable[[Any], Params],
@@ -118,23 +211,30 @@ def compare(
     ValueError: naming the argument that cannot be, before anything is compiled.
     TypeError: naming one of a wrong type, in the same way.
   """
-  methods = _check_methods(methods)
-  checks.choice("budget", budget, budgets.BUDGETS)
-  sizes = {n: budgets.num_settings(m.grid) for n, m in methods.items()}
-  if budget == "equal":
-    budgets.check_equal(sizes, "budget='unequal'")
   check_names(settings, DEFAULTS, "compare")
-  conditions = _check_conditions(conditions, data, settings)
-  seeds, report_seeds = _check_seeds(seeds, report_seeds)
-  _check_report(metric, target, title)
-  checks.switch("progress", progress)
+  check_has_direction(metric)
+  _check_names_of_conditions(list(conditions[0]), data, settings)
+  methods = {label: _checked_method(label, m) for label, m in methods.items()}
+  sizes = {n: tuning.num_settings(m.grid) for n, m in methods.items()}
+  if budget == "equal":
+    tuning.check_equal(sizes, "budget='unequal'")
+  seeds, report_seeds = _seeds(seeds, report_seeds)
   is_tuned = max(sizes.values()) > 1
   criterion = _criterion(criterion, metric, validation, settings, is_tuned)
-  checks.at_least("rounds", rounds, 0)
   params = inputs.check_params(params, may_be_function=True)
-  run = _Run(params, data, rounds, validation, test, criterion, settings)
-  run.check(methods, conditions, seeds, report_seeds, metric)
-  cells = run.cells(methods, conditions, seeds, report_seeds, progress)
+  shared = params, data, rounds, validation, test, criterion, settings
+  plan = _Plan(*shared, seeds, report_seeds)
+  plan.check(methods, conditions, metric)
+  cells = []
+  pairs = list(itertools.product(methods.items(), conditions))
+  with bar(len(pairs), "cells") if progress else nullcontext() as shown:
+    for (label, method), condition in pairs:
+      if progress:
+        parts = label, condition_label(condition)
+        shown.set_postfix_str(", ".join(filter(None, parts)))
+      cells.append(plan.cell(label, method, condition))
+      if progress:
+        shown.update()
   about = {
     "rounds": rounds,
     "seeds of tuning": seeds,
@@ -147,203 +247,20 @@ def compare(
   return Study(tuple(cells), metric, title, target, about)
 
 
-class _Run(NamedTuple):
-  """What all cells of a study share."""
-
-  params: Any
-  data: Any
-  rounds: int
-  validation: Batch | ClientData | None
-  test: Batch | ClientData | None
-  criterion: Criterion
-  settings: Mapping[str, Any]
-
-  def check(
-    self,
-    methods: Mapping[str, Method],
-    conditions: Sequence[Mapping[str, Any]],
-    seeds: list[int],
-    report_seeds: list[int],
-    metric: str,
-  ) -> None:
-    """Checks all runs; compiles nothing.
-
-    All methods are traced under the first condition. What the other conditions
-    change is data and settings, for which one method is enough.
-    """
-    for i, condition in enumerate(conditions):
-      run = self
-      if callable(self.data):  # It is asked once for each seed.
-        run = self._replace(data=functools.cache(self.data))
-      for j, (label, method) in enumerate(methods.items()):
-        if i and j:
-          break
-        # What fails for the first one may be the fault of all.
-        what = (
-          f"conditions[{i}]: " if i else f"methods[{label!r}]: " if j else ""
-        )
-        try:
-          run._check_cell(method, condition, seeds, report_seeds, metric, not i)
-        except (TypeError, ValueError) as error:
-          raise type(error)(f"{what}{error}") from None
-
-  def _check_cell(
-    self, method, condition, seeds, report_seeds, metric, is_traced
-  ):
-    """Checks a cell: its data and settings, and what it measures if traced."""
-    first = {name: values[:1] for name, values in method.grid.items()}
-    report = self._arguments(condition, report_seeds, self.test)
-    runs = [("metric", metric, first, report)]
-    if budgets.num_settings(method.grid) > 1:
-      tuning = self._arguments(condition, seeds, self._tuning_test)
-      runs.append(("criterion", self.criterion.metric, method.grid, tuning))
-    for name, measured, grid, arguments in runs:
-      simulator = Simulator(method.make, grid=grid, **arguments)
-      if is_traced:
-        found = simulator._metric_names(self.params)
-        _check_measured(name, measured, found)
-
-  def cells(
-    self, methods, conditions, seeds, report_seeds, progress
-  ) -> list[Cell]:
-    """The cells one after the other, with a bar if asked for."""
-    pairs = list(itertools.product(methods.items(), conditions))
-    found = []
-    with bar(len(pairs), "cells") if progress else nullcontext() as shown:
-      for (label, method), condition in pairs:
-        if progress:
-          where = condition_label(condition)
-          shown.set_postfix_str(f"{label}, {where}" if where else label)
-        found.append(self.cell(label, method, condition, seeds, report_seeds))
-        if progress:
-          shown.update()
-    return found
-
-  def cell(
-    self,
-    label: str,
-    method: Method,
-    condition: Mapping[str, Any],
-    seeds: list[int],
-    report_seeds: list[int],
-  ) -> Cell:
-    """Tunes one method under one condition, and runs its best setting."""
-
-    def run(grid, seeds, is_report):
-      test = self.test if is_report else self._tuning_test
-      arguments = self._arguments(condition, seeds, test)
-      return self._sweep(method, grid, arguments)
-
-    found = tune(run, method.grid, seeds, report_seeds)
-    return found.cell(label, condition)
-
-  @property
-  def _tuning_test(self) -> Batch | ClientData | None:
-    """The test examples if the choice is to be made on them, else None."""
-    return self.test if "test_" in self.criterion.metric else None
-
-  def _data_of(self, condition):
-    """The clients under a condition, or a function from a seed to them."""
-    if not callable(self.data):
-      return self.data
-    others = {n: v for n, v in condition.items() if n not in DEFAULTS}
-    return lambda seed: self.data(seed, **others)
-
-  def _arguments(self, condition, seeds, test) -> dict[str, Any]:
-    """What `sweep` and `Simulator` are called with, by name."""
-    return {
-      **self.settings,
-      **{n: v for n, v in condition.items() if n in DEFAULTS},
-      "data": self._data_of(condition),
-      "seeds": seeds,
-      "validation": self.validation,
-      "test": test,
-    }
-
-  def _sweep(self, method, grid, arguments):
-    """The points of a grid, measured."""
-    result = sweep(
-      method.make, grid, self.params, rounds=self.rounds, **arguments
-    )
-    points = grid_points(grid, arguments["seeds"])
-    seconds = result.compile_seconds + result.run_seconds
-    return Ran(Measured(points, result.history), self.criterion, seconds)
-
-
-def _check_methods(methods: Any) -> dict[str, Method]:
-  if not isinstance(methods, Mapping) or not methods:
-    raise TypeError(
-      f"methods={checks.shown(methods)}: must be a dict of methods by label, "
-      'such as {"FedAvg": fo.Method(make, grid)}'
-    )
-  found = {}
-  for label, method in methods.items():
-    if not isinstance(label, str):
-      raise TypeError(f"methods: the label {label!r} must be a string")
-    name = f"methods[{label!r}]"
-    if not isinstance(method, tuple) or not 1 <= len(method) <= 2:
-      raise TypeError(
-        f"{name}={checks.shown(method)}: must be fo.Method(make, grid)"
-      )
-    method = Method(*method)
-    try:
-      inputs.check_is_grid(method.grid)
-      found[label] = Method(*inputs.check_grid(*method))
-    except (TypeError, ValueError) as error:
-      raise type(error)(f"{name}: {error}") from None
-  return found
-
-
-def _check_conditions(
-  conditions: Any, data: Any, settings: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-  """The conditions, of which each value is a setting or known to `data`."""
-  is_list = isinstance(conditions, Sequence) and len(conditions)
-  if not is_list or not all(isinstance(c, Mapping) for c in conditions):
-    raise TypeError(
-      f"conditions={checks.shown(conditions)}: must be a list of dicts, such "
-      'as [{"alpha": 0.1}, {"alpha": 1.0}]'
-    )
-  names = list(conditions[0])
-  for condition in conditions:
-    if list(condition) != names:
-      raise ValueError(
-        f"conditions: one has {names}, another {list(condition)}; all must "
-        "have the same names in the same order"
-      )
+def _check_names_of_conditions(
+  names: Sequence[str], data: Any, settings: Mapping[str, Any]
+) -> None:
+  """That each is a setting that is not given too, or an argument of data."""
   for name in names:
-    if not isinstance(name, str):
-      raise TypeError(f"conditions: the name {name!r} must be a string")
     if name in settings:
       raise ValueError(f"{name}: is given, and in conditions too; give it once")
-  _check_condition_values(conditions)
-  _check_data_function(data, [n for n in names if n not in DEFAULTS])
-  return [dict(condition) for condition in conditions]
-
-
-def _check_condition_values(conditions: Sequence[Mapping[str, Any]]) -> None:
-  """That values can be compared, and that no condition is repeated."""
-  for i, condition in enumerate(conditions):
-    for name, value in condition.items():
-      if not isinstance(value, Hashable):
-        raise TypeError(
-          f"conditions[{i}][{name!r}]={checks.shown(value)}: must be a number, "
-          "a string or another value that can be compared, such as a tuple"
-        )
-    if condition in conditions[:i]:
-      raise ValueError(
-        f"conditions: {checks.shown(dict(condition))} is repeated; give it once"
-      )
-
-
-def _check_data_function(data: Any, others: list[str]) -> None:
-  """That data takes the values of a condition that are no settings."""
-  if others and not callable(data):
-    raise ValueError(
-      f"conditions: {others[0]!r} is no setting; data must then be a function "
-      f"of the seed and of {', '.join(others)}"
-    )
+  others = [name for name in names if name not in DEFAULTS]
   if not callable(data):
+    if others:
+      raise ValueError(
+        f"conditions: {others[0]!r} is no setting; data must then be a "
+        f"function of the seed and of {', '.join(others)}"
+      )
     return
   try:
     signature = inspect.signature(data)
@@ -353,17 +270,27 @@ def _check_data_function(data: Any, others: list[str]) -> None:
     signature.bind(0, **dict.fromkeys(others))
   except TypeError as error:
     raise ValueError(
-      f"data: must be a function (seed{''.join(', ' + n for n in others)}), "
-      f"as the conditions say ({error})"
+      f"data: must be a function ({', '.join(['seed', *others])}), as the "
+      f"conditions say ({error})"
     ) from None
 
 
-def _check_seeds(seeds: Any, report_seeds: Any) -> tuple[list[int], list[int]]:
+def _checked_method(label: str, method: Sequence[Any]) -> Method:
+  try:
+    inputs.check_is_grid(Method(*method).grid)
+    return Method(*inputs.check_grid(*Method(*method)))
+  except (TypeError, ValueError) as error:
+    raise type(error)(f"methods[{label!r}]: {error}") from None
+
+
+def _seeds(
+  seeds: Sequence[int], report_seeds: Sequence[int] | None
+) -> tuple[list[int], list[int]]:
   """The seeds of tuning, and fresh ones for the report."""
-  seeds = _seeds("seeds", seeds)
+  seeds = [int(seed) for seed in seeds]
   if report_seeds is None:
-    return seeds, budgets.fresh_seeds(seeds, None)
-  report_seeds = _seeds("report_seeds", report_seeds)
+    return seeds, tuning.fresh_seeds(seeds, None)
+  report_seeds = [int(seed) for seed in report_seeds]
   both = set(report_seeds) & set(seeds)
   if both:
     raise ValueError(
@@ -371,36 +298,6 @@ def _check_seeds(seeds: Any, report_seeds: Any) -> tuple[list[int], list[int]]:
       "does not use"
     )
   return seeds, report_seeds
-
-
-def _seeds(name: str, seeds: Any) -> list[int]:
-  is_array = isinstance(seeds, np.ndarray) and seeds.ndim == 1
-  if not is_array and not isinstance(seeds, list | tuple | range):
-    raise TypeError(
-      f"{name}={checks.shown(seeds)}: must be a list of whole numbers, such as "
-      "[0, 1, 2]"
-    )
-  if not len(seeds):
-    raise ValueError(f"{name}=[]: give at least one")
-  for seed in seeds:
-    checks.at_least(name, seed, 0)
-  if len(set(seeds)) < len(seeds):
-    raise ValueError(
-      f"{name}={checks.shown(list(seeds))}: a seed is repeated; give it once"
-    )
-  return [int(seed) for seed in seeds]
-
-
-def _check_report(metric: Any, target: Any, title: Any) -> None:
-  """That the report can be about these."""
-  for name, value in (("metric", metric), ("title", title)):
-    if not isinstance(value, str):
-      raise TypeError(f"{name}={checks.shown(value)}: must be a string")
-  check_has_direction(metric)
-  if target is not None:
-    checks.number("target", target)
-    if not math.isfinite(target):
-      raise ValueError(f"target={target}: must be finite; None for no target")
 
 
 def _criterion(
@@ -415,17 +312,8 @@ def _criterion(
     raise ValueError(
       "evaluate: must be given; such as fo.evaluation.federated(per_example)"
     )
-  if criterion is None:
-    criterion = Criterion(_on_validation(metric), direction(metric))
-  if not isinstance(criterion, Criterion):
-    raise TypeError(
-      f"criterion={checks.shown(criterion)}: must be a Criterion, such as "
-      'fo.Criterion("validation_loss", "min")'
-    )
-  if not isinstance(criterion.metric, str):
-    raise TypeError(
-      f"criterion.metric={checks.shown(criterion.metric)}: must be a string"
-    )
+  criterion = criterion or Criterion(_on_validation(metric), direction(metric))
+  _is_text("criterion.metric", criterion.metric)
   if is_tuned and "validation_" in criterion.metric and validation is None:
     raise ValueError(
       f"validation: must be given to choose by {criterion.metric}; such as "
@@ -438,6 +326,93 @@ def _criterion(
 def _on_validation(metric: str) -> str:
   """The metric of the same kind on the validation examples."""
   return re.sub("^(regularized_)?(test_|train_)?", r"\1validation_", metric)
+
+
+class _Plan(NamedTuple):
+  """What all cells of a study share: see `compare`."""
+
+  params: Any
+  data: Any
+  rounds: int
+  validation: Any
+  test: Any
+  criterion: Criterion
+  settings: Mapping[str, Any]
+  seeds: list[int]
+  report_seeds: list[int]
+
+  def check(
+    self,
+    methods: Mapping[str, Method],
+    conditions: Sequence[Mapping[str, Any]],
+    metric: str,
+  ) -> None:
+    """Checks all runs; compiles nothing.
+
+    All methods are traced under the first condition. What the other conditions
+    change is data and settings, for which one method is enough.
+    """
+    for i, condition in enumerate(conditions):
+      plan = self
+      if callable(self.data):  # It is called once for each seed.
+        plan = self._replace(data=functools.cache(self.data))
+      for label, method in list(methods.items())[: 1 if i else None]:
+        # What fails for the first one may be the fault of all.
+        is_first = label == next(iter(methods))
+        what = "" if is_first else f"methods[{label!r}]: "
+        what = f"conditions[{i}]: " if i else what
+        try:
+          plan._check_cell(method, condition, "" if i else metric)
+        except (TypeError, ValueError) as error:
+          raise type(error)(f"{what}{error}") from None
+
+  def _check_cell(self, method, condition, metric):
+    """Checks a cell; and what it measures, if a metric is given."""
+    first = {name: values[:1] for name, values in method.grid.items()}
+    runs = [("metric", metric, first, True)]
+    if tuning.num_settings(method.grid) > 1:
+      runs.append(("criterion", self.criterion.metric, method.grid, False))
+    for name, measured, grid, is_report in runs:
+      arguments = self._arguments(condition, is_report)
+      simulator = Simulator(method.make, grid=grid, **arguments)
+      if metric:
+        found = simulator._metric_names(self.params)
+        _check_measured(name, measured, found)
+
+  def cell(
+    self, label: str, method: Method, condition: Mapping[str, Any]
+  ) -> Cell:
+    """Tunes one method under one condition, and runs its best setting."""
+
+    def run(grid, seeds, is_report):
+      arguments = self._arguments(condition, is_report)
+      result = sweep(
+        method.make, grid, self.params, rounds=self.rounds, **arguments
+      )
+      measured = Measured(grid_points(grid, seeds), result.history)
+      seconds = result.compile_seconds + result.run_seconds
+      return tuning.Ran(measured, self.criterion, seconds)
+
+    found = tuning.tune(run, method.grid, self.seeds, self.report_seeds)
+    return found.cell(label, condition)
+
+  def _arguments(
+    self, condition: Mapping[str, Any], is_report: bool
+  ) -> dict[str, Any]:
+    """What `sweep` and `Simulator` are called with, by name."""
+    others = {n: v for n, v in condition.items() if n not in DEFAULTS}
+    data = self.data
+    if callable(data):
+      data = lambda seed: self.data(seed, **others)
+    is_on_test = is_report or "test_" in self.criterion.metric
+    return {
+      **self.settings,
+      **{n: v for n, v in condition.items() if n in DEFAULTS},
+      "data": data,
+      "seeds": self.report_seeds if is_report else self.seeds,
+      "validation": self.validation,
+      "test": self.test if is_on_test else None,
+    }
 
 
 def _check_measured(name: str, metric: str, found: Sequence[str]) -> None:

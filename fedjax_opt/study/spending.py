@@ -10,10 +10,26 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import Field, checked, choice, made
 from fedjax_opt.results import history as histories
 from fedjax_opt.study import bootstrap
 
 
+def _is_finite(name: str, value: Any) -> None:
+  checks.number(name, value)
+  if not np.isfinite(value):
+    raise ValueError(f"{name}={value}: must be finite")
+
+
+def _is_metric(name: str, value: Any) -> None:
+  if not isinstance(value, str):
+    raise TypeError(f"{name}={checks.shown(value)}: must be a metric's name")
+
+
+_FINITE = Field(_is_finite)
+
+
+@checked(direction=bootstrap.DIRECTION, if_diverged=_FINITE)
 def expected_best(
   validation: Any,
   report: Any = None,
@@ -62,8 +78,6 @@ def expected_best(
   results". Without replacement: Tang et al. 2020, "Showing your work doesn't
   always work".
   """
-  checks.choice("direction", direction, ("max", "min"))
-  checks.switch("replace", replace)
   chosen_by = _of_settings("validation", validation, if_diverged)
   reported = chosen_by
   if report is not None:
@@ -91,6 +105,13 @@ def expected_best(
   return np.diff(np.cumprod(each, axis=0), axis=1) @ means
 
 
+@checked(
+  history=made(histories.History, "a History, such as result.history"),
+  metric=Field(_is_metric),
+  target=_FINITE,
+  cost=choice(*histories.COSTS),
+  direction=bootstrap.DIRECTION,
+)
 def to_target(
   history: histories.History,
   metric: str,
@@ -122,25 +143,12 @@ def to_target(
     ValueError: if the metric or the cost was not measured, no direction is
       known, or the target is not finite.
   """
-  if not isinstance(history, histories.History):
-    raise TypeError(
-      f"history={checks.shown(history)}: must be a History, such as "
-      "result.history"
-    )
-  if not isinstance(metric, str):
-    raise TypeError(f"metric={checks.shown(metric)}: must be a metric's name")
-  checks.choice("cost", cost, histories.COSTS)
-  checks.number("target", target)
-  if not np.isfinite(target):
-    raise ValueError(f"target={target}: must be finite")
   values = history.values(metric)  # [S, E]
-  if direction is None:
-    direction = histories.direction(metric)
+  direction = direction or histories.direction(metric)
   if direction is None:
     raise ValueError(
       f"direction=None: not known of metric {metric!r}; must be 'max' or 'min'"
     )
-  checks.choice("direction", direction, ("max", "min"))
   spent = history.spent(cost)
   if spent is None:
     columns = histories.COSTS[cost]
@@ -167,10 +175,5 @@ def _of_settings(
       f"{name}: the shape is {list(found.shape)}; must be [settings], one "
       "number for each"
     )
-  instead = np.nan
-  if if_diverged is not None:
-    checks.number("if_diverged", if_diverged)
-    if not np.isfinite(if_diverged):
-      raise ValueError(f"if_diverged={if_diverged}: must be finite")
-    instead = float(if_diverged)
+  instead = np.nan if if_diverged is None else if_diverged
   return np.where(np.isfinite(found), found, instead)

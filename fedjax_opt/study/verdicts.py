@@ -5,15 +5,17 @@ The rule of every verdict is in words in report/templates/report.html.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedjax_opt.results.history import COSTS
-from fedjax_opt.study import statistics, words
-from fedjax_opt.study.cells import Cell, Cells
-from fedjax_opt.study.statistics import Interval
+from fedjax_opt.study import seed_statistics as statistics
+from fedjax_opt.study import words
+from fedjax_opt.study.bootstrap import Interval
+from fedjax_opt.study.cells import Cell
+from fedjax_opt.study.study import Study
 from fedjax_opt.study.words import condition_label
 
 BEST, WORSE, TIED, DIVERGED = "best", "worse", "not told apart", "diverged"
@@ -59,68 +61,59 @@ class Verdict(NamedTuple):
   to_target: dict[str, float]
 
 
-def verdicts(study: Cells) -> list[Verdict]:
+def verdicts(study: Study) -> list[Verdict]:
   """The verdict on every cell, condition after condition."""
   found = []
   for condition in study.conditions:
-    cells = study.under(condition)
+    cells = list(study.under(condition).values())
     best = _best(study, cells)
-    found += [_verdict(study, cell, best) for cell in cells.values()]
+    found += [_verdict(study, cell, best) for cell in cells]
   return found
 
 
-def _best(study: Cells, cells: Mapping[str, Cell]) -> list[Cell]:
+def _best(study: Study, cells: Sequence[Cell]) -> list[Cell]:
   """The cells with the best mean of those of which no seed diverged."""
-  whole = [
-    (cell, _by_seed(study, cell))
-    for cell in cells.values()
-    if np.isfinite(cell.final(study.metric)).all()
-  ]
+  whole = [c for c in cells if np.isfinite(c.final(study.metric)).all()]
   if not whole:
     return []
+  values = [cell.by_seed(study.metric) for cell in whole]
   # Over other seeds a mean may be better by their luck alone.
-  shared = set.intersection(*(set(values) for _, values in whole))
+  shared = set.intersection(*map(set, values))
   means = [
-    np.mean([v for s, v in values.items() if len(shared) < 2 or s in shared])
-    for _, values in whole
+    np.mean([v for s, v in each.items() if len(shared) < 2 or s in shared])
+    for each in values
   ]
   top = max(means) if study.is_larger_better else min(means)
-  return [
-    cell
-    for (cell, _), mean in zip(whole, means, strict=True)
-    if _is_same(mean, top)
-  ]
+  return [c for c, mean in zip(whole, means, strict=True) if is_same(mean, top)]
 
 
-def _is_same(one: float, other: float) -> bool:
+def is_same(one: float, other: float) -> bool:
+  """Whether two means differ by rounding at most."""
   return abs(one - other) <= _SAME * max(abs(one), abs(other))
 
 
-def _verdict(study: Cells, cell: Cell, best: Sequence[Cell]) -> Verdict:
+def _verdict(study: Study, cell: Cell, best: Sequence[Cell]) -> Verdict:
   values = cell.final(study.metric)
+  is_lost = ~np.isfinite(values)
   behind, probability, num_shared, verdict = _NONE, _NONE, 0, BEST
-  if not np.isfinite(values).all():
+  if is_lost.any():
     verdict = DIVERGED
   elif not any(cell is one for one in best):
-    compared = [(_compare(study, one, cell), one) for one in best]
-    # What is told apart least comes first: a missing end, then the lowest one.
-    (verdict, behind, num_shared), one = min(
-      compared, key=lambda each: (each[0][0] == WORSE, _low(each[0][1]))
+    compared = [(*_compare(study, one, cell), one) for one in best]
+    verdict, behind, num_shared, one = min(compared, key=_clearness)
+    probability = statistics.probability_of_improvement(
+      one.final(study.metric),
+      values,
+      direction="max" if study.is_larger_better else "min",
     )
-    probability = _with_width(
-      statistics.probability_of_improvement(
-        one.final(study.metric),
-        values,
-        direction="max" if study.is_larger_better else "min",
-      )
-    )
-  num_seeds = 0 if cell.measured is None else len(values)
-  num_diverged = int(np.sum(~np.isfinite(values))) if num_seeds else 0
+    if not probability.high > probability.low:
+      probability = Interval(probability.estimate, np.nan, np.nan)
+  has_run = cell.measured is not None
   return Verdict(
     cell,
     statistics.mean_interval(values),
-    num_seeds,
-    num_diverged,
+    len(values) if has_run else 0,
+    int(is_lost.sum()) if has_run else 0,
     verdict,
     num_shared,
     behind,
@@ -129,22 +122,26 @@ def _verdict(study: Cells, cell: Cell, best: Sequence[Cell]) -> Verdict:
   )
 
 
-def _low(behind: Interval) -> float:
-  return behind.low if np.isfinite(behind.low) else -np.inf
+def _clearness(found: tuple[str, Interval, int, Cell]) -> tuple[bool, float]:
+  """How clearly two are told apart: least by a missing end, then a low one."""
+  verdict, behind, *_ = found
+  return verdict == WORSE, -np.inf if np.isnan(behind.low) else behind.low
 
 
-def _compare(study: Cells, best: Cell, cell: Cell) -> tuple[str, Interval, int]:
+def _compare(study: Study, best: Cell, cell: Cell) -> tuple[str, Interval, int]:
   """The verdict on a cell, its paired difference to the best, and its seeds.
 
   The difference is over the seeds that both have.
   """
-  one, other = _by_seed(study, best), _by_seed(study, cell)
+  one, other = best.by_seed(study.metric), cell.by_seed(study.metric)
   shared = [seed for seed in one if seed in other]
   if not shared:
     return TIED, _NONE, 0
   sign = 1 if study.is_larger_better else -1
-  ours = np.array([sign * one[seed] for seed in shared])
-  theirs = np.array([sign * other[seed] for seed in shared])
+  ours, theirs = (
+    np.array([sign * values[seed] for seed in shared])
+    for values in (one, other)
+  )
   behind = statistics.paired_difference(ours, theirs)
   # Rounding is no width.
   if np.ptp(ours - theirs) <= _SAME * np.abs([ours, theirs]).max():
@@ -155,34 +152,21 @@ def _compare(study: Cells, best: Cell, cell: Cell) -> tuple[str, Interval, int]:
   return WORSE if is_worse else TIED, behind, len(shared)
 
 
-def _with_width(interval: Interval) -> Interval:
-  """The interval, its ends NaN if it has no width."""
-  if interval.high > interval.low:
-    return interval
-  return Interval(interval.estimate, np.nan, np.nan)
-
-
-def _by_seed(study: Cells, cell: Cell) -> dict[int, float]:
-  """seed -> the metric of the run with it."""
-  return dict(zip(seeds_of(cell), cell.final(study.metric), strict=True))
-
-
-def seeds_of(cell: Cell) -> list[int]:
-  return [point["seed"] for point in cell.measured.points]
-
-
-def _to_target(study: Cells, cell: Cell) -> dict[str, float]:
+def _to_target(study: Study, cell: Cell) -> dict[str, float]:
   if study.target is None:
     return {}
-  found = dict.fromkeys(COSTS, np.nan)
-  if cell.measured is None:
-    return found
-  history = cell.measured.history
-  for cost in COSTS:
-    if history.spent(cost) is not None:
-      of_seeds = statistics.to_target(history, study.metric, study.target, cost)
-      found[cost] = float(of_seeds.mean())
-  return found
+
+  def needed(cost: str) -> float:
+    if cell.spent(cost) is None:
+      return np.nan
+    history, target = cell.measured.history, study.target
+    of_seeds = statistics.to_target(history, study.metric, target, cost)
+    return float(of_seeds.mean())
+
+  return {cost: needed(cost) for cost in COSTS}
+
+
+# How settings were chosen.
 
 
 def scores_of(cell: Cell) -> np.ndarray:
@@ -210,152 +194,128 @@ def num_near_ties(cell: Cell) -> int | None:
   return max(int(np.sum(ahead.low <= 0)) - 1, 0)  # Without the best itself.
 
 
-def spent(cell: Cell, cost: str) -> np.ndarray | None:
-  """What a client of the cohort spent until each evaluated round, on average.
-
-  Args:
-    cell: of the study.
-    cost: one of `COSTS`.
-
-  Returns:
-    The mean over the seeds, [E]; None if it was not measured.
-  """
-  if cell.measured is None:
-    return None
-  of_seeds = cell.measured.history.spent(cost)
-  return None if of_seeds is None else of_seeds.mean(axis=0)
-
-
 # Over all conditions.
 
 
-def overall(study: Cells) -> dict[str, Interval]:
-  """method -> interquartile mean over all conditions and seeds.
+def matrices_of(study: Study) -> dict[str, np.ndarray]:
+  """method -> the metric, [seeds, conditions]; {} if there is one condition.
 
-  Only of methods that ran under all conditions with as many seeds, and only if
-  there are several conditions.
+  Of methods that ran under all conditions with as many seeds.
   """
+  conditions, found = study.conditions, {}
+  for method in study.methods if len(conditions) > 1 else ():
+    cells = [study.cell(method, condition) for condition in conditions]
+    if all(cell is not None and cell.measured is not None for cell in cells):
+      columns = [cell.final(study.metric) for cell in cells]
+      if len(set(map(len, columns))) == 1:
+        found[method] = np.stack(columns, 1)
+  return found
+
+
+def overall(study: Study) -> dict[str, Interval]:
+  """method -> interquartile mean over all conditions and seeds."""
   matrices = matrices_of(study)
   return {m: statistics.interquartile_mean(v) for m, v in matrices.items()}
-
-
-def matrices_of(study: Cells) -> dict[str, np.ndarray]:
-  """method -> the metric, [seeds, conditions]; {} if there is one condition."""
-  conditions = study.conditions
-  if len(conditions) < 2:
-    return {}
-  found = {}
-  for method in study.methods:
-    cells = [study.cell(method, condition) for condition in conditions]
-    if any(cell is None or cell.measured is None for cell in cells):
-      continue
-    columns = [cell.final(study.metric) for cell in cells]
-    if len({len(column) for column in columns}) == 1:
-      found[method] = np.stack(columns, 1)
-  return found
 
 
 # In words.
 
 
-def numbers_of(study: Cells, found: Sequence[Verdict]) -> words.Numbers:
+def numbers_of(study: Study) -> words.Numbers:
   """How the values of a study are written, everywhere."""
-  return words.numbers_of(study.metric, [v.value for v in found])
+  return words.numbers_of(study.metric, [v.value for v in study.verdicts])
 
 
-def sentences(study: Cells, found: Sequence[Verdict]) -> list[str]:
+def names_of(study: Study) -> dict[str, str]:
+  """method -> its name in a sentence."""
+  return {m: words.name(label) for m, label in study.labels.items()}
+
+
+def compared(study: Study) -> list[dict[str, Any]]:
+  """The conditions under which several methods ran."""
+  return [each for each in study.conditions if len(study.under(each)) > 1]
+
+
+def sentences(study: Study) -> list[str]:
   """What the numbers say: one sentence over all, one for each condition.
 
   Every claim follows the rule of verdicts.
   """
   lines = []
   if len(compared(study)) > 1:
-    lines.append(_over_conditions(study, found))
-  numbers, name = numbers_of(study, found), "95 % interval "
-  for condition in study.conditions:
-    here = [v for v in found if dict(v.cell.condition) == condition]
-    lines.append(_of_condition(study, here, numbers, name))
-    name = ""  # Of the interval: it is said once.
+    lines.append(_over_conditions(study))
+  for i, condition in enumerate(study.conditions):
+    here = [v for v in study.verdicts if dict(v.cell.condition) == condition]
+    # What an interval is, is said once.
+    lines.append(_of_condition(study, here, "" if i else "95 % interval "))
   return lines
 
 
-def names_of(study: Cells) -> dict[str, str]:
-  """method -> its name in a sentence."""
-  return {m: words.name(label) for m, label in study.labels.items()}
-
-
-def compared(study: Cells) -> list[dict[str, Any]]:
-  """The conditions under which several methods ran."""
-  return [each for each in study.conditions if len(study.under(each)) > 1]
-
-
-def _over_conditions(study: Cells, found: Sequence[Verdict]) -> str:
+def _over_conditions(study: Study) -> str:
   """Under how many conditions each method is the best or not told apart."""
+  conditions, labels = compared(study), names_of(study)
   names: dict[tuple[int, int], list[str]] = {}
-  conditions = compared(study)
   for method in study.methods:
     here = [
       v.verdict
-      for v in found
+      for v in study.verdicts
       if v.cell.method == method and dict(v.cell.condition) in conditions
     ]
-    if not here:
-      continue
-    leads = sum(verdict in (BEST, TIED) for verdict in here)
-    names.setdefault((leads, len(here)), []).append(
-      words.name(study.labels[method])
-    )
+    if here:
+      leads = sum(verdict in (BEST, TIED) for verdict in here)
+      names.setdefault((leads, len(here)), []).append(labels[method])
   parts = []
   for leads, number in sorted(names, key=lambda each: -each[0] / each[1]):
     who = words.listed(names[leads, number])
     if not parts:
       many = len(names[leads, number]) > 1
-      who += " are" if many else " is"
-      who += " best, or not told apart from the best,"
-    whole = "both" if number == 2 else f"all {number}"
-    is_whole = leads == number == len(conditions)
-    share = whole if is_whole else f"{leads} of {number}"
-    parts.append(f"{who} under {share if leads else 'none'}")
+      who += (
+        f" {'are' if many else 'is'} best, or not told apart from the best,"
+      )
+    share = f"{leads} of {number}" if leads else "none"
+    if leads == number == len(conditions):
+      share = "both" if number == 2 else f"all {number}"
+    parts.append(f"{who} under {share}")
   parts[0] += " conditions" if not parts[0].endswith("none") else ""
   return f"{'; '.join(parts)}."
 
 
-def _of_condition(
-  study: Cells, here: Sequence[Verdict], numbers: words.Numbers, interval: str
-) -> str:
-  condition = here[0].cell.condition
+def _of_condition(study: Study, here: Sequence[Verdict], interval: str) -> str:
+  condition, labels = here[0].cell.condition, names_of(study)
   where = f"At {condition_label(condition)}, " if condition else ""
-  labels, what = names_of(study), words.metric_words(study.metric)
-  best = [v for v in here if v.verdict == BEST]
-  if not best:
-    who = "every method" if where else "Every method"
-    who = labels[here[0].cell.method] if len(here) == 1 else who
-    return f"{where}{who} diverged."
-  name = words.listed([labels[v.cell.method] for v in best])
-  value = numbers.whole(best[0].value, interval)
+  who = {
+    kind: [labels[v.cell.method] for v in here if v.verdict == kind]
+    for kind in (BEST, TIED, WORSE, DIVERGED)
+  }
+  if not who[BEST]:
+    every = "every method" if where else "Every method"
+    return f"{where}{who[DIVERGED][0] if len(here) == 1 else every} diverged."
+  text = where + words.listed(who[BEST])
+  what = f"mean {words.metric_words(study.metric)}"
+  numbers = numbers_of(study)
+  best = next(v.value for v in here if v.verdict == BEST)
+  value = numbers.whole(best, interval)
   if len(here) == 1:
-    return f"{where}{name} has a mean {what} of {value}."
+    return f"{text} has a {what} of {value}."
+  are_many = len(who[BEST]) > 1
   way = "highest" if study.is_larger_better else "lowest"
-  are_many = len(best) > 1
-  has = "have the same" if are_many else "has the"
-  text = f"{where}{name} {has} {way} mean {what}"
+  text += f" {'have the same' if are_many else 'has the'} {way} {what}"
   means = [v.value.estimate for v in here if v.verdict != DIVERGED]
-  extreme = max(means) if study.is_larger_better else min(means)
-  if not all(_is_same(v.value.estimate, extreme) for v in best):
-    text += " over the seeds that all methods have"
-    if not are_many:
-      text += f"; over all of its own it is {value}"
-  elif are_many:
-    text += f", {numbers.value(extreme)}{numbers.unit}"
+  top = max(means) if study.is_larger_better else min(means)
+  if all(is_same(v.value.estimate, top) for v in here if v.verdict == BEST):
+    text += f", {numbers.alone(top) if are_many else value}"
   else:
-    text += f", {value}"
-  for verdict, said in (
-    (TIED, f"not told apart from {'them' if are_many else 'it'}"),
-    (WORSE, "worse"),
-    (DIVERGED, "diverged"),
-  ):
-    names = [labels[v.cell.method] for v in here if v.verdict == verdict]
-    if names:
-      verb = "" if verdict == DIVERGED else "is " if len(names) == 1 else "are "
-      text += f"; {words.listed(names)} {verb}{said}"
+    text += " over the seeds that all methods have"
+    text += "" if are_many else f"; over all of its own it is {value}"
+  if who[TIED]:
+    text += f"; {_are(who[TIED])} not told apart from "
+    text += "them" if are_many else "it"
+  if who[WORSE]:
+    text += f"; {_are(who[WORSE])} worse"
+  if who[DIVERGED]:
+    text += f"; {words.listed(who[DIVERGED])} diverged"
   return f"{text}."
+
+
+def _are(names: Sequence[str]) -> str:
+  return f"{words.listed(names)} {'is' if len(names) == 1 else 'are'}"

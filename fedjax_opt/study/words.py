@@ -8,7 +8,7 @@ import numpy as np
 
 from fedjax_opt.results.history import is_fraction
 from fedjax_opt.results.names import metric_name, name_of, number, value_of
-from fedjax_opt.study.statistics import Interval
+from fedjax_opt.study.bootstrap import Interval
 
 NOTHING = "–"
 

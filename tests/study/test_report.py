@@ -12,7 +12,7 @@ import pytest
 
 from fedjax_opt.study import verdicts
 from fedjax_opt.study.cells import Measured
-from fedjax_opt.study.limits import limits_of
+from fedjax_opt.study.limitations import limits_of
 from fedjax_opt.study.report import page, pictures
 from tests.study import made
 from tests.study.made import NAN, cell, study
@@ -97,17 +97,16 @@ def test_the_page_needs_no_other_file(plain):
 def test_the_page_says_everything_in_order(plain):
   of, path = plain
   _, text = read(path)
-  found = verdicts.verdicts(of)
   parts = [
     "Plain",
     "3 methods · 2 conditions · 5 seeds · compared by accuracy on the test "
     "examples",
-    *verdicts.sentences(of, found),
+    *verdicts.sentences(of),
     "after the last round against α: the mean over 5 seeds of the report",
     "Results",
     "80.0 (79.0 to 81.0)",
     "What limits this comparison",
-    *limits_of(of, found),
+    *limits_of(of),
     "How fast does each method learn?",
     "How settings were chosen",
     "0.1",
@@ -244,11 +243,11 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
 
 
 def names_of(of):
-  return [p.name for p in pictures.of_study(of, verdicts.verdicts(of))]
+  return [p.name for p in pictures.of_study(of)]
 
 
 def caption_of(of, name):
-  found = pictures.of_study(of, verdicts.verdicts(of))
+  found = pictures.of_study(of)
   return next(p.caption for p in found if p.name == name)
 
 
@@ -297,7 +296,7 @@ def test_pictures_of_grids():
     "tuning_curves",
   ]
   square = square_cell([(1.0, 2.0), (1.0, 1.0), (0.1, 2.0), (0.1, 1.0)])
-  found = pictures.of_study(study(square), verdicts.verdicts(study(square)))
+  found = pictures.of_study(study(square))
   assert [p.name for p in found] == [
     "learning_curves",
     "heat_maps",
@@ -324,7 +323,7 @@ def square_cell(settings):
 def test_a_diverged_setting_counts_as_the_model_before_training():
   tried = {0.1: [0.5], 1.0: [NAN], 10.0: [0.3]}
   of = study(cell("a", [0.5, 0.6], tried=tried))
-  found = pictures.of_study(of, verdicts.verdicts(of))
+  found = pictures.of_study(of)
   picture = next(p for p in found if p.name == "tuning_curves")
   (line,) = picture.draw(None).axes[0].lines
   # The model before training has 10 %; of two settings, 50, 50 and 30 %.
@@ -334,7 +333,7 @@ def test_a_diverged_setting_counts_as_the_model_before_training():
 
 def test_curves_are_the_mean_over_seeds():
   of = study(cell("a", [0.5, 0.7]))
-  (picture,) = pictures.of_study(of, verdicts.verdicts(of))
+  (picture,) = pictures.of_study(of)
   line, *_ = picture.draw(None).axes[0].lines
   np.testing.assert_allclose(line.get_xdata(), made.ROUNDS)
   np.testing.assert_allclose(line.get_ydata(), [10, 35, 60])

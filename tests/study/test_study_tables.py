@@ -11,18 +11,19 @@ import numpy as np
 import pytest
 
 from fedjax_opt.study import verdicts, words
-from fedjax_opt.study.report import formats, tables
-from fedjax_opt.study.statistics import Interval
+from fedjax_opt.study.bootstrap import Interval
+from fedjax_opt.study.report import formats
+from fedjax_opt.study.report import study_tables as tables
 from tests.study import made
 from tests.study.made import NAN, cell, study
 
 
 def main_table(of):
-  return tables.main_table(of, verdicts.verdicts(of))
+  return tables.main_table(of)
 
 
 def rows_of(of):
-  text = formats.csv(tables.records(of, verdicts.verdicts(of)))
+  text = formats.csv(tables.records(of))
   return list(csv.DictReader(io.StringIO(text)))
 
 
@@ -83,9 +84,9 @@ def test_one_seed_has_no_interval():
 def test_claims_agree_with_tables():
   """Sentences, Markdown, LaTeX, terminal and CSV have the same numbers."""
   of = made.plain()
-  found = verdicts.verdicts(of)
-  table = tables.main_table(of, found)
-  said = verdicts.sentences(of, found)
+  found = of.verdicts
+  table = tables.main_table(of)
+  said = verdicts.sentences(of)
   texts = [formats.markdown(table), formats.latex(table), "\n".join(said)]
   texts.append("\n".join(of.table_lines()))
   for verdict, row in zip(found, rows_of(of), strict=True):
@@ -109,20 +110,15 @@ def test_claims_agree_with_tables():
 
 def test_differences_are_those_of_the_verdicts():
   of = made.plain()
-  found = verdicts.verdicts(of)
-  table = tables.differences(of, found)
+  found = of.verdicts
+  table = tables.differences(of)
   others = [v for v in found if v.verdict != verdicts.BEST]
   for verdict, row in zip(others, table.rows, strict=True):
     assert row[1].text == verdict.cell.method
     assert row[2].text == f"{100 * verdict.behind.estimate:.1f}"
     assert row[3].text == f"{100 * verdict.probability.estimate:.0f}"
     assert row[4].text == verdict.verdict
-  assert tables.differences(*alone()) is None
-
-
-def alone():
-  of = study(cell("a", [0.5, 0.6]))
-  return of, verdicts.verdicts(of)
+  assert tables.differences(study(cell("a", [0.5, 0.6]))) is None
 
 
 def test_csv_has_all_digits():

@@ -5,17 +5,18 @@ import dataclasses
 import numpy as np
 import pytest
 
+from fedjax_opt import statistics
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import statistics, verdicts
-from fedjax_opt.study.limits import limits_of
-from fedjax_opt.study.report import tables
+from fedjax_opt.study import verdicts
+from fedjax_opt.study.limitations import limits_of
+from fedjax_opt.study.report import study_tables as tables
 from fedjax_opt.study.verdicts import BEST, DIVERGED, TIED, WORSE
 from tests.study import made
 from tests.study.made import NAN, cell, study
 
 
 def by_method(of):
-  return {v.cell.method: v for v in verdicts.verdicts(of)}
+  return {v.cell.method: v for v in of.verdicts}
 
 
 def test_best_worse_and_not_told_apart():
@@ -33,7 +34,7 @@ def test_best_worse_and_not_told_apart():
 
 def test_of_a_loss_the_lowest_is_best():
   losses = dataclasses.replace(made.plain(), metric="test_loss", target=0.25)
-  found = verdicts.verdicts(losses)
+  found = losses.verdicts
   assert [v.verdict for v in found] == 2 * [WORSE, BEST, TIED]
   assert found[0].behind.estimate == pytest.approx(0.1)
   assert found[0].probability.estimate == 1
@@ -65,12 +66,12 @@ def test_without_two_common_seeds_nothing_is_told(seeds):
   of = study(
     cell("a", [0.9, 0.91, 0.92]), cell("b", [0.5, 0.51, 0.52], seeds=seeds)
   )
-  found = verdicts.verdicts(of)
+  found = of.verdicts
   assert found[1].verdict == TIED
   assert np.isnan(found[1].behind.low)
   text = "b: it shares fewer than two seeds with the best"
   assert any(line.startswith(text) for line in warnings(of))
-  notes = tables.main_table(of, found).notes
+  notes = tables.main_table(of).notes
   assert not any("has 0 in it" in note for note in notes)
 
 
@@ -97,10 +98,10 @@ def test_conditions_may_have_seeds_of_their_own():
 def test_a_few_wins_are_no_certainty():
   """Where every run of the best wins, there is no interval of that."""
   of = study(cell("a", [0.9, 0.91, 0.95]), cell("b", [0.5, 0.53, 0.52]))
-  found = verdicts.verdicts(of)
+  found = of.verdicts
   assert found[1].probability.estimate == 1
   assert np.isnan(found[1].probability[1:]).all()
-  assert tables.differences(of, found).rows[0][2][:2] == ("100", "")
+  assert tables.differences(of).rows[0][2][:2] == ("100", "")
   some = study(cell("a", [0.9, 0.51, 0.95, 0.9]), cell("b", [0.5, 0.53, 0.52]))
   _, low, high = by_method(some)["b"].probability
   assert 0 <= low < high <= 1
@@ -125,7 +126,7 @@ def test_a_method_that_diverged_is_not_the_best():
 
 def test_without_a_best_every_method_diverged():
   of = study(cell("a", [NAN, 0.9]), cell("b", []))
-  assert [v.verdict for v in verdicts.verdicts(of)] == [DIVERGED, DIVERGED]
+  assert [v.verdict for v in of.verdicts] == [DIVERGED, DIVERGED]
   assert sentences(of) == ["Every method diverged."]
 
 
@@ -142,7 +143,7 @@ def test_one_seed_has_no_interval_and_no_verdict():
 
 def test_to_target_is_the_mean_over_seeds():
   of = made.plain()
-  _, best, _, *others = verdicts.verdicts(of)
+  _, best, _, *others = of.verdicts
   # Evaluated at rounds 0, 10 and 20; half way to 0.8 it is 0.45.
   assert best.to_target == {
     "rounds": 20,
@@ -151,23 +152,23 @@ def test_to_target_is_the_mean_over_seeds():
   }
   assert all(np.isnan(v.to_target["rounds"]) for v in others)
   without = dataclasses.replace(of, target=None)
-  assert verdicts.verdicts(without)[0].to_target == {}
+  assert without.verdicts[0].to_target == {}
 
 
 def test_to_target_of_costs_that_were_not_measured():
   of = study(cell("a", [0.9, 0.9]), target=0.5)
   del of.cells[0].measured.history.metrics["bytes_up"]
-  (found,) = verdicts.verdicts(of)
+  (found,) = of.verdicts
   assert found.to_target["rounds"] == 10
   assert np.isnan(found.to_target["bytes"])
 
 
 def warnings(of):
-  return limits_of(of, verdicts.verdicts(of))
+  return limits_of(of)
 
 
 def sentences(of):
-  return verdicts.sentences(of, verdicts.verdicts(of))
+  return verdicts.sentences(of)
 
 
 def test_warnings_of_edges_are_joined():
@@ -287,7 +288,7 @@ def test_a_width_by_rounding_is_none():
 def test_differences_by_rounding_are_none():
   values = np.array([0.9, 0.8, 0.7, 0.75, 0.85, 0.6])
   of = study(cell("a", values), cell("b", values - 6e-8))
-  assert [v.verdict for v in verdicts.verdicts(of)] == [BEST, BEST]
+  assert [v.verdict for v in of.verdicts] == [BEST, BEST]
 
 
 def test_methods_with_the_same_mean_are_all_best():
@@ -333,9 +334,8 @@ def test_choices_that_are_nearly_tied_are_told(metric):
     "tuning; with other seeds another may be chosen."
   )
   assert text in warnings(study(one))
-  found = verdicts.verdicts(study(one))
-  assert tables.records(study(one), found)[0]["near_ties"] == 1
-  table = tables.settings(study(one), found)
+  assert tables.records(study(one))[0]["near_ties"] == 1
+  table = tables.settings(study(one))
   assert (table.header[-1], table.rows[0][-1].text) == ("Near ties", "1")
   of_one_seed = cell("a", [0.5] * 4, tried={0.1: [0.8], 1.0: [0.8]})
   assert verdicts.num_near_ties(of_one_seed) is None

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_opt.study import plots, words
-from fedjax_opt.study.cells import Cell, Cells
-from fedjax_opt.study.verdicts import Verdict
+from fedjax_opt.study.cells import Cell
+from fedjax_opt.study.study import Study
 from fedjax_opt.study.words import condition_label
 
 # Characters of a method's name in a legend.
@@ -40,13 +40,11 @@ class Drawn(NamedTuple):
 
   Attributes:
     study: which.
-    found: its verdicts.
     labels: method -> its name in a picture.
     looks: name in a picture -> colour, line and marker.
   """
 
-  study: Cells
-  found: Sequence[Verdict]
+  study: Study
   labels: Mapping[str, str]
   looks: Mapping[str, Any]
 
@@ -105,7 +103,9 @@ class Drawn(NamedTuple):
   @property
   def seeds(self) -> tuple[str, str]:
     """Of how many seeds of the report means are, see `seeds_text`."""
-    return seeds_text((v.num_seeds for v in self.found), "of the report")
+    return seeds_text(
+      (v.num_seeds for v in self.study.verdicts), "of the report"
+    )
 
 
 def flat(panels: Mapping[str, Any]) -> Mapping[str, Any]:

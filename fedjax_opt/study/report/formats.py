@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedjax_opt.results.tables import aligned
-from fedjax_opt.study.report.tables import Entry, Table
+from fedjax_opt.study.report.study_tables import Entry, Table
 from fedjax_opt.study.verdicts import BEST, DIVERGED
 
 # With so many values in a row, intervals are below them, not beside them.

@@ -21,16 +21,15 @@ from typing import Any
 from fedjax_opt import folders
 from fedjax_opt.results.json_files import write_whole
 from fedjax_opt.study import plots, verdicts, words
-from fedjax_opt.study.cells import Cells
-from fedjax_opt.study.limits import limits_of
+from fedjax_opt.study.limitations import limits_of
 from fedjax_opt.study.report import (
   formats,
   pictures,
-  tables,
+  study_tables,
   tuning_pictures,
 )
 from fedjax_opt.study.report.pictures import Picture
-from fedjax_opt.study.verdicts import Verdict
+from fedjax_opt.study.study import Study
 
 _PAGE = "report.html"
 _MARKS = (_PAGE, "study.json")  # Either says that a folder is that of a study.
@@ -41,14 +40,13 @@ _SCALE, _SCALE_OF_NARROW = 0.6, 0.72
 _NARROW, _BROAD = 800, 560
 
 
-def write(study: Cells, folder: str | os.PathLike) -> pathlib.Path:
+def write(study: Study, folder: str | os.PathLike) -> pathlib.Path:
   """Writes the report of a study; see `Study.write`."""
   plots.check_installed()
   formats.check_installed()
   folder = _check(folder)
-  found = verdicts.verdicts(study)
-  table = tables.main_table(study, found)
-  drawn = pictures.of_study(study, found)
+  table = study_tables.main_table(study)
+  drawn = pictures.of_study(study)
   with folders.writing("folder", folder):
     (folder / "pictures").mkdir(parents=True, exist_ok=True)
     _remove_former(folder, drawn)
@@ -58,8 +56,8 @@ def write(study: Cells, folder: str | os.PathLike) -> pathlib.Path:
     for name, text in (
       ("table.md", formats.markdown(table, study.title)),
       ("table.tex", formats.latex(table)),
-      ("table.csv", formats.csv(tables.records(study, found))),
-      (_PAGE, _html(study, found, drawn, folder / "pictures")),
+      ("table.csv", formats.csv(study_tables.records(study))),
+      (_PAGE, _html(study, drawn, folder / "pictures")),
     ):
       write_whole(folder / name, text.encode())
   return folder / _PAGE
@@ -94,53 +92,47 @@ def _remove_former(folder: pathlib.Path, drawn: Sequence[Picture]) -> None:
     (folder / "pictures" / name).unlink(missing_ok=True)
 
 
-def short_html(study: Cells) -> str | None:
+def short_html(study: Study) -> str | None:
   """The findings and the table, inside of a notebook; None without Jinja2."""
   if importlib.util.find_spec("jinja2") is None:
     return None
-  found = verdicts.verdicts(study)
   return formats.html(
     "short.html",
     study=study,
-    sentences=verdicts.sentences(study, found),
-    main=tables.main_table(study, found),
+    sentences=verdicts.sentences(study),
+    main=study_tables.main_table(study),
   )
 
 
-def _html(
-  study: Cells,
-  found: Sequence[Verdict],
-  drawn: Sequence[Picture],
-  folder: pathlib.Path,
-) -> str:
+def _html(study: Study, drawn: Sequence[Picture], folder: pathlib.Path) -> str:
   """The page, of a study whose pictures are in a folder."""
-  tuned = [v.cell for v in found if v.cell.tried is not None]
+  tuned = [cell for cell in study.cells if cell.tried is not None]
   return formats.html(
     _PAGE,
     study=study,
-    facts=_facts(study, found),
-    sentences=verdicts.sentences(study, found),
+    facts=_facts(study),
+    sentences=verdicts.sentences(study),
     figures=[_figure(each, folder) for each in drawn],
-    main=tables.main_table(study, found),
+    main=study_tables.main_table(study),
     tables=[(kind, f"table.{kind}") for kind in ("md", "tex", "csv")],
-    behind=tables.differences(study, found),
-    limits=limits_of(study, found),
+    behind=study_tables.differences(study),
+    limits=limits_of(study),
     criteria=list(dict.fromkeys(cell.criterion for cell in tuned)),
     score_words=tuning_pictures.score_words,
     are_fresh=all(cell.is_fresh for cell in tuned),
-    settings=tables.settings(study, found),
-    costs=tables.costs(study, found),
+    settings=study_tables.settings(study),
+    costs=study_tables.costs(study),
     target=_target(study),
     min_seeds=verdicts.MIN_SEEDS_WITHOUT_WIDTH,
     nothing=words.NOTHING,
     commands=_commands(study),
-    shared=tables.shared(study),
+    shared=study_tables.shared(study),
   )
 
 
-def _facts(study: Cells, found: Sequence[Verdict]) -> list[str]:
+def _facts(study: Study) -> list[str]:
   """What was compared."""
-  seeds = words.span(v.num_seeds for v in found if v.num_seeds)
+  seeds = words.span(v.num_seeds for v in study.verdicts if v.num_seeds)
   return [
     words.counted(len(study.methods), "method"),
     words.counted(len(study.conditions), "condition"),
@@ -149,7 +141,7 @@ def _facts(study: Cells, found: Sequence[Verdict]) -> list[str]:
   ]
 
 
-def _target(study: Cells) -> str:
+def _target(study: Study) -> str:
   """The target in words: 'test accuracy of at least 75.0 %'; '' for none."""
   if study.target is None:
     return ""
@@ -174,7 +166,7 @@ def _figure(picture: Picture, folder: pathlib.Path) -> dict[str, Any]:
   }
 
 
-def _commands(study: Cells) -> list[tuple[str, str]]:
+def _commands(study: Study) -> list[tuple[str, str]]:
   """The exact commands of each cell, with its name."""
   named = []
   for cell in study.cells:

@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from fedjax_opt.results.history import is_fraction
 from fedjax_opt.results.names import name_of, sentence
-from fedjax_opt.study import plots, statistics, verdicts, words
-from fedjax_opt.study.cells import Cell, Cells
+from fedjax_opt.study import plots, verdicts, words
+from fedjax_opt.study import seed_statistics as statistics
+from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.plots.metric_axis import metric_axis
 from fedjax_opt.study.plots.study_curves import curves_axis
 from fedjax_opt.study.report import drawing, tuning_pictures
 from fedjax_opt.study.report.drawing import Drawn, Picture
-from fedjax_opt.study.report.tables import axes_of
-from fedjax_opt.study.verdicts import DIVERGED, Verdict, spent
+from fedjax_opt.study.report.study_tables import axes_of
+from fedjax_opt.study.study import Study
+from fedjax_opt.study.verdicts import DIVERGED
 from fedjax_opt.study.words import condition_label
 
 _NUM_THRESHOLDS = 101
@@ -40,11 +42,11 @@ _X_AXES = {
 }
 
 
-def of_study(study: Cells, found: Sequence[Verdict]) -> list[Picture]:
+def of_study(study: Study) -> list[Picture]:
   """The pictures of a study; the first one is the main one."""
   labels = drawing.legend_labels(study.labels)
   looks = plots.method_styles(labels.values())
-  drawn = Drawn(study, found, labels, looks)
+  drawn = Drawn(study, labels, looks)
   pictures = [
     *_against_conditions(drawn),
     *_learning_curves(drawn),
@@ -96,7 +98,7 @@ def _against(drawn: Drawn, name: str, values: list[Any]) -> list[Picture]:
     f"{name_of(name)}{others}: {seeds}, of each method at its chosen setting.",
     drawing.error_text(axis.is_error),
     "A cross at the edge marks where a seed diverged."
-    * any(v.verdict == DIVERGED for v in drawn.found),
+    * any(v.verdict == DIVERGED for v in drawn.study.verdicts),
     f"Without {words.listed(missing)}, which did not run under all conditions."
     * bool(missing),
   ]
@@ -120,7 +122,9 @@ def _panels_against(
   drawn: Drawn, name: str, values: list[Any]
 ) -> dict[str, dict[str, np.ndarray]]:
   """The other conditions -> method -> interval at each value, [3, values]."""
-  of_cell = {(v.cell.method, _key(v.cell.condition)): v for v in drawn.found}
+  of_cell = {
+    (v.cell.method, _key(v.cell.condition)): v for v in drawn.study.verdicts
+  }
   panels: dict[str, dict[str, np.ndarray]] = {}
   for condition in drawn.study.conditions:
     rest = {n: v for n, v in condition.items() if n != name}
@@ -145,13 +149,13 @@ def _learning_curves(drawn: Drawn) -> list[Picture]:
   return [picture for x in axes for picture in _curves(drawn, x)]
 
 
-def _differs(study: Cells, cost: str) -> bool:
+def _differs(study: Study, cost: str) -> bool:
   """Whether methods spend more than 1 % differently, and all counted it.
 
   What diverged under every setting spent nothing that is drawn.
   """
   by_condition = [
-    [spent(c, cost) for c in study.under(condition).values() if c.measured]
+    [c.spent(cost) for c in study.under(condition).values() if c.measured]
     for condition in study.conditions
   ]
   if any(each is None for cells in by_condition for each in cells):
@@ -164,7 +168,7 @@ def _curves(drawn: Drawn, x: str) -> list[Picture]:
   study, metric = drawn.study, drawn.study.metric
 
   def of_cell(cell: Cell) -> plots.Curve | None:
-    places = spent(cell, x)
+    places = cell.spent(x)
     if places is None or metric not in cell.measured.history.metrics:
       return None
     places = places / (1e6 if x == "bytes" else 1)
@@ -223,7 +227,7 @@ def _profiles(drawn: Drawn) -> list[Picture]:
     )
     for method, scores in matrices.items()
   }
-  numbers = verdicts.numbers_of(study, drawn.found)
+  numbers = verdicts.numbers_of(study)
   middles = [
     f"{words.name(study.labels[method])} {numbers.whole(value)}"
     for method, value in verdicts.overall(study).items()

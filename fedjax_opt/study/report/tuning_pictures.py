@@ -13,7 +13,8 @@ import numpy as np
 
 from fedjax_opt.results.names import name_of, sentence
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import plots, statistics, words
+from fedjax_opt.study import plots, words
+from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.plots.heat_maps import Grid
 from fedjax_opt.study.plots.metric_axis import metric_axis
 from fedjax_opt.study.plots.study_curves import curves_axis

@@ -22,8 +22,15 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import checked
 from fedjax_opt.study import bootstrap
-from fedjax_opt.study.bootstrap import NUM_RESAMPLES, Interval, resamples
+from fedjax_opt.study.bootstrap import (
+  DIRECTION,
+  NUM_RESAMPLES,
+  OPTIONS,
+  Interval,
+  resamples,
+)
 from fedjax_opt.study.spending import expected_best, to_target
 
 __all__ = [
@@ -39,6 +46,7 @@ __all__ = [
 ]
 
 
+@checked(**OPTIONS)
 def mean_interval(
   values: Any,
   confidence: float = 0.95,
@@ -95,7 +103,6 @@ def mean_interval(
   Source: Hesterberg 2015, "What teachers should know about the bootstrap:
   resampling in the undergraduate statistics curriculum".
   """
-  bootstrap.check_options(confidence, method)
   found = bootstrap.check_numbers("values", values)
   num = len(found)
   indices = bootstrap.given_or_drawn(indices, num_resamples, seed, num, None)
@@ -110,6 +117,7 @@ def mean_interval(
   return bootstrap.plain(*(np.where(ok, x, np.nan) for x in (mean, low, high)))
 
 
+@checked(**OPTIONS)
 def paired_difference(
   a: Any,
   b: Any,
@@ -162,6 +170,7 @@ def paired_difference(
   )
 
 
+@checked(direction=DIRECTION, **OPTIONS)
 def probability_of_improvement(
   a: Any,
   b: Any,
@@ -211,8 +220,6 @@ def probability_of_improvement(
 
   Source: Agarwal et al. 2021, section 4.3.
   """
-  bootstrap.check_options(confidence, method)
-  checks.choice("direction", direction, ("max", "min"))
   scores = bootstrap.check_scores("a", a), bootstrap.check_scores("b", b)
   tasks = scores[0].shape[1]
   if scores[1].shape[1] != tasks:
@@ -234,6 +241,7 @@ def probability_of_improvement(
   )
 
 
+@checked(**OPTIONS)
 def interquartile_mean(
   scores: Any,
   confidence: float = 0.95,
@@ -280,7 +288,6 @@ def interquartile_mean(
 
   Source: Agarwal et al. 2021, section 4.3.
   """
-  bootstrap.check_options(confidence, method)
   found = bootstrap.check_scores("scores", scores)
   num, tasks = found.shape
   drawn = bootstrap.given_or_drawn(indices, num_resamples, seed, num, tasks)
@@ -296,6 +303,7 @@ def interquartile_mean(
   )
 
 
+@checked(direction=DIRECTION, **OPTIONS)
 def performance_profile(
   scores: Any,
   thresholds: Any,
@@ -338,8 +346,6 @@ def performance_profile(
 
   Source: Agarwal et al. 2021, section 4.2.
   """
-  bootstrap.check_options(confidence, method)
-  checks.choice("direction", direction, ("max", "min"))
   found = bootstrap.check_scores("scores", scores)
   num, tasks = found.shape
   levels = bootstrap.check_numbers("thresholds", thresholds)
@@ -370,7 +376,6 @@ def _drawn_pair(
 ) -> list[np.ndarray]:
   """How often each run of a, and of b, is resampled. [num, n, T] each."""
   if indices is None:
-    checks.at_least("seed", seed, 0)
     indices = (None, None)
   elif not isinstance(indices, list | tuple) or len(indices) != 2:
     raise TypeError(

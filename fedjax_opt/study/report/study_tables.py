@@ -2,7 +2,7 @@
 
 `main_table` has a row for each method and a column for each condition or, of
 many conditions, a row for each cell. All tables take their numbers from the
-same verdicts; formats.py writes them.
+verdicts of the study; formats.py writes them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 from fedjax_opt.results.history import COSTS
 from fedjax_opt.results.names import metric_name, name_of, sentence
 from fedjax_opt.study import verdicts, words
-from fedjax_opt.study.cells import Cell, Cells
+from fedjax_opt.study.cells import Cell
+from fedjax_opt.study.study import Study
 from fedjax_opt.study.verdicts import (
   BEST,
   DIVERGED,
   TIED,
   Verdict,
   num_near_ties,
-  spent,
 )
 from fedjax_opt.study.words import condition_label, exact
 
@@ -73,55 +73,64 @@ class Table(NamedTuple):
   notes: Sequence[str] = ()
 
 
-Columns = Mapping[str, Callable[[Verdict], Entry]]  # Head -> entry of a row.
+# Head -> what a row says there: an entry, or its text alone.
+Columns = Mapping[str, Callable[[Verdict], Entry | str]]
 
 
-def axes_of(study: Cells) -> list[str]:
+def axes_of(study: Study) -> list[str]:
   """The names of what differs between conditions."""
   return list(dict.fromkeys(n for c in study.conditions for n in c))
 
 
 def _of_cells(
-  study: Cells, found: Sequence[Verdict], columns: Columns, caption: str = ""
+  study: Study,
+  columns: Columns,
+  rows: Sequence[Verdict] | None = None,
+  caption: str = "",
 ) -> Table:
   """A table with a row for each cell, named by its condition and method.
 
   The caption of what is on the page alone is in the page's template.
   """
-  axes, labels = axes_of(study), study.labels
-  header = [*(sentence(name_of(name)) for name in axes), "Method", *columns]
-  rows = [
-    [
-      *(Entry(exact(v.cell.condition.get(name))) for name in axes),
-      Entry(labels[v.cell.method]),
-      *(entry_of(v) for entry_of in columns.values()),
-    ]
-    for v in found
+  names: Columns = {
+    sentence(name_of(name)): lambda v, name=name: exact(
+      v.cell.condition.get(name)
+    )
+    for name in axes_of(study)
+  }
+  names |= {"Method": lambda v: study.labels[v.cell.method]}
+  lines = [
+    [_entry(text(v)) for text in (*names.values(), *columns.values())]
+    for v in (study.verdicts if rows is None else rows)
   ]
-  return Table(caption, header, rows, len(axes) + 1)
+  return Table(caption, [*names, *columns], lines, len(names))
+
+
+def _entry(said: Entry | str) -> Entry:
+  return said if isinstance(said, Entry) else Entry(said)
 
 
 # The values.
 
 
-def main_table(study: Cells, found: Sequence[Verdict]) -> Table:
+def main_table(study: Study) -> Table:
   """The metric of every cell, and what its tuning cost."""
   name, conditions = metric_name(study.metric), study.conditions
-  caption = f"{name} after the last round{_over_seeds(found)}."
-  numbers = verdicts.numbers_of(study, found)
+  caption = f"{name} after the last round{_over_seeds(study)}."
+  is_wide = len(conditions) <= _MAX_CONDITIONS
+  notes = _notes(study, is_wide and len(conditions) > 1)
+  numbers = verdicts.numbers_of(study)
   value = lambda v: _value(study, v, numbers)
   tuning = {
     "Settings tried": lambda *of: Entry(words.span(v.cell.budget for v in of)),
     "Diverged": _diverged,
   }
-  is_wide = len(conditions) <= _MAX_CONDITIONS
-  notes = _notes(study, found, is_wide and len(conditions) > 1)
   if not is_wide:
-    table = _of_cells(study, found, {name: value} | tuning, caption)
+    table = _of_cells(study, {name: value} | tuning, caption=caption)
     return table._replace(notes=notes)
   rows = []
   for method, label in study.labels.items():
-    here = [v for v in found if v.cell.method == method]
+    here = [v for v in study.verdicts if v.cell.method == method]
     of = {str(dict(v.cell.condition)): value(v) for v in here}
     values = [of.get(str(c), Entry(words.NOTHING)) for c in conditions]
     rows.append([Entry(label), *values, *(f(*here) for f in tuning.values())])
@@ -129,13 +138,11 @@ def main_table(study: Cells, found: Sequence[Verdict]) -> Table:
   return Table(caption, ["Method", *header, *tuning], rows, 1, notes)
 
 
-def _over_seeds(found: Sequence[Verdict]) -> str:
+def _over_seeds(study: Study) -> str:
   """Of which seeds the means are."""
-  numbers = {v.num_seeds for v in found if v.num_seeds}
-  if not numbers:
-    return ""
-  if numbers == {1}:
-    return ", of one seed"
+  numbers = {v.num_seeds for v in study.verdicts if v.num_seeds}
+  if numbers <= {1}:
+    return ", of one seed" if numbers else ""
   return f": the mean over {words.span(numbers)} seeds, with its 95 % interval"
 
 
@@ -147,7 +154,7 @@ def _diverged(*here: Verdict) -> Entry:
   return Entry(f"{lost} of {tried}" if tried else words.NOTHING)
 
 
-def _value(study: Cells, verdict: Verdict, numbers: words.Numbers) -> Entry:
+def _value(study: Study, verdict: Verdict, numbers: words.Numbers) -> Entry:
   if verdict.verdict == DIVERGED:
     seeds = words.counted(verdict.num_seeds, "seed")
     lost = f"{verdict.num_diverged} of {seeds}"
@@ -160,20 +167,19 @@ def _value(study: Cells, verdict: Verdict, numbers: words.Numbers) -> Entry:
   )
 
 
-def _notes(
-  study: Cells, found: Sequence[Verdict], is_over_all: bool
-) -> list[str]:
-  marks = {v.verdict for v in found}
+def _notes(study: Study, is_over_all: bool) -> list[str]:
+  """What the marks of the main table mean."""
+  tied = [v for v in study.verdicts if v.verdict == TIED]
+  has_best = any(v.verdict == BEST for v in study.verdicts)
   notes = []
-  if BEST in marks and verdicts.compared(study):
+  if has_best and verdicts.compared(study):
     notes.append("Bold: the best mean under a condition.")
-  if TIED in marks:
-    note = f"{DAGGER} not told apart from the best"
-    if any(v.verdict == TIED and np.isfinite(v.behind.low) for v in found):
-      note += ": the 95 % interval of the paired difference has 0 in it"
-    notes.append(f"{note}.")
-  if any(v.cell.tried for v in found):
-    where = ", over all conditions" if is_over_all else ""
+  if tied:
+    has_interval = any(np.isfinite(v.behind.low) for v in tied)
+    why = ": the 95 % interval of the paired difference has 0 in it"
+    notes.append(f"{DAGGER} not told apart from the best{why * has_interval}.")
+  if any(cell.tried for cell in study.cells):
+    where = ", over all conditions" * is_over_all
     notes.append(
       f"Diverged: of the settings that were tried{where}, those of which a "
       "seed diverged."
@@ -181,46 +187,39 @@ def _notes(
   return notes
 
 
-def differences(study: Cells, found: Sequence[Verdict]) -> Table | None:
+def differences(study: Study) -> Table | None:
   """By how much the others are behind the best; None if there is no other."""
-  others = [v for v in found if v.verdict not in (BEST, DIVERGED)]
+  others = [v for v in study.verdicts if v.verdict not in (BEST, DIVERGED)]
   if not others:
     return None
-  numbers = verdicts.numbers_of(study, found)
+  numbers = verdicts.numbers_of(study)
   shares = words.Numbers("accuracy", 0)
   unit = " (points)" if numbers.unit else ""
   columns = {
     f"Behind the best{unit}": lambda v: Entry(*numbers.parts(v.behind, True)),
     "Best wins (%)": lambda v: Entry(*shares.parts(v.probability)),
-    "Verdict": lambda v: Entry(v.verdict),
+    "Verdict": lambda v: v.verdict,
   }
-  return _of_cells(study, others, columns)
+  return _of_cells(study, columns, others)
 
 
 # How settings were chosen, and what all of it cost.
 
 
-def settings(study: Cells, found: Sequence[Verdict]) -> Table:
+def settings(study: Study) -> Table:
   """The chosen setting of every cell, and its score."""
-  cells = [v.cell for v in found]
-  names = list(dict.fromkeys(n for c in cells for n in c.tuned or c.chosen))
+  names = list(
+    dict.fromkeys(n for c in study.cells for n in c.tuned or c.chosen)
+  )
   is_wide = 0 < len(names) <= _MAX_HYPERPARAMETERS
-  chosen: Columns = {"Chosen setting": lambda v: Entry(_setting(v.cell))}
+  chosen: Columns = {"Chosen setting": lambda v: _setting(v.cell)}
   if is_wide:
     chosen = {
-      sentence(name_of(n)): lambda v, n=n: Entry(_chosen(v.cell, n))
-      for n in names
+      sentence(name_of(name)): lambda v, name=name: _chosen(v.cell, name)
+      for name in names
     }
-  columns = chosen | {
-    "Settings": lambda v: Entry(_budget(v.cell)),
-    "Diverged": lambda v: Entry(
-      str(v.cell.tuning.num_diverged) if v.cell.tuning else words.NOTHING
-    ),
-    "Score": lambda v: Entry(_score(v.cell)),
-    "Near ties": lambda v: Entry(_near_ties(v.cell)),
-  }
-  table = _of_cells(study, found, columns)
-  has_edges = any(cell.tuning and cell.tuning.edges for cell in cells)
+  table = _of_cells(study, chosen | _TUNING)
+  has_edges = any(cell.tuning and cell.tuning.edges for cell in study.cells)
   return table._replace(
     num_names=table.num_names + (not is_wide),
     notes=["‡ at the edge of the values that were tried."] * has_edges,
@@ -242,53 +241,56 @@ def _setting(cell: Cell) -> str:
   return ", ".join(parts) or words.NOTHING
 
 
-def _budget(cell: Cell) -> str:
-  if cell.tuning is None:
-    return "1"
-  seeds = words.counted(cell.tuning.num_seeds, "seed")
-  return f"{cell.tuning.budget} × {seeds}"
+def _if_tuned(
+  text: Callable[[Cell], str], otherwise: str = words.NOTHING
+) -> Callable[[Verdict], str]:
+  """A column of what is known of cells whose setting was chosen."""
+  return lambda v: text(v.cell) if v.cell.tuning else otherwise
 
 
-def _score(cell: Cell) -> str:
-  if cell.tuning is None:
-    return words.NOTHING
-  return words.Numbers(cell.criterion.metric).alone(cell.tuning.score)
+_TUNING: Columns = {
+  "Settings": _if_tuned(
+    lambda cell: (
+      f"{cell.budget} × {words.counted(cell.tuning.num_seeds, 'seed')}"
+    ),
+    "1",
+  ),
+  "Diverged": _if_tuned(lambda cell: str(cell.tuning.num_diverged)),
+  "Score": _if_tuned(
+    lambda cell: words.Numbers(cell.criterion.metric).alone(cell.tuning.score)
+  ),
+  "Near ties": lambda v: exact(num_near_ties(v.cell)),
+}
 
 
-def _near_ties(cell: Cell) -> str:
-  ties = num_near_ties(cell)
-  return words.NOTHING if ties is None else str(ties)
-
-
-def costs(study: Cells, found: Sequence[Verdict]) -> tuple[Table | None, ...]:
+def costs(study: Study) -> tuple[Table | None, Table | None]:
   """What runs cost to the target, and to the end; None if nothing is known."""
-  names = [
-    cost for cost in COSTS if any(_total(v, cost) is not None for v in found)
-  ]
+  spent = {
+    cost: [cell.spent(cost) for cell in study.cells] for cost in _COST_NAMES
+  }
+  known = [c for c, of in spent.items() if any(x is not None for x in of)]
   to_target: Columns = {
-    _COST_NAMES[c]: lambda v, c=c: Entry(words.cost(c, v.to_target.get(c)))
-    for c in names
+    _COST_NAMES[c]: lambda v, c=c: words.cost(c, v.to_target.get(c))
+    for c in known
   }
   in_all: Columns = {
-    _COST_NAMES[c]: lambda v, c=c: Entry(words.cost(c, _total(v, c)))
-    for c in names
+    _COST_NAMES[c]: lambda v, c=c: words.cost(c, _total(v.cell, c))
+    for c in known
   }
-  if any(v.cell.seconds for v in found):
-    in_all["Time"] = lambda v: Entry(words.seconds(v.cell.seconds))
-  if study.target is None:
-    to_target = {}
-  return tuple(
-    _of_cells(study, found, columns) if columns else None
-    for columns in (to_target, in_all)
+  if any(cell.seconds for cell in study.cells):
+    in_all["Time"] = lambda v: words.seconds(v.cell.seconds)
+  return (
+    _of_cells(study, to_target) if known and study.target is not None else None,
+    _of_cells(study, in_all) if in_all else None,
   )
 
 
-def _total(verdict: Verdict, cost: str) -> float | None:
-  of_rounds = spent(verdict.cell, cost)
+def _total(cell: Cell, cost: str) -> float | None:
+  of_rounds = cell.spent(cost)
   return None if of_rounds is None else of_rounds[-1]
 
 
-def shared(study: Cells) -> Table | None:
+def shared(study: Study) -> Table | None:
   """What is the same in all cells, the versions and the device among it."""
   rows = [
     [Entry(sentence(name_of(str(name)))), Entry(words.about(value))]
@@ -300,53 +302,58 @@ def shared(study: Cells) -> Table | None:
 # For programs.
 
 
-def records(study: Cells, found: Sequence[Verdict]) -> list[dict[str, Any]]:
+def records(study: Study) -> list[dict[str, Any]]:
   """column -> value, of each cell: numbers with all their digits.
 
   Columns are the conditions; `method`; `chosen_<name>` of every hyperparameter;
   then what every study has. What there is no value of is None or NaN.
   """
-  axes = axes_of(study)
-  names = list(dict.fromkeys(n for v in found for n in v.cell.chosen))
+  names = list(dict.fromkeys(n for c in study.cells for n in c.chosen))
   rows = []
-  for verdict in found:
+  for verdict in study.verdicts:
     cell = verdict.cell
     row = {"method": cell.method}
     row |= {f"chosen_{name}": cell.chosen.get(name) for name in names}
-    row |= _fixed(study, verdict)
+    row |= _tuning_of(cell) | {"metric": study.metric} | _said_of(verdict)
     conditions = {
       f"condition_{name}" if name in row else name: cell.condition.get(name)
-      for name in axes
+      for name in axes_of(study)
     }
     rows.append(conditions | row)
   return rows
 
 
-def _fixed(study: Cells, verdict: Verdict) -> dict[str, Any]:
-  """The columns that every study has."""
-  cell, tuning = verdict.cell, verdict.cell.tuning
+def _tuning_of(cell: Cell) -> dict[str, Any]:
+  """The columns on how a setting was chosen."""
+  tuning = cell.tuning
   edges = tuning.edges if tuning else ()
-  row = {
+  return {
     "tuning_settings": cell.budget,
     "tuning_seeds": tuning.num_seeds if tuning else 0,
     "diverged_settings": tuning.num_diverged if tuning else None,
-    "edges": "; ".join(
-      f"{edge.name}={exact(edge.value)} ({edge.side})" for edge in edges
-    ),
+    "edges": "; ".join(f"{e.name}={exact(e.value)} ({e.side})" for e in edges),
     "criterion": str(cell.criterion) if tuning else None,
     "tuning_score": tuning.score if tuning else None,
     "near_ties": num_near_ties(cell),
-    "metric": study.metric,
   }
-  row |= zip(("mean", "low", "high"), verdict.value, strict=True)
-  row |= {
+
+
+def _said_of(verdict: Verdict) -> dict[str, Any]:
+  """The columns on what was measured."""
+  mean, behind, wins = verdict.value, verdict.behind, verdict.probability
+  return {
+    "mean": mean.estimate,
+    "low": mean.low,
+    "high": mean.high,
     "seeds": verdict.num_seeds,
     "diverged_seeds": verdict.num_diverged,
     "verdict": verdict.verdict,
+    "behind": behind.estimate,
+    "behind_low": behind.low,
+    "behind_high": behind.high,
+    "probability_best_is_better": wins.estimate,
+    "probability_low": wins.low,
+    "probability_high": wins.high,
+    **{f"{cost}_to_target": verdict.to_target.get(cost) for cost in COSTS},
+    "seconds": verdict.cell.seconds,
   }
-  behind = ("behind", "behind_low", "behind_high")
-  wins = ("probability_best_is_better", "probability_low", "probability_high")
-  row |= zip(behind, verdict.behind, strict=True)
-  row |= zip(wins, verdict.probability, strict=True)
-  row |= {f"{cost}_to_target": verdict.to_target.get(cost) for cost in COSTS}
-  return row | {"seconds": cell.seconds}

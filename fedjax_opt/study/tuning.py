@@ -1,18 +1,58 @@
 """The one way to tune: choose by a criterion, measure with fresh seeds.
 
 What runs is a function's business: `fedjax_opt.compare` calls `sweep`, the
-command line finds a run in its store or does it now.
+command line finds a run in its store or does it now. No method may try more
+settings than another.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fedjax_opt.results import selection
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.results.selection import tune as ranked
-from fedjax_opt.study.budgets import num_settings
 from fedjax_opt.study.cells import Cell, Measured
 
+BUDGETS = ("equal", "unequal")
 Grid = Mapping[str, Sequence[float]]  # hyperparameter -> values
+
+
+def num_settings(grid: Grid) -> int:
+  """The settings of a grid {name: values}: all combinations; 1 of none."""
+  return math.prod(len(values) for values in grid.values())
+
+
+def check_equal(budgets: Mapping[str, int], hint: str) -> None:
+  """Checks that all methods that are tuned try as many settings.
+
+  A method with a single setting is not tuned; it may stand beside tuned ones.
+
+  Args:
+    budgets: method -> number of settings.
+    hint: how to allow unequal ones, for the message.
+
+  Raises:
+    ValueError: naming methods whose budgets differ.
+  """
+  tuned = {method: n for method, n in budgets.items() if n > 1}
+  if len(set(tuned.values())) < 2:
+    return
+  shown = ", ".join(f"{method} {n}" for method, n in tuned.items())
+  raise ValueError(
+    f"budget: methods try different numbers of settings ({shown}); give grids "
+    f"of one size, or {hint}"
+  )
+
+
+def fresh_seeds(seeds: Sequence[int], number: int | None) -> list[int]:
+  """Seeds that were not used for tuning.
+
+  Args:
+    seeds: those of tuning.
+    number: how many; as many as those of tuning if None.
+  """
+  first = max(seeds) + 1
+  return list(range(first, first + (len(seeds) if number is None else number)))
 
 
 class Ran(NamedTuple):
@@ -72,7 +112,7 @@ class Tuned(NamedTuple):
 
 def choose(measured: Measured, criterion: Criterion) -> dict[str, float] | None:
   """The best setting by the mean over seeds; None if all diverged."""
-  best = ranked(measured.history, measured.points, criterion).best
+  best = selection.tune(measured.history, measured.points, criterion).best
   return None if best is None else dict(best.hyperparameters)
 
 
