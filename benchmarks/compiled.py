@@ -78,7 +78,7 @@ _DATA = {
 
 
 def images(name: str, split: str, data_dir: Any = None) -> dict[str, Any]:
-  """What `data.tfds.load` would give: images that stand for a data set's.
+  """What `datasets.tfds.load` would give: images that stand for a data set's.
 
   Programs are compiled with all their real sizes, and nothing is downloaded.
   """

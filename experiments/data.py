@@ -21,6 +21,7 @@ from experiments.tasks import Task
 from experiments.tasks.base import LARGER_IS_BETTER
 from fedjax_opt import ClientData, Population
 from fedjax_opt.data import digest, hold_out, lists, partition
+from fedjax_opt.data.population_files import INDEX
 from fedjax_opt.metrics import Criterion
 
 
@@ -120,7 +121,7 @@ def _of_data(spec: Spec) -> list[Any]:
   others = ("validation_fraction", "validation_seed", "eval_every", "seed")
   names = [n for n, flag in FLAGS.items() if flag.group.key in ("task", "data")]
   folder = spec.population_dir
-  files = [spec.data_file, folder and f"{folder}/population.json"]
+  files = [spec.data_file, folder and f"{folder}/{INDEX}"]
   found = [os.path.expanduser(file) for file in files if file]
   stats = [os.stat(file) for file in found if os.path.exists(file)]
   made = [(stat.st_size, stat.st_mtime_ns) for stat in stats]

@@ -196,8 +196,7 @@ def marked(on_disk: Population) -> dict[str, Any]:
     found = dict(json.loads(path.read_text()))
   except (OSError, ValueError, TypeError, RecursionError):
     found = {}
-  # Written before there were digests if the clients were.
-  if on_disk.has_digests and not is_whole(found):
+  if not is_whole(found):
     raise ValueError(
       f"{str(path)!r} is damaged: it does not hold what was written; write the "
       "population again"

@@ -28,7 +28,6 @@ Digests = dict[str, str | list[str]]
 # Under which name the digests stand in a configuration.
 NAME = "data_digests"
 _AT_ONCE = 1 << 23  # Bytes that a thread hashes at once.
-_HEAD = 1 << 20  # Bytes of a file that are read where it has no digests.
 
 
 def of_data(
@@ -96,14 +95,7 @@ def _of_pool(clients: ClientData | Population) -> str:
     return of_arrays(clients.examples)
   fields = {name: repr(field) for name, field in clients.fields.items()}
   described = {"": np.frombuffer(repr(fields).encode(), np.uint8)}
-  if clients.has_digests:
-    return of_arrays(described | clients.digests)
-  # Written before there were any: all bytes may be more than there is time for.
-  heads = {
-    name: rows[: max(1, _HEAD * len(rows) // max(1, rows.nbytes))]
-    for name, rows in clients.examples.items()
-  }
-  return of_arrays(described | heads)
+  return of_arrays(described | clients.digests)
 
 
 def _of_lists(clients: ClientData | Population) -> Iterator[str]:

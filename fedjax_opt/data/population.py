@@ -1,19 +1,10 @@
 """A population of clients in a folder, which may be larger than memory.
 
-  population.json  format, version, M, N, and name, dtype, shape of each field
-  sizes.bin        [M] int32, the examples of each client
-  <field>.bin      [N, ...], the clients' examples one after the other
-  digests.crc32    [M, F] uint32, of the bytes of each client in each field
-
-The .bin files are arrays without a header, in C order, little endian. A writer
-can therefore append client after client without knowing N, and the length of a
-file shows whether it is complete. population.json is written last: a folder
-without it is no population. The digest of a client is checked whenever it is
-read, and all else as a population is opened. Folders that were written before
-there were digests have version 1; they are read, but not checked.
+population_files.py says what the folder holds.
 """
 
 import dataclasses
+import math
 import operator
 import os
 import pathlib
@@ -22,13 +13,12 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from fedjax_opt import folders
+from fedjax_opt.checks import values as checks
 from fedjax_opt.data import lists, memory, population_files
-from fedjax_opt.data.clients import ClientData, check_fits
-from fedjax_opt.data.population_digests import Digests
-from fedjax_opt.data.population_files import ABOUT, LARGEST, Fields
-from fedjax_opt.digests import digest
+from fedjax_opt.data.clients import ClientData, check_examples, check_fits
+from fedjax_opt.data.population_files import INDEX, LARGEST, Fields
 
-_AT_ONCE = 1 << 22  # Bytes that `verify` reads at once.
+_AT_ONCE = 1 << 22  # Bytes that are written, or verified, at once.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,16 +37,16 @@ class Population:
     folder: path of the folder.
     fields: name -> (dtype, shape of one example).
     sizes: examples of each client. [M] int32.
+    digests: name -> of each client, of what was written. [M] uint32.
   """
 
   folder: pathlib.Path
   fields: Fields
   sizes: np.ndarray
-  # [M + 1] int64, the first row of each client, and N.
+  digests: dict[str, np.ndarray] = dataclasses.field(repr=False)
+  # [M + 2] int64, the first row of each client; N of no client, and after it.
   _offsets: np.ndarray = dataclasses.field(repr=False)
   _files: dict[str, population_files.File] = dataclasses.field(repr=False)
-  # None in a folder that was written before there were any.
-  _digests: Digests | None = dataclasses.field(repr=False)
 
   @property
   def num_clients(self) -> int:
@@ -74,19 +64,10 @@ class Population:
     return int(self.sizes.max())
 
   @property
-  def has_digests(self) -> bool:
-    """Whether damage is noticed; not in folders of version 1."""
-    return self._digests is not None
-
-  @property
-  def digests(self) -> dict[str, np.ndarray]:
-    """name -> [M] uint32, of what was written of each client; {} if unknown."""
-    return {} if self._digests is None else dict(self._digests.of_fields)
-
-  @property
   def example_bytes(self) -> int:
     """The bytes of one example."""
-    return population_files.row_bytes(self.fields)
+    fields = self.fields.values()
+    return sum(dtype.itemsize * math.prod(shape) for dtype, shape in fields)
 
   @property
   def examples(self) -> dict[str, np.ndarray]:
@@ -96,7 +77,7 @@ class Population:
     it is open, a look at what is gone ends the process; `client` and `gather`
     raise an error.
     """
-    return {name: file.map for name, file in self._files.items()}
+    return {name: file.map() for name, file in self._files.items()}
 
   @classmethod
   def open(cls, folder: str | os.PathLike) -> "Population":
@@ -106,14 +87,16 @@ class Population:
       folder: as `write` leaves it.
 
     Raises:
-      ValueError: if a file is missing or does not agree with population.json;
-        the message names the file, what it holds and what it must hold.
+      ValueError: if a file is missing, damaged or not complete; the message
+        names it. Of the examples, only how many bytes they take is looked at.
     """
     folder = pathlib.Path(folder).expanduser()
-    fields, sizes, files, digests = population_files.read(folder)
-    offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    return cls(folder, fields, sizes, offsets, files, digests)
+    sizes, digests, files = population_files.read(folder)
+    fields = {n: (file.dtype, file.shape[1:]) for n, file in files.items()}
+    offsets = np.zeros(len(sizes) + 2, np.int64)
+    np.cumsum(sizes, out=offsets[1:-1])
+    offsets[-1] = offsets[-2]
+    return cls(folder, fields, sizes, digests, offsets, files)
 
   def verify(self) -> None:
     """Reads all examples, and checks that they are what was written.
@@ -122,26 +105,13 @@ class Population:
     read they check as well.
 
     Raises:
-      ValueError: if the folder was written before there were digests.
+      ValueError: as `gather`.
       OSError: if a file cannot be read, or is damaged; the message names it
         and a client.
     """
-    if not self.has_digests:
-      raise ValueError(
-        f"population_dir={str(self.folder)!r}: was written without digests, so "
-        "damage cannot be seen; write the population again"
-      )
-    for name, file in self._files.items():
-      dtype, shape = self.fields[name]
-      row_bytes = population_files.row_bytes({name: self.fields[name]})
-      rows = np.empty((max(1, _AT_ONCE // row_bytes), *shape), dtype)
-      for m in range(self.num_clients):
-        begin, end, found = self._offsets[m], self._offsets[m + 1], 0
-        for first in range(begin, end, len(rows)):
-          part = rows[: end - first]
-          file.read([(first, first + len(part))], part)
-          found = digest(part, found)
-        self._digests.check_client(file.path, m, found)
+    num_bytes = self.num_examples * self.example_bytes
+    for clients in _groups(self.num_clients, num_bytes):
+      self.gather(clients, int(self.sizes[clients].sum(dtype=np.int64)))
 
   def client(self, m: int) -> dict[str, np.ndarray]:
     """The examples of one client.
@@ -208,10 +178,12 @@ class Population:
         is outside of the type in which JAX will hold it.
       OSError: if a file cannot be read, or what was read is damaged.
     """
+    clients = checks.array(
+      "clients", clients, "[C]", of_integers=True, interval="[0, inf)"
+    )
     # Numbers that are no client begin and end at N.
-    clients = np.minimum(_numbers(clients), self.num_clients).astype(np.int64)
-    begins = self._offsets[clients]
-    ends = self._offsets[np.minimum(clients + 1, self.num_clients)]
+    clients = np.minimum(clients, self.num_clients).astype(np.int64)
+    begins, ends = self._offsets[clients], self._offsets[clients + 1]
     stops = np.cumsum(ends - begins)
     total = int(stops[-1]) if len(stops) else 0
     if not total <= capacity <= LARGEST:
@@ -223,12 +195,26 @@ class Population:
     runs = _runs(begins, ends)
     for name, file in self._files.items():
       file.read(runs, rows[name])
-      if self._digests is not None:
-        self._digests.check(file.path, clients, stops, rows[name])
+      self._check_digests(name, clients, stops, rows[name])
       # The folder may have been written where JAX had types of 64 bits.
       check_fits(f"{str(file.path)!r}: what was read", rows[name][:total])
       rows[name][total:] = 0
     return rows, (stops - (ends - begins)).astype(np.int32)
+
+  def _check_digests(
+    self, name: str, clients: np.ndarray, stops: np.ndarray, rows: np.ndarray
+  ) -> None:
+    """Checks what was read of one field, of clients one after the other."""
+    found = population_files.digests_of(rows, stops)
+    is_client = clients < self.num_clients
+    wanted = np.zeros_like(found)
+    wanted[is_client] = self.digests[name][clients[is_client]]
+    if (found != wanted).any():
+      raise OSError(
+        f"{str(self._files[name].path)!r} is damaged: it does not hold what "
+        f"was written of client {clients[np.argmax(found != wanted)]}; write "
+        "the population again"
+      )
 
   def load(self, clients: np.ndarray | None = None) -> ClientData:
     """Reads some clients into memory.
@@ -246,12 +232,10 @@ class Population:
     """
     if clients is None:
       clients = np.arange(self.num_clients)
-    clients = _numbers(clients)
-    outside = clients[clients >= self.num_clients]
-    if outside.size:
-      raise ValueError(
-        f"clients: must be in [0, {self.num_clients}), got {outside[0]}"
-      )
+    interval = f"[0, {self.num_clients - 1}]"
+    clients = checks.array(
+      "clients", clients, "[C]", of_integers=True, interval=interval
+    ).astype(np.int64)
     sizes = self.sizes[clients]
     total = int(sizes.sum(dtype=np.int64))
     memory.check_memory(
@@ -273,7 +257,7 @@ class Population:
     """Writes a population client by client, with one in memory at a time.
 
     After an error the folder is as it was before. A process that is killed
-    leaves its files, but without population.json they are no population.
+    leaves its files, but without population.npz they are no population.
 
     Args:
       folder: one that is new or empty.
@@ -289,27 +273,30 @@ class Population:
         those of the first, a number is not finite, or no client has an example.
       OSError: if a file cannot be written, such as on a full disk.
     """
-    folder = cls.check_new(folder)
-    writer = population_files.Writer(folder)
-    try:
-      for client in clients:
-        writer.append(client)
-      writer.finish()
-    except BaseException:  # KeyboardInterrupt included.
-      writer.discard()
-      raise
-    return cls.open(folder)
+    return cls._write(folder, population_files.each_checked(clients))
 
   @classmethod
   def of_client_data(
     cls, folder: str | os.PathLike, data: ClientData
   ) -> "Population":
-    """Writes clients that are in memory, see `write`."""
-    examples = {name: np.asarray(leaf) for name, leaf in data.examples.items()}
-    ends = np.cumsum(data.sizes, dtype=np.int64)
-    owned = np.split(data.owned_rows(), ends[:-1])
-    take = lambda rows: {name: leaf[rows] for name, leaf in examples.items()}
-    return cls.write(folder, map(take, owned))
+    """Writes clients that are in memory, many at once; see `write`."""
+    examples = check_examples(data.examples)
+    rows, sizes = data.owned_rows(), np.asarray(data.sizes)
+    stops = np.cumsum(sizes, dtype=np.int64)
+    of_pool = sum(values.nbytes for values in examples.values())
+    num_bytes = of_pool * len(rows) // data.num_examples
+
+    def part(clients):
+      own = rows[stops[clients[0]] - sizes[clients[0]] : stops[clients[-1]]]
+      return {n: values[own] for n, values in examples.items()}, sizes[clients]
+
+    return cls._write(folder, map(part, _groups(len(sizes), num_bytes)))
+
+  @classmethod
+  def _write(cls, folder, parts):
+    folder = cls.check_new(folder)
+    population_files.write(folder, parts)
+    return cls.open(folder)
 
   @staticmethod
   def check_new(folder: str | os.PathLike) -> pathlib.Path:
@@ -325,10 +312,10 @@ class Population:
       ValueError: if it is a file, holds anything, or cannot be written.
     """
     folder, inside = folders.contents("population_dir", folder)
-    if ABOUT in inside:
+    if INDEX in inside:
       raise ValueError(
         f"population_dir={str(folder)!r}: holds another population (it has a "
-        f"{ABOUT}); give a folder that is new or empty"
+        f"{INDEX}); give a folder that is new or empty"
       )
     folders.check_empty("population_dir", folder, inside)
     return folder
@@ -352,33 +339,26 @@ class Population:
         f"out: must have the fields {', '.join(wanted)}, got "
         f"{', '.join(out) or 'none'}"
       )
-    for name, (dtype, shape) in wanted.items():
+    for name, form in wanted.items():
       array = out[name]
-      if (array.dtype, array.shape) != (dtype, shape) or not (
-        array.flags.c_contiguous and array.flags.writeable
-      ):
+      is_fit = array.flags.c_contiguous and array.flags.writeable
+      if not is_fit or (array.dtype, array.shape) != form:
         raise ValueError(
-          f"out[{name!r}]: must be {dtype} {shape}, writable and in C order, "
-          f"got {array.dtype} {array.shape}"
+          f"out[{name!r}]: must be {form[0]} {form[1]}, writable and in C "
+          f"order, got {array.dtype} {array.shape}"
         )
     return {name: out[name] for name in wanted}
 
 
-def _numbers(clients: np.ndarray) -> np.ndarray:
-  """Numbers of clients, [C] integers, checked but for the largest.
+def _groups(num_clients: int, num_bytes: int) -> list[np.ndarray]:
+  """Neighbours whose examples, on average, have as many bytes as fit at once.
 
-  Raises:
-    ValueError: if they are no whole numbers, or one is negative.
+  Args:
+    num_clients: M.
+    num_bytes: of the examples of all.
   """
-  clients = np.asarray(clients)
-  if clients.ndim != 1 or (clients.size and clients.dtype.kind not in "iu"):
-    raise ValueError(
-      "clients: must be integers of shape [C], got "
-      f"{clients.dtype} {clients.shape}"
-    )
-  if clients.size and clients.min() < 0:
-    raise ValueError(f"clients: must not be negative, got {clients.min()}")
-  return clients if clients.size else clients.astype(np.int64)
+  number = min(num_clients, 1 + num_bytes // _AT_ONCE)
+  return np.array_split(np.arange(num_clients), number)
 
 
 def _runs(begins: np.ndarray, ends: np.ndarray) -> list[tuple[int, int]]:

@@ -93,9 +93,8 @@ _READERS = {
   "npz names": (npz, "a.npz", lambda d: npz_files.names(d / "a.npz")),
   "femnist": (tff, "emnist_all.sqlite", femnist.load),
   "population": (
-    population, "p/population.json", lambda d: Population.open(d / "p")
+    population, "p/population.npz", lambda d: Population.open(d / "p")
   ),
-  "sizes": (population, "p/sizes.bin", lambda d: Population.open(d / "p")),
   "digests": (run_folder, "digests.json", load_run),
   "config": (run_folder, "config.json", load_run),
   "config to resume": (run_folder, "config.json", resuming._config_of),
