@@ -8,8 +8,9 @@
 `record` runs the checkout in the current folder. Each run has parts, each part
 is a process of its own, and DIR/NAME/PART holds what it left: metrics.csv,
 summary.json (only what does not depend on the clock), traces.npz, params.npz
-(the final parameters) and log.txt (what it printed, not compared). The runs are
-in golden_runs.toml. It uses the command line and its output files, nothing
+(the final parameters) and log.txt (what it printed, not compared); of a study
+its table.csv, of an artefact the metrics of its runs. The runs are in
+golden_runs.toml. It uses the command line and its output files, nothing
 internal but the attribute that `_hook` replaces.
 
 `compare` prints one line for each run: identical bit for bit, or what differs
@@ -23,6 +24,7 @@ import csv
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import signal
 import subprocess
@@ -45,7 +47,9 @@ class Part(NamedTuple):
   """One process of a run.
 
   Attributes:
-    flags: of `experiments.run`.
+    flags: of the program.
+    program: of `experiments`: run, compare or reproduce.
+    own_data: arrays of a file that is made before and that the run reads.
     convert: flags of `experiments.convert`; makes the clients on disk before.
     devices: of the host, as JAX sees them.
     stop_after: rounds after which the run is ended by SIGTERM, and then goes
@@ -53,6 +57,8 @@ class Part(NamedTuple):
   """
 
   flags: Sequence[str]
+  program: str = "run"
+  own_data: Sequence[str] = ()
   convert: Sequence[str] = ()
   devices: int = 1
   stop_after: int | None = None
@@ -62,10 +68,12 @@ def runs() -> dict[str, dict[str, Part]]:
   """{run: {part: what it is}}."""
   file = pathlib.Path(__file__).with_name("golden_runs.toml")
   found = tomllib.loads(file.read_text())
-  split = lambda value: value.split() if isinstance(value, str) else value
+  split = lambda name, value: (
+    shlex.split(value) if name in ("flags", "convert", "own_data") else value
+  )
   return {
     run: {
-      part: Part(**{name: split(value) for name, value in about.items()})
+      part: Part(**{name: split(name, value) for name, value in about.items()})
       for part, about in parts.items()
     }
     for run, parts in found.items()
@@ -169,8 +177,16 @@ def record_part(part: Part, folder: pathlib.Path) -> None:
       convert = [sys.executable, "-m", "experiments.convert"]
       call([*convert, *part.convert, clients], 1, log)
       flags.append(clients)
-    flags += [f"--output_dir={output}", "--noprogress"]
-    flags.append("--compilation_cache=none")
+    if part.own_data:
+      flags.append(f"--data_file={_own_data(scratch, part.own_data)}")
+    flags.append(f"--output_dir={output}")
+    if part.program != "reproduce":
+      flags += ["--noprogress", "--compilation_cache=none"]
+    if part.program != "run":
+      program = [sys.executable, "-m", f"experiments.{part.program}"]
+      call([*program, *flags], part.devices, log)
+      _keep_tables(output, folder)
+      return
     me = [sys.executable, str(pathlib.Path(__file__).resolve()), "_child"]
 
     def start(stop_after, more, expected=0):
@@ -192,6 +208,27 @@ def record_part(part: Part, folder: pathlib.Path) -> None:
       (folder / "summary.json").write_text(text)
 
 
+def _own_data(folder: str, names: Sequence[str]) -> pathlib.Path:
+  """A file of 240 examples of three classes and twelve clients."""
+  random = np.random.default_rng(0)
+  y = np.arange(240) % 3
+  x = (random.normal(size=(240, 5)) + y[:, None]).astype(np.float32)
+  arrays = {"x": x, "y": y, "client_ids": np.arange(240) // 20}
+  path = pathlib.Path(folder) / "arrays.npz"
+  np.savez(path, **{name: arrays[name] for name in names})
+  return path
+
+
+def _keep_tables(output: pathlib.Path, folder: pathlib.Path) -> None:
+  """Keeps a study's table, and an artefact's runs by their digests."""
+  for path in output.glob("table.csv"):
+    shutil.copy(path, folder)
+  if not (folder / "table.csv").exists():
+    for path in output.rglob("metrics.csv"):
+      digest = path.parent.name.rpartition("-")[2]
+      shutil.copy(path, folder / f"{digest}.csv")
+
+
 def record(folder: pathlib.Path, names: Sequence[str]) -> None:
   """Runs the parts of those runs one after the other."""
   for name in names:
@@ -210,7 +247,8 @@ def differences(a: pathlib.Path, b: pathlib.Path) -> tuple[list, list]:
   """What differs between two folders of a part, and what only B has."""
   found: list[str] = []
   new: list[str] = []
-  for name in ("metrics.csv", "summary.json", "traces.npz", "params.npz"):
+  files = {path.name for each in (a, b) for path in each.iterdir()}
+  for name in sorted(files - {"log.txt"}):
     first, second = contents(a / name), contents(b / name)
     if first is None or second is None:
       if first is not second:
@@ -221,7 +259,7 @@ def differences(a: pathlib.Path, b: pathlib.Path) -> tuple[list, list]:
       f"{name}, {key}: only B has it" for key in set(second) - set(first)
     ]
     for key, value in first.items():
-      if name == "metrics.csv" and any(part in key for part in CLOCK):
+      if name.endswith(".csv") and any(part in key for part in CLOCK):
         continue
       if key not in second:
         found.append(f"{name}, {key}: B lacks it")
