@@ -24,13 +24,10 @@ RUNS = {
   "low_rank": ("--task=low_rank", "--algorithm=fed_mid"),
   "stages": ("--task=nonconvex", "--algorithm=bvr_l_sgd"),
   "clients": (
-    "--task=digits", "--num_clients=20", "--algorithm=moon", "--client=sgd",
+    "--task=digits_logistic", "--num_clients=20", "--algorithm=moon",
     "--client_test_fraction=0.2", "--personalize_steps=1",
-    "--heldout_clients=5",
-  ),
-  "traced": (
-    "--task=digits_logistic", "--num_clients=20", "--trace",
-    "--max_update_norm=1", "--max_update_action=clip",
+    "--heldout_clients=5", "--trace", "--max_update_norm=1",
+    "--max_update_action=clip",
   ),
 }  # fmt: skip
 
