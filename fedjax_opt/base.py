@@ -63,6 +63,10 @@ EvaluateFn = Callable[..., dict[str, jax.Array]]
 LOSSES = ("train_loss", "validation_loss", "test_loss")
 
 
+def _params_of(state: State) -> Params:
+  return state.params
+
+
 class Algorithm(NamedTuple):
   """A federated algorithm: a few pure functions.
 
@@ -74,7 +78,8 @@ class Algorithm(NamedTuple):
       through its verbs. `replies` is what the verbs returned: one `Reply`, or
       a tuple of all of them. The engine takes from them what the round cost,
       what the clients keep, and whether anybody was left.
-    params: `state -> params`, the model that is evaluated.
+    params: `state -> params`, the model that is evaluated; the state's field of
+      this name by default.
     penalty: `params -> scalar`, a regularizer, which the objective has beside
       the clients' losses. With it, the loss `train_loss` is also measured as
       `regularized_train_loss`; so are those of validation and test examples.
@@ -102,7 +107,7 @@ class Algorithm(NamedTuple):
 
   init: Callable[[Params, int], State]
   round: Callable[[State, Any], tuple[State, Any]]
-  params: Callable[[State], Params]
+  params: Callable[[State], Params] = _params_of
   penalty: Callable[[Params], jax.Array] | None = None
   init_client: Callable[[Params], Any] | None = None
   client_params: Callable[[State, Any], Params] | None = None

@@ -1,19 +1,23 @@
 """What can be chosen by name, and what it can be tuned by.
 
 A registry is a dictionary from names to choices: `rules.RULES`,
-`algorithms.ALGORITHMS`, `prox.registry.REGULARIZERS`, `partition.SCHEMES`. A
-choice says what its factory takes and what people call it. The flags of the
-command line, their checks, the names in reports, the tables of the site and the
-tests that go over all names are made from the registries, so that a new entry
-is all they need; `tests/test_choices.py` compares what each choice says with
-the signature of its factory.
+`algorithms.ALGORITHMS`, `prox.REGULARIZERS`, `partition.SCHEMES`. A choice has
+a factory, what people call it, and which of the factory's arguments can be set
+by name; what else the factory takes is read from its signature. The flags of
+the command line, their checks, the names in reports, the tables of the site and
+the tests that go over all names are made from the registries, so that a new
+entry is all they need.
 """
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
+from jax.typing import ArrayLike
+
+from fedjax_opt.base import Rate
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import check_choice as check_choice
 from fedjax_opt.checks.values import nearest as nearest
@@ -82,33 +86,56 @@ class Hyperparameter(NamedTuple):
       raise ValueError(f"{name}={value}: must be at most {checks.LARGEST}")
 
 
+# The annotations of numbers and switches.
+_NUMBERS = (bool, int | None, ArrayLike, ArrayLike | None)
+# What an algorithm shares with partitions or rules, so that its flag is longer.
+_NOT_ALONE = ("alpha", "eps", "momentum")
+
+
 def arguments(
-  factory: Callable[..., Any],
-  flags: Mapping[str, str] | None = None,
-  /,
-  **helps: str,
+  factory: Callable[..., Any], *names: str
 ) -> tuple[Hyperparameter, ...]:
   """Hyperparameters of a factory that says what its arguments may be.
 
-  Defaults and intervals are the factory's own.
+  All is the factory's own: order, defaults, intervals, and the help, which is
+  what the Args section of its docstring says before a semicolon or full stop.
 
   Args:
     factory: one with `fields`, see `checks.fields`.
-    flags: argument -> its name on the command line, where it is another.
-    **helps: meaning and unit of each.
+    *names: of the arguments.
   """
-  parameters = inspect.signature(factory).parameters
   return tuple(
     Hyperparameter(
       name,
-      parameters[name].default,
-      help,
+      parameter.default,
+      _meaning(factory, name),
       factory.fields[name].interval,
-      is_static=parameters[name].annotation in (int, int | None),
-      flag=(flags or {}).get(name),
+      is_static=parameter.annotation in (int, int | None),
     )
-    for name, help in helps.items()
+    for name, parameter in inspect.signature(factory).parameters.items()
+    if name in names
   )
+
+
+def _function(factory: Callable[..., Any]) -> Any:
+  """The function itself, where a `functools.partial` gives some arguments."""
+  return getattr(factory, "func", factory)
+
+
+def _summary(factory: Callable[..., Any]) -> str:
+  """The first line of a docstring, as a part of a sentence."""
+  text = (inspect.getdoc(_function(factory)) or "").partition("\n")[0]
+  text = text.removesuffix(".").replace("`", "")
+  first = text.partition(" ")[0]
+  return text if first[1:] != first[1:].lower() else text[:1].lower() + text[1:]
+
+
+def _meaning(factory: Callable[..., Any], name: str) -> str:
+  """What a docstring says first of an argument; its name if there is none."""
+  section = (inspect.getdoc(factory) or "").partition("\nArgs:\n")[2]
+  entry = re.search(rf"^  {name}: (.+(\n    .+)*)", section, re.MULTILINE)
+  text = " ".join(entry[1].split()) if entry else name
+  return re.sub("^whether (to )?", "", re.split(r"; |\. |\.$", text)[0])
 
 
 class Option(NamedTuple):
@@ -135,10 +162,7 @@ class Option(NamedTuple):
   may_differ: bool = False
   label: str | None = None
 
-  @property
-  def is_tuned(self) -> bool:
-    """Whether a grid can have several values of it: words are not tuned."""
-    return False
+  is_tuned = False  # A grid has no several words.
 
   def check(self, value: str, flag: str | None = None) -> None:
     """Raises ValueError if the value is not allowed."""
@@ -161,10 +185,7 @@ class Paths(NamedTuple):
   help: str
   label: str | None = None
 
-  @property
-  def is_tuned(self) -> bool:
-    """Whether a grid can have several values of it: paths are not tuned."""
-    return False
+  is_tuned = False  # A grid has no several paths.
 
   def check(self, value: str, flag: str | None = None) -> None:
     """Raises ValueError if a path is empty."""
@@ -188,15 +209,24 @@ class Choice:
 
   Attributes:
     factory: function that makes the rule, the algorithm, ...
-    help: one line.
+    help: one line; if empty, the first of the factory's docstring.
     hyperparameters: arguments of the factory that can be set by name.
     label: its name for people, such as "FedAvg"; plain words if None.
   """
 
   factory: Callable[..., Any]
-  help: str
+  help: str = ""
   hyperparameters: tuple[Parameter, ...] = ()
   label: str | None = dataclasses.field(default=None, kw_only=True)
+
+  def __post_init__(self):
+    if not self.help:
+      object.__setattr__(self, "help", _summary(self.factory))
+
+  @property
+  def arguments(self) -> Mapping[str, inspect.Parameter]:
+    """The arguments of the factory."""
+    return inspect.signature(self.factory).parameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,26 +255,22 @@ class RuleChoice(Choice):
 
 @dataclasses.dataclass(frozen=True)
 class AlgorithmChoice(Choice):
-  """A federated algorithm. Every factory takes `loss_fn`.
+  """A federated algorithm.
+
+  Its factory takes what it needs by name: `loss_fn`; any rule as `client` and
+  `server`, or, where steps are plain ones, `learning_rate` and
+  `server_learning_rate`; a regularizer as `psi`; `features_fn`.
 
   Attributes:
-    client: "rule" if the factory takes `client`, any client rule; "plain" if
-      it takes `learning_rate` instead, because local steps are plain ones.
-    why_plain: why they are, after "algorithm NAME".
-    rate_may_drop: whether the clients' rate may be a function of the round.
-    server: "rule" if the factory takes `server`, any server rule; "rate" if it
-      takes `server_learning_rate`; "none" if it takes neither.
+    hyperparameters: if None, the numbers and switches among the factory's
+      keyword arguments, without those that a `functools.partial` has given.
     server_rule: name of the server rule, if the name of the algorithm implies
       it; None if it can be chosen.
-    server_interval: values allowed for the server's rate; those of the rule if
-      None.
     default_client: name of the client rule where none is chosen; None for that
       of the command line.
     default_server: likewise of the server rule.
-    takes_regularizer: whether the factory takes `psi`.
     needs_penalty: whether psi must be finite everywhere, that is, no
       constraint.
-    takes_features: whether the factory takes `features_fn`.
     is_personal: whether the clients' own models are what it is for, so that
       they are measured.
     cohort: "sampled" for any number of clients; "all" if all clients must be
@@ -253,20 +279,72 @@ class AlgorithmChoice(Choice):
       are neither batches nor local steps.
   """
 
-  client: Literal["rule", "plain"] = "rule"
-  why_plain: str = "is made of plain steps"
-  rate_may_drop: bool = True
-  server: Literal["rule", "rate", "none"] = "rule"
+  hyperparameters: tuple[Parameter, ...] | None = None
   server_rule: str | None = None
-  server_interval: str | None = None
   default_client: str | None = None
   default_server: str | None = None
-  takes_regularizer: bool = False
   needs_penalty: bool = False
-  takes_features: bool = False
   is_personal: bool = False
   cohort: Literal["sampled", "all", "first"] = "sampled"
   is_exact: bool = False
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.hyperparameters is None:
+      fields = getattr(_function(self.factory), "fields", ())
+      fixed = getattr(self.factory, "keywords", ())
+      own = [
+        name
+        for name, parameter in self.arguments.items()
+        if parameter.kind == parameter.KEYWORD_ONLY
+        and parameter.annotation in _NUMBERS
+        and name in fields
+        and name not in fixed
+      ]
+      found = arguments(_function(self.factory), *own)
+      object.__setattr__(
+        self,
+        "hyperparameters",
+        tuple(
+          p._replace(flag=f"algorithm_{p.name}") if p.name in _NOT_ALONE else p
+          for p in found
+        ),
+      )
+
+  @property
+  def client(self) -> Literal["rule", "plain"]:
+    """Whether it takes any client rule, or the rate of plain local steps."""
+    return "plain" if "learning_rate" in self.arguments else "rule"
+
+  @property
+  def rate_may_drop(self) -> bool:
+    """Whether the clients' rate may be a function of the round."""
+    rate = self.arguments.get("learning_rate")
+    return rate is None or rate.annotation == Rate
+
+  @property
+  def server(self) -> Literal["rule", "rate", "none"]:
+    """Whether it takes any server rule, the rate of plain steps, or neither."""
+    if "server_learning_rate" in self.arguments:
+      return "rate"
+    return "rule" if "server" in self.arguments else "none"
+
+  @property
+  def server_interval(self) -> str | None:
+    """Values allowed for the server's rate, if it is known."""
+    fields = getattr(_function(self.factory), "fields", {})
+    field = fields.get("server_learning_rate")
+    return field and field.interval
+
+  @property
+  def takes_regularizer(self) -> bool:
+    """Whether it takes a regularizer."""
+    return "psi" in self.arguments
+
+  @property
+  def takes_features(self) -> bool:
+    """Whether it takes the features of a model."""
+    return "features_fn" in self.arguments
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,12 +362,14 @@ class RegularizerChoice(Choice):
 class PartitionChoice(Choice):
   """A way to divide examples among clients.
 
-  Attributes:
-    takes_ids: whether the factory takes the client of each example instead of
-      labels, so that there is nothing to choose.
+  Its factory takes the labels of the examples, or the client of each one as
+  `client_ids`.
   """
 
-  takes_ids: bool = False
+  @property
+  def takes_ids(self) -> bool:
+    """Whether the clients come with the data, so that nothing is chosen."""
+    return "client_ids" in self.arguments
 
 
 _REGISTRIES: list[Mapping[str, Choice]] = []

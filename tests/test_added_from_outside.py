@@ -117,7 +117,6 @@ ADDED = {
       half_way,
       "a part of the way to the mean",
       (Hyperparameter("pull", 0.5, "which part", "(0, 1]", label="ψ"),),
-      server="none",
       label="HalfWay",
     ),
     "pull",

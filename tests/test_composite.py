@@ -29,7 +29,7 @@ from fedjax_opt.algorithms.composite import (
   fed_mid,
 )
 from fedjax_opt.engine.config import Config
-from fedjax_opt.rules.mirror import (
+from fedjax_opt.rules.proximal import (
   dual_averaging,
   mirror_step,
   subgradient_step,

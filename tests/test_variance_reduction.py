@@ -685,15 +685,6 @@ def test_plain_steps_are_not_those_of_an_optimizer():
     at_round(optax.adam(0.1), 0)
 
 
-def test_scaffold_refuses_another_rule():
-  with pytest.raises(ValueError) as error:  # noqa: PT011
-    scaffold(TASK.loss_fn, optax.adam(0.1))
-  assert str(error.value) == (
-    "learning_rate: must be a number, or a function from the round to one; "
-    "scaffold corrects plain steps, not those of another rule"
-  )
-
-
 @pytest.mark.parametrize("factory", [minibatch_sarah, bvr_l_sgd])
 @pytest.mark.parametrize(
   ("large_batch", "error", "message"),

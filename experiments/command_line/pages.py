@@ -43,7 +43,7 @@ def _algorithm(name: str) -> _Page:
   fits = {"client": f"any rule; default {of_method.default_client(choice)}"}
   if choice.client == "plain":
     flags |= kinds.CLIENT.parameters("sgd")
-    fits["client"] = f"sgd only: it {choice.why_plain}"
+    fits["client"] = "sgd only: it takes plain steps, not those of another rule"
   fits["server"] = "any rule; default sgd with step size 1, plain averaging"
   if choice.default_server is not None:
     fits["server"] = f"any rule; default {choice.default_server}"

@@ -15,7 +15,7 @@ from fedjax_opt.aggregators import AGGREGATORS
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.partition import SCHEMES
 from fedjax_opt.faults import FAULTS
-from fedjax_opt.prox.registry import REGULARIZERS
+from fedjax_opt.prox import REGULARIZERS
 from fedjax_opt.registry import (
   Choice,
   Hyperparameter,

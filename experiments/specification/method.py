@@ -88,7 +88,7 @@ def _client(given: Given, name: str, choice: AlgorithmChoice) -> str:
   client = default_client(choice) if client is None else client
   CLIENT.check(client)
   if choice.client == "plain":
-    _check_plain("client", client, name, choice)
+    _check_plain("client", client, name)
   return client
 
 
@@ -111,18 +111,16 @@ def _server(given: Given, name: str, choice: AlgorithmChoice) -> str | None:
     server = fixed or choice.default_server or SERVER_DEFAULT
   SERVER.check(server)
   if choice.server == "rate":
-    _check_plain("server", server, name, choice)
+    _check_plain("server", server, name)
   return server
 
 
-def _check_plain(
-  kind: str, rule: str, name: str, choice: AlgorithmChoice
-) -> None:
+def _check_plain(kind: str, rule: str, name: str) -> None:
   """Checks that the steps are plain ones where an algorithm relies on it."""
   if rule not in plain_rules():
     raise ValueError(
-      f"{kind}={rule!r}: algorithm {name} {choice.why_plain}; must be "
-      f"{', '.join(plain_rules())}"
+      f"{kind}={rule!r}: algorithm {name} takes plain steps, not those of "
+      f"another rule; must be {', '.join(plain_rules())}"
     )
 
 

@@ -43,7 +43,9 @@ def bvr_l_sgd(
   large_batch: int | None = None,
   practical: bool = True,
 ) -> Algorithm:
-  r"""Local SARAH steps of one worker along an estimate that all workers share.
+  r"""One client's steps along an estimate of all (Murata and Suzuki, 2021).
+
+  They are local steps of SARAH, along an estimate that all workers share:
 
   .. math::
 
@@ -65,7 +67,7 @@ def bvr_l_sgd(
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     learning_rate: eta, or a function from the round to it; non-negative.
-    large_batch: b~, examples that each worker draws for the large gradient; if
+    large_batch: examples that each worker draws for the large gradient, b~; if
       None, or at least as many as a worker has on average, it is exact.
     practical: whether only the picked worker takes local steps and the last
       point is returned (Algorithm 4). Otherwise all do, and a random point is
@@ -113,16 +115,18 @@ def bvr_l_sgd(
 def minibatch_sarah(
   loss_fn: LossFn, learning_rate: Rate, *, large_batch: int | None = None
 ) -> Algorithm:
-  r"""Minibatch SARAH: `bvr_l_sgd` whose local routine is one step.
+  r"""`minibatch_sgd` along a recursive estimate (Nguyen et al., 2017).
 
-  In the first local step of `sarah` both points are the same, so that the
-  difference of their gradients is zero. With K = 1 a worker would therefore
-  return :math:`x_t = x_{t-1} - \eta v_t`. Here the server takes that step.
+  It is `bvr_l_sgd` whose local routine is one step. In the first local step of
+  `sarah` both points are the same, so that the difference of their gradients is
+  zero. With K = 1 a worker would therefore return
+  :math:`x_t = x_{t-1} - \eta v_t`. Here the server takes that step.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     learning_rate: eta, or a function from the round to it; non-negative.
-    large_batch: b~, see `bvr_l_sgd`.
+    large_batch: examples that each worker draws for the large gradient, b~; see
+      `bvr_l_sgd`.
 
   Returns:
     The algorithm. Its batch is the budget of a round, `local_steps` times

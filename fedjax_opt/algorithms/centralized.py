@@ -25,7 +25,7 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import contract
 from fedjax_opt.mirror import MirrorMap
 from fedjax_opt.prox import Regularizer
-from fedjax_opt.rules.mirror import (
+from fedjax_opt.rules.proximal import (
   mirror_step,
 )
 
@@ -44,7 +44,7 @@ def centralized(
   *,
   mirror_map: MirrorMap | None = None,
 ) -> Algorithm:
-  r"""Proximal gradient descent on the data of all clients, one step a round.
+  r"""Proximal gradient on all data, one step a round.
 
   .. math::
 
@@ -83,7 +83,7 @@ def local(
   *,
   mirror_map: MirrorMap | None = None,
 ) -> Algorithm:
-  """Proximal gradient descent on the data of one client, one step a round.
+  """Proximal gradient on one client's data, one step a round.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -134,9 +134,7 @@ def _proximal_gradient(
     new = optax.apply_updates(state.params, updates)
     return ProximalGradientState(new), sent
 
-  return Algorithm(
-    init, round, params=lambda state: state.params, penalty=psi.value
-  )
+  return Algorithm(init, round, penalty=psi.value)
 
 
 class Optimum(NamedTuple):

@@ -19,7 +19,7 @@ from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
 from fedjax_opt.checks import fields
 from fedjax_opt.mirror import MirrorMap, euclidean
 from fedjax_opt.prox import Regularizer, zero
-from fedjax_opt.rules.mirror import (
+from fedjax_opt.rules.proximal import (
   DualAveragingState,
   check_finite,
   dual_averaging,
@@ -44,7 +44,7 @@ def fed_mid(
   mirror_map: MirrorMap | None = None,
   only_server_prox: bool = False,
 ) -> Algorithm:
-  r"""Federated mirror descent.
+  r"""Mirror descent, primal average (Yuan et al., 2021).
 
   .. math::
 
@@ -108,7 +108,6 @@ def fed_mid(
   return Algorithm(
     init,
     round,
-    params=lambda state: state.params,
     penalty=psi.value,
     sends=lambda params: [params, None],
   )
@@ -140,7 +139,7 @@ def fed_dual_avg(
   only_server_prox: bool = False,
   averaged: bool = False,
 ) -> Algorithm:
-  r"""Federated dual averaging.
+  r"""Dual averaging, dual average (Yuan et al., 2021).
 
   .. math::
 
@@ -200,7 +199,7 @@ def fed_dual_avg(
       )
 
     def one_client(worker, broadcast):
-      start = DualAveragingState(*broadcast)
+      start, path = DualAveragingState(*broadcast), None
       params = h.grad_h_plus_psi_conjugate(*broadcast, client_psi)
       rule = dual_averaging(rate, client_psi, mirror_map)
       if averaged:
@@ -208,7 +207,6 @@ def fed_dual_avg(
         _, (end, path, _) = worker.descend_from(loss_fn, rule, params, begin)
       else:
         _, end = worker.descend_from(loss_fn, rule, params, start)
-        path = None
       delta = optax.tree.sub(end.dual, start.dual)
       # Not the difference of two elapsed weights, which rounding would spoil.
       return delta, rate * worker.num_steps, path
@@ -279,7 +277,9 @@ def fed_avg_subgradient(
   learning_rate: Rate,
   server_learning_rate: jax.typing.ArrayLike = 1.0,
 ) -> Algorithm:
-  """FedAvg with subgradient steps of psi, FedAvg(∂).
+  """FedAvg with subgradient steps of the regularizer.
+
+  The paper calls it FedAvg(∂).
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import optimizers
-from fedjax_opt.algorithms.fed_avg import FedAvgState, server_step
+from fedjax_opt.algorithms.fed_avg import averaged
 from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn
 from fedjax_opt.checks import fields
 
@@ -20,7 +20,7 @@ def diloco(
   client: ClientRule,
   server: optax.GradientTransformation | None = None,
 ) -> Algorithm:
-  r"""`fed_avg` whose clients keep the state of their rule between rounds.
+  r"""FedAvg whose clients keep their rule's state (Douillard et al., 2023).
 
   .. math::
 
@@ -48,31 +48,15 @@ def diloco(
   if server is None:
     server = optax.sgd(0.7, momentum=0.9, nesterov=True)
 
-  def init(params, num_clients):
-    del num_clients
-    return FedAvgState(params, optimizers.init("server", server, params))
-
   def init_client(params):
     first = optimizers.of_round(client, jnp.int32(0))
     return optimizers.init("client", first, params)
 
-  def round(state, cohort):
-    def one_client(worker, params):
-      rule = optimizers.of_round(client, worker.round)
-      local_params, kept = worker.descend_from(
-        loss_fn, rule, params, worker.state
-      )
-      return ClientOutput(optax.tree.sub(local_params, params), state=kept)
+  def one_client(worker, params):
+    rule = optimizers.of_round(client, worker.round)
+    local_params, kept = worker.descend_from(
+      loss_fn, rule, params, worker.state
+    )
+    return ClientOutput(optax.tree.sub(local_params, params), state=kept)
 
-    sent = cohort.mean(one_client, broadcast=state.params)
-    new = server_step(server, state.params, state.server, sent.value)
-    return FedAvgState(*new), sent
-
-  return Algorithm(
-    init,
-    round,
-    params=lambda state: state.params,
-    init_client=init_client,
-    sends=lambda params: [params],
-    averages_statistics=True,
-  )
+  return averaged(one_client, server, init_client=init_client)

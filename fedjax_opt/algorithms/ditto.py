@@ -8,8 +8,8 @@ References:
 import jax
 import optax
 
-from fedjax_opt import objectives, optimizers
-from fedjax_opt.algorithms.fed_avg import FedAvgState, server_step
+from fedjax_opt import objectives
+from fedjax_opt.algorithms.fed_avg import averaged
 from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn
 from fedjax_opt.checks import fields
 
@@ -22,7 +22,7 @@ def ditto(
   *,
   lam: jax.typing.ArrayLike = 1.0,
 ) -> Algorithm:
-  r"""FedAvg, and for each client a model of its own near the server's.
+  r"""FedAvg, and near it a model of each client's own (Li et al., 2021).
 
   A client of the cohort takes FedAvg's local steps, and as many from its own
   model :math:`v_i`, on the same batches, on
@@ -37,8 +37,8 @@ def ditto(
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     client: the rule of both kinds of local steps, each with a state of its own.
     server: the rule of the server; `optax.sgd(1.0)` if None.
-    lam: :math:`\lambda`, how strongly the server's model attracts; non-negative
-      (with 0 each client trains for itself).
+    lam: pull of the server's model on clients' own; :math:`\lambda`,
+      non-negative (with 0 each client trains for itself).
 
   Returns:
     The algorithm. Each client keeps one model, :math:`v_i`; of a client that
@@ -51,30 +51,17 @@ def ditto(
   References:
     Li et al., "Ditto", ICML 2021, Algorithm 1.
   """
-  server = optax.sgd(1.0) if server is None else server
 
-  def init(params, num_clients):
-    del num_clients
-    return FedAvgState(params, optimizers.init("server", server, params))
+  def one_client(worker, received):
+    near = objectives.proximal(loss_fn, received, lam)
+    own = worker.descend(near, client, worker.state)
+    # Last, so that its steps are those that are traced.
+    local_params = worker.descend(loss_fn, client, received)
+    return ClientOutput(optax.tree.sub(local_params, received), state=own)
 
-  def round(state, cohort):
-    def one_client(worker, received):
-      near = objectives.proximal(loss_fn, received, lam)
-      own = worker.descend(near, client, worker.state)
-      # Last, so that its steps are those that are traced.
-      local_params = worker.descend(loss_fn, client, received)
-      return ClientOutput(optax.tree.sub(local_params, received), state=own)
-
-    sent = cohort.mean(one_client, broadcast=state.params)
-    new = server_step(server, state.params, state.server, sent.value)
-    return FedAvgState(*new), sent
-
-  return Algorithm(
-    init,
-    round,
-    params=lambda state: state.params,
+  return averaged(
+    one_client,
+    server,
     init_client=lambda params: params,
     client_params=lambda state, kept: kept,
-    sends=lambda params: [params],
-    averages_statistics=True,
   )

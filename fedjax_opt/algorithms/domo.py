@@ -85,8 +85,8 @@ def domo(
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     learning_rate: eta, or a function from the round to it; non-negative.
     server_learning_rate: alpha; positive.
-    mu_s: server momentum, in [0, 1).
-    mu_l: local momentum, in [0, 1).
+    mu_s: momentum of the server; in [0, 1).
+    mu_l: momentum of local steps; in [0, 1).
     beta: the part of the server's momentum that clients add; non-negative.
     intra: whether they add a share of it in every local step (DOMO-S), instead
       of all of it before the first one (DOMO).
@@ -149,9 +149,7 @@ def domo(
       bytes_down=trees.num_bytes((state.params, state.local)),
     )
     moved, local = sent.value
-    momentum = _next_momentum(
-      mu_s, state.momentum, statistics.without(moved), rate
-    )
+    momentum = _next_momentum(mu_s, state.momentum, moved, rate)
     step = optax.tree.scale(server_learning_rate * rate, momentum)
     step = statistics.put(step, moved)
     new = _minus(state.params, step)  # Line 15.
@@ -160,7 +158,6 @@ def domo(
   return Algorithm(
     init,
     round,
-    params=lambda state: state.params,
     sends=lambda params: [params, None],
     averages_statistics=True,
   )
@@ -176,7 +173,9 @@ def momentum_sgd(rate, mu_l, params):
 def _next_momentum(mu_s, momentum, moved, rate):
   """P m_{r+1} (line 14), from the mean of what local steps have moved."""
   # With a rate of 0 nothing has moved.
-  gradients = optax.tree.scale(1 / jnp.where(rate > 0, rate, 1), moved)
+  gradients = optax.tree.scale(
+    1 / jnp.where(rate > 0, rate, 1), statistics.without(moved)
+  )
   if mu_s is not None:
     gradients = optax.tree.add_scale(gradients, mu_s, momentum)
   return optax.tree.cast_like(gradients, momentum)

@@ -8,7 +8,7 @@ References:
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import optax
 
@@ -32,7 +32,9 @@ def fed_avg(
   *,
   local_loss: Callable[[LossFn, Params], LossFn] | None = None,
 ) -> Algorithm:
-  r"""Local steps of any client rule, averaged, then a step of any server rule.
+  r"""Local steps, averaged (McMahan et al., 2017).
+
+  The steps are those of any client rule, and the server takes one of any rule:
 
   .. math::
 
@@ -61,6 +63,34 @@ def fed_avg(
     McMahan et al., AISTATS 2017, Algorithm 1; Reddi et al., ICLR 2021,
     Algorithm 1.
   """
+
+  def one_client(worker, params):
+    loss = local_loss(loss_fn, params) if local_loss else loss_fn
+    local_params = worker.descend(loss, client, params)
+    return optax.tree.sub(local_params, params)
+
+  return averaged(one_client, server)
+
+
+def averaged(
+  one_client: Callable[[Any, Params], Any],
+  server: optax.GradientTransformation | None,
+  difference: Callable[[Any], Params] = lambda mean: mean,
+  sends: Callable[[Params], list[Params | None]] = lambda params: [params],
+  *,
+  averages_statistics: bool = True,
+  **parts: Any,
+) -> Algorithm:
+  """The algorithm with FedAvg's server and any work of a client.
+
+  Args:
+    one_client: `(worker, x_t) -> message`, or a `ClientOutput` with it.
+    server: the rule of the server; `optax.sgd(1.0)` if None.
+    difference: `mean message -> Delta_t`.
+    sends: see `Algorithm`.
+    averages_statistics: see `Algorithm`.
+    **parts: further parts of the algorithm, such as `init_client`.
+  """
   server = optax.sgd(1.0) if server is None else server
 
   def init(params, num_clients):
@@ -68,21 +98,17 @@ def fed_avg(
     return FedAvgState(params, optimizers.init("server", server, params))
 
   def round(state, cohort):
-    def one_client(worker, params):
-      loss = local_loss(loss_fn, params) if local_loss else loss_fn
-      local_params = worker.descend(loss, client, params)
-      return optax.tree.sub(local_params, params)
-
     sent = cohort.mean(one_client, broadcast=state.params)
-    new = server_step(server, state.params, state.server, sent.value)
+    delta = difference(sent.value)
+    new = server_step(server, state.params, state.server, delta)
     return FedAvgState(*new), sent
 
   return Algorithm(
     init,
     round,
-    params=lambda state: state.params,
-    sends=lambda params: [params],
-    averages_statistics=True,
+    sends=sends,
+    averages_statistics=averages_statistics,
+    **parts,
   )
 
 

@@ -24,13 +24,7 @@ class FedCmState(NamedTuple):
   delta: Params  # Delta_t, the mean local step of the last round; 0 at first
 
 
-@fields.checked(
-  learning_rate=fields.rate(
-    why="fed_cm adds a momentum to plain steps, not to those of another rule"
-  ),
-  server_learning_rate="[0, inf)",
-  alpha="[0, 1]",
-)
+@fields.checked(server_learning_rate="[0, inf)", alpha="[0, 1]")
 def fed_cm(
   loss_fn: LossFn,
   learning_rate: Rate,
@@ -38,7 +32,9 @@ def fed_cm(
   *,
   alpha: jax.typing.ArrayLike = 0.1,
 ) -> Algorithm:
-  r"""Local steps along a mixture of the gradient and the last mean step.
+  r"""Local steps along the last mean step of all clients (Xu et al., 2021).
+
+  It is mixed with the client's own gradient:
 
   .. math::
 
@@ -54,7 +50,7 @@ def fed_cm(
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     learning_rate: eta, or a function from the round to it; non-negative.
     server_learning_rate: eta_g; non-negative.
-    alpha: the weight of the client's own gradient, in [0, 1]; at 1 this is
+    alpha: weight of the client's own gradient; in [0, 1], at 1 this is
       `fed_avg`.
 
   Returns:
@@ -110,7 +106,6 @@ def with_client_momentum(
   return Algorithm(
     init,
     round,
-    params=lambda state: state.params,
     sends=lambda params: [params, None],
     averages_statistics=True,
   )

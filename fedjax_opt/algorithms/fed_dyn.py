@@ -30,7 +30,7 @@ def fed_dyn(
   *,
   alpha: jax.typing.ArrayLike = 0.01,
 ) -> Algorithm:
-  r"""Local steps on a dynamically regularized loss, and a corrected mean.
+  r"""Local steps on a dynamically regularized loss (Acar et al., 2021).
 
   .. math::
 
@@ -95,7 +95,6 @@ def fed_dyn(
   return Algorithm(
     init,
     round,
-    params=lambda state: state.params,
     init_client=optax.tree.zeros_like,  # g_i
     sends=lambda params: [params],
     averages_statistics=True,

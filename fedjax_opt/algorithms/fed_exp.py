@@ -31,7 +31,7 @@ def fed_exp(
   *,
   eps: jax.typing.ArrayLike = 1e-3,
 ) -> Algorithm:
-  r"""Local steps of any rule, and an extrapolated server step.
+  r"""FedAvg with an extrapolated server step (Jhunjhunwala et al., 2023).
 
   .. math::
 
@@ -46,9 +46,9 @@ def fed_exp(
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     client: the rule of the local steps; its state starts afresh each round.
-    eps: epsilon, non-negative, in the units of squared differences: of about
-      their size it makes the step one of plain averaging. (The authors' program
-      multiplies it by the number of clients.)
+    eps: damps the extrapolation, a squared distance; non-negative. Of about the
+      size of squared differences it makes the step one of plain averaging. (The
+      authors' program multiplies it by the number of clients.)
 
   Returns:
     The algorithm. A client sends its difference and one number, the squared

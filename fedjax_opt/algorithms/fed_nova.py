@@ -10,21 +10,15 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from fedjax_opt import objectives, optimizers
+from fedjax_opt import objectives
 from fedjax_opt.algorithms.domo import momentum_sgd
-from fedjax_opt.algorithms.fed_avg import FedAvgState, server_step
+from fedjax_opt.algorithms.fed_avg import averaged
 from fedjax_opt.base import Algorithm, LossFn, Rate, at_round
 from fedjax_opt.checks import fields
 from fedjax_opt.models import statistics
 
 
-@fields.checked(
-  learning_rate=fields.rate(
-    why="fed_nova normalizes plain steps; for other rules that is not defined"
-  ),
-  momentum="[0, 1)",
-  mu="[0, inf)",
-)
+@fields.checked(momentum="[0, 1)", mu="[0, inf)")
 def fed_nova(
   loss_fn: LossFn,
   learning_rate: Rate,
@@ -33,7 +27,9 @@ def fed_nova(
   momentum: jax.typing.ArrayLike | None = None,
   mu: jax.typing.ArrayLike | None = None,
 ) -> Algorithm:
-  r"""Normalized averaging of clients that take unequal numbers of steps.
+  r"""Differences divided by how far their steps reach (Wang et al., 2020).
+
+  Normalized averaging of clients that take unequal numbers of steps:
 
   .. math::
 
@@ -56,9 +52,10 @@ def fed_nova(
     learning_rate: eta, or a function from the round to it; non-negative.
     server: takes :math:`\eta \tau \sum_i w_i d_i` for its gradient;
       `optax.sgd(1.0)` if None.
-    momentum: rho, of heavy-ball local steps, in [0, 1); none if None.
-    mu: strength of FedProx's term in the local loss; non-negative, none if
+    momentum: heavy-ball momentum of the local steps, rho; in [0, 1), none if
       None.
+    mu: strength of the proximal term; FedProx's, in the local loss;
+      non-negative, none if None.
 
   Returns:
     The algorithm. A client sends the difference divided by its number
@@ -71,39 +68,25 @@ def fed_nova(
   References:
     Wang et al., NeurIPS 2020, Algorithm 1.
   """
-  server = optax.sgd(1.0) if server is None else server
 
-  def init(params, num_clients):
-    del num_clients
-    return FedAvgState(params, optimizers.init("server", server, params))
+  def one_client(worker, params):
+    rate = at_round(learning_rate, worker.round)
+    loss = loss_fn
+    if mu is not None:
+      loss = objectives.proximal(loss_fn, params, mu)
+    rule = momentum_sgd(rate, momentum, params)
+    local_params = worker.descend(loss, rule, params)
+    reach = _reach(worker.num_steps, momentum, mu, rate)
+    scale = 1 / jnp.where(reach > 0, reach, 1)
+    delta = optax.tree.sub(local_params, params)
+    return _scaled(scale, delta), reach  # -eta d_i
 
-  def round(state, cohort):
-    rate = at_round(learning_rate, cohort.round)
+  def difference(mean):
+    direction, tau = mean
+    return _scaled(tau, direction)
 
-    def one_client(worker, params):
-      loss = loss_fn
-      if mu is not None:
-        loss = objectives.proximal(loss_fn, params, mu)
-      rule = momentum_sgd(rate, momentum, params)
-      local_params = worker.descend(loss, rule, params)
-      reach = _reach(worker.num_steps, momentum, mu, rate)
-      scale = 1 / jnp.where(reach > 0, reach, 1)
-      delta = optax.tree.sub(local_params, params)
-      return _scaled(scale, delta), reach  # -eta d_i
-
-    sent = cohort.mean(one_client, broadcast=state.params)
-    direction, reach = sent.value
-    delta = _scaled(reach, direction)
-    new = server_step(server, state.params, state.server, delta)
-    return FedAvgState(*new), sent
-
-  return Algorithm(
-    init,
-    round,
-    params=lambda state: state.params,
-    sends=lambda params: [params, None],
-    averages_statistics=True,
-  )
+  sends = lambda params: [params, None]
+  return averaged(one_client, server, difference, sends)
 
 
 def _scaled(factor, delta):

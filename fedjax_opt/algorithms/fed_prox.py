@@ -21,13 +21,15 @@ def fed_prox(
   *,
   mu: jax.typing.ArrayLike = 0.01,
 ) -> Algorithm:
-  r"""FedAvg on :math:`F_i(x) + \frac{\mu}{2} \|x - x_t\|^2`.
+  r"""Local steps held near the server's model (Li et al., 2020).
+
+  FedAvg on :math:`F_i(x) + \frac{\mu}{2} \|x - x_t\|^2`.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     client: the rule of the local steps.
     server: the rule of the server; `optax.sgd(1.0)` if None.
-    mu: strength of the proximal term, over all parameters; non-negative.
+    mu: strength of the proximal term; over all parameters, non-negative.
 
   Returns:
     The algorithm.

@@ -29,7 +29,9 @@ def fed_sam(
   *,
   rho: jax.typing.ArrayLike = 0.05,
 ) -> Algorithm:
-  r"""FedAvg along gradients that are taken uphill, on the same batch.
+  r"""FedAvg along gradients taken uphill, sharpness-aware (Qu et al., 2022).
+
+  Both gradients of a step are of the same batch:
 
   .. math::
 
@@ -41,8 +43,8 @@ def fed_sam(
     client: the rule of the local steps, which takes :math:`g_i(x + e)` for its
       gradient; the paper's is `optax.sgd`.
     server: the rule of the server; `optax.sgd(1.0)` if None.
-    rho: the length of e; non-negative. At 0 this is `fed_avg`, at the cost of
-      two gradients a step.
+    rho: how far uphill a gradient is taken; the length of e, non-negative. At 0
+      this is `fed_avg`, at the cost of two gradients a step.
 
   Returns:
     The algorithm. It is `fed_avg` with the client rule `sharpness_aware`.
@@ -54,22 +56,14 @@ def fed_sam(
   References:
     Qu et al., ICML 2022, FedSAM; Caldarola et al., ECCV 2022.
   """
-  if isinstance(client, optax.GradientTransformation):
-    return fed_avg(loss_fn, sharpness_aware(client, rho), server)
-  of_round = lambda round: sharpness_aware(
-    optimizers.of_round(client, round), rho
-  )
+
+  def of_round(round):
+    return sharpness_aware(optimizers.of_round(client, round), rho)
+
   return fed_avg(loss_fn, of_round, server)
 
 
-@fields.checked(
-  learning_rate=fields.rate(
-    why="mo_fed_sam adds a momentum to plain steps, not to those of another"
-  ),
-  server_learning_rate="[0, inf)",
-  rho="[0, inf)",
-  beta="[0, 1]",
-)
+@fields.checked(server_learning_rate="[0, inf)", rho="[0, inf)", beta="[0, 1]")
 def mo_fed_sam(
   loss_fn: LossFn,
   learning_rate: Rate,
@@ -78,7 +72,9 @@ def mo_fed_sam(
   rho: jax.typing.ArrayLike = 0.05,
   beta: jax.typing.ArrayLike = 0.1,
 ) -> Algorithm:
-  r"""`fed_cm` along gradients that are taken uphill, on the same batch.
+  r"""`fed_cm` along gradients taken uphill (Qu et al., 2022).
+
+  Both gradients of a step are of the same batch:
 
   .. math::
 
@@ -90,8 +86,9 @@ def mo_fed_sam(
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     learning_rate: eta, or a function from the round to it; non-negative.
     server_learning_rate: eta_g; non-negative.
-    rho: the length of e; non-negative. At 0 this is `fed_cm`.
-    beta: the weight of the client's own gradient, in [0, 1]; at 1 this is
+    rho: how far uphill a gradient is taken; the length of e, non-negative. At 0
+      this is `fed_cm`.
+    beta: weight of the client's own gradient; in [0, 1], at 1 this is
       `fed_sam`.
 
   Returns:

@@ -30,14 +30,7 @@ class FedSpeedState(NamedTuple):
   dual: Params | None  # the mean of all d_i, with `all_duals`
 
 
-@fields.checked(
-  learning_rate=fields.rate(
-    why="fed_speed corrects plain steps, not those of another rule"
-  ),
-  lam="(0, inf)",
-  alpha="[0, 1]",
-  rho="[0, inf)",
-)
+@fields.checked(lam="(0, inf)", alpha="[0, 1]", rho="[0, inf)")
 def fed_speed(
   loss_fn: LossFn,
   learning_rate: Rate,
@@ -48,7 +41,9 @@ def fed_speed(
   normalized: bool = True,
   all_duals: bool = False,
 ) -> Algorithm:
-  r"""Local steps held near the server's model, corrected by a dual variable.
+  r"""Prox-corrected steps along gradients taken uphill (Sun et al., 2023).
+
+  They are held near the server's model, and corrected by a dual variable:
 
   .. math::
 
@@ -66,11 +61,13 @@ def fed_speed(
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     learning_rate: eta, or a function from the round to it; non-negative.
-    lam: lambda, inverse strength of the proximal term; positive.
-    alpha: the weight of the gradient uphill, in [0, 1].
-    rho: the length of the perturbation; non-negative.
-    normalized: whether it has that length; otherwise it is the paper's.
-    all_duals: whether the mean is that of all :math:`d_i`.
+    lam: inverse strength of the proximal term, lambda; positive.
+    alpha: weight of the gradient uphill; in [0, 1].
+    rho: how far uphill a gradient is taken; non-negative.
+    normalized: whether rho is a length, as in the authors' program; otherwise
+      it is a multiple of the gradient, as in the paper.
+    all_duals: whether the mean of all clients' dual variables is subtracted, as
+      in the authors' program; otherwise that of the cohort's.
 
   Returns:
     The algorithm.
@@ -117,12 +114,10 @@ def fed_speed(
       params = optax.tree.add_scale(params, -lam, dual)
     return FedSpeedState(params, dual), sent
 
-  zero_dual, sends = optax.tree.zeros_like, lambda params: [params]
   return Algorithm(
     init,
     round,
-    params=lambda state: state.params,
-    init_client=zero_dual,
-    sends=sends,
+    init_client=optax.tree.zeros_like,  # d_i
+    sends=lambda params: [params],
     averages_statistics=True,
   )

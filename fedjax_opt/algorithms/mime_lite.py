@@ -24,12 +24,7 @@ class MimeLiteState(NamedTuple):
   base: optax.OptState  # s, the statistics of the base optimizer
 
 
-@fields.checked(
-  learning_rate=fields.rate(
-    why="mime_lite takes its base optimizer apart; give it as base"
-  ),
-  beta="[0, 1)",
-)
+@fields.checked(beta="[0, 1)")
 def mime_lite(
   loss_fn: LossFn,
   learning_rate: Rate,
@@ -37,7 +32,9 @@ def mime_lite(
   beta: jax.typing.ArrayLike = 0.9,
   base: optax.GradientTransformation | None = None,
 ) -> Algorithm:
-  r"""Local steps of a base optimizer whose statistics the server keeps.
+  r"""Local steps with the server's momentum held (Karimireddy et al., 2021).
+
+  They are those of a base optimizer whose statistics the server keeps:
 
   .. math::
 
@@ -67,8 +64,8 @@ def mime_lite(
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     learning_rate: eta, or a function from the round to it; non-negative.
-    beta: the momentum, in [0, 1); at 0 this is `fed_avg` at the cost of one
-      more exact gradient. Of no use if `base` is given.
+    beta: momentum of the server; in [0, 1). At 0 this is `fed_avg` at the cost
+      of one more exact gradient. Of no use if `base` is given.
     base: the base optimizer without its rate, as an optax transformation: U are
       its updates and V is its state. `optax.ema(beta, debias=False)` if None.
       `optax.scale_by_adam()` makes a MimeLiteAdam that differs from the paper's
@@ -112,7 +109,6 @@ def mime_lite(
   return Algorithm(
     init,
     round,
-    params=lambda state: state.params,
     sends=lambda params: [params, params],
     averages_statistics=True,
   )

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import objectives, optimizers
-from fedjax_opt.algorithms.fed_avg import FedAvgState, server_step
+from fedjax_opt import objectives
+from fedjax_opt.algorithms.fed_avg import averaged
 from fedjax_opt.base import (
   Algorithm,
   ClientOutput,
@@ -44,12 +44,13 @@ def moon(
   mu: jax.typing.ArrayLike = 1.0,
   temperature: jax.typing.ArrayLike = 0.5,
 ) -> Algorithm:
-  r"""FedAvg on the loss plus :math:`\mu` times the contrastive loss.
+  r"""Model-contrastive local steps (Li et al., 2021).
 
-  The contrastive loss (`objectives.contrastive`) draws a client's features
-  towards those of the received model, and away from those of the last local
-  model that this client had. For a client that never took part, the received
-  model stands in for the latter.
+  FedAvg on the loss plus :math:`\mu` times the contrastive loss
+  (`objectives.contrastive`), which draws a client's features towards those of
+  the received model, and away from those of the last local model that this
+  client had. For a client that never took part, the received model stands in
+  for the latter.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
@@ -71,39 +72,28 @@ def moon(
   References:
     Li et al., "Model-Contrastive Federated Learning", CVPR 2021, Algorithm 1.
   """
-  server = optax.sgd(1.0) if server is None else server
-
-  def init(params, num_clients):
-    del num_clients
-    return FedAvgState(params, optimizers.init("server", server, params))
 
   def init_client(params):
     return Previous(optax.tree.zeros_like(params), exists=jnp.array(False))
 
-  def round(state, cohort):
-    def one_client(worker, received):
-      kept = worker.state
-      previous = optax.tree.where(kept.exists, kept.params, received)
-      loss = objectives.contrastive(
-        loss_fn, features_fn, received, previous, mu, temperature
-      )
-      local_params = worker.descend(loss, client, received)
-      delta = optax.tree.sub(local_params, received)
-      kept = Previous(local_params, exists=jnp.array(True))
-      return ClientOutput(delta, state=kept)
-
-    sent = cohort.mean(one_client, broadcast=state.params)
-    new = server_step(server, state.params, state.server, sent.value)
-    return FedAvgState(*new), sent
+  def one_client(worker, received):
+    kept = worker.state
+    previous = optax.tree.where(kept.exists, kept.params, received)
+    loss = objectives.contrastive(
+      loss_fn, features_fn, received, previous, mu, temperature
+    )
+    local_params = worker.descend(loss, client, received)
+    delta = optax.tree.sub(local_params, received)
+    kept = Previous(local_params, exists=jnp.array(True))
+    return ClientOutput(delta, state=kept)
 
   def client_params(state, kept):
     return optax.tree.where(kept.exists, kept.params, state.params)
 
-  return Algorithm(
-    init,
-    round,
-    params=lambda state: state.params,
+  return averaged(
+    one_client,
+    server,
     init_client=init_client,
     client_params=client_params,
-    sends=lambda params: [params],
+    averages_statistics=False,
   )

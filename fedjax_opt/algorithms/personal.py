@@ -52,9 +52,9 @@ def fed_per(
   *,
   personal: Sequence[str],
 ) -> Algorithm:
-  """FedAvg of the shared leaves; each client keeps its personal ones.
+  """FedAvg of some leaves; the others stay local (Arivazhagan et al., 2019).
 
-  Local steps move all leaves together.
+  Each client keeps the personal ones. Local steps move all leaves together.
 
   >>> train, held_out = data.split(0.2)
   >>> params = {"kernel": jnp.zeros(4), "bias": jnp.zeros(())}
@@ -100,7 +100,7 @@ def fed_rep(
   personal: Sequence[str],
   shared_steps: jax.typing.ArrayLike = 1 / 11,
 ) -> Algorithm:
-  r"""`fed_per` whose clients move the personal leaves first, then the others.
+  r"""`fed_per` that moves the personal leaves first (Collins et al., 2021).
 
   Of the K local steps of a client the last
   :math:`\max(1, \text{round}(K \cdot \text{shared\_steps}))` move the shared
@@ -113,9 +113,9 @@ def fed_rep(
     client: see `fed_per`.
     server: see `fed_per`.
     personal: see `fed_per`.
-    shared_steps: share of the local steps that move the shared leaves, in (0,
-      1]. The paper's 10 epochs of the head and 1 of the body are 11 local
-      epochs with the default.
+    shared_steps: share of the local steps, the last, that move the shared
+      leaves; in (0, 1]. The paper's 10 epochs of the head and 1 of the body are
+      11 local epochs with the default.
 
   Returns:
     The algorithm, see `fed_per`.
@@ -142,10 +142,11 @@ def fed_bn(
   client: ClientRule,
   server: optax.GradientTransformation | None = None,
 ) -> Algorithm:
-  """`fed_per` with the leaves of batch normalization as the personal ones.
+  """FedAvg of all but batch normalization, which stays local (Li et al., 2021).
 
-  These are scale, bias, and the running mean and variance, wherever a part of
-  the model has running statistics (see `models.statistics`).
+  `fed_per` with the leaves of batch normalization as the personal ones: scale,
+  bias, and the running mean and variance, wherever a part of the model has
+  running statistics (see `models.statistics`).
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.

@@ -31,13 +31,7 @@ class ProxSkipState(NamedTuple):
   have_met: jax.Array  # [] bool, whether the last round ended with one
 
 
-@fields.checked(
-  learning_rate=fields.rate(
-    may_drop=False,
-    why="prox_skip corrects plain steps, not those of another rule",
-  ),
-  p="(0, 1]",
-)
+@fields.checked(learning_rate=fields.rate(may_drop=False), p="(0, 1]")
 def prox_skip(
   loss_fn: LossFn,
   learning_rate: jax.typing.ArrayLike,
@@ -62,8 +56,9 @@ def prox_skip(
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     learning_rate: gamma, of all rounds; non-negative.
-    p: probability of a meeting after a step, in (0, 1]; best is the inverse
-      root of the condition number. At 1 this is `fed_avg` with one local step.
+    p: probability of a meeting after a local step; in (0, 1], best is the
+      inverse root of the condition number. At 1 this is `fed_avg` with one
+      local step.
 
   Returns:
     The algorithm. All clients take part, as the h_i must sum to 0, and each
@@ -115,7 +110,7 @@ def prox_skip(
     return optax.tree.where(meets, new, stay), sent
 
   init_client = lambda params: Local(params, optax.tree.zeros_like(params))
-  return Algorithm(init, round, lambda s: s.params, init_client=init_client)
+  return Algorithm(init, round, init_client=init_client)
 
 
 def _after_meeting(kept, mean, have_met, strength):

@@ -30,12 +30,7 @@ class ScaffoldState(NamedTuple):
   control: Params  # c, the mean of the clients' c_i
 
 
-@fields.checked(
-  learning_rate=fields.rate(
-    why="scaffold corrects plain steps, not those of another rule"
-  ),
-  server_learning_rate="[0, inf)",
-)
+@fields.checked(server_learning_rate="[0, inf)")
 def scaffold(
   loss_fn: LossFn,
   learning_rate: Rate,
@@ -43,7 +38,7 @@ def scaffold(
   *,
   exact_control: bool = False,
 ) -> Algorithm:
-  r"""Local steps along the corrected gradient, averaged.
+  r"""Local steps with control variates (Karimireddy et al., 2020).
 
   .. math::
 
@@ -62,8 +57,8 @@ def scaffold(
     learning_rate: eta_l, or a function from the round to it; non-negative.
       Local steps are plain SGD, the only rule that control variates correct.
     server_learning_rate: eta_g; non-negative.
-    exact_control: whether the new control variate is the exact gradient of the
-      client's objective at x (option I) instead of the mean of its corrected
+    exact_control: whether control variates are exact gradients (option I); of
+      the client's objective at x. Otherwise they are the means of its corrected
       local gradients (option II).
 
   Returns:
@@ -87,7 +82,8 @@ def scaffold(
     def one_client(worker, broadcast):
       (params, control), old_control = broadcast, worker.state
       correction = optax.tree.sub(control, old_control)
-      rule = optax.chain(_add_to_gradients(correction), optax.sgd(rate))
+      correct = lambda grads, _: optax.tree.add(grads, correction)
+      rule = optax.chain(optax.stateless(correct), optax.sgd(rate))
       local_params = worker.descend(loss_fn, rule, params)
       delta = optax.tree.sub(local_params, params)
       if exact_control:
@@ -118,12 +114,7 @@ def scaffold(
   return Algorithm(
     init,
     round,
-    params=lambda state: state.params,
     init_client=optax.tree.zeros_like,  # c_i
     sends=lambda params: [params, params],
     averages_statistics=True,
   )
-
-
-def _add_to_gradients(correction: Params) -> optax.GradientTransformation:
-  return optax.stateless(lambda grads, _: optax.tree.add(grads, correction))

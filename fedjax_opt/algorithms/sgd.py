@@ -22,7 +22,7 @@ class MinibatchState(NamedTuple):
 
 @fields.checked()
 def minibatch_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
-  r"""One step a round along the mean gradient of all local batches.
+  r"""One step a round on all local batches at once.
 
   .. math::
 
@@ -60,14 +60,15 @@ def minibatch_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
   return Algorithm(
     init,
     round,
-    params=lambda state: state.params,
     sends=lambda params: [params],
   )
 
 
 @fields.checked()
 def local_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
-  """Local SGD: `fed_avg` with plain local steps and plain averaging.
+  """Plain local steps, averaged (Stich, 2019).
+
+  `fed_avg` with plain local steps and plain averaging.
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.

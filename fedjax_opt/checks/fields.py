@@ -125,14 +125,13 @@ def function(takes: str) -> Field:
   return Field(functools.partial(values.function, takes=takes))
 
 
-def rate(may_drop: bool = True, **why: str) -> Field:
+def rate(may_drop: bool = True) -> Field:
   """A learning rate: a number, or a function from the round to one.
 
   Args:
     may_drop: whether it may be a function.
-    **why: it cannot be an optimizer.
   """
-  accepts = functools.partial(rules.rate, may_drop=may_drop, **why)
+  accepts = functools.partial(rules.rate, may_drop=may_drop)
   return Field(accepts, interval="[0, inf)")
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -60,7 +61,6 @@ def rate(
   interval: str = "[0, inf)",
   *,
   may_drop: bool = True,
-  why: str = "this algorithm takes plain steps, not those of another rule",
 ) -> None:
   """That a learning rate is a number, or a function from the round to one.
 
@@ -69,7 +69,6 @@ def rate(
     value: given for it.
     interval: of the numbers allowed.
     may_drop: whether it may be a function.
-    why: it cannot be an optimizer.
 
   Raises:
     ValueError: if it is an optimizer, or outside the interval.
@@ -79,7 +78,10 @@ def rate(
   if may_drop:
     wanted += ", or a function from the round to one"
   if isinstance(value, optax.GradientTransformation):
-    raise ValueError(f"{name}: must be {wanted}; {why}")
+    raise ValueError(
+      f"{name}: must be {wanted}; this algorithm takes plain steps, not those "
+      "of another rule"
+    )
   if callable(value) and not hasattr(value, "shape"):
     _check_called(name, value, optimizer=False)
     if not may_drop or isinstance(value, type):
@@ -87,6 +89,26 @@ def rate(
     checks.function(name, value, "(round) -> number")
     return
   checks.in_interval(name, value, interval, wanted)
+
+
+def needs(
+  name: str, params: Any, extra: Mapping[str, Any] | None = None
+) -> None:
+  """That `update` of a rule was given what it needs.
+
+  Args:
+    name: of the rule.
+    params: the current point.
+    extra: the extra arguments, if it needs `grad_fn`.
+
+  Raises:
+    ValueError: if it was not.
+  """
+  wanted = "params, the current point"
+  if extra is not None:
+    wanted += ", and grad_fn, the gradient of the current batch at any point"
+  if params is None or (extra is not None and extra.get("grad_fn") is None):
+    raise ValueError(f"{name}: update needs {wanted}")
 
 
 def rate_of_round(value: Any, round: jax.Array) -> Any:

@@ -96,7 +96,6 @@ SCHEMES: dict[str, PartitionChoice] = {
   "natural": PartitionChoice(
     natural,
     "the client ids that come with the data",
-    takes_ids=True,
     label="natural clients",
   ),
 }

@@ -7,7 +7,13 @@ A composite objective is `F(w) + psi(w)`; `psi` is a `Regularizer`:
   >>> psi.prox(params, step)  # argmin_w step * psi(w) + ||w - params||^2 / 2
 
 regularizer.py has the object, its sums and its restriction to some leaves.
+`REGULARIZERS` names some for the command line, where each applies to every
+kernel by itself and not to biases, as in the experiments of Yuan et al.,
+"Federated Composite Optimization", ICML 2021.
 """
+
+from collections.abc import Callable
+from typing import Any
 
 from fedjax_opt.prox.constraints import (
   TOLERANCE,
@@ -33,6 +39,7 @@ from fedjax_opt.prox.regularizer import (
   zero,
 )
 from fedjax_opt.prox.singular_values import soft_threshold_singular_values
+from fedjax_opt.registry import Hyperparameter, RegularizerChoice, register
 
 __all__ = [
   "TOLERANCE",
@@ -54,3 +61,52 @@ __all__ = [
   "total_variation_1d",
   "zero",
 ]
+
+_STRENGTH = Hyperparameter(
+  "strength",
+  0.01,
+  "factor of the regularizer",
+  "[0, inf)",
+  label="regularization strength",
+)
+# The radii of the paper's FEMNIST experiments.
+_L1_RADIUS = Hyperparameter("radius", 1000.0, "radius of the ball", "(0, inf)")
+_L2_RADIUS = _L1_RADIUS._replace(default=10.0)
+
+
+def _on_kernels(
+  factory: Callable[..., Regularizer],
+  help: str,
+  *hyperparameters: Hyperparameter,
+  **others: Any,
+) -> RegularizerChoice:
+  make = lambda **arguments: kernels(factory(**arguments))
+  return RegularizerChoice(make, help, hyperparameters, **others)
+
+
+REGULARIZERS: dict[str, RegularizerChoice] = {
+  "l1": _on_kernels(l1, "strength ||w||_1", _STRENGTH, label="L1 norm"),
+  "squared_l2": _on_kernels(
+    squared_l2, "strength ||w||^2", _STRENGTH, label="squared L2 norm"
+  ),
+  "nuclear": _on_kernels(
+    nuclear, "strength times the nuclear norm", _STRENGTH, label="nuclear norm"
+  ),
+  "group_lasso": _on_kernels(
+    group_lasso, "strength times the norms of rows", _STRENGTH
+  ),
+  "l1_ball": _on_kernels(
+    l1_ball,
+    "||w||_1 <= radius",
+    _L1_RADIUS,
+    is_finite=False,
+    label="L1 ball",
+  ),
+  "l2_ball": _on_kernels(
+    l2_ball, "||w|| <= radius", _L2_RADIUS, is_finite=False, label="L2 ball"
+  ),
+  "non_negative": _on_kernels(
+    non_negative, "w >= 0", is_finite=False, label="non-negative"
+  ),
+}
+register(REGULARIZERS)

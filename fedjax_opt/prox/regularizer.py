@@ -21,8 +21,11 @@ from fedjax_opt.trees import at_least_float32
 #     plus an interval constraint is the prox of the function, clipped.
 #   group_lasso, l2_ball: functions of norms, after terms that are positively
 #     homogeneous (Yu, "On Decomposing the Proximal Map", 2013, Theorem 4).
-# A chain of several terms is valid if every pair of them is listed.
+# A chain of several terms is valid if every pair of them is listed. Terms are
+# applied in the order of this table.
 _COMES_AFTER = {
+  "total_variation_1d": set(),
+  "nuclear": set(),
   "l1": {"total_variation_1d"},
   "box": {"total_variation_1d", "l1"},
   "non_negative": {"total_variation_1d", "l1"},
@@ -35,15 +38,6 @@ _COMES_AFTER = {
     "group_lasso",
   },
 }
-_ORDER = (
-  "total_variation_1d",
-  "nuclear",
-  "l1",
-  "box",
-  "non_negative",
-  "group_lasso",
-  "l2_ball",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,16 +161,15 @@ def _in_order(terms: list[Regularizer]) -> list[Regularizer]:
   Raises:
     ValueError: if the prox of the sum is not known.
   """
-  rank = lambda term: (
-    _ORDER.index(term.kind) if term.kind in _ORDER else len(_ORDER)
-  )
-  ordered = sorted(terms, key=rank)
+  order = [*_COMES_AFTER, *(term.kind for term in terms)]
+  ordered = sorted(terms, key=lambda term: order.index(term.kind))
   for i, inner in enumerate(ordered):
     for outer in ordered[i + 1 :]:
       if inner.kind not in _COMES_AFTER.get(outer.kind, ()):
         known = "; ".join(
           f"{kind} with {', '.join(sorted(kinds))}"
           for kind, kinds in _COMES_AFTER.items()
+          if kinds
         )
         raise ValueError(
           f"{inner.kind} + {outer.kind}: the prox of this sum is not known; "

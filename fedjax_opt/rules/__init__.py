@@ -7,22 +7,20 @@ of adagrad is 0.1, because its steps only get shorter, and that of nesterov is
 DiLoCo's. The others have the default of the clients, as the paper ran Adam.
 """
 
+import functools
+
 import optax
 
 from fedjax_opt.registry import Hyperparameter, RuleChoice, arguments, register
 from fedjax_opt.rules.delta_sgd import delta_sgd
-from fedjax_opt.rules.fedopt import (
-  fedopt_adagrad,
-  fedopt_adam,
-  fedopt_yogi,
-)
-from fedjax_opt.rules.mirror import (
+from fedjax_opt.rules.fedopt import fedopt_adagrad, fedopt_adam, fedopt_yogi
+from fedjax_opt.rules.momentum_fusion import momentum_fusion
+from fedjax_opt.rules.polyak import sps
+from fedjax_opt.rules.proximal import (
   dual_averaging,
   mirror_step,
   subgradient_step,
 )
-from fedjax_opt.rules.momentum_fusion import momentum_fusion
-from fedjax_opt.rules.polyak import sps
 from fedjax_opt.rules.sarah import sarah
 from fedjax_opt.rules.schedules import step_decay
 from fedjax_opt.rules.sharpness import sharpness_aware
@@ -48,163 +46,110 @@ def _adagrad(learning_rate, initial_accumulator, eps):
   return optax.adagrad(learning_rate, initial_accumulator, eps**2)
 
 
-def _adamw(learning_rate, b1, b2, eps, weight_decay):
-  return optax.adamw(learning_rate, b1, b2, eps, weight_decay=weight_decay)
+# argument -> its meaning and what it may be, in rules of optax.
+_MEANINGS = {
+  "learning_rate": ("step size", "[0, inf)"),
+  "momentum": ("decay of the momentum", "[0, 1)"),
+  "b1": ("decay of the first moment", "[0, 1)"),
+  "b2": ("decay of the second moment", "[0, 1)"),
+  "initial_accumulator": ("initial sum of squares", "[0, inf)"),
+  "eps": ("added to a denominator", "[0, inf)"),
+  "weight_decay": ("decay of the weights, times the rate", "[0, inf)"),
+}
 
 
-def _yogi(learning_rate, b1, b2, eps):
-  return optax.yogi(learning_rate, b1, b2, eps)
+def _defaults(**defaults: float) -> tuple[Hyperparameter, ...]:
+  """Hyperparameters of a rule of optax, with these defaults."""
+  return tuple(
+    Hyperparameter(name, default, *_MEANINGS[name])
+    for name, default in defaults.items()
+  )
 
 
-def _sgdm(learning_rate, momentum):
-  return optax.sgd(learning_rate, momentum)
-
-
-def _nesterov(learning_rate, momentum):
-  return optax.sgd(learning_rate, momentum, nesterov=True)
-
-
-def _rate(default: float) -> Hyperparameter:
-  return Hyperparameter("learning_rate", default, "step size", "[0, inf)")
-
-
-_TAU = Hyperparameter("eps", 1e-3, "tau of FedOpt", "(0, inf)")
-_FEDOPT_B2 = Hyperparameter("b2", 0.99, "decay of the second moment", "[0, 1)")
-_B1 = Hyperparameter("b1", 0.9, "decay of the first moment", "[0, 1)")
-_B2 = Hyperparameter("b2", 0.999, "decay of the second moment", "[0, 1)")
-
-
-def _eps(default: float) -> Hyperparameter:
-  return Hyperparameter("eps", default, "added to a denominator", "[0, inf)")
-
+_DELTA_SGD = (
+  "gamma",
+  "delta",
+  "eta_0",
+  "theta_0",
+  "reuse_gradients",
+  "independent_dropout",
+)
 
 RULES: dict[str, RuleChoice] = {
   "sgd": RuleChoice(
     optax.sgd,
     "gradient descent",
-    (_rate(0.1),),
+    _defaults(learning_rate=0.1),
     is_plain=True,
     server_learning_rate=1.0,
     label="SGD",
   ),
   "sgdm": RuleChoice(
-    _sgdm,
+    optax.sgd,
     "heavy-ball momentum",
-    (
-      _rate(0.1),
-      Hyperparameter("momentum", 0.9, "decay of the momentum", "[0, 1)"),
-    ),
+    _defaults(learning_rate=0.1, momentum=0.9),
     server_learning_rate=1.0,
     label="SGDM",
   ),
   "nesterov": RuleChoice(
-    _nesterov,
+    functools.partial(optax.sgd, nesterov=True),
     "Nesterov's momentum (as DiLoCo's server has it)",
-    (
-      _rate(0.1),
-      Hyperparameter("momentum", 0.9, "decay of the momentum", "[0, 1)"),
-    ),
+    _defaults(learning_rate=0.1, momentum=0.9),
     server_learning_rate=0.7,
     label="Nesterov",
   ),
   "adam": RuleChoice(
     optax.adam,
     "Adam, bias-corrected (Kingma and Ba, 2015)",
-    (_rate(0.001), _B1, _B2, _eps(1e-8)),
+    _defaults(learning_rate=0.001, b1=0.9, b2=0.999, eps=1e-8),
     label="Adam",
   ),
   "adamw": RuleChoice(
-    _adamw,
+    optax.adamw,
     "Adam with decoupled weight decay (defaults of DiLoCo's clients)",
-    (
-      _rate(4e-4),
-      _B1,
-      _B2,
-      _eps(1e-8),
-      Hyperparameter(
-        "weight_decay", 0.1, "decay of the weights, times the rate", "[0, inf)"
-      ),
-    ),
+    _defaults(learning_rate=4e-4, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.1),
     label="AdamW",
   ),
   "adagrad": RuleChoice(
     _adagrad,
     "Adagrad, without momentum (Duchi et al., 2011)",
-    (
-      _rate(0.01),
-      Hyperparameter(
-        "initial_accumulator", 0.0, "initial sum of squares", "[0, inf)"
-      ),
-      _eps(1e-10),
-    ),
+    _defaults(learning_rate=0.01, initial_accumulator=0.0, eps=1e-10),
     server_learning_rate=0.1,
     label="Adagrad",
   ),
   "yogi": RuleChoice(
-    _yogi,
+    optax.yogi,
     "Yogi, bias-corrected, moments from 1e-6 (optax's form)",
-    (_rate(0.01), _B1, _B2, _eps(1e-3)),
+    _defaults(learning_rate=0.01, b1=0.9, b2=0.999, eps=1e-3),
     label="Yogi",
   ),
   "sps": RuleChoice(
     sps,
-    "stochastic Polyak step sizes (Loizou et al., 2021)",
-    arguments(
-      sps,
-      c="divides the step size",
-      f_min="lower bound of the batch loss",
-      max_step="largest step size",
-    ),
+    hyperparameters=arguments(sps, "c", "f_min", "max_step"),
     fits_server=False,
     label="SPS",
   ),
   "delta_sgd": RuleChoice(
     delta_sgd,
-    "Delta-SGD, auto-tuned step sizes (Kim et al., 2024)",
-    arguments(
-      delta_sgd,
-      gamma="scales the smoothness branch",
-      delta="damps step size growth",
-      eta_0="first step size",
-      theta_0="step size ratio before it",
-      eps="added to a denominator",
-      reuse_gradients=(
-        "keep the previous batch's gradient (one gradient a step) instead of "
-        "taking it again on the current batch (two)"
-      ),
-      independent_dropout=(
-        "draw other dropout masks for the gradient at the previous point, as "
-        "the authors' program does"
-      ),
-    ),
+    hyperparameters=arguments(delta_sgd, "eps", *_DELTA_SGD),
     fits_server=False,
-    own_names=(
-      "gamma",
-      "delta",
-      "eta_0",
-      "theta_0",
-      "reuse_gradients",
-      "independent_dropout",
-    ),
+    own_names=_DELTA_SGD,
     traced=("step_size", "smoothness_step", "growth_step"),
     label="Δ-SGD",
   ),
   "fedopt_adam": RuleChoice(
     fedopt_adam,
-    "FedAdam's own step, no bias correction (Reddi et al., 2021)",
-    (_rate(0.01), _B1, _FEDOPT_B2, _TAU),
+    hyperparameters=arguments(fedopt_adam, "learning_rate", "b1", "b2", "eps"),
     label="Adam (FedOpt)",
   ),
   "fedopt_yogi": RuleChoice(
     fedopt_yogi,
-    "FedYogi's own step, no bias correction (Reddi et al., 2021)",
-    (_rate(0.01), _B1, _FEDOPT_B2, _TAU),
+    hyperparameters=arguments(fedopt_yogi, "learning_rate", "b1", "b2", "eps"),
     label="Yogi (FedOpt)",
   ),
   "fedopt_adagrad": RuleChoice(
     fedopt_adagrad,
-    "FedAdagrad's own step (Reddi et al., 2021)",
-    (_rate(0.01), _B1._replace(default=0.0), _TAU),
+    hyperparameters=arguments(fedopt_adagrad, "learning_rate", "b1", "eps"),
     label="Adagrad (FedOpt)",
   ),
 }

@@ -13,7 +13,7 @@ import optax
 
 from fedjax_opt import norms, target
 from fedjax_opt.base import Params
-from fedjax_opt.checks import fields
+from fedjax_opt.checks import fields, rules
 from fedjax_opt.trees import at_least_float32
 
 
@@ -51,7 +51,9 @@ def delta_sgd(
   measure_movement: bool = False,
   independent_dropout: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
-  r"""SGD whose step size follows the local smoothness of the loss.
+  r"""Delta-SGD, auto-tuned step sizes (Kim et al., 2024).
+
+  SGD whose step size follows the local smoothness of the loss:
 
   .. math::
 
@@ -134,9 +136,8 @@ def delta_sgd(
     )
 
   def init_fn(params: Params) -> DeltaSgdState:
-    scalar = lambda value: jnp.asarray(
-      value, optax.tree.dtype(params, "lowest")
-    )
+    dtype = optax.tree.dtype(params, "lowest")
+    scalar = lambda value: jnp.asarray(value, dtype)
     keeps_params = measure_movement or not reuse_gradients or _is_half(params)
     zeros = optax.tree.zeros_like(norms.flat(params))
     return DeltaSgdState(
@@ -151,38 +152,18 @@ def delta_sgd(
 
   def update_fn(grads, state, params=None, *, grad_fn=None, **extra_args):
     del extra_args
-    if params is None:
-      raise ValueError("delta_sgd: update needs params, the current point")
-    if grad_fn is None and not reuse_gradients:
-      raise ValueError(
-        "delta_sgd: update needs grad_fn=, the gradient of the current batch "
-        "as a function of params; or create it with reuse_gradients=True"
-      )
-    if reuse_gradients:
-      old_grads = state.grads
-    elif independent_dropout:
-      old_grads = grad_fn(state.params, draw=1)
-    else:
-      old_grads = grad_fn(state.params)
+    rules.needs("delta_sgd", params)
+    old_grads = state.grads
+    if not reuse_gradients:
+      old_grads = _on_this_batch(grad_fn, state.params, independent_dropout)
 
     # Line 9.
-    # Gradients count in units of 1 / step size: the squares of lengths overflow
-    # where steps are absurd, not where the loss is only scaled.
-    unit = 1 / norms.power_of_two(at_least_float32(state.step_size))
-    dx, dg = _lengths(grads, old_grads, params, state, unit)
-    changed = (dx > 0) & (dg > 0)
-    smoothness_step = jnp.where(
-      changed, gamma * dx / (2 * jnp.where(changed, dg, 1)), jnp.inf
-    )
-    # No damping is none whatever theta is, also infinite.
-    growth = jnp.where(jnp.equal(delta, 0), 0, delta * state.theta)
-    growth_step = jnp.sqrt(1 + growth) * state.step_size
-    # theta_0 = inf leaves the second branch without a bound.
-    unchanged_step = jnp.where(
-      jnp.isinf(growth_step), state.step_size, growth_step
-    )
-    minimum = jnp.minimum(smoothness_step, growth_step)
-    step_size = jnp.where(changed, minimum + eps, unchanged_step)
+    dx, dg = _lengths(grads, old_grads, params, state)
+    smoothness_step = _smoothness_step(gamma, dx, dg)
+    growth_step = _growth_step(delta, state)
+    minimum = jnp.minimum(smoothness_step, growth_step) + eps
+    without = _unchanged_step(growth_step, state)
+    step_size = jnp.where((dx > 0) & (dg > 0), minimum, without)
     theta = step_size / state.step_size  # Line 10.
 
     # Line 6: the first step has no previous point; it is eta_0.
@@ -208,12 +189,25 @@ def delta_sgd(
   return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 
 
-def _lengths(grads, old_grads, params, state, unit):
-  """How far x and g have moved; the squares that g's sums are in `unit`.
+def _on_this_batch(grad_fn, old_params, independent_dropout):
+  """The gradient at the previous point, on the current batch."""
+  if grad_fn is None:
+    raise ValueError(
+      "delta_sgd: update needs grad_fn=, the gradient of the current batch "
+      "as a function of params; or create it with reuse_gradients=True"
+    )
+  return grad_fn(old_params, **({"draw": 1} if independent_dropout else {}))
+
+
+def _lengths(grads, old_grads, params, state):
+  """How far x and g have moved.
 
   A length that overflows counts as the largest one that does not, so that no
-  ratio is inf / inf; NaN stays NaN.
+  ratio is inf / inf; NaN stays NaN. Gradients count in units of 1 / step size:
+  the squares of lengths overflow where steps are absurd, not where the loss is
+  only scaled.
   """
+  unit = 1 / norms.power_of_two(at_least_float32(state.step_size))
   if state.params is None:  # Line 8, one step ago.
     step_size = at_least_float32(state.step_size)
     dx = step_size * unit * norms.norm(old_grads, unit)
@@ -223,6 +217,24 @@ def _lengths(grads, old_grads, params, state, unit):
   longest = lambda length: 2.0 ** (jnp.finfo(length.dtype).maxexp // 2)
   dx, dg = (jnp.minimum(length, longest(length)) for length in (dx, dg))
   return dx, jnp.minimum(dg * unit, jnp.finfo(dg.dtype).max / 4)
+
+
+def _smoothness_step(gamma, dx, dg):
+  """The first branch; infinite where nothing changed."""
+  changed = (dx > 0) & (dg > 0)
+  step = gamma * dx / (2 * jnp.where(changed, dg, 1))
+  return jnp.where(changed, step, jnp.inf)
+
+
+def _growth_step(delta, state):
+  """The second branch; no damping is none whatever theta is, also infinite."""
+  growth = jnp.where(jnp.equal(delta, 0), 0, delta * state.theta)
+  return jnp.sqrt(1 + growth) * state.step_size
+
+
+def _unchanged_step(growth_step, state):
+  """The second branch alone, which theta_0 = inf leaves without a bound."""
+  return jnp.where(jnp.isinf(growth_step), state.step_size, growth_step)
 
 
 def _smallest(dtype):

@@ -37,7 +37,7 @@ def fedopt_adam(
   b2: jax.typing.ArrayLike = 0.99,
   eps: jax.typing.ArrayLike = 1e-3,
 ) -> optax.GradientTransformation:
-  r"""FedAdam's server step.
+  r"""FedAdam's own step, no bias correction (Reddi et al., 2021).
 
   .. math::
 
@@ -49,10 +49,11 @@ def fedopt_adam(
   :math:`-\Delta_t`, the pseudo-gradient, for a gradient.
 
   Args:
-    learning_rate: eta; non-negative.
-    b1: decay of the first moment, in [0, 1).
-    b2: decay of the second moment, in [0, 1).
-    eps: tau, the degree of adaptivity, in units of the gradient; positive.
+    learning_rate: step size; eta, non-negative.
+    b1: decay of the first moment; in [0, 1).
+    b2: decay of the second moment; in [0, 1).
+    eps: tau of FedOpt; the degree of adaptivity, in units of the gradient,
+      positive.
 
   Returns:
     An optax transformation.
@@ -79,7 +80,9 @@ def fedopt_yogi(
   b2: jax.typing.ArrayLike = 0.99,
   eps: jax.typing.ArrayLike = 1e-3,
 ) -> optax.GradientTransformation:
-  r"""FedYogi's server step: as `fedopt_adam`, but for
+  r"""FedYogi's own step, no bias correction (Reddi et al., 2021).
+
+  As `fedopt_adam`, but for
 
   .. math::
 
@@ -87,10 +90,11 @@ def fedopt_yogi(
       \text{sign}(v_{t-1} - \Delta_t^2)
 
   Args:
-    learning_rate: eta; non-negative.
-    b1: decay of the first moment, in [0, 1).
-    b2: in [0, 1); 1 - b2 is how fast the second moment moves.
-    eps: tau, the degree of adaptivity, in units of the gradient; positive.
+    learning_rate: step size; eta, non-negative.
+    b1: decay of the first moment; in [0, 1).
+    b2: decay of the second moment; in [0, 1), 1 - b2 is how fast it moves.
+    eps: tau of FedOpt; the degree of adaptivity, in units of the gradient,
+      positive.
 
   Returns:
     An optax transformation.
@@ -117,13 +121,15 @@ def fedopt_adagrad(
   b1: jax.typing.ArrayLike = 0.0,
   eps: jax.typing.ArrayLike = 1e-3,
 ) -> optax.GradientTransformation:
-  r"""FedAdagrad's server step: as `fedopt_adam`, but for
-  :math:`v_t = v_{t-1} + \Delta_t^2`.
+  r"""FedAdagrad's own step (Reddi et al., 2021).
+
+  As `fedopt_adam`, but for :math:`v_t = v_{t-1} + \Delta_t^2`.
 
   Args:
-    learning_rate: eta; non-negative.
-    b1: decay of the first moment, in [0, 1); 0 is usual for Adagrad.
-    eps: tau, the degree of adaptivity, in units of the gradient; positive.
+    learning_rate: step size; eta, non-negative.
+    b1: decay of the first moment; in [0, 1), 0 is usual for Adagrad.
+    eps: tau of FedOpt; the degree of adaptivity, in units of the gradient,
+      positive.
 
   Returns:
     An optax transformation.

@@ -18,7 +18,7 @@ def sps(
   f_min: jax.typing.ArrayLike = 0.0,
   max_step: jax.typing.ArrayLike = jnp.inf,
 ) -> optax.GradientTransformationExtraArgs:
-  r"""SGD with the stochastic Polyak step size.
+  r"""Stochastic Polyak step sizes (Loizou et al., 2021).
 
   .. math::
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt.base import Params
-from fedjax_opt.checks import fields
+from fedjax_opt.checks import fields, rules
 
 
 class SarahState(NamedTuple):
@@ -72,13 +72,8 @@ def sarah(
   def update_fn(
     grads: Params, state: SarahState, params: Params = None, **extra: Any
   ):
-    grad_fn = extra.get("grad_fn")
-    if params is None or grad_fn is None:
-      raise ValueError(
-        "sarah: update needs params, the current point, and grad_fn, the "
-        "gradient of the current batch at any point"
-      )
-    change = optax.tree.sub(grads, grad_fn(state.previous))
+    rules.needs("sarah", params, extra)
+    change = optax.tree.sub(grads, extra["grad_fn"](state.previous))
     new = optax.tree.add(state.direction, change)
     if direction is None:
       new = optax.tree.where(state.count == 0, grads, new)

@@ -13,7 +13,7 @@ import optax
 
 from fedjax_opt import norms
 from fedjax_opt.base import Params
-from fedjax_opt.checks import fields
+from fedjax_opt.checks import fields, rules
 from fedjax_opt.models import statistics
 
 
@@ -62,12 +62,8 @@ def sharpness_aware(
   rule = optax.with_extra_args_support(rule)
 
   def update_fn(grads: Params, state: Any, params: Params = None, **extra: Any):
-    grad_fn = extra.get("grad_fn")
-    if params is None or grad_fn is None:
-      raise ValueError(
-        "sharpness_aware: update needs params, the current point, and grad_fn, "
-        "the gradient of the current batch at any point"
-      )
+    rules.needs("sharpness_aware", params, extra)
+    grad_fn = extra["grad_fn"]
 
     def ahead_of(point, first, **how):
       second = grad_fn(_uphill(point, first, rho, normalized), **how)

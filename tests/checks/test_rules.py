@@ -38,8 +38,7 @@ PSI = (
   "prox.kernels(prox.l1(0.1)), or prox.zero() for none"
 )
 MIRROR = "must be one of fedjax_opt.mirror, such as mirror.entropy(), or None"
-# Algorithms that take a client rule after the loss, and those that take a rate:
-# why that is no optimizer.
+# Algorithms that take a client rule after the loss, and those that take a rate.
 WITH_RULE = (
   fo.fed_avg,
   fo.fed_prox,
@@ -49,28 +48,21 @@ WITH_RULE = (
   fo.diloco,
   fo.ditto,
 )
-WITH_RATE = {
-  fo.scaffold: "scaffold corrects plain steps, not those of another rule",
-  fo.fed_nova: "fed_nova normalizes plain steps; for other rules that is not "
-  "defined",
-  fo.fed_cm: "fed_cm adds a momentum to plain steps, not to those of another "
-  "rule",
-  fo.mo_fed_sam: "mo_fed_sam adds a momentum to plain steps, not to those of "
-  "another",
-  fo.mime_lite: "mime_lite takes its base optimizer apart; give it as base",
-  fo.fed_speed: "fed_speed corrects plain steps, not those of another rule",
-  **dict.fromkeys(
-    (
-      fo.local_sgd,
-      fo.minibatch_sgd,
-      fo.minibatch_sarah,
-      fo.bvr_l_sgd,
-      fo.domo,
-      fo.fed_mid,
-    ),
-    "this algorithm takes plain steps, not those of another rule",
-  ),
-}
+WITH_RATE = (
+  fo.scaffold,
+  fo.fed_nova,
+  fo.fed_cm,
+  fo.mo_fed_sam,
+  fo.mime_lite,
+  fo.fed_speed,
+  fo.local_sgd,
+  fo.minibatch_sgd,
+  fo.minibatch_sarah,
+  fo.bvr_l_sgd,
+  fo.domo,
+  fo.fed_mid,
+)
+PLAIN = "this algorithm takes plain steps, not those of another rule"
 # (factory, argument, its interval, a value outside).
 NUMBERS = (
   (fo.fed_prox, "mu", "[0, inf)", -1.0),
@@ -272,8 +264,8 @@ TABLES = {
     f"learning_rate=-0.1: {NON_NEGATIVE}": lambda round: -0.1
   },
   (functools.partial(fo.prox_skip, loss_fn), ValueError): {
-    "learning_rate: must be a number; prox_skip corrects plain steps, not "
-    "those of another rule": SGD,
+    "learning_rate: must be a number; this algorithm takes plain steps, "
+    "not those of another rule": SGD,
     f"learning_rate=-1: {NON_NEGATIVE}": -1,
   },
   (lambda bad: bad(), TypeError): {
@@ -338,7 +330,7 @@ CASES += (
 )
 CASES += (
   case
-  for factory, why in WITH_RATE.items()
+  for factory in WITH_RATE
   for case in refused(
     {
       (made(factory), TypeError): {
@@ -347,7 +339,7 @@ CASES += (
       (made(factory), ValueError): {
         f"learning_rate=-0.1: {NON_NEGATIVE}": {"learning_rate": -0.1},
         f"learning_rate=-1: {NON_NEGATIVE}": {"learning_rate": -1},
-        f"learning_rate: {RATE}; {why}": {"learning_rate": SGD},
+        f"learning_rate: {RATE}; {PLAIN}": {"learning_rate": SGD},
       },
     }
   )

@@ -97,7 +97,7 @@ def test_one_algorithm(ask):
     "  --server_lr          [list] Step size, in [0, inf). Default: 1.\n"
     "\n"
     "It goes with:\n"
-    "  client       sgd only: it corrects plain steps, not those of another "
+    "  client       sgd only: it takes plain steps, not those of another "
     "rule\n"
     "  server       sgd only, with step size server_lr\n"
     "  regularizer  none\n"

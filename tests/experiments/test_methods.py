@@ -1,6 +1,7 @@
 """From flags to grid and algorithm."""
 
 import dataclasses
+import functools
 import itertools
 
 import jax
@@ -13,7 +14,7 @@ from experiments.specification.kinds import KINDS, SERVER, numbers
 from fedjax_opt import algorithms
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.base import Algorithm
-from fedjax_opt.prox.registry import REGULARIZERS
+from fedjax_opt.prox import REGULARIZERS
 from fedjax_opt.rules import RULES
 from tests.experiments.commands import spec_of
 
@@ -210,8 +211,8 @@ def test_without_clients_and_server_there_is_one_rate(algorithm):
     ),
     (
       ("--algorithm=fed_nova", "--client=adam"),
-      "client='adam': algorithm fed_nova normalizes plain steps; for other "
-      "rules that is not defined; must be sgd",
+      "client='adam': algorithm fed_nova takes plain steps, not those of "
+      "another rule; must be sgd",
     ),
     (
       ("--algorithm=fed_exp", "--server=sgd"),
@@ -235,12 +236,13 @@ def seen(monkeypatch):
   """`(name) -> {argument: value}`, what an algorithm's factory is given."""
 
   def seen(name):
-    found = {}
-    choice = dataclasses.replace(
-      ALGORITHMS[name],
-      factory=lambda **arguments: found.update(arguments),
-      hyperparameters=(),
-    )
+    found, choice = {}, ALGORITHMS[name]
+
+    @functools.wraps(choice.factory)  # Its signature says what it takes.
+    def factory(**arguments):
+      found.update(arguments)
+
+    choice = dataclasses.replace(choice, factory=factory, hyperparameters=())
     monkeypatch.setitem(algorithms.ALGORITHMS, name, choice)
     return found
 

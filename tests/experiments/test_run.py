@@ -530,7 +530,7 @@ COMPOSITE = (
 )
 PENALTIES = "l1, squared_l2, nuclear, group_lasso"
 ONE_STEP = "takes one step a round, along the exact gradient"
-PLAIN = "algorithm fed_mid weighs the regularizer with the sizes of plain steps"
+PLAIN = "takes plain steps, not those of another rule; must be sgd"
 MOMENTA = (
   "fed_avg_sm, fed_avg_lm, fed_avg_lm_z, fed_avg_slm, fed_avg_slm_z, domo, "
   "domo_s"
@@ -592,8 +592,7 @@ BAD_INPUT = {
   "fed_avg_lm, fed_avg_lm_z, fed_avg_slm, "
   "fed_avg_slm_z, domo, domo_s, not to algorithm fed_avg_sm; give "
   "--algorithm=fed_avg_lm, or leave mu_l out",
-  "--algorithm=domo --client=adam": "client='adam': algorithm domo is made of "
-  "plain steps; must be sgd",
+  "--algorithm=domo --client=adam": "client='adam': algorithm domo " + PLAIN,
   # Images.
   "--task=lasso --augmentation=crop_flip": "augmentation='crop_flip': task "
   "lasso does not have images that could be cropped; leave augmentation out",
@@ -702,18 +701,16 @@ BAD_INPUT = {
   f"{MID} --regularizer=l1_ball --radius=0": "radius=0: must be in (0, inf)",
   f"{MID} --regularizer=l2_ball --radius=1,-1": "radius=-1: must be in "
   "(0, inf)",
-  f"{MID} --client=adam": f"client='adam': {PLAIN}; must be sgd",
-  f"{MID} --client=delta_sgd": f"client='delta_sgd': {PLAIN}; must be sgd",
-  f"{MID} --server=adam": f"server='adam': {PLAIN}; must be sgd",
+  f"{MID} --client=adam": f"client='adam': algorithm fed_mid {PLAIN}",
+  f"{MID} --client=delta_sgd": f"client='delta_sgd': algorithm fed_mid {PLAIN}",
+  f"{MID} --server=adam": f"server='adam': algorithm fed_mid {PLAIN}",
   # Algorithms of plain steps.
   "--algorithm=scaffold --client=adam": "client='adam': algorithm scaffold "
-  "corrects plain steps, not those of another rule; must be sgd",
+  + PLAIN,
   "--algorithm=scaffold --server=adam": "server='adam': algorithm scaffold "
-  "corrects plain steps, not those of another rule; must be sgd",
+  + PLAIN,
   "--algorithm=bvr_l_sgd --client=adam": "client='adam': algorithm bvr_l_sgd "
-  "is made of plain steps; must be sgd",
-  "--algorithm=minibatch_sgd --client=adam": "client='adam': algorithm "
-  "minibatch_sgd is made of plain steps; must be sgd",
+  + PLAIN,
   "--algorithm=bvr_l_sgd --server_lr=0.5": "server_lr=0.5: algorithm bvr_l_sgd "
   "has no server; leave server_lr out",
   "--algorithm=local_sgd --server=sgd": "server='sgd': algorithm local_sgd has "

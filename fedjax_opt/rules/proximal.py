@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt.base import Params
-from fedjax_opt.checks import fields
+from fedjax_opt.checks import fields, rules
 from fedjax_opt.mirror import MirrorMap, euclidean
 from fedjax_opt.prox import Regularizer
 
@@ -51,8 +51,7 @@ def mirror_step(
   h = euclidean() if mirror_map is None else mirror_map
 
   def update_fn(grads, state, params=None):
-    if params is None:
-      raise ValueError("mirror_step: update needs params, the current point")
+    rules.needs("mirror_step", params)
     dual = optax.tree.add_scale(h.grad_h(params), -learning_rate, grads)
     point = h.grad_h_plus_psi_conjugate(dual, learning_rate, psi)
     return optax.tree.sub(point, params), state
@@ -105,8 +104,7 @@ def dual_averaging(
     return DualAveragingState(dual=h.grad_h(params), elapsed=jnp.zeros([]))
 
   def update_fn(grads, state, params=None):
-    if params is None:
-      raise ValueError("dual_averaging: update needs params, the current point")
+    rules.needs("dual_averaging", params)
     dual = optax.tree.add_scale(state.dual, -learning_rate, grads)
     state = DualAveragingState(
       # A traced rate may have a wider dtype.
@@ -158,10 +156,7 @@ def subgradient_step(
   check_finite(psi)
 
   def update_fn(grads, state, params=None):
-    if params is None:
-      raise ValueError(
-        "subgradient_step: update needs params, the current point"
-      )
+    rules.needs("subgradient_step", params)
     stepped = optax.tree.add_scale(params, -learning_rate, grads)
     subgradient = jax.grad(psi.value)(stepped)
     point = optax.tree.add_scale(stepped, -learning_rate, subgradient)
