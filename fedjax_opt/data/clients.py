@@ -308,6 +308,21 @@ class ClientData:
       raise ValueError(f"{path} cannot be written: {error.strerror}") from error
 
 
+def joined(
+  each: Sequence[Mapping[str, np.ndarray]], num_classes: int | None = None
+) -> ClientData:
+  """Clients of whom each has its examples apart, name -> [n, ...].
+
+  Args:
+    each: the clients, all with the same names.
+    num_classes: see `ClientData.from_partition`.
+  """
+  examples = {n: np.concatenate([one[n] for one in each]) for n in each[0]}
+  ends = np.cumsum([len(next(iter(one.values()))) for one in each])
+  rows = np.split(np.arange(ends[-1]), ends[:-1])
+  return ClientData.from_partition(examples, rows, num_classes)
+
+
 def same_pool(one: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
   """Whether two pools are the same, or have the same numbers."""
   if one is other:

@@ -15,16 +15,17 @@ import os
 import pathlib
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
 
+from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import checked
 from fedjax_opt.data import memory
-from fedjax_opt.data.clients import ClientData
-from fedjax_opt.datasets import cache
-from fedjax_opt.registry import Hyperparameter
+from fedjax_opt.data.clients import ClientData, joined
+from fedjax_opt.datasets import files
 
 __all__ = [
   "load",
@@ -33,14 +34,13 @@ __all__ = [
 TFF_URL = "https://storage.googleapis.com/tff-datasets-public/"
 TFF_FILE = "emnist_all.sqlite.lzma"
 
-_FRACTION = Hyperparameter("fraction", 1.0, "of the writers", "(0, 1]")
-
 # What a file may hold; the published ones have 3,579 writers, of whom the
 # largest has 584 examples, of 3 kB each.
 _MOST_WRITERS = 100_000
 _LARGEST_RECORD = 1 << 26  # bytes of one writer, or one example, decompressed
 _LARGEST_FILE = 1 << 35  # bytes of TFF's file, decompressed
 
+_AGAIN = "download the file again"
 _FEDJAX_COLUMNS = {"federated_data": {"client_id", "data"}}
 _TFF_COLUMNS = {
   "examples": {"split_name", "client_id", "serialized_example_proto"},
@@ -48,6 +48,7 @@ _TFF_COLUMNS = {
 }
 
 
+@checked(fraction="(0, 1]")
 def load(
   data_dir: str | os.PathLike, only_digits: bool = False, fraction: float = 1.0
 ) -> tuple[ClientData, ClientData]:
@@ -74,47 +75,43 @@ def load(
 
   Raises:
     ValueError: if there is no such file, if it cannot be read or lacks a table,
-      or if the fraction is out of range.
-    TypeError: if the fraction is no number.
+      if a package is missing, or if the fraction is out of range.
+    TypeError: if an argument is of another type.
   """
-  _FRACTION.check(fraction)
-  with contextlib.ExitStack() as files:
-    train, test = _open_splits(pathlib.Path(data_dir), only_digits, files)
-    writers = sorted(train.client_ids)
+  with contextlib.ExitStack() as opened:
+    path = pathlib.Path(data_dir).expanduser()
+    splits = _open_splits(path, only_digits, opened)
+    writers = sorted(splits[0].client_ids)
     writers = writers[: max(1, round(fraction * len(writers)))]
     num_classes = 10 if only_digits else 62
-    return (
-      _client_data(train, writers, num_classes),
-      _client_data(test, writers, num_classes),
-    )
+    train, test = (_client_data(each, writers, num_classes) for each in splits)
+  return train, test
 
 
-class _Split(Protocol):
+class _Split(NamedTuple):
   """One split of the data in one of the sources.
 
   Attributes:
     path: path of the file.
     client_ids: writer -> id of this client in the file.
+    read: from an id to the client's pixels [n, 28, 28], in [0, 1], and labels
+      [n].
   """
 
   path: pathlib.Path
   client_ids: dict[str, Any]
-
-  def read(self, client_id: Any) -> tuple[np.ndarray, np.ndarray]:
-    """A client's pixels [n, 28, 28], in [0, 1], and labels [n]."""
+  read: Callable[[Any], tuple[np.ndarray, np.ndarray]]
 
 
 def _open_splits(
-  path: pathlib.Path, only_digits: bool, files: contextlib.ExitStack
-) -> tuple[_Split, _Split]:
+  path: pathlib.Path, only_digits: bool, opened: contextlib.ExitStack
+) -> list[_Split]:
   """The training and the test split of the source that is in the folder."""
-  path = path.expanduser()
   prefix = "federated_emnist_" + ("digitsonly_" if only_digits else "")
   folder = path.parent if path.name.startswith("federated_emnist_") else path
   pair = [folder / f"{prefix}{split}.sqlite" for split in ("train", "test")]
   if all(file.is_file() for file in pair):
-    connections = [_connect(file, _FEDJAX_COLUMNS, files) for file in pair]
-    return tuple(map(_FedJaxSplit, pair, connections))
+    return [_fedjax_split(file, opened) for file in pair]
 
   single = [path, path / TFF_FILE.removesuffix(".lzma"), path / TFF_FILE]
   file = next((file for file in single if file.is_file()), None)
@@ -125,24 +122,21 @@ def _open_splits(
     )
   if file.suffix == ".lzma":
     file = _decompressed(file)
-  connection = _connect(file, _TFF_COLUMNS, files)
+  connection = _connect(file, _TFF_COLUMNS, opened)
   kind = "digits_only" if only_digits else "all"
-  train, test = (
-    _TffSplit(file, connection, f"{kind}_{split}")
-    for split in ("train", "test")
-  )
-  return train, test
+  names = (f"{kind}_{split}" for split in ("train", "test"))
+  return [_tff_split(file, connection, name) for name in names]
 
 
 def _decompressed(path: pathlib.Path) -> pathlib.Path:
   name = path.name.removesuffix(".lzma").removesuffix(".sqlite")
-  target = cache.place(f"{name}-", [path], "", ".sqlite")
+  target = files.cache_path(f"{name}-", [path], "", ".sqlite")
   if target.is_file():
     return target
   logging.info("Decompressing %s to %s", path, target)
   try:
     with (
-      cache.whole(target) as partial,
+      files.whole(target) as partial,
       lzma.open(path) as source,
       open(partial, "wb") as copy,
     ):
@@ -168,60 +162,46 @@ def _decompressed(path: pathlib.Path) -> pathlib.Path:
 def _connect(
   path: pathlib.Path,
   columns: dict[str, set[str]],
-  files: contextlib.ExitStack,
+  opened: contextlib.ExitStack,
 ) -> sqlite3.Connection:
   """Opens an SQLite file to read.
 
   Args:
     path: of the file.
     columns: table -> columns that it must have.
-    files: closes the connection.
+    opened: closes the connection.
   """
-  found, kinds = {}, {}
-  try:
+  with checks.reading(path, "an SQLite file is needed", sqlite3.Error):
     uri = f"{path.resolve().as_uri()}?mode=ro"
     connection = sqlite3.connect(uri, uri=True)
-    files.callback(connection.close)
+    opened.callback(connection.close)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_RECORD)
     connection.execute("PRAGMA trusted_schema = OFF")
-    for table in columns:
+    for table, wanted in columns.items():
       rows = connection.execute(f"PRAGMA table_info({table})")
-      found[table] = {name for _, name, *_ in rows}
-      kinds[table] = connection.execute(
-        "SELECT type, sql FROM sqlite_master"
-        " WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')",
-        (table,),
-      ).fetchone()
-  except sqlite3.Error as error:
-    raise ValueError(
-      f"{path}: cannot be read ({error}); an SQLite file is needed"
-    ) from error
-  for table, wanted in columns.items():
-    if not wanted <= found[table]:
-      raise ValueError(
-        f"{path}: must have a table {table} with the columns "
-        f"{', '.join(sorted(wanted))}; it has "
-        f"{', '.join(sorted(found[table])) or 'no such table'}"
-      )
-    # A view computes what it gives, with no bound; a virtual table too.
-    kind, sql = kinds[table] or ("view", "")
-    if kind != "table" or "VIRTUAL" in str(sql).upper().split()[:2]:
-      raise ValueError(
-        f"{path}: {table} is a view; must be a table, which holds its rows"
-      )
+      found = sorted(name for _, name, *_ in rows)
+      if not wanted <= set(found):
+        raise ValueError(
+          f"{path}: must have a table {table} with the columns "
+          f"{', '.join(sorted(wanted))}; it has "
+          f"{', '.join(found) or 'no such table'}"
+        )
+      # A view computes what it gives, with no bound; a virtual table too.
+      query = "SELECT type FROM sqlite_master WHERE rootpage > 0 AND name = ?"
+      query += " COLLATE NOCASE AND type = 'table'"
+      if connection.execute(query, (table,)).fetchone() is None:
+        raise ValueError(
+          f"{path}: {table} is a view; must be a table, which holds its rows"
+        )
   return connection
 
 
-def _writers(
+def _names(
   connection: sqlite3.Connection, path: pathlib.Path, query: str, *values: str
 ) -> list[Any]:
   """The first column of what a query finds, of so many writers at most."""
-  try:
+  with checks.reading(path, _AGAIN, sqlite3.Error, MemoryError):
     rows = connection.execute(query, values).fetchmany(_MOST_WRITERS + 1)
-  except (sqlite3.Error, MemoryError) as error:
-    raise ValueError(
-      f"{path}: cannot be read ({error}); download the file again"
-    ) from error
   if len(rows) > _MOST_WRITERS:
     raise ValueError(
       f"{path}: must have at most {_MOST_WRITERS} writers; it has more"
@@ -229,130 +209,104 @@ def _writers(
   return [row[0] for row in rows]
 
 
-class _FedJaxSplit:
+def _fedjax_split(path: pathlib.Path, opened: contextlib.ExitStack) -> _Split:
   """A FedJAX file: one row per client, zlib-compressed msgpack."""
+  msgpack = checks.imported("msgpack", "reading FedJAX's files", "msgpack")
+  connection = _connect(path, _FEDJAX_COLUMNS, opened)
+  found = _names(connection, path, "SELECT client_id FROM federated_data")
+  # An id is a hash and the writer, such as b"0123456789abcdef:f0000_14".
+  client_ids = {
+    client_id.decode(errors="replace").rpartition(":")[2]: client_id
+    for client_id in found
+    if isinstance(client_id, bytes)
+  }
+  if not found or len(client_ids) < len(found):
+    raise ValueError(
+      f"{path}: must have one client per writer; it has {len(found)} clients "
+      f"of {len(client_ids)} writers"
+    )
 
-  def __init__(self, path: pathlib.Path, connection: sqlite3.Connection):
-    self.path = path
-    self._connection = connection
-    self._msgpack = _import_msgpack()
-    query = "SELECT client_id FROM federated_data"
-    found = _writers(connection, path, query)
-    # An id is a hash and the writer, such as b"0123456789abcdef:f0000_14".
-    self.client_ids = {
-      client_id.decode(errors="replace").rpartition(":")[2]: client_id
-      for client_id in found
-      if isinstance(client_id, bytes)
-    }
-    if not found or len(self.client_ids) < len(found):
-      raise ValueError(
-        f"{path}: must have one client per writer; it has "
-        f"{len(found)} clients of {len(self.client_ids)} writers"
-      )
+  def unpack_array(code, data):  # Extension 1: (shape, dtype, bytes).
+    if code != 1:
+      raise ValueError(f"msgpack extension {code} is not an array")
+    shape, dtype, values = msgpack.unpackb(data, raw=False)
+    return np.frombuffer(values, np.dtype(dtype)).reshape(shape)
 
-  def read(self, client_id: bytes) -> tuple[np.ndarray, np.ndarray]:
-    ((data,),) = self._connection.execute(
+  def read(client_id):
+    ((data,),) = connection.execute(
       "SELECT data FROM federated_data WHERE client_id = ?", (client_id,)
     )
     unpacker = zlib.decompressobj()
     record = unpacker.decompress(data, _LARGEST_RECORD)
     if not unpacker.eof:
-      raise ValueError(
-        f"its record is cut, or larger than {memory.size_text(_LARGEST_RECORD)}"
-      )
-    examples = self._msgpack.unpackb(
-      record, ext_hook=self._unpack_array, raw=False
-    )
+      largest = memory.size_text(_LARGEST_RECORD)
+      raise ValueError(f"its record is cut, or larger than {largest}")
+    examples = msgpack.unpackb(record, ext_hook=unpack_array, raw=False)
     return examples["pixels"], examples["label"]
 
-  def _unpack_array(self, code: int, data: bytes) -> np.ndarray:
-    """FedJAX's msgpack extension 1: a tuple (shape, dtype, bytes)."""
-    if code != 1:
-      raise ValueError(f"msgpack extension {code} is not an array")
-    shape, dtype, values = self._msgpack.unpackb(data, raw=False)
-    return np.frombuffer(values, np.dtype(dtype)).reshape(shape)
+  return _Split(path, client_ids, read)
 
 
-class _TffSplit:
+def _tff_split(
+  path: pathlib.Path, connection: sqlite3.Connection, split: str
+) -> _Split:
   """A split of TFF's file: one row per example, a `tf.train.Example`."""
+  protos = checks.imported(
+    "tensorflow_datasets.proto", "reading TFF's file", "fedjax_opt[tfds]"
+  )
+  query = "SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ?"
+  found = _names(connection, path, query, split)
+  client_ids = {each: each for each in found if isinstance(each, str)}
+  if len(client_ids) < len(found):
+    raise ValueError(f"{path}: a writer of {split} has no name")
+  if not found:
+    query = "SELECT DISTINCT split_name FROM client_metadata"
+    splits = sorted(map(str, _names(connection, path, query)[:10]))
+    raise ValueError(
+      f"{path}: must have a split {split}; it has {', '.join(splits) or 'none'}"
+    )
 
-  def __init__(
-    self, path: pathlib.Path, connection: sqlite3.Connection, split: str
-  ):
-    self.path = path
-    self._connection = connection
-    self._split = split
-    query = "SELECT DISTINCT client_id FROM client_metadata"
-    query += " WHERE split_name = ?"
-    found = _writers(connection, path, query, split)
-    self.client_ids = {each: each for each in found if isinstance(each, str)}
-    if len(self.client_ids) < len(found):
-      raise ValueError(f"{path}: a writer of {split} has no name")
-    if not found:
-      query = "SELECT DISTINCT split_name FROM client_metadata"
-      splits = sorted(map(str, _writers(connection, path, query)[:10]))
-      raise ValueError(
-        f"{path}: must have a split {split}; it has "
-        f"{', '.join(splits) or 'none'}"
-      )
-
-  def read(self, client_id: str) -> tuple[np.ndarray, np.ndarray]:
-    rows = self._connection.execute(
+  def read(client_id):
+    pixels, labels, num_bytes = [], [], 0
+    rows = connection.execute(
       "SELECT serialized_example_proto FROM examples"
       " WHERE split_name = ? AND client_id = ? ORDER BY rowid",
-      (self._split, client_id),
+      (split, client_id),
     )
-    examples = [_decode_example(record) for record in _records(rows)]
-    pixels, labels = zip(*examples, strict=True)
+    for (record,) in rows:
+      num_bytes += len(record)
+      if num_bytes > _LARGEST_RECORD:
+        largest = memory.size_text(_LARGEST_RECORD)
+        raise ValueError(f"its records are larger than {largest}")
+      example = protos.tf_example_pb2.Example.FromString(record)
+      feature = example.features.feature
+      image = np.array(feature["pixels"].float_list.value, np.float32)
+      pixels.append(image.reshape(28, 28))
+      labels.append(feature["label"].int64_list.value[0])
     return np.stack(pixels), np.array(labels)
 
-
-def _records(rows: Iterable[tuple[Any]]) -> Iterator[bytes]:
-  """The records of a writer, of a bounded number of bytes."""
-  total = 0
-  for (record,) in rows:
-    if not isinstance(record, bytes):
-      raise ValueError("a record is not of bytes")
-    total += len(record)
-    if total > _LARGEST_RECORD:
-      raise ValueError(
-        f"its records are larger than {memory.size_text(_LARGEST_RECORD)}"
-      )
-    yield record
-
-
-def _import_msgpack() -> Any:
-  try:
-    import msgpack
-  except ImportError as error:
-    raise ValueError(
-      "reading FedJAX's files needs the package msgpack: pip install msgpack"
-    ) from error
-  return msgpack
+  return _Split(path, client_ids, read)
 
 
 def _client_data(
-  split: _Split, writers: Iterable[str], num_classes: int
+  split: _Split, writers: Sequence[str], num_classes: int
 ) -> ClientData:
-  x, y, rows, start, num_bytes = [], [], [], 0, 0
+  each, num_bytes = [], 0
   for writer in writers:
     try:
       pixels, labels = split.read(split.client_ids[writer])
-      x.append(_inverted(pixels))
-      y.append(np.asarray(labels).reshape(len(pixels)))
-      num_bytes += 2 * x[-1].nbytes  # They are joined at the end.
+      x, y = _inverted(pixels), np.asarray(labels).reshape(len(pixels))
+      num_bytes += 2 * x.nbytes  # They are joined at the end.
       memory.check_memory("its writers and those before take", num_bytes)
     except Exception as error:  # Damaged files fail in many ways.
+      reason = f"{type(error).__name__}: {checks.first_line(error)}"
       raise ValueError(
-        f"{split.path}: writer {writer} cannot be read "
-        f"({type(error).__name__}: {error}); download the file again"
+        f"{split.path}: writer {writer} cannot be read ({reason}); {_AGAIN}"
       ) from error
-    rows.append(np.arange(start, start + len(labels)))
-    start += len(labels)
+    each.append({"x": x, "y": y})
   # If the pixels of one writer are float32, the result is float32; the scale of
   # uint8 and float32 is the same.
-  examples = {"x": np.concatenate(x), "y": np.concatenate(y)}
-  return ClientData.from_partition(examples, rows, num_classes)
+  return joined(each, num_classes)
 
 
 def _inverted(pixels: np.ndarray) -> np.ndarray:
@@ -364,69 +318,3 @@ def _inverted(pixels: np.ndarray) -> np.ndarray:
   whole = np.rint(x)
   # Rounding errors in float32 are about 255 * 2**-24.
   return whole.astype(np.uint8) if np.abs(x - whole).max() < 1e-3 else x
-
-
-def _decode_example(record: bytes) -> tuple[np.ndarray, int]:
-  """Pixels [28, 28] and label of a serialized `tf.train.Example`.
-
-  The message, with the numbers of its fields:
-
-    Example {features = 1 {map feature = 1 {key = 1, value = 2}}}
-    value: {float_list = 2 {value = 1}} or {int64_list = 3 {value = 1}}
-
-  This reader is shorter than a description for the protobuf package, on which
-  fedjax_opt does not depend.
-  """
-  (features,) = _fields(record, 1)
-  feature = {}
-  for entry in _fields(features, 1):
-    (key,), (value,) = _fields(entry, 1), _fields(entry, 2)
-    feature[key] = value
-  (floats,) = _fields(feature[b"pixels"], 2)
-  (integers,) = _fields(feature[b"label"], 3)
-  # A list is one field (packed), or one field per number; the joined bytes are
-  # the same.
-  pixels = np.frombuffer(b"".join(_fields(floats, 1)), "<f4").reshape(28, 28)
-  label, _ = _varint(b"".join(_fields(integers, 1)), 0)
-  return pixels, label
-
-
-def _fields(message: bytes, number: int) -> list[bytes]:
-  """The contents of all fields of that number in a protobuf message."""
-  contents, at = [], 0
-  while at < len(message):
-    key, at = _varint(message, at)
-    wire_type = key & 7
-    if wire_type == 0:
-      _, end = _varint(message, at)
-    elif wire_type == 1:
-      end = at + 8
-    elif wire_type == 2:
-      length, at = _varint(message, at)
-      end = at + length
-    elif wire_type == 5:
-      end = at + 4
-    else:
-      raise ValueError(f"protobuf wire type {wire_type}")
-    if end > len(message):
-      raise ValueError("protobuf message cut short")
-    if key >> 3 == number:
-      contents.append(message[at:end])
-    at = end
-  return contents
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-  """The number that starts at a byte, and the byte after its end.
-
-  A varint has seven bits of the number in each byte, the lowest first.
-  """
-  value = shift = 0
-  while True:
-    value |= (message[at] & 0x7F) << shift
-    at += 1
-    if shift > 63:
-      raise ValueError("protobuf number of more than 64 bits")
-    if message[at - 1] < 0x80:
-      return value, at
-    shift += 7

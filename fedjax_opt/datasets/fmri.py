@@ -1,13 +1,17 @@
 """Haxby's fMRI data: brain scans of people who look at a horse or a face."""
 
+import itertools
 import os
 import pathlib
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.checks.values import first_line
-from fedjax_opt.data.clients import ClientData
+from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import checked
+from fedjax_opt.data.clients import ClientData, joined
+from fedjax_opt.datasets import files
 
 __all__ = [
   "Session",
@@ -19,6 +23,8 @@ URL = "http://data.pymvpa.org/datasets/haxby2001/"
 _TRAIN_SUBJECTS = (1, 2, 3, 4, 5)
 _TEST_SUBJECT = 6
 _CLASSES = ("horse", "face")
+_EXTRA = "fedjax_opt[fmri]"
+_AGAIN = "delete it to download it again"
 
 
 class Session(NamedTuple):
@@ -33,6 +39,7 @@ class Session(NamedTuple):
   y: np.ndarray
 
 
+@checked()
 def load(
   data_dir: str | os.PathLike | None = None,
 ) -> tuple[ClientData, ClientData]:
@@ -69,44 +76,34 @@ def load(
   task, Yuan, Zaheer and Reddi, "Federated Composite Optimization", ICML 2021,
   appendix A.4.
   """
-  nilearn = _import()
+  for module in ("datasets", "maskers", "signal"):
+    checks.imported(f"nilearn.{module}", "reading fMRI data", _EXTRA)
+  import nilearn
+
   folder = _folder(data_dir, nilearn)
   missing = _missing(folder)
   if missing:
     _download(folder, missing[0], nilearn)
-  masker = _masker(folder / "mask.nii.gz", nilearn)
-  train = [
-    session
-    for subject in _TRAIN_SUBJECTS
-    for session in _sessions(folder / f"subj{subject}", masker, nilearn)
-  ]
-  test = _sessions(folder / f"subj{_TEST_SUBJECT}", masker, nilearn)
-  return _clients(train), _clients(test)
-
-
-def _import() -> Any:
-  try:
-    import nilearn
-    import nilearn.datasets
-    import nilearn.maskers
-    import nilearn.signal
-  except ImportError as error:
-    raise ValueError(
-      f"reading fMRI data needs the package {error.name}: "
-      "pip install 'fedjax_opt[fmri]'"
-    ) from error
-  return nilearn
+  mask = folder / "mask.nii.gz"
+  with checks.reading(mask, _AGAIN, Exception):  # They fail in many ways.
+    masker = nilearn.maskers.NiftiMasker(
+      mask_img=str(mask), standardize=None, dtype="float32"
+    ).fit()
+  *train, test = (
+    _sessions(folder / f"subj{subject}", masker, nilearn)
+    for subject in (*_TRAIN_SUBJECTS, _TEST_SUBJECT)
+  )
+  return _clients(itertools.chain(*train)), _clients(test)
 
 
 def _folder(data_dir: str | os.PathLike | None, nilearn: Any) -> pathlib.Path:
-  if data_dir is None:
-    roots = [pathlib.Path(root) for root in nilearn.datasets.get_data_dirs()]
-    holding = [root for root in roots if (root / "haxby2001").is_dir()]
-    return (holding or roots)[0] / "haxby2001"
-  root = pathlib.Path(data_dir).expanduser()
-  if not root.is_dir():
-    raise ValueError(f"data_dir={str(data_dir)!r}: must be an existing folder")
-  return root / "haxby2001"
+  if data_dir is not None:
+    return files.existing_folder(data_dir) / "haxby2001"
+  folders = [
+    pathlib.Path(root) / "haxby2001"
+    for root in nilearn.datasets.get_data_dirs()
+  ]
+  return next(filter(pathlib.Path.is_dir, folders), folders[0])
 
 
 def _missing(folder: pathlib.Path) -> list[str]:
@@ -140,19 +137,9 @@ def _download(folder: pathlib.Path, missing: str, nilearn: Any) -> None:
     ) from error
   except Exception as error:  # A download fails in many ways.
     raise ValueError(
-      f"{lacking} and its download from {URL} failed ({first_line(error)}): "
-      f"try again, or {wanted}"
+      f"{lacking} and its download from {URL} failed "
+      f"({checks.first_line(error)}): try again, or {wanted}"
     ) from error
-
-
-def _masker(mask: pathlib.Path, nilearn: Any) -> Any:
-  try:
-    masker = nilearn.maskers.NiftiMasker(
-      mask_img=str(mask), standardize=None, dtype="float32"
-    )
-    return masker.fit()
-  except Exception as error:  # Damaged files fail in many ways.
-    raise _unreadable(mask, error) from error
 
 
 def _sessions(
@@ -161,10 +148,8 @@ def _sessions(
   """A subject's sessions that have a scan of either class."""
   labels, sessions = _read_labels(subject / "labels.txt")
   bold = subject / "bold.nii.gz"
-  try:
+  with checks.reading(bold, _AGAIN, Exception):
     scans = masker.transform(str(bold))  # [scans, voxels]
-  except Exception as error:
-    raise _unreadable(bold, error) from error
   if len(scans) != len(labels):
     raise ValueError(
       f"{bold} has {len(scans)} scans, but {subject / 'labels.txt'} has "
@@ -189,33 +174,20 @@ def _sessions(
 
 def _read_labels(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
   """The label of each scan, and its session."""
+  with checks.reading(path, _AGAIN, UnicodeError):
+    text = path.read_text()
   try:
-    header, *lines = path.read_text().splitlines()
+    header, *lines = text.splitlines()
     labels, chunks = zip(*(line.split() for line in lines), strict=True)
     if header.split() != ["labels", "chunks"]:
       raise ValueError
     return np.array(labels), np.array(chunks).astype(int)
-  except OSError as error:
-    raise _unreadable(path, error) from error
-  except ValueError as error:
+  except ValueError:
     raise ValueError(
       f"{path} must have the header 'labels chunks', then a word and a whole "
       "number per scan"
-    ) from error
+    ) from None
 
 
-def _clients(sessions: list[Session]) -> ClientData:
-  examples = {
-    "x": np.concatenate([session.x for session in sessions]),
-    "y": np.concatenate([session.y for session in sessions]),
-  }
-  ends = np.cumsum([len(session.y) for session in sessions])
-  rows = np.split(np.arange(ends[-1]), ends[:-1])
-  return ClientData.from_partition(examples, rows, num_classes=2)
-
-
-def _unreadable(path: pathlib.Path, error: Exception) -> ValueError:
-  return ValueError(
-    f"{path} cannot be read ({first_line(error)}); delete it to download it "
-    "again"
-  )
+def _clients(sessions: Iterable[Session]) -> ClientData:
+  return joined([session._asdict() for session in sessions], num_classes=2)

@@ -11,8 +11,8 @@ import re
 
 import numpy as np
 
-from fedjax_opt.checks import values as checks
-from fedjax_opt.data.clients import ClientData
+from fedjax_opt.checks.fields import checked, whole
+from fedjax_opt.data.clients import ClientData, joined
 from fedjax_opt.datasets import tfds
 
 __all__ = [
@@ -35,6 +35,7 @@ PADDING = -1  # The target after the end of a speaker's text.
 _NUMBERS = {character: i for i, character in enumerate(VOCABULARY)}
 
 
+@checked(length=whole(1), min_sequences=whole(1), test_fraction="[0, 1)")
 def load(
   data_dir: str | os.PathLike | None = None,
   length: int = 80,
@@ -76,32 +77,26 @@ def load(
     ValueError: if the data cannot be read, an argument is out of range, or no
       speaker has as many sequences.
   """
-  _check(length, min_sequences, test_fraction)
   text = lambda split: tfds.load_text("tiny_shakespeare", split, data_dir)
   train = clients(text("train")[0]["text"], length, min_sequences)
   if not test_fraction:
     return train, clients(text("test")[0]["text"], length, 1)
   held_out = np.round(test_fraction * train.sizes).astype(int)
   kept = np.maximum(train.sizes - held_out, 1)
-  clients_of = list(zip(train.indices, train.sizes, kept, strict=True))
-  parts = (
-    [rows[:num] for rows, _, num in clients_of],
-    [rows[num:size] for rows, size, num in clients_of],
-  )
   if (kept == train.sizes).all():
     raise ValueError(
       f"test_fraction={test_fraction:g}: no speaker has enough sequences to "
       "hold one out; must be larger, or 0"
     )
+  each = list(zip(train.indices, kept, train.sizes, strict=True))
+  parts = (
+    [rows[:number] for rows, number, _ in each],
+    [rows[number:size] for rows, number, size in each],
+  )
   return tuple(ClientData.from_partition(train.examples, p) for p in parts)
 
 
-def _check(length, min_sequences, test_fraction):
-  checks.at_least("length", length, 1)
-  checks.at_least("min_sequences", min_sequences, 1)
-  checks.in_interval("test_fraction", test_fraction, "[0, 1)")
-
-
+@checked(length=whole(1), min_sequences=whole(1))
 def clients(text: str, length: int = 80, min_sequences: int = 2) -> ClientData:
   """The speakers of a text as clients; see `load`.
 
@@ -117,22 +112,16 @@ def clients(text: str, length: int = 80, min_sequences: int = 2) -> ClientData:
   Raises:
     ValueError: if an argument is out of range, or no speaker has as many.
   """
-  _check(length, min_sequences, 0)
-  x, y, rows, start = [], [], [], 0
-  for _, spoken in sorted(speeches(text).items()):
-    inputs, targets = _sequences(spoken, length)
-    if len(inputs) >= min_sequences:
-      x.append(inputs)
-      y.append(targets)
-      rows.append(np.arange(start, start + len(inputs)))
-      start += len(inputs)
-  if not rows:
+  every = (
+    _sequences(spoken, length) for _, spoken in sorted(speeches(text).items())
+  )
+  each = [found for found in every if len(found["x"]) >= min_sequences]
+  if not each:
     raise ValueError(
       f"min_sequences={min_sequences}: no speaker of the text has as many "
       f"sequences of {length} characters; must be fewer"
     )
-  examples = {"x": np.concatenate(x), "y": np.concatenate(y)}
-  return ClientData.from_partition(examples, rows)
+  return joined(each)
 
 
 def speeches(text: str) -> dict[str, str]:
@@ -153,8 +142,8 @@ def speeches(text: str) -> dict[str, str]:
   return {name: "\n".join(each) for name, each in found.items()}
 
 
-def _sequences(text: str, length: int) -> tuple[np.ndarray, np.ndarray]:
-  """Inputs and targets of a text, both [n, length] int32."""
+def _sequences(text: str, length: int) -> dict[str, np.ndarray]:
+  """Inputs x and targets y of a text, both [n, length] int32."""
   numbers = [_NUMBERS.get(character, UNKNOWN) for character in text]
   codes = np.array(numbers, np.int32)
   num_targets = max(len(codes) - 1, 0)
@@ -162,4 +151,4 @@ def _sequences(text: str, length: int) -> tuple[np.ndarray, np.ndarray]:
   x, y = np.zeros(shape, np.int32), np.full(shape, PADDING, np.int32)
   x.reshape(-1)[:num_targets] = codes[:-1]
   y.reshape(-1)[:num_targets] = codes[1:]
-  return x, y
+  return {"x": x, "y": y}

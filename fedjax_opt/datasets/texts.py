@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.checks.values import check_choice
-from fedjax_opt.datasets import cache, tfds, tokenization
+from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import checked, choice
+from fedjax_opt.datasets import files, tfds, tokenization
 
 __all__ = ["DATASETS", "Texts", "load", "load_tokens", "train_tokenizer"]
 
@@ -48,7 +49,7 @@ def _read_ag_news(split, files):
 
 
 def _dbpedia_files(split, data_dir):
-  check_choice("split", split, ("train", "test"))
+  checks.check_choice("split", split, ("train", "test"))
   root = tfds.root_folder(data_dir)
   file = root / "dbpedia_csv" / f"{split}.csv"
   if not file.is_file():
@@ -61,21 +62,17 @@ def _dbpedia_files(split, data_dir):
 
 def _read_dbpedia(split, files):
   del split
-  texts, labels = [], []
   before = csv.field_size_limit(_LONGEST_FIELD)
+  wanted = "must have the columns class, title and content"
   try:
-    with open(files[0], encoding="utf-8", newline="") as file:
-      for number, _, content in csv.reader(file):  # Class, title, content.
-        texts.append(content.strip())
-        labels.append(int(number) - 1)
-  except (ValueError, OSError, csv.Error) as error:
-    raise ValueError(
-      f"{files[0]} cannot be read ({error}); must have the columns class, "
-      "title and content"
-    ) from None
+    with (
+      checks.reading(files[0], wanted, ValueError, csv.Error),
+      open(files[0], encoding="utf-8", newline="") as file,
+    ):
+      rows = [(c.strip(), int(label) - 1) for label, _, c in csv.reader(file)]
   finally:
     csv.field_size_limit(before)
-  return texts, labels
+  return [content for content, _ in rows], [label for _, label in rows]
 
 
 # Of AG News the title and the description are one text; of DBpedia the text is
@@ -85,8 +82,10 @@ DATASETS = {
   "ag_news": Texts(4, _ag_news_files, _read_ag_news),
   "dbpedia": Texts(14, _dbpedia_files, _read_dbpedia),
 }
+_NAME = choice(*DATASETS)
 
 
+@checked(name=_NAME)
 def load(
   name: str, split: str, data_dir: str | os.PathLike | None = None
 ) -> dict[str, Any]:
@@ -106,12 +105,12 @@ def load(
     ValueError: if the name, the split or a file does not exist, or cannot be
       read; if a package is missing.
   """
-  check_choice("name", name, DATASETS)
-  _, files = DATASETS[name].files(split, data_dir)
-  texts, labels = _read(name, split, files)
+  _, found = DATASETS[name].files(split, data_dir)
+  texts, labels = _read(name, split, found)
   return {"x": texts, "y": labels}
 
 
+@checked(name=_NAME, max_length=tokenization.LENGTH)
 def load_tokens(
   name: str,
   split: str,
@@ -141,21 +140,20 @@ def load_tokens(
     ValueError: as `load`, or if `max_length` is out of range.
     TypeError: if it is no whole number.
   """
-  check_choice("name", name, DATASETS)
-  tokenization.check_length(max_length)
-  stem, files = DATASETS[name].files(split, data_dir)
+  stem, found = DATASETS[name].files(split, data_dir)
   tokenizer.no_padding()
   tokenizer.no_truncation()
 
   def make():
-    texts, labels = _read(name, split, files)
+    texts, labels = _read(name, split, found)
     tokens = tokenization.encode(tokenizer, texts, max_length, pad_id)
     return {"x": tokens, "y": labels}
 
   made_by = f"{max_length} {pad_id} {tokenizer.to_str()}"
-  return cache.arrays(f"{stem}-{max_length}", files, made_by, make)
+  return files.cached_arrays(f"{stem}-{max_length}", found, made_by, make)
 
 
+@checked(name=_NAME)
 def train_tokenizer(
   name: str, vocab_size: int, data_dir: str | os.PathLike | None = None
 ) -> Any:
@@ -171,15 +169,14 @@ def train_tokenizer(
   Raises:
     ValueError: as `load` and `tokenization.train`.
   """
-  check_choice("name", name, DATASETS)
-  stem, files = DATASETS[name].files("train", data_dir)
+  stem, found = DATASETS[name].files("train", data_dir)
 
   def make():
-    texts, _ = _read(name, "train", files)
+    texts, _ = _read(name, "train", found)
     return tokenization.train(texts, vocab_size).to_str()
 
   return tokenization.from_text(
-    cache.text(f"{stem}-tokenizer", files, str(vocab_size), make)
+    files.cached_text(f"{stem}-tokenizer", found, str(vocab_size), make)
   )
 
 

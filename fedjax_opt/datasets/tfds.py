@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from fedjax_opt.checks.values import first_line
-from fedjax_opt.datasets import cache
+from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import checked, choice
+from fedjax_opt.datasets import files
 
 __all__ = [
   "SOURCES",
@@ -33,8 +34,10 @@ SOURCES = ("mnist", "fashion_mnist", "cifar10", "cifar100", "svhn_cropped")
 TEXT_SOURCES = ("ag_news_subset", "tiny_shakespeare")
 
 _RECORDS_PER_READ = 4096
+_AGAIN = "replace its files, or delete the folder to prepare it again"
 
 
+@checked(name=choice(*SOURCES))
 def load(
   name: str, split: str, data_dir: str | os.PathLike | None = None
 ) -> dict[str, np.ndarray]:
@@ -60,15 +63,12 @@ def load(
       set is not there and cannot be prepared; if its files cannot be read; if a
       package is missing.
   """
-  if name not in SOURCES:
-    raise ValueError(
-      f"unknown TFDS data set {name!r}; accepted: {', '.join(SOURCES)}"
-    )
-  folder, files = split_files(name, split, data_dir)
+  folder, found = split_files(name, split, data_dir)
   stem = f"{name}-{folder.name}-{split}"
-  return cache.arrays(stem, files, "", lambda: _decode(folder, split))
+  return files.cached_arrays(stem, found, "", lambda: _decode(folder, split))
 
 
+@checked(name=choice(*TEXT_SOURCES))
 def load_text(
   name: str, split: str, data_dir: str | os.PathLike | None = None
 ) -> list[dict[str, Any]]:
@@ -87,10 +87,6 @@ def load_text(
   Raises:
     ValueError: see `load`.
   """
-  if name not in TEXT_SOURCES:
-    raise ValueError(
-      f"unknown TFDS data set {name!r}; accepted: {', '.join(TEXT_SOURCES)}"
-    )
   text = lambda v: v.decode() if isinstance(v, bytes) else v
   take = lambda record: {key: text(value) for key, value in record.items()}
   return read(split_files(name, split, data_dir)[0], split, take)
@@ -111,13 +107,13 @@ def split_files(
   """
   root = root_folder(data_dir)
   folder = _prepared(name, root) or _prepare(name, root)
-  files = sorted(folder.glob(f"{name}-{split}.array_record*"))
-  if not files:
+  found = sorted(folder.glob(f"{name}-{split}.array_record*"))
+  if not found:
     raise ValueError(
       f"split={split!r} of {name} is not in {folder}, which holds "
       f"{', '.join(_splits(name, folder))}"
     )
-  return folder, files
+  return folder, found
 
 
 def root_folder(data_dir: str | os.PathLike | None) -> pathlib.Path:
@@ -125,10 +121,7 @@ def root_folder(data_dir: str | os.PathLike | None) -> pathlib.Path:
   if data_dir is None:
     default = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     return pathlib.Path(default).expanduser()
-  root = pathlib.Path(data_dir).expanduser()
-  if not root.is_dir():
-    raise ValueError(f"data_dir={str(data_dir)!r}: must be an existing folder")
-  return root
+  return files.existing_folder(data_dir)
 
 
 def _prepared(name: str, root: pathlib.Path) -> pathlib.Path | None:
@@ -140,16 +133,13 @@ def _prepared(name: str, root: pathlib.Path) -> pathlib.Path | None:
     and (folder / "dataset_info.json").is_file()
     and _splits(name, folder)
   ]
-  return max(prepared, key=_version, default=None)
-
-
-def _version(folder: pathlib.Path) -> list[int]:
-  return [int(part) for part in folder.name.split(".")]
+  version = lambda folder: [int(part) for part in folder.name.split(".")]
+  return max(prepared, key=version, default=None)
 
 
 def _splits(name: str, folder: pathlib.Path) -> list[str]:
-  files = folder.glob(f"{name}-*.array_record*")
-  return sorted({f.name[len(name) + 1 :].split(".")[0] for f in files})
+  found = folder.glob(f"{name}-*.array_record*")
+  return sorted({f.name[len(name) + 1 :].split(".")[0] for f in found})
 
 
 def read(
@@ -173,34 +163,26 @@ def read(
     ValueError: if the files cannot be read, or hold no record; if a package is
       missing.
   """
-  tfds, kept = _import()[0], []
-  try:
-    with _quiet():
-      source = tfds.data_source(
-        f"{folder.parent.name}:{folder.name}",
-        split=split,
-        data_dir=folder.parent.parent,
-        download=False,
-        decoders={name: tfds.decode.SkipDecoding() for name in undecoded},
-      )
-      for start in range(0, len(source), _RECORDS_PER_READ):
-        keys = range(start, min(start + _RECORDS_PER_READ, len(source)))
-        kept += map(take, source.__getitems__(keys))
-  except Exception as error:  # Damaged files fail in many ways.
-    raise ValueError(
-      f"{folder} cannot be read ({first_line(error)}); replace its files, or "
-      "delete the folder to prepare it again"
-    ) from error
-  if not kept:
-    raise ValueError(
-      f"{folder} has no records of split {split!r}; replace its files, or "
-      "delete the folder to prepare it again"
+  tfds, kept = _import("tensorflow_datasets"), []
+  # Damaged files fail in many ways.
+  with checks.reading(folder, _AGAIN, Exception), _quiet():
+    source = tfds.data_source(
+      f"{folder.parent.name}:{folder.name}",
+      split=split,
+      data_dir=folder.parent.parent,
+      download=False,
+      decoders={name: tfds.decode.SkipDecoding() for name in undecoded},
     )
+    for start in range(0, len(source), _RECORDS_PER_READ):
+      keys = range(start, min(start + _RECORDS_PER_READ, len(source)))
+      kept += map(take, source.__getitems__(keys))
+    if not kept:
+      raise ValueError(f"no records of split {split!r}")
   return kept
 
 
 def _decode(folder: pathlib.Path, split: str) -> dict[str, np.ndarray]:
-  _, image_lib = _import()
+  image_lib = _import("PIL.Image")
 
   def take(record):
     with image_lib.open(io.BytesIO(record["image"])) as image:
@@ -218,7 +200,7 @@ def _prepare(name: str, root: pathlib.Path) -> pathlib.Path:
 
   In a process of its own: TensorFlow would take the memory of a GPU.
   """
-  _import()
+  _import("tensorflow_datasets")
   code = (
     "import tensorflow_datasets as tfds; "
     f"tfds.builder({json.dumps(name)}, data_dir={json.dumps(str(root))})"
@@ -233,10 +215,14 @@ def _prepare(name: str, root: pathlib.Path) -> pathlib.Path:
       f"{lacking}; prepare it, which needs TensorFlow: pip install tensorflow "
       f"&& {command}"
     )
+  environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
   done = subprocess.run(
-    [sys.executable, "-c", code], env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
-    capture_output=True, text=True, check=False,
-  )  # fmt: skip
+    [sys.executable, "-c", code],
+    env=environment,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
   folder = _prepared(name, root)
   if done.returncode or folder is None:
     said = done.stderr.strip().rpartition("\n")[2]
@@ -255,16 +241,8 @@ def _quiet() -> Iterator[None]:
     logging.set_verbosity(verbosity)
 
 
-def _import() -> tuple[Any, Any]:
-  """Imports TFDS and Pillow; with cached images neither is needed."""
-  try:
-    import array_record  # noqa: F401
-    import importlib_resources  # noqa: F401
-    import tensorflow_datasets as tfds
-    from PIL import Image
-  except ImportError as error:
-    raise ValueError(
-      f"reading a TFDS data set needs the package {error.name}: "
-      "pip install 'fedjax_opt[tfds]'"
-    ) from error
-  return tfds, Image
+def _import(module: str) -> Any:
+  """A module of the extra; with cached images none is needed."""
+  for other in ("array_record", "importlib_resources"):
+    checks.imported(other, "reading a TFDS data set", "fedjax_opt[tfds]")
+  return checks.imported(module, "reading a TFDS data set", "fedjax_opt[tfds]")

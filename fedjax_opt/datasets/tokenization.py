@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import checked, whole
 from fedjax_opt.results import json_files
 
 __all__ = ["encode", "from_text", "read", "train"]
@@ -156,11 +157,11 @@ def from_text(text: str) -> Any:
   return _import().Tokenizer.from_str(text)
 
 
-def check_length(max_length: Any) -> None:
-  """Raises an error if a sequence has no place for a token of its text."""
-  checks.at_least("max_length", max_length, 3)
+# A sequence has a place for a token of its text.
+LENGTH = whole(3)
 
 
+@checked(max_length=LENGTH)
 def encode(
   tokenizer: Any, texts: Sequence[str], max_length: int, pad_id: int = 0
 ) -> np.ndarray:
@@ -180,7 +181,6 @@ def encode(
     ValueError: if `max_length` is out of range.
     TypeError: if it is no whole number.
   """
-  check_length(max_length)
   tokenizer.no_padding()
   tokenizer.enable_truncation(max_length)
   tokens = np.full((len(texts), max_length), pad_id, np.int32)
@@ -192,10 +192,4 @@ def encode(
 
 
 def _import():
-  try:
-    import tokenizers
-  except ImportError as error:
-    raise ValueError(
-      "texts need the package tokenizers: pip install 'fedjax_opt[text]'"
-    ) from error
-  return tokenizers
+  return checks.imported("tokenizers", "tokens of texts", "fedjax_opt[text]")

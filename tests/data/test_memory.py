@@ -1,15 +1,12 @@
 """Files that ask for more than they hold, and readers of random bytes."""
 
-import sqlite3
 import zipfile
-import zlib
 
 import numpy as np
 import pytest
 
 from fedjax_opt import ClientData, Population
 from fedjax_opt.data import memory, npz_files
-from fedjax_opt.datasets import femnist
 
 _MB = 1_000_000
 
@@ -59,69 +56,6 @@ def test_an_npz_file_larger_than_the_memory(tmp_path, monkeypatch):
   )
   monkeypatch.setattr(memory, "memory_bytes", lambda: None)
   assert npz_files.read(path)["x"].shape == (_MB,)
-
-
-def fedjax_file(path, record=b"", table=None):
-  with sqlite3.connect(path) as file:
-    file.execute(
-      table or "CREATE TABLE federated_data (client_id BLOB, data BLOB)"
-    )
-    if table is None:
-      file.execute("INSERT INTO federated_data VALUES (?, ?)", (b"0:w", record))
-  file.close()
-
-
-def fedjax_pair(folder, *arguments):
-  pytest.importorskip("msgpack")
-  for split in ("train", "test"):
-    fedjax_file(folder / f"federated_emnist_{split}.sqlite", *arguments)
-  return folder / "federated_emnist_train.sqlite"
-
-
-def test_a_femnist_record_that_decompresses_to_too_much(tmp_path, monkeypatch):
-  monkeypatch.setattr(femnist, "_LARGEST_RECORD", _MB)
-  path = fedjax_pair(tmp_path, zlib.compress(bytes(3 * _MB)))
-  assert refusal(femnist.load, tmp_path) == (
-    f"{path}: writer w cannot be read (ValueError: its record is cut, or "
-    "larger than 1 MB); download the file again"
-  )
-
-
-def test_a_view_is_no_femnist_table(tmp_path):
-  """It would compute its rows, here without end."""
-  path = fedjax_pair(
-    tmp_path,
-    b"",
-    "CREATE VIEW federated_data AS WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL "
-    "SELECT n + 1 FROM t) SELECT n AS client_id, n AS data FROM t",
-  )
-  assert refusal(femnist.load, tmp_path) == (
-    f"{path}: federated_data is a view; must be a table, which holds its rows"
-  )
-
-
-def test_femnist_ids_that_are_no_names(tmp_path, monkeypatch):
-  path = fedjax_pair(tmp_path)
-  with sqlite3.connect(path) as file:
-    # bytes(10**12) would be so many zeros.
-    file.execute("UPDATE federated_data SET client_id = 1000000000000")
-  file.close()
-  message = refusal(femnist.load, tmp_path)
-  assert message.endswith("it has 1 clients of 0 writers")
-  monkeypatch.setattr(femnist, "_MOST_WRITERS", 0)
-  message = refusal(femnist.load, tmp_path)
-  assert message == f"{path}: must have at most 0 writers; it has more"
-
-
-def test_a_femnist_archive_that_fills_the_disk(tmp_path, monkeypatch):
-  import lzma
-
-  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-  monkeypatch.setattr(femnist, "_LARGEST_FILE", _MB)
-  path = tmp_path / femnist.TFF_FILE
-  path.write_bytes(lzma.compress(bytes(3 * _MB)))
-  assert "(it is larger than 1 MB)" in refusal(femnist.load, path)
-  assert list((tmp_path / "cache").rglob("*.*")) == []
 
 
 def test_a_population_larger_than_the_memory(tmp_path, monkeypatch):

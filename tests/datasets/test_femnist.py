@@ -6,6 +6,7 @@ data as well.
 
 import lzma
 import os
+import re
 import sqlite3
 import sys
 import zlib
@@ -17,6 +18,7 @@ from fedjax_opt.datasets import femnist
 
 # Not sorted: the order in a file must not matter.
 WRITERS = ["f0003_10", "f0000_14", "f0002_07", "f0001_41"]
+MB = 1_000_000
 SIZES = {"train": [3, 1, 4, 2], "test": [1, 2, 1, 1]}
 
 
@@ -47,41 +49,54 @@ def examples():
   }
 
 
-def fedjax_array(array):
-  """As FedJAX writes an array: msgpack extension 1."""
-  import msgpack
+def write(path, tables):
+  """An SQLite file of tables, {name and columns: rows}."""
+  with sqlite3.connect(path) as file:
+    for table, rows in tables.items():
+      name, _, columns = table.partition(" ")
+      file.execute(f"CREATE TABLE {table}")
+      marks = ", ".join("?" * (columns.count(",") + 1))
+      file.executemany(f"INSERT INTO {name} VALUES ({marks})", rows)
+  file.close()
+  return path
 
-  values = (array.shape, array.dtype.name, array.tobytes())
-  return msgpack.ExtType(1, msgpack.packb(values, use_bin_type=True))
+
+def change(path, *commands):
+  with sqlite3.connect(path) as file:
+    for command in commands:
+      file.execute(command)
+  file.close()
+
+
+def fedjax_record(pixels, labels):
+  """As FedJAX writes arrays: msgpack extension 1."""
+  msgpack = pytest.importorskip("msgpack")
+
+  def packed(array):
+    values = (array.shape, array.dtype.name, array.tobytes())
+    return msgpack.ExtType(1, msgpack.packb(values, use_bin_type=True))
+
+  arrays = {"pixels": packed(pixels), "label": packed(labels)}
+  return zlib.compress(msgpack.packb(arrays))
 
 
 def write_fedjax(folder, examples):
-  msgpack = pytest.importorskip("msgpack")
   folder.mkdir()
   for (kind, split), clients in examples.items():
     middle = "digitsonly_" if kind == "digitsonly" else ""
+    rows = [
+      (f"{-number % 2**64:016x}:{writer}".encode(), fedjax_record(*arrays))
+      for number, (writer, arrays) in enumerate(clients.items())
+    ]
     path = folder / f"federated_emnist_{middle}{split}.sqlite"
-    with sqlite3.connect(path) as file:
-      file.execute(
-        "CREATE TABLE federated_data (client_id BLOB NOT NULL PRIMARY KEY,"
-        " data BLOB NOT NULL, num_examples INTEGER NOT NULL)"
-      )
-      for number, (writer, (pixels, labels)) in enumerate(clients.items()):
-        arrays = {"pixels": fedjax_array(pixels), "label": fedjax_array(labels)}
-        data = zlib.compress(msgpack.packb(arrays))
-        client_id = f"{-number % 2**64:016x}:{writer}".encode()
-        file.execute(
-          "INSERT INTO federated_data VALUES (?, ?, ?)",
-          (client_id, data, len(labels)),
-        )
-  file.close()
+    write(path, {"federated_data (client_id BLOB PRIMARY KEY, data)": rows})
   return folder
 
 
-def tff_example(pixels, label):
-  """A tf.train.Example, by the protobuf package."""
-  proto = pytest.importorskip("tensorflow_datasets.proto").tf_example_pb2
-  example = proto.Example()
+def tff_record(pixels, label):
+  """A tf.train.Example."""
+  protos = pytest.importorskip("tensorflow_datasets.proto")
+  example = protos.tf_example_pb2.Example()
   feature = example.features.feature
   feature["pixels"].float_list.value.extend(pixels.ravel().tolist())
   feature["label"].int64_list.value.append(int(label))
@@ -89,29 +104,20 @@ def tff_example(pixels, label):
 
 
 def write_tff(path, examples):
-  with sqlite3.connect(path) as file:
-    file.execute(
-      "CREATE TABLE examples (split_name TEXT NOT NULL, client_id TEXT NOT"
-      " NULL, serialized_example_proto BLOB NOT NULL)"
-    )
-    file.execute(
-      "CREATE TABLE client_metadata (client_id TEXT NOT NULL, split_name TEXT"
-      " NOT NULL, num_examples INTEGER NOT NULL)"
-    )
-    for (kind, split), clients in examples.items():
-      name = f"{'digits_only' if kind == 'digitsonly' else 'all'}_{split}"
-      for writer, (pixels, labels) in clients.items():
-        file.execute(
-          "INSERT INTO client_metadata VALUES (?, ?, ?)",
-          (writer, name, len(labels)),
-        )
-        for image, label in zip(pixels, labels, strict=True):
-          file.execute(
-            "INSERT INTO examples VALUES (?, ?, ?)",
-            (name, writer, tff_example(image, label)),
-          )
-  file.close()
-  return path
+  writers, records = [], []
+  for (kind, split), clients in examples.items():
+    name = f"{'digits_only' if kind == 'digitsonly' else 'all'}_{split}"
+    for writer, arrays in clients.items():
+      writers.append((writer, name))
+      records += [
+        (name, writer, tff_record(*example))
+        for example in zip(*arrays, strict=True)
+      ]
+  tables = {
+    "client_metadata (client_id, split_name)": writers,
+    "examples (split_name, client_id, serialized_example_proto)": records,
+  }
+  return write(path, tables)
 
 
 @pytest.fixture(params=["fedjax", "tff"])
@@ -147,10 +153,10 @@ def test_fraction(path, examples):
   assert test.sizes.tolist() == [2, 1]
   train, _ = femnist.load(path, only_digits=True, fraction=0.01)
   assert train.num_clients == 1
-  with pytest.raises(ValueError, match=r"fraction=0: must be in \(0, 1\]"):
-    femnist.load(path, fraction=0)
-  with pytest.raises(ValueError, match=r"fraction=2: must be in \(0, 1\]"):
-    femnist.load(path, fraction=2)
+  for fraction in (0, 2):
+    line = rf"fraction={fraction}: must be in \(0, 1\]"
+    with pytest.raises(ValueError, match=line):
+      femnist.load(path, fraction=fraction)
 
 
 def test_every_level_of_grey_is_kept_as_uint8():
@@ -198,48 +204,18 @@ def test_fedjax_by_file(tmp_path, examples):
   assert test.num_examples == sum(SIZES["test"])
 
 
-def test_example_decoder():
-  pixels = np.linspace(0, 1, 784, dtype=np.float32).reshape(28, 28)
-  decoded, label = femnist._decode_example(tff_example(pixels, 300))
-  np.testing.assert_array_equal(decoded, pixels)
-  assert label == 300
-
-  # Lists not packed, one field per number; an unknown field of every type.
-  field = lambda number, wire_type, content: (
-    bytes([number << 3 | wire_type]) + content
-  )
-  varint = lambda value: bytes([value & 127 | 128, value >> 7])
-  nested = lambda number, content: field(
-    number, 2, varint(len(content)) + content
-  )
-  floats = b"".join(field(1, 5, v.tobytes()) for v in pixels.ravel())
-  entry = lambda key, value: nested(1, nested(1, key) + nested(2, value))
-  unknown = (
-    field(9, 0, varint(300))
-    + field(9, 1, bytes(8))
-    + field(9, 5, bytes(4))
-    + nested(9, b"?")
-  )
-  record = unknown + nested(
-    1,
-    entry(b"pixels", nested(2, floats))
-    + entry(b"other", nested(1, b""))
-    + entry(b"label", nested(3, unknown + field(1, 0, varint(61)))),
-  )
-  decoded, label = femnist._decode_example(record)
-  np.testing.assert_array_equal(decoded, pixels)
-  assert label == 61
+# What cannot be read.
 
 
-def message_of(call):
+def refusal(path, only_digits=False):
   with pytest.raises(ValueError) as error:  # noqa: PT011 (each is matched)
-    call()
+    femnist.load(path, only_digits=only_digits)
   assert "\n" not in str(error.value)
   return str(error.value)
 
 
 def test_no_file(tmp_path):
-  message = message_of(lambda: femnist.load(tmp_path, only_digits=True))
+  message = refusal(tmp_path, only_digits=True)
   assert message.startswith(
     f"data_dir={str(tmp_path)!r}: must be emnist_all.sqlite"
   )
@@ -247,23 +223,27 @@ def test_no_file(tmp_path):
   assert (
     "download https://storage.googleapis.com/tff-datasets-public" in message
   )
-  absent = message_of(lambda: femnist.load(tmp_path / "no"))
+  absent = refusal(tmp_path / "no")
   assert absent.startswith(f"data_dir={str(tmp_path / 'no')!r}: must be")
 
 
-def test_not_a_database(tmp_path):
-  path = tmp_path / "emnist_all.sqlite"
-  path.write_bytes(b"no database" * 1000)
-  assert "cannot be read (file is not a database)" in message_of(
-    lambda: femnist.load(path)
-  )
-  path = tmp_path / "emnist_all.sqlite.lzma"
-  path.write_bytes(b"not compressed")
-  message = message_of(lambda: femnist.load(path))
-  assert "cannot be decompressed" in message
-  assert "again" in message
-  path.write_bytes(lzma.compress(bytes(10**6))[:-20])  # Cut short.
-  assert "cannot be decompressed" in message_of(lambda: femnist.load(path))
+@pytest.mark.parametrize(
+  ("end", "content", "message"),
+  [
+    ("", b"no database" * 1000, "cannot be read (file is not a database)"),
+    (".lzma", b"not compressed", "cannot be decompressed"),
+    (".lzma", lzma.compress(bytes(10**6))[:-20], "cannot be decompressed"),
+    (".lzma", lzma.compress(bytes(3 * MB)), "(it is larger than 2 MB)"),
+  ],
+)
+def test_no_database(end, content, message, tmp_path, own_cache, monkeypatch):
+  monkeypatch.setattr(femnist, "_LARGEST_FILE", 2 * MB)
+  path = tmp_path / f"emnist_all.sqlite{end}"
+  path.write_bytes(content)
+  found = refusal(path)
+  assert message in found
+  assert not end or found.endswith("emnist_all.sqlite.lzma again")
+  assert not list(own_cache.rglob("*.*"))
 
 
 def test_cache_that_cannot_be_written(tmp_path, monkeypatch):
@@ -271,70 +251,114 @@ def test_cache_that_cannot_be_written(tmp_path, monkeypatch):
   path.write_bytes(lzma.compress(b""))
   (tmp_path / "file").write_text("")
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-  assert "decompress it elsewhere and give that file" in message_of(
-    lambda: femnist.load(path)
-  )
+  assert "decompress it elsewhere and give that file" in refusal(path)
 
 
 def test_wrong_schema(tmp_path, examples):
-  path = tmp_path / "other.sqlite"
-  sqlite3.connect(path).execute("CREATE TABLE examples (client_id TEXT)")
+  path = write(tmp_path / "other.sqlite", {"examples (client_id)": []})
   assert (
     "must have a table examples with the columns client_id, "
     "serialized_example_proto, split_name; it has client_id"
-  ) in message_of(lambda: femnist.load(path))
-
+  ) in refusal(path)
   only_all = {key: v for key, v in examples.items() if key[0] == "all"}
   path = write_tff(tmp_path / "all.sqlite", only_all)
   assert (
     "must have a split digits_only_train; it has all_test, all_train"
-  ) in message_of(lambda: femnist.load(path, only_digits=True))
+  ) in refusal(path, only_digits=True)
 
 
-def test_damaged(tmp_path, examples):
+VIEW = (
+  "CREATE VIEW federated_data AS WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL "
+  "SELECT n + 1 FROM t) SELECT n AS client_id, n AS data FROM t"
+)
+ZEROS = zlib.compress(bytes(3 * MB)).hex()
+
+
+@pytest.mark.parametrize(
+  ("commands", "message"),
+  [
+    (
+      ["UPDATE federated_data SET data = x'00'"],
+      "writer f0000_14 cannot be read (ValueError: its record is cut, or large",
+    ),
+    (
+      [f"UPDATE federated_data SET data = x'{ZEROS}'"],
+      "its record is cut, or larger than 1 MB); download the file again",
+    ),
+    (
+      ["INSERT INTO federated_data VALUES (CAST('hash:f0000_14' AS BLOB), 0)"],
+      "must have one client per writer; it has 5 clients of 4 writers",
+    ),
+    # bytes(10**12) would be so many zeros.
+    (
+      ["UPDATE federated_data SET client_id = 1000000000000 + rowid"],
+      "it has 4 clients of 0 writers",
+    ),
+    (
+      ["INSERT INTO federated_data SELECT rowid, 0 FROM federated_data"],
+      "must have at most 7 writers; it has more",
+    ),
+    # It would compute its rows, here without end.
+    (
+      ["DROP TABLE federated_data", VIEW],
+      "federated_data is a view; must be a table, which holds its rows",
+    ),
+  ],
+)
+def test_damaged_fedjax(commands, message, tmp_path, examples, monkeypatch):
+  monkeypatch.setattr(femnist, "_LARGEST_RECORD", MB)
+  monkeypatch.setattr(femnist, "_MOST_WRITERS", 7)
   folder = write_fedjax(tmp_path / "fedjax", examples)
   path = folder / "federated_emnist_digitsonly_test.sqlite"
-  with sqlite3.connect(path) as file:
-    file.execute("UPDATE federated_data SET data = x'00'")
-  load = lambda: femnist.load(folder, only_digits=True)
-  assert (
-    "writer f0000_14 cannot be read (ValueError: its record is cut"
-    in message_of(load)
-  )
-  with sqlite3.connect(path) as file:
-    again = (b"another hash:f0000_14", b"", 1)
-    file.execute("INSERT INTO federated_data VALUES (?, ?, ?)", again)
-  assert "it has 5 clients of 4 writers" in message_of(load)
+  change(path, *commands)
+  found = refusal(folder, only_digits=True)
+  assert found.startswith(f"{path}: ")
+  assert message in found
 
-  path = write_tff(tmp_path / "tff.sqlite", examples)
-  with sqlite3.connect(path) as file:
-    file.execute(
+
+@pytest.mark.parametrize(
+  ("command", "message"),
+  [
+    (
       "UPDATE examples SET serialized_example_proto ="
-      " substr(serialized_example_proto, 1, 1000)"
-    )
-  assert "(ValueError: protobuf message cut short)" in message_of(
-    lambda: femnist.load(path)
-  )
+      " substr(serialized_example_proto, 1, 1000)",
+      "writer f0000_14 cannot be read (DecodeError: ",
+    ),
+    ("UPDATE examples SET serialized_example_proto = 7", "(TypeError: "),
+    ("UPDATE examples SET serialized_example_proto = x''", "(ValueError: "),
+    ("UPDATE client_metadata SET client_id = 7", "all_train has no name"),
+    (
+      "INSERT INTO examples SELECT split_name, client_id, zeroblob(1000000)"
+      " FROM examples",
+      "(ValueError: its records are larger than 1 MB); download the file again",
+    ),
+  ],
+)
+def test_damaged_tff(command, message, tmp_path, examples, monkeypatch):
+  monkeypatch.setattr(femnist, "_LARGEST_RECORD", MB)
+  path = write_tff(tmp_path / "tff.sqlite", examples)
+  change(path, command)
+  found = refusal(path)
+  assert found.startswith(f"{path}: ")
+  assert message in found
 
 
-def test_wrong_values(tmp_path, examples):
+@pytest.mark.parametrize(
+  ("scale", "label", "message"),
+  [(1, 10, "labels y must be in [0, 10)"), (255, 0, "pixels must be in [0, 1")],
+)
+def test_wrong_values(scale, label, message, tmp_path, examples):
   pixels, labels = examples["digitsonly", "train"]["f0000_14"]
-  labels[0] = 10
-  path = write_fedjax(tmp_path / "labels", examples)
-  assert "labels y must be in [0, 10)" in message_of(
-    lambda: femnist.load(path, only_digits=True)
-  )
-  pixels *= 255
-  path = write_fedjax(tmp_path / "pixels", examples)
-  assert "pixels must be in [0, 1]" in message_of(
-    lambda: femnist.load(path, only_digits=True)
-  )
-
-
-def test_missing_package(tmp_path, examples, monkeypatch):
+  pixels *= scale
+  labels[0] = label
   path = write_fedjax(tmp_path / "fedjax", examples)
-  monkeypatch.setitem(sys.modules, "msgpack", None)
-  assert "pip install msgpack" in message_of(lambda: femnist.load(path))
+  assert message in refusal(path, only_digits=True)
+
+
+def test_missing_package(path, monkeypatch):
+  for name in ("msgpack", "tensorflow_datasets.proto"):
+    monkeypatch.setitem(sys.modules, name, None)
+  assert re.search(r"pip install '(msgpack|fedjax_opt\[tfds\])'", refusal(path))
 
 
 @pytest.mark.skipif(

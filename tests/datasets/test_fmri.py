@@ -181,7 +181,7 @@ def test_bad_files(copied):
 def test_missing_package(tmp_path, monkeypatch):
   monkeypatch.setitem(sys.modules, "nilearn", None)
   message = message_of(lambda: fmri.load(tmp_path))
-  assert "package nilearn: pip install 'fedjax_opt[fmri]'" in message
+  assert "pip install 'fedjax_opt[fmri]'" in message
 
 
 @pytest.mark.skipif(

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from fedjax_opt.datasets import cache, texts, tokenization
+from fedjax_opt.datasets import files, texts, tokenization
 from tests import text_data
 
 
@@ -121,20 +121,10 @@ def test_a_damaged_cache_is_made_again(dbpedia, own_cache, damage):
   assert file.read_bytes() == whole
 
 
-def test_a_cache_that_lacks_an_array(dbpedia, tokenizer, own_cache):
-  load = lambda: texts.load_tokens(
-    "dbpedia", "test", tokenizer, 6, data_dir=dbpedia
-  )
-  load()
-  (file,) = own_cache.iterdir()
-  np.savez(file, x=np.zeros((2, 6), np.int32))
-  assert len(load()["y"]) == 28
-
-
 def test_a_cache_of_several_writers(own_cache):
   """Threads, and processes of one number in containers, do not meet."""
   path = own_cache / "file"
-  with cache.whole(path) as one, cache.whole(path) as other:
+  with files.whole(path) as one, files.whole(path) as other:
     assert one != other
     one.write_text("one")
     other.write_text("other")

@@ -5,6 +5,7 @@ Set FEDJAX_OPT_DATA_DIR to a TFDS folder to try the real MNIST as well.
 
 import importlib.machinery
 import os
+import re
 import subprocess
 import sys
 import types
@@ -26,6 +27,15 @@ def own_cache(tmp_path, monkeypatch):
 def small_mnist(tmp_path):
   """A folder to load from, and what is in it."""
   return tmp_path / "tfds", prepared_data.mnist(tmp_path / "tfds")
+
+
+@pytest.fixture
+def small_text(tmp_path):
+  """A folder to load from, and the texts of its splits."""
+  parts = {"train": "abc" * 12, "validation": "de", "test": "f\u00e9"}
+  records = {split: [{"text": part}] for split, part in parts.items()}
+  prepared_data.write(tmp_path / "tfds", "tiny_shakespeare", "1.0.0", records)
+  return tmp_path / "tfds", parts
 
 
 def test_prepared_images_are_read(small_mnist):
@@ -63,21 +73,33 @@ def test_cache_that_cannot_be_written(small_mnist, tmp_path, monkeypatch):
   assert len(tfds.load("mnist", "test", small_mnist[0])["y"]) == 10
 
 
-def test_bad_input(small_mnist):
-  folder, _ = small_mnist
-  with pytest.raises(ValueError, match="unknown TFDS data set 'mnis'"):
-    tfds.load("mnis", "train", folder)
-  with pytest.raises(ValueError, match=r"data_dir=.*absent': must be an exist"):
-    tfds.load("mnist", "train", folder / "absent")
-  with pytest.raises(
-    ValueError, match=r"split='val' .* which holds test, train"
-  ):
-    tfds.load("mnist", "val", folder)
-  (source,) = (folder / "mnist" / "3.0.1").glob("mnist-train.array_record*")
+READERS = {
+  "mnist": (tfds.load, "tiny_shakespeare", "test, train"),
+  "tiny_shakespeare": (tfds.load_text, "mnist", "test, train, validation"),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_cannot_be_read(name, tmp_path, small_mnist, small_text):
+  read, other, splits = READERS[name]
+  folder = tmp_path / "tfds"
+  (version,) = (folder / name).iterdir()
+  (source,) = version.glob(f"{name}-train.array_record*")
   source.write_bytes(b"not a record file")
-  with pytest.raises(ValueError, match=r"3\.0\.1 cannot be read") as error:
-    tfds.load("mnist", "train", folder)
-  assert "\n" not in str(error.value)
+  for arguments, message in (
+    ((name[:-1], "train", folder), f"did you mean {name}?"),
+    ((other, "train", folder), f"name='{other}': must be one of "),
+    ((name, "train", folder / "no"), "no': must be an existing folder"),
+    (
+      (name, "val", folder),
+      f"val' of {name} is not in {version}, which holds ",
+    ),
+    ((name, "val", folder), f"holds {splits}"),
+    ((name, "train", folder), f"{version}: cannot be read ("),
+  ):
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+      read(*arguments)
+    assert "\n" not in str(error.value)
 
 
 def test_an_empty_split(tmp_path, monkeypatch):
@@ -89,8 +111,8 @@ def test_an_empty_split(tmp_path, monkeypatch):
   with pytest.raises(ValueError) as error:  # noqa: PT011
     tfds._decode(folder, "train")
   assert str(error.value) == (
-    f"{folder} has no records of split 'train'; replace its files, or delete "
-    "the folder to prepare it again"
+    f"{folder}: cannot be read (no records of split 'train'); replace its "
+    "files, or delete the folder to prepare it again"
   )
 
 
@@ -156,38 +178,12 @@ def test_missing_package(tmp_path, monkeypatch):
     tfds.load("mnist", "train", tmp_path)
 
 
-@pytest.fixture
-def small_text(tmp_path):
-  """A folder to load from, and the texts of its splits."""
-  parts = {"train": "abc" * 12, "validation": "de", "test": "f\u00e9"}
-  records = {split: [{"text": part}] for split, part in parts.items()}
-  prepared_data.write(tmp_path, "tiny_shakespeare", "1.0.0", records)
-  return tmp_path, parts
-
-
 def test_prepared_text_is_read(small_text):
   folder, parts = small_text
   for split, part in parts.items():
     found = tfds.load_text("tiny_shakespeare", split, folder)
     assert found == [{"text": part}]
   assert "tensorflow" not in sys.modules
-
-
-def test_bad_text(small_text):
-  folder, _ = small_text
-  with pytest.raises(ValueError, match="'mnist'; accepted: ag_news_subset, "):
-    tfds.load_text("mnist", "train", folder)
-  with pytest.raises(ValueError, match="unknown TFDS data set 'tiny_shakes"):
-    tfds.load("tiny_shakespeare", "train", folder)
-  tfds.load_text("tiny_shakespeare", "train", folder)
-  with pytest.raises(ValueError, match="which holds test, train, validation"):
-    tfds.load_text("tiny_shakespeare", "val", folder)
-  version = folder / "tiny_shakespeare" / "1.0.0"
-  (source,) = version.glob("tiny_shakespeare-train.array_record*")
-  source.write_bytes(b"not a record file")
-  with pytest.raises(ValueError, match=r"1\.0\.0 cannot be read") as error:
-    tfds.load_text("tiny_shakespeare", "train", folder)
-  assert "\n" not in str(error.value)
 
 
 @pytest.mark.skipif(

@@ -1,7 +1,8 @@
-"""What was decoded from the files of a data set, kept for later runs.
+"""Files of data sets, and what was decoded from them, kept for later runs.
 
-In `$XDG_CACHE_HOME/fedjax_opt` or `~/.cache/fedjax_opt`. A file that is absent,
-damaged or cannot be written is no error: its content is made again.
+What is decoded is in `$XDG_CACHE_HOME/fedjax_opt` or `~/.cache/fedjax_opt`. A
+file there that is absent, damaged or cannot be written is no error: its content
+is made again.
 """
 
 import contextlib
@@ -9,21 +10,31 @@ import hashlib
 import os
 import pathlib
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from absl import logging
 
 from fedjax_opt.data import npz_files
-from fedjax_opt.digests import digest
 from fedjax_opt.results import json_files
 
-__all__ = ["arrays", "place", "text", "whole"]
+# Of what is in a cache file, which is in its name; another is made again.
+_VERSION = 2
 
-_DIGEST = "_digest"  # The name of an array that a cache file has more.
+
+def existing_folder(data_dir: str | os.PathLike) -> pathlib.Path:
+  """The path of a folder with data.
+
+  Raises:
+    ValueError: if there is none.
+  """
+  root = pathlib.Path(data_dir).expanduser()
+  if not root.is_dir():
+    raise ValueError(f"data_dir={str(data_dir)!r}: must be an existing folder")
+  return root
 
 
-def arrays(
+def cached_arrays(
   stem: str,
   files: Sequence[pathlib.Path],
   made_by: str,
@@ -37,37 +48,31 @@ def arrays(
     made_by: what else they depend on.
     make: makes them.
   """
-  cache = place(f"{stem}-", files, made_by, ".npz")
-  try:
-    with np.load(cache, allow_pickle=False) as file:
-      found = dict(file)
-    if found.pop(_DIGEST) == _digest_of(found):
-      return found
-  except Exception:  # Absent; and damaged files fail in many ways.
-    pass
+  path = cache_path(f"{stem}-", files, made_by, ".npz")
+  with contextlib.suppress(ValueError):  # It is absent or damaged.
+    return npz_files.read(path)
   made = make()
-  content = made | {_DIGEST: np.array(_digest_of(made))}
   try:
-    with whole(cache) as unfinished, open(unfinished, "wb") as file:
-      npz_files.write(file, content)
+    with whole(path) as unfinished, open(unfinished, "wb") as file:
+      npz_files.write(file, made)
   except OSError as error:
     logging.warning("What was decoded is not cached: %s", error)
   return made
 
 
-def text(
+def cached_text(
   stem: str,
   files: Sequence[pathlib.Path],
   made_by: str,
   make: Callable[[], str],
 ) -> str:
-  """The text that `make` returns, as `arrays`."""
+  """The text that `make` returns, as `cached_arrays`."""
   as_bytes = lambda: {"text": np.frombuffer(make().encode(), np.uint8)}
-  found = arrays(stem, files, made_by, as_bytes)
+  found = cached_arrays(stem, files, made_by, as_bytes)
   return found["text"].tobytes().decode()
 
 
-def place(
+def cache_path(
   begin: str, files: Sequence[pathlib.Path], made_by: str, end: str
 ) -> pathlib.Path:
   """The path of a cache file; what it is made from is in its name.
@@ -79,7 +84,7 @@ def place(
     end: of its name.
   """
   stats = [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-  described = repr((stats, made_by))
+  described = repr((stats, made_by, _VERSION))
   name = f"{begin}{hashlib.sha256(described.encode()).hexdigest()[:16]}{end}"
   home = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
   return home.expanduser() / "fedjax_opt" / name
@@ -94,12 +99,3 @@ def whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
   end = f".{secrets.token_hex(8)}.partial"
   with json_files.whole(path, end) as unfinished:
     yield unfinished
-
-
-def _digest_of(found: Mapping[str, np.ndarray]) -> int:
-  """Digest of arrays with their names, types and shapes."""
-  of_all = 0
-  for name, array in sorted(found.items()):
-    of_all = digest(f"{name} {array.dtype} {array.shape}".encode(), of_all)
-    of_all = digest(array, of_all)
-  return of_all
