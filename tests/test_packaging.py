@@ -199,6 +199,8 @@ def imported_by(*folders):
         found |= {alias.name.split(".")[0].lower() for alias in node.names}
       elif isinstance(node, ast.ImportFrom) and not node.level:
         found.add(node.module.split(".")[0].lower())
+      elif isinstance(node, ast.Constant):  # Such as a function is given.
+        found.add(str(node.value).split(".")[0].lower())
   return found
 
 
