@@ -94,11 +94,12 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
   _check_cohort(spec, num_clients)
   settings = methods.settings_of(spec, task)
   points = grid_points(spec.grid, spec.seed)
-  devices = {
-    "grid_devices": spec.grid_devices,
-    "num_settings": len(points) // len(spec.seed),
-  }
-  configs = [Config.create(of_seed[s], settings, **devices) for s in spec.seed]
+  given = settings | {"grid_devices": spec.grid_devices}
+  num_settings = len(points) // len(spec.seed)
+  configs = [
+    Config.create(of_seed[s], given, num_settings=num_settings)
+    for s in spec.seed
+  ]
   make = methods.algorithm_of(spec, task)
   _check_fit(spec, make, points[0], task, configs, settings)
   spec = dataclasses.replace(

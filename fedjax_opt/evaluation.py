@@ -11,7 +11,7 @@ from fedjax_opt.base import Batch, EvaluateFn, LossFn, Params
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import shards
+from fedjax_opt.engine import sharding
 from fedjax_opt.models import statistics
 from fedjax_opt.trees import at_least_float32, is_float
 
@@ -162,7 +162,7 @@ def grad_norm_sq(loss_fn: LossFn, batch_size: int = 500) -> EvaluateFn:
 
     zeros = optax.tree.zeros_like(params)
     add = lambda n, total: add_batch(numbers[n], total)
-    total = shards.total(lax.fori_loop(0, len(numbers), add, zeros))
+    total = sharding.total(lax.fori_loop(0, len(numbers), add, zeros))
     gradient = optax.tree.scale(1 / jnp.sum(data.sizes), total)
     weights = statistics.weights(gradient)
     return {"grad_norm_sq": optax.tree.norm(weights, squared=True)}
@@ -189,7 +189,7 @@ def _over_examples(per_example, params, examples, batch_size):
     wide = lambda x: at_least_float32(x) if is_float(x) else x
     return jax.tree.map(wide, found)
 
-  values = shards.gather(lax.map(of_batch, numbers))
+  values = sharding.gather(lax.map(of_batch, numbers))
   num_examples = len(jax.tree.leaves(examples)[0])
   flat = lambda leaf: leaf.reshape(-1)[:num_examples]
   return jax.tree.map(flat, values)
@@ -215,10 +215,10 @@ def _batches(examples, batch_size):
     take_rows = lambda leaf: jnp.take(leaf, rows, axis=0, mode="wrap")
     return jax.tree.map(take_rows, examples), rows
 
-  num_shards = shards.num_shards()
+  num_shards = sharding.num_shards()
   num_batches = -(-num_examples // batch_size)
   padded = -(-num_batches // num_shards) * num_shards
-  return shards.local(jnp.arange(padded)), take
+  return sharding.local(jnp.arange(padded)), take
 
 
 def worst_decile(accuracy: jax.Array, sizes: jax.Array) -> jax.Array:

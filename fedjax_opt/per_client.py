@@ -8,7 +8,6 @@ the population by the same `Cohort` as in training, a chunk at a time.
 
 import csv
 import dataclasses
-import functools
 import os
 import pathlib
 from typing import Any, NamedTuple
@@ -26,9 +25,8 @@ from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import contract, inputs, programs
 from fedjax_opt.engine.cohort import Cohort
-from fedjax_opt.engine.config import Config
+from fedjax_opt.engine.config import Config, check_names
 from fedjax_opt.engine.mapping import RoundData
-from fedjax_opt.engine.settings import check_names
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results import json_files
 from fedjax_opt.results.history import direction, worst_mean
@@ -214,7 +212,7 @@ def evaluate_clients(
   _check_clients(held_out, train)
   _check_steps(local_steps, loss_fn, client, train)
   check_names(settings, _SETTINGS)
-  inputs.check_seeds((seed,))
+  inputs.check_seed("seed", seed)
   params, server, rows, round = _taken(model, point)
   rows = own_part(rows)
   has_own = _has_own(algorithm, rows)
@@ -228,10 +226,14 @@ def evaluate_clients(
   models = (params, server, rows) if has_own else (params, None, None)
   owned, pools = (_owned(train), _owned(held_out)), _examples(train, held_out)
   shared = jax.device_put((*owned, *pools, np.uint32(seed), np.int32(round)))
-  given = (jax.device_put(models),)
-  program = functools.partial(_program, *about)
-  lower = programs.trace("clients", program, (given, shared), is_donated=False)
-  found = jax.device_get(programs.call(lower()(), (given, shared)))
+  given = (jax.device_put(models), shared)
+
+  def clients(*given):
+    return _program(*about, *given)
+
+  lowered = jax.jit(clients, keep_unused=True).lower(*given)
+  options = programs.large_options()
+  found = jax.device_get(programs.compiled(lowered, given, options)(*given))
   found = {kind: found[kind] for kind in _KINDS if kind in found}
   return ClientMetrics(
     {k: {n: v.astype(float) for n, v in of.items()} for k, of in found.items()},
@@ -254,7 +256,7 @@ def _program(
   shared: tuple[Any, ...],
 ) -> dict[str, dict[str, jax.Array]]:
   """{kind: {name: [M]}}; see `evaluate_clients`."""
-  ((params, server, rows),) = given
+  params, server, rows = given
   owned, held_out_owned, examples, held_out_examples, seed, round = shared
   if held_out_examples is None:
     held_out_examples = examples

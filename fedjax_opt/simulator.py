@@ -11,7 +11,9 @@ algorithm takes the server's step along the mean (optimizers.py).
 """
 
 import contextlib
+import copy
 import dataclasses
+import hashlib
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -22,26 +24,44 @@ import numpy as np
 
 from fedjax_opt import target
 from fedjax_opt.base import Algorithm, Batch, Params, State
-from fedjax_opt.checks import functions
+from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import client_state, contract, inputs, processes
 from fedjax_opt.engine.active_points import ActivePoints
-from fedjax_opt.engine.config import DEFAULTS, HOW, Config, Settings
-from fedjax_opt.engine.effort import copies
+from fedjax_opt.engine.config import (
+  GRID_DEFAULTS,
+  PLAINLY,
+  Config,
+  GridSettings,
+  Settings,
+  check_names,
+)
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.points import start_program
-from fedjax_opt.engine.programs import run_once
+from fedjax_opt.engine.programs import copies, run_once
 from fedjax_opt.engine.runner import Runner
-from fedjax_opt.engine.settings import check_names, check_run
-from fedjax_opt.results.checkpoint import Checkpoints, identified
+from fedjax_opt.results import json_files
+from fedjax_opt.results.checkpoint import DIGEST, Checkpoints
 from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.result import Report, Result
 from fedjax_opt.transforms.setting import applied
 
+fields.KINDS[Checkpoints] = fields.made(
+  Checkpoints, 'a Checkpoints, such as Checkpoints("folder", every=50)'
+)
+_REPORTED = fields.function("(report)")
+# Of other settings a checkpoint has what programs say of them.
+_WRITTEN = str | bool | int | float | np.generic | None
+_FUNCTIONS = {
+  "rounds": "algorithm, or setting that is a function",
+  "evaluation": "evaluate",
+}
 
+
+@fields.checked(seed=fields.Field(inputs.check_seed), on_evaluation=_REPORTED)
 def simulate(
   algorithm: Algorithm,
   params: Params,
@@ -85,7 +105,7 @@ def simulate(
     ValueError: naming the argument that cannot be, before anything is compiled.
     TypeError: naming one of a wrong type, in the same way.
   """
-  check_names(settings, DEFAULTS, "simulate")
+  check_names(settings, function="simulate")
   simulator = Simulator(
     algorithm, data, test=test, validation=validation, **settings
   )
@@ -94,6 +114,7 @@ def simulate(
   )
 
 
+@fields.checked(on_evaluation=_REPORTED)
 def sweep(
   make: Callable[..., Algorithm],
   grid: Mapping[str, Sequence[float]],
@@ -107,10 +128,7 @@ def sweep(
   on_evaluation: Callable[[Report], Any] | None = None,
   checkpoints: Checkpoints | None = None,
   progress: bool = False,
-  grid_map: str = "auto",
-  grid_chunk: int | None = None,
-  grid_devices: int | None = None,
-  **settings: Unpack[Settings],
+  **settings: Unpack[GridSettings],
 ) -> Result:
   """Simulates an algorithm at every point of a grid, in one program.
 
@@ -124,13 +142,8 @@ def sweep(
     rounds: R, communication rounds.
     seeds: each combination of hyperparameters runs once with each seed.
     test, validation, on_evaluation, checkpoints, progress: see `simulate`.
-    grid_map: 'vmap' vectorizes the points, 'scan' computes one after the other
-      (diverged ones then take no more time), 'auto' chooses.
-    grid_chunk: how many combinations of hyperparameters are vectorized at a
-      time; None for as many as fit into the memory of a device.
-    grid_devices: devices over which the combinations are divided; None for as
-      many as divide their number. The other devices are for the clients.
-    **settings: see `simulate`.
+    **settings: see `simulate`; and of a grid `grid_map`, `grid_chunk` and
+      `grid_devices`, see `GridSettings`.
 
   Returns:
     The result, its arrays with a leading axis S, in the order of
@@ -141,13 +154,8 @@ def sweep(
     ValueError: naming the argument that cannot be, before anything is compiled.
     TypeError: naming one of a wrong type, in the same way.
   """
-  check_names(settings, DEFAULTS, "sweep")
+  check_names(settings, GRID_DEFAULTS, "sweep")
   inputs.check_is_grid(grid)
-  how = {
-    "grid_map": grid_map,
-    "grid_chunk": grid_chunk,
-    "grid_devices": grid_devices,
-  }
   simulator = Simulator(
     make,
     data,
@@ -155,7 +163,6 @@ def sweep(
     seeds=seeds,
     test=test,
     validation=validation,
-    **how,
     **settings,
   )
   return simulator._run_whole(
@@ -239,10 +246,7 @@ class Simulator:
     seeds: Sequence[int] | None = None,
     test: Batch | ClientData | None = None,
     validation: Batch | ClientData | None = None,
-    grid_map: str = "auto",
-    grid_chunk: int | None = None,
-    grid_devices: int | None = None,
-    **settings: Unpack[Settings],
+    **settings: Unpack[GridSettings],
   ):
     """Checks the arguments as far as that needs no model.
 
@@ -253,16 +257,13 @@ class Simulator:
       seeds: see `sweep`; only with `grid`.
       test: see `simulate`.
       validation: see `simulate`.
-      grid_map: see `sweep`.
-      grid_chunk: see `sweep`.
-      grid_devices: see `sweep`.
-      **settings: see `Settings`.
+      **settings: see `Settings`, and for a grid `GridSettings`.
 
     Raises:
       ValueError: naming the argument that cannot be.
       TypeError: naming one of a wrong type.
     """
-    check_names(settings, DEFAULTS, "Simulator")
+    check_names(settings, GRID_DEFAULTS, "Simulator")
     self._is_grid = grid is not None
     self._given = algorithm
     self._seeds = inputs.check_seeds_of(grid, seeds)
@@ -279,11 +280,6 @@ class Simulator:
       inputs.check_test(given, evaluate, name, self._data)
       for name, given in held_out.items()
     )
-    self._of_grid = {
-      "grid_map": grid_map,
-      "grid_chunk": grid_chunk,
-      "grid_devices": grid_devices,
-    }
     self._settings = dict(settings)
     self._own_config = self._config(None)
     if validation is not None:
@@ -367,37 +363,35 @@ class Simulator:
       ValueError: as `init` does.
       TypeError: as `init` does.
     """
-    seeds = self._seeds or (0,)
-    config, _, shapes = self._prepare(params, seeds)
-    executor = self._executor_of(config, tuple(seeds))
-    executor.trace_all(shapes)
-    return executor.compile()
+    self._trace(params)
+    return self._executor.compile()
 
   def params(self, state: SimulationState) -> Params:
     """The evaluated model; of a grid with the leading axis S."""
     executor = self._executor_for(state)
     return executor.active.flat(executor.params(state.server))
 
-  def _metric_names(self, params: Params) -> list[str]:
-    """What would be measured; all of a run is traced, and not compiled."""
-    seeds = self._seeds or (0,)
+  def _trace(
+    self, params: Params, seeds: Sequence[int] | None = None
+  ) -> dict[str, jax.stages.Traced]:
+    """The programs of a run, traced and not compiled."""
+    seeds = seeds or self._seeds or (0,)
     config, _, shapes = self._prepare(params, seeds)
-    return self._executor_of(config, tuple(seeds)).metric_names(shapes)
+    return self._executor_of(config, tuple(seeds)).trace_all(shapes)
+
+  def _metric_names(self, params: Params) -> list[str]:
+    """What would be measured."""
+    evaluation = self._trace(params).get("evaluation")
+    return [] if evaluation is None else list(evaluation.out_info)
 
   def _run_whole(
     self, params, seeds, rounds, on_evaluation, checkpoints, progress
   ) -> Result:
     """A run from start to end, with a history, see `simulate`."""
-    check_run(
-      rounds=rounds,
-      on_evaluation=on_evaluation,
-      checkpoints=checkpoints,
-      progress=progress,
-    )
     target.check_at_hand()
     rounds = int(rounds)  # It may be one of NumPy's.
     if checkpoints is not None:
-      checkpoints.identify(lambda: self._identity(seeds))
+      checkpoints.identify(lambda: self._identity(params, seeds))
     config, start, shapes = self._prepare(params, seeds)
     executor = self._executor_of(config, tuple(seeds))
     with contextlib.ExitStack() as stack:
@@ -406,27 +400,38 @@ class Simulator:
           with_progress(rounds, on_evaluation)
         )
       runner = Runner(
-        executor,
-        shapes,
-        start,
-        rounds,
-        on_evaluation,
-        checkpoints,
+        executor, shapes, start, rounds, on_evaluation, checkpoints
       )
       return runner.run()
 
-  def _identity(self, seeds):
-    """What a run must have to go on with another one, see `Checkpoints`."""
-    settings = {**DEFAULTS, **self._settings}
+  def _identity(self, params, seeds):
+    """What a run must have to go on with another one, see `Checkpoints`.
+
+    Settings and seeds as they are, digests of the data, and of the text of the
+    programs, which have all that functions of the caller compute.
+    """
     grid = {"grid": self._grid} if self._is_grid else {}
-    what = {
-      "algorithm": self._given,
-      "seed": [*seeds] if self._is_grid else seeds[0],
-      **grid,
-      **{n: v for n, v in settings.items() if n not in HOW},
+    is_written = lambda x: isinstance(x, _WRITTEN) or type(x) in (list, tuple)
+    settings = {
+      name: value if is_written(value) else "a function"
+      for name, value in {**GRID_DEFAULTS, **self._settings}.items()
+      if name not in PLAINLY
     }
-    of_data = digest.of_data([self._data], self._validation, self._test)
-    return identified(what) | {digest.NAME: of_data}
+    plainly = copy.copy(self)
+    plainly._executor, plainly._settings = None, self._settings | PLAINLY
+    device = processes.host() or jax.local_devices()[0]
+    with target.use([device]):
+      traced = plainly._trace(params, seeds)
+      texts = {n: t.lower().as_text() for n, t in traced.items()}
+    of_text = lambda text: DIGEST + hashlib.sha256(text.encode()).hexdigest()
+    data = digest.of_data([self._data], self._validation, self._test)
+    return json_files.plain(
+      {"seed": seeds if self._is_grid else seeds[0]}
+      | grid
+      | settings
+      | {digest.NAME: data}
+      | {_FUNCTIONS[name]: of_text(text) for name, text in texts.items()}
+    )
 
   def _executor_for(self, state):
     """What runs a state, if it is one of this simulator."""
@@ -439,30 +444,30 @@ class Simulator:
 
   def _config(self, params):
     """The settings, resolved for a model."""
+    num_settings = self._num_settings if self._has_points else None
     return Config.create(
-      self._data,
-      self._settings,
-      params,
-      num_settings=self._num_settings if self._has_points else None,
-      **self._of_grid,
+      self._data, self._settings, params, num_settings=num_settings
     )
 
   def _prepare(self, params, seeds):
     """The settings; a function that makes the state of round 0; its shapes."""
-    inputs.check_seeds(seeds)
+    for seed in seeds:
+      inputs.check_seed("seed", seed)
     params = inputs.check_params(params, may_be_function=self._is_grid)
     make, num_clients = self._make, np.shape(self._data.sizes)[-1]
+    numbers = np.asarray(seeds, np.uint32)
+    numbers = numbers if self._has_points else numbers[0]
+    make_models = inputs.models(params, self._has_points)
+    model = jax.eval_shape(inputs.models(params, False), np.uint32(0))
 
     def of_point(params, hyperparameters):
       return contract.start(make(**hyperparameters), params, num_clients)
 
-    config = self._config(inputs.shapes_of_model(params))
+    config = self._config(model)
     algorithm = make(**self._first_point())
-    inputs.check_statistics(
-      inputs.shapes_of_model(params), config.plan, algorithm
-    )
+    inputs.check_statistics(model, config.plan, algorithm)
     make_state = start_program(config, of_point, self._num_settings, len(seeds))
-    models = inputs.shapes_of_models(params, seeds, self._has_points)
+    models = jax.eval_shape(make_models, numbers)
     shapes = jax.eval_shape(make_state, models, self._hyperparameters())
     config = client_state.resolve(config, algorithm, shapes[1])
     config = dataclasses.replace(
@@ -473,11 +478,12 @@ class Simulator:
       device = contextlib.nullcontext()
       if config.state_is_on_host:
         device = jax.default_device(processes.host())
+      is_function = inputs.is_function_of_key(params)
+      first = run_once(make_models) if is_function else make_models
       # A single run is not compiled: an algorithm may look at its model.
-      run = run_once(make_state) if self._has_points else make_state
+      then = run_once(make_state) if self._has_points else make_state
       with device:
-        models = inputs.models_of_seeds(params, seeds, self._has_points)
-        return copies(run(models, self._hyperparameters()))
+        return copies(then(first(numbers), self._hyperparameters()))
 
     return config, start, shapes
 

@@ -29,7 +29,7 @@ from experiments.tasks import TEXTS, TaskChoice, npz, text
 from experiments.tasks.base import LARGER_IS_BETTER
 from fedjax_opt import Population
 from fedjax_opt.checks import values as checks
-from fedjax_opt.engine.config import check_grid_map
+from fedjax_opt.engine.config import check_settings
 from fedjax_opt.engine.plan import check_one_budget
 from fedjax_opt.registry import check_choice
 
@@ -277,7 +277,8 @@ def _check(spec: Spec, given: Given, choice: TaskChoice) -> None:
   if spec.eval_every < 1:
     raise ValueError(f"eval_every={spec.eval_every}: must be at least 1")
   FLAGS["sampling"].check("sampling", spec.sampling)
-  check_grid_map(spec.grid_map, spec.grid_chunk)
+  of_grid = {"grid_map": spec.grid_map, "grid_chunk": spec.grid_chunk}
+  check_settings(of_grid)
   FLAGS["x_axis"].check("x_axis", spec.x_axis)
   clients.check_tests(spec)
   if spec.trace and not spec.client.choice.traced:

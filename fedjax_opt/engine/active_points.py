@@ -11,14 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedjax_opt import trees
 from fedjax_opt.engine import processes
 from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.effort import map_arrays
-from fedjax_opt.engine.memory import needed_bytes
+from fedjax_opt.engine.programs import map_arrays
 from fedjax_opt.results.history import History
 
 # From how many vectorized settings on diverged ones are dropped.
@@ -53,8 +51,8 @@ class ActivePoints:
     self._chunk_is_free = self._is_vmapped and config.grid_chunk is None
     self._chunk = config.grid_chunk
     self._devices = config.layout.grid_devices
-    # Numbers and states of the settings that were dropped.
-    self._dropped: list[tuple[np.ndarray, Any]] = []
+    # The state of all settings when some of them were dropped.
+    self._before: Any = None
 
   @property
   def num_points(self) -> int:
@@ -66,11 +64,11 @@ class ActivePoints:
     """[present] bool, which of the settings that are present run."""
     return np.isin(self.present, self.active)
 
-  def smaller_chunk(self, programs: list[Any]) -> int | None:
+  def smaller_chunk(self, needs: list[int | None]) -> int | None:
     """How many settings at a time fit, if the programs need too much memory.
 
     Args:
-      programs: as `jax.jit(...).lower(...).compile()` gives them; none where a
+      needs: bytes of each program, None where that is unknown; none where a
         resumed run has nothing left to compute.
 
     Returns:
@@ -81,7 +79,6 @@ class ActivePoints:
     chunk = min(self._chunk or whole, whole)
     if not (self._chunk_is_free and chunk > 1):
       return None
-    needs = [needed_bytes(program) for program in programs]
     have = processes.device_bytes()
     at_most = chunk
     most = 0 if None in needs else max(needs, default=0)
@@ -117,8 +114,7 @@ class ActivePoints:
       return None
     if len(is_kept) < _MANY or 2 * np.sum(is_kept) > len(is_kept):
       return None
-    dropped = (self.active[~is_kept], trees.take(state, ~is_kept))
-    self._dropped.append(dropped)
+    self._before = self.whole(state)
     self.active = self.present = self.active[is_kept]
     return trees.take(state, is_kept)
 
@@ -159,11 +155,8 @@ class ActivePoints:
     """
     if not self._is_grid:
       return tree
-
-    # Only numbers, so that it is the same function in the next run.
-    num_points, num_axes = self.num_points, 2 if self._has_points else 0
-    of_leaf = lambda leaf: leaf.reshape(num_points, *leaf.shape[num_axes:])
-    return map_arrays(of_leaf, tree)
+    num_axes = 2 if self._has_points else 0
+    return map_arrays(_with_one_axis, tree, self.num_points, num_axes)
 
   @property
   def is_grid(self) -> bool:
@@ -189,21 +182,24 @@ class ActivePoints:
     self.active, self.present = record["grid/active"], record["grid/present"]
     if self._is_vmapped:  # The run may have been one where they stay present.
       self.present = self.active
-    dropped = np.setdiff1d(np.arange(self._num_settings), self.present)
-    if dropped.size:
-      self._dropped.append((dropped, trees.take(state, dropped)))
+    if len(self.present) < self._num_settings:
+      self._before = state
     return trees.take(state, self.present)
 
   def whole(self, state: Any) -> Any:
     """The state of all settings; of a dropped one that when it was dropped."""
-    if not self._dropped:
+    if self._before is None:
       return state
-    numbers = [rows for rows, _ in self._dropped]
-    order = np.argsort(np.concatenate([*numbers, self.present]))
 
-    def join(*leaves):
-      # Arrays on the host stay there.
-      on_host = isinstance(leaves[-1], np.ndarray)
-      return (np if on_host else jnp).concatenate(leaves)[order]
+    def put_back(leaf, before):
+      if not isinstance(before, np.ndarray):
+        return before.at[self.present].set(leaf)
+      before = before.copy()
+      before[self.present] = leaf
+      return before
 
-    return jax.tree.map(join, *[state for _, state in self._dropped], state)
+    return jax.tree.map(put_back, state, self._before)
+
+
+def _with_one_axis(leaf, num_points, num_axes):
+  return leaf.reshape(num_points, *leaf.shape[num_axes:])

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedjax_opt import trees
-from fedjax_opt.engine import mapping, replies, shards
+from fedjax_opt.engine import mapping, replies, sharding
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.mapping import RoundData
 from fedjax_opt.engine.replies import Reply
@@ -227,9 +227,9 @@ class Cohort:
       return jax.tree.map(add_up, message), (state, info)
 
     total, sent = self._visit_all(one_client, broadcast, computed, summarize)
-    state, info = mapping.unsort(shards.gather(sent), order)
+    state, info = mapping.unsort(sharding.gather(sent), order)
     is_normalized = not self.is_scaled
-    mean = replies.mean_of(shards.total(total), clients, info, is_normalized)
+    mean = replies.mean_of(sharding.total(total), clients, info, is_normalized)
     cost = (broadcast, label, bytes_down)
     return self._reply(clients, order, info, state, mean, phase, cost)
 
@@ -258,7 +258,7 @@ class Cohort:
     clients, order, computed = self._phase(phase)
     keep_all = lambda clients, visited: (None, visited)
     _, sent = self._visit_all(one_client, broadcast, computed, keep_all)
-    messages, state, info = mapping.unsort(shards.gather(sent), order)
+    messages, state, info = mapping.unsort(sharding.gather(sent), order)
     messages = trees.take(messages, slice(self._config.cohort_size))
     cost = (broadcast, label, bytes_down)
     return self._reply(clients, order, info, state, messages, phase, cost)
@@ -311,10 +311,10 @@ class Cohort:
     clients, order, computed = self._phase(phase)
     # The position of the picked client in the order of computation.
     turn = mapping.unsort(jnp.arange(len(clients.number)), order)[index]
-    num_shards = shards.num_shards()
+    num_shards = sharding.num_shards()
     local = trees.take(computed, (turn // num_shards)[None])
     sent = self._visit_one(one_client, broadcast, local)
-    sent = shards.from_shard(turn % num_shards, sent)
+    sent = sharding.from_shard(turn % num_shards, sent)
     picked = trees.take(clients, index[None])
     return self._reply_of_one(picked, sent, phase, cost)
 
@@ -352,7 +352,7 @@ class Cohort:
     clients = self._clients(numbers, self._scale)
     order = mapping.computing_order(self._config, clients.size)
     in_order = clients if order is None else trees.take(clients, order)
-    computed = shards.local(in_order)
+    computed = sharding.local(in_order)
     return clients, order, self._located(computed, self._data.starts, phase)
 
   def _clients(self, numbers, scale):

@@ -1,15 +1,17 @@
-"""The settings of a run: typed, documented and checked once."""
+"""The settings of a run: what each may be, its default, and all resolved."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict
+import difflib
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, TypedDict
 
-import jax
 import numpy as np
 import optax
 
 from fedjax_opt.aggregators import Aggregator
 from fedjax_opt.base import EvaluateFn, Params
+from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.engine import sharding
 from fedjax_opt.engine.chunks import (
@@ -18,10 +20,14 @@ from fedjax_opt.engine.chunks import (
   typical_steps,
 )
 from fedjax_opt.engine.plan import BatchPlan
-from fedjax_opt.engine.settings import check_kinds, check_names
+from fedjax_opt.engine.precision import PRECISIONS
 from fedjax_opt.faults import Fault
 from fedjax_opt.samplers import Sampler, resolve
 from fedjax_opt.transforms.upload import Upload
+
+_COUNT = fields.whole(1)
+_MAPS = fields.choice("auto", "vmap", "scan")
+_EVALUATE = fields.function(functions.EVALUATE)
 
 
 class Settings(TypedDict, total=False):
@@ -78,56 +84,165 @@ class Settings(TypedDict, total=False):
       in bfloat16) or 'bfloat16' (local steps too). Default: 'float32'.
   """
 
-  cohort_size: int | None
-  sampler: str | Sampler | Callable[[jax.Array, jax.Array], Any]
-  batch_size: int
-  local_epochs: float | None
-  local_steps: int | None
-  replacement: bool
-  drop_remainder: bool
-  weighting: str
-  client_dropout: float
-  max_update_norm: float | None
-  max_update_action: str
-  evaluate: EvaluateFn | None
-  eval_every: int
-  trace: Sequence[str]
-  client_map: str
-  client_chunk: int | None
-  client_memory: str
-  client_devices: int | None
-  upload: Upload | optax.GradientTransformation | None
-  fault: Fault | None
-  aggregator: Aggregator | None
-  precision: str
+  # Of each its type, its default, and what it may be; what is left out here is
+  # checked where it is used. One that is None by default may be None.
+  cohort_size: Annotated[int | None, None]
+  sampler: Annotated[str | Sampler | Callable[..., Any], "uniform"]
+  batch_size: Annotated[int, 32, _COUNT]
+  local_epochs: Annotated[
+    float | None, None, fields.number("(0, inf)", "above 0")
+  ]
+  local_steps: Annotated[int | None, None, _COUNT]
+  replacement: Annotated[bool, False, fields.SWITCH]
+  drop_remainder: Annotated[bool, False, fields.SWITCH]
+  weighting: Annotated[str, "examples", fields.choice("examples", "uniform")]
+  client_dropout: Annotated[float, 0.0, fields.number("[0, 1)")]
+  max_update_norm: Annotated[
+    float | None, None, fields.Number(interval="(0, inf)")
+  ]
+  max_update_action: Annotated[str, "reject", fields.choice("reject", "clip")]
+  evaluate: Annotated[EvaluateFn | None, None, _EVALUATE]
+  eval_every: Annotated[int, 10, _COUNT]
+  trace: Annotated[Sequence[str], (), fields.NAMES]
+  client_map: Annotated[str, "auto", _MAPS]
+  client_chunk: Annotated[int | None, None, _COUNT]
+  client_memory: Annotated[str, "auto", fields.choice("auto", "device", "host")]
+  client_devices: Annotated[int | None, None, _COUNT]
+  upload: Annotated[Upload | optax.GradientTransformation | None, None]
+  fault: Annotated[Fault | None, None]
+  aggregator: Annotated[Aggregator | None, None]
+  precision: Annotated[str, "float32", fields.choice(*PRECISIONS)]
 
 
-DEFAULTS = Settings(
-  cohort_size=None,
-  sampler="uniform",
-  batch_size=32,
-  local_epochs=None,
-  local_steps=None,
-  replacement=False,
-  drop_remainder=False,
-  weighting="examples",
-  client_dropout=0.0,
-  max_update_norm=None,
-  max_update_action="reject",
-  evaluate=None,
-  eval_every=10,
-  trace=(),
-  client_map="auto",
-  client_chunk=None,
-  client_memory="auto",
-  client_devices=None,
-  upload=None,
-  fault=None,
-  aggregator=None,
-  precision="float32",
+class GridSettings(Settings, total=False):
+  """The settings of `sweep`, and of a `Simulator` with a grid.
+
+  Attributes:
+    grid_map: 'vmap' vectorizes the points, 'scan' computes one after the other
+      (diverged ones then take no more time), 'auto' chooses. Default: 'auto'.
+    grid_chunk: how many combinations of hyperparameters are vectorized at a
+      time. Default: as many as fit into the memory of a device.
+    grid_devices: devices over which the combinations are divided. Default: as
+      many as divide their number; the other devices are for the clients.
+  """
+
+  grid_map: Annotated[str, "auto", _MAPS]
+  grid_chunk: Annotated[int | None, None, _COUNT]
+  grid_devices: Annotated[int | None, None, _COUNT]
+
+
+# Setting -> its default, and what it may be.
+_TABLE = {
+  name: hint.__metadata__
+  for name, hint in typing.get_type_hints(
+    GridSettings, include_extras=True
+  ).items()
+}
+GRID_DEFAULTS = {name: default for name, (default, *_) in _TABLE.items()}
+DEFAULTS = {name: GRID_DEFAULTS[name] for name in Settings.__annotations__}
+# How rounds are computed, here one client after the other on one device.
+# Results do not depend on it, but for rounding.
+PLAINLY = {
+  "client_map": "scan",
+  "client_chunk": None,
+  "client_memory": "device",
+  "client_devices": 1,
+  "grid_map": "scan",
+  "grid_chunk": None,
+  "grid_devices": 1,
+}
+_OF_SWEEP = "belongs to sweep(make, grid, ...)"
+_OF_RUN = "belongs to simulate and sweep"
+_OF_GRIDS = tuple(GridSettings.__annotations__.keys() - DEFAULTS.keys())
+# What is no setting of a function, and what to do instead.
+_INSTEAD = {
+  "simulate": dict.fromkeys(("seeds", "grid", *_OF_GRIDS), _OF_SWEEP),
+  "sweep": {"seed": "give a list, seeds=[0]"},
+  "compare": {
+    "seed": "give a list, seeds=[0]",
+    "grid": "belongs to a method, fo.Method(make, grid)",
+    **dict.fromkeys(_OF_GRIDS, _OF_SWEEP),
+    **dict.fromkeys(("on_evaluation", "checkpoints"), _OF_RUN),
+  },
+  "Simulator": {
+    **dict.fromkeys(("seed", "params"), "belongs to init(params, seed)"),
+    "rounds": "belongs to run(state, rounds)",
+    **dict.fromkeys(("on_evaluation", "checkpoints", "progress"), _OF_RUN),
+  },
+}
+# Other arguments, one of which may be meant.
+_ARGUMENTS = (
+  "rounds",
+  "test",
+  "validation",
+  "on_evaluation",
+  "checkpoints",
+  "progress",
 )
-# How rounds are computed. Results do not depend on it, but for rounding.
-HOW = ("client_map", "client_chunk", "client_memory", "client_devices")
+
+
+def check_names(
+  names: Iterable[str],
+  known: Iterable[str] = tuple(DEFAULTS),
+  function: str = "",
+) -> None:
+  """Raises TypeError if a setting is unknown, with the nearest name.
+
+  Args:
+    names: those given.
+    known: those that there are.
+    function: to which they were given: "simulate", "sweep", "Simulator" or
+      "compare".
+  """
+  known = list(known)
+  for name in names:
+    instead = _INSTEAD.get(function, {}).get(name)
+    if instead is not None:
+      raise TypeError(f"{name}: is no setting of {function}; {instead}")
+    if name not in known:
+      others = () if function in ("", "Simulator") else _ARGUMENTS
+      near = difflib.get_close_matches(name, [*known, *others], 1)
+      hint = f"did you mean {near[0]}?" if near else "see fedjax_opt.Settings"
+      raise TypeError(f"{name}: is no setting; {hint}")
+
+
+def check_settings(given: Mapping[str, Any]) -> None:
+  """That each setting is what it may be, by itself and with others.
+
+  Args:
+    given: settings, those of `sweep` too; others have their defaults.
+
+  Raises:
+    ValueError: naming the one that cannot be.
+    TypeError: naming the one that is of a wrong type.
+  """
+  given = GRID_DEFAULTS | given
+  _check_called(given["evaluate"])
+  for name, (default, *field) in _TABLE.items():
+    if field and not (given[name] is None and default is None):
+      field[0].check(name, given[name])
+  action = given["max_update_action"]
+  if given["max_update_norm"] is None and action != "reject":
+    raise ValueError(
+      f"max_update_action={action!r}: needs max_update_norm, the largest norm"
+    )
+  for kind, each in (("client", "client"), ("grid", "point")):
+    chunk = given[f"{kind}_chunk"]
+    if chunk is not None and given[f"{kind}_map"] == "scan":
+      raise ValueError(
+        f"{kind}_chunk={chunk} with {kind}_map='scan': scan takes one {each} "
+        "after the other; use 'vmap' or 'auto'"
+      )
+
+
+def _check_called(evaluate):
+  module = getattr(evaluate, "__module__", None)
+  name = getattr(evaluate, "__qualname__", "")
+  if module == "fedjax_opt.evaluation" and "<locals>" not in name:
+    raise TypeError(
+      f"evaluate=the function fedjax_opt.evaluation.{name}: was not called; "
+      "write evaluation.federated(per_example)"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,38 +330,39 @@ class Config:
     params: Params | None = None,
     *,
     num_settings: int | None = None,
-    grid_devices: int | None = None,
-    grid_map: str = "auto",
-    grid_chunk: int | None = None,
   ) -> "Config":
-    """Checks `Settings` against the data, and resolves what is 'auto'.
+    """Checks settings against the data, and resolves what is 'auto'.
 
     Args:
       data: a `ClientData` or a `Population`; of the former `indices` and
         `sizes` may have a leading axis, of seeds.
-      settings: those given, see `Settings`.
+      settings: those given, see `GridSettings`.
       params: the model, for what 'auto' chooses; any if None.
       num_settings: of a grid; None if there is none.
-      grid_devices, grid_map, grid_chunk: see `sweep`.
 
     Raises:
       ValueError: naming the setting that cannot be.
       TypeError: naming one that is unknown or of a wrong type.
     """
-    check_names(settings, DEFAULTS)
-    of_grid = {
-      "grid_map": grid_map,
-      "grid_chunk": grid_chunk,
-      "grid_devices": grid_devices,
-    }
-    given = DEFAULTS | settings | of_grid
+    check_names(settings, GRID_DEFAULTS)
+    given = GRID_DEFAULTS | settings
     sizes = np.asarray(data.sizes)
     num_clients = sizes.shape[-1]
     cohort_size = _cohort_size(given["cohort_size"], num_clients)
-    check_kinds(given, DEFAULTS | {"grid_map": "auto"})
-    plan = _plan(given, sizes)
+    check_settings(given)
+    plan = BatchPlan.create(
+      sizes,
+      given["batch_size"],
+      given["local_epochs"],
+      given["local_steps"],
+      given["replacement"],
+      given["drop_remainder"],
+    )
     mesh = sharding.make_mesh(
-      given["client_devices"], grid_devices, num_settings or 1, cohort_size
+      given["client_devices"],
+      given["grid_devices"],
+      num_settings or 1,
+      cohort_size,
     )
     layout = sharding.Layout(mesh, has_points=num_settings is not None)
     chunk = chunk_size(
@@ -257,61 +373,25 @@ class Config:
       params=params,
       batch_size=plan.batch_size,
     )
-    return cls(
-      num_clients=num_clients,
-      cohort_size=cohort_size,
-      sampler=resolve(given["sampler"], num_clients, cohort_size),
-      plan=plan,
-      by_examples=given["weighting"] == "examples",
-      chunk=chunk,
-      trace=tuple(given["trace"]),
-      mean_size=float(np.mean(sizes)),
-      max_size=data.max_size,
-      layout=layout,
-      vmaps_points=_vmaps_points(grid_map, grid_chunk, params, plan),
-      grid_chunk=grid_chunk,
-      **{name: given[name] for name in _TAKEN_OVER},
-    )
-
-
-# Settings that need no more than a check.
-_TAKEN_OVER = (
-  "client_dropout",
-  "max_update_norm",
-  "max_update_action",
-  "evaluate",
-  "eval_every",
-  "precision",
-  "client_memory",
-)
-
-
-def _plan(given: Mapping[str, Any], sizes: np.ndarray) -> BatchPlan:
-  return BatchPlan.create(
-    sizes,
-    given["batch_size"],
-    given["local_epochs"],
-    given["local_steps"],
-    given["replacement"],
-    given["drop_remainder"],
-  )
-
-
-def check_grid_map(grid_map: str, grid_chunk: int | None) -> None:
-  """That these arguments of `sweep` can be.
-
-  Raises:
-    ValueError: naming the one that cannot.
-  """
-  of_grid = {"grid_map": grid_map, "grid_chunk": grid_chunk}
-  check_kinds(DEFAULTS | of_grid, DEFAULTS | {"grid_map": "auto"})
-
-
-def _vmaps_points(grid_map, grid_chunk, params, plan):
-  """Whether points are vectorized."""
-  if grid_map == "auto" and grid_chunk is None:
-    return is_faster_vmapped(params, plan.batch_size)
-  return grid_map != "scan"
+    vmaps_points = given["grid_map"] != "scan"
+    if given["grid_map"] == "auto" and given["grid_chunk"] is None:
+      vmaps_points = is_faster_vmapped(params, plan.batch_size)
+    resolved = {
+      "num_clients": num_clients,
+      "cohort_size": cohort_size,
+      "sampler": resolve(given["sampler"], num_clients, cohort_size),
+      "plan": plan,
+      "by_examples": given["weighting"] == "examples",
+      "chunk": chunk,
+      "trace": tuple(given["trace"]),
+      "mean_size": float(np.mean(sizes)),
+      "max_size": data.max_size,
+      "layout": layout,
+      "vmaps_points": vmaps_points,
+    }
+    names = [field.name for field in dataclasses.fields(cls)]
+    others = {name: given[name] for name in names if name in given}
+    return cls(**others | resolved)
 
 
 def _cohort_size(cohort_size: int | None, num_clients: int) -> int:

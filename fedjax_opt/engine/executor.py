@@ -1,7 +1,9 @@
 """Puts a run's arrays on the devices, compiles its programs and calls them."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +14,7 @@ from fedjax_opt import target, trees
 from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine import feed, memory, points, processes, programs
+from fedjax_opt.engine import feed, points, processes, programs
 from fedjax_opt.engine.active_points import ActivePoints
 from fedjax_opt.engine.client_state import ClientStore
 from fedjax_opt.engine.config import Config
@@ -46,7 +48,7 @@ class Executor:
       active: which settings run.
     """
     self.config, self.active = config, active
-    self._given_config, self._devices = config, _present_devices()
+    self.made_for = config, tuple(seeds), _present_devices()
     self._clients, self._seeds = data, seeds
     self._make, self._hyperparameters = make, hyperparameters
     self._store = ClientStore(config)
@@ -63,7 +65,6 @@ class Executor:
       self._data = self._evaluated = put_shared(_grouped(data, numbers))
     self._asked = self._compiled = None
     self._traced, self._programs = {}, {}
-    self._read_params = None  # Made when first asked for.
     self.place_points()
 
   def place_points(self) -> None:
@@ -81,14 +82,13 @@ class Executor:
 
   def is_for(self, config: Config, seeds: Sequence[int]) -> bool:
     """Whether it is that of these settings, seeds and the present devices."""
-    own = self._given_config, tuple(self._seeds), self._devices
-    return own == (config, tuple(seeds), _present_devices())
+    return self.made_for == (config, tuple(seeds), _present_devices())
 
   @property
   def needed_bytes(self) -> int | None:
     """The memory of a device that the rounds need; None if that is unknown."""
     program = self._programs.get("rounds")
-    return None if program is None else memory.needed_bytes(program)
+    return None if program is None else needed_bytes(program)
 
   def put(self, state: tuple[State, Any]) -> tuple[State, Any]:
     """Puts a state on the devices; what clients keep perhaps on the host."""
@@ -101,7 +101,7 @@ class Executor:
     shapes: tuple[State, Any],
     segment: dict[str, Any] | None,
     has_evaluation: bool,
-  ) -> None:
+  ) -> dict[str, jax.stages.Traced]:
     """Traces what the run needs; `compile` compiles it.
 
     What callers wrote fails here, before anything is compiled.
@@ -110,43 +110,47 @@ class Executor:
       shapes: of the state, for the settings that are present.
       segment: the shapes that `Feed.like` gives; None if there are no rounds.
       has_evaluation: whether anything is evaluated.
+
+    Returns:
+      The programs by name.
     """
     asked = (shapes, segment, has_evaluation)
     if self._asked == asked:
-      return
-    like, traced = self.config.layout.like_per_point(shapes[0]), {}
+      return self._traced
+    like, inputs = self.config.layout.like_per_point(shapes[0]), {}
     if segment is not None:
-      rows = self._store.like(shapes[1])
-      traced["rounds"] = programs.trace(
-        "rounds",
-        self._on_devices(points.rounds_program, 3),
-        self._rounds_inputs((like, rows), self._like_secret(), segment, 0, 0),
-        is_donated=True,
-      )
+      state = like, self._store.like(shapes[1])
+      inputs["rounds"] = self._rounds_inputs(state, segment, 0, 0, _no_secret)
     if has_evaluation and self.config.evaluate is not None:
-      traced["evaluation"] = programs.trace(
-        "evaluation",
-        self._on_devices(points.evaluation_program, 1),
-        self._evaluation_inputs(like),
-        is_donated=False,
-      )
+      inputs["evaluation"] = self._evaluation_inputs(like)
     else:
       program = points.params_program(self.config, self._make)
-      _, per_seed = self._data
-      jax.eval_shape(program, like, self._hyper, per_seed)
-    self._asked, self._traced = asked, traced
+      jax.eval_shape(program, like, self._hyper, self._data[1])
+    self._inputs = inputs
+    self._traced = {
+      name: self._jitted(name).trace(*given) for name, given in inputs.items()
+    }
+    self._asked = asked
+    return self._traced
 
-  def trace_all(self, shapes: tuple[State, Any]) -> None:
+  def trace_all(
+    self, shapes: tuple[State, Any]
+  ) -> dict[str, jax.stages.Traced]:
     """Traces rounds and evaluation, see `trace`."""
     with self.open_feed() as opened:
-      self.trace(shapes, opened.like(), has_evaluation=True)
+      return self.trace(shapes, opened.like(), has_evaluation=True)
 
-  def metric_names(self, shapes: tuple[State, Any]) -> list[str]:
-    """The names of what is measured, after all is traced, see `trace_all`."""
-    self.trace_all(shapes)
-    program = self._on_devices(points.evaluation_program, 1)
-    like = self.config.layout.like_per_point(shapes[0])
-    return list(jax.eval_shape(program, *self._evaluation_inputs(like)))
+  def _jitted(self, name):
+    """A program by its name, as logs and profiles call it."""
+    # The state of rounds is overwritten.
+    make, outputs, donated = {
+      "rounds": (points.rounds_program, 3, 0),
+      "evaluation": (points.evaluation_program, 1, ()),
+    }[name]
+    program = make(self.config, self._make)
+    program = self.config.layout.over_devices(program, outputs)
+    program.__name__ = name
+    return jax.jit(program, donate_argnums=donated, keep_unused=True)
 
   def compile(self) -> dict[str, jax.stages.Compiled]:
     """Compiles what was traced, in chunks of settings that fit into memory.
@@ -154,20 +158,24 @@ class Executor:
     Returns:
       The programs by name.
     """
+    options = programs.large_options()
     while self._compiled is not self._asked:
       with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        lowered = {name: lower() for name, lower in self._traced.items()}
-        waiting = {n: pool.submit(p) for n, p in lowered.items()}
-        with memory.explained(self.config, []):
+        waiting = {
+          name: pool.submit(
+            programs.compiled, traced.lower(), self._inputs[name], options
+          )
+          for name, traced in self._traced.items()
+        }
+        with self._explained():
           self._programs = {n: made.result() for n, made in waiting.items()}
       self._compiled = self._asked
-      compiled = list(self._programs.values())
-      chunk = self.active.smaller_chunk(compiled)
+      needs = [needed_bytes(program) for program in self._programs.values()]
+      chunk = self.active.smaller_chunk(needs)
       if chunk is None:
-        memory.advise(self.config, compiled)
+        self._warn_of_memory(needs)
         break
       self.config = dataclasses.replace(self.config, grid_chunk=chunk)
-      self._read_params = None
       asked, self._asked = self._asked, None
       self.trace(*asked)
     return dict(self._programs)
@@ -192,17 +200,16 @@ class Executor:
       The state; counters and traces, on the host, leaves [present, seeds, ...].
     """
     (server, rows), (segment, cohorts) = state, taken
-    gathered = self._store.gather(rows, cohorts)
-    begin, count = (server, gathered), stop - first
+    begin = server, self._store.gather(rows, cohorts)
     inputs = self._rounds_inputs(
-      begin, self._new_secret(), segment, first, count
+      begin, segment, first, stop - first, processes.entropy
     )
     program = self._programs["rounds"]
     with (
-      memory.explained(self.config, [program]),
+      self._explained("rounds"),
       jax.profiler.TraceAnnotation("compute a segment"),
     ):
-      (server, new_rows), *recorded = programs.call(program, inputs)
+      (server, new_rows), *recorded = program(*inputs)
       jax.block_until_ready(recorded)
     rows = self._store.scatter(rows, new_rows, cohorts)
     counts, traces = processes.fetch(recorded)
@@ -212,55 +219,82 @@ class Executor:
     """The metrics of all points that are present, on the host."""
     if "evaluation" not in self._programs:
       return {}
-    inputs, program = self._evaluation_inputs(state[0]), self._programs
-    with memory.explained(self.config, [program["evaluation"]]):
-      return processes.fetch(programs.call(program["evaluation"], inputs))
+    inputs = self._evaluation_inputs(state[0])
+    with self._explained("evaluation"):
+      return processes.fetch(self._programs["evaluation"](*inputs))
 
   def params(self, server: State) -> Params:
     """The evaluated models of all points, given the states of all settings."""
-    if self._read_params is None:
-      of_points = points.params_program(self.config, self._make)
-      self._read_params = programs.run_once(of_points)
-    _, per_seed = self._data
-    return self._read_params(server, self._hyperparameters, per_seed)
+    read = programs.run_once(points.params_program(self.config, self._make))
+    return read(server, self._hyperparameters, self._data[1])
 
-  def _on_devices(self, program, outputs):
-    of_points = program(self.config, self._make)
-    return self.config.layout.over_devices(of_points, outputs)
-
-  def _secret_shape(self):
-    """Of the words of a random key for each point; None if none is needed."""
-    if not self.config.has_secret_noise:
-      return None
-    words = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape
-    if not self.config.has_points:
-      return words
-    return len(self.active.present), len(self._seeds), *words
-
-  def _like_secret(self):
-    shape = self._secret_shape()
-    if shape is None:
-      return None
-    shapes = jax.ShapeDtypeStruct(shape, np.uint32)
-    return self.config.layout.like_per_point(shapes)
-
-  def _new_secret(self):
-    """Random keys for one call of the program; nobody keeps them."""
-    shape = self._secret_shape()
-    if shape is None:
-      return None
-    return self.config.layout.put_per_point(processes.entropy(shape))
-
-  def _rounds_inputs(self, state, secret, segment, first, count):
+  def _rounds_inputs(self, state, segment, first, count, draw):
     data, per_seed = self._data
-    per_point = (state, secret, self._hyper, self._is_active)
+    per_point = (self._secret(draw), self._hyper, self._is_active)
     shared = (per_seed, data, np.int32(first), np.int32(count))
-    return per_point, segment, shared
+    return state, per_point, segment, shared
 
   def _evaluation_inputs(self, server):
     data, per_seed = self._evaluated
     shared = (per_seed, data, self._test, self._validation)
-    return (server, self._hyper), {}, shared
+    return server, (self._hyper,), {}, shared
+
+  def _secret(self, draw):
+    """Words of random keys for one call of the program; nobody keeps them."""
+    if not self.config.has_secret_noise:
+      return None
+    words = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape
+    if self.config.has_points:
+      words = len(self.active.present), len(self._seeds), *words
+    return self.config.layout.put_per_point(draw(words))
+
+  @contextlib.contextmanager
+  def _explained(self, name: str | None = None):
+    """Where memory may run out: says so in one line, and what to change.
+
+    Args:
+      name: of the program that runs; None while they are compiled.
+
+    Raises:
+      MemoryError: if a device had too little memory.
+    """
+    try:
+      yield
+    except jax.errors.JaxRuntimeError as error:
+      if "RESOURCE_EXHAUSTED" not in str(error):
+        raise
+      needs = name and needed_bytes(self._programs[name])
+      text = _ways_to_less(self.config, needs, processes.device_bytes())
+      raise MemoryError(text) from error
+
+  def _warn_of_memory(self, needs):
+    """Warns if a program will not fit, before it is run."""
+    have = processes.device_bytes()
+    if None in needs or have is None or not needs:
+      return
+    # Of a processor's memory a run takes half by choice, and can take all.
+    limit = 2 * have if target.platform() == "cpu" else have
+    if max(needs) > limit:
+      text = _ways_to_less(self.config, max(needs), limit)
+      warnings.warn(text, stacklevel=2)
+
+
+def needed_bytes(program: jax.stages.Compiled) -> int | None:
+  """The memory that a program needs on each of its devices; None if unknown."""
+  analysis = program.memory_analysis()
+  if analysis is None:
+    return None
+  return (
+    analysis.argument_size_in_bytes
+    + analysis.output_size_in_bytes
+    - analysis.alias_size_in_bytes
+    + analysis.temp_size_in_bytes
+  )
+
+
+def _no_secret(shape):
+  """What stands for the words of random keys while a program is traced."""
+  return np.zeros(shape, np.uint32)
 
 
 def _present_devices():
@@ -274,3 +308,25 @@ def _grouped(data, seeds):
   is_of_seed = np.ndim(data.sizes) == 2
   of_all, of_seed = ({}, lists) if is_of_seed else (lists, {})
   return (data.examples, of_all), {"seed": seeds, "data": of_seed}
+
+
+def _ways_to_less(config, needs, have):
+  """What memory is needed, what there is, and which settings make it less."""
+  said = "a device's memory is too small"
+  if needs is not None and have is not None:
+    said += f": a program needs {needs / 1e9:.1f} GB of {have / 1e9:.1f} GB"
+  ways = {
+    f"client_chunk below {config.chunk}, the clients computed at once": (
+      config.chunk > 1
+    ),
+    "grid_chunk=1, the points of a grid computed at once": (
+      config.has_points and config.grid_chunk != 1
+    ),
+    "client_memory='host', if clients keep a state": (
+      not config.state_is_on_host
+    ),
+    "precision='bfloat16'": config.precision == "float32",
+    "a smaller batch_size": True,
+  }
+  found = [way for way, helps in ways.items() if helps]
+  return f"{said}; try {', or '.join(found)}"

@@ -179,7 +179,7 @@ class Feed:
     if scale is not None:
       segment["scale"] = scale
     if self._population is not None:
-      # The clients that `shards.local` gives this device.
+      # The clients that `sharding.local` gives this device.
       local = computed[..., d :: self._config.layout.client_devices]
       segment |= self._read(local)
     return segment if self._config.has_points else trees.take(segment, 0)

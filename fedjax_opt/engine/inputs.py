@@ -5,6 +5,7 @@ what came and what is accepted, before anything is compiled.
 """
 
 import collections
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,28 +23,24 @@ from fedjax_opt.data.clients import ClientData, check_fits, same_pool
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import contract
 from fedjax_opt.engine.plan import BatchPlan
-from fedjax_opt.engine.programs import run_once
 from fedjax_opt.models import statistics
 
 
-def check_seeds(seeds: Sequence[int]) -> None:
-  """That seeds are whole numbers of 32 bits, as JAX's random keys take them.
+def check_seed(name: str, seed: Any) -> None:
+  """That a seed is a whole number of 32 bits, as JAX's random keys take it.
 
   Raises:
-    TypeError: naming the one that is no whole number.
-    ValueError: naming the one that is out of range, or is repeated.
+    TypeError: if it is no whole number.
+    ValueError: if it is out of range.
   """
-  for seed in seeds:
-    if isinstance(seed, list | tuple | range | np.ndarray):
-      raise TypeError(
-        f"seed={shown(seed)}: must be a whole number; several seeds are for "
-        "sweep(..., seeds=[0, 1])"
-      )
-    checks.whole("seed", seed)
-    if not 0 <= seed < 1 << 32:
-      raise ValueError(f"seed={seed}: must be from 0 to {(1 << 32) - 1}")
-  if len(set(seeds)) < len(seeds):
-    raise ValueError(f"seeds={shown(seeds)}: a seed is repeated; give it once")
+  if isinstance(seed, list | tuple | range | np.ndarray):
+    raise TypeError(
+      f"{name}={shown(seed)}: must be a whole number; several seeds are for "
+      "sweep(..., seeds=[0, 1])"
+    )
+  checks.whole(name, seed)
+  if not 0 <= seed < 1 << 32:
+    raise ValueError(f"{name}={seed}: must be from 0 to {(1 << 32) - 1}")
 
 
 def check_seeds_of(
@@ -63,17 +60,23 @@ def check_seeds_of(
       )
     return None
   seeds = (0,) if seeds is None else seeds
-  is_list = isinstance(seeds, list | tuple | range) or (
-    isinstance(seeds, np.ndarray) and seeds.ndim == 1
-  )
-  if not is_list:
+  if not _is_list(seeds):
     raise TypeError(
       f"seeds={shown(seeds)}: must be a list of whole numbers, such as [0, 1]"
     )
   if len(seeds) == 0:
     raise ValueError("seed: give at least one value")
-  check_seeds(seeds)
+  for seed in seeds:
+    check_seed("seed", seed)
+  if len(set(seeds)) < len(seeds):
+    raise ValueError(f"seeds={shown(seeds)}: a seed is repeated; give it once")
   return tuple(int(seed) for seed in seeds)
+
+
+def _is_list(values, arrays=np.ndarray):
+  """Whether values are listed, or stand in an array of one axis."""
+  is_array = isinstance(values, arrays) and values.ndim == 1
+  return is_array or isinstance(values, list | tuple | range)
 
 
 def check_grid(
@@ -121,10 +124,7 @@ def _check_values(name, values):
     raise ValueError(
       f"grid[{name!r}]: seeds are not hyperparameters; give seeds=[...]"
     )
-  is_list = isinstance(values, list | tuple | range) or (
-    isinstance(values, np.ndarray | jax.Array) and values.ndim == 1
-  )
-  if not is_list:
+  if not _is_list(values, np.ndarray | jax.Array):
     raise TypeError(
       f"grid[{name!r}]={shown(values)}: must be a list of numbers, such as "
       "[0.01, 0.1]"
@@ -421,44 +421,31 @@ def _function_of_key(params):
   return params
 
 
-def models_of_seeds(
-  params: Any, seeds: Sequence[int], has_points: bool
-) -> Params:
-  """The initial models, leaves [seeds, ...]; of a single run one model."""
-  is_function = not isinstance(params, dict | list | tuple) and callable(params)
-  if is_function:
-    of_seed = lambda seed: params(jax.random.key(seed))
-    numbers = np.asarray(seeds, np.uint32)
-    if not has_points:
-      return run_once(of_seed)(numbers[0])
-    # One seed after the other: on CPU, jaxlib 0.10 can wait forever in
-    # batches of QR decompositions, by which orthogonal matrices are drawn.
-    return run_once(lambda numbers: lax.map(of_seed, numbers))(numbers)
-  if not has_points:
-    return params
-  repeat = lambda leaf: jnp.repeat(jnp.asarray(leaf)[None], len(seeds), 0)
-  return jax.tree.map(repeat, params)
+def is_function_of_key(params: Any) -> bool:
+  """Whether a model that was checked is a function from a random key to one."""
+  return callable(params) and not isinstance(params, dict | list | tuple)
 
 
-def shapes_of_models(
-  params: Any, seeds: Sequence[int], has_points: bool
-) -> Params:
-  """The shapes of what `models_of_seeds` gives."""
-  shape = lambda leaf: ((len(seeds),) if has_points else ()) + np.shape(leaf)
-  return jax.tree.map(
-    lambda leaf: jax.ShapeDtypeStruct(shape(leaf), jnp.result_type(leaf)),
-    shapes_of_model(params),
-  )
+def models(params: Any, has_points: bool) -> Callable[[jax.Array], Params]:
+  """The function that makes the initial models of seeds.
 
+  Args:
+    params: as `check_params` gave them.
+    has_points: whether there is a grid.
 
-def shapes_of_model(params: Any) -> Params:
-  """A model of the shapes of the initial one, as `check_params` gave it."""
-  if not isinstance(params, dict | list | tuple) and callable(params):
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    # Arrays that take no memory.
-    blank = lambda leaf: np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
-    return jax.tree.map(blank, jax.eval_shape(params, key))
-  return params
+  Returns:
+    `seeds -> models`, leaves [seeds, ...]; of a single run `seed -> model`.
+  """
+  if not is_function_of_key(params):
+    repeat = lambda seeds, leaf: jnp.repeat(leaf[None], len(seeds), 0)
+    of_seeds = lambda seeds: jax.tree.map(
+      functools.partial(repeat, seeds), params
+    )
+    return of_seeds if has_points else lambda seed: params
+  of_seed = lambda seed: params(jax.random.key(seed))
+  # One seed after the other: on CPU, jaxlib 0.10 can wait forever in batches
+  # of QR decompositions, by which orthogonal matrices are drawn.
+  return (lambda seeds: lax.map(of_seed, seeds)) if has_points else of_seed
 
 
 def check_state(

@@ -10,7 +10,7 @@ from jax import lax
 from fedjax_opt import trees
 from fedjax_opt.base import client_output
 from fedjax_opt.data import lists
-from fedjax_opt.engine import shards
+from fedjax_opt.engine import sharding
 from fedjax_opt.engine.batches import draw_batches
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.replies import check_state, client_info, limited
@@ -217,5 +217,5 @@ def computed_steps(
   """
   steps = num_steps if order is None else num_steps[order]
   # The steps of the first device, chunk by chunk, then those of the next one.
-  steps = jnp.swapaxes(steps.reshape(-1, shards.num_shards()), 0, 1)
+  steps = jnp.swapaxes(steps.reshape(-1, sharding.num_shards()), 0, 1)
   return jnp.max(steps.reshape(-1, config.chunk), 1)

@@ -60,11 +60,11 @@ def rounds_program(
     make: `(**hyperparameters) -> Algorithm`.
 
   Returns:
-    `(per_point, segment, shared) -> (state, counts, traces)`, see
-    `rounds.run_rounds`, for `Layout.over_devices`. `per_point` is `(state,
-    secret, hyperparameters, is_active)`; `secret` has the words of a random
-    key, see `Cohort.secret_key`, or is None. `segment` has leaves [D, ...], of
-    a grid [D, seeds, ...]; `shared` is `(per_seed, data, first, count)`.
+    `(state, per_point, segment, shared) -> (state, counts, traces)`, see
+    `rounds.run_rounds`, for `Layout.over_devices`. `per_point` is `(secret,
+    hyperparameters, is_active)`; `secret` has the words of a random key, see
+    `Cohort.secret_key`, or is None. `segment` has leaves [D, ...], of a grid
+    [D, seeds, ...]; `shared` is `(per_seed, data, first, count)`.
   """
 
   def one_point(per_point, per_setting, per_seed, shared):
@@ -85,8 +85,8 @@ def rounds_program(
       None if secret is None else jax.random.wrap_key_data(secret),
     )
 
-  def program(per_point, segment, shared):
-    state, secret, *per_setting = per_point
+  def program(state, per_point, segment, shared):
+    secret, *per_setting = per_point
     per_seed, *shared = shared
     per_seed = per_seed | {"segment": trees.take(segment, 0)}
     return over_points(config, one_point)(
@@ -106,8 +106,8 @@ def evaluation_program(
     make: `(**hyperparameters) -> Algorithm`.
 
   Returns:
-    `(per_point, segment, shared) -> {name: scalars}`: `per_point` is `(server,
-    hyperparameters)`, `segment` is {}, `shared` is `(per_seed, data, test,
+    `(server, per_point, segment, shared) -> {name: scalars}`: `per_point` is
+    `(hyperparameters,)`, `segment` is {}, `shared` is `(per_seed, data, test,
     validation)`.
   """
 
@@ -118,13 +118,10 @@ def evaluation_program(
       config, make(**hyperparameters), server, clients, test, validation
     )
 
-  def program(per_point, segment, shared):
+  def program(server, per_point, segment, shared):
     del segment
-    server, hyperparameters = per_point
     per_seed, *shared = shared
-    return over_points(config, one_point)(
-      server, hyperparameters, per_seed, shared
-    )
+    return over_points(config, one_point)(server, *per_point, per_seed, shared)
 
   return program
 

@@ -14,8 +14,8 @@ import numpy as np
 from fedjax_opt import trees
 from fedjax_opt.base import State
 from fedjax_opt.engine import processes
-from fedjax_opt.engine.effort import copies
 from fedjax_opt.engine.executor import Executor
+from fedjax_opt.engine.programs import copies
 from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
 from fedjax_opt.results.record import RunRecord
 from fedjax_opt.results.result import Report, Result

@@ -19,10 +19,10 @@ from fedjax_opt.base import STREAMS, State
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data import digest as digest_of_data
 from fedjax_opt.engine import processes
-from fedjax_opt.identity import digest_of
-from fedjax_opt.results import checkpoint_folder, json_files
+from fedjax_opt.results import checkpoint_folder
 
-_DIGEST = "sha256:"  # How the digest of a function begins in an identity.
+# How the digest of a program begins in an identity.
+DIGEST = "sha256:"
 
 
 class Saved(NamedTuple):
@@ -102,7 +102,8 @@ class Checkpoints:
     """Takes what identifies the run that begins, if that was not given.
 
     Args:
-      identity: returns {name: value}, values as `identified` makes them.
+      identity: returns {name: value}, of values that JSON has; digests begin
+        with `DIGEST`.
 
     Raises:
       ValueError: if the run to resume is another one.
@@ -298,19 +299,8 @@ def difference(saved: Mapping[str, Any], given: Mapping[str, Any]) -> str:
   return ", ".join([*filter(None, [other]), *words][:5])
 
 
-def identified(value: Any) -> Any:
-  """What an identity has of a value: what JSON has of it, or its digest."""
-  if isinstance(value, Mapping):
-    return {name: identified(each) for name, each in value.items()}
-  if type(value) in (list, tuple):
-    return [identified(each) for each in value]
-  if value is None or isinstance(value, str | bool | int | float | np.generic):
-    return json_files.plain(value)
-  return f"{_DIGEST}{digest_of(value)}"
-
-
 def _unlike(name: str, one: Any, other: Any) -> str:
-  if any(str(value).startswith(_DIGEST) for value in (one, other)):
+  if any(str(value).startswith(DIGEST) for value in (one, other)):
     return f"another {name}"
   return f"{name}={one}, not {other}"
 

@@ -18,8 +18,7 @@ from fedjax_opt.checks.fields import Field, checked, choice, made, whole
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import inputs
-from fedjax_opt.engine.config import DEFAULTS, Settings
-from fedjax_opt.engine.settings import check_names
+from fedjax_opt.engine.config import DEFAULTS, Settings, check_names
 from fedjax_opt.results import environment
 from fedjax_opt.results.history import check_has_direction, direction
 from fedjax_opt.results.progress import bar
@@ -211,7 +210,7 @@ def compare(
     ValueError: naming the argument that cannot be, before anything is compiled.
     TypeError: naming one of a wrong type, in the same way.
   """
-  check_names(settings, DEFAULTS, "compare")
+  check_names(settings, function="compare")
   check_has_direction(metric)
   _check_names_of_conditions(list(conditions[0]), data, settings)
   methods = {label: _checked_method(label, m) for label, m in methods.items()}

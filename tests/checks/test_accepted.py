@@ -80,8 +80,8 @@ def test_models_of_several_seeds_are_drawn_one_after_the_other():
     raise AssertionError("was vectorized over seeds")
 
   draw = lambda key: {"w": orthogonal(key)}
-  models = inputs.models_of_seeds(draw, [0, 1, 2], has_points=True)
-  one = inputs.models_of_seeds(draw, [1], has_points=False)
+  models = inputs.models(draw, has_points=True)(np.arange(3))
+  one = inputs.models(draw, has_points=False)(np.uint32(1))
   np.testing.assert_array_equal(models["w"][1], one["w"])
 
 

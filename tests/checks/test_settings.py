@@ -4,10 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_opt import samplers
+from fedjax_opt import samplers, simulate
 from fedjax_opt.engine import client_state, inputs
-from fedjax_opt.engine.config import DEFAULTS, Config
-from fedjax_opt.engine.settings import check_names, check_run
+from fedjax_opt.engine.config import Config, check_names
 from tests.checks import given
 from tests.checks.given import ALGORITHM, DATA, PARAMS, SGD, fails_on, refused
 
@@ -20,12 +19,6 @@ ONE_OF = {
   "precision": "float32, mixed, bfloat16",
   "max_update_action": "reject, clip",
 }
-RUN = {
-  "rounds": 1,
-  "on_evaluation": None,
-  "checkpoints": None,
-  "progress": False,
-}
 
 
 def settings(bad):
@@ -33,16 +26,15 @@ def settings(bad):
 
 
 def of_grid(bad):
-  given = {"batch_size": 2}
-  return Config.create(DATA, given, PARAMS, num_settings=2, **bad)
+  return Config.create(DATA, {"batch_size": 2} | bad, num_settings=2)
 
 
 def run(bad):
-  check_run(**RUN | bad)
+  simulate(ALGORITHM, PARAMS, DATA, **{"rounds": 1} | bad)
 
 
 def seed(value):
-  inputs.check_seeds((value,))
+  inputs.check_seed("seed", value)
 
 
 def seeds(value):
@@ -50,7 +42,7 @@ def seeds(value):
 
 
 def names(function):
-  return lambda name: check_names([name], DEFAULTS, function)
+  return lambda name: check_names([name], function=function)
 
 
 def sampler(value):

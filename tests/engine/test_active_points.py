@@ -28,29 +28,25 @@ from tests.engine.test_points import SEEDS, SETTINGS, TASK, data_of, init
 def test_as_many_vectorized_as_memory_holds(monkeypatch, needs, chunks):
   """Seven settings, by what each compiled program says that it needs."""
   told = iter(needs)
-  monkeypatch.setattr(active_points, "needed_bytes", lambda _: next(told))
   monkeypatch.setattr(processes, "device_bytes", lambda: 999)
 
   def points(**given):
-    config = Config.create(
-      TASK.data, {"batch_size": 4}, num_settings=7, **given
-    )
+    config = Config.create(TASK.data, {"batch_size": 4} | given, num_settings=7)
     return active_points.ActivePoints(7, 1, config, is_grid=True)
 
   vectorized, used = points(grid_map="vmap"), []
-  while chunk := vectorized.smaller_chunk(["compiled"]):
+  while chunk := vectorized.smaller_chunk([next(told, 9000)]):
     used.append(chunk)
   assert used == chunks
   for given in ({"grid_map": "scan"}, {"grid_map": "vmap", "grid_chunk": 7}):
-    assert points(**given).smaller_chunk(["compiled"]) is None
+    assert points(**given).smaller_chunk([2000]) is None
 
 
 def test_the_program_that_needs_most_decides(monkeypatch):
   """Of rounds and of evaluations; one that does not tell is no reason."""
   monkeypatch.setattr(processes, "device_bytes", lambda: 999)
-  monkeypatch.setattr(active_points, "needed_bytes", lambda need: need)
   config = Config.create(
-    TASK.data, {"batch_size": 4}, num_settings=8, grid_map="vmap"
+    TASK.data, {"batch_size": 4, "grid_map": "vmap"}, num_settings=8
   )
 
   def smaller(needs):
@@ -77,7 +73,7 @@ def test_when_diverged_settings_are_dropped(
   layout = sharding.Layout
   monkeypatch.setattr(layout, "grid_devices", property(lambda _: devices))
   config = Config.create(
-    TASK.data, {"batch_size": 4}, num_settings=settings, grid_map="vmap"
+    TASK.data, {"batch_size": 4, "grid_map": "vmap"}, num_settings=settings
   )
   points = active_points.ActivePoints(settings, 1, config, is_grid=True)
   losses = np.ones((settings, 1))

@@ -17,7 +17,7 @@ from fedjax_opt import (
   sweep,
 )
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import active_points, processes
+from fedjax_opt.engine import executor, processes
 from tests import jax_problems
 
 TASK = jax_problems.softmax()
@@ -113,11 +113,11 @@ def test_chunks_of_a_grid_change_nothing(monkeypatch):
     needs.append(needed_bytes(compiled))
     return needs[-1]
 
-  needed_bytes = active_points.needed_bytes
-  monkeypatch.setattr(active_points, "needed_bytes", needed)
+  needed_bytes = executor.needed_bytes
+  monkeypatch.setattr(executor, "needed_bytes", needed)
   monkeypatch.setattr(processes, "device_bytes", lambda: needs[0] - 1)
   result = run()
-  assert len(needs) == 4  # Of rounds and of evaluations, twice.
+  assert len(needs) == 5  # Of rounds and evaluations, twice; for the result.
   assert needs[1] < needs[0]
   assert 0 < needs[2] < needs[0], needs
   jax.tree.map(

@@ -129,13 +129,12 @@ def test_arrays_that_are_passed_beside_the_inputs(passed_constants):
 
 
 def test_programs_made_anew_are_the_same_object():
-  def lowered(scale):
-    function = lambda inputs: inputs[0] * scale
-    return programs.trace("a", function, ((jnp.ones(3),),), is_donated=False)()
+  def compiled(scale):
+    lowered = jax.jit(lambda x: x * scale).lower(jnp.ones(3))
+    return programs.compiled(lowered, jnp.ones(3))
 
-  assert lowered(2.0) is lowered(2.0)
-  assert lowered(2.0)() is lowered(2.0)()
-  assert lowered(2.0) is not lowered(3.0)
+  assert compiled(2.0) is compiled(2.0)
+  assert compiled(2.0) is not compiled(3.0)
 
 
 def test_few_programs_are_kept(monkeypatch):

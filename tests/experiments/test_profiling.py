@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt.engine import feed, programs
+from fedjax_opt.engine import feed
 from tests import jax_problems
 from tests.experiments.commands import call
 
@@ -56,20 +56,20 @@ def test_segments_are_read_and_copied_while_others_are_computed(
   task, rounds = jax_problems.softmax(), 5
   population = fo.Population.of_client_data(tmp_path / "clients", task.data)
   begun, computed = [threading.Event() for _ in range(rounds)], []
-  read, call_program = feed.Feed._read, programs.call
+  read, call_program = feed.Feed._read, jax.stages.Compiled.__call__
 
   def read_and_tell(*args):
     next(event for event in begun if not event.is_set()).set()
     return read(*args)
 
-  def call_and_wait(program, inputs):
+  def call_and_wait(program, *inputs):
     if len(computed) < rounds - 1:  # After the last one nothing is read.
       assert begun[len(computed) + 1].wait(60)
     computed.append(program)
-    return call_program(program, inputs)
+    return call_program(program, *inputs)
 
   monkeypatch.setattr(feed.Feed, "_read", read_and_tell)
-  monkeypatch.setattr(programs, "call", call_and_wait)
+  monkeypatch.setattr(jax.stages.Compiled, "__call__", call_and_wait)
   monkeypatch.setattr(feed, "_SEGMENT_BYTES", 1)  # A round in each segment.
 
   options = jax.profiler.ProfileOptions()
