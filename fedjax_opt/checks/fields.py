@@ -192,16 +192,7 @@ def checked(**own: Field | str) -> Callable[[Callable], Callable]:
   """
 
   def decorate(function):
-    signature = inspect.signature(function)
-    if unknown := own.keys() - signature.parameters.keys():
-      raise TypeError(
-        f"{function.__qualname__}: has no argument {', '.join(sorted(unknown))}"
-      )
-    fields = {}
-    for name, parameter in signature.parameters.items():
-      field = _field_of(parameter.annotation, own.get(name))
-      if field is not None:
-        fields[name] = field
+    signature, fields = inspect.signature(function), of(function, **own)
 
     @functools.wraps(function)
     def call(*args, **kwargs):
@@ -218,6 +209,25 @@ def checked(**own: Field | str) -> Callable[[Callable], Callable]:
     return call
 
   return decorate
+
+
+def of(function: Callable[..., Any], **own: Field | str) -> dict[str, Field]:
+  """The fields of the arguments of a function or a dataclass.
+
+  Args:
+    function: or class.
+    **own: see `checked`.
+  """
+  parameters = inspect.signature(function).parameters
+  if unknown := own.keys() - parameters.keys():
+    raise TypeError(
+      f"{function.__qualname__}: has no argument {', '.join(sorted(unknown))}"
+    )
+  found = {
+    name: _field_of(parameter.annotation, own.get(name))
+    for name, parameter in parameters.items()
+  }
+  return {name: field for name, field in found.items() if field is not None}
 
 
 def _field_of(annotation, own):

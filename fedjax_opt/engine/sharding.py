@@ -86,7 +86,7 @@ class Layout:
     )
 
   def _told_of_vmap(self, program):
-    """The program, with words where JAX has none: see `sharded_convolution`."""
+    """The program, with words where JAX has none: see `models.convolution`."""
 
     @functools.wraps(program)
     def told(*args):

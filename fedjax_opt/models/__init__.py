@@ -7,12 +7,8 @@ their parameters; logits are float32 or wider.
 """
 
 from fedjax_opt.models import pretrained
-from fedjax_opt.models.cnn import CNN
-from fedjax_opt.models.decoder import Decoder
 from fedjax_opt.models.encoder import Encoder, EncoderConfig
-from fedjax_opt.models.linear import LinearModel
-from fedjax_opt.models.lstm import LSTM
-from fedjax_opt.models.mlp import MLP
+from fedjax_opt.models.networks import CNN, MLP, VGG, LinearModel
 from fedjax_opt.models.resnet import (
   ResNet,
   resnet18,
@@ -20,7 +16,7 @@ from fedjax_opt.models.resnet import (
   resnet50,
   resnet56,
 )
-from fedjax_opt.models.vgg import VGG
+from fedjax_opt.models.sequences import LSTM, Decoder
 
 __all__ = [
   "CNN",

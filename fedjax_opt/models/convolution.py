@@ -16,7 +16,6 @@ from jax import lax
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from fedjax_opt import target
-from fedjax_opt.models import sharded_convolution
 
 Padding = str | Sequence[tuple[int, int]]
 
@@ -92,14 +91,70 @@ def conv(
   # Of an empty batch there are no patches.
   if resolve_implementation(implementation) == "matmul" and len(x):
     return _conv_matmul(x, kernel, bias, strides, padding)
-  if sharded_convolution.is_inside_shard_map():
-    sides = tuple(map(tuple, padding))
-    y = sharded_convolution.conv(x, kernel, tuple(strides), sides)
+  # True where each of several devices has a part.
+  if jax.sharding.get_abstract_mesh().manual_axes:
+    y = _conv_sharded(x, kernel, tuple(strides), tuple(map(tuple, padding)))
   else:
-    y = lax.conv_general_dilated(
-      x, kernel, strides, padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
-    )
+    y = _conv_lax(x, kernel, strides, padding)
   return y if bias is None else y + jnp.asarray(bias, y.dtype)
+
+
+def _conv_lax(x, kernel, strides, padding):
+  return lax.conv_general_dilated(
+    x, kernel, strides, padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
+  )
+
+
+# Inside `jax.shard_map` JAX attaches a sharding to the gradients of a
+# convolution, and its rule of `vmap` refuses those that are grouped and have a
+# sharding (JAX 0.7.2 to 0.10.2 at least): a grid of settings over clients with
+# kernels of their own, on several devices. The gradients here are the same
+# convolutions without it; there is no forward derivative.
+_conv_sharded = jax.custom_vjp(_conv_lax, nondiff_argnums=(2, 3))
+
+
+def _sharded_forward(x, kernel, strides, padding):
+  return _conv_lax(x, kernel, strides, padding), (x, kernel)
+
+
+def _sharded_backward(strides, padding, inputs, cotangent):
+  """The gradients by the images and by the kernel.
+
+  Along an axis of n pixels, a of them added before, with k weights and m
+  outputs, which are spread over r = (m - 1) * stride + 1 pixels: the first is a
+  convolution of the spread outputs with the turned kernel, n = r + low + high -
+  k + 1; the second one of the images with the spread outputs as a kernel,
+  k = n + a + high - r + 1.
+  """
+  x, kernel = inputs
+  of_images, of_kernel = [], []
+  for axis, stride in enumerate(strides):
+    n, m = x.shape[axis + 1], cotangent.shape[axis + 1]
+    k = kernel.shape[axis]
+    spread, before = (m - 1) * stride + 1, padding[axis][0]
+    low = k - 1 - before
+    of_images.append((low, n - spread - low + k - 1))
+    of_kernel.append((before, k - n - before + spread - 1))
+  by_images = lax.conv_general_dilated(
+    cotangent,
+    lax.rev(kernel, (0, 1)),
+    (1, 1),
+    of_images,
+    lhs_dilation=strides,
+    dimension_numbers=("NHWC", "HWOI", "NHWC"),
+  )
+  by_kernel = lax.conv_general_dilated(
+    x,
+    cotangent,
+    (1, 1),
+    of_kernel,
+    rhs_dilation=strides,
+    dimension_numbers=("CHWN", "IHWO", "HWNC"),
+  )
+  return by_images, by_kernel
+
+
+_conv_sharded.defvjp(_sharded_forward, _sharded_backward)
 
 
 def max_pool(

@@ -15,7 +15,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from fedjax_opt.checks.values import check_choice
+from fedjax_opt.checks import fields
 from fedjax_opt.models import layers
 from fedjax_opt.trees import at_least_float32
 
@@ -28,15 +28,17 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
   "relu": nn.relu,
 }
 
-_SIZES = (
+# Fields of `EncoderConfig` that every checkpoint gives.
+SIZES = (
   "vocab_size",
   "hidden",
   "layers",
   "heads",
   "intermediate",
   "max_positions",
+  "type_vocab",
 )
-_RATES = ("dropout", "attention_dropout", "head_dropout")
+_RATES = ("dropout", "attention_dropout", "head_dropout", "layer_norm_eps")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +64,7 @@ class EncoderConfig:
     pad_id: the token that fills a sequence up; it is not attended to.
 
   Raises:
-    ValueError: for a value that cannot be.
+    ValueError, TypeError: for a value that cannot be.
   """
 
   vocab_size: int = 30522
@@ -80,25 +82,22 @@ class EncoderConfig:
   pad_id: int = 0
 
   def __post_init__(self):
-    sizes = (*_SIZES, *(() if self.type_vocab is None else ("type_vocab",)))
-    for name in sizes:
-      value = getattr(self, name)
-      if type(value) is not int or value < 1:
-        raise ValueError(
-          f"{name}={value!r}: must be a whole number of at least 1"
-        )
-    for name in (*_RATES, "layer_norm_eps"):
-      value = getattr(self, name)
-      is_number = isinstance(value, int | float) and type(value) is not bool
-      if not is_number or not 0 <= value < 1:
-        raise ValueError(f"{name}={value!r}: must be a number in [0, 1)")
+    for name, field in _FIELDS.items():
+      field.check(name, getattr(self, name))
     if self.hidden % self.heads:
       raise ValueError(f"heads={self.heads}: must divide hidden={self.hidden}")
-    if type(self.pad_id) is not int or not 0 <= self.pad_id < self.vocab_size:
+    if self.pad_id >= self.vocab_size:
       raise ValueError(
-        f"pad_id={self.pad_id!r}: must be a token in [0, {self.vocab_size})"
+        f"pad_id={self.pad_id}: must be a token in [0, {self.vocab_size})"
       )
-    check_choice("activation", self.activation, ACTIVATIONS)
+
+
+_FIELDS = fields.of(
+  EncoderConfig,
+  **dict.fromkeys(SIZES, fields.whole(1)),
+  **dict.fromkeys(_RATES, "[0, 1)"),
+  activation=fields.choice(*ACTIVATIONS),
+)
 
 
 _Dense = functools.partial(layers.Dense, initialization=layers.bert_normal)

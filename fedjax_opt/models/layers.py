@@ -33,6 +33,7 @@ __all__ = [
   "Dense",
   "Initialization",
   "Logits",
+  "Network",
   "Norm",
   "Padding",
   "bert_normal",
@@ -122,6 +123,14 @@ class Logits(Dense):
   def __call__(self, x: jax.Array) -> jax.Array:
     """Maps [..., in] to [..., features]."""
     return at_least_float32(super().__call__(x))
+
+
+class Network(nn.Module):
+  """A model of `features`, which its last layer `output` maps to logits."""
+
+  def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
+    """Logits [B, classes] of x [B, ...]; [B, T, tokens] of tokens x [B, T]."""
+    return self.output(self.features(x, train=train))
 
 
 class Conv(nn.Module):

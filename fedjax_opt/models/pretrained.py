@@ -10,9 +10,11 @@ import os
 import pathlib
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
+from flax import traverse_util
 
-from fedjax_opt.models.encoder import EncoderConfig
+from fedjax_opt.models.encoder import SIZES, Encoder, EncoderConfig
 
 __all__ = ["Pretrained", "load", "read_config"]
 
@@ -36,24 +38,21 @@ class Pretrained(NamedTuple):
 class _Family(NamedTuple):
   """How a model type names what an encoder is made of."""
 
-  fields: dict[str, str]  # of EncoderConfig -> key of config.json
-  optional: dict[str, str]  # likewise, of keys that may be left out
-  prefix: str
+  keys: dict[str, str]  # field of EncoderConfig -> key of config.json
+  prefix: str  # of all names; it may be left out
   layer: str  # of layer {i}
-  leaves: dict[str, str]  # path of a part of a layer -> name
+  parts: dict[str, str]  # path of a part of a layer -> name
 
 
 _FAMILIES = {
   "distilbert": _Family(
-    fields={
+    keys={
       "vocab_size": "vocab_size",
       "hidden": "dim",
       "layers": "n_layers",
       "heads": "n_heads",
       "intermediate": "hidden_dim",
       "max_positions": "max_position_embeddings",
-    },
-    optional={
       "dropout": "dropout",
       "attention_dropout": "attention_dropout",
       "head_dropout": "seq_classif_dropout",
@@ -62,7 +61,7 @@ _FAMILIES = {
     },
     prefix="distilbert.",
     layer="transformer.layer.{}.",
-    leaves={
+    parts={
       "attention/query": "attention.q_lin",
       "attention/key": "attention.k_lin",
       "attention/value": "attention.v_lin",
@@ -74,7 +73,7 @@ _FAMILIES = {
     },
   ),
   "bert": _Family(
-    fields={
+    keys={
       "vocab_size": "vocab_size",
       "hidden": "hidden_size",
       "layers": "num_hidden_layers",
@@ -82,8 +81,6 @@ _FAMILIES = {
       "intermediate": "intermediate_size",
       "max_positions": "max_position_embeddings",
       "type_vocab": "type_vocab_size",
-    },
-    optional={
       "layer_norm_eps": "layer_norm_eps",
       "dropout": "hidden_dropout_prob",
       "attention_dropout": "attention_probs_dropout_prob",
@@ -93,7 +90,7 @@ _FAMILIES = {
     },
     prefix="bert.",
     layer="encoder.layer.{}.",
-    leaves={
+    parts={
       "attention/query": "attention.self.query",
       "attention/key": "attention.self.key",
       "attention/value": "attention.self.value",
@@ -105,9 +102,20 @@ _FAMILIES = {
     },
   ),
 }
+# What both families name alike: path of a part, or of a table -> name.
+_PARTS = {
+  "embeddings/word": "embeddings.word_embeddings.weight",
+  "embeddings/position": "embeddings.position_embeddings.weight",
+  "embeddings/type": "embeddings.token_type_embeddings.weight",
+  "embeddings/norm": "embeddings.LayerNorm",
+  "head/dense": "pre_classifier",
+  "head/output": "classifier",
+}
+# Leaf of a part -> end of a name, and the older end of those of layer norms.
+_ENDS = {"kernel": ".weight", "scale": ".weight", "bias": ".bias"}
 _OLDER = {
-  "LayerNorm.weight": "LayerNorm.gamma",
-  "LayerNorm.bias": "LayerNorm.beta",
+  "LayerNorm.gamma": "LayerNorm.weight",
+  "LayerNorm.beta": "LayerNorm.bias",
 }
 
 
@@ -130,12 +138,21 @@ def load(
   """
   folder, config = _folder(folder), read_config(folder)
   family = _FAMILIES[_json(folder)["model_type"]]
-  arrays = _Arrays(folder / WEIGHTS, family.prefix)
-  params = {"embeddings": _embeddings(arrays, config)}
-  for i in range(config.layers):
-    params[f"layers_{i}"] = _layer(arrays, config, family, i)
-  head = _head(arrays, config, num_classes)
-  return Pretrained(config, params | ({} if head is None else {"head": head}))
+  weights = _Weights(folder / WEIGHTS, family.prefix)
+  # The model itself says which leaves there are, and of which shapes.
+  leaves = jax.eval_shape(
+    Encoder(config, num_classes or 1).init,
+    jax.random.key(0),
+    jax.ShapeDtypeStruct((1, 1), "int32"),
+  )["params"]
+  if not _fits(weights, num_classes):
+    del leaves["head"]
+  leaves = traverse_util.flatten_dict(leaves, sep="/")
+  params = {
+    path: weights.get(_name(path, family), leaf.shape, path.endswith("kernel"))
+    for path, leaf in leaves.items()
+  }
+  return Pretrained(config, traverse_util.unflatten_dict(params, sep="/"))
 
 
 def read_config(folder: str | os.PathLike) -> EncoderConfig:
@@ -157,22 +174,22 @@ def read_config(folder: str | os.PathLike) -> EncoderConfig:
       f"{file}: position_embedding_type is {form!r}; must be absolute"
     )
   family = _FAMILIES[kind]
-  missing = [key for key in family.fields.values() if given.get(key) is None]
-  if missing:
-    raise ValueError(f"{file}: has no {missing[0]}")
-  names = family.fields | family.optional
   known = {
     name: given[key]
-    for name, key in names.items()
+    for name, key in family.keys.items()
     if given.get(key) is not None
   }
+  for name, key in family.keys.items():
+    if name in SIZES and name not in known:
+      raise ValueError(f"{file}: has no {key}")
   if kind == "bert":  # Its head has the rate of the encoder if none is given.
     known.setdefault("head_dropout", known.get("dropout", 0.1))
   try:
     return EncoderConfig(**known)
-  except ValueError as error:
+  except (ValueError, TypeError) as error:
     name, _, rest = str(error).partition("=")
-    raise ValueError(f"{file}: {names.get(name, name)}={rest}") from None
+    key = family.keys.get(name, name)
+    raise ValueError(f"{file}: {key}={rest}") from None
 
 
 def _folder(folder):
@@ -195,7 +212,7 @@ def _json(folder):
   return content
 
 
-class _Arrays:
+class _Weights:
   """The arrays of a safetensors file by name, read when asked for."""
 
   def __init__(self, file: pathlib.Path, prefix: str):
@@ -214,91 +231,56 @@ class _Arrays:
         f"{file}: is not a safetensors file ({reason})"
       ) from None
     self._file, self._prefix = file, prefix
-    self._names = set(self._open.keys())
+    # Name without the prefix and as it is now -> name in the file.
+    self._names = {}
+    for name in [*self._open.keys()]:
+      known = name.removeprefix(prefix)
+      for older, newer in _OLDER.items():
+        if known.endswith(older):
+          known = known.removesuffix(older) + newer
+      self._names[known] = name
 
-  def find(self, name: str) -> str | None:
-    """The name in the file, or None; `prefix` need not be there."""
-    for end, older in _OLDER.items():
-      if name.endswith(end) and self._found(name) is None:
-        name = name.removesuffix(end) + older
-    return self._found(name)
+  def shape(self, name: str) -> tuple[int, ...] | None:
+    """The shape of an array, None if it is not there."""
+    if name not in self._names:
+      return None
+    return tuple(self._open.get_slice(self._names[name]).get_shape())
 
-  def _found(self, name):
-    both = (self._prefix + name, name)
-    return next((each for each in both if each in self._names), None)
-
-  def shape(self, name: str) -> tuple[int, ...]:
-    """The shape of an array that is in the file."""
-    return tuple(self._open.get_slice(name).get_shape())
-
-  def get(self, name: str, *shape: int) -> np.ndarray:
-    """An array in float32, which must have this shape."""
-    found = self.find(name)
-    if found is None:
+  def get(
+    self, name: str, shape: tuple[int, ...], is_kernel: bool
+  ) -> np.ndarray:
+    """An array of this shape in float32; PyTorch's kernels are transposed."""
+    if name not in self._names:
       raise ValueError(f"{self._file}: has no {self._prefix}{name}")
-    if self.shape(found) != shape:
+    found, wanted = self._names[name], shape[::-1] if is_kernel else shape
+    if self.shape(name) != wanted:
       raise ValueError(
-        f"{self._file}: {found} has shape {list(self.shape(found))}; must be "
-        f"{list(shape)}, as {CONFIG} says"
+        f"{self._file}: {found} has shape {list(self.shape(name))}; must be "
+        f"{list(wanted)}, as {CONFIG} says"
       )
     kind = self._open.get_slice(found).get_dtype()
     if kind not in _KINDS:
       raise ValueError(
         f"{self._file}: {found} is {kind}; must be one of {', '.join(_KINDS)}"
       )
-    return self._open.get_tensor(found).astype(np.float32)
-
-  def dense(self, name: str, fan_in: int, fan_out: int) -> dict[str, Any]:
-    """The parameters of `layers.Dense`; PyTorch's kernel is transposed."""
-    kernel = self.get(f"{name}.weight", fan_out, fan_in)
-    return {
-      "kernel": np.ascontiguousarray(kernel.T),
-      "bias": self.get(f"{name}.bias", fan_out),
-    }
-
-  def norm(self, name: str, width: int) -> dict[str, Any]:
-    """The parameters of `nn.LayerNorm`."""
-    return {
-      "scale": self.get(f"{name}.weight", width),
-      "bias": self.get(f"{name}.bias", width),
-    }
+    array = self._open.get_tensor(found).astype(np.float32)
+    return np.ascontiguousarray(array.T) if is_kernel else array
 
 
-def _embeddings(arrays, config):
-  rows = {"word": config.vocab_size, "position": config.max_positions}
-  names = {"word": "word", "position": "position", "type": "token_type"}
-  if config.type_vocab is not None:
-    rows["type"] = config.type_vocab
-  tables = {
-    part: arrays.get(
-      f"embeddings.{names[part]}_embeddings.weight", number, config.hidden
-    )
-    for part, number in rows.items()
-  }
-  return tables | {"norm": arrays.norm("embeddings.LayerNorm", config.hidden)}
+def _fits(weights, num_classes):
+  """Whether there is a head, for so many classes."""
+  if weights.shape("pre_classifier.weight") is None:
+    return False
+  output = weights.shape("classifier.weight")
+  return output is not None and output[0] == num_classes
 
 
-def _layer(arrays, config, family, i):
-  wide = {"intermediate": (config.hidden, config.intermediate)}
-  wide["output"] = wide["intermediate"][::-1]
-  layer = {}
-  for path, name in family.leaves.items():
-    name = family.layer.format(i) + name
-    if path.endswith("norm"):
-      leaves = arrays.norm(name, config.hidden)
-    else:
-      leaves = arrays.dense(name, *wide.get(path, (config.hidden,) * 2))
-    *group, last = path.split("/")
-    (layer.setdefault(group[0], {}) if group else layer)[last] = leaves
-  return layer
-
-
-def _head(arrays, config, num_classes):
-  """The leaves of a head for so many classes, or None."""
-  parts = [arrays.find(f"{n}.weight") for n in ("pre_classifier", "classifier")]
-  if None in parts or arrays.shape(parts[1])[0] != num_classes:
-    return None
-  return {
-    "dense": arrays.dense("pre_classifier", config.hidden, config.hidden),
-    "output": arrays.dense("classifier", config.hidden, num_classes),
-  }
+def _name(path, family):
+  """The name of a leaf of `Encoder`, without the prefix."""
+  if path in _PARTS:
+    return _PARTS[path]
+  part, _, leaf = path.rpartition("/")
+  if part in _PARTS:
+    return _PARTS[part] + _ENDS[leaf]
+  layer, _, part = part.removeprefix("layers_").partition("/")
+  return family.layer.format(layer) + family.parts[part] + _ENDS[leaf]

@@ -16,7 +16,7 @@ from fedjax_opt.checks.values import check_choice
 from fedjax_opt.models import layers
 
 
-class ResNet(nn.Module):
+class ResNet(layers.Network):
   """A 3 x 3 convolution, stages of residual blocks, mean pooling, dense layer.
 
   All but the first stage begin with a block of stride 2.
@@ -81,10 +81,6 @@ class ResNet(nn.Module):
     self.output = layers.Logits(
       self.num_classes, initialization=layers.glorot_uniform
     )
-
-  def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
-    """Logits [B, num_classes] of x [B, H, W, C]."""
-    return self.output(self.features(x, train=train))
 
   def features(self, x: jax.Array, *, train: bool = False) -> jax.Array:
     """The mean of the last block's output over the pixels, [B, d]."""

@@ -239,12 +239,12 @@ def test_sequences_that_are_too_long():
   ("fields", "message"),
   [
     ({"heads": 5}, "heads=5: must divide hidden=768"),
-    ({"layers": 0}, "layers=0: must be a whole number of at least 1"),
-    ({"hidden": 7.0}, r"hidden=7\.0: must be a whole number of at least 1"),
-    ({"type_vocab": 0}, "type_vocab=0: must be a whole number of at least 1"),
-    ({"dropout": 1.0}, r"dropout=1\.0: must be a number in \[0, 1\)"),
-    ({"head_dropout": "a"}, r"head_dropout='a': must be a number in \[0, 1\)"),
-    ({"layer_norm_eps": -1}, r"layer_norm_eps=-1: must be a number in \[0,"),
+    ({"layers": 0}, "layers=0: must be at least 1"),
+    ({"hidden": 7.0}, r"hidden=7\.0: must be a whole number"),
+    ({"type_vocab": 0}, "type_vocab=0: must be at least 1"),
+    ({"dropout": 1.0}, r"dropout=1: must be in \[0, 1\)"),
+    ({"head_dropout": "a"}, "head_dropout='a': must be a number"),
+    ({"layer_norm_eps": -1}, r"layer_norm_eps=-1: must be in \[0, 1\)"),
     ({"pad_id": 30522}, r"pad_id=30522: must be a token in \[0, 30522\)"),
     (
       {"activation": "gelo"},
@@ -253,6 +253,6 @@ def test_sequences_that_are_too_long():
   ],
 )
 def test_configurations_that_cannot_be(fields, message):
-  with pytest.raises(ValueError, match=message) as error:
+  with pytest.raises((ValueError, TypeError), match=message) as error:
     EncoderConfig(**fields)
   assert "\n" not in str(error.value)

@@ -166,11 +166,11 @@ def test_bad_configuration_files(tmp_path):
     ),
     (
       {"hidden_dropout_prob": 2},
-      "hidden_dropout_prob=2: must be a number in [0, 1)",
+      "hidden_dropout_prob=2: must be in [0, 1)",
     ),
     (
       {"num_hidden_layers": "2"},
-      "num_hidden_layers='2': must be a whole number of at least 1",
+      "num_hidden_layers='2': must be a whole number",
     ),
     (
       {"position_embedding_type": "relative_key"},
