@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 
 from experiments import tasks
 from experiments.command_line.pages import source_of
+from experiments.command_line.texts import shown_default
 from experiments.specification import kinds
-from experiments.specification.kinds import Kind, shown_default
+from experiments.specification.kinds import Kind
 from experiments.tasks import images
 from fedjax_opt.registry import Choice
 from fedjax_opt.results.names import name_of

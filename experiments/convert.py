@@ -15,9 +15,8 @@ what was written.
 from collections.abc import Sequence
 from typing import Any
 
-from experiments import command, data, tasks
+from experiments import command, data, on_disk, tasks
 from experiments.command_line import parser
-from experiments.specification import clients
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
 from fedjax_opt import Population
@@ -50,7 +49,7 @@ def _verify(folder: str | None) -> int:
   if not folder:
     raise ValueError("population_dir: must be given; the folder to verify")
   population = Population.open(folder)
-  clients.marked(population)
+  on_disk.marked(population)
   population.verify()
   print(
     f"undamaged: {population.num_clients:,} clients, "
@@ -86,7 +85,7 @@ def convert(given: dict[str, Any]) -> Population:
     )
   folder = Population.check_new(folder)
   written = Population.of_client_data(folder, _clients(spec))
-  clients.mark(written.folder, spec.values())
+  on_disk.mark(written.folder, spec.values())
   return written
 
 
@@ -95,7 +94,7 @@ def _clients(spec: Spec) -> ClientData:
   task = data.held_out(spec, tasks.load(spec))
   if task.clients is not None:
     return task.clients
-  return data.populations(spec, task, spec.seed)[spec.seed[0]]
+  return data.populations(spec, task, spec.seed)[0][spec.seed[0]]
 
 
 if __name__ == "__main__":

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments import tasks
-from experiments.specification import clients
+from experiments import on_disk, tasks
 from experiments.specification.spec import FLAGS, Spec
 from experiments.tasks import Task
 from experiments.tasks.base import LARGER_IS_BETTER
@@ -78,14 +77,12 @@ def load(spec: Spec) -> Loaded:
     ValueError: for data that cannot be read, or divided as it says.
     ImportError: naming the package to install.
   """
-  on_disk = spec.population_dir and Population.open(spec.population_dir)
-  if on_disk:
-    clients.check_test_part(spec, on_disk)
+  folder = spec.population_dir
+  population = Population.open(folder) if folder else None
   task = held_out(spec, tasks.load(spec))
-  if on_disk:
-    check_examples(on_disk, task)
-    check_labels(on_disk, task.num_classes)
-    of_seed, held = dict.fromkeys(spec.seed, on_disk), HeldOut()
+  if population:
+    on_disk.check(population, task, spec.task.static.get("test_fraction"))
+    of_seed, held = dict.fromkeys(spec.seed, population), HeldOut()
   else:
     of_seed, held = divide(spec, task, spec.seed)
   every = [*of_seed.values(), *held.clients()]
@@ -144,10 +141,8 @@ def divide(
   number, fraction = spec.heldout_clients, spec.client_test_fraction
   if task.clients is not None:
     train, new = _whole_clients(task.clients, number, seeds)
-  elif number:
-    train, new = populations_apart(spec, task, seeds, number)
   else:
-    train, new = populations(spec, task, seeds), {}
+    train, new = populations(spec, task, seeds, number or 0)
   if not fraction:
     return train, HeldOut({}, {s: Parts(None, data) for s, data in new.items()})
   split = lambda each: {
@@ -237,79 +232,64 @@ def _evaluations(rounds: int, every: int, last: int) -> int:
 
 # The partition.
 
+# Beside the seed, so that this draw is not one of the partition.
+_APART = 0xA9A7
+
 
 def populations(
-  spec: Spec, task: Task, seeds: Sequence[int]
-) -> dict[int, ClientData]:
-  """The clients of every seed, over one pool of examples.
+  spec: Spec, task: Task, seeds: Sequence[int], number: int = 0
+) -> tuple[dict[int, ClientData], dict[int, ClientData]]:
+  """The clients of every seed, and others with no example of theirs.
+
+  With others the pool is first divided at random, by the numbers of clients;
+  each part is then divided by the partition.
 
   Args:
     spec: with the partition; each seed has its own.
     task: its training examples are divided.
     seeds: of the runs.
-
-  Raises:
-    ValueError: naming the flag that cannot be, or what is wrong in the data.
-  """
-  labels, number = task.train["y"], spec.num_clients
-  rows = [_rows(spec, labels, number, seed) for seed in seeds]
-  each = _over_one_pool(task.train, task.num_classes, rows)
-  return _by_seed(seeds, each)
-
-
-def populations_apart(
-  spec: Spec, task: Task, seeds: Sequence[int], number: int
-) -> tuple[dict[int, ClientData], dict[int, ClientData]]:
-  """As `populations`, and others who have no example with them in common.
-
-  The pool is divided at random, by the numbers of clients; each part is then
-  divided by the partition.
-
-  Args:
-    spec: see `populations`.
-    task: see `populations`.
-    seeds: see `populations`.
     number: of the other clients.
 
   Returns:
     The clients and the others, of every seed; all over one pool.
 
   Raises:
-    ValueError: see `populations`.
+    ValueError: naming the flag that cannot be, or what is wrong in the data.
   """
-  labels, num_clients = np.asarray(task.train["y"]), spec.num_clients
+  labels = np.asarray(task.train["y"])
   rows = []
   for seed in seeds:
-    order = np.random.default_rng((_APART, seed)).permutation(len(labels))
-    share = number / (number + num_clients)
-    cut = min(max(round(share * len(order)), 1), len(order) - 1)
-    own, others = np.sort(order[cut:]), np.sort(order[:cut])
-    drawn = _rows(spec, labels[own], num_clients, seed)
-    rows.append([own[of_client] for of_client in drawn])
-    try:
-      drawn = _rows(spec, labels[others], number, seed)
-    except ValueError as error:
-      said = str(error).removeprefix(f"num_clients={number}: ")
-      raise ValueError(f"heldout_clients={number}: {said}") from None
-    rows.append([others[of_client] for of_client in drawn])
+    own, others = _two_parts(len(labels), spec.num_clients, number, seed)
+    rows.append(_rows(spec, labels, own, spec.num_clients, seed))
+    if number:
+      try:
+        rows.append(_rows(spec, labels, others, number, seed))
+      except ValueError as error:
+        said = str(error).removeprefix(f"num_clients={number}: ")
+        raise ValueError(f"heldout_clients={number}: {said}") from None
   each = _over_one_pool(task.train, task.num_classes, rows)
-  return _by_seed(seeds, each[::2]), _by_seed(seeds, each[1::2])
+  if not number:
+    return dict(zip(seeds, each, strict=True)), {}
+  return tuple(dict(zip(seeds, each[i::2], strict=True)) for i in (0, 1))
 
 
-# Beside the seed, so that this draw is not one of the partition.
-_APART = 0xA9A7
+def _two_parts(num_examples, num_clients, number, seed):
+  """The rows for the clients that train, and those for so many others."""
+  if not number:
+    return np.arange(num_examples), None
+  order = np.random.default_rng((_APART, seed)).permutation(num_examples)
+  share = number / (number + num_clients)
+  cut = min(max(round(share * num_examples), 1), num_examples - 1)
+  return np.sort(order[cut:]), np.sort(order[:cut])
 
 
-def _by_seed(seeds, populations):
-  return dict(zip(seeds, populations, strict=True))
-
-
-def _rows(spec, labels, num_clients, seed):
-  """The rows of each client, by the partition."""
+def _rows(spec, labels, part, num_clients, seed):
+  """The rows of each client, of a part of the examples."""
   chosen = spec.partition
-  return partition.split(
-    chosen.name, labels, num_clients, seed=seed, **clients.arguments(chosen)
+  drawn = partition.split(
+    chosen.name, labels[part], num_clients, seed=seed, **chosen.arguments({})
   )
+  return [part[of_client] for of_client in drawn]
 
 
 def _over_one_pool(examples, num_classes, rows):
@@ -328,45 +308,3 @@ def _over_one_pool(examples, num_classes, rows):
     ClientData(together.examples, *part)
     for part in zip(indices, sizes, strict=True)
   ]
-
-
-# Clients on disk.
-
-
-def check_examples(on_disk: Population, task: Task) -> None:
-  """Checks that the clients' examples are of the task's types and shapes.
-
-  Raises:
-    ValueError: naming what differs.
-  """
-  pool = task.train if task.clients is None else task.clients.examples
-  wanted = {n: (str(v.dtype), tuple(v.shape[1:])) for n, v in pool.items()}
-  found = {
-    name: (str(np.dtype(dtype)), tuple(shape))
-    for name, (dtype, shape) in on_disk.fields.items()
-  }
-  if wanted != found:
-    describe = lambda fields: ", ".join(
-      f"{name} {dtype}{list(shape)}" for name, (dtype, shape) in fields.items()
-    )
-    raise ValueError(
-      f"population_dir={str(on_disk.folder)!r}: its examples are "
-      f"{describe(found)}; must be those of the task, {describe(wanted)}"
-    )
-
-
-def check_labels(on_disk: Population, num_classes: int | None) -> None:
-  """Checks that all labels are those of the task.
-
-  Raises:
-    ValueError: naming one that is not.
-  """
-  if num_classes is None:
-    return
-  labels = on_disk.examples["y"]
-  for label in (labels.min(), labels.max()):
-    if not 0 <= label < num_classes:
-      raise ValueError(
-        f"population_dir={str(on_disk.folder)!r}: labels y must be in "
-        f"[0, {num_classes}), but one is {label}"
-      )

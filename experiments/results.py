@@ -13,7 +13,6 @@ from experiments import methods, per_client
 from experiments.job import Job
 from experiments.profiling import Profile
 from experiments.progress import Progress
-from experiments.tasks import npz
 from fedjax_opt import Population, Report, Result, plots, trees
 from fedjax_opt.algorithms import optimum
 from fedjax_opt.engine import feed
@@ -136,8 +135,7 @@ class Results:
       f"({rate:.1f} rounds/s), after {result.compile_seconds:.1f} s of "
       "compilation"
     )
-    share = job.spec.task.static.get("test_fraction")
-    for line in npz.notes(job.task, job.spec.data_file, share):
+    for line in job.task.notes:
       print(line)
     print(self._writer.closing_line())
     if self._history.rounds:

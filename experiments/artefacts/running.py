@@ -180,7 +180,7 @@ class Runner:
       cell = RunOf((*others, f"--pretrained={folder}"))
     if isinstance(cell, Computed) or self.data_dir is None:
       return cell
-    if not spec_of(cell.arguments).task.choice.reads_data:
+    if "data_dir" not in spec_of(cell.arguments).task.choice.takes:
       return cell
     return RunOf((*cell.arguments, f"--data_dir={self.data_dir}"))
 

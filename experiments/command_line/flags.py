@@ -6,17 +6,17 @@ from typing import Any
 
 from absl import flags
 
-from experiments.command_line import mistakes
+from experiments.command_line import mistakes, texts
 from experiments.specification import spec
-from experiments.specification.kinds import KINDS, Kind, help_of
+from experiments.specification.kinds import KINDS, Kind
 from experiments.specification.spec import FLAGS, Spec
-from fedjax_opt.registry import Hyperparameter
+from fedjax_opt.registry import Hyperparameter, Parameter
 
 _DEFINE = {
-  "text": flags.DEFINE_string,
-  "whole": flags.DEFINE_integer,
-  "number": flags.DEFINE_float,
-  "switch": flags.DEFINE_bool,
+  str: flags.DEFINE_string,
+  int: flags.DEFINE_integer,
+  float: flags.DEFINE_float,
+  bool: flags.DEFINE_bool,
 }
 
 
@@ -29,44 +29,28 @@ def defined() -> flags.FlagValues:
 def _defined(entries: tuple[tuple[str, ...], ...]) -> flags.FlagValues:
   del entries
   values = flags.FlagValues()
-  notes = _notes()
   for name, flag in FLAGS.items():
-    _DEFINE[flag.type](name, flag.default, flag.text, flag_values=values)
-    if flag.choice is not None:
-      _define(flag.choice, notes, values)
+    help = texts.of_field(name)
+    _DEFINE[flag.type](name, flag.default, help, flag_values=values)
+    for own, owners in (flag.choice.owners() if flag.choice else {}).items():
+      type = _type_of(flag.choice, next(iter(owners.values())))
+      help = texts.of_hyperparameter(own, owners)
+      if type is list:
+        type, help = str, f"[list] {help}"
+      _DEFINE[type](own, None, help, flag_values=values)
   return values
 
 
-def _define(
-  kind: Kind, notes: Mapping[str, str], values: flags.FlagValues
-) -> None:
-  """Defines one flag for each hyperparameter of the entries of a kind."""
-  for flag, owners in kind.owners().items():
-    parameter, help = next(iter(owners.values())), help_of(owners)
-    help += notes.get(flag, "")
-    is_number = isinstance(parameter, Hyperparameter)
-    type = "number"
-    if not is_number or parameter.takes_range:
-      type = "text"
-    elif isinstance(parameter.default, bool):
-      type = "switch"
-    elif kind.has_lists and parameter.is_tuned:
-      type, help = "text", f"[list] {help}"
-    elif parameter.is_static or isinstance(parameter.default, int):
-      type = "whole"
-    _DEFINE[type](flag, None, help, flag_values=values)
-
-
-def _notes() -> dict[str, str]:
-  """What the help says of flags for which tasks have a default of their own."""
-  of_flag: dict[str, list[str]] = {}
-  for name, task in FLAGS["task"].choice.registry.items():
-    for flag, value in task.defaults.items():
-      of_flag.setdefault(flag, []).append(f"{name} {value:g}")
-  return {
-    flag: f" Tasks with a default of their own: {', '.join(tasks)}."
-    for flag, tasks in of_flag.items()
-  }
+def _type_of(kind: Kind, parameter: Parameter) -> type:
+  """The type of the flag of a hyperparameter; list if it makes a grid."""
+  if not isinstance(parameter, Hyperparameter) or parameter.takes_range:
+    return str
+  if isinstance(parameter.default, bool):
+    return bool
+  if kind.has_lists and parameter.is_tuned:
+    return list
+  is_whole = parameter.is_static or isinstance(parameter.default, int)
+  return int if is_whole else float
 
 
 def typed(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import re
 
 from experiments.command_line import layout, pages
 from experiments.specification import spec
-from experiments.specification.fields import Group
+from experiments.specification.spec import Group
 from fedjax_opt.registry import nearest
 from fedjax_opt.results import environment
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from experiments import tasks
 from experiments.command_line import layout
 from experiments.command_line.flags import defined
+from experiments.command_line.texts import describe, shown_default
 from experiments.specification import kinds
 from experiments.specification import method as of_method
-from experiments.specification.kinds import Kind, describe, shown_default
-from experiments.specification.spec import algorithms as _algorithms
+from experiments.specification.kinds import Kind
 from experiments.tasks import images
 from fedjax_opt.registry import Choice, Parameter
 
@@ -84,7 +84,9 @@ def _algorithm(name: str) -> _Page:
 def _client(name: str) -> _Page:
   choice = kinds.CLIENT.registry[name]
   flags = kinds.CLIENT.parameters(name)
-  fits = {"algorithm": _algorithms(lambda each: each.client == "rule")}
+  fits = {
+    "algorithm": kinds.ALGORITHM.names(lambda each: each.client == "rule")
+  }
   if choice.is_plain:
     fits["algorithm"] = "all"
   return _Page(flags, fits, f"--client={name}{_tried(flags)}")
@@ -99,7 +101,7 @@ def _server(name: str) -> _Page:
       return choice.is_plain
     return each.server == "rule" and each.server_rule in (None, name)
 
-  fits = {"algorithm": _algorithms(takes)}
+  fits = {"algorithm": kinds.ALGORITHM.names(takes)}
   return _Page(flags, fits, f"--server={name}{_tried(flags)}")
 
 
@@ -107,7 +109,7 @@ def _regularizer(name: str) -> _Page:
   choice = kinds.REGULARIZER.registry[name]
   flags = kinds.REGULARIZER.parameters(name)
   fits = {
-    "algorithm": _algorithms(
+    "algorithm": kinds.ALGORITHM.names(
       lambda each: (
         each.takes_regularizer and (choice.is_finite or not each.needs_penalty)
       )
@@ -115,7 +117,9 @@ def _regularizer(name: str) -> _Page:
   }
   own = [task for task, each in tasks.TASKS.items() if each.regularizer == name]
   fits["task"] = "all" + (f"; of {', '.join(own)} it is the own" if own else "")
-  task = next((n for n in own if not tasks.TASKS[n].reads_data), "lasso")
+  task = next(
+    (n for n in own if "data_dir" not in tasks.TASKS[n].takes), "lasso"
+  )
   return _Page(
     flags,
     fits,
@@ -148,7 +152,7 @@ def _partition(name: str) -> _Page:
 def _sampler(name: str) -> _Page:
   flags = kinds.SAMPLER.parameters(name)
   given = "".join(f" --{flag}={_GROUPS}" for flag in flags)
-  cohorts = _algorithms(lambda each: each.cohort != "sampled")
+  cohorts = kinds.ALGORITHM.names(lambda each: each.cohort != "sampled")
   fits = {"algorithm": f"all but {cohorts}"}
   return _Page(flags, fits, f"--sampler={name}{given}")
 
@@ -185,7 +189,7 @@ def _task(name: str) -> _Page:
   choice = tasks.TASKS[name]
   flags = kinds.TASK.parameters(name)
   fits = {"partition": "any"}
-  if choice.reads_file:
+  if "data_file" in choice.takes:
     fits["partition"] = "any, if the file has no client_ids"
   elif choice.has_clients:
     fits["partition"] = "none: its clients come with the data"
@@ -194,14 +198,14 @@ def _task(name: str) -> _Page:
   defaults = [f"{flag} {value:g}" for flag, value in choice.defaults.items()]
   if defaults:
     fits["own defaults"] = ", ".join(defaults)
-  if choice.reads_pretrained:
+  if "pretrained" in choice.takes:
     fits["pretrained"] = "a folder of BERT or DistilBERT, or none"
   if choice.is_convex:
     fits["optimum"] = "yes: the loss is convex"
-  data = " --data_dir=DIR" if choice.reads_data else ""
+  data = " --data_dir=DIR" if "data_dir" in choice.takes else ""
   if name.partition("_")[0] == "digits":
     data = ""
-  if choice.reads_file:
+  if "data_file" in choice.takes:
     data = " --data_file=FILE.npz"
   return _Page(flags, fits, f"--task={name}{data}")
 

@@ -6,8 +6,9 @@ hyperparameters are made from the registry's entries; nothing here names one.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn
 
 from experiments.tasks import TASKS
 from fedjax_opt import privacy, samplers
@@ -22,21 +23,16 @@ from fedjax_opt.registry import (
   Option,
   Parameter,
   Paths,
-  check_belongs,
   check_choice,
   register,
 )
 from fedjax_opt.rules import RULES
 from fedjax_opt.transforms import UPLOADS
 
-# With more owners than this, that share a default, the help does not name them.
-_MANY_OWNERS = 12
 # Of more owners than this, a message names the first only.
 _MOST_SHOWN = 8
 
 _COMPARE = "python -m experiments.compare"
-# What a method of a study is made of.
-_OF_METHODS = ("algorithm", "client", "server", "regularizer")
 
 Given = Mapping[str, Any]  # flag -> value; None if it was not given
 
@@ -63,29 +59,53 @@ class Chosen:
     return KINDS[self.kind].registry[self.name]
 
   @property
-  def arguments(self) -> dict[str, str]:
+  def parameters(self) -> dict[str, Parameter]:
     """flag -> argument of the factory."""
-    parameters = KINDS[self.kind].parameters(self.name)
-    return {flag: parameter.name for flag, parameter in parameters.items()}
+    return KINDS[self.kind].parameters(self.name)
 
   def with_point(self, point: Mapping[str, float]) -> "Chosen":
     """The same with one value of each flag that a point has."""
     grid = {f: [point[f]] if f in point else v for f, v in self.grid.items()}
     return dataclasses.replace(self, grid=grid)
 
+  def arguments(self, point: Mapping[str, Any]) -> dict[str, Any]:
+    """What the factory is given by name at a point of the grid.
+
+    Args:
+      point: flag -> value, for each flag of `grid`; other flags are ignored.
+
+    Raises:
+      ValueError: for a text that is no range of sizes.
+    """
+    values, found = {**point, **self.static}, {}
+    for flag, parameter in self.parameters.items():
+      value = values[flag]
+      if isinstance(parameter, Paths):
+        value = parameter.of(value)
+      elif getattr(parameter, "takes_range", False):
+        value = _range(flag, str(value))
+      found[parameter.name] = value
+    return found
+
   def make(self, point: Mapping[str, Any], **others: Any) -> Any:
     """What the factory makes at a point of the grid.
 
     Args:
-      point: flag -> value, for each flag of `grid`; other flags are ignored.
+      point: see `arguments`.
       **others: arguments of the factory that have no flag.
     """
-    values = {**point, **self.static}
-    arguments = {name: values[flag] for flag, name in self.arguments.items()}
-    for parameter in self.choice.hyperparameters:
-      if isinstance(parameter, Paths):
-        arguments[parameter.name] = parameter.of(arguments[parameter.name])
-    return self.choice.factory(**arguments, **others)
+    return self.choice.factory(**self.arguments(point), **others)
+
+
+def _range(flag: str, text: str) -> int | tuple[int, int]:
+  """A whole number, or (low, high)."""
+  if not re.fullmatch(r"\d+(-\d+)?", text):
+    raise ValueError(
+      f"{flag}={text}: must be a whole number, such as 500, or a range, such "
+      "as 100-500"
+    )
+  low, _, high = text.partition("-")
+  return (int(low), int(high)) if high else int(low)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -118,6 +138,10 @@ class Kind:
     """name -> entry."""
     return {n: each for n, each in self.entries.items() if self.fits(each)}
 
+  def names(self, has: Callable[[Any], bool]) -> str:
+    """The names of the entries that have something, between commas."""
+    return ", ".join(n for n, each in self.registry.items() if has(each))
+
   def flag_of(self, choice: Choice, parameter: Parameter) -> str:
     """The flag of a hyperparameter of an entry."""
     named = getattr(parameter, "flag", None)
@@ -143,6 +167,51 @@ class Kind:
     """Of each flag, the entries that have it and what it is there."""
     return _owners(self, tuple(self.registry))
 
+  def choose(
+    self,
+    given: Given,
+    name: str | None,
+    *,
+    is_free: bool = True,
+    defaults: Mapping[str, Any] | None = None,
+    intervals: Mapping[str, str] | None = None,
+  ) -> Chosen | None:
+    """The entry of a name, with the values of its flags; None for None.
+
+    Args:
+      given: values of all flags.
+      name: what is chosen.
+      is_free: whether something else could be chosen.
+      defaults: flag -> default, where it is not that of the registry.
+      intervals: flag -> values allowed, likewise.
+
+    Raises:
+      ValueError: for a name that is not there, a flag of another entry or a
+        value that is not allowed.
+    """
+    if name is not None:
+      self.check(name)
+    self._check_others(given, name, is_free)
+    if name is None:
+      return None
+    grid, static = {}, {}
+    for flag, parameter in self.parameters(name).items():
+      if flag in (intervals or {}):
+        parameter = parameter._replace(interval=intervals[flag])
+      default = (defaults or {}).get(flag, parameter.default)
+      value = default if given[flag] is None else given[flag]
+      if value is not None and self.has_lists and parameter.is_tuned:
+        grid[flag] = numbers(flag, value)
+        for each in grid[flag]:
+          parameter.check(each, flag)
+        continue
+      static[flag] = value  # None is left to the factory.
+      # A range is checked with all that its partition has.
+      is_range = getattr(parameter, "takes_range", False)
+      if not (value is None or isinstance(value, bool) or is_range):
+        parameter.check(value, flag)
+    return Chosen(self.flag, name, grid, static)
+
   def check(self, name: str) -> None:
     """Raises ValueError if there is nothing of this name."""
     registry = self.registry
@@ -150,17 +219,10 @@ class Kind:
       raise ValueError(one_only(self.flag, name, self.is_condition))
     check_choice(self.flag, name, registry, self.listing)
 
-  def check_others(self, given: Given, name: str, is_free: bool = True) -> None:
-    """Checks that the flags that are given are those of an entry.
-
-    Args:
-      given: values of all flags.
-      name: what was chosen.
-      is_free: whether something else could be chosen.
-
-    Raises:
-      ValueError: naming a flag of another entry, and what to give for it.
-    """
+  def _check_others(
+    self, given: Given, name: str | None, is_free: bool
+  ) -> None:
+    """Checks that the flags that are given are those of an entry."""
     for flag, owners in self.owners().items():
       value = given[flag]
       if value is None or name in owners:
@@ -169,65 +231,37 @@ class Kind:
       if isinstance(parameter, Option) and parameter.refusal:
         refusal = parameter.refusal.format(chosen=name)
         raise ValueError(f"{flag}={value!r}: {refusal}")
-      hint = f"; leave {flag} out"
-      if is_free:
-        others = f"--{self.flag}={next(iter(owners))}"
-        hint = f"; give {others}, or leave {flag} out"
-      shown = list(owners)
-      if len(shown) > _MOST_SHOWN:
-        shown = [*shown[:3], "..."]
-      check_belongs(flag, value, self.flag, name, shown, hint)
+      self.refuse(flag, value, owners, name, is_free)
 
-  def check_absent(self, given: Given) -> None:
-    """Checks that no flag was given for what was not chosen.
-
-    Raises:
-      ValueError: naming the flag.
-    """
-    for flag, owners in self.owners().items():
-      value = given[flag]
-      if value is not None:
-        shown = value if isinstance(value, str) else f"{value:g}"
-        raise ValueError(
-          f"{flag}={shown}: belongs to {self.flag} {', '.join(owners)}; give "
-          f"--{self.flag}={next(iter(owners))}, or leave {flag} out"
-        )
-
-  def read(
+  def refuse(
     self,
-    given: Given,
-    name: str,
-    defaults: Mapping[str, Any] | None = None,
-    intervals: Mapping[str, str] | None = None,
-  ) -> Chosen:
-    """Checks the values of an entry's flags, and fills in their defaults.
+    flag: str,
+    value: Any,
+    owners: Iterable[str],
+    name: str | None,
+    is_free: bool = True,
+  ) -> NoReturn:
+    """Refuses a flag that belongs to other entries than the chosen one.
 
     Args:
-      given: values of all flags.
-      name: what was chosen, see `check` and `check_others`.
-      defaults: flag -> default, where it is not that of the registry.
-      intervals: flag -> values allowed, likewise.
+      flag: name of the flag.
+      value: its value.
+      owners: entries that have it.
+      name: what is chosen; None for nothing.
+      is_free: whether something else could be chosen.
 
     Raises:
-      ValueError: for a value that is not allowed.
+      ValueError: always.
     """
-    grid, static = {}, {}
-    for flag, parameter in self.parameters(name).items():
-      if flag in (intervals or {}):
-        parameter = parameter._replace(interval=intervals[flag])
-      default = (defaults or {}).get(flag, parameter.default)
-      value = default if given[flag] is None else given[flag]
-      if value is None:  # Left to the factory.
-        static[flag] = None
-      elif self.has_lists and parameter.is_tuned:
-        grid[flag] = numbers(flag, value)
-        for each in grid[flag]:
-          parameter.check(each, flag)
-      else:
-        static[flag] = value
-        if not isinstance(value, bool):
-          parameter.check(value, flag)
-    return Chosen(self.flag, name, grid, static)
+    first, *more = owners
+    shown = [first, *more]
+    if len(shown) > _MOST_SHOWN:
+      shown = [*shown[:3], "..."]
+    belongs = f"belongs to {self.flag} {', '.join(shown)}"
+    if name is not None:
+      belongs += f", not to {self.flag} {name}"
+    hint = f"give --{self.flag}={first}, or " if is_free else ""
+    raise ValueError(f"{flag}={value}: {belongs}; {hint}leave {flag} out")
 
 
 @functools.lru_cache(maxsize=64)
@@ -319,55 +353,6 @@ KINDS = {
 }  # fmt: skip
 
 
-# Texts.
-
-
-def listed(registry: Mapping[str, Choice]) -> str:
-  """The entries of a registry, one on each line, for a flag's help."""
-  width = max(map(len, registry))
-  return "".join(
-    f"\n{name:{width}}  {choice.help}" for name, choice in registry.items()
-  )
-
-
-def help_of(owners: Mapping[str, Parameter]) -> str:
-  """The help of a flag: its meanings, and whose defaults are which."""
-  meanings: dict[str, dict[str, str]] = {}
-  lines: list[str] = []
-  for name, parameter in owners.items():
-    text, *lines = describe(parameter).split("\n")
-    meanings.setdefault(text, {})[name] = shown_default(parameter.default)
-  parts = []
-  for text, defaults in meanings.items():
-    if len(defaults) > _MANY_OWNERS and len(set(defaults.values())) == 1:
-      parts.append(f"{text}. Default: {next(iter(defaults.values()))}.")
-    else:
-      each = [f"{name} {value}".strip() for name, value in defaults.items()]
-      parts.append(f"{text} ({', '.join(each)}).")
-  return "\n".join([" ".join(parts), *lines])
-
-
-def describe(parameter: Parameter) -> str:
-  """What a parameter is, with its range; then lines of its list, if any."""
-  first, *lines = parameter.help.split("\n")
-  text = first[0].upper() + first[1:]
-  if isinstance(parameter, Hyperparameter):
-    if parameter.takes_range:
-      text += "; LOW-HIGH, such as 100-500, is a range"
-    if parameter.interval != "(-inf, inf)":
-      text += f", in {parameter.interval}"
-  return "\n".join([text, *lines])
-
-
-def shown_default(default: Any) -> str:
-  """A default as the help has it; nothing for what is off or left out."""
-  if default is None or default is False:
-    return ""
-  if isinstance(default, str):
-    return default
-  return "true" if default is True else f"{default:g}"
-
-
 def numbers(flag: str, text: Any, kind: type = float) -> list[Any]:
   """The numbers of a comma list.
 
@@ -417,23 +402,15 @@ def one_only(name: str, value: str, is_condition: bool) -> str:
     value: its text.
     is_condition: whether methods can be compared under several values.
   """
-  first, second = [item.strip() for item in value.split(",")][:2]
-  is_word = name in (*_OF_METHODS, "partition", "task", "sampler")
-  of = name if is_word else f"value of {name}"
-  one = f"{name}={value}: a run has one {of}"
+  kind = KINDS.get(name)
+  one = f"{name}={value}: a run has one {name if kind else f'value of {name}'}"
   if is_condition:
     return f"{one}; {_COMPARE} takes this list"
-  if name not in _OF_METHODS:
+  if kind is None or not kind.has_lists:
     return f"{one}; give one of them"
-  if name == "algorithm":
-    methods = (first, second)
-  else:
-    algorithm = "fed_mid" if name == "regularizer" else "fed_avg"
-    methods = (f"{algorithm} {name}={each}" for each in (first, second))
-  given = " ".join(f"--method={quoted(method)}" for method in methods)
+  algorithm = "fed_mid" if name == "regularizer" else "fed_avg"
+  methods = [item.strip() for item in value.split(",")][:2]
+  if name != "algorithm":
+    methods = [f"'{algorithm} {name}={each}'" for each in methods]
+  given = " ".join(f"--method={method}" for method in methods)
   return f"{one}; compare several: {_COMPARE} {given}"
-
-
-def quoted(text: str) -> str:
-  """A word of a command line, in quotes if it must be."""
-  return f"'{text}'" if " " in text else text

@@ -1,40 +1,25 @@
 """The part of a specification that says what a method is made of."""
 
-from typing import Any
-
 from experiments.specification.kinds import (
   ALGORITHM,
   CLIENT,
   PRIVACY,
   REGULARIZER,
   SERVER,
+  Chosen,
   Given,
-  numbers,
+  Kind,
 )
-from experiments.specification.spec import (
-  CLIENT_DEFAULT,
-  DECAY,
-  FLAGS,
-  MILESTONES,
-  SERVER_DEFAULT,
-  algorithms,
-  plain_rules,
-)
+from experiments.specification.spec import CLIENT_DEFAULT, SERVER_DEFAULT
 from experiments.tasks import TaskChoice
-from fedjax_opt import privacy
-from fedjax_opt.registry import AlgorithmChoice, Hyperparameter
+from fedjax_opt.registry import AlgorithmChoice
 
-_SEED = Hyperparameter("seed", 0, "seed", "[0, 4294967295]")
-_FRACTION = Hyperparameter(
-  "client_milestones", 0.5, "fraction of the rounds", "(0, 1)"
-)
-_OPTIONS = {"step_decay": "client_milestones", "exponential": "client_decay"}
 # Flag -> where it leaves messages as they are.
 _CHANGES_MESSAGES = {"upload": None, "aggregator": "mean", "fault": None}
 
 
-def resolve(given: Given, task: TaskChoice) -> dict[str, Any]:
-  """Algorithm, rules, regularizer, privacy and schedule, by field.
+def resolve(given: Given, task: TaskChoice) -> dict[str, Chosen | None]:
+  """Algorithm, rules, regularizer and privacy, by flag.
 
   Args:
     given: values of all flags; a hyperparameter that was not given is None.
@@ -58,10 +43,6 @@ def resolve(given: Given, task: TaskChoice) -> dict[str, Any]:
     CLIENT: choice.client == "rule",
     SERVER: choice.server == "rule" and choice.server_rule is None,
   }
-  # First that flags belong to what was chosen, then what their values are.
-  for kind, chosen in names.items():
-    if chosen is not None:
-      kind.check_others(given, chosen, is_free.get(kind, True))
   defaults = task.defaults
   if names[REGULARIZER] != task.regularizer:
     of_other = REGULARIZER.owners()
@@ -69,11 +50,21 @@ def resolve(given: Given, task: TaskChoice) -> dict[str, Any]:
   intervals = {}
   if choice.server_interval is not None:
     intervals["server_lr"] = choice.server_interval
-  found: dict[str, Any] = {
-    kind.flag: chosen and kind.read(given, chosen, defaults, intervals)
+  return {
+    kind.flag: kind.choose(
+      given,
+      chosen,
+      is_free=is_free.get(kind, True),
+      defaults=defaults,
+      intervals=intervals,
+    )
     for kind, chosen in names.items()
   }
-  return found | _schedule(given, name, names[CLIENT])
+
+
+def plain_rules() -> list[str]:
+  """The client rules that are gradient descent and nothing else."""
+  return [name for name, rule in CLIENT.registry.items() if rule.is_plain]
 
 
 def default_client(choice: AlgorithmChoice) -> str:
@@ -95,7 +86,7 @@ def _client(given: Given, name: str, choice: AlgorithmChoice) -> str:
 def _server(given: Given, name: str, choice: AlgorithmChoice) -> str | None:
   """The name of the server's rule, which some algorithms are named after."""
   if choice.server == "none":
-    return _check_absent(given, SERVER, name)
+    return _check_absent(given, SERVER, name, "leave {flag} out")
   server, fixed = given["server"], choice.server_rule
   if server is not None and fixed is not None:
     free = next(
@@ -128,60 +119,43 @@ def _regularizer(
   given: Given, default: str | None, name: str, choice: AlgorithmChoice
 ) -> str | None:
   """The name of the regularizer, which some algorithms need."""
-  if not choice.takes_regularizer:
-    return _check_absent(given, REGULARIZER, name)
+  if not choice.takes_regularizer:  # Few have one.
+    have = ALGORITHM.names(lambda each: each.takes_regularizer)
+    hint = f"those that have one are {have}"
+    return _check_absent(given, REGULARIZER, name, hint)
   chosen = default if given["regularizer"] is None else given["regularizer"]
-  known = REGULARIZER.registry
   if chosen is None:
     raise ValueError(
       f"regularizer: algorithm {name} needs one and task {given['task']} has "
-      f"none of its own; must be one of {', '.join(known)}"
+      f"none of its own; must be one of {', '.join(REGULARIZER.registry)}"
     )
   REGULARIZER.check(chosen)
-  if choice.needs_penalty and not known[chosen].is_finite:
-    penalties = [n for n, each in known.items() if each.is_finite]
+  if choice.needs_penalty and not REGULARIZER.registry[chosen].is_finite:
     raise ValueError(
       f"regularizer={chosen!r}: algorithm {name} cannot keep to a constraint; "
-      f"must be one of {', '.join(penalties)}"
+      f"must be one of {REGULARIZER.names(lambda each: each.is_finite)}"
     )
   return chosen
 
 
-def _check_absent(given: Given, kind: Any, algorithm: str) -> None:
+def _check_absent(given: Given, kind: Kind, algorithm: str, hint: str) -> None:
   """Checks that no flag was given for what an algorithm does not have."""
   for flag in (kind.flag, *kind.owners()):
     if given[flag] is not None:
       shown = repr(given[flag]) if flag == kind.flag else given[flag]
-      hint = f"leave {flag} out"
-      if kind is REGULARIZER:  # Few have one.
-        have = algorithms(lambda choice: choice.takes_regularizer)
-        hint = f"those that have one are {have}"
       raise ValueError(
-        f"{flag}={shown}: algorithm {algorithm} has no {kind.flag}; {hint}"
+        f"{flag}={shown}: algorithm {algorithm} has no {kind.flag}; "
+        f"{hint.format(flag=flag)}"
       )
 
 
 def _privacy(given: Given) -> str | None:
   """The name of the mechanism, and checks of what it goes with."""
   chosen = given["privacy"]
-  own = [n for n, f in FLAGS.items() if f.group.key == "privacy"][1:]
   if chosen is None:
-    for flag in (*PRIVACY.owners(), *own):
-      if given[flag] is not None:
-        raise ValueError(
-          f"{flag}={given[flag]}: belongs to privacy; give "
-          f"--privacy=gaussian, or leave {flag} out"
-        )
     return None
   PRIVACY.check(chosen)
-  FLAGS["dp_delta"].check("dp_delta", given["dp_delta"])
-  if given["dp_seed"] is not None:
-    privacy.check_noise_seed("dp_seed", given["dp_seed"])
-  if given["weighting"] != "uniform":
-    raise ValueError(
-      f"privacy={chosen!r}: counts all clients alike, and weighting is "
-      f"{given['weighting']!r}; give --weighting=uniform"
-    )
+  check_uniform("privacy", chosen, given)
   if given["sampler"] not in ("uniform", "poisson"):
     raise ValueError(
       f"privacy={chosen!r}: nobody accounts for sampler {given['sampler']!r}; "
@@ -196,53 +170,10 @@ def _privacy(given: Given) -> str | None:
   return chosen
 
 
-def _schedule(given: Given, algorithm: str, client: str) -> dict[str, Any]:
-  """The fields of the clients' learning rate over rounds.
-
-  Raises:
-    ValueError: naming the flag that cannot be.
-  """
-  name = given["client_schedule"]
-  FLAGS["client_schedule"].check("client_schedule", name)
-  for owner, option in _OPTIONS.items():
-    if owner != name and given[option] is not None:
-      raise ValueError(
-        f"{option}={given[option]}: belongs to client_schedule {owner}, not to "
-        f"{name}"
-      )
-  if name == "constant":
-    return {}
-  if "client_lr" not in CLIENT.parameters(client):
+def check_uniform(flag: str, value: str, given: Given) -> None:
+  """Checks that all clients weigh alike."""
+  if given["weighting"] != "uniform":
     raise ValueError(
-      f"client_schedule={name!r}: client {client} has no learning rate that "
-      "could drop; must be constant"
+      f"{flag}={value!r}: counts all clients alike, and weighting is "
+      f"{given['weighting']!r}; give --weighting=uniform"
     )
-  if not ALGORITHM.registry[algorithm].rate_may_drop:
-    raise ValueError(
-      f"client_schedule={name!r}: algorithm {algorithm} has one rate for all "
-      "rounds; must be constant"
-    )
-  if name == "exponential":
-    decay = given["client_decay"]
-    decay = DECAY if decay is None else decay
-    FLAGS["client_decay"].check("client_decay", decay)
-    return {"client_decay": decay}
-  asked = given["client_milestones"]
-  fractions = numbers(
-    "client_milestones", MILESTONES if asked is None else asked
-  )
-  for fraction in fractions:
-    _FRACTION.check(fraction)
-  return {"client_milestones": ",".join(f"{each!r}" for each in fractions)}
-
-
-def seeds(given: Given) -> list[int]:
-  """The seeds of the runs.
-
-  Raises:
-    ValueError: if they are not whole numbers of 32 bits, or one is repeated.
-  """
-  values = numbers("seed", given["seed"], int)
-  for value in values:
-    _SEED.check(value)
-  return values

@@ -1,46 +1,65 @@
-"""From the values that were given to a specification: checks and defaults."""
+"""From the values that were given to a specification: checks and defaults.
 
+First what each value may be, then what is chosen by name, then what of it goes
+together.
+"""
+
+import dataclasses
 from typing import Any
 
-from experiments.specification import clients
-from experiments.specification import method as of_method
+from experiments import on_disk
+from experiments.specification import method
 from experiments.specification.kinds import (
   AGGREGATOR,
+  CLIENT,
   FAULT,
+  PARTITION,
   SAMPLER,
   TASK,
   UPLOAD,
   Chosen,
   Given,
+  Kind,
+  numbers,
 )
 from experiments.specification.spec import (
   BATCH_SIZE,
   BATCH_SIZE_OF_CLIENTS,
   COHORT_SIZE,
+  DECAY,
   FLAGS,
-  SPLITS,
+  MILESTONES,
+  NUM_CLIENTS,
+  PARTITION_DEFAULT,
+  SEEDS,
+  TESTS_OF_PERSONAL,
   TRAINABLE,
   VALIDATION_FRACTION,
   VALIDATION_SEED,
   Spec,
-  traced_rules,
 )
-from experiments.tasks import TEXTS, TaskChoice, npz, text
-from experiments.tasks.base import LARGER_IS_BETTER
+from experiments.tasks import TaskChoice
 from fedjax_opt import Population
-from fedjax_opt.checks import values as checks
+from fedjax_opt.data import partition
 from fedjax_opt.engine.config import check_settings
 from fedjax_opt.engine.plan import check_one_budget
-from fedjax_opt.registry import check_choice
+from fedjax_opt.registry import AlgorithmChoice, Hyperparameter
+
+_SEED = Hyperparameter("seed", 0, "seed", SEEDS)
+_FRACTION = Hyperparameter(
+  "client_milestones", 0.5, "fraction of the rounds", "(0, 1)"
+)
+_FILES = ("data_dir", "data_file", "pretrained")  # What some tasks read.
+_HOSTS = ("coordinator", "cluster")
 
 
-def resolve(given: Given, on_disk: Population | None = None) -> Spec:
+def resolve(given: Given, population: Population | None = None) -> Spec:
   """Checks what was given as far as that needs no data, and fills in defaults.
 
   Args:
     given: values of all flags; None where not given.
-    on_disk: the clients of `--population_dir`, which say what was held out of
-      them; None without.
+    population: the clients of `--population_dir`, which say what was held out
+      of them; None without.
 
   Raises:
     ValueError: naming the flag that cannot be.
@@ -50,196 +69,79 @@ def resolve(given: Given, on_disk: Population | None = None) -> Spec:
     for name, value in given.items()
     if value != (FLAGS[name].default if name in FLAGS else None)
   }
-  if on_disk is not None:
-    given = clients.with_validation_of(given, on_disk)
-  task_choice = task(given)
-  choice = task_choice.choice
-  method = of_method.resolve(given, choice)
-  has_clients = choice.brings_clients(given["data_file"])
-  plain = {
-    name: given[name] for name, flag in FLAGS.items() if flag.choice is None
+  plain = [name for name, flag in FLAGS.items() if flag.choice is None]
+  for name in plain:
+    FLAGS[name].check(name, given[name])
+  if population is not None:
+    given = on_disk.with_validation_of(given, population)
+  task = _task(given)
+  parts = method.resolve(given, task.choice)
+  algorithm, client = parts["algorithm"], parts["client"]
+  has_clients = task.choice.brings_clients(given)
+  values = {name: given[name] for name in plain} | parts
+  values |= {
+    kind.flag: _named(kind, given) for kind in (UPLOAD, FAULT, SAMPLER)
   }
-  plain |= clients.resolve(given, has_clients, method["algorithm"].choice)
-  plain |= selection(given, choice)
-  plain |= messages(given, method["algorithm"])
-  sampler_choice = sampler(given)
-  plain["seed"] = of_method.seeds(given)
-  defaults: dict[str, Any] = {
-    "batch_size": BATCH_SIZE_OF_CLIENTS if has_clients else BATCH_SIZE,
+  values |= _partition(given, has_clients)
+  values |= _selection(given, task.choice)
+  values |= _schedule(given, algorithm, client)
+  values |= _defaults(given, has_clients, algorithm.choice)
+  values |= {
+    "task": task,
+    "aggregator": _aggregator(given, algorithm),
+    "seed": seeds(given["seed"]),
   }
-  if method["algorithm"].choice.cohort == "sampled":
-    defaults["cohort_size"] = COHORT_SIZE
-  if given["local_steps"] is None:
-    defaults["local_epochs"] = 1.0
-  for name, default in defaults.items():
-    if plain[name] is None:
-      plain[name] = default
-  spec = Spec(
-    **plain | method, task=task_choice, sampler=sampler_choice, given=asked
-  )
-  _check(spec, given, choice)
+  spec = Spec(**values, given=asked)
+  _check(spec, given)
   return spec
 
 
-# Task.
+def _or(value: Any, default: Any) -> Any:
+  """The value, if it was given."""
+  return default if value is None else value
 
 
-def task(given: Given) -> Chosen:
-  """The task, with its defaults filled in.
+def _named(kind: Kind, given: Given) -> Chosen | None:
+  """What a flag names, if it was given, with all that it needs."""
+  chosen = kind.choose(given, given[kind.flag])
+  for flag, value in (chosen.static if chosen else {}).items():
+    if value is None:
+      raise ValueError(f"{flag}: must be given with {kind.flag} {chosen.name}")
+  return chosen
+
+
+def seeds(text: str) -> list[int]:
+  """The seeds of the runs, which stand between commas.
 
   Raises:
-    ValueError: for an unknown task or a flag that is not the task's.
+    ValueError: if they are not whole numbers of 32 bits, or one is repeated.
   """
-  name = given["task"]
-  TASK.check(name)
-  TASK.check_others(given, name)
-  chosen = TASK.read(given, name)
-  choice = chosen.choice
-  FLAGS["l2"].check("l2", given["l2"])
+  values = numbers("seed", text, int)
+  for value in values:
+    _SEED.check(value)
+  return values
+
+
+def _task(given: Given) -> Chosen:
+  """The task, with its defaults filled in."""
+  chosen = TASK.choose(given, given["task"])
   if given["trainable"] is not None:
     TRAINABLE.check(given["trainable"])
-  if given["data_dir"] is not None and not choice.reads_data:
-    what = "reads data_file" if choice.reads_file else "needs no data"
-    raise ValueError(
-      f"data_dir={given['data_dir']!r}: task {name} {what}; leave data_dir out"
-    )
-  if given["pretrained"] is not None and not choice.reads_pretrained:
-    raise ValueError(
-      f"pretrained={given['pretrained']!r}: task {name} has no encoder; give "
-      f"--task={next(iter(TEXTS))}, or leave pretrained out"
-    )
-  own = {}
-  if choice.reads_file:
-    own = npz.resolve(given)
-  elif given["data_file"] is not None:
-    raise ValueError(
-      f"data_file={given['data_file']!r}: task {name} has data of its own; "
-      "give --task=npz_mlp or another npz task, or leave data_file out"
-    )
-  elif choice.reads_pretrained:
-    own = text.resolve(given)
-  return Chosen(chosen.kind, name, {}, {**chosen.static, **own})
+  for flag in _FILES:
+    if given[flag] is not None and flag not in chosen.choice.takes:
+      owners = [n for n, each in TASK.registry.items() if flag in each.takes]
+      TASK.refuse(flag, repr(given[flag]), owners, chosen.name)
+  own = chosen.choice.resolve(given)
+  return dataclasses.replace(chosen, static={**chosen.static, **own})
 
 
-# Selection.
-
-
-def selection(given: Given, choice: TaskChoice) -> dict[str, Any]:
-  """How settings are compared: on which examples, and which these are.
-
-  A choice between settings that looks at the test examples makes their accuracy
-  too good. So by default a part of the training examples is held out of
-  training, for the choice alone.
-
-  Raises:
-    ValueError: naming the flag that cannot be.
-  """
-  names = ("select_on", "validation_fraction", "validation_seed")
-  select_on, fraction, seed = (given[name] for name in names)
-  if select_on is None:
-    select_on = choice.splits[0]
-  check_choice("select_on", select_on, SPLITS)
-  if select_on not in choice.splits:
-    raise ValueError(
-      f"select_on={select_on!r}: task {given['task']} has no such examples; "
-      f"must be {' or '.join(choice.splits)}"
-    )
-  _check_metric(given, select_on)
-  found = {"select_on": select_on}
-  if choice.draws_validation or "validation" not in choice.splits:
-    why = (
-      "draws its own" if choice.draws_validation else "has no examples for it"
-    )
-    for name, value in zip(names[1:], (fraction, seed), strict=True):
-      if value is not None:
-        raise ValueError(
-          f"{name}={value}: task {given['task']} {why}; leave {name} out"
-        )
-    return found
-  if fraction is None:
-    fraction = VALIDATION_FRACTION if select_on == "validation" else 0.0
-  FLAGS["validation_fraction"].check("validation_fraction", fraction)
-  if select_on == "validation" and not fraction:
-    raise ValueError(
-      "validation_fraction=0: select_on=validation needs examples that are "
-      "held out; give a fraction, or --select_on=test or train"
-    )
-  if seed is not None and not fraction:
-    raise ValueError(
-      f"validation_seed={seed}: nothing is held out; give validation_fraction"
-    )
-  seed = VALIDATION_SEED if seed is None else seed
-  FLAGS["validation_seed"].check("validation_seed", seed)
-  found["validation_fraction"] = fraction
-  return found | {"validation_seed": seed if fraction else None}
-
-
-def _check_metric(given: Given, select_on: str) -> None:
-  metric = given["select_metric"]
-  if metric is not None:
-    check_choice("select_metric", metric, LARGER_IS_BETTER)
-    if select_on == "truth":
-      raise ValueError(
-        f"select_metric={metric!r}: select_on=truth has a metric of its own; "
-        "leave select_metric out"
-      )
-  FLAGS["select_over"].check("select_over", given["select_over"])
-
-
-# Messages, and who sends them.
-
-
-def messages(given: Given, algorithm: Chosen) -> dict[str, Chosen | None]:
-  """What clients send, and how the server combines it.
-
-  Raises:
-    ValueError: naming the flag that cannot be.
-  """
-  found: dict[str, Chosen | None] = {}
-  for kind in (UPLOAD, AGGREGATOR, FAULT):
-    name = found[kind.flag] = given[kind.flag]
-    if name is None:
-      kind.check_absent(given)
-      continue
-    kind.check(name)
-    kind.check_others(given, name)
-    found[kind.flag] = kind.read(given, name)
-  if given["error_feedback"] and given["upload"] is None:
-    raise ValueError(
-      "error_feedback=True: without an upload all is sent; give "
-      "--upload=top_k, or leave error_feedback out"
-    )
-  _check_faulty(given)
-  _check_aggregator(given, algorithm)
-  return found
-
-
-def _check_faulty(given: Given) -> None:
-  fraction = given["faulty_fraction"]
-  if given["fault"] is None:
-    if fraction is not None:
-      raise ValueError(
-        f"faulty_fraction={fraction:g}: belongs to a fault; give --fault=flip, "
-        "or leave faulty_fraction out"
-      )
-    return
-  if fraction is None:
-    raise ValueError(
-      f"faulty_fraction: must be given with fault {given['fault']}"
-    )
-  FLAGS["faulty_fraction"].check("faulty_fraction", fraction)
-
-
-def _check_aggregator(given: Given, algorithm: Chosen) -> None:
-  """Checks that all clients weigh alike, unless it is the mean."""
-  name = given["aggregator"]
+def _aggregator(given: Given, algorithm: Chosen) -> Chosen:
+  """How the server combines messages; all but the mean count clients alike."""
+  chosen = _named(AGGREGATOR, given)
+  name = chosen.name
   if name == "mean":
-    return
-  if given["weighting"] != "uniform":
-    raise ValueError(
-      f"aggregator={name!r}: counts all clients alike, and weighting is "
-      f"{given['weighting']!r}; give --weighting=uniform"
-    )
+    return chosen
+  method.check_uniform("aggregator", name, given)
   if given["sampler"] == "weighted":
     raise ValueError(
       f"aggregator={name!r}: counts all clients alike, and sampler 'weighted' "
@@ -250,41 +152,129 @@ def _check_aggregator(given: Given, algorithm: Chosen) -> None:
       f"aggregator={name!r}: algorithm {algorithm.name} has one client in "
       "each round; leave aggregator out"
     )
+  return chosen
 
 
-def sampler(given: Given) -> Chosen:
-  """Who takes part in a round.
+# Fields with defaults of their own.
 
-  Raises:
-    ValueError: naming the flag that cannot be.
+
+def _partition(given: Given, has_clients: bool) -> dict[str, Any]:
+  """The partition and the number of clients, if the task's are divided."""
+  if given["population_dir"]:
+    why = "the clients come from population_dir"
+  elif has_clients:
+    why = f"the clients of task {given['task']} come with its data"
+  else:
+    chosen = PARTITION.choose(given, _or(given["partition"], PARTITION_DEFAULT))
+    partition.check_parameters(chosen.name, chosen.arguments({}))
+    number = _or(given["num_clients"], NUM_CLIENTS)
+    return {"partition": chosen, "num_clients": number}
+  for name in ("partition", "num_clients", *PARTITION.owners()):
+    if given[name] is not None:
+      raise ValueError(f"{name}={given[name]}: {why}; leave {name} out")
+  return {"partition": None}
+
+
+def _selection(given: Given, task: TaskChoice) -> dict[str, Any]:
+  """How settings are compared: on which examples, and which these are.
+
+  A choice between settings that looks at the test examples makes their accuracy
+  too good. So by default a part of the training examples is held out of
+  training, for the choice alone.
   """
-  name = given["sampler"]
-  SAMPLER.check(name)
-  SAMPLER.check_others(given, name)
-  for flag in SAMPLER.parameters(name):
-    if given[flag] is None:
-      raise ValueError(f"{flag}: must be given with sampler {name}")
-  return SAMPLER.read(given, name)
+  select_on = _or(given["select_on"], task.splits[0])
+  if select_on not in task.splits:
+    raise ValueError(
+      f"select_on={select_on!r}: task {given['task']} has no such examples; "
+      f"must be {' or '.join(task.splits)}"
+    )
+  if given["select_metric"] is not None and select_on == "truth":
+    raise ValueError(
+      f"select_metric={given['select_metric']!r}: select_on=truth has a metric "
+      "of its own; leave select_metric out"
+    )
+  if task.draws_validation or "validation" not in task.splits:
+    why = "draws its own" if task.draws_validation else "has no examples for it"
+    for name in ("validation_fraction", "validation_seed"):
+      if given[name] is not None:
+        raise ValueError(
+          f"{name}={given[name]}: task {given['task']} {why}; leave {name} out"
+        )
+    return {"select_on": select_on}
+  usual = VALIDATION_FRACTION if select_on == "validation" else 0.0
+  fraction = _or(given["validation_fraction"], usual)
+  if select_on == "validation" and not fraction:
+    raise ValueError(
+      "validation_fraction=0: select_on=validation needs examples that are "
+      "held out; give a fraction, or --select_on=test or train"
+    )
+  seed = _or(given["validation_seed"], VALIDATION_SEED) if fraction else None
+  return {
+    "select_on": select_on,
+    "validation_fraction": fraction,
+    "validation_seed": seed,
+  }
 
 
-# What belongs to no choice.
+def _schedule(
+  given: Given, algorithm: Chosen, client: Chosen
+) -> dict[str, Any]:
+  """The fields of the clients' learning rate over rounds."""
+  name = given["client_schedule"]
+  if name == "constant":
+    return {}
+  if "client_lr" not in client.parameters:
+    raise ValueError(
+      f"client_schedule={name!r}: client {client.name} has no learning rate "
+      "that could drop; must be constant"
+    )
+  if not algorithm.choice.rate_may_drop:
+    raise ValueError(
+      f"client_schedule={name!r}: algorithm {algorithm.name} has one rate for "
+      "all rounds; must be constant"
+    )
+  if name == "exponential":
+    return {"client_decay": _or(given["client_decay"], DECAY)}
+  fractions = numbers(
+    "client_milestones", _or(given["client_milestones"], MILESTONES)
+  )
+  for fraction in fractions:
+    _FRACTION.check(fraction)
+  return {"client_milestones": ",".join(f"{each!r}" for each in fractions)}
 
 
-def _check(spec: Spec, given: Given, choice: TaskChoice) -> None:
+def _defaults(
+  given: Given, has_clients: bool, algorithm: AlgorithmChoice
+) -> dict[str, Any]:
+  """The fields that were not given and whose default depends on others."""
+  found = {"batch_size": BATCH_SIZE_OF_CLIENTS if has_clients else BATCH_SIZE}
+  if algorithm.cohort == "sampled":
+    found["cohort_size"] = COHORT_SIZE
+  if given["local_steps"] is None:
+    found["local_epochs"] = 1.0
+  elsewhere = any(given[name] for name in ("population_dir", *_HOSTS))
+  if algorithm.is_personal and not elsewhere:
+    found["client_test_fraction"] = TESTS_OF_PERSONAL
+  return {n: value for n, value in found.items() if given[n] is None}
+
+
+# What goes together.
+
+
+def _check(spec: Spec, given: Given) -> None:
   """Checks the fields that belong to no choice, and what they go with."""
-  checks.at_least("rounds", spec.rounds, 0)
+  _check_needs(spec, given)
   check_one_budget(given["local_epochs"], given["local_steps"])
-  if spec.eval_every < 1:
-    raise ValueError(f"eval_every={spec.eval_every}: must be at least 1")
-  FLAGS["sampling"].check("sampling", spec.sampling)
-  of_grid = {"grid_map": spec.grid_map, "grid_chunk": spec.grid_chunk}
-  check_settings(of_grid)
-  FLAGS["x_axis"].check("x_axis", spec.x_axis)
-  clients.check_tests(spec)
+  check_settings({n: getattr(spec, n) for n in ("grid_map", "grid_chunk")})
+  check_tests(spec)
+  if spec.fault and spec.faulty_fraction is None:
+    raise ValueError(
+      f"faulty_fraction: must be given with fault {spec.fault.name}"
+    )
   if spec.trace and not spec.client.choice.traced:
     raise ValueError(
       f"trace=True: client {spec.client.name} has no step sizes to record; "
-      f"must be {', '.join(traced_rules())}"
+      f"must be {CLIENT.names(lambda rule: rule.traced)}"
     )
   augmentation = spec.task.static.get("augmentation")
   if given["independent_dropout"] and augmentation not in (None, "none"):
@@ -294,13 +284,50 @@ def _check(spec: Spec, given: Given, choice: TaskChoice) -> None:
       "of them out"
     )
   if spec.optimum:
-    _check_optimum(spec, choice)
+    _check_optimum(spec)
   _check_cohort(spec, given)
 
 
-def _check_optimum(spec: Spec, choice: TaskChoice) -> None:
+def _check_needs(spec: Spec, given: Given) -> None:
+  """Checks that no flag was given without the flag that it needs."""
+  for name, flag in FLAGS.items():
+    owner, _, wanted = flag.needs.partition("=")
+    if not owner or given[name] in (None, flag.default):
+      continue
+    found, kind = getattr(spec, owner), FLAGS[owner].choice
+    if found == wanted if wanted else found:
+      continue
+    example = wanted or (kind and next(iter(kind.registry)))
+    shown = f"--{owner}={example}" if example else f"--{owner}"
+    raise ValueError(
+      f"{name}={given[name]}: needs {flag.needs}; give {shown}, or leave "
+      f"{name} out"
+    )
+
+
+def check_tests(spec: Spec) -> None:
+  """Checks that clients' own test examples can be measured.
+
+  Raises:
+    ValueError: naming the flag that cannot be.
+  """
+  for name in ("client_test_fraction", "heldout_clients"):
+    value = getattr(spec, name)
+    if value and spec.population_dir:
+      raise ValueError(
+        f"{name}={value:g}: needs the examples of all clients in memory; "
+        "leave population_dir out"
+      )
+    if value and any(getattr(spec, host) for host in _HOSTS):
+      raise ValueError(
+        f"{name}={value:g}: is measured by one process alone; leave "
+        "coordinator and cluster out"
+      )
+
+
+def _check_optimum(spec: Spec) -> None:
   """Checks that there is an optimum which can be found."""
-  if not choice.is_convex:
+  if not spec.task.choice.is_convex:
     raise ValueError(
       f"optimum=True: the loss of task {spec.task.name} is not convex; must be "
       "a task of linear or logistic regression"

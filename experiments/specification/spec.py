@@ -1,16 +1,18 @@
 """What runs: one frozen record, made once from flags.
 
-Each field of `Spec` is a flag, with its help and its default; the flags of
-hyperparameters are made from the registries. `resolve.resolve` makes it, checks
-all that needs no data, and fills in the defaults.
+Each field of `Spec` is a flag: its docstring has the help, the field the rest.
+The flags of hyperparameters are made from the registries. `resolve.resolve`
+makes the record, checks all that needs no data, and fills in the defaults.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import inspect
+import re
+import types
+import typing
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from experiments import tasks
-from experiments.specification.fields import Flag, Group
 from experiments.specification.kinds import (
   AGGREGATOR,
   ALGORITHM,
@@ -24,12 +26,12 @@ from experiments.specification.kinds import (
   TASK,
   UPLOAD,
   Chosen,
-  listed,
+  Kind,
 )
 from experiments.specification.schedule import Schedule
-from experiments.tasks import images
+from experiments.tasks.base import LARGER_IS_BETTER
 from fedjax_opt import plots
-from fedjax_opt.registry import Paths
+from fedjax_opt.registry import Hyperparameter, Paths, check_choice
 
 # The rules where none is given; averaging is a server step of size 1.
 CLIENT_DEFAULT, SERVER_DEFAULT = "delta_sgd", "sgd"
@@ -44,6 +46,7 @@ VALIDATION_FRACTION, VALIDATION_SEED = 0.1, 0
 DP_DELTA = 1e-5
 DECAY, MILESTONES = 0.998, "0.5,0.75"
 
+SEEDS = "[0, 4294967295]"  # Allowed values of a seed.
 TRAINABLE = Paths("trainable", None, "leaves of the model that are trained")
 
 # What a setting may be chosen on.
@@ -54,6 +57,67 @@ SPLITS = {
   "truth": "the distance to the true coefficients, which lasso and low_rank "
   "know",
 }
+
+
+class Group(NamedTuple):
+  """Flags that stand under one title in the help.
+
+  Attributes:
+    key: one word for it, as in `--help=KEY`.
+    title: in the help.
+  """
+
+  key: str
+  title: str
+
+  def flag(self, default: Any, **about: Any) -> Any:
+    """A field of `Spec` whose flag is of this group; see `Flag`."""
+    return dataclasses.field(
+      metadata={"group": self, "default": default, **about}
+    )
+
+
+class Flag(NamedTuple):
+  """The flag of a field.
+
+  Attributes:
+    group: under whose title it stands.
+    default: on the command line.
+    type: of its values: str, int, float, or bool for --name and --noname.
+    help: what it means, with its unit and what is not obvious of its default;
+      names in braces stand for what depends on the registries.
+    choice: of what it is an entry; None for a plain value.
+    interval: values allowed, such as "[1, inf)"; "" where others check them.
+    accepted: words allowed, perhaps with what each means; () for any text.
+    needs: flag, or flag=value, without which it must not be given.
+    is_identity: whether results depend on it. What does not may differ when a
+      run is resumed.
+    is_of_process: whether it says how one process runs, so that a file of
+      flags that repeats the run lacks it.
+    is_condition: whether methods can be compared under several values.
+  """
+
+  group: Group
+  default: Any
+  type: type
+  help: str
+  choice: Kind | None = None
+  interval: str = ""
+  accepted: Collection[str] = ()
+  needs: str = ""
+  is_identity: bool = True
+  is_of_process: bool = False
+  is_condition: bool = False
+
+  def check(self, name: str, value: Any) -> None:
+    """Raises ValueError if the flag of this name cannot have a value."""
+    if value is None:
+      return
+    if self.accepted:
+      check_choice(name, value, self.accepted)
+    if self.interval:
+      Hyperparameter(name, self.type(), name, self.interval).check(value)
+
 
 _TASK = Group("task", "Task")
 _DATA = Group("data", "Clients' data")
@@ -70,508 +134,301 @@ _COMPUTATION = Group("computation", "Computation")
 _DEVICES = Group("devices", "Devices and processes")
 
 
-def algorithms(has: Callable[[Any], bool]) -> str:
-  """The names of the algorithms that have something."""
-  return ", ".join(n for n, each in ALGORITHM.registry.items() if has(each))
-
-
-def plain_rules() -> list[str]:
-  """The client rules that are gradient descent and nothing else."""
-  return [name for name, rule in CLIENT.registry.items() if rule.is_plain]
-
-
-def traced_rules() -> list[str]:
-  """The client rules whose step sizes can be recorded."""
-  return [name for name, rule in CLIENT.registry.items() if rule.traced]
-
-
-# Helps that depend on the registries.
-
-
-def _help_of_task() -> str:
-  entries = {name: each.help for name, each in images.DATASETS.items()}
-  entries["npz"] = "your own data, see data_file"
-  entries |= {f"..._{name}": each.help for name, each in images.MODELS.items()}
-  own = tasks.by_own_name()
-  entries |= {n: each.help for n, each in own.items() if n not in entries}
-  lines = "".join(f"\n{name:13}  {help}" for name, help in entries.items())
-  with_clients = [name for name, each in own.items() if each.has_clients]
-  return (
-    "Data set and model, joined as in mnist_cnn (digits alone is digits_mlp), "
-    "or a task with a name of its own. The clients of "
-    f"{', '.join(with_clients)} come with their data.{lines}"
-  )
-
-
-def _own_defaults(field: str) -> str:
-  """Which algorithms have a default rule of their own."""
-  of_rule: dict[str, list[str]] = {}
-  for name, choice in ALGORITHM.registry.items():
-    rule = getattr(choice, field)
-    if rule is not None:
-      of_rule.setdefault(rule, []).append(name)
-  parts = [f"; {rule} of {', '.join(of)}" for rule, of in of_rule.items()]
-  return "".join(parts)
-
-
-def _help_of_client() -> str:
-  plain = algorithms(lambda choice: choice.client == "plain")
-  return (
-    f"How a client takes a local step. Default: {CLIENT_DEFAULT}; "
-    f"{plain_rules()[0]} for the algorithms that take no other: {plain}"
-    f"{_own_defaults('default_client')}.{listed(CLIENT.registry)}"
-  )
-
-
-def _help_of_server() -> str:
-  return (
-    "How the server uses the mean of the clients' differences as a gradient: "
-    f"{', '.join(SERVER.registry)}. Default: {SERVER_DEFAULT} with step size "
-    "1, which is plain averaging, or what the algorithm's name says"
-    f"{_own_defaults('default_server')}; algorithms of plain steps take only "
-    f"{plain_rules()[0]}, some any, some have none."
-  )
-
-
-def _help_of_regularizer() -> str:
-  composite = algorithms(lambda choice: choice.takes_regularizer)
-  return (
-    f"What {composite} add to the loss: a penalty, or a constraint on the "
-    "radius or sign. w is each kernel by itself, without biases. Default: the "
-    f"task's own.{listed(REGULARIZER.registry)}"
-  )
-
-
-def _help_of_selection() -> str:
-  width = max(map(len, SPLITS))
-  lines = "".join(f"\n{name:{width}}  {help}" for name, help in SPLITS.items())
-  return (
-    "On what the best setting is chosen, by its mean over the seeds. Default: "
-    "validation; train for nonconvex, whose objective is known exactly, and "
-    f"for clients on disk without a validation part.{lines}"
-  )
-
-
-def _help_of_cohort() -> str:
-  of = lambda cohort: algorithms(lambda each: each.cohort == cohort)
-  return (
-    f"Clients in a round. Default: {COHORT_SIZE}; {of('all')} takes all, "
-    f"{of('first')} the first one."
-  )
-
-
-def _with(text: str, kind: Any) -> Callable[[], str]:
-  """A help that ends with what there is to choose."""
-  return lambda: text + listed(kind.registry)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spec:
-  """What runs, all defaults filled in; None for what there is none of."""
+  """What runs, all defaults filled in; None for what there is none of.
 
-  task: Chosen = _TASK.choice(TASK, "digits", _help_of_task)
-  data_dir: str | None = _TASK.text(
-    None,
-    "Folder of the data. Default: $TFDS_DATA_DIR or ~/tensorflow_datasets, "
-    "where TFDS prepares what is lacking, if TensorFlow is installed; for "
-    "fmri $NILEARN_DATA or ~/nilearn_data; what it lacks is downloaded. "
-    "For femnist10 and femnist62 it must be given: the folder of the sqlite "
-    "files of TensorFlow Federated or FedJAX.",
-    is_identity=False,
-  )
-  data_file: str | None = _TASK.text(
-    None,
-    "File of the npz_... tasks, in NumPy's .npz format, with arrays x and y. "
-    "x [N, H, W, channels], [N, H, W], or for logistic and mlps [N, d]: "
-    "uint8 is divided by 255, other types are taken as they are. y [N]: "
-    "labels, whole numbers from 0. It may also hold client_ids [N], the "
-    "client of each example (without, partition divides them); x_test and "
-    "y_test (without, see test_fraction); num_classes (without, the largest "
-    "label plus 1).",
-  )
-  pretrained: str | None = _TASK.text(
-    None,
-    "Folder of an encoder in Hugging Face's layout, from which the "
-    "..._distilbert tasks start: config.json (model_type distilbert or "
-    "bert), model.safetensors, and tokenizer.json or vocab.txt. The head is "
-    "DistilBERT's; it is taken from there if it is for as many classes, else "
-    "drawn at random. Default: the whole encoder is drawn at random, see "
-    "encoder and vocab_size.",
-  )
-  l2: float = _TASK.number(
-    0.0,
-    "Adds l2 / 2 ||w||^2, over all parameters, to each client's loss; not to "
-    "the losses that are reported.",
-    interval="[0, inf)",
-    is_condition=True,
-  )
-  trainable: str | None = _TASK.text(
-    None,
-    "Train only these leaves of the model, such as output or "
-    "layers_1,output/kernel: the starts of their paths, between commas. "
-    "Messages have these only; l2 counts these only. Default: all.",
-  )
+  Attributes:
+    task: Data set and model, joined as in mnist_cnn (digits alone is
+      digits_mlp), or a task with a name of its own. The clients of
+      {tasks_with_clients} come with their data.
+    data_dir: Folder of the data. Default: $TFDS_DATA_DIR or
+      ~/tensorflow_datasets, where TFDS prepares what is lacking, if
+      TensorFlow is installed; for fmri $NILEARN_DATA or ~/nilearn_data; what
+      it lacks is downloaded. For femnist10 and femnist62 it must be given:
+      the folder of the sqlite files of TensorFlow Federated or FedJAX.
+    data_file: File of the npz_... tasks, in NumPy's .npz format, with arrays
+      x and y. x [N, H, W, channels], [N, H, W], or for logistic and mlps [N,
+      d]: uint8 is divided by 255, other types are taken as they are. y [N]:
+      labels, whole numbers from 0. It may also hold client_ids [N], the
+      client of each example (without, partition divides them); x_test and
+      y_test (without, see test_fraction); num_classes (without, the largest
+      label plus 1).
+    pretrained: Folder of an encoder in Hugging Face's layout, from which the
+      ..._distilbert tasks start: config.json (model_type distilbert or bert),
+      model.safetensors, and tokenizer.json or vocab.txt. The head is
+      DistilBERT's; it is taken from there if it is for as many classes, else
+      drawn at random. Default: the whole encoder is drawn at random, see
+      encoder and vocab_size.
+    l2: Adds l2 / 2 ||w||^2, over all parameters, to each client's loss; not
+      to the losses that are reported.
+    trainable: Train only these leaves of the model, such as output or
+      layers_1,output/kernel: the starts of their paths, between commas.
+      Messages have these only; l2 counts these only. Default: all.
+    population_dir: Folder of clients as `python -m experiments.convert`
+      writes it, instead of the task's: they stay on disk, and those of each
+      cohort are read while the rounds before it are computed.
+    num_clients: Clients in the population. Default: {NUM_CLIENTS}.
+    partition: How the training examples come to the clients, for tasks whose
+      clients do not come with the data. Default: {PARTITION_DEFAULT}.
+    client_test_fraction: Fraction of each client's examples that is held out
+      of training as its own test examples, drawn by the seed. On them the
+      selected model is measured after the run, client by client:
+      per_client.csv and per_client in summary.json. Default: none;
+      {TESTS_OF_PERSONAL} for algorithms whose clients have models of their
+      own, if the data are in memory.
+    personalize_steps: Also measure models personalized by so many local steps
+      of the clients' rule on the client's training examples, from the global
+      model. With client_test_fraction. Default: none.
+    heldout_clients: Clients beside those that train, who share no example
+      with them: drawn by the same partition, or of those that come with the
+      data. They are measured after the run: heldout_clients.csv. Default:
+      none.
+    algorithm: What a round does.
+    client: How a client takes a local step. Default: {CLIENT_DEFAULT}; sgd
+      for the algorithms that take no other: {plain_algorithms}{own_clients}.
+    client_schedule: Clients' learning rate over rounds: constant; step_decay,
+      divided by 10 at each of client_milestones; or exponential, multiplied
+      with client_decay after each round.
+    client_milestones: Fractions of the rounds after which step_decay divides
+      the rate, between commas. Default: {MILESTONES}.
+    client_decay: What exponential multiplies the rate with after each round.
+      Default: {DECAY}.
+    server: How the server uses the mean of the clients' differences as a
+      gradient: {servers}. Default: {SERVER_DEFAULT} with step size 1, which
+      is plain averaging, or what the algorithm's name says{own_servers};
+      algorithms of plain steps take only sgd, some any, some have none.
+    regularizer: What {composite} add to the loss: a penalty, or a constraint
+      on the radius or sign. w is each kernel by itself, without biases.
+      Default: the task's own.
+    privacy: Makes the server's model private for clients; the table has the
+      epsilon of each setting. Needs --weighting=uniform. With
+      --sampler=poisson epsilon is for adding or removing a client; with
+      cohorts of fixed size it is for replacing one, and larger. Default:
+      none.
+    dp_delta: The delta for which epsilon is computed. Default: {DP_DELTA}.
+    dp_seed: Seed of the noise, a whole number from 0 to 4294967295, for runs
+      that are to be repeated; such a run is NOT private, as the noise can be
+      made again and taken away. Default: none; the noise is of the operating
+      system's entropy, and another one in each run and at each grid point.
+    upload: What clients send instead of their differences, with its bytes
+      counted as sent. Default: the differences.
+    error_feedback: With upload: what a client did not send is added to its
+      next difference.
+    aggregator: How the server combines the messages of a cohort; all but mean
+      need --weighting=uniform.
+    fault: What faulty clients send, to test aggregators.
+    faulty_fraction: Share of the clients that are faulty, in [0, 1]; who they
+      are is the same in all rounds and with every seed. With fault.
+    select_on: On what the best setting is chosen, by its mean over the seeds.
+      Default: validation; train for nonconvex, whose objective is known
+      exactly, and for clients on disk without a validation part.
+    select_metric: By what of these examples it is chosen: accuracy or loss.
+      Default: accuracy of validation and test examples, loss of training
+      examples; the regularized loss for fmri; for tasks without labels their
+      own.
+    select_over: Rounds at the end of a run of whose evaluations the worst
+      counts, such as 100. Default: only the last evaluation; for lasso and
+      low_rank the mean over the last 100 rounds, for femnist10 and femnist62
+      with --select_on=train that of the last 10 evaluations.
+    validation_fraction: Fraction of the training examples that is held out of
+      training, in [0, 1); of each class alike. Default: {VALIDATION_FRACTION}
+      with --select_on=validation, else 0. lasso and low_rank draw theirs.
+    validation_seed: Seed of the validation part; the same part for all seeds
+      of a run. Default: {VALIDATION_SEED}.
+    rounds: Communication rounds.
+    target_accuracy: End the run when each point that has not diverged has
+      reached this accuracy, in (0, 1], on the examples of select_on.
+      summary.json says what it took.
+    patience: End the run when for so many evaluations no point has improved
+      the metric by which points are selected.
+    cohort_size: Clients in a round. Default: {COHORT_SIZE}; {all_clients}
+      takes all, {first_client} the first one.
+    sampler: Who takes part in a round.
+    batch_size: Examples in a local batch. Default: {BATCH_SIZE};
+      {BATCH_SIZE_OF_CLIENTS} where the clients come with the data.
+    local_epochs: Passes of a client over its examples in a round; may be a
+      fraction. Default: 1, unless local_steps is given.
+    local_steps: Local steps in a round, instead of local_epochs.
+    sampling: Local batches: shuffle (all examples, in a new order each epoch)
+      or replacement (each batch drawn afresh).
+    drop_remainder: Drop the last batch of an epoch if not full.
+    weighting: Weights of clients in means: examples (the number of a client's
+      examples) or uniform.
+    client_dropout: Probability, in [0, 1), that a client drops out of a
+      round: the mean is over the others.
+    max_update_norm: Largest Euclidean norm, above 0, of what a client sends;
+      in most algorithms it is the change of its model. Default: no limit.
+    max_update_action: What becomes of a longer one: reject (the client is
+      left out of the round and counted in rejected_clients) or clip (it is
+      scaled to the norm, and the client is counted in clipped_clients).
+    seed: [list] Seed of the partition, the initial model, cohorts, batches,
+      and dropout.
+    output_dir: New folder for the results, or with resume that of the run.
+      Default: runs/TASK-ALGORITHM-CLIENT-TIME.
+    eval_every: Rounds between evaluations; round 0 and the last are always
+      evaluated.
+    grad_norm: Also measure grad_norm_sq, the squared norm of the gradient of
+      the mean loss over all clients' examples (l2 included, a regularizer
+      not).
+    x_axis: Horizontal axis of curves.png: rounds, or what a client has spent
+      in them, in gradient_evaluations (examples) or bytes (down and up).
+    optimum: Also find the least value of the objective (FISTA in float64 on
+      the data of all clients) and measure optimality_gap, the difference from
+      it. For convex tasks and algorithms with a regularizer.
+    trace: Record the step sizes of every client and local step in traces.npz
+      and step_sizes.png. For client {traced}.
+    profile: Trace the rounds between the first two evaluations, in the folder
+      profile of output_dir: for Perfetto, and for TensorBoard's profiler.
+    client_map: How the clients of a cohort are computed: vmap (all at once),
+      scan (one after the other) or auto (the faster one on this device).
+    grid_map: How the points of a grid are computed: vmap (all at once), scan
+      (one after the other; a point that has diverged then takes no time) or
+      auto (by the size of a step).
+    client_chunk: Clients computed at once, for cohorts that do not fit into
+      memory.
+    client_memory: Where the state is stored that each client keeps between
+      rounds (SCAFFOLD, MOON): device, host (the cohort's part goes to the
+      device before each round) or auto (host if it would fill half of the
+      device's memory).
+    grid_chunk: Points of a grid computed at once, not counting seeds.
+      Default: as many as fit into memory, by the size that the compiled
+      program reports.
+    precision: Types in which clients compute: float32, mixed (losses and
+      gradients in bfloat16, all else in float32) or bfloat16 (also the local
+      steps, with the rule's state). The server's model and evaluation stay
+      float32.
+    checkpoint_every: Rounds between checkpoints, in output_dir/checkpoints;
+      the newest two are kept. With it, SIGTERM saves one more and ends the
+      run. Default: none.
+    resume: Go on with the run in output_dir, which had the same flags, from
+      its newest checkpoint, or start it if there is none: it ends as if it
+      had never been stopped. With more rounds it is extended.
+    compilation_cache: Folder that keeps compiled programs for other runs, or
+      none. The variable JAX_COMPILATION_CACHE_DIR takes precedence.
+    progress: Show progress.
+    client_devices: Devices over which the clients of a cohort are divided.
+      Default: all that are not needed for the grid.
+    grid_devices: Devices over which the points of a grid are divided, seeds
+      not counted. Default: as many as divide their number.
+    coordinator: HOST:PORT of the first of several processes, which run the
+      same command, each with its process_id.
+    num_processes: Processes, with coordinator.
+    process_id: Number of this process, from 0, with coordinator.
+    cluster: This is one of several processes that find each other, as on
+      Slurm, on a TPU pod, under Open MPI or Kubernetes.
+  """
 
-  population_dir: str | None = _DATA.text(
-    None,
-    "Folder of clients as `python -m experiments.convert` writes it, instead "
-    "of the task's: they stay on disk, and those of each cohort are read "
-    "while the rounds before it are computed.",
-  )
-  num_clients: int | None = _DATA.whole(
-    None,
-    f"Clients in the population. Default: {NUM_CLIENTS}.",
-    is_condition=True,
-  )
-  partition: Chosen | None = _DATA.choice(
-    PARTITION,
-    None,
-    _with(
-      "How the training examples come to the clients, for tasks whose clients "
-      f"do not come with the data. Default: {PARTITION_DEFAULT}.",
-      PARTITION,
-    ),
-  )
-  client_test_fraction: float | None = _DATA.number(
-    None,
-    "Fraction of each client's examples that is held out of training as its "
-    "own test examples, drawn by the seed. On them the selected model is "
-    "measured after the run, client by client: per_client.csv and per_client "
-    f"in summary.json. Default: none; {TESTS_OF_PERSONAL:g} for algorithms "
-    "whose clients have models of their own, if the data are in memory.",
-    interval="[0, 1)",
-  )
-  personalize_steps: int | None = _DATA.whole(
-    None,
-    "Also measure models personalized by so many local steps of the clients' "
-    "rule on the client's training examples, from the global model. With "
-    "client_test_fraction. Default: none.",
-  )
-  heldout_clients: int | None = _DATA.whole(
-    None,
-    "Clients beside those that train, who share no example with them: drawn "
-    "by the same partition, or of those that come with the data. They are "
-    "measured after the run: heldout_clients.csv. Default: none.",
-  )
+  task: Chosen = _TASK.flag("digits", choice=TASK)
+  data_dir: str | None = _TASK.flag(None, is_identity=False)
+  data_file: str | None = _TASK.flag(None)
+  pretrained: str | None = _TASK.flag(None)
+  l2: float = _TASK.flag(0.0, interval="[0, inf)", is_condition=True)
+  trainable: str | None = _TASK.flag(None)
 
-  algorithm: Chosen = _ALGORITHM.choice(
-    ALGORITHM, "fed_avg", _with("What a round does.", ALGORITHM)
+  population_dir: str | None = _DATA.flag(None)
+  num_clients: int | None = _DATA.flag(None, is_condition=True)
+  partition: Chosen | None = _DATA.flag(None, choice=PARTITION)
+  client_test_fraction: float | None = _DATA.flag(None, interval="[0, 1)")
+  personalize_steps: int | None = _DATA.flag(
+    None, interval="[1, inf)", needs="client_test_fraction"
   )
-  client: Chosen = _CLIENT.choice(CLIENT, None, _help_of_client)
-  client_schedule: str = _CLIENT.text(
-    "constant",
-    "Clients' learning rate over rounds: constant; step_decay, divided by 10 "
-    "at each of client_milestones; or exponential, multiplied with "
-    "client_decay after each round.",
-    accepted=("constant", "step_decay", "exponential"),
-  )
-  client_milestones: str | None = _CLIENT.text(
-    None,
-    "Fractions of the rounds after which step_decay divides the rate, between "
-    f"commas. Default: {MILESTONES}.",
-  )
-  client_decay: float | None = _CLIENT.number(
-    None,
-    "What exponential multiplies the rate with after each round. Default: "
-    f"{DECAY}.",
-    interval="(0, 1)",
-  )
-  server: Chosen | None = _SERVER.choice(SERVER, None, _help_of_server)
-  regularizer: Chosen | None = _REGULARIZER.choice(
-    REGULARIZER, None, _help_of_regularizer
-  )
-  privacy: Chosen | None = _PRIVACY.choice(
-    PRIVACY,
-    None,
-    _with(
-      "Makes the server's model private for clients; the table has the epsilon "
-      "of each setting. Needs --weighting=uniform. With --sampler=poisson "
-      "epsilon is for adding or removing a client; with cohorts of fixed size "
-      "it is for replacing one, and larger. Default: none.",
-      PRIVACY,
-    ),
-  )
-  dp_delta: float | None = _PRIVACY.number(
-    None,
-    f"The delta for which epsilon is computed. Default: {DP_DELTA:g}.",
-    interval="(0, 1)",
-  )
-  dp_seed: int | None = _PRIVACY.whole(
-    None,
-    "Seed of the noise, a whole number from 0 to 4294967295, for runs that "
-    "are to be repeated; such a run is NOT private, as the noise can be made "
-    "again and taken away. Default: none; the noise is of the operating "
-    "system's entropy, and another one in each run and at each grid point.",
-  )
+  heldout_clients: int | None = _DATA.flag(None, interval="[0, inf)")
 
-  upload: Chosen | None = _MESSAGES.choice(
-    UPLOAD,
-    None,
-    _with(
-      "What clients send instead of their differences, with its bytes counted "
-      "as sent. Default: the differences.",
-      UPLOAD,
-    ),
-  )
-  error_feedback: bool = _MESSAGES.switch(
-    False,
-    "With upload: what a client did not send is added to its next difference.",
-  )
-  aggregator: Chosen = _MESSAGES.choice(
-    AGGREGATOR,
-    "mean",
-    _with(
-      "How the server combines the messages of a cohort; all but mean need "
-      "--weighting=uniform.",
-      AGGREGATOR,
-    ),
-  )
-  fault: Chosen | None = _MESSAGES.choice(
-    FAULT, None, _with("What faulty clients send, to test aggregators.", FAULT)
-  )
-  faulty_fraction: float | None = _MESSAGES.number(
-    None,
-    "Share of the clients that are faulty, in [0, 1]; who they are is the "
-    "same in all rounds and with every seed. With fault.",
-    interval="[0, 1]",
-  )
+  algorithm: Chosen = _ALGORITHM.flag("fed_avg", choice=ALGORITHM)
 
-  select_on: str = _SELECTION.text(None, _help_of_selection)
-  select_metric: str | None = _SELECTION.text(
-    None,
-    "By what of these examples it is chosen: accuracy or loss. Default: "
-    "accuracy of validation and test examples, loss of training examples; "
-    "the regularized loss for fmri; for tasks without labels their own.",
+  client: Chosen = _CLIENT.flag(None, choice=CLIENT)
+  client_schedule: str = _CLIENT.flag(
+    "constant", accepted=("constant", "step_decay", "exponential")
   )
-  select_over: int | None = _SELECTION.whole(
-    None,
-    "Rounds at the end of a run of whose evaluations the worst counts, such "
-    "as 100. Default: only the last evaluation; for lasso and low_rank the "
-    "mean over the last 100 rounds, for femnist10 and femnist62 with "
-    "--select_on=train that of the last 10 evaluations.",
-    interval="[1, inf)",
+  client_milestones: str | None = _CLIENT.flag(
+    None, needs="client_schedule=step_decay"
   )
-  validation_fraction: float | None = _SELECTION.number(
-    None,
-    "Fraction of the training examples that is held out of training, in "
-    f"[0, 1); of each class alike. Default: {VALIDATION_FRACTION} with "
-    "--select_on=validation, else 0. lasso and low_rank draw theirs.",
-    interval="[0, 1)",
-  )
-  validation_seed: int | None = _SELECTION.whole(
-    None,
-    "Seed of the validation part; the same part for all seeds of a run. "
-    f"Default: {VALIDATION_SEED}.",
-    interval="[0, 4294967295]",
-  )
-
-  rounds: int = _ROUNDS.whole(100, "Communication rounds.", interval="[0, inf)")
-  target_accuracy: float | None = _ROUNDS.number(
-    None,
-    "End the run when each point that has not diverged has reached this "
-    "accuracy, in (0, 1], on the examples of select_on. summary.json says what "
-    "it took.",
-  )
-  patience: int | None = _ROUNDS.whole(
-    None,
-    "End the run when for so many evaluations no point has improved the metric "
-    "by which points are selected.",
-  )
-  cohort_size: int | None = _ROUNDS.whole(
-    None, _help_of_cohort, is_condition=True
-  )
-  sampler: Chosen = _ROUNDS.choice(
-    SAMPLER, "uniform", _with("Who takes part in a round.", SAMPLER)
-  )
-  batch_size: int = _ROUNDS.whole(
-    None,
-    f"Examples in a local batch. Default: {BATCH_SIZE}; "
-    f"{BATCH_SIZE_OF_CLIENTS} where the clients come with the data.",
-    is_condition=True,
-  )
-  local_epochs: float | None = _ROUNDS.number(
-    None,
-    "Passes of a client over its examples in a round; may be a fraction. "
-    "Default: 1, unless local_steps is given.",
-    is_condition=True,
-  )
-  local_steps: int | None = _ROUNDS.whole(
-    None,
-    "Local steps in a round, instead of local_epochs.",
-    is_condition=True,
-  )
-  sampling: str = _ROUNDS.text(
-    "shuffle",
-    "Local batches: shuffle (all examples, in a new order each epoch) or "
-    "replacement (each batch drawn afresh).",
-    accepted=("shuffle", "replacement"),
-    is_condition=True,
-  )
-  drop_remainder: bool = _ROUNDS.switch(
-    False, "Drop the last batch of an epoch if not full."
-  )
-  weighting: str = _ROUNDS.text(
-    "examples",
-    "Weights of clients in means: examples (the number of a client's "
-    "examples) or uniform.",
-    is_condition=True,
-  )
-  client_dropout: float = _ROUNDS.number(
-    0.0,
-    "Probability, in [0, 1), that a client drops out of a round: the mean is "
-    "over the others.",
-    is_condition=True,
-  )
-  max_update_norm: float | None = _ROUNDS.number(
-    None,
-    "Largest Euclidean norm, above 0, of what a client sends; in most "
-    "algorithms it is the change of its model. Default: no limit.",
-  )
-  max_update_action: str = _ROUNDS.text(
-    "reject",
-    "What becomes of a longer one: reject (the client is left out of the round "
-    "and counted in rejected_clients) or clip (it is scaled to the norm, and "
-    "the client is counted in clipped_clients).",
-  )
-  seed: list[int] = _ROUNDS.text(
-    "0",
-    "[list] Seed of the partition, the initial model, cohorts, batches, and "
-    "dropout.",
+  client_decay: float | None = _CLIENT.flag(
+    None, interval="(0, 1)", needs="client_schedule=exponential"
   )
 
-  output_dir: str | None = _RESULTS.text(
-    None,
-    "New folder for the results, or with resume that of the run. "
-    "Default: runs/TASK-ALGORITHM-CLIENT-TIME.",
-    is_identity=False,
-    is_of_process=True,
+  server: Chosen | None = _SERVER.flag(None, choice=SERVER)
+
+  regularizer: Chosen | None = _REGULARIZER.flag(None, choice=REGULARIZER)
+
+  privacy: Chosen | None = _PRIVACY.flag(None, choice=PRIVACY)
+  dp_delta: float | None = _PRIVACY.flag(
+    None, interval="(0, 1)", needs="privacy"
   )
-  eval_every: int = _RESULTS.whole(
-    10,
-    "Rounds between evaluations; round 0 and the last are always evaluated.",
-  )
-  grad_norm: bool = _RESULTS.switch(
-    False,
-    "Also measure grad_norm_sq, the squared norm of the gradient of the mean "
-    "loss over all clients' examples (l2 included, a regularizer not).",
-  )
-  x_axis: str = _RESULTS.text(
-    "rounds",
-    "Horizontal axis of curves.png: rounds, or what a client has spent in "
-    "them, in gradient_evaluations (examples) or bytes (down and up).",
-    accepted=tuple(plots.X_AXES),
-    is_identity=False,
-  )
-  optimum: bool = _RESULTS.switch(
-    False,
-    "Also find the least value of the objective (FISTA in float64 on the "
-    "data of all clients) and measure optimality_gap, the difference from "
-    "it. For convex tasks and algorithms with a regularizer.",
-  )
-  trace: bool = _RESULTS.switch(
-    False,
-    lambda: (
-      "Record the step sizes of every client and local step in traces.npz and "
-      f"step_sizes.png. For client {', '.join(traced_rules())}."
-    ),
+  dp_seed: int | None = _PRIVACY.flag(None, interval=SEEDS, needs="privacy")
+
+  upload: Chosen | None = _MESSAGES.flag(None, choice=UPLOAD)
+  error_feedback: bool = _MESSAGES.flag(False, needs="upload")
+  aggregator: Chosen = _MESSAGES.flag("mean", choice=AGGREGATOR)
+  fault: Chosen | None = _MESSAGES.flag(None, choice=FAULT)
+  faulty_fraction: float | None = _MESSAGES.flag(
+    None, interval="[0, 1]", needs="fault"
   )
 
-  profile: bool = _COMPUTATION.switch(
-    False,
-    "Trace the rounds between the first two evaluations, in the folder profile "
-    "of output_dir: for Perfetto, and for TensorBoard's profiler.",
-    is_identity=False,
-  )
-  client_map: str = _COMPUTATION.text(
-    "auto",
-    "How the clients of a cohort are computed: vmap (all at once), scan (one "
-    "after the other) or auto (the faster one on this device).",
-  )
-  grid_map: str = _COMPUTATION.text(
-    "auto",
-    "How the points of a grid are computed: vmap (all at once), scan (one "
-    "after the other; a point that has diverged then takes no time) or auto "
-    "(by the size of a step).",
-  )
-  client_chunk: int | None = _COMPUTATION.whole(
-    None, "Clients computed at once, for cohorts that do not fit into memory."
-  )
-  client_memory: str = _COMPUTATION.text(
-    "auto",
-    "Where the state is stored that each client keeps between rounds "
-    "(SCAFFOLD, MOON): device, host (the cohort's part goes to the device "
-    "before each round) or auto (host if it would fill half of the device's "
-    "memory).",
-  )
-  grid_chunk: int | None = _COMPUTATION.whole(
-    None,
-    "Points of a grid computed at once, not counting seeds. Default: as many "
-    "as fit into memory, by the size that the compiled program reports.",
-  )
-  precision: str = _COMPUTATION.text(
-    "float32",
-    "Types in which clients compute: float32, mixed (losses and gradients in "
-    "bfloat16, all else in float32) or bfloat16 (also the local steps, with "
-    "the rule's state). The server's model and evaluation stay float32.",
-    is_condition=True,
-  )
-  checkpoint_every: int | None = _COMPUTATION.whole(
-    None,
-    "Rounds between checkpoints, in output_dir/checkpoints; the newest two "
-    "are kept. With it, SIGTERM saves one more and ends the run. Default: "
-    "none.",
-    is_identity=False,
-  )
-  resume: bool = _COMPUTATION.switch(
-    False,
-    "Go on with the run in output_dir, which had the same flags, from its "
-    "newest checkpoint, or start it if there is none: it ends as if it had "
-    "never been stopped. With more rounds it is extended.",
-    is_identity=False,
-    is_of_process=True,
-  )
-  compilation_cache: str = _COMPUTATION.text(
-    "~/.cache/fedjax_opt",
-    "Folder that keeps compiled programs for other runs, or none. The "
-    "variable JAX_COMPILATION_CACHE_DIR takes precedence.",
-    is_identity=False,
-  )
-  progress: bool = _COMPUTATION.switch(
-    True, "Show progress.", is_identity=False, is_of_process=True
+  select_on: str = _SELECTION.flag(None, accepted=SPLITS)
+  select_metric: str | None = _SELECTION.flag(None, accepted=LARGER_IS_BETTER)
+  select_over: int | None = _SELECTION.flag(None, interval="[1, inf)")
+  validation_fraction: float | None = _SELECTION.flag(None, interval="[0, 1)")
+  validation_seed: int | None = _SELECTION.flag(
+    None, interval=SEEDS, needs="validation_fraction"
   )
 
-  client_devices: int | None = _DEVICES.whole(
-    None,
-    "Devices over which the clients of a cohort are divided. Default: all "
-    "that are not needed for the grid.",
+  rounds: int = _ROUNDS.flag(100, interval="[0, inf)")
+  target_accuracy: float | None = _ROUNDS.flag(None)
+  patience: int | None = _ROUNDS.flag(None)
+  cohort_size: int | None = _ROUNDS.flag(None, is_condition=True)
+  sampler: Chosen = _ROUNDS.flag("uniform", choice=SAMPLER)
+  batch_size: int = _ROUNDS.flag(None, is_condition=True)
+  local_epochs: float | None = _ROUNDS.flag(None, is_condition=True)
+  local_steps: int | None = _ROUNDS.flag(None, is_condition=True)
+  sampling: str = _ROUNDS.flag(
+    "shuffle", accepted=("shuffle", "replacement"), is_condition=True
   )
-  grid_devices: int | None = _DEVICES.whole(
-    None,
-    "Devices over which the points of a grid are divided, seeds not counted. "
-    "Default: as many as divide their number.",
+  drop_remainder: bool = _ROUNDS.flag(False)
+  weighting: str = _ROUNDS.flag("examples", is_condition=True)
+  client_dropout: float = _ROUNDS.flag(0.0, is_condition=True)
+  max_update_norm: float | None = _ROUNDS.flag(None)
+  max_update_action: str = _ROUNDS.flag("reject")
+  seed: list[int] = _ROUNDS.flag("0")
+
+  output_dir: str | None = _RESULTS.flag(
+    None, is_identity=False, is_of_process=True
   )
-  coordinator: str | None = _DEVICES.text(
-    None,
-    "HOST:PORT of the first of several processes, which run the same "
-    "command, each with its process_id.",
-    is_identity=False,
-    is_of_process=True,
+  eval_every: int = _RESULTS.flag(10, interval="[1, inf)")
+  grad_norm: bool = _RESULTS.flag(False)
+  x_axis: str = _RESULTS.flag(
+    "rounds", accepted=tuple(plots.X_AXES), is_identity=False
   )
-  num_processes: int | None = _DEVICES.whole(
-    None, "Processes, with coordinator.", is_of_process=True
+  optimum: bool = _RESULTS.flag(False)
+  trace: bool = _RESULTS.flag(False)
+
+  profile: bool = _COMPUTATION.flag(False, is_identity=False)
+  client_map: str = _COMPUTATION.flag("auto")
+  grid_map: str = _COMPUTATION.flag("auto")
+  client_chunk: int | None = _COMPUTATION.flag(None)
+  client_memory: str = _COMPUTATION.flag("auto")
+  grid_chunk: int | None = _COMPUTATION.flag(None)
+  precision: str = _COMPUTATION.flag("float32", is_condition=True)
+  checkpoint_every: int | None = _COMPUTATION.flag(None, is_identity=False)
+  resume: bool = _COMPUTATION.flag(False, is_identity=False, is_of_process=True)
+  compilation_cache: str = _COMPUTATION.flag(
+    "~/.cache/fedjax_opt", is_identity=False
   )
-  process_id: int | None = _DEVICES.whole(
-    None,
-    "Number of this process, from 0, with coordinator.",
-    is_identity=False,
-    is_of_process=True,
+  progress: bool = _COMPUTATION.flag(
+    True, is_identity=False, is_of_process=True
   )
-  cluster: bool = _DEVICES.switch(
-    False,
-    "This is one of several processes that find each other, as on Slurm, "
-    "on a TPU pod, under Open MPI or Kubernetes.",
-    is_of_process=True,
+
+  client_devices: int | None = _DEVICES.flag(None)
+  grid_devices: int | None = _DEVICES.flag(None)
+  coordinator: str | None = _DEVICES.flag(
+    None, is_identity=False, is_of_process=True
   )
+  num_processes: int | None = _DEVICES.flag(None, is_of_process=True)
+  process_id: int | None = _DEVICES.flag(
+    None, is_identity=False, is_of_process=True
+  )
+  cluster: bool = _DEVICES.flag(False, is_of_process=True)
 
   # What was given and is no default: what to type for the same again.
   given: Mapping[str, Any] = dataclasses.field(compare=False)
@@ -594,10 +451,8 @@ class Spec:
   @property
   def tuned(self) -> list[Chosen]:
     """What the numbers of a grid belong to."""
-    every = (
-      self.algorithm, self.client, self.server, self.regularizer, self.privacy,
-    )  # fmt: skip
-    return [chosen for chosen in every if chosen is not None]
+    chosen = [getattr(self, name) for name in TUNED]
+    return [each for each in chosen if each is not None]
 
   @property
   def grid(self) -> dict[str, list[float]]:
@@ -606,9 +461,7 @@ class Spec:
 
   def at(self, point: Mapping[str, float], seeds: Sequence[int]) -> "Spec":
     """The same with one setting of the grid, and with other seeds."""
-    own = lambda chosen: chosen and chosen.with_point(point)
-    names = ("algorithm", "client", "server", "regularizer", "privacy")
-    chosen = {name: own(getattr(self, name)) for name in names}
+    chosen = {each.kind: each.with_point(point) for each in self.tuned}
     tuned = {f: f"{point[f]!r}" for f in self.grid if f in point}
     given = {**self.given, **tuned, "seed": ",".join(map(str, seeds))}
     return dataclasses.replace(self, **chosen, seed=list(seeds), given=given)
@@ -634,13 +487,34 @@ class Spec:
     }
 
 
-# name of a field -> its flag.
-FLAGS: dict[str, Flag] = {
-  field.name: field.metadata["flag"]
-  for field in dataclasses.fields(Spec)
-  if field.metadata
-}
+def _flags() -> dict[str, Flag]:
+  """Name of a field -> its flag."""
+  helps = _helps(inspect.getdoc(Spec) or "")
+  found = {}
+  for field in dataclasses.fields(Spec):
+    if field.metadata:
+      is_union = isinstance(field.type, types.UnionType)
+      kind = typing.get_args(field.type)[0] if is_union else field.type
+      kind = kind if kind in (int, float, bool) else str
+      found[field.name] = Flag(
+        type=kind, help=helps.get(field.name, ""), **field.metadata
+      )
+  return found
+
+
+def _helps(docstring: str) -> dict[str, str]:
+  """Name -> what it is, of the attributes that a docstring lists."""
+  _, *parts = re.split(r"^  (\w+): ", docstring, flags=re.MULTILINE)
+  texts = (" ".join(text.split()) for text in parts[1::2])
+  return dict(zip(parts[::2], texts, strict=True))
+
+
+FLAGS = _flags()
 GROUPS = list(dict.fromkeys(flag.group for flag in FLAGS.values()))
+# What the numbers of a grid belong to.
+TUNED = [
+  n for n, flag in FLAGS.items() if flag.choice and flag.choice.has_lists
+]
 
 
 def is_identity(name: str) -> bool:

@@ -9,7 +9,7 @@ from experiments.command_line.flags import typed
 from experiments.specification import method as of_method
 from experiments.specification import spec as specs
 from experiments.specification.kinds import ALGORITHM, KINDS
-from experiments.specification.resolve import resolve
+from experiments.specification.resolve import resolve, seeds
 from experiments.specification.spec import FLAGS, Spec
 from experiments.studies.request import Request
 from fedjax_opt import Population
@@ -22,7 +22,7 @@ _SAME_FOR_ALL = ("task", "data_dir", "data_file", "seed", "eval_every")
 # Flags that choose what a method is made of.
 _CHOICES = ("algorithm", "client", "server", "regularizer")
 # Flags that some methods cannot have, although they belong to no choice.
-_has_rate = lambda method: "client_lr" in method["client"].arguments
+_has_rate = lambda method: "client_lr" in method["client"].parameters
 _HAVE = {
   "trace": lambda method: bool(method["client"].choice.traced),
   "optimum": lambda method: method["regularizer"] is not None,
@@ -100,7 +100,7 @@ def _cell(
   folder = given["population_dir"]
   spec = resolve(given, Population.open(folder) if folder else None)
   fresh = tuning.fresh_seeds(spec.seed, request.own.report_seeds)
-  of_method.seeds({"seed": ",".join(map(str, fresh))})
+  seeds(",".join(map(str, fresh)))
   asked = {name: given[name] for name in values}
   return Planned(label, dict(condition), spec, fresh, asked)
 
@@ -175,7 +175,7 @@ def _that_belong(
 
 def _flags_of(chosen: Any) -> list[str]:
   """The flags of the hyperparameters of a choice."""
-  return list(getattr(chosen, "arguments", ()))
+  return list(getattr(chosen, "parameters", ()))
 
 
 def _check_used(request: Request, cells: Sequence[Planned]) -> None:

@@ -1,7 +1,8 @@
-"""What a task is: all that an algorithm and its evaluation need."""
+"""What a task is: its entry in the registry, and what that loads."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -10,6 +11,7 @@ from fedjax_opt.base import EvaluateFn, FeaturesFn, LossFn, Params
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.metrics import Criterion
+from fedjax_opt.registry import Choice
 
 # By what settings can be chosen, whatever the task.
 LARGER_IS_BETTER = {"accuracy": True, "loss": False}
@@ -33,6 +35,7 @@ class Task(NamedTuple):
       `experiments.validation` holds them out.
     clients: the population, if it comes with the data; then `train` is unused.
     panels: metrics to draw; None for the usual ones.
+    notes: lines of what was done to the data, for the output of a run.
   """
 
   train: dict[str, np.ndarray]
@@ -47,3 +50,42 @@ class Task(NamedTuple):
   validation: dict[str, np.ndarray] | None = None
   clients: ClientData | None = None
   panels: tuple[str, ...] | None = None
+  notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskChoice(Choice):
+  """A task by name; its factory reads or makes the data.
+
+  Attributes:
+    takes: fields of the specification that the factory takes by name, beside
+      its hyperparameters: 'data_dir', 'data_file', 'pretrained', 'eval_every'.
+    has_clients: whether its clients come with the data, so that there is
+      nothing to divide; a function of the flags' values where a file says it.
+    resolve: from the values of all flags, None where not given, to those
+      hyperparameters that a file decides. Raises ValueError.
+    is_convex: whether the loss is convex in the model.
+    splits: on what settings can be chosen, the default first.
+    draws_validation: whether it draws its own validation examples.
+    regularizer: that of composite algorithms, if none is chosen.
+    defaults: flag -> default, where the task has its own; `strength` is that
+      of its own regularizer.
+  """
+
+  takes: tuple[str, ...] = ("data_dir",)
+  has_clients: bool | Callable[[Mapping[str, Any]], bool] = False
+  resolve: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda flags: {}
+  is_convex: bool = False
+  splits: tuple[str, ...] = ("validation", "test", "train")
+  draws_validation: bool = False
+  regularizer: str | None = None
+  defaults: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+  def brings_clients(self, flags: Mapping[str, Any]) -> bool:
+    """Whether its clients come with the data, given the flags' values.
+
+    Raises:
+      ValueError: if a file says that, and cannot be read.
+    """
+    has = self.has_clients
+    return has(flags) if callable(has) else has

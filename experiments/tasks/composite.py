@@ -4,6 +4,7 @@ Their clients come with the data. Models start as Keras starts them, as in the
 authors' program.
 """
 
+import functools
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -11,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from experiments.tasks import images
-from experiments.tasks.base import Task
+from experiments.tasks import classification, images
+from experiments.tasks.base import Task, TaskChoice
 from fedjax_opt import evaluation, models
 from fedjax_opt.base import Params
 from fedjax_opt.data import synthetic
@@ -20,6 +21,7 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import femnist, fmri
 from fedjax_opt.metrics import Criterion
 from fedjax_opt.models.layers import glorot_uniform
+from fedjax_opt.registry import Hyperparameter, Option
 from fedjax_opt.trees import at_least_float32
 
 
@@ -125,52 +127,111 @@ def _by_writer(
   model: nn.Module, num_classes: int, train: ClientData, test: ClientData
 ) -> Task:
   dataset = images.Images("FEMNIST", num_classes, (0.0,), (1.0,))
-  task = images.classification(model, dataset, train.examples, test.examples)
+  task = images.classification(
+    model, dataset, train.examples, test.examples, clients=train
+  )
   # That of the paper is on the training examples.
   of_train = {"train": Criterion("train_loss", "min", "mean_last_n", 10)}
-  return task._replace(clients=train, criteria=task.criteria | of_train)
+  return task._replace(criteria=task.criteria | of_train)
 
 
 def haxby(data_dir: str | None, zero_threshold: float) -> Task:
   """Horse or face from fMRI voxels, sparse logistic regression (A.4)."""
   train, test = fmri.load(data_dir)
   model = models.LinearModel(1, initialization=glorot_uniform)
+  apply, init = classification.network(model, train.examples)
 
-  def logits(params, batch):  # [B]
-    return model.apply({"params": params}, batch["x"])[:, 0]
-
-  def loss_fn(params, batch, rng):  # [B]
-    del rng
-    labels = batch["y"].astype(jnp.float32)
-    return optax.sigmoid_binary_cross_entropy(logits(params, batch), labels)
-
-  def per_example(params, batch):
-    right = (logits(params, batch) > 0) == (batch["y"] == 1)
-    return {
-      "loss": loss_fn(params, batch, None),
-      "accuracy": right.astype(jnp.float32),
-    }
+  def loss(logits, y):  # [B]
+    labels = y.astype(jnp.float32)
+    return optax.sigmoid_binary_cross_entropy(logits, labels)
 
   def of_params(params):
     kernel = params["output"]["kernel"]
     return {"density": evaluation.density(kernel, zero_threshold)}
 
-  @jax.jit
-  def init(key):
-    return model.init(key, jnp.asarray(train.examples["x"][:1]))["params"]
-
-  return Task(
-    train=train.examples,
-    test=test.examples,
-    init=init,
-    loss_fn=loss_fn,
-    per_example=per_example,
-    evaluate=evaluation.federated(per_example, of_params=of_params),
+  return classification.task(
+    lambda *args: apply(*args)[:, 0],  # Logits [B].
+    init,
+    train.examples,
+    test.examples,
+    num_classes=2,
+    loss=loss,
+    is_right=lambda logits, y: (logits > 0) == (y == 1),
+    of_params=of_params,
+    features_fn=None,
     criteria={
       split: Criterion(f"regularized_{split}_loss", "min", "last")
       for split in ("validation", "test", "train")
     },
-    num_classes=2,
     clients=train,
     panels=("regularized_train_loss", "test_accuracy", "density"),
   )
+
+
+# The entries of the registry.
+
+_VARIANT = Option(
+  "variant",
+  "I",
+  "which problem, of 1024 coefficients or a 32 x 32 matrix"
+  + "".join(
+    f"\n{name:3}  {size.num_nonzero} nonzero or rank {size.rank}; "
+    f"{size.num_clients} clients of {size.examples_per_client} examples"
+    for name, size in synthetic.VARIANTS.items()
+  ),
+  tuple(synthetic.VARIANTS),
+)
+_THRESHOLD = Hyperparameter(
+  "zero_threshold",
+  1e-2,
+  "coefficients and singular values below it count as zero in f1, density and "
+  "rank",
+  "(0, inf)",
+)
+_choice = functools.partial(TaskChoice, has_clients=True)
+_synthetic = functools.partial(
+  _choice,
+  hyperparameters=(_VARIANT, _THRESHOLD),
+  takes=("eval_every",),
+  is_convex=True,
+  splits=("validation", "test", "train", "truth"),
+  draws_validation=True,
+)
+
+# The strengths of lasso and low_rank: see the artefact fco/strength.
+TASKS: dict[str, TaskChoice] = {
+  "lasso": _synthetic(
+    lasso,
+    "sparse least squares, synthetic",
+    regularizer="l1",
+    defaults={"client_lr": 3e-4, "strength": 0.1},
+    label="LASSO",
+  ),
+  "low_rank": _synthetic(
+    low_rank,
+    "low-rank least squares, synthetic",
+    regularizer="nuclear",
+    defaults={"client_lr": 3e-4, "strength": 0.5},
+  ),
+  "fmri": _choice(
+    haxby,
+    "horse or face from brain scans (Haxby), logistic regression",
+    (_THRESHOLD._replace(default=1e-4),),
+    is_convex=True,
+    regularizer="l1",
+    label="fMRI",
+  ),
+  "femnist10": _choice(
+    femnist10,
+    "FEMNIST's digits by writer, logistic regression",
+    is_convex=True,
+    regularizer="l2_ball",
+    label="FEMNIST (10 classes)",
+  ),
+  "femnist62": _choice(
+    femnist62,
+    "FEMNIST's characters by writer, 784-200-200-62 network",
+    regularizer="l1_ball",
+    label="FEMNIST (62 classes)",
+  ),
+}

@@ -1,20 +1,22 @@
 """Tasks of classifying images: a data set with a model."""
 
+import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from experiments.tasks import classification as classifier
-from experiments.tasks.base import Task
+from experiments.tasks.base import Task, TaskChoice
+from experiments.tasks.classification import Examples
 from fedjax_opt import models
-from fedjax_opt.base import Batch, Params
 from fedjax_opt.data.augmentation import AUGMENTATIONS
 from fedjax_opt.datasets import embedded, tfds
-from fedjax_opt.models.layers import glorot_uniform, he_uniform
+from fedjax_opt.models.layers import NORMS, glorot_uniform, he_uniform
+from fedjax_opt.registry import Option
 
 
 class Images(NamedTuple):
@@ -40,9 +42,7 @@ class Images(NamedTuple):
   side: int = 28
   label: str | None = None
 
-  def load(
-    self, data_dir: str | None
-  ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+  def load(self, data_dir: str | None) -> tuple[Examples, Examples]:
     """The training and the test examples."""
     if self.tfds_name is None:
       return embedded.digits()
@@ -187,11 +187,6 @@ MODELS: dict[str, Model] = {
 }
 
 
-def exists(dataset: str, model: str) -> bool:
-  """Whether the images are large enough for the model."""
-  return DATASETS[dataset].side >= MODELS[model].least_side
-
-
 def load(
   dataset: str,
   model: str,
@@ -231,44 +226,87 @@ def model_of(name: str, images: Images, norm: str = "group") -> nn.Module:
 def classification(
   model: nn.Module,
   images: Images,
-  train: dict[str, np.ndarray],
-  test: dict[str, np.ndarray],
+  train: Examples,
+  test: Examples,
   augmentation: str = "none",
+  **fields: Any,
 ) -> Task:
-  """Cross-entropy of a model's logits on images."""
+  """Cross-entropy of a model's logits on images; see `classifier.task`."""
   augment = AUGMENTATIONS.get(augmentation)
 
-  def pixels(x: jax.Array) -> jax.Array:  # [B, H, W, C] float
+  def prepare(x: jax.Array, rng):  # [B, H, W, C] float
+    if augment is not None and rng is not None:
+      key, rng = jax.random.split(rng)
+      x = augment(key, x)
     mean, std = jnp.asarray(images.mean), jnp.asarray(images.std)
-    return (x / images.largest - mean) / std
+    return (x / images.largest - mean) / std, rng
 
-  def apply(params: Params, batch: Batch, rng, **options: Any) -> jax.Array:
-    x, rngs = batch["x"], None
-    if rng is not None:
-      if augment is not None:
-        key, rng = jax.random.split(rng)
-        x = augment(key, x)
-      rngs = {"dropout": rng}
-    return model.apply(
-      {"params": params},
-      pixels(x),
-      train=rng is not None,
-      rngs=rngs,
-      **options,
-    )
-
-  @jax.jit  # One compilation instead of one for each layer's operations.
-  def init(key):
-    return model.init(key, pixels(jnp.asarray(train["x"][:1])))["params"]
-
-  norm = getattr(model, "norm", "none")
   # What depends on the batch is evaluated in those of the paper's program.
-  batch = {"batch_size": 128} if norm == "batch_untracked" else {}
-  return classifier.task(
-    apply,
-    init,
-    train,
-    test,
-    images.num_classes,
-    **batch,
+  if getattr(model, "norm", "none") == "batch_untracked":
+    fields["batch_size"] = 128
+  apply, init = classifier.network(model, train, prepare)
+  return classifier.task(apply, init, train, test, images.num_classes, **fields)
+
+
+# The entries of the registry.
+
+_AUGMENTATION = Option(
+  "augmentation",
+  "none",
+  "what is done to images at random in each local step, anew for each: none, "
+  "or crop_flip (crops after padding by 4 pixels, half of them mirrored). For "
+  "tasks of images",
+  ("none", *AUGMENTATIONS),
+  "task {chosen} does not have images that could be cropped; leave "
+  "augmentation out",
+  may_differ=True,
+)
+_NORM = Option(
+  "norm",
+  "group",
+  "normalization layers of the ..._resnet tasks: group (8 groups of channels), "
+  "none, batch, whose running statistics are averaged as the weights are (for "
+  "algorithms with a client rule, and full batches), or batch_untracked, as "
+  "batch, but those inside blocks have no running statistics: an evaluation "
+  "takes those of its own batch, of 128 examples",
+  NORMS,
+  "the model of task {chosen} has no place for normalization layers; those of "
+  "the ..._resnet tasks have",
+  may_differ=True,
+)
+_PIXELS = Option(
+  "pixels",
+  "channels",
+  "how pixels, from 0 to 1, are normalized: channels (by the mean and the "
+  "deviation of each channel of the data set) or half ((x - 0.5) / 0.5). For "
+  "tasks of images",
+  PIXELS,
+  "task {chosen} has no images whose pixels it normalizes; leave pixels out",
+  may_differ=True,
+)
+
+
+def options(model: str) -> tuple[Option, ...]:
+  """The options of tasks of images, also of one's own."""
+  return (_AUGMENTATION, _NORM) if MODELS[model].has_norm else (_AUGMENTATION,)
+
+
+def _choice(dataset: str, model: str) -> TaskChoice:
+  data, network = DATASETS[dataset], MODELS[model]
+  return TaskChoice(
+    functools.partial(load, dataset, model),
+    f"{data.help}, {network.help}",
+    (*options(model), _PIXELS),
+    takes=() if data.tfds_name is None else ("data_dir",),
+    is_convex=network.is_convex,
+    label=f"{data.label or data.help} {network.label}",
   )
+
+
+TASKS: dict[str, TaskChoice] = {
+  f"{dataset}_{model}": _choice(dataset, model)
+  for dataset, data in DATASETS.items()
+  for model, network in MODELS.items()
+  if data.side >= network.least_side
+}
+DIGITS = dataclasses.replace(TASKS["digits_mlp"], label="digits")

@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import jax
 
-from experiments.tasks.base import Task
+from experiments.tasks.base import Task, TaskChoice
 from fedjax_opt import evaluation
 from fedjax_opt.data import synthetic
 from fedjax_opt.metrics import Criterion
+from fedjax_opt.registry import Hyperparameter
 
 
 def nonconvex(zeta: float) -> Task:
@@ -35,3 +36,20 @@ def start(
 ) -> Callable[[jax.Array], jax.Array]:
   """The function from a random key to where to start: around all the wells."""
   return lambda key: 2 * jax.random.normal(key, problem.scales.shape)
+
+
+_ZETA = Hyperparameter(
+  "zeta", 0.1, "how far clients' Hessians differ, in the 2-norm", "[0, inf)"
+)
+TASKS: dict[str, TaskChoice] = {
+  "nonconvex": TaskChoice(
+    nonconvex,
+    "double wells, clients that differ by zeta, synthetic",
+    (_ZETA,),
+    takes=(),
+    has_clients=True,
+    splits=("train",),
+    defaults={"client_lr": 0.03},
+    label="non-convex",
+  ),
+}

@@ -13,15 +13,18 @@ x_train and y_train may stand for x and y. Also read are the files of
 `ClientData.to_npz`, with indices and sizes in place of client_ids.
 """
 
+import contextlib
+import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
 from experiments.tasks import images
-from experiments.tasks.base import Task
+from experiments.tasks.base import Task, TaskChoice
+from experiments.tasks.classification import Examples
 from fedjax_opt.data import hold_out, npz_files
 from fedjax_opt.data.clients import (
   ClientData,
@@ -29,10 +32,9 @@ from fedjax_opt.data.clients import (
   check_labels,
   owned_rows,
 )
+from fedjax_opt.registry import Hyperparameter
 
-Examples = dict[str, np.ndarray]  # {"x": [N, ...], "y": [N]}
-
-_TEST_FRACTION = 0.2
+_USUAL_TEST_FRACTION = 0.2
 # If all pixels are below it they are hardly bytes of images.
 _DARK = 64
 _SEED = 0  # of the test part, which is the same for all seeds of runs
@@ -42,6 +44,17 @@ _CLIENTS = ("client_ids", "indices", "sizes")
 _KNOWN = ("x", "y", "client_ids", "x_test", "y_test", "num_classes")
 # Models that flatten their input, and so take vectors too.
 _TAKE_VECTORS = ("logistic", "mlp", "relu_mlp")
+
+
+@contextlib.contextmanager
+def _reading(file: str) -> Iterator[str]:
+  """Where the file is; what is refused within is about it."""
+  path = os.path.expanduser(file)
+  try:
+    yield path
+  except (TypeError, ValueError) as error:
+    text = str(error).removeprefix(f"{path} ")
+    raise ValueError(f"data_file={file!r}: {text}") from None
 
 
 # What the file says before it is read.
@@ -62,7 +75,7 @@ def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
       f"data_file: task {flags['task']} needs it; must be a .npz file with the "
       "arrays x [N, ...] and y [N]"
     )
-  has_test = bool(set(_TEST) & set(_names(file)))
+  has_test = _holds(file, _TEST)
   if has_test and fraction:
     raise ValueError(
       f"test_fraction={fraction:g}: {file} has a test part of its own; leave "
@@ -72,51 +85,19 @@ def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
     raise ValueError(
       f"test_fraction=0: {file} has no x_test and y_test; must be above 0"
     )
-  default = 0.0 if has_test else _TEST_FRACTION
+  default = 0.0 if has_test else _USUAL_TEST_FRACTION
   return {"test_fraction": default if fraction is None else fraction}
 
 
-def has_clients(file: str) -> bool:
+def has_clients(flags: Mapping[str, Any]) -> bool:
   """Whether the file says which client has which example."""
-  return bool(set(_CLIENTS) & set(_names(file)))
+  return _holds(flags["data_file"], _CLIENTS)
 
 
-def notes(task: Task, file: str | None, test_fraction: float) -> list[str]:
-  """Lines of what was done to the data, for the output of a run.
-
-  Args:
-    task: of the run.
-    file: of the data; None for other tasks, of which there are no lines.
-    test_fraction: what was held out of the file.
-  """
-  lines = []
-  if file is None:
-    return lines
-  if test_fraction:
-    lines.append(
-      f"test part: {len(task.test['y']):,} examples, {test_fraction:g} of "
-      f"{file}, held out at random"
-    )
-  x = task.test["x"]
-  if x.dtype == np.uint8 and x.max() < _DARK:
-    lines.append(
-      f"note: x of {file} is uint8, so divided by 255, but is at most "
-      f"{x.max()}; for values up to 1 save x / {x.max()}"
-    )
-  return lines
-
-
-def _names(file: str) -> list[str]:
-  return _of_file(file, npz_files.names, os.path.expanduser(file))
-
-
-def _of_file(file: str, function: Any, *arguments: Any) -> Any:
-  """Calls a function; what it refuses is about the file."""
-  try:
-    return function(*arguments)
-  except (TypeError, ValueError) as error:
-    text = str(error).removeprefix(f"{os.path.expanduser(file)} ")
-    raise ValueError(f"data_file={file!r}: {text}") from None
+def _holds(file: str, names: Any) -> bool:
+  """Whether a file holds an array of one of these names."""
+  with _reading(file) as path:
+    return bool(set(names) & set(npz_files.names(path)))
 
 
 # The task.
@@ -142,67 +123,54 @@ def load(
   Raises:
     ValueError: if the file does not hold what it must.
   """
-  arrays = _of_file(data_file, npz_files.read, os.path.expanduser(data_file))
-  options = (model, test_fraction, augmentation, norm)
-  return _of_file(data_file, _task, arrays, *options)
-
-
-def _task(
-  arrays: dict[str, np.ndarray],
-  model: str,
-  test_fraction: float,
-  augmentation: str,
-  norm: str,
-) -> Task:
-  arrays = {_OTHER_NAMES.get(name, name): v for name, v in arrays.items()}
-  _check_names(arrays)
-  train = _examples({name: arrays[name] for name in ("x", "y")})
-  test = _test_part(arrays, train)
-  num_classes = _num_classes(arrays, train, test)
-  clients = _clients(arrays, train, num_classes)
-  if test is None and clients is None:
-    train, test = hold_out(train, test_fraction, _SEED)
-  elif test is None:
-    clients, others = clients.split(test_fraction, _SEED)
-    rows = np.unique(others.owned_rows())
-    test = {name: values[rows] for name, values in others.examples.items()}
-  task = _classification(train, test, num_classes, model, augmentation, norm)
-  return task._replace(clients=clients)
+  with _reading(data_file) as path:
+    arrays = {
+      _OTHER_NAMES.get(name, name): values
+      for name, values in npz_files.read(path).items()
+    }
+    _check_names(arrays)
+    train = _examples(arrays["x"], arrays["y"])
+    test = _test_part(arrays)
+    num_classes = _num_classes(arrays, train, test)
+    clients = _clients(arrays, train, num_classes)
+    if test is None and clients is None:
+      train, test = hold_out(train, test_fraction, _SEED)
+    elif test is None:
+      clients, others = clients.split(test_fraction, _SEED)
+      rows = np.unique(others.owned_rows())
+      test = {name: values[rows] for name, values in others.examples.items()}
+    task = _classification(train, test, num_classes, model, augmentation, norm)
+  notes = _notes(test["x"], data_file, test_fraction)
+  return task._replace(clients=clients, notes=notes)
 
 
 def _check_names(arrays: Mapping[str, np.ndarray]) -> None:
   """Checks that there are x and y, and nothing that would not be read."""
-  shown = ", ".join(arrays) or "nothing"
   for name in ("x", "y"):
     if name not in arrays:
-      raise ValueError(f"has no array {name}; it holds {shown}")
-  for one, other in (("x_test", "y_test"), ("y_test", "x_test")):
-    if one in arrays and other not in arrays:
-      raise ValueError(f"has {one} without {other}; give both or none")
+      held = ", ".join(arrays) or "nothing"
+      raise ValueError(f"has no array {name}; it holds {held}")
+  test = [name for name in _TEST if name in arrays]
+  if len(test) == 1:
+    (other,) = set(_TEST) - set(test)
+    raise ValueError(f"has {test[0]} without {other}; give both or none")
   of_clients = set(_CLIENTS) & set(arrays)
   if of_clients not in (set(), {"client_ids"}, {"indices", "sizes"}):
     raise ValueError(
       f"has {', '.join(sorted(of_clients))}; must be client_ids alone, or "
       "indices and sizes"
     )
-  for name in arrays:
-    if name not in (*_KNOWN, *_CLIENTS):
-      raise ValueError(
-        f"has an array {name!r}, which means nothing here; must be among "
-        f"{', '.join(_KNOWN)}"
-      )
-
-
-def _examples(arrays: Mapping[str, np.ndarray]) -> Examples:
-  """x as the models take it, and labels of which only the range is open."""
-  x, y = check_examples(arrays)["x"], arrays["y"]
-  if y.ndim == 1 and y.dtype.kind in "iu" and y.size and y.min() < 0:
-    row = int(np.argmin(y))
+  for name in set(arrays) - {*_KNOWN, *_CLIENTS}:
     raise ValueError(
-      f"labels y must not be negative, but row {row} has {y[row]}"
+      f"has an array {name!r}, which means nothing here; must be among "
+      f"{', '.join(_KNOWN)}"
     )
-  largest = np.iinfo(np.int32).max
-  check_labels({"y": y}, largest)  # Of type and shape.
+
+
+def _examples(x: np.ndarray, y: np.ndarray) -> Examples:
+  """x as the models take it, and labels of which only the range is open."""
+  x = check_examples({"x": x, "y": y})["x"]
+  check_labels({"y": y}, np.iinfo(np.int32).max)
   if x.dtype.kind == "c" or not 2 <= x.ndim <= 4:
     raise ValueError(
       f"x must be numbers of shape [N, d], [N, H, W] or [N, H, W, channels], "
@@ -217,9 +185,7 @@ def _examples(arrays: Mapping[str, np.ndarray]) -> Examples:
   return {"x": x, "y": y.astype(np.int32)}
 
 
-def _test_part(
-  arrays: Mapping[str, np.ndarray], train: Examples
-) -> Examples | None:
+def _test_part(arrays: Mapping[str, np.ndarray]) -> Examples | None:
   """The test part, of the same types and shapes; None if there is none."""
   if "x_test" not in arrays:
     return None
@@ -235,7 +201,7 @@ def _test_part(
       "only uint8 is divided by 255"
     )
   try:
-    return _examples({name: arrays[array] for array, name in _TEST.items()})
+    return _examples(x_test, arrays["y_test"])
   except ValueError as error:
     raise ValueError(f"in the test part, {error}") from None
 
@@ -244,11 +210,10 @@ def _num_classes(
   arrays: Mapping[str, np.ndarray], train: Examples, test: Examples | None
 ) -> int:
   """C, which all labels are below."""
-  parts = [train] if test is None else [train, test]
-  least = 1 + max(int(part["y"].max()) for part in parts)
+  labels = [part["y"] for part in (train, test) if part is not None]
+  least = 1 + max(int(y.max()) for y in labels)
   if "num_classes" not in arrays:
-    num_examples = sum(len(part["y"]) for part in parts)
-    if least > max(num_examples, 2):
+    if least > max(sum(map(len, labels)), 2):
       raise ValueError(
         f"labels y go to {least - 1}, more than there are examples; must be "
         "from 0, or give the array num_classes"
@@ -326,3 +291,50 @@ def _classification(
       "--task=npz_mlp or another, or larger images"
     ) from None
   return task
+
+
+def _notes(x: np.ndarray, file: str, test_fraction: float) -> tuple[str, ...]:
+  """Lines of what was done to the data.
+
+  Args:
+    x: of the test examples.
+    file: of the data.
+    test_fraction: what was held out of the file.
+  """
+  lines = []
+  if test_fraction:
+    lines.append(
+      f"test part: {len(x):,} examples, {test_fraction:g} of {file}, held out "
+      "at random"
+    )
+  if x.dtype == np.uint8 and x.max() < _DARK:
+    lines.append(
+      f"note: x of {file} is uint8, so divided by 255, but is at most "
+      f"{x.max()}; for values up to 1 save x / {x.max()}"
+    )
+  return tuple(lines)
+
+
+# The entries of the registry.
+
+_TEST_FRACTION = Hyperparameter(
+  "test_fraction",
+  None,
+  "fraction of the examples of data_file that is held out of training as the "
+  "test part, at random and of each class or client alike, the same for all "
+  "seeds; 0.2, or 0 if the file has a test part",
+  "[0, 1)",
+)
+TASKS: dict[str, TaskChoice] = {
+  f"npz_{name}": TaskChoice(
+    functools.partial(load, model=name),
+    f"your own data in data_file, {model.help}",
+    (_TEST_FRACTION, *images.options(name)),
+    takes=("data_file",),
+    has_clients=has_clients,
+    resolve=resolve,
+    is_convex=model.is_convex,
+    label=f"NPZ {model.label}",
+  )
+  for name, model in images.MODELS.items()
+}

@@ -1,16 +1,17 @@
 """The task of Shakespeare's next character; the clients are the speakers."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import functools
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from experiments.tasks.base import Task
-from fedjax_opt import evaluation, models, objectives
+from experiments.tasks import classification
+from experiments.tasks.base import Task, TaskChoice
+from fedjax_opt import models, objectives
 from fedjax_opt.datasets import shakespeare
-from fedjax_opt.metrics import Criterion
+from fedjax_opt.registry import Hyperparameter
 
 NUM_TOKENS = shakespeare.UNKNOWN + 1
 
@@ -28,7 +29,11 @@ def load(
   min_sequences: int,
   test_fraction: float,
 ) -> Task:
-  """Reads the plays, and makes a model of `MODELS` for them.
+  """Reads the plays; the loss is of the token that follows each of a sequence.
+
+  An example is a sequence. Its loss and its accuracy are means over its targets
+  that are no padding; means over examples weight each sequence alike, also the
+  last of a client, which is shorter.
 
   Args:
     data_dir: folder of the data.
@@ -43,67 +48,74 @@ def load(
   train, test = shakespeare.load(
     data_dir, sequence_length, min_sequences, test_fraction
   )
-  return next_token(MODELS[model](sequence_length), train, test)
+  apply, init = classification.network(
+    MODELS[model](sequence_length), train.examples
+  )
 
-
-def next_token(model: nn.Module, train: Any, test: Any) -> Task:
-  """Cross-entropy of the token that follows each of a sequence.
-
-  An example is a sequence. Its loss and its accuracy are means over its targets
-  that are no padding; means over examples weight each sequence alike, also the
-  last of a client, which is shorter.
-
-  Args:
-    model: its logits are [B, T, tokens].
-    train: the clients.
-    test: clients, whose examples are pooled.
-  """
-
-  def apply(params, batch, rng, **options):
-    # Dropout, if the model has any, is for training.
-    rngs = None if rng is None else {"dropout": rng}
-    x, train = batch["x"], rng is not None
-    return model.apply({"params": params}, x, train=train, rngs=rngs, **options)
-
-  def of_logits(logits, batch):  # {name: [B]}
-    targets = jnp.maximum(batch["y"], 0)
-    return {
-      "loss": _mean(objectives.cross_entropy(logits, targets), batch),
-      "accuracy": _mean(jnp.argmax(logits, -1) == targets, batch),
-    }
-
-  def loss_fn(params, batch, rng):  # [B]
-    return of_logits(apply(params, batch, rng), batch)["loss"]
+  def loss(logits, y):  # [B]
+    targets = jnp.maximum(y, 0)
+    return _mean(objectives.cross_entropy(logits, targets), y)
 
   def features_fn(params, batch, rng):  # [B, d]
-    return _mean(apply(params, batch, rng, method="features"), batch)
+    return _mean(apply(params, batch, rng, method="features"), batch["y"])
 
-  def per_example(params, batch):  # {name: [B]}
-    return of_logits(apply(params, batch, None), batch)
-
-  @jax.jit
-  def init(key):
-    return model.init(key, jnp.asarray(train.examples["x"][:1]))["params"]
-
-  return Task(
-    train=train.examples,
-    test=test.examples,
-    init=init,
-    loss_fn=loss_fn,
+  return classification.task(
+    apply,
+    init,
+    train.examples,
+    test.examples,
+    num_classes=None,
+    loss=loss,
+    is_right=lambda logits, y: _mean(jnp.argmax(logits, -1) == y, y),
     features_fn=features_fn,
-    per_example=per_example,
-    evaluate=evaluation.federated(per_example),
-    criteria={
-      "validation": Criterion("validation_accuracy", "max", "last"),
-      "test": Criterion("test_accuracy", "max", "last"),
-      "train": Criterion("train_loss", "min", "last"),
-    },
     clients=train,
   )
 
 
-def _mean(values: jax.Array, batch: Mapping[str, jax.Array]) -> jax.Array:
+def _mean(values: jax.Array, y: jax.Array) -> jax.Array:
   """The mean of [B, T, ...] over each example's targets, [B, ...]."""
-  counts = (batch["y"] != shakespeare.PADDING).astype(jnp.float32)
+  counts = (y != shakespeare.PADDING).astype(jnp.float32)
   counts /= jnp.maximum(counts.sum(axis=1, keepdims=True), 1)
   return jnp.einsum("bt...,bt->b...", values.astype(jnp.float32), counts)
+
+
+# The entries of the registry.
+
+_HYPERPARAMETERS = (
+  Hyperparameter(
+    "sequence_length",
+    80,
+    "characters of an example, which are cut one after the other from all that "
+    "a speaker says",
+    "[1, inf)",
+    is_static=True,
+  ),
+  Hyperparameter(
+    "min_sequences",
+    2,
+    "speakers with fewer sequences are left out",
+    "[1, inf)",
+    is_static=True,
+  ),
+  Hyperparameter(
+    "test_fraction",
+    0.2,
+    "fraction of the sequences of each speaker, the last ones, that is held "
+    "out of training as the test part; 0 for TFDS's test split, scenes of two "
+    "plays whose speakers are mostly new",
+    "[0, 1)",
+  ),
+)
+TASKS: dict[str, TaskChoice] = {
+  f"shakespeare_{model}": TaskChoice(
+    functools.partial(load, model=model),
+    f"Shakespeare's next character by speaker, {help}",
+    _HYPERPARAMETERS,
+    has_clients=True,
+    label=f"Shakespeare {label}",
+  )
+  for model, label, help in (
+    ("lstm", "LSTM", "two LSTM layers of 256"),
+    ("transformer", "transformer", "transformer of 4 layers, 128 wide"),
+  )
+}

@@ -1,5 +1,6 @@
 """Tasks of classifying texts by a transformer encoder."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -8,13 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.tasks import classification
-from experiments.tasks.base import Task
-from fedjax_opt.base import Batch, Params
+from experiments.tasks.base import Task, TaskChoice
+from experiments.tasks.classification import Examples
 from fedjax_opt.datasets import texts, tokenization
 from fedjax_opt.models import Encoder, EncoderConfig
 from fedjax_opt.models import pretrained as weights
-
-Examples = dict[str, np.ndarray]  # {"x": [N, T] int32, "y": [N] int32}
+from fedjax_opt.registry import Hyperparameter, Option
 
 # Small batches stay in the caches of a CPU.
 _EVALUATION_BATCH = 32
@@ -110,7 +110,11 @@ def load(
       tokenizer = tokenization.read(pretrained, config.vocab_size)
     except ValueError as error:
       raise ValueError(f"pretrained={pretrained!r}: {error}") from None
-    _check_length(max_length, config, pretrained)
+    if max_length > config.max_positions:
+      raise ValueError(
+        f"max_length={max_length}: must be at most {config.max_positions}, the "
+        f"positions of the encoder in {pretrained}"
+      )
   train, test = (
     texts.load_tokens(
       dataset, split, tokenizer, max_length, config.pad_id, data_dir
@@ -120,15 +124,16 @@ def load(
   every = slice(None, None, test_every)
   test = {name: values[every] for name, values in test.items()}
   train, test = _trimmed(train, test, config.pad_id)
-  return _task(Encoder(config, num_classes), loaded, train, test)
-
-
-def _check_length(length: int, config: EncoderConfig, folder: str) -> None:
-  if length > config.max_positions:
-    raise ValueError(
-      f"max_length={length}: must be at most {config.max_positions}, the "
-      f"positions of the encoder in {folder}"
-    )
+  apply, init = classification.network(Encoder(config, num_classes), train)
+  return classification.task(
+    apply,
+    lambda key: init(key) | jax.tree.map(jnp.asarray, loaded),
+    train,
+    test,
+    num_classes,
+    measures_train=False,
+    batch_size=_EVALUATION_BATCH,
+  )
 
 
 def _trimmed(
@@ -140,39 +145,62 @@ def _trimmed(
   return tuple(part | {"x": part["x"][:, :length]} for part in (train, test))
 
 
-def _task(
-  model: Encoder, loaded: Params, train: Examples, test: Examples
-) -> Task:
-  """Cross-entropy of an encoder.
+# The entries of the registry.
 
-  Args:
-    model: the encoder.
-    loaded: {name: leaves}, its parameters that are not drawn at random.
-    train: training examples.
-    test: test examples.
-  """
+_ENCODER = Option(
+  "encoder",
+  "base",
+  "size of the encoder of the ..._distilbert tasks, drawn at random; not with "
+  "pretrained"
+  + "".join(f"\n{name:5}  {size.help}" for name, size in SIZES.items()),
+  tuple(SIZES),
+)
+_VOCAB_SIZE = Hyperparameter(
+  "vocab_size",
+  30522,
+  "most tokens of the vocabulary, made of the training texts; not with "
+  "pretrained",
+  "[1, inf)",
+  is_static=True,
+)
+_MAX_LENGTH = Hyperparameter(
+  "max_length",
+  64,
+  "tokens of a text: longer ones are cut, shorter ones filled up; the paper of "
+  "Delta-SGD has 512",
+  "[3, inf)",
+  is_static=True,
+)
+_TEST_EVERY = Hyperparameter(
+  "test_every",
+  1,
+  "one test example of so many is used, from the first",
+  "[1, inf)",
+  is_static=True,
+)
 
-  def apply(params: Params, batch: Batch, rng, **options: Any) -> jax.Array:
-    return model.apply(
-      {"params": params},
-      batch["x"],
-      train=rng is not None,
-      rngs=None if rng is None else {"dropout": rng},
-      **options,
-    )
 
-  @jax.jit
-  def init(key):
-    tokens = jnp.asarray(train["x"][:1])
-    drawn = model.init(key, tokens)["params"]
-    return drawn | jax.tree.map(jnp.asarray, loaded)
-
-  return classification.task(
-    apply,
-    init,
-    train,
-    test,
-    model.num_classes,
-    measures_train=False,
-    batch_size=_EVALUATION_BATCH,
+def _choice(
+  dataset: str, help: str, label: str, test_every: int = 1
+) -> TaskChoice:
+  every = _TEST_EVERY._replace(default=test_every)
+  return TaskChoice(
+    functools.partial(load, dataset=dataset),
+    f"{help}, DistilBERT or BERT",
+    (_MAX_LENGTH, every, _ENCODER, _VOCAB_SIZE),
+    takes=("data_dir", "pretrained"),
+    resolve=resolve,
+    splits=("validation", "test"),
+    label=f"{label} DistilBERT",
   )
+
+
+TASKS: dict[str, TaskChoice] = {
+  "agnews_distilbert": _choice(
+    "ag_news", "AG News by title and description", "AG News"
+  ),
+  # The authors of the Delta-SGD paper test on every tenth of its texts.
+  "dbpedia_distilbert": _choice(
+    "dbpedia", "DBpedia's 14 classes by content", "DBpedia", test_every=10
+  ),
+}

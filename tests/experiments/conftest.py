@@ -3,6 +3,7 @@
 import io
 import pathlib
 
+import jax
 import numpy as np
 import pytest
 from matplotlib import image
@@ -44,3 +45,17 @@ def corrupt_test_examples(monkeypatch):
     return train, {"x": rng.permuted(test["x"]), "y": (test["y"] + 5) % 10}
 
   return lambda: monkeypatch.setattr(images.Images, "load", corrupted)
+
+
+@pytest.fixture
+def compilations():
+  """Grows by one for each program that XLA compiles."""
+  names = []
+
+  def note(name, *_, **__):
+    if "backend_compile" in name:
+      names.append(name)
+
+  jax.monitoring.register_event_duration_secs_listener(note)
+  yield names
+  jax.monitoring.unregister_event_duration_listener(note)

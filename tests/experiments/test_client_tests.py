@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments import data
-from experiments.specification import clients
+from experiments.specification import resolve
 from experiments.specification.kinds import PARTITION
 from experiments.tasks import TASKS
 from fedjax_opt import ClientData
@@ -161,32 +161,6 @@ def test_the_clients_are_the_same_where_none_are_apart(digits):
   np.testing.assert_array_equal(together, train[2].sizes)
 
 
-BAD_INPUT = {
-  "--client_test_fraction=1": "client_test_fraction=1: must be in [0, 1)",
-  "--client_test_fraction=x": "client_test_fraction=x: must be a number",
-  "--client_test_fraction=0.0001": "client_test_fraction=0.0001: no client "
-  "holds an example out, the largest has 500; must be larger",
-  "--personalize_steps=3": "personalize_steps=3: personalized models are "
-  "measured on clients' own test examples; give client_test_fraction",
-  "--personalize_steps=0 --client_test_fraction=0.1": "personalize_steps=0: "
-  "must be at least 1",
-  "--heldout_clients=-1": "heldout_clients=-1: must not be negative",
-  "--heldout_clients=3 --partition=class_q --num_clients=10": "heldout_clients"
-  "=3: must be 10, one client per class (of at least 2), for partition class_q",
-}
-
-
-@pytest.mark.parametrize("arguments", BAD_INPUT)
-def test_is_refused(arguments, tmp_path, capsys):
-  folder = tmp_path / "run"
-  status = call(
-    "--task=digits_logistic", *arguments.split(), f"--output_dir={folder}"
-  )
-  assert status == 1
-  assert capsys.readouterr().err == f"error: {BAD_INPUT[arguments]}\n"
-  assert not folder.exists()
-
-
 @pytest.mark.parametrize("name", ["client_test_fraction", "heldout_clients"])
 @pytest.mark.parametrize(
   ("other", "message"),
@@ -200,4 +174,4 @@ def test_goes_only_with_one_process_and_memory(name, other, message):
   value = {"client_test_fraction": 0.5, "heldout_clients": 2}[name]
   spec = dataclasses.replace(spec_of(), **other, **{name: value})
   with pytest.raises(ValueError, match=f"^{name}={value:g}: .*{message}$"):
-    clients.check_tests(spec)
+    resolve.check_tests(spec)

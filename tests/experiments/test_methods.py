@@ -197,40 +197,6 @@ def test_without_clients_and_server_there_is_one_rate(algorithm):
   }
 
 
-@pytest.mark.parametrize(
-  ("given", "message"),
-  [
-    (
-      ("--algorithm=fed_cm", "--algorithm_alpha=2"),
-      "algorithm_alpha=2: must be in [0, 1]",
-    ),
-    (
-      ("--algorithm=fed_avg", "--algorithm_momentum=0.5"),
-      "algorithm_momentum=0.5: belongs to algorithm fed_nova, not to algorithm "
-      "fed_avg; give --algorithm=fed_nova, or leave algorithm_momentum out",
-    ),
-    (
-      ("--algorithm=fed_nova", "--client=adam"),
-      "client='adam': algorithm fed_nova takes plain steps, not those of "
-      "another rule; must be sgd",
-    ),
-    (
-      ("--algorithm=fed_exp", "--server=sgd"),
-      "server='sgd': algorithm fed_exp has no server; leave server out",
-    ),
-    (
-      ("--algorithm=prox_skip", "--client_schedule=step_decay"),
-      "client_schedule='step_decay': algorithm prox_skip has one rate for all "
-      "rounds; must be constant",
-    ),
-  ],
-)
-def test_what_does_not_fit_the_newer_methods(given, message):
-  with pytest.raises(ValueError) as error:  # noqa: PT011
-    spec_of(*given)
-  assert str(error.value) == message
-
-
 @pytest.fixture
 def seen(monkeypatch):
   """`(name) -> {argument: value}`, what an algorithm's factory is given."""

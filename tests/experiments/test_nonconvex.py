@@ -6,7 +6,6 @@ import json
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from experiments import run
 from experiments.tasks import nonconvex
@@ -57,41 +56,3 @@ def test_what_is_measured():
   )
   other = task.init(jax.random.key(1))
   assert (x != other).all()
-
-
-@pytest.mark.parametrize(
-  ("arguments", "message"),
-  [
-    (["--zeta=-1"], "zeta=-1: must be in [0, inf)"),
-    (["--zeta=nan"], "zeta=nan: must be in [0, inf)"),
-    (["--zeta=large"], "zeta=large: must be a number"),
-    (
-      ["--task=lasso", "--zeta=0.5"],
-      "zeta=0.5: belongs to task nonconvex, not to task lasso; give "
-      "--task=nonconvex, or leave zeta out",
-    ),
-    (
-      ["--variant=II"],
-      "variant=II: belongs to task lasso, low_rank, not to task nonconvex; "
-      "give --task=lasso, or leave variant out",
-    ),
-    (
-      ["--data_dir=somewhere"],
-      "data_dir='somewhere': task nonconvex needs no data; leave data_dir out",
-    ),
-    (
-      ["--num_clients=5"],
-      "num_clients=5: the clients of task nonconvex come with its data; leave "
-      "num_clients out",
-    ),
-    (
-      ["--optimum"],
-      "optimum=True: the loss of task nonconvex is not convex; must be a task "
-      "of linear or logistic regression",
-    ),
-  ],
-)
-def test_bad_input(arguments, message, tmp_path, capsys):
-  assert call(*arguments, f"--output_dir={tmp_path / 'new'}") == 1
-  assert capsys.readouterr().err == f"error: {message}\n"
-  assert not (tmp_path / "new").exists()

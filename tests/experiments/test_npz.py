@@ -178,11 +178,10 @@ def test_a_run_says_what_was_held_out(write, tmp_path, capsys):
 def test_dark_bytes_are_noted(load, write):
   found = arrays("x", "y")
   file = write(x=found["x"] % 17, y=found["y"])
-  assert npz.notes(load(file), file, 0.0) == [
+  assert load(file).notes[1:] == (
     f"note: x of {file} is uint8, so divided by 255, but is at most 16; for "
-    "values up to 1 save x / 16"
-  ]
-  assert npz.notes(load(file), None, 0.0) == []
+    "values up to 1 save x / 16",
+  )
 
 
 def test_flags_that_depend_on_the_file(write):
@@ -254,7 +253,7 @@ BAD_FILES = {
   ),
   "negative": (
     changed(y=Y - 1),
-    "labels y must not be negative, but row 0 has -1",
+    "labels y must be in [0, 2147483647), but row 0 has -1 (20 such rows)",
   ),
   "far labels": (
     changed(y=Y * 1000),
@@ -294,7 +293,8 @@ BAD_FILES = {
   ),
   "test labels": (
     changed(x_test=OWN["x_test"], y_test=OWN["y_test"] - 1),
-    "in the test part, labels y must not be negative, but row 0 has -1",
+    "in the test part, labels y must be in [0, 2147483647), but row 0 has -1 "
+    "(3 such rows)",
   ),
   "test type": (
     changed(x_test=OWN["x_test"] / 255, y_test=OWN["y_test"]),
@@ -364,12 +364,14 @@ def test_no_npz_file(load, tmp_path, content):
     ([], ["--test_fraction=0"], "test_fraction=0: {file} has no x_test and "
      "y_test; must be above 0"),
     ([], ["--test_fraction=1"], "test_fraction=1: must be in [0, 1)"),
-    ([], ["--data_dir=/"], "data_dir='/': task npz_mlp reads data_file; leave "
-     "data_dir out"),
+    ([], ["--data_dir=/"], "data_dir='/': belongs to task mnist_logistic, "
+     "mnist_mlp, mnist_relu_mlp, ..., not to task npz_mlp; give "
+     "--task=mnist_logistic, or leave data_dir out"),
     ([], ["--data_file="], "data_file: task npz_mlp needs it; must be a .npz "
      "file with the arrays x [N, ...] and y [N]"),
-    ([], ["--task=digits"], "data_file='{file}': task digits has data of its "
-     "own; give --task=npz_mlp or another npz task, or leave data_file out"),
+    ([], ["--task=digits"], "data_file='{file}': belongs to task npz_logistic, "
+     "npz_mlp, npz_relu_mlp, ..., not to task digits; give "
+     "--task=npz_logistic, or leave data_file out"),
     ([], ["--task=digits", "--test_fraction=0.1"], "test_fraction=0.1: belongs "
      "to task npz_logistic, npz_mlp, npz_relu_mlp, ..., not to task digits; "
      "give --task=npz_logistic, or leave test_fraction out"),

@@ -178,13 +178,8 @@ BAD = {
   "the model; must be among layers_1/cell",
   "--trainable=output,,": "trainable='output,,': must be paths of leaves "
   "between commas, such as output or layers_1,output/kernel",
-  "--sequence_length=0": "sequence_length=0: must be a whole number in "
-  "[1, inf)",
   "--min_sequences=50": "min_sequences=50: no speaker of the text has as many "
   "sequences of 6 characters; must be fewer",
-  "--test_fraction=1": "test_fraction=1: must be in [0, 1)",
-  "--partition=iid": "partition=iid: the clients of task shakespeare_lstm "
-  "come with its data; leave partition out",
 }
 
 

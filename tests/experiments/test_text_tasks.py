@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from experiments import run, tasks
-from experiments.specification.kinds import TASK
 from fedjax_opt.datasets import texts, tokenization
 from tests import text_data
 from tests import text_models as plain
@@ -90,12 +89,9 @@ def test_columns_of_padding_alone_are_left_out(load):
 
 
 def test_every_tenth_test_text_of_dbpedia_and_all_of_ag_news():
-  flag = {
-    name: TASK.read(dict.fromkeys(TASK.parameters(name)), name).static
-    for name in tasks.TEXTS
-  }
-  assert flag["dbpedia_distilbert"]["test_every"] == 10
-  assert flag["agnews_distilbert"]["test_every"] == 1
+  for name, every in (("dbpedia", 10), ("agnews", 1)):
+    task = spec_of(f"--task={name}_distilbert").task
+    assert task.static["test_every"] == every
 
 
 def test_a_pretrained_start(load, checkpoint):
@@ -217,7 +213,7 @@ def test_a_bad_folder_is_one_line(capsys, data, checkpoint, tmp_path):
 
 
 def test_flags_of_other_tasks(capsys, data, checkpoint):
-  assert "pretrained='x': task digits has no encoder; give --task=agne" in (
+  assert "pretrained='x': belongs to task agnews_distilbert, " in (
     refused(capsys, "--pretrained=x", task="digits")
   )
   assert "max_length" in refused(capsys, "--max_length=4", task="digits")

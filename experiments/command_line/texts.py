@@ -1,0 +1,116 @@
+"""What the help says of flags, from the specification and the registries."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from experiments import tasks
+from experiments.specification import spec
+from experiments.specification.kinds import ALGORITHM, CLIENT, SERVER, TASK
+from experiments.specification.spec import FLAGS
+from experiments.tasks import images
+from fedjax_opt.registry import Hyperparameter, Parameter
+
+# With more owners than this, that share a default, the help does not name them.
+_MANY_OWNERS = 12
+
+
+def of_field(name: str) -> str:
+  """The help of a field of the specification.
+
+  After the first line come those of what there is to choose, if that is a list.
+  """
+  flag = FLAGS[name]
+  text = flag.help.format_map(_names_in_helps())
+  entries: Mapping[str, str] = {}
+  if name == "task":
+    entries = _tasks()
+  elif isinstance(flag.accepted, Mapping) and name == "select_on":
+    entries = flag.accepted
+  elif flag.choice is not None and flag.choice is not SERVER:
+    entries = {n: each.help for n, each in flag.choice.registry.items()}
+  width = max(map(len, entries), default=0)
+  return text + "".join(f"\n{n:{width}}  {h}" for n, h in entries.items())
+
+
+def _names_in_helps() -> dict[str, Any]:
+  """What the names in braces stand for in the docstring of `Spec`."""
+  own = tasks.by_own_name()
+  return {
+    **{name: value for name, value in vars(spec).items() if name.isupper()},
+    "tasks_with_clients": ", ".join(n for n in own if own[n].has_clients),
+    "plain_algorithms": ALGORITHM.names(lambda each: each.client == "plain"),
+    "own_clients": _own_defaults("default_client"),
+    "servers": ", ".join(SERVER.registry),
+    "own_servers": _own_defaults("default_server"),
+    "composite": ALGORITHM.names(lambda each: each.takes_regularizer),
+    "all_clients": ALGORITHM.names(lambda each: each.cohort == "all"),
+    "first_client": ALGORITHM.names(lambda each: each.cohort == "first"),
+    "traced": CLIENT.names(lambda rule: rule.traced),
+  }
+
+
+def _own_defaults(field: str) -> str:
+  """Which algorithms have a default rule of their own."""
+  of_rule: dict[str, list[str]] = {}
+  for name, choice in ALGORITHM.registry.items():
+    rule = getattr(choice, field)
+    if rule is not None:
+      of_rule.setdefault(rule, []).append(name)
+  parts = [f"; {rule} of {', '.join(of)}" for rule, of in of_rule.items()]
+  return "".join(parts)
+
+
+def _tasks() -> dict[str, str]:
+  """Data sets, models, and tasks with a name of their own."""
+  found = {name: each.help for name, each in images.DATASETS.items()}
+  found["npz"] = "your own data, see data_file"
+  found |= {f"..._{name}": each.help for name, each in images.MODELS.items()}
+  own = {name: each.help for name, each in tasks.by_own_name().items()}
+  return found | own | {"digits": found["digits"]}
+
+
+# Hyperparameters.
+
+
+def of_hyperparameter(flag: str, owners: Mapping[str, Parameter]) -> str:
+  """The help of a flag: its meanings, and whose defaults are which."""
+  meanings: dict[str, dict[str, str]] = {}
+  lines: list[str] = []
+  for name, parameter in owners.items():
+    text, *lines = describe(parameter).split("\n")
+    meanings.setdefault(text, {})[name] = shown_default(parameter.default)
+  parts = []
+  for text, defaults in meanings.items():
+    if len(defaults) > _MANY_OWNERS and len(set(defaults.values())) == 1:
+      parts.append(f"{text}. Default: {next(iter(defaults.values()))}.")
+    else:
+      each = [f"{name} {value}".strip() for name, value in defaults.items()]
+      parts.append(f"{text} ({', '.join(each)}).")
+  own = [
+    f"{name} {task.defaults[flag]:g}"
+    for name, task in TASK.registry.items()
+    if flag in task.defaults
+  ]
+  note = f" Tasks with a default of their own: {', '.join(own)}." if own else ""
+  return "\n".join([" ".join(parts), *lines]) + note
+
+
+def describe(parameter: Parameter) -> str:
+  """What a parameter is, with its range; then lines of its list, if any."""
+  first, *lines = parameter.help.split("\n")
+  text = first[0].upper() + first[1:]
+  if isinstance(parameter, Hyperparameter):
+    if parameter.takes_range:
+      text += "; LOW-HIGH, such as 100-500, is a range"
+    if parameter.interval != "(-inf, inf)":
+      text += f", in {parameter.interval}"
+  return "\n".join([text, *lines])
+
+
+def shown_default(default: Any) -> str:
+  """A default as the help has it; nothing for what is off or left out."""
+  if default is None or default is False:
+    return ""
+  if isinstance(default, str):
+    return default
+  return "true" if default is True else f"{default:g}"

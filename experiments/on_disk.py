@@ -1,0 +1,125 @@
+"""Clients on disk: what was held out of them, and whether they fit a task."""
+
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from experiments.specification.kinds import Given
+from experiments.tasks import Task
+from fedjax_opt import Population
+from fedjax_opt.digests import is_whole, signed
+from fedjax_opt.results import json_files
+
+# What a folder of clients says of how it was made, beside the clients' files.
+_MARK = "validation.json"
+_NAMES = ("validation_fraction", "validation_seed")
+_TEST = "test_fraction"
+
+
+def mark(folder: pathlib.Path, known: Mapping[str, Any]) -> None:
+  """Writes which examples of the task the clients of a folder do not have.
+
+  Args:
+    folder: of the clients.
+    known: values of flags; those that matter are `task`, the validation part
+      and `test_fraction`.
+  """
+  known = {name: known.get(name) for name in ("task", *_NAMES, _TEST)}
+  json_files.write_json(folder / _MARK, signed(json_files.plain(known)))
+
+
+def with_validation_of(given: Given, on_disk: Population) -> dict[str, Any]:
+  """What was given, with the validation part of clients on disk.
+
+  The validation part is what `experiments.convert` left out.
+
+  Args:
+    given: values of all flags; None where not given.
+    on_disk: the clients of `--population_dir`.
+
+  Raises:
+    ValueError: if a validation part is asked for that training may have seen.
+  """
+  held = marked(on_disk)
+  fraction = held.get("validation_fraction")
+  is_of_task = bool(fraction) and held.get("task") == given["task"]
+  asked = {name: given[name] for name in _NAMES if given[name] is not None}
+  if is_of_task and all(held[name] == asked[name] for name in asked):
+    return {**given, **{name: held[name] for name in _NAMES}}
+  wanted = bool(asked.get("validation_fraction"))
+  if wanted or given["select_on"] == "validation":
+    found = f"{fraction:g} of {held.get('task')}" if fraction else "nothing"
+    raise ValueError(
+      f"population_dir={str(on_disk.folder)!r}: its clients may have the "
+      f"validation examples ({found} was held out); give --select_on=train or "
+      "test, or write the clients again with these flags"
+    )
+  return {**given, "select_on": given["select_on"] or "train"}
+
+
+def marked(on_disk: Population) -> dict[str, Any]:
+  """What the folder says of how it was made; {} if nothing.
+
+  Raises:
+    ValueError: naming the file, if it is damaged.
+  """
+  path = on_disk.folder / _MARK
+  if not path.exists():
+    return {}
+  try:
+    found = dict(json.loads(path.read_text()))
+  except (OSError, ValueError, TypeError, RecursionError):
+    found = {}
+  if not is_whole(found):
+    raise ValueError(
+      f"{str(path)!r} is damaged: it does not hold what was written; write the "
+      "population again"
+    )
+  return found
+
+
+def check(on_disk: Population, task: Task, test_fraction: float | None) -> None:
+  """Checks that clients on disk are of a task, and have no test examples of it.
+
+  Args:
+    on_disk: the clients of `--population_dir`.
+    task: data and model.
+    test_fraction: what is held out of the task's data for tests, if that is
+      chosen.
+
+  Raises:
+    ValueError: if another fraction was held out when they were written, or
+      naming what differs in types, shapes and labels.
+  """
+  held = marked(on_disk).get(_TEST)
+  if None not in (held, test_fraction) and held != test_fraction:
+    raise ValueError(
+      f"test_fraction={test_fraction:g}: the clients of population_dir were "
+      f"written with {held:g}, so they may have test examples; give that"
+    )
+  pool = task.train if task.clients is None else task.clients.examples
+  wanted = {n: (str(v.dtype), tuple(v.shape[1:])) for n, v in pool.items()}
+  found = {
+    name: (str(np.dtype(dtype)), tuple(shape))
+    for name, (dtype, shape) in on_disk.fields.items()
+  }
+  where = f"population_dir={str(on_disk.folder)!r}"
+  if wanted != found:
+    describe = lambda fields: ", ".join(
+      f"{name} {dtype}{list(shape)}" for name, (dtype, shape) in fields.items()
+    )
+    raise ValueError(
+      f"{where}: its examples are {describe(found)}; must be those of the "
+      f"task, {describe(wanted)}"
+    )
+  if task.num_classes is not None:
+    labels = on_disk.examples["y"]
+    for label in (labels.min(), labels.max()):
+      if not 0 <= label < task.num_classes:
+        raise ValueError(
+          f"{where}: labels y must be in [0, {task.num_classes}), but one is "
+          f"{label}"
+        )
