@@ -3,8 +3,8 @@
 What a signal does depends on how far the command is. While it imports, it ends
 at once, as nothing was made yet: an exception that arises within the import of
 a library may be lost, or become another one. Then it raises `Signalled` in the
-program, which cleans up (what `experiments.run` does instead says ctrl_c.py).
-At the end, with all files written, it is ignored.
+program, which cleans up; what a run does instead says `Signals`. At the end,
+with all files written, it is ignored.
 """
 
 import contextlib
@@ -16,15 +16,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn, Self
 
 # In a checkout programs are called as modules; from a wheel by the command.
 _IS_INSTALLED = pathlib.Path(__file__).parents[1].name == "_commands"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_AGAIN = (
-  1.0  # Seconds: an exception may have been lost, but ten presses are one.
-)
+# Seconds: an exception may have been lost, but ten presses are one.
+_AGAIN = 1.0
 
 _M_ARENA_MAX = -8  # Of glibc's malloc.h.
 
@@ -41,8 +40,8 @@ class Signalled(KeyboardInterrupt):
     status: the exit status.
   """
 
-  def __init__(self, number: int):
-    super().__init__()
+  def __init__(self, number: int = signal.SIGINT):
+    super().__init__(number)
     self.number, self.status = number, 128 + number
 
 
@@ -51,40 +50,6 @@ def as_called_here(text: str) -> str:
   if not _IS_INSTALLED:
     return text
   return text.replace("python -m experiments.", "fedjax-opt ")
-
-
-def begin() -> None:
-  """From now on a signal ends this process at once, with its exit status."""
-  global _is_command
-  if threading.current_thread() is threading.main_thread():
-    _is_command = True
-    _answer(lambda number, _: exit_now(number, "interrupted"))
-
-
-def starts(main: Callable) -> None:
-  """Now a signal raises an exception in `main`; if this is a command."""
-  global _main
-  if _is_command:
-    _main = main
-    _answer(_raise)
-
-
-def is_program(main: Callable) -> bool:
-  """Whether this process is there for this function alone."""
-  return main is _main
-
-
-def exit_now(number: int, line: str) -> NoReturn:
-  """Prints a line, and ends the process; only in the main thread.
-
-  Nothing else runs: no exception can be lost in a compiler's callback, and no
-  library is taken down while a thread of it works.
-  """
-  with contextlib.suppress(Exception):
-    sys.stdout.flush()
-  with contextlib.suppress(OSError):
-    os.write(1, f"{line}\n".encode())
-  os._exit(128 + number)
 
 
 def run(
@@ -108,12 +73,51 @@ def run(
       starts(main)
     status = main(sys.argv)
   except KeyboardInterrupt as error:
-    status = getattr(error, "status", 130)
+    status = status_of(error)
   gc.freeze()
   # It ends, in less than a second.
   for number in _SIGNALS:
     signal.signal(number, signal.SIG_IGN)
   sys.exit(status)
+
+
+def begin() -> None:
+  """From now on a signal ends this process at once, with its exit status."""
+  global _is_command
+  if threading.current_thread() is threading.main_thread():
+    _is_command = True
+    _answer(lambda number, _: exit_now(number, "interrupted"))
+
+
+def starts(main: Callable) -> None:
+  """Now a signal raises an exception in `main`; if this is a command."""
+  global _main
+  if _is_command:
+    _main = main
+    _answer(_raise)
+
+
+def is_program(main: Callable) -> bool:
+  """Whether this process is there for this function alone."""
+  return main is _main
+
+
+def status_of(error: KeyboardInterrupt) -> int:
+  """The exit status of a program that was interrupted."""
+  return getattr(error, "status", 130)
+
+
+def exit_now(number: int, line: str) -> NoReturn:
+  """Prints a line, and ends the process; only in the main thread.
+
+  Nothing else runs: no exception can be lost in a compiler's callback, and no
+  library is taken down while a thread of it works.
+  """
+  with contextlib.suppress(Exception):
+    sys.stdout.flush()
+  with contextlib.suppress(OSError):
+    os.write(1, f"{line}\n".encode())
+  os._exit(128 + number)
 
 
 def _limit_heaps() -> None:
@@ -142,3 +146,81 @@ def _raise(number: int, _) -> None:
   if now >= _raised + _AGAIN:
     _raised = now
     raise Signalled(number)
+
+
+class Signals:
+  """Lets signals end a run where they are neither lost nor do harm.
+
+  An exception that a signal raises within a callback of the garbage collector
+  or of the compiler is ignored there, or crashes it. So Ctrl-C is also
+  remembered, and raised after the next block of `held`. Of two, one in the
+  other, the outer one remembers it too: what was only to be finished may be
+  part of something else.
+
+  In a process of its own, SIGTERM is as Ctrl-C, and nothing is raised. Until
+  `begun` a signal ends the process; from then on it is only remembered, for the
+  run itself ends with the rounds that it computes.
+
+  Attributes:
+    pressed: number of the signal that came; 0 if none did.
+    where: for the last line of a process that ends, such as "; see FOLDER".
+  """
+
+  pressed, where = 0, ""
+
+  def __init__(self, is_program: bool = False):
+    """Does nothing yet.
+
+    Args:
+      is_program: whether the process is there for this alone.
+    """
+    self._is_program = self._exits = is_program
+    self._held = False
+
+  def __enter__(self) -> Self:
+    numbers = _SIGNALS if self._is_program else _SIGNALS[:1]
+    # Another thread cannot answer signals: they are the caller's.
+    if threading.current_thread() is not threading.main_thread():
+      numbers = ()
+    self._before = {n: signal.signal(n, self._press) for n in numbers}
+    return self
+
+  def __exit__(self, *_) -> None:
+    for number, handler in self._before.items():
+      signal.signal(number, handler)
+    outer = getattr(self._before.get(signal.SIGINT), "__self__", None)
+    if self.pressed and isinstance(outer, Signals):
+      outer.pressed = self.pressed
+
+  def begun(self) -> None:
+    """There are results, which the run is to complete before it ends."""
+    self._exits = False
+
+  @contextlib.contextmanager
+  def held(self) -> Iterator[None]:
+    """Does what is inside first; then answers any signal until here."""
+    self._held = True
+    try:
+      yield
+    finally:
+      self._held = False
+    if self.pressed and self._exits:
+      self._exit()
+    if self.pressed:
+      raise Signalled(self.pressed)
+
+  def _press(self, number: int, _) -> None:
+    self.pressed = self.pressed or number
+    if self._held:
+      return
+    if self._exits:
+      self._exit()
+    if not self._is_program:
+      raise KeyboardInterrupt
+
+  def _exit(self) -> None:
+    from fedjax_opt.results import json_files  # Not before it is needed: slow.
+
+    json_files.remove_unfinished()
+    line = f"interrupted before the first evaluation{self.where}"
+    exit_now(self.pressed, line)

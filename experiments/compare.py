@@ -46,8 +46,6 @@ Exit status: 0; 1 for bad input, if a run failed or if every method diverged;
 128 + n if signal n ended it, 130 for Ctrl-C.
 """
 
-import contextlib
-import datetime
 import pathlib
 import shlex
 import sys
@@ -57,9 +55,10 @@ from typing import Any
 from experiments import command, workers
 from experiments.command_line import parser
 from experiments.data import Loader
+from experiments.job import output_dir_of
 from experiments.specification.kinds import KINDS
 from experiments.store import Store
-from experiments.studies import cells, collect, plan, request
+from experiments.studies import cells, plan, request
 from fedjax_opt import folders, locks, plots
 from fedjax_opt.registry import nearest
 from fedjax_opt.results import json_files
@@ -77,13 +76,7 @@ _MARK = "study.json"  # Says that a folder is that of a study.
 
 def main(argv: Sequence[str]) -> int:
   """Runs a study; may be called again. Returns the exit status."""
-  with contextlib.ExitStack() as lock:
-    return _run(argv, lock)
-
-
-def _run(argv: Sequence[str], lock: contextlib.ExitStack) -> int:
-  """Runs a study, and leaves the lock of its folder to be freed."""
-  done = 0
+  done: list[Cell] = []
   try:
     asked = request.parse(argv, __doc__)
     plots.check_installed()
@@ -94,28 +87,27 @@ def _run(argv: Sequence[str], lock: contextlib.ExitStack) -> int:
     if cells.check(planned, store):
       request.check_target(asked.own.metric or "test_accuracy", asked.own)
     _check_metric(asked, existing)
-    lock.enter_context(locks.held("output_dir", folder))
-    _mark(folder, asked)
-    found = list(existing)
-    for each in cells.run_all(planned, store, asked.own.jobs):
-      found.append(collect.cell_of(each))
-      done += 1
-      _check_metric(asked, found[-1:])
-      if asked.progress:
-        _say(done, len(planned), each, found[-1])
-    study = _study(asked, planned, found, argv)
-    study.write(folder)
+    with locks.held("output_dir", folder):
+      _mark(folder, asked)
+      for cell, tuned in cells.run_all(planned, store, asked.own.jobs):
+        done.append(cells.cell_of(cell.method, cell.condition, tuned))
+        _check_metric(asked, done[-1:])
+        if asked.progress:
+          took = "was there" if tuned.was_there else None
+          _say(f"[{len(done)}/{len(planned)}]", cell, done[-1], took)
+      study = _study(asked, planned, [*existing, *done], argv)
+      study.write(folder)
     print(_closing(study, folder))
-    if not any(cell.measured for cell in found):
-      print("error: every method diverged", file=sys.stderr)
-      return 1
-    return 0
-  except (workers.Interrupted, KeyboardInterrupt) as error:
+    if any(cell.measured for cell in study.cells):
+      return 0
+    print("error: every method diverged", file=sys.stderr)
+    return 1
+  except KeyboardInterrupt as error:
     print(
-      f"interrupted: {done} cells are complete; the same command goes on",
+      f"interrupted: {len(done)} cells are complete; the same command goes on",
       file=sys.stderr,
     )
-    return getattr(error, "status", 130)
+    return command.status_of(error)
   except (ValueError, OSError, ImportError, workers.RunFailed) as error:
     return parser.refuse(error)
 
@@ -126,39 +118,31 @@ def _planned_and_existing(
   """The cells that are to run, and those of runs that are there."""
   if not asked.own.runs:
     return plan.plan(asked), []
-  runs = collect.load_runs(asked.own.runs)
+  runs = cells.load_runs(asked.own.runs)
   if not asked.methods:
     for name, value in asked.flags.items():
       raise ValueError(
         f"{name}={value}: the runs have their own flags; leave {name} out, or "
         "give methods too"
       )
-    varied = collect.varied_among([run.config for run in runs])
-    return [], collect.cells_of_runs(runs, varied)
+    varied = cells.varied_among([run.config for run in runs])
+    return [], cells.cells_of_runs(runs, varied)
   planned, configs = plan.plan(asked), [run.config for run in runs]
   # What differs between planned cells only may be a method's own.
   varied = list(planned[0].condition)
   for each in planned:
-    both = collect.varied_among([*configs, configs[0] | each.spec.values()])
+    both = cells.varied_among([*configs, configs[0] | each.spec.values()])
     varied += [name for name in both if name not in varied]
   planned = [
     each._replace(condition={n: each.spec.values().get(n) for n in varied})
     for each in planned
   ]
-  return planned, collect.cells_of_runs(runs, varied)
+  return planned, cells.cells_of_runs(runs, varied)
 
 
 def _folder(asked: request.Request) -> pathlib.Path:
   """The folder of the study: new, empty, or that of a study."""
-  given = asked.output_dir
-  if given is not None and not given.strip():
-    raise ValueError(
-      f"output_dir={given!r}: must be the name of a folder; leave output_dir "
-      "out for a new one in runs"
-    )
-  if given is None:
-    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    given = f"runs/study-{now}"
+  given = output_dir_of(asked.output_dir, "study")
   folder, inside = folders.contents("output_dir", given)
   if _MARK not in inside:
     folders.check_empty("output_dir", folder, inside)
@@ -175,20 +159,20 @@ def _mark(folder: pathlib.Path, asked: request.Request) -> None:
   )
 
 
-def _say(number: int, total: int, done: cells.Done, cell: Cell) -> None:
+def _say(place: str, planned: plan.Planned, cell: Cell, took: str | None):
   """A line about a cell that is done."""
   name = cell.method
   if cell.condition:
     name += f", {condition_label(cell.condition)}"
   if cell.measured is None:
     what = "every setting diverged"
-  elif done.cell.grid:
-    best = {flag: cell.chosen[flag] for flag in done.cell.grid}
+  elif planned.grid:
+    best = {flag: cell.chosen[flag] for flag in planned.grid}
     what = f"best {setting_label(best)}"
   else:
     what = "one setting"
-  took = "was there" if done.tuned.was_there else f"{cell.seconds:.1f} s"
-  print(f"[{number}/{total}] {name}: {what} ({took})", file=sys.stderr)
+  took = took or f"{cell.seconds:.1f} s"
+  print(f"{place} {name}: {what} ({took})", file=sys.stderr)
 
 
 def _study(
@@ -203,13 +187,15 @@ def _study(
   }
   place = lambda cell: order.get((cell.method, str(dict(cell.condition))), -1)
   found = sorted(found, key=place)
+  called = command.as_called_here("python -m experiments.compare")
+  task = asked.flags.get("task", "digits" if asked.methods else "runs")
   return Study(
     tuple(found),
-    asked.own.metric or collect.metric_of(found),
-    title=asked.own.title or _title(asked),
+    asked.own.metric or cells.metric_of(found),
+    title=asked.own.title or f"Study: {_named(task)}",
     target=asked.own.target,
     about=_about(asked, planned),
-    command=f"{_called()} {shlex.join(argv[1:])}",
+    command=f"{called} {shlex.join(argv[1:])}",
     notes=(*plan.unlike(planned), *plan.not_private(planned)),
   )
 
@@ -220,7 +206,7 @@ def _check_metric(asked: request.Request, found: Sequence[Cell]) -> None:
     if cell.measured is None:
       continue
     measured = cell.measured.history.metrics
-    metric = asked.own.metric or collect.metric_of([cell])
+    metric = asked.own.metric or cells.metric_of([cell])
     if metric not in measured:
       usual = [n for n in measured if direction(n) and "decile" not in n]
       near = nearest(metric, measured)
@@ -229,15 +215,6 @@ def _check_metric(asked: request.Request, found: Sequence[Cell]) -> None:
         f"{', '.join(usual)}{f'; did you mean {near[0]}?' if near else ''}"
       )
     request.check_target(metric, asked.own)
-
-
-def _called() -> str:
-  return command.as_called_here("python -m experiments.compare")
-
-
-def _title(asked: request.Request) -> str:
-  task = asked.flags.get("task", "digits" if asked.methods else "runs")
-  return f"Study: {_named(task)}"
 
 
 def _named(value: Any) -> str:
@@ -251,7 +228,7 @@ def _about(
   """What the cells share."""
   if not planned:
     return {}
-  shared = collect.shared_flags(planned)
+  shared = cells.shared_flags(planned)
   chosen = {n: _named(value) for n, value in shared.items() if n in KINDS}
   seeds = {
     "seeds of tuning": planned[0].spec.seed,

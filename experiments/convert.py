@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     return parser.refuse(error)
   except KeyboardInterrupt as error:
     print("interrupted")
-    return getattr(error, "status", 130)
+    return command.status_of(error)
   num_bytes = sum(file.stat().st_size for file in written.folder.iterdir())
   print(
     f"wrote {written.num_clients:,} clients, {written.num_examples:,} "

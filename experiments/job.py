@@ -196,19 +196,31 @@ def _check_fit(
 
 def _output_dir(spec: Spec) -> pathlib.Path:
   """The folder for the results, which is not made yet."""
-  given = spec.output_dir
-  if given is not None and not given.strip():
+  if spec.resume and spec.output_dir is None:
+    raise ValueError("resume=True: output_dir must say which run to go on with")
+  words = (spec.task.name, spec.algorithm.name, spec.client.name)
+  folder = pathlib.Path(output_dir_of(spec.output_dir, *words))
+  if processes.is_first_process():  # The others write nothing.
+    folder = writers.check_output_dir(folder, spec.resume)
+  return folder
+
+
+def output_dir_of(given: str | None, *words: str) -> str:
+  """The name of the output folder, in `runs` if none is given.
+
+  Args:
+    given: value of the flag.
+    words: in the name of a new one.
+
+  Raises:
+    ValueError: if what is given is no name.
+  """
+  if given is None:
+    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return f"runs/{'-'.join([*words, now])}"
+  if not given.strip():
     raise ValueError(
       f"output_dir={given!r}: must be the name of a folder; leave output_dir "
       "out for a new one in runs"
     )
-  if spec.resume and given is None:
-    raise ValueError("resume=True: output_dir must say which run to go on with")
-  if given is None:
-    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    words = (spec.task.name, spec.algorithm.name, spec.client.name, now)
-    given = f"runs/{'-'.join(words)}"
-  folder = pathlib.Path(given)
-  if processes.is_first_process():  # The others write nothing.
-    folder = writers.check_output_dir(folder, spec.resume)
-  return folder
+  return given

@@ -97,9 +97,9 @@ def main(argv: Sequence[str]) -> int:
     for artefact in asked.artefacts:
       _make(artefact, asked.values)
     return 0
-  except (workers.Interrupted, KeyboardInterrupt) as error:
+  except KeyboardInterrupt as error:
     print("interrupted: the same command goes on", file=sys.stderr)
-    return getattr(error, "status", 130)
+    return command.status_of(error)
   except (ValueError, OSError, ImportError, workers.RunFailed) as error:
     return parser.refuse(error)
 

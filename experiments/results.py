@@ -4,14 +4,13 @@ import concurrent.futures
 import pathlib
 import sys
 import time
-from typing import Any
 
 import jax
 import numpy as np
 
 from experiments import methods, per_client
+from experiments.command_line import flags
 from experiments.job import Job
-from experiments.profiling import Profile
 from experiments.progress import Progress
 from fedjax_opt import Population, Report, Result, plots, trees
 from fedjax_opt.algorithms import optimum
@@ -25,30 +24,38 @@ from fedjax_opt.results.selection import select
 class Results:
   """Writes the output folder of a run, and shows its progress.
 
-  results = Results(job, writer, started)
+  results = Results(job, started)
   ... results.add(report) at each evaluation ...
   results.finish(result)
   """
 
-  def __init__(self, job: Job, writer: writers.RunWriter, started: float):
-    """Draws the clients, and finds the optima if they are asked for.
+  def __init__(self, job: Job, started: float):
+    """Makes the folder.
 
     Args:
       job: the run.
-      writer: writer of its folder.
       started: when the run began, in seconds of `time.monotonic`.
     """
-    self._job, self._writer, self._started = job, writer, started
+    self._job, self._started = job, started
+    spec = job.spec
+    arguments = "".join(f"{each}\n" for each in flags.arguments(spec))
+    self._writer = writers.RunWriter(
+      job.output_dir, job.config, job.points, spec.resume, arguments
+    )
     self._pool = concurrent.futures.ThreadPoolExecutor(1)
     self._clients_drawn: concurrent.futures.Future | None = None
-    spec = job.spec
     self._progress = Progress(
       spec.rounds, job.criterion, spec.progress, job.points
     )
-    self._profile = Profile(job.output_dir) if spec.profile else None
-    self._minima = _minima(job) if spec.optimum else None
+    self._profile = _Profile(job.output_dir) if spec.profile else None
+    self._minima: np.ndarray | None = None
     self._history = History()
     self._seconds_to_first_round: float | None = None
+
+  def find_minima(self) -> None:
+    """Finds the least values of the objectives, if they are asked for."""
+    if self._job.spec.optimum:
+      self._minima = _minima(self._job)
 
   def add(self, report: Report) -> bool:
     """Writes and shows an evaluated round; returns whether the run ends."""
@@ -77,14 +84,6 @@ class Results:
     else:
       self._clients_drawn.result()
     job, history = self._job, self._history
-    rate = result.rounds / max(result.run_seconds, 1e-9)
-    timing = {
-      "compile_seconds": result.compile_seconds,
-      "run_seconds": result.run_seconds,
-      "rounds_per_second": rate,
-      # From the start of the process, imports, data and compilation included.
-      "seconds_to_first_round": self._seconds_to_first_round,
-    }
     stopped_by = job.stopping.stopped_by or "rounds"
     if result.interrupted:
       stopped_by = "signal"
@@ -92,7 +91,7 @@ class Results:
     of_clients = per_client.measure(job, result, point)
     per_client.write(job.output_dir, of_clients)
     if job.spec.trace and result.rounds:
-      _write_traces(job, result, history)
+      _write_traces(job, result, point or 0)
     num_clients = next(iter(job.data.values())).num_clients
     epsilons = methods.epsilons(
       job.spec, job.points, num_clients, result.rounds
@@ -101,7 +100,7 @@ class Results:
       "rounds_done": result.rounds,
       "stopped_by": stopped_by,
       "target": job.stopping.target(history),
-      "timing": timing,
+      "timing": self._timing(result),
       "cost": result.cost,
       "padding_waste": result.padding_waste,
     }
@@ -116,62 +115,108 @@ class Results:
     if history.rounds:
       _draw_curves(job, history)
     extra = {} if epsilons is None else {"epsilon": epsilons}
-    print(tables.table(history, job.points, job.criterion, extra))
-    for line in methods.privacy_warning(job.spec):
-      print(line)
+    lines = [tables.table(history, job.points, job.criterion, extra)]
+    lines += methods.privacy_warning(job.spec)
     if stopped_by in ("target", "patience"):
       asked = f"{result.rounds} of {job.spec.rounds} rounds"
-      print(f"ended by {stopped_by} after {asked}")
-    for line in per_client.lines(job, of_clients, point):
-      print(line)
-    self._print_end(result, rate)
+      lines.append(f"ended by {stopped_by} after {asked}")
+    lines += per_client.lines(job, of_clients, point)
+    print("\n".join([*lines, *self._closing_lines(result)]))
 
-  def _print_end(self, result: Result, rate: float) -> None:
-    """Prints what the run took, and where its files are."""
+  def _timing(self, result: Result) -> dict[str, float | None]:
+    """What summary.json says of seconds."""
+    return {
+      "compile_seconds": result.compile_seconds,
+      "run_seconds": result.run_seconds,
+      "rounds_per_second": _rate(result),
+      # From the start of the process, imports, data and compilation included.
+      "seconds_to_first_round": self._seconds_to_first_round,
+    }
+
+  def _closing_lines(self, result: Result) -> list[str]:
+    """What the run took, and where its files are."""
     job, points = self._job, len(self._job.points)
     of_grid = f" x {points} grid points" if points > 1 else ""
-    print(
+    lines = [
       f"{result.rounds} rounds{of_grid} in {result.run_seconds:.1f} s "
-      f"({rate:.1f} rounds/s), after {result.compile_seconds:.1f} s of "
-      "compilation"
-    )
-    for line in job.task.notes:
-      print(line)
-    print(self._writer.closing_line())
+      f"({_rate(result):.1f} rounds/s), after "
+      f"{result.compile_seconds:.1f} s of compilation",
+      *job.task.notes,
+      self._writer.closing_line(),
+    ]
     if self._history.rounds:
-      print(f"picture: {job.output_dir / 'curves.png'}")
+      lines.append(f"picture: {job.output_dir / 'curves.png'}")
+    return lines
+
+
+def _rate(result: Result) -> float:
+  """Rounds per second."""
+  return result.rounds / max(result.run_seconds, 1e-9)
 
 
 def all_diverged(history: History) -> bool:
   """Whether no point of the grid has a result."""
-  points = range(history.num_points) if history.rounds else ()
-  status = [history.status(point) for point in points]
-  return bool(status) and set(status) == {"diverged"}
+  return bool(history.rounds) and bool(history.diverged()[:, -1].all())
+
+
+class _Profile:
+  """Traces the rounds between the first two evaluations: all is compiled."""
+
+  def __init__(self, output_dir: pathlib.Path):
+    """Begins nothing yet; the trace will be in the folder 'profile' of this."""
+    self._folder = output_dir / "profile"
+    self._is_running: bool | None = None
+
+  def at_evaluation(self) -> None:
+    """Begins at the first evaluation, and ends at the second."""
+    if self._is_running is not None:
+      self.close()
+      return
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0  # It would be most of the file.
+    jax.profiler.start_trace(
+      self._folder, create_perfetto_trace=True, profiler_options=options
+    )
+    self._is_running = True
+
+  def close(self) -> None:
+    """Ends, if it goes on, and writes what was traced."""
+    if not self._is_running:
+      return
+    self._is_running = False
+    jax.profiler.stop_trace()
+    # Of a run that was resumed the folder has several, named by the time.
+    trace = max(self._folder.rglob("perfetto_trace.json.gz"))
+    print(
+      f"profile: {trace}, for https://ui.perfetto.dev; the folder profile is "
+      "for TensorBoard's profiler",
+      file=sys.stderr,
+    )
 
 
 def _minima(job: Job) -> np.ndarray:
   """[S] float64, the least value of the objective of each grid point."""
   regularizer = job.spec.regularizer
   names = list(regularizer.grid)
+  problem = lambda point: (
+    id(job.data[point["seed"]]),
+    *(point[name] for name in names),
+  )
   found: dict[tuple, float] = {}
-
-  def of_point(point: dict[str, Any]) -> float:
-    data = job.data[point["seed"]]
-    problem = (id(data), *[point[name] for name in names])
-    if problem not in found:
-      psi = regularizer.make(point)
-      start = job.task.init(jax.random.key(point["seed"]))
-      best = optimum(job.task.loss_fn, psi, start, data)
-      shown = ", ".join(f"{name} {point[name]:g}" for name in names)
-      print(
-        f"optimum{f' at {shown}' if shown else ''}: {best.value:.9g}, to a "
-        f"residual of {best.residual:.1e}, in {best.iterations} iterations",
-        file=sys.stderr,
-      )
-      found[problem] = best.value
-    return found[problem]
-
-  return np.array([of_point(point) for point in job.points])
+  for point in job.points:
+    if problem(point) in found:
+      continue
+    start = job.task.init(jax.random.key(point["seed"]))
+    data, psi = job.data[point["seed"]], regularizer.make(point)
+    best = optimum(job.task.loss_fn, psi, start, data)
+    shown = ", ".join(f"{name} {point[name]:g}" for name in names)
+    print(
+      f"optimum{f' at {shown}' if shown else ''}: {best.value:.9g}, to a "
+      f"residual of {best.residual:.1e}, in {best.iterations} iterations",
+      file=sys.stderr,
+    )
+    found[problem(point)] = best.value
+  return np.array([found[problem(point)] for point in job.points])
 
 
 # Pictures.
@@ -221,8 +266,8 @@ def _partition_title(job: Job) -> str:
   return plots.partition_title(partition.name, partition.static.get("alpha"))
 
 
-def _write_traces(job: Job, result: Result, history: History) -> None:
-  """All step sizes as numbers; those of the selected point as a picture."""
+def _write_traces(job: Job, result: Result, point: int) -> None:
+  """All step sizes as numbers; those of one point as a picture."""
   folder: pathlib.Path = job.output_dir
   traces = {n: result.traces[n] for n in job.spec.client.choice.traced}
   with (
@@ -230,17 +275,12 @@ def _write_traces(job: Job, result: Result, history: History) -> None:
     open(unfinished, "wb") as file,  # Given a name, savez appends ".npz".
   ):
     np.savez(file, **traces)  # Each [S, R, C, K].
-  point = select(history, job.points, job.criterion) or 0
   # "smoothness_step" is the step that smoothness allows.
-  short = lambda name: name.removesuffix("_step")
-  of_point = {short(name): trace[point] for name, trace in traces.items()}
+  of_point = {n.removesuffix("_step"): t[point] for n, t in traces.items()}
+  number = next(iter(of_point.values())).shape[1]
+  clients = f"{number} client{'s' if number > 1 else ''} of each round"
   plots.step_sizes(
     of_point,
     folder / "step_sizes.png",
-    title=f"{name_of(job.spec.client.name)}, {_clients_title(of_point)}",
+    title=f"{name_of(job.spec.client.name)}, {clients}",
   )
-
-
-def _clients_title(trace: dict[str, np.ndarray]) -> str:
-  num_clients = trace["step_size"].shape[1]
-  return f"{num_clients} client{'s' if num_clients > 1 else ''} of each round"

@@ -6,7 +6,8 @@ as one of so many rounds that was never stopped.
 
 import pathlib
 import sys
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from experiments.specification import spec as specs
 from experiments.specification.spec import Spec
@@ -18,22 +19,19 @@ from fedjax_opt.results import environment, folder_digests, json_files
 from fedjax_opt.results.checkpoint import Checkpoints, difference
 
 
-class Found(NamedTuple):
-  """How a run begins."""
-
-  checkpoints: Checkpoints | None = None  # where to save it, and to go on from
-  finished: Run | None = None  # the run, if nothing of it is left to do
-
-
 def find(
   spec: Spec, output_dir: pathlib.Path, digests: digest.Digests
-) -> Found:
-  """Where to save a run, and whether to resume it.
+) -> tuple[Checkpoints | None, Run | None]:
+  """Where to save a run and whether to resume it, or the run that is done.
 
   Args:
     spec: what runs.
     digests: of its data.
     output_dir: its folder.
+
+  Returns:
+    The checkpoints; None if none are saved. The run; None unless nothing of it
+    is left to do.
 
   Raises:
     ValueError: if what is there is of other flags or versions, or cannot be
@@ -41,27 +39,22 @@ def find(
   """
   every, folder = spec.checkpoint_every, output_dir / "checkpoints"
   if every is None and not spec.resume:
-    return Found()
-  now = json_files.plain(
-    spec.values()
-    | {digest.NAME: digests, "streams": STREAMS}
-    | {"versions": environment.versions(), "device": environment.device()}
-  )
-  # Of runs of more and less rounds, one is the beginning of the other.
-  identity_of = lambda config: {
-    name: without_place(name, value)
-    for name, value in config.items()
-    if specs.is_identity(name) and name != "rounds"
-  }
-  identity = identity_of(now)
+    return None, None
+  now = spec.values() | {digest.NAME: digests, "streams": STREAMS}
+  now |= {"versions": environment.versions(), "device": environment.device()}
+  identity = _identity(json_files.plain(now))
   is_resumed = False
   if spec.resume and (output_dir / "config.json").exists():
     before = _config_of(output_dir)
-    _check_same(output_dir, identity_of(before), identity)
+    if other := difference(_identity(before), identity):
+      raise ValueError(
+        f"resume=True: {str(output_dir)!r} holds a run with {other}; give what "
+        "that run had, or another folder"
+      )
     _check_rounds(output_dir, before["rounds"], spec)
     run = _complete(output_dir)
     if run is not None and run.summary["config"]["rounds"] == spec.rounds:
-      return Found(finished=run)
+      return None, run
     # A run that was stopped before its first checkpoint starts again.
     is_resumed = Checkpoints.are_in(folder)
     if run is not None and not is_resumed:
@@ -70,7 +63,16 @@ def find(
         "rounds that saved no checkpoint to go on from; give another folder, "
         "and checkpoint_every for a run that can be extended"
       )
-  return Found(Checkpoints(folder, every, resume=is_resumed, identity=identity))
+  return Checkpoints(folder, every, resume=is_resumed, identity=identity), None
+
+
+def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
+  """What must be the same: of runs of more and less rounds one begins both."""
+  return {
+    name: without_place(name, value)
+    for name, value in config.items()
+    if specs.is_identity(name) and name != "rounds"
+  }
 
 
 def without_place(name: str, value: Any) -> Any:
@@ -97,29 +99,20 @@ def _config_of(output_dir: pathlib.Path) -> dict[str, Any]:
   return config
 
 
-def _check_same(
-  output_dir: pathlib.Path, before: dict[str, Any], now: dict[str, Any]
-) -> None:
-  """Checks that all that must be the same is."""
-  if other := difference(before, now):
-    raise ValueError(
-      f"resume=True: {str(output_dir)!r} holds a run with {other}; give "
-      "what that run had, or another folder"
-    )
-
-
 def _check_rounds(output_dir: pathlib.Path, before: int, spec: Spec) -> None:
   """Checks that a run of so many rounds is the beginning of this one."""
   rounds = spec.rounds
+  holds = (
+    f"resume=True: rounds={rounds}: {str(output_dir)!r} holds a run of "
+    f"{before} rounds"
+  )
   if rounds < before:
     raise ValueError(
-      f"resume=True: rounds={rounds}: {str(output_dir)!r} holds a run of "
-      f"{before} rounds; give rounds={before} or more, or another folder"
+      f"{holds}; give rounds={before} or more, or another folder"
     )
   if rounds > before and spec.client_schedule == "step_decay":
     raise ValueError(
-      f"resume=True: rounds={rounds}: {str(output_dir)!r} holds a run of "
-      f"{before} rounds, whose rate drops after fractions of them "
+      f"{holds}, whose rate drops after fractions of them "
       f"(client_schedule={spec.client_schedule!r}), so it is no beginning "
       f"of a longer one; give rounds={before}, or another folder"
     )

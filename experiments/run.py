@@ -27,46 +27,40 @@ import contextlib
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
+from jax.experimental.compilation_cache import compilation_cache
 
-from experiments import (
-  command,
-  compilation_cache,
-  hosts,
-  shared_end,
-  start_of_run,
-)
-from experiments.command_line import flags, parser
-from experiments.ctrl_c import CtrlC
+from experiments import command, hosts, shared_end, start_of_run
+from experiments.command_line import parser
 from experiments.data import Loaded
 from experiments.job import Job, prepare, sweep_arguments
 from experiments.results import Results, all_diverged
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
-from fedjax_opt import Population, Report, Result, Run, locks, sweep
+from fedjax_opt import Population, Report, Result, locks, sweep
 from fedjax_opt.engine import processes
-from fedjax_opt.results import tables, writers
+from fedjax_opt.results import tables
 from fedjax_opt.results.checkpoint import CheckpointError
 
 
 def main(argv: Sequence[str]) -> int:
   """Runs one command; may be called again. Returns the exit status."""
-  started, pressed = start_of_run(), CtrlC(command.is_program(main))
+  started, signals = start_of_run(), command.Signals(command.is_program(main))
   try:
-    with pressed as ctrl_c:
+    with signals:
       given = parser.parse(argv, __doc__)
       hosts.join(given, command.is_program(main))
       with hosts.together():
         folder = given["population_dir"]
         on_disk = Population.open(folder) if folder else None
         spec = resolve(given, on_disk)
-      return perform(spec, ctrl_c, started)
+      return perform(spec, signals, started)
   except CheckpointError as error:
     return shared_end.leave(parser.refuse(error))
   except (OSError, MemoryError) as error:
-    where = pressed.where
+    where = signals.where
     kept = f"; what was complete before is kept{where}" if where else ""
     print(f"error: {parser.line_of(error)}{kept}", file=sys.stderr)
     return shared_end.leave(1)
@@ -74,17 +68,17 @@ def main(argv: Sequence[str]) -> int:
     if hosts.is_loss(error):
       return shared_end.lost(str(error))
     # Not of the input: a defect, to be seen whole.
-    if pressed.where or isinstance(error, jax.errors.JaxRuntimeError):
+    if signals.where or isinstance(error, jax.errors.JaxRuntimeError):
       raise
     return parser.refuse(error)
   except KeyboardInterrupt as error:
-    print(f"interrupted before the first evaluation{pressed.where}")
-    return getattr(error, "status", 130)
+    print(f"interrupted before the first evaluation{signals.where}")
+    return command.status_of(error)
 
 
 def perform(
   spec: Spec,
-  ctrl_c: CtrlC,
+  signals: command.Signals,
   started: float,
   loaded: Loaded | None = None,
 ) -> int:
@@ -92,7 +86,7 @@ def perform(
 
   Args:
     spec: what runs.
-    ctrl_c: what holds Ctrl-C back while files are written.
+    signals: what holds them back while files are written.
     started: when the run began, in seconds of `time.monotonic`.
     loaded: its data, if they are loaded already.
 
@@ -105,21 +99,13 @@ def perform(
         _take(lock, spec.output_dir)
       job, results = prepare(spec, loaded), None
       if job.finished is not None:
-        return show_finished(job, job.finished)
+        return _show_finished(job)
       if processes.is_first_process():  # The others write nothing.
         if not spec.resume:
           _take(lock, job.output_dir)
-        writer = writers.RunWriter(
-          job.output_dir,
-          job.config,
-          job.points,
-          spec.resume,
-          "".join(f"{each}\n" for each in flags.arguments(spec)),
-        )
-    ctrl_c.where = f"; see {job.output_dir}"
-    if processes.is_first_process():
-      results = Results(job, writer, started)
-    return run(job, results, ctrl_c)
+        results = Results(job, started)
+    signals.where = f"; see {job.output_dir}"
+    return run(job, results, signals)
 
 
 def _take(lock: contextlib.ExitStack, folder: str | os.PathLike | None) -> None:
@@ -134,44 +120,46 @@ def _take(lock: contextlib.ExitStack, folder: str | os.PathLike | None) -> None:
       lock.enter_context(locks.held("output_dir", folder))
 
 
-def show_finished(job: Job, run: Run) -> int:
+def _show_finished(job: Job) -> int:
   """Prints the table of a run that is done; returns the exit status."""
+  history = job.finished.history
   if processes.is_first_process():
-    print(tables.table(run.history, job.points, job.criterion))
-    rounds = run.history.rounds[-1]
+    print(tables.table(history, job.points, job.criterion))
+    rounds = history.rounds[-1]
     print(f"nothing left to do: {job.output_dir} ended after {rounds} rounds")
-  return int(all_diverged(run.history))
+  return int(all_diverged(history))
 
 
-def run(job: Job, results: Results | None, ctrl_c: CtrlC) -> int:
+def run(job: Job, results: Results | None, signals: command.Signals) -> int:
   """Simulates, and writes the results; returns the exit status.
 
   Args:
     job: the run.
     results: what it writes; None in all processes but the first.
-    ctrl_c: what holds Ctrl-C back while files are written.
+    signals: what holds them back while files are written.
   """
   if results is None:
     result = simulate(job)
   else:
+    results.find_minima()
 
     def on_evaluation(report: Report) -> bool:
-      with ctrl_c.held():
+      with signals.held():
         is_over = results.add(report)
-        ctrl_c.begun()
+        signals.begun()
       return is_over
 
     result = simulate(job, on_evaluation)
-    ctrl_c.begun()
-    with contextlib.suppress(KeyboardInterrupt), ctrl_c.held():
+    signals.begun()
+    with contextlib.suppress(KeyboardInterrupt), signals.held():
       results.finish(result)
   if result.interrupted:
     if results is not None:
       rounds = job.spec.rounds
       print(f"interrupted: only {result.rounds} of {rounds} rounds done")
     return 128 + result.interrupted
-  if ctrl_c.pressed:  # While the last files were written.
-    return 128 + ctrl_c.pressed
+  if signals.pressed:  # While the last files were written.
+    return 128 + signals.pressed
   if not all_diverged(result.history):
     return 0
   if results is not None:
@@ -184,7 +172,7 @@ def simulate(
 ) -> Result:
   """Simulates all points; what each of several processes does alike."""
   spec = job.spec
-  with compilation_cache.kept_in(spec.compilation_cache):
+  with compiled_kept_in(spec.compilation_cache):
     return sweep(
       job.make,
       spec.grid,
@@ -195,6 +183,31 @@ def simulate(
       checkpoints=job.checkpoints,
       **sweep_arguments(job),
     )
+
+
+@contextlib.contextmanager
+def compiled_kept_in(folder: str) -> Iterator[None]:
+  """Lets JAX keep what is compiled inside, unless it was told where already.
+
+  Args:
+    folder: folder of compiled programs, or "none".
+  """
+  if folder == "none" or jax.config.jax_compilation_cache_dir is not None:
+    yield
+    return
+
+  def use(folder: str | None, min_seconds: float) -> None:
+    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", min_seconds)
+    compilation_cache.reset_cache()  # Else the folder of before is used.
+
+  before = jax.config.jax_persistent_cache_min_compile_time_secs
+  # Only what takes long: a run has hundreds of small programs.
+  use(str(pathlib.Path(folder).expanduser()), 0.5)
+  try:
+    yield
+  finally:
+    use(None, before)
 
 
 if __name__ == "__main__":

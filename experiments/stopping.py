@@ -52,9 +52,9 @@ class Stopping:
 
   def is_over(self, history: History) -> bool:
     """Whether the run ends after the last evaluation of this history."""
-    if self._has_reached(history):
+    if self._target is not None and self._has_reached(history):
       self.stopped_by = "target"
-    elif self._is_stuck(history):
+    elif self._patience is not None and self._is_stuck(history):
       self.stopped_by = "patience"
     return self.stopped_by is not None
 
@@ -74,19 +74,13 @@ class Stopping:
     if self._target is None or not history.rounds:
       return []
     metric, least = self._metric(history), self._least
-    costs = {c: to_target(history, metric, least, c) for c in COSTS}
-    kind_of = lambda cost: int if cost == "rounds" else float
-    return [
-      {
-        f"{cost}_to_target": (
-          kind_of(cost)(of_points[point])
-          if np.isfinite(of_points[point])
-          else None
-        )
-        for cost, of_points in costs.items()
-      }
-      for point in range(history.num_points)
-    ]
+    found: list[dict[str, Any]] = [{} for _ in range(history.num_points)]
+    for cost in COSTS:
+      kind = int if cost == "rounds" else float
+      for point, value in enumerate(to_target(history, metric, least, cost)):
+        is_reached = np.isfinite(value)
+        found[point][f"{cost}_to_target"] = kind(value) if is_reached else None
+    return found
 
   def _metric(self, history: History) -> str:
     """The accuracy that has a target: on what selects points, if it can be.
@@ -103,8 +97,6 @@ class Stopping:
     return min(self._target, float(np.float32(self._target)))
 
   def _has_reached(self, history: History) -> bool:
-    if self._target is None:
-      return False
     goes_on = ~history.diverged()[:, -1]
     values = history.values(self._metric(history))
     has = (values >= self._least).any(axis=1)
@@ -112,7 +104,7 @@ class Stopping:
 
   def _is_stuck(self, history: History) -> bool:
     """Whether the last evaluations improved no point's best value."""
-    if self._patience is None or len(history.rounds) <= self._patience:
+    if len(history.rounds) <= self._patience:
       return False
     sign = 1.0 if self._criterion.direction == "max" else -1.0
     values = sign * history.values(self._criterion.metric)

@@ -12,14 +12,14 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from experiments import command
 from experiments import run as runner
 from experiments.command_line import parser
-from experiments.ctrl_c import CtrlC
 from experiments.data import Loader
 from experiments.resuming import without_place
 from experiments.specification.kinds import KINDS
 from experiments.specification.spec import FLAGS, Spec
-from experiments.workers import Interrupted, RunFailed
+from experiments.workers import RunFailed
 from fedjax_opt import Run, load_run
 from fedjax_opt.base import STREAMS
 from fedjax_opt.data import digest
@@ -103,7 +103,7 @@ class Store(NamedTuple):
 
     Raises:
       ValueError: if its folder holds a complete run of something else.
-      Interrupted: by Ctrl-C or SIGTERM.
+      KeyboardInterrupt: by Ctrl-C or SIGTERM.
       RunFailed: if it left no result. A grid whose points all diverged is one.
     """
     found = self.find(spec)
@@ -116,24 +116,24 @@ class Store(NamedTuple):
       progress=False,
       resume=(folder / "config.json").exists(),
     )
-    with CtrlC() as ctrl_c, open(os.devnull, "w") as nowhere:
-      quiet = (
-        contextlib.redirect_stdout(nowhere),
-        contextlib.redirect_stderr(nowhere),
-      )
-      with quiet[0], quiet[1]:
-        loaded = self.loader.of(spec)
-        try:
-          status = runner.perform(spec, ctrl_c, time.monotonic(), loaded)
-        except (OSError, MemoryError) as error:
-          raise RunFailed(
-            f"{parser.line_of(error)}; what was complete before is kept"
-            f"{ctrl_c.where}"
-          ) from None
+    with (
+      command.Signals() as signals,
+      open(os.devnull, "w") as nowhere,
+      contextlib.redirect_stdout(nowhere),
+      contextlib.redirect_stderr(nowhere),
+    ):
+      loaded = self.loader.of(spec)
+      try:
+        status = runner.perform(spec, signals, time.monotonic(), loaded)
+      except (OSError, MemoryError) as error:
+        raise RunFailed(
+          f"{parser.line_of(error)}; what was complete before is kept"
+          f"{signals.where}"
+        ) from None
     if status >= 128:
-      raise Interrupted(status)
-    if ctrl_c.pressed:  # While the files of a whole run were written.
-      raise Interrupted
+      raise command.Signalled(status - 128)
+    if signals.pressed:  # While the files of a whole run were written.
+      raise command.Signalled(signals.pressed)
     found = self._complete(spec)
     if found is None:
       raise RunFailed(f"{str(folder)!r}: the run left no result")

@@ -15,20 +15,10 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.synchronize import Event
 from typing import Any
 
+from experiments import command
+
 _GRACE = 20  # Seconds that a run has to save a checkpoint.
 _stopped: Event | None = None  # Of a worker: whether the study has ended.
-
-
-class Interrupted(Exception):
-  """Ctrl-C or SIGTERM ended a run.
-
-  Attributes:
-    status: the exit status, 128 and the number of the signal.
-  """
-
-  def __init__(self, status: int = 128 + signal.SIGINT):
-    super().__init__(status)
-    self.status = status
 
 
 class RunFailed(Exception):
@@ -44,34 +34,25 @@ def run_all(
   """Yields what `run_cell(cell, where)` returns, in the order of their ends.
 
   Raises:
-    Interrupted: by Ctrl-C or SIGTERM, of this process or of a worker.
+    KeyboardInterrupt: by Ctrl-C or SIGTERM, of this process or of a worker.
     RunFailed: if a run failed, with what it said.
   """
   context = multiprocessing.get_context("spawn")
   stopped = context.Event()
-  # The workers read it as they start.
-  before = os.environ.get("XLA_FLAGS")
-  flags = f"{before or ''} --xla_cpu_multi_thread_eigen=false"
-  os.environ["XLA_FLAGS"] = flags.strip()
   pool = concurrent.futures.ProcessPoolExecutor(
     jobs, context, _begin, (stopped,)
   )
   try:
-    with _sigterm_raises():
-      with _ctrl_c_waits():  # The workers inherit that: it is for this process.
-        waiting = [pool.submit(_run, run_cell, each, where) for each in cells]
-      for done in concurrent.futures.as_completed(waiting):
-        yield done.result()
+    with _ctrl_c_waits():  # The workers inherit that: it is for this process.
+      waiting = [pool.submit(_run, run_cell, each, where) for each in cells]
+    for done in concurrent.futures.as_completed(waiting):
+      yield done.result()
   except BrokenProcessPool:
     raise RunFailed(
       "a worker process ended by itself (was it out of memory?); the same "
       "command goes on, with fewer --jobs if need be"
     ) from None
   finally:
-    if before is None:
-      del os.environ["XLA_FLAGS"]
-    else:
-      os.environ["XLA_FLAGS"] = before
     stopped.set()
     _end(pool)
 
@@ -99,23 +80,6 @@ def _ctrl_c_waits() -> Iterator[None]:
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-@contextlib.contextmanager
-def _sigterm_raises() -> Iterator[None]:
-  """SIGTERM raises Interrupted, so that workers are ended too."""
-  if threading.current_thread() is not threading.main_thread():
-    yield
-    return
-
-  def answer(number: int, _) -> None:
-    raise Interrupted(128 + number)
-
-  before = signal.signal(signal.SIGTERM, answer)
-  try:
-    yield
-  finally:
-    signal.signal(signal.SIGTERM, before)
-
-
 # In a worker.
 
 
@@ -123,6 +87,9 @@ def _begin(stopped: Event) -> None:
   """Begins a worker, which ends with its parent even if that is killed."""
   global _stopped
   _stopped = stopped
+  # Read where JAX first asks for a device.
+  flags = os.environ.get("XLA_FLAGS", "")
+  os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false"
   threading.Thread(target=_follow_parent, daemon=True).start()
 
 
@@ -133,5 +100,5 @@ def _follow_parent() -> None:
 
 def _run(run_cell: Callable, cell: Any, where: Any) -> Any:
   if _stopped.is_set():
-    raise Interrupted
+    raise command.Signalled
   return run_cell(cell, where)

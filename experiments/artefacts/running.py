@@ -86,7 +86,7 @@ class Runner:
 
     Raises:
       ValueError: naming the flag that cannot be.
-      Interrupted: by Ctrl-C or SIGTERM; what is done stays.
+      KeyboardInterrupt: by Ctrl-C or SIGTERM; what is done stays.
       RunFailed: if a run failed, with what it said.
     """
     known = _Known(recorded)

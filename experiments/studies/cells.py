@@ -1,23 +1,30 @@
-"""Runs the cells of a study: each once, several at a time, none twice."""
+"""The cells of a study: run, or found in the folders of runs that are there."""
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+import pathlib
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
-from experiments import job, workers
-from experiments.specification.spec import Spec
+import numpy as np
+
+from experiments import command, job, workers
+from experiments.specification.spec import FLAGS, conditions
 from experiments.store import Store
-from experiments.studies.plan import Planned
-from fedjax_opt.results.load import Run
+from experiments.studies.plan import Planned, labels_of
+from fedjax_opt.data import digest
+from fedjax_opt.results.history import History
+from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study.cells import Measured
+from fedjax_opt.study.cells import Cell, Measured
 from fedjax_opt.study.tuning import Ran, Tuned, tune
 
+# Parts of a config.json that say nothing of the method.
+_OF_A_RUN = {"device", "streams", "versions", "seed", digest.NAME} | {
+  name for name, flag in FLAGS.items() if not flag.is_identity
+}
+_CHOICES = ("algorithm", "client", "server", "regularizer")
 
-class Done(NamedTuple):
-  """A cell that ran."""
-
-  cell: Planned
-  tuned: Tuned
+# Cells that are to run.
 
 
 def check(cells: Sequence[Planned], store: Store) -> bool:
@@ -40,7 +47,9 @@ def check(cells: Sequence[Planned], store: Store) -> bool:
   methods, conditions, has_classes = set(), set(), False
   for cell in cells:
     condition = str(cell.condition)
-    if store.find(_first(cell)) is not None:
+    # What runs first: the grid, or the only setting.
+    spec = cell.spec if cell.grid else cell.spec.at({}, cell.report_seeds)
+    if store.find(spec) is not None:
       continue
     if cell.method in methods and condition in conditions:
       continue
@@ -56,7 +65,7 @@ def check(cells: Sequence[Planned], store: Store) -> bool:
 
 def run_all(
   cells: Sequence[Planned], store: Store, jobs: int
-) -> Iterator[Done]:
+) -> Iterator[tuple[Planned, Tuned]]:
   """Runs all cells that are not there, and yields each as it is done.
 
   Args:
@@ -66,34 +75,27 @@ def run_all(
       was compiled; several each in a process of its own, on one core.
 
   Raises:
-    Interrupted: if Ctrl-C ended one; those that are done stay.
+    KeyboardInterrupt: if a signal ended one; those that are done stay.
     RunFailed: if a run failed, with what it said.
   """
-  if jobs == 1:
-    for cell in cells:
-      yield run_cell(cell, store)
-  else:
-    yield from workers.run_all(run_cell, cells, store, jobs)
+  if jobs > 1:
+    return workers.run_all(run_cell, cells, store, jobs)
+  return (run_cell(cell, store) for cell in cells)
 
 
-def run_cell(cell: Planned, store: Store) -> Done:
+def run_cell(cell: Planned, store: Store) -> tuple[Planned, Tuned]:
   """Runs one cell: its grid, then its best setting with fresh seeds."""
 
   def run(grid, seeds, is_report):
     spec = cell.spec
     if is_report:
       spec = spec.at({name: v[0] for name, v in grid.items()}, seeds)
-    return ran(*store.run(spec))
+    return _ran(*store.run(spec))
 
-  return Done(cell, tune(run, cell.grid, cell.spec.seed, cell.report_seeds))
-
-
-def _first(cell: Planned) -> Spec:
-  """What a cell runs first: its grid, or its only setting."""
-  return cell.spec if cell.grid else cell.spec.at({}, cell.report_seeds)
+  return cell, tune(run, cell.grid, cell.spec.seed, cell.report_seeds)
 
 
-def ran(run: Run, was_there: bool = False) -> Ran:
+def _ran(run: Run, was_there: bool = False) -> Ran:
   """What a stored run measured."""
   timing = run.summary["timing"]
   return Ran(
@@ -103,3 +105,193 @@ def ran(run: Run, was_there: bool = False) -> Ran:
     was_there,
     run,
   )
+
+
+def cell_of(method: str, condition: Mapping[str, Any], tuned: Tuned) -> Cell:
+  """What a method left under a condition."""
+  runs = [part.run for part in tuned.parts]
+  report = None if tuned.report is None else tuned.report.run
+  return tuned.cell(
+    method,
+    condition,
+    commands=tuple(dict.fromkeys(map(_command, runs))),
+    per_client=_per_client(report),
+    step_sizes=_step_sizes(report),
+    is_verified=all(run.is_verified for run in runs),
+  )
+
+
+def _command(run: Run) -> str:
+  """The command that ran it."""
+  lines = (run.folder / "flags.txt").read_text().split("\n")
+  flags = [line for line in lines if line.startswith("--")]
+  program = command.as_called_here("python -m experiments.run")
+  return f"{program} {shlex.join([*flags, f'--output_dir={run.folder}'])}"
+
+
+def _per_client(run: Run | None) -> dict[str, np.ndarray]:
+  """kind of model -> accuracy of each client on its held-out examples."""
+  path = None if run is None else run.folder / "per_client.csv"
+  if path is None or not path.exists():
+    return {}
+  import pandas  # Which every report needs.
+
+  table, end = pandas.read_csv(path, float_precision="round_trip"), "_accuracy"
+  return {
+    name.removesuffix(end): table[name].to_numpy(float)
+    for name in table
+    if name.endswith(end)
+  }
+
+
+def _step_sizes(run: Run | None) -> dict[str, np.ndarray] | None:
+  """The traces of the first point, each [R, C, K]."""
+  path: pathlib.Path | None = None if run is None else run.folder / "traces.npz"
+  if path is None or not path.exists():
+    return None
+  with np.load(path) as traces:
+    return {name: traces[name][0] for name in traces.files}
+
+
+def shared_flags(planned: Sequence[Planned]) -> dict[str, Any]:
+  """Flags that were given and are the same in all cells."""
+  first, *others = [cell.asked for cell in planned]
+  return {
+    name: value
+    for name, value in first.items()
+    if all(given.get(name) == value for given in others)
+    and name not in ("data_dir", "compilation_cache", "seed")
+  }
+
+
+def metric_of(cells: Sequence[Cell]) -> str:
+  """What methods are compared by, if nothing else is asked for.
+
+  The test examples' part of what settings are chosen by, or that itself.
+  """
+  criterion = cells[0].criterion
+  found = [cell.measured or cell.tried for cell in cells]
+  measured = [each.history.metrics for each in found if each]
+  tested = criterion.metric.replace("validation_", "test_")
+  for name in ("test_accuracy", tested, criterion.metric):
+    if measured and all(name in metrics for metrics in measured):
+      return name
+  return criterion.metric
+
+
+# Runs that are there.
+
+
+def load_runs(folders: Sequence[str]) -> list[Run]:
+  """Runs that are there.
+
+  Raises:
+    ValueError: if a folder holds no complete run.
+  """
+  runs = []
+  for folder in folders:
+    try:
+      runs.append(load_run(folder))
+    except ValueError as error:
+      raise ValueError(str(error).replace("folder=", "runs=", 1)) from None
+  for folder, run in zip(folders, runs, strict=True):
+    if not run.is_complete:
+      raise ValueError(
+        f"runs={folder!r}: the run did not end; go on with it by --resume"
+      )
+  return runs
+
+
+def varied_among(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+  """Of all conditions, the flags that are not the same in all runs."""
+  return [
+    name
+    for name in conditions()
+    if len({str(config.get(name)) for config in configs}) > 1
+  ]
+
+
+def cells_of_runs(runs: Sequence[Run], varied: Sequence[str]) -> list[Cell]:
+  """Runs that are there, each with its own choice among its settings.
+
+  Methods are told by what their flags choose and, where that is the same, by
+  what else differs.
+
+  Args:
+    runs: which.
+    varied: flags whose values are the conditions, see `varied_among`.
+
+  Raises:
+    ValueError: if two hold the same.
+  """
+  each = [{n: run.config.get(n) for n in varied} for run in runs]
+  labels = _labels(runs, each)
+  return [
+    cell_of(label, condition, _tuned(run))
+    for run, label, condition in zip(runs, labels, each, strict=True)
+  ]
+
+
+def _tuned(run: Run) -> Tuned:
+  """A run whose best setting is reported with the seeds that chose it."""
+  whole = _ran(run)
+  tried = Tuned(whole, None).cell("", {})
+  if tried.budget == 1:
+    return Tuned(None, whole)
+  best = tried.tuning.best
+  if best is None:
+    return Tuned(whole, None)
+  part = Measured(
+    [run.points[point] for point in best.points],
+    History(
+      run.history.rounds,
+      {name: v[best.points] for name, v in run.history.metrics.items()},
+    ),
+  )
+  return Tuned(whole, whole._replace(measured=part, seconds=0.0))
+
+
+def _labels(
+  runs: Sequence[Run], conditions: Sequence[Mapping[str, Any]]
+) -> list[str]:
+  """A label for each run; the same for one method under several conditions.
+
+  What is tuned in one run says nothing of another, unless it tells them apart.
+  """
+  texts = [{n: str(v) for n, v in run.config.items()} for run in runs]
+  tuned = {name for text in texts for name, v in text.items() if "[" in v}
+  for ignored in (tuned, set()):
+    labels = _labels_without(texts, ignored)
+    cells = list(zip(labels, map(str, conditions), strict=True))
+    if len(set(cells)) == len(cells):
+      return labels
+  i = next(i for i, cell in enumerate(cells) if cell in cells[:i])
+  raise ValueError(
+    f"runs: {str(runs[cells.index(cells[i])].folder)!r} and "
+    f"{str(runs[i].folder)!r} hold the same method under the same conditions; "
+    "give one of them"
+  )
+
+
+def _labels_without(
+  texts: Sequence[Mapping[str, str]], tuned: Collection[str]
+) -> list[str]:
+  """Labels by what flags choose and what else differs, but for some flags."""
+  ignored = {*conditions(), *_CHOICES, *tuned, *_OF_A_RUN}
+  given = [
+    {n: text[n] for n in _CHOICES if n in text}
+    | {n: v for n, v in text.items() if n not in ignored and "[" not in v}
+    for text in texts
+  ]
+  # What is the same in all runs says nothing.
+  own = [
+    {
+      name: value
+      for name, value in each.items()
+      if name == "algorithm" or any(g.get(name) != value for g in given)
+    }
+    for each in given
+  ]
+  different = [g for i, g in enumerate(own) if g not in own[:i]]
+  labels = labels_of(different)
+  return [labels[different.index(each)] for each in own]

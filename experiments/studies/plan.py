@@ -1,7 +1,7 @@
 """The cells of a study: for each a specification, checked."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments import tasks
@@ -67,14 +67,20 @@ def plan(request: Request) -> list[Planned]:
       "--method='fed_avg client=delta_sgd'; or --study=FILE, or --runs=FOLDERS"
     )
   labels = labels_of(request.methods)
-  conditions = _conditions(request.flags)
+  values = _values(request.flags)
+  fixed = {n: v[0] for n, v in values.items() if len(v) == 1}
+  varied = {n: v for n, v in values.items() if len(v) > 1}
+  conditions = [
+    dict(zip(varied, each, strict=True))
+    for each in itertools.product(*varied.values())
+  ]
   for label, method in zip(labels, request.methods, strict=True):
-    _check_own(label, method, conditions[0])
+    _check_own(label, method, varied)
   found = []
   for label, method in zip(labels, request.methods, strict=True):
     for condition in conditions:
       try:
-        found.append(_cell(request, label, method, condition))
+        found.append(_cell(request, label, method, fixed, condition))
       except ValueError as error:
         raise ValueError(f"method {label}: {error}") from None
   _check_used(request, found)
@@ -88,13 +94,14 @@ def _cell(
   request: Request,
   label: str,
   method: Mapping[str, Any],
+  fixed: Mapping[str, Any],
   condition: Mapping[str, Any],
 ) -> Planned:
   """One cell, resolved as the runner resolves it."""
   own = {name: value for name, value in method.items() if name != "label"}
   conditions = specs.conditions()
   shared = {n: v for n, v in request.flags.items() if n not in conditions}
-  values = {**_fixed(request.flags), **condition}
+  values = {**fixed, **condition}
   values |= _that_belong(shared, own, values) | own
   given = typed(values)
   folder = given["population_dir"]
@@ -106,7 +113,7 @@ def _cell(
 
 
 def _check_own(
-  label: str, method: Mapping[str, Any], condition: Mapping[str, Any]
+  label: str, method: Mapping[str, Any], condition: Collection[str]
 ) -> None:
   """Checks that a method changes nothing that must be the same for all."""
   of_data = [n for n, group in specs.names().items() if group.key in _OF_DATA]
@@ -153,29 +160,26 @@ def _that_belong(
   if task is None:  # The resolution of the cell says so.
     return dict(shared)
   method = of_method.resolve(typed({"task": name, **chosen}), task)
-  belongs = {f for each in method.values() if each for f in _flags_of(each)}
+  belongs = {
+    flag for each in method.values() for flag in getattr(each, "parameters", ())
+  }
   of_privacy = {n for n, f in FLAGS.items() if f.group.key == "privacy"}
   of_privacy |= {*KINDS["privacy"].owners()}
   if own.get("privacy", shared.get("privacy")) is not None:
     belongs |= of_privacy
-  hyperparameters = {
-    flag for name in _CHOICES for flag in (name, *KINDS[name].owners())
-  } | (of_privacy - {"privacy"})
-  return {
-    name: value
-    for name, value in shared.items()
-    if name in chosen
+  # Of these a method has some, of all others it has what `_HAVE` allows.
+  hyperparameters = of_privacy - {"privacy"}
+  for kind in _CHOICES:
+    hyperparameters |= {kind, *KINDS[kind].owners()}
+  has = lambda name: (
+    name in chosen
     or name in belongs
     or (
       name not in hyperparameters
       and _HAVE.get(name, lambda method: True)(method)
     )
-  }
-
-
-def _flags_of(chosen: Any) -> list[str]:
-  """The flags of the hyperparameters of a choice."""
-  return list(getattr(chosen, "parameters", ()))
+  )
+  return {name: value for name, value in shared.items() if has(name)}
 
 
 def _check_used(request: Request, cells: Sequence[Planned]) -> None:
@@ -228,29 +232,16 @@ def not_private(planned: Sequence[Planned]) -> list[str]:
 # Conditions.
 
 
-def _values(flags: Mapping[str, Any]) -> dict[str, list[str]]:
+def _values(flags: Mapping[str, Any]) -> dict[str, list[Any]]:
   """Of each flag that may differ between conditions, its values."""
   found = {}
   for name in specs.conditions():
     if name in flags:
-      values = [item.strip() for item in str(flags[name]).split(",")]
-      if len(set(map(_number, values))) < len(values):
+      values = [_number(item.strip()) for item in str(flags[name]).split(",")]
+      if len(set(values)) < len(values):
         raise ValueError(f"{name}={flags[name]}: a value is repeated")
       found[name] = values
   return found
-
-
-def _fixed(flags: Mapping[str, Any]) -> dict[str, Any]:
-  return {n: _number(v[0]) for n, v in _values(flags).items() if len(v) == 1}
-
-
-def _conditions(flags: Mapping[str, Any]) -> list[dict[str, Any]]:
-  """All combinations of what has several values."""
-  varied = {n: v for n, v in _values(flags).items() if len(v) > 1}
-  return [
-    dict(zip(varied, map(_number, values), strict=True))
-    for values in itertools.product(*varied.values())
-  ]
 
 
 def _number(text: str) -> Any:

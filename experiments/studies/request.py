@@ -105,17 +105,21 @@ def parse(argv: Sequence[str], intro: str) -> Request:
 
 
 def _define(values: absl_flags.FlagValues) -> None:
-  """Defines the study's own flags."""
-  to = {"flag_values": values}
-  absl_flags.DEFINE_multi_string("method", None, "A method.", **to)
-  absl_flags.DEFINE_string("study", None, "File of a study.", **to)
-  absl_flags.DEFINE_list("runs", None, "Folders of runs.", **to)
-  absl_flags.DEFINE_integer("jobs", 1, "Cells at a time.", **to)
-  absl_flags.DEFINE_integer("report_seeds", None, "Fresh seeds.", **to)
-  absl_flags.DEFINE_string("budget", "equal", "equal or unequal.", **to)
-  absl_flags.DEFINE_string("metric", None, "What is compared.", **to)
-  absl_flags.DEFINE_float("target", None, "Value of the metric.", **to)
-  absl_flags.DEFINE_string("title", None, "Title of the report.", **to)
+  """Defines the study's own flags; the program's introduction explains them."""
+  for kind, names in _OWN.items():
+    define = getattr(absl_flags, f"DEFINE_{kind}")
+    for name in names:
+      default = Own._field_defaults.get(name)
+      define(name, default or None, "", flag_values=values)
+
+
+_OWN = {
+  "multi_string": ["method"],
+  "string": ["study", "budget", "metric", "title"],
+  "list": ["runs"],
+  "integer": ["jobs", "report_seeds"],
+  "float": ["target"],
+}
 
 
 def _check_own(method: Mapping[str, Any]) -> None:

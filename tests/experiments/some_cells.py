@@ -8,10 +8,9 @@ runs six cells that take their time, two at a time.
 import os
 import pathlib
 import signal
-import sys
 import time
 
-from experiments import workers
+from experiments import command, workers
 
 
 def sleep(number, folder):
@@ -24,6 +23,11 @@ def square(number, folder):
   return number**2
 
 
+def flags(number, folder):
+  """A cell: of the compiler, which then has one core."""
+  return os.environ["XLA_FLAGS"]
+
+
 def fail(number, folder):
   if number:
     time.sleep(60)
@@ -34,16 +38,12 @@ def die(number, folder):
   os._exit(3)
 
 
-def main(folder):
-  # What starts the tests may ignore Ctrl-C, as a shell does in the background.
-  signal.signal(signal.SIGINT, signal.default_int_handler)
-  try:
-    list(workers.run_all(sleep, range(6), pathlib.Path(folder), jobs=2))
-  except KeyboardInterrupt:
-    sys.exit(130)
-  except workers.Interrupted as error:
-    sys.exit(error.status)
+def main(argv):
+  list(workers.run_all(sleep, range(6), pathlib.Path(argv[1]), jobs=2))
+  return 0
 
 
 if __name__ == "__main__":
-  main(sys.argv[1])
+  # What starts the tests may ignore Ctrl-C, as a shell does in the background.
+  signal.signal(signal.SIGINT, signal.default_int_handler)
+  command.run(main)

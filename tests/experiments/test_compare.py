@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pytest
 
-from experiments import compare, convert, results, run, workers
+from experiments import compare, convert, results, run
 from experiments.store import Store
 from fedjax_opt import load_run
 from fedjax_opt.study.report import pictures
@@ -270,7 +270,7 @@ def test_ctrl_c(copied, monkeypatch, capsys):
 
   def pressed(self, spec):
     if spec.algorithm.name == "fed_nova":
-      raise workers.Interrupted
+      raise KeyboardInterrupt
     return real(self, spec)
 
   monkeypatch.setattr(Store, "run", pressed)

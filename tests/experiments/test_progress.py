@@ -11,7 +11,7 @@ import termios
 import numpy as np
 import pytest
 
-from experiments import live_table
+from experiments import progress as of_runs
 from experiments.progress import Progress
 from fedjax_opt import Report
 from fedjax_opt.metrics import Criterion, History
@@ -83,7 +83,7 @@ def open_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal.file)
     monkeypatch.setenv("TERM", "xterm")
     # Every round counts here, however soon it comes.
-    monkeypatch.setattr(live_table, "_SECONDS_BETWEEN_TABLES", 0.0)
+    monkeypatch.setattr(of_runs, "_SECONDS_BETWEEN_TABLES", 0.0)
     return terminal
 
   return open_terminal
@@ -225,11 +225,11 @@ def test_nothing_if_it_is_switched_off(open_terminal):
 def test_at_most_five_and_a_metric_that_is_not_there():
   points = [{"mu": float(mu)} for mu in range(8)]
   history = History([0], {"train_loss": np.arange(8.0)[:, None]})
-  lines = live_table.table(history, points, Criterion("train_loss", "min"))
+  lines = of_runs.table(history, points, Criterion("train_loss", "min"))
   assert lines == [
     "best 5 of 8 settings; 0 of 8 points diverged",
     "  mu  train_loss",
     *(f"   {mu}{mu:>12}" for mu in range(5)),
   ]
-  assert live_table.table(history, points, ACCURACY) == []
-  assert live_table.table(History(), points, ACCURACY) == []
+  assert of_runs.table(history, points, ACCURACY) == []
+  assert of_runs.table(History(), points, ACCURACY) == []

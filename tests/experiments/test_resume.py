@@ -433,6 +433,6 @@ def test_where_data_and_encoders_are_may_differ(tmp_path):
     dataclasses.replace(spec, **own), tmp_path, {}
   )
   moved = find(data_dir="/two", pretrained="/two/small")
-  assert moved.finished is None  # It begins again: there is no checkpoint.
+  assert moved[1] is None  # It begins again: there is no checkpoint.
   with pytest.raises(ValueError, match="holds a run with pretrained"):
     find(pretrained="/one/large")

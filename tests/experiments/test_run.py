@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import compilation_cache, results, run
+from experiments import results, run
 from experiments.specification.resolve import resolve
 from fedjax_opt.base import STREAMS
 from tests.experiments.commands import REPOSITORY, call, given, start
@@ -532,13 +532,13 @@ def test_where_compiled_programs_are_kept(tmp_path):
   values = lambda: [getattr(jax.config, name) for name in names]
   before = values()
   # The user's folder takes precedence.
-  with compilation_cache.kept_in(str(tmp_path)):
+  with run.compiled_kept_in(str(tmp_path)):
     assert values() == before
   try:
     jax.config.update("jax_compilation_cache_dir", None)
-    with compilation_cache.kept_in("none"):
+    with run.compiled_kept_in("none"):
       assert values() == [None, before[1]]
-    with compilation_cache.kept_in(str(tmp_path)):
+    with run.compiled_kept_in(str(tmp_path)):
       assert values() == [str(tmp_path), 0.5]
     assert values() == [None, before[1]]
   finally:

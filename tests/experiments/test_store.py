@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from experiments import data, run, store, workers
+from experiments import data, run, store
 from experiments.data import Loader
 from experiments.store import Store
 from tests.experiments.commands import spec_of
@@ -128,7 +128,7 @@ def test_a_run_that_failed_says_why(tmp_path):
 
 def test_a_run_that_was_stopped(tmp_path, monkeypatch):
   monkeypatch.setattr(run, "perform", lambda *arguments: 130)
-  with pytest.raises(workers.Interrupted):
+  with pytest.raises(KeyboardInterrupt):
     Store(tmp_path, Loader()).run(SPEC)
 
 

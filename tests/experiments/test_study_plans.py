@@ -10,7 +10,8 @@ import pytest
 from experiments.command_line.flags import arguments
 from experiments.data import Loader
 from experiments.store import Store
-from experiments.studies import collect, plan, request
+from experiments.studies import cells as of_study
+from experiments.studies import plan, request
 
 FED_AVG, SCAFFOLD = "--method=fed_avg client=sgd", "--method=scaffold"
 DELTA = "--method=fed_avg client=delta_sgd"
@@ -293,6 +294,6 @@ def test_the_command_of_a_run_can_be_called(tmp_path):
   (folder / "flags.txt").write_text(
     "# A run.\n--data_dir=my data\n--rounds=2\n"
   )
-  command = collect._command(types.SimpleNamespace(folder=folder))
+  command = of_study._command(types.SimpleNamespace(folder=folder))
   words = ["--data_dir=my data", "--rounds=2", f"--output_dir={folder}"]
   assert shlex.split(command)[3:] == words
