@@ -13,7 +13,7 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt import checks, models, prox
-from fedjax_opt.checks import fields, values
+from fedjax_opt.checks import fields, rules, values
 from fedjax_opt.data import partition
 from tests.checks import given
 
@@ -53,27 +53,56 @@ def _is_in(value, interval):
   )
 
 
-@pytest.mark.parametrize(
-  "case",
-  [
-    name
-    for name, (_, _, field) in FACTORIES.items()
-    if isinstance(field, fields.Number)
-  ],
-)
-def test_numbers_outside_of_the_interval_are_refused(case):
-  """Before anything else is looked at: the other arguments are missing."""
-  factory, argument, field = FACTORIES[case]
-  for value in NUMBERS:
-    try:
-      factory(**{argument: value})
-    except (ValueError, TypeError) as error:
-      text = str(error)
-    else:
-      text = ""
-    refused = text.startswith(f"{argument}={value:g}: must be ")
-    assert refused != _is_in(value, field.interval)
-    assert not refused or text.count("\n") == 0
+def refusal(factory, argument, value):
+  """The line, if it is for this value; other arguments are missing."""
+  try:
+    factory(**{argument: value})
+  except (ValueError, TypeError) as error:
+    line = str(error)
+  else:
+    return ""
+  assert "\n" not in line
+  return line if line.startswith((f"{argument}=", f"{argument}: ")) else ""
+
+
+def test_numbers_outside_of_the_interval_are_refused():
+  """Before anything else is looked at."""
+  for factory, argument, field in FACTORIES.values():
+    for value in NUMBERS if isinstance(field, fields.Number) else ():
+      refused = refusal(factory, argument, value)
+      assert bool(refused) != _is_in(value, field.interval), (argument, value)
+      assert refused.startswith(
+        f"{argument}={value:g}: must be " * bool(refused)
+      )
+
+
+RULE = "must be an optimizer, such as optax.sgd(0.1)"
+OF_ROUND = ", or a function from the round to one"
+# Checker of a field -> values of another type, and the end of the line.
+WRONG = {
+  values.switch: ((1, "yes", None), "must be True or False"),
+  rules.optimizer: (("adam",), f"{RULE}; write optax.adam(...)"),
+  rules.client: (("sgd",), f"{RULE}{OF_ROUND}; write optax.sgd(...)"),
+  rules.rate: (("0.1", None), "must be a number"),
+  values.in_interval: (("1", [1.0], True), "must be a number"),
+  fields.LOSS.accepts: (
+    (3, "x"),
+    "must be a function (params, batch, rng) -> ",
+  ),
+}
+
+
+def test_values_of_another_type_are_refused():
+  seen = set()
+  for factory, argument, field in FACTORIES.values():
+    checker = getattr(field.accepts, "func", field.accepts)
+    bad, words = WRONG.get(checker, ((), ""))
+    for value in bad:
+      if value is not None or not field.optional:
+        line = refusal(factory, argument, value)
+        assert line.startswith(f"{argument}={value!r}: {words}")
+        seen.add(checker)
+  assert seen == set(WRONG)
 
 
 def test_an_unknown_argument_is_left_to_python():
