@@ -11,7 +11,7 @@ import numpy as np
 from experiments.tasks.base import Task
 from fedjax_opt import evaluation, objectives
 from fedjax_opt.base import Batch, Params
-from fedjax_opt.data.clients import check_labels
+from fedjax_opt.data.pools import check_labels
 from fedjax_opt.metrics import Criterion
 
 Examples = dict[str, np.ndarray]  # {"x": [N, ...], "y": [N]}

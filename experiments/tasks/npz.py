@@ -26,12 +26,8 @@ from experiments.tasks import images
 from experiments.tasks.base import Task, TaskChoice
 from experiments.tasks.classification import Examples
 from fedjax_opt.data import hold_out, npz_files
-from fedjax_opt.data.clients import (
-  ClientData,
-  check_examples,
-  check_labels,
-  owned_rows,
-)
+from fedjax_opt.data.clients import owned_by
+from fedjax_opt.data.pools import OWNERSHIP, check_examples, check_labels
 from fedjax_opt.registry import Hyperparameter
 
 _USUAL_TEST_FRACTION = 0.2
@@ -40,7 +36,6 @@ _DARK = 64
 _SEED = 0  # of the test part, which is the same for all seeds of runs
 _OTHER_NAMES = {"x_train": "x", "y_train": "y"}
 _TEST = {"x_test": "x", "y_test": "y"}
-_CLIENTS = ("client_ids", "indices", "sizes")
 _KNOWN = ("x", "y", "client_ids", "x_test", "y_test", "num_classes")
 # Models that flatten their input, and so take vectors too.
 _TAKE_VECTORS = ("logistic", "mlp", "relu_mlp")
@@ -91,7 +86,7 @@ def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 def has_clients(flags: Mapping[str, Any]) -> bool:
   """Whether the file says which client has which example."""
-  return _holds(flags["data_file"], _CLIENTS)
+  return _holds(flags["data_file"], OWNERSHIP)
 
 
 def _holds(file: str, names: Any) -> bool:
@@ -132,7 +127,8 @@ def load(
     train = _examples(arrays["x"], arrays["y"])
     test = _test_part(arrays)
     num_classes = _num_classes(arrays, train, test)
-    clients = _clients(arrays, train, num_classes)
+    owners = {name: arrays[name] for name in OWNERSHIP if name in arrays}
+    clients = owned_by(train, owners, num_classes) if owners else None
     if test is None and clients is None:
       train, test = hold_out(train, test_fraction, _SEED)
     elif test is None:
@@ -154,13 +150,13 @@ def _check_names(arrays: Mapping[str, np.ndarray]) -> None:
   if len(test) == 1:
     (other,) = set(_TEST) - set(test)
     raise ValueError(f"has {test[0]} without {other}; give both or none")
-  of_clients = set(_CLIENTS) & set(arrays)
+  of_clients = set(OWNERSHIP) & set(arrays)
   if of_clients not in (set(), {"client_ids"}, {"indices", "sizes"}):
     raise ValueError(
       f"has {', '.join(sorted(of_clients))}; must be client_ids alone, or "
       "indices and sizes"
     )
-  for name in set(arrays) - {*_KNOWN, *_CLIENTS}:
+  for name in set(arrays) - {*_KNOWN, *OWNERSHIP}:
     raise ValueError(
       f"has an array {name!r}, which means nothing here; must be among "
       f"{', '.join(_KNOWN)}"
@@ -226,19 +222,6 @@ def _num_classes(
       f"labels are, got {np.array2string(given, threshold=5)}"
     )
   return max(given.item(), 2)
-
-
-def _clients(
-  arrays: Mapping[str, np.ndarray], train: Examples, num_classes: int
-) -> ClientData | None:
-  """The clients, if the file says which they are."""
-  if "client_ids" in arrays:
-    ids = arrays["client_ids"]
-    return ClientData.from_client_ids(train, ids, num_classes)
-  if "indices" in arrays:
-    rows = owned_rows(arrays["indices"], arrays["sizes"])
-    return ClientData.from_partition(train, rows, num_classes)
-  return None
 
 
 def _classification(

@@ -2,7 +2,7 @@
 
 from fedjax_opt.data import augmentation, partition, synthetic
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.data.holdout import hold_out
+from fedjax_opt.data.pools import hold_out
 from fedjax_opt.data.population import Population
 
 __all__ = [

@@ -9,15 +9,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt.checks.values import at_least, shown, switch
+from fedjax_opt.checks.values import array, as_many, shown, switch
 from fedjax_opt.data import client_split, lists, npz_files, partition
+from fedjax_opt.data.pools import (
+  OWNERSHIP,
+  Array,
+  check_examples,
+  check_labels,
+)
 from fedjax_opt.results import json_files
-
-Array = np.ndarray | jax.Array
-
-# Arrays of a .npz file that assign examples to clients; all others are
-# examples.
-_OWNERSHIP = ("client_ids", "indices", "sizes")
 
 
 @jax.tree_util.register_dataclass
@@ -208,14 +208,11 @@ class ClientData:
     if num_classes is not None:
       check_labels(examples, num_classes)
     num_examples = len(next(iter(examples.values())))
-    rows = _check_rows(rows, num_examples)
-
-    sizes = np.array([len(of_client) for of_client in rows], np.int32)
-    owned = np.concatenate(rows)
+    owned, sizes = _checked_rows(rows, num_examples)
     if not keep_pool:
       used, owned = np.unique(owned, return_inverse=True)
-    if not keep_pool and len(used) < num_examples:
-      examples = {name: values[used] for name, values in examples.items()}
+      if len(used) < num_examples:
+        examples = {name: values[used] for name, values in examples.items()}
     return cls(examples, lists.of_clients(owned, sizes), sizes)
 
   @classmethod
@@ -241,11 +238,7 @@ class ClientData:
     examples = check_examples(examples)
     num_examples = len(next(iter(examples.values())))
     rows = partition.natural(client_ids)
-    if len(client_ids) != num_examples:
-      raise ValueError(
-        f"client_ids must hold one id per example, {num_examples}, got "
-        f"{len(client_ids)}"
-      )
+    as_many("client_ids", client_ids, num_examples, "examples")
     return cls.from_partition(examples, rows, num_classes)
 
   @classmethod
@@ -269,18 +262,15 @@ class ClientData:
         `from_partition`.
     """
     arrays = npz_files.read(path)
-    ownership = {k: arrays.pop(k) for k in _OWNERSHIP if k in arrays}
-    if {"x", "y"} <= set(arrays):
-      if set(ownership) == {"client_ids"}:
-        ids = ownership["client_ids"]
-        return cls.from_client_ids(arrays, ids, num_classes)
-      if set(ownership) == {"indices", "sizes"}:
-        rows = owned_rows(ownership["indices"], ownership["sizes"])
-        return cls.from_partition(arrays, rows, num_classes)
-    raise ValueError(
-      f"{path} must hold the arrays x, y and either client_ids, or indices and "
-      f"sizes; it holds {', '.join(sorted({*arrays, *ownership})) or 'none'}"
-    )
+    ownership = {k: arrays.pop(k) for k in OWNERSHIP if k in arrays}
+    is_owned = set(ownership) in ({"client_ids"}, {"indices", "sizes"})
+    if not is_owned or not {"x", "y"} <= set(arrays):
+      raise ValueError(
+        f"{path} must hold the arrays x, y and either client_ids, or indices "
+        "and sizes; it holds "
+        f"{', '.join(sorted({*arrays, *ownership})) or 'none'}"
+      )
+    return owned_by(arrays, ownership, num_classes)
 
   def to_npz(self, path: str | os.PathLike) -> None:
     """Writes a file that `from_npz` reads.
@@ -323,193 +313,69 @@ def joined(
   return ClientData.from_partition(examples, rows, num_classes)
 
 
-def same_pool(one: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
-  """Whether two pools are the same, or have the same numbers."""
-  if one is other:
-    return True
-  same = lambda name: (
-    one[name] is other[name] or np.array_equal(one[name], other[name])
-  )
-  return set(one) == set(other) and all(map(same, one))
-
-
-def check_examples(
-  examples: Mapping[str, np.ndarray], may_be_empty: bool = False
-) -> dict[str, np.ndarray]:
-  """Checks examples, and converts integer labels 'y' to int32.
-
-  Args:
-    examples: name -> [N, ...].
-    may_be_empty: whether N may be 0.
-
-  Returns:
-    The examples as NumPy arrays.
-
-  Raises:
-    ValueError: if leading axes differ, or an entry is not a finite number.
-    TypeError: if they are no dictionary.
-  """
-  if not isinstance(examples, Mapping):
-    raise TypeError(
-      f"examples={shown(examples)}: must be a dict of arrays [N, ...], such as "
-      "{'x': x, 'y': y}"
-    )
-  examples = {name: np.asarray(values) for name, values in examples.items()}
-  if not examples:
-    raise ValueError("examples must hold at least one array, such as 'x'")
-  lengths = {k: v.shape[0] if v.ndim else None for k, v in examples.items()}
-  if None in lengths.values() or len(set(lengths.values())) > 1:
-    shapes = ", ".join(f"{k} {v.shape}" for k, v in examples.items())
-    raise ValueError(f"examples must have equal leading axes [N], got {shapes}")
-  if 0 in lengths.values() and not may_be_empty:
-    raise ValueError("examples must hold at least one example, got N = 0")
-  for name, values in examples.items():
-    if name in _OWNERSHIP:
-      raise ValueError(f"examples must not be named {name!r}: it has a meaning")
-    if values.dtype.kind not in "biufc":
-      # Numbers that NumPy lacks, such as bfloat16, are void to it.
-      own = " of NumPy's own types, such as float32" * (
-        values.dtype.kind == "V"
-      )
-      raise ValueError(
-        f"examples[{name!r}] must be numbers{own}, got {values.dtype}"
-      )
-    _check_finite(name, values)
-    check_fits(f"examples[{name!r}]", values, is_label=name == "y")
-  if "y" in examples and examples["y"].dtype.kind in "iu":
-    examples["y"] = examples["y"].astype(np.int32)
-  return examples
-
-
-def _check_finite(name: str, values: np.ndarray) -> None:
-  if values.dtype.kind not in "fc" or np.isfinite(values).all():
-    return
-  finite = np.isfinite(values.reshape(len(values), -1)).all(axis=1)
-  kind = "NaN" if np.isnan(values).any() else "infinity"
-  raise ValueError(
-    f"{kind} in the data: examples[{name!r}] must be finite, but row "
-    f"{np.argmin(finite)} is not ({np.sum(~finite)} such rows)"
-  )
-
-
-def check_fits(name: str, values: np.ndarray, is_label: bool = False) -> None:
-  """Checks that numbers fit into the type in which JAX will hold them.
-
-  Args:
-    name: of the array, for the message.
-    values: [N, ...] numbers; infinity and NaN are not looked at.
-    is_label: whether whole numbers become int32.
-
-  Raises:
-    ValueError: if JAX has no such type, or naming the first row that has one
-      which does not.
-  """
-  is_complex = values.dtype.kind == "c"
-  if values.dtype.itemsize > (16 if is_complex else 8):
-    raise ValueError(
-      f"{name} must be of a type that JAX has, got {values.dtype}; convert it "
-      f"to {'complex128' if is_complex else 'float64'}"
-    )
-  if is_complex:
-    check_fits(f"{name}: real parts", values.real)
-    check_fits(f"{name}: imaginary parts", values.imag)
-  narrow = jax.dtypes.canonicalize_dtype(values.dtype)
-  if is_label and values.dtype.kind in "iu":
-    narrow = np.dtype(np.int32)
-  if narrow == values.dtype or values.dtype.kind not in "iuf":
-    return
-  limits = np.iinfo if values.dtype.kind in "iu" else np.finfo
-  low, high = limits(narrow).min, limits(narrow).max
-  if not values.size or (low <= values.min() and values.max() <= high):
-    return
-  outside = (values < low) | (values > high)
-  outside &= np.isfinite(values)
-  if not outside.any():
-    return
-  outside = outside.reshape(len(values), -1)
-  rows = outside.any(axis=1)
-  row = np.argmax(rows)
-  worst = values.reshape(len(values), -1)[row][np.argmax(outside[row])]
-  raise ValueError(
-    f"{name} must be from {low} to {high}, because they become "
-    f"{narrow}; row {row} has {worst} ({rows.sum()} such rows)"
-  )
-
-
-def check_labels(examples: Mapping[str, Array], num_classes: int) -> None:
-  """Checks that labels 'y' are integers [N] in [0, num_classes).
-
-  Raises:
-    ValueError: naming the first that is not.
-  """
-  at_least("num_classes", num_classes, 1)
-  labels = np.asarray(examples["y"]) if "y" in examples else None
-  if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu":
-    got = "none" if labels is None else f"{labels.dtype} {labels.shape}"
-    hint = ""
-    if labels is not None and labels.ndim == 2:
-      hint = "; give y[:, 0]" if labels.shape[1] == 1 else "; give y.argmax(1)"
-    raise ValueError(f"labels y must be integers of shape [N], got {got}{hint}")
-  outside = (labels < 0) | (labels >= num_classes)
-  if outside.any():
-    row = np.argmax(outside)
-    raise ValueError(
-      f"labels y must be in [0, {num_classes}), but row {row} has "
-      f"{labels[row]} ({outside.sum()} such rows)"
-    )
-
-
-def _check_rows(
+def _checked_rows(
   rows: Sequence[np.ndarray], num_examples: int
-) -> list[np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray]:
+  """The rows of all clients, one after the other, and the clients' sizes."""
   if not isinstance(rows, Iterable) or isinstance(rows, Mapping):
     raise TypeError(f"rows={shown(rows)}: must be a list of arrays of rows")
   rows = [np.asarray(of_client) for of_client in rows]
-  if not any(of_client.size for of_client in rows):
-    raise ValueError(
-      f"rows must give at least one client an example, got {len(rows)} clients "
-      "that own none"
-    )
   for client, of_client in enumerate(rows):
-    if of_client.ndim != 1 or (
-      of_client.size and of_client.dtype.kind not in "iu"
-    ):
+    kinds = "iu" if of_client.size else "iuf"
+    if of_client.ndim != 1 or of_client.dtype.kind not in kinds:
       raise ValueError(
         f"rows[{client}] must be a one-dimensional array of integers, got "
         f"{of_client.dtype} of shape {of_client.shape}"
       )
-    outside = (of_client < 0) | (of_client >= num_examples)
-    if outside.any():
-      raise ValueError(
-        f"rows[{client}] must be in [0, {num_examples}), got "
-        f"{of_client[np.argmax(outside)]}"
-      )
-  return [of_client.astype(np.int64) for of_client in rows]
+  sizes = np.array([len(of_client) for of_client in rows], np.int32)
+  if not sizes.any():
+    raise ValueError(
+      f"rows must give at least one client an example, got {len(rows)} clients "
+      "that own none"
+    )
+  owned = np.concatenate([of_client for of_client in rows if of_client.size])
+  outside = np.flatnonzero((owned < 0) | (owned >= num_examples))
+  if outside.size:
+    client = np.searchsorted(np.cumsum(sizes), outside[0], side="right")
+    raise ValueError(
+      f"rows[{client}] must be in [0, {num_examples}), got {owned[outside[0]]}"
+    )
+  return owned.astype(np.int64), sizes
 
 
-def owned_rows(indices: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
-  """The rows of each client, of arrays as `to_npz` writes.
+def owned_by(
+  examples: Mapping[str, np.ndarray],
+  ownership: Mapping[str, np.ndarray],
+  num_classes: int | None = None,
+) -> ClientData:
+  """Clients of a pool, by the arrays of a file that say which has what.
 
   Args:
-    indices: [M, n_max], or [sum of sizes] for one client after the other.
-    sizes: [M].
+    examples: name -> [N, ...].
+    ownership: client_ids [N]; or sizes [M], and indices [M, n_max], or [sum of
+      sizes] for one client after the other.
+    num_classes: see `ClientData.from_partition`.
 
   Raises:
-    ValueError: if their shapes differ, or a size is out of range.
+    ValueError: if shapes differ, a size is out of range, or as
+      `from_client_ids`.
+    TypeError: if sizes are no whole numbers.
   """
-  if indices.ndim == 1 and sizes.ndim == 1 and sizes.dtype.kind in "iu":
-    whole_sizes = sizes.astype(np.int64)
-    if (whole_sizes < 0).any() or whole_sizes.sum() != len(indices):
-      raise ValueError(
-        f"sizes must not be negative, and sum to the {len(indices)} indices"
-      )
-    return np.split(indices, np.cumsum(whole_sizes)[:-1])
-  if indices.ndim != 2 or sizes.shape != indices.shape[:1]:
+  if "client_ids" in ownership:
+    ids = ownership["client_ids"]
+    return ClientData.from_client_ids(examples, ids, num_classes)
+  indices, interval = ownership["indices"], "[0, inf)"
+  if indices.ndim == 2:
+    interval = f"[0, {indices.shape[1]}]"
+  sizes = array(
+    "sizes", ownership["sizes"], "[M]", of_integers=True, interval=interval
+  ).astype(np.int64)
+  if indices.ndim == 2 and len(indices) == len(sizes):
+    indices = indices[np.arange(indices.shape[1]) < sizes[:, None]]
+  if indices.shape != (sizes.sum(),):
     raise ValueError(
-      "indices and sizes must have shapes [M, n_max] and [M], got "
-      f"{indices.shape} and {sizes.shape}"
+      f"indices must have shape [M, n_max] or [sum of sizes], got "
+      f"{list(indices.shape)} of {len(sizes)} sizes with sum {sizes.sum()}"
     )
-  n_max = indices.shape[1]
-  if sizes.dtype.kind not in "iu" or ((sizes < 0) | (sizes > n_max)).any():
-    raise ValueError(f"sizes must be integers in [0, n_max={n_max}]")
-  return [row[:size] for row, size in zip(indices, sizes, strict=True)]
+  rows = np.split(indices, np.cumsum(sizes)[:-1])
+  return ClientData.from_partition(examples, rows, num_classes)

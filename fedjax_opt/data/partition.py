@@ -22,16 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.checks.values import check_choice
-from fedjax_opt.data.partition_rows import Rows
+from fedjax_opt.checks import values as checks
 from fedjax_opt.data.partition_schemes import (
-  ALPHA,
-  CLASS_FRACTION,
-  EXAMPLES_PER_CLIENT,
-  SHARDS_PER_CLIENT,
-  SIMILARITY,
-  SIZE_SIGMA,
-  TAIL_CUT,
+  Rows,
   class_q,
   dirichlet,
   dirichlet_disjoint,
@@ -42,7 +35,13 @@ from fedjax_opt.data.partition_schemes import (
   size_range,
   size_skew,
 )
-from fedjax_opt.registry import PartitionChoice, check_belongs, owners, register
+from fedjax_opt.registry import (
+  PartitionChoice,
+  arguments,
+  check_belongs,
+  owners,
+  register,
+)
 
 __all__ = [
   "SCHEMES",
@@ -65,33 +64,41 @@ SCHEMES: dict[str, PartitionChoice] = {
   "dirichlet": PartitionChoice(
     dirichlet,
     "label mixture Dirichlet(alpha) per client, drawn with replacement",
-    (ALPHA, EXAMPLES_PER_CLIENT, TAIL_CUT),
+    tuple(
+      p._replace(takes_range=p.name == "examples_per_client")
+      for p in arguments(dirichlet, "alpha", "examples_per_client", "tail_cut")
+    ),
     label="Dirichlet",
   ),
   "dirichlet_disjoint": PartitionChoice(
     dirichlet_disjoint,
     "each class cut by Dirichlet(alpha) over clients, no example repeated",
-    (ALPHA,),
+    arguments(dirichlet_disjoint, "alpha"),
     label="disjoint Dirichlet",
   ),
   "similarity": PartitionChoice(
     similarity,
     "a fraction iid, the rest in blocks of the label-sorted data",
-    (SIMILARITY,),
+    arguments(similarity, "similarity"),
   ),
   "class_q": PartitionChoice(
     class_q,
     "one client per class, holding a fraction of that class",
-    (CLASS_FRACTION,),
+    arguments(class_q, "class_fraction"),
     label="class fractions",
   ),
   "shards": PartitionChoice(
     shards,
     "a few random blocks of the label-sorted data each",
-    (SHARDS_PER_CLIENT,),
+    arguments(shards, "shards_per_client"),
   ),
   "size_skew": PartitionChoice(
-    size_skew, "iid labels, log-normal sizes", (SIZE_SIGMA,)
+    size_skew,
+    "iid labels, log-normal sizes",
+    tuple(
+      p._replace(label="σ of log sizes")
+      for p in arguments(size_skew, "size_sigma")
+    ),
   ),
   "natural": PartitionChoice(
     natural,
@@ -140,11 +147,8 @@ def split(
       f"partition={name!r}: the data comes without client ids; must be one of "
       f"{', '.join(n for n, other in SCHEMES.items() if not other.takes_ids)}"
     )
-  if labels is not None and len(client_ids) != len(labels):
-    raise ValueError(
-      f"client_ids: has {len(client_ids)} ids; must have one for each of "
-      f"{len(labels)} examples"
-    )
+  if labels is not None:
+    checks.as_many("client_ids", client_ids, len(labels), "examples")
   rows = scheme.factory(client_ids)
   if num_clients not in (None, len(rows)):
     raise ValueError(
@@ -165,11 +169,11 @@ def check_parameters(name: str, parameters: Mapping[str, Any]) -> None:
     ValueError: if the name is unknown, a parameter belongs to another scheme,
       or a value is out of range.
   """
-  check_choice("partition", name, SCHEMES)
+  checks.check_choice("partition", name, SCHEMES)
   known = {p.name: p for p in SCHEMES[name].hyperparameters}
   for given, value in parameters.items():
     check_belongs(given, value, "partition", name, owners(SCHEMES, given))
     if known[given].takes_range:
-      size_range(value)
+      size_range(given, value)
     else:
       known[given].check(value)

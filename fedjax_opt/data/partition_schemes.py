@@ -9,48 +9,67 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
-from fedjax_opt.data.partition_rows import (
-  Rows,
-  check_labels,
-  cut,
-  rows_by_value,
-  sort_by_label,
-)
-from fedjax_opt.registry import Hyperparameter
 
-ALPHA = Hyperparameter(
-  "alpha", 0.1, "Dirichlet concentration; small is skewed", "(0, inf)"
-)
-EXAMPLES_PER_CLIENT = Hyperparameter(
-  "examples_per_client",
-  500,
-  "examples of each client, or the range from which each client's number is "
-  "drawn",
-  "[1, inf)",
-  takes_range=True,
-)
-TAIL_CUT = Hyperparameter(
-  "tail_cut", 0.0, "fraction dropped, highest labels first", "[0, 1)"
-)
-SIMILARITY = Hyperparameter(
-  "similarity", 0.1, "fraction of the data spread evenly", "[0, 1]"
-)
-CLASS_FRACTION = Hyperparameter(
-  "class_fraction", 0.1, "fraction of a class at its own client", "(0, 1]"
-)
-SHARDS_PER_CLIENT = Hyperparameter(
-  "shards_per_client", 2, "blocks per client", "[1, inf)"
-)
-SIZE_SIGMA = Hyperparameter(
-  "size_sigma",
-  1.0,
-  "spread of the log of the sizes",
-  "[0, inf)",
-  label="σ of log sizes",
-)
+Rows = list[np.ndarray]  # M arrays of pool rows, one per client.
+
+_LABELS = {
+  "labels": fields.array("[N]", of_integers=True),
+  "num_clients": fields.whole(1),
+  "seed": fields.SEED,
+}
 
 
+def size_range(name: str, value: Any) -> tuple[int, int]:
+  """Checks a number of examples, or a range of it, and returns (low, high)."""
+  bounds = np.atleast_1d(np.asarray(value, object))
+  try:
+    for bound in bounds:
+      checks.at_least(name, bound, 1)
+    if not (1 <= len(bounds) <= 2 and bounds[0] <= bounds[-1]):
+      raise ValueError(bounds)
+  except (ValueError, TypeError):
+    raise ValueError(
+      f"{name}={checks.shown(value)}: must be a whole number in [1, inf), or "
+      "(low, high) with 1 <= low <= high"
+    ) from None
+  return int(bounds[0]), int(bounds[-1])
+
+
+def _pool_of(labels: np.ndarray, num_clients: int, least: int) -> np.ndarray:
+  """The labels as an array, if there are so many at least."""
+  labels = np.asarray(labels)
+  if not labels.size:
+    raise ValueError("labels: must be of at least one example, got N = 0")
+  if least > len(labels):
+    raise ValueError(
+      f"num_clients={num_clients}: without replacement there must be an "
+      f"example for each client, so at most {len(labels)}"
+    )
+  return labels
+
+
+def _by_value(values: np.ndarray) -> Rows:
+  """For each distinct value, ascending, its rows in their order."""
+  order = np.argsort(values, kind="stable")
+  _, starts = np.unique(values[order], return_index=True)
+  return np.split(order, starts[1:])
+
+
+def _sorted_by_label(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+  """The rows in the order of their labels; rows of one label keep theirs."""
+  return rows[np.argsort(labels[rows], kind="stable")]
+
+
+def _cut(rows: np.ndarray, proportions: np.ndarray) -> Rows:
+  """Cuts an array into contiguous parts, whose proportions sum to 1."""
+  # The small term prevents that rounding errors floor a whole number.
+  ends = np.cumsum(proportions)[:-1] * len(rows)
+  return np.split(rows, np.floor(ends + 1e-9).astype(int))
+
+
+@fields.checked(**_LABELS)
 def iid(labels: np.ndarray, num_clients: int, seed: int = 0) -> Rows:
   """Deals all examples at random; sizes differ by at most one.
 
@@ -66,15 +85,21 @@ def iid(labels: np.ndarray, num_clients: int, seed: int = 0) -> Rows:
     ValueError: if there are fewer examples than clients.
     TypeError: if one of the numbers is no whole number.
   """
-  labels = check_labels(labels, num_clients, seed)
+  labels = _pool_of(labels, num_clients, num_clients)
   order = np.random.default_rng(seed).permutation(len(labels))
   return np.array_split(order, num_clients)
 
 
+@fields.checked(
+  alpha="(0, inf)",
+  examples_per_client=fields.Field(size_range, interval="[1, inf)"),
+  tail_cut="[0, 1)",
+  **_LABELS,
+)
 def dirichlet(
   labels: np.ndarray,
   num_clients: int,
-  alpha: float,
+  alpha: float = 0.1,
   examples_per_client: int | tuple[int, int] = 500,
   seed: int = 0,
   tail_cut: float = 0.0,
@@ -91,14 +116,14 @@ def dirichlet(
   Args:
     labels: [N] non-negative integers.
     num_clients: M; may exceed N.
-    alpha: concentration, > 0. Small: few classes per client. Large: the same
+    alpha: Dirichlet concentration, small is skewed; > 0. Large: the same
       mixture at all clients.
-    examples_per_client: n_m; or (low, high) to draw each n_m uniformly from
-      the integers low..high, both included.
+    examples_per_client: examples of each client, or the range from which each
+      client's number is drawn; n_m, or (low, high), both included.
     seed: of all draws.
-    tail_cut: fraction of each client's examples to drop, highest labels first,
-      in [0, 1). `tail_cut=0.1` reproduces the authors' code, which trains on
-      the first 90 % of a list in class order.
+    tail_cut: fraction dropped, highest labels first; in [0, 1), of each
+      client's examples. `tail_cut=0.1` reproduces the authors' code, which
+      trains on the first 90 % of a list in class order.
 
   Returns:
     M arrays of rows in class order. Rows repeat within and across clients.
@@ -110,12 +135,10 @@ def dirichlet(
   Source: Kim et al., "Adaptive Federated Learning with Auto-Tuned Clients",
   2023, and its code; the scheme is Hsu et al., arXiv:1909.06335.
   """
-  labels = check_labels(labels, num_clients, seed, with_replacement=True)
-  ALPHA.check(alpha)
-  low, high = size_range(examples_per_client)
-  TAIL_CUT.check(tail_cut)
+  labels = _pool_of(labels, num_clients, 1)
+  low, high = size_range("examples_per_client", examples_per_client)
   rng = np.random.default_rng(seed)
-  rows_of_class = rows_by_value(labels)
+  rows_of_class = _by_value(labels)
   rows = []
   for _ in range(num_clients):
     size = int(rng.integers(low, high, endpoint=True))
@@ -131,8 +154,9 @@ def dirichlet(
   return rows
 
 
+@fields.checked(alpha="(0, inf)", **_LABELS)
 def dirichlet_disjoint(
-  labels: np.ndarray, num_clients: int, alpha: float, seed: int = 0
+  labels: np.ndarray, num_clients: int, alpha: float = 0.1, seed: int = 0
 ) -> Rows:
   """Label and size skew without replacement: each class is cut into M parts.
 
@@ -143,7 +167,8 @@ def dirichlet_disjoint(
   Args:
     labels: [N] non-negative integers.
     num_clients: M, at most N.
-    alpha: concentration, > 0. Small: few clients share a class.
+    alpha: Dirichlet concentration, small is skewed; > 0. Small: few clients
+      share a class.
     seed: of all draws.
 
   Returns:
@@ -156,12 +181,11 @@ def dirichlet_disjoint(
   Source: Yurochkin et al., "Bayesian Nonparametric Federated Learning of Neural
   Networks", ICML 2019, section 4.
   """
-  labels = check_labels(labels, num_clients, seed)
-  ALPHA.check(alpha)
+  labels = _pool_of(labels, num_clients, num_clients)
   rng = np.random.default_rng(seed)
   parts = [
-    cut(rng.permutation(rows), rng.dirichlet(np.full(num_clients, alpha)))
-    for rows in rows_by_value(labels)
+    _cut(rng.permutation(rows), rng.dirichlet(np.full(num_clients, alpha)))
+    for rows in _by_value(labels)
   ]
   rows = [np.concatenate(of_client) for of_client in zip(*parts, strict=True)]
   for client in range(num_clients):
@@ -171,8 +195,9 @@ def dirichlet_disjoint(
   return rows
 
 
+@fields.checked(similarity="[0, 1]", **_LABELS)
 def similarity(
-  labels: np.ndarray, num_clients: int, similarity: float, seed: int = 0
+  labels: np.ndarray, num_clients: int, similarity: float = 0.1, seed: int = 0
 ) -> Rows:
   """Deals a random fraction of the data iid, and the rest by label.
 
@@ -182,7 +207,7 @@ def similarity(
   Args:
     labels: [N] non-negative integers.
     num_clients: M, at most N.
-    similarity: s in [0, 1]; 1 is iid, 0 is sorted.
+    similarity: fraction of the data spread evenly; s, 1 is iid, 0 is sorted.
     seed: of the shuffle.
 
   Returns:
@@ -195,19 +220,22 @@ def similarity(
   Source: Xu et al., "Coordinating Momenta for Cross-silo Federated Learning"
   (DOMO), AAAI 2022, experiments; Karimireddy et al. (SCAFFOLD), ICML 2020.
   """
-  labels = check_labels(labels, num_clients, seed)
-  SIMILARITY.check(similarity)
+  labels = _pool_of(labels, num_clients, num_clients)
   order = np.random.default_rng(seed).permutation(len(labels))
   shared, rest = np.split(order, [round(similarity * len(labels))])
   # `array_split` gives the remainder to the first parts. One of the lists is
   # reversed, so that as few clients as possible receive both remainders.
   shared = np.array_split(shared, num_clients)[::-1]
-  blocks = np.array_split(sort_by_label(rest, labels), num_clients)
+  blocks = np.array_split(_sorted_by_label(rest, labels), num_clients)
   return [np.concatenate(parts) for parts in zip(shared, blocks, strict=True)]
 
 
+@fields.checked(class_fraction="(0, 1]", **_LABELS)
 def class_q(
-  labels: np.ndarray, num_clients: int, class_fraction: float, seed: int = 0
+  labels: np.ndarray,
+  num_clients: int,
+  class_fraction: float = 0.1,
+  seed: int = 0,
 ) -> Rows:
   """One client per class: it holds fraction q of its class.
 
@@ -219,7 +247,8 @@ def class_q(
   Args:
     labels: [N] non-negative integers with P >= 2 distinct values.
     num_clients: must be P.
-    class_fraction: q in [1/P, 1]; 1/P is homogeneous, 1 is one class each.
+    class_fraction: fraction of a class at its own client; q in [1/P, 1], 1/P is
+      homogeneous, 1 is one class each.
     seed: of the shuffle.
 
   Returns:
@@ -232,10 +261,9 @@ def class_q(
   Source: Murata and Suzuki, "Bias-Variance Reduced Local SGD", ICML 2021,
   experiments.
   """
-  labels = check_labels(labels, num_clients, seed)
-  CLASS_FRACTION.check(class_fraction)
+  labels = _pool_of(labels, num_clients, num_clients)
   rng = np.random.default_rng(seed)
-  classes = [rng.permutation(rows) for rows in rows_by_value(labels)]
+  classes = [rng.permutation(rows) for rows in _by_value(labels)]
   num_classes = len(classes)
   if num_clients != num_classes or num_classes < 2:
     raise ValueError(
@@ -249,18 +277,16 @@ def class_q(
   class_size = min(map(len, classes))
   num_main = max(1, round(class_fraction * class_size))
   num_other = (class_size - num_main) // (num_classes - 1)
-  rows = [[] for _ in classes]
+  of_classes = []
   for main_client, of_class in enumerate(classes):
-    start = num_main
-    for client in range(num_classes):
-      if client == main_client:
-        rows[client].append(of_class[:num_main])
-      else:
-        rows[client].append(of_class[start : start + num_other])
-        start += num_other
-  return [np.concatenate(parts) for parts in rows]
+    ends = num_main + num_other * np.arange(num_classes)
+    own, *others, _ = np.split(of_class, ends)
+    others.insert(main_client, own)
+    of_classes.append(others)
+  return [np.concatenate(parts) for parts in zip(*of_classes, strict=True)]
 
 
+@fields.checked(shards_per_client=fields.whole(1), **_LABELS)
 def shards(
   labels: np.ndarray,
   num_clients: int,
@@ -275,8 +301,7 @@ def shards(
   Args:
     labels: [N] non-negative integers.
     num_clients: M, at most N / shards_per_client.
-    shards_per_client: blocks per client, >= 1; a client has about as many
-      labels.
+    shards_per_client: blocks per client; a client has about as many labels.
     seed: of the shuffles (within a label, and of the blocks).
 
   Returns:
@@ -289,8 +314,7 @@ def shards(
   Source: McMahan et al., "Communication-Efficient Learning of Deep Networks
   from Decentralized Data", AISTATS 2017, section 3.
   """
-  labels = check_labels(labels, num_clients, seed)
-  SHARDS_PER_CLIENT.check(shards_per_client)
+  labels = _pool_of(labels, num_clients, num_clients)
   most = len(labels) // num_clients
   if shards_per_client > most:
     raise ValueError(
@@ -298,12 +322,13 @@ def shards(
       f"[1, {most}] for {len(labels)} examples and {num_clients} clients"
     )
   rng = np.random.default_rng(seed)
-  by_label = sort_by_label(rng.permutation(len(labels)), labels)
+  by_label = _sorted_by_label(rng.permutation(len(labels)), labels)
   blocks = np.array_split(by_label, num_clients * shards_per_client)
   dealt = rng.permutation(len(blocks)).reshape(num_clients, shards_per_client)
   return [np.concatenate([blocks[b] for b in hand]) for hand in dealt]
 
 
+@fields.checked(size_sigma="[0, inf)", **_LABELS)
 def size_skew(
   labels: np.ndarray, num_clients: int, size_sigma: float = 1.0, seed: int = 0
 ) -> Rows:
@@ -315,7 +340,7 @@ def size_skew(
   Args:
     labels: [N] integers; only their number matters here.
     num_clients: M, at most N.
-    size_sigma: spread of the log of the sizes, >= 0; 0 gives equal sizes.
+    size_sigma: spread of the log of the sizes; >= 0, 0 gives equal sizes.
     seed: of all draws.
 
   Returns:
@@ -328,14 +353,13 @@ def size_skew(
   Source: the log-normal client sizes of the synthetic data in Li et al.,
   "Federated Optimization in Heterogeneous Networks" (FedProx), MLSys 2020.
   """
-  labels = check_labels(labels, num_clients, seed)
-  SIZE_SIGMA.check(size_sigma)
+  labels = _pool_of(labels, num_clients, num_clients)
   rng = np.random.default_rng(seed)
   order = rng.permutation(len(labels))
   logs = size_sigma * rng.standard_normal(num_clients)
   weights = np.exp(logs - logs.max())  # The difference prevents an overflow.
   first, others = np.split(order, [num_clients])
-  parts = cut(others, weights / weights.sum())
+  parts = _cut(others, weights / weights.sum())
   return [np.append(row, part) for row, part in zip(first, parts, strict=True)]
 
 
@@ -353,32 +377,13 @@ def natural(client_ids: np.ndarray | Sequence[Any]) -> Rows:
     ValueError: if `client_ids` is empty, not one-dimensional, or floats.
   """
   client_ids = np.asarray(client_ids)
-  if client_ids.ndim != 1 or not client_ids.size:
+  is_ids = client_ids.ndim == 1 and client_ids.dtype.kind in "iuUS"
+  if not is_ids or not client_ids.size:
     raise ValueError(
-      "client_ids must be one id per example, shape [N] with N >= 1, got "
-      f"shape {client_ids.shape}"
+      "client_ids must be integers or strings, one per example, shape [N] with "
+      f"N >= 1, got {client_ids.dtype} of shape {client_ids.shape}"
     )
-  if client_ids.dtype.kind not in "iuUS":
-    raise ValueError(
-      f"client_ids must be integers or strings, got {client_ids.dtype}"
-    )
-  return rows_by_value(client_ids)
-
-
-def size_range(examples_per_client: int | tuple[int, int]) -> tuple[int, int]:
-  """Checks a number of examples, or a range of it, and returns (low, high)."""
-  bounds = np.atleast_1d(np.asarray(examples_per_client, object))
-  try:
-    for bound in bounds:
-      EXAMPLES_PER_CLIENT.check(bound)
-    if not (1 <= len(bounds) <= 2 and bounds[0] <= bounds[-1]):
-      raise ValueError(bounds)
-  except (ValueError, TypeError):
-    raise ValueError(
-      f"examples_per_client={checks.shown(examples_per_client)}: must be a "
-      "whole number in [1, inf), or (low, high) with 1 <= low <= high"
-    ) from None
-  return int(bounds[0]), int(bounds[-1])
+  return _by_value(client_ids)
 
 
 def _class_counts(mixture: np.ndarray, size: int) -> np.ndarray:

@@ -15,7 +15,8 @@ import numpy as np
 from fedjax_opt import folders
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data import lists, memory, population_files
-from fedjax_opt.data.clients import ClientData, check_examples, check_fits
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.pools import check_examples, check_fits
 from fedjax_opt.data.population_files import INDEX, LARGEST, Fields
 
 _AT_ONCE = 1 << 22  # Bytes that are written, or verified, at once.

@@ -27,7 +27,7 @@ import numpy as np
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
 from fedjax_opt.data import npz_files
-from fedjax_opt.data.clients import check_examples
+from fedjax_opt.data.pools import check_examples
 from fedjax_opt.digests import digest
 from fedjax_opt.results import json_files
 
@@ -92,8 +92,9 @@ def each_checked(clients: Iterable[Mapping[str, np.ndarray]]) -> Iterator[Part]:
 
 
 def _fields_of(examples: Mapping[str, np.ndarray]) -> Fields:
+  little_endian = lambda dtype: np.dtype(dtype.newbyteorder("<").str)
   return {
-    name: (values.dtype.newbyteorder("<"), values.shape[1:])
+    name: (little_endian(values.dtype), values.shape[1:])
     for name, values in examples.items()
   }
 

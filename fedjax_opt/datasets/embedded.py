@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 
-from fedjax_opt.data.holdout import stratified_rows
+from fedjax_opt.data.pools import stratified_rows
 
 __all__ = [
   "digits",

@@ -19,7 +19,8 @@ from fedjax_opt.checks import functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
 from fedjax_opt.data import lists
-from fedjax_opt.data.clients import ClientData, check_fits, same_pool
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.pools import check_fits, same_pool
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import contract
 from fedjax_opt.engine.plan import BatchPlan

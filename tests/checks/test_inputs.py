@@ -246,7 +246,7 @@ TABLES = {
     "examples['y'] must be numbers, got <U1": {"x": X, "y": ["a"] * N},
     "NaN in the data: examples['x'] must be finite, but row 0 is not (12 "
     "such rows)": {"x": X * np.nan, "y": Y},
-    "examples must have equal leading axes [N], got x (12, 3), y (5,)": {
+    "examples: lengths differ (x 12, y 5); must be equal": {
       "x": X,
       "y": Y[:5],
     },
@@ -255,11 +255,11 @@ TABLES = {
     "num_classes='2': must be a whole number": {"num_classes": "2"}
   },
   (ids, ValueError): {
-    "client_ids must hold one id per example, 12, got 5": {
+    "client_ids: has 5 entries; must have one for each of the 12 examples": {
       "client_ids": OWNERS[:5]
     },
-    "client_ids must be one id per example, shape [N] with N >= 1, got shape "
-    "()": {"client_ids": None},
+    "client_ids must be integers or strings, one per example, shape [N] with "
+    "N >= 1, got object of shape ()": {"client_ids": None},
     "labels y must be in [0, 1), but row 1 has 1 (6 such rows)": {
       "num_classes": 1
     },

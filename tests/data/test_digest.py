@@ -15,6 +15,17 @@ X = np.arange(24, dtype=np.float32).reshape(12, 2)
 EXAMPLES = {"x": X, "y": np.arange(12, dtype=np.int32) % 3}
 ROWS = [[0, 1, 2], [3, 4], [5, 6, 7, 8, 9, 10, 11]]
 
+PUBLISHED = {
+  "train_examples": "7d4511b93eabee7f74521e168e02a283",
+  "partition": "6bdea523870c5998ecd5c79fbf219971",
+  "validation": "7d4511b93eabee7f74521e168e02a283",
+  "test": "2d756a9e9cc1b8367a3f3ba46077f592",
+  "on disk": {
+    "train_examples": "20f817de19795b896841eb2dee3a91f9",
+    "partition": "c9d3fcb29ea12d2f481c42be412fdcac",
+  },
+}
+
 
 def clients(rows=ROWS, **others):
   rows = [np.array(each) for each in rows]
@@ -121,3 +132,11 @@ def test_clients_on_disk(tmp_path):
   assert digest.difference(before, other) == "other data (train examples)"
   sizes = found("four", clients([[0, 1], [2, 3, 4], ROWS[2]]))
   assert "partition" in digest.difference(before, sizes)
+
+
+def test_records_of_earlier_versions_are_found(tmp_path):
+  """Their folders are named by these digests."""
+  data = clients()
+  found = digest.of_data([data], EXAMPLES, {"x": X[:2]})
+  on_disk = Population.of_client_data(tmp_path / "one", data)
+  assert found | {"on disk": digest.of_data([on_disk])} == PUBLISHED

@@ -218,15 +218,3 @@ def test_what_is_made_of_them(no_arrays, tmp_path):
   np.testing.assert_array_equal(
     ragged.label_counts(3), TASK.data.label_counts(3)
   )
-
-
-@pytest.mark.parametrize(
-  ("sizes", "indices"),
-  [([2, 2], np.zeros(3, int)), ([-1, 4], np.zeros(3, int))],
-)
-def test_a_file_whose_sizes_do_not_fit(sizes, indices, tmp_path):
-  path = tmp_path / "clients.npz"
-  x, y = np.zeros((3, 2)), np.zeros(3, int)
-  np.savez(path, x=x, y=y, indices=indices, sizes=np.array(sizes))
-  with pytest.raises(ValueError, match="sum to the 3 indices"):
-    ClientData.from_npz(path)

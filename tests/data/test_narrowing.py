@@ -6,7 +6,7 @@ import pytest
 
 from experiments.tasks import classification
 from fedjax_opt import ClientData
-from fedjax_opt.data.clients import check_fits
+from fedjax_opt.data.pools import check_fits
 from fedjax_opt.engine import inputs
 
 OWNERS = np.array([0, 0, 1])

@@ -1,7 +1,5 @@
 """Partition schemes: what each promises, for random pools and clients."""
 
-import inspect
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -230,108 +228,63 @@ def test_natural_groups_by_id():
   assert [r.tolist() for r in rows] == [[1], [0, 2]]
 
 
-def test_natural_has_an_id_for_each_example():
-  message = "client_ids: has 3 ids; must have one for each of 4 examples"
-  with pytest.raises(ValueError, match=message):
-    partition.split("natural", np.zeros(4, int), None, client_ids=[7, 3, 7])
-
-
 def test_registry_agrees_with_the_functions():
-  assert list(partition.SCHEMES) == [
-    "iid",
-    "dirichlet",
-    "dirichlet_disjoint",
-    "similarity",
-    "class_q",
-    "shards",
-    "size_skew",
-    "natural",
-  ]
   common = {"labels", "num_clients", "seed", "client_ids"}
   for scheme in partition.SCHEMES.values():
-    signature = inspect.signature(scheme.factory).parameters
+    arguments = scheme.arguments
     own = {p.name: p.default for p in scheme.hyperparameters}
-    assert set(signature) - common == set(own)
-    for name, default in own.items():
-      assert signature[name].default in (inspect.Parameter.empty, default)
+    assert set(arguments) - common == set(own)
+    assert all(arguments[name].default == own[name] for name in own)
+  assert set(LABELLED) == set(partition.SCHEMES) - {"natural"}
 
 
 L = balanced(3, 4)
 
 
-@pytest.mark.parametrize(
-  ("call", "message"),
-  [
-    (
-      lambda: partition.iid(L, 0),
-      r"num_clients=0: must be a whole number in \[1, inf\)",
-    ),
-    (lambda: partition.iid(L, 13), "num_clients=13: .* at most 12"),
-    (lambda: partition.iid(L * 1.0, 2), "labels must be integers of shape"),
-    (lambda: partition.iid(L[:0], 2), "with N >= 1"),
-    (lambda: partition.dirichlet(L, 2, 0.0), r"alpha=0: must be in \(0, inf\)"),
-    (lambda: partition.dirichlet_disjoint(L, 2, -1), "alpha=-1: must be"),
-    (lambda: partition.dirichlet(L, 2, 1.0, tail_cut=1.0), "tail_cut=1: must"),
-    (lambda: partition.similarity(L, 2, 10), r"similarity=10: must be in \[0"),
-    (
-      lambda: partition.class_q(L, 4, 0.5),
-      "num_clients=4: must be 3, one client per class",
-    ),
-    (lambda: partition.class_q(L, 3, 0.2), r"=0.2: must be in \[1/3, 1\]"),
-    (
-      lambda: partition.shards(L, 3, 5),
-      r"=5: must be a whole number in \[1, 4\]",
-    ),
-    (
-      lambda: partition.shards(L, 3, 1.5),
-      "shards_per_client=1.5: must be a whole",
-    ),
-    (lambda: partition.size_skew(L, 3, -1.0), "size_sigma=-1: must be"),
-    (lambda: partition.natural([]), r"client_ids must be .*got shape \(0,\)"),
-    (lambda: partition.natural([0.5]), "must be integers or strings"),
-    (
-      lambda: partition.split("iidd", L, 2),
-      "partition='iidd': must .* mean iid",
-    ),
-    (
-      lambda: partition.split("iid", L, 2, alpha=1.0),
-      "alpha=1.0: belongs to partition dirichlet, .*, not to partition iid",
-    ),
-    (
-      lambda: partition.split("natural", L, 2),
-      "natural': the data comes without client ids",
-    ),
-    (
-      lambda: partition.split("natural", L, 2, client_ids=L),
-      "num_clients=2: the data has 3 natural clients",
-    ),
-  ],
-)
-def test_bad_input(call, message):
-  with pytest.raises(ValueError, match=message) as error:
-    call()
+BAD = {
+  "num_clients=0: must be at least 1": ("iid", L, 0),
+  "num_clients=13: without replacement .* so at most 12": ("iid", L, 13),
+  "num_clients='10': must be a whole number": ("iid", L, "10"),
+  "num_clients=2.0: must be a whole number": ("dirichlet", L, 2.0),
+  r"labels=an array float64\[12\]: must be whole numbers": ("iid", L * 1.0, 2),
+  r"labels: is int64\[3, 4\]; must be": ("iid", L.reshape(3, 4), 2),
+  "labels: must be of at least one example, got N = 0": ("iid", L[:0], 2),
+  "seed=1.5: must be a whole number": ("iid", L, 2, 1.5),
+  r"alpha=0: must be in \(0, inf\)": ("dirichlet", L, 2, 0.0),
+  r"alpha=-1: must be in \(0, inf\)": ("dirichlet_disjoint", L, 2, -1),
+  "alpha=True: must be a number": ("dirichlet", L, 2, True),
+  r"tail_cut=1: must be in \[0, 1\)": ("dirichlet", L, 2, 1.0, 5, 0, 1.0),
+  r"similarity=10: must be in \[0, 1\]": ("similarity", L, 2, 10),
+  "num_clients=4: must be 3, one client per class": ("class_q", L, 4, 0.5),
+  r"class_fraction=0.2: must be in \[1/3, 1\]": ("class_q", L, 3, 0.2),
+  r"_client=5: must be a whole number in \[1, 4\]": ("shards", L, 3, 5),
+  "shards_per_client=1.5: must be a whole number": ("shards", L, 3, 1.5),
+  r"size_sigma=-1: must be in \[0, inf\)": ("size_skew", L, 3, -1.0),
+  r"client_ids must be .*, got float64 of shape \(0,\)": ("natural", []),
+  "client_ids must be integers or strings, .*float64": ("natural", [0.5]),
+  "partition='iidd': must be one of .* mean iid": ("split", "iidd", L, 2),
+  "partition='natural': the data comes with": ("split", "natural", L, 2),
+  "num_clients=2: the data has 3 natural clients": (
+    "split", "natural", L, 2, 0, L,
+  ),
+  "client_ids: has 3 entries; must have one for each of the 12 exam": (
+    "split", "natural", L, None, 0, [7, 3, 7],
+  ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_input(message):
+  name, *arguments = BAD[message]
+  with pytest.raises((ValueError, TypeError), match=message) as error:
+    getattr(partition, name)(*arguments)
   assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-  ("call", "message"),
-  [
-    (lambda: partition.iid(L, "10"), "num_clients='10': must be a number"),
-    (lambda: partition.dirichlet(L, 2, True), "alpha=True: must be a number"),
-    (
-      lambda: partition.dirichlet(L, 2.0, 0.1),
-      "num_clients=2.0: must be a whole number",
-    ),
-    (
-      lambda: partition.shards(L, 2, "2"),
-      "shards_per_client='2': must be a number",
-    ),
-    (lambda: partition.iid(L, 2, 1.5), "seed=1.5: must be a whole number"),
-  ],
-)
-def test_wrong_types(call, message):
-  with pytest.raises(TypeError, match=f"^{message}$"):
-    call()
+def test_a_parameter_of_another_scheme():
+  message = "alpha=1.0: belongs to partition dirichlet, .*, not to partition ii"
+  with pytest.raises(ValueError, match=message):
+    partition.split("iid", L, 2, alpha=1.0)
 
 
 @pytest.mark.parametrize(
@@ -339,16 +292,14 @@ def test_wrong_types(call, message):
 )
 def test_examples_per_client_that_cannot_be(given):
   with pytest.raises(ValueError) as error:  # noqa: PT011
-    partition.dirichlet(L, 2, 1.0, given)
+    partition.split("dirichlet", L, 2, examples_per_client=given)
   assert str(error.value) == (
     f"examples_per_client={given!r}: must be a whole number in [1, inf), or "
     "(low, high) with 1 <= low <= high"
   )
 
 
-@pytest.mark.parametrize(
-  "name", [n for n in partition.SCHEMES if n != "natural"]
-)
+@pytest.mark.parametrize("name", LABELLED)
 def test_every_scheme_refuses_a_negative_seed(name):
   with pytest.raises(ValueError, match=r"^seed=-1: must not be negative$"):
     partition.split(name, L, 3, seed=-1)

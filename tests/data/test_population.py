@@ -510,7 +510,7 @@ BAD[3, 1] = np.nan
   [
     ([], "clients: at least one must own an example, got 0 clients that own"),
     (clients_of([0, 0]), "clients: at least one must own an example, got 2"),
-    ([{}], "clients[0]: examples must hold at least one array"),
+    ([{}], "clients[0]: examples={}: must be a dict of arrays"),
     ([7], "clients[0]: 'int' object is not iterable"),
     (
       [{"a/b": np.ones(3)}],
@@ -552,7 +552,7 @@ BAD[3, 1] = np.nan
     ),
     (
       with_third(y=np.ones(4, int)),
-      "clients[2]: examples must have equal leading axes [N], got x (5, 2, 3)",
+      "clients[2]: examples: lengths differ (x 5, y 4, mask 5); must be equal",
     ),
     (
       with_third(x=BAD),

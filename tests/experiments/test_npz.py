@@ -249,7 +249,7 @@ BAD_FILES = {
   ),
   "lengths": (
     changed(y=Y[1:]),
-    "examples must have equal leading axes [N], got x (60, 8, 8), y (59,)",
+    "examples: lengths differ (x 60, y 59); must be equal",
   ),
   "negative": (
     changed(y=Y - 1),
@@ -303,7 +303,7 @@ BAD_FILES = {
   ),
   "few ids": (
     changed(client_ids=Y[:5]),
-    "client_ids must hold one id per example, 60, got 5",
+    "client_ids: has 5 entries; must have one for each of the 60 examples",
   ),
   "two kinds of ids": (
     changed(client_ids=Y, sizes=Y),

@@ -1,0 +1,220 @@
+"""Pools of examples: what they must be, and dividing them in two.
+
+A pool is a dictionary of arrays with the examples along their first axis, name
+-> [N, ...], usually 'x' and 'y'.
+"""
+
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+
+from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import POOL, SEED, checked
+
+Array = np.ndarray | jax.Array
+Examples = dict[str, np.ndarray]
+
+# Arrays of a file that say which client has which example.
+OWNERSHIP = ("client_ids", "indices", "sizes")
+
+
+def same_pool(one: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
+  """Whether two pools are the same, or have the same numbers."""
+  if one is other:
+    return True
+  same = lambda name: (
+    one[name] is other[name] or np.array_equal(one[name], other[name])
+  )
+  return set(one) == set(other) and all(map(same, one))
+
+
+def check_examples(
+  examples: Mapping[str, np.ndarray], may_be_empty: bool = False
+) -> Examples:
+  """Checks examples, and converts integer labels 'y' to int32.
+
+  Args:
+    examples: name -> [N, ...].
+    may_be_empty: whether N may be 0.
+
+  Returns:
+    The examples as NumPy arrays.
+
+  Raises:
+    ValueError: if leading axes differ, or an entry is not a finite number.
+    TypeError: if they are no dictionary of arrays.
+  """
+  if not checks.pool("examples", examples) and not may_be_empty:
+    raise ValueError("examples must hold at least one example, got N = 0")
+  examples = {name: np.asarray(values) for name, values in examples.items()}
+  for name, values in examples.items():
+    kind = values.dtype.kind
+    if name in OWNERSHIP:
+      raise ValueError(f"examples must not be named {name!r}: it has a meaning")
+    if kind not in "biufc":
+      # Numbers that NumPy lacks, such as bfloat16, are void to it.
+      own = " of NumPy's own types, such as float32" * (kind == "V")
+      raise ValueError(
+        f"examples[{name!r}] must be numbers{own}, got {values.dtype}"
+      )
+    if kind in "fc" and not np.isfinite(values).all():
+      row, number = _first_row(~np.isfinite(values))
+      what = "NaN" if np.isnan(values).any() else "infinity"
+      raise ValueError(
+        f"{what} in the data: examples[{name!r}] must be finite, but row {row} "
+        f"is not ({number} such rows)"
+      )
+    check_fits(f"examples[{name!r}]", values, is_label=name == "y")
+  if "y" in examples and examples["y"].dtype.kind in "iu":
+    examples["y"] = examples["y"].astype(np.int32)
+  return examples
+
+
+def _first_row(is_bad: np.ndarray) -> tuple[int, int]:
+  """The first row [N, ...] with a bad number, and how many such there are."""
+  rows = is_bad.reshape(len(is_bad), -1).any(axis=1)
+  return int(np.argmax(rows)), int(rows.sum())
+
+
+def check_fits(name: str, values: np.ndarray, is_label: bool = False) -> None:
+  """Checks that numbers fit into the type in which JAX will hold them.
+
+  Args:
+    name: of the array, for the message.
+    values: [N, ...] numbers; infinity and NaN are not looked at.
+    is_label: whether whole numbers become int32.
+
+  Raises:
+    ValueError: if JAX has no such type, or naming the first row that has one
+      which does not.
+  """
+  kind = values.dtype.kind
+  if values.dtype.itemsize > (16 if kind == "c" else 8):
+    raise ValueError(
+      f"{name} must be of a type that JAX has, got {values.dtype}; convert it "
+      f"to {'complex128' if kind == 'c' else 'float64'}"
+    )
+  if kind == "c":
+    check_fits(f"{name}: real parts", values.real)
+    check_fits(f"{name}: imaginary parts", values.imag)
+  is_int32 = is_label and kind in "iu"
+  narrow = jax.dtypes.canonicalize_dtype(np.int32 if is_int32 else values.dtype)
+  if narrow == values.dtype or kind not in "iuf":
+    return
+  ends = np.finfo(narrow) if kind == "f" else np.iinfo(narrow)
+  outside = (values < ends.min) | (values > ends.max)
+  outside &= np.isfinite(values)
+  if outside.any():
+    row, number = _first_row(outside)
+    worst = np.extract(outside[row], values[row])[0]
+    raise ValueError(
+      f"{name} must be from {ends.min} to {ends.max}, because they become "
+      f"{narrow}; row {row} has {worst} ({number} such rows)"
+    )
+
+
+def check_labels(examples: Mapping[str, Array], num_classes: int) -> None:
+  """Checks that labels 'y' are integers [N] in [0, num_classes).
+
+  Raises:
+    ValueError: naming the first that is not.
+  """
+  checks.at_least("num_classes", num_classes, 1)
+  labels = np.asarray(examples["y"]) if "y" in examples else None
+  if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu":
+    got = "none" if labels is None else f"{labels.dtype} {labels.shape}"
+    hint = ""
+    if labels is not None and labels.ndim == 2:
+      hint = "; give y[:, 0]" if labels.shape[1] == 1 else "; give y.argmax(1)"
+    raise ValueError(f"labels y must be integers of shape [N], got {got}{hint}")
+  outside = (labels < 0) | (labels >= num_classes)
+  if outside.any():
+    row, number = _first_row(outside)
+    raise ValueError(
+      f"labels y must be in [0, {num_classes}), but row {row} has "
+      f"{labels[row]} ({number} such rows)"
+    )
+
+
+# Dividing a pool at random, and always in the same way.
+
+
+@checked(examples=POOL, fraction="(0, 1)", seed=SEED)
+def hold_out(
+  examples: Mapping[str, np.ndarray], fraction: float, seed: int = 0
+) -> tuple[Examples, Examples]:
+  """Holds a part of a pool out, such as for validation.
+
+  Where `y` are integers [N], each class gives its share, up to rounding.
+
+  Args:
+    examples: {name: [N, ...]}.
+    fraction: of the N examples to hold out, in (0, 1). At least one example is
+      held out, and at least one is left.
+    seed: of the draw.
+
+  Returns:
+    (the others, those held out), each {name: [n, ...]}; copies.
+
+  Raises:
+    ValueError: if the fraction is outside (0, 1), there is one example only, or
+      lengths differ.
+    TypeError: if the examples are no dict of arrays.
+  """
+  num_examples = len(next(iter(examples.values())))
+  if num_examples < 2:
+    raise ValueError("examples: one alone cannot be divided; give at least two")
+  number = int(np.clip(round(fraction * num_examples), 1, num_examples - 1))
+  labels = np.asarray(examples.get("y", ()))
+  if labels.ndim != 1 or labels.dtype.kind not in "iu" or not labels.size:
+    labels = np.zeros(num_examples, int)
+  _, classes = np.unique(labels, return_inverse=True)
+  rest, held_out = stratified_rows(classes, number, seed)
+  # In the order of the pool, so that what is left is read in sequence.
+  take = lambda rows: {n: np.asarray(v)[rows] for n, v in examples.items()}
+  return take(np.sort(rest)), take(np.sort(held_out))
+
+
+def stratified_rows(
+  classes: np.ndarray, number: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Rows in two parts of the same classes, as scikit-learn draws them.
+
+  The parts are those of `sklearn.model_selection.train_test_split(rows,
+  test_size=number, stratify=classes, random_state=seed)`.
+
+  Args:
+    classes: [N] integers from 0.
+    number: rows of the second part.
+    seed: of the draw.
+
+  Returns:
+    The rows of the first part and of the second, in random order.
+  """
+  rng = np.random.RandomState(seed)
+  counts = np.bincount(classes)
+  num_first = _shares(counts, len(classes) - number, rng)
+  num_second = _shares(counts - num_first, number, rng)
+  first, second = [], []
+  for label, (n, m) in enumerate(zip(num_first, num_second, strict=True)):
+    rows = np.flatnonzero(classes == label)[rng.permutation(counts[label])]
+    first.extend(rows[:n])
+    second.extend(rows[n : n + m])
+  return rng.permutation(first), rng.permutation(second)
+
+
+def _shares(counts, number, rng):
+  """A number divided as the counts are, rounded; ties are drawn."""
+  exact = counts / counts.sum() * number
+  shares = np.floor(exact)
+  missing = int(number - shares.sum())
+  rest = exact - shares
+  for value in np.sort(np.unique(rest))[::-1]:
+    if not missing:
+      break
+    tied = np.flatnonzero(rest == value)
+    drawn = rng.choice(tied, size=min(len(tied), missing), replace=False)
+    shares[drawn] += 1
+    missing -= len(drawn)
+  return shares.astype(int)
