@@ -102,10 +102,14 @@ def cross_entropy(logits, labels):
   return jax.nn.logsumexp(logits, axis=1) - own
 
 
-def flat(params) -> np.ndarray:
-  """All parameters as one float64 vector, in the referee's order."""
-  leaves = [np.ravel(leaf) for leaf in jax.tree.leaves(params)]
-  return np.concatenate(leaves).astype(np.float64)
+def flat(tree, lead=0) -> np.ndarray:
+  """All leaves as one float64 vector [d], in the referee's order.
+
+  Of leaves with `lead` more axes in front, [..., d].
+  """
+  leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(tree)]
+  join = [leaf.reshape(*leaf.shape[:lead], -1) for leaf in leaves]
+  return np.concatenate(join, axis=-1)
 
 
 def cohort_of(config, data, key, round) -> Cohort:
@@ -114,20 +118,23 @@ def cohort_of(config, data, key, round) -> Cohort:
   return Cohort.create(config, key, round, data)
 
 
-def drawn_rounds(config, data, seed, num_rounds):
+def drawn_rounds(config, data, seed, num_rounds, **which):
   """The rounds that `simulate` draws, as the referee takes them.
 
   Returns:
     cohorts, batches and weights (see reference.py).
   """
   cohorts, (batches,), weights = drawn_phases(
-    config, data, seed, num_rounds, num_phases=1
+    config, data, seed, num_rounds, num_phases=1, **which
   )
   return cohorts, batches, weights
 
 
-def drawn_phases(config, data, seed, num_rounds, num_phases):
+def drawn_phases(config, data, seed, num_rounds, num_phases, counted=False):
   """As `drawn_rounds`, of an algorithm whose rounds have several phases.
+
+  Args:
+    counted: whether clients that drop out are left out.
 
   Returns:
     cohorts, batches of each phase, and weights.
@@ -144,8 +151,9 @@ def drawn_phases(config, data, seed, num_rounds, num_phases):
     phases = jax.device_get(draw(jnp.int32(r)))
     first = phases[0]
     assert len(first.number) == config.cohort_size
-    cohorts.append(first.number.tolist())
-    weights.append(first.weight)
+    left = np.nonzero(~first.is_out if counted else first.number >= 0)[0]
+    cohorts.append(first.number[left].tolist())
+    weights.append(first.weight[left])
     for own, drawn in zip(batches, phases, strict=True):
       own.append(
         [
@@ -153,7 +161,7 @@ def drawn_phases(config, data, seed, num_rounds, num_phases):
             drawn.batches[i, k, : drawn.counts[i, k]]
             for k in range(drawn.num_steps[i])
           ]
-          for i in range(len(drawn.number))
+          for i in left
         ]
       )
   return cohorts, batches, weights

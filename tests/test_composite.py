@@ -1,8 +1,6 @@
 """Composite algorithms against the NumPy loops, and what the paper proves.
 
-As in test_against_reference.py, clients differ in size and one owns nothing,
-three of five take part in a round, last batches are partial, and two clients
-are computed side by side, so that a place is filled up with no client.
+methods_cases.py says in which cases they are compared.
 """
 
 import functools
@@ -11,7 +9,6 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from fedjax_opt import (
@@ -34,10 +31,13 @@ from fedjax_opt.rules.proximal import (
   mirror_step,
   subgradient_step,
 )
-from tests import jax_problems, reference
+from tests import jax_problems, methods_cases, reference
 from tests import reference_composite as loops
 from tests.jax_problems import assert_close
+from tests.rules.training import train
+from tests.user_algorithms import draws
 
+case = methods_cases.case
 ROUNDS = 4
 SETTINGS = {
   "cohort_size": 3,
@@ -92,8 +92,9 @@ def drawn_rounds(task, settings, rounds=ROUNDS):
 
 
 @functools.cache
-def rounds_of(x64, task_name="softmax"):
-  return drawn_rounds(LINEAR if task_name == "linear" else SOFTMAX, SETTINGS)
+def rounds_of(x64):
+  del x64  # Wider numbers are drawn otherwise.
+  return drawn_rounds(SOFTMAX, SETTINGS)
 
 
 def simulated(algorithm, task=SOFTMAX, params=None, **settings):
@@ -118,35 +119,17 @@ def iterates(result):
 # ----------------------------------------------------- Against the NumPy loops
 
 
-def check_against_loop(algorithm, psi, x64, h=None, **arguments):
+def check_against_loop(case, algorithm, psi, rate=RATE):
   factory, loop = ALGORITHMS[algorithm]
-  if h is None:
-    task, params, mirror_map = SOFTMAX, SOFTMAX.params, None
-    own, of_loop = PSI[psi]
-    own = prox.kernels(own)
-  else:
-    task, params, mirror_map = LINEAR, ON_SIMPLEX, mirror.entropy()
-    own, of_loop = prox.simplex(), loops.Zero()
-  arguments = {"server_learning_rate": SERVER_RATE} | arguments
-  rate = arguments.pop("learning_rate", RATE)
-  with jax.enable_x64(x64):
-    rounds = rounds_of(x64, "softmax" if h is None else "linear")
-    algorithm = factory(
-      task.loss_fn, own, rate, mirror_map=mirror_map, **arguments
-    )
-    result = simulated(algorithm, task, params)
-  client_lr = (lambda r, k: rate(r)) if callable(rate) else rate
-  xs, _ = loop(
-    jax_problems.flat(params),
-    task.problem.gradient,
-    *rounds,
-    of_loop,
-    client_lr,
-    SERVER_RATE,
-    h=h,
+  own, of_loop = PSI[psi]
+  algorithm = factory(draws.loss_fn, prox.kernels(own), rate, SERVER_RATE)
+  of_step = (lambda r, k: rate(r)) if callable(rate) else rate
+  methods_cases.check_matches(
+    case,
+    algorithm,
+    "model",
+    lambda drawn, masses: loop(*drawn, of_loop, of_step, SERVER_RATE)[0],
   )
-  assert_close(result.params, xs[-1], rtol=1e-10 if x64 else 1e-5)
-  assert np.linalg.norm(xs[-1] - jax_problems.flat(params)) > 0.05
 
 
 def dropping(round):
@@ -163,35 +146,50 @@ def dropping(round):
     ("fed_dual_avg", "l2_ball", RATE),
   ],
 )
-def test_equals_the_loop(algorithm, psi, rate):
-  check_against_loop(algorithm, psi, x64=True, learning_rate=rate)
+def test_equals_the_loop(case, algorithm, psi, rate):
+  check_against_loop(case, algorithm, psi, rate)
 
 
+@pytest.mark.parametrize("case", ["uniform in float32"], indirect=True)
 @pytest.mark.parametrize(
   ("algorithm", "psi"),
   [("fed_mid_osp", "nuclear"), ("fed_dual_avg", "l1_ball")],
 )
-def test_single_precision_is_near_the_loop(algorithm, psi):
-  check_against_loop(algorithm, psi, x64=False)
+def test_single_precision_is_near_the_loop(case, algorithm, psi):
+  check_against_loop(case, algorithm, psi)
 
 
 @pytest.mark.parametrize("algorithm", NOT_OSP)
 def test_entropy_equals_the_loop(algorithm):
-  check_against_loop(algorithm, None, x64=True, h=loops.Entropy())
-
-
-def test_subgradient_fed_avg_equals_the_loop():
+  factory, loop = ALGORITHMS[algorithm]
   with jax.enable_x64(True):
-    rounds = rounds_of(True)
-    algorithm = fed_avg_subgradient(
-      SOFTMAX.loss_fn, prox.kernels(prox.l1(STRENGTH)), RATE, SERVER_RATE
+    algorithm = factory(
+      LINEAR.loss_fn,
+      prox.simplex(),
+      RATE,
+      SERVER_RATE,
+      mirror_map=mirror.entropy(),
     )
-    result = simulated(algorithm)
-  problem = SOFTMAX.problem
-  xs, _ = loops.fed_avg_subgradient(
-    problem.x0, problem.gradient, *rounds, STRENGTH, KERNEL, RATE, SERVER_RATE
+    result = simulated(algorithm, LINEAR, ON_SIMPLEX)
+    rounds = drawn_rounds(LINEAR, SETTINGS)
+  x0, gradient = ON_SIMPLEX["kernel"], LINEAR.problem.gradient
+  xs, _ = loop(
+    x0, gradient, *rounds, loops.Zero(), RATE, SERVER_RATE, h=loops.Entropy()
   )
-  assert_close(result.params, xs[-1], rtol=1e-10)
+  assert_close(result.params, xs[-1], 1e-10)
+  assert np.linalg.norm(xs[-1] - x0) > 0.05
+
+
+def test_subgradient_fed_avg_equals_the_loop(case):
+  psi = prox.kernels(prox.l1(STRENGTH))
+  methods_cases.check_matches(
+    case,
+    fed_avg_subgradient(draws.loss_fn, psi, RATE, SERVER_RATE),
+    "params",
+    lambda drawn, masses: loops.fed_avg_subgradient(
+      *drawn, STRENGTH, KERNEL, RATE, SERVER_RATE
+    )[0],
+  )
 
 
 EQUAL_STEPS = {"cohort_size": 3, "batch_size": 4, "local_steps": 3}
@@ -534,21 +532,6 @@ def test_feasible_points(algorithm):
 # ------------------------------------------------------------ The rules alone
 
 
-def _optax_loop(rule, loss, params, steps):
-  """The plain training loop of optax's manual."""
-
-  @jax.jit
-  def step(params, state):
-    grads = jax.grad(loss)(params)
-    updates, state = rule.update(grads, state, params)
-    return optax.apply_updates(params, updates), state
-
-  state = rule.init(params)
-  for _ in range(steps):
-    params, state = step(params, state)
-  return params
-
-
 def _pooled_loss(task):
   batch = task.problem.examples
   return lambda params: jnp.mean(task.loss_fn(params, batch, None))
@@ -559,8 +542,8 @@ def test_mirror_step_alone_is_proximal_gradient():
   with jax.enable_x64(True):
     rule = mirror_step(0.4, prox.l1(strength))
     loss = _pooled_loss(task)
-    few = _optax_loop(rule, loss, task.params, 3)
-    many = _optax_loop(rule, loss, task.params, 400)
+    few, _ = train(rule, loss, task.params, 3)
+    many, _ = train(rule, loss, task.params, 400)
   xs = _proximal_points(task, strength, 0.4, 400)
   assert_close(few, xs[2], 1e-12)
   problem = task.problem

@@ -1,11 +1,7 @@
 """The momentum family against its loop, and what is proved of it.
 
-As in test_against_reference.py, clients differ in size and one owns nothing,
-three of five take part in a round, last batches are partial, and two clients
-are computed side by side, so that a place is filled up with no client.
+methods_cases.py says in which cases it is compared.
 """
-
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -13,28 +9,18 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import (
-  domo,
-  fed_avg,
-  momentum_fusion,
-  simulate,
-  sweep,
-)
+from fedjax_opt import domo, fed_avg, momentum_fusion, simulate, sweep
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine.config import Config
-from tests import jax_problems
+from tests import jax_problems, methods_cases
 from tests import reference_momentum as loops
 from tests.jax_problems import assert_close
+from tests.user_algorithms import draws
 
+case = methods_cases.case
 TASK = jax_problems.softmax()
 ROUNDS = 4
-SETTINGS = {
-  "cohort_size": 3,
-  "client_chunk": 2,
-  "batch_size": 4,
-  "local_epochs": 1.5,
-}
 ALPHA, MU_S, MU_L, BETA = 0.8, 0.7, 0.6, 0.5
 
 # name -> the constants of the loop that are not those of FedAvg.
@@ -58,62 +44,30 @@ def loop_rate(r):
   return 0.2 if r < 2 else 0.05
 
 
-def make(name, loss_fn=None, learning_rate=rate, alpha=ALPHA):
-  factory = ALGORITHMS[name].factory
+def make(name, loss_fn=TASK.loss_fn):
   momenta = {n: v for n, v in FAMILY[name].items() if n in ("mu_s", "mu_l")}
   if "beta" in FAMILY[name]:
     momenta["beta"] = BETA
-  return factory(loss_fn or TASK.loss_fn, learning_rate, alpha, **momenta)
+  return ALGORITHMS[name].factory(loss_fn, rate, ALPHA, **momenta)
 
 
-@functools.cache
-def rounds_of(weighting, x64):
-  config = Config.create(TASK.data, SETTINGS | {"weighting": weighting})
-  with jax.enable_x64(x64):
-    return jax_problems.drawn_rounds(config, TASK.data, 0, ROUNDS)
+def check_against_loop(case, name):
+  def loop(drawn, masses):
+    of_rounds = loops.double_momentum(*drawn, loop_rate, ALPHA, **FAMILY[name])
+    return [r.x for r in of_rounds], [r.momentum for r in of_rounds]
 
-
-def looped(name, weighting="examples", x64=True):
-  cohorts, batches, weights = rounds_of(weighting, x64)
-  return loops.double_momentum(
-    TASK.problem.x0,
-    TASK.problem.gradient,
-    cohorts,
-    batches,
-    weights,
-    loop_rate,
-    ALPHA,
-    **FAMILY[name],
-  )
-
-
-def run(algorithm, task=TASK, **settings):
-  settings = {"rounds": ROUNDS, "eval_every": 3} | SETTINGS | settings
-  return simulate(algorithm, task.params, task.data, **settings)
+  algorithm = make(name, draws.loss_fn)
+  methods_cases.check_matches(case, algorithm, "params momentum", loop)
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_every_name_equals_the_loop(name):
-  expected = looped(name)
-  with jax.enable_x64(True):
-    result = run(make(name))
-  state, cost = result.state, result.cost
-  num_bytes = 8 * len(TASK.problem.x0)
-  # Averaged buffers double the communication.
-  times = 2 if name in ("fed_avg_lm", "fed_avg_slm") else 1
-  assert (
-    cost["bytes_down_per_round"]
-    == cost["bytes_up_per_round"]
-    == times * num_bytes
-  )
-  assert_close(state.params, expected[-1].x, 1e-10)
-  assert_close(state.momentum, expected[-1].momentum, 1e-10)
-  assert np.linalg.norm(expected[-1].x - TASK.problem.x0) > 0.1
+def test_every_name_equals_the_loop(case, name):
+  check_against_loop(case, name)
 
 
-def test_single_precision_is_near_the_loop():
-  result = run(make("domo"), weighting="uniform")
-  assert_close(result.params, looped("domo", "uniform", False)[-1].x, 1e-5)
+@pytest.mark.parametrize("case", ["uniform in float32"], indirect=True)
+def test_single_precision_is_near_the_loop(case):
+  check_against_loop(case, "domo")
 
 
 # ----------------------------------------------------- Special cases (M-P1..6)
@@ -141,12 +95,14 @@ def family(learning_rate=rate, alpha=ALPHA, **constants):
 def test_without_momenta_it_is_fed_avg():
   """M-P1, with and without buffers; more is in test_validity.py."""
   client = lambda r: optax.sgd(rate(r))
-  with jax.enable_x64(True):
-    expected = run(fed_avg(TASK.loss_fn, client, optax.sgd(ALPHA)))
-    for off in (None, 0.0):
-      none = {"mu_s": off, "mu_l": off, "beta": off}
-      actual = run(domo(TASK.loss_fn, rate, ALPHA, **none))
-      assert_same(actual, expected)
+  settings = {"cohort_size": 3, "batch_size": 4, "local_epochs": 1.5}
+  run = lambda algorithm: run_even(
+    algorithm, TASK, local_steps=None, **settings
+  )
+  expected = run(fed_avg(TASK.loss_fn, client, optax.sgd(ALPHA)))
+  for off in (None, 0.0):
+    none = {"mu_s": off, "mu_l": off, "beta": off}
+    assert_same(run(domo(TASK.loss_fn, rate, ALPHA, **none)), expected)
 
 
 def test_without_fusion_all_options_are_one():
@@ -363,7 +319,7 @@ def test_half_precision_is_kept():
   make_half = lambda **momenta: ALGORITHMS[name].factory(
     TASK.loss_fn, 0.05, **momenta
   )
-  result = sweep(make_half, momenta, params, TASK.data, **SETTINGS, rounds=4)
+  result = sweep(make_half, momenta, params, TASK.data, rounds=4, batch_size=4)
   types = {leaf.dtype for leaf in jax.tree.leaves(result.state)}
   assert types == {jnp.dtype("bfloat16")}
   # Rounding does not stop the momentum of the server.
@@ -375,7 +331,7 @@ def test_what_cannot_be():
   with pytest.raises(ValueError, match="average_local=True: there is no local"):
     domo(TASK.loss_fn, 0.1, mu_l=None, average_local=True)
   with pytest.raises(ValueError, match="learning_rate: must be a number"):
-    run(domo(TASK.loss_fn, optax.adam(0.1)))
+    domo(TASK.loss_fn, optax.adam(0.1))
 
 
 def test_a_client_without_examples_weighs_as_any_other_if_asked_to():

@@ -37,6 +37,14 @@ COSTS = {
   "fed_speed": (fo.fed_speed(TASK.loss_fn, 0.05), MODEL, MODEL, 2 * ONCE),
   "diloco": (fo.diloco(TASK.loss_fn, SGD), MODEL, MODEL, ONCE),
   "ditto": (fo.ditto(TASK.loss_fn, SGD), MODEL, MODEL, 2 * ONCE),
+  # The server's momentum is inferred, averaged buffers are sent.
+  "domo": (fo.domo(TASK.loss_fn, 0.05), MODEL, MODEL, ONCE),
+  "fed_avg_slm": (
+    fo.domo(TASK.loss_fn, 0.05, beta=None, average_local=True),
+    2 * MODEL,
+    2 * MODEL,
+    ONCE,
+  ),
   "prox_skip, always": (
     fo.prox_skip(TASK.loss_fn, 0.05, p=1.0),
     MODEL + 1,  # Whether they have met.

@@ -14,12 +14,13 @@ from fedjax_opt.algorithms.fed_nova import _reach
 from tests import methods_cases, reference
 from tests import reference_methods as loops
 from tests import reference_personal as personal
-from tests.methods_cases import CASES, GRADIENT, LR, ROUNDS, X0, M
+from tests.methods_cases import GRADIENT, LR, ROUNDS, X0, M, assert_close
 from tests.user_algorithms import draws
 
-case, rtol = methods_cases.case, methods_cases.rtol
-# Those that weigh clients which are not in the cohort.
-in_both = methods_cases.in_both
+case = methods_cases.case
+LOSS, SGD = draws.loss_fn, optax.sgd(LR)
+SPEED = {"lam": 5.0, "alpha": 0.7, "rho": 0.2}
+ADAMW = {"eps": 1e-2, "weight_decay": 0.1}
 
 
 def rate(r):
@@ -27,53 +28,102 @@ def rate(r):
   return LR / (1 + 0.1 * r)
 
 
-def drawn(case):
-  """The problem and the rounds of a case, as the loops take them."""
-  return X0, GRADIENT, *methods_cases.drawn(case)
+def fed_nova(rho=0.0, mu=0.0):
+  algorithm = fo.fed_nova(LOSS, LR, momentum=rho or None, mu=mu or None)
+  loop = lambda drawn, masses: loops.fed_nova(*drawn, LR, rho, mu)
+  return algorithm, "params", loop
 
 
-def masses(case):
-  """[M], the weights of all clients."""
-  is_uniform = CASES[case].get("weighting") == "uniform"
-  return np.ones(M) if is_uniform else np.array(draws.SIZES)
+def fed_speed(**how):
+  def loop(drawn, masses):
+    return loops.fed_speed(*drawn, LR, **SPEED, population=masses, **how)
+
+  return fo.fed_speed(LOSS, LR, **SPEED, **how), "params kept", loop
 
 
-def run(algorithm, **settings):
-  """What the server and the clients have after each round."""
-  simulator = fo.Simulator(algorithm, draws.client_data(), **settings)
-  state, states, kept = simulator.init(draws.PARAMS), [], []
-  for _ in range(ROUNDS):
-    state, _ = simulator.run(state, 1)
-    states.append(jax.device_get(state.server))
-    kept.append(jax.device_get(state.client_state))
-  return states, kept
+def fed_exp(drawn, masses):
+  xs, evaluated, rates = loops.fed_exp(*drawn, LR, 1e-3)
+  assert max(rates) > 1
+  return xs, evaluated
 
 
-def assert_close(actual, expected, rtol, lead=0):
-  """[R, ...], relative to the largest entry of each round."""
-  assert len(actual) == ROUNDS
-  for r, (one, other) in enumerate(zip(actual, expected, strict=True)):
-    one = draws.flat(one, lead)
-    atol = rtol * max(np.max(np.abs(other)), 1e-3)
-    np.testing.assert_allclose(one, other, 0, atol, err_msg=f"round {r}")
+def fed_dyn(drawn, masses):
+  xs, hs, gs = loops.fed_dyn(*drawn, LR, 0.1, masses)
+  for h, g in zip(hs, gs, strict=True):  # The mean of all g_i, at any time.
+    np.testing.assert_allclose(h, np.average(g, axis=0, weights=masses))
+  return xs, hs, gs
 
 
-def params_of(states):
-  return [state.params for state in states]
+def fed_per(share=None):
+  """FedRep with that share of shared steps."""
+  kernel = np.arange(draws.PROBLEM.num_classes, len(X0))
+  given, steps, make = {"personal": ["kernel"]}, None, fo.fed_per
+  if share is not None:
+    given["shared_steps"], make = share, fo.fed_rep
+    steps = lambda num_steps: max(1, round(share * num_steps))
+  loop = lambda drawn, masses: personal.fed_per(*drawn, LR, kernel, M, steps)
+  return make(LOSS, SGD, **given), "shared kept", loop
 
 
-@in_both
-def test_fed_dyn(case, rtol):
-  algorithm = fo.fed_dyn(draws.loss_fn, optax.sgd(LR), alpha=0.1)
-  states, kept = run(algorithm, **CASES[case])
-  xs, hs, gs = loops.fed_dyn(*drawn(case), LR, 0.1, masses(case))
-  assert_close(params_of(states), xs, rtol)
-  assert_close([state.h for state in states], hs, rtol)
-  assert_close(kept, gs, rtol, lead=1)
-  # h is the mean of all g_i, at any time.
-  for state, g in zip(states, gs, strict=True):
-    average = np.average(g, axis=0, weights=masses(case))
-    np.testing.assert_allclose(draws.flat(state.h), average, 0, 10 * rtol)
+# name -> what `check_matches` takes.
+LOOPS = {
+  "fed_dyn": (fo.fed_dyn(LOSS, SGD, alpha=0.1), "params h kept", fed_dyn),
+  "fed_nova, momentum": fed_nova(rho=0.8),
+  "fed_nova, proximal": fed_nova(mu=0.7),
+  "fed_nova, both": fed_nova(rho=0.3, mu=1.5 / LR),
+  "fed_cm": (
+    fo.fed_cm(LOSS, rate, 0.7, alpha=0.2),
+    "params delta",
+    lambda drawn, masses: loops.fed_cm(*drawn, rate, 0.7, 0.2),
+  ),
+  "mo_fed_sam": (
+    fo.mo_fed_sam(LOSS, rate, 0.7, rho=0.2, beta=0.3),
+    "params delta",
+    lambda drawn, masses: loops.fed_cm(*drawn, rate, 0.7, 0.3, rho=0.2),
+  ),
+  "fed_exp": (fo.fed_exp(LOSS, SGD, eps=1e-3), "params model", fed_exp),
+  "mime_lite": (
+    fo.mime_lite(LOSS, rate, beta=0.8),
+    "params base.ema",
+    lambda drawn, masses: loops.mime_lite(
+      *drawn, rate, 0.8, draws.PROBLEM.client_rows
+    ),
+  ),
+  "fed_sam": (
+    fo.fed_sam(LOSS, SGD, rho=0.3),
+    "params",
+    lambda drawn, masses: loops.fed_sam(*drawn, LR, 0.3),
+  ),
+  "fed_speed": fed_speed(),
+  "fed_speed, a multiple": fed_speed(normalized=False),
+  "fed_speed, all duals": fed_speed(all_duals=True),
+  "diloco": (
+    fo.diloco(LOSS, optax.adamw(0.05, **ADAMW)),
+    "params",
+    lambda drawn, masses: loops.diloco(
+      *drawn, lambda: reference.AdamW(0.05, **ADAMW), 0.7, 0.9
+    ),
+  ),
+  "ditto": (
+    fo.ditto(LOSS, SGD, lam=0.4),
+    "params kept",
+    lambda drawn, masses: personal.ditto(*drawn, LR, 0.4, M),
+  ),
+  "fed_per": fed_per(),
+  "fed_rep": fed_per(0.6),
+  "fed_rep, one step": fed_per(1 / 11),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_equals_the_loop(case, name):
+  methods_cases.check_matches(case, *LOOPS[name])
+
+
+@pytest.mark.parametrize("case", ["uniform in float32"], indirect=True)
+@pytest.mark.parametrize("name", ["fed_dyn", "fed_speed"])
+def test_those_that_weigh_absent_clients_equal_it_in_single(case, name):
+  methods_cases.check_matches(case, *LOOPS[name])
 
 
 @pytest.mark.parametrize("num_steps", [0, 1, 2, 3, 7])
@@ -89,109 +139,21 @@ def test_fed_nova_never_divides_by_less_than_1(pull, num_steps):
   assert num_steps == 0 or reach >= 1
 
 
-@pytest.mark.parametrize(
-  "how",
-  [{"momentum": 0.8}, {"mu": 0.7}, {"mu": 1.5 / LR, "momentum": 0.3}],
-  ids=str,
-)
-def test_fed_nova(case, how, rtol):
-  states, _ = run(fo.fed_nova(draws.loss_fn, LR, **how), **CASES[case])
-  named = {"rho": how.get("momentum", 0.0), "mu": how.get("mu", 0.0)}
-  xs = loops.fed_nova(*drawn(case), LR, **named)
-  assert_close(params_of(states), xs, rtol)
-
-
-def test_fed_cm(case, rtol):
-  algorithm = fo.fed_cm(draws.loss_fn, rate, 0.7, alpha=0.2)
-  states, _ = run(algorithm, **CASES[case])
-  xs, deltas = loops.fed_cm(*drawn(case), rate, 0.7, 0.2)
-  assert_close(params_of(states), xs, rtol)
-  assert_close([state.delta for state in states], deltas, rtol)
-
-
-def test_mo_fed_sam(case, rtol):
-  algorithm = fo.mo_fed_sam(draws.loss_fn, rate, 0.7, rho=0.2, beta=0.3)
-  states, _ = run(algorithm, **CASES[case])
-  xs, deltas = loops.fed_cm(*drawn(case), rate, 0.7, 0.3, rho=0.2)
-  assert_close(params_of(states), xs, rtol)
-  assert_close([state.delta for state in states], deltas, rtol)
-
-
-def test_fed_exp(case, rtol):
-  algorithm = fo.fed_exp(draws.loss_fn, optax.sgd(LR), eps=1e-3)
-  states, _ = run(algorithm, **CASES[case])
-  xs, evaluated, rates = loops.fed_exp(*drawn(case), LR, 1e-3)
-  assert max(rates) > 1
-  assert_close(params_of(states), xs, rtol)
-  assert_close(list(map(algorithm.params, states)), evaluated, rtol)
-
-
-def test_mime_lite(case, rtol):
-  algorithm = fo.mime_lite(draws.loss_fn, rate, beta=0.8)
-  states, _ = run(algorithm, **CASES[case])
-  rows = draws.PROBLEM.client_rows
-  xs, momenta = loops.mime_lite(*drawn(case), rate, 0.8, rows)
-  assert_close(params_of(states), xs, rtol)
-  assert_close([state.base.ema for state in states], momenta, rtol)
-
-
-def test_fed_sam(case, rtol):
-  algorithm = fo.fed_sam(draws.loss_fn, optax.sgd(LR), rho=0.3)
-  states, _ = run(algorithm, **CASES[case])
-  xs = loops.fed_sam(*drawn(case), LR, 0.3)
-  assert_close(params_of(states), xs, rtol)
-
-
-SPEED = {"lam": 5.0, "alpha": 0.7, "rho": 0.2}
-
-
-@in_both
-def test_fed_speed(case, rtol):
-  check_fed_speed(case, {}, rtol)
-
-
-@pytest.mark.parametrize(
-  "how", [{"normalized": False}, {"all_duals": True}], ids=str
-)
-def test_fed_speed_otherwise(case, how, rtol):
-  check_fed_speed(case, how, rtol)
-
-
-def check_fed_speed(case, how, rtol):
-  algorithm = fo.fed_speed(draws.loss_fn, LR, **SPEED, **how)
-  states, kept = run(algorithm, **CASES[case])
-  xs, duals = loops.fed_speed(
-    *drawn(case), LR, **SPEED, population=masses(case), **how
-  )
-  assert_close(params_of(states), xs, rtol)
-  assert_close(kept, duals, rtol, lead=1)
-
-
 def test_the_loop_of_fed_speed_with_all_duals_is_that_of_fed_dyn(case):
   without = SPEED | {"alpha": 1.0, "rho": 0.0}
+  drawn = (X0, GRADIENT, *methods_cases.drawn(case))
+  masses = methods_cases.masses(case)
   speed, _ = loops.fed_speed(
-    *drawn(case), LR, **without, population=masses(case), all_duals=True
+    *drawn, LR, **without, population=masses, all_duals=True
   )
-  dyn, *_ = loops.fed_dyn(*drawn(case), LR, 0.2, masses(case))
+  dyn, *_ = loops.fed_dyn(*drawn, LR, 0.2, masses)
   np.testing.assert_allclose(speed, dyn, rtol=1e-10)
 
 
-def test_diloco(case, rtol):
-  client = optax.adamw(0.05, eps=1e-2, weight_decay=0.1)
-  states, _ = run(fo.diloco(draws.loss_fn, client), **CASES[case])
-  make_rule = lambda: reference.AdamW(0.05, eps=1e-2, weight_decay=0.1)
-  xs = loops.diloco(*drawn(case), make_rule, 0.7, 0.9)
-  assert_close(params_of(states), xs, rtol)
-
-
+@pytest.mark.usefixtures("case")  # float64
 def test_prox_skip():
   """All clients; in some rounds the coin does not fall."""
-  with jax.enable_x64(True):
-    check_prox_skip(1e-10)
-
-
-def check_prox_skip(rtol):
-  p, num_steps = 0.3, 3
+  p, num_steps, rtol = 0.3, 3, 1e-10
   settings = {
     "batch_size": 4,
     "local_steps": num_steps,
@@ -199,7 +161,7 @@ def check_prox_skip(rtol):
     "cohort_size": M,
   }
   algorithm = fo.prox_skip(draws.loss_fn, LR, p=p)
-  states, kept = run(algorithm, **settings)
+  states, kept = methods_cases.run(algorithm, **settings)
   rounds = draws.draw(ROUNDS, **settings)
   lengths = coins(p)
   order = [np.argsort(cohort) for cohort in rounds.cohorts]
@@ -211,7 +173,7 @@ def check_prox_skip(rtol):
   xs, points, h = loops.prox_skip(
     X0, GRADIENT, batches, weights, LR, p, lengths
   )
-  assert_close(params_of(states), xs, rtol)
+  assert_close([state.params for state in states], xs, rtol)
   have_met = [bool(state.have_met) for state in states]
   assert have_met == [length <= num_steps for length in lengths]
   assert {True, False} == set(have_met)
@@ -233,27 +195,3 @@ def coins(p):
     cohort = draws.cohort(r, cohort_size=M, batch_size=4, local_steps=3)
     lengths.append(int(jax.random.geometric(cohort.key, p)))
   return lengths
-
-
-def test_ditto(case, rtol):
-  algorithm = fo.ditto(draws.loss_fn, optax.sgd(LR), lam=0.4)
-  states, kept = run(algorithm, **CASES[case])
-  xs, vs = personal.ditto(*drawn(case), LR, 0.4, M)
-  assert_close(params_of(states), xs, rtol)
-  assert_close(kept, vs, rtol, lead=1)
-
-
-@pytest.mark.parametrize("share", [None, 0.6, 1 / 11])
-def test_fed_per_and_fed_rep(case, share, rtol):
-  """FedRep with that share of shared steps, in one case a single one."""
-  kernel = np.arange(draws.PROBLEM.num_classes, len(X0))
-  given, steps = {"personal": ["kernel"]}, None
-  if share is not None:
-    given["shared_steps"] = share
-    steps = lambda num_steps: max(1, round(share * num_steps))
-  make = fo.fed_per if share is None else fo.fed_rep
-  algorithm = make(draws.loss_fn, optax.sgd(LR), **given)
-  states, kept = run(algorithm, **CASES[case])
-  xs, hs = personal.fed_per(*drawn(case), LR, kernel, M, steps)
-  assert_close([state.shared for state in states], xs, rtol)
-  assert_close(kept, hs, rtol, lead=1)

@@ -181,10 +181,6 @@ def test_bad_paths(make, personal, error, message):
   ("make", "message"),
   [
     (
-      lambda: fo.ditto(draws.loss_fn, SGD, lam=-1.0),
-      "lam=-1: must be in [0, inf)",
-    ),
-    (
       lambda: fo.fed_rep(draws.loss_fn, SGD, personal=["a"], shared_steps=0),
       "shared_steps=0: must be in (0, 1]",
     ),

@@ -25,7 +25,6 @@ from fedjax_opt.algorithms import (
   scaffold,
 )
 from fedjax_opt.algorithms.bvr_l_sgd import Output, _next_output
-from fedjax_opt.base import at_round
 from fedjax_opt.data import synthetic
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine.cohort import MAX_PHASES
@@ -33,7 +32,7 @@ from fedjax_opt.engine.config import Config
 from fedjax_opt.rules.sarah import sarah
 from tests import jax_problems, reference
 from tests import reference_variance_reduction as loops
-from tests.jax_problems import assert_close
+from tests.jax_problems import assert_close, flat
 
 SIZES = (40, 26, 3, 50, 0)
 TASK = jax_problems.softmax(sizes=SIZES)
@@ -245,13 +244,6 @@ def drawn_outputs(uniforms, stage_length):
     taken = own[-1, 1] < 1 / (s + 1)
     s_hats.append(s + 1 if taken else s_hats[-1])
   return t_hats, s_hats
-
-
-def flat(tree, axes):
-  """Leaves [..., d...] joined to one array [..., d], in the referee's order."""
-  leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
-  leaves = [leaf.reshape(*leaf.shape[:axes], -1) for leaf in leaves]
-  return np.concatenate(leaves, axis=-1)
 
 
 # ----------------------------------------------------- Against the NumPy loops
@@ -675,32 +667,6 @@ def test_without_a_rate_nothing_moves():
   assert np.all(controls[:3] == 0)
   assert np.isfinite(points).all()
   assert np.all(np.any(controls[3] != 0, axis=1))
-
-
-# ------------------------------------------------------------------ Bad input
-
-
-def test_plain_steps_are_not_those_of_an_optimizer():
-  with pytest.raises(ValueError, match="this algorithm takes plain steps"):
-    at_round(optax.adam(0.1), 0)
-
-
-@pytest.mark.parametrize("factory", [minibatch_sarah, bvr_l_sgd])
-@pytest.mark.parametrize(
-  ("large_batch", "error", "message"),
-  [
-    (0, ValueError, "large_batch=0: must be at least 1"),
-    (-3, ValueError, "large_batch=-3: must be at least 1"),
-    (1.5, TypeError, "large_batch=1.5: must be a whole number"),
-  ],
-)
-def test_a_large_batch_must_be_a_whole_number(
-  factory, large_batch, error, message
-):
-  factory(TASK.loss_fn, 0.1, large_batch=1)
-  with pytest.raises(error) as raised:
-    factory(TASK.loss_fn, 0.1, large_batch=large_batch)
-  assert str(raised.value) == message
 
 
 # ------------------------------------------------------ The verbs of a cohort

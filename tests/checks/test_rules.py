@@ -326,6 +326,8 @@ CASES += (
     ),
     (moon, "client", "sgd", f"{CLIENT}; write optax.sgd(...)"),
     (made(fo.bvr_l_sgd), "large_batch", "3", WHOLE),
+    (made(fo.minibatch_sarah), "large_batch", 1.5, WHOLE),
+    (made(fo.minibatch_sarah), "large_batch", 0, "must be at least 1"),
     (made(fo.fed_mid), "psi", 0.1, PSI),
     (made(fo.fed_mid), "mirror_map", "entropy", MIRROR),
     (made(fo.local), "client", "a", WHOLE),

@@ -11,6 +11,7 @@ import pytest
 
 from fedjax_opt import delta_sgd, fed_avg, grad_fn_of, simulate
 from tests import jax_problems, problems
+from tests.rules import training
 
 SEEDS = range(20)
 
@@ -225,22 +226,7 @@ def bowl(params):
 
 
 def train(rule, params=PARAMS, loss=bowl, num_steps=6, dtype="float32"):
-  """A plain training loop; gives the parameters and the rule's state."""
-  params = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), params)
-  rule = optax.with_extra_args_support(rule)
-
-  @jax.jit
-  def step(params, state):
-    value, grads = jax.value_and_grad(loss)(params)
-    updates, state = rule.update(
-      grads, state, params, value=value, grad_fn=grad_fn_of(loss, params)
-    )
-    return optax.apply_updates(params, updates), state
-
-  state = rule.init(params)
-  for _ in range(num_steps):
-    params, state = step(params, state)
-  return params, state
+  return training.train(rule, loss, params, num_steps, dtype)
 
 
 assert_close = functools.partial(

@@ -5,13 +5,13 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
-from fedjax_opt import grad_fn_of, step_decay
+from fedjax_opt import step_decay
 from fedjax_opt.registry import Hyperparameter
 from fedjax_opt.rules import RULES
 from tests import reference
+from tests.rules import training
 from tests.test_against_reference import CLIENT_RULES, client_rule
 
 CENTER = np.array([0.5, -1.0, 2.0])
@@ -26,21 +26,7 @@ def defaults(name):
 
 
 def train(rule, num_steps=20, dtype="float32"):
-  rule = optax.with_extra_args_support(rule)
-  x = jnp.zeros(3, dtype)
-  state = rule.init(x)
-
-  @jax.jit
-  def step(x, state):
-    value, grads = jax.value_and_grad(loss)(x)
-    updates, state = rule.update(
-      grads, state, x, value=value, grad_fn=grad_fn_of(loss, x)
-    )
-    return optax.apply_updates(x, updates), state
-
-  for _ in range(num_steps):
-    x, state = step(x, state)
-  return x
+  return training.train(rule, loss, np.zeros(3), num_steps, dtype)[0]
 
 
 def test_every_rule_has_its_loop():

@@ -10,8 +10,9 @@ import optax
 import pytest
 from optax import contrib
 
-from fedjax_opt import delta_sgd, grad_fn_of, sharpness_aware
+from fedjax_opt import delta_sgd, sharpness_aware
 from fedjax_opt.models import statistics
+from tests.rules import training
 
 CENTER = {"a": np.array([0.5, -1.0]), "b": np.array([2.0])}
 X0 = {"a": np.array([1.0, 3.0]), "b": np.array([-1.0])}
@@ -24,15 +25,7 @@ def loss(params):
 
 
 def train(rule, params=X0, num_steps=5, loss=loss):
-  rule = optax.with_extra_args_support(rule)
-  params = jax.tree.map(jnp.asarray, params)
-  state = rule.init(params)
-  for _ in range(num_steps):
-    grads = jax.grad(loss)(params)
-    grad_fn = lambda point, step=None, now=params: grad_fn_of(loss, now)(point)
-    updates, state = rule.update(grads, state, params, grad_fn=grad_fn)
-    params = optax.apply_updates(params, updates)
-  return params
+  return training.train(rule, loss, params, num_steps)[0]
 
 
 assert_close = functools.partial(chex.assert_trees_all_close, rtol=1e-12)
@@ -43,7 +36,12 @@ def test_equals_optax_s_own(momentum):
   with jax.enable_x64(True):
     rule = optax.sgd(0.05, momentum)
     uphill = optax.chain(contrib.normalize(), optax.sgd(0.3))
-    expected = contrib.sam(rule, uphill, opaque_mode=True)
+    theirs = contrib.sam(rule, uphill, opaque_mode=True)
+
+    def update(*args, value, grad_fn):  # It takes no other extra argument.
+      return theirs.update(*args, grad_fn=grad_fn)
+
+    expected = optax.GradientTransformationExtraArgs(theirs.init, update)
     assert_close(train(sharpness_aware(rule, 0.3)), train(expected))
 
 
