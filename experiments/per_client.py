@@ -15,6 +15,7 @@ from fedjax_opt import (
   trainable,
 )
 from fedjax_opt.metrics import is_fraction
+from fedjax_opt.per_client import SETTINGS
 from fedjax_opt.results.names import sentence
 
 # The files of a run, and what is in each.
@@ -22,11 +23,6 @@ FILES = {
   "per_client": "per_client.csv",
   "heldout_clients": "heldout_clients.csv",
 }
-# The settings of a run that its personalization steps have too.
-_SETTINGS = (
-  "batch_size", "replacement", "drop_remainder", "precision", "client_map",
-  "client_chunk",
-)  # fmt: skip
 
 
 def measure(
@@ -64,7 +60,7 @@ def _measure(job, result, point, parts, is_new):
       rule = trainable.only(rule, paths)
       loss_fn = trainable.differentiated(loss_fn, paths)
     given |= {"loss_fn": loss_fn, "client": rule, "local_steps": steps}
-    given |= {name: job.settings[name] for name in _SETTINGS}
+    given |= {name: job.settings[name] for name in SETTINGS}
     # Clients that never train may be smaller.
     largest = int(parts.train.sizes.max())
     given["batch_size"] = min(given["batch_size"], largest)

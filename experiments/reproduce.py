@@ -36,13 +36,11 @@ Exit status: 0; 1 for bad input or if a run failed; 128 + n if signal n ended
 it, 130 for Ctrl-C.
 """
 
-import copy
 import pathlib
 import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from absl import flags
 
@@ -62,24 +60,18 @@ from fedjax_opt import plots
 from fedjax_opt.registry import check_choice, nearest
 from fedjax_opt.results import json_files
 
-_FLAGS = flags.FlagValues()
-flags.DEFINE_bool("list", False, "", flag_values=_FLAGS)
-flags.DEFINE_list("artefact", [], "", flag_values=_FLAGS)
-flags.DEFINE_string("size", "smoke", "", flag_values=_FLAGS)
-flags.DEFINE_string("data_dir", None, "", flag_values=_FLAGS)
-flags.DEFINE_string("pretrained_dir", None, "", flag_values=_FLAGS)
-flags.DEFINE_string("output_dir", "runs/reproduce", "", flag_values=_FLAGS)
-flags.DEFINE_integer("jobs", 1, "", flag_values=_FLAGS)
-flags.DEFINE_bool("only_found", False, "", flag_values=_FLAGS)
-flags.DEFINE_bool("anew", False, "", flag_values=_FLAGS)
-flags.DEFINE_bool("publish", False, "", flag_values=_FLAGS)
-
-
-class Request(NamedTuple):
-  """What was asked for."""
-
-  artefacts: list[Artefact]
-  values: flags.FlagValues
+# Kind of a flag -> {name: default}; the text above explains them.
+_FLAGS = {
+  "bool": {"list": False, "only_found": False, "anew": False, "publish": False},
+  "list": {"artefact": []},
+  "string": {
+    "size": "smoke",
+    "data_dir": None,
+    "pretrained_dir": None,
+    "output_dir": "runs/reproduce",
+  },
+  "integer": {"jobs": 1},
+}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -88,14 +80,17 @@ def main(argv: Sequence[str]) -> int:
     print(command.as_called_here(__doc__))
     return 0
   try:
-    asked = _parse(argv)
-    if asked.values.list:
-      print(listing(asked.artefacts or list(ARTEFACTS.values())))
+    values = _parse(argv)
+    artefacts = [each for name in values.artefact for each in _named(name)]
+    artefacts = list(dict.fromkeys(artefacts))
+    if values.list:
+      print(listing(artefacts or list(ARTEFACTS.values())))
       return 0
+    if not artefacts:
+      raise ValueError("artefact: give a name of --list, a paper, or all")
     plots.check_installed()
-    _check(asked)
-    for artefact in asked.artefacts:
-      _make(artefact, asked.values)
+    for artefact in _checked(artefacts, values):
+      _make(artefact, values)
     return 0
   except KeyboardInterrupt as error:
     print("interrupted: the same command goes on", file=sys.stderr)
@@ -104,13 +99,17 @@ def main(argv: Sequence[str]) -> int:
     return parser.refuse(error)
 
 
-def _parse(argv: Sequence[str]) -> Request:
+def _parse(argv: Sequence[str]) -> flags.FlagValues:
   """Reads the command line.
 
   Raises:
     ValueError: one line, for what is not a flag or cannot be its value.
   """
-  values = copy.deepcopy(_FLAGS)
+  values = flags.FlagValues()
+  for kind, defaults in _FLAGS.items():
+    for name, default in defaults.items():
+      define = getattr(flags, f"DEFINE_{kind}")
+      define(name, default, "", flag_values=values)
   try:
     _, *others = values(list(argv))
   except flags.Error as error:
@@ -120,10 +119,7 @@ def _parse(argv: Sequence[str]) -> Request:
   check_choice("size", values.size, SIZES)
   if values.jobs < 1:
     raise ValueError(f"jobs={values.jobs}: must be at least 1")
-  artefacts = [each for name in values.artefact for each in _named(name)]
-  if not artefacts and not values.list:
-    raise ValueError("artefact: give a name of --list, a paper, or all")
-  return Request(list(dict.fromkeys(artefacts)), values)
+  return values
 
 
 def _named(name: str) -> list[Artefact]:
@@ -144,23 +140,26 @@ def _named(name: str) -> list[Artefact]:
   )
 
 
-def _check(asked: Request) -> None:
-  """Checks, before anything runs, that all of it can be."""
-  size = asked.values.size
+def _checked(
+  artefacts: Sequence[Artefact], values: flags.FlagValues
+) -> list[Artefact]:
+  """Those that have the size, of which all can run; checked before any does."""
+  size = values.size
   # Of a paper, or of all, those are left out that have no such size.
-  for artefact in asked.artefacts:
-    if artefact.name in asked.values.artefact and size not in artefact.sizes:
+  for artefact in artefacts:
+    if artefact.name in values.artefact and size not in artefact.sizes:
       raise ValueError(
         f"size={size!r}: {artefact.name} has no such size; must be "
         f"{' or '.join(artefact.sizes)}"
       )
-  asked.artefacts[:] = [a for a in asked.artefacts if size in a.sizes]
-  for artefact in asked.artefacts:
+  found = [each for each in artefacts if size in each.sizes]
+  for artefact in found:
     for cell in artefact.cells(Plan(size, {})).values():
       if isinstance(cell, RunOf):
         spec_of(cell.arguments)
-  if asked.values.publish:
+  if values.publish:
     publishing.check(size)
+  return found
 
 
 def _make(artefact: Artefact, values: flags.FlagValues) -> None:

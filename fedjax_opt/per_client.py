@@ -30,12 +30,13 @@ from fedjax_opt.engine.mapping import RoundData
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.results import json_files
 from fedjax_opt.results.history import direction, worst_mean
+from fedjax_opt.results.metrics_file import number_cell
 from fedjax_opt.results.result import Report, Result
 from fedjax_opt.transforms.upload import own_part
 
 _KINDS = ("global", "personalized", "personal")
 # The settings of local steps, and of how they are computed.
-_SETTINGS = (
+SETTINGS = (
   "batch_size",
   "replacement",
   "drop_remainder",
@@ -138,7 +139,7 @@ class ClientMetrics(NamedTuple):
         writer.writerow(["client", "num_train", "num_test", *columns])
         for client, number in enumerate(self.num_test):
           trained = "" if self.num_train is None else self.num_train[client]
-          cells = [_cell(values[client]) for values in columns.values()]
+          cells = [number_cell(each[client]) for each in columns.values()]
           writer.writerow([client, trained, number, *cells])
     except OSError as error:
       raise ValueError(f"{path} cannot be written: {error.strerror}") from error
@@ -148,10 +149,6 @@ class ClientMetrics(NamedTuple):
     checks.choice("kind", kind, self.values)
     checks.choice("name", name, self.values[kind])
     return self.values[kind][name]
-
-
-def _cell(value):
-  return repr(float(value)) if np.isfinite(value) else ""
 
 
 def evaluate_clients(
@@ -211,7 +208,7 @@ def evaluate_clients(
   checks.function("per_example", per_example, functions.PER_EXAMPLE)
   _check_clients(held_out, train)
   _check_steps(local_steps, loss_fn, client, train)
-  check_names(settings, _SETTINGS)
+  check_names(settings, SETTINGS)
   inputs.check_seed("seed", seed)
   params, server, rows, round = _taken(model, point)
   rows = own_part(rows)
@@ -367,30 +364,25 @@ def _taken(model: Any, point: int | None) -> tuple[Params, Any, Any, int]:
         f"point={point}: belongs to a result of sweep; parameters are of one"
       )
     return model, None, None, 0
-  is_result = isinstance(model, Result)
-  metrics = model.history.metrics if is_result else model.metrics
-  number = len(next(iter(metrics.values()), ()))
-  if point is None:
-    if number > 1:
-      raise ValueError(
-        f"point: the result is of a grid of {number} points; give the index "
-        "of one"
-      )
-  else:
-    checks.at_least("point", point, 0)
-    # Of a run in which nothing was measured the model itself tells.
-    firsts = {np.shape(leaf)[:1] for leaf in jax.tree.leaves(model.params)}
-    if len(firsts) != 1 or firsts == {()} or number not in (0, *min(firsts)):
+  rounds = model.rounds if isinstance(model, Result) else model.round
+  taken = (model.params, model.state, model.client_state)
+  if not model.is_grid:
+    if point is not None:
       raise ValueError(
         f"point={point}: belongs to a result of sweep; this is of a single run"
       )
-    (number,) = min(firsts)
-    if point >= number:
-      raise ValueError(f"point={point}: must be from 0 to {number - 1}")
-  of_point = (model.params, model.state, model.client_state)
-  if point is not None:
-    of_point = trees.take(of_point, point)
-  return *of_point, model.rounds if is_result else model.round
+    return *taken, rounds
+  number = len(jax.tree.leaves(model.params)[0])
+  if point is None and number > 1:
+    raise ValueError(
+      f"point: the result is of a grid of {number} points; give the index of "
+      "one"
+    )
+  point = 0 if point is None else point
+  checks.at_least("point", point, 0)
+  if point >= number:
+    raise ValueError(f"point={point}: must be from 0 to {number - 1}")
+  return *trees.take(taken, point), rounds
 
 
 def _has_own(algorithm: Algorithm | None, rows: Any) -> bool:

@@ -375,8 +375,8 @@ class Spec:
   )
 
   rounds: int = _ROUNDS.flag(100, interval="[0, inf)")
-  target_accuracy: float | None = _ROUNDS.flag(None)
-  patience: int | None = _ROUNDS.flag(None)
+  target_accuracy: float | None = _ROUNDS.flag(None, interval="(0, 1]")
+  patience: int | None = _ROUNDS.flag(None, interval="[1, inf)")
   cohort_size: int | None = _ROUNDS.flag(None, is_condition=True)
   sampler: Chosen = _ROUNDS.flag("uniform", choice=SAMPLER)
   batch_size: int = _ROUNDS.flag(None, is_condition=True)

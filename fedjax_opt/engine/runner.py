@@ -221,6 +221,7 @@ class Runner:
         self._record.done,
         metrics,
         *self._seconds(),
+        is_grid=self._active.is_grid,
         _model=self._reader(self._params),
         _state=self._reader(lambda: self._active.flat(self._whole_state()[0])),
         _client_state=self._reader(
@@ -317,6 +318,7 @@ class Runner:
       padding_waste=self._record.padding_waste(),
       client_memory=self._config.client_memory,
       needed_bytes=self._executor.needed_bytes,
+      is_grid=self._active.is_grid,
     )
 
 

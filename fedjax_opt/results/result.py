@@ -30,12 +30,14 @@ class Report:
     metrics: {name: [S]}, as measured after these rounds.
     compile_seconds: time of tracing and compiling so far.
     run_seconds: time of all rounds and evaluations so far.
+    is_grid: whether it is of a grid, whose axis S the model has first.
   """
 
   round: int
   metrics: dict[str, np.ndarray]
   compile_seconds: float
   run_seconds: float
+  is_grid: bool = False
   _model: Callable[[], Params] | None = dataclasses.field(
     default=None, repr=False
   )
@@ -99,6 +101,7 @@ class Result:
     client_memory: where the rows of `client_state` were: 'device' or 'host'.
     needed_bytes: memory that the compiled rounds need on each device, as XLA
       plans it; None if no rounds were compiled or the backend does not say.
+    is_grid: whether it is of a grid.
   """
 
   params: Params
@@ -114,6 +117,7 @@ class Result:
   padding_waste: float
   client_memory: str = "device"
   needed_bytes: int | None = None
+  is_grid: bool = False
 
   def __repr__(self) -> str:
     points = self.history.num_points

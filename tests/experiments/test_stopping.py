@@ -182,27 +182,3 @@ def test_a_run_without_improvement_ends(tmp_path, capsys):
   assert run.summary["stopped_by"] == "patience"
   assert run.summary["target"] is None
   assert "rounds_to_target" not in run.summary["points"][0]
-
-
-@pytest.mark.parametrize(
-  ("arguments", "message"),
-  [
-    ("--target_accuracy=85", "target_accuracy=85: must be in (0, 1], such as "
-     "0.85 for 85 %"),
-    ("--target_accuracy=0", "target_accuracy=0: must be in (0, 1], such as "
-     "0.85 for 85 %"),
-    ("--target_accuracy=nan", "target_accuracy=nan: must be in (0, 1], such "
-     "as 0.85 for 85 %"),
-    ("--target_accuracy=high", "target_accuracy=high: must be a number"),
-    ("--patience=0", "patience=0: must be at least 1"),
-    ("--patience=1.5", "patience=1.5: must be a whole number"),
-    ("--task=lasso --algorithm=fed_mid --target_accuracy=0.5",
-     "target_accuracy=0.5: task lasso has no accuracy; leave target_accuracy "
-     "out"),
-  ],
-)  # fmt: skip
-def test_bad_input(arguments, message, tmp_path, capsys):
-  folder = tmp_path / "run"
-  assert call(*arguments.split(), f"--output_dir={folder}") == 1
-  assert capsys.readouterr().err == f"error: {message}\n"
-  assert not folder.exists()
