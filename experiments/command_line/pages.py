@@ -1,6 +1,5 @@
 """What can be chosen by name: the list, and a page of help for each choice."""
 
-import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -11,53 +10,50 @@ from experiments.command_line import layout
 from experiments.command_line.flags import defined
 from experiments.command_line.texts import describe, shown_default
 from experiments.specification import kinds
-from experiments.specification import method as of_method
 from experiments.specification.kinds import Kind
+from experiments.specification.method import default_client
 from experiments.tasks import images
 from fedjax_opt.registry import Choice, Parameter
 
 _RUN = "python -m experiments.run"
 _GROUPS = 5  # of sampler cyclic, in its example
 
-
-class _Page(NamedTuple):
-  """What the help says of a choice.
-
-  Attributes:
-    flags: flag -> its hyperparameter here, with range and default.
-    fits: what it goes with: kind -> which of them.
-    example: flags of a run.
-  """
-
-  flags: dict[str, Parameter]
-  fits: dict[str, str]
-  example: str
+Flags = dict[str, Parameter]  # Of a choice, with their ranges and defaults.
+# What a choice goes with, and the flags of a run as an example.
+About = tuple[dict[str, str], str]
 
 
-# Algorithms.
-
-
-def _algorithm(name: str) -> _Page:
+def _algorithm_flags(name: str) -> Flags:
+  """Also the flags of the rules that an algorithm implies."""
   choice = kinds.ALGORITHM.registry[name]
   flags = dict(kinds.ALGORITHM.parameters(name))
-  fits = {"client": f"any rule; default {of_method.default_client(choice)}"}
   if choice.client == "plain":
     flags |= kinds.CLIENT.parameters("sgd")
-    fits["client"] = "sgd only: it takes plain steps, not those of another rule"
-  fits["server"] = "any rule; default sgd with step size 1, plain averaging"
-  if choice.default_server is not None:
-    fits["server"] = f"any rule; default {choice.default_server}"
-  if choice.server == "none":
-    fits["server"] = "none"
-  elif choice.server == "rate":
+  if choice.server == "rate":
     rate = kinds.SERVER.parameters("sgd")["server_lr"]
     interval = choice.server_interval or rate.interval
     flags["server_lr"] = rate._replace(interval=interval)
-    fits["server"] = "sgd only, with step size server_lr"
   elif choice.server_rule is not None:
     flags |= kinds.SERVER.parameters(choice.server_rule)
+  return flags
+
+
+def _algorithm(name: str, choice: Any, flags: Flags) -> About:
+  fits = {
+    "client": f"any rule; default {default_client(choice)}",
+    "server": "any rule; default sgd with step size 1, plain averaging",
+    "regularizer": "none",
+  }
+  if choice.client == "plain":
+    fits["client"] = "sgd only: it takes plain steps, not those of another rule"
+  if choice.server == "none":
+    fits["server"] = "none"
+  elif choice.server == "rate":
+    fits["server"] = "sgd only, with step size server_lr"
+  elif choice.server_rule is not None:
     fits["server"] = f"{choice.server_rule}, always"
-  fits["regularizer"] = "none"
+  elif choice.default_server is not None:
+    fits["server"] = f"any rule; default {choice.default_server}"
   if choice.takes_regularizer:
     which = "penalty" if choice.needs_penalty else "penalty or constraint"
     fits["regularizer"] = f"any {which}; it needs one, or a task that has one"
@@ -75,60 +71,43 @@ def _algorithm(name: str) -> _Page:
     example += " --client_lr=0.01,0.1"
   elif choice.server_rule is not None:
     example += " --server_lr=0.01,0.1"
-  return _Page(flags, fits, example)
+  return fits, example
 
 
-# Rules.
+def _client(name: str, choice: Any, flags: Flags) -> About:
+  takes = lambda each: choice.is_plain or each.client == "rule"
+  which = "all" if choice.is_plain else kinds.ALGORITHM.names(takes)
+  return {"algorithm": which}, f"--client={name}{_tried(flags)}"
 
 
-def _client(name: str) -> _Page:
-  choice = kinds.CLIENT.registry[name]
-  flags = kinds.CLIENT.parameters(name)
-  fits = {
-    "algorithm": kinds.ALGORITHM.names(lambda each: each.client == "rule")
-  }
-  if choice.is_plain:
-    fits["algorithm"] = "all"
-  return _Page(flags, fits, f"--client={name}{_tried(flags)}")
-
-
-def _server(name: str) -> _Page:
-  choice = kinds.SERVER.registry[name]
-  flags = kinds.SERVER.parameters(name)
-
-  def takes(each: Any) -> bool:
-    if each.server == "rate":
-      return choice.is_plain
-    return each.server == "rule" and each.server_rule in (None, name)
-
+def _server(name: str, choice: Any, flags: Flags) -> About:
+  takes = lambda each: (
+    choice.is_plain
+    if each.server == "rate"
+    else each.server == "rule" and each.server_rule in (None, name)
+  )
   fits = {"algorithm": kinds.ALGORITHM.names(takes)}
-  return _Page(flags, fits, f"--server={name}{_tried(flags)}")
+  return fits, f"--server={name}{_tried(flags)}"
 
 
-def _regularizer(name: str) -> _Page:
-  choice = kinds.REGULARIZER.registry[name]
-  flags = kinds.REGULARIZER.parameters(name)
+def _regularizer(name: str, choice: Any, flags: Flags) -> About:
+  takes = lambda each: (
+    each.takes_regularizer and (choice.is_finite or not each.needs_penalty)
+  )
+  own = [n for n, task in tasks.TASKS.items() if task.regularizer == name]
   fits = {
-    "algorithm": kinds.ALGORITHM.names(
-      lambda each: (
-        each.takes_regularizer and (choice.is_finite or not each.needs_penalty)
-      )
-    )
+    "algorithm": kinds.ALGORITHM.names(takes),
+    "task": "all" + (f"; of {', '.join(own)} it is the own" if own else ""),
   }
-  own = [task for task, each in tasks.TASKS.items() if each.regularizer == name]
-  fits["task"] = "all" + (f"; of {', '.join(own)} it is the own" if own else "")
-  task = next(
-    (n for n in own if "data_dir" not in tasks.TASKS[n].takes), "lasso"
+  without_data = [n for n in own if "data_dir" not in tasks.TASKS[n].takes]
+  example = (
+    f"--task={next(iter(without_data), 'lasso')} --algorithm=fed_dual_avg "
+    f"--regularizer={name}{'' if own else _tried(flags)}"
   )
-  return _Page(
-    flags,
-    fits,
-    f"--task={task} --algorithm=fed_dual_avg --regularizer={name}"
-    f"{'' if own else _tried(flags)}",
-  )
+  return fits, example
 
 
-def _tried(flags: Mapping[str, Parameter]) -> str:
+def _tried(flags: Flags) -> str:
   """The first flag with values: two of a rate, else its default."""
   for flag, parameter in flags.items():
     value = parameter.default
@@ -139,40 +118,35 @@ def _tried(flags: Mapping[str, Parameter]) -> str:
   return ""
 
 
-# Clients, tasks, models.
-
-
-def _partition(name: str) -> _Page:
-  flags = kinds.PARTITION.parameters(name)
+def _partition(name: str, choice: Any, flags: Flags) -> About:
   fits = {"task": "those whose clients do not come with the data"}
-  example = f"--partition={name} --num_clients=10{_tried(flags)}"
-  return _Page(flags, fits, example)
+  return fits, f"--partition={name} --num_clients=10{_tried(flags)}"
 
 
-def _sampler(name: str) -> _Page:
-  flags = kinds.SAMPLER.parameters(name)
-  given = "".join(f" --{flag}={_GROUPS}" for flag in flags)
+def _sampler(name: str, choice: Any, flags: Flags) -> About:
   cohorts = kinds.ALGORITHM.names(lambda each: each.cohort != "sampled")
-  fits = {"algorithm": f"all but {cohorts}"}
-  return _Page(flags, fits, f"--sampler={name}{given}")
+  given = "".join(f" --{flag}={_GROUPS}" for flag in flags)
+  return {"algorithm": f"all but {cohorts}"}, f"--sampler={name}{given}"
 
 
-def _message(kind: Kind, name: str) -> _Page:
-  flags = kind.parameters(name)
+def _upload(name: str, choice: Any, flags: Flags) -> About:
   fits = {"algorithm": "those that send differences of models, in one phase"}
-  example = f"--{kind.flag}={name}{_tried(flags)}"
-  if kind is kinds.AGGREGATOR:
-    fits = {"algorithm": "all that average", "weighting": "uniform"}
-    example = f"--weighting=uniform {example}"
-    if name == "mean":
-      fits, example = {"algorithm": "all"}, f"--aggregator={name}"
-  elif kind is kinds.FAULT:
-    example += " --faulty_fraction=0.1"
-  return _Page(flags, fits, example)
+  return fits, f"--upload={name}{_tried(flags)}"
 
 
-def _privacy(name: str) -> _Page:
-  flags = kinds.PRIVACY.parameters(name)
+def _aggregator(name: str, choice: Any, flags: Flags) -> About:
+  if name == "mean":
+    return {"algorithm": "all"}, "--aggregator=mean"
+  fits = {"algorithm": "all that average", "weighting": "uniform"}
+  return fits, f"--weighting=uniform --aggregator={name}{_tried(flags)}"
+
+
+def _fault(name: str, choice: Any, flags: Flags) -> About:
+  fits, _ = _upload(name, choice, flags)
+  return fits, f"--fault={name}{_tried(flags)} --faulty_fraction=0.1"
+
+
+def _privacy(name: str, choice: Any, flags: Flags) -> About:
   fits = {
     "algorithm": "those that send one difference of models and nothing else",
     "weighting": "uniform",
@@ -182,17 +156,15 @@ def _privacy(name: str) -> _Page:
     "--weighting=uniform --sampler=poisson --sampler_expected=20 "
     f"--cohort_size=40 --privacy={name}"
   )
-  return _Page(flags, fits, example)
+  return fits, example
 
 
-def _task(name: str) -> _Page:
-  choice = tasks.TASKS[name]
-  flags = kinds.TASK.parameters(name)
+def _task(name: str, choice: Any, flags: Flags) -> About:
   fits = {"partition": "any"}
-  if "data_file" in choice.takes:
-    fits["partition"] = "any, if the file has no client_ids"
-  elif choice.has_clients:
+  if choice.has_clients is True:
     fits["partition"] = "none: its clients come with the data"
+  elif choice.has_clients:
+    fits["partition"] = "any, if the file has no client_ids"
   if choice.regularizer is not None:
     fits["regularizer"] = f"any; its own is {choice.regularizer}"
   defaults = [f"{flag} {value:g}" for flag, value in choice.defaults.items()]
@@ -202,37 +174,47 @@ def _task(name: str) -> _Page:
     fits["pretrained"] = "a folder of BERT or DistilBERT, or none"
   if choice.is_convex:
     fits["optimum"] = "yes: the loss is convex"
-  data = " --data_dir=DIR" if "data_dir" in choice.takes else ""
-  if name.partition("_")[0] == "digits":
-    data = ""
-  if "data_file" in choice.takes:
-    data = " --data_file=FILE.npz"
-  return _Page(flags, fits, f"--task={name}{data}")
+  data = {"data_dir": " --data_dir=DIR", "data_file": " --data_file=FILE.npz"}
+  read = "".join(data.get(field, "") for field in choice.takes)
+  return fits, f"--task={name}{read}"
 
 
-def _model(name: str) -> _Page:
-  of = [task for task in tasks.TASKS if task.endswith(f"_{name}")]
-  data_sets = (*images.DATASETS, "npz")
-  of = [task for task in of if task.removesuffix(f"_{name}") in data_sets]
-  flags = kinds.TASK.parameters(of[0])
+def _tasks_of_model(name: str) -> list[str]:
+  every = (f"{data}_{name}" for data in (*images.DATASETS, "npz"))
+  return [task for task in every if task in tasks.TASKS]
+
+
+def _model(name: str, choice: Any, flags: Flags) -> About:
+  of = _tasks_of_model(name)
   data = "" if of[0].startswith("digits") else " --data_dir=DIR"
-  return _Page(flags, {"task": ", ".join(of)}, f"--task={of[0]}{data}")
-
-
-# All of them.
+  return {"task": ", ".join(of)}, f"--task={of[0]}{data}"
 
 
 class _Of(NamedTuple):
-  """A kind of choice: what one is called, all of them, and the page of one."""
+  """A kind of choice.
+
+  Attributes:
+    title: what one is called.
+    kind: what chooses it; None for models, which are a part of a task's name.
+    about: what the page of one says.
+  """
 
   title: str
-  kind: Any
-  page: Callable[[str], _Page]
+  kind: Kind | None
+  about: Callable[[str, Any, Flags], About]
 
   @property
   def registry(self) -> Mapping[str, Any]:
     """name -> entry."""
-    return getattr(self.kind, "registry", self.kind)
+    return images.MODELS if self.kind is None else self.kind.registry
+
+  def flags(self, name: str) -> Flags:
+    """The flags of an entry."""
+    if self.kind is None:
+      return kinds.TASK.parameters(_tasks_of_model(name)[0])
+    if self.kind is kinds.ALGORITHM:
+      return _algorithm_flags(name)
+    return self.kind.parameters(name)
 
 
 KINDS: dict[str, _Of] = {
@@ -242,13 +224,12 @@ KINDS: dict[str, _Of] = {
   "regularizers": _Of("regularizer", kinds.REGULARIZER, _regularizer),
   "partitions": _Of("partition", kinds.PARTITION, _partition),
   "samplers": _Of("sampler", kinds.SAMPLER, _sampler),
-  **{
-    f"{kind.flag}s": _Of(kind.flag, kind, functools.partial(_message, kind))
-    for kind in (kinds.UPLOAD, kinds.AGGREGATOR, kinds.FAULT)
-  },
+  "uploads": _Of("upload", kinds.UPLOAD, _upload),
+  "aggregators": _Of("aggregator", kinds.AGGREGATOR, _aggregator),
+  "faults": _Of("fault", kinds.FAULT, _fault),
   "privacy": _Of("mechanism of privacy", kinds.PRIVACY, _privacy),
   "tasks": _Of("task", kinds.TASK, _task),
-  "models": _Of("model", images.MODELS, _model),
+  "models": _Of("model", None, _model),
 }
 
 
@@ -264,25 +245,24 @@ def page(name: str) -> str:
 
 
 def _page(of: _Of, name: str) -> str:
-  choice, about = of.registry[name], of.page(name)
+  choice, flags = of.registry[name], of.flags(name)
+  fits, example = of.about(name, choice, flags)
   lines = [f"{name} ({of.title})", layout.paragraph(f"{choice.help}.")]
   source = source_of(choice)
   if source:
     lines.append(layout.paragraph(f"Source: {source}"))
-  if about.flags:
-    entries = (
-      layout.entry(flag, _of_flag(flag, parameter))
-      for flag, parameter in about.flags.items()
-    )
+  if flags:
+    entries = (layout.entry(f, _of_flag(f, flags[f])) for f in flags)
     lines += ["", "Its flags:", *entries]
-  lines += ["", "It goes with:", layout.pairs(about.fits)]
-  lines += ["", "Example:", layout.command(f"{_RUN} {about.example}")]
+  lines += ["", "It goes with:", layout.pairs(fits)]
+  lines += ["", "Example:", layout.command(f"{_RUN} {example}")]
   return "\n".join(lines)
 
 
 def example(kind: str, name: str) -> str:
   """The flags of a choice's example."""
-  return KINDS[kind].page(name).example
+  of = KINDS[kind]
+  return of.about(name, of.registry[name], of.flags(name))[1]
 
 
 def _of_flag(flag: str, parameter: Parameter) -> str:
@@ -299,8 +279,7 @@ def _of_flag(flag: str, parameter: Parameter) -> str:
 def source_of(choice: Choice) -> str:
   """The paper in the docstring of what a choice makes, if it names one."""
   factory = getattr(choice, "factory", None)
-  while isinstance(factory, functools.partial):
-    factory = factory.func
+  factory = getattr(factory, "func", factory)  # Of a `functools.partial`.
   if not getattr(factory, "__module__", "").startswith("fedjax_opt."):
     return ""
   text = inspect.getdoc(factory) or ""

@@ -16,17 +16,28 @@ from experiments.tasks import classification, images
 from experiments.tasks.base import Task, TaskChoice
 from fedjax_opt import evaluation, models
 from fedjax_opt.base import Params
+from fedjax_opt.checks import fields
 from fedjax_opt.data import synthetic
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import femnist, fmri
 from fedjax_opt.metrics import Criterion
 from fedjax_opt.models.layers import glorot_uniform
-from fedjax_opt.registry import Hyperparameter, Option
+from fedjax_opt.registry import Option, arguments
 from fedjax_opt.trees import at_least_float32
 
 
-def lasso(variant: str, zero_threshold: float, eval_every: int) -> Task:
-  """Sparse least squares, `mean (x'w + b - y)^2` (appendix A.2)."""
+@fields.checked(zero_threshold="(0, inf)")
+def lasso(
+  variant: str = "I", zero_threshold: float = 1e-2, eval_every: int = 10
+) -> Task:
+  """Sparse least squares, `mean (x'w + b - y)^2` (appendix A.2).
+
+  Args:
+    variant: key of `synthetic.VARIANTS`.
+    zero_threshold: coefficients and singular values below it count as zero in
+      f1, density and rank.
+    eval_every: rounds between evaluations.
+  """
   problem = synthetic.lasso(variant)
 
   def of_params(params):
@@ -135,8 +146,15 @@ def _by_writer(
   return task._replace(criteria=task.criteria | of_train)
 
 
-def haxby(data_dir: str | None, zero_threshold: float) -> Task:
-  """Horse or face from fMRI voxels, sparse logistic regression (A.4)."""
+@fields.checked(zero_threshold="(0, inf)")
+def haxby(data_dir: str | None, zero_threshold: float = 1e-4) -> Task:
+  """Horse or face from fMRI voxels, sparse logistic regression (A.4).
+
+  Args:
+    data_dir: folder of the data.
+    zero_threshold: coefficients and singular values below it count as zero in
+      f1, density and rank.
+  """
   train, test = fmri.load(data_dir)
   model = models.LinearModel(1, initialization=glorot_uniform)
   apply, init = classification.network(model, train.examples)
@@ -181,17 +199,10 @@ _VARIANT = Option(
   ),
   tuple(synthetic.VARIANTS),
 )
-_THRESHOLD = Hyperparameter(
-  "zero_threshold",
-  1e-2,
-  "coefficients and singular values below it count as zero in f1, density and "
-  "rank",
-  "(0, inf)",
-)
 _choice = functools.partial(TaskChoice, has_clients=True)
 _synthetic = functools.partial(
   _choice,
-  hyperparameters=(_VARIANT, _THRESHOLD),
+  hyperparameters=(_VARIANT, *arguments(lasso, "zero_threshold")),
   takes=("eval_every",),
   is_convex=True,
   splits=("validation", "test", "train", "truth"),
@@ -216,7 +227,7 @@ TASKS: dict[str, TaskChoice] = {
   "fmri": _choice(
     haxby,
     "horse or face from brain scans (Haxby), logistic regression",
-    (_THRESHOLD._replace(default=1e-4),),
+    arguments(haxby, "zero_threshold"),
     is_convex=True,
     regularizer="l1",
     label="fMRI",

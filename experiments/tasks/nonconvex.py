@@ -6,13 +6,19 @@ import jax
 
 from experiments.tasks.base import Task, TaskChoice
 from fedjax_opt import evaluation
+from fedjax_opt.checks import fields
 from fedjax_opt.data import synthetic
 from fedjax_opt.metrics import Criterion
-from fedjax_opt.registry import Hyperparameter
+from fedjax_opt.registry import arguments
 
 
-def nonconvex(zeta: float) -> Task:
-  """Double wells, 10 clients whose Hessians differ by `zeta`."""
+@fields.checked(zeta="[0, inf)")
+def nonconvex(zeta: float = 0.1) -> Task:
+  """Double wells, 10 clients.
+
+  Args:
+    zeta: how far clients' Hessians differ, in the 2-norm.
+  """
   problem = synthetic.heterogeneous(zeta)
 
   def per_example(params, batch):
@@ -38,14 +44,11 @@ def start(
   return lambda key: 2 * jax.random.normal(key, problem.scales.shape)
 
 
-_ZETA = Hyperparameter(
-  "zeta", 0.1, "how far clients' Hessians differ, in the 2-norm", "[0, inf)"
-)
 TASKS: dict[str, TaskChoice] = {
   "nonconvex": TaskChoice(
     nonconvex,
     "double wells, clients that differ by zeta, synthetic",
-    (_ZETA,),
+    arguments(nonconvex, "zeta"),
     takes=(),
     has_clients=True,
     splits=("train",),

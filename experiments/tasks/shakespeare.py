@@ -10,8 +10,9 @@ import jax.numpy as jnp
 from experiments.tasks import classification
 from experiments.tasks.base import Task, TaskChoice
 from fedjax_opt import models, objectives
+from fedjax_opt.checks import fields
 from fedjax_opt.datasets import shakespeare
-from fedjax_opt.registry import Hyperparameter
+from fedjax_opt.registry import arguments
 
 NUM_TOKENS = shakespeare.UNKNOWN + 1
 
@@ -21,13 +22,18 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {
 }
 
 
+@fields.checked(
+  sequence_length=fields.whole(1),
+  min_sequences=fields.whole(1),
+  test_fraction="[0, 1)",
+)
 def load(
   data_dir: str | None,
   model: str,
   *,
-  sequence_length: int,
-  min_sequences: int,
-  test_fraction: float,
+  sequence_length: int = 80,
+  min_sequences: int = 2,
+  test_fraction: float = 0.2,
 ) -> Task:
   """Reads the plays; the loss is of the token that follows each of a sequence.
 
@@ -38,9 +44,12 @@ def load(
   Args:
     data_dir: folder of the data.
     model: key of `MODELS`.
-    sequence_length: characters of an example.
-    min_sequences: speakers with fewer are left out.
-    test_fraction: share of each speaker's sequences that is held out.
+    sequence_length: characters of an example, which are cut one after the other
+      from all that a speaker says.
+    min_sequences: speakers with fewer sequences are left out.
+    test_fraction: fraction of the sequences of each speaker, the last ones,
+      that is held out of training as the test part, or 0 for TFDS's test
+      split, scenes of two plays whose speakers are mostly new.
 
   Raises:
     ValueError: if the data cannot be read, or no speaker says enough.
@@ -81,36 +90,11 @@ def _mean(values: jax.Array, y: jax.Array) -> jax.Array:
 
 # The entries of the registry.
 
-_HYPERPARAMETERS = (
-  Hyperparameter(
-    "sequence_length",
-    80,
-    "characters of an example, which are cut one after the other from all that "
-    "a speaker says",
-    "[1, inf)",
-    is_static=True,
-  ),
-  Hyperparameter(
-    "min_sequences",
-    2,
-    "speakers with fewer sequences are left out",
-    "[1, inf)",
-    is_static=True,
-  ),
-  Hyperparameter(
-    "test_fraction",
-    0.2,
-    "fraction of the sequences of each speaker, the last ones, that is held "
-    "out of training as the test part; 0 for TFDS's test split, scenes of two "
-    "plays whose speakers are mostly new",
-    "[0, 1)",
-  ),
-)
 TASKS: dict[str, TaskChoice] = {
   f"shakespeare_{model}": TaskChoice(
     functools.partial(load, model=model),
     f"Shakespeare's next character by speaker, {help}",
-    _HYPERPARAMETERS,
+    arguments(load, "sequence_length", "min_sequences", "test_fraction"),
     has_clients=True,
     label=f"Shakespeare {label}",
   )

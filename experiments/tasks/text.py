@@ -11,10 +11,11 @@ import numpy as np
 from experiments.tasks import classification
 from experiments.tasks.base import Task, TaskChoice
 from experiments.tasks.classification import Examples
+from fedjax_opt.checks import fields
 from fedjax_opt.datasets import texts, tokenization
 from fedjax_opt.models import Encoder, EncoderConfig
 from fedjax_opt.models import pretrained as weights
-from fedjax_opt.registry import Hyperparameter, Option
+from fedjax_opt.registry import Option, arguments
 
 # Small batches stay in the caches of a CPU.
 _EVALUATION_BATCH = 32
@@ -69,15 +70,20 @@ def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
   return dict.fromkeys(("encoder", "vocab_size"))
 
 
+@fields.checked(
+  max_length=fields.whole(3),
+  test_every=fields.whole(1),
+  vocab_size=fields.whole(1),
+)
 def load(
   data_dir: str | None,
   pretrained: str | None,
   dataset: str,
   *,
-  max_length: int,
-  test_every: int,
-  encoder: str | None,
-  vocab_size: int | None,
+  max_length: int = 64,
+  test_every: int = 1,
+  encoder: str | None = "base",
+  vocab_size: int | None = 30522,
 ) -> Task:
   """Loads a data set of `texts.DATASETS`, and makes an encoder for it.
 
@@ -85,10 +91,12 @@ def load(
     data_dir: folder of the data.
     pretrained: folder from which the encoder starts; None for a random start.
     dataset: key of `texts.DATASETS`.
-    max_length: tokens of a text.
-    test_every: one test example of so many is used.
+    max_length: tokens of a text: longer ones are cut, shorter ones filled up,
+      and the paper of Delta-SGD has 512.
+    test_every: one test example of so many is used, from the first.
     encoder: key of `SIZES`, for a random start.
-    vocab_size: most tokens of the vocabulary, for a random start.
+    vocab_size: most tokens of the vocabulary, made of the training texts, not
+      with pretrained.
 
   Raises:
     ValueError: if the data or the pretrained encoder cannot be read.
@@ -155,39 +163,19 @@ _ENCODER = Option(
   + "".join(f"\n{name:5}  {size.help}" for name, size in SIZES.items()),
   tuple(SIZES),
 )
-_VOCAB_SIZE = Hyperparameter(
-  "vocab_size",
-  30522,
-  "most tokens of the vocabulary, made of the training texts; not with "
-  "pretrained",
-  "[1, inf)",
-  is_static=True,
-)
-_MAX_LENGTH = Hyperparameter(
-  "max_length",
-  64,
-  "tokens of a text: longer ones are cut, shorter ones filled up; the paper of "
-  "Delta-SGD has 512",
-  "[3, inf)",
-  is_static=True,
-)
-_TEST_EVERY = Hyperparameter(
-  "test_every",
-  1,
-  "one test example of so many is used, from the first",
-  "[1, inf)",
-  is_static=True,
-)
 
 
 def _choice(
   dataset: str, help: str, label: str, test_every: int = 1
 ) -> TaskChoice:
-  every = _TEST_EVERY._replace(default=test_every)
+  length, every, vocabulary = arguments(
+    load, "max_length", "test_every", "vocab_size"
+  )
+  every = every._replace(default=test_every)
   return TaskChoice(
     functools.partial(load, dataset=dataset),
     f"{help}, DistilBERT or BERT",
-    (_MAX_LENGTH, every, _ENCODER, _VOCAB_SIZE),
+    (length, every, _ENCODER, vocabulary),
     takes=("data_dir", "pretrained"),
     resolve=resolve,
     splits=("validation", "test"),

@@ -156,9 +156,9 @@ def test_examples_and_flags_are_accepted(kind, tmp_path):
     example = pages.example(kind, name).replace("FILE.npz", str(file))
     given = shlex.split(example)
     spec_of(*given)
-    page = pages.KINDS[kind].page(name)
+    flags = pages.KINDS[kind].flags(name)
     assert max(map(len, help_of_flags.answer(name, "").splitlines())) <= 80
-    for flag, parameter in page.flags.items():
+    for flag, parameter in flags.items():
       if isinstance(parameter.default, str):
         spec_of(*given, f"--{flag}={parameter.default}")
 
