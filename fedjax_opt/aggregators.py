@@ -18,7 +18,7 @@ from fedjax_opt import trees
 from fedjax_opt.base import Algorithm, client_output
 from fedjax_opt.checks import fields
 from fedjax_opt.engine import contract
-from fedjax_opt.registry import Choice, Hyperparameter, register
+from fedjax_opt.registry import Choice, arguments, register
 
 __all__ = [
   "Aggregator",
@@ -78,8 +78,8 @@ def trimmed_mean(fraction: jax.typing.ArrayLike) -> Aggregator:
   """The mean of each coordinate without its largest and smallest entries.
 
   Args:
-    fraction: of the n messages, the part that is left out at each end; in
-      [0, 1/2). Of parts of messages the whole ones are left out.
+    fraction: share of the n messages that is left out at each end; in [0, 1/2).
+      Of parts of messages the whole ones are left out.
 
   Returns:
     The aggregator.
@@ -111,7 +111,7 @@ def multi_krum(faulty: int) -> Aggregator:
   other one is the score, and one message at least is taken.
 
   Args:
-    faulty: f, how many messages may be wrong; a cohort must have at least
+    faulty: messages of a cohort that may be wrong, f; it must have at least
       2 f + 3 clients.
 
   Returns:
@@ -277,35 +277,24 @@ def _wide(leaf):
   return trees.at_least_float32(leaf.astype(jnp.result_type(leaf.dtype, float)))
 
 
+def _argument(factory, name, **own):
+  """An argument of a factory, as the command line has it."""
+  (found,) = arguments(factory, name)
+  return (found._replace(**own),)
+
+
 AGGREGATORS: dict[str, Choice] = {
   "mean": Choice(mean, "the weighted mean"),
   "median": Choice(median, "the median of each coordinate"),
   "trimmed_mean": Choice(
     trimmed_mean,
     "the mean of each coordinate without its extremes",
-    (
-      Hyperparameter(
-        "fraction",
-        0.1,
-        "share of clients left out at each end",
-        "[0, 0.5)",
-        flag="trim_fraction",
-      ),
-    ),
+    _argument(trimmed_mean, "fraction", default=0.1, flag="trim_fraction"),
   ),
   "multi_krum": Choice(
     multi_krum,
     "the mean of the messages nearest to the others",
-    (
-      Hyperparameter(
-        "faulty",
-        1,
-        "clients of a cohort that may be wrong",
-        "[0, inf)",
-        is_static=True,
-        flag="krum_faulty",
-      ),
-    ),
+    _argument(multi_krum, "faulty", default=1, flag="krum_faulty"),
     label="multi-Krum",
   ),
 }

@@ -11,7 +11,7 @@ from fedjax_opt import norms
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import fields
 from fedjax_opt.engine import contract
-from fedjax_opt.registry import Choice, Hyperparameter, register
+from fedjax_opt.registry import Choice, arguments, register
 from fedjax_opt.transforms import messages
 
 __all__ = ["Fault", "flip", "noise", "with_fault"]
@@ -50,7 +50,7 @@ def flip(
 
   Args:
     fraction: of the clients, in [0, 1].
-    strength: alpha, positive.
+    strength: size of what is wrong over the difference, alpha; positive.
     seed: by which they are chosen.
 
   Returns:
@@ -76,7 +76,7 @@ def noise(
 
   Args:
     fraction: of the clients, in [0, 1].
-    strength: alpha, positive.
+    strength: size of what is wrong over the difference, alpha; positive.
     seed: by which they are chosen.
 
   Returns:
@@ -125,8 +125,8 @@ def with_fault(algorithm: Algorithm, fault: Fault) -> Algorithm:
   def round(state, cohort):
     like = contract.shapes_of_parts(algorithm, state)
     # A client is faulty if it comes early in a random order of all.
-    rank = np.argsort(_order(fault.seed, cohort.num_clients))
-    count = _count(fault, cohort.num_clients)
+    rank = np.argsort(_order(fault.seed, cohort.config.num_clients))
+    count = _count(fault, cohort.config.num_clients)
 
     def rewrite(worker, run):
       output = run(worker)
@@ -167,19 +167,12 @@ def _order(seed: int, num_clients: int) -> np.ndarray:
   return np.random.default_rng(seed).permutation(num_clients)
 
 
-def _strength(default: float) -> Hyperparameter:
-  return Hyperparameter(
-    "strength",
-    default,
-    "size of what is wrong, over the difference",
-    "(0, inf)",
-  )
-
-
 FAULTS: dict[str, Choice] = {
   "flip": Choice(
-    flip, "differences with their sign flipped", (_strength(1.0),)
+    flip, "differences with their sign flipped", arguments(flip, "strength")
   ),
-  "noise": Choice(noise, "differences with Gaussian noise", (_strength(10.0),)),
+  "noise": Choice(
+    noise, "differences with Gaussian noise", arguments(noise, "strength")
+  ),
 }
 register(FAULTS)

@@ -262,7 +262,7 @@ def _program(
   if config is None:
     return kinds
   indices, sizes = owned if owned is not None else held_out_owned
-  cohort = Cohort.create(
+  cohort = Cohort(
     config,
     jax.random.key(seed),
     round,

@@ -20,10 +20,12 @@ import numpy as np
 import optax
 
 from fedjax_opt.base import Algorithm
+from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
 from fedjax_opt.engine import contract
+from fedjax_opt.engine.inputs import check_seed
 from fedjax_opt.models import statistics
-from fedjax_opt.registry import Choice, Hyperparameter, register
+from fedjax_opt.registry import Choice, arguments, register
 from fedjax_opt.transforms import clip_by_norm, messages
 from fedjax_opt.transforms.upload import with_upload
 
@@ -34,6 +36,12 @@ Sampling = Literal["poisson", "uniform"]
 _NOISE = 0xD9
 
 
+@fields.checked(
+  algorithm=contract.ALGORITHM,
+  max_norm="(0, inf)",
+  noise_multiplier="[0, inf)",
+  noise_seed=fields.Field(check_seed),
+)
 def with_privacy(
   algorithm: Algorithm,
   max_norm: jax.typing.ArrayLike,
@@ -71,9 +79,9 @@ def with_privacy(
 
   Args:
     algorithm: one whose clients send a difference and nothing else.
-    max_norm: C, of a client's whole difference; positive.
-    noise_multiplier: z, the standard deviation of the noise of the sum, in
-      units of C; non-negative.
+    max_norm: norm to which a client's whole difference is clipped, C; positive.
+    noise_multiplier: standard deviation of the noise of the sum in units of C,
+      z; non-negative.
     noise_seed: of noise that can be made again, with the run's seed, from 0 to
       2^32 - 1; None for noise that nobody can make again.
 
@@ -91,11 +99,6 @@ def with_privacy(
     McMahan et al., ICLR 2018, Algorithm 1, with the estimator of section 3.2
     that divides by the expected size; there with weights, here without.
   """
-  contract.check("algorithm", algorithm)
-  checks.in_interval("max_norm", max_norm, "(0, inf)")
-  checks.in_interval("noise_multiplier", noise_multiplier, "[0, inf)")
-  if noise_seed is not None:
-    check_noise_seed("noise_seed", noise_seed)
   check_installed("jax_privacy")
   messages.check_sends("privacy", algorithm)
   clipped = with_upload(algorithm, clip_by_norm(max_norm))
@@ -133,18 +136,6 @@ def with_privacy(
   )
 
 
-def check_noise_seed(name: str, seed: Any) -> None:
-  """That a seed of noise is one.
-
-  Raises:
-    TypeError: if it is no whole number.
-    ValueError: if it is out of range.
-  """
-  checks.whole(name, seed)
-  if not 0 <= seed < 1 << 32:
-    raise ValueError(f"{name}={seed}: must be from 0 to {(1 << 32) - 1}")
-
-
 class _Noisy:
   """A cohort whose `mean` is a noisy sum over the expected number."""
 
@@ -175,12 +166,14 @@ class _Noisy:
       stddev=self._stddev, prng_key=self._key
     )
     total, _ = privatizer.update(total, privatizer.init(total))
-    expected = self._cohort.expected_size
+    expected = self._cohort.config.expected_size
     return dataclasses.replace(
       sent,
       value=optax.tree.scale(1 / expected, total),
       # How many came must not be seen, not even that nobody did.
-      share=jnp.full_like(sent.share, expected / self._cohort.num_clients),
+      share=jnp.full_like(
+        sent.share, expected / self._cohort.config.num_clients
+      ),
       is_lost=jnp.array(False),
     )
 
@@ -352,16 +345,9 @@ MECHANISMS: dict[str, Choice] = {
   "gaussian": Choice(
     with_privacy,
     "clipped differences, their mean with Gaussian noise",
-    (
-      Hyperparameter(
-        "max_norm", 1.0, "norm to which differences are clipped", "(0, inf)"
-      ),
-      Hyperparameter(
-        "noise_multiplier",
-        1.0,
-        "standard deviation of the noise of their sum, in units of that norm",
-        "[0, inf)",
-      ),
+    tuple(
+      argument._replace(default=1.0)
+      for argument in arguments(with_privacy, "max_norm", "noise_multiplier")
     ),
     label="Gaussian",
   ),

@@ -115,7 +115,7 @@ def flat(tree, lead=0) -> np.ndarray:
 def cohort_of(config, data, key, round) -> Cohort:
   """The cohort of a round of clients in memory, of the run with that key."""
   data = RoundData(data.examples, data.sizes, data.indices)
-  return Cohort.create(config, key, round, data)
+  return Cohort(config, key, round, data)
 
 
 def drawn_rounds(config, data, seed, num_rounds, **which):

@@ -172,9 +172,9 @@ def _recursive(
     return BvrState(params, params, zeros, output)
 
   def round(state, cohort):
-    is_exact = large_batch is None or large_batch >= cohort.mean_size
-    examples = large_batch or cohort.mean_size  # b~
-    stage_length = math.ceil(1 + examples / cohort.budget)  # T
+    is_exact = large_batch is None or large_batch >= cohort.config.mean_size
+    examples = large_batch or cohort.config.mean_size  # b~
+    stage_length = math.ceil(1 + examples / cohort.config.plan.budget)  # T
     t = cohort.round % stage_length  # The paper's t - 1.
 
     large_gradient = _large_gradient(loss_fn, None if is_exact else large_batch)

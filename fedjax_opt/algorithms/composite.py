@@ -192,7 +192,7 @@ def fed_dual_avg(
 
   def round(state, cohort):
     rate = at_round(learning_rate, cohort.round)
-    num_steps = cohort.common_steps
+    num_steps = cohort.config.plan.common_steps
     if averaged and num_steps is None:
       raise ValueError(
         "averaged=True: all clients must take the same number of local steps"

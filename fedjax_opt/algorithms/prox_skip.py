@@ -89,7 +89,7 @@ def prox_skip(
     strength = p / jnp.where(rate > 0, rate, 1)  # p / gamma
     # The step after which the coin falls; a fresh draw continues an old one.
     length = jax.random.geometric(cohort.key, p)
-    meets = length <= cohort.max_steps
+    meets = length <= cohort.config.plan.max_steps
 
     def one_client(worker, broadcast):
       mean, have_met = broadcast

@@ -69,11 +69,10 @@ class ClientStore:
     if not self._on_host:
       return rows
     # An empty place has the number M; what stands there is not used.
-    of_round = np.minimum(cohorts[:, 0], self._num_clients - 1)
-    if not self._has_points:
-      return self._put(trees.take(rows, of_round[0]))
-    seeds = np.arange(len(of_round))[:, None]
-    return self._put(trees.take(rows, (slice(None), seeds, of_round)))
+    clients = np.minimum(cohorts[:, 0], self._num_clients - 1)
+    clients = clients if self._has_points else clients[0]
+    seeds = np.arange(len(cohorts))[:, None]
+    return self._put(trees.take(rows, self._index(seeds, clients)))
 
   def scatter(self, rows: Any, new: Any, cohorts: np.ndarray | None) -> Any:
     """The rows of all clients after a round.
@@ -87,16 +86,18 @@ class ClientStore:
       return new
     of_round = cohorts[:, 0]
     seeds, places = np.nonzero(of_round < self._num_clients)
-    clients = of_round[seeds, places]
-    to, taken = (clients,), (places,)
-    if self._has_points:
-      to, taken = (slice(None), seeds, clients), (slice(None), seeds, places)
+    to = self._index(seeds, of_round[seeds, places])
+    taken = self._index(seeds, places)
 
     def write(rows, new):
       rows[to] = new[taken]
       return rows
 
     return jax.tree.map(write, rows, processes.fetch(new))
+
+  def _index(self, seeds, clients):
+    """Of the rows of clients in an array of all points."""
+    return (slice(None), seeds, clients) if self._has_points else (clients,)
 
 
 def _writable(leaf):
@@ -111,14 +112,12 @@ def check(config: Config, algorithm: Algorithm) -> None:
   Raises:
     ValueError: if clients keep nothing, or JAX has no CPU.
   """
-  if not config.state_is_on_host:
-    return
-  if algorithm.init_client is None:
+  if config.state_is_on_host and algorithm.init_client is None:
     raise ValueError(
       "client_memory='host': this algorithm keeps nothing for its clients (it "
       "has no `Algorithm.init_client`); leave client_memory out"
     )
-  if processes.host() is None:
+  if config.state_is_on_host and processes.host() is None:
     raise ValueError(
       "client_memory='host': JAX was started without the processor; give "
       "JAX_PLATFORMS=cuda,cpu"
@@ -137,20 +136,18 @@ def resolve(config: Config, algorithm: Algorithm, rows: Any) -> Config:
     ValueError: see `check`.
   """
   check(config, algorithm)
-  where = config.client_memory
-  if where == "auto":
-    where = "host" if _is_too_much(config, rows) else "device"
+  if config.client_memory != "auto":
+    return config
+  where = "host" if _is_too_much(config, rows) else "device"
   return dataclasses.replace(config, client_memory=where)
 
 
 def _is_too_much(config, rows):
   """Whether the states would fill a device, and the host can store them."""
-  if rows is None or processes.host() is None:
-    return False
   # Most of the population would be copied in each round; and the memory of a
   # CPU is that of the host.
   is_most = 2 * config.cohort_size > config.num_clients
-  if is_most or target.platform() == "cpu":
+  if is_most or target.platform() == "cpu" or processes.host() is None:
     return False
   need = trees.num_bytes(rows) // config.layout.grid_devices
   have = processes.device_bytes()

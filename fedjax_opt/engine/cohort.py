@@ -5,6 +5,7 @@ maps it over the clients; replies.py holds what a verb returns.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,6 @@ from fedjax_opt.engine.worker import Client
 MAX_PHASES = 8
 
 
-@dataclasses.dataclass(frozen=True)
 class Cohort:
   """The clients of one round, as an algorithm sees them.
 
@@ -42,32 +42,20 @@ class Cohort:
     key: [] random key of this round, for the algorithm's own draws.
     clients: [C] int32, who takes part; M for a place that stays empty, which
       few samplers leave.
+    config: the settings of the run, see `engine.config.Config`, such as
+      `config.num_clients`, M, and `config.plan.max_steps`, K.
+    phases: numbers of the phases of all verbs that were called.
   """
 
-  round: jax.Array
-  key: jax.Array
-  clients: jax.Array
-  _config: Config
-  _round_key: jax.Array
-  _data: RoundData
-  _scale: jax.Array | None
-  _keeps_state: bool
-  _on_phase: Callable[[int], None]
-  _parts: list[Any] | None
-  _secret_key: jax.Array | None
-
-  @classmethod
-  def create(
-    cls,
+  def __init__(
+    self,
     config: Config,
     key: jax.Array,
     round: jax.Array,
     data: RoundData,
-    keeps_state: bool = False,
-    on_phase: Callable[[int], None] = lambda phase: None,
     parts: list[Any] | None = None,
     secret_key: jax.Array | None = None,
-  ) -> "Cohort":
+  ):
     """Draws the cohort of a round.
 
     Args:
@@ -75,8 +63,6 @@ class Cohort:
       key: [] random key of the run.
       round: [] int32.
       data: of this round.
-      keeps_state: whether clients keep anything between rounds.
-      on_phase: called with the phase of each verb that is traced.
       parts: of a message, see `contract.shapes_of_parts`; needed only if
         updates have a limit.
       secret_key: [] random key of several rounds, see the property.
@@ -85,28 +71,17 @@ class Cohort:
     # ran before. Clients that start one by one, on a clock, need no others: the
     # number of the start, counted over the run, is then folded for the round.
     # The server's version would not do, as a client can start from it twice.
-    round_key = jax.random.fold_in(key, round)
-    clients, scale = data.clients, data.scale
-    if clients is None:
-      clients, scale = config.sampler.draw(
-        round_key, round, data.sizes, config.cohort_size
+    self._round_key = jax.random.fold_in(key, round)
+    self.clients, self._scale = data.clients, data.scale
+    if data.clients is None:
+      self.clients, self._scale = config.sampler.draw(
+        self._round_key, round, data.sizes, config.cohort_size
       )
     # The phases have the numbers 1 to MAX_PHASES, dropouts have the one after
     # this.
-    own_key = jax.random.fold_in(round_key, 1 + MAX_PHASES)
-    return cls(
-      round=round,
-      key=own_key,
-      clients=clients,
-      _config=config,
-      _round_key=round_key,
-      _data=data,
-      _scale=scale,
-      _keeps_state=keeps_state,
-      _on_phase=on_phase,
-      _parts=parts,
-      _secret_key=secret_key,
-    )
+    self.key = jax.random.fold_in(self._round_key, 1 + MAX_PHASES)
+    self.config, self.round, self.phases = config, round, []
+    self._data, self._parts, self._secret_key = data, parts, secret_key
 
   @property
   def secret_key(self) -> jax.Array:
@@ -126,34 +101,9 @@ class Cohort:
     return jax.random.fold_in(self._secret_key, self.round)
 
   @property
-  def budget(self) -> int:
-    """K B, examples in the local batches of a client, at most."""
-    return self._config.plan.max_steps * self._config.plan.batch_size
-
-  @property
-  def mean_size(self) -> float:
-    """Examples of a client, on average over the population."""
-    return self._config.mean_size
-
-  @property
-  def common_steps(self) -> int | None:
-    """K, if every client of the population takes K local steps, else None."""
-    return self._config.plan.common_steps
-
-  @property
-  def max_steps(self) -> int:
-    """K, the most local steps that a client of the population takes."""
-    return self._config.plan.max_steps
-
-  @property
-  def num_clients(self) -> int:
-    """M, clients in the population."""
-    return self._config.num_clients
-
-  @property
   def weighs_alike(self) -> bool:
     """Whether all clients have the same weight in means."""
-    return not self._config.by_examples and not self.is_scaled
+    return not self.config.by_examples and not self.is_scaled
 
   @property
   def is_scaled(self) -> bool:
@@ -166,7 +116,7 @@ class Cohort:
   @property
   def clip_norm(self) -> float | None:
     """The norm to which longer differences are clipped; None if none are."""
-    config = self._config
+    config = self.config
     return config.max_update_norm if config.clips_updates else None
 
   @property
@@ -180,19 +130,10 @@ class Cohort:
 
     A sampler that is a function is taken to draw each client once.
     """
-    config = self._config
+    config = self.config
     has_all = config.cohort_size == config.num_clients
-    draws_all = not self._has_empty_places and not self.is_scaled
+    draws_all = not config.has_empty_places and not self.is_scaled
     return has_all and draws_all and config.client_dropout == 0
-
-  @property
-  def expected_size(self) -> float:
-    """How many clients take part on average, those that drop out included."""
-    return self._config.expected_size
-
-  @property
-  def _has_empty_places(self) -> bool:
-    return self._config.sampler.expected is not None
 
   def mean(
     self,
@@ -226,12 +167,18 @@ class Cohort:
       add_up = lambda sent: replies.weighted_sum(weight, sent)
       return jax.tree.map(add_up, message), (state, info)
 
-    total, sent = self._visit_all(one_client, broadcast, computed, summarize)
+    total, sent = mapping.over_chunks(
+      self.config,
+      self._data,
+      self._visitor(one_client, broadcast),
+      computed,
+      summarize,
+    )
     state, info = mapping.unsort(sharding.gather(sent), order)
     is_normalized = not self.is_scaled
     mean = replies.mean_of(sharding.total(total), clients, info, is_normalized)
-    cost = (broadcast, label, bytes_down)
-    return self._reply(clients, order, info, state, mean, phase, cost)
+    cost = replies.Cost(phase, label, broadcast, bytes_down)
+    return self._reply(clients, order, (mean, state, info), cost)
 
   def each(
     self,
@@ -256,12 +203,17 @@ class Cohort:
       `clients`, also the messages that do not count, see `Reply.counted`.
     """
     clients, order, computed = self._phase(phase)
-    keep_all = lambda clients, visited: (None, visited)
-    _, sent = self._visit_all(one_client, broadcast, computed, keep_all)
+    _, sent = mapping.over_chunks(
+      self.config,
+      self._data,
+      self._visitor(one_client, broadcast),
+      computed,
+      lambda clients, visited: (None, visited),
+    )
     messages, state, info = mapping.unsort(sharding.gather(sent), order)
-    messages = trees.take(messages, slice(self._config.cohort_size))
-    cost = (broadcast, label, bytes_down)
-    return self._reply(clients, order, info, state, messages, phase, cost)
+    messages = trees.take(messages, slice(self.config.cohort_size))
+    cost = replies.Cost(phase, label, broadcast, bytes_down)
+    return self._reply(clients, order, (messages, state, info), cost)
 
   def pick(
     self,
@@ -294,13 +246,16 @@ class Cohort:
       The reply, its `value` the message; `counted` is of all clients whose
       message was computed.
     """
-    cost = (broadcast, label, bytes_down)
+    visit = self._visitor(one_client, broadcast)
+    visit_one = functools.partial(
+      mapping.visit_one, self.config, self._data, visit
+    )
+    cost = replies.Cost(phase, label, broadcast, bytes_down)
     if client is not None:
       self._check_client(client, others_work)
-      clients = self._clients(jnp.array([client], jnp.int32), None)
-      computed = self._located(clients, None, phase)
-      sent = self._visit_one(one_client, broadcast, computed)
-      return self._reply_of_one(clients, sent, phase, cost)
+      picked = self._clients(jnp.array([client], jnp.int32), None)
+      sent = visit_one(self._located(picked, None, phase))
+      return self._reply_of_one(picked, sent, cost)
     index, is_nobody = self._draw_index(jax.random.fold_in(self.key, phase))
     if others_work:
       names = {"phase": phase, "label": label, "bytes_down": bytes_down}
@@ -312,11 +267,9 @@ class Cohort:
     # The position of the picked client in the order of computation.
     turn = mapping.unsort(jnp.arange(len(clients.number)), order)[index]
     num_shards = sharding.num_shards()
-    local = trees.take(computed, (turn // num_shards)[None])
-    sent = self._visit_one(one_client, broadcast, local)
+    sent = visit_one(trees.take(computed, (turn // num_shards)[None]))
     sent = sharding.from_shard(turn % num_shards, sent)
-    picked = trees.take(clients, index[None])
-    return self._reply_of_one(picked, sent, phase, cost)
+    return self._reply_of_one(trees.take(clients, index[None]), sent, cost)
 
   def cond(
     self,
@@ -337,7 +290,9 @@ class Cohort:
     """
     verb = jax.jit(verb)  # Traced once for its shapes and the branch.
     shapes = jax.eval_shape(verb)
-    skip = lambda: replies.blank_like(shapes, otherwise, self.num_clients)
+    skip = lambda: replies.blank_like(
+      shapes, otherwise, self.config.num_clients
+    )
     return lax.cond(predicate, verb, skip)
 
   def _phase(self, phase):
@@ -348,16 +303,16 @@ class Cohort:
       they are computed, None for the order of the cohort; and the clients that
       this device computes, in that order.
     """
-    numbers = mapping.pad_cohort(self._config, self.clients)
+    numbers = mapping.pad_cohort(self.config, self.clients)
     clients = self._clients(numbers, self._scale)
-    order = mapping.computing_order(self._config, clients.size)
+    order = mapping.computing_order(self.config, clients.size)
     in_order = clients if order is None else trees.take(clients, order)
     computed = sharding.local(in_order)
     return clients, order, self._located(computed, self._data.starts, phase)
 
   def _clients(self, numbers, scale):
     """The records of clients with these numbers; M stands for padding."""
-    config, sizes = self._config, self._data.sizes
+    config, sizes = self.config, self._data.sizes
     size = sizes.at[numbers].get(mode="fill", fill_value=0)
     weight = self._natural_weights(numbers, size)
     if scale is None:
@@ -375,7 +330,7 @@ class Cohort:
     """The same clients, with the locations of their examples and their keys."""
     if not 0 <= phase < MAX_PHASES:
       raise ValueError(f"phase={phase}: must be in [0, {MAX_PHASES})")
-    self._on_phase(phase)
+    self.phases.append(phase)
     phase_key = jax.random.fold_in(self._round_key, 1 + phase)
     of_client = lambda client: jax.random.fold_in(phase_key, client)
     location = clients.number if starts is None else starts
@@ -384,14 +339,14 @@ class Cohort:
 
   def _natural_weights(self, numbers, size):
     """[C'] float, by examples or uniform, not normalized."""
-    if self._config.by_examples:
+    if self.config.by_examples:
       return size.astype(float)
-    return (numbers < self._config.num_clients).astype(float)
+    return (numbers < self.config.num_clients).astype(float)
 
   def _population_weight(self):
     """The sum of the natural weights of all clients of the population."""
-    if not self._config.by_examples:
-      return float(self._config.num_clients)
+    if not self.config.by_examples:
+      return float(self.config.num_clients)
     return jnp.maximum(jnp.sum(self._data.sizes.astype(float)), 1)
 
   def _share(self, clients, counted, places):
@@ -408,13 +363,13 @@ class Cohort:
     left = jnp.sum(jnp.where(counted, normalized, 0))
     # Exactly 1 if all that have a weight count.
     left = jnp.where(jnp.any((normalized > 0) & ~counted), left, 1)
-    if not self._config.by_examples and not self._has_empty_places:
-      return left * (places / self._config.num_clients)
+    if not self.config.by_examples and not self.config.has_empty_places:
+      return left * (places / self.config.num_clients)
     return left * cohort / self._population_weight()
 
   def _dropouts(self, numbers):
     """[C] bool, which clients drop out; the same in all phases of a round."""
-    rate = self._config.client_dropout
+    rate = self.config.client_dropout
     if rate == 0:
       return jnp.zeros(len(numbers), bool)
     key = jax.random.fold_in(self._round_key, 2 + MAX_PHASES)
@@ -423,10 +378,10 @@ class Cohort:
 
   def _draw_index(self, key):
     """The index of a client that does not drop out, and whether all do."""
-    size = self._config.cohort_size
-    if self._config.client_dropout == 0 and not self._has_empty_places:
+    size = self.config.cohort_size
+    if self.config.client_dropout == 0 and not self.config.has_empty_places:
       return jax.random.randint(key, (), 0, size), jnp.array(False)
-    is_empty = self.clients >= self._config.num_clients
+    is_empty = self.clients >= self.config.num_clients
     is_out = self._dropouts(self.clients) | is_empty
     draws = jnp.where(is_out, -1, jax.random.uniform(key, (size,)))
     return jnp.argmax(draws), jnp.all(is_out)
@@ -438,7 +393,7 @@ class Cohort:
         f"client={client} with others_work=True: the others are those of a "
         "cohort, of which one is drawn; give only one of them"
       )
-    if self._data.starts is not None or self._config.state_is_on_host:
+    if self._data.starts is not None or self.config.state_is_on_host:
       raise ValueError(
         f"client={client}: with clients that are read round by round only "
         "those of the cohort are at hand"
@@ -446,61 +401,44 @@ class Cohort:
 
   def _visitor(self, one_client, broadcast):
     return mapping.visitor(
-      self._config,
-      self._data,
-      self.round,
-      one_client,
-      broadcast,
-      self._keeps_state,
-      self._parts,
+      self.config, self._data, self.round, one_client, broadcast, self._parts
     )
 
-  def _visit_all(self, one_client, broadcast, computed, summarize):
-    visit = self._visitor(one_client, broadcast)
-    return mapping.over_chunks(
-      self._config, self._data, visit, computed, summarize
-    )
+  def _reply(self, clients, order, sent, cost):
+    """The reply of a phase of all clients.
 
-  def _visit_one(self, one_client, broadcast, clients):
-    visit = self._visitor(one_client, broadcast)
-    return mapping.visit_one(self._config, self._data, visit, clients)
-
-  def _reply(self, clients, order, info, state, value, phase, cost):
-    """The reply of a phase of all clients."""
+    Args:
+      clients: leaves [C', ...].
+      order: in which they were computed.
+      sent: the reply's value, and state and info of the clients.
+      cost: of the phase.
+    """
+    config, info = self.config, sent[-1]
     counted = replies.counts(clients, info)
-    share = self._share(clients, counted, self._config.cohort_size)
-    reply = replies.reply_of(
-      self._config, clients, info, value, state, share, phase
-    )
-    steps = mapping.computed_steps(self._config, info.num_steps, order)
-    width = self._config.chunk * self._config.plan.batch_size
+    share = self._share(clients, counted, config.cohort_size)
+    reply = replies.reply_of(config, clients, sent, share, cost.phase)
+    steps = mapping.computed_steps(config, info.num_steps, order)
+    width = config.chunk * config.plan.batch_size
     reply = replies.add_padding(reply, steps, width)
-    visits = self._config.cohort_size
-    if self._has_empty_places:
-      came = clients.number < self._config.num_clients
+    visits = config.cohort_size
+    if config.has_empty_places:
+      came = clients.number < config.num_clients
       visits = jnp.sum(came, dtype=jnp.int32)
-      sent = jnp.where(came[:, None], info.bytes_up, 0)
-      info = info._replace(bytes_up=sent)
-    return self._with_cost(reply, info, visits, cost)
+      bytes_up = jnp.where(came[:, None], info.bytes_up, 0)
+      info = info._replace(bytes_up=bytes_up)
+    return replies.add_cost(reply, info, visits, cost)
 
-  def _reply_of_one(self, clients, sent, phase, cost):
+  def _reply_of_one(self, clients, sent, cost):
     """The reply of a phase of one client; leaves of `clients` are [1, ...]."""
-    message, state, info = sent
-    info, state = jax.tree.map(lambda leaf: leaf[None], (info, state))
+    message, *others = sent
+    state, info = jax.tree.map(lambda leaf: leaf[None], others)
     counted = replies.counts(clients, info)
     share = self._share(clients, counted, 1)
-    reply = replies.reply_of(
-      self._config, clients, info, message, state, share, phase
-    )
+    sent = message, state, info
+    reply = replies.reply_of(self.config, clients, sent, share, cost.phase)
     # Traces, metrics and padding are those of phases of all clients.
     counts = {n: v for n, v in reply.counts.items() if n != "examples"}
     reply = dataclasses.replace(
       reply, is_lost=~counted[0], traces={}, counts=counts
     )
-    return self._with_cost(reply, info, 1, cost)
-
-  def _with_cost(self, reply, info, visits, cost):
-    broadcast, label, bytes_down = cost
-    if bytes_down is None:
-      bytes_down = trees.num_bytes(broadcast)
-    return replies.add_cost(reply, info, visits, bytes_down, label)
+    return replies.add_cost(reply, info, 1, cost)

@@ -296,10 +296,14 @@ class Config:
   has_secret_noise: bool = False
 
   @property
+  def has_empty_places(self) -> bool:
+    """Whether a cohort may have fewer clients than it has places."""
+    return self.sampler.expected is not None
+
+  @property
   def expected_size(self) -> float:
     """Clients of a round on average, those that drop out included."""
-    expected = self.sampler.expected
-    return self.cohort_size if expected is None else expected
+    return self.sampler.expected if self.has_empty_places else self.cohort_size
 
   @property
   def has_points(self) -> bool:

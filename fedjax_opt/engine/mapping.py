@@ -50,7 +50,6 @@ def visitor(
   round: jax.Array,
   one_client: Callable[[Worker, Any], Any],
   broadcast: Any,
-  keeps_state: bool,
   parts: list[Any] | None,
 ) -> Callable[[Client, Any], tuple[Any, Any, Any]]:
   """The function `(client, state) -> (message, state, info)` of one client.
@@ -63,13 +62,10 @@ def visitor(
     output = client_output(one_client, worker, broadcast)
     message = jax.tree.map(jnp.asarray, output.message)
     message, is_long = limited(config, message, parts)
-    new_state = check_state(output.state, state, keeps_state)
+    new_state = check_state(output.state, state)
     output = output._replace(message=message, state=new_state)
-    return (
-      message,
-      new_state,
-      client_info(config, output, worker, client, is_long),
-    )
+    info = client_info(config, output, worker, client, is_long)
+    return message, new_state, info
 
   return visit
 

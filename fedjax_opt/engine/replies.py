@@ -139,12 +139,26 @@ class Reply:
   phase: int = dataclasses.field(metadata={"static": True})
 
 
+class Cost(NamedTuple):
+  """A phase, and what the server sends in it.
+
+  Attributes:
+    phase: number of the phase.
+    label: name under which its cost is also reported apart; "" for none.
+    broadcast: what each client receives.
+    bytes_down: how many bytes of it; None for all.
+  """
+
+  phase: int
+  label: str
+  broadcast: Any
+  bytes_down: int | None
+
+
 def reply_of(
   config: Config,
   clients: Client,
-  info: ClientInfo,
-  value: Any,
-  client_state: Any,
+  sent: tuple[Any, Any, ClientInfo],
   share: jax.Array,
   phase: int,
 ) -> Reply:
@@ -153,12 +167,12 @@ def reply_of(
   Args:
     config: static settings.
     clients: leaves [C', ...].
-    info: of these clients, leaves [C', ...].
-    value: of the reply.
-    client_state: what they keep from now on, leaves [C', ...], or None.
+    sent: the reply's value; what these clients keep from now on, leaves [C',
+      ...], or None; and their info.
     share: of the reply.
     phase: of the reply.
   """
+  value, client_state, info = sent
   counted = counts(clients, info)
   weight = weights_of(clients, info)
   has_none = jnp.sum(jnp.where(counted, weight, 0)) == 0
@@ -187,11 +201,7 @@ def reply_of(
 
 
 def add_cost(
-  reply: Reply,
-  info: ClientInfo,
-  visits: int | jax.Array,
-  bytes_down: int,
-  label: str,
+  reply: Reply, info: ClientInfo, visits: int | jax.Array, cost: Cost
 ) -> Reply:
   """The reply with the costs of its phase.
 
@@ -201,10 +211,11 @@ def add_cost(
     visits: how many clients took part, also those that dropped out; they are
       the first ones of `info`. An array if that is random, and `info` has no
       bytes of others.
-    bytes_down: the bytes that each of them received.
-    label: name under which the cost is also reported apart; "" for none.
+    cost: of the phase.
   """
-  sent = info.bytes_up
+  sent, bytes_down = info.bytes_up, cost.bytes_down
+  if bytes_down is None:
+    bytes_down = trees.num_bytes(cost.broadcast)
   if isinstance(visits, int):
     down = counters.of(visits * bytes_down)
     sent = sent[:visits]
@@ -216,8 +227,8 @@ def add_cost(
     "gradient_evaluations": reply.counts["gradient_evaluations"],
   }
   apart = {}
-  if label:
-    apart = {f"{label}_{name}": count for name, count in spent.items()}
+  if cost.label:
+    apart = {f"{cost.label}_{name}": count for name, count in spent.items()}
     apart["labelled_visits"] = counters.of(visits)
   return dataclasses.replace(reply, counts=reply.counts | spent | apart)
 
@@ -300,20 +311,19 @@ def mean_of(
   return jax.tree.map(lambda leaf: leaf / divisor.astype(leaf.dtype), total)
 
 
-def check_state(new: Any, old: Any, keeps_state: bool) -> Any:
+def check_state(new: Any, old: Any) -> Any:
   """What a client keeps from now on, checked against what it kept.
 
   Args:
     new: None if it keeps what it had.
-    old: what it kept.
-    keeps_state: whether clients keep anything.
+    old: what it kept; None if clients keep nothing.
 
   Raises:
     ValueError: if it is of another structure, or was never declared.
   """
   if new is None:
     return None
-  if not keeps_state:
+  if old is None:
     raise ValueError(
       "ClientOutput.state: was given, but the algorithm has no init_client; "
       "declare what one client keeps: Algorithm(..., init_client=...)"

@@ -96,21 +96,12 @@ def _round_data(data, segment, i, client_state):
 
 def _one_round(config, algorithm, server, keys, round, data):
   """One round: `((server, client_state), counts, traces)`."""
-  phases, parts = [], None
+  parts = None
   if config.max_update_norm is not None:
     parts = contract.shapes_of_parts(algorithm, server)
-  cohort = Cohort.create(
-    config,
-    round=round,
-    data=data,
-    keeps_state=algorithm.init_client is not None,
-    on_phase=phases.append,
-    parts=parts,
-    **keys,
-  )
-  new, replies = _checked(
-    contract.call("round", algorithm, server, cohort), phases
-  )
+  cohort = Cohort(config, round=round, data=data, parts=parts, **keys)
+  returned = contract.call("round", algorithm, server, cohort)
+  new, replies = _checked(returned, cohort.phases)
   new = trees.cast_like(new, server)
   functions.like("Algorithm.round: state", new, server, "Algorithm.init")
   is_lost = functools.reduce(

@@ -1,11 +1,11 @@
 """A run from its start, or a checkpoint, to its last round."""
 
 import contextlib
-import dataclasses
+import itertools
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -19,31 +19,6 @@ from fedjax_opt.engine.programs import copies
 from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
 from fedjax_opt.results.record import RunRecord
 from fedjax_opt.results.result import Report, Result
-
-
-@dataclasses.dataclass(frozen=True)
-class _Stops:
-  """Numbers of rounds, made one by one: there may be millions.
-
-  Attributes:
-    done: all are larger.
-    last: the last one, if it is.
-    every: those between are the multiples of these.
-  """
-
-  done: int
-  last: int
-  every: tuple[int, ...]
-
-  def __iter__(self) -> Iterator[int]:
-    stop = self.done
-    while stop < self.last:
-      following = min((stop // step + 1) * step for step in self.every)
-      stop = min(following, self.last)
-      yield stop
-
-  def __bool__(self) -> bool:
-    return self.done < self.last
 
 
 class Runner:
@@ -95,13 +70,14 @@ class Runner:
     rounds done have their checkpoint.
     """
     is_resumed = self._restore()
-    stops = self._stops()
     with self._feed as feed:
-      self._trace(stops)
+      with self._timed_compilation():
+        self._trace(self._stops())
       if not is_resumed:
         self._state = self._executor.put(self._start())
-      feed.start((stop for stop in stops if stop > 0), self._record.done)
-      self._compile()
+      feed.start(filter(None, self._stops()), self._record.done)
+      with self._timed_compilation():
+        self._executor.compile()
       if is_resumed:
         self._report_again()
         # Only one of several processes may have been told to stop.
@@ -109,9 +85,9 @@ class Runner:
         self._interrupted = processes.of_any_process(self._pressed.first)
         self._is_stopped = bool(told or self._interrupted)
       with self._pressed.heeded(self._checkpoints is not None):
-        for stop in [] if self._is_stopped else stops:
+        for stop in () if self._is_stopped else self._stops():
           self._advance(stop)
-          if self._is_due(stop):
+          if self._is_scheduled(stop) or stop == self._rounds:
             self._evaluate()
           # After the last round only what a longer run would drop too.
           if stop < self._rounds or self._is_scheduled(stop):
@@ -151,37 +127,30 @@ class Runner:
     self._state = self._executor.put(state)
     return True
 
-  def _stops(self) -> _Stops:
-    """After which rounds the program returns to the host.
-
-    The first one is 0, where the initial model is evaluated.
-    """
+  def _stops(self) -> Iterator[int]:
+    """After which rounds to come the program returns to the host."""
     every = [self._config.eval_every, self._feed.max_rounds]
     if self._checkpoints is not None and self._checkpoints.every is not None:
       every.append(self._checkpoints.every)
+    # The initial model is evaluated after 0 rounds.
     done, is_evaluated = self._record.done, bool(self._record.history.rounds)
-    first = done if done or is_evaluated else -1
-    return _Stops(first, self._rounds, tuple(every))
-
-  def _is_due(self, stop: int) -> bool:
-    return self._is_scheduled(stop) or stop == self._rounds
+    return stops(done if done or is_evaluated else -1, self._rounds, every)
 
   def _is_scheduled(self, stop: int) -> bool:
     """Whether runs of any length are evaluated after so many rounds."""
     return stop % self._config.eval_every == 0
 
-  def _trace(self, stops: _Stops | list[int]) -> None:
+  def _trace(self, stops: Iterable[int]) -> None:
     """Traces what the rounds until these stops need."""
-    start = time.perf_counter()
-    has_rounds = any(stop > self._record.done for stop in stops)
+    first = list(itertools.islice(stops, 2))
+    has_rounds = any(stop > self._record.done for stop in first)
     segment = self._feed.like() if has_rounds else None
-    self._executor.trace(self._shapes, segment, bool(stops))
-    self._compile_seconds += time.perf_counter() - start
+    self._executor.trace(self._shapes, segment, bool(first))
 
-  def _compile(self) -> None:
-    """Compiles what was traced."""
+  @contextlib.contextmanager
+  def _timed_compilation(self) -> Iterator[None]:
     start = time.perf_counter()
-    self._executor.compile()
+    yield
     self._compile_seconds += time.perf_counter() - start
 
   def _report_again(self) -> None:
@@ -216,6 +185,7 @@ class Runner:
     metrics, _, _ = self._active.expand(metrics, {}, {})
     is_scheduled = self._is_scheduled(self._record.done)
     metrics = self._record.add_metrics(metrics, is_scheduled)
+    of_state = lambda part: self._active.flat(self._whole_state()[part])
     self._report(
       Report(
         self._record.done,
@@ -223,10 +193,8 @@ class Runner:
         *self._seconds(),
         is_grid=self._active.is_grid,
         _model=self._reader(self._params),
-        _state=self._reader(lambda: self._active.flat(self._whole_state()[0])),
-        _client_state=self._reader(
-          lambda: self._active.flat(self._whole_state()[1])
-        ),
+        _state=self._reader(lambda: of_state(0)),
+        _client_state=self._reader(lambda: of_state(1)),
       )
     )
 
@@ -266,8 +234,9 @@ class Runner:
       self._state = self._executor.put(fewer)
       self._shapes = jax.eval_shape(lambda: fewer)
       if self._record.done < self._rounds:
-        self._trace([self._rounds])
-        self._compile()
+        with self._timed_compilation():
+          self._trace([self._rounds])
+          self._executor.compile()
 
   def _is_over(self, stop: int) -> bool:
     """Whether the run ends here; saves a checkpoint if one is due."""
@@ -322,6 +291,19 @@ class Runner:
     )
 
 
+def stops(done: int, last: int, every: Iterable[int]) -> Iterator[int]:
+  """Multiples of some numbers, and the last one; there may be millions.
+
+  Args:
+    done: all are larger.
+    last: none is larger.
+    every: the numbers.
+  """
+  while done < last:
+    done = min(last, *((done // step + 1) * step for step in every))
+    yield done
+
+
 class _Pressed:
   """Which signals came that are to end the run: Ctrl-C, a request to end.
 
@@ -350,11 +332,10 @@ class _Pressed:
       with_sigterm: whether SIGTERM too, if the program does not handle it.
     """
     is_main = threading.current_thread() is threading.main_thread()
-    if is_main and callable(signal.getsignal(signal.SIGINT)):
-      self._heed(signal.SIGINT)
-    is_handled = callable(signal.getsignal(signal.SIGTERM))
-    if is_main and (with_sigterm or is_handled):
-      self._heed(signal.SIGTERM)
+    for number in (signal.SIGINT, signal.SIGTERM) if is_main else ():
+      is_handled = callable(signal.getsignal(number))
+      if is_handled or (with_sigterm and number == signal.SIGTERM):
+        self._before[number] = signal.signal(number, self._press)
     try:
       yield
     finally:
@@ -370,9 +351,6 @@ class _Pressed:
       self._note(getattr(error, "number", signal.SIGINT))
     finally:
       self._may_raise = False
-
-  def _heed(self, number: int) -> None:
-    self._before[number] = signal.signal(number, self._press)
 
   def _press(self, number: int, frame: Any) -> None:
     is_second = number in self._numbers

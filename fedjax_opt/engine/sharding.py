@@ -75,24 +75,13 @@ class Layout:
     """
     if self.mesh is None:
       return program
-    point = self._point_spec
-    return jax.shard_map(
-      self._told_of_vmap(program),
-      mesh=self.mesh,
-      in_specs=(point, point, PartitionSpec(CLIENTS), PartitionSpec()),
-      out_specs=(point,) * outputs if outputs > 1 else point,
-      # Results that are equal on all devices are not marked as such.
-      check_vma=False,
-    )
-
-  def _told_of_vmap(self, program):
-    """The program, with words where JAX has none: see `models.convolution`."""
 
     @functools.wraps(program)
     def told(*args):
       try:
         return program(*args)
       except NotImplementedError as error:
+        # JAX has no words where `models.convolution` would be needed.
         if str(error) or self.grid_devices == 1:
           raise
         raise ValueError(
@@ -101,7 +90,15 @@ class Layout:
           "grid_devices=1, grid_map='scan' or client_map='scan'"
         ) from error
 
-    return told
+    point = self._point_spec
+    return jax.shard_map(
+      told,
+      mesh=self.mesh,
+      in_specs=(point, point, PartitionSpec(CLIENTS), PartitionSpec()),
+      out_specs=(point,) * outputs if outputs > 1 else point,
+      # Results that are equal on all devices are not marked as such.
+      check_vma=False,
+    )
 
   def put_per_point(self, tree: Any) -> Any:
     """Puts arrays of grid points on the devices, divided over `GRID`."""

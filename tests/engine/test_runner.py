@@ -172,12 +172,10 @@ def test_a_grid_is_resumed_with_another_map(tmp_path):
 def test_stops(done, last, every):
   multiples = {stop for step in every for stop in range(0, last, step)}
   expected = sorted(stop for stop in multiples | {last} if stop > done)
-  stops = runner._Stops(done, last, every)
-  assert list(stops) == list(stops) == expected
-  assert bool(stops) == bool(expected)
+  assert list(runner.stops(done, last, every)) == expected
 
 
 def test_stops_of_billions_of_rounds():
   """They are made one by one."""
-  stops = runner._Stops(-1, 2**31 - 1, (1,))
+  stops = runner.stops(-1, 2**31 - 1, (1,))
   assert list(itertools.islice(stops, 3)) == [0, 1, 2]

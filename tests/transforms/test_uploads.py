@@ -66,7 +66,7 @@ def keys_of_rounds():
 
   @jax.jit
   def of(round):
-    cohort = Cohort.create(config, jax.random.key(0), round, of_round)
+    cohort = Cohort(config, jax.random.key(0), round, of_round)
     return cohort.each(one_client, ()).value
 
   found = [jax.device_get(of(jnp.int32(r))) for r in range(ROUNDS)]
