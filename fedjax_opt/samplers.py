@@ -12,16 +12,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
-from fedjax_opt.checks.values import (
-  failed,
-  form,
-  function,
-  in_interval,
-  shown,
-  whole,
-)
+from fedjax_opt.checks import fields
+from fedjax_opt.checks import values as checks
 from fedjax_opt.engine.batches import distinct, is_few
 
 __all__ = [
@@ -76,6 +69,7 @@ def uniform() -> Sampler:
   return Sampler(draw)
 
 
+@fields.checked(weights=fields.array("[M]", interval="[0, inf)"))
 def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
   r"""With probabilities, with replacement; means stay unbiased.
 
@@ -97,19 +91,16 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
 
   Raises:
     ValueError: if the weights are not non-negative numbers with a positive sum.
+    TypeError: if they are no numbers.
 
   References:
     Li et al., "On the Convergence of FedAvg on Non-IID Data", ICLR 2020,
     section 3.1, scheme I.
   """
   if weights is not None:
-    weights = _array("weights", weights).astype(np.float64)
-    is_fit = weights.ndim == 1 and np.isfinite(weights).all()
-    if not (is_fit and (weights >= 0).all() and (weights > 0).any()):
-      raise ValueError(
-        "weights: must be [M] non-negative numbers with a positive sum, got "
-        f"{shown(weights)}"
-      )
+    weights = np.asarray(weights, np.float64)
+    if not weights.any():
+      raise ValueError("weights: must have a positive sum")
     # In float64 and without an overflow: neither weights nor their sum need be
     # numbers of float32.
     weights = weights / weights.max()
@@ -149,6 +140,7 @@ def _last_with_share(shares, xp):
   return jax.lax.cummax(places) if xp is jnp else np.maximum.accumulate(places)
 
 
+@fields.checked(cohorts=fields.array("[T, C]", of_integers=True))
 def fixed(cohorts: Sequence[Sequence[int]] | None = None) -> Sampler:
   """Given cohorts, in turn.
 
@@ -161,22 +153,19 @@ def fixed(cohorts: Sequence[Sequence[int]] | None = None) -> Sampler:
     The sampler.
 
   Raises:
-    ValueError: if the cohorts are not lists of clients of one length.
+    ValueError: if the cohorts are not lists of one length.
+    TypeError: if they are no lists of whole numbers.
   """
   if cohorts is not None:
-    cohorts = _array("cohorts", cohorts)
-    if cohorts.ndim != 2 or cohorts.dtype.kind not in "iu" or not cohorts.size:
-      raise ValueError(
-        f"cohorts: must be whole numbers of shape [T, C], got {shown(cohorts)}"
-      )
+    cohorts = np.asarray(cohorts)
 
   def check(num_clients, cohort_size):
     if cohorts is None:
       return
-    if cohorts.shape[1] != cohort_size:
+    if not len(cohorts) or cohorts.shape[1] != cohort_size:
       raise ValueError(
-        f"sampler: fixed has cohorts of {cohorts.shape[1]} clients; must be "
-        f"cohort_size={cohort_size}"
+        f"sampler: fixed has {len(cohorts)} cohorts of {cohorts.shape[1]} "
+        f"clients; must be some, of cohort_size={cohort_size}"
       )
     if cohorts.min() < 0 or cohorts.max() >= num_clients:
       raise ValueError(
@@ -198,6 +187,7 @@ def fixed(cohorts: Sequence[Sequence[int]] | None = None) -> Sampler:
   return Sampler(draw, check)
 
 
+@fields.checked()
 def cyclic(groups: int) -> Sampler:
   """Groups of clients that are available in turn.
 
@@ -211,14 +201,14 @@ def cyclic(groups: int) -> Sampler:
     The sampler.
 
   Raises:
-    TypeError: if `groups` is no whole number. A number that does not fit the
-      clients is refused by `simulate`.
+    ValueError: if `groups` is negative. A number that does not fit the clients
+      is refused by `simulate`.
+    TypeError: if it is no whole number.
 
   References:
     Cho et al., "On the Convergence of Federated Averaging with Cyclic Client
     Participation", ICML 2023, section 3.
   """
-  whole("groups", groups)
 
   def check(num_clients, cohort_size):
     if not 1 <= groups <= num_clients:
@@ -242,6 +232,7 @@ def cyclic(groups: int) -> Sampler:
   return Sampler(draw, check)
 
 
+@fields.checked(expected="(0, inf)")
 def poisson(expected: float) -> Sampler:
   """Each client by itself with the same probability, expected / M.
 
@@ -266,7 +257,6 @@ def poisson(expected: float) -> Sampler:
     McMahan et al., "Learning Differentially Private Recurrent Language Models",
     ICLR 2018, Algorithm 1.
   """
-  in_interval("expected", expected, "(0, inf)")
 
   def check(num_clients, cohort_size):
     if expected > min(num_clients, cohort_size):
@@ -318,6 +308,9 @@ def _binomial(key, trials, mean, most):
 
 
 _BY_NAME = {"uniform": uniform, "weighted": weighted, "fixed": fixed}
+_TAKES = (
+  "(key, round) -> [C] int32, a sampler such as samplers.cyclic(4), or a name"
+)
 
 
 def resolve(sampler: Any, num_clients: int, cohort_size: int) -> Sampler:
@@ -333,61 +326,19 @@ def resolve(sampler: Any, num_clients: int, cohort_size: int) -> Sampler:
     ValueError: if it cannot draw such cohorts.
     TypeError: if it is none of these.
   """
-  wanted = (
-    "a sampler of fedjax_opt.samplers, such as samplers.cyclic(4), one of "
-    f"{', '.join(_BY_NAME)}, or a function (key, round) -> [C] int32"
-  )
-  if isinstance(sampler, str) and sampler in _BY_NAME:
+  if isinstance(sampler, str):
+    checks.check_choice("sampler", sampler, _BY_NAME)
     sampler = _BY_NAME[sampler]()
-  elif isinstance(sampler, str):
-    raise ValueError(f"sampler={sampler!r}: must be {wanted}")
-  elif any(
-    sampler is one for one in (uniform, weighted, fixed, cyclic, poisson)
-  ):
-    raise TypeError(
-      f"sampler={shown(sampler)}: was not called; write "
-      f"samplers.{sampler.__name__}(...)"
-    )
   elif not isinstance(sampler, Sampler):
-    if not callable(sampler) or isinstance(
-      sampler, optax.GradientTransformation
-    ):
-      raise TypeError(f"sampler={shown(sampler)}: must be {wanted}")
     sampler = _of_function(sampler)
   sampler.check(num_clients, cohort_size)
   _check_drawn(sampler, num_clients, cohort_size)
   return sampler
 
 
-def _check_drawn(sampler, num_clients, cohort_size):
-  """That a sampler draws [C] whole numbers, and [C] factors or None."""
-  want = f"must return [C] = [{cohort_size}] whole numbers"
-  draw = lambda key, round, sizes: sampler.draw(key, round, sizes, cohort_size)
-  key = jax.eval_shape(lambda: jax.random.key(0))
-  sizes = jax.ShapeDtypeStruct((num_clients,), jnp.int32)
-  try:
-    drawn = jax.eval_shape(draw, key, sizes.update(shape=()), sizes)
-  except Exception as error:
-    raise failed("sampler: failed on (key, round)", error) from error
-  shown_drawn = jax.tree.map(form, drawn)
-  if not isinstance(drawn, tuple) or len(drawn) != 2:
-    raise ValueError(
-      f"sampler: draw returns {shown_drawn}; must return (clients, scale)"
-    )
-  clients, scale = drawn
-  shape = getattr(clients, "shape", None)
-  if shape != (cohort_size,) or not jnp.issubdtype(clients.dtype, jnp.integer):
-    raise ValueError(f"sampler: the function returns {shown_drawn[0]}; {want}")
-  if scale is not None and getattr(scale, "shape", None) != (cohort_size,):
-    raise ValueError(
-      f"sampler: its factors of weights are {shown_drawn[1]}; must be "
-      f"[C] = [{cohort_size}] numbers, or None"
-    )
-
-
 def _of_function(given):
   """A sampler that calls a function of key and round."""
-  function("sampler", given, "(key, round) -> [C] int32")
+  checks.function("sampler", given, _TAKES)
 
   def draw(key, round, sizes, cohort_size):
     del sizes, cohort_size
@@ -397,17 +348,24 @@ def _of_function(given):
   return Sampler(draw)
 
 
-def _array(name, values):
-  """The values as an array of numbers."""
+def _check_drawn(sampler, num_clients, cohort_size):
+  """That a sampler draws [C] whole numbers, and [C] factors or None."""
+  draw = lambda key, round, sizes: sampler.draw(key, round, sizes, cohort_size)
+  key = jax.eval_shape(lambda: jax.random.key(0))
+  sizes = jax.ShapeDtypeStruct((num_clients,), jnp.int32)
   try:
-    array = np.asarray(values)
-  except ValueError:  # Rows of different lengths.
-    array = np.array(None)
-  if array.dtype.kind not in "iuf":
+    drawn = jax.eval_shape(draw, key, sizes.update(shape=()), sizes)
+  except Exception as error:
+    raise checks.failed("sampler: failed on (key, round)", error) from error
+  is_pair = isinstance(drawn, tuple) and len(drawn) == 2
+  clients, scale = drawn if is_pair else (None, None)
+  shapes = [getattr(each, "shape", None) for each in (clients, scale)]
+  is_fit = shapes[0] == (cohort_size,) and clients.dtype.kind in "iu"
+  if not is_fit or (scale is not None and shapes[1] != (cohort_size,)):
     raise ValueError(
-      f"{name}: must be an array of numbers, got {shown(values)}"
+      f"sampler: draws {jax.tree.map(checks.form, drawn)}; must draw "
+      f"[C] = [{cohort_size}] whole numbers, and [C] factors of weights or None"
     )
-  return array
 
 
 def draw(

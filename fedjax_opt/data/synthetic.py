@@ -17,10 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_opt.base import Batch
-from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.values import check_choice
+from fedjax_opt.checks.fields import SEED, Field, checked, choice, number, whole
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.registry import Hyperparameter
 
 __all__ = [
   "VARIANTS",
@@ -56,13 +54,14 @@ VARIANTS: dict[str, Variant] = {
   "IV": Variant(512, 16, 256, 32),
 }
 
-_LASSO_DIM = Hyperparameter("dim", 1024, "coefficients", "[1, inf)")
-_LOW_RANK_DIM = Hyperparameter("dim", 32, "rows, and columns", "[1, inf)")
-_NUM_CLIENTS = Hyperparameter("num_clients", 64, "clients", "[1, inf)")
-_EXAMPLES = Hyperparameter("examples_per_client", 128, "examples", "[1, inf)")
-_VALIDATION = Hyperparameter(
-  "validation_per_client", 16, "examples", "[1, inf)"
-)
+_CHECKED: dict[str, Field] = {
+  "variant": choice(*VARIANTS),
+  "seed": SEED,
+  "dim": whole(1),
+  "num_clients": whole(1),
+  "examples_per_client": whole(1),
+  "validation_per_client": whole(1),
+}
 
 
 class Problem(NamedTuple):
@@ -84,6 +83,7 @@ class Problem(NamedTuple):
   b_real: np.ndarray
 
 
+@checked(**_CHECKED)
 def lasso(
   variant: str = "I",
   seed: int = 0,
@@ -125,14 +125,13 @@ def lasso(
   Source: appendix A.2.1, eq. A.2 to A.4.
   """
   sizes = _sizes(variant, num_clients, examples_per_client)
-  if num_nonzero is not None:
-    sizes = sizes._replace(num_nonzero=num_nonzero)
-  _LASSO_DIM.check(dim)
-  w_real = np.zeros(dim, np.float32)
-  w_real[: _at_most_dim("num_nonzero", sizes.num_nonzero, dim)] = 1
-  return _draw(w_real, sizes, validation_per_client, seed)
+  if num_nonzero is None:
+    num_nonzero = sizes.num_nonzero
+  is_one = np.arange(dim) < _at_most("num_nonzero", num_nonzero, dim)
+  return _draw(is_one.astype(np.float32), sizes, validation_per_client, seed)
 
 
+@checked(**_CHECKED)
 def low_rank(
   variant: str = "I",
   seed: int = 0,
@@ -167,34 +166,28 @@ def low_rank(
   Source: appendix A.3.1, eq. A.6 to A.8.
   """
   sizes = _sizes(variant, num_clients, examples_per_client)
-  if rank is not None:
-    sizes = sizes._replace(rank=rank)
-  _LOW_RANK_DIM.check(dim)
-  diagonal = np.arange(dim) < _at_most_dim("rank", sizes.rank, dim)
-  w_real = np.diag(diagonal.astype(np.float32))
+  if rank is None:
+    rank = sizes.rank
+  is_one = np.arange(dim) < _at_most("rank", rank, dim)
+  w_real = np.diag(is_one.astype(np.float32))
   return _draw(w_real, sizes, validation_per_client, seed)
 
 
 def _sizes(
   variant: str, num_clients: int | None, examples_per_client: int | None
 ) -> Variant:
-  check_choice("variant", variant, VARIANTS)
-  sizes = VARIANTS[variant]
-  if num_clients is not None:
-    _NUM_CLIENTS.check(num_clients)
-    sizes = sizes._replace(num_clients=num_clients)
-  if examples_per_client is not None:
-    _EXAMPLES.check(examples_per_client)
-    sizes = sizes._replace(examples_per_client=examples_per_client)
-  return sizes
+  """The sizes of a variant, but for those that are given."""
+  given = {
+    "num_clients": num_clients,
+    "examples_per_client": examples_per_client,
+  }
+  given = {name: value for name, value in given.items() if value is not None}
+  return VARIANTS[variant]._replace(**given)
 
 
-def _at_most_dim(name: str, value: int, dim: int) -> int:
-  checks.whole(name, value)
-  if not 0 <= value <= dim:
-    raise ValueError(
-      f"{name}={value}: must be a whole number in [0, dim={dim}]"
-    )
+def _at_most(name: str, value: int, dim: int) -> int:
+  if value > dim:
+    raise ValueError(f"{name}={value}: must be at most dim={dim}")
   return value
 
 
@@ -207,9 +200,6 @@ def _draw(
   num_clients, num_train = sizes.num_clients, sizes.examples_per_client
   if validation_per_client is None:
     validation_per_client = max(1, num_train // 8)
-  _VALIDATION.check(validation_per_client)
-  checks.seed(seed)
-
   rng = np.random.default_rng(seed)
   normal = lambda *shape: rng.standard_normal(shape, np.float32)
   b_real = normal()
@@ -232,20 +222,6 @@ def _draw(
 
 
 # The non-convex problem.
-
-_ZETA = Hyperparameter("zeta", 0.1, "second-order heterogeneity", "[0, inf)")
-_LIMITS = (
-  _ZETA,
-  Hyperparameter("dim", 10, "coordinates", "[1, inf)"),
-  Hyperparameter("num_clients", 10, "clients", "[2, inf)"),
-  Hyperparameter("examples_per_client", 256, "examples", "[1, inf)"),
-  Hyperparameter(
-    "condition", 30.0, "ratio of the largest to the smallest a_j", "[1, inf)"
-  ),
-  Hyperparameter("gradient_spread", 3.0, "norm of b_p", "[0, inf)"),
-  Hyperparameter("noise", 0.5, "of the gradient", "[0, inf)"),
-  Hyperparameter("curvature_noise", 0.5, "of the bumps", "[0, inf)"),
-)
 
 
 class Heterogeneous(NamedTuple):
@@ -336,6 +312,17 @@ class Heterogeneous(NamedTuple):
     return jnp.sum(self.scales * wells)
 
 
+@checked(
+  zeta="[0, inf)",
+  seed=SEED,
+  dim=whole(1),
+  num_clients=whole(2),
+  examples_per_client=whole(1),
+  condition=number("[1, inf)"),
+  gradient_spread=number("[0, inf)"),
+  noise=number("[0, inf)"),
+  curvature_noise=number("[0, inf)"),
+)
 def heterogeneous(
   zeta: float = 0.1,
   seed: int = 0,
@@ -374,14 +361,6 @@ def heterogeneous(
   References:
     Murata and Suzuki, ICML 2021, assumptions 1 (zeta), 2 (L) and 4 (noise).
   """
-  values = (
-    zeta, dim, num_clients, examples_per_client, condition, gradient_spread,
-    noise, curvature_noise,
-  )  # fmt: skip
-  for limit, value in zip(_LIMITS, values, strict=True):
-    limit.check(value)
-  checks.seed(seed)
-
   shape = (num_clients, examples_per_client, dim)
   pool = _draw_pool(shape, gradient_spread, noise, curvature_noise, seed)
   rows = np.arange(len(pool["tilt"])).reshape(num_clients, -1)

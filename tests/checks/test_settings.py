@@ -55,8 +55,11 @@ def on_host(algorithm):
 
 
 SAMPLER = (
-  "must be a sampler of fedjax_opt.samplers, such as samplers.cyclic(4), one "
-  "of uniform, weighted, fixed, or a function (key, round) -> [C] int32"
+  "must be a function (key, round) -> [C] int32, a sampler such as "
+  "samplers.cyclic(4), or a name"
+)
+DRAWN = (
+  "; must draw [C] = [4] whole numbers, and [C] factors of weights or None"
 )
 EVALUATE = "must be a function (params, data, test) -> {name: scalar}"
 CHECKPOINTS = 'must be a Checkpoints, such as Checkpoints("folder", every=50)'
@@ -197,25 +200,25 @@ TABLES = {
     f"sampler=3: {SAMPLER}": 3,
     f"sampler=None: {SAMPLER}": None,
     f"sampler=an optimizer: {SAMPLER}": SGD,
-    "sampler=the function fedjax_opt.cyclic: was not called; write "
-    "samplers.cyclic(...)": samplers.cyclic,
-    "sampler=the function <lambda>: takes (key); must be a function (key, "
-    "round) -> [C] int32": lambda key: jnp.arange(4),
+    f"sampler=the function fedjax_opt.cyclic: takes (groups); {SAMPLER}": (
+      samplers.cyclic
+    ),
+    f"sampler=the function <lambda>: takes (key); {SAMPLER}": (
+      lambda key: jnp.arange(4)
+    ),
   },
   (sampler, ValueError): {
-    f"sampler='random': {SAMPLER}": "random",
+    "sampler='random': must be one of uniform, weighted, fixed": "random",
     "sampler: fixed has a client outside [0, 4)": samplers.fixed(
       [[0, 9, 1, 2]]
     ),
-    "sampler: the function returns int32[3]; must return [C] = [4] whole "
-    "numbers": lambda key, r: jnp.arange(3),
-    "sampler: the function returns float32[4]; must return [C] = [4] whole "
-    "numbers": lambda key, r: jnp.ones(4),
-    "sampler: the function returns None; must return [C] = [4] whole "
-    "numbers": lambda key, r: None,
-    "sampler: its factors of weights are float32[3]; must be [C] = [4] "
-    "numbers, or None": (lambda key, r: (jnp.arange(4), jnp.ones(3))),
-    "sampler: draw returns int32[4]; must return (clients, scale)": (
+    f"sampler: draws ('int32[3]', None){DRAWN}": lambda k, r: jnp.arange(3),
+    f"sampler: draws ('float32[4]', None){DRAWN}": lambda k, r: jnp.ones(4),
+    f"sampler: draws (None, None){DRAWN}": lambda k, r: None,
+    f"sampler: draws ('int32[4]', 'float32[3]'){DRAWN}": (
+      lambda k, r: (jnp.arange(4), jnp.ones(3))
+    ),
+    f"sampler: draws int32[4]{DRAWN}": (
       samplers.Sampler(lambda *a: jnp.arange(4))
     ),
   },

@@ -174,7 +174,7 @@ TABLES = {
     },
     "trace='momentum': ...": {"trace": ("momentum",)},
     "client_memory='host': ...": {"client_memory": "host"},
-    "sampler: the function returns int32[3]; ...": {
+    "sampler: draws ('int32[3]', None); ...": {
       "sampler": lambda key, round: jnp.arange(3)
     },
     "validation: nothing is measured on it; ...": {"validation": TEST},
