@@ -219,7 +219,9 @@ def test_nonconvex_draws():
 
 
 BAD = {
-  "variant='V': must be one of I, II, III, IV": ("lasso", {"variant": "V"}),
+  "variant='V': must be one of I, II, III, IV; did you mean IV?": (
+    "lasso", {"variant": "V"}
+  ),
   "num_nonzero=512: must be at most dim=8": ("lasso", {"dim": 8}),
   "rank=16: must be at most dim=8": ("low_rank", {"dim": 8}),
   "rank=-1: must not be negative": ("low_rank", {"rank": -1}),
