@@ -221,9 +221,8 @@ def evaluate_clients(
   own = algorithm if has_own else None
   about = (config, per_example, loss_fn, client, local_steps, own)
   models = (params, server, rows) if has_own else (params, None, None)
-  owned, pools = (_owned(train), _owned(held_out)), _examples(train, held_out)
-  shared = jax.device_put((*owned, *pools, np.uint32(seed), np.int32(round)))
-  given = (jax.device_put(models), shared)
+  given = jax.device_put((models, np.uint32(seed), np.int32(round)))
+  given = (*given, *_on_device(train, held_out))
 
   def clients(*given):
     return _program(*about, *given)
@@ -249,27 +248,25 @@ def _program(
   rule: ClientRule | None,
   local_steps: int | None,
   algorithm: Algorithm | None,
-  given: tuple[Any, ...],
-  shared: tuple[Any, ...],
+  models: tuple[Params, Any, Any],
+  seed: jax.Array,
+  round: jax.Array,
+  train: ClientData,
+  held_out: ClientData,
 ) -> dict[str, dict[str, jax.Array]]:
   """{kind: {name: [M]}}; see `evaluate_clients`."""
-  params, server, rows = given
-  owned, held_out_owned, examples, held_out_examples, seed, round = shared
-  if held_out_examples is None:
-    held_out_examples = examples
-  held_out = ClientData(held_out_examples, *held_out_owned)
+  params, server, rows = models
   kinds = {"global": evaluation.per_client(per_example)(params, held_out)}
   if config is None:
     return kinds
-  indices, sizes = owned if owned is not None else held_out_owned
   cohort = Cohort(
     config,
     jax.random.key(seed),
     round,
     RoundData(
-      examples if owned is not None else held_out_examples,
-      sizes,
-      indices,
+      train.examples,
+      train.sizes,
+      train.indices,
       clients=jnp.arange(config.num_clients, dtype=jnp.int32),
       client_state=rows,
     ),
@@ -410,13 +407,13 @@ def _config(data, local_steps, settings, params):
   return config
 
 
-def _owned(data):
-  return None if data is None else (data.indices, data.sizes)
-
-
-def _examples(train, held_out):
-  """The pools of both; the second is None if it is the same."""
+def _on_device(
+  train: ClientData | None, held_out: ClientData
+) -> tuple[ClientData, ClientData]:
+  """Both, whose pool is there once if it is the same."""
+  there = jax.device_put(held_out)
   if train is None:
-    return None, held_out.examples
-  is_same = train.examples is held_out.examples
-  return train.examples, None if is_same else held_out.examples
+    return there, there
+  if train.examples is held_out.examples:
+    train = dataclasses.replace(train, examples=there.examples)
+  return jax.device_put(train), there

@@ -2,13 +2,14 @@
 
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 import safetensors
 import safetensors.numpy
+from flax import traverse_util
 
 from fedjax_opt.base import Params
 from fedjax_opt.results.json_files import parse, plain
@@ -40,9 +41,8 @@ def encoded(params: Params, about: Mapping[str, Any]) -> bytes:
   }
   if len(arrays) < len(leaves):
     raise ValueError("params: two leaves have the same name, joined by '/'")
-  for name in arrays:
-    if any(other.startswith(f"{name}/") for other in arrays):
-      raise ValueError(f"params: {name!r} is a leaf, and holds others")
+  if name := _leaf_with_leaves(arrays):
+    raise ValueError(f"params: {name!r} is a leaf, and holds others")
   metadata = {name: json.dumps(plain(value)) for name, value in about.items()}
   if list(arrays) == [_ONLY] and leaves[0][0]:
     metadata[_IS_DICT] = json.dumps(True)
@@ -83,15 +83,15 @@ def read_model(path: pathlib.Path) -> tuple[Params, dict[str, Any]]:
   about = {name: parse(text) for name, text in metadata.items()}
   if list(arrays) == [_ONLY] and not about.pop(_IS_DICT, False):
     return arrays[_ONLY], about
-  params: dict[str, Any] = {}
-  for name, array in arrays.items():
-    *outer, last = name.split("/")
-    inside = params
-    for part in outer:
-      inside = inside.setdefault(part, {})
-      if not isinstance(inside, dict):
-        raise ValueError(f"{part!r} of {name!r} is a leaf, and holds others")
-    if last in inside:
-      raise ValueError(f"{name!r} is a leaf, and holds others")
-    inside[last] = array
-  return params, about
+  if name := _leaf_with_leaves(arrays):
+    raise ValueError(f"{name!r} is a leaf, and holds others")
+  return traverse_util.unflatten_dict(arrays, sep="/"), about
+
+
+def _leaf_with_leaves(names: Iterable[str]) -> str | None:
+  """The first leaf that is named as what holds another one, if any is."""
+  names = list(names)
+  for name in names:
+    if any(other.startswith(f"{name}/") for other in names):
+      return name
+  return None

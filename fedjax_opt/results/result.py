@@ -121,22 +121,16 @@ class Result:
 
   def __repr__(self) -> str:
     points = self.history.num_points
-    last = {
-      name: np.round(values[:, -1], 6).tolist()
-      for name, values in self.history.metrics.items()
-      if values.size
-    }
-    shown = {name: v[0] if points == 1 else v for name, v in last.items()}
-    some = ", ".join(
-      f"{name}={value}"
-      for name, value in shown.items()
-      if name in ("train_loss", "test_loss", "test_accuracy") and points <= 4
-    )
+    some = ""
+    for name in ("train_loss", "test_loss", "test_accuracy"):
+      values = self.history.metrics.get(name, np.empty((0, 0)))
+      if values.size and points <= 4:
+        last = np.round(values[:, -1], 6).tolist()
+        some += f", {name}={last[0] if points == 1 else last}"
     of_grid = f" x {points} points" if points > 1 else ""
     return (
-      f"Result({self.rounds} rounds{of_grid}{', ' if some else ''}{some}, "
-      f"compiled in {self.compile_seconds:.1f} s, ran "
-      f"{self.run_seconds:.1f} s)"
+      f"Result({self.rounds} rounds{of_grid}{some}, compiled in "
+      f"{self.compile_seconds:.1f} s, ran {self.run_seconds:.1f} s)"
     )
 
   def _repr_html_(self) -> str:

@@ -117,11 +117,11 @@ class RunWriter:
     self._flags = flags
     self._metrics = MetricsFile(self.folder / "metrics.csv", self._points)
     self._is_resumed = os.path.exists(self.folder / "config.json")
+    self._events = tensorboard.Events(self.folder / "tensorboard", self._points)
     with folders.writing("output_dir", self.folder):
       self.folder.mkdir(parents=True, exist_ok=True)
       if not self._is_resumed:
         self._write_flags()
-    self._events = tensorboard.Events(self.folder / "tensorboard", self._points)
     # Evaluated rounds in the files, and who has diverged at the last of them.
     self._num_written, self._diverged = 0, np.zeros(len(points), bool)
 

@@ -3,6 +3,7 @@
 import json
 import sys
 
+import chex
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -198,39 +199,37 @@ def test_before_the_first_evaluation(tmp_path):
   run = load_run(tmp_path)
   assert run.points == list(POINTS)
   assert run.history.rounds == []
+  assert run.selected is None
+  assert [point["final"] for point in run.summary["points"]] == [{}, {}]
 
 
 @pytest.mark.parametrize(
-  "params", [jnp.arange(3.0), {"a": [jnp.ones((2, 3)).T, jnp.float32(2)]}]
+  ("params", "expected"),
+  [
+    (jnp.arange(3.0), np.arange(3.0)),
+    # A dictionary of one leaf, with the name of what is one array.
+    ({"params": jnp.arange(3.0)}, {"params": np.arange(3.0)}),
+    (
+      {"a": [jnp.arange(6.0).reshape(2, 3).T, jnp.float32(2)]},
+      {"a": {"0": np.arange(6.0).reshape(2, 3).T, "1": np.float32(2)}},
+    ),
+  ],
 )
-def test_other_models(tmp_path, params):
-  (tmp_path / "m").write_bytes(encoded(params, {}))
-  read, _ = read_model(tmp_path / "m")
-  if isinstance(params, dict):
-    np.testing.assert_array_equal(read["a"]["0"], params["a"][0])
-    assert read["a"]["1"].shape == ()
-  else:
-    np.testing.assert_array_equal(read, params)
-
-
-def test_a_dictionary_of_one_leaf_of_the_name_of_an_array(tmp_path):
-  (tmp_path / "m").write_bytes(
-    encoded({"params": jnp.arange(3.0)}, {"rounds": 2})
-  )
+def test_other_models(tmp_path, params, expected):
+  (tmp_path / "m").write_bytes(encoded(params, {"rounds": 2}))
   read, about = read_model(tmp_path / "m")
   assert about == {"rounds": 2}
-  assert set(read) == {"params"}
-  np.testing.assert_array_equal(read["params"], [0, 1, 2])
+  chex.assert_trees_all_equal(read, expected)
 
 
-def test_leaves_of_one_name():
-  params = {"a": {"b": jnp.ones(1)}, "a/b": jnp.ones(1)}
-  with pytest.raises(ValueError, match="two leaves have the same name"):
-    encoded(params, {})
-
-
-def test_a_leaf_named_as_what_holds_others():
-  """Nobody could read such a file."""
-  params = {"a": np.ones(1), "a/b": np.ones(1)}
-  with pytest.raises(ValueError, match="params: 'a' is a leaf, and holds oth"):
+@pytest.mark.parametrize(
+  ("params", "message"),
+  [
+    ({"a": {"b": np.ones(1)}, "a/b": np.ones(1)}, "two leaves have the same"),
+    # Nobody could read such a file.
+    ({"a": np.ones(1), "a/b": np.ones(1)}, "params: 'a' is a leaf, and holds"),
+  ],
+)
+def test_models_that_cannot_be_written(params, message):
+  with pytest.raises(ValueError, match=message):
     encoded(params, {})

@@ -42,62 +42,43 @@ def limited(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-class TestOutputDir:
-  def test_new_and_empty_folders_are_fine(self, tmp_path):
-    new = tmp_path / "a" / "b"
-    assert writers.check_output_dir(new) == new
-    assert not (tmp_path / "a").exists()
-    assert writers.check_output_dir(tmp_path) == tmp_path
-
-  def test_another_run(self, tmp_path):
-    writers.RunWriter(tmp_path / "run", {}, POINTS).close()
-    with pytest.raises(ValueError, match=r"output_dir=.*holds another run"):
-      writers.RunWriter(tmp_path / "run", {}, POINTS)
-
-  def test_not_empty(self, tmp_path):
-    (tmp_path / "thesis.tex").touch()
-    with pytest.raises(ValueError, match=r"is not empty \(it has 'thesis.tex'"):
-      writers.RunWriter(tmp_path, {}, POINTS)
-    assert os.listdir(tmp_path) == ["thesis.tex"]
-
-  @pytest.mark.parametrize("below", ["", "run"])
-  def test_a_file(self, tmp_path, below):
-    (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match=r"output_dir=.*is a file; give a"):
-      writers.check_output_dir(tmp_path / "file" / below)
-
-  def test_no_permission(self, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(ValueError, match=r"output_dir=.*cannot be written"):
-      writers.check_output_dir(tmp_path / "run")
-
-  def test_a_folder_that_cannot_be_made(self, tmp_path):
-    name = "x" * 300
-    with pytest.raises(ValueError, match=r"cannot be written \(.*too long"):
-      writers.RunWriter(tmp_path / name, {}, POINTS)
+# Folders that are refused: tests/experiments/test_run.py.
 
 
-class TestConfig:
-  def test_has_every_flag_versions_and_device(self, tmp_path):
-    flags = {
-      "task": "digits",
-      "client_lr": [np.float32(0.5), 1.0],
-      "max_step": float("inf"),
-      "data_dir": None,
-      "output_dir": tmp_path,
-    }
-    writers.RunWriter(tmp_path, flags, POINTS).close()
-    config = strict(tmp_path / "config.json")
-    assert config["task"] == "digits"
-    assert config["client_lr"] == [0.5, 1.0]
-    assert config["max_step"] == "inf"
-    assert config["data_dir"] is None
-    assert config["output_dir"] == str(tmp_path)
-    assert set(config["versions"]) == {*("python", "fedjax_opt", *PACKAGES)}
-    assert config["versions"]["fedjax_opt"] == fedjax_opt.__version__
-    assert config["versions"]["numpy"] == np.__version__
-    assert set(config["device"]) == {"platform", "kind", "count"}
-    assert config["streams"] == STREAMS
+def test_new_and_empty_folders_are_fine(tmp_path):
+  new = tmp_path / "a" / "b"
+  assert writers.check_output_dir(new) == new
+  assert not (tmp_path / "a").exists()
+  assert writers.check_output_dir(tmp_path) == tmp_path
+
+
+def test_a_folder_that_may_not_be_written(tmp_path, monkeypatch):
+  monkeypatch.setattr(os, "access", lambda *_: False)
+  with pytest.raises(ValueError, match=r"output_dir=.*cannot be written"):
+    writers.check_output_dir(tmp_path / "run")
+
+
+def test_config_has_versions_and_plain_values(tmp_path):
+  flags = {
+    "client_lr": [np.float32(0.5), 1.0],
+    "max_step": float("inf"),
+    "data_dir": None,
+    "output_dir": tmp_path,
+  }
+  writers.RunWriter(tmp_path, flags, POINTS).close()
+  config = strict(tmp_path / "config.json")
+  versions = config.pop("versions")
+  assert set(versions) == {*("python", "fedjax_opt", *PACKAGES)}
+  assert versions["fedjax_opt"] == fedjax_opt.__version__
+  assert versions["numpy"] == np.__version__
+  assert set(config.pop("device")) == {"platform", "kind", "count"}
+  assert config == {
+    "client_lr": [0.5, 1.0],
+    "max_step": "inf",
+    "data_dir": None,
+    "output_dir": str(tmp_path),
+    "streams": STREAMS,
+  }
 
 
 class TestMetricsCsv:
@@ -232,23 +213,16 @@ class TestSummary:
     assert summary["timing"] == ABOUT["timing"]
     assert summary["padding_waste"] == 0.25
     ok, diverged = summary["points"]
+    final = {
+      "train_loss": 0.5,
+      "test_accuracy": 2 / 3,
+      "train_worst_decile_accuracy": 0.2,
+    }
     assert ok == {
       "hyperparameters": POINTS[0],
-      "final": {
-        "train_loss": 0.5,
-        "test_accuracy": 2 / 3,
-        "train_worst_decile_accuracy": 0.2,
-      },
-      "best": {
-        "train_loss": 0.5,
-        "test_accuracy": 2 / 3,
-        "train_worst_decile_accuracy": 0.2,
-      },
-      "best_round": {
-        "train_loss": 20,
-        "test_accuracy": 20,
-        "train_worst_decile_accuracy": 20,
-      },
+      "final": final,
+      "best": final,
+      "best_round": dict.fromkeys(final, 20),
       "status": "ok",
     }
     assert diverged["status"] == "diverged"
@@ -263,10 +237,3 @@ class TestSummary:
     assert files == {
       "config.json", "digests.json", "metrics.csv", "summary.json"
     }  # fmt: skip
-
-  def test_before_the_first_evaluation(self, tmp_path):
-    writer = writers.RunWriter(tmp_path, {}, POINTS)
-    summary = writer.finish(History(), CRITERION)
-    assert summary == strict(tmp_path / "summary.json")
-    assert summary["selected"] is None
-    assert summary["points"][0]["final"] == {}
