@@ -94,7 +94,7 @@ def test_it_is_as_on_the_device(algorithm, others, lent):
 
 def test_of_a_grid(tmp_path):
   """Of which most settings diverge, and are dropped; and which goes on."""
-  rates = [*np.geomspace(1e20, 1e30, 14), 0.05, 0.2]
+  rates = [1e20, 1e25, 1e30, 0.05]
   grid = functools.partial(
     sweep,
     lambda rate: scaffold(TASK.loss_fn, rate),
@@ -141,20 +141,21 @@ def check(result, kind):
 
 
 def test_auto_takes_the_host_where_the_device_is_too_small(monkeypatch):
-  rows = run(client_memory="device").client_state
+  start = functools.partial(run, rounds=0)  # Where they begin is enough.
+  rows = start(client_memory="device").client_state
   # The memory of a processor is the host's.
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
   size = sum(leaf.nbytes for leaf in jax.tree.leaves(rows))
   for have, kind in ((2 * size, jax.Array), (2 * size - 1, np.ndarray)):
     monkeypatch.setattr(processes, "device_bytes", lambda have=have: have)
-    check(run(), kind)
+    check(start(), kind)
     # Where all clients take part nothing would be gained.
-    check(run(cohort_size=None), jax.Array)
+    check(start(cohort_size=None), jax.Array)
   # Of settings each has its own.
   monkeypatch.setattr(processes, "device_bytes", lambda: 4 * size)
   make = lambda rate: scaffold(TASK.loss_fn, rate)
   for rates, kind in (([0.1], jax.Array), ([0.1, 0.2, 0.3], np.ndarray)):
-    settings = SETTINGS | {"rounds": 1}
+    settings = SETTINGS | {"rounds": 0}
     result = sweep(make, {"rate": rates}, TASK.params, TASK.data, **settings)
     check(result, kind)
 
