@@ -103,9 +103,10 @@ _FIELDS = fields.of(
 _Dense = functools.partial(layers.Dense, initialization=layers.bert_normal)
 
 
-def _layer_norm(config: EncoderConfig) -> nn.LayerNorm:
+def _layer_norm(config: EncoderConfig, name: str) -> nn.LayerNorm:
   # Computes in float32 or wider, whatever the types of its input.
-  return nn.LayerNorm(epsilon=config.layer_norm_eps, use_fast_variance=False)
+  epsilon = config.layer_norm_eps
+  return nn.LayerNorm(epsilon=epsilon, use_fast_variance=False, name=name)
 
 
 class Encoder(nn.Module):
@@ -169,28 +170,23 @@ class _Embeddings(nn.Module):
 
   config: EncoderConfig
 
-  def setup(self):
-    config, init = self.config, nn.initializers.normal(0.02)
-    table = lambda name, rows: self.param(name, init, (rows, config.hidden))
-    self.word = table("word", config.vocab_size)
-    self.position = table("position", config.max_positions)
-    if config.type_vocab is not None:
-      self.type = table("type", config.type_vocab)
-    self.norm = _layer_norm(config)
-    self.dropout = nn.Dropout(config.dropout)
-
+  @nn.compact
   def __call__(self, tokens: jax.Array, *, train: bool) -> jax.Array:
-    length = tokens.shape[1]
-    if length > self.config.max_positions:
+    config, length = self.config, tokens.shape[1]
+    if length > config.max_positions:
       raise ValueError(
         f"tokens: {length} in a sequence; must be at most "
-        f"max_positions={self.config.max_positions}"
+        f"max_positions={config.max_positions}"
       )
-    x = jnp.take(self.word, tokens.astype(jnp.int32), axis=0, mode="clip")
-    x += self.position[:length]
-    if self.config.type_vocab is not None:
-      x += self.type[0]
-    return self.dropout(self.norm(x), deterministic=not train)
+    init = nn.initializers.normal(0.02)
+    table = lambda name, rows: self.param(name, init, (rows, config.hidden))
+    word = table("word", config.vocab_size)
+    x = jnp.take(word, tokens.astype(jnp.int32), axis=0, mode="clip")
+    x += table("position", config.max_positions)[:length]
+    if config.type_vocab is not None:
+      x += table("type", config.type_vocab)[0]
+    drop = nn.Dropout(config.dropout, deterministic=not train, name="dropout")
+    return drop(_layer_norm(config, "norm")(x))
 
 
 class _Layer(nn.Module):
@@ -198,25 +194,18 @@ class _Layer(nn.Module):
 
   config: EncoderConfig
 
-  def setup(self):
-    config = self.config
-    self.attention = _Attention(config)
-    self.attention_norm = _layer_norm(config)
-    self.intermediate = _Dense(config.intermediate)
-    self.output = _Dense(config.hidden)
-    self.output_norm = _layer_norm(config)
-    self.dropout = nn.Dropout(config.dropout)
-
+  @nn.compact
   def __call__(
     self, x: jax.Array, whole: jax.Array, mask: jax.Array, *, train: bool
   ) -> jax.Array:
     """The new x [B, t, hidden], which attends to whole [B, T, hidden]."""
-    drop = lambda y: self.dropout(y, deterministic=not train)
-    mixed = self.attention(x, whole, mask, train=train)
-    x = self.attention_norm(x + drop(mixed))
-    activation = ACTIVATIONS[self.config.activation]
-    y = self.output(activation(self.intermediate(x)))
-    return self.output_norm(x + drop(y))
+    config = self.config
+    drop = nn.Dropout(config.dropout, deterministic=not train, name="dropout")
+    mixed = _Attention(config, name="attention")(x, whole, mask, train=train)
+    x = _layer_norm(config, "attention_norm")(x + drop(mixed))
+    y = _Dense(config.intermediate, name="intermediate")(x)
+    y = _Dense(config.hidden, name="output")(ACTIVATIONS[config.activation](y))
+    return _layer_norm(config, "output_norm")(x + drop(y))
 
 
 class _Attention(nn.Module):
@@ -224,29 +213,28 @@ class _Attention(nn.Module):
 
   config: EncoderConfig
 
-  def setup(self):
-    self.query, self.key, self.value, self.output = (
-      _Dense(self.config.hidden) for _ in range(4)
-    )
-    self.dropout = nn.Dropout(self.config.attention_dropout)
-
+  @nn.compact
   def __call__(
     self, x: jax.Array, whole: jax.Array, mask: jax.Array, *, train: bool
   ) -> jax.Array:
-    heads = self.config.heads
-    split = lambda y: y.reshape(*y.shape[:2], heads, -1)  # [B, T, heads, d]
-    query, key, value = map(
-      split, (self.query(x), self.key(whole), self.value(whole))
-    )
+    config = self.config
+
+    def heads_of(name, y):  # [B, T, heads, d]
+      y = _Dense(config.hidden, name=name)(y)
+      return y.reshape(*y.shape[:2], config.heads, -1)
+
+    query = heads_of("query", x)
+    key, value = heads_of("key", whole), heads_of("value", whole)
     query /= math.sqrt(query.shape[-1])
     scores = at_least_float32(jnp.einsum("bqhd,bkhd->bhqk", query, key))
     # Not -inf: a row of padding alone would be NaN.
     lowest = jnp.finfo(scores.dtype).min
     scores = jnp.where(mask[:, None, None, :], scores, lowest)
     weights = jax.nn.softmax(scores).astype(value.dtype)
-    weights = self.dropout(weights, deterministic=not train)
+    rate = config.attention_dropout
+    weights = nn.Dropout(rate, deterministic=not train, name="dropout")(weights)
     mixed = jnp.einsum("bhqk,bkhd->bqhd", weights, value)
-    return self.output(mixed.reshape(x.shape))
+    return _Dense(config.hidden, name="output")(mixed.reshape(x.shape))
 
 
 class _Head(nn.Module):
