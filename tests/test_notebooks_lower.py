@@ -8,6 +8,7 @@ lends it.
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -52,12 +53,10 @@ fo.plots.curves(result.history, fo.grid_points({"rate": range(4)}), None)
 doubled = jax.jit(lambda x, by: x * by, static_argnames="by")
 print(os.environ["FEDJAX_OPT_NOTEBOOK_SIZES"], doubled(np.ones(2), by=2))
 assert result.params["w"].any()
-"""
-NOT_FOR_TPU = """
-import jax
-import numpy as np
-
-print(jax.jit(jax.numpy.linalg.eig)(np.eye(2)))
+try:
+  jax.jit(jax.numpy.linalg.eig)(np.eye(2))
+except NotImplementedError as error:
+  print(error)
 """
 
 
@@ -90,27 +89,16 @@ def check_lowered(programs):
     assert tuple(program["platforms"]) == PLATFORMS, program
 
 
-@pytest.fixture
-def stand_in(tmp_path):
-  """A small notebook."""
+def test_nothing_is_run_also_over_several_devices(tmp_path):
   notebook = tmp_path / "stand_in.py"
   notebook.write_text(STAND_IN)
-  return notebook
-
-
-def test_nothing_is_run_also_over_several_devices(stand_in, tmp_path):
-  programs, printed = programs_of(stand_in, tmp_path, devices=4)
+  programs, printed = programs_of(notebook, tmp_path, devices=4)
   check_lowered(programs)
-  assert printed == "accelerator [0. 0.]\n"
+  first, of_no_tpu = printed.split("\n", 1)
+  assert first == "accelerator [0. 0.]"
+  assert re.search(r"eig.*tpu", of_no_tpu)
   devices = {program["name"]: program["devices"] for program in programs}
   assert (devices["rounds"], devices["evaluation"]) == (4, 4)
-
-
-def test_what_no_tpu_can_do_is_told(tmp_path):
-  notebook = tmp_path / "eig.py"
-  notebook.write_text(NOT_FOR_TPU)
-  with pytest.raises(AssertionError, match=r"eig.*tpu"):
-    programs_of(notebook, tmp_path)
 
 
 # Together they take more than a minute, and up to 4 GB.
