@@ -12,14 +12,17 @@ The way of a value, such as that of `--client_lr=0.1,1` with `--client=sgd`:
    `optax.sgd(learning_rate=0.1)`, and the algorithm gets it as `client`.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from experiments.specification.spec import DP_DELTA, Spec
 from experiments.tasks import Task
 from fedjax_opt import Algorithm, evaluation, privacy, trainable, transforms
+from fedjax_opt.rules import step_decay
 
 
 def algorithm_of(spec: Spec, task: Task) -> Callable[..., Algorithm]:
@@ -70,19 +73,23 @@ def _algorithm(
 
 def client_rule(spec: Spec, point: Mapping[str, Any]) -> Any:
   """The clients' rule at a point, or the function from a round to it."""
-  if spec.schedule.is_constant:
-    return spec.client.make(point)
   rate = _rate(spec, point)
-  of_rate = lambda rate: spec.client.make({**point, "client_lr": rate})
-  return lambda round: of_rate(rate(round))
+  if not callable(rate):
+    return spec.client.make(point)
+  return lambda round: spec.client.make({**point, "client_lr": rate(round)})
 
 
 def _rate(spec: Spec, point: Mapping[str, Any]) -> Any:
   """The clients' learning rate, or the function from a round to it."""
-  rate, schedule = point["client_lr"], spec.schedule
-  if schedule.is_constant:
-    return rate
-  return lambda round: rate * schedule.factor(round, spec.rounds)
+  rate = point.get("client_lr")  # Some rules have none.
+  if spec.client_schedule == "exponential":
+    # A power of the factor in float32 would be 5e-5 off after 2,000 rounds.
+    exponent = math.log(spec.client_decay)
+    return lambda round: rate * jnp.exp(round * exponent)
+  if spec.client_schedule == "step_decay":
+    milestones = tuple(map(float, spec.client_milestones.split(",")))
+    return lambda round: rate * step_decay(round, spec.rounds, milestones)
+  return rate
 
 
 # Settings of a simulation.
@@ -123,52 +130,35 @@ def settings_of(spec: Spec, task: Task) -> dict[str, Any]:
 # Privacy.
 
 
-def dp_delta(spec: Spec) -> float:
-  """The delta of the epsilon that is reported."""
-  return DP_DELTA if spec.dp_delta is None else spec.dp_delta
-
-
 def privacy_summary(
-  spec: Spec, epsilons: list[float] | None
-) -> dict[str, dict[str, Any]]:
-  """What summary.json says of privacy; {} if there is none."""
-  if epsilons is None:
-    return {}
-  about = {"delta": dp_delta(spec), "epsilon": epsilons}
-  return {"privacy": about | {"is_private": spec.dp_seed is None}}
-
-
-def privacy_warning(spec: Spec) -> list[str]:
-  """The line that says of a run that its noise can be taken away."""
-  if spec.dp_seed is None:
-    return []
-  return [
-    f"NOT private: the noise is that of dp_seed={spec.dp_seed}, so that it can "
-    "be made again and taken away; epsilon is what it would be without dp_seed"
-  ]
-
-
-def epsilons(
   spec: Spec, points: list[dict[str, Any]], num_clients: int, rounds: int
-) -> list[float] | None:
-  """[S], the epsilon of each point after so many rounds; None if not private.
+) -> dict[str, Any] | None:
+  """What summary.json says of privacy; None if there is none.
 
   Args:
     spec: with `cohort_size`.
     points: of the grid.
     num_clients: M.
     rounds: R.
+
+  Returns:
+    `delta`; `epsilon` [S], of each point after so many rounds; `is_private`,
+    whether nobody can make the noise again.
   """
   if spec.privacy is None:
     return None
+  delta = DP_DELTA if spec.dp_delta is None else spec.dp_delta
   size, given = spec.cohort_size, {"sampling": "uniform"}
   if spec.sampler.name == "poisson":
     given = {"places": size}
     size = spec.sampler.static["sampler_expected"]
-  found: dict[float, float] = {}
-  for point in points:
-    noise = point["dp_noise_multiplier"]
-    if noise not in found:
-      about = (noise, rounds, num_clients, size, dp_delta(spec))
-      found[noise] = privacy.epsilon(*about, **given)
-  return [found[point["dp_noise_multiplier"]] for point in points]
+  noises = [point["dp_noise_multiplier"] for point in points]
+  epsilons = {
+    noise: privacy.epsilon(noise, rounds, num_clients, size, delta, **given)
+    for noise in set(noises)
+  }
+  return {
+    "delta": delta,
+    "epsilon": [epsilons[noise] for noise in noises],
+    "is_private": spec.dp_seed is None,
+  }

@@ -93,7 +93,7 @@ class Results:
     if job.spec.trace and result.rounds:
       _write_traces(job, result, point or 0)
     num_clients = next(iter(job.data.values())).num_clients
-    epsilons = methods.epsilons(
+    private = methods.privacy_summary(
       job.spec, job.points, num_clients, result.rounds
     )
     about = {
@@ -105,18 +105,24 @@ class Results:
       "padding_waste": result.padding_waste,
     }
     about |= per_client.summary(of_clients)
+    about |= {"privacy": private} if private else {}
     self._writer.finish(
       history,
       job.criterion,
-      about | methods.privacy_summary(job.spec, epsilons),
+      about,
       params=lambda point: trees.take(result.params, point),
       more=job.stopping.spent(history),
     )
     if history.rounds:
       _draw_curves(job, history)
-    extra = {} if epsilons is None else {"epsilon": epsilons}
+    extra = {"epsilon": private["epsilon"]} if private else {}
     lines = [tables.table(history, job.points, job.criterion, extra)]
-    lines += methods.privacy_warning(job.spec)
+    if job.spec.dp_seed is not None:
+      lines.append(
+        f"NOT private: the noise is that of dp_seed={job.spec.dp_seed}, so "
+        "that it can be made again and taken away; epsilon is what it would be "
+        "without dp_seed"
+      )
     if stopped_by in ("target", "patience"):
       asked = f"{result.rounds} of {job.spec.rounds} rounds"
       lines.append(f"ended by {stopped_by} after {asked}")

@@ -146,9 +146,6 @@ class Option(NamedTuple):
     default: default on the command line.
     help: meaning, for the help; it may go on with a list, one entry a line.
     accepted: words allowed.
-    refusal: message for a choice that does not have the option, after
-      "NAME=VALUE: ", with "{chosen}" for the name of that choice; "" for the
-      message of `check_belongs`.
     may_differ: of a task, whether methods that are compared on it may differ
       in the option.
     label: its name for people; plain words if None.
@@ -158,7 +155,6 @@ class Option(NamedTuple):
   default: str
   help: str
   accepted: tuple[str, ...]
-  refusal: str = ""
   may_differ: bool = False
   label: str | None = None
 

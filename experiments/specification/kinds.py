@@ -20,7 +20,6 @@ from fedjax_opt.prox import REGULARIZERS
 from fedjax_opt.registry import (
   Choice,
   Hyperparameter,
-  Option,
   Parameter,
   Paths,
   check_choice,
@@ -29,8 +28,9 @@ from fedjax_opt.registry import (
 from fedjax_opt.rules import RULES
 from fedjax_opt.transforms import UPLOADS
 
-# Of more owners than this, a message names the first only.
-_MOST_SHOWN = 8
+# Of more owners than this, a message names the first only; of more entries,
+# it says where they are listed.
+_MOST_SHOWN, _MOST_LISTED = 8, 20
 
 _COMPARE = "python -m experiments.compare"
 
@@ -118,7 +118,6 @@ class Kind:
     prefix: what the flags of hyperparameters begin with, such as "client_".
     has_lists: whether its numbers may be lists, which make a grid.
     fits: which of the entries can be chosen.
-    listing: where the names are listed, if they are too many for a message.
     is_condition: whether methods can be compared under several of them.
     are_conditions: whether they can be under several values of its
       hyperparameters.
@@ -129,7 +128,6 @@ class Kind:
   prefix: str = ""
   has_lists: bool = False
   fits: Callable[[Any], bool] = lambda choice: True
-  listing: str | None = None
   is_condition: bool = False
   are_conditions: bool = False
 
@@ -217,7 +215,9 @@ class Kind:
     registry = self.registry
     if is_list(name, lambda each: each in registry):
       raise ValueError(one_only(self.flag, name, self.is_condition))
-    check_choice(self.flag, name, registry, self.listing)
+    is_long = len(registry) > _MOST_LISTED
+    listing = f"those that --list={self.flag}s shows" if is_long else None
+    check_choice(self.flag, name, registry, listing)
 
   def _check_others(
     self, given: Given, name: str | None, is_free: bool
@@ -227,10 +227,6 @@ class Kind:
       value = given[flag]
       if value is None or name in owners:
         continue
-      parameter = next(iter(owners.values()))
-      if isinstance(parameter, Option) and parameter.refusal:
-        refusal = parameter.refusal.format(chosen=name)
-        raise ValueError(f"{flag}={value!r}: {refusal}")
       self.refuse(flag, value, owners, name, is_free)
 
   def refuse(
@@ -313,7 +309,6 @@ register(SAMPLERS)
 TASK = Kind(
   "task",
   TASKS,
-  listing="those that --list=tasks shows",
   is_condition=True,
   are_conditions=True,
 )
@@ -328,7 +323,6 @@ ALGORITHM = Kind(
   "algorithm",
   ALGORITHMS,
   has_lists=True,
-  listing="those that --list=algorithms shows",
 )
 CLIENT = Kind("client", RULES, "client_", has_lists=True)
 SERVER = Kind(

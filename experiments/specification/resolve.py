@@ -266,7 +266,7 @@ def _check(spec: Spec, given: Given) -> None:
   _check_needs(spec, given)
   check_one_budget(given["local_epochs"], given["local_steps"])
   check_settings({n: getattr(spec, n) for n in ("grid_map", "grid_chunk")})
-  check_tests(spec)
+  check_excluded(spec)
   if spec.fault and spec.faulty_fraction is None:
     raise ValueError(
       f"faulty_fraction: must be given with fault {spec.fault.name}"
@@ -305,24 +305,17 @@ def _check_needs(spec: Spec, given: Given) -> None:
     )
 
 
-def check_tests(spec: Spec) -> None:
-  """Checks that clients' own test examples can be measured.
+def check_excluded(spec: Spec) -> None:
+  """Checks that no two flags were given of which one excludes the other.
 
   Raises:
-    ValueError: naming the flag that cannot be.
+    ValueError: naming both.
   """
-  for name in ("client_test_fraction", "heldout_clients"):
+  for name, flag in FLAGS.items():
     value = getattr(spec, name)
-    if value and spec.population_dir:
-      raise ValueError(
-        f"{name}={value:g}: needs the examples of all clients in memory; "
-        "leave population_dir out"
-      )
-    if value and any(getattr(spec, host) for host in _HOSTS):
-      raise ValueError(
-        f"{name}={value:g}: is measured by one process alone; leave "
-        "coordinator and cluster out"
-      )
+    for other, why in flag.excludes.items():
+      if value and getattr(spec, other):
+        raise ValueError(f"{name}={value}: {why}; leave {other} out")
 
 
 def _check_optimum(spec: Spec) -> None:
@@ -336,21 +329,6 @@ def _check_optimum(spec: Spec) -> None:
     raise ValueError(
       f"optimum=True: algorithm {spec.algorithm.name} has no regularizer, "
       "without which a minimum may not exist; must be one that has"
-    )
-  if spec.population_dir:
-    raise ValueError(
-      "optimum=True: needs the data of all clients in memory; leave "
-      "population_dir out"
-    )
-  if spec.l2:
-    raise ValueError(
-      f"optimum=True: l2={spec.l2:g} is not in the losses that are "
-      "reported, so there would be no gap to measure; leave l2 out"
-    )
-  if spec.trainable:
-    raise ValueError(
-      f"optimum=True: is that of all leaves, and trainable="
-      f"{spec.trainable!r} are some; leave trainable out"
     )
 
 

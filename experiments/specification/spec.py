@@ -28,7 +28,6 @@ from experiments.specification.kinds import (
   Chosen,
   Kind,
 )
-from experiments.specification.schedule import Schedule
 from experiments.tasks.base import LARGER_IS_BETTER
 from fedjax_opt import plots
 from fedjax_opt.registry import Hyperparameter, Paths, check_choice
@@ -90,6 +89,7 @@ class Flag(NamedTuple):
     interval: values allowed, such as "[1, inf)"; "" where others check them.
     accepted: words allowed, perhaps with what each means; () for any text.
     needs: flag, or flag=value, without which it must not be given.
+    excludes: flags that must not be given with it -> why.
     is_identity: whether results depend on it. What does not may differ when a
       run is resumed.
     is_of_process: whether it says how one process runs, so that a file of
@@ -105,6 +105,7 @@ class Flag(NamedTuple):
   interval: str = ""
   accepted: Collection[str] = ()
   needs: str = ""
+  excludes: Mapping[str, str] = types.MappingProxyType({})
   is_identity: bool = True
   is_of_process: bool = False
   is_condition: bool = False
@@ -119,6 +120,14 @@ class Flag(NamedTuple):
       Hyperparameter(name, self.type(), name, self.interval).check(value)
 
 
+_IN_MEMORY = {"population_dir": "needs the data of all clients in memory"}
+_ALONE = dict.fromkeys(
+  ("coordinator", "cluster"), "is measured by one process alone"
+)
+_OPTIMUM = {
+  "l2": "its gap is to losses that are reported, and those are without l2",
+  "trainable": "is that of all leaves of the model",
+}
 _TASK = Group("task", "Task")
 _DATA = Group("data", "Clients' data")
 _ALGORITHM = Group("algorithm", "Algorithm")
@@ -329,11 +338,15 @@ class Spec:
   population_dir: str | None = _DATA.flag(None)
   num_clients: int | None = _DATA.flag(None, is_condition=True)
   partition: Chosen | None = _DATA.flag(None, choice=PARTITION)
-  client_test_fraction: float | None = _DATA.flag(None, interval="[0, 1)")
+  client_test_fraction: float | None = _DATA.flag(
+    None, interval="[0, 1)", excludes=_IN_MEMORY | _ALONE
+  )
   personalize_steps: int | None = _DATA.flag(
     None, interval="[1, inf)", needs="client_test_fraction"
   )
-  heldout_clients: int | None = _DATA.flag(None, interval="[0, inf)")
+  heldout_clients: int | None = _DATA.flag(
+    None, interval="[0, inf)", excludes=_IN_MEMORY | _ALONE
+  )
 
   algorithm: Chosen = _ALGORITHM.flag("fed_avg", choice=ALGORITHM)
 
@@ -400,7 +413,7 @@ class Spec:
   x_axis: str = _RESULTS.flag(
     "rounds", accepted=tuple(plots.X_AXES), is_identity=False
   )
-  optimum: bool = _RESULTS.flag(False)
+  optimum: bool = _RESULTS.flag(False, excludes=_IN_MEMORY | _OPTIMUM)
   trace: bool = _RESULTS.flag(False)
 
   profile: bool = _COMPUTATION.flag(False, is_identity=False)
@@ -432,16 +445,6 @@ class Spec:
 
   # What was given and is no default: what to type for the same again.
   given: Mapping[str, Any] = dataclasses.field(compare=False)
-
-  @property
-  def schedule(self) -> Schedule:
-    """The clients' learning rate over rounds."""
-    if self.client_schedule == "exponential":
-      return Schedule(decay=self.client_decay)
-    if self.client_schedule == "step_decay":
-      fractions = self.client_milestones.split(",")
-      return Schedule(tuple(map(float, fractions)))
-    return Schedule()
 
   @property
   def trainable_paths(self) -> tuple[str, ...]:

@@ -257,8 +257,6 @@ _AUGMENTATION = Option(
   "or crop_flip (crops after padding by 4 pixels, half of them mirrored). For "
   "tasks of images",
   ("none", *AUGMENTATIONS),
-  "task {chosen} does not have images that could be cropped; leave "
-  "augmentation out",
   may_differ=True,
 )
 _NORM = Option(
@@ -270,8 +268,6 @@ _NORM = Option(
   "batch, but those inside blocks have no running statistics: an evaluation "
   "takes those of its own batch, of 128 examples",
   NORMS,
-  "the model of task {chosen} has no place for normalization layers; those of "
-  "the ..._resnet tasks have",
   may_differ=True,
 )
 _PIXELS = Option(
@@ -281,7 +277,6 @@ _PIXELS = Option(
   "deviation of each channel of the data set) or half ((x - 0.5) / 0.5). For "
   "tasks of images",
   PIXELS,
-  "task {chosen} has no images whose pixels it normalizes; leave pixels out",
   may_differ=True,
 )
 
