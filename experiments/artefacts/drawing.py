@@ -12,8 +12,7 @@ from experiments.artefacts.record import Record
 from fedjax_opt import plots
 from fedjax_opt.results.names import metric_name
 from fedjax_opt.study.plots import frame, panels
-from fedjax_opt.study.plots.panels import draw_curves
-from fedjax_opt.study.plots.study_curves import curves_axis
+from fedjax_opt.study.plots.panels import curves_axis, draw_curves
 
 LINE = "optimum"  # What a horizontal line is called in the legend.
 

@@ -214,7 +214,7 @@ def curve_of(record: Record, metric: str) -> plots.Curve:
   """A metric over the rounds, with its 95 % interval over the seeds."""
   rounds = np.asarray(record.history.rounds, float)
   of_seeds = record.history.values(metric)
-  return curve(rounds, *statistics.mean_interval(of_seeds))
+  return curve(rounds, of_seeds)
 
 
 def lead(

@@ -31,9 +31,9 @@ from fedjax_opt.study.plots.study_curves import (
   performance_profiles,
   sensitivity,
   study_curves,
+  study_values,
   tuning_curves,
 )
-from fedjax_opt.study.plots.study_values import study_values
 
 __all__ = [
   "CLASS_COLORS",

@@ -1,7 +1,7 @@
 """How classes and metrics are spread over the clients."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -14,7 +14,12 @@ from fedjax_opt.study.plots.frame import (
   paths_of,
   styled_figure,
 )
-from fedjax_opt.study.plots.panels import Styles, by_condition, draw_panels
+from fedjax_opt.study.plots.panels import (
+  Look,
+  Styles,
+  by_condition,
+  draw_panels,
+)
 
 _MAX_CLIENTS = 100
 # More classes have a colour bar instead of a legend.
@@ -56,20 +61,17 @@ def label_histogram(
       f"counts: shape {counts.shape} must be [clients, classes] with counts "
       "of at least 0"
     )
-  total = len(counts)
+  total, num_classes = counts.shape
   counts = counts[:_MAX_CLIENTS]
-  num_clients, num_classes = counts.shape
-  height = 1.1 + np.clip(0.045 * num_clients, 1.2, 4.5)
+  parts = [title] if title else []
+  if total > len(counts):
+    parts.append(f"first {len(counts)} of {total} clients")
+  height = 1.1 + np.clip(0.045 * len(counts), 1.2, 4.5)
   with styled_figure(4.8, height, **{"axes.grid": False}) as new:
     axes = new.subplots()
     colors = _class_colors(num_classes)
     _draw_clients(axes, counts, colors)
-    axes.set_xlabel("Examples")
-    axes.set_ylabel("Client")
-    parts = [title] if title else []
-    if total > num_clients:
-      parts.append(f"first {num_clients} of {total} clients")
-    axes.set_title(", ".join(parts))
+    axes.set(title=", ".join(parts), xlabel="Examples", ylabel="Client")
     if num_classes <= _MAX_LEGEND:
       names = range(num_classes) if class_names is None else class_names
       _add_legend(new, colors, names)
@@ -106,13 +108,10 @@ def _draw_clients(axes: Any, counts: np.ndarray, colors: Sequence[Any]) -> None:
   num_clients = len(counts)
   starts = np.cumsum(counts, axis=1) - counts
   thickness = 1.0 if num_clients > 30 else 0.85
-  for client in range(num_clients):
-    axes.broken_barh(
-      np.column_stack([starts[client], counts[client]]),
-      (client - thickness / 2, thickness),
-      facecolors=colors,
-      linewidth=0,
-    )
+  look = {"facecolors": colors, "linewidth": 0}
+  for client, (start, count) in enumerate(zip(starts, counts, strict=True)):
+    place = (client - thickness / 2, thickness)
+    axes.broken_barh(np.column_stack([start, count]), place, **look)
   axes.set_ylim(num_clients - 0.5, -0.5)
   axes.set_xlim(0, max(counts.sum(axis=1).max(), 1))
   axes.yaxis.get_major_locator().set_params(integer=True)
@@ -123,14 +122,9 @@ def _add_legend(
 ) -> None:
   from matplotlib.patches import Patch
 
-  figure.legend(
-    [Patch(color=color) for color in colors],
-    names,
-    title="Class",
-    loc="outside right upper",
-    handlelength=1,
-    handleheight=1,
-  )
+  look = {"loc": "outside right upper", "handlelength": 1, "handleheight": 1}
+  patches = [Patch(color=color) for color in colors]
+  figure.legend(patches, names, title="Class", **look)
 
 
 def _add_color_bar(figure: Any, axes: Any, num_classes: int) -> None:
@@ -151,8 +145,7 @@ def client_distribution(
   *,
   metric: str,
   sizes: Any = None,
-  title: str | None = None,
-  styles: Styles | None = None,
+  **look: Unpack[Look],
 ) -> Any:
   """Draws how a metric is spread over the clients, and the worst 10 % of them.
 
@@ -169,8 +162,7 @@ def client_distribution(
     metric: its identifier, such as 'client_test_accuracy'.
     sizes: examples of each client, [M]; those with 0 are left out, as those
       with NaN are.
-    title: text above the panels.
-    styles: looks of `method_styles`, if the study has more methods.
+    **look: title, interval and styles, see `plots.panels.Look`.
 
   Returns:
     The matplotlib figure if `path` is None, else None.
@@ -180,9 +172,16 @@ def client_distribution(
       without a look, or a file's ending.
     ImportError: if matplotlib is missing.
   """
-  conditions = _by_condition(values, sizes, 100 if is_fraction(metric) else 1)
-  is_histogram = max(map(len, conditions.values())) == 1
-  limits = _limits(conditions)
+  factor = 100 if is_fraction(metric) else 1
+
+  def checked(name: str, data: Any) -> np.ndarray:
+    return factor * _ascending(name, data, sizes)
+
+  panels = by_condition("values", values, checked)
+  is_histogram = max(map(len, panels.values())) == 1
+  joined = np.concatenate([v for of in panels.values() for v in of.values()])
+  margin = 0.03 * np.ptp(joined) or 0.5
+  limits = joined.min() - margin, joined.max() + margin
   worst_is_low = direction(metric) != "min"
 
   def draw(axes, of_method, looks):
@@ -191,56 +190,24 @@ def client_distribution(
     axes.set_xlim(limits)
     return entries
 
-  return draw_panels(
-    conditions,
-    path,
-    draw,
-    styles=styles,
-    x_label=metric_name(metric),
-    y_label="Clients" if is_histogram else "Clients with at most this (%)",
-    title=title,
-  )
+  label = "Clients" if is_histogram else "Clients with at most this (%)"
+  return draw_panels(panels, path, draw, metric_name(metric), label, **look)
 
 
-def _by_condition(
-  values: Any, sizes: Any, factor: int
-) -> dict[str, dict[str, np.ndarray]]:
-  """condition -> method -> values in increasing order, times a factor."""
-  return {
-    condition: {
-      method: factor * _checked(method, each, sizes)
-      for method, each in of_method.items()
-    }
-    for condition, of_method in by_condition("values", values).items()
-  }
-
-
-def _limits(
-  conditions: Mapping[str, Mapping[str, np.ndarray]],
-) -> tuple[float, float]:
-  joined = np.concatenate([v for c in conditions.values() for v in c.values()])
-  low, high = float(joined.min()), float(joined.max())
-  margin = 0.03 * (high - low) or 0.5
-  return low - margin, high + margin
-
-
-def _checked(method: str, values: Any, sizes: Any) -> np.ndarray:
+def _ascending(name: str, values: Any, sizes: Any) -> np.ndarray:
   """The values of the clients that have one, in increasing order."""
   values = np.asarray(values, float)
   if values.ndim != 1:
-    raise ValueError(
-      f"values[{method!r}]: shape is {values.shape}; must be [clients]"
-    )
+    raise ValueError(f"{name}: shape is {values.shape}; must be [clients]")
   if sizes is not None:
     if np.shape(sizes) != values.shape:
       raise ValueError(
-        f"sizes: shape is {np.shape(sizes)}; must be {values.shape}, as "
-        f"values[{method!r}]"
+        f"sizes: shape is {np.shape(sizes)}; must be {values.shape}, as {name}"
       )
     values = values[np.asarray(sizes) > 0]
   values = np.sort(values[np.isfinite(values)])
   if not values.size:
-    raise ValueError(f"values[{method!r}]: no client has a value")
+    raise ValueError(f"{name}: no client has a value")
   return values
 
 

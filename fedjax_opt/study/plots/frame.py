@@ -42,31 +42,23 @@ def paths_of(path: Path) -> list[pathlib.Path]:
   """
   if path is None:
     return []
-  several = isinstance(path, Sequence) and not isinstance(path, str | bytes)
-  for each in path if several else [path]:
-    if not isinstance(each, str | os.PathLike):
-      raise TypeError(
-        f"path={path!r}: must be the name of a file, a list of them, or None"
-      )
-  files = [pathlib.Path(each) for each in (path if several else [path])]
-  if not files:
+  is_one = isinstance(path, str | bytes) or not isinstance(path, Sequence)
+  given = [path] if is_one else path
+  if not given:
     raise ValueError("path=[]: must name at least one file, or be None")
+  if not all(isinstance(each, str | os.PathLike) for each in given):
+    raise TypeError(
+      f"path={path!r}: must be the name of a file, a list of them, or None"
+    )
+  files = [pathlib.Path(each) for each in given]
   for file in files:
     if file.suffix.lower() not in _ENDINGS:
-      raise ValueError(
-        f"path={str(file)!r}: must end in {', '.join(_ENDINGS[:-1])} or "
-        f"{_ENDINGS[-1]}"
-      )
+      raise ValueError(f"path={str(file)!r}: must end in .png, .pdf or .svg")
     if not file.parent.is_dir():
       raise ValueError(
         f"path={str(file)!r}: folder {str(file.parent)!r} does not exist"
       )
   return files
-
-
-def picture(width: float, height: float) -> Any:
-  """An empty matplotlib figure of this size, in inches."""
-  return _picture_class()(figsize=(width, height), layout="constrained")
 
 
 def finish(figure: Any, path: Path) -> Any:
@@ -216,7 +208,7 @@ def styled_figure(width: float, height: float, **style: Any) -> Iterator[Any]:
   import matplotlib
 
   with matplotlib.rc_context(_STYLE | STYLE | style):
-    yield picture(width, height)
+    yield _picture_class()(figsize=(width, height), layout="constrained")
 
 
 def check_installed() -> None:
@@ -228,18 +220,6 @@ def check_installed() -> None:
   # Looked for, not imported: that takes half a second.
   if importlib.util.find_spec("matplotlib") is None:
     raise ImportError("pictures need matplotlib: pip install 'fedjax_opt[run]'")
-
-
-def _check_limits(limits: Any) -> None:
-  name = f"limits={checks.shown(limits)}"
-  try:
-    low, high = limits
-    checks.number("limits", low)
-    checks.number("limits", high)
-  except (TypeError, ValueError):
-    raise TypeError(f"{name}: must be a pair of numbers or None") from None
-  if not 0 < low < high < np.inf:
-    raise ValueError(f"{name}: must be positive and finite, the lowest first")
 
 
 def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
@@ -255,8 +235,7 @@ def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
     ValueError: if the limits are not positive, or not the lowest first.
     TypeError: if they are no pair of numbers.
   """
-  if limits is not None:
-    _check_limits(limits)
+  decades = np.inf if limits is None else _decades(limits)
   from matplotlib.ticker import LogFormatter, LogLocator, NullFormatter
 
   class Plain(LogFormatter):
@@ -265,9 +244,7 @@ def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
     def __call__(self, x, pos=None):
       return f"{x:g}" if super().__call__(x, pos) else ""
 
-  set_scale = {"x": axis.axes.set_xscale, "y": axis.axes.set_yscale}
-  set_scale[axis.axis_name]("log")
-  decades = np.inf if limits is None else np.log10(limits[1] / limits[0])
+  axis.axes.set(**{f"{axis.axis_name}scale": "log"})
   if decades < 2.4:
     between = (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)
     if decades > 0.5:  # Their labels would touch.
@@ -278,3 +255,17 @@ def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
   else:
     axis.set_major_formatter(Plain())
     axis.set_minor_formatter(Plain(minor_thresholds=(1, 0.4)))
+
+
+def _decades(limits: Any) -> float:
+  """How many powers of ten are between limits, after a check."""
+  name = f"limits={checks.shown(limits)}"
+  try:
+    low, high = limits
+    checks.number("limits", low)
+    checks.number("limits", high)
+  except (TypeError, ValueError):
+    raise TypeError(f"{name}: must be a pair of numbers or None") from None
+  if not 0 < low < high < np.inf:
+    raise ValueError(f"{name}: must be positive and finite, the lowest first")
+  return np.log10(high / low)

@@ -1,5 +1,6 @@
 """Heat maps: a metric over two hyperparameters."""
 
+import functools
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -27,10 +28,15 @@ from fedjax_opt.study.plots.panels import PAGE_WIDTH, by_condition
 # Of a cell, in inches, where the page is wide enough.
 _CELL = (0.46, 0.3)
 _FONT_SIZE = 7
-# Width of a character of a label.
-_CHARACTER = 0.065
-# Width of a character, and height of a line, of a title.
-_TITLE_CHARACTER, _LINE = 0.072, 0.13
+# Width of a character, and height of a line, of a label or title.
+_CHARACTER, _LINE = 0.07, 0.13
+# The look of a cell that diverged.
+_LOST = {
+  "facecolor": "white",
+  "edgecolor": "#8A8A8A",
+  "hatch": "////",
+  "linewidth": 0,
+}
 
 
 class Grid(NamedTuple):
@@ -80,7 +86,7 @@ def heat_map(
       `chosen` is not in it, or the ending of a file is another.
     ImportError: if matplotlib is missing.
   """
-  grid = _checked("values", Grid(values, rows, columns, chosen))
+  grid = _checked(1.0, "values", Grid(values, rows, columns, chosen))
   return _draw({"": {"": grid}}, path, label, precision, "max")
 
 
@@ -113,35 +119,30 @@ def heat_maps(
     ImportError: if matplotlib is missing.
   """
   factor = 100.0 if is_fraction(metric) else 1.0
-  scaled = {
-    condition: {
-      method: _checked(f"grids[{method!r}]", grid, factor)
-      for method, grid in of_method.items()
-    }
-    for condition, of_method in by_condition("grids", grids).items()
-  }
+  scaled = by_condition("grids", grids, functools.partial(_checked, factor))
   precision = precision or (".1f" if factor == 100 else None)
   way = direction(metric) or "max"
   return _draw(scaled, path, metric_name(metric), precision, way)
 
 
-def _checked(name: str, grid: Grid, factor: float = 1.0) -> Grid:
+def _checked(factor: float, name: str, grid: Grid) -> Grid:
+  """A grid whose values are multiplied by a factor, NaN where they diverged."""
   values = np.asarray(grid.values, float)
   shape = (len(grid.rows[1]), len(grid.columns[1]))
   if values.shape != shape or 0 in shape:
     raise ValueError(f"{name}: shape is {values.shape}; must be {shape}")
-  if grid.chosen is not None:
-    inside = [0 <= i < size for i, size in zip(grid.chosen, shape, strict=True)]
-    if not all(inside):
-      raise ValueError(
-        f"chosen={grid.chosen}: must be a row and a column of shape {shape}"
-      )
+  if grid.chosen is not None and not all(
+    0 <= i < size for i, size in zip(grid.chosen, shape, strict=True)
+  ):
+    raise ValueError(
+      f"chosen={grid.chosen}: must be a row and a column of shape {shape}"
+    )
   values = np.where(np.isfinite(values), factor * values, np.nan)
   return grid._replace(values=values)
 
 
 def _draw(
-  grids: dict[str, dict[str, Grid]],
+  grids: Mapping[str, Mapping[str, Grid]],
   path: Path,
   label: str,
   precision: str | None,
@@ -154,28 +155,29 @@ def _draw(
   norm, extend = _norm([grid.values for grid in all_grids], way)
   cells = np.max([grid.values.shape for grid in all_grids], axis=0)
   width = 0.9 + num_columns * (0.55 + max(2, cells[1]) * _CELL[0])
-  height = max(0.4 + len(grids) * (0.5 + cells[0] * _CELL[1]), 2.0)
   width = max(min(width, max(PAGE_WIDTH, 1.1 * num_columns)), 2.4)
-  is_shared = len({_hyperparameters(grid) for grid in all_grids}) == 1
-  titles = _titles(grids, width / num_columns)
-  height += _LINE * sum(
-    max(title.count("\n") for title in of_row) for of_row in titles
-  )
+  of_panel = width / num_columns
+  titles = {
+    (condition, method): _title((method, condition), of_panel)
+    for condition, row in grids.items()
+    for method in row
+  }
+  lines = {}
+  for (condition, _), title in titles.items():
+    lines[condition] = max(lines.get(condition, 0), title.count("\n"))
+  height = max(0.4 + len(grids) * (0.5 + cells[0] * _CELL[1]), 2.0)
+  height += _LINE * sum(lines.values())
   with styled_figure(width, height, **{"axes.grid": False}) as new:
     all_axes = new.subplots(len(grids), num_columns, squeeze=False)
-    rows = [list(of_method.values()) for of_method in grids.values()]
-    for i, j in np.ndindex(all_axes.shape):
-      axes = all_axes[i, j]
-      if j >= len(rows[i]):
-        axes.remove()
-        continue
-      grid = rows[i][j]
-      image = _draw_panel(axes, grid, norm, way, precision)
-      axes.set_title(titles[i][j])
-      _name_axes(axes, grid, width / num_columns / cells[1])
-      if is_shared:
-        is_last = all(len(below) <= j for below in rows[i + 1 :])
-        _keep_names(axes, is_last, j == 0)
+    for of_row, (condition, row) in zip(all_axes, grids.items(), strict=True):
+      for axes, (method, grid) in zip(of_row, row.items(), strict=False):
+        image = _draw_panel(axes, grid, norm, way, precision)
+        axes.set_title(titles[condition, method])
+        _name_axes(axes, grid, of_panel / cells[1])
+      for unused in of_row[len(row) :]:
+        unused.remove()
+    if len({repr(grid[1:3]) for grid in all_grids}) == 1:
+      _keep_outer_names(all_axes, list(map(len, grids.values())))
     bar = new.colorbar(
       image, ax=new.axes, label=label, extend=extend, aspect=25, pad=0.02
     )
@@ -185,29 +187,16 @@ def _draw(
     return finish(new, path)
 
 
-def _titles(
-  grids: Mapping[str, Mapping[str, Grid]], width: float
-) -> list[list[str]]:
-  """Titles of the panels of each row, in lines of so many inches."""
-  size = max(int(width / _TITLE_CHARACTER), 8)
-
-  def title(*labels: str) -> str:
-    return textwrap.fill(", ".join(shown_name(x) for x in labels if x), size)
-
-  return [
-    [title(method, condition) for method in of_method]
-    for condition, of_method in grids.items()
-  ]
-
-
-def _hyperparameters(grid: Grid) -> str:
-  return repr([(name, list(values)) for name, values in grid[1:3]])
+def _title(labels: Sequence[str], width: float) -> str:
+  """The title of a panel, in lines of so many inches."""
+  text = ", ".join(shown_name(label) for label in labels if label)
+  return textwrap.fill(text, max(int(width / _CHARACTER), 8))
 
 
 def _name_axes(axes: Any, grid: Grid, cell_width: float) -> None:
   """Names the hyperparameters and their values; long values are turned."""
   shown = [value_of(value) for value in grid.columns[1]]
-  is_narrow = max(map(len, shown)) * _CHARACTER > 0.75 * cell_width
+  is_narrow = max(map(len, shown)) * _CHARACTER > 0.8 * cell_width
   axes.set_xticks(range(len(shown)), shown, rotation=90 if is_narrow else 0)
   axes.set_yticks(range(len(grid.rows[1])), map(value_of, grid.rows[1]))
   axes.tick_params(length=0)
@@ -215,14 +204,20 @@ def _name_axes(axes: Any, grid: Grid, cell_width: float) -> None:
   axes.set_ylabel(sentence(name_of(grid.rows[0])))
 
 
-def _keep_names(axes: Any, below: bool, left: bool) -> None:
-  """Removes the names that another panel has for the same axis."""
-  if not below:
-    axes.set_xlabel("")
-    axes.tick_params(labelbottom=False)
-  if not left:
-    axes.set_ylabel("")
-    axes.tick_params(labelleft=False)
+def _keep_outer_names(all_axes: np.ndarray, sizes: Sequence[int]) -> None:
+  """Removes the names that another panel has for the same axis.
+
+  Args:
+    all_axes: [rows, columns].
+    sizes: the number of panels of each row.
+  """
+  for (i, j), axes in np.ndenumerate(all_axes):
+    if any(size > j for size in sizes[i + 1 :]):
+      axes.set_xlabel("")
+      axes.tick_params(labelbottom=False)
+    if j:
+      axes.set_ylabel("")
+      axes.tick_params(labelleft=False)
 
 
 def _norm(values: Sequence[np.ndarray], way: str) -> tuple[Any, str]:
@@ -239,13 +234,11 @@ def _norm(values: Sequence[np.ndarray], way: str) -> tuple[Any, str]:
   low, high = finite.min(), finite.max()
   if way == "min" and low > 0 and high > 100 * low:
     return LogNorm(low, high), "neither"
-  room = 4 * (high - np.median(finite) if way == "max" else
-              np.median(finite) - low)  # fmt: skip
-  cut_low, cut_high = max(low, high - room), min(high, low + room)
-  if way == "max" and low < cut_low < high:
-    return Normalize(cut_low, high), "min"
-  if way == "min" and low < cut_high < high:
-    return Normalize(low, cut_high), "max"
+  far = 4 * (np.median(finite) - (high if way == "max" else low))
+  if way == "max" and low < high + far < high:
+    return Normalize(high + far, high), "min"
+  if way == "min" and low < low + far < high:
+    return Normalize(low, low + far), "max"
   return Normalize(low, high), "neither"
 
 
@@ -254,55 +247,35 @@ def _draw_panel(
 ) -> Any:
   """Draws one grid; returns its image."""
   import matplotlib
-  from matplotlib.patches import Rectangle
 
   colors = matplotlib.colormaps["viridis" if way == "max" else "viridis_r"]
   image = axes.imshow(grid.values, cmap=colors, norm=norm, aspect="auto")
   axes.spines[:].set_visible(False)
-  for (i, j), value in np.ndenumerate(grid.values):
+  for (row, column), value in np.ndenumerate(grid.values):
     if np.isnan(value):
-      axes.add_patch(_diverged_box(j, i))
+      _outline(axes, row, column, **_LOST)
       continue
     red, green, blue, _ = colors(norm(value))
     is_light = 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
-    axes.text(
-      j,
-      i,
-      f"{value:{precision}}" if precision else number(float(f"{value:.2g}")),
-      ha="center",
-      va="center",
-      color="black" if is_light else "white",
-      fontsize=_FONT_SIZE,
-    )
+    text = f"{value:{precision}}" if precision else _two_digits(value)
+    look = {"ha": "center", "va": "center", "fontsize": _FONT_SIZE}
+    color = "black" if is_light else "white"
+    axes.text(column, row, text, color=color, **look)
   if grid.chosen is not None:
-    row, column = grid.chosen
-    axes.add_patch(
-      Rectangle(
-        (column - 0.5, row - 0.5),
-        1,
-        1,
-        fill=False,
-        edgecolor=COLORS[1],
-        linewidth=2.2,
-        clip_on=False,
-        zorder=5,
-      )
-    )
+    look = {"fill": False, "edgecolor": COLORS[1], "linewidth": 2.2}
+    _outline(axes, *grid.chosen, clip_on=False, zorder=5, **look)
   return image
 
 
-def _diverged_box(column: float, row: float) -> Any:
+def _two_digits(value: float) -> str:
+  return number(float(f"{value:.2g}"))
+
+
+def _outline(axes: Any, row: int, column: int, **look: Any) -> None:
+  """Draws a rectangle around a cell."""
   from matplotlib.patches import Rectangle
 
-  return Rectangle(
-    (column - 0.5, row - 0.5),
-    1,
-    1,
-    facecolor="white",
-    edgecolor="#8A8A8A",
-    hatch="////",
-    linewidth=0,
-  )
+  axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **look))
 
 
 def _add_key(figure: Any, grids: Sequence[Grid]) -> None:
@@ -313,13 +286,7 @@ def _add_key(figure: Any, grids: Sequence[Grid]) -> None:
   if any(grid.chosen is not None for grid in grids):
     entries["chosen"] = Patch(fill=False, edgecolor=COLORS[1], linewidth=1.8)
   if any(np.isnan(grid.values).any() for grid in grids):
-    entries["diverged"] = Patch(
-      facecolor="white", edgecolor="#8A8A8A", hatch="/////", linewidth=0
-    )
+    entries["diverged"] = Patch(**_LOST)
   if entries:
-    figure.legend(
-      list(entries.values()),
-      list(entries),
-      loc="outside lower center",
-      ncols=2,
-    )
+    look = {"loc": "outside lower center", "ncols": 2}
+    figure.legend(list(entries.values()), list(entries), **look)

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedjax_opt.checks.values import check_choice
 from fedjax_opt.results.history import COSTS, History, direction
-from fedjax_opt.results.names import name_of, number, sentence, value_of
+from fedjax_opt.results.names import name_of, sentence, value_of
 from fedjax_opt.results.selection import (
   Criterion,
   Point,
@@ -16,117 +16,16 @@ from fedjax_opt.results.selection import (
   rank,
   varying,
 )
-from fedjax_opt.study.plots.frame import (
-  COLORS,
-  LINE_STYLES,
-  Path,
-  finish,
-  paths_of,
-)
+from fedjax_opt.study.plots.frame import Path, finish, paths_of
 from fedjax_opt.study.plots.metric_axis import MetricAxis, metric_axis
 from fedjax_opt.study.plots.panels import (
+  OUTSIDE,
+  Curve,
   add_below,
-  draw_band,
-  mark_divergence,
+  draw_curves,
+  method_styles,
   panel_figure,
 )
-
-# Of more settings than `_MAX_LINES`, the best `_NUM_NAMED` are in colour and in
-# the legend; the others are summarized behind them.
-_MAX_LINES = 12
-_NUM_NAMED = 6
-
-
-class Line(NamedTuple):
-  """One line of a plot.
-
-  Attributes:
-    points: indices of the setting's grid points, one for each seed.
-    label: text in the legend; None for a line that is not in it.
-    diverged: whether at least one of the seeds diverged.
-    look: arguments of matplotlib's `plot`.
-  """
-
-  points: list[int]
-  label: str | None
-  diverged: bool
-  look: dict[str, Any]
-
-
-def lines_of(
-  history: History, points: Sequence[Point], criterion: Criterion
-) -> tuple[list[Line], list[Line]]:
-  """One line for each setting: those with a name, and those behind them.
-
-  Args:
-    history: the metrics of every point.
-    points: hyperparameters of every grid point. [S] mappings.
-    criterion: by which the best settings are chosen where there are many.
-
-  Returns:
-    The named lines, which are all of up to 12 settings and the best 6 of more;
-    and the other lines.
-  """
-  settings = group_by_seed(points)
-  names = varying([s.hyperparameters for s in settings])
-  num_named = len(settings)
-  if len(settings) > _MAX_LINES:
-    settings = rank(history, points, criterion)
-    num_named = _NUM_NAMED
-  named, others = [], []
-  for i, setting in enumerate(settings):
-    lost = [p for p in setting.points if history.status(p) == "diverged"]
-    if i < num_named:
-      look = {
-        "color": COLORS[i % len(COLORS)],
-        "linestyle": LINE_STYLES[i // len(COLORS)],
-        "linewidth": 1.3,
-        "zorder": 3,
-      }
-      label = _label(setting, names, len(lost))
-      named.append(Line(setting.points, label, bool(lost), look))
-    else:
-      look = {"color": "#BDBDBD", "linewidth": 0.6, "zorder": 2}
-      others.append(Line(setting.points, None, bool(lost), look))
-  return named, others
-
-
-def _label(
-  setting: Setting, names: Sequence[str], num_diverged: int
-) -> str | None:
-  """The values of the hyperparameters that vary, and what diverged."""
-  values = [value_of(setting.hyperparameters.get(name)) for name in names]
-  text = ", ".join(values)
-  if num_diverged and len(setting.points) == 1:
-    text += " (diverged)"
-  elif num_diverged:
-    text += f" ({num_diverged} of {len(setting.points)} seeds diverged)"
-  return text.strip() or None
-
-
-def others_label(others: Sequence[Line], summary: str = "") -> str:
-  """The legend's text for the lines without a name of their own."""
-  lost = sum(line.diverged for line in others)
-  text = f"{len(others)} other settings"
-  if lost:
-    text += f" ({lost} diverged)"
-  return f"{text}{summary}"
-
-
-def title_of(points: Sequence[Point], num_seeds: int) -> str | None:
-  """The legend's title: the hyperparameters that vary, and the seeds.
-
-  Args:
-    points: hyperparameters of every grid point. [S] mappings.
-    num_seeds: the largest number of seeds of a setting.
-  """
-  names = [name_of(n) for n in varying(points) if n != "seed"]
-  text = sentence(", ".join(names))
-  if num_seeds > 1:
-    note = f"mean and range over {num_seeds} seeds"
-    return f"{text} ({note})" if text else sentence(note)
-  return text or None
-
 
 # What `x_axis` may be -> the label of the axis.
 X_AXES = {
@@ -134,9 +33,24 @@ X_AXES = {
   "gradient_evaluations": "Gradient evaluations of a client",
   "bytes": "Exchanged with a client (MB)",
 }
-# So many lines without a name become bands of quantiles.
-_MIN_FOR_BANDS = 12
-_BANDS = ((0.1, 0.9, "#E3E3E3"), (0.25, 0.75, "#C9C9C9"))
+# Of more settings than `_MAX_LINES`, the best `_NUM_NAMED` are in colour and in
+# the legend; the others are behind them, from `_MIN_FOR_BANDS` on as quantiles.
+_MAX_LINES, _NUM_NAMED, _MIN_FOR_BANDS = 12, 6, 12
+_BANDS = {"10–90 %": (0.1, 0.9, "#E3E3E3"), "25–75 %": (0.25, 0.75, "#C9C9C9")}
+
+
+class Line(NamedTuple):
+  """The line of a setting.
+
+  Attributes:
+    points: indices of its grid points, one for each seed.
+    label: text in the legend; "" for none.
+    is_lost: whether a seed diverged.
+  """
+
+  points: list[int]
+  label: str
+  is_lost: bool
 
 
 def curves(
@@ -158,8 +72,8 @@ def curves(
   75 % quantiles in each round.
 
   Accuracies that all end above 90 % are drawn as errors on a log axis. The
-  range of an axis is that of the good curves; where a curve ends outside, the
-  legend says at which value.
+  range of an axis is that of the good curves; where a curve ends outside, it
+  has a triangle there.
 
   Args:
     history: the metrics of every point.
@@ -188,19 +102,19 @@ def curves(
     raise ValueError("history: no round was evaluated; there is no curve")
   panels = list(panels or _default_panels(history))
   criterion = criterion or Criterion(panels[-1], direction(panels[-1]) or "min")
-  named, others = lines_of(history, points, criterion)
+  named, others = _lines_of(history, points, criterion)
   axes_of = {name: _axis_of(history, name, named, others) for name in panels}
-  named = [_with_note(history, line, axes_of) for line in named]
-  num_seeds = max(len(line.points) for line in named)
-  legend_title = title_of(points, num_seeds)
+  legend_title = _title_of(points, max(len(line.points) for line in named))
   labels = [line.label for line in named if line.label]
-  labels += [others_label(others)] if others else []
+  labels += [_others_label(others)] if others else []
   with panel_figure(
     len(panels), (3.4, 2.3), labels, title=title, legend_title=legend_title
   ) as (new, all_axes, width):
+    entries: dict[str, Any] = {}
     for axes, name in zip(all_axes, panels, strict=True):
       axis = axes_of[name]
-      entries = _draw_panel(axes, history, name, axis, named, others, x_axis)
+      entries |= _draw(axes, history, name, axis, named, others, x_axis)
+      axes.set(xlabel=X_AXES[x_axis], ylabel=axis.label)
     if entries or legend_title:
       add_below(new, entries, width, legend_title)
     return finish(new, path)
@@ -213,39 +127,64 @@ def _default_panels(history: History) -> list[str]:
   return found or list(history.metrics)[:2]
 
 
+# Which lines there are, and what they are called.
+
+
+def _lines_of(
+  history: History, points: Sequence[Point], criterion: Criterion
+) -> tuple[list[Line], list[Line]]:
+  """The lines with a name: all, or the best of many; and those behind them."""
+  settings = group_by_seed(points)
+  names = varying([s.hyperparameters for s in settings])
+  num_named = len(settings)
+  if len(settings) > _MAX_LINES:
+    settings, num_named = rank(history, points, criterion), _NUM_NAMED
+  lines = [_line(history, setting, names) for setting in settings]
+  return lines[:num_named], lines[num_named:]
+
+
+def _line(history: History, setting: Setting, names: Sequence[str]) -> Line:
+  """A line with the values that vary, and what diverged, as its label."""
+  points = setting.points
+  lost = sum(history.status(point) == "diverged" for point in points)
+  text = ", ".join(value_of(setting.hyperparameters.get(n)) for n in names)
+  if lost and len(points) == 1:
+    text += " (diverged)"
+  elif lost:
+    text += f" ({lost} of {len(points)} seeds diverged)"
+  return Line(points, text.strip(), bool(lost))
+
+
+def _others_label(others: Sequence[Line]) -> str:
+  lost = sum(line.is_lost for line in others)
+  return f"{len(others)} other settings" + (f" ({lost} diverged)" * bool(lost))
+
+
+def _title_of(points: Sequence[Point], num_seeds: int) -> str | None:
+  """The legend's title: the hyperparameters that vary, and the seeds."""
+  names = [name_of(n) for n in varying(points) if n != "seed"]
+  text = sentence(", ".join(names))
+  if num_seeds > 1:
+    note = f"mean and range over {num_seeds} seeds"
+    return f"{text} ({note})" if text else sentence(note)
+  return text or None
+
+
 def _axis_of(
-  history: History,
-  name: str,
-  named: Sequence[Line],
-  others: Sequence[Line],
+  history: History, name: str, named: Sequence[Line], others: Sequence[Line]
 ) -> MetricAxis:
   """The axis of a metric: of the named lines that did not diverge, if any."""
-  is_ok = lambda line: not line.diverged
-  shown = [*filter(is_ok, named)] or [*filter(is_ok, others)] or list(named)
-  values = history.values(name)
-  return metric_axis(
-    name,
-    [values[line.points].mean(axis=0) for line in shown],
-    [values[line.points] for line in shown],
-  )
+  whole = [[x for x in of if not x.is_lost] for of in (named, others)]
+  values = [
+    history.values(name)[line.points] for line in whole[0] or whole[1] or named
+  ]
+  return metric_axis(name, [each.mean(axis=0) for each in values], values)
 
 
-def _with_note(
-  history: History, line: Line, axes_of: dict[str, MetricAxis]
-) -> Line:
-  """The line, whose label says where it ends if that is outside an axis."""
-  if line.diverged or line.label is None:
-    return line
-  for name, axis in reversed(axes_of.items()):
-    end = history.values(name)[line.points, -1].mean()
-    if axis.is_outside(end):
-      unit = " %" if axis.factor == 100 else ""
-      shown = number(float(f"{float(axis.units(end)):.3g}"))
-      return line._replace(label=f"{line.label} (ends at {shown}{unit})")
-  return line
+# Drawing.
 
 
-def _draw_panel(
+def _draw(
   axes: Any,
   history: History,
   name: str,
@@ -255,70 +194,52 @@ def _draw_panel(
   x_axis: str,
 ) -> dict[str, Any]:
   """Draws one metric of all lines; returns the entries of the legend."""
-  values = axis.units(history.values(name))  # [S, E]
-  x_of = lambda line: _x_values(history, line, x_axis)
-  # NaN where any seed diverged: the mean of the others would be too good.
-  mean_of = lambda line: values[line.points].mean(axis=0)
-  axis.apply(axes)
-  entries: dict[str, Any] = {}
-  marker = "o" if len(history.rounds) == 1 else None
-  for line in named:
-    x = x_of(line)
-    drawn = axes.plot(
-      x, mean_of(line), marker=marker, markersize=4, **line.look
-    )
-    if line.label:
-      entries[line.label] = drawn[0]
-    if len(line.points) > 1:
-      low, high = (
-        values[line.points].min(axis=0),
-        values[line.points].max(axis=0),
-      )
-      draw_band(axes, x, low, high, line.look["color"])
+  curves = [_curve(history, line, name, x_axis) for line in named]
+  looks = method_styles(range(len(named)))
+  found = draw_curves(axes, dict(enumerate(curves)), looks, axis)
+  entries = {x.label: found[i] for i, x in enumerate(named) if x.label}
   if others:
-    all_x = np.stack([x_of(line) for line in others])
-    means = np.stack([mean_of(line) for line in others])
-    entries |= _draw_others(axes, all_x, means, others, marker)
+    behind = [_curve(history, line, name, x_axis) for line in others]
+    entries |= _draw_others(axes, behind, axis, _others_label(others))
+  if OUTSIDE in found:
+    entries[OUTSIDE] = found[OUTSIDE]
   if name == "rank":
     axes.yaxis.get_major_locator().set_params(integer=True)
-  for line in named:
-    if line.diverged:
-      mark_divergence(axes, x_of(line), mean_of(line), line.look["color"])
-  axes.set_xlabel(X_AXES[x_axis])
   return entries
 
 
-def _draw_others(
-  axes: Any,
-  x: np.ndarray,
-  means: np.ndarray,
-  others: Sequence[Line],
-  marker: str | None,
-) -> dict[str, Any]:
-  """Draws the lines without a name, or their quantiles. Both [lines, E]."""
-  from matplotlib.patches import Patch
-
-  is_same_x = np.array_equal(x, np.broadcast_to(x[0], x.shape))
-  if len(others) < _MIN_FOR_BANDS or not is_same_x or marker:
-    for line, at, mean in zip(others, x, means, strict=True):
-      drawn = axes.plot(at, mean, marker=marker, markersize=3, **line.look)
-    return {others_label(others): drawn[0]}
-  finite = np.isfinite(means).any(axis=0)
-  for low, high, color in _BANDS:
-    ends = np.nanquantile(means[:, finite], [low, high], axis=0)
-    axes.fill_between(x[0, finite], *ends, color=color, linewidth=0, zorder=1.5)
-  summary = others_label(others, ": 10–90 %")
-  colors = [color for _, _, color in _BANDS]
-  return {
-    summary: Patch(color=colors[0], linewidth=0),
-    "25–75 %": Patch(color=colors[1], linewidth=0),
-  }
-
-
-def _x_values(history: History, line: Line, x_axis: str) -> np.ndarray:
-  """[E], where a line's values are on the x axis; the mean over its seeds."""
+def _curve(history: History, line: Line, name: str, x_axis: str) -> Curve:
+  """The mean over seeds, with their range; NaN once a seed has diverged."""
   spent = history.spent(x_axis)
   if spent is None:
     raise ValueError(f"x_axis={x_axis!r}: {COSTS[x_axis][0]} was not measured")
-  mean = spent[line.points].mean(axis=0)
-  return mean / (1e6 if x_axis == "bytes" else 1)
+  x = spent[line.points].mean(axis=0) / (1e6 if x_axis == "bytes" else 1)
+  values = history.values(name)[line.points]  # [seeds, E]
+  ends = (values.min(axis=0), values.max(axis=0)) if len(values) > 1 else ()
+  return Curve(x, values.mean(axis=0), *ends)
+
+
+def _draw_others(
+  axes: Any, curves: Sequence[Curve], axis: MetricAxis, label: str
+) -> dict[str, Any]:
+  """Draws the lines without a name, or their quantiles."""
+  from matplotlib.patches import Patch
+
+  means = np.stack([axis.units(curve.mean) for curve in curves])  # [lines, E]
+  x, is_single = curves[0].x, means.shape[1] == 1
+  is_same_x = all(np.array_equal(curve.x, x) for curve in curves)
+  if len(curves) < _MIN_FOR_BANDS or not is_same_x or is_single:
+    look = {"color": "#BDBDBD", "linewidth": 0.6, "zorder": 2}
+    look |= {"marker": "o" if is_single else None, "markersize": 3}
+    for curve, mean in zip(curves, means, strict=True):
+      (drawn,) = axes.plot(curve.x, mean, **look)
+    return {label: drawn}
+  has_value = np.isfinite(means).any(axis=0)
+  entries = {}
+  for share, (low, high, color) in _BANDS.items():
+    ends = np.nanquantile(means[:, has_value], [low, high], axis=0)
+    axes.fill_between(x[has_value], *ends, color=color, lw=0, zorder=1.5)
+    entries[share if entries else f"{label}: {share}"] = Patch(
+      color=color, linewidth=0
+    )
+  return entries

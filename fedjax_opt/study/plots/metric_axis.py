@@ -9,8 +9,12 @@ from fedjax_opt.results.history import direction, is_fraction
 from fedjax_opt.results.names import metric_name
 from fedjax_opt.study.plots.frame import log_scale
 
-# Where all curves end above it, an accuracy is drawn as an error.
-_HIGH = 0.9
+# Where all curves end above so many percent, the error is drawn.
+_HIGH = 90.0
+# The axis of errors, and of other metrics, is logarithmic if the highest value
+# is so many times the lowest.
+_FACTORS = {True: 1.4, False: 100.0}
+_ROUNDING = 1e-9
 # The beginning of a curve that may leave the axis, as a share of it.
 _BEGINNING = 0.2
 # A log axis of errors goes so far below those of the curves, to show intervals.
@@ -98,69 +102,60 @@ def metric_axis(
     whole: whether all of the curves and of their spread is visible, whatever
       room that leaves for the best.
   """
-  pairs = zip(curves, curves if spread is None else spread, strict=True)
-  lines = [_Line(*map(_floats, pair)) for pair in pairs]
-  lines = [line.finite() for line in lines if np.isfinite(line.curve).any()]
-  label, factor = metric_name(metric), 100.0 if is_fraction(metric) else 1.0
+  label, is_percent = metric_name(metric), is_fraction(metric)
+  factor, is_larger = 100.0 if is_percent else 1.0, direction(metric) == "max"
+  spread = curves if spread is None else spread
+  lines = [_line(*pair, factor) for pair in zip(curves, spread, strict=True)]
+  lines = [line for line in lines if line.curve.size]
   if not lines:
-    is_larger = direction(metric) == "max"
     return MetricAxis(label, factor=factor, is_larger_better=is_larger)
-  if metric == "rank":
-    ends = _ends([line.curve for line in lines])
-    return MetricAxis(label, limits=_margin(*ends))
-  if is_fraction(metric):
-    return _accuracy_axis(label, lines, whole)
-  way = direction(metric) or "min"
-  good = lines if whole else _good(lines, way)
+  is_error = is_percent and _are_high([line.curve for line in lines])
+  if is_error:
+    label = label.replace("accuracy", "error").replace("Accuracy", "Error")
+    lines = [_Line(100 - curve, 100 - around) for curve, around in lines]
+  good = lines
+  if not (whole or is_error or metric == "rank"):
+    way = "max" if is_larger else "min"
+    good = _good(lines, way, at_least=10.0 if is_percent else 0.0)
   low, high = _ends([line.curve for line in good])
-  is_log = bool(low > 0 and high > 100 * low)
-  least = low / _BELOW
+  least = _ROUNDING if is_error else 0.0
+  is_log = low > least and high > _FACTORS[is_error] * low
+  if is_percent and not is_error:
+    is_log = False
+    rest = [line.curve[int(_BEGINNING * line.curve.size) :] for line in good]
+    start = np.quantile(np.concatenate(rest), 0.02)
+    is_worth = start - low > _WORTH_CUTTING * (high - low)
+    if is_worth and len(good) > 1 and not whole:
+      low = start
+  least = low / _BELOW  # A log axis has no zero, as an interval may.
   low, high = _ends([[low, high], *_last(good, whole)])
-  # A log axis has no zero, as an interval may.
-  factors = max(low, least) / 1.3, high * 1.3
-  limits = factors if is_log else _margin(low, high)
-  return MetricAxis(
-    label, is_log=is_log, limits=limits, is_larger_better=way == "max"
-  )
+  if is_log:
+    low, high = max(low, least) / 1.2, high * 1.2
+  else:
+    low, high = _margin(low, high)
+  if is_percent:
+    high = min(high, 100.0 if is_log else 100.5)
+  return MetricAxis(label, is_error, factor, is_log, (low, high), is_larger)
 
 
 class _Line(NamedTuple):
+  """A curve where it has a value, and the values around it."""
+
   curve: np.ndarray  # [E]
   spread: np.ndarray  # [any, E]
 
-  def finite(self) -> "_Line":
-    has_value = np.isfinite(self.curve)
-    return _Line(
-      self.curve[has_value], np.atleast_2d(self.spread)[:, has_value]
-    )
+
+def _line(curve: Any, spread: Any, factor: float) -> _Line:
+  curve = factor * np.asarray(curve, float)
+  spread = factor * np.atleast_2d(np.asarray(spread, float))
+  has_value = np.isfinite(curve)
+  return _Line(curve[has_value], spread[:, has_value])
 
 
-def _accuracy_axis(label: str, lines: list[_Line], whole: bool) -> MetricAxis:
-  if min(line.curve[-1] for line in lines) > _HIGH:
-    errors = np.concatenate([1 - line.curve for line in lines])
-    positive = errors[errors > 1e-9]
-    if positive.size:
-      label = label.replace("accuracy", "error").replace("Accuracy", "Error")
-      low, high = 100 * positive.min() / 1.2, 100 * errors.max() * 1.2
-      is_log = bool(high > 2 * low and positive.size == errors.size)
-      low = low if is_log else min(low, 100 * errors.min())
-      around = [100 * (1 - values) for values in _last(lines, whole)]
-      least = low / _BELOW if is_log else 0.0  # A log axis has no zero.
-      low, high = _ends([[low, high], *around])
-      low, high = max(low, least), min(high, 100.0)
-      limits = (low, high) if is_log else _margin(low, high)
-      return MetricAxis(label, True, 100.0, is_log, limits, True)
-  good = lines if whole else _good(lines, "max", at_least=0.1)
-  low, high = _ends([line.curve for line in good])
-  rest = [line.curve[int(_BEGINNING * line.curve.size) :] for line in good]
-  start = np.quantile(np.concatenate(rest), 0.02)
-  is_worth = start - low > _WORTH_CUTTING * (high - low)
-  if is_worth and len(good) > 1 and not whole:
-    low = start
-  low, high = _ends([[low, high], *_last(good, whole)])
-  low, high = _margin(100 * low, 100 * high)
-  limits = (low, min(high, 100.5))
-  return MetricAxis(label, factor=100.0, limits=limits, is_larger_better=True)
+def _are_high(curves: Sequence[np.ndarray]) -> bool:
+  """Whether all percents end high, and not all of them are 100."""
+  has_error = any((curve < 100 - _ROUNDING).any() for curve in curves)
+  return has_error and min(curve[-1] for curve in curves) > _HIGH
 
 
 def _good(lines: list[_Line], way: str, at_least: float = 0.0) -> list[_Line]:
@@ -172,16 +167,12 @@ def _good(lines: list[_Line], way: str, at_least: float = 0.0) -> list[_Line]:
   ends = np.array([line.curve[-1] for line in lines])
   behind = ends.max() - ends if way == "max" else ends - ends.min()
   limit = max(4 * float(np.median(behind)), at_least)
-  good = [x for x, far in zip(lines, behind, strict=True) if far <= limit]
+  is_near = behind <= limit
   if way == "min":
     # Those that are never above the beginning of the others take no room.
-    start = max(float(line.curve[0]) for line in good)
-    good += [
-      x
-      for x, far in zip(lines, behind, strict=True)
-      if far > limit and x.curve.max() <= start
-    ]
-  return good
+    start = np.max([x.curve[0] for x in lines], where=is_near, initial=-np.inf)
+    is_near |= np.array([line.curve.max() <= start for line in lines])
+  return [line for line, near in zip(lines, is_near, strict=True) if near]
 
 
 def _last(lines: Sequence[_Line], whole: bool) -> list[np.ndarray]:
@@ -199,7 +190,3 @@ def _ends(parts: Sequence[Any]) -> tuple[float, float]:
 def _margin(low: float, high: float) -> tuple[float, float]:
   margin = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
   return low - margin, high + margin
-
-
-def _floats(values: Any) -> np.ndarray:
-  return np.asarray(values, float)

@@ -1,4 +1,4 @@
-"""Panels and legends of figures, and how methods look in those of a study.
+"""Panels, legends and lines of figures, and how methods look in them.
 
 Every picture of a study takes `method -> data`, for one panel, or
 `condition -> method -> data`, for one panel each. Axis letters: `E` places on
@@ -7,7 +7,7 @@ the x axis of a curve.
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -20,9 +20,229 @@ from fedjax_opt.study.plots.frame import (
   paths_of,
   styled_figure,
 )
-from fedjax_opt.study.plots.metric_axis import MetricAxis
+from fedjax_opt.study.plots.metric_axis import MetricAxis, metric_axis
 
+# The width of a page's text in inches, at which figures are not shrunk.
+PAGE_WIDTH = 6.8
 _CHARACTERS_PER_INCH = 16.5
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
+# Entries of the legend that are no methods.
+DIVERGED, OUTSIDE = "diverged", "outside the axis"
+# Of marks at the end of the axis that are stacked, as a share of the axis.
+_MARK_HEIGHT = 0.06
+
+
+class Style(NamedTuple):
+  """How a method looks in every picture of a study.
+
+  Attributes:
+    color: of its line, band and markers.
+    linestyle: of its line.
+    marker: where single values are drawn.
+  """
+
+  color: str
+  linestyle: str
+  marker: str
+
+
+class Curve(NamedTuple):
+  """A line with the interval around it.
+
+  Attributes:
+    x: increasing places. [E]
+    mean: NaN where there is no value, as after a divergence. [E]
+    low: lower end of the interval; None for no interval. [E]
+    high: upper end of the interval. [E]
+  """
+
+  x: np.ndarray
+  mean: np.ndarray
+  low: np.ndarray | None = None
+  high: np.ndarray | None = None
+
+
+Styles = Mapping[str, Style]
+Panels = Mapping[str, Mapping[str, Any]]  # Condition -> method -> data.
+
+
+class Look(TypedDict, total=False):
+  """What all pictures of a study take.
+
+  Attributes:
+    title: text above the panels.
+    interval: what bands or error bars are, above the legend, such as 'mean and
+      95 % interval over 5 seeds'.
+    styles: looks of `method_styles`, if the study has more methods.
+  """
+
+  title: str | None
+  interval: str | None
+  styles: Styles | None
+
+
+def method_styles(labels: Iterable[str]) -> dict[str, Style]:
+  """One look for each method, to be used in all pictures of a study.
+
+  Up to seven methods have a colour of their own; more have the colours again,
+  with other lines. No two of 77 look the same.
+
+  Args:
+    labels: of all methods of the study; the order gives the looks.
+
+  Returns:
+    label -> its style.
+  """
+  return {
+    label: Style(
+      COLORS[i % len(COLORS)],
+      LINE_STYLES[i // len(COLORS) % len(LINE_STYLES)],
+      _MARKERS[i % len(_MARKERS)],
+    )
+    for i, label in enumerate(dict.fromkeys(labels))
+  }
+
+
+# What pictures are given.
+
+
+def by_condition(
+  name: str, values: Any, checked: Callable[[str, Any], Any] | None = None
+) -> dict[str, dict[str, Any]]:
+  """One entry for each condition, also where there is but one.
+
+  Args:
+    name: name of the argument, for messages.
+    values: condition -> method -> anything, or method -> anything.
+    checked: `(name, anything)`, gives what is drawn of it; itself if None.
+
+  Returns:
+    condition -> method -> anything; the only condition is "".
+
+  Raises:
+    TypeError: if it is no mapping.
+    ValueError: if it is empty.
+  """
+  if not isinstance(values, Mapping):
+    raise TypeError(
+      f"{name}: is {type(values).__name__}; must be a mapping from labels"
+    )
+  nested = any(isinstance(each, Mapping) for each in values.values())
+  conditions = values if nested else {"": values}
+  for condition, of_method in conditions.items():
+    where = f"{name}[{condition!r}]" if nested else name
+    if not isinstance(of_method, Mapping):
+      raise TypeError(
+        f"{where}: is {type(of_method).__name__}; must be a mapping from "
+        "methods, as the others are"
+      )
+    if not of_method:
+      raise ValueError(f"{where}: is empty; must have at least one method")
+  checked = checked or (lambda _, data: data)
+  return {
+    str(condition): {
+      method: checked(f"{name}[{method!r}]", data)
+      for method, data in of_method.items()
+    }
+    for condition, of_method in conditions.items()
+  }
+
+
+def as_curve(name: str, data: Any) -> Curve:
+  """A curve, of a `Curve` or of `(x, values)`.
+
+  Args:
+    name: name of the argument, for messages.
+    data: `Curve`, or x, [E], with values of one seed in each row, [seeds, E],
+      whose mean and range are drawn.
+
+  Raises:
+    TypeError: if it is neither.
+    ValueError: if the shapes do not fit.
+  """
+  if not isinstance(data, Curve):
+    if not isinstance(data, tuple | list) or len(data) != 2:
+      raise TypeError(
+        f"{name}: is {type(data).__name__}; must be a Curve or (x, values)"
+      )
+    values = np.atleast_2d(np.asarray(data[1], float))
+    ends = (values.min(0), values.max(0)) if len(values) > 1 else ()
+    data = Curve(data[0], values.mean(axis=0), *ends)
+  if (data.low is None) != (data.high is None):
+    raise ValueError(f"{name}: has low or high; must have both or neither")
+  arrays = [np.asarray(each, float) for each in data if each is not None]
+  shapes = [array.shape for array in arrays]
+  if arrays[0].ndim != 1 or not arrays[0].size or len(set(shapes)) > 1:
+    raise ValueError(
+      f"{name}: shapes of x and its values are {shapes}; all must be the same "
+      "[E], with at least one value"
+    )
+  return Curve(*arrays)
+
+
+def curves_axis(
+  metric: str, curves: Sequence[Curve], whole: bool = False
+) -> MetricAxis:
+  """The axis of curves, of those that did not diverge if there are any."""
+  ok = [c for c in curves if np.isfinite(c.mean[-1])] or list(curves)
+  around = [[c.mean] if c.low is None else [c.low, c.high] for c in ok]
+  return metric_axis(metric, [curve.mean for curve in ok], around, whole)
+
+
+def panels_axis(
+  metric: str, panels: Panels, whole: bool = False, by_value: bool = False
+) -> MetricAxis:
+  """The axis of panels, of which each shows its good curves.
+
+  Under a hard condition all methods can be far behind those of an easy one.
+
+  Args:
+    metric: identifier of what is drawn.
+    panels: condition -> method -> `Curve`.
+    whole: whether all of the curves is visible.
+    by_value: whether each value counts as the end of a curve: a rate is no
+      better for being the last one.
+  """
+  parts = _values if by_value else lambda curve: [curve]
+  of_panels = [
+    [part for curve in of_method.values() for part in parts(curve)]
+    for of_method in panels.values()
+  ]
+  everything = [curve for curves in of_panels for curve in curves]
+  axis = curves_axis(metric, everything, whole)
+  if whole or axis.is_error or axis.is_log or axis.limits is None:
+    return axis
+  own = [curves_axis(metric, curves) for curves in of_panels]
+  same = [x.limits for x in own if not (x.is_error or x.is_log) and x.limits]
+  lows, highs = zip(axis.limits, *same, strict=True)
+  return axis._replace(limits=(min(lows), max(highs)))
+
+
+def _values(curve: Curve) -> list[Curve]:
+  """A curve of each value."""
+  parts = [part for part in curve if part is not None]
+  return [Curve(*each) for each in np.transpose(parts)[:, :, None]]
+
+
+def is_log_axis(name: str, values: np.ndarray, wanted: bool | None) -> bool:
+  """Whether the axis of these values is logarithmic.
+
+  Args:
+    name: of the values, for messages.
+    values: of any number.
+    wanted: what was asked for; None for an axis that is logarithmic if positive
+      values are a factor of at least 10 apart.
+
+  Raises:
+    ValueError: if it was asked for and a value is not positive.
+  """
+  low, high = float(values.min()), float(values.max())
+  if wanted and low <= 0:
+    raise ValueError(f"log_x=True: {name} has {low:g}; must be positive")
+  return low > 0 and high >= 10 * low if wanted is None else wanted
+
+
+# Panels with a legend below them.
 
 
 def num_columns(labels: Sequence[str], width: float) -> int:
@@ -62,27 +282,6 @@ def add_below(
   )
 
 
-def num_rows(
-  labels: Sequence[str], width: float, title: str | None = None
-) -> int:
-  """The number of rows of the legend that `add_below` adds."""
-  if not labels and not title:
-    return 0
-  return -(-len(labels) // num_columns(labels, width)) + bool(title)
-
-
-# The width of a page's text in inches, at which figures are not shrunk.
-PAGE_WIDTH = 6.8
-# Positive values that are so many times apart have a log axis.
-_SPREAD = 10
-
-
-def grid_shape(num_panels: int) -> tuple[int, int]:
-  """Rows and columns for so many panels: at most three in a row."""
-  columns = 2 if num_panels in (2, 4) else min(num_panels, 3)
-  return -(-num_panels // columns), columns
-
-
 @contextlib.contextmanager
 def panel_figure(
   num_panels: int,
@@ -93,7 +292,7 @@ def panel_figure(
   legend_title: str | None,
   share_y: bool = False,
 ) -> Iterator[tuple[Any, list[Any], float]]:
-  """A figure of panels with room for a legend below them.
+  """A figure of panels, at most three in a row, with room for a legend below.
 
   Args:
     num_panels: at least 1.
@@ -106,239 +305,48 @@ def panel_figure(
   Yields:
     The figure, the axes of its panels, and its width in inches.
   """
-  rows, columns = grid_shape(num_panels)
+  columns = 2 if num_panels in (2, 4) else min(num_panels, 3)
+  rows = -(-num_panels // columns)
   width = min(columns * panel[0], PAGE_WIDTH)
-  height = rows * (panel[1] if rows == 1 else 0.9 * panel[1])
-  height += 0.15 + 0.2 * bool(title)
-  height += 0.16 * num_rows(labels, width, legend_title)
+  lines = -(-len(labels) // num_columns(labels, width)) + bool(legend_title)
+  height = rows * panel[1] * (1 if rows == 1 else 0.9)
+  height += 0.15 + 0.2 * bool(title) + 0.16 * lines
   with styled_figure(width, height) as new:
     all_axes = new.subplots(rows, columns, squeeze=False, sharey=share_y)
     new.get_layout_engine().set(hspace=0.05)
-    first, *rest = np.split(all_axes.ravel(), [num_panels])
-    for unused in np.concatenate(rest):
+    for unused in all_axes.flat[num_panels:]:
       unused.remove()
     if title:
       new.suptitle(title, fontsize=9)
-    yield new, list(first), width
-
-
-def draw_band(
-  axes: Any, x: np.ndarray, low: np.ndarray, high: np.ndarray, color: str
-) -> None:
-  """Draws the band of a line, [E] each, behind all lines."""
-  axes.fill_between(
-    x, low, high, color=color, alpha=0.18, linewidth=0, zorder=2.5
-  )
-
-
-def mark_divergence(
-  axes: Any, x: np.ndarray, mean: np.ndarray, color: str
-) -> None:
-  """Draws a cross at a line's last finite value."""
-  finite = np.flatnonzero(np.isfinite(mean))
-  if not finite.size:
-    return
-  last = finite[-1]
-  axes.plot(
-    x[last],
-    np.clip(mean[last], *sorted(axes.get_ylim())),
-    marker="x",
-    markersize=5.5,
-    markeredgewidth=1.5,
-    color=color,
-    clip_on=False,
-    zorder=4,
-  )
-
-
-def by_condition(name: str, values: Any) -> dict[str, dict[str, Any]]:
-  """One entry for each condition, also where there is but one.
-
-  Args:
-    name: name of the argument, for messages.
-    values: condition -> method -> anything, or method -> anything.
-
-  Returns:
-    condition -> method -> anything; the only condition is "".
-
-  Raises:
-    TypeError: if it is no mapping.
-    ValueError: if it is empty.
-  """
-  if not isinstance(values, Mapping):
-    raise TypeError(
-      f"{name}: is {type(values).__name__}; must be a mapping from labels"
-    )
-  nested = any(isinstance(each, Mapping) for each in values.values())
-  conditions = values if nested else {"": values}
-  for condition, of_method in conditions.items():
-    if not isinstance(of_method, Mapping):
-      raise TypeError(
-        f"{name}[{condition!r}]: is {type(of_method).__name__}; must be a "
-        "mapping from methods, as the others are"
-      )
-    if not of_method:
-      where = f"{name}[{condition!r}]" if nested else name
-      raise ValueError(f"{where}: is empty; must have at least one method")
-  return {str(c): dict(of_method) for c, of_method in conditions.items()}
-
-
-def is_log_axis(name: str, values: np.ndarray, wanted: bool | None) -> bool:
-  """Whether the axis of these values is logarithmic.
-
-  Args:
-    name: of the values, for messages.
-    values: of any number.
-    wanted: what was asked for; None for an axis that is logarithmic if positive
-      values are a factor of at least 10 apart.
-
-  Raises:
-    ValueError: if it was asked for and a value is not positive.
-  """
-  low, high = float(values.min()), float(values.max())
-  if wanted and low <= 0:
-    raise ValueError(f"log_x=True: {name} has {low:g}; must be positive")
-  return low > 0 and high >= _SPREAD * low if wanted is None else wanted
-
-
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
-# Entries of the legend that are no methods.
-DIVERGED, OUTSIDE = "diverged", "outside the axis"
-
-
-class Style(NamedTuple):
-  """How a method looks in every picture of a study.
-
-  Attributes:
-    color: of its line, band and markers.
-    linestyle: of its line.
-    marker: where single values are drawn.
-  """
-
-  color: str
-  linestyle: str
-  marker: str
-
-
-class Curve(NamedTuple):
-  """A line with the interval around it.
-
-  Attributes:
-    x: increasing places. [E]
-    mean: NaN where there is no value, as after a divergence. [E]
-    low: lower end of the interval; None for no interval. [E]
-    high: upper end of the interval. [E]
-  """
-
-  x: np.ndarray
-  mean: np.ndarray
-  low: np.ndarray | None = None
-  high: np.ndarray | None = None
-
-
-Styles = Mapping[str, Style]
-
-
-def method_styles(labels: Iterable[str]) -> dict[str, Style]:
-  """One look for each method, to be used in all pictures of a study.
-
-  Up to seven methods have a colour of their own; more have the colours again,
-  with other lines. No two of 77 look the same.
-
-  Args:
-    labels: of all methods of the study; the order gives the looks.
-
-  Returns:
-    label -> its style.
-  """
-  return {
-    label: Style(
-      COLORS[i % len(COLORS)],
-      LINE_STYLES[i // len(COLORS) % len(LINE_STYLES)],
-      _MARKERS[i % len(_MARKERS)],
-    )
-    for i, label in enumerate(dict.fromkeys(labels))
-  }
-
-
-def as_curve(name: str, data: Any) -> Curve:
-  """A curve, of a `Curve` or of `(x, values)`.
-
-  Args:
-    name: name of the argument, for messages.
-    data: `Curve`, or x, [E], with values of one seed in each row, [seeds, E],
-      whose mean and range are drawn.
-
-  Raises:
-    TypeError: if it is neither.
-    ValueError: if the shapes do not fit.
-  """
-  if not isinstance(data, Curve):
-    if not isinstance(data, tuple | list) or len(data) != 2:
-      raise TypeError(
-        f"{name}: is {type(data).__name__}; must be a Curve or (x, values)"
-      )
-    values = np.atleast_2d(np.asarray(data[1], float))
-    ends = (values.min(0), values.max(0)) if len(values) > 1 else (None, None)
-    data = Curve(np.asarray(data[0]), values.mean(axis=0), *ends)
-  arrays = [np.asarray(each, float) for each in data if each is not None]
-  shapes = [array.shape for array in arrays]
-  if arrays[0].ndim != 1 or not arrays[0].size or len(set(shapes)) > 1:
-    raise ValueError(
-      f"{name}: shapes of x and its values are {shapes}; all must be the same "
-      "[E], with at least one value"
-    )
-  if (data.low is None) != (data.high is None):
-    raise ValueError(f"{name}: has low or high; must have both or neither")
-  return Curve(*arrays)
-
-
-def curves_by_condition(name: str, curves: Any) -> dict[str, dict[str, Curve]]:
-  """condition -> method -> `Curve`, of what a picture was given."""
-  return {
-    condition: {
-      method: as_curve(f"{name}[{method!r}]", data)
-      for method, data in of_method.items()
-    }
-    for condition, of_method in by_condition(name, curves).items()
-  }
-
-
-def all_of(conditions: Mapping[str, Mapping[str, Any]]) -> list[Any]:
-  """The data of all methods under all conditions."""
-  return [
-    data for of_method in conditions.values() for data in of_method.values()
-  ]
+    yield new, list(all_axes.flat[:num_panels]), width
 
 
 def draw_panels(
-  conditions: Mapping[str, Mapping[str, Any]],
+  panels: Panels,
   path: Path,
   draw: Callable[[Any, Mapping[str, Any], Styles], dict[str, Any]],
-  *,
-  styles: Styles | None,
   x_label: str,
   y_label: str,
+  *,
   title: str | None = None,
   interval: str | None = None,
-  panel: tuple[float, float] = (3.3, 2.3),
+  styles: Styles | None = None,
 ) -> Any:
   """Draws one panel for each condition, with one y axis and one legend.
 
   Args:
-    conditions: condition -> method -> data.
+    panels: condition -> method -> data.
     path: as the pictures take it.
     draw: `axes, method -> data, styles -> {label: entry of the legend}`, which
       draws one panel.
-    styles: of all methods of the study; by default those of these methods.
     x_label: name of the x axes.
     y_label: name of the y axis.
-    title: text above the panels.
-    interval: what bands or error bars are, above the legend.
-    panel: width and height of a panel in inches, if the page has room.
+    title: see `Look`.
+    interval: see `Look`.
+    styles: see `Look`; by default those of these methods.
   """
   paths_of(path)
-  names = list(dict.fromkeys(m for each in conditions.values() for m in each))
+  names = list(dict.fromkeys(m for each in panels.values() for m in each))
   styles = styles or method_styles(names)
   missing = [name for name in names if name not in styles]
   if missing:
@@ -348,40 +356,39 @@ def draw_panels(
     )
   legend_title = sentence(interval) if interval else None
   with panel_figure(
-    len(conditions),
-    panel,
+    len(panels),
+    (3.3, 2.3),
     [*names, DIVERGED],
     title=title,
     legend_title=legend_title,
     share_y=True,
   ) as (new, all_axes, width):
-    entries: dict[str, Any] = {}
-    for axes, (condition, of_method) in zip(
-      all_axes, conditions.items(), strict=True
-    ):
-      entries |= draw(axes, of_method, styles)
-      axes.set_title(shown_name(condition))
-      axes.set_xlabel(x_label)
-      is_first = axes.get_subplotspec().is_first_col()
-      axes.set_ylabel(y_label if is_first else "")
-    add_below(new, _in_order(entries, names), width, legend_title)
+    found: dict[str, Any] = {}
+    for axes, condition in zip(all_axes, panels, strict=True):
+      found |= draw(axes, panels[condition], styles)
+      axes.set(title=shown_name(condition), xlabel=x_label)
+      if axes.get_subplotspec().is_first_col():
+        axes.set_ylabel(y_label)
+    # Methods in the order of the study, then what else is to be said.
+    entries = {shown_name(n): found[n] for n in names if n in found}
+    entries |= {n: entry for n, entry in found.items() if n not in names}
+    add_below(new, entries, width, legend_title)
     return finish(new, path)
 
 
-def _in_order(entries: dict[str, Any], names: list[str]) -> dict[str, Any]:
-  """The methods in the order of the study, then what else is to be said."""
-  methods = {shown_name(n): entries[n] for n in names if n in entries}
-  return methods | {n: e for n, e in entries.items() if n not in names}
+# Lines.
 
 
 def draw_curves(
   axes: Any,
-  curves: Mapping[str, Curve],
-  styles: Styles,
+  curves: Mapping[Any, Curve],
+  styles: Mapping[Any, Style],
   axis: MetricAxis,
+  *,
   markers: bool = False,
+  bars: bool = False,
   mark_ends: bool = True,
-) -> dict[str, Any]:
+) -> dict[Any, Any]:
   """Draws the curves of a panel.
 
   Args:
@@ -390,6 +397,7 @@ def draw_curves(
     styles: of each method.
     axis: of the metric.
     markers: whether each value has a marker.
+    bars: whether intervals are bars, not bands.
     mark_ends: whether a curve that ends as NaN has a cross there, and one that
       ends outside the axis a triangle.
 
@@ -397,7 +405,7 @@ def draw_curves(
     The entries of the legend.
   """
   axis.apply(axes, label=False)
-  entries: dict[str, Any] = {}
+  entries: dict[Any, Any] = {}
   places = np.unique(np.concatenate([curve.x for curve in curves.values()]))
   if places.size == 1:
     axes.set_xticks(places, [number(places[0])])
@@ -417,30 +425,79 @@ def draw_curves(
     )
     if curve.low is not None:
       ends = np.sort([axis.units(curve.low), axis.units(curve.high)], axis=0)
-      draw_band(axes, curve.x, *ends, style.color)
-    if mark_ends and not np.isfinite(mean[-1]):
-      mark_divergence(axes, curve.x, mean, style.color)
-      entries[DIVERGED] = diverged_entry()
-    elif mark_ends and axis.is_outside(curve.mean[-1]):
-      entries[OUTSIDE] = entry = outside_entry(axis)
-      look = {"marker": entry.get_marker(), "markersize": 5, "zorder": 5}
-      end = (curve.x[-1], axis.worse_end)
-      axes.plot(*end, color=style.color, clip_on=False, **look)
+      if bars:
+        axes.vlines(curve.x, *ends, color=style.color, lw=1.1, zorder=3)
+      else:
+        band = {"alpha": 0.18, "linewidth": 0, "zorder": 2.5}
+        axes.fill_between(curve.x, *ends, color=style.color, **band)
+    if mark_ends:
+      entries |= _mark_end(axes, curve, style.color, axis)
   return entries
 
 
-def diverged_entry() -> Any:
-  """What the legend shows for the crosses of diverged values."""
+def _mark_end(
+  axes: Any, curve: Curve, color: str, axis: MetricAxis
+) -> dict[str, Any]:
+  """Draws a cross where a curve diverged, or a triangle where it leaves."""
+  finite = np.flatnonzero(np.isfinite(curve.mean))
+  is_lost = not np.isfinite(curve.mean[-1])
+  if not is_lost and not axis.is_outside(curve.mean[-1]):
+    return {}
+  kind = DIVERGED if is_lost else OUTSIDE
+  if finite.size:
+    last = finite[-1]
+    end = axis.units(curve.mean[last])
+    place = (curve.x[last], np.clip(end, *sorted(axes.get_ylim())))
+    _mark(axes, place, kind, color, axis)
+  return {kind: _entry(kind, axis)}
+
+
+def mark_values(
+  axes: Any, curves: Mapping[str, Curve], styles: Styles, axis: MetricAxis
+) -> dict[str, Any]:
+  """Marks what diverged, or is outside, at the worse end of the axis.
+
+  Several marks at one place are stacked.
+
+  Returns:
+    The entries of the legend.
+  """
+  entries: dict[str, Any] = {}
+  num_marks: dict[float, int] = {}
+  for method, curve in curves.items():
+    for x, value in zip(curve.x.tolist(), curve.mean, strict=True):
+      if np.isfinite(value) and not axis.is_outside(value):
+        continue
+      kind = OUTSIDE if np.isfinite(value) else DIVERGED
+      height = _MARK_HEIGHT * num_marks.get(x, 0)
+      num_marks[x] = num_marks.get(x, 0) + 1
+      place = (x, height if axis.is_better_high else 1 - height)
+      look = {"transform": axes.get_xaxis_transform()}
+      _mark(axes, place, kind, styles[method].color, axis, **look)
+      entries[kind] = _entry(kind, axis)
+  return entries
+
+
+def _mark(
+  axes: Any,
+  place: tuple[float, float],
+  kind: str,
+  color: str,
+  axis: MetricAxis,
+  **look: Any,
+) -> None:
+  """Draws a cross or a triangle, also at the very end of the axis."""
+  marker = _entry(kind, axis).get_marker()
+  size = {"markersize": 5.5, "markeredgewidth": 1.5 if marker == "x" else 0.5}
+  look |= {"marker": marker, "clip_on": False, "zorder": 5, **size}
+  axes.plot(*place, color=color, linestyle="", **look)
+
+
+def _entry(kind: str, axis: MetricAxis) -> Any:
+  """What the legend shows for crosses, or for triangles."""
   from matplotlib.lines import Line2D
 
-  return Line2D([], [], color="#606060", linestyle="", marker="x", markersize=5)
-
-
-def outside_entry(axis: MetricAxis) -> Any:
-  """What the legend shows for the triangles of values outside the axis."""
-  from matplotlib.lines import Line2D
-
-  marker = "v" if axis.is_better_high else "^"
-  return Line2D(
-    [], [], color="#606060", linestyle="", marker=marker, markersize=5
-  )
+  worse = "v" if axis.is_better_high else "^"
+  marker = "x" if kind == DIVERGED else worse
+  look = {"color": "#606060", "linestyle": "", "markersize": 5}
+  return Line2D([], [], marker=marker, **look)

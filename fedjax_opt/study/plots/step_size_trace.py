@@ -178,24 +178,19 @@ def _draw_quantiles(
   """Draws the median step size in bands of quantiles."""
   edges, pools = _pooled(values, by_round)
   x = (edges[:-1] + edges[1:]) / 2
-  nothing = np.full(len(_QUANTILES), np.nan)
-  quantiles = np.array(
-    [
-      np.quantile(pool[_is_step(pool)], _QUANTILES)
-      if _is_step(pool).any()
-      else nothing
-      for pool in pools
-    ]
-  ).T  # [quantiles, places]
+  steps = [pool[_is_step(pool)] for pool in pools]
+  quantiles = np.transpose(  # [quantiles, places]
+    [np.quantile(each if each.size else [np.nan], _QUANTILES) for each in steps]
+  )
   color = _LOOKS["step_size"][1]
   over = "clients and steps" if by_round else "clients"
   if values.shape[1] == 1:
     over = "steps"
-  wide = axes.fill_between(
-    x, quantiles[0], quantiles[4], color=color, alpha=0.18, linewidth=0
-  )
-  narrow = axes.fill_between(
-    x, quantiles[1], quantiles[3], color=color, alpha=0.3, linewidth=0
+  wide, narrow = (
+    axes.fill_between(
+      x, quantiles[i], quantiles[-1 - i], color=color, alpha=alpha, linewidth=0
+    )
+    for i, alpha in enumerate((0.18, 0.3))
   )
   (median,) = axes.plot(x, quantiles[2], color=color, linewidth=1.4)
   return {f"median over {over}": median, "25–75 %": narrow, "10–90 %": wide}

@@ -1,29 +1,44 @@
 """Pictures of a study whose lines have a metric over something."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
 from fedjax_opt.results.history import direction, is_fraction
-from fedjax_opt.results.names import metric_name, name_of, number, sentence
+from fedjax_opt.results.names import (
+  metric_name,
+  name_of,
+  number,
+  sentence,
+  value_of,
+)
 from fedjax_opt.study.plots.frame import Path, log_scale
 from fedjax_opt.study.plots.learning_curves import X_AXES
-from fedjax_opt.study.plots.metric_axis import MetricAxis, metric_axis
+from fedjax_opt.study.plots.metric_axis import MetricAxis
 from fedjax_opt.study.plots.panels import (
-  DIVERGED,
-  OUTSIDE,
   Curve,
-  Styles,
-  all_of,
+  Look,
+  as_curve,
   by_condition,
-  curves_by_condition,
-  diverged_entry,
   draw_curves,
   draw_panels,
   is_log_axis,
-  outside_entry,
+  mark_values,
+  panels_axis,
 )
+
+# At which end of a condition's values clients differ more.
+_HETEROGENEOUS = {
+  "alpha": "low",
+  "similarity": "low",
+  "shards_per_client": "low",
+  "class_fraction": "high",
+  "size_sigma": "high",
+  "zeta": "high",
+}
+# Places that are closer, as a share of the axis, are spaced evenly instead.
+_LEAST_GAP = 0.06
 
 
 def study_curves(
@@ -32,9 +47,7 @@ def study_curves(
   *,
   metric: str,
   x_label: str = "rounds",
-  title: str | None = None,
-  interval: str | None = None,
-  styles: Styles | None = None,
+  **look: Unpack[Look],
 ) -> Any:
   """Draws the learning curves of several methods, a panel for each condition.
 
@@ -49,10 +62,7 @@ def study_curves(
       pdf, svg). None to get the figure.
     metric: its identifier, such as 'test_accuracy'.
     x_label: 'rounds', 'gradient_evaluations', 'bytes' (in MB), or any text.
-    title: text above the panels.
-    interval: what the bands are, above the legend, such as 'mean and 95 %
-      interval over 5 seeds'.
-    styles: looks of `method_styles`, if the study has more methods.
+    **look: title, interval and styles, see `plots.panels.Look`.
 
   Returns:
     The matplotlib figure if `path` is None, else None.
@@ -62,8 +72,8 @@ def study_curves(
       without a look, or a file's ending.
     ImportError: if matplotlib is missing.
   """
-  conditions = curves_by_condition("curves", curves)
-  axis = panels_axis(metric, conditions)
+  panels = by_condition("curves", curves, as_curve)
+  axis = panels_axis(metric, panels)
 
   def draw(axes, of_method, looks):
     entries = draw_curves(axes, of_method, looks, axis)
@@ -75,26 +85,12 @@ def study_curves(
       axes.xaxis.set_major_formatter(lambda value, _: number(value))
     return entries
 
-  return draw_panels(
-    conditions,
-    path,
-    draw,
-    styles=styles,
-    x_label=X_AXES.get(x_label, x_label),
-    y_label=axis.label,
-    title=title,
-    interval=interval,
-  )
+  label = X_AXES.get(x_label, x_label)
+  return draw_panels(panels, path, draw, label, axis.label, **look)
 
 
 def tuning_curves(
-  curves: Any,
-  path: Path,
-  *,
-  metric: str,
-  title: str | None = None,
-  interval: str | None = None,
-  styles: Styles | None = None,
+  curves: Any, path: Path, *, metric: str, **look: Unpack[Look]
 ) -> Any:
   """Draws the expected best of n settings that are tried.
 
@@ -103,9 +99,7 @@ def tuning_curves(
       mapping, for one panel each. In the metric's own unit.
     path: as of `study_curves`.
     metric: its identifier, such as 'validation_accuracy'.
-    title: text above the panels.
-    interval: what the bands are, above the legend.
-    styles: looks of `method_styles`, if the study has more methods.
+    **look: title, interval and styles, see `plots.panels.Look`.
 
   Returns:
     As `study_curves`.
@@ -113,9 +107,8 @@ def tuning_curves(
   Raises:
     As `study_curves`.
   """
-  conditions = curves_by_condition("curves", curves)
-  axis = curves_axis(metric, all_of(conditions), whole=True)
-  num_panels = len(conditions)
+  panels = by_condition("curves", curves, as_curve)
+  axis = panels_axis(metric, panels, whole=True)
 
   def draw(axes, of_method, looks):
     few = max(curve.x.size for curve in of_method.values()) <= 20
@@ -123,27 +116,13 @@ def tuning_curves(
     axes.xaxis.get_major_locator().set_params(integer=True)
     return entries
 
-  return draw_panels(
-    conditions,
-    path,
-    draw,
-    styles=styles,
-    # Three such names do not fit beside one another.
-    x_label="Settings tried" + " (expected best of them)" * (num_panels < 3),
-    y_label=axis.label,
-    title=title,
-    interval=interval,
-  )
+  # Three such names do not fit beside one another.
+  label = "Settings tried" + " (expected best of them)" * (len(panels) < 3)
+  return draw_panels(panels, path, draw, label, axis.label, **look)
 
 
 def performance_profiles(
-  profiles: Any,
-  path: Path,
-  *,
-  metric: str,
-  title: str | None = None,
-  interval: str | None = None,
-  styles: Styles | None = None,
+  profiles: Any, path: Path, *, metric: str, **look: Unpack[Look]
 ) -> Any:
   """Draws the share of runs that are better than each value.
 
@@ -152,9 +131,7 @@ def performance_profiles(
       metric in its own unit; or condition -> such a mapping.
     path: as of `study_curves`.
     metric: its identifier, such as 'test_accuracy'.
-    title: text above the panels.
-    interval: what the bands are, above the legend.
-    styles: looks of `method_styles`, if the study has more methods.
+    **look: title, interval and styles, see `plots.panels.Look`.
 
   Returns:
     As `study_curves`.
@@ -162,65 +139,30 @@ def performance_profiles(
   Raises:
     As `study_curves`; ValueError for shares below 0 or above 1.
   """
-  conditions = curves_by_condition("profiles", profiles)
   factor = 100 if is_fraction(metric) else 1
-  for of_method in conditions.values():
-    for method, curve in of_method.items():
-      if (curve.mean < 0).any() or (curve.mean > 1).any():
-        raise ValueError(
-          f"profiles[{method!r}]: shares are from {curve.mean.min():g} to "
-          f"{curve.mean.max():g}; must be from 0 to 1"
-        )
-      of_method[method] = curve._replace(x=factor * curve.x)
+
+  def checked(name: str, data: Any) -> Curve:
+    curve = as_curve(name, data)
+    if (curve.mean < 0).any() or (curve.mean > 1).any():
+      raise ValueError(
+        f"{name}: shares are from {curve.mean.min():g} to "
+        f"{curve.mean.max():g}; must be from 0 to 1"
+      )
+    return curve._replace(x=factor * curve.x)
+
   axis = MetricAxis("", factor=100.0, limits=(0.0, 102.0))
   way = "less than" if direction(metric) == "min" else "more than"
   return draw_panels(
-    conditions,
+    by_condition("profiles", profiles, checked),
     path,
     lambda axes, of_method, looks: draw_curves(axes, of_method, looks, axis),
-    styles=styles,
-    x_label=metric_name(metric),
-    y_label=f"Runs with {way} this value (%)",
-    title=title,
-    interval=interval,
+    metric_name(metric),
+    f"Runs with {way} this value (%)",
+    **look,
   )
 
 
-def curves_axis(
-  metric: str, curves: Sequence[Curve], whole: bool = False
-) -> MetricAxis:
-  """The axis of curves, of those that did not diverge if there are any."""
-  ok = [c for c in curves if np.isfinite(c.mean[-1])] or list(curves)
-  around = [
-    [curve.mean] if curve.low is None else [curve.low, curve.high]
-    for curve in ok
-  ]
-  return metric_axis(metric, [curve.mean for curve in ok], around, whole)
-
-
-def panels_axis(
-  metric: str, conditions: Mapping[str, Mapping[str, Curve]]
-) -> MetricAxis:
-  """The axis of panels, of which each shows its good curves.
-
-  Under a hard condition all methods can be far behind those of an easy one.
-  """
-  axis = curves_axis(metric, all_of(conditions))
-  if axis.is_error or axis.is_log or axis.limits is None:
-    return axis
-  panels = [curves_axis(metric, list(c.values())) for c in conditions.values()]
-  ends = [axis.limits]
-  ends += [
-    panel.limits
-    for panel in panels
-    if panel.limits and not panel.is_error and not panel.is_log
-  ]
-  low, high = np.transpose(ends)
-  return axis._replace(limits=(float(low.min()), float(high.max())))
-
-
-# Of marks at the end of the axis that are stacked, as a share of the axis.
-_MARK_HEIGHT = 0.06
+# Single values: over a hyperparameter, or over a condition.
 
 
 def sensitivity(
@@ -231,9 +173,7 @@ def sensitivity(
   x_name: str,
   chosen: Any = None,
   log_x: bool | None = None,
-  title: str | None = None,
-  interval: str | None = None,
-  styles: Styles | None = None,
+  **look: Unpack[Look],
 ) -> Any:
   """Draws the final value over one hyperparameter, and what was chosen.
 
@@ -249,9 +189,7 @@ def sensitivity(
       mapping, as `curves`; it gets a ring.
     log_x: whether the x axis is logarithmic; by default if the values are a
       factor of at least 10 apart.
-    title: text above the panels.
-    interval: what the bands are, above the legend.
-    styles: looks of `method_styles`, if the study has more methods.
+    **look: title, interval and styles, see `plots.panels.Look`.
 
   Returns:
     As `study_curves`.
@@ -260,116 +198,64 @@ def sensitivity(
     As `study_curves`; ValueError if a chosen value is none of x, or a log axis
       cannot have a value.
   """
-  conditions = curves_by_condition("curves", curves)
-  places = _chosen_places(conditions, chosen)
-  parts = all_of(conditions)
-  axis = panels_axis(
-    metric,
-    {c: _single_values(of_method) for c, of_method in conditions.items()},
-  )
-  is_log = is_log_axis(x_name, np.concatenate([c.x for c in parts]), log_x)
-  rings = iter(places)
+  panels = by_condition("curves", curves, as_curve)
+  rings = iter(_chosen_places(panels, chosen))
+  axis = panels_axis(metric, panels, by_value=True)
+  x = np.concatenate([c.x for each in panels.values() for c in each.values()])
+  is_log = is_log_axis(x_name, x, log_x)
 
   def draw(axes, of_method, looks):
     options = {"markers": True, "mark_ends": False}
     entries = draw_curves(axes, of_method, looks, axis, **options)
-    rings_here = next(rings)
-    entries |= _mark_lost(axes, of_method, looks, axis)
-    for method, place in rings_here.items():
+    entries |= mark_values(axes, of_method, looks, axis)
+    for method, place in next(rings).items():
       color = looks[method].color
       entries |= _mark_chosen(axes, of_method[method], place, axis, color)
     if is_log:
       log_scale(axes.xaxis)
     return entries
 
-  return draw_panels(
-    conditions,
-    path,
-    draw,
-    styles=styles,
-    x_label=sentence(name_of(x_name)),
-    y_label=axis.label,
-    title=title,
-    interval=interval,
-  )
-
-
-def _single_values(curves: Mapping[str, Curve]) -> dict[str, Curve]:
-  """A curve of each value: a rate is no better for being the last one."""
-  return {
-    f"{method} {i}": Curve(*(part[[i]] for part in curve if part is not None))
-    for method, curve in curves.items()
-    for i in range(curve.x.size)
-  }
+  label = sentence(name_of(x_name))
+  return draw_panels(panels, path, draw, label, axis.label, **look)
 
 
 def _chosen_places(
-  conditions: Mapping[str, Mapping[str, Curve]], chosen: Any
+  panels: Mapping[str, Mapping[str, Curve]], chosen: Any
 ) -> list[dict[str, int]]:
   """For each condition: method -> index of the chosen value."""
-  if chosen is None:
-    return [{} for _ in conditions]
-  given = by_condition("chosen", chosen)
-  if set(given) - set(conditions):
+  given = {} if chosen is None else by_condition("chosen", chosen)
+  if set(given) - set(panels):
     raise ValueError(
-      f"chosen: conditions are {list(given)}; must be among {list(conditions)}"
+      f"chosen: conditions are {list(given)}; must be among {list(panels)}"
     )
-  places = []
-  for condition, of_method in conditions.items():
-    places.append({})
-    for method, value in given.get(condition, {}).items():
-      if method not in of_method:
-        raise ValueError(
-          f"chosen: has {method!r}, which has no curve; must be among "
-          f"{list(of_method)}"
-        )
-      found = np.flatnonzero(np.isclose(of_method[method].x, value, rtol=1e-6))
-      if not found.size:
-        shown = [f"{x:g}" for x in of_method[method].x]
-        raise ValueError(
-          f"chosen[{method!r}]={value}: must be one of {', '.join(shown)}"
-        )
-      places[-1][method] = int(found[0])
-  return places
+  return [
+    {
+      method: _place(method, value, of_method)
+      for method, value in given.get(condition, {}).items()
+    }
+    for condition, of_method in panels.items()
+  ]
 
 
-def _mark_lost(
-  axes: Any, curves: Mapping[str, Curve], styles: Styles, axis: MetricAxis
-) -> dict[str, Any]:
-  """Marks what diverged, or is outside, at the worse end of the axis.
-
-  Several marks at one place are stacked.
-  """
-  entries: dict[str, Any] = {}
-  num_marks: dict[float, int] = {}
-  for method, curve in curves.items():
-    for x, value in zip(curve.x, curve.mean, strict=True):
-      kind = None if np.isfinite(value) else DIVERGED
-      if kind is None and axis.is_outside(value):
-        kind = OUTSIDE
-      if kind is None:
-        continue
-      entry = diverged_entry() if kind == DIVERGED else outside_entry(axis)
-      entries[kind] = entry
-      height = _MARK_HEIGHT * num_marks.get(float(x), 0)
-      num_marks[float(x)] = num_marks.get(float(x), 0) + 1
-      axes.plot(
-        x,
-        height if axis.is_better_high else 1 - height,
-        color=styles[method].color,
-        marker=entry.get_marker(),
-        markersize=5,
-        linestyle="",
-        transform=axes.get_xaxis_transform(),
-        clip_on=False,
-        zorder=5,
-      )
-  return entries
+def _place(method: str, value: float, curves: Mapping[str, Curve]) -> int:
+  """The index of a chosen value."""
+  if method not in curves:
+    raise ValueError(
+      f"chosen: has {method!r}, which has no curve; must be among "
+      f"{list(curves)}"
+    )
+  x = curves[method].x
+  found = np.flatnonzero(np.isclose(x, value, rtol=1e-6))
+  if not found.size:
+    shown = ", ".join(f"{each:g}" for each in x)
+    raise ValueError(f"chosen[{method!r}]={value}: must be one of {shown}")
+  return int(found[0])
 
 
 def _mark_chosen(
   axes: Any, curve: Curve, place: int, axis: MetricAxis, color: str
 ) -> dict[str, Any]:
+  """Draws a ring around a value, or where it is marked if it has none."""
   from matplotlib.lines import Line2D
 
   look = {
@@ -384,3 +270,99 @@ def _mark_chosen(
     y = axis.worse_end
   axes.plot(curve.x[place], y, color=color, zorder=4, clip_on=False, **look)
   return {"chosen": Line2D([], [], color="#606060", **look)}
+
+
+def study_values(
+  values: Any,
+  path: Path,
+  *,
+  metric: str,
+  x_name: str,
+  x_values: Sequence[Any],
+  log_x: bool | None = None,
+  heterogeneous: Literal["low", "high"] | None = None,
+  **look: Unpack[Look],
+) -> Any:
+  """Draws a value of each method against a condition, with intervals.
+
+  Where one end of the condition's values means that clients differ more, it is
+  on the right, and the axis says so.
+
+  Args:
+    values: method -> `(mean [X], low [X], high [X])`, NaN where the method
+      diverged; or condition -> such a mapping, for one panel each. In the
+      metric's own unit: accuracies from 0 to 1.
+    path: file to write, or a list of files; the ending chooses the format (png,
+      pdf, svg). None to get the figure.
+    metric: its identifier, such as 'test_accuracy'.
+    x_name: identifier of the condition, such as 'alpha' or 'local_steps'.
+    x_values: its values: numbers, or words, which are spaced evenly. [X]
+    log_x: whether the x axis is logarithmic; by default if the values are a
+      factor of at least 10 apart.
+    heterogeneous: at which end of the values clients differ more; by default
+      that of the partitions' own parameters, such as 'low' for alpha.
+    **look: title, interval and styles, see `plots.panels.Look`.
+
+  Returns:
+    The matplotlib figure if `path` is None, else None.
+
+  Raises:
+    ValueError, TypeError: for values that are empty or do not fit, a method
+      without a look, a log axis that is not possible, or a file's ending.
+    ImportError: if matplotlib is missing.
+  """
+  if heterogeneous not in (None, "low", "high"):
+    raise ValueError(
+      f"heterogeneous={heterogeneous!r}: must be 'low', 'high' or None"
+    )
+  way = heterogeneous or _HETEROGENEOUS.get(x_name)
+  places = _places(x_name, x_values, log_x) * (-1 if way == "low" else 1)
+  order = np.argsort(places)
+
+  def checked(name: str, data: Any) -> Curve:
+    shapes = [np.shape(each) for each in data]
+    if shapes != [places.shape] * 3 or not places.size:
+      raise ValueError(
+        f"{name}: shapes are {shapes}; must be mean, low and high, each "
+        f"{(max(places.size, 1),)}, one for each of x_values"
+      )
+    return Curve(places[order], *(np.asarray(x, float)[order] for x in data))
+
+  panels = by_condition("values", values, checked)
+  axis = panels_axis(metric, panels, whole=True, by_value=True)
+  span = float(np.ptp(places)) or 1.0
+  gap = float(np.diff(places[order]).min()) if places.size > 1 else span
+
+  def draw(axes, of_method, looks):
+    # Methods are side by side at each value.
+    step = min(0.5 * gap / len(of_method), 0.025 * span)
+    beside = {
+      method: curve._replace(x=curve.x + step * (i - (len(of_method) - 1) / 2))
+      for i, (method, curve) in enumerate(of_method.items())
+    }
+    options = {"markers": True, "bars": True, "mark_ends": False}
+    entries = draw_curves(axes, beside, looks, axis, **options)
+    entries |= mark_values(axes, beside, looks, axis)
+    axes.set_xticks(places, [value_of(value) for value in x_values])
+    axes.grid(visible=False, axis="x")
+    margin = max(0.08 * span, step * len(of_method))
+    axes.set_xlim(places.min() - margin, places.max() + margin)
+    return entries
+
+  label = sentence(name_of(x_name)) + " (clients differ more →)" * bool(way)
+  return draw_panels(panels, path, draw, label, axis.label, **look)
+
+
+def _places(
+  name: str, x_values: Sequence[Any], log_x: bool | None
+) -> np.ndarray:
+  """[X], where the values are on the x axis, in increasing order."""
+  are_numbers = all(isinstance(x, int | float | np.number) for x in x_values)
+  if not are_numbers or not np.isfinite(np.array(x_values, float)).all():
+    return np.arange(len(x_values), dtype=float)
+  x = np.array(x_values, float)
+  places = np.log10(x) if is_log_axis(name, x, log_x) else x
+  gaps = np.diff(np.sort(places))
+  if gaps.size and gaps.min() < _LEAST_GAP * np.ptp(places):
+    return np.argsort(np.argsort(x)).astype(float)
+  return places

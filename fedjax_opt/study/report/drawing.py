@@ -10,8 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_opt.checks import values as checks
 from fedjax_opt.study import plots, words
+from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.cells import Cell
+from fedjax_opt.study.plots.metric_axis import MetricAxis
 from fedjax_opt.study.study import Study
 from fedjax_opt.study.words import condition_label
 
@@ -65,17 +68,14 @@ class Drawn(NamedTuple):
       of_cell: of one cell.
       cells: which; all if None.
     """
-    cells = self.study.cells if cells is None else cells
-    panels = {}
+    wanted = list(map(id, self.study.cells if cells is None else cells))
+    panels: dict[str, dict[str, Any]] = {}
     for condition in self.study.conditions:
-      given = {
-        self.labels[method]: of_cell(cell)
-        for method, cell in self.study.under(condition).items()
-        if any(cell is each for each in cells)
-      }
-      given = {name: each for name, each in given.items() if each is not None}
-      if given:
-        panels[self.panel_title(condition)] = given
+      for method, cell in self.study.under(condition).items():
+        drawn = of_cell(cell) if id(cell) in wanted else None
+        if drawn is not None:
+          panel = panels.setdefault(self.panel_title(condition), {})
+          panel[self.labels[method]] = drawn
     return panels
 
   def picture(
@@ -87,7 +87,7 @@ class Drawn(NamedTuple):
     panels: Mapping[str, Any],
     **options: Any,
   ) -> Picture:
-    """A picture of panels, or of one without a title if there is no condition.
+    """A picture of panels.
 
     Args:
       name: as of `Picture`.
@@ -97,20 +97,14 @@ class Drawn(NamedTuple):
       panels: condition -> method -> what it draws.
       **options: of the plot.
     """
-    draw = functools.partial(plot, flat(panels), **options)
+    draw = functools.partial(plot, panels, **options)
     return Picture(name, title, " ".join(filter(None, caption)), draw)
 
   @property
   def seeds(self) -> tuple[str, str]:
     """Of how many seeds of the report means are, see `seeds_text`."""
-    return seeds_text(
-      (v.num_seeds for v in self.study.verdicts), "of the report"
-    )
-
-
-def flat(panels: Mapping[str, Any]) -> Mapping[str, Any]:
-  """Panels as the plots take them: without a level if there is no condition."""
-  return panels[""] if set(panels) == {""} else panels
+    numbers = [verdict.num_seeds for verdict in self.study.verdicts]
+    return seeds_text(numbers, "of the report")
 
 
 def in_picture(label: str) -> str:
@@ -147,12 +141,7 @@ def seeds_text(numbers: Iterable[int], whose: str) -> tuple[str, str]:
 
 def are_numbers(values: Iterable[Any]) -> bool:
   """Whether all values have a place on an axis of numbers."""
-  return all(
-    isinstance(value, int | float | np.number)
-    and not isinstance(value, bool)
-    and bool(np.isfinite(value))
-    for value in values
-  )
+  return all(checks.is_real(value) and np.isfinite(value) for value in values)
 
 
 # Parts of captions.
@@ -163,9 +152,9 @@ def panels_text(panels: Mapping[str, Any]) -> str:
   return ", a panel for each condition" if len(panels) > 1 else ""
 
 
-def cross_text(is_lost: bool) -> str:
-  """Says what a cross is, if there is one."""
-  if not is_lost:
+def cross_text(values: Sequence[float]) -> str:
+  """Says what a cross is, if a value diverged."""
+  if np.isfinite(values).all():
     return ""
   return (
     "A cross marks where a seed diverged; the mean of the others would be too "
@@ -173,14 +162,14 @@ def cross_text(is_lost: bool) -> str:
   )
 
 
-def error_text(is_error: bool, what: str = "are") -> str:
+def error_text(axis: MetricAxis, what: str = "are") -> str:
   """Says so if an axis has the error in place of the accuracy.
 
   Args:
-    is_error: whether it has.
+    axis: of the metric.
     what: the verb for what is drawn: values 'are', curves 'end' above 90 %.
   """
-  if not is_error:
+  if not axis.is_error:
     return ""
   return (
     f"All {what} above 90 %, so the axis shows the error, which is 100 % "
@@ -188,7 +177,13 @@ def error_text(is_error: bool, what: str = "are") -> str:
   )
 
 
-def curve(
+def curve(x: np.ndarray, of_seeds: np.ndarray) -> plots.Curve:
+  """The mean over seeds with its 95 % interval, of [seeds, E]."""
+  interval = statistics.mean_interval(of_seeds)
+  return with_ends(x, *map(np.atleast_1d, interval))
+
+
+def with_ends(
   x: np.ndarray, mean: np.ndarray, low: np.ndarray, high: np.ndarray
 ) -> plots.Curve:
   """A curve, without its interval where there is none at all."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from fedjax_opt.study import plots, verdicts, words
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.plots.metric_axis import metric_axis
-from fedjax_opt.study.plots.study_curves import curves_axis
+from fedjax_opt.study.plots.panels import panels_axis
 from fedjax_opt.study.report import drawing, tuning_pictures
 from fedjax_opt.study.report.drawing import Drawn, Picture
 from fedjax_opt.study.report.study_tables import axes_of
@@ -27,7 +27,12 @@ from fedjax_opt.study.verdicts import DIVERGED
 from fedjax_opt.study.words import condition_label
 
 _NUM_THRESHOLDS = 101
-_TRACES = ("step_size", "smoothness_step", "growth_step")
+# What `plots.step_sizes` takes -> its name in a cell.
+_TRACES = {
+  "step_size": "step_size",
+  "smoothness": "smoothness_step",
+  "growth": "growth_step",
+}
 # The x axis of learning curves -> in a caption, and the question.
 _X_AXES = {
   "rounds": ("communication rounds", "How fast does each method learn?"),
@@ -45,48 +50,48 @@ _X_AXES = {
 def of_study(study: Study) -> list[Picture]:
   """The pictures of a study; the first one is the main one."""
   labels = drawing.legend_labels(study.labels)
-  looks = plots.method_styles(labels.values())
-  drawn = Drawn(study, labels, looks)
-  pictures = [
-    *_against_conditions(drawn),
-    *_learning_curves(drawn),
-    *_profiles(drawn),
-    *tuning_pictures.pictures(drawn),
-    *_clients(drawn),
-    *_step_sizes(drawn),
-  ]
-  names: set[str] = set()
-  return [each._replace(name=_unused(each.name, names)) for each in pictures]
+  drawn = Drawn(study, labels, plots.method_styles(labels.values()))
+  pictures, names = [], set()
+  for draw in (
+    _against_conditions,
+    _learning_curves,
+    _profiles,
+    tuning_pictures.pictures,
+    _clients,
+    _step_sizes,
+  ):
+    for picture in draw(drawn):
+      name = _unused(picture.name, names)
+      names.add(name)
+      pictures.append(picture._replace(name=name))
+  return pictures
 
 
 def _unused(name: str, names: set[str]) -> str:
-  """A name for files that is not among `names`, and then is."""
-  name = re.sub(r"[^A-Za-z0-9_-]+", "_", name)
-  unused, copy = name, 1
+  """A name for files that is not among `names`."""
+  name = unused = re.sub(r"[^A-Za-z0-9_-]+", "_", name)
+  copy = 1
   while unused in names:
     copy += 1
     unused = f"{name}_{copy}"
-  names.add(unused)
   return unused
 
 
 # The final value against a condition.
 
 
-def _against_conditions(drawn: Drawn) -> list[Picture]:
+def _against_conditions(drawn: Drawn) -> Iterator[Picture]:
   """For each condition that is a number and has several values."""
-  pictures = []
   for name in axes_of(drawn.study):
     values = list(dict.fromkeys(c.get(name) for c in drawn.study.conditions))
     if len(values) > 1 and drawing.are_numbers(values):
-      pictures += _against(drawn, name, sorted(values))
-  return pictures
+      yield from _against(drawn, name, sorted(values))
 
 
-def _against(drawn: Drawn, name: str, values: list[Any]) -> list[Picture]:
+def _against(drawn: Drawn, name: str, values: list[Any]) -> Iterator[Picture]:
   metric, panels = drawn.study.metric, _panels_against(drawn, name, values)
   if not panels:
-    return []
+    return
   there = {method for panel in panels.values() for method in panel}
   missing = sorted(set(drawn.labels.values()) - there)
   legend, seeds = drawn.seeds
@@ -96,44 +101,42 @@ def _against(drawn: Drawn, name: str, values: list[Any]) -> list[Picture]:
   caption = [
     f"{sentence(words.on_examples(metric))} after the last round against "
     f"{name_of(name)}{others}: {seeds}, of each method at its chosen setting.",
-    drawing.error_text(axis.is_error),
+    drawing.error_text(axis),
     "A cross at the edge marks where a seed diverged."
     * any(v.verdict == DIVERGED for v in drawn.study.verdicts),
     f"Without {words.listed(missing)}, which did not run under all conditions."
     * bool(missing),
   ]
-  return [
-    drawn.picture(
-      f"against_{name}",
-      f"How does the {words.metric_words(metric)} depend on {name_of(name)}?",
-      caption,
-      plots.study_values,
-      panels,
-      metric=metric,
-      x_name=drawing.in_picture(name),
-      x_values=values,
-      interval=legend,
-      styles=drawn.looks,
-    )
-  ]
+  yield drawn.picture(
+    f"against_{name}",
+    f"How does the {words.metric_words(metric)} depend on {name_of(name)}?",
+    caption,
+    plots.study_values,
+    panels,
+    metric=metric,
+    x_name=drawing.in_picture(name),
+    x_values=values,
+    interval=legend,
+    styles=drawn.looks,
+  )
 
 
 def _panels_against(
   drawn: Drawn, name: str, values: list[Any]
 ) -> dict[str, dict[str, np.ndarray]]:
   """The other conditions -> method -> interval at each value, [3, values]."""
-  of_cell = {
+  found = {
     (v.cell.method, _key(v.cell.condition)): v for v in drawn.study.verdicts
   }
   panels: dict[str, dict[str, np.ndarray]] = {}
   for condition in drawn.study.conditions:
-    rest = {n: v for n, v in condition.items() if n != name}
-    panel = panels.setdefault(drawn.panel_title(rest), {})
+    title = drawn.panel_title({n: v for n, v in condition.items() if n != name})
     for method, label in drawn.labels.items():
-      keys = [(method, _key({**rest, name: value})) for value in values]
-      if label not in panel and all(key in of_cell for key in keys):
-        panel[label] = np.array([of_cell[key].value for key in keys]).T
-  return {title: panel for title, panel in panels.items() if panel}
+      keys = [(method, _key({**condition, name: value})) for value in values]
+      if all(key in found for key in keys):
+        means = np.array([found[key].value for key in keys]).T
+        panels.setdefault(title, {}).setdefault(label, means)
+  return panels
 
 
 def _key(condition: Mapping[str, Any]) -> tuple:
@@ -143,10 +146,11 @@ def _key(condition: Mapping[str, Any]) -> tuple:
 # Learning curves.
 
 
-def _learning_curves(drawn: Drawn) -> list[Picture]:
+def _learning_curves(drawn: Drawn) -> Iterator[Picture]:
   """Against rounds, and against what differs between methods beside them."""
-  axes = [x for x in _X_AXES if x == "rounds" or _differs(drawn.study, x)]
-  return [picture for x in axes for picture in _curves(drawn, x)]
+  for x in _X_AXES:
+    if x == "rounds" or _differs(drawn.study, x):
+      yield from _curves(drawn, x)
 
 
 def _differs(study: Study, cost: str) -> bool:
@@ -158,28 +162,27 @@ def _differs(study: Study, cost: str) -> bool:
     [c.spent(cost) for c in study.under(condition).values() if c.measured]
     for condition in study.conditions
   ]
-  if any(each is None for cells in by_condition for each in cells):
+  if any(each is None for spent in by_condition for each in spent):
     return False
-  ends = [[each[-1] for each in cells] for cells in by_condition if cells]
+  ends = [[each[-1] for each in spent] for spent in by_condition if spent]
   return any(max(each) > 1.01 * min(each) for each in ends)
 
 
-def _curves(drawn: Drawn, x: str) -> list[Picture]:
+def _curves(drawn: Drawn, x: str) -> Iterator[Picture]:
   study, metric = drawn.study, drawn.study.metric
 
   def of_cell(cell: Cell) -> plots.Curve | None:
     places = cell.spent(x)
     if places is None or metric not in cell.measured.history.metrics:
       return None
-    places = places / (1e6 if x == "bytes" else 1)
-    interval = statistics.mean_interval(cell.measured.history.values(metric))
-    return drawing.curve(places, *map(np.atleast_1d, interval))
+    values = cell.measured.history.values(metric)
+    return drawing.curve(places / (1e6 if x == "bytes" else 1), values)
 
   panels = drawn.panels(of_cell)
   if not panels:
-    return []
+    return
   legend, seeds = drawn.seeds
-  all_curves = [c for panel in panels.values() for c in panel.values()]
+  ends = [c.mean[-1] for panel in panels.values() for c in panel.values()]
   lost = {c.method for c in study.cells if c.measured is None}
   names = [label for method, label in study.labels.items() if method in lost]
   what, question = _X_AXES[x]
@@ -187,44 +190,44 @@ def _curves(drawn: Drawn, x: str) -> list[Picture]:
     f"{sentence(words.on_examples(metric))} against {what}"
     f"{drawing.panels_text(panels)}: {seeds} at each evaluated round, of each "
     "method at its chosen setting.",
-    drawing.error_text(curves_axis(metric, all_curves).is_error, "end"),
-    drawing.cross_text(any(not np.isfinite(c.mean[-1]) for c in all_curves)),
+    drawing.error_text(panels_axis(metric, panels), "end"),
+    drawing.cross_text(ends),
     "Where every setting of a method diverged it has no curve: "
     f"{words.listed(names)}." * bool(names),
   ]
-  return [
-    drawn.picture(
-      "learning_curves" + ("" if x == "rounds" else f"_{x}"),
-      question,
-      caption,
-      plots.study_curves,
-      panels,
-      metric=metric,
-      x_label=x,
-      interval=legend,
-      styles=drawn.looks,
-    )
-  ]
+  yield drawn.picture(
+    "learning_curves" + ("" if x == "rounds" else f"_{x}"),
+    question,
+    caption,
+    plots.study_curves,
+    panels,
+    metric=metric,
+    x_label=x,
+    interval=legend,
+    styles=drawn.looks,
+  )
 
 
 # Over all conditions.
 
 
-def _profiles(drawn: Drawn) -> list[Picture]:
+def _profiles(drawn: Drawn) -> Iterator[Picture]:
   study, metric = drawn.study, drawn.study.metric
   matrices = verdicts.matrices_of(study)
   runs = np.concatenate([[], *map(np.ravel, matrices.values())])
   runs = runs[np.isfinite(runs)]
   if not is_fraction(metric) or not runs.size:
-    return []
+    return
   margin = 0.02 * np.ptp(runs) or 0.01
   ends = max(runs.min() - margin, 0), min(runs.max() + margin, 1)
   levels = np.linspace(*ends, _NUM_THRESHOLDS)
-  way = "max" if study.is_larger_better else "min"
+  profile = functools.partial(
+    statistics.performance_profile,
+    thresholds=levels,
+    direction="max" if study.is_larger_better else "min",
+  )
   profiles = {
-    drawn.labels[method]: drawing.curve(
-      levels, *statistics.performance_profile(scores, levels, direction=way)
-    )
+    drawn.labels[method]: drawing.with_ends(levels, *profile(scores))
     for method, scores in matrices.items()
   }
   numbers = verdicts.numbers_of(study)
@@ -241,27 +244,23 @@ def _profiles(drawn: Drawn) -> list[Picture]:
     "Interquartile means, of the middle half of the runs of a method of which "
     f"none diverged: {words.listed(middles)}." * bool(middles),
   ]
-  return [
-    drawn.picture(
-      "performance_profile",
-      "How good are the methods over all conditions?",
-      caption,
-      plots.performance_profiles,
-      profiles,
-      metric=metric,
-      interval="share of runs and 95 % interval",
-      styles=drawn.looks,
-    )
-  ]
+  yield drawn.picture(
+    "performance_profile",
+    "How good are the methods over all conditions?",
+    caption,
+    plots.performance_profiles,
+    profiles,
+    metric=metric,
+    interval="share of runs and 95 % interval",
+    styles=drawn.looks,
+  )
 
 
 # Clients.
 
 
-def _clients(drawn: Drawn) -> list[Picture]:
-  kinds = dict.fromkeys(k for c in drawn.study.cells for k in c.per_client)
-  pictures = []
-  for kind in kinds:
+def _clients(drawn: Drawn) -> Iterator[Picture]:
+  for kind in dict.fromkeys(k for c in drawn.study.cells for k in c.per_client):
     panels = drawn.panels(functools.partial(_accuracies, kind=kind))
     if not panels:
       continue
@@ -275,18 +274,15 @@ def _clients(drawn: Drawn) -> list[Picture]:
       if max(map(len, panels.values())) == 1
       else "A triangle marks the mean of the worst 10 % of the clients.",
     ]
-    pictures.append(
-      drawn.picture(
-        f"clients_{kind}",
-        f"How even is the {kind} model over the clients?",
-        caption,
-        plots.client_distribution,
-        panels,
-        metric="client_test_accuracy",
-        styles=drawn.looks,
-      )
+    yield drawn.picture(
+      f"clients_{kind}",
+      f"How even is the {kind} model over the clients?",
+      caption,
+      plots.client_distribution,
+      panels,
+      metric="client_test_accuracy",
+      styles=drawn.looks,
     )
-  return pictures
 
 
 def _accuracies(cell: Cell, kind: str) -> np.ndarray | None:
@@ -298,23 +294,19 @@ def _accuracies(cell: Cell, kind: str) -> np.ndarray | None:
 # Step sizes.
 
 
-def _step_sizes(drawn: Drawn) -> list[Picture]:
-  pictures = []
+def _step_sizes(drawn: Drawn) -> Iterator[Picture]:
   for cell in drawn.study.cells:
     trace = cell.step_sizes or {}
-    if not all(name in trace for name in _TRACES):
+    if not set(_TRACES.values()) <= set(trace):
       continue
     name = drawn.study.labels[cell.method]
     label = ", ".join(filter(None, [name, condition_label(cell.condition)]))
-    caption = (
+    caption = [
       f"{label}: the step sizes of the clients, of the first seed of the "
       "report; below, the share of the steps in which each branch of the rule "
       "was the smaller one."
-    )
+    ]
     title = f"Which step sizes does {name} take?"
-    arrays = {n.removesuffix("_step"): trace[n] for n in _TRACES[1:]}
-    arrays["step_size"] = trace["step_size"]
-    options = {"title": drawing.in_picture(label)}
-    draw = functools.partial(plots.step_sizes, arrays, **options)
-    pictures.append(Picture("step_sizes", title, caption, draw))
-  return pictures
+    plot = functools.partial(plots.step_sizes, title=drawing.in_picture(label))
+    arrays = {each: trace[kept] for each, kept in _TRACES.items()}
+    yield drawn.picture("step_sizes", title, caption, plot, arrays)

@@ -6,24 +6,22 @@ all of them as tuning curves: what trying more settings is worth.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from fedjax_opt.results.names import name_of, sentence
-from fedjax_opt.results.selection import Criterion
+from fedjax_opt.results.selection import Criterion, Setting
 from fedjax_opt.study import plots, words
 from fedjax_opt.study import seed_statistics as statistics
+from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.plots.heat_maps import Grid
-from fedjax_opt.study.plots.metric_axis import metric_axis
-from fedjax_opt.study.plots.study_curves import curves_axis
+from fedjax_opt.study.plots.panels import panels_axis
 from fedjax_opt.study.report import drawing
 from fedjax_opt.study.report.drawing import Drawn, Picture
 from fedjax_opt.study.verdicts import scores_of
-
-if TYPE_CHECKING:  # They import this file where they are shown.
-  from fedjax_opt.study.cells import Cell
 
 _RULES = {
   "last": "after the last round",
@@ -33,16 +31,13 @@ _RULES = {
 }
 
 
-def pictures(drawn: Drawn) -> list[Picture]:
+def pictures(drawn: Drawn) -> Iterator[Picture]:
   """Those of which the study has the data."""
   tuned = [c for c in drawn.study.cells if c.tried is not None and c.tuned]
-  found = []
   for criterion in dict.fromkeys(c.criterion for c in tuned):
     here = [c for c in tuned if c.criterion == criterion]
-    found += _sensitivity(drawn, criterion, here)
-    found += _heat_maps(drawn, criterion, here)
-    found += _tuning_curves(drawn, criterion, here)
-  return found
+    for draw in (_sensitivity, _heat_maps, _tuning_curves):
+      yield from draw(drawn, criterion, here)
 
 
 def score_words(criterion: Criterion) -> str:
@@ -56,20 +51,16 @@ def score_words(criterion: Criterion) -> str:
 
 def _sensitivity(
   drawn: Drawn, criterion: Criterion, cells: Sequence[Cell]
-) -> list[Picture]:
+) -> Iterator[Picture]:
   """For each hyperparameter that is alone in a grid."""
-  alone = [
-    c
-    for c in cells
-    if len(c.tuned) == 1
-    and drawing.are_numbers(point[c.tuned[0]] for point in c.tried.points)
-  ]
-  return [
-    _sensitivity_to(
-      drawn, criterion, name, [c for c in alone if c.tuned[0] == name]
-    )
-    for name in dict.fromkeys(c.tuned[0] for c in alone)
-  ]
+  alone: dict[str, list[Cell]] = {}
+  for cell in cells:
+    name, *others = cell.tuned
+    values = [point[name] for point in cell.tried.points]
+    if not others and drawing.are_numbers(values):
+      alone.setdefault(name, []).append(cell)
+  for name, of_name in alone.items():
+    yield _sensitivity_to(drawn, criterion, name, of_name)
 
 
 def _sensitivity_to(
@@ -77,22 +68,21 @@ def _sensitivity_to(
 ) -> Picture:
   def of_cell(cell: Cell) -> plots.Curve:
     x = [each.hyperparameters[name] for each in cell.tuning.settings]
-    x, order = np.array(x, float), np.argsort(x)
-    interval = statistics.mean_interval(scores_of(cell)[:, order])
-    return drawing.curve(x[order], *map(np.atleast_1d, interval))
+    order = np.argsort(x)
+    return drawing.curve(np.array(x, float)[order], scores_of(cell)[:, order])
 
   panels = drawn.panels(of_cell, cells)
   rings = drawn.panels(lambda cell: cell.chosen.get(name), cells)
   numbers = (len(cell.tried.seeds) for cell in cells)
   legend, seeds = drawing.seeds_text(numbers, "of tuning")
+  axis = panels_axis(criterion.metric, panels, by_value=True)
   means = [m for p in panels.values() for each in p.values() for m in each.mean]
-  axis = metric_axis(criterion.metric, [np.array([mean]) for mean in means])
   caption = [
     f"{sentence(score_words(criterion))} against {name_of(name)}"
     f"{drawing.panels_text(panels)}: {seeds}. A ring marks the value that was "
     "chosen.",
-    drawing.error_text(axis.is_error),
-    drawing.cross_text(not np.isfinite(means).all()),
+    drawing.error_text(axis),
+    drawing.cross_text(means),
   ]
   return drawn.picture(
     f"sensitivity_{name}",
@@ -102,7 +92,7 @@ def _sensitivity_to(
     panels,
     metric=criterion.metric,
     x_name=drawing.in_picture(name),
-    chosen=drawing.flat(rings) if rings else None,
+    chosen=rings or None,
     interval=legend,
     styles=drawn.looks,
   )
@@ -113,10 +103,10 @@ def _sensitivity_to(
 
 def _heat_maps(
   drawn: Drawn, criterion: Criterion, cells: Sequence[Cell]
-) -> list[Picture]:
+) -> Iterator[Picture]:
   grids = drawn.panels(_grid, cells)
   if not grids:
-    return []
+    return
   pairs = dict.fromkeys(
     (g.rows[0], g.columns[0]) for p in grids.values() for g in p.values()
   )
@@ -128,38 +118,41 @@ def _heat_maps(
     "Lighter is better. The outlined setting was chosen. Of hatched settings "
     "a seed or more diverged.",
   ]
-  title = "Where in its grid is each method good?"
-  return [
-    drawn.picture(
-      "heat_maps", title, caption, plots.heat_maps, grids,
-      metric=criterion.metric,
-    )
-  ]  # fmt: skip
+  title, metric = "Where in its grid is each method good?", criterion.metric
+  plot = functools.partial(plots.heat_maps, metric=metric)
+  yield drawn.picture("heat_maps", title, caption, plot, grids)
 
 
 def _grid(cell: Cell) -> Grid | None:
   """The grid of a cell, if it has two hyperparameters and is complete."""
   if len(cell.tuned) != 2:
     return None
-  tuning, axes = cell.tuning, []
-  for name in cell.tuned:
-    values = list(
-      dict.fromkeys(s.hyperparameters[name] for s in tuning.settings)
-    )
-    axes.append(sorted(values) if drawing.are_numbers(values) else values)
-  shape = [len(values) for values in axes]
-  if tuning.budget != shape[0] * shape[1]:
+  places = [_place(s, cell) for s in cell.tuning.settings]
+  axes = [_axis(name, cell) for name in cell.tuned]
+  values = np.full(list(map(len, axes)), np.nan)
+  if len(places) != values.size:
     return None
-  place = lambda setting: tuple(
-    values.index(setting[name])
-    for name, values in zip(cell.tuned, axes, strict=True)
-  )
-  values = np.full(shape, np.nan)
-  for setting, score in zip(tuning.settings, tuning.scores, strict=True):
-    values[place(setting.hyperparameters)] = score
-  chosen = place(tuning.best.hyperparameters) if tuning.best else None
+  values[tuple(np.transpose(places))] = cell.tuning.scores
+  best = cell.tuning.best
   names = map(drawing.in_picture, cell.tuned)
-  return Grid(values, *zip(names, axes, strict=True), chosen)
+  return Grid(
+    values, *zip(names, axes, strict=True), best and _place(best, cell)
+  )
+
+
+def _axis(name: str, cell: Cell) -> list[Any]:
+  """The values of a hyperparameter, in increasing order if they have one."""
+  settings = cell.tuning.settings
+  values = list(dict.fromkeys(s.hyperparameters[name] for s in settings))
+  return sorted(values) if drawing.are_numbers(values) else values
+
+
+def _place(setting: Setting, cell: Cell) -> tuple[int, ...]:
+  """The row and the column of a setting."""
+  return tuple(
+    _axis(name, cell).index(setting.hyperparameters[name])
+    for name in cell.tuned
+  )
 
 
 # Tuning curves.
@@ -167,7 +160,7 @@ def _grid(cell: Cell) -> Grid | None:
 
 def _tuning_curves(
   drawn: Drawn, criterion: Criterion, cells: Sequence[Cell]
-) -> list[Picture]:
+) -> Iterator[Picture]:
   def of_cell(cell: Cell) -> plots.Curve | None:
     expected = statistics.expected_best(
       cell.tuning.scores,
@@ -181,30 +174,26 @@ def _tuning_curves(
 
   panels = drawn.panels(of_cell, cells)
   if not panels:
-    return []
-  all_curves = [each for p in panels.values() for each in p.values()]
-  axis = curves_axis(criterion.metric, all_curves, whole=True)
+    return
   caption = [
     f"{sentence(score_words(criterion))} that the best of n settings has on "
     "average, if n different ones of the grid are tried in random order"
     f"{drawing.panels_text(panels)}. The scores are means over the seeds of "
     "tuning.",
-    drawing.error_text(axis.is_error, "end"),
+    drawing.error_text(panels_axis(criterion.metric, panels, True), "end"),
     "A setting of which a seed diverged counts as the model before training "
     "or, if that was not evaluated, as the worst setting that did not diverge."
     * any(c.tuning.num_diverged for c in cells),
   ]
-  return [
-    drawn.picture(
-      "tuning_curves",
-      "What is trying more settings worth?",
-      caption,
-      plots.tuning_curves,
-      panels,
-      metric=criterion.metric,
-      styles=drawn.looks,
-    )
-  ]
+  yield drawn.picture(
+    "tuning_curves",
+    "What is trying more settings worth?",
+    caption,
+    plots.tuning_curves,
+    panels,
+    metric=criterion.metric,
+    styles=drawn.looks,
+  )
 
 
 def _if_diverged(cell: Cell) -> float | None:

@@ -200,7 +200,10 @@ def test_the_range_is_that_of_the_good_curves(tmp_path, figure):
   low, top = axes.get_ylim()
   assert 50 < low < 85
   assert 87 < top < 92
-  assert legend_texts(figure()) == ["0", "1", "2", "3 (ends at 20 %)"]
+  texts = ["0", "1", "2", "3", "outside the axis"]
+  assert legend_texts(figure()) == texts
+  (mark,) = (line for line in axes.lines if line.get_marker() == "v")
+  np.testing.assert_allclose(mark.get_xydata(), [[9, low]])
 
 
 def test_without_a_better_half_all_is_shown(tmp_path, figure):
