@@ -162,7 +162,8 @@ def client_distribution(
     metric: its identifier, such as 'client_test_accuracy'.
     sizes: examples of each client, [M]; those with 0 are left out, as those
       with NaN are.
-    **look: title, interval and styles, see `plots.panels.Look`.
+    **look: `title`, text above the panels; `interval`, what bands or bars are,
+      above the legend; `styles` of `method_styles`, if there are more methods.
 
   Returns:
     The matplotlib figure if `path` is None, else None.

@@ -62,7 +62,8 @@ def study_curves(
       pdf, svg). None to get the figure.
     metric: its identifier, such as 'test_accuracy'.
     x_label: 'rounds', 'gradient_evaluations', 'bytes' (in MB), or any text.
-    **look: title, interval and styles, see `plots.panels.Look`.
+    **look: `title`, text above the panels; `interval`, what bands or bars are,
+      above the legend; `styles` of `method_styles`, if there are more methods.
 
   Returns:
     The matplotlib figure if `path` is None, else None.
@@ -99,7 +100,8 @@ def tuning_curves(
       mapping, for one panel each. In the metric's own unit.
     path: as of `study_curves`.
     metric: its identifier, such as 'validation_accuracy'.
-    **look: title, interval and styles, see `plots.panels.Look`.
+    **look: `title`, text above the panels; `interval`, what bands or bars are,
+      above the legend; `styles` of `method_styles`, if there are more methods.
 
   Returns:
     As `study_curves`.
@@ -131,7 +133,8 @@ def performance_profiles(
       metric in its own unit; or condition -> such a mapping.
     path: as of `study_curves`.
     metric: its identifier, such as 'test_accuracy'.
-    **look: title, interval and styles, see `plots.panels.Look`.
+    **look: `title`, text above the panels; `interval`, what bands or bars are,
+      above the legend; `styles` of `method_styles`, if there are more methods.
 
   Returns:
     As `study_curves`.
@@ -189,7 +192,8 @@ def sensitivity(
       mapping, as `curves`; it gets a ring.
     log_x: whether the x axis is logarithmic; by default if the values are a
       factor of at least 10 apart.
-    **look: title, interval and styles, see `plots.panels.Look`.
+    **look: `title`, text above the panels; `interval`, what bands or bars are,
+      above the legend; `styles` of `method_styles`, if there are more methods.
 
   Returns:
     As `study_curves`.
@@ -301,7 +305,8 @@ def study_values(
       factor of at least 10 apart.
     heterogeneous: at which end of the values clients differ more; by default
       that of the partitions' own parameters, such as 'low' for alpha.
-    **look: title, interval and styles, see `plots.panels.Look`.
+    **look: `title`, text above the panels; `interval`, what bands or bars are,
+      above the legend; `styles` of `method_styles`, if there are more methods.
 
   Returns:
     The matplotlib figure if `path` is None, else None.
