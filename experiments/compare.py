@@ -46,6 +46,7 @@ Exit status: 0; 1 for bad input, if a run failed or if every method diverged;
 128 + n if signal n ended it, 130 for Ctrl-C.
 """
 
+import dataclasses
 import pathlib
 import shlex
 import sys
@@ -85,11 +86,11 @@ def main(argv: Sequence[str]) -> int:
     folder = _folder(asked)
     store = Store(folder / "runs", Loader())
     if cells.check(planned, store):
-      request.check_target(asked.own.metric or "test_accuracy", asked.own)
+      asked.check_target(asked.metric or "test_accuracy")
     _check_metric(asked, existing)
     with locks.held("output_dir", folder):
       _mark(folder, asked)
-      for cell, tuned in cells.run_all(planned, store, asked.own.jobs):
+      for cell, tuned in cells.run_all(planned, store, asked.jobs):
         done.append(cells.cell_of(cell.method, cell.condition, tuned))
         _check_metric(asked, done[-1:])
         if asked.progress:
@@ -116,9 +117,9 @@ def _planned_and_existing(
   asked: request.Request,
 ) -> tuple[list[plan.Planned], list[Cell]]:
   """The cells that are to run, and those of runs that are there."""
-  if not asked.own.runs:
+  if not asked.runs:
     return plan.plan(asked), []
-  runs = cells.load_runs(asked.own.runs)
+  runs = cells.load_runs(asked.runs)
   if not asked.methods:
     for name, value in asked.flags.items():
       raise ValueError(
@@ -153,10 +154,8 @@ def _mark(folder: pathlib.Path, asked: request.Request) -> None:
   """Writes what was asked for, which marks the folder as a study's."""
   with folders.writing("output_dir", folder):
     folder.mkdir(parents=True, exist_ok=True)
-  known = {"methods": asked.methods, "flags": asked.flags}
-  json_files.write_json(
-    folder / _MARK, json_files.plain(known | asked.own._asdict())
-  )
+  known = dataclasses.asdict(asked)
+  json_files.write_json(folder / _MARK, json_files.plain(known))
 
 
 def _say(place: str, planned: plan.Planned, cell: Cell, took: str | None):
@@ -188,12 +187,11 @@ def _study(
   place = lambda cell: order.get((cell.method, str(dict(cell.condition))), -1)
   found = sorted(found, key=place)
   called = command.as_called_here("python -m experiments.compare")
-  task = asked.flags.get("task", "digits" if asked.methods else "runs")
   return Study(
     tuple(found),
-    asked.own.metric or cells.metric_of(found),
-    title=asked.own.title or f"Study: {_named(task)}",
-    target=asked.own.target,
+    asked.metric or cells.metric_of(found),
+    title=asked.title or _title(asked),
+    target=asked.target,
     about=_about(asked, planned),
     command=f"{called} {shlex.join(argv[1:])}",
     notes=(*plan.unlike(planned), *plan.not_private(planned)),
@@ -206,7 +204,7 @@ def _check_metric(asked: request.Request, found: Sequence[Cell]) -> None:
     if cell.measured is None:
       continue
     measured = cell.measured.history.metrics
-    metric = asked.own.metric or cells.metric_of([cell])
+    metric = asked.metric or cells.metric_of([cell])
     if metric not in measured:
       usual = [n for n in measured if direction(n) and "decile" not in n]
       near = nearest(metric, measured)
@@ -214,7 +212,12 @@ def _check_metric(asked: request.Request, found: Sequence[Cell]) -> None:
         f"metric={metric!r}: {cell.method} did not measure it; must be such as "
         f"{', '.join(usual)}{f'; did you mean {near[0]}?' if near else ''}"
       )
-    request.check_target(metric, asked.own)
+    asked.check_target(metric)
+
+
+def _title(asked: request.Request) -> str:
+  task = asked.flags.get("task", "digits" if asked.methods else "runs")
+  return f"Study: {_named(task)}"
 
 
 def _named(value: Any) -> str:

@@ -85,7 +85,7 @@ def plan(request: Request) -> list[Planned]:
         raise ValueError(f"method {label}: {error}") from None
   _check_used(request, found)
   sizes = {cell.method: tuning.num_settings(cell.grid) for cell in found}
-  if request.own.budget == "equal":
+  if request.budget == "equal":
     tuning.check_equal(sizes, "--budget=unequal")
   return found
 
@@ -106,7 +106,7 @@ def _cell(
   given = typed(values)
   folder = given["population_dir"]
   spec = resolve(given, Population.open(folder) if folder else None)
-  fresh = tuning.fresh_seeds(spec.seed, request.own.report_seeds)
+  fresh = tuning.fresh_seeds(spec.seed, request.report_seeds)
   seeds(",".join(map(str, fresh)))
   asked = {name: given[name] for name in values}
   return Planned(label, dict(condition), spec, fresh, asked)

@@ -1,11 +1,13 @@
 """What a study is asked to be: on the command line, in a file, or in both."""
 
+import dataclasses
+import itertools
 import math
 import pathlib
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import flags as absl_flags
 
@@ -16,17 +18,34 @@ from fedjax_opt.registry import check_choice
 from fedjax_opt.results.history import check_has_direction, is_fraction
 from fedjax_opt.study.tuning import BUDGETS
 
-# Flags of the runner that a study sets by itself.
-_OF_STUDY = ("output_dir", "resume", "progress", "target_accuracy", "patience")
-# Flags of the processes that share a run.
-_OF_PROCESSES = ("cluster", "coordinator", "num_processes", "process_id")
+# Flags of a study, by the kind of their values, beside those of the runner.
+_OWN = {
+  "multi_string": ["method"],
+  "string": ["study", "budget", "metric", "title"],
+  "list": ["runs"],
+  "integer": ["jobs", "report_seeds"],
+  "float": ["target"],
+}
+# What the whole study has once.
+_OF_STUDY = (*itertools.chain(*_OWN.values()), "output_dir", "progress")
+# Flags of the runner that a study sets by itself, or cannot have.
+_OF_A_RUN = (
+  "resume", "target_accuracy", "patience",
+  "cluster", "coordinator", "num_processes", "process_id",
+)  # fmt: skip
 
 
-class Own(NamedTuple):
-  """The flags of a study that the runner does not have.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+  """A study that was asked for.
 
   Attributes:
-    study: file to read, or None.
+    methods: of each its flags by name, `algorithm` among them, and `label` if
+      it has one; values are text or switches.
+    flags: flags that all methods share, by name; conditions are comma lists.
+    output_dir: folder of the study, or None.
+    progress: whether it says what it does.
+    study: file that was read, or None.
     runs: folders of existing runs, or ().
     jobs: cells at a time.
     report_seeds: how many fresh seeds the report has; None for as many as
@@ -37,8 +56,12 @@ class Own(NamedTuple):
     title: of the report, or None.
   """
 
+  methods: tuple[dict[str, Any], ...]
+  flags: dict[str, Any]
+  output_dir: str | None = None
+  progress: bool = True
   study: str | None = None
-  runs: tuple[str, ...] = ()
+  runs: Sequence[str] = ()
   jobs: int = 1
   report_seeds: int | None = None
   budget: str = "equal"
@@ -46,24 +69,25 @@ class Own(NamedTuple):
   target: float | None = None
   title: str | None = None
 
+  def __post_init__(self):
+    check_choice("budget", self.budget, BUDGETS)
+    if self.metric:
+      check_has_direction(self.metric)
+    if self.target is not None and not math.isfinite(self.target):
+      raise ValueError(f"target={self.target}: must be a finite number")
+    for name in ("jobs", "report_seeds"):
+      value = getattr(self, name)
+      if value is not None and value < 1:
+        raise ValueError(f"{name}={value}: must be at least 1")
 
-class Request(NamedTuple):
-  """A study that was asked for.
-
-  Attributes:
-    methods: of each its flags by name, `algorithm` among them, and `label` if
-      it has one; values are text or switches.
-    flags: flags that all methods share, by name; conditions are comma lists.
-    own: the study's own flags.
-    output_dir: folder of the study, or None.
-    progress: whether it says what it does.
-  """
-
-  methods: tuple[dict[str, Any], ...]
-  flags: dict[str, Any]
-  own: Own
-  output_dir: str | None
-  progress: bool
+  def check_target(self, metric: str) -> None:
+    """Checks that the target is a value which the metric can have."""
+    is_known = self.target is not None and is_fraction(metric)
+    if is_known and not 0 < self.target <= 1:
+      raise ValueError(
+        f"target={self.target:g}: {metric} is a fraction; must be in (0, 1], "
+        "such as 0.85 for 85 %"
+      )
 
 
 def parse(argv: Sequence[str], intro: str) -> Request:
@@ -89,19 +113,15 @@ def parse(argv: Sequence[str], intro: str) -> Request:
     methods = methods or methods_in_file
   for method in methods:
     _check_own(method)
-  output_dir = given.pop("output_dir", None)
-  progress = given.pop("progress", True)
-  for name in (*_OF_STUDY, *_OF_PROCESSES):
-    # Process 0 is given, too.
-    if given.get(name) or (name in _OF_PROCESSES and name in given):
+  for name in _OF_A_RUN:
+    value = given.get(name)
+    if value is not None and value is not False:
       raise ValueError(
-        f"{name}={given[name]}: belongs to a single run; leave {name} out"
+        f"{name}={value}: belongs to a single run; leave {name} out"
         + ("; a study always goes on with what is there" * (name == "resume"))
       )
-  own = Own(**{n: given.pop(n) for n in Own._fields if n in given})
-  return Request(
-    tuple(methods), given, _checked(own), output_dir, bool(progress)
-  )
+  own = {name: given.pop(name) for name in _OF_STUDY if name in given}
+  return Request(methods=tuple(methods), flags=given, **own)
 
 
 def _define(values: absl_flags.FlagValues) -> None:
@@ -109,43 +129,20 @@ def _define(values: absl_flags.FlagValues) -> None:
   for kind, names in _OWN.items():
     define = getattr(absl_flags, f"DEFINE_{kind}")
     for name in names:
-      default = Own._field_defaults.get(name)
-      define(name, default or None, "", flag_values=values)
-
-
-_OWN = {
-  "multi_string": ["method"],
-  "string": ["study", "budget", "metric", "title"],
-  "list": ["runs"],
-  "integer": ["jobs", "report_seeds"],
-  "float": ["target"],
-}
+      define(name, None, "", flag_values=values)
 
 
 def _check_own(method: Mapping[str, Any]) -> None:
   """Checks that no flag of a method is one of the study."""
   for name, value in method.items():
-    of_study = name in Own._fields or name in ("output_dir", "progress")
-    if of_study or name in (*_OF_STUDY, *_OF_PROCESSES):
+    of_study = name in _OF_STUDY
+    if of_study or name in _OF_A_RUN:
       whose = "the whole study" if of_study else "a single run"
       remedy = "give it outside of method" if of_study else f"leave {name} out"
       raise ValueError(
         f"method {method['algorithm']}: {name}={value}: belongs to {whose}; "
         f"{remedy}"
       )
-
-
-def _checked(own: Own) -> Own:
-  check_choice("budget", own.budget, BUDGETS)
-  if own.metric:
-    check_has_direction(own.metric)
-  if own.target is not None and not math.isfinite(own.target):
-    raise ValueError(f"target={own.target}: must be a finite number")
-  for name in ("jobs", "report_seeds"):
-    value = getattr(own, name)
-    if value is not None and value < 1:
-      raise ValueError(f"{name}={value}: must be at least 1")
-  return own._replace(runs=tuple(own.runs or ()))
 
 
 def _method(text: str) -> dict[str, Any]:
@@ -181,16 +178,6 @@ def _pair(text: str, item: str) -> tuple[str, Any]:
       f"method={text!r}: {item!r} must be flag=value, such as client_lr=0.1"
     )
   return name, value
-
-
-def check_target(metric: str, own: Own) -> None:
-  """Checks that a target is a value which the metric can have."""
-  is_known = own.target is not None and is_fraction(metric)
-  if is_known and not 0 < own.target <= 1:
-    raise ValueError(
-      f"target={own.target:g}: {metric} is a fraction; must be in (0, 1], such "
-      "as 0.85 for 85 %"
-    )
 
 
 # A study file.

@@ -156,7 +156,7 @@ def test_a_study_file_says_the_same(tmp_path):
     "--rounds=20", RATES, "--report_seeds=3",
   )  # fmt: skip
   assert of_file == of_line
-  assert asked(f"--study={file}").own.title == "Three methods"
+  assert asked(f"--study={file}").title == "Three methods"
   # The command line replaces what the file says.
   shorter = plan.plan(asked(f"--study={file}", "--rounds=5"))
   assert {cell.spec.given["rounds"] for cell in shorter} == {5}
