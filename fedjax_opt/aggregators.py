@@ -19,6 +19,7 @@ from fedjax_opt.base import Algorithm, client_output
 from fedjax_opt.checks import fields
 from fedjax_opt.engine import contract
 from fedjax_opt.registry import Choice, arguments, register
+from fedjax_opt.transforms import messages
 
 __all__ = [
   "Aggregator",
@@ -170,9 +171,15 @@ def with_aggregator(algorithm: Algorithm, aggregator: Aggregator) -> Algorithm:
     return algorithm
 
   def round(state, cohort):
-    combining = _Combining(cohort, aggregator.combine)
-    returned = algorithm.round(state, combining)
-    if not combining.means:
+    means = []
+
+    def mean(*args, **options):
+      means.append(_combined(cohort, aggregator.combine, *args, **options))
+      return means[-1]
+
+    view = messages.View(cohort, mean=mean, has_plain_means=False)
+    returned = algorithm.round(state, view)
+    if not means:
       raise ValueError(
         "aggregator: a round of this algorithm has no mean over the cohort; "
         "leave aggregator out"
@@ -182,43 +189,25 @@ def with_aggregator(algorithm: Algorithm, aggregator: Aggregator) -> Algorithm:
   return algorithm._replace(round=round)
 
 
-class _Combining:
-  """A cohort whose `mean` is another one."""
+def _combined(cohort, combine, one_client, broadcast, **options):
+  """What `Cohort.mean` returns, with messages combined in another way."""
+  if not cohort.weighs_alike:
+    raise ValueError(
+      "aggregator: counts all clients alike; must be with "
+      "weighting='uniform', and a sampler that gives no weights"
+    )
 
-  def __init__(self, cohort: Any, combine: Callable[[Any, jax.Array], Any]):
-    self.means = 0
-    self._cohort, self._combine = cohort, combine
-
-  def __getattr__(self, name: str) -> Any:
-    return getattr(self._cohort, name)
-
-  @property
-  def has_plain_means(self) -> bool:
-    """See `Cohort.has_plain_means`."""
-    return False
-
-  def mean(
-    self, one_client: Callable[..., Any], broadcast: Any, **options: Any
-  ):
-    self.means += 1
-    if not self._cohort.weighs_alike:
+  def alike(worker, broadcast):
+    output = client_output(one_client, worker, broadcast)
+    if output.weight is not None:
       raise ValueError(
-        "aggregator: counts all clients alike; must be with "
-        "weighting='uniform', and a sampler that gives no weights"
+        "aggregator: counts all clients alike, and those of this algorithm "
+        "return weights of their own; leave aggregator out"
       )
+    return output
 
-    def alike(worker, broadcast):
-      output = client_output(one_client, worker, broadcast)
-      if output.weight is not None:
-        raise ValueError(
-          "aggregator: counts all clients alike, and those of this algorithm "
-          "return weights of their own; leave aggregator out"
-        )
-      return output
-
-    sent = self._cohort.each(alike, broadcast, **options)
-    value = self._combine(sent.value, sent.counted)
-    return dataclasses.replace(sent, value=value)
+  sent = cohort.each(alike, broadcast, **options)
+  return dataclasses.replace(sent, value=combine(sent.value, sent.counted))
 
 
 def _of_ranks(inner):

@@ -9,6 +9,7 @@ References:
 """
 
 import dataclasses
+import functools
 import importlib.util
 import math
 from collections.abc import Callable
@@ -127,8 +128,10 @@ def with_privacy(
     else:
       key = jax.random.fold_in(cohort.key, _NOISE)
       key = jax.random.fold_in(key, np.uint32(noise_seed))
-    noisy = _Noisy(cohort, max_norm * noise_multiplier, key)
-    return clipped.round(state, noisy)
+    mean = functools.partial(
+      _noisy_mean, cohort, max_norm * noise_multiplier, key
+    )
+    return clipped.round(state, messages.View(cohort, mean=mean, each=_refuse))
 
   # Nothing may change a difference after it was clipped.
   return clipped._replace(
@@ -136,52 +139,38 @@ def with_privacy(
   )
 
 
-class _Noisy:
-  """A cohort whose `mean` is a noisy sum over the expected number."""
+def _noisy_mean(cohort, stddev, key, one_client, broadcast, **options):
+  """What `Cohort.mean` returns, a noisy sum over the expected number."""
+  from jax_privacy import noise_addition
 
-  def __init__(self, cohort: Any, stddev: jax.typing.ArrayLike, key: jax.Array):
-    self._cohort, self._stddev, self._key = cohort, stddev, key
-
-  def __getattr__(self, name: str) -> Any:
-    return getattr(self._cohort, name)
-
-  def mean(
-    self, one_client: Callable[..., Any], broadcast: Any, **options: Any
-  ) -> Any:
-    from jax_privacy import noise_addition
-
-    if self._cohort.is_scaled:
-      raise ValueError(
-        "privacy: the sampler draws a client more than once, or by its weight, "
-        "which nobody accounts for; must be samplers.poisson or "
-        "samplers.uniform"
-      )
-
-    def alike(worker, broadcast):
-      return one_client(worker, broadcast)._replace(weight=1.0)
-
-    sent = self._cohort.mean(alike, broadcast, **options)
-    total = optax.tree.scale(jnp.sum(sent.counted), sent.value)
-    privatizer = noise_addition.gaussian_privatizer(
-      stddev=self._stddev, prng_key=self._key
-    )
-    total, _ = privatizer.update(total, privatizer.init(total))
-    expected = self._cohort.config.expected_size
-    return dataclasses.replace(
-      sent,
-      value=optax.tree.scale(1 / expected, total),
-      # How many came must not be seen, not even that nobody did.
-      share=jnp.full_like(
-        sent.share, expected / self._cohort.config.num_clients
-      ),
-      is_lost=jnp.array(False),
-    )
-
-  def each(self, *_: Any, **__: Any) -> Any:
+  if cohort.is_scaled:
     raise ValueError(
-      "privacy: this algorithm reads each message by itself, and the noise is "
-      "of their mean; take another algorithm, such as fed_avg"
+      "privacy: the sampler draws a client more than once, or by its weight, "
+      "which nobody accounts for; must be samplers.poisson or samplers.uniform"
     )
+
+  def alike(worker, broadcast):
+    return one_client(worker, broadcast)._replace(weight=1.0)
+
+  sent = cohort.mean(alike, broadcast, **options)
+  total = optax.tree.scale(jnp.sum(sent.counted), sent.value)
+  privatizer = noise_addition.gaussian_privatizer(stddev=stddev, prng_key=key)
+  total, _ = privatizer.update(total, privatizer.init(total))
+  expected = cohort.config.expected_size
+  return dataclasses.replace(
+    sent,
+    value=optax.tree.scale(1 / expected, total),
+    # How many came must not be seen, not even that nobody did.
+    share=jnp.full_like(sent.share, expected / cohort.config.num_clients),
+    is_lost=jnp.array(False),
+  )
+
+
+def _refuse(*_: Any, **__: Any) -> None:
+  raise ValueError(
+    "privacy: this algorithm reads each message by itself, and the noise is "
+    "of their mean; take another algorithm, such as fed_avg"
+  )
 
 
 def epsilon(

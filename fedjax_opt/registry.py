@@ -117,6 +117,23 @@ def arguments(
   )
 
 
+def _numbers_of(factory: Callable[..., Any]) -> tuple[Hyperparameter, ...]:
+  """The keyword arguments that an algorithm has free, if they are numbers."""
+  function, fixed = _function(factory), getattr(factory, "keywords", ())
+  parameters = inspect.signature(function).parameters
+  free = [
+    name
+    for name in getattr(function, "fields", ())
+    if parameters[name].kind == inspect.Parameter.KEYWORD_ONLY
+    and parameters[name].annotation in _NUMBERS
+    and name not in fixed
+  ]
+  return tuple(
+    p._replace(flag=f"algorithm_{p.name}") if p.name in _NOT_ALONE else p
+    for p in arguments(function, *free)
+  )
+
+
 def _function(factory: Callable[..., Any]) -> Any:
   """The function itself, where a `functools.partial` gives some arguments."""
   return getattr(factory, "func", factory)
@@ -287,25 +304,8 @@ class AlgorithmChoice(Choice):
   def __post_init__(self):
     super().__post_init__()
     if self.hyperparameters is None:
-      fields = getattr(_function(self.factory), "fields", ())
-      fixed = getattr(self.factory, "keywords", ())
-      own = [
-        name
-        for name, parameter in self.arguments.items()
-        if parameter.kind == parameter.KEYWORD_ONLY
-        and parameter.annotation in _NUMBERS
-        and name in fields
-        and name not in fixed
-      ]
-      found = arguments(_function(self.factory), *own)
-      object.__setattr__(
-        self,
-        "hyperparameters",
-        tuple(
-          p._replace(flag=f"algorithm_{p.name}") if p.name in _NOT_ALONE else p
-          for p in found
-        ),
-      )
+      found = _numbers_of(self.factory)
+      object.__setattr__(self, "hyperparameters", found)
 
   @property
   def client(self) -> Literal["rule", "plain"]:

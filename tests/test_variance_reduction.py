@@ -155,35 +155,26 @@ def nothing(params, data, test):
   return {"zero": jnp.float32(0)}
 
 
-def trajectory(algorithm, params, data, rounds, **settings):
-  """The states after each round, leaves [R + 1, ...], and the result.
+def trajectory(algorithm, task, rounds, data=None, **settings):
+  """The states after each round, leaves [R + 1, ...].
 
-  What clients keep is `controls` among the former.
+  What clients keep is `controls` among them.
   """
-  settings = {"eval_every": 1, "evaluate": nothing} | settings
-  simulator = Simulator(algorithm, data, **settings)
-  states = [simulator.init(params)]
+  simulator = Simulator(algorithm, data or task.data, **settings)
+  states = [simulator.init(task.params)]
   for _ in range(rounds):
     state, _ = simulator.run(states[-1], 1)
     states.append(state)
   each = [jax.device_get((s.server, s.client_state)) for s in states]
   server, clients = jax.tree.map(lambda *leaves: np.stack(leaves), *each)
-  result = simulate(algorithm, params, data, rounds=rounds, **settings)
-  same = lambda path, end: np.testing.assert_array_equal(path[-1], end)
-  jax.tree.map(same, server, result.state)
-  return types.SimpleNamespace(**server._asdict(), controls=clients), result
+  return types.SimpleNamespace(**server._asdict(), controls=clients)
 
 
 @functools.cache
-def compiled(case, x64, **settings):
+def compiled(case, x64, weighting="examples"):
+  settings = SETTINGS | {"weighting": weighting}
   with jax.enable_x64(x64):
-    return trajectory(
-      CASES[case](TASK.loss_fn, rate),
-      TASK.params,
-      TASK.data,
-      ROUNDS,
-      **SETTINGS | settings,
-    )
+    return trajectory(CASES[case](TASK.loss_fn, rate), TASK, ROUNDS, **settings)
 
 
 def looped(case, x64, weighting="examples"):
@@ -260,7 +251,7 @@ def test_single_precision_and_equal_weights_are_near_the_loop(case):
 
 
 def check_against_loop(case, x64, weighting="examples"):
-  states, _ = compiled(case, x64, weighting=weighting)
+  states = compiled(case, x64, weighting)
   expected = looped(case, x64, weighting)
   rtol = 1e-10 if x64 else 1e-5
   for field, values in expected.items():
@@ -323,7 +314,14 @@ EXCHANGED = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_cost_equals_a_count_by_hand(case):
-  _, result = compiled(case, True, weighting="examples")
+  with jax.enable_x64(True):
+    result = simulate(
+      CASES[case](TASK.loss_fn, rate), TASK.params, TASK.data, rounds=ROUNDS,
+      eval_every=1, evaluate=nothing, **SETTINGS,
+    )  # fmt: skip
+  states = compiled(case, True)
+  same = lambda path, end: np.testing.assert_array_equal(path[-1], end)
+  jax.tree.map(same, states.params, result.state.params)
   gradients, starts = hand_count(case, draws(True))
   expected = {"gradient_evaluations": sum(gradients) / (C * ROUNDS)}
   vector = 8 * D  # bytes
@@ -485,13 +483,7 @@ def test_p4_one_local_step_is_minibatch_sarah():
   task, settings = EQUAL, {"batch_size": 4, "local_steps": 1, "cohort_size": 2}
   with jax.enable_x64(True):
     one, other = (
-      trajectory(
-        factory(task.loss_fn, 0.3, large_batch=5),
-        task.params,
-        task.data,
-        6,
-        **settings,
-      )[0]
+      trajectory(factory(task.loss_fn, 0.3, large_batch=5), task, 6, **settings)
       for factory in (bvr_l_sgd, minibatch_sarah)
     )
   for field in ("params", "direction"):
@@ -503,10 +495,9 @@ def test_p4_one_local_step_is_minibatch_sarah():
 def test_p5_full_gradients_make_the_estimate_exact():
   task, problem = EQUAL, EQUAL.problem
   with jax.enable_x64(True):
-    states, _ = trajectory(
-      bvr_l_sgd(task.loss_fn, 0.3), task.params, task.data, 5, batch_size=15,
-      local_steps=2,
-    )  # fmt: skip
+    states = trajectory(
+      bvr_l_sgd(task.loss_fn, 0.3), task, 5, batch_size=15, local_steps=2
+    )
   rows = np.concatenate(problem.client_rows)
   points, directions = flat(states.params, 1), flat(states.direction, 1)
   for before, v in zip(points[:-1], directions[1:], strict=True):
@@ -527,10 +518,8 @@ def test_p5_on_identical_workers_it_is_gradient_descent(algorithm):
   """K steps a round; and so is SCAFFOLD."""
   problem = IDENTICAL.problem
   with jax.enable_x64(True):
-    states, _ = trajectory(
-      algorithm(IDENTICAL.loss_fn, 0.3), IDENTICAL.params, IDENTICAL_DATA, 4,
-      **WHOLE,
-    )  # fmt: skip
+    algorithm = algorithm(IDENTICAL.loss_fn, 0.3)
+    states = trajectory(algorithm, IDENTICAL, 4, IDENTICAL_DATA, **WHOLE)
   rows = problem.client_rows[0]
   loop = reference.descend(
     0, problem.x0, problem.gradient, [rows] * 12, reference.Sgd(0.3)
@@ -574,8 +563,8 @@ def test_p6_descent_along_every_path():
 
 
 def test_p7_both_versions_take_the_same_points():
-  practical, _ = compiled("bvr_l_sgd", True, weighting="examples")
-  theory, _ = compiled("bvr_l_sgd_theory", True, weighting="examples")
+  practical = compiled("bvr_l_sgd", True)
+  theory = compiled("bvr_l_sgd_theory", True)
   for field in ("params", "direction"):
     actual = flat(getattr(practical, field), 1)
     expected = flat(getattr(theory, field), 1)
@@ -587,9 +576,8 @@ def test_p8_own_and_common_first_estimates_are_the_same():
   task, problem, rounds = EQUAL, EQUAL.problem, 6
   settings = {"batch_size": 4, "local_steps": 2, "client_chunk": 2}
   with jax.enable_x64(True):
-    states, _ = trajectory(
-      bvr_l_sgd(task.loss_fn, 0.3), task.params, task.data, rounds, **settings
-    )
+    algorithm = bvr_l_sgd(task.loss_fn, 0.3)
+    states = trajectory(algorithm, task, rounds, **settings)
     config = Config.create(task.data, settings)
     cohorts, (_, shared, own), weights = jax_problems.drawn_phases(
       config, task.data, 0, rounds, num_phases=3
@@ -644,7 +632,7 @@ def test_the_output_of_algorithm_2_is_uniform():
   ("x64", "weighting"), [(True, "examples"), (False, "uniform")]
 )
 def test_the_control_of_the_server_stays_the_mean_of_all(x64, weighting):
-  states, _ = compiled("scaffold", x64, weighting=weighting)
+  states = compiled("scaffold", x64, weighting)
   masses = np.array(SIZES if weighting == "examples" else [1] * 5, float)
   controls, control = flat(states.controls, 2), flat(states.control, 1)
   mean = np.einsum("m,rmd->rd", masses / masses.sum(), controls)
@@ -655,13 +643,8 @@ def test_the_control_of_the_server_stays_the_mean_of_all(x64, weighting):
 
 def test_without_a_rate_nothing_moves():
   """0 / 0 in option II."""
-  states, _ = trajectory(
-    scaffold(EQUAL.loss_fn, lambda r: 0.1 * (r > 1)),
-    EQUAL.params,
-    EQUAL.data,
-    3,
-    batch_size=4,
-  )
+  algorithm = scaffold(EQUAL.loss_fn, lambda r: 0.1 * (r > 1))
+  states = trajectory(algorithm, EQUAL, 3, batch_size=4)
   points, controls = flat(states.params, 1), flat(states.controls, 2)
   assert np.all(points[2] == points[0])
   assert np.all(controls[:3] == 0)

@@ -19,6 +19,7 @@ import numpy as np
 import optax
 from jax import lax
 
+from fedjax_opt.algorithms.fed_avg import ModelState
 from fedjax_opt.base import Algorithm, LossFn, Params
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.data.clients import ClientData
@@ -28,12 +29,6 @@ from fedjax_opt.prox import Regularizer
 from fedjax_opt.rules.proximal import (
   mirror_step,
 )
-
-
-class ProximalGradientState(NamedTuple):
-  """The point between rounds."""
-
-  params: Params
 
 
 @fields.checked(learning_rate="[0, inf)")
@@ -125,14 +120,14 @@ def _proximal_gradient(
 
   def init(params, num_clients):
     check(num_clients)
-    return ProximalGradientState(params)
+    return ModelState(params)
 
   def round(state, cohort):
     sent = gradient(state.params, cohort)
     start = rule.init(state.params)
     updates, _ = rule.update(sent.value, start, state.params)
     new = optax.apply_updates(state.params, updates)
-    return ProximalGradientState(new), sent
+    return ModelState(new), sent
 
   return Algorithm(init, round, penalty=psi.value)
 

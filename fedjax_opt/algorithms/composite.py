@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import trees
-from fedjax_opt.algorithms.fed_avg import fed_avg
+from fedjax_opt.algorithms.fed_avg import ModelState, fed_avg
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
 from fedjax_opt.checks import fields
 from fedjax_opt.mirror import MirrorMap, euclidean
@@ -26,12 +26,6 @@ from fedjax_opt.rules.proximal import (
   mirror_step,
   subgradient_step,
 )
-
-
-class FedMidState(NamedTuple):
-  """The server between rounds."""
-
-  params: Params  # w_r
 
 
 @fields.checked(server_learning_rate="[0, inf)")
@@ -84,9 +78,9 @@ def fed_mid(
     del num_clients
     dual = h.grad_h(params)  # Refuses a start where h has no gradient.
     if psi.is_finite:
-      return FedMidState(params)
+      return ModelState(params)
     point = h.grad_h_plus_psi_conjugate(dual, 0.0, psi)  # Projects.
-    return FedMidState(optax.tree.cast_like(point, params))
+    return ModelState(optax.tree.cast_like(point, params))
 
   def round(state, cohort):
     rate = at_round(learning_rate, cohort.round)
@@ -103,7 +97,7 @@ def fed_mid(
     )
     weight = server_learning_rate * elapsed
     point = h.grad_h_plus_psi_conjugate(dual, weight, psi)
-    return FedMidState(optax.tree.cast_like(point, state.params)), sent
+    return ModelState(optax.tree.cast_like(point, state.params)), sent
 
   return Algorithm(
     init,

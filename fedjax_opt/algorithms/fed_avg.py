@@ -17,6 +17,12 @@ from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
 from fedjax_opt.checks import fields
 
 
+class ModelState(NamedTuple):
+  """The server between rounds, where it has nothing but the model."""
+
+  params: Params
+
+
 class FedAvgState(NamedTuple):
   """The server between rounds."""
 

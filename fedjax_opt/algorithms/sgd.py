@@ -5,19 +5,11 @@ Heterogeneous Federated Learning", ICML 2021, section 6. Both use the same
 K B examples of a client in a round.
 """
 
-from typing import NamedTuple
-
 import optax
 
-from fedjax_opt.algorithms.fed_avg import fed_avg
-from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.algorithms.fed_avg import ModelState, fed_avg
+from fedjax_opt.base import Algorithm, LossFn, Rate, at_round
 from fedjax_opt.checks import fields
-
-
-class MinibatchState(NamedTuple):
-  """The server between rounds."""
-
-  params: Params  # x_t
 
 
 @fields.checked()
@@ -46,7 +38,7 @@ def minibatch_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
 
   def init(params, num_clients):
     del num_clients
-    return MinibatchState(params)
+    return ModelState(params)
 
   def round(state, cohort):
     def one_client(worker, params):
@@ -55,7 +47,7 @@ def minibatch_sgd(loss_fn: LossFn, learning_rate: Rate) -> Algorithm:
     sent = cohort.mean(one_client, broadcast=state.params)
     rate = at_round(learning_rate, cohort.round)
     updates = optax.tree.scale(-rate, sent.value)
-    return MinibatchState(optax.apply_updates(state.params, updates)), sent
+    return ModelState(optax.apply_updates(state.params, updates)), sent
 
   return Algorithm(
     init,

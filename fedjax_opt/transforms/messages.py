@@ -47,48 +47,47 @@ def intercepted(
   Raises:
     ValueError: if the algorithm does not call exactly one verb.
   """
-  between = _Between(name, cohort, rewrite)
-  returned = algorithm.round(state, between)
-  if between.calls != 1:
-    raise between.refusal()
+  called = []
+
+  def refuse(*_: Any, **__: Any) -> None:
+    raise ValueError(
+      f"{name}: a round of this algorithm is not one phase of all clients; "
+      f"leave {name} out, or take another algorithm"
+    )
+
+  def rewritten(verb):
+    def call(one_client, *args, **options):
+      called.append(verb)
+      if len(called) > 1:
+        refuse()
+
+      def changed(worker, broadcast):
+        run = lambda worker: client_output(one_client, worker, broadcast)
+        return rewrite(worker, run)
+
+      return verb(changed, *args, **options)
+
+    return call
+
+  mean, each = rewritten(cohort.mean), rewritten(cohort.each)
+  view = View(cohort, mean=mean, each=each, pick=refuse, cond=refuse)
+  returned = algorithm.round(state, view)
+  if not called:
+    refuse()
   return returned
 
 
-class _Between:
-  """A cohort with one verb, `mean` or `each`, that rewrites messages."""
+class View:
+  """An object with some attributes of its own in place of another one's.
 
-  def __init__(self, name: str, cohort: Any, rewrite: Rewrite):
-    self.calls = 0
-    self._name, self._cohort, self._rewrite = name, cohort, rewrite
+  Args:
+    inner: the other one, a cohort or a worker.
+    **own: attributes.
+  """
+
+  def __init__(self, inner: Any, **own: Any):
+    self.__dict__.update(own)
+    self._inner = inner
 
   def __getattr__(self, name: str) -> Any:
-    return getattr(self._cohort, name)
-
-  def mean(self, one_client: Callable[..., Any], *args: Any, **options: Any):
-    return self._cohort.mean(self._rewritten(one_client), *args, **options)
-
-  def each(self, one_client: Callable[..., Any], *args: Any, **options: Any):
-    return self._cohort.each(self._rewritten(one_client), *args, **options)
-
-  def pick(self, *args: Any, **options: Any):
-    raise self.refusal()
-
-  def cond(self, *args: Any, **options: Any):
-    raise self.refusal()
-
-  def refusal(self) -> ValueError:
-    return ValueError(
-      f"{self._name}: a round of this algorithm is not one phase of all "
-      f"clients; leave {self._name} out, or take another algorithm"
-    )
-
-  def _rewritten(self, one_client):
-    self.calls += 1
-    if self.calls > 1:
-      raise self.refusal()
-
-    def rewritten(worker, broadcast):
-      run = lambda worker: client_output(one_client, worker, broadcast)
-      return self._rewrite(worker, run)
-
-    return rewritten
+    return getattr(self._inner, name)

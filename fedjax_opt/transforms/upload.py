@@ -113,7 +113,7 @@ def with_upload(
 
     def rewrite(worker, run):
       kept = worker.state if keeps else None
-      output = run(_Lent(worker, kept.own) if keeps else worker)
+      output = run(_Lent(worker, _own=kept.own) if keeps else worker)
       if output.bytes_up is not None:
         raise ValueError(
           "upload: the algorithm counts what it sends itself "
@@ -213,14 +213,8 @@ def _num_bytes(upload: Upload, parts: list[Any], like: list[Any]) -> int:
   )
 
 
-class _Lent:
+class _Lent(messages.View):
   """A worker that shows the algorithm its own part of what the client keeps."""
-
-  def __init__(self, worker: Any, own: Any):
-    self._worker, self._own = worker, own
-
-  def __getattr__(self, name: str) -> Any:
-    return getattr(self._worker, name)
 
   @property
   def state(self) -> Any:
