@@ -48,7 +48,7 @@ def _reading(file: str) -> Iterator[str]:
   try:
     yield path
   except (TypeError, ValueError) as error:
-    text = str(error).removeprefix(f"{path} ")
+    text = str(error).removeprefix(path).lstrip(": ")
     raise ValueError(f"data_file={file!r}: {text}") from None
 
 

@@ -329,26 +329,21 @@ class Population:
     self, capacity: int, out: Mapping[str, np.ndarray] | None
   ) -> dict[str, np.ndarray]:
     """name -> [capacity, ...], new arrays or those of `out`, checked."""
-    wanted = {
+    forms = {
       name: (dtype, (capacity, *shape))
       for name, (dtype, shape) in self.fields.items()
     }
     if out is None:
-      return {n: np.empty(shape, dtype) for n, (dtype, shape) in wanted.items()}
-    if set(out) != set(wanted):
-      raise ValueError(
-        f"out: must have the fields {', '.join(wanted)}, got "
-        f"{', '.join(out) or 'none'}"
-      )
-    for name, form in wanted.items():
-      array = out[name]
-      is_fit = array.flags.c_contiguous and array.flags.writeable
-      if not is_fit or (array.dtype, array.shape) != form:
+      return {n: np.empty(shape, dtype) for n, (dtype, shape) in forms.items()}
+    for name, form in forms.items():
+      given = np.asarray(out.get(name))
+      is_fit = given.flags.c_contiguous and given.flags.writeable
+      if not is_fit or (given.dtype, given.shape) != form:
         raise ValueError(
           f"out[{name!r}]: must be {form[0]} {form[1]}, writable and in C "
-          f"order, got {array.dtype} {array.shape}"
+          f"order, got {given.dtype} {given.shape}"
         )
-    return {name: out[name] for name in wanted}
+    return {name: out[name] for name in forms}
 
 
 def _groups(num_clients: int, num_bytes: int) -> list[np.ndarray]:

@@ -36,8 +36,8 @@ LARGEST = np.iinfo(np.int32).max
 _BEFORE = "population.json"  # What earlier versions wrote instead.
 _FIELD = "fields/"
 # Names of fields; a field is in the file of the same name.
-_NAME = r"\w[\w.-]*"
-_LONGEST_NAME = 100  # File systems take 255 bytes, ending included.
+# File systems take 255 bytes, of which a letter has 4 at most.
+_NAME = r"\w[\w.-]{0,59}"
 
 Fields = dict[str, tuple[np.dtype, tuple[int, ...]]]
 # The examples of some clients, one after the other, and the clients' sizes.
@@ -84,8 +84,13 @@ def each_checked(clients: Iterable[Mapping[str, np.ndarray]]) -> Iterator[Part]:
       size = len(next(iter(examples.values())))
       if size > LARGEST:
         raise ValueError(f"has {size} examples; must be at most {LARGEST}")
-      first = first or _fields_of(examples)
-      _check_alike(_fields_of(examples), first)
+      fields = _fields_of(examples)
+      first = first or fields
+      if fields != first:
+        raise ValueError(
+          f"examples are {_described(fields)}; must be {_described(first)}, as "
+          "of clients[0]"
+        )
     except (ValueError, TypeError) as error:
       raise ValueError(f"clients[{number}]: {error}") from None
     yield examples, np.array([size])
@@ -99,21 +104,10 @@ def _fields_of(examples: Mapping[str, np.ndarray]) -> Fields:
   }
 
 
-def _check_alike(fields: Fields, first: Fields) -> None:
-  """Checks that a client's fields are those of the first client."""
-  if set(fields) != set(first):
-    raise ValueError(
-      f"has the fields {', '.join(fields)}; must have {', '.join(first)}, as "
-      "clients[0]"
-    )
-  for name, wanted in first.items():
-    if fields[name] != wanted:
-      found, wanted = (
-        f"{dtype.name} {list(shape)}" for dtype, shape in (fields[name], wanted)
-      )
-      raise ValueError(
-        f"an example of {name!r} is {found}; must be {wanted}, as of clients[0]"
-      )
+def _described(fields: Fields) -> str:
+  """The fields in words, such as 'x float32[28, 28], y int32[]'."""
+  parts = (f"{n} {dtype}{list(shape)}" for n, (dtype, shape) in fields.items())
+  return ", ".join(parts)
 
 
 def write(folder: pathlib.Path, parts: Iterable[Part]) -> None:
@@ -204,13 +198,8 @@ def _check_fields(fields: Fields) -> None:
   for name, (dtype, shape) in fields.items():
     if not isinstance(name, str) or not re.fullmatch(_NAME, name):
       raise ValueError(
-        f"field {shown(name)}: must be named with letters, digits, '_', '-' "
-        "and '.'"
-      )
-    if len(name.encode()) > _LONGEST_NAME:
-      raise ValueError(
-        f"field {shown(name)}: has a name of {len(name.encode())} bytes; must "
-        f"have at most {_LONGEST_NAME}"
+        f"field {shown(name)}: must be named with at most 60 letters, digits, "
+        "'_', '-' and '.'"
       )
     if 0 in shape or dtype.kind not in "biufc":
       raise ValueError(

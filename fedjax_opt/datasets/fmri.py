@@ -81,8 +81,7 @@ def load(
   import nilearn
 
   folder = _folder(data_dir, nilearn)
-  missing = _missing(folder)
-  if missing:
+  if missing := _missing(folder):
     _download(folder, missing[0], nilearn)
   mask = folder / "mask.nii.gz"
   with checks.reading(mask, _AGAIN, Exception):  # They fail in many ways.
@@ -116,13 +115,6 @@ def _missing(folder: pathlib.Path) -> list[str]:
 def _download(folder: pathlib.Path, missing: str, nilearn: Any) -> None:
   import requests  # Comes with nilearn.
 
-  lacking = (
-    f"data_dir={str(folder.parent)!r}: does not hold haxby2001/{missing}"
-  )
-  wanted = (
-    f"put mask.nii.gz and, for N = 1 to 6, subjN/bold.nii.gz and "
-    f"subjN/labels.txt in {folder}"
-  )
   try:
     # Fails within seconds, where nilearn tries again many times.
     requests.head(URL, timeout=10)
@@ -131,14 +123,12 @@ def _download(folder: pathlib.Path, missing: str, nilearn: Any) -> None:
       subjects=[*_TRAIN_SUBJECTS, _TEST_SUBJECT],
       verbose=0,
     )
-  except requests.RequestException as error:
-    raise ValueError(
-      f"{lacking} and {URL} cannot be reached to download it: {wanted}"
-    ) from error
   except Exception as error:  # A download fails in many ways.
     raise ValueError(
-      f"{lacking} and its download from {URL} failed "
-      f"({checks.first_line(error)}): try again, or {wanted}"
+      f"data_dir={str(folder.parent)!r}: does not hold haxby2001/{missing} and "
+      f"its download from {URL} failed ({checks.first_line(error)}): try "
+      "again, or put mask.nii.gz and, for N = 1 to 6, subjN/bold.nii.gz and "
+      f"subjN/labels.txt in {folder}"
     ) from error
 
 

@@ -186,7 +186,7 @@ INDICES = r"indices must have shape \[M, n_max\] or \[sum of sizes\], got "
     ({**pool(), "indices": [0, 1], "sizes": [2.0]}, "must be whole numbers"),
     (
       {**pool(), "client_ids": np.array([None] * 6)},
-      "cannot be read: a NumPy .npz file of plain arrays is needed",
+      r"cannot be read \(Object arrays cannot be loaded when .* is needed",
     ),
   ],
 )
@@ -198,7 +198,7 @@ def test_bad_npz(tmp_path, arrays, message):
 
 
 def test_unreadable_file(tmp_path):
-  with pytest.raises(ValueError, match="cannot be read: No such file"):
+  with pytest.raises(ValueError, match=r"cannot be read \(No such file"):
     ClientData.from_npz(tmp_path / "absent.npz")
   (tmp_path / "text.npz").write_text("hello")
   with pytest.raises(ValueError, match="cannot be read"):

@@ -131,8 +131,8 @@ def test_no_network(copied, monkeypatch):
   monkeypatch.setattr(requests, "head", unreachable)
   (copied / "haxby2001" / "subj3" / "labels.txt").unlink()
   message = message_of(lambda: fmri.load(copied))
-  assert "does not hold haxby2001/subj3/labels.txt and http" in message
-  assert "cannot be reached to download it: put mask.nii.gz and" in message
+  assert "does not hold haxby2001/subj3/labels.txt and its" in message
+  assert "failed (no network): try again, or put mask.nii.gz and" in message
 
 
 def test_a_download_that_fails_at_its_end(written, tmp_path, monkeypatch):

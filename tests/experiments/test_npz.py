@@ -276,7 +276,8 @@ BAD_FILES = {
   ),
   "objects": (
     changed(x=np.array([1, None], dtype=object)),
-    "cannot be read: a NumPy .npz file of plain arrays is needed",
+    "cannot be read (Object arrays cannot be loaded when allow_pickle=False); "
+    "a NumPy .npz file of plain arrays is needed",
   ),
   "NaN": (
     changed(x=np.where(np.arange(N)[:, None] == 3, np.nan, 1.0)),
