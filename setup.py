@@ -114,7 +114,7 @@ setuptools.setup(
   package_data={
     "fedjax_opt": ["py.typed"],
     "fedjax_opt.study.report": ["templates/*"],
-    "": ["*.flags"],
+    "": ["*.flags", "artefacts.toml"],
   },
   entry_points={"console_scripts": ["fedjax-opt = fedjax_opt_command:script"]},
   python_requires=">=3.11",

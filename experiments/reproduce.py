@@ -46,7 +46,7 @@ from absl import flags
 
 from experiments import command, workers
 from experiments.artefacts import ARTEFACTS, costs, publishing, report
-from experiments.artefacts.base import (
+from experiments.artefacts.artefact import (
   SIZES,
   Artefact,
   Cell,

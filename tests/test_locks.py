@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from experiments import compare, run
-from experiments.artefacts import base, running
+from experiments.artefacts import artefact, running
 from fedjax_opt import folders, locks
 from tests.experiments.commands import call
 
@@ -130,7 +130,7 @@ def computation():
 
 def test_a_computation_of_an_artefact(tmp_path, hold):
   other = hold(tmp_path / "one")
-  cell = base.Computed(computation, {})
+  cell = artefact.Computed(computation, {})
   with pytest.raises(ValueError) as error:  # noqa: PT011
     running._run_cell(("one", cell), tmp_path)
   assert str(error.value) == in_use(tmp_path / "one", other.pid)

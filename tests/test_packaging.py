@@ -82,8 +82,9 @@ def test_all_files_and_nothing_called_experiments_on_top(installed):
   top = {path.name for path in installed.iterdir()}
   (about,) = installed.glob("*.dist-info")
   assert top == {"fedjax_opt", "fedjax_opt_command.py", about.name}
-  there = files_of(installed / COMMANDS, "*.py", "*.flags")
-  assert there == files_of(REPOSITORY / "experiments", "*.py", "*.flags")
+  kinds = ("*.py", "*.flags", "artefacts.toml")
+  there = files_of(installed / COMMANDS, *kinds)
+  assert there == files_of(REPOSITORY / "experiments", *kinds)
   kinds = ("*.py", "py.typed", "templates/*")
   package = files_of(installed / "fedjax_opt", *kinds)
   package -= {name for name in package if name.startswith("_commands/")}

@@ -1,24 +1,23 @@
 """The tables, figures and theorems of the papers, made again.
 
-base.py      an artefact: its cells, and what is shown of them
-record.py    what is kept of a run
-running.py   runs the cells of an artefact, none twice
-claims.py    verdicts on what a paper claims
-captions.py  what ran, said by its flags
-report.py    an artefact as Markdown
-
-`experiments/<paper>/artefacts.py` has those of a paper.
+artefact.py     an artefact: its cells, and what is shown of them
+definitions.py  artefacts as `experiments/PAPER/artefacts.toml` declares them
+values.py       values of records, such as 'best train_loss'
+comparisons.py  claims as they are declared
+views.py        tables and pictures as they are declared
+record.py       what is kept of a run
+running.py      runs the cells of an artefact, none twice
+claims.py       verdicts on what a paper claims
+captions.py     what ran, said by its flags
+report.py       an artefact as Markdown
 """
 
-from experiments.artefacts.base import Artefact
-from experiments.bvr import artefacts as bvr
-from experiments.delta_sgd import artefacts as delta_sgd
-from experiments.domo import artefacts as domo
-from experiments.fco import artefacts as fco
+from experiments.artefacts import definitions
+from experiments.artefacts.artefact import Artefact
 
 # Name -> artefact, paper after paper.
 ARTEFACTS: dict[str, Artefact] = {
   each.name: each
-  for paper in (delta_sgd, fco, bvr, domo)
-  for each in paper.ARTEFACTS
+  for paper in ("delta_sgd", "fco", "bvr", "domo")
+  for each in definitions.of_paper(paper)
 }

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.artefacts.base import (
+from experiments.artefacts.artefact import (
   Artefact,
   Cell,
   Key,

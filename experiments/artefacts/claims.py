@@ -22,7 +22,7 @@ RULE = (
   "lost, nothing is decided. Where no chance is involved, each value is to be "
   "positive, and the least is shown."
 )
-_DIVERGED = "diverged"
+DIVERGED = "diverged"
 _SHOWN = 3  # So many quantities of a claim are written out.
 
 
@@ -138,7 +138,7 @@ def above(
   unit: str = "",
   scale: float = 1.0,
   sides: tuple[str, str] = ("the one", "the other"),
-  lost: str = _DIVERGED,
+  lost: str = DIVERGED,
 ) -> Quantity:
   """That `a` is above `b`, seed by seed.
 
@@ -154,7 +154,7 @@ def above(
   if a is None or b is None:
     return Quantity(name, (), unit)
   first, second = np.asarray(a, float), np.asarray(b, float)
-  difference = scale * (first - second)
+  difference = scale * (first - second) + 0.0  # No -0.
   lost_first, lost_second = np.isnan(first), np.isnan(second)
   difference = np.where(lost_first & ~lost_second, -np.inf, difference)
   difference = np.where(lost_second & ~lost_first, np.inf, difference)
@@ -162,7 +162,7 @@ def above(
   return Quantity(name, tuple(difference.tolist()), unit, lost=words)
 
 
-def lost_of(sides: Mapping[str, Sequence[float]], verb: str = _DIVERGED) -> str:
+def lost_of(sides: Mapping[str, Sequence[float]], verb: str = DIVERGED) -> str:
   """In words, at how many seeds each of two is lost; '' where none is.
 
   Args:

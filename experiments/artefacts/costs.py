@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from experiments.artefacts import publishing
-from experiments.artefacts.base import Artefact, Plan, RunOf, spec_of
+from experiments.artefacts.artefact import Artefact, Plan, RunOf, spec_of
 from experiments.store import identity
 from fedjax_opt.study import words
 

@@ -4,7 +4,7 @@ import pathlib
 import re
 
 from experiments.artefacts import claims, record, report
-from experiments.artefacts.base import Artefact
+from experiments.artefacts.artefact import Artefact
 from experiments.artefacts.record import Record
 from experiments.artefacts.running import Outcome
 from fedjax_opt.results.names import sentence

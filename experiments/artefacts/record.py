@@ -7,6 +7,7 @@ computed again from them, and what is recorded need not run again.
 import dataclasses
 import datetime
 import json
+import math
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -72,9 +73,34 @@ class Record:
   arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
   is_verified: bool = True
 
+  def take(self, rows: Sequence[int]) -> "Record":
+    """That of some points; arrays stay as they are."""
+    metrics = {n: v[rows] for n, v in self.history.metrics.items()}
+    points = [self.points[row] for row in rows]
+    history = History(self.history.rounds, metrics)
+    return dataclasses.replace(self, points=points, history=history)
+
+  def where(self, **wanted: float) -> "Record":
+    """That of the points with these hyperparameters."""
+    return self.take(rows_where(self.points, **wanted))
+
   def final(self, metric: str) -> np.ndarray:
     """The last value of a metric at every point, [S]."""
     return self.history.values(metric)[:, -1]
+
+
+def rows_where(
+  points: Sequence[Mapping[str, Any]], **wanted: float
+) -> list[int]:
+  """Indices of the points with these hyperparameters."""
+  return [
+    row
+    for row, point in enumerate(points)
+    if all(
+      math.isclose(point.get(name, math.nan), each, rel_tol=1e-6)
+      for name, each in wanted.items()
+    )
+  ]
 
 
 def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:

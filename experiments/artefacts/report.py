@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from experiments.artefacts import captions
-from experiments.artefacts.base import Artefact, Block, Picture
+from experiments.artefacts.artefact import Artefact, Block, Picture
 from experiments.artefacts.claims import Claim
 from experiments.artefacts.running import Outcome
 from fedjax_opt.results import json_files

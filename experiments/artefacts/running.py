@@ -1,16 +1,13 @@
 """Runs the cells of an artefact: each once, several at a time, none twice."""
 
-import hashlib
-import inspect
 import pathlib
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments import store, workers
 from experiments.artefacts import record
-from experiments.artefacts.base import (
+from experiments.artefacts.artefact import (
   Artefact,
   Cell,
   Computed,
@@ -89,7 +86,7 @@ class Runner:
       KeyboardInterrupt: by Ctrl-C or SIGTERM; what is done stays.
       RunFailed: if a run failed, with what it said.
     """
-    known = _Known(recorded)
+    known = Known(recorded)
     tuning: dict[tuple[str, ...], Record] = {}
     while True:
       chosen = {grid: choice(found) for grid, found in tuning.items()}
@@ -110,7 +107,7 @@ class Runner:
     self,
     cells: Mapping[Any, Cell],
     keep: Callable[[Run], Kept],
-    known: "_Known",
+    known: "Known",
   ) -> dict[Any, Record]:
     """The records of cells, of which those that are not known are run now."""
     found, names, waiting = {}, {}, {}
@@ -192,29 +189,23 @@ def _start_of(cell: Cell) -> str | None:
   return store.identity(spec_of(cell.arguments)).get("pretrained")
 
 
-class _Known:
-  """Records by what they are of."""
+class Known:
+  """Records, found by what they are of."""
 
   def __init__(self, records: Sequence[Record]):
-    self._runs: dict[tuple[str, ...], list[Record]] = {}
-    self._computed = {}
-    for each in records:
-      if each.arguments:
-        self._runs.setdefault(each.arguments, []).append(each)
-      else:
-        self._computed[each.flags["digest"]] = each
+    """Records of runs and of computations, in the order of preference."""
+    self._runs = [each for each in records if each.arguments]
+    self._computed = {
+      each.flags["digest"]: each for each in records if not each.arguments
+    }
 
   def find(self, cell: Cell) -> Record | None:
-    """The record of a cell whose flags still mean the same."""
+    """The record of a cell; of a run that with the same flags."""
     if isinstance(cell, Computed):
       return self._computed.get(_folder_name(cell))
-    wanted = None
-    for each in self._runs.get(cell.arguments, ()):
-      if wanted is None:
-        wanted = store.identity(spec_of(cell.arguments))
-      if store.differing(each.flags, wanted) is None:
-        return each
-    return None
+    wanted = store.identity(spec_of(cell.arguments))
+    same = (r for r in self._runs if store.differing(r.flags, wanted) is None)
+    return next(same, None)
 
 
 def choice(found: Record) -> dict[str, Any] | None:
@@ -244,10 +235,8 @@ def _read(folder: pathlib.Path, cell: Cell, keep: Callable) -> Record:
 def _folder_name(cell: Cell) -> str:
   if isinstance(cell, RunOf):
     return Store(pathlib.Path(), Loader()).place(spec_of(cell.arguments)).name
-  source = inspect.getsource(sys.modules[cell.function.__module__])
-  digest = hashlib.sha256(source.encode()).hexdigest()
   name = f"{cell.function.__module__}.{cell.function.__qualname__}"
-  what = {"function": name, "source": digest, **cell.options}
+  what = {"function": name, "version": cell.version, **cell.options}
   return store.folder_name(cell.function.__qualname__, what)
 
 

@@ -1,246 +1,187 @@
-"""Records as cells of tables and as curves."""
+"""Tables and pictures as TOML files declare them.
 
-from collections.abc import Callable, Mapping, Sequence
+Both show what there is of `rows` and `columns`, each key being
+`(row, column, *at)`. A table has `title`, `corner`, `value`, `at`, and
+`paper_numbers`, the name of a table of the paper. With `deviation` it shows
+standard deviations too, with `less` the differences to that row, and with
+`point` that hyperparameter; keys in `bold` are. A picture has `name`, `alt` and
+a `kind`:
+
+  curves  learning curves, a panel for each column
+  values  `value` against `x`, which are last parts of the keys, a panel for
+          each rest of them; `x_name` says what they are. `transposed` turns
+          the keys around
+  panels  learning curves, a row for each column, a panel for each metric of
+          `metrics`
+"""
+
+import functools
+import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from experiments.artefacts.base import Found, Key, Picture, Table
-from experiments.artefacts.claims import Quantity, above
-from experiments.artefacts.record import Record
+from experiments.artefacts import comparisons, drawing
+from experiments.artefacts.artefact import Found, Key, Picture, Table
+from experiments.artefacts.comparisons import group
+from experiments.artefacts.values import (
+  ACCURACY,
+  NOT_RUN,
+  value,
+  with_interval,
+)
 from fedjax_opt import plots, statistics
-from fedjax_opt.results import history
-from fedjax_opt.study.report.drawing import curve
-from fedjax_opt.study.words import Numbers
 
-NOT_RUN = "-"
-ACCURACY = "test_accuracy"
-
-Value = Callable[[Record], np.ndarray]  # One number for each point, [S].
+_INTERVAL = "mean and 95 % interval over seeds"
 
 
-def final(metric: str = ACCURACY) -> Value:
-  """The last value of a metric, of each point."""
-  return lambda record: record.final(metric)
+def columns_of(about: Mapping[str, Any], found: Found) -> list[str]:
+  """The columns of which there is something, in their declared order.
+
+  Where some are not declared, as those of another size, in the order of keys.
+  """
+  rows = group(about, about["rows"])
+  there = dict.fromkeys(k[1] for k in found if k[0] in rows and len(k) > 1)
+  named = [name for name in about.get("columns", ()) if name in there]
+  return named if len(named) == len(there) else [*there]
 
 
-def mean_of_last(metric: str, n: int) -> Value:
-  """The mean of a metric over the last `n` evaluations, of each point."""
-  return lambda record: record.history.values(metric)[:, -n:].mean(axis=1)
+def table(about: Mapping[str, Any], found: Found) -> Table | None:
+  """Each cell `(row, column)`: the paper's number, if any, and ours.
 
-
-def best(metric: str = ACCURACY) -> Value:
-  """The best value of a metric, of each point; NaN where it diverged.
+  Rows are left out of which there is neither.
 
   Args:
-    metric: its name says whether the largest or the least value is best.
+    about: the artefact with what is declared of the table.
+    found: what there is.
   """
-  best_of = np.min if history.direction(metric) == "min" else np.max
-  return lambda record: best_of(record.history.values(metric), axis=1)
-
-
-def values(found: Found, key: Key, value: Value) -> np.ndarray | None:
-  """The values of a cell by seed; None if it has not run."""
-  return value(found[key]) if key in found else None
-
-
-def of_points(
-  record: Record, value: Value | None = None, **wanted: float
-) -> np.ndarray:
-  """The values, by seed, of the points with these hyperparameters.
-
-  Args:
-    record: of a run.
-    value: of each point; the last test accuracy by default.
-    **wanted: hyperparameter -> value.
-  """
-  is_near = lambda a, b: abs(a - b) < 1e-6 * max(1, abs(b))
-  rows = [
-    row
-    for row, point in enumerate(record.points)
-    if all(is_near(point[name], each) for name, each in wanted.items())
+  at, titles = about.get("at", []), about.get("titles", {})
+  numbers = about.get("given", {})
+  rows = group(about, about["rows"])
+  columns = [
+    column
+    for column in columns_of(about, found)
+    if any((row, column, *at) in found for row in rows)
   ]
-  return (value or final())(record)[rows]
-
-
-def with_interval(of_seeds: np.ndarray | None, metric: str = ACCURACY) -> str:
-  """The mean over seeds with its 95 % interval: 91.2 (90.1 to 92.3).
-
-  Args:
-    of_seeds: one value for each seed; None if it has not run.
-    metric: whose values they are.
-  """
-  if of_seeds is None:
-    return NOT_RUN
-  if not np.isfinite(of_seeds).any():
-    return "diverged"
-  if not np.isfinite(of_seeds).all():
-    lost = int(np.sum(~np.isfinite(of_seeds)))
-    return f"{lost} of {len(of_seeds)} diverged"
-  text, ends = Numbers(metric).parts(statistics.mean_interval(of_seeds))
-  return f"{text} ({ends})" if ends else text
-
-
-def beside_paper(
-  found: Found,
-  rows: Sequence[str],
-  columns: Sequence[str],
-  paper: Mapping[tuple[str, str], str | float],
-  *,
-  corner: str = "method",
-  value: Value | None = None,
-  metric: str = ACCURACY,
-  title: str = "",
-) -> Table:
-  """Each cell `(row, column)`: the paper's number and ours.
-
-  Args:
-    found: what there is; its keys begin with row and column.
-    rows: first parts of the keys.
-    columns: second parts of the keys.
-    paper: its numbers; a column of which it has none has only ours.
-    corner: head of the first column.
-    value: what is shown; the last value of `metric` by default.
-    metric: whose values these are.
-    title: of the table.
-  """
-  value = value or final(metric)
-  given = [c for c in columns if any((r, c) in paper for r in rows)]
-  heads = [corner]
+  given = {column for row, column in numbers if row in rows}
+  heads = [about.get("corner", "method")]
   for column in columns:
-    heads += [f"{column}, paper", "ours"] if column in given else [column]
+    title = titles.get(column, column)
+    heads += [f"{title}, paper", "ours"] if column in given else [title]
   lines = []
   for row in rows:
-    cells = [row]
+    cells = []
     for column in columns:
       if column in given:
-        cells.append(str(paper.get((row, column), NOT_RUN)))
-      ours = values(found, (row, column), value)
-      cells.append(with_interval(ours, metric))
-    lines.append(cells)
-  return Table(heads, lines, title)
+        cells.append(numbers.get((row, column), NOT_RUN))
+      cells.append(_cell(about, found, (row, column, *at)))
+    if set(cells) != {NOT_RUN}:
+      lines.append([row, *cells])
+  return Table(heads, lines, about.get("title", "")) if columns else None
 
 
-def curves_by_column(
-  found: Found,
-  rows: Sequence[str],
-  columns: Mapping[str, str],
-  name: str,
-  alt: str,
-  *,
-  metric: str = ACCURACY,
-  x_label: str = "Communication round",
-) -> Picture:
-  """Learning curves, one panel for each column, one line for each row.
-
-  Args:
-    found: what there is; its keys are `(row, column)`.
-    rows: first parts of the keys.
-    columns: second parts of the keys -> titles of the panels.
-    name: of the picture's file.
-    alt: what it shows.
-    metric: which is drawn, with its 95 % interval over the seeds.
-    x_label: of the axis.
-  """
-  panels = {}
-  for column, title in columns.items():
-    own = {
-      row: curve_of(found[row, column], metric)
-      for row in rows
-      if (row, column) in found
-    }
-    if own:
-      panels[title] = own
-
-  def draw(path):
-    plots.study_curves(
-      panels,
-      path,
-      metric=metric,
-      x_label=x_label,
-      interval="mean and 95 % interval over seeds",
-      styles=plots.method_styles(rows),
-    )
-
-  return Picture(name, draw, alt)
+def _cell(about: Mapping[str, Any], found: Found, key: Key) -> str:
+  if key not in found:
+    return NOT_RUN
+  if "point" in about:
+    return f"{found[key].points[0][about['point']]:g}"
+  if "less" in about:
+    less = comparisons.lead(found, key, (about["less"], *key[1:]))
+    return str(less).rpartition(": ")[2]
+  shown = value(about.get("value", ACCURACY))
+  of_seeds = shown.of(found[key])
+  text = with_interval(of_seeds, shown.metric)
+  if about.get("deviation") and "(" in text:
+    percent = shown.scale * of_seeds
+    spread = f"{percent.mean():.2f} ± {percent.std(ddof=1):.2f}"
+    text = f"{spread} ({text.partition('(')[2]}"
+  return f"**{text}**" if list(key[:2]) in about.get("bold", []) else text
 
 
-def values_by_column(
-  found: Found,
-  rows: Sequence[str],
-  columns: Mapping[str, float],
-  name: str,
-  alt: str,
-  *,
-  value: Value,
-  metric: str,
-  x_name: str,
-) -> Picture:
-  """A value against a condition, one line with intervals for each row.
-
-  Args:
-    found: what there is; its keys are `(row, column)`. A row is drawn if it has
-      all the columns that any row has.
-    rows: first parts of the keys.
-    columns: second parts of the keys -> values of the condition.
-    name: of the picture's file.
-    alt: what it shows.
-    value: what is drawn.
-    metric: whose values these are.
-    x_name: identifier of the condition, such as 'class_fraction'.
-  """
-  shown = [c for c in columns if any((row, c) in found for row in rows)]
-
-  def draw(path):
-    lines = {}
-    for row in rows:
-      if shown and all((row, column) in found for column in shown):
-        of_columns = [value(found[row, column]) for column in shown]
-        ends = [statistics.mean_interval(each) for each in of_columns]
-        lines[row] = tuple(np.array(ends, float).reshape(-1, 3).T)
-    plots.study_values(
-      lines,
-      path,
-      metric=metric,
-      x_name=x_name,
-      x_values=[columns[column] for column in shown],
-      interval="mean and 95 % interval over seeds",
-      styles=plots.method_styles(rows),
-    )
-
-  return Picture(name, draw, alt)
+def picture(about: Mapping[str, Any], found: Found) -> Picture | None:
+  """The picture that is declared; None if there is nothing to draw."""
+  if about.get("transposed"):
+    found = {key[::-1]: record for key, record in found.items()}
+  panels = _panels_of(about, found)
+  draw = functools.partial(_DRAW[about["kind"]], about, panels)
+  return Picture(about["name"], draw, about["alt"]) if panels else None
 
 
-def curve_of(record: Record, metric: str) -> plots.Curve:
-  """A metric over the rounds, with its 95 % interval over the seeds."""
-  rounds = np.asarray(record.history.rounds, float)
-  of_seeds = record.history.values(metric)
-  return curve(rounds, of_seeds)
+def _panels_of(about: Mapping[str, Any], found: Found) -> dict[str, dict]:
+  """Title of a panel -> row -> its record, or for 'values' x -> record."""
+  rows, titles = group(about, about["rows"]), about.get("titles", {})
+  panels: dict[str, dict] = {}
+  if about["kind"] != "values":
+    for column in columns_of(about, found):
+      own = {r: found[r, column] for r in rows if (r, column) in found}
+      panels[titles.get(column, column)] = own
+    return panels
+  there = [x for x in about["x"] if any(key[-1] == x for key in found)]
+  for row, *rest in dict.fromkeys(key[:-1] for key in found):
+    of_row = {x: found.get((row, *rest, x)) for x in there}
+    # A row is drawn if it has all that any row has.
+    if row in rows and there and None not in of_row.values():
+      panels.setdefault(", ".join(rest), {})[row] = of_row
+  return panels
 
 
-def lead(
-  found: Found,
-  name: str,
-  one: Key,
-  other: Key,
-  value: Value | None = None,
-  *,
-  unit: str = "points",
-  scale: float = 100.0,
-) -> Quantity:
-  """By how much one cell is above another, seed by seed.
+def _draw_curves(
+  about: Mapping[str, Any], panels: Mapping[str, Any], path: pathlib.Path
+) -> None:
+  curves = {
+    title: {row: drawing.curve_of(each, ACCURACY) for row, each in own.items()}
+    for title, own in panels.items()
+  }
+  plots.study_curves(
+    curves,
+    path,
+    metric=ACCURACY,
+    x_label="Communication round",
+    interval=_INTERVAL,
+    styles=plots.method_styles(group(about, about["rows"])),
+  )
 
-  Args:
-    found: what there is.
-    name: of the quantity.
-    one: key of the cell that should be above.
-    other: key of the other.
-    value: what is compared; the last test accuracy by default.
-    unit: of the difference.
-    scale: of the difference; -1 where smaller values are better.
-  """
-  value = value or final()
-  a, b = values(found, one, value), values(found, other, value)
-  # What the keys share says nothing of who is who.
-  differ = [(x, y) for x, y in zip(one, other, strict=False) if x != y]
-  sides = tuple(", ".join(side) for side in zip(*differ, strict=True))
-  return above(name, a, b, unit, scale, sides or (one[0], other[0]))
+
+def _draw_values(
+  about: Mapping[str, Any], panels: Mapping[str, Any], path: pathlib.Path
+) -> None:
+  shown = value(about.get("value", ACCURACY))
+
+  def line(records):  # mean, low and high, [X] each
+    means = [statistics.mean_interval(shown.of(each)) for each in records]
+    return tuple(np.array(means, float).reshape(-1, 3).T)
+
+  lines = {
+    title: {row: line(of_row.values()) for row, of_row in own.items()}
+    for title, own in panels.items()
+  }
+  places = next(iter(next(iter(panels.values())).values()))
+  plots.study_values(
+    lines[""] if [*lines] == [""] else lines,
+    path,
+    metric=shown.metric,
+    x_name=about["x_name"],
+    x_values=[*map(_number, places)],
+    interval=_INTERVAL,
+    styles=plots.method_styles(group(about, about["rows"])),
+  )
+
+
+def _number(place: str) -> float | str:
+  """The number in the name of a place, such as 'q = 0.1', or the name."""
+  try:
+    return float(place.split()[-1])
+  except ValueError:
+    return place
+
+
+def _draw_panels(
+  about: Mapping[str, Any], panels: Mapping[str, Any], path: pathlib.Path
+) -> None:
+  rows = {title: drawing.Row(own, {}) for title, own in panels.items()}
+  names = group(about, about["rows"])
+  drawing.draw_metrics(rows, about["metrics"], names, path)
+
+
+_DRAW = {"curves": _draw_curves, "values": _draw_values, "panels": _draw_panels}

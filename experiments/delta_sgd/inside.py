@@ -1,10 +1,11 @@
 """Figures 7 and 8 of the Delta-SGD paper: step sizes and data of clients."""
 
+import functools
+from typing import Any
+
 import numpy as np
 
-from experiments.artefacts import views
-from experiments.artefacts.base import (
-  Artefact,
+from experiments.artefacts.artefact import (
   Block,
   Cell,
   Computed,
@@ -15,8 +16,7 @@ from experiments.artefacts.base import (
 )
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.record import Kept
-from experiments.delta_sgd import settings, theory
-from experiments.delta_sgd.settings import ALPHAS, OURS
+from experiments.delta_sgd import theory
 from fedjax_opt import Run, plots
 
 # Figure 7: the two terms of the minimum.
@@ -29,28 +29,19 @@ _TRACE = {
 }
 
 
-def _figure7(plan: Plan) -> dict[Key, Cell]:
-  column = settings.columns(plan, "CIFAR-10")[0]
-  flags = ("--alpha=0.1", "--trace")
-  if plan.size == "paper":
-    flags = (*flags, "--rounds=300")
-  return {(OURS,): settings.run(plan, column, OURS, *flags, seeds="5821")}
-
-
-def _kept_trace(run: Run) -> Kept:
+def trace_of(about: Any, run: Run) -> Kept:
   """The step sizes of the first client of each round, [rounds, steps]."""
-  arrays = {}
+  del about
   with np.load(run.folder / "traces.npz") as file:
-    for name in _TRACE:
-      arrays[name] = file[name][0, :_TRACED, 0]
-  return Kept((views.ACCURACY,), arrays=arrays)
+    arrays = {name: file[name][0, :_TRACED, 0] for name in _TRACE}
+  return Kept(("test_accuracy",), arrays=arrays)
 
 
-def _figure7_blocks(found: Found) -> list[Block]:
-  if (OURS,) not in found:
-    return []
-  arrays = found[(OURS,)].arrays
-  trace = {name: arrays[kept] for kept, name in _TRACE.items()}
+def step_sizes(about: Any, found: Found) -> list[Block]:
+  """Pictures of the steps, and which term decides how often."""
+  del about
+  (record,) = found.values()
+  trace = {name: record.arrays[kept] for kept, name in _TRACE.items()}
   first = {name: values[:_DETAIL] for name, values in trace.items()}
   smoothness, growth = trace["smoothness"], trace["growth"]
   is_step = np.isfinite(growth) & (trace["step_size"] > 0)
@@ -59,12 +50,12 @@ def _figure7_blocks(found: Found) -> list[Block]:
   return [
     Picture(
       "first",
-      lambda path: plots.step_sizes(first, path, title=f"{_DETAIL} rounds"),
+      functools.partial(plots.step_sizes, first, title=f"{_DETAIL} rounds"),
       "Both terms of the step size at each local step of one client a round",
     ),
     Picture(
       "rounds",
-      lambda path: plots.step_sizes(trace, path),
+      functools.partial(plots.step_sizes, trace),
       "Step sizes over rounds, and the share of steps with each term",
     ),
     Claim(
@@ -80,61 +71,31 @@ def _figure7_blocks(found: Found) -> list[Block]:
 # Figure 8: who has which labels.
 
 
-def _figure8(plan: Plan) -> dict[Key, Cell]:
-  del plan
+def label_cells(about: Any, plan: Plan) -> dict[Key, Cell]:
+  """The labels of all clients, at each α."""
+  del about, plan
   options = {"num_clients": 100, "examples": 500, "seed": 5821}
   return {
     (alpha,): Computed(theory.label_counts, {"alpha": float(alpha), **options})
-    for alpha in ALPHAS
+    for alpha in ("1", "0.1", "0.01")
   }
 
 
-def _figure8_blocks(found: Found) -> list[Block]:
-  counts = {
-    key[0]: np.concatenate(list(record.history.metrics.values()), axis=1)
-    for key, record in found.items()
-  }
-  pictures = [
-    Picture(
-      f"alpha_{alpha}",
-      lambda path, alpha=alpha: plots.label_histogram(
-        counts[alpha].astype(int),
-        path,
-        title=plots.partition_title("dirichlet", float(alpha)),
-      ),
-      f"Labels of each client, α = {alpha}",
+def labels(about: Any, found: Found) -> list[Block]:
+  """A picture of the labels at each α, and how many classes clients have."""
+  del about
+  blocks: list[Block] = []
+  for (alpha,), record in found.items():
+    counts = np.concatenate(list(record.history.metrics.values()), axis=1)
+    title = plots.partition_title("dirichlet", float(alpha))
+    draw = functools.partial(
+      plots.label_histogram, counts.astype(int), title=title
     )
-    for alpha in ALPHAS
-    if alpha in counts
-  ]
-  claims = []
-  if "0.01" in counts:
-    classes = (counts["0.01"] > 0).sum(axis=1)
-    share = 100 * np.mean(classes <= 2)
-    claims.append(
-      Claim(
-        "Many clients have one or two classes, α = 0.01: more than half",
-        [Quantity("share less 50 %", (float(share - 50),), "%")],
-      )
-    )
-  return [*pictures, *claims]
-
-
-ARTEFACTS = (
-  Artefact(
-    "delta_sgd/figure7",
-    "Step sizes of Delta-SGD, and the two terms of their minimum",
-    "the first 300 rounds; the paper does not say of which task, here "
-    "CIFAR-10, α = 0.1",
-    _figure7,
-    _figure7_blocks,
-    _kept_trace,
-  ),
-  Artefact(
-    "delta_sgd/figure8",
-    "Labels of each client, by α",
-    "CIFAR-10, 100 clients of 500 examples, α = 1, 0.1, 0.01",
-    _figure8,
-    _figure8_blocks,
-  ),
-)
+    alt = f"Labels of each client, α = {alpha}"
+    blocks.append(Picture(f"alpha_{alpha}", draw, alt))
+    if alpha == "0.01":
+      share = 100 * np.mean((counts > 0).sum(axis=1) <= 2)
+      text = "Many clients have one or two classes, α = 0.01: more than half"
+      above_half = Quantity("share less 50 %", (float(share - 50),), "%")
+      blocks.append(Claim(text, [above_half]))
+  return blocks

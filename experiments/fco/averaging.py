@@ -7,24 +7,25 @@ FedDualAvg makes from the mean of dual points.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
-
-from experiments.artefacts import drawing, views
-from experiments.artefacts.base import (
-  Artefact,
+from experiments.artefacts import comparisons, drawing
+from experiments.artefacts.artefact import (
   Block,
   Cell,
   Computed,
   Found,
   Key,
+  Picture,
   Plan,
   Table,
 )
-from experiments.artefacts.claims import Claim, Quantity
+from experiments.artefacts.claims import Claim
 from experiments.artefacts.record import Record
-from experiments.fco import grids, local_solutions
+from experiments.artefacts.values import value, with_interval
+from experiments.fco import local_solutions
 from fedjax_opt.metrics import History
 
 # The paper's best rates of FedMiD, and those of FedDualAvg with the largest
@@ -39,14 +40,16 @@ _WHO = ("clients", "average", "server")
 _ROUNDS = (10, 50, 500)
 
 
-def _cells(plan: Plan) -> dict[Key, Cell]:
+def cells(about: Any, plan: Plan) -> dict[Key, Cell]:
+  """Each method on each data set, at all strengths."""
+  del about
   smoke = plan.size == "smoke"
-  cells = {}
+  found = {}
   for name, (method, client_lr, server_lr) in METHODS.items():
     for variant in VARIANTS:
       if smoke and (name, variant) != ("FedMiD", "II"):
         continue
-      cells[name, variant] = Computed(
+      found[name, variant] = Computed(
         local_solutions.densities,
         {
           "method": method,
@@ -58,134 +61,97 @@ def _cells(plan: Plan) -> dict[Key, Cell]:
           "rounds": 2 if smoke else 500,
         },
       )
-  return cells
+  return found
 
 
-def _strengths(found: Found) -> list[float]:
-  return sorted({p["strength"] for r in found.values() for p in r.points})
-
-
-def _at_strength(record: Record, strength: float) -> Record:
-  rows = [i for i, p in enumerate(record.points) if p["strength"] == strength]
-  metrics = {n: v[rows] for n, v in record.history.metrics.items()}
-  history = History(record.history.rounds, metrics)
-  points = [record.points[row] for row in rows]
-  return Record((), record.flags, record.about, points, history)
-
-
-def _rounds(found: Found) -> list[int]:
-  """Of those that are looked at, the ones that ran; or the last."""
+def blocks(about: Any, found: Found) -> list[Block]:
+  """Densities as a table and a picture, and what they say."""
+  del about
   last = min(record.history.rounds[-1] for record in found.values())
-  return [r for r in _ROUNDS if r <= last] or [last]
-
-
-def _blocks(found: Found) -> list[Block]:
-  at = _rounds(found)
-  rows, panels = [], {}
-  for strength in _strengths(found):
-    for key, record in found.items():
-      own = _at_strength(record, strength)
-      values = [
-        views.with_interval(grids.at(who, r)(own), "density")
-        for r in at
+  rounds = [r for r in _ROUNDS if r <= last] or [last]
+  strengths = sorted({p["strength"] for r in found.values() for p in r.points})
+  rows, lines, claims = [], {}, []
+  for strength in strengths:
+    own = {k: r.where(strength=strength) for k, r in found.items()}
+    for (name, variant), record in own.items():
+      densities = [
+        with_interval(value(f"{who} at {r}").of(record), "density")
+        for r in rounds
         for who in _WHO
       ]
-      rows.append([key[1], f"{strength:g}", key[0], *values])
-      panels.setdefault((key[1], strength), {})[key[0]] = own
-  heads = [f"{who} at {r}" for r in at for who in _WHO]
+      rows.append([variant, f"{strength:g}", name, *densities])
+    for variant in VARIANTS:
+      if of_panel := {k[0]: r for k, r in own.items() if k[1] == variant}:
+        title = f"{variant}, λ = {strength:g}"
+        lines[title] = drawing.Row(_by_who(of_panel), {})
+    claims += _claims(own, f"(λ = {strength:g})", rounds)
+  heads = [f"{who} at {r}" for r in rounds for who in _WHO]
   table = Table(
     ["data set", "λ", "algorithm", *heads],
     rows,
     "Density (the truth has 0.5 on I and 0.0625 on II)",
   )
-  lines = {
-    f"{variant}, λ = {strength:g}": drawing.Row(_by_who(of_panel), {})
-    for (variant, strength), of_panel in sorted(panels.items())
-  }
+  lines = dict(sorted(lines.items()))
+  draw = functools.partial(drawing.draw_metrics, lines, [*METHODS], _WHO)
   alt = "Density of clients' models, their mean and the server's model"
-  picture = drawing.metrics_by_row(lines, [*METHODS], _WHO, "densities", alt)
-  claims = [claim for s in _strengths(found) for claim in _claims(found, s, at)]
-  return [table, picture, *claims]
+  return [table, Picture("densities", draw, alt), *claims]
 
 
 def _by_who(of_methods: dict[str, Record]) -> dict[str, Record]:
   """Records of clients, average and server, whose metrics are the methods."""
   first = next(iter(of_methods.values()))
-  return {
-    who: dataclasses.replace(
-      first,
+  metrics = {
+    who: {m: record.history.metrics[who] for m, record in of_methods.items()}
+    for who in _WHO
+  }
+  history = lambda who: History(first.history.rounds, metrics[who])
+  return {who: dataclasses.replace(first, history=history(who)) for who in _WHO}
+
+
+def _claims(own: Found, where: str, rounds: Sequence[int]) -> list[Claim]:
+  primal = [name for name in METHODS if name.startswith("FedMiD")]
+  # Each of the three as a cell of its own, with one metric.
+  parts = {
+    (*key, who): dataclasses.replace(
+      record,
       history=History(
-        first.history.rounds,
-        {m: record.history.metrics[who] for m, record in of_methods.items()},
+        record.history.rounds, {"density": record.history.metrics[who]}
       ),
     )
+    for key, record in own.items()
     for who in _WHO
   }
 
+  def claim(text: str, pairs: Sequence[tuple[str, str, str, str]], slack=0.0):
+    """That the second of two is denser, for (name, who, name, who)."""
+    quantities = []
+    for name, one, other_name, other in pairs:
+      for variant in VARIANTS:
+        for r in rounds:
+          keys = (name, variant, one), (other_name, variant, other)
+          found = comparisons.lead(parts, *keys, value(f"density at {r}"), 1)
+          values = tuple(each + slack for each in found.values)
+          name_of = f"{variant}, {name}, {found.name}"
+          quantities.append(found._replace(name=name_of, values=values))
+    return Claim(f"{text} {where}", quantities)
 
-def _claims(
-  found: Found, strength: float, rounds: Sequence[int]
-) -> list[Claim]:
-  own = {k: _at_strength(record, strength) for k, record in found.items()}
-  primal = [name for name in METHODS if name.startswith("FedMiD")]
-
-  def denser(one: str, other: str, names: Sequence[str], slack: float = 0.0):
-    return [
-      _denser(own, (name, variant), one, other, r, slack)
-      for name in names
-      for variant in VARIANTS
-      for r in rounds
-    ]
-
-  where = f"(λ = {strength:g})"
+  within = lambda names, one, other: [(n, one, n, other) for n in names]
   return [
-    Claim(
-      "Each client of FedMiD finds a sparse solution; their mean is denser "
-      f"{where}",
-      denser("average", "clients", primal),
+    claim(
+      "Each client of FedMiD finds a sparse solution; their mean is denser",
+      within(primal, "average", "clients"),
     ),
-    Claim(
-      f"FedMiD's server is denser than its clients {where}",
-      denser("server", "clients", primal),
+    claim(
+      "FedMiD's server is denser than its clients",
+      within(primal, "server", "clients"),
     ),
-    Claim(
-      "FedDualAvg's server is at most as dense as its clients, up to 0.01 "
-      f"{where}",
-      denser("clients", "server", ["FedDualAvg"], 0.01),
+    claim(
+      "FedDualAvg's server is at most as dense as its clients, up to 0.01",
+      within(["FedDualAvg"], "clients", "server"),
+      0.01,
     ),
-    Claim(
-      f"FedMiD's server is denser than FedDualAvg's {where}",
-      [
-        views.lead(
-          own, f"{variant}, {name}, round {r}", (name, variant),
-          ("FedDualAvg", variant), grids.at("server", r), unit="", scale=1,
-        )
-        for name in primal
-        for variant in VARIANTS
-        for r in rounds
-      ],
+    claim(
+      "FedMiD's server is denser than FedDualAvg's",
+      [(name, "server", "FedDualAvg", "server") for name in primal],
     ),
-  ]  # fmt: skip
-
-
-def _denser(
-  found: Found, key: Key, one: str, other: str, round: int, slack: float
-) -> Quantity:
-  """That one of the three is denser than another, at a round."""
-  name = f"{key[1]}, {key[0]}, {one} over {other}, round {round}"
-  if key not in found:
-    return Quantity(name, ())
-  values = [grids.at(who, round)(found[key]) for who in (one, other)]
-  return Quantity(name, tuple(np.subtract(*values) + slack))
-
-
-ARTEFACTS = (
-  Artefact(
-    "fco/figure2",
-    "Density of clients' models, of their mean and of the server's model",
-    "a drawing, without data: sparse clients of FedMiD, server averaging, a "
-    "dense server; measured here on LASSO",
-    _cells,
-    _blocks,
-  ),
-)
+  ]

@@ -1,12 +1,13 @@
 """Theorems 4.1 to 4.3 on a small problem that meets their assumptions."""
 
 import functools
+import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from experiments.artefacts import views
-from experiments.artefacts.base import (
-  Artefact,
+from experiments.artefacts.artefact import (
   Block,
   Cell,
   Computed,
@@ -18,6 +19,7 @@ from experiments.artefacts.base import (
 )
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.record import Record
+from experiments.artefacts.values import with_interval
 from experiments.fco import convex
 from fedjax_opt import plots
 from fedjax_opt.study.plots import frame, panels
@@ -50,7 +52,9 @@ def _computed(plan: Plan, theorem: str, algorithm: str) -> Computed:
   )
 
 
-def _cells(theorem: str, plan: Plan) -> dict[Key, Cell]:
+def cells(about: Mapping[str, Any], plan: Plan) -> dict[Key, Cell]:
+  """The algorithms of a theorem, and what it is compared with."""
+  theorem = about["theorem"]
   algorithms = ["fed_dual_avg"]
   if theorem == "4.1" and plan.size != "smoke":
     algorithms.append("fed_mid")
@@ -64,8 +68,7 @@ def _cells(theorem: str, plan: Plan) -> dict[Key, Cell]:
 
 def _of_rate(record: Record, metric: str, rate: float) -> np.ndarray:
   """The values of a metric at a rate, [seeds, E]."""
-  rows = [i for i, p in enumerate(record.points) if p["rate"] == rate]
-  return record.history.values(metric)[rows]
+  return record.where(rate=rate).history.values(metric)
 
 
 def _rates_of(record: Record) -> list[float]:
@@ -78,28 +81,31 @@ def _best(record: Record, metric: str) -> np.ndarray:
   return np.min(stacked, axis=0)
 
 
-def _blocks(theorem: str, found: Found) -> list[Block]:
+def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
+  """Gaps and bounds as a table and a picture, and what the theorem says."""
+  theorem = about["theorem"]
   own = {key: r for key, r in found.items() if key[0] in _NAMES.values()}
   rows, heads = [], ["algorithm", "rate"]
   rounds = next(iter(found.values())).history.rounds
-  shown = [r for r in _SHOWN if r in rounds] or [rounds[-1]]
-  for r in shown:
+  at_rounds = [r for r in _SHOWN if r in rounds] or [rounds[-1]]
+  for r in at_rounds:
     heads += [f"gap at {r}", f"bound at {r}"]
   for (name,), record in own.items():
     for rate in _rates_of(record):
       cells = []
-      for r in shown:
+      for r in at_rounds:
         at = record.history.rounds.index(r)
         gap = _of_rate(record, "gap", rate)[:, at]
         bound = _of_rate(record, "bound", rate)[0, at]
-        cells += [views.with_interval(gap, "gap"), f"{bound:.3g}"]
+        cells += [with_interval(gap, "gap"), f"{bound:.3g}"]
       rows.append([name, f"{rate:g}", *cells])
-  blocks: list[Block] = [Table(heads, rows)] if rows else []
+  shown: list[Block] = [Table(heads, rows)] if rows else []
   if own:
-    blocks.append(_picture(own))
+    alt = "Gap to the optimum over rounds, with the bound"
+    shown.append(Picture("gap", functools.partial(_draw, own), alt))
   if theorem == "4.3":
-    blocks.append(_larger_rates(found))
-  return [*blocks, *(c for key in own for c in _claims(theorem, found, key))]
+    shown.append(_larger_rates(found))
+  return [*shown, *(c for key in own for c in _claims(theorem, found, key))]
 
 
 def _claims(theorem: str, found: Found, key: Key) -> list[Claim]:
@@ -147,59 +153,22 @@ def _larger_rates(found: Found) -> Claim:
   return Claim(text, [Quantity(name, tuple(np.log10(small / large)))])
 
 
-def _picture(found: Found) -> Picture:
-  def draw(path) -> None:
-    entries = {}
-    with plots.figure(len(found), 1, (1.2, 1.1)) as (figure, axes):
-      for panel, ((name,), record) in zip(axes[0], found.items(), strict=True):
-        for rate, color in zip(_rates_of(record), plots.COLORS, strict=False):
-          rounds = record.history.rounds
-          gap = _of_rate(record, "gap", rate).mean(axis=0)
-          bound = _of_rate(record, "bound", rate)[0]
-          (line,) = panel.plot(rounds, gap, color=color)
-          panel.plot(rounds, bound, color=color, linestyle=":")
-          entries[f"rate {rate:g}"] = line
-        plots.log_scale(panel.xaxis, (rounds[0], rounds[-1]))
-        plots.log_scale(panel.yaxis)
-        panel.set(title=name, xlabel="Communication round")
-      axes[0, 0].set_ylabel("Gap to the optimum")
-      width = 2.8 * 1.2 * len(found)
-      title = "Gap (mean over seeds); dotted: the bound"
-      panels.add_below(figure, entries, width, title)
-      frame.finish(figure, path)
-
-  return Picture("gap", draw, "Gap to the optimum over rounds, with the bound")
-
-
-def _theorem(theorem: str, title: str, setting: str) -> Artefact:
-  return Artefact(
-    f"fco/theorem{theorem}",
-    title,
-    setting,
-    functools.partial(_cells, theorem),
-    functools.partial(_blocks, theorem),
-  )
-
-
-_OURS = (
-  "here 8 clients, 10 steps, 20 coordinates, quadratic losses whose gradients "
-  "differ by a constant, noise of random signs"
-)
-
-ARTEFACTS = (
-  _theorem(
-    "4.1",
-    "Small client rates: LB/R + σ(B/MKR)^(1/2), FedDualAvg and FedMiD",
-    f"no experiment; {_OURS}, l1 norm",
-  ),
-  _theorem(
-    "4.2",
-    "Bounded gradients: LB/KR + σ(B/MKR)^(1/2) + (LB²G²/R²)^(1/3)",
-    f"no experiment; {_OURS}, in an l2 ball",
-  ),
-  _theorem(
-    "4.3",
-    "Bounded heterogeneity: the overhead has σ and ζ in place of G",
-    f"no experiment; {_OURS}, l1 norm",
-  ),
-)
+def _draw(found: Found, path: pathlib.Path) -> None:
+  entries = {}
+  with plots.figure(len(found), 1, (1.2, 1.1)) as (figure, axes):
+    for panel, ((name,), record) in zip(axes[0], found.items(), strict=True):
+      for rate, color in zip(_rates_of(record), plots.COLORS, strict=False):
+        rounds = record.history.rounds
+        gap = _of_rate(record, "gap", rate).mean(axis=0)
+        bound = _of_rate(record, "bound", rate)[0]
+        (line,) = panel.plot(rounds, gap, color=color)
+        panel.plot(rounds, bound, color=color, linestyle=":")
+        entries[f"rate {rate:g}"] = line
+      plots.log_scale(panel.xaxis, (rounds[0], rounds[-1]))
+      plots.log_scale(panel.yaxis)
+      panel.set(title=name, xlabel="Communication round")
+    axes[0, 0].set_ylabel("Gap to the optimum")
+    width = 2.8 * 1.2 * len(found)
+    title = "Gap (mean over seeds); dotted: the bound"
+    panels.add_below(figure, entries, width, title)
+    frame.finish(figure, path)

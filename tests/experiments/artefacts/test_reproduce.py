@@ -1,6 +1,8 @@
 """`experiments.reproduce`: what it lists, refuses, runs once and publishes."""
 
 import dataclasses
+import json
+import pathlib
 import re
 import shlex
 import types
@@ -12,15 +14,14 @@ from experiments import reproduce, store
 from experiments import run as runner
 from experiments.artefacts import (
   ARTEFACTS,
-  base,
   captions,
   costs,
   publishing,
   record,
   report,
+  running,
 )
-from experiments.artefacts.base import (
-  SIZES,
+from experiments.artefacts.artefact import (
   Artefact,
   Computed,
   Picture,
@@ -157,9 +158,14 @@ def test_a_diverged_record_survives_its_file(tmp_path):
   points = [{"seed": 0, "x": float("inf")}, {"seed": 1, "x": 1.0}]
   about = {"date": "2026-01-01", "seconds": 1.0}
   one = record.Record((), {"digest": "d"}, about, points, history)
-  record.write(tmp_path / "r.jsonl", [one])
-  (read,) = record.read(tmp_path / "r.jsonl")
+  trace = np.array([[[0.5, np.nan], [np.inf, 0.25]]])
+  traced = dataclasses.replace(one, arrays={"step_size": trace})
+  record.write(tmp_path / "r.jsonl", [one, traced])
+  read, other = record.read(tmp_path / "r.jsonl")
   np.testing.assert_array_equal(read.final("loss"), [np.nan, 1.5])
+  assert read.arrays == {}
+  assert "arrays" not in json.loads(record.to_json(read))
+  np.testing.assert_array_equal(other.arrays["step_size"], trace)
   assert record.read(tmp_path / "none.jsonl") == []
 
 
@@ -223,14 +229,12 @@ def test_a_claim_that_is_ours_says_so(outcome):
 
 def test_commands_can_be_called(folder):
   runner_ = Runner(folder, data_dir="my data", pretrained_dir="my encoders")
-  text = ("--flagfile=experiments/delta_sgd/text_cpu.flags",
-          "--client=sgd", "--pretrained=small")  # fmt: skip
-  of = {("text",): RunOf(text), ("other",): RunOf(TINY)}
+  of = {("text",): RunOf(TEXT), ("other",): RunOf(TINY)}
   first, second = reproduce.commands(
     Outcome(of, {}, {}), runner_.completed
   ).splitlines()
   assert shlex.split(first)[3:] == [
-    *text[:2], "--pretrained=my encoders/small", "--data_dir=my data"
+    *TEXT[:2], "--pretrained=my encoders/small", "--data_dir=my data"
   ]  # fmt: skip
   assert shlex.split(second)[3:] == [*TINY]
 
@@ -338,7 +342,7 @@ def test_the_time_that_is_left(monkeypatch):
     arguments=cells[i], about={"seconds": seconds}
   )
   artefact = types.SimpleNamespace(
-    paper="domo", cells=lambda plan: dict(enumerate(map(base.RunOf, cells)))
+    paper="domo", cells=lambda plan: dict(enumerate(map(RunOf, cells)))
   )
   for recorded, left in (
     ([], None),
@@ -349,37 +353,48 @@ def test_the_time_that_is_left(monkeypatch):
     assert costs.time_left(artefact, "cpu") == left
 
 
-# The tables, figures and theorems of the papers.
-PAPERS = {
-  "delta_sgd": "table1 table2a table2b table3 table4 table5 table6 table7 "
-  "figure1 figure2 figure3 figure4 figure5 figure6 figure7 figure8 "
-  "rate_search theorem1 theorem5",
-  "fco": "figure1 figure2 figure3 figure4 figure5 figure6 figure7 figure8 "
-  "figure9 figure10 figure11 figure12 figure13 figure14 figure15 "
-  "theorem4.1 theorem4.2 theorem4.3",
-  "bvr": "figure2 figure3 figure4 figure5 figure6 figure7 table1",
-  "domo": "figure1 figure2 figure3 table1 table2 table3",
-}
+def test_a_computation_is_found_by_its_options_and_version():
+  cell = Computed(computed, {"seed": 0, "values": [0.5]})
+  same = Computed(computed, {"values": [0.5], "seed": 0})
+  assert running._folder_name(cell) == running._folder_name(same)
+  others = [cell._replace(version=2), Computed(computed, {"seed": 1})]
+  names = {running._folder_name(each) for each in (cell, *others)}
+  assert len(names) == 3
 
 
-@pytest.mark.parametrize("paper", PAPERS)
-def test_nothing_of_a_paper_is_missing(paper):
-  own = {each.name.split("/")[1] for each in ARTEFACTS.values()
-         if each.paper == paper}  # fmt: skip
-  assert set(PAPERS[paper].split()) <= own
+def test_a_run_is_found_by_what_its_flags_mean(outcome):
+  """In any order, and with defaults or without."""
+  known = running.Known([outcome.found["other",]])
+  first, *others, seed = outcome.cells["other",].arguments
+  again = RunOf((seed, "--algorithm=fed_avg", *others, first))
+  assert known.find(again) is outcome.found["other",]
+  assert known.find(RunOf((*again.arguments, "--rounds=3"))) is None
 
 
-@pytest.mark.parametrize("artefact", ARTEFACTS.values(), ids=lambda a: a.name)
-def test_every_artefact(artefact):
-  """All flags of all sizes can be."""
-  assert set(artefact.sizes) <= set(SIZES)
-  assert {"smoke", "paper"} <= set(artefact.sizes)
-  for size in artefact.sizes:
-    plan = Plan(size, {})
-    for cell in artefact.cells(plan).values():
-      if isinstance(cell, RunOf):
-        store.identity(spec_of(cell.arguments))
-    assert all(grid_of(grid) for grid in plan.grids)
+TEXT = (
+  "--flagfile=experiments/delta_sgd/text_cpu.flags",
+  "--client=sgd",
+  "--pretrained=small",
+)
+
+
+def test_where_an_encoder_is_does_not_say_what_it_is():
+  own = store.identity(spec_of(TEXT))
+  elsewhere = (*TEXT[:2], "--pretrained=/some/where/small")
+  config = store.identity(spec_of(elsewhere))
+  assert store.differing(config, own) is None
+  for folder, is_same in (("small/", True), ("large", False)):
+    config["pretrained"] = f"/some/where/{folder}"
+    assert (store.differing(config, own) is None) == is_same
+
+
+def test_without_an_encoder_a_cell_is_left_out(tmp_path, capsys):
+  runner_ = Runner(tmp_path)
+  assert runner_._run({"one": RunOf(TEXT)}) == set()
+  assert "starts from small: give --pretrained_dir" in capsys.readouterr().out
+  given = Runner(tmp_path, pretrained_dir="folder")
+  ready = given.completed(RunOf(TEXT)).arguments
+  assert ready[-1] == f"--pretrained={pathlib.Path('folder/small')}"
 
 
 @pytest.mark.parametrize("artefact", ARTEFACTS.values(), ids=lambda a: a.name)

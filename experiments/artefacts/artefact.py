@@ -47,10 +47,13 @@ class Computed(NamedTuple):
     function: `(**options) -> History, points`; of a module, so that it can be
       found by its name.
     options: values that JSON has.
+    version: another one where the function would return other numbers, so that
+      what is recorded counts no more.
   """
 
   function: Callable[..., Any]
   options: Mapping[str, Any]
+  version: int = 1
 
 
 Cell = RunOf | Computed

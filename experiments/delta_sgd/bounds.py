@@ -2,12 +2,11 @@
 
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from experiments.artefacts import views
-from experiments.artefacts.base import (
-  Artefact,
+from experiments.artefacts.artefact import (
   Block,
   Cell,
   Computed,
@@ -18,6 +17,7 @@ from experiments.artefacts.base import (
   Table,
 )
 from experiments.artefacts.claims import Claim, Quantity
+from experiments.artefacts.values import with_interval
 from experiments.delta_sgd import theory
 from fedjax_opt import plots
 
@@ -61,14 +61,14 @@ def _draw_lines(
 _STYLES = ("-", "--", "-.")
 
 
-def _theorem1(plan: Plan) -> dict[Key, Cell]:
+def theorem1_cells(about: Any, plan: Plan) -> dict[Key, Cell]:
   rounds = [4, 16] if plan.size == "smoke" else [25, 100, 400, 1600, 6400]
   seeds = [0, 1] if plan.size == "smoke" else [0, 1, 2]
   options = {"rounds": rounds, "scale": 8.0, "local_steps": 5, "seeds": seeds}
   return {("network",): Computed(theory.theorem1, options)}
 
 
-def _theorem1_blocks(found: Found) -> list[Block]:
+def theorem1(about: Any, found: Found) -> list[Block]:
   if ("network",) not in found:
     return []
   history = found[("network",)].history
@@ -85,7 +85,7 @@ def _theorem1_blocks(found: Found) -> list[Block]:
       [
         [
           f"{number:g}",
-          views.with_interval(values[:, i], "grad_norm_sq"),
+          with_interval(values[:, i], "grad_norm_sq"),
           f"{values[:, i].mean() * number**0.5:.3g}",
         ]
         for i, number in enumerate(rounds)
@@ -112,7 +112,7 @@ def _theorem1_blocks(found: Found) -> list[Block]:
   ]
 
 
-def _theorem5(plan: Plan) -> dict[Key, Cell]:
+def theorem5_cells(about: Any, plan: Plan) -> dict[Key, Cell]:
   seeds = list(range(3 if plan.size == "smoke" else 20))
   steps = 20 if plan.size == "smoke" else 200
   options = {"eta_0": [0.01, 0.2, 1.0], "steps": steps, "seeds": seeds}
@@ -126,7 +126,7 @@ _OF_THEOREM5 = {
 }
 
 
-def _theorem5_blocks(found: Found) -> list[Block]:
+def theorem5(about: Any, found: Found) -> list[Block]:
   if ("least squares",) not in found:
     return []
   record = found[("least squares",)]
@@ -165,14 +165,14 @@ def _exact(name: str, values: tuple[float, ...]) -> Quantity:
   return Quantity(name, values, is_exact=True)
 
 
-def _lyapunov(plan: Plan) -> dict[Key, Cell]:
+def lyapunov_cells(about: Any, plan: Plan) -> dict[Key, Cell]:
   seeds = list(range(3 if plan.size == "smoke" else 20))
   steps = 20 if plan.size == "smoke" else 60
   options = {"gamma": [1.0, 2.0], "steps": steps, "seeds": seeds}
   return {("least squares",): Computed(theory.lyapunov, options)}
 
 
-def _lyapunov_blocks(found: Found) -> list[Block]:
+def lyapunov(about: Any, found: Found) -> list[Block]:
   if ("least squares",) not in found:
     return []
   record = found[("least squares",)]
@@ -210,31 +210,3 @@ def _lyapunov_blocks(found: Found) -> list[Block]:
       [_exact("1 less the largest ratio of two steps", of_lemma)],
     ),
   ]
-
-
-ARTEFACTS = (
-  Artefact(
-    "delta_sgd/theorem1",
-    "The rate of Theorem 1",
-    "any smooth loss, γ of the order of 1 / (K √T), η0 of that of γ; here a "
-    "small network",
-    _theorem1,
-    _theorem1_blocks,
-  ),
-  Artefact(
-    "delta_sgd/theorem5",
-    "The bound of Theorem 5",
-    "one client, a convex loss, exact gradients, γ = δ = 1, no growth term in "
-    "the first step; here least squares",
-    _theorem5,
-    _theorem5_blocks,
-  ),
-  Artefact(
-    "delta_sgd/lyapunov",
-    "The potential behind Theorem 5",
-    "one client, a convex loss, exact gradients, γ = δ = 1; here least "
-    "squares, and also γ = 2, of which nothing is claimed",
-    _lyapunov,
-    _lyapunov_blocks,
-  ),
-)

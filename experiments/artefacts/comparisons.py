@@ -1,0 +1,203 @@
+"""Claims as TOML files declare them.
+
+A claim compares rows of a table, `better = {A = ["B", "C"]}`: A is better than
+B and than C. `more` and `less` say that a value is greater or smaller,
+`near` with `within` that two are no further apart. Others are:
+
+  in_rows, and better   in these rows column A is better than B and C
+  from, to, and better  A gains more than B from one column to the other
+  in_rows, and below    a value in these rows is below a number; so `above`,
+                        and `near` a number, `within` another
+
+With it go `value` or `values`, see values.py; `by`, how much the difference is
+at least, one number or one for each of `values`; and `at`, the rest of the
+keys, for each of which that has run there is one claim, whose `text` may have
+it as `{0}`, `{1}`. For `all_of` such rests there is one claim together. A claim
+may have `parts`, of which each compares something. `only_run` leaves out what
+has not run, which otherwise leaves a claim undecided. `ours` says that the
+paper does not claim it. A name of `groups` stands for a list of rows.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments.artefacts.artefact import Found, Key
+from experiments.artefacts.claims import Claim, Quantity, above
+from experiments.artefacts.values import ACCURACY, Value, value
+
+# What is said of two -> the sign of a difference that is as it says; that of
+# what is better depends on the metric.
+_VERBS = {"better": 0, "more": 1, "less": -1, "near": 1}
+_LIMITS = ("above", "below", "near")
+
+
+def claims(about: Mapping[str, Any], found: Found) -> list[Claim]:
+  """The claims of an artefact of which anything has run.
+
+  Args:
+    about: the artefact, as its TOML file has it.
+    found: what there is.
+  """
+  titles = about.get("titles", {})
+  made = []
+  for declared in about.get("claims", ()):
+    together = declared.get("all_of")
+    for places in [together] if together else declared.get("at", [[]]):
+      rests = [*map(_rest, together or [places])]
+      quantities = [
+        quantity._replace(
+          name=", ".join((quantity.name, *rest * bool(together)))
+        )
+        for rest in rests
+        for part in declared.get("parts", [{}])
+        for quantity in _quantities(about | declared | part, found, rest)
+      ]
+      run = [quantity for quantity in quantities if quantity.values]
+      if run:
+        names = [titles.get(part, part) for part in rests[0]]
+        text = declared["text"].format(*names)
+        quantities = run if declared.get("only_run") else quantities
+        made.append(Claim(text, quantities, declared.get("ours", False)))
+  return made
+
+
+def _rest(place: str | Sequence[str]) -> Key:
+  return (place,) if isinstance(place, str) else tuple(place)
+
+
+def group(about: Mapping[str, Any], rows: str | Sequence[str]) -> Sequence[str]:
+  """Rows, where a name stands for several."""
+  return about["groups"][rows] if isinstance(rows, str) else rows
+
+
+def _quantities(
+  declared: Mapping[str, Any], found: Found, rest: Key
+) -> Iterator[Quantity]:
+  words = declared.get("values", [declared.get("value", ACCURACY)])
+  by = declared.get("by", 0.0)
+  by = by if isinstance(by, list) else [by] * len(words)
+  rows = group(declared, declared.get("in_rows", []))
+  for of, least in zip(map(value, words), by, strict=True):
+    for verb, compared in declared.items():
+      if verb in _LIMITS and not isinstance(compared, Mapping):
+        for row in rows:
+          yield _limited(declared, found, (row, *rest), of, verb)
+      elif verb in _VERBS:
+        for one, others in compared.items():
+          for other in group(declared, others):
+            keys = [(_key(row, one), _key(row, other)) for row in rows]
+            for a, b in keys or [((one,), (other,))]:
+              pair = (*a, *rest), (*b, *rest)
+              yield _compared(declared, found, *pair, of, verb, least)
+
+
+def _key(row: str, column: str) -> Key:
+  """The key of a cell; '' stands for a column without a name."""
+  return (row, column) if column else (row,)
+
+
+def _compared(
+  declared: Mapping[str, Any],
+  found: Found,
+  one: Key,
+  other: Key,
+  of: Value,
+  verb: str,
+  by: float,
+) -> Quantity:
+  if "from" in declared:
+    quantity = _gains_more(declared, found, one, other, of)
+  else:
+    quantity = lead(found, one, other, of, _VERBS[verb])
+  if verb == "near":
+    within = declared["within"]
+    nearer = tuple(within - abs(each) for each in quantity.values)
+    name = f"{within:g} less what is between: {quantity.name}"
+    return quantity._replace(name=name, values=nearer)
+  if by:
+    less = f"less {by:g}" if by > 0 else f"plus {-by:g}"
+    values = tuple(each - by for each in quantity.values)
+    return quantity._replace(name=f"{quantity.name}, {less}", values=values)
+  return quantity
+
+
+def lead(
+  found: Found,
+  one: Key,
+  other: Key,
+  of: Value | None = None,
+  sign: int = 0,
+) -> Quantity:
+  """By how much one cell is above another, at the seeds that both have.
+
+  Args:
+    found: what there is.
+    one: key of the cell that should be above.
+    other: key of the other.
+    of: what is compared; the last test accuracy by default.
+    sign: -1 if it should be below, 1 above, 0 better by its metric.
+  """
+  of = of or value()
+  word = "below" if sign < 0 else "over"
+  if sign == 0 and of.is_better_less:
+    sign, word = -1, "better than"
+  sign = sign or 1
+  # What the keys share says nothing of who is who.
+  differ = [(x, y) for x, y in zip(one, other, strict=False) if x != y]
+  sides = [", ".join(side) for side in zip(*differ, strict=True)]
+  row = f"{one[0]}, " if differ and one[0] == other[0] else ""
+  sides = sides or [", ".join(one), ", ".join(other)]
+  name = f"{row}{sides[0]} {word} {sides[1]}{_what(of)}"
+  a, b = _measured(found, one, of), _measured(found, other, of)
+  if a is None or b is None:
+    return Quantity(name, (), of.unit)
+  shared = min(len(a), len(b))
+  values = a[:shared], b[:shared]
+  return above(name, *values, of.unit, sign * of.scale, tuple(sides), of.lost)
+
+
+def _what(of: Value) -> str:
+  """What is compared, unless that goes without saying."""
+  return "" if of.words in (ACCURACY, of.unit) else f", {of.shown}"
+
+
+def _measured(found: Found, key: Key, of: Value) -> np.ndarray | None:
+  """The values by seed; None if the cell has not run or does not measure it."""
+  has = key in found and of.metric in found[key].history.metrics
+  return of.of(found[key]) if has else None
+
+
+def _gains_more(
+  declared: Mapping[str, Any], found: Found, one: Key, other: Key, of: Value
+) -> Quantity:
+  """That one row gains more from one column to another than the other row."""
+  start, end = _rest(declared["from"]), _rest(declared["to"])
+  gains = [
+    lead(found, (row, *end), (row, *start), of).values or None
+    for row, *_ in (one, other)
+  ]
+  name = f"gain of {one[0]} over that of {other[0]}{_what(of)}"
+  return above(name, *gains, of.unit, sides=(one[0], other[0]), lost=of.lost)
+
+
+def _limited(
+  declared: Mapping[str, Any], found: Found, key: Key, of: Value, bound: str
+) -> Quantity:
+  """That a value is above or below a limit, or near it."""
+  limit = declared[bound]
+  name = f"{key[0]}, {of.shown} {bound} {limit:g} by"
+  of_seeds = _measured(found, key, of)
+  if of_seeds is None:
+    return Quantity(name, (), of.unit)
+  if bound == "near":
+    within = declared["within"]
+    left = within - of.scale * np.abs(of_seeds - limit)
+    name = f"{within:g} less the distance of {key[0]} to {limit:g}"
+    return Quantity(name, tuple(left.tolist()), of.unit)
+  scale = of.scale if bound == "above" else -of.scale
+  limits = np.full_like(of_seeds, limit)
+  return above(
+    name, of_seeds, limits, of.unit, scale, (key[0], "the limit"), of.lost
+  )

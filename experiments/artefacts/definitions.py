@@ -1,0 +1,187 @@
+"""Artefacts as the file `experiments/PAPER/artefacts.toml` declares them.
+
+A table of the file is an artefact, with `title`, `setting` and `sizes`. All
+have what `[common]` has, and one that is `like` another has what that has; in
+both `smoke`, `cpu` and `paper` are what is different at that size. Two tables
+are for the others to refer to: `groups`, lists of rows by name, and `numbers`,
+those of the paper's tables, each with its `columns`, and for every row one text
+with commas between numbers.
+
+A cell is a run for each of `rows`, `columns` and `thirds`, which are its key,
+but for those in `skip`. Its flags are `preset`, `flags`, and for each part of
+the key those that `labels` has; then `report`, and by part of the key
+`reported`. With `tune`, flags for all or by row, the setting is chosen by a
+grid, which has `tune` in place of these two.
+
+What is shown are `tables` and `pictures`, see views.py, and `claims`, see
+comparisons.py. `expand` has the names of hyperparameters for all or by row:
+the points of such a record become records `(value of the first, row, ...)`.
+
+What is not of this kind is a function of the paper's modules, 'module:name':
+`cells`, `(about, plan) -> cells`, `blocks`, `(about, found) -> blocks`, and
+`keep`, `(about, run) -> Kept`, in place of a list of metrics.
+"""
+
+import functools
+import importlib
+import itertools
+import pathlib
+import tomllib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from experiments.artefacts import comparisons, views
+from experiments.artefacts.artefact import (
+  SIZES,
+  Artefact,
+  Block,
+  Cell,
+  Found,
+  Key,
+  Plan,
+  RunOf,
+)
+from experiments.artefacts.record import Kept
+from fedjax_opt import Run
+
+_EXPERIMENTS = pathlib.Path(__file__).parents[1]
+
+About = Mapping[str, Any]  # An artefact as its file has it.
+
+
+def of_paper(paper: str) -> list[Artefact]:
+  """The artefacts of a paper, in the order of its file."""
+  file = _EXPERIMENTS / paper / "artefacts.toml"
+  content = tomllib.loads(file.read_text(encoding="utf-8"))
+  common = content.pop("common", {})
+  return [
+    _artefact(f"{paper}/{name}", merged(common, _whole(content, own)))
+    for name, own in content.items()
+  ]
+
+
+def _whole(content: About, own: About) -> About:
+  """An artefact with what it does not say itself but is like in another."""
+  like = own.get("like")
+  return merged(_whole(content, content[like]), own) if like else own
+
+
+def _artefact(name: str, about: About) -> Artefact:
+  def function(part: str, default: Callable) -> Callable:
+    declared = about.get(part)
+    if isinstance(declared, str):
+      place = f"experiments.{name.split('/')[0]}.{declared}"
+      return functools.partial(_call, place, about)
+    return functools.partial(default, about)
+
+  return Artefact(
+    name,
+    about["title"],
+    about["setting"],
+    function("cells", cells),
+    function("blocks", blocks),
+    function("keep", keep),
+    tuple(about.get("sizes", SIZES)),
+  )
+
+
+def _call(place: str, about: About, argument: Any) -> Any:
+  """Calls a function of a paper's modules, which are imported only now."""
+  module, _, name = place.partition(":")
+  return getattr(importlib.import_module(module), name)(about, argument)
+
+
+def merged(*tables: About) -> dict[str, Any]:
+  """One table of several: later ones replace, tables within are merged."""
+  found: dict[str, Any] = {}
+  for table in tables:
+    for name, value in table.items():
+      both = isinstance(value, dict) and isinstance(found.get(name), dict)
+      found[name] = merged(found[name], value) if both else value
+  return found
+
+
+def at_size(about: About, size: str) -> dict[str, Any]:
+  """An artefact with what is different at a size."""
+  return merged(about, about.get(size, {}))
+
+
+def cells(about: About, plan: Plan) -> dict[Key, Cell]:
+  """A run for each row, column and third part that an artefact has."""
+  own = at_size(about, plan.size)
+  axes = [own[axis] for axis in ("rows", "columns", "thirds") if axis in own]
+  keys = [key[::-1] for key in itertools.product(*reversed(axes))]
+  skipped = own.get("skip", [])
+  return {key: _run(own, key, plan) for key in keys if [*key] not in skipped}
+
+
+def _run(own: About, key: Key, plan: Plan) -> RunOf:
+  of_parts = lambda labels: [
+    flag for part in reversed(key) for flag in own.get(labels, {}).get(part, [])
+  ]
+  flags = [*own.get("preset", []), *own.get("flags", []), *of_parts("labels")]
+  flags.sort(key=lambda flag: not flag.startswith("--flagfile"))
+  if tune := for_row(own.get("tune", []), key[0]):
+    flags += plan.best(*flags, *tune)
+  return RunOf((*flags, *own.get("report", []), *of_parts("reported")))
+
+
+def for_row(declared: Mapping[str, list] | list, row: str) -> list[str]:
+  """What is declared for all rows, or by row."""
+  return declared.get(row, []) if isinstance(declared, Mapping) else declared
+
+
+def keep(about: About, run: Run) -> Kept:
+  """The metrics that an artefact declares, of all points."""
+  del run
+  return Kept(about.get("keep", ["test_accuracy"]), last=about.get("keep_last"))
+
+
+def blocks(about: About, found: Found) -> list[Block]:
+  """The tables, pictures and claims that an artefact declares."""
+  found = expanded(about, found)
+  tables = [
+    views.table(_with_numbers(about | {"title": ""} | declared), found)
+    for declared in about.get("tables", [])
+  ]
+  pictures = [
+    views.picture(about | declared, found)
+    for declared in about.get("pictures", [])
+  ]
+  shown = [each for each in (*tables, *pictures) if each is not None]
+  return [*shown, *comparisons.claims(about, found)]
+
+
+def _with_numbers(about: About) -> About:
+  """What is declared of a table, its paper's numbers by row and column."""
+  if "paper_numbers" not in about:
+    return about
+  return about | {"given": numbers(about, about["paper_numbers"])}
+
+
+def numbers(about: About, name: str) -> dict[Key, str]:
+  """(row, column) -> the number in a table of the paper."""
+  table = about["numbers"][name]
+  return {
+    (row, column): number
+    for row, line in table.items()
+    if row != "columns"
+    for column, number in zip(table["columns"], line.split(", "), strict=True)
+  }
+
+
+def expanded(about: About, found: Found) -> Found:
+  """Records of which points are told apart by hyperparameters."""
+  if "expand" not in about:
+    return found
+  parts = {}
+  for key, record in found.items():
+    names = for_row(about["expand"], key[0])
+    for values in dict.fromkeys(
+      tuple(point[name] for name in names) for point in record.points
+    ):
+      first, *others = (f"{value:g}" for value in values)
+      rest = (f"{n} = {v}" for n, v in zip(names[1:], others, strict=True))
+      of_setting = record.where(**dict(zip(names, values, strict=True)))
+      parts[first, ", ".join((key[0], *rest)), *key[1:]] = of_setting
+  return parts

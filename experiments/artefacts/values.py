@@ -1,0 +1,154 @@
+"""Values of records, by the few words with which TOML files name them.
+
+| words | value of each point |
+|---|---|
+| `M` | the last one of metric `M` |
+| `best M` | the best one within the run |
+| `mean M` | the mean over all evaluated rounds: how fast, in one number |
+| `M at 100` | at the last evaluation up to round 100 |
+| `M after 25 %` | at the evaluation nearest to a quarter of the run |
+| `progress M` | the part of the way from the first value to 1 that is done |
+| `rounds to M >= 0.9` | the first evaluated round with it (or `==`); where it \
+never is, one evaluation after the last: so late at least |
+"""
+
+import functools
+import operator
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.artefacts.record import Record
+from fedjax_opt import statistics
+from fedjax_opt.results import history
+from fedjax_opt.study.words import Numbers
+
+ACCURACY = "test_accuracy"
+NOT_RUN = "-"
+
+
+class Value(NamedTuple):
+  """One number for each point of a record.
+
+  Attributes:
+    words: the name, such as 'best train_loss'.
+    metric: which is measured.
+    of: `record -> numbers`, [S].
+  """
+
+  words: str
+  metric: str
+  of: Callable[[Record], np.ndarray]
+
+  @property
+  def unit(self) -> str:
+    """Of differences; accuracies differ by points, a hundredth each."""
+    if self.words.startswith(("rounds", "halvings")):
+      return self.words.split()[0]
+    return "points" if history.is_fraction(self.metric) else ""
+
+  @property
+  def scale(self) -> float:
+    """What makes a difference one in `unit`."""
+    return 100.0 if self.unit == "points" else 1.0
+
+  @property
+  def shown(self) -> str:
+    """The words without identifiers."""
+    return self.words.replace("_", " ")
+
+  @property
+  def lost(self) -> str:
+    """What happened where it is NaN."""
+    late = self.metric in ("rounds", "halvings")
+    return "did not get there" if late else "diverged"
+
+  @property
+  def is_better_less(self) -> bool:
+    """Whether smaller values are better."""
+    is_late = self.words.startswith("rounds")
+    return is_late or history.direction(self.metric) == "min"
+
+
+def _best(values: np.ndarray, rounds: np.ndarray, metric: str) -> np.ndarray:
+  best_of = np.min if history.direction(metric) == "min" else np.max
+  return best_of(values, axis=1)
+
+
+def _at(values: np.ndarray, rounds: np.ndarray, _, last: str) -> np.ndarray:
+  return values[:, np.flatnonzero(rounds <= float(last))[-1]]
+
+
+def _after(values: np.ndarray, rounds: np.ndarray, _, share: str) -> np.ndarray:
+  wanted = float(share) / 100 * rounds[-1]
+  return values[:, np.argmin(abs(rounds - wanted))]
+
+
+def _progress(values: np.ndarray, *_: Any) -> np.ndarray:
+  return (values[:, -1] - values[:, 0]) / (1 - values[:, 0])
+
+
+def _rounds_to(
+  values: np.ndarray, rounds: np.ndarray, _, sign: str, limit: str
+) -> np.ndarray:
+  compare = {">=": operator.ge, "==": operator.eq}[sign]
+  is_there = compare(values, float(limit))
+  never = np.ones((len(is_there), 1), bool)
+  later = 2 * rounds[-1] - rounds[-2] if len(rounds) > 1 else 1
+  first = np.concatenate([is_there, never], axis=1).argmax(axis=1)
+  return np.append(rounds, later)[first]
+
+
+# What the words match -> `(values [S, E], rounds [E], metric, *others) -> [S]`.
+_KINDS: dict[str, Callable[..., np.ndarray]] = {
+  r"(\w+)": lambda values, *_: values[:, -1],
+  r"best (\w+)": _best,
+  r"mean (\w+)": lambda values, *_: values.mean(axis=1),
+  r"(\w+) at (\d+)": _at,
+  r"(\w+) after (\d+) %": _after,
+  r"progress (\w+)": _progress,
+  r"rounds to (\w+) (>=|==) (\S+)": _rounds_to,
+}
+
+
+@functools.cache
+def value(words: str = ACCURACY) -> Value:
+  """The value that these words name; see the head of this file.
+
+  Raises:
+    ValueError: if they name none.
+  """
+  for pattern, function in _KINDS.items():
+    if match := re.fullmatch(pattern, words):
+      metric, *others = match.groups()
+      measure = functools.partial(_measured, function, metric, others)
+      return Value(words, metric, measure)
+  raise ValueError(f"value={words!r}: must be words of {__name__}")
+
+
+def _measured(
+  function: Callable[..., np.ndarray],
+  metric: str,
+  others: Sequence[str],
+  record: Record,
+) -> np.ndarray:
+  rounds = np.asarray(record.history.rounds, float)
+  return function(record.history.values(metric), rounds, metric, *others)
+
+
+def with_interval(of_seeds: Sequence[float], metric: str = ACCURACY) -> str:
+  """The mean over seeds with its 95 % interval: 91.2 (90.1 to 92.3).
+
+  Args:
+    of_seeds: one value for each seed.
+    metric: whose values they are.
+  """
+  of_seeds = np.asarray(of_seeds, float)
+  lost = int(np.sum(~np.isfinite(of_seeds)))
+  if lost:
+    every = lost == len(of_seeds)
+    return "diverged" if every else f"{lost} of {len(of_seeds)} diverged"
+  text, ends = Numbers(metric).parts(statistics.mean_interval(of_seeds))
+  return f"{text} ({ends})" if ends else text

@@ -1,0 +1,101 @@
+"""Figure 2 of the DOMO paper: the server's and the clients' momentum.
+
+0 is a method without that momentum: FedAvgSM, FedAvgLM or FedAvg.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from experiments.artefacts import comparisons, values
+from experiments.artefacts.artefact import Block, Found, Picture, Table
+from experiments.artefacts.claims import Claim
+from fedjax_opt import plots
+from fedjax_opt.study.plots.heat_maps import Grid
+
+MU_S = ("0.9", "0.6", "0.3", "0")
+MU_L = ("0.9", "0.8", "0.6", "0.4", "0.2", "0")
+# Method -> whether it has the server's momentum, and the clients'.
+_HAS = {
+  "DOMO": (1, 1),
+  "FedAvgSM": (1, 0),
+  "FedAvgLM": (0, 1),
+  "FedAvg": (0, 0),
+}
+
+
+def by_momenta(found: Found, s: str) -> Found:
+  """(μ_s, μ_l) -> the record of what has these, at a similarity."""
+  parts = {}
+  for method, (server, local) in _HAS.items():
+    if (method, s) in found:
+      record = found[method, s]
+      for point in record.points:
+        own = {"mu_s": point["mu_s"]} if server else {}
+        own |= {"mu_l": point["mu_l"]} if local else {}
+        key = f"{own.get('mu_s', 0):g}", f"{own.get('mu_l', 0):g}"
+        parts[key] = record.where(**own)
+  return parts
+
+
+def blocks(about: Mapping[str, Any], found: Found) -> list[Block]:
+  """A table and a claim for each similarity, and a panel for each."""
+  shown = {
+    about["titles"][s]: by_momenta(found, s)
+    for s in about["columns"]
+    if ("DOMO", s) in found
+  }
+  draw = lambda path: plots.heat_maps(
+    {title: _grid(parts) for title, parts in shown.items()},
+    path,
+    metric=values.ACCURACY,
+  )
+  picture = Picture("momenta", draw, "Test accuracy over both momenta")
+  return [
+    *(_table(title, parts) for title, parts in shown.items()),
+    *([picture] if shown else []),
+    *(_best(title, parts) for title, parts in shown.items()),
+  ]
+
+
+def _table(title: str, parts: Found) -> Table:
+  last = values.value().of
+  cell = lambda key: (
+    values.with_interval(last(parts[key])) if key in parts else values.NOT_RUN
+  )
+  return Table(
+    ["", *(f"μ_l = {mu_l}" for mu_l in MU_L)],
+    [
+      [f"μ_s = {mu_s}", *(cell((mu_s, mu_l)) for mu_l in MU_L)] for mu_s in MU_S
+    ],
+    f"Last test accuracy in percent, {title}",
+  )
+
+
+def _grid(parts: Found) -> Grid:
+  """The panel of a similarity: 0 is there if all of its cells are."""
+  is_whole = all((mu_s, mu_l) in parts for mu_s in MU_S for mu_l in MU_L)
+  rows, columns = (MU_S, MU_L) if is_whole else (MU_S[:-1], MU_L[:-1])
+  last = values.value().of
+  mean = lambda key: (
+    float(np.mean(last(parts[key]))) if key in parts else np.nan
+  )
+  of_cells = np.array(
+    [[mean((row, column)) for column in columns] for row in rows]
+  )
+  return Grid(of_cells, ("mu_s", rows), ("mu_l", columns))
+
+
+def _best(title: str, parts: Found) -> Claim:
+  """That the paper's momenta are above all others that have run."""
+  best = ("0.9", "0.6")
+  keys = [(mu_s, mu_l) for mu_s in MU_S for mu_l in MU_L]
+  over = [
+    comparisons.lead(parts, best, key)._replace(
+      name=f"over μ_s = {key[0]}, μ_l = {key[1]}"
+    )
+    for key in keys
+    if key != best and key in parts
+  ]
+  return Claim(f"μ_s = 0.9 and μ_l = 0.6 are best, {title}", over)

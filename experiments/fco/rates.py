@@ -1,0 +1,143 @@
+"""All pairs of rates: those of LASSO that diverge, and Figure 12's of scans."""
+
+import functools
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from experiments.artefacts.artefact import Block, Found, Picture, Table
+from experiments.artefacts.claims import Claim, Quantity
+from experiments.artefacts.record import Record
+from experiments.artefacts.values import value
+from experiments.fco import grids
+from fedjax_opt import plots
+from fedjax_opt.study.plots import frame, panels
+
+_ROUNDS = (10, 30, 100, 300)
+
+# The paper's rates on LASSO.
+
+
+def all_rates(about: Mapping[str, Any], found: Found) -> list[Block]:
+  """How many pairs diverge, and whether those that the paper found best do."""
+  rates = sorted({p["client_lr"] for r in found.values() for p in r.points})
+  rows = [
+    [key[0], *(_finished(record.where(client_lr=rate)) for rate in rates)]
+    for key, record in found.items()
+  ]
+  heads = ["algorithm", *(f"η_c = {rate:g}" for rate in rates)]
+  title = "Points that did not diverge; of those the best last F1"
+  quantities = [
+    Quantity(
+      f"{method} at {client:g}, {server:g} (-1 if it diverged)",
+      _finished_at(found, method, client, server),
+    )
+    for method, (client, server) in about["best_rates"].items()
+  ]
+  text = "The best rates: all algorithms can run at them"
+  return [Table(heads, rows, title), Claim(text, quantities)]
+
+
+def _finished(record: Record) -> str:
+  last = record.final("f1")
+  ok = np.isfinite(last)
+  best = f"; {last[ok].max():.3f}" if ok.any() else ""
+  return f"{int(ok.sum())} of {len(last)}{best}"
+
+
+def _finished_at(
+  found: Found, method: str, client: float, server: float
+) -> tuple[float, ...]:
+  """1 for each seed that finished, -1 for each that diverged."""
+  if (method,) not in found:
+    return ()
+  record = found[method,].where(client_lr=client, server_lr=server)
+  return tuple(1.0 if np.isfinite(v) else -1.0 for v in record.final("f1"))
+
+
+# Figure 12.
+
+
+def products(about: Mapping[str, Any], found: Found) -> list[Block]:
+  """Which pairs end sparse and accurate, and what all of them reach."""
+  needed = {"test_accuracy", "density"}
+  shown = {
+    key[0]: record.take(
+      grids.rows_of_products(about, record.points, record.arrays["seed"])
+    )
+    for key, record in found.items()
+    if needed <= record.history.metrics.keys()
+  }
+  strengths = sorted({p["strength"] for r in shown.values() for p in r.points})
+  own = {
+    s: {m: r.where(strength=s) for m, r in shown.items()} for s in strengths
+  }
+  share = {
+    (method, s): float(_is_upper_left(record).mean())
+    for s, of_methods in own.items()
+    for method, record in of_methods.items()
+  }
+  rows = [
+    [method, *(f"{100 * share[method, s]:.0f}" for s in strengths)]
+    for method in shown
+  ]
+  table = Table(
+    ["algorithm", *(f"λ = {s:g}" for s in strengths)],
+    rows,
+    "Percent of the pairs of rates that end at an accuracy above 75 % and a "
+    "density below 0.5",
+  )
+  alt = "Accuracy over density of all pairs of rates, after four rounds"
+  return [
+    *([table] if rows else []),
+    *(
+      Picture(f"rates_{s:g}", functools.partial(_draw, about, own[s]), alt)
+      for s in strengths
+    ),
+    *(_most_robust(about, share, s) for s in strengths),
+  ]
+
+
+def _is_upper_left(record: Record) -> np.ndarray:
+  """Of each pair of rates, whether it ends sparse and accurate."""
+  is_accurate = record.final("test_accuracy") > 0.75
+  return is_accurate & (record.final("density") < 0.5)
+
+
+def _most_robust(about: Mapping[str, Any], share, strength: float) -> Claim:
+  ours = share.get(("FedDualAvg", strength))
+  over = lambda other: (
+    (ours - share[other, strength],)
+    if ours is not None and (other, strength) in share
+    else ()
+  )
+  return Claim(
+    f"FedDualAvg is the most robust to rates (λ = {strength:g})",
+    [
+      Quantity(f"share over that of {other}", over(other))
+      for other in about["groups"]["others"]
+    ],
+  )
+
+
+def _draw(
+  about: Mapping[str, Any], records: Mapping[str, Record], path: pathlib.Path
+) -> None:
+  styles = plots.method_styles(about["rows"])
+  entries = {}
+  with plots.figure(len(_ROUNDS)) as (figure, all_axes):
+    for axes, at in zip(all_axes[0], _ROUNDS, strict=True):
+      for method, record in records.items():
+        x = value(f"density at {at}").of(record)
+        y = value(f"test_accuracy at {at}").of(record)
+        look = styles[method]
+        entries[method] = axes.scatter(
+          x, 100 * y, s=12, color=look.color, marker=look.marker, alpha=0.7
+        )
+      axes.set(title=f"Round {at}", xlabel="Density")
+      axes.set(xlim=(-0.03, 1.03), ylim=(30, 102))
+    all_axes[0, 0].set_ylabel("Accuracy (%)")
+    panels.add_below(figure, entries, 2.8 * len(_ROUNDS))
+    frame.finish(figure, path)

@@ -1,0 +1,247 @@
+"""What TOML files may say of artefacts: values, comparisons, tables, cells."""
+
+import pathlib
+import re
+import tomllib
+
+import numpy as np
+import pytest
+
+from experiments.artefacts import comparisons, definitions, views
+from experiments.artefacts.artefact import Picture, Plan
+from experiments.artefacts.values import value, with_interval
+from tests.experiments.artefacts.made_up import record
+
+POINTS = [{"seed": 0}, {"seed": 1}]
+CURVES = {
+  "test_accuracy": [[0.1, 0.5, 0.4], [0.1, 0.7, 0.6]],
+  "train_loss": [[2.0, 1.0, 1.5], [2.0, 0.5, 1.0]],
+}
+RECORD = record(CURVES, POINTS, [0, 10, 20])
+
+
+@pytest.mark.parametrize(
+  ("words", "expected", "unit"),
+  [
+    ("test_accuracy", [0.4, 0.6], "points"),
+    ("best test_accuracy", [0.5, 0.7], "points"),
+    ("best train_loss", [1.0, 0.5], ""),
+    ("mean train_loss", [1.5, 3.5 / 3], ""),
+    ("train_loss at 19", [1.0, 0.5], ""),
+    ("train_loss after 50 %", [1.0, 0.5], ""),
+    ("progress test_accuracy", [1 / 3, 5 / 9], "points"),
+    ("rounds to test_accuracy >= 0.6", [30, 10], "rounds"),
+    ("rounds to train_loss == 1", [10, 20], "rounds"),
+  ],
+)
+def test_values(words, expected, unit):
+  found = value(words)
+  np.testing.assert_allclose(found.of(RECORD), expected)
+  assert found.unit == unit
+  assert found.scale == (100 if unit == "points" else 1)
+  assert found.is_better_less == ("loss" in words or "rounds" in words)
+
+
+def test_a_value_that_nobody_knows():
+  with pytest.raises(
+    ValueError, match="value='worst of all': must be words of"
+  ):
+    value("worst of all")
+
+
+@pytest.mark.parametrize("metric", ["f1", "precision", "recall", "density"])
+def test_shares_have_intervals_from_0_to_1(metric):
+  assert with_interval([0.1, 1.0, 0.9], metric).endswith("(0.000 to 1.000)")
+
+
+def with_last(accuracy, loss=1.0):
+  curves = {"test_accuracy": [[0.1, accuracy]], "train_loss": [[9.0, loss]]}
+  return record(curves, POINTS[:1])
+
+
+FOUND = {
+  ("A", "x"): with_last(0.9, 0.5),
+  ("B", "x"): with_last(0.7, 0.75),
+  ("A", "y"): with_last(0.6),
+  ("B", "y"): with_last(0.5),
+  ("C",): with_last(0.8),
+}
+ABOUT = {"groups": {"others": ["B", "D"]}, "rows": ["A", "B", "D"]}
+
+
+@pytest.mark.parametrize(
+  ("declared", "expected"),
+  [
+    (
+      {"at": ["x"], "better": {"A": ["B"]}},
+      {"A over B: 20 points"},
+    ),
+    (
+      {"at": ["x"], "better": {"A": "others"}},
+      {"A over B: 20 points", "A over D: not run"},
+    ),
+    (
+      {"at": ["x"], "better": {"A": "others"}, "only_run": True},
+      {"A over B: 20 points"},
+    ),
+    (
+      {"at": ["x"], "better": {"A": ["B"]}, "value": "train_loss"},
+      {"A better than B, train loss: 0.25"},
+    ),
+    (
+      {"at": ["x"], "values": ["train_loss", "test_accuracy"], "by": [0.1, -1],
+       "better": {"A": ["B"]}},
+      {"A better than B, train loss, less 0.1: 0.15",
+       "A over B, plus 1: 21 points"},
+    ),
+    (
+      {"at": ["x"], "more": {"B": ["A"]}, "value": "train_loss"},
+      {"B over A, train loss: 0.25"},
+    ),
+    ({"at": ["x"], "less": {"B": ["A"]}}, {"B below A: 20 points"}),
+    (
+      {"at": ["x"], "near": {"A": ["B"]}, "within": 5},
+      {"5 less what is between: A over B: -15 points"},
+    ),
+    (
+      {"in_rows": ["A", "B"], "better": {"x": ["y"]}},
+      {"A, x over y: 30 points", "B, x over y: 20 points"},
+    ),
+    (
+      {"from": "y", "to": ["x"], "better": {"A": ["B"]}},
+      {"gain of A over that of B: 10 points"},
+    ),
+    (
+      {"in_rows": ["A"], "at": ["x"], "below": 0.95},
+      {"A, test accuracy below 0.95 by: 5 points"},
+    ),
+    (
+      {"in_rows": ["A"], "at": ["x"], "above": 0.95},
+      {"A, test accuracy above 0.95 by: -5 points"},
+    ),
+    (
+      {"in_rows": ["A"], "at": ["x"], "near": 0.25, "within": 1},
+      {"1 less the distance of A to 0.25: -64 points"},
+    ),
+    (
+      {"all_of": ["x", "y"], "better": {"A": ["B"]}},
+      {"A over B, x: 20 points", "A over B, y: 10 points"},
+    ),
+    (
+      {"at": ["x"], "parts": [{"better": {"A": ["B"]}},
+                              {"value": "train_loss", "less": {"A": ["B"]}}]},
+      {"A over B: 20 points", "A below B, train loss: 0.25"},
+    ),
+    ({"at": ["x"], "better": {"A": ["B"]}, "value": "f1"}, None),
+    ({"at": ["z"], "better": {"A": ["B"]}}, None),
+  ],
+)  # fmt: skip
+def test_comparisons(declared, expected):
+  about = ABOUT | {"claims": [{"text": "of {0}"} | declared]}
+  if "at" not in declared and "all_of" not in declared:
+    about["claims"][0]["text"] = "of all"
+  found = comparisons.claims(about, FOUND)
+  if expected is None:
+    assert found == []
+  else:
+    (claim,) = found
+    assert {str(quantity) for quantity in claim.quantities} == expected
+    assert claim.text in ("of x", "of all")
+
+
+def test_a_claim_for_each_place_with_its_title():
+  about = ABOUT | {"titles": {"x": "X"}}
+  about["claims"] = [
+    {"text": "{0}!", "at": ["x", "y", "z"], "better": {"A": ["B"]}}
+  ]
+  assert [each.text for each in comparisons.claims(about, FOUND)] == [
+    "X!",
+    "y!",
+  ]
+
+
+def test_they_are_compared_at_the_seeds_that_both_have():
+  three = {"test_accuracy": [[0.6], [0.1], [0.1]]}
+  found = FOUND | {
+    ("D", "x"): record(three, [{"seed": s} for s in range(3)], [1])
+  }
+  quantity = comparisons.lead(found, ("A", "x"), ("D", "x"))
+  np.testing.assert_allclose(quantity.values, [30.0])
+
+
+def test_a_table():
+  about = ABOUT | {"columns": ["y", "x", "w"], "titles": {"y": "Y"}}
+  own = about | {"title": "T", "given": {("B", "x"): "69.9", ("E", "y"): "1"}}
+  table = views.table(own, FOUND)
+  assert table.columns == ["method", "Y", "x, paper", "ours"]
+  assert table.rows == [
+    ["A", "60.0", "-", "90.0"],
+    ["B", "50.0", "69.9", "70.0"],
+  ]
+  less = views.table(about | {"less": "B"}, FOUND)
+  assert less.rows[0] == ["A", "10 points", "20 points"]
+  bold = views.table(about | {"bold": [["A", "x"]]}, FOUND)
+  assert bold.rows[0] == ["A", "60.0", "**90.0**"]
+  spread = {"deviation": True, "columns": ["x"]}
+  seeds = record({"test_accuracy": [[0.9], [0.8]]}, POINTS, [1])
+  (row,) = views.table(ABOUT | spread, {("A", "x"): seeds}).rows
+  assert re.fullmatch(r"85.00 ± 7.07 \(.* to .*\)", row[1])
+  assert views.table(about, {}) is None
+
+
+def test_points_become_records():
+  points = [{"client_lr": r, "seed": s} for r in (0.1, 1.0) for s in (0, 1)]
+  curves = {"test_accuracy": [[0.1], [0.2], [0.3], [0.4]]}
+  found = {("A", "x"): record(curves, points, [1])}
+  parts = definitions.expanded({"expand": ["client_lr"]}, found)
+  assert list(parts) == [("0.1", "A", "x"), ("1", "A", "x")]
+  assert parts["1", "A", "x"].final("test_accuracy").tolist() == [0.3, 0.4]
+  both = definitions.expanded({"expand": {"A": ["seed", "client_lr"]}}, found)
+  assert ("0", "A, client_lr = 0.1", "x") in both
+
+
+@pytest.mark.parametrize(
+  "declared",
+  [
+    {"kind": "curves"},
+    {"kind": "panels", "metrics": ["train_loss", "test_accuracy", "f1"]},
+    {"kind": "values", "x": ["x", "y"], "x_name": "task"},
+    {"kind": "values", "x": ["A", "B"], "x_name": "task", "transposed": True,
+     "rows": ["x", "y"]},
+  ],
+)  # fmt: skip
+def test_pictures(declared, tmp_path, drawn):
+  found = {key: each for key, each in FOUND.items() if len(key) == 2}
+  about = ABOUT | {"name": "n", "alt": "a"} | declared
+  picture = views.picture(about, found)
+  assert isinstance(picture, Picture)
+  picture.draw(tmp_path / "n.png")
+  assert (tmp_path / "n.png").stat().st_size > 1000
+  assert views.picture(about, {}) is None
+
+
+def test_the_page_has_an_artefact_that_can_be():
+  page = pathlib.Path(__file__).parents[3] / "docs/how_to/reproduce.md"
+  text = re.search("```toml\n(.*?)```", page.read_text(), re.DOTALL)[1]
+  (about,) = tomllib.loads(text).values()
+  plan = Plan("cpu", {})
+  cells = definitions.cells(about, plan)
+  assert set(cells) == {
+    (row, column) for row in about["rows"] for column in about["columns"]
+  }
+  assert cells["SGD", "few rounds"].arguments == (
+    "--rounds=3", "--client=sgd", "--client_lr=0.01", "--seed=1,2,3"
+  )  # fmt: skip
+  assert plan.grids[0] == (
+    "--rounds=3", "--client=sgd", "--client_lr=0.01,0.1", "--seed=0"
+  )  # fmt: skip
+
+
+def test_sizes_and_what_is_alike():
+  content = {
+    "a": {"flags": ["1"], "labels": {"x": ["2"]}, "cpu": {"labels": {"y": []}}},
+    "b": {"like": "a", "labels": {"x": ["3"]}},
+  }
+  whole = definitions._whole(content, content["b"])
+  assert definitions.at_size(whole, "cpu")["labels"] == {"x": ["3"], "y": []}
+  assert definitions.at_size(whole, "smoke")["labels"] == {"x": ["3"]}

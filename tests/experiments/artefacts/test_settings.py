@@ -1,0 +1,447 @@
+"""The settings of the four papers: flags of the runs at their own size."""
+
+import numpy as np
+import pytest
+
+from experiments import store
+from experiments.artefacts import ARTEFACTS, definitions
+from experiments.artefacts.artefact import (
+  SIZES,
+  Computed,
+  Plan,
+  RunOf,
+  grid_of,
+  spec_of,
+)
+from fedjax_opt.objectives import l2
+from tests.experiments.artefacts.made_up import flags_of
+
+# The tables, figures and theorems of the papers, and what is beside them.
+PAPERS = {
+  "delta_sgd": "table1 table2a table2b table3 table4 table5 table6 table7 "
+  "figure1 figure2 figure3 figure4 figure5 figure6 figure7 figure8 "
+  "rate_search variants shakespeare theorem1 theorem5 lyapunov",
+  "fco": "figure1 figure2 figure3 figure4 figure5 figure6 figure7 figure8 "
+  "figure9 figure10 figure11 figure12 figure13 figure14 figure15 rates "
+  "strength theorem4.1 theorem4.2 theorem4.3",
+  "bvr": "table1 figure2 figure3 figure4 figure5 figure6 figure7",
+  "domo": "figure1 figure2 figure3 table1 table2 table3 server_momentum "
+  "more_rounds",
+}
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_nothing_of_a_paper_is_missing(paper):
+  own = [n.split("/")[1] for n in ARTEFACTS if n.startswith(f"{paper}/")]
+  assert own == PAPERS[paper].split()
+
+
+@pytest.mark.parametrize("artefact", ARTEFACTS.values(), ids=lambda a: a.name)
+def test_every_artefact(artefact):
+  """All flags of all sizes can be, and functions have all options."""
+  assert set(artefact.sizes) <= set(SIZES)
+  assert {"smoke", "paper"} <= set(artefact.sizes)
+  for size in artefact.sizes:
+    plan = Plan(size, {})
+    for cell in artefact.cells(plan).values():
+      if isinstance(cell, RunOf):
+        store.identity(spec_of(cell.arguments))
+      else:
+        names = cell.function.__code__.co_varnames
+        assert set(cell.options) <= set(names)
+    assert all(grid_of(grid) for grid in plan.grids)
+
+
+def has(flags, expected):
+  """Asserts that flags have these values."""
+  assert {name: flags.get(name) for name in expected} == expected
+
+
+# Delta-SGD: task -> rounds, normalization, as section 4 of the paper has them.
+TASKS = {
+  "mnist_cnn": (500, None),
+  "fmnist_cnn": (1000, None),
+  "cifar10_resnet18": (2000, "batch_untracked"),
+  "cifar100_resnet18": (2000, "batch_untracked"),
+  "cifar100_resnet50": (2000, "batch"),
+}
+CLIENTS = {
+  ("sgd", None): {"client_lr": 0.1},
+  ("sgd", "0.5,0.75"): {"client_lr": 0.1},
+  ("sgdm", None): {"client_lr": 0.1, "client_momentum": 0.9},
+  ("sgdm", "0.5,0.75"): {"client_lr": 0.1, "client_momentum": 0.9},
+  ("adam", None): {"client_lr": 0.001},
+  ("adagrad", None): {"client_lr": 0.01},
+  ("sps", None): {"client_c": 0.5, "client_f_min": 0},
+  ("delta_sgd", None): {"gamma": 2, "delta": 0.1, "eta_0": 0.2, "theta_0": 1},
+}
+LARGE = ("cifar10_resnet18", "cifar100_resnet50")
+
+
+def check_images(flags, norm=None):
+  rounds, own_norm = TASKS[flags["task"]]
+  expected = {
+    "num_clients": 100, "cohort_size": 10, "batch_size": 64, "local_epochs": 1,
+    "partition": "dirichlet", "tail_cut": 0, "rounds": rounds,
+    "norm": norm or own_norm,
+    "augmentation": "crop_flip" if "cifar" in flags["task"] else "none",
+  }  # fmt: skip
+  has(flags, expected)
+  assert flags["seed"][0] == 5821
+  client = flags["client"], flags.get("client_milestones")
+  has(flags, CLIENTS[client])
+  return client
+
+
+@pytest.mark.parametrize(
+  ("name", "tasks", "alphas", "special"),
+  [
+    ("table1", TASKS, (1, 0.1, 0.01), {"algorithm": "fed_avg"}),
+    ("table2b", LARGE, (0.01,), {"algorithm": "fed_prox", "mu": 0.01}),
+    (
+      "table3",
+      LARGE,
+      (0.1,),
+      {"examples_per_client": "100-500", "weighting": "examples"},
+    ),
+    (
+      "table4",
+      [task for task in TASKS if "50" not in task],
+      (0.1,),
+      {"algorithm": "fed_adam", "server_lr": 0.001, "server_b2": 0.999},
+    ),
+    ("table6", TASKS, (0.01,), {"algorithm": "fed_prox", "mu": 0.01}),
+    ("table7", (*LARGE, "fmnist_cnn"), (0.1,), {"seed": [5821, 1004, 6078]}),
+    ("figure2", (*LARGE, "fmnist_cnn"), (1, 0.1, 0.01), {}),
+  ],
+)
+def test_delta_sgd_on_images(name, tasks, alphas, special):
+  cells = flags_of(f"delta_sgd/{name}")
+  assert len(cells) == 8 * len(tasks) * len(alphas)
+  found = set()
+  for flags in cells.values():
+    client = check_images(flags)
+    has(flags, {"examples_per_client": "500"} | special)
+    found.add((flags["task"], flags["alpha"], *client))
+  assert found == {
+    (task, alpha, *client)
+    for task in tasks
+    for alpha in alphas
+    for client in CLIENTS
+  }
+
+
+@pytest.mark.parametrize(
+  ("name", "expected"),
+  [
+    (
+      "figure1",
+      {
+        ("cifar10_resnet18", 0.1), ("mnist_cnn", 0.01),
+        ("cifar100_resnet50", 0.1),
+      },
+    ),
+    (
+      "figure3",
+      {
+        ("cifar100_resnet18", 0.1), ("cifar100_resnet50", 0.1),
+        ("mnist_cnn", 0.01), ("fmnist_cnn", 0.01),
+        ("cifar10_resnet18", 0.01), ("cifar100_resnet18", 0.01),
+      },
+    ),
+  ],
+)  # fmt: skip
+def test_delta_sgd_on_several_tasks(name, expected):
+  cells = flags_of(f"delta_sgd/{name}").values()
+  assert {(flags["task"], flags["alpha"]) for flags in cells} == expected
+  assert len([check_images(flags) for flags in cells]) == 8 * len(expected)
+
+
+def test_delta_sgd_elsewhere():
+  for (_, data), flags in flags_of("delta_sgd/table2a").items():
+    assert flags["task"].startswith(data.lower().replace(" ", ""))
+    expected = {
+      "pretrained": "distilbert-base-uncased", "num_clients": 50,
+      "cohort_size": 5, "batch_size": 16, "rounds": 100, "alpha": 1,
+      "max_length": 512,
+    }  # fmt: skip
+    has(flags, expected)
+  cells = flags_of("delta_sgd/table5")
+  assert len(cells) == 16
+  for (_, column), flags in cells.items():
+    check_images(flags, norm="group")
+    has(flags, {"task": "cifar10_resnet18", "alpha": 0.1})
+    if column == "MOON":
+      has(flags, {"algorithm": "moon", "mu": 1, "temperature": 0.5})
+  deltas = flags_of("delta_sgd/figure4").values()
+  assert {f["delta"] for f in deltas} == {0.01, 0.1, 1}
+  assert {f["task"] for f in deltas} == set(TASKS)
+  names = ("local_epochs", "alpha", "task")
+  cells = flags_of("delta_sgd/figure5").values()
+  assert {tuple(f[name] for name in names) for f in cells} == {
+    (e, alpha, "cifar100_resnet50")
+    for e in (1, 2, 3)
+    for alpha in (1, 0.1, 0.01)
+  }
+  (flags,) = flags_of("delta_sgd/figure7").values()
+  has(flags, {"trace": True, "rounds": 300})
+  cells = flags_of("delta_sgd/rate_search")
+  assert len(cells) == 6
+  for (name, _), flags in cells.items():
+    has(flags, {"task": "cifar10_resnet18", "alpha": 0.1})
+    wanted = [0.001, 0.01, 0.1] if name[0] == "A" else [0.01, 0.05, 0.1, 0.5]
+    assert flags["client_lr"] == wanted
+
+
+def test_numbers_of_the_papers():
+  """A few of each table, against slips of a row or a column."""
+  artefacts = {
+    paper: ARTEFACTS[f"{paper}/table1"].blocks.args[0]
+    for paper in ("delta_sgd", "domo")
+  }
+  tables = {
+    (paper, table): definitions.numbers(about, table)
+    for paper, about in artefacts.items()
+    for table in about["numbers"]
+  }
+  small, large = "CIFAR-100, ResNet-18", "CIFAR-100, ResNet-50"
+  for paper, table, row, column, number in (
+    ("delta_sgd", "table1, α = 1", "SPS", small, "1.0"),
+    ("delta_sgd", "table1, α = 0.01", "SGD(↓)", "CIFAR-10", "33.9"),
+    ("delta_sgd", "table2a", "Delta-SGD", "AG News", "90.7"),
+    ("delta_sgd", "table3", "Adagrad", large, "44.5"),
+    ("delta_sgd", "table4", "SGDM", small, "13.3"),
+    ("delta_sgd", "table5", "SPS", "MOON", "9.57"),
+    ("delta_sgd", "table6", "Adam", large, "22.6"),
+    ("delta_sgd", "table7", "SGD(↓)", large, "40.26 ± 16.87"),
+    ("domo", "table1", "0.9", "β, with α = 1", "85.54 ± 0.11"),
+    ("domo", "table2", "FedAvgSLM", "SVHN, ResNet-20", "88.67 ± 0.32"),
+    ("domo", "table3", "DOMO", "ResNet-56", "65.84 ± 0.30"),
+  ):
+    assert tables[paper, table][row, column] == number
+  # Table 2b says how far the others are from Delta-SGD: 2.5 to 26.9 points.
+  table = {k: float(v) for k, v in tables["delta_sgd", "table6"].items()}
+  gaps = [
+    table["Delta-SGD", column] - number
+    for (row, column), number in table.items()
+    if row != "Delta-SGD" and column in ("CIFAR-10", large)
+  ]
+  assert (min(gaps), max(gaps)) == pytest.approx((2.5, 26.9))
+
+
+# DOMO.
+
+CIFAR10 = {
+  "task": "cifar10_vgg16", "partition": "similarity", "similarity": 0.1,
+  "num_clients": 16, "cohort_size": 16, "batch_size": 32, "local_epochs": 1.0,
+  "augmentation": "crop_flip", "l2": 5e-4, "rounds": 200, "client": "sgd",
+  "client_schedule": "step_decay", "client_milestones": "0.6,0.8",
+  "seed": [1, 2, 3],
+}  # fmt: skip
+CIFAR100 = {"similarity": 0.4, "local_epochs": 0.4, "rounds": 500}
+METHODS = {
+  "FedAvg": "fed_avg", "FedAvgSM": "fed_avg_sm", "FedAvgLM": "fed_avg_lm",
+  "FedAvgLM-Z": "fed_avg_lm_z", "FedAvgSLM": "fed_avg_slm",
+  "FedAvgSLM-Z": "fed_avg_slm_z", "DOMO-S": "domo_s", "DOMO": "domo",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+  ("name", "column", "differs"),
+  [
+    ("figure1", "0.05", {"similarity": 0.05}),
+    ("figure1", "0.1", {}),
+    ("figure1", "0.2", {"similarity": 0.2}),
+    ("figure2", "0.05", {"similarity": 0.05}),
+    ("figure2", "0.1", {}),
+    ("figure2", "0.2", {"similarity": 0.2}),
+    ("figure3", "E = 0.5", {"local_epochs": 0.5, "rounds": 400}),
+    ("figure3", "E = 2", {"local_epochs": 2.0, "rounds": 100}),
+    ("figure3", "ResNet-56", {"task": "cifar10_resnet56", "norm": "group"}),
+    (
+      "table2",
+      "SVHN, ResNet-20",
+      {
+        "task": "svhn_resnet20", "augmentation": "none", "similarity": 0.02,
+        "local_epochs": 5.0, "rounds": 40, "l2": 1e-4, "norm": "group",
+      },
+    ),
+    ("table3", "VGG-16", CIFAR100 | {"task": "cifar100_vgg16"}),
+    (
+      "table3",
+      "ResNet-56",
+      CIFAR100 | {"task": "cifar100_resnet56", "norm": "group"},
+    ),
+  ],
+)  # fmt: skip
+def test_domo(name, column, differs):
+  cells = flags_of(f"domo/{name}")
+  of_column = {
+    key[0]: flags for key, flags in cells.items() if key[1] == column
+  }
+  four = {"DOMO", "FedAvg", "FedAvgSM", "FedAvgLM"}
+  assert set(of_column) == (four if name == "figure2" else set(METHODS))
+  for method, flags in of_column.items():
+    has(flags, CIFAR10 | differs | {"algorithm": METHODS[method]})
+    if method == "DOMO" and name != "figure2":
+      has(flags, {"mu_s": 0.9, "mu_l": 0.6, "beta": 0.9, "server_lr": 1.0})
+
+
+@pytest.mark.parametrize("name", PAPERS["domo"].split())
+def test_domo_chooses_rates_on_examples_and_seeds_of_their_own(name):
+  """And for each network by itself."""
+  plan = Plan("paper", {})
+  cells = ARTEFACTS[f"domo/{name}"].cells(plan).values()
+  reported = [store.identity(spec_of(cell.arguments)) for cell in cells]
+  grids = [store.identity(spec_of(grid)) for grid in plan.grids]
+  rates = [0.4, 0.2, 0.1, 0.05, 0.01, 0.005]
+  for flags in grids:
+    has(flags, {"select_on": "validation", "client_lr": rates, "seed": 0})
+  if grids:
+    tasks = {flags["task"] for flags in grids}
+    assert tasks == {flags["task"] for flags in reported}
+
+
+def test_domo_has_the_papers_grids():
+  cells = ARTEFACTS["domo/figure2"].cells(Plan("paper", {}))
+  assert len(cells) == 3 * 4
+  mu_s, mu_l = {"mu_s": [0.9, 0.6, 0.3]}, {"mu_l": [0.9, 0.8, 0.6, 0.4, 0.2]}
+  expected = {"DOMO": mu_s | mu_l, "FedAvgSM": mu_s, "FedAvgLM": mu_l}
+  for (method, _), cell in cells.items():
+    assert grid_of(cell.arguments) == expected.get(method, {})
+  table = ARTEFACTS["domo/table1"].cells(Plan("paper", {}))
+  grids = [grid_of(cell.arguments) for cell in table.values()]
+  six = [1.0, 0.9, 0.8, 0.6, 0.4, 0.2]
+  assert grids == [{"beta": [*six, 0.0]}, {"server_lr": six}]
+  # On a CPU three of the four methods are runs of Figure 1.
+  cells = ARTEFACTS["domo/figure2"].cells(Plan("cpu", {}))
+  others = ARTEFACTS["domo/figure1"].cells(Plan("cpu", {}))
+  four = ("DOMO", "FedAvgSM", "FedAvgLM", "FedAvg")
+  assert set(cells) == {(method, "0.1") for method in four}
+  for key, cell in cells.items():
+    assert (cell == others[key]) == (key[0] != "DOMO")
+
+
+# BVR-L-SGD.
+
+
+@pytest.mark.parametrize(
+  ("number", "steps"), [(2, 64), (4, 64), (5, 16), (6, 32), (7, 64)]
+)
+def test_bvr_figures(number, steps):
+  cells = flags_of(f"bvr/figure{number}")
+  methods = {
+    "Minibatch SGD": "minibatch_sgd", "Minibatch SARAH": "minibatch_sarah",
+    "Local SGD": "local_sgd", "SCAFFOLD": "scaffold", "BVR-L-SGD": "bvr_l_sgd",
+  }  # fmt: skip
+  columns = ["q = 0.1", "q = 0.35", "q = 0.6", "q = 0.85"]
+  assert set(cells) == {(method, q) for method in methods for q in columns}
+  for (method, column), flags in cells.items():
+    expected = {
+      "task": "cifar10_mlp", "pixels": "half", "algorithm": methods[method],
+      "partition": "class_q", "num_clients": 10, "cohort_size": 10,
+      "class_fraction": float(column.removeprefix("q = ")),
+      "weighting": "uniform", "sampling": "replacement", "batch_size": 16,
+      "local_steps": steps, "l2": 0.005, "rounds": 3000,
+      "seed": [1, 2, 3, 4, 5],
+    }  # fmt: skip
+    has(flags, expected)
+  plan = Plan("paper", {})
+  ARTEFACTS[f"bvr/figure{number}"].cells(plan)
+  assert len(plan.grids) == 20
+  for grid in plan.grids:
+    chosen = {
+      "select_on": "train", "select_metric": "accuracy", "select_over": 100,
+      "eval_every": 1, "seed": 0,
+      "client_lr": [0.005, 0.01, 0.05, 0.1, 0.5, 1.0],
+    }  # fmt: skip
+    has(store.identity(spec_of(grid)), chosen)
+
+
+def test_bvr_budgets_and_shared_runs():
+  found = {}
+  for (_, column), flags in flags_of("bvr/figure3").items():
+    assert flags["class_fraction"] == 0.1
+    found[column] = flags["local_steps"] * flags["batch_size"]
+  assert found == {"𝓑 = 256": 256, "𝓑 = 512": 512, "𝓑 = 1024": 1024}
+  runs = [
+    set(ARTEFACTS[f"bvr/figure{number}"].cells(Plan("paper", {})).values())
+    for number in range(2, 8)
+  ]
+  assert runs[0] == runs[2] == runs[5]
+  meaning = lambda cells: {
+    repr(store.identity(spec_of(cell.arguments))) for cell in cells
+  }
+  assert meaning(runs[1]) < meaning(runs[0] | runs[3] | runs[4])
+
+
+def test_bvr_loss_has_half_the_squared_norm():
+  """The factor 1/2 that the paper leaves open, as the README says."""
+  loss = l2(lambda params, batch, rng: np.zeros(2), 0.005)
+  np.testing.assert_allclose(loss(np.full(4, 3.0), None, None), 0.0025 * 36)
+
+
+# Composite optimization.
+
+CLIENT = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0]
+SERVER = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0]
+REGRESSION = {
+  "client_lr": CLIENT, "server_lr": SERVER, "cohort_size": 10,
+  "batch_size": 10, "local_epochs": 1.0, "rounds": 500,
+  "zero_threshold": 0.01, "select_on": "truth",
+}  # fmt: skip
+SCANS = {
+  "task": "fmri", "regularizer": "l1", "client_lr": CLIENT,
+  "server_lr": SERVER, "cohort_size": 20, "batch_size": 1, "local_epochs": 1.0,
+  "rounds": 300, "zero_threshold": 1e-4,
+}  # fmt: skip
+IMAGES = {
+  "client_lr": CLIENT[:5], "server_lr": SERVER[:5], "cohort_size": 10,
+  "batch_size": 10, "local_epochs": 10.0, "rounds": 5000, "eval_every": 100,
+}  # fmt: skip
+BALL = {"regularizer": "l1_ball", "radius": 1000.0}
+FOUR = {
+  "FedMiD": "fed_mid", "FedMiD-OSP": "fed_mid_osp",
+  "FedDualAvg": "fed_dual_avg", "FedDualAvg-OSP": "fed_dual_avg_osp",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+  ("figure", "expected"),
+  [
+    (3, REGRESSION | {"task": "lasso", "variant": "I"}),
+    (6, REGRESSION | {"task": "lasso", "variant": "II"}),
+    (7, REGRESSION | {"task": "lasso", "variant": "III"}),
+    (8, REGRESSION | {"task": "lasso", "variant": "IV"}),
+    (4, REGRESSION | {"task": "low_rank", "variant": "I"}),
+    (9, REGRESSION | {"task": "low_rank", "variant": "II"}),
+    (10, REGRESSION | {"task": "low_rank", "variant": "III"}),
+    (11, REGRESSION | {"task": "low_rank", "variant": "IV"}),
+    (1, SCANS),
+    (5, SCANS),
+    (12, SCANS),
+    (13, IMAGES | BALL | {"task": "femnist10"}),
+    (14, IMAGES | {"task": "femnist10", "regularizer": "l2_ball",
+                   "radius": 10.0}),
+    (15, IMAGES | BALL | {"task": "femnist62"}),
+  ],
+)  # fmt: skip
+def test_fco(figure, expected):
+  cells = flags_of(f"fco/figure{figure}")
+  methods = [*FOUR] if figure != 1 else ["FedDualAvg", "FedMiD"]
+  for method in methods:
+    has(cells[method,], expected | {"algorithm": FOUR[method]})
+  if figure in (6, 7, 8):
+    assert cells["FedDualAvg", "I"] == flags_of("fco/figure3")["FedDualAvg",]
+  if figure in (1, 5):
+    rates = {"client_lr": [1e-4, 3e-4, *CLIENT], "rounds": 300}
+    has(cells["centralized",], rates | {"algorithm": "centralized"})
+
+
+def test_fco_optima():
+  for artefact in ("figure4", "strength"):
+    cells = ARTEFACTS[f"fco/{artefact}"].cells(Plan("cpu", {}))
+    found = [c.options for c in cells.values() if isinstance(c, Computed)]
+    expected = {"task": "low_rank", "variant": "I",
+                "strengths": [0.1, 0.2, 0.5, 1.0, 2.0]}  # fmt: skip
+    assert expected in found

@@ -1,0 +1,80 @@
+"""The small problems on which theorems and orders are measured."""
+
+import numpy as np
+import pytest
+
+from experiments.bvr import rounds
+from experiments.delta_sgd import theory
+from experiments.fco import convex
+
+
+def test_theorem_5_and_its_potential():
+  history, points = theory.theorem5([0.01, 1.0], 20, [0, 1])
+  assert len(points) == 4
+  assert history.rounds == list(range(1, 20))
+  gap, bound, rate = (history.metrics[n] for n in ("gap", "bound", "rate"))
+  assert np.all(gap >= 0)
+  assert np.all(gap <= bound)
+  assert np.all(bound <= rate)
+  history, points = theory.lyapunov([1.0], 20, [0, 1])
+  potential = history.metrics["potential"]
+  np.testing.assert_allclose(potential[:, 0], 1)
+  assert np.all(np.diff(potential) < 0)
+
+
+def test_theorem_1_is_a_mean_over_the_first_rounds():
+  history, points = theory.theorem1([1, 4], 8.0, 2, [0, 1])
+  assert [point["seed"] for point in points] == [0, 1]
+  assert history.rounds == [1, 4]
+  values = history.metrics["mean_grad_norm_sq"]
+  # Over one round it is that of the start, which all seeds share.
+  assert values[0, 0] == pytest.approx(values[1, 0])
+  assert np.all(values[:, 1] < values[:, 0])
+
+
+def test_label_counts_are_those_of_the_partition():
+  history, points = theory.label_counts(0.1, 7, 50, 3)
+  counts = np.concatenate(list(history.metrics.values()), axis=1)
+  assert counts.shape == (7, 10)
+  assert np.all(counts.sum(axis=1) == 50)
+  assert [point["client"] for point in points] == list(range(7))
+
+
+@pytest.mark.parametrize(
+  ("theorem", "kind"), [("4.1", "l1"), ("4.2", "ball"), ("4.3", "l1")]
+)
+def test_the_problem_is_what_the_bounds_assume(theorem, kind):
+  of = convex.problem(kind, sigma=0.5, zeta=0.3)
+  np.testing.assert_allclose(of.spread.sum(axis=0), 0, atol=1e-12)
+  np.testing.assert_allclose(np.linalg.norm(of.spread, axis=1), 0.3)
+  rng = np.random.default_rng(1)
+  for _ in range(50):  # No point near the minimizer is better.
+    w = of.minimizer + 0.1 * rng.standard_normal(convex.DIM)
+    value = (of.q * w**2).sum() / 2 + of.c @ w + float(of.psi.value(w))
+    assert value > of.value
+  bounds = [convex.bound(theorem, of, 0.01, r) for r in (10, 100)]
+  assert bounds[0] > bounds[1] > 0
+
+
+def test_gaps_are_below_the_bound_and_fall():
+  history, points = convex.gaps("4.3", "fed_dual_avg", [0.03, 0.1], 32, [0])
+  assert [point["rate"] for point in points] == [0.03, 0.1]
+  gap, bound = history.metrics["gap"], history.metrics["bound"]
+  assert (gap > 0).all()
+  assert (gap < bound).all()
+  assert (gap[:, -1] < gap[:, 0] / 4).all()
+
+
+def test_rounds_are_counted_with_and_without_large_gradients():
+  options = {
+    "zetas": [0.1], "rates": [0.25], "seeds": [0, 1], "batch_size": 2,
+    "rounds": 8, "eps": [1e-2, 1e-30],
+  }  # fmt: skip
+  history, points = rounds.rounds_to_small_gradient("BVR-L-SGD", 64, **options)
+  assert [point["seed"] for point in points] == [0, 1]
+  without = history.values(rounds.metric(1e-2, False))[:, 0]
+  whole = history.values(rounds.metric(1e-2))[:, 0]
+  assert (without >= 1).all()
+  # A stage has ceil(1 + 256 / 128) = 3 rounds.
+  np.testing.assert_array_equal(whole, without + np.ceil(without / 3))
+  assert np.isnan(history.values(rounds.metric(1e-30))).all()
