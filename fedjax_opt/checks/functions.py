@@ -59,9 +59,8 @@ def features(features_fn: Callable[..., Any]) -> Callable[..., Any]:
 
   def checked(params, batch, rng):
     found = _of_batch("features_fn", FEATURES, features_fn, params, batch, rng)
-    size = _size(batch)
-    is_array = hasattr(found, "shape") and hasattr(found, "dtype")
-    if not is_array or found.ndim != 2 or found.shape[0] != size:
+    shape, size = getattr(found, "shape", ()), _size(batch)
+    if len(shape) != 2 or shape[0] != size:
       raise ValueError(
         f"features_fn: returned {form_of(found)}; must be the features of "
         f"each example, [{size}, d]"
@@ -73,15 +72,8 @@ def features(features_fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def _of_batch(name, takes, function, params, batch, *rng):
   """Calls a function of a batch; what it raises names the batch."""
-  checks.function(name, function, takes)
-  try:
-    return function(params, batch, *rng)
-  except Exception as error:
-    if checks.is_own(error):
-      raise
-    hint = _about_labels(batch)
-    what = f"{name}: failed on a batch {_batch_form(batch)}{hint}"
-    raise checks.failed(what, error) from error
+  where = f" on a batch {form_of(dict(batch))}{_about_labels(batch)}"
+  return checks.call(name, takes, function, params, batch, *rng, where=where)
 
 
 def _check_per_example(name, found, batch):
@@ -120,10 +112,6 @@ def form_of(found):
     return f"({', '.join(map(form_of, found))})"[:80]
   is_array = hasattr(found, "shape") and hasattr(found, "dtype")
   return form(found) if is_array else shown(found)
-
-
-def _batch_form(batch):
-  return form_of(dict(batch))
 
 
 def _about_labels(batch: Any) -> str:
@@ -183,15 +171,8 @@ def scalars(name: str, found: Any) -> dict[str, jax.Array]:
     TypeError: if it is no dictionary of numbers.
     ValueError: if one is no scalar.
   """
-  if not isinstance(found, Mapping):
-    hint = "; was it not called?" if callable(found) else ""
-    raise TypeError(
-      f"{name}: returned {form_of(found)}; must return a dict "
-      f"{{name: scalar}}{hint}"
-    )
+  _check_dict(name, found, "{name: scalar}")
   for key, value in found.items():
-    if not isinstance(key, str):
-      raise TypeError(f"{name}: the name {shown(key)} must be a string")
     if not is_real(value):
       raise TypeError(
         f"{name}: {key!r} is {form_of(value)}; must be a scalar number"
@@ -215,13 +196,28 @@ def penalty(given: Callable[..., Any], params: Any) -> jax.Array:
   return scalars("Algorithm.penalty", {"penalty": found})["penalty"]
 
 
-def is_real(value):
-  if isinstance(value, bool | int | float):
-    return True
-  if not hasattr(value, "shape") or not hasattr(value, "dtype"):
-    return False
-  kinds = (jnp.floating, jnp.integer, jnp.bool_)
-  return any(jnp.issubdtype(value.dtype, kind) for kind in kinds)
+def _check_dict(name, found, wanted):
+  if not isinstance(found, Mapping):
+    hint = "; was it not called?" if callable(found) else ""
+    raise TypeError(
+      f"{name}: returned {form_of(found)}; must return a dict {wanted}{hint}"
+    )
+  for key in found:
+    if not isinstance(key, str):
+      raise TypeError(f"{name}: the name {shown(key)} must be a string")
+
+
+def is_real(value: Any) -> bool:
+  """Whether it is a real number, a truth value, or an array of such."""
+  if hasattr(value, "shape"):
+    return _is_of(value, jnp.floating, jnp.integer, jnp.bool_)
+  return isinstance(value, bool | int | float)
+
+
+def _is_of(value, *kinds):
+  """Whether it is an array of numbers of one of these kinds."""
+  dtype = getattr(value, "dtype", None)
+  return dtype is not None and any(jnp.issubdtype(dtype, k) for k in kinds)
 
 
 def per_example(
@@ -234,14 +230,8 @@ def per_example(
     ValueError: if it fails, or a metric is not one number per example.
   """
   found = _of_batch("per_example", PER_EXAMPLE, given, params, batch)
-  if not isinstance(found, Mapping):
-    raise TypeError(
-      f"per_example: returned {form_of(found)}; must return a dict of "
-      f"arrays, {{name: [{_size(batch)}]}}"
-    )
+  _check_dict("per_example", found, f"{{name: [{_size(batch)}]}}")
   for key, value in found.items():
-    if not isinstance(key, str):
-      raise TypeError(f"per_example: the name {shown(key)} must be a string")
     name = f"per_example: {key!r}"
     _check_per_example(name, value, batch)
     if not is_real(value):
@@ -252,22 +242,13 @@ def per_example(
 def arrays(name: str, tree: Any, *, may_have_keys: bool = True) -> None:
   """Raises TypeError if a leaf of a tree is neither an array nor a number."""
   for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-    key = jax.tree_util.keystr(path)
-    is_key = hasattr(leaf, "dtype") and jnp.issubdtype(
-      leaf.dtype, jax.dtypes.prng_key
-    )
-    if is_key and may_have_keys:
-      continue
-    if is_key or not (is_real(leaf) or _is_complex(leaf)):
+    is_key = _is_of(leaf, jax.dtypes.prng_key)
+    is_number = is_real(leaf) or _is_of(leaf, jnp.complexfloating)
+    if not (is_number or (is_key and may_have_keys)):
       raise TypeError(
-        f"{name}{key}: is {form_of(leaf)}; must be an array of numbers"
+        f"{name}{jax.tree_util.keystr(path)}: is {form_of(leaf)}; must be an "
+        "array of numbers"
       )
-
-
-def _is_complex(leaf):
-  return hasattr(leaf, "dtype") and jnp.issubdtype(
-    leaf.dtype, jnp.complexfloating
-  )
 
 
 def like(name: str, new: Any, old: Any, source: str) -> None:
@@ -310,12 +291,12 @@ def like(name: str, new: Any, old: Any, source: str) -> None:
 
 def _stays(leaf, after):
   """Whether a leaf keeps its type if it becomes another one."""
-  dtype = lambda x: x.dtype if hasattr(x, "dtype") else jnp.result_type(x)
-  if dtype(leaf) == dtype(after):
+  types = [getattr(x, "dtype", jnp.result_type(x)) for x in (leaf, after)]
+  if types[0] == types[1]:
     return True
-  if any(jnp.issubdtype(dtype(x), jax.dtypes.prng_key) for x in (leaf, after)):
+  if _is_of(leaf, jax.dtypes.prng_key) or _is_of(after, jax.dtypes.prng_key):
     return False
-  return jnp.result_type(leaf, after) == dtype(leaf)
+  return jnp.result_type(leaf, after) == types[0]
 
 
 def kept(state: Any) -> Any:

@@ -408,7 +408,13 @@ def told_as(what: str) -> Iterator[None]:
     raise failed(what, error) from error
 
 
-def call(name: str, takes: str, given: Callable[..., Any], *args: Any) -> Any:
+def call(
+  name: str,
+  takes: str,
+  given: Callable[..., Any],
+  *args: Any,
+  where: str = "",
+) -> Any:
   """Calls a function of the caller; what it raises becomes one line.
 
   Args:
@@ -416,6 +422,7 @@ def call(name: str, takes: str, given: Callable[..., Any], *args: Any) -> Any:
     takes: its form, see `function`.
     given: the function.
     *args: what it is called with.
+    where: more of what it failed on, such as " on a batch".
 
   Raises:
     TypeError: if it takes other arguments, or raises one.
@@ -427,4 +434,4 @@ def call(name: str, takes: str, given: Callable[..., Any], *args: Any) -> Any:
   except Exception as error:
     if is_own(error):
       raise
-    raise failed(f"{name}: failed", error) from error
+    raise failed(f"{name}: failed{where}", error) from error

@@ -252,7 +252,7 @@ TABLES = {
     "evaluate: failed: KeyError: 'z'": lambda p, d, t: {"a": t["z"]},
   },
   (each, TypeError): {
-    "per_example: returned float32[12]; must return a dict of arrays, {name: "
+    "per_example: returned float32[12]; must return a dict {name: "
     "[12]}": lambda p, b: loss_fn(p, b, None),
     f"per_example=the function loss_fn: takes (params, batch, rng); "
     f"{PER_EXAMPLE}": loss_fn,
