@@ -14,9 +14,6 @@ from experiments.specification.spec import CLIENT_DEFAULT, SERVER_DEFAULT
 from experiments.tasks import TaskChoice
 from fedjax_opt.registry import AlgorithmChoice
 
-# Flag -> where it leaves messages as they are.
-_CHANGES_MESSAGES = {"upload": None, "aggregator": "mean", "fault": None}
-
 
 def resolve(given: Given, task: TaskChoice) -> dict[str, Chosen | None]:
   """Algorithm, rules, regularizer and privacy, by flag.
@@ -37,7 +34,7 @@ def resolve(given: Given, task: TaskChoice) -> dict[str, Chosen | None]:
     CLIENT: _client(given, name, choice),
     SERVER: _server(given, name, choice),
     REGULARIZER: _regularizer(given, task.regularizer, name, choice),
-    PRIVACY: _privacy(given),
+    PRIVACY: given["privacy"],
   }
   is_free = {
     CLIENT: choice.client == "rule",
@@ -147,33 +144,3 @@ def _check_absent(given: Given, kind: Kind, algorithm: str, hint: str) -> None:
         f"{flag}={shown}: algorithm {algorithm} has no {kind.flag}; "
         f"{hint.format(flag=flag)}"
       )
-
-
-def _privacy(given: Given) -> str | None:
-  """The name of the mechanism, and checks of what it goes with."""
-  chosen = given["privacy"]
-  if chosen is None:
-    return None
-  PRIVACY.check(chosen)
-  check_uniform("privacy", chosen, given)
-  if given["sampler"] not in ("uniform", "poisson"):
-    raise ValueError(
-      f"privacy={chosen!r}: nobody accounts for sampler {given['sampler']!r}; "
-      "must be poisson or uniform"
-    )
-  for flag, none in _CHANGES_MESSAGES.items():
-    if given[flag] != none:
-      raise ValueError(
-        f"{flag}={given[flag]!r}: would change the clipped differences after "
-        f"privacy has limited them; leave {flag} out"
-      )
-  return chosen
-
-
-def check_uniform(flag: str, value: str, given: Given) -> None:
-  """Checks that all clients weigh alike."""
-  if given["weighting"] != "uniform":
-    raise ValueError(
-      f"{flag}={value!r}: counts all clients alike, and weighting is "
-      f"{given['weighting']!r}; give --weighting=uniform"
-    )

@@ -80,17 +80,14 @@ def resolve(given: Given, population: Population | None = None) -> Spec:
   has_clients = task.choice.brings_clients(given)
   values = {name: given[name] for name in plain} | parts
   values |= {
-    kind.flag: _named(kind, given) for kind in (UPLOAD, FAULT, SAMPLER)
+    kind.flag: _named(kind, given)
+    for kind in (UPLOAD, AGGREGATOR, FAULT, SAMPLER)
   }
   values |= _partition(given, has_clients)
   values |= _selection(given, task.choice)
   values |= _schedule(given, algorithm, client)
   values |= _defaults(given, has_clients, algorithm.choice)
-  values |= {
-    "task": task,
-    "aggregator": _aggregator(given, algorithm),
-    "seed": seeds(given["seed"]),
-  }
+  values |= {"task": task, "seed": seeds(given["seed"])}
   spec = Spec(**values, given=asked)
   _check(spec, given)
   return spec
@@ -133,26 +130,6 @@ def _task(given: Given) -> Chosen:
       TASK.refuse(flag, repr(given[flag]), owners, chosen.name)
   own = chosen.choice.resolve(given)
   return dataclasses.replace(chosen, static={**chosen.static, **own})
-
-
-def _aggregator(given: Given, algorithm: Chosen) -> Chosen:
-  """How the server combines messages; all but the mean count clients alike."""
-  chosen = _named(AGGREGATOR, given)
-  name = chosen.name
-  if name == "mean":
-    return chosen
-  method.check_uniform("aggregator", name, given)
-  if given["sampler"] == "weighted":
-    raise ValueError(
-      f"aggregator={name!r}: counts all clients alike, and sampler 'weighted' "
-      "gives them weights; leave sampler out"
-    )
-  if algorithm.choice.cohort == "first":
-    raise ValueError(
-      f"aggregator={name!r}: algorithm {algorithm.name} has one client in "
-      "each round; leave aggregator out"
-    )
-  return chosen
 
 
 # Fields with defaults of their own.
@@ -267,10 +244,6 @@ def _check(spec: Spec, given: Given) -> None:
   check_one_budget(given["local_epochs"], given["local_steps"])
   check_settings({n: getattr(spec, n) for n in ("grid_map", "grid_chunk")})
   check_excluded(spec)
-  if spec.fault and spec.faulty_fraction is None:
-    raise ValueError(
-      f"faulty_fraction: must be given with fault {spec.fault.name}"
-    )
   if spec.trace and not spec.client.choice.traced:
     raise ValueError(
       f"trace=True: client {spec.client.name} has no step sizes to record; "
@@ -283,8 +256,12 @@ def _check(spec: Spec, given: Given) -> None:
       "anew as well, so that the two gradients had different images; leave one "
       "of them out"
     )
-  if spec.optimum:
-    _check_optimum(spec)
+  if spec.optimum and not spec.task.choice.is_convex:
+    raise ValueError(
+      f"optimum=True: the loss of task {spec.task.name} is not convex; must be "
+      "a task of linear or logistic regression"
+    )
+  _check_sampler(spec)
   _check_cohort(spec, given)
 
 
@@ -314,21 +291,23 @@ def check_excluded(spec: Spec) -> None:
   for name, flag in FLAGS.items():
     value = getattr(spec, name)
     for other, why in flag.excludes.items():
-      if value and getattr(spec, other):
-        raise ValueError(f"{name}={value}: {why}; leave {other} out")
+      if value and other in spec.given:
+        shown = getattr(value, "name", value)
+        raise ValueError(f"{name}={shown}: {why}; leave {other} out")
 
 
-def _check_optimum(spec: Spec) -> None:
-  """Checks that there is an optimum which can be found."""
-  if not spec.task.choice.is_convex:
+def _check_sampler(spec: Spec) -> None:
+  """Checks that what counts all clients alike has such a sampler."""
+  sampler, aggregator = spec.sampler.name, spec.aggregator.name
+  if spec.privacy and sampler not in ("uniform", "poisson"):
     raise ValueError(
-      f"optimum=True: the loss of task {spec.task.name} is not convex; must be "
-      "a task of linear or logistic regression"
+      f"privacy={spec.privacy.name!r}: nobody accounts for sampler "
+      f"{sampler!r}; must be poisson or uniform"
     )
-  if spec.regularizer is None:
+  if aggregator != "mean" and sampler == "weighted":
     raise ValueError(
-      f"optimum=True: algorithm {spec.algorithm.name} has no regularizer, "
-      "without which a minimum may not exist; must be one that has"
+      f"aggregator={aggregator!r}: counts all clients alike, and sampler "
+      "'weighted' gives them weights; leave sampler out"
     )
 
 
@@ -340,6 +319,11 @@ def _check_cohort(spec: Spec, given: Given) -> None:
       f"population_dir={spec.population_dir!r}: algorithm {name} takes the "
       "first client in every round, and only the clients of cohorts are read; "
       "must be another"
+    )
+  if choice.cohort == "first" and spec.aggregator.name != "mean":
+    raise ValueError(
+      f"aggregator={spec.aggregator.name!r}: algorithm {name} has one client "
+      "in each round; leave aggregator out"
     )
   if choice.cohort != "sampled" and spec.sampler.name != "uniform":
     whom = "all clients" if choice.cohort == "all" else "the first client"

@@ -124,6 +124,10 @@ _IN_MEMORY = {"population_dir": "needs the data of all clients in memory"}
 _ALONE = dict.fromkeys(
   ("coordinator", "cluster"), "is measured by one process alone"
 )
+_CLIPPED = {
+  name: f"{name} would change what clients send after it was clipped"
+  for name in ("upload", "aggregator", "fault")
+}
 _OPTIMUM = {
   "l2": "its gap is to losses that are reported, and those are without l2",
   "trainable": "is that of all leaves of the model",
@@ -365,7 +369,9 @@ class Spec:
 
   regularizer: Chosen | None = _REGULARIZER.flag(None, choice=REGULARIZER)
 
-  privacy: Chosen | None = _PRIVACY.flag(None, choice=PRIVACY)
+  privacy: Chosen | None = _PRIVACY.flag(
+    None, choice=PRIVACY, needs="weighting=uniform", excludes=_CLIPPED
+  )
   dp_delta: float | None = _PRIVACY.flag(
     None, interval="(0, 1)", needs="privacy"
   )
@@ -373,8 +379,12 @@ class Spec:
 
   upload: Chosen | None = _MESSAGES.flag(None, choice=UPLOAD)
   error_feedback: bool = _MESSAGES.flag(False, needs="upload")
-  aggregator: Chosen = _MESSAGES.flag("mean", choice=AGGREGATOR)
-  fault: Chosen | None = _MESSAGES.flag(None, choice=FAULT)
+  aggregator: Chosen = _MESSAGES.flag(
+    "mean", choice=AGGREGATOR, needs="weighting=uniform"
+  )
+  fault: Chosen | None = _MESSAGES.flag(
+    None, choice=FAULT, needs="faulty_fraction"
+  )
   faulty_fraction: float | None = _MESSAGES.flag(
     None, interval="[0, 1]", needs="fault"
   )
@@ -413,7 +423,9 @@ class Spec:
   x_axis: str = _RESULTS.flag(
     "rounds", accepted=tuple(plots.X_AXES), is_identity=False
   )
-  optimum: bool = _RESULTS.flag(False, excludes=_IN_MEMORY | _OPTIMUM)
+  optimum: bool = _RESULTS.flag(
+    False, needs="regularizer", excludes=_IN_MEMORY | _OPTIMUM
+  )
   trace: bool = _RESULTS.flag(False)
 
   profile: bool = _COMPUTATION.flag(False, is_identity=False)

@@ -166,8 +166,8 @@ def test_the_clients_are_the_same_where_none_are_apart(digits):
   "other", [{"population_dir": "p"}, {"coordinator": "a:1"}, {"cluster": True}]
 )
 def test_goes_only_with_one_process_and_memory(name, other):
-  spec = dataclasses.replace(spec_of(), **other, **{name: 2})
+  spec = dataclasses.replace(spec_of(), given=other, **{name: 2})
   with pytest.raises(
-    ValueError, match=f"^{name}=2: .*leave {[*other][0]} out$"
+    ValueError, match=f"^{name}=2: .*leave {next(iter(other))} out$"
   ):
     resolve.check_excluded(spec)
