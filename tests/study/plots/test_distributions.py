@@ -34,12 +34,6 @@ def test_says_when_clients_are_left_out(tmp_path, figure):
   assert len(axes.collections) == 100
 
 
-@pytest.mark.parametrize("counts", [np.ones(3), np.ones((0, 3)), [[1, -1]]])
-def test_refuses_counts(tmp_path, counts):
-  with pytest.raises(ValueError, match=r"counts: shape .* must be \[clients"):
-    plots.label_histogram(counts, tmp_path / "labels.png")
-
-
 def test_title_without_alpha():
   assert plots.partition_title("iid") == "IID"
 
@@ -96,20 +90,4 @@ def test_clients_that_are_all_the_same(tmp_path):
       dict.fromkeys(methods, np.ones(3)),
       tmp_path / "a.png",
       metric="client_test_accuracy",
-    )
-
-
-@pytest.mark.parametrize(
-  ("values", "sizes", "message"),
-  [
-    ([[1.0]], None, r"values\['a'\]: shape is \(1, 1\); must be \[clients\]"),
-    ([np.nan], None, r"values\['a'\]: no client has a value"),
-    ([1.0], [0], r"values\['a'\]: no client has a value"),
-    ([1.0], [1, 2], r"sizes: shape is \(2,\); must be \(1,\), as values\['a'"),
-  ],
-)
-def test_refuses_values(values, sizes, message):
-  with pytest.raises(ValueError, match=message):
-    plots.client_distribution(
-      {"a": values}, None, metric="client_test_loss", sizes=sizes
     )

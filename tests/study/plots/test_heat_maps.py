@@ -1,7 +1,6 @@
 """Heat maps: a number in every cell."""
 
 import numpy as np
-import pytest
 
 from fedjax_opt.study import plots
 
@@ -22,10 +21,6 @@ def test_a_heat_map_says_every_number(tmp_path, figure):
   assert (box.get_hatch(), box.get_xy()) == ("////", (0.5, -0.5))
   assert (axes.get_xlabel(), axes.get_ylabel()) == ("μₗ", "μₛ")
   assert [t.get_text() for t in axes.get_yticklabels()] == ["0.9", "0.3"]
-  with pytest.raises(ValueError, match=r"shape is \(2, 3\); must be \(1, 3"):
-    plots.heat_map(
-      values, ("a", [1]), ("b", [1, 2, 3]), tmp_path / "b.png", label=""
-    )
 
 
 def grid(values, chosen=None) -> plots.Grid:
@@ -87,22 +82,3 @@ def test_losses_over_decades_and_grids_without_a_value(tmp_path):
   assert type(figure.axes[0].images[0].norm).__name__ == "LogNorm"
   nothing = {"a": grid(np.full((2, 2), np.nan)), "b": grid(np.ones((1, 1)))}
   plots.heat_maps(nothing, tmp_path / "a.png", metric="test_loss")
-
-
-@pytest.mark.parametrize(
-  ("grids", "message"),
-  [
-    ({}, "grids: is empty; must have at least one method"),
-    (
-      {"a": grid([[1.0]])._replace(values=np.ones(3))},
-      r"grids\['a'\]: shape is \(3,\); must be \(1, 1\)",
-    ),
-    (
-      {"a": grid([[1.0]], chosen=(0, 1))},
-      r"chosen=\(0, 1\): must be a row and a column of shape \(1, 1\)",
-    ),
-  ],
-)
-def test_refuses(grids, message):
-  with pytest.raises(ValueError, match=message):
-    plots.heat_maps(grids, None, metric="test_loss")

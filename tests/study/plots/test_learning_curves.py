@@ -62,13 +62,6 @@ def test_against_what_was_spent(tmp_path, figure, x_axis, label, places):
   assert cross.get_xdata() == [2 * places * rounds[3]]
 
 
-def test_x_axes_that_cannot_be(tmp_path):
-  with pytest.raises(ValueError, match="x_axis='time': must be one of"):
-    plots.curves(random(1), [{}], tmp_path / "a.png", x_axis="time")
-  with pytest.raises(ValueError, match="bytes_down was not measured"):
-    plots.curves(random(1), [{}], tmp_path / "a.png", x_axis="bytes")
-
-
 def test_test_loss_where_there_is_no_accuracy(tmp_path, figure):
   h = random(1)
   del h.metrics["test_accuracy"]
@@ -223,13 +216,3 @@ def test_more_than_three_panels_get_a_second_row(tmp_path, figure):
 def test_one_evaluated_round_is_visible(tmp_path, figure):
   plots.curves(random(1, num_rounds=1), [{}], tmp_path / "a.png")
   assert figure().axes[0].lines[0].get_marker() == "o"
-
-
-def test_nothing_to_draw(tmp_path):
-  with pytest.raises(ValueError, match="history: no round was evaluated"):
-    plots.curves(History(), [{}], tmp_path / "a.png")
-
-
-def test_unknown_panel(tmp_path):
-  with pytest.raises(ValueError, match="'f1' was not measured"):
-    plots.curves(random(1), [{}], tmp_path / "a.png", panels=["f1"])

@@ -34,40 +34,6 @@ def test_a_curve_of_seeds_is_their_mean_and_range():
 
 
 @pytest.mark.parametrize(
-  ("curves", "error", "message"),
-  [
-    ([1], TypeError, "curves: is list; must be a mapping from labels"),
-    ({}, ValueError, "curves: is empty; must have at least one method"),
-    ({"a": {}}, ValueError, r"curves\['a'\]: is empty"),
-    ({"a": {"m": ([1], [1])}, "b": 1}, TypeError, r"curves\['b'\]: is int"),
-    ({"m": 3}, TypeError, r"curves\['m'\]: is int; must be a Curve or"),
-    ({"m": ([1, 2], [[1.0]])}, ValueError, r"curves\['m'\]: shapes of x"),
-    ({"m": ([], [])}, ValueError, "at least one value"),
-    (
-      {"m": plots.Curve([1], [1], low=[1])},
-      ValueError,
-      r"curves\['m'\]: has low or high; must have both",
-    ),
-  ],
-)
-def test_refuses(tmp_path, curves, error, message):
-  path = tmp_path / "a.png"
-  with pytest.raises(error, match=message):
-    plots.study_curves(curves, path, metric="train_loss")
-  assert not path.exists()
-
-
-def test_a_method_without_a_look(tmp_path):
-  with pytest.raises(ValueError, match="styles: has no 'm'; must have every"):
-    plots.study_curves(
-      {"m": ([1], [1])},
-      tmp_path / "a.png",
-      metric="train_loss",
-      styles=plots.method_styles(["other"]),
-    )
-
-
-@pytest.mark.parametrize(
   ("metric", "is_better_high"),
   [
     ("f1", True),

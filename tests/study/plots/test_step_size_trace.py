@@ -94,18 +94,3 @@ def test_padding_is_left_out(tmp_path, figure):
   trace = dict.fromkeys(("step_size", "smoothness", "growth"), values)
   plots.step_sizes(trace, tmp_path / "steps.png")
   assert len(figure().axes[0].lines[0].get_xdata()) == 2
-
-
-@pytest.mark.parametrize(
-  ("trace", "message"),
-  [
-    ({"step_size": [1.0], "growth": [1.0]}, "trace: has no 'smoothness'"),
-    (
-      {"step_size": [1.0], "growth": [1.0], "smoothness": [1.0, 2.0]},
-      r"trace: shapes are .* must be \[steps\], \[rounds, steps\] or",
-    ),
-  ],
-)
-def test_refuses(tmp_path, trace, message):
-  with pytest.raises(ValueError, match=message):
-    plots.step_sizes(trace, tmp_path / "steps.png")

@@ -102,20 +102,3 @@ def test_intervals_of_errors_are_within_the_axis():
   assert axes.get_yscale() == "log"
   assert 0.2 < low < 0.3
   assert 12 <= high < 15
-
-
-@pytest.mark.parametrize(
-  ("value", "options", "message"),
-  [
-    (interval(0.1), {}, r"values\['a'\]: shapes are .* must be mean, low and"),
-    (interval(0.1, 0.2), {"log_x": True}, "log_x=True: mu has 0; must be"),
-    (
-      interval(0.1, 0.2),
-      {"heterogeneous": "right"},
-      "heterogeneous='right': must be 'low', 'high' or None",
-    ),
-  ],
-)
-def test_refuses(value, options, message):
-  with pytest.raises(ValueError, match=message):
-    draw({"a": value}, "mu", [0, 1], **options)

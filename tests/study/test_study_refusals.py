@@ -1,0 +1,138 @@
+"""What studies, their statistics and their pictures refuse.
+
+The calls and their messages are in study_refusals.txt.
+"""
+
+import doctest
+import pathlib
+
+import matplotlib.figure
+import numpy as np
+import optax
+import pytest
+
+import fedjax_opt as fo
+from fedjax_opt.engine.executor import Executor
+from fedjax_opt.results.history import History
+from tests.checks import given
+from tests.results.histories import of_values, random
+
+FILE = pathlib.Path(__file__).parent / "study_refusals.txt"
+EXAMPLES = doctest.DocTestParser().get_examples(FILE.read_text())
+
+NAN, INF = float("nan"), float("inf")
+# [seeds, tasks].
+OK = [[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]
+GRID = {"learning_rate": [0.1, 0.5]}
+
+
+def sgd(learning_rate):
+  return fo.fed_avg(given.loss_fn, optax.sgd(learning_rate))
+
+
+A = {"A": fo.Method(sgd, GRID)}
+
+
+def no_validation(params, data, test):
+  return {"test_accuracy": 0.5}
+
+
+def other_metric(params, data, test, validation=None):
+  return {"foo": 1.0}
+
+
+def fails(learning_rate):
+  return fo.fed_avg(lambda params, batch, rng: params["no"], optax.sgd(0.1))
+
+
+def of_alpha(seed, alpha):
+  if alpha > 0.5:
+    raise RuntimeError("no such alpha")
+  return given.DATA
+
+
+def of_tuning_seeds(seed):
+  if seed > 1:
+    raise RuntimeError("no such seed")
+  return given.DATA
+
+
+def compare(**bad):
+  """A comparison of which these arguments are other ones."""
+  whole = {
+    "methods": {"A": (sgd, GRID), "B": (sgd, {"learning_rate": [0.2, 0.3]})},
+    "params": given.PARAMS,
+    "data": given.DATA,
+    "seeds": [0, 1],
+    "validation": given.TEST,
+    "test": given.TEST,
+    "rounds": 3,
+    "batch_size": 2,
+    "eval_every": 3,
+    "evaluate": fo.evaluation.federated(given.per_example),
+  }
+  fo.compare(**whole | bad)
+
+
+def costs():
+  """A point that has not spent bytes."""
+  return of_values(test_accuracy=[[0.1, 0.6]], rank=[[3.0, 2.0]])
+
+
+def grid(values, chosen=None):
+  """Rates over rates."""
+  rates = [[10.0**-i for i in range(size)] for size in (1, 1)]
+  return fo.plots.Grid(
+    np.array(values), ("server_lr", rates[0]), ("client_lr", rates[1]), chosen
+  )
+
+
+def sensitivity(**options):
+  """A picture of the rates 0 and 0.1."""
+  curves = {"a": ([0.0, 0.1], [[1.0, 2.0]])}
+  options |= {"metric": "train_loss", "x_name": "client_lr"}
+  fo.plots.sensitivity(curves, None, **options)
+
+
+def values(mean, **options):
+  """A picture of values against mu = 0 and 1."""
+  mean = np.array(mean)
+  options |= {"metric": "test_accuracy", "x_name": "mu", "x_values": [0, 1]}
+  fo.plots.study_values({"a": (mean, mean, mean)}, None, **options)
+
+
+def log_scale(limits):
+  axes = matplotlib.figure.Figure().subplots()
+  try:
+    fo.plots.log_scale(axes.yaxis, limits)
+  finally:
+    assert axes.get_yscale() == "linear"  # Nothing was changed.
+
+
+def of_clients(given, sizes=None):
+  metric = "client_test_loss"
+  fo.plots.client_distribution({"a": given}, None, metric=metric, sizes=sizes)
+
+
+NAMES = {name: each for name, each in globals().items() if name[0] != "_"}
+NAMES |= {
+  "statistics": fo.statistics, "plots": fo.plots, "np": np, "given": given,
+  "History": History, "random": random,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.source)
+def test_bad_input_is_one_clear_line(example, monkeypatch, tmp_path):
+  """Before anything is compiled or written."""
+
+  def compile(self):
+    raise AssertionError("compiled")
+
+  monkeypatch.setattr(Executor, "compile", compile)
+  monkeypatch.chdir(tmp_path)
+  example.lineno = 0
+  test = doctest.DocTest([example], dict(NAMES), "refusals", None, 0, None)
+  report = []
+  runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+  assert not runner.run(test, out=report.append).failed, "".join(report)
+  assert not list(tmp_path.iterdir())
