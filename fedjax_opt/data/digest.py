@@ -104,18 +104,12 @@ def _of_lists(clients: ClientData | Population) -> Iterator[str]:
   if isinstance(clients, Population):  # Each has the next ones of the files.
     yield of_arrays({"sizes": sizes})
     return
-  indices = clients.indices
-  if sizes.ndim == 1:
-    yield _of_one(indices, sizes)
-    return
-  for each, own in zip(lists.unstacked(indices), sizes, strict=True):
-    yield _of_one(each, own)
-
-
-def _of_one(indices: Array | lists.Lists, sizes: np.ndarray) -> str:
-  """The digest of the clients' rows, in whatever type and shape they are."""
-  rows = lists.owned(indices, sizes).astype(np.int64)
-  return of_arrays({"sizes": sizes, "rows": rows})
+  each = [(clients.indices, sizes)]
+  if sizes.ndim > 1:
+    each = zip(lists.unstacked(clients.indices), sizes, strict=True)
+  for indices, own in each:  # In whatever type and shape they are.
+    rows = lists.owned(indices, own).astype(np.int64)
+    yield of_arrays({"sizes": own, "rows": rows})
 
 
 def _of_parts(array: np.ndarray) -> Iterator[bytes]:

@@ -65,31 +65,25 @@ class Lists:
     Raises:
       TypeError: if there is an axis of seeds.
     """
-    self._check_no_seeds()
     if isinstance(which, int | np.integer):
-      return np.asarray(self._row(range(len(self))[which]))
+      return self._dense([which])[0]
     return np.asarray(self)[which]
 
   def __array__(self, dtype=None, copy=None) -> np.ndarray:
     del copy
-    self._check_no_seeds()
-    each = [self._row(m) for m in range(len(self))]
-    return np.array(each, dtype or np.int32).reshape(self.shape)
+    return self._dense(np.arange(len(self))).astype(dtype or np.int32)
 
-  def _check_no_seeds(self):
+  def _dense(self, clients):
+    """[C, n_max], the rows of some clients."""
     if self.ndim > 2:
       raise TypeError(
         f"indices: lists of {len(self)} seeds are no array; must be those of "
         "one seed"
       )
-
-  def _row(self, m):
-    start = int(self.starts[m])
-    end = int(self.starts[m + 1]) if m + 1 < len(self) else start + self.width
-    row = np.zeros(self.width, np.int32)
-    own = np.asarray(self.rows[start : min(end, start + self.width)])
-    row[: len(own)] = own
-    return row
+    rows, starts = np.asarray(self.rows), np.asarray(self.starts)
+    ends = np.append(starts[1:], len(rows))
+    places = starts[clients, None] + np.arange(self.width)
+    return np.where(places < ends[clients, None], rows[places], 0)
 
 
 def of_clients(
@@ -140,14 +134,12 @@ def owned(indices: Array | Lists, sizes: Array) -> np.ndarray:
     sizes: [M], or [seeds, M].
   """
   sizes = np.asarray(sizes)
+  if sizes.ndim > 1:
+    each = zip(unstacked(indices), sizes, strict=True)
+    return np.concatenate([owned(*of_seed) for of_seed in each])
   if not isinstance(indices, Lists):
     indices = np.asarray(indices)
-    return indices[np.arange(indices.shape[-1]) < sizes[..., None]]
-  if sizes.ndim > 1:
-    of_seed = lambda s: Lists(indices.rows[s], indices.starts[s], indices.width)
-    return np.concatenate(
-      [owned(of_seed(s), sizes[s]) for s in range(len(sizes))]
-    )
+    return indices[np.arange(indices.shape[1]) < sizes[:, None]]
   first = np.cumsum(sizes, dtype=np.int64) - sizes
   places = np.repeat(np.asarray(indices.starts) - first, sizes)
   return np.asarray(indices.rows)[places + np.arange(len(places))]
@@ -215,17 +207,14 @@ def stacked(each: list[tuple[Array | Lists, np.ndarray]]) -> Array | Lists:
     pad = lambda rows: np.pad(rows, ((0, 0), (0, width - rows.shape[-1])))
     return np.stack([pad(indices) for indices, _ in each])
   lists = [
-    indices
-    if isinstance(indices, Lists)
-    else _as_lists(owned(indices, sizes), np.asarray(sizes), width)
+    _as_lists(owned(indices, sizes), np.asarray(sizes), width)
     for indices, sizes in each
   ]
-  # n_max rows can be read of every client, also of the last one.
-  total = max(_length(np.asarray(sizes), width) for _, sizes in each)
-  pad = lambda rows: np.pad(np.asarray(rows), (0, total - len(rows)))
+  total = max(len(one.rows) for one in lists)
+  pad = lambda rows: np.pad(rows, (0, total - len(rows)))
   return Lists(
     np.stack([pad(one.rows) for one in lists]),
-    np.stack([np.asarray(one.starts) for one in lists]),
+    np.stack([one.starts for one in lists]),
     width,
   )
 
