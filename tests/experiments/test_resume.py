@@ -124,6 +124,19 @@ def assert_same(folder, whole, *own):
   assert configs[0] == configs[1]
 
 
+def content(folder):
+  files = [path for path in folder.rglob("*") if path.is_file()]
+  return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def refusal(capsys, *arguments):
+  assert call(*arguments, "--resume") == 1
+  error = capsys.readouterr().err
+  assert error.startswith("error: resume=True: ")
+  assert error.count("\n") == 1
+  return error.removeprefix("error: resume=True: ").removesuffix("\n")
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*not written to its end")
 @pytest.mark.parametrize("kills", [3])
@@ -147,27 +160,16 @@ def test_many_stops(tmp_path, kind, stop):
     assert_same(folder, whole)
 
 
-@pytest.mark.slow
-def test_sigterm_saves_a_checkpoint(whole_long, tmp_path, capsys):
-  folder = tmp_path / "run"
-  process = start(*LONG, f"--output_dir={folder}")
-  while rounds_saved(folder / "checkpoints") == 0:
-    assert process.poll() is None, process.stderr.read()
-    time.sleep(0.002)
-  process.send_signal(signal.SIGTERM)
-  process.wait(60)
-  done = rounds_saved(folder / "checkpoints")
-  if done < 60:  # It may have been too fast.
-    assert process.returncode == 128 + signal.SIGTERM
-  assert (folder / "summary.json").exists()
-  assert call(*LONG, f"--output_dir={folder}", "--resume") == 0
-  assert_same(folder, whole_long)
-
-
-def test_stopped_before_the_first_checkpoint_it_begins_anew(whole, tmp_path):
+@pytest.mark.parametrize("name", ["config.json", "config.json.tmp"])
+def test_stopped_before_the_first_checkpoint_it_begins_anew(
+  whole, tmp_path, name
+):
   folder = tmp_path / "run"
   folder.mkdir()
-  shutil.copy(whole / "config.json", folder)
+  if name == "config.json":
+    shutil.copy(whole / name, folder)
+  else:
+    (folder / name).write_text("{")  # A kill came very early.
   assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 0
   assert_same(folder, whole)
 
@@ -189,33 +191,29 @@ def test_killed_after_its_last_checkpoint(whole, tmp_path, rates):
 
 
 def test_other_flags_are_refused_with_what_differs(whole, capsys):
-  before = sorted(whole.rglob("*"))
-  others = ("--batch_size=32", f"--output_dir={whole}", "--resume")
-  assert call(*ARGUMENTS, *others) == 1
-  assert capsys.readouterr().err == (
-    f"error: resume=True: '{whole}' holds a run with batch_size=64, not 32; "
-    "give what that run had, or another folder\n"
+  before = content(whole)
+  others = ("--batch_size=32", f"--output_dir={whole}")
+  assert refusal(capsys, *ARGUMENTS, *others) == (
+    f"'{whole}' holds a run with batch_size=64, not 32; give what that run "
+    "had, or another folder"
   )
-  assert sorted(whole.rglob("*")) == before
+  assert content(whole) == before
 
 
 def test_another_version_is_refused(whole, tmp_path, capsys):
-  folder = tmp_path / "run"
-  shutil.copytree(whole, folder)
+  folder = shutil.copytree(whole, tmp_path / "run")
   config = json.loads((folder / "config.json").read_text())
   config["versions"]["jax"] = "0.0.1"
   text = json.dumps(config).encode()
   folder_digests.write(folder / "config.json", text)
-  assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 1
-  error = capsys.readouterr().err
+  error = refusal(capsys, *ARGUMENTS, f"--output_dir={folder}")
   assert "versions={" in error
   assert "'jax': '0.0.1'" in error
 
 
 def test_a_run_with_other_random_streams_is_refused(whole, tmp_path, capsys):
   """One that does not say which it had is older than their number."""
-  folder = tmp_path / "run"
-  shutil.copytree(whole, folder)
+  folder = shutil.copytree(whole, tmp_path / "run")
   config = json.loads((folder / "config.json").read_text())
   del config["streams"]
   (folder / "config.json").write_text(json.dumps(config))
@@ -223,10 +221,9 @@ def test_a_run_with_other_random_streams_is_refused(whole, tmp_path, capsys):
   del summary["config"]["streams"]
   (folder / "summary.json").write_text(json.dumps(summary))
   (folder / "digests.json").unlink()  # As in an older version.
-  assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 1
-  assert capsys.readouterr().err == (
-    f"error: resume=True: '{folder}' holds a run with streams=1, not "
-    f"{STREAMS}; give what that run had, or another folder\n"
+  assert refusal(capsys, *ARGUMENTS, f"--output_dir={folder}") == (
+    f"'{folder}' holds a run with streams=1, not {STREAMS}; give what that run "
+    "had, or another folder"
   )
   runs, spec = Store(tmp_path / "runs", Loader()), spec_of(*ARGUMENTS)
   shutil.copytree(folder, runs.place(spec))
@@ -237,8 +234,7 @@ def test_a_run_with_other_random_streams_is_refused(whole, tmp_path, capsys):
 def test_nothing_is_written_where_no_checkpoint_can_be_read(
   whole, tmp_path, capsys
 ):
-  folder = tmp_path / "run"
-  shutil.copytree(whole, folder)
+  folder = shutil.copytree(whole, tmp_path / "run")
   for path in (folder / "checkpoints").rglob("*"):
     if path.is_file():
       os.truncate(path, path.stat().st_size // 2)
@@ -246,10 +242,8 @@ def test_nothing_is_written_where_no_checkpoint_can_be_read(
   (folder / "digests.json").unlink()
   before = {p: p.read_bytes() for p in folder.rglob("*.csv")}
   with pytest.warns(UserWarning, match="cannot be read"):
-    assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 1
-  assert capsys.readouterr().err == (
-    f"error: resume=True: no checkpoint in '{folder}/checkpoints' can be read\n"
-  )
+    said = refusal(capsys, *ARGUMENTS, f"--output_dir={folder}")
+  assert said == f"no checkpoint in '{folder}/checkpoints' can be read"
   assert {p: p.read_bytes() for p in before} == before
   assert (folder / "tensorboard").is_dir()
 
@@ -270,13 +264,11 @@ def test_a_run_is_repeated_from_its_flags(whole, tmp_path):
   assert_same(folder, whole)
 
 
-# Of 20 rounds with an evaluation every 7: off schedule, and on it.
-@pytest.mark.parametrize("first", [10, 14])
-def test_a_run_that_ended_is_extended(whole, tmp_path, first):
+def test_a_run_that_ended_is_extended(whole, tmp_path):
+  """From an evaluation that the longer one does not have."""
   folder = tmp_path / "run"
-  shorter = (*ARGUMENTS, f"--rounds={first}", f"--output_dir={folder}")
-  assert call(*shorter) == 0
-  assert load_run(folder).history.rounds[-1] == first
+  assert call(*ARGUMENTS, "--rounds=10", f"--output_dir={folder}") == 0
+  assert load_run(folder).history.rounds[-1] == 10
   assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 0
   assert_same(folder, whole)
   assert load_run(folder).history.rounds[-2:] == [14, 20]
@@ -299,11 +291,6 @@ def test_a_run_that_is_killed_while_it_is_extended(whole_long, tmp_path):
   assert_same(folder, whole_long)
 
 
-def content(folder):
-  files = [path for path in folder.rglob("*") if path.is_file()]
-  return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
-
-
 def test_a_run_that_ended_has_nothing_left_to_do(whole, capsys):
   before = content(whole)
   assert call(*ARGUMENTS, f"--output_dir={whole}", "--resume") == 0
@@ -311,22 +298,6 @@ def test_a_run_that_ended_has_nothing_left_to_do(whole, capsys):
   assert "highest validation_accuracy (last)" in out
   assert out.endswith(f"nothing left to do: {whole} ended after 20 rounds\n")
   assert content(whole) == before
-
-
-def test_resume_starts_what_is_not_there(whole, tmp_path):
-  folder = tmp_path / "run"
-  folder.mkdir()
-  (folder / "config.json.tmp").write_text("{")  # A kill came very early.
-  assert call(*ARGUMENTS, f"--output_dir={folder}", "--resume") == 0
-  assert_same(folder, whole)
-
-
-def refusal(capsys, *arguments):
-  assert call(*arguments, "--resume") == 1
-  error = capsys.readouterr().err
-  assert error.startswith("error: resume=True: ")
-  assert error.count("\n") == 1
-  return error.removeprefix("error: resume=True: ").removesuffix("\n")
 
 
 def test_fewer_rounds_are_refused(whole, capsys):
@@ -339,26 +310,19 @@ def test_fewer_rounds_are_refused(whole, capsys):
   assert content(whole) == before
 
 
-def test_a_schedule_over_all_rounds_cannot_be_extended(tmp_path, capsys):
-  folder = tmp_path / "run"
-  arguments = (*ARGUMENTS, "--client_schedule=step_decay")
-  arguments += (f"--output_dir={folder}",)
-  assert call(*arguments, "--rounds=2") == 0
-  assert refusal(capsys, *arguments, "--rounds=3") == (
-    f"rounds=3: '{folder}' holds a run of 2 rounds, whose rate drops after "
-    "fractions of them (client_schedule='step_decay'), so it is no beginning "
-    "of a longer one; give rounds=2, or another folder"
+def test_a_schedule_over_all_rounds_cannot_be_extended(whole, tmp_path):
+  folder = shutil.copytree(whole, tmp_path / "run")
+  find = lambda schedule: resuming._check_rounds(
+    folder, 20, spec_of(*ARGUMENTS, "--rounds=30", schedule)
   )
-
-
-def test_a_schedule_of_the_round_alone_is_extended(tmp_path):
-  arguments = (*ARGUMENTS, "--client_schedule=exponential")
-  folders = whole, extended = tmp_path / "whole", tmp_path / "extended"
-  to_whole, to_extended = (f"--output_dir={folder}" for folder in folders)
-  assert call(*arguments, to_whole) == 0
-  assert call(*arguments, to_extended, "--rounds=10") == 0
-  assert call(*arguments, to_extended, "--resume") == 0
-  assert_same(extended, whole)
+  with pytest.raises(ValueError, match="rounds=30") as error:
+    find("--client_schedule=step_decay")
+  assert str(error.value) == (
+    f"resume=True: rounds=30: '{folder}' holds a run of 20 rounds, whose rate "
+    "drops after fractions of them (client_schedule='step_decay'), so it is no "
+    "beginning of a longer one; give rounds=20, or another folder"
+  )
+  find("--client_schedule=exponential")  # Of the round alone.
 
 
 def test_a_run_without_checkpoints(tmp_path, capsys):

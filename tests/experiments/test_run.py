@@ -22,6 +22,7 @@ from tests.experiments.commands import (
   REPOSITORY,
   call,
   given,
+  prepare,
   spec_of,
   start,
 )
@@ -288,26 +289,17 @@ LOSSES = (
   "validation_loss",
   "regularized_validation_loss",
 )
-RECOVERED = {
-  "lasso": ("f1", "precision", "recall", "density", "recovery_error"),
-  "low_rank": ("rank", "recovery_error"),
-}
+RECOVERED = ("f1", "precision", "recall", "density", "recovery_error")
 
 
-@pytest.mark.parametrize(
-  ("task", "algorithm", "regularizer"),
-  [("lasso", "fed_dual_avg", "l1"), ("low_rank", "fed_mid", "nuclear")],
-)
-def test_a_rate_that_diverges_is_told_and_not_selected(
-  tmp_path, capsys, task, algorithm, regularizer, drawn
-):
+def test_a_rate_that_diverges_is_told_and_not_selected(tmp_path, capsys, drawn):
   arguments = (
-    f"--task={task}", f"--algorithm={algorithm}", "--strength=0.1",
+    "--task=lasso", "--algorithm=fed_dual_avg", "--strength=0.1",
     "--client_lr=10,0.0005", "--cohort_size=4", "--local_steps=10",
     "--rounds=6", "--eval_every=3", "--noprogress",
   )  # fmt: skip
   assert call(*arguments, f"--output_dir={tmp_path}") == 0
-  rows = read_metrics(tmp_path, LOSSES + RECOVERED[task])
+  rows = read_metrics(tmp_path, LOSSES + RECOVERED)
   order = [(row["point"], row["round"]) for row in rows]
   assert order == [(p, r) for r in (0, 3, 6) for p in (0, 1)]
   for row in rows:
@@ -333,10 +325,10 @@ def test_a_rate_that_diverges_is_told_and_not_selected(
   assert kept["final"] == metrics_of(rows[5])
   assert summary["selected"] == 1
   given = {
-    "task": task,
+    "task": "lasso",
     "variant": "I",
     "zero_threshold": 0.01,
-    "regularizer": regularizer,
+    "regularizer": "l1",
     "client": "sgd",
     "batch_size": 10,
   }
@@ -370,37 +362,10 @@ def test_all_points_diverged(tmp_path, capsys, drawn):
 @pytest.mark.parametrize(
   ("algorithm", "cohort"), [("centralized", 64), ("local", 1)]
 )
-def test_baselines(tmp_path, algorithm, cohort):
-  arguments = (
-    "--task=lasso", f"--algorithm={algorithm}", "--client_lr=0.0003",
-    "--rounds=4", "--eval_every=2", "--noprogress",
-  )  # fmt: skip
-  assert call(*arguments, f"--output_dir={tmp_path}") == 0
-  rows = read_metrics(tmp_path, LOSSES + RECOVERED["lasso"])
-  losses = [row["regularized_train_loss"] for row in rows]
-  assert losses[2] < losses[1] < losses[0]
-  summary = read_json(tmp_path / "summary.json")
-  assert summary["config"]["cohort_size"] == cohort
-  assert not {"server", "server_lr"} & set(summary["config"])
-  # A step costs each client that takes part its 128 examples.
-  assert summary["cost"]["gradient_evaluations_per_round"] == 128
-
-
-def test_constrained_model(tmp_path, drawn):
-  constrained = (
-    "--algorithm=fed_dual_avg", "--regularizer=l2_ball", "--radius=1",
-    "--client_lr=0.1", "--rounds=20", "--noprogress",
-  )  # fmt: skip
-  assert call(*SMALL, *constrained, f"--output_dir={tmp_path}") == 0
-  rows = read_metrics(tmp_path, METRICS | set(LOSSES))
-  for row in rows:  # Inside of the ball; it would be infinite outside.
-    assert row["regularized_train_loss"] == row["train_loss"]
-  assert rows[-1]["test_accuracy"] > rows[0]["test_accuracy"] + 0.2
-  config = read_json(tmp_path / "config.json")
-  assert config["regularizer"] == "l2_ball"
-  assert config["radius"] == 1
-  assert "strength" not in config
-  check_pictures(tmp_path, "curves.png", "clients.png")
+def test_baselines_decide_their_cohort_and_have_no_server(algorithm, cohort):
+  values = prepare("--task=lasso", f"--algorithm={algorithm}").spec.values()
+  assert values["cohort_size"] == cohort
+  assert not {"server", "server_lr"} & set(values)
 
 
 def test_gap_to_the_optimum(tmp_path, capsys, drawn):
@@ -444,7 +409,7 @@ def test_presets(monkeypatch, preset, task, rounds):
   monkeypatch.chdir(REPOSITORY)
   flag = given(f"--flagfile=experiments/delta_sgd/{preset}.flags")
   expected = {
-    "task": task,
+    "task": "lasso",
     "rounds": rounds,
     "num_clients": 100,
     "cohort_size": 10,

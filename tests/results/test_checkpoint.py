@@ -9,7 +9,6 @@ import resource
 import shutil
 import signal
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -176,9 +175,7 @@ def test_a_run_that_ended_is_extended_bit_for_bit(case, tmp_path):
   assert reported == [0, 4, 8, 11]  # Without round 6.
 
 
-@pytest.mark.parametrize(
-  ("eval_every", "first"), [(2, 6), (3, 4), (4, 6), (12, 4), (20, 6)]
-)
+@pytest.mark.parametrize(("eval_every", "first"), [(2, 6), (3, 4), (20, 6)])
 def test_whenever_it_is_evaluated(tmp_path, eval_every, first):
   how = {"eval_every": eval_every}
   expected = run("one", Checkpoints(tmp_path / "b", 5), **how, rounds=12)
@@ -328,31 +325,6 @@ def test_a_half_written_checkpoint_is_ignored_with_a_warning(tmp_path):
   checkpoints = Checkpoints(tmp_path, 3, resume=True)
   with pytest.warns(UserWarning, match=f"{name}' is a checkpoint that was not"):
     assert_same(run("one", checkpoints), whole("one"))
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_whatever_file_is_truncated_the_one_before_counts(tmp_path):
-  killed_after("one", tmp_path / "good", 8)
-  state = states(whole("one"))
-  newest = tmp_path / "good" / "6"
-  files = [path for path in newest.rglob("*") if path.is_file()]
-  names = [path.relative_to(newest) for path in files if path.stat().st_size]
-  assert len(names) > 8
-  expected = Checkpoints(tmp_path / "good", 3, resume=True).load(state)
-  assert expected.round == 6
-  for name in names:
-    folder = tmp_path / "bad"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(tmp_path / "good", folder)
-    path = folder / "6" / name
-    os.truncate(path, path.stat().st_size // 2)
-    found = Checkpoints(folder, 3, resume=True).load(state)
-    # Some files are not needed: then it is whole, to the last bit.
-    assert found.round in (3, 6)
-    if found.round == 6:
-      chex.assert_trees_all_equal(found.state, expected.state)
-      assert set(found.record) == set(expected.record)
 
 
 def test_files_are_looked_at_in_parts(tmp_path, monkeypatch):
