@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -25,28 +24,6 @@ with locks.held("output_dir", pathlib.Path(sys.argv[1])):
 """
 
 
-@pytest.fixture
-def hold():
-  """Starts processes that hold a folder until they are killed."""
-  started = []
-
-  def start(folder):
-    process = subprocess.Popen(
-      [sys.executable, "-c", _HOLD, str(folder)],
-      env=_ENV,
-      stdout=subprocess.PIPE,
-      text=True,
-    )
-    started.append(process)
-    assert process.stdout.readline() == "held\n"
-    return process
-
-  yield start
-  for process in started:
-    process.kill()
-    process.communicate()
-
-
 def refusal(folder):
   with (
     pytest.raises(ValueError) as error,  # noqa: PT011
@@ -63,12 +40,15 @@ def in_use(folder, process):
   )
 
 
-def test_the_second_is_refused_until_the_first_ends(tmp_path, hold):
+def test_the_second_is_refused_until_the_first_ends(tmp_path):
   folder = tmp_path / "run"
-  first = hold(folder)
-  assert refusal(folder) == in_use(folder, first.pid)
-  first.send_signal(signal.SIGKILL)
-  first.wait()
+  command = [sys.executable, "-c", _HOLD, str(folder)]
+  with subprocess.Popen(command, env=_ENV, stdout=-1, text=True) as first:
+    try:
+      assert first.stdout.readline() == "held\n"
+      assert refusal(folder) == in_use(folder, first.pid)
+    finally:
+      first.kill()
   assert (folder / folders.LOCK).exists()  # What the kill left is no obstacle.
   with locks.held("output_dir", folder):
     found = json.loads((folder / folders.LOCK).read_text())
@@ -102,38 +82,31 @@ def test_a_new_folder_goes_if_nothing_was_written(tmp_path):
   assert os.listdir(tmp_path) == ["b"]
 
 
-@pytest.mark.parametrize("resume", [(), ("--resume",)])
-def test_a_run(resume, tmp_path, hold, capsys):
-  other = hold(tmp_path)
-  flags = ("--task=nonconvex", "--rounds=1", f"--output_dir={tmp_path}")
-  assert call(*flags, *resume, program=run) == 1
-  assert capsys.readouterr().err == f"error: {in_use(tmp_path, other.pid)}\n"
-  assert os.listdir(tmp_path) == [folders.LOCK]
-  other.kill()
-  other.wait()
-  assert call(*flags, "--rounds=0", *resume, program=run) == 0
-  assert folders.LOCK not in os.listdir(tmp_path)
-  assert "summary.json" in os.listdir(tmp_path)
+@pytest.mark.parametrize(
+  ("program", "others"),
+  [(run, ()), (run, ("--resume",)), (compare, ("--method=fed_avg",))],
+)
+def test_commands(program, others, tmp_path, capsys):
+  flags = ("--task=nonconvex", "--rounds=0", f"--output_dir={tmp_path}")
+  with locks.held("output_dir", tmp_path):
+    assert call(*flags, *others, program=program) == 1
+    assert os.listdir(tmp_path) == [folders.LOCK]
+  assert capsys.readouterr().err == f"error: {in_use(tmp_path, os.getpid())}\n"
+  if program is run:
+    assert call(*flags, *others) == 0
+    assert folders.LOCK not in os.listdir(tmp_path)
+    assert "summary.json" in os.listdir(tmp_path)
 
 
-def test_a_study(tmp_path, hold, capsys):
-  other = hold(tmp_path)
-  flags = ("--task=nonconvex", "--rounds=1", f"--output_dir={tmp_path}")
-  assert call(*flags, "--method=fed_avg", program=compare) == 1
-  assert capsys.readouterr().err == f"error: {in_use(tmp_path, other.pid)}\n"
-  assert os.listdir(tmp_path) == [folders.LOCK]
-
-
-def computation():
-  raise AssertionError("must not be computed")
-
-
-def test_a_computation_of_an_artefact(tmp_path, hold):
-  other = hold(tmp_path / "one")
-  cell = artefact.Computed(computation, {})
-  with pytest.raises(ValueError) as error:  # noqa: PT011
+def test_a_computation_of_an_artefact(tmp_path):
+  folder = tmp_path / "one"
+  cell = artefact.Computed(lambda: pytest.fail("must not be computed"), {})
+  with (
+    locks.held("output_dir", folder),
+    pytest.raises(ValueError) as error,  # noqa: PT011
+  ):
     running._run_cell(("one", cell), tmp_path)
-  assert str(error.value) == in_use(tmp_path / "one", other.pid)
+  assert str(error.value) == in_use(folder, os.getpid())
 
 
 def test_of_many_at_the_same_time_one_has_it(tmp_path):
