@@ -409,7 +409,7 @@ def test_presets(monkeypatch, preset, task, rounds):
   monkeypatch.chdir(REPOSITORY)
   flag = given(f"--flagfile=experiments/delta_sgd/{preset}.flags")
   expected = {
-    "task": "lasso",
+    "task": task,
     "rounds": rounds,
     "num_clients": 100,
     "cohort_size": 10,
