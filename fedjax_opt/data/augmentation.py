@@ -6,10 +6,7 @@ Traced: it runs on the device, inside the compiled round.
 import jax
 import jax.numpy as jnp
 
-__all__ = [
-  "AUGMENTATIONS",
-  "crop_and_flip",
-]
+__all__ = ["AUGMENTATIONS", "crop_and_flip"]
 
 
 def crop_and_flip(

@@ -11,12 +11,7 @@ import numpy as np
 
 from fedjax_opt.checks.values import array, as_many, shown, switch
 from fedjax_opt.data import client_split, lists, npz_files, partition
-from fedjax_opt.data.pools import (
-  OWNERSHIP,
-  Array,
-  check_examples,
-  check_labels,
-)
+from fedjax_opt.data.pools import OWNERSHIP, Array, check_examples, check_labels
 from fedjax_opt.results import json_files
 
 

@@ -101,9 +101,7 @@ SCHEMES: dict[str, PartitionChoice] = {
     ),
   ),
   "natural": PartitionChoice(
-    natural,
-    "the client ids that come with the data",
-    label="natural clients",
+    natural, "the client ids that come with the data", label="natural clients"
   ),
 }
 register(SCHEMES)

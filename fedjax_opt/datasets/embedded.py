@@ -7,9 +7,7 @@ import numpy as np
 
 from fedjax_opt.data.pools import stratified_rows
 
-__all__ = [
-  "digits",
-]
+__all__ = ["digits"]
 
 
 def digits() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

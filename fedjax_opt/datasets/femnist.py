@@ -27,9 +27,7 @@ from fedjax_opt.data import memory
 from fedjax_opt.data.clients import ClientData, joined
 from fedjax_opt.datasets import files
 
-__all__ = [
-  "load",
-]
+__all__ = ["load"]
 
 TFF_URL = "https://storage.googleapis.com/tff-datasets-public/"
 TFF_FILE = "emnist_all.sqlite.lzma"
@@ -160,9 +158,7 @@ def _decompressed(path: pathlib.Path) -> pathlib.Path:
 
 
 def _connect(
-  path: pathlib.Path,
-  columns: dict[str, set[str]],
-  opened: contextlib.ExitStack,
+  path: pathlib.Path, columns: dict[str, set[str]], opened: contextlib.ExitStack
 ) -> sqlite3.Connection:
   """Opens an SQLite file to read.
 

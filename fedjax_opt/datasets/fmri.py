@@ -13,10 +13,7 @@ from fedjax_opt.checks.fields import checked
 from fedjax_opt.data.clients import ClientData, joined
 from fedjax_opt.datasets import files
 
-__all__ = [
-  "Session",
-  "load",
-]
+__all__ = ["Session", "load"]
 
 URL = "http://data.pymvpa.org/datasets/haxby2001/"
 

@@ -15,14 +15,7 @@ from fedjax_opt.checks.fields import checked, whole
 from fedjax_opt.data.clients import ClientData, joined
 from fedjax_opt.datasets import tfds
 
-__all__ = [
-  "PADDING",
-  "UNKNOWN",
-  "VOCABULARY",
-  "clients",
-  "load",
-  "speeches",
-]
+__all__ = ["PADDING", "UNKNOWN", "VOCABULARY", "clients", "load", "speeches"]
 
 # The characters of the training text, in order; the number of a character is
 # its place here.

@@ -20,11 +20,7 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import checked, choice
 from fedjax_opt.datasets import files
 
-__all__ = [
-  "SOURCES",
-  "TEXT_SOURCES",
-  "load",
-]
+__all__ = ["SOURCES", "TEXT_SOURCES", "load"]
 
 # Images, which `load` accepts.
 SOURCES = ("mnist", "fashion_mnist", "cifar10", "cifar100", "svhn_cropped")

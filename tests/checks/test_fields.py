@@ -20,7 +20,10 @@ from tests.checks import given
 # Public functions that say what their arguments may be.
 FACTORIES = {
   f"{name} {argument}": (factory, argument, field)
-  for module in (fo, fo.rules, fo.prox, fo.transforms, fo.objectives)
+  for module in (
+    *(fo, fo.rules, fo.prox, fo.transforms, fo.objectives),
+    *(fo.partition, fo.synthetic, fo.samplers),
+  )
   for name, factory in vars(module).items()
   if inspect.isfunction(factory)
   for argument, field in getattr(factory, "fields", {}).items()

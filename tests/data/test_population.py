@@ -529,10 +529,7 @@ FIELDS = "x float32[2, 3], y int32[], mask bool[4]"
       [{"x": np.ones((3, 0))}],
       "an example of 'x' is float64 [0]; must be numbers, and at least one",
     ),
-    (
-      [{"sizes": np.ones(3)}],
-      "clients[0]: examples must not be named 'sizes'",
-    ),
+    ([{"sizes": np.ones(3)}], "clients[0]: examples must not be named 'sizes'"),
     (
       [{"x": np.broadcast_to(np.uint8(0), 2**31)}],
       "clients[0]: has 2147483648 examples; must be at most 2147483647",

@@ -138,10 +138,7 @@ def test_vocabularies_that_cannot_be(folder):
   [
     ("{", "is not JSON (Expecting"),
     ("[]", "must be a JSON object"),
-    (
-      '{"do_lower_case": "no"}',
-      "do_lower_case is 'no'; must be true or false",
-    ),
+    ('{"do_lower_case": "no"}', "do_lower_case is 'no'; must be true or false"),
   ],
 )
 def test_settings_that_cannot_be(folder, content, message):
