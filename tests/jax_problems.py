@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import fedjax_opt
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine.cohort import Cohort
@@ -43,6 +44,14 @@ class Task:
     if "personal" in {p.name for p in choice.hyperparameters}:
       given["personal"] = ["bias"]
     return choice.factory(self.loss_fn, **given | others)
+
+  def simulate(self, algorithm, **settings):
+    """`simulate` from the start of the problem."""
+    return fedjax_opt.simulate(algorithm, self.params, self.data, **settings)
+
+  def sweep(self, make, grid, **settings):
+    """`sweep` from the start of the problem."""
+    return fedjax_opt.sweep(make, grid, self.params, self.data, **settings)
 
   @property
   def data(self) -> ClientData:

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import simulate, step_decay
+from fedjax_opt import step_decay
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.engine.config import Config
 from fedjax_opt.rules import RULES
@@ -122,10 +122,8 @@ def compiled(algorithm, rule, **settings):
       "mu": MU,
       "temperature": TEMPERATURE,
     }
-  return simulate(
+  return task.simulate(
     ALGORITHMS[algorithm].factory(**arguments),
-    task.params,
-    task.data,
     rounds=ROUNDS,
     seed=SEED,
     eval_every=3,
@@ -154,11 +152,7 @@ def looped(algorithm, make_rule, rounds):
     )
   cohorts, batches, weights = rounds
   return loop(
-    problem.x0,
-    cohorts=cohorts,
-    batches=batches,
-    weights=weights,
-    **arguments,
+    problem.x0, cohorts=cohorts, batches=batches, weights=weights, **arguments
   )
 
 

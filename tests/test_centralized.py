@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_opt import ClientData, prox, simulate
+from fedjax_opt import ClientData, prox
 from fedjax_opt.algorithms.centralized import centralized, local, optimum
 from tests import jax_problems
 from tests import reference_composite as loops
@@ -27,7 +27,7 @@ def points_of_loop(rows, steps):
 
 def run(algorithm, **settings):
   settings = {"rounds": 5, "batch_size": 4} | settings
-  return simulate(algorithm, TASK.params, TASK.data, **settings)
+  return TASK.simulate(algorithm, **settings)
 
 
 class TestRounds:
@@ -49,10 +49,8 @@ class TestRounds:
     psi = loops.L1(slice(None), 0.1)
     xs = loops.proximal_gradient(problem.x0, gradient, [None] * 5, psi, 0.2)
     with jax.enable_x64(True):
-      result = simulate(
+      result = task.simulate(
         centralized(task.loss_fn, prox.l1(0.1), 0.2),
-        task.params,
-        task.data,
         rounds=5,
         batch_size=4,
         weighting="uniform",

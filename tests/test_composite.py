@@ -11,15 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_opt import (
-  evaluation,
-  grid_points,
-  metrics,
-  mirror,
-  prox,
-  simulate,
-  sweep,
-)
+from fedjax_opt import evaluation, grid_points, metrics, mirror, prox, simulate
 from fedjax_opt.algorithms.composite import (
   fed_avg_subgradient,
   fed_dual_avg,
@@ -57,10 +49,7 @@ ON_SIMPLEX = {"kernel": np.array([0.1, 0.3, 0.2, 0.15, 0.25])}
 # name -> (the package's, the referee's), of the kernel of SOFTMAX.
 PSI = {
   "l1": (prox.l1(STRENGTH), loops.L1(KERNEL, STRENGTH)),
-  "nuclear": (
-    prox.nuclear(STRENGTH),
-    loops.Nuclear(KERNEL, (4, 3), STRENGTH),
-  ),
+  "nuclear": (prox.nuclear(STRENGTH), loops.Nuclear(KERNEL, (4, 3), STRENGTH)),
   "l2_ball": (
     prox.l2_ball(RADII["l2_ball"]),
     loops.L2Ball(KERNEL, RADII["l2_ball"]),
@@ -211,10 +200,8 @@ def test_the_averaged_iterate_equals_the_loop(x64, osp):
       averaged=True,
       only_server_prox=osp,
     )
-    result = simulate(
+    result = task.simulate(
       algorithm,
-      task.params,
-      task.data,
       rounds=ROUNDS,
       eval_every=1,
       evaluate=each_iterate,
@@ -377,10 +364,8 @@ def test_one_local_step_is_dual_averaging_on_the_pooled_gradient():
   """F-P4."""
   task, (own, of_loop) = SOFTMAX, PSI["l1"]
   with jax.enable_x64(True):
-    result = simulate(
+    result = task.simulate(
       fed_dual_avg(task.loss_fn, prox.kernels(own), RATE),
-      task.params,
-      task.data,
       rounds=6,
       **ALL_AT_ONCE,
     )
@@ -454,10 +439,8 @@ def test_fed_mid_applies_the_regularizer_twice(osp, times):
   """F-P10: with M = K = eta_s = 1, proximal gradient with 2 lambda; OSP, 1."""
   task, strength = _one_client_problem(), 0.3
   with jax.enable_x64(True):
-    result = simulate(
+    result = task.simulate(
       fed_mid(task.loss_fn, prox.l1(strength), 0.2, only_server_prox=osp),
-      task.params,
-      task.data,
       rounds=5,
       **ALL_AT_ONCE,
     )
@@ -473,7 +456,7 @@ def test_small_client_rates_do_not_cure_fed_mid(osp, times):
     task = jax_problems.least_squares(sizes=(13, 7, 20, 4))
   client_rate = 1e-7
   with jax.enable_x64(True):
-    result = simulate(
+    result = task.simulate(
       fed_mid(
         task.loss_fn,
         prox.l1(strength),
@@ -481,8 +464,6 @@ def test_small_client_rates_do_not_cure_fed_mid(osp, times):
         server_learning_rate=0.1 / client_rate,
         only_server_prox=osp,
       ),
-      task.params,
-      task.data,
       rounds=1000,
       eval_every=1000,
       batch_size=20,
@@ -582,9 +563,7 @@ def test_a_grid_equals_the_loop():
   make = lambda strength, *rates, **named: fed_mid(
     SOFTMAX.loss_fn, prox.kernels(prox.nuclear(strength)), *rates, **named
   )
-  whole = sweep(
-    make, grid, SOFTMAX.params, SOFTMAX.data, rounds=ROUNDS, **SETTINGS
-  )
+  whole = SOFTMAX.sweep(make, grid, rounds=ROUNDS, **SETTINGS)
   problem = SOFTMAX.problem
   for s, point in enumerate(grid_points(grid)):
     strength, *rates = (point[name] for name in grid)
@@ -602,13 +581,11 @@ def test_too_large_a_rate_is_reported_as_diverged():
 
   per_example = lambda params, batch: {"loss": loss_fn(params, batch, None)}
   grid = {"learning_rate": [1e4, 1e-3, 3e38]}
-  result = sweep(
+  result = SOFTMAX.sweep(
     lambda learning_rate: fed_mid(
       loss_fn, prox.kernels(prox.nuclear(1.0)), learning_rate
     ),
     grid,
-    SOFTMAX.params,
-    SOFTMAX.data,
     rounds=20,
     eval_every=2,
     evaluate=evaluation.federated(per_example),
@@ -634,11 +611,7 @@ def test_a_composite_algorithm_needs_a_regularizer(factory):
 
 
 @pytest.mark.parametrize(
-  "psi",
-  [
-    prox.kernels(prox.l1_ball(1.0)),
-    prox.l1(1.0) + prox.non_negative(),
-  ],
+  "psi", [prox.kernels(prox.l1_ball(1.0)), prox.l1(1.0) + prox.non_negative()]
 )
 def test_a_subgradient_step_refuses_a_constraint_it_would_ignore(psi):
   with pytest.raises(ValueError, match=r"psi=.*: must be finite everywhere"):

@@ -81,7 +81,7 @@ EVEN_TASK = jax_problems.softmax(sizes=(13, 7, 20, 4))
 def run_even(algorithm, task=EVEN_TASK, **settings):
   with jax.enable_x64(True):
     settings = EVEN | {"rounds": ROUNDS} | settings
-    return simulate(algorithm, task.params, task.data, **settings).state
+    return task.simulate(algorithm, **settings).state
 
 
 def assert_same(actual, expected):

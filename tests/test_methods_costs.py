@@ -61,9 +61,7 @@ COSTS = {
 
 
 def simulate(algorithm, rounds=2, **settings):
-  return fo.simulate(
-    algorithm, TASK.params, TASK.data, rounds=rounds, **SETTINGS | settings
-  )
+  return TASK.simulate(algorithm, rounds=rounds, **SETTINGS | settings)
 
 
 @pytest.mark.parametrize("name", COSTS)
@@ -80,10 +78,8 @@ def test_all_clients_of_prox_skip_meet_or_none():
   """Also those that have fewer steps than the coin takes to fall."""
   task = jax_problems.least_squares(sizes=(1, 6, 6, 6), dim=D)
   rounds = 20
-  result = fo.simulate(
+  result = task.simulate(
     fo.prox_skip(task.loss_fn, 0.01, p=0.3),
-    task.params,
-    task.data,
     rounds=rounds,
     batch_size=1,
     weighting="uniform",
@@ -98,10 +94,8 @@ def test_mime_lite_takes_any_base_optimizer():
   base = optax.scale_by_adam()
   problem = jax_problems.least_squares(sizes=(N,), dim=D)
   with jax.enable_x64(True):
-    result = fo.simulate(
+    result = problem.simulate(
       fo.mime_lite(problem.loss_fn, 0.1, base=base),
-      problem.params,
-      problem.data,
       rounds=4,
       batch_size=N,
       local_steps=1,

@@ -18,7 +18,6 @@ from fedjax_opt import (
   grid_points,
   scaffold,
   simulate,
-  sweep,
 )
 from fedjax_opt.engine import programs
 from tests import jax_problems
@@ -91,9 +90,7 @@ def test_in_pieces_it_is_as_at_once(run, tmp_path):
 def test_a_grid_in_pieces_is_as_at_once():
   make = lambda rate: scaffold(TASK.loss_fn, rate)
   settings = SETTINGS | {"grid_map": "vmap", "client_memory": "host"}
-  whole = sweep(
-    make, RATES, TASK.params, TASK.data, rounds=7, seeds=SEEDS, **settings
-  )
+  whole = TASK.sweep(make, RATES, rounds=7, seeds=SEEDS, **settings)
   simulator = Simulator(make, TASK.data, grid=RATES, seeds=SEEDS, **settings)
   before = simulator.init(TASK.params)
   start = copied(arrays(before))
@@ -188,7 +185,7 @@ def made_anew(strength=0.1):
 def run_anew(**others):
   algorithm, evaluate = made_anew()
   settings = SETTINGS | {"evaluate": evaluate} | others
-  return simulate(algorithm, TASK.params, TASK.data, rounds=2, **settings)
+  return TASK.simulate(algorithm, rounds=2, **settings)
 
 
 def test_the_same_line_again_compiles_nothing():
@@ -210,9 +207,7 @@ def test_the_same_line_again_compiles_nothing():
 def test_a_grid_again_compiles_nothing():
   def run(rates):
     make = lambda rate: fed_avg(TASK.loss_fn, optax.sgd(rate))
-    return sweep(
-      make, {"rate": rates}, TASK.params, TASK.data, rounds=2, **SETTINGS
-    )
+    return TASK.sweep(make, {"rate": rates}, rounds=2, **SETTINGS)
 
   run([0.1, 0.2])
   result, number = compiled_by(lambda: run([0.3, 0.4]))
@@ -225,8 +220,8 @@ def test_a_grid_again_compiles_nothing():
 def test_a_changed_rule_and_measure_are_seen():
   def run(rate, factor):
     evaluate = lambda *_: {"train_loss": jnp.float32(factor)}
-    return simulate(
-      fed_avg(TASK.loss_fn, optax.sgd(rate)), TASK.params, TASK.data, rounds=1,
+    return TASK.simulate(
+      fed_avg(TASK.loss_fn, optax.sgd(rate)), rounds=1,
       **SETTINGS | {"evaluate": evaluate},
     )  # fmt: skip
 

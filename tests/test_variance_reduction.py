@@ -16,7 +16,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import Algorithm, Simulator, simulate, sweep
+from fedjax_opt import Algorithm, Simulator, simulate
 from fedjax_opt.algorithms import (
   bvr_l_sgd,
   local_sgd,
@@ -315,8 +315,8 @@ EXCHANGED = {
 @pytest.mark.parametrize("case", CASES)
 def test_cost_equals_a_count_by_hand(case):
   with jax.enable_x64(True):
-    result = simulate(
-      CASES[case](TASK.loss_fn, rate), TASK.params, TASK.data, rounds=ROUNDS,
+    result = TASK.simulate(
+      CASES[case](TASK.loss_fn, rate), rounds=ROUNDS,
       eval_every=1, evaluate=nothing, **SETTINGS,
     )  # fmt: skip
   states = compiled(case, True)
@@ -362,9 +362,7 @@ def test_cost_equals_a_count_by_hand(case):
 def test_a_stage_has_the_length_of_algorithm_4(large_batch, stage):
   """T = ceil(1 + b~ / (K B)), also with b~ above a client's mean size, 23.8."""
   algorithm = minibatch_sarah(TASK.loss_fn, 0.1, large_batch=large_batch)
-  result = simulate(
-    algorithm, TASK.params, TASK.data, rounds=12, batch_size=4, local_steps=2
-  )
+  result = TASK.simulate(algorithm, rounds=12, batch_size=4, local_steps=2)
   vector = result.cost["stage_start_bytes_up_per_round"]
   assert vector == pytest.approx(4 * D * math.ceil(12 / stage) / 12)
 
@@ -459,11 +457,9 @@ def test_p3_the_first_step_of_a_stage_is_the_same_on_every_worker():
   rows = np.concatenate(problem.client_rows)
   v = problem.gradient(problem.x0, rows)[1]
   with jax.enable_x64(True):
-    result = sweep(
+    result = task.sweep(
       lambda: bvr_l_sgd(task.loss_fn, 0.3, practical=False),
       {},
-      task.params,
-      task.data,
       rounds=1,
       seeds=[0, 1, 2, 3],
       batch_size=4,

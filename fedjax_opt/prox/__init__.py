@@ -39,7 +39,7 @@ from fedjax_opt.prox.regularizer import (
   zero,
 )
 from fedjax_opt.prox.singular_values import soft_threshold_singular_values
-from fedjax_opt.registry import Hyperparameter, RegularizerChoice, register
+from fedjax_opt.registry import RegularizerChoice, arguments, register
 
 __all__ = [
   "TOLERANCE",
@@ -62,48 +62,41 @@ __all__ = [
   "zero",
 ]
 
-_STRENGTH = Hyperparameter(
-  "strength",
-  0.01,
-  "factor of the regularizer",
-  "[0, inf)",
-  label="regularization strength",
-)
-# The radii of the paper's FEMNIST experiments.
-_L1_RADIUS = Hyperparameter("radius", 1000.0, "radius of the ball", "(0, inf)")
-_L2_RADIUS = _L1_RADIUS._replace(default=10.0)
+_LABELS = {"strength": "regularization strength"}
 
 
 def _on_kernels(
   factory: Callable[..., Regularizer],
   help: str,
-  *hyperparameters: Hyperparameter,
+  default: float | None = None,
   **others: Any,
 ) -> RegularizerChoice:
+  """A regularizer of each kernel, with the default of its number."""
   make = lambda **arguments: kernels(factory(**arguments))
+  hyperparameters = tuple(
+    each._replace(default=default, label=_LABELS.get(each.name))
+    for each in arguments(factory, "strength", "radius")
+  )
   return RegularizerChoice(make, help, hyperparameters, **others)
 
 
 REGULARIZERS: dict[str, RegularizerChoice] = {
-  "l1": _on_kernels(l1, "strength ||w||_1", _STRENGTH, label="L1 norm"),
+  "l1": _on_kernels(l1, "strength ||w||_1", 0.01, label="L1 norm"),
   "squared_l2": _on_kernels(
-    squared_l2, "strength ||w||^2", _STRENGTH, label="squared L2 norm"
+    squared_l2, "strength ||w||^2", 0.01, label="squared L2 norm"
   ),
   "nuclear": _on_kernels(
-    nuclear, "strength times the nuclear norm", _STRENGTH, label="nuclear norm"
+    nuclear, "strength times the nuclear norm", 0.01, label="nuclear norm"
   ),
   "group_lasso": _on_kernels(
-    group_lasso, "strength times the norms of rows", _STRENGTH
+    group_lasso, "strength times the norms of rows", 0.01
   ),
+  # The radii of the paper's FEMNIST experiments.
   "l1_ball": _on_kernels(
-    l1_ball,
-    "||w||_1 <= radius",
-    _L1_RADIUS,
-    is_finite=False,
-    label="L1 ball",
+    l1_ball, "||w||_1 <= radius", 1000.0, is_finite=False, label="L1 ball"
   ),
   "l2_ball": _on_kernels(
-    l2_ball, "||w|| <= radius", _L2_RADIUS, is_finite=False, label="L2 ball"
+    l2_ball, "||w|| <= radius", 10.0, is_finite=False, label="L2 ball"
   ),
   "non_negative": _on_kernels(
     non_negative, "w >= 0", is_finite=False, label="non-negative"

@@ -13,7 +13,7 @@ from jax import flatten_util, lax
 
 from fedjax_opt import norms
 from fedjax_opt.base import Params
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 from fedjax_opt.prox.regularizer import Regularizer
 
 # The largest violation of a constraint at which a point still counts as inside:
@@ -34,11 +34,12 @@ def _constraint(
   return Regularizer(kind, value, prox, is_finite=False)
 
 
+@fields.checked(radius="(0, inf)")
 def l1_ball(radius: jax.typing.ArrayLike) -> Regularizer:
   r"""The constraint :math:`\|w\|_1 \le \rho`.
 
   Args:
-    radius: rho; positive, may be traced.
+    radius: radius of the ball; rho, positive, may be traced.
 
   Returns:
     The regularizer.
@@ -51,7 +52,6 @@ def l1_ball(radius: jax.typing.ArrayLike) -> Regularizer:
     Duchi et al., "Efficient Projections onto the l1-Ball for Learning in High
     Dimensions", ICML 2008.
   """
-  checks.in_interval("l1_ball: radius", radius, "(0, inf)")
 
   def project(tree):
     z, unravel = _raveled(tree)
@@ -73,11 +73,12 @@ def l1_ball(radius: jax.typing.ArrayLike) -> Regularizer:
   )
 
 
+@fields.checked(radius="(0, inf)")
 def l2_ball(radius: jax.typing.ArrayLike) -> Regularizer:
   r"""The constraint :math:`\|w\| \le \rho`; the prox is `z min(1, rho/||z||)`.
 
   Args:
-    radius: rho; positive, may be traced.
+    radius: radius of the ball; rho, positive, may be traced.
 
   Returns:
     The regularizer.
@@ -86,7 +87,6 @@ def l2_ball(radius: jax.typing.ArrayLike) -> Regularizer:
     ValueError: if `radius` is out of range.
     TypeError: if it is no number.
   """
-  checks.in_interval("l2_ball: radius", radius, "(0, inf)")
 
   # Both compare squares in units of the largest entry, of which none overflows.
   def squares(tree):
@@ -108,6 +108,7 @@ def l2_ball(radius: jax.typing.ArrayLike) -> Regularizer:
   return _constraint("l2_ball", is_inside, project)
 
 
+@fields.checked(scale="(0, inf)")
 def simplex(scale: jax.typing.ArrayLike = 1.0) -> Regularizer:
   r"""The constraint :math:`w \ge 0, \; \sum_i w_i = \text{scale}`.
 
@@ -125,7 +126,6 @@ def simplex(scale: jax.typing.ArrayLike = 1.0) -> Regularizer:
     Duchi et al., "Efficient Projections onto the l1-Ball for Learning in High
     Dimensions", ICML 2008, Figure 1.
   """
-  checks.in_interval("simplex: scale", scale, "(0, inf)")
 
   def is_inside(tree):
     off = jnp.abs(optax.tree.sum(tree) - scale)
@@ -139,6 +139,7 @@ def simplex(scale: jax.typing.ArrayLike = 1.0) -> Regularizer:
   return _constraint("simplex", is_inside, project)
 
 
+@fields.checked(low="[-inf, inf]", high="[-inf, inf]")
 def box(
   low: jax.typing.ArrayLike = -jnp.inf, high: jax.typing.ArrayLike = jnp.inf
 ) -> Regularizer:
@@ -155,11 +156,9 @@ def box(
     ValueError: if a bound is NaN, or `low` is above `high`.
     TypeError: if a bound is no number.
   """
-  checks.in_interval("box: low", low, "[-inf, inf]")
-  checks.in_interval("box: high", high, "[-inf, inf]")
   traced = any(isinstance(end, jax.core.Tracer) for end in (low, high))
   if not traced and low > high:
-    raise ValueError(f"box: low={low} and high={high}: needs low <= high")
+    raise ValueError(f"low={low} and high={high}: needs low <= high")
 
   def is_inside(tree):
     return _all(

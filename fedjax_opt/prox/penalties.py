@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_opt import norms
+from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
 from fedjax_opt.prox.regularizer import Regularizer
 from fedjax_opt.prox.singular_values import soft_threshold_singular_values
@@ -27,7 +28,6 @@ def _penalty(
     leaf_prox: `(leaf, threshold) -> leaf`, the prox at strength 1, where
       `threshold` is the step.
   """
-  checks.in_interval(f"{kind}: strength", strength, "[0, inf)")
 
   def value(tree):
     leaves = map(jnp.asarray, jax.tree.leaves(tree))
@@ -39,6 +39,7 @@ def _penalty(
   return Regularizer(kind, value, prox)
 
 
+@fields.checked(strength="[0, inf)")
 def l1(strength: jax.typing.ArrayLike) -> Regularizer:
   r"""The sum of absolute values, for sparsity.
 
@@ -48,7 +49,7 @@ def l1(strength: jax.typing.ArrayLike) -> Regularizer:
     \text{prox}(z, \tau) = \text{sign}(z) \max(|z| - \tau\lambda, 0)
 
   Args:
-    strength: lambda; non-negative, may be traced.
+    strength: factor of the regularizer; lambda, non-negative, may be traced.
 
   Returns:
     The regularizer.
@@ -66,6 +67,7 @@ def _soft_threshold(z: jax.Array, threshold: jax.Array) -> jax.Array:
   return jnp.sign(z) * jax.nn.relu(jnp.abs(z) - threshold)
 
 
+@fields.checked(strength="[0, inf)")
 def squared_l2(strength: jax.typing.ArrayLike) -> Regularizer:
   r"""The squared Euclidean norm; there is no factor 1/2.
 
@@ -75,7 +77,7 @@ def squared_l2(strength: jax.typing.ArrayLike) -> Regularizer:
     \text{prox}(z, \tau) = z / (1 + 2 \tau\lambda)
 
   Args:
-    strength: lambda; non-negative, may be traced.
+    strength: factor of the regularizer; lambda, non-negative, may be traced.
 
   Returns:
     The regularizer.
@@ -92,6 +94,7 @@ def squared_l2(strength: jax.typing.ArrayLike) -> Regularizer:
   )
 
 
+@fields.checked(l1_strength="[0, inf)", squared_l2_strength="[0, inf)")
 def elastic_net(
   l1_strength: jax.typing.ArrayLike, squared_l2_strength: jax.typing.ArrayLike
 ) -> Regularizer:
@@ -121,6 +124,7 @@ def elastic_net(
   return l1(l1_strength) + squared_l2(squared_l2_strength)
 
 
+@fields.checked(strength="[0, inf)")
 def group_lasso(
   strength: jax.typing.ArrayLike, axis: int | Sequence[int] = -1
 ) -> Regularizer:
@@ -136,7 +140,8 @@ def group_lasso(
   of one input; with axis 0 it is a column. A vector is one group.
 
   Args:
-    strength: lambda, the same for each group; non-negative, may be traced.
+    strength: factor of the regularizer; lambda, the same for each group,
+      non-negative, may be traced.
     axis: the axes within a group.
 
   Returns:
@@ -152,7 +157,7 @@ def group_lasso(
   """
   axis = tuple(axis) if isinstance(axis, Sequence) else (axis,)
   for each in axis:
-    checks.whole("group_lasso: axis", each)
+    checks.whole("axis", each)
 
   def squares(leaf, keepdims):
     """Squared norms of groups, each in units of its largest entry."""
@@ -177,6 +182,7 @@ def group_lasso(
   return _penalty("group_lasso", strength, leaf_value, leaf_prox)
 
 
+@fields.checked(strength="[0, inf)")
 def nuclear(strength: jax.typing.ArrayLike) -> Regularizer:
   r"""The sum of singular values of each leaf, for low rank.
 
@@ -187,7 +193,7 @@ def nuclear(strength: jax.typing.ArrayLike) -> Regularizer:
     \quad \text{with} \quad Z = U \, \text{diag}(s) \, V^T
 
   Args:
-    strength: lambda; non-negative, may be traced.
+    strength: factor of the regularizer; lambda, non-negative, may be traced.
 
   Returns:
     The regularizer; each leaf must be a matrix.
@@ -218,6 +224,7 @@ def nuclear(strength: jax.typing.ArrayLike) -> Regularizer:
   )
 
 
+@fields.checked(strength="[0, inf)", axis=fields.Field(checks.whole))
 def total_variation_1d(
   strength: jax.typing.ArrayLike, axis: int = 0
 ) -> Regularizer:
@@ -228,7 +235,7 @@ def total_variation_1d(
     \psi(w) = \lambda \sum_i |w_{i+1} - w_i|
 
   Args:
-    strength: lambda; non-negative, may be traced.
+    strength: factor of the regularizer; lambda, non-negative, may be traced.
     axis: the axis of a leaf along which entries are neighbours. The default is
       the inputs of a kernel [inputs, outputs].
 
@@ -239,7 +246,6 @@ def total_variation_1d(
     ValueError: if `strength` is out of range.
     TypeError: if an argument is of a wrong type.
   """
-  checks.whole("total_variation_1d: axis", axis)
 
   def leaf_prox(z, threshold):
     lines = jnp.moveaxis(z, axis, -1)

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import delta_sgd, fed_avg, grad_fn_of, simulate
+from fedjax_opt import delta_sgd, fed_avg, grad_fn_of
 from tests import jax_problems, problems
 from tests.rules import training
 
@@ -97,10 +97,8 @@ def gaps(xs, x_star, shared=False):
 
 def test_p1_one_local_step_is_fed_avg_at_eta_0():
   task = jax_problems.softmax()
-  run = lambda rule: simulate(
+  run = lambda rule: task.simulate(
     fed_avg(task.loss_fn, rule),
-    task.params,
-    task.data,
     rounds=3,
     cohort_size=3,
     batch_size=4,
@@ -395,10 +393,8 @@ def test_clients_draw_dropout_once_or_twice(independent):
     )
     return slope * jnp.ones(len(batch["y"]))
 
-  result = simulate(
+  result = task.simulate(
     fed_avg(loss_fn, delta_sgd(independent_dropout=independent)),
-    task.params,
-    task.data,
     rounds=2,
     cohort_size=2,
     batch_size=4,
