@@ -1,5 +1,8 @@
 """The settings of the four papers: flags of the runs at their own size."""
 
+import pathlib
+import tomllib
+
 import numpy as np
 import pytest
 
@@ -229,91 +232,45 @@ def test_numbers_of_the_papers():
   assert (min(gaps), max(gaps)) == pytest.approx((2.5, 26.9))
 
 
-# DOMO.
+# The other papers.
 
-CIFAR10 = {
-  "task": "cifar10_vgg16", "partition": "similarity", "similarity": 0.1,
-  "num_clients": 16, "cohort_size": 16, "batch_size": 32, "local_epochs": 1.0,
-  "augmentation": "crop_flip", "l2": 5e-4, "rounds": 200, "client": "sgd",
-  "client_schedule": "step_decay", "client_milestones": "0.6,0.8",
-  "seed": [1, 2, 3],
-}  # fmt: skip
-CIFAR100 = {"similarity": 0.4, "local_epochs": 0.4, "rounds": 500}
-METHODS = {
-  "FedAvg": "fed_avg", "FedAvgSM": "fed_avg_sm", "FedAvgLM": "fed_avg_lm",
-  "FedAvgLM-Z": "fed_avg_lm_z", "FedAvgSLM": "fed_avg_slm",
-  "FedAvgSLM-Z": "fed_avg_slm_z", "DOMO-S": "domo_s", "DOMO": "domo",
-}  # fmt: skip
+SETTINGS = tomllib.loads(
+  pathlib.Path(__file__).with_name("settings.toml").read_text(encoding="utf-8")
+)
+
+
+@pytest.mark.parametrize("name", SETTINGS["cells"])
+def test_the_papers_settings(name):
+  cells = flags_of(name)
+  for part, wanted in SETTINGS["cells"][name].items():
+    common = [SETTINGS["common"][each] for each in wanted.get("like", [])]
+    expected = definitions.merged(*common, wanted)
+    number = expected.pop("number")
+    expected.pop("like", None)
+    own = {k: f for k, f in cells.items() if part == "all" or part in k}
+    assert len(own) == number
+    for key, flags in own.items():
+      method = {"algorithm": SETTINGS["algorithms"].get(key[0], "domo")}
+      has(flags, expected | method)
 
 
 @pytest.mark.parametrize(
-  ("name", "column", "differs"),
-  [
-    ("figure1", "0.05", {"similarity": 0.05}),
-    ("figure1", "0.1", {}),
-    ("figure1", "0.2", {"similarity": 0.2}),
-    ("figure2", "0.05", {"similarity": 0.05}),
-    ("figure2", "0.1", {}),
-    ("figure2", "0.2", {"similarity": 0.2}),
-    ("figure3", "E = 0.5", {"local_epochs": 0.5, "rounds": 400}),
-    ("figure3", "E = 2", {"local_epochs": 2.0, "rounds": 100}),
-    ("figure3", "ResNet-56", {"task": "cifar10_resnet56", "norm": "group"}),
-    (
-      "table2",
-      "SVHN, ResNet-20",
-      {
-        "task": "svhn_resnet20", "augmentation": "none", "similarity": 0.02,
-        "local_epochs": 5.0, "rounds": 40, "l2": 1e-4, "norm": "group",
-      },
-    ),
-    ("table3", "VGG-16", CIFAR100 | {"task": "cifar100_vgg16"}),
-    (
-      "table3",
-      "ResNet-56",
-      CIFAR100 | {"task": "cifar100_resnet56", "norm": "group"},
-    ),
-  ],
-)  # fmt: skip
-def test_domo(name, column, differs):
-  cells = flags_of(f"domo/{name}")
-  of_column = {
-    key[0]: flags for key, flags in cells.items() if key[1] == column
-  }
-  four = {"DOMO", "FedAvg", "FedAvgSM", "FedAvgLM"}
-  assert set(of_column) == (four if name == "figure2" else set(METHODS))
-  for method, flags in of_column.items():
-    has(flags, CIFAR10 | differs | {"algorithm": METHODS[method]})
-    if method == "DOMO" and name != "figure2":
-      has(flags, {"mu_s": 0.9, "mu_l": 0.6, "beta": 0.9, "server_lr": 1.0})
-
-
-@pytest.mark.parametrize("name", PAPERS["domo"].split())
-def test_domo_chooses_rates_on_examples_and_seeds_of_their_own(name):
+  "name", [name for name in ARTEFACTS if name.startswith(("domo", "bvr"))]
+)
+def test_rates_are_chosen_on_examples_and_seeds_of_their_own(name):
   """And for each network by itself."""
   plan = Plan("paper", {})
-  cells = ARTEFACTS[f"domo/{name}"].cells(plan).values()
-  reported = [store.identity(spec_of(cell.arguments)) for cell in cells]
+  cells = ARTEFACTS[name].cells(plan).values()
   grids = [store.identity(spec_of(grid)) for grid in plan.grids]
-  rates = [0.4, 0.2, 0.1, 0.05, 0.01, 0.005]
   for flags in grids:
-    has(flags, {"select_on": "validation", "client_lr": rates, "seed": 0})
+    has(flags, SETTINGS["grids"][name.split("/")[0]])
   if grids:
-    tasks = {flags["task"] for flags in grids}
-    assert tasks == {flags["task"] for flags in reported}
+    reported = [store.identity(spec_of(cell.arguments)) for cell in cells]
+    tasks = [{flags["task"] for flags in each} for each in (grids, reported)]
+    assert tasks[0] == tasks[1]
 
 
-def test_domo_has_the_papers_grids():
-  cells = ARTEFACTS["domo/figure2"].cells(Plan("paper", {}))
-  assert len(cells) == 3 * 4
-  mu_s, mu_l = {"mu_s": [0.9, 0.6, 0.3]}, {"mu_l": [0.9, 0.8, 0.6, 0.4, 0.2]}
-  expected = {"DOMO": mu_s | mu_l, "FedAvgSM": mu_s, "FedAvgLM": mu_l}
-  for (method, _), cell in cells.items():
-    assert grid_of(cell.arguments) == expected.get(method, {})
-  table = ARTEFACTS["domo/table1"].cells(Plan("paper", {}))
-  grids = [grid_of(cell.arguments) for cell in table.values()]
-  six = [1.0, 0.9, 0.8, 0.6, 0.4, 0.2]
-  assert grids == [{"beta": [*six, 0.0]}, {"server_lr": six}]
-  # On a CPU three of the four methods are runs of Figure 1.
+def test_figure_2_of_domo_has_runs_of_figure_1_on_a_cpu():
   cells = ARTEFACTS["domo/figure2"].cells(Plan("cpu", {}))
   others = ARTEFACTS["domo/figure1"].cells(Plan("cpu", {}))
   four = ("DOMO", "FedAvgSM", "FedAvgLM", "FedAvg")
@@ -322,48 +279,7 @@ def test_domo_has_the_papers_grids():
     assert (cell == others[key]) == (key[0] != "DOMO")
 
 
-# BVR-L-SGD.
-
-
-@pytest.mark.parametrize(
-  ("number", "steps"), [(2, 64), (4, 64), (5, 16), (6, 32), (7, 64)]
-)
-def test_bvr_figures(number, steps):
-  cells = flags_of(f"bvr/figure{number}")
-  methods = {
-    "Minibatch SGD": "minibatch_sgd", "Minibatch SARAH": "minibatch_sarah",
-    "Local SGD": "local_sgd", "SCAFFOLD": "scaffold", "BVR-L-SGD": "bvr_l_sgd",
-  }  # fmt: skip
-  columns = ["q = 0.1", "q = 0.35", "q = 0.6", "q = 0.85"]
-  assert set(cells) == {(method, q) for method in methods for q in columns}
-  for (method, column), flags in cells.items():
-    expected = {
-      "task": "cifar10_mlp", "pixels": "half", "algorithm": methods[method],
-      "partition": "class_q", "num_clients": 10, "cohort_size": 10,
-      "class_fraction": float(column.removeprefix("q = ")),
-      "weighting": "uniform", "sampling": "replacement", "batch_size": 16,
-      "local_steps": steps, "l2": 0.005, "rounds": 3000,
-      "seed": [1, 2, 3, 4, 5],
-    }  # fmt: skip
-    has(flags, expected)
-  plan = Plan("paper", {})
-  ARTEFACTS[f"bvr/figure{number}"].cells(plan)
-  assert len(plan.grids) == 20
-  for grid in plan.grids:
-    chosen = {
-      "select_on": "train", "select_metric": "accuracy", "select_over": 100,
-      "eval_every": 1, "seed": 0,
-      "client_lr": [0.005, 0.01, 0.05, 0.1, 0.5, 1.0],
-    }  # fmt: skip
-    has(store.identity(spec_of(grid)), chosen)
-
-
-def test_bvr_budgets_and_shared_runs():
-  found = {}
-  for (_, column), flags in flags_of("bvr/figure3").items():
-    assert flags["class_fraction"] == 0.1
-    found[column] = flags["local_steps"] * flags["batch_size"]
-  assert found == {"𝓑 = 256": 256, "𝓑 = 512": 512, "𝓑 = 1024": 1024}
+def test_figures_share_runs():
   runs = [
     set(ARTEFACTS[f"bvr/figure{number}"].cells(Plan("paper", {})).values())
     for number in range(2, 8)
@@ -379,63 +295,6 @@ def test_bvr_loss_has_half_the_squared_norm():
   """The factor 1/2 that the paper leaves open, as the README says."""
   loss = l2(lambda params, batch, rng: np.zeros(2), 0.005)
   np.testing.assert_allclose(loss(np.full(4, 3.0), None, None), 0.0025 * 36)
-
-
-# Composite optimization.
-
-CLIENT = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0]
-SERVER = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0]
-REGRESSION = {
-  "client_lr": CLIENT, "server_lr": SERVER, "cohort_size": 10,
-  "batch_size": 10, "local_epochs": 1.0, "rounds": 500,
-  "zero_threshold": 0.01, "select_on": "truth",
-}  # fmt: skip
-SCANS = {
-  "task": "fmri", "regularizer": "l1", "client_lr": CLIENT,
-  "server_lr": SERVER, "cohort_size": 20, "batch_size": 1, "local_epochs": 1.0,
-  "rounds": 300, "zero_threshold": 1e-4,
-}  # fmt: skip
-IMAGES = {
-  "client_lr": CLIENT[:5], "server_lr": SERVER[:5], "cohort_size": 10,
-  "batch_size": 10, "local_epochs": 10.0, "rounds": 5000, "eval_every": 100,
-}  # fmt: skip
-BALL = {"regularizer": "l1_ball", "radius": 1000.0}
-FOUR = {
-  "FedMiD": "fed_mid", "FedMiD-OSP": "fed_mid_osp",
-  "FedDualAvg": "fed_dual_avg", "FedDualAvg-OSP": "fed_dual_avg_osp",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-  ("figure", "expected"),
-  [
-    (3, REGRESSION | {"task": "lasso", "variant": "I"}),
-    (6, REGRESSION | {"task": "lasso", "variant": "II"}),
-    (7, REGRESSION | {"task": "lasso", "variant": "III"}),
-    (8, REGRESSION | {"task": "lasso", "variant": "IV"}),
-    (4, REGRESSION | {"task": "low_rank", "variant": "I"}),
-    (9, REGRESSION | {"task": "low_rank", "variant": "II"}),
-    (10, REGRESSION | {"task": "low_rank", "variant": "III"}),
-    (11, REGRESSION | {"task": "low_rank", "variant": "IV"}),
-    (1, SCANS),
-    (5, SCANS),
-    (12, SCANS),
-    (13, IMAGES | BALL | {"task": "femnist10"}),
-    (14, IMAGES | {"task": "femnist10", "regularizer": "l2_ball",
-                   "radius": 10.0}),
-    (15, IMAGES | BALL | {"task": "femnist62"}),
-  ],
-)  # fmt: skip
-def test_fco(figure, expected):
-  cells = flags_of(f"fco/figure{figure}")
-  methods = [*FOUR] if figure != 1 else ["FedDualAvg", "FedMiD"]
-  for method in methods:
-    has(cells[method,], expected | {"algorithm": FOUR[method]})
-  if figure in (6, 7, 8):
-    assert cells["FedDualAvg", "I"] == flags_of("fco/figure3")["FedDualAvg",]
-  if figure in (1, 5):
-    rates = {"client_lr": [1e-4, 3e-4, *CLIENT], "rounds": 300}
-    has(cells["centralized",], rates | {"algorithm": "centralized"})
 
 
 def test_fco_optima():
