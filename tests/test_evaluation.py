@@ -206,16 +206,6 @@ def test_rank_of_nothing_and_at_the_threshold():
   assert evaluation.recovered_rank(w, zero, 0.5)["rank"] == 1
 
 
-@pytest.mark.parametrize(
-  ("w", "expected"),
-  [([0, 0], 0), ([0, -3], 0.5), ([[0.1, 0.2], [0.09, -0.1]], 0.75)],
-)
-def test_density(w, expected):
-  actual = evaluation.density(np.float32(w), np.float32(0.1))
-  assert actual == expected
-  assert actual.dtype == np.float32
-
-
 def check(actual, expected):
   assert actual.keys() == expected.keys()
   for name, value in expected.items():

@@ -202,11 +202,6 @@ def check_data(name, data):
     return data
   if not isinstance(data, ClientData):
     raise TypeError(f"{name}={shown(data)}: must be ClientData or a Population")
-  if not isinstance(data.examples, Mapping) or not data.examples:
-    raise TypeError(
-      f"{name}.examples={shown(data.examples)}: must be a dict of arrays "
-      "[N, ...], such as {'x': x, 'y': y}"
-    )
   _check_examples(f"{name}.examples", data.examples)
   _check_lists(name, data)
   return data
@@ -242,8 +237,8 @@ def _check_lists(name, data):
 
 
 def _check_examples(name, examples):
-  """That examples are arrays of numbers, of one length."""
-  for key, values in examples.items():
+  """How many examples there are: arrays of numbers, of one length."""
+  for key, values in examples.items() if isinstance(examples, Mapping) else ():
     is_array = hasattr(values, "shape") and hasattr(values, "dtype")
     if not is_array or not np.ndim(values):
       raise TypeError(
@@ -255,10 +250,7 @@ def _check_examples(name, examples):
       )
     if isinstance(values, np.ndarray):
       check_fits(f"{name}[{key!r}]", values, is_label=key == "y")
-  lengths = {key: len(values) for key, values in examples.items()}
-  if len(set(lengths.values())) > 1:
-    listed = ", ".join(f"{key} {length}" for key, length in lengths.items())
-    raise ValueError(f"{name}: lengths differ ({listed}); must be equal")
+  return checks.pool(name, examples)
 
 
 def check_test(
@@ -292,8 +284,7 @@ def check_test(
       "data.split(0.2), or a dict of arrays [N, ...], such as "
       f"{{'x': x_{name}, 'y': y_{name}}}"
     )
-  _check_examples(name, test)
-  if not len(next(iter(test.values()))):
+  if not _check_examples(name, test):
     raise ValueError(
       f"{name}: has no examples; must have at least one, or be None"
     )
@@ -476,18 +467,15 @@ def check_state(
       if theirs.has_points
       else "state: is of a single run; this simulator has a grid"
     )
-  for name in _SAME:
-    given, wanted = getattr(theirs, name), getattr(own, name)
+  pairs = {n: (getattr(theirs, n), getattr(own, n)) for n in _SAME}
+  if seeds is not None:
+    pairs["seeds"] = (tuple(state.seeds), tuple(seeds))
+  for name, (given, wanted) in pairs.items():
     if given != wanted:
       raise ValueError(
         f"state: was made with {name} {shown(given)}; must be one of this "
         f"simulator, with {shown(wanted)}"
       )
-  if seeds is not None and tuple(state.seeds) != tuple(seeds):
-    raise ValueError(
-      f"state: was made with seeds {shown(state.seeds)}; must be one of this "
-      f"simulator, with {shown(tuple(seeds))}"
-    )
 
 
 # What a state and its simulator must have in common.

@@ -23,6 +23,7 @@ FACTORIES = {
   for module in (
     *(fo, fo.rules, fo.prox, fo.transforms, fo.objectives),
     *(fo.partition, fo.synthetic, fo.samplers),
+    *(fo.aggregators, fo.faults, fo.privacy),
   )
   for name, factory in vars(module).items()
   if inspect.isfunction(factory)

@@ -11,7 +11,6 @@ import pytest
 from fedjax_opt import (
   Checkpoints,
   ClientData,
-  fed_avg,
   moon,
   scaffold,
   simulate,
@@ -158,13 +157,3 @@ def test_auto_takes_the_host_where_the_device_is_too_small(monkeypatch):
     settings = SETTINGS | {"rounds": 0}
     result = sweep(make, {"rate": rates}, TASK.params, TASK.data, **settings)
     check(result, kind)
-
-
-def test_bad_settings():
-  with pytest.raises(ValueError, match="client_memory='disk': must be one of"):
-    run(client_memory="disk")
-  algorithm = fed_avg(TASK.loss_fn, optax.sgd(0.1))
-  with pytest.raises(ValueError, match="client_memory='host': this algorithm"):
-    simulate(
-      algorithm, TASK.params, TASK.data, client_memory="host", **SETTINGS
-    )

@@ -42,12 +42,6 @@ def test_integers_of_the_program(dtype):
     assert read(counter).tolist() == numbers
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_integers_of_numpy(dtype):
-  number = int(np.iinfo(dtype).max)
-  assert read(counters.of(dtype(number))) == number
-
-
 @pytest.mark.parametrize("number", [1, (1 << 24) + 1, (1 << 32) - 1])
 def test_totals_of_many_clients(number):
   many = jnp.full(100_003, number, jnp.uint32)

@@ -177,17 +177,6 @@ def test_a_program_that_cannot_be_built_leaves_no_thread(population):
   assert_no_thread_is_left()
 
 
-@pytest.mark.parametrize("seed", [-1, 1 << 32])
-def test_seeds_that_cannot_be(population, seed):
-  message = f"seed={seed}: must be from 0 to 4294967295"
-  with pytest.raises(ValueError, match=message):
-    simulate(FED_AVG, TASK.params, population, seed=seed, **SETTINGS)
-  with pytest.raises(ValueError, match=message):
-    sweep(
-      lambda: FED_AVG, {}, TASK.params, population, seeds=[seed], **SETTINGS
-    )
-
-
 def test_what_cannot_be_read_ends_the_run(population, monkeypatch):
   def broken(*args, **kwargs):
     raise OSError("no such device")

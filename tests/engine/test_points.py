@@ -1,13 +1,11 @@
 """A grid is nothing but its points."""
 
-import dataclasses
 import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pytest
 
 from fedjax_opt import (
   delta_sgd,
@@ -130,52 +128,3 @@ def test_chunks_of_a_grid_change_nothing(monkeypatch):
 def test_points_differ():
   final = np.asarray(run("vmap").params["kernel"]).reshape(4, -1)
   assert len(np.unique(final.round(4), axis=0)) == 4
-
-
-def shifted(data, by):
-  """The same clients with other examples."""
-  return dataclasses.replace(
-    data, examples=data.examples | {"x": data.examples["x"] + by}
-  )
-
-
-BAD = {
-  "empty axis": ({"grid": {"lr": []}}, "lr: give at least one value"),
-  "no seed": ({"seeds": []}, "seed: give at least one value"),
-  "grid_map": (
-    {"grid_map": "pmap"},
-    "grid_map='pmap': must be one of auto, vmap, scan; did you mean vmap?",
-  ),
-  "grid_chunk": ({"grid_chunk": 0}, "grid_chunk=0: must be at least 1"),
-  "grid_chunk and scan": (
-    {"grid_chunk": 2, "grid_map": "scan"},
-    "grid_chunk=2 with grid_map='scan': scan takes one point after the other; "
-    "use 'vmap' or 'auto'",
-  ),
-  "rounds": ({"rounds": -1}, "rounds=-1: must not be negative"),
-  "cohort_size": (
-    {"cohort_size": 6},
-    "cohort_size=6: must be from 1 to the number of clients, 5",
-  ),
-  "examples": (
-    {"data": lambda seed: shifted(TASK.data, seed), "seeds": [0, 1]},
-    "data: the clients of all seeds must share the examples; give them as "
-    "ClientData.from_partition(examples, rows, keep_pool=True) makes them",
-  ),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_clear_line(case):
-  given, message = BAD[case]
-  arguments = {
-    "make": lambda lr: fed_avg(TASK.loss_fn, optax.sgd(lr)),
-    "grid": {"lr": [0.1]},
-    "params": TASK.params,
-    "data": TASK.data,
-    "rounds": 1,
-    "batch_size": 4,
-  }
-  with pytest.raises(ValueError) as error:  # noqa: PT011
-    sweep(**arguments | given)
-  assert str(error.value) == message

@@ -329,13 +329,6 @@ def test_results_are_near_those_of_float32():
   assert before - after > 0.9 * (before - least)
 
 
-def test_another_name_is_refused():
-  with pytest.raises(
-    ValueError, match="precision='half': must be one of float32, mixed, bfl"
-  ):
-    Config.create(TASK.data, {"precision": "half"})
-
-
 # Terms added to a loss.
 
 

@@ -7,12 +7,10 @@ import sys
 
 import jax
 import numpy as np
-import optax
 import pytest
 
-from fedjax_opt import Population, fed_avg, simulate
+from fedjax_opt import Population
 from fedjax_opt.engine import sharding
-from fedjax_opt.engine.config import Config
 from tests import several_devices
 from tests.experiments.commands import REPOSITORY
 
@@ -167,18 +165,6 @@ def test_meshes_that_cannot_be(
   monkeypatch.setattr(jax, "process_count", lambda: processes)
   with pytest.raises(ValueError, match=message):
     sharding.make_mesh(client_devices, grid_devices, 6, 10)
-
-
-def test_devices_that_are_not_there():
-  task = several_devices.TASK
-  message = "client_devices=2: must divide the number of devices, 1"
-  with pytest.raises(ValueError, match=message):
-    Config.create(task.data, {"batch_size": 4, "client_devices": 2})
-  with pytest.raises(ValueError, match=message):
-    simulate(
-      fed_avg(task.loss_fn, optax.sgd(0.1)), task.params, task.data,
-      rounds=1, batch_size=4, client_devices=2,
-    )  # fmt: skip
 
 
 def test_what_jax_cannot_vmap_on_several_devices_is_one_line():

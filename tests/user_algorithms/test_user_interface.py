@@ -48,22 +48,6 @@ def test_a_client_may_give_its_weight_as_a_plain_number(weight):
     np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
-@pytest.mark.parametrize("state_phase", [0, 1])
-def test_a_phase_that_returns_no_state_leaves_that_of_another(state_phase):
-  def counting(worker, params):
-    return fo.ClientOutput(delta(worker, params), state=worker.state + 1)
-
-  def round(params, cohort):
-    visits = [delta, delta]
-    visits[state_phase] = counting
-    first = cohort.mean(visits[0], params)
-    second = cohort.mean(visits[1], params, phase=1)
-    return optax.tree.add(params, first.value), (first, second)
-
-  counted = algorithm(round, init_client=lambda params: jnp.int32(0))
-  np.testing.assert_array_equal(run(counted).client_state, [3] * M)
-
-
 def test_states_are_kept_in_their_types():
   params = jax.tree.map(lambda x: jnp.asarray(x, jnp.bfloat16), draws.PARAMS)
 
