@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt.base import Algorithm, ClientRule, FeaturesFn, LossFn, Params
-from fedjax_opt.checks import functions
+from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.engine import contract
 from fedjax_opt.models import statistics
@@ -39,6 +39,7 @@ class TrainableState(NamedTuple):
   frozen: Params
 
 
+@fields.checked(features_fn=fields.function(functions.FEATURES))
 def train_only(
   make: Callable[..., Algorithm],
   paths: Sequence[str],
@@ -77,7 +78,6 @@ def train_only(
     TypeError: if an argument is of a wrong type.
   """
   paths = checked("trainable", paths)
-  functions.check_loss(loss_fn)
   given = (loss_fn,) if features_fn is None else (loss_fn, features_fn)
   takes = "(loss_fn) -> Algorithm"
   if features_fn is not None:

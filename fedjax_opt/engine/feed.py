@@ -120,27 +120,18 @@ class Feed:
     if not self._is_needed:
       return {}
     rounds = np.zeros(self.max_rounds, np.int32)
-    (clients, scale), computed = jax.eval_shape(
-      functools.partial(_draw, self._config), self._seeds, rounds, self._sizes
-    )
-    segment = {"clients": clients}
-    if scale is not None:
-      segment["scale"] = scale
-    if self._population is not None:
-      local = computed.shape[-1] // self._config.layout.client_devices
-      starts = (*computed.shape[:-1], local)
-      segment["starts"] = jax.ShapeDtypeStruct(starts, np.int32)
-      segment["examples"] = {
-        name: jax.ShapeDtypeStruct(
-          (len(self._seeds), self.max_rounds * self._capacity, *shape),
-          jax.dtypes.canonicalize_dtype(dtype),
-        )
-        for name, (dtype, shape) in self._population.fields.items()
-      }
-    if not self._config.has_points:
-      drop = lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
-      segment = jax.tree.map(drop, segment)
-    return self._config.layout.like_shards(segment)
+    draw = functools.partial(_draw, self._config)
+    drawn = jax.eval_shape(draw, self._seeds, rounds, self._sizes)
+    # Of cohorts of nobody, of whom nothing is read.
+    nobody = lambda x: np.full(x.shape, self._config.num_clients, x.dtype)
+    (clients, scale), computed = jax.tree.map(nobody, drawn)
+    segment = self._of_device(0, clients, scale, computed)
+
+    def shape(leaf):
+      dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
+      return jax.ShapeDtypeStruct(leaf.shape, dtype)
+
+    return self._config.layout.like_shards(jax.tree.map(shape, segment))
 
   def take(self) -> tuple[dict[str, Any], np.ndarray | None]:
     """The next segment, leaves [D, ...] or [D, seeds, ...]; {} if not needed.

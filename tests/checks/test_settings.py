@@ -1,5 +1,7 @@
 """Settings of a run, rounds and seeds: each checker by itself."""
 
+import itertools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ from fedjax_opt.engine.config import Config, check_names
 from tests.checks import given
 from tests.checks.given import ALGORITHM, DATA, PARAMS, SGD, fails_on, refused
 
-WHOLE = "a whole number"
+WHOLE, NUMBER, SWITCH = "a whole number", "a number", "True or False"
+FROM_1 = "from 1 to the number of clients, 4"
 NO_WHOLE = ("2", [2], True, 1.5)
 ONE_OF = {
   "weighting": "examples, uniform",
@@ -223,78 +226,44 @@ TABLES = {
     ),
   },
 }
+# Checker, fields that want the same, what that is, and arguments that are a
+# TypeError or a ValueError.
+ALIKE = (
+  (settings, ("cohort_size", "client_devices"), WHOLE, NO_WHOLE, ()),
+  (settings, ("local_steps", "client_chunk"), WHOLE, NO_WHOLE, ()),
+  (settings, ("batch_size", "eval_every"), WHOLE, (*NO_WHOLE, None), ()),
+  (settings, ("batch_size", "eval_every"), "at least 1", (), (0, -2)),
+  (settings, ("local_steps", "client_chunk"), "at least 1", (), (0, -2)),
+  (settings, ("client_devices",), "at least 1", (), (0,)),
+  (settings, ("cohort_size",), FROM_1, (), (0, 5, 9)),
+  (settings, ("local_epochs", "client_dropout"), NUMBER, ("1", [1], 1j), ()),
+  (settings, ("max_update_norm",), NUMBER, ("1", [1], True), ()),
+  (settings, ("client_dropout",), NUMBER, (None, True), ()),
+  (settings, ("client_dropout",), "in [0, 1)", (), (1.0, 1, -0.5, NAN, INF)),
+  (settings, ("local_epochs",), "above 0", (), (-1, 0, NAN, INF)),
+  (settings, ("max_update_norm",), "in (0, inf)", (), (0, -1, NAN, INF)),
+  (settings, ("replacement", "drop_remainder"), SWITCH, ("yes", 1, None), ()),
+  (settings, ("trace",), "a list or tuple of names", (None, [1], 3), ()),
+  (of_grid, ("grid_chunk", "grid_devices"), WHOLE, NO_WHOLE, ()),
+  (of_grid, ("grid_chunk", "grid_devices"), "at least 1", (), (0,)),
+  (of_grid, ("grid_map",), "one of auto, vmap, scan", (None, True), ("x",)),
+  (run, ("rounds",), WHOLE, (*NO_WHOLE, None, 2.5), ()),
+  (run, ("progress",), SWITCH, ("yes", 1, None), ()),
+  *(
+    (settings, (name,), f"one of {words}", (None, True, 16, ["a"]), ("zzz",))
+    for name, words in ONE_OF.items()
+  ),
+)
+TABLES |= {
+  (names(function), TypeError): {
+    f"{name}: is no setting of {function}; {words}": name
+    for (of, name), words in INSTEAD.items()
+    if of == function
+  }
+  for function in ("simulate", "sweep", "Simulator")
+}
 CASES = refused(TABLES)
-CASES += fails_on(
-  settings,
-  ("cohort_size", "local_steps", "client_chunk", "client_devices"),
-  WHOLE,
-  NO_WHOLE,
-)
-CASES += fails_on(
-  settings, ("batch_size", "eval_every"), WHOLE, (*NO_WHOLE, None)
-)
-CASES += fails_on(
-  settings,
-  ("batch_size", "eval_every", "local_steps", "client_chunk"),
-  "at least 1",
-  values=(0, -2),
-)
-CASES += fails_on(settings, ("client_devices",), "at least 1", values=(0,))
-CASES += fails_on(
-  settings,
-  ("cohort_size",),
-  "from 1 to the number of clients, 4",
-  values=(0, 5, 9),
-)
-CASES += fails_on(
-  settings,
-  ("local_epochs", "client_dropout", "max_update_norm"),
-  "a number",
-  ("1", [1], True, 1j),
-)
-CASES += fails_on(settings, ("client_dropout",), "a number", (None,))
-CASES += fails_on(
-  settings, ("client_dropout",), "in [0, 1)", values=(1.0, 1, -0.5, NAN, INF)
-)
-CASES += fails_on(
-  settings, ("local_epochs",), "above 0", values=(-1, 0, NAN, INF)
-)
-CASES += fails_on(
-  settings, ("max_update_norm",), "in (0, inf)", values=(0, -1, NAN, INF)
-)
-CASES += fails_on(
-  settings, ("replacement", "drop_remainder"), "True or False", ("yes", 1, None)
-)
-CASES += (
-  case
-  for name, words in ONE_OF.items()
-  for case in fails_on(
-    settings, (name,), f"one of {words}", (None, True, 16, ["a"]), ("zzz",)
-  )
-)
-CASES += fails_on(
-  settings, ("trace",), "a list or tuple of names", (None, [1], 3)
-)
-CASES += fails_on(of_grid, ("grid_chunk", "grid_devices"), WHOLE, NO_WHOLE)
-CASES += fails_on(
-  of_grid, ("grid_chunk", "grid_devices"), "at least 1", values=(0,)
-)
-CASES += fails_on(
-  of_grid, ("grid_map",), "one of auto, vmap, scan", (None, True), ("x",)
-)
-CASES += fails_on(run, ("rounds",), WHOLE, (*NO_WHOLE, None, 2.5))
-CASES += fails_on(run, ("progress",), "True or False", ("yes", 1, None))
-CASES += (
-  case
-  for (function, name), words in INSTEAD.items()
-  for case in refused(
-    {
-      (names(function), TypeError): {
-        f"{name}: is no setting of {function}; {words}": name
-      }
-    }
-  )
-)
+CASES += itertools.chain(*itertools.starmap(fails_on, ALIKE))
 
 
 @pytest.mark.parametrize(("call", "kind", "line"), CASES)

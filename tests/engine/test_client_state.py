@@ -11,10 +11,12 @@ import pytest
 from fedjax_opt import (
   Checkpoints,
   ClientData,
+  Simulator,
   moon,
   scaffold,
   simulate,
   sweep,
+  trees,
 )
 from fedjax_opt.engine import processes
 from fedjax_opt.engine.client_state import ClientStore
@@ -86,6 +88,11 @@ def test_it_is_as_on_the_device(algorithm, others, lent):
   lent.clear()
   actual = run(algorithm, client_memory="host", **others)
   assert_same(actual, expected)
+  kinds = ((actual, np.ndarray, "host"), (expected, jax.Array, "device"))
+  for result, kind, where in kinds:
+    leaves = jax.tree.leaves(result.client_state)
+    assert all(isinstance(leaf, kind) for leaf in leaves)
+    assert result.client_memory == where
   cohort = {**SETTINGS, **others}["cohort_size"] or TASK.data.num_clients
   assert len(lent) == SETTINGS["rounds"]
   assert {len(leaf) for leaf in jax.tree.leaves(lent)} == {cohort}
@@ -105,7 +112,6 @@ def test_of_a_grid(tmp_path):
     **SETTINGS | {"eval_every": 2},
   )
   expected = grid(client_memory="device")
-  assert_same(grid(client_memory="host"), expected)
   for resume, rounds in ((False, 4), (True, 6)):
     checkpoints = Checkpoints(tmp_path, 2, resume=resume)
     others = {"rounds": rounds, "checkpoints": checkpoints}
@@ -132,28 +138,25 @@ def test_of_seeds_that_divide_the_examples_otherwise():
   assert_same(grid(client_memory="host"), grid(client_memory="device"))
 
 
-def check(result, kind):
-  leaves = jax.tree.leaves(result.client_state)
-  assert all(isinstance(leaf, kind) for leaf in leaves)
-  where = "host" if kind is np.ndarray else "device"
-  assert result.client_memory == where
-
-
 def test_auto_takes_the_host_where_the_device_is_too_small(monkeypatch):
-  start = functools.partial(run, rounds=0)  # Where they begin is enough.
-  rows = start(client_memory="device").client_state
+  def where(have, rates=None, **others):
+    monkeypatch.setattr(processes, "device_bytes", lambda: have)
+    make = lambda rate=0.1: scaffold(TASK.loss_fn, rate)
+    settings = {n: v for n, v in SETTINGS.items() if n != "rounds"} | others
+    grid = {} if rates is None else {"grid": {"rate": rates}}
+    algorithm = make() if rates is None else make
+    simulator = Simulator(algorithm, TASK.data, **grid, **settings)
+    return simulator.init(TASK.params).config.client_memory
+
   # The memory of a processor is the host's.
+  assert where(1) == "device"
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-  size = sum(leaf.nbytes for leaf in jax.tree.leaves(rows))
-  for have, kind in ((2 * size, jax.Array), (2 * size - 1, np.ndarray)):
-    monkeypatch.setattr(processes, "device_bytes", lambda have=have: have)
-    check(start(), kind)
-    # Where all clients take part nothing would be gained.
-    check(start(cohort_size=None), jax.Array)
+  size = TASK.data.num_clients * trees.num_bytes(
+    jax.tree.map(np.float32, TASK.params)
+  )
+  assert [where(2 * size), where(2 * size - 1)] == ["device", "host"]
+  # Where all clients take part nothing would be gained.
+  assert where(1, cohort_size=None) == "device"
   # Of settings each has its own.
-  monkeypatch.setattr(processes, "device_bytes", lambda: 4 * size)
-  make = lambda rate: scaffold(TASK.loss_fn, rate)
-  for rates, kind in (([0.1], jax.Array), ([0.1, 0.2, 0.3], np.ndarray)):
-    settings = SETTINGS | {"rounds": 0}
-    result = sweep(make, {"rate": rates}, TASK.params, TASK.data, **settings)
-    check(result, kind)
+  assert where(4 * size, [0.1]) == "device"
+  assert where(4 * size, [0.1, 0.2, 0.3]) == "host"
