@@ -1,10 +1,9 @@
 """The flags of a run, made from the fields of `Spec` and the registries."""
 
+import csv
 import functools
-from collections.abc import Mapping
-from typing import Any
-
-from absl import flags
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from experiments.command_line import mistakes, texts
 from experiments.specification import spec
@@ -12,45 +11,70 @@ from experiments.specification.kinds import KINDS, Kind
 from experiments.specification.spec import FLAGS, Spec
 from fedjax_opt.registry import Hyperparameter, Parameter
 
-_DEFINE = {
-  str: flags.DEFINE_string,
-  int: flags.DEFINE_integer,
-  float: flags.DEFINE_float,
-  bool: flags.DEFINE_bool,
+_SWITCHES = {
+  **dict.fromkeys(("true", "t", "1"), True),
+  **dict.fromkeys(("false", "f", "0"), False),
 }
 
+# What makes a flag's value of its text: str, int, float or `words`; bool for
+# --name and --noname; list for a flag that may be given several times.
+Reader = Callable[[str], Any]
 
-def defined() -> flags.FlagValues:
-  """All flags, without values; anew if a registry has got another entry."""
+
+class Definition(NamedTuple):
+  """A flag as a command line has it."""
+
+  type: Reader
+  default: Any
+  help: str
+
+
+def defined() -> dict[str, Definition]:
+  """All flags by name; anew if a registry has got another entry."""
   return _defined(tuple((f, *kind.entries) for f, kind in KINDS.items()))
 
 
 @functools.lru_cache(maxsize=2)
-def _defined(entries: tuple[tuple[str, ...], ...]) -> flags.FlagValues:
+def _defined(entries: tuple[tuple[str, ...], ...]) -> dict[str, Definition]:
   del entries
-  values = flags.FlagValues()
+  found = {}
   for name, flag in FLAGS.items():
-    help = texts.of_field(name)
-    _DEFINE[flag.type](name, flag.default, help, flag_values=values)
+    found[name] = Definition(flag.type, flag.default, texts.of_field(name))
     for own, owners in (flag.choice.owners() if flag.choice else {}).items():
-      type = _type_of(flag.choice, next(iter(owners.values())))
+      type, is_list = _type_of(flag.choice, next(iter(owners.values())))
       help = texts.of_hyperparameter(own, owners)
-      if type is list:
-        type, help = str, f"[list] {help}"
-      _DEFINE[type](own, None, help, flag_values=values)
-  return values
+      found[own] = Definition(type, None, f"[list] {help}" if is_list else help)
+  return found
 
 
-def _type_of(kind: Kind, parameter: Parameter) -> type:
-  """The type of the flag of a hyperparameter; list if it makes a grid."""
+def _type_of(kind: Kind, parameter: Parameter) -> tuple[type, bool]:
+  """The type of a hyperparameter's flag, and whether a list makes a grid."""
   if not isinstance(parameter, Hyperparameter) or parameter.takes_range:
-    return str
+    return str, False
   if isinstance(parameter.default, bool):
-    return bool
+    return bool, False
   if kind.has_lists and parameter.is_tuned:
-    return list
+    return str, True
   is_whole = parameter.is_static or isinstance(parameter.default, int)
-  return int if is_whole else float
+  return int if is_whole else float, False
+
+
+def words(text: str) -> list[str]:
+  """The words between the commas of a text; those in quotes may have some."""
+  found = next(csv.reader([text], strict=True), [])
+  return [word.strip() for word in found]
+
+
+def value_of(name: str, text: str, type: Reader) -> Any:
+  """A flag's value, from its text.
+
+  Raises:
+    ValueError: one line, if it cannot be its value.
+  """
+  try:
+    return _SWITCHES[text.lower()] if type is bool else type(text)
+  except (KeyError, ValueError, csv.Error):
+    raise ValueError(mistakes.wrong_value(name, text, type)) from None
 
 
 def typed(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,23 +87,18 @@ def typed(values: Mapping[str, Any]) -> dict[str, Any]:
     ValueError: one line, for what is not a flag or cannot be its value.
   """
   known = defined()
-  found = {name: known[name].default for name in spec.names()}
+  found = {name: flag.default for name, flag in known.items()}
   for name, value in values.items():
-    if name not in found:
+    if name not in known:
       raise ValueError(mistakes.no_such_flag(name, known))
-    if isinstance(value, bool) and not known[name].boolean:
+    if not isinstance(value, bool):
+      value = value_of(name, str(value), known[name].type)
+    elif known[name].type is not bool:
       raise ValueError(
-        f"--{name}: has no value; give --{name}=VALUE"
+        mistakes.no_value(name)
         if value
         else mistakes.no_such_flag(f"no{name}", known)
       )
-    if not isinstance(value, bool):
-      try:
-        value = known[name].parser.parse(str(value))
-      except (ValueError, TypeError):
-        raise ValueError(
-          mistakes.wrong_value(name, str(value), known[name])
-        ) from None
     found[name] = value
   return found
 
@@ -95,9 +114,8 @@ def argument(name: str, value: Any) -> str:
 
 def arguments(found: Spec) -> list[str]:
   """The flags that give a specification again, in the order of the help."""
-  values = []
-  for name in spec.names():
-    of_process = name in FLAGS and FLAGS[name].is_of_process
-    if name in found.given and not of_process:
-      values.append(argument(name, found.given[name]))
-  return values
+  return [
+    argument(name, found.given[name])
+    for name in spec.names()
+    if name in found.given and not (name in FLAGS and FLAGS[name].is_of_process)
+  ]
