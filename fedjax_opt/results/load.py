@@ -5,8 +5,6 @@ import os
 import pathlib
 from typing import Any
 
-import numpy as np
-
 from fedjax_opt.base import Params
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.history import History
@@ -73,17 +71,14 @@ class Run:
       raise ImportError(
         "to_pandas: needs pandas; install it with pip install pandas"
       ) from error
-    history, num_points = self.history, self.history.num_points
-    num_rounds = len(history.rounds)
-    points = np.tile(np.arange(num_points), num_rounds)
-    columns: dict[str, Any] = {
-      "point": points,
-      "round": np.repeat(np.array(history.rounds, int), num_points),
-    }
-    for name in dict.fromkeys(name for point in self.points for name in point):
-      columns[name] = [self.points[point].get(name) for point in points]
-    columns |= {n: values.T.ravel() for n, values in history.metrics.items()}
-    return pandas.DataFrame(columns)
+    metrics = self.history.metrics
+    return pandas.DataFrame(
+      {"point": index, "round": round_number}
+      | self.points[index]
+      | {name: values[index, column] for name, values in metrics.items()}
+      for column, round_number in enumerate(self.history.rounds)
+      for index in range(self.history.num_points)
+    )
 
   def __repr__(self) -> str:
     return f"Run({str(self.folder)!r}: {self._in_short()})"

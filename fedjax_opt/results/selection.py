@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_opt.registry import check_choice
 from fedjax_opt.results.history import History
 
 # The hyperparameters of one grid point by flag name, the seed among them.
 Point = Mapping[str, Any]
+_RULES = ("last", "best", "mean_last_n", "worst_last_n")
 
 
 class Setting(NamedTuple):
@@ -69,13 +71,8 @@ class Criterion:
   n: int = 1
 
   def __post_init__(self):
-    if self.direction not in ("max", "min"):
-      raise ValueError(f"direction: {self.direction!r} is not 'max' or 'min'")
-    if self.rule not in ("last", "best", "mean_last_n", "worst_last_n"):
-      raise ValueError(
-        f"rule: {self.rule!r} is not 'last', 'best', 'mean_last_n' or "
-        "'worst_last_n'"
-      )
+    check_choice("direction", self.direction, ("max", "min"))
+    check_choice("rule", self.rule, _RULES)
     if self.n < 1:
       raise ValueError(f"n: {self.n} must be at least 1 evaluated round")
 

@@ -107,11 +107,8 @@ class TestCriterion:
   @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-      ({"direction": "up"}, "direction: 'up' is not 'max' or 'min'"),
-      (
-        {"rule": "first"},
-        "rule: 'first' is not 'last', 'best', 'mean_last_n' or",
-      ),
+      ({"direction": "up"}, "direction='up': must be one of max, min"),
+      ({"rule": "first"}, "rule='first': must be one of last, best, mean_"),
       ({"n": 0}, "n: 0 must be at least 1"),
     ],
   )
