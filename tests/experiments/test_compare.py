@@ -302,34 +302,6 @@ def test_ctrl_c_while_a_run_writes_its_last_files(
   assert "interrupted: 0 cells are complete" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-  ("arguments", "message"),
-  [
-    (["--runs=nowhere"], "runs='nowhere': there is no such folder"),
-    (['--runs="a'], "must be values between commas, with quotation marks in"),
-    ([FED_AVG, "--process_id=0"], "process_id=0: belongs to a single run"),
-    ([FED_AVG, "--cluster"], "cluster=True: belongs to a single run"),
-    ([f"{FED_AVG} num_processes=2"], "num_processes=2: belongs to a single"),
-    ([FED_AVG, "--runs=/tmp,nowhere"], "runs='/tmp': holds no run"),
-    ([FED_AVG, "--local_steps=1,0"], "method FedAvg, SGD: local_steps=0: must"),
-    ([FED_AVG, "--cohort_size=3,30"], "cohort_size=30: must be from 1 to the"),
-    ([FED_AVG, "--target=85"], "target=85: test_accuracy is a fraction; must"),
-    ([FED_AVG, "--metric=test_accuracy", "--target=2"], "target=2: test_acc"),
-    ([FED_AVG, "--output_dir="], "output_dir='': must be the name of a folder"),
-    ([FED_AVG, "--output_dir=/proc/x"], "output_dir='/proc/x': cannot be"),
-  ],
-)
-def test_bad_input(tmp_path, monkeypatch, capsys, arguments, message):
-  monkeypatch.chdir(tmp_path)
-  if not any("output_dir" in argument for argument in arguments):
-    arguments = [*arguments, "--output_dir=new"]
-  assert call(*SHARED, *arguments, program=compare) == 1
-  (line,) = capsys.readouterr().err.splitlines()
-  assert line.startswith("error: ")
-  assert message in line
-  assert not list(tmp_path.iterdir())
-
-
 def test_a_metric_that_is_not_measured(tmp_path, capsys):
   """It is known after the first cell, and not after all."""
   arguments = (FED_AVG, SCAFFOLD, "--metric=tset_accuracy")
