@@ -72,7 +72,7 @@ def test_it_is_the_loop_over_those_that_count(name, n):
 
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_ties_types_and_nobody(name):
-  combine = AGGREGATORS[name].combine
+  combine = jax.jit(AGGREGATORS[name].combine)
   same = combine(stack(np.full((5, 7), 2.5), "f2"), np.ones(5, bool))
   assert {leaf.dtype.name for leaf in same.values()} == {"float16"}
   np.testing.assert_array_equal(flat(same), np.full(7, 2.5))

@@ -111,18 +111,18 @@ def wells(zeta=0.7, seed=0, **sizes):
 
 
 def of_client(problem, client):
-  """Its objective f_p, the mean over its examples."""
-  rows = problem.data.indices[client, : problem.data.sizes[client]]
-  batch = {name: v[rows] for name, v in problem.data.examples.items()}
+  """Its objective f_p, the mean over its examples, as many as of any other."""
+  rows = jnp.asarray(problem.data.indices)[client]
+  examples = problem.data.examples
+  batch = {name: jnp.asarray(v)[rows] for name, v in examples.items()}
   return lambda x: jnp.mean(problem.loss_fn(x, batch))
 
 
 def at_points(fn, num_clients=5, **arguments):
   """[P, points, ...], a derivative of each client's objective."""
   problem = wells(num_clients=num_clients, **arguments)
-  of_all = [
-    jax.vmap(fn(of_client(problem, p)))(POINTS) for p in range(num_clients)
-  ]
+  of_one = lambda p: jax.vmap(fn(of_client(problem, p)))(POINTS)
+  of_all = jax.jit(jax.vmap(of_one))(jnp.arange(num_clients))
   return np.asarray(of_all, np.float64)
 
 
@@ -148,7 +148,7 @@ def test_the_mean_objective_is_the_same_for_every_zeta(zeta):
   objective = wells(0.0).objective
   for derivative in (lambda f: f, jax.grad, jax.hessian):
     mean = at_points(derivative, zeta=zeta).mean(axis=0)
-    expected = jax.vmap(derivative(objective))(POINTS)
+    expected = jax.jit(jax.vmap(derivative(objective)))(POINTS)
     np.testing.assert_allclose(mean, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -156,14 +156,15 @@ def test_wells_and_saddle_points():
   problem = wells(condition=8.0)
   np.testing.assert_allclose(problem.scales, [1, 1 / 2, 1 / 4, 1 / 8])
   assert problem.objective(jnp.array([1.0, -1.0, -1.0, 1.0])) == 0
+  gradient = jax.jit(jax.grad(problem.objective))
   for x, eigenvalues in (
     ([1, -1, 1, 1], [2, 1, 1 / 2, 1 / 4]),
     ([0, -1, 0, 1], [-3, 1, -3 / 4, 1 / 4]),
     ([0, 0, 0, 0], [-3, -3 / 2, -3 / 4, -3 / 8]),
   ):
     x = jnp.array(x, jnp.float32)
-    np.testing.assert_array_equal(jax.grad(problem.objective)(x), 0)
-    hessian = jax.hessian(problem.objective)(x)
+    np.testing.assert_array_equal(gradient(x), 0)
+    hessian = jax.jit(jax.hessian(problem.objective))(x)
     np.testing.assert_allclose(hessian, np.diag(eigenvalues))
 
 
@@ -171,7 +172,8 @@ def test_smoothness_bounds_every_example_and_is_reached():
   problem = wells(2.0, num_clients=6)
   assert problem.smoothness == 3 + 4 * 0.5 + 1
   one = lambda x, example: problem.loss_fn(x, example)
-  hessians = jax.vmap(jax.vmap(jax.hessian(one), (None, 0)), (0, None))
+  each = jax.vmap(jax.hessian(one), (None, 0))
+  hessians = jax.jit(jax.vmap(each, (0, None)))
   points = np.concatenate([POINTS, np.zeros((1, 4), np.float32)])
   norms = np.linalg.norm(
     hessians(points, problem.data.examples), 2, axis=(-2, -1)
@@ -184,7 +186,7 @@ def test_noise_of_the_gradient(size):
   problem = wells(noise=0.6, num_clients=2, examples_per_client=size)
   rows = problem.data.indices[1]
   batch = {name: v[rows] for name, v in problem.data.examples.items()}
-  jacobian = jax.jacobian(problem.loss_fn)
+  jacobian = jax.jit(jax.jacobian(problem.loss_fn))
   at_maximum = jacobian(jnp.zeros(4), batch)  # [n, d]
   noise = at_maximum - at_maximum.mean(axis=0)
   variance = np.mean(np.sum(noise**2, axis=1))

@@ -117,7 +117,7 @@ def test_batch_norm_normalizes_by_the_batch_and_then_by_what_it_kept():
     y = layer.apply({"params": params}, x, train=True)
     return jnp.sum(y**3), y
 
-  grads, y = jax.grad(loss, has_aux=True)(params)
+  grads, y = jax.jit(jax.grad(loss, has_aux=True))(params)
   np.testing.assert_allclose(y, _normalized(x, (0, 1, 2)), rtol=1e-4, atol=1e-4)
   kept = jax.tree.map(jnp.subtract, params, grads)["BatchNorm_0"]
   mean, var = x.mean((0, 1, 2)), x.var((0, 1, 2), ddof=1)
@@ -178,8 +178,10 @@ def test_a_shortcut_without_a_projection_subsamples_and_pads():
   params = _init(model, x.shape)
   stem = params["stem"]
   params = jax.tree.map(jnp.zeros_like, params) | {"stem": stem}
-  features = model.apply({"params": params}, x, method="features")
-  image = nn.relu(layers.conv(x, stem["kernel"], stem["bias"], padding="SAME"))
+  of_features = functools.partial(model.apply, method="features")
+  features = jax.jit(of_features)({"params": params}, x)
+  conv = jax.jit(functools.partial(layers.conv, padding="SAME"))
+  image = nn.relu(conv(x, stem["kernel"], stem["bias"]))
   expected = image[:, ::2, ::2].mean((1, 2))
   np.testing.assert_allclose(features[:, :8], expected, rtol=1e-5)
   np.testing.assert_array_equal(features[:, 8:], 0)

@@ -363,12 +363,16 @@ def test_two_draws_by_hand():
   with jax.enable_x64(True):
     params = jnp.ones(3)
     state = rule.init(params)
+
+    @jax.jit
+    def step(params, state, drawn):
+      grad_fn = lambda p, draw: curvature * p + drawn[draw]
+      grads = grad_fn(params, 0)
+      updates, state = rule.update(grads, state, params, grad_fn=grad_fn)
+      return optax.apply_updates(params, updates), state
+
     for own, other in noise:
-      grad_fn = lambda p, draw, n=(own, other): curvature * p + n[draw]
-      updates, state = rule.update(
-        grad_fn(params, 0), state, params, grad_fn=grad_fn
-      )
-      params = optax.apply_updates(params, updates)
+      params, state = step(params, state, jnp.array([own, other]))
       grad = curvature * x + own
       if before is not None:
         changed = np.linalg.norm(grad - (curvature * before + other))

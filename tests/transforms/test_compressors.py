@@ -74,7 +74,7 @@ def test_it_is_the_loop(name, feedback):
 def test_it_is_unbiased(name):
   u = tree()
   keys = jax.random.split(jax.random.key(0), 20_000)
-  each = jax.vmap(lambda key: send(ALL[name], u, key)[0])(keys)
+  each = jax.jit(jax.vmap(lambda key: send(ALL[name], u, key)[0]))(keys)
   each = np.concatenate(
     [leaf.reshape(len(keys), -1) for leaf in jax.tree.leaves(each)], axis=1
   )
