@@ -8,8 +8,6 @@ all clients' rows, one client after the other, and the sizes of the clients.
 
 import numpy as np
 
-from fedjax_opt.checks import values as checks
-
 # Beside the seed, so that these draws are not those of a partition.
 _STREAM = 0x5011
 _FREE, _KEPT, _HELD_OUT = range(3)
@@ -32,11 +30,9 @@ def divide(
     Two pairs of rows [sum of sizes] and sizes [M].
 
   Raises:
-    ValueError: if the fraction or the seed is out of range, or nobody holds an
-      example out.
-    TypeError: if one is no number.
+    ValueError: if nobody holds an example out.
   """
-  rng = _generator(fraction, seed)
+  rng = _generator(seed)
   # How often each client has each of its rows, by client.
   clients = np.repeat(np.arange(len(sizes)), sizes)
   num_rows = int(rows.max(initial=0)) + 1
@@ -101,11 +97,10 @@ def divide_clients(
     As `divide`, of fewer clients each.
 
   Raises:
-    ValueError: if the fraction or the seed is out of range, no client is held
-      out or none is left, or one that is held out has no rows of its own.
-    TypeError: if one is no number.
+    ValueError: if no client is held out or none is left, or one that is held
+      out has no rows of its own.
   """
-  rng = _generator(fraction, seed)
+  rng = _generator(seed)
   drawn = rng.permutation(np.flatnonzero(sizes))
   number = round(fraction * len(drawn))
   if not 0 < number < len(drawn):
@@ -135,16 +130,12 @@ def divide_clients(
     _part(rows, clients, is_chosen, len(sizes))
     for is_chosen in (~is_held_out[clients], is_left)
   )
-  return (train[0], train[1][~is_held_out]), (
-    held_out[0],
-    held_out[1][is_held_out],
-  )
+  sizes = train[1][~is_held_out], held_out[1][is_held_out]
+  return (train[0], sizes[0]), (held_out[0], sizes[1])
 
 
-def _generator(fraction, seed):
-  """The source of all draws, after a check of the arguments."""
-  checks.in_interval("fraction", fraction, "(0, 1)")
-  checks.seed(seed)
+def _generator(seed):
+  """The source of all draws."""
   return np.random.default_rng((_STREAM, int(seed)))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedjax_opt.checks.fields import SEED, checked
 from fedjax_opt.checks.values import array, as_many, shown, switch
 from fedjax_opt.data import client_split, lists, npz_files, partition
 from fedjax_opt.data.pools import OWNERSHIP, Array, check_examples, check_labels
@@ -104,6 +105,7 @@ class ClientData:
       return dict(self.examples)
     return {name: values[rows] for name, values in self.examples.items()}
 
+  @checked(fraction="(0, 1)", seed=SEED)
   def split(
     self, fraction: float, seed: int = 0
   ) -> tuple["ClientData", "ClientData"]:
@@ -131,11 +133,9 @@ class ClientData:
         no client holds an example out.
       TypeError: if one is no number.
     """
-    sizes = np.asarray(self.sizes)
-    parts = client_split.divide(self.owned_rows(), sizes, fraction, seed)
-    train, test = (self._of_rows(*part) for part in parts)
-    return train, test
+    return self._parts(client_split.divide, fraction, seed)
 
+  @checked(fraction="(0, 1)", seed=SEED)
   def split_clients(
     self, fraction: float, seed: int = 0
   ) -> tuple["ClientData", "ClientData"]:
@@ -157,17 +157,17 @@ class ClientData:
         out or none is left, or a held-out one shares all its rows.
       TypeError: if one is no number.
     """
-    sizes = np.asarray(self.sizes)
-    parts = client_split.divide_clients(
-      self.owned_rows(), sizes, fraction, seed
-    )
-    train, test = (self._of_rows(*part) for part in parts)
-    return train, test
+    return self._parts(client_split.divide_clients, fraction, seed)
 
-  def _of_rows(self, rows, sizes):
-    """Clients of the same pool: rows one client after the other, and sizes."""
-    indices = lists.of_clients(rows, sizes)
-    return ClientData(self.examples, indices, sizes)
+  def _parts(self, divide, fraction, seed):
+    """Two sets of clients of the same pool."""
+    sizes = np.asarray(self.sizes)
+    parts = divide(self.owned_rows(), sizes, fraction, seed)
+    train, test = (
+      ClientData(self.examples, lists.of_clients(*part), part[1])
+      for part in parts
+    )
+    return train, test
 
   @classmethod
   def from_partition(

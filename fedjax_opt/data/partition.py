@@ -17,7 +17,7 @@ least one example. The schemes are in partition_schemes.py.
   natural              of the ids        once
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -57,52 +57,37 @@ __all__ = [
   "split",
 ]
 
+# Beside what the schemes say of their arguments.
+_FURTHER = {
+  "examples_per_client": {"takes_range": True},
+  "size_sigma": {"label": "σ of log sizes"},
+}
+
+
+def _scheme(
+  factory: Callable[..., Rows], *names: str, label: str | None = None
+) -> PartitionChoice:
+  """The entry of a scheme, with those arguments that can be set by name."""
+  own = [
+    parameter._replace(**_FURTHER.get(parameter.name, {}))
+    for parameter in arguments(factory, *names)
+  ]
+  return PartitionChoice(factory, hyperparameters=tuple(own), label=label)
+
+
 SCHEMES: dict[str, PartitionChoice] = {
-  "iid": PartitionChoice(
-    iid, "all examples dealt at random, equal sizes", label="IID"
+  "iid": _scheme(iid, label="IID"),
+  "dirichlet": _scheme(
+    dirichlet, "alpha", "examples_per_client", "tail_cut", label="Dirichlet"
   ),
-  "dirichlet": PartitionChoice(
-    dirichlet,
-    "label mixture Dirichlet(alpha) per client, drawn with replacement",
-    tuple(
-      p._replace(takes_range=p.name == "examples_per_client")
-      for p in arguments(dirichlet, "alpha", "examples_per_client", "tail_cut")
-    ),
-    label="Dirichlet",
+  "dirichlet_disjoint": _scheme(
+    dirichlet_disjoint, "alpha", label="disjoint Dirichlet"
   ),
-  "dirichlet_disjoint": PartitionChoice(
-    dirichlet_disjoint,
-    "each class cut by Dirichlet(alpha) over clients, no example repeated",
-    arguments(dirichlet_disjoint, "alpha"),
-    label="disjoint Dirichlet",
-  ),
-  "similarity": PartitionChoice(
-    similarity,
-    "a fraction iid, the rest in blocks of the label-sorted data",
-    arguments(similarity, "similarity"),
-  ),
-  "class_q": PartitionChoice(
-    class_q,
-    "one client per class, holding a fraction of that class",
-    arguments(class_q, "class_fraction"),
-    label="class fractions",
-  ),
-  "shards": PartitionChoice(
-    shards,
-    "a few random blocks of the label-sorted data each",
-    arguments(shards, "shards_per_client"),
-  ),
-  "size_skew": PartitionChoice(
-    size_skew,
-    "iid labels, log-normal sizes",
-    tuple(
-      p._replace(label="σ of log sizes")
-      for p in arguments(size_skew, "size_sigma")
-    ),
-  ),
-  "natural": PartitionChoice(
-    natural, "the client ids that come with the data", label="natural clients"
-  ),
+  "similarity": _scheme(similarity, "similarity"),
+  "class_q": _scheme(class_q, "class_fraction", label="class fractions"),
+  "shards": _scheme(shards, "shards_per_client"),
+  "size_skew": _scheme(size_skew, "size_sigma"),
+  "natural": _scheme(natural, label="natural clients"),
 }
 register(SCHEMES)
 

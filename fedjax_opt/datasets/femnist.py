@@ -39,11 +39,8 @@ _LARGEST_RECORD = 1 << 26  # bytes of one writer, or one example, decompressed
 _LARGEST_FILE = 1 << 35  # bytes of TFF's file, decompressed
 
 _AGAIN = "download the file again"
-_FEDJAX_COLUMNS = {"federated_data": {"client_id", "data"}}
-_TFF_COLUMNS = {
-  "examples": {"split_name", "client_id", "serialized_example_proto"},
-  "client_metadata": {"split_name", "client_id"},
-}
+# Of FedJAX's files, and of TFF's.
+_TABLES = ("federated_data", "examples", "client_metadata")
 
 
 @checked(fraction="(0, 1]")
@@ -120,7 +117,7 @@ def _open_splits(
     )
   if file.suffix == ".lzma":
     file = _decompressed(file)
-  connection = _connect(file, _TFF_COLUMNS, opened)
+  connection = _connect(file, opened)
   kind = "digits_only" if only_digits else "all"
   names = (f"{kind}_{split}" for split in ("train", "test"))
   return [_tff_split(file, connection, name) for name in names]
@@ -158,37 +155,22 @@ def _decompressed(path: pathlib.Path) -> pathlib.Path:
 
 
 def _connect(
-  path: pathlib.Path, columns: dict[str, set[str]], opened: contextlib.ExitStack
+  path: pathlib.Path, opened: contextlib.ExitStack
 ) -> sqlite3.Connection:
-  """Opens an SQLite file to read.
-
-  Args:
-    path: of the file.
-    columns: table -> columns that it must have.
-    opened: closes the connection.
-  """
+  """Opens an SQLite file to read; it is closed with what else was opened."""
   with checks.reading(path, "an SQLite file is needed", sqlite3.Error):
     uri = f"{path.resolve().as_uri()}?mode=ro"
     connection = sqlite3.connect(uri, uri=True)
     opened.callback(connection.close)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_RECORD)
     connection.execute("PRAGMA trusted_schema = OFF")
-    for table, wanted in columns.items():
-      rows = connection.execute(f"PRAGMA table_info({table})")
-      found = sorted(name for _, name, *_ in rows)
-      if not wanted <= set(found):
-        raise ValueError(
-          f"{path}: must have a table {table} with the columns "
-          f"{', '.join(sorted(wanted))}; it has "
-          f"{', '.join(found) or 'no such table'}"
-        )
-      # A view computes what it gives, with no bound; a virtual table too.
-      query = "SELECT type FROM sqlite_master WHERE rootpage > 0 AND name = ?"
-      query += " COLLATE NOCASE AND type = 'table'"
-      if connection.execute(query, (table,)).fetchone() is None:
-        raise ValueError(
-          f"{path}: {table} is a view; must be a table, which holds its rows"
-        )
+    # A view computes what it gives, with no bound; a virtual table too.
+    query = "SELECT lower(name) FROM sqlite_master WHERE rootpage = 0"
+    computed = {name for (name,) in connection.execute(query)}
+  for table in computed.intersection(_TABLES):
+    raise ValueError(
+      f"{path}: {table} is a view; must be a table, which holds its rows"
+    )
   return connection
 
 
@@ -208,7 +190,7 @@ def _names(
 def _fedjax_split(path: pathlib.Path, opened: contextlib.ExitStack) -> _Split:
   """A FedJAX file: one row per client, zlib-compressed msgpack."""
   msgpack = checks.imported("msgpack", "reading FedJAX's files", "msgpack")
-  connection = _connect(path, _FEDJAX_COLUMNS, opened)
+  connection = _connect(path, opened)
   found = _names(connection, path, "SELECT client_id FROM federated_data")
   # An id is a hash and the writer, such as b"0123456789abcdef:f0000_14".
   client_ids = {

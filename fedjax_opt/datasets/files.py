@@ -60,18 +60,6 @@ def cached_arrays(
   return made
 
 
-def cached_text(
-  stem: str,
-  files: Sequence[pathlib.Path],
-  made_by: str,
-  make: Callable[[], str],
-) -> str:
-  """The text that `make` returns, as `cached_arrays`."""
-  as_bytes = lambda: {"text": np.frombuffer(make().encode(), np.uint8)}
-  found = cached_arrays(stem, files, made_by, as_bytes)
-  return found["text"].tobytes().decode()
-
-
 def cache_path(
   begin: str, files: Sequence[pathlib.Path], made_by: str, end: str
 ) -> pathlib.Path:

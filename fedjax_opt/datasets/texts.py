@@ -173,11 +173,11 @@ def train_tokenizer(
 
   def make():
     texts, _ = _read(name, "train", found)
-    return tokenization.train(texts, vocab_size).to_str()
+    text = tokenization.train(texts, vocab_size).to_str()
+    return {"tokenizer": np.array(text.encode())}
 
-  return tokenization.from_text(
-    files.cached_text(f"{stem}-tokenizer", found, str(vocab_size), make)
-  )
+  made = files.cached_arrays(f"{stem}-tokenizer", found, str(vocab_size), make)
+  return tokenization.from_text(made["tokenizer"].item().decode())
 
 
 def _read(name, split, files):

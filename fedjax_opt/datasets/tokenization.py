@@ -72,12 +72,10 @@ def read(folder: str | os.PathLike, vocab_size: int) -> Any:
 def _settings(folder):
   """How texts are normalized; as BERT's without case if nothing is said."""
   file = folder / _SETTINGS
-  try:
-    given = json_files.read_json(file)
-  except FileNotFoundError:
-    given = {}
-  except (OSError, ValueError) as error:
-    raise ValueError(f"{file}: is not JSON ({error})") from None
+  given = {}
+  if file.exists():
+    with checks.reading(file, "must be a JSON object", ValueError):
+      given = json_files.read_json(file)
   if not isinstance(given, dict):
     raise ValueError(f"{file}: must be a JSON object")
   settings = {}

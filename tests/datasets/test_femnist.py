@@ -255,11 +255,14 @@ def test_cache_that_cannot_be_written(tmp_path, monkeypatch):
 
 
 def test_wrong_schema(tmp_path, examples):
-  path = write(tmp_path / "other.sqlite", {"examples (client_id)": []})
-  assert (
-    "must have a table examples with the columns client_id, "
-    "serialized_example_proto, split_name; it has client_id"
-  ) in refusal(path)
+  for table, lacking in (
+    ("other (client_id)", "table: client_metadata"),
+    ("client_metadata (client_id)", "column: split_name"),
+  ):
+    path = write(tmp_path / f"{table}.sqlite", {table: []})
+    assert refusal(path) == (
+      f"{path}: cannot be read (no such {lacking}); download the file again"
+    )
   only_all = {key: v for key, v in examples.items() if key[0] == "all"}
   path = write_tff(tmp_path / "all.sqlite", only_all)
   assert (

@@ -136,7 +136,7 @@ def test_vocabularies_that_cannot_be(folder):
 @pytest.mark.parametrize(
   ("content", "message"),
   [
-    ("{", "is not JSON (Expecting"),
+    ("{", "cannot be read (Expecting"),
     ("[]", "must be a JSON object"),
     ('{"do_lower_case": "no"}', "do_lower_case is 'no'; must be true or false"),
   ],
