@@ -19,7 +19,6 @@ from fedjax_opt.algorithms.composite import (
 )
 from fedjax_opt.engine.config import Config
 from fedjax_opt.rules.proximal import (
-  dual_averaging,
   mirror_step,
   subgradient_step,
 )
@@ -540,16 +539,6 @@ def test_mirror_step_alone_is_proximal_gradient():
   np.testing.assert_array_equal(jax_problems.flat(many) == 0, best == 0)
 
 
-def test_rules_need_the_point():
-  for factory in (mirror_step, dual_averaging, subgradient_step):
-    rule = factory(0.1, prox.l1(0.1))
-    state = rule.init(jnp.ones(2))
-    with pytest.raises(
-      ValueError, match=rf"{factory.__name__}: update needs params, the cur"
-    ):
-      rule.update(jnp.ones(2), state)
-
-
 # ------------------------------------------------------ Grids and bad numbers
 
 
@@ -598,16 +587,6 @@ def test_too_large_a_rate_is_reported_as_diverged():
   assert set(history.final(0).values()) == {None}
   criterion = metrics.Criterion("train_loss", "min")
   assert metrics.select(history, grid_points(grid), criterion) == 1
-
-
-@pytest.mark.parametrize(
-  "factory", [fed_mid, fed_dual_avg, fed_avg_subgradient]
-)
-def test_a_composite_algorithm_needs_a_regularizer(factory):
-  with pytest.raises(
-    ValueError, match=r"psi=None: must be a regularizer of fedjax_opt.prox"
-  ):
-    factory(SOFTMAX.loss_fn, None, 0.1)
 
 
 @pytest.mark.parametrize(

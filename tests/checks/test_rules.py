@@ -79,6 +79,7 @@ INTERVALS = {
   fo.scaffold: {"server_learning_rate": "[0, inf)"},
   fo.ditto: {"lam": "[0, inf)"},
   fo.fed_rep: {"shared_steps": "(0, 1]"},
+  fo.optimum: {"tolerance": "(0, inf)"},
   fo.moon: {"temperature": "(0, inf)"},
   fo.sharpness_aware: {"rho": "[0, inf)", "mix": "[0, 1]"},
   rules.sps: {"c": "(0, inf)", "max_step": "(0, inf]"},
@@ -148,9 +149,9 @@ def of(factory, **good):
   return lambda arguments: factory(**good | arguments)
 
 
-def bad(make, name, value, words, prefix=""):
+def bad(make, name, value, words):
   """The case of one argument."""
-  line = {f"{prefix}{name}={value!r}: {words}": {name: value}}
+  line = {f"{name}={value!r}: {words}": {name: value}}
   is_type = words.removesuffix(", or None") in (NUMBER, WHOLE, SWITCH) or (
     words.startswith((RULE, MIRROR, "must be a function", "must be a list"))
   )
@@ -279,10 +280,6 @@ TABLES = {
     ),
   },
   (lambda bad: bad(), ValueError): {
-    "sharpness_aware: update needs params, the current point, and grad_fn, "
-    "the gradient of the current batch at any point": (
-      lambda: fo.sharpness_aware(SGD).update(1.0, SGD.init(1.0), 1.0)
-    ),
     "milestones[1]=-1: must be in [0, inf)": (
       lambda: rules.step_decay(3, 5, (0.5, -1))
     ),

@@ -332,25 +332,6 @@ def test_types_are_kept(dtype):
     assert bowl(params) < bowl(PARAMS)
 
 
-@pytest.mark.parametrize(
-  ("given", "message"),
-  [
-    ({}, "delta_sgd: update needs params, the current point"),
-    (
-      {"params": PARAMS},
-      "delta_sgd: update needs grad_fn=, the gradient of the current batch as "
-      "a function of params; or create it with reuse_gradients=True",
-    ),
-  ],
-)
-def test_missing_input_is_one_clear_line(given, message):
-  rule = delta_sgd()
-  state = rule.init(PARAMS)
-  with pytest.raises(ValueError) as error:  # noqa: PT011
-    rule.update(PARAMS, state, **given)
-  assert str(error.value) == message
-
-
 # ----------------------------------------------- Dropout as in their program
 
 

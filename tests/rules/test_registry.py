@@ -5,9 +5,10 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
-from fedjax_opt import step_decay
+from fedjax_opt import prox, rules, step_decay
 from fedjax_opt.registry import Hyperparameter
 from fedjax_opt.rules import RULES
 from tests import reference
@@ -30,8 +31,8 @@ def train(rule, num_steps=20, dtype="float32"):
 
 
 def test_every_rule_has_its_loop():
-  rules = {name.removesuffix("_reused") for name in CLIENT_RULES}
-  assert rules == set(RULES)
+  names = {name.removesuffix("_reused") for name in CLIENT_RULES}
+  assert names == set(RULES)
 
 
 @pytest.mark.parametrize("name", CLIENT_RULES)
@@ -119,3 +120,36 @@ def test_step_decay_drops_after_half_and_three_quarters():
   np.testing.assert_allclose(factors, [1] * 4 + [0.1] * 2 + [0.01] * 2)
   other = step_decay(3, num_rounds=10, milestones=[0.3], factor=0.5)
   assert float(other) == 0.5
+
+
+POINT = "update needs params, the current point"
+BOTH = f"{POINT}, and grad_fn, the gradient of the current batch at any point"
+ZERO = prox.zero()
+
+
+@pytest.mark.parametrize(
+  ("name", "rule", "params", "message"),
+  [
+    ("mirror_step", rules.mirror_step(0.1, ZERO), None, POINT),
+    ("dual_averaging", rules.dual_averaging(0.1, ZERO), None, POINT),
+    ("subgradient_step", rules.subgradient_step(0.1, ZERO), None, POINT),
+    ("delta_sgd", rules.delta_sgd(), None, POINT),
+    (
+      "delta_sgd",
+      rules.delta_sgd(),
+      np.ones(2),
+      "update needs grad_fn=, the gradient of the current batch as a function "
+      "of params; or create it with reuse_gradients=True",
+    ),
+    ("sarah", rules.sarah(0.1), None, BOTH),
+    ("sarah", rules.sarah(0.1), np.ones(2), BOTH),
+    ("sharpness_aware", rules.sharpness_aware(optax.sgd(1)), None, BOTH),
+    ("sharpness_aware", rules.sharpness_aware(optax.sgd(1)), np.ones(2), BOTH),
+  ],
+)
+def test_what_update_needs(name, rule, params, message):
+  state = rule.init(np.ones(2))
+  extra = {"grad_fn": lambda x: x} if params is None and message == BOTH else {}
+  with pytest.raises(ValueError) as error:  # noqa: PT011
+    rule.update(np.ones(2), state, params, **extra)
+  assert str(error.value) == f"{name}: {message}"

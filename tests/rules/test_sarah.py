@@ -104,16 +104,3 @@ def test_types_are_kept(dtype, direction):
     moved = optax.apply_updates(params, updates)
     types = {leaf.dtype for leaf in jax.tree.leaves((moved, after[:2]))}
     assert types == {jnp.dtype(dtype)}
-
-
-@pytest.mark.parametrize("left_out", ["params", "grad_fn"])
-def test_what_is_missing_is_told(left_out):
-  rule = sarah(0.1)
-  arguments = {"params": X0, "grad_fn": lambda x: x}
-  del arguments[left_out]
-  with pytest.raises(ValueError) as error:  # noqa: PT011
-    rule.update(X0, rule.init(X0), **arguments)
-  assert str(error.value) == (
-    "sarah: update needs params, the current point, and grad_fn, the gradient "
-    "of the current batch at any point"
-  )
