@@ -18,10 +18,15 @@ from fedjax_opt.metrics import is_fraction
 from fedjax_opt.per_client import SETTINGS
 from fedjax_opt.results.names import sentence
 
-# The files of a run, and what is in each.
-FILES = {
-  "per_client": "per_client.csv",
-  "heldout_clients": "heldout_clients.csv",
+# Who is measured, by the name of the file, and which models.
+_GROUPS = {
+  "per_client": "clients' own test examples",
+  "heldout_clients": "clients that never trained",
+}
+_KINDS = {
+  "global": "global model",
+  "personalized": "personalized models",
+  "personal": "their own models",
 }
 
 
@@ -38,7 +43,7 @@ def measure(
   if point is None or result.interrupted:
     return {}
   found, setting = {}, job.points[point]
-  for name in FILES:
+  for name in _GROUPS:
     parts = getattr(job.loaded.held_out, name).get(setting["seed"])
     if parts is not None:
       is_new = name == "heldout_clients"
@@ -70,32 +75,24 @@ def _measure(job, result, point, parts, is_new):
 def write(folder: pathlib.Path, found: Mapping[str, ClientMetrics]) -> None:
   """Writes a table for each group of clients, and one picture of all."""
   for group, metrics in found.items():
-    metrics.to_csv(folder / FILES[group])
-  shown = {group: _for_picture(metrics) for group, metrics in found.items()}
+    metrics.to_csv(folder / f"{group}.csv")
+  shown = {
+    sentence(_GROUPS[group]): {
+      sentence(_KINDS[kind]): values[_metric(metrics)][metrics.num_test > 0]
+      for kind, values in metrics.values.items()
+    }
+    for group, metrics in found.items()
+  }
   values = [v for of_kind in shown.values() for v in of_kind.values()]
   if values and all(v.size and np.isfinite(v).all() for v in values):
-    name = f"client_test_{_shown_metric(next(iter(found.values())))}"
-    named = {sentence(_GROUPS[group]): each for group, each in shown.items()}
-    plots.client_distribution(named, folder / "per_client.png", metric=name)
+    name = f"client_test_{_metric(next(iter(found.values())))}"
+    plots.client_distribution(shown, folder / "per_client.png", metric=name)
 
 
-def _for_picture(metrics):
-  name, has_any = _shown_metric(metrics), metrics.num_test > 0
-  return {
-    sentence(_KINDS[kind]): values[name][has_any]
-    for kind, values in metrics.values.items()
-  }
-
-
-def _shown_metric(metrics):
+def _metric(metrics):
   """The accuracy, or what else there is."""
   names = metrics.values["global"]
   return "accuracy" if "accuracy" in names else next(iter(names))
-
-
-def summary(found: Mapping[str, ClientMetrics]) -> dict[str, Any]:
-  """What summary.json says: {group: {kind: {name: number}}}."""
-  return {name: metrics.summary() for name, metrics in found.items()}
 
 
 def lines(
@@ -111,19 +108,8 @@ def lines(
   ]
 
 
-_GROUPS = {
-  "per_client": "clients' own test examples",
-  "heldout_clients": "clients that never trained",
-}
-_KINDS = {
-  "global": "global model",
-  "personalized": "personalized models",
-  "personal": "their own models",
-}
-
-
 def _short(metrics, kind):
-  name = _shown_metric(metrics)
+  name = _metric(metrics)
   mean, worst = metrics.mean(kind, name), metrics.worst_decile(kind, name)
   show = lambda x: f"{100 * x:.2f} %" if is_fraction(name) else f"{x:.4g}"
   return f"{name} {show(mean)}, worst 10 % of clients {show(worst)}"

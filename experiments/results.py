@@ -104,7 +104,7 @@ class Results:
       "cost": result.cost,
       "padding_waste": result.padding_waste,
     }
-    about |= per_client.summary(of_clients)
+    about |= {name: each.summary() for name, each in of_clients.items()}
     about |= {"privacy": private} if private else {}
     self._writer.finish(
       history,
