@@ -81,7 +81,9 @@ def load(spec: Spec) -> Loaded:
   population = Population.open(folder) if folder else None
   task = held_out(spec, tasks.load(spec))
   if population:
-    on_disk.check(population, task, spec.task.static.get("test_fraction"))
+    on_disk.check_population(
+      population, task, spec.task.static.get("test_fraction")
+    )
     of_seed, held = dict.fromkeys(spec.seed, population), HeldOut()
   else:
     of_seed, held = divide(spec, task, spec.seed)

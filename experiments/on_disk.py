@@ -81,7 +81,9 @@ def marked(on_disk: Population) -> dict[str, Any]:
   return found
 
 
-def check(on_disk: Population, task: Task, test_fraction: float | None) -> None:
+def check_population(
+  on_disk: Population, task: Task, test_fraction: float | None
+) -> None:
   """Checks that clients on disk are of a task, and have no test examples of it.
 
   Args:

@@ -7,6 +7,7 @@ hyperparameters are made from the registry's entries; nothing here names one.
 import dataclasses
 import functools
 import re
+import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
@@ -15,6 +16,7 @@ from fedjax_opt import privacy, samplers
 from fedjax_opt.aggregators import AGGREGATORS
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.partition import SCHEMES
+from fedjax_opt.data.partition_schemes import size_range
 from fedjax_opt.faults import FAULTS
 from fedjax_opt.prox import REGULARIZERS
 from fedjax_opt.registry import (
@@ -171,8 +173,8 @@ class Kind:
     name: str | None,
     *,
     is_free: bool = True,
-    defaults: Mapping[str, Any] | None = None,
-    intervals: Mapping[str, str] | None = None,
+    defaults: Mapping[str, Any] = types.MappingProxyType({}),
+    intervals: Mapping[str, str | None] = types.MappingProxyType({}),
   ) -> Chosen | None:
     """The entry of a name, with the values of its flags; None for None.
 
@@ -181,22 +183,24 @@ class Kind:
       name: what is chosen.
       is_free: whether something else could be chosen.
       defaults: flag -> default, where it is not that of the registry.
-      intervals: flag -> values allowed, likewise.
+      intervals: flag -> values allowed, likewise; None for the registry's.
 
     Raises:
       ValueError: for a name that is not there, a flag of another entry or a
         value that is not allowed.
     """
     if name is not None:
-      self.check(name)
-    self._check_others(given, name, is_free)
+      self.entry(name)
+    for flag, owners in self.owners().items():
+      if given[flag] is not None and name not in owners:
+        self.refuse(flag, given[flag], owners, name, is_free)
     if name is None:
       return None
     grid, static = {}, {}
     for flag, parameter in self.parameters(name).items():
-      if flag in (intervals or {}):
+      if intervals.get(flag) is not None:
         parameter = parameter._replace(interval=intervals[flag])
-      default = (defaults or {}).get(flag, parameter.default)
+      default = defaults.get(flag, parameter.default)
       value = default if given[flag] is None else given[flag]
       if value is not None and self.has_lists and parameter.is_tuned:
         grid[flag] = numbers(flag, value)
@@ -204,30 +208,25 @@ class Kind:
           parameter.check(each, flag)
         continue
       static[flag] = value  # None is left to the factory.
-      # A range is checked with all that its partition has.
-      is_range = getattr(parameter, "takes_range", False)
-      if not (value is None or isinstance(value, bool) or is_range):
+      if getattr(parameter, "takes_range", False):
+        size_range(flag, _range(flag, str(value)))
+      elif value is not None and not isinstance(value, bool):
         parameter.check(value, flag)
     return Chosen(self.flag, name, grid, static)
 
-  def check(self, name: str) -> None:
-    """Raises ValueError if there is nothing of this name."""
+  def entry(self, name: str) -> Any:
+    """The entry of a name.
+
+    Raises:
+      ValueError: if there is none.
+    """
     registry = self.registry
     if is_list(name, lambda each: each in registry):
       raise ValueError(one_only(self.flag, name, self.is_condition))
     is_long = len(registry) > _MOST_LISTED
     listing = f"those that --list={self.flag}s shows" if is_long else None
     check_choice(self.flag, name, registry, listing)
-
-  def _check_others(
-    self, given: Given, name: str | None, is_free: bool
-  ) -> None:
-    """Checks that the flags that are given are those of an entry."""
-    for flag, owners in self.owners().items():
-      value = given[flag]
-      if value is None or name in owners:
-        continue
-      self.refuse(flag, value, owners, name, is_free)
+    return registry[name]
 
   def refuse(
     self,
@@ -345,6 +344,8 @@ KINDS = {
     AGGREGATOR, FAULT, SAMPLER,
   )
 }  # fmt: skip
+# The rule of plain steps: gradient descent and nothing else.
+PLAIN = CLIENT.names(lambda rule: rule.is_plain)
 
 
 def numbers(flag: str, text: Any, kind: type = float) -> list[Any]:

@@ -3,6 +3,7 @@
 from experiments.specification.kinds import (
   ALGORITHM,
   CLIENT,
+  PLAIN,
   PRIVACY,
   REGULARIZER,
   SERVER,
@@ -26,121 +27,100 @@ def resolve(given: Given, task: TaskChoice) -> dict[str, Chosen | None]:
   Raises:
     ValueError: naming the flag that cannot be.
   """
-  name = given["algorithm"]
-  ALGORITHM.check(name)
-  choice = ALGORITHM.registry[name]
-  names = {
-    ALGORITHM: name,
-    CLIENT: _client(given, name, choice),
-    SERVER: _server(given, name, choice),
-    REGULARIZER: _regularizer(given, task.regularizer, name, choice),
-    PRIVACY: given["privacy"],
-  }
-  is_free = {
-    CLIENT: choice.client == "rule",
-    SERVER: choice.server == "rule" and choice.server_rule is None,
-  }
-  defaults = task.defaults
-  if names[REGULARIZER] != task.regularizer:
-    of_other = REGULARIZER.owners()
-    defaults = {f: v for f, v in defaults.items() if f not in of_other}
-  intervals = {}
-  if choice.server_interval is not None:
-    intervals["server_lr"] = choice.server_interval
+  algorithm = ALGORITHM.choose(given, given["algorithm"])
   return {
-    kind.flag: kind.choose(
-      given,
-      chosen,
-      is_free=is_free.get(kind, True),
-      defaults=defaults,
-      intervals=intervals,
-    )
-    for kind, chosen in names.items()
+    "algorithm": algorithm,
+    "client": _client(given, algorithm, task),
+    "server": _server(given, algorithm),
+    "regularizer": _regularizer(given, algorithm, task),
+    "privacy": PRIVACY.choose(given, given["privacy"]),
   }
-
-
-def plain_rules() -> list[str]:
-  """The client rules that are gradient descent and nothing else."""
-  return [name for name, rule in CLIENT.registry.items() if rule.is_plain]
 
 
 def default_client(choice: AlgorithmChoice) -> str:
   """The clients' rule of an algorithm where none is chosen."""
-  free = CLIENT_DEFAULT if choice.client == "rule" else plain_rules()[0]
+  free = CLIENT_DEFAULT if choice.client == "rule" else PLAIN
   return choice.default_client or free
 
 
-def _client(given: Given, name: str, choice: AlgorithmChoice) -> str:
-  """The name of the clients' rule; some algorithms take plain steps only."""
-  client = given["client"]
-  client = default_client(choice) if client is None else client
-  CLIENT.check(client)
+def _client(given: Given, algorithm: Chosen, task: TaskChoice) -> Chosen:
+  """The clients' rule; some algorithms take plain steps only."""
+  name, choice = given["client"], algorithm.choice
+  name = default_client(choice) if name is None else name
   if choice.client == "plain":
-    _check_plain("client", client, name)
-  return client
+    _check_plain(CLIENT, name, algorithm)
+  is_free = choice.client == "rule"
+  return CLIENT.choose(given, name, is_free=is_free, defaults=task.defaults)
 
 
-def _server(given: Given, name: str, choice: AlgorithmChoice) -> str | None:
-  """The name of the server's rule, which some algorithms are named after."""
+def _server(given: Given, algorithm: Chosen) -> Chosen | None:
+  """The server's rule, which some algorithms are named after."""
+  name, choice = given["server"], algorithm.choice
+  fixed = choice.server_rule
   if choice.server == "none":
-    return _check_absent(given, SERVER, name, "leave {flag} out")
-  server, fixed = given["server"], choice.server_rule
-  if server is not None and fixed is not None:
+    return _check_absent(given, SERVER, algorithm, "leave {flag} out")
+  if name is not None and fixed is not None:
     free = next(
       other
       for other, each in ALGORITHM.registry.items()
       if each.factory is choice.factory and each.server_rule is None
     )
     raise ValueError(
-      f"server={server!r}: algorithm {name} is {free} with server {fixed}; "
-      f"give --algorithm={free} to choose another"
+      f"server={name!r}: algorithm {algorithm.name} is {free} with server "
+      f"{fixed}; give --algorithm={free} to choose another"
     )
-  if server is None:
-    server = fixed or choice.default_server or SERVER_DEFAULT
-  SERVER.check(server)
+  if name is None:
+    name = fixed or choice.default_server or SERVER_DEFAULT
   if choice.server == "rate":
-    _check_plain("server", server, name)
-  return server
+    _check_plain(SERVER, name, algorithm)
+  is_free = choice.server == "rule" and fixed is None
+  interval = {"server_lr": choice.server_interval}
+  return SERVER.choose(given, name, is_free=is_free, intervals=interval)
 
 
-def _check_plain(kind: str, rule: str, name: str) -> None:
+def _check_plain(kind: Kind, rule: str, algorithm: Chosen) -> None:
   """Checks that the steps are plain ones where an algorithm relies on it."""
-  if rule not in plain_rules():
+  if not kind.entry(rule).is_plain:
     raise ValueError(
-      f"{kind}={rule!r}: algorithm {name} takes plain steps, not those of "
-      f"another rule; must be {', '.join(plain_rules())}"
+      f"{kind.flag}={rule!r}: algorithm {algorithm.name} takes plain steps, "
+      f"not those of another rule; must be {PLAIN}"
     )
 
 
 def _regularizer(
-  given: Given, default: str | None, name: str, choice: AlgorithmChoice
-) -> str | None:
-  """The name of the regularizer, which some algorithms need."""
+  given: Given, algorithm: Chosen, task: TaskChoice
+) -> Chosen | None:
+  """The regularizer, which some algorithms need."""
+  choice, name = algorithm.choice, given["regularizer"]
   if not choice.takes_regularizer:  # Few have one.
     have = ALGORITHM.names(lambda each: each.takes_regularizer)
     hint = f"those that have one are {have}"
-    return _check_absent(given, REGULARIZER, name, hint)
-  chosen = default if given["regularizer"] is None else given["regularizer"]
-  if chosen is None:
+    return _check_absent(given, REGULARIZER, algorithm, hint)
+  name = task.regularizer if name is None else name
+  if name is None:
     raise ValueError(
-      f"regularizer: algorithm {name} needs one and task {given['task']} has "
-      f"none of its own; must be one of {', '.join(REGULARIZER.registry)}"
+      f"regularizer: algorithm {algorithm.name} needs one and task "
+      f"{given['task']} has none of its own; must be one of "
+      f"{', '.join(REGULARIZER.registry)}"
     )
-  REGULARIZER.check(chosen)
-  if choice.needs_penalty and not REGULARIZER.registry[chosen].is_finite:
+  if choice.needs_penalty and not REGULARIZER.entry(name).is_finite:
     raise ValueError(
-      f"regularizer={chosen!r}: algorithm {name} cannot keep to a constraint; "
-      f"must be one of {REGULARIZER.names(lambda each: each.is_finite)}"
+      f"regularizer={name!r}: algorithm {algorithm.name} cannot keep to a "
+      "constraint; must be one of "
+      f"{REGULARIZER.names(lambda each: each.is_finite)}"
     )
-  return chosen
+  defaults = task.defaults if name == task.regularizer else {}
+  return REGULARIZER.choose(given, name, defaults=defaults)
 
 
-def _check_absent(given: Given, kind: Kind, algorithm: str, hint: str) -> None:
+def _check_absent(
+  given: Given, kind: Kind, algorithm: Chosen, hint: str
+) -> None:
   """Checks that no flag was given for what an algorithm does not have."""
   for flag in (kind.flag, *kind.owners()):
     if given[flag] is not None:
       shown = repr(given[flag]) if flag == kind.flag else given[flag]
       raise ValueError(
-        f"{flag}={shown}: algorithm {algorithm} has no {kind.flag}; "
+        f"{flag}={shown}: algorithm {algorithm.name} has no {kind.flag}; "
         f"{hint.format(flag=flag)}"
       )

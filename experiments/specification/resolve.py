@@ -40,7 +40,6 @@ from experiments.specification.spec import (
 )
 from experiments.tasks import TaskChoice
 from fedjax_opt import Population
-from fedjax_opt.data import partition
 from fedjax_opt.engine.config import check_settings
 from fedjax_opt.engine.plan import check_one_budget
 from fedjax_opt.registry import AlgorithmChoice, Hyperparameter
@@ -71,7 +70,7 @@ def resolve(given: Given, population: Population | None = None) -> Spec:
   }
   plain = [name for name, flag in FLAGS.items() if flag.choice is None]
   for name in plain:
-    FLAGS[name].check(name, given[name])
+    FLAGS[name].check_value(name, given[name])
   if population is not None:
     given = on_disk.with_validation_of(given, population)
   task = _task(given)
@@ -143,7 +142,6 @@ def _partition(given: Given, has_clients: bool) -> dict[str, Any]:
     why = f"the clients of task {given['task']} come with its data"
   else:
     chosen = PARTITION.choose(given, _or(given["partition"], PARTITION_DEFAULT))
-    partition.check_parameters(chosen.name, chosen.arguments({}))
     number = _or(given["num_clients"], NUM_CLIENTS)
     return {"partition": chosen, "num_clients": number}
   for name in ("partition", "num_clients", *PARTITION.owners()):

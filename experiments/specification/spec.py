@@ -110,7 +110,7 @@ class Flag(NamedTuple):
   is_of_process: bool = False
   is_condition: bool = False
 
-  def check(self, name: str, value: Any) -> None:
+  def check_value(self, name: str, value: Any) -> None:
     """Raises ValueError if the flag of this name cannot have a value."""
     if value is None:
       return

@@ -144,8 +144,7 @@ def _that_belong(
   shared: Mapping[str, Any], own: Mapping[str, Any], others: Mapping[str, Any]
 ) -> dict[str, Any]:
   """Of the shared flags those that a method has: DOMO has no step-size rule."""
-  ALGORITHM.check(own["algorithm"])
-  choice = ALGORITHM.registry[own["algorithm"]]
+  choice = ALGORITHM.entry(own["algorithm"])
   has = {
     "client": choice.client == "rule",
     "server": choice.server == "rule" and choice.server_rule is None,
