@@ -48,6 +48,31 @@ def cohorts_of(sampler, rounds=12, cohort_size=3, data=DATA, **settings):
   return np.asarray(result.params)
 
 
+def recorded(sampler, one_client, rounds, cohort_size=3, data=DATA, **settings):
+  """The cohorts, means and shares of a run; -1 of rounds that are lost."""
+
+  def round(state, cohort):
+    sent = cohort.mean(one_client, jnp.zeros(2))
+    record = lambda rows, new: rows.at[cohort.round].set(new)
+    new = cohort.clients, sent.value, sent.share
+    return jax.tree.map(record, state, new), sent
+
+  algorithm = Algorithm(
+    init=lambda *_: (
+      jnp.full((rounds, cohort_size), -1, jnp.int32),
+      jnp.full(rounds, -1.0),
+      jnp.full(rounds, -1.0),
+    ),
+    round=round,
+    params=lambda state: state[1],
+  )
+  settings = {"cohort_size": cohort_size, "eval_every": rounds} | settings
+  result = simulate(
+    algorithm, (), data, rounds=rounds, sampler=sampler, **SETTINGS | settings
+  )
+  return jax.device_get(result.state), result
+
+
 def drawn(sampler, many, cohort_size, sizes=SIZES):
   """[many, C] cohorts, and their scale or None, of as many keys."""
   draw = lambda key: sampler.draw(
@@ -192,35 +217,15 @@ class TestWeighted:
     )
     values = np.array([3.0, -1.0, 7.0])
 
-    def round(state, cohort):
-      one_client = lambda worker, _: jnp.asarray(values)[worker.client]
-      sent = cohort.mean(one_client, ())
-      cohorts, means = state
-      r = cohort.round
-      new = cohorts.at[r].set(cohort.clients), means.at[r].set(sent.value)
-      return new, sent
-
-    algorithm = Algorithm(
-      init=lambda *_: (
-        jnp.zeros((rounds, cohort_size), jnp.int32),
-        jnp.zeros(rounds),
-      ),
-      round=round,
-      params=lambda state: state[1],
-    )
-    result = simulate(
-      algorithm,
-      (),
+    one_client = lambda worker, _: jnp.asarray(values)[worker.client]
+    (cohorts, means, _), _ = recorded(
+      samplers.weighted(weights),
+      one_client,
+      rounds,
+      cohort_size,
       data,
-      rounds=rounds,
-      cohort_size=cohort_size,
-      sampler=samplers.weighted(weights),
       weighting=weighting,
-      eval_every=rounds,
-      batch_size=2,
-      local_steps=1,
     )
-    cohorts, means = jax.device_get(result.state)
     of_cohort = dict(zip(map(tuple, cohorts.tolist()), means, strict=True))
     all_cohorts = list(itertools.product(range(3), repeat=cohort_size))
     assert set(of_cohort) == set(all_cohorts)
@@ -284,19 +289,11 @@ class TestFunctions:
   def test_it_may_give_a_scale(self):
     """Of the weights in the population."""
 
-    def round(state, cohort):
-      sent = cohort.mean(lambda worker, _: 1.0 + worker.client, ())
-      return sent.value, sent
-
-    algorithm = Algorithm(
-      init=lambda *_: jnp.float32(0), round=round, params=lambda state: state
-    )
     sampler = lambda key, round: (jnp.array([0, 2]), jnp.array([2.0, 0.5]))
-    result = simulate(
-      algorithm, (), DATA, rounds=1, cohort_size=2, sampler=sampler, **SETTINGS
-    )
+    one_client = lambda worker, _: 1.0 + worker.client
+    (_, means, _), _ = recorded(sampler, one_client, 1, cohort_size=2)
     expected = (2.0 * 6 * 1 + 0.5 * 12 * 3) / sum(SIZES)
-    assert float(result.params) == pytest.approx(expected)
+    assert means[0] == pytest.approx(expected)
 
 
 class TestPoisson:
@@ -333,21 +330,10 @@ class TestPoisson:
     came = cohorts < 5
     assert {0, 1, 2} <= set(came.sum(1))
 
-    def round(state, cohort):
-      client = lambda worker, x: worker.client.astype(float)
-      sent = cohort.mean(client, jnp.zeros(2))
-      record = lambda rows, new: rows.at[cohort.round].set(new)
-      new = jax.tree.map(record, state, (sent.value, sent.share))
-      return new, sent
-
-    algorithm = Algorithm(
-      init=lambda *_: (jnp.full(30, -1.0), jnp.full(30, -1.0)),
-      round=round,
-      params=lambda state: state[0],
+    one_client = lambda worker, _: worker.client.astype(float)
+    (_, means, shares), result = recorded(
+      sampler, one_client, 30, weighting="uniform"
     )
-    settings = {"cohort_size": 3, "weighting": "uniform", "sampler": sampler}
-    result = simulate(algorithm, (), DATA, rounds=30, **SETTINGS | settings)
-    means, shares = map(np.asarray, result.state)
     for r, cohort in enumerate(cohorts):
       here = cohort[came[r]]
       expected = here.mean() if len(here) else -1

@@ -110,20 +110,17 @@ def wells(zeta=0.7, seed=0, **sizes):
   return synthetic.heterogeneous(zeta, seed, **(small | sizes))
 
 
-def of_client(problem, client):
-  """Its objective f_p, the mean over its examples, as many as of any other."""
-  rows = jnp.asarray(problem.data.indices)[client]
-  examples = problem.data.examples
-  batch = {name: jnp.asarray(v)[rows] for name, v in examples.items()}
-  return lambda x: jnp.mean(problem.loss_fn(x, batch))
-
-
 def at_points(fn, num_clients=5, **arguments):
-  """[P, points, ...], a derivative of each client's objective."""
+  """[P, points, ...], a derivative of each client's objective f_p."""
   problem = wells(num_clients=num_clients, **arguments)
-  of_one = lambda p: jax.vmap(fn(of_client(problem, p)))(POINTS)
-  of_all = jax.jit(jax.vmap(of_one))(jnp.arange(num_clients))
-  return np.asarray(of_all, np.float64)
+
+  def of_client(batch):
+    objective = lambda x: jnp.mean(problem.loss_fn(x, batch))
+    return jax.vmap(fn(objective))(POINTS)
+
+  rows = problem.data.indices  # All clients are of one size.
+  batches = {name: v[rows] for name, v in problem.data.examples.items()}
+  return np.asarray(jax.jit(jax.vmap(of_client))(batches), np.float64)
 
 
 @pytest.mark.parametrize(("zeta", "num_clients"), [(0.0, 6), (0.7, 5)])
