@@ -124,11 +124,9 @@ def lasso(
 
   Source: appendix A.2.1, eq. A.2 to A.4.
   """
-  sizes = _sizes(variant, num_clients, examples_per_client)
-  if num_nonzero is None:
-    num_nonzero = sizes.num_nonzero
-  is_one = np.arange(dim) < _at_most("num_nonzero", num_nonzero, dim)
-  return _draw(is_one.astype(np.float32), sizes, validation_per_client, seed)
+  sizes = (num_clients, examples_per_client, validation_per_client)
+  ones = _ones(variant, "num_nonzero", num_nonzero, dim)
+  return _draw(ones, variant, *sizes, seed)
 
 
 @checked(**_CHECKED)
@@ -165,41 +163,30 @@ def low_rank(
 
   Source: appendix A.3.1, eq. A.6 to A.8.
   """
-  sizes = _sizes(variant, num_clients, examples_per_client)
-  if rank is None:
-    rank = sizes.rank
-  is_one = np.arange(dim) < _at_most("rank", rank, dim)
-  w_real = np.diag(is_one.astype(np.float32))
-  return _draw(w_real, sizes, validation_per_client, seed)
+  sizes = (num_clients, examples_per_client, validation_per_client)
+  ones = _ones(variant, "rank", rank, dim)
+  return _draw(np.diag(ones), variant, *sizes, seed)
 
 
-def _sizes(
-  variant: str, num_clients: int | None, examples_per_client: int | None
-) -> Variant:
-  """The sizes of a variant, but for those that are given."""
-  given = {
-    "num_clients": num_clients,
-    "examples_per_client": examples_per_client,
-  }
-  given = {name: value for name, value in given.items() if value is not None}
-  return VARIANTS[variant]._replace(**given)
-
-
-def _at_most(name: str, value: int, dim: int) -> int:
-  if value > dim:
-    raise ValueError(f"{name}={value}: must be at most dim={dim}")
-  return value
+def _ones(variant: str, name: str, number: int | None, dim: int) -> np.ndarray:
+  """[d] float32, first as many ones as are given, or else the variant has."""
+  number = getattr(VARIANTS[variant], name) if number is None else number
+  if number > dim:
+    raise ValueError(f"{name}={number}: must be at most dim={dim}")
+  return (np.arange(dim) < number).astype(np.float32)
 
 
 def _draw(
   w_real: np.ndarray,
-  sizes: Variant,
+  variant: str,
+  num_clients: int | None,
+  examples_per_client: int | None,
   validation_per_client: int | None,
   seed: int,
 ) -> Problem:
-  num_clients, num_train = sizes.num_clients, sizes.examples_per_client
-  if validation_per_client is None:
-    validation_per_client = max(1, num_train // 8)
+  num_clients = num_clients or VARIANTS[variant].num_clients
+  num_train = examples_per_client or VARIANTS[variant].examples_per_client
+  num_validation = validation_per_client or max(1, num_train // 8)
   rng = np.random.default_rng(seed)
   normal = lambda *shape: rng.standard_normal(shape, np.float32)
   b_real = normal()
@@ -214,8 +201,8 @@ def _draw(
   rows = np.arange(num_clients * num_train).reshape(num_clients, num_train)
   return Problem(
     data=ClientData.from_partition(examples(num_train), rows),
-    validation=examples(validation_per_client),
-    test=examples(validation_per_client),
+    validation=examples(num_validation),
+    test=examples(num_validation),
     w_real=w_real,
     b_real=b_real,
   )
