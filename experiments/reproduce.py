@@ -40,8 +40,9 @@ import pathlib
 import shlex
 import sys
 import textwrap
-import types
 from collections.abc import Callable, Sequence
+
+from absl import flags
 
 from experiments import command, workers
 from experiments.artefacts import ARTEFACTS, costs, publishing, report
@@ -54,21 +55,22 @@ from experiments.artefacts.artefact import (
   spec_of,
 )
 from experiments.artefacts.running import Outcome, Runner
-from experiments.command_line import parser
-from experiments.command_line.flags import words
+from experiments.command_line import mistakes, parser
 from fedjax_opt import plots
 from fedjax_opt.registry import check_choice, nearest
 from fedjax_opt.results import json_files
 
-# Flag -> type and default; the text above explains them.
+# Kind of a flag -> {name: default}; the text above explains them.
 _FLAGS = {
-  **dict.fromkeys(("list", "only_found", "anew", "publish"), (bool, False)),
-  "artefact": (words, []),
-  "size": (str, "smoke"),
-  "data_dir": (str, None),
-  "pretrained_dir": (str, None),
-  "output_dir": (str, "runs/reproduce"),
-  "jobs": (int, 1),
+  "bool": {"list": False, "only_found": False, "anew": False, "publish": False},
+  "list": {"artefact": []},
+  "string": {
+    "size": "smoke",
+    "data_dir": None,
+    "pretrained_dir": None,
+    "output_dir": "runs/reproduce",
+  },
+  "integer": {"jobs": 1},
 }
 
 
@@ -97,16 +99,23 @@ def main(argv: Sequence[str]) -> int:
     return parser.refuse(error)
 
 
-def _parse(argv: Sequence[str]) -> types.SimpleNamespace:
+def _parse(argv: Sequence[str]) -> flags.FlagValues:
   """Reads the command line.
 
   Raises:
     ValueError: one line, for what is not a flag or cannot be its value.
   """
-  readers = {name: reader for name, (reader, _) in _FLAGS.items()}
-  defaults = {name: default for name, (_, default) in _FLAGS.items()}
-  given = parser.read(argv[1:], readers)
-  values = types.SimpleNamespace(**defaults | given)
+  values = flags.FlagValues()
+  for kind, defaults in _FLAGS.items():
+    for name, default in defaults.items():
+      define = getattr(flags, f"DEFINE_{kind}")
+      define(name, default, "", flag_values=values)
+  try:
+    _, *others = values(list(argv))
+  except flags.Error as error:
+    raise ValueError(mistakes.of_flags(error, values)) from None
+  if others:
+    raise ValueError(mistakes.not_a_flag(others[0], values))
   check_choice("size", values.size, SIZES)
   if values.jobs < 1:
     raise ValueError(f"jobs={values.jobs}: must be at least 1")
@@ -132,7 +141,7 @@ def _named(name: str) -> list[Artefact]:
 
 
 def _checked(
-  artefacts: Sequence[Artefact], values: types.SimpleNamespace
+  artefacts: Sequence[Artefact], values: flags.FlagValues
 ) -> list[Artefact]:
   """Those that have the size, of which all can run; checked before any does."""
   size = values.size
@@ -153,7 +162,7 @@ def _checked(
   return found
 
 
-def _make(artefact: Artefact, values: types.SimpleNamespace) -> None:
+def _make(artefact: Artefact, values: flags.FlagValues) -> None:
   """Runs an artefact, and writes its report."""
   folder = pathlib.Path(values.output_dir).expanduser()
   size = values.size

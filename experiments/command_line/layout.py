@@ -22,7 +22,7 @@ def entry(name: str, text: str | None = None) -> str:
   first, *lines = (flag.help if text is None else text).split("\n")
   if text is None and flag.default is not None:
     first += f" Default: {str(flag.default).lower()}."
-  left = f"  --{'[no]' if flag.type is bool else ''}{name}"
+  left = f"  --{'[no]' if flag.boolean else ''}{name}"
   indent = " " * _INDENT
   return "\n".join(
     [_beside(left, first), *(_listed_line(indent, line) for line in lines)]

@@ -1,14 +1,20 @@
 """One line for what cannot be a flag, or a flag's value."""
 
-from collections.abc import Collection
-from typing import Any
+import re
+from collections.abc import Mapping
+
+from absl import flags
 
 from experiments.specification import spec
 from experiments.specification.kinds import is_list, one_only
 from fedjax_opt.registry import nearest
 
+_WANTED = {
+  "a number": "a number",
+  "an integer": "a whole number",
+  "": "true or false",
+}
 _LIST = "values between commas, with quotation marks in pairs"
-_WANTED = {float: "a number", int: "a whole number", bool: "true or false"}
 # Names that other programs have for a flag.
 _ELSEWHERE = {
   "batch": ("batch_size",),
@@ -36,26 +42,37 @@ _ELSEWHERE = {
 }
 
 
-def wrong_value(name: str, value: str, type: Any) -> str:
-  """Of a value that a flag of a type cannot have."""
-  if type in (int, float) and is_list(value, type):
+def of_flags(error: flags.Error, known: Mapping[str, flags.Flag]) -> str:
+  """What absl says about an argument, in this program's words."""
+  if isinstance(error, flags.UnrecognizedFlagError):
+    return no_such_flag(error.flagname, known)
+  wrong = re.match(r"flag --(\w+)=(.*?): ", str(error), re.DOTALL)
+  if wrong and wrong[1] in known:
+    name, value = wrong.groups()
+    return wrong_value(name, value, known[name])
+  missing = re.search(r"missing value for flag --(\w+)", str(error), re.I)
+  if missing:
+    return f"--{missing[1]}: has no value; give --{missing[1]}=VALUE"
+  message = " ".join(str(error).split())
+  return message[0].lower() + message[1:]
+
+
+def wrong_value(name: str, value: str, flag: flags.Flag) -> str:
+  """Of a value that a flag cannot have."""
+  wanted = _WANTED.get(flag.parser.syntactic_help, _LIST)
+  if wanted != "true or false" and is_list(value, flag.parser.parse):
     return one_only(name, value, name in spec.conditions())
-  return f"{name}={value}: must be {_WANTED.get(type, _LIST)}"
+  return f"{name}={value}: must be {wanted}"
 
 
-def no_value(name: str) -> str:
-  """Of a flag that needs a value."""
-  return f"--{name}: has no value; give --{name}=VALUE"
-
-
-def no_such_flag(name: str, known: Collection[str]) -> str:
+def no_such_flag(name: str, known: Mapping[str, flags.Flag]) -> str:
   """Of a name that no flag has."""
   near = _nearest(name, known)
   hint = f"did you mean {near}?" if near else "--help lists all"
   return f"--{name}: no such flag; {hint}"
 
 
-def not_a_flag(argument: str, known: Collection[str]) -> str:
+def not_a_flag(argument: str, known: Mapping[str, flags.Flag]) -> str:
   """Of an argument that does not begin with dashes."""
   name = argument.partition("=")[0]
   if "=" in argument and name in known:
@@ -63,7 +80,7 @@ def not_a_flag(argument: str, known: Collection[str]) -> str:
   return f"{argument!r}: not a flag; flags are --name=value"
 
 
-def _nearest(name: str, known: Collection[str]) -> str:
+def _nearest(name: str, known: Mapping[str, flags.Flag]) -> str:
   """The flags that were probably meant: --lr is --client_lr or --server_lr."""
   name = name.lower().replace("-", "_")
   near = [name] if name in known else _ELSEWHERE.get(name)

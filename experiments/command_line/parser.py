@@ -1,14 +1,17 @@
 """From a command line to the values that were given."""
 
+import copy
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from absl import flags
 
 from experiments import command
 from experiments.command_line import flagfiles, help, mistakes
-from experiments.command_line.flags import Reader, defined, value_of
+from experiments.command_line.flags import defined
 from experiments.specification import spec
 
 
@@ -23,14 +26,18 @@ def parse(argv: Sequence[str], intro: str = "") -> dict[str, Any]:
     ValueError: one line, for what is not a flag or cannot be its value.
     SystemExit: after `--help`, `--list` or `--version`.
   """
-  _answer(argv[1:], intro)
-  known = defined()
-  given = read(argv[1:], {name: flag.type for name, flag in known.items()})
-  return {name: flag.default for name, flag in known.items()} | given
+  values = defined()
+  try:  # A copy would take ten times as long as all the rest.
+    _read(argv, intro, values)
+    return {name: values[name].value for name in spec.names()}
+  finally:
+    values.unparse_flags()
 
 
 def given(
-  argv: Sequence[str], intro: str, own: Mapping[str, Reader]
+  argv: Sequence[str],
+  intro: str,
+  define: Callable[[flags.FlagValues], None],
 ) -> dict[str, Any]:
   """The values of those flags that were given, for a program that has more.
 
@@ -39,7 +46,7 @@ def given(
   Args:
     argv: name of the program, then its arguments.
     intro: first lines of the help.
-    own: name -> type of the program's own flags.
+    define: defines the program's own flags.
 
   Returns:
     name -> value.
@@ -48,51 +55,28 @@ def given(
     ValueError: see `parse`.
     SystemExit: see `parse`.
   """
-  _answer(argv[1:], intro)
-  types = {name: flag.type for name, flag in defined().items()}
-  return read(argv[1:], types | dict.fromkeys(spec.conditions(), str) | own)
+  values = copy.deepcopy(defined())
+  for name in spec.conditions():
+    help = values[name].help
+    delattr(values, name)
+    flags.DEFINE_string(name, None, help, flag_values=values)
+  define(values)
+  _read(argv, intro, values)
+  return {name: values[name].value for name in values if values[name].present}
 
 
-def read(
-  arguments: Sequence[str], types: Mapping[str, Reader]
-) -> dict[str, Any]:
-  """The values that a command line gives, in the order of the flags.
-
-  Args:
-    arguments: --name=value, --name value, --name or --noname.
-    types: of all flags, by name.
-
-  Raises:
-    ValueError: one line, for what is not a flag or cannot be its value.
-  """
-  found: dict[str, Any] = {}
-  words = iter(flagfiles.expanded(arguments))
-  for word in words:
-    name, equals, text = word.lstrip("-").partition("=")
-    if not word.startswith("-") or not name:
-      raise ValueError(mistakes.not_a_flag(word, types))
-    switch = name if name in types else name.removeprefix("no")
-    if not equals and types.get(switch) is bool:
-      found[switch] = switch == name
-      continue
-    if name not in types:
-      raise ValueError(mistakes.no_such_flag(name, types))
-    text = text if equals else next(words, None)
-    if text is None:
-      raise ValueError(mistakes.no_value(name))
-    if types[name] is list:
-      found[name] = [*found.get(name, []), text]
-    else:
-      found[name] = value_of(name, text, types[name])
-  return {name: found[name] for name in types if name in found}
-
-
-def _answer(arguments: Sequence[str], intro: str) -> None:
-  """Prints what an option asks for, and ends the program, if there is one."""
-  asked = _question(arguments)
+def _read(argv: Sequence[str], intro: str, values: flags.FlagValues) -> None:
+  """Fills in the values of a command line; see `parse`."""
+  asked = _question(argv[1:])
   if asked is not None:
     _print(help.ANSWERS[asked[0]](asked[1], intro))
     sys.exit(0)
+  try:
+    _, *others = values([*argv[:1], *flagfiles.expanded(argv[1:])])
+  except flags.Error as error:
+    raise ValueError(mistakes.of_flags(error, values)) from None
+  if others:
+    raise ValueError(mistakes.not_a_flag(others[0], values))
 
 
 def _print(text: str) -> None:

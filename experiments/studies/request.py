@@ -1,6 +1,7 @@
 """What a study is asked to be: on the command line, in a file, or in both."""
 
 import dataclasses
+import itertools
 import math
 import pathlib
 import shlex
@@ -8,24 +9,25 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from absl import flags as absl_flags
+
 from experiments.command_line import parser
-from experiments.command_line.flags import argument, defined, words
+from experiments.command_line.flags import argument, defined
 from experiments.specification import spec
 from fedjax_opt.registry import check_choice
 from fedjax_opt.results.history import check_has_direction, is_fraction
 from fedjax_opt.study.tuning import BUDGETS
 
-# Flags of a study, with the type of their values, beside those of the runner.
+# Flags of a study, by the kind of their values, beside those of the runner.
 _OWN = {
-  "method": list,
-  **dict.fromkeys(("study", "budget", "metric", "title"), str),
-  "runs": words,
-  "jobs": int,
-  "report_seeds": int,
-  "target": float,
+  "multi_string": ["method"],
+  "string": ["study", "budget", "metric", "title"],
+  "list": ["runs"],
+  "integer": ["jobs", "report_seeds"],
+  "float": ["target"],
 }
 # What the whole study has once.
-_OF_STUDY = (*_OWN, "output_dir", "progress")
+_OF_STUDY = (*itertools.chain(*_OWN.values()), "output_dir", "progress")
 # Flags of the runner that a study sets by itself, or cannot have.
 _OF_A_RUN = (
   "resume", "target_accuracy", "patience",
@@ -97,7 +99,7 @@ def parse(argv: Sequence[str], intro: str) -> Request:
     ValueError: one line, for what is not a flag or cannot be its value.
     SystemExit: after `--help`, `--list` or `--version`.
   """
-  read = lambda arguments: parser.given([*argv[:1], *arguments], intro, _OWN)
+  read = lambda arguments: parser.given([*argv[:1], *arguments], intro, _define)
   given = read(argv[1:])
   methods = [_method(text) for text in given.pop("method", None) or []]
   if given.get("study"):
@@ -120,6 +122,14 @@ def parse(argv: Sequence[str], intro: str) -> Request:
       )
   own = {name: given.pop(name) for name in _OF_STUDY if name in given}
   return Request(methods=tuple(methods), flags=given, **own)
+
+
+def _define(values: absl_flags.FlagValues) -> None:
+  """Defines the study's own flags; the program's introduction explains them."""
+  for kind, names in _OWN.items():
+    define = getattr(absl_flags, f"DEFINE_{kind}")
+    for name in names:
+      define(name, None, "", flag_values=values)
 
 
 def _check_own(method: Mapping[str, Any]) -> None:
@@ -160,7 +170,7 @@ def _pair(text: str, item: str) -> tuple[str, Any]:
   name, equals, value = item.removeprefix("--").partition("=")
   if not equals:
     known = spec.names()
-    if name in known and defined()[name].type is bool:
+    if name in known and defined()[name].boolean:
       return name, True
     if name[:2] == "no" and name[2:] in known:
       return name[2:], False
