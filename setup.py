@@ -113,6 +113,7 @@ setuptools.setup(
   py_modules=["fedjax_opt_command"],
   package_data={
     "fedjax_opt": ["py.typed"],
+    "fedjax_opt.study.plots": ["*.mplstyle"],
     "fedjax_opt.study.report": ["templates/*"],
     "": ["*.flags", "artefacts.toml"],
   },

@@ -85,7 +85,7 @@ def test_all_files_and_nothing_called_experiments_on_top(installed):
   kinds = ("*.py", "*.flags", "artefacts.toml")
   there = files_of(installed / COMMANDS, *kinds)
   assert there == files_of(REPOSITORY / "experiments", *kinds)
-  kinds = ("*.py", "py.typed", "templates/*")
+  kinds = ("*.py", "py.typed", "templates/*", "*.mplstyle")
   package = files_of(installed / "fedjax_opt", *kinds)
   package -= {name for name in package if name.startswith("_commands/")}
   assert package == files_of(REPOSITORY / "fedjax_opt", *kinds)

@@ -14,14 +14,7 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.results.json_files import whole
 
 _ENDINGS = (".png", ".pdf", ".svg")
-# The text of a PDF has its font with it; the text of an SVG stays text.
-STYLE = {
-  "savefig.dpi": 200,
-  "pdf.fonttype": 42,
-  "ps.fonttype": 42,
-  "svg.fonttype": "none",
-  "svg.hashsalt": "fedjax_opt",
-}
+_STYLE = pathlib.Path(__file__).with_name("figures.mplstyle")
 # A notebook shows an inch in so many of its pixels, so that text of 8 points is
 # as large as its own; a picture has twice as many.
 _PIXELS = 100
@@ -92,14 +85,14 @@ def _picture_class() -> type:
   """matplotlib's figure, with this style also when it is saved later."""
   import io
 
-  import matplotlib
+  from matplotlib import style
   from matplotlib.figure import Figure
 
   class Picture(Figure):
     """A figure that notebooks show, and that is saved in our style."""
 
     def savefig(self, *args, **kwargs):
-      with matplotlib.rc_context(STYLE):
+      with style.context(_STYLE):
         return super().savefig(*args, **kwargs)
 
     def _repr_png_(self) -> bytes:
@@ -144,24 +137,6 @@ CLASS_COLORS = (
   "#AA4499",
   "#BBBBBB",
 )
-_STYLE = {
-  "font.family": ["DejaVu Sans", "sans-serif"],
-  "font.size": 8,
-  "axes.titlesize": 8,
-  "axes.linewidth": 0.7,
-  "axes.spines.top": False,
-  "axes.spines.right": False,
-  "axes.grid": True,
-  "grid.color": "#E4E4E4",
-  "grid.linewidth": 0.6,
-  "axes.axisbelow": True,
-  "legend.frameon": False,
-  "legend.fontsize": 7.5,
-  "legend.title_fontsize": 7.5,
-  "xtick.labelsize": 7.5,
-  "ytick.labelsize": 7.5,
-  "hatch.linewidth": 0.6,
-}
 
 
 @contextlib.contextmanager
@@ -188,7 +163,7 @@ def figure(
 
 
 @contextlib.contextmanager
-def styled_figure(width: float, height: float, **style: Any) -> Iterator[Any]:
+def styled_figure(width: float, height: float, **other: Any) -> Iterator[Any]:
   """A figure without axes, in the style of all figures.
 
   The style holds inside the `with` block: draw and save the figure there.
@@ -196,7 +171,7 @@ def styled_figure(width: float, height: float, **style: Any) -> Iterator[Any]:
   Args:
     width: in inches.
     height: in inches.
-    **style: matplotlib's rc parameters that replace those of the style.
+    **other: matplotlib's rc parameters that replace those of the style.
 
   Yields:
     The matplotlib figure.
@@ -205,9 +180,9 @@ def styled_figure(width: float, height: float, **style: Any) -> Iterator[Any]:
     ImportError: if matplotlib is missing.
   """
   check_installed()
-  import matplotlib
+  from matplotlib import style
 
-  with matplotlib.rc_context(_STYLE | STYLE | style):
+  with style.context([_STYLE, other]):
     yield _picture_class()(figsize=(width, height), layout="constrained")
 
 
@@ -217,9 +192,21 @@ def check_installed() -> None:
   Raises:
     ImportError: if it is missing; the message says what to install.
   """
-  # Looked for, not imported: that takes half a second.
-  if importlib.util.find_spec("matplotlib") is None:
-    raise ImportError("pictures need matplotlib: pip install 'fedjax_opt[run]'")
+  check_module("matplotlib", "pictures need matplotlib")
+
+
+def check_module(module: str, need: str) -> None:
+  """Checks that a module is there; imports nothing, which can take long.
+
+  Args:
+    module: its name.
+    need: what needs it, for the message.
+
+  Raises:
+    ImportError: if it is missing; the message says what to install.
+  """
+  if importlib.util.find_spec(module) is None:
+    raise ImportError(f"{need}: pip install 'fedjax_opt[run]'")
 
 
 def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:

@@ -5,7 +5,6 @@ own rules wherever a template shows them.
 """
 
 import functools
-import importlib.util
 import re
 import textwrap
 import unicodedata
@@ -13,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedjax_opt.results.tables import aligned
+from fedjax_opt.study.plots.frame import check_module
 from fedjax_opt.study.report.study_tables import Entry, Table
 from fedjax_opt.study.verdicts import BEST, DIVERGED
 
@@ -29,9 +29,8 @@ def check_installed() -> None:
   Raises:
     ImportError: naming what is missing, and what to install.
   """
-  for module, name in (("jinja2", "Jinja2"), ("pandas", "pandas")):
-    if importlib.util.find_spec(module) is None:
-      raise ImportError(f"reports need {name}: pip install 'fedjax_opt[run]'")
+  check_module("jinja2", "reports need Jinja2")
+  check_module("pandas", "reports need pandas")
 
 
 # Markdown, LaTeX and HTML: templates.
