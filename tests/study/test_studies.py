@@ -69,6 +69,13 @@ def study():
   return fo.compare(**WHOLE, report_seeds=[1, 8, 2], target=0.5)
 
 
+def of_one(**changed):
+  """A study of a method under the first condition."""
+  methods, conditions = {"SGD": METHODS["SGD"]}, CONDITIONS[:1]
+  alone = {"methods": methods, "conditions": conditions, "seeds": [3, 5]}
+  return fo.compare(**WHOLE | alone | changed)
+
+
 def by_hand(method, condition, grid, seeds, **pools):
   """The points of a grid by `sweep`, and their history."""
   own = {"local_steps": condition["local_steps"]}
@@ -136,46 +143,32 @@ def test_a_printed_study_is_its_table(study):
   assert repr(study).startswith("Study(2 methods, 2 conditions")
 
 
-def test_a_bar_shows_the_cells_and_changes_nothing(study, capsys):
-  other = fo.compare(**WHOLE, report_seeds=[1, 8, 2], progress=True)
+def test_nothing_on_test_enters_the_choice_and_a_bar_changes_nothing(
+  study, capsys
+):
+  wrong = {"x": np.full_like(TEST["x"], 1e30), "y": 1 - TEST["y"]}
+  changed = {"test": wrong, "progress": True}
+  other = fo.compare(**WHOLE | changed, report_seeds=[1, 8, 2])
   shown = capsys.readouterr().err
   assert "4/4" in shown
   assert "Prox, α = 0.1, local steps = 3" in shown
   for one, two in zip(study.cells, other.cells, strict=True):
-    np.testing.assert_array_equal(
-      one.final("test_accuracy"), two.final("test_accuracy")
-    )
-
-
-def test_nothing_on_test_enters_the_choice(study):
-  wrong = {"x": np.full_like(TEST["x"], 1e30), "y": 1 - TEST["y"]}
-  other = fo.compare(**WHOLE | {"test": wrong}, report_seeds=[1, 8, 2])
-  for one, two in zip(study.cells, other.cells, strict=True):
     assert one.chosen == two.chosen
+    for name, values in one.tried.history.metrics.items():
+      np.testing.assert_array_equal(two.tried.history.metrics[name], values)
     assert not any("test_" in name for name in one.tried.history.metrics)
     assert not np.array_equal(one.final("test_loss"), two.final("test_loss"))
 
 
 def test_fresh_seeds_by_default():
-  study = fo.compare(
-    **WHOLE | {"methods": {"SGD": METHODS["SGD"]}, "conditions": CONDITIONS[:1]}
-  )
-  (cell,) = study.cells
+  (cell,) = of_one().cells
   assert cell.tried.seeds == [3, 5]
   assert cell.measured.seeds == [6, 7]
 
 
 def test_a_criterion_without_validation_examples():
-  study = fo.compare(
-    **WHOLE
-    | {
-      "methods": {"SGD": METHODS["SGD"]},
-      "conditions": CONDITIONS[:1],
-      "validation": None,
-      "criterion": fo.Criterion("train_loss", "max"),
-      "metric": "test_loss",
-    }
-  )
+  criterion = fo.Criterion("train_loss", "max")
+  study = of_one(validation=None, criterion=criterion, metric="test_loss")
   final = study.cells[0].tried.history.metrics["train_loss"][:, -1]
   worst = RATES[np.argmax(final.reshape(-1, 2).mean(1))]
   assert study.cells[0].chosen == {"learning_rate": worst}
@@ -196,43 +189,23 @@ def test_the_criterion_is_that_of_the_validation_examples(metric, criterion):
 
 
 def test_a_choice_on_test_examples_if_asked_for():
-  study = fo.compare(
-    **WHOLE
-    | {
-      "methods": {"SGD": METHODS["SGD"]},
-      "conditions": CONDITIONS[:1],
-      "validation": None,
-      "criterion": fo.Criterion("test_loss", "min"),
-    }
-  )
-  assert "test_loss" in study.cells[0].tried.history.metrics
+  criterion = fo.Criterion("test_loss", "min")
+  (cell,) = of_one(validation=None, criterion=criterion).cells
+  assert "test_loss" in cell.tried.history.metrics
 
 
 def test_a_single_setting_needs_no_validation_examples():
-  study = fo.compare(
-    **WHOLE
-    | {
-      "methods": {"one": fo.Method(sgd, {"learning_rate": [0.1]})},
-      "validation": None,
-    }
-  )
-  assert [cell.tried for cell in study.cells] == [None, None]
-  assert study.cells[0].chosen == {"learning_rate": 0.1}
+  one = {"one": fo.Method(sgd, {"learning_rate": [0.1]})}
+  (cell,) = of_one(methods=one, validation=None).cells
+  assert cell.tried is None
+  assert cell.chosen == {"learning_rate": 0.1}
 
 
 def test_a_method_that_always_diverges():
   grid = {"learning_rate": [1e30, 1e31]}
-  study = fo.compare(
-    **WHOLE
-    | {
-      "methods": {
-        "bad": fo.Method(lambda learning_rate: broken(learning_rate), grid),
-        "good": fo.Method(sgd, {"learning_rate": [0.1, 0.3]}),
-      },
-      "conditions": CONDITIONS[:1],
-    }
-  )
-  bad, good = study.cells
+  bad = fo.Method(lambda learning_rate: broken(learning_rate), grid)
+  good = fo.Method(sgd, {"learning_rate": [0.1, 0.3]})
+  bad, good = of_one(methods={"bad": bad, "good": good}).cells
   assert bad.measured is None
   assert bad.chosen == {}
   assert bad.tuning.num_diverged == 2

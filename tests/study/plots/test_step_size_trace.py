@@ -7,7 +7,7 @@ from fedjax_opt.study import plots
 
 
 @pytest.mark.parametrize("shape", [(8,), (5, 8)])
-def test_draws_the_minimum_and_both_branches(tmp_path, figure, shape):
+def test_draws_the_minimum_and_both_branches(shape):
   rng = np.random.default_rng(0)
   smoothness, growth = rng.random((2, *shape)) + 0.1
   smoothness[..., 0] = np.inf
@@ -17,8 +17,8 @@ def test_draws_the_minimum_and_both_branches(tmp_path, figure, shape):
     "smoothness": smoothness,
     "growth": growth,
   }
-  plots.step_sizes(trace, tmp_path / "steps.png", title="client 3")
-  axes, shares = figure().axes
+  figure = plots.step_sizes(trace, None, title="client 3")
+  axes, shares = figure.axes
   lines = {line.get_label(): line for line in axes.lines}
   drawn = lines["step size (minimum)"].get_ydata()
   np.testing.assert_array_equal(drawn, step_size.ravel())
@@ -47,10 +47,10 @@ def shares_of(axes) -> np.ndarray:
 
 
 @pytest.mark.parametrize("shape", [(4, 6, 8), (30, 6, 8)])
-def test_many_steps_become_quantiles(tmp_path, figure, shape):
+def test_many_steps_become_quantiles(shape):
   trace = random_trace(shape)
-  plots.step_sizes(trace, tmp_path / "steps.png")
-  axes, below = figure().axes
+  figure = plots.step_sizes(trace, None)
+  axes, below = figure.axes
   by_round = shape[0] == 30
   pools = trace["step_size"].reshape(shape[0], -1)
   smoother = trace["smoothness"] < trace["growth"]
@@ -73,10 +73,10 @@ def test_many_steps_become_quantiles(tmp_path, figure, shape):
     np.testing.assert_allclose(shares[0], 100 * (np.arange(32) % 8 == 0))
 
 
-def test_very_many_steps_are_pooled(tmp_path, figure):
+def test_very_many_steps_are_pooled():
   trace = {name: each[0, 0] for name, each in random_trace((1, 2, 800)).items()}
-  plots.step_sizes(trace, tmp_path / "steps.png")
-  median = figure().axes[0].lines[-1]
+  figure = plots.step_sizes(trace, None)
+  median = figure.axes[0].lines[-1]
   assert len(median.get_xdata()) <= 150
   first = np.nanmedian(trace["step_size"][:6])
   assert median.get_ydata()[0] == pytest.approx(first)
@@ -89,8 +89,8 @@ def test_one_step_and_none(tmp_path):
   plots.step_sizes(nothing, tmp_path / "none.png")
 
 
-def test_padding_is_left_out(tmp_path, figure):
+def test_padding_is_left_out():
   values = np.array([0.1, 0.2, np.nan])
   trace = dict.fromkeys(("step_size", "smoothness", "growth"), values)
-  plots.step_sizes(trace, tmp_path / "steps.png")
-  assert len(figure().axes[0].lines[0].get_xdata()) == 2
+  figure = plots.step_sizes(trace, None)
+  assert len(figure.axes[0].lines[0].get_xdata()) == 2

@@ -41,11 +41,11 @@ def test_a_panel_for_each_condition(conditions, shape):
   assert len(figure.axes[0].collections) == 2
 
 
-def test_intervals_that_are_given(tmp_path, figure):
+def test_intervals_that_are_given():
   mean = np.linspace(2, 1, 10)
   curve = plots.Curve(X, mean, mean - 0.1, mean + 0.3)
-  plots.study_curves({"a": curve}, tmp_path / "a.svg", metric="train_loss")
-  vertices = figure().axes[0].collections[0].get_paths()[0].vertices
+  figure = plots.study_curves({"a": curve}, None, metric="train_loss")
+  vertices = figure.axes[0].collections[0].get_paths()[0].vertices
   assert vertices[:, 1].max() == pytest.approx(2.3)
   assert vertices[:, 1].min() == pytest.approx(0.9)
 
