@@ -10,8 +10,6 @@ matplotlib is imported only while a figure is drawn. Figures are made with its
 object interface, so no state of `pyplot` is read or changed.
 """
 
-# ruff: noqa: F401 - these are the names of the package.
-
 from fedjax_opt.study.plots.distributions import (
   client_distribution,
   label_histogram,
@@ -36,3 +34,29 @@ from fedjax_opt.study.plots.study_curves import (
   study_values,
   tuning_curves,
 )
+
+__all__ = [
+  "CLASS_COLORS",
+  "COLORS",
+  "LINE_STYLES",
+  "X_AXES",
+  "Curve",
+  "Grid",
+  "Style",
+  "check_installed",
+  "client_distribution",
+  "curves",
+  "figure",
+  "heat_map",
+  "heat_maps",
+  "label_histogram",
+  "log_scale",
+  "method_styles",
+  "partition_title",
+  "performance_profiles",
+  "sensitivity",
+  "step_sizes",
+  "study_curves",
+  "study_values",
+  "tuning_curves",
+]
