@@ -1,6 +1,7 @@
 """The help: all of it, a group of flags, one flag, or one choice."""
 
 import re
+from collections.abc import Callable
 
 from experiments.command_line import layout, pages
 from experiments.specification import spec
@@ -25,15 +26,17 @@ def answer(word: str | None, intro: str) -> str:
   if word is None:
     return whole(intro)
   wanted = plain(word)
-  for found in (_groups(wanted), _choices(wanted), _flag(wanted)):
-    if found:
-      return found
-  found = _groups(wanted, shortened=True)
-  if not found and wanted.endswith("s"):  # "algorithms"
-    found = _groups(wanted[:-1]) or _flag(wanted[:-1])
-  if found:
-    return found
-  raise ValueError(_unknown(word))
+  begun = wanted.removesuffix("s") or wanted  # "reg", "algorithms"
+  found = (
+    _groups(lambda each: each == wanted)
+    or _choices(wanted)
+    or _flag(wanted)
+    or _groups(lambda each: bool(begun) and each.startswith(begun))
+    or _flag(begun)
+  )
+  if not found:
+    raise ValueError(_unknown(word))
+  return found
 
 
 def plain(name: str) -> str:
@@ -62,19 +65,14 @@ def _overview() -> str:
   return f"Help in parts:\n{layout.pairs(lines)}"
 
 
-def _groups(wanted: str, shortened: bool = False) -> str:
-  """The groups of that key or title, or whose title has such a word."""
-  found = []
-  for group in spec.GROUPS:
-    title = plain(group.title)
-    if shortened:
-      words = [title, *map(plain, group.title.split())]
-      matches = any(word.startswith(wanted) for word in words)
-    else:
-      matches = wanted in (group.key, title)
-    if matches and wanted:
-      found.append(_group(group))
-  return "\n\n".join(found)
+def _groups(matches: Callable[[str], bool]) -> str:
+  """The groups of which the key, the title or a word of it matches."""
+  words = lambda group: (group.key, group.title, *group.title.split())
+  return "\n\n".join(
+    _group(group)
+    for group in spec.GROUPS
+    if any(matches(plain(word)) for word in words(group))
+  )
 
 
 def _choices(wanted: str) -> str:

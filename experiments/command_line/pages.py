@@ -298,21 +298,19 @@ def listed(word: str | None, intro: str = "") -> str:
     ValueError: if there is no such kind.
   """
   del intro
-  kinds = list(KINDS)
-  if word is not None:
-    wanted = re.sub(r"[^a-z]", "", word.lower())
-    forms = {wanted, wanted.removesuffix("s")} - {""}
-    kinds = [kind for kind in KINDS if _is_called(kind, forms)]
-    if not kinds:
-      raise ValueError(
-        f"list={word!r}: no such kind; must be one of {', '.join(KINDS)}"
-      )
-  return "\n\n".join(map(_lines, kinds))
-
-
-def _is_called(kind: str, forms: set[str]) -> bool:
-  words = [kind.replace(" ", ""), *kind.split()]
-  return any(word.startswith(form) for word in words for form in forms)
+  begun = re.sub(r"[^a-z]", "", (word or "").lower())
+  begun = begun.removesuffix("s") or begun
+  words = lambda kind: (kind.replace(" ", ""), *kind.split())
+  found = [
+    kind
+    for kind in KINDS
+    if word is None or (begun and any(w.startswith(begun) for w in words(kind)))
+  ]
+  if not found:
+    raise ValueError(
+      f"list={word!r}: no such kind; must be one of {', '.join(KINDS)}"
+    )
+  return "\n\n".join(map(_lines, found))
 
 
 def _lines(kind: str) -> str:
