@@ -22,7 +22,7 @@ RULE = (
   "lost, nothing is decided. Where no chance is involved, each value is to be "
   "positive, and the least is shown."
 )
-DIVERGED = "diverged"
+_DIVERGED = "diverged"
 _SHOWN = 3  # So many quantities of a claim are written out.
 
 
@@ -138,7 +138,7 @@ def above(
   unit: str = "",
   scale: float = 1.0,
   sides: tuple[str, str] = ("the one", "the other"),
-  lost: str = DIVERGED,
+  lost: str = _DIVERGED,
 ) -> Quantity:
   """That `a` is above `b`, seed by seed.
 
@@ -162,7 +162,7 @@ def above(
   return Quantity(name, tuple(difference.tolist()), unit, lost=words)
 
 
-def lost_of(sides: Mapping[str, Sequence[float]], verb: str = DIVERGED) -> str:
+def lost_of(sides: Mapping[str, Sequence[float]], verb: str = _DIVERGED) -> str:
   """In words, at how many seeds each of two is lost; '' where none is.
 
   Args:

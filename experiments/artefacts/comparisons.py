@@ -40,27 +40,35 @@ def claims(about: Mapping[str, Any], found: Found) -> list[Claim]:
     about: the artefact, as its TOML file has it.
     found: what there is.
   """
-  titles = about.get("titles", {})
   made = []
   for declared in about.get("claims", ()):
     together = declared.get("all_of")
-    for places in [together] if together else declared.get("at", [[]]):
-      rests = [*map(_rest, together or [places])]
-      quantities = [
-        quantity._replace(
-          name=", ".join((quantity.name, *rest * bool(together)))
-        )
-        for rest in rests
-        for part in declared.get("parts", [{}])
-        for quantity in _quantities(about | declared | part, found, rest)
-      ]
-      run = [quantity for quantity in quantities if quantity.values]
-      if run:
-        names = [titles.get(part, part) for part in rests[0]]
-        text = declared["text"].format(*names)
-        quantities = run if declared.get("only_run") else quantities
-        made.append(Claim(text, quantities, declared.get("ours", False)))
-  return made
+    places = [together] if together else [[p] for p in declared.get("at", [[]])]
+    for each in places:
+      made.append(_claim(about, declared, [*map(_rest, each)], found))
+  return [each for each in made if each is not None]
+
+
+def _claim(
+  about: Mapping[str, Any],
+  declared: Mapping[str, Any],
+  rests: Sequence[Key],
+  found: Found,
+) -> Claim | None:
+  """A claim at all of these rests of keys; None if nothing has run."""
+  quantities = []
+  for rest in rests:
+    for part in declared.get("parts", [{}]):
+      for each in _quantities(about | declared | part, found, rest):
+        where = rest if len(rests) > 1 else ()
+        quantities.append(each._replace(name=", ".join((each.name, *where))))
+  run = [quantity for quantity in quantities if quantity.values]
+  if not run:
+    return None
+  titles = about.get("titles", {})
+  text = declared["text"].format(*[titles.get(p, p) for p in rests[0]])
+  shown = run if declared.get("only_run") else quantities
+  return Claim(text, shown, declared.get("ours", False))
 
 
 def _rest(place: str | Sequence[str]) -> Key:
@@ -78,19 +86,27 @@ def _quantities(
   words = declared.get("values", [declared.get("value", ACCURACY)])
   by = declared.get("by", 0.0)
   by = by if isinstance(by, list) else [by] * len(words)
-  rows = group(declared, declared.get("in_rows", []))
   for of, least in zip(map(value, words), by, strict=True):
-    for verb, compared in declared.items():
-      if verb in _LIMITS and not isinstance(compared, Mapping):
-        for row in rows:
-          yield _limited(declared, found, (row, *rest), of, verb)
-      elif verb in _VERBS:
-        for one, others in compared.items():
-          for other in group(declared, others):
-            keys = [(_key(row, one), _key(row, other)) for row in rows]
-            for a, b in keys or [((one,), (other,))]:
-              pair = (*a, *rest), (*b, *rest)
-              yield _compared(declared, found, *pair, of, verb, least)
+    for bound in _LIMITS:
+      if isinstance(declared.get(bound), int | float):
+        for row in group(declared, declared["in_rows"]):
+          yield _limited(declared, found, (row, *rest), of, bound)
+    for verb in _VERBS:
+      for one, other in _pairs(declared, verb):
+        keys = (*one, *rest), (*other, *rest)
+        yield _compared(declared, found, *keys, of, verb, least)
+
+
+def _pairs(declared: Mapping[str, Any], verb: str) -> Iterator[tuple[Key, Key]]:
+  """What a verb compares: rows, or columns in some rows."""
+  compared = declared.get(verb, {})
+  for one, others in compared.items() if isinstance(compared, dict) else ():
+    for other in group(declared, others):
+      if "in_rows" not in declared:
+        yield (one,), (other,)
+      else:
+        for row in group(declared, declared["in_rows"]):
+          yield _key(row, one), _key(row, other)
 
 
 def _key(row: str, column: str) -> Key:

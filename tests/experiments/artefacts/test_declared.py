@@ -7,7 +7,7 @@ import tomllib
 import numpy as np
 import pytest
 
-from experiments.artefacts import comparisons, definitions, views
+from experiments.artefacts import ARTEFACTS, comparisons, definitions, views
 from experiments.artefacts.artefact import Picture, Plan
 from experiments.artefacts.values import value, with_interval
 from tests.experiments.artefacts.made_up import record
@@ -245,3 +245,34 @@ def test_sizes_and_what_is_alike():
   whole = definitions._whole(content, content["b"])
   assert definitions.at_size(whole, "cpu")["labels"] == {"x": ["3"], "y": []}
   assert definitions.at_size(whole, "smoke")["labels"] == {"x": ["3"]}
+
+
+# All that files of artefacts may say, of which what is misspelt would be
+# silently nothing.
+KNOWN = {
+  "artefact": "title setting sizes like cells blocks keep keep_last rows columns "
+  "thirds skip preset flags labels report reported tune expand groups numbers "
+  "titles corner tables pictures claims smoke cpu paper "
+  # Those of fco's own functions.
+  "task variant strengths beside_one metrics rules results best_rates products "
+  "theorem",
+  "tables": "title corner value at paper_numbers deviation less point bold rows "
+  "columns",
+  "pictures": "kind name alt rows columns titles metrics value x x_name "
+  "transposed",
+  "claims": "text at all_of value values by better more less near within above "
+  "below in_rows from to parts only_run ours",
+}
+
+
+@pytest.mark.parametrize("name", ARTEFACTS)
+def test_every_word_of_a_file_is_known(name):
+  about = ARTEFACTS[name].blocks.args[-1]
+  sizes = [about.get(size, {}) for size in ("smoke", "cpu", "paper")]
+  for own in (about, *sizes):
+    assert set(own) <= set(KNOWN["artefact"].split())
+  for kind in ("tables", "pictures", "claims"):
+    for declared in about.get(kind, []):
+      parts = declared.get("parts", [])
+      for each in (declared, *parts):
+        assert set(each) <= set(KNOWN[kind].split())
