@@ -28,8 +28,9 @@ from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.config import Settings
 from fedjax_opt.engine.replies import Reply
 from fedjax_opt.engine.worker import Worker
-from fedjax_opt.per_client import ClientMetrics, evaluate_clients
+from fedjax_opt.per_client import evaluate_clients
 from fedjax_opt.results.checkpoint import Checkpoints
+from fedjax_opt.results.client_metrics import ClientMetrics
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.result import Report, Result
 from fedjax_opt.results.selection import Criterion

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.experiments.commands import REPOSITORY
-from tests.experiments.test_resume import ARGUMENTS, assert_same
+from tests.experiments.test_resume import LONG, assert_same
 
 EXAMPLES = REPOSITORY / "examples"
 NUMBER = 4
@@ -93,7 +93,7 @@ def begin(folder, port):
   return [
     subprocess.Popen(
       [EXAMPLES / "hosts.sh", f"localhost:{port}", str(NUMBER), str(i),
-       *ARGUMENTS, f"--output_dir={folder}"],
+       *LONG, f"--output_dir={folder}"],
       env=environment(os.path.dirname(python)),
       cwd=REPOSITORY,
       stdout=subprocess.PIPE,
@@ -121,7 +121,7 @@ def test_a_process_is_killed_and_the_same_line_goes_on(tmp_path):
   whole, folder = tmp_path / "whole", tmp_path / "run"
   run(whole)
   begun = begin(folder, free_port())
-  while not (folder / "checkpoints" / "2").exists():
+  while not (folder / "checkpoints" / "5").exists():
     assert all(process.poll() is None for process in begun)
     time.sleep(0.01)
   begun[2].kill()

@@ -16,12 +16,12 @@ import pytest
 
 from experiments import hosts, shared_end
 from tests.experiments.commands import start
-from tests.experiments.test_resume import ARGUMENTS, assert_same, rounds_saved
+from tests.experiments.test_resume import LONG, assert_same, rounds_saved
 
 KILLS = int(os.environ.get("FEDJAX_OPT_KILLS", 1))
 NUMBER = 4 if "FEDJAX_OPT_KILLS" in os.environ else 2
 # What a run has reached, by a file that is there then.
-MOMENTS = ("checkpoints/2", "config.json", "metrics.csv", "checkpoints/20")
+MOMENTS = ("checkpoints/5", "config.json", "metrics.csv", "checkpoints/20")
 LOG = "I1122 10:26:18.996162   18739 file.cc:147] of something\n"
 OF_OTHERS = (
   "E1122 10:26:18.996188   18739 coordination_service_agent.cc:289] Polled\n"
@@ -41,7 +41,7 @@ def processes(folder, number, *others):
     port = free.getsockname()[1]
   shared = (f"--coordinator=localhost:{port}", f"--num_processes={number}")
   return [
-    start(*ARGUMENTS, *shared, f"--process_id={i}", f"--output_dir={folder}",
+    start(*LONG, *shared, f"--process_id={i}", f"--output_dir={folder}",
           *others)
     for i in range(number)
   ]  # fmt: skip

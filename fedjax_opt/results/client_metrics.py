@@ -1,0 +1,114 @@
+"""Metrics of every client, and what is made of them."""
+
+import csv
+import os
+import pathlib
+from typing import NamedTuple
+
+import numpy as np
+
+from fedjax_opt.checks import values as checks
+from fedjax_opt.results import json_files
+from fedjax_opt.results.history import direction, worst_mean
+from fedjax_opt.results.metrics_file import number_cell
+
+
+class ClientMetrics(NamedTuple):
+  """Metrics of every client, on its own held-out examples.
+
+  Attributes:
+    values: {kind: {name: [M] float64}}: means over a client's held-out
+      examples, NaN for a client without any. The kinds are 'global' and, where
+      they were asked for, 'personalized' and 'personal'.
+    num_test: [M] int, held-out examples of each client.
+    num_train: [M] int, its training examples; None if they were not given.
+  """
+
+  values: dict[str, dict[str, np.ndarray]]
+  num_test: np.ndarray
+  num_train: np.ndarray | None = None
+
+  def mean(self, kind: str = "global", name: str = "accuracy") -> float:
+    """The mean over all held-out examples of all clients."""
+    counted = self.num_test > 0
+    values = self._of(kind, name)[counted]
+    return float(np.average(values, weights=self.num_test[counted]))
+
+  def deciles(self, kind: str = "global", name: str = "accuracy") -> np.ndarray:
+    """[9], the deciles over clients that have held-out examples."""
+    values = self._of(kind, name)[self.num_test > 0]
+    return np.quantile(values, np.arange(1, 10) / 10)
+
+  def worst_decile(self, kind: str = "global", name: str = "accuracy") -> float:
+    """The mean of the worst 10 % of the clients that have held-out examples.
+
+    Of n clients these are the `ceil(n / 10)` with the lowest accuracy, or the
+    highest loss.
+
+    Raises:
+      ValueError: if nothing says in which direction the metric improves.
+    """
+    way = direction(name)
+    if way is None:
+      raise ValueError(
+        f"name={name!r}: is no metric of which lower or higher is better; must "
+        "be one such as accuracy or loss"
+      )
+    values = np.sort(self._of(kind, name)[self.num_test > 0])
+    return worst_mean(values, worst_is_low=way == "max")
+
+  def summary(self) -> dict[str, dict[str, float]]:
+    """{kind: {name: number}}, as reports have them.
+
+    For each metric `client_test_<name>`, the mean over all held-out examples;
+    for the accuracy also `client_test_worst_decile_accuracy`, and
+    `client_test_accuracy_decile_1` to `client_test_accuracy_decile_9`, over
+    clients.
+    """
+    return {kind: self._summary_of(kind) for kind in self.values}
+
+  def _summary_of(self, kind):
+    names = self.values[kind]
+    found = {f"client_test_{name}": self.mean(kind, name) for name in names}
+    if "accuracy" in names:
+      found["client_test_worst_decile_accuracy"] = self.worst_decile(kind)
+      for i, decile in enumerate(self.deciles(kind), 1):
+        found[f"client_test_accuracy_decile_{i}"] = float(decile)
+    return found
+
+  def to_csv(self, path: str | os.PathLike) -> None:
+    """Writes a table with one row for each client.
+
+    The columns are `client`, `num_train`, `num_test`, and `<kind>_<name>` for
+    each kind and metric; a cell is empty where there is no number.
+
+    Args:
+      path: the file; an existing one is replaced.
+
+    Raises:
+      ValueError: if it cannot be written.
+    """
+    columns = {
+      f"{kind}_{name}": values
+      for kind, metrics in self.values.items()
+      for name, values in metrics.items()
+    }
+    try:
+      with (
+        json_files.whole(pathlib.Path(path)) as unfinished,
+        open(unfinished, "w", newline="", encoding="utf-8") as file,
+      ):
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["client", "num_train", "num_test", *columns])
+        for client, number in enumerate(self.num_test):
+          trained = "" if self.num_train is None else self.num_train[client]
+          cells = [number_cell(each[client]) for each in columns.values()]
+          writer.writerow([client, trained, number, *cells])
+    except OSError as error:
+      raise ValueError(f"{path} cannot be written: {error.strerror}") from error
+
+  def _of(self, kind, name):
+    """The values of a metric; a name that is not there is named."""
+    checks.choice("kind", kind, self.values)
+    checks.choice("name", name, self.values[kind])
+    return self.values[kind][name]
