@@ -405,40 +405,17 @@ class Cohort:
     )
 
   def _reply(self, clients, order, sent, cost):
-    """The reply of a phase of all clients.
-
-    Args:
-      clients: leaves [C', ...].
-      order: in which they were computed.
-      sent: the reply's value, and state and info of the clients.
-      cost: of the phase.
-    """
-    config, info = self.config, sent[-1]
-    counted = replies.counts(clients, info)
-    share = self._share(clients, counted, config.cohort_size)
-    reply = replies.reply_of(config, clients, sent, share, cost.phase)
-    steps = mapping.computed_steps(config, info.num_steps, order)
-    width = config.chunk * config.plan.batch_size
-    reply = replies.add_padding(reply, steps, width)
-    visits = config.cohort_size
-    if config.has_empty_places:
-      came = clients.number < config.num_clients
-      visits = jnp.sum(came, dtype=jnp.int32)
-      bytes_up = jnp.where(came[:, None], info.bytes_up, 0)
-      info = info._replace(bytes_up=bytes_up)
-    return replies.add_cost(reply, info, visits, cost)
+    """The reply of a phase of all clients."""
+    counted = replies.counts(clients, sent[-1])
+    share = self._share(clients, counted, self.config.cohort_size)
+    return replies.reply_of(self.config, clients, sent, share, cost, order)
 
   def _reply_of_one(self, clients, sent, cost):
     """The reply of a phase of one client; leaves of `clients` are [1, ...]."""
     message, *others = sent
     state, info = jax.tree.map(lambda leaf: leaf[None], others)
-    counted = replies.counts(clients, info)
-    share = self._share(clients, counted, 1)
+    share = self._share(clients, replies.counts(clients, info), 1)
     sent = message, state, info
-    reply = replies.reply_of(self.config, clients, sent, share, cost.phase)
-    # Traces, metrics and padding are those of phases of all clients.
-    counts = {n: v for n, v in reply.counts.items() if n != "examples"}
-    reply = dataclasses.replace(
-      reply, is_lost=~counted[0], traces={}, counts=counts
+    return replies.reply_of(
+      self.config, clients, sent, share, cost, is_of_one=True
     )
-    return replies.add_cost(reply, info, 1, cost)

@@ -10,7 +10,6 @@ from jax import lax
 from fedjax_opt import trees
 from fedjax_opt.base import client_output
 from fedjax_opt.data import lists
-from fedjax_opt.engine import sharding
 from fedjax_opt.engine.batches import draw_batches
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.replies import check_state, client_info, limited
@@ -198,20 +197,3 @@ def computing_order(config: Config, sizes: jax.Array) -> jax.Array | None:
 def unsort(tree: Any, order: jax.Array | None) -> Any:
   """Leaves [C', ...], from the order of computation to that of the cohort."""
   return tree if order is None else trees.take(tree, jnp.argsort(order))
-
-
-def computed_steps(
-  config: Config, num_steps: jax.Array, order: jax.Array | None
-) -> jax.Array:
-  """[n] int32, the local steps that each chunk computes.
-
-  Args:
-    config: static settings.
-    num_steps: [C'] local steps of each client; a chunk takes as many as its
-      slowest client.
-    order: of `computing_order`.
-  """
-  steps = num_steps if order is None else num_steps[order]
-  # The steps of the first device, chunk by chunk, then those of the next one.
-  steps = jnp.swapaxes(steps.reshape(-1, sharding.num_shards()), 0, 1)
-  return jnp.max(steps.reshape(-1, config.chunk), 1)

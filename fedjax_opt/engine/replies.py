@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from fedjax_opt import norms, trees
 from fedjax_opt.base import ClientOutput
 from fedjax_opt.checks import functions
-from fedjax_opt.engine import contract, counters
+from fedjax_opt.engine import contract, counters, sharding
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.worker import Client, Worker
 from fedjax_opt.models import statistics
@@ -160,9 +160,11 @@ def reply_of(
   clients: Client,
   sent: tuple[Any, Any, ClientInfo],
   share: jax.Array,
-  phase: int,
+  cost: Cost,
+  order: jax.Array | None = None,
+  is_of_one: bool = False,
 ) -> Reply:
-  """A reply, as yet without what the phase cost.
+  """The reply of a phase.
 
   Args:
     config: static settings.
@@ -170,7 +172,10 @@ def reply_of(
     sent: the reply's value; what these clients keep from now on, leaves [C',
       ...], or None; and their info.
     share: of the reply.
-    phase: of the reply.
+    cost: of the phase.
+    order: in which the clients were computed, see `mapping.computing_order`.
+    is_of_one: whether one client was picked, the only one of `clients`. Traces,
+      metrics and padding are those of phases of all clients.
   """
   value, client_state, info = sent
   counted = counts(clients, info)
@@ -182,7 +187,7 @@ def reply_of(
   if info.is_clipped is not None:
     faults["clipped_clients"] = info.is_clipped & ~clients.is_out
   in_cohort = lambda tree: trees.take(tree, slice(config.cohort_size))
-  return Reply(
+  reply = Reply(
     value=value,
     counted=in_cohort(counted),
     weights=in_cohort(weight),
@@ -196,54 +201,52 @@ def reply_of(
     traces=in_cohort(info.traces | info.metrics),
     client_state=client_state,
     state_rows=jnp.where(counted, clients.state_row, config.num_clients),
-    phase=phase,
+    phase=cost.phase,
   )
+  if is_of_one:
+    del reply.counts["examples"]
+    reply = dataclasses.replace(reply, is_lost=~counted[0], traces={})
+  else:
+    reply.counts["computed_examples"] = _computed(config, info, order)
+  reply.counts.update(_costs(config, clients, info, reply, cost, is_of_one))
+  return reply
 
 
-def add_cost(
-  reply: Reply, info: ClientInfo, visits: int | jax.Array, cost: Cost
-) -> Reply:
-  """The reply with the costs of its phase.
+def _computed(config, info, order):
+  """[8], examples computed, with the padding of chunks to their slowest."""
+  steps = info.num_steps if order is None else info.num_steps[order]
+  # The steps of the first device, chunk by chunk, then those of the next one.
+  steps = jnp.swapaxes(steps.reshape(-1, sharding.num_shards()), 0, 1)
+  slowest = jnp.max(steps.reshape(-1, config.chunk), 1)
+  width = config.chunk * config.plan.batch_size
+  return counters.times(counters.total(counters.of(slowest)), width)
 
-  Args:
-    reply: without it.
-    info: leaves [C', ...].
-    visits: how many clients took part, also those that dropped out; they are
-      the first ones of `info`. An array if that is random, and `info` has no
-      bytes of others.
-    cost: of the phase.
+
+def _costs(config, clients, info, reply, cost, is_of_one):
+  """{name: [8]}, what the phase cost, and once more under its label.
+
+  All that took part count, also those that dropped out.
   """
-  sent, bytes_down = info.bytes_up, cost.bytes_down
+  bytes_down = cost.bytes_down
   if bytes_down is None:
     bytes_down = trees.num_bytes(cost.broadcast)
-  if isinstance(visits, int):
-    down = counters.of(visits * bytes_down)
-    sent = sent[:visits]
+  if is_of_one or not config.has_empty_places:
+    visits = 1 if is_of_one else config.cohort_size
+    down, sent = counters.of(visits * bytes_down), info.bytes_up[:visits]
   else:
+    came = clients.number < config.num_clients
+    visits = jnp.sum(came, dtype=jnp.int32)
+    sent = jnp.where(came[:, None], info.bytes_up, 0)
     down = counters.times(counters.of(visits), bytes_down)
   spent = {
     "bytes_down": down,
     "bytes_up": counters.total(sent),
     "gradient_evaluations": reply.counts["gradient_evaluations"],
   }
-  apart = {}
-  if cost.label:
-    apart = {f"{cost.label}_{name}": count for name, count in spent.items()}
-    apart["labelled_visits"] = counters.of(visits)
-  return dataclasses.replace(reply, counts=reply.counts | spent | apart)
-
-
-def add_padding(reply: Reply, steps: jax.Array, width: int) -> Reply:
-  """The reply with the number of examples computed, padding included.
-
-  Args:
-    reply: without it.
-    steps: [n] int32, the local steps of each chunk.
-    width: the examples that a chunk computes in a step, with padding.
-  """
-  computed = counters.times(counters.total(counters.of(steps)), width)
-  counts = reply.counts | {"computed_examples": computed}
-  return dataclasses.replace(reply, counts=counts)
+  if not cost.label:
+    return spent
+  apart = {f"{cost.label}_{name}": count for name, count in spent.items()}
+  return spent | apart | {"labelled_visits": counters.of(visits)}
 
 
 def blank_like(reply: Reply, value: Any, num_clients: int) -> Reply:

@@ -1,5 +1,7 @@
 """Counters are exact where float32 and int32 are not."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +9,7 @@ import optax
 import pytest
 
 from fedjax_opt import Algorithm, ClientOutput, fed_avg, simulate
-from fedjax_opt.engine import counters, programs
-from fedjax_opt.engine.replies import Reply, add_padding
+from fedjax_opt.engine import counters, programs, replies
 from tests import jax_problems
 from tests.engine.test_cohort import DATA, B
 
@@ -113,10 +114,11 @@ def test_products(number, factor):
 
 def test_padding_of_chunks_of_many_examples():
   """2e9 examples in each of 4 clients made a negative number."""
-  steps = jnp.array([2_000_000, 1_000_000], jnp.int32)
-  reply = Reply(*[None] * 5, {}, {}, None, None, 0)
-  counts = add_padding(reply, steps, width=4 * 1000).counts
-  assert read(counts["computed_examples"]) == 3_000_000 * 4000
+  plan = types.SimpleNamespace(batch_size=1000)
+  config = types.SimpleNamespace(chunk=4, plan=plan)
+  steps = jnp.repeat(jnp.array([2_000_000, 1_000_000], jnp.int32), 4)
+  info = types.SimpleNamespace(num_steps=steps)
+  assert read(replies._computed(config, info, None)) == 3_000_000 * 4000
 
 
 @pytest.mark.parametrize("clients", [1, 7, 1000, 100_003])
