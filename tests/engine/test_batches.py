@@ -95,17 +95,6 @@ def test_replacement_repeats_examples_of_the_client():
     assert abs(counts - expected).max() < 5 * np.sqrt(expected)
 
 
-@pytest.mark.parametrize(
-  ("epochs", "steps"), [(0.5, 49), (1, 98), (2, 196), (1.5, 147), (0.001, 1)]
-)
-def test_fractions_of_epochs_are_rounded_up(epochs, steps):
-  size = np.array([3125])
-  plan = BatchPlan.create(size, 32, epochs=epochs)
-  assert plan.max_steps == steps
-  assert plan.num_steps(jnp.asarray(size)) == steps
-  assert plan.num_steps(np.array([0])) == 0
-
-
 def orders(n_max, size, num_orders):
   epochs = jnp.arange(num_orders)
   key = jax.random.key(1)

@@ -4,8 +4,6 @@ Each case is a loss that reads a number in some way, and how that changes. Both
 runs have the same code; the second one must see the new number.
 """
 
-import types
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,10 +19,6 @@ DATA = ClientData.from_partition(
 )
 PARAMS = {"bias": jnp.zeros(())}
 SCALE = 1.0
-# As a package that is installed: its file is a library's.
-LIBRARY = types.ModuleType("library")
-LIBRARY.__file__ = np.__file__
-LIBRARY.scale = 1.0
 
 
 def step(loss_fn, **settings):
@@ -59,10 +53,6 @@ def of_custom_derivative():
   return loss, lambda: globals().update(SCALE=3.0)
 
 
-def of_installed_package():
-  return of(lambda: LIBRARY.scale), lambda: setattr(LIBRARY, "scale", 3.0)
-
-
 def of_array(size):
   scales = np.ones(size, np.float32)
   # Read at a traced place, so that the program holds the whole array.
@@ -93,20 +83,18 @@ def of_another_input():
   [
     of_global,
     of_custom_derivative,
-    of_installed_package,
     lambda: of_array(2),
     lambda: of_array(200_000),
     of_callback,
     of_another_input,
   ],
   ids=[
-    "global", "custom derivative", "installed package", "small array",
+    "global", "custom derivative", "small array",
     "large array", "callback", "another input",
   ],
 )  # fmt: skip
 def test_a_changed_number_is_seen(make, monkeypatch):
   monkeypatch.setitem(globals(), "SCALE", 1.0)
-  monkeypatch.setattr(LIBRARY, "scale", 1.0)
   loss_fn, change = make()
   assert step(loss_fn) == 1.0
   change()

@@ -126,42 +126,43 @@ def test_a_state_that_is_a_named_tuple():
   assert int(result.state.rounds) == 3
 
 
-@pytest.mark.parametrize("forgotten", [0, 1, 2])
-def test_a_forgotten_reply(forgotten):
-  """Of a round of three, the last of them under a condition."""
+def all_but(forgotten):
+  """The replies of a round of three verbs, the last under a condition."""
 
-  def round(state, cohort):
+  def replies(cohort):
     sent = [cohort.mean(number, ()), cohort.each(number, (), phase=1)]
     verb = lambda: cohort.mean(number, (), phase=2)
     sent.append(cohort.cond(cohort.round > 0, verb, 0.0))
-    return state, tuple(r for r in sent if r.phase != forgotten)
+    return tuple(reply for reply in sent if reply.phase != forgotten)
 
-  assert message_of(simple(round)) == (
-    f"round: the reply of phase {forgotten} was not returned; return (state, "
-    "(reply, ...)) with the replies of all verbs that were called"
-  )
+  return replies
 
 
-def test_two_replies_of_one_phase():
-  def round(state, cohort):
-    return state, (cohort.mean(number, ()), cohort.pick(number, ()))
+# What is said of the replies of a round.
+REPLIES = {
+  "round: returned replies of the phases [0, 0]; give each verb a phase of its "
+  "own, such as cohort.mean(..., phase=1)": lambda cohort: (
+    cohort.mean(number, ()),
+    cohort.pick(number, ()),
+  ),
+  "round: several verbs have the phase 0; give each a phase of its own, such "
+  "as cohort.mean(..., phase=1), and return all replies": lambda cohort: [
+    cohort.mean(number, ()) for _ in range(2)
+  ][1],
+  **{
+    f"round: the reply of phase {phase} was not returned; return (state, "
+    "(reply, ...)) with the replies of all verbs that were called": (
+      all_but(phase)
+    )
+    for phase in range(3)
+  },
+}
 
-  assert message_of(simple(round)) == (
-    "round: returned replies of the phases [0, 0]; give each verb a phase of "
-    "its own, such as cohort.mean(..., phase=1)"
-  )
 
-
-def test_a_reply_that_was_overwritten_in_the_same_phase():
-  def round(state, cohort):
-    for _ in range(2):
-      sent = cohort.mean(number, ())
-    return state + sent.value, sent
-
-  assert message_of(simple(round)) == (
-    "round: several verbs have the phase 0; give each a phase of its own, such "
-    "as cohort.mean(..., phase=1), and return all replies"
-  )
+@pytest.mark.parametrize("message", REPLIES)
+def test_each_verb_has_a_phase_and_its_reply_is_returned(message):
+  round = lambda state, cohort: (state, REPLIES[message](cohort))
+  assert message_of(simple(round)) == message
 
 
 def test_replies_may_be_a_list_in_any_order():
@@ -429,14 +430,6 @@ def test_a_state_of_another_structure_is_refused(state_of, given):
 def test_a_state_may_be_a_plain_number():
   result = run(counting(state_of=lambda own: 7))
   np.testing.assert_array_equal(result.client_state, [7] * 4)
-
-
-def test_a_state_that_was_not_declared_is_refused():
-  algorithm = counting(state_of=lambda own: 1)._replace(init_client=None)
-  assert message_of(algorithm) == (
-    "worker.state: the algorithm has no init_client; declare what one client "
-    "keeps: Algorithm(..., init_client=...)"
-  )
 
 
 # -------------------------------------------------------------- Reports of it

@@ -70,27 +70,6 @@ def test_states_are_kept_in_their_types():
   assert result.client_state.dtype == jnp.bfloat16
 
 
-@pytest.mark.parametrize(
-  ("after", "message"),
-  [
-    (lambda x: (x, 0), r"state: lacks the leaf \(\) that Algorithm.init has"),
-    (lambda x: x[:2], r"is float32\[2\]; must be float32\[3\]"),
-  ],
-)
-def test_a_state_of_another_kind_is_refused(after, message):
-  def one_client(worker, broadcast):
-    return jnp.zeros(3)
-
-  def round(state, cohort):
-    sent = cohort.mean(one_client, state)
-    return after(sent.value), sent
-
-  start = lambda params, num_clients: params["bias"]
-  wrong = fo.Algorithm(start, round, lambda bias: {"bias": bias})
-  with pytest.raises(ValueError, match=message):
-    run(wrong)
-
-
 def test_metrics_of_two_phases_need_names_of_their_own():
   def one_client(worker, params):
     metrics = {"examples": worker.size}
