@@ -149,13 +149,6 @@ def test_what_another_seed_trains_on_is_refused(has_lists, monkeypatch):
     run([0, 1])
 
 
-def test_clients_without_examples_are_refused():
-  train, held = disjoint().split(0.2)
-  nobody = fo.ClientData(POOL, held.indices, np.zeros_like(held.sizes))
-  with pytest.raises(ValueError, match="test: has no client with an example"):
-    fo.simulate(ALGORITHM, PARAMS, train, test=nobody, **SETTINGS)
-
-
 def test_pooled_examples_of_traced_clients_are_refused():
   line = "pooled: which examples the clients have is traced; call it outside"
   with pytest.raises(TypeError, match=line):

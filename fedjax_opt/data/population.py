@@ -17,7 +17,7 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.data import lists, memory, population_files
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.pools import check_examples, check_fits
-from fedjax_opt.data.population_files import INDEX, LARGEST, Fields
+from fedjax_opt.data.population_files import LARGEST, Fields
 
 _AT_ONCE = 1 << 22  # Bytes that are written, or verified, at once.
 
@@ -313,11 +313,6 @@ class Population:
       ValueError: if it is a file, holds anything, or cannot be written.
     """
     folder, inside = folders.contents("population_dir", folder)
-    if INDEX in inside:
-      raise ValueError(
-        f"population_dir={str(folder)!r}: holds another population (it has a "
-        f"{INDEX}); give a folder that is new or empty"
-      )
     folders.check_empty("population_dir", folder, inside)
     return folder
 

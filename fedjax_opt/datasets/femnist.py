@@ -141,15 +141,10 @@ def _decompressed(path: pathlib.Path) -> pathlib.Path:
           raise lzma.LZMAError(
             f"it is larger than {memory.size_text(_LARGEST_FILE)}"
           )
-  except (lzma.LZMAError, EOFError) as error:
+  except (lzma.LZMAError, EOFError, OSError) as error:
     raise ValueError(
-      f"{path}: cannot be decompressed ({error}); download "
-      f"{TFF_URL}{TFF_FILE} again"
-    ) from error
-  except OSError as error:
-    raise ValueError(
-      f"{path}: cannot be decompressed to {target} "
-      f"({error.strerror}); decompress it elsewhere and give that file"
+      f"{path}: cannot be decompressed to {target} ({error}); download "
+      f"{TFF_URL}{TFF_FILE} again, or decompress it elsewhere and give that"
     ) from error
   return target
 

@@ -479,8 +479,7 @@ def test_folders_that_are_taken(folder, tmp_path):
   new = "give a folder that is new or empty"
   before = {path: path.read_bytes() for path in folder.iterdir()}
   assert refusal(Population.write, folder, clients_of()) == (
-    f"population_dir={str(folder)!r}: holds another population (it has a "
-    f"population.npz); {new}"
+    f"population_dir={str(folder)!r}: is not empty (it has 'mask.bin'); {new}"
   )
   assert {path: path.read_bytes() for path in folder.iterdir()} == before
   other = tmp_path / "other"

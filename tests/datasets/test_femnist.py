@@ -242,7 +242,7 @@ def test_no_database(end, content, message, tmp_path, own_cache, monkeypatch):
   path.write_bytes(content)
   found = refusal(path)
   assert message in found
-  assert not end or found.endswith("emnist_all.sqlite.lzma again")
+  assert not end or "emnist_all.sqlite.lzma again, or decompress it" in found
   assert not list(own_cache.rglob("*.*"))
 
 
@@ -251,7 +251,7 @@ def test_cache_that_cannot_be_written(tmp_path, monkeypatch):
   path.write_bytes(lzma.compress(b""))
   (tmp_path / "file").write_text("")
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-  assert "decompress it elsewhere and give that file" in refusal(path)
+  assert "decompress it elsewhere and give that" in refusal(path)
 
 
 def test_wrong_schema(tmp_path, examples):
