@@ -9,7 +9,7 @@ import pytest
 
 from experiments import tasks
 from experiments.tasks import shakespeare as tasks_of_plays
-from fedjax_opt import load_run, models
+from fedjax_opt import models
 from fedjax_opt.datasets import shakespeare, tfds
 from tests.experiments.commands import call, spec_of
 
@@ -114,87 +114,11 @@ def test_runs(tmp_path, name, algorithm):
   assert (folder / "per_client.csv").read_text().count("\n") == 6
 
 
-TRAINABLE = "output,layers_1/cell/hf"
-
-
-def leaves_of(params):
-  return {
-    jax.tree_util.keystr(at, simple=True, separator="/"): np.asarray(leaf)
-    for at, leaf in jax.tree_util.tree_leaves_with_path(params)
-  }
-
-
-def test_trainable_leaves(tmp_path, load):
-  folder = tmp_path / "grid"
-  arguments = [*SHORT, "--client=sgd", f"--trainable={TRAINABLE}",
-               "--checkpoint_every=1", "--grad_norm"]  # fmt: skip
-  grid = ["--client_lr=0.1,0.5", "--seed=0,3"]
-  status = call(*arguments, *grid, f"--output_dir={folder}")
-  assert status == 0
-  run = load_run(folder)
-  assert run.config["trainable"] == TRAINABLE
-  task = load(*SHORT[:2])
-  best = run.points[run.selected]
-  before = leaves_of(jax.jit(task.init)(jax.random.key(best["seed"])))
-  after = leaves_of(run.params)
-  assert set(before) == set(after)
-  is_trained = lambda name: name.startswith(("output/", "layers_1/cell/hf/"))
-  assert any(map(is_trained, before))
-  for name in before:
-    # The seeds are drawn together, which may round differently.
-    same = np.allclose(before[name], after[name], rtol=1e-6, atol=1e-7)
-    assert same != is_trained(name), name
-  of_message = sum(v.nbytes for n, v in after.items() if is_trained(n))
-  summary = json.loads((folder / "summary.json").read_text())
-  assert summary["cost"]["bytes_up_per_round"] == of_message
-
-
-def test_trainable_resumes(tmp_path):
-  whole, parts = tmp_path / "whole", tmp_path / "parts"
-  arguments = [*SHORT, "--trainable=output", "--checkpoint_every=1",
-               "--seed=1,2", "--eval_every=1"]  # fmt: skip
-  assert call(*arguments, f"--output_dir={whole}") == 0
-  assert call(*arguments, "--rounds=1", f"--output_dir={parts}") == 0
-  assert call(*arguments, "--resume", f"--output_dir={parts}") == 0
-  for name in ("metrics.csv", "params.safetensors"):
-    assert (whole / name).read_bytes() == (parts / name).read_bytes()
-
-
-def test_personalized_models_move_the_trainable_leaves(tmp_path):
+def test_speakers_with_few_sequences_are_left_out(tmp_path, capsys):
   folder = tmp_path / "run"
-  status = call(
-    *SHORT, "--trainable=output", "--client_test_fraction=0.3",
-    "--personalize_steps=2", f"--output_dir={folder}",
-  )  # fmt: skip
-  assert status == 0
-  summary = json.loads((folder / "summary.json").read_text())
-  assert set(summary["per_client"]) == {"global", "personalized"}
-
-
-BAD = {
-  "--trainable=outputs": "trainable='outputs': matches no leaf of the model; "
-  "must be among embedding, layers_0, layers_1, output",
-  "--trainable=layers_1/cel": "trainable='layers_1/cel': matches no leaf of "
-  "the model; must be among layers_1/cell",
-  "--trainable=output,,": "trainable='output,,': must be paths of leaves "
-  "between commas, such as output or layers_1,output/kernel",
-  "--min_sequences=50": "min_sequences=50: no speaker of the text has as many "
-  "sequences of 6 characters; must be fewer",
-}
-
-
-@pytest.mark.parametrize("flag", BAD)
-def test_bad_flags(flag, tmp_path, capsys):
-  folder = tmp_path / "run"
-  assert call(*SHORT, flag, f"--output_dir={folder}") == 1
-  assert capsys.readouterr().err.strip() == f"error: {BAD[flag]}"
-  assert not folder.exists()
-
-
-def test_an_optimum_is_of_all_leaves(capsys):
-  status = call(
-    "--task=lasso", "--algorithm=fed_mid", "--optimum", "--trainable=kernel"
+  assert call(*SHORT, "--min_sequences=50", f"--output_dir={folder}") == 1
+  assert capsys.readouterr().err == (
+    "error: min_sequences=50: no speaker of the text has as many sequences of "
+    "6 characters; must be fewer\n"
   )
-  assert status == 1
-  message = "trainable='kernel' are some; leave trainable out"
-  assert message in capsys.readouterr().err
+  assert not folder.exists()

@@ -1,0 +1,78 @@
+"""Runs that train some leaves of the model: --trainable."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from experiments import tasks
+from fedjax_opt import load_run
+from tests.experiments.commands import call, spec_of
+
+TRAINABLE = "output,layers_0/bias"
+SHORT = (
+  "--task=digits_mlp", "--num_clients=4", "--examples_per_client=40",
+  "--rounds=2", "--eval_every=1", "--cohort_size=2", "--batch_size=8",
+  "--noprogress",
+)  # fmt: skip
+
+
+def leaves_of(params):
+  return {
+    jax.tree_util.keystr(at, simple=True, separator="/"): np.asarray(leaf)
+    for at, leaf in jax.tree_util.tree_leaves_with_path(params)
+  }
+
+
+def test_only_those_leaves_move_and_are_sent(tmp_path):
+  folder = tmp_path / "grid"
+  status = call(
+    *SHORT, "--client=sgd", f"--trainable={TRAINABLE}", "--checkpoint_every=1",
+    "--grad_norm", "--client_lr=0.1,0.5", "--seed=0,3",
+    f"--output_dir={folder}",
+  )  # fmt: skip
+  assert status == 0
+  run = load_run(folder)
+  assert run.config["trainable"] == TRAINABLE
+  task = tasks.load(spec_of(*SHORT))
+  best = run.points[run.selected]
+  before = leaves_of(jax.jit(task.init)(jax.random.key(best["seed"])))
+  after = leaves_of(run.params)
+  assert set(before) == set(after)
+  trained = {"output/kernel", "output/bias", "layers_0/bias"}
+  for name in before:
+    # The seeds are drawn together, which may round differently.
+    same = np.allclose(before[name], after[name], rtol=1e-6, atol=1e-7)
+    assert same != (name in trained), name
+  cost = json.loads((folder / "summary.json").read_text())["cost"]
+  of_message = sum(after[name].nbytes for name in trained)
+  assert cost["bytes_up_per_round"] == of_message
+
+
+def test_it_resumes_and_is_personalized(tmp_path):
+  whole, parts = tmp_path / "whole", tmp_path / "parts"
+  arguments = [
+    *SHORT, "--trainable=output", "--checkpoint_every=1", "--seed=1,2",
+    "--client_test_fraction=0.3", "--personalize_steps=2",
+  ]  # fmt: skip
+  assert call(*arguments, f"--output_dir={whole}") == 0
+  assert call(*arguments, "--rounds=1", f"--output_dir={parts}") == 0
+  assert call(*arguments, "--resume", f"--output_dir={parts}") == 0
+  for name in ("metrics.csv", "params.safetensors", "per_client.csv"):
+    assert (whole / name).read_bytes() == (parts / name).read_bytes()
+  summary = json.loads((whole / "summary.json").read_text())
+  assert set(summary["per_client"]) == {"global", "personalized"}
+
+
+@pytest.mark.parametrize(
+  ("paths", "found"),
+  [("outputs", "layers_0, output"), ("layers_0/kern", "layers_0/bias, ")],
+)
+def test_paths_that_match_no_leaf(tmp_path, capsys, paths, found):
+  folder = tmp_path / "run"
+  given = (f"--trainable={paths}", f"--output_dir={folder}")
+  assert call(*SHORT, *given) == 1
+  message = f"trainable={paths!r}: matches no leaf of the model; must be among "
+  assert capsys.readouterr().err.startswith(f"error: {message}{found}")
+  assert not folder.exists()
