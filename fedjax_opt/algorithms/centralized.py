@@ -91,21 +91,19 @@ def local(
     The algorithm.
 
   Raises:
-    ValueError: from `init`, if there is no such client.
+    ValueError: in a round, if there is no such client.
   """
 
   def gradient(params, cohort):
+    is_known = not isinstance(client, jax.core.Tracer)
+    if is_known and not 0 <= client < cohort.config.num_clients:
+      raise ValueError(
+        f"client={client}: must be in [0, {cohort.config.num_clients})"
+      )
     one_client = lambda worker, params: worker.gradient(loss_fn, params)
     return cohort.pick(one_client, broadcast=params, client=client)
 
-  def check_client(num_clients):
-    traced = isinstance(client, jax.core.Tracer)
-    if not traced and not 0 <= client < num_clients:
-      raise ValueError(f"client={client}: must be in [0, {num_clients})")
-
-  return _proximal_gradient(
-    gradient, psi, learning_rate, mirror_map, check_client
-  )
+  return _proximal_gradient(gradient, psi, learning_rate, mirror_map)
 
 
 def _proximal_gradient(
@@ -113,13 +111,12 @@ def _proximal_gradient(
   psi: Regularizer,
   learning_rate: jax.typing.ArrayLike,
   mirror_map: MirrorMap | None,
-  check: Callable[[int], None] = lambda num_clients: None,
 ) -> Algorithm:
   """One step of `mirror_step` a round along `(params, cohort) -> Reply`."""
   rule = mirror_step(learning_rate, psi, mirror_map)
 
   def init(params, num_clients):
-    check(num_clients)
+    del num_clients
     return ModelState(params)
 
   def round(state, cohort):

@@ -18,7 +18,6 @@ from fedjax_opt.engine import contract
 from tests.checks import given
 from tests.checks.given import (
   ALGORITHM,
-  PARAMS,
   SGD,
   Each,
   loss_fn,
@@ -282,9 +281,6 @@ TABLES = {
   (lambda bad: bad(), ValueError): {
     "milestones[1]=-1: must be in [0, inf)": (
       lambda: rules.step_decay(3, 5, (0.5, -1))
-    ),
-    "client=9: must be in [0, 4)": (
-      lambda: fo.local(loss_fn, ZERO, 0.1, client=9).init(PARAMS, 4)
     ),
   },
   (
