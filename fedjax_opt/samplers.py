@@ -110,11 +110,8 @@ def weighted(weights: Sequence[float] | np.ndarray | None = None) -> Sampler:
 
   def check(num_clients, cohort_size):
     del cohort_size
-    if weights is not None and len(weights) != num_clients:
-      raise ValueError(
-        f"sampler: weighted has {len(weights)} weights for {num_clients} "
-        "clients; must be one for each"
-      )
+    if weights is not None:
+      checks.as_many("sampler: weights", weights, num_clients, "clients")
 
   def draw(key, round, sizes, cohort_size):
     del round
@@ -211,15 +208,10 @@ def cyclic(groups: int) -> Sampler:
   """
 
   def check(num_clients, cohort_size):
-    if not 1 <= groups <= num_clients:
+    if not 1 <= groups <= num_clients // cohort_size:
       raise ValueError(
-        f"groups={groups}: must be from 1 to the number of clients, "
-        f"{num_clients}"
-      )
-    if num_clients // groups < cohort_size:
-      raise ValueError(
-        f"groups={groups}: leaves groups of {num_clients // groups} clients, "
-        f"fewer than cohort_size={cohort_size}"
+        f"groups={groups}: must be from 1 to {num_clients // cohort_size}, so "
+        f"that each has cohort_size={cohort_size} of the {num_clients} clients"
       )
 
   def draw(key, round, sizes, cohort_size):
@@ -259,15 +251,11 @@ def poisson(expected: float) -> Sampler:
   """
 
   def check(num_clients, cohort_size):
-    if expected > min(num_clients, cohort_size):
+    if not expected <= cohort_size <= num_clients:
       raise ValueError(
         f"sampler: poisson expects {expected:g} clients; must be at most "
-        f"cohort_size={cohort_size}, and the number of clients, {num_clients}"
-      )
-    if cohort_size > num_clients:
-      raise ValueError(
-        f"sampler: poisson has cohort_size={cohort_size} places; must be at "
-        f"most the number of clients, {num_clients}"
+        f"cohort_size={cohort_size}, and that at most the number of clients, "
+        f"{num_clients}"
       )
 
   def draw(key, round, sizes, cohort_size):

@@ -160,7 +160,8 @@ def _connect(
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_RECORD)
     connection.execute("PRAGMA trusted_schema = OFF")
     # A view computes what it gives, with no bound; a virtual table too.
-    query = "SELECT lower(name) FROM sqlite_master WHERE rootpage = 0"
+    query = "SELECT lower(name) FROM sqlite_master"
+    query += " WHERE rootpage IS NULL OR rootpage <= 0"
     computed = {name for (name,) in connection.execute(query)}
   for table in computed.intersection(_TABLES):
     raise ValueError(
