@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedjax_opt.results.history import direction
 from fedjax_opt.results.names import shown_name
+from fedjax_opt.study import words
 from fedjax_opt.study.cells import Cell
 
 if TYPE_CHECKING:  # What shows a study is imported where it is shown.
@@ -58,15 +59,9 @@ class Study:
   @property
   def labels(self) -> dict[str, str]:
     """method -> its name for people, another one for each."""
-    found: dict[str, str] = {}
-    for method in self.methods:
-      name = shown_name(" ".join(method.split())) or "(no name)"
-      unique, copy = name, 1
-      while unique in found.values():
-        copy += 1
-        unique = f"{name} ({copy})"
-      found[method] = unique
-    return found
+    names = [shown_name(" ".join(m.split())) for m in self.methods]
+    unique = words.unique(name or "(no name)" for name in names)
+    return dict(zip(self.methods, unique, strict=True))
 
   @property
   def is_larger_better(self) -> bool:

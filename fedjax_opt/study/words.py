@@ -140,6 +140,18 @@ def name(label: str) -> str:
   return f"“{label}”" if re.search("[,;:]| and ", label) else label
 
 
+def unique(names: Iterable[str], form: str = "{} ({})") -> list[str]:
+  """The names, of which those that were there already have a number."""
+  found: list[str] = []
+  for name in names:
+    text, copy = name, 1
+    while text in found:
+      copy += 1
+      text = form.format(name, copy)
+    found.append(text)
+  return found
+
+
 def listed(names: Sequence[str]) -> str:
   """'a', 'a and b' or 'a, b and c'."""
   if len(names) < 2:

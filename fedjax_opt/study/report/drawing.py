@@ -115,16 +115,12 @@ def in_picture(label: str) -> str:
 
 def legend_labels(labels: Mapping[str, str]) -> dict[str, str]:
   """method -> its name in a legend: short, and another one for each."""
-  found: dict[str, str] = {}
-  for i, (method, label) in enumerate(labels.items()):
-    text = label
-    if len(label) > _MAX_LABEL:
-      half = _MAX_LABEL // 2
-      text = f"{label[:half]}…{label[-half:]}"
-    if in_picture(text) in found.values():
-      text = f"{text} ({i + 1})"
-    found[method] = in_picture(text)
-  return found
+  half = _MAX_LABEL // 2
+  short = [
+    x if len(x) <= _MAX_LABEL else f"{x[:half]}…{x[-half:]}"
+    for x in labels.values()
+  ]
+  return dict(zip(labels, words.unique(map(in_picture, short)), strict=True))
 
 
 def seeds_text(numbers: Iterable[int], whose: str) -> tuple[str, str]:

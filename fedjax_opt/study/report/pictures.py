@@ -51,30 +51,20 @@ def of_study(study: Study) -> list[Picture]:
   """The pictures of a study; the first one is the main one."""
   labels = drawing.legend_labels(study.labels)
   drawn = Drawn(study, labels, plots.method_styles(labels.values()))
-  pictures, names = [], set()
-  for draw in (
-    _against_conditions,
-    _learning_curves,
-    _profiles,
-    tuning_pictures.pictures,
-    _clients,
-    _step_sizes,
-  ):
-    for picture in draw(drawn):
-      name = _unused(picture.name, names)
-      names.add(name)
-      pictures.append(picture._replace(name=name))
-  return pictures
-
-
-def _unused(name: str, names: set[str]) -> str:
-  """A name for files that is not among `names`."""
-  name = unused = re.sub(r"[^A-Za-z0-9_-]+", "_", name)
-  copy = 1
-  while unused in names:
-    copy += 1
-    unused = f"{name}_{copy}"
-  return unused
+  pictures = [
+    *_against_conditions(drawn),
+    *_learning_curves(drawn),
+    *_profiles(drawn),
+    *tuning_pictures.pictures(drawn),
+    *_clients(drawn),
+    *_step_sizes(drawn),
+  ]
+  names = [re.sub(r"[^A-Za-z0-9_-]+", "_", each.name) for each in pictures]
+  names = words.unique(names, "{}_{}")
+  return [
+    picture._replace(name=name)
+    for picture, name in zip(pictures, names, strict=True)
+  ]
 
 
 # The final value against a condition.
