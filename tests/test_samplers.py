@@ -414,8 +414,8 @@ BAD = {
   r"expected=0: must be in \(0, inf\)": (samplers.poisson, 0),
 }
 DO_NOT_FIT = {
-  "weights: has 2 entries; must have one for each of the 5 clients": samplers.weighted(
-    [1.0, 2.0]
+  "weights: has 2 entries; must have one for each of the 5": (
+    samplers.weighted([1.0, 2.0])
   ),
   "fixed has 1 cohorts of 2 clients; must be some, of cohort_size=3": (
     samplers.fixed([[0, 1]])
@@ -428,7 +428,7 @@ DO_NOT_FIT = {
   "groups=2: must be from 1 to 1, so that each has cohort_size=3 of the": (
     samplers.cyclic(2)
   ),
-  "poisson expects 3.5 clients in cohort_size=3 places; must expect at mo": (
+  "poisson expects 3.5 clients; must be at most cohort_size=3, and that": (
     samplers.poisson(3.5)
   ),
 }
@@ -448,6 +448,6 @@ def test_samplers_that_do_not_fit_the_clients(message):
 
 
 def test_poisson_has_no_more_places_than_clients():
-  message = "cohort_size=6 places; .* at most as many as clients, 5"
+  message = "at most cohort_size=6, and that at most the number of clients, 5"
   with pytest.raises(ValueError, match=message):
     samplers.resolve(samplers.poisson(2.0), 5, 6)
