@@ -4,4 +4,5 @@ parser      a command line -> the values that were given
 mistakes    one line for what cannot be a flag, or a flag's value
 flagfiles   files of flags
 help, pages what --help, --list and --version print
+texts       what the help says of flags; layout: how it is laid out
 """

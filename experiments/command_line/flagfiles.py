@@ -5,42 +5,42 @@ so that `--flagfile=experiments/domo/cifar10.flags` works in every folder.
 """
 
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from fedjax_opt.results import folder_digests
 
 _INSTALLED = pathlib.Path(__file__).parents[2]  # The folder of `experiments`.
 
 
-def expanded(arguments: Sequence[str]) -> list[str]:
+def expanded(
+  arguments: Sequence[str], within: tuple[pathlib.Path, ...] = ()
+) -> list[str]:
   """The arguments, with those of the files in place of `--flagfile`.
 
   Blank lines of a file and those that begin with # or // are left out. A file
   may name others; of a flag that is given twice, the last value counts.
 
+  Args:
+    arguments: of a command line, or the lines of a file.
+    within: the files that these are in.
+
   Raises:
     ValueError: for a file that cannot be read, or that names itself.
   """
-  return list(_expanded(list(arguments), ()))
-
-
-def _expanded(
-  arguments: list[str], within: tuple[pathlib.Path, ...]
-) -> Iterator[str]:
-  while arguments:
-    argument = arguments.pop(0)
-    name, equals, file = argument.partition("=")
+  found, words = [], iter(arguments)
+  for word in words:
+    name, equals, file = word.partition("=")
     if name not in ("--flagfile", "-flagfile"):
-      yield argument
+      found.append(word)
       continue
-    if not equals:
-      file = arguments.pop(0) if arguments else ""
-    if not file.strip():
+    file = (file if equals else next(words, "")).strip()
+    if not file:
       raise ValueError("flagfile: must be a file with a flag on each line")
-    path = _found(file.strip())
+    path = _found(file)
     if path in within:
       raise ValueError(f"flagfile='{file}': names itself")
-    yield from _expanded(_lines(path), (*within, path))
+    found += expanded(_lines(path), (*within, path))
+  return found
 
 
 def _found(file: str) -> pathlib.Path:

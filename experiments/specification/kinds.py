@@ -354,20 +354,21 @@ def numbers(flag: str, text: Any, kind: type = float) -> list[Any]:
   Raises:
     ValueError: naming the item that is not a number, or is repeated.
   """
+  wanted, example = "numbers", "0.01,0.1"
+  if kind is int:
+    wanted, example = "whole numbers", "0,1,2"
   values = []
   for item in str(text).split(","):
     try:
-      values.append(kind(item))
+      value = kind(item)
     except ValueError:
-      wanted = "whole numbers" if kind is int else "numbers"
-      example = "0,1,2" if kind is int else "0.01,0.1"
       raise ValueError(
         f"{flag}={text}: {item!r} is not a number; must be {wanted} between "
         f"commas, such as {example}"
       ) from None
-  for item, value in zip(str(text).split(","), values, strict=True):
-    if values.count(value) > 1:
+    if value in values:
       raise ValueError(f"{flag}={text}: {item} is repeated; give it once")
+    values.append(value)
   return values
 
 
