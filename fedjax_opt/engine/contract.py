@@ -120,14 +120,9 @@ def check_points(
   for point in points:
     check("make(...)", _made(make, point, "the hyperparameters of the grid"))
   if grid:
-    traced = {name: _scalar(values) for name, values in grid.items()}
+    numbers = {name: np.asarray(values)[0] for name, values in grid.items()}
     trace = lambda numbers: [_made(make, numbers, "traced numbers")][1:]
-    jax.eval_shape(trace, traced)
-
-
-def _scalar(values):
-  dtype = jax.dtypes.canonicalize_dtype(np.asarray(values).dtype)
-  return jax.ShapeDtypeStruct((), dtype)
+    jax.eval_shape(trace, numbers)
 
 
 def _made(make, hyperparameters, kind):

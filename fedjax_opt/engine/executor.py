@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -292,9 +293,8 @@ def needed_bytes(program: jax.stages.Compiled) -> int | None:
   )
 
 
-def _no_secret(shape):
-  """What stands for the words of random keys while a program is traced."""
-  return np.zeros(shape, np.uint32)
+# What stands for the words of random keys while a program is traced.
+_no_secret = functools.partial(np.zeros, dtype=np.uint32)
 
 
 def _present_devices():

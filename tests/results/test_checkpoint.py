@@ -8,6 +8,8 @@ import pathlib
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -643,6 +645,21 @@ def test_what_may_differ_in_a_resumed_run(saved, tmp_path):
       client_chunk=1, client_map="vmap",
     )  # fmt: skip
     assert result.rounds == 4 + again
+
+
+def test_another_process_goes_on(saved, tmp_path):
+  """The text of programs is the same in each process."""
+  folder = shutil.copytree(saved, tmp_path / "copy")
+  code = (
+    "from tests.results.test_checkpoint import started; "
+    f"assert started({str(folder)!r}, resume=True, rounds=4).rounds == 4"
+  )
+  subprocess.run(
+    [sys.executable, "-c", code],
+    cwd=pathlib.Path(__file__).parents[2],
+    env=os.environ | {"PYTHONHASHSEED": "7"},
+    check=True,
+  )
 
 
 def test_another_grid_or_partition_of_a_seed_is_not_resumed(tmp_path):
