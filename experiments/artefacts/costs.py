@@ -41,8 +41,8 @@ def time_left(artefact: Artefact, size: str) -> str | None:
   runs, _ = _work(artefact, size)
   records = publishing.records_of(artefact.paper)
   times = _times(records)
-  known = {record.arguments for record in records}
-  resolved = [_identity(run) for run in runs if run not in known]
+  known = [_identity(each.arguments) for each in records if each.arguments]
+  resolved = [each for each in map(_identity, runs) if each not in known]
   if not all(flags["task"] in times for flags in resolved):
     return None
   seconds = sum(times[flags["task"]] * _epochs(flags) for flags in resolved)

@@ -57,7 +57,7 @@ def test_cells_may_be_missing(name, tmp_path):
             assert block.reason
           elif isinstance(block, Table):
             assert {len(row) for row in block.rows} == {len(block.columns)}
-          elif size != "smoke":
+          elif size == "paper" and number > 1:
             block.draw(tmp_path / f"{block.name}.png")
 
 
