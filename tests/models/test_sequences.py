@@ -23,7 +23,8 @@ def model(request):
   """A model, and its parameters, all of them random."""
   module = MODELS[request.param]
   params = jax.jit(module.init)(jax.random.key(0), X)["params"]
-  draw = lambda leaf: leaf + jax.random.normal(jax.random.key(1), leaf.shape)
+  rng = np.random.default_rng(1)
+  draw = lambda leaf: leaf + rng.normal(size=leaf.shape).astype(np.float32)
   return module, jax.tree.map(draw, params)
 
 
@@ -73,12 +74,13 @@ def sigmoid(x):
 
 def test_lstm_is_that_of_its_equations():
   module = MODELS["lstm"]
-  params = module.init(jax.random.key(0), X)["params"]
-  draw = lambda leaf: jax.random.normal(jax.random.key(2), leaf.shape)
-  params = jax.tree.map(draw, params)
-  x = np.asarray(params["embedding"]["embedding"])[X]
+  shapes = jax.eval_shape(module.init, jax.random.key(0), X)["params"]
+  rng = np.random.default_rng(2)
+  draw = lambda leaf: rng.normal(size=leaf.shape).astype(np.float32)
+  params = jax.tree.map(draw, shapes)
+  x = params["embedding"]["embedding"][X]
   for i, width in enumerate((5, 4)):
-    cell = jax.tree.map(np.asarray, params[f"layers_{i}"]["cell"])
+    cell = params[f"layers_{i}"]["cell"]
     h = c = np.zeros((3, width))
     outputs = []
     for t in range(9):
@@ -92,7 +94,8 @@ def test_lstm_is_that_of_its_equations():
       h = sigmoid(gates["o"]) * np.tanh(c)
       outputs.append(h)
     x = np.stack(outputs, axis=1)
-  found = module.apply({"params": params}, X, method="features")
+  of_features = functools.partial(module.apply, method="features")
+  found = jax.jit(of_features)({"params": params}, X)
   np.testing.assert_allclose(found, x, rtol=1e-4, atol=1e-5)
 
 
