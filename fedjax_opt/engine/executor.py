@@ -226,8 +226,11 @@ class Executor:
 
   def params(self, server: State) -> Params:
     """The evaluated models of all points, given the states of all settings."""
-    read = programs.run_once(points.params_program(self.config, self._make))
-    return read(server, self._hyperparameters, self._data[1])
+    return self._read_params(server, self._hyperparameters, self._data[1])
+
+  @functools.cached_property
+  def _read_params(self):
+    return programs.run_once(points.params_program(self.config, self._make))
 
   def _rounds_inputs(self, state, segment, first, count, draw):
     data, per_seed = self._data
