@@ -28,9 +28,9 @@ def defined() -> flags.FlagValues:
 @functools.lru_cache(maxsize=2)
 def _defined(entries: tuple[tuple[str, ...], ...]) -> flags.FlagValues:
   del entries
-  values = flags.FlagValues()
+  values, names = flags.FlagValues(), texts.names_in_helps()
   for name, flag in FLAGS.items():
-    help = texts.of_field(name)
+    help = texts.of_field(name, names)
     _DEFINE[flag.type](name, flag.default, help, flag_values=values)
     for own, owners in (flag.choice.owners() if flag.choice else {}).items():
       type = _type_of(flag.choice, next(iter(owners.values())))

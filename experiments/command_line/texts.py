@@ -14,13 +14,17 @@ from fedjax_opt.registry import Hyperparameter, Parameter
 _MANY_OWNERS = 12
 
 
-def of_field(name: str) -> str:
+def of_field(name: str, names: Mapping[str, Any]) -> str:
   """The help of a field of the specification.
 
   After the first line come those of what there is to choose, if that is a list.
+
+  Args:
+    name: of the field.
+    names: see `names_in_helps`.
   """
   flag = FLAGS[name]
-  text = flag.help.format_map(_names_in_helps())
+  text = flag.help.format_map(names)
   entries: Mapping[str, str] = {}
   if name == "task":
     entries = _tasks()
@@ -32,7 +36,7 @@ def of_field(name: str) -> str:
   return text + "".join(f"\n{n:{width}}  {h}" for n, h in entries.items())
 
 
-def _names_in_helps() -> dict[str, Any]:
+def names_in_helps() -> dict[str, Any]:
   """What the names in braces stand for in the docstring of `Spec`."""
   own = tasks.by_own_name()
   return {
