@@ -92,7 +92,8 @@ def outcome(folder):
 
 @pytest.fixture
 def no_run(monkeypatch):
-  monkeypatch.setattr(runner, "main", lambda argv: 1 / 0)
+  monkeypatch.setattr(runner, "perform", lambda *_: 1 / 0)
+  monkeypatch.setattr(running, "_compute", lambda *_: 1 / 0)
 
 
 def test_settings_are_chosen_before_cells_run(outcome):
@@ -134,15 +135,6 @@ def test_what_is_recorded_is_not_run_again(outcome, tmp_path, no_run):
   assert report.markdown(ARTEFACT, "smoke", again, ".") == report.markdown(
     ARTEFACT, "smoke", outcome, "."
   )
-
-
-def test_a_record_with_other_flags_is_none(outcome, tmp_path):
-  """A preset that changed: the same words, another meaning."""
-  (own,) = outcome.tuning.values()
-  other = dataclasses.replace(own, flags={**own.flags, "batch_size": 16})
-  only = Runner(tmp_path, only_found=True, progress=False)
-  assert only.run(ARTEFACT, "smoke", [other]).tuning == {}
-  assert only.run(ARTEFACT, "smoke", [own]).tuning
 
 
 def test_nothing_is_run_if_only_what_is_there_counts(tmp_path, no_run):
@@ -256,7 +248,9 @@ def test_what_has_not_run_is_not_published(
 
 
 def test_publishing(outcome, tmp_path, monkeypatch):
+  """What is published is of the numbers as recorded, here with one digit."""
   monkeypatch.setattr(publishing, "_EXPERIMENTS", tmp_path)
+  monkeypatch.setattr(record, "_DIGITS", 1)
   (tmp_path / "some").mkdir()
   readme = tmp_path / "some" / "README.md"
   readme.write_text("# Head\n\nText.\n")
@@ -266,28 +260,17 @@ def test_publishing(outcome, tmp_path, monkeypatch):
   assert text.startswith("# Head\n\nText.\n")
   assert text.count("## Table 9\n") == 1
   assert text.count("## Verdicts\n") == 1
-  own = report.markdown(ARTEFACT, "smoke", outcome, "figures").strip()
-  assert report.section_of(text, "table9") == own
-  assert (tmp_path / "some" / "figures" / "table9_all.png").exists()
-  assert len(publishing.records_of("some")) == 5
-
-
-def test_what_is_published_is_of_the_numbers_as_recorded(
-  outcome, tmp_path, monkeypatch
-):
-  monkeypatch.setattr(publishing, "_EXPERIMENTS", tmp_path)
-  monkeypatch.setattr(record, "_DIGITS", 1)
-  (tmp_path / "some").mkdir()
-  (tmp_path / "some" / "README.md").write_text("# Head\n")
-  publishing.publish(ARTEFACT, "smoke", outcome)
-  text = (tmp_path / "some" / "README.md").read_text()
-  unrounded = report.markdown(ARTEFACT, "smoke", outcome, "figures").strip()
-  assert report.section_of(text, "table9") != unrounded
+  section = report.section_of(text, "table9")
+  assert (
+    section != report.markdown(ARTEFACT, "smoke", outcome, "figures").strip()
+  )
   recorded = Runner(tmp_path / "no", only_found=True).run(
     ARTEFACT, "smoke", publishing.records_of("some")
   )
   again = report.markdown(ARTEFACT, "smoke", recorded, "figures").strip()
-  assert report.section_of(text, "table9") == again
+  assert section == again
+  assert (tmp_path / "some" / "figures" / "table9_all.png").exists()
+  assert len(publishing.records_of("some")) == 5
 
 
 @pytest.mark.parametrize(
@@ -363,11 +346,14 @@ def test_a_computation_is_found_by_its_options_and_version():
 
 
 def test_a_run_is_found_by_what_its_flags_mean(outcome):
-  """In any order, and with defaults or without."""
-  known = running.Known([outcome.found["other",]])
+  """In any order, and with defaults or without; not if a preset changed."""
+  own = outcome.found["other",]
+  changed = dataclasses.replace(own, flags={**own.flags, "batch_size": 16})
+  assert running.Known([changed]).find(outcome.cells["other",]) is None
+  known = running.Known([changed, own])
   first, *others, seed = outcome.cells["other",].arguments
   again = RunOf((seed, "--algorithm=fed_avg", *others, first))
-  assert known.find(again) is outcome.found["other",]
+  assert known.find(again) is own
   assert known.find(RunOf((*again.arguments, "--rounds=3"))) is None
 
 

@@ -1,0 +1,233 @@
+"""Composite optimization: what is chosen and claimed on grids of rates."""
+
+import numpy as np
+
+from experiments.artefacts import ARTEFACTS
+from experiments.artefacts import record as records
+from experiments.artefacts.artefact import Picture
+from experiments.artefacts.claims import HELD, NOT_HELD, UNDECIDED, Claim
+from experiments.fco import grids
+from experiments.fco.grids import Condition, Rule
+from tests.experiments.artefacts.made_up import of, record, verdicts
+
+ROUNDS = [0, 50, 100, 200, 500]
+F1, ERROR = (
+  Rule("F1", "f1", "max", 10),
+  Rule("error", "recovery_error", "min", 10),
+)
+
+
+def grid(curves, rates=(0.001, 0.003), strengths=(0.1, 0.5)):
+  """A record whose first client rate has these curves; the other diverged.
+
+  Args:
+    curves: metric -> value at each of `ROUNDS`.
+    rates: of the clients.
+    strengths: of the regularizer.
+  """
+  points = [
+    {"client_lr": rate, "server_lr": 1.0, "strength": s, "seed": seed}
+    for rate in rates
+    for s in strengths
+    for seed in (0, 1, 2, 3)
+  ]
+  of_all = {
+    name: np.array([
+      np.add(values, 1e-6 * point["seed"] * (name != "rank"))
+      if point["client_lr"] == rates[0]
+      else np.full(len(ROUNDS), np.nan)
+      for point in points
+    ])
+    for name, values in curves.items()
+  }  # fmt: skip
+  means = {n: np.array([p[n] for p in points], float) for n in points[0]}
+  means |= {name: values[:, -1] for name, values in of_all.items()}
+  return record(of_all, points, ROUNDS, arrays=means)
+
+
+FAST = {"f1": [0.5, 0.9, 1.0, 1.0, 1.0], "density": [1.0, 0.6, 0.5, 0.5, 0.5]}
+SLOW = {"f1": [0.5, 0.6, 0.6, 0.7, 0.7], "density": [1.0, 0.9, 0.8, 0.8, 0.8]}
+ALSO = {"recovery_error": [9.0, 5.0, 4.0, 3.0, 2.0]}
+BETWEEN = {"f1": [0.5, 0.8, 0.9, 0.95, 1], "density": [1, 0.7, 0.6, 0.6, 0.6]}
+LASSO = {
+  ("FedDualAvg",): grid(FAST | ALSO, rates=(0.01, 0.03)),
+  ("FedDualAvg-OSP",): grid(BETWEEN | ALSO),
+  ("FedMiD",): grid(SLOW | ALSO),
+  ("FedMiD-OSP",): grid(SLOW | ALSO | {"density": [1, 1, 0.7, 0.7, 0.7]}),
+}
+
+
+def test_claims_of_lasso(tmp_path):
+  found = verdicts("fco/figure3", LASSO)
+  assert len(found) == 4 * 2 * 2  # Claims, strengths, rules.
+  where = "(λ = 0.1, by F1)"
+  assert found[f"FedDualAvg is fastest {where}"] == HELD
+  assert found[f"FedMiD is the least sparse {where}"] == HELD
+  rates = next(v for text, v in found.items() if "best rates" in text)
+  assert rates == NOT_HELD  # Ten times the client rate, the same server rate.
+  swapped = {
+    ("FedDualAvg",): LASSO["FedMiD",],
+    ("FedMiD",): LASSO["FedDualAvg",],
+  }
+  found = verdicts("fco/figure3", LASSO | swapped)
+  assert found[f"FedDualAvg is fastest {where}"] == NOT_HELD
+  assert found[f"FedMiD is the least sparse {where}"] == NOT_HELD
+  for picture in of(ARTEFACTS["fco/figure3"].blocks(LASSO), Picture):
+    picture.draw(tmp_path / f"{picture.name}.png")
+  assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_perfect_f1_must_come_before_the_limit():
+  name = "FedDualAvg has perfect F1 in less than {} rounds (λ = 0.5, by error)"
+  at_100 = verdicts("fco/figure6", LASSO)[name.format(100)]
+  assert at_100 == UNDECIDED
+  assert verdicts("fco/figure8", LASSO)[name.format(200)] == HELD
+  slow = LASSO | {("FedDualAvg",): LASSO["FedMiD",]}
+  assert verdicts("fco/figure8", slow)[name.format(200)] == NOT_HELD
+
+
+def test_what_is_compared_with_data_set_one():
+  one = {(*key, "I"): record for key, record in LASSO.items()}
+  found = verdicts("fco/figure8", LASSO | one)
+  text = "FedDualAvg-OSP is slower than on I (λ = 0.1, by F1)"
+  assert found[text] == UNDECIDED  # As fast.
+  slower = one | {("FedDualAvg-OSP",): LASSO["FedMiD",]}
+  assert verdicts("fco/figure8", LASSO | slower)[text] == HELD
+  gap = "FedDualAvg-OSP is more competitive than on I (λ = 0.1, by F1)"
+  assert verdicts("fco/figure6", LASSO | slower)[gap] == NOT_HELD
+  behind = one | {("FedDualAvg-OSP", "I"): LASSO["FedMiD",]}
+  assert verdicts("fco/figure6", LASSO | behind)[gap] == HELD
+
+
+def test_claims_of_low_rank():
+  of_ranks = lambda ranks, error: grid({
+    "rank": ranks,
+    "recovery_error": [9.0, 5.0, 4.0, 3.0, error],
+    "regularized_train_loss": [9.0, 8.0, 7.0 + error, 6.0, 5.0],
+  })  # fmt: skip
+  found = {
+    ("FedDualAvg",): of_ranks([32, 16, 16, 16, 16], 1.0),
+    ("FedDualAvg-OSP",): of_ranks([32, 30, 28, 20, 16], 2.0),
+    ("FedMiD",): of_ranks([32, 30, 28, 20, 16], 3.0),
+    ("FedMiD-OSP",): of_ranks([32, 30, 28, 20, 18], 3.0),
+  }
+  assert {*verdicts("fco/figure4", found).values()} == {HELD}
+  of_four = verdicts("fco/figure9", found)
+  assert [v for t, v in of_four.items() if "the exact rank" in t] == [
+    NOT_HELD
+  ] * 2
+
+
+def test_the_first_seed_chooses_and_the_others_are_reported():
+  own, condition = LASSO["FedMiD",], Condition(0.5, F1)
+  rates = {"client_lr": 0.001, "server_lr": 1.0}
+  assert grids.choose(own.arrays, condition) == rates
+  picked = grids.pick({("FedMiD",): own}, condition)["FedMiD",]
+  found = [(point["strength"], point["seed"]) for point in picked.points]
+  assert found == [(0.5, 1), (0.5, 2), (0.5, 3)]
+  assert picked.history.metrics["f1"].shape == (3, len(ROUNDS))
+  # It survives the file.
+  again = records.of_json(records.to_json(own)).arrays
+  assert grids.choose(again, condition) == rates
+  np.testing.assert_array_equal(np.isnan(again["f1"]), [False] * 8 + [True] * 8)
+
+
+def test_where_all_rates_diverge():
+  nothing = [np.nan] * 5
+  lost = grid({n: nothing for n in ("f1", "density", "recovery_error")})
+  condition = Condition(0.1, ERROR)
+  assert grids.choose(lost.arrays, condition) is None
+  picked = grids.pick({("FedMiD",): lost}, condition)["FedMiD",]
+  assert np.isnan(picked.final("f1")).all()
+  assert len(picked.points) == 3
+  table = ARTEFACTS["fco/figure3"].blocks({("FedMiD",): lost})[0]
+  assert table.rows[0][3:5] == ["none", "diverged"]
+  assert table.rows[0][-1] == "2 of 2"
+
+
+def test_how_many_rates_are_at_an_edge_of_their_grid():
+  about = {"rules": [F1._asdict()], "results": {}}
+  points = [{"seed": 0, "client_lr": r, "server_lr": 1.0} for r in (1, 2, 3)]
+
+  def title(f1):
+    means = {n: np.array([p[n] for p in points], float) for n in points[0]}
+    curves = {"f1": np.array(f1)[:, None]}
+    own = record(curves, points, [0], arrays=means | {"f1": np.array(f1)})
+    return grids.results(about, {("FedMiD",): own}).title
+
+  # One server rate is no choice.
+  text = "; {} of 1 chosen values are at an edge of their grid"
+  assert title([0.1, 0.2, 0.3]).endswith(text.format(1))
+  assert title([0.1, 0.3, 0.2]).endswith(text.format(0))
+
+
+def scans(loss, accuracy, density):
+  curve = lambda last: [*np.linspace(0.9, last, 4), last]
+  ends = {
+    "regularized_test_loss": loss, "test_accuracy": accuracy,
+    "density": density,
+  }  # fmt: skip
+  curves = {name: curve(end) for name, end in ends.items()}
+  return grid(curves, (0.003, 0.01))  # Their products are in Figure 12.
+
+
+def test_claims_of_scans(tmp_path):
+  found = {
+    ("FedDualAvg",): scans(0.3, 0.9, 0.1),
+    ("FedMiD",): scans(0.4, 0.85, 0.9),
+    ("FedMiD-OSP",): scans(0.4, 0.85, 0.9),
+    ("FedDualAvg-OSP",): scans(0.5, 0.7, 0.1),
+    ("FedAvg(∂)",): scans(0.5, 0.7, 1.0),
+    ("centralized",): scans(0.3, 0.91, 0.1),
+    ("local",): scans(0.6, 0.6, 0.1),
+  }
+  for name in ("fco/figure1", "fco/figure5"):
+    assert set(verdicts(name, found).values()) == {HELD}
+  dense = found | {("FedMiD",): scans(0.4, 0.95, 0.9)}
+  lost = [v for t, v in verdicts("fco/figure5", dense).items() if "denser" in t]
+  assert lost == [NOT_HELD, NOT_HELD]
+  four = {
+    key: found[key] for key in found if key[0].startswith(("FedD", "FedM"))
+  }
+  blocks = ARTEFACTS["fco/figure12"].blocks(four)
+  assert blocks[0].rows[0] == ["FedDualAvg", "50", "50"]  # The others diverged.
+  for picture in of(blocks, Picture):
+    picture.draw(tmp_path / f"{picture.name}.png")
+  assert len(list(tmp_path.iterdir())) == 2
+  for claim in of(blocks, Claim):
+    assert claim.verdict == UNDECIDED  # It shows one seed.
+    assert all(q.margin > 0 for q in claim.quantities)
+
+
+def test_figures_of_scans_keep_the_same_of_a_run():
+  """They share runs, and a record is taken for each of them."""
+  run = scans(0.3, 0.9, 0.1)
+  kept = [ARTEFACTS[f"fco/figure{i}"].keep(run) for i in (1, 5, 12)]
+  assert [each.points for each in kept] == [kept[0].points] * 3
+  assert [each.metrics for each in kept] == [kept[0].metrics] * 3
+  assert {0, 1, 2, 3} < {*kept[0].points}  # Chosen, and all of the first seed.
+
+
+def test_claims_of_images():
+  def of_end(loss, accuracy):
+    curves = {
+      "train_loss": [9.0, 5.0, 4.0, 3.0, loss],
+      "train_accuracy": [0.1, 0.2, 0.3, 0.4, accuracy],
+      "test_accuracy": [0.1, 0.2, 0.3, 0.4, accuracy],
+    }
+    own = grid(curves, strengths=(None,))
+    del own.arrays["strength"]
+    return own
+
+  found = {
+    ("FedDualAvg",): of_end(1.0, 0.8),
+    ("FedDualAvg-OSP",): of_end(3.0, 0.9),
+    ("FedMiD",): of_end(2.0, 0.7),
+    ("FedMiD-OSP",): of_end(2.0, 0.7),
+  }
+  assert [*verdicts("fco/figure14", found).values()] == [HELD] * 3
+  assert [*verdicts("fco/figure13", found).values()] == [NOT_HELD] * 2
+  far = found | {("FedDualAvg-OSP",): of_end(3.0, 0.6)}
+  assert [*verdicts("fco/figure15", far).values()] == [HELD] * 3
+  near = found | {("FedDualAvg-OSP",): of_end(3.0, 0.75)}
+  assert [*verdicts("fco/figure15", near).values()] == [HELD, HELD, NOT_HELD]
