@@ -10,7 +10,10 @@ from experiments.artefacts.record import Record
 from fedjax_opt import plots
 from fedjax_opt.results.names import metric_name
 from fedjax_opt.study.plots import frame, panels
-from fedjax_opt.study.plots.panels import curves_axis, draw_curves
+from fedjax_opt.study.plots.lines import (
+  curves_axis,
+  draw_curves,
+)
 from fedjax_opt.study.report.drawing import curve
 
 LINE = "optimum"  # What a horizontal line is called in the legend.

@@ -14,9 +14,11 @@ from fedjax_opt.study.plots.frame import (
   paths_of,
   styled_figure,
 )
+from fedjax_opt.study.plots.lines import (
+  Styles,
+)
 from fedjax_opt.study.plots.panels import (
   Look,
-  Styles,
   by_condition,
   draw_panels,
 )

@@ -23,7 +23,10 @@ from fedjax_opt.study.plots.frame import (
   paths_of,
   styled_figure,
 )
-from fedjax_opt.study.plots.panels import PAGE_WIDTH, by_condition
+from fedjax_opt.study.plots.panels import (
+  PAGE_WIDTH,
+  by_condition,
+)
 
 # Of a cell, in inches, where the page is wide enough.
 _CELL = (0.46, 0.3)

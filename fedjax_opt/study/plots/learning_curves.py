@@ -17,13 +17,15 @@ from fedjax_opt.results.selection import (
   varying,
 )
 from fedjax_opt.study.plots.frame import Path, finish, paths_of
-from fedjax_opt.study.plots.metric_axis import MetricAxis, metric_axis
-from fedjax_opt.study.plots.panels import (
+from fedjax_opt.study.plots.lines import (
   OUTSIDE,
   Curve,
-  add_below,
   draw_curves,
   method_styles,
+)
+from fedjax_opt.study.plots.metric_axis import MetricAxis, metric_axis
+from fedjax_opt.study.plots.panels import (
+  add_below,
   panel_figure,
 )
 

@@ -13,7 +13,9 @@ from fedjax_opt.study.plots.frame import (
   paths_of,
   styled_figure,
 )
-from fedjax_opt.study.plots.panels import add_below
+from fedjax_opt.study.plots.panels import (
+  add_below,
+)
 
 # Array of a trace -> its label, colour, line width and line style. The step
 # size equals one of the branches at every step; it is therefore drawn first and

@@ -15,17 +15,19 @@ from fedjax_opt.results.names import (
 )
 from fedjax_opt.study.plots.frame import Path, log_scale
 from fedjax_opt.study.plots.learning_curves import X_AXES
-from fedjax_opt.study.plots.metric_axis import MetricAxis
-from fedjax_opt.study.plots.panels import (
+from fedjax_opt.study.plots.lines import (
   Curve,
-  Look,
   as_curve,
-  by_condition,
   draw_curves,
-  draw_panels,
   is_log_axis,
   mark_values,
   panels_axis,
+)
+from fedjax_opt.study.plots.metric_axis import MetricAxis
+from fedjax_opt.study.plots.panels import (
+  Look,
+  by_condition,
+  draw_panels,
 )
 
 # At which end of a condition's values clients differ more.

@@ -17,8 +17,10 @@ from fedjax_opt.results.names import name_of, sentence
 from fedjax_opt.study import plots, verdicts, words
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.cells import Cell
+from fedjax_opt.study.plots.lines import (
+  panels_axis,
+)
 from fedjax_opt.study.plots.metric_axis import metric_axis
-from fedjax_opt.study.plots.panels import panels_axis
 from fedjax_opt.study.report import drawing, tuning_pictures
 from fedjax_opt.study.report.drawing import Drawn, Picture
 from fedjax_opt.study.report.study_tables import axes_of

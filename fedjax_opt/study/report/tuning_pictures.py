@@ -18,7 +18,9 @@ from fedjax_opt.study import plots, words
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.plots.heat_maps import Grid
-from fedjax_opt.study.plots.panels import panels_axis
+from fedjax_opt.study.plots.lines import (
+  panels_axis,
+)
 from fedjax_opt.study.report import drawing
 from fedjax_opt.study.report.drawing import Drawn, Picture
 from fedjax_opt.study.verdicts import scores_of

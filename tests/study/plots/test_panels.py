@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedjax_opt.study import plots
-from fedjax_opt.study.plots import panels
+from fedjax_opt.study.plots import lines, panels
 from fedjax_opt.study.plots.metric_axis import metric_axis
 
 
@@ -26,11 +26,11 @@ def test_labels_that_are_identifiers_get_their_names():
 
 def test_a_curve_of_seeds_is_their_mean_and_range():
   values = np.array([[1.0, 2.0, 3.0], [3.0, 2.0, np.nan]])
-  curve = panels.as_curve("curves", ([1, 2, 3], values))
+  curve = lines.as_curve("curves", ([1, 2, 3], values))
   np.testing.assert_array_equal(curve.mean, [2, 2, np.nan])
   np.testing.assert_array_equal(curve.low, [1, 2, np.nan])
   np.testing.assert_array_equal(curve.high, [3, 2, np.nan])
-  assert panels.as_curve("curves", ([1, 2], [1.0, 2.0])).low is None
+  assert lines.as_curve("curves", ([1, 2], [1.0, 2.0])).low is None
 
 
 @pytest.mark.parametrize(
