@@ -11,7 +11,7 @@ from experiments.specification import spec as specs
 from experiments.specification.kinds import ALGORITHM, KINDS
 from experiments.specification.resolve import resolve, seeds
 from experiments.specification.spec import FLAGS, Spec
-from experiments.studies.request import Request
+from experiments.studies.request import OF_A_RUN, OF_STUDY, Request
 from fedjax_opt import Population
 from fedjax_opt.results.names import name_of, value_of
 from fedjax_opt.study import tuning, words
@@ -116,28 +116,32 @@ def _check_own(
   label: str, method: Mapping[str, Any], condition: Collection[str]
 ) -> None:
   """Checks that a method changes nothing that must be the same for all."""
-  of_data = [n for n, group in specs.names().items() if group.key in _OF_DATA]
-  of_data += [
+  same = {n for n, group in specs.names().items() if group.key in _OF_DATA}
+  same |= {*_SAME_FOR_ALL}
+  same |= {
     flag
     for flag, owners in KINDS["task"].owners().items()
     if not any(getattr(each, "may_differ", False) for each in owners.values())
-  ]
+  }
   for name, value in method.items():
-    if name in condition:
-      raise ValueError(
-        f"method {label}: {name}={value}: the conditions of the study say it; "
-        f"leave {name} out of the method"
+    why = None
+    if name in OF_STUDY:
+      why = "belongs to the whole study; give it outside of method"
+    elif name in OF_A_RUN:
+      why = f"belongs to a single run; leave {name} out"
+    elif name in condition:
+      why = (
+        f"the conditions of the study say it; leave {name} out of the method"
       )
-    if name in (*_SAME_FOR_ALL, *of_data):
-      raise ValueError(
-        f"method {label}: {name}={value}: must be the same for all methods; "
-        "give it outside of method"
+    elif name in same:
+      why = "must be the same for all methods; give it outside of method"
+    elif name in specs.conditions() and "," in str(value):
+      why = (
+        "a method has one value; give the list outside of method, where each "
+        "value is a condition"
       )
-    if name in specs.conditions() and "," in str(value):
-      raise ValueError(
-        f"method {label}: {name}={value}: a method has one value; give the "
-        "list outside of method, where each value is a condition"
-      )
+    if why is not None:
+      raise ValueError(f"method {label}: {name}={value}: {why}")
 
 
 def _that_belong(

@@ -27,9 +27,9 @@ _OWN = {
   "float": ["target"],
 }
 # What the whole study has once.
-_OF_STUDY = (*itertools.chain(*_OWN.values()), "output_dir", "progress")
+OF_STUDY = (*itertools.chain(*_OWN.values()), "output_dir", "progress")
 # Flags of the runner that a study sets by itself, or cannot have.
-_OF_A_RUN = (
+OF_A_RUN = (
   "resume", "target_accuracy", "patience",
   "cluster", "coordinator", "num_processes", "process_id",
 )  # fmt: skip
@@ -111,16 +111,14 @@ def parse(argv: Sequence[str], intro: str) -> Request:
     given = read([*in_file, *argv[1:]])
     given.pop("method", None)
     methods = methods or methods_in_file
-  for method in methods:
-    _check_own(method)
-  for name in _OF_A_RUN:
+  for name in OF_A_RUN:
     value = given.get(name)
     if value is not None and value is not False:
       raise ValueError(
         f"{name}={value}: belongs to a single run; leave {name} out"
         + ("; a study always goes on with what is there" * (name == "resume"))
       )
-  own = {name: given.pop(name) for name in _OF_STUDY if name in given}
+  own = {name: given.pop(name) for name in OF_STUDY if name in given}
   return Request(methods=tuple(methods), flags=given, **own)
 
 
@@ -130,19 +128,6 @@ def _define(values: absl_flags.FlagValues) -> None:
     define = getattr(absl_flags, f"DEFINE_{kind}")
     for name in names:
       define(name, None, "", flag_values=values)
-
-
-def _check_own(method: Mapping[str, Any]) -> None:
-  """Checks that no flag of a method is one of the study."""
-  for name, value in method.items():
-    of_study = name in _OF_STUDY
-    if of_study or name in _OF_A_RUN:
-      whose = "the whole study" if of_study else "a single run"
-      remedy = "give it outside of method" if of_study else f"leave {name} out"
-      raise ValueError(
-        f"method {method['algorithm']}: {name}={value}: belongs to {whose}; "
-        f"{remedy}"
-      )
 
 
 def _method(text: str) -> dict[str, Any]:
