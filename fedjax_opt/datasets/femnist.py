@@ -5,6 +5,8 @@ Two published sources hold the same images:
   TensorFlow Federated   emnist_all.sqlite.lzma, one file with every split
   FedJAX                 federated_emnist_{,digitsonly_}{train,test}.sqlite
 
+The first needs the extra `fedjax_opt[tfds]`, the second the package msgpack.
+
 Source: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018; Cohen
 et al., "EMNIST: Extending MNIST to handwritten letters", IJCNN 2017.
 """
