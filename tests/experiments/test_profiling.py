@@ -58,9 +58,10 @@ def test_segments_are_read_and_copied_while_others_are_computed(
   begun, computed = [threading.Event() for _ in range(rounds)], []
   read, call_program = feed.Feed._read, jax.stages.Compiled.__call__
 
-  def read_and_tell(*args):
-    next(event for event in begun if not event.is_set()).set()
-    return read(*args)
+  def read_and_tell(self, clients):
+    if (clients < task.data.num_clients).any():  # Of nobody: for the shapes.
+      next(event for event in begun if not event.is_set()).set()
+    return read(self, clients)
 
   def call_and_wait(program, *inputs):
     if len(computed) < rounds - 1:  # After the last one nothing is read.
