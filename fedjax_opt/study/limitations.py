@@ -10,12 +10,17 @@ from fedjax_opt.base import LOSSES
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import words
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.study import Study
-from fedjax_opt.study.verdicts import TIED, Verdict, names_of, num_near_ties
+from fedjax_opt.study.verdicts import (
+  TIED,
+  JudgedStudy,
+  Verdict,
+  names_of,
+  num_near_ties,
+)
 from fedjax_opt.study.words import condition_label, exact
 
 
-def limits_of(study: Study) -> list[str]:
+def limits_of(study: JudgedStudy) -> list[str]:
   """What limits the comparison: edges of grids, divergence, seeds, budgets."""
   cells: dict[tuple[str, str], list[Cell]] = {}
   for verdict in study.verdicts:
@@ -40,7 +45,7 @@ def limits_of(study: Study) -> list[str]:
   return lines
 
 
-def _where(study: Study, cells: Sequence[Cell]) -> str:
+def _where(study: JudgedStudy, cells: Sequence[Cell]) -> str:
   """Which cells of a method a line is about."""
   method = cells[0].method
   label, number = names_of(study)[method], len(cells)
@@ -112,7 +117,7 @@ def _of_report(verdict: Verdict) -> list[str]:
   ]
 
 
-def _of_seeds(study: Study) -> list[str]:
+def _of_seeds(study: JudgedStudy) -> list[str]:
   """What few or different seeds mean."""
   lines, numbers = [], [v.num_seeds for v in study.verdicts]
   few = [number for number in numbers if 1 < number < 4]
@@ -141,7 +146,7 @@ def _of_seeds(study: Study) -> list[str]:
   return lines
 
 
-def _of_rounds(study: Study) -> list[str]:
+def _of_rounds(study: JudgedStudy) -> list[str]:
   """Which methods ran longer than others."""
   rounds: dict[int, dict[str, None]] = {}
   for cell in study.cells:
@@ -154,7 +159,7 @@ def _of_rounds(study: Study) -> list[str]:
   return [f"Not all ran for as many rounds: {', '.join(each)}."]
 
 
-def _of_losses(study: Study) -> list[str]:
+def _of_losses(study: JudgedStudy) -> list[str]:
   """Says so if divergence cannot be seen."""
   measured = [cell.measured for cell in study.cells if cell.measured]
   if all(set(LOSSES) & set(each.history.metrics) for each in measured):
@@ -165,7 +170,7 @@ def _of_losses(study: Study) -> list[str]:
   ]
 
 
-def _of_budgets(study: Study) -> list[str]:
+def _of_budgets(study: JudgedStudy) -> list[str]:
   """Which methods tried more settings than others."""
   lines, labels = [], names_of(study)
   budgets: dict[str, list[int]] = {}
@@ -184,7 +189,7 @@ def _of_budgets(study: Study) -> list[str]:
   return lines
 
 
-def _of_digests(study: Study) -> list[str]:
+def _of_digests(study: JudgedStudy) -> list[str]:
   """Of which methods damage would not have been noticed."""
   bare = [cell.method for cell in study.cells if not cell.is_verified]
   names = [names_of(study)[method] for method in dict.fromkeys(bare)]

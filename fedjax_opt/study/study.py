@@ -1,25 +1,14 @@
-"""A study: methods, the conditions under which they ran, and what they show."""
+"""A study, as a report, pictures and what a notebook shows."""
 
-from __future__ import annotations
-
-import dataclasses
-import functools
 import os
 import pathlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fedjax_opt.results.history import direction
-from fedjax_opt.results.names import shown_name
-from fedjax_opt.study import words
-from fedjax_opt.study.cells import Cell
-
-if TYPE_CHECKING:  # What shows a study is imported where it is shown.
-  from fedjax_opt.study.verdicts import Verdict
+from fedjax_opt.study.report import formats, page, pictures, study_tables
+from fedjax_opt.study.verdicts import JudgedStudy
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
-class Study:
+class Study(JudgedStudy):
   """Methods compared under conditions, see `compare`.
 
   Printed it is its table, with what the marks mean.
@@ -32,65 +21,11 @@ class Study:
     about: name -> value of what all cells share, for the report.
     command: the command that made it, or "".
     notes: sentences on what else limits the comparison, for the report.
+    verdicts: the verdict on every cell, condition after condition.
   """
-
-  cells: tuple[Cell, ...]
-  metric: str
-  title: str = "Study"
-  target: float | None = None
-  about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  command: str = ""
-  notes: tuple[str, ...] = ()
-
-  @property
-  def methods(self) -> list[str]:
-    """The labels of the methods, in order."""
-    return list(dict.fromkeys(cell.method for cell in self.cells))
-
-  @property
-  def conditions(self) -> list[dict[str, Any]]:
-    """The conditions, in order."""
-    found: list[dict[str, Any]] = []
-    for cell in self.cells:
-      if dict(cell.condition) not in found:
-        found.append(dict(cell.condition))
-    return found
-
-  @property
-  def labels(self) -> dict[str, str]:
-    """method -> its name for people, another one for each."""
-    names = [shown_name(" ".join(m.split())) for m in self.methods]
-    unique = words.unique(name or "(no name)" for name in names)
-    return dict(zip(self.methods, unique, strict=True))
-
-  @property
-  def is_larger_better(self) -> bool:
-    """Whether larger values of the metric are better."""
-    return direction(self.metric) == "max"
-
-  def cell(self, method: str, condition: Mapping[str, Any]) -> Cell | None:
-    """The cell of a method under a condition, if it is there."""
-    for cell in self.cells:
-      if cell.method == method and dict(cell.condition) == dict(condition):
-        return cell
-    return None
-
-  def under(self, condition: Mapping[str, Any]) -> dict[str, Cell]:
-    """The cells of a condition, by method."""
-    found = {m: self.cell(m, condition) for m in self.methods}
-    return {method: cell for method, cell in found.items() if cell is not None}
-
-  @functools.cached_property
-  def verdicts(self) -> list[Verdict]:
-    """The verdict on every cell, condition after condition."""
-    from fedjax_opt.study import verdicts
-
-    return verdicts.verdicts(self)
 
   def table_lines(self) -> list[str]:
     """The table for a terminal, and what its marks mean."""
-    from fedjax_opt.study.report import formats, study_tables
-
     return formats.lines(study_tables.main_table(self))
 
   def write(self, folder: str | os.PathLike) -> pathlib.Path:
@@ -110,8 +45,6 @@ class Study:
       ValueError: if the folder holds anything else, or cannot be written.
       ImportError: if matplotlib, Jinja2 or pandas is missing.
     """
-    from fedjax_opt.study.report import page
-
     return page.write(self, folder)
 
   def plot(self, name: str | None = None) -> Any:
@@ -128,8 +61,6 @@ class Study:
       ValueError: if the report has no such picture.
       ImportError: if matplotlib is missing.
     """
-    from fedjax_opt.study.report import pictures
-
     drawn = pictures.of_study(self)
     for picture in drawn:
       if name in (None, picture.name):
@@ -139,8 +70,6 @@ class Study:
 
   def _repr_html_(self) -> str | None:
     """What a notebook shows: the findings and the table."""
-    from fedjax_opt.study.report import page
-
     return page.short_html(self)
 
   def __str__(self) -> str:

@@ -5,6 +5,7 @@ The rule of every verdict is in words in report/templates/report.html.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,8 +15,7 @@ from fedjax_opt.results.history import COSTS
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study import words
 from fedjax_opt.study.bootstrap import Interval
-from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.study import Study
+from fedjax_opt.study.cells import Cell, StudyData
 from fedjax_opt.study.words import condition_label
 
 BEST, WORSE, TIED, DIVERGED = "best", "worse", "not told apart", "diverged"
@@ -61,7 +61,7 @@ class Verdict(NamedTuple):
   to_target: dict[str, float]
 
 
-def verdicts(study: Study) -> list[Verdict]:
+def verdicts(study: StudyData) -> list[Verdict]:
   """The verdict on every cell, condition after condition."""
   found = []
   for condition in study.conditions:
@@ -71,7 +71,16 @@ def verdicts(study: Study) -> list[Verdict]:
   return found
 
 
-def _best(study: Study, cells: Sequence[Cell]) -> list[Cell]:
+class JudgedStudy(StudyData):
+  """The cells of a study with a verdict on each."""
+
+  @functools.cached_property
+  def verdicts(self) -> list[Verdict]:
+    """The verdict on every cell, condition after condition."""
+    return verdicts(self)
+
+
+def _best(study: StudyData, cells: Sequence[Cell]) -> list[Cell]:
   """The cells with the best mean of those of which no seed diverged."""
   whole = [c for c in cells if np.isfinite(c.final(study.metric)).all()]
   if not whole:
@@ -92,7 +101,7 @@ def is_same(one: float, other: float) -> bool:
   return abs(one - other) <= _SAME * max(abs(one), abs(other))
 
 
-def _verdict(study: Study, cell: Cell, best: Sequence[Cell]) -> Verdict:
+def _verdict(study: StudyData, cell: Cell, best: Sequence[Cell]) -> Verdict:
   values = cell.final(study.metric)
   is_lost = ~np.isfinite(values)
   behind, probability, num_shared, verdict = _NONE, _NONE, 0, BEST
@@ -128,7 +137,9 @@ def _clearness(found: tuple[str, Interval, int, Cell]) -> tuple[bool, float]:
   return verdict == WORSE, -np.inf if np.isnan(behind.low) else behind.low
 
 
-def _compare(study: Study, best: Cell, cell: Cell) -> tuple[str, Interval, int]:
+def _compare(
+  study: StudyData, best: Cell, cell: Cell
+) -> tuple[str, Interval, int]:
   """The verdict on a cell, its paired difference to the best, and its seeds.
 
   The difference is over the seeds that both have.
@@ -152,7 +163,7 @@ def _compare(study: Study, best: Cell, cell: Cell) -> tuple[str, Interval, int]:
   return WORSE if is_worse else TIED, behind, len(shared)
 
 
-def _to_target(study: Study, cell: Cell) -> dict[str, float]:
+def _to_target(study: StudyData, cell: Cell) -> dict[str, float]:
   if study.target is None:
     return {}
 
@@ -197,7 +208,7 @@ def num_near_ties(cell: Cell) -> int | None:
 # Over all conditions.
 
 
-def matrices_of(study: Study) -> dict[str, np.ndarray]:
+def matrices_of(study: StudyData) -> dict[str, np.ndarray]:
   """method -> the metric, [seeds, conditions]; {} if there is one condition.
 
   Of methods that ran under all conditions with as many seeds.
@@ -212,7 +223,7 @@ def matrices_of(study: Study) -> dict[str, np.ndarray]:
   return found
 
 
-def overall(study: Study) -> dict[str, Interval]:
+def overall(study: StudyData) -> dict[str, Interval]:
   """method -> interquartile mean over all conditions and seeds."""
   matrices = matrices_of(study)
   return {m: statistics.interquartile_mean(v) for m, v in matrices.items()}
@@ -221,22 +232,22 @@ def overall(study: Study) -> dict[str, Interval]:
 # In words.
 
 
-def numbers_of(study: Study) -> words.Numbers:
+def numbers_of(study: JudgedStudy) -> words.Numbers:
   """How the values of a study are written, everywhere."""
   return words.numbers_of(study.metric, [v.value for v in study.verdicts])
 
 
-def names_of(study: Study) -> dict[str, str]:
+def names_of(study: StudyData) -> dict[str, str]:
   """method -> its name in a sentence."""
   return {m: words.name(label) for m, label in study.labels.items()}
 
 
-def compared(study: Study) -> list[dict[str, Any]]:
+def compared(study: StudyData) -> list[dict[str, Any]]:
   """The conditions under which several methods ran."""
   return [each for each in study.conditions if len(study.under(each)) > 1]
 
 
-def sentences(study: Study) -> list[str]:
+def sentences(study: JudgedStudy) -> list[str]:
   """What the numbers say: one sentence over all, one for each condition.
 
   Every claim follows the rule of verdicts.
@@ -251,7 +262,7 @@ def sentences(study: Study) -> list[str]:
   return lines
 
 
-def _over_conditions(study: Study) -> str:
+def _over_conditions(study: JudgedStudy) -> str:
   """Under how many conditions each method is the best or not told apart."""
   conditions, labels = compared(study), names_of(study)
   names: dict[tuple[int, int], list[str]] = {}
@@ -280,7 +291,9 @@ def _over_conditions(study: Study) -> str:
   return f"{'; '.join(parts)}."
 
 
-def _of_condition(study: Study, here: Sequence[Verdict], interval: str) -> str:
+def _of_condition(
+  study: JudgedStudy, here: Sequence[Verdict], interval: str
+) -> str:
   condition, labels = here[0].cell.condition, names_of(study)
   where = f"At {condition_label(condition)}, " if condition else ""
   who = {

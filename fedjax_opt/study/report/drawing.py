@@ -15,7 +15,7 @@ from fedjax_opt.study import plots, words
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.plots.metric_axis import MetricAxis
-from fedjax_opt.study.study import Study
+from fedjax_opt.study.verdicts import JudgedStudy
 from fedjax_opt.study.words import condition_label
 
 # Characters of a method's name in a legend.
@@ -47,7 +47,7 @@ class Drawn(NamedTuple):
     looks: name in a picture -> colour, line and marker.
   """
 
-  study: Study
+  study: JudgedStudy
   labels: Mapping[str, str]
   looks: Mapping[str, Any]
 

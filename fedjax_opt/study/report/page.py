@@ -29,7 +29,7 @@ from fedjax_opt.study.report import (
   tuning_pictures,
 )
 from fedjax_opt.study.report.pictures import Picture
-from fedjax_opt.study.study import Study
+from fedjax_opt.study.verdicts import JudgedStudy
 
 _PAGE = "report.html"
 _MARKS = (_PAGE, "study.json")  # Either says that a folder is that of a study.
@@ -40,7 +40,7 @@ _SCALE, _SCALE_OF_NARROW = 0.6, 0.72
 _NARROW, _BROAD = 800, 560
 
 
-def write(study: Study, folder: str | os.PathLike) -> pathlib.Path:
+def write(study: JudgedStudy, folder: str | os.PathLike) -> pathlib.Path:
   """Writes the report of a study; see `Study.write`."""
   plots.check_installed()
   formats.check_installed()
@@ -92,7 +92,7 @@ def _remove_former(folder: pathlib.Path, drawn: Sequence[Picture]) -> None:
     (folder / "pictures" / name).unlink(missing_ok=True)
 
 
-def short_html(study: Study) -> str | None:
+def short_html(study: JudgedStudy) -> str | None:
   """The findings and the table, inside of a notebook; None without Jinja2."""
   if importlib.util.find_spec("jinja2") is None:
     return None
@@ -104,7 +104,9 @@ def short_html(study: Study) -> str | None:
   )
 
 
-def _html(study: Study, drawn: Sequence[Picture], folder: pathlib.Path) -> str:
+def _html(
+  study: JudgedStudy, drawn: Sequence[Picture], folder: pathlib.Path
+) -> str:
   """The page, of a study whose pictures are in a folder."""
   tuned = [cell for cell in study.cells if cell.tried is not None]
   return formats.html(
@@ -130,7 +132,7 @@ def _html(study: Study, drawn: Sequence[Picture], folder: pathlib.Path) -> str:
   )
 
 
-def _facts(study: Study) -> list[str]:
+def _facts(study: JudgedStudy) -> list[str]:
   """What was compared."""
   seeds = words.span(v.num_seeds for v in study.verdicts if v.num_seeds)
   return [
@@ -141,7 +143,7 @@ def _facts(study: Study) -> list[str]:
   ]
 
 
-def _target(study: Study) -> str:
+def _target(study: JudgedStudy) -> str:
   """The target in words: 'test accuracy of at least 75.0 %'; '' for none."""
   if study.target is None:
     return ""
@@ -166,7 +168,7 @@ def _figure(picture: Picture, folder: pathlib.Path) -> dict[str, Any]:
   }
 
 
-def _commands(study: Study) -> list[tuple[str, str]]:
+def _commands(study: JudgedStudy) -> list[tuple[str, str]]:
   """The exact commands of each cell, with its name."""
   named = []
   for cell in study.cells:

@@ -24,8 +24,7 @@ from fedjax_opt.study.plots.metric_axis import metric_axis
 from fedjax_opt.study.report import drawing, tuning_pictures
 from fedjax_opt.study.report.drawing import Drawn, Picture
 from fedjax_opt.study.report.study_tables import axes_of
-from fedjax_opt.study.study import Study
-from fedjax_opt.study.verdicts import DIVERGED
+from fedjax_opt.study.verdicts import DIVERGED, JudgedStudy
 from fedjax_opt.study.words import condition_label
 
 _NUM_THRESHOLDS = 101
@@ -49,7 +48,7 @@ _X_AXES = {
 }
 
 
-def of_study(study: Study) -> list[Picture]:
+def of_study(study: JudgedStudy) -> list[Picture]:
   """The pictures of a study; the first one is the main one."""
   labels = drawing.legend_labels(study.labels)
   drawn = Drawn(study, labels, plots.method_styles(labels.values()))
@@ -145,7 +144,7 @@ def _learning_curves(drawn: Drawn) -> Iterator[Picture]:
       yield from _curves(drawn, x)
 
 
-def _differs(study: Study, cost: str) -> bool:
+def _differs(study: JudgedStudy, cost: str) -> bool:
   """Whether methods spend more than 1 % differently, and all counted it.
 
   What diverged under every setting spent nothing that is drawn.

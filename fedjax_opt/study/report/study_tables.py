@@ -16,11 +16,11 @@ from fedjax_opt.results.history import COSTS
 from fedjax_opt.results.names import metric_name, name_of, sentence
 from fedjax_opt.study import verdicts, words
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.study import Study
 from fedjax_opt.study.verdicts import (
   BEST,
   DIVERGED,
   TIED,
+  JudgedStudy,
   Verdict,
   num_near_ties,
 )
@@ -77,13 +77,13 @@ class Table(NamedTuple):
 Columns = Mapping[str, Callable[[Verdict], Entry | str]]
 
 
-def axes_of(study: Study) -> list[str]:
+def axes_of(study: JudgedStudy) -> list[str]:
   """The names of what differs between conditions."""
   return list(dict.fromkeys(n for c in study.conditions for n in c))
 
 
 def _of_cells(
-  study: Study,
+  study: JudgedStudy,
   columns: Columns,
   rows: Sequence[Verdict] | None = None,
   caption: str = "",
@@ -113,7 +113,7 @@ def _entry(said: Entry | str) -> Entry:
 # The values.
 
 
-def main_table(study: Study) -> Table:
+def main_table(study: JudgedStudy) -> Table:
   """The metric of every cell, and what its tuning cost."""
   name, conditions = metric_name(study.metric), study.conditions
   caption = f"{name} after the last round{_over_seeds(study)}."
@@ -138,7 +138,7 @@ def main_table(study: Study) -> Table:
   return Table(caption, ["Method", *header, *tuning], rows, 1, notes)
 
 
-def _over_seeds(study: Study) -> str:
+def _over_seeds(study: JudgedStudy) -> str:
   """Of which seeds the means are."""
   numbers = {v.num_seeds for v in study.verdicts if v.num_seeds}
   if numbers <= {1}:
@@ -154,7 +154,9 @@ def _diverged(*here: Verdict) -> Entry:
   return Entry(f"{lost} of {tried}" if tried else words.NOTHING)
 
 
-def _value(study: Study, verdict: Verdict, numbers: words.Numbers) -> Entry:
+def _value(
+  study: JudgedStudy, verdict: Verdict, numbers: words.Numbers
+) -> Entry:
   if verdict.verdict == DIVERGED:
     seeds = words.counted(verdict.num_seeds, "seed")
     lost = f"{verdict.num_diverged} of {seeds}"
@@ -167,7 +169,7 @@ def _value(study: Study, verdict: Verdict, numbers: words.Numbers) -> Entry:
   )
 
 
-def _notes(study: Study, is_over_all: bool) -> list[str]:
+def _notes(study: JudgedStudy, is_over_all: bool) -> list[str]:
   """What the marks of the main table mean."""
   tied = [v for v in study.verdicts if v.verdict == TIED]
   has_best = any(v.verdict == BEST for v in study.verdicts)
@@ -187,7 +189,7 @@ def _notes(study: Study, is_over_all: bool) -> list[str]:
   return notes
 
 
-def differences(study: Study) -> Table | None:
+def differences(study: JudgedStudy) -> Table | None:
   """By how much the others are behind the best; None if there is no other."""
   others = [v for v in study.verdicts if v.verdict not in (BEST, DIVERGED)]
   if not others:
@@ -206,7 +208,7 @@ def differences(study: Study) -> Table | None:
 # How settings were chosen, and what all of it cost.
 
 
-def settings(study: Study) -> Table:
+def settings(study: JudgedStudy) -> Table:
   """The chosen setting of every cell, and its score."""
   names = list(
     dict.fromkeys(n for c in study.cells for n in c.tuned or c.chosen)
@@ -263,7 +265,7 @@ _TUNING: Columns = {
 }
 
 
-def costs(study: Study) -> tuple[Table | None, Table | None]:
+def costs(study: JudgedStudy) -> tuple[Table | None, Table | None]:
   """What runs cost to the target, and to the end; None if nothing is known."""
   spent = {
     cost: [cell.spent(cost) for cell in study.cells] for cost in _COST_NAMES
@@ -290,7 +292,7 @@ def _total(cell: Cell, cost: str) -> float | None:
   return None if of_rounds is None else of_rounds[-1]
 
 
-def shared(study: Study) -> Table | None:
+def shared(study: JudgedStudy) -> Table | None:
   """What is the same in all cells, the versions and the device among it."""
   rows = [
     [Entry(sentence(name_of(str(name)))), Entry(words.about(value))]
@@ -302,7 +304,7 @@ def shared(study: Study) -> Table | None:
 # For programs.
 
 
-def records(study: Study) -> list[dict[str, Any]]:
+def records(study: JudgedStudy) -> list[dict[str, Any]]:
   """column -> value, of each cell: numbers with all their digits.
 
   Columns are the conditions; `method`; `chosen_<name>` of every hyperparameter;
