@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import shared
 
-from fedjax_opt.results import json_files
+from fedjax_opt.files import json_files
 from fedjax_opt.results.checkpoint import Checkpoints
 
 _ROOT = pathlib.Path(__file__).parents[1]

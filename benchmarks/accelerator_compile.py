@@ -29,8 +29,8 @@ from experiments import job as jobs
 from experiments.command_line import parser
 from experiments.specification.resolve import resolve
 from fedjax_opt.datasets import tfds
+from fedjax_opt.files import json_files
 from fedjax_opt.models import convolution
-from fedjax_opt.results import json_files
 
 
 class Run(NamedTuple):

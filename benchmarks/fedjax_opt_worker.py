@@ -15,7 +15,7 @@ from jax import lax
 
 import fedjax_opt
 from experiments.tasks import composite
-from fedjax_opt.engine.batches import shuffle
+from fedjax_opt.draws import shuffle
 
 # Rounds of a turn, at most, without another compilation.
 MAX_ROUNDS = 100_000

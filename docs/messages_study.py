@@ -18,7 +18,8 @@ import optax
 from matplotlib import figure
 
 import fedjax_opt as fo
-from fedjax_opt import aggregators, faults, transforms
+from fedjax_opt import transforms
+from fedjax_opt.transforms import aggregators, faults
 
 FOLDER = pathlib.Path(__file__).parent
 CLIENTS, COHORT, ALPHA, ROUNDS = 50, 10, 0.3, 100

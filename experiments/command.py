@@ -219,7 +219,7 @@ class Signals:
       raise KeyboardInterrupt
 
   def _exit(self) -> None:
-    from fedjax_opt.results import json_files  # Not before it is needed: slow.
+    from fedjax_opt.files import json_files
 
     json_files.remove_unfinished()
     line = f"interrupted before the first evaluation{self.where}"

@@ -60,9 +60,9 @@ from experiments.job import output_dir_of
 from experiments.specification.kinds import KINDS
 from experiments.store import Store
 from experiments.studies import cells, plan, request
-from fedjax_opt import folders, locks, plots
+from fedjax_opt import plots
+from fedjax_opt.files import folders, json_files, locks
 from fedjax_opt.registry import nearest
-from fedjax_opt.results import json_files
 from fedjax_opt.results.history import direction
 from fedjax_opt.results.names import name_of
 from fedjax_opt.study import verdicts

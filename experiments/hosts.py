@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from experiments import shared_end
-from fedjax_opt.engine import processes
+from fedjax_opt import processes
 
 # After so long without a sign of it, a process counts as dead. Machines that
 # are busy are late by seconds.

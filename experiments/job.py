@@ -13,15 +13,23 @@ from experiments.data import Loaded, criterion_of, load
 from experiments.specification.spec import Spec
 from experiments.stopping import Stopping
 from experiments.tasks import Task
-from fedjax_opt import Algorithm, Population, Run, grid_points, plots
-from fedjax_opt.aggregators import least_cohort
+from fedjax_opt import (
+  Algorithm,
+  Population,
+  Run,
+  contract,
+  grid_points,
+  plots,
+  processes,
+)
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import client_state, contract, inputs, processes
+from fedjax_opt.engine import client_state, inputs
 from fedjax_opt.engine.config import Config
 from fedjax_opt.metrics import Criterion
 from fedjax_opt.results import writers
 from fedjax_opt.results.checkpoint import Checkpoints
+from fedjax_opt.transforms.aggregators import least_cohort
 from fedjax_opt.transforms.setting import applied
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from experiments.specification.kinds import Given
 from experiments.tasks import Task
 from fedjax_opt import Population
-from fedjax_opt.digests import is_whole, signed
-from fedjax_opt.results import json_files
+from fedjax_opt.files import json_files
+from fedjax_opt.files.digests import is_whole, signed
 
 # What a folder of clients says of how it was made, beside the clients' files.
 _MARK = "validation.json"

@@ -57,8 +57,8 @@ from experiments.artefacts.artefact import (
 from experiments.artefacts.running import Outcome, Runner
 from experiments.command_line import mistakes, parser
 from fedjax_opt import plots
+from fedjax_opt.files import json_files
 from fedjax_opt.registry import check_choice, nearest
-from fedjax_opt.results import json_files
 
 # Kind of a flag -> {name: default}; the text above explains them.
 _FLAGS = {

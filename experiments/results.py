@@ -15,7 +15,8 @@ from experiments.progress import Progress
 from fedjax_opt import Population, Report, Result, plots, trees
 from fedjax_opt.algorithms import optimum
 from fedjax_opt.engine import feed
-from fedjax_opt.results import json_files, tables, writers
+from fedjax_opt.files import json_files
+from fedjax_opt.results import tables, writers
 from fedjax_opt.results.history import History
 from fedjax_opt.results.names import name_of
 from fedjax_opt.results.selection import select

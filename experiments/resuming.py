@@ -11,11 +11,11 @@ from typing import Any
 
 from experiments.specification import spec as specs
 from experiments.specification.spec import Spec
-from fedjax_opt import Run, load_run
+from fedjax_opt import Run, load_run, processes
 from fedjax_opt.base import STREAMS
 from fedjax_opt.data import digest
-from fedjax_opt.engine import processes
-from fedjax_opt.results import environment, folder_digests, json_files
+from fedjax_opt.files import json_files
+from fedjax_opt.results import environment, folder_digests
 from fedjax_opt.results.checkpoint import Checkpoints, difference
 
 

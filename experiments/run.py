@@ -39,8 +39,8 @@ from experiments.job import Job, prepare, sweep_arguments
 from experiments.results import Results, all_diverged
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
-from fedjax_opt import Population, Report, Result, locks, sweep
-from fedjax_opt.engine import processes
+from fedjax_opt import Population, Report, Result, processes, sweep
+from fedjax_opt.files import locks
 from fedjax_opt.results import tables
 from fedjax_opt.results.checkpoint import CheckpointError
 

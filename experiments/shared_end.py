@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from fedjax_opt.results import json_files
+from fedjax_opt.files import json_files
 
 # As libraries of JAX begin what they log: E1122 10:26:18.99 18739 file.cc:1]
 # and those that connect processes: [external/gloo/file.cc:1]

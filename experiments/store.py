@@ -23,7 +23,7 @@ from experiments.workers import RunFailed
 from fedjax_opt import Run, load_run
 from fedjax_opt.base import STREAMS
 from fedjax_opt.data import digest
-from fedjax_opt.results import json_files
+from fedjax_opt.files import json_files
 from fedjax_opt.results.checkpoint import difference
 
 

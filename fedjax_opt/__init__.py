@@ -1,14 +1,11 @@
 """Federated optimization, compiled: clients, rounds, grids in one program."""
 
 from fedjax_opt import (
-  aggregators,
   algorithms,
   data,
   datasets,
   evaluation,
-  faults,
   metrics,
-  mirror,
   models,
   objectives,
   privacy,
@@ -20,6 +17,7 @@ from fedjax_opt import (
   transforms,
 )
 from fedjax_opt.algorithms import *  # noqa: F403
+from fedjax_opt.base import VERSION as __version__  # noqa: F401
 from fedjax_opt.base import Algorithm, ClientOutput, grad_fn_of
 from fedjax_opt.data import partition, synthetic
 from fedjax_opt.data.clients import ClientData
@@ -29,6 +27,7 @@ from fedjax_opt.engine.config import Settings
 from fedjax_opt.engine.replies import Reply
 from fedjax_opt.engine.worker import Worker
 from fedjax_opt.per_client import evaluate_clients
+from fedjax_opt.prox import mirror
 from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.client_metrics import ClientMetrics
 from fedjax_opt.results.load import Run, load_run
@@ -48,6 +47,7 @@ from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.compare import Method, compare
 from fedjax_opt.study.study import Study
 from fedjax_opt.trainable import train_only
+from fedjax_opt.transforms import aggregators, faults
 
 __all__ = [
   "Algorithm",
@@ -99,4 +99,3 @@ __all__ = [
 ]
 __all__ += algorithms.__all__
 __all__ += rules.__all__
-__version__ = "0.1.0"

@@ -16,6 +16,7 @@ import numpy as np
 import optax
 
 from fedjax_opt.checks import fields, functions, rules, values
+from fedjax_opt.checks.fields import Rate as Rate
 
 Params = Any  # A pytree of floating-point arrays: a model.
 State = Any  # A pytree of arrays: what the server keeps between rounds.
@@ -36,9 +37,6 @@ ClientRule = (
   | Callable[[jax.Array], optax.GradientTransformation]
 )
 
-# A rate, or a function from the round to one.
-Rate = jax.typing.ArrayLike | Callable[[jax.Array], jax.Array]
-
 # Which numbers a seed draws. One more whenever the same settings and seed would
 # give other cohorts, batches or clients; runs made with another one are not
 # resumed. In a record that does not say it is 1.
@@ -46,11 +44,11 @@ Rate = jax.typing.ArrayLike | Callable[[jax.Array], jax.Array]
 #      them (uniform, cyclic, poisson), as `random_k` does of entries; cyclic
 #      draws other cohorts of few clients too.
 STREAMS = 2
+VERSION = "0.1.0"  # Of the package.
 
 fields.KINDS |= {
   LossFn: fields.LOSS,
   ClientRule: fields.CLIENT_RULE,
-  Rate: fields.rate(),
 }
 
 # (params, data, test) -> {name: scalar}, inside the compiled program; `data`
@@ -101,7 +99,7 @@ class Algorithm(NamedTuple):
       `privacy.with_privacy`.
     averages_statistics: whether a model may have running statistics of
       normalization: the server's become the mean of the clients', and nothing
-      else is done with them (see `models.statistics`). Otherwise such a model
+      else is done with them (see `running_statistics`). Otherwise such a model
       is refused.
   """
 
@@ -161,7 +159,7 @@ def client_output(
     functions.arrays(f"ClientOutput.{name}", getattr(returned, name))
   for name in ("weight", "bytes_up"):
     value = getattr(returned, name)
-    # A count of bytes may be one of `engine.counters`.
+    # A count of bytes may be one of `counters`.
     is_scalar = not np.shape(value) or name == "bytes_up"
     if value is not None and not (functions.is_real(value) and is_scalar):
       raise TypeError(

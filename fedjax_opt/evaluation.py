@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
+from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Batch, EvaluateFn, LossFn, Params
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import sharding
-from fedjax_opt.models import statistics
 from fedjax_opt.trees import at_least_float32, is_float
 
 __all__ = [

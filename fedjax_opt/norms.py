@@ -1,4 +1,4 @@
-"""Norms of whole trees, in the form that XLA:CPU computes fast.
+"""Reductions of whole trees, in the form that XLA:CPU computes fast.
 
 XLA:CPU sums a leaf with vector instructions if it is flat by the time that its
 entries are subtracted and squared. Along other axes it may add one element
@@ -7,12 +7,16 @@ side, twice for a leaf [3072, 100]. So flatten a tree that is kept for a norm
 when it is stored, not when it is used. Elsewhere a flat view costs nothing.
 """
 
+from collections.abc import Iterable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fedjax_opt import target
 from fedjax_opt.base import Params
-from fedjax_opt.trees import at_least_float32, is_float, joined
+from fedjax_opt.trees import at_least_float32, is_float
 
 
 def flat(tree: Params) -> Params:
@@ -125,3 +129,28 @@ def _norm(leaves, unit):
     leaves = [leaf * (1 / unit).astype(leaf.dtype) for leaf in leaves]
   squares = [jnp.sum(jnp.square(leaf)) for leaf in joined(leaves)]
   return jnp.sqrt(sum(squares, start=jnp.float32(0)))
+
+
+def all_finite(tree: Any) -> jax.Array:
+  """[] bool; whole numbers and random keys always are."""
+  is_inexact = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.inexact)
+  leaves = [leaf for leaf in jax.tree.leaves(tree) if is_inexact(leaf)]
+  finite = [jnp.all(leaf) for leaf in joined(map(jnp.isfinite, leaves))]
+  return jnp.all(jnp.array(finite)) if finite else jnp.array(True)
+
+
+# Entries of a small tree.
+_FEW = 1 << 20
+
+
+def joined(leaves: Iterable[jax.Array]) -> list[jax.Array]:
+  """The leaves of a small tree as one array [n], where that is faster.
+
+  A GPU or a TPU then sums all of them in one operation; of a small tree it
+  would wait for one after the other to start. A processor would only copy them.
+  """
+  leaves = [jnp.ravel(leaf) for leaf in leaves]
+  size = sum(leaf.size for leaf in leaves)
+  if target.platform() == "cpu" or not 0 < size <= _FEW or len(leaves) == 1:
+    return leaves
+  return [jnp.concatenate(leaves)]

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import (
   Batch,
   FeaturesFn,
@@ -19,7 +20,6 @@ from fedjax_opt.base import (
   Params,
 )
 from fedjax_opt.checks import fields, functions
-from fedjax_opt.models import statistics
 from fedjax_opt.trees import at_least_float32
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 What an optimizer raises becomes one line that names it. Running statistics of
 normalization are no weights: no optimizer sees or moves them, see
-`models.statistics`.
+`running_statistics`.
 """
 
 from typing import Any
@@ -11,10 +11,10 @@ import jax
 import numpy as np
 import optax
 
+from fedjax_opt import running_statistics as statistics
 from fedjax_opt.checks import rules
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
-from fedjax_opt.models import statistics
 
 
 def of_round(rule: Any, round: jax.Array) -> optax.GradientTransformation:

@@ -14,13 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedjax_opt import evaluation, trees
+from fedjax_opt import contract, evaluation, trees
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
 from fedjax_opt.checks import functions, rules
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import contract, inputs, programs
+from fedjax_opt.engine import inputs, programs
 from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.config import Config, check_names
 from fedjax_opt.engine.mapping import RoundData

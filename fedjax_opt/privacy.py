@@ -20,12 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from fedjax_opt import contract
+from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
-from fedjax_opt.engine import contract
 from fedjax_opt.engine.inputs import check_seed
-from fedjax_opt.models import statistics
 from fedjax_opt.registry import Choice, arguments, register
 from fedjax_opt.transforms import clip_by_norm, messages
 from fedjax_opt.transforms.upload import with_upload

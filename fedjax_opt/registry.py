@@ -17,8 +17,8 @@ from typing import Any, Literal, NamedTuple
 
 from jax.typing import ArrayLike
 
-from fedjax_opt.base import Rate
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import Rate
 from fedjax_opt.checks.values import check_choice as check_choice
 from fedjax_opt.checks.values import nearest as nearest
 

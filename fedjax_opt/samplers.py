@@ -15,7 +15,7 @@ import numpy as np
 
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
-from fedjax_opt.engine.batches import distinct, is_few
+from fedjax_opt.draws import distinct, is_few
 
 __all__ = [
   "Sampler",

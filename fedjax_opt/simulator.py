@@ -22,14 +22,14 @@ from typing import Any, Unpack
 import jax
 import numpy as np
 
-from fedjax_opt import target
+from fedjax_opt import contract, processes, target
 from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine import client_state, contract, inputs, processes
+from fedjax_opt.engine import client_state, inputs
 from fedjax_opt.engine.active_points import ActivePoints
 from fedjax_opt.engine.config import (
   GRID_DEFAULTS,
@@ -43,7 +43,7 @@ from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.points import start_program
 from fedjax_opt.engine.programs import copies, run_once
 from fedjax_opt.engine.runner import Runner
-from fedjax_opt.results import json_files
+from fedjax_opt.files import json_files
 from fedjax_opt.results.checkpoint import DIGEST, Checkpoints
 from fedjax_opt.results.progress import with_progress
 from fedjax_opt.results.result import Report, Result

@@ -1,7 +1,7 @@
 """Training only some leaves of a model, such as the head of a pretrained one.
 
 A tree of trainable leaves has the structure of the whole model, with None where
-a leaf is frozen, as `models.statistics.weights` has it. JAX regards None as no
+a leaf is frozen, as `running_statistics.weights` has it. JAX regards None as no
 leaf, so messages, states and norms of such a tree count what is trained.
 """
 
@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_opt import contract
+from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, ClientRule, FeaturesFn, LossFn, Params
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks import values as checks
-from fedjax_opt.engine import contract
-from fedjax_opt.models import statistics
 from fedjax_opt.objectives import RegularizedLoss
 
 __all__ = [

@@ -1,13 +1,10 @@
 """Small helpers for pytrees that optax does not have."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-from fedjax_opt import target
 
 
 def is_float(leaf: Any) -> bool:
@@ -50,28 +47,3 @@ def cast_like(new: Any, old: Any) -> Any:
 def zeros_of(shapes: Any) -> Any:
   """Zeros of the shapes and types of a tree."""
   return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-
-
-def all_finite(tree: Any) -> jax.Array:
-  """[] bool; whole numbers and random keys always are."""
-  is_inexact = lambda leaf: jnp.issubdtype(leaf.dtype, jnp.inexact)
-  leaves = [leaf for leaf in jax.tree.leaves(tree) if is_inexact(leaf)]
-  finite = [jnp.all(leaf) for leaf in joined(map(jnp.isfinite, leaves))]
-  return jnp.all(jnp.array(finite)) if finite else jnp.array(True)
-
-
-# Entries of a small tree.
-_FEW = 1 << 20
-
-
-def joined(leaves: Iterable[jax.Array]) -> list[jax.Array]:
-  """The leaves of a small tree as one array [n], where that is faster.
-
-  A GPU or a TPU then sums all of them in one operation; of a small tree it
-  would wait for one after the other to start. A processor would only copy them.
-  """
-  leaves = [jnp.ravel(leaf) for leaf in leaves]
-  size = sum(leaf.size for leaf in leaves)
-  if target.platform() == "cpu" or not 0 < size <= _FEW or len(leaves) == 1:
-    return leaves
-  return [jnp.concatenate(leaves)]

@@ -29,7 +29,7 @@ QUICK = (
   "tests/data/test_clients.py",
   "tests/data/test_partition.py",
   "tests/engine/test_batches.py",
-  "tests/engine/test_counters.py",
+  "tests/test_counters.py",
   "tests/experiments/test_run.py::test_trace",
   "tests/experiments/test_help.py",
   "tests/models/test_models.py::test_shapes_and_parameters[",

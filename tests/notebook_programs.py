@@ -43,8 +43,8 @@ from jax import export
 from jax.experimental import topologies
 
 from benchmarks import compiled
+from fedjax_opt import processes
 from fedjax_opt.datasets import tfds
-from fedjax_opt.engine import processes
 from fedjax_opt.study import plots
 
 PLATFORMS = ("tpu", "cuda")

@@ -9,11 +9,9 @@ import pytest
 from experiments.specification.kinds import KINDS, SAMPLERS
 from experiments.tasks import TASKS
 from fedjax_opt import prox
-from fedjax_opt.aggregators import AGGREGATORS
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.checks import fields
 from fedjax_opt.data.partition import SCHEMES
-from fedjax_opt.faults import FAULTS
 from fedjax_opt.privacy import MECHANISMS
 from fedjax_opt.prox import REGULARIZERS
 from fedjax_opt.registry import (
@@ -27,6 +25,8 @@ from fedjax_opt.registry import (
 )
 from fedjax_opt.rules import RULES
 from fedjax_opt.transforms import UPLOADS
+from fedjax_opt.transforms.aggregators import AGGREGATORS
+from fedjax_opt.transforms.faults import FAULTS
 
 CHOICES = {
   f"{registry} {name}": choice

@@ -11,13 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_opt import evaluation, grid_points, metrics, mirror, prox, simulate
+from fedjax_opt import evaluation, grid_points, metrics, prox, simulate
 from fedjax_opt.algorithms.composite import (
   fed_avg_subgradient,
   fed_dual_avg,
   fed_mid,
 )
 from fedjax_opt.engine.config import Config
+from fedjax_opt.prox import mirror
 from fedjax_opt.rules.proximal import (
   mirror_step,
   subgradient_step,

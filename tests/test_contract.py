@@ -13,6 +13,7 @@ import optax
 import pytest
 
 from fedjax_opt import (
+  contract,
   delta_sgd,
   fed_avg,
   prox,
@@ -22,7 +23,7 @@ from fedjax_opt import (
 )
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import contract, rounds
+from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
 from fedjax_opt.registry import Hyperparameter, owners
 from tests import jax_problems

@@ -13,10 +13,11 @@ import pytest
 
 import fedjax_opt as fo
 from experiments.tasks import images
-from fedjax_opt import aggregators, privacy, prox, transforms
+from fedjax_opt import privacy, prox, transforms
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.engine import programs as kept
 from fedjax_opt.rules import RULES
+from fedjax_opt.transforms import aggregators
 from tests import jax_problems
 from tests.notebook_programs import PLATFORMS, Programs
 

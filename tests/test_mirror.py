@@ -4,7 +4,8 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import mirror, prox
+from fedjax_opt import prox
+from fedjax_opt.prox import mirror
 
 
 def _simplex_tree():

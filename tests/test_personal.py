@@ -10,7 +10,8 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt.models import layers, statistics
+from fedjax_opt import running_statistics as statistics
+from fedjax_opt.models import layers
 from tests import jax_problems
 from tests.user_algorithms import draws
 

@@ -20,8 +20,8 @@ import pytest
 from scipy import optimize, stats
 
 import fedjax_opt as fo
-from fedjax_opt import privacy
-from fedjax_opt.engine import processes, programs
+from fedjax_opt import privacy, processes
+from fedjax_opt.engine import programs
 from tests.user_algorithms import draws
 
 LR = 0.3

@@ -9,8 +9,8 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import norms, target, trees
-from fedjax_opt.engine import chunks, processes, programs
+from fedjax_opt import norms, processes, target
+from fedjax_opt.engine import chunks, programs
 from tests import jax_problems
 
 TASK = jax_problems.softmax()
@@ -133,19 +133,19 @@ TREE = {"a": np.arange(6.0, dtype=np.float32).reshape(2, 3), "b": np.ones(4)}
 def test_sums_over_trees_are_the_same_on_accelerators(worst):
   tree = jax.tree.map(jnp.float32, TREE | {"c": worst})
   here = norms.norm(tree), norms.distance(tree, TREE | {"c": 1.0})
-  finite = trees.all_finite(tree)
+  finite = norms.all_finite(tree)
   with target.use([device("cuda")]):
-    assert len(trees.joined(jax.tree.leaves(tree))) == 1
+    assert len(norms.joined(jax.tree.leaves(tree))) == 1
     there = norms.norm(tree), norms.distance(tree, TREE | {"c": 1.0})
-    assert trees.all_finite(tree) == finite
+    assert norms.all_finite(tree) == finite
   np.testing.assert_allclose(there, here, rtol=1e-6)
 
 
 def test_large_trees_stay_in_leaves():
   leaves = [jnp.zeros(1 << 20), jnp.zeros(2)]
   with target.use([device("cuda")]):
-    assert [leaf.size for leaf in trees.joined(leaves)] == [1 << 20, 2]
-    assert trees.joined([]) == []
+    assert [leaf.size for leaf in norms.joined(leaves)] == [1 << 20, 2]
+    assert norms.joined([]) == []
 
 
 @pytest.mark.parametrize("reuse_gradients", [False, True])

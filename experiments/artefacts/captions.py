@@ -17,7 +17,7 @@ from experiments.artefacts.artefact import (
 from experiments.artefacts.record import Record, flag_defaults
 from experiments.artefacts.running import Outcome, choice
 from experiments.store import identity
-from fedjax_opt.results import json_files
+from fedjax_opt.files import json_files
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import words
 

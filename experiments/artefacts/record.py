@@ -16,10 +16,10 @@ import numpy as np
 
 from experiments.specification.kinds import KINDS
 from experiments.specification.spec import FLAGS
-from fedjax_opt import Run, digests
+from fedjax_opt import Run
 from fedjax_opt.base import STREAMS
+from fedjax_opt.files import digests, json_files
 from fedjax_opt.metrics import History
-from fedjax_opt.results import json_files
 
 _DIGITS = 6  # Significant ones that are kept.
 # What each line of a file has, and a digest of it.

@@ -8,7 +8,7 @@ from experiments.artefacts import captions
 from experiments.artefacts.artefact import Artefact, Block, Picture
 from experiments.artefacts.claims import Claim
 from experiments.artefacts.running import Outcome
-from fedjax_opt.results import json_files
+from fedjax_opt.files import json_files
 from fedjax_opt.study.report import formats
 
 _MANY = 12  # More verdicts than these are folded away.

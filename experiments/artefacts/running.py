@@ -20,7 +20,8 @@ from experiments.artefacts.artefact import (
 from experiments.artefacts.record import Kept, Record
 from experiments.data import Loader
 from experiments.store import Store
-from fedjax_opt import Run, load_run, locks
+from fedjax_opt import Run, load_run
+from fedjax_opt.files import locks
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study.cells import Measured
 from fedjax_opt.study.tuning import choose

@@ -13,11 +13,9 @@ from typing import Any, NoReturn
 
 from experiments.tasks import TASKS
 from fedjax_opt import privacy, samplers
-from fedjax_opt.aggregators import AGGREGATORS
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.partition import SCHEMES
 from fedjax_opt.data.partition_schemes import size_range
-from fedjax_opt.faults import FAULTS
 from fedjax_opt.prox import REGULARIZERS
 from fedjax_opt.registry import (
   Choice,
@@ -29,6 +27,8 @@ from fedjax_opt.registry import (
 )
 from fedjax_opt.rules import RULES
 from fedjax_opt.transforms import UPLOADS
+from fedjax_opt.transforms.aggregators import AGGREGATORS
+from fedjax_opt.transforms.faults import FAULTS
 
 # Of more owners than this, a message names the first only; of more entries,
 # it says where they are listed.

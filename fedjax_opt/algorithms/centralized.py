@@ -19,13 +19,13 @@ import numpy as np
 import optax
 from jax import lax
 
+from fedjax_opt import contract
 from fedjax_opt.algorithms.fed_avg import ModelState
 from fedjax_opt.base import Algorithm, LossFn, Params
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import contract
-from fedjax_opt.mirror import MirrorMap
 from fedjax_opt.prox import Regularizer
+from fedjax_opt.prox.mirror import MirrorMap
 from fedjax_opt.rules.proximal import (
   mirror_step,
 )

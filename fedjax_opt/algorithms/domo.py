@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import optimizers, trees
+from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
 from fedjax_opt.checks import fields
-from fedjax_opt.models import statistics
 from fedjax_opt.rules.momentum_fusion import momentum_fusion
 
 

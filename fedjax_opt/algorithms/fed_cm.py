@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
 from fedjax_opt.checks import fields
-from fedjax_opt.models import statistics
 
 
 class FedCmState(NamedTuple):

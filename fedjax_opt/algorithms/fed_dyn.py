@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import objectives
+from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn, Params
 from fedjax_opt.checks import fields
-from fedjax_opt.models import statistics
 
 
 class FedDynState(NamedTuple):

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import norms
+from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
 from fedjax_opt.checks import fields
-from fedjax_opt.models import statistics
 
 
 class FedExpState(NamedTuple):

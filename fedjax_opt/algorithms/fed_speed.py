@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import (
   Algorithm,
   ClientOutput,
@@ -19,7 +20,6 @@ from fedjax_opt.base import (
   at_round,
 )
 from fedjax_opt.checks import fields
-from fedjax_opt.models import statistics
 from fedjax_opt.rules.sharpness import sharpness_aware
 
 

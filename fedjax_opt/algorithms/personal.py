@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import optimizers, trainable
+from fedjax_opt import running_statistics as statistics
 from fedjax_opt.algorithms.fed_avg import server_step
 from fedjax_opt.base import (
   Algorithm,
@@ -27,7 +28,6 @@ from fedjax_opt.base import (
   Params,
 )
 from fedjax_opt.checks import fields
-from fedjax_opt.models import statistics
 
 
 class PersonalState(NamedTuple):
@@ -146,7 +146,7 @@ def fed_bn(
 
   `fed_per` with the leaves of batch normalization as the personal ones: scale,
   bias, and the running mean and variance, wherever a part of the model has
-  running statistics (see `models.statistics`).
+  running statistics (see `running_statistics`).
 
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.

@@ -11,10 +11,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import trees
+from fedjax_opt import contract, trees
 from fedjax_opt.base import Algorithm, ClientOutput, LossFn, Params
 from fedjax_opt.checks import fields
-from fedjax_opt.engine import contract
 
 
 class Local(NamedTuple):

@@ -165,8 +165,12 @@ PATH = Field(values.path)
 LOSS = Field(lambda name, value: functions.check_loss(value))
 CLIENT_RULE = Field(rules.client)
 
+# A rate, or a function from the round to one.
+Rate = jax.typing.ArrayLike | Callable[[jax.Array], jax.Array]
+
 # Annotation -> field. Modules that name types of their own add these.
 KINDS: dict[Any, Field] = {
+  Rate: rate(),
   bool: SWITCH,
   int: whole(),
   float: Number(),

@@ -13,7 +13,7 @@ from fedjax_opt.checks.fields import SEED, checked
 from fedjax_opt.checks.values import array, as_many, shown, switch
 from fedjax_opt.data import client_split, lists, npz_files, partition
 from fedjax_opt.data.pools import OWNERSHIP, Array, check_examples, check_labels
-from fedjax_opt.results import json_files
+from fedjax_opt.files import json_files
 
 
 @jax.tree_util.register_dataclass

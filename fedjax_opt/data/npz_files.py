@@ -9,7 +9,7 @@ from typing import BinaryIO
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.data import memory
+from fedjax_opt.files import memory
 
 
 @contextlib.contextmanager

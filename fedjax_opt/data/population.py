@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from fedjax_opt import folders
 from fedjax_opt.checks import values as checks
-from fedjax_opt.data import lists, memory, population_files
+from fedjax_opt.data import lists, population_files
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.pools import check_examples, check_fits
 from fedjax_opt.data.population_files import LARGEST, Fields
+from fedjax_opt.files import folders, memory
 
 _AT_ONCE = 1 << 22  # Bytes that are written, or verified, at once.
 

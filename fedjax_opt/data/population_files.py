@@ -28,8 +28,8 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
 from fedjax_opt.data import npz_files
 from fedjax_opt.data.pools import check_examples
-from fedjax_opt.digests import digest
-from fedjax_opt.results import json_files
+from fedjax_opt.files import json_files
+from fedjax_opt.files.digests import digest
 
 INDEX = "population.npz"
 LARGEST = np.iinfo(np.int32).max

@@ -25,9 +25,9 @@ from absl import logging
 
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import checked
-from fedjax_opt.data import memory
 from fedjax_opt.data.clients import ClientData, joined
 from fedjax_opt.datasets import files
+from fedjax_opt.files import memory
 
 __all__ = ["load"]
 

@@ -16,7 +16,7 @@ import numpy as np
 from absl import logging
 
 from fedjax_opt.data import npz_files
-from fedjax_opt.results import json_files
+from fedjax_opt.files import json_files
 
 # Of what is in a cache file, which is in its name; another is made again.
 _VERSION = 2

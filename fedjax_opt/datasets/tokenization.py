@@ -9,7 +9,7 @@ import numpy as np
 
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import checked, whole
-from fedjax_opt.results import json_files
+from fedjax_opt.files import json_files
 
 __all__ = ["encode", "from_text", "read", "train"]
 

@@ -13,8 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt import trees
-from fedjax_opt.engine import processes
+from fedjax_opt import processes, trees
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.programs import map_arrays
 from fedjax_opt.results.history import History

@@ -11,9 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt import target, trees
+from fedjax_opt import processes, target, trees
 from fedjax_opt.base import Algorithm
-from fedjax_opt.engine import processes
 from fedjax_opt.engine.config import Config
 
 # The part of a device's memory that these states may fill before 'auto' chooses

@@ -9,7 +9,6 @@ from typing import Annotated, Any, TypedDict
 import numpy as np
 import optax
 
-from fedjax_opt.aggregators import Aggregator
 from fedjax_opt.base import EvaluateFn, Params
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks import values as checks
@@ -21,8 +20,9 @@ from fedjax_opt.engine.chunks import (
 )
 from fedjax_opt.engine.plan import BatchPlan
 from fedjax_opt.engine.precision import PRECISIONS
-from fedjax_opt.faults import Fault
 from fedjax_opt.samplers import Sampler, resolve
+from fedjax_opt.transforms.aggregators import Aggregator
+from fedjax_opt.transforms.faults import Fault
 from fedjax_opt.transforms.upload import Upload
 
 _COUNT = fields.whole(1)

@@ -11,11 +11,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt import target, trees
+from fedjax_opt import processes, target, trees
 from fedjax_opt.base import Algorithm, Batch, Params, State
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine import feed, points, processes, programs
+from fedjax_opt.engine import feed, points, programs
 from fedjax_opt.engine.active_points import ActivePoints
 from fedjax_opt.engine.client_state import ClientStore
 from fedjax_opt.engine.config import Config

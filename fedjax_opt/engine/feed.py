@@ -17,13 +17,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_opt import samplers, trees
-from fedjax_opt.data import memory
+from fedjax_opt import processes, samplers, trees
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine import processes
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.mapping import computing_order, pad_cohort
+from fedjax_opt.files import memory
 
 # The most bytes of examples in a segment: enough for several rounds in a call
 # of the program, few enough for two segments to fit into any memory.

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fedjax_opt import contract
+from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, Batch, Params
 from fedjax_opt.checks import functions
 from fedjax_opt.checks import values as checks
@@ -22,9 +24,7 @@ from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.pools import check_fits, same_pool
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine import contract
 from fedjax_opt.engine.plan import BatchPlan
-from fedjax_opt.models import statistics
 
 
 def check_seed(name: str, seed: Any) -> None:

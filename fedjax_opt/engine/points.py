@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_opt import trees
+from fedjax_opt import contract, trees
 from fedjax_opt.base import Algorithm
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import contract, rounds
+from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
 
 

@@ -15,9 +15,9 @@ Running statistics of a model are never rounded, nor the targets, "y".
 import jax
 import jax.numpy as jnp
 
+from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Batch, LossFn, Params
 from fedjax_opt.checks import functions
-from fedjax_opt.models import statistics
 from fedjax_opt.objectives import RegularizedLoss
 from fedjax_opt.trees import at_least_float32, is_float
 

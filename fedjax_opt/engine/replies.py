@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedjax_opt import norms, trees
+from fedjax_opt import contract, counters, norms, trees
+from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import ClientOutput
 from fedjax_opt.checks import functions
-from fedjax_opt.engine import contract, counters, sharding
+from fedjax_opt.engine import sharding
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.worker import Client, Worker
-from fedjax_opt.models import statistics
 
 
 class ClientInfo(NamedTuple):
@@ -84,7 +84,7 @@ def client_info(
   if weight is not None:
     weight = jnp.asarray(weight, float)
     weight = jnp.where(weight >= 0, weight, jnp.nan)  # So rejected.
-  is_valid = trees.all_finite((output.message, output.state, weight))
+  is_valid = norms.all_finite((output.message, output.state, weight))
   is_clipped = None
   if config.clips_updates:
     is_clipped = is_long & is_valid

@@ -11,11 +11,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_opt import trees
+from fedjax_opt import contract, counters, trees
 from fedjax_opt.base import LOSSES, Algorithm, Batch, State
 from fedjax_opt.checks import functions
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import contract, counters
 from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.mapping import RoundData

@@ -11,9 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt import trees
+from fedjax_opt import processes, trees
 from fedjax_opt.base import State
-from fedjax_opt.engine import processes
 from fedjax_opt.engine.executor import Executor
 from fedjax_opt.engine.programs import copies
 from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from fedjax_opt import optimizers, trees
+from fedjax_opt import counters, optimizers, trees
+from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import ClientRule, LossFn, Params, grad_fn_of
 from fedjax_opt.checks import functions
-from fedjax_opt.engine import counters
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.precision import (
   computed_loss,
@@ -21,7 +21,6 @@ from fedjax_opt.engine.precision import (
   local_model,
   master_model,
 )
-from fedjax_opt.models import statistics
 
 # A worker's own key is this number of its client's: no epoch has it.
 _OWN = 0x0FF1

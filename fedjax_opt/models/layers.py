@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fedjax_opt import running_statistics as statistics
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import check_choice
-from fedjax_opt.models import statistics
 from fedjax_opt.models.convolution import (
   Padding,
   conv,

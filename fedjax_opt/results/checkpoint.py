@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from fedjax_opt import processes
 from fedjax_opt.base import STREAMS, State
 from fedjax_opt.checks import values as checks
 from fedjax_opt.data import digest as digest_of_data
-from fedjax_opt.engine import processes
 from fedjax_opt.results import checkpoint_folder
 
 # How the digest of a program begins in an identity.

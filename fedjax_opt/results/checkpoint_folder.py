@@ -13,8 +13,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fedjax_opt import digests
-from fedjax_opt.results import json_files
+from fedjax_opt.files import digests, json_files
 
 STATE, RECORD = "state", "record.npz"
 _ABOUT = "about.json"  # What it is of, and the digests of its other files.

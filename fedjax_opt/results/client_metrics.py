@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.results import json_files
+from fedjax_opt.files import json_files
 from fedjax_opt.results.history import direction, worst_mean
 from fedjax_opt.results.metrics_file import number_cell
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-import fedjax_opt
+from fedjax_opt.base import VERSION
 
 PACKAGES = (
   "jax",
@@ -23,7 +23,7 @@ def versions() -> dict[str, str | None]:
   """Versions of Python, fedjax_opt and `PACKAGES`; None if not installed."""
   found: dict[str, str | None] = {
     "python": platform.python_version(),
-    "fedjax_opt": fedjax_opt.__version__,
+    "fedjax_opt": VERSION,
   }
   for package in PACKAGES:
     try:

@@ -14,8 +14,8 @@ import contextlib
 import pathlib
 from typing import Any
 
-from fedjax_opt.digests import digest, digest_of_file, read_signed, signed
-from fedjax_opt.results import json_files
+from fedjax_opt.files import json_files
+from fedjax_opt.files.digests import digest, digest_of_file, read_signed, signed
 
 NAME = "digests.json"
 

@@ -6,9 +6,9 @@ import pathlib
 from typing import Any
 
 from fedjax_opt.base import Params
+from fedjax_opt.files.json_files import read_json
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.history import History
-from fedjax_opt.results.json_files import read_json
 from fedjax_opt.results.metrics_file import read_metrics
 from fedjax_opt.results.model_file import read_model
 from fedjax_opt.results.selection import format_value, varying

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.digests import digest
+from fedjax_opt.files.digests import digest
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.history import History
 from fedjax_opt.results.selection import Point, varying

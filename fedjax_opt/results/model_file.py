@@ -12,7 +12,7 @@ import safetensors.numpy
 from flax import traverse_util
 
 from fedjax_opt.base import Params
-from fedjax_opt.results.json_files import parse, plain
+from fedjax_opt.files.json_files import parse, plain
 
 _ONLY = "params"  # The name of the leaf of a model that is one array.
 # In the metadata of a model that is a dictionary with one leaf of that name.

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedjax_opt import counters
 from fedjax_opt.base import LOSSES
-from fedjax_opt.engine import counters
 from fedjax_opt.results.history import History
 
 _SPENT = ("bytes_down", "bytes_up", "gradient_evaluations")

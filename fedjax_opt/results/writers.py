@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt import folders
 from fedjax_opt.base import STREAMS, Params
+from fedjax_opt.files import folders
+from fedjax_opt.files.json_files import encoded, plain
 from fedjax_opt.results import folder_digests, model_file, tensorboard
 from fedjax_opt.results.environment import device, versions
 from fedjax_opt.results.history import History, direction
-from fedjax_opt.results.json_files import encoded, plain
 from fedjax_opt.results.metrics_file import MetricsFile
 from fedjax_opt.results.selection import Criterion, Point, select
 

@@ -15,8 +15,8 @@ import optax
 
 from fedjax_opt.base import Params
 from fedjax_opt.checks import fields, rules
-from fedjax_opt.mirror import MirrorMap, euclidean
 from fedjax_opt.prox import Regularizer
+from fedjax_opt.prox.mirror import MirrorMap, euclidean
 
 
 @fields.checked(learning_rate="[0, inf)")

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_opt import norms
+from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Params
 from fedjax_opt.checks import fields, rules
-from fedjax_opt.models import statistics
 
 
 @fields.checked(rho="[0, inf)", mix="[0, 1]")

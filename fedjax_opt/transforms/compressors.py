@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 
 from fedjax_opt import norms, trees
 from fedjax_opt.checks import fields
-from fedjax_opt.engine.batches import distinct
+from fedjax_opt.draws import distinct
 from fedjax_opt.transforms.upload import Upload
 
 _INDEX = 4  # Bytes of an index, or of the seed of a draw.

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fedjax_opt.aggregators import with_aggregator
 from fedjax_opt.base import Algorithm
-from fedjax_opt.faults import with_fault
+from fedjax_opt.transforms.aggregators import with_aggregator
+from fedjax_opt.transforms.faults import with_fault
 from fedjax_opt.transforms.upload import with_upload
 
 # From the client to the server.

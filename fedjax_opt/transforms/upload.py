@@ -12,12 +12,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_opt import optimizers, trees
+from fedjax_opt import contract, norms, optimizers, trees
+from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks import values as checks
-from fedjax_opt.engine import contract
-from fedjax_opt.models import statistics
 from fedjax_opt.transforms import messages
 
 # Beside the numbers that algorithms fold into the key of a client.
@@ -182,7 +181,7 @@ def _transformed(rule, parts, like, states, key):
     zip(parts, like, states, strict=True)
   ):
     if shapes is not None:
-      is_finite = trees.all_finite(part)
+      is_finite = norms.all_finite(part)
       own_key = jax.random.fold_in(key, i)
       part, state = _step(rule, part, state, own_key)
       # A transform may hide what is not finite; such a client is left out.

@@ -9,11 +9,18 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import Algorithm, ClientOutput, delta_sgd, optimizers, sps
+from fedjax_opt import (
+  Algorithm,
+  ClientOutput,
+  contract,
+  delta_sgd,
+  optimizers,
+  sps,
+)
 from fedjax_opt import evaluation as measures
 from fedjax_opt.base import client_output
 from fedjax_opt.checks import functions
-from fedjax_opt.engine import contract, rounds
+from fedjax_opt.engine import rounds
 from tests.checks import given
 from tests.checks.given import (
   DATA,

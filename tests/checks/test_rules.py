@@ -10,11 +10,10 @@ import optax.contrib
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import objectives, optimizers, prox, rules
+from fedjax_opt import contract, objectives, optimizers, prox, rules
 from fedjax_opt.base import at_round
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import rules as checks
-from fedjax_opt.engine import contract
 from tests.checks import given
 from tests.checks.given import (
   ALGORITHM,

@@ -8,8 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import fed_avg, sweep
-from fedjax_opt.engine import active_points, processes, sharding
+from fedjax_opt import fed_avg, processes, sweep
+from fedjax_opt.engine import active_points, sharding
 from fedjax_opt.engine.config import Config
 from fedjax_opt.results.history import History
 from tests.engine.test_points import SEEDS, SETTINGS, TASK, data_of, init

@@ -8,13 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from fedjax_opt.draws import distinct, first_of_shuffle, shuffle
 from fedjax_opt.engine import batches
-from fedjax_opt.engine.batches import (
-  distinct,
-  draw_batches,
-  first_of_shuffle,
-  shuffle,
-)
+from fedjax_opt.engine.batches import draw_batches
 from fedjax_opt.engine.plan import BatchPlan
 
 DRAW = jax.jit(draw_batches, static_argnums=0)

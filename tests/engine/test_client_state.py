@@ -13,12 +13,12 @@ from fedjax_opt import (
   ClientData,
   Simulator,
   moon,
+  processes,
   scaffold,
   simulate,
   sweep,
   trees,
 )
-from fedjax_opt.engine import processes
 from fedjax_opt.engine.client_state import ClientStore
 from tests import jax_problems
 

@@ -5,7 +5,8 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt.engine import processes, programs
+from fedjax_opt import processes
+from fedjax_opt.engine import programs
 from tests import jax_problems
 from tests.experiments.commands import call
 

@@ -11,11 +11,12 @@ from fedjax_opt import (
   delta_sgd,
   fed_avg,
   grid_points,
+  processes,
   simulate,
   sweep,
 )
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine import executor, processes
+from fedjax_opt.engine import executor
 from tests import jax_problems
 
 TASK = jax_problems.softmax()

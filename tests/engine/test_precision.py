@@ -13,6 +13,7 @@ from experiments.tasks import images as image_tasks
 from fedjax_opt import (
   ClientData,
   centralized,
+  contract,
   fed_avg,
   models,
   objectives,
@@ -22,7 +23,7 @@ from fedjax_opt import (
 )
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.datasets import embedded
-from fedjax_opt.engine import contract, rounds
+from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.precision import computed_loss
 from fedjax_opt.models import layers

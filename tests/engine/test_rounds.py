@@ -13,11 +13,12 @@ from fedjax_opt import (
   Algorithm,
   ClientData,
   ClientOutput,
+  contract,
   scaffold,
   simulate,
   sweep,
 )
-from fedjax_opt.engine import contract, rounds
+from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
 
 

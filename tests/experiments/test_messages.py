@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from experiments import methods, tasks
-from fedjax_opt import aggregators, faults, transforms
+from fedjax_opt import transforms
+from fedjax_opt.transforms import aggregators, faults
 from tests.experiments.commands import call, prepare, spec_of
 
 TASK = "--task=digits_logistic"

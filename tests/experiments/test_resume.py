@@ -22,7 +22,8 @@ from experiments.store import Store
 from fedjax_opt import load_run
 from fedjax_opt.base import STREAMS
 from fedjax_opt.data import digest
-from fedjax_opt.results import environment, folder_digests, json_files
+from fedjax_opt.files import json_files
+from fedjax_opt.results import environment, folder_digests
 from tests.experiments.commands import call, spec_of, start
 
 SHARED = (

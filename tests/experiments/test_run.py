@@ -17,7 +17,7 @@ import pytest
 from experiments import results, run
 from experiments.specification.resolve import resolve
 from fedjax_opt.base import STREAMS
-from fedjax_opt.results import json_files
+from fedjax_opt.files import json_files
 from tests.experiments.commands import (
   REPOSITORY,
   call,

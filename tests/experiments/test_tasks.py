@@ -8,10 +8,10 @@ import pytest
 from experiments import data as data_of_runs
 from experiments import tasks
 from experiments.tasks import images as image_tasks
+from fedjax_opt import running_statistics as statistics
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import femnist, fmri
 from fedjax_opt.metrics import Criterion
-from fedjax_opt.models import statistics
 from tests.experiments.commands import spec_of
 
 

@@ -19,8 +19,8 @@ import pytest
 
 from fedjax_opt import (
   Algorithm,
+  counters,
   delta_sgd,
-  digests,
   fed_avg,
   samplers,
   scaffold,
@@ -28,7 +28,7 @@ from fedjax_opt import (
   sweep,
 )
 from fedjax_opt.base import STREAMS
-from fedjax_opt.engine import counters
+from fedjax_opt.files import digests
 from fedjax_opt.results import checkpoint
 from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
 from fedjax_opt.results.record import RunRecord

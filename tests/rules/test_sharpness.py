@@ -11,7 +11,7 @@ import pytest
 from optax import contrib
 
 from fedjax_opt import delta_sgd, sharpness_aware
-from fedjax_opt.models import statistics
+from fedjax_opt import running_statistics as statistics
 from tests.rules import training
 
 CENTER = {"a": np.array([0.5, -1.0]), "b": np.array([2.0])}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedjax_opt import transforms
-from fedjax_opt.engine.batches import first_of_shuffle
+from fedjax_opt.draws import first_of_shuffle
 from tests import reference_uploads as reference
 
 SHAPES = {"a": (3, 4), "b": {"bias": (5,), "scale": ()}}

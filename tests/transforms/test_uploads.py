@@ -10,7 +10,7 @@ import fedjax_opt as fo
 from fedjax_opt import transforms
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.engine.batches import first_of_shuffle
+from fedjax_opt.draws import first_of_shuffle
 from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.mapping import RoundData

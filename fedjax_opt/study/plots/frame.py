@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.results.json_files import whole
+from fedjax_opt.files.json_files import whole
 
 _ENDINGS = (".png", ".pdf", ".svg")
 _STYLE = pathlib.Path(__file__).with_name("figures.mplstyle")

@@ -18,8 +18,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from fedjax_opt import folders
-from fedjax_opt.results.json_files import write_whole
+from fedjax_opt.files import folders
+from fedjax_opt.files.json_files import write_whole
 from fedjax_opt.study import plots, verdicts, words
 from fedjax_opt.study.limitations import limits_of
 from fedjax_opt.study.report import (

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from fedjax_opt import target
-from fedjax_opt.data import memory
+from fedjax_opt.files import memory
 
 
 def fetch(tree: Any) -> Any:

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from fedjax_opt import folders
+from fedjax_opt.files import folders
 
 
 @contextlib.contextmanager

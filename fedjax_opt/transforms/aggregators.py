@@ -14,10 +14,9 @@ import jax.numpy as jnp
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
-from fedjax_opt import trees
+from fedjax_opt import contract, trees
 from fedjax_opt.base import Algorithm, client_output
 from fedjax_opt.checks import fields
-from fedjax_opt.engine import contract
 from fedjax_opt.registry import Choice, arguments, register
 from fedjax_opt.transforms import messages
 

@@ -11,7 +11,8 @@ import pytest
 from fedjax_opt import (
   ClientData,
   Simulator,
-  aggregators,
+  contract,
+  counters,
   delta_sgd,
   fed_avg,
   fed_exp,
@@ -24,14 +25,15 @@ from fedjax_opt import (
   train_only,
   transforms,
 )
-from fedjax_opt.aggregators import AGGREGATORS
+from fedjax_opt import running_statistics as statistics
 from fedjax_opt.algorithms import ALGORITHMS
-from fedjax_opt.engine import contract, counters, rounds
+from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
-from fedjax_opt.faults import FAULTS, with_fault
-from fedjax_opt.models import layers, statistics
+from fedjax_opt.models import layers
 from fedjax_opt.registry import Hyperparameter
-from fedjax_opt.transforms import UPLOADS
+from fedjax_opt.transforms import UPLOADS, aggregators
+from fedjax_opt.transforms.aggregators import AGGREGATORS
+from fedjax_opt.transforms.faults import FAULTS, with_fault
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(1, 2, size=(24, 3)).astype(np.float32)

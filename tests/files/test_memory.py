@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fedjax_opt import ClientData, Population
-from fedjax_opt.data import memory, npz_files
+from fedjax_opt.data import npz_files
+from fedjax_opt.files import memory
 
 _MB = 1_000_000
 

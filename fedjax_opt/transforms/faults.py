@@ -7,10 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_opt import norms
+from fedjax_opt import contract, norms
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import fields
-from fedjax_opt.engine import contract
 from fedjax_opt.registry import Choice, arguments, register
 from fedjax_opt.transforms import messages
 

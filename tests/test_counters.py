@@ -8,8 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import Algorithm, ClientOutput, fed_avg, simulate
-from fedjax_opt.engine import counters, programs, replies
+from fedjax_opt import Algorithm, ClientOutput, counters, fed_avg, simulate
+from fedjax_opt.engine import programs, replies
 from tests import jax_problems
 from tests.engine.test_cohort import DATA, B
 

@@ -10,7 +10,7 @@ import pytest
 
 from experiments import compare, run
 from experiments.artefacts import artefact, running
-from fedjax_opt import folders, locks
+from fedjax_opt.files import folders, locks
 from tests.experiments.commands import call
 
 # The module alone: nothing else is imported.

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm, Params
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
-from fedjax_opt.models import statistics
 
 _FUNCTIONS = {
   "init": "(params, num_clients) -> state",

@@ -8,7 +8,7 @@ that a step of size 1 against the gradient makes the update.
 
 `optimizers.step` makes that step, whatever the rule: `follow` shows a rule
 zeros in their place. Messages are split into weights and statistics, which are
-sent as they are (`engine.contract.split_message`). An algorithm whose own
+sent as they are (`contract.split_message`). An algorithm whose own
 arithmetic averages them and does nothing else with them says so, in
 `Algorithm.averages_statistics`; any other refuses a model that has them.
 """
@@ -20,9 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-
-from fedjax_opt import trees
-from fedjax_opt.base import Params
+from optax import Params
 
 # Names of the leaves; no other parameter has one of them.
 _NAMES = ("running_mean", "running_var")
@@ -134,7 +132,9 @@ def put_back(sent: Params, tree: Params) -> Params:
 
 def num_bytes(tree: Params) -> int:
   """The bytes of the running statistics in a tree."""
-  return trees.num_bytes(list(_statistics(tree).values()))
+  return sum(
+    leaf.size * leaf.dtype.itemsize for leaf in _statistics(tree).values()
+  )
 
 
 def map_weights(

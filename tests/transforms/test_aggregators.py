@@ -7,7 +7,8 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import aggregators, faults, transforms
+from fedjax_opt import transforms
+from fedjax_opt.transforms import aggregators, faults
 from tests.user_algorithms import draws
 
 X0, GRADIENT = draws.PROBLEM.x0, draws.PROBLEM.gradient

@@ -1,0 +1,1 @@
+"""Files and folders: written whole or not at all, digests, locks, limits."""
