@@ -10,6 +10,14 @@ from fedjax_opt import draws
 from fedjax_opt.draws import distinct, first_of_shuffle, shuffle
 
 
+def orders(n_max, size, num_orders):
+  epochs = jnp.arange(num_orders)
+  key = jax.random.key(1)
+  return np.asarray(
+    jax.jit(jax.vmap(lambda e: shuffle(key, e, n_max, size)))(epochs)
+  )
+
+
 @pytest.mark.parametrize("n_max", [6, 5000], ids=["packed", "pairs"])
 def test_shuffle_is_uniform(n_max):
   size, repeats = 5, 400 if n_max == 5000 else 4000

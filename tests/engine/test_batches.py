@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjax_opt.draws import shuffle
 from fedjax_opt.engine.batches import draw_batches
 from fedjax_opt.engine.plan import BatchPlan
 
@@ -87,11 +86,3 @@ def test_replacement_repeats_examples_of_the_client():
     np.testing.assert_array_equal(values, 100 * m + np.arange(SIZES[m]))
     expected = 800 / SIZES[m]
     assert abs(counts - expected).max() < 5 * np.sqrt(expected)
-
-
-def orders(n_max, size, num_orders):
-  epochs = jnp.arange(num_orders)
-  key = jax.random.key(1)
-  return np.asarray(
-    jax.jit(jax.vmap(lambda e: shuffle(key, e, n_max, size)))(epochs)
-  )
