@@ -23,7 +23,7 @@ from fedjax_opt.data import partition, synthetic
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine.cohort import Cohort
-from fedjax_opt.engine.config import Settings
+from fedjax_opt.engine.config import GridSettings, Settings
 from fedjax_opt.engine.replies import Reply
 from fedjax_opt.engine.worker import Worker
 from fedjax_opt.per_client import evaluate_clients
@@ -58,6 +58,7 @@ __all__ = [
   "ClientOutput",
   "Cohort",
   "Criterion",
+  "GridSettings",
   "Method",
   "Population",
   "Reply",

@@ -87,7 +87,15 @@ class Hyperparameter(NamedTuple):
 
 
 # The annotations of numbers and switches.
-_NUMBERS = (bool, float, int | None, ArrayLike, ArrayLike | None)
+_NUMBERS = (
+  bool,
+  int,
+  float,
+  int | None,
+  float | None,
+  ArrayLike,
+  ArrayLike | None,
+)
 # What an algorithm shares with partitions or rules, so that its flag is longer.
 _NOT_ALONE = ("alpha", "eps", "momentum")
 

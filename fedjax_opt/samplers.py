@@ -317,6 +317,11 @@ def resolve(sampler: Any, num_clients: int, cohort_size: int) -> Sampler:
   if isinstance(sampler, str):
     checks.check_choice("sampler", sampler, _BY_NAME)
     sampler = _BY_NAME[sampler]()
+  elif sampler in (uniform, weighted, fixed, cyclic, poisson):
+    raise TypeError(
+      f"sampler={checks.shown(sampler)}: was not called; write "
+      f"samplers.{sampler.__name__}(...)"
+    )
   elif not isinstance(sampler, Sampler):
     sampler = _of_function(sampler)
   sampler.check(num_clients, cohort_size)
@@ -348,7 +353,8 @@ def _check_drawn(sampler, num_clients, cohort_size):
   is_pair = isinstance(drawn, tuple) and len(drawn) == 2
   clients, scale = drawn if is_pair else (None, None)
   shapes = [getattr(each, "shape", None) for each in (clients, scale)]
-  is_fit = shapes[0] == (cohort_size,) and clients.dtype.kind in "iu"
+  is_fit = shapes[0] == (cohort_size,)
+  is_fit = is_fit and jnp.issubdtype(clients.dtype, jnp.integer)
   if not is_fit or (scale is not None and shapes[1] != (cohort_size,)):
     raise ValueError(
       f"sampler: draws {jax.tree.map(checks.form, drawn)}; must draw "

@@ -40,6 +40,7 @@ from fedjax_opt.engine.config import (
   check_names,
 )
 from fedjax_opt.engine.executor import Executor
+from fedjax_opt.engine.feed import lower_draws
 from fedjax_opt.engine.points import start_program
 from fedjax_opt.engine.programs import copies, run_once
 from fedjax_opt.engine.runner import Runner
@@ -56,6 +57,8 @@ _REPORTED = fields.function("(report)")
 # Of other settings a checkpoint has what programs say of them.
 _WRITTEN = str | bool | int | float | np.generic | None
 _FUNCTIONS = {
+  "start": "initial state of the algorithm",
+  "cohorts": "sampler",
   "rounds": "algorithm, or setting that is a function",
   "evaluation": "evaluate",
 }
@@ -306,7 +309,7 @@ class Simulator:
         f"seed={seed}: the seeds of a grid are given to Simulator(seeds=...)"
       )
     seeds = self._seeds or (0 if seed is None else seed,)
-    config, start, shapes = self._prepare(params, seeds)
+    config, start, shapes, _ = self._prepare(params, seeds)
     self._executor_of(config, tuple(seeds)).trace_all(shapes)
     server, rows = start()
     return SimulationState(0, tuple(seeds), server, rows, config)
@@ -376,7 +379,7 @@ class Simulator:
   ) -> dict[str, jax.stages.Traced]:
     """The programs of a run, traced and not compiled."""
     seeds = seeds or self._seeds or (0,)
-    config, _, shapes = self._prepare(params, seeds)
+    config, _, shapes, _ = self._prepare(params, seeds)
     return self._executor_of(config, tuple(seeds)).trace_all(shapes)
 
   def _metric_names(self, params: Params) -> list[str]:
@@ -392,7 +395,7 @@ class Simulator:
     rounds = int(rounds)  # It may be one of NumPy's.
     if checkpoints is not None:
       checkpoints.identify(lambda: self._identity(params, seeds))
-    config, start, shapes = self._prepare(params, seeds)
+    config, start, shapes, _ = self._prepare(params, seeds)
     executor = self._executor_of(config, tuple(seeds))
     with contextlib.ExitStack() as stack:
       if progress:
@@ -407,8 +410,10 @@ class Simulator:
   def _identity(self, params, seeds):
     """What a run must have to go on with another one, see `Checkpoints`.
 
-    Settings and seeds as they are, digests of the data, and of the text of the
-    programs, which have all that functions of the caller compute.
+    Settings and seeds as they are; digests of the data, and of the text of the
+    programs, which has all that functions of the caller compute. The programs
+    are lowered for one device and one way to map clients, so that a run may go
+    on with others.
     """
     grid = {"grid": self._grid} if self._is_grid else {}
     is_written = lambda x: isinstance(x, _WRITTEN) or type(x) in (list, tuple)
@@ -421,8 +426,14 @@ class Simulator:
     plainly._executor, plainly._settings = None, self._settings | PLAINLY
     device = processes.host() or jax.local_devices()[0]
     with target.use([device]):
-      traced = plainly._trace(params, seeds)
-      texts = {n: t.lower().as_text() for n, t in traced.items()}
+      config, _, shapes, lower_start = plainly._prepare(params, seeds)
+      traced = plainly._executor_of(config, tuple(seeds)).trace_all(shapes)
+      programs = {
+        "start": lower_start(),
+        "cohorts": lower_draws(config, seeds, self._data.sizes),
+        **{name: each.lower() for name, each in traced.items()},
+      }
+      texts = {name: each.as_text() for name, each in programs.items()}
     of_text = lambda text: DIGEST + hashlib.sha256(text.encode()).hexdigest()
     data = digest.of_data([self._data], self._validation, self._test)
     return json_files.plain(
@@ -450,7 +461,12 @@ class Simulator:
     )
 
   def _prepare(self, params, seeds):
-    """The settings; a function that makes the state of round 0; its shapes."""
+    """How a run begins.
+
+    Returns:
+      The settings; a function that makes the state of round 0; its shapes; and
+      a function that lowers what makes it.
+    """
     for seed in seeds:
       inputs.check_seed("seed", seed)
     params = inputs.check_params(params, may_be_function=self._is_grid)
@@ -485,7 +501,10 @@ class Simulator:
       with device:
         return copies(then(first(numbers), self._hyperparameters()))
 
-    return config, start, shapes
+    def lower_start():
+      return jax.jit(make_state).lower(models, self._hyperparameters())
+
+    return config, start, shapes, lower_start
 
   def _hyperparameters(self):
     """{name: [settings]}, or {name: scalar} where there is one point."""

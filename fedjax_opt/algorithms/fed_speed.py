@@ -61,13 +61,13 @@ def fed_speed(
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     learning_rate: eta, or a function from the round to it; non-negative.
-    lam: inverse strength of the proximal term, lambda; positive.
+    lam: inverse strength of the proximal term; lambda, positive.
     alpha: weight of the gradient uphill; in [0, 1].
     rho: how far uphill a gradient is taken; non-negative.
-    normalized: whether rho is a length, as in the authors' program; otherwise
-      it is a multiple of the gradient, as in the paper.
-    all_duals: whether the mean of all clients' dual variables is subtracted, as
-      in the authors' program; otherwise that of the cohort's.
+    normalized: whether rho is a length (the authors' program), not a multiple of
+      the gradient (the paper).
+    all_duals: whether the mean of all clients' dual variables is subtracted (the
+      authors' program), not that of the cohort's.
 
   Returns:
     The algorithm.

@@ -197,6 +197,12 @@ class Feed:
     return {"examples": examples, "starts": starts}
 
 
+def lower_draws(config: Config, seeds: Sequence[int], sizes: Any) -> Any:
+  """The program that draws cohorts, lowered for one round."""
+  seeds, round = np.asarray(seeds, np.uint32), np.zeros(1, np.int32)
+  return _draw.lower(config, seeds, round, sizes)
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def _draw(config, seeds, rounds, sizes):
   """Cohorts [seeds, T, C] with their scale, and [seeds, T, C'] as computed."""

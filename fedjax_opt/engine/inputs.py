@@ -35,9 +35,10 @@ def check_seed(name: str, seed: Any) -> None:
     ValueError: if it is out of range.
   """
   if isinstance(seed, list | tuple | range | np.ndarray):
+    several = "; several seeds are for sweep(..., seeds=[0, 1])"
     raise TypeError(
-      f"{name}={shown(seed)}: must be a whole number; several seeds are for "
-      "sweep(..., seeds=[0, 1])"
+      f"{name}={shown(seed)}: must be a whole number"
+      f"{several if name == 'seed' else ''}"
     )
   checks.whole(name, seed)
   if not 0 <= seed < 1 << 32:

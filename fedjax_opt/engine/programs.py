@@ -41,8 +41,8 @@ def compiled(
   program = _known.pop(key, None) or lowered.compile(compiler_options=options)
   if key is not None:
     _known[key] = program
-  while len(_known) > _KEPT:
-    _known.pop(next(iter(_known)), None)
+  for old in list(_known)[:-_KEPT]:  # Another thread may remove them too.
+    _known.pop(old, None)
   return program
 
 

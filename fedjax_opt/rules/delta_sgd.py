@@ -83,7 +83,7 @@ def delta_sgd(
 
   Args:
     gamma: scales the smoothness branch; positive.
-    delta: damps growth; non-negative. 1 gives the box as printed, 0.1 is what
+    delta: damps the growth of the step size; non-negative. 1 gives the box as printed, 0.1 is what
       all experiments use.
     eta_0: the first step size; positive.
     theta_0: the ratio of step sizes assumed before the first step;
@@ -91,7 +91,7 @@ def delta_sgd(
     eps: added to the minimum, as the authors' program does (1e-8 there);
       non-negative, 0 is the box.
     reuse_gradients: whether to keep the previous gradient instead of taking it
-      again on the current batch.
+      again on the current batch (one gradient a step, not two).
     measure_movement: whether to keep the previous point too and measure how far
       the parameters moved; needed with `reuse_gradients` where something
       changes the updates after this rule, such as clipping behind it in a

@@ -31,7 +31,7 @@ def sps(
   compares with.
 
   Args:
-    c: scales the step down; positive.
+    c: divides the step size; positive.
     f_min: a lower bound of the batch loss, in units of the loss. A loss below
       it gives no step.
     max_step: the largest step size; positive, infinity for none.

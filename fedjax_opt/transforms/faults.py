@@ -49,7 +49,7 @@ def flip(
 
   Args:
     fraction: of the clients, in [0, 1].
-    strength: size of what is wrong over the difference, alpha; positive.
+    strength: size of what is wrong over the difference; alpha, positive.
     seed: by which they are chosen.
 
   Returns:
@@ -75,7 +75,7 @@ def noise(
 
   Args:
     fraction: of the clients, in [0, 1].
-    strength: size of what is wrong over the difference, alpha; positive.
+    strength: size of what is wrong over the difference; alpha, positive.
     seed: by which they are chosen.
 
   Returns:
