@@ -184,9 +184,8 @@ def fed_dyn(loss_fn, client, alpha):
 # %%
 def load():
   """Training and test examples: images [N, height, width, 1] of ten digits."""
-  train, test = (
-    fo.datasets.embedded.digits()
-  )  # 8 x 8 pixels, comes with sklearn.
+  # 8 x 8 pixels; they come with sklearn.
+  train, test = fo.datasets.embedded.digits()
   if on_accelerator:
     try:
       return [

@@ -70,9 +70,8 @@ import fedjax_opt as fo
 # %%
 def load():
   """Training and test examples, images [N, height, width, 1] of ten classes."""
-  train, test = (
-    fo.datasets.embedded.digits()
-  )  # 8 x 8 pixels, comes with sklearn.
+  # 8 x 8 pixels; they come with sklearn.
+  train, test = fo.datasets.embedded.digits()
   if on_accelerator:
     try:
       names = ("train", "test")

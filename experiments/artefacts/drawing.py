@@ -90,6 +90,8 @@ def _draw_panel(axes, row: Row, metric: str, styles) -> dict:
   if curves:
     axis = curves_axis(metric, list(curves.values()))
     entries = draw_curves(axes, curves, styles, axis)
+  if metric == "rank":
+    axes.yaxis.get_major_locator().set_params(integer=True)
   if metric in row.lines:
     height = row.lines[metric]
     look = {"color": "black", "linestyle": ":", "linewidth": 1.0, "zorder": 2}

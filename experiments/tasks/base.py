@@ -32,7 +32,7 @@ class Task(NamedTuple):
     num_classes: labels are below it; None if "y" is no label.
     features_fn: `(params, batch, rng) -> [B, d]`, or None if there are none.
     validation: pooled validation examples, if the task draws them; else
-      `experiments.validation` holds them out.
+      `experiments.data` holds them out.
     clients: the population, if it comes with the data; then `train` is unused.
     panels: metrics to draw; None for the usual ones.
     notes: lines of what was done to the data, for the output of a run.

@@ -59,7 +59,7 @@ _OTHERS = {
     "tests/experiments/test_lost_processes.py",
   ),
   "fedjax_opt/engine/": (
-    "tests/engine/test_config.py", "tests/engine/test_plan.py",
+    "tests/checks/test_settings.py", "tests/engine/test_plan.py",
     "tests/engine/test_batches.py", "tests/experiments/test_run.py",
   ),
   "fedjax_opt/algorithms/": _REGISTRY,

@@ -75,7 +75,7 @@ def curves(
 
   Accuracies that all end above 90 % are drawn as errors on a log axis. The
   range of an axis is that of the good curves; where a curve ends outside, it
-  has a triangle there.
+  has a triangle there, and the value at which it ends.
 
   Args:
     history: the metrics of every point.

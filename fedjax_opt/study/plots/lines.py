@@ -195,7 +195,7 @@ def draw_curves(
     markers: whether each value has a marker.
     bars: whether intervals are bars, not bands.
     mark_ends: whether a curve that ends as NaN has a cross there, and one that
-      ends outside the axis a triangle.
+      ends outside the axis a triangle, with the value of its end.
 
   Returns:
     The entries of the legend.
@@ -234,7 +234,7 @@ def draw_curves(
 def _mark_end(
   axes: Any, curve: Curve, color: str, axis: MetricAxis
 ) -> dict[str, Any]:
-  """Draws a cross where a curve diverged, or a triangle where it leaves."""
+  """Draws a cross where a curve diverged, or a triangle and where it ends."""
   finite = np.flatnonzero(np.isfinite(curve.mean))
   is_lost = not np.isfinite(curve.mean[-1])
   if not is_lost and not axis.is_outside(curve.mean[-1]):
@@ -245,6 +245,18 @@ def _mark_end(
     end = axis.units(curve.mean[last])
     place = (curve.x[last], np.clip(end, *sorted(axes.get_ylim())))
     _mark(axes, place, kind, color, axis)
+    if kind == OUTSIDE:
+      # Inside the axis, one above the other where several curves leave it.
+      height = 6 + 8 * len(axes.texts)
+      axes.annotate(
+        number(float(f"{end:.3g}")),
+        place,
+        xytext=(-4, height if axis.is_better_high else -height),
+        textcoords="offset points",
+        color=color,
+        bbox={"pad": 0.5, "color": "white", "alpha": 0.7},
+        **{"size": 7, "ha": "right", "va": "center", "zorder": 5},
+      )
   return {kind: _entry(kind, axis)}
 
 

@@ -54,7 +54,8 @@ def study_curves(
   """Draws the learning curves of several methods, a panel for each condition.
 
   A line ends, with a cross, where a seed diverged. The range is that of the
-  good curves, as in `curves`; the others have a triangle where they leave it.
+  good curves, as in `curves`; the others have a triangle at its end, with the
+  value at which they end.
 
   Args:
     curves: method -> `Curve`, or `(x [E], values [seeds, E])`, of which mean

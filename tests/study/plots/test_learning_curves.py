@@ -189,6 +189,7 @@ def test_the_range_is_that_of_the_good_curves():
   assert legend_texts(figure) == texts
   (mark,) = (line for line in axes.lines if line.get_marker() == "v")
   np.testing.assert_allclose(mark.get_xydata(), [[9, low]])
+  assert [text.get_text() for text in axes.texts] == ["20"]
 
 
 def test_without_a_better_half_all_is_shown():

@@ -71,6 +71,7 @@ def test_what_diverged_or_leaves_the_axis_is_marked():
   marks = {line.get_marker(): line for line in figure.axes[0].lines}
   assert marks["x"].get_xdata() == [4]
   assert marks["v"].get_ydata() == figure.axes[0].get_ylim()[0]
+  assert [text.get_text() for text in figure.axes[0].texts] == ["9"]
 
 
 def test_all_diverged_one_round_and_constant_values(tmp_path):
