@@ -80,9 +80,9 @@ def with_privacy(
 
   Args:
     algorithm: one whose clients send a difference and nothing else.
-    max_norm: norm to which a client's whole difference is clipped, C; positive.
-    noise_multiplier: standard deviation of the noise of the sum in units of C,
-      z; non-negative.
+    max_norm: norm to which a client's whole difference is clipped; C, positive.
+    noise_multiplier: standard deviation of the noise of the sum in units of
+      the norm; z, non-negative.
     noise_seed: of noise that can be made again, with the run's seed, from 0 to
       2^32 - 1; None for noise that nobody can make again.
 

@@ -183,7 +183,7 @@ class Option(NamedTuple):
   may_differ: bool = False
   label: str | None = None
 
-  is_tuned = False  # A grid has no several words.
+  is_tuned = False  # All points of a grid have the same word.
 
   def check(self, value: str, flag: str | None = None) -> None:
     """Raises ValueError if the value is not allowed."""

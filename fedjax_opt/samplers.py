@@ -296,6 +296,7 @@ def _binomial(key, trials, mean, most):
 
 
 _BY_NAME = {"uniform": uniform, "weighted": weighted, "fixed": fixed}
+_MAKERS = (uniform, weighted, fixed, cyclic, poisson)
 _TAKES = (
   "(key, round) -> [C] int32, a sampler such as samplers.cyclic(4), or a name"
 )
@@ -317,7 +318,7 @@ def resolve(sampler: Any, num_clients: int, cohort_size: int) -> Sampler:
   if isinstance(sampler, str):
     checks.check_choice("sampler", sampler, _BY_NAME)
     sampler = _BY_NAME[sampler]()
-  elif sampler in (uniform, weighted, fixed, cyclic, poisson):
+  elif any(sampler is each for each in _MAKERS):
     raise TypeError(
       f"sampler={checks.shown(sampler)}: was not called; write "
       f"samplers.{sampler.__name__}(...)"

@@ -284,6 +284,8 @@ def fields(thing: type) -> list[str]:
   names = getattr(thing, "_fields", None)
   if names is None:
     names = inspect.get_annotations(thing)
+    if thing is fo.GridSettings:  # The others are described there.
+      names = names.keys() - inspect.get_annotations(fo.Settings)
   of_flax = {"parent", "name"} if issubclass(thing, linen.Module) else set()
   return [n for n in names if not n.startswith("_") and n not in of_flax]
 

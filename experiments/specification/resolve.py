@@ -270,10 +270,14 @@ def _check_needs(spec: Spec, given: Given) -> None:
     if not owner or given[name] in (None, flag.default):
       continue
     found, kind = getattr(spec, owner), FLAGS[owner].choice
-    if found == wanted if wanted else found:
+    # No client may be faulty; nothing comes of a share of 0 otherwise.
+    is_there = found is not None if name == "fault" else found
+    if found == wanted if wanted else is_there:
       continue
     example = wanted or (kind and next(iter(kind.registry)))
     shown = f"--{owner}={example}" if example else f"--{owner}"
+    if found == 0:
+      shown += " above 0"
     raise ValueError(
       f"{name}={given[name]}: needs {flag.needs}; give {shown}, or leave "
       f"{name} out"

@@ -91,8 +91,8 @@ def load(
     data_dir: folder of the data.
     pretrained: folder from which the encoder starts; None for a random start.
     dataset: key of `texts.DATASETS`.
-    max_length: tokens of a text: longer ones are cut, shorter ones filled up,
-      and the paper of Delta-SGD has 512.
+    max_length: tokens of a text (the paper of Delta-SGD has 512): longer ones
+      are cut, shorter ones filled up.
     test_every: one test example of so many is used, from the first.
     encoder: key of `SIZES`, for a random start.
     vocab_size: most tokens of the vocabulary, made of the training texts, not

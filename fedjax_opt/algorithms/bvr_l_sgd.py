@@ -67,11 +67,11 @@ def bvr_l_sgd(
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     learning_rate: eta, or a function from the round to it; non-negative.
-    large_batch: examples that each client draws for the large gradient, all that
-      it has if left out; b~. From as many as a client has on average, all too.
+    large_batch: examples that each client draws for the large gradient, all
+      that it has if left out; b~. From as many as a client has on average, all too.
     practical: whether only the picked worker takes local steps and the last
-      point is returned (Algorithm 4). Otherwise all do, and a random point is
-      returned (Algorithm 2); the points x_t are the same.
+      point is returned (Algorithm 4, not 2). Otherwise all do, and a random
+      point is returned (Algorithm 2); the points x_t are the same.
 
   Returns:
     The algorithm. A round is one iteration t of the paper.
@@ -125,8 +125,8 @@ def minibatch_sarah(
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     learning_rate: eta, or a function from the round to it; non-negative.
-    large_batch: examples that each client draws for the large gradient, all that
-      it has if left out; see `bvr_l_sgd`.
+    large_batch: examples that each client draws for the large gradient, all
+      that it has if left out; see `bvr_l_sgd`.
 
   Returns:
     The algorithm. Its batch is the budget of a round, `local_steps` times

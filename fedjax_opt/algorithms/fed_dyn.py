@@ -51,8 +51,8 @@ def fed_dyn(
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     client: the rule of the local steps; its state starts afresh each round.
-    alpha: strength of the dynamic regularization; non-negative. At 0 there is no
-      correction and this is `fed_avg`. That is no limit: however small alpha
+    alpha: strength of the dynamic regularization; non-negative. At 0 there is
+      no correction and this is `fed_avg`. That is no limit: however small alpha
       is, h / alpha is a mean of past differences.
 
   Returns:

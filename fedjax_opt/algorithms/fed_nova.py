@@ -52,7 +52,7 @@ def fed_nova(
     learning_rate: eta, or a function from the round to it; non-negative.
     server: takes :math:`\eta \tau \sum_i w_i d_i` for its gradient;
       `optax.sgd(1.0)` if None.
-    momentum: heavy-ball momentum of the local steps, rho; in [0, 1), none if
+    momentum: heavy-ball momentum of the local steps; rho in [0, 1), none if
       None.
     mu: strength of the proximal term; FedProx's, in the local loss;
       non-negative, none if None.

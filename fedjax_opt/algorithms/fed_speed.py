@@ -64,10 +64,10 @@ def fed_speed(
     lam: inverse strength of the proximal term; lambda, positive.
     alpha: weight of the gradient uphill; in [0, 1].
     rho: how far uphill a gradient is taken; non-negative.
-    normalized: whether rho is a length (the authors' program), not a multiple of
-      the gradient (the paper).
-    all_duals: whether the mean of all clients' dual variables is subtracted (the
-      authors' program), not that of the cohort's.
+    normalized: whether rho is a length (the authors' program), not a multiple
+      of the gradient (the paper).
+    all_duals: whether the mean of all clients' dual variables is subtracted
+      (the authors' program), not that of the cohort.
 
   Returns:
     The algorithm.

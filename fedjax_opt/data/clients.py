@@ -372,5 +372,5 @@ def owned_by(
       f"indices must have shape [M, n_max] or [sum of sizes], got "
       f"{list(indices.shape)} of {len(sizes)} sizes with sum {sizes.sum()}"
     )
-  rows = np.split(indices, np.cumsum(sizes)[:-1])
+  rows = np.split(indices, np.cumsum(sizes))[:-1]
   return ClientData.from_partition(examples, rows, num_classes)

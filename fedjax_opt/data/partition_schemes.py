@@ -237,7 +237,7 @@ def class_q(
   class_fraction: float = 0.1,
   seed: int = 0,
 ) -> Rows:
-  """One client per class: it holds `fraction` of its class.
+  """One client per class, which holds `class_fraction` of it.
 
   The other 1 - q of a class is split equally among the other P - 1 clients.
   Every class is first cut to the size of the smallest. The remainder of the

@@ -121,7 +121,7 @@ def write(folder: pathlib.Path, parts: Iterable[Part]) -> None:
     ValueError: if a field cannot be a file, or no client has an example.
     OSError: naming the file that cannot be written.
   """
-  is_new, files = not folder.exists(), {}
+  is_new, files, begun = not folder.exists(), {}, []
   try:
     with _named(folder, "written"):
       folder.mkdir(parents=True, exist_ok=True)
@@ -130,6 +130,7 @@ def write(folder: pathlib.Path, parts: Iterable[Part]) -> None:
       with _named(path, "written"):
         _sync(file)
         file.close()
+    begun.append(folder / INDEX)
     with (
       _named(folder / INDEX, "written"),
       json_files.whole(folder / INDEX) as unfinished,
@@ -141,7 +142,7 @@ def write(folder: pathlib.Path, parts: Iterable[Part]) -> None:
     with contextlib.suppress(OSError):  # The disk may be full.
       for file in files.values():
         file.close()
-    for path in (*files, folder / INDEX):
+    for path in (*files, *begun):
       path.unlink(missing_ok=True)
     if is_new:
       with contextlib.suppress(OSError):  # The folder may not be empty.

@@ -95,7 +95,7 @@ class ClientStore:
     return jax.tree.map(write, rows, processes.fetch(new))
 
   def _index(self, seeds, clients):
-    """Of the rows of clients in an array of all points."""
+    """The index of rows of clients in an array of all points."""
     return (slice(None), seeds, clients) if self._has_points else (clients,)
 
 

@@ -202,7 +202,7 @@ def check_names(
     if name not in known:
       others = () if function in ("", "Simulator") else _ARGUMENTS
       near = difflib.get_close_matches(name, [*known, *others], 1)
-      hint = f"did you mean {near[0]}?" if near else "see fedjax_opt.GridSettings"
+      hint = f"did you mean {near[0]}?" if near else "see fedjax_opt.Settings"
       raise TypeError(f"{name}: is no setting; {hint}")
 
 

@@ -81,7 +81,8 @@ class Layout:
       try:
         return program(*args)
       except NotImplementedError as error:
-        # JAX has no words where `models.convolution` would be needed.
+        # JAX raises it without a message where a model uses `lax.conv` instead
+        # of `models.convolution`.
         if str(error) or self.grid_devices == 1:
           raise
         raise ValueError(

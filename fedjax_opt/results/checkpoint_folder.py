@@ -57,6 +57,11 @@ def check_own(folder: pathlib.Path) -> None:
     ValueError: naming what is none. It is left as it is.
   """
   for name in filter(_STEP.fullmatch, _names(folder)):
+    if _is_of_before(folder / name):
+      raise ValueError(
+        f"{str(folder / name)!r} is a checkpoint of an earlier version, which "
+        "cannot be resumed; give another folder"
+      )
     if not _is_own(folder / name):
       kind = "a link" if (folder / name).is_symlink() else "no checkpoint"
       raise ValueError(
@@ -70,6 +75,11 @@ def _is_own(path: pathlib.Path) -> bool:
   if path.is_symlink() or not path.is_dir():
     return False
   return len({STATE, RECORD, _ABOUT} & set(os.listdir(path))) >= 2
+
+
+def _is_of_before(path: pathlib.Path) -> bool:
+  """Whether it is one of orbax's, as earlier versions wrote them."""
+  return path.is_dir() and {"about", "record"} <= set(os.listdir(path))
 
 
 @contextlib.contextmanager

@@ -83,8 +83,8 @@ def delta_sgd(
 
   Args:
     gamma: scales the smoothness branch; positive.
-    delta: damps the growth of the step size; non-negative. 1 gives the box as printed, 0.1 is what
-      all experiments use.
+    delta: damps the growth of the step size; non-negative. 1 gives the
+      box as printed, 0.1 is what all experiments use.
     eta_0: the first step size; positive.
     theta_0: the ratio of step sizes assumed before the first step;
       non-negative, may be infinite.

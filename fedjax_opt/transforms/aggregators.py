@@ -111,7 +111,7 @@ def multi_krum(faulty: int) -> Aggregator:
   other one is the score, and one message at least is taken.
 
   Args:
-    faulty: messages of a cohort that may be wrong, f; it must have at least
+    faulty: messages that may be wrong; f. A cohort must have at least
       2 f + 3 clients.
 
   Returns:

@@ -203,9 +203,8 @@ TABLES = {
     f"sampler=3: {SAMPLER}": 3,
     f"sampler=None: {SAMPLER}": None,
     f"sampler=an optimizer: {SAMPLER}": SGD,
-    f"sampler=the function fedjax_opt.cyclic: takes (groups); {SAMPLER}": (
-      samplers.cyclic
-    ),
+    "sampler=the function fedjax_opt.cyclic: was not called; write "
+    "samplers.cyclic(...)": samplers.cyclic,
     f"sampler=the function <lambda>: takes (key); {SAMPLER}": (
       lambda key: jnp.arange(4)
     ),

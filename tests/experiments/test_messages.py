@@ -100,6 +100,12 @@ def test_all_wrap_from_the_client_to_the_server():
   np.testing.assert_allclose(fault.corrupt(U, KEY)["w"], expected["w"])
 
 
+def test_no_client_need_be_faulty():
+  """As where the share of faulty clients is the condition of a study."""
+  spec = spec_of("--fault=flip", "--faulty_fraction=0")
+  assert (spec.fault.name, spec.faulty_fraction) == ("flip", 0)
+
+
 def test_nothing_is_the_default():
   assert wrapped() == []
   values = prepare(TASK).spec.values()

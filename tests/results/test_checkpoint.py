@@ -28,6 +28,7 @@ from fedjax_opt import (
   sweep,
 )
 from fedjax_opt.base import STREAMS
+from fedjax_opt.data.population import Population
 from fedjax_opt.files import digests
 from fedjax_opt.results import checkpoint
 from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
@@ -580,11 +581,13 @@ def scored(params, data, test):
   return {"train_loss": jnp.max(jnp.abs(params["kernel"]))}
 
 
-def started(folder, *, resume=False, rate=0.1, loss=TASK.loss_fn, **others):
+def started(
+  folder, *, resume=False, rate=0.1, loss=TASK.loss_fn, server=None, **others
+):
   settings = SETTINGS | {"rounds": 2, "evaluate": evaluate, "data": TASK.data}
   settings |= {"test": TASK.data.examples, "params": TASK.params} | others
   return simulate(
-    fed_avg(loss, optax.sgd(rate)),
+    fed_avg(loss, optax.sgd(rate), server),
     checkpoints=Checkpoints(folder, None, resume=resume),
     **settings,
   )
@@ -611,7 +614,7 @@ FUNCTION = "another algorithm, or setting that is a function"
     ({"evaluate": scored}, "another evaluate"),
     (
       {"sampler": samplers.fixed([[0, 1, 2]])},
-      f"sampler=uniform, not a function, {FUNCTION}",
+      f"another sampler, {FUNCTION}",
     ),
     (
       {"data": dataclasses.replace(TASK.data, examples=MOVED)},
@@ -645,6 +648,22 @@ def test_what_may_differ_in_a_resumed_run(saved, tmp_path):
       client_chunk=1, client_map="vmap",
     )  # fmt: skip
     assert result.rounds == 4 + again
+
+
+def test_what_the_rounds_do_not_show_is_compared(tmp_path):
+  """The initial state of the server; cohorts that are drawn on the host."""
+  server = lambda start: {"server": optax.adagrad(0.1, start)}
+  started(tmp_path / "server", **server(0.1))
+  with pytest.raises(ValueError, match="another initial state of the algor"):
+    started(tmp_path / "server", resume=True, rounds=4, **server(0.9))
+  population = Population.of_client_data(tmp_path / "clients", TASK.data)
+  of = lambda clients: {
+    "data": population, "evaluate": None, "test": None, "cohort_size": 1,
+    "sampler": samplers.fixed([clients]),
+  }  # fmt: skip
+  started(tmp_path / "disk", **of([0]))
+  with pytest.raises(ValueError, match="of a run with another sampler; give"):
+    started(tmp_path / "disk", resume=True, rounds=4, **of([1]))
 
 
 def test_another_process_goes_on(saved, tmp_path):
