@@ -68,7 +68,7 @@ def bvr_l_sgd(
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     learning_rate: eta, or a function from the round to it; non-negative.
     large_batch: examples that each client draws for the large gradient, all
-      that it has if left out; b~. From as many as a client has on average, all too.
+      that it has if left out; b~. All, too, from what a client has on average.
     practical: whether only the picked worker takes local steps and the last
       point is returned (Algorithm 4, not 2). Otherwise all do, and a random
       point is returned (Algorithm 2); the points x_t are the same.
