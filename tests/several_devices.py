@@ -83,6 +83,13 @@ OF_PROCESSES = ("memory", "on_host", "sequential", "on_disk")
 OF_24_POINTS = ("large", "large_on_disk", "large_resumed")
 
 
+def per_example(params, batch):
+  """What is measured."""
+  logits = TASK.features_fn(params, batch, None)
+  right = (logits.argmax(1) == batch["y"]) * 1.0
+  return {"loss": TASK.loss_fn(params, batch, None), "accuracy": right}
+
+
 class Killed(Exception):
   """In place of a kill."""
 
@@ -98,32 +105,26 @@ def results(folder, client_devices=1, grid_devices=1, cases=CASES):
   """
   loss, params, data = TASK.loss_fn, TASK.params, TASK.data
 
-  def per_example(params, batch):
-    logits = TASK.features_fn(params, batch, None)
-    right = (logits.argmax(1) == batch["y"]) * 1.0
-    return {"loss": loss(params, batch, None), "accuracy": right}
-
   evaluate = evaluation.federated(per_example, batch_size=7, gradient_of=loss)
-  settings = SETTINGS | {"client_devices": client_devices * grid_devices}
-  measured = settings | {"evaluate": evaluate}
+  measured = SETTINGS | {"evaluate": evaluate}
+  of_one = {"client_devices": client_devices * grid_devices}
+  of_grid = {"client_devices": client_devices, "grid_devices": grid_devices}
+  by_scaffold = lambda rate: scaffold(loss, rate)
 
   def one(algorithm, **others):
-    return lambda: simulate(algorithm, params, data, **measured | others)
+    others = measured | of_one | others
+    return lambda: simulate(algorithm, params, data, **others)
 
   def grid(make=lambda rate: fed_avg(loss, optax.sgd(rate)), **others):
     rates = {"rate": [0.05, 0.1, 0.2, 1e30]}
-    own = {"client_devices": client_devices, "grid_devices": grid_devices}
-    others = measured | own | others
-    return lambda: sweep(make, rates, params, seeds=(0, 1), **others)
+    others = measured | of_grid | {"seeds": (0, 1)} | others
+    return lambda: sweep(make, rates, params, **others)
 
   def large(**others):
     rates = {"rate": np.geomspace(0.02, 0.3, 8).tolist()}
-    own = {"client_devices": client_devices, "grid_devices": grid_devices}
-    given = {"data": data, "rounds": 5, "grid_map": "vmap"} | own | others
-    return lambda: sweep(
-      lambda rate: scaffold(loss, rate), rates, params, seeds=(0, 1, 7),
-      **measured | given,
-    )  # fmt: skip
+    own = {"data": data, "rounds": 5, "seeds": (0, 1, 7), "grid_map": "vmap"}
+    others = measured | of_grid | own | others
+    return lambda: sweep(by_scaffold, rates, params, **others)
 
   def killed_and_resumed():
     own = f"{folder}-{client_devices}x{grid_devices}"
@@ -137,7 +138,6 @@ def results(folder, client_devices=1, grid_devices=1, cases=CASES):
     return large(checkpoints=Checkpoints(own, 3, resume=True))()
 
   by_rule = fed_avg(loss, delta_sgd())
-  by_scaffold = lambda rate: scaffold(loss, rate)
   runs = {
     "traced": one(by_rule, trace=["step_size"], client_dropout=0.3),
     "memory": one(scaffold(loss, 0.1), client_chunk=1),

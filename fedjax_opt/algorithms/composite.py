@@ -176,9 +176,8 @@ def fed_dual_avg(
 
   def init(params, num_clients):
     del num_clients
-    average = None
-    if averaged:
-      average = Average(optax.tree.zeros_like(params), count=jnp.zeros([]))
+    zeros = optax.tree.zeros_like(params)
+    average = Average(zeros, count=jnp.zeros([])) if averaged else None
     return FedDualAvgState(h.grad_h(params), jnp.zeros([]), average)
 
   def image(dual, elapsed):  # w_r
@@ -186,22 +185,13 @@ def fed_dual_avg(
 
   def round(state, cohort):
     rate = at_round(learning_rate, cohort.round)
-    num_steps = cohort.config.plan.common_steps
-    if averaged and num_steps is None:
-      raise ValueError(
-        "averaged=True: all clients must take the same number of local steps"
-      )
+    num_steps = _common_steps(cohort) if averaged else None
 
     def one_client(worker, broadcast):
-      start, path = DualAveragingState(*broadcast), None
+      start = DualAveragingState(*broadcast)
       params = h.grad_h_plus_psi_conjugate(*broadcast, client_psi)
       rule = dual_averaging(rate, client_psi, mirror_map)
-      if averaged:
-        rule, begin = _with_path(rule, start, num_steps)
-        _, (end, path, _) = worker.descend_from(loss_fn, rule, params, begin)
-      else:
-        _, end = worker.descend_from(loss_fn, rule, params, start)
-      delta = optax.tree.sub(end.dual, start.dual)
+      delta, path = _descend(worker, loss_fn, rule, params, start, num_steps)
       # Not the difference of two elapsed weights, which rounding would spoil.
       return delta, rate * worker.num_steps, path
 
@@ -231,6 +221,44 @@ def fed_dual_avg(
   )
 
 
+def _common_steps(cohort):
+  """The number of local steps that all clients take."""
+  num_steps = cohort.config.plan.common_steps
+  if num_steps is None:
+    raise ValueError(
+      "averaged=True: all clients must take the same number of local steps"
+    )
+  return num_steps
+
+
+def _descend(worker, loss_fn, rule, params, start, num_steps):
+  """How far a client's steps move its dual, and the dual after every step.
+
+  The latter has leaves [K, ...]; without `num_steps` it is None.
+  """
+  path = None
+  if num_steps is None:
+    _, end = worker.descend_from(loss_fn, rule, params, start)
+  else:
+    rule, begin = _with_path(rule, start, num_steps)
+    _, (end, path, _) = worker.descend_from(loss_fn, rule, params, begin)
+  return optax.tree.sub(end.dual, start.dual), path
+
+
+def _with_path(rule, start, num_steps):
+  """A rule that also records its dual after every step; its first state."""
+  blank = lambda leaf: jnp.zeros((num_steps, *leaf.shape), leaf.dtype)
+  begin = (start, jax.tree.map(blank, start.dual), jnp.zeros([], jnp.int32))
+
+  def update_fn(grads, state, params=None):
+    state, path, count = state
+    updates, state = rule.update(grads, state, params)
+    put = lambda path, dual: path.at[count].set(dual)
+    return updates, (state, jax.tree.map(put, path, state.dual), count + 1)
+
+  return optax.GradientTransformation(rule.init, update_fn), begin
+
+
 def _add_images(average, image, path, elapsed, rate):
   """Adds the images of a round's mean duals, `path`, leaves [K, ...]."""
 
@@ -248,20 +276,6 @@ def _mean_image(average, model):
   mean = optax.tree.scale(1 / jnp.maximum(average.count, 1), average.total)
   mean = optax.tree.cast_like(mean, average.total)
   return optax.tree.where(average.count > 0, mean, model)
-
-
-def _with_path(rule, start, num_steps):
-  """A rule that also records its dual after every step; its first state."""
-  blank = lambda leaf: jnp.zeros((num_steps, *leaf.shape), leaf.dtype)
-  begin = (start, jax.tree.map(blank, start.dual), jnp.zeros([], jnp.int32))
-
-  def update_fn(grads, state, params=None):
-    state, path, count = state
-    updates, state = rule.update(grads, state, params)
-    put = lambda path, dual: path.at[count].set(dual)
-    return updates, (state, jax.tree.map(put, path, state.dual), count + 1)
-
-  return optax.GradientTransformation(rule.init, update_fn), begin
 
 
 @fields.checked(server_learning_rate="[0, inf)")

@@ -119,35 +119,26 @@ def domo(
   def round(state, cohort):
     rate = at_round(learning_rate, cohort.round)
 
-    def one_client(worker, broadcast):
-      received, server_momentum, local = broadcast
-      rule, start = momentum_sgd(rate, mu_l, received), received
+    def one_client(worker, server):
+      rule, start = momentum_sgd(rate, mu_l, server.params), server.params
       if beta is not None:
         # eta beta P m_r: how far the fusion moves a client that takes a step.
         strength = rate * beta * (worker.num_steps > 0)
-        fused = optax.tree.scale(strength, server_momentum)
+        fused = optax.tree.scale(strength, server.momentum)
         if intra:  # Line 10.
           share = strength / jnp.maximum(worker.num_steps, 1)
-          rule = optax.chain(rule, momentum_fusion(server_momentum, share))
+          rule = optax.chain(rule, momentum_fusion(server.momentum, share))
         else:  # Line 7.
-          start = _minus(received, fused)
-      rule_state = optimizers.init("client", rule, start)
-      if average_local:
-        rule_state = optax.tree.set(rule_state, trace=local)
-      params, rule_state = worker.descend_from(loss_fn, rule, start, rule_state)
+          start = _minus(server.params, fused)
       # eta P d (line 12): the local momenta, without the server's.
-      moved = _minus(start, params)
+      moved, local = _descend(worker, loss_fn, rule, start, server.local)
       if intra and beta is not None:
         moved = _minus(moved, fused)
-      local = optax.tree.get(rule_state, "trace") if average_local else None
       return moved, local
 
-    sent = cohort.mean(
-      one_client,
-      broadcast=(state.params, state.momentum, state.local),
-      # Clients infer the server's momentum, see above.
-      bytes_down=trees.num_bytes((state.params, state.local)),
-    )
+    # Clients infer the server's momentum, see above.
+    bytes_down = trees.num_bytes((state.params, state.local))
+    sent = cohort.mean(one_client, broadcast=state, bytes_down=bytes_down)
     moved, local = sent.value
     momentum = _next_momentum(mu_s, state.momentum, moved, rate)
     step = optax.tree.scale(server_learning_rate * rate, momentum)
@@ -168,6 +159,21 @@ def momentum_sgd(rate, mu_l, params):
   if mu_l is not None:
     mu_l = jnp.asarray(mu_l, optax.tree.dtype(params, "lowest"))
   return optax.sgd(rate, momentum=mu_l)
+
+
+def _descend(worker, loss_fn, rule, start, local):
+  """How far a client's steps move it from `start`, and its last buffer.
+
+  The buffer begins as `local`. If that is None, it begins as zero and is not
+  returned.
+  """
+  rule_state = optimizers.init("client", rule, start)
+  if local is not None:
+    rule_state = optax.tree.set(rule_state, trace=local)
+  params, rule_state = worker.descend_from(loss_fn, rule, start, rule_state)
+  if local is not None:
+    local = optax.tree.get(rule_state, "trace")
+  return _minus(start, params), local
 
 
 def _next_momentum(mu_s, momentum, moved, rate):

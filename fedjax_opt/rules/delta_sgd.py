@@ -166,25 +166,10 @@ def delta_sgd(
     step_size = jnp.where((dx > 0) & (dg > 0), minimum, without)
     theta = step_size / state.step_size  # Line 10.
 
-    # Line 6: the first step has no previous point; it is eta_0.
-    first = state.count == 0
-    dtype = state.step_size.dtype
-    choose = lambda start, later: jnp.where(first, start, later).astype(dtype)
-    # From 0, where a step that the type does not have is rounded to, there is
-    # no way back.
-    step_size = choose(
-      state.step_size, jnp.maximum(step_size, _smallest(dtype))
+    new_state = _next_state(
+      state, params, grads, step_size, theta, smoothness_step, growth_step
     )
-    new_state = DeltaSgdState(
-      count=_after(step_size, optax.safe_increment(state.count)),
-      step_size=step_size,
-      theta=choose(state.theta, theta),
-      smoothness_step=choose(jnp.inf, smoothness_step),
-      growth_step=choose(jnp.inf, growth_step),
-      params=_kept(step_size, params, state.params),
-      grads=_after(step_size, norms.flat(grads)) if reuse_gradients else None,
-    )
-    return optax.tree.scale(-step_size, grads), new_state  # Line 8.
+    return optax.tree.scale(-new_state.step_size, grads), new_state  # Line 8.
 
   return optax.GradientTransformationExtraArgs(init_fn, update_fn)
 
@@ -235,6 +220,31 @@ def _growth_step(delta, state):
 def _unchanged_step(growth_step, state):
   """The second branch alone, which theta_0 = inf leaves without a bound."""
   return jnp.where(jnp.isinf(growth_step), state.step_size, growth_step)
+
+
+def _next_state(
+  state, params, grads, step_size, theta, smoothness_step, growth_step
+):
+  """The state with what lines 9 and 10 have found, in its own types.
+
+  The first step has no previous point; it is eta_0 (line 6).
+  """
+  first = state.count == 0
+  dtype = state.step_size.dtype
+  choose = lambda start, later: jnp.where(first, start, later).astype(dtype)
+  # From 0, where a step that the type does not have is rounded to, there is
+  # no way back.
+  step_size = choose(state.step_size, jnp.maximum(step_size, _smallest(dtype)))
+  kept_grads = None if state.grads is None else norms.flat(grads)
+  return DeltaSgdState(
+    count=_after(step_size, optax.safe_increment(state.count)),
+    step_size=step_size,
+    theta=choose(state.theta, theta),
+    smoothness_step=choose(jnp.inf, smoothness_step),
+    growth_step=choose(jnp.inf, growth_step),
+    params=_kept(step_size, params, state.params),
+    grads=_after(step_size, kept_grads),
+  )
 
 
 def _smallest(dtype):
