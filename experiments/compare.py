@@ -90,7 +90,8 @@ def main(argv: Sequence[str]) -> int:
     _check_metric(asked, existing)
     with locks.held("output_dir", folder):
       _mark(folder, asked)
-      for cell, tuned in cells.run_all(planned, store, asked.jobs):
+      ran = workers.run_all(cells.run_cell, planned, store, asked.jobs)
+      for cell, tuned in ran:
         done.append(cells.cell_of(cell.method, cell.condition, tuned))
         _check_metric(asked, done[-1:])
         if asked.progress:

@@ -37,11 +37,6 @@ def join(flags: Mapping[str, Any], is_program: bool = False) -> None:
   coordinator, number = flags["coordinator"], flags["num_processes"]
   own = {n: flags[n] for n in ("num_processes", "process_id")}
   if coordinator is None:
-    for name, value in own.items():
-      if value is not None:
-        raise ValueError(
-          f"{name}={value}: needs coordinator, HOST:PORT of the first process"
-        )
     if flags["cluster"]:
       _start("cluster=True", is_program)
     return

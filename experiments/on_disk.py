@@ -1,6 +1,5 @@
 """Clients on disk: what was held out of them, and whether they fit a task."""
 
-import json
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +10,7 @@ from experiments.specification.kinds import Given
 from experiments.tasks import Task
 from fedjax_opt import Population
 from fedjax_opt.files import json_files
-from fedjax_opt.files.digests import is_whole, signed
+from fedjax_opt.files.digests import read_signed, signed
 
 # What a folder of clients says of how it was made, beside the clients' files.
 _MARK = "validation.json"
@@ -70,15 +69,12 @@ def marked(on_disk: Population) -> dict[str, Any]:
   if not path.exists():
     return {}
   try:
-    found = dict(json.loads(path.read_text()))
-  except (OSError, ValueError, TypeError, RecursionError):
-    found = {}
-  if not is_whole(found):
+    return read_signed(path)
+  except (OSError, ValueError):
     raise ValueError(
       f"{str(path)!r} is damaged: it does not hold what was written; write the "
       "population again"
-    )
-  return found
+    ) from None
 
 
 def check_population(

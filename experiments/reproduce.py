@@ -55,7 +55,7 @@ from experiments.artefacts.artefact import (
   spec_of,
 )
 from experiments.artefacts.running import Outcome, Runner
-from experiments.command_line import mistakes, parser
+from experiments.command_line import parser
 from fedjax_opt import plots
 from fedjax_opt.files import json_files
 from fedjax_opt.registry import check_choice, nearest
@@ -110,12 +110,7 @@ def _parse(argv: Sequence[str]) -> flags.FlagValues:
     for name, default in defaults.items():
       define = getattr(flags, f"DEFINE_{kind}")
       define(name, default, "", flag_values=values)
-  try:
-    _, *others = values(list(argv))
-  except flags.Error as error:
-    raise ValueError(mistakes.of_flags(error, values)) from None
-  if others:
-    raise ValueError(mistakes.not_a_flag(others[0], values))
+  parser.fill(values, argv)
   check_choice("size", values.size, SIZES)
   if values.jobs < 1:
     raise ValueError(f"jobs={values.jobs}: must be at least 1")

@@ -42,11 +42,11 @@ def find(
     return None, None
   now = spec.values() | {digest.NAME: digests, "streams": STREAMS}
   now |= {"versions": environment.versions(), "device": environment.device()}
-  identity = _identity(json_files.plain(now))
+  identity = identity_of(json_files.plain(now), "rounds")
   is_resumed = False
   if spec.resume and (output_dir / "config.json").exists():
     before = _config_of(output_dir)
-    if other := difference(_identity(before), identity):
+    if other := difference(identity_of(before, "rounds"), identity):
       raise ValueError(
         f"resume=True: {str(output_dir)!r} holds a run with {other}; give what "
         "that run had, or another folder"
@@ -66,12 +66,18 @@ def find(
   return Checkpoints(folder, every, resume=is_resumed, identity=identity), None
 
 
-def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
-  """What must be the same: of runs of more and less rounds one begins both."""
+def identity_of(config: Mapping[str, Any], *others: str) -> dict[str, Any]:
+  """The flags on which results depend: of two runs that are the same, alike.
+
+  Args:
+    config: flag -> value.
+    *others: flags that may differ, such as rounds: of two runs that differ in
+      these alone, one is the beginning of the other.
+  """
   return {
     name: without_place(name, value)
     for name, value in config.items()
-    if specs.is_identity(name) and name != "rounds"
+    if specs.is_identity(name) and name not in others
   }
 
 

@@ -16,7 +16,7 @@ from experiments import command
 from experiments import run as runner
 from experiments.command_line import parser
 from experiments.data import Loader
-from experiments.resuming import without_place
+from experiments.resuming import identity_of, without_place
 from experiments.specification.kinds import KINDS
 from experiments.specification.spec import FLAGS, Spec
 from experiments.workers import RunFailed
@@ -60,23 +60,6 @@ class Store(NamedTuple):
         on other data than there are now. If data can no longer be read nothing
         can run on others.
     """
-    found = self._complete(spec)
-    if found is None or not found.config.get(digest.NAME):
-      return found
-    try:
-      now = self.loader.of(spec).digests
-    except (OSError, ValueError, ImportError):
-      return found
-    before = {digest.NAME: found.config[digest.NAME]}
-    if other := difference(before, {digest.NAME: now}):
-      raise ValueError(
-        f"{str(self.place(spec))!r} holds a run with {other}; give what that "
-        "run had, or another folder"
-      )
-    return found
-
-  def _complete(self, spec: Spec) -> Run | None:
-    """As `find`, whatever the data are now."""
     folder = self.place(spec)
     if not (folder / "summary.json").exists():
       return None
@@ -86,12 +69,24 @@ class Store(NamedTuple):
     other = differing(found.config, identity(spec))
     if (streams := found.config.get("streams", 1)) != STREAMS:
       other = f"streams={streams}, not {STREAMS}"
-    if other is not None:
+    other = other or self._other_data(found, spec)
+    if other:
       raise ValueError(
         f"{str(folder)!r} holds a run with {other}; give another folder, or "
         "remove that one"
       )
     return found
+
+  def _other_data(self, found: Run, spec: Spec) -> str | None:
+    """In words, how the data of a run differ from those that there are now."""
+    before = found.config.get(digest.NAME)
+    if not before:
+      return None
+    try:
+      now = self.loader.of(spec).digests
+    except (OSError, ValueError, ImportError):
+      return None
+    return difference({digest.NAME: before}, {digest.NAME: now})
 
   def run(self, spec: Spec) -> tuple[Run, bool]:
     """The run, done now unless it is there.
@@ -134,7 +129,7 @@ class Store(NamedTuple):
       raise command.Signalled(status - 128)
     if signals.pressed:  # While the files of a whole run were written.
       raise command.Signalled(signals.pressed)
-    found = self._complete(spec)
+    found = self.find(spec)
     if found is None:
       raise RunFailed(f"{str(folder)!r}: the run left no result")
     return found, False
@@ -142,9 +137,7 @@ class Store(NamedTuple):
 
 def identity(spec: Spec) -> dict[str, Any]:
   """All flags on which a run's results depend, as JSON has them."""
-  return json_files.plain(
-    {name: without_place(name, v) for name, v in spec.identity().items()}
-  )
+  return json_files.plain(identity_of(spec.values()))
 
 
 def differing(

@@ -33,10 +33,21 @@ def run_all(
 ) -> Iterator[Any]:
   """Yields what `run_cell(cell, where)` returns, in the order of their ends.
 
+  Args:
+    run_cell: a function of a module.
+    cells: which.
+    where: what all cells are given.
+    jobs: cells at a time. One runs in this process, so that cells share what
+      was compiled.
+
   Raises:
     KeyboardInterrupt: by Ctrl-C or SIGTERM, of this process or of a worker.
     RunFailed: if a run failed, with what it said.
   """
+  if jobs == 1:
+    for cell in cells:
+      yield run_cell(cell, where)
+    return
   context = multiprocessing.get_context("spawn")
   stopped = context.Event()
   pool = concurrent.futures.ProcessPoolExecutor(

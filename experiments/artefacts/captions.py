@@ -190,11 +190,9 @@ def cost(outcome: Outcome) -> str:
     record.about.get("num_points", len(record.points)) for record in records
   )
   runs = words.counted(len(records), "program")
-  bare = sum(not record.is_verified for record in records)
-  without = f" {bare} of them have no digests: not verified." if bare else ""
   return (
     f"{when}{on}: {runs} with {words.counted(points, 'point')} in "
-    f"{words.seconds(seconds)}, the sum over the programs.{without}"
+    f"{words.seconds(seconds)}, the sum over the programs."
   )
 
 

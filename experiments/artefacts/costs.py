@@ -1,6 +1,7 @@
 """What artefacts cost: their programs with their points, rounds and time."""
 
 import functools
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -79,8 +80,4 @@ def _epochs(flags: dict[str, Any]) -> float:
 
 
 def _num_points(flags: dict[str, Any]) -> int:
-  number = 1
-  for name, value in flags.items():
-    if isinstance(value, list) and name != "client_milestones":
-      number *= len(value)
-  return number
+  return math.prod(len(v) for v in flags.values() if isinstance(v, list))

@@ -17,6 +17,9 @@ What is shown are `tables` and `pictures`, see views.py, and `claims`, see
 comparisons.py. `expand` has the names of hyperparameters for all or by row:
 the points of such a record become records `(value of the first, row, ...)`.
 
+Where cells are no runs but calls of one `function`, 'module:name' of the
+paper's modules, `calls` has the options of each by the cell's name.
+
 What is not of this kind is a function of the paper's modules, 'module:name':
 `cells`, `(about, plan) -> cells`, `blocks`, `(about, found) -> blocks`, and
 `keep`, `(about, run) -> Kept`, in place of a list of metrics.
@@ -36,6 +39,7 @@ from experiments.artefacts.artefact import (
   Artefact,
   Block,
   Cell,
+  Computed,
   Found,
   Key,
   Plan,
@@ -67,18 +71,26 @@ def _whole(content: About, own: About) -> About:
 
 
 def _artefact(name: str, about: About) -> Artefact:
+  place = f"experiments.{name.split('/')[0]}"
+
   def function(part: str, default: Callable) -> Callable:
     declared = about.get(part)
     if isinstance(declared, str):
-      place = f"experiments.{name.split('/')[0]}.{declared}"
-      return functools.partial(_call, place, about)
+      return functools.partial(_call, f"{place}.{declared}", about)
     return functools.partial(default, about)
+
+  def own_cells(about: About, plan: Plan) -> dict[Key, Cell]:
+    calls = at_size(about, plan.size).get("calls")
+    if calls is None:
+      return cells(about, plan)
+    called = _function(f"{place}.{about['function']}")
+    return {(key,): Computed(called, calls[key]) for key in calls}
 
   return Artefact(
     name,
     about["title"],
     about["setting"],
-    function("cells", cells),
+    function("cells", own_cells),
     function("blocks", blocks),
     function("keep", keep),
     tuple(about.get("sizes", SIZES)),
@@ -86,9 +98,14 @@ def _artefact(name: str, about: About) -> Artefact:
 
 
 def _call(place: str, about: About, argument: Any) -> Any:
-  """Calls a function of a paper's modules, which are imported only now."""
+  """Calls a function of a paper's modules."""
+  return _function(place)(about, argument)
+
+
+def _function(place: str) -> Callable:
+  """A function of a paper's modules, which are imported only now."""
   module, _, name = place.partition(":")
-  return getattr(importlib.import_module(module), name)(about, argument)
+  return getattr(importlib.import_module(module), name)
 
 
 def merged(*tables: About) -> dict[str, Any]:

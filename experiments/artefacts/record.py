@@ -22,8 +22,6 @@ from fedjax_opt.files import digests, json_files
 from fedjax_opt.metrics import History
 
 _DIGITS = 6  # Significant ones that are kept.
-# What each line of a file has, and a digest of it.
-_NAMES = {"arguments", "flags", "about", "points", "rounds", "metrics"}
 
 
 class Kept(NamedTuple):
@@ -61,8 +59,6 @@ class Record:
     points: {name: value} of the points, the seed among them. [S] mappings.
     history: the metrics that were kept; NaN where a point has diverged.
     arrays: other arrays that were kept.
-    is_verified: whether it is what was written, by its digests. Older versions
-      wrote none.
   """
 
   arguments: tuple[str, ...]
@@ -71,7 +67,6 @@ class Record:
   points: list[dict[str, Any]]
   history: History
   arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-  is_verified: bool = True
 
   def take(self, rows: Sequence[int]) -> "Record":
     """That of some points; arrays stay as they are."""
@@ -134,15 +129,8 @@ def of_run(run: Run, arguments: Sequence[str], kept: Kept) -> Record:
   about["criterion"] = run.summary["criterion"]
   about["num_points"] = len(run.points)
   points = [run.points[row] for row in rows]
-  return Record(
-    tuple(arguments),
-    flags,
-    about,
-    points,
-    history,
-    dict(kept.arrays),
-    run.is_verified,
-  )
+  arrays = dict(kept.arrays)
+  return Record(tuple(arguments), flags, about, points, history, arrays)
 
 
 def flag_defaults() -> dict[str, Any]:
@@ -220,7 +208,10 @@ def of_json(line: str) -> Record:
   Raises:
     ValueError: if it is another line.
   """
-  content = _content(line)
+  content = json_files.parse(line)
+  is_record = isinstance(content, dict) and "metrics" in content
+  if not is_record or not digests.is_whole(content):
+    raise ValueError("it does not hold what was written")
   metrics = {
     name: np.array(rows, np.float64).reshape(len(rows), -1)
     for name, rows in content["metrics"].items()
@@ -232,21 +223,7 @@ def of_json(line: str) -> Record:
     content["points"],
     History(content["rounds"], metrics),
     {n: np.array(v, np.float64) for n, v in content.get("arrays", {}).items()},
-    digests.NAME in content,
   )
-
-
-def _content(line: str) -> dict[str, Any]:
-  """What a line holds; those of older versions have no digest."""
-  try:
-    content = dict(json_files.parse(line))
-  except (ValueError, TypeError):
-    content = {}
-  names = content.keys() - {"arrays"}
-  is_signed = digests.is_whole(content) and names == {*_NAMES, digests.NAME}
-  if not is_signed and names != _NAMES:
-    raise ValueError("it does not hold what was written")
-  return content
 
 
 def write(path: pathlib.Path, records: Iterable[Record]) -> None:

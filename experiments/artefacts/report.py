@@ -112,13 +112,6 @@ def replace_section(
   return re.sub(pattern, lambda _: whole, text, flags=re.DOTALL)
 
 
-def section_of(text: str, name: str) -> str | None:
-  """What a text has between the two comments with a name."""
-  begin, end = map(re.escape, _marks(name))
-  found = re.search(f"{begin}\n(.*?)\n{end}", text, re.DOTALL)
-  return found[1] if found else None
-
-
 def _marks(name: str) -> tuple[str, str]:
   return (
     f"<!-- {name}: written by experiments.reproduce -->",

@@ -1,8 +1,10 @@
 """Runs the cells of an artefact: each once, several at a time, none twice."""
 
+import dataclasses
+import functools
 import pathlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments import store, workers
@@ -43,6 +45,7 @@ class Outcome(NamedTuple):
   tuning: dict[tuple[str, ...], Record]
 
 
+@dataclasses.dataclass(frozen=True)
 class Runner:
   """Runs cells, unless they are recorded or their folder has them.
 
@@ -51,26 +54,18 @@ class Runner:
     data_dir: of the data, or None.
     jobs: runs at a time; of several, each has one core.
     only_found: whether nothing is run.
-    progress: whether it says what it runs.
     pretrained_dir: of the folders from which encoders start, or None.
   """
 
-  def __init__(
-    self,
-    folder: pathlib.Path,
-    data_dir: str | None = None,
-    jobs: int = 1,
-    only_found: bool = False,
-    progress: bool = True,
-    pretrained_dir: str | None = None,
-  ):
-    self.folder = folder
-    self._store = Store(folder, Loader())
-    self.data_dir = data_dir
-    self.jobs = jobs
-    self.only_found = only_found
-    self.progress = progress
-    self.pretrained_dir = pretrained_dir
+  folder: pathlib.Path
+  data_dir: str | None = None
+  jobs: int = 1
+  only_found: bool = False
+  pretrained_dir: str | None = None
+
+  @functools.cached_property
+  def _store(self) -> Store:
+    return Store(self.folder, Loader())
 
   def run(
     self, artefact: Artefact, size: str, recorded: Sequence[Record] = ()
@@ -136,10 +131,10 @@ class Runner:
       for name, cell in missing
       if not self._lacks_start(cell)
     ]
-    for number, (name, seconds) in enumerate(self._each(ready), 1):
+    done = workers.run_all(_run_cell, ready, self.folder, self.jobs)
+    for number, (name, seconds) in enumerate(done, 1):
       there.add(name)
-      if self.progress:
-        print(f"{number}/{len(ready)} {name}: {seconds:.0f} s", flush=True)
+      print(f"{number}/{len(ready)} {name}: {seconds:.0f} s", flush=True)
     return there
 
   def _lacks_start(self, cell: Cell) -> bool:
@@ -147,20 +142,12 @@ class Runner:
     start = _start_of(cell)
     if start is None or self.pretrained_dir is not None:
       return False
-    if self.progress:
-      print(
-        f"  not run, because it starts from {start}: give --pretrained_dir, "
-        "the folder that has it",
-        flush=True,
-      )
+    print(
+      f"  not run, because it starts from {start}: give --pretrained_dir, "
+      "the folder that has it",
+      flush=True,
+    )
     return True
-
-  def _each(
-    self, cells: Sequence[tuple[str, Cell]]
-  ) -> Iterator[tuple[str, float]]:
-    if self.jobs == 1:
-      return (_run_cell(cell, self.folder) for cell in cells)
-    return workers.run_all(_run_cell, cells, self.folder, self.jobs)
 
   def _is_there(self, name: str, cell: Cell) -> bool:
     folder = self.folder / name

@@ -71,8 +71,17 @@ def _read(argv: Sequence[str], intro: str, values: flags.FlagValues) -> None:
   if asked is not None:
     _print(help.ANSWERS[asked[0]](asked[1], intro))
     sys.exit(0)
+  fill(values, [*argv[:1], *flagfiles.expanded(argv[1:])])
+
+
+def fill(values: flags.FlagValues, argv: Sequence[str]) -> None:
+  """Fills in the values of flags from a command line without flag files.
+
+  Raises:
+    ValueError: one line, for what is not a flag or cannot be its value.
+  """
   try:
-    _, *others = values([*argv[:1], *flagfiles.expanded(argv[1:])])
+    _, *others = values(list(argv))
   except flags.Error as error:
     raise ValueError(mistakes.of_flags(error, values)) from None
   if others:

@@ -6,19 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.artefacts.artefact import (
-  Block,
-  Cell,
-  Computed,
-  Found,
-  Key,
-  Picture,
-  Plan,
-  Table,
-)
+from experiments.artefacts.artefact import Block, Found, Picture, Table
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.values import with_interval
-from experiments.delta_sgd import theory
 from fedjax_opt import plots
 
 
@@ -61,17 +51,9 @@ def _draw_lines(
 _STYLES = ("-", "--", "-.")
 
 
-def theorem1_cells(about: Any, plan: Plan) -> dict[Key, Cell]:
-  rounds = [4, 16] if plan.size == "smoke" else [25, 100, 400, 1600, 6400]
-  seeds = [0, 1] if plan.size == "smoke" else [0, 1, 2]
-  options = {"rounds": rounds, "scale": 8.0, "local_steps": 5, "seeds": seeds}
-  return {("network",): Computed(theory.theorem1, options)}
-
-
 def theorem1(about: Any, found: Found) -> list[Block]:
-  if ("network",) not in found:
-    return []
-  history = found[("network",)].history
+  (record,) = found.values()
+  history = record.history
   rounds = np.asarray(history.rounds, float)
   values = history.values("mean_grad_norm_sq")
   line = values[:, 0].mean() * np.sqrt(rounds[0] / rounds)
@@ -112,13 +94,6 @@ def theorem1(about: Any, found: Found) -> list[Block]:
   ]
 
 
-def theorem5_cells(about: Any, plan: Plan) -> dict[Key, Cell]:
-  seeds = list(range(3 if plan.size == "smoke" else 20))
-  steps = 20 if plan.size == "smoke" else 200
-  options = {"eta_0": [0.01, 0.2, 1.0], "steps": steps, "seeds": seeds}
-  return {("least squares",): Computed(theory.theorem5, options)}
-
-
 _OF_THEOREM5 = {
   "gap": "f - f* at the averaged point",
   "bound": "D / (2 S)",
@@ -127,9 +102,7 @@ _OF_THEOREM5 = {
 
 
 def theorem5(about: Any, found: Found) -> list[Block]:
-  if ("least squares",) not in found:
-    return []
-  record = found[("least squares",)]
+  (record,) = found.values()
   history = record.history
   logs = {n: np.log10(history.metrics[n]) for n in _OF_THEOREM5}
   panels = {}
@@ -161,21 +134,8 @@ def theorem5(about: Any, found: Found) -> list[Block]:
   ]
 
 
-def _exact(name: str, values: tuple[float, ...]) -> Quantity:
-  return Quantity(name, values, is_exact=True)
-
-
-def lyapunov_cells(about: Any, plan: Plan) -> dict[Key, Cell]:
-  seeds = list(range(3 if plan.size == "smoke" else 20))
-  steps = 20 if plan.size == "smoke" else 60
-  options = {"gamma": [1.0, 2.0], "steps": steps, "seeds": seeds}
-  return {("least squares",): Computed(theory.lyapunov, options)}
-
-
 def lyapunov(about: Any, found: Found) -> list[Block]:
-  if ("least squares",) not in found:
-    return []
-  record = found[("least squares",)]
+  (record,) = found.values()
   potential = record.history.metrics["potential"]
   gammas = np.array([point["gamma"] for point in record.points])
   rounds = record.history.rounds
@@ -207,6 +167,6 @@ def lyapunov(about: Any, found: Found) -> list[Block]:
     ),
     Claim(
       "With γ = 1 the potential never grows",
-      [_exact("1 less the largest ratio of two steps", of_lemma)],
+      [Quantity("1 less the largest ratio of two steps", of_lemma, "", True)],
     ),
   ]

@@ -5,18 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.artefacts.artefact import (
-  Block,
-  Cell,
-  Computed,
-  Found,
-  Key,
-  Picture,
-  Plan,
-)
+from experiments.artefacts.artefact import Block, Found, Picture
 from experiments.artefacts.claims import Claim, Quantity
 from experiments.artefacts.record import Kept
-from experiments.delta_sgd import theory
 from fedjax_opt import Run, plots
 
 # Figure 7: the two terms of the minimum.
@@ -69,16 +60,6 @@ def step_sizes(about: Any, found: Found) -> list[Block]:
 
 
 # Figure 8: who has which labels.
-
-
-def label_cells(about: Any, plan: Plan) -> dict[Key, Cell]:
-  """The labels of all clients, at each α."""
-  del about, plan
-  options = {"num_clients": 100, "examples": 500, "seed": 5821}
-  return {
-    (alpha,): Computed(theory.label_counts, {"alpha": float(alpha), **options})
-    for alpha in ("1", "0.1", "0.01")
-  }
 
 
 def labels(about: Any, found: Found) -> list[Block]:

@@ -16,26 +16,17 @@ from fedjax_opt.study.plots.heat_maps import Grid
 
 MU_S = ("0.9", "0.6", "0.3", "0")
 MU_L = ("0.9", "0.8", "0.6", "0.4", "0.2", "0")
-# Method -> whether it has the server's momentum, and the clients'.
-_HAS = {
-  "DOMO": (1, 1),
-  "FedAvgSM": (1, 0),
-  "FedAvgLM": (0, 1),
-  "FedAvg": (0, 0),
-}
 
 
 def by_momenta(found: Found, s: str) -> Found:
   """(μ_s, μ_l) -> the record of what has these, at a similarity."""
   parts = {}
-  for method, (server, local) in _HAS.items():
-    if (method, s) in found:
-      record = found[method, s]
-      for point in record.points:
-        own = {"mu_s": point["mu_s"]} if server else {}
-        own |= {"mu_l": point["mu_l"]} if local else {}
-        key = f"{own.get('mu_s', 0):g}", f"{own.get('mu_l', 0):g}"
-        parts[key] = record.where(**own)
+  for (_, at), record in found.items():
+    for point in record.points if at == s else ():
+      # A method has only the momenta that it takes.
+      own = {n: point[n] for n in ("mu_s", "mu_l") if n in point}
+      key = f"{own.get('mu_s', 0):g}", f"{own.get('mu_l', 0):g}"
+      parts[key] = record.where(**own)
   return parts
 
 

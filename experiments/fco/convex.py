@@ -160,7 +160,7 @@ def gaps(
   """
   of = problem(kind, sigma, zeta)
   with jax.enable_x64(True):
-    make = functools.partial(_ALGORITHMS[algorithm], of, theorem)
+    make = functools.partial(_algorithm, of, theorem, algorithm)
     grid = {"rate": list(rates)}
     result = fo.sweep(
       make,
@@ -205,20 +205,17 @@ def _gap(of: Problem, params, data, test):
   return {"gap": phi - of.value}
 
 
-def _dual_averaging(of: Problem, theorem: str, rate) -> fo.Algorithm:
-  loss_fn = functools.partial(_loss_fn, of)
+_ALGORITHMS = {"fed_dual_avg": fo.fed_dual_avg, "fed_mid": fo.fed_mid}
+
+
+def _algorithm(of: Problem, theorem: str, algorithm: str, rate) -> fo.Algorithm:
+  """What a theorem is about; only 4.1 has small rates, and both algorithms."""
+  make = functools.partial(
+    _ALGORITHMS[algorithm], functools.partial(_loss_fn, of), of.psi
+  )
   if theorem == "4.1":
-    return _mean_model(fo.fed_dual_avg(loss_fn, of.psi, rate / 1000, 1000.0))
-  return fo.fed_dual_avg(loss_fn, of.psi, rate, averaged=True)
-
-
-def _mirror_descent(of: Problem, theorem: str, rate) -> fo.Algorithm:
-  del theorem
-  loss_fn = functools.partial(_loss_fn, of)
-  return _mean_model(fo.fed_mid(loss_fn, of.psi, rate / 1000, 1000.0))
-
-
-_ALGORITHMS = {"fed_dual_avg": _dual_averaging, "fed_mid": _mirror_descent}
+    return _mean_model(make(rate / 1000, 1000.0))
+  return make(rate, averaged=True)
 
 
 def _mean_model(algorithm: fo.Algorithm) -> fo.Algorithm:

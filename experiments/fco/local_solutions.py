@@ -43,11 +43,11 @@ def densities(
 
   def make(strength):
     psi = prox.kernels(prox.l1(strength))
-    if method == "fed_mid":
-      algorithm = fo.fed_mid(task.loss_fn, psi, client_lr, server_lr)
-    else:
-      algorithm = fo.fed_dual_avg(task.loss_fn, psi, client_lr, server_lr)
-    return _watched(algorithm, _LOCAL[method](task.loss_fn, psi, client_lr))
+    algorithm, local = _METHODS[method]
+    return _watched(
+      algorithm(task.loss_fn, psi, client_lr, server_lr),
+      local(task.loss_fn, psi, client_lr),
+    )
 
   grid = {"strength": list(strengths)}
   result = fo.sweep(
@@ -92,7 +92,11 @@ def _dual(loss_fn, psi, rate) -> Callable:
   return local
 
 
-_LOCAL = {"fed_mid": _mirror, "fed_dual_avg": _dual}
+# The algorithm, and what its clients do.
+_METHODS = {
+  "fed_mid": (fo.fed_mid, _mirror),
+  "fed_dual_avg": (fo.fed_dual_avg, _dual),
+}
 
 
 def _watched(algorithm: fo.Algorithm, local: Callable) -> fo.Algorithm:

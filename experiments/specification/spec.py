@@ -449,9 +449,11 @@ class Spec:
   coordinator: str | None = _DEVICES.flag(
     None, is_identity=False, is_of_process=True
   )
-  num_processes: int | None = _DEVICES.flag(None, is_of_process=True)
+  num_processes: int | None = _DEVICES.flag(
+    None, needs="coordinator", is_of_process=True
+  )
   process_id: int | None = _DEVICES.flag(
-    None, is_identity=False, is_of_process=True
+    None, needs="coordinator", is_identity=False, is_of_process=True
   )
   cluster: bool = _DEVICES.flag(False, is_of_process=True)
 
@@ -494,12 +496,6 @@ class Spec:
       elif value is not None:
         found[name] = single_or_list(value)
     return found
-
-  def identity(self) -> dict[str, Any]:
-    """The flags on which the results depend."""
-    return {
-      name: value for name, value in self.values().items() if is_identity(name)
-    }
 
 
 def _flags() -> dict[str, Flag]:

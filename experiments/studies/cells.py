@@ -2,12 +2,12 @@
 
 import pathlib
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from experiments import command, job, workers
+from experiments import command, job
 from experiments.specification.spec import FLAGS, conditions
 from experiments.store import Store
 from experiments.studies.plan import Planned, labels_of
@@ -61,26 +61,6 @@ def check(cells: Sequence[Planned], store: Store) -> bool:
       raise ValueError(f"method {cell.method}: {error}") from None
     has_classes |= found.task.num_classes is not None
   return has_classes
-
-
-def run_all(
-  cells: Sequence[Planned], store: Store, jobs: int
-) -> Iterator[tuple[Planned, Tuned]]:
-  """Runs all cells that are not there, and yields each as it is done.
-
-  Args:
-    cells: which.
-    store: of all runs.
-    jobs: cells at a time. One runs in this process, so that methods share what
-      was compiled; several each in a process of its own, on one core.
-
-  Raises:
-    KeyboardInterrupt: if a signal ended one; those that are done stay.
-    RunFailed: if a run failed, with what it said.
-  """
-  if jobs > 1:
-    return workers.run_all(run_cell, cells, store, jobs)
-  return (run_cell(cell, store) for cell in cells)
 
 
 def run_cell(cell: Planned, store: Store) -> tuple[Planned, Tuned]:

@@ -130,7 +130,7 @@ def test_a_study_has_no_cells_of_other_data(
   error = refused(*shared, flag, new, tuned, program=compare)
   assert re.fullmatch(
     r"'.*-2x1-\w+' holds a run with other data \(train examples, validation\); "
-    "give what that run had, or another folder",
+    "give another folder, or remove that one",
     error,
   )
   assert set((study / "runs").iterdir()) == folders  # Nothing ran.

@@ -86,7 +86,7 @@ def test_other_children_of_the_caller_stay(tmp_path):
   other.start()
   try:
     flags = os.environ.get("XLA_FLAGS", "")
-    found = workers.run_all(some_cells.flags, range(2), tmp_path, jobs=1)
+    found = workers.run_all(some_cells.flags, range(2), tmp_path, jobs=2)
     assert list(found) == 2 * [f"{flags} --xla_cpu_multi_thread_eigen=false"]
     assert os.environ.get("XLA_FLAGS", "") == flags
     assert other.is_alive()

@@ -250,9 +250,10 @@ def test_sizes_and_what_is_alike():
 # All that files of artefacts may say, of which what is misspelt would be
 # silently nothing.
 KNOWN = {
-  "artefact": "title setting sizes like cells blocks keep keep_last rows "
-  "columns thirds skip preset flags labels report reported tune expand groups "
-  "numbers titles corner tables pictures claims smoke cpu paper "
+  "artefact": "title setting sizes like cells function calls blocks keep "
+  "keep_last rows columns thirds skip preset flags labels "
+  "report reported tune expand groups numbers titles corner "
+  "tables pictures claims smoke cpu paper "
   # Those of fco's own functions.
   "task variant strengths beside_one metrics rules results best_rates "
   "products theorem",

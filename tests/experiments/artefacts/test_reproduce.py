@@ -87,7 +87,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def outcome(folder):
-  return Runner(folder, progress=False).run(ARTEFACT, "smoke")
+  return Runner(folder).run(ARTEFACT, "smoke")
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_the_same_run_is_done_once(outcome, folder):
 
 
 def test_what_is_there_is_not_run_again(outcome, folder, no_run):
-  again = Runner(folder, progress=False).run(ARTEFACT, "smoke")
+  again = Runner(folder).run(ARTEFACT, "smoke")
   assert list(again.found) == list(outcome.found)
 
 
@@ -125,7 +125,7 @@ def test_what_is_recorded_is_not_run_again(outcome, tmp_path, no_run):
   records = [*outcome.tuning.values(), *outcome.found.values()]
   record.write(tmp_path / "all.jsonl", records)
   read = record.read(tmp_path / "all.jsonl")
-  runner_ = Runner(tmp_path / "runs", progress=False)
+  runner_ = Runner(tmp_path / "runs")
   again = runner_.run(ARTEFACT, "smoke", read)
   for key, each in outcome.found.items():
     for name, values in each.history.metrics.items():
@@ -138,7 +138,7 @@ def test_what_is_recorded_is_not_run_again(outcome, tmp_path, no_run):
 
 
 def test_nothing_is_run_if_only_what_is_there_counts(tmp_path, no_run):
-  only = Runner(tmp_path, only_found=True, progress=False)
+  only = Runner(tmp_path, only_found=True)
   found = only.run(ARTEFACT, "smoke")
   assert (found.found, found.tuning) == ({}, {})
   text = report.markdown(ARTEFACT, "smoke", found, ".")
@@ -159,14 +159,6 @@ def test_a_diverged_record_survives_its_file(tmp_path):
   assert "arrays" not in json.loads(record.to_json(read))
   np.testing.assert_array_equal(other.arrays["step_size"], trace)
   assert record.read(tmp_path / "none.jsonl") == []
-
-
-def test_records_without_digests_are_said_to_be_not_verified(outcome):
-  (grid, own), *_ = outcome.tuning.items()
-  old = {grid: dataclasses.replace(own, is_verified=False)}
-  bare = outcome._replace(tuning=old)
-  assert "1 of them have no digests: not verified." in captions.cost(bare)
-  assert "not verified" not in captions.cost(outcome)
 
 
 def test_the_report(outcome):
@@ -247,6 +239,12 @@ def test_what_has_not_run_is_not_published(
   assert not (tmp_path / "experiments").exists()
 
 
+def section_of(text, name):
+  """What a text has between the two comments with a name."""
+  begin, end = map(re.escape, report._marks(name))
+  return re.search(f"{begin}\n(.*?)\n{end}", text, re.DOTALL)[1]
+
+
 def test_publishing(outcome, tmp_path, monkeypatch):
   """What is published is of the numbers as recorded, here with one digit."""
   monkeypatch.setattr(publishing, "_EXPERIMENTS", tmp_path)
@@ -260,7 +258,7 @@ def test_publishing(outcome, tmp_path, monkeypatch):
   assert text.startswith("# Head\n\nText.\n")
   assert text.count("## Table 9\n") == 1
   assert text.count("## Verdicts\n") == 1
-  section = report.section_of(text, "table9")
+  section = section_of(text, "table9")
   assert (
     section != report.markdown(ARTEFACT, "smoke", outcome, "figures").strip()
   )
@@ -397,7 +395,7 @@ def test_the_readme_says_what_the_records_say(artefact, size):
   """No number of a README was typed, and all that is published is there."""
   paper, name = artefact.name.split("/")
   readme = publishing._EXPERIMENTS / paper / "README.md"
-  section = report.section_of(readme.read_text(encoding="utf-8"), name)
+  section = section_of(readme.read_text(encoding="utf-8"), name)
   records = publishing.records_of(paper)
   nothing = Runner(publishing._EXPERIMENTS / "no", only_found=True)
   outcome = nothing.run(artefact, size, records)
