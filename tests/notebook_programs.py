@@ -19,7 +19,6 @@ import pathlib
 import runpy
 import sys
 import time
-import types
 from typing import Any, NamedTuple
 
 if __name__ == "__main__":
@@ -122,10 +121,24 @@ class Jitted:
     return Lowered(self(*args, **kwargs))
 
   def trace(self, *args, **kwargs):
-    return types.SimpleNamespace(lower=lambda: self.lower(*args, **kwargs))
+    return Traced(self, args, kwargs)
 
   def __getattr__(self, name):  # Such as `eval_shape`.
     return getattr(self.real, name)
+
+
+class Traced:
+  """What was traced, and is lowered if it is asked for."""
+
+  def __init__(self, program, args, kwargs):
+    self._program, self._args, self._kwargs = program, args, kwargs
+
+  def lower(self):
+    return self._program.lower(*self._args, **self._kwargs)
+
+  @property
+  def out_info(self):
+    return jax.eval_shape(self._program.real, *self._args, **self._kwargs)
 
 
 class Lowered:
