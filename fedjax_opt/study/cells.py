@@ -129,17 +129,7 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class StudyData:
-  """The cells of a study, and what they share.
-
-  Attributes:
-    cells: one for each method and condition.
-    metric: by which methods are compared, such as 'test_accuracy'.
-    title: of its report.
-    target: value of the metric whose cost is reported, or None.
-    about: name -> value of what all cells share, for the report.
-    command: the command that made it, or "".
-    notes: sentences on what else limits the comparison, for the report.
-  """
+  """The cells of a study, and what they share; see `study.Study`."""
 
   cells: tuple[Cell, ...]
   metric: str
