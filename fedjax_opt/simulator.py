@@ -310,7 +310,7 @@ class Simulator:
       )
     seeds = self._seeds or (0 if seed is None else seed,)
     config, start, shapes, _ = self._prepare(params, seeds)
-    self._executor_of(config, tuple(seeds)).trace_all(shapes)
+    self._executor_of(config, tuple(seeds)).trace(shapes)
     server, rows = start()
     return SimulationState(0, tuple(seeds), server, rows, config)
 
@@ -340,7 +340,7 @@ class Simulator:
       for first in firsts:
         segment, stop = feed.take(), stop_of(first)
         arrays, _, _ = executor.advance(arrays, segment, first, stop)
-    metrics, _, _ = executor.active.expand(executor.evaluate(arrays), {}, {})
+    metrics = executor.active.expand(executor.evaluate(arrays))
     if not self._is_grid:
       metrics = {name: values[0].item() for name, values in metrics.items()}
     server, rows = arrays
@@ -380,7 +380,7 @@ class Simulator:
     """The programs of a run, traced and not compiled."""
     seeds = seeds or self._seeds or (0,)
     config, _, shapes, _ = self._prepare(params, seeds)
-    return self._executor_of(config, tuple(seeds)).trace_all(shapes)
+    return self._executor_of(config, tuple(seeds)).trace(shapes)
 
   def _metric_names(self, params: Params) -> list[str]:
     """What would be measured."""
@@ -427,7 +427,7 @@ class Simulator:
     device = processes.host() or jax.local_devices()[0]
     with target.use([device]):
       config, _, shapes, lower_start = plainly._prepare(params, seeds)
-      traced = plainly._executor_of(config, tuple(seeds)).trace_all(shapes)
+      traced = plainly._executor_of(config, tuple(seeds)).trace(shapes)
       programs = {
         "start": lower_start(),
         "cohorts": lower_draws(config, seeds, self._data.sizes),
@@ -450,7 +450,7 @@ class Simulator:
     executor = self._executor_of(state.config, state.seeds)
     shapes = jax.eval_shape(lambda: (state.server, state.client_state))
     with checks.told_as("state: does not fit this simulator"):
-      executor.trace_all(shapes)
+      executor.trace(shapes)
     return executor
 
   def _config(self, params):

@@ -26,6 +26,8 @@ class ActivePoints:
   """The settings of a run that have not diverged; a single run has one.
 
   Attributes:
+    num_points: S.
+    is_grid: whether results have an axis S; those of a grid of one point do.
     active: [active] numbers of the settings that run.
     present: [present] numbers of the settings in the arrays of the program; the
       active ones, and those that have diverged but were not dropped.
@@ -40,23 +42,16 @@ class ActivePoints:
       num_settings: of the grid.
       num_seeds: of each setting.
       config: static settings.
-      is_grid: whether results have an axis S; those of a grid of one point do.
+      is_grid: see the class.
     """
-    self._is_grid = is_grid
+    self.num_points, self.is_grid = num_settings * num_seeds, is_grid
     self.active = self.present = np.arange(num_settings)
     self._num_settings, self._num_seeds = num_settings, num_seeds
-    self._has_points = config.has_points
-    self._is_vmapped = config.vmaps_points
-    self._chunk_is_free = self._is_vmapped and config.grid_chunk is None
-    self._chunk = config.grid_chunk
+    self._config = config
+    self._chunk = None  # Of the caller's choice, or all that are present.
     self._devices = config.layout.grid_devices
-    # The state of all settings when some of them were dropped.
+    # The state of all settings when some of them were dropped, on the host.
     self._before: Any = None
-
-  @property
-  def num_points(self) -> int:
-    """S."""
-    return self._num_settings * self._num_seeds
 
   @property
   def is_active(self) -> np.ndarray:
@@ -74,9 +69,11 @@ class ActivePoints:
       The number of settings in a chunk, for which the programs are to be
       compiled anew; None if they fit, or if the caller has chosen the chunks.
     """
+    if not self._config.vmaps_points or self._config.grid_chunk is not None:
+      return None
     whole = len(self.present) // self._devices
     chunk = min(self._chunk or whole, whole)
-    if not (self._chunk_is_free and chunk > 1):
+    if chunk == 1:
       return None
     have = processes.device_bytes()
     at_most = chunk
@@ -99,13 +96,13 @@ class ActivePoints:
       history: what was measured so far.
       state: leaves [present, seeds, ...].
     """
-    if not (history.rounds and self._has_points):
+    if not (history.rounds and self._config.has_points):
       return None
     diverged = history.diverged()[:, -1].reshape(-1, self._num_seeds)
     is_kept = ~diverged.all(axis=1)[self.active]
     if not is_kept.any():  # A program needs at least one setting.
       is_kept[0] = True
-    if not self._is_vmapped:
+    if not self._config.vmaps_points:
       self.active = self.active[is_kept]
       return None
     # Several devices need the same number of settings each.
@@ -113,54 +110,44 @@ class ActivePoints:
       return None
     if len(is_kept) < _MANY or 2 * np.sum(is_kept) > len(is_kept):
       return None
-    self._before = self.whole(state)
+    self._before = _on_host(self.whole(state))
     self.active = self.present = self.active[is_kept]
     return trees.take(state, is_kept)
 
-  def expand(self, metrics: Any, counts: Any, traces: Any) -> tuple:
+  def expand(self, recorded: Any, are_alike: bool = False) -> Any:
     """What a program recorded, [present, seeds, ...] -> [S, ...].
 
     Args:
-      metrics: NaN for settings that do not run.
-      counts: for settings that do not run, the counts of another one, because
-        all points cost the same.
-      traces: NaN for settings that do not run.
+      recorded: metrics, counts or traces.
+      are_alike: whether settings that do not run have the numbers of another
+        one, such as its counts, because all points cost the same; else NaN.
     """
-    # Whole numbers, such as a rank, have no NaN.
-    nan = lambda leaf: np.promote_types(leaf.dtype, np.float32).type(np.nan)
-    to_nan = lambda leaf: self._expanded(leaf, nan)
-    to_first = lambda leaf: self._expanded(leaf, lambda leaf: leaf[:1])
-    return (
-      jax.tree.map(to_nan, metrics),
-      jax.tree.map(to_first, counts),
-      jax.tree.map(to_nan, traces),
-    )
 
-  def _expanded(self, leaf, fill):
-    leaf = np.asarray(leaf)
-    if not self._has_points:
-      return leaf[None]
-    if len(self.active) < self._num_settings:
-      leaf = leaf[self.is_active]
-      wide = np.full((self._num_settings, *leaf.shape[1:]), fill(leaf))
-      wide[self.active] = leaf
-      leaf = wide
-    return leaf.reshape(-1, *leaf.shape[2:])
+    def expanded(leaf):
+      leaf = np.asarray(leaf)
+      if not self._config.has_points:
+        return leaf[None]
+      if len(self.active) < self._num_settings:
+        leaf = leaf[self.is_active]
+        # Whole numbers, such as a rank, have no NaN.
+        nan = np.promote_types(leaf.dtype, np.float32).type(np.nan)
+        shape = (self._num_settings, *leaf.shape[1:])
+        wide = np.full(shape, leaf[:1] if are_alike else nan)
+        wide[self.active] = leaf
+        leaf = wide
+      return leaf.reshape(-1, *leaf.shape[2:])
+
+    return jax.tree.map(expanded, recorded)
 
   def flat(self, tree: Any) -> Any:
     """The axes of a result, [settings, seeds, ...] -> [S, ...].
 
     A grid of one point gets an axis; a single run has none.
     """
-    if not self._is_grid:
+    if not self.is_grid:
       return tree
-    num_axes = 2 if self._has_points else 0
+    num_axes = 2 if self._config.has_points else 0
     return map_arrays(_with_one_axis, tree, self.num_points, num_axes)
-
-  @property
-  def is_grid(self) -> bool:
-    """Whether results have an axis S."""
-    return self._is_grid
 
   def numbers(self) -> dict[str, np.ndarray]:
     """Which settings run and are present, for a checkpoint."""
@@ -176,13 +163,14 @@ class ActivePoints:
     Returns:
       The state of the settings that are present.
     """
-    if self._devices > 1 or not self._has_points:
+    if self._devices > 1 or not self._config.has_points:
       return state  # No setting was dropped, see `drop`.
     self.active, self.present = record["grid/active"], record["grid/present"]
-    if self._is_vmapped:  # The run may have been one where they stay present.
+    # The run may have been one where they stay present.
+    if self._config.vmaps_points:
       self.present = self.active
     if len(self.present) < self._num_settings:
-      self._before = state
+      self._before = _on_host(state)
     return trees.take(state, self.present)
 
   def whole(self, state: Any) -> Any:
@@ -191,13 +179,22 @@ class ActivePoints:
       return state
 
     def put_back(leaf, before):
-      if not isinstance(before, np.ndarray):
-        return before.at[self.present].set(leaf)
-      before = before.copy()
-      before[self.present] = leaf
-      return before
+      if isinstance(before, np.ndarray):
+        before = before.copy()
+        before[self.present] = leaf
+        return before
+      rows = jax.device_put(leaf, before.sharding)
+      whole = before.at[self.present].set(rows)
+      return jax.device_put(whole, leaf.sharding)
 
     return jax.tree.map(put_back, state, self._before)
+
+
+def _on_host(state):
+  """The same arrays, those of devices as arrays of the CPU, if JAX has it."""
+  cpu = processes.host()
+  put = lambda x: x if isinstance(x, np.ndarray) else jax.device_put(x, cpu)
+  return jax.tree.map(put, state)
 
 
 def _with_one_axis(leaf, num_points, num_axes):

@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -64,8 +64,7 @@ class Executor:
       self._evaluated = put_shared(_grouped(sample, numbers))
     else:
       self._data = self._evaluated = put_shared(_grouped(data, numbers))
-    self._asked = self._compiled = None
-    self._traced, self._programs = {}, {}
+    self._shapes, self._traced, self._programs = None, {}, {}
     self.place_points()
 
   def place_points(self) -> None:
@@ -97,49 +96,35 @@ class Executor:
     put_server = self.config.layout.put_per_point(server)
     return put_server, self._store.put(rows)
 
-  def trace(
-    self,
-    shapes: tuple[State, Any],
-    segment: dict[str, Any] | None,
-    has_evaluation: bool,
-  ) -> dict[str, jax.stages.Traced]:
-    """Traces what the run needs; `compile` compiles it.
+  def trace(self, shapes: tuple[State, Any]) -> dict[str, jax.stages.Traced]:
+    """Traces rounds and evaluation; `compile` compiles them.
 
     What callers wrote fails here, before anything is compiled.
 
     Args:
       shapes: of the state, for the settings that are present.
-      segment: the shapes that `Feed.like` gives; None if there are no rounds.
-      has_evaluation: whether anything is evaluated.
 
     Returns:
-      The programs by name.
+      The programs by name; no 'evaluation' if nothing is measured.
     """
-    asked = (shapes, segment, has_evaluation)
-    if self._asked == asked:
+    if self._shapes == shapes:
       return self._traced
-    like, inputs = self.config.layout.like_per_point(shapes[0]), {}
-    if segment is not None:
-      state = like, self._store.like(shapes[1])
-      inputs["rounds"] = self._rounds_inputs(state, segment, 0, 0, _no_secret)
-    if has_evaluation and self.config.evaluate is not None:
-      inputs["evaluation"] = self._evaluation_inputs(like)
-    else:
-      program = points.params_program(self.config, self._make)
-      jax.eval_shape(program, like, self._hyper, self._data[1])
-    self._inputs = inputs
-    self._traced = {
-      name: self._jitted(name).trace(*given) for name, given in inputs.items()
-    }
-    self._asked = asked
-    return self._traced
-
-  def trace_all(
-    self, shapes: tuple[State, Any]
-  ) -> dict[str, jax.stages.Traced]:
-    """Traces rounds and evaluation, see `trace`."""
+    server = self.config.layout.like_per_point(shapes[0])
     with self.open_feed() as opened:
-      return self.trace(shapes, opened.like(), has_evaluation=True)
+      state, segment = (server, self._store.like(shapes[1])), opened.like()
+    self._inputs = {
+      "rounds": self._rounds_inputs(state, segment, 0, 0, _no_secret),
+      "evaluation": self._evaluation_inputs(server),
+    }
+    traced = {
+      name: self._jitted(name).trace(*given)
+      for name, given in self._inputs.items()
+    }
+    self._traced = {
+      n: program for n, program in traced.items() if program.out_info
+    }
+    self._shapes, self._programs = shapes, {}
+    return self._traced
 
   def _jitted(self, name):
     """A program by its name, as logs and profiles call it."""
@@ -153,32 +138,38 @@ class Executor:
     program.__name__ = name
     return jax.jit(program, donate_argnums=donated, keep_unused=True)
 
-  def compile(self) -> dict[str, jax.stages.Compiled]:
+  def compile(
+    self, names: Iterable[str] = ("rounds", "evaluation")
+  ) -> dict[str, jax.stages.Compiled]:
     """Compiles what was traced, in chunks of settings that fit into memory.
+
+    Args:
+      names: of the programs that are needed.
 
     Returns:
       The programs by name.
     """
     options = programs.large_options()
-    while self._compiled is not self._asked:
+    wanted = self._traced.keys() & set(names)
+    while wanted - self._programs.keys():
       with concurrent.futures.ThreadPoolExecutor(2) as pool:
         waiting = {
           name: pool.submit(
             programs.compiled, traced.lower(), self._inputs[name], options
           )
           for name, traced in self._traced.items()
+          if name in wanted
         }
         with self._explained():
           self._programs = {n: made.result() for n, made in waiting.items()}
-      self._compiled = self._asked
       needs = [needed_bytes(program) for program in self._programs.values()]
       chunk = self.active.smaller_chunk(needs)
       if chunk is None:
         self._warn_of_memory(needs)
         break
       self.config = dataclasses.replace(self.config, grid_chunk=chunk)
-      asked, self._asked = self._asked, None
-      self.trace(*asked)
+      shapes, self._shapes = self._shapes, None
+      self.trace(shapes)
     return dict(self._programs)
 
   def advance(

@@ -206,9 +206,9 @@ def evaluate(
     test: pooled test examples, or None.
     validation: pooled validation examples, or None.
   """
+  params = contract.params(algorithm, server)
   if config.evaluate is None:
     return {}
-  params = contract.params(algorithm, server)
   metrics = functions.metrics(config.evaluate, params, data, test, validation)
   if algorithm.penalty is not None:
     penalty = functions.penalty(algorithm.penalty, params)

@@ -1,7 +1,6 @@
 """A run from its start, or a checkpoint, to its last round."""
 
 import contextlib
-import itertools
 import signal
 import threading
 import time
@@ -54,7 +53,7 @@ class Runner:
       reported=self._config.reported_counts,
     )
     self._feed = executor.open_feed()
-    self._state = None
+    self._state: tuple[State, Any] | None = None
     self._compile_seconds = 0.0
     self._reported: int | None = None  # The round whose report is read now.
     self._interrupted = 0
@@ -68,15 +67,15 @@ class Runner:
     checkpoints are saved or the program handles it. However often it comes, the
     rounds done have their checkpoint.
     """
-    is_resumed = self._restore()
+    self._restore()
+    is_resumed = self._state is not None
     with self._feed as feed:
       with self._timed_compilation():
-        self._trace(self._stops())
+        self._executor.trace(self._shapes)
       if not is_resumed:
         self._state = self._executor.put(self._start())
       feed.start(filter(None, self._stops()), self._record.done)
-      with self._timed_compilation():
-        self._executor.compile()
+      self._compile()
       if is_resumed:
         self._report_again()
         # Only one of several processes may have been told to stop.
@@ -95,12 +94,8 @@ class Runner:
             break
     return self._result()
 
-  def _restore(self) -> bool:
-    """Takes the state of a checkpoint, or the initial one.
-
-    Returns:
-      Whether the run is resumed.
-    """
+  def _restore(self) -> None:
+    """Takes the state of a checkpoint, if the run is resumed."""
     saved = None
     if self._checkpoints is not None:
       server, rows = self._shapes
@@ -111,7 +106,7 @@ class Runner:
       "the checkpoint to go on from", 0 if saved is None else saved.round
     )
     if saved is None:
-      return False
+      return
     if saved.round > self._rounds:
       raise CheckpointError(
         f"rounds={self._rounds}: the checkpoint to go on from is of round "
@@ -120,11 +115,13 @@ class Runner:
     self._record.restore(saved.round, saved.record)
     if saved.round < self._rounds and not self._is_scheduled(saved.round):
       self._record.forget(saved.round)  # It was the last round of a run.
-    state = self._active.restore(saved.record, saved.state)
+    self._take(self._active.restore(saved.record, saved.state))
+
+  def _take(self, state: tuple[State, Any]) -> None:
+    """Goes on from a state of the settings that are present."""
     self._executor.place_points()
     self._shapes = jax.eval_shape(lambda: state)
     self._state = self._executor.put(state)
-    return True
 
   def _stops(self) -> Iterator[int]:
     """After which rounds to come the program returns to the host."""
@@ -139,12 +136,15 @@ class Runner:
     """Whether runs of any length are evaluated after so many rounds."""
     return stop % self._config.eval_every == 0
 
-  def _trace(self, stops: Iterable[int]) -> None:
-    """Traces what the rounds until these stops need."""
-    first = list(itertools.islice(stops, 2))
-    has_rounds = any(stop > self._record.done for stop in first)
-    segment = self._feed.like() if has_rounds else None
-    self._executor.trace(self._shapes, segment, bool(first))
+  def _compile(self) -> None:
+    """Compiles what the rounds and evaluations to come need."""
+    names = ["rounds"] if self._record.done < self._rounds else []
+    if next(self._stops(), None) is not None:
+      names.append("evaluation")
+    if names:
+      with self._timed_compilation():
+        self._executor.trace(self._shapes)
+        self._executor.compile(names)
 
   @contextlib.contextmanager
   def _timed_compilation(self) -> Iterator[None]:
@@ -173,17 +173,18 @@ class Runner:
     )
     self._state = state
     record.run_seconds += time.perf_counter() - start
-    _, counts, traces = self._active.expand({}, counts, traces)
-    record.add_rounds(stop, counts, traces)
+    counts = self._active.expand(counts, are_alike=True)
+    record.add_rounds(stop, counts, self._active.expand(traces))
 
   def _evaluate(self) -> None:
     """Measures the model, and reports the metrics."""
     start = time.perf_counter()
     metrics = self._executor.evaluate(self._state)
     self._record.run_seconds += time.perf_counter() - start
-    metrics, _, _ = self._active.expand(metrics, {}, {})
     is_scheduled = self._is_scheduled(self._record.done)
-    metrics = self._record.add_metrics(metrics, is_scheduled)
+    metrics = self._record.add_metrics(
+      self._active.expand(metrics), is_scheduled
+    )
     of_state = lambda part: self._active.flat(self._whole_state()[part])
     self._report(
       Report(
@@ -227,15 +228,11 @@ class Runner:
     """Drops settings that have diverged, if the smaller program is worth it."""
     before = len(self._active.active)
     fewer = self._active.drop(self._record.history, self._state)
-    if len(self._active.active) < before:
-      self._executor.place_points()
     if fewer is not None:
-      self._state = self._executor.put(fewer)
-      self._shapes = jax.eval_shape(lambda: fewer)
-      if self._record.done < self._rounds:
-        with self._timed_compilation():
-          self._trace([self._rounds])
-          self._executor.compile()
+      self._take(fewer)
+      self._compile()
+    elif len(self._active.active) < before:
+      self._executor.place_points()
 
   def _is_over(self, stop: int) -> bool:
     """Whether the run ends here; saves a checkpoint if one is due."""
