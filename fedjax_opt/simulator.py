@@ -287,7 +287,8 @@ class Simulator:
     self._own_config = self._config(None)
     if validation is not None:
       functions.check_takes_validation(evaluate)
-    self._executor = None
+    self._executor: Executor | None = None
+    self._executor_is_for: tuple[Any, ...] = ()
 
   def init(self, params: Params, seed: int | None = None) -> SimulationState:
     """The state before the first round.
@@ -309,10 +310,10 @@ class Simulator:
         f"seed={seed}: the seeds of a grid are given to Simulator(seeds=...)"
       )
     seeds = self._seeds or (0 if seed is None else seed,)
-    config, start, shapes, _ = self._prepare(params, seeds)
-    self._executor_of(config, tuple(seeds)).trace(shapes)
+    executor, start, shapes, _ = self._prepare(params, seeds)
+    executor.trace(shapes)
     server, rows = start()
-    return SimulationState(0, tuple(seeds), server, rows, config)
+    return SimulationState(0, tuple(seeds), server, rows, executor.config)
 
   def run(
     self, state: SimulationState, rounds: int
@@ -379,8 +380,8 @@ class Simulator:
   ) -> dict[str, jax.stages.Traced]:
     """The programs of a run, traced and not compiled."""
     seeds = seeds or self._seeds or (0,)
-    config, _, shapes, _ = self._prepare(params, seeds)
-    return self._executor_of(config, tuple(seeds)).trace(shapes)
+    executor, _, shapes, _ = self._prepare(params, seeds)
+    return executor.trace(shapes)
 
   def _metric_names(self, params: Params) -> list[str]:
     """What would be measured."""
@@ -395,8 +396,7 @@ class Simulator:
     rounds = int(rounds)  # It may be one of NumPy's.
     if checkpoints is not None:
       checkpoints.identify(lambda: self._identity(params, seeds))
-    config, start, shapes, _ = self._prepare(params, seeds)
-    executor = self._executor_of(config, tuple(seeds))
+    executor, start, shapes, _ = self._prepare(params, seeds)
     with contextlib.ExitStack() as stack:
       if progress:
         on_evaluation = stack.enter_context(
@@ -423,15 +423,14 @@ class Simulator:
       if name not in PLAINLY
     }
     plainly = copy.copy(self)
-    plainly._executor, plainly._settings = None, self._settings | PLAINLY
+    plainly._settings = self._settings | PLAINLY
     device = processes.host() or jax.local_devices()[0]
     with target.use([device]):
-      config, _, shapes, lower_start = plainly._prepare(params, seeds)
-      traced = plainly._executor_of(config, tuple(seeds)).trace(shapes)
+      executor, _, shapes, lower_start = plainly._prepare(params, seeds)
       programs = {
         "start": lower_start(),
-        "cohorts": lower_draws(config, seeds, self._data.sizes),
-        **{name: each.lower() for name, each in traced.items()},
+        "cohorts": lower_draws(executor.config, seeds, self._data.sizes),
+        **{n: each.lower() for n, each in executor.trace(shapes).items()},
       }
       texts = {name: each.as_text() for name, each in programs.items()}
     of_text = lambda text: DIGEST + hashlib.sha256(text.encode()).hexdigest()
@@ -464,7 +463,7 @@ class Simulator:
     """How a run begins.
 
     Returns:
-      The settings; a function that makes the state of round 0; its shapes; and
+      What runs it; a function that makes the state of round 0; its shapes; and
       a function that lowers what makes it.
     """
     for seed in seeds:
@@ -504,7 +503,7 @@ class Simulator:
     def lower_start():
       return jax.jit(make_state).lower(models, self._hyperparameters())
 
-    return config, start, shapes, lower_start
+    return self._executor_of(config, seeds), start, shapes, lower_start
 
   def _hyperparameters(self):
     """{name: [settings]}, or {name: scalar} where there is one point."""
@@ -518,10 +517,11 @@ class Simulator:
     return {name: values[0] for name, values in self._grid.items()}
 
   def _executor_of(self, config, seeds):
-    """The executor of these settings; that of the last call if it fits."""
-    before = self._executor
-    if before is not None and before.is_for(config, seeds):
-      return before
+    """What runs these settings on the present devices; made anew for others."""
+    wanted = config, tuple(seeds), target.is_elsewhere(), target.devices()
+    if self._executor_is_for == wanted:
+      return self._executor
+    self._executor_is_for = wanted
     self._executor = Executor(
       config,
       self._make,

@@ -31,6 +31,7 @@ class ActivePoints:
     active: [active] numbers of the settings that run.
     present: [present] numbers of the settings in the arrays of the program; the
       active ones, and those that have diverged but were not dropped.
+    chunk: how many settings are vectorized at a time; None for all.
   """
 
   def __init__(
@@ -48,7 +49,7 @@ class ActivePoints:
     self.active = self.present = np.arange(num_settings)
     self._num_settings, self._num_seeds = num_settings, num_seeds
     self._config = config
-    self._chunk = None  # Of the caller's choice, or all that are present.
+    self.chunk = config.grid_chunk
     self._devices = config.layout.grid_devices
     # The state of all settings when some of them were dropped, on the host.
     self._before: Any = None
@@ -58,23 +59,23 @@ class ActivePoints:
     """[present] bool, which of the settings that are present run."""
     return np.isin(self.present, self.active)
 
-  def smaller_chunk(self, needs: list[int | None]) -> int | None:
-    """How many settings at a time fit, if the programs need too much memory.
+  def take_fewer(self, needs: list[int | None]) -> bool:
+    """Has fewer settings at a time, if the programs need too much memory.
 
     Args:
       needs: bytes of each program, None where that is unknown; none where a
         resumed run has nothing left to compute.
 
     Returns:
-      The number of settings in a chunk, for which the programs are to be
-      compiled anew; None if they fit, or if the caller has chosen the chunks.
+      Whether the programs are to be compiled anew, for a smaller `chunk`; not
+      if they fit, or if the caller has chosen the chunks.
     """
     if not self._config.vmaps_points or self._config.grid_chunk is not None:
-      return None
+      return False
     whole = len(self.present) // self._devices
-    chunk = min(self._chunk or whole, whole)
+    chunk = min(self.chunk or whole, whole)
     if chunk == 1:
-      return None
+      return False
     have = processes.device_bytes()
     at_most = chunk
     most = 0 if None in needs else max(needs, default=0)
@@ -83,11 +84,11 @@ class ActivePoints:
     # All processes must run the same program.
     at_most = -processes.of_any_process(-at_most)
     if at_most == chunk:
-      return None
+      return False
     # Even chunks if possible: a smaller last chunk would be a second program.
     even = [n for n in range(1, at_most + 1) if whole % n == 0]
-    self._chunk = even[-1] if 2 * even[-1] >= at_most else at_most
-    return self._chunk
+    self.chunk = even[-1] if 2 * even[-1] >= at_most else at_most
+    return True
 
   def drop(self, history: History, state: Any) -> Any:
     """The state without the settings that have diverged; None if all stay.

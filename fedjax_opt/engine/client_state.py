@@ -33,30 +33,25 @@ class ClientStore:
     Args:
       config: static settings, `client_memory` resolved.
     """
-    self._put = config.layout.put_per_point
-    self._like = config.layout.like_per_point
-    self._cohort_size = config.cohort_size
-    self._num_clients = config.num_clients
-    self._on_host = config.state_is_on_host
-    self._has_points = config.has_points
+    self._config, self._layout = config, config.layout
 
   def put(self, rows: Any) -> Any:
     """The rows of all clients, on the devices or the host."""
-    if self._on_host:
+    if self._config.state_is_on_host:
       return jax.tree.map(_writable, rows)
-    return self._put(rows)
+    return self._layout.put_per_point(rows)
 
   def like(self, rows: Any) -> Any:
     """The shapes of what `gather` gives, for those of the rows of all."""
-    if not self._on_host:
-      return self._like(rows)
-    axis = 2 if self._has_points else 0
+    if not self._config.state_is_on_host:
+      return self._layout.like_per_point(rows)
+    axis = 2 if self._config.has_points else 0
 
     def of_cohort(leaf):
-      shape = (*leaf.shape[:axis], self._cohort_size, *leaf.shape[axis + 1 :])
-      return jax.ShapeDtypeStruct(shape, leaf.dtype)
+      before, after = leaf.shape[:axis], leaf.shape[axis + 1 :]
+      return leaf.update(shape=(*before, self._config.cohort_size, *after))
 
-    return self._like(jax.tree.map(of_cohort, rows))
+    return self._layout.like_per_point(jax.tree.map(of_cohort, rows))
 
   def gather(self, rows: Any, cohorts: np.ndarray | None) -> Any:
     """The input of the program: the rows of the cohort, or of all clients.
@@ -65,13 +60,14 @@ class ClientStore:
       rows: of all clients.
       cohorts: [seeds, 1, C], of the next round; None on the devices.
     """
-    if not self._on_host:
+    if not self._config.state_is_on_host:
       return rows
     # An empty place has the number M; what stands there is not used.
-    clients = np.minimum(cohorts[:, 0], self._num_clients - 1)
-    clients = clients if self._has_points else clients[0]
+    clients = np.minimum(cohorts[:, 0], self._config.num_clients - 1)
+    clients = clients if self._config.has_points else clients[0]
     seeds = np.arange(len(cohorts))[:, None]
-    return self._put(trees.take(rows, self._index(seeds, clients)))
+    of_cohort = trees.take(rows, self._index(seeds, clients))
+    return self._layout.put_per_point(of_cohort)
 
   def scatter(self, rows: Any, new: Any, cohorts: np.ndarray | None) -> Any:
     """The rows of all clients after a round.
@@ -81,10 +77,10 @@ class ClientStore:
       new: what the program returned for the rows of `gather`.
       cohorts: see `gather`.
     """
-    if not self._on_host:
+    if not self._config.state_is_on_host:
       return new
     of_round = cohorts[:, 0]
-    seeds, places = np.nonzero(of_round < self._num_clients)
+    seeds, places = np.nonzero(of_round < self._config.num_clients)
     to = self._index(seeds, of_round[seeds, places])
     taken = self._index(seeds, places)
 
@@ -96,7 +92,8 @@ class ClientStore:
 
   def _index(self, seeds, clients):
     """The index of rows of clients in an array of all points."""
-    return (slice(None), seeds, clients) if self._has_points else (clients,)
+    has_points = self._config.has_points
+    return (slice(None), seeds, clients) if has_points else (clients,)
 
 
 def _writable(leaf):

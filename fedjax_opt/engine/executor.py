@@ -49,7 +49,6 @@ class Executor:
       active: which settings run.
     """
     self.config, self.active = config, active
-    self.made_for = config, tuple(seeds), _present_devices()
     self._clients, self._seeds = data, seeds
     self._make, self._hyperparameters = make, hyperparameters
     self._store = ClientStore(config)
@@ -79,10 +78,6 @@ class Executor:
   def open_feed(self) -> feed.Feed:
     """The segments of the run, as a context manager."""
     return feed.Feed(self.config, self._clients, self._seeds)
-
-  def is_for(self, config: Config, seeds: Sequence[int]) -> bool:
-    """Whether it is that of these settings, seeds and the present devices."""
-    return self.made_for == (config, tuple(seeds), _present_devices())
 
   @property
   def needed_bytes(self) -> int | None:
@@ -126,6 +121,11 @@ class Executor:
     self._shapes, self._programs = shapes, {}
     return self._traced
 
+  @property
+  def _chunked(self):
+    """The settings, with the chunks of points that fit into memory."""
+    return dataclasses.replace(self.config, grid_chunk=self.active.chunk)
+
   def _jitted(self, name):
     """A program by its name, as logs and profiles call it."""
     # The state of rounds is overwritten.
@@ -133,7 +133,7 @@ class Executor:
       "rounds": (points.rounds_program, 3, 0),
       "evaluation": (points.evaluation_program, 1, ()),
     }[name]
-    program = make(self.config, self._make)
+    program = make(self._chunked, self._make)
     program = self.config.layout.over_devices(program, outputs)
     program.__name__ = name
     return jax.jit(program, donate_argnums=donated, keep_unused=True)
@@ -163,11 +163,9 @@ class Executor:
         with self._explained():
           self._programs = {n: made.result() for n, made in waiting.items()}
       needs = [needed_bytes(program) for program in self._programs.values()]
-      chunk = self.active.smaller_chunk(needs)
-      if chunk is None:
+      if not self.active.take_fewer(needs):
         self._warn_of_memory(needs)
         break
-      self.config = dataclasses.replace(self.config, grid_chunk=chunk)
       shapes, self._shapes = self._shapes, None
       self.trace(shapes)
     return dict(self._programs)
@@ -259,7 +257,7 @@ class Executor:
       if "RESOURCE_EXHAUSTED" not in str(error):
         raise
       needs = name and needed_bytes(self._programs[name])
-      text = _ways_to_less(self.config, needs, processes.device_bytes())
+      text = _ways_to_less(self._chunked, needs, processes.device_bytes())
       raise MemoryError(text) from error
 
   def _warn_of_memory(self, needs):
@@ -270,7 +268,7 @@ class Executor:
     # Of a processor's memory a run takes half by choice, and can take all.
     limit = 2 * have if target.platform() == "cpu" else have
     if max(needs) > limit:
-      text = _ways_to_less(self.config, max(needs), limit)
+      text = _ways_to_less(self._chunked, max(needs), limit)
       warnings.warn(text, stacklevel=2)
 
 
@@ -289,11 +287,6 @@ def needed_bytes(program: jax.stages.Compiled) -> int | None:
 
 # What stands for the words of random keys while a program is traced.
 _no_secret = functools.partial(np.zeros, dtype=np.uint32)
-
-
-def _present_devices():
-  """Those that programs are made for, and whether they are elsewhere."""
-  return target.is_elsewhere(), target.devices()
 
 
 def _grouped(data, seeds):

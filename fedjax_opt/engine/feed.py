@@ -6,7 +6,6 @@ the program would draw. A thread reads the examples of clients on disk while the
 rounds before are computed.
 """
 
-import collections
 import concurrent.futures
 import functools
 import itertools
@@ -80,7 +79,7 @@ class Feed:
       self._plan_reading()
     self._pool = concurrent.futures.ThreadPoolExecutor(1, THREAD)
     self._todo: Iterator[tuple[int, int]] = iter(())
-    self._coming = collections.deque()
+    self._coming: concurrent.futures.Future | None = None
 
   def _plan_reading(self):
     """How many rounds fit into a segment, and how many examples into one."""
@@ -140,14 +139,14 @@ class Feed:
     """
     if not self._is_needed:
       return {}, None
-    segment = self._coming.popleft().result()
+    segment = self._coming.result()
     self._next()
     return segment
 
   def _next(self):
     segment = next(self._todo, None) if self._is_needed else None
     if segment is not None:
-      self._coming.append(self._pool.submit(self._make, *segment))
+      self._coming = self._pool.submit(self._make, *segment)
 
   def _make(self, first, stop):
     """The segment of rounds `first` to `stop - 1`, and its cohorts."""

@@ -85,18 +85,5 @@ def master_model(params: Params, start: Params, end: Params) -> Params:
   return jax.tree.map(move, params, start, end)
 
 
-def keep_types(new: Params, old: Params) -> Params:
-  """A tree in the floating-point types of another.
-
-  Without it the state of a rule could change its type in a step, where the
-  model and traced hyperparameters have different types.
-  """
-
-  def cast(new, old):
-    return jnp.asarray(new, old.dtype) if is_float(old) else new
-
-  return jax.tree.map(cast, new, old)
-
-
 def _rounded(leaf):
   return leaf.astype(jnp.bfloat16) if is_float(leaf) else leaf

@@ -17,7 +17,6 @@ from fedjax_opt.checks import functions
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.precision import (
   computed_loss,
-  keep_types,
   local_model,
   master_model,
 )
@@ -159,8 +158,9 @@ class Worker:
       params, rule_state = optimizers.step(
         "client", rule, grads, rule_state, params, **extras
       )
+      # Of a model and traced hyperparameters in different types.
       if config.precision == "bfloat16":
-        rule_state = keep_types(rule_state, before)
+        rule_state = trees.cast_like(rule_state, before)
       functions.like("client: the rule's state", rule_state, before, "init")
       gradients_per_step = 1 + len(calls)
       record = lambda name, all: all.at[k].set(_field(rule_state, name))

@@ -35,11 +35,11 @@ def test_as_many_vectorized_as_memory_holds(monkeypatch, needs, chunks):
     return active_points.ActivePoints(7, 1, config, is_grid=True)
 
   vectorized, used = points(grid_map="vmap"), []
-  while chunk := vectorized.smaller_chunk([next(told, 9000)]):
-    used.append(chunk)
+  while vectorized.take_fewer([next(told, 9000)]):
+    used.append(vectorized.chunk)
   assert used == chunks
   for given in ({"grid_map": "scan"}, {"grid_map": "vmap", "grid_chunk": 7}):
-    assert points(**given).smaller_chunk([2000]) is None
+    assert not points(**given).take_fewer([2000])
 
 
 def test_the_program_that_needs_most_decides(monkeypatch):
@@ -51,10 +51,10 @@ def test_the_program_that_needs_most_decides(monkeypatch):
 
   def smaller(needs):
     points = active_points.ActivePoints(8, 1, config, is_grid=True)
-    return points.smaller_chunk(needs)
+    return points.take_fewer(needs) and points.chunk
 
   assert smaller([500, 1900]) == smaller([1900, 500]) == 4
-  assert smaller([None, 1900]) is None
+  assert not smaller([None, 1900])
 
 
 @pytest.mark.parametrize(
