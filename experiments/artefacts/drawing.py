@@ -10,10 +10,8 @@ from experiments.artefacts.record import Record
 from fedjax_opt import plots
 from fedjax_opt.results.names import metric_name
 from fedjax_opt.study.plots import frame, panels
-from fedjax_opt.study.plots.lines import (
-  curves_axis,
-  draw_curves,
-)
+from fedjax_opt.study.plots.lines import draw_curves
+from fedjax_opt.study.plots.metric_axis import metric_axis
 from fedjax_opt.study.report.drawing import curve
 
 LINE = "optimum"  # What a horizontal line is called in the legend.
@@ -88,7 +86,7 @@ def _draw_panel(axes, row: Row, metric: str, styles) -> dict:
   }
   entries = {}
   if curves:
-    axis = curves_axis(metric, list(curves.values()))
+    axis = metric_axis(metric, list(curves.values()))
     entries = draw_curves(axes, curves, styles, axis)
   if metric == "rank":
     axes.yaxis.get_major_locator().set_params(integer=True)

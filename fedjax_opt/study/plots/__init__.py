@@ -25,11 +25,8 @@ from fedjax_opt.study.plots.frame import (
 )
 from fedjax_opt.study.plots.heat_maps import Grid, heat_map, heat_maps
 from fedjax_opt.study.plots.learning_curves import X_AXES, curves
-from fedjax_opt.study.plots.lines import (
-  Curve,
-  Style,
-  method_styles,
-)
+from fedjax_opt.study.plots.lines import Style, method_styles
+from fedjax_opt.study.plots.metric_axis import Curve
 from fedjax_opt.study.plots.step_size_trace import step_sizes
 from fedjax_opt.study.plots.study_curves import (
   performance_profiles,

@@ -11,17 +11,10 @@ from fedjax_opt.study.plots.frame import (
   CLASS_COLORS,
   Path,
   finish,
-  paths_of,
   styled_figure,
 )
-from fedjax_opt.study.plots.lines import (
-  Styles,
-)
-from fedjax_opt.study.plots.panels import (
-  Look,
-  by_condition,
-  draw_panels,
-)
+from fedjax_opt.study.plots.lines import GREY, Styles
+from fedjax_opt.study.plots.panels import Look, by_condition, draw_conditions
 
 _MAX_CLIENTS = 100
 # More classes have a colour bar instead of a legend.
@@ -56,7 +49,6 @@ def label_histogram(
       is another.
     ImportError: if matplotlib is missing.
   """
-  paths_of(path)
   counts = np.asarray(counts)
   if counts.ndim != 2 or not counts.size or (counts < 0).any():
     raise ValueError(
@@ -74,11 +66,8 @@ def label_histogram(
     colors = _class_colors(num_classes)
     _draw_clients(axes, counts, colors)
     axes.set(title=", ".join(parts), xlabel="Examples", ylabel="Client")
-    if num_classes <= _MAX_LEGEND:
-      names = range(num_classes) if class_names is None else class_names
-      _add_legend(new, colors, names)
-    else:
-      _add_color_bar(new, axes, num_classes)
+    names = range(num_classes) if class_names is None else class_names
+    _name_classes(new, colors, names)
     return finish(new, path)
 
 
@@ -97,12 +86,12 @@ def partition_title(partition: str, alpha: float | None = None) -> str:
   return f"{name_of(partition)}, α = {number(alpha)}"
 
 
-def _class_colors(num_classes: int) -> list[Any]:
+def _class_colors(num_classes: int) -> Sequence[Any]:
   import matplotlib
 
   if num_classes <= len(CLASS_COLORS):
-    return list(CLASS_COLORS[:num_classes])
-  return list(matplotlib.colormaps["viridis"](np.linspace(0, 1, num_classes)))
+    return CLASS_COLORS[:num_classes]
+  return matplotlib.colormaps["viridis"](np.linspace(0, 1, num_classes))
 
 
 def _draw_clients(axes: Any, counts: np.ndarray, colors: Sequence[Any]) -> None:
@@ -119,22 +108,21 @@ def _draw_clients(axes: Any, counts: np.ndarray, colors: Sequence[Any]) -> None:
   axes.yaxis.get_major_locator().set_params(integer=True)
 
 
-def _add_legend(
+def _name_classes(
   figure: Any, colors: Sequence[Any], names: Sequence[Any]
 ) -> None:
+  """Adds a legend of the classes, or a colour bar of many."""
+  from matplotlib.cm import ScalarMappable
+  from matplotlib.colors import Normalize
   from matplotlib.patches import Patch
 
+  if len(colors) > _MAX_LEGEND:
+    scale = ScalarMappable(Normalize(0, len(colors) - 1), "viridis")
+    figure.colorbar(scale, ax=figure.axes, label="Class", pad=0.02)
+    return
   look = {"loc": "outside right upper", "handlelength": 1, "handleheight": 1}
   patches = [Patch(color=color) for color in colors]
   figure.legend(patches, names, title="Class", **look)
-
-
-def _add_color_bar(figure: Any, axes: Any, num_classes: int) -> None:
-  from matplotlib.cm import ScalarMappable
-  from matplotlib.colors import Normalize
-
-  scale = ScalarMappable(Normalize(0, num_classes - 1), "viridis")
-  figure.colorbar(scale, ax=axes, label="Class", pad=0.02)
 
 
 _WORST = "mean of the worst 10 %"
@@ -186,15 +174,14 @@ def client_distribution(
   margin = 0.03 * np.ptp(joined) or 0.5
   limits = joined.min() - margin, joined.max() + margin
   worst_is_low = direction(metric) != "min"
+  draw_all = _draw_histogram if is_histogram else _draw_shares
 
-  def draw(axes, of_method, looks):
-    draw_all = _draw_histogram if is_histogram else _draw_shares
-    entries = draw_all(axes, of_method, looks, limits, worst_is_low)
+  def draw(axes, condition, looks):
     axes.set_xlim(limits)
-    return entries
+    return draw_all(axes, panels[condition], looks, worst_is_low)
 
   label = "Clients" if is_histogram else "Clients with at most this (%)"
-  return draw_panels(panels, path, draw, metric_name(metric), label, **look)
+  return draw_conditions(panels, path, draw, metric_name(metric), label, **look)
 
 
 def _ascending(name: str, values: Any, sizes: Any) -> np.ndarray:
@@ -218,58 +205,46 @@ def _draw_shares(
   axes: Any,
   of_method: Mapping[str, np.ndarray],
   styles: Styles,
-  limits: tuple[float, float],
   worst_is_low: bool,
 ) -> dict[str, Any]:
   """Draws the share of clients that have at most each value."""
   from matplotlib.lines import Line2D
 
   entries: dict[str, Any] = {}
-  level = 0.0 if worst_is_low else 100.0
-  mark = {
-    "marker": "^" if worst_is_low else "v",
-    "markersize": 6,
-    "markeredgecolor": "white",
-    "markeredgewidth": 0.5,
-    "linestyle": "",
-  }
+  low, high = axes.get_xlim()
+  mark = {"marker": "^" if worst_is_low else "v", "markersize": 6}
+  mark |= {"markeredgecolor": "white", "markeredgewidth": 0.5, "linestyle": ""}
   for method, ascending in of_method.items():
-    style = styles[method]
-    share = 100 * np.arange(len(ascending) + 1) / len(ascending)
-    (entries[method],) = axes.step(
-      [limits[0], *ascending, limits[1]],
-      [*share, 100.0],
-      where="post",
-      color=style.color,
-      linestyle=style.linestyle,
-      linewidth=1.3,
-    )
+    color, linestyle, _ = styles[method]
+    share = np.linspace(0, 100, len(ascending) + 1)
+    x, y = [low, *ascending, high], [*share, 100.0]
+    look = {"color": color, "linestyle": linestyle, "linewidth": 1.3}
+    (entries[method],) = axes.step(x, y, where="post", **look)
     worst = worst_mean(ascending, worst_is_low)
-    axes.plot(worst, level, color=style.color, clip_on=False, zorder=5, **mark)
+    level = 0.0 if worst_is_low else 100.0
+    axes.plot(worst, level, color=color, clip_on=False, zorder=5, **mark)
   axes.set_ylim(0, 100)
-  return entries | {_WORST: Line2D([], [], color="#606060", **mark)}
+  return entries | {_WORST: Line2D([], [], color=GREY, **mark)}
 
 
 def _draw_histogram(
   axes: Any,
   of_method: Mapping[str, np.ndarray],
   styles: Styles,
-  limits: tuple[float, float],
   worst_is_low: bool,
 ) -> dict[str, Any]:
   """Draws how many clients have which value, of the only method."""
   from matplotlib.patches import Patch
 
-  entries: dict[str, Any] = {}
-  for method, ascending in of_method.items():
-    color = styles[method].color
-    bins = int(np.clip(np.sqrt(len(ascending)) * 2, 5, 25))
-    edges = np.linspace(*limits, bins + 1)
-    axes.hist(ascending, edges, color=color, alpha=0.55)
-    entries[method] = Patch(color=color, alpha=0.55, linewidth=0)
-    worst = worst_mean(ascending, worst_is_low)
-    look = {"color": "black", "linewidth": 1.2}
-    entries[_MEAN] = axes.axvline(ascending.mean(), **look)
-    entries[_WORST] = axes.axvline(worst, linestyle="--", **look)
+  ((method, ascending),) = of_method.items()
+  bar = {"color": styles[method].color, "alpha": 0.55}
+  bins = int(np.clip(np.sqrt(len(ascending)) * 2, 5, 25))
+  axes.hist(ascending, np.linspace(*axes.get_xlim(), bins + 1), **bar)
+  line = {"color": "black", "linewidth": 1.2}
+  worst = worst_mean(ascending, worst_is_low)
   axes.yaxis.get_major_locator().set_params(integer=True)
-  return entries
+  return {
+    method: Patch(linewidth=0, **bar),
+    _MEAN: axes.axvline(ascending.mean(), **line),
+    _WORST: axes.axvline(worst, linestyle="--", **line),
+  }

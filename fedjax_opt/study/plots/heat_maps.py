@@ -16,17 +16,8 @@ from fedjax_opt.results.names import (
   shown_name,
   value_of,
 )
-from fedjax_opt.study.plots.frame import (
-  COLORS,
-  Path,
-  finish,
-  paths_of,
-  styled_figure,
-)
-from fedjax_opt.study.plots.panels import (
-  PAGE_WIDTH,
-  by_condition,
-)
+from fedjax_opt.study.plots.frame import COLORS, Path, finish, styled_figure
+from fedjax_opt.study.plots.panels import PAGE_WIDTH, by_condition
 
 # Of a cell, in inches, where the page is wide enough.
 _CELL = (0.46, 0.3)
@@ -152,7 +143,6 @@ def _draw(
   way: str,
 ) -> Any:
   """Draws one row of panels for each condition."""
-  paths_of(path)
   num_columns = max(map(len, grids.values()))
   all_grids = [grid for row in grids.values() for grid in row.values()]
   norm, extend = _norm([grid.values for grid in all_grids], way)
@@ -160,30 +150,27 @@ def _draw(
   width = 0.9 + num_columns * (0.55 + max(2, cells[1]) * _CELL[0])
   width = max(min(width, max(PAGE_WIDTH, 1.1 * num_columns)), 2.4)
   of_panel = width / num_columns
-  titles = {
-    (condition, method): _title((method, condition), of_panel)
+  titles = [
+    [_title((method, condition), of_panel) for method in row]
     for condition, row in grids.items()
-    for method in row
-  }
-  lines = {}
-  for (condition, _), title in titles.items():
-    lines[condition] = max(lines.get(condition, 0), title.count("\n"))
+  ]
   height = max(0.4 + len(grids) * (0.5 + cells[0] * _CELL[1]), 2.0)
-  height += _LINE * sum(lines.values())
+  height += _LINE * sum(max(t.count("\n") for t in row) for row in titles)
   with styled_figure(width, height, **{"axes.grid": False}) as new:
     all_axes = new.subplots(len(grids), num_columns, squeeze=False)
-    for of_row, (condition, row) in zip(all_axes, grids.items(), strict=True):
-      for axes, (method, grid) in zip(of_row, row.items(), strict=False):
+    for of_row, row, texts in zip(
+      all_axes, grids.values(), titles, strict=True
+    ):
+      for axes, grid, title in zip(of_row, row.values(), texts, strict=False):
         image = _draw_panel(axes, grid, norm, way, precision)
-        axes.set_title(titles[condition, method])
+        axes.set_title(title)
         _name_axes(axes, grid, of_panel / cells[1])
       for unused in of_row[len(row) :]:
         unused.remove()
     if len({repr(grid[1:3]) for grid in all_grids}) == 1:
       _keep_outer_names(all_axes, list(map(len, grids.values())))
-    bar = new.colorbar(
-      image, ax=new.axes, label=label, extend=extend, aspect=25, pad=0.02
-    )
+    look = {"label": label, "extend": extend, "aspect": 25, "pad": 0.02}
+    bar = new.colorbar(image, ax=new.axes, **look)
     bar.ax.yaxis.set_major_formatter(lambda value, _: number(value))
     bar.ax.yaxis.set_minor_formatter("")
     _add_key(new, all_grids)
@@ -260,7 +247,8 @@ def _draw_panel(
       continue
     red, green, blue, _ = colors(norm(value))
     is_light = 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
-    text = f"{value:{precision}}" if precision else _two_digits(value)
+    text = f"{value:{precision or '.2g'}}"
+    text = text if precision else number(float(text))
     look = {"ha": "center", "va": "center", "fontsize": _FONT_SIZE}
     color = "black" if is_light else "white"
     axes.text(column, row, text, color=color, **look)
@@ -268,10 +256,6 @@ def _draw_panel(
     look = {"fill": False, "edgecolor": COLORS[1], "linewidth": 2.2}
     _outline(axes, *grid.chosen, clip_on=False, zorder=5, **look)
   return image
-
-
-def _two_digits(value: float) -> str:
-  return number(float(f"{value:.2g}"))
 
 
 def _outline(axes: Any, row: int, column: int, **look: Any) -> None:

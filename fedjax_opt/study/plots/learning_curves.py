@@ -1,7 +1,7 @@
 """Learning curves: metrics against rounds or cost, a line for each setting."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,23 +11,20 @@ from fedjax_opt.results.names import name_of, sentence, value_of
 from fedjax_opt.results.selection import (
   Criterion,
   Point,
-  Setting,
   group_by_seed,
   rank,
   varying,
 )
-from fedjax_opt.study.plots.frame import Path, finish, paths_of
-from fedjax_opt.study.plots.lines import (
-  OUTSIDE,
+from fedjax_opt.study import words
+from fedjax_opt.study.plots.frame import Path
+from fedjax_opt.study.plots.lines import DIVERGED, draw_curves, method_styles
+from fedjax_opt.study.plots.metric_axis import (
   Curve,
-  draw_curves,
-  method_styles,
+  MetricAxis,
+  as_curve,
+  metric_axis,
 )
-from fedjax_opt.study.plots.metric_axis import MetricAxis, metric_axis
-from fedjax_opt.study.plots.panels import (
-  add_below,
-  panel_figure,
-)
+from fedjax_opt.study.plots.panels import draw_panels
 
 # What `x_axis` may be -> the label of the axis.
 X_AXES = {
@@ -40,19 +37,7 @@ X_AXES = {
 _MAX_LINES, _NUM_NAMED, _MIN_FOR_BANDS = 12, 6, 12
 _BANDS = {"10–90 %": (0.1, 0.9, "#E3E3E3"), "25–75 %": (0.25, 0.75, "#C9C9C9")}
 
-
-class Line(NamedTuple):
-  """The line of a setting.
-
-  Attributes:
-    points: indices of its grid points, one for each seed.
-    label: text in the legend; "" for none.
-    is_lost: whether a seed diverged.
-  """
-
-  points: list[int]
-  label: str
-  is_lost: bool
+_Lines = Mapping[str, Sequence[int]]  # Label -> its points, one for each seed.
 
 
 def curves(
@@ -99,27 +84,48 @@ def curves(
     ImportError: if matplotlib is missing.
   """
   check_choice("x_axis", x_axis, X_AXES)
-  paths_of(path)
   if not history.rounds:
     raise ValueError("history: no round was evaluated; there is no curve")
   panels = list(panels or _default_panels(history))
   criterion = criterion or Criterion(panels[-1], direction(panels[-1]) or "min")
+  spent = history.spent(x_axis)
+  if spent is None:
+    raise ValueError(f"x_axis={x_axis!r}: {COSTS[x_axis][0]} was not measured")
   named, others = _lines_of(history, points, criterion)
-  axes_of = {name: _axis_of(history, name, named, others) for name in panels}
-  legend_title = _title_of(points, max(len(line.points) for line in named))
-  labels = [line.label for line in named if line.label]
-  labels += [_others_label(others)] if others else []
-  with panel_figure(
-    len(panels), (3.4, 2.3), labels, title=title, legend_title=legend_title
-  ) as (new, all_axes, width):
-    entries: dict[str, Any] = {}
-    for axes, name in zip(all_axes, panels, strict=True):
-      axis = axes_of[name]
-      entries |= _draw(axes, history, name, axis, named, others, x_axis)
-      axes.set(xlabel=X_AXES[x_axis], ylabel=axis.label)
-    if entries or legend_title:
-      add_below(new, entries, width, legend_title)
-    return finish(new, path)
+  is_lost = history.diverged()[:, -1]
+  num_lost = sum(is_lost[of].any() for of in others.values())
+  rest = f"{len(others)} other settings"
+  rest += f" ({num_lost} diverged)" * bool(num_lost)
+
+  def curves_of(metric: str, lines: _Lines) -> dict[str, Curve]:
+    values = history.values(metric)
+    x = spent / (1e6 if x_axis == "bytes" else 1)
+    return {
+      label: as_curve(metric, (x[of].mean(axis=0), values[of]))
+      for label, of in lines.items()
+    }
+
+  def draw(axes, metric):
+    drawn, behind = curves_of(metric, named), curves_of(metric, others)
+    axis = _axis_of(metric, drawn, behind)
+    entries = draw_curves(axes, drawn, method_styles(drawn), axis)
+    if behind:
+      entries |= _draw_others(axes, list(behind.values()), axis, rest)
+    if metric == "rank":
+      axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.set(xlabel=X_AXES[x_axis], ylabel=axis.label)
+    # Labels say what diverged; a setting alone has none.
+    return {e: entries[e] for e in entries if e not in ("", DIVERGED)}
+
+  return draw_panels(
+    panels,
+    path,
+    draw,
+    [label for label in (*named, rest * bool(others)) if label],
+    width=3.4,
+    title=title,
+    legend_title=_title_of(points, max(map(len, named.values()))),
+  )
 
 
 def _default_panels(history: History) -> list[str]:
@@ -129,37 +135,28 @@ def _default_panels(history: History) -> list[str]:
   return found or list(history.metrics)[:2]
 
 
-# Which lines there are, and what they are called.
-
-
 def _lines_of(
   history: History, points: Sequence[Point], criterion: Criterion
-) -> tuple[list[Line], list[Line]]:
-  """The lines with a name: all, or the best of many; and those behind them."""
+) -> tuple[_Lines, _Lines]:
+  """The lines with a name: all, or the best of many; and those behind them.
+
+  Labels have the values that vary, and what diverged.
+  """
   settings = group_by_seed(points)
   names = varying([s.hyperparameters for s in settings])
   num_named = len(settings)
   if len(settings) > _MAX_LINES:
     settings, num_named = rank(history, points, criterion), _NUM_NAMED
-  lines = [_line(history, setting, names) for setting in settings]
-  return lines[:num_named], lines[num_named:]
-
-
-def _line(history: History, setting: Setting, names: Sequence[str]) -> Line:
-  """A line with the values that vary, and what diverged, as its label."""
-  points = setting.points
-  lost = sum(history.status(point) == "diverged" for point in points)
-  text = ", ".join(value_of(setting.hyperparameters.get(n)) for n in names)
-  if lost and len(points) == 1:
-    text += " (diverged)"
-  elif lost:
-    text += f" ({lost} of {len(points)} seeds diverged)"
-  return Line(points, text.strip(), bool(lost))
-
-
-def _others_label(others: Sequence[Line]) -> str:
-  lost = sum(line.is_lost for line in others)
-  return f"{len(others)} other settings" + (f" ({lost} diverged)" * bool(lost))
+  is_lost = history.diverged()[:, -1]
+  labels = []
+  for hyperparameters, of in settings:
+    text = ", ".join(value_of(hyperparameters.get(name)) for name in names)
+    lost = is_lost[of].sum()
+    seeds = f"{lost} of {len(of)} seeds " * (len(of) > 1)
+    labels.append(f"{text} ({seeds}diverged)".strip() if lost else text)
+  points_of = [setting.points for setting in settings]
+  lines = list(zip(words.unique(labels), points_of, strict=True))
+  return dict(lines[:num_named]), dict(lines[num_named:])
 
 
 def _title_of(points: Sequence[Point], num_seeds: int) -> str | None:
@@ -173,52 +170,13 @@ def _title_of(points: Sequence[Point], num_seeds: int) -> str | None:
 
 
 def _axis_of(
-  history: History, name: str, named: Sequence[Line], others: Sequence[Line]
+  metric: str, named: Mapping[str, Curve], others: Mapping[str, Curve]
 ) -> MetricAxis:
-  """The axis of a metric: of the named lines that did not diverge, if any."""
-  whole = [[x for x in of if not x.is_lost] for of in (named, others)]
-  values = [
-    history.values(name)[line.points] for line in whole[0] or whole[1] or named
-  ]
-  return metric_axis(name, [each.mean(axis=0) for each in values], values)
-
-
-# Drawing.
-
-
-def _draw(
-  axes: Any,
-  history: History,
-  name: str,
-  axis: MetricAxis,
-  named: Sequence[Line],
-  others: Sequence[Line],
-  x_axis: str,
-) -> dict[str, Any]:
-  """Draws one metric of all lines; returns the entries of the legend."""
-  curves = [_curve(history, line, name, x_axis) for line in named]
-  looks = method_styles(range(len(named)))
-  found = draw_curves(axes, dict(enumerate(curves)), looks, axis)
-  entries = {x.label: found[i] for i, x in enumerate(named) if x.label}
-  if others:
-    behind = [_curve(history, line, name, x_axis) for line in others]
-    entries |= _draw_others(axes, behind, axis, _others_label(others))
-  if OUTSIDE in found:
-    entries[OUTSIDE] = found[OUTSIDE]
-  if name == "rank":
-    axes.yaxis.get_major_locator().set_params(integer=True)
-  return entries
-
-
-def _curve(history: History, line: Line, name: str, x_axis: str) -> Curve:
-  """The mean over seeds, with their range; NaN once a seed has diverged."""
-  spent = history.spent(x_axis)
-  if spent is None:
-    raise ValueError(f"x_axis={x_axis!r}: {COSTS[x_axis][0]} was not measured")
-  x = spent[line.points].mean(axis=0) / (1e6 if x_axis == "bytes" else 1)
-  values = history.values(name)[line.points]  # [seeds, E]
-  ends = (values.min(axis=0), values.max(axis=0)) if len(values) > 1 else ()
-  return Curve(x, values.mean(axis=0), *ends)
+  """The axis of the named lines, or of all if each of these diverged."""
+  shown = list(named.values())
+  if not any(np.isfinite(curve.mean[-1]) for curve in shown):
+    shown += others.values()
+  return metric_axis(metric, shown)
 
 
 def _draw_others(
@@ -241,7 +199,6 @@ def _draw_others(
   for share, (low, high, color) in _BANDS.items():
     ends = np.nanquantile(means[:, has_value], [low, high], axis=0)
     axes.fill_between(x[has_value], *ends, color=color, lw=0, zorder=1.5)
-    entries[share if entries else f"{label}: {share}"] = Patch(
-      color=color, linewidth=0
-    )
+    key = share if entries else f"{label}: {share}"
+    entries[key] = Patch(color=color, linewidth=0)
   return entries

@@ -1,13 +1,16 @@
-"""The y axis of a metric: its unit, its range, and where a log axis helps."""
+"""Curves, and the y axis of their metric: unit, range, where a log axis helps.
 
-from collections.abc import Sequence
+Axis letters: `E` places on the x axis of a curve.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedjax_opt.results.history import direction, is_fraction
 from fedjax_opt.results.names import metric_name
-from fedjax_opt.study.plots.frame import log_scale
 
 # Where all curves end above so many percent, the error is drawn.
 _HIGH = 90.0
@@ -21,6 +24,58 @@ _BEGINNING = 0.2
 _BELOW = 3.0
 # A beginning that fills less than this share of the range stays in it.
 _WORTH_CUTTING = 0.3
+
+
+class Curve(NamedTuple):
+  """A line with the interval around it.
+
+  Attributes:
+    x: increasing places. [E]
+    mean: NaN where there is no value, as after a divergence. [E]
+    low: lower end of the interval; None for no interval. [E]
+    high: upper end of the interval. [E]
+  """
+
+  x: np.ndarray
+  mean: np.ndarray
+  low: np.ndarray | None = None
+  high: np.ndarray | None = None
+
+
+Panels = Mapping[str, Mapping[str, Any]]  # Condition -> method -> data.
+
+
+def as_curve(name: str, data: Any) -> Curve:
+  """A curve whose four parts are arrays, NaN where it has no interval.
+
+  Args:
+    name: name of the argument, for messages.
+    data: `Curve`, or x, [E], with values of one seed in each row, [seeds, E],
+      whose mean and range are drawn.
+
+  Raises:
+    TypeError: if it is neither.
+    ValueError: if the shapes do not fit.
+  """
+  if not isinstance(data, Curve):
+    if not isinstance(data, tuple | list) or len(data) != 2:
+      raise TypeError(
+        f"{name}: is {type(data).__name__}; must be a Curve or (x, values)"
+      )
+    values = np.atleast_2d(np.asarray(data[1], float))
+    ends = (values.min(0), values.max(0)) if len(values) > 1 else ()
+    data = Curve(data[0], values.mean(axis=0), *ends)
+  if (data.low is None) != (data.high is None):
+    raise ValueError(f"{name}: has low or high; must have both or neither")
+  arrays = [np.asarray(each, float) for each in data if each is not None]
+  shapes = [array.shape for array in arrays]
+  if arrays[0].ndim != 1 or not arrays[0].size or len(set(shapes)) > 1:
+    raise ValueError(
+      f"{name}: shapes of x and its values are {shapes}; all must be the same "
+      "[E], with at least one value"
+    )
+  no_end = np.full(shapes[0], np.nan)
+  return Curve(*[*arrays, no_end, no_end][:4])
 
 
 class MetricAxis(NamedTuple):
@@ -60,126 +115,106 @@ class MetricAxis(NamedTuple):
     """Whether what is higher on the axis is better."""
     return self.is_larger_better and not self.is_error
 
-  def apply(self, axes: Any, label: bool = True) -> None:
-    """Sets scale, range and name of matplotlib's y axis."""
-    if self.is_log:
-      log_scale(axes.yaxis, self.limits)
-    if self.limits is not None:
-      axes.set_ylim(self.limits)
-    if label:
-      axes.set_ylabel(self.label)
-
-  def is_outside(self, value: float) -> bool:
-    """Whether a value of the metric is worse than the axis shows."""
-    if self.limits is None or self.is_error or not np.isfinite(value):
-      return False
-    low, high = self.limits
-    shown = float(self.units(value))
-    return shown < low if self.is_better_high else shown > high
+  def is_outside(self, values: Any) -> np.ndarray:
+    """Whether values of the metric are worse than the axis shows."""
+    if self.limits is None or self.is_error:
+      return np.zeros(np.shape(values), bool)
+    shown, end = self.units(values), self.worse_end
+    return shown < end if self.is_better_high else shown > end
 
 
 def metric_axis(
-  metric: str,
-  curves: Sequence[np.ndarray],
-  spread: Sequence[np.ndarray] | None = None,
-  whole: bool = False,
+  metric: str, curves: Sequence[Curve], whole: bool = False
 ) -> MetricAxis:
   """The axis on which the good curves of a metric can be told apart.
 
-  Accuracies that all end above 90 % become errors on a log axis. Other
-  accuracies have a range without the first fifth of the curves, if that leaves
-  more room for the rest, and without curves that end far below the others.
-  Losses begin at the lowest value and end at the highest of the curves that do
-  not end far above the others; where these are more than a factor of 100 apart,
-  the axis is logarithmic.
+  It is that of the curves that did not diverge, if there are any. Accuracies
+  that all end above 90 % become errors on a log axis. Other accuracies have a
+  range without the first fifth of the curves, if that leaves more room for the
+  rest, and without curves that end far below the others. Losses begin at the
+  lowest value and end at the highest of the curves that do not end far above
+  the others; where these are more than a factor of 100 apart, the axis is
+  logarithmic.
 
   Args:
     metric: name of the metric.
-    curves: one for each setting that did not diverge, NaN where it has no
-      value. [E] each, in the metric's own unit; E may differ.
-    spread: of each curve, the values around it, such as those of single seeds.
-      [any, E] each. Those of the last fifth of the rounds will be visible.
-    whole: whether all of the curves and of their spread is visible, whatever
+    curves: of `as_curve`, one for each setting. The intervals of the last fifth
+      of the rounds will be visible.
+    whole: whether all of the curves and of their intervals is visible, whatever
       room that leaves for the best.
   """
   label, is_percent = metric_name(metric), is_fraction(metric)
   factor, is_larger = 100.0 if is_percent else 1.0, direction(metric) == "max"
-  spread = curves if spread is None else spread
-  lines = [_line(*pair, factor) for pair in zip(curves, spread, strict=True)]
-  lines = [line for line in lines if line.curve.size]
+  axis = MetricAxis(label, factor=factor, is_larger_better=is_larger)
+  ended = [curve for curve in curves if np.isfinite(curve.mean[-1])]
+  curves = ended or [c for c in curves if np.isfinite(c.mean).any()]
+  lines = [_in_units(curve, axis) for curve in curves]
   if not lines:
-    return MetricAxis(label, factor=factor, is_larger_better=is_larger)
-  is_error = is_percent and _are_high([line.curve for line in lines])
+    return axis
+  is_error = is_percent and _are_high(lines)
   if is_error:
     label = label.replace("accuracy", "error").replace("Accuracy", "Error")
-    lines = [_Line(100 - curve, 100 - around) for curve, around in lines]
+    axis = axis._replace(label=label, is_error=True)
+    lines = [_in_units(curve, axis) for curve in curves]
   good = lines
   if not (whole or is_error or metric == "rank"):
     way = "max" if is_larger else "min"
     good = _good(lines, way, at_least=10.0 if is_percent else 0.0)
-  low, high = _ends([line.curve for line in good])
-  least = _ROUNDING if is_error else 0.0
-  is_log = low > least and high > _FACTORS[is_error] * low
+  low, high = _ends([line.mean for line in good])
+  is_log = low > _ROUNDING * is_error and high > _FACTORS[is_error] * low
   if is_percent and not is_error:
     is_log = False
-    rest = [line.curve[int(_BEGINNING * line.curve.size) :] for line in good]
+    rest = [line.mean[int(_BEGINNING * line.x.size) :] for line in good]
     start = np.quantile(np.concatenate(rest), 0.02)
     is_worth = start - low > _WORTH_CUTTING * (high - low)
     if is_worth and len(good) > 1 and not whole:
       low = start
   least = low / _BELOW  # A log axis has no zero, as an interval may.
-  low, high = _ends([[low, high], *_last(good, whole)])
+  low, high = _ends([[low, high], *(_last(line, whole) for line in good)])
   if is_log:
     low, high = max(low, least) / 1.2, high * 1.2
   else:
-    low, high = _margin(low, high)
+    margin = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
+    low, high = low - margin, high + margin
   if is_percent:
     high = min(high, 100.0 if is_log else 100.5)
-  return MetricAxis(label, is_error, factor, is_log, (low, high), is_larger)
+  return axis._replace(is_log=is_log, limits=(low, high))
 
 
-class _Line(NamedTuple):
-  """A curve where it has a value, and the values around it."""
-
-  curve: np.ndarray  # [E]
-  spread: np.ndarray  # [any, E]
-
-
-def _line(curve: Any, spread: Any, factor: float) -> _Line:
-  curve = factor * np.asarray(curve, float)
-  spread = factor * np.atleast_2d(np.asarray(spread, float))
-  has_value = np.isfinite(curve)
-  return _Line(curve[has_value], spread[:, has_value])
+def _in_units(curve: Curve, axis: MetricAxis) -> Curve:
+  """A curve in the unit of the axis, where it has a value."""
+  x, *values = (part[np.isfinite(curve.mean)] for part in curve)
+  return Curve(x, *map(axis.units, values))
 
 
-def _are_high(curves: Sequence[np.ndarray]) -> bool:
+def _are_high(lines: Sequence[Curve]) -> bool:
   """Whether all percents end high, and not all of them are 100."""
-  has_error = any((curve < 100 - _ROUNDING).any() for curve in curves)
-  return has_error and min(curve[-1] for curve in curves) > _HIGH
+  has_error = any((line.mean < 100 - _ROUNDING).any() for line in lines)
+  return has_error and min(line.mean[-1] for line in lines) > _HIGH
 
 
-def _good(lines: list[_Line], way: str, at_least: float = 0.0) -> list[_Line]:
+def _good(lines: list[Curve], way: str, at_least: float) -> list[Curve]:
   """The lines that do not end far behind the others.
 
   Far is more than four times as far from the best end as the median is, and
   more than `at_least`.
   """
-  ends = np.array([line.curve[-1] for line in lines])
+  ends = np.array([line.mean[-1] for line in lines])
   behind = ends.max() - ends if way == "max" else ends - ends.min()
   limit = max(4 * float(np.median(behind)), at_least)
   is_near = behind <= limit
   if way == "min":
     # Those that are never above the beginning of the others take no room.
-    start = np.max([x.curve[0] for x in lines], where=is_near, initial=-np.inf)
-    is_near |= np.array([line.curve.max() <= start for line in lines])
+    start = np.max([x.mean[0] for x in lines], where=is_near, initial=-np.inf)
+    is_near |= np.array([line.mean.max() <= start for line in lines])
   return [line for line, near in zip(lines, is_near, strict=True) if near]
 
 
-def _last(lines: Sequence[_Line], whole: bool) -> list[np.ndarray]:
-  """What lies around the last fifth of the lines, or around all of them."""
-  size = lambda line: line.curve.size if whole else line.curve.size // 5
-  last = [line.spread[:, -max(1, size(line)) :].ravel() for line in lines]
-  return [values[np.isfinite(values)] for values in last]
+def _last(line: Curve, whole: bool) -> np.ndarray:
+  """What lies around the last fifth of a line, or around all of it."""
+  size = line.x.size if whole else max(1, line.x.size // 5)
+  around = np.array(line[1:])[:, -size:]
+  return around[np.isfinite(around)]
 
 
 def _ends(parts: Sequence[Any]) -> tuple[float, float]:
@@ -187,6 +222,34 @@ def _ends(parts: Sequence[Any]) -> tuple[float, float]:
   return float(joined.min()), float(joined.max())
 
 
-def _margin(low: float, high: float) -> tuple[float, float]:
-  margin = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
-  return low - margin, high + margin
+def panels_axis(
+  metric: str, panels: Panels, whole: bool = False, by_value: bool = False
+) -> MetricAxis:
+  """The axis of panels, of which each shows its good curves.
+
+  Under a hard condition all methods can be far behind those of an easy one.
+
+  Args:
+    metric: identifier of what is drawn.
+    panels: condition -> method -> `Curve`, of `as_curve`.
+    whole: whether all of the curves is visible.
+    by_value: whether each value counts as the end of a curve: a rate is no
+      better for being the last one.
+  """
+  parts = _values if by_value else lambda curve: [curve]
+  of_panels = [
+    [part for curve in of_method.values() for part in parts(curve)]
+    for of_method in panels.values()
+  ]
+  axis = metric_axis(metric, list(itertools.chain(*of_panels)), whole)
+  if whole or axis.is_error or axis.is_log or axis.limits is None:
+    return axis
+  own = [metric_axis(metric, curves) for curves in of_panels]
+  same = [x.limits for x in own if not (x.is_error or x.is_log) and x.limits]
+  lows, highs = zip(axis.limits, *same, strict=True)
+  return axis._replace(limits=(min(lows), max(highs)))
+
+
+def _values(curve: Curve) -> list[Curve]:
+  """A curve of each value."""
+  return [Curve(*each) for each in np.transpose(curve)[:, :, None]]

@@ -4,25 +4,18 @@ Every picture of a study takes `method -> data`, for one panel, or
 `condition -> method -> data`, for one panel each.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
 
 from fedjax_opt.results.names import sentence, shown_name
-from fedjax_opt.study.plots.frame import Path, finish, paths_of, styled_figure
-from fedjax_opt.study.plots.lines import (
-  DIVERGED,
-  Panels,
-  Styles,
-  method_styles,
-)
+from fedjax_opt.study.plots.frame import Path, finish, styled_figure
+from fedjax_opt.study.plots.lines import DIVERGED, Styles, method_styles
+from fedjax_opt.study.plots.metric_axis import Panels
 
 # The width of a page's text in inches, at which figures are not shrunk.
 PAGE_WIDTH = 6.8
-
-
 _CHARACTERS_PER_INCH = 16.5
 
 
@@ -63,8 +56,8 @@ def by_condition(
       f"{name}: is {type(values).__name__}; must be a mapping from labels"
     )
   nested = any(isinstance(each, Mapping) for each in values.values())
-  conditions = values if nested else {"": values}
-  for condition, of_method in conditions.items():
+  panels: dict[str, dict[str, Any]] = {}
+  for condition, of_method in (values if nested else {"": values}).items():
     where = f"{name}[{condition!r}]" if nested else name
     if not isinstance(of_method, Mapping):
       raise TypeError(
@@ -73,14 +66,11 @@ def by_condition(
       )
     if not of_method:
       raise ValueError(f"{where}: is empty; must have at least one method")
-  checked = checked or (lambda _, data: data)
-  return {
-    str(condition): {
-      method: checked(f"{name}[{method!r}]", data)
+    panels[str(condition)] = {
+      method: checked(f"{name}[{method!r}]", data) if checked else data
       for method, data in of_method.items()
     }
-    for condition, of_method in conditions.items()
-  }
+  return panels
 
 
 def num_columns(labels: Sequence[str], width: float) -> int:
@@ -97,7 +87,7 @@ def num_columns(labels: Sequence[str], width: float) -> int:
 
 def add_below(
   figure: Any,
-  entries: dict[str, Any],
+  entries: Mapping[str, Any],
   width: float,
   title: str | None = None,
 ) -> None:
@@ -120,49 +110,59 @@ def add_below(
   )
 
 
-@contextlib.contextmanager
-def panel_figure(
-  num_panels: int,
-  panel: tuple[float, float],
+def draw_panels(
+  panels: Sequence[str],
+  path: Path,
+  draw: Callable[[Any, str], Mapping[str, Any]],
   labels: Sequence[str],
   *,
-  title: str | None,
-  legend_title: str | None,
+  width: float = 3.3,
+  title: str | None = None,
+  legend_title: str | None = None,
   share_y: bool = False,
-) -> Iterator[tuple[Any, list[Any], float]]:
-  """A figure of panels, at most three in a row, with room for a legend below.
+) -> Any:
+  """Draws panels, at most three in a row, with one legend below.
 
   Args:
-    num_panels: at least 1.
-    panel: width and height of a panel in inches, if the page has room.
-    labels: of the legend.
+    panels: what they are; at least one.
+    path: as the pictures take it.
+    draw: `axes, panel -> {label: entry of the legend}`.
+    labels: of the legend, in order; others come behind those that are there.
+    width: of a panel in inches, if the page has room.
     title: text above the panels.
     legend_title: text above the legend.
     share_y: whether the panels have one y axis.
 
-  Yields:
-    The figure, the axes of its panels, and its width in inches.
+  Returns:
+    The figure if `path` is None, else None.
   """
-  columns = 2 if num_panels in (2, 4) else min(num_panels, 3)
-  rows = -(-num_panels // columns)
-  width = min(columns * panel[0], PAGE_WIDTH)
+  columns = 2 if len(panels) in (2, 4) else min(len(panels), 3)
+  rows = -(-len(panels) // columns)
+  width = min(columns * width, PAGE_WIDTH)
   lines = -(-len(labels) // num_columns(labels, width)) + bool(legend_title)
-  height = rows * panel[1] * (1 if rows == 1 else 0.9)
+  height = rows * 2.3 * (1 if rows == 1 else 0.9)
   height += 0.15 + 0.2 * bool(title) + 0.16 * lines
   with styled_figure(width, height) as new:
     all_axes = new.subplots(rows, columns, squeeze=False, sharey=share_y)
     new.get_layout_engine().set(hspace=0.05)
-    for unused in all_axes.flat[num_panels:]:
+    for unused in all_axes.flat[len(panels) :]:
       unused.remove()
     if title:
       new.suptitle(title, fontsize=9)
-    yield new, list(all_axes.flat[:num_panels]), width
+    found: dict[str, Any] = {}
+    for axes, panel in zip(all_axes.flat, panels, strict=False):
+      found |= draw(axes, panel)
+    found = {each: found[each] for each in labels if each in found} | found
+    if found or legend_title:
+      entries = {shown_name(label): entry for label, entry in found.items()}
+      add_below(new, entries, width, legend_title)
+    return finish(new, path)
 
 
-def draw_panels(
+def draw_conditions(
   panels: Panels,
   path: Path,
-  draw: Callable[[Any, Mapping[str, Any], Styles], dict[str, Any]],
+  draw: Callable[[Any, str, Styles], Mapping[str, Any]],
   x_label: str,
   y_label: str,
   *,
@@ -175,40 +175,36 @@ def draw_panels(
   Args:
     panels: condition -> method -> data.
     path: as the pictures take it.
-    draw: `axes, method -> data, styles -> {label: entry of the legend}`, which
-      draws one panel.
+    draw: `axes, condition, styles -> {label: entry of the legend}`, which draws
+      one panel.
     x_label: name of the x axes.
     y_label: name of the y axis.
     title: see `Look`.
     interval: see `Look`.
     styles: see `Look`; by default those of these methods.
   """
-  paths_of(path)
   names = list(dict.fromkeys(m for each in panels.values() for m in each))
-  styles = styles or method_styles(names)
-  missing = [name for name in names if name not in styles]
+  looks = styles or method_styles(names)
+  missing = [name for name in names if name not in looks]
   if missing:
     raise ValueError(
       f"styles: has no {missing[0]!r}; must have every method, as "
       "method_styles(all methods) has"
     )
-  legend_title = sentence(interval) if interval else None
-  with panel_figure(
-    len(panels),
-    (3.3, 2.3),
+
+  def draw_one(axes, condition):
+    entries = draw(axes, condition, looks)
+    axes.set(title=shown_name(condition), xlabel=x_label)
+    if axes.get_subplotspec().is_first_col():
+      axes.set_ylabel(y_label)
+    return entries
+
+  return draw_panels(
+    list(panels),
+    path,
+    draw_one,
     [*names, DIVERGED],
     title=title,
-    legend_title=legend_title,
+    legend_title=sentence(interval) if interval else None,
     share_y=True,
-  ) as (new, all_axes, width):
-    found: dict[str, Any] = {}
-    for axes, condition in zip(all_axes, panels, strict=True):
-      found |= draw(axes, panels[condition], styles)
-      axes.set(title=shown_name(condition), xlabel=x_label)
-      if axes.get_subplotspec().is_first_col():
-        axes.set_ylabel(y_label)
-    # Methods in the order of the study, then what else is to be said.
-    entries = {shown_name(n): found[n] for n in names if n in found}
-    entries |= {n: entry for n, entry in found.items() if n not in names}
-    add_below(new, entries, width, legend_title)
-    return finish(new, path)
+  )

@@ -1,5 +1,6 @@
 """The step sizes of Delta-SGD, over clients, local steps and rounds."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,12 +11,9 @@ from fedjax_opt.study.plots.frame import (
   Path,
   finish,
   log_scale,
-  paths_of,
   styled_figure,
 )
-from fedjax_opt.study.plots.panels import (
-  add_below,
-)
+from fedjax_opt.study.plots.panels import add_below
 
 # Array of a trace -> its label, colour, line width and line style. The step
 # size equals one of the branches at every step; it is therefore drawn first and
@@ -25,8 +23,9 @@ _LOOKS = {
   "smoothness": ("smoothness branch", COLORS[2], 1.1, "-"),
   "growth": ("growth branch", COLORS[0], 1.1, "--"),
 }
+_FIRST = "first step"
 _SHARES = {
-  "first step": "#C9C9C9",
+  _FIRST: "#C9C9C9",
   "smoothness branch": "#59BF9F",
   "growth branch": "#6AA9D4",
 }
@@ -34,6 +33,8 @@ _SHARES = {
 _MAX_DETAIL = 120
 # From so many rounds on, the x axis counts rounds.
 _MIN_ROUNDS = 20
+# Of more rounds no line marks where each begins.
+_MAX_MARKED = 60
 _MAX_PLACES = 150
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
@@ -71,27 +72,30 @@ def step_sizes(
       file is another.
     ImportError: if matplotlib is missing.
   """
-  paths_of(path)
   arrays = _checked_arrays(trace)
   num_rounds, num_clients, num_steps = arrays["step_size"].shape
   is_detailed = num_clients == 1 and num_rounds * num_steps <= _MAX_DETAIL
   by_round = not is_detailed and num_rounds >= _MIN_ROUNDS
   with styled_figure(4.6, 3.1) as new:
     axes, below = new.subplots(2, 1, sharex=True, height_ratios=(3.2, 1))
-    if not by_round:
-      _mark_rounds([axes, below], num_rounds, num_steps)
+    if not by_round and num_rounds <= _MAX_MARKED:
+      for start in np.arange(1, num_rounds) * num_steps - 0.5:
+        for each in (axes, below):
+          each.axvline(start, color="#D0D0D0", linewidth=0.6, zorder=1)
     if is_detailed:
       entries = _draw_detail(axes, arrays)
     else:
       entries = _draw_quantiles(axes, arrays["step_size"], by_round)
-    _set_log_scale(axes)
+    low, high = axes.dataLim.minposy, axes.dataLim.ymax
+    if np.isfinite(low):  # Something is drawn.
+      log_scale(axes.yaxis, (low, high) if low < high else None)
     axes.grid(visible=False, axis="x")
-    axes.set_ylabel("Step size")
-    if title:
-      axes.set_title(title)
-    entries |= _draw_shares(below, arrays, is_detailed, by_round)
+    axes.set(ylabel="Step size", title=title or "")
+    shares = _draw_shares(below, arrays, by_round)
+    if is_detailed:  # The lines have the colours of the others already.
+      shares = {each: shares[each] for each in shares if each == _FIRST}
     below.set_xlabel("Communication round" if by_round else "Local step")
-    add_below(new, entries, 4.6)
+    add_below(new, entries | shares, 4.6)
     return finish(new, path)
 
 
@@ -119,38 +123,24 @@ def _is_step(values: np.ndarray) -> np.ndarray:
   return np.isfinite(values) & (values > 0)
 
 
-def _mark_rounds(all_axes: list[Any], num_rounds: int, num_steps: int) -> None:
-  """Draws a line where a round begins, unless they are too many."""
-  if 1 < num_rounds <= 60:
-    for axes in all_axes:
-      for start in np.arange(1, num_rounds) * num_steps:
-        axes.axvline(start - 0.5, color="#D0D0D0", linewidth=0.6, zorder=1)
-
-
 def _draw_detail(axes: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
   """Draws every step of one client, and both branches."""
   entries = {}
   for name, values in arrays.items():
     label, color, width, style = _LOOKS[name]
-    values = values.ravel()
     steps = np.flatnonzero(_is_step(values))
-    entries[label] = axes.plot(
-      steps,
-      values[steps],
-      label=label,
-      color=color,
-      linewidth=width,
-      linestyle=style,
-      alpha=0.5 if name == "step_size" else 1.0,
-      marker="o" if len(steps) <= 30 else None,
-      markersize=2.5,
-    )[0]
+    look = {"color": color, "linewidth": width, "linestyle": style}
+    look["alpha"] = 0.5 if name == "step_size" else 1.0
+    if len(steps) <= 30:
+      look |= {"marker": "o", "markersize": 2.5}
+    drawn = values.ravel()[steps]
+    (entries[label],) = axes.plot(steps, drawn, label=label, **look)
   return entries
 
 
 def _pooled(
   values: np.ndarray, by_round: bool
-) -> tuple[np.ndarray, list[np.ndarray]]:
+) -> tuple[np.ndarray, np.ndarray]:
   """The values that belong to one place of the x axis.
 
   Args:
@@ -160,79 +150,56 @@ def _pooled(
 
   Returns:
     Where on the x axis each place begins and the last one ends, [places + 1];
-    and the values of each place.
+    and the values of each place, NaN behind the last ones, [places, n].
   """
-  num_rounds, num_clients, _ = values.shape
-  if by_round:
-    rows = values.reshape(num_rounds, -1)
-  else:
-    rows = values.transpose(0, 2, 1).reshape(-1, num_clients)
+  rows = values if by_round else values.transpose(0, 2, 1)
+  rows = rows.reshape(-1, rows[0].size if by_round else rows.shape[-1])
   size = -(-len(rows) // _MAX_PLACES)
   starts = np.arange(0, len(rows), size)
   # Rounds are counted from 1, local steps from 0.
   edges = np.append(starts, len(rows)) - 0.5 + by_round
-  return edges, [rows[start : start + size].ravel() for start in starts]
+  behind = ((0, -len(rows) % size), (0, 0))
+  pools = np.pad(rows, behind, constant_values=np.nan)
+  return edges, pools.reshape(len(starts), -1)
 
 
 def _draw_quantiles(
   axes: Any, values: np.ndarray, by_round: bool
 ) -> dict[str, Any]:
   """Draws the median step size in bands of quantiles."""
+  values = np.where(_is_step(values), values, np.nan)
   edges, pools = _pooled(values, by_round)
   x = (edges[:-1] + edges[1:]) / 2
-  steps = [pool[_is_step(pool)] for pool in pools]
-  quantiles = np.transpose(  # [quantiles, places]
-    [np.quantile(each if each.size else [np.nan], _QUANTILES) for each in steps]
-  )
-  color = _LOOKS["step_size"][1]
+  with warnings.catch_warnings(action="ignore"):  # A place without a step.
+    lowest, low, middle, high, highest = np.nanquantile(pools, _QUANTILES, 1)
+  look = {"color": _LOOKS["step_size"][1], "linewidth": 0}
+  wide = axes.fill_between(x, lowest, highest, alpha=0.18, **look)
+  narrow = axes.fill_between(x, low, high, alpha=0.3, **look)
+  (median,) = axes.plot(x, middle, **look | {"linewidth": 1.4})
   over = "clients and steps" if by_round else "clients"
   if values.shape[1] == 1:
     over = "steps"
-  wide, narrow = (
-    axes.fill_between(
-      x, quantiles[i], quantiles[-1 - i], color=color, alpha=alpha, linewidth=0
-    )
-    for i, alpha in enumerate((0.18, 0.3))
-  )
-  (median,) = axes.plot(x, quantiles[2], color=color, linewidth=1.4)
   return {f"median over {over}": median, "25–75 %": narrow, "10–90 %": wide}
 
 
-def _set_log_scale(axes: Any) -> None:
-  """Makes the y axis logarithmic, if anything is drawn."""
-  low, high = axes.dataLim.minposy, axes.dataLim.ymax
-  if np.isfinite(low):
-    log_scale(axes.yaxis, (low, high) if low < high else None)
-
-
 def _draw_shares(
-  axes: Any,
-  arrays: Mapping[str, np.ndarray],
-  is_detailed: bool,
-  by_round: bool,
+  axes: Any, arrays: Mapping[str, np.ndarray], by_round: bool
 ) -> dict[str, Any]:
   """Draws the share of steps in which each branch was the minimum."""
   from matplotlib.patches import Patch
 
-  kinds = _kinds(arrays)
-  edges, pools = _pooled(kinds, by_round)
-  counts = np.array([[np.sum(pool == k) for k in range(3)] for pool in pools])
-  total = np.maximum(counts.sum(axis=1, keepdims=True), 1)
-  shares = 100 * counts / total  # [places, kinds]
-  bottom = np.zeros(len(pools))
+  edges, pools = _pooled(_kinds(arrays), by_round)
+  counts = np.array([(pools == k).sum(axis=1) for k in range(len(_SHARES))])
+  tops = 100 * counts.cumsum(axis=0) / np.maximum(counts.sum(axis=0), 1)
+  bottoms = np.vstack([np.zeros(len(pools)), tops])
   entries = {}
   for k, (label, color) in enumerate(_SHARES.items()):
-    top = bottom + shares[:, k]
-    if counts[:, k].any():
-      axes.stairs(top, edges, baseline=bottom, fill=True, color=color)
-      # Of single steps, the lines above have these colours already.
-      if not is_detailed or k == 0:
-        entries[label] = Patch(color=color, linewidth=0)
-    bottom = top
-  axes.set_ylim(0, 100)
-  axes.set_yticks([0, 50, 100])
+    if counts[k].any():
+      ends = {"baseline": bottoms[k], "fill": True}
+      axes.stairs(tops[k], edges, color=color, **ends)
+      entries[label] = Patch(color=color, linewidth=0)
+  axes.set(ylim=(0, 100), yticks=[0, 50, 100], ylabel="Steps (%)")
   axes.grid(visible=False)
-  axes.set_ylabel("Steps (%)")
   axes.set_xlim(edges[0], edges[-1])
   axes.xaxis.get_major_locator().set_params(integer=True)
   return entries
@@ -242,7 +209,5 @@ def _kinds(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
   """[R, C, K], the entry of `_SHARES` that each step is; NaN without a step."""
   smoothness, growth = arrays["smoothness"], arrays["growth"]
   is_first = ~np.isfinite(smoothness) & ~np.isfinite(growth)
-  with np.errstate(invalid="ignore"):
-    kinds = np.where(smoothness <= growth, 1.0, 2.0)
-  kinds = np.where(is_first, 0.0, kinds)
-  return np.where(_is_step(arrays["step_size"]), kinds, np.nan)
+  cases = [~_is_step(arrays["step_size"]), is_first, smoothness <= growth]
+  return np.select(cases, [np.nan, 0.0, 1.0], 2.0)

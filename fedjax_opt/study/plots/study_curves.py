@@ -1,34 +1,23 @@
 """Pictures of a study whose lines have a metric over something."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, Unpack
 
 import numpy as np
 
+from fedjax_opt.results import names
 from fedjax_opt.results.history import direction, is_fraction
-from fedjax_opt.results.names import (
-  metric_name,
-  name_of,
-  number,
-  sentence,
-  value_of,
-)
 from fedjax_opt.study.plots.frame import Path, log_scale
 from fedjax_opt.study.plots.learning_curves import X_AXES
-from fedjax_opt.study.plots.lines import (
+from fedjax_opt.study.plots.lines import GREY, draw_curves
+from fedjax_opt.study.plots.metric_axis import (
   Curve,
+  MetricAxis,
+  Panels,
   as_curve,
-  draw_curves,
-  is_log_axis,
-  mark_values,
   panels_axis,
 )
-from fedjax_opt.study.plots.metric_axis import MetricAxis
-from fedjax_opt.study.plots.panels import (
-  Look,
-  by_condition,
-  draw_panels,
-)
+from fedjax_opt.study.plots.panels import Look, by_condition, draw_conditions
 
 # At which end of a condition's values clients differ more.
 _HETEROGENEOUS = {
@@ -79,18 +68,18 @@ def study_curves(
   panels = by_condition("curves", curves, as_curve)
   axis = panels_axis(metric, panels)
 
-  def draw(axes, of_method, looks):
-    entries = draw_curves(axes, of_method, looks, axis)
-    x = np.concatenate([curve.x for curve in of_method.values()])
+  def draw(axes, condition, looks):
+    entries = draw_curves(axes, panels[condition], looks, axis)
+    x = np.concatenate([curve.x for curve in panels[condition].values()])
     if np.ptp(x):
       # As many numbers as fit beside one another, and no half rounds.
       is_whole = bool((x == x.round()).all())
       axes.xaxis.get_major_locator().set_params(nbins=5, integer=is_whole)
-      axes.xaxis.set_major_formatter(lambda value, _: number(value))
+      axes.xaxis.set_major_formatter(lambda value, _: names.number(value))
     return entries
 
   label = X_AXES.get(x_label, x_label)
-  return draw_panels(panels, path, draw, label, axis.label, **look)
+  return draw_conditions(panels, path, draw, label, axis.label, **look)
 
 
 def tuning_curves(
@@ -115,15 +104,15 @@ def tuning_curves(
   panels = by_condition("curves", curves, as_curve)
   axis = panels_axis(metric, panels, whole=True)
 
-  def draw(axes, of_method, looks):
-    few = max(curve.x.size for curve in of_method.values()) <= 20
-    entries = draw_curves(axes, of_method, looks, axis, markers=few)
+  def draw(axes, condition, looks):
+    few = max(curve.x.size for curve in panels[condition].values()) <= 20
+    entries = draw_curves(axes, panels[condition], looks, axis, markers=few)
     axes.xaxis.get_major_locator().set_params(integer=True)
     return entries
 
   # Three such names do not fit beside one another.
   label = "Settings tried" + " (expected best of them)" * (len(panels) < 3)
-  return draw_panels(panels, path, draw, label, axis.label, **look)
+  return draw_conditions(panels, path, draw, label, axis.label, **look)
 
 
 def performance_profiles(
@@ -156,13 +145,16 @@ def performance_profiles(
       )
     return curve._replace(x=factor * curve.x)
 
+  panels = by_condition("profiles", profiles, checked)
   axis = MetricAxis("", factor=100.0, limits=(0.0, 102.0))
   way = "less than" if direction(metric) == "min" else "more than"
-  return draw_panels(
-    by_condition("profiles", profiles, checked),
+  return draw_conditions(
+    panels,
     path,
-    lambda axes, of_method, looks: draw_curves(axes, of_method, looks, axis),
-    metric_name(metric),
+    lambda axes, condition, looks: draw_curves(
+      axes, panels[condition], looks, axis
+    ),
+    names.metric_name(metric),
     f"Runs with {way} this value (%)",
     **look,
   )
@@ -206,77 +198,84 @@ def sensitivity(
       cannot have a value.
   """
   panels = by_condition("curves", curves, as_curve)
-  rings = iter(_chosen_places(panels, chosen))
+  rings = _chosen_places(panels, chosen)
   axis = panels_axis(metric, panels, by_value=True)
   x = np.concatenate([c.x for each in panels.values() for c in each.values()])
-  is_log = is_log_axis(x_name, x, log_x)
+  is_log = _is_log(x_name, x, log_x)
 
-  def draw(axes, of_method, looks):
-    options = {"markers": True, "mark_ends": False}
-    entries = draw_curves(axes, of_method, looks, axis, **options)
-    entries |= mark_values(axes, of_method, looks, axis)
-    for method, place in next(rings).items():
+  def draw(axes, condition, looks):
+    curves, options = panels[condition], {"markers": True, "by_value": True}
+    entries = draw_curves(axes, curves, looks, axis, **options)
+    for method, place in rings.get(condition, {}).items():
       color = looks[method].color
-      entries |= _mark_chosen(axes, of_method[method], place, axis, color)
+      entries["chosen"] = _draw_ring(axes, curves[method], place, axis, color)
     if is_log:
       log_scale(axes.xaxis)
     return entries
 
-  label = sentence(name_of(x_name))
-  return draw_panels(panels, path, draw, label, axis.label, **look)
+  label = names.sentence(names.name_of(x_name))
+  return draw_conditions(panels, path, draw, label, axis.label, **look)
 
 
-def _chosen_places(
-  panels: Mapping[str, Mapping[str, Curve]], chosen: Any
-) -> list[dict[str, int]]:
-  """For each condition: method -> index of the chosen value."""
+def _chosen_places(panels: Panels, chosen: Any) -> dict[str, dict[str, int]]:
+  """condition -> method -> index of the chosen value."""
   given = {} if chosen is None else by_condition("chosen", chosen)
   if set(given) - set(panels):
     raise ValueError(
       f"chosen: conditions are {list(given)}; must be among {list(panels)}"
     )
-  return [
-    {
-      method: _place(method, value, of_method)
-      for method, value in given.get(condition, {}).items()
-    }
-    for condition, of_method in panels.items()
-  ]
+  places: dict[str, dict[str, int]] = {}
+  for condition, of_method in given.items():
+    for method, value in of_method.items():
+      if method not in panels[condition]:
+        raise ValueError(
+          f"chosen: has {method!r}, which has no curve; must be among "
+          f"{list(panels[condition])}"
+        )
+      x = panels[condition][method].x
+      found = np.flatnonzero(np.isclose(x, value, rtol=1e-6))
+      if not found.size:
+        shown = ", ".join(f"{each:g}" for each in x)
+        raise ValueError(f"chosen[{method!r}]={value}: must be one of {shown}")
+      places.setdefault(condition, {})[method] = int(found[0])
+  return places
 
 
-def _place(method: str, value: float, curves: Mapping[str, Curve]) -> int:
-  """The index of a chosen value."""
-  if method not in curves:
-    raise ValueError(
-      f"chosen: has {method!r}, which has no curve; must be among "
-      f"{list(curves)}"
-    )
-  x = curves[method].x
-  found = np.flatnonzero(np.isclose(x, value, rtol=1e-6))
-  if not found.size:
-    shown = ", ".join(f"{each:g}" for each in x)
-    raise ValueError(f"chosen[{method!r}]={value}: must be one of {shown}")
-  return int(found[0])
-
-
-def _mark_chosen(
+def _draw_ring(
   axes: Any, curve: Curve, place: int, axis: MetricAxis, color: str
-) -> dict[str, Any]:
-  """Draws a ring around a value, or where it is marked if it has none."""
+) -> Any:
+  """Draws a ring around a value, or where it is marked if it has none.
+
+  Returns:
+    The entry of the legend.
+  """
   from matplotlib.lines import Line2D
 
-  look = {
-    "marker": "o",
-    "linestyle": "",
-    "markersize": 9,
-    "markerfacecolor": "none",
-    "markeredgewidth": 1.3,
-  }
+  look = {"marker": "o", "linestyle": "", "markersize": 9}
+  look |= {"markerfacecolor": "none", "markeredgewidth": 1.3}
   y = axis.units(curve.mean[place])
   if not np.isfinite(y) or axis.is_outside(curve.mean[place]):
     y = axis.worse_end
   axes.plot(curve.x[place], y, color=color, zorder=4, clip_on=False, **look)
-  return {"chosen": Line2D([], [], color="#606060", **look)}
+  return Line2D([], [], color=GREY, **look)
+
+
+def _is_log(name: str, values: np.ndarray, wanted: bool | None) -> bool:
+  """Whether the axis of these values is logarithmic.
+
+  Args:
+    name: of the values, for messages.
+    values: of any number.
+    wanted: what was asked for; None for an axis that is logarithmic if positive
+      values are a factor of at least 10 apart.
+
+  Raises:
+    ValueError: if it was asked for and a value is not positive.
+  """
+  low, high = float(values.min()), float(values.max())
+  if wanted and low <= 0:
+    raise ValueError(f"log_x=True: {name} has {low:g}; must be positive")
+  return low > 0 and high >= 10 * low if wanted is None else wanted
 
 
 def study_values(
@@ -334,31 +333,32 @@ def study_values(
         f"{name}: shapes are {shapes}; must be mean, low and high, each "
         f"{(max(places.size, 1),)}, one for each of x_values"
       )
-    return Curve(places[order], *(np.asarray(x, float)[order] for x in data))
+    return Curve(*(np.asarray(x, float)[order] for x in (places, *data)))
 
   panels = by_condition("values", values, checked)
   axis = panels_axis(metric, panels, whole=True, by_value=True)
   span = float(np.ptp(places)) or 1.0
   gap = float(np.diff(places[order]).min()) if places.size > 1 else span
 
-  def draw(axes, of_method, looks):
+  def draw(axes, condition, looks):
     # Methods are side by side at each value.
-    step = min(0.5 * gap / len(of_method), 0.025 * span)
+    curves = panels[condition]
+    step = min(0.5 * gap / len(curves), 0.025 * span)
     beside = {
-      method: curve._replace(x=curve.x + step * (i - (len(of_method) - 1) / 2))
-      for i, (method, curve) in enumerate(of_method.items())
+      method: curve._replace(x=curve.x + step * (i - (len(curves) - 1) / 2))
+      for i, (method, curve) in enumerate(curves.items())
     }
-    options = {"markers": True, "bars": True, "mark_ends": False}
+    options = dict.fromkeys(("markers", "bars", "by_value"), True)
     entries = draw_curves(axes, beside, looks, axis, **options)
-    entries |= mark_values(axes, beside, looks, axis)
-    axes.set_xticks(places, [value_of(value) for value in x_values])
+    axes.set_xticks(places, map(names.value_of, x_values))
     axes.grid(visible=False, axis="x")
-    margin = max(0.08 * span, step * len(of_method))
+    margin = max(0.08 * span, step * len(curves))
     axes.set_xlim(places.min() - margin, places.max() + margin)
     return entries
 
-  label = sentence(name_of(x_name)) + " (clients differ more →)" * bool(way)
-  return draw_panels(panels, path, draw, label, axis.label, **look)
+  label = names.sentence(names.name_of(x_name))
+  label += " (clients differ more →)" * bool(way)
+  return draw_conditions(panels, path, draw, label, axis.label, **look)
 
 
 def _places(
@@ -369,7 +369,7 @@ def _places(
   if not are_numbers or not np.isfinite(np.array(x_values, float)).all():
     return np.arange(len(x_values), dtype=float)
   x = np.array(x_values, float)
-  places = np.log10(x) if is_log_axis(name, x, log_x) else x
+  places = np.log10(x) if _is_log(name, x, log_x) else x
   gaps = np.diff(np.sort(places))
   if gaps.size and gaps.min() < _LEAST_GAP * np.ptp(places):
     return np.argsort(np.argsort(x)).astype(float)

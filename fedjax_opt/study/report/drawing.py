@@ -176,12 +176,4 @@ def error_text(axis: MetricAxis, what: str = "are") -> str:
 def curve(x: np.ndarray, of_seeds: np.ndarray) -> plots.Curve:
   """The mean over seeds with its 95 % interval, of [seeds, E]."""
   interval = statistics.mean_interval(of_seeds)
-  return with_ends(x, *map(np.atleast_1d, interval))
-
-
-def with_ends(
-  x: np.ndarray, mean: np.ndarray, low: np.ndarray, high: np.ndarray
-) -> plots.Curve:
-  """A curve, without its interval where there is none at all."""
-  ends = (low, high) if np.isfinite(low).any() else ()
-  return plots.Curve(x, mean, *ends)
+  return plots.Curve(x, *map(np.atleast_1d, interval))

@@ -17,10 +17,11 @@ from fedjax_opt.results.names import name_of, sentence
 from fedjax_opt.study import plots, verdicts, words
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.plots.lines import (
+from fedjax_opt.study.plots.metric_axis import (
+  as_curve,
+  metric_axis,
   panels_axis,
 )
-from fedjax_opt.study.plots.metric_axis import metric_axis
 from fedjax_opt.study.report import drawing, tuning_pictures
 from fedjax_opt.study.report.drawing import Drawn, Picture
 from fedjax_opt.study.report.study_tables import axes_of
@@ -87,7 +88,11 @@ def _against(drawn: Drawn, name: str, values: list[Any]) -> Iterator[Picture]:
   missing = sorted(set(drawn.labels.values()) - there)
   legend, seeds = drawn.seeds
   means = [m for p in panels.values() for v in p.values() for m in v[0]]
-  axis = metric_axis(metric, [np.array([mean]) for mean in means], whole=True)
+  axis = metric_axis(
+    metric,
+    [as_curve("means", plots.Curve([0], [mean])) for mean in means],
+    whole=True,
+  )
   others = ", a panel for each of the other conditions" * (len(panels) > 1)
   caption = [
     f"{sentence(words.on_examples(metric))} after the last round against "
@@ -218,7 +223,7 @@ def _profiles(drawn: Drawn) -> Iterator[Picture]:
     direction="max" if study.is_larger_better else "min",
   )
   profiles = {
-    drawn.labels[method]: drawing.with_ends(levels, *profile(scores))
+    drawn.labels[method]: plots.Curve(levels, *profile(scores))
     for method, scores in matrices.items()
   }
   numbers = verdicts.numbers_of(study)

@@ -18,9 +18,7 @@ from fedjax_opt.study import plots, words
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.plots.heat_maps import Grid
-from fedjax_opt.study.plots.lines import (
-  panels_axis,
-)
+from fedjax_opt.study.plots.metric_axis import as_curve, panels_axis
 from fedjax_opt.study.report import drawing
 from fedjax_opt.study.report.drawing import Drawn, Picture
 from fedjax_opt.study.verdicts import scores_of
@@ -172,7 +170,8 @@ def _tuning_curves(
     )
     if not np.isfinite(expected).all():
       return None
-    return plots.Curve(np.arange(1, len(expected) + 1), expected)
+    places = np.arange(1, len(expected) + 1)
+    return as_curve("scores", plots.Curve(places, expected))
 
   panels = drawn.panels(of_cell, cells)
   if not panels:

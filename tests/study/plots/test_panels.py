@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedjax_opt.study import plots
-from fedjax_opt.study.plots import lines, panels
-from fedjax_opt.study.plots.metric_axis import metric_axis
+from fedjax_opt.study.plots import panels
+from fedjax_opt.study.plots.metric_axis import Curve, as_curve, metric_axis
 
 
 def test_every_method_looks_different_and_the_same_everywhere():
@@ -25,12 +25,16 @@ def test_labels_that_are_identifiers_get_their_names():
 
 
 def test_a_curve_of_seeds_is_their_mean_and_range():
-  values = np.array([[1.0, 2.0, 3.0], [3.0, 2.0, np.nan]])
-  curve = lines.as_curve("curves", ([1, 2, 3], values))
-  np.testing.assert_array_equal(curve.mean, [2, 2, np.nan])
-  np.testing.assert_array_equal(curve.low, [1, 2, np.nan])
-  np.testing.assert_array_equal(curve.high, [3, 2, np.nan])
-  assert lines.as_curve("curves", ([1, 2], [1.0, 2.0])).low is None
+  values = [[1.0, 2.0, 3.0], [3.0, 2.0, np.nan]]
+  ends = [1, 2, np.nan], [3, 2, np.nan]
+  curve = as_curve("curves", ([1, 2, 3], values))
+  np.testing.assert_array_equal(curve, [[1, 2, 3], [2, 2, np.nan], *ends])
+  alone = as_curve("curves", ([1, 2], [1.0, 2.0]))
+  assert np.isnan([alone.low, alone.high]).all()
+
+
+def curve_of(*values):
+  return as_curve("curve", (range(len(values)), values))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +49,7 @@ def test_a_curve_of_seeds_is_their_mean_and_range():
 )
 @pytest.mark.parametrize("curves", [[], [[0.1, 0.8], [0.1, 0.7]]])
 def test_where_bad_values_are(metric, is_better_high, curves):
-  axis = metric_axis(metric, [np.array(curve) for curve in curves])
+  axis = metric_axis(metric, [curve_of(*each) for each in curves])
   assert axis.is_better_high == is_better_high
   if curves:
     low, high = axis.limits
@@ -53,7 +57,7 @@ def test_where_bad_values_are(metric, is_better_high, curves):
 
 
 def test_no_error_at_all_is_on_the_axis():
-  curves = [np.array([0.91, 1.0]), np.array([0.91, 0.95])]
+  curves = [curve_of(0.91, 1.0), curve_of(0.91, 0.95)]
   for whole in (True, False):
     axis = metric_axis("test_accuracy", curves, whole=whole)
     low, high = axis.limits
@@ -62,9 +66,9 @@ def test_no_error_at_all_is_on_the_axis():
 
 
 def test_intervals_of_losses_are_within_a_log_axis():
-  means = [np.array([0.001]), np.array([1.0])]
-  spread = [np.array([[0.0009], [0.0011]]), np.array([[0.0], [5.0]])]
-  axis = metric_axis("test_loss", means, spread, whole=True)
+  values = np.array([[0.001, 0.0009, 0.0011], [1.0, 0.0, 5.0]])[:, :, None]
+  curves = [Curve(np.zeros(1), *each) for each in values]
+  axis = metric_axis("test_loss", curves, whole=True)
   low, high = axis.limits
   assert axis.is_log
   assert 0 < low < 0.0009
