@@ -21,7 +21,7 @@ QUICK = (
   "tests/test_contract.py::test_inert_bit_for_bit[scaffold]",
   "tests/test_contract.py::test_a_grid_equals_its_points[scaffold]",
   "tests/test_privacy.py::test_without_noise_it_is_the_loop[poisson]",
-  "tests/test_prox.py::TestKnownAnswers",
+  "tests/test_prox.py::test_known_points_and_values",
   "tests/test_reference.py",
   "tests/test_docs.py::test_the_readme_is_short",
   "tests/checks/test_inputs.py",
