@@ -8,6 +8,7 @@ of their input. Normalizations compute in float32 or wider, and return the wider
 dtype of their input and their parameters.
 """
 
+import math
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -18,32 +19,8 @@ from jax import lax
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import check_choice
-from fedjax_opt.models.convolution import (
-  Padding,
-  conv,
-  max_pool,
-  resolve_implementation,
-)
+from fedjax_opt.models.convolution import Padding, conv
 from fedjax_opt.trees import at_least_float32
-
-__all__ = [
-  "NORMS",
-  "BatchNorm",
-  "Conv",
-  "Dense",
-  "Initialization",
-  "Logits",
-  "Network",
-  "Norm",
-  "Padding",
-  "bert_normal",
-  "conv",
-  "glorot_uniform",
-  "he_uniform",
-  "max_pool",
-  "resolve_implementation",
-  "torch_uniform",
-]
 
 # Half width of the uniform distribution around 0 from which a parameter is
 # drawn, or flax's initializer of it.
@@ -88,6 +65,16 @@ def _initializer(draw: _Draw) -> nn.initializers.Initializer:
   return init if draw else nn.initializers.zeros
 
 
+def _parameters(module, shape):
+  """Kernel [..., in, features] and bias of a layer, or None for the bias."""
+  area = math.prod(shape[:-2])
+  of_kernel, of_bias = module.initialization(area * shape[-2], area * shape[-1])
+  kernel = module.param("kernel", _initializer(of_kernel), shape)
+  if not module.use_bias:
+    return kernel, None
+  return kernel, module.param("bias", _initializer(of_bias), shape[-1:])
+
+
 class Dense(nn.Module):
   """Affine map of the last axis.
 
@@ -105,15 +92,9 @@ class Dense(nn.Module):
   def __call__(self, x: jax.Array) -> jax.Array:
     """Maps [..., in] to [..., features]."""
     checks.at_least(f"{self.name}: width", self.features, 1)
-    fan_in = x.shape[-1]
-    of_kernel, of_bias = self.initialization(fan_in, self.features)
-    kernel = self.param(
-      "kernel", _initializer(of_kernel), (fan_in, self.features)
-    )
+    kernel, bias = _parameters(self, (x.shape[-1], self.features))
     x = x.astype(kernel.dtype) @ kernel
-    if self.use_bias:
-      x += self.param("bias", _initializer(of_bias), (self.features,))
-    return x
+    return x if bias is None else x + bias
 
 
 class Logits(Dense):
@@ -157,16 +138,8 @@ class Conv(nn.Module):
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
     """Maps [B, H, W, C] to [B, H', W', features]."""
-    kh, kw = self.kernel_size
-    of_kernel, of_bias = self.initialization(
-      kh * kw * x.shape[-1], kh * kw * self.features
-    )
-    kernel = self.param(
-      "kernel", _initializer(of_kernel), (kh, kw, x.shape[-1], self.features)
-    )
-    bias = None
-    if self.use_bias:
-      bias = self.param("bias", _initializer(of_bias), (self.features,))
+    shape = (*self.kernel_size, x.shape[-1], self.features)
+    kernel, bias = _parameters(self, shape)
     x = x.astype(kernel.dtype)
     return conv(
       x, kernel, bias, self.strides, self.padding, self.implementation

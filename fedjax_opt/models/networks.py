@@ -11,6 +11,7 @@ import flax.linen as nn
 import jax
 
 from fedjax_opt.models import layers
+from fedjax_opt.models.convolution import Padding, max_pool
 
 
 class LinearModel(layers.Network):
@@ -96,14 +97,14 @@ class CNN(layers.Network):
       a quarter of the work.
     hidden: width of the dense layer.
     initialization: distribution of the initial parameters, see `layers`.
-    implementation: see `layers.resolve_implementation`.
+    implementation: see `convolution.resolve_implementation`.
   """
 
   num_classes: int = 10
   dropout: float = 0.5
   channels: Sequence[int] = (10, 20)
   kernel_size: int = 5
-  padding: layers.Padding = "VALID"
+  padding: Padding = "VALID"
   strided: bool = False
   hidden: int = 50
   initialization: layers.Initialization = layers.torch_uniform
@@ -141,7 +142,7 @@ class CNN(layers.Network):
     for i, conv in enumerate(self.convs):
       x = conv(x)
       if not self.strided:
-        x = layers.max_pool(x, implementation=self.implementation)
+        x = max_pool(x, implementation=self.implementation)
       if i == len(self.convs) - 1:
         # In the paper's code the dropout is before the pooling. After it the
         # result is the same for a quarter of the work, because max(c y) =
@@ -171,7 +172,7 @@ class VGG(layers.Network):
   Attributes:
     num_classes: width of the output.
     stages: output channels of the convolutions of each stage.
-    implementation: see `layers.resolve_implementation`.
+    implementation: see `convolution.resolve_implementation`.
   """
 
   num_classes: int = 10
@@ -201,5 +202,5 @@ class VGG(layers.Network):
     for stage in self.stages:
       for _ in stage:
         x = nn.relu(next(convs)(x))
-      x = layers.max_pool(x, implementation=self.implementation)
+      x = max_pool(x, implementation=self.implementation)
     return x.reshape(len(x), -1)

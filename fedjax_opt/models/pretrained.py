@@ -5,7 +5,6 @@ distilbert. Leaves are read with and without the prefix of the family, and with
 the older names of layer norms.
 """
 
-import json
 import os
 import pathlib
 from typing import Any, NamedTuple
@@ -14,12 +13,14 @@ import jax
 import numpy as np
 from flax import traverse_util
 
+from fedjax_opt.checks import values as checks
+from fedjax_opt.files import json_files
 from fedjax_opt.models.encoder import SIZES, Encoder, EncoderConfig
 
 __all__ = ["Pretrained", "load", "read_config"]
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-_KINDS = ("F32", "F16", "BF16")  # Types of weights, as safetensors names them.
+_TYPES = ("float32", "float16", "bfloat16")  # Of weights.
 
 
 class Pretrained(NamedTuple):
@@ -35,84 +36,45 @@ class Pretrained(NamedTuple):
   params: dict[str, Any]
 
 
-class _Family(NamedTuple):
-  """How a model type names what an encoder is made of."""
-
-  keys: dict[str, str]  # field of EncoderConfig -> key of config.json
-  prefix: str  # of all names; it may be left out
-  layer: str  # of layer {i}
-  parts: dict[str, str]  # path of a part of a layer -> name
-
-
-_FAMILIES = {
-  "distilbert": _Family(
-    keys={
-      "vocab_size": "vocab_size",
-      "hidden": "dim",
-      "layers": "n_layers",
-      "heads": "n_heads",
-      "intermediate": "hidden_dim",
-      "max_positions": "max_position_embeddings",
-      "dropout": "dropout",
-      "attention_dropout": "attention_dropout",
-      "head_dropout": "seq_classif_dropout",
-      "activation": "activation",
-      "pad_id": "pad_token_id",
-    },
-    prefix="distilbert.",
-    layer="transformer.layer.{}.",
-    parts={
-      "attention/query": "attention.q_lin",
-      "attention/key": "attention.k_lin",
-      "attention/value": "attention.v_lin",
-      "attention/output": "attention.out_lin",
-      "attention_norm": "sa_layer_norm",
-      "intermediate": "ffn.lin1",
-      "output": "ffn.lin2",
-      "output_norm": "output_layer_norm",
-    },
-  ),
-  "bert": _Family(
-    keys={
-      "vocab_size": "vocab_size",
-      "hidden": "hidden_size",
-      "layers": "num_hidden_layers",
-      "heads": "num_attention_heads",
-      "intermediate": "intermediate_size",
-      "max_positions": "max_position_embeddings",
-      "type_vocab": "type_vocab_size",
-      "layer_norm_eps": "layer_norm_eps",
-      "dropout": "hidden_dropout_prob",
-      "attention_dropout": "attention_probs_dropout_prob",
-      "head_dropout": "classifier_dropout",
-      "activation": "hidden_act",
-      "pad_id": "pad_token_id",
-    },
-    prefix="bert.",
-    layer="encoder.layer.{}.",
-    parts={
-      "attention/query": "attention.self.query",
-      "attention/key": "attention.self.key",
-      "attention/value": "attention.self.value",
-      "attention/output": "attention.output.dense",
-      "attention_norm": "attention.output.LayerNorm",
-      "intermediate": "intermediate.dense",
-      "output": "output.dense",
-      "output_norm": "output.LayerNorm",
-    },
-  ),
+# The two columns of the tables below.
+_FAMILIES = ("distilbert", "bert")
+# Field of EncoderConfig -> key of config.json.
+_KEYS = {
+  "vocab_size": ("vocab_size", "vocab_size"),
+  "hidden": ("dim", "hidden_size"),
+  "layers": ("n_layers", "num_hidden_layers"),
+  "heads": ("n_heads", "num_attention_heads"),
+  "intermediate": ("hidden_dim", "intermediate_size"),
+  "max_positions": ("max_position_embeddings", "max_position_embeddings"),
+  "type_vocab": (None, "type_vocab_size"),
+  "layer_norm_eps": (None, "layer_norm_eps"),
+  "dropout": ("dropout", "hidden_dropout_prob"),
+  "attention_dropout": ("attention_dropout", "attention_probs_dropout_prob"),
+  "head_dropout": ("seq_classif_dropout", "classifier_dropout"),
+  "activation": ("activation", "hidden_act"),
+  "pad_id": ("pad_token_id", "pad_token_id"),
 }
-# What both families name alike: path of a part, or of a table -> name.
+# Path of a part of `Encoder`, or of one of its layers -> name.
 _PARTS = {
-  "embeddings/word": "embeddings.word_embeddings.weight",
-  "embeddings/position": "embeddings.position_embeddings.weight",
-  "embeddings/type": "embeddings.token_type_embeddings.weight",
-  "embeddings/norm": "embeddings.LayerNorm",
-  "head/dense": "pre_classifier",
-  "head/output": "classifier",
+  "embeddings/word": 2 * ("embeddings.word_embeddings",),
+  "embeddings/position": 2 * ("embeddings.position_embeddings",),
+  "embeddings/type": 2 * ("embeddings.token_type_embeddings",),
+  "embeddings/norm": 2 * ("embeddings.LayerNorm",),
+  "layers": ("transformer.layer", "encoder.layer"),
+  "attention/query": ("attention.q_lin", "attention.self.query"),
+  "attention/key": ("attention.k_lin", "attention.self.key"),
+  "attention/value": ("attention.v_lin", "attention.self.value"),
+  "attention/output": ("attention.out_lin", "attention.output.dense"),
+  "attention_norm": ("sa_layer_norm", "attention.output.LayerNorm"),
+  "intermediate": ("ffn.lin1", "intermediate.dense"),
+  "output": ("ffn.lin2", "output.dense"),
+  "output_norm": ("output_layer_norm", "output.LayerNorm"),
+  "head/dense": 2 * ("pre_classifier",),
+  "head/output": 2 * ("classifier",),
 }
-# Leaf of a part -> end of a name, and the older end of those of layer norms.
-_ENDS = {"kernel": ".weight", "scale": ".weight", "bias": ".bias"}
+# Leaf of a part -> end of a name; a table is the part itself. And the older
+# ends of layer norms.
+_ENDS = {"kernel": "weight", "scale": "weight", "bias": "bias"}
 _OLDER = {
   "LayerNorm.gamma": "LayerNorm.weight",
   "LayerNorm.beta": "LayerNorm.bias",
@@ -136,22 +98,28 @@ def load(
     ValueError: naming the folder or the file, if something is missing, cannot
       be read or does not fit.
   """
-  folder, config = _folder(folder), read_config(folder)
-  family = _FAMILIES[_json(folder)["model_type"]]
-  weights = _Weights(folder / WEIGHTS, family.prefix)
+  family, config = _read_config(folder)
+  file = pathlib.Path(folder).expanduser() / WEIGHTS
+  arrays = _read_weights(file, f"{family}.")
   # The model itself says which leaves there are, and of which shapes.
   leaves = jax.eval_shape(
     Encoder(config, num_classes or 1).init,
     jax.random.key(0),
     jax.ShapeDtypeStruct((1, 1), "int32"),
   )["params"]
-  if not _fits(weights, num_classes):
+  _, output = arrays.get("classifier.weight", (None, np.empty(0)))
+  if "pre_classifier.weight" not in arrays or len(output) != num_classes:
     del leaves["head"]
-  leaves = traverse_util.flatten_dict(leaves, sep="/")
-  params = {
-    path: weights.get(_name(path, family), leaf.shape, path.endswith("kernel"))
-    for path, leaf in leaves.items()
-  }
+  column = _FAMILIES.index(family)
+  params = {}
+  for path, leaf in traverse_util.flatten_dict(leaves, sep="/").items():
+    name, is_kernel = _name(path, column), path.endswith("kernel")
+    if name not in arrays:
+      raise ValueError(f"{file}: has no {family}.{name}")
+    # PyTorch's kernels are transposed.
+    shape = leaf.shape[::-1] if is_kernel else leaf.shape
+    array = _checked(file, *arrays[name], shape)
+    params[path] = np.ascontiguousarray(array.T) if is_kernel else array
   return Pretrained(config, traverse_util.unflatten_dict(params, sep="/"))
 
 
@@ -161,126 +129,87 @@ def read_config(folder: str | os.PathLike) -> EncoderConfig:
   Raises:
     ValueError: naming the folder or the file, as `load`.
   """
-  folder = _folder(folder)
-  file, given = folder / CONFIG, _json(folder)
-  kind = given.get("model_type")
-  if kind not in [*_FAMILIES]:  # It may be anything that JSON has.
-    raise ValueError(
-      f"{file}: model_type is {kind!r}; must be one of {', '.join(_FAMILIES)}"
-    )
-  form = given.get("position_embedding_type", "absolute")
-  if form != "absolute":
-    raise ValueError(
-      f"{file}: position_embedding_type is {form!r}; must be absolute"
-    )
-  family = _FAMILIES[kind]
-  known = {
-    name: given[key]
-    for name, key in family.keys.items()
-    if given.get(key) is not None
-  }
-  for name, key in family.keys.items():
-    if name in SIZES and name not in known:
-      raise ValueError(f"{file}: has no {key}")
-  if kind == "bert":  # Its head has the rate of the encoder if none is given.
-    known.setdefault("head_dropout", known.get("dropout", 0.1))
-  try:
-    return EncoderConfig(**known)
-  except (ValueError, TypeError) as error:
-    name, _, rest = str(error).partition("=")
-    key = family.keys.get(name, name)
-    raise ValueError(f"{file}: {key}={rest}") from None
+  return _read_config(folder)[1]
 
 
-def _folder(folder):
+def _read_config(folder):
+  """The family, and the configuration."""
   path = pathlib.Path(folder).expanduser()
   if not path.is_dir():
     raise ValueError(f"{str(folder)!r} must be an existing folder")
-  return path
-
-
-def _json(folder):
-  file = folder / CONFIG
+  file = path / CONFIG
+  with checks.reading(file, "must be a JSON object", ValueError):
+    given = json_files.read_json(file)
+    if not isinstance(given, dict):
+      raise ValueError(f"it is {checks.shown(given)}")
+  for key, default, accepted in (
+    ("model_type", None, _FAMILIES),
+    ("position_embedding_type", "absolute", ("absolute",)),
+  ):
+    value = given.get(key, default)
+    if value not in accepted:  # It may be anything that JSON has.
+      raise ValueError(
+        f"{file}: {key} is {value!r}; must be one of {', '.join(accepted)}"
+      )
+  family = given["model_type"]
+  keys = {name: row[_FAMILIES.index(family)] for name, row in _KEYS.items()}
+  known = {
+    name: given[key] for name, key in keys.items() if given.get(key) is not None
+  }
+  for name in SIZES:
+    if keys[name] and name not in known:
+      raise ValueError(f"{file}: has no {keys[name]}")
+  if family == "bert":  # Its head has the rate of the encoder if none is given.
+    known.setdefault("head_dropout", known.get("dropout", 0.1))
   try:
-    content = json.loads(file.read_text(encoding="utf-8"))
-  except FileNotFoundError:
-    raise ValueError(f"{folder}: has no {CONFIG}") from None
-  except (OSError, ValueError) as error:
-    raise ValueError(f"{file}: is not JSON ({error})") from None
-  if not isinstance(content, dict):
-    raise ValueError(f"{file}: must be a JSON object")
-  return content
+    return family, EncoderConfig(**known)
+  except (ValueError, TypeError) as error:
+    name, _, rest = str(error).partition("=")
+    raise ValueError(f"{file}: {keys.get(name, name)}={rest}") from None
 
 
-class _Weights:
-  """The arrays of a safetensors file by name, read when asked for."""
+def _read_weights(file, prefix):
+  """{name as it is now, without the prefix: (name in the file, array)}."""
+  import safetensors.numpy
 
-  def __init__(self, file: pathlib.Path, prefix: str):
-    import safetensors
-
-    if not file.is_file():
-      raise ValueError(
-        f"{file.parent}: has no {WEIGHTS} (files of PyTorch's own format are "
-        "not read)"
-      )
-    try:
-      self._open = safetensors.safe_open(file, framework="numpy")
-    except (safetensors.SafetensorError, OSError) as error:
-      reason = " ".join(str(error).split())
-      raise ValueError(
-        f"{file}: is not a safetensors file ({reason})"
-      ) from None
-    self._file, self._prefix = file, prefix
-    # Name without the prefix and as it is now -> name in the file.
-    self._names = {}
-    for name in [*self._open.keys()]:
-      known = name.removeprefix(prefix)
-      for older, newer in _OLDER.items():
-        if known.endswith(older):
-          known = known.removesuffix(older) + newer
-      self._names[known] = name
-
-  def shape(self, name: str) -> tuple[int, ...] | None:
-    """The shape of an array, None if it is not there."""
-    if name not in self._names:
-      return None
-    return tuple(self._open.get_slice(self._names[name]).get_shape())
-
-  def get(
-    self, name: str, shape: tuple[int, ...], is_kernel: bool
-  ) -> np.ndarray:
-    """An array of this shape in float32; PyTorch's kernels are transposed."""
-    if name not in self._names:
-      raise ValueError(f"{self._file}: has no {self._prefix}{name}")
-    found, wanted = self._names[name], shape[::-1] if is_kernel else shape
-    if self.shape(name) != wanted:
-      raise ValueError(
-        f"{self._file}: {found} has shape {list(self.shape(name))}; must be "
-        f"{list(wanted)}, as {CONFIG} says"
-      )
-    kind = self._open.get_slice(found).get_dtype()
-    if kind not in _KINDS:
-      raise ValueError(
-        f"{self._file}: {found} is {kind}; must be one of {', '.join(_KINDS)}"
-      )
-    array = self._open.get_tensor(found).astype(np.float32)
-    return np.ascontiguousarray(array.T) if is_kernel else array
+  if not file.is_file():
+    raise ValueError(
+      f"{file.parent}: has no {WEIGHTS} (files of PyTorch's own format are not "
+      "read)"
+    )
+  damaged = safetensors.SafetensorError
+  with checks.reading(file, "must be a safetensors file", damaged):
+    arrays = safetensors.numpy.load_file(file)
+  found = {}
+  for name, array in arrays.items():
+    known = name.removeprefix(prefix)
+    for older, newer in _OLDER.items():
+      known = known.replace(older, newer)
+    found[known] = name, array
+  return found
 
 
-def _fits(weights, num_classes):
-  """Whether there is a head, for so many classes."""
-  if weights.shape("pre_classifier.weight") is None:
-    return False
-  output = weights.shape("classifier.weight")
-  return output is not None and output[0] == num_classes
+def _checked(file, name, array, shape):
+  """An array of this shape, in float32."""
+  if array.shape != shape:
+    raise ValueError(
+      f"{file}: {name} has shape {list(array.shape)}; must be {list(shape)}, "
+      f"as {CONFIG} says"
+    )
+  if array.dtype.name not in _TYPES:
+    raise ValueError(
+      f"{file}: {name} is {array.dtype}; must be one of {', '.join(_TYPES)}"
+    )
+  return array.astype(np.float32)
 
 
-def _name(path, family):
+def _name(path, column):
   """The name of a leaf of `Encoder`, without the prefix."""
-  if path in _PARTS:
-    return _PARTS[path]
+  names = []
   part, _, leaf = path.rpartition("/")
-  if part in _PARTS:
-    return _PARTS[part] + _ENDS[leaf]
-  layer, _, part = part.removeprefix("layers_").partition("/")
-  return family.layer.format(layer) + family.parts[part] + _ENDS[leaf]
+  if leaf not in _ENDS:
+    part = path
+  if part.startswith("layers_"):
+    number, _, part = part.removeprefix("layers_").partition("/")
+    names = [_PARTS["layers"][column], number]
+  return ".".join([*names, _PARTS[part][column], _ENDS.get(leaf, "weight")])

@@ -36,7 +36,7 @@ class ResNet(layers.Network):
       Delta-SGD paper's program) or 'none' (then the convolutions have a bias).
     num_groups: number of groups of channels for 'group'; must divide all
       widths.
-    implementation: see `layers.resolve_implementation`.
+    implementation: see `convolution.resolve_implementation`.
   """
 
   blocks: Sequence[int]

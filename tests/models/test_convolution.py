@@ -1,5 +1,6 @@
 """Convolution and pooling against lax."""
 
+import functools
 import types
 
 import jax
@@ -60,41 +61,29 @@ def _with_gradients(function):
 
 
 def _assert_trees_close(actual, expected):
-  for a, b in zip(
-    jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True
-  ):
-    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+  close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5)
+  jax.tree.map(close, actual, expected)
+
+
+def _both(implementation, strides, padding):
+  """Our convolution, and the one of lax."""
+  return (
+    lambda x, k, b: convolution.conv(x, k, b, strides, padding, implementation),
+    lambda x, k, b: _reference(x, k, b, strides, padding),
+  )
 
 
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
 def test_conv_and_gradients_equal_lax(case):
+  """Of two clients, each with a kernel of its own."""
   *_, strides, padding = case
-  args = _arrays(case)
-  actual = _with_gradients(
-    lambda x, k, b: convolution.conv(x, k, b, strides, padding, "matmul")
-  )(*args)
-  expected = _with_gradients(
-    lambda x, k, b: _reference(x, k, b, strides, padding)
-  )(*args)
-  _assert_trees_close(actual, expected)
-
-
-@pytest.mark.parametrize("case", [CONVOLUTIONS[2], CONVOLUTIONS[7]], ids=str)
-def test_conv_with_one_kernel_per_client_equals_lax(case):
-  *_, strides, padding = case
-  args = [
-    jnp.stack(pair)
-    for pair in zip(_arrays(case), _arrays(case, seed=1), strict=True)
+  each = zip(_arrays(case), _arrays(case, seed=1), strict=True)
+  of_clients = [
+    jax.vmap(_with_gradients(function))
+    for function in _both("matmul", strides, padding)
   ]
-  actual = jax.vmap(
-    _with_gradients(
-      lambda x, k, b: convolution.conv(x, k, b, strides, padding, "matmul")
-    )
-  )(*args)
-  expected = jax.vmap(
-    _with_gradients(lambda x, k, b: _reference(x, k, b, strides, padding))
-  )(*args)
-  _assert_trees_close(actual, expected)
+  evaluate = jax.jit(lambda *args: [of(*args) for of in of_clients])
+  _assert_trees_close(*evaluate(*map(jnp.stack, each)))
 
 
 @pytest.mark.parametrize("case", CONVOLUTIONS[5:13:2], ids=str)
@@ -109,31 +98,19 @@ def test_gradients_on_several_devices_equal_lax(case):
     of_clients = jax.vmap(_with_gradients(squared), (0, 0, None))
     return jax.vmap(of_clients, (None, 0, None))
 
+  ours, plain = map(of_all, _both("lax", strides, padding))
   on_devices = jax.shard_map(
-    of_all(lambda x, k, b: convolution.conv(x, k, b, strides, padding, "lax")),
+    ours,
     mesh=jax.make_mesh((1, 1), ("clients", "grid")),
     in_specs=jax.P(),
     out_specs=jax.P(),
     check_vma=False,
   )
-  actual = jax.jit(on_devices)(images, kernels, bias)
-  expected = of_all(lambda x, k, b: _reference(x, k, b, strides, padding))(
-    images, kernels, bias
-  )
-  _assert_trees_close(actual, expected)
+  evaluate = jax.jit(lambda *args: [of(*args) for of in (on_devices, plain)])
+  _assert_trees_close(*evaluate(images, kernels, bias))
 
 
-def test_conv_without_bias_equals_lax():
-  x, kernel, _ = _arrays(CONVOLUTIONS[2])
-  np.testing.assert_allclose(
-    convolution.conv(x, kernel, implementation="matmul"),
-    convolution.conv(x, kernel, implementation="lax"),
-    rtol=1e-5,
-    atol=1e-5,
-  )
-
-
-@pytest.mark.parametrize("shape", [(2, 8, 8, 3), (2, 7, 5, 3), (1, 9, 6, 1)])
+@pytest.mark.parametrize("shape", [(2, 7, 5, 3), (1, 9, 6, 1)])
 @pytest.mark.parametrize("size", [2, 3])
 def test_max_pool_and_gradient_equal_reduce_window(shape, size):
   # Few distinct values: ties must go to the first, as reduce_window does.
@@ -143,14 +120,16 @@ def test_max_pool_and_gradient_equal_reduce_window(shape, size):
     y = convolution.max_pool(x, size, implementation)
     return (y * jnp.cos(jnp.arange(y.size)).reshape(y.shape)).sum(), y
 
-  def evaluated(name):
+  @jax.jit
+  def evaluate(x):
     of = jax.value_and_grad(loss, has_aux=True)
-    return jax.jit(lambda x: of(x, name))(x)
+    with target.use([types.SimpleNamespace(platform="cuda")]):
+      on_gpu = of(x, "lax")
+    return of(x, "lax"), of(x, "matmul"), on_gpu
 
-  expected = evaluated("lax")
-  _assert_trees_close(evaluated("matmul"), expected)
-  with target.use([types.SimpleNamespace(platform="cuda")]):
-    _assert_trees_close(evaluated("lax"), expected)
+  expected, *others = evaluate(x)
+  for found in others:
+    _assert_trees_close(found, expected)
 
 
 def test_max_pool_has_forward_derivatives():
@@ -161,12 +140,20 @@ def test_max_pool_has_forward_derivatives():
   np.testing.assert_allclose(tangent[0, :, :, 0], [[10, 14], [26, 30]])
 
 
-@pytest.mark.parametrize("implementation", ["lax", "matmul"])
-def test_conv_has_the_type_of_its_images_and_kernel(implementation):
-  x, kernel, bias = _arrays(CONVOLUTIONS[2])
+@pytest.mark.parametrize("bias", [True, False])
+def test_conv_has_the_type_of_its_images_and_kernel(bias):
+  x, kernel, of_bias = _arrays(CONVOLUTIONS[2])
   x, kernel = x.astype(jnp.bfloat16), kernel.astype(jnp.bfloat16)
-  found = convolution.conv(x, kernel, bias, implementation=implementation)
-  assert found.dtype == jnp.bfloat16
+  ours, plain = (
+    convolution.conv(
+      x, kernel, of_bias if bias else None, implementation=implementation
+    )
+    for implementation in ("matmul", "lax")
+  )
+  assert ours.dtype == plain.dtype == jnp.bfloat16
+  np.testing.assert_allclose(
+    np.float32(ours), np.float32(plain), rtol=0.02, atol=0.03
+  )
 
 
 @pytest.mark.parametrize("implementation", ["lax", "matmul"])
@@ -175,7 +162,7 @@ def test_conv_of_an_empty_batch(implementation):
   conv = lambda *args: convolution.conv(*args, implementation=implementation)
   assert conv(*args).shape == (0, 6, 6, 4)
   grads = jax.grad(lambda *args: conv(*args).sum(), argnums=(1, 2))(*args)
-  _assert_trees_close(grads, [jnp.zeros_like(leaf) for leaf in args[1:]])
+  _assert_trees_close(grads, tuple(map(jnp.zeros_like, args[1:])))
 
 
 @pytest.mark.parametrize(

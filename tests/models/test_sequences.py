@@ -18,23 +18,30 @@ MODELS = {
 X = np.random.default_rng(0).integers(0, 11, size=(3, 9))
 
 
+def drawn(module):
+  """Parameters of a model, all of them random."""
+  shapes = jax.eval_shape(module.init, jax.random.key(0), X)["params"]
+  rng = np.random.default_rng(1)
+  draw = lambda leaf: rng.normal(size=leaf.shape).astype(np.float32)
+  return jax.tree.map(draw, shapes)
+
+
 @pytest.fixture(scope="module", params=MODELS)
 def model(request):
-  """A model, and its parameters, all of them random."""
   module = MODELS[request.param]
-  params = jax.jit(module.init)(jax.random.key(0), X)["params"]
-  rng = np.random.default_rng(1)
-  draw = lambda leaf: leaf + rng.normal(size=leaf.shape).astype(np.float32)
-  return module, jax.tree.map(draw, params)
+  return module, drawn(module)
 
 
-def test_shapes(model):
+def test_shapes_and_dtypes(model):
   module, params = model
-  logits = jax.eval_shape(module.apply, {"params": params}, X)
-  assert logits.shape == (3, 9, 11)
-  of_features = functools.partial(module.apply, method="features")
-  features = jax.eval_shape(of_features, {"params": params}, X)
-  assert features.shape[:2] == (3, 9)
+  half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
+  of = lambda params, **how: jax.eval_shape(
+    functools.partial(module.apply, **how), {"params": params}, X
+  )
+  assert of(params).shape == (3, 9, 11)
+  assert of(params, method="features").shape[:2] == (3, 9)
+  assert of(half).dtype == jnp.float32
+  assert of(half, method="features").dtype == jnp.bfloat16
 
 
 def test_a_prediction_depends_on_what_came_before_alone(model):
@@ -47,15 +54,6 @@ def test_a_prediction_depends_on_what_came_before_alone(model):
   assert (np.abs(changed[:, 5:] - logits[:, 5:]).max(axis=(0, 2)) > 1e-4).all()
   # A shorter sequence has the same start.
   np.testing.assert_allclose(apply(X[:, :4]), logits[:, :4], rtol=2e-5)
-
-
-def test_dtypes(model):
-  module, params = model
-  half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
-  of_features = functools.partial(module.apply, method="features")
-  features = jax.eval_shape(of_features, {"params": half}, X)
-  assert features.dtype == jnp.bfloat16
-  assert jax.eval_shape(module.apply, {"params": half}, X).dtype == jnp.float32
 
 
 def test_sizes():
@@ -74,10 +72,7 @@ def sigmoid(x):
 
 def test_lstm_is_that_of_its_equations():
   module = MODELS["lstm"]
-  shapes = jax.eval_shape(module.init, jax.random.key(0), X)["params"]
-  rng = np.random.default_rng(2)
-  draw = lambda leaf: rng.normal(size=leaf.shape).astype(np.float32)
-  params = jax.tree.map(draw, shapes)
+  params = drawn(module)
   x = params["embedding"]["embedding"][X]
   for i, width in enumerate((5, 4)):
     cell = params[f"layers_{i}"]["cell"]
