@@ -9,21 +9,20 @@ reinforcement learning at the edge of the statistical precipice".
 Axis letters: `n` seeds, `T` tasks.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import checked, choice, number, whole
+from fedjax_opt.checks.fields import checked, choice, whole
 
 NUM_RESAMPLES = 10_000
-METHODS = ("student", "percentile")
 # What the arguments of all intervals may be.
 OPTIONS = {
-  "confidence": number("(0, 1)"),
-  "method": choice(*METHODS),
+  "confidence": "(0, 1)",
+  "method": choice("student", "percentile"),
   "num_resamples": whole(1),
-  "seed": whole(),
 }
 DIRECTION = choice("max", "min")
 # So many resampled means are held at a time, 80 MB.
@@ -67,46 +66,131 @@ def resamples(
   return np.random.default_rng(seed).integers(size, size=shape)
 
 
-def given_or_drawn(
-  indices: Any, num: int, seed: int, size: int, num_tasks: int | None
-) -> np.ndarray:
-  """The caller's resamples after a check, or new ones if there are none.
+class Bootstrap(NamedTuple):
+  """How intervals are made; see `statistics.mean_interval`."""
 
-  Args:
-    indices: None, or [num, n] or [num, n, T] whole numbers.
-    num: number of resamples, if they are drawn.
-    seed: of the draw.
-    size: n.
-    num_tasks: T, which need not be an axis if it is 1; None for resamples
-      without that axis.
+  confidence: float
+  method: str
+  num_resamples: int
+  seed: int
 
-  Raises:
-    TypeError: if the indices are no whole numbers.
-    ValueError: if their shape is another, or one is no index of a run.
-  """
-  if indices is None:
-    return resamples(num, size, seed, num_tasks=num_tasks)
+  indices: Any = None
+
+  def draws(self, *shapes: tuple[int, ...]) -> list[np.ndarray]:
+    """The resamples of sets of runs: the caller's, or new ones.
+
+    Args:
+      *shapes: of each set, [n] for one draw or [n, T].
+
+    Returns:
+      Of each set, [num, n] or [num, n, T] integers, see `resamples`.
+
+    Raises:
+      TypeError: if those of the caller are no whole numbers.
+      ValueError: if their shape is another, or one is no index of a run.
+    """
+    if self.indices is None:
+      draw = lambda i, n, tasks=None: resamples(
+        self.num_resamples, n, self.seed + i, num_tasks=tasks
+      )
+      return [draw(i, *shape) for i, shape in enumerate(shapes)]
+    given = self.indices if len(shapes) > 1 else [self.indices]
+    if not isinstance(given, list | tuple) or len(given) != len(shapes):
+      raise TypeError(
+        f"indices={checks.shown(given)}: must be a pair, the resamples of a "
+        "and those of b"
+      )
+    drawn = list(map(_given, given, shapes))
+    if len(set(map(len, drawn))) > 1:
+      raise ValueError(
+        f"indices: {len(drawn[0])} resamples of a and {len(drawn[1])} of b; "
+        "must be as many"
+      )
+    return drawn
+
+  def mean_ends(self, deviations: np.ndarray) -> Sequence[np.ndarray]:
+    """The ends of the intervals of means, as distances from the means.
+
+    Args:
+      deviations: [n, P], of P quantities from their means over the seeds.
+
+    Returns:
+      Two of [P], NaN with one seed.
+    """
+    num_seeds = len(deviations)
+    (drawn,) = self.draws((num_seeds,))
+    if num_seeds == 1:
+      return np.full((2, deviations.shape[1]), np.nan)
+    weights = counts(drawn, num_seeds) / num_seeds  # [num, n]
+    step = max(_BLOCK // len(weights), 1)
+    ends = [
+      self._tails(weights @ deviations[:, start : start + step])
+      for start in range(0, deviations.shape[1], step)
+    ]
+    low, high = np.concatenate(ends, axis=1)
+    if self.method == "percentile":
+      return low, high
+    error = deviations.std(axis=0, ddof=1) / np.sqrt(num_seeds)
+    width = 2 * student_quantile(self.confidence, num_seeds - 1) * error
+    # The bootstrap says which part of Student's width is below the mean.
+    spread = high - low
+    known = spread > 0
+    below = np.where(known, -low / np.where(known, spread, 1), 0.5).clip(0, 1)
+    return -below * width, (1 - below) * width
+
+  def of_tasks(
+    self,
+    estimate: Any,
+    resampled: Callable[..., np.ndarray],
+    *scores: np.ndarray,
+  ) -> Interval:
+    """The interval of a statistic of runs of several tasks.
+
+    With the method "student" the distances of the resampled percentiles from
+    the estimate are multiplied by sqrt(n / (n - 1)) t / z: the root because
+    resampled runs vary too little by (n - 1) / n, Student's quantile over the
+    normal one because their variance is itself estimated. With one seed there
+    is no interval.
+
+    Args:
+      estimate: a number, or [L].
+      resampled: given the resamples of each of `scores`, [num_resamples, n, T],
+        the statistic of each resample, [num_resamples] or [num_resamples, L].
+      *scores: [n, T] each; their seeds are drawn on their own.
+    """
+    drawn = self.draws(*(x.shape for x in scores))
+    num_seeds = min(map(len, scores))
+    if num_seeds == 1:
+      return plain(estimate, estimate * np.nan, estimate * np.nan)
+    low, high = self._tails(resampled(*drawn))
+    if self.method == "percentile":
+      return plain(estimate, low, high)
+    freedom = sum((len(x) - 1) * x.shape[1] for x in scores)
+    factor = np.sqrt(num_seeds / (num_seeds - 1)) * (
+      student_quantile(self.confidence, freedom)
+      / student_quantile(self.confidence, np.inf)
+    )
+    return plain(
+      estimate,
+      np.minimum(estimate - factor * (estimate - low), estimate),
+      np.maximum(estimate + factor * (high - estimate), estimate),
+    )
+
+  def _tails(self, resampled: np.ndarray) -> np.ndarray:
+    """[2, ...], the percentiles of [num, ...] that cut off equal tails."""
+    tail = (1 - self.confidence) / 2
+    return np.quantile(resampled, [tail, 1 - tail], axis=0)
+
+
+def _given(indices: Any, shape: tuple[int, ...]) -> np.ndarray:
+  """The caller's resamples of runs of a shape; of one task without its axis."""
   found = np.asarray(indices)
-  if num_tasks == 1 and found.ndim == 2:
+  if shape[1:] == (1,) and found.ndim == 2:
     found = found[..., None]
-  shape = (size,) if num_tasks is None else (size, num_tasks)
-  if found.dtype.kind not in "iu":
-    raise TypeError(
-      f"indices={checks.shown(indices)}: must be whole numbers, as "
-      "`resamples` returns them"
-    )
-  if found.ndim < 2 or not len(found) or found.shape[1:] != shape:
-    wanted = ", ".join(map(str, shape))
-    raise ValueError(
-      f"indices: the shape is {list(found.shape)}; must be [number of "
-      f"resamples, {wanted}]"
-    )
-  if found.min() < 0 or found.max() >= size:
-    raise ValueError(
-      f"indices: go from {found.min()} to {found.max()}; must be from 0 to "
-      f"{size - 1}, one less than the number of runs"
-    )
-  return found
+  axes = f"[num, {', '.join(map(str, shape))}]"
+  return checks.array(
+    "indices", found, axes, of_integers=True, interval=f"[0, {shape[0] - 1}]"
+  )
 
 
 def counts(indices: np.ndarray, size: int) -> np.ndarray:
@@ -124,81 +208,6 @@ def counts(indices: np.ndarray, size: int) -> np.ndarray:
   at = (np.arange(num)[:, None, None] * size + flat) * tasks + np.arange(tasks)
   found = np.bincount(at.ravel(), minlength=num * size * tasks)
   return found.reshape(num, size, *indices.shape[2:]).astype(np.float64)
-
-
-def mean_interval_ends(
-  deviations: np.ndarray,
-  indices: np.ndarray,
-  confidence: float,
-  method: str,
-) -> tuple[np.ndarray, np.ndarray]:
-  """The ends of the intervals of means, as distances from the means.
-
-  Args:
-    deviations: [n, P], of P quantities from their means over the seeds; n > 1.
-    indices: [num, n], see `resamples`.
-    confidence: such as 0.95.
-    method: one of `METHODS`, see `statistics.mean_interval`.
-
-  Returns:
-    Two of [P].
-  """
-  num_seeds = len(deviations)
-  weights = counts(indices, num_seeds) / num_seeds  # [num, n]
-  step = max(_BLOCK // len(weights), 1)
-  ends = [
-    _tails(weights @ deviations[:, start : start + step], confidence)
-    for start in range(0, deviations.shape[1], step)
-  ]
-  low, high = np.concatenate(ends, axis=1)
-  if method == "percentile":
-    return low, high
-  error = deviations.std(axis=0, ddof=1) / np.sqrt(num_seeds)
-  width = 2 * student_quantile(confidence, num_seeds - 1) * error
-  # The bootstrap says which part of Student's width is below the mean.
-  spread = high - low
-  known = spread > 0
-  below = np.where(known, -low / np.where(known, spread, 1), 0.5).clip(0, 1)
-  return -below * width, (1 - below) * width
-
-
-def interval(
-  estimate: Any,
-  resampled: np.ndarray,
-  confidence: float,
-  method: str,
-  num_seeds: int,
-  freedom: int,
-) -> Interval:
-  """The interval of a statistic that is no mean.
-
-  With the method "student" the distances of the resampled percentiles from the
-  estimate are multiplied by sqrt(n / (n - 1)) t / z: the root because resampled
-  runs vary too little by (n - 1) / n, Student's quantile over the normal one
-  because their variance is itself estimated. With one seed there is no
-  interval.
-
-  Args:
-    estimate: a number, or [L].
-    resampled: [num] or [num, L].
-    confidence: such as 0.95.
-    method: one of `METHODS`.
-    num_seeds: n, the smallest number of seeds.
-    freedom: degrees of freedom of Student's quantile.
-  """
-  if num_seeds == 1:
-    return plain(estimate, estimate * np.nan, estimate * np.nan)
-  low, high = _tails(resampled, confidence)
-  if method == "percentile":
-    return plain(estimate, low, high)
-  factor = np.sqrt(num_seeds / (num_seeds - 1)) * (
-    student_quantile(confidence, freedom) / student_quantile(confidence, np.inf)
-  )
-  return plain(
-    estimate,
-    np.minimum(estimate - factor * (estimate - low), estimate),
-    np.maximum(estimate + factor * (high - estimate), estimate),
-  )
 
 
 def plain(estimate: Any, low: Any, high: Any) -> Interval:
@@ -223,12 +232,18 @@ def student_quantile(confidence: float, freedom: float) -> float:
   return float(special.stdtrit(freedom, probability))
 
 
-def check_numbers(name: str, values: Any) -> np.ndarray:
+def check_numbers(name: str, values: Any, axes: str = "[n, ...]") -> np.ndarray:
   """The values as a float64 array.
+
+  Args:
+    name: of the argument.
+    values: given for it.
+    axes: at most so many, such as "[seeds, tasks]"; with "..." any number.
 
   Raises:
     TypeError: if they are no real numbers.
-    ValueError: if they have no axis or no element, or rows of unequal lengths.
+    ValueError: if they have no axis or no element, too many axes, or rows of
+      unequal lengths.
   """
   try:
     found = np.asarray(values)
@@ -245,26 +260,14 @@ def check_numbers(name: str, values: Any) -> np.ndarray:
     raise ValueError(
       f"{name}={checks.shown(values)}: must hold at least one number"
     )
+  if "..." not in axes and found.ndim > axes.count(",") + 1:
+    raise ValueError(
+      f"{name}: the shape is {list(found.shape)}; must be {axes}"
+    )
   return found.astype(np.float64)
 
 
 def check_scores(name: str, scores: Any) -> np.ndarray:
-  """The scores as [n, T] float64, of [n] or [n, T].
-
-  Raises:
-    TypeError: if they are no real numbers.
-    ValueError: if they have another shape.
-  """
-  found = check_numbers(name, scores)
-  if found.ndim > 2:
-    raise ValueError(
-      f"{name}: the shape is {list(found.shape)}; must be [seeds] or [seeds, "
-      "tasks]"
-    )
+  """The scores as [n, T] float64, of [n] or [n, T]; see `check_numbers`."""
+  found = check_numbers(name, scores, "[seeds] or [seeds, tasks]")
   return found.reshape(len(found), -1)
-
-
-def _tails(resampled: np.ndarray, confidence: float) -> np.ndarray:
-  """[2, ...], the percentiles of [num, ...] that cut off equal tails."""
-  tail = (1 - confidence) / 2
-  return np.quantile(resampled, [tail, 1 - tail], axis=0)

@@ -28,6 +28,7 @@ from fedjax_opt.study.bootstrap import (
   DIRECTION,
   NUM_RESAMPLES,
   OPTIONS,
+  Bootstrap,
   Interval,
   resamples,
 )
@@ -104,16 +105,12 @@ def mean_interval(
   resampling in the undergraduate statistics curriculum".
   """
   found = bootstrap.check_numbers("values", values)
-  num = len(found)
-  indices = bootstrap.given_or_drawn(indices, num_resamples, seed, num, None)
   ok = np.isfinite(found).all(axis=0)
   kept = np.where(ok, found, 0.0)
   mean = kept.mean(axis=0)
-  low = high = np.nan
-  if num > 1:
-    deviations = (kept - mean).reshape(num, -1)
-    ends = bootstrap.mean_interval_ends(deviations, indices, confidence, method)
-    low, high = (mean + end.reshape(mean.shape) for end in ends)
+  how = Bootstrap(confidence, method, num_resamples, seed, indices)
+  ends = how.mean_ends((kept - mean).reshape(len(found), -1))
+  low, high = (mean + end.reshape(mean.shape) for end in ends)
   return bootstrap.plain(*(np.where(ok, x, np.nan) for x in (mean, low, high)))
 
 
@@ -158,10 +155,10 @@ def paired_difference(
       f"b: the shape is {list(second.shape)}; must be {list(first.shape)}, as "
       "of a: the same seeds in the same order"
     )
-  ok = np.isfinite(first) & np.isfinite(second)
-  first, second = np.where(ok, first, np.nan), np.where(ok, second, np.nan)
+  with np.errstate(invalid="ignore"):  # Of two infinite values it is NaN.
+    differences = first - second
   return mean_interval(
-    first - second,
+    differences,
     confidence,
     method=method,
     num_resamples=num_resamples,
@@ -226,19 +223,18 @@ def probability_of_improvement(
     raise ValueError(
       f"b: has {scores[1].shape[1]} tasks; must have {tasks}, as a has"
     )
-  of_a, of_b = _drawn_pair(indices, num_resamples, seed, scores)
   wins = _wins(*(_worst_if_diverged(x, direction) for x in scores))
-  resampled = sum(
-    ((of_a[..., t] @ wins[..., t]) * of_b[..., t]).sum(axis=1)
-    for t in range(tasks)
-  )
-  least = min(map(len, scores))
-  freedom = tasks * (len(scores[0]) + len(scores[1]) - 2)
-  return _clipped(
-    bootstrap.interval(
-      wins.mean(), resampled / wins.size, confidence, method, least, freedom
+
+  def resampled(*drawn):
+    of_a, of_b = map(bootstrap.counts, drawn, map(len, scores))
+    of_tasks = (
+      ((of_a[..., t] @ wins[..., t]) * of_b[..., t]).sum(axis=1)
+      for t in range(tasks)
     )
-  )
+    return sum(of_tasks) / wins.size
+
+  how = Bootstrap(confidence, method, num_resamples, seed, indices)
+  return _clipped(how.of_tasks(wins.mean(), resampled, *scores))
 
 
 @checked(**OPTIONS)
@@ -289,18 +285,15 @@ def interquartile_mean(
   Source: Agarwal et al. 2021, section 4.3.
   """
   found = bootstrap.check_scores("scores", scores)
-  num, tasks = found.shape
-  drawn = bootstrap.given_or_drawn(indices, num_resamples, seed, num, tasks)
   if not np.isfinite(found).all():
     return Interval(np.nan, np.nan, np.nan)
-  return bootstrap.interval(
-    _middle_mean(found.reshape(1, -1))[0],
-    _middle_mean(found[drawn, np.arange(tasks)].reshape(len(drawn), -1)),
-    confidence,
-    method,
-    num,
-    tasks * (num - 1),
-  )
+
+  def resampled(drawn):
+    runs = found[drawn, np.arange(found.shape[1])]
+    return _middle_mean(runs.reshape(len(drawn), -1))
+
+  how = Bootstrap(confidence, method, num_resamples, seed, indices)
+  return how.of_tasks(_middle_mean(found.reshape(1, -1))[0], resampled, found)
 
 
 @checked(direction=DIRECTION, **OPTIONS)
@@ -347,53 +340,22 @@ def performance_profile(
   Source: Agarwal et al. 2021, section 4.2.
   """
   found = bootstrap.check_scores("scores", scores)
-  num, tasks = found.shape
   levels = bootstrap.check_numbers("thresholds", thresholds)
   if levels.ndim != 1 or np.isnan(levels).any():
     raise ValueError(
       f"thresholds={checks.shown(thresholds)}: must be a list of numbers"
     )
-  drawn = bootstrap.given_or_drawn(indices, num_resamples, seed, num, tasks)
   sign = 1.0 if direction == "max" else -1.0
   better = (
     _worst_if_diverged(found, direction).reshape(-1, 1) > sign * levels
   ).astype(np.float64)  # [n T, L]
-  drawn_runs = bootstrap.counts(drawn, num).reshape(len(drawn), -1)
-  return _clipped(
-    bootstrap.interval(
-      better.mean(axis=0),
-      drawn_runs @ better / len(better),
-      confidence,
-      method,
-      num,
-      tasks * (num - 1),
-    )
-  )
 
+  def resampled(drawn):
+    runs = bootstrap.counts(drawn, len(found)).reshape(len(drawn), -1)
+    return runs @ better / len(better)
 
-def _drawn_pair(
-  indices: Any, num: int, seed: int, scores: tuple[np.ndarray, np.ndarray]
-) -> list[np.ndarray]:
-  """How often each run of a, and of b, is resampled. [num, n, T] each."""
-  if indices is None:
-    indices = (None, None)
-  elif not isinstance(indices, list | tuple) or len(indices) != 2:
-    raise TypeError(
-      f"indices={checks.shown(indices)}: must be a pair, the resamples of a "
-      "and those of b"
-    )
-  drawn = [
-    bootstrap.given_or_drawn(given, num, seed + i, *x.shape)
-    for i, (given, x) in enumerate(zip(indices, scores, strict=True))
-  ]
-  if len(drawn[0]) != len(drawn[1]):
-    raise ValueError(
-      f"indices: {len(drawn[0])} resamples of a and {len(drawn[1])} of b; must "
-      "be as many"
-    )
-  return [
-    bootstrap.counts(i, len(x)) for i, x in zip(drawn, scores, strict=True)
-  ]
+  how = Bootstrap(confidence, method, num_resamples, seed, indices)
+  return _clipped(how.of_tasks(better.mean(axis=0), resampled, found))
 
 
 def _worst_if_diverged(scores: np.ndarray, direction: str) -> np.ndarray:

@@ -9,24 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import Field, checked, choice, made
+from fedjax_opt.checks.fields import Number, checked, choice, made
 from fedjax_opt.results import history as histories
 from fedjax_opt.study import bootstrap
 
-
-def _is_finite(name: str, value: Any) -> None:
-  checks.number(name, value)
-  if not np.isfinite(value):
-    raise ValueError(f"{name}={value}: must be finite")
-
-
-def _is_metric(name: str, value: Any) -> None:
-  if not isinstance(value, str):
-    raise TypeError(f"{name}={checks.shown(value)}: must be a metric's name")
-
-
-_FINITE = Field(_is_finite)
+_FINITE = Number(words="finite")
 
 
 @checked(direction=bootstrap.DIRECTION, if_diverged=_FINITE)
@@ -107,7 +94,6 @@ def expected_best(
 
 @checked(
   history=made(histories.History, "a History, such as result.history"),
-  metric=Field(_is_metric),
   target=_FINITE,
   cost=choice(*histories.COSTS),
   direction=bootstrap.DIRECTION,
@@ -169,11 +155,6 @@ def _of_settings(
   name: str, values: Any, if_diverged: float | None
 ) -> np.ndarray:
   """The values of the settings as [N] float64, NaN for a diverged one."""
-  found = bootstrap.check_numbers(name, values)
-  if found.ndim != 1:
-    raise ValueError(
-      f"{name}: the shape is {list(found.shape)}; must be [settings], one "
-      "number for each"
-    )
+  found = bootstrap.check_numbers(name, values, "[settings]")
   instead = np.nan if if_diverged is None else if_diverged
   return np.where(np.isfinite(found), found, instead)
