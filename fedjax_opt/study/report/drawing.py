@@ -14,7 +14,8 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.study import plots, words
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.plots.metric_axis import MetricAxis
+from fedjax_opt.study.plots.metric_axis import panels_axis
+from fedjax_opt.study.report import formats
 from fedjax_opt.study.verdicts import JudgedStudy
 from fedjax_opt.study.words import condition_label
 
@@ -27,15 +28,25 @@ class Picture(NamedTuple):
 
   Attributes:
     name: of its files, without the ending.
-    title: the question that it answers.
-    caption: what exactly is drawn.
+    kind: of its question and caption, in the template of captions.
     draw: writes it into files; without any, returns the figure.
+    facts: that its caption is made of.
   """
 
   name: str
-  title: str
-  caption: str
+  kind: str
   draw: Callable[[Sequence[pathlib.Path] | None], Any]
+  facts: Mapping[str, Any]
+
+  @property
+  def title(self) -> str:
+    """The question that it answers."""
+    return formats.caption(self.kind, self.facts)[0]
+
+  @property
+  def caption(self) -> str:
+    """What exactly is drawn."""
+    return formats.caption(self.kind, self.facts)[1]
 
 
 class Drawn(NamedTuple):
@@ -78,33 +89,61 @@ class Drawn(NamedTuple):
           panel[self.labels[method]] = drawn
     return panels
 
-  def picture(
-    self,
-    name: str,
-    title: str,
-    caption: Sequence[str],
-    plot: Callable[..., Any],
-    panels: Mapping[str, Any],
-    **options: Any,
-  ) -> Picture:
-    """A picture of panels.
-
-    Args:
-      name: as of `Picture`.
-      title: as of `Picture`.
-      caption: its sentences; those that are '' do not apply.
-      plot: a function of `plots`.
-      panels: condition -> method -> what it draws.
-      **options: of the plot.
-    """
-    draw = functools.partial(plot, panels, **options)
-    return Picture(name, title, " ".join(filter(None, caption)), draw)
-
   @property
-  def seeds(self) -> tuple[str, str]:
-    """Of how many seeds of the report means are, see `seeds_text`."""
-    numbers = [verdict.num_seeds for verdict in self.study.verdicts]
-    return seeds_text(numbers, "of the report")
+  def num_seeds(self) -> list[int]:
+    """Of how many seeds of the report each mean is."""
+    return [verdict.num_seeds for verdict in self.study.verdicts]
+
+
+def picture(
+  name: str,
+  kind: str,
+  plot: Callable[..., Any],
+  panels: Mapping[str, Any],
+  facts: Mapping[str, Any],
+  **options: Any,
+) -> Picture:
+  """A picture of panels.
+
+  Args:
+    name: as of `Picture`.
+    kind: as of `Picture`.
+    plot: a function of `plots`.
+    panels: condition -> method -> what it draws.
+    facts: of its caption, beside panels and options.
+    **options: of the plot.
+  """
+  draw = functools.partial(plot, panels, **options)
+  return Picture(name, kind, draw, {"panels": panels, **options, **facts})
+
+
+def about_curves(
+  metric: str,
+  panels: Mapping[str, Mapping[str, plots.Curve]],
+  seeds: Iterable[int] = (),
+  by_value: bool = False,
+) -> dict[str, Any]:
+  """What a caption says of curves that are means over seeds.
+
+  Args:
+    metric: identifier of what is drawn.
+    panels: condition -> method -> curve.
+    seeds: of how many each is the mean.
+    by_value: as of `panels_axis`.
+  """
+  found = set(seeds) - {0}
+  means = [curve.mean for of in panels.values() for curve in of.values()]
+  return {
+    "axis": panels_axis(metric, panels, by_value=by_value),
+    "has_lost": not all(np.isfinite(mean).all() for mean in means),
+    "seeds": f"{words.span(found)} seeds" if found - {1} else "",
+  }
+
+
+def interval(facts: Mapping[str, Any]) -> str:
+  """What bands and bars are, for a legend."""
+  seeds = facts["seeds"]
+  return f"mean and 95 % interval over {seeds}" if seeds else "one seed"
 
 
 def in_picture(label: str) -> str:
@@ -123,54 +162,9 @@ def legend_labels(labels: Mapping[str, str]) -> dict[str, str]:
   return dict(zip(labels, words.unique(map(in_picture, short)), strict=True))
 
 
-def seeds_text(numbers: Iterable[int], whose: str) -> tuple[str, str]:
-  """Of how many seeds means are: for a legend, and for a caption."""
-  found = set(numbers) - {0}
-  if found <= {1}:
-    return "one seed", f"one seed {whose}, so there is no interval"
-  text = f"{words.span(found)} seeds"
-  return (
-    f"mean and 95 % interval over {text}",
-    f"the mean over {text} {whose} with its 95 % interval",
-  )
-
-
 def are_numbers(values: Iterable[Any]) -> bool:
   """Whether all values have a place on an axis of numbers."""
   return all(checks.is_real(value) and np.isfinite(value) for value in values)
-
-
-# Parts of captions.
-
-
-def panels_text(panels: Mapping[str, Any]) -> str:
-  """Says what the panels are, if there are several."""
-  return ", a panel for each condition" if len(panels) > 1 else ""
-
-
-def cross_text(values: Sequence[float]) -> str:
-  """Says what a cross is, if a value diverged."""
-  if np.isfinite(values).all():
-    return ""
-  return (
-    "A cross marks where a seed diverged; the mean of the others would be too "
-    "good."
-  )
-
-
-def error_text(axis: MetricAxis, what: str = "are") -> str:
-  """Says so if an axis has the error in place of the accuracy.
-
-  Args:
-    axis: of the metric.
-    what: the verb for what is drawn: values 'are', curves 'end' above 90 %.
-  """
-  if not axis.is_error:
-    return ""
-  return (
-    f"All {what} above 90 %, so the axis shows the error, which is 100 % "
-    "minus the accuracy."
-  )
 
 
 def curve(x: np.ndarray, of_seeds: np.ndarray) -> plots.Curve:

@@ -6,21 +6,27 @@ own rules wherever a template shows them.
 
 import functools
 import re
-import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedjax_opt.results import names
 from fedjax_opt.results.tables import aligned
+from fedjax_opt.study import verdicts, words
 from fedjax_opt.study.plots.frame import check_module
+from fedjax_opt.study.report import study_tables
 from fedjax_opt.study.report.study_tables import Entry, Table
-from fedjax_opt.study.verdicts import BEST, DIVERGED
+from fedjax_opt.study.verdicts import BEST
 
 # With so many values in a row, intervals are below them, not beside them.
 _STACKED = 2
-# Characters of a line in the head of such a table.
-_HEAD = 12
-_EQUALS = "\u00a0=\u00a0"  # At which a line does not break.
+# Modules whose functions templates call.
+_MODULES = {
+  "names": names,
+  "tables": study_tables,
+  "verdicts": verdicts,
+  "words": words,
+}
 
 
 def check_installed() -> None:
@@ -33,71 +39,66 @@ def check_installed() -> None:
   check_module("pandas", "reports need pandas")
 
 
-# Markdown, LaTeX and HTML: templates.
+# Markdown, LaTeX, HTML and captions: templates.
 
 
 @functools.cache
-def _templates(kind: str) -> Any:
-  """The templates of a format, which escape whatever they show."""
+def _template(name: str) -> Any:
+  """A template, which escapes whatever it shows as its format needs it."""
   import jinja2
-  import markupsafe
 
-  options = {
-    "loader": jinja2.PackageLoader("fedjax_opt.study.report"),
-    "undefined": jinja2.StrictUndefined,
-    "trim_blocks": True,
-    "lstrip_blocks": True,
-    "keep_trailing_newline": True,
-  }
-  if kind == "html":
-    made = jinja2.Environment(autoescape=True, **options)
-    made.filters["prose"] = lambda text: text.replace(" %", "\u00a0%")
-    made.filters["head"] = lambda text: text.replace(" = ", _EQUALS)
-    made.globals.update(BEST=BEST, DIVERGED=DIVERGED)
-    return made
-  escape = {"md": escape_markdown, "tex": escape_latex}[kind]
-  is_safe = lambda value: isinstance(value, markupsafe.Markup)
+  options: dict[str, Any] = {}
+  kind = name.rpartition(".")[2]
+  if kind in _ESCAPES:
+    options = {
+      # Braces are LaTeX's own.
+      "variable_start_string": "<<",
+      "variable_end_string": ">>",
+      "block_start_string": "<%",
+      "block_end_string": "%>",
+      "comment_start_string": "<#",
+      "comment_end_string": "#>",
+      "finalize": lambda value: _ESCAPES[kind](str(value)),
+    }
   made = jinja2.Environment(
-    # Braces are LaTeX's own.
-    variable_start_string="<<",
-    variable_end_string=">>",
-    block_start_string="<%",
-    block_end_string="%>",
-    comment_start_string="<#",
-    comment_end_string="#>",
-    finalize=lambda value: value if is_safe(value) else escape(str(value)),
+    loader=jinja2.PackageLoader("fedjax_opt.study.report"),
+    autoescape=kind == "html",
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
     **options,
   )
-  in_cell = {"md": _in_markdown, "tex": _in_latex}[kind]
-  made.globals.update(
-    cell=lambda *given: markupsafe.Markup(in_cell(*given)),
-    head=lambda *given: markupsafe.Markup(_head(*given)),
-  )
-  return made
+  # A line does not break at these signs.
+  made.filters["prose"] = lambda text: text.replace(" %", "\u00a0%")
+  made.filters["head"] = lambda text: text.replace(" = ", "\u00a0=\u00a0")
+  made.globals.update(_MODULES)
+  return made.get_template(name)
 
 
 def html(name: str, **shown: Any) -> str:
   """What a template of HTML makes of what it is given."""
-  return _templates("html").get_template(name).render(shown)
+  return _template(name).render(shown)
+
+
+def caption(kind: str, facts: Mapping[str, Any]) -> tuple[str, str]:
+  """The question that a picture answers, and its caption."""
+  made = _template("captions.txt").make_module({"kind": kind, **facts})
+  question, text = (" ".join(x.split()) for x in (made.question, str(made)))
+  return question, text
 
 
 def markdown(table: Table, title: str = "") -> str:
   """The table as GitHub's Markdown."""
-  template = _templates("md").get_template("table.md")
-  return template.render(table=table, title=title)
+  return _template("table.md").render(table=table, title=title)
 
 
 def latex(table: Table) -> str:
   """The table as LaTeX, for the packages booktabs and graphicx."""
   values = max(sum(bool(e.detail) for e in row) for row in table.rows)
-  template = _templates("tex").get_template("table.tex")
-  return template.render(table=table, is_stacked=values >= _STACKED)
-
-
-def _in_markdown(entry: Entry) -> str:
-  text, detail = escape_markdown(entry.text), escape_markdown(entry.detail)
-  text = f"**{text}**" if entry.verdict == BEST else text
-  return f"{text}{entry.mark}{f' ({detail})' if detail else ''}"
+  return _template("table.tex").render(
+    table=table, is_stacked=values >= _STACKED
+  )
 
 
 def escape_markdown(text: str) -> str:
@@ -150,25 +151,7 @@ def _character_in_latex(character: str) -> str:
   return f"$\\{name.capitalize() if character.isupper() else name.lower()}$"
 
 
-def _in_latex(entry: Entry, is_stacked: bool) -> str:
-  text, detail = escape_latex(entry.text), escape_latex(entry.detail)
-  text = f"\\textbf{{{text}}}" if entry.verdict == BEST else text
-  text += "$^\\dagger$" if entry.mark else ""
-  if detail and is_stacked:
-    return _stacked(text, f"{{\\scriptsize {detail}}}")
-  return f"{text} {{\\footnotesize ({detail})}}" if detail else text
-
-
-def _head(name: str, is_stacked: bool) -> str:
-  name = name.replace(" = ", _EQUALS)
-  lines = textwrap.wrap(name, _HEAD, break_long_words=False)
-  if not is_stacked or len(lines) < 2:
-    return escape_latex(name)
-  return _stacked(*map(escape_latex, lines))
-
-
-def _stacked(*lines: str) -> str:
-  return "\\shortstack[r]{" + "\\\\".join(lines) + "}"
+_ESCAPES = {"md": escape_markdown, "tex": escape_latex}
 
 
 # CSV.

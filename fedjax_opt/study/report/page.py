@@ -20,14 +20,9 @@ from typing import Any
 
 from fedjax_opt.files import folders
 from fedjax_opt.files.json_files import write_whole
-from fedjax_opt.study import plots, verdicts, words
+from fedjax_opt.study import plots
 from fedjax_opt.study.limitations import limits_of
-from fedjax_opt.study.report import (
-  formats,
-  pictures,
-  study_tables,
-  tuning_pictures,
-)
+from fedjax_opt.study.report import formats, pictures, study_tables
 from fedjax_opt.study.report.pictures import Picture
 from fedjax_opt.study.verdicts import JudgedStudy
 
@@ -53,11 +48,17 @@ def write(study: JudgedStudy, folder: str | os.PathLike) -> pathlib.Path:
     for picture in drawn:
       stem = folder / "pictures" / picture.name
       picture.draw([stem.with_name(f"{stem.name}.{k}") for k in _KINDS])
+    shown = {
+      "study": study,
+      "figures": [_figure(each, folder / "pictures") for each in drawn],
+      "files": [(kind, f"table.{kind}") for kind in ("md", "tex", "csv")],
+      "limits": limits_of(study),
+    }
     for name, text in (
       ("table.md", formats.markdown(table, study.title)),
       ("table.tex", formats.latex(table)),
       ("table.csv", formats.csv(study_tables.records(study))),
-      (_PAGE, _html(study, drawn, folder / "pictures")),
+      (_PAGE, formats.html(_PAGE, **shown)),
     ):
       write_whole(folder / name, text.encode())
   return folder / _PAGE
@@ -96,60 +97,7 @@ def short_html(study: JudgedStudy) -> str | None:
   """The findings and the table, inside of a notebook; None without Jinja2."""
   if importlib.util.find_spec("jinja2") is None:
     return None
-  return formats.html(
-    "short.html",
-    study=study,
-    sentences=verdicts.sentences(study),
-    main=study_tables.main_table(study),
-  )
-
-
-def _html(
-  study: JudgedStudy, drawn: Sequence[Picture], folder: pathlib.Path
-) -> str:
-  """The page, of a study whose pictures are in a folder."""
-  tuned = [cell for cell in study.cells if cell.tried is not None]
-  return formats.html(
-    _PAGE,
-    study=study,
-    facts=_facts(study),
-    sentences=verdicts.sentences(study),
-    figures=[_figure(each, folder) for each in drawn],
-    main=study_tables.main_table(study),
-    tables=[(kind, f"table.{kind}") for kind in ("md", "tex", "csv")],
-    behind=study_tables.differences(study),
-    limits=limits_of(study),
-    criteria=list(dict.fromkeys(cell.criterion for cell in tuned)),
-    score_words=tuning_pictures.score_words,
-    are_fresh=all(cell.is_fresh for cell in tuned),
-    settings=study_tables.settings(study),
-    costs=study_tables.costs(study),
-    target=_target(study),
-    min_seeds=verdicts.MIN_SEEDS_WITHOUT_WIDTH,
-    nothing=words.NOTHING,
-    commands=_commands(study),
-    shared=study_tables.shared(study),
-  )
-
-
-def _facts(study: JudgedStudy) -> list[str]:
-  """What was compared."""
-  seeds = words.span(v.num_seeds for v in study.verdicts if v.num_seeds)
-  return [
-    words.counted(len(study.methods), "method"),
-    words.counted(len(study.conditions), "condition"),
-    "1 seed" if seeds == "1" else f"{seeds} seeds",
-    f"compared by {words.on_examples(study.metric)}",
-  ]
-
-
-def _target(study: JudgedStudy) -> str:
-  """The target in words: 'test accuracy of at least 75.0 %'; '' for none."""
-  if study.target is None:
-    return ""
-  way = "at least" if study.is_larger_better else "at most"
-  value = words.Numbers(study.metric).alone(study.target)
-  return f"{words.metric_words(study.metric)} of {way} {value}"
+  return formats.html("short.html", study=study)
 
 
 def _figure(picture: Picture, folder: pathlib.Path) -> dict[str, Any]:
@@ -166,13 +114,3 @@ def _figure(picture: Picture, folder: pathlib.Path) -> dict[str, Any]:
     "png": base64.b64encode(content).decode(),
     "files": [(k, f"{folder.name}/{picture.name}.{k}") for k in _KINDS],
   }
-
-
-def _commands(study: JudgedStudy) -> list[tuple[str, str]]:
-  """The exact commands of each cell, with its name."""
-  named = []
-  for cell in study.cells:
-    parts = [study.labels[cell.method], words.condition_label(cell.condition)]
-    title = ", ".join(filter(None, parts))
-    named += [(title, "\n\n".join(cell.commands))] if cell.commands else []
-  return named

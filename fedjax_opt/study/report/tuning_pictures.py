@@ -6,29 +6,19 @@ all of them as tuning curves: what trying more settings is worth.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
-from fedjax_opt.results.names import name_of, sentence
-from fedjax_opt.results.selection import Criterion, Setting
-from fedjax_opt.study import plots, words
+from fedjax_opt.results.names import name_of
+from fedjax_opt.results.selection import Criterion
+from fedjax_opt.study import plots
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.plots.heat_maps import Grid
-from fedjax_opt.study.plots.metric_axis import as_curve, panels_axis
+from fedjax_opt.study.plots.metric_axis import as_curve
 from fedjax_opt.study.report import drawing
-from fedjax_opt.study.report.drawing import Drawn, Picture
+from fedjax_opt.study.report.drawing import Drawn, Picture, picture
 from fedjax_opt.study.verdicts import scores_of
-
-_RULES = {
-  "last": "after the last round",
-  "best": "at its best evaluated round",
-  "mean_last_n": "as the mean of the last {} evaluated rounds",
-  "worst_last_n": "as the worst of the last {} evaluated rounds",
-}
 
 
 def pictures(drawn: Drawn) -> Iterator[Picture]:
@@ -36,20 +26,11 @@ def pictures(drawn: Drawn) -> Iterator[Picture]:
   tuned = [c for c in drawn.study.cells if c.tried is not None and c.tuned]
   for criterion in dict.fromkeys(c.criterion for c in tuned):
     here = [c for c in tuned if c.criterion == criterion]
-    for draw in (_sensitivity, _heat_maps, _tuning_curves):
+    for draw in (_sensitivities, _heat_maps, _tuning_curves):
       yield from draw(drawn, criterion, here)
 
 
-def score_words(criterion: Criterion) -> str:
-  """A score: 'accuracy on the validation examples after the last round'."""
-  rule = _RULES[criterion.rule].format(criterion.n)
-  return f"{words.on_examples(criterion.metric)} {rule}"
-
-
-# Grids of one hyperparameter.
-
-
-def _sensitivity(
+def _sensitivities(
   drawn: Drawn, criterion: Criterion, cells: Sequence[Cell]
 ) -> Iterator[Picture]:
   """For each hyperparameter that is alone in a grid."""
@@ -60,10 +41,10 @@ def _sensitivity(
     if not others and drawing.are_numbers(values):
       alone.setdefault(name, []).append(cell)
   for name, of_name in alone.items():
-    yield _sensitivity_to(drawn, criterion, name, of_name)
+    yield _sensitivity(drawn, criterion, name, of_name)
 
 
-def _sensitivity_to(
+def _sensitivity(
   drawn: Drawn, criterion: Criterion, name: str, cells: Sequence[Cell]
 ) -> Picture:
   def of_cell(cell: Cell) -> plots.Curve:
@@ -71,96 +52,66 @@ def _sensitivity_to(
     order = np.argsort(x)
     return drawing.curve(np.array(x, float)[order], scores_of(cell)[:, order])
 
-  panels = drawn.panels(of_cell, cells)
-  rings = drawn.panels(lambda cell: cell.chosen.get(name), cells)
-  numbers = (len(cell.tried.seeds) for cell in cells)
-  legend, seeds = drawing.seeds_text(numbers, "of tuning")
-  axis = panels_axis(criterion.metric, panels, by_value=True)
-  means = [m for p in panels.values() for each in p.values() for m in each.mean]
-  caption = [
-    f"{sentence(score_words(criterion))} against {name_of(name)}"
-    f"{drawing.panels_text(panels)}: {seeds}. A ring marks the value that was "
-    "chosen.",
-    drawing.error_text(axis),
-    drawing.cross_text(means),
-  ]
-  return drawn.picture(
+  panels, metric = drawn.panels(of_cell, cells), criterion.metric
+  numbers = [len(cell.tried.seeds) for cell in cells]
+  facts = drawing.about_curves(metric, panels, numbers, by_value=True)
+  return picture(
     f"sensitivity_{name}",
-    f"How sensitive is each method to its {name_of(name)}?",
-    caption,
+    "sensitivity",
     plots.sensitivity,
     panels,
-    metric=criterion.metric,
+    facts | {"criterion": criterion, "hyperparameter": name},
+    metric=metric,
     x_name=drawing.in_picture(name),
-    chosen=rings or None,
-    interval=legend,
+    chosen=drawn.panels(lambda cell: cell.chosen.get(name), cells) or None,
+    interval=drawing.interval(facts),
     styles=drawn.looks,
   )
-
-
-# Grids of two hyperparameters.
 
 
 def _heat_maps(
   drawn: Drawn, criterion: Criterion, cells: Sequence[Cell]
 ) -> Iterator[Picture]:
+  """The grids of two hyperparameters."""
   grids = drawn.panels(_grid, cells)
-  if not grids:
-    return
   pairs = dict.fromkeys(
     (g.rows[0], g.columns[0]) for p in grids.values() for g in p.values()
   )
-  and_condition = " and condition" if len(grids) > 1 else ""
   axes = [f"{name_of(row)} and {name_of(column)}" for row, column in pairs]
-  caption = [
-    f"{sentence(score_words(criterion))} over {words.listed(axes)}: the mean "
-    f"over the seeds of tuning, a panel for each method{and_condition}.",
-    "Lighter is better. The outlined setting was chosen. Of hatched settings "
-    "a seed or more diverged.",
-  ]
-  title, metric = "Where in its grid is each method good?", criterion.metric
-  plot = functools.partial(plots.heat_maps, metric=metric)
-  yield drawn.picture("heat_maps", title, caption, plot, grids)
+  facts = {"criterion": criterion, "axes": axes}
+  plot, metric, kind = plots.heat_maps, criterion.metric, "heat_maps"
+  if grids:
+    yield picture(kind, kind, plot, grids, facts, metric=metric)
 
 
-def _grid(cell: Cell) -> Grid | None:
+def _grid(cell: Cell) -> plots.Grid | None:
   """The grid of a cell, if it has two hyperparameters and is complete."""
   if len(cell.tuned) != 2:
     return None
-  places = [_place(s, cell) for s in cell.tuning.settings]
-  axes = [_axis(name, cell) for name in cell.tuned]
-  values = np.full(list(map(len, axes)), np.nan)
-  if len(places) != values.size:
+  place = lambda setting: tuple(setting.hyperparameters[n] for n in cell.tuned)
+  scores = dict(
+    zip(map(place, cell.tuning.settings), cell.tuning.scores, strict=True)
+  )
+  axes = [list(dict.fromkeys(values)) for values in zip(*scores, strict=True)]
+  rows, columns = (
+    sorted(axis) if drawing.are_numbers(axis) else axis for axis in axes
+  )
+  if len(scores) != len(rows) * len(columns):
     return None
-  values[tuple(np.transpose(places))] = cell.tuning.scores
-  best = cell.tuning.best
+  best, chosen = cell.tuning.best, None
+  if best:
+    row, column = place(best)
+    chosen = rows.index(row), columns.index(column)
+  values = np.array([[scores[row, of] for of in columns] for row in rows])
   names = map(drawing.in_picture, cell.tuned)
-  return Grid(
-    values, *zip(names, axes, strict=True), best and _place(best, cell)
-  )
-
-
-def _axis(name: str, cell: Cell) -> list[Any]:
-  """The values of a hyperparameter, in increasing order if they have one."""
-  settings = cell.tuning.settings
-  values = list(dict.fromkeys(s.hyperparameters[name] for s in settings))
-  return sorted(values) if drawing.are_numbers(values) else values
-
-
-def _place(setting: Setting, cell: Cell) -> tuple[int, ...]:
-  """The row and the column of a setting."""
-  return tuple(
-    _axis(name, cell).index(setting.hyperparameters[name])
-    for name in cell.tuned
-  )
-
-
-# Tuning curves.
+  return plots.Grid(values, *zip(names, (rows, columns), strict=True), chosen)
 
 
 def _tuning_curves(
   drawn: Drawn, criterion: Criterion, cells: Sequence[Cell]
 ) -> Iterator[Picture]:
+  """What the best of n settings has on average."""
+
   def of_cell(cell: Cell) -> plots.Curve | None:
     expected = statistics.expected_best(
       cell.tuning.scores,
@@ -168,33 +119,18 @@ def _tuning_curves(
       replace=False,
       if_diverged=_if_diverged(cell),
     )
-    if not np.isfinite(expected).all():
-      return None
     places = np.arange(1, len(expected) + 1)
-    return as_curve("scores", plots.Curve(places, expected))
+    is_whole = np.isfinite(expected).all()
+    return as_curve("", plots.Curve(places, expected)) if is_whole else None
 
-  panels = drawn.panels(of_cell, cells)
-  if not panels:
-    return
-  caption = [
-    f"{sentence(score_words(criterion))} that the best of n settings has on "
-    "average, if n different ones of the grid are tried in random order"
-    f"{drawing.panels_text(panels)}. The scores are means over the seeds of "
-    "tuning.",
-    drawing.error_text(panels_axis(criterion.metric, panels, True), "end"),
-    "A setting of which a seed diverged counts as the model before training "
-    "or, if that was not evaluated, as the worst setting that did not diverge."
-    * any(c.tuning.num_diverged for c in cells),
-  ]
-  yield drawn.picture(
-    "tuning_curves",
-    "What is trying more settings worth?",
-    caption,
-    plots.tuning_curves,
-    panels,
-    metric=criterion.metric,
-    styles=drawn.looks,
-  )
+  panels, metric = drawn.panels(of_cell, cells), criterion.metric
+  facts = drawing.about_curves(metric, panels) | {
+    "criterion": criterion,
+    "num_diverged": sum(c.tuning.num_diverged for c in cells),
+  }
+  plot, kind, styles = plots.tuning_curves, "tuning_curves", drawn.looks
+  if panels:
+    yield picture(kind, kind, plot, panels, facts, metric=metric, styles=styles)
 
 
 def _if_diverged(cell: Cell) -> float | None:
