@@ -294,11 +294,16 @@ ROWS = METHODS | FORMS
 # The checks.
 
 
+@functools.cache
+def _fed_avg(**settings):
+  return run(fo.fed_avg(loss_fn, _SGD), **settings).params["w"]
+
+
 def off_fed_avg(reduction: Reduction) -> float:
   """How far a method ends from FedAvg, as a part of what that has moved."""
   settings = {"rounds": reduction.rounds, **reduction.settings}
   start = problem()[1]["w"]
-  expected = run(fo.fed_avg(loss_fn, _SGD), **settings).params["w"]
+  expected = _fed_avg(**settings)
   actual = run(reduction.make(), **settings).params["w"]
   moved = np.linalg.norm(expected - start)
   return float(np.linalg.norm(actual - expected) / moved)

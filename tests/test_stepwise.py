@@ -209,24 +209,9 @@ def test_a_grid_again_compiles_nothing():
     make = lambda rate: fed_avg(TASK.loss_fn, optax.sgd(rate))
     return TASK.sweep(make, {"rate": rates}, rounds=2, **SETTINGS)
 
-  run([0.1, 0.2])
-  result, number = compiled_by(lambda: run([0.3, 0.4]))
+  first = run([0.1, 0.2])
+  second, number = compiled_by(lambda: run([0.2, 0.1]))
   assert number == 0
-  alone = run([0.3, 0.4, 0.5])
-  close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
-  jax.tree.map(lambda a, b: close(a, b[:2]), result.params, alone.params)
-
-
-def test_a_changed_rule_and_measure_are_seen():
-  def run(rate, factor):
-    evaluate = lambda *_: {"train_loss": jnp.float32(factor)}
-    return TASK.simulate(
-      fed_avg(TASK.loss_fn, optax.sgd(rate)), rounds=1,
-      **SETTINGS | {"evaluate": evaluate},
-    )  # fmt: skip
-
-  one, other, third = run(0.1, 1.0), run(0.2, 1.0), run(0.2, 2.0)
-  assert np.any(one.params["bias"] != other.params["bias"])
-  chex.assert_trees_all_equal(third.params, other.params)
-  losses = [r.history.metrics["train_loss"][0, -1] for r in (other, third)]
-  assert losses == [1.0, 2.0]
+  swapped = jax.tree.map(lambda leaf: leaf[::-1], second.params)
+  chex.assert_trees_all_equal(swapped, first.params)
+  assert np.any(second.params["bias"] != first.params["bias"])

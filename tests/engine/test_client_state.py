@@ -99,14 +99,20 @@ def test_it_is_as_on_the_device(algorithm, others, lent):
 
 
 def test_of_a_grid(tmp_path):
-  """Of which most settings diverge, and are dropped; and which goes on."""
-  rates = [1e20, 1e25, 1e30, 0.05]
+  """Of which most settings diverge, whose seeds divide the examples otherwise,
+  and which goes on."""
+  examples = jax.tree.map(jnp.asarray, TASK.data.examples)
+
+  def data_of(seed):
+    roll = lambda rows: np.roll(rows, seed, axis=0)
+    return ClientData(examples, roll(TASK.data.indices), roll(TASK.data.sizes))
+
   grid = functools.partial(
     sweep,
     lambda rate: scaffold(TASK.loss_fn, rate),
-    {"rate": rates},
+    {"rate": [1e20, 1e30, 0.05]},
     TASK.params,
-    TASK.data,
+    data_of,
     seeds=(0, 3),
     grid_map="vmap",
     **SETTINGS | {"eval_every": 2},
@@ -117,25 +123,6 @@ def test_of_a_grid(tmp_path):
     others = {"rounds": rounds, "checkpoints": checkpoints}
     result = grid(client_memory="host", **others)
   assert_same(result, expected)
-
-
-def test_of_seeds_that_divide_the_examples_otherwise():
-  examples = jax.tree.map(jnp.asarray, TASK.data.examples)
-
-  def data_of(seed):
-    roll = lambda rows: np.roll(rows, seed, axis=0)
-    return ClientData(examples, roll(TASK.data.indices), roll(TASK.data.sizes))
-
-  grid = functools.partial(
-    sweep,
-    lambda: scaffold(TASK.loss_fn, 0.1),
-    {},
-    TASK.params,
-    data_of,
-    seeds=(0, 3),
-    **SETTINGS | {"rounds": 3},
-  )
-  assert_same(grid(client_memory="host"), grid(client_memory="device"))
 
 
 def test_auto_takes_the_host_where_the_device_is_too_small(monkeypatch):

@@ -64,9 +64,8 @@ def assert_no_thread_is_left():
 @pytest.mark.parametrize(
   ("algorithm", "others"),
   [
-    (scaffold(TASK.loss_fn, 0.1), {"client_chunk": 3}),
-    (bvr_l_sgd(TASK.loss_fn, 0.1), {"replacement": True}),
-    (FED_AVG, {"cohort_size": None, "client_dropout": 0.3}),
+    (bvr_l_sgd(TASK.loss_fn, 0.1), {"client_chunk": 3, "replacement": True}),
+    (scaffold(TASK.loss_fn, 0.1), {"cohort_size": None, "client_dropout": 0.3}),
   ],
 )
 def test_it_is_as_in_memory(population, algorithm, others):
@@ -166,22 +165,20 @@ def test_a_population_is_that_of_all_seeds(population, tmp_path):
     )  # fmt: skip
 
 
-def test_a_program_that_cannot_be_built_leaves_no_thread(population):
-  def broken(params, batch, rng):
-    raise ValueError("no such loss")
-
-  with pytest.raises(ValueError, match="no such loss"):
-    simulate(
-      fed_avg(broken, optax.sgd(0.1)), TASK.params, population, **SETTINGS
-    )
-  assert_no_thread_is_left()
+def failing(*args, **kwargs):
+  raise OSError("no such device")
 
 
-def test_what_cannot_be_read_ends_the_run(population, monkeypatch):
-  def broken(*args, **kwargs):
-    raise OSError("no such device")
-
-  monkeypatch.setattr(feed.Feed, "_read", broken)
-  with pytest.raises(OSError, match="no such device"):
-    simulate(FED_AVG, TASK.params, population, **SETTINGS)
+@pytest.mark.parametrize("what", ["program", "reading"])
+def test_what_fails_ends_the_run_and_leaves_no_thread(
+  what, population, monkeypatch
+):
+  loss_fn = TASK.loss_fn
+  if what == "program":
+    loss_fn = lambda params, batch, rng: failing()
+  else:
+    monkeypatch.setattr(feed.Feed, "_read", failing)
+  algorithm = fed_avg(loss_fn, optax.sgd(0.1))
+  with pytest.raises((OSError, ValueError), match="no such device"):
+    simulate(algorithm, TASK.params, population, **SETTINGS)
   assert_no_thread_is_left()

@@ -120,17 +120,16 @@ def test_messages_are_as_large_as_they_were(name, monkeypatch):
   assert sent == sizes != []
 
 
-@pytest.mark.parametrize("name", ["fed_avg", "scaffold", "fed_dual_avg"])
-def test_masters_of_64_bits_stay(name):
+def test_masters_of_64_bits_stay():
   with jax.enable_x64(True):
     jaxpr, before, after = traced_rounds(
-      make(name), TASK.params, TASK.data, precision="bfloat16"
+      make("scaffold"), TASK.params, TASK.data, precision="bfloat16"
     )
-    leaves = jax.tree.leaves(after)
+    kinds = {leaf.dtype.name for leaf in jax.tree.leaves(after)}
   assert product_types(jaxpr) == {"bfloat16"}
   assert types_of(after) == types_of(before)
-  assert jnp.dtype("float64") in {leaf.dtype for leaf in leaves}
-  assert jnp.dtype("float32") not in {leaf.dtype for leaf in leaves}
+  assert "float64" in kinds
+  assert "float32" not in kinds
 
 
 # What models compute.
@@ -143,8 +142,6 @@ def images(side, channels):
 
 
 MODELS = {
-  "mlp": models.MLP((8,)),
-  "logistic": models.LinearModel(10),
   "cnn": models.CNN(kernel_size=3, padding="SAME", implementation="matmul"),
   "cnn of lax": models.CNN(kernel_size=3, padding="SAME", implementation="lax"),
   "vgg": models.VGG(stages=((4, 4), (8,)), implementation="matmul"),

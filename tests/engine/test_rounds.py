@@ -201,11 +201,10 @@ def test_own_weights_replace_the_usual_ones():
     return (sent.value, sent.weights), sent
 
   init = lambda *_: (jnp.float32(0), jnp.zeros(4))
-  for settings in ({"client_map": "scan"}, {"client_chunk": 3}):
-    value, weights = run(simple(round, init), **settings).state
-    expected = np.average(np.arange(4), weights=3 * np.arange(4) + 1)
-    assert float(value) == pytest.approx(expected)
-    np.testing.assert_allclose(weights, 3 * np.arange(4) + 1)
+  value, weights = run(simple(round, init), client_chunk=3).state
+  expected = np.average(np.arange(4), weights=3 * np.arange(4) + 1)
+  assert float(value) == pytest.approx(expected)
+  np.testing.assert_allclose(weights, 3 * np.arange(4) + 1)
 
 
 @pytest.mark.parametrize("own", [0.0, math.nan, math.inf])
@@ -244,8 +243,7 @@ def test_bytes_that_clients_say_they_send():
   assert cost["bytes_down_per_round"] == cost["apart_bytes_down_per_round"] == 8
 
 
-@pytest.mark.parametrize("client_map", ["vmap", "scan"])
-def test_metrics_of_clients_are_recorded_for_each_round(client_map):
+def test_metrics_of_clients_are_recorded_for_each_round():
   """Those of the clients drawn, in the order of the cohort."""
   rounds = 5
 
@@ -263,13 +261,8 @@ def test_metrics_of_clients_are_recorded_for_each_round(client_map):
     return state.at[cohort.round].set(cohort.clients), (sent, one)
 
   init = lambda *_: jnp.zeros((rounds, 3), jnp.int32)
-  result = run(
-    simple(round, init),
-    rounds=rounds,
-    cohort_size=3,
-    client_map=client_map,
-    eval_every=2,
-  )
+  settings = {"cohort_size": 3, "client_chunk": 2, "eval_every": 2}
+  result = run(simple(round, init), rounds=rounds, **settings)
   cohorts = np.asarray(result.state)
   assert set(result.traces) == {"client", "twice"}
   np.testing.assert_array_equal(result.traces["client"], cohorts)
@@ -277,17 +270,20 @@ def test_metrics_of_clients_are_recorded_for_each_round(client_map):
   np.testing.assert_array_equal(result.traces["twice"], expected)
 
 
-def test_metrics_of_a_verb_of_some_rounds_are_nan_in_the_others():
+def test_a_verb_of_some_rounds_records_and_keeps_in_them_only():
   def round(state, cohort):
     one_client = lambda worker, _: ClientOutput(
-      1.0, metrics={"round": 1.0 * worker.round}
+      1.0, state=worker.state + 1, metrics={"round": 1.0 * worker.round}
     )
     verb = lambda: cohort.mean(one_client, ())
-    return state, cohort.cond(cohort.round % 2 == 1, verb, 0.0)
+    sent = cohort.cond(cohort.round % 2 == 1, verb, 0.0)
+    return state + sent.value, sent
 
-  traced = run(simple(round), rounds=4).traces["round"]
+  result = run(simple(round, init_client=lambda _: jnp.int32(0)), rounds=4)
   expected = np.array([np.nan, 1, np.nan, 3])[:, None].repeat(4, 1)
-  np.testing.assert_array_equal(traced, expected)
+  np.testing.assert_array_equal(result.traces["round"], expected)
+  np.testing.assert_array_equal(result.client_state, [2] * 4)
+  assert float(result.params) == pytest.approx(2)
 
 
 def test_metrics_of_a_grid_and_of_those_left_out():
@@ -334,22 +330,16 @@ def counting(is_bad=lambda worker: False, state_of=lambda own: own + 1):
   )
 
 
-@pytest.mark.parametrize(
-  ("client_memory", "others"),
-  [
-    ("device", {"client_map": "scan"}),
-    ("host", {"client_chunk": 2}),
-  ],
-)
-def test_who_is_left_out_keeps_what_it_had(client_memory, others):
+@pytest.mark.parametrize("client_memory", ["device", "host"])
+def test_who_is_left_out_keeps_what_it_had(client_memory):
   """Whether it drops out or is rejected."""
   result = run(
     counting(lambda worker: worker.client == 2),
     rounds=12,
     cohort_size=3,
+    client_chunk=2,
     client_dropout=0.3,
     client_memory=client_memory,
-    **others,
   )
   kept = np.asarray(result.client_state)
   np.testing.assert_array_equal(kept, result.state)
@@ -357,28 +347,19 @@ def test_who_is_left_out_keeps_what_it_had(client_memory, others):
   assert 0 < kept.sum() < 36 * 3 / 4
 
 
-def test_a_round_that_is_lost_changes_nothing():
-  result = run(counting(lambda worker: worker.round == 1), rounds=3)
-  np.testing.assert_array_equal(result.client_state, [2] * 4)
-
-
-def test_a_verb_that_returns_no_state_changes_none():
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_a_verb_that_returns_no_state_changes_none(order):
   """Before or after one that does, and in whatever order they are returned."""
 
-  def make(is_first):
-    def round(state, cohort):
-      keep = lambda worker, _: ClientOutput(1.0, state=worker.state + 1)
-      kept = cohort.mean(keep, ())
-      plain = cohort.each(number, (), phase=1)
-      one = cohort.pick(number, (), phase=2)
-      sent = (plain, one, kept) if is_first else (kept, plain, one)
-      return state, sent
+  def round(state, cohort):
+    keep = lambda worker, _: ClientOutput(1.0, state=worker.state + 1)
+    kept = cohort.mean(keep, ())
+    plain = cohort.each(number, (), phase=1)
+    one = cohort.pick(number, (), phase=2)
+    return state, [(kept, plain, one)[i] for i in order]
 
-    return simple(round, init_client=lambda params: jnp.int32(0))
-
-  for is_first in (False, True):
-    result = run(make(is_first), rounds=3)
-    np.testing.assert_array_equal(result.client_state, [3] * 4)
+  result = run(simple(round, init_client=lambda _: jnp.int32(0)), rounds=3)
+  np.testing.assert_array_equal(result.client_state, [3] * 4)
 
 
 @pytest.mark.parametrize("others_work", [False, True])
@@ -400,23 +381,9 @@ def test_the_picked_client_keeps_its_own(others_work):
   np.testing.assert_array_equal(result.client_state, expected)
 
 
-def test_a_verb_of_some_rounds_keeps_in_them_only():
-  def round(state, cohort):
-    keep = lambda worker, _: ClientOutput(1.0, state=worker.state + 1)
-    verb = lambda: cohort.mean(keep, ())
-    sent = cohort.cond(cohort.round % 3 == 0, verb, 0.0)
-    return state + sent.value, sent
-
-  algorithm = simple(round, init_client=lambda params: jnp.int32(0))
-  result = run(algorithm, rounds=7)
-  np.testing.assert_array_equal(result.client_state, [3] * 4)
-  assert float(result.params) == pytest.approx(3)
-
-
 @pytest.mark.parametrize(
   ("state_of", "given"),
   [
-    (lambda own: (own, own), "lacks the leaf () that {} has"),
     (lambda own: {"a": own}, "lacks the leaf () that {} has"),
     (lambda own: 1.0 * own, "is float32[]; must be int32[], as {} has it"),
     (lambda own: own[None], "is int32[1]; must be int32[], as {} has it"),
@@ -436,34 +403,26 @@ def test_a_state_may_be_a_plain_number():
 # -------------------------------------------------------------- Reports of it
 
 
-def adding():
-  """The state is the number of rounds done, the model twice that."""
+def test_a_report_has_copies_of_model_and_state():
+  """Which stay what they were while the run goes on, and may be changed."""
 
-  def round(state, cohort):
+  def round(state, cohort):  # Counts the rounds; the model is twice that.
     sent = cohort.mean(lambda worker, _: 1.0, ())
     return {"sum": state["sum"] + jnp.round(sent.value)}, sent
 
-  return Algorithm(
+  adding = Algorithm(
     init=lambda *_: {"sum": jnp.zeros(3)},
     round=round,
     params=lambda state: {"w": 2 * state["sum"]},
   )
-
-
-def measure(params, data, test):
-  return {"train_loss": params["w"][0]}
-
-
-def test_a_report_has_copies_of_model_and_state():
-  """Which stay what they were while the run goes on, and may be changed."""
   reports = []
-
-  def on_evaluation(report):
-    reports.append((report.round, report.params["w"], report.state["sum"]))
-
   sweep(
-    lambda unused: adding(), {"unused": [1.0, 2.0]}, (), FOUR, seeds=(0, 1),
-    rounds=6, eval_every=2, evaluate=measure, on_evaluation=on_evaluation,
+    lambda unused: adding, {"unused": [1.0, 2.0]}, (), FOUR, seeds=(0, 1),
+    rounds=6, eval_every=2,
+    evaluate=lambda params, *_: {"train_loss": params["w"][0]},
+    on_evaluation=lambda report: reports.append(
+      (report.round, report.params["w"], report.state["sum"])
+    ),
     **SETTINGS,
   )  # fmt: skip
   assert [round for round, _, _ in reports] == [0, 2, 4, 6]

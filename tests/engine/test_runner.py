@@ -103,16 +103,13 @@ def resumed_run(folder, resume, on_evaluation=None, rounds=6):
   )
 
 
-def test_a_run_that_was_stopped_at_round_0_is_resumed(tmp_path):
-  first = resumed_run(tmp_path, False, on_evaluation=lambda report: True)
-  assert first.history.rounds == [0]
+def test_a_run_that_was_stopped_is_resumed(tmp_path):
+  """At round 0, and where a stop that is replayed ends it at once."""
+  at = lambda round: lambda report: report.round == round
+  assert resumed_run(tmp_path, False, at(0)).history.rounds == [0]
+  assert resumed_run(tmp_path, True, at(2)).history.rounds == [0, 2]
+  assert resumed_run(tmp_path, True, at(2)).history.rounds == [0, 2]
   assert resumed_run(tmp_path, True).history.rounds == [0, 2, 4, 6]
-
-
-def test_a_stop_that_is_replayed_stops_at_once(tmp_path):
-  stop = lambda report: report.round == 2
-  assert resumed_run(tmp_path, False, stop).history.rounds == [0, 2]
-  assert resumed_run(tmp_path, True, stop).history.rounds == [0, 2]
 
 
 @pytest.mark.parametrize(
