@@ -4,7 +4,7 @@ population_files.py says what the folder holds.
 """
 
 import dataclasses
-import math
+import functools
 import operator
 import os
 import pathlib
@@ -36,18 +36,25 @@ class Population:
 
   Attributes:
     folder: path of the folder.
-    fields: name -> (dtype, shape of one example).
     sizes: examples of each client. [M] int32.
     digests: name -> of each client, of what was written. [M] uint32.
   """
 
   folder: pathlib.Path
-  fields: Fields
   sizes: np.ndarray
   digests: dict[str, np.ndarray] = dataclasses.field(repr=False)
-  # [M + 2] int64, the first row of each client; N of no client, and after it.
-  _offsets: np.ndarray = dataclasses.field(repr=False)
   _files: dict[str, population_files.File] = dataclasses.field(repr=False)
+
+  @property
+  def fields(self) -> Fields:
+    """name -> (dtype, shape of one example)."""
+    return {n: (file.dtype, file.shape[1:]) for n, file in self._files.items()}
+
+  @functools.cached_property
+  def _offsets(self) -> np.ndarray:
+    """[M + 2] int64, first row of each client; N of no client, and after it."""
+    stops = np.cumsum(self.sizes, dtype=np.int64)
+    return np.concatenate([[0], stops, stops[-1:]])
 
   @property
   def num_clients(self) -> int:
@@ -67,8 +74,7 @@ class Population:
   @property
   def example_bytes(self) -> int:
     """The bytes of one example."""
-    fields = self.fields.values()
-    return sum(dtype.itemsize * math.prod(shape) for dtype, shape in fields)
+    return sum(file.row_bytes for file in self._files.values())
 
   @property
   def examples(self) -> dict[str, np.ndarray]:
@@ -92,12 +98,7 @@ class Population:
         names it. Of the examples, only how many bytes they take is looked at.
     """
     folder = pathlib.Path(folder).expanduser()
-    sizes, digests, files = population_files.read(folder)
-    fields = {n: (file.dtype, file.shape[1:]) for n, file in files.items()}
-    offsets = np.zeros(len(sizes) + 2, np.int64)
-    np.cumsum(sizes, out=offsets[1:-1])
-    offsets[-1] = offsets[-2]
-    return cls(folder, fields, sizes, digests, offsets, files)
+    return cls(folder, *population_files.read(folder))
 
   def verify(self) -> None:
     """Reads all examples, and checks that they are what was written.
@@ -324,21 +325,18 @@ class Population:
     self, capacity: int, out: Mapping[str, np.ndarray] | None
   ) -> dict[str, np.ndarray]:
     """name -> [capacity, ...], new arrays or those of `out`, checked."""
-    forms = {
-      name: (dtype, (capacity, *shape))
-      for name, (dtype, shape) in self.fields.items()
-    }
-    if out is None:
-      return {n: np.empty(shape, dtype) for n, (dtype, shape) in forms.items()}
-    for name, form in forms.items():
-      given = np.asarray(out.get(name))
-      is_fit = given.flags.c_contiguous and given.flags.writeable
-      if not is_fit or (given.dtype, given.shape) != form:
+    rows = {}
+    for name, (dtype, shape) in self.fields.items():
+      shape = (capacity, *shape)
+      found = np.empty(shape, dtype) if out is None else out.get(name)
+      rows[name], of = found, np.asarray(found)
+      is_fit = of.flags.c_contiguous and of.flags.writeable
+      if not is_fit or (of.dtype, of.shape) != (dtype, shape):
         raise ValueError(
-          f"out[{name!r}]: must be {form[0]} {form[1]}, writable and in C "
-          f"order, got {given.dtype} {given.shape}"
+          f"out[{name!r}]: must be {dtype} {shape}, writable and in C order, "
+          f"got {of.dtype} {of.shape}"
         )
-    return {name: out[name] for name in forms}
+    return rows
 
 
 def _groups(num_clients: int, num_bytes: int) -> list[np.ndarray]:

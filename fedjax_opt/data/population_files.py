@@ -13,12 +13,12 @@ is checked whenever its examples are read.
 """
 
 import contextlib
+import dataclasses
 import itertools
 import math
 import os
 import pathlib
 import re
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -121,29 +121,25 @@ def write(folder: pathlib.Path, parts: Iterable[Part]) -> None:
     ValueError: if a field cannot be a file, or no client has an example.
     OSError: naming the file that cannot be written.
   """
-  is_new, files, begun = not folder.exists(), {}, []
+  is_new, files = not folder.exists(), {}
+  path = folder / INDEX
   try:
     with _named(folder, "written"):
       folder.mkdir(parents=True, exist_ok=True)
     index = _write_examples(folder, parts, files)
-    for path, file in files.items():
-      with _named(path, "written"):
-        _sync(file)
-        file.close()
-    begun.append(folder / INDEX)
     with (
-      _named(folder / INDEX, "written"),
-      json_files.whole(folder / INDEX) as unfinished,
+      _named(path, "written"),
+      json_files.whole(path) as unfinished,
       open(unfinished, "xb") as file,
     ):
       npz_files.write(file, index)
       _sync(file)
   except BaseException:  # KeyboardInterrupt included.
-    with contextlib.suppress(OSError):  # The disk may be full.
-      for file in files.values():
+    for name, file in files.items():
+      with contextlib.suppress(OSError):  # The disk may be full.
         file.close()
-    for path in (*files, *begun):
-      path.unlink(missing_ok=True)
+      name.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
     if is_new:
       with contextlib.suppress(OSError):  # The folder may not be empty.
         folder.rmdir()
@@ -153,12 +149,12 @@ def write(folder: pathlib.Path, parts: Iterable[Part]) -> None:
 def _write_examples(
   folder: pathlib.Path, parts: Iterable[Part], files: dict[pathlib.Path, Any]
 ) -> dict[str, np.ndarray]:
-  """Appends the examples to the files; returns what the index holds.
+  """Writes the examples to the files; returns what the index holds.
 
   Args:
     folder: of the files.
     parts: see `write`.
-    files: those that are open, by path; written.
+    files: those that were opened, by path; written.
   """
   index, sizes, digests = {}, [], []
   for examples, of_part in parts:
@@ -171,10 +167,8 @@ def _write_examples(
         with _named(path, "written"):
           files[path] = open(path, "xb", buffering=1 << 20)  # noqa: SIM115
     stops, found = np.cumsum(of_part, dtype=np.int64), []
-    for (path, file), (name, (dtype, _)) in zip(
-      files.items(), fields.items(), strict=True
-    ):
-      values = np.ascontiguousarray(examples[name], dtype)
+    for (path, file), name in zip(files.items(), fields, strict=True):
+      values = np.ascontiguousarray(examples[name], fields[name][0])
       with _named(path, "written"):
         file.write(values)
       found.append(digests_of(values, stops))
@@ -185,6 +179,10 @@ def _write_examples(
       f"clients: at least one must own an example, got "
       f"{sum(map(len, sizes))} clients that own none"
     )
+  for path, file in files.items():
+    with _named(path, "written"):
+      _sync(file)
+      file.close()
   sizes = np.concatenate(sizes).astype("<i4")
   return index | {"sizes": sizes, "digests": np.concatenate(digests)}
 
@@ -273,31 +271,37 @@ def _lacking(folder: pathlib.Path) -> str:
   return f"has no {INDEX}" + ": it was not written to its end" * is_begun
 
 
+@dataclasses.dataclass(frozen=True)
 class File:
-  """The file of one field, open to read.
+  """The file of one field.
 
   Attributes:
     path: of the file.
     dtype: of its numbers.
     shape: [N, ...].
+
+  Raises:
+    ValueError: if it is not there, or of another length.
   """
 
-  def __init__(
-    self, path: pathlib.Path, dtype: np.dtype, shape: tuple[int, ...]
-  ):
-    self.path, self.dtype, self.shape = path, dtype, shape
-    self._row_bytes = dtype.itemsize * math.prod(shape[1:])
-    wanted = shape[0] * self._row_bytes
-    found = path.stat().st_size if path.is_file() else None
+  path: pathlib.Path
+  dtype: np.dtype
+  shape: tuple[int, ...]
+
+  def __post_init__(self):
+    wanted = self.shape[0] * self.row_bytes
+    found = self.path.stat().st_size if self.path.is_file() else None
     if found != wanted:
       lacking = "is missing" if found is None else f"has {found} bytes"
       raise ValueError(
-        f"{str(path)!r} {lacking}; must have {wanted} bytes, {shape[0]} "
-        f"examples of {self._row_bytes}"
+        f"{str(self.path)!r} {lacking}; must have {wanted} bytes, "
+        f"{self.shape[0]} examples of {self.row_bytes}"
       )
-    with checks.reading(path, "write the population again"):
-      self._descriptor = os.open(path, os.O_RDONLY)
-    weakref.finalize(self, os.close, self._descriptor)
+
+  @property
+  def row_bytes(self) -> int:
+    """The bytes of one example."""
+    return self.dtype.itemsize * math.prod(self.shape[1:])
 
   def map(self) -> np.ndarray:
     """[N, ...], a read-only view of the file."""
@@ -321,11 +325,13 @@ class File:
       OSError: naming the file, if it cannot be read or was cut.
     """
     left = memoryview(rows.reshape(-1).view(np.uint8))
-    with _named(self.path, "read"):
+    with _named(self.path, "read"), open(self.path, "rb", buffering=0) as file:
       for begin, end in runs:
-        at, end = begin * self._row_bytes, end * self._row_bytes
-        while at < end:
-          count = os.preadv(self._descriptor, [left[: end - at]], at)
+        file.seek(begin * self.row_bytes)
+        size = (end - begin) * self.row_bytes
+        while size:
+          count = file.readinto(left[:size])
           if not count:
+            at = file.tell()
             raise OSError(f"it ends at byte {at}: cut since it was opened")
-          left, at = left[count:], at + count
+          left, size = left[count:], size - count

@@ -50,7 +50,7 @@ EXTREME = {
 @pytest.mark.parametrize("name", COMPLETE)
 @quick
 @given(labels=POOL, num_clients=CLIENTS, seed=SEED, draw=st.data())
-def test_no_example_lost_repeated_and_no_client_empty(
+def test_no_example_is_lost_or_repeated_and_sizes(
   name, labels, num_clients, seed, draw
 ):
   given = COMPLETE[name] | {
@@ -62,6 +62,8 @@ def test_no_example_lost_repeated_and_no_client_empty(
   np.testing.assert_array_equal(
     np.sort(np.concatenate(rows)), np.arange(len(labels))
   )
+  sizes = [len(r) for r in rows]
+  assert name not in ("iid", "similarity") or max(sizes) - min(sizes) <= 1
 
 
 @pytest.mark.parametrize("name", LABELLED)
@@ -77,15 +79,6 @@ def test_a_function_of_the_seed_alone(name):
   np.random.seed(0)  # noqa: NPY002
   untouched = np.random.get_state()  # noqa: NPY002
   np.testing.assert_array_equal(state[1], untouched[1])
-
-
-@pytest.mark.parametrize("name", ["iid", "similarity"])
-@quick
-@given(labels=POOL, num_clients=CLIENTS, seed=SEED)
-def test_sizes_within_one(name, labels, num_clients, seed):
-  rows = partition.split(name, labels, num_clients, seed)
-  sizes = [len(r) for r in rows]
-  assert max(sizes) - min(sizes) <= 1
 
 
 @quick
@@ -152,26 +145,25 @@ def test_tail_cut_removes_the_highest_labels():
   np.testing.assert_allclose(shares[-1] / shares.sum(), 0.9**9 / 10, atol=0.004)
 
 
-@pytest.mark.parametrize("alpha", [1e-3, 1e3])
-def test_dirichlet_disjoint_extremes(alpha):
+def test_dirichlet_disjoint_extremes():
   labels = balanced()
-  rows = partition.dirichlet_disjoint(labels, 20, alpha, seed=0)
-  largest_part = np.array(
-    [max(np.sum(labels[r] == c) for r in rows) for c in range(10)]
-  )
-  if alpha < 1:
-    assert (largest_part > 80).mean() > 0.8
-  else:
-    assert largest_part.max() <= 12
+
+  def largest_parts(alpha):
+    rows = partition.dirichlet_disjoint(labels, 20, alpha, seed=0)
+    return np.max([np.bincount(labels[r], minlength=10) for r in rows], axis=0)
+
+  assert (largest_parts(1e-3) > 80).mean() > 0.8
+  assert largest_parts(1e3).max() <= 12
 
 
-@pytest.mark.parametrize(("fraction", "labels_held"), [(0.0, 2), (1.0, 10)])
-def test_similarity_extremes(fraction, labels_held):
+def test_similarity_extremes():
   labels = balanced()
-  rows = partition.similarity(labels, 10, fraction, seed=0)
-  held = [len(np.unique(labels[r])) for r in rows]
-  assert max(held) <= labels_held
-  assert fraction == 0.0 or min(held) == 10
+  held = lambda fraction: {
+    len(np.unique(labels[rows]))
+    for rows in partition.similarity(labels, 10, fraction, seed=0)
+  }
+  assert max(held(0.0)) <= 2
+  assert held(1.0) == {10}
 
 
 def test_similarity_shares_that_fraction():
@@ -250,6 +242,9 @@ BAD = {
   r"client_ids must be .*, got float64 of shape \(0,\)": ("natural", []),
   "client_ids must be integers or strings, .*float64": ("natural", [0.5]),
   "partition='iidd': must be one of .* mean iid": ("split", "iidd", L, 2),
+  "alpha=1.0: belongs to partition dirichlet, .*, not to partition ii": (
+    "check_parameters", "iid", {"alpha": 1.0},
+  ),
   "partition='natural': the data comes with": ("split", "natural", L, 2),
   "num_clients=2: the data has 3 natural clients": (
     "split", "natural", L, 2, 0, L,
@@ -270,7 +265,18 @@ def test_bad_input(message):
 
 # How each kind is refused is tested in checks/test_fields.py.
 def test_what_arguments_may_be():
+  found = {
+    name: {argument: field.interval for argument, field in fields.items()}
+    for name in LABELLED
+    for fields in [partition.SCHEMES[name].factory.fields]
+  }
+  common = {
+    "num_clients": "[1, inf)",
+    "seed": "[0, inf)",
+    "labels": "(-inf, inf)",
+  }
   own = {
+    "iid": {},
     "dirichlet": {
       "alpha": "(0, inf)",
       "examples_per_client": "[1, inf)",
@@ -282,22 +288,10 @@ def test_what_arguments_may_be():
     "shards": {"shards_per_client": "[1, inf)"},
     "size_skew": {"size_sigma": "[0, inf)"},
   }
-  for name in LABELLED:
-    fields = partition.SCHEMES[name].factory.fields
-    found = {argument: field.interval for argument, field in fields.items()}
-    assert found.pop("num_clients") == "[1, inf)"
-    assert found.pop("seed") == "[0, inf)"
-    assert found.pop("labels")
-    assert found == own.get(name, {})
+  assert found == {name: common | of_name for name, of_name in own.items()}
   for labels in (L * 1.0, L.reshape(3, 4)):
     with pytest.raises((ValueError, TypeError), match="must be whole numbers"):
       partition.iid(labels, 2)
-
-
-def test_a_parameter_of_another_scheme():
-  message = "alpha=1.0: belongs to partition dirichlet, .*, not to partition ii"
-  with pytest.raises(ValueError, match=message):
-    partition.split("iid", L, 2, alpha=1.0)
 
 
 @pytest.mark.parametrize(

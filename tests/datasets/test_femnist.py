@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from fedjax_opt.datasets import femnist
+from tests.refusals import refusal
 
 # Not sorted: the order in a file must not matter.
 WRITERS = ["f0003_10", "f0000_14", "f0002_07", "f0001_41"]
@@ -22,29 +23,21 @@ MB = 1_000_000
 SIZES = {"train": [3, 1, 4, 2], "test": [1, 2, 1, 1]}
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-  return tmp_path / "cache" / "fedjax_opt"
-
-
 @pytest.fixture
 def examples():
   """(kind, split) -> writer -> (pixels in [0, 1], labels)."""
   rng = np.random.default_rng(0)
 
-  def draw(kind, size):
-    num_classes = 10 if kind == "digitsonly" else 62
+  def draw(size, num_classes):
     pixels = rng.integers(256, size=(size, 28, 28)).astype(np.float32) / 255
-    labels = rng.integers(num_classes, size=size, dtype=np.int32)
-    return pixels, labels
+    return pixels, rng.integers(num_classes, size=size, dtype=np.int32)
 
   return {
     (kind, split): {
-      writer: draw(kind, size)
+      writer: draw(size, num_classes)
       for writer, size in zip(WRITERS, sizes, strict=True)
     }
-    for kind in ("digitsonly", "all")
+    for kind, num_classes in (("digitsonly", 10), ("all", 62))
     for split, sizes in SIZES.items()
   }
 
@@ -68,24 +61,23 @@ def change(path, *commands):
   file.close()
 
 
-def fedjax_record(pixels, labels):
-  """As FedJAX writes arrays: msgpack extension 1."""
+def write_fedjax(folder, examples):
+  """Records are msgpack, of which extension 1 is an array."""
   msgpack = pytest.importorskip("msgpack")
 
   def packed(array):
     values = (array.shape, array.dtype.name, array.tobytes())
     return msgpack.ExtType(1, msgpack.packb(values, use_bin_type=True))
 
-  arrays = {"pixels": packed(pixels), "label": packed(labels)}
-  return zlib.compress(msgpack.packb(arrays))
+  def record(pixels, labels):
+    arrays = {"pixels": packed(pixels), "label": packed(labels)}
+    return zlib.compress(msgpack.packb(arrays))
 
-
-def write_fedjax(folder, examples):
   folder.mkdir()
   for (kind, split), clients in examples.items():
     middle = "digitsonly_" if kind == "digitsonly" else ""
     rows = [
-      (f"{-number % 2**64:016x}:{writer}".encode(), fedjax_record(*arrays))
+      (f"{-number % 2**64:016x}:{writer}".encode(), record(*arrays))
       for number, (writer, arrays) in enumerate(clients.items())
     ]
     path = folder / f"federated_emnist_{middle}{split}.sqlite"
@@ -93,29 +85,31 @@ def write_fedjax(folder, examples):
   return folder
 
 
-def tff_record(pixels, label):
-  """A tf.train.Example."""
-  protos = pytest.importorskip("tensorflow_datasets.proto")
-  example = protos.tf_example_pb2.Example()
-  feature = example.features.feature
-  feature["pixels"].float_list.value.extend(pixels.ravel().tolist())
-  feature["label"].int64_list.value.append(int(label))
-  return example.SerializeToString()
-
-
 def write_tff(path, examples):
-  writers, records = [], []
-  for (kind, split), clients in examples.items():
-    name = f"{'digits_only' if kind == 'digitsonly' else 'all'}_{split}"
-    for writer, arrays in clients.items():
-      writers.append((writer, name))
-      records += [
-        (name, writer, tff_record(*example))
-        for example in zip(*arrays, strict=True)
-      ]
+  """Records are a `tf.train.Example` each."""
+  protos = pytest.importorskip("tensorflow_datasets.proto")
+
+  def record(pixels, label):
+    example = protos.tf_example_pb2.Example()
+    feature = example.features.feature
+    feature["pixels"].float_list.value.extend(pixels.ravel().tolist())
+    feature["label"].int64_list.value.append(int(label))
+    return example.SerializeToString()
+
+  each = [
+    (f"{kind.replace('digitsonly', 'digits_only')}_{split}", writer, arrays)
+    for (kind, split), clients in examples.items()
+    for writer, arrays in clients.items()
+  ]
   tables = {
-    "client_metadata (client_id, split_name)": writers,
-    "examples (split_name, client_id, serialized_example_proto)": records,
+    "client_metadata (client_id, split_name)": [
+      (writer, name) for name, writer, _ in each
+    ],
+    "examples (split_name, client_id, serialized_example_proto)": [
+      (name, writer, record(*example))
+      for name, writer, arrays in each
+      for example in zip(*arrays, strict=True)
+    ],
   }
   return write(path, tables)
 
@@ -207,24 +201,14 @@ def test_fedjax_by_file(tmp_path, examples):
 # What cannot be read.
 
 
-def refusal(path, only_digits=False):
-  with pytest.raises(ValueError) as error:  # noqa: PT011 (each is matched)
-    femnist.load(path, only_digits=only_digits)
-  assert "\n" not in str(error.value)
-  return str(error.value)
-
-
 def test_no_file(tmp_path):
-  message = refusal(tmp_path, only_digits=True)
-  assert message.startswith(
-    f"data_dir={str(tmp_path)!r}: must be emnist_all.sqlite"
-  )
-  assert "federated_emnist_digitsonly_train.sqlite" in message
-  assert (
-    "download https://storage.googleapis.com/tff-datasets-public" in message
-  )
-  absent = refusal(tmp_path / "no")
-  assert absent.startswith(f"data_dir={str(tmp_path / 'no')!r}: must be")
+  for path in (tmp_path, tmp_path / "no"):
+    found = refusal(femnist.load, path, only_digits=True)
+    assert found.startswith(
+      f"data_dir={str(path)!r}: must be emnist_all.sqlite.lzma or its folder "
+      "(download https://storage.googleapis.com/tff-datasets-public/"
+    )
+    assert "federated_emnist_digitsonly_train.sqlite" in found
 
 
 @pytest.mark.parametrize(
@@ -240,7 +224,7 @@ def test_no_database(end, content, message, tmp_path, own_cache, monkeypatch):
   monkeypatch.setattr(femnist, "_LARGEST_FILE", 2 * MB)
   path = tmp_path / f"emnist_all.sqlite{end}"
   path.write_bytes(content)
-  found = refusal(path)
+  found = refusal(femnist.load, path)
   assert message in found
   assert not end or "emnist_all.sqlite.lzma again, or decompress it" in found
   assert not list(own_cache.rglob("*.*"))
@@ -251,7 +235,7 @@ def test_cache_that_cannot_be_written(tmp_path, monkeypatch):
   path.write_bytes(lzma.compress(b""))
   (tmp_path / "file").write_text("")
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-  assert "decompress it elsewhere and give that" in refusal(path)
+  assert "decompress it elsewhere and give that" in refusal(femnist.load, path)
 
 
 def test_wrong_schema(tmp_path, examples):
@@ -260,14 +244,14 @@ def test_wrong_schema(tmp_path, examples):
     ("client_metadata (client_id)", "column: split_name"),
   ):
     path = write(tmp_path / f"{table}.sqlite", {table: []})
-    assert refusal(path) == (
+    assert refusal(femnist.load, path) == (
       f"{path}: cannot be read (no such {lacking}); download the file again"
     )
   only_all = {key: v for key, v in examples.items() if key[0] == "all"}
   path = write_tff(tmp_path / "all.sqlite", only_all)
   assert (
     "must have a split digits_only_train; it has all_test, all_train"
-  ) in refusal(path, only_digits=True)
+  ) in refusal(femnist.load, path, only_digits=True)
 
 
 VIEW = (
@@ -314,7 +298,7 @@ def test_damaged_fedjax(commands, message, tmp_path, examples, monkeypatch):
   folder = write_fedjax(tmp_path / "fedjax", examples)
   path = folder / "federated_emnist_digitsonly_test.sqlite"
   change(path, *commands)
-  found = refusal(folder, only_digits=True)
+  found = refusal(femnist.load, folder, only_digits=True)
   assert found.startswith(f"{path}: ")
   assert message in found
 
@@ -341,7 +325,7 @@ def test_damaged_tff(command, message, tmp_path, examples, monkeypatch):
   monkeypatch.setattr(femnist, "_LARGEST_RECORD", MB)
   path = write_tff(tmp_path / "tff.sqlite", examples)
   change(path, command)
-  found = refusal(path)
+  found = refusal(femnist.load, path)
   assert found.startswith(f"{path}: ")
   assert message in found
 
@@ -355,13 +339,15 @@ def test_wrong_values(scale, label, message, tmp_path, examples):
   pixels *= scale
   labels[0] = label
   path = write_fedjax(tmp_path / "fedjax", examples)
-  assert message in refusal(path, only_digits=True)
+  assert message in refusal(femnist.load, path, only_digits=True)
 
 
 def test_missing_package(path, monkeypatch):
   for name in ("msgpack", "tensorflow_datasets.proto"):
     monkeypatch.setitem(sys.modules, name, None)
-  assert re.search(r"pip install '(msgpack|fedjax_opt\[tfds\])'", refusal(path))
+  assert re.search(
+    r"pip install '(msgpack|fedjax_opt\[tfds\])'", refusal(femnist.load, path)
+  )
 
 
 @pytest.mark.skipif(

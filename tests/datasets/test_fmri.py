@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fedjax_opt.datasets import fmri
+from tests.refusals import refusal
 
 # What is seen in one session, scan by scan; the first is rest, as in the data.
 SEEN = ["rest", "face", "face", "cat", "horse", "rest", "horse"]
@@ -101,25 +102,28 @@ def test_default_folder(written, monkeypatch):
   assert test.num_clients == 12
 
 
-def test_download(written, tmp_path, monkeypatch):
+@pytest.fixture
+def download(written, monkeypatch):
+  """Gives what nilearn's download does at its end."""
   import requests
   from nilearn import datasets
 
-  def fetch(data_dir, subjects, verbose):
-    assert (subjects, verbose) == ([1, 2, 3, 4, 5, 6], 0)
-    shutil.copytree(written[0] / "haxby2001", data_dir / "haxby2001")
+  def ends_with(end):
+    def fetch(data_dir, subjects, verbose):
+      assert (subjects, verbose) == ([1, 2, 3, 4, 5, 6], 0)
+      shutil.copytree(written[0] / "haxby2001", data_dir / "haxby2001")
+      end()
 
-  monkeypatch.setattr(requests, "head", lambda *_, **__: None)
-  monkeypatch.setattr(datasets, "fetch_haxby", fetch)
+    monkeypatch.setattr(requests, "head", lambda *_, **__: None)
+    monkeypatch.setattr(datasets, "fetch_haxby", fetch)
+
+  return ends_with
+
+
+def test_download(download, tmp_path):
+  download(lambda: None)
   _, test = fmri.load(tmp_path)
   assert test.num_clients == 12
-
-
-def message_of(call):
-  with pytest.raises(ValueError) as error:  # noqa: PT011 (each is matched)
-    call()
-  assert "\n" not in str(error.value)
-  return str(error.value)
 
 
 def test_no_network(copied, monkeypatch):
@@ -130,30 +134,25 @@ def test_no_network(copied, monkeypatch):
 
   monkeypatch.setattr(requests, "head", unreachable)
   (copied / "haxby2001" / "subj3" / "labels.txt").unlink()
-  message = message_of(lambda: fmri.load(copied))
+  message = refusal(fmri.load, copied)
   assert "does not hold haxby2001/subj3/labels.txt and its" in message
   assert "failed (no network): try again, or put mask.nii.gz and" in message
 
 
-def test_a_download_that_fails_at_its_end(written, tmp_path, monkeypatch):
+def test_a_download_that_fails_at_its_end(download, tmp_path):
   """All files are there by then."""
-  import requests
-  from nilearn import datasets
 
-  def fetch(data_dir, **_):
-    shutil.copytree(written[0] / "haxby2001", data_dir / "haxby2001")
+  def end():
     raise OSError("disk full")
 
-  monkeypatch.setattr(requests, "head", lambda *_, **__: None)
-  monkeypatch.setattr(datasets, "fetch_haxby", fetch)
-  message = message_of(lambda: fmri.load(tmp_path))
+  download(end)
+  message = refusal(fmri.load, tmp_path)
   assert "does not hold haxby2001/mask.nii.gz and its download" in message
   assert "failed (disk full): try again" in message
 
 
 def test_bad_files(copied):
   folder = copied / "haxby2001" / "subj2"
-  load = lambda: fmri.load(copied)
   labels = folder / "labels.txt"
   text = labels.read_text()
   for damaged in (
@@ -163,24 +162,26 @@ def test_bad_files(copied):
     text.replace("face 3", "face three"),
   ):
     labels.write_text(damaged)
-    assert "labels.txt must have the header 'labels chunks'" in message_of(load)
+    assert "labels.txt must have the header 'labels chunks'" in refusal(
+      fmri.load, copied
+    )
   labels.write_text(text + "rest 12\n")
-  assert "bold.nii.gz has 84 scans, but" in message_of(load)
+  assert "bold.nii.gz has 84 scans, but" in refusal(fmri.load, copied)
   labels.write_text(text.replace("face", "cat").replace("horse", "cat"))
-  assert "must label a scan horse or face" in message_of(load)
+  assert "must label a scan horse or face" in refusal(fmri.load, copied)
   labels.write_text(text)
 
   (folder / "bold.nii.gz").write_bytes(b"damaged")
-  assert "subj2/bold.nii.gz cannot be read (" in message_of(load)
+  assert "subj2/bold.nii.gz cannot be read (" in refusal(fmri.load, copied)
   (copied / "haxby2001" / "mask.nii.gz").write_bytes(b"damaged")
-  assert "mask.nii.gz cannot be read (" in message_of(load)
-  message = message_of(lambda: fmri.load(copied / "absent"))
+  assert "mask.nii.gz cannot be read (" in refusal(fmri.load, copied)
+  message = refusal(fmri.load, copied / "absent")
   assert "absent': must be an existing folder" in message
 
 
 def test_missing_package(tmp_path, monkeypatch):
   monkeypatch.setitem(sys.modules, "nilearn", None)
-  message = message_of(lambda: fmri.load(tmp_path))
+  message = refusal(fmri.load, tmp_path)
   assert "pip install 'fedjax_opt[fmri]'" in message
 
 

@@ -11,12 +11,7 @@ import pytest
 
 from fedjax_opt.datasets import files, texts, tokenization
 from tests import text_data
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-  return tmp_path / "cache" / "fedjax_opt"
+from tests.refusals import refusal
 
 
 @pytest.fixture
@@ -31,23 +26,19 @@ def tokenizer():
   return tokenization.train(["the team wins a bank game"], 40)
 
 
-def test_ag_news_is_read(tmp_path):
-  text_data.prepare_ag_news(tmp_path)
+def test_texts_are_read(tmp_path, dbpedia):
+  text_data.prepare_ag_news(dbpedia)
   for split in ("train", "test"):
-    loaded = texts.load("ag_news", split, tmp_path)
-    rows = text_data.rows("ag_news", split)
-    assert loaded["x"] == [f"{title} {content}" for _, title, content in rows]
-    assert loaded["y"].tolist() == [number - 1 for number, _, _ in rows]
-    assert loaded["y"].dtype == np.int32
+    for name, text_of in (
+      ("ag_news", lambda title, content: f"{title} {content}"),
+      ("dbpedia", lambda title, content: content.strip()),
+    ):
+      loaded = texts.load(name, split, dbpedia)
+      rows = text_data.rows(name, split)
+      assert loaded["x"] == [text_of(*words) for _, *words in rows]
+      assert loaded["y"].tolist() == [number - 1 for number, *_ in rows]
+      assert loaded["y"].dtype == np.int32
   assert "tensorflow" not in sys.modules
-
-
-def test_dbpedia(dbpedia):
-  for split in ("train", "test"):
-    loaded = texts.load("dbpedia", split, dbpedia)
-    rows = text_data.rows("dbpedia", split)
-    assert loaded["x"] == [content.strip() for _, _, content in rows]
-    assert loaded["y"].tolist() == [number - 1 for number, _, _ in rows]
 
 
 def test_tokens_and_their_cache(dbpedia, tokenizer, own_cache, monkeypatch):
@@ -94,13 +85,6 @@ def test_the_vocabulary_of_the_training_texts(dbpedia, own_cache, monkeypatch):
 # Mistakes.
 
 
-def refusal(name, split, folder):
-  with pytest.raises(ValueError, match=r".") as error:
-    texts.load(name, split, folder)
-  assert "\n" not in str(error.value)
-  return str(error.value)
-
-
 @pytest.mark.parametrize(
   "damage",
   [
@@ -137,24 +121,28 @@ def test_the_length_is_checked_before_texts_are_read(dbpedia, tokenizer):
     texts.load_tokens("dbpedia", "test", tokenizer, 2, data_dir=dbpedia)
 
 
-def test_unknown_names(dbpedia):
-  assert refusal("dbpedi", "train", dbpedia) == (
-    "name='dbpedi': must be one of ag_news, dbpedia; did you mean dbpedia?"
-  )
-  assert refusal("dbpedia", "validation", dbpedia) == (
-    "split='validation': must be one of train, test"
-  )
-
-
-def test_a_data_set_that_is_not_there(tmp_path):
-  assert refusal("dbpedia", "train", tmp_path) == (
-    f"data_dir={str(tmp_path)!r}: has no dbpedia_csv/train.csv; unpack "
-    "https://s3.amazonaws.com/fast-ai-nlp/dbpedia_csv.tgz there"
-  )
-  absent = str(tmp_path / "absent")
-  assert refusal("dbpedia", "train", absent) == (
-    f"data_dir={absent!r}: must be an existing folder"
-  )
+def test_what_is_not_there(tmp_path, dbpedia):
+  absent = tmp_path / "absent"
+  for *arguments, message in (
+    (
+      *("dbpedi", "train", dbpedia),
+      "name='dbpedi': must be one of ag_news, dbpedia; did you mean dbpedia?",
+    ),
+    (
+      *("dbpedia", "validation", dbpedia),
+      "split='validation': must be one of train, test",
+    ),
+    (
+      *("dbpedia", "train", tmp_path),
+      f"data_dir={str(tmp_path)!r}: has no dbpedia_csv/train.csv; unpack "
+      "https://s3.amazonaws.com/fast-ai-nlp/dbpedia_csv.tgz there",
+    ),
+    (
+      *("dbpedia", "train", absent),
+      f"data_dir={str(absent)!r}: must be an existing folder",
+    ),
+  ):
+    assert refusal(texts.load, *arguments) == message
 
 
 @pytest.mark.parametrize(
@@ -173,7 +161,7 @@ def test_a_data_set_that_is_not_there(tmp_path):
 def test_files_that_cannot_be_read(dbpedia, content, message):
   file = dbpedia / "dbpedia_csv" / "train.csv"
   file.write_text(content)
-  found = refusal("dbpedia", "train", dbpedia)
+  found = refusal(texts.load, "dbpedia", "train", dbpedia)
   assert found.startswith(str(file))
   assert message in found
 

@@ -5,7 +5,6 @@ Set FEDJAX_OPT_DATA_DIR to a TFDS folder to try the real MNIST as well.
 
 import importlib.machinery
 import os
-import re
 import subprocess
 import sys
 import types
@@ -15,12 +14,7 @@ import pytest
 
 from fedjax_opt.datasets import tfds
 from tests import prepared_data
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-  return tmp_path / "cache" / "fedjax_opt"
+from tests.refusals import refusal
 
 
 @pytest.fixture
@@ -97,9 +91,7 @@ def test_what_cannot_be_read(name, tmp_path, small_mnist, small_text):
     ((name, "val", folder), f"holds {splits}"),
     ((name, "train", folder), f"{version}: cannot be read ("),
   ):
-    with pytest.raises(ValueError, match=re.escape(message)) as error:
-      read(*arguments)
-    assert "\n" not in str(error.value)
+    assert message in refusal(read, *arguments)
 
 
 def test_an_empty_split(tmp_path, monkeypatch):
@@ -108,31 +100,31 @@ def test_an_empty_split(tmp_path, monkeypatch):
     pytest.importorskip(package)
   monkeypatch.setattr(module, "data_source", lambda *_, **__: [])
   folder = tmp_path / "mnist" / "3.0.1"
-  with pytest.raises(ValueError) as error:  # noqa: PT011
-    tfds._decode(folder, "train")
-  assert str(error.value) == (
+  assert refusal(tfds._decode, folder, "train") == (
     f"{folder}: cannot be read (no records of split 'train'); replace its "
     "files, or delete the folder to prepare it again"
   )
 
 
-LACKING = "data_dir={!r}: does not hold mnist in array_record format"
-CODE = (
-  'import tensorflow_datasets as tfds; tfds.builder("mnist", data_dir="{}")'
-  '.download_and_prepare(file_format="array_record")'
-)
-COMMAND = f"python -c '{CODE}'"
+@pytest.fixture
+def lacking(tmp_path):
+  """What is said of a folder without MNIST, and the code that prepares it."""
+  code = (
+    f'import tensorflow_datasets as tfds; tfds.builder("mnist", data_dir='
+    f'"{tmp_path}").download_and_prepare(file_format="array_record")'
+  )
+  said = f"data_dir={str(tmp_path)!r}: does not hold mnist in array_record "
+  return f"{said}format", code
 
 
-def test_what_prepares_it_is_told_without_tensorflow(tmp_path, monkeypatch):
+def test_what_prepares_it_is_told_without_tensorflow(
+  tmp_path, lacking, monkeypatch
+):
   monkeypatch.setitem(sys.modules, "tensorflow", None)
-  folder = tmp_path / "my data"
-  folder.mkdir()
-  with pytest.raises(ValueError, match="TensorFlow") as error:
-    tfds.load("mnist", "train", folder)
-  assert str(error.value) == (
-    f"{LACKING.format(str(folder))}; prepare it, which needs TensorFlow: "
-    f"pip install tensorflow && {COMMAND.format(folder)}"
+  said, code = lacking
+  assert refusal(tfds.load, "mnist", "train", tmp_path) == (
+    f"{said}; prepare it, which needs TensorFlow: pip install tensorflow && "
+    f"python -c '{code}'"
   )
 
 
@@ -145,37 +137,34 @@ def with_tensorflow(monkeypatch):
   return lambda run: monkeypatch.setattr(tfds.subprocess, "run", run)
 
 
-def test_tfds_prepares_what_is_not_there(tmp_path, with_tensorflow):
+@pytest.mark.parametrize("fails", [False, True])
+def test_tfds_prepares_what_is_not_there(
+  tmp_path, lacking, with_tensorflow, fails
+):
   pytest.importorskip("tensorflow_datasets")
+  said, code = lacking
 
   def build(command, **_):
-    assert command[1:] == ["-c", CODE.format(tmp_path)]
+    assert command[1:] == ["-c", code]
+    if fails:
+      error = "Traceback\nConnectionError: no network\n"
+      return subprocess.CompletedProcess(command, 1, "", error)
     prepared_data.mnist(tmp_path)
     return subprocess.CompletedProcess(command, 0, "", "")
 
   with_tensorflow(build)
-  assert len(tfds.load("mnist", "test", tmp_path)["y"]) == 10
-  assert len(tfds.load("mnist", "train", tmp_path)["y"]) == 30
-
-
-def test_a_failed_preparation(tmp_path, with_tensorflow):
-  pytest.importorskip("tensorflow_datasets")
-  said = "Traceback\nConnectionError: no network\n"
-  with_tensorflow(
-    lambda command, **_: subprocess.CompletedProcess(command, 1, "", said)
-  )
-  with pytest.raises(ValueError, match="no network") as error:
-    tfds.load("mnist", "train", tmp_path)
-  assert str(error.value) == (
-    f"{LACKING.format(str(tmp_path))}, and {COMMAND.format(tmp_path)} "
-    "failed (ConnectionError: no network)"
+  if not fails:
+    assert len(tfds.load("mnist", "test", tmp_path)["y"]) == 10
+    return
+  assert refusal(tfds.load, "mnist", "train", tmp_path) == (
+    f"{said}, and python -c '{code}' failed (ConnectionError: no network)"
   )
 
 
 def test_missing_package(tmp_path, monkeypatch):
   monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-  with pytest.raises(ValueError, match=r"pip install 'fedjax_opt\[tfds\]'"):
-    tfds.load("mnist", "train", tmp_path)
+  message = refusal(tfds.load, "mnist", "train", tmp_path)
+  assert "pip install 'fedjax_opt[tfds]'" in message
 
 
 def test_prepared_text_is_read(small_text):
