@@ -8,6 +8,7 @@ import pytest
 
 from fedjax_opt.data import partition
 from fedjax_opt.data.clients import ClientData
+from tests.refusals import refusal
 
 
 def pool(num_examples=6):
@@ -81,58 +82,41 @@ def with_x(value):
 
 
 ALL = [np.arange(6)]
-DICT = r"must be a dict of arrays \[N, ...\]"
 BAD = {
-  "lengths": ({"x": np.ones(3), "y": np.ones(2)}, ALL, "differ .x 3, y 2.; mu"),
-  "no arrays": ({}, ALL, DICT),
-  "no axis": ({"x": 1.0}, ALL, DICT),
-  "no example": ({"x": np.ones((0, 2))}, ALL, "at least one example"),
-  "NaN": (with_x(np.nan), ALL, r"NaN in the data: examples\['x'\] .* row 4 "),
-  "infinity": (
-    with_x(np.inf),
-    ALL,
-    "infinity in the data: .* row 4 is not .1 ",
-  ),
-  "words": ({"x": np.array(["a"] * 6)}, ALL, "must be numbers, got <U1"),
-  "bfloat16": (
+  "differ (x 3, y 2); mu": ({"x": np.ones(3), "y": np.ones(2)}, ALL),
+  "examples={}: must be a dict of arrays [N, ...]": ({}, ALL),
+  "examples={'x': 1.0}: must be a dict of arrays": ({"x": 1.0}, ALL),
+  "at least one example": ({"x": np.ones((0, 2))}, ALL),
+  "NaN in the data: examples['x'] must": (with_x(np.nan), ALL),
+  "but row 4 is not (1 such rows)": (with_x(np.nan), ALL),
+  "infinity in the data: examples['x'] must": (with_x(np.inf), ALL),
+  "must be numbers, got <U1": ({"x": np.array(["a"] * 6)}, ALL),
+  "must be numbers of NumPy's own types, such as float32, got bfloat16": (
     {"x": np.asarray(jnp.ones(6, jnp.bfloat16))},
     ALL,
-    "must be numbers of NumPy's own types, such as float32, got bfloat16",
   ),
-  "name": ({"sizes": np.ones(6)}, ALL, "must not be named 'sizes'"),
-  "label": (
-    pool(),
-    ALL,
-    2,
-    r"labels y must be in \[0, 2\), but row 2 has 2 \(2 such rows\)",
-  ),
-  "no labels": ({"x": np.ones(6)}, ALL, 2, "integers of shape .* got none"),
-  "no clients": (pool(), [], "got 0 clients"),
-  "empty clients": (pool(), [[], []], "got 2 clients"),
-  "row": (pool(), [[0], [], [6, 7]], r"rows\[2\] must be in \[0, 6\), got 6"),
-  "negative row": (pool(), [[-1]], r"rows\[0\] must be in \[0, 6\), got -1"),
-  "real row": (
-    pool(),
-    [[0], [0.5]],
-    r"rows\[1\] must be a one-dimensional array of integers, got float64",
-  ),
-  "shape of rows": (pool(), [[[0]]], "one-dimensional .* of shape .1, 1."),
-  "dict of rows": (pool(), {0: [0], 1: [1]}, "must be a list of arrays of row"),
+  "must not be named 'sizes'": ({"sizes": np.ones(6)}, ALL),
+  "y must be in [0, 2), but row 2 has 2 (2 such rows)": (pool(), ALL, 2),
+  "integers of shape [N], got none": ({"x": np.ones(6)}, ALL, 2),
+  "got 0 clients": (pool(), []),
+  "got 2 clients": (pool(), [[], []]),
+  "rows[2] must be in [0, 6), got 6": (pool(), [[0], [], [6, 7]]),
+  "rows[0] must be in [0, 6), got -1": (pool(), [[-1]]),
+  "array of integers, got float64": (pool(), [[0], [0.5]]),
+  "rows[0] must be a one-dimensional array of integers": (pool(), [[[0]]]),
+  "must be a list of arrays of row": (pool(), {0: [0], 1: [1]}),
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_bad_input(name):
-  *arguments, message = BAD[name]
-  with pytest.raises((ValueError, TypeError), match=message) as error:
-    ClientData.from_partition(*arguments)
-  assert "\n" not in str(error.value)
+@pytest.mark.parametrize("message", BAD)
+def test_bad_input(message):
+  assert message in refusal(ClientData.from_partition, *BAD[message])
 
 
 def test_ids_of_other_examples():
-  message = "client_ids: has 2 entries; must have one for each of the 6 exampl"
-  with pytest.raises(ValueError, match=message):
-    ClientData.from_client_ids(pool(), [0, 1])
+  assert refusal(ClientData.from_client_ids, pool(), [0, 1]) == (
+    "client_ids: has 2 entries; must have one for each of the 6 examples"
+  )
 
 
 def test_fields_of_any_name(tmp_path):
@@ -154,58 +138,35 @@ def test_a_type_that_cannot_be_read_again(tmp_path):
   assert list(tmp_path.iterdir()) == []
 
 
-INDICES = r"indices must have shape \[M, n_max\] or \[sum of sizes\], got "
+INDICES = "indices must have shape [M, n_max] or [sum of sizes], got "
+BAD_NPZ = {
+  "must hold the arrays x, y and either client_ids": {"x": np.ones(2)},
+  "it holds sizes, x, y": {**pool(), "sizes": [1]},
+  "sizes: has 3; must be in [0, 2]": {"indices": [[0, 1]], "sizes": [3]},
+  "sizes: has -1; must be in [0, inf)": {"indices": [0], "sizes": [-1, 2]},
+  f"{INDICES}[2] of 1 sizes with sum 3": {"indices": [0, 1], "sizes": [3]},
+  f"{INDICES}[2, 1] of 1 sizes": {"indices": [[0], [1]], "sizes": [1]},
+  "must be whole numbers": {"indices": [0, 1], "sizes": [2.0]},
+  "cannot be read (Object arrays cannot": {"client_ids": np.array([None] * 6)},
+}
 
 
-@pytest.mark.parametrize(
-  ("arrays", "message"),
-  [
-    ({"x": np.ones(2)}, "must hold the arrays x, y and either .* it holds x"),
-    ({**pool(), "sizes": [1]}, "it holds sizes, x, y"),
-    (
-      {**pool(), "indices": [[0, 1]], "sizes": [3]},
-      r"sizes: has 3; must be in \[0, 2\]",
-    ),
-    (
-      {**pool(), "indices": [0], "sizes": [-1, 2]},
-      r"sizes: has -1; must be in \[0, inf\)",
-    ),
-    (
-      {**pool(), "indices": [0, 1], "sizes": [3]},
-      rf"{INDICES}\[2\] of 1 sizes with sum 3",
-    ),
-    (
-      {**pool(), "indices": [[0], [1]], "sizes": [1]},
-      rf"{INDICES}\[2, 1\] of 1 sizes with sum 1",
-    ),
-    ({**pool(), "indices": [0, 1], "sizes": [2.0]}, "must be whole numbers"),
-    (
-      {**pool(), "client_ids": np.array([None] * 6)},
-      r"cannot be read \(Object arrays cannot be loaded when .* is needed",
-    ),
-  ],
-)
-def test_bad_npz(tmp_path, arrays, message):
+@pytest.mark.parametrize("message", BAD_NPZ)
+def test_bad_npz(tmp_path, message):
+  arrays = BAD_NPZ[message]
   path = tmp_path / "data.npz"
-  np.savez(path, **arrays)
-  with pytest.raises((ValueError, TypeError), match=message):
-    ClientData.from_npz(path)
+  np.savez(path, **({} if "x" in arrays else pool()), **arrays)
+  assert message in refusal(ClientData.from_npz, path)
 
 
 def test_unreadable_file(tmp_path):
-  with pytest.raises(ValueError, match=r"cannot be read \(No such file"):
-    ClientData.from_npz(tmp_path / "absent.npz")
-  (tmp_path / "text.npz").write_text("hello")
-  with pytest.raises(ValueError, match="cannot be read"):
-    ClientData.from_npz(tmp_path / "text.npz")
-  np.save(tmp_path / "one.npy", np.ones(3))
-  with pytest.raises(ValueError, match="cannot be read"):
-    ClientData.from_npz(tmp_path / "one.npy")
   whole = tmp_path / "whole.npz"
   np.savez(whole, **pool(), client_ids=np.arange(6))
+  np.save(tmp_path / "one.npy", np.ones(3))
+  (tmp_path / "text.npz").write_text("hello")
   (tmp_path / "cut.npz").write_bytes(whole.read_bytes()[:300])
-  with pytest.raises(ValueError, match="cannot be read"):
-    ClientData.from_npz(tmp_path / "cut.npz")
-  data = ClientData.from_npz(whole)
-  with pytest.raises(ValueError, match="cannot be written: Is a directory"):
-    data.to_npz(tmp_path)
+  for name in ("absent.npz", "text.npz", "one.npy", "cut.npz"):
+    message = refusal(ClientData.from_npz, tmp_path / name)
+    assert message.startswith(f"{tmp_path / name}: cannot be read (")
+  message = refusal(ClientData.from_npz(whole).to_npz, tmp_path)
+  assert message == f"{tmp_path} cannot be written: Is a directory"

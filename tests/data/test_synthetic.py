@@ -217,21 +217,18 @@ def test_nonconvex_draws():
   )
 
 
-@pytest.mark.parametrize(
-  ("name", "arguments", "message"),
-  [
-    (
-      "lasso",
-      {"variant": "V"},
-      "must be one of I, II, III, IV; did you mean I",
-    ),
-    ("lasso", {"dim": 8}, "num_nonzero=512: must be at most dim=8"),
-    ("low_rank", {"dim": 8}, "rank=16: must be at most dim=8"),
-    ("low_rank", {"rank": -1}, "rank=-1: must not be negative"),
-    ("heterogeneous", {"num_clients": 1}, "num_clients=1: must be at least 2"),
-  ],
-)
-def test_bad_input(name, arguments, message):
+BAD = {
+  "must be one of I, II, III, IV; did you mean I": ("lasso", {"variant": "V"}),
+  "num_nonzero=512: must be at most dim=8": ("lasso", {"dim": 8}),
+  "rank=16: must be at most dim=8": ("low_rank", {"dim": 8}),
+  "rank=-1: must not be negative": ("low_rank", {"rank": -1}),
+  "num_clients=1: must be at least 2": ("heterogeneous", {"num_clients": 1}),
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_input(message):
+  name, arguments = BAD[message]
   with pytest.raises(ValueError, match=message):
     getattr(synthetic, name)(**arguments)
 

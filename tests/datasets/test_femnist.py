@@ -54,13 +54,6 @@ def write(path, tables):
   return path
 
 
-def change(path, *commands):
-  with sqlite3.connect(path) as file:
-    for command in commands:
-      file.execute(command)
-  file.close()
-
-
 def write_fedjax(folder, examples):
   """Records are msgpack, of which extension 1 is an array."""
   msgpack = pytest.importorskip("msgpack")
@@ -211,13 +204,16 @@ def test_no_file(tmp_path):
     assert "federated_emnist_digitsonly_train.sqlite" in found
 
 
+COMPRESSED = lzma.compress(bytes(3 * MB))
+
+
 @pytest.mark.parametrize(
   ("end", "content", "message"),
   [
     ("", b"no database" * 1000, "cannot be read (file is not a database)"),
     (".lzma", b"not compressed", "cannot be decompressed"),
-    (".lzma", lzma.compress(bytes(10**6))[:-20], "cannot be decompressed"),
-    (".lzma", lzma.compress(bytes(3 * MB)), "(it is larger than 2 MB)"),
+    (".lzma", COMPRESSED[:-20], "cannot be decompressed"),
+    (".lzma", COMPRESSED, "(it is larger than 2 MB)"),
   ],
 )
 def test_no_database(end, content, message, tmp_path, own_cache, monkeypatch):
@@ -255,77 +251,61 @@ def test_wrong_schema(tmp_path, examples):
 
 
 VIEW = (
-  "CREATE VIEW federated_data AS WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL "
-  "SELECT n + 1 FROM t) SELECT n AS client_id, n AS data FROM t"
+  "DROP TABLE federated_data; CREATE VIEW federated_data AS WITH RECURSIVE "
+  "t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) "
+  "SELECT n AS client_id, n AS data FROM t"
 )
 ZEROS = zlib.compress(bytes(3 * MB)).hex()
 
 
-@pytest.mark.parametrize(
-  ("commands", "message"),
-  [
-    (
-      ["UPDATE federated_data SET data = x'00'"],
-      "writer f0000_14 cannot be read (ValueError: its record is cut, or large",
-    ),
-    (
-      [f"UPDATE federated_data SET data = x'{ZEROS}'"],
-      "its record is cut, or larger than 1 MB); download the file again",
-    ),
-    (
-      ["INSERT INTO federated_data VALUES (CAST('hash:f0000_14' AS BLOB), 0)"],
-      "must have one client per writer; it has 5 clients of 4 writers",
-    ),
-    # bytes(10**12) would be so many zeros.
-    (
-      ["UPDATE federated_data SET client_id = 1000000000000 + rowid"],
-      "it has 4 clients of 0 writers",
-    ),
-    (
-      ["INSERT INTO federated_data SELECT rowid, 0 FROM federated_data"],
-      "must have at most 7 writers; it has more",
-    ),
-    # It would compute its rows, here without end.
-    (
-      ["DROP TABLE federated_data", VIEW],
-      "federated_data is a view; must be a table, which holds its rows",
-    ),
-  ],
-)
-def test_damaged_fedjax(commands, message, tmp_path, examples, monkeypatch):
+FEDJAX = {
+  "writer f0000_14 cannot be read (ValueError: its record is cut, or large": (
+    "UPDATE federated_data SET data = x'00'"
+  ),
+  "its record is cut, or larger than 1 MB); download the file again": (
+    f"UPDATE federated_data SET data = x'{ZEROS}'"
+  ),
+  "must have one client per writer; it has 5 clients of 4 writers": (
+    "INSERT INTO federated_data VALUES (CAST('hash:f0000_14' AS BLOB), 0)"
+  ),
+  # bytes(10**12) would be so many zeros.
+  "it has 4 clients of 0 writers": (
+    "UPDATE federated_data SET client_id = 1000000000000 + rowid"
+  ),
+  "must have at most 7 writers; it has more": (
+    "INSERT INTO federated_data SELECT rowid, 0 FROM federated_data"
+  ),
+  # It would compute its rows, here without end.
+  "federated_data is a view; must be a table, which holds its rows": VIEW,
+}
+TFF = {
+  "writer f0000_14 cannot be read (DecodeError: ": (
+    "UPDATE examples SET serialized_example_proto ="
+    " substr(serialized_example_proto, 1, 1000)"
+  ),
+  "(TypeError: ": "UPDATE examples SET serialized_example_proto = 7",
+  "(ValueError: ": "UPDATE examples SET serialized_example_proto = x''",
+  "all_train has no name": "UPDATE client_metadata SET client_id = 7",
+  "(ValueError: its records are larger than 1 MB); download the file again": (
+    "INSERT INTO examples SELECT split_name, client_id, zeroblob(1000000)"
+    " FROM examples"
+  ),
+}
+
+
+@pytest.mark.parametrize("message", [*FEDJAX, *TFF])
+def test_damaged(message, tmp_path, examples, monkeypatch):
   monkeypatch.setattr(femnist, "_LARGEST_RECORD", MB)
   monkeypatch.setattr(femnist, "_MOST_WRITERS", 7)
-  folder = write_fedjax(tmp_path / "fedjax", examples)
-  path = folder / "federated_emnist_digitsonly_test.sqlite"
-  change(path, *commands)
-  found = refusal(femnist.load, folder, only_digits=True)
-  assert found.startswith(f"{path}: ")
-  assert message in found
-
-
-@pytest.mark.parametrize(
-  ("command", "message"),
-  [
-    (
-      "UPDATE examples SET serialized_example_proto ="
-      " substr(serialized_example_proto, 1, 1000)",
-      "writer f0000_14 cannot be read (DecodeError: ",
-    ),
-    ("UPDATE examples SET serialized_example_proto = 7", "(TypeError: "),
-    ("UPDATE examples SET serialized_example_proto = x''", "(ValueError: "),
-    ("UPDATE client_metadata SET client_id = 7", "all_train has no name"),
-    (
-      "INSERT INTO examples SELECT split_name, client_id, zeroblob(1000000)"
-      " FROM examples",
-      "(ValueError: its records are larger than 1 MB); download the file again",
-    ),
-  ],
-)
-def test_damaged_tff(command, message, tmp_path, examples, monkeypatch):
-  monkeypatch.setattr(femnist, "_LARGEST_RECORD", MB)
-  path = write_tff(tmp_path / "tff.sqlite", examples)
-  change(path, command)
-  found = refusal(femnist.load, path)
+  if message in TFF:
+    path = given = write_tff(tmp_path / "tff.sqlite", examples)
+  else:
+    given = write_fedjax(tmp_path / "fedjax", examples)
+    path = given / "federated_emnist_train.sqlite"
+  with sqlite3.connect(path) as file:
+    file.executescript((FEDJAX | TFF)[message])
+  file.close()
+  found = refusal(femnist.load, given)
   assert found.startswith(f"{path}: ")
   assert message in found
 

@@ -165,27 +165,24 @@ def test_conv_of_an_empty_batch(implementation):
   _assert_trees_close(grads, tuple(map(jnp.zeros_like, args[1:])))
 
 
-@pytest.mark.parametrize(
-  ("call", "message"),
-  [
-    (
-      lambda x: convolution.conv(x, jnp.ones((3, 3, 2, 4))),
-      "kernel takes 2 channels but x has 1",
-    ),
-    (
-      lambda x: convolution.conv(x, jnp.ones((5, 5, 1, 2))),
-      "at least the kernel's 5 x 5",
-    ),
-    (
-      lambda x: convolution.max_pool(x[:, :1]),
-      "at least one pooling window of 2 x 2",
-    ),
-    (
-      lambda x: convolution.max_pool(x, implementation="fft"),
-      "implementation='fft': expected 'lax'",
-    ),
-  ],
-)
-def test_bad_input(call, message):
+IMAGE = jnp.ones((1, 4, 4, 1))
+BAD = {
+  "kernel takes 2 channels but x has 1": (
+    lambda: convolution.conv(IMAGE, jnp.ones((3, 3, 2, 4)))
+  ),
+  "at least the kernel's 5 x 5": (
+    lambda: convolution.conv(IMAGE, jnp.ones((5, 5, 1, 2)))
+  ),
+  "at least one pooling window of 2 x 2": (
+    lambda: convolution.max_pool(IMAGE[:, :1])
+  ),
+  "implementation='fft': expected 'lax'": (
+    lambda: convolution.max_pool(IMAGE, implementation="fft")
+  ),
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_input(message):
   with pytest.raises(ValueError, match=message):
-    call(jnp.ones((1, 4, 4, 1)))
+    BAD[message]()
