@@ -82,12 +82,6 @@ def test_clients_are_the_same_as_their_examples_pooled():
     **SETTINGS,
   ).history.values("test_loss")
   np.testing.assert_array_equal(sweep(held), sweep(pooled))
-  simulator = fo.Simulator(
-    ALGORITHM, train, batch_size=2, evaluate=evaluate, test=held
-  )
-  state, metrics = simulator.run(simulator.init(PARAMS), 1)
-  direct = evaluate(simulator.params(state), train, held)
-  assert metrics["test_loss"] == pytest.approx(float(direct["test_loss"]))
 
 
 def test_a_comparison_takes_clients():

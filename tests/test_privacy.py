@@ -5,12 +5,8 @@ import itertools
 import json
 import math
 import os
-import pathlib
 import re
 import shutil
-import socket
-import subprocess
-import sys
 
 import dp_accounting
 import jax
@@ -18,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.experimental import multihost_utils
 from scipy import optimize, stats
 
 import fedjax_opt as fo
@@ -251,38 +248,19 @@ def test_a_checkpoint_holds_no_key(tmp_path, monkeypatch):
     assert not any(words.tobytes() in content for content in contents)
 
 
-PROCESS = """
-import sys
-import jax
-jax.distributed.initialize("localhost:" + sys.argv[1], 2, int(sys.argv[2]))
-from tests import test_privacy as here
-for algorithm in (here.still(), here.still()):
-  found = here.run(algorithm, 3, here.FIXED, eval_every=2)
-  print(here.draws.flat(found.params).tobytes().hex())
-"""
+def test_all_processes_have_the_same_noise(monkeypatch):
+  of_first = np.arange(6, dtype=np.uint32).reshape(3, 2)
+  given = []
 
+  def from_first(words):
+    given.append(words)
+    return of_first
 
-@pytest.mark.slow
-def test_all_processes_have_the_same_noise():
-  with socket.socket() as free:
-    free.bind(("localhost", 0))
-    port = free.getsockname()[1]
-  processes = [
-    subprocess.Popen(
-      [sys.executable, "-c", PROCESS, str(port), str(i)],
-      cwd=pathlib.Path(__file__).parents[1],
-      env=os.environ | {"JAX_PLATFORMS": "cpu"},
-      stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE,
-      text=True,
-    )
-    for i in range(2)
-  ]
-  outputs = [process.communicate(timeout=300) for process in processes]
-  assert [p.returncode for p in processes] == [0, 0], outputs
-  one, other = (out.split()[-2:] for out, _ in outputs)  # After Gloo's line.
-  assert one == other
-  assert one[0] != one[1]  # Two runs.
+  monkeypatch.setattr(multihost_utils, "broadcast_one_to_all", from_first)
+  monkeypatch.setattr(jax, "process_count", lambda: 2)
+  np.testing.assert_array_equal(processes.entropy((3, 2)), of_first)
+  assert given[0].shape == (3, 2)
+  assert not np.array_equal(given[0], of_first)
 
 
 def reading_key(says_so):

@@ -30,22 +30,13 @@ DATA = ClientData.from_client_ids(
 SETTINGS = {"batch_size": 4, "local_steps": 1}
 
 
-def cohorts_of(sampler, rounds=12, cohort_size=3, data=DATA, **settings):
+def cohorts_of(sampler, rounds=12, cohort_size=3, seed=0):
   """[R, C], the cohorts of a run."""
-
-  def round(state, cohort):
-    return state.at[cohort.round].set(cohort.clients), ()
-
-  algorithm = Algorithm(
-    init=lambda *_: jnp.full((rounds, cohort_size), -1, jnp.int32),
-    round=round,
-    params=lambda state: state,
-  )
-  settings = {"cohort_size": cohort_size} | SETTINGS | settings
-  result = simulate(
-    algorithm, (), data, rounds=rounds, sampler=sampler, **settings
-  )
-  return np.asarray(result.params)
+  sampler, sizes = samplers.resolve(sampler, 5, cohort_size), jnp.array(SIZES)
+  draw = lambda round: samplers.draw(sampler, seed, round, sizes, cohort_size)[
+    0
+  ]
+  return np.asarray(jax.jit(jax.vmap(draw))(jnp.arange(rounds)))
 
 
 def recorded(sampler, one_client, rounds, cohort_size=3, data=DATA, **settings):
@@ -229,9 +220,8 @@ class TestWeighted:
 class TestFixed:
   def test_cohorts_follow_one_another(self):
     cohorts = [[0, 3, 1], [4, 2, 0]]
-    actual = cohorts_of(samplers.fixed(cohorts), rounds=5, eval_every=2)
-    expected = [cohorts[r % 2] for r in range(5)]
-    np.testing.assert_array_equal(actual, expected)
+    actual = cohorts_of(samplers.fixed(cohorts), rounds=5)
+    np.testing.assert_array_equal(actual, [cohorts[r % 2] for r in range(5)])
 
   def test_without_any_the_population_is_cut(self):
     expected = [[0, 1, 2], [3, 4, 0], [0, 1, 2], [3, 4, 0]]

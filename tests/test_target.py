@@ -33,15 +33,9 @@ def per_example(params, batch):
 EVALUATE = fo.evaluation.federated(per_example)
 
 
-def test_compile_gives_the_programs_of_a_run():
-  found = simulator(evaluate=EVALUATE).compile(TASK.params)
-  assert sorted(found) == ["evaluation", "rounds"]
-  for program in found.values():
-    assert program.memory_analysis().temp_size_in_bytes > 0
-  assert sorted(simulator().compile(TASK.params)) == ["rounds"]
+def test_compile_gives_the_programs_of_a_run(monkeypatch):
+  """No array is put on devices that are elsewhere."""
 
-
-def test_no_array_is_put_on_devices_that_are_elsewhere(monkeypatch):
   def refuse(*args, **kwargs):
     raise AssertionError("an array was put on a device")
 
@@ -51,8 +45,11 @@ def test_no_array_is_put_on_devices_that_are_elsewhere(monkeypatch):
     assert target.is_elsewhere()
     assert processes.device_bytes() is None
     found = simulator(evaluate=EVALUATE).compile(TASK.params)
+    assert sorted(simulator().compile(TASK.params)) == ["rounds"]
   assert not target.is_elsewhere()
   assert sorted(found) == ["evaluation", "rounds"]
+  for program in found.values():
+    assert program.memory_analysis().temp_size_in_bytes > 0
 
 
 def test_programs_for_other_devices_are_not_mistaken_for_those_at_hand():

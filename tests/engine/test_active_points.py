@@ -16,45 +16,37 @@ from tests.engine.test_points import SEEDS, SETTINGS, TASK, data_of, init
 
 
 @pytest.mark.parametrize(
-  ("needs", "chunks"),
+  ("settings", "needs", "chunks"),
   [
-    ([900], []),  # All fit.
-    ([1000, 250], [6]),
-    ([2000, 990], [3]),  # 3, 3 and 1.
-    ([9000], [1]),  # One, whatever it needs.
-    ([1300, 1100, 990], [5, 4]),
+    (7, [[900]], []),  # All fit.
+    (7, [[1000, 250]], [6]),
+    (7, [[2000], [990]], [3]),  # 3, 3 and 1.
+    (7, [[9000]], [1]),  # One, whatever it needs.
+    (7, [[1300], [1100], [990]], [5, 4]),
+    # Rounds or evaluations, whichever need most; if both tell.
+    (8, [[500, 1900], [900, 900]], [4]),
+    (8, [[None, 1900]], []),
   ],
 )
-def test_as_many_vectorized_as_memory_holds(monkeypatch, needs, chunks):
-  """Seven settings, by what each compiled program says that it needs."""
-  told = iter(needs)
+def test_as_many_vectorized_as_memory_holds(
+  monkeypatch, settings, needs, chunks
+):
+  """By what each compiled program says that it needs."""
   monkeypatch.setattr(processes, "device_bytes", lambda: 999)
 
   def points(**given):
-    config = Config.create(TASK.data, {"batch_size": 4} | given, num_settings=7)
-    return active_points.ActivePoints(7, 1, config, is_grid=True)
+    given = {"batch_size": 4, "grid_map": "vmap"} | given
+    config = Config.create(TASK.data, given, num_settings=settings)
+    return active_points.ActivePoints(settings, 1, config, is_grid=True)
 
-  vectorized, used = points(grid_map="vmap"), []
-  while vectorized.take_fewer([next(told, 9000)]):
-    used.append(vectorized.chunk)
+  vectorized, used = points(), []
+  for of_programs in needs:
+    if vectorized.take_fewer(of_programs):
+      used.append(vectorized.chunk)
   assert used == chunks
-  for given in ({"grid_map": "scan"}, {"grid_map": "vmap", "grid_chunk": 7}):
+  assert vectorized.chunk == (chunks[-1] if chunks else None)
+  for given in ({"grid_map": "scan"}, {"grid_chunk": 7}):
     assert not points(**given).take_fewer([2000])
-
-
-def test_the_program_that_needs_most_decides(monkeypatch):
-  """Of rounds and of evaluations; one that does not tell is no reason."""
-  monkeypatch.setattr(processes, "device_bytes", lambda: 999)
-  config = Config.create(
-    TASK.data, {"batch_size": 4, "grid_map": "vmap"}, num_settings=8
-  )
-
-  def smaller(needs):
-    points = active_points.ActivePoints(8, 1, config, is_grid=True)
-    return points.take_fewer(needs) and points.chunk
-
-  assert smaller([500, 1900]) == smaller([1900, 500]) == 4
-  assert not smaller([None, 1900])
 
 
 @pytest.mark.parametrize(

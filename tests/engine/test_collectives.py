@@ -1,4 +1,4 @@
-"""What devices exchange in a round, counted in the compiled program."""
+"""What several devices exchange in a round, and what they cannot compute."""
 
 import json
 import os
@@ -11,7 +11,9 @@ import pytest
 PROGRAM = """
 import json
 import compiled
+import jax.numpy as jnp
 import optax
+from jax import lax
 import fedjax_opt as fo
 from tests import jax_problems
 
@@ -31,6 +33,30 @@ for name, algorithm in algorithms.items():
   )
   rounds = simulator.compile(task.params)["rounds"]
   found[name] = compiled.exchanges(rounds.as_text())
+
+def of_images(params, batch, rng):
+  form = ("NHWC", "HWIO", "NHWC")
+  x = lax.conv_general_dilated(
+    batch["x"], params, (1, 1), "SAME", dimension_numbers=form
+  )
+  return (x**2).sum((1, 2, 3))
+
+images = fo.ClientData.from_client_ids(
+  {"x": jnp.ones((8, 4, 4, 1))}, jnp.arange(8) % 4
+)
+def trace(**settings):
+  simulator = fo.Simulator(
+    lambda rate: fo.fed_avg(of_images, optax.sgd(rate)), images,
+    grid={"rate": [0.1, 0.2]}, batch_size=2, local_steps=1, grid_map="vmap",
+    **settings,
+  )
+  simulator._trace(jnp.ones((2, 2, 1, 3)))
+try:
+  trace()
+except ValueError as error:
+  found["refused"] = str(error)
+trace(grid_devices=1)
+trace(client_map="scan")
 print(json.dumps(found))
 """
 ROOT = pathlib.Path(__file__).parents[2]
@@ -62,3 +88,11 @@ def test_a_phase_has_one_sum_and_one_exchange_of_records(found, name):
 def test_two_phases_and_a_picked_client(found):
   """The large gradient and the round's, and the state of the client."""
   assert found["bvr_l_sgd"] == {"all-reduce": 2, "all-gather": 3}
+
+
+def test_what_jax_cannot_vmap_on_several_devices_is_one_line(found):
+  assert found["refused"] == (
+    "grid_devices=2: JAX cannot vmap an operation of this model there, such as "
+    "a convolution of flax; give grid_devices=1, grid_map='scan' or "
+    "client_map='scan'"
+  )
