@@ -136,13 +136,7 @@ def distances(algorithm: fo.Algorithm, rounds: int, **settings) -> np.ndarray:
 # The methods.
 
 _SGD = optax.sgd(RATE)
-_AGAINST, _COMPOSITE, _VARIANCE, _DOMO, _METHODS = (
-  "test_against_reference.py",
-  "test_composite.py",
-  "test_variance_reduction.py",
-  "test_domo.py",
-  "test_methods_loops.py",
-)
+_LOOPS, _VARIANCE = "test_loops.py", "test_variance_reduction.py"
 _ONE_STEP = {"local_steps": 1}
 
 
@@ -158,7 +152,7 @@ def _of(name: str, *arguments: Any, **others: Any) -> Callable:
 def _composite(name: str) -> Method:
   """With a regularizer that is 0, which leaves the loss."""
   make = _of(name, fo.prox.l1(0.0), RATE)
-  return Method(make, _COMPOSITE, Reduction("regularizer 0", make))
+  return Method(make, _LOOPS, Reduction("regularizer 0", make))
 
 
 def _momenta(name: str) -> Method:
@@ -166,7 +160,7 @@ def _momenta(name: str) -> Method:
   has = {p.name: 0.0 for p in ALGORITHMS[name].hyperparameters}
   text = ", ".join(has) + " 0"
   off = Reduction(text, _of(name, RATE, **has))
-  return Method(_of(name, RATE / 10), _DOMO, off)
+  return Method(_of(name, RATE / 10), _LOOPS, off)
 
 
 def _moon(mu: float) -> Callable:
@@ -174,21 +168,21 @@ def _moon(mu: float) -> Callable:
 
 
 METHODS: dict[str, Method] = {
-  "fed_avg": Method(_of("fed_avg", _SGD), _AGAINST, "it is"),
+  "fed_avg": Method(_of("fed_avg", _SGD), _LOOPS, "it is"),
   "fed_prox": Method(
     _of("fed_prox", _SGD, mu=0.5),
-    _AGAINST,
+    _LOOPS,
     Reduction("mu 0", _of("fed_prox", _SGD, mu=0.0)),
   ),
-  "moon": Method(_moon(0.5), _AGAINST, Reduction("mu 0", _moon(0.0))),
+  "moon": Method(_moon(0.5), _LOOPS, Reduction("mu 0", _moon(0.0))),
   "fed_avg_m": Method(
     _with_server(optax.sgd(1.0, 0.9)),
-    _AGAINST,
+    _LOOPS,
     Reduction("server momentum 0", _with_server(optax.sgd(1.0, 0.0))),
   ),
-  "fed_adam": Method(_with_server(optax.adam(0.01)), _AGAINST),
-  "fed_yogi": Method(_with_server(optax.yogi(0.01)), _AGAINST),
-  "fed_adagrad": Method(_with_server(optax.adagrad(0.1)), _AGAINST),
+  "fed_adam": Method(_with_server(optax.adam(0.01)), _LOOPS),
+  "fed_yogi": Method(_with_server(optax.yogi(0.01)), _LOOPS),
+  "fed_adagrad": Method(_with_server(optax.adagrad(0.1)), _LOOPS),
   **{
     name: _composite(name)
     for name, choice in ALGORITHMS.items()
@@ -206,17 +200,17 @@ METHODS: dict[str, Method] = {
   "local": Method(_of("local", fo.prox.l1(0.0), RATE), "test_centralized.py"),
   "scaffold": Method(
     _of("scaffold", RATE),
-    _VARIANCE,
+    _LOOPS,
     Reduction("its first round", _of("scaffold", RATE), rounds=1),
   ),
   "local_sgd": Method(
     _of("local_sgd", RATE),
-    _VARIANCE,
+    _LOOPS,
     Reduction("always", _of("local_sgd", RATE)),
   ),
   "minibatch_sgd": Method(
     _of("minibatch_sgd", RATE),
-    _VARIANCE,
+    _LOOPS,
     Reduction("one local step", _of("minibatch_sgd", RATE), _ONE_STEP),
   ),
   "minibatch_sarah": Method(_of("minibatch_sarah", RATE), _VARIANCE),
@@ -228,64 +222,62 @@ METHODS: dict[str, Method] = {
   },
   "fed_dyn": Method(
     _of("fed_dyn", _SGD, alpha=0.5),
-    _METHODS,
+    _LOOPS,
     Reduction("alpha 0", _of("fed_dyn", _SGD, alpha=0.0)),
   ),
   "fed_nova": Method(
     _of("fed_nova", RATE),
-    _METHODS,
+    _LOOPS,
     Reduction("equally many steps", _of("fed_nova", RATE)),
   ),
   "fed_cm": Method(
     _of("fed_cm", RATE),
-    _METHODS,
+    _LOOPS,
     Reduction("alpha 1", _of("fed_cm", RATE, alpha=1.0)),
   ),
-  "fed_exp": Method(_of("fed_exp", _SGD), _METHODS),
+  "fed_exp": Method(_of("fed_exp", _SGD), _LOOPS),
   "mime_lite": Method(
     _of("mime_lite", RATE),
-    _METHODS,
+    _LOOPS,
     Reduction("beta 0", _of("mime_lite", RATE, beta=0.0)),
   ),
   "prox_skip": Method(
     _of("prox_skip", RATE, p=0.4),
-    _METHODS,
+    _LOOPS,
     Reduction("p 1, one local step", _of("prox_skip", RATE, p=1.0), _ONE_STEP),
   ),
   "fed_sam": Method(
     _of("fed_sam", _SGD),
-    _METHODS,
+    _LOOPS,
     Reduction("rho 0", _of("fed_sam", _SGD, rho=0.0)),
   ),
   "mo_fed_sam": Method(
     _of("mo_fed_sam", RATE),
-    _METHODS,
+    _LOOPS,
     Reduction("rho 0, beta 1", _of("mo_fed_sam", RATE, rho=0.0, beta=1.0)),
   ),
-  "fed_speed": Method(_of("fed_speed", RATE, lam=2.0), _METHODS),
+  "fed_speed": Method(_of("fed_speed", RATE, lam=2.0), _LOOPS),
   "diloco": Method(
     _of("diloco", _SGD),
-    _METHODS,
+    _LOOPS,
     Reduction(
       "sgd inside, sgd of rate 1 outside", _of("diloco", _SGD, optax.sgd(1.0))
     ),
   ),
   "ditto": Method(
     _of("ditto", _SGD),
-    _METHODS,
+    _LOOPS,
     Reduction("always, its server's model", _of("ditto", _SGD)),
   ),
-  "fed_per": Method(None, _METHODS),
-  "fed_rep": Method(None, _METHODS),
+  "fed_per": Method(None, _LOOPS),
+  "fed_rep": Method(None, _LOOPS),
   "fed_bn": Method(None, "test_personal.py"),
 }
 # Settings of these that are rows of their own.
 FORMS: dict[str, Method] = {
-  "fed_speed, rho 0": Method(
-    _of("fed_speed", RATE, lam=2.0, rho=0.0), _METHODS
-  ),
+  "fed_speed, rho 0": Method(_of("fed_speed", RATE, lam=2.0, rho=0.0), _LOOPS),
   "fed_speed, rho 0, all_duals": Method(
-    _of("fed_speed", RATE, lam=2.0, rho=0.0, all_duals=True), _METHODS
+    _of("fed_speed", RATE, lam=2.0, rho=0.0, all_duals=True), _LOOPS
   ),
 }
 ROWS = METHODS | FORMS

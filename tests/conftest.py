@@ -15,12 +15,12 @@ import pytest
 # What `-m quick` runs, a look at each part for every change: whole files, or
 # tests of them by the start of their names.
 QUICK = (
-  "tests/test_against_reference.py::test_parameters_equal_the_loop[moon",
   "tests/test_choices.py",
-  "tests/test_composite.py::test_equals_the_loop[fed_dual_avg-l1",
   "tests/test_contract.py::test_inert_bit_for_bit[scaffold]",
   "tests/test_contract.py::test_a_grid_equals_its_points[scaffold]",
   "tests/test_privacy.py::test_without_noise_it_is_the_loop[poisson]",
+  "tests/test_loops.py::test_equals_the_loop[moon]",
+  "tests/test_loops.py::test_equals_the_loop[fed_dual_avg]",
   "tests/test_prox.py::test_known_points_and_values",
   "tests/test_reference.py",
   "tests/test_docs.py::test_the_readme_is_short",

@@ -5,6 +5,7 @@ Parameters are float64 NumPy trees, so that one task serves float32 and, under
 """
 
 import dataclasses
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.mapping import RoundData
 from fedjax_opt.engine.worker import Client
-from tests import problems
+from tests import problems, reference
 
 # The last client owns nothing.
 SIZES = (13, 7, 20, 4, 0)
@@ -111,6 +112,15 @@ def cross_entropy(logits, labels):
   return jax.nn.logsumexp(logits, axis=1) - own
 
 
+def from_start(problem, x0, gradient=None):
+  """A referee's problem with another start, or another gradient."""
+  return types.SimpleNamespace(
+    x0=x0,
+    gradient=gradient or problem.gradient,
+    client_rows=problem.client_rows,
+  )
+
+
 def flat(tree, lead=0) -> np.ndarray:
   """All leaves as one float64 vector [d], in the referee's order.
 
@@ -128,25 +138,23 @@ def cohort_of(config, data, key, round) -> Cohort:
 
 
 def drawn_rounds(config, data, seed, num_rounds, **which):
-  """The rounds that `simulate` draws, as the referee takes them.
-
-  Returns:
-    cohorts, batches and weights (see reference.py).
-  """
-  cohorts, (batches,), weights = drawn_phases(
-    config, data, seed, num_rounds, num_phases=1, **which
-  )
-  return cohorts, batches, weights
+  """The rounds that `simulate` draws, as the referee takes them."""
+  return drawn_phases(config, data, seed, num_rounds, 1, **which)[0]
 
 
 def drawn_phases(config, data, seed, num_rounds, num_phases, counted=False):
-  """As `drawn_rounds`, of an algorithm whose rounds have several phases.
+  """As `drawn_rounds`, the rounds of each phase.
 
   Args:
+    config: of a run.
+    data: its clients.
+    seed: its seed.
+    num_rounds: R.
+    num_phases: of a round.
     counted: whether clients that drop out are left out.
 
   Returns:
-    cohorts, batches of each phase, and weights.
+    [phase][round], each a `reference.Round`.
   """
   key, on_device = jax.random.key(seed), jax.device_put(data)
 
@@ -155,25 +163,23 @@ def drawn_phases(config, data, seed, num_rounds, num_phases, counted=False):
     cohort = cohort_of(config, on_device, key, round)
     return [clients_of(cohort, phase) for phase in range(num_phases)]
 
-  cohorts, batches, weights = [], [[] for _ in range(num_phases)], []
+  found = [[] for _ in range(num_phases)]
   for r in range(num_rounds):
     phases = jax.device_get(draw(jnp.int32(r)))
     first = phases[0]
     assert len(first.number) == config.cohort_size
     left = np.nonzero(~first.is_out if counted else first.number >= 0)[0]
-    cohorts.append(first.number[left].tolist())
-    weights.append(first.weight[left])
-    for own, drawn in zip(batches, phases, strict=True):
-      own.append(
+    clients, weights = first.number[left].tolist(), first.weight[left]
+    for rounds, drawn in zip(found, phases, strict=True):
+      batches = [
         [
-          [
-            drawn.batches[i, k, : drawn.counts[i, k]]
-            for k in range(drawn.num_steps[i])
-          ]
-          for i in left
+          drawn.batches[i, k, : drawn.counts[i, k]]
+          for k in range(drawn.num_steps[i])
         ]
-      )
-  return cohorts, batches, weights
+        for i in left
+      ]
+      rounds.append(reference.Round(clients, batches, weights))
+  return found
 
 
 def clients_of(cohort, phase=0) -> Client:

@@ -153,26 +153,6 @@ def softplus_mlp(
   return SoftplusMlp({"x": x, "y": y}, client_rows, x0, num_hidden, num_classes)
 
 
-def draw_rounds(seed, client_rows, num_rounds, cohort_size, batch_size):
-  """Cohorts without replacement, one epoch each, last batch partial.
-
-  Returns:
-    cohorts, batches and weights (the clients' sizes) as reference.py takes.
-  """
-  rng = np.random.default_rng(seed)
-  cohorts, batches, weights = [], [], []
-  for _ in range(num_rounds):
-    cohort = rng.choice(len(client_rows), cohort_size, replace=False).tolist()
-    cohorts.append(cohort)
-    batches.append([])
-    for client in cohort:
-      rows = rng.permutation(client_rows[client])
-      starts = range(0, len(rows), batch_size)
-      batches[-1].append([rows[s : s + batch_size] for s in starts])
-    weights.append([len(client_rows[client]) for client in cohort])
-  return cohorts, batches, weights
-
-
 def _inputs(rng, dim, sizes):
   """Inputs [N, p] and the clients' rows, which partition a shuffled pool."""
   x = rng.normal(size=(sum(sizes), dim))

@@ -4,16 +4,13 @@ Nothing here is vectorised over clients or steps, and nothing comes from the
 package or from JAX, so that a test which compares with these loops compares
 two independent readings of the papers.
 
-Conventions, for all functions:
-  x: float64 vector [d], all parameters raveled.
-  gradient(x, rows) -> (loss, grad): mean loss and gradient [d] over the pool
-    rows `rows` (int array [b]; the batch with its padding already removed).
-  cohorts[r][i]: id of the i-th client of round r.
-  batches[r][i]: list over local steps of row arrays; clients may have
-    different numbers of steps, also none (then the client returns x_t).
-  weights[r][i]: aggregation weight of that client, need not sum to one.
-  make_rule(r): a fresh client rule for round r; called once per client, as
-    every client forgets its optimizer state when a round ends.
+Conventions, for all functions here and in the files beside it:
+  problem: has `x0`, all parameters raveled to a float64 vector [d], and
+    `gradient(x, rows) -> (loss, grad)`: mean loss and gradient [d] over the
+    pool rows `rows` (int array [b]; the batch with its padding removed).
+  rounds: a list of `Round`.
+  make_rule(r, client): the client rule of round r; a fresh one where clients
+    forget their optimizer state when a round ends.
   server: a rule too; it takes x_t - mean_i x_{t,K}^i for a gradient and its
     state lives through all rounds. Sgd(1.0) is plain averaging.
 
@@ -24,8 +21,25 @@ evaluates any other point on that SAME batch.
 
 import copy
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
+
+
+class Round(NamedTuple):
+  """The clients of a round whose messages count.
+
+  Attributes:
+    clients: their numbers.
+    batches: of each, a list over local steps of row arrays; clients may have
+      different numbers of steps, also none (then a client returns x_t).
+    weights: of each, its weight in the mean; need not sum to one.
+  """
+
+  clients: list
+  batches: list
+  weights: list
+
 
 # ---------------------------------------------------------------- Step rules
 
@@ -82,6 +96,18 @@ class Nesterov:
     del loss, objective
     self.m = self.b * self.m + grad
     return x - self.lr * (grad + self.b * self.m)
+
+
+class Sam(Sgd):
+  """SGD along the gradient at x + rho g / ||g|| (Foret et al., 2021)."""
+
+  def __init__(self, lr, rho):
+    super().__init__(lr)
+    self.rho = rho
+
+  def step(self, x, loss, grad, objective):
+    _, ahead = objective(x + self.rho * grad / np.linalg.norm(grad))
+    return super().step(x, loss, ahead, objective)
 
 
 class AdamW(Adam):
@@ -254,21 +280,19 @@ class LocalTrace:
   """What one client did in one round.
 
   Attributes:
-    client: its id.
     xs: K+1 vectors [d], from the received model to the returned one.
     losses: [K] local objective at x_k on batch k, before the step.
     rule: the rule after its last step, with whatever it recorded.
   """
 
-  client: int
   xs: list
   losses: list
   rule: object
 
 
-def descend(client, x, objective, local_batches, rule):
+def descend(x, objective, local_batches, rule):
   """Local steps of one client; objective(x, rows) -> (loss, grad)."""
-  trace = LocalTrace(client, [x], [], rule)
+  trace = LocalTrace([x], [], rule)
   for rows in local_batches:
     loss, grad = objective(x, rows)
     x = rule.step(x, loss, grad, lambda y, rows=rows: objective(y, rows))
@@ -277,86 +301,75 @@ def descend(client, x, objective, local_batches, rule):
   return trace
 
 
-def weighted_mean(vectors, weights):
+def mean(values, weights):
   """sum_i w_i v_i / sum_i w_i."""
-  total = np.zeros_like(vectors[0])
-  for vector, weight in zip(vectors, weights, strict=True):
-    total = total + weight * vector
+  total = sum(w * v for w, v in zip(weights, values, strict=True))
   return total / sum(weights)
-
-
-def server_step(server, x, traces, weights):
-  """x_{t+1} from the pseudo-gradient x_t - mean_i x_{t,K}^i."""
-  mean = weighted_mean([trace.xs[-1] for trace in traces], weights)
-  return server.step(x, None, x - mean, None)
 
 
 # ---------------------------------------------------------------- Algorithms
 # Each returns (xs, traces): xs[r] is the server model after round r,
-# traces[r][i] the LocalTrace of the i-th client of that round's cohort.
+# traces[r][i] the LocalTrace of the i-th client of that round.
 
 
-def fed_avg(x0, gradient, cohorts, batches, weights, make_rule, server=None):
-  """FedAvg with any client and server rule (FedAvgM, FedAdam, FedYogi, ...)."""
+def fed_avg(
+  problem,
+  rounds,
+  make_rule,
+  server=None,
+  objective=lambda x_t, last: None,
+  send=lambda delta, r, client: delta,
+  combine=mean,
+):
+  """FedAvg with any client and server rule (FedAvgM, FedAdam, FedYogi, ...).
+
+  Args:
+    problem: see above; so are `rounds`, `make_rule` and `server`.
+    objective: `(x_t, last) -> (x, rows) -> (loss, grad)`, what a client
+      minimizes instead of its loss, where `last` is what it returned when it
+      last took part (with however few steps), x_t if it never did.
+    send: what a client sends of its difference.
+    combine: `(messages, weights) -> message`.
+  """
   server = copy.deepcopy(server or Sgd(1.0))
-  x, xs, traces = x0, [], []
-  for r, cohort in enumerate(cohorts):
+  x, xs, traces, last = problem.x0, [], [], {}
+  for r, (clients, batches, weights) in enumerate(rounds):
     traces.append([])
-    for i, client in enumerate(cohort):
-      trace = descend(client, x, gradient, batches[r][i], make_rule(r))
+    sent = []
+    for client, steps in zip(clients, batches, strict=True):
+      local = objective(x, last.get(client, x)) or problem.gradient
+      trace = descend(x, local, steps, make_rule(r, client))
+      last[client] = trace.xs[-1]
+      sent.append(send(trace.xs[-1] - x, r, client))
       traces[r].append(trace)
-    x = server_step(server, x, traces[r], weights[r])
+    x = server.step(x, None, -combine(sent, weights), None)
     xs.append(x)
   return xs, traces
 
 
-def fed_prox(
-  x0, gradient, cohorts, batches, weights, make_rule, mu, server=None
-):
+def fed_prox(problem, rounds, make_rule, mu, server=None):
   """FedProx: clients descend F_i(x) + (mu/2) ||x - x_t||^2.
 
   The term is part of the objective, so that a rule which looks at losses or
   at a second gradient sees it there too.
   """
-  server = copy.deepcopy(server or Sgd(1.0))
-  x, xs, traces = x0, [], []
-  for r, cohort in enumerate(cohorts):
 
-    def objective(y, rows, x_t=x):
-      loss, grad = gradient(y, rows)
+  def objective(x_t, last):
+    def of(y, rows):
+      loss, grad = problem.gradient(y, rows)
       return loss + mu / 2 * np.sum((y - x_t) ** 2), grad + mu * (y - x_t)
 
-    traces.append([])
-    for i, client in enumerate(cohort):
-      trace = descend(client, x, objective, batches[r][i], make_rule(r))
-      traces[r].append(trace)
-    x = server_step(server, x, traces[r], weights[r])
-    xs.append(x)
-  return xs, traces
+    return of
+
+  return fed_avg(problem, rounds, make_rule, server, objective)
 
 
-def moon(x0, gradient, cohorts, batches, weights, make_rule, server=None):
-  """MOON: every client is pulled to the global and off its own last model.
+def moon(problem, rounds, make_rule, mu, temperature):
+  """MOON: every client is pulled to the global and off its own last model."""
 
-  Here gradient(x, rows, x_global, x_previous) -> (loss, grad) contains the
-  contrastive term with its strength and temperature. x_previous is the model
-  which the client returned when it last took part (with however few steps),
-  x_global if it never did.
-  """
-  server = copy.deepcopy(server or Sgd(1.0))
-  x, xs, traces = x0, [], []
-  memory = {}
-  for r, cohort in enumerate(cohorts):
-    traces.append([])
-    for i, client in enumerate(cohort):
-      x_previous = memory.get(client, x)
+  def objective(x_t, last):
+    return lambda y, rows: problem.moon_gradient(
+      y, rows, x_t, last, mu, temperature
+    )
 
-      def objective(y, rows, x_t=x, x_previous=x_previous):
-        return gradient(y, rows, x_t, x_previous)
-
-      trace = descend(client, x, objective, batches[r][i], make_rule(r))
-      memory[client] = trace.xs[-1]
-      traces[r].append(trace)
-    x = server_step(server, x, traces[r], weights[r])
-    xs.append(x)
-  return xs, traces
+  return fed_avg(problem, rounds, make_rule, objective=objective)

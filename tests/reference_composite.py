@@ -4,8 +4,7 @@ Yuan et al., "Federated Composite Optimization", ICML 2021, Algorithms 2-5, the
 subgradient FedAvg of its code, and the sequential methods these are made of.
 Nothing here comes from the package or from JAX.
 
-Conventions are those of reference.py (x0, gradient, cohorts, batches, weights),
-and besides:
+Conventions are those of reference.py, and besides:
   psi: has `value(x)` and `prox(x, step)`, the argmin over w of
     step psi(w) + ||w - x||^2 / 2; x is the flat vector [d] of all parameters.
   h: has `grad(w)`, the dual point, and `primal(z, step, psi)`, the gradient of
@@ -19,7 +18,7 @@ the server takes the weighted mean of its clients' sums of rates, eta_c K_m.
 
 import numpy as np
 
-from tests.reference import weighted_mean
+from tests.reference import mean
 
 # --------------------------------------------------------------- Regularizers
 
@@ -149,42 +148,31 @@ def _rate_fn(lr):
   return lr if callable(lr) else lambda r, k: lr
 
 
-def fed_avg_subgradient(
-  x0, gradient, cohorts, batches, weights, strength, part, client_lr, server_lr
-):
+def fed_avg_subgradient(problem, rounds, strength, part, client_lr, server_lr):
   """FedAvg whose clients take a subgradient step of the l1 norm as well.
 
   w' = w - eta_c g, then w'[part] - eta_c lambda sign(w'[part]).
   """
   rate = _rate_fn(client_lr)
-  x, xs, points = x0, [], []
-  for r, cohort in enumerate(cohorts):
+  x, xs, points = problem.x0, [], []
+  for r, (_, batches, weights) in enumerate(rounds):
     returned, asked = [], []
-    for i in range(len(cohort)):
+    for steps in batches:
       w, at = x.copy(), []
-      for k, rows in enumerate(batches[r][i]):
+      for k, rows in enumerate(steps):
         at.append(w)
-        w = w - rate(r, k) * gradient(w, rows)[1]
+        w = w - rate(r, k) * problem.gradient(w, rows)[1]
         w[part] = w[part] - rate(r, k) * strength * np.sign(w[part])
       returned.append(w)
       asked.append(at)
-    x = x + server_lr * (weighted_mean(returned, weights[r]) - x)
+    x = x + server_lr * (mean(returned, weights) - x)
     xs.append(x)
     points.append(asked)
   return xs, points
 
 
 def fed_mid(
-  x0,
-  gradient,
-  cohorts,
-  batches,
-  weights,
-  psi,
-  client_lr,
-  server_lr,
-  only_server_prox=False,
-  h=None,
+  problem, rounds, psi, client_lr, server_lr, only_server_prox=False, h=None
 ):
   """FedMiD (Algorithm 2), and FedMiD-OSP (Algorithm 4).
 
@@ -193,21 +181,22 @@ def fed_mid(
   h = h or Euclidean()
   rate = _rate_fn(client_lr)
   client_psi = Zero() if only_server_prox else psi
-  x, xs, points = h.primal(h.grad(x0), 0.0, psi), [], []  # w_0 in dom psi
-  for r, cohort in enumerate(cohorts):
+  x = h.primal(h.grad(problem.x0), 0.0, psi)  # w_0 in dom psi
+  xs, points = [], []
+  for r, (_, batches, weights) in enumerate(rounds):
     deltas, elapsed, asked = [], [], []
-    for i in range(len(cohort)):
-      w, at = x, []
-      for k, rows in enumerate(batches[r][i]):
+    for steps in batches:
+      w, own, at = x, 0.0, []
+      for k, rows in enumerate(steps):
         at.append(w)
-        g = gradient(w, rows)[1]
-        eta = rate(r, k)
+        g, eta = problem.gradient(w, rows)[1], rate(r, k)
         w = h.primal(h.grad(w) - eta * g, eta, client_psi)  # line 8
+        own = own + eta
       deltas.append(w - x)
-      elapsed.append(sum(rate(r, k) for k in range(len(batches[r][i]))))
+      elapsed.append(own)
       asked.append(at)
-    delta = weighted_mean(deltas, weights[r])  # line 9
-    step = server_lr * weighted_mean(np.array(elapsed, float), weights[r])
+    delta = mean(deltas, weights)  # line 9
+    step = server_lr * mean(elapsed, weights)
     x = h.primal(h.grad(x) + server_lr * delta, step, psi)  # line 10
     xs.append(x)
     points.append(asked)
@@ -215,45 +204,42 @@ def fed_mid(
 
 
 def fed_dual_avg(
-  x0,
-  gradient,
-  cohorts,
-  batches,
-  weights,
-  psi,
-  client_lr,
-  server_lr,
-  only_server_prox=False,
-  h=None,
+  problem, rounds, psi, client_lr, server_lr, only_server_prox=False, h=None,
   duals=None,
-):
+):  # fmt: skip
   """FedDualAvg (Algorithm 3), and FedDualAvg-OSP (Algorithm 5).
 
   Args:
+    problem: see reference.py, also for `rounds`.
+    psi: see above, also for the rates and `h`.
+    client_lr: eta_c.
+    server_lr: eta_s.
+    only_server_prox: whether clients leave psi out.
+    h: the mirror map.
     duals: a list that gets, for each round, the clients' dual points
       z_{r,0} to z_{r,K}, a list of lists.
   """
   h = h or Euclidean()
   rate = _rate_fn(client_lr)
-  z, elapsed, xs, points = h.grad(x0), 0.0, [], []  # line 2
-  for r, cohort in enumerate(cohorts):
+  z, elapsed, xs, points = h.grad(problem.x0), 0.0, [], []  # line 2
+  for r, (_, batches, weights) in enumerate(rounds):
     sums, asked, paths = [], [], []
-    for i in range(len(cohort)):
+    for steps in batches:
       own, path, at = 0.0, [z], []
-      for k, rows in enumerate(batches[r][i]):
+      for k, rows in enumerate(steps):
         if only_server_prox:
           w = h.primal(path[k], 0.0, Zero())
         else:
           w = h.primal(path[k], elapsed + own, psi)  # lines 8-9
         at.append(w)
-        path.append(path[k] - rate(r, k) * gradient(w, rows)[1])  # 10-11
+        path.append(path[k] - rate(r, k) * problem.gradient(w, rows)[1])  # 11
         own = own + rate(r, k)
       sums.append(own)
       asked.append(at)
       paths.append(path)
-    delta = weighted_mean([path[-1] - z for path in paths], weights[r])
+    delta = mean([path[-1] - z for path in paths], weights)
     z = z + server_lr * delta  # lines 12-13
-    elapsed += server_lr * weighted_mean(np.array(sums, float), weights[r])
+    elapsed += server_lr * mean(sums, weights)
     xs.append(h.primal(z, elapsed, psi))  # line 14
     points.append(asked)
     if duals is not None:
@@ -261,23 +247,21 @@ def fed_dual_avg(
   return xs, points
 
 
-def averaged_iterate(duals, weights, psi, client_lr, server_lr=1.0, h=None):
+def averaged_iterate(duals, rounds, psi, client_lr, server_lr):
   """Equation 4.4 after each round: the mean of primal images of dual means.
 
   (1 / (r K)) sum over the rounds so far and over k = 1..K of the primal image
   of zbar_{r,k} with the weight eta_s eta_c r K + eta_c k.
 
-  Args:
-    duals: of `fed_dual_avg`; all clients took the same number of steps.
+  `duals` are those of `fed_dual_avg`; all clients took as many steps.
   """
-  h = h or Euclidean()
   images, means = [], []
-  for r, paths in enumerate(duals):
+  for r, (paths, (_, _, weights)) in enumerate(zip(duals, rounds, strict=True)):
     num_steps = len(paths[0]) - 1
     for k in range(1, num_steps + 1):
-      mean = weighted_mean([path[k] for path in paths], weights[r])
+      z = mean([path[k] for path in paths], weights)
       step = server_lr * client_lr * r * num_steps + client_lr * k
-      images.append(h.primal(mean, step, psi))
+      images.append(psi.prox(z, step))
     means.append(sum(images) / len(images))
   return means
 
@@ -286,58 +270,41 @@ def averaged_iterate(duals, weights, psi, client_lr, server_lr=1.0, h=None):
 # These return the list of points after each step.
 
 
-def proximal_gradient(x0, gradient, all_rows, psi, lr, h=None):
-  """w <- the primal image of grad h(w) - eta g, with weight eta."""
-  h = h or Euclidean()
-  x, xs = x0, []
+def proximal_gradient(problem, all_rows, psi, lr):
+  """w <- the proximal point of w - eta g, with weight eta."""
+  x, xs = problem.x0, []
   for rows in all_rows:
-    x = h.primal(h.grad(x) - lr * gradient(x, rows)[1], lr, psi)
+    x = psi.prox(x - lr * problem.gradient(x, rows)[1], lr)
     xs.append(x)
   return xs
 
 
-def dual_averaging(x0, gradient, all_rows, psi, lr, h=None):
+def dual_averaging(problem, all_rows, psi, lr):
   """z <- z - eta g at the primal image of z with weight eta t; t = 0, 1, ..."""
-  h = h or Euclidean()
-  z, xs = h.grad(x0), []
+  z, xs = problem.x0, []
   for t, rows in enumerate(all_rows):
-    w = h.primal(z, lr * t, psi)
-    z = z - lr * gradient(w, rows)[1]
-    xs.append(h.primal(z, lr * (t + 1), psi))
+    z = z - lr * problem.gradient(psi.prox(z, lr * t), rows)[1]
+    xs.append(psi.prox(z, lr * (t + 1)))
   return xs
 
 
-def fista(x0, gradient, rows, psi, lr, tolerance=1e-13, max_steps=100_000):
+def fista(problem, rows, psi, lr, tries=100_000, tolerance=1e-13, halve=False):
   """The minimiser of F + psi on these rows, by accelerated proximal gradient.
 
   Momentum starts anew whenever it points uphill. Stops where a proximal step
-  moves the point by at most `tolerance * lr`.
-  """
-  x, y, t = x0, x0, 1.0
-  for _ in range(max_steps):
-    new = psi.prox(y - lr * gradient(y, rows)[1], lr)
-    if np.linalg.norm(new - y) <= tolerance * lr:
-      return new
-    if np.sum((y - new) * (new - x)) > 0:
-      t = 1.0
-    following = (1 + np.sqrt(1 + 4 * t**2)) / 2
-    y, x, t = new + (t - 1) / following * (new - x), new, following
-  raise AssertionError("did not converge")
-
-
-def fista_of_any_step(x0, gradient, rows, psi, tries, step=1024.0):
-  """The point after some proximal steps of `fista`, accepted or not.
-
-  A step is halved, and tried again, while the gradients at its ends do not
+  moves the point by at most `tolerance * lr`, or after so many tries. A step is
+  halved, and tried again, if asked to, while the gradients at its ends do not
   allow it: 2 eta <y' - y, g(y') - g(y)> must be at most ||y' - y||^2.
   """
-  x, y, t = x0, x0, 1.0
+  x, y, t = problem.x0, problem.x0, 1.0
   for _ in range(tries):
-    grad = gradient(y, rows)[1]
-    new = psi.prox(y - step * grad, step)
-    change = gradient(new, rows)[1] - grad
-    if 2 * step * np.sum((new - y) * change) > np.sum((new - y) ** 2):
-      step /= 2
+    grad = problem.gradient(y, rows)[1]
+    new = psi.prox(y - lr * grad, lr)
+    if np.linalg.norm(new - y) <= tolerance * lr:
+      return new
+    change = problem.gradient(new, rows)[1] - grad
+    if halve and 2 * lr * (new - y) @ change > np.sum((new - y) ** 2):
+      lr /= 2
       continue
     if np.sum((y - new) * (new - x)) > 0:
       t = 1.0

@@ -3,18 +3,17 @@
 Xu and Huang, "Coordinating Momenta for Cross-silo Federated Learning"
 (DOMO), AAAI 2022, Algorithm 1. Nothing here comes from the package or from JAX.
 
-Conventions are those of reference.py (x0, gradient, cohorts, batches, weights),
-and rate is a function `r -> eta` of the round. Clients may differ in P, which
-the box does not provide for: what it calls P m and P d, sums over the local
-steps, is then what the server keeps and averages, and P in line 10 is the
-client's own.
+Conventions are those of reference.py, and rate is a function `r -> eta` of the
+round. Clients may differ in P, which the box does not provide for: what it
+calls P m and P d, sums over the local steps, is then what the server keeps and
+averages, and P in line 10 is the client's own.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from tests.reference import weighted_mean
+from tests.reference import mean
 
 
 class Round(NamedTuple):
@@ -27,46 +26,35 @@ class Round(NamedTuple):
 
 
 def double_momentum(
-  x0,
-  gradient,
-  cohorts,
-  batches,
-  weights,
-  rate,
-  alpha=1.0,
-  mu_s=0.0,
-  mu_l=0.0,
-  beta=0.0,
-  option="III",
+  problem, rounds, rate, alpha=1.0, mu_s=0.0, mu_l=0.0, beta=0.0, option="III",
   average_local=False,
-):
+):  # fmt: skip
   """Algorithm 1; option "I" is DOMO, "II" DOMO-S and "III" has no fusion.
 
   Returns:
-    A list of `Round`.
+    A list of this file's `Round`.
   """
-  x, momentum, local = x0, np.zeros_like(x0), np.zeros_like(x0)
-  rounds = []
-  for r, cohort in enumerate(cohorts):
+  x, zeros, done = problem.x0, np.zeros_like(problem.x0), []
+  momentum, local = zeros, zeros
+  for r, (_, batches, weights) in enumerate(rounds):
     eta, points, buffers, sums = rate(r), [], [], []
-    for i in range(len(cohort)):
-      num_steps = len(batches[r][i])
-      y, m = x, local if average_local else np.zeros_like(x0)
-      if option == "I" and num_steps:
+    for steps in batches:
+      y, m = x, local if average_local else zeros
+      if option == "I" and steps:
         y = y - eta * beta * momentum
       ys, ms = [y], [m]
-      for rows in batches[r][i]:
-        m = mu_l * m + gradient(y, rows)[1]
+      for rows in steps:
+        m = mu_l * m + problem.gradient(y, rows)[1]
         y = y - eta * m
         if option == "II":
-          y = y - eta * beta * momentum / num_steps
+          y = y - eta * beta * momentum / len(steps)
         ys.append(y)
         ms.append(m)
       points.append(ys)
       buffers.append(ms)
-      sums.append(sum(ms[1:], np.zeros_like(x0)))
-    momentum = mu_s * momentum + weighted_mean(sums, weights[r])
+      sums.append(sum(ms[1:], zeros))
+    momentum = mu_s * momentum + mean(sums, weights)
     x = x - alpha * eta * momentum
-    local = weighted_mean([ms[-1] for ms in buffers], weights[r])
-    rounds.append(Round(x, momentum, points, buffers))
-  return rounds
+    local = mean([ms[-1] for ms in buffers], weights)
+    done.append(Round(x, momentum, points, buffers))
+  return done

@@ -1,4 +1,4 @@
-"""Plain NumPy of what clients send, and FedAvg with it.
+"""Plain NumPy of what clients send, and of what the server makes of it.
 
 Nothing comes from the package or from JAX. u: float64 vector [d]. Draws are
 given: `indices` [k] of random-k, `uniforms` [d] of quantization.
@@ -41,25 +41,46 @@ def quantize(u, levels, uniforms, is_contraction):
   return sent
 
 
-def fed_avg(
-  x0, gradient, cohorts, batches, weights, lr, compress, num_clients, feedback
-):
-  """FedAvg whose clients send `compress(v, r, client)`.
+class ErrorFeedback:
+  """What clients send with a memory: `compress(v, r, client)` of all they owe.
 
-  Returns:
-    xs, and the errors [M, d] of all clients after the last round.
+  Attributes:
+    errors: [R, M, d], what each client has not sent yet, after each round.
   """
-  x, xs = x0, []
-  errors = np.zeros((num_clients, len(x0)))
-  for r, cohort in enumerate(cohorts):
-    sent = []
-    for client, steps in zip(cohort, batches[r], strict=True):
-      y = x
-      for rows in steps:
-        y = y - lr * gradient(y, rows)[1]
-      v = y - x + (errors[client] if feedback else 0)
-      sent.append(compress(v, r, client))
-      errors[client] = v - sent[-1]
-    x = x + np.average(sent, axis=0, weights=weights[r])
-    xs.append(x)
-  return xs, errors
+
+  def __init__(self, compress, num_clients):
+    self.compress, self.num_clients = compress, num_clients
+    self.errors = []
+
+  def __call__(self, u, r, client):
+    while len(self.errors) <= r:
+      before = self.errors or [np.zeros((self.num_clients, len(u)))]
+      self.errors.append(before[-1].copy())
+    owed = u + self.errors[r][client]
+    sent = self.compress(owed, r, client)
+    self.errors[r][client] = owed - sent
+    return sent
+
+
+# ------------------------------------------------ How the server combines it
+# All take messages [n, d].
+
+
+def median(sent):
+  return np.median(sent, axis=0)
+
+
+def trimmed_mean(sent, share):
+  """Without that share of the entries of each coordinate, at both ends."""
+  n, sent = len(sent), np.sort(sent, axis=0)
+  cut = int(share * n + 1e-9)
+  return np.mean(sent[cut : n - cut], axis=0)
+
+
+def multi_krum(sent, faulty=1):
+  n, scores = len(sent), []
+  for i in range(n):
+    others = [np.sum((sent[i] - sent[j]) ** 2) for j in range(n) if j != i]
+    scores.append(sum(sorted(others)[: max(n - faulty - 2, 1)]))
+  best = np.argsort(scores, kind="stable")[: max(n - faulty, 1)]
+  return np.mean(np.array(sent)[best], axis=0)

@@ -5,12 +5,11 @@ Federated Learning", ICML 2021, Algorithms 2 to 4 and its baselines; local SGD
 is `fed_avg` of reference.py with `Sgd`. Nothing here comes from the package or
 from JAX.
 
-Conventions are those of reference.py (x0, gradient, cohorts, weights), and
-besides:
+Conventions are those of reference.py, and besides:
   rate: function `r -> eta` of the round.
-  batches[r][i]: local batches, a list over local steps; `shared` are those of
-    the recursion over rounds, `own` those of the local routine.
-  large[r][i]: rows of the large gradient, of use where a stage begins.
+  shared, own: rounds, whose batches are those of the recursion over rounds and
+    of the local routine; `large` are rounds too, the one batch of each client
+    is that of the large gradient, of use where a stage begins.
   picks[r]: the place in the cohort of the worker that is picked.
 
 A client may have no examples at all: its gradient is 0 and its weight too.
@@ -18,134 +17,112 @@ A client may have no examples at all: its gradient is 0 and its weight too.
 
 import numpy as np
 
-from tests.reference import weighted_mean
+from tests.reference import mean
 
 
-def _gradient(gradient, x, rows):
-  return gradient(x, rows)[1] if len(rows) else np.zeros_like(x)
+def _gradient(problem, x, steps):
+  """Over the rows of all local batches of a client at once."""
+  rows = np.concatenate([np.zeros(0, int), *steps]).astype(int)
+  return problem.gradient(x, rows)[1] if len(rows) else np.zeros_like(x)
 
 
-def _together(steps):
-  """The rows of all local batches of a client."""
-  return np.concatenate([np.zeros(0, int), *steps]).astype(int)
+def _mean_gradient(problem, x, of_round):
+  grads = [_gradient(problem, x, steps) for steps in of_round.batches]
+  return mean(grads, of_round.weights)
 
 
 # ------------------------------------------------------------------ Baselines
 
 
-def minibatch_sgd(x0, gradient, cohorts, batches, weights, rate):
-  """x <- x - eta mean_p g_p(x), on all local batches at once.
-
-  Returns:
-    xs, the model after each round.
-  """
-  x, xs = x0, []
-  for r, cohort in enumerate(cohorts):
-    grads = []
-    for i in range(len(cohort)):
-      grads.append(_gradient(gradient, x, _together(batches[r][i])))
-    x = x - rate(r) * weighted_mean(grads, weights[r])
+def minibatch_sgd(problem, rounds, rate):
+  """x <- x - eta mean_p g_p(x), on all local batches at once; xs."""
+  x, xs = problem.x0, []
+  for r, of_round in enumerate(rounds):
+    x = x - rate(r) * _mean_gradient(problem, x, of_round)
     xs.append(x)
   return xs
 
 
-def minibatch_sarah(
-  x0, gradient, cohorts, shared, weights, large, rate, stage_length
-):
+def minibatch_sarah(problem, shared, large, rate, stage_length):
   """Algorithm 4 with K = 1: the server itself takes the one step.
 
   Returns:
     xs, and vs, the estimate of each round.
   """
-  x, xs, vs = x0, [], []
-  for r, cohort in enumerate(cohorts):
+  x, xs, vs = problem.x0, [], []
+  for r, of_round in enumerate(shared):
     if r % stage_length == 0:
-      starts = [_gradient(gradient, x, rows) for rows in large[r]]
-      v, x_before = weighted_mean(starts, weights[r]), x
-    changes = []
-    for i in range(len(cohort)):
-      rows = _together(shared[r][i])
-      at_new = _gradient(gradient, x, rows)
-      changes.append(at_new - _gradient(gradient, x_before, rows))
-    v = v + weighted_mean(changes, weights[r])
+      v, x_before = _mean_gradient(problem, x, large[r]), x
+    v = v + _mean_gradient(problem, x, of_round)
+    v = v - _mean_gradient(problem, x_before, of_round)
     x_before, x = x, x - rate(r) * v
     xs.append(x)
     vs.append(v)
   return xs, vs
 
 
-def scaffold(
-  x0,
-  gradient,
-  cohorts,
-  batches,
-  weights,
-  rate,
-  server_lr,
-  masses,
-  client_rows=None,
-):
+def scaffold(problem, rounds, rate, server_lr, population, exact=False):
   """SCAFFOLD; c is the mean of all c_i, taken anew in each round.
 
   Args:
-    masses: [M] the weight of each client of the population in that mean.
-    client_rows: for option I, the rows that each client has; option II if
-      None.
+    problem: see reference.py, also for `rounds`.
+    rate: see above.
+    server_lr: the server's rate.
+    population: [M] the weight of each client in the mean of all.
+    exact: whether c_i is a gradient (option I, not II).
 
   Returns:
-    xs, and controls[r], the list of all c_i after round r.
+    xs, all c_i after each round [R, M, d], and their mean.
   """
-  controls = [np.zeros_like(x0) for _ in masses]
-  x, xs, kept = x0, [], []
-  for r, cohort in enumerate(cohorts):
-    c = weighted_mean(controls, masses)
-    controls, moves, eta = list(controls), [], rate(r)
-    for i, client in enumerate(cohort):
-      y, c_i = x, controls[client]
-      for rows in batches[r][i]:
-        y = y - eta * (gradient(y, rows)[1] - c_i + c)
-      num_steps = len(batches[r][i])
-      if client_rows is not None:
-        controls[client] = _gradient(gradient, x, client_rows[client])
-      elif num_steps:
-        controls[client] = c_i - c + (x - y) / (num_steps * eta)
+  x, xs, kept, means = problem.x0, [], [], []
+  controls = np.zeros((len(population), len(x)))
+  for r, (clients, batches, weights) in enumerate(rounds):
+    c, eta, moves = mean(controls, population), rate(r), []
+    controls = controls.copy()
+    for client, steps in zip(clients, batches, strict=True):
+      y, c_i = x, controls[client].copy()
+      for rows in steps:
+        y = y - eta * (problem.gradient(y, rows)[1] - c_i + c)
+      if exact:
+        controls[client] = _gradient(problem, x, [problem.client_rows[client]])
+      elif steps:
+        controls[client] = c_i - c + (x - y) / (len(steps) * eta)
       moves.append(y - x)
-    x = x + server_lr * weighted_mean(moves, weights[r])
+    x = x + server_lr * mean(moves, weights)
     xs.append(x)
     kept.append(controls)
-  return xs, kept
+    means.append(mean(controls, population))
+  return xs, kept, means
 
 
 # ------------------------------------------------------------------ BVR-L-SGD
 
 
-def local_routine(x0, v0, gradient, local_batches, eta):
+def local_routine(problem, x0, v0, local_batches, eta):
   """Algorithm 3: the points x_0 to x_K."""
   points, v = [x0], v0
   x_before = x = x0
   for rows in local_batches:
-    v = gradient(x, rows)[1] - gradient(x_before, rows)[1] + v
+    change = problem.gradient(x, rows)[1] - problem.gradient(x_before, rows)[1]
+    v = change + v
     x_before, x = x, x - eta * v
     points.append(x)
   return points
 
 
 def bvr_l_sgd(
-  x0,
-  gradient,
-  cohorts,
-  shared,
-  own,
-  weights,
-  large,
-  picks,
-  rate,
-  stage_length,
-  keep_own=False,
+  problem, shared, own, large, picks, rate, stage_length, keep_own=False
 ):
   """Algorithm 4, the practical version.
 
   Args:
+    problem: see reference.py.
+    shared: see above, also for `own`, `large`, `picks` and `rate`.
+    own: of the local routine.
+    large: of the large gradient.
+    picks: who is picked.
+    rate: of the round.
+    stage_length: T.
     keep_own: whether a worker corrects its own estimate of the iteration
       before, its own large gradient at first, instead of the mean of all. For
       the same cohort and weights in each round.
@@ -153,23 +130,22 @@ def bvr_l_sgd(
   Returns:
     xs, and vs, the estimate of each round.
   """
-  x, xs, vs = x0, [], []
-  for r, cohort in enumerate(cohorts):
+  x, xs, vs = problem.x0, [], []
+  for r, (_, batches, weights) in enumerate(shared):
     if r % stage_length == 0:
-      estimates = [_gradient(gradient, x, rows) for rows in large[r]]
-      v, x_before = weighted_mean(estimates, weights[r]), x
+      estimates = [_gradient(problem, x, steps) for steps in large[r].batches]
+      v, x_before = mean(estimates, weights), x
     if not keep_own:
-      estimates = [v] * len(cohort)
-    corrected = []
-    for i in range(len(cohort)):
-      rows = _together(shared[r][i])
-      at_new = _gradient(gradient, x, rows)
-      at_old = _gradient(gradient, x_before, rows)
-      corrected.append(at_new - at_old + estimates[i])
-    estimates = corrected
-    v = weighted_mean(estimates, weights[r])
-    p = picks[r]
-    points = local_routine(x, v, gradient, own[r][p], rate(r))
+      estimates = [v] * len(batches)
+    estimates = [
+      _gradient(problem, x, steps)
+      - _gradient(problem, x_before, steps)
+      + before
+      for steps, before in zip(batches, estimates, strict=True)
+    ]
+    v = mean(estimates, weights)
+    steps = own[r].batches[picks[r]]
+    points = local_routine(problem, x, v, steps, rate(r))
     x_before, x = x, points[-1]
     xs.append(x)
     vs.append(v)
@@ -177,46 +153,38 @@ def bvr_l_sgd(
 
 
 def bvr_l_sgd_theory(
-  x0,
-  gradient,
-  cohorts,
-  shared,
-  own,
-  weights,
-  large,
-  picks,
-  k_hats,
-  t_hats,
-  rate,
-  stage_length,
+  problem, shared, own, large, picks, k_hats, t_hats, rate, stage_length
 ):
   """Algorithm 2: every worker moves, and a random point is returned.
 
   Args:
+    problem: see reference.py.
+    shared: see above, also for `own`, `large`, `picks` and `rate`.
+    own: of the local routine.
+    large: of the large gradient.
+    picks: who is picked.
     k_hats: k_hats[r][i] in 1..K, of the local routine.
     t_hats: of each stage, in 1..T.
+    rate: of the round.
+    stage_length: T.
 
   Returns:
     xs, and outs, the point x_s^out of each stage.
   """
-  x_stage, xs, outs = x0, [], []
+  x_stage, xs, outs = problem.x0, [], []
   for s, t_hat in enumerate(t_hats):
     first = s * stage_length
-    starts = [_gradient(gradient, x_stage, rows) for rows in large[first]]
-    v = weighted_mean(starts, weights[first])
+    v = _mean_gradient(problem, x_stage, large[first])
     x_before = x = x_stage
     candidates = []
     for r in range(first, first + stage_length):
-      corrected, last, out = [], [], []
-      for i in range(len(cohorts[r])):
-        rows = _together(shared[r][i])
-        at_new = _gradient(gradient, x, rows)
-        corrected.append(at_new - _gradient(gradient, x_before, rows) + v)
-      v = weighted_mean(corrected, weights[r])
-      for i in range(len(cohorts[r])):
-        points = local_routine(x, v, gradient, own[r][i], rate(r))
+      v = v + _mean_gradient(problem, x, shared[r])
+      v = v - _mean_gradient(problem, x_before, shared[r])
+      last, out = [], []
+      for steps, k_hat in zip(own[r].batches, k_hats[r], strict=True):
+        points = local_routine(problem, x, v, steps, rate(r))
         last.append(points[-1])
-        out.append(points[k_hats[r][i]] if own[r][i] else x)
+        out.append(points[k_hat] if steps else x)
       x_before, x = x, last[picks[r]]
       candidates.append(out[picks[r]])
       xs.append(x)

@@ -19,10 +19,7 @@ EVERYTHING = np.concatenate(TASK.problem.client_rows)
 
 
 def points_of_loop(rows, steps):
-  problem = TASK.problem
-  return loops.proximal_gradient(
-    problem.x0, problem.gradient, [rows] * steps, OF_LOOP, RATE
-  )
+  return loops.proximal_gradient(TASK.problem, [rows] * steps, OF_LOOP, RATE)
 
 
 def run(algorithm, **settings):
@@ -47,7 +44,8 @@ class TestRounds:
       return None, np.mean([grad for _, grad in each], axis=0)
 
     psi = loops.L1(slice(None), 0.1)
-    xs = loops.proximal_gradient(problem.x0, gradient, [None] * 5, psi, 0.2)
+    mean = jax_problems.from_start(problem, problem.x0, gradient)
+    xs = loops.proximal_gradient(mean, [None] * 5, psi, 0.2)
     with jax.enable_x64(True):
       result = task.simulate(
         centralized(task.loss_fn, prox.l1(0.1), 0.2),
@@ -121,11 +119,10 @@ class TestOptimum:
     found = optimum(
       TASK.loss_fn, PSI, TASK.params, TASK.data, max_iterations=tries
     )
-    problem = TASK.problem
-    x = loops.fista_of_any_step(
-      problem.x0, problem.gradient, EVERYTHING, OF_LOOP, tries
+    x = loops.fista(
+      TASK.problem, EVERYTHING, OF_LOOP, 1024.0, tries, 0.0, halve=True
     )
-    assert np.linalg.norm(x - problem.x0) > 0.1  # Some were accepted.
+    assert np.linalg.norm(x - TASK.problem.x0) > 0.1  # Some were accepted.
     assert_close(found.params, x, 1e-10)
 
   def test_the_residual_is_of_the_point_returned(self):

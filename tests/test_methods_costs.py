@@ -1,4 +1,4 @@
-"""What a round of the newer methods costs, and rules that they take."""
+"""What a round of each method costs, and rules that they take."""
 
 import jax
 import numpy as np
@@ -6,58 +6,98 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from tests import jax_problems
+from tests import cases, jax_problems
 
-N, D, K = 6, 5, 3
-TASK = jax_problems.least_squares(sizes=(N,) * 4, dim=D)
-SETTINGS = {"batch_size": N, "local_steps": K, "cohort_size": 4}
+N, D, K, C = 6, 5, 3, 4
+TASK = jax_problems.least_squares(sizes=(N,) * C, dim=D)
+LOSS = TASK.loss_fn
+SETTINGS = {"batch_size": N, "local_steps": K, "cohort_size": C}
 MODEL, NUMBER = 4 * D, 4  # bytes
 ONCE = K * N  # gradients of an example by plain local steps
 SGD = optax.sgd(0.05)
 
 # name -> (algorithm, bytes down, bytes up, gradients).
 COSTS = {
-  "fed_dyn": (fo.fed_dyn(TASK.loss_fn, SGD), MODEL, MODEL, ONCE),
-  "fed_nova": (fo.fed_nova(TASK.loss_fn, 0.05), MODEL, MODEL + NUMBER, ONCE),
-  "fed_cm": (fo.fed_cm(TASK.loss_fn, 0.05), 2 * MODEL, MODEL + NUMBER, ONCE),
-  "fed_exp": (fo.fed_exp(TASK.loss_fn, SGD), MODEL, MODEL + NUMBER, ONCE),
+  "fed_dyn": (fo.fed_dyn(LOSS, SGD), MODEL, MODEL, ONCE),
+  "fed_nova": (fo.fed_nova(LOSS, 0.05), MODEL, MODEL + NUMBER, ONCE),
+  "fed_cm": (fo.fed_cm(LOSS, 0.05), 2 * MODEL, MODEL + NUMBER, ONCE),
+  "fed_exp": (fo.fed_exp(LOSS, SGD), MODEL, MODEL + NUMBER, ONCE),
   "mime_lite": (
-    fo.mime_lite(TASK.loss_fn, 0.05),
+    fo.mime_lite(LOSS, 0.05),
     2 * MODEL + NUMBER,  # The count of optax.ema.
     2 * MODEL,
     ONCE + N,
   ),
-  "fed_sam": (fo.fed_sam(TASK.loss_fn, SGD), MODEL, MODEL, 2 * ONCE),
+  "fed_sam": (fo.fed_sam(LOSS, SGD), MODEL, MODEL, 2 * ONCE),
   "mo_fed_sam": (
-    fo.mo_fed_sam(TASK.loss_fn, 0.05),
+    fo.mo_fed_sam(LOSS, 0.05),
     2 * MODEL,
     MODEL + NUMBER,
     2 * ONCE,
   ),
-  "fed_speed": (fo.fed_speed(TASK.loss_fn, 0.05), MODEL, MODEL, 2 * ONCE),
-  "diloco": (fo.diloco(TASK.loss_fn, SGD), MODEL, MODEL, ONCE),
-  "ditto": (fo.ditto(TASK.loss_fn, SGD), MODEL, MODEL, 2 * ONCE),
+  "fed_speed": (fo.fed_speed(LOSS, 0.05), MODEL, MODEL, 2 * ONCE),
+  "diloco": (fo.diloco(LOSS, SGD), MODEL, MODEL, ONCE),
+  "ditto": (fo.ditto(LOSS, SGD), MODEL, MODEL, 2 * ONCE),
   # The server's momentum is inferred, averaged buffers are sent.
-  "domo": (fo.domo(TASK.loss_fn, 0.05), MODEL, MODEL, ONCE),
+  "domo": (fo.domo(LOSS, 0.05), MODEL, MODEL, ONCE),
   "fed_avg_slm": (
-    fo.domo(TASK.loss_fn, 0.05, beta=None, average_local=True),
+    fo.domo(LOSS, 0.05, beta=None, average_local=True),
     2 * MODEL,
     2 * MODEL,
     ONCE,
   ),
   "prox_skip, always": (
-    fo.prox_skip(TASK.loss_fn, 0.05, p=1.0),
+    fo.prox_skip(LOSS, 0.05, p=1.0),
     MODEL + 1,  # Whether they have met.
     MODEL,
     ONCE,
   ),
-  "prox_skip, never": (
-    fo.prox_skip(TASK.loss_fn, 0.05, p=1e-6),
-    MODEL + 1,
-    0,
-    ONCE,
+  "prox_skip, never": (fo.prox_skip(LOSS, 0.05, p=1e-6), MODEL + 1, 0, ONCE),
+  "scaffold": (fo.scaffold(LOSS, 0.05), 2 * MODEL, 2 * MODEL, ONCE),
+  "scaffold, exact": (
+    fo.scaffold(LOSS, 0.05, exact_control=True),
+    2 * MODEL,
+    2 * MODEL,
+    ONCE + N,
+  ),
+  "local_sgd": (fo.local_sgd(LOSS, 0.05), MODEL, MODEL, ONCE),
+  "minibatch_sgd": (fo.minibatch_sgd(LOSS, 0.05), MODEL, MODEL, ONCE),
+}
+# The same of those whose rounds begin a stage, here the first of two; then the
+# examples of its large gradient. Gradients are taken at two points, of which a
+# client has the older one already.
+STAGES = {
+  "minibatch_sarah": (
+    fo.minibatch_sarah(LOSS, 0.05),
+    MODEL,
+    MODEL,
+    2 * ONCE,
+    N,
+  ),
+  # Only one client of four has the local routine.
+  "bvr_l_sgd": (
+    fo.bvr_l_sgd(LOSS, 0.05),
+    MODEL + MODEL / C,
+    MODEL + MODEL / C,
+    2 * ONCE + 2 * ONCE / C,
+    N,
+  ),
+  "bvr_l_sgd, sampled": (
+    fo.bvr_l_sgd(LOSS, 0.05, large_batch=4),
+    MODEL + MODEL / C,
+    MODEL + MODEL / C,
+    2 * ONCE + 2 * ONCE / C,
+    4,
+  ),
+  "bvr_l_sgd, theory": (
+    fo.bvr_l_sgd(LOSS, 0.05, practical=False),
+    2 * MODEL,
+    3 * MODEL,
+    4 * ONCE,
+    N,
   ),
 }
+NAMES = "bytes_down", "bytes_up", "gradient_evaluations"
 
 
 def simulate(algorithm, rounds=2, **settings):
@@ -66,12 +106,27 @@ def simulate(algorithm, rounds=2, **settings):
 
 @pytest.mark.parametrize("name", COSTS)
 def test_costs_are_those_counted_by_hand(name):
-  algorithm, bytes_down, bytes_up, gradients = COSTS[name]
-  assert simulate(algorithm).cost == {
-    "bytes_down_per_round": bytes_down,
-    "bytes_up_per_round": bytes_up,
-    "gradient_evaluations_per_round": gradients,
-  }
+  algorithm, *counted = COSTS[name]
+  per_round = [f"{name}_per_round" for name in NAMES]
+  expected = dict(zip(per_round, counted, strict=True))
+  assert simulate(algorithm).cost == expected
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_costs_of_stages_are_those_counted_by_hand(name):
+  """Also along the run: what a client has spent so far."""
+  algorithm, *counted, large = STAGES[name]
+  result = simulate(
+    algorithm, eval_every=1, evaluate=lambda params, data, test: {"x": 0.0}
+  )
+  expected = {"communication_rounds": 1.5}
+  start = (MODEL, MODEL, large)
+  for name, usual, more in zip(NAMES, counted, start, strict=True):
+    expected[f"{name}_per_round"] = usual + more / 2
+    expected[f"stage_start_{name}_per_round"] = more / 2
+    so_far = result.history.metrics[name][0]
+    np.testing.assert_allclose(so_far, [0, usual + more, 2 * usual + more])
+  assert result.cost == pytest.approx(expected)
 
 
 def test_all_clients_of_prox_skip_meet_or_none():
@@ -92,17 +147,17 @@ def test_all_clients_of_prox_skip_meet_or_none():
 def test_mime_lite_takes_any_base_optimizer():
   """One client, one step on all of its examples: that optimizer itself."""
   base = optax.scale_by_adam()
-  problem = jax_problems.least_squares(sizes=(N,), dim=D)
+  one = jax_problems.least_squares(sizes=(N,), dim=D)
   with jax.enable_x64(True):
-    result = problem.simulate(
-      fo.mime_lite(problem.loss_fn, 0.1, base=base),
+    result = one.simulate(
+      fo.mime_lite(one.loss_fn, 0.1, base=base),
       rounds=4,
       batch_size=N,
       local_steps=1,
     )
-    expected, state = problem.params, base.init(problem.params)
+    expected, state = one.params, base.init(one.params)
     for _ in range(4):
-      _, grad = problem.problem.gradient(expected["kernel"], np.arange(N))
+      _, grad = one.problem.gradient(expected["kernel"], np.arange(N))
       updates, state = base.update({"kernel": grad}, state)
       updates = optax.tree.scale(-0.1, updates)
       expected = optax.apply_updates(expected, updates)
@@ -115,12 +170,12 @@ def test_mime_lite_takes_any_base_optimizer():
 def test_a_rule_may_be_a_function_of_the_round(factory):
   rates = np.float32([0.1, 0.02])
   of_round = lambda round: optax.sgd(jax.numpy.asarray(rates)[round])
-  both = simulate(factory(TASK.loss_fn, of_round), 1)
-  first = simulate(factory(TASK.loss_fn, optax.sgd(0.1)), 1)
-  np.testing.assert_allclose(
-    both.params["kernel"], first.params["kernel"], rtol=1e-6
+  dropping, constant = (
+    [
+      server.params["kernel"]
+      for server, _ in cases.run(factory(LOSS, rule), TASK, 2, **SETTINGS)
+    ]
+    for rule in (of_round, optax.sgd(0.1))
   )
-  later = simulate(factory(TASK.loss_fn, of_round), 2)
-  constant = simulate(factory(TASK.loss_fn, optax.sgd(0.1)), 2)
-  gap = later.params["kernel"] - constant.params["kernel"]
-  assert np.linalg.norm(gap) > 1e-3
+  np.testing.assert_allclose(dropping[1], constant[1], rtol=1e-6)
+  assert np.linalg.norm(dropping[2] - constant[2]) > 1e-3

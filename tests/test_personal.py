@@ -12,8 +12,7 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.models import layers
-from tests import jax_problems
-from tests.user_algorithms import draws
+from tests import cases, jax_problems
 
 RNG = np.random.default_rng(0)
 SGD = optax.sgd(0.1)
@@ -23,8 +22,8 @@ SETTINGS = {"batch_size": 4, "local_steps": 3, "cohort_size": 4}
 def run(algorithm, rounds=4, **settings):
   return fo.simulate(
     algorithm,
-    draws.PARAMS,
-    draws.client_data(),
+    cases.PARAMS,
+    cases.DATA,
     rounds=rounds,
     **SETTINGS | settings,
   )
@@ -37,16 +36,16 @@ assert_close = functools.partial(
 
 def test_ditto_traces_the_steps_whose_difference_is_sent():
   results = [
-    run(make(draws.loss_fn, fo.delta_sgd()), trace=["step_size"])
+    run(make(cases.loss_fn, fo.delta_sgd()), trace=["step_size"])
     for make in (functools.partial(fo.ditto, lam=10.0), fo.fed_avg)
   ]
   assert_close(*(result.traces for result in results))
 
 
 def test_personal_leaves_are_not_sent():
-  algorithm = fo.fed_rep(draws.loss_fn, SGD, personal=["bias"])
-  found, whole = run(algorithm), run(fo.fed_avg(draws.loss_fn, SGD))
-  share = draws.PARAMS["kernel"].size / draws.PROBLEM.x0.size
+  algorithm = fo.fed_rep(cases.loss_fn, SGD, personal=["bias"])
+  found, whole = run(algorithm), run(fo.fed_avg(cases.loss_fn, SGD))
+  share = cases.PARAMS["kernel"].size / cases.PROBLEM.x0.size
   sent, of_all = (
     found.cost["bytes_up_per_round"],
     whole.cost["bytes_up_per_round"],
@@ -54,26 +53,26 @@ def test_personal_leaves_are_not_sent():
   assert sent == pytest.approx(share * of_all)
   assert set(found.client_state) == {"bias", "kernel"}
   assert found.client_state["kernel"] is None
-  assert_close(found.params["bias"], draws.PARAMS["bias"])
+  assert_close(found.params["bias"], cases.PARAMS["bias"])
 
 
 def test_clients_use_their_own_leaves():
-  data = draws.client_data()
-  algorithm = fo.fed_per(draws.loss_fn, SGD, personal=["bias"])
+  data = cases.DATA
+  algorithm = fo.fed_per(cases.loss_fn, SGD, personal=["bias"])
   found = run(algorithm, rounds=1)
 
   def per_example(params, batch):
-    return {"loss": draws.loss_fn(params, batch, None)}
+    return {"loss": cases.loss_fn(params, batch, None)}
 
   measured = fo.evaluate_clients(found, per_example, data, algorithm=algorithm)
-  for client, rows in enumerate(draws.PROBLEM.client_rows):
+  for client, rows in enumerate(cases.PROBLEM.client_rows):
     if not len(rows):
       assert np.isnan(measured.values["personal"]["loss"][client])
       continue
     bias = np.asarray(found.client_state["bias"][client], np.float64)
     kernel = np.asarray(found.params["kernel"], np.float64)
     x = np.concatenate([bias, kernel.ravel()])
-    loss, _ = draws.PROBLEM.gradient(x, rows)
+    loss, _ = cases.PROBLEM.gradient(x, rows)
     own = measured.values["personal"]["loss"][client]
     assert own == pytest.approx(loss, rel=1e-5)
 
@@ -168,10 +167,10 @@ def test_parts_with_running_statistics_are_found():
 )
 def test_bad_paths(make, personal, error, message):
   with pytest.raises(error) as raised:
-    run(make(draws.loss_fn, SGD, personal=personal))
+    run(make(cases.loss_fn, SGD, personal=personal))
   assert str(raised.value) == message
 
 
 def test_fed_bn_needs_normalization():
   with pytest.raises(ValueError, match="fed_bn: the model has no running stat"):
-    run(fo.fed_bn(draws.loss_fn, SGD))
+    run(fo.fed_bn(cases.loss_fn, SGD))

@@ -20,17 +20,17 @@ from scipy import optimize, stats
 import fedjax_opt as fo
 from fedjax_opt import privacy, processes, trees
 from fedjax_opt.engine import programs
-from tests.user_algorithms import draws
+from tests import cases
 
 LR = 0.3
 SETTINGS = {"batch_size": 4, "local_epochs": 1.5}
 POISSON = SETTINGS | {"cohort_size": 5, "sampler": fo.samplers.poisson(3.0)}
 FIXED = SETTINGS | {"cohort_size": 5, "client_dropout": 0.3, "client_chunk": 2}
-M = len(draws.SIZES)
+M = cases.M
 
 
 def private(max_norm=0.2, noise_multiplier=0.0, client=None, noise_seed=None):
-  inner = fo.fed_avg(draws.loss_fn, client or optax.sgd(LR))
+  inner = fo.fed_avg(cases.loss_fn, client or optax.sgd(LR))
   return privacy.with_privacy(inner, max_norm, noise_multiplier, noise_seed)
 
 
@@ -47,8 +47,8 @@ def still(noise_multiplier=1.0, max_norm=0.5):
 def run(algorithm, rounds, settings, **others):
   return fo.simulate(
     algorithm,
-    draws.PARAMS,
-    draws.client_data(),
+    cases.PARAMS,
+    cases.DATA,
     rounds=rounds,
     **settings | others,
   )
@@ -59,22 +59,22 @@ def test_without_noise_it_is_the_loop(settings):
   """Sums of clipped differences, over the expected number, whoever came."""
   with jax.enable_x64(True):
     expected = 3.0 if settings is POISSON else 5
-    rounds, x, max_norm = draws.draw(7, **settings), draws.PROBLEM.x0, 0.2
-    assert len({len(cohort) for cohort in rounds.cohorts}) > 2
+    rounds, x, max_norm = cases.draw(7, **settings), cases.PROBLEM.x0, 0.2
+    assert len({len(clients) for clients, _, _ in rounds}) > 2
     is_clipped = []
-    for batches in rounds.batches:
+    for _, batches, _ in rounds:
       total = 0
       for steps in batches:
         y = x
         for rows in steps:
-          y = y - LR * draws.PROBLEM.gradient(y, rows)[1]
+          y = y - LR * cases.PROBLEM.gradient(y, rows)[1]
         norm = np.linalg.norm(y - x)
         is_clipped.append(norm > max_norm)
         total = total + (y - x) * min(1, max_norm / max(norm, 1e-30))
       x = x + total / expected
     assert {True, False} == set(is_clipped)
     found = run(private(max_norm), 7, settings).params
-    np.testing.assert_allclose(draws.flat(found), x, rtol=1e-10)
+    np.testing.assert_allclose(cases.flat(found), x, rtol=1e-10)
 
 
 def test_the_noise_has_the_deviation_that_it_says():
@@ -103,7 +103,8 @@ def test_the_noise_has_the_deviation_that_it_says():
   across = np.mean(steps[1:] * steps[:-1])
   assert max(abs(in_time), abs(across)) < 4 / math.sqrt(number)
   # The first round whose cohort was empty has noise as well.
-  empty = [r for r, c in enumerate(draws.draw(60, **POISSON).cohorts) if not c]
+  drawn = cases.draw(60, **POISSON)
+  empty = [r for r, of_round in enumerate(drawn) if not of_round.clients]
   assert empty
   assert np.all(steps[:, empty[0]] != 0)
 
@@ -114,15 +115,15 @@ def test_the_noise_is_new_in_each_run_of_the_same_program():
   for _ in range(2):
     found.append(run(still(), 2, FIXED).params)
     known.append(set(programs._known))
-  assert np.all(draws.flat(found[0]) != draws.flat(found[1]))
+  assert np.all(cases.flat(found[0]) != cases.flat(found[1]))
   assert known[0] == known[1]  # Nothing of the noise is in a program.
-  simulator = fo.Simulator(still(), draws.client_data(), **FIXED)
-  start = simulator.init(draws.PARAMS)
+  simulator = fo.Simulator(still(), cases.DATA, **FIXED)
+  start = simulator.init(cases.PARAMS)
   # A state from which two runs go on, and one that goes on twice.
   first, second = (simulator.run(start, 1)[0] for _ in range(2))
   third, _ = simulator.run(first, 1)
   x0, a, b, c = (
-    draws.flat(simulator.params(s)) for s in (start, first, second, third)
+    cases.flat(simulator.params(s)) for s in (start, first, second, third)
   )
   assert np.all(a != b)
   assert np.all(a - x0 != c - a)
@@ -133,15 +134,15 @@ def test_each_point_of_a_grid_has_noise_of_its_own():
   result = fo.sweep(
     still,
     {"noise_multiplier": scales},
-    draws.PARAMS,
-    draws.client_data(),
+    cases.PARAMS,
+    cases.DATA,
     rounds=1,
     seeds=[0, 1],
     grid_map="vmap",
     grid_chunk=2,
     **FIXED,
   )
-  moved = draws.flat(result.params, lead=1) - draws.flat(draws.PARAMS)
+  moved = cases.flat(result.params, lead=1) - cases.flat(cases.PARAMS)
   noise = moved / np.repeat(scales, 2)[:, None]  # [S, leaves]
   for i, j in itertools.combinations(range(len(noise)), 2):
     # A few of independent numbers may be close by chance.
@@ -154,7 +155,7 @@ def test_each_point_of_a_grid_has_noise_of_its_own():
 def noisy(seed=0, noise_seed=0):
   """The model of three rounds with noise that can be made again."""
   algorithm = seeded(0.5, 1.0, noise_seed)
-  return draws.flat(run(algorithm, 3, FIXED, seed=seed).params)
+  return cases.flat(run(algorithm, 3, FIXED, seed=seed).params)
 
 
 def test_seeded_noise_is_of_its_seed_and_the_run_s():
@@ -163,19 +164,17 @@ def test_seeded_noise_is_of_its_seed_and_the_run_s():
 
 
 def on_disk(folder):
-  fo.Population.of_client_data(folder / "clients", draws.client_data())
+  fo.Population.of_client_data(folder / "clients", cases.DATA)
   population = fo.Population.open(folder / "clients")
   algorithm = seeded(0.5, 1.0)
   return fo.simulate(
-    algorithm, draws.PARAMS, population, rounds=3, **FIXED
+    algorithm, cases.PARAMS, population, rounds=3, **FIXED
   ).params
 
 
 def in_a_grid(folder):
   grid = {"max_norm": [0.1, 0.5], "noise_multiplier": [0.0, 1.0]}
-  whole = fo.sweep(
-    seeded, grid, draws.PARAMS, draws.client_data(), rounds=3, **FIXED
-  )
+  whole = fo.sweep(seeded, grid, cases.PARAMS, cases.DATA, rounds=3, **FIXED)
   return trees.take(whole.params, 3)
 
 
@@ -203,14 +202,14 @@ def resumed(folder):
 )
 def test_seeded_noise_is_the_same(how, tmp_path):
   np.testing.assert_allclose(
-    draws.flat(how(tmp_path)), noisy(), rtol=1e-5, atol=1e-6
+    cases.flat(how(tmp_path)), noisy(), rtol=1e-5, atol=1e-6
   )
 
 
 def test_a_resumed_run_goes_on_with_new_noise(tmp_path):
   def part(folder, rounds, resume):
     checkpoints = fo.Checkpoints(tmp_path / folder, every=1, resume=resume)
-    return draws.flat(
+    return cases.flat(
       run(still(), rounds, FIXED, checkpoints=checkpoints).params
     )
 
@@ -280,18 +279,18 @@ def reading_key(says_so):
 
 def test_an_algorithm_may_draw_secretly():
   one, other = (run(reading_key(True), 1, FIXED).params for _ in range(2))
-  assert np.all(draws.flat(one) != draws.flat(other))
+  assert np.all(cases.flat(one) != cases.flat(other))
 
 
 def test_how_many_came_is_not_used():
   """FedDyn's h, without noise: the mean over the population of all g_i."""
-  inner = fo.fed_dyn(draws.loss_fn, optax.sgd(LR), alpha=0.1)
+  inner = fo.fed_dyn(cases.loss_fn, optax.sgd(LR), alpha=0.1)
   algorithm = privacy.with_privacy(inner, 1e3, 0.0)
   result = run(algorithm, 6, POISSON, weighting="uniform")
-  kept = draws.flat(result.client_state, lead=1)
+  kept = cases.flat(result.client_state, lead=1)
   assert np.any(kept)
   np.testing.assert_allclose(
-    draws.flat(result.state.h), kept.sum(0) / M, rtol=1e-4, atol=1e-6
+    cases.flat(result.state.h), kept.sum(0) / M, rtol=1e-4, atol=1e-6
   )
 
 
@@ -390,11 +389,11 @@ def epsilon_of(**given):
 
 REFUSED = {
   "privacy: the clients of this algorithm send no difference of models": (
-    lambda: with_privacy(fo.bvr_l_sgd(draws.loss_fn, 0.1))
+    lambda: with_privacy(fo.bvr_l_sgd(cases.loss_fn, 0.1))
   ),
   "privacy: the clients of this algorithm send more than one difference, and "
   "the noise is for one; take another algorithm, such as fed_avg": (
-    lambda: run(with_privacy(fo.scaffold(draws.loss_fn, 0.1)), 1, FIXED)
+    lambda: run(with_privacy(fo.scaffold(cases.loss_fn, 0.1)), 1, FIXED)
   ),
   "privacy: this algorithm reads each message by itself, and the noise is of "
   "their mean; take another algorithm, such as fed_avg": (

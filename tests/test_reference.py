@@ -9,32 +9,17 @@ import numpy as np
 from tests import problems, reference
 
 
-def _constant(grad, num_steps, rule):
-  """Iterates from zero on the linear loss <grad, x>."""
-
-  def linear(x, rows):
-    return grad @ x, grad
-
-  return reference.descend(0, 0 * grad, linear, [None] * num_steps, rule).xs
-
-
 def _sgd(lr):
-  return lambda r: reference.Sgd(lr)
+  return lambda r, client: reference.Sgd(lr)
 
 
 def test_fed_avg_on_quadratics_equals_matrix_powers():
   problem = problems.least_squares(3)
   lr, steps, weights = 0.1, [3, 0, 5, 1], [1.0, 2.0, 3.0, 4.0]
   rows = problem.client_rows
-  batches = [[[rows[m]] * steps[m] for m in range(4)]] * 2
-  xs, _ = reference.fed_avg(
-    problem.x0,
-    problem.gradient,
-    [range(4)] * 2,
-    batches,
-    [weights] * 2,
-    _sgd(lr),
-  )
+  batches = [[rows[m]] * steps[m] for m in range(4)]
+  rounds = [reference.Round(range(4), batches, weights)] * 2
+  xs, _ = reference.fed_avg(problem, rounds, _sgd(lr))
   x = problem.x0
   for r in range(2):
     local = []
@@ -50,15 +35,8 @@ def test_fed_avg_on_quadratics_equals_matrix_powers():
 def test_fed_prox_client_converges_to_its_proximal_point():
   problem = problems.least_squares(5)
   rows, mu = problem.client_rows[0], 0.7
-  (x,), traces = reference.fed_prox(
-    problem.x0,
-    problem.gradient,
-    [[0]],
-    [[[rows] * 400]],
-    [[1.0]],
-    _sgd(0.2),
-    mu,
-  )
+  rounds = [reference.Round([0], [[rows] * 400], [1.0])]
+  (x,), traces = reference.fed_prox(problem, rounds, _sgd(0.2), mu)
   hessian, centre = problem.hessian(rows), problem.minimiser(rows)
   expected = np.linalg.solve(
     hessian + mu * np.eye(len(x)), hessian @ centre + mu * problem.x0
@@ -69,41 +47,34 @@ def test_fed_prox_client_converges_to_its_proximal_point():
   np.testing.assert_allclose(traces[0][0].losses[-1], penalised, rtol=1e-12)
 
 
-def test_moon_remembers_each_clients_last_model():
-  problem = problems.softplus_mlp(2)
-  seen = []
+def test_moon_remembers_each_clients_last_model(monkeypatch):
+  problem, seen = problems.softplus_mlp(2), []
+  plain = problem.moon_gradient
 
-  def gradient(x, rows, x_global, x_previous):
+  def gradient(x, rows, x_global, x_previous, *constants):
     seen.append((x_global, x_previous))
-    return problem.moon_gradient(x, rows, x_global, x_previous, 1.0, 0.5)
+    return plain(x, rows, x_global, x_previous, *constants)
 
+  monkeypatch.setattr(problem, "moon_gradient", gradient)
   rows = problem.client_rows
-  cohorts = [[0, 1], [1, 2], [0, 2]]
-  batches = [[[rows[m]] for m in cohort] for cohort in cohorts]
-  xs, traces = reference.moon(
-    problem.x0, gradient, cohorts, batches, [[1.0, 1.0]] * 3, _sgd(0.5)
-  )
-  x_global = [problem.x0, problem.x0, xs[0], xs[0], xs[1], xs[1]]
-  x_previous = [
-    problem.x0,
-    problem.x0,
-    traces[0][1].xs[-1],
-    xs[0],
-    traces[0][0].xs[-1],
-    traces[1][1].xs[-1],
+  rounds = [
+    reference.Round(clients, [[rows[m]] for m in clients], [1.0, 1.0])
+    for clients in ([0, 1], [1, 2], [0, 2])
   ]
-  for i in range(6):
-    np.testing.assert_array_equal(seen[i][0], x_global[i])
-    np.testing.assert_array_equal(seen[i][1], x_previous[i])
+  xs, traces = reference.moon(problem, rounds, _sgd(0.5), 1.0, 0.5)
+  x_global = [problem.x0, problem.x0, xs[0], xs[0], xs[1], xs[1]]
+  last = lambda r, i: traces[r][i].xs[-1]
+  x_previous = [*[problem.x0] * 2, last(0, 1), xs[0], last(0, 0), last(1, 1)]
+  np.testing.assert_array_equal(
+    seen, list(zip(x_global, x_previous, strict=True))
+  )
 
 
 def test_same_batch_variant_takes_both_gradients_on_the_current_batch():
   problem = problems.least_squares(0)
   first, second = problem.client_rows[0], problem.client_rows[1]
   rule = reference.DeltaSgd(2.0, 0.1, 0.2, 1e9)  # growth out of the way
-  trace = reference.descend(
-    0, problem.x0, problem.gradient, [first, second], rule
-  )
+  trace = reference.descend(problem.x0, problem.gradient, [first, second], rule)
   x_0, x_1, x_2 = trace.xs
   g_0, g_1 = (problem.gradient(x, second)[1] for x in (x_0, x_1))
   eta = np.linalg.norm(x_1 - x_0) / np.linalg.norm(g_1 - g_0)
@@ -112,9 +83,9 @@ def test_same_batch_variant_takes_both_gradients_on_the_current_batch():
 
 
 def test_delta_sgd_grows_without_eps_where_nothing_moves():
-  rule = reference.DeltaSgd(2.0, 1.0, 0.2, 1.0, eps=1e-3)
-  _constant(np.array([1.0]), 2, rule)  # dg = 0
-  np.testing.assert_allclose(rule.step_sizes, [0.2, 0.2 * np.sqrt(2)])
-  rule = reference.DeltaSgd(2.0, 1.0, 0.2, 1.0, eps=1e-3)
-  _constant(np.array([0.0]), 2, rule)  # dx = 0
-  np.testing.assert_allclose(rule.step_sizes, [0.2, 0.2 * np.sqrt(2)])
+  for slope in (1.0, 0.0):  # dg = 0, and dx = 0.
+    grad = np.array([slope])
+    rule = reference.DeltaSgd(2.0, 1.0, 0.2, 1.0, eps=1e-3)
+    linear = lambda x, _, grad=grad: (grad @ x, grad)
+    reference.descend(0 * grad, linear, [None] * 2, rule)
+    np.testing.assert_allclose(rule.step_sizes, [0.2, 0.2 * np.sqrt(2)])

@@ -89,7 +89,8 @@ class TestUniform:
   def test_it_is_the_default_and_has_a_name(self):
     cohorts = cohorts_of("uniform")
     config = Config.create(DATA, {"cohort_size": 3} | SETTINGS)
-    default, _, _ = jax_problems.drawn_rounds(config, DATA, 0, 12)
+    drawn = jax_problems.drawn_rounds(config, DATA, 0, 12)
+    default = [clients for clients, _, _ in drawn]
     np.testing.assert_array_equal(default, cohorts)
     assert config.sampler is samplers.uniform()
     assert len({tuple(sorted(cohort)) for cohort in cohorts.tolist()}) > 3

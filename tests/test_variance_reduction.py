@@ -1,8 +1,8 @@
-"""SARAH, SCAFFOLD and BVR-L-SGD against the loops, and what is proved of them.
+"""SARAH and BVR-L-SGD against the loops, and what is proved of them.
 
-As in test_against_reference.py, clients differ in size and one owns nothing,
-three of five take part in a round, last batches are partial, and two clients
-are computed side by side, so that a place is filled up with no client.
+As in cases.py, clients differ in size and one owns nothing, three of five take
+part in a round, last batches are partial, and two clients are computed side by
+side, so that a place is filled up with no client.
 """
 
 import functools
@@ -16,90 +16,67 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import Algorithm, Simulator, simulate
-from fedjax_opt.algorithms import (
-  bvr_l_sgd,
-  local_sgd,
-  minibatch_sarah,
-  minibatch_sgd,
-  scaffold,
-)
+from fedjax_opt import Algorithm, simulate
+from fedjax_opt.algorithms import bvr_l_sgd, minibatch_sarah, scaffold
 from fedjax_opt.algorithms.bvr_l_sgd import Output, _next_output
 from fedjax_opt.data import synthetic
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine.cohort import MAX_PHASES
 from fedjax_opt.engine.config import Config
 from fedjax_opt.rules.sarah import sarah
-from tests import jax_problems, reference
+from tests import cases, jax_problems, reference
 from tests import reference_variance_reduction as loops
 from tests.jax_problems import assert_close, flat
 
 SIZES = (40, 26, 3, 50, 0)
 TASK = jax_problems.softmax(sizes=SIZES)
-D = 15  # bias [3] and kernel [4, 3]
-B = 4
 SETTINGS = {
   "cohort_size": 3,
   "client_chunk": 2,
-  "batch_size": B,
+  "batch_size": 4,
   "local_epochs": 0.2,  # 2, 2, 1, 3 and 0 steps
 }
-C = 3
-ROUNDS = 7
+C, ROUNDS = 3, 7
 # b~ of the sampled large gradient, and T with it and with the exact one, whose
 # b~ is the mean size of a client, 23.8.
-LARGE = 10
-SAMPLED_STAGE, EXACT_STAGE = 2, 3
-SERVER_RATE = 0.8
-
-
-def rate(r):
-  return 0.3 / (1 + 0.1 * r)
-
+LARGE, SAMPLED_STAGE, EXACT_STAGE = 10, 2, 3
+rate = cases.rate
 
 CASES = {
-  "minibatch_sgd": minibatch_sgd,
-  "local_sgd": local_sgd,
-  "scaffold": functools.partial(scaffold, server_learning_rate=SERVER_RATE),
-  "scaffold_exact": functools.partial(
-    scaffold, server_learning_rate=SERVER_RATE, exact_control=True
-  ),
   "minibatch_sarah": minibatch_sarah,
   "bvr_l_sgd": bvr_l_sgd,
-  "bvr_l_sgd_sampled": functools.partial(bvr_l_sgd, large_batch=LARGE),
-  "bvr_l_sgd_theory": functools.partial(bvr_l_sgd, practical=False),
+  "bvr_l_sgd, sampled": functools.partial(bvr_l_sgd, large_batch=LARGE),
+  "bvr_l_sgd, theory": functools.partial(bvr_l_sgd, practical=False),
 }
 
 
 # ------------------------------------------------------------ What was drawn
 
 
-class Draws(NamedTuple):
+class Drawn(NamedTuple):
   """What the package draws in ROUNDS rounds, as the referee takes it."""
 
-  cohorts: list
-  weights: list
-  batches: list  # of each phase
-  large: list  # rows of the sampled large gradient
+  first: list  # the rounds of the first phase
+  shared: list
+  own: list
+  sampled: list  # of the large gradient
   picks: list
   k_hats: list
   uniforms: np.ndarray  # [R, 2]
 
 
 @functools.cache
-def draws(x64, weighting="examples"):
+def drawn(x64, weighting="examples"):
   with jax.enable_x64(x64):  # Wider numbers are drawn otherwise.
-    return _draws(weighting)
+    return _drawn(weighting)
 
 
-def _draws(weighting):
+def _drawn(weighting):
   config = Config.create(TASK.data, SETTINGS | {"weighting": weighting})
-  cohorts, batches, weights = jax_problems.drawn_phases(
-    config, TASK.data, 0, ROUNDS, num_phases=3
-  )
-  unit_vectors = {"x": np.eye(sum(SIZES))}
+  phases = jax_problems.drawn_phases(config, TASK.data, 0, ROUNDS, 3)
+  everything = np.arange(sum(SIZES))
   data = jax.device_put(
-    ClientData(unit_vectors, TASK.data.indices, TASK.data.sizes)
+    ClientData({"x": np.eye(sum(SIZES))}, TASK.data.indices, TASK.data.sizes)
   )
 
   def counts(worker, zeros):
@@ -118,108 +95,79 @@ def _draws(weighting):
     k = cohort.each(k_hat, (), phase=2).value
     return sampled, pick, k, jax.random.uniform(cohort.key, (2,))
 
-  large, picks, k_hats, uniforms = [], [], [], []
-  for r in range(ROUNDS):
-    sampled, pick, k, u = jax.device_get(others(jnp.int32(r)))
-    many = np.round(sampled).astype(int)
-    large.append([np.repeat(np.arange(sum(SIZES)), times) for times in many])
-    picks.append(cohorts[r].index(pick))
+  sampled, picks, k_hats, uniforms = [], [], [], []
+  for r, of_round in enumerate(phases[0]):
+    times, pick, k, u = jax.device_get(others(jnp.int32(r)))
+    rows = [[np.repeat(everything, np.round(t).astype(int))] for t in times]
+    sampled.append(of_round._replace(batches=rows))
+    picks.append(of_round.clients.index(pick))
     k_hats.append(k)
     uniforms.append(u)
-  return Draws(
-    cohorts, weights, batches, large, picks, k_hats, np.array(uniforms)
-  )
+  return Drawn(*phases, sampled, picks, k_hats, np.array(uniforms))
 
 
 def test_what_was_drawn_reaches_every_case():
-  drawn = draws(False)
-  assert len({client for cohort in drawn.cohorts for client in cohort}) == 5
-  steps = {len(steps) for of_round in drawn.batches[1] for steps in of_round}
+  rounds = drawn(True)
+  assert len({client for r in rounds.first for client in r.clients}) == 5
+  steps = {len(steps) for r in rounds.shared for steps in r.batches}
   assert steps == {0, 1, 2, 3}
-  picked = {c[p] for c, p in zip(drawn.cohorts, drawn.picks, strict=True)}
-  assert len(picked) > 2
+  pairs = zip(rounds.first, rounds.picks, strict=True)
+  assert len({r.clients[pick] for r, pick in pairs}) > 2
   # The large gradient is of as many examples as asked for, all the client's.
-  for cohort, samples in zip(drawn.cohorts, drawn.large, strict=True):
-    for client, rows in zip(cohort, samples, strict=True):
+  seen = []
+  for clients, batches, _ in rounds.sampled:
+    for client, (rows,) in zip(clients, batches, strict=True):
       assert len(rows) == (LARGE if SIZES[client] else 0)
       assert set(rows) <= set(TASK.problem.client_rows[client])
-  seen = np.concatenate([s for samples in drawn.large for s in samples])
+      seen.extend(rows)
   assert len(set(seen)) > 0.4 * sum(SIZES)
 
 
-# ------------------------------------------------------- Runs of both, cached
+# ----------------------------------------------------- Against the NumPy loops
 
 
-def nothing(params, data, test):
-  """For `evaluate=`, so that what was spent is on record after each round."""
-  return {"zero": jnp.float32(0)}
-
-
-def trajectory(algorithm, task, rounds, data=None, **settings):
+def trajectory(algorithm, task, rounds=ROUNDS, **settings):
   """The states after each round, leaves [R + 1, ...].
 
   What clients keep is `controls` among them.
   """
-  simulator = Simulator(algorithm, data or task.data, **settings)
-  states = [simulator.init(task.params)]
-  for _ in range(rounds):
-    state, _ = simulator.run(states[-1], 1)
-    states.append(state)
-  each = [jax.device_get((s.server, s.client_state)) for s in states]
+  each = cases.run(algorithm, task, rounds, **settings)
   server, clients = jax.tree.map(lambda *leaves: np.stack(leaves), *each)
   return types.SimpleNamespace(**server._asdict(), controls=clients)
 
 
 @functools.cache
-def compiled(case, x64, weighting="examples"):
-  settings = SETTINGS | {"weighting": weighting}
+def compiled(case, x64=True, weighting="examples"):
   with jax.enable_x64(x64):
-    return trajectory(CASES[case](TASK.loss_fn, rate), TASK, ROUNDS, **settings)
+    algorithm = CASES[case](TASK.loss_fn, rate)
+    return trajectory(algorithm, TASK, **SETTINGS, weighting=weighting)
 
 
-def looped(case, x64, weighting="examples"):
+def whole(problem, rounds):
+  """Rounds in which clients take the gradient of all that they have."""
+  return [
+    r._replace(batches=[[problem.client_rows[i]] for i in r.clients])
+    for r in rounds
+  ]
+
+
+def looped(case, given):
   """{field of the state: [R, ...]}, by the referee."""
-  problem, drawn = TASK.problem, draws(x64, weighting)
-  first, second, third = drawn.batches
-  given = (problem.x0, problem.gradient, drawn.cohorts)
-  name = case.removesuffix("_sampled")
-  sampled = case.endswith("_sampled")
-  stage = SAMPLED_STAGE if sampled else EXACT_STAGE
-  large = drawn.large
-  if not sampled:
-    large = [[problem.client_rows[i] for i in c] for c in drawn.cohorts]
-  if name == "minibatch_sgd":
-    xs = loops.minibatch_sgd(*given, first, drawn.weights, rate)
-    return {"params": xs}
-  if name == "local_sgd":
-    sgd = lambda r: reference.Sgd(rate(r))
-    xs, _ = reference.fed_avg(*given, first, drawn.weights, sgd)
-    return {"params": xs}
-  if name.startswith("scaffold"):
-    masses = SIZES if weighting == "examples" else [1] * 5
-    rows = problem.client_rows if name == "scaffold_exact" else None
-    xs, controls = loops.scaffold(
-      *given, first, drawn.weights, rate, SERVER_RATE, masses, rows
-    )
-    return {"params": xs, "controls": controls}
-  if name == "minibatch_sarah":
-    xs, vs = loops.minibatch_sarah(
-      *given, second, drawn.weights, large, rate, stage
-    )
+  problem, large, stage = TASK.problem, given.sampled, SAMPLED_STAGE
+  if "sampled" not in case:
+    large, stage = whole(problem, given.first), EXACT_STAGE
+  if case == "minibatch_sarah":
+    xs, vs = loops.minibatch_sarah(problem, given.shared, large, rate, stage)
     return {"params": xs, "direction": vs}
-  if name == "bvr_l_sgd":
-    xs, vs = loops.bvr_l_sgd(
-      *given, second, third, drawn.weights, large, drawn.picks, rate, stage
-    )
+  rounds = (problem, given.shared, given.own, large, given.picks)
+  if "theory" not in case:
+    xs, vs = loops.bvr_l_sgd(*rounds, rate, stage)
     return {"params": xs, "direction": vs}
-  t_hats, s_hats = drawn_outputs(drawn.uniforms, stage)
-  xs, outs = loops.bvr_l_sgd_theory(
-    *given, second, third, drawn.weights, large, drawn.picks, drawn.k_hats,
-    t_hats, rate, stage,
-  )  # fmt: skip
+  t_hats, s_hats = drawn_outputs(given.uniforms, stage)
+  xs, outs = loops.bvr_l_sgd_theory(*rounds, given.k_hats, t_hats, rate, stage)
   outs = [problem.x0, *outs]
   run = [outs[s_hats[(r + 1) // stage]] for r in range(len(xs))]
-  return {"params": xs, "run": run}
+  return {"params": xs, "output.run": run}
 
 
 def drawn_outputs(uniforms, stage_length):
@@ -237,125 +185,22 @@ def drawn_outputs(uniforms, stage_length):
   return t_hats, s_hats
 
 
-# ----------------------------------------------------- Against the NumPy loops
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_equals_the_loop_in_every_round(case):
-  check_against_loop(case, x64=True)
-
-
-@pytest.mark.parametrize("case", ["scaffold", "bvr_l_sgd_sampled"])
-def test_single_precision_and_equal_weights_are_near_the_loop(case):
-  check_against_loop(case, x64=False, weighting="uniform")
-
-
-def check_against_loop(case, x64, weighting="examples"):
+@pytest.mark.parametrize(
+  ("case", "x64", "weighting"),
+  [
+    *((case, True, "examples") for case in CASES),
+    ("bvr_l_sgd, sampled", False, "uniform"),
+  ],
+)
+def test_equals_the_loop_in_every_round(case, x64, weighting):
   states = compiled(case, x64, weighting)
-  expected = looped(case, x64, weighting)
-  rtol = 1e-10 if x64 else 1e-5
-  for field, values in expected.items():
-    values = np.array(values)
-    where = states.output if field == "run" else states
-    actual = flat(getattr(where, field), values.ndim - 1)
+  for field, values in looped(case, drawn(x64, weighting)).items():
+    where = states.output if field == "output.run" else states
+    found = flat(getattr(where, field.removeprefix("output.")), 1)
     # The theory's loop ends with the last whole stage.
-    assert_close(actual[1 : len(values) + 1], values, rtol)
-  moved = np.linalg.norm(expected["params"][-1] - TASK.problem.x0)
-  assert moved > 0.1
-
-
-# --------------------------------------------------------------- What it costs
-
-
-def hand_count(case, drawn):
-  """[R] examples that all clients took gradients of, in each round."""
-  examples = [
-    [[sum(map(len, steps)) for steps in of_round] for of_round in phase]
-    for phase in drawn.batches
-  ]
-  sizes = [[SIZES[client] for client in cohort] for cohort in drawn.cohorts]
-  first, second, third = examples
-  name = case.removesuffix("_sampled")
-  if name in ("minibatch_sgd", "local_sgd", "scaffold"):
-    return [sum(of_round) for of_round in first], [0] * ROUNDS
-  if name == "scaffold_exact":
-    pairs = zip(first, sizes, strict=True)
-    return [sum(one) + sum(other) for one, other in pairs], [0] * ROUNDS
-  # The same examples at two points.
-  counts = [2 * sum(of_round) for of_round in second]
-  if name == "bvr_l_sgd":
-    picked = [third[r][drawn.picks[r]] for r in range(ROUNDS)]
-    counts = [n + 2 * m for n, m in zip(counts, picked, strict=True)]
-  if name == "bvr_l_sgd_theory":
-    counts = [n + 2 * sum(m) for n, m in zip(counts, third, strict=True)]
-  stage = EXACT_STAGE
-  if case.endswith("_sampled"):
-    stage = SAMPLED_STAGE
-    sizes = [[LARGE * (n > 0) for n in of_round] for of_round in sizes]
-  starts = [sum(n) if r % stage == 0 else 0 for r, n in enumerate(sizes)]
-  return [n + m for n, m in zip(counts, starts, strict=True)], starts
-
-
-# Vectors of D numbers that a client gets and sends in a round; and, in the
-# fraction of rounds where a stage begins, those of the large gradient. Of the
-# points of a recursive estimate a client has the older ones already.
-SGD = (1, 1)
-EXCHANGED = {
-  "minibatch_sgd": SGD,
-  "local_sgd": SGD,
-  "scaffold": (2, 2),
-  "scaffold_exact": (2, 2),
-  "minibatch_sarah": (1, 1),
-  # Only one client of three has the local routine.
-  "bvr_l_sgd": (1 + 1 / C, 1 + 1 / C),
-  "bvr_l_sgd_theory": (1 + 1, 1 + 2),
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_cost_equals_a_count_by_hand(case):
-  with jax.enable_x64(True):
-    result = TASK.simulate(
-      CASES[case](TASK.loss_fn, rate), rounds=ROUNDS,
-      eval_every=1, evaluate=nothing, **SETTINGS,
-    )  # fmt: skip
-  states = compiled(case, True)
-  same = lambda path, end: np.testing.assert_array_equal(path[-1], end)
-  jax.tree.map(same, states.params, result.state.params)
-  gradients, starts = hand_count(case, draws(True))
-  expected = {"gradient_evaluations": sum(gradients) / (C * ROUNDS)}
-  vector = 8 * D  # bytes
-  down, up = EXCHANGED[case.removesuffix("_sampled")]
-  expected |= {"bytes_down": down * vector, "bytes_up": up * vector}
-  num_starts = 0
-  if sum(starts):
-    stage = SAMPLED_STAGE if "sampled" in case else EXACT_STAGE
-    num_starts = math.ceil(ROUNDS / stage)
-    of_starts = {
-      "gradient_evaluations": sum(starts) / (C * ROUNDS),
-      "bytes_down": vector * num_starts / ROUNDS,
-      "bytes_up": vector * num_starts / ROUNDS,
-    }
-    expected["bytes_down"] += of_starts["bytes_down"]
-    expected["bytes_up"] += of_starts["bytes_up"]
-    expected |= {f"stage_start_{name}": of_starts[name] for name in of_starts}
-    expected["communication_rounds"] = 1 + num_starts / ROUNDS
-  cost = {n.removesuffix("_per_round"): v for n, v in result.cost.items()}
-  assert cost == pytest.approx(expected)
-  assert len(cost) == len(result.cost)
-
-  # Along the run: what a client has spent so far.
-  metrics = result.history.metrics
-  so_far = np.cumsum([0, *gradients]) / C
-  np.testing.assert_allclose(metrics["gradient_evaluations"][0], so_far)
-  rounds = np.arange(ROUNDS + 1)
-  begun = -(-rounds // stage) if num_starts else 0 * rounds
-  np.testing.assert_allclose(
-    metrics["bytes_down"][0], vector * (down * rounds + begun)
-  )
-  np.testing.assert_allclose(
-    metrics["bytes_up"][0], vector * (up * rounds + begun)
-  )
+    found = found[1 : len(values) + 1]
+    assert_close(found, np.array(values), 1e-10 if x64 else 1e-5)
+  assert np.linalg.norm(flat(states.params, 1)[-1] - TASK.problem.x0) > 0.1
 
 
 @pytest.mark.parametrize(("large_batch", "stage"), [(8, 2), (9, 3), (40, 6)])
@@ -363,8 +208,9 @@ def test_a_stage_has_the_length_of_algorithm_4(large_batch, stage):
   """T = ceil(1 + b~ / (K B)), also with b~ above a client's mean size, 23.8."""
   algorithm = minibatch_sarah(TASK.loss_fn, 0.1, large_batch=large_batch)
   result = TASK.simulate(algorithm, rounds=12, batch_size=4, local_steps=2)
-  vector = result.cost["stage_start_bytes_up_per_round"]
-  assert vector == pytest.approx(4 * D * math.ceil(12 / stage) / 12)
+  sent = result.cost["stage_start_bytes_up_per_round"]
+  model = 4 * len(TASK.problem.x0)
+  assert sent == pytest.approx(model * math.ceil(12 / stage) / 12)
 
 
 # -------------------------------------------------------------- BVR-L-SGD 3f
@@ -373,56 +219,55 @@ def test_a_stage_has_the_length_of_algorithm_4(large_batch, stage):
 PROBLEM = synthetic.heterogeneous(
   0.4, dim=4, num_clients=4, examples_per_client=6, condition=4.0
 )
+POOL = {name: np.float64(leaf) for name, leaf in PROBLEM.data.examples.items()}
 
 
-def gradients_of(problem):
-  """f, grad f, and for each client p grad f_p at x, `(p, x) -> [d]`."""
-  examples, indices = problem.data.examples, problem.data.indices
-  examples = {n: jnp.asarray(a, float) for n, a in examples.items()}
-
-  def objective(x):
-    return jnp.mean(problem.loss_fn(x, examples))
-
-  def of_client(p, x):
-    rows = jnp.asarray(indices)[p]
-    own = {name: leaf[rows] for name, leaf in examples.items()}
-    return jnp.mean(problem.loss_fn(x, own))
-
-  return objective, jax.grad(objective), jax.grad(of_client, argnums=1)
+def gradient(rows, x):
+  """Of the mean loss of some rows of the pool."""
+  batch = {name: jnp.asarray(leaf)[rows] for name, leaf in POOL.items()}
+  return jax.grad(lambda x: jnp.mean(PROBLEM.loss_fn(x, batch)))(x)
 
 
-@pytest.mark.parametrize("zeta", [0.0, 0.4])
-def test_p1_bias_of_a_local_difference(zeta):
+ROWS = PROBLEM.data.indices  # [4, 6]
+full = functools.partial(gradient, ROWS.ravel())
+
+
+def test_p1_bias_of_a_local_difference():
   """Lemma A.2: at most zeta ||x - y||."""
+  points = np.random.default_rng(0).normal(size=(2, 50, 4))
   with jax.enable_x64(True):
-    problem = PROBLEM._replace(zeta=zeta)
-    _, full, local = gradients_of(problem)
-    x, y = np.random.default_rng(0).normal(size=(2, 50, 4))
-    difference = lambda grad, x, y: grad(x) - grad(y)
-    for p in range(4):
-      own = functools.partial(local, p)
-      bias = jax.vmap(
-        lambda x, y, own=own: difference(own, x, y) - difference(full, x, y)
-      )(x, y)
-      bias = np.linalg.norm(bias, axis=1)
-      assert np.all(bias <= zeta * np.linalg.norm(x - y, axis=1) + 1e-12)
-    # Half of it is reached: a client is that far from the mean of all.
-    np.testing.assert_allclose(
-      bias, zeta / 2 * np.linalg.norm(x - y, axis=1), atol=1e-12
-    )
+
+    @jax.jit
+    @functools.partial(jax.vmap, in_axes=(0, None))
+    @functools.partial(jax.vmap, in_axes=(None, 0))
+    def bias(rows, points):
+      x, y = points
+      own = gradient(rows, x) - gradient(rows, y)
+      return own - (full(x) - full(y))
+
+    found = bias(ROWS, np.swapaxes(points, 0, 1))  # [4, 50, d]
+  # Half of it is reached: a client is that far from the mean of all.
+  reached = PROBLEM.zeta / 2 * np.linalg.norm(points[0] - points[1], axis=1)
+  norms = np.linalg.norm(found, axis=-1)
+  assert np.all(norms <= 2 * reached + 1e-12)
+  np.testing.assert_allclose(norms[-1], reached, atol=1e-12)
 
 
-def local_path(grad_fns, x0, v0, rate, num_steps):
+def local_path(gradient_of, x0, v0, rate, num_steps):
   """Points x_0 to x_K [K + 1, d] and v_1 to v_K [K, d], by the rule alone.
 
   Args:
-    grad_fns: `(k, x) -> gradient` of the loss of step k.
+    gradient_of: `(k, x) -> gradient` of the loss of step k.
+    x0: where it starts.
+    v0: the direction of the server.
+    rate: eta.
+    num_steps: K.
   """
   rule = sarah(rate, direction=v0)
 
   def step(carry, k):
     x, state = carry
-    own = functools.partial(grad_fns, k)
+    own = functools.partial(gradient_of, k)
     updates, state = rule.update(own(x), state, x, grad_fn=own)
     return (optax.apply_updates(x, updates), state), (x, state.direction)
 
@@ -434,91 +279,93 @@ def local_path(grad_fns, x0, v0, rate, num_steps):
 
 def test_p2_full_local_gradients_telescope():
   with jax.enable_x64(True):
-    _, full, local = gradients_of(PROBLEM)
-    x0, p = jnp.array([0.4, -1.5, 0.2, 2.0]), 2
-    own = lambda k, x: local(p, x)
-    xs, vs = jax.jit(
-      lambda x0, v0: local_path(own, x0, v0, 0.05, num_steps=12)
-    )(x0, full(x0))
-    for x, v in zip(xs, vs, strict=False):
-      expected = local(p, x) - local(p, x0) + full(x0)
-      np.testing.assert_allclose(v, expected, atol=1e-13)
-      error = np.linalg.norm(v - full(x))
-      assert error <= PROBLEM.zeta * np.linalg.norm(x - x0) + 1e-13
-  assert np.linalg.norm(xs[-1] - x0) > 0.2
-
-
-EQUAL = jax_problems.softmax(sizes=(12, 9, 15))
-
-
-def test_p3_the_first_step_of_a_stage_is_the_same_on_every_worker():
-  """First differences vanish: batches and picks do not matter."""
-  task, problem = EQUAL, EQUAL.problem
-  rows = np.concatenate(problem.client_rows)
-  v = problem.gradient(problem.x0, rows)[1]
-  with jax.enable_x64(True):
-    result = task.sweep(
-      lambda: bvr_l_sgd(task.loss_fn, 0.3, practical=False),
-      {},
-      rounds=1,
-      seeds=[0, 1, 2, 3],
-      batch_size=4,
-      local_steps=1,
+    x0, own = (
+      jnp.array([0.4, -1.5, 0.2, 2.0]),
+      functools.partial(gradient, ROWS[2]),
     )
-  x = problem.x0 - 0.3 * v
-  for of_seeds, expected in (
-    (result.state.direction, v),
-    (result.state.params, x),
-    (result.state.output.stage, x),  # The only local step is the random one.
-  ):
-    actual = flat(of_seeds, 1)
-    np.testing.assert_allclose(actual, [expected] * 4, rtol=0, atol=1e-13)
+
+    @jax.jit
+    def path(x0):
+      xs, vs = local_path(lambda k, x: own(x), x0, full(x0), 0.05, 12)
+      telescoped = jax.vmap(own)(xs) - own(x0) + full(x0)
+      return xs, vs, telescoped, jax.vmap(full)(xs)
+
+    xs, vs, telescoped, grads = path(x0)
+  np.testing.assert_allclose(vs, telescoped[:-1], atol=1e-13)
+  errors = np.linalg.norm(vs - grads[:-1], axis=1)
+  moved = np.linalg.norm(xs - x0, axis=1)
+  assert np.all(errors <= PROBLEM.zeta * moved[:-1] + 1e-13)
+  assert moved[-1] > 0.2
 
 
-def test_p4_one_local_step_is_minibatch_sarah():
-  task, settings = EQUAL, {"batch_size": 4, "local_steps": 1, "cohort_size": 2}
+# Three clients of 12; all of a kind, in data of the same shapes.
+EQUAL = jax_problems.softmax(sizes=(12, 12, 12))
+ALL_ROWS = np.concatenate(EQUAL.problem.client_rows)
+_first, *_others = EQUAL.problem.client_rows
+_source = np.arange(36)
+for _rows in _others:
+  _source[_rows] = _first
+IDENTICAL = jax_problems.softmax(sizes=(12, 12, 12))
+IDENTICAL.problem.examples = {
+  name: leaf[_source] for name, leaf in EQUAL.problem.examples.items()
+}
+
+
+def test_p3_p4_one_local_step():
+  """P4: it is minibatch SARAH.
+
+  P3: in the first round of a stage, here of four, first differences vanish:
+  neither batches nor the pick matter.
+  """
+  settings = {"batch_size": 4, "local_steps": 1, "cohort_size": 2}
   with jax.enable_x64(True):
-    one, other = (
-      trajectory(factory(task.loss_fn, 0.3, large_batch=5), task, 6, **settings)
-      for factory in (bvr_l_sgd, minibatch_sarah)
+    states, other = (
+      trajectory(algorithm(EQUAL.loss_fn, 0.3), EQUAL, 6, **settings)
+      for algorithm in (CASES["bvr_l_sgd, theory"], minibatch_sarah)
     )
-  for field in ("params", "direction"):
-    actual = flat(getattr(one, field), 1)
-    expected = flat(getattr(other, field), 1)
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-13)
+    config = Config.create(EQUAL.data, settings)
+    rounds = jax_problems.drawn_rounds(config, EQUAL.data, 0, 6)
+  xs, vs = flat(states.params, 1), flat(states.direction, 1)
+  close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-13)
+  close(xs, flat(other.params, 1))
+  close(vs, flat(other.direction, 1))
+  for r in (0, 4):
+    rows = [EQUAL.problem.client_rows[i] for i in rounds[r].clients]
+    close(vs[r + 1], EQUAL.problem.gradient(xs[r], np.concatenate(rows))[1])
+    close(xs[r + 1], xs[r] - 0.3 * vs[r + 1])
+    # The only local step is the random one.
+    close(flat(states.output.stage, 1)[r + 1], xs[r + 1])
 
 
-def test_p5_full_gradients_make_the_estimate_exact():
-  task, problem = EQUAL, EQUAL.problem
+# Every batch is all that a client has.
+EXACT = {"batch_size": 12, "local_steps": 3}
+
+
+def test_p5_full_gradients():
+  """They make the estimate exact.
+
+  And on identical workers it is gradient descent, K steps a round.
+  """
   with jax.enable_x64(True):
-    states = trajectory(
-      bvr_l_sgd(task.loss_fn, 0.3), task, 5, batch_size=15, local_steps=2
-    )
-  rows = np.concatenate(problem.client_rows)
-  points, directions = flat(states.params, 1), flat(states.direction, 1)
-  for before, v in zip(points[:-1], directions[1:], strict=True):
-    expected = problem.gradient(before, rows)[1]
-    np.testing.assert_allclose(v, expected, rtol=0, atol=1e-13)
+    algorithm = bvr_l_sgd(EQUAL.loss_fn, 0.3)
+    states = trajectory(algorithm, EQUAL, 4, **EXACT)
+    identical = trajectory(algorithm, IDENTICAL, 4, **EXACT)
+  xs, vs = flat(states.params, 1), flat(states.direction, 1)
+  grads = [EQUAL.problem.gradient(x, ALL_ROWS)[1] for x in xs[:-1]]
+  np.testing.assert_allclose(vs[1:], grads, rtol=0, atol=1e-13)
+  check_descent(identical)
 
 
-IDENTICAL = jax_problems.softmax(sizes=(12,))
-IDENTICAL_DATA = ClientData.from_partition(
-  IDENTICAL.problem.examples, IDENTICAL.problem.client_rows * 3
-)
-# Every batch is all that there is.
-WHOLE = {"batch_size": 12, "local_steps": 3}
+def test_p5_scaffold_too_is_gradient_descent_on_identical_workers():
+  with jax.enable_x64(True):
+    algorithm = scaffold(EQUAL.loss_fn, 0.3)
+    check_descent(trajectory(algorithm, IDENTICAL, 4, **EXACT))
 
 
-@pytest.mark.parametrize("algorithm", [bvr_l_sgd, scaffold])
-def test_p5_on_identical_workers_it_is_gradient_descent(algorithm):
-  """K steps a round; and so is SCAFFOLD."""
+def check_descent(states):
   problem = IDENTICAL.problem
-  with jax.enable_x64(True):
-    algorithm = algorithm(IDENTICAL.loss_fn, 0.3)
-    states = trajectory(algorithm, IDENTICAL, 4, IDENTICAL_DATA, **WHOLE)
-  rows = problem.client_rows[0]
   loop = reference.descend(
-    0, problem.x0, problem.gradient, [rows] * 12, reference.Sgd(0.3)
+    problem.x0, problem.gradient, [ALL_ROWS] * 12, reference.Sgd(0.3)
   )
   actual = flat(states.params, 1)
   np.testing.assert_allclose(actual, loop.xs[::3], rtol=0, atol=1e-12)
@@ -526,23 +373,15 @@ def test_p5_on_identical_workers_it_is_gradient_descent(algorithm):
 
 def test_p6_descent_along_every_path():
   """Lemma 4.1, with eta = 1 / (4 L), whatever the batches and v_0."""
+  rng = np.random.default_rng(1)
+  num_steps = 20
+  rows = rng.integers(0, PROBLEM.data.num_examples, (num_steps, 2))
+  eta = float(1 / (4 * PROBLEM.smoothness))
+  starts = 1.5 * rng.normal(size=(30, 4))
+  offsets = rng.normal(size=(30, 4)) * np.geomspace(0.01, 3, 30)[:, None]
   with jax.enable_x64(True):
-    objective, full, _ = gradients_of(PROBLEM)
-    rng = np.random.default_rng(1)
-    num_examples, num_steps = PROBLEM.data.num_examples, 20
-    rows = rng.integers(0, num_examples, (num_steps, 2))
-    examples = {
-      name: jnp.asarray(leaf, float)[rows]
-      for name, leaf in PROBLEM.data.examples.items()
-    }
-
-    def on_batch(k, x):
-      batch = {name: leaf[k] for name, leaf in examples.items()}
-      return jax.grad(lambda x: jnp.mean(PROBLEM.loss_fn(x, batch)))(x)
-
-    eta = float(1 / (4 * PROBLEM.smoothness))
-    starts = 1.5 * rng.normal(size=(30, 4))
-    offsets = rng.normal(size=(30, 4)) * np.geomspace(0.01, 3, 30)[:, None]
+    on_batch = lambda k, x: gradient(jnp.asarray(rows)[k], x)
+    objective = lambda x: jnp.mean(PROBLEM.loss_fn(x, POOL))
 
     @jax.jit
     @jax.vmap
@@ -559,8 +398,7 @@ def test_p6_descent_along_every_path():
 
 
 def test_p7_both_versions_take_the_same_points():
-  practical = compiled("bvr_l_sgd", True)
-  theory = compiled("bvr_l_sgd_theory", True)
+  practical, theory = compiled("bvr_l_sgd"), compiled("bvr_l_sgd, theory")
   for field in ("params", "direction"):
     actual = flat(getattr(practical, field), 1)
     expected = flat(getattr(theory, field), 1)
@@ -569,34 +407,20 @@ def test_p7_both_versions_take_the_same_points():
 
 def test_p8_own_and_common_first_estimates_are_the_same():
   """Whether workers correct their own estimates or the mean of all."""
-  task, problem, rounds = EQUAL, EQUAL.problem, 6
-  settings = {"batch_size": 4, "local_steps": 2, "client_chunk": 2}
-  with jax.enable_x64(True):
-    algorithm = bvr_l_sgd(task.loss_fn, 0.3)
-    states = trajectory(algorithm, task, rounds, **settings)
-    config = Config.create(task.data, settings)
-    cohorts, (_, shared, own), weights = jax_problems.drawn_phases(
-      config, task.data, 0, rounds, num_phases=3
+  problem, rng = TASK.problem, np.random.default_rng(0)
+  batches = lambda: [
+    [rng.choice(rows, 4) for _ in range(2)] if len(rows) else []
+    for rows in problem.client_rows
+  ]
+  rounds = [reference.Round(range(5), batches(), SIZES) for _ in range(6)]
+  common, own = (
+    loops.bvr_l_sgd(
+      problem, rounds, rounds, whole(problem, rounds), [0, 3, 1, 0, 2, 3],
+      rate, 3, keep_own=keep_own,
     )
-    picks = drawn_picks(config, task.data, rounds)
-  xs, vs = loops.bvr_l_sgd(
-    problem.x0, problem.gradient, cohorts, shared, own, weights,
-    [problem.client_rows] * rounds, picks, lambda r: 0.3, 3, keep_own=True,
+    for keep_own in (False, True)
   )  # fmt: skip
-  assert_close(flat(states.params, 1)[1:], np.array(xs), 1e-10)
-  assert_close(flat(states.direction, 1)[1:], np.array(vs), 1e-10)
-
-
-def drawn_picks(config, data, rounds):
-  """The client that is picked in the third phase of each round."""
-  on_device = jax.device_put(data)
-
-  @jax.jit
-  def pick(round):
-    cohort = jax_problems.cohort_of(config, on_device, jax.random.key(0), round)
-    return cohort.pick(lambda worker, _: worker.client, (), phase=2).value
-
-  return [int(pick(jnp.int32(r))) for r in range(rounds)]
+  np.testing.assert_allclose(own, common, rtol=0, atol=1e-13)
 
 
 def test_the_output_of_algorithm_2_is_uniform():
@@ -606,14 +430,17 @@ def test_the_output_of_algorithm_2_is_uniform():
   @jax.jit
   @jax.vmap
   def final(key):
-    output = Output(jnp.float32(-1), jnp.float32(-1))
-    for r in range(num_stages * stage_length):
+    def step(output, r):
       t = r % stage_length
       output = _next_output(
         output, jnp.float32(r), jax.random.fold_in(key, r), t + 1,
         t == stage_length - 1, r // stage_length + 1,
       )  # fmt: skip
-    return output.run
+      return output, None
+
+    first = Output(jnp.float32(-1), jnp.float32(-1))
+    rounds = jnp.arange(num_stages * stage_length)
+    return jax.lax.scan(step, first, rounds)[0].run
 
   last = np.asarray(final(jax.random.split(jax.random.key(0), many)), int)
   counts = np.bincount(last, minlength=12)
@@ -621,23 +448,7 @@ def test_the_output_of_algorithm_2_is_uniform():
   assert np.all(np.abs(counts - expected) < 4 * np.sqrt(expected))
 
 
-# ------------------------------------------------------------------- SCAFFOLD
-
-
-@pytest.mark.parametrize(
-  ("x64", "weighting"), [(True, "examples"), (False, "uniform")]
-)
-def test_the_control_of_the_server_stays_the_mean_of_all(x64, weighting):
-  states = compiled("scaffold", x64, weighting)
-  masses = np.array(SIZES if weighting == "examples" else [1] * 5, float)
-  controls, control = flat(states.controls, 2), flat(states.control, 1)
-  mean = np.einsum("m,rmd->rd", masses / masses.sum(), controls)
-  atol = 1e-13 if x64 else 1e-6
-  np.testing.assert_allclose(control, mean, rtol=0, atol=atol)
-  assert np.max(np.abs(control[-1])) > 1e-3
-
-
-def test_without_a_rate_nothing_moves():
+def test_without_a_rate_scaffold_does_not_move():
   """0 / 0 in option II."""
   algorithm = scaffold(EQUAL.loss_fn, lambda r: 0.1 * (r > 1))
   states = trajectory(algorithm, EQUAL, 3, batch_size=4)
@@ -659,41 +470,37 @@ def toy(round):
 
 def test_cond_computes_the_verb_in_some_rounds_only():
   """And counts only that; what follows draws the same batches after either."""
-  batch_mean = lambda worker, _: worker.batch_gradients(reward, jnp.zeros(2))[0]
   reward = lambda params, batch, rng: batch["x"][:, :2] @ params
+  batch_mean = lambda worker, _: worker.batch_gradients(reward, jnp.zeros(2))[0]
 
-  def round_of(choose):
+  def round_of(is_by_hand):
     def round(state, cohort):
       even = cohort.round % 2 == 0
       verb = lambda: cohort.mean(batch_mean, state, label="even")
-      first, value = choose(cohort, even, verb, -state)
+      if is_by_hand:
+        first = verb()
+        value = jnp.where(even, first.value, -state)
+      else:
+        first = cohort.cond(even, verb, -state)
+        value = first.value
       second = cohort.mean(batch_mean, (), phase=1)
       return value + second.value, (first, second)
 
     return round
 
-  def with_cond(cohort, predicate, verb, otherwise):
-    reply = cohort.cond(predicate, verb, otherwise)
-    return reply, reply.value
-
-  def by_hand(cohort, predicate, verb, otherwise):
-    reply = verb()
-    return reply, jnp.where(predicate, reply.value, otherwise)
-
   actual, expected = (
-    simulate(toy(round_of(choose)), (), TASK.data, rounds=5, **SETTINGS)
-    for choose in (with_cond, by_hand)
+    simulate(toy(round_of(by_hand)), (), TASK.data, rounds=5, **SETTINGS)
+    for by_hand in (False, True)
   )
   np.testing.assert_allclose(actual.params, expected.params, rtol=1e-6)
-  drawn = draws(False)
-  first, second = (
-    [sum(len(b) for steps in of_round for b in steps) for of_round in phase]
-    for phase in drawn.batches[:2]
+  of_even, of_all = (
+    sum(len(rows) for r in rounds for steps in r.batches for rows in steps)
+    / (C * 5)
+    for rounds in (drawn(False).first[0:5:2], drawn(False).shared[:5])
   )
-  of_even = sum(first[0:5:2]) / (C * 5)
   assert actual.cost == pytest.approx(
     {
-      "gradient_evaluations_per_round": of_even + sum(second[:5]) / (C * 5),
+      "gradient_evaluations_per_round": of_even + of_all,
       "even_gradient_evaluations_per_round": of_even,
       # Two numbers in three of five rounds, and in all of them.
       "bytes_down_per_round": 8 * 3 / 5,

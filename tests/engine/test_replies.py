@@ -59,23 +59,13 @@ def run(algorithm, **settings):
 def drawn(**settings):
   settings = {n: v for n, v in (SETTINGS | settings).items() if n != "rounds"}
   config = Config.create(data(), settings)
-  cohorts, batches, weights = jax_problems.drawn_rounds(
-    config, data(), 0, SETTINGS["rounds"]
-  )
-  return config, cohorts, batches, weights
+  rounds = jax_problems.drawn_rounds(config, data(), 0, SETTINGS["rounds"])
+  return config, rounds
 
 
-def looped(cohorts, batches, weights):
-  xs, _ = reference.fed_avg(
-    TASK.problem.x0,
-    TASK.problem.gradient,
-    cohorts,
-    batches,
-    weights,
-    make_rule=lambda r: reference.Sgd(0.2),
-    server=reference.Sgd(1.0),
-  )
-  return xs[-1]
+def looped(rounds):
+  make_rule = lambda r, client: reference.Sgd(0.2)
+  return reference.fed_avg(TASK.problem, rounds, make_rule)[0][-1]
 
 
 def assert_close(params, expected):
@@ -86,14 +76,12 @@ def assert_close(params, expected):
 def test_who_sends_no_numbers_is_left_out_with_its_weight(weighting):
   with jax.enable_x64(True):
     result = run(fed_avg(poisoned, optax.sgd(0.2)), weighting=weighting)
-    _, cohorts, batches, weights = drawn(weighting=weighting)
-  met = np.array([cohort.count(BAD) for cohort in cohorts])
+    _, rounds = drawn(weighting=weighting)
+  met = np.array([clients.count(BAD) for clients, _, _ in rounds])
   assert 0 < met.sum() < SETTINGS["rounds"]
-  left = [
-    [0.0 if client == BAD else w for client, w in zip(*of_round, strict=True)]
-    for of_round in zip(cohorts, weights, strict=True)
-  ]
-  assert_close(result.params, looped(cohorts, batches, left))
+  for clients, _, weights in rounds:
+    weights[np.array(clients) == BAD] = 0
+  assert_close(result.params, looped(rounds))
 
 
 def test_rejections_are_counted_and_change_no_other_number():
@@ -104,8 +92,8 @@ def test_rejections_are_counted_and_change_no_other_number():
   )  # fmt: skip
   settings = {"evaluate": evaluate, "eval_every": 1}
   result = run(fed_avg(poisoned, optax.sgd(0.2)), **settings)
-  _, cohorts, _, _ = drawn()
-  met = np.cumsum([0, *[cohort.count(BAD) for cohort in cohorts]])
+  _, rounds = drawn()
+  met = np.cumsum([0, *[clients.count(BAD) for clients, _, _ in rounds]])
   metrics = result.history.metrics
   np.testing.assert_array_equal(metrics["rejected_clients"][0], met)
   assert result.history.status(0) == "ok"
@@ -157,7 +145,7 @@ def test_who_drops_out_is_left_out_with_its_weight():
     result = simulate(
       healthy, TASK.params, TASK.data, **SETTINGS | settings | plain
     )
-    config, cohorts, batches, weights = drawn(**settings)
+    config, rounds = drawn(**settings)
     key, on_device = jax.random.key(0), jax.device_put(data())
 
     @jax.jit
@@ -165,14 +153,14 @@ def test_who_drops_out_is_left_out_with_its_weight():
       cohort = cohort_of(config, on_device, key, round)
       return dropouts_of(cohort), dropouts_of(cohort, 1)
 
-    for r in range(SETTINGS["rounds"]):
+    for r, of_round in enumerate(rounds):
       is_out, in_second_phase = jax.device_get(of_phases(jnp.int32(r)))
       np.testing.assert_array_equal(is_out, in_second_phase)
-      weights[r] = np.where(is_out, 0, weights[r])
-  out = np.array([w == 0 for w in weights])
+      of_round.weights[is_out] = 0
+  out = np.array([of_round.weights == 0 for of_round in rounds])
   assert 0 < out.sum() < out.size
   assert not out.all(axis=1).any()
-  assert_close(result.params, looped(cohorts, batches, weights))
+  assert_close(result.params, looped(rounds))
   assert not result.history.metrics["rejected_clients"].any()
 
 
@@ -270,9 +258,9 @@ def test_cost_and_waste_are_exact():
   algorithm = fed_avg(task.loss_fn, delta_sgd())  # Two gradients a step.
   result = task.simulate(algorithm, rounds=rounds, eval_every=3, **settings)
   config = Config.create(task.data, settings)
-  _, batches, _ = jax_problems.drawn_rounds(config, task.data, 0, rounds)
+  drawn = jax_problems.drawn_rounds(config, task.data, 0, rounds)
   examples, computed = 0, 0
-  for of_round in batches:
+  for _, of_round, _ in drawn:
     examples += sum(len(rows) for steps in of_round for rows in steps)
     taken = sorted((len(steps) for steps in of_round), reverse=True)
     for start in range(0, 3, 2):  # A chunk waits for its slowest client.

@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from fedjax_opt import delta_sgd, fed_avg, grad_fn_of
-from tests import jax_problems, problems
+from tests import jax_problems, problems, reference
 from tests.rules import training
 
 SEEDS = range(20)
@@ -263,28 +263,20 @@ def test_in_half_precision_the_movement_is_measured():
 
 
 def test_movement_behind_which_something_clips_is_measured():
-  """Against a plain loop of NumPy."""
-  limit, eta, theta, delta = 0.05, 0.1, 1.0, 0.1
+  """Against the referee, whose steps are clipped too."""
+  limit, eta = 0.05, 0.1
   rule = reusing(eta_0=eta, measure_movement=True)
   rule = optax.chain(rule, optax.clip_by_global_norm(limit))
   with jax.enable_x64(True):
     params, state = train(rule, num_steps=6, dtype="float64")
-  curvature = np.arange(1.0, 6.0)
   x = np.concatenate([PARAMS["a"], PARAMS["b"][:, 0]])
-  before = None
+  loop = reference.DeltaSgd(eta_0=eta, reuse_gradients=True)
   for _ in range(6):
-    grad = curvature * x
-    if before is not None:
-      moved, changed = np.linalg.norm(x - before[0]), grad - before[1]
-      smoothness = 2.0 * moved / (2 * np.linalg.norm(changed))
-      new = min(smoothness, np.sqrt(1 + delta * theta) * eta)
-      eta, theta = new, new / eta
-    before = x, grad
-    length = np.linalg.norm(eta * grad)
-    x = x - eta * grad * min(1, limit / length)
+    moved = loop.step(x, None, np.arange(1.0, 6.0) * x, None) - x
+    x = x + moved * min(1, limit / np.linalg.norm(moved))
   flat = np.concatenate([params["a"], params["b"][:, 0]])
   np.testing.assert_allclose(flat, x, rtol=1e-10)
-  np.testing.assert_allclose(state[0].step_size, eta, rtol=1e-10)
+  np.testing.assert_allclose(state[0].step_size, loop.eta, rtol=1e-10)
 
 
 @pytest.mark.parametrize("make_rule", [delta_sgd, reusing])
@@ -335,12 +327,12 @@ def test_types_are_kept(dtype):
 # ----------------------------------------------- Dropout as in their program
 
 
-def test_two_draws_by_hand():
-  """Two gradients on one batch, each with its own noise: a loop of NumPy."""
+def test_two_draws_are_the_referee_s():
+  """Two gradients on one batch, each with its own noise."""
   curvature = np.arange(1.0, 4.0)
   noise = np.random.default_rng(0).normal(0, 0.5, size=(6, 2, 3))
   rule = delta_sgd(eta_0=0.1, independent_dropout=True)
-  eta, theta, x, before = 0.1, 1.0, np.ones(3), None
+  loop, x = reference.DeltaSgd(eta_0=0.1), np.ones(3)
   with jax.enable_x64(True):
     params = jnp.ones(3)
     state = rule.init(params)
@@ -354,14 +346,9 @@ def test_two_draws_by_hand():
 
     for own, other in noise:
       params, state = step(params, state, jnp.array([own, other]))
-      grad = curvature * x + own
-      if before is not None:
-        changed = np.linalg.norm(grad - (curvature * before + other))
-        smoothness = np.linalg.norm(x - before) / changed
-        new = min(smoothness, np.sqrt(1 + 0.1 * theta) * eta)
-        eta, theta = new, new / eta
-      before, x = x, x - eta * grad
-      assert float(state.step_size) == pytest.approx(eta, rel=1e-10)
+      before = lambda y, other=other: (None, curvature * y + other)
+      x = loop.step(x, None, curvature * x + own, before)
+      assert float(state.step_size) == pytest.approx(loop.eta, rel=1e-10)
   np.testing.assert_allclose(params, x, rtol=1e-10)
 
 

@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedjax_opt import delta_sgd
+from tests import reference
 
 STEPS = 6
 LARGEST = float(np.finfo(np.float32).max)
@@ -16,28 +17,19 @@ SMALLEST = float(np.finfo(np.float32).tiny)
 PLAIN = ("reuse", "again")
 
 
-def reference(x, targets, curvature, eta_0, reuse, delta=0.1, gamma=2.0):
+def looped(x, targets, curvature, eta_0, reuse):
   """The box in float64: step sizes, and the sizes of numbers on the way.
 
   The loss of step k is sum a (x - y_k)^2 / 2.
   """
-  gradient = lambda x, k: curvature * (x - targets[k])
-  eta, theta, etas, seen = eta_0, 1.0, [], [np.abs(x)]
-  old_x = old_g = None
-  for k in range(STEPS):
-    g = gradient(x, k)
-    if k:
-      old_g = old_g if reuse else gradient(old_x, k)
-      dx, dg = np.linalg.norm(x - old_x), np.linalg.norm(g - old_g)
-      new = np.sqrt(1 + delta * theta) * eta
-      if dx > 0 and dg > 0:
-        new = min(new, gamma * dx / (2 * dg))
-      eta, theta = new, new / eta
-    etas.append(eta)
-    old_x, old_g = x, g
-    x = x - eta * g
-    seen += [np.abs(x), np.abs(g), np.array([eta])]
-  return np.array(etas), np.concatenate(seen)
+  rule = reference.DeltaSgd(eta_0=eta_0, reuse_gradients=reuse)
+  seen = [np.abs(x)]
+  for target in targets:
+    objective = lambda y, target=target: (None, curvature * (y - target))
+    grad = objective(x)[1]
+    x = rule.step(x, None, grad, objective)
+    seen += [np.abs(x), np.abs(grad), np.array([rule.eta])]
+  return np.array(rule.step_sizes), np.concatenate(seen)
 
 
 def _run(x, targets, curvature, eta_0, reuse):
@@ -72,7 +64,7 @@ def run(name, *given):
     for a, b in zip(given, ordinary, strict=True)
   ]
   etas, is_finite = RUN[name](*stacked)
-  alone, _ = reference(*(np.asarray(a, float) for a in ordinary), False)
+  alone, _ = looped(*(np.asarray(a, float) for a in ordinary), False)
   np.testing.assert_allclose(etas[1], alone, rtol=1e-5)
   return np.asarray(etas[0]), np.asarray(is_finite[0])
 
@@ -92,7 +84,7 @@ def test_the_same_as_in_float64(name, curvature, scale):
   """Gradients of 3e19 made step sizes of 0, and then NaN for good."""
   given = problem(0, scale, curvature)
   eta_0 = np.float32(0.5 / curvature)
-  expected, seen = reference(
+  expected, seen = looped(
     *(a.astype(float) for a in given), float(eta_0), name == "reuse"
   )
   assert np.all(seen[seen > 0] < LARGEST)
@@ -117,7 +109,7 @@ def test_at_all_scales(name, seed, scale, curvature, factor):
   """As in float64 if steps are no longer than 1e19; else no NaN and no 0."""
   given = problem(seed, 10.0**scale, 10.0**curvature)
   eta_0 = np.float32(10.0 ** min(factor - curvature, 37))
-  expected, seen = reference(
+  expected, seen = looped(
     *(a.astype(float) for a in given), float(eta_0), name == "reuse"
   )
   found, is_finite = run(name, *given, eta_0)

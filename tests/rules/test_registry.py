@@ -13,7 +13,7 @@ from fedjax_opt.registry import Hyperparameter
 from fedjax_opt.rules import RULES
 from tests import reference
 from tests.rules import training
-from tests.test_against_reference import CLIENT_RULES, client_rule
+from tests.rules.training import REFEREES
 
 CENTER = np.array([0.5, -1.0, 2.0])
 
@@ -31,36 +31,58 @@ def train(rule, num_steps=20, dtype="float32"):
 
 
 def test_every_rule_has_its_loop():
-  names = {name.removesuffix("_reused") for name in CLIENT_RULES}
+  names = {name.removesuffix("_reused") for name in REFEREES}
   assert names == set(RULES)
 
 
-@pytest.mark.parametrize("name", CLIENT_RULES)
+@pytest.mark.parametrize("name", REFEREES)
 def test_a_rule_is_its_loop(name):
   def objective(x, rows):
     grad = np.array([1.0, 2.0, 4.0]) * (x - CENTER)
     return grad @ (x - CENTER) / 2, grad
 
   loop = reference.descend(
-    0, np.zeros(3), objective, [None] * 20, CLIENT_RULES[name][1]()
+    np.zeros(3), objective, [None] * 20, training.referee(name)
   )
   with jax.enable_x64(True):
-    x = train(client_rule(name), dtype="float64")
+    x = train(training.rule(name), dtype="float64")
   np.testing.assert_allclose(x, loop.xs[-1], rtol=1e-9)
 
 
-# PyTorch's optimizers as its documentation states them.
-TORCH = {
+@pytest.mark.parametrize("name", [n for n in RULES if n.startswith("fedopt")])
+@pytest.mark.parametrize(
+  ("dtype", "rtol"), [("float32", 1e-5), ("float64", 1e-12)]
+)
+def test_server_steps_are_fedopt_s_algorithm_2(name, dtype, rtol):
+  """Large, small and no gradients: both signs in Yogi's difference."""
+  grads = np.random.default_rng(0).normal(size=(12, 5))
+  grads = grads * np.array([1, 0.1, 0.01, 1e-4, 0])
+  x, loop = np.zeros(5), training.referee(name)
+  with jax.enable_x64(dtype == "float64"):
+    own, rule = jnp.zeros(5, dtype), training.rule(name)
+    state = rule.init(own)
+    for grad in grads:
+      updates, state = rule.update(jnp.asarray(grad, dtype), state, own)
+      own, x = optax.apply_updates(own, updates), loop.step(x, None, grad, None)
+      np.testing.assert_allclose(own, x, rtol=rtol, atol=rtol)
+
+
+# PyTorch's optimizers as its documentation states them, and FedOpt's: b1, b2
+# and tau of its section 5.
+DEFAULTS = {
   "sgd": (0.1,),
   "sgdm": (0.1, 0.9),
   "adam": (1e-3, 0.9, 0.999, 1e-8),
   "adagrad": (1e-2, 0.0, 1e-10),
+  "fedopt_adam": (0.01, 0.9, 0.99, 1e-3),
+  "fedopt_yogi": (0.01, 0.9, 0.99, 1e-3),
+  "fedopt_adagrad": (0.01, 0.0, 1e-3),
 }
 
 
-@pytest.mark.parametrize("name", TORCH)
-def test_defaults_are_those_of_pytorch(name):
-  assert sorted(defaults(name).values()) == sorted(TORCH[name])
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_defaults_are_those_of_pytorch_and_of_fedopt(name):
+  assert tuple(defaults(name).values()) == DEFAULTS[name]
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -1,10 +1,52 @@
-"""The plain training loop of optax's manual."""
+"""The plain training loop of optax's manual, and each rule's referee."""
+
+import functools
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from fedjax_opt import grad_fn_of
+from fedjax_opt.rules import RULES
+from tests import reference
+
+_MOMENTUM = {"learning_rate": 0.05, "momentum": 0.8}
+_ADAM = {"learning_rate": 0.05, "b1": 0.8, "b2": 0.95, "eps": 1e-3}
+_FEDOPT = _ADAM | {"eps": 0.02}
+_DELTA = {"gamma": 1.5, "delta": 0.7, "eta_0": 0.4, "theta_0": 0.8, "eps": 0.01}
+# name -> (its referee, its arguments in RULES, which are also the referee's).
+REFEREES = {
+  "sgd": (reference.Sgd, {"learning_rate": 0.1}),
+  "sgdm": (reference.Momentum, _MOMENTUM),
+  "nesterov": (reference.Nesterov, _MOMENTUM),
+  "adam": (reference.Adam, _ADAM),
+  "adamw": (reference.AdamW, _ADAM | {"weight_decay": 0.2}),
+  "adagrad": (
+    reference.Adagrad,
+    {"learning_rate": 0.1, "eps": 1e-10, "initial_accumulator": 0.2},
+  ),
+  "yogi": (reference.Yogi, _ADAM | {"eps": 1e-2}),
+  "fedopt_adam": (functools.partial(reference.FedOpt, "adam"), _FEDOPT),
+  "fedopt_yogi": (functools.partial(reference.FedOpt, "yogi"), _FEDOPT),
+  "fedopt_adagrad": (
+    lambda lr, b1, tau: reference.FedOpt("adagrad", lr, b1, None, tau),
+    {"learning_rate": 0.05, "b1": 0.5, "eps": 0.02},
+  ),
+  "sps": (reference.Sps, {"c": 0.8, "f_min": 0.1, "max_step": 0.3}),
+  "delta_sgd": (reference.DeltaSgd, _DELTA),
+  "delta_sgd_reused": (reference.DeltaSgd, _DELTA | {"reuse_gradients": True}),
+}
+
+
+def rule(name):
+  """The package's rule."""
+  return RULES[name.removesuffix("_reused")].factory(**REFEREES[name][1])
+
+
+def referee(name):
+  """The loop's rule, in its first state."""
+  make, arguments = REFEREES[name]
+  return make(*arguments.values())
 
 
 def train(rule, loss, params, num_steps, dtype=None):

@@ -9,19 +9,10 @@ import pytest
 import fedjax_opt as fo
 from fedjax_opt import transforms
 from fedjax_opt.transforms import aggregators, faults
-from tests.user_algorithms import draws
+from tests import cases, reference
+from tests import reference_uploads as referee
 
-X0, GRADIENT = draws.PROBLEM.x0, draws.PROBLEM.gradient
-M, LR, ROUNDS = len(draws.SIZES), 0.3, 5
-# Five clients in chunks of two: the sixth does not exist.
-SETTINGS = {
-  "cohort_size": 5,
-  "batch_size": 4,
-  "local_epochs": 1.5,
-  "client_dropout": 0.3,
-  "client_chunk": 2,
-  "weighting": "uniform",
-}
+SETTINGS = cases.CASES["uniform"]
 AGGREGATORS = {
   "median": aggregators.median(),
   "trimmed_mean": aggregators.trimmed_mean(0.3),
@@ -29,20 +20,11 @@ AGGREGATORS = {
 }
 
 
-def reference(name, rows):
-  """NumPy, of [n, d]; trimmed by 0.3, Krum with one faulty message."""
-  n = len(rows)
-  if name == "median":
-    return np.median(rows, axis=0)
-  if name == "trimmed_mean":
-    cut = int(0.3 * n)
-    return np.mean(np.sort(rows, axis=0)[cut : n - cut], axis=0)
-  scores = []
-  for i in range(n):
-    others = [np.sum((rows[i] - rows[j]) ** 2) for j in range(n) if j != i]
-    scores.append(sum(sorted(others)[: max(n - 3, 1)]))
-  best = np.argsort(scores, kind="stable")[: max(n - 1, 1)]
-  return np.mean(rows[best], axis=0)
+REFEREES = {
+  "median": referee.median,
+  "trimmed_mean": lambda sent: referee.trimmed_mean(sent, 0.3),
+  "multi_krum": referee.multi_krum,
+}
 
 
 def stack(rows, dtype=float):
@@ -67,7 +49,7 @@ def test_it_is_the_loop_over_those_that_count(name, n):
   wild[~counted] = np.where(rng.random((9 - n, 7)) < 0.5, np.nan, -np.inf)
   with jax.enable_x64(True):
     found = jax.jit(AGGREGATORS[name].combine)(stack(wild), counted)
-  wanted = reference(name, rows[counted])
+  wanted = REFEREES[name](rows[counted])
   np.testing.assert_allclose(flat(found), wanted, rtol=1e-12)
 
 
@@ -100,45 +82,60 @@ def test_some_of_few_messages_stay():
 
 
 def simulate(algorithm, **settings):
-  return fo.simulate(
-    algorithm,
-    draws.PARAMS,
-    draws.client_data(),
-    **{"rounds": ROUNDS} | SETTINGS | settings,
-  )
+  settings = {"rounds": 5} | SETTINGS | settings
+  return cases.TASK.simulate(algorithm, **settings)
 
 
 def fed_avg():
-  return fo.fed_avg(draws.loss_fn, optax.sgd(LR))
+  return fo.fed_avg(cases.loss_fn, optax.sgd(cases.LR))
 
 
-def loop(combine, change=lambda delta, client: delta):
-  """FedAvg; `change` is what a client sends of its difference."""
-  rounds, x = draws.draw(ROUNDS, **SETTINGS), X0
-  assert len({len(cohort) for cohort in rounds.cohorts}) > 1
-  for cohort, batches in zip(rounds.cohorts, rounds.batches, strict=True):
-    sent = []
-    for client, steps in zip(cohort, batches, strict=True):
-      y = x
-      for rows in steps:
-        y = y - LR * GRADIENT(y, rows)[1]
-      sent.append(change(y - x, client))
-    x = x + combine(np.array(sent))
-  return x
+def check_rounds(fields, combine, send=None, **settings):
+  """FedAvg of clients that send something else, combined otherwise."""
+
+  def loop(rounds, masses):
+    assert len({len(r.clients) for r in rounds}) > 1
+    make_rule = lambda r, client: reference.Sgd(cases.LR)
+    xs, _ = reference.fed_avg(
+      cases.PROBLEM, rounds, make_rule, send=send,
+      combine=lambda sent, weights: combine(sent),
+    )  # fmt: skip
+    return xs, getattr(send, "errors", None)
+
+  cases.check_loop(fed_avg(), fields, loop, "uniform", **settings)
 
 
 def test_rounds_with_flipped_messages_are_the_loop():
-  name = "multi_krum"
   fault = faults.flip(0.3, strength=4.0, seed=2)
-  chosen = faults.clients_of(fault, M)
+  chosen = faults.clients_of(fault, cases.M)
   assert len(chosen) == 2
-  with jax.enable_x64(True):
-    result = simulate(fed_avg(), aggregator=AGGREGATORS[name], fault=fault)
-    change = lambda delta, client: delta * (-4 if client in chosen else 1)
-    wanted = loop(lambda sent: reference(name, sent), change)
-  np.testing.assert_allclose(
-    draws.flat(result.params), wanted, rtol=0, atol=1e-10
+  check_rounds(
+    "params -",
+    referee.multi_krum,
+    lambda u, r, client: u * (-4 if client in chosen else 1),
+    aggregator=AGGREGATORS["multi_krum"],
+    fault=fault,
   )
+
+
+def test_all_three_go_together():
+  """The server has the median of what was sent, of the faulty flipped."""
+  upload = transforms.error_feedback(transforms.sign())
+  fault = faults.flip(0.3, seed=2)
+  chosen = faults.clients_of(fault, cases.M)
+  feedback = referee.ErrorFeedback(
+    lambda u, r, client: referee.sign(u), cases.M
+  )
+
+  def send(u, r, client):
+    sent = feedback(u, r, client)
+    return -sent if client in chosen else sent
+
+  send.errors = feedback.errors
+  given = {"upload": upload, "fault": fault, "aggregator": aggregators.median()}
+  check_rounds("params kept", referee.median, send, **given)
+  result = simulate(fed_avg(), rounds=1, **given)
+  assert result.cost["bytes_up_per_round"] == 2 + 4
 
 
 def test_a_rejected_client_does_not_count():
@@ -172,33 +169,6 @@ def test_a_rejected_client_does_not_count():
   assert result.history.metrics["rejected_clients"][0, -1] == 1
 
 
-def test_all_three_go_together():
-  """The server has the median of what was sent, of the faulty flipped."""
-  upload = transforms.error_feedback(transforms.sign())
-  fault = faults.flip(0.3, seed=2)
-  chosen, errors = faults.clients_of(fault, M), np.zeros((M, len(X0)))
-
-  def change(delta, client):
-    v = delta + errors[client]
-    sent = np.mean(np.abs(v)) * np.sign(v)
-    errors[client] = v - sent
-    return -sent if client in chosen else sent
-
-  with jax.enable_x64(True):
-    result = simulate(
-      fed_avg(), upload=upload, fault=fault, aggregator=aggregators.median()
-    )
-    wanted = loop(lambda sent: np.median(sent, axis=0), change)
-  np.testing.assert_allclose(
-    draws.flat(result.params), wanted, rtol=0, atol=1e-10
-  )
-  assert result.cost["bytes_up_per_round"] == 2 + 8
-  ((error, _),) = result.client_state.upload
-  np.testing.assert_allclose(
-    draws.flat(error, lead=1), errors, rtol=0, atol=1e-10
-  )
-
-
 def test_noise_has_the_size_that_it_says():
   u = {"a": jnp.full((50, 40), 0.1), "b": jnp.zeros(500)}
   norm = 0.1 * np.sqrt(2000)
@@ -229,18 +199,12 @@ def test_who_is_faulty_depends_on_the_seed_alone():
 def test_the_share_of_faulty_clients_may_be_tuned():
   make = lambda fraction: faults.with_fault(fed_avg(), faults.flip(fraction))
   fractions = [0.0, 0.3, 1.0]
-  result = fo.sweep(
-    make,
-    {"fraction": fractions},
-    draws.PARAMS,
-    draws.client_data(),
-    rounds=2,
-    **SETTINGS,
-  )
+  grid = {"fraction": fractions}
+  result = cases.TASK.sweep(make, grid, rounds=2, **SETTINGS)
   alone = simulate(fed_avg(), fault=faults.flip(0.3), rounds=2)
-  ends = draws.flat(result.params, lead=1)
+  ends = cases.flat(result.params, lead=1)
   np.testing.assert_allclose(
-    ends[1], draws.flat(alone.params), rtol=1e-5, atol=1e-6
+    ends[1], cases.flat(alone.params), rtol=1e-5, atol=1e-6
   )
   assert len(np.unique(ends[:, 0])) == 3
 
@@ -296,7 +260,7 @@ BAD = {
   "fault: the clients of this algorithm send no difference of models, or in "
   "several phases, or none that may be changed (it has no `Algorithm.sends`); "
   "leave fault out, or take another algorithm": lambda: simulate(
-    fo.bvr_l_sgd(draws.loss_fn, LR), fault=faults.flip(0.1)
+    fo.bvr_l_sgd(cases.loss_fn, 0.1), fault=faults.flip(0.1)
   ),
 }
 

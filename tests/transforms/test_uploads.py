@@ -11,25 +11,12 @@ from fedjax_opt import transforms
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.draws import first_of_shuffle
-from fedjax_opt.engine.cohort import Cohort
-from fedjax_opt.engine.config import Config
-from fedjax_opt.engine.mapping import RoundData
 from fedjax_opt.transforms import upload as uploads
-from tests import jax_problems
-from tests import reference_uploads as reference
-from tests.user_algorithms import draws
+from tests import cases, jax_problems, reference, reference_uploads
+from tests.cases import LR
 
-X0, GRADIENT = draws.PROBLEM.x0, draws.PROBLEM.gradient
-M, D, LR, ROUNDS = len(draws.SIZES), len(X0), 0.3, 5
 K = 4  # 0.25 of 15.
-# Five clients in chunks of two: the sixth does not exist.
-SETTINGS = {
-  "cohort_size": 5,
-  "batch_size": 4,
-  "local_epochs": 1.5,
-  "client_dropout": 0.3,
-  "client_chunk": 2,
-}
+SETTINGS = cases.FAULTY
 UPLOADS = {
   "top_k": transforms.top_k(0.25),
   "random_k": transforms.random_k(0.25),
@@ -39,71 +26,29 @@ UPLOADS = {
 
 
 def fed_avg(learning_rate=LR):
-  return fo.fed_avg(draws.loss_fn, optax.sgd(learning_rate))
+  return fo.fed_avg(cases.loss_fn, optax.sgd(learning_rate))
 
 
 def simulate(algorithm, **settings):
-  return fo.simulate(
-    algorithm,
-    draws.PARAMS,
-    draws.client_data(),
-    rounds=ROUNDS,
-    **SETTINGS | settings,
-  )
+  settings = {"rounds": 5} | SETTINGS | settings
+  return cases.TASK.simulate(algorithm, **settings)
 
 
 def keys_of_rounds():
   """[R] {client: key}, with which the only part of a message is sent."""
-  data = draws.client_data()
-  config = Config.create(data, SETTINGS, draws.PARAMS)
-  of_round = RoundData(
-    *jax.device_put((data.examples, data.sizes, data.indices))
-  )
 
   def one_client(worker, _):
     key = jax.random.fold_in(worker.key, uploads._UPLOAD)
     return worker.client, jax.random.key_data(jax.random.fold_in(key, 0))
 
   @jax.jit
-  def of(round):
-    cohort = Cohort(config, jax.random.key(0), round, of_round)
-    return cohort.each(one_client, ()).value
+  def of(r):
+    return cases.cohort(r, **SETTINGS).each(one_client, ()).value
 
-  found = [jax.device_get(of(jnp.int32(r))) for r in range(ROUNDS)]
+  found = [jax.device_get(of(r)) for r in range(cases.ROUNDS)]
   return [
     dict(zip(numbers.tolist(), keys, strict=True)) for numbers, keys in found
   ]
-
-
-def loop(name, feedback):
-  """xs and errors of the referee, and that its rounds are hard enough."""
-  rounds, keys = draws.draw(ROUNDS, **SETTINGS), keys_of_rounds()
-  assert {len(cohort) for cohort in rounds.cohorts} > {5}
-  assert any(M - 1 in cohort for cohort in rounds.cohorts)
-
-  def compress(u, r, client):
-    key = jax.random.wrap_key_data(jnp.asarray(keys[r][client]))
-    if name == "top_k":
-      return reference.top_k(u, K)
-    if name == "random_k":
-      indices = np.asarray(first_of_shuffle(key, 0, D, K))
-      return reference.random_k(u, indices, not feedback)
-    if name == "sign":
-      return reference.sign(u)
-    uniforms = np.asarray(jax.random.uniform(key, (D,), float))
-    return reference.quantize(u, 3, uniforms, feedback)
-
-  return reference.fed_avg(
-    X0,
-    GRADIENT,
-    rounds.cohorts,
-    rounds.batches,
-    rounds.weights,
-    LR,
-    compress,
-    M,
-    feedback,
-  )
 
 
 @pytest.mark.parametrize(
@@ -111,46 +56,58 @@ def loop(name, feedback):
   [("top_k", True), ("random_k", False), ("sign", True), ("quantize", False)],
 )
 def test_fed_avg_is_the_loop(name, feedback):
+  upload = UPLOADS[name]
+  upload = transforms.error_feedback(upload) if feedback else upload
+
+  def compress(u, r, client):
+    key = jax.random.wrap_key_data(jnp.asarray(keys[r][client]))
+    if name == "top_k":
+      return reference_uploads.top_k(u, K)
+    if name == "random_k":
+      indices = np.asarray(first_of_shuffle(key, 0, len(u), K))
+      return reference_uploads.random_k(u, indices, not feedback)
+    if name == "sign":
+      return reference_uploads.sign(u)
+    uniforms = np.asarray(jax.random.uniform(key, (len(u),), float))
+    return reference_uploads.quantize(u, 3, uniforms, feedback)
+
+  def loop(rounds, masses):
+    send = compress
+    if feedback:
+      send = reference_uploads.ErrorFeedback(compress, cases.M)
+    make_rule = lambda r, client: reference.Sgd(LR)
+    xs, _ = reference.fed_avg(cases.PROBLEM, rounds, make_rule, send=send)
+    # Of clients that were out the error is what it was.
+    return (xs, send.errors) if feedback else xs
+
   with jax.enable_x64(True):
-    upload = UPLOADS[name]
-    upload = transforms.error_feedback(upload) if feedback else upload
-    result = simulate(fed_avg(), upload=upload)
-    xs, errors = loop(name, feedback)
-    shapes = jax.eval_shape(lambda: draws.PARAMS)
-    num_bytes = upload.num_bytes(shapes)
-  np.testing.assert_allclose(
-    draws.flat(result.params), xs[-1], rtol=0, atol=1e-10
-  )
-  assert np.linalg.norm(xs[-1] - X0) > 0.01
-  assert result.cost["bytes_up_per_round"] == num_bytes
-  if not feedback:
-    assert result.client_state is None
-    return
-  # Of clients that were out it is what it was: the loop says so too.
+    keys = keys_of_rounds()
+  algorithm = transforms.with_upload(fed_avg(), upload)
+  cases.check_loop(algorithm, "params kept" if feedback else "params", loop)
+
+
+@pytest.mark.parametrize(
+  "upload", [UPLOADS["top_k"], transforms.error_feedback(UPLOADS["sign"])]
+)
+def test_what_is_sent_is_counted(upload):
+  result = simulate(fed_avg(), rounds=1, upload=upload)
+  sent = upload.num_bytes(jax.eval_shape(lambda: result.params))
+  assert result.cost["bytes_up_per_round"] == sent
   kept = result.client_state
-  assert kept.own is None
-  ((error, _),) = kept.upload
-  np.testing.assert_allclose(
-    draws.flat(error, lead=1), errors, rtol=0, atol=1e-10
-  )
+  assert (kept is None) == (upload is UPLOADS["top_k"])
+  assert kept is None or kept.own is None
 
 
 def test_a_run_goes_on_with_what_was_not_sent_yet(tmp_path):
   upload = transforms.error_feedback(UPLOADS["top_k"])
-  data, whole = draws.client_data(), simulate(fed_avg(), upload=upload)
-  for rounds, resume in ((2, False), (ROUNDS, True)):
+  whole = simulate(fed_avg(), upload=upload)
+  for rounds, resume in ((2, False), (5, True)):
     checkpoints = fo.Checkpoints(tmp_path / "saved", every=1, resume=resume)
-    resumed = fo.simulate(
-      fed_avg(),
-      draws.PARAMS,
-      data,
-      rounds=rounds,
-      upload=upload,
-      checkpoints=checkpoints,
-      **SETTINGS,
+    resumed = simulate(
+      fed_avg(), rounds=rounds, upload=upload, checkpoints=checkpoints
     )
   np.testing.assert_array_equal(
-    draws.flat(resumed.params), draws.flat(whole.params)
+    cases.flat(resumed.params), cases.flat(whole.params)
   )
 
 
@@ -261,14 +218,14 @@ def test_any_rule_of_optax_is_an_upload():
 
 def test_leaves_that_are_not_trained_are_not_sent():
   make = lambda loss_fn: fo.fed_avg(loss_fn, optax.sgd(LR))
-  algorithm = fo.train_only(make, ["bias"], draws.loss_fn)
+  algorithm = fo.train_only(make, ["bias"], cases.loss_fn)
   upload = transforms.error_feedback(transforms.sign())
   result = simulate(algorithm, upload=upload)
   assert result.cost["bytes_up_per_round"] == 1 + 4
   np.testing.assert_array_equal(
-    result.params["kernel"], np.float32(draws.PARAMS["kernel"])
+    result.params["kernel"], np.float32(cases.PARAMS["kernel"])
   )
-  assert np.any(result.params["bias"] != np.float32(draws.PARAMS["bias"]))
+  assert np.any(result.params["bias"] != np.float32(cases.PARAMS["bias"]))
 
 
 # The algorithms that are no phase in which all clients send differences.
@@ -281,7 +238,7 @@ def test_the_algorithms_that_send_differences_say_so(name):
   """Traced, and what they say is what they send."""
   features_fn = lambda params, batch, rng: batch["x"]
   task = jax_problems.Task(
-    draws.PROBLEM, draws.PARAMS, draws.loss_fn, features_fn
+    cases.PROBLEM, cases.PARAMS, cases.loss_fn, features_fn
   )
   sgd, psi = optax.sgd(0.1), fo.prox.zero()
   algorithm = task.algorithm(name, client=sgd, rate=0.1, psi=psi)
@@ -292,25 +249,23 @@ def test_the_algorithms_that_send_differences_say_so(name):
     return
   upload = transforms.error_feedback(transforms.top_k(0.25))
   settings = SETTINGS | {"client_dropout": 0.0, "client_chunk": 5}
-  simulator = fo.Simulator(
-    algorithm, draws.client_data(), upload=upload, **settings
-  )
-  simulator.init(draws.PARAMS)
+  simulator = fo.Simulator(algorithm, cases.DATA, upload=upload, **settings)
+  simulator.init(cases.PARAMS)
 
 
 def test_clients_own_models_are_measured_with_and_without_the_upload():
   algorithm = fo.moon(
-    draws.loss_fn, lambda params, batch, rng: batch["x"], optax.sgd(LR)
+    cases.loss_fn, lambda params, batch, rng: batch["x"], optax.sgd(LR)
   )
   upload = transforms.error_feedback(transforms.sign())
   result = simulate(algorithm, upload=upload)
   per_example = lambda params, batch: {
-    "loss": draws.loss_fn(params, batch, None)
+    "loss": cases.loss_fn(params, batch, None)
   }
   measured = [
-    fo.evaluate_clients(
-      result, per_example, draws.client_data(), algorithm=each
-    ).values["personal"]["loss"]
+    fo.evaluate_clients(result, per_example, cases.DATA, algorithm=each).values[
+      "personal"
+    ]["loss"]
     for each in (algorithm, transforms.with_upload(algorithm, upload))
   ]
   np.testing.assert_array_equal(*measured)

@@ -9,69 +9,63 @@ import numpy as np
 import optax
 import pytest
 
-import fedjax_opt as fo
-from tests import methods_cases, reference_methods
-from tests.methods_cases import CASES, LR, M
-from tests.user_algorithms import draws, fed_dyn, top_k, trimmed_mean
-from tests.user_algorithms import reference_user as reference
+from tests import cases, reference, reference_methods, reference_uploads
+from tests.cases import LR, PROBLEM, M
+from tests.user_algorithms import fed_dyn, top_k, trimmed_mean
 
-case = methods_cases.case
 SGD = optax.sgd(LR)
+K = 4
+
+
+def fed_avg(rounds, **how):
+  make_rule = lambda r, client: reference.Sgd(LR)
+  return reference.fed_avg(PROBLEM, rounds, make_rule, **how)[0]
+
+
+def of_fed_dyn(rounds, masses):
+  xs, _, gs = reference_methods.fed_dyn(PROBLEM, rounds, LR, 0.1, masses)
+  return xs, gs
+
+
+def of_top_k(rounds, masses):
+  compress = lambda u, r, client: reference_uploads.top_k(u, K)
+  send = reference_uploads.ErrorFeedback(compress, M)
+  return fed_avg(rounds, send=send), send.errors
+
+
+def of_trimmed_mean(rounds, masses):
+  def combine(sent, weights):  # Without a weight nobody counts.
+    counted = [u for u, weight in zip(sent, weights, strict=True) if weight > 0]
+    return reference_uploads.trimmed_mean(counted, 0.3)
+
+  # With dropouts it is not always as many.
+  assert len({int(0.3 * np.count_nonzero(r.weights)) for r in rounds}) > 1
+  return fed_avg(rounds, combine=combine)
+
+
+@pytest.mark.parametrize(
+  ("algorithm", "fields", "loop"),
+  [
+    (fed_dyn.fed_dyn(cases.loss_fn, SGD, 0.1), "model kept", of_fed_dyn),
+    (top_k.top_k(cases.loss_fn, SGD, K), "model kept", of_top_k),
+    (
+      trimmed_mean.trimmed_mean(cases.loss_fn, SGD, 0.3),
+      "model",
+      of_trimmed_mean,
+    ),
+  ],
+)
+def test_equals_the_loop(algorithm, fields, loop):
+  cases.check_loop(algorithm, fields, loop)
+
+
+def test_top_k_sends_k_values_and_k_indices():
+  algorithm = top_k.top_k(cases.loss_fn, SGD, K)
+  result = cases.TASK.simulate(algorithm, rounds=1, **cases.FAULTY)
+  assert result.cost["bytes_up_per_round"] == K * (4 + 4)
 
 
 def test_files_are_short():
   folder = pathlib.Path(__file__).parent
   for name in ("fed_dyn", "top_k", "trimmed_mean"):
     assert len((folder / f"{name}.py").read_text().splitlines()) <= 40
-
-
-def test_fed_dyn(case):
-  def loop(drawn, masses):
-    xs, _, gs = reference_methods.fed_dyn(*drawn, LR, 0.1, masses)
-    return xs, gs
-
-  algorithm = fed_dyn.fed_dyn(draws.loss_fn, SGD, alpha=0.1)
-  states, kept = methods_cases.check_matches(
-    case, algorithm, "model kept", loop
-  )
-  # h is the mean of all g_i, at any time.
-  masses = methods_cases.masses(case)
-  means = [np.average(draws.flat(g, 1), 0, masses) for g in kept]
-  methods_cases.assert_close([h for _, h in states], means, 1e-10)
-
-
-def test_top_k(case):
-  k = 4
-  algorithm = top_k.top_k(draws.loss_fn, SGD, k)
-  loop = lambda drawn, masses: reference.top_k(*drawn, LR, k, M)
-  _, kept = methods_cases.check_matches(case, algorithm, "model kept", loop)
-  kept = [draws.flat(errors, 1) for errors in kept]
-  before = np.zeros_like(kept[0])
-  for cohort, after in zip(methods_cases.drawn(case)[0], kept, strict=True):
-    others = [i for i in range(M) if i not in cohort]
-    np.testing.assert_array_equal(after[others], before[others])
-    moved = [i for i in cohort if i != M - 1]
-    assert (after[moved] != before[moved]).any(axis=1).all()
-    before = after
-
-
-@pytest.mark.parametrize("case", ["uniform in float32"], indirect=True)
-def test_top_k_sends_k_values_and_k_indices(case):
-  result = fo.simulate(
-    top_k.top_k(draws.loss_fn, SGD, 4),
-    draws.PARAMS,
-    draws.client_data(),
-    rounds=1,
-    **CASES[case],
-  )
-  assert result.cost["bytes_up_per_round"] == 4 * (4 + 4)
-
-
-def test_trimmed_mean(case):
-  def loop(drawn, masses):
-    xs, cuts = reference.trimmed_mean(*drawn, LR, 0.3)
-    assert len(set(cuts)) > 1  # With dropouts it is not always as many.
-    return xs
-
-  algorithm = trimmed_mean.trimmed_mean(draws.loss_fn, SGD, 0.3)
-  methods_cases.check_matches(case, algorithm, "model", loop)

@@ -7,13 +7,13 @@ import optax
 import pytest
 
 import fedjax_opt as fo
-from tests.user_algorithms import draws
+from tests import cases
 
-M = len(draws.SIZES)
+M = len(cases.SIZES)
 
 
 def delta(worker, params):
-  local = worker.descend(draws.loss_fn, optax.sgd(0.1), params)
+  local = worker.descend(cases.loss_fn, optax.sgd(0.1), params)
   return optax.tree.sub(local, params)
 
 
@@ -32,7 +32,7 @@ def algorithm(round, **options):
 
 def run(algorithm, **settings):
   settings = {"rounds": 3, "batch_size": 4} | settings
-  return fo.simulate(algorithm, draws.PARAMS, draws.client_data(), **settings)
+  return fo.simulate(algorithm, cases.PARAMS, cases.DATA, **settings)
 
 
 @pytest.mark.parametrize("weight", [1, 1.0, np.float64(1)])
@@ -49,7 +49,7 @@ def test_a_client_may_give_its_weight_as_a_plain_number(weight):
 
 
 def test_states_are_kept_in_their_types():
-  params = jax.tree.map(lambda x: jnp.asarray(x, jnp.bfloat16), draws.PARAMS)
+  params = jax.tree.map(lambda x: jnp.asarray(x, jnp.bfloat16), cases.PARAMS)
 
   def one_client(worker, params):
     one = jnp.float32(1)
@@ -62,7 +62,7 @@ def test_states_are_kept_in_their_types():
   result = fo.simulate(
     algorithm(round, init_client=lambda params: jnp.bfloat16(0)),
     params,
-    draws.client_data(),
+    cases.DATA,
     rounds=2,
     batch_size=4,
   )
@@ -81,6 +81,6 @@ def test_metrics_of_two_phases_need_names_of_their_own():
     return params, (first, second)
 
   found = run(algorithm_of(one_client)).traces["examples"]
-  np.testing.assert_array_equal(found, [draws.SIZES] * 3)
+  np.testing.assert_array_equal(found, [cases.SIZES] * 3)
   with pytest.raises(ValueError, match="two phases have 'examples'"):
     run(algorithm(round))

@@ -1,0 +1,393 @@
+"""Each algorithm against the plain loop of its box.
+
+cases.py says in which rounds. Those whose rounds have several phases are in
+test_variance_reduction.py, those of exact gradients in test_centralized.py.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fedjax_opt as fo
+from fedjax_opt import prox
+from fedjax_opt.algorithms import ALGORITHMS
+from fedjax_opt.algorithms.fed_nova import _reach
+from tests import cases, jax_problems, reference
+from tests import reference_composite as composite
+from tests import reference_methods as loops
+from tests import reference_momentum as momentum
+from tests import reference_personal as personal
+from tests import reference_variance_reduction as variance
+from tests.cases import KERNEL, LR, PROBLEM, ROUNDS, M, rate
+from tests.rules.training import referee, rule
+
+LOSS, SGD = cases.loss_fn, optax.sgd(LR)
+MLP = jax_problems.mlp(sizes=cases.SIZES)
+SPEED = {"lam": 5.0, "alpha": 0.7, "rho": 0.2}
+ADAMW = {"eps": 1e-2, "weight_decay": 0.1}
+ALPHA, SERVER_RATE = 0.8, 0.7
+# name -> the constants of the loop that are not those of FedAvg.
+MOMENTA = {
+  "fed_avg_sm": {"mu_s": 0.7},
+  "fed_avg_lm": {"mu_l": 0.6, "average_local": True},
+  "fed_avg_lm_z": {"mu_l": 0.6},
+  "fed_avg_slm": {"mu_s": 0.7, "mu_l": 0.6, "average_local": True},
+  "fed_avg_slm_z": {"mu_s": 0.7, "mu_l": 0.6},
+  "domo": {"mu_s": 0.7, "mu_l": 0.6, "beta": 0.5, "option": "I"},
+  "domo_s": {"mu_s": 0.7, "mu_l": 0.6, "beta": 0.5, "option": "II"},
+}
+# name -> (the package's, the referee's).
+PSI = {
+  "l1": (prox.l1(0.12), composite.L1(KERNEL, 0.12)),
+  "nuclear": (prox.nuclear(0.12), composite.Nuclear(KERNEL, (4, 3), 0.12)),
+  "l2_ball": (prox.l2_ball(0.6), composite.L2Ball(KERNEL, 0.6)),
+  "l1_ball": (prox.l1_ball(1.0), composite.L1Ball(KERNEL, 1.0)),
+}
+
+
+def steps_of(name):
+  """FedAvg whose clients have that rule."""
+  loop = lambda rounds, masses: reference.fed_avg(
+    PROBLEM, rounds, lambda r, client: referee(name)
+  )
+  return fo.fed_avg(LOSS, rule(name)), "params -", loop
+
+
+def server_steps_of(name):
+  """An algorithm that implies a rule of the server."""
+  choice = ALGORITHMS[name]
+  algorithm = choice.factory(LOSS, SGD, rule(choice.server_rule))
+  loop = lambda rounds, masses: reference.fed_avg(
+    PROBLEM,
+    rounds,
+    lambda r, client: reference.Sgd(LR),
+    referee(choice.server_rule),
+  )
+  return algorithm, "params -", loop
+
+
+def fed_prox(name):
+  loop = lambda rounds, masses: reference.fed_prox(
+    PROBLEM, rounds, lambda r, client: referee(name), 0.7, reference.Sgd(0.7)
+  )
+  algorithm = fo.fed_prox(LOSS, rule(name), optax.sgd(0.7), mu=0.7)
+  return algorithm, "params -", loop
+
+
+def moon(rounds, masses):
+  make_rule = lambda r, client: referee("delta_sgd")
+  return reference.moon(MLP.problem, rounds, make_rule, 0.7, 0.4)
+
+
+def step_decay():
+  algorithm = fo.fed_avg(
+    LOSS, lambda round: optax.sgd(LR * fo.step_decay(round, ROUNDS))
+  )
+  # Of seven rounds the fifth is the first after a half, the seventh is after
+  # three quarters.
+  loop = lambda rounds, masses: reference.fed_avg(
+    PROBLEM,
+    rounds,
+    lambda r, client: reference.Sgd(LR * (1, 1, 1, 1, 0.1, 0.1, 0.01)[r]),
+  )
+  return algorithm, "params -", loop
+
+
+def of_regularizer(name, psi, client_rate=rate):
+  own, of_loop = PSI[psi]
+  algorithm = ALGORITHMS[name].factory(
+    LOSS, prox.kernels(own), client_rate, SERVER_RATE
+  )
+  of_step = (lambda r, k: rate(r)) if client_rate is rate else client_rate
+  loop = getattr(composite, name.removesuffix("_osp"))
+  osp = {"only_server_prox": name.endswith("_osp")}
+  of = lambda rounds, masses: loop(
+    PROBLEM, rounds, of_loop, of_step, SERVER_RATE, **osp
+  )
+  return algorithm, "model -", of
+
+
+def scaffold(exact):
+  algorithm = fo.scaffold(LOSS, rate, SERVER_RATE, exact_control=exact)
+  loop = lambda rounds, masses: variance.scaffold(
+    PROBLEM, rounds, rate, SERVER_RATE, masses, exact
+  )
+  return algorithm, "params kept control", loop
+
+
+def of_momenta(name):
+  constants = MOMENTA[name]
+  given = {n: v for n, v in constants.items() if n in ("mu_s", "mu_l", "beta")}
+
+  def loop(rounds, masses):
+    done = momentum.double_momentum(PROBLEM, rounds, rate, ALPHA, **constants)
+    return [r.x for r in done], [r.momentum for r in done]
+
+  algorithm = ALGORITHMS[name].factory(LOSS, rate, ALPHA, **given)
+  return algorithm, "params momentum", loop
+
+
+def fed_nova(rho=0.0, mu=0.0):
+  algorithm = fo.fed_nova(LOSS, LR, momentum=rho or None, mu=mu or None)
+  loop = lambda rounds, masses: loops.fed_nova(PROBLEM, rounds, LR, rho, mu)
+  return algorithm, "params", loop
+
+
+def fed_speed(**how):
+  loop = lambda rounds, masses: loops.fed_speed(
+    PROBLEM, rounds, LR, **SPEED, population=masses, **how
+  )
+  return fo.fed_speed(LOSS, LR, **SPEED, **how), "params kept", loop
+
+
+def fed_exp(rounds, masses):
+  *found, rates = loops.fed_exp(PROBLEM, rounds, LR, 1e-3)
+  assert max(rates) > 1
+  return tuple(found)
+
+
+def fed_dyn(rounds, masses):
+  xs, hs, gs = loops.fed_dyn(PROBLEM, rounds, LR, 0.1, masses)
+  for h, g in zip(hs, gs, strict=True):  # The mean of all g_i, at any time.
+    np.testing.assert_allclose(h, np.average(g, axis=0, weights=masses))
+  return xs, hs, gs
+
+
+def fed_per(share=None):
+  """FedRep with that share of shared steps."""
+  given, steps, make = {"personal": ["kernel"]}, None, fo.fed_per
+  if share is not None:
+    given["shared_steps"], make = share, fo.fed_rep
+    steps = lambda num_steps: max(1, round(share * num_steps))
+  kernel = np.arange(KERNEL.start, KERNEL.stop)
+  loop = lambda rounds, masses: personal.fed_per(
+    PROBLEM, rounds, LR, kernel, steps
+  )
+  return make(LOSS, SGD, **given), "shared kept", loop
+
+
+def diloco(rounds, masses):
+  kept = {}
+  make_rule = lambda r, client: kept.setdefault(
+    client, reference.AdamW(0.05, **ADAMW)
+  )
+  return reference.fed_avg(
+    PROBLEM, rounds, make_rule, reference.Nesterov(0.7, 0.9)
+  )
+
+
+# name of an algorithm, and of a variant -> what `cases.check_loop` takes. Rules
+# that look at the loss, or at a second gradient, are here; the others by
+# themselves are in rules/test_registry.py.
+LOOPS = {
+  "fed_avg, sps": steps_of("sps"),
+  "fed_avg, delta_sgd": steps_of("delta_sgd"),
+  "fed_avg, delta_sgd_reused": steps_of("delta_sgd_reused"),
+  "fed_avg, step decay": step_decay(),
+  "fed_prox, sps": fed_prox("sps"),
+  "fed_prox, delta_sgd": fed_prox("delta_sgd"),
+  "moon": (
+    fo.moon(
+      MLP.loss_fn, MLP.features_fn, rule("delta_sgd"), mu=0.7, temperature=0.4
+    ),
+    "params -",
+    moon,
+  ),
+  **{
+    name: server_steps_of(name)
+    for name, choice in ALGORITHMS.items()
+    if choice.server_rule
+  },
+  "fed_mid": of_regularizer("fed_mid", "l1"),
+  "fed_mid_osp": of_regularizer("fed_mid_osp", "l1", LR),
+  "fed_mid_osp, nuclear": of_regularizer("fed_mid_osp", "nuclear"),
+  "fed_dual_avg": of_regularizer("fed_dual_avg", "l1"),
+  "fed_dual_avg_osp": of_regularizer("fed_dual_avg_osp", "l1", LR),
+  "fed_dual_avg, l2_ball": of_regularizer("fed_dual_avg", "l2_ball"),
+  "fed_dual_avg, l1_ball": of_regularizer("fed_dual_avg", "l1_ball"),
+  "fed_avg_subgradient": (
+    fo.fed_avg_subgradient(LOSS, prox.kernels(PSI["l1"][0]), LR, SERVER_RATE),
+    "params -",
+    lambda rounds, masses: composite.fed_avg_subgradient(
+      PROBLEM, rounds, 0.12, KERNEL, LR, SERVER_RATE
+    ),
+  ),
+  "scaffold": scaffold(False),
+  "scaffold, exact": scaffold(True),
+  "local_sgd": (
+    fo.local_sgd(LOSS, rate),
+    "params -",
+    lambda rounds, masses: reference.fed_avg(
+      PROBLEM, rounds, lambda r, client: reference.Sgd(rate(r))
+    ),
+  ),
+  "minibatch_sgd": (
+    fo.minibatch_sgd(LOSS, rate),
+    "params",
+    lambda rounds, masses: variance.minibatch_sgd(PROBLEM, rounds, rate),
+  ),
+  **{name: of_momenta(name) for name in MOMENTA},
+  "fed_dyn": (fo.fed_dyn(LOSS, SGD, alpha=0.1), "params h kept", fed_dyn),
+  "fed_nova, momentum": fed_nova(rho=0.8),
+  "fed_nova, proximal": fed_nova(mu=0.7),
+  "fed_nova, both": fed_nova(rho=0.3, mu=1.5 / LR),
+  "fed_cm": (
+    fo.fed_cm(LOSS, rate, SERVER_RATE, alpha=0.2),
+    "params delta",
+    lambda rounds, masses: loops.fed_cm(
+      PROBLEM, rounds, rate, SERVER_RATE, 0.2
+    ),
+  ),
+  "mo_fed_sam": (
+    fo.mo_fed_sam(LOSS, rate, SERVER_RATE, rho=0.2, beta=0.3),
+    "params delta",
+    lambda rounds, masses: loops.fed_cm(
+      PROBLEM, rounds, rate, SERVER_RATE, 0.3, rho=0.2
+    ),
+  ),
+  "fed_exp": (fo.fed_exp(LOSS, SGD, eps=1e-3), "params model", fed_exp),
+  "mime_lite": (
+    fo.mime_lite(LOSS, rate, beta=0.8),
+    "params base.ema",
+    lambda rounds, masses: loops.mime_lite(PROBLEM, rounds, rate, 0.8),
+  ),
+  "fed_sam": (
+    fo.fed_sam(LOSS, SGD, rho=0.3),
+    "params -",
+    lambda rounds, masses: reference.fed_avg(
+      PROBLEM, rounds, lambda r, client: reference.Sam(LR, 0.3)
+    ),
+  ),
+  "fed_speed": fed_speed(),
+  "fed_speed, a multiple": fed_speed(normalized=False),
+  "fed_speed, all duals": fed_speed(all_duals=True),
+  "diloco": (fo.diloco(LOSS, optax.adamw(0.05, **ADAMW)), "params -", diloco),
+  "ditto": (
+    fo.ditto(LOSS, SGD, lam=0.4),
+    "params kept",
+    lambda rounds, masses: personal.ditto(PROBLEM, rounds, LR, 0.4),
+  ),
+  "fed_per": fed_per(),
+  "fed_rep": fed_per(0.6),
+  "fed_rep, one step": fed_per(1 / 11),
+}
+# One of each kind, and those that weigh clients that are not there.
+IN_SINGLE = (
+  "moon", "fed_mid_osp, nuclear", "fed_dual_avg, l1_ball", "scaffold", "domo",
+  "fed_dyn", "fed_speed",
+)  # fmt: skip
+
+
+def test_every_algorithm_has_a_loop():
+  elsewhere = {"centralized", "local", "minibatch_sarah", "bvr_l_sgd",
+               "prox_skip", "fed_bn"}  # fmt: skip
+  here = {name.partition(",")[0] for name in LOOPS}
+  assert here | elsewhere == set(ALGORITHMS)
+
+
+def check(name, **how):
+  task = MLP if name == "moon" else cases.TASK
+  cases.check_loop(*LOOPS[name], task=task, **how)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_equals_the_loop(name):
+  check(name)
+
+
+@pytest.mark.parametrize("name", IN_SINGLE)
+def test_single_precision_and_equal_weights_are_near_the_loop(name):
+  check(name, case="uniform", x64=False)
+
+
+# A field of Delta-SGD's state -> what the referee calls it.
+TRACES = {
+  "step_size": "step_sizes",
+  "smoothness_step": "smoothness_branches",
+  "growth_step": "growth_branches",
+}
+
+
+@pytest.mark.parametrize("name", ["delta_sgd", "delta_sgd_reused"])
+def test_traces_of_delta_sgd_are_those_of_the_loop(name):
+  """Step sizes and both branches, client by client."""
+  with jax.enable_x64(True):
+    rounds = cases.draw(4, **cases.PLAIN)
+    traced = cases.TASK.simulate(
+      fo.fed_avg(LOSS, rule(name)), rounds=4, trace=tuple(TRACES), **cases.PLAIN
+    ).traces
+  make_rule = lambda r, client: referee(name)
+  _, of_loops = reference.fed_avg(PROBLEM, rounds, make_rule)
+  for field, of_loop in TRACES.items():
+    assert traced[field].shape == (4, 5, 8)  # [R, C, K]
+    for r, i in np.ndindex(4, 5):
+      expected = np.array(getattr(of_loops[r][i].rule, of_loop))
+      if field != "step_size":  # No branch decides the first step.
+        expected[:1] = np.inf
+      own, after = np.split(traced[field][r, i], [len(expected)])
+      np.testing.assert_allclose(own, expected, rtol=1e-9)
+      assert np.isnan(after).all()
+  # Each branch decides some of the steps.
+  assert (traced["smoothness_step"] < traced["growth_step"]).any()
+  assert (traced["smoothness_step"] > traced["growth_step"]).any()
+
+
+@pytest.mark.parametrize("num_steps", [0, 1, 2, 3, 7])
+@pytest.mark.parametrize("pull", [0.0, 0.5, 2.5 - 1e-6, 2.5])
+def test_fed_nova_never_divides_by_less_than_1(pull, num_steps):
+  """With rho 0.5 and eta mu 2.5 the two weights of two steps are -1 and 1."""
+  reach = _reach(jnp.int32(num_steps), 0.5, pull, 1.0)
+  effect, buffers = np.zeros(num_steps), np.zeros(num_steps)
+  for k in range(num_steps):
+    buffers = 0.5 * buffers + np.eye(num_steps)[k] - pull * effect
+    effect = effect + buffers
+  np.testing.assert_allclose(reach, np.abs(effect).sum(), rtol=1e-5)
+  assert num_steps == 0 or reach >= 1
+
+
+def test_the_loop_of_fed_speed_with_all_duals_is_that_of_fed_dyn():
+  given = PROBLEM, cases.drawn("dropouts", True), LR
+  masses = cases.masses("dropouts")
+  without = functools.partial(loops.fed_speed, alpha=1.0, rho=0.0)
+  speed, _ = without(*given, lam=5.0, population=masses, all_duals=True)
+  dyn, *_ = loops.fed_dyn(*given, 0.2, masses)
+  np.testing.assert_allclose(speed, dyn, rtol=1e-10)
+
+
+def test_prox_skip():
+  """All clients; in some rounds the coin does not fall."""
+  p, num_steps, rtol = 0.3, 3, 1e-10
+  settings = {"batch_size": 4, "local_steps": num_steps, "cohort_size": M}
+  coin = jax.jit(
+    lambda r: jax.random.geometric(cases.cohort(r, **settings).key, p)
+  )
+  with jax.enable_x64(True):
+    _, *after = cases.run(fo.prox_skip(LOSS, LR, p=p), **settings)
+    lengths = [int(coin(r)) for r in range(ROUNDS)]
+    rounds = cases.draw(ROUNDS, **settings)
+
+  def in_order(drawn):
+    order = np.argsort(drawn.clients)
+    return reference.Round(*([field[i] for i in order] for field in drawn))
+
+  rounds = list(map(in_order, rounds))
+  xs, points, h = loops.prox_skip(PROBLEM, rounds, LR, p, lengths)
+  states, kept = zip(*after, strict=True)
+  cases.assert_close([state.params for state in states], xs, rtol)
+  have_met = [bool(state.have_met) for state in states]
+  assert have_met == [length <= num_steps for length in lengths]
+  assert {True, False} == set(have_met)
+  for r, (state, own) in enumerate(zip(states, kept, strict=True)):
+    # A client learns of a meeting at the start of the next round.
+    x, control = cases.flat(own.params, 1), cases.flat(own.control, 1)
+    mean = cases.flat(state.params)
+    if state.have_met:
+      control, x = control + p / LR * (mean - x), np.tile(mean, (M, 1))
+    np.testing.assert_allclose(x, points[r], 0, 10 * rtol)
+    np.testing.assert_allclose(control, h[r], 0, 100 * rtol)
+    mean = reference.mean(control, rounds[r].weights)
+    np.testing.assert_allclose(mean, 0, atol=100 * rtol)
