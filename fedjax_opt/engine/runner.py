@@ -185,30 +185,33 @@ class Runner:
     metrics = self._record.add_metrics(
       self._active.expand(metrics), is_scheduled
     )
-    of_state = lambda part: self._active.flat(self._whole_state()[part])
     self._report(
       Report(
         self._record.done,
         metrics,
         *self._seconds(),
         is_grid=self._active.is_grid,
-        _model=self._reader(self._params),
-        _state=self._reader(lambda: of_state(0)),
-        _client_state=self._reader(lambda: of_state(1)),
+        _copy=self._reader(),
       )
     )
 
-  def _reader(self, value: Callable[[], Any]) -> Callable[[], Any]:
+  def _reader(self) -> Callable[[str], Any]:
     """Copies what is there now, if it is called while it is reported."""
     round = self._record.done
+    of_state = lambda part: self._active.flat(self._whole_state()[part])
+    values = {
+      "params": self._params,
+      "state": lambda: of_state(0),
+      "client_state": lambda: of_state(1),
+    }
 
-    def read():
+    def read(name):
       if self._reported != round:
         raise ValueError(
           f"report: the model and the state of round {round} are overwritten; "
           "read them within on_evaluation"
         )
-      return copies(value())
+      return copies(values[name]())
 
     return read
 

@@ -130,8 +130,11 @@ class Checkpoints:
     Raises:
       OSError: if it cannot be written; those before it stay.
     """
-    about = {"identity": self._identity, "shapes": _shapes(state)}
-    about["streams"] = STREAMS
+    about = {
+      "identity": self._identity,
+      "shapes": _shapes(state),
+      "streams": STREAMS,
+    }
     try:
       with checkpoint_folder.writing(self._folder, round, about) as path:
         # Orbax keeps 35 kB of memory for each save of arrays of JAX, 13 kB for
@@ -168,7 +171,7 @@ class Checkpoints:
     self._check_no_other_run()
     if not self._resume:
       return None
-    for path in checkpoint_folder.unfinished(self._folder):
+    for path in checkpoint_folder.left(self._folder):
       warnings.warn(
         f"{str(path)!r} is a checkpoint that was not written to its end; "
         "ignored",
@@ -178,12 +181,9 @@ class Checkpoints:
     for number, step in enumerate(steps):
       try:
         with _quiet():
-          saved = self._restore(step, state)
-      except _OtherRun as error:
-        raise CheckpointError(
-          f"resume=True: {str(self._folder)!r} is of another algorithm or "
-          f"model: {error}"
-        ) from None
+          about = checkpoint_folder.checked(self._folder, step)
+          other = difference(about["shapes"], _shapes(state))
+          saved = None if other else self._restore(step, state)
       except Exception as error:
         self._check_damaged(step, error)
         warnings.warn(
@@ -191,36 +191,31 @@ class Checkpoints:
           f"({_reason(error)}); ignored",
           stacklevel=2,
         )
-      else:
-        if processes.is_first_process():
-          for newer in steps[:number]:
-            checkpoint_folder.set_aside(self._folder, newer)
-        return saved
+        continue
+      if other:
+        raise CheckpointError(
+          f"resume=True: {str(self._folder)!r} is of another algorithm or "
+          f"model: {other}"
+        )
+      if processes.is_first_process():
+        for newer in steps[:number]:
+          checkpoint_folder.set_aside(self._folder, newer)
+      return saved
     raise CheckpointError(
       f"resume=True: no checkpoint in {str(self._folder)!r} can be read"
     )
 
   def _restore(self, step: int, state: State) -> Saved:
-    """Reads one checkpoint.
-
-    Raises:
-      _OtherRun: if its state has other shapes.
-      Exception: of any type, if it cannot be read.
-    """
+    """Reads one checkpoint; an error may be of any type."""
     path = self._folder / str(step)
-    about = checkpoint_folder.about(self._folder, step)
-    checkpoint_folder.check_files(path, about["files"])
-    if other := difference(about["shapes"], _shapes(state)):
-      raise _OtherRun(other)
-    # NumPy arrays, which are on the host, are restored as NumPy arrays.
-    target = jax.tree.map(
-      lambda leaf: (
-        leaf
-        if isinstance(leaf, np.ndarray)
-        else jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype)
-      ),
-      state,
-    )
+
+    def like(leaf):
+      # NumPy arrays, which are on the host, are restored as NumPy arrays.
+      if isinstance(leaf, np.ndarray):
+        return leaf
+      return jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype)
+
+    target = jax.tree.map(like, state)
     checkpointer, arguments = _orbax()
     with checkpointer:
       found = checkpointer.restore(
@@ -276,10 +271,6 @@ class Checkpoints:
 
 class CheckpointError(ValueError):
   """There are checkpoints, but none that the run can be resumed from."""
-
-
-class _OtherRun(Exception):
-  """The checkpoint is whole, but not of this run."""
 
 
 def difference(saved: Mapping[str, Any], given: Mapping[str, Any]) -> str:
@@ -376,6 +367,6 @@ def _reason(error: Exception) -> str:
   """The error of a library, in one short line."""
   if isinstance(error, OSError) and error.strerror:
     return error.strerror
-  known = re.search(r"No space left on device|File too large", str(error))
+  known = re.search("No space left on device|File too large", str(error))
   lines = str(error).strip().splitlines() or [type(error).__name__]
   return known[0] if known else lines[0][:200]

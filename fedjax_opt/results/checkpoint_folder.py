@@ -19,7 +19,7 @@ STATE, RECORD = "state", "record.npz"
 _ABOUT = "about.json"  # What it is of, and the digests of its other files.
 _STEP = re.compile(r"0|[1-9][0-9]*")
 # The ends of the names of folders that a kill left.
-_UNFINISHED, _REMOVED = ".unfinished", ".fedjax_opt-removed"
+UNFINISHED, _REMOVED = ".unfinished", ".fedjax_opt-removed"
 
 
 class DamagedError(Exception):
@@ -37,12 +37,8 @@ def steps(folder: pathlib.Path) -> list[int]:
   return sorted((int(n) for n in found if _is_own(folder / n)), reverse=True)
 
 
-def unfinished(folder: pathlib.Path) -> list[pathlib.Path]:
-  """Those that were not written to their end."""
-  return _left(folder, _UNFINISHED)
-
-
-def _left(folder: pathlib.Path, end: str) -> list[pathlib.Path]:
+def left(folder: pathlib.Path, end: str = UNFINISHED) -> list[pathlib.Path]:
+  """What a kill left: by default those not written to their end."""
   return [
     folder / name
     for name in _names(folder)
@@ -57,13 +53,9 @@ def check_own(folder: pathlib.Path) -> None:
     ValueError: naming what is none. It is left as it is.
   """
   for name in filter(_STEP.fullmatch, _names(folder)):
-    if _is_of_before(folder / name):
-      raise ValueError(
-        f"{str(folder / name)!r} is a checkpoint of an earlier version, which "
-        "cannot be resumed; give another folder"
-      )
     if not _is_own(folder / name):
-      kind = "a link" if (folder / name).is_symlink() else "no checkpoint"
+      is_link = (folder / name).is_symlink()
+      kind = "a link" if is_link else "no checkpoint of this version"
       raise ValueError(
         f"{str(folder / name)!r} is {kind}, and has the name of a checkpoint; "
         "move it to another folder"
@@ -77,11 +69,6 @@ def _is_own(path: pathlib.Path) -> bool:
   return len({STATE, RECORD, _ABOUT} & set(os.listdir(path))) >= 2
 
 
-def _is_of_before(path: pathlib.Path) -> bool:
-  """Whether it is one of orbax's, as earlier versions wrote them."""
-  return path.is_dir() and {"about", "record"} <= set(os.listdir(path))
-
-
 @contextlib.contextmanager
 def writing(
   folder: pathlib.Path, step: int, about: Mapping[str, Any]
@@ -93,7 +80,7 @@ def writing(
     step: round of the checkpoint.
     about: what it is of, as JSON has it.
   """
-  path = folder / f"{step}{_UNFINISHED}"
+  path = folder / f"{step}{UNFINISHED}"
   shutil.rmtree(path, ignore_errors=True)
   try:
     path.mkdir(parents=True)
@@ -126,23 +113,21 @@ def about(folder: pathlib.Path, step: int) -> dict[str, Any]:
   return found
 
 
-def check_files(path: pathlib.Path, files: Mapping[str, int]) -> None:
-  """Checks the files of a checkpoint.
+def checked(folder: pathlib.Path, step: int) -> dict[str, Any]:
+  """What a checkpoint is of, after a check of all its files.
 
   This comes before orbax reads them, which tells of damage in many lines.
-
-  Args:
-    path: of the checkpoint.
-    files: name -> digest.
 
   Raises:
     DamagedError: naming the first file that is not what was written.
     OSError: if a file cannot be read.
   """
-  for name, wanted in files.items():
-    file = path / name
+  found = about(folder, step)
+  for name, wanted in found["files"].items():
+    file = folder / str(step) / name
     if not file.is_file() or digests.digest_of_file(file) != wanted:
       raise DamagedError(f"{name} is not what was written")
+  return found
 
 
 def set_aside(folder: pathlib.Path, step: int) -> None:
@@ -157,6 +142,6 @@ def set_aside(folder: pathlib.Path, step: int) -> None:
 def remove(folder: pathlib.Path, step: int) -> None:
   """Removes a checkpoint, and what a kill left of others."""
   os.rename(folder / str(step), folder / f"{step}{_REMOVED}")
-  for path in _left(folder, _REMOVED):
+  for path in left(folder, _REMOVED):
     if not path.is_symlink():
       shutil.rmtree(path, ignore_errors=True)

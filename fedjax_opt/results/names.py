@@ -6,6 +6,7 @@ rate' and 'Test accuracy (%)'. The names of choices are the labels of their
 entries in the registries; an identifier without one becomes plain words.
 """
 
+import re
 from typing import Any
 
 import numpy as np
@@ -53,18 +54,19 @@ _METRICS = {
   "train_loss": "Training loss",
   "train_accuracy": "Training accuracy (%)",
   "regularized_train_loss": "Regularized training loss",
-  "regularized_test_loss": "Regularized test loss",
-  "regularized_validation_loss": "Regularized validation loss",
   "optimality_gap": "Gap to the optimum",
   "f1": "F1",
   "grad_norm_sq": "Squared gradient norm",
   "gradient_evaluations": "Gradient evaluations of a client",
 }
-# Beginnings of names -> whose examples a metric over clients was measured on.
-_OVER_CLIENTS = {
-  "train_": "Training {metric}",
-  "client_test_": "Client test {metric}",
-  "": "{metric}",
+# Metrics over clients, and whose examples they were measured on.
+_OVER_CLIENTS = re.compile(
+  "(train_|client_test_|)(?:worst_decile_accuracy|accuracy_decile_(.*))"
+)
+_EXAMPLES = {
+  "train_": "Training accuracy",
+  "client_test_": "Client test accuracy",
+  "": "Accuracy",
 }
 
 
@@ -123,15 +125,11 @@ def metric_name(metric: str) -> str:
   """The name of a metric with its unit, for an axis or a column."""
   if metric in _METRICS:
     return _METRICS[metric]
+  if found := _OVER_CLIENTS.fullmatch(metric):
+    examples, decile = found.groups()
+    whom = f"decile {decile}" if decile else "worst 10 %"
+    return f"{_EXAMPLES[examples]}, {whom} of clients (%)"
   unit = " (%)" if is_fraction(metric) else ""
-  for kind, whom in (
-    ("worst_decile_accuracy", "worst 10 % of clients"),
-    ("accuracy_decile_", "decile {} of clients"),
-  ):
-    begin, found, rest = metric.partition(kind)
-    if found and begin in _OVER_CLIENTS:
-      text = _OVER_CLIENTS[begin].format(metric="accuracy")
-      return f"{sentence(text)}, {whom.format(rest)}{unit}"
   return sentence(metric.replace("_", " ")) + unit
 
 

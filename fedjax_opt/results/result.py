@@ -38,14 +38,8 @@ class Report:
   compile_seconds: float
   run_seconds: float
   is_grid: bool = False
-  _model: Callable[[], Params] | None = dataclasses.field(
-    default=None, repr=False
-  )
-  _state: Callable[[], State] | None = dataclasses.field(
-    default=None, repr=False
-  )
-  _client_state: Callable[[], Any] | None = dataclasses.field(
-    default=None, repr=False
+  _copy: Callable[[str], Any] = dataclasses.field(
+    default=lambda name: None, repr=False
   )
 
   @functools.cached_property
@@ -58,17 +52,17 @@ class Report:
       ValueError: if it is first read after `on_evaluation`: the next rounds
         overwrite the model.
     """
-    return None if self._model is None else self._model()
+    return self._copy("params")
 
   @functools.cached_property
   def state(self) -> State:
     """The algorithm's state, a copy; see `params`."""
-    return None if self._state is None else self._state()
+    return self._copy("state")
 
   @functools.cached_property
   def client_state(self) -> Any:
     """What every client keeps, leaves [M, ...], a copy; see `params`."""
-    return None if self._client_state is None else self._client_state()
+    return self._copy("client_state")
 
 
 @dataclasses.dataclass

@@ -10,10 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.results.history import History, direction
-from fedjax_opt.results.names import shown_name
+from fedjax_opt.results.history import History
 from fedjax_opt.results.selection import Criterion, Tuning, tune, varying
-from fedjax_opt.study import words
 
 
 class Measured(NamedTuple):
@@ -125,54 +123,3 @@ class Cell:
       return None
     of_seeds = self.measured.history.spent(cost)
     return None if of_seeds is None else of_seeds.mean(axis=0)
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class StudyData:
-  """The cells of a study, and what they share; see `study.Study`."""
-
-  cells: tuple[Cell, ...]
-  metric: str
-  title: str = "Study"
-  target: float | None = None
-  about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-  command: str = ""
-  notes: tuple[str, ...] = ()
-
-  @property
-  def methods(self) -> list[str]:
-    """The labels of the methods, in order."""
-    return list(dict.fromkeys(cell.method for cell in self.cells))
-
-  @property
-  def conditions(self) -> list[dict[str, Any]]:
-    """The conditions, in order."""
-    found: list[dict[str, Any]] = []
-    for cell in self.cells:
-      if dict(cell.condition) not in found:
-        found.append(dict(cell.condition))
-    return found
-
-  @property
-  def labels(self) -> dict[str, str]:
-    """method -> its name for people, another one for each."""
-    names = [shown_name(" ".join(m.split())) for m in self.methods]
-    unique = words.unique(name or "(no name)" for name in names)
-    return dict(zip(self.methods, unique, strict=True))
-
-  @property
-  def is_larger_better(self) -> bool:
-    """Whether larger values of the metric are better."""
-    return direction(self.metric) == "max"
-
-  def cell(self, method: str, condition: Mapping[str, Any]) -> Cell | None:
-    """The cell of a method under a condition, if it is there."""
-    for cell in self.cells:
-      if cell.method == method and dict(cell.condition) == dict(condition):
-        return cell
-    return None
-
-  def under(self, condition: Mapping[str, Any]) -> dict[str, Cell]:
-    """The cells of a condition, by method."""
-    found = {m: self.cell(m, condition) for m in self.methods}
-    return {method: cell for method, cell in found.items() if cell is not None}

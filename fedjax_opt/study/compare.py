@@ -4,17 +4,14 @@ import difflib
 import functools
 import inspect
 import itertools
-import math
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple, Unpack
 
-import numpy as np
-
 from fedjax_opt.base import STREAMS, Algorithm, Batch, Params
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import Field, checked, choice, made, whole
+from fedjax_opt.checks.fields import Field, Number, checked, choice, made, whole
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import inputs
@@ -47,48 +44,16 @@ class Method(NamedTuple):
 # What arguments may be.
 
 
-def _is_text(name: str, value: Any) -> None:
-  if not isinstance(value, str):
-    raise TypeError(f"{name}={checks.shown(value)}: must be a string")
-
-
-def _is_target(name: str, value: Any) -> None:
-  checks.number(name, value)
-  if not math.isfinite(value):
-    raise ValueError(f"{name}={value}: must be finite; None for no target")
-
-
 def _are_seeds(name: str, seeds: Any) -> None:
-  is_array = isinstance(seeds, np.ndarray) and seeds.ndim == 1
-  if not is_array and not isinstance(seeds, list | tuple | range):
-    raise TypeError(
-      f"{name}={checks.shown(seeds)}: must be a list of whole numbers, such as "
-      "[0, 1, 2]"
-    )
-  if not len(seeds):
+  found = checks.array(
+    name, seeds, "[n]", of_integers=True, interval=f"[0, {checks.LARGEST}]"
+  )
+  if not found.size:
     raise ValueError(f"{name}=[]: give at least one")
-  for seed in seeds:
-    checks.at_least(name, seed, 0)
-  if len(set(seeds)) < len(seeds):
+  if len(set(found.tolist())) < found.size:
     raise ValueError(
       f"{name}={checks.shown(list(seeds))}: a seed is repeated; give it once"
     )
-
-
-def _are_methods(name: str, methods: Any) -> None:
-  if not isinstance(methods, Mapping) or not methods:
-    raise TypeError(
-      f"{name}={checks.shown(methods)}: must be a dict of methods by label, "
-      'such as {"FedAvg": fo.Method(make, grid)}'
-    )
-  for label, method in methods.items():
-    if not isinstance(label, str):
-      raise TypeError(f"{name}: the label {label!r} must be a string")
-    if not isinstance(method, tuple) or not 1 <= len(method) <= 2:
-      raise TypeError(
-        f"{name}[{label!r}]={checks.shown(method)}: must be fo.Method(make, "
-        "grid)"
-      )
 
 
 def _are_conditions(name: str, conditions: Any) -> None:
@@ -120,11 +85,10 @@ def _are_conditions(name: str, conditions: Any) -> None:
       )
 
 
-_TEXT, _SEEDS = Field(_is_text), Field(_are_seeds)
+_SEEDS = Field(_are_seeds)
 
 
 @checked(
-  methods=Field(_are_methods),
   rounds=whole(),
   seeds=_SEEDS,
   report_seeds=_SEEDS,
@@ -132,10 +96,8 @@ _TEXT, _SEEDS = Field(_is_text), Field(_are_seeds)
   criterion=made(
     Criterion, 'a Criterion, such as fo.Criterion("validation_loss", "min")'
   ),
-  metric=_TEXT,
-  target=Field(_is_target),
+  target=Number(words="finite; None for no target"),
   budget=choice(*tuning.BUDGETS),
-  title=_TEXT,
 )
 def compare(
   methods: Mapping[str, Method],
@@ -213,7 +175,7 @@ def compare(
   check_names(settings, function="compare")
   check_has_direction(metric)
   _check_names_of_conditions(list(conditions[0]), data, settings)
-  methods = {label: _checked_method(label, m) for label, m in methods.items()}
+  methods = _checked_methods(methods)
   sizes = {n: tuning.num_settings(m.grid) for n, m in methods.items()}
   if budget == "equal":
     tuning.check_equal(sizes, "budget='unequal'")
@@ -274,12 +236,28 @@ def _check_names_of_conditions(
     ) from None
 
 
-def _checked_method(label: str, method: Sequence[Any]) -> Method:
-  try:
-    inputs.check_is_grid(Method(*method).grid)
-    return Method(*inputs.check_grid(*Method(*method)))
-  except (TypeError, ValueError) as error:
-    raise type(error)(f"methods[{label!r}]: {error}") from None
+def _checked_methods(methods: Any) -> dict[str, Method]:
+  """The methods by label, their grids as lists."""
+  if not isinstance(methods, Mapping) or not methods:
+    raise TypeError(
+      f"methods={checks.shown(methods)}: must be a dict of methods by label, "
+      'such as {"FedAvg": fo.Method(make, grid)}'
+    )
+  found = {}
+  for label, method in methods.items():
+    if not isinstance(label, str):
+      raise TypeError(f"methods: the label {label!r} must be a string")
+    if not isinstance(method, tuple) or not 1 <= len(method) <= 2:
+      raise TypeError(
+        f"methods[{label!r}]={checks.shown(method)}: must be fo.Method(make, "
+        "grid)"
+      )
+    try:
+      inputs.check_is_grid(Method(*method).grid)
+      found[label] = Method(*inputs.check_grid(*Method(*method)))
+    except (TypeError, ValueError) as error:
+      raise type(error)(f"methods[{label!r}]: {error}") from None
+  return found
 
 
 def _seeds(
@@ -312,7 +290,7 @@ def _criterion(
       "evaluate: must be given; such as fo.evaluation.federated(per_example)"
     )
   criterion = criterion or Criterion(_on_validation(metric), direction(metric))
-  _is_text("criterion.metric", criterion.metric)
+  checks.text("criterion.metric", criterion.metric)
   if is_tuned and "validation_" in criterion.metric and validation is None:
     raise ValueError(
       f"validation: must be given to choose by {criterion.metric}; such as "

@@ -5,17 +5,19 @@ The rule of every verdict is in words in report/templates/report.html.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.results.history import COSTS
+from fedjax_opt.results.history import COSTS, direction
+from fedjax_opt.results.names import shown_name
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study import words
 from fedjax_opt.study.bootstrap import Interval
-from fedjax_opt.study.cells import Cell, StudyData
+from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.words import condition_label
 
 BEST, WORSE, TIED, DIVERGED = "best", "worse", "not told apart", "diverged"
@@ -61,26 +63,71 @@ class Verdict(NamedTuple):
   to_target: dict[str, float]
 
 
-def verdicts(study: StudyData) -> list[Verdict]:
-  """The verdict on every cell, condition after condition."""
-  found = []
-  for condition in study.conditions:
-    cells = list(study.under(condition).values())
-    best = _best(study, cells)
-    found += [_verdict(study, cell, best) for cell in cells]
-  return found
+@dataclasses.dataclass(frozen=True, repr=False)
+class JudgedStudy:
+  """The cells of a study, a verdict on each, and what they share.
 
+  See `study.Study`.
+  """
 
-class JudgedStudy(StudyData):
-  """The cells of a study with a verdict on each."""
+  cells: tuple[Cell, ...]
+  metric: str
+  title: str = "Study"
+  target: float | None = None
+  about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  command: str = ""
+  notes: tuple[str, ...] = ()
+
+  @property
+  def methods(self) -> list[str]:
+    """The labels of the methods, in order."""
+    return list(dict.fromkeys(cell.method for cell in self.cells))
+
+  @property
+  def conditions(self) -> list[dict[str, Any]]:
+    """The conditions, in order."""
+    found: list[dict[str, Any]] = []
+    for cell in self.cells:
+      if dict(cell.condition) not in found:
+        found.append(dict(cell.condition))
+    return found
+
+  @property
+  def labels(self) -> dict[str, str]:
+    """method -> its name for people, another one for each."""
+    names = [shown_name(" ".join(m.split())) for m in self.methods]
+    unique = words.unique(name or "(no name)" for name in names)
+    return dict(zip(self.methods, unique, strict=True))
+
+  @property
+  def is_larger_better(self) -> bool:
+    """Whether larger values of the metric are better."""
+    return direction(self.metric) == "max"
+
+  def cell(self, method: str, condition: Mapping[str, Any]) -> Cell | None:
+    """The cell of a method under a condition, if it is there."""
+    for cell in self.cells:
+      if cell.method == method and dict(cell.condition) == dict(condition):
+        return cell
+    return None
+
+  def under(self, condition: Mapping[str, Any]) -> dict[str, Cell]:
+    """The cells of a condition, by method."""
+    found = {m: self.cell(m, condition) for m in self.methods}
+    return {method: cell for method, cell in found.items() if cell is not None}
 
   @functools.cached_property
   def verdicts(self) -> list[Verdict]:
     """The verdict on every cell, condition after condition."""
-    return verdicts(self)
+    found = []
+    for condition in self.conditions:
+      cells = list(self.under(condition).values())
+      best = _best(self, cells)
+      found += [_verdict(self, cell, best) for cell in cells]
+    return found
 
 
-def _best(study: StudyData, cells: Sequence[Cell]) -> list[Cell]:
+def _best(study: JudgedStudy, cells: Sequence[Cell]) -> list[Cell]:
   """The cells with the best mean of those of which no seed diverged."""
   whole = [c for c in cells if np.isfinite(c.final(study.metric)).all()]
   if not whole:
@@ -101,7 +148,7 @@ def is_same(one: float, other: float) -> bool:
   return abs(one - other) <= _SAME * max(abs(one), abs(other))
 
 
-def _verdict(study: StudyData, cell: Cell, best: Sequence[Cell]) -> Verdict:
+def _verdict(study: JudgedStudy, cell: Cell, best: Sequence[Cell]) -> Verdict:
   values = cell.final(study.metric)
   is_lost = ~np.isfinite(values)
   behind, probability, num_shared, verdict = _NONE, _NONE, 0, BEST
@@ -138,7 +185,7 @@ def _clearness(found: tuple[str, Interval, int, Cell]) -> tuple[bool, float]:
 
 
 def _compare(
-  study: StudyData, best: Cell, cell: Cell
+  study: JudgedStudy, best: Cell, cell: Cell
 ) -> tuple[str, Interval, int]:
   """The verdict on a cell, its paired difference to the best, and its seeds.
 
@@ -163,7 +210,7 @@ def _compare(
   return WORSE if is_worse else TIED, behind, len(shared)
 
 
-def _to_target(study: StudyData, cell: Cell) -> dict[str, float]:
+def _to_target(study: JudgedStudy, cell: Cell) -> dict[str, float]:
   if study.target is None:
     return {}
 
@@ -208,7 +255,7 @@ def num_near_ties(cell: Cell) -> int | None:
 # Over all conditions.
 
 
-def matrices_of(study: StudyData) -> dict[str, np.ndarray]:
+def matrices_of(study: JudgedStudy) -> dict[str, np.ndarray]:
   """method -> the metric, [seeds, conditions]; {} if there is one condition.
 
   Of methods that ran under all conditions with as many seeds.
@@ -223,7 +270,7 @@ def matrices_of(study: StudyData) -> dict[str, np.ndarray]:
   return found
 
 
-def overall(study: StudyData) -> dict[str, Interval]:
+def overall(study: JudgedStudy) -> dict[str, Interval]:
   """method -> interquartile mean over all conditions and seeds."""
   matrices = matrices_of(study)
   return {m: statistics.interquartile_mean(v) for m, v in matrices.items()}
@@ -237,12 +284,12 @@ def numbers_of(study: JudgedStudy) -> words.Numbers:
   return words.numbers_of(study.metric, [v.value for v in study.verdicts])
 
 
-def names_of(study: StudyData) -> dict[str, str]:
+def names_of(study: JudgedStudy) -> dict[str, str]:
   """method -> its name in a sentence."""
   return {m: words.name(label) for m, label in study.labels.items()}
 
 
-def compared(study: StudyData) -> list[dict[str, Any]]:
+def compared(study: JudgedStudy) -> list[dict[str, Any]]:
   """The conditions under which several methods ran."""
   return [each for each in study.conditions if len(study.under(each)) > 1]
 

@@ -20,7 +20,7 @@ def by_method(of):
 
 
 def test_best_worse_and_not_told_apart():
-  found = verdicts.verdicts(made.plain())
+  found = made.plain().verdicts
   assert [v.verdict for v in found] == 2 * [WORSE, BEST, TIED]
   worse, best, tied = found[:3]
   finals = [v.cell.final("test_accuracy") for v in (worse, best, tied)]
