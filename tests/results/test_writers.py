@@ -1,11 +1,9 @@
 """The output folder: when it is refused, and what is in its files."""
 
-import contextlib
 import csv
 import json
 import os
 import pathlib
-import resource
 
 import numpy as np
 import pytest
@@ -17,6 +15,7 @@ from fedjax_opt.results.environment import PACKAGES
 from fedjax_opt.results.history import History
 from fedjax_opt.results.metrics_file import read_metrics
 from fedjax_opt.results.selection import Criterion
+from tests.file_limits import limited
 from tests.results.histories import random, two_points
 
 CRITERION = Criterion()
@@ -29,17 +28,6 @@ def strict(path: pathlib.Path):
     raise AssertionError(f"{constant} is not JSON")
 
   return json.loads(path.read_text(), parse_constant=refuse)
-
-
-@contextlib.contextmanager
-def limited(size):
-  """No file can become larger than so many bytes."""
-  before = resource.getrlimit(resource.RLIMIT_FSIZE)
-  resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-  try:
-    yield
-  finally:
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 # Folders that are refused: tests/experiments/test_run.py.

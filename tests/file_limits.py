@@ -1,0 +1,15 @@
+"""A disk that is full: a limit of what files may become."""
+
+import contextlib
+import resource
+
+
+@contextlib.contextmanager
+def limited(size):
+  """No file can become larger than so many bytes."""
+  before = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+  try:
+    yield
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
