@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from fedjax_opt.checks.fields import SEED, checked
-from fedjax_opt.checks.values import array, as_many, shown, switch
+from fedjax_opt.checks.values import array, as_many, pool, shown, switch
 from fedjax_opt.data import client_split, lists, npz_files, partition
 from fedjax_opt.data.pools import OWNERSHIP, Array, check_examples, check_labels
 from fedjax_opt.files import json_files
@@ -230,10 +230,8 @@ class ClientData:
     Raises:
       ValueError: as `from_partition`, or if there is not one id per example.
     """
-    examples = check_examples(examples)
-    num_examples = len(next(iter(examples.values())))
     rows = partition.natural(client_ids)
-    as_many("client_ids", client_ids, num_examples, "examples")
+    as_many("client_ids", client_ids, pool("examples", examples), "examples")
     return cls.from_partition(examples, rows, num_classes)
 
   @classmethod

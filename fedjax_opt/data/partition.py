@@ -64,30 +64,29 @@ _FURTHER = {
 }
 
 
+# What every scheme takes.
+_COMMON = ("labels", "num_clients", "seed")
+
+
 def _scheme(
-  factory: Callable[..., Rows], *names: str, label: str | None = None
+  factory: Callable[..., Rows], label: str | None = None
 ) -> PartitionChoice:
-  """The entry of a scheme, with those arguments that can be set by name."""
-  own = [
-    parameter._replace(**_FURTHER.get(parameter.name, {}))
-    for parameter in arguments(factory, *names)
-  ]
-  return PartitionChoice(factory, hyperparameters=tuple(own), label=label)
+  """The entry of a scheme, whose other arguments can be set by name."""
+  fields = getattr(factory, "fields", {})
+  own = arguments(factory, *(name for name in fields if name not in _COMMON))
+  own = tuple(each._replace(**_FURTHER.get(each.name, {})) for each in own)
+  return PartitionChoice(factory, hyperparameters=own, label=label)
 
 
 SCHEMES: dict[str, PartitionChoice] = {
-  "iid": _scheme(iid, label="IID"),
-  "dirichlet": _scheme(
-    dirichlet, "alpha", "examples_per_client", "tail_cut", label="Dirichlet"
-  ),
-  "dirichlet_disjoint": _scheme(
-    dirichlet_disjoint, "alpha", label="disjoint Dirichlet"
-  ),
-  "similarity": _scheme(similarity, "similarity"),
-  "class_q": _scheme(class_q, "class_fraction", label="class fractions"),
-  "shards": _scheme(shards, "shards_per_client"),
-  "size_skew": _scheme(size_skew, "size_sigma"),
-  "natural": _scheme(natural, label="natural clients"),
+  "iid": _scheme(iid, "IID"),
+  "dirichlet": _scheme(dirichlet, "Dirichlet"),
+  "dirichlet_disjoint": _scheme(dirichlet_disjoint, "disjoint Dirichlet"),
+  "similarity": _scheme(similarity),
+  "class_q": _scheme(class_q, "class fractions"),
+  "shards": _scheme(shards),
+  "size_skew": _scheme(size_skew),
+  "natural": _scheme(natural, "natural clients"),
 }
 register(SCHEMES)
 
