@@ -17,6 +17,7 @@ from tests.refusals import refusal
 # What is seen in one session, scan by scan; the first is rest, as in the data.
 SEEN = ["rest", "face", "face", "cat", "horse", "rest", "horse"]
 SESSIONS = 12
+UNLABELLED = (5, 8)  # A subject and its session.
 
 
 @pytest.fixture(scope="module")
@@ -25,31 +26,26 @@ def written(tmp_path_factory):
   nibabel = pytest.importorskip("nibabel")
   pytest.importorskip("nilearn")
   root = tmp_path_factory.mktemp("root")
-  folder = root / "haxby2001"
   rng = np.random.default_rng(0)
-  affine = np.diag([-3.5, 3.75, 3.75, 1])
-  save = lambda array, path: nibabel.save(
-    nibabel.Nifti1Image(array, affine), path
-  )
+  mask, scans = rng.random((4, 3, 3)) < 0.5, {}
 
-  mask = rng.random((4, 3, 3)) < 0.5
-  folder.mkdir()
-  save(mask.astype(np.uint8), folder / "mask.nii.gz")
-  num_scans = SESSIONS * len(SEEN)
-  scans = {}
+  def save(array, path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    affine = np.diag([-3.5, 3.75, 3.75, 1])
+    nibabel.save(nibabel.Nifti1Image(array, affine), path)
+
+  save(mask.astype(np.uint8), root / "haxby2001" / "mask.nii.gz")
   for subject in range(1, 7):
-    bold = rng.integers(500, 900, size=(*mask.shape, num_scans))
-    bold[mask.nonzero()[0][0], mask.nonzero()[1][0], mask.nonzero()[2][0]] = 7
-    scans[subject] = bold
+    shape = (*mask.shape, SESSIONS * len(SEEN))
+    scans[subject] = bold = rng.integers(500, 900, size=shape)
+    bold[tuple(np.argwhere(mask)[0])] = 7
+    folder = root / "haxby2001" / f"subj{subject}"
+    save(bold.astype(np.int16), folder / "bold.nii.gz")
     lines = ["labels chunks"]
     for session in range(SESSIONS):
-      unlabelled = (subject, session) == (5, 8)
-      for seen in SEEN:
-        lines.append(f"{'rest' if unlabelled else seen} {session}")
-    subfolder = folder / f"subj{subject}"
-    subfolder.mkdir()
-    save(bold.astype(np.int16), subfolder / "bold.nii.gz")
-    (subfolder / "labels.txt").write_text("\n".join(lines) + "\n")
+      has_labels = (subject, session) != UNLABELLED
+      lines += [f"{seen if has_labels else 'rest'} {session}" for seen in SEEN]
+    (folder / "labels.txt").write_text("\n".join(lines) + "\n")
   return root, mask, scans
 
 
@@ -70,36 +66,23 @@ def expected(mask, bold, session):
 
 def test_load(written):
   root, mask, scans = written
-  train, test = fmri.load(root)
-  assert train.num_clients == 59
-  assert test.num_clients == 12
-  for data in (train, test):
-    assert data.examples["x"].dtype == np.float32
-    assert data.examples["x"].shape == (data.num_clients * 4, mask.sum())
-    assert data.examples["y"].dtype == np.int32
-    assert data.examples["y"].tolist() == [1, 1, 0, 0] * data.num_clients
-
-  sessions = [
-    (subject, session)
-    for subject in range(1, 6)
-    for session in range(SESSIONS)
-    if (subject, session) != (5, 8)
-  ]
-  for data, owners in (
-    (train, sessions),
-    (test, [(6, session) for session in range(SESSIONS)]),
-  ):
-    for client, (subject, session) in enumerate(owners):
-      x = data.examples["x"][data.indices[client]]
-      np.testing.assert_allclose(
-        x, expected(mask, scans[subject], session), atol=1e-4
-      )
+  every = [(m, i) for m in range(1, 7) for i in range(SESSIONS)]
+  owners = [owner for owner in every if owner != UNLABELLED]
+  parts = owners[:59], owners[59:]
+  for data, of_part in zip(fmri.load(root), parts, strict=True):
+    x, y = data.examples["x"], data.examples["y"]
+    assert data.num_clients == len(of_part)
+    assert (x.dtype, x.shape) == (np.float32, (len(of_part) * 4, mask.sum()))
+    assert y.dtype == np.int32
+    assert y.tolist() == [1, 1, 0, 0] * len(of_part)
+    for client, (subject, session) in enumerate(of_part):
+      own = expected(mask, scans[subject], session)
+      np.testing.assert_allclose(x[data.indices[client]], own, atol=1e-4)
 
 
 def test_default_folder(written, monkeypatch):
   monkeypatch.setenv("NILEARN_DATA", str(written[0]))
-  _, test = fmri.load()
-  assert test.num_clients == 12
+  assert fmri.load()[1].num_clients == 12
 
 
 @pytest.fixture
@@ -122,8 +105,7 @@ def download(written, monkeypatch):
 
 def test_download(download, tmp_path):
   download(lambda: None)
-  _, test = fmri.load(tmp_path)
-  assert test.num_clients == 12
+  assert fmri.load(tmp_path)[1].num_clients == 12
 
 
 def test_no_network(copied, monkeypatch):
@@ -153,28 +135,26 @@ def test_a_download_that_fails_at_its_end(download, tmp_path):
 
 def test_bad_files(copied):
   folder = copied / "haxby2001" / "subj2"
-  labels = folder / "labels.txt"
+  labels, bold = folder / "labels.txt", folder / "bold.nii.gz"
   text = labels.read_text()
-  for damaged in (
-    "",
-    text.replace("labels chunks", "word run"),
-    text.replace("face 3", "face"),
-    text.replace("face 3", "face three"),
+  header = "labels.txt must have the header 'labels chunks'"
+  for content, message in (
+    ("", header),
+    (text.replace("labels chunks", "word run"), header),
+    (text.replace("face 3", "face"), header),
+    (text.replace("face 3", "face three"), header),
+    (text + "rest 12\n", "bold.nii.gz has 84 scans, but"),
+    (
+      text.replace("face", "cat").replace("horse", "cat"),
+      "must label a scan horse or face",
+    ),
   ):
-    labels.write_text(damaged)
-    assert "labels.txt must have the header 'labels chunks'" in refusal(
-      fmri.load, copied
-    )
-  labels.write_text(text + "rest 12\n")
-  assert "bold.nii.gz has 84 scans, but" in refusal(fmri.load, copied)
-  labels.write_text(text.replace("face", "cat").replace("horse", "cat"))
-  assert "must label a scan horse or face" in refusal(fmri.load, copied)
+    labels.write_text(content)
+    assert message in refusal(fmri.load, copied)
   labels.write_text(text)
-
-  (folder / "bold.nii.gz").write_bytes(b"damaged")
-  assert "subj2/bold.nii.gz cannot be read (" in refusal(fmri.load, copied)
-  (copied / "haxby2001" / "mask.nii.gz").write_bytes(b"damaged")
-  assert "mask.nii.gz cannot be read (" in refusal(fmri.load, copied)
+  for path in (bold, copied / "haxby2001" / "mask.nii.gz"):
+    path.write_bytes(b"damaged")
+    assert f"{path.name} cannot be read (" in refusal(fmri.load, copied)
   message = refusal(fmri.load, copied / "absent")
   assert "absent': must be an existing folder" in message
 

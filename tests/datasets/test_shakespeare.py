@@ -91,13 +91,26 @@ def splits(monkeypatch):
   return asked
 
 
-def test_the_last_sequences_of_each_speaker_are_held_out(splits):
-  train, test = shakespeare.load("folder", 10, 1, test_fraction=0.4)
+@pytest.mark.parametrize(
+  ("fraction", "trained", "held_out"),
+  [
+    (0.4, [1, 4], [1, 3]),
+    (0.2, [2, 6], [0, 1]),  # One has nothing held out.
+    (0.8, [1, 1], [1, 6]),  # One sequence at least is trained on.
+  ],
+)
+def test_the_last_sequences_of_each_speaker_are_held_out(
+  splits, fraction, trained, held_out
+):
+  train, test = shakespeare.load("folder", 10, 1, test_fraction=fraction)
   assert splits == [("tiny_shakespeare", "train", "folder")]
-  assert train.sizes.tolist() == [1, 4]
-  assert test.sizes.tolist() == [1, 3]
+  assert train.sizes.tolist() == trained
+  assert test.sizes.tolist() == held_out
   # Each pool has what is its own.
-  assert (train.num_examples, test.num_examples) == (5, 4)
+  assert (train.num_examples, test.num_examples) == (
+    sum(trained),
+    sum(held_out),
+  )
   whole = shakespeare.clients(TEXT, 10, 1)
   for client in range(2):
     of = lambda data, c=client: data.examples["y"][
@@ -105,18 +118,6 @@ def test_the_last_sequences_of_each_speaker_are_held_out(splits):
     ]
     both = np.concatenate([of(train), of(test)])
     np.testing.assert_array_equal(both, of(whole))
-
-
-def test_a_speaker_may_have_nothing_held_out(splits):
-  train, test = shakespeare.load(None, 10, 1, test_fraction=0.2)
-  assert train.sizes.tolist() == [2, 6]
-  assert test.sizes.tolist() == [0, 1]
-
-
-def test_a_speaker_trains_on_one_sequence_at_least(splits):
-  train, test = shakespeare.load(None, 10, 1, test_fraction=0.8)
-  assert train.sizes.tolist() == [1, 1]
-  assert test.sizes.tolist() == [1, 6]
 
 
 def test_the_test_split_of_tfds(splits):

@@ -39,17 +39,18 @@ def test_a_line_of_a_vocabulary_may_be_any_character(tmp_path):
   assert found == {token: number for number, token in enumerate(tokens)}
 
 
-def test_tokens_of_a_vocabulary(folder):
-  tokens = encode(folder, "The Bank's games.", "", "wins xyz", max_length=8)
+def test_tokens_of_a_vocabulary(folder, monkeypatch):
+  texts = ("The Bank's games.", "", "wins xyz")
+  tokens = encode(folder, *texts)
   assert tokens.dtype == np.int32
   assert [" ".join(words(row)) for row in tokens] == [
     "[CLS] the bank [UNK] [UNK] game ##s [SEP]",
     "[CLS] [SEP]" + 6 * " [PAD]",
     "[CLS] wins [UNK] [SEP]" + 4 * " [PAD]",
   ]
-
-
-def test_long_texts_keep_the_last_token(folder):
+  monkeypatch.setattr(tokenization, "_PER_CALL", 2)  # Several calls.
+  np.testing.assert_array_equal(encode(folder, *texts), tokens)
+  # Long ones keep the last token.
   (row,) = encode(folder, "the team wins the game", max_length=4)
   assert words(row) == ["[CLS]", "the", "team", "[SEP]"]
 
@@ -58,13 +59,6 @@ def test_the_token_that_fills_up(folder):
   tokenizer = tokenization.read(folder, 14)
   (row,) = tokenization.encode(tokenizer, ["the"], 5, pad_id=9)
   assert row.tolist() == [NUMBER["[CLS]"], NUMBER["the"], 3, 9, 9]
-
-
-def test_more_texts_than_one_call_takes(folder, monkeypatch):
-  texts = [f"the {word}" for word in ("game", "bank", "team", "market", "wins")]
-  whole = encode(folder, *texts)
-  monkeypatch.setattr(tokenization, "_PER_CALL", 2)
-  np.testing.assert_array_equal(encode(folder, *texts), whole)
 
 
 def test_a_tokenizer_file_comes_first_and_its_lengths_do_not_count(folder):
