@@ -7,7 +7,7 @@ verdicts of the study; formats.py writes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +36,12 @@ _COST_NAMES = {
 }
 
 
+# Columns of intervals, for programs.
+_MEAN = ("mean", "low", "high")
+_BEHIND = ("behind", "behind_low", "behind_high")
+_WINS = ("probability_best_is_better", "probability_low", "probability_high")
+
+
 class Entry(NamedTuple):
   """What one place of a table says.
 
@@ -55,26 +61,37 @@ class Entry(NamedTuple):
     return DAGGER if self.verdict == TIED else ""
 
 
-class Table(NamedTuple):
+Row = Mapping[str, Entry | str]  # Name of a column -> what it says.
+
+
+class Table:
   """A table for people.
 
   Attributes:
-    caption: what is in it.
+    caption: what is in it; "" where the template of the page says it.
     header: name of each column.
     rows: each as long as the header.
     num_names: columns that name the row; the others are numbers.
     notes: what its marks mean.
   """
 
-  caption: str
-  header: list[str]
-  rows: list[list[Entry]]
-  num_names: int
-  notes: Sequence[str] = ()
-
-
-# Head -> what a row says there: an entry, or its text alone.
-Columns = Mapping[str, Callable[[Verdict], Entry | str]]
+  def __init__(
+    self,
+    rows: Sequence[Row],
+    num_names: int,
+    notes: Sequence[str] = (),
+    caption: str = "",
+  ):
+    """A table of rows, all of which have the same columns."""
+    self.caption, self.notes, self.num_names = caption, notes, num_names
+    self.header = list(rows[0])
+    self.rows = [
+      [
+        each if isinstance(each, Entry) else Entry(each)
+        for each in row.values()
+      ]
+      for row in rows
+    ]
 
 
 def axes_of(study: JudgedStudy) -> list[str]:
@@ -82,32 +99,13 @@ def axes_of(study: JudgedStudy) -> list[str]:
   return list(dict.fromkeys(n for c in study.conditions for n in c))
 
 
-def _of_cells(
-  study: JudgedStudy,
-  columns: Columns,
-  rows: Sequence[Verdict] | None = None,
-  caption: str = "",
-) -> Table:
-  """A table with a row for each cell, named by its condition and method.
-
-  The caption of what is on the page alone is in the page's template.
-  """
-  names: Columns = {
-    sentence(name_of(name)): lambda v, name=name: exact(
-      v.cell.condition.get(name)
-    )
+def _names(study: JudgedStudy, cell: Cell) -> Row:
+  """The columns that name a cell, by its condition and method."""
+  conditions = {
+    sentence(name_of(name)): exact(cell.condition.get(name))
     for name in axes_of(study)
   }
-  names |= {"Method": lambda v: study.labels[v.cell.method]}
-  lines = [
-    [_entry(text(v)) for text in (*names.values(), *columns.values())]
-    for v in (study.verdicts if rows is None else rows)
-  ]
-  return Table(caption, [*names, *columns], lines, len(names))
-
-
-def _entry(said: Entry | str) -> Entry:
-  return said if isinstance(said, Entry) else Entry(said)
+  return conditions | {"Method": study.labels[cell.method]}
 
 
 # The values.
@@ -120,22 +118,21 @@ def main_table(study: JudgedStudy) -> Table:
   is_wide = len(conditions) <= _MAX_CONDITIONS
   notes = _notes(study, is_wide and len(conditions) > 1)
   numbers = verdicts.numbers_of(study)
-  value = lambda v: _value(study, v, numbers)
-  tuning = {
-    "Settings tried": lambda *of: Entry(words.span(v.cell.budget for v in of)),
-    "Diverged": _diverged,
-  }
+  rows: list[Row] = []
   if not is_wide:
-    table = _of_cells(study, {name: value} | tuning, caption=caption)
-    return table._replace(notes=notes)
-  rows = []
+    for v in study.verdicts:
+      value = {name: _value(study, v, numbers)}
+      rows.append(_names(study, v.cell) | value | _tried(v))
+    return Table(rows, len(_names(study, study.cells[0])), notes, caption)
+  heads = [condition_label(condition) or name for condition in conditions]
   for method, label in study.labels.items():
     here = [v for v in study.verdicts if v.cell.method == method]
-    of = {str(dict(v.cell.condition)): value(v) for v in here}
-    values = [of.get(str(c), Entry(words.NOTHING)) for c in conditions]
-    rows.append([Entry(label), *values, *(f(*here) for f in tuning.values())])
-  header = [condition_label(condition) or name for condition in conditions]
-  return Table(caption, ["Method", *header, *tuning], rows, 1, notes)
+    values: dict[str, Entry | str] = dict.fromkeys(heads, words.NOTHING)
+    for v in here:
+      head = condition_label(v.cell.condition) or name
+      values[head] = _value(study, v, numbers)
+    rows.append({"Method": label} | values | _tried(*here))
+  return Table(rows, 1, notes, caption)
 
 
 def _over_seeds(study: JudgedStudy) -> str:
@@ -146,12 +143,15 @@ def _over_seeds(study: JudgedStudy) -> str:
   return f": the mean over {words.span(numbers)} seeds, with its 95 % interval"
 
 
-def _diverged(*here: Verdict) -> Entry:
-  """Of the settings that were tried, how many diverged."""
+def _tried(*here: Verdict) -> Row:
+  """How many settings were tried in all, and how many of them diverged."""
   tunings = [v.cell.tuning for v in here if v.cell.tuning]
   lost = sum(each.num_diverged for each in tunings)
   tried = sum(each.budget for each in tunings)
-  return Entry(f"{lost} of {tried}" if tried else words.NOTHING)
+  return {
+    "Settings tried": words.span(v.cell.budget for v in here),
+    "Diverged": f"{lost} of {tried}" if tried else words.NOTHING,
+  }
 
 
 def _value(
@@ -191,18 +191,20 @@ def _notes(study: JudgedStudy, is_over_all: bool) -> list[str]:
 
 def differences(study: JudgedStudy) -> Table | None:
   """By how much the others are behind the best; None if there is no other."""
-  others = [v for v in study.verdicts if v.verdict not in (BEST, DIVERGED)]
-  if not others:
-    return None
   numbers = verdicts.numbers_of(study)
   shares = words.Numbers("accuracy", 0)
-  unit = " (points)" if numbers.unit else ""
-  columns = {
-    f"Behind the best{unit}": lambda v: Entry(*numbers.parts(v.behind, True)),
-    "Best wins (%)": lambda v: Entry(*shares.parts(v.probability)),
-    "Verdict": lambda v: v.verdict,
-  }
-  return _of_cells(study, columns, others)
+  behind = "Behind the best" + " (points)" * bool(numbers.unit)
+  rows = [
+    _names(study, v.cell)
+    | {
+      behind: Entry(*numbers.parts(v.behind, True)),
+      "Best wins (%)": Entry(*shares.parts(v.probability)),
+      "Verdict": v.verdict,
+    }
+    for v in study.verdicts
+    if v.verdict not in (BEST, DIVERGED)
+  ]
+  return Table(rows, len(rows[0]) - 3) if rows else None
 
 
 # How settings were chosen, and what all of it cost.
@@ -214,91 +216,64 @@ def settings(study: JudgedStudy) -> Table:
     dict.fromkeys(n for c in study.cells for n in c.tuned or c.chosen)
   )
   is_wide = 0 < len(names) <= _MAX_HYPERPARAMETERS
-  chosen: Columns = {"Chosen setting": lambda v: _setting(v.cell)}
-  if is_wide:
+  rows = []
+  for cell in (verdict.cell for verdict in study.verdicts):
+    edges = [edge.name for edge in cell.tuning.edges] if cell.tuning else []
     chosen = {
-      sentence(name_of(name)): lambda v, name=name: _chosen(v.cell, name)
-      for name in names
+      name: exact(value) + "‡" * (name in edges)
+      for name, value in cell.chosen.items()
     }
-  table = _of_cells(study, chosen | _TUNING)
+    shown = {sentence(name_of(n)): chosen.get(n, words.NOTHING) for n in names}
+    if not is_wide:
+      here = [name for name in cell.tuned or chosen if name in chosen]
+      parts = [f"{name_of(name)} {chosen[name]}" for name in here]
+      shown = {"Chosen setting": ", ".join(parts) or words.NOTHING}
+    rows.append(_names(study, cell) | shown | _tuning(cell))
   has_edges = any(cell.tuning and cell.tuning.edges for cell in study.cells)
-  return table._replace(
-    num_names=table.num_names + (not is_wide),
-    notes=["‡ at the edge of the values that were tried."] * has_edges,
-  )
+  notes = ["‡ at the edge of the values that were tried."] * has_edges
+  num_names = len(_names(study, study.cells[0])) + (not is_wide)
+  return Table(rows, num_names, notes)
 
 
-def _chosen(cell: Cell, name: str) -> str:
-  """A value of the chosen setting, marked at the edge of its grid."""
-  if name not in cell.chosen:
-    return words.NOTHING
-  edges = cell.tuning.edges if cell.tuning else ()
-  return exact(cell.chosen[name]) + "‡" * any(e.name == name for e in edges)
-
-
-def _setting(cell: Cell) -> str:
-  """The chosen setting in one place."""
-  names = (cell.tuned or cell.chosen) if cell.chosen else ()
-  parts = [f"{name_of(name)} {_chosen(cell, name)}" for name in names]
-  return ", ".join(parts) or words.NOTHING
-
-
-def _if_tuned(
-  text: Callable[[Cell], str], otherwise: str = words.NOTHING
-) -> Callable[[Verdict], str]:
-  """A column of what is known of cells whose setting was chosen."""
-  return lambda v: text(v.cell) if v.cell.tuning else otherwise
-
-
-_TUNING: Columns = {
-  "Settings": _if_tuned(
-    lambda cell: (
-      f"{cell.budget} × {words.counted(cell.tuning.num_seeds, 'seed')}"
-    ),
-    "1",
-  ),
-  "Diverged": _if_tuned(lambda cell: str(cell.tuning.num_diverged)),
-  "Score": _if_tuned(
-    lambda cell: words.Numbers(cell.criterion.metric).alone(cell.tuning.score)
-  ),
-  "Near ties": lambda v: exact(num_near_ties(v.cell)),
-}
+def _tuning(cell: Cell) -> Row:
+  """The columns on how the setting of a cell was chosen."""
+  tuning, row = cell.tuning, {"Settings": "1"}
+  row |= dict.fromkeys(("Diverged", "Score"), words.NOTHING)
+  if tuning:
+    score = words.Numbers(cell.criterion.metric).alone(tuning.score)
+    seeds = words.counted(tuning.num_seeds, "seed")
+    row["Settings"] = f"{cell.budget} × {seeds}"
+    row |= {"Diverged": str(tuning.num_diverged), "Score": score}
+  return row | {"Near ties": exact(num_near_ties(cell))}
 
 
 def costs(study: JudgedStudy) -> tuple[Table | None, Table | None]:
   """What runs cost to the target, and to the end; None if nothing is known."""
-  spent = {
-    cost: [cell.spent(cost) for cell in study.cells] for cost in _COST_NAMES
-  }
-  known = [c for c, of in spent.items() if any(x is not None for x in of)]
-  to_target: Columns = {
-    _COST_NAMES[c]: lambda v, c=c: words.cost(c, v.to_target.get(c))
-    for c in known
-  }
-  in_all: Columns = {
-    _COST_NAMES[c]: lambda v, c=c: words.cost(c, _total(v.cell, c))
-    for c in known
-  }
-  if any(cell.seconds for cell in study.cells):
-    in_all["Time"] = lambda v: words.seconds(v.cell.seconds)
+  spent = [{c: v.cell.spent(c) for c in _COST_NAMES} for v in study.verdicts]
+  known = [c for c in _COST_NAMES if any(of[c] is not None for of in spent)]
+  to_target, in_all = [], []
+  for v, of_rounds in zip(study.verdicts, spent, strict=True):
+    ends = {c: of[-1] for c, of in of_rounds.items() if of is not None}
+    for rows, of in ((to_target, v.to_target), (in_all, ends)):
+      shown = {_COST_NAMES[c]: words.cost(c, of.get(c)) for c in known}
+      rows.append(_names(study, v.cell) | shown)
+    if any(cell.seconds for cell in study.cells):
+      in_all[-1] |= {"Time": words.seconds(v.cell.seconds)}
+  num_names = len(_names(study, study.cells[0]))
+  is_known = len(in_all[0]) > num_names
   return (
-    _of_cells(study, to_target) if known and study.target is not None else None,
-    _of_cells(study, in_all) if in_all else None,
+    Table(to_target, num_names) if known and study.target is not None else None,
+    Table(in_all, num_names) if is_known else None,
   )
-
-
-def _total(cell: Cell, cost: str) -> float | None:
-  of_rounds = cell.spent(cost)
-  return None if of_rounds is None else of_rounds[-1]
 
 
 def shared(study: JudgedStudy) -> Table | None:
   """What is the same in all cells, the versions and the device among it."""
   rows = [
-    [Entry(sentence(name_of(str(name)))), Entry(words.about(value))]
+    {"Setting": sentence(name_of(str(name))), "Value": words.about(value)}
     for name, value in study.about.items()
   ]
-  return Table("", ["Setting", "Value"], rows, 2) if rows else None
+  return Table(rows, 2) if rows else None
 
 
 # For programs.
@@ -342,20 +317,13 @@ def _tuning_of(cell: Cell) -> dict[str, Any]:
 
 def _said_of(verdict: Verdict) -> dict[str, Any]:
   """The columns on what was measured."""
-  mean, behind, wins = verdict.value, verdict.behind, verdict.probability
   return {
-    "mean": mean.estimate,
-    "low": mean.low,
-    "high": mean.high,
+    **dict(zip(_MEAN, verdict.value, strict=True)),
     "seeds": verdict.num_seeds,
     "diverged_seeds": verdict.num_diverged,
     "verdict": verdict.verdict,
-    "behind": behind.estimate,
-    "behind_low": behind.low,
-    "behind_high": behind.high,
-    "probability_best_is_better": wins.estimate,
-    "probability_low": wins.low,
-    "probability_high": wins.high,
+    **dict(zip(_BEHIND, verdict.behind, strict=True)),
+    **dict(zip(_WINS, verdict.probability, strict=True)),
     **{f"{cost}_to_target": verdict.to_target.get(cost) for cost in COSTS},
     "seconds": verdict.cell.seconds,
   }

@@ -6,22 +6,24 @@ import pytest
 from fedjax_opt.study import plots
 
 
+def trace_of(shape) -> dict[str, np.ndarray]:
+  """The first step of each round is 0.2; a client of several has one less."""
+  smoothness, growth = np.random.default_rng(0).random((2, *shape)) + 0.1
+  smoothness[..., 0] = growth[..., 0] = np.inf
+  step_size = np.minimum(smoothness, growth)
+  step_size[..., 0] = 0.2
+  if len(shape) == 3:
+    step_size[:, 0, -1] = np.nan
+  return {"step_size": step_size, "smoothness": smoothness, "growth": growth}
+
+
 @pytest.mark.parametrize("shape", [(8,), (5, 8)])
 def test_draws_the_minimum_and_both_branches(shape):
-  rng = np.random.default_rng(0)
-  smoothness, growth = rng.random((2, *shape)) + 0.1
-  smoothness[..., 0] = np.inf
-  step_size = np.minimum(smoothness, growth)
-  trace = {
-    "step_size": step_size,
-    "smoothness": smoothness,
-    "growth": growth,
-  }
-  figure = plots.step_sizes(trace, None, title="client 3")
-  axes, shares = figure.axes
+  trace = trace_of(shape)
+  axes, shares = plots.step_sizes(trace, None, title="client 3").axes
   lines = {line.get_label(): line for line in axes.lines}
   drawn = lines["step size (minimum)"].get_ydata()
-  np.testing.assert_array_equal(drawn, step_size.ravel())
+  np.testing.assert_array_equal(drawn, trace["step_size"].ravel())
   # The first branch does not exist in the first step of a round.
   steps = lines["smoothness branch"].get_xdata()
   assert not (steps % 8 == 0).any()
@@ -29,44 +31,27 @@ def test_draws_the_minimum_and_both_branches(shape):
   assert axes.get_yscale() == "log"
 
 
-def random_trace(shape) -> dict[str, np.ndarray]:
-  """The first step of each round is 0.2; one client has a step less."""
-  rng = np.random.default_rng(0)
-  smoothness, growth = rng.random((2, *shape)) + 0.1
-  smoothness[..., 0] = growth[..., 0] = np.inf
-  step_size = np.minimum(smoothness, growth)
-  step_size[..., 0] = 0.2
-  step_size[:, 0, -1] = np.nan
-  return {"step_size": step_size, "smoothness": smoothness, "growth": growth}
-
-
-def shares_of(axes) -> np.ndarray:
-  """[kinds, places], percent."""
-  return np.array([s.get_data().values - s.get_data().baseline
-                   for s in axes.patches])  # fmt: skip
-
-
-@pytest.mark.parametrize("shape", [(4, 6, 8), (30, 6, 8)])
-def test_many_steps_become_quantiles(shape):
-  trace = random_trace(shape)
-  figure = plots.step_sizes(trace, None)
-  axes, below = figure.axes
-  by_round = shape[0] == 30
-  pools = trace["step_size"].reshape(shape[0], -1)
-  smoother = trace["smoothness"] < trace["growth"]
-  if not by_round:
-    pools = trace["step_size"].transpose(0, 2, 1).reshape(-1, 6)
-  median = np.nanmedian(pools, axis=1)
-  np.testing.assert_allclose(axes.lines[-1].get_ydata(), median)
-  x = axes.lines[-1].get_xdata()
-  np.testing.assert_allclose(x, np.arange(len(pools)) + by_round)
+@pytest.mark.parametrize("num_rounds", [4, 30])
+def test_many_steps_become_quantiles(num_rounds):
+  trace = trace_of((num_rounds, 6, 8))
+  axes, below = plots.step_sizes(trace, None).axes
+  by_round = num_rounds == 30
+  sizes = trace["step_size"]
+  rows = sizes.reshape(30, -1) if by_round else np.swapaxes(sizes, 1, 2)
+  pools = rows.reshape(-1, 48 if by_round else 6)
+  middle = axes.lines[-1]
+  np.testing.assert_allclose(middle.get_ydata(), np.nanmedian(pools, axis=1))
+  places = np.arange(len(pools)) + by_round
+  np.testing.assert_allclose(middle.get_xdata(), places)
   name = "Communication round" if by_round else "Local step"
   assert below.get_xlabel() == name
-  shares = shares_of(below)
+  drawn = [patch.get_data() for patch in below.patches]
+  shares = np.array([each.values - each.baseline for each in drawn])
   np.testing.assert_allclose(shares.sum(axis=0), 100)
-  is_step = np.isfinite(trace["step_size"])
   if by_round:
-    counted = (smoother & is_step).sum(axis=(1, 2)) / is_step.sum(axis=(1, 2))
+    is_step = np.isfinite(sizes)
+    smoother = (trace["smoothness"] < trace["growth"]) & is_step
+    counted = smoother.sum(axis=(1, 2)) / is_step.sum(axis=(1, 2))
     np.testing.assert_allclose(shares[1], 100 * counted)
     np.testing.assert_allclose(shares[0], 100 * 6 / 47)
   else:
@@ -74,23 +59,20 @@ def test_many_steps_become_quantiles(shape):
 
 
 def test_very_many_steps_are_pooled():
-  trace = {name: each[0, 0] for name, each in random_trace((1, 2, 800)).items()}
-  figure = plots.step_sizes(trace, None)
-  median = figure.axes[0].lines[-1]
-  assert len(median.get_xdata()) <= 150
-  first = np.nanmedian(trace["step_size"][:6])
-  assert median.get_ydata()[0] == pytest.approx(first)
+  trace = trace_of((800,))
+  median = plots.step_sizes(trace, None).axes[0].lines[-1]
+  # 6 by 6: the last one has two.
+  places = trace["step_size"][:798].reshape(133, 6)
+  expected = [*np.median(places, axis=1), np.median(trace["step_size"][798:])]
+  np.testing.assert_allclose(median.get_ydata(), expected)
 
 
 def test_one_step_and_none(tmp_path):
-  trace = random_trace((1, 2, 1))
+  trace = trace_of((1, 2, 1))
   plots.step_sizes(trace, tmp_path / "one.png")
   nothing = {name: np.full_like(each, np.nan) for name, each in trace.items()}
   plots.step_sizes(nothing, tmp_path / "none.png")
-
-
-def test_padding_is_left_out():
-  values = np.array([0.1, 0.2, np.nan])
-  trace = dict.fromkeys(("step_size", "smoothness", "growth"), values)
-  figure = plots.step_sizes(trace, None)
-  assert len(figure.axes[0].lines[0].get_xdata()) == 2
+  # Padding is left out.
+  padded = dict.fromkeys(trace, np.array([0.1, 0.2, np.nan]))
+  line = plots.step_sizes(padded, None).axes[0].lines[0]
+  assert len(line.get_xdata()) == 2
