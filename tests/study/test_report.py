@@ -6,6 +6,7 @@ import html.parser
 import importlib.util
 import os
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -19,6 +20,11 @@ from tests.study.made import NAN, cell, study
 
 TABLES = ["table.csv", "table.md", "table.tex"]
 FILES = ["pictures", "report.html", *TABLES]
+ONE = study(cell("a", [0.5]))
+PLAIN_PICTURES = {
+  "against_alpha", "learning_curves", "performance_profile",
+  "sensitivity_client_lr", "tuning_curves",
+}  # fmt: skip
 
 
 class Checker(html.parser.HTMLParser):
@@ -53,36 +59,33 @@ def read(path):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-  """The report of the plain study."""
-  folder = tmp_path_factory.mktemp("report")
-  of = dataclasses.replace(
-    made.plain(),
-    cells=tuple(
-      dataclasses.replace(c, commands=(f"run --method='{c.method}'",))
-      for c in made.plain().cells
-    ),
-    command="compare --all",
+  """The report of the plain study, with all of its files."""
+  of = made.plain()
+  cells = (
+    dataclasses.replace(c, commands=(f"run --method='{c.method}'",))
+    for c in of.cells
   )
-  return of, of.write(folder)
+  of = dataclasses.replace(of, cells=tuple(cells), command="compare --all")
+  return of, of.write(tmp_path_factory.mktemp("report"))
 
 
-def test_the_files(plain):
-  _, path = plain
-  assert sorted(os.listdir(path.parent)) == FILES
-  drawn = {
-    name.rpartition(".")[0] for name in os.listdir(path.parent / FILES[0])
-  }
-  assert drawn == {
-    "against_alpha",
-    "learning_curves",
-    "performance_profile",
-    "sensitivity_client_lr",
-    "tuning_curves",
-  }
+@pytest.fixture
+def fast(monkeypatch):
+  """Reports have pictures of one format, which the page needs."""
+  monkeypatch.setattr(page, "_KINDS", ("png",))
+
+
+@pytest.fixture
+def without_pictures(monkeypatch):
+  monkeypatch.setattr(pictures, "of_study", lambda _: [])
 
 
 def test_the_page_needs_no_other_file(plain):
   _, path = plain
+  assert sorted(os.listdir(path.parent)) == FILES
+  kinds = ("png", "pdf", "svg")
+  drawn = {f"{name}.{kind}" for name in PLAIN_PICTURES for kind in kinds}
+  assert set(os.listdir(path.parent / "pictures")) == drawn
   text = path.read_text()
   assert "http" not in text
   assert "<script" not in text
@@ -109,6 +112,8 @@ def test_the_page_says_everything_in_order(plain):
     *limits_of(of),
     "How fast does each method learn?",
     "How settings were chosen",
+    "The setting with the highest accuracy on the validation examples after "
+    "the last round was chosen.",
     "0.1",
     "3 × 3 seeds",
     "Costs",
@@ -119,7 +124,7 @@ def test_the_page_says_everything_in_order(plain):
     "is then called worse with 6 seeds or more.",
     "Commands",
     "compare --all",
-    "run --method='FedAvg'",
+    "FedAvg, α = 1 run --method='FedAvg'",
     "Shared settings",
     "jax 1.2",
   ]
@@ -129,13 +134,11 @@ def test_the_page_says_everything_in_order(plain):
     assert at >= 0, part
 
 
-def test_hostile_labels(tmp_path):
-  of = made.hostile()
-  page, text = read(of.write(tmp_path))
+def test_hostile_labels(tmp_path, fast):
+  page, text = read(made.hostile().write(tmp_path))
   assert not {"script", "i", "x"} & set(page.tags)
-  assert "<b>&\"x'</b>" in text
-  assert "<script>alert('x')</script>" in text
-  assert '<v>&"' in text
+  for label in ("<b>&\"x'</b>", "<script>alert('x')</script>", '<v>&"'):
+    assert label in text
   assert "python <x> && 'a'" in text
   assert "sensitivity_l_r_b_.png" in os.listdir(tmp_path / "pictures")
 
@@ -152,7 +155,7 @@ def test_hostile_labels(tmp_path):
      for k in (1, 2)],
   ],
 )  # fmt: skip
-def test_what_is_missing_breaks_nothing(cells, tmp_path):
+def test_what_is_missing_breaks_nothing(cells, tmp_path, fast):
   of = study(*cells, target=0.99)
   read(of.write(tmp_path))
   assert sorted(os.listdir(tmp_path)) == FILES
@@ -161,57 +164,57 @@ def test_what_is_missing_breaks_nothing(cells, tmp_path):
   assert "<table" in of._repr_html_()
 
 
-def test_a_second_report_replaces_the_first_only(tmp_path):
-  of = made.plain()
-  path = of.write(tmp_path)
-  (tmp_path / "notes.txt").write_text("mine")
-  (tmp_path / "pictures" / "mine.png").write_bytes(b"mine")
-  before = (tmp_path / "table.csv").read_text()
+def test_a_second_report_replaces_the_first_only(plain, tmp_path, fast):
+  of, first = plain
+  folder = tmp_path / "copied"
+  shutil.copytree(first.parent, folder)
+  (folder / "notes.txt").write_text("mine")
+  (folder / "pictures" / "mine.png").write_bytes(b"mine")
   smaller = study(*of.cells[:3], title="Second")
-  assert smaller.write(tmp_path) == path
-  assert sorted(os.listdir(tmp_path)) == sorted([*FILES, "notes.txt"])
-  assert (tmp_path / "table.csv").read_text() != before
-  names = os.listdir(tmp_path / "pictures")
-  assert "mine.png" in names
-  assert "learning_curves.png" in names
-  # A picture of the former report that the new one does not have.
-  assert "performance_profile.png" not in names
-  assert not [name for name in names if name.endswith(".tmp")]
+  assert smaller.write(folder) == folder / "report.html"
+  assert sorted(os.listdir(folder)) == sorted([*FILES, "notes.txt"])
+  tables = [path / "table.csv" for path in (first.parent, folder)]
+  assert tables[0].read_text() != tables[1].read_text()
+  # Those of the former report that the new one does not have are gone.
+  kept = PLAIN_PICTURES - {"against_alpha", "performance_profile"}
+  drawn = {f"{name}.png" for name in kept}
+  assert set(os.listdir(folder / "pictures")) >= {"mine.png"} | drawn
+  gone = {"against_alpha.png", "performance_profile.png"}
+  assert not gone & set(os.listdir(folder / "pictures"))
 
 
-def test_the_same_study_has_the_same_files(tmp_path):
+def test_the_same_study_has_the_same_files(tmp_path, fast):
   small = study(cell("a", [0.5, 0.6]), cell("b", [0.6, 0.7]))
   one, two = (small.write(tmp_path / name) for name in "ab")
   assert one.read_bytes() == two.read_bytes()
 
 
-def test_the_folder_of_a_study_that_is_on_its_way(tmp_path):
+def test_the_folder_of_a_study_that_is_on_its_way(tmp_path, without_pictures):
   (tmp_path / "study.json").write_text("{}")
   (tmp_path / "runs").mkdir()
-  study(cell("a", [0.5])).write(tmp_path)
+  ONE.write(tmp_path)
   assert sorted(os.listdir(tmp_path)) == sorted([*FILES, "runs", "study.json"])
 
 
 def test_other_folders_are_refused(tmp_path, monkeypatch):
-  of = study(cell("a", [0.5]))
   full = tmp_path / "full"
   full.mkdir()
   (full / "thesis.tex").write_text("")
   with pytest.raises(
     ValueError, match=r"folder=.*has 'thesis.tex'.*new or empty"
   ):
-    of.write(full)
+    ONE.write(full)
   (full / "report.html").write_text("<html>mine</html>")
   with pytest.raises(ValueError, match=r"report.html is not that of a study"):
-    of.write(full)
+    ONE.write(full)
   assert sorted(os.listdir(full)) == ["report.html", "thesis.tex"]
   with pytest.raises(ValueError, match=r"folder=.*is a file"):
-    of.write(full / "thesis.tex")
+    ONE.write(full / "thesis.tex")
   with pytest.raises(TypeError, match="folder=3: must be the name of a folder"):
-    of.write(3)
+    ONE.write(3)
   monkeypatch.setattr(os, "access", lambda *_: False)
   with pytest.raises(ValueError, match=r"folder=.*cannot be written"):
-    of.write(tmp_path / "new")
+    ONE.write(tmp_path / "new")
   assert not (tmp_path / "new").exists()
 
 
@@ -220,35 +223,28 @@ def test_what_is_missing_is_named_before_anything_is_written(
   missing, tmp_path, monkeypatch
 ):
   find = importlib.util.find_spec
-  monkeypatch.setattr(
-    importlib.util,
-    "find_spec",
-    lambda name, *more: None if name == missing else find(name, *more),
-  )
-  of = study(cell("a", [0.5]))
+  found = lambda name, *more: None if name == missing else find(name, *more)
+  monkeypatch.setattr(importlib.util, "find_spec", found)
   with pytest.raises(ImportError, match=r"reports need .*fedjax_opt\[run\]"):
-    of.write(tmp_path / "new")
+    ONE.write(tmp_path / "new")
   assert not (tmp_path / "new").exists()
   # A notebook then shows the text.
-  assert (of._repr_html_() is None) == (missing == "jinja2")
+  assert (ONE._repr_html_() is None) == (missing == "jinja2")
 
 
-def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
+def test_a_full_disk_is_one_line(tmp_path, monkeypatch, without_pictures):
   def fail(*_):
     raise OSError(28, "No space left on device")
 
   monkeypatch.setattr(page, "write_whole", fail)
   with pytest.raises(ValueError, match=r"cannot be written \(No space left"):
-    study(cell("a", [0.5])).write(tmp_path)
+    ONE.write(tmp_path)
 
 
-def names_of(of):
-  return [p.name for p in pictures.of_study(of)]
-
-
-def caption_of(of, name):
-  found = pictures.of_study(of)
-  return next(p.caption for p in found if p.name == name)
+def captions_of(*cells):
+  """name -> caption, of the pictures of a study of these cells."""
+  found = pictures.of_study(study(*cells))
+  return {picture.name: picture.caption for picture in found}
 
 
 def test_pictures_of_two_axes_and_costs():
@@ -258,58 +254,30 @@ def test_pictures_of_two_axes_and_costs():
     for m, n in (("a", 1), ("b", 2))
     for c in conditions
   ]
-  of = study(*cells)
-  assert names_of(of) == [
+  captions = captions_of(*cells)
+  assert list(captions) == [
     "against_alpha",
     "learning_curves",
     "learning_curves_bytes",
     "performance_profile",
   ]
-  assert "panel for each of the other conditions" in caption_of(
-    of, "against_alpha"
-  )
+  panels = "a panel for each of the other conditions"
+  assert panels in captions["against_alpha"]
   # Of a method that did not run everywhere there is no line.
-  caption = caption_of(study(*cells[:6]), "against_alpha")
-  assert "Without b, which did not run under all conditions." in caption
+  missing = "Without b, which did not run under all conditions."
+  assert missing in captions_of(*cells[:6])["against_alpha"]
 
 
 def test_pictures_of_clients_and_step_sizes():
-  trace = dict.fromkeys(
-    ("step_size", "smoothness_step", "growth_step"), np.full((3, 2, 4), 0.1)
-  )
+  names = ("step_size", "smoothness_step", "growth_step")
+  trace = dict.fromkeys(names, np.full((3, 2, 4), 0.1))
   per_client = {"global": np.array([0.1, NAN, 0.9]), "empty": np.array([NAN])}
-  of = study(
+  captions = captions_of(
     cell("a", [0.5, 0.6], per_client=per_client, step_sizes=trace),
     cell("b", [0.5, 0.6], step_sizes={"step_size": trace["step_size"]}),
   )
-  assert names_of(of) == ["learning_curves", "clients_global", "step_sizes"]
-  assert "2 clients" in caption_of(of, "clients_global")
-
-
-def test_pictures_of_grids():
-  one = cell("a", [0.5, 0.6], tried={0.1: [0.5], 1.0: [0.6]})
-  two = cell("b", [0.5, 0.6], tried={0.1: [0.5], 1.0: [0.6]}, name="mu")
-  assert names_of(study(one, two)) == [
-    "learning_curves",
-    "sensitivity_client_lr",
-    "sensitivity_mu",
-    "tuning_curves",
-  ]
-  square = square_cell([(1.0, 2.0), (1.0, 1.0), (0.1, 2.0), (0.1, 1.0)])
-  found = pictures.of_study(study(square))
-  assert [p.name for p in found] == [
-    "learning_curves",
-    "heat_maps",
-    "tuning_curves",
-  ]
-  axes = found[1].draw(None).axes[0]
-  assert [t.get_text() for t in axes.get_yticklabels()] == ["0.1", "1"]
-  # Rows are increasing rates; the third setting of the grid is at (0.1, 2).
-  np.testing.assert_allclose(axes.images[0].get_array(), [[40, 30], [20, 10]])
-  # A grid that is not complete has no heat map.
-  assert "heat_maps" not in names_of(
-    study(square_cell([(1, 2), (1, 1), (0, 2)]))
-  )
+  assert list(captions) == ["learning_curves", "clients_global", "step_sizes"]
+  assert "2 clients" in captions["clients_global"]
 
 
 def square_cell(settings):
@@ -320,11 +288,30 @@ def square_cell(settings):
   return dataclasses.replace(cell("a", [0.5, 0.6]), tried=tried)
 
 
+def test_pictures_of_grids():
+  tried = {0.1: [0.5], 1.0: [0.6]}
+  one = cell("a", [0.5, 0.6], tried=tried)
+  two = cell("b", [0.5, 0.6], tried=tried, name="mu")
+  sensitivities = ["sensitivity_client_lr", "sensitivity_mu"]
+  expected = ["learning_curves", *sensitivities, "tuning_curves"]
+  assert list(captions_of(one, two)) == expected
+  square = square_cell([(1.0, 2.0), (1.0, 1.0), (0.1, 2.0), (0.1, 1.0)])
+  found = pictures.of_study(study(square))
+  names = [picture.name for picture in found]
+  assert names == ["learning_curves", "heat_maps", "tuning_curves"]
+  axes = found[1].draw(None).axes[0]
+  assert [t.get_text() for t in axes.get_yticklabels()] == ["0.1", "1"]
+  # Rows are increasing rates; the third setting of the grid is at (0.1, 2).
+  np.testing.assert_allclose(axes.images[0].get_array(), [[40, 30], [20, 10]])
+  # A grid that is not complete has no heat map.
+  partial = captions_of(square_cell([(1, 2), (1, 1), (0, 2)]))
+  assert "heat_maps" not in partial
+
+
 def test_a_diverged_setting_counts_as_the_model_before_training():
   tried = {0.1: [0.5], 1.0: [NAN], 10.0: [0.3]}
-  of = study(cell("a", [0.5, 0.6], tried=tried))
-  found = pictures.of_study(of)
-  picture = next(p for p in found if p.name == "tuning_curves")
+  *_, picture = pictures.of_study(study(cell("a", [0.5, 0.6], tried=tried)))
+  assert picture.name == "tuning_curves"
   (line,) = picture.draw(None).axes[0].lines
   # The model before training has 10 %; of two settings, 50, 50 and 30 %.
   np.testing.assert_allclose(line.get_ydata(), [30, 130 / 3, 50])
@@ -332,16 +319,11 @@ def test_a_diverged_setting_counts_as_the_model_before_training():
 
 
 def test_curves_are_the_mean_over_seeds():
-  of = study(cell("a", [0.5, 0.7]))
-  (picture,) = pictures.of_study(of)
+  (picture,) = pictures.of_study(study(cell("a", [0.5, 0.7])))
   line, *_ = picture.draw(None).axes[0].lines
   np.testing.assert_allclose(line.get_xdata(), made.ROUNDS)
   np.testing.assert_allclose(line.get_ydata(), [10, 35, 60])
   assert "the mean over 2 seeds of the report" in picture.caption
-
-
-def test_caption_says_where_the_error_is_drawn():
-  high = study(cell("a", [0.97, 0.98]))
-  assert "axis shows the error" in caption_of(high, "learning_curves")
-  low = study(cell("a", [0.5, 0.6]))
-  assert "error" not in caption_of(low, "learning_curves")
+  assert "error" not in picture.caption
+  (high,) = captions_of(cell("a", [0.97, 0.98])).values()
+  assert "axis shows the error" in high

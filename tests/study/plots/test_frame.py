@@ -63,7 +63,7 @@ def test_limits_of_a_logarithmic_axis_may_be_of_numpy():
 def test_several_files_of_one_drawing(tmp_path):
   paths = [tmp_path / f"a.{ending}" for ending in ENDINGS]
   assert plots.label_histogram(COUNTS, paths) is None
-  png, pdf, svg = found = [path.read_bytes() for path in paths]
+  _, pdf, svg = found = [path.read_bytes() for path in paths]
   assert [each[:5] for each in found] == [b"\x89PNG\r", b"%PDF-", b"<?xml"]
   assert sorted(os.listdir(tmp_path)) == ["a.pdf", "a.png", "a.svg"]
   # Fonts are in the PDF, as TrueType; the text of the SVG is text.
