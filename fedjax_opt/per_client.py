@@ -7,6 +7,7 @@ the population by the same `Cohort` as in training, a chunk at a time.
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -113,15 +114,11 @@ def evaluate_clients(
     trained = held_out if train is None else train
     config = _config(trained, local_steps, settings, params)
   own = algorithm if has_own else None
-  about = (config, per_example, loss_fn, client, local_steps, own)
+  program = _program(config, per_example, loss_fn, client, local_steps, own)
   models = (params, server, rows) if has_own else (params, None, None)
   given = jax.device_put((models, np.uint32(seed), np.int32(round)))
   given = (*given, *_on_device(train, held_out))
-
-  def clients(*given):
-    return _program(*about, *given)
-
-  lowered = jax.jit(clients, keep_unused=True).lower(*given)
+  lowered = jax.jit(program, keep_unused=True).lower(*given)
   options = programs.large_options()
   found = jax.device_get(programs.compiled(lowered, given, options)(*given))
   found = {kind: found[kind] for kind in _KINDS if kind in found}
@@ -142,44 +139,37 @@ def _program(
   rule: ClientRule | None,
   local_steps: int | None,
   algorithm: Algorithm | None,
-  models: tuple[Params, Any, Any],
-  seed: jax.Array,
-  round: jax.Array,
-  train: ClientData,
-  held_out: ClientData,
-) -> dict[str, dict[str, jax.Array]]:
-  """{kind: {name: [M]}}; see `evaluate_clients`."""
-  params, server, rows = models
-  kinds = {"global": evaluation.per_client(per_example)(params, held_out)}
-  if config is None:
-    return kinds
-  cohort = Cohort(
-    config,
-    jax.random.key(seed),
-    round,
-    RoundData(
-      train.examples,
-      train.sizes,
-      train.indices,
-      clients=jnp.arange(config.num_clients, dtype=jnp.int32),
-      client_state=rows,
-    ),
-  )
+) -> Callable[..., dict[str, dict[str, jax.Array]]]:
+  """`(models, seed, round, train, held_out) -> {kind: {name: [M]}}`."""
 
-  def one_client(worker, received):
-    models = {}
-    if local_steps is not None:
-      models["personalized"] = received
-      if local_steps:
-        models["personalized"] = worker.descend(loss_fn, rule, received)
-    if algorithm is not None:
-      models["personal"] = contract.call(
-        "client_params", algorithm, server, worker.state
-      )
-    measure = lambda model: _means(per_example, model, held_out, worker.client)
-    return {kind: measure(model) for kind, model in models.items()}
+  def clients(models, seed, round, train, held_out):
+    params, server, rows = models
+    kinds = {"global": evaluation.per_client(per_example)(params, held_out)}
+    if config is None:
+      return kinds
+    numbers = jnp.arange(config.num_clients, dtype=jnp.int32)
+    own = (train.examples, train.sizes, train.indices)
+    data = RoundData(*own, clients=numbers, client_state=rows)
 
-  return kinds | cohort.each(one_client, broadcast=params).value
+    def one_client(worker, received):
+      models = {}
+      if local_steps is not None:
+        models["personalized"] = received
+        if local_steps:
+          models["personalized"] = worker.descend(loss_fn, rule, received)
+      if algorithm is not None:
+        models["personal"] = contract.call(
+          "client_params", algorithm, server, worker.state
+        )
+      return {
+        kind: _means(per_example, model, held_out, worker.client)
+        for kind, model in models.items()
+      }
+
+    cohort = Cohort(config, jax.random.key(seed), round, data)
+    return kinds | cohort.each(one_client, broadcast=params).value
+
+  return clients
 
 
 def _means(per_example, params, data, client):

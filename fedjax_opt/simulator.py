@@ -375,12 +375,9 @@ class Simulator:
     executor = self._executor_for(state)
     return executor.active.flat(executor.params(state.server))
 
-  def _trace(
-    self, params: Params, seeds: Sequence[int] | None = None
-  ) -> dict[str, jax.stages.Traced]:
+  def _trace(self, params: Params) -> dict[str, jax.stages.Traced]:
     """The programs of a run, traced and not compiled."""
-    seeds = seeds or self._seeds or (0,)
-    executor, _, shapes, _ = self._prepare(params, seeds)
+    executor, _, shapes, _ = self._prepare(params, self._seeds or (0,))
     return executor.trace(shapes)
 
   def _metric_names(self, params: Params) -> list[str]:
@@ -507,11 +504,9 @@ class Simulator:
 
   def _hyperparameters(self):
     """{name: [settings]}, or {name: scalar} where there is one point."""
-    points = grid_points(self._grid) if self._is_grid else []
-    columns = {name: [point[name] for point in points] for name in self._grid}
-    if not self._has_points:
-      columns = self._first_point()
-    return {name: _as_array(values) for name, values in columns.items()}
+    points = list(itertools.product(*self._grid.values()))
+    columns = zip(*points, strict=True) if self._has_points else points[0]
+    return dict(zip(self._grid, map(_as_array, columns), strict=True))
 
   def _first_point(self):
     return {name: values[0] for name, values in self._grid.items()}

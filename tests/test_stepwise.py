@@ -38,15 +38,8 @@ SETTINGS = {
   "eval_every": 3,
   "evaluate": measured,
 }
-CASES = {
-  "fed_avg": lambda: fed_avg(TASK.loss_fn, delta_sgd(), optax.adam(0.1)),
-  "scaffold": lambda: scaffold(TASK.loss_fn, 0.1),
-}
-# name -> algorithm, settings, and whether clients are on disk.
-RUNS = {
-  "weighted": ("fed_avg", {"sampler": "weighted"}, False),
-  "on disk and host": ("scaffold", {"client_memory": "host"}, True),
-}
+FED_AVG = fed_avg(TASK.loss_fn, delta_sgd(), optax.adam(0.1))
+SCAFFOLD = scaffold(TASK.loss_fn, 0.1)
 
 
 def copied(tree):
@@ -57,13 +50,15 @@ def arrays(state):
   return state.server, state.client_state
 
 
-@pytest.mark.parametrize("run", RUNS)
-def test_in_pieces_it_is_as_at_once(run, tmp_path):
-  name, others, is_on_disk = RUNS[run]
-  data = TASK.data
-  if is_on_disk:
+@pytest.mark.parametrize(
+  ("algorithm", "others"),
+  [(FED_AVG, {"sampler": "weighted"}), (SCAFFOLD, {"client_memory": "host"})],
+  ids=["weighted", "on disk and host"],
+)
+def test_in_pieces_it_is_as_at_once(algorithm, others, tmp_path):
+  data, settings = TASK.data, SETTINGS | others
+  if algorithm is SCAFFOLD:
     data = Population.of_client_data(tmp_path / "clients", data)
-  algorithm, settings = CASES[name](), SETTINGS | others
   whole = simulate(algorithm, TASK.params, data, rounds=7, seed=5, **settings)
   simulator = Simulator(algorithm, data, **settings)
   before = simulator.init(TASK.params, seed=5)
@@ -107,7 +102,7 @@ def test_a_grid_in_pieces_is_as_at_once():
 
 
 def test_no_rounds_measure_the_model_as_it_is():
-  simulator = Simulator(CASES["fed_avg"](), TASK.data, **SETTINGS)
+  simulator = Simulator(FED_AVG, TASK.data, **SETTINGS)
   before = simulator.init(TASK.params)
   after, metrics = simulator.run(before, 0)
   assert after.round == 0
@@ -121,14 +116,14 @@ def test_no_rounds_measure_the_model_as_it_is():
 
 def test_nothing_is_measured_without_evaluate():
   settings = SETTINGS | {"evaluate": None}
-  simulator = Simulator(CASES["fed_avg"](), TASK.data, **settings)
+  simulator = Simulator(FED_AVG, TASK.data, **settings)
   state, metrics = simulator.run(simulator.init(TASK.params), 1)
   assert metrics == {}
   assert simulator.run(state, 0)[1] == {}
 
 
 def test_what_cannot_be():
-  simulator = Simulator(CASES["fed_avg"](), TASK.data, **SETTINGS)
+  simulator = Simulator(FED_AVG, TASK.data, **SETTINGS)
   state = simulator.init(TASK.params)
   with pytest.raises(ValueError, match="rounds=-1: must not be negative"):
     simulator.run(state, -1)
@@ -157,7 +152,7 @@ def compiled_by(call):
 
 
 def test_rounds_of_any_number_compile_once():
-  simulator = Simulator(CASES["scaffold"](), TASK.data, **SETTINGS)
+  simulator = Simulator(SCAFFOLD, TASK.data, **SETTINGS)
   state, _ = simulator.run(simulator.init(TASK.params), 3)
   for rounds in (3, 1, 0, 8):
     (state, _), number = compiled_by(functools.partial(

@@ -8,49 +8,33 @@ from fedjax_opt.base import Params
 
 # Parameters x batch size below which a local step counts as small.
 _SMALL_STEP = 1e6
+# On CPU, at least so many clients of a small model are vectorized.
+_FEW = 16
 
 
-def is_faster_vmapped(params: Params | None, batch_size: int) -> bool:
-  """Whether several models are better trained vectorized than in turn.
+def fastest_vmapped(params: Params | None, batch_size: int) -> int | None:
+  """How many models at a time train fastest; None for all there are.
 
   Vectorization fills a GPU or a TPU. On CPU it pays where a step is so small
   that starting its operations is what costs; larger models leave the caches,
   and their matrix products become small batched ones, which are slower than
-  plain ones (measured by `benchmarks/round_time.py`).
+  plain ones (measured by `benchmarks/round_time.py`). The models and batches of
+  a step should stay in the caches together: 1,000 clients of least squares in
+  1,024 dimensions take twice as long all at once as a hundred at a time
+  (measured by `benchmarks/scaling.py`).
 
   Args:
     params: one model; large if None.
     batch_size: B.
   """
   if target.platform() != "cpu":
-    return True
-  if params is None:
-    return False
-  return _size(params) * batch_size < _SMALL_STEP
-
-
-def _size(params):
-  """The number of parameters of a model, or of the shapes of one."""
-  return sum(leaf.size for leaf in jax.tree.leaves(params))
-
-
-# On CPU, at least so many clients of a small model are vectorized.
-_FEW = 16
-
-
-def _fastest_vmapped(params, batch_size):
-  """How many clients at a time are fastest; None for all of any cohort.
-
-  On CPU the models and batches of a step should stay in the caches, together:
-  1,000 clients of least squares in 1,024 dimensions take twice as long all at
-  once as a hundred at a time (measured by `benchmarks/scaling.py`).
-  """
-  if not is_faster_vmapped(params, batch_size):
-    return 1
-  if target.platform() != "cpu":
     return None
-  size = max(_size(params), 1)
-  return max(_FEW, int(_SMALL_STEP / (size * batch_size)))
+  if params is None:
+    return 1
+  size = sum(leaf.size for leaf in jax.tree.leaves(params)) * batch_size
+  if size >= _SMALL_STEP:
+    return 1
+  return max(_FEW, int(_SMALL_STEP / max(size, batch_size)))
 
 
 def typical_steps(num_steps, cohort_size):
@@ -93,7 +77,7 @@ def chunk_size(
     batch_size: B.
   """
   at_most = -(-len(steps) // devices)
-  fastest = _fastest_vmapped(params, batch_size)
+  fastest = fastest_vmapped(params, batch_size)
   if client_chunk is not None:
     return min(client_chunk, at_most)
   if client_map == "vmap":

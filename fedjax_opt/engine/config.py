@@ -15,7 +15,7 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.engine import sharding
 from fedjax_opt.engine.chunks import (
   chunk_size,
-  is_faster_vmapped,
+  fastest_vmapped,
   typical_steps,
 )
 from fedjax_opt.engine.plan import BatchPlan
@@ -379,7 +379,7 @@ class Config:
     )
     vmaps_points = given["grid_map"] != "scan"
     if given["grid_map"] == "auto" and given["grid_chunk"] is None:
-      vmaps_points = is_faster_vmapped(params, plan.batch_size)
+      vmaps_points = fastest_vmapped(params, plan.batch_size) != 1
     resolved = {
       "num_clients": num_clients,
       "cohort_size": cohort_size,

@@ -117,10 +117,9 @@ def _one_round(config, algorithm, server, keys, round, data):
   traces = {}
   for reply in replies:
     for name, counter in reply.counts.items():
-      before = counts.get(name)
-      counts[name] = (
-        counter if before is None else counters.add(before, counter)
-      )
+      if name in counts:
+        counter = counters.add(counts[name], counter)
+      counts[name] = counter
     twice = set(traces) & set(reply.traces) - set(config.trace)
     if twice:
       raise ValueError(
@@ -151,23 +150,19 @@ def _checked(returned, phases):
       f"message is reply.value. Got {_kind(returned)}"
     )
   own = [reply.phase for reply in replies]
-  if len(set(own)) < len(own):
+  # Without compilation `Cohort.cond` calls its verb twice.
+  called = set(phases) if jax.config.jax_disable_jit else phases
+  if len(set(own)) < len(own) or len(set(phases)) < len(called):
     raise ValueError(
-      f"round: returned replies of the phases {own}; give each verb a phase of "
-      "its own, such as cohort.mean(..., phase=1)"
+      f"round: called verbs of the phases {phases} and returned replies of the "
+      f"phases {own}; give each verb a phase of its own, such as "
+      "cohort.mean(..., phase=1), and return each reply once"
     )
   missing = sorted(set(phases) - set(own))
   if missing:
     raise ValueError(
       f"round: the reply of phase {missing[0]} was not returned; return "
       "(state, (reply, ...)) with the replies of all verbs that were called"
-    )
-  twice = [phase for phase in own if phases.count(phase) > 1]
-  # Without compilation `Cohort.cond` calls its verb twice.
-  if twice and not jax.config.jax_disable_jit:
-    raise ValueError(
-      f"round: several verbs have the phase {twice[0]}; give each a phase of "
-      "its own, such as cohort.mean(..., phase=1), and return all replies"
     )
   return state, replies
 

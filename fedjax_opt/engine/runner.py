@@ -1,6 +1,7 @@
 """A run from its start, or a checkpoint, to its last round."""
 
 import contextlib
+import dataclasses
 import signal
 import threading
 import time
@@ -19,40 +20,35 @@ from fedjax_opt.results.record import RunRecord
 from fedjax_opt.results.result import Report, Result
 
 
+@dataclasses.dataclass
 class Runner:
-  """One run: rounds, evaluations, checkpoints, and what it has recorded."""
+  """One run: rounds, evaluations, checkpoints, and what it has recorded.
 
-  def __init__(
-    self,
-    executor: Executor,
-    shapes: tuple[State, Any],
-    start: Callable[[], tuple[State, Any]],
-    rounds: int,
-    on_evaluation: Callable[[Report], Any] | None = None,
-    checkpoints: Checkpoints | None = None,
-  ):
-    """Computes nothing yet.
+  Attributes:
+    executor: of the run.
+    shapes: of its state.
+    start: gives the state of round 0, once all has been traced.
+    rounds: R.
+    on_evaluation: see `simulate`.
+    checkpoints: see `simulate`.
+  """
 
-    Args:
-      executor: of the run.
-      shapes: of its state.
-      start: gives the state of round 0, once all has been traced.
-      rounds: R.
-      on_evaluation: see `simulate`.
-      checkpoints: see `simulate`.
-    """
-    self._executor, self._active = executor, executor.active
-    self._config = executor.config
-    self._shapes, self._start = shapes, start
-    self._rounds = rounds
-    self._on_evaluation = on_evaluation
-    self._checkpoints = checkpoints
+  executor: Executor
+  shapes: tuple[State, Any]
+  start: Callable[[], tuple[State, Any]]
+  rounds: int
+  on_evaluation: Callable[[Report], Any] | None = None
+  checkpoints: Checkpoints | None = None
+
+  def __post_init__(self):
+    """Computes nothing yet."""
+    self._active, self._config = self.executor.active, self.executor.config
     self._record = RunRecord(
       self._config.expected_size,
       self._active.num_points,
       reported=self._config.reported_counts,
     )
-    self._feed = executor.open_feed()
+    self._feed = self.executor.open_feed()
     self._state: tuple[State, Any] | None = None
     self._compile_seconds = 0.0
     self._reported: int | None = None  # The round whose report is read now.
@@ -71,9 +67,9 @@ class Runner:
     is_resumed = self._state is not None
     with self._feed as feed:
       with self._timed_compilation():
-        self._executor.trace(self._shapes)
+        self.executor.trace(self.shapes)
       if not is_resumed:
-        self._state = self._executor.put(self._start())
+        self._state = self.executor.put(self.start())
       feed.start(filter(None, self._stops()), self._record.done)
       self._compile()
       if is_resumed:
@@ -82,13 +78,13 @@ class Runner:
         told = processes.of_any_process(int(self._is_stopped))
         self._interrupted = processes.of_any_process(self._pressed.first)
         self._is_stopped = bool(told or self._interrupted)
-      with self._pressed.heeded(self._checkpoints is not None):
+      with self._pressed.heeded(self.checkpoints is not None):
         for stop in () if self._is_stopped else self._stops():
           self._advance(stop)
-          if self._is_scheduled(stop) or stop == self._rounds:
+          if self._is_scheduled(stop) or stop == self.rounds:
             self._evaluate()
           # After the last round only what a longer run would drop too.
-          if stop < self._rounds or self._is_scheduled(stop):
+          if stop < self.rounds or self._is_scheduled(stop):
             self._drop()
           if self._is_over(stop):
             break
@@ -97,40 +93,40 @@ class Runner:
   def _restore(self) -> None:
     """Takes the state of a checkpoint, if the run is resumed."""
     saved = None
-    if self._checkpoints is not None:
-      server, rows = self._shapes
+    if self.checkpoints is not None:
+      server, rows = self.shapes
       if self._config.state_is_on_host:  # To be restored as NumPy arrays.
         rows = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), rows)
-      saved = self._checkpoints.load((server, rows))
+      saved = self.checkpoints.load((server, rows))
     processes.check_alike(
       "the checkpoint to go on from", 0 if saved is None else saved.round
     )
     if saved is None:
       return
-    if saved.round > self._rounds:
+    if saved.round > self.rounds:
       raise CheckpointError(
-        f"rounds={self._rounds}: the checkpoint to go on from is of round "
+        f"rounds={self.rounds}: the checkpoint to go on from is of round "
         f"{saved.round}; give rounds={saved.round} or more, or another folder"
       )
     self._record.restore(saved.round, saved.record)
-    if saved.round < self._rounds and not self._is_scheduled(saved.round):
+    if saved.round < self.rounds and not self._is_scheduled(saved.round):
       self._record.forget(saved.round)  # It was the last round of a run.
     self._take(self._active.restore(saved.record, saved.state))
 
   def _take(self, state: tuple[State, Any]) -> None:
     """Goes on from a state of the settings that are present."""
-    self._executor.place_points()
-    self._shapes = jax.eval_shape(lambda: state)
-    self._state = self._executor.put(state)
+    self.executor.place_points()
+    self.shapes = jax.eval_shape(lambda: state)
+    self._state = self.executor.put(state)
 
   def _stops(self) -> Iterator[int]:
     """After which rounds to come the program returns to the host."""
     every = [self._config.eval_every, self._feed.max_rounds]
-    if self._checkpoints is not None and self._checkpoints.every is not None:
-      every.append(self._checkpoints.every)
+    if self.checkpoints is not None and self.checkpoints.every is not None:
+      every.append(self.checkpoints.every)
     # The initial model is evaluated after 0 rounds.
     done, is_evaluated = self._record.done, bool(self._record.history.rounds)
-    return stops(done if done or is_evaluated else -1, self._rounds, every)
+    return stops(done if done or is_evaluated else -1, self.rounds, every)
 
   def _is_scheduled(self, stop: int) -> bool:
     """Whether runs of any length are evaluated after so many rounds."""
@@ -138,13 +134,13 @@ class Runner:
 
   def _compile(self) -> None:
     """Compiles what the rounds and evaluations to come need."""
-    names = ["rounds"] if self._record.done < self._rounds else []
+    names = ["rounds"] if self._record.done < self.rounds else []
     if next(self._stops(), None) is not None:
       names.append("evaluation")
     if names:
       with self._timed_compilation():
-        self._executor.trace(self._shapes)
-        self._executor.compile(names)
+        self.executor.trace(self.shapes)
+        self.executor.compile(names)
 
   @contextlib.contextmanager
   def _timed_compilation(self) -> Iterator[None]:
@@ -168,7 +164,7 @@ class Runner:
     if stop == record.done:
       return
     start = time.perf_counter()
-    state, counts, traces = self._executor.advance(
+    state, counts, traces = self.executor.advance(
       self._state, self._feed.take(), record.done, stop
     )
     self._state = state
@@ -179,7 +175,7 @@ class Runner:
   def _evaluate(self) -> None:
     """Measures the model, and reports the metrics."""
     start = time.perf_counter()
-    metrics = self._executor.evaluate(self._state)
+    metrics = self.executor.evaluate(self._state)
     self._record.run_seconds += time.perf_counter() - start
     is_scheduled = self._is_scheduled(self._record.done)
     metrics = self._record.add_metrics(
@@ -216,11 +212,11 @@ class Runner:
     return read
 
   def _report(self, report: Report) -> None:
-    if self._on_evaluation is None:
+    if self.on_evaluation is None:
       return
     self._reported = report.round
     try:
-      answer = np.asarray(self._pressed.call(self._on_evaluation, report))
+      answer = np.asarray(self._pressed.call(self.on_evaluation, report))
     finally:
       self._reported = None
     # Anything but booleans is ignored, such as None.
@@ -235,19 +231,19 @@ class Runner:
       self._take(fewer)
       self._compile()
     elif len(self._active.active) < before:
-      self._executor.place_points()
+      self.executor.place_points()
 
   def _is_over(self, stop: int) -> bool:
     """Whether the run ends here; saves a checkpoint if one is due."""
     # Read once: a later signal ends the run after the next segment.
     stopping = processes.of_any_process(self._pressed.first)
     is_stopped = bool(processes.of_any_process(int(self._is_stopped)))
-    is_last = stopping or is_stopped or stop == self._rounds
-    if self._checkpoints is not None and (
-      is_last or self._checkpoints.is_due(stop)
+    is_last = stopping or is_stopped or stop == self.rounds
+    if self.checkpoints is not None and (
+      is_last or self.checkpoints.is_due(stop)
     ):
       self._save(stop)
-    if stopping and stop < self._rounds:
+    if stopping and stop < self.rounds:
       self._interrupted = int(stopping)
     return bool(is_last)
 
@@ -257,7 +253,7 @@ class Runner:
       state = processes.fetch(state)
     record = self._record.to_arrays() | self._active.numbers()
     if processes.is_first_process():
-      self._checkpoints.save(stop, state, record)
+      self.checkpoints.save(stop, state, record)
 
   def _whole_state(self) -> tuple[State, Any]:
     """The state of all settings."""
@@ -265,7 +261,7 @@ class Runner:
 
   def _params(self) -> Any:
     server = processes.fetch_global(self._whole_state()[0])
-    return self._active.flat(self._executor.params(server))
+    return self._active.flat(self.executor.params(server))
 
   def _result(self) -> Result:
     server, rows = processes.fetch_global(self._whole_state())
@@ -285,7 +281,7 @@ class Runner:
       cost=self._record.cost(),
       padding_waste=self._record.padding_waste(),
       client_memory=self._config.client_memory,
-      needed_bytes=self._executor.needed_bytes,
+      needed_bytes=self.executor.needed_bytes,
       is_grid=self._active.is_grid,
     )
 

@@ -226,16 +226,14 @@ def make_mesh(
 
 def _check_devices(client_devices, grid_devices, available, num_settings):
   """Raises the errors of `make_mesh`."""
-  for name, number in (
-    ("client_devices", client_devices),
-    ("grid_devices", grid_devices),
-  ):
+  given = {"client_devices": client_devices, "grid_devices": grid_devices}
+  for name, number in given.items():
     if available % number:
       raise ValueError(
         f"{name}={number}: must divide the number of devices, {available}"
       )
   used = client_devices * grid_devices
-  mesh = f"client_devices={client_devices} x grid_devices={grid_devices}"
+  mesh = " x ".join(f"{name}={number}" for name, number in given.items())
   if available % used:
     raise ValueError(f"{mesh}: must divide the number of devices, {available}")
   if target.num_processes() > 1 and used != available:

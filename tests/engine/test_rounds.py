@@ -150,16 +150,19 @@ def all_but(forgotten):
 
 
 # What is said of the replies of a round.
+ONCE = (
+  "round: called verbs of the phases [0, 0] and returned replies of the phases "
+  "{}; give each verb a phase of its own, such as cohort.mean(..., phase=1), "
+  "and return each reply once"
+)
 REPLIES = {
-  "round: returned replies of the phases [0, 0]; give each verb a phase of its "
-  "own, such as cohort.mean(..., phase=1)": lambda cohort: (
+  ONCE.format([0, 0]): lambda cohort: (
     cohort.mean(number, ()),
     cohort.pick(number, ()),
   ),
-  "round: several verbs have the phase 0; give each a phase of its own, such "
-  "as cohort.mean(..., phase=1), and return all replies": lambda cohort: [
-    cohort.mean(number, ()) for _ in range(2)
-  ][1],
+  ONCE.format([0]): lambda cohort: [cohort.mean(number, ()) for _ in range(2)][
+    1
+  ],
   **{
     f"round: the reply of phase {phase} was not returned; return (state, "
     "(reply, ...)) with the replies of all verbs that were called": (
