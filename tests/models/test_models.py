@@ -71,6 +71,28 @@ def test_the_output_layer_acts_on_the_features(model, shape):
   assert trained.shape == logits.shape
 
 
+@pytest.mark.parametrize(
+  ("layer", "shape", "of_kernel", "of_bias"),
+  [
+    (layers.Dense(50), (1, 320), 320**-0.5, 320**-0.5),
+    (layers.Conv(8, (5, 5)), (1, 6, 6, 3), 75**-0.5, 75**-0.5),
+    (
+      layers.Conv(8, (5, 5), initialization=layers.glorot_uniform),
+      (1, 6, 6, 3),
+      (6 / (75 + 200)) ** 0.5,
+      0.0,
+    ),
+  ],
+)
+def test_initial_laws(layer, shape, of_kernel, of_bias):
+  params = _init(layer, shape)
+  assert params["kernel"].shape[-2:] == (shape[-1], layer.features)
+  assert params["bias"].shape == (layer.features,)
+  largest = {name: float(jnp.abs(leaf).max()) for name, leaf in params.items()}
+  assert 0.98 * of_kernel < largest["kernel"] <= of_kernel
+  assert 0.5 * of_bias <= largest["bias"] <= of_bias
+
+
 def _normalized(x, axes, eps=1e-5):
   mean = x.mean(axes, keepdims=True)
   return (x - mean) / np.sqrt(x.var(axes, keepdims=True) + eps)
