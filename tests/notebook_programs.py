@@ -118,36 +118,32 @@ class Jitted:
     return self._results[key]
 
   def lower(self, *args, **kwargs):
-    return Lowered(self(*args, **kwargs))
+    return self.trace(*args, **kwargs).lower()
 
   def trace(self, *args, **kwargs):
-    return Traced(self, args, kwargs)
+    return Stage(self, args, kwargs)
 
   def __getattr__(self, name):  # Such as `eval_shape`.
     return getattr(self.real, name)
 
 
-class Traced:
-  """What was traced, and is lowered if it is asked for."""
-
-  def __init__(self, program, args, kwargs):
-    self._program, self._args, self._kwargs = program, args, kwargs
-
-  def lower(self):
-    return self._program.lower(*self._args, **self._kwargs)
-
-  @property
-  def out_info(self):
-    return jax.eval_shape(self._program.real, *self._args, **self._kwargs)
-
-
-class Lowered:
-  """What was lowered, and what was compiled of it."""
+class Stage:
+  """A program as it was traced, then lowered, then compiled."""
 
   args_info = ()
 
-  def __init__(self, results: Any):
-    self._results = results
+  def __init__(self, program: Jitted, args: Any, kwargs: Any):
+    self._program, self._given = program, (args, kwargs)
+
+  @property
+  def out_info(self):
+    args, kwargs = self._given
+    return jax.eval_shape(self._program.real, *args, **kwargs)
+
+  def lower(self):
+    args, kwargs = self._given
+    self._results = self._program(*args, **kwargs)
+    return self
 
   def as_text(self):
     return ""  # Of which none is taken again.
