@@ -32,7 +32,7 @@ def divide(
   Raises:
     ValueError: if nobody holds an example out.
   """
-  rng = _generator(seed)
+  rng = np.random.default_rng((_STREAM, seed))
   # How often each client has each of its rows, by client.
   clients = np.repeat(np.arange(len(sizes)), sizes)
   num_rows = int(rows.max(initial=0)) + 1
@@ -100,7 +100,7 @@ def divide_clients(
     ValueError: if no client is held out or none is left, or one that is held
       out has no rows of its own.
   """
-  rng = _generator(seed)
+  rng = np.random.default_rng((_STREAM, seed))
   drawn = rng.permutation(np.flatnonzero(sizes))
   number = round(fraction * len(drawn))
   if not 0 < number < len(drawn):
@@ -132,11 +132,6 @@ def divide_clients(
   )
   sizes = train[1][~is_held_out], held_out[1][is_held_out]
   return (train[0], sizes[0]), (held_out[0], sizes[1])
-
-
-def _generator(seed):
-  """The source of all draws."""
-  return np.random.default_rng((_STREAM, int(seed)))
 
 
 def _part(rows, clients, is_chosen, num_clients):

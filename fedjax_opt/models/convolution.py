@@ -190,10 +190,10 @@ def max_pool(
     b, c = x.shape[0], x.shape[-1]
     blocks = x.reshape(b, h, size, w, size, c).transpose(2, 4, 0, 1, 3, 5)
     return _maximum(blocks.reshape(size * size, b, h, w, c))
-  x = _batch_last(x)
+  x = _turned(x)
   windows = _to_blocks(x, (size, size))
   windows = windows.reshape(size * size, *windows.shape[2:])
-  return _batch_first(_maximum(windows))
+  return _turned(_maximum(windows))
 
 
 # The implementation 'matmul'.
@@ -237,7 +237,7 @@ def _conv_matmul(x, kernel, bias, strides, padding):
     for n, size, (before, _) in zip(needed, x.shape[1:3], padding, strict=True)
   ]
   x = lax.pad(
-    _batch_last(x), jnp.zeros((), x.dtype), [(0, 0, 0), *edges, (0, 0, 0)]
+    _turned(x), jnp.zeros((), x.dtype), [(0, 0, 0), *edges, (0, 0, 0)]
   )
   patches = _patches(x, block, window, grid, bias is not None)
   rows = [
@@ -251,7 +251,7 @@ def _conv_matmul(x, kernel, bias, strides, padding):
   weights = jnp.concatenate(rows, 1).transpose(0, 2, 1)
   y = weights.reshape(-1, len(patches)) @ patches.reshape(len(patches), -1)
   y = y.reshape(*tile, features, *patches.shape[1:])
-  return _batch_first(_from_blocks(y))
+  return _turned(_from_blocks(y))
 
 
 def _tile(kernel_shape, strides, out_size):
@@ -282,28 +282,33 @@ def _window_parts(block, window):
   return itertools.product(*sides)
 
 
-def _compile_apart(function=None, *, static_argnums=()):
+def _compile_apart(*static_argnums):
   """Prevents XLA from fusing a function into the consumers of its result.
 
   XLA:CPU fuses cheap producers into every consumer. Here the consumers are many
   overlapping slices, each of which would compute the array again. Elsewhere it
   does nothing.
+
+  Args:
+    *static_argnums: as of `jax.jit`.
   """
-  if function is None:
-    return functools.partial(_compile_apart, static_argnums=static_argnums)
-  jitted = jax.jit(function, static_argnums=static_argnums)
 
-  @functools.wraps(function)
-  def call(*args):
-    if target.platform() != "cpu":
-      return function(*args)
-    with set_xla_metadata(inlineable="false"):
-      return jitted(*args)
+  def decorate(function):
+    jitted = jax.jit(function, static_argnums=static_argnums)
 
-  return call
+    @functools.wraps(function)
+    def call(*args):
+      if target.platform() != "cpu":
+        return function(*args)
+      with set_xla_metadata(inlineable="false"):
+        return jitted(*args)
+
+    return call
+
+  return decorate
 
 
-@_compile_apart(static_argnums=(1, 2, 3, 4))
+@_compile_apart(1, 2, 3, 4)
 def _patches(x, block, window, grid, ones):
   """Windows of x [I, H, W, B] as [window * I (+ 1), *grid, B]."""
   blocks = _to_blocks(x, block)  # [*block, I, H', W', B]
@@ -342,7 +347,7 @@ def _maximum_jvp(primals, tangents):
 # which would be compiled apart too.
 
 
-@_compile_apart
+@_compile_apart()
 def _maximum_and_winner(windows):
   """Maximum over the first axis, and the index of the first that has it."""
   maximum = windows[0]
@@ -354,7 +359,7 @@ def _maximum_and_winner(windows):
   return maximum, winner
 
 
-@_compile_apart
+@_compile_apart()
 def _take_winner(windows, winner):
   """The values at the indices `winner` of the first axis."""
   number = lax.broadcasted_iota(winner.dtype, windows.shape, 0)
@@ -362,13 +367,8 @@ def _take_winner(windows, winner):
   return lax.select(wins, windows, lax.full_like(windows, 0)).sum(0)
 
 
-def _batch_last(x):
-  """[B, H, W, C] -> [C, H, W, B]."""
-  return x.transpose(3, 1, 2, 0)
-
-
-def _batch_first(x):
-  """[C, H, W, B] -> [B, H, W, C]."""
+def _turned(x):
+  """[B, H, W, C] -> [C, H, W, B], and back."""
   return x.transpose(3, 1, 2, 0)
 
 

@@ -18,7 +18,6 @@ from jax import lax
 
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.values import check_choice
 from fedjax_opt.models.convolution import Padding, conv
 from fedjax_opt.trees import at_least_float32
 
@@ -167,7 +166,7 @@ class Norm(nn.Module):
     Raises:
       ValueError: for another kind, or groups that do not divide the channels.
     """
-    check_choice("norm", self.kind, NORMS)
+    checks.check_choice("norm", self.kind, NORMS)
     if self.kind == "none":
       return x
     if self.kind.startswith("batch"):

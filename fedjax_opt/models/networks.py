@@ -5,6 +5,7 @@ References:
   Image Recognition", ICLR 2015 (VGG).
 """
 
+import functools
 from collections.abc import Callable, Sequence
 
 import flax.linen as nn
@@ -57,13 +58,9 @@ class MLP(layers.Network):
   initialization: layers.Initialization = layers.torch_uniform
 
   def setup(self):
-    self.layers = [
-      layers.Dense(width, initialization=self.initialization)
-      for width in self.hidden
-    ]
-    self.output = layers.Logits(
-      self.num_classes, initialization=self.initialization
-    )
+    drawn = {"initialization": self.initialization}
+    self.layers = [layers.Dense(width, **drawn) for width in self.hidden]
+    self.output = layers.Logits(self.num_classes, **drawn)
 
   def features(self, x: jax.Array, *, train: bool = False) -> jax.Array:
     """Activations [B, d] of the last hidden layer."""
@@ -111,26 +108,21 @@ class CNN(layers.Network):
   implementation: str | None = None
 
   def setup(self):
-    self.convs = [
-      layers.Conv(
-        width,
-        (self.kernel_size, self.kernel_size),
-        strides=(2, 2) if self.strided else (1, 1),
-        padding=self.padding,
-        initialization=self.initialization,
-        implementation=self.implementation,
-      )
-      for width in self.channels
-    ]
+    drawn = {"initialization": self.initialization}
+    conv = functools.partial(
+      layers.Conv,
+      kernel_size=(self.kernel_size, self.kernel_size),
+      strides=(2, 2) if self.strided else (1, 1),
+      padding=self.padding,
+      implementation=self.implementation,
+      **drawn,
+    )
+    self.convs = [conv(width) for width in self.channels]
     # Dropout2d drops whole channels of an example.
     self.channel_dropout = nn.Dropout(self.dropout, broadcast_dims=(1, 2))
-    self.hidden_layer = layers.Dense(
-      self.hidden, initialization=self.initialization
-    )
+    self.hidden_layer = layers.Dense(self.hidden, **drawn)
     self.hidden_dropout = nn.Dropout(self.dropout)
-    self.output = layers.Logits(
-      self.num_classes, initialization=self.initialization
-    )
+    self.output = layers.Logits(self.num_classes, **drawn)
 
   def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
     """Logits [B, num_classes] of x [B, H, W, C]."""
@@ -180,17 +172,14 @@ class VGG(layers.Network):
   implementation: str | None = None
 
   def setup(self):
-    self.convs = [
-      layers.Conv(
-        width,
-        (3, 3),
-        padding="SAME",
-        initialization=layers.he_uniform,
-        implementation=self.implementation,
-      )
-      for stage in self.stages
-      for width in stage
-    ]
+    conv = functools.partial(
+      layers.Conv,
+      kernel_size=(3, 3),
+      padding="SAME",
+      initialization=layers.he_uniform,
+      implementation=self.implementation,
+    )
+    self.convs = [conv(width) for stage in self.stages for width in stage]
     self.output = layers.Logits(
       self.num_classes, initialization=layers.glorot_uniform
     )

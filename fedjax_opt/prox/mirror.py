@@ -21,11 +21,7 @@ from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
 from fedjax_opt.prox.regularizer import path_names
 
-__all__ = [
-  "MirrorMap",
-  "entropy",
-  "euclidean",
-]
+__all__ = ["MirrorMap", "entropy", "euclidean"]
 
 
 class MirrorMap(NamedTuple):
