@@ -214,13 +214,6 @@ def test_a_held_out_client_without_rows_of_its_own():
   )
 
 
-# How each kind is refused is tested in checks/test_fields.py.
-@pytest.mark.parametrize("method", [ClientData.split, ClientData.split_clients])
-def test_what_arguments_may_be(method):
-  intervals = {name: field.interval for name, field in method.fields.items()}
-  assert intervals == {"fraction": "(0, 1)", "seed": "[0, inf)"}
-
-
 def test_a_fraction_that_holds_nothing_out():
   data = clients_of("iid", 0, 5)
   assert parts_or_refusal(data.split, 0.01) == (

@@ -107,11 +107,7 @@ def test_seeds_differ_and_targets_may_be_real():
   assert set(one["x"]) != set(other["x"])
 
 
-# How each kind is refused is tested in checks/test_fields.py.
-def test_bad_input():
-  found = {name: field.interval for name, field in hold_out.fields.items()}
-  assert found["fraction"] == "(0, 1)"
-  assert found["seed"] == "[0, inf)"
+def test_pools_that_cannot_be_divided():
   with pytest.raises(TypeError, match="must be a dict of arrays"):
     hold_out({}, 0.5)
   with pytest.raises(ValueError, match="one alone cannot be divided"):

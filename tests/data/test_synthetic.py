@@ -225,8 +225,6 @@ BAD = {
   "must be one of I, II, III, IV; did you mean I": ("lasso", {"variant": "V"}),
   "num_nonzero=512: must be at most dim=8": ("lasso", {"dim": 8}),
   "rank=16: must be at most dim=8": ("low_rank", {"dim": 8}),
-  "rank=-1: must not be negative": ("low_rank", {"rank": -1}),
-  "num_clients=1: must be at least 2": ("heterogeneous", {"num_clients": 1}),
 }
 
 
@@ -235,21 +233,3 @@ def test_bad_input(message):
   name, arguments = BAD[message]
   with pytest.raises(ValueError, match=message):
     getattr(synthetic, name)(**arguments)
-
-
-# How each kind is refused is tested in checks/test_fields.py.
-def test_what_arguments_may_be():
-  sizes = ("dim", "num_clients", "examples_per_client")
-  positive = dict.fromkeys((*sizes, "validation_per_client"), "[1, inf)")
-  intervals = lambda name: {
-    argument: field.interval
-    for argument, field in getattr(synthetic, name).fields.items()
-  }
-  for name in ("lasso", "low_rank"):
-    assert intervals(name).items() >= positive.items()
-  assert intervals("heterogeneous") == {
-    **dict.fromkeys(("zeta", "gradient_spread", "noise"), "[0, inf)"),
-    **dict.fromkeys(("curvature_noise", "seed"), "[0, inf)"),
-    **dict.fromkeys(("dim", "examples_per_client", "condition"), "[1, inf)"),
-    "num_clients": "[2, inf)",
-  }

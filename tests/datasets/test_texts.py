@@ -69,10 +69,6 @@ def test_tokens_and_their_cache(dbpedia, tokenizer, own_cache, monkeypatch):
   assert len(list(own_cache.iterdir())) == 4
 
 
-def test_what_arguments_may_be():
-  assert texts.load_tokens.fields["max_length"].interval == "[3, inf)"
-
-
 def test_the_vocabulary_of_the_training_texts(dbpedia, own_cache, monkeypatch):
   pytest.importorskip("tokenizers")
   train = lambda size: texts.train_tokenizer("dbpedia", size, dbpedia).to_str()

@@ -138,11 +138,6 @@ def test_settings_that_cannot_be(folder, content, message):
   assert found.startswith(f"{file}: {message}")
 
 
-# How it is refused is tested in checks/test_fields.py.
-def test_what_arguments_may_be():
-  assert tokenization.encode.fields["max_length"].interval == "[3, inf)"
-
-
 def test_a_vocabulary_too_small_for_the_characters():
   assert refusal(tokenization.train, ["abc cab"], 8) == (
     "vocab_size=8: must be at least 11 for the characters of these texts"
