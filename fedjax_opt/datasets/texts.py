@@ -24,63 +24,57 @@ class Texts(NamedTuple):
 
   Attributes:
     num_classes: labels are below it.
-    files: `(split, data_dir) -> (stem, files)`, a name for the version and the
-      split, and the files that hold it.
-    read: `(split, files) -> (texts, labels)`, lists of N.
+    find: `(split, data_dir) -> (stem, files, read)`: a name for the version and
+      the split, the files that hold it, and a function that reads from
+      them N pairs of a text and its label.
   """
 
   num_classes: int
-  files: Callable[..., tuple[str, list[pathlib.Path]]]
-  read: Callable[..., tuple[list[str], list[int]]]
+  find: Callable[..., tuple[str, list[pathlib.Path], Callable[[], Any]]]
 
 
-def _ag_news_files(split, data_dir):
+def _ag_news(split, data_dir):
   folder, files = tfds.split_files("ag_news_subset", split, data_dir)
-  return f"ag_news_subset-{folder.name}-{split}", files
 
-
-def _read_ag_news(split, files):
   def take(record):
     parts = (record["title"].decode(), record["description"].decode())
     return " ".join(parts), int(record["label"])
 
-  texts, labels = zip(*tfds.read(files[0].parent, split, take), strict=True)
-  return list(texts), list(labels)
+  read = lambda: tfds.read(folder, split, take)
+  return f"ag_news_subset-{folder.name}-{split}", files, read
 
 
-def _dbpedia_files(split, data_dir):
+def _dbpedia(split, data_dir):
   checks.check_choice("split", split, ("train", "test"))
   root = tfds.root_folder(data_dir)
-  file = root / "dbpedia_csv" / f"{split}.csv"
-  if not file.is_file():
+  path = root / "dbpedia_csv" / f"{split}.csv"
+  if not path.is_file():
     raise ValueError(
       f"data_dir={str(root)!r}: has no dbpedia_csv/{split}.csv; unpack "
       f"{_DBPEDIA} there"
     )
-  return f"dbpedia-{split}", [file]
 
+  def read():
+    before = csv.field_size_limit(_LONGEST_FIELD)
+    wanted = "must have the columns class, title and content"
+    try:
+      with (
+        checks.reading(path, wanted, ValueError, csv.Error),
+        open(path, encoding="utf-8", newline="") as file,
+      ):
+        return [(c.strip(), int(label) - 1) for label, _, c in csv.reader(file)]
+    finally:
+      csv.field_size_limit(before)
 
-def _read_dbpedia(split, files):
-  del split
-  before = csv.field_size_limit(_LONGEST_FIELD)
-  wanted = "must have the columns class, title and content"
-  try:
-    with (
-      checks.reading(files[0], wanted, ValueError, csv.Error),
-      open(files[0], encoding="utf-8", newline="") as file,
-    ):
-      rows = [(c.strip(), int(label) - 1) for label, _, c in csv.reader(file)]
-  finally:
-    csv.field_size_limit(before)
-  return [content for content, _ in rows], [label for _, label in rows]
+  return f"dbpedia-{split}", [path], read
 
 
 # Of AG News the title and the description are one text; of DBpedia the text is
 # the content. TFDS has no DBpedia: it is read from the CSV files of Zhang et
 # al., "Character-level Convolutional Networks for Text Classification", 2015.
 DATASETS = {
-  "ag_news": Texts(4, _ag_news_files, _read_ag_news),
-  "dbpedia": Texts(14, _dbpedia_files, _read_dbpedia),
+  "ag_news": Texts(4, _ag_news),
+  "dbpedia": Texts(14, _dbpedia),
 }
 _NAME = choice(*DATASETS)
 
@@ -105,8 +99,8 @@ def load(
     ValueError: if the name, the split or a file does not exist, or cannot be
       read; if a package is missing.
   """
-  _, found = DATASETS[name].files(split, data_dir)
-  texts, labels = _read(name, split, found)
+  _, found, read = DATASETS[name].find(split, data_dir)
+  texts, labels = _checked(name, found, read())
   return {"x": texts, "y": labels}
 
 
@@ -140,12 +134,12 @@ def load_tokens(
     ValueError: as `load`, or if `max_length` is out of range.
     TypeError: if it is no whole number.
   """
-  stem, found = DATASETS[name].files(split, data_dir)
+  stem, found, read = DATASETS[name].find(split, data_dir)
   tokenizer.no_padding()
   tokenizer.no_truncation()
 
   def make():
-    texts, labels = _read(name, split, found)
+    texts, labels = _checked(name, found, read())
     tokens = tokenization.encode(tokenizer, texts, max_length, pad_id)
     return {"x": tokens, "y": labels}
 
@@ -169,10 +163,10 @@ def train_tokenizer(
   Raises:
     ValueError: as `load` and `tokenization.train`.
   """
-  stem, found = DATASETS[name].files("train", data_dir)
+  stem, found, read = DATASETS[name].find("train", data_dir)
 
   def make():
-    texts, _ = _read(name, "train", found)
+    texts, _ = _checked(name, found, read())
     text = tokenization.train(texts, vocab_size).to_str()
     return {"tokenizer": np.array(text.encode())}
 
@@ -180,11 +174,10 @@ def train_tokenizer(
   return tokenization.from_text(made["tokenizer"].item().decode())
 
 
-def _read(name, split, files):
+def _checked(name, files, pairs):
   """The texts and the labels, [N] int32, of which the range is checked."""
-  texts, labels = DATASETS[name].read(split, files)
-  labels = np.array(labels, np.int32)
-  num_classes = DATASETS[name].num_classes
+  texts, labels = [text for text, _ in pairs], [label for _, label in pairs]
+  labels, num_classes = np.array(labels, np.int32), DATASETS[name].num_classes
   if not len(labels) or labels.min() < 0 or labels.max() >= num_classes:
     raise ValueError(
       f"{files[0]}: must have examples of {num_classes} classes, got "

@@ -53,14 +53,14 @@ def test_tokens_and_their_cache(dbpedia, tokenizer, own_cache, monkeypatch):
       tokenizer, texts.load("dbpedia", "test", dbpedia)["x"], 6
     ),
   )
-  read = texts._read
-  monkeypatch.setattr(texts, "_read", None)  # Must not be needed now.
+  read = texts._checked
+  monkeypatch.setattr(texts, "_checked", None)  # Must not be needed now.
   second = load(6)
   for name in ("x", "y"):
     np.testing.assert_array_equal(first[name], second[name])
     assert second[name].dtype == np.int32
 
-  monkeypatch.setattr(texts, "_read", read)
+  monkeypatch.setattr(texts, "_checked", read)
   load(5)  # Another length, vocabulary or file: another cache file.
   other = tokenization.train(["the market rises"], 40)
   texts.load_tokens("dbpedia", "test", other, 6, data_dir=dbpedia)
@@ -77,7 +77,7 @@ def test_the_vocabulary_of_the_training_texts(dbpedia, own_cache, monkeypatch):
   )
   assert train(90) == expected.to_str()
   assert train(70) != train(90)
-  monkeypatch.setattr(texts, "_read", None)
+  monkeypatch.setattr(texts, "_checked", None)
   assert train(90) == expected.to_str()
   assert len(list(own_cache.iterdir())) == 2
 
