@@ -2,6 +2,7 @@
 
 import math
 
+import chex
 import numpy as np
 import optax
 import pytest
@@ -76,8 +77,8 @@ def of_one(**changed):
   return fo.compare(**WHOLE | alone | changed)
 
 
-def by_hand(method, condition, grid, seeds, **pools):
-  """The points of a grid by `sweep`, and their history."""
+def assert_by_hand(measured, method, condition, grid, seeds, **pools):
+  """That these are the points of a grid by `sweep`, and their history."""
   own = {"local_steps": condition["local_steps"]}
   result = fo.sweep(
     fo.Method(*method).make,
@@ -85,43 +86,33 @@ def by_hand(method, condition, grid, seeds, **pools):
     given.PARAMS,
     lambda seed: clients(seed, condition["alpha"]),
     seeds=seeds,
+    validation=VALIDATION,
     **SETTINGS | own | pools,
   )
-  return fo.grid_points(grid, seeds), result.history
+  assert measured.points == fo.grid_points(grid, seeds)
+  chex.assert_trees_all_equal(measured.history.metrics, result.history.metrics)
 
 
 def test_same_as_sweeps_by_hand(study):
+  for (label, method), condition in zip(
+    METHODS.items(), CONDITIONS, strict=True
+  ):
+    cell = study.cell(label, condition)
+    grid = dict(fo.Method(*method).grid)
+    assert_by_hand(cell.tried, method, condition, grid, [3, 5])
+    chosen = grid | {"learning_rate": [cell.chosen["learning_rate"]]}
+    assert_by_hand(
+      cell.measured, method, condition, chosen, [1, 8, 2], test=TEST
+    )
+
+
+def test_the_chosen_setting_is_the_best_of_those_tried(study):
   chosen = set()
-  for label, method in METHODS.items():
-    for condition in CONDITIONS:
-      cell = study.cell(label, condition)
-      grid = dict(fo.Method(*method).grid)
-      points, history = by_hand(
-        method, condition, grid, [3, 5], validation=VALIDATION
-      )
-      assert cell.tried.points == points
-      assert cell.tried.history.metrics.keys() == history.metrics.keys()
-      for name, values in history.metrics.items():
-        np.testing.assert_array_equal(
-          cell.tried.history.metrics[name], values, err_msg=name
-        )
-      final = history.metrics["validation_accuracy"][:, -1]
-      best = np.argmax(final.reshape(len(RATES), 2).mean(axis=1))
-      chosen.add(RATES[best])
-      assert cell.chosen["learning_rate"] == RATES[best]
-      points, history = by_hand(
-        method,
-        condition,
-        grid | {"learning_rate": [RATES[best]]},
-        [1, 8, 2],
-        validation=VALIDATION,
-        test=TEST,
-      )
-      assert cell.measured.points == points
-      for name, values in history.metrics.items():
-        np.testing.assert_array_equal(
-          cell.measured.history.metrics[name], values, err_msg=name
-        )
+  for cell in study.cells:
+    final = cell.tried.history.metrics["validation_accuracy"][:, -1]
+    best = RATES[np.argmax(final.reshape(len(RATES), 2).mean(axis=1))]
+    assert cell.chosen["learning_rate"] == best
+    chosen.add(best)
   assert len(chosen) > 1  # There was something to choose.
 
 
@@ -147,32 +138,27 @@ def test_nothing_on_test_enters_the_choice_and_a_bar_changes_nothing(
   study, capsys
 ):
   wrong = {"x": np.full_like(TEST["x"], 1e30), "y": 1 - TEST["y"]}
-  changed = {"test": wrong, "progress": True}
-  other = fo.compare(**WHOLE | changed, report_seeds=[1, 8, 2])
+  (other,) = of_one(test=wrong, progress=True, report_seeds=[1, 8, 2]).cells
   shown = capsys.readouterr().err
-  assert "4/4" in shown
-  assert "Prox, α = 0.1, local steps = 3" in shown
-  for one, two in zip(study.cells, other.cells, strict=True):
-    assert one.chosen == two.chosen
-    for name, values in one.tried.history.metrics.items():
-      np.testing.assert_array_equal(two.tried.history.metrics[name], values)
-    assert not any("test_" in name for name in one.tried.history.metrics)
-    assert not np.array_equal(one.final("test_loss"), two.final("test_loss"))
+  assert "1/1" in shown
+  assert "SGD, α = 1, local steps = 1" in shown
+  one = study.cell("SGD", CONDITIONS[0])
+  assert one.chosen == other.chosen
+  tried = one.tried.history.metrics
+  chex.assert_trees_all_equal(tried, other.tried.history.metrics)
+  assert not any("test_" in name for name in tried)
+  assert not np.array_equal(one.final("test_loss"), other.final("test_loss"))
 
 
-def test_fresh_seeds_by_default():
-  (cell,) = of_one().cells
-  assert cell.tried.seeds == [3, 5]
-  assert cell.measured.seeds == [6, 7]
-
-
-def test_a_criterion_without_validation_examples():
+def test_a_criterion_without_validation_examples_and_fresh_seeds():
   criterion = fo.Criterion("train_loss", "max")
   study = of_one(validation=None, criterion=criterion, metric="test_loss")
-  final = study.cells[0].tried.history.metrics["train_loss"][:, -1]
+  (cell,) = study.cells
+  final = cell.tried.history.metrics["train_loss"][:, -1]
   worst = RATES[np.argmax(final.reshape(-1, 2).mean(1))]
-  assert study.cells[0].chosen == {"learning_rate": worst}
+  assert cell.chosen == {"learning_rate": worst}
   assert not study.is_larger_better
+  assert (cell.tried.seeds, cell.measured.seeds) == ([3, 5], [6, 7])
 
 
 @pytest.mark.parametrize(
@@ -194,24 +180,25 @@ def test_a_choice_on_test_examples_if_asked_for():
   assert "test_loss" in cell.tried.history.metrics
 
 
-def test_a_single_setting_needs_no_validation_examples():
-  one = {"one": fo.Method(sgd, {"learning_rate": [0.1]})}
-  (cell,) = of_one(methods=one, validation=None).cells
-  assert cell.tried is None
-  assert cell.chosen == {"learning_rate": 0.1}
-
-
-def test_a_method_that_always_diverges():
-  grid = {"learning_rate": [1e30, 1e31]}
-  bad = fo.Method(lambda learning_rate: broken(learning_rate), grid)
-  good = fo.Method(sgd, {"learning_rate": [0.1, 0.3]})
-  bad, good = of_one(methods={"bad": bad, "good": good}).cells
-  assert bad.measured is None
-  assert bad.chosen == {}
-  assert bad.tuning.num_diverged == 2
-  assert good.measured is not None
-
-
 def broken(learning_rate):
   loss = lambda params, batch, rng: given.loss_fn(params, batch, rng) * math.nan
   return fo.fed_avg(loss, optax.sgd(learning_rate))
+
+
+def test_one_that_always_diverges_and_one_that_is_not_tuned():
+  methods = {
+    "bad": fo.Method(broken, {"learning_rate": [0.1, 0.2]}),
+    "one": fo.Method(sgd, {"learning_rate": [0.1]}),
+  }
+  bad, one = of_one(methods=methods).cells
+  assert bad.measured is None
+  assert bad.chosen == {}
+  assert bad.tuning.num_diverged == 2
+  assert one.tried is None
+  assert one.chosen == {"learning_rate": 0.1}
+
+
+def test_a_single_setting_needs_no_validation_examples():
+  one = {"one": fo.Method(sgd, {"learning_rate": [0.1]})}
+  (cell,) = of_one(methods=one, validation=None).cells
+  assert np.isfinite(cell.final("test_loss")).all()

@@ -15,6 +15,10 @@ from tests.study import made
 from tests.study.made import NAN, cell, study
 
 
+def sentences(of):
+  return verdicts.sentences(of)
+
+
 def by_method(of):
   return {v.cell.method: v for v in of.verdicts}
 
@@ -58,7 +62,7 @@ def test_pairs_are_over_the_seeds_that_both_have():
   of = study(cell("a", [0.9, 0.8, 0.7]), cell("b", [0.5, 0.7], seeds=[12, 11]))
   behind = by_method(of)["b"].behind
   assert behind == statistics.paired_difference([0.8, 0.7], [0.7, 0.5])
-  assert any("same seeds" in line for line in warnings(of))
+  assert any("same seeds" in line for line in limits_of(of))
 
 
 @pytest.mark.parametrize("seeds", [(12, 14, 15), (13, 14, 15)])
@@ -70,7 +74,7 @@ def test_without_two_common_seeds_nothing_is_told(seeds):
   assert found[1].verdict == TIED
   assert np.isnan(found[1].behind.low)
   text = "b: it shares fewer than two seeds with the best"
-  assert any(line.startswith(text) for line in warnings(of))
+  assert any(line.startswith(text) for line in limits_of(of))
   notes = tables.main_table(of).notes
   assert not any("has 0 in it" in note for note in notes)
 
@@ -82,17 +86,6 @@ def test_the_best_is_not_told_by_the_luck_of_other_seeds():
     found = by_method(study(*cells))
     assert [found[m].verdict for m in "ab"] == [BEST, WORSE]
     assert "over the seeds that all methods have" in sentences(study(*cells))[0]
-
-
-def test_conditions_may_have_seeds_of_their_own():
-  of = study(
-    *[
-      cell(m, [0.5, 0.6], {"alpha": alpha}, seeds=(first, first + 1))
-      for alpha, first in ((1.0, 0), (0.1, 5))
-      for m in "ab"
-    ]
-  )
-  assert not any("same seeds" in line for line in warnings(of))
 
 
 def test_a_few_wins_are_no_certainty():
@@ -116,7 +109,7 @@ def test_a_method_that_diverged_is_not_the_best():
   assert [found[m].num_diverged for m in "abc"] == [1, 0, 0]
   assert [found[m].num_seeds for m in "abc"] == [4, 4, 0]
   assert np.isnan(found["a"].value.estimate)
-  lines = warnings(of)
+  lines = limits_of(of)
   assert "a: 1 of 4 seeds of the report diverged." in lines
   assert "c: every setting diverged." in lines
   (line,) = sentences(of)
@@ -135,7 +128,7 @@ def test_one_seed_has_no_interval_and_no_verdict():
   found = by_method(of)
   assert found["b"].verdict == TIED
   assert np.isnan(found["a"].value.low)
-  assert "With one seed there is no interval, and no verdict." in warnings(of)
+  assert "With one seed there is no interval, and no verdict." in limits_of(of)
   assert sentences(of) == [
     "a has the highest mean test accuracy, 90.0 %; b is not told apart from it."
   ]
@@ -163,56 +156,6 @@ def test_to_target_of_costs_that_were_not_measured():
   assert np.isnan(found.to_target["bytes"])
 
 
-def warnings(of):
-  return limits_of(of)
-
-
-def sentences(of):
-  return verdicts.sentences(of)
-
-
-def test_warnings_of_edges_are_joined():
-  tried = {0.1: [0.5, 0.5], 1.0: [0.8, 0.8]}
-  values = [0.5, 0.5, 0.5, 0.5]
-  cells = [cell("a", values, {"alpha": x}, tried=tried) for x in (1, 2, 3)]
-  edge = (
-    "the best client learning rate, 1, is the largest that was tried; a better "
-    "one may lie outside the grid."
-  )
-  assert warnings(study(*cells)) == [f"a under all conditions: {edge}"]
-  inner = {0.1: [0.5], 1.0: [0.8], 10.0: [0.1]}
-  cells[1] = cell("a", values, {"alpha": 2}, tried=inner)
-  assert f"a at α = 1; α = 3: {edge}" in warnings(study(*cells))
-
-
-def test_warnings_of_budgets_and_choices():
-  tried = {0.01: [0.1] * 2, 0.1: [0.8] * 2, 1.0: [0.1] * 2}
-  more = {**tried, 10.0: [0.1] * 2}
-  four = [0.5] * 4
-  of = study(
-    cell("a", four, tried=tried),
-    cell("b", four, tried=more, seeds=[0, 1, 2, 3]),
-    cell("c", four),
-  )
-  lines = warnings(of)
-  assert "Tuning budgets differ: a 3, b 4 settings." in lines
-  assert "c was not tuned: a single setting." in lines
-  fresh = [line for line in lines if "with the seeds of the report" in line]
-  assert [line[:3] for line in fresh] == ["b: "]
-  on_test = dataclasses.replace(
-    of.cells[0], criterion=dataclasses.replace(
-      of.cells[0].criterion, metric="test_accuracy"
-    )
-  )  # fmt: skip
-  assert any("on test examples" in line for line in warnings(study(on_test)))
-
-
-def test_no_warning_where_there_is_nothing_to_say():
-  tried = {0.01: [0.1] * 2, 0.1: [0.8] * 2, 1.0: [0.1] * 2}
-  cells = [cell(m, [0.5, 0.6, 0.5, 0.6], tried=tried) for m in "ab"]
-  assert warnings(study(*cells)) == []
-
-
 def test_sentences_agree_with_verdicts():
   of = made.plain()
   lines = sentences(of)
@@ -228,29 +171,25 @@ def test_sentences_agree_with_verdicts():
   assert len(lines) == 3
 
 
-def test_missing_cells_are_told():
+def test_missing_cells():
   of = study(*made.plain().cells[:-1])
-  assert "1 pair of a method and a condition did not run." in warnings(of)
   assert "Δ-SGD under 1 of 1" in sentences(of)[0]
+  assert set(verdicts.overall(of)) == {"FedAvg", "SCAFFOLD"}
   fewer = study(of.cells[1], *of.cells[3:])  # SCAFFOLD alone ran under both.
   assert set(verdicts.overall(fewer)) == {"SCAFFOLD"}
+  assert verdicts.overall(study(*of.cells[:3])) == {}
+  of = made.plain()
+  assert {m: v.shape for m, v in verdicts.matrices_of(of).items()} == (
+    dict.fromkeys(of.methods, (5, 2))
+  )
 
 
 def test_a_study_that_measured_nothing_can_be_shown():
   of = study(cell("a", []))
   assert by_method(of)["a"].num_seeds == 0
   assert sentences(of) == ["a diverged."]
-  assert warnings(of)[0] == "a: every setting diverged."
+  assert limits_of(of)[0] == "a: every setting diverged."
   assert "every setting" in of._repr_html_()
-
-
-def test_matrices_need_all_conditions():
-  of = made.plain()
-  assert {m: v.shape for m, v in verdicts.matrices_of(of).items()} == (
-    dict.fromkeys(of.methods, (5, 2))
-  )
-  assert set(verdicts.overall(study(*of.cells[:-1]))) == {"FedAvg", "SCAFFOLD"}
-  assert verdicts.overall(study(*of.cells[:3])) == {}
 
 
 def test_labels_with_a_comma_stay_apart():
@@ -273,7 +212,7 @@ def test_a_difference_without_a_width_needs_six_seeds():
     assert found.behind.estimate == pytest.approx(1 / 360)
     assert np.isnan(found.behind.low)
     text = f"b: its difference to the best is the same at all {num_seeds} seeds"
-    assert (verdict == TIED) == any(x.startswith(text) for x in warnings(of))
+    assert (verdict == TIED) == any(x.startswith(text) for x in limits_of(of))
 
 
 def test_a_width_by_rounding_is_none():
@@ -310,12 +249,6 @@ def test_methods_with_the_same_mean_are_all_best():
   assert alone["c"].verdict == WORSE
 
 
-def test_settings_that_diverged_in_tuning_are_told():
-  tried = {0.01: [0.1] * 2, 0.1: [0.8] * 2, 1.0: [0.1] * 2, 3.0: [NAN] * 2}
-  of = study(*[cell(m, [0.5, 0.6, 0.5, 0.6], tried=tried) for m in "ab"])
-  assert "a: 1 of 4 settings diverged in tuning." in warnings(of)
-
-
 @pytest.mark.parametrize("metric", ["validation_accuracy", "train_loss"])
 def test_choices_that_are_nearly_tied_are_told(metric):
   """Of which the paired difference over the seeds of tuning is not clear."""
@@ -333,7 +266,7 @@ def test_choices_that_are_nearly_tied_are_told(metric):
     "a: 1 of the 3 other settings was not told apart from the chosen one in "
     "tuning; with other seeds another may be chosen."
   )
-  assert text in warnings(study(one))
+  assert text in limits_of(study(one))
   assert tables.records(study(one))[0]["near_ties"] == 1
   table = tables.settings(study(one))
   assert (table.header[-1], table.rows[0][-1].text) == ("Near ties", "1")
@@ -341,30 +274,75 @@ def test_choices_that_are_nearly_tied_are_told(metric):
   assert verdicts.num_near_ties(of_one_seed) is None
 
 
-def test_a_study_without_tuning_says_so():
-  of = study(cell("a", [0.5, 0.6] * 2), cell("b", [0.4, 0.7] * 2))
-  assert warnings(of) == [
-    "Nothing was tuned: each method ran at a single setting."
+FOUR = [0.5, 0.6, 0.5, 0.6]
+TRIED = {0.01: [0.1] * 2, 0.1: [0.8] * 2, 1.0: [0.1] * 2}
+EDGE = {0.01: [0.1] * 2, 0.05: [0.5] * 2, 0.1: [0.8] * 2}
+FIXED = cell("a", FOUR)
+UNTUNED = "Nothing was tuned: each method ran at a single setting."
+BEST_RATE = "the best client learning rate, 0.1, is the largest that was tried;"
+OTHER_SEEDS = "The methods did not all run with the same seeds."
+
+
+def of_conditions(*tried):
+  return [
+    cell("a", FOUR, {"alpha": i}, tried=each) for i, each in enumerate(tried)
   ]
 
 
-def test_without_a_loss_divergence_is_not_seen():
-  of = study(cell("a", [0.5, 0.6] * 2))
-  assert not any("No loss was measured" in line for line in warnings(of))
-  metrics = of.cells[0].measured.history.metrics
+def without_losses():
+  one = cell("a", FOUR)
+  metrics = one.measured.history.metrics
   for name in [name for name in metrics if name.endswith("loss")]:
     del metrics[name]
-  assert any("No loss was measured" in line for line in warnings(of))
+  return one
 
 
-def test_a_study_has_limits_of_its_own():
-  of = study(cell("a", [0.5, 0.6] * 2), notes=("The cohort differs.",))
-  assert "The cohort differs." in warnings(of)
+ON_TEST = dataclasses.replace(
+  cell("a", FOUR, tried=TRIED), criterion=Criterion("test_accuracy", "max")
+)
+ALL = [
+  cell("a", FOUR, {"k": 1}, tried=EDGE, seeds=[0, 1, 2, 3]),
+  cell(
+    "b", FOUR[:3], {"k": 1}, tried=TRIED | {3.0: [NAN] * 2}, seeds=[1, 2, 3]
+  ),
+  cell("c", FOUR, {"k": 2}, is_verified=False),
+]
+OWN_SEEDS = [
+  cell(m, FOUR, {"k": first}, seeds=range(first, first + 4))
+  for first in (0, 5)
+  for m in "ab"
+]
 
 
-def test_runs_that_are_not_verified_are_named():
-  a, b = cell("a", [0.5, 0.6] * 2), cell("b", [0.5, 0.6] * 2)
-  of = study(a, dataclasses.replace(b, is_verified=False))
-  found = [line for line in warnings(of) if "not verified" in line]
-  assert [line.partition(" are")[0] for line in found] == ["Runs of b"]
-  assert not any("not verified" in line for line in warnings(study(a, b)))
+@pytest.mark.parametrize(
+  ("cells", "expected"),
+  [
+    ([cell(m, FOUR, tried=TRIED) for m in "ab"], []),
+    (of_conditions(EDGE, EDGE, EDGE), [f"a under all conditions: {BEST_RATE}"]),
+    (of_conditions(EDGE, TRIED, EDGE), [f"a at α = 0; α = 2: {BEST_RATE}"]),
+    (
+      ALL,
+      [
+        f"a at k = 1: {BEST_RATE}",
+        "a at k = 1: its setting was chosen with the seeds of the report, so",
+        "b at k = 1: 1 of 4 settings diverged in tuning.",
+        "b at k = 1: its setting was chosen with the seeds of the report, so",
+        "With 3 seeds intervals are long: only large differences can be told",
+        f"{OTHER_SEEDS} The best is found over the seeds that all have",
+        "Tuning budgets differ: a 3, b 4 settings.",
+        "c was not tuned: a single setting.",
+        "Runs of c are not verified: their folders have no digests, by which",
+        "3 pairs of a method and a condition did not run.",
+      ],
+    ),
+    ([ON_TEST], ["a: its setting was chosen on test examples, by the highest"]),
+    (OWN_SEEDS, [UNTUNED]),
+    ([without_losses()], ["No loss was measured, so a run that", UNTUNED]),
+  ],
+)
+def test_what_limits_a_comparison_is_told(cells, expected):
+  found = limits_of(study(*cells, notes=("The cohort differs.",)))
+  found.remove("The cohort differs.")  # What the study says of itself.
+  assert len(found) == len(expected), found
+  for line, begin in zip(found, expected, strict=True):
+    assert line.startswith(begin)
