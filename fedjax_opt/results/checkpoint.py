@@ -368,5 +368,4 @@ def _reason(error: Exception) -> str:
   if isinstance(error, OSError) and error.strerror:
     return error.strerror
   known = re.search("No space left on device|File too large", str(error))
-  lines = str(error).strip().splitlines() or [type(error).__name__]
-  return known[0] if known else lines[0][:200]
+  return known[0] if known else checks.first_line(error)[:200]

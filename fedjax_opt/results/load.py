@@ -6,6 +6,7 @@ import pathlib
 from typing import Any
 
 from fedjax_opt.base import Params
+from fedjax_opt.checks import values as checks
 from fedjax_opt.files.json_files import read_json
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.history import History
@@ -176,16 +177,11 @@ def _verified(folder: pathlib.Path) -> dict[str, int]:
 
 def _read(folder: pathlib.Path, name: str, read: Any) -> Any:
   """What a file holds, or None if there is none."""
-  try:
-    return read(folder / name)
-  except FileNotFoundError:
+  if not (folder / name).exists():
     return None
-  except (OSError, ValueError, TypeError) as error:
-    reason = str(error).splitlines() or [type(error).__name__]
-    raise ValueError(
-      f"folder={str(folder)!r}: {name} cannot be read ({reason[0]}); give the "
-      "folder of a run that is whole"
-    ) from None
+  what, remedy = f"folder={str(folder)!r}: {name}", "give that of a whole run"
+  with checks.reading(what, remedy, ValueError, TypeError):
+    return read(folder / name)
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
@@ -197,18 +193,15 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
 
 def _read_summary(path: pathlib.Path) -> dict[str, Any]:
   summary = _read_json(path)
-  for name in ("points", "selected"):
-    if name not in summary:
-      raise ValueError(f"it lacks {name!r}")
-  points, selected = summary["points"], summary["selected"]
-  if not isinstance(points, list):
-    raise ValueError("'points' is no list")
-  for point in points:
-    parts = [point.get(n) for n in _PARTS] if isinstance(point, dict) else []
-    if not parts or not all(isinstance(part, dict) for part in parts):
-      raise ValueError(f"a point lacks {' or '.join(map(repr, _PARTS))}")
+  points, selected = summary.get("points"), summary.get("selected")
+  has_parts = lambda point: (
+    isinstance(point, dict)
+    and all(isinstance(point.get(name), dict) for name in _PARTS)
+  )
+  if not isinstance(points, list) or not all(map(has_parts, points)):
+    raise ValueError(f"'points' is no list of {' and '.join(_PARTS)}")
   is_point = type(selected) is int and 0 <= selected < len(points)
-  if selected is not None and not is_point:
+  if "selected" not in summary or not (selected is None or is_point):
     raise ValueError(f"'selected' is none of the {len(points)} points")
   return summary
 

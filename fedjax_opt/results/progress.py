@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_opt.checks import values as checks
 from fedjax_opt.results.result import Report
 
 
@@ -20,16 +21,11 @@ def bar(total: int, unit: str) -> Any:
   Raises:
     ValueError: if tqdm is not installed.
   """
-  try:
-    with warnings.catch_warnings():
-      # In a notebook without ipywidgets the bar is text: no reason to warn.
-      warnings.simplefilter("ignore")
-      from tqdm.auto import tqdm
-  except ImportError as error:
-    raise ValueError(
-      "progress=True: needs tqdm; install it with pip install tqdm"
-    ) from error
-  return tqdm(total=total, unit=f" {unit}", dynamic_ncols=True)
+  with warnings.catch_warnings():
+    # In a notebook without ipywidgets the bar is text: no reason to warn.
+    warnings.simplefilter("ignore")
+    module = checks.imported("tqdm.auto", "progress=True", "tqdm")
+  return module.tqdm(total=total, unit=f" {unit}", dynamic_ncols=True)
 
 
 @contextlib.contextmanager

@@ -180,8 +180,8 @@ def test_a_file_that_cannot_be_read(tmp_path, name, content):
   (tmp_path / "digests.json").unlink()  # As in an older version.
   (tmp_path / name).write_bytes(content)
   message = refusal(tmp_path)
-  assert message.startswith(f"{name} cannot be read (")
-  assert message.endswith("; give the folder of a run that is whole")
+  assert message.startswith(f"{name}: cannot be read (")
+  assert message.endswith("; give that of a whole run")
 
 
 def test_files_that_do_not_belong_together(tmp_path):
