@@ -25,12 +25,6 @@ def test_append_grows_every_metric():
   assert grown.final(1) == {"train_loss": 2.0, "test_accuracy": 0.4}
 
 
-def test_one_point_may_append_scalars():
-  grown = History()
-  grown.append(1, {"train_loss": jnp.float32(0.5)})
-  assert grown.final(0) == {"train_loss": 0.5}
-
-
 def test_to_append_does_not_copy_what_was_there():
   grown, owners = History(), set()
   for e in range(1000):
@@ -48,7 +42,7 @@ def test_to_append_does_not_copy_what_was_there():
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
 def test_copies_grow_by_themselves(copied):
   one = History()
-  one.append(0, {"train_loss": 1.0})
+  one.append(0, {"train_loss": jnp.float32(1)})  # Of one point a scalar.
   before = one.metrics["train_loss"]
   other = copied(one)
   one.append(1, {"train_loss": 2.0})
@@ -80,12 +74,9 @@ def test_append_refuses_what_does_not_continue(round_number, values, message):
   assert grown.rounds == [10]
 
 
-def test_refuses_metrics_that_do_not_fit_the_rounds():
+def test_refuses_metrics_that_do_not_fit_the_rounds_or_are_not_there():
   with pytest.raises(ValueError, match=r"must be \[points, 2\]"):
     History([1, 2], {"train_loss": np.zeros((3, 1))})
-
-
-def test_unknown_metric_names_the_measured_ones():
   with pytest.raises(ValueError, match=r"'f1' was not measured; .*train_loss"):
     of_values(train_loss=[[1.0]]).values("f1")
 
@@ -109,15 +100,13 @@ def test_no_result_from_the_first_broken_loss_on():
   assert h.best(2, "test_accuracy") is None
 
 
-def test_another_broken_metric_is_no_divergence():
-  h = of_values(train_loss=[[1.0, 0.5]], f1=[[NAN, 0.2]])
+def test_best_follows_the_direction_and_only_losses_diverge():
+  h = of_values(
+    train_loss=[[3.0, 1.0, 2.0]], rank=[[3.0, 1.0, 2.0]], f1=[[NAN, 0.2, 0.1]]
+  )
   assert h.status(0) == "ok"
-  assert h.best(0, "f1") == (0.2, 20)
-
-
-def test_best_follows_the_direction_of_the_metric():
-  h = of_values(train_loss=[[3.0, 1.0, 2.0]], rank=[[3.0, 1.0, 2.0]])
   assert h.best(0, "train_loss") == (1.0, 20)
+  assert h.best(0, "f1") == (0.2, 20)
   assert h.best(0, "rank") is None
 
 
@@ -140,19 +129,12 @@ def test_the_end_of_a_metric_has_a_direction(name, way):
   assert direction(name) == way
 
 
-def test_before_the_first_evaluation():
-  h = History()
-  assert h.num_points == 0
-  assert h.final(0) == {}
-  assert h.status(0) == "ok"
-
-
 def test_repr_is_one_line_of_sizes_and_names():
   h = of_values(train_loss=[[1.0, 0.5]] * 3, test_accuracy=[[0.1, NAN]] * 3)
   assert repr(h) == (
     "History(evaluated rounds: 2, the last is 20; points: 3; "
     "metrics: train_loss, test_accuracy)"
   )
-  assert repr(History()) == (
-    "History(evaluated rounds: 0; points: 0; metrics: none)"
-  )
+  empty = History()
+  assert repr(empty) == "History(evaluated rounds: 0; points: 0; metrics: none)"
+  assert (empty.num_points, empty.final(0), empty.status(0)) == (0, {}, "ok")

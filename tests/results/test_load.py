@@ -85,11 +85,6 @@ def test_a_run_that_was_killed_has_what_was_measured(tmp_path):
   writer.close()
 
 
-def test_a_run_ended_by_a_signal_is_not_complete(tmp_path):
-  write(tmp_path, stopped_by="signal")
-  assert not load_run(tmp_path).is_complete
-
-
 def test_where_all_diverged_there_is_no_model(tmp_path):
   history = random(2, diverged=[(0, 1), (1, 0)])
   (tmp_path / "params.safetensors").touch()  # Of an earlier start of the run.
@@ -102,7 +97,7 @@ def test_where_all_diverged_there_is_no_model(tmp_path):
   assert run.is_complete
 
 
-def test_a_data_frame_has_the_rows_of_the_file(tmp_path):
+def test_a_data_frame_has_the_rows_of_the_file(tmp_path, monkeypatch):
   pytest.importorskip("pandas")
   write(tmp_path)
   frame = load_run(tmp_path).to_pandas()
@@ -116,10 +111,6 @@ def test_a_data_frame_has_the_rows_of_the_file(tmp_path):
   last = frame[(frame["round"] == 20) & (frame["client_lr"] == 0.1)]
   assert last["test_accuracy"].item() == 2 / 3
   assert frame["train_loss"].isna().tolist() == [False, False, False, True]
-
-
-def test_without_pandas(tmp_path, monkeypatch):
-  write(tmp_path)
   monkeypatch.setitem(sys.modules, "pandas", None)
   with pytest.raises(ImportError, match="needs pandas; install it with pip"):
     load_run(tmp_path).to_pandas()
@@ -197,6 +188,7 @@ def test_before_the_first_evaluation(tmp_path):
   writer = writers.RunWriter(tmp_path, CONFIG, POINTS)
   writer.finish(History(), Criterion(), {"stopped_by": "signal"})
   run = load_run(tmp_path)
+  assert not run.is_complete  # It was ended by a signal.
   assert run.points == list(POINTS)
   assert run.history.rounds == []
   assert run.selected is None

@@ -15,21 +15,11 @@ def test_every_choice_has_a_name_of_its_own(kind):
   for name, choice in entries.items():
     assert names.name_of(name) == choice.label or choice.label is None
     assert "_" not in names.name_of(name)
+    # A label says more than plain words; those of tasks are put together.
+    assert kind == "task" or choice.label != name.replace("_", " ")
+    assert choice.label or kind not in ("algorithm", "client")
   labels = collections.Counter(map(names.name_of, entries))
   assert set(labels.values()) == {1}
-
-
-def test_a_label_says_more_than_plain_words():
-  for kind in KINDS.values():
-    for name, choice in kind.entries.items():
-      if kind.flag != "task":  # Those of tasks are put together.
-        assert choice.label != name.replace("_", " ")
-
-
-def test_algorithms_and_rules_have_labels():
-  for kind in ("algorithm", "client"):
-    for choice in KINDS[kind].entries.values():
-      assert choice.label
 
 
 def test_every_word_of_a_task_has_a_name():
