@@ -199,7 +199,7 @@ class Known:
 def choice(found: Record) -> dict[str, Any] | None:
   """The setting that a grid chooses; None if all its points diverged."""
   criterion = Criterion(**found.about["criterion"])
-  best = choose(Measured(found.points, found.history), criterion)
+  best = choose(Measured(found.points, found.history, criterion))
   if best is None:
     return None
   return {name: best[name] for name in grid_of(found.arguments)}

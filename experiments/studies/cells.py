@@ -12,11 +12,12 @@ from experiments.specification.spec import FLAGS, conditions
 from experiments.store import Store
 from experiments.studies.plan import Planned, labels_of
 from fedjax_opt.data import digest
+from fedjax_opt.results import selection
 from fedjax_opt.results.history import History
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study.cells import Cell, Measured
-from fedjax_opt.study.tuning import Ran, Tuned, tune
+from fedjax_opt.study.tuning import Tuned, tune
 
 # Parts of a config.json that say nothing of the method.
 _OF_A_RUN = {"device", "streams", "versions", "seed", digest.NAME} | {
@@ -75,11 +76,12 @@ def run_cell(cell: Planned, store: Store) -> tuple[Planned, Tuned]:
   return cell, tune(run, cell.grid, cell.spec.seed, cell.report_seeds)
 
 
-def _ran(run: Run, was_there: bool = False) -> Ran:
+def _ran(run: Run, was_there: bool = False) -> Measured:
   """What a stored run measured."""
   timing = run.summary["timing"]
-  return Ran(
-    Measured(run.points, run.history),
+  return Measured(
+    run.points,
+    run.history,
     Criterion(**run.summary["criterion"]),
     timing["compile_seconds"] + timing["run_seconds"],
     was_there,
@@ -215,20 +217,20 @@ def cells_of_runs(runs: Sequence[Run], varied: Sequence[str]) -> list[Cell]:
 def _tuned(run: Run) -> Tuned:
   """A run whose best setting is reported with the seeds that chose it."""
   whole = _ran(run)
-  tried = Tuned(whole, None).cell("", {})
-  if tried.budget == 1:
+  tuning = selection.tune(run.history, run.points, whole.criterion)
+  if tuning.budget == 1:
     return Tuned(None, whole)
-  best = tried.tuning.best
-  if best is None:
+  if tuning.best is None:
     return Tuned(whole, None)
-  part = Measured(
-    [run.points[point] for point in best.points],
-    History(
-      run.history.rounds,
-      {name: v[best.points] for name, v in run.history.metrics.items()},
+  chosen, metrics = tuning.best.points, run.history.metrics
+  best = whole._replace(
+    points=[run.points[point] for point in chosen],
+    history=History(
+      run.history.rounds, {name: v[chosen] for name, v in metrics.items()}
     ),
+    seconds=0.0,
   )
-  return Tuned(whole, whole._replace(measured=part, seconds=0.0))
+  return Tuned(whole, best)
 
 
 def _labels(

@@ -20,10 +20,18 @@ class Measured(NamedTuple):
   Attributes:
     points: hyperparameters of every point, the seed among them. [S] dicts.
     history: their metrics.
+    criterion: by which their settings are compared, if they are.
+    seconds: that their rounds and their compilation took.
+    was_there: whether nothing ran now.
+    run: the folder's content, if it has one; None in memory.
   """
 
   points: Sequence[Mapping[str, Any]]
   history: History
+  criterion: Criterion | None = None
+  seconds: float = 0.0
+  was_there: bool = False
+  run: Any = None
 
   @property
   def seeds(self) -> list[int]:

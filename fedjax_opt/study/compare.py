@@ -366,9 +366,9 @@ class _Plan(NamedTuple):
       result = sweep(
         method.make, grid, self.params, rounds=self.rounds, **arguments
       )
-      measured = Measured(grid_points(grid, seeds), result.history)
       seconds = result.compile_seconds + result.run_seconds
-      return tuning.Ran(measured, self.criterion, seconds)
+      points = grid_points(grid, seeds)
+      return Measured(points, result.history, self.criterion, seconds)
 
     found = tuning.tune(run, method.grid, self.seeds, self.report_seeds)
     return found.cell(label, condition)

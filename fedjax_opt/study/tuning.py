@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fedjax_opt.results import selection
-from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study.cells import Cell, Measured
 
 BUDGETS = ("equal", "unequal")
@@ -55,24 +54,6 @@ def fresh_seeds(seeds: Sequence[int], number: int | None) -> list[int]:
   return list(range(first, first + (len(seeds) if number is None else number)))
 
 
-class Ran(NamedTuple):
-  """A grid that ran with some seeds.
-
-  Attributes:
-    measured: its points and what they measured.
-    criterion: by which its settings are compared.
-    seconds: that its rounds and its compilation took.
-    was_there: whether nothing ran now.
-    run: the folder's content, if it has one; None in memory.
-  """
-
-  measured: Measured
-  criterion: Criterion
-  seconds: float = 0.0
-  was_there: bool = False
-  run: Any = None
-
-
 class Tuned(NamedTuple):
   """A method on a problem.
 
@@ -81,11 +62,11 @@ class Tuned(NamedTuple):
     report: the chosen setting with fresh seeds; None if all diverged.
   """
 
-  tried: Ran | None
-  report: Ran | None
+  tried: Measured | None
+  report: Measured | None
 
   @property
-  def parts(self) -> list[Ran]:
+  def parts(self) -> list[Measured]:
     """What there is of both."""
     return [each for each in self if each is not None]
 
@@ -98,26 +79,25 @@ class Tuned(NamedTuple):
     self, method: str, condition: Mapping[str, Any], **others: Any
   ) -> Cell:
     """Its cell of a study; see `Cell` for what else it may have."""
-    tried, report = self
     return Cell(
       method,
       condition,
       self.parts[0].criterion,
-      None if tried is None else tried.measured,
-      None if report is None else report.measured,
+      *self,
       seconds=sum(part.seconds for part in self.parts),
       **others,
     )
 
 
-def choose(measured: Measured, criterion: Criterion) -> dict[str, float] | None:
+def choose(measured: Measured) -> dict[str, float] | None:
   """The best setting by the mean over seeds; None if all diverged."""
-  best = selection.tune(measured.history, measured.points, criterion).best
+  points, history, criterion, *_ = measured
+  best = selection.tune(history, points, criterion).best
   return None if best is None else dict(best.hyperparameters)
 
 
 def tune(
-  run: Callable[[Grid, Sequence[int], bool], Ran],
+  run: Callable[[Grid, Sequence[int], bool], Measured],
   grid: Grid,
   seeds: Sequence[int],
   report_seeds: Sequence[int],
@@ -125,7 +105,7 @@ def tune(
   """Runs a grid, and its best setting with seeds that had no part in that.
 
   Args:
-    run: `(grid, seeds, is_report) -> Ran`.
+    run: `(grid, seeds, is_report) -> Measured`.
     grid: what is tried; a single setting is not tuned.
     seeds: of tuning.
     report_seeds: of what is reported.
@@ -133,7 +113,7 @@ def tune(
   tried, chosen = None, grid
   if num_settings(grid) > 1:
     tried = run(grid, seeds, False)
-    best = choose(tried.measured, tried.criterion)
+    best = choose(tried)
     if best is None:
       return Tuned(tried, None)
     chosen = {name: [best[name]] for name in grid}
