@@ -69,25 +69,26 @@ class Drawn(NamedTuple):
     return in_picture("\n".join(lines))
 
   def panels(
-    self,
-    of_cell: Callable[[Cell], Any],
-    cells: Sequence[Cell] | None = None,
+    self, of_cell: Callable[[Cell], Any], cells: Iterable[Cell] | None = None
   ) -> dict[str, dict[str, Any]]:
     """condition -> method -> what `of_cell` gives, where it is not None.
 
     Args:
       of_cell: of one cell.
-      cells: which; all if None.
+      cells: which; all, condition after condition, if None.
     """
-    wanted = list(map(id, self.study.cells if cells is None else cells))
     panels: dict[str, dict[str, Any]] = {}
-    for condition in self.study.conditions:
-      for method, cell in self.study.under(condition).items():
-        drawn = of_cell(cell) if id(cell) in wanted else None
-        if drawn is not None:
-          panel = panels.setdefault(self.panel_title(condition), {})
-          panel[self.labels[method]] = drawn
+    for cell in self.cells if cells is None else cells:
+      drawn = of_cell(cell)
+      if drawn is not None:
+        panel = panels.setdefault(self.panel_title(cell.condition), {})
+        panel[self.labels[cell.method]] = drawn
     return panels
+
+  @property
+  def cells(self) -> list[Cell]:
+    """All cells, condition after condition."""
+    return [verdict.cell for verdict in self.study.verdicts]
 
   @property
   def num_seeds(self) -> list[int]:

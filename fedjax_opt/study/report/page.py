@@ -30,9 +30,6 @@ _PAGE = "report.html"
 _MARKS = (_PAGE, "study.json")  # Either says that a folder is that of a study.
 _GENERATOR = '<meta name="generator" content="fedjax_opt">'
 _KINDS = ("png", "pdf", "svg")
-# A pixel of a picture on the page; narrow pictures are shown larger.
-_SCALE, _SCALE_OF_NARROW = 0.6, 0.72
-_NARROW, _BROAD = 800, 560
 
 
 def write(study: JudgedStudy, folder: str | os.PathLike) -> pathlib.Path:
@@ -51,7 +48,7 @@ def write(study: JudgedStudy, folder: str | os.PathLike) -> pathlib.Path:
     shown = {
       "study": study,
       "figures": [_figure(each, folder / "pictures") for each in drawn],
-      "files": [(kind, f"table.{kind}") for kind in ("md", "tex", "csv")],
+      "kinds": _KINDS,
       "limits": limits_of(study),
     }
     for name, text in (
@@ -101,16 +98,8 @@ def short_html(study: JudgedStudy) -> str | None:
 
 
 def _figure(picture: Picture, folder: pathlib.Path) -> dict[str, Any]:
-  """A picture for the page: inside of it, with links to its files beside it."""
+  """A picture for the page: inside of it, with its width in pixels."""
   content = (folder / f"{picture.name}.png").read_bytes()
   width, _ = struct.unpack(">II", content[16:24])
-  shown = round((_SCALE if width > _NARROW else _SCALE_OF_NARROW) * width)
-  return {
-    "name": picture.name,
-    "title": picture.title,
-    "caption": picture.caption,
-    "width": f"{shown / 16:g}",
-    "is_broad": shown > _BROAD,
-    "png": base64.b64encode(content).decode(),
-    "files": [(k, f"{folder.name}/{picture.name}.{k}") for k in _KINDS],
-  }
+  png = base64.b64encode(content).decode()
+  return {"picture": picture, "width": width, "png": png}

@@ -23,7 +23,7 @@ from fedjax_opt.study.verdicts import scores_of
 
 def pictures(drawn: Drawn) -> Iterator[Picture]:
   """Those of which the study has the data."""
-  tuned = [c for c in drawn.study.cells if c.tried is not None and c.tuned]
+  tuned = [c for c in drawn.cells if c.tried is not None and c.tuned]
   for criterion in dict.fromkeys(c.criterion for c in tuned):
     here = [c for c in tuned if c.criterion == criterion]
     for draw in (_sensitivities, _heat_maps, _tuning_curves):
