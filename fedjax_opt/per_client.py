@@ -239,18 +239,15 @@ def _check_steps(local_steps, loss_fn, client, train):
 
 def _taken(model: Any, point: int | None) -> tuple[Params, Any, Any, int]:
   """The model, the states of server and clients, and the rounds done."""
-  if not isinstance(model, Result | Report):
+  taken, rounds, is_grid = (model, None, None), 0, False
+  if isinstance(model, Result | Report):
+    taken = (model.params, model.state, model.client_state)
+    rounds = model.rounds if isinstance(model, Result) else model.round
+    is_grid = model.is_grid
+  if not is_grid:
     if point is not None:
       raise ValueError(
-        f"point={point}: belongs to a result of sweep; parameters are of one"
-      )
-    return model, None, None, 0
-  rounds = model.rounds if isinstance(model, Result) else model.round
-  taken = (model.params, model.state, model.client_state)
-  if not model.is_grid:
-    if point is not None:
-      raise ValueError(
-        f"point={point}: belongs to a result of sweep; this is of a single run"
+        f"point={point}: belongs to a result of sweep; this is one model"
       )
     return *taken, rounds
   number = len(jax.tree.leaves(model.params)[0])

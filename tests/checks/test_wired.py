@@ -337,9 +337,7 @@ TABLES = {
     "batch_size=9: larger than every client; the largest has 2 examples": STEPS
     | {"batch_size": 9},
     "seed=-1: ...": STEPS | {"seed": -1},
-    "point=0: belongs to a result of sweep; parameters are of one": {
-      "point": 0
-    },
+    "point=0: belongs to a result of sweep; this is one model": {"point": 0},
     "algorithm: clients' own models are in the state of a run; give its "
     "result as the model, not parameters": {"algorithm": MOON},
   },

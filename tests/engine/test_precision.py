@@ -135,12 +135,6 @@ def test_masters_of_64_bits_stay():
 # What models compute.
 
 
-def images(side, channels):
-  digits, _ = embedded.digits()
-  x = np.kron(digits["x"][:8], np.ones((1, side // 8, side // 8, channels)))
-  return {"x": x.astype(np.uint8), "y": digits["y"][:8]}
-
-
 MODELS = {
   "cnn": models.CNN(kernel_size=3, padding="SAME", implementation="matmul"),
   "cnn of lax": models.CNN(kernel_size=3, padding="SAME", implementation="lax"),
@@ -155,25 +149,24 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_no_constant_of_a_model_raises_its_products(name):
   """From pixels as bytes to losses and gradients, which are float32."""
-  examples = images(8, 3)
+  digits, _ = embedded.digits()
+  x = np.kron(digits["x"][:8], np.ones(3)).astype(np.uint8)  # Three channels.
+  examples = {"x": x, "y": digits["y"][:8]}
   task = image_tasks.classification(
     MODELS[name], image_tasks.DATASETS["cifar10"], examples, examples
   )
   params = jax.eval_shape(task.init, jax.random.key(0))
 
-  def traced(precision):
-    def losses_and_gradients(params, batch, key):
-      loss_fn = computed_loss(precision, task.loss_fn)
-      losses, pull = jax.vjp(lambda p: loss_fn(p, batch, key), params)
-      return losses, pull(jnp.ones_like(losses))[0]
+  def losses_and_gradients(params, batch, key):
+    loss_fn = computed_loss("mixed", task.loss_fn)
+    losses, pull = jax.vjp(lambda p: loss_fn(p, batch, key), params)
+    return losses, pull(jnp.ones_like(losses))[0]
 
-    trace = jax.make_jaxpr(losses_and_gradients, return_shape=True)
-    jaxpr, (losses, grads) = trace(params, examples, jax.random.key(0))
-    assert losses.dtype == "float32"
-    assert types_of(grads) == types_of(params)
-    return product_types(jaxpr.jaxpr)
-
-  assert traced("mixed") == {"bfloat16"}
+  trace = jax.make_jaxpr(losses_and_gradients, return_shape=True)
+  jaxpr, (losses, grads) = trace(params, examples, jax.random.key(0))
+  assert losses.dtype == "float32"
+  assert types_of(grads) == types_of(params)
+  assert product_types(jaxpr.jaxpr) == {"bfloat16"}
 
 
 @pytest.mark.parametrize("kind", ["group", "batch"])
@@ -191,34 +184,30 @@ def test_statistics_of_normalization_are_not_lower(kind):
   np.testing.assert_allclose(actual.astype("float32"), expected, rtol=1e-2)
 
 
-def test_running_statistics_are_not_rounded():
+def test_what_does_not_move_is_not_rounded_nor_are_running_statistics():
+  """What its local model rounds off a client does not send."""
   layer = layers.BatchNorm()
   x = np.random.default_rng(0).integers(0, 9, (24, 3)).astype(np.float32)
   examples = {"x": x, "y": np.zeros(24, np.float32)}
   data = ClientData.from_partition(examples, [np.arange(8), np.arange(8, 24)])
   params = {
     "norm": layer.init(jax.random.key(0), x, train=True)["params"],
-    "output": jnp.ones(3),
+    "output": jnp.full(3, 1.1),
   }
 
   def loss_fn(params, batch, rng):
     normalized = layer.apply({"params": params["norm"]}, batch["x"], train=True)
     return (normalized @ params["output"] - batch["y"]) ** 2
 
-  rule = optax.sgd(0.0)
-  algorithm = fed_avg(loss_fn, rule, optax.sgd(1.0))
-
-  def run(precision):
-    result = simulate(
-      algorithm, params, data, rounds=3, batch_size=4, local_steps=2,
-      precision=precision,
-    )  # fmt: skip
-    return jax.device_get(result.params)
-
+  algorithm = fed_avg(loss_fn, optax.sgd(0.0), optax.sgd(1.0))
+  settings = {"rounds": 3, "batch_size": 4, "local_steps": 2}
+  low, high = (
+    simulate(algorithm, params, data, precision=precision, **settings).params
+    for precision in ("bfloat16", "float32")
+  )
+  np.testing.assert_array_equal(low["output"], params["output"])
   jax.tree.map(
-    functools.partial(np.testing.assert_allclose, rtol=1e-5),
-    run("bfloat16"),
-    run("float32"),
+    functools.partial(np.testing.assert_allclose, rtol=1e-5), low, high
   )
 
 
@@ -287,19 +276,6 @@ def test_regularizers_take_a_local_model_of_lower_precision():
     return result.params["kernel"]
 
   np.testing.assert_allclose(run("bfloat16"), run("float32"), atol=0.05)
-
-
-def test_a_client_that_does_not_move_leaves_the_master_as_it_is():
-  """What its local model rounds off is not sent."""
-  result = simulate(
-    fed_avg(TASK.loss_fn, optax.sgd(0.0)), TASK.params, TASK.data, rounds=1,
-    precision="bfloat16", **SETTINGS,
-  )  # fmt: skip
-  jax.tree.map(
-    lambda leaf, start: np.testing.assert_array_equal(leaf, np.float32(start)),
-    result.params,
-    TASK.params,
-  )
 
 
 # Results.

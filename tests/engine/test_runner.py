@@ -5,28 +5,78 @@ import os
 import signal
 import threading
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import Checkpoints, fed_avg, simulate, sweep
+from fedjax_opt import Checkpoints, fed_avg
 from fedjax_opt.engine import runner
 from tests import jax_problems
-from tests.engine.test_cohort import DATA, B, N, reward
+
+TASK = jax_problems.least_squares()
+SETTINGS = {
+  "batch_size": 4,
+  "eval_every": 2,
+  "evaluate": lambda params, data, test: {
+    "train_loss": jnp.sum(params["kernel"] ** 2)
+  },
+}
 
 
-def slow(rounds, **settings):
-  return simulate(
-    fed_avg(reward, optax.sgd(1e-6)),
-    np.zeros(N),
-    DATA,
-    rounds=rounds,
-    batch_size=B,
-    evaluate=lambda params, data, test: {"sum": jnp.sum(params)},
-    **settings,
-  )
+def make(rate):
+  return fed_avg(TASK.loss_fn, optax.sgd(rate))
+
+
+def run(rounds=6, **settings):
+  return TASK.simulate(make(0.01), rounds=rounds, **SETTINGS | settings)
+
+
+def grid(rates, rounds=6, **settings):
+  settings = SETTINGS | settings
+  return TASK.sweep(make, {"rate": rates}, rounds=rounds, **settings)
+
+
+@pytest.mark.parametrize(
+  ("answer", "rounds"),
+  [
+    (lambda report: report.round == 4, 4),
+    (lambda report: report.metrics["train_loss"] > -np.inf, 0),  # [S]
+    (lambda report: report.metrics["train_loss"] > np.inf, 6),
+    (lambda report: report, 6),
+    (lambda report: 1.0, 6),
+  ],
+)
+def test_a_run_ends_where_on_evaluation_says_so(answer, rounds):
+  result = run(on_evaluation=answer)
+  assert result.rounds == result.history.rounds[-1] == rounds
+  assert not result.interrupted
+
+
+@pytest.mark.parametrize(
+  ("answer", "rounds"), [([True, False], 6), ([True, True], 2), (True, 2)]
+)
+def test_a_grid_stops_when_all_its_points_may(answer, rounds):
+  stop = lambda report: np.array(answer) & (report.round == 2)
+  assert grid([0.01, 0.02], on_evaluation=stop).rounds == rounds
+
+
+def test_what_is_overwritten_is_not_read():
+  kept, read = [], []
+
+  def on_evaluation(report):
+    kept.append(report)
+    if report.round == 0:
+      read.append(report.params)
+
+  run(rounds=2, on_evaluation=on_evaluation)
+  assert kept[0].params is read[0]  # A copy that was taken in time.
+  initial = np.float32(TASK.params["kernel"])
+  np.testing.assert_array_equal(read[0]["kernel"], initial)
+  message = "report: the model and the state of round 2 are overwritten"
+  for name in ("params", "state", "client_state"):
+    with pytest.raises(ValueError, match=message):
+      getattr(kept[-1], name)
 
 
 def test_interrupted_between_segments():
@@ -34,13 +84,14 @@ def test_interrupted_between_segments():
     if report.round == 4:
       raise KeyboardInterrupt
 
-  result = slow(10, eval_every=2, on_evaluation=stop)
+  result, complete = run(10, on_evaluation=stop), run(4)
   assert result.interrupted
   assert result.rounds == 4
   assert result.history.rounds == [0, 2, 4]
-  complete = slow(4, eval_every=2)
   assert not complete.interrupted
-  np.testing.assert_array_equal(result.params, complete.params)
+  np.testing.assert_array_equal(
+    result.params["kernel"], complete.params["kernel"]
+  )
 
 
 @pytest.fixture
@@ -65,7 +116,7 @@ def test_a_third_ctrl_c_does_not_break_what_the_second_one_ends():
       signal.raise_signal(signal.SIGINT)
       steps.append("tidied up")
 
-  assert slow(10, eval_every=2, on_evaluation=press_thrice).interrupted
+  assert run(10, on_evaluation=press_thrice).interrupted
   assert steps == ["goes on", "tidied up"]
 
 
@@ -76,59 +127,27 @@ def test_interrupted_within_a_segment_keeps_a_whole_model():
       interrupt = lambda: os.kill(os.getpid(), signal.SIGINT)
       threading.Timer(0.3, interrupt).start()
 
-  result = slow(10**6, eval_every=5000, on_evaluation=later)
+  small = {"cohort_size": 1, "local_steps": 1, "eval_every": 5000}
+  result = run(10**6, on_evaluation=later, **small)
   assert result.interrupted
   assert result.rounds == result.history.rounds[-1] < 10**6
-  last = result.history.metrics["sum"][0, -1]
-  np.testing.assert_allclose(np.sum(result.params), last, rtol=1e-5)
-
-
-def measured(params, data, test):
-  del data, test
-  return {"train_loss": jnp.sum(jax.tree.leaves(params)[0] ** 2)}
-
-
-def resumed_run(folder, resume, on_evaluation=None, rounds=6):
-  task = jax_problems.least_squares()
-  return simulate(
-    fed_avg(task.loss_fn, optax.sgd(0.01)),
-    task.params,
-    task.data,
-    rounds=rounds,
-    batch_size=4,
-    evaluate=measured,
-    eval_every=2,
-    on_evaluation=on_evaluation,
-    checkpoints=Checkpoints(folder, every=2, resume=resume),
-  )
+  last = result.history.metrics["train_loss"][0, -1]
+  assert np.sum(result.params["kernel"] ** 2) == pytest.approx(last, rel=1e-5)
 
 
 def test_a_run_that_was_stopped_is_resumed(tmp_path):
   """At round 0, and where a stop that is replayed ends it at once."""
-  at = lambda round: lambda report: report.round == round
-  assert resumed_run(tmp_path, False, at(0)).history.rounds == [0]
-  assert resumed_run(tmp_path, True, at(2)).history.rounds == [0, 2]
-  assert resumed_run(tmp_path, True, at(2)).history.rounds == [0, 2]
-  assert resumed_run(tmp_path, True).history.rounds == [0, 2, 4, 6]
 
+  def rounds_of(resume, stop):
+    return run(
+      on_evaluation=lambda report: report.round == stop,
+      checkpoints=Checkpoints(tmp_path, every=2, resume=resume),
+    ).history.rounds
 
-@pytest.mark.parametrize(
-  ("answer", "rounds"), [([True, False], 6), ([True, True], 2), (True, 2)]
-)
-def test_a_grid_stops_when_all_its_points_may(answer, rounds):
-  task = jax_problems.least_squares()
-  result = sweep(
-    lambda rate: fed_avg(task.loss_fn, optax.sgd(rate)),
-    {"rate": [0.01, 0.02]},
-    task.params,
-    task.data,
-    rounds=6,
-    batch_size=4,
-    evaluate=measured,
-    eval_every=2,
-    on_evaluation=lambda report: np.array(answer) & (report.round == 2),
-  )
-  assert result.rounds == rounds
+  assert rounds_of(resume=False, stop=0) == [0]
+  assert rounds_of(resume=True, stop=2) == [0, 2]
+  assert rounds_of(resume=True, stop=2) == [0, 2]
+  assert rounds_of(resume=True, stop=None) == [0, 2, 4, 6]
 
 
 def test_a_grid_is_resumed_with_another_map(tmp_path):
@@ -136,29 +155,20 @@ def test_a_grid_is_resumed_with_another_map(tmp_path):
 
   After it, others diverge of those that were left.
   """
-  task = jax_problems.least_squares()
-  rates = [*np.geomspace(1e-3, 1e-2, 4), *np.geomspace(1, 16, 24)]
 
-  def run(grid_map, rounds, resume):
-    return sweep(
-      lambda rate: fed_avg(task.loss_fn, optax.sgd(rate)),
-      {"rate": rates},
-      task.params,
-      task.data,
-      rounds=rounds,
-      batch_size=4,
-      evaluate=measured,
+  def part(grid_map, resume):
+    return grid(
+      [*np.geomspace(1e-3, 1e-2, 4), *np.geomspace(1, 16, 24)],
+      rounds=40,
       eval_every=1,
       on_evaluation=lambda report: grid_map == "scan" and report.round == 3,
       checkpoints=Checkpoints(tmp_path, every=1, resume=resume),
       grid_map=grid_map,
-    )
+    ).history
 
-  first = run("scan", 40, resume=False)
-  before = np.sum(~first.history.diverged()[:, -1])
-  assert 16 <= before < 28
-  result = run("vmap", 40, resume=True)
-  status = [result.history.status(point) for point in range(28)]
+  assert 16 <= np.sum(~part("scan", resume=False).diverged()[:, -1]) < 28
+  whole = part("vmap", resume=True)
+  status = [whole.status(point) for point in range(28)]
   assert status == ["ok"] * 4 + ["diverged"] * 24
 
 
