@@ -13,6 +13,7 @@ import optax
 import pytest
 
 from fedjax_opt import prox
+from tests.refusals import refusal
 
 PENALTIES = {
   "zero": prox.zero(),
@@ -467,23 +468,21 @@ def test_on_leaves_is_joint():
 
 
 KERNELS = prox.kernels(prox.l1(1.0))
+BIAS = {"w": {"bias": jnp.ones(3)}}
+UNKNOWN = "the prox of this sum is not known"
 BAD = {
-  r"no leaf is selected.*the array itself": lambda: KERNELS.value(jnp.ones(3)),
-  r"no leaf is selected.* w/bias": lambda: KERNELS.prox(
-    {"w": {"bias": jnp.ones(3)}}, 1.0
-  ),
+  "the leaves are the array itself": lambda: KERNELS.value(jnp.ones(3)),
+  "no leaf is selected; the leaves are w/bias": lambda: KERNELS.prox(BIAS, 1.0),
   "low=2 and high=1: needs low <= high": lambda: prox.box(2, 1),
-  r"scale=-2: must be in \[0, inf\)": lambda: -2 * prox.l1(1),
-  r"nuclear: a leaf has shape \(3,\): must be a matrix": (
+  "scale=-2: must be in [0, inf)": lambda: -2 * prox.l1(1),
+  "nuclear: a leaf has shape (3,): must be a matrix": (
     lambda: prox.nuclear(1.0).prox(jnp.ones(3), 1.0)
   ),
-  r"nuclear \+ l1: the prox of this sum is not known; known are": (
-    lambda: prox.nuclear(1.0) + prox.l1(1.0)
-  ),
-  r"box \+ l2_ball: the prox of this sum is not known": (
+  f"nuclear + l1: {UNKNOWN}": lambda: prox.nuclear(1.0) + prox.l1(1.0),
+  f"box + l2_ball: {UNKNOWN}": (
     lambda: prox.box(0, 1) + prox.l2_ball(1.0) + prox.l1(1.0)
   ),
-  r"restrict the sum: kernels\(a \+ b\)": (
+  "restrict the sum: kernels(a + b)": (
     lambda: KERNELS + prox.kernels(prox.l2_ball(1.0))
   ),
 }
@@ -491,6 +490,4 @@ BAD = {
 
 @pytest.mark.parametrize("message", BAD)
 def test_bad_input_is_one_line(message):
-  with pytest.raises(ValueError, match=message) as error:
-    BAD[message]()
-  assert "\n" not in str(error.value)
+  assert message in refusal(BAD[message])

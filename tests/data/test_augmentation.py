@@ -30,9 +30,8 @@ def all_that_may_come(image, padding):
 
 def test_every_crop_comes_and_comes_equally_often():
   x = images(4000)
-  out = np.asarray(jax.jit(crop_and_flip, static_argnums=2)(
-    jax.random.key(0), x, 1
-  ))  # fmt: skip
+  augment = jax.jit(crop_and_flip, static_argnums=2)
+  out = np.asarray(augment(jax.random.key(0), x, 1))
   assert out.dtype == np.uint8
   possible = all_that_may_come(x[0], 1)
   found = [possible[image.tobytes()] for image in out]
@@ -43,10 +42,8 @@ def test_every_crop_comes_and_comes_equally_often():
 
 
 def test_it_depends_on_the_key_alone():
-  x = images(8)
-  one, again, other = (
-    np.asarray(crop_and_flip(jax.random.key(k), x)) for k in (0, 0, 1)
-  )
+  x, augmented = images(8), jax.jit(crop_and_flip)
+  one, again, other = (augmented(jax.random.key(k), x) for k in (0, 0, 1))
   np.testing.assert_array_equal(one, again)
   assert (one != other).any()
 
@@ -74,10 +71,7 @@ def test_each_example_is_changed_anew_in_each_local_step():
   # Two images in one step: their mean is not one of those that may come twice.
   assert one.sum() > 0
   assert (two - one != one).any()
-  both = {
-    (np.frombuffer(a, np.uint8).astype(float)
-     + np.frombuffer(b, np.uint8)).tobytes()
-    for a in possible for b in possible
-  }  # fmt: skip
+  sums = np.array([np.frombuffer(each, np.uint8) for each in possible], float)
+  both = {(a + b).tobytes() for a in sums for b in sums}
   assert (2 * one).astype(float).tobytes() in both
   assert (2 * (two - one)).astype(float).tobytes() in both
