@@ -58,23 +58,17 @@ def test_cross_entropy_of_no_class_is_nan():
   np.testing.assert_array_equal(np.isnan(losses), [True, True, False])
 
 
-def test_l2():
-  x = TASK.problem.x0
+@pytest.mark.parametrize("center", [None, RECEIVED])
+def test_l2_and_proximal(center):
+  if center is None:
+    away, loss_fn = TASK.problem.x0, objectives.l2(TASK.loss_fn, 0.3)
+  else:
+    away = TASK.problem.x0 - jax_problems.flat(center)
+    loss_fn = objectives.proximal(TASK.loss_fn, center, 0.3)
   plain, plain_grad = evaluated(TASK.loss_fn)
-  losses, grad = evaluated(objectives.l2(TASK.loss_fn, 0.3))
-  np.testing.assert_allclose(losses, plain + 0.15 * np.sum(x**2), rtol=1e-12)
-  np.testing.assert_allclose(grad, plain_grad + 0.3 * x, rtol=1e-10)
-
-
-def test_proximal():
-  away = TASK.problem.x0 - jax_problems.flat(RECEIVED)
-  plain, plain_grad = evaluated(TASK.loss_fn)
-  loss_fn = objectives.proximal(TASK.loss_fn, RECEIVED, 0.3)
   losses, grad = evaluated(loss_fn)
   np.testing.assert_allclose(losses, plain + 0.15 * np.sum(away**2), rtol=1e-12)
   np.testing.assert_allclose(grad, plain_grad + 0.3 * away, rtol=1e-10)
-  at_center, _ = evaluated(loss_fn, RECEIVED)
-  np.testing.assert_allclose(at_center, evaluated(TASK.loss_fn, RECEIVED)[0])
 
 
 def contrastive(mu, temperature, features_fn=TASK.features_fn):

@@ -9,7 +9,6 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from fedjax_opt import prox
@@ -59,91 +58,80 @@ COMBINED = {
 }
 ALL = PENALTIES | CONSTRAINTS | COMBINED
 STEP = 0.7
-COUNT = 40  # Points of each call.
+COUNT, SIZE = 40, 30  # Points of each call, and their entries.
 
 
 def draw(seed, scale=1.0):
-  """Points of two leaves, at which each regularizer does something."""
-  rng = np.random.default_rng(seed)
-  of = lambda *shape: rng.normal(size=(COUNT, *shape)) * scale
-  return {"bias": of(6), "kernel": of(6, 4)}
+  """Points [COUNT, SIZE], at which each regularizer does something."""
+  return np.random.default_rng(seed).normal(size=(COUNT, SIZE)) * scale
 
 
-def combined(function, *trees):
-  """A function of the leaves of each regularizer's points."""
-  return {
-    name: jax.tree.map(function, *(tree[name] for tree in trees))
-    for name in trees[0]
-  }
+def tree_of(point):
+  """Two leaves that hold a point."""
+  return {"bias": point[:6], "kernel": point[6:].reshape(6, 4)}
 
 
-def flat(tree):
-  """[COUNT, entries]."""
-  leaves = [leaf.reshape(COUNT, -1) for leaf in jax.tree.leaves(tree)]
-  return np.concatenate(leaves, axis=1)
+def _of_one(psi, point, step):
+  tree = tree_of(point)
+  new = psi.prox(tree, step)
+  leaves = [new["bias"], new["kernel"].reshape(-1)]
+  return jnp.concatenate(leaves), psi.value(tree)
 
 
-def _at(points, steps):
-  of = lambda psi: jax.vmap(lambda z, t: (psi.prox(z, t), psi.value(z)))
-  return {name: of(psi)(points[name], steps) for name, psi in ALL.items()}
-
-
-_compiled = jax.jit(_at)
+@jax.jit
+def _compiled(points, steps):
+  each = zip(ALL.values(), points, strict=True)
+  of = lambda psi: jax.vmap(functools.partial(_of_one, psi))
+  found = [of(psi)(of_psi, steps) for psi, of_psi in each]
+  return [jnp.stack(part) for part in zip(*found, strict=True)]
 
 
 def evaluated(points, step=STEP):
-  """({name: proximal points}, {name: values [COUNT]}), in float64."""
-  if "bias" in points:
-    points = dict.fromkeys(ALL, points)
+  """Proximal points and values of all regularizers, in float64.
+
+  Args:
+    points: [COUNT, SIZE], or of each regularizer its own, [R, COUNT, SIZE].
+    step: of the proximal operators.
+
+  Returns:
+    [R, COUNT, SIZE] and [R, COUNT].
+  """
   with jax.enable_x64(True):
-    found = _compiled(points, np.broadcast_to(np.float64(step), COUNT))
-    found = jax.tree.map(np.asarray, found)
-  return tuple({name: both[i] for name, both in found.items()} for i in (0, 1))
+    points = np.broadcast_to(points, (len(ALL), COUNT, SIZE))
+    steps = np.broadcast_to(np.float64(step), COUNT)
+    return [np.asarray(each) for each in _compiled(points, steps)]
 
 
-def names_where(holds):
-  return [name for name in ALL if holds(name)]
+def failing(holds):
+  """The regularizers of which something does not hold for all points."""
+  return [
+    name for name, of_name in zip(ALL, holds, strict=True) if not of_name.all()
+  ]
+
+
+def inner(a, b):
+  return np.sum(a * b, axis=-1)
 
 
 def test_no_other_point_is_better():
   """Strong convexity: J(w) >= J(w*) + ||w - w*||^2 / 2 for every w."""
-  z = dict.fromkeys(ALL, draw(0))
+  z, sizes = draw(0), np.logspace(-4, 0, COUNT)[:, None]
   best, _ = evaluated(z)
-  sizes = np.logspace(-4, 0, COUNT)
-  scaled = lambda leaf: sizes.reshape(-1, *[1] * (leaf.ndim - 1)) * leaf
-  noise = dict.fromkeys(ALL, jax.tree.map(scaled, draw(1)))
   # The prox makes competitors finite: it is a feasible point. Between it and
   # the best point all is feasible, and near to that the first order counts.
-  others, _ = evaluated(combined(np.add, best, noise))
-  away = combined(lambda a, b: scaled(a - b), others, best)
-  between = combined(np.add, best, away)
-
-  def objectives(points):
-    values = evaluated(points)[1]
-    difference = combined(np.subtract, points, z)
-    square = lambda name: np.sum(flat(difference[name]) ** 2, axis=1)
-    return {name: STEP * values[name] + square(name) / 2 for name in ALL}
-
-  least, found = objectives(best), objectives(between)
-  gaps = {
-    name: found[name] - least[name] - np.sum(flat(away[name]) ** 2, 1) / 2
-    for name in ALL
-  }
-  assert not names_where(lambda name: not np.all(np.isfinite(found[name])))
-  assert not names_where(lambda name: not np.all(gaps[name] >= -1e-12))
+  others, _ = evaluated(best + sizes * draw(1))
+  away = sizes * (others - best)
+  objective = lambda w: STEP * evaluated(w)[1] + inner(w - z, w - z) / 2
+  gaps = objective(best + away) - objective(best) - inner(away, away) / 2
+  assert failing(np.isfinite(gaps)) == []
+  assert failing(gaps >= -1e-12) == []
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
 def test_firmly_non_expansive(scale):
   z, y = draw(2, scale), draw(3, scale)
-  ends = evaluated(z)[0], evaluated(y)[0]
-
-  def expands(name):
-    moved = flat(ends[0][name]) - flat(ends[1][name])
-    inner = np.sum(moved * (flat(z) - flat(y)), axis=1)
-    return not np.all(np.sum(moved**2, axis=1) <= inner + 1e-10)
-
-  assert not names_where(expands)
+  moved = evaluated(z)[0] - evaluated(y)[0]
+  assert failing(inner(moved, moved) <= inner(moved, z - y) + 1e-10) == []
 
 
 @pytest.mark.parametrize("scale", [0.02, 1.0])
@@ -151,28 +139,25 @@ def test_step_zero_is_the_identity_or_the_projection(scale):
   z = draw(4, scale)
   points, of_z = evaluated(z, 0.0)
   again, values = evaluated(points, 0.0)
-  close = lambda a, b: np.allclose(a, b, rtol=0, atol=1e-9)
-  is_wrong = lambda name: (
-    not np.isfinite(values[name]).all()
-    or not close(flat(again[name]), flat(points[name]))
-    or not close(*(flat(x)[of_z[name] < np.inf] for x in (points[name], z)))
-  )
-  assert not names_where(is_wrong)
+  assert failing(np.isfinite(values)) == []
+  assert failing(np.abs(again - points) <= 1e-9) == []
+  is_same = (np.abs(points - z) <= 1e-9).all(axis=-1)
+  assert failing(is_same | np.isinf(of_z)) == []
 
 
 def test_not_a_number_is_not_hidden():
-  tree = jax.tree.map(np.array, draw(5))
-  for leaf in tree.values():
-    leaf[:, 0] = np.nan
-  found, _ = evaluated(tree)
-  is_hidden = lambda name: not np.isnan(flat(found[name])).any(axis=1).all()
-  assert not names_where(is_hidden)
+  points = draw(5)
+  points[:, [0, 6, 7, 8, 9]] = np.nan  # In either leaf.
+  found, _ = evaluated(points)
+  assert failing(np.isnan(found).any(axis=-1)) == []
 
 
 def test_constraints_know_their_set():
   far = draw(6, 3.0)
   points, values = evaluated(far)
   _, inside = evaluated(points)
+  assert not set(CONSTRAINTS) & set(failing(np.isinf(values)))
+  assert failing(np.isfinite(inside)) == []
 
   @jax.jit
   def narrow(z):
@@ -181,42 +166,36 @@ def test_constraints_know_their_set():
     tripled = lambda psi: ((3 * psi).prox(z, 0.1), (3 * psi).value(z))
     return {name: (*of(p), *tripled(p)) for name, p in CONSTRAINTS.items()}
 
-  one = jax.tree.map(lambda leaf: leaf[0].astype(np.float32), far)
-  for name, (point, value, of_tripled, tripled) in narrow(one).items():
-    assert np.isinf(values[name]).all(), name
-    assert not inside[name].any(), name
-    assert value == 0, name
-    assert np.isinf(tripled), name
+  for found in narrow(tree_of(np.float32(far[0]))).values():
+    point, value, of_tripled, tripled = found
+    assert value == 0
+    assert np.isinf(tripled)
     jax.tree.map(np.testing.assert_array_equal, of_tripled, point)
 
 
 def test_derivatives():
   """Reverse mode against finite differences, at generic points."""
   z, out, along = draw(7), draw(8), draw(9)
-  names = [*PENALTIES, *CONSTRAINTS]
+  number = len(PENALTIES) + len(CONSTRAINTS)
 
   @jax.jit
   def slopes(z, out):
     def of(psi):
-      inner = lambda z, step, out: optax.tree.vdot(out, psi.prox(z, step))
-      return jax.vmap(jax.grad(inner, (0, 1)), (0, None, 0))(z, STEP, out)
+      along_out = lambda z, step, out: _of_one(psi, z, step)[0] @ out
+      return jax.vmap(jax.grad(along_out, (0, 1)), (0, None, 0))(z, STEP, out)
 
-    return {name: of(ALL[name]) for name in names}
+    found = [of(psi) for psi in (PENALTIES | CONSTRAINTS).values()]
+    return [jnp.stack(part) for part in zip(*found, strict=True)]
 
   with jax.enable_x64(True):
-    found = jax.tree.map(np.asarray, slopes(z, out))
+    by_point, by_step = (np.asarray(each) for each in slopes(z, out))
   h = 1e-6
-  moved = lambda s: jax.tree.map(lambda a, b: a + s * b, z, along)
-  steps = (evaluated(z, STEP + h)[0], evaluated(z, STEP - h)[0])
-  points = (evaluated(moved(h))[0], evaluated(moved(-h))[0])
-  for name in names:
-    numeric = [
-      np.sum(flat(out) * (flat(ahead[name]) - flat(behind[name])), 1) / (2 * h)
-      for ahead, behind in (points, steps)
-    ]
-    by_point = np.sum(flat(found[name][0]) * flat(along), axis=1)
-    actual = [by_point, found[name][1]]
-    np.testing.assert_allclose(actual, numeric, atol=2e-6, err_msg=name)
+  for found, ends in (
+    (inner(by_point, along), [evaluated(z + s * along) for s in (h, -h)]),
+    (by_step, [evaluated(z, STEP + s) for s in (h, -h)]),
+  ):
+    numeric = inner(ends[0][0] - ends[1][0], out) / (2 * h)
+    np.testing.assert_allclose(found, numeric[:number], atol=2e-6)
 
 
 # Of each way to compute; every regularizer widens and narrows alike.
@@ -239,7 +218,7 @@ def _computed(tree):
 )
 def test_narrow_leaves_under_x64(dtype, atol):
   with jax.enable_x64(True):
-    narrow = jax.tree.map(lambda leaf: jnp.asarray(leaf[0], dtype), draw(10))
+    narrow = tree_of(jnp.asarray(draw(10)[0], dtype))
     wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), narrow)
     found, expected = _computed(narrow), _computed(wide)
     for name in COMPUTED:
@@ -316,7 +295,7 @@ def test_scaling_is_as_a_longer_step():
 
 
 def test_strengths_and_radii_may_be_traced():
-  z, values = np.float32(draw(0)["kernel"][0]), (0.1, 0.9)
+  z, values = np.float32(tree_of(draw(0)[0])["kernel"]), (0.1, 0.9)
   factories = [
     *(prox.l1, prox.squared_l2, prox.group_lasso, prox.nuclear, prox.box),
     *(prox.total_variation_1d, prox.l1_ball, prox.l2_ball, prox.simplex),
@@ -352,7 +331,7 @@ def test_dual_certificate_of_total_variation(n):
 
 
 def test_total_variation_along_either_axis():
-  z = jnp.asarray(draw(0)["kernel"][0])
+  z = jnp.asarray(tree_of(draw(0)[0])["kernel"])
   rows = jax.jit(prox.total_variation_1d(0.4, axis=1).prox)(z, STEP)
   columns = jax.jit(prox.total_variation_1d(0.4).prox)(z.T, STEP)
   np.testing.assert_allclose(rows, columns.T, rtol=1e-6)

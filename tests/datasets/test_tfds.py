@@ -80,17 +80,14 @@ def test_what_cannot_be_read(name, tmp_path, small_mnist, small_text):
   (version,) = (folder / name).iterdir()
   (source,) = version.glob(f"{name}-train.array_record*")
   source.write_bytes(b"not a record file")
-  for arguments, message in (
-    ((name[:-1], "train", folder), f"did you mean {name}?"),
-    ((other, "train", folder), f"name='{other}': must be one of "),
-    ((name, "train", folder / "no"), "no': must be an existing folder"),
-    (
-      (name, "val", folder),
-      f"val' of {name} is not in {version}, which holds ",
-    ),
-    ((name, "val", folder), f"holds {splits}"),
-    ((name, "train", folder), f"{version}: cannot be read ("),
-  ):
+  lacking = f"split='val' of {name} is not in {version}, which holds {splits}"
+  for message, arguments in {
+    f"did you mean {name}?": (name[:-1], "train", folder),
+    f"name='{other}': must be one of ": (other, "train", folder),
+    "no': must be an existing folder": (name, "train", folder / "no"),
+    lacking: (name, "val", folder),
+    f"{version}: cannot be read (": (name, "train", folder),
+  }.items():
     assert message in refusal(read, *arguments)
 
 
