@@ -27,7 +27,8 @@ experiments/PAPER/records/, is not run again.
   --anew               Run also what is recorded.
   --publish            Write the records, the pictures and the section of
                        experiments/PAPER/README.md, in a checkout; of cpu and
-                       paper, where all has run.
+                       paper, where all has run. Of a paper, or of all, what
+                       has not is left out, and said.
 
 For each artefact the folder gets report.md with tables, pictures and verdicts,
 and commands.txt with the command of every run.
@@ -77,14 +78,14 @@ _FLAGS = {
 def main(argv: Sequence[str]) -> int:
   """Makes artefacts; may be called again. Returns the exit status."""
   if any(each in ("-h", "--help", "-help") for each in argv[1:]):
-    print(command.as_called_here(__doc__))
+    parser.show(__doc__)
     return 0
   try:
     values = _parse(argv)
     artefacts = [each for name in values.artefact for each in _named(name)]
     artefacts = list(dict.fromkeys(artefacts))
     if values.list:
-      print(listing(artefacts or list(ARTEFACTS.values())))
+      parser.show(listing(artefacts or list(ARTEFACTS.values())))
       return 0
     if not artefacts:
       raise ValueError("artefact: give a name of --list, a paper, or all")
@@ -179,14 +180,19 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> None:
   text = commands(outcome, runner.completed)
   json_files.write_whole(own / "commands.txt", text.encode())
   print(f"  {own / 'report.md'}", flush=True)
-  if values.publish:
-    missing = len(outcome.cells) - len(outcome.found)
-    if missing:
-      raise ValueError(
-        f"publish=True: {missing} of {len(outcome.cells)} cells of "
-        f"{artefact.name} have not run; run them first"
-      )
+  if not values.publish:
+    return
+  missing = len(outcome.cells) - len(outcome.found)
+  if not missing:
     publishing.publish(artefact, size, outcome)
+    return
+  have_not = f"{missing} of {len(outcome.cells)} cells have not run"
+  if artefact.name in values.artefact:
+    raise ValueError(
+      f"publish=True: {artefact.name}: {have_not}; run them first"
+    )
+  # Of a paper, or of all, those are published that are whole.
+  print(f"  not published: {have_not}", flush=True)
 
 
 def commands(outcome: Outcome, completed: Callable[[Cell], Cell]) -> str:

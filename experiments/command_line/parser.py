@@ -69,7 +69,7 @@ def _read(argv: Sequence[str], intro: str, values: flags.FlagValues) -> None:
   """Fills in the values of a command line; see `parse`."""
   asked = _question(argv[1:])
   if asked is not None:
-    _print(help.ANSWERS[asked[0]](asked[1], intro))
+    show(help.ANSWERS[asked[0]](asked[1], intro))
     sys.exit(0)
   fill(values, [*argv[:1], *flagfiles.expanded(argv[1:])])
 
@@ -88,8 +88,8 @@ def fill(values: flags.FlagValues, argv: Sequence[str]) -> None:
     raise ValueError(mistakes.not_a_flag(others[0], values))
 
 
-def _print(text: str) -> None:
-  """Prints to a reader that may stop reading, such as `head`."""
+def show(text: str) -> None:
+  """Prints an answer to a reader that may stop reading, such as `head`."""
   try:
     print(command.as_called_here(text), flush=True)
   except BrokenPipeError:

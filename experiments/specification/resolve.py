@@ -269,12 +269,11 @@ def _check_needs(spec: Spec, given: Given) -> None:
     owner, _, wanted = flag.needs.partition("=")
     if not owner or given[name] in (None, flag.default):
       continue
-    found, kind = getattr(spec, owner), FLAGS[owner].choice
-    # No client may be faulty; nothing comes of a share of 0 otherwise.
-    is_there = found is not None if name == "fault" else found
+    found, its = getattr(spec, owner), FLAGS[owner]
+    is_there = found is not None if its.counts_zero else bool(found)
     if found == wanted if wanted else is_there:
       continue
-    example = wanted or (kind and next(iter(kind.registry)))
+    example = wanted or (its.choice and next(iter(its.choice.registry)))
     shown = f"--{owner}={example}" if example else f"--{owner}"
     if found == 0:
       shown += " above 0"

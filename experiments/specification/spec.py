@@ -89,6 +89,7 @@ class Flag(NamedTuple):
     interval: values allowed, such as "[1, inf)"; "" where others check them.
     accepted: words allowed, perhaps with what each means; () for any text.
     needs: flag, or flag=value, without which it must not be given.
+    counts_zero: whether 0 is there for those that need it.
     excludes: flags that must not be given with it -> why.
     is_identity: whether results depend on it. What does not may differ when a
       run is resumed.
@@ -105,6 +106,7 @@ class Flag(NamedTuple):
   interval: str = ""
   accepted: Collection[str] = ()
   needs: str = ""
+  counts_zero: bool = False
   excludes: Mapping[str, str] = types.MappingProxyType({})
   is_identity: bool = True
   is_of_process: bool = False
@@ -386,7 +388,7 @@ class Spec:
     None, choice=FAULT, needs="faulty_fraction"
   )
   faulty_fraction: float | None = _MESSAGES.flag(
-    None, interval="[0, 1]", needs="fault"
+    None, interval="[0, 1]", needs="fault", counts_zero=True
   )
 
   select_on: str = _SELECTION.flag(None, accepted=SPLITS)

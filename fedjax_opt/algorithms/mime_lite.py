@@ -24,7 +24,10 @@ class MimeLiteState(NamedTuple):
   base: optax.OptState  # s, the statistics of the base optimizer
 
 
-@fields.checked(beta="[0, 1)")
+@fields.checked(
+  learning_rate=fields.rate(hint="; give its base optimizer as base"),
+  beta="[0, 1)",
+)
 def mime_lite(
   loss_fn: LossFn,
   learning_rate: Rate,

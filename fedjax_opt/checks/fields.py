@@ -125,13 +125,14 @@ def function(takes: str) -> Field:
   return Field(functools.partial(values.function, takes=takes))
 
 
-def rate(may_drop: bool = True) -> Field:
+def rate(may_drop: bool = True, hint: str = "") -> Field:
   """A learning rate: a number, or a function from the round to one.
 
   Args:
     may_drop: whether it may be a function.
+    hint: where an optimizer can be given instead.
   """
-  accepts = functools.partial(rules.rate, may_drop=may_drop)
+  accepts = functools.partial(rules.rate, may_drop=may_drop, hint=hint)
   return Field(accepts, interval="[0, inf)")
 
 

@@ -61,6 +61,7 @@ def rate(
   interval: str = "[0, inf)",
   *,
   may_drop: bool = True,
+  hint: str = "",
 ) -> None:
   """That a learning rate is a number, or a function from the round to one.
 
@@ -69,6 +70,7 @@ def rate(
     value: given for it.
     interval: of the numbers allowed.
     may_drop: whether it may be a function.
+    hint: where an optimizer can be given instead.
 
   Raises:
     ValueError: if it is an optimizer, or outside the interval.
@@ -80,7 +82,7 @@ def rate(
   if isinstance(value, optax.GradientTransformation):
     raise ValueError(
       f"{name}: must be {wanted}; this algorithm takes plain steps, not those "
-      "of another rule"
+      f"of another rule{hint}"
     )
   if callable(value) and not hasattr(value, "shape"):
     _check_called(name, value, optimizer=False)

@@ -261,6 +261,10 @@ TABLES = {
   (rate_of_round, ValueError): {
     f"learning_rate=-0.1: {NON_NEGATIVE}": lambda round: -0.1
   },
+  (functools.partial(fo.mime_lite, loss_fn), ValueError): {
+    f"learning_rate: must be a number, or a function from the round to one; "
+    f"{PLAIN}; give its base optimizer as base": SGD,
+  },
   (functools.partial(fo.prox_skip, loss_fn), ValueError): {
     "learning_rate: must be a number; this algorithm takes plain steps, "
     "not those of another rule": SGD,

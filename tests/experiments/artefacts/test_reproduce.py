@@ -233,9 +233,17 @@ def test_what_has_not_run_is_not_published(
   status = call(*arguments, f"--output_dir={tmp_path / 'x'}", program=reproduce)
   assert status == 1
   assert capsys.readouterr().err == (
-    "error: publish=True: 4 of 4 cells of some/table9 have not run; run them "
+    "error: publish=True: some/table9: 4 of 4 cells have not run; run them "
     "first\n"
   )
+  # Of a paper it is left out, so that others are published.
+  monkeypatch.setattr(reproduce, "ARTEFACTS", {"some/table9": ARTEFACT})
+  arguments = ("--artefact=some", *arguments[1:])
+  assert (
+    call(*arguments, f"--output_dir={tmp_path / 'x'}", program=reproduce) == 0
+  )
+  out = capsys.readouterr().out
+  assert out.endswith("  not published: 4 of 4 cells have not run\n")
   assert not (tmp_path / "experiments").exists()
 
 
