@@ -64,19 +64,9 @@ class Job(NamedTuple):
 
 
 def sweep_arguments(job: Job) -> dict[str, Any]:
-  """What `sweep` is given, but for the algorithm, its grid and the model.
-
-  `cohort_size` and what else `Settings` has comes from `job.settings`.
-  """
-  return {
-    "seeds": list(job.data),
-    "test": job.task.test,
-    "validation": job.task.validation,
-    "grid_map": job.spec.grid_map,
-    "grid_chunk": job.spec.grid_chunk,
-    "grid_devices": job.spec.grid_devices,
-    **job.settings,
-  }
+  """What `sweep` is given, but for the algorithm, its grid and the model."""
+  examples = {"test": job.task.test, "validation": job.task.validation}
+  return {"seeds": list(job.data), **examples, **job.settings}
 
 
 def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
@@ -102,10 +92,9 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
   _check_cohort(spec, num_clients)
   settings = methods.settings_of(spec, task)
   points = grid_points(spec.grid, spec.seed)
-  given = settings | {"grid_devices": spec.grid_devices}
   num_settings = len(points) // len(spec.seed)
   configs = [
-    Config.create(of_seed[s], given, num_settings=num_settings)
+    Config.create(of_seed[s], settings, num_settings=num_settings)
     for s in spec.seed
   ]
   make = methods.algorithm_of(spec, task)

@@ -1,16 +1,4 @@
-"""From a specification to what a simulation is given: algorithm and settings.
-
-The way of a value, such as that of `--client_lr=0.1,1` with `--client=sgd`:
-
-1. `RULES["sgd"]` has a hyperparameter `learning_rate`; `kinds.CLIENT`
-   names its flag `client_lr`, and `command_line.flags` defines it.
-2. `resolve` reads it: `Spec.client` is the choice `sgd`, whose grid is
-   `{"client_lr": [0.1, 1.0]}`.
-3. `Spec.grid` joins the grids of all choices; `sweep` goes over its points.
-4. What `algorithm_of` returns is called at each point, as in
-   `make(client_lr=0.1)`, where the numbers are traced. The clients' rule is
-   `optax.sgd(learning_rate=0.1)`, and the algorithm gets it as `client`.
-"""
+"""From a specification to what a simulation is given: method and settings."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -98,12 +86,12 @@ _SAME = (
   "cohort_size", "batch_size", "local_epochs", "local_steps", "drop_remainder",
   "weighting", "client_map", "client_chunk", "eval_every", "client_dropout",
   "max_update_norm", "max_update_action", "client_devices", "client_memory",
-  "precision",
+  "precision", "grid_map", "grid_chunk", "grid_devices",
 )  # fmt: skip
 
 
 def settings_of(spec: Spec, task: Task) -> dict[str, Any]:
-  """What `Settings` has, but for the cohort's size where data decide it."""
+  """What `GridSettings` has."""
   evaluate = task.evaluate
   if spec.grad_norm:
     loss_fn, paths = task.loss_fn, spec.trainable_paths

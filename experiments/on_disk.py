@@ -30,18 +30,19 @@ def mark(folder: pathlib.Path, known: Mapping[str, Any]) -> None:
   json_files.write_json(folder / _MARK, signed(json_files.plain(known)))
 
 
-def with_validation_of(given: Given, on_disk: Population) -> dict[str, Any]:
-  """What was given, with the validation part of clients on disk.
+def with_validation_of(given: Given) -> dict[str, Any]:
+  """What was given, with the validation part of the clients on disk.
 
   The validation part is what `experiments.convert` left out.
 
   Args:
     given: values of all flags; None where not given.
-    on_disk: the clients of `--population_dir`.
 
   Raises:
-    ValueError: if a validation part is asked for that training may have seen.
+    ValueError: if a validation part is asked for that training may have seen,
+      or for a folder that is none of clients.
   """
+  on_disk = Population.open(given["population_dir"])
   held = marked(on_disk)
   fraction = held.get("validation_fraction")
   is_of_task = bool(fraction) and held.get("task") == given["task"]

@@ -39,7 +39,7 @@ from experiments.job import Job, prepare, sweep_arguments
 from experiments.results import Results, all_diverged
 from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
-from fedjax_opt import Population, Report, Result, processes, sweep
+from fedjax_opt import Report, Result, processes, sweep
 from fedjax_opt.files import locks
 from fedjax_opt.results import tables
 from fedjax_opt.results.checkpoint import CheckpointError
@@ -53,9 +53,7 @@ def main(argv: Sequence[str]) -> int:
       given = parser.parse(argv, __doc__)
       hosts.join(given, command.is_program(main))
       with hosts.together():
-        folder = given["population_dir"]
-        on_disk = Population.open(folder) if folder else None
-        spec = resolve(given, on_disk)
+        spec = resolve(given)
       return perform(spec, signals, started)
   except CheckpointError as error:
     return shared_end.leave(parser.refuse(error))

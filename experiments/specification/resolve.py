@@ -39,9 +39,6 @@ from experiments.specification.spec import (
   Spec,
 )
 from experiments.tasks import TaskChoice
-from fedjax_opt import Population
-from fedjax_opt.engine.config import check_settings
-from fedjax_opt.engine.plan import check_one_budget
 from fedjax_opt.registry import AlgorithmChoice, Hyperparameter
 
 _SEED = Hyperparameter("seed", 0, "seed", SEEDS)
@@ -52,13 +49,11 @@ _FILES = ("data_dir", "data_file", "pretrained")  # What some tasks read.
 _HOSTS = ("coordinator", "cluster")
 
 
-def resolve(given: Given, population: Population | None = None) -> Spec:
+def resolve(given: Given) -> Spec:
   """Checks what was given as far as that needs no data, and fills in defaults.
 
   Args:
     given: values of all flags; None where not given.
-    population: the clients of `--population_dir`, which say what was held out
-      of them; None without.
 
   Raises:
     ValueError: naming the flag that cannot be.
@@ -71,8 +66,8 @@ def resolve(given: Given, population: Population | None = None) -> Spec:
   plain = [name for name, flag in FLAGS.items() if flag.choice is None]
   for name in plain:
     FLAGS[name].check_value(name, given[name])
-  if population is not None:
-    given = on_disk.with_validation_of(given, population)
+  if given["population_dir"]:  # It says what was held out of its clients.
+    given = on_disk.with_validation_of(given)
   task = _task(given)
   parts = method.resolve(given, task.choice)
   algorithm, client = parts["algorithm"], parts["client"]
@@ -239,8 +234,6 @@ def _defaults(
 def _check(spec: Spec, given: Given) -> None:
   """Checks the fields that belong to no choice, and what they go with."""
   _check_needs(spec, given)
-  check_one_budget(given["local_epochs"], given["local_steps"])
-  check_settings({n: getattr(spec, n) for n in ("grid_map", "grid_chunk")})
   check_excluded(spec)
   if spec.trace and not spec.client.choice.traced:
     raise ValueError(

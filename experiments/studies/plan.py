@@ -12,7 +12,6 @@ from experiments.specification.kinds import ALGORITHM, KINDS
 from experiments.specification.resolve import resolve, seeds
 from experiments.specification.spec import FLAGS, Spec
 from experiments.studies.request import OF_A_RUN, OF_STUDY, Request
-from fedjax_opt import Population
 from fedjax_opt.results.names import name_of, value_of
 from fedjax_opt.study import tuning, words
 
@@ -104,8 +103,7 @@ def _cell(
   values = {**fixed, **condition}
   values |= _that_belong(shared, own, values) | own
   given = typed(values)
-  folder = given["population_dir"]
-  spec = resolve(given, Population.open(folder) if folder else None)
+  spec = resolve(given)
   fresh = tuning.fresh_seeds(spec.seed, request.report_seeds)
   seeds(",".join(map(str, fresh)))
   asked = {name: given[name] for name in values}

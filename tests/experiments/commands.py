@@ -5,10 +5,9 @@ import pathlib
 import subprocess
 import sys
 
-from experiments import job, run
+from experiments import job, run, tasks
 from experiments.command_line import parser
 from experiments.specification.resolve import resolve
-from fedjax_opt import Population
 
 REPOSITORY = pathlib.Path(run.__file__).parents[1]
 
@@ -25,14 +24,17 @@ def given(*arguments):
 
 def spec_of(*arguments):
   """What a command line specifies."""
-  values = given(*arguments)
-  folder = values["population_dir"]
-  return resolve(values, folder and Population.open(folder))
+  return resolve(given(*arguments))
 
 
 def prepare(*arguments):
   """The job of a command line."""
   return job.prepare(spec_of(*arguments))
+
+
+def task_of(*arguments):
+  """The task of a command line, loaded."""
+  return tasks.load(spec_of(*arguments))
 
 
 def start(*arguments):

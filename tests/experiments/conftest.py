@@ -41,8 +41,9 @@ def corrupt_test_examples(monkeypatch):
 
   def corrupted(self, data_dir):
     train, test = load(self, data_dir)
-    rng = np.random.default_rng(0)
-    return train, {"x": rng.permuted(test["x"]), "y": (test["y"] + 5) % 10}
+    # On these the model that has learned least is the best.
+    x, y = test["x"] // 2 * 2, (test["y"] + 5) % 10
+    return train, {"x": x, "y": y}
 
   return lambda: monkeypatch.setattr(images.Images, "load", corrupted)
 

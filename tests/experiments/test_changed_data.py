@@ -10,7 +10,7 @@ import pytest
 from experiments import compare, convert
 from fedjax_opt import load_run
 from fedjax_opt.study.report import pictures
-from tests.experiments.commands import call
+from tests.experiments.commands import call, prepare
 
 RUN = (
   "--task=npz_logistic",
@@ -60,43 +60,33 @@ def refused(capsys):
   return refused
 
 
-@pytest.mark.parametrize(
-  ("name", "at", "which"),
-  [
-    ("x_test", 0, "test"),
-    ("y_test", 11, "test"),
-    ("client_ids", 9, "partition"),
-  ],
-)
-def test_a_run_is_not_resumed_on_other_data(
-  write, refused, tmp_path, name, at, which
-):
+def test_a_run_is_not_resumed_on_other_data(write, refused, tmp_path):
   folder = tmp_path / "run"
   arguments = (*RUN, write(), f"--output_dir={folder}")
   assert call(*arguments) == 0
   config = json.loads((folder / "config.json").read_text())
   sets = {"train_examples", "partition", "validation", "test"}
   assert set(config["data_digests"]) == sets
-  write(name, at)
-  for has_ended in (True, False):
-    if not has_ended:
-      (folder / "summary.json").unlink()
+  for name, at, which in (
+    ("x_test", 0, "test"),
+    ("y_test", 11, "test"),
+    ("client_ids", 9, "partition"),
+  ):
+    write(name, at)
     assert refused(*arguments, "--resume") == (
       f"resume=True: {str(folder)!r} holds a run with other data ({which}); "
       "give what that run had, or another folder"
     )
+  (folder / "summary.json").unlink()  # Also of one that has not ended.
+  assert "holds a run with other data" in refused(*arguments, "--resume")
   write()  # As they were: a file may be written again, or moved.
   assert call(*arguments, "--resume") == 0
   assert load_run(folder).is_complete
 
 
-def test_each_seed_has_a_partition(tmp_path):
-  folder = tmp_path / "run"
-  some = ("--task=digits_logistic", "--num_clients=20", "--rounds=0")
-  arguments = (*some, "--client=sgd", "--seed=3,4", "--noprogress")
-  others = ("--client_test_fraction=0.2", f"--output_dir={folder}")
-  assert call(*arguments, *others) == 0
-  found = load_run(folder).config["data_digests"]
+def test_each_seed_has_a_partition():
+  some = ("--task=digits_logistic", "--num_clients=20", "--seed=3,4")
+  found = prepare(*some, "--client_test_fraction=0.2").loaded.digests
   assert len(set(found["partition"])) == 4  # Of training and own tests.
   assert isinstance(found["train_examples"], str)
 

@@ -71,7 +71,7 @@ def test_clients_own_models(tmp_path):
   status = call(
     *SHORT, "--task=digits", "--num_clients=12", "--cohort_size=3",
     "--algorithm=moon", "--client_test_fraction=0.2", "--heldout_clients=2",
-    f"--output_dir={folder}",
+    "--upload=sign", "--error_feedback", f"--output_dir={folder}",
   )  # fmt: skip
   assert status == 0
   summary = json.loads((folder / "summary.json").read_text())

@@ -13,15 +13,18 @@ import time
 import numpy as np
 import pytest
 
-from experiments import compare, convert, results, run
+from experiments import compare, convert, results
+from experiments import run as runner
 from experiments.store import Store
 from fedjax_opt import load_run
 from fedjax_opt.study.report import pictures
 from tests.experiments.commands import REPOSITORY, call
 
+# Clients of one size: all conditions have one program.
 SHARED = (
   *("--task=digits_logistic", "--num_clients=10", "--cohort_size=3"),
   *("--rounds=4", "--eval_every=2", "--client_lr=0.01,0.1,1", "--seed=0,1"),
+  *("--examples_per_client=30", "--batch_size=10"),
 )
 FED_AVG, SCAFFOLD = "--method=fed_avg client=sgd", "--method=scaffold"
 DELTA = "--method=fed_avg client=delta_sgd label=Delta"
@@ -116,10 +119,10 @@ def test_budgets_are_equal(whole):
 def test_what_is_there_is_not_run_again(copied, monkeypatch, capsys):
   before, table = runs_of(copied), (copied / "table.csv").read_bytes()
 
-  def fail(argv):
-    raise AssertionError(f"runs again: {argv}")
+  def fail(spec, *_):
+    raise AssertionError(f"runs again: {spec}")
 
-  monkeypatch.setattr(run, "main", fail)
+  monkeypatch.setattr(runner, "perform", fail)
   arguments = (FED_AVG, SCAFFOLD, DELTA, ALPHAS, "--target=0.5")
   assert study(copied, *arguments) == 0
   assert runs_of(copied) == before
@@ -127,24 +130,13 @@ def test_what_is_there_is_not_run_again(copied, monkeypatch, capsys):
   assert capsys.readouterr().err.count("(was there)") == 6
 
 
-def test_one_method_more_runs_alone(copied, capsys):
-  before = runs_of(copied)
-  more = "--method=fed_prox client=sgd mu=0.1"
-  assert study(copied, FED_AVG, SCAFFOLD, DELTA, more, "--alpha=1") == 0
-  after = runs_of(copied)
-  assert {path: after[path] for path in before} == before
-  assert len(after) == len(before) + 2
-  assert capsys.readouterr().err.count("(was there)") == 3
-
-
 def test_more_seeds_of_the_report_need_no_other_tuning(copied):
   before = runs_of(copied)
-  assert study(copied, SCAFFOLD, DELTA, "--alpha=1", "--report_seeds=3") == 0
+  assert study(copied, SCAFFOLD, "--alpha=1", "--report_seeds=3") == 0
   after = runs_of(copied)
   assert {path: after[path] for path in before} == before
-  new = [path for path in after if path not in before]
-  assert len(new) == 2
-  assert all("-1x3-" in str(path) for path in new)
+  (new,) = set(after) - set(before)
+  assert "-1x3-" in str(new)
   assert {int(row["seeds"]) for row in rows_of(copied)} == {3}
 
 
@@ -152,7 +144,7 @@ def test_clients_on_disk_that_nothing_was_held_out_of(tmp_path):
   disk = (SHARED[0], f"--population_dir={tmp_path / 'clients'}")
   made = (*disk, "--num_clients=10", "--select_on=train")
   assert call(*made, program=convert) == 0
-  rest = (*SHARED[2:], FED_AVG, f"--output_dir={tmp_path / 'study'}")
+  rest = (*SHARED[2:6], FED_AVG, f"--output_dir={tmp_path / 'study'}")
   assert call(*disk, *rest, program=compare) == 0
   before = runs_of(tmp_path / "study")
   assert len(before) == 2
@@ -202,9 +194,10 @@ def test_no_test_value_enters_any_choice(
   assert chosen(tmp_path) == chosen(whole) != []
   assert column(tmp_path, "mean") != column(whole, "mean")
   # The choice on the test examples would be another one.
-  on_test = tmp_path / "on_test"
-  assert study(on_test, FED_AVG, "--alpha=0.1", "--select_on=test") == 0
-  assert chosen(on_test) != chosen(tmp_path)
+  (tuning,) = (tmp_path / "runs").glob("*-3x2-*")
+  run = load_run(tuning)
+  means = run.history.values("test_accuracy")[:, -1].reshape(3, 2).mean(axis=1)
+  assert run.points[2 * means.argmax()]["client_lr"] != float(*chosen(tmp_path))
 
 
 def test_runs_that_are_there(whole, tmp_path):
@@ -222,15 +215,15 @@ def test_runs_that_are_there(whole, tmp_path):
   assert "its setting was chosen with the seeds of the report" in text
 
 
-def test_runs_beside_methods_stand_under_their_own_conditions(tmp_path, whole):
+def test_runs_beside_methods_stand_under_their_own_conditions(copied, whole):
   """A run's alpha is a condition, even where it was no flag of the study."""
   (run_of,) = (whole / "runs").glob("*-scaffold-*-alpha=0.1-1x2-*")
   arguments = (FED_AVG, "--alpha=1", f"--runs={run_of}")
-  assert study(tmp_path, *arguments) == 0
-  rows = rows_of(tmp_path)
+  assert study(copied, *arguments) == 0
+  rows = rows_of(copied)
   alphas = {row["method"]: float(row["alpha"]) for row in rows}
   assert alphas == {"SCAFFOLD": 0.1, "FedAvg, SGD": 1}
-  text = (tmp_path / "report.html").read_text()
+  text = (copied / "report.html").read_text()
   assert "the best, or not told apart" not in text  # There is nothing beside.
 
 
@@ -243,44 +236,45 @@ def test_runs_of_one_method_have_one_label(tmp_path, whole):
   assert {row["method"] for row in rows_of(tmp_path)} == {"SCAFFOLD"}
 
 
-def test_rounds_that_differ_are_said(tmp_path, capsys):
-  assert study(tmp_path, DELTA, "--method=scaffold rounds=2 client_lr=1") == 0
+def test_rounds_that_differ_are_said(copied, capsys):
+  shorter = "--method=scaffold rounds=2 client_lr=1"
+  assert study(copied, DELTA, shorter, "--alpha=1") == 0
   out = capsys.readouterr().out
   assert "Not all ran for as many rounds: Delta 4, SCAFFOLD 2." in out
 
 
-def test_every_method_diverged(tmp_path, capsys):
-  absurd = "--method=fed_avg client=sgd client_lr=1e38,3e38"
-  assert study(tmp_path, absurd) == 1
+def test_settings_and_methods_that_diverged(copied, capsys):
+  absurd = "--method=fed_avg client=sgd client_lr=1e38,2e38,3e38 label=Absurd"
+  assert study(copied, absurd, SCAFFOLD, "--alpha=1") == 0
+  assert "Absurd: every setting diverged" in capsys.readouterr().err
+  assert {row["verdict"] for row in rows_of(copied)} == {"best", "diverged"}
+  assert study(copied, absurd, "--alpha=1") == 1
   captured = capsys.readouterr()
   assert captured.err.endswith("error: every method diverged\n")
   assert captured.out.startswith("Test accuracy (%)")
 
 
-def test_every_setting_diverged(tmp_path, capsys):
-  absurd = "--method=fed_avg client=sgd client_lr=1e38,3e38 label=Absurd"
-  assert study(tmp_path, absurd, SCAFFOLD, "--budget=unequal") == 0
-  captured = capsys.readouterr()
-  assert "Absurd: every setting diverged" in captured.err
-  assert {row["verdict"] for row in rows_of(tmp_path)} == {"best", "diverged"}
+def test_one_method_more_runs_alone_also_after_ctrl_c(
+  copied, monkeypatch, capsys
+):
+  before, more = runs_of(copied), "--method=fed_nova"
+  with monkeypatch.context() as patch:
+    real = Store.run
 
+    def pressed(self, spec):
+      if spec.algorithm.name == "fed_nova":
+        raise KeyboardInterrupt
+      return real(self, spec)
 
-def test_ctrl_c(copied, monkeypatch, capsys):
-  real, nova = Store.run, "--method=fed_nova"
-
-  def pressed(self, spec):
-    if spec.algorithm.name == "fed_nova":
-      raise KeyboardInterrupt
-    return real(self, spec)
-
-  monkeypatch.setattr(Store, "run", pressed)
-  assert study(copied, FED_AVG, nova, "--alpha=1") == 130
-  err = capsys.readouterr().err
-  assert err.endswith(
+    patch.setattr(Store, "run", pressed)
+    assert study(copied, FED_AVG, more, "--alpha=1") == 130
+  assert capsys.readouterr().err.endswith(
     "interrupted: 1 cells are complete; the same command goes on\n"
   )
-  monkeypatch.setattr(Store, "run", real)
-  assert study(copied, FED_AVG, nova, "--alpha=1") == 0
+  assert study(copied, FED_AVG, more, "--alpha=1") == 0
+  after = runs_of(copied)
+  assert {path: after[path] for path in before} == before
+  assert len(after) == len(before) + 2
   assert capsys.readouterr().err.count("(was there)") == 1
 
 
@@ -295,7 +289,7 @@ def test_ctrl_c_while_a_run_writes_its_last_files(
     finish(self, result)
 
   monkeypatch.setattr(results.Results, "finish", pressed)
-  assert study(tmp_path, DELTA, SCAFFOLD) == 130
+  assert study(tmp_path, DELTA, SCAFFOLD, "--alpha=1") == 130
   assert len(runs_of(tmp_path)) == 1
   (path,) = runs_of(tmp_path)
   assert load_run(path.parent).is_complete
@@ -304,7 +298,7 @@ def test_ctrl_c_while_a_run_writes_its_last_files(
 
 def test_a_metric_that_is_not_measured(tmp_path, capsys):
   """It is known after the first cell, and not after all."""
-  arguments = (FED_AVG, SCAFFOLD, "--metric=tset_accuracy")
+  arguments = (FED_AVG, SCAFFOLD, "--alpha=1", "--metric=tset_accuracy")
   assert study(tmp_path, *arguments) == 1
   assert len(list((tmp_path / "runs").iterdir())) == 2  # One cell.
   (line,) = capsys.readouterr().err.splitlines()

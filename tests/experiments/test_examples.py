@@ -1,19 +1,13 @@
 """The scripts of examples/, for several hosts."""
 
 import os
-import shutil
-import socket
 import subprocess
-import sys
-import time
 
 import pytest
 
 from tests.experiments.commands import REPOSITORY
-from tests.experiments.test_resume import LONG, assert_same
 
 EXAMPLES = REPOSITORY / "examples"
-NUMBER = 4
 STUB = """#!/usr/bin/env bash
 printf '%s\\n' "$(basename "$0")" "$@"
 exit "${STATUS:-0}"
@@ -86,47 +80,3 @@ def test_a_pod_gets_the_flags_as_they_were_given(stubs):
   ).stdout.splitlines()  # fmt: skip
   assert parts[-3:] == ["--resume", "--task=digits", note]
   assert said(stubs, "tpu_pod.sh", "pod")[0] == 2
-
-
-def begin(folder, port):
-  python = shutil.which("python", path=os.path.dirname(sys.executable))
-  return [
-    subprocess.Popen(
-      [EXAMPLES / "hosts.sh", f"localhost:{port}", str(NUMBER), str(i),
-       *LONG, f"--output_dir={folder}"],
-      env=environment(os.path.dirname(python)),
-      cwd=REPOSITORY,
-      stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE,
-      text=True,
-    )
-    for i in range(NUMBER)
-  ]  # fmt: skip
-
-
-def free_port():
-  with socket.socket() as free:
-    free.bind(("localhost", 0))
-    return free.getsockname()[1]
-
-
-def run(folder):
-  begun = begin(folder, free_port())
-  outputs = [process.communicate(timeout=600) for process in begun]
-  assert [process.returncode for process in begun] == [0] * NUMBER, outputs
-
-
-@pytest.mark.slow
-def test_a_process_is_killed_and_the_same_line_goes_on(tmp_path):
-  whole, folder = tmp_path / "whole", tmp_path / "run"
-  run(whole)
-  begun = begin(folder, free_port())
-  while not (folder / "checkpoints" / "5").exists():
-    assert all(process.poll() is None for process in begun)
-    time.sleep(0.01)
-  begun[2].kill()
-  for process in begun:
-    process.communicate(timeout=600)
-    assert process.returncode != 0
-  run(folder)
-  assert_same(folder, whole, "coordinator")

@@ -125,12 +125,3 @@ def test_a_run_counts_what_is_sent_and_says_what_it_was(tmp_path):
   cost = json.loads((folder / "summary.json").read_text())["cost"]
   assert cost["bytes_up_per_round"] == 65 * 8
   assert cost["bytes_down_per_round"] == D * 4
-
-
-def test_own_models_of_clients_are_measured_with_an_upload(tmp_path):
-  folder = tmp_path / "run"
-  given = (*SMALL, "--task=digits_mlp", "--algorithm=moon", "--cohort_size=4")
-  given = (*given, "--upload=sign", "--error_feedback")
-  given = (*given, "--client_test_fraction=0.3", f"--output_dir={folder}")
-  assert call(*given) == 0
-  assert "personal" in (folder / "per_client.csv").read_text()

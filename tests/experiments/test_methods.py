@@ -33,50 +33,68 @@ def method_of(*arguments):
   return found
 
 
-def test_defaults_are_the_paper_s_delta_sgd():
-  assert method_of() == {
-    "client": "delta_sgd",
-    "server": "sgd",
-    "gamma": 2.0,
-    "delta": 0.1,
-    "eta_0": 0.2,
-    "theta_0": 1.0,
-    "client_eps": 0.0,
-    "reuse_gradients": False,
+AVERAGING = {"server": "sgd", "server_lr": 1.0}
+PLAIN = AVERAGING | {"client": "sgd", "client_lr": 0.1}
+# Flags -> what a method is made of: the defaults are the papers'.
+METHODS = {
+  "": AVERAGING | {
+    "client": "delta_sgd", "gamma": 2.0, "delta": 0.1, "eta_0": 0.2,
+    "theta_0": 1.0, "client_eps": 0.0, "reuse_gradients": False,
     "independent_dropout": False,
-    "server_lr": 1.0,
-  }
-  assert spec_of().client_schedule == "constant"
+  },
+  "--client=sgd": PLAIN,
+  "--client=sgdm": PLAIN | {"client": "sgdm", "client_momentum": 0.9},
+  "--client=adam": AVERAGING | {
+    "client": "adam", "client_lr": 0.001, "client_b1": 0.9,
+    "client_b2": 0.999, "client_eps": 1e-8,
+  },
+  "--client=adagrad": AVERAGING | {
+    "client": "adagrad", "client_lr": 0.01, "client_initial_accumulator": 0.0,
+    "client_eps": 1e-10,
+  },
+  "--client=sps": AVERAGING | {
+    "client": "sps", "client_c": 0.5, "client_f_min": 0.0,
+    "client_max_step": 1e400,
+  },
+  "--task=lasso --algorithm=fed_dual_avg": PLAIN | {
+    "client_lr": 3e-4, "regularizer": "l1", "strength": 0.1,
+  },
+  # A task's strength is for its own regularizer.
+  "--task=lasso --algorithm=fed_mid --regularizer=nuclear": PLAIN | {
+    "client_lr": 3e-4, "regularizer": "nuclear", "strength": 0.01,
+  },
+  "--task=lasso --algorithm=fed_mid --strength=0.3 --client_lr=1": PLAIN | {
+    "client_lr": 1.0, "regularizer": "l1", "strength": 0.3,
+  },
+  "--task=low_rank --algorithm=fed_mid": PLAIN | {
+    "client_lr": 3e-4, "regularizer": "nuclear", "strength": 0.5,
+  },
+  "--algorithm=scaffold --exact_control": PLAIN | {"exact_control": True},
+  "--algorithm=bvr_l_sgd --large_batch=7 --client_lr=.1,1": {
+    "client": "sgd", "client_lr": [0.1, 1.0], "large_batch": 7,
+    "practical": True,
+  },
+  "--algorithm=diloco": {
+    "client": "adamw", "server": "nesterov", "client_lr": 4e-4,
+    "client_b1": 0.9, "client_b2": 0.999, "client_eps": 1e-8,
+    "client_weight_decay": 0.1, "server_lr": 0.7, "server_momentum": 0.9,
+  },
+  # --alpha is a flag of the partition.
+  "--algorithm=fed_dyn --algorithm_alpha=0.1,0.01": {
+    "client": "sgd", "client_lr": 0.1, "algorithm_alpha": [0.1, 0.01],
+  },
+  "--algorithm=fed_prox --mu=0,1e-2 --client=sgd --client_lr=.1,1": PLAIN | {
+    "client_lr": [0.1, 1], "mu": [0, 0.01],
+  },
+  # The same flag means what the chosen algorithm says.
+  "--algorithm=fed_prox --client=sgd": PLAIN | {"mu": 0.01},
+  "--algorithm=moon --client=sgd": PLAIN | {"mu": 1.0, "temperature": 0.5},
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-  ("client", "expected"),
-  [
-    ("sgd", {"client_lr": 0.1}),
-    ("sgdm", {"client_lr": 0.1, "client_momentum": 0.9}),
-    (
-      "adam",
-      {
-        "client_lr": 0.001,
-        "client_b1": 0.9,
-        "client_b2": 0.999,
-        "client_eps": 1e-8,
-      },
-    ),
-    (
-      "adagrad",
-      {
-        "client_lr": 0.01,
-        "client_initial_accumulator": 0.0,
-        "client_eps": 1e-10,
-      },
-    ),
-    ("sps", {"client_c": 0.5, "client_f_min": 0.0, "client_max_step": 1e400}),
-  ],
-)
-def test_defaults_of_the_paper_s_baselines(client, expected):
-  names = {"client": client, "server": "sgd", "server_lr": 1.0}
-  assert method_of(f"--client={client}") == names | expected
+@pytest.mark.parametrize("arguments", METHODS)
+def test_methods_and_their_defaults(arguments):
+  assert method_of(*arguments.split()) == METHODS[arguments]
 
 
 @pytest.mark.parametrize(
@@ -99,74 +117,6 @@ def test_schedules(given, milestones, decay):
 def test_an_algorithm_named_after_its_server(algorithm):
   spec = spec_of(f"--algorithm={algorithm}")
   assert spec.server.name == ALGORITHMS[algorithm].server_rule
-
-
-@pytest.mark.parametrize(
-  ("arguments", "expected"),
-  [
-    (
-      "--task=lasso --algorithm=fed_dual_avg --client_lr=0.1",
-      {
-        "client": "sgd",
-        "client_lr": 0.1,
-        "server": "sgd",
-        "server_lr": 1.0,
-        "regularizer": "l1",
-        "strength": 0.1,
-      },
-    ),
-    (
-      "--algorithm=scaffold --exact_control",
-      {
-        "client": "sgd",
-        "client_lr": 0.1,
-        "server": "sgd",
-        "server_lr": 1.0,
-        "exact_control": True,
-      },
-    ),
-    (
-      "--algorithm=bvr_l_sgd --large_batch=7 --client_lr=.1,1",
-      {
-        "client": "sgd",
-        "client_lr": [0.1, 1.0],
-        "large_batch": 7,
-        "practical": True,
-      },
-    ),
-    (
-      "--algorithm=diloco",
-      {
-        "client": "adamw",
-        "server": "nesterov",
-        "client_lr": 4e-4,
-        "client_b1": 0.9,
-        "client_b2": 0.999,
-        "client_eps": 1e-8,
-        "client_weight_decay": 0.1,
-        "server_lr": 0.7,
-        "server_momentum": 0.9,
-      },
-    ),
-    # --alpha is a flag of the partition.
-    (
-      "--algorithm=fed_dyn --algorithm_alpha=0.1,0.01",
-      {"client": "sgd", "client_lr": 0.1, "algorithm_alpha": [0.1, 0.01]},
-    ),
-    (
-      "--algorithm=fed_prox --mu=0,1e-2 --client=sgd --client_lr=.1,1",
-      {
-        "client": "sgd",
-        "client_lr": [0.1, 1],
-        "server": "sgd",
-        "server_lr": 1,
-        "mu": [0, 0.01],
-      },
-    ),
-  ],
-)
-def test_methods_and_their_defaults(arguments, expected):
-  assert method_of(*arguments.split()) == expected
 
 
 def test_only_numbers_are_tuned():
@@ -254,11 +204,6 @@ def test_composite_algorithms_get_rates_and_regularizer(seen):
     assert found["learning_rate"](jnp.int32(round)) == pytest.approx(rate)
 
 
-def test_same_flag_means_what_the_chosen_algorithm_says():
-  for algorithm, mu in {"fed_prox": 0.01, "moon": 1.0}.items():
-    assert spec_of(f"--algorithm={algorithm}").grid["mu"] == [mu]
-
-
 @pytest.mark.parametrize(
   "arguments",
   [
@@ -315,20 +260,3 @@ def test_no_flag_is_shared_by_two_kinds_of_part():
   flags = [set(KINDS[part].owners()) for part in parts]
   for one, other in itertools.combinations(flags, 2):
     assert not one & other
-
-
-@pytest.mark.parametrize(
-  ("arguments", "strength", "rate"),
-  [
-    ("--task=lasso", 0.1, 3e-4),
-    ("--task=lasso --regularizer=nuclear", 0.01, 3e-4),
-    ("--task=lasso --strength=0.3 --client_lr=1", 0.3, 1.0),
-    ("--task=low_rank", 0.5, 3e-4),
-  ],
-)
-def test_a_task_s_strength_is_for_its_own_regularizer(
-  arguments, strength, rate
-):
-  spec = spec_of("--algorithm=fed_mid", *arguments.split())
-  assert spec.grid["strength"] == [strength]
-  assert spec.grid["client_lr"] == [rate]

@@ -7,11 +7,10 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import convert, tasks
-from experiments.tasks import npz
+from experiments import convert
 from fedjax_opt import Population
 from fedjax_opt.data.clients import ClientData
-from tests.experiments.commands import call, prepare, spec_of
+from tests.experiments.commands import call, prepare, spec_of, task_of
 
 N = 60
 
@@ -43,23 +42,16 @@ def write(tmp_path):
   return write
 
 
-@pytest.fixture
-def load():
-  """`(file, *arguments) -> Task`; of npz_mlp if no task is given."""
-
-  def load(file, *arguments):
-    return tasks.load(
-      spec_of("--task=npz_mlp", f"--data_file={file}", *arguments)
-    )
-
-  return load
+def load(file, *arguments):
+  """The task; of npz_mlp if no task is given."""
+  return task_of("--task=npz_mlp", f"--data_file={file}", *arguments)
 
 
 def marks(examples):
   return examples["x"].reshape(len(examples["y"]), -1)[:, 0].tolist()
 
 
-def test_a_test_part_is_held_out_of_each_class(load, write):
+def test_a_test_part_is_held_out_of_each_class(write):
   file = write(**arrays("x", "y"))
   task = load(file)
   assert task.clients is None
@@ -74,7 +66,7 @@ def test_a_test_part_is_held_out_of_each_class(load, write):
   assert len(load(file, "--test_fraction=0.5").test["y"]) == 30
 
 
-def test_a_test_part_of_the_file(load, write):
+def test_a_test_part_of_the_file(write):
   task = load(write(**arrays("x", "y", "x_test", "y_test")))
   assert marks(task.train) == list(range(N))
   assert task.test["x"].shape == (12, 8, 8, 1)
@@ -87,7 +79,7 @@ def test_a_test_part_of_the_file(load, write):
   assert marks(other.train) == marks(task.train)
 
 
-def test_clients_of_the_file_each_give_their_share(load, write):
+def test_clients_of_the_file_each_give_their_share(write):
   task = load(write(**arrays("x", "y", "client_ids")))
   assert task.clients.num_clients == 6
   assert task.clients.sizes.tolist() == [8] * 6
@@ -100,7 +92,7 @@ def test_clients_of_the_file_each_give_their_share(load, write):
   assert sorted(trained + marks(task.test)) == list(range(N))
 
 
-def test_words_as_client_ids_and_a_file_of_to_npz(load, write, tmp_path):
+def test_words_as_client_ids_and_a_file_of_to_npz(write, tmp_path):
   found = arrays("x", "y", "x_test", "y_test")
   ids = np.array(["b", "a", "c"])[np.arange(N) % 3]
   task = load(write(**found, client_ids=ids))
@@ -113,28 +105,18 @@ def test_words_as_client_ids_and_a_file_of_to_npz(load, write, tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("x", "largest"),
-  [
-    (np.uint8, 255.0),
-    (np.float64, 1.0),
-    (np.float16, 1.0),
-    (np.int64, 1.0),
-    (bool, 1.0),
-  ],
+  "kind", [np.uint8, np.float64, np.float16, np.int64, bool]
 )
-def test_only_bytes_are_scaled(load, write, monkeypatch, x, largest):
-  seen = []
-  original = npz.images.classification
-
-  def spy(model, data, *arguments):
-    seen.append(data)
-    return original(model, data, *arguments)
-
-  monkeypatch.setattr(npz.images, "classification", spy)
-  found = arrays("x", "y")
-  task = load(write(x=found["x"].astype(x), y=found["y"]))
-  assert seen[0].largest == largest
-  assert task.train["x"].dtype == (np.uint8 if x is np.uint8 else np.float32)
+def test_only_bytes_are_scaled(write, kind):
+  logistic, y = "--task=npz_logistic", np.arange(6) % 3
+  task = load(write(x=np.full((6, 4, 4), 1, kind), y=y), logistic)
+  batch = {n: v[:1] for n, v in task.train.items()}
+  params = task.init(jax.random.key(0))
+  scaled = {"x": batch["x"] / 255.0 if kind is np.uint8 else batch["x"]}
+  floats = load(write(x=np.ones((6, 4, 4)), y=y), logistic)
+  expected = floats.loss_fn(params, batch | scaled, None)
+  np.testing.assert_allclose(task.loss_fn(params, batch, None), expected)
+  assert batch["x"].dtype == (np.uint8 if kind is np.uint8 else np.float32)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +128,7 @@ def test_only_bytes_are_scaled(load, write, monkeypatch, x, largest):
     ((8, 8, 1), ["resnet20"]),
   ],
 )
-def test_shapes_and_the_models_that_take_them(load, write, shape, models):
+def test_shapes_and_the_models_that_take_them(write, shape, models):
   x = np.random.default_rng(0).normal(size=(N, *shape))
   file = write(x=x, y=np.arange(N) % 3)
   for model in models:
@@ -175,7 +157,7 @@ def test_a_run_says_what_was_held_out(write, tmp_path, capsys):
   assert config["data_file"] == file
 
 
-def test_dark_bytes_are_noted(load, write):
+def test_dark_bytes_are_noted(write):
   found = arrays("x", "y")
   file = write(x=found["x"] % 17, y=found["y"])
   assert load(file).notes[1:] == (
@@ -313,73 +295,56 @@ BAD_FILES = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_FILES)
-def test_bad_file(load, write, name):
-  held, message = BAD_FILES[name]
-  file = write(**held)
-  message = f"data_file={file!r}: {message}"
-  with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-    load(file)
-
-
 VECTORS = {"x": X.reshape(N, -1), "y": Y}
+# Names of arrays of OWN, or the arrays; flags; the message.
+BAD_FLAGS = [
+  (VECTORS, "--task=npz_cnn", "data_file='{file}': x has shape [N, 64], but "
+   "model cnn needs images [N, H, W] or [N, H, W, channels]; give "
+   "--task=npz_mlp or npz_logistic"),
+  (VECTORS, "--augmentation=crop_flip", "data_file='{file}': x has shape [N, "
+   "64], no images that could be cropped; leave augmentation out"),
+  (changed(), "--task=npz_vgg16", "data_file='{file}': x has images of shape "
+   "[8, 8, 1], too small for model vgg16; give --task=npz_mlp or another, or "
+   "larger images"),
+  (changed(x=X[:, :2, :2]), "--task=npz_cnn", "data_file='{file}': x has "
+   "images of shape [2, 2, 1], too small for model cnn; give --task=npz_mlp or "
+   "another, or larger images"),
+  (OWN, "--test_fraction=0.1", "test_fraction=0.1: {file} has a test part of "
+   "its own; leave test_fraction out"),
+  (changed(), "--test_fraction=0", "test_fraction=0: {file} has no x_test and "
+   "y_test; must be above 0"),
+  (changed(), "--test_fraction=1", "test_fraction=1: must be in [0, 1)"),
+  (changed(), "--data_dir=/", "data_dir='/': belongs to task mnist_logistic, "
+   "mnist_mlp, mnist_relu_mlp, ..., not to task npz_mlp; give "
+   "--task=mnist_logistic, or leave data_dir out"),
+  (changed(), "--data_file=", "data_file: task npz_mlp needs it; must be a "
+   ".npz file with the arrays x [N, ...] and y [N]"),
+  (changed(), "--task=digits", "data_file='{file}': belongs to task "
+   "npz_logistic, npz_mlp, npz_relu_mlp, ..., not to task digits; give "
+   "--task=npz_logistic, or leave data_file out"),
+  (changed(), "--task=digits --test_fraction=0.1", "test_fraction=0.1: belongs "
+   "to task npz_logistic, npz_mlp, npz_relu_mlp, ..., not to task digits; give "
+   "--task=npz_logistic, or leave test_fraction out"),
+]  # fmt: skip
+REFUSED = BAD_FLAGS + [
+  (held, "", f"data_file='{{file}}': {message}")
+  for held, message in BAD_FILES.values()
+]
 
 
-@pytest.mark.parametrize(
-  ("held", "arguments", "message"),
-  [
-    (VECTORS, ["--task=npz_cnn"], "x has shape [N, 64], but model cnn needs "
-     "images [N, H, W] or [N, H, W, channels]; give --task=npz_mlp or "
-     "npz_logistic"),
-    (VECTORS, ["--augmentation=crop_flip"], "x has shape [N, 64], no images "
-     "that could be cropped; leave augmentation out"),
-    (changed(), ["--task=npz_vgg16"], "x has images of shape [8, 8, 1], too "
-     "small for model vgg16; give --task=npz_mlp or another, or larger images"),
-    (changed(x=X[:, :2, :2]), ["--task=npz_cnn"], "x has images of shape [2, "
-     "2, 1], too small for model cnn; give --task=npz_mlp or another, or "
-     "larger images"),
-  ],
-)  # fmt: skip
-def test_a_model_that_does_not_fit(load, write, held, arguments, message):
+@pytest.mark.parametrize(("held", "arguments", "message"), REFUSED)
+def test_is_refused(write, held, arguments, message):
   file = write(**held)
-  message = f"data_file={file!r}: {message}"
-  with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-    load(file, *arguments)
+  message = re.escape(message.format(file=file))
+  with pytest.raises(ValueError, match=f"^{message}$"):
+    load(file, *arguments.split())
 
 
 @pytest.mark.parametrize("content", [None, b"", b"text", b"PK\x03\x04"])
-def test_no_npz_file(load, tmp_path, content):
+def test_no_npz_file(tmp_path, content):
   path = tmp_path / "own.npz"
   if content is not None:
     path.write_bytes(content)
   message = f"data_file={str(path)!r}: cannot be read"
   with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
     load(path)
-
-
-@pytest.mark.parametrize(
-  ("names", "arguments", "message"),
-  [
-    (["x_test", "y_test"], ["--test_fraction=0.1"], "test_fraction=0.1: {file} "
-     "has a test part of its own; leave test_fraction out"),
-    ([], ["--test_fraction=0"], "test_fraction=0: {file} has no x_test and "
-     "y_test; must be above 0"),
-    ([], ["--test_fraction=1"], "test_fraction=1: must be in [0, 1)"),
-    ([], ["--data_dir=/"], "data_dir='/': belongs to task mnist_logistic, "
-     "mnist_mlp, mnist_relu_mlp, ..., not to task npz_mlp; give "
-     "--task=mnist_logistic, or leave data_dir out"),
-    ([], ["--data_file="], "data_file: task npz_mlp needs it; must be a .npz "
-     "file with the arrays x [N, ...] and y [N]"),
-    ([], ["--task=digits"], "data_file='{file}': belongs to task npz_logistic, "
-     "npz_mlp, npz_relu_mlp, ..., not to task digits; give "
-     "--task=npz_logistic, or leave data_file out"),
-    ([], ["--task=digits", "--test_fraction=0.1"], "test_fraction=0.1: belongs "
-     "to task npz_logistic, npz_mlp, npz_relu_mlp, ..., not to task digits; "
-     "give --task=npz_logistic, or leave test_fraction out"),
-  ],
-)  # fmt: skip
-def test_bad_flags(load, write, names, arguments, message):
-  file = write(**arrays("x", "y", *names))
-  message = message.replace("{file}", file)
-  with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-    load(file, *arguments)

@@ -4,57 +4,55 @@ import json
 
 import pytest
 
+from experiments import methods
 from fedjax_opt import privacy
-from tests.experiments.commands import call
+from tests.experiments.commands import call, spec_of
 
 SMALL = (
   "--task=digits_logistic", "--num_clients=12", "--cohort_size=6",
   "--rounds=3", "--client=sgd", "--client_lr=0.1", "--batch_size=8",
 )  # fmt: skip
 GAUSSIAN = ("--privacy=gaussian", "--weighting=uniform")
+POISSON = ("--sampler=poisson", "--sampler_expected=3")
 
 
 def summary_of(folder):
   return json.loads((folder / "summary.json").read_text())
 
 
-@pytest.mark.parametrize(
-  "sampling", [(), ("--sampler=poisson", "--sampler_expected=3")]
-)
-def test_epsilon_is_beside_accuracy(sampling, tmp_path, capsys):
-  folder = tmp_path / "run"
-  noise = "--dp_noise_multiplier=2,4"
-  given = (*SMALL, *GAUSSIAN, *sampling, noise, "--dp_delta=1e-3")
-  assert call(*given, f"--output_dir={folder}") == 0
-  about = {"rounds": 3, "num_clients": 12, "delta": 1e-3}
-  about |= {"cohort_size": 3, "places": 6} if sampling else {"cohort_size": 6}
-  about |= {} if sampling else {"sampling": "uniform"}
-  expected = [privacy.epsilon(z, **about) for z in (2.0, 4.0)]
-  said = summary_of(folder)["privacy"]
-  assert said == {
+def metrics_of(folder):
+  return (folder / "metrics.csv").read_text()
+
+
+def test_epsilon_is_beside_accuracy_and_noise_is_new_in_each_run(
+  tmp_path, capsys
+):
+  one, other = tmp_path / "one", tmp_path / "other"
+  given = (*SMALL, *GAUSSIAN, *POISSON, "--dp_noise_multiplier=2,4")
+  for folder in (one, other):
+    assert call(*given, "--dp_delta=1e-3", f"--output_dir={folder}") == 0
+  about = {"rounds": 3, "num_clients": 12, "cohort_size": 3, "places": 6}
+  expected = [privacy.epsilon(z, delta=1e-3, **about) for z in (2.0, 4.0)]
+  assert summary_of(one)["privacy"] == {
     "delta": 1e-3,
     "epsilon": pytest.approx(expected),
     "is_private": True,
   }
   out = capsys.readouterr().out
   assert "NOT private" not in out
-  (head,) = [line for line in out.splitlines() if "test_accuracy" in line]
+  head = next(line for line in out.splitlines() if "test_accuracy" in line)
   assert "epsilon" in head.split()
   for value in expected:
     assert f" {value:.6g} " in out
-
-
-def metrics_of(folder):
-  return (folder / "metrics.csv").read_text()
-
-
-def test_a_run_that_is_repeated_has_other_noise(tmp_path):
-  one, other = tmp_path / "one", tmp_path / "other"
-  for folder in (one, other):
-    assert call(*SMALL, *GAUSSIAN, f"--output_dir={folder}") == 0
   assert metrics_of(one) != metrics_of(other)
-  config = json.loads((one / "config.json").read_text())
-  assert "dp_seed" not in config
+  assert "dp_seed" not in json.loads((one / "config.json").read_text())
+
+
+def test_epsilon_of_cohorts_of_fixed_size():
+  spec = spec_of(*SMALL, *GAUSSIAN, "--dp_noise_multiplier=2")
+  said = methods.privacy_summary(spec, [{"dp_noise_multiplier": 2.0}], 12, 3)
+  expected = privacy.epsilon(2.0, 3, 12, 6, 1e-5, sampling="uniform")
+  assert said == {"delta": 1e-5, "epsilon": [expected], "is_private": True}
 
 
 def test_with_a_seed_of_noise_it_repeats_and_says_that_it_is_not_private(

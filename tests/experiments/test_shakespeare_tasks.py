@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from scipy import special
 
-from experiments import tasks
 from experiments.tasks import shakespeare as tasks_of_plays
 from fedjax_opt import models
 from fedjax_opt.datasets import shakespeare, tfds
-from tests.experiments.commands import call, spec_of
+from tests.experiments.commands import call, task_of
 
 NAMES = ("shakespeare_lstm", "shakespeare_transformer")
 LENGTH = 6
@@ -43,19 +42,9 @@ def small(monkeypatch):
   monkeypatch.setattr(tasks_of_plays, "MODELS", made)
 
 
-@pytest.fixture
-def load():
-  """`(*arguments) -> Task`."""
-
-  def load(*arguments):
-    return tasks.load(spec_of(*arguments))
-
-  return load
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_loss_and_accuracy_are_of_the_targets_that_are_no_padding(load, name):
-  task = load(f"--task={name}", f"--sequence_length={LENGTH}")
+def test_loss_and_accuracy_are_of_the_targets_that_are_no_padding(name):
+  task = task_of(f"--task={name}", f"--sequence_length={LENGTH}")
   params = task.init(jax.random.key(0))
   batch = {n: np.asarray(v[:5]).copy() for n, v in task.train.items()}
   for i in range(4):
@@ -79,8 +68,8 @@ def test_loss_and_accuracy_are_of_the_targets_that_are_no_padding(load, name):
   assert features.shape == (5, 4)
 
 
-def test_what_is_padding_does_not_matter(load):
-  task = load("--task=shakespeare_transformer", "--sequence_length=6")
+def test_what_is_padding_does_not_matter():
+  task = task_of("--task=shakespeare_transformer", "--sequence_length=6")
   params = task.init(jax.random.key(0))
   batch = {n: np.asarray(v[:2]).copy() for n, v in task.train.items()}
   batch["y"][:, 4:] = shakespeare.PADDING

@@ -4,7 +4,6 @@ import dataclasses
 import re
 import shutil
 
-import numpy as np
 import pytest
 
 from experiments import data, run, store
@@ -95,19 +94,16 @@ def test_what_is_not_complete_is_not_found(tmp_path):
   assert runs.find(SPEC) is None
 
 
-def test_a_run_that_was_killed_after_its_last_checkpoint(tmp_path):
-  runs, spec = (
-    Store(tmp_path, Loader()),
-    spec_of(*ARGUMENTS, "--checkpoint_every=1"),
-  )
-  first, _ = runs.run(spec)
-  for name in ("summary.json", "digests.json"):
-    (runs.place(spec) / name).unlink()
-  again, was_there = runs.run(spec)
-  assert not was_there
-  assert again.points == first.points
-  for name, values in first.history.metrics.items():
-    np.testing.assert_array_equal(again.history.metrics[name], values)
+def test_a_run_that_was_begun_goes_on(tmp_path, monkeypatch):
+  runs, seen = Store(tmp_path, Loader()), []
+  perform = lambda spec, *_: seen.append(spec.resume) or 130
+  monkeypatch.setattr(run, "perform", perform)
+  for _ in range(2):
+    with pytest.raises(KeyboardInterrupt):
+      runs.run(SPEC)
+    runs.place(SPEC).mkdir(exist_ok=True)
+    (runs.place(SPEC) / "config.json").touch()
+  assert seen == [False, True]
 
 
 def test_what_else_is_in_a_folder_stays(tmp_path):
@@ -124,12 +120,6 @@ def test_a_run_that_failed_says_why(tmp_path):
   spec = spec_of("--task=mnist_cnn", "--data_dir=nowhere")
   with pytest.raises(ValueError, match=r"^data_dir='nowhere': "):
     Store(tmp_path, Loader()).run(spec)
-
-
-def test_a_run_that_was_stopped(tmp_path, monkeypatch):
-  monkeypatch.setattr(run, "perform", lambda *arguments: 130)
-  with pytest.raises(KeyboardInterrupt):
-    Store(tmp_path, Loader()).run(SPEC)
 
 
 def test_a_run_whose_data_are_gone(runs, monkeypatch):

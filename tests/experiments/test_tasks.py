@@ -1,28 +1,20 @@
 """Tasks: names, data, losses and initial models."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from experiments import data as data_of_runs
-from experiments import tasks
+from experiments.tasks import TASKS
 from experiments.tasks import images as image_tasks
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import femnist, fmri
 from fedjax_opt.metrics import Criterion
-from tests.experiments.commands import spec_of
-
-
-@pytest.fixture
-def load():
-  """`(*arguments) -> Task`."""
-
-  def load(*arguments):
-    return tasks.load(spec_of(*arguments))
-
-  return load
+from tests.experiments.commands import spec_of, task_of
 
 
 def images(num_classes=10, channels=1):
@@ -46,13 +38,13 @@ def test_names_of_the_contract():
     *("cifar100_resnet18", "cifar100_resnet50", "svhn_resnet20"),
     *("agnews_distilbert", "dbpedia_distilbert"),
   }
-  assert names <= set(tasks.TASKS)
+  assert names <= set(TASKS)
 
 
-def test_pixels_half(load):
+def test_pixels_half():
   """(x - 0.5) / 0.5 for all channels, in the loss and in what is measured."""
   task, other = (
-    load("--task=digits_logistic", f"--pixels={each}")
+    task_of("--task=digits_logistic", f"--pixels={each}")
     for each in ("half", "channels")
   )
   batch = {"x": np.full((1, 8, 8, 1), 4.0), "y": np.array([1])}
@@ -70,16 +62,8 @@ def test_pixels_half(load):
     np.testing.assert_allclose(measured, [expected], rtol=1e-5)
 
 
-def test_digits_alone_have_the_mlp(load):
-  shapes = [
-    jax.eval_shape(load(f"--task={name}").init, jax.random.key(0))
-    for name in ("digits", "digits_mlp")
-  ]
-  assert shapes[0] == shapes[1]
-
-
 def test_only_images_of_32_pixels_are_large_enough_for_vgg16():
-  names = {name for name in tasks.TASKS if name.endswith("vgg16")}
+  names = {name for name in TASKS if name.endswith("vgg16")}
   # Of one's own data the file decides.
   names.remove("npz_vgg16")
   assert names == {"cifar10_vgg16", "cifar100_vgg16", "svhn_vgg16"}
@@ -89,23 +73,14 @@ def test_only_images_of_32_pixels_are_large_enough_for_vgg16():
 DEEP = ("vgg16", "resnet18", "resnet50", "resnet56")
 
 
-@pytest.mark.parametrize(
-  "model", [name for name in image_tasks.MODELS if name not in DEEP]
-)
-def test_digits(load, model):
-  task = load(f"--task=digits_{model}")
-  assert task.clients is None
-  assert task.num_classes == 10
+def test_digits():
+  task = task_of("--task=digits")
+  assert (task.clients, task.num_classes) == (None, 10)
   assert task.train["x"].shape == (1437, 8, 8, 1)
   assert task.test["x"].shape == (360, 8, 8, 1)
-  batch = {name: values[:5] for name, values in task.train.items()}
-  key = jax.random.key(0)
-  params = jax.eval_shape(task.init, key)
-  losses = jax.eval_shape(task.loss_fn, params, batch, key)
-  assert losses.shape == (5,)
-  features = jax.eval_shape(task.features_fn, params, batch, key)
-  assert features.shape[0] == 5
-  assert features.ndim == 2
+  assert TASKS["digits"] == dataclasses.replace(
+    TASKS["digits_mlp"], label="digits"
+  )
 
 
 @pytest.mark.parametrize("name", sorted(image_tasks.DATASETS))
@@ -121,14 +96,14 @@ def test_every_model_takes_the_shape_of_every_data_set(name):
     model = image_tasks.model_of(model_name, dataset)
     task = image_tasks.classification(model, dataset, pool, pool)
     key = jax.random.key(0)
-    loss = jax.eval_shape(
-      lambda task=task, key=key: task.loss_fn(task.init(key), pool, key)
-    )
-    assert loss.shape == (12,)
+    model = jax.eval_shape(task.init, key)
+    assert jax.eval_shape(task.loss_fn, model, pool, key).shape == (12,)
+    features = jax.eval_shape(task.features_fn, model, pool, key)
+    assert (features.ndim, len(features)) == (2, 12)
 
 
-def test_initial_models_differ_by_key_and_start_at_chance(load):
-  task = load("--task=digits_logistic")
+def test_initial_models_differ_by_key_and_start_at_chance():
+  task = task_of("--task=digits_logistic")
   one, two = (task.init(jax.random.key(seed)) for seed in (0, 1))
   different = jax.tree.map(lambda a, b: bool((a != b).any()), one, two)
   assert any(jax.tree.leaves(different))
@@ -138,7 +113,10 @@ def test_initial_models_differ_by_key_and_start_at_chance(load):
 
 
 def test_what_a_model_is_given():
-  """Pixels as (x / 255 - mean) / std; dropout where there is a key for it."""
+  """Pixels as (x / 255 - mean) / std; changes and dropout where there is a key.
+
+  What is padded is black before the normalization.
+  """
   seen = []
 
   class Spy:
@@ -147,41 +125,26 @@ def test_what_a_model_is_given():
       return np.zeros((len(x), 10))
 
   pool, key = examples(), jax.random.key(0)
-  task = image_tasks.classification(Spy(), images(), pool, pool)
-  task.loss_fn({}, pool, key)
-  task.loss_fn({}, pool, None)
-  (x, train, rngs), (_, train_without, rngs_without) = seen
-  np.testing.assert_allclose(x, (pool["x"] / 255 - 0.5) / 0.5, atol=1e-6)
-  assert (train, rngs) == (True, {"dropout": key})
-  assert (train_without, rngs_without) == (False, None)
-
-
-def test_images_are_changed_where_there_is_a_key_for_it():
-  seen = []
-
-  class Spy:
-    def apply(self, variables, x, train, rngs, **_):
-      seen.append(np.asarray(x))
-      return np.zeros((len(x), 10))
-
-  pool, key = examples(), jax.random.key(0)
   plain = image_tasks.classification(Spy(), images(), pool, pool)
   task = image_tasks.classification(Spy(), images(), pool, pool, "crop_flip")
   plain.loss_fn({}, pool, key)
   for rng in (None, key, key, jax.random.key(1)):
     task.loss_fn({}, pool, rng)
-  unchanged, evaluated, one, again, other = seen
-  np.testing.assert_array_equal(evaluated, unchanged)
+  (x, train, rngs), (x_evaluated, *evaluated), *others = seen
+  np.testing.assert_allclose(x, (pool["x"] / 255 - 0.5) / 0.5, atol=1e-6)
+  assert (train, rngs) == (True, {"dropout": key})
+  np.testing.assert_array_equal(x_evaluated, x)
+  assert evaluated == [False, None]
+  one, again, other = (each[0] for each in others)
   np.testing.assert_array_equal(one, again)
-  assert (one != unchanged).any()
+  assert (one != x).any()
   assert (one != other).any()
-  # What is padded is black before the normalization.
   assert one.min() == pytest.approx((0 - 0.5) / 0.5)
 
 
-def test_only_batch_norm_has_statistics(load):
+def test_only_batch_norm_has_statistics():
   for norm in ("group", "none", "batch"):
-    task = load("--task=digits_resnet20", f"--norm={norm}")
+    task = task_of("--task=digits_resnet20", f"--norm={norm}")
     model = jax.eval_shape(lambda task=task: task.init(jax.random.key(0)))
     assert bool(statistics.parents(model)) == (norm == "batch")
 
@@ -195,8 +158,8 @@ def test_only_batch_norm_has_statistics(load):
 @pytest.mark.parametrize(
   ("variant", "clients", "size"), [("I", 64, 128), ("IV", 256, 32)]
 )
-def test_regressions(load, task, kernel, variant, clients, size):
-  loaded = load(f"--task={task}", f"--variant={variant}")
+def test_regressions(task, kernel, variant, clients, size):
+  loaded = task_of(f"--task={task}", f"--variant={variant}")
   assert loaded.num_classes is loaded.features_fn is None
   assert loaded.clients.sizes.tolist() == [size] * clients
   params = loaded.init(jax.random.key(0))
@@ -216,8 +179,8 @@ def test_regressions(load, task, kernel, variant, clients, size):
   )
 
 
-def test_what_regressions_measure(load):
-  lasso = load("--task=lasso", "--variant=III", "--zero_threshold=0.5")
+def test_what_regressions_measure():
+  lasso = task_of("--task=lasso", "--variant=III", "--zero_threshold=0.5")
   # One of the eight, at the threshold; one too many, and one below it.
   kernel = (
     jnp.zeros((1024, 1))
@@ -237,7 +200,7 @@ def test_what_regressions_measure(load):
   for name, value in expected.items():
     assert measured[name] == pytest.approx(value), name
 
-  low_rank = load("--task=low_rank", "--variant=III", "--zero_threshold=0.5")
+  low_rank = task_of("--task=low_rank", "--variant=III", "--zero_threshold=0.5")
   kernel = jnp.zeros((32, 32)).at[0, 0].set(1).at[1, 1].set(0.4)
   params = {"kernel": kernel, "bias": jnp.zeros([])}
   measured = jax.jit(low_rank.evaluate)(params, low_rank.clients, low_rank.test)
@@ -249,17 +212,14 @@ def test_what_regressions_measure(load):
 @pytest.mark.parametrize(
   ("eval_every", "evaluations"), [(10, 10), (30, 3), (100, 1), (500, 1)]
 )
-def test_the_last_100_rounds_decide(load, eval_every, evaluations):
-  task = load("--task=lasso", f"--eval_every={eval_every}")
-  metrics = {
-    "validation": "validation_loss",
-    "test": "test_loss",
-    "train": "train_loss",
-    "truth": "recovery_error",
-  }
-  assert task.criteria == {
-    split: Criterion(metric, "min", "mean_last_n", evaluations)
-    for split, metric in metrics.items()
+def test_the_last_100_rounds_decide(eval_every, evaluations):
+  task = task_of("--task=lasso", f"--eval_every={eval_every}")
+  assert {str(each) for each in task.criteria.values()} == {
+    str(Criterion(metric, "min", "mean_last_n", evaluations))
+    for metric in (
+      *("validation_loss", "test_loss", "train_loss"),
+      "recovery_error",
+    )
   }
 
 
@@ -277,7 +237,7 @@ def clients(x, num_classes):
     ("femnist62", {}, 62, 785 * 200 + 201 * 200 + 201 * 62),
   ],
 )
-def test_femnist(load, monkeypatch, name, asked, num_classes, num_parameters):
+def test_femnist(monkeypatch, name, asked, num_classes, num_parameters):
   x = examples(n=12, size=28)["x"]
   train, test = clients(x, num_classes), clients(x[:6], num_classes)
   calls = []
@@ -287,7 +247,7 @@ def test_femnist(load, monkeypatch, name, asked, num_classes, num_parameters):
     return train, test
 
   monkeypatch.setattr(femnist, "load", read)
-  task = load(f"--task={name}", "--data_dir=some")
+  task = task_of(f"--task={name}", "--data_dir=some")
   assert calls == [("some", asked)]
   assert task.clients is train
   assert task.test is test.examples
@@ -299,11 +259,11 @@ def test_femnist(load, monkeypatch, name, asked, num_classes, num_parameters):
   assert {"train_loss", "train_accuracy", "test_accuracy"} <= set(measured)
 
 
-def test_fmri(load, monkeypatch):
+def test_fmri(monkeypatch):
   x = np.random.default_rng(0).normal(size=(12, 7)).astype(np.float32)
   train, test = clients(x, 2), clients(-x[:6], 2)
   monkeypatch.setattr(fmri, "load", lambda data_dir: (train, test))
-  task = load("--task=fmri")
+  task = task_of("--task=fmri")
   assert task.clients is train
   w = np.array([0, 1, -2, 9e-5, 1.1e-4, 0, 0], np.float32)
   params = {"output": {"kernel": jnp.asarray(w[:, None]), "bias": jnp.ones(1)}}
@@ -325,37 +285,37 @@ def test_fmri(load, monkeypatch):
 # Bad input.
 
 
-def test_labels_outside_the_classes(load):
+def test_labels_outside_the_classes():
   pool = examples(num_classes=10)
   pool["y"][3] = 10
   with pytest.raises(ValueError, match=r"^labels y must be in \[0, 10\), but"):
-    _populations(load, pool, [0])
+    _populations(pool, [0])
 
 
-def test_nan_in_the_data(load):
+def test_nan_in_the_data():
   pool = examples(dtype=np.float32)
   pool["x"][5, 0, 0, 0] = np.nan
   with pytest.raises(ValueError, match=r"^NaN in the data: .* row 5 is not"):
-    _populations(load, pool, [0])
+    _populations(pool, [0])
 
 
-def _populations(load, pool, seeds, *arguments):
-  task = load("--task=digits_logistic")._replace(train=pool)
+def _populations(pool, seeds, *arguments):
+  task = task_of("--task=digits_logistic")._replace(train=pool)
   of_seed, _ = data_of_runs.populations(
     spec_of("--num_clients=3", *arguments), task, seeds
   )
   return of_seed
 
 
-def test_populations_share_the_pool_and_differ_by_seed(load):
+def test_populations_share_the_pool_and_differ_by_seed():
   pool, sizes = examples(n=200), "--examples_per_client=20-40"
-  of_seed = _populations(load, pool, [4, 9], sizes)
+  of_seed = _populations(pool, [4, 9], sizes)
   assert list(of_seed) == [4, 9]
   assert of_seed[4].examples is of_seed[9].examples
   assert not np.array_equal(of_seed[4].sizes, of_seed[9].sizes)
   for each in of_seed.values():
     assert ((each.sizes >= 20) & (each.sizes <= 40)).all()
-  alone = _populations(load, pool, [9], sizes)[9]
+  alone = _populations(pool, [9], sizes)[9]
   labels = lambda each: each.examples["y"][each.indices[0, : each.sizes[0]]]
   np.testing.assert_array_equal(labels(alone), labels(of_seed[9]))
 

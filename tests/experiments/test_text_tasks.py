@@ -1,17 +1,16 @@
 """Tasks of texts: what is loaded, from what they start, and what is refused."""
 
+import functools
 import json
-import re
 
 import jax
 import numpy as np
 import pytest
 
-from experiments import run, tasks
 from fedjax_opt.datasets import texts, tokenization
 from tests import text_data
 from tests import text_models as plain
-from tests.experiments.commands import spec_of
+from tests.experiments.commands import call, spec_of, task_of
 
 pytest.importorskip("tokenizers")
 
@@ -36,13 +35,9 @@ def checkpoint(tmp_path):
 @pytest.fixture
 def load(data):
   """`(*arguments) -> Task`, of DBpedia."""
-
-  def load(*arguments, task="dbpedia_distilbert"):
-    return tasks.load(
-      spec_of(f"--task={task}", f"--data_dir={data}", *arguments)
-    )
-
-  return load
+  return functools.partial(
+    task_of, "--task=dbpedia_distilbert", f"--data_dir={data}"
+  )
 
 
 TINY = ("--encoder=tiny", "--vocab_size=90")
@@ -145,9 +140,7 @@ def test_no_metric_of_training_examples(load):
 def test_ag_news_by_tfds(tmp_path):
   folder = tmp_path / "tfds"
   text_data.prepare_ag_news(folder)
-  task = tasks.load(
-    spec_of("--task=agnews_distilbert", f"--data_dir={folder}", *TINY)
-  )
+  task = task_of("--task=agnews_distilbert", f"--data_dir={folder}", *TINY)
   assert task.num_classes == 4
   assert len(task.train["y"]) == 56
   assert len(task.test["y"]) == 28
@@ -155,13 +148,13 @@ def test_ag_news_by_tfds(tmp_path):
 
 def test_a_run(data, checkpoint, tmp_path):
   arguments = [
-    *("run", "--task=dbpedia_distilbert", f"--data_dir={data}"),
+    *("--task=dbpedia_distilbert", f"--data_dir={data}"),
     *(f"--pretrained={checkpoint}", "--max_length=6", "--algorithm=fed_avg"),
-    *("--client=delta_sgd", "--num_clients=4", "--cohort_size=2", "--rounds=2"),
+    *("--client=delta_sgd", "--num_clients=4", "--cohort_size=2", "--rounds=1"),
     *("--batch_size=4", "--partition=iid", "--precision=mixed"),
     *("--noprogress", f"--output_dir={tmp_path / 'out'}"),
   ]
-  assert run.main(arguments) == 0
+  assert call(*arguments) == 0
   header = (tmp_path / "out" / "metrics.csv").read_text().split("\n")[0]
   assert "test_accuracy" in header
   assert "train_loss" not in header
@@ -170,73 +163,57 @@ def test_a_run(data, checkpoint, tmp_path):
   assert not {"encoder", "vocab_size"} & set(flags)
 
 
-# Mistakes.
+def test_what_is_refused_is_one_line(data, checkpoint, tmp_path):
+  encoder, short = f"--pretrained={checkpoint}", "--max_length=8"
+  absent = str(tmp_path / "absent")
 
+  def refused(message, *arguments, task="dbpedia_distilbert"):
+    given = () if task == "digits" else (f"--data_dir={data}",)
+    with pytest.raises(ValueError, match=message) as error:
+      task_of(f"--task={task}", *given, *arguments)
+    assert "\n" not in str(error.value)
 
-def refused(capsys, *arguments, task="dbpedia_distilbert"):
-  assert run.main(["run", f"--task={task}", *arguments]) == 1
-  (line,) = capsys.readouterr().err.strip().split("\n")
-  return line
-
-
-def test_a_bad_folder_is_one_line(capsys, data, checkpoint, tmp_path):
-  def refusal(folder, *more):
-    return refused(
-      capsys, f"--pretrained={folder}", f"--data_dir={data}", *more
-    )
-
-  absent = tmp_path / "absent"
-  expected = f"pretrained={str(absent)!r}: {str(absent)!r} must be an existing"
-  assert expected in refusal(absent)
-  assert "pretrained=' ': must be a folder with config.json" in refusal(" ")
-  assert "max_length=11: must be at most 10, the positions" in refusal(
-    checkpoint, "--max_length=11"
+  refused(
+    f"pretrained={absent!r}: {absent!r} must be an existing",
+    f"--pretrained={absent}",
   )
-  assert "encoder=tiny: is what the folder of pretrained says" in refusal(
-    checkpoint, "--encoder=tiny"
+  refused("pretrained=' ': must be a folder with config.json", "--pretrained= ")
+  refused(
+    "max_length=11: must be at most 10, the positions",
+    encoder,
+    "--max_length=11",
   )
-  assert "vocab_size=9: is what the folder of pretrained says" in refusal(
-    checkpoint, "--vocab_size=9"
+  for name, value in (("encoder", "tiny"), ("vocab_size", "9")):
+    message = f"{name}={value}: is what the folder of pretrained says"
+    refused(message, encoder, f"--{name}={value}")
+  # Flags of other tasks.
+  refused(
+    "pretrained='x': belongs to task agnews_distilbert, ",
+    "--pretrained=x",
+    task="digits",
   )
+  refused("max_length=4: belongs to", "--max_length=4", task="digits")
+  refused("augmentation=crop_flip: belongs to", "--augmentation=crop_flip")
+  refused("select_on='train'", "--select_on=train")
+  # Numbers out of range.
+  refused("max_length=2: must be", "--max_length=2")
+  refused("test_every=0: must be", "--test_every=0")
+  refused("vocab_size=20: must be at least", "--vocab_size=20")
+  refused(
+    "encoder='huge': must be one of base, small, mini, tiny", "--encoder=huge"
+  )
+  refused(
+    r"has no dbpedia_csv/train\.csv; unpack https://", f"--data_dir={tmp_path}"
+  )
+  # Files of the folder, which is damaged step by step.
   vocabulary = checkpoint / "vocab.txt"
   vocabulary.write_text(vocabulary.read_text() + "more\n")
-  assert re.search(
+  refused(
     r"pretrained=.*vocab\.txt: has tokens up to 14; must be below vocab_size=",
-    refusal(checkpoint, "--max_length=8"),
+    encoder,
+    short,
   )
   vocabulary.unlink()
-  assert "has neither tokenizer.json nor vocab.txt" in refusal(
-    checkpoint, "--max_length=8"
-  )
+  refused(r"has neither tokenizer\.json nor vocab\.txt", encoder, short)
   (checkpoint / "model.safetensors").write_bytes(b"")
-  assert "is not a safetensors file" in refusal(checkpoint, "--max_length=8")
-
-
-def test_flags_of_other_tasks(capsys, data, checkpoint):
-  assert "pretrained='x': belongs to task agnews_distilbert, " in (
-    refused(capsys, "--pretrained=x", task="digits")
-  )
-  assert "max_length" in refused(capsys, "--max_length=4", task="digits")
-  arguments = (f"--data_dir={data}", f"--pretrained={checkpoint}")
-  assert "augmentation" in refused(
-    capsys, *arguments, "--augmentation=crop_flip"
-  )
-  assert "select_on='train'" in refused(capsys, *arguments, "--select_on=train")
-
-
-def test_numbers_out_of_range(capsys, data):
-  folder = f"--data_dir={data}"
-  assert "max_length=2: must be" in refused(capsys, folder, "--max_length=2")
-  assert "test_every=0: must be" in refused(capsys, folder, "--test_every=0")
-  assert "vocab_size=20: must be at least" in refused(
-    capsys, folder, "--vocab_size=20"
-  )
-  assert "encoder='huge': must be one of base, small, mini, tiny" in refused(
-    capsys, folder, "--encoder=huge"
-  )
-
-
-def test_data_that_is_not_there(capsys, tmp_path):
-  assert "has no dbpedia_csv/train.csv; unpack https://" in refused(
-    capsys, f"--data_dir={tmp_path}"
-  )
+  refused("must be a safetensors file", encoder, short)

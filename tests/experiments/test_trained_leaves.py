@@ -1,7 +1,5 @@
 """Runs that train some leaves of the model: --trainable."""
 
-import json
-
 import jax
 import numpy as np
 import pytest
@@ -25,14 +23,14 @@ def leaves_of(params):
   }
 
 
-def test_only_those_leaves_move_and_are_sent(tmp_path):
-  folder = tmp_path / "grid"
-  status = call(
+def test_only_those_leaves_move_and_are_sent_also_of_a_run_in_parts(tmp_path):
+  folder, parts = tmp_path / "whole", tmp_path / "parts"
+  arguments = (
     *SHORT, "--client=sgd", f"--trainable={TRAINABLE}", "--checkpoint_every=1",
     "--grad_norm", "--client_lr=0.1,0.5", "--seed=0,3",
-    f"--output_dir={folder}",
+    "--client_test_fraction=0.3", "--personalize_steps=2",
   )  # fmt: skip
-  assert status == 0
+  assert call(*arguments, f"--output_dir={folder}") == 0
   run = load_run(folder)
   assert run.config["trainable"] == TRAINABLE
   task = tasks.load(spec_of(*SHORT))
@@ -45,24 +43,14 @@ def test_only_those_leaves_move_and_are_sent(tmp_path):
     # The seeds are drawn together, which may round differently.
     same = np.allclose(before[name], after[name], rtol=1e-6, atol=1e-7)
     assert same != (name in trained), name
-  cost = json.loads((folder / "summary.json").read_text())["cost"]
   of_message = sum(after[name].nbytes for name in trained)
-  assert cost["bytes_up_per_round"] == of_message
+  assert run.summary["cost"]["bytes_up_per_round"] == of_message
+  assert set(run.summary["per_client"]) == {"global", "personalized"}
 
-
-def test_it_resumes_and_is_personalized(tmp_path):
-  whole, parts = tmp_path / "whole", tmp_path / "parts"
-  arguments = [
-    *SHORT, "--trainable=output", "--checkpoint_every=1", "--seed=1,2",
-    "--client_test_fraction=0.3", "--personalize_steps=2",
-  ]  # fmt: skip
-  assert call(*arguments, f"--output_dir={whole}") == 0
   assert call(*arguments, "--rounds=1", f"--output_dir={parts}") == 0
   assert call(*arguments, "--resume", f"--output_dir={parts}") == 0
   for name in ("metrics.csv", "params.safetensors", "per_client.csv"):
-    assert (whole / name).read_bytes() == (parts / name).read_bytes()
-  summary = json.loads((whole / "summary.json").read_text())
-  assert set(summary["per_client"]) == {"global", "personalized"}
+    assert (folder / name).read_bytes() == (parts / name).read_bytes()
 
 
 @pytest.mark.parametrize(

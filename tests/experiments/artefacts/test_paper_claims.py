@@ -1,4 +1,7 @@
-"""What the papers claim, decided on records that never ran."""
+"""What the papers claim, decided on records that never ran.
+
+What is published is held against its README in test_reproduce.py.
+"""
 
 import numpy as np
 import pytest
@@ -15,7 +18,6 @@ from tests.experiments.artefacts.made_up import (
   filled,
   of,
   of_points,
-  record,
   verdicts,
 )
 
@@ -47,16 +49,16 @@ def test_cells_may_be_missing(name, tmp_path):
   artefact = ARTEFACTS[name]
   for size in artefact.sizes:
     whole = filled(name, size, lambda key: None, same_everywhere)
-    for number in {1, -(-len(whole) // 2)}:
-      for keys in ([*whole][:number], [*whole][-number:]):
-        for block in artefact.blocks({key: whole[key] for key in keys}):
-          if isinstance(block, Claim):
-            assert block.verdict in (HELD, NOT_HELD, UNDECIDED)
-            assert block.reason
-          elif isinstance(block, Table):
-            assert {len(row) for row in block.rows} == {len(block.columns)}
-          elif size == "paper" and number > 1:
-            block.draw(tmp_path / f"{block.name}.png")
+    half = -(-len(whole) // 2)
+    for keys in ([*whole][:1], [*whole][:half], [*whole][-half:]):
+      for block in artefact.blocks({key: whole[key] for key in keys}):
+        if isinstance(block, Claim):
+          assert block.verdict in (HELD, NOT_HELD, UNDECIDED)
+          assert block.reason
+        elif isinstance(block, Table):
+          assert {len(row) for row in block.rows} == {len(block.columns)}
+        elif size == "paper" and len(keys) == half:
+          block.draw(tmp_path / f"{block.name}.png")
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -84,9 +86,8 @@ worst = lambda key: [0.7, 0.701, 0.699] if "Delta-SGD" in key else WORSE
 
 @pytest.mark.parametrize(
   ("name", "number"),
-  [("table1", 16), ("table2b", 2), ("table3", 2), ("table4", 4), ("table6", 5),
-   ("table7", 3), ("figure1", 3), ("figure6", 3)],
-)  # fmt: skip
+  [("table1", 16), ("table2b", 2), ("table6", 5)],
+)
 def test_delta_sgd_is_best_or_worst(name, number):
   name = f"delta_sgd/{name}"
   # Where the paper has another one at its best, and where decay helps.
@@ -113,15 +114,6 @@ def test_learning_nothing_is_chance():
   # Less than chance by more than a point is not near it.
   below = decided([0.232, 0.233, 0.232])
   assert [v for t, v in below.items() if "of chance" in t] == [NOT_HELD]
-
-
-@pytest.mark.parametrize(
-  ("change", "verdict"), [(0.02, NOT_HELD), (0.002, HELD)]
-)
-def test_delta_matters_little(change, verdict):
-  name = "delta_sgd/figure4"
-  of_key = lambda key: [0.95 + change * (key[0] == "1") + e for e in (0, 1e-4)]
-  assert set(verdicts(name, filled(name, "cpu", of_key)).values()) == {verdict}
 
 
 def test_who_loses_most_with_alpha():
@@ -218,76 +210,7 @@ def test_domo_figure_2(size, panels, tmp_path, drawn):
   assert set(verdicts("domo/figure2", other).values()) == {NOT_HELD}
 
 
-def test_domo_table_1():
-  found = filled("domo/table1", "paper", peak, of_points)
-  (table,) = of(ARTEFACTS["domo/table1"].blocks(found), Table)
-  rows = {row[0]: row[1:] for row in table.rows}
-  assert rows["0.9"][0] == "85.54 ± 0.11"
-  assert rows["0.9"][1].startswith("90.1")
-  assert rows["0"][1].startswith("81.1")
-  assert rows["0"][2:] == ["-", "-"]
-  assert set(verdicts("domo/table1", found).values()) == {HELD}
-
-
 # BVR-L-SGD.
-
-LEAST, MOST = "q = 0.1", "q = 0.85"
-
-
-def bvr_record(cell, ends):
-  """Values at five evaluations, those of the seeds close together."""
-  loss, accuracy = ends
-  seeds = (1, 2, 3)
-  curve = lambda end, start: [
-    np.linspace(start, end, 5) + 0.001 * seed for seed in seeds
-  ]
-  curves = {
-    "train_loss": curve(loss, 2.0), "train_accuracy": curve(accuracy, 0.1),
-    "test_loss": curve(loss + 0.1, 2.1), "test_accuracy": curve(accuracy, 0.1),
-  }  # fmt: skip
-  points = [{"client_lr": 0.05, "seed": seed} for seed in seeds]
-  return record(curves, points, [0, 10, 20, 30, 40], cell)
-
-
-def as_bvr(key):
-  """Loss and accuracy: with q the local methods lose, BVR-L-SGD the least."""
-  method, column = key
-  loss = {"Minibatch SGD": 1.4, "Minibatch SARAH": 1.38, "BVR-L-SGD": 1.0}
-  lost = {"Local SGD": 0.3, "SCAFFOLD": 0.25, "BVR-L-SGD": 0.05}
-  share = {"q = 0.1": 0, "q = 0.35": 0.2, "q = 0.6": 0.6}.get(column, 1)
-  if column.startswith("𝓑"):
-    share = 256 / float(column.split()[-1])
-  end = loss.get(method, 1.2) + share * lost.get(method, 0)
-  return end, 0.9 - end / 4
-
-
-def bvr(name, size="cpu", ends=as_bvr):
-  return filled(f"bvr/{name}", size, ends, bvr_record)
-
-
-@pytest.mark.parametrize("size", ["cpu", "paper"])
-@pytest.mark.parametrize("name", ["figure2", "figure3", "figure4"])
-def test_claims_of_bvr_that_hold(name, size):
-  found = verdicts(f"bvr/{name}", bvr(name, size))
-  assert set(found.values()) == {HELD}
-  assert len(found) >= 2
-
-
-@pytest.mark.parametrize(
-  ("name", "column", "change", "text"),
-  [
-    ("figure2", MOST, -0.02, "get worse from q = 0.1 to 0.85"),
-    ("figure3", "𝓑 = 256", 0.02, "get better with the budget"),
-  ],
-)
-def test_minibatch_methods_that_change(name, column, change, text):
-  def ends(key):
-    loss, accuracy = as_bvr(key)
-    return loss, accuracy + change * (key == ("Minibatch SARAH", column))
-
-  claim = f"The minibatch methods do not {text}, by 1 point or 0.02 of loss"
-  found = verdicts(f"bvr/{name}", bvr(name, ends=ends))
-  assert found[claim] == NOT_HELD
 
 
 def paper_orders(method, zeta, steps, eps):
@@ -356,15 +279,3 @@ def test_bvr_table_1_says_where_nothing_gets_there(tmp_path):
     blocks = ARTEFACTS["bvr/table1"].blocks(some)
     assert all(claim.reason for claim in of(blocks, Claim))
     of(blocks, Picture)[0].draw(tmp_path / "orders.png")
-
-
-def test_claims_of_bvr_table_1():
-  assert set(verdicts("bvr/table1", table1()).values()) == {HELD}
-  # One that gains as much, and does not mind the clients' differences.
-  same = lambda method, zeta, steps, eps: paper_orders(
-    "BVR-L-SGD", 0.1, steps, eps
-  )
-  found = verdicts("bvr/table1", table1(same))
-  fewest = "BVR-L-SGD needs the fewest rounds where ζ is small (ζ = 0.1)"
-  assert found[fewest] == UNDECIDED
-  assert found["Local SGD and SCAFFOLD need more rounds as ζ grows"] != HELD
