@@ -19,7 +19,7 @@ from experiments.specification.spec import FLAGS, Spec
 from experiments.tasks import Task
 from experiments.tasks.base import LARGER_IS_BETTER
 from fedjax_opt import ClientData, Population
-from fedjax_opt.data import digest, hold_out, lists, partition
+from fedjax_opt.data import digest, hold_out, lists
 from fedjax_opt.data.population_files import INDEX
 from fedjax_opt.metrics import Criterion
 
@@ -287,9 +287,8 @@ def _two_parts(num_examples, num_clients, number, seed):
 
 def _rows(spec, labels, part, num_clients, seed):
   """The rows of each client, of a part of the examples."""
-  chosen = spec.partition
-  drawn = partition.split(
-    chosen.name, labels[part], num_clients, seed=seed, **chosen.arguments({})
+  drawn = spec.partition.make(
+    {}, labels=labels[part], num_clients=num_clients, seed=seed
   )
   return [part[of_client] for of_client in drawn]
 

@@ -91,13 +91,13 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
   spec = dataclasses.replace(spec, cohort_size=size)
   _check_cohort(spec, num_clients)
   settings = methods.settings_of(spec, task)
+  make = methods.algorithm_of(spec, task)
   points = grid_points(spec.grid, spec.seed)
   num_settings = len(points) // len(spec.seed)
   configs = [
     Config.create(of_seed[s], settings, num_settings=num_settings)
     for s in spec.seed
   ]
-  make = methods.algorithm_of(spec, task)
   _check_fit(spec, make, points[0], task, configs, settings)
   spec = dataclasses.replace(
     spec, output_dir=str(output_dir), local_epochs=configs[0].plan.epochs

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from experiments.specification.spec import DP_DELTA, Spec
@@ -15,19 +14,15 @@ from fedjax_opt.rules import step_decay
 
 def algorithm_of(spec: Spec, task: Task) -> Callable[..., Algorithm]:
   """`(**point) -> Algorithm`, where a point is {flag: number}, for `sweep`."""
-  paths = spec.trainable_paths
-  if not paths:
-    return lambda **point: _algorithm(
-      spec, point, task.loss_fn, task.features_fn
-    )
-  model = jax.eval_shape(lambda: task.init(jax.random.key(0)))
-  trainable.mask(model, paths)
+  paths, functions = spec.trainable_paths, (task.loss_fn, task.features_fn)
 
   def make(**point: Any) -> Algorithm:
     of = lambda loss_fn, features_fn=None: _algorithm(
       spec, point, loss_fn, features_fn
     )
-    return trainable.train_only(of, paths, task.loss_fn, task.features_fn)
+    if not paths:
+      return of(*functions)
+    return trainable.train_only(of, paths, *functions)
 
   return make
 

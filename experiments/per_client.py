@@ -2,11 +2,11 @@
 
 import pathlib
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from experiments import methods
+from experiments.job import Job
 from fedjax_opt import (
   ClientMetrics,
   Result,
@@ -31,7 +31,7 @@ _KINDS = {
 
 
 def measure(
-  job: Any, result: Result, point: int | None
+  job: Job, result: Result, point: int | None
 ) -> dict[str, ClientMetrics]:
   """The metrics of the clients' own test examples, by file.
 
@@ -96,7 +96,7 @@ def _metric(metrics):
 
 
 def lines(
-  job: Any, found: Mapping[str, ClientMetrics], point: int | None
+  job: Job, found: Mapping[str, ClientMetrics], point: int | None
 ) -> list[str]:
   """What the terminal says, a line for each group and kind of model."""
   several = len(job.data) > 1 and point is not None

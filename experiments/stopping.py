@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.specification.spec import Spec
 from fedjax_opt.metrics import Criterion, History
 from fedjax_opt.results.history import COSTS
 from fedjax_opt.study.spending import to_target
@@ -18,7 +19,7 @@ class Stopping:
 
   def __init__(
     self,
-    spec: Any,
+    spec: Spec,
     criterion: Criterion,
     num_classes: int | None,
   ):

@@ -76,21 +76,17 @@ def test_clients_own_models(tmp_path):
   assert status == 0
   summary = json.loads((folder / "summary.json").read_text())
   assert list(summary["per_client"]) == ["global", "personal"]
+  cost = summary["cost"]
+  assert cost["bytes_up_per_round"] < cost["bytes_down_per_round"] / 30
   assert list(summary["heldout_clients"]) == ["global"]
   columns = list(read(folder / "heldout_clients.csv")[0])
   assert columns[3:] == ["global_accuracy", "global_loss"]
 
 
-def test_a_run_without_them_has_none(tmp_path, capsys):
-  folder = tmp_path / "run"
-  assert call(*SMALL, *SHORT, f"--output_dir={folder}") == 0
-  summary = json.loads((folder / "summary.json").read_text())
-  assert not {"per_client", "heldout_clients"} & set(summary)
-  assert not list(folder.glob("*_client*"))
-  assert "client_test_fraction" not in json.loads(
-    (folder / "config.json").read_text()
-  )
-  assert "clients'" not in capsys.readouterr().out
+def test_algorithms_with_personal_models_hold_out_a_share_by_default():
+  assert spec_of().client_test_fraction is None
+  personal = spec_of("--algorithm=fed_per", "--personal=output/bias")
+  assert personal.client_test_fraction == 0.2
 
 
 # What is held out.

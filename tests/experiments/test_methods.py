@@ -9,16 +9,16 @@ import jax.numpy as jnp
 import optax
 import pytest
 
-from experiments import methods, tasks
+from experiments import methods
 from experiments.specification.kinds import KINDS, SERVER, numbers
 from fedjax_opt import algorithms
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.base import Algorithm
 from fedjax_opt.prox import REGULARIZERS
 from fedjax_opt.rules import RULES
-from tests.experiments.commands import spec_of
+from tests.experiments.commands import spec_of, task_of
 
-TASK = tasks.load(spec_of("--task=digits_logistic"))
+TASK = task_of("--task=digits_logistic")
 
 
 def method_of(*arguments):

@@ -70,19 +70,3 @@ def test_with_a_seed_of_noise_it_repeats_and_says_that_it_is_not_private(
   assert call(*given, rest, "--resume", f"--output_dir={other}") == 0
   last = lambda folder: metrics_of(folder).splitlines()[-1]
   assert last(one) == last(other)
-
-
-def test_models_of_clients_are_measured_without_being_asked_for(tmp_path):
-  folder = tmp_path / "run"
-  status = call(
-    *SMALL,
-    "--algorithm=fed_per",
-    "--personal=output/bias",
-    f"--output_dir={folder}",
-  )
-  assert status == 0
-  kinds = summary_of(folder)["per_client"]
-  assert set(kinds) == {"global", "personal"}
-  config = json.loads((folder / "config.json").read_text())
-  assert config["client_test_fraction"] == 0.2
-  assert config["personal"] == "output/bias"

@@ -126,13 +126,7 @@ def test_the_best_settings_are_below_the_bar(open_terminal):
   assert lines[2:] == [*TABLE, ""]
   # Whatever is printed next stands below the table.
   assert (row, column) == (7, 0)
-
-
-def test_the_bar_alone_stays(open_terminal):
-  terminal = open_terminal()
-  progress = Progress(20, ACCURACY, True, POINTS)
-  rounds(progress)
-  progress.close()
+  progress.close()  # The bar alone stays.
   lines, row, column = terminal.screen()
   assert "20/20" in lines[1]
   assert lines[2:] == [""]

@@ -8,11 +8,11 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import results, tasks
+from experiments import results
 from fedjax_opt import load_run
 from fedjax_opt.algorithms.centralized import Optimum
 from fedjax_opt.results.model_file import read_model
-from tests.experiments.commands import REPOSITORY, call, spec_of
+from tests.experiments.commands import REPOSITORY, call, task_of
 
 RUNS = {
   "images": (
@@ -21,7 +21,6 @@ RUNS = {
     "--target_accuracy=0.5", "--checkpoint_every=1",
   ),
   "lasso": ("--task=lasso", "--algorithm=fed_dual_avg", "--optimum"),
-  "low_rank": ("--task=low_rank", "--algorithm=fed_mid"),
   "stages": ("--task=nonconvex", "--algorithm=bvr_l_sgd"),
   "clients": (
     "--task=digits_logistic", "--num_clients=20", "--algorithm=moon",
@@ -67,6 +66,12 @@ def test_every_column(runs, documented):
     header = (run.folder / "metrics.csv").read_text().split("\n")[0].split(",")
     assert len(set(header)) == len(header)
     found |= set(header)
+  low_rank = task_of("--task=low_rank")
+  params = jax.eval_shape(low_rank.init, jax.random.key(0))
+  examples = (low_rank.clients, low_rank.test)
+  found |= set(
+    jax.eval_shape(lambda p: low_rank.evaluate(p, *examples), params)
+  )
   assert found - {"client_lr"} == documented["Columns of metrics.csv"]
 
 
@@ -115,7 +120,7 @@ def test_the_model_that_was_selected(runs):
     "round": 1,
     "hyperparameters": run.points[run.selected],
   }
-  task = tasks.load(spec_of(*RUNS["images"]))
+  task = task_of(*RUNS["images"])
   loss = task.loss_fn(params, task.test, jax.random.key(0)).mean()
   final = run.summary["points"][run.selected]["final"]
   assert loss == pytest.approx(final["test_loss"], rel=1e-5)

@@ -165,6 +165,10 @@ def test_summary(grid):
   status = [point["status"] for point in points]
   assert status == ["ok", "ok", "diverged", "diverged"]
   assert summary["selected"] == 0
+  assert (summary["stopped_by"], summary["target"]) == ("rounds", None)
+  # Without test examples of clients nothing is said of them.
+  assert not {"per_client", "heldout_clients"} & set(summary)
+  assert not list(folder.glob("*_client*"))
   assert set(summary["timing"]) == {
     "compile_seconds",
     "run_seconds",

@@ -116,12 +116,6 @@ def test_what_else_is_in_a_folder_stays(tmp_path):
   assert other.exists()
 
 
-def test_a_run_that_failed_says_why(tmp_path):
-  spec = spec_of("--task=mnist_cnn", "--data_dir=nowhere")
-  with pytest.raises(ValueError, match=r"^data_dir='nowhere': "):
-    Store(tmp_path, Loader()).run(spec)
-
-
 def test_a_run_whose_data_are_gone(runs, monkeypatch):
   """Nothing can run on others, so it is found as before."""
 

@@ -4,9 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import tasks
 from fedjax_opt import load_run
-from tests.experiments.commands import call, spec_of
+from tests.experiments.commands import call, task_of
 
 TRAINABLE = "output,layers_0/bias"
 SHORT = (
@@ -33,7 +32,7 @@ def test_only_those_leaves_move_and_are_sent_also_of_a_run_in_parts(tmp_path):
   assert call(*arguments, f"--output_dir={folder}") == 0
   run = load_run(folder)
   assert run.config["trainable"] == TRAINABLE
-  task = tasks.load(spec_of(*SHORT))
+  task = task_of(*SHORT)
   best = run.points[run.selected]
   before = leaves_of(jax.jit(task.init)(jax.random.key(best["seed"])))
   after = leaves_of(run.params)
