@@ -37,110 +37,96 @@ def bits(tree):
   return structure, [(a.dtype, a.shape, a.tobytes()) for a in leaves]
 
 
-class OfRun:
+# Each of these writes into a folder that is not there, and gives a function
+# that reads all of such a folder.
+
+
+def run(folder, is_whole=True):
   """The folder of a run that ended, with all the files that are read again."""
+  rng = np.random.default_rng(3)
+  points = [{"client_lr": 0.1, "seed": seed} for seed in (0, 1)]
+  writer = RunWriter(folder, {"rounds": 20}, points, flags="--rounds=20\n")
+  history = History()
+  for done in (0, 10, 20):
+    values = {n: rng.uniform(size=2) for n in ("train_loss", "test_accuracy")}
+    history.append(done, values)
+    writer.write(history)
+  if is_whole:
+    (folder / "per_client.csv").write_text("client,global_accuracy\n0,0.5\n")
+    np.savez(folder / "traces.npz", step_size=rng.normal(size=(2, 3, 1, 4)))
+    model = {"w": rng.normal(size=(6, 3))}
+    writer.finish(history, Criterion(), params=lambda _: model)
+  else:  # A kill came after these rows, before their digest.
+    with open(folder / "metrics.csv", "a") as file:
+      file.write("0,30,0,0.25,0.5\n1,30,1,0.25,0.5\n")
+  writer.close()
+  shutil.rmtree(folder / "tensorboard", ignore_errors=True)
 
-  is_whole = True
+  def read(folder):
+    found = load_run(folder)
+    texts = repr((found.config, found.points, found.summary, found.selected))
+    history = found.history
+    return texts, bits((history.metrics, history.rounds, found.params))
 
-  def write(self, folder):
-    rng = np.random.default_rng(3)
-    points = [{"client_lr": 0.1, "seed": seed} for seed in (0, 1)]
-    writer = RunWriter(folder, {"rounds": 20}, points, flags="--rounds=20\n")
-    history = History()
-    for done in (0, 10, 20):
-      values = {n: rng.uniform(size=2) for n in ("train_loss", "test_accuracy")}
-      history.append(done, values)
-      writer.write(history)
-    if self.is_whole:
-      (folder / "per_client.csv").write_text("client,global_accuracy\n0,0.5\n")
-      np.savez(folder / "traces.npz", step_size=rng.normal(size=(2, 3, 1, 4)))
-      model = {"w": rng.normal(size=(6, 3))}
-      writer.finish(history, Criterion(), params=lambda _: model)
-    else:  # A kill came after these rows, before their digest.
-      with open(folder / "metrics.csv", "a") as file:
-        file.write("0,30,0,0.25,0.5\n1,30,1,0.25,0.5\n")
-    writer.close()
-    shutil.rmtree(folder / "tensorboard", ignore_errors=True)
-    self._expected = self._read(folder)
-
-  def is_right(self, folder):
-    return self._read(folder) == self._expected
-
-  def _read(self, folder):
-    run = load_run(folder)
-    texts = repr((run.config, run.points, run.summary, run.selected))
-    return texts, bits((run.history.metrics, run.history.rounds, run.params))
+  return read
 
 
-class OfStoppedRun(OfRun):
+def stopped_run(folder):
   """The folder of a run that was killed."""
+  return run(folder, is_whole=False)
 
-  is_whole = False
 
-
-class OfRecords:
+def reproduced(folder):
   """What `reproduce` keeps of runs."""
-
-  def write(self, folder):
-    folder.mkdir()
-    history = History([0, 5], {"loss": np.array([[1.0, 0.958], [2.0, np.nan]])})
-    about = {"date": "2026-01-01", "seconds": 1.0}
-    points = [{"seed": 0}, {"seed": 1}]
-    arrays = {"step_size": np.arange(6.0).reshape(2, 3)}
-    one = Record(("--rounds=5",), {"rounds": 5}, about, points, history, arrays)
-    other = Record((), {"digest": "d"}, about, points, history)
-    records.write(folder / "records.jsonl", [one, other])
-    self._expected = self._read(folder)
-
-  def is_right(self, folder):
-    return self._read(folder) == self._expected
-
-  def _read(self, folder):
-    return list(map(records.to_json, records.read(folder / "records.jsonl")))
+  folder.mkdir()
+  history = History([0, 5], {"loss": np.array([[1.0, 0.958], [2.0, np.nan]])})
+  about = {"date": "2026-01-01", "seconds": 1.0}
+  points = [{"seed": 0}, {"seed": 1}]
+  arrays = {"step_size": np.arange(6.0).reshape(2, 3)}
+  one = Record(("--rounds=5",), {"rounds": 5}, about, points, history, arrays)
+  other = Record((), {"digest": "d"}, about, points, history)
+  records.write(folder / "records.jsonl", [one, other])
+  return lambda folder: list(
+    map(records.to_json, records.read(folder / "records.jsonl"))
+  )
 
 
-class OfPopulation:
+def population(folder):
   """A small population, and how all of it is read."""
+  rng = np.random.default_rng(1)
+  clients = [
+    {
+      "x": rng.normal(size=(size, 2, 4)).astype(np.float32),
+      "y": rng.integers(0, 9, size),
+    }
+    for size in SIZES
+  ]
+  Population.write(folder, clients)
 
-  def write(self, folder):
-    rng = np.random.default_rng(1)
-    clients = [
-      {
-        "x": rng.normal(size=(size, 2, 4)).astype(np.float32),
-        "y": rng.integers(0, 9, size),
-      }
-      for size in SIZES
-    ]
-    Population.write(folder, clients)
-    self._expected = [self._read(folder)]
+  def read(folder):
+    opened = Population.open(folder)
+    found = opened.gather(np.arange(len(SIZES)), sum(SIZES))
+    return bits((found, opened.sizes))
 
-  def is_right(self, folder):
-    return self._read(folder) in self._expected
-
-  def _read(self, folder):
-    population = Population.open(folder)
-    read = population.gather(np.arange(len(SIZES)), sum(SIZES))
-    return bits((read, population.sizes))
+  return read
 
 
-class OfCheckpoints:
-  """Two checkpoints of a small state, and how the newest is read."""
+def checkpoints(folder):
+  """Two checkpoints of a small state; whether the newest is what it was."""
+  rng, expected = np.random.default_rng(2), {}
+  draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
+  for step in (3, 6):
+    server = {"w": jnp.asarray(draw(40, 8)), "count": jnp.int32(step)}
+    state = server, draw(6, 3)
+    record = {"loss": draw(1, 5), "rounds": np.arange(step)}
+    Checkpoints(folder, 3, resume=step > 3).save(step, state, record)
+    expected[step] = bits((state, record))
 
-  def write(self, folder):
-    rng = np.random.default_rng(2)
-    draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
-    self._expected = {}
-    for step in (3, 6):
-      server = {"w": jnp.asarray(draw(40, 8)), "count": jnp.int32(step)}
-      self._state = server, draw(6, 3)
-      record = {"loss": draw(1, 5), "rounds": np.arange(step)}
-      checkpoints = Checkpoints(folder, 3, resume=step > 3)
-      checkpoints.save(step, self._state, record)
-      self._expected[step] = bits((self._state, record))
+  def read(folder):
+    found = Checkpoints(folder, 3, resume=True).load(state)
+    return bits((found.state, found.record)) == expected[found.round]
 
-  def is_right(self, folder):
-    found = Checkpoints(folder, 3, resume=True).load(self._state)
-    return bits((found.state, found.record)) == self._expected[found.round]
+  return read
 
 
 def flip(folder, rng):
@@ -154,17 +140,18 @@ def flip(folder, rng):
   return str(path.relative_to(folder))
 
 
-def outcomes(what, number, folder, seed=0):
+def outcomes(write, number, folder, seed=0):
   """How often each outcome came, and what went unnoticed.
 
   Args:
-    what: an `OfPopulation` or `OfCheckpoints`.
+    write: one of the functions above.
     number: of flips, each in a fresh copy.
     folder: an empty one.
     seed: of the flips.
   """
   rng, counts = np.random.default_rng(seed), collections.Counter()
-  what.write(folder / "whole")
+  read = write(folder / "whole")
+  expected = read(folder / "whole")
   for i in range(number):
     copy = folder / str(i)
     shutil.copytree(folder / "whole", copy)
@@ -173,7 +160,7 @@ def outcomes(what, number, folder, seed=0):
     try:
       with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        outcome = "same" if what.is_right(copy) else f"wrong: {name}"
+        outcome = "same" if read(copy) == expected else f"wrong: {name}"
     except (ValueError, OSError) as error:
       lines = str(error).splitlines()
       outcome = "refused" if len(lines) == 1 else f"{len(lines)} lines: {name}"
@@ -188,11 +175,10 @@ def outcomes(what, number, folder, seed=0):
 
 def main():
   number = int(sys.argv[1])
-  for kind in (OfRun, OfStoppedRun, OfRecords, OfPopulation, OfCheckpoints):
-    what = kind()
+  for write in (run, stopped_run, reproduced, population, checkpoints):
     with tempfile.TemporaryDirectory() as folder:
-      found = outcomes(what, number, pathlib.Path(folder))
-      print(type(what).__name__, found)
+      found = outcomes(write, number, pathlib.Path(folder))
+      print(write.__name__, found)
 
 
 if __name__ == "__main__":

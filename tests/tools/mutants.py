@@ -44,27 +44,17 @@ EQUIVALENT = {
     pathlib.Path(__file__).with_name("mutants_equivalent.toml").read_text()
   )["mutant"]
 }
-_REGISTRY = (
-  "tests/rules/test_registry.py", "tests/experiments/test_methods.py",
-  "tests/test_choices.py", "tests/experiments/test_help.py",
+# Tests of lines that no test runs in its own process: they run as the package
+# is imported, or in a process of several.
+_OTHERS = (
+  "tests/rules/test_registry.py", "tests/test_choices.py",
+  "tests/checks/test_settings.py", "tests/engine/test_plan.py",
+  "tests/engine/test_batches.py", "tests/engine/test_sharding.py",
+  "tests/engine/test_collectives.py", "tests/experiments/test_run.py",
+  "tests/experiments/test_methods.py", "tests/experiments/test_help.py",
+  "tests/experiments/test_hosts.py",
+  "tests/experiments/test_lost_processes.py",
 )  # fmt: skip
-# Beginning of a file's name -> tests of its lines that no test runs in its own
-# process: they run as the package is imported, or in a process of several.
-_OTHERS = {
-  "fedjax_opt/engine/shard": (
-    "tests/engine/test_sharding.py", "tests/engine/test_collectives.py",
-  ),
-  "fedjax_opt/processes": (
-    "tests/experiments/test_hosts.py",
-    "tests/experiments/test_lost_processes.py",
-  ),
-  "fedjax_opt/engine/": (
-    "tests/checks/test_settings.py", "tests/engine/test_plan.py",
-    "tests/engine/test_batches.py", "tests/experiments/test_run.py",
-  ),
-  "fedjax_opt/algorithms/": _REGISTRY,
-  "fedjax_opt/rules/": _REGISTRY,
-}  # fmt: skip
 
 _OPERATORS = {
   ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.FloorDiv: "*",
@@ -218,17 +208,12 @@ class Tests:
   def of(self, mutant: Mutant) -> list[str]:
     """Tests that run the mutant's line, the shortest first.
 
-    Of a line that runs elsewhere (see `_OTHERS`) they are those of the function
-    whose signature it is in, and those of the file.
+    Of a line that runs elsewhere they are those of the function whose signature
+    it is in, and `_OTHERS`.
     """
     runs = self._data.contexts_by_lineno(str(ROOT / mutant.file))
-    chosen = self._shortest(runs, [mutant.line])
-    if chosen:
-      return chosen
-    others = (
-      of for begin, of in _OTHERS.items() if mutant.file.startswith(begin)
-    )
-    return [*self._shortest(runs, body_of(mutant)), *next(others)]
+    found = self._shortest(runs, [mutant.line])
+    return found or [*self._shortest(runs, body_of(mutant)), *_OTHERS]
 
   def _shortest(self, runs, lines):
     """Tests that run any of some lines, the shortest first."""
