@@ -47,6 +47,17 @@ if __name__ == "__main__":
 """
 
 
+def run(*arguments, cwd, path, **variables):
+  """What a new Python prints that finds packages at a path, by lines."""
+  variables |= {"PYTHONPATH": str(path), "JAX_PLATFORMS": "cpu"}
+  done = subprocess.run(
+    [sys.executable, *arguments], cwd=cwd, env=os.environ | variables,
+    capture_output=True, text=True,
+  )  # fmt: skip
+  assert done.returncode == 0, done.stderr
+  return done.stdout.splitlines()
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
   """The wheel, built from a copy: a build leaves folders beside setup.py."""
@@ -121,15 +132,8 @@ def test_the_command_finds_its_own_experiments(installed, tmp_path):
   script.write_text(SCRIPT)
   # The current folder comes first, as with `export PYTHONPATH=.`.
   paths = os.pathsep.join([str(tmp_path), str(installed)])
-  done = subprocess.run(
-    [sys.executable, script, "help"],
-    cwd=tmp_path,
-    env=os.environ | {"PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"},
-    capture_output=True,
-    text=True,
-  )
-  assert done.returncode == 0, done.stderr
-  *usage, file, command, preset = done.stdout.splitlines()
+  printed = run(script, "help", cwd=tmp_path, path=paths)
+  *usage, file, command, preset = printed
   assert usage[0] == "usage: fedjax-opt COMMAND [flags]"
   assert pathlib.Path(file) == installed / COMMANDS / "cli.py"
   assert command == "fedjax-opt run --seed=1"
@@ -144,11 +148,9 @@ def test_the_command_of_a_checkout():
     "  fedjax_opt_command.script()\n"
     "print(sys.modules['experiments'].__file__, 'jax' in sys.modules)\n"
   )
-  done = subprocess.run(
-    [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True
-  )
+  (printed,) = run("-c", code, cwd=REPOSITORY, path=REPOSITORY)
   folder = REPOSITORY / "experiments"
-  assert done.stdout.split() == [str(folder / "__init__.py"), "False"]
+  assert printed.split() == [str(folder / "__init__.py"), "False"]
 
 
 # Distribution -> the package that is imported, where the names differ.
@@ -158,23 +160,18 @@ IMPORTED = {
   "orbax-checkpoint": "orbax",
   "pillow": "pil",
 }
-# What is not imported: what starts it, or names it otherwise.
+# What is not imported: what starts it or names it, and how.
 STARTED = {
-  "ipykernel": ".ci/run",
-  "jax": ".ci/run",  # With the compilers of accelerators.
-  "myst-nb": "docs/conf.py",
-  "pytest-xdist": "pytest.ini",
-  "ruff": ".ci/run",
-  "scikit-learn": "fedjax_opt/datasets/embedded.py",  # For its file of digits.
-  "setuptools": "setup.py",
-  "sphinx": ".ci/run",
-  "sphinx-book-theme": "docs/conf.py",
-}
-WORDS = {
-  "myst-nb": "myst_nb",
-  "pytest-xdist": "-n auto",
-  "scikit-learn": 'find_spec("sklearn")',
-  "sphinx-book-theme": "sphinx_book_theme",
+  "ipykernel": (".ci/run", "ipykernel"),
+  "jax": (".ci/run", "jax"),  # With the compilers of accelerators.
+  "myst-nb": ("docs/conf.py", "myst_nb"),
+  "pytest-xdist": ("pytest.ini", "-n auto"),
+  "ruff": (".ci/run", "ruff"),
+  # For its file of digits.
+  "scikit-learn": ("fedjax_opt/datasets/embedded.py", 'find_spec("sklearn")'),
+  "setuptools": ("setup.py", "setuptools"),
+  "sphinx": (".ci/run", "sphinx"),
+  "sphinx-book-theme": ("docs/conf.py", "sphinx_book_theme"),
 }
 
 
@@ -214,8 +211,9 @@ def test_each_requirement_is_imported_or_started(requirements):
       package = IMPORTED.get(name, name.replace("-", "_"))
       if package in where:
         continue
-      text = (REPOSITORY / STARTED[name]).read_text("utf-8")
-      assert WORDS.get(name, name) in text, f"{name} of {extra!r} is not used"
+      file, word = STARTED[name]
+      text = (REPOSITORY / file).read_text("utf-8")
+      assert word in text, f"{name} of {extra!r} is not used"
 
 
 def test_each_extra_is_enough_alone(requirements, tmp_path):
@@ -223,20 +221,10 @@ def test_each_extra_is_enough_alone(requirements, tmp_path):
   prepared_data.mnist(tmp_path / "data")
   script = REPOSITORY / "tests" / "extras_alone.py"
   given = {extra: sorted(names) for extra, names in requirements.items()}
-  done = subprocess.run(
-    [sys.executable, script, json.dumps(given), tmp_path / "data"],
-    cwd=tmp_path,
-    env=os.environ
-    | {
-      "PYTHONPATH": str(REPOSITORY),
-      "JAX_PLATFORMS": "cpu",
-      "XDG_CACHE_HOME": str(tmp_path / "cache"),
-    },
-    capture_output=True,
-    text=True,
-  )
-  assert done.returncode == 0, done.stderr
-  found = json.loads(done.stdout.splitlines()[-1])
+  arguments = (script, json.dumps(given), tmp_path / "data")
+  cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+  *_, last = run(*arguments, cwd=tmp_path, path=REPOSITORY, **cache)
+  found = json.loads(last)
   assert set(found.values()) <= {"works", "is not installed"}, found
   for extra in ("", "run", "tfds", "text", "tensorboard", "privacy"):
     assert found[extra] == "works"

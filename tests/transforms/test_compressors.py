@@ -10,6 +10,7 @@ import pytest
 from fedjax_opt import transforms
 from fedjax_opt.draws import first_of_shuffle
 from tests import reference_uploads as reference
+from tests.refusals import refusal
 
 SHAPES = {"a": (3, 4), "b": {"bias": (5,), "scale": ()}}
 D = 18
@@ -194,9 +195,7 @@ BAD = {
 
 @pytest.mark.parametrize("message", BAD)
 def test_bad_input_is_one_clear_line(message):
-  with pytest.raises((ValueError, TypeError)) as error:
-    BAD[message]()
-  assert str(error.value) == message
+  assert refusal(BAD[message]) == message
 
 
 def test_a_traced_fraction_is_refused():
