@@ -49,25 +49,25 @@ PSI = {
 }
 
 
+def averaging(make_rule, server=None):
+  """The fields and the loop of FedAvg with such rules."""
+  return "params -", lambda rounds, masses: reference.fed_avg(
+    PROBLEM, rounds, make_rule, server
+  )
+
+
 def steps_of(name):
   """FedAvg whose clients have that rule."""
-  loop = lambda rounds, masses: reference.fed_avg(
-    PROBLEM, rounds, lambda r, client: referee(name)
-  )
-  return fo.fed_avg(LOSS, rule(name)), "params -", loop
+  loop = averaging(lambda r, client: referee(name))
+  return fo.fed_avg(LOSS, rule(name)), *loop
 
 
 def server_steps_of(name):
   """An algorithm that implies a rule of the server."""
   choice = ALGORITHMS[name]
   algorithm = choice.factory(LOSS, SGD, rule(choice.server_rule))
-  loop = lambda rounds, masses: reference.fed_avg(
-    PROBLEM,
-    rounds,
-    lambda r, client: reference.Sgd(LR),
-    referee(choice.server_rule),
-  )
-  return algorithm, "params -", loop
+  sgd = lambda r, client: reference.Sgd(LR)
+  return algorithm, *averaging(sgd, referee(choice.server_rule))
 
 
 def fed_prox(name):
@@ -89,12 +89,8 @@ def step_decay():
   )
   # Of seven rounds the fifth is the first after a half, the seventh is after
   # three quarters.
-  loop = lambda rounds, masses: reference.fed_avg(
-    PROBLEM,
-    rounds,
-    lambda r, client: reference.Sgd(LR * (1, 1, 1, 1, 0.1, 0.1, 0.01)[r]),
-  )
-  return algorithm, "params -", loop
+  factors = (1, 1, 1, 1, 0.1, 0.1, 0.01)
+  return algorithm, *averaging(lambda r, client: reference.Sgd(LR * factors[r]))
 
 
 def of_regularizer(name, psi, client_rate=rate):
@@ -171,13 +167,12 @@ def fed_per(share=None):
 
 
 def diloco(rounds, masses):
-  kept = {}
+  kept = {}  # Clients keep their rules.
   make_rule = lambda r, client: kept.setdefault(
     client, reference.AdamW(0.05, **ADAMW)
   )
-  return reference.fed_avg(
-    PROBLEM, rounds, make_rule, reference.Nesterov(0.7, 0.9)
-  )
+  outer = reference.Nesterov(0.7, 0.9)
+  return reference.fed_avg(PROBLEM, rounds, make_rule, outer)
 
 
 # name of an algorithm, and of a variant -> what `cases.check_loop` takes. Rules
@@ -220,10 +215,7 @@ LOOPS = {
   "scaffold, exact": scaffold(True),
   "local_sgd": (
     fo.local_sgd(LOSS, rate),
-    "params -",
-    lambda rounds, masses: reference.fed_avg(
-      PROBLEM, rounds, lambda r, client: reference.Sgd(rate(r))
-    ),
+    *averaging(lambda r, client: reference.Sgd(rate(r))),
   ),
   "minibatch_sgd": (
     fo.minibatch_sgd(LOSS, rate),
@@ -257,10 +249,7 @@ LOOPS = {
   ),
   "fed_sam": (
     fo.fed_sam(LOSS, SGD, rho=0.3),
-    "params -",
-    lambda rounds, masses: reference.fed_avg(
-      PROBLEM, rounds, lambda r, client: reference.Sam(LR, 0.3)
-    ),
+    *averaging(lambda r, client: reference.Sam(LR, 0.3)),
   ),
   "fed_speed": fed_speed(),
   "fed_speed, a multiple": fed_speed(normalized=False),

@@ -16,7 +16,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import Algorithm, simulate
+from fedjax_opt import Algorithm
 from fedjax_opt.algorithms import bvr_l_sgd, minibatch_sarah, scaffold
 from fedjax_opt.algorithms.bvr_l_sgd import Output, _next_output
 from fedjax_opt.data import synthetic
@@ -460,64 +460,13 @@ def test_without_a_rate_scaffold_does_not_move():
   assert np.all(np.any(controls[3] != 0, axis=1))
 
 
-# ------------------------------------------------------ The verbs of a cohort
-
-
-def toy(round):
-  """An algorithm whose state is what `round` gives, from zeros [2]."""
-  init = lambda params, num_clients: jnp.zeros(2)
-  return Algorithm(init, round, params=lambda state: state)
-
-
-def test_cond_computes_the_verb_in_some_rounds_only():
-  """And counts only that; what follows draws the same batches after either."""
-  reward = lambda params, batch, rng: batch["x"][:, :2] @ params
-  batch_mean = lambda worker, _: worker.batch_gradients(reward, jnp.zeros(2))[0]
-
-  def round_of(is_by_hand):
-    def round(state, cohort):
-      even = cohort.round % 2 == 0
-      verb = lambda: cohort.mean(batch_mean, state, label="even")
-      if is_by_hand:
-        first = verb()
-        value = jnp.where(even, first.value, -state)
-      else:
-        first = cohort.cond(even, verb, -state)
-        value = first.value
-      second = cohort.mean(batch_mean, (), phase=1)
-      return value + second.value, (first, second)
-
-    return round
-
-  actual, expected = (
-    simulate(toy(round_of(by_hand)), (), TASK.data, rounds=5, **SETTINGS)
-    for by_hand in (False, True)
-  )
-  np.testing.assert_allclose(actual.params, expected.params, rtol=1e-6)
-  of_even, of_all = (
-    sum(len(rows) for r in rounds for steps in r.batches for rows in steps)
-    / (C * 5)
-    for rounds in (drawn(False).first[0:5:2], drawn(False).shared[:5])
-  )
-  assert actual.cost == pytest.approx(
-    {
-      "gradient_evaluations_per_round": of_even + of_all,
-      "even_gradient_evaluations_per_round": of_even,
-      # Two numbers in three of five rounds, and in all of them.
-      "bytes_down_per_round": 8 * 3 / 5,
-      "even_bytes_down_per_round": 8 * 3 / 5,
-      "bytes_up_per_round": 8 * 3 / 5 + 8,
-      "even_bytes_up_per_round": 8 * 3 / 5,
-      "communication_rounds": 1 + 3 / 5,
-    }
-  )
-
-
 @pytest.mark.parametrize("phase", [-1, MAX_PHASES])
 def test_a_phase_that_cannot_be_is_refused(phase):
   def round(state, cohort):
     sent = cohort.mean(lambda worker, state: state, state, phase=phase)
     return sent.value, sent
 
-  run = lambda: simulate(toy(round), (), TASK.data, rounds=1, **SETTINGS)
+  same = lambda params: params
+  algorithm = Algorithm(lambda params, _: params, round, params=same)
+  run = lambda: TASK.simulate(algorithm, rounds=1, **SETTINGS)
   assert refusal(run) == f"phase={phase}: must be in [0, {MAX_PHASES})"

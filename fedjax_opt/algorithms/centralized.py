@@ -25,10 +25,7 @@ from fedjax_opt.base import Algorithm, LossFn, Params
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.prox import Regularizer
-from fedjax_opt.prox.mirror import MirrorMap
-from fedjax_opt.rules.proximal import (
-  mirror_step,
-)
+from fedjax_opt.rules.proximal import mirror_step
 
 
 @fields.checked(learning_rate="[0, inf)")
@@ -36,14 +33,12 @@ def centralized(
   loss_fn: LossFn,
   psi: Regularizer,
   learning_rate: jax.typing.ArrayLike,
-  *,
-  mirror_map: MirrorMap | None = None,
 ) -> Algorithm:
   r"""Proximal gradient on all data, one step a round.
 
   .. math::
 
-    w_{r+1} = \nabla (h + \eta \psi)^* (\nabla h(w_r) - \eta \nabla F(w_r))
+    w_{r+1} = \text{prox}_{\eta \psi}(w_r - \eta \nabla F(w_r))
 
   F is the mean loss over all clients' examples; with `weighting='uniform'` the
   mean over clients of each client's mean loss. All clients must be in the
@@ -53,7 +48,6 @@ def centralized(
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
     psi: the regularizer or constraint.
     learning_rate: eta; non-negative.
-    mirror_map: h; half the squared Euclidean norm if None.
 
   Returns:
     The algorithm.
@@ -64,7 +58,7 @@ def centralized(
     one_client = lambda worker, params: worker.gradient(loss_fn, params)
     return cohort.mean(one_client, broadcast=params)
 
-  return _proximal_gradient(gradient, psi, learning_rate, mirror_map)
+  return _proximal_gradient(gradient, psi, learning_rate)
 
 
 @fields.checked(
@@ -75,8 +69,6 @@ def local(
   psi: Regularizer,
   learning_rate: jax.typing.ArrayLike,
   client: int = 0,
-  *,
-  mirror_map: MirrorMap | None = None,
 ) -> Algorithm:
   """Proximal gradient on one client's data, one step a round.
 
@@ -85,7 +77,6 @@ def local(
     psi: the regularizer or constraint.
     learning_rate: eta; non-negative.
     client: the number of the client.
-    mirror_map: h; half the squared Euclidean norm if None.
 
   Returns:
     The algorithm.
@@ -103,17 +94,16 @@ def local(
     one_client = lambda worker, params: worker.gradient(loss_fn, params)
     return cohort.pick(one_client, broadcast=params, client=client)
 
-  return _proximal_gradient(gradient, psi, learning_rate, mirror_map)
+  return _proximal_gradient(gradient, psi, learning_rate)
 
 
 def _proximal_gradient(
   gradient: Callable,
   psi: Regularizer,
   learning_rate: jax.typing.ArrayLike,
-  mirror_map: MirrorMap | None,
 ) -> Algorithm:
   """One step of `mirror_step` a round along `(params, cohort) -> Reply`."""
-  rule = mirror_step(learning_rate, psi, mirror_map)
+  rule = mirror_step(learning_rate, psi)
 
   def init(params, num_clients):
     del num_clients

@@ -138,7 +138,7 @@ def multi_krum(faulty: int) -> Aggregator:
     rank = jnp.argsort(jnp.argsort(score, stable=True))
     chosen = counted & (rank < jnp.maximum(n - faulty, 1))
     return jax.tree.map(
-      lambda leaf: _mean_of(_along(chosen, leaf), leaf), messages
+      lambda leaf: _mean_of(_along(chosen, leaf), leaf, leaf.dtype), messages
     )
 
   return Aggregator(combine)
@@ -220,9 +220,8 @@ def _of_ranks(inner):
       ordered = jnp.sort(
         jnp.where(_along(counted, leaf), _wide(leaf), jnp.inf), axis=0
       )
-      taken = inner(jnp.arange(len(counted)), n) & (
-        jnp.arange(len(counted)) < n
-      )
+      rank = jnp.arange(len(counted))
+      taken = inner(rank, n) & (rank < n)
       return _mean_of(_along(taken, leaf), ordered, leaf.dtype)
 
     return jax.tree.map(of_leaf, messages)
@@ -245,14 +244,11 @@ def _scores(messages, counted, neighbors):
   return jnp.where(counted, jnp.minimum(score, largest), jnp.inf)
 
 
-def _mean_of(mask, leaf, dtype=None):
+def _mean_of(mask, leaf, dtype):
   """The mean of the rows in a mask, in the type that `Cohort.mean` has."""
-  dtype = jnp.result_type(leaf.dtype if dtype is None else dtype, float)
-  wide = trees.at_least_float32(
-    leaf.astype(jnp.promote_types(leaf.dtype, dtype))
-  )
-  total = jnp.sum(jnp.where(mask, wide, 0), axis=0)
-  return (total / jnp.maximum(jnp.sum(mask, axis=0), 1)).astype(dtype)
+  total = jnp.sum(jnp.where(mask, _wide(leaf), 0), axis=0)
+  mean = total / jnp.maximum(jnp.sum(mask, axis=0), 1)
+  return mean.astype(jnp.result_type(dtype, float))
 
 
 def _along(vector, leaf):

@@ -211,25 +211,15 @@ def test_the_share_of_faulty_clients_may_be_tuned():
 
 
 def weighing():
-  algorithm = fed_avg()
-
-  def round(state, cohort):
-    def one_client(worker, params):
-      return fo.ClientOutput(params, weight=1.0)
-
-    sent = cohort.mean(one_client, state.params)
-    return state, sent
-
-  return algorithm._replace(round=round)
+  one_client = lambda worker, params: fo.ClientOutput(params, weight=1.0)
+  round = lambda state, cohort: (state, cohort.mean(one_client, state.params))
+  return fed_avg()._replace(round=round)
 
 
 def without_mean():
-  algorithm = fed_avg()
-
-  def round(state, cohort):
-    return state, cohort.each(lambda worker, params: params, state.params)
-
-  return algorithm._replace(round=round)
+  same = lambda worker, params: params
+  round = lambda state, cohort: (state, cohort.each(same, state.params))
+  return fed_avg()._replace(round=round)
 
 
 BAD = {

@@ -272,25 +272,15 @@ def test_clients_own_models_are_measured_with_and_without_the_upload():
   np.testing.assert_array_equal(*measured)
 
 
-def two_phases():
-  algorithm = fed_avg()
-
-  def round(state, cohort):
-    state, sent = algorithm.round(state, cohort)
-    more = cohort.mean(lambda worker, x: x, state.params, phase=1)
-    return state, (sent, more)
-
-  return algorithm._replace(round=round)
-
-
-def picking():
-  algorithm = fed_avg()
-
-  def round(state, cohort):
-    sent = cohort.pick(lambda worker, x: x, state.params)
-    return state, sent
-
-  return algorithm._replace(round=round)
+def sending(verbs):
+  """An algorithm whose rounds call these verbs of the cohort."""
+  same = lambda worker, x: x
+  return fed_avg()._replace(
+    round=lambda state, cohort: (
+      state,
+      [getattr(cohort, verb)(same, state.params) for verb in verbs],
+    )
+  )
 
 
 counting = fixed(
@@ -307,11 +297,11 @@ BAD = {
   "transformation": lambda: simulate(fed_avg(), upload=transforms.sign),
   "upload: a round of this algorithm is not one phase of all clients; leave "
   "upload out, or take another algorithm": lambda: simulate(
-    two_phases(), upload=transforms.sign()
+    sending(["mean", "mean"]), upload=transforms.sign()
   ),
   "upload: a round of this algorithm is not one phase of all clients; leave "
   "upload out, or take another algorithm ": lambda: simulate(
-    picking(), upload=transforms.sign()
+    sending(["pick"]), upload=transforms.sign()
   ),
   "upload: the algorithm counts what it sends itself (ClientOutput.bytes_up), "
   "which a transform would change; leave upload out": lambda: run_fixed(
