@@ -18,17 +18,13 @@ from tests.study import made
 from tests.study.made import NAN, cell, study
 
 
-def main_table(of):
-  return tables.main_table(of)
-
-
 def rows_of(of):
   text = formats.csv(tables.records(of))
   return list(csv.DictReader(io.StringIO(text)))
 
 
 def test_a_row_for_each_method_and_a_column_for_each_condition():
-  table = main_table(made.plain())
+  table = tables.main_table(made.plain())
   assert table.header == [
     "Method", "α = 1", "α = 0.1", "Settings tried", "Diverged",
   ]  # fmt: skip
@@ -44,7 +40,7 @@ def test_of_many_conditions_a_row_for_each_cell():
     {"alpha": a, "local_steps": k} for a in (1, 2) for k in range(4)
   ]
   of = study(*[cell(m, [0.5, 0.6], c) for c in conditions for m in "ab"])
-  table = main_table(of)
+  table = tables.main_table(of)
   assert table.header[:4] == [
     "α", "Local steps", "Method", "Test accuracy (%)",
   ]  # fmt: skip
@@ -58,7 +54,7 @@ def test_a_missing_cell_and_diverged_ones():
     cell("b", [], {"k": 1}, tried={0.1: [NAN], 1.0: [NAN]}),
     cell("b", [0.5, 0.6], {"k": 2}),
   )
-  (a, b) = main_table(of).rows
+  (a, b) = tables.main_table(of).rows
   assert a[1][:2] == ("diverged", "1 of 3 seeds")
   assert a[2].text == words.NOTHING
   assert b[1][:2] == ("diverged", "every setting")
@@ -68,14 +64,11 @@ def test_a_missing_cell_and_diverged_ones():
   assert third["verdict"] == "best"
 
 
-def test_one_method_is_not_the_best():
-  table = main_table(study(cell("a", [0.5, 0.6])))
+def test_one_method_is_not_the_best_and_one_seed_has_no_interval():
+  table = tables.main_table(study(cell("a", [0.5, 0.6])))
   assert table.rows[0][1].verdict == ""
   assert not any("Bold" in note for note in table.notes)
-
-
-def test_one_seed_has_no_interval():
-  table = main_table(study(cell("a", [0.5]), cell("b", [0.6])))
+  table = tables.main_table(study(cell("a", [0.5]), cell("b", [0.6])))
   assert [row[1].detail for row in table.rows] == ["", ""]
   assert table.caption.endswith("of one seed.")
   assert not any("interval" in note for note in table.notes)
@@ -148,7 +141,7 @@ def test_csv_has_all_digits():
 
 def test_hostile_labels_keep_the_shape_of_markdown():
   of = made.hostile()
-  table = main_table(of)
+  table = tables.main_table(of)
   text = formats.markdown(table, of.title)
   rows = [line for line in text.splitlines() if line.startswith("|")]
   assert len(rows) == len(made.HOSTILE) + 2
@@ -160,7 +153,7 @@ def test_hostile_labels_keep_the_shape_of_markdown():
 def test_hostile_labels_keep_the_shape_of_latex():
   of = made.hostile()
   of = dataclasses.replace(of, cells=of.cells[: len(made.HOSTILE)])
-  table = main_table(of)
+  table = tables.main_table(of)
   text = formats.latex(table)
   body = text.split("\\toprule")[1].split("\\bottomrule")[0]
   rows = [line for line in body.splitlines() if "&" in line]
@@ -190,7 +183,9 @@ def test_latex_of_symbols():
 def test_latex_compiles_and_is_no_wider_than_the_text(make, tmp_path):
   (tmp_path / "main.tex").write_text(
     "\\documentclass{article}\\usepackage{booktabs,graphicx}"
-    "\\begin{document}" + formats.latex(main_table(make())) + "\\end{document}"
+    "\\begin{document}"
+    + formats.latex(tables.main_table(make()))
+    + "\\end{document}"
   )
   done = subprocess.run(
     ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "main.tex"],
@@ -204,10 +199,10 @@ def test_latex_compiles_and_is_no_wider_than_the_text(make, tmp_path):
 
 def test_several_columns_of_latex_are_stacked():
   cells = [cell("a", [0.5, 0.6], {"alpha": x, "k": 20}) for x in range(2)]
-  text = formats.latex(main_table(study(*cells)))
+  text = formats.latex(tables.main_table(study(*cells)))
   assert "\\shortstack[r]{$\\alpha$~=~0,\\\\k~=~20}" in text
   assert "\\shortstack[r]{55.0\\\\{\\scriptsize" in text
-  alone = formats.latex(main_table(study(*cells[:1])))
+  alone = formats.latex(tables.main_table(study(*cells[:1])))
   assert "55.0 {\\footnotesize (" in alone
 
 

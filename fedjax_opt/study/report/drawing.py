@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import pathlib
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,30 +22,55 @@ from fedjax_opt.study.words import condition_label
 _MAX_LABEL = 36
 
 
+_PLOTS = {
+  "against": plots.study_values,
+  "learning_curves": plots.study_curves,
+  "performance_profile": plots.performance_profiles,
+  "sensitivity": plots.sensitivity,
+  "heat_maps": plots.heat_maps,
+  "tuning_curves": plots.tuning_curves,
+  "clients": plots.client_distribution,
+  "step_sizes": plots.step_sizes,
+}
+# Those in which no method has a look of its own.
+_PLAIN = ("heat_maps", "step_sizes")
+
+
 class Picture(NamedTuple):
   """A picture of a study.
 
   Attributes:
+    kind: which plot draws it, and its question and caption in the template.
     name: of its files, without the ending.
-    kind: of its question and caption, in the template of captions.
-    draw: writes it into files; without any, returns the figure.
-    facts: that its caption is made of.
+    panels: condition -> method -> what is drawn.
+    options: of the plot.
+    facts: that its caption is made of, beside these.
   """
 
-  name: str
   kind: str
-  draw: Callable[[Sequence[pathlib.Path] | None], Any]
+  name: str
+  panels: Mapping[str, Any]
+  options: Mapping[str, Any]
   facts: Mapping[str, Any]
+
+  def draw(self, path: Sequence[pathlib.Path] | None) -> Any:
+    """Writes it into files; without any, returns the figure."""
+    return _PLOTS[self.kind](self.panels, path, **self.options)
+
+  @property
+  def _said(self) -> tuple[str, str]:
+    shown = {"panels": self.panels, **self.options, **self.facts}
+    return formats.caption(self.kind, shown)
 
   @property
   def title(self) -> str:
     """The question that it answers."""
-    return formats.caption(self.kind, self.facts)[0]
+    return self._said[0]
 
   @property
   def caption(self) -> str:
     """What exactly is drawn."""
-    return formats.caption(self.kind, self.facts)[1]
+    return self._said[1]
 
 
 class Drawn(NamedTuple):
@@ -90,32 +114,35 @@ class Drawn(NamedTuple):
     """All cells, condition after condition."""
     return [verdict.cell for verdict in self.study.verdicts]
 
+  def picture(
+    self,
+    kind: str,
+    panels: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    name: str = "",
+    **options: Any,
+  ) -> Picture:
+    """A picture of panels, with the looks of the methods and their seeds.
+
+    Args:
+      kind: as of `Picture`.
+      panels: as of `Picture`.
+      facts: as of `Picture`.
+      name: as of `Picture`; the kind if "".
+      **options: of the plot.
+    """
+    if kind not in _PLAIN:
+      options["styles"] = self.looks
+    if "seeds" in facts:
+      over = facts["seeds"]
+      bands = f"mean and 95 % interval over {over}" if over else "one seed"
+      options["interval"] = bands
+    return Picture(kind, name or kind, panels, options, facts)
+
   @property
   def num_seeds(self) -> list[int]:
     """Of how many seeds of the report each mean is."""
     return [verdict.num_seeds for verdict in self.study.verdicts]
-
-
-def picture(
-  name: str,
-  kind: str,
-  plot: Callable[..., Any],
-  panels: Mapping[str, Any],
-  facts: Mapping[str, Any],
-  **options: Any,
-) -> Picture:
-  """A picture of panels.
-
-  Args:
-    name: as of `Picture`.
-    kind: as of `Picture`.
-    plot: a function of `plots`.
-    panels: condition -> method -> what it draws.
-    facts: of its caption, beside panels and options.
-    **options: of the plot.
-  """
-  draw = functools.partial(plot, panels, **options)
-  return Picture(name, kind, draw, {"panels": panels, **options, **facts})
 
 
 def about_curves(
@@ -139,12 +166,6 @@ def about_curves(
     "has_lost": not all(np.isfinite(mean).all() for mean in means),
     "seeds": f"{words.span(found)} seeds" if found - {1} else "",
   }
-
-
-def interval(facts: Mapping[str, Any]) -> str:
-  """What bands and bars are, for a legend."""
-  seeds = facts["seeds"]
-  return f"mean and 95 % interval over {seeds}" if seeds else "one seed"
 
 
 def in_picture(label: str) -> str:

@@ -17,7 +17,7 @@ from fedjax_opt.study import plots, verdicts, words
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.report import drawing, tuning_pictures
-from fedjax_opt.study.report.drawing import Drawn, Picture, picture
+from fedjax_opt.study.report.drawing import Drawn, Picture
 from fedjax_opt.study.report.study_tables import axes_of
 from fedjax_opt.study.verdicts import DIVERGED, JudgedStudy
 from fedjax_opt.study.words import condition_label
@@ -67,17 +67,14 @@ def _against_conditions(drawn: Drawn) -> Iterator[Picture]:
       "missing": sorted(set(drawn.labels.values()) - there),
       "has_lost": any(v.verdict == DIVERGED for v in drawn.study.verdicts),
     }
-    yield picture(
-      f"against_{name}",
+    yield drawn.picture(
       "against",
-      plots.study_values,
       {t: {m: c[1:] for m, c in of.items()} for t, of in panels.items()},
       facts,
+      f"against_{name}",
       metric=metric,
       x_name=drawing.in_picture(name),
       x_values=values,
-      interval=drawing.interval(facts),
-      styles=drawn.looks,
     )
 
 
@@ -114,17 +111,9 @@ def _learning_curves(drawn: Drawn) -> Iterator[Picture]:
       continue
     facts = drawing.about_curves(metric, panels, drawn.num_seeds)
     facts["lost"] = [text for m, text in study.labels.items() if m in lost]
-    yield picture(
-      "learning_curves" + ("" if x == "rounds" else f"_{x}"),
-      "learning_curves",
-      plots.study_curves,
-      panels,
-      facts,
-      metric=metric,
-      x_label=x,
-      interval=drawing.interval(facts),
-      styles=drawn.looks,
-    )
+    kind = "learning_curves"
+    name = kind if x == "rounds" else f"{kind}_{x}"
+    yield drawn.picture(kind, panels, facts, name, metric=metric, x_label=x)
 
 
 def _curve(cell: Cell, metric: str, x: str) -> plots.Curve | None:
@@ -172,15 +161,12 @@ def _profiles(drawn: Drawn) -> Iterator[Picture]:
     for method, value in verdicts.overall(study).items()
     if np.isfinite(value.estimate)
   ]
-  yield picture(
+  yield drawn.picture(
     "performance_profile",
-    "performance_profile",
-    plots.performance_profiles,
     profiles,
     {"middles": middles},
     metric=metric,
     interval="share of runs and 95 % interval",
-    styles=drawn.looks,
   )
 
 
@@ -195,15 +181,8 @@ def _clients(drawn: Drawn) -> Iterator[Picture]:
       "num_clients": next(iter(next(iter(panels.values())).values())).size,
       "is_alone": max(map(len, panels.values())) == 1,
     }
-    yield picture(
-      f"clients_{kind}",
-      "clients",
-      plots.client_distribution,
-      panels,
-      facts,
-      metric="client_test_accuracy",
-      styles=drawn.looks,
-    )
+    name, metric = f"clients_{kind}", "client_test_accuracy"
+    yield drawn.picture("clients", panels, facts, name, metric=metric)
 
 
 def _accuracies(cell: Cell, kind: str) -> np.ndarray | None:
@@ -223,5 +202,4 @@ def _step_sizes(drawn: Drawn) -> Iterator[Picture]:
     facts = {"method": method, "label": label}
     arrays = {each: trace[kept] for each, kept in _TRACES.items()}
     title = drawing.in_picture(label)
-    kind = "step_sizes"
-    yield picture(kind, kind, plots.step_sizes, arrays, facts, title=title)
+    yield drawn.picture("step_sizes", arrays, facts, title=title)

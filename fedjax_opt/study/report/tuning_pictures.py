@@ -15,9 +15,9 @@ from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import plots
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.plots.metric_axis import as_curve
+from fedjax_opt.study.plots.metric_axis import as_curve, panels_axis
 from fedjax_opt.study.report import drawing
-from fedjax_opt.study.report.drawing import Drawn, Picture, picture
+from fedjax_opt.study.report.drawing import Drawn, Picture
 from fedjax_opt.study.verdicts import scores_of
 
 
@@ -55,17 +55,14 @@ def _sensitivity(
   panels, metric = drawn.panels(of_cell, cells), criterion.metric
   numbers = [len(cell.tried.seeds) for cell in cells]
   facts = drawing.about_curves(metric, panels, numbers, by_value=True)
-  return picture(
-    f"sensitivity_{name}",
+  return drawn.picture(
     "sensitivity",
-    plots.sensitivity,
     panels,
     facts | {"criterion": criterion, "hyperparameter": name},
+    f"sensitivity_{name}",
     metric=metric,
     x_name=drawing.in_picture(name),
     chosen=drawn.panels(lambda cell: cell.chosen.get(name), cells) or None,
-    interval=drawing.interval(facts),
-    styles=drawn.looks,
   )
 
 
@@ -79,9 +76,9 @@ def _heat_maps(
   )
   axes = [f"{name_of(row)} and {name_of(column)}" for row, column in pairs]
   facts = {"criterion": criterion, "axes": axes}
-  plot, metric, kind = plots.heat_maps, criterion.metric, "heat_maps"
   if grids:
-    yield picture(kind, kind, plot, grids, facts, metric=metric)
+    metric = criterion.metric
+    yield drawn.picture("heat_maps", grids, facts, metric=metric)
 
 
 def _grid(cell: Cell) -> plots.Grid | None:
@@ -124,13 +121,13 @@ def _tuning_curves(
     return as_curve("", plots.Curve(places, expected)) if is_whole else None
 
   panels, metric = drawn.panels(of_cell, cells), criterion.metric
-  facts = drawing.about_curves(metric, panels) | {
+  facts = {
+    "axis": panels_axis(metric, panels),
     "criterion": criterion,
     "num_diverged": sum(c.tuning.num_diverged for c in cells),
   }
-  plot, kind, styles = plots.tuning_curves, "tuning_curves", drawn.looks
   if panels:
-    yield picture(kind, kind, plot, panels, facts, metric=metric, styles=styles)
+    yield drawn.picture("tuning_curves", panels, facts, metric=metric)
 
 
 def _if_diverged(cell: Cell) -> float | None:
