@@ -107,7 +107,11 @@ def curves(
 
   def draw(axes, metric):
     drawn, behind = curves_of(metric, named), curves_of(metric, others)
-    axis = _axis_of(metric, drawn, behind)
+    # That of the named lines, or of all if each of these diverged.
+    shown = list(drawn.values())
+    if not any(np.isfinite(curve.mean[-1]) for curve in shown):
+      shown += behind.values()
+    axis = metric_axis(metric, shown)
     entries = draw_curves(axes, drawn, method_styles(drawn), axis)
     if behind:
       entries |= _draw_others(axes, list(behind.values()), axis, rest)
@@ -167,16 +171,6 @@ def _title_of(points: Sequence[Point], num_seeds: int) -> str | None:
     note = f"mean and range over {num_seeds} seeds"
     return f"{text} ({note})" if text else sentence(note)
   return text or None
-
-
-def _axis_of(
-  metric: str, named: Mapping[str, Curve], others: Mapping[str, Curve]
-) -> MetricAxis:
-  """The axis of the named lines, or of all if each of these diverged."""
-  shown = list(named.values())
-  if not any(np.isfinite(curve.mean[-1]) for curve in shown):
-    shown += others.values()
-  return metric_axis(metric, shown)
 
 
 def _draw_others(

@@ -56,13 +56,31 @@ def test_where_bad_values_are(metric, is_better_high, curves):
     assert axis.worse_end == (low if is_better_high else high)
 
 
-def test_no_error_at_all_is_on_the_axis():
-  curves = [curve_of(0.91, 1.0), curve_of(0.91, 0.95)]
-  for whole in (True, False):
-    axis = metric_axis("test_accuracy", curves, whole=whole)
-    low, high = axis.limits
-    assert not axis.is_log
-    assert low <= axis.units(1.0) < axis.units(0.91) <= high
+ACCURACY, ERROR = "Test accuracy (%)", "Test error (%)"
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(
+  ("ends", "label", "is_log", "low", "high"),
+  [
+    ((0.97, 0.99), ERROR, True, (0, 1), (90, 100)),
+    ((0.99, 1.0), ERROR, False, (-5, 0), (90, 100.5)),
+    # What is 100 % alone has no error.
+    ((), ACCURACY, False, (90, 100), (100, 100.5)),
+    # The range is that of the good curves; without a better half it is whole.
+    ((0.85, 0.86, 0.87, 0.2), ACCURACY, False, (50, 85), (87, 92)),
+    ((0.85, 0.2), ACCURACY, False, (0, 20), (85, 92)),
+  ],
+)
+def test_ranges_of_accuracies(ends, label, is_log, low, high, whole, rises):
+  curves = [curve_of(*values) for values in rises(*ends)] or [curve_of(1.0)]
+  axis = metric_axis("test_accuracy", curves, whole)
+  assert (axis.label, axis.is_log) == (label, is_log)
+  assert whole or low[0] < axis.limits[0] < low[1]
+  assert high[0] < axis.limits[1] <= high[1]
+  shown = [axis.units(curve.mean) for curve in curves]
+  is_inside = axis.limits[0] <= np.min(shown) <= np.max(shown) <= axis.limits[1]
+  assert is_inside or not whole
 
 
 def test_intervals_of_losses_are_within_a_log_axis():
