@@ -33,8 +33,12 @@ LABELLED = {
 }
 
 
-def balanced(num_classes=10, per_class=100):
-  return np.repeat(np.arange(num_classes), per_class)
+BALANCED = np.repeat(np.arange(10), 100)
+
+
+def counts_of(rows, labels=BALANCED):
+  """[M, classes], the examples of each class at each client."""
+  return np.array([np.bincount(labels[r], minlength=10) for r in rows])
 
 
 # Parameters at the ends of what is accepted, and between.
@@ -69,7 +73,7 @@ def test_no_example_is_lost_or_repeated_and_sizes(
 @pytest.mark.parametrize("name", LABELLED)
 def test_a_function_of_the_seed_alone(name):
   draw = lambda seed: np.concatenate(
-    partition.split(name, balanced(), 10, seed, **LABELLED[name])
+    partition.split(name, BALANCED, 10, seed, **LABELLED[name])
   )
   np.random.seed(0)  # noqa: NPY002
   first, state = draw(1), np.random.get_state()  # noqa: NPY002
@@ -121,73 +125,56 @@ def test_dirichlet_counts_are_exact_and_close(mixture, size):
 
 
 def test_dirichlet_label_fractions():
-  labels = balanced()
-  counts = lambda alpha: np.array(
-    [
-      np.bincount(labels[r], minlength=10)
-      for r in partition.dirichlet(labels, 400, alpha, 500, seed=3)
-    ]
+  draw = lambda alpha: counts_of(
+    partition.dirichlet(BALANCED, 400, alpha, 500, seed=3)
   )
-  assert (counts(1e-3).max(axis=1) > 450).mean() > 0.95
-  np.testing.assert_allclose(counts(1e3), 50, atol=12)
+  assert (draw(1e-3).max(axis=1) > 450).mean() > 0.95
+  np.testing.assert_allclose(draw(1e3), 50, atol=12)
   # Var[q_c] = (1/C)(1 - 1/C) / (C alpha + 1).
-  fractions = counts(1.0) / 500
+  fractions = draw(1.0) / 500
   np.testing.assert_allclose(fractions.mean(axis=0), 0.1, atol=0.02)
   np.testing.assert_allclose(fractions.var(), 0.09 / 11, rtol=0.1)
 
 
 def test_tail_cut_removes_the_highest_labels():
-  labels = balanced()
-  rows = partition.dirichlet(labels, 4000, 1.0, 500, seed=0, tail_cut=0.1)
-  shares = np.bincount(labels[np.concatenate(rows)], minlength=10)
-  assert {len(r) for r in rows} == {450}
+  rows = partition.dirichlet(BALANCED, 4000, 1.0, 500, seed=0, tail_cut=0.1)
+  counts = counts_of(rows)
+  assert (counts.sum(axis=1) == 450).all()
   # E[max(q - 0.1, 0)] / 0.9 for q ~ Beta(1, 9): 3.9 %, and not 10 %.
-  np.testing.assert_allclose(shares[-1] / shares.sum(), 0.9**9 / 10, atol=0.004)
+  share = counts[:, -1].sum() / counts.sum()
+  np.testing.assert_allclose(share, 0.9**9 / 10, atol=0.004)
 
 
 def test_dirichlet_disjoint_extremes():
-  labels = balanced()
-
-  def largest_parts(alpha):
-    rows = partition.dirichlet_disjoint(labels, 20, alpha, seed=0)
-    return np.max([np.bincount(labels[r], minlength=10) for r in rows], axis=0)
-
+  largest_parts = lambda alpha: counts_of(
+    partition.dirichlet_disjoint(BALANCED, 20, alpha, seed=0)
+  ).max(axis=0)
   assert (largest_parts(1e-3) > 80).mean() > 0.8
   assert largest_parts(1e3).max() <= 12
 
 
-def test_similarity_extremes():
-  labels = balanced()
-  held = lambda fraction: {
-    len(np.unique(labels[rows]))
-    for rows in partition.similarity(labels, 10, fraction, seed=0)
-  }
-  assert max(held(0.0)) <= 2
-  assert held(1.0) == {10}
-
-
 def test_similarity_shares_that_fraction():
-  labels = balanced()
-  rows = partition.similarity(labels, 10, 0.4, seed=0)
-  own = np.mean([np.bincount(labels[r]).max() / len(r) for r in rows])
+  draw = lambda fraction: counts_of(
+    partition.similarity(BALANCED, 10, fraction, seed=0)
+  )
+  assert (draw(0.0) > 0).sum(axis=1).max() <= 2
+  assert (draw(1.0) > 0).all()
+  own = np.mean(draw(0.4).max(axis=1) / 100)
   np.testing.assert_allclose(own, 0.6 + 0.04, atol=0.06)
 
 
-def test_class_q_sizes():
-  labels = balanced(10, 5000)
-  for q, size, own in [
-    (0.1, 5000, 500),
-    (0.35, 4999, 1750),
-    (0.6, 4998, 3000),
-    (0.85, 4997, 4250),
-  ]:
-    rows = partition.class_q(labels, 10, q, seed=0)
-    assert {len(r) for r in rows} == {size}
-    assert len(np.unique(np.concatenate(rows))) == 10 * size
-    counts = [np.bincount(labels[r], minlength=10) for r in rows]
-    assert [c[p] for p, c in enumerate(counts)] == [own] * 10
-    others = {n for p, c in enumerate(counts) for n in np.delete(c, p)}
-    assert others == {(5000 - own) // 9}
+@pytest.mark.parametrize(
+  ("fraction", "size", "own"),
+  [(0.1, 5000, 500), (0.35, 4999, 1750), (0.6, 4998, 3000), (0.85, 4997, 4250)],
+)
+def test_class_q_sizes(fraction, size, own):
+  labels = np.repeat(np.arange(10), 5000)
+  rows = partition.class_q(labels, 10, fraction, seed=0)
+  assert {len(r) for r in rows} == {size}
+  assert len(np.unique(np.concatenate(rows))) == 10 * size
+  other = (5000 - own) // 9
+  expected = np.full((10, 10), other) + (own - other) * np.eye(10)
+  np.testing.assert_array_equal(counts_of(rows, labels), expected)
 
 
 def test_class_q_balances_classes_first():
@@ -197,20 +184,19 @@ def test_class_q_balances_classes_first():
 
 
 def test_shards_hold_few_labels():
-  labels = np.random.default_rng(0).permutation(balanced())
-  rows = partition.shards(labels, 50, 2, seed=0)
-  assert {len(r) for r in rows} == {20}
-  assert max(len(np.unique(labels[r])) for r in rows) <= 2
+  labels = np.random.default_rng(0).permutation(BALANCED)
+  counts = counts_of(partition.shards(labels, 50, 2, seed=0), labels)
+  assert (counts.sum(axis=1) == 20).all()
+  assert (counts > 0).sum(axis=1).max() <= 2
 
 
 def test_size_skew_is_log_normal():
   labels = np.zeros(200_000, int)
-  sizes = [len(r) for r in partition.size_skew(labels, 500, 1.0, seed=0)]
-  np.testing.assert_allclose(np.std(np.log(sizes)), 1.0, atol=0.1)
-  sizes = [len(r) for r in partition.size_skew(labels, 500, 0.0, seed=0)]
-  assert set(sizes) == {400}
-  rows = partition.size_skew(labels, 500, 1e4, seed=0)
-  assert sum(map(len, rows)) == 200_000
+  draw = lambda sigma: partition.size_skew(labels, 500, sigma, seed=0)
+  sizes = lambda sigma: np.array([len(rows) for rows in draw(sigma)])
+  np.testing.assert_allclose(np.std(np.log(sizes(1.0))), 1.0, atol=0.1)
+  assert (sizes(0.0) == 400).all()
+  assert sizes(1e4).sum() == 200_000
 
 
 def test_natural_groups_by_id():
@@ -224,7 +210,7 @@ def test_every_scheme_is_tested():
   assert set(LABELLED) == set(partition.SCHEMES) - {"natural"}
 
 
-L = balanced(3, 4)
+L = np.repeat(np.arange(3), 4)
 
 
 BAD = {
