@@ -112,12 +112,11 @@ def test_the_last_sequences_of_each_speaker_are_held_out(
     sum(held_out),
   )
   whole = shakespeare.clients(TEXT, 10, 1)
-  for client in range(2):
-    of = lambda data, c=client: data.examples["y"][
-      data.indices[c, : data.sizes[c]]
-    ]
-    both = np.concatenate([of(train), of(test)])
-    np.testing.assert_array_equal(both, of(whole))
+  lists = lambda data: np.split(
+    data.examples["y"][data.owned_rows()], np.cumsum(data.sizes)[:-1]
+  )
+  for of_client, *parts in zip(*map(lists, (whole, train, test)), strict=True):
+    np.testing.assert_array_equal(np.concatenate(parts), of_client)
 
 
 def test_the_test_split_of_tfds(splits):
