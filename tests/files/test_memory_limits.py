@@ -3,11 +3,11 @@
 import zipfile
 
 import numpy as np
-import pytest
 
 from fedjax_opt import ClientData, Population
 from fedjax_opt.data import npz_files
 from fedjax_opt.files import memory
+from tests.refusals import refusal
 
 _MB = 1_000_000
 
@@ -24,13 +24,6 @@ def npz(path, shape, num_bytes, dtype="|u1"):
       array.write(bytes(_MB))
     array.write(bytes(num_bytes % _MB))
   return path
-
-
-def refusal(function, *arguments):
-  with pytest.raises(ValueError) as caught:  # noqa: PT011
-    function(*arguments)
-  (line,) = str(caught.value).splitlines()
-  return line
 
 
 def test_an_npz_file_that_declares_more_than_it_holds(tmp_path):

@@ -1,13 +1,11 @@
 """A run that was stopped, at whatever moment, goes on bit for bit."""
 
-import contextlib
 import dataclasses
 import errno
 import functools
 import operator
 import os
 import pathlib
-import re
 import shutil
 import signal
 import subprocess
@@ -38,6 +36,7 @@ from fedjax_opt.results.checkpoint import CheckpointError, Checkpoints
 from fedjax_opt.results.record import RunRecord
 from tests import jax_problems
 from tests.file_limits import limited
+from tests.refusals import refusal
 
 TASK = jax_problems.softmax()
 SETTINGS = {
@@ -406,9 +405,7 @@ def test_what_is_of_others_stays(twice):
   )
   for number, (make, kind) in enumerate(makes):
     make()
-    with pytest.raises(ValueError) as error:  # noqa: PT011
-      Checkpoints(twice, 3, resume=True)
-    assert str(error.value) == (
+    assert refusal(Checkpoints, twice, 3, resume=True) == (
       f"{str(other)!r} is {kind}, and has the name of a checkpoint; move it to "
       "another folder"
     )
@@ -478,39 +475,33 @@ def test_a_full_disk_leaves_what_was_complete(twice):
 def test_what_cannot_be_resumed(tmp_path, monkeypatch):
   empty, folder = tmp_path / "empty", tmp_path / "full"
 
-  @contextlib.contextmanager
-  def refused(message):
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-      yield
-
-  with refused("checkpoint_every=0: must be at least 1"):
-    Checkpoints(empty, 0)
-  with refused(f"resume=True: '{empty}' holds no checkpoint to go on from"):
-    Checkpoints(empty, 3, resume=True)
+  assert refusal(Checkpoints, empty, 0) == (
+    "checkpoint_every=0: must be at least 1"
+  )
+  assert refusal(Checkpoints, empty, 3, resume=True) == (
+    f"resume=True: '{empty}' holds no checkpoint to go on from"
+  )
   identity = {"lr": 0.1, "versions": {"jax": "1"}}
   Checkpoints(folder, 3, identity=identity).save(3, {"w": jnp.ones(3)}, {})
-  with refused(
+  assert refusal(Checkpoints, folder, 3) == (
     f"resume=False: '{folder}' holds checkpoints of a run; give resume=True to "
     "go on with it, or another folder"
-  ):
-    Checkpoints(folder, 3)
+  )
   resumed = functools.partial(Checkpoints, folder, 3, resume=True)
-  with refused(
+  assert refusal(resumed, identity=identity | {"lr": 0.2}) == (
     f"resume=True: '{folder}' is of a run with lr=0.1, not 0.2; give what that "
     "run had, or another folder"
-  ):
-    resumed(identity=identity | {"lr": 0.2})
-  with refused(
+  )
+  mine = resumed(identity=identity)
+  assert refusal(mine.load, {"w": jnp.ones(4)}) == (
     f"resume=True: '{folder}' is of another algorithm or model: "
     "['w']=float32[3], not float32[4]"
-  ):
-    resumed(identity=identity).load({"w": jnp.ones(4)})
+  )
   monkeypatch.setattr(checkpoint, "STREAMS", 7)
-  with refused(
+  assert refusal(resumed, identity=identity) == (
     f"resume=True: '{folder}' is of a run with streams={STREAMS} of random "
     "numbers, not 7, which would go on with other cohorts; give another folder"
-  ):
-    resumed(identity=identity)
+  )
 
 
 MOVED = TASK.data.examples | {"x": TASK.data.examples["x"] + np.float32(1)}
@@ -578,9 +569,7 @@ FUNCTION = "another algorithm, or setting that is a function"
   ],
 )
 def test_another_run_is_not_resumed(saved, other, difference):
-  with pytest.raises(ValueError) as error:  # noqa: PT011
-    started(saved, resume=True, rounds=4, **other)
-  assert str(error.value) == (
+  assert refusal(started, saved, resume=True, rounds=4, **other) == (
     f"resume=True: '{saved}' is of a run with {difference}; give what that run "
     "had, or another folder"
   )

@@ -13,6 +13,7 @@ from fedjax_opt.results import writers
 from fedjax_opt.results.history import History
 from fedjax_opt.results.model_file import encoded, read_model
 from fedjax_opt.results.selection import Criterion
+from tests.refusals import refusal
 from tests.results.histories import random, two_points
 
 POINTS = (
@@ -132,22 +133,20 @@ def test_what_is_shown_is_short(tmp_path):
   assert "and 30 more points" in table
 
 
-def refusal(folder):
-  with pytest.raises(ValueError) as error:  # noqa: PT011
-    load_run(folder)
-  message = str(error.value)
-  assert message.startswith(f"folder={str(folder)!r}: ")
-  assert "\n" not in message
-  return message.removeprefix(f"folder={str(folder)!r}: ")
+def refused(folder):
+  """What is said of a folder."""
+  folder_of, _, what = refusal(load_run, folder).partition(": ")
+  assert folder_of == f"folder={str(folder)!r}"
+  return what
 
 
 def test_what_is_no_folder_of_a_run(tmp_path):
   assert (
-    refusal(tmp_path / "x") == "there is no such folder; give that of a run"
+    refused(tmp_path / "x") == "there is no such folder; give that of a run"
   )
   (tmp_path / "file").touch()
-  assert refusal(tmp_path / "file") == "is a file; give that of a run"
-  assert refusal(tmp_path) == (
+  assert refused(tmp_path / "file") == "is a file; give that of a run"
+  assert refused(tmp_path) == (
     "holds no run (it has no config.json); give the folder of one"
   )
   with pytest.raises(TypeError, match=r"folder=3: must be the path of a run"):
@@ -170,7 +169,7 @@ def test_a_file_that_cannot_be_read(tmp_path, name, content):
   write(tmp_path)
   (tmp_path / "digests.json").unlink()  # As in an older version.
   (tmp_path / name).write_bytes(content)
-  message = refusal(tmp_path)
+  message = refused(tmp_path)
   assert message.startswith(f"{name}: cannot be read (")
   assert message.endswith("; give that of a whole run")
 
@@ -179,7 +178,7 @@ def test_files_that_do_not_belong_together(tmp_path):
   write(tmp_path)
   (tmp_path / "digests.json").unlink()
   (tmp_path / "metrics.csv").unlink()
-  assert refusal(tmp_path).startswith(
+  assert refused(tmp_path).startswith(
     "metrics.csv has 0 points, summary.json 2"
   )
 
