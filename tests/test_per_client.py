@@ -229,7 +229,7 @@ def test_clients_without_examples_are_left_out():
   np.testing.assert_allclose(
     found.mean(), np.average(counted, weights=sizes[sizes > 0])
   )
-  with pytest.raises(ValueError, match="no metric of which lower or higher"):
+  with pytest.raises(ValueError, match="not known whether larger or smaller"):
     found.worst_decile("global", "drift")
   with pytest.raises(ValueError, match="name='acuracy'"):
     found.deciles("global", "acuracy")

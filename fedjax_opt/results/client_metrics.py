@@ -9,7 +9,11 @@ import numpy as np
 
 from fedjax_opt.checks import values as checks
 from fedjax_opt.files import json_files
-from fedjax_opt.results.history import direction, worst_mean
+from fedjax_opt.results.history import (
+  check_has_direction,
+  direction,
+  worst_mean,
+)
 from fedjax_opt.results.metrics_file import number_cell
 
 
@@ -48,14 +52,9 @@ class ClientMetrics(NamedTuple):
     Raises:
       ValueError: if nothing says in which direction the metric improves.
     """
-    way = direction(name)
-    if way is None:
-      raise ValueError(
-        f"name={name!r}: is no metric of which lower or higher is better; must "
-        "be one such as accuracy or loss"
-      )
+    check_has_direction(name)
     values = np.sort(self._of(kind, name)[self.num_test > 0])
-    return worst_mean(values, worst_is_low=way == "max")
+    return worst_mean(values, worst_is_low=direction(name) == "max")
 
   def summary(self) -> dict[str, dict[str, float]]:
     """{kind: {name: number}}, as reports have them.

@@ -18,6 +18,7 @@ COSTS: dict[str, tuple[str, ...]] = {
   "bytes": ("bytes_down", "bytes_up"),
   "gradient_evaluations": ("gradient_evaluations",),
 }
+SPENT = tuple(column for columns in COSTS.values() for column in columns)
 # The end of a metric's name says in which direction it improves.
 _LARGER_IS_BETTER = ("f1", "precision", "recall", "auc")
 _SMALLER_IS_BETTER = (

@@ -9,9 +9,7 @@ import numpy as np
 
 from fedjax_opt import counters
 from fedjax_opt.base import LOSSES
-from fedjax_opt.results.history import History
-
-_SPENT = ("bytes_down", "bytes_up", "gradient_evaluations")
+from fedjax_opt.results.history import SPENT, History
 
 
 @dataclasses.dataclass
@@ -88,7 +86,7 @@ class RunRecord:
       metrics[name] = np.where(is_stuck, np.nan, metrics[name])
     for name in self.reported:
       metrics[name] = self.count(name)
-    for name in _SPENT:
+    for name in SPENT:
       metrics[name] = self.count(name) / self.cohort_size
     self.history.append(self.done, metrics)
     return metrics
@@ -115,7 +113,7 @@ class RunRecord:
       if name.endswith("_bytes_down")
     )
     cost = {}
-    for name in _SPENT:
+    for name in SPENT:
       for part in (name, *(f"{label}_{name}" for label in labels)):
         cost[f"{part}_per_round"] = per_round(part)
     if labels:

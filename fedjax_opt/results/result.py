@@ -8,17 +8,11 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.base import Params, State
-from fedjax_opt.results.history import History
+from fedjax_opt.results.history import SPENT, History
 from fedjax_opt.results.tables import html_table
 
 _MANY_METRICS = 8  # At most so many in a notebook's table, and none of these.
-_COUNTED = (
-  "rejected_clients",
-  "clipped_clients",
-  "bytes_down",
-  "bytes_up",
-  "gradient_evaluations",
-)
+_COUNTED = ("rejected_clients", "clipped_clients", *SPENT)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
