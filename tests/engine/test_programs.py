@@ -30,10 +30,6 @@ def step(loss_fn, **settings):
   return -float(result.params["bias"])
 
 
-def of(scale):
-  return lambda params, batch, rng: scale() * params["bias"] * batch["x"][:, 0]
-
-
 @jax.custom_jvp
 def times(value):
   return SCALE * value
@@ -44,32 +40,32 @@ def _times_jvp(primals, tangents):
   return SCALE * primals[0], SCALE * tangents[0]
 
 
-def of_global():
-  return of(lambda: SCALE), lambda: globals().update(SCALE=3.0)
+def loss_of(scale):
+  """The bias times numbers of the batch and of `scale`, a scalar or [B]."""
+  return lambda params, batch, rng: (
+    scale(batch) * params["bias"] * batch["x"][:, 0]
+  )
 
 
-def of_custom_derivative():
-  loss = lambda params, batch, rng: times(params["bias"]) * batch["x"][:, 0]
-  return loss, lambda: globals().update(SCALE=3.0)
+def set_global():
+  globals().update(SCALE=3.0)
 
 
 def of_array(size):
   scales = np.ones(size, np.float32)
   # Read at a traced place, so that the program holds the whole array.
   at = lambda batch: jnp.asarray(scales)[batch["y"]]
-  loss = lambda params, batch, rng: at(batch) * params["bias"]
-  return loss, lambda: scales.fill(3.0)
+  return loss_of(at), lambda: scales.fill(3.0)
 
 
 def of_callback():
-  scale = [1.0]
-  like = jax.ShapeDtypeStruct((), jnp.float32)
+  scale, like = [1.0], jax.ShapeDtypeStruct((), jnp.float32)
 
-  def loss(params, batch, rng):
+  def called_back(batch):
     read = lambda value=scale[0]: np.float32(value)
-    return jax.pure_callback(read, like) * params["bias"] * batch["x"][:, 0]
+    return jax.pure_callback(read, like)
 
-  return loss, lambda: scale.__setitem__(0, 3.0)
+  return loss_of(called_back), lambda: scale.__setitem__(0, 3.0)
 
 
 def of_another_input():
@@ -78,24 +74,23 @@ def of_another_input():
   return loss, lambda: name.__setitem__(0, "z")
 
 
-@pytest.mark.parametrize(
-  "make",
-  [
-    of_global,
-    of_custom_derivative,
-    lambda: of_array(2),
-    lambda: of_array(200_000),
-    of_callback,
-    of_another_input,
-  ],
-  ids=[
-    "global", "custom derivative", "small array",
-    "large array", "callback", "another input",
-  ],
-)  # fmt: skip
-def test_a_changed_number_is_seen(make, monkeypatch):
+MAKE = {
+  "global": lambda: (loss_of(lambda batch: SCALE), set_global),
+  "custom derivative": lambda: (
+    lambda params, batch, rng: times(params["bias"]) * batch["x"][:, 0],
+    set_global,
+  ),
+  "small array": lambda: of_array(2),
+  "large array": lambda: of_array(200_000),
+  "callback": of_callback,
+  "another input": of_another_input,
+}
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_a_changed_number_is_seen(name, monkeypatch):
   monkeypatch.setitem(globals(), "SCALE", 1.0)
-  loss_fn, change = make()
+  loss_fn, change = MAKE[name]()
   assert step(loss_fn) == 1.0
   change()
   assert step(loss_fn) == 3.0
