@@ -173,26 +173,22 @@ def test_other_flags_are_refused_with_what_differs(whole, capsys):
   assert content(whole) == before
 
 
-def test_another_version_is_refused(whole, tmp_path, capsys):
+def test_a_run_of_another_version_or_random_stream_is_refused(
+  whole, tmp_path, capsys
+):
   folder = shutil.copytree(whole, tmp_path / "run")
-  config = json.loads((folder / "config.json").read_text())
-  config["versions"]["jax"] = "0.0.1"
-  text = json.dumps(config).encode()
-  folder_digests.write(folder / "config.json", text)
+  path, summary = folder / "config.json", folder / "summary.json"
+  config = json.loads(path.read_text())
+  other = config | {"versions": config["versions"] | {"jax": "0.0.1"}}
+  folder_digests.write(path, json.dumps(other).encode())
   error = refusal(capsys, *ARGUMENTS, f"--output_dir={folder}")
   assert "versions={" in error
   assert "'jax': '0.0.1'" in error
-
-
-def test_a_run_with_other_random_streams_is_refused(whole, tmp_path, capsys):
-  """One that does not say which it had is older than their number."""
-  folder = shutil.copytree(whole, tmp_path / "run")
-  config = json.loads((folder / "config.json").read_text())
+  # One that does not say which streams it had is older than their number.
   del config["streams"]
-  (folder / "config.json").write_text(json.dumps(config))
-  summary = json.loads((folder / "summary.json").read_text())
-  del summary["config"]["streams"]
-  (folder / "summary.json").write_text(json.dumps(summary))
+  path.write_text(json.dumps(config))
+  about = json.loads(summary.read_text()) | {"config": config}
+  summary.write_text(json.dumps(about))
   (folder / "digests.json").unlink()  # As in an older version.
   assert refusal(capsys, *ARGUMENTS, f"--output_dir={folder}") == (
     f"'{folder}' holds a run with streams=1, not {STREAMS}; give what that run "

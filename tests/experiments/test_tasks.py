@@ -318,8 +318,3 @@ def test_populations_share_the_pool_and_differ_by_seed():
   alone = _populations(pool, [9], sizes)[9]
   labels = lambda each: each.examples["y"][each.indices[0, : each.sizes[0]]]
   np.testing.assert_array_equal(labels(alone), labels(of_seed[9]))
-
-
-def test_clients_that_come_with_the_data_are_not_divided():
-  spec = spec_of("--task=lasso")
-  assert (spec.partition, spec.num_clients) == (None, None)

@@ -3,7 +3,6 @@
 import pathlib
 import tomllib
 
-import numpy as np
 import pytest
 
 from experiments import store
@@ -16,7 +15,6 @@ from experiments.artefacts.artefact import (
   grid_of,
   spec_of,
 )
-from fedjax_opt.objectives import l2
 from tests.experiments.artefacts.made_up import flags_of
 
 # The tables, figures and theorems of the papers, and what is beside them.
@@ -120,12 +118,6 @@ def test_figures_share_runs():
     repr(store.identity(spec_of(cell.arguments))) for cell in cells
   }
   assert meaning(runs[1]) < meaning(runs[0] | runs[3] | runs[4])
-
-
-def test_bvr_loss_has_half_the_squared_norm():
-  """The factor 1/2 that the paper leaves open, as the README says."""
-  loss = l2(lambda params, batch, rng: np.zeros(2), 0.005)
-  np.testing.assert_allclose(loss(np.full(4, 3.0), None, None), 0.0025 * 36)
 
 
 def test_fco_optima():
