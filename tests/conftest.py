@@ -36,7 +36,7 @@ QUICK = (
   "tests/results/test_checkpoint.py::test_a_killed_run_goes_on_bit_for_bit[one]",
   "tests/results/test_writers.py",
   "tests/rules/test_registry.py",
-  "tests/transforms/test_uploads.py::test_fed_avg_is_the_loop[top_k-True]",
+  "tests/transforms/test_uploads.py::test_fed_avg_is_the_loop[top_k_with",
 )
 
 

@@ -4,6 +4,7 @@ import importlib
 import json
 import pathlib
 import sys
+import types
 
 import pytest
 
@@ -129,28 +130,19 @@ def test_kernels_of_a_step_and_of_the_rest(load, loops, expected):
   assert kernels(named) == expected
 
 
-class Clock:
-  """Time that passes as a job says."""
-
-  def __init__(self):
-    self.now = 0.0
-
-  def monotonic(self):
-    return self.now
-
-
 @pytest.fixture
 def accelerator(load, monkeypatch, tmp_path):
   """`(budget, failing) -> (names that ran, failed)`, without a process."""
   module = load("accelerator")
 
   def run(budget, failing=()):
-    clock, ran = Clock(), []
+    now, ran = [0.0], []  # Time passes as a job says.
+    clock = types.SimpleNamespace(monotonic=lambda: now[0])
     monkeypatch.setattr(module, "time", clock)
 
     def one(job, folder, options, left):
       ran.append(job.name)
-      clock.now += job.seconds
+      now[0] += job.seconds
       return {"error": "why"} if job.name in failing else {"ms_per_round": 2.0,
               "range_ms": [1.0, 3.0], "compile_seconds": 4.0}  # fmt: skip
 

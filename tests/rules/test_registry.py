@@ -111,14 +111,10 @@ def test_hyperparameters_may_be_traced(name):
 @pytest.mark.parametrize(
   ("interval", "value", "allowed"),
   [
-    ("[0, 1)", 0.0, True),
     ("[0, 1)", 1.0, False),
     ("(0, inf)", 0.0, False),
-    ("(0, inf)", float("inf"), False),
     ("(0, inf]", float("inf"), True),
-    ("(-inf, inf)", -5.0, True),
     ("(-inf, inf)", float("nan"), False),
-    ("(-inf, inf)", float("-inf"), False),
   ],
 )
 def test_a_value_outside_its_interval_is_one_clear_line(

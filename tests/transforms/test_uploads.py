@@ -18,12 +18,7 @@ from tests.refusals import refusal
 
 K = 4  # 0.25 of 15.
 SETTINGS = cases.FAULTY
-UPLOADS = {
-  "top_k": transforms.top_k(0.25),
-  "random_k": transforms.random_k(0.25),
-  "sign": transforms.sign(),
-  "quantize": transforms.quantize(3),
-}
+TOP_K = transforms.top_k(0.25)
 
 
 def fed_avg(learning_rate=LR):
@@ -52,55 +47,52 @@ def keys_of_rounds():
   ]
 
 
-@pytest.mark.parametrize(
-  ("name", "feedback"),
-  [("top_k", True), ("random_k", False), ("sign", True), ("quantize", False)],
-)
-def test_fed_avg_is_the_loop(name, feedback):
-  upload = UPLOADS[name]
-  upload = transforms.error_feedback(upload) if feedback else upload
+def top_k_with_feedback():
+  send = lambda u, r, client: reference_uploads.top_k(u, K)
+  # Of clients that were out the error is what it was.
+  send = reference_uploads.ErrorFeedback(send, cases.M)
+  return transforms.error_feedback(TOP_K), "params kept", send
 
-  def compress(u, r, client):
-    key = jax.random.wrap_key_data(jnp.asarray(keys[r][client]))
-    if name == "top_k":
-      return reference_uploads.top_k(u, K)
-    if name == "random_k":
-      indices = np.asarray(first_of_shuffle(key, 0, len(u), K))
-      return reference_uploads.random_k(u, indices, not feedback)
-    if name == "sign":
-      return reference_uploads.sign(u)
-    uniforms = np.asarray(jax.random.uniform(key, (len(u),), float))
-    return reference_uploads.quantize(u, 3, uniforms, feedback)
 
-  def loop(rounds, masses):
-    send = compress
-    if feedback:
-      send = reference_uploads.ErrorFeedback(compress, cases.M)
-    make_rule = lambda r, client: reference.Sgd(LR)
-    xs, _ = reference.fed_avg(cases.PROBLEM, rounds, make_rule, send=send)
-    # Of clients that were out the error is what it was.
-    return (xs, send.errors) if feedback else xs
-
+def random_k():
   with jax.enable_x64(True):
     keys = keys_of_rounds()
-  algorithm = transforms.with_upload(fed_avg(), upload)
-  cases.check_loop(algorithm, "params kept" if feedback else "params", loop)
+
+  def send(u, r, client):
+    key = jax.random.wrap_key_data(jnp.asarray(keys[r][client]))
+    indices = np.asarray(first_of_shuffle(key, 0, len(u), K))
+    return reference_uploads.random_k(u, indices, is_scaled=True)
+
+  return transforms.random_k(0.25), "params -", send
+
+
+@pytest.mark.parametrize("of", [top_k_with_feedback, random_k])
+def test_fed_avg_is_the_loop(of):
+  """With what clients keep and draw; test_compressors.py has the others."""
+  upload, fields, send = of()
+
+  def loop(rounds, masses):
+    make_rule = lambda r, client: reference.Sgd(LR)
+    xs, _ = reference.fed_avg(cases.PROBLEM, rounds, make_rule, send=send)
+    return xs, getattr(send, "errors", None)
+
+  cases.check_loop(transforms.with_upload(fed_avg(), upload), fields, loop)
 
 
 @pytest.mark.parametrize(
-  "upload", [UPLOADS["top_k"], transforms.error_feedback(UPLOADS["sign"])]
+  "upload", [TOP_K, transforms.error_feedback(transforms.sign())]
 )
 def test_what_is_sent_is_counted(upload):
   result = simulate(fed_avg(), rounds=1, upload=upload)
   sent = upload.num_bytes(jax.eval_shape(lambda: result.params))
   assert result.cost["bytes_up_per_round"] == sent
   kept = result.client_state
-  assert (kept is None) == (upload is UPLOADS["top_k"])
+  assert (kept is None) == (upload is TOP_K)
   assert kept is None or kept.own is None
 
 
 def test_a_run_goes_on_with_what_was_not_sent_yet(tmp_path):
-  upload = transforms.error_feedback(UPLOADS["top_k"])
+  upload = transforms.error_feedback(TOP_K)
   whole = simulate(fed_avg(), upload=upload)
   for rounds, resume in ((2, False), (5, True)):
     checkpoints = fo.Checkpoints(tmp_path / "saved", every=1, resume=resume)
