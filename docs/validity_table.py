@@ -271,7 +271,7 @@ METHODS: dict[str, Method] = {
   ),
   "fed_per": Method(None, _LOOPS),
   "fed_rep": Method(None, _LOOPS),
-  "fed_bn": Method(None, "test_personal.py"),
+  "fed_bn": Method(None, "test_running_statistics.py"),
 }
 # Settings of these that are rows of their own.
 FORMS: dict[str, Method] = {

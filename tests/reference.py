@@ -85,16 +85,11 @@ class Adam:
     return x - self.lr * m_hat / (np.sqrt(v_hat) + self.eps)
 
 
-class Nesterov:
+class Nesterov(Momentum):
   """Nesterov's form of it: m <- b m + g; x <- x - lr (g + b m)."""
 
-  def __init__(self, lr, b):
-    self.lr, self.b = lr, b
-    self.m = 0.0
-
   def step(self, x, loss, grad, objective):
-    del loss, objective
-    self.m = self.b * self.m + grad
+    super().step(x, loss, grad, objective)
     return x - self.lr * (grad + self.b * self.m)
 
 

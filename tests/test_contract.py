@@ -36,7 +36,7 @@ NAMES = [
   for name, choice in ALGORITHMS.items()
   if choice.server_rule is None
   and name not in PARTS
-  # It is `fed_per` of a model that this one is not, see test_personal.py.
+  # It is `fed_per` of a model that this one is not: test_running_statistics.py.
   and name != "fed_bn"
 ]
 # With a rule at clients, with client state, of several phases, with a

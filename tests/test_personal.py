@@ -3,19 +3,14 @@
 import functools
 
 import chex
-import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
 import fedjax_opt as fo
-from fedjax_opt import running_statistics as statistics
-from fedjax_opt.models import layers
 from tests import cases, jax_problems
 from tests.refusals import refusal
 
-RNG = np.random.default_rng(0)
 SGD = optax.sgd(0.1)
 SETTINGS = {"batch_size": 4, "local_steps": 3, "cohort_size": 4}
 
@@ -91,49 +86,6 @@ def test_some_trained_leaves_can_be_personal():
   assert_close(found.params["output"], task.params["output"])
 
 
-# FedBN.
-
-LAYER = layers.BatchNorm()
-X = RNG.normal(1, 2, size=(24, 3)).astype(np.float32)
-Y = RNG.normal(size=24).astype(np.float32)
-DATA = fo.ClientData.from_partition(
-  {"x": X, "y": Y}, [np.arange(8), np.arange(8, 24)]
-)
-NORMED = {
-  "norm": LAYER.init(jax.random.key(0), X, train=True)["params"],
-  "output": jnp.ones(3),
-}
-
-
-def normed_loss(params, batch, rng):
-  is_train = rng is not None
-  x = LAYER.apply({"params": params["norm"]}, batch["x"], train=is_train)
-  return (x @ params["output"] - batch["y"]) ** 2
-
-
-def test_fed_bn_keeps_scale_bias_and_statistics():
-  algorithm = fo.fed_bn(normed_loss, SGD, optax.sgd(1.0))
-  settings = {"batch_size": 4, "local_steps": 2}
-  found = fo.simulate(algorithm, NORMED, DATA, rounds=3, **settings)
-  kept = found.client_state
-  assert kept["output"] is None
-  assert set(kept["norm"]) == set(NORMED["norm"])
-  for name, leaf in kept["norm"].items():
-    assert not np.allclose(leaf[0], leaf[1]), name
-    assert_close(found.params["norm"][name], NORMED["norm"][name])
-  # By hand: of the first client the running mean, of two batches in a round.
-  named = fo.fed_per(normed_loss, SGD, optax.sgd(1.0), personal=["norm"])
-  same = fo.simulate(named, NORMED, DATA, rounds=3, **settings)
-  assert_close(same.client_state, kept)
-  assert_close(same.params, found.params)
-
-
-def test_parts_with_running_statistics_are_found():
-  params = {"a": {"norm": NORMED["norm"], "w": 0.0}, "norm": NORMED["norm"]}
-  assert statistics.parents(params) == ["a/norm", "norm"]
-  assert statistics.parents({"w": 0.0}) == []
-
-
 # Bad input.
 
 
@@ -169,8 +121,3 @@ def test_parts_with_running_statistics_are_found():
 def test_bad_paths(make, personal, error, message):
   call = lambda: run(make(cases.loss_fn, SGD, personal=personal))
   assert refusal(call, kind=error) == message
-
-
-def test_fed_bn_needs_normalization():
-  with pytest.raises(ValueError, match="fed_bn: the model has no running stat"):
-    run(fo.fed_bn(cases.loss_fn, SGD))

@@ -2,6 +2,7 @@
 
 import functools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +16,9 @@ from fedjax_opt import (
   counters,
   delta_sgd,
   fed_avg,
+  fed_bn,
   fed_exp,
+  fed_per,
   local_sgd,
   minibatch_sgd,
   objectives,
@@ -263,7 +266,7 @@ SAME = {
 
 
 @pytest.mark.parametrize(
-  # Clients of fed_bn keep theirs, see test_personal.py.
+  # Clients of fed_bn keep theirs, see below.
   "name",
   sorted(set(ALGORITHMS) - REFUSING - SAME - {"fed_bn"}),
 )
@@ -338,6 +341,36 @@ def test_privacy_refuses_them_unless_they_are_frozen():
   assert found.startswith("privacy: 'norm' of the model has running statistics")
   frozen = train_only(of, ["output"], loss_fn)
   assert Simulator(frozen, FIVE, batch_size=4).init(PARAMS).round == 0
+
+
+def test_fed_bn_keeps_scale_bias_and_statistics():
+  run = lambda algorithm: simulate(
+    algorithm, PARAMS, DATA, rounds=3, **SETTINGS
+  )
+  sgd = optax.sgd(0.1)
+  found = run(fed_bn(loss_fn, sgd))
+  kept = found.client_state
+  assert kept["output"] is None
+  assert set(kept["norm"]) == set(PARAMS["norm"])
+  for name, leaf in kept["norm"].items():
+    assert not np.allclose(leaf[0], leaf[1]), name
+    np.testing.assert_array_equal(
+      found.params["norm"][name], PARAMS["norm"][name]
+    )
+  same = run(fed_per(loss_fn, sgd, personal=["norm"]))
+  chex.assert_trees_all_close(
+    (same.client_state, same.params), (kept, found.params), rtol=1e-5
+  )
+  weights = {"output": PARAMS["output"]}
+  message = "fed_bn: the model has no running statistics"
+  start = lambda: fed_bn(loss_fn, sgd).init(weights, 2)
+  assert refusal(start).startswith(message)
+
+
+def test_parts_with_running_statistics_are_found():
+  params = {"a": {"norm": PARAMS["norm"], "w": 0.0}, "norm": PARAMS["norm"]}
+  assert statistics.parents(params) == ["a/norm", "norm"]
+  assert statistics.parents({"w": 0.0}) == []
 
 
 def test_an_algorithm_that_refuses_them_may_freeze_them():
