@@ -158,7 +158,6 @@ class Cohort:
     Returns:
       The reply, its `value` the mean message.
     """
-    clients, order, computed = self._phase(phase)
 
     def summarize(clients, visited):
       message, state, info = visited
@@ -167,14 +166,8 @@ class Cohort:
       add_up = lambda sent: replies.weighted_sum(weight, sent)
       return jax.tree.map(add_up, message), (state, info)
 
-    total, sent = mapping.over_chunks(
-      self.config,
-      self._data,
-      self._visitor(one_client, broadcast),
-      computed,
-      summarize,
-    )
-    state, info = mapping.unsort(sharding.gather(sent), order)
+    visit = self._visitor(one_client, broadcast)
+    clients, order, total, (state, info) = self._all(visit, phase, summarize)
     is_normalized = not self.is_scaled
     mean = replies.mean_of(sharding.total(total), clients, info, is_normalized)
     cost = replies.Cost(phase, label, broadcast, bytes_down)
@@ -202,15 +195,10 @@ class Cohort:
       The reply, its `value` all messages, leaves [C, ...], in the order of
       `clients`, also the messages that do not count, see `Reply.counted`.
     """
-    clients, order, computed = self._phase(phase)
-    _, sent = mapping.over_chunks(
-      self.config,
-      self._data,
-      self._visitor(one_client, broadcast),
-      computed,
-      lambda clients, visited: (None, visited),
+    visit = self._visitor(one_client, broadcast)
+    clients, order, _, (messages, state, info) = self._all(
+      visit, phase, lambda clients, visited: (None, visited)
     )
-    messages, state, info = mapping.unsort(sharding.gather(sent), order)
     messages = trees.take(messages, slice(self.config.cohort_size))
     cost = replies.Cost(phase, label, broadcast, bytes_down)
     return self._reply(clients, order, (messages, state, info), cost)
@@ -294,6 +282,20 @@ class Cohort:
       shapes, otherwise, self.config.num_clients
     )
     return lax.cond(predicate, verb, skip)
+
+  def _all(self, visit, phase, summarize):
+    """Visits all clients of a phase, see `mapping.over_chunks`.
+
+    Returns:
+      The clients, padded, and the order in which they were computed, see
+      `_phase`; the sums of this device; and the joined arrays of all devices,
+      leaves [C', ...], in the order of the cohort.
+    """
+    clients, order, computed = self._phase(phase)
+    sums, sent = mapping.over_chunks(
+      self.config, self._data, visit, computed, summarize
+    )
+    return clients, order, sums, mapping.unsort(sharding.gather(sent), order)
 
   def _phase(self, phase):
     """The clients of a phase.
