@@ -7,12 +7,7 @@ import numpy as np
 
 from fedjax_opt.results.history import direction, is_fraction, worst_mean
 from fedjax_opt.results.names import metric_name, name_of, number
-from fedjax_opt.study.plots.frame import (
-  CLASS_COLORS,
-  Path,
-  finish,
-  styled_figure,
-)
+from fedjax_opt.study.plots import frame
 from fedjax_opt.study.plots.lines import GREY, Styles
 from fedjax_opt.study.plots.panels import Look, by_condition, draw_conditions
 
@@ -23,7 +18,7 @@ _MAX_LEGEND = 20
 
 def label_histogram(
   counts: np.ndarray,
-  path: Path,
+  path: frame.Path,
   *,
   title: str | None = None,
   class_names: Sequence[str] | None = None,
@@ -61,14 +56,14 @@ def label_histogram(
   if total > len(counts):
     parts.append(f"first {len(counts)} of {total} clients")
   height = 1.1 + np.clip(0.045 * len(counts), 1.2, 4.5)
-  with styled_figure(4.8, height, **{"axes.grid": False}) as new:
+  with frame.styled_figure(4.8, height, **{"axes.grid": False}) as new:
     axes = new.subplots()
     colors = _class_colors(num_classes)
     _draw_clients(axes, counts, colors)
     axes.set(title=", ".join(parts), xlabel="Examples", ylabel="Client")
     names = range(num_classes) if class_names is None else class_names
     _name_classes(new, colors, names)
-    return finish(new, path)
+    return frame.finish(new, path)
 
 
 def partition_title(partition: str, alpha: float | None = None) -> str:
@@ -89,8 +84,8 @@ def partition_title(partition: str, alpha: float | None = None) -> str:
 def _class_colors(num_classes: int) -> Sequence[Any]:
   import matplotlib
 
-  if num_classes <= len(CLASS_COLORS):
-    return CLASS_COLORS[:num_classes]
+  if num_classes <= len(frame.CLASS_COLORS):
+    return frame.CLASS_COLORS[:num_classes]
   return matplotlib.colormaps["viridis"](np.linspace(0, 1, num_classes))
 
 
@@ -131,7 +126,7 @@ _MEAN = "mean"
 
 def client_distribution(
   values: Any,
-  path: Path,
+  path: frame.Path,
   *,
   metric: str,
   sizes: Any = None,

@@ -7,15 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_opt.results import names
 from fedjax_opt.results.history import direction, is_fraction
-from fedjax_opt.results.names import (
-  metric_name,
-  name_of,
-  number,
-  sentence,
-  shown_name,
-  value_of,
-)
 from fedjax_opt.study.plots.frame import COLORS, Path, finish, styled_figure
 from fedjax_opt.study.plots.panels import PAGE_WIDTH, by_condition
 
@@ -116,7 +109,7 @@ def heat_maps(
   scaled = by_condition("grids", grids, functools.partial(_checked, factor))
   precision = precision or (".1f" if factor == 100 else None)
   way = direction(metric) or "max"
-  return _draw(scaled, path, metric_name(metric), precision, way)
+  return _draw(scaled, path, names.metric_name(metric), precision, way)
 
 
 def _checked(factor: float, name: str, grid: Grid) -> Grid:
@@ -171,7 +164,7 @@ def _draw(
       _keep_outer_names(all_axes, list(map(len, grids.values())))
     look = {"label": label, "extend": extend, "aspect": 25, "pad": 0.02}
     bar = new.colorbar(image, ax=new.axes, **look)
-    bar.ax.yaxis.set_major_formatter(lambda value, _: number(value))
+    bar.ax.yaxis.set_major_formatter(lambda value, _: names.number(value))
     bar.ax.yaxis.set_minor_formatter("")
     _add_key(new, all_grids)
     return finish(new, path)
@@ -179,19 +172,19 @@ def _draw(
 
 def _title(labels: Sequence[str], width: float) -> str:
   """The title of a panel, in lines of so many inches."""
-  text = ", ".join(shown_name(label) for label in labels if label)
+  text = ", ".join(names.shown_name(label) for label in labels if label)
   return textwrap.fill(text, max(int(width / _CHARACTER), 8))
 
 
 def _name_axes(axes: Any, grid: Grid, cell_width: float) -> None:
   """Names the hyperparameters and their values; long values are turned."""
-  shown = [value_of(value) for value in grid.columns[1]]
+  shown = [names.value_of(value) for value in grid.columns[1]]
   is_narrow = max(map(len, shown)) * _CHARACTER > 0.8 * cell_width
   axes.set_xticks(range(len(shown)), shown, rotation=90 if is_narrow else 0)
-  axes.set_yticks(range(len(grid.rows[1])), map(value_of, grid.rows[1]))
+  axes.set_yticks(range(len(grid.rows[1])), map(names.value_of, grid.rows[1]))
   axes.tick_params(length=0)
-  axes.set_xlabel(sentence(name_of(grid.columns[0])))
-  axes.set_ylabel(sentence(name_of(grid.rows[0])))
+  axes.set_xlabel(names.sentence(names.name_of(grid.columns[0])))
+  axes.set_ylabel(names.sentence(names.name_of(grid.rows[0])))
 
 
 def _keep_outer_names(all_axes: np.ndarray, sizes: Sequence[int]) -> None:
@@ -248,7 +241,7 @@ def _draw_panel(
     red, green, blue, _ = colors(norm(value))
     is_light = 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
     text = f"{value:{precision or '.2g'}}"
-    text = text if precision else number(float(text))
+    text = text if precision else names.number(float(text))
     look = {"ha": "center", "va": "center", "fontsize": _FONT_SIZE}
     color = "black" if is_light else "white"
     axes.text(column, row, text, color=color, **look)

@@ -6,22 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.study.plots.frame import (
-  COLORS,
-  Path,
-  finish,
-  log_scale,
-  styled_figure,
-)
-from fedjax_opt.study.plots.panels import add_below
+from fedjax_opt.study.plots import frame, panels
 
 # Array of a trace -> its label, colour, line width and line style. The step
 # size equals one of the branches at every step; it is therefore drawn first and
 # wide, and the branches are drawn thin on top of it.
 _LOOKS = {
-  "step_size": ("step size (minimum)", COLORS[1], 3.0, "-"),
-  "smoothness": ("smoothness branch", COLORS[2], 1.1, "-"),
-  "growth": ("growth branch", COLORS[0], 1.1, "--"),
+  "step_size": ("step size (minimum)", frame.COLORS[1], 3.0, "-"),
+  "smoothness": ("smoothness branch", frame.COLORS[2], 1.1, "-"),
+  "growth": ("growth branch", frame.COLORS[0], 1.1, "--"),
 }
 _FIRST = "first step"
 _SHARES = {
@@ -41,7 +34,7 @@ _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 def step_sizes(
   trace: Mapping[str, np.ndarray],
-  path: Path,
+  path: frame.Path,
   *,
   title: str | None = None,
 ) -> Any:
@@ -76,7 +69,7 @@ def step_sizes(
   num_rounds, num_clients, num_steps = arrays["step_size"].shape
   is_detailed = num_clients == 1 and num_rounds * num_steps <= _MAX_DETAIL
   by_round = not is_detailed and num_rounds >= _MIN_ROUNDS
-  with styled_figure(4.6, 3.1) as new:
+  with frame.styled_figure(4.6, 3.1) as new:
     axes, below = new.subplots(2, 1, sharex=True, height_ratios=(3.2, 1))
     if not by_round and num_rounds <= _MAX_MARKED:
       for start in np.arange(1, num_rounds) * num_steps - 0.5:
@@ -88,15 +81,15 @@ def step_sizes(
       entries = _draw_quantiles(axes, arrays["step_size"], by_round)
     low, high = axes.dataLim.minposy, axes.dataLim.ymax
     if np.isfinite(low):  # Something is drawn.
-      log_scale(axes.yaxis, (low, high) if low < high else None)
+      frame.log_scale(axes.yaxis, (low, high) if low < high else None)
     axes.grid(visible=False, axis="x")
     axes.set(ylabel="Step size", title=title or "")
     shares = _draw_shares(below, arrays, by_round)
     if is_detailed:  # The lines have the colours of the others already.
       shares = {each: shares[each] for each in shares if each == _FIRST}
     below.set_xlabel("Communication round" if by_round else "Local step")
-    add_below(new, entries | shares, 4.6)
-    return finish(new, path)
+    panels.add_below(new, entries | shares, 4.6)
+    return frame.finish(new, path)
 
 
 def _checked_arrays(trace: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
