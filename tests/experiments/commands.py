@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 from experiments import job, run, tasks
 from experiments.command_line import parser
@@ -35,6 +36,15 @@ def prepare(*arguments):
 def task_of(*arguments):
   """The task of a command line, loaded."""
   return tasks.load(spec_of(*arguments))
+
+
+def wait_for(process, condition, *, may_end=False):
+  """Waits until a condition holds, or the process ends where it may."""
+  deadline = time.monotonic() + 600
+  while process.poll() is None and not condition():
+    assert time.monotonic() < deadline
+    time.sleep(0.002)
+  assert may_end or condition(), process.communicate()
 
 
 def start(*arguments):

@@ -50,21 +50,17 @@ def test_whole(ask):
   assert "pdb" not in text
 
 
-@pytest.mark.parametrize(
-  ("word", "title"),
-  [
-    ("rounds", "Rounds"),
-    ("ROUNDS", "Rounds"),
-    ("reg", "Regularizer"),
-    ("Comp", "Computation"),
-    ("client", "Clients' rule"),
-    ("clients' data", "Clients' data"),
-    ("devices", "Devices and processes"),
-    ("algorithms", "Algorithm"),
-  ],
-)
-def test_one_group(ask, word, title):
-  text = ask(f"--help={word}")
+GROUPS = {
+  "rounds": "Rounds", "ROUNDS": "Rounds", "reg": "Regularizer",
+  "Comp": "Computation", "client": "Clients' rule",
+  "clients' data": "Clients' data", "devices": "Devices and processes",
+  "algorithms": "Algorithm",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("word", GROUPS)
+def test_one_group(ask, word):
+  text, title = ask(f"--help={word}"), GROUPS[word]
   assert text.startswith(f"{title}:\n")
   names = [n for n, group in spec.names().items() if group.title == title]
   assert flags_in(text) == names

@@ -181,23 +181,22 @@ def test_a_terminal_that_becomes_narrower(open_terminal):
   assert bar._to_start(40) == f"\r\x1b[{2 + 2 + 1 + 1 + 1}A"
 
 
-@pytest.mark.parametrize("points", [POINTS[:1], POINTS[:3], []])
-def test_of_one_setting_there_is_the_bar_alone(open_terminal, points):
+@pytest.mark.parametrize(
+  ("points", "terminal_type"),
+  [(POINTS[:1], "xterm"), (POINTS[:3], "xterm"), ([], "xterm"),
+   (POINTS, "dumb")],
+)  # fmt: skip
+def test_without_settings_to_compare_there_is_the_bar_alone(
+  open_terminal, monkeypatch, points, terminal_type
+):
   terminal = open_terminal()
+  monkeypatch.setenv("TERM", terminal_type)
   progress = Progress(20, ACCURACY, True, points)
   rounds(progress, num_points=max(1, len(points)))
   lines, row, _ = terminal.screen()
   assert len(lines) == 2
   assert "20/20" in lines[1]
   assert row == 1
-
-
-def test_a_dumb_terminal(open_terminal, monkeypatch):
-  terminal = open_terminal()
-  monkeypatch.setenv("TERM", "dumb")
-  progress = Progress(20, ACCURACY, True, POINTS)
-  rounds(progress)
-  assert len(terminal.screen()[0]) == 2
 
 
 def test_elsewhere_there_are_lines(capsys):

@@ -23,7 +23,7 @@ from fedjax_opt.base import STREAMS
 from fedjax_opt.data import digest
 from fedjax_opt.files import json_files
 from fedjax_opt.results import environment, folder_digests
-from tests.experiments.commands import call, spec_of, start
+from tests.experiments.commands import call, spec_of, start, wait_for
 
 SHARED = (
   "--task=digits_logistic",
@@ -249,9 +249,7 @@ def test_a_run_that_is_killed_while_it_is_extended(whole_long, tmp_path):
   shorter = (*LONG, "--rounds=31", f"--output_dir={folder}")
   assert call(*shorter) == 0
   process = start(*LONG, f"--output_dir={folder}", "--resume")
-  while rounds_saved(folder / "checkpoints") == 31:
-    assert process.poll() is None, process.stderr.read()
-    time.sleep(0.002)
+  wait_for(process, lambda: rounds_saved(folder / "checkpoints") != 31)
   process.kill()
   process.wait()
   if rounds_saved(folder / "checkpoints") < 60:

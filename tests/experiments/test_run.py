@@ -22,6 +22,7 @@ from tests.experiments.commands import (
   prepare,
   spec_of,
   start,
+  wait_for,
 )
 
 SMALL = ("--task=digits_logistic", "--num_clients=20", "--cohort_size=4")
@@ -245,15 +246,6 @@ def test_ctrl_c_that_was_ignored_ends_the_run_at_the_next_evaluation(
   out = capsys.readouterr().out
   assert out.endswith("interrupted: only 0 of 3 rounds done\n")
   assert [row["round"] for row in read_metrics(tmp_path)] == [0]
-
-
-def wait_for(process, condition):
-  for _ in range(1200):
-    if condition():
-      return
-    assert process.poll() is None, process.communicate()
-    time.sleep(0.1)
-  raise AssertionError("the run took more than two minutes to begin")
 
 
 def test_trace(tmp_path, capsys, drawn):

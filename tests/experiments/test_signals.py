@@ -16,7 +16,7 @@ import time
 import pytest
 
 from experiments import command
-from tests.experiments.commands import call, start
+from tests.experiments.commands import call, start, wait_for
 
 SMALL = (
   "--task=digits_logistic",
@@ -42,13 +42,6 @@ def heeds_signals(process):
   with open(f"/proc/{process.pid}/status") as file:
     caught = next(line for line in file if line.startswith("SigCgt"))
   return int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1
-
-
-def wait_for(process, condition):
-  deadline = time.monotonic() + 600
-  while process.poll() is None and not condition():
-    assert time.monotonic() < deadline
-    time.sleep(0.002)
 
 
 def check_files(folder):
@@ -78,8 +71,9 @@ def interrupt(folder, seed):
   process = start(
     *SMALL, *KINDS[kind], f"--rounds={rounds}", f"--output_dir={folder}"
   )
-  wait_for(process, lambda: heeds_signals(process))
-  wait_for(process, lambda: not moment or (folder / moment).exists())
+  reached = lambda: not moment or (folder / moment).exists()
+  wait_for(process, lambda: heeds_signals(process), may_end=True)
+  wait_for(process, reached, may_end=True)
   time.sleep(draw.uniform(0, 1))
   for _ in range(draw.choice([1, 2, 10])):
     process.send_signal(number)
