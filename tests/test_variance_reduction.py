@@ -13,7 +13,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from fedjax_opt import Algorithm
@@ -28,6 +27,7 @@ from tests import cases, jax_problems, reference
 from tests import reference_variance_reduction as loops
 from tests.jax_problems import assert_close, flat
 from tests.refusals import refusal
+from tests.rules import training
 
 SIZES = (40, 26, 3, 50, 0)
 TASK = jax_problems.softmax(sizes=SIZES)
@@ -223,12 +223,13 @@ PROBLEM = synthetic.heterogeneous(
 POOL = {name: np.float64(leaf) for name, leaf in PROBLEM.data.examples.items()}
 
 
-def gradient(rows, x):
-  """Of the mean loss of some rows of the pool."""
+def mean_loss(rows, x):
+  """Of some rows of the pool."""
   batch = {name: jnp.asarray(leaf)[rows] for name, leaf in POOL.items()}
-  return jax.grad(lambda x: jnp.mean(PROBLEM.loss_fn(x, batch)))(x)
+  return jnp.mean(PROBLEM.loss_fn(x, batch))
 
 
+gradient = jax.grad(mean_loss, argnums=1)
 ROWS = PROBLEM.data.indices  # [4, 6]
 full = functools.partial(gradient, ROWS.ravel())
 
@@ -254,42 +255,22 @@ def test_p1_bias_of_a_local_difference():
   np.testing.assert_allclose(norms[-1], reached, atol=1e-12)
 
 
-def local_path(gradient_of, x0, v0, rate, num_steps):
-  """Points x_0 to x_K [K + 1, d] and v_1 to v_K [K, d], by the rule alone.
-
-  Args:
-    gradient_of: `(k, x) -> gradient` of the loss of step k.
-    x0: where it starts.
-    v0: the direction of the server.
-    rate: eta.
-    num_steps: K.
-  """
-  rule = sarah(rate, direction=v0)
-
-  def step(carry, k):
-    x, state = carry
-    own = functools.partial(gradient_of, k)
-    updates, state = rule.update(own(x), state, x, grad_fn=own)
-    return (optax.apply_updates(x, updates), state), (x, state.direction)
-
-  (last, _), (xs, vs) = jax.lax.scan(
-    step, (x0, rule.init(x0)), jnp.arange(num_steps)
-  )
-  return jnp.concatenate([xs, last[None]]), vs
+def local_path(loss, x0, v0, rate, num_steps):
+  """Points x_0 to x_K and v_1 to v_K, by the rule alone."""
+  xs, states = training.path(sarah(rate, direction=v0), loss, x0, num_steps)
+  return xs, states.direction
 
 
 def test_p2_full_local_gradients_telescope():
   with jax.enable_x64(True):
-    x0, own = (
-      jnp.array([0.4, -1.5, 0.2, 2.0]),
-      functools.partial(gradient, ROWS[2]),
-    )
+    x0, own = jnp.array([0.4, -1.5, 0.2, 2.0]), ROWS[2]
 
     @jax.jit
     def path(x0):
-      xs, vs = local_path(lambda k, x: own(x), x0, full(x0), 0.05, 12)
-      telescoped = jax.vmap(own)(xs) - own(x0) + full(x0)
-      return xs, vs, telescoped, jax.vmap(full)(xs)
+      loss = lambda k, x: mean_loss(own, x)
+      xs, vs = local_path(loss, x0, full(x0), 0.05, 12)
+      telescoped = jax.vmap(lambda x: gradient(own, x) - gradient(own, x0))(xs)
+      return xs, vs, telescoped + full(x0), jax.vmap(full)(xs)
 
     xs, vs, telescoped, grads = path(x0)
   np.testing.assert_allclose(vs, telescoped[:-1], atol=1e-13)
@@ -381,8 +362,8 @@ def test_p6_descent_along_every_path():
   starts = 1.5 * rng.normal(size=(30, 4))
   offsets = rng.normal(size=(30, 4)) * np.geomspace(0.01, 3, 30)[:, None]
   with jax.enable_x64(True):
-    on_batch = lambda k, x: gradient(jnp.asarray(rows)[k], x)
-    objective = lambda x: jnp.mean(PROBLEM.loss_fn(x, POOL))
+    on_batch = lambda k, x: mean_loss(jnp.asarray(rows)[k], x)
+    objective = functools.partial(mean_loss, ROWS.ravel())
 
     @jax.jit
     @jax.vmap

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from fedjax_opt import delta_sgd, fed_avg, grad_fn_of
+from fedjax_opt import delta_sgd, fed_avg
 from tests import jax_problems, problems, reference
 from tests.rules import training
 
@@ -24,22 +24,8 @@ def quadratic(x, a, y):
 @functools.partial(jax.jit, static_argnums=(0, 1, 4))
 def descend(make_rule, loss_fn, x0, loss_args, num_steps, settings):
   """A plain training loop; gives x [K + 1, d] and the rule's states [K]."""
-  rule = make_rule(**settings)
-  loss = lambda x: loss_fn(x, *loss_args)
-
-  def step(carry, _):
-    x, state = carry
-    value, grads = jax.value_and_grad(loss)(x)
-    updates, state = rule.update(
-      grads, state, x, value=value, grad_fn=grad_fn_of(loss, x)
-    )
-    new = optax.apply_updates(x, updates)
-    return (new, state), (x, state)
-
-  (last, _), (xs, states) = jax.lax.scan(
-    step, (x0, rule.init(x0)), length=num_steps
-  )
-  return jnp.concatenate([xs, last[None]]), states
+  loss = lambda k, x: loss_fn(x, *loss_args)
+  return training.path(make_rule(**settings), loss, x0, num_steps)
 
 
 reusing = functools.partial(delta_sgd, reuse_gradients=True)

@@ -49,6 +49,30 @@ def referee(name):
   return make(*arguments.values())
 
 
+def path(rule, loss, x0, num_steps):
+  """Points x_0 to x_K, and the states of a rule, leaves [K, ...].
+
+  Args:
+    rule: of one array.
+    loss: `(k, x) -> scalar`, of step k.
+    x0: where it starts.
+    num_steps: K.
+  """
+
+  def step(carry, k):
+    x, state = carry
+    own = functools.partial(loss, k)
+    value, grads = jax.value_and_grad(own)(x)
+    updates, state = rule.update(
+      grads, state, x, value=value, grad_fn=grad_fn_of(own, x)
+    )
+    return (optax.apply_updates(x, updates), state), (x, state)
+
+  start = (x0, rule.init(x0))
+  (last, _), (xs, states) = jax.lax.scan(step, start, jnp.arange(num_steps))
+  return jnp.concatenate([xs, last[None]]), states
+
+
 def train(rule, loss, params, num_steps, dtype=None):
   """Runs a rule on a loss of the parameters alone.
 
