@@ -53,8 +53,12 @@ def divide(
       f"fraction={fraction:g}: no client holds an example out, the largest "
       f"has {sizes.max(initial=0)}; must be larger"
     )
-  of = lambda is_chosen: _part(rows, clients, is_chosen, len(sizes))
-  return of(~is_held_out), of(is_held_out)
+  number = np.bincount(clients[is_held_out], minlength=len(sizes))
+  number = number.astype(np.int32)  # Held out, of each client.
+  return (
+    (rows[~is_held_out], sizes - number),
+    (rows[is_held_out], number),
+  )
 
 
 def _divide_client(part, rows, times, target):
@@ -125,16 +129,6 @@ def divide_clients(
       "repetition, such as by partition.dirichlet_disjoint, or use "
       "data.split(fraction)"
     )
-  # Held-out clients have no row that trains, so each is in one part only.
-  train, held_out = (
-    _part(rows, clients, is_chosen, len(sizes))
-    for is_chosen in (~is_held_out[clients], is_left)
-  )
-  sizes = train[1][~is_held_out], held_out[1][is_held_out]
-  return (train[0], sizes[0]), (held_out[0], sizes[1])
-
-
-def _part(rows, clients, is_chosen, num_clients):
-  """The chosen entries of each client's list, in their order."""
-  sizes = np.bincount(clients[is_chosen], minlength=num_clients)
-  return rows[is_chosen], sizes.astype(np.int32)
+  # Held-out clients have no row that trains, so what is left is theirs alone.
+  train = rows[~is_held_out[clients]], sizes[~is_held_out]
+  return train, (rows[is_left], num_left[is_held_out].astype(np.int32))
