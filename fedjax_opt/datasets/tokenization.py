@@ -42,10 +42,9 @@ def read(folder: str | os.PathLike, vocab_size: int) -> Any:
       read or does not fit the model; if the package is missing.
   """
   tokenizers, folder = _import(), pathlib.Path(folder).expanduser()
-  file = folder / TOKENIZER
-  if not file.is_file():
-    file = folder / VOCABULARY
-  if not file.is_file():
+  files = (folder / TOKENIZER, folder / VOCABULARY)
+  file = next(filter(pathlib.Path.is_file, files), None)
+  if file is None:
     raise ValueError(f"{folder}: has neither {TOKENIZER} nor {VOCABULARY}")
   settings = {} if file.name == TOKENIZER else _settings(folder)
   try:
@@ -72,13 +71,12 @@ def read(folder: str | os.PathLike, vocab_size: int) -> Any:
 def _settings(folder):
   """How texts are normalized; as BERT's without case if nothing is said."""
   file = folder / _SETTINGS
-  given = {}
+  given, settings = {}, {}
   if file.exists():
     with checks.reading(file, "must be a JSON object", ValueError):
       given = json_files.read_json(file)
-  if not isinstance(given, dict):
-    raise ValueError(f"{file}: must be a JSON object")
-  settings = {}
+      if not isinstance(given, dict):
+        raise ValueError(f"it is {checks.shown(given)}")
   for name, (key, default) in _NORMALIZATION.items():
     value = given.get(key)
     if value is not None and not isinstance(value, bool):
