@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-# Those that `whole` has begun, in any thread.
+# Those to remove if the process ends now, of any thread.
 _unfinished: set[pathlib.Path] = set()
 
 
@@ -74,18 +74,25 @@ def whole(path: pathlib.Path, end: str = ".tmp") -> Iterator[pathlib.Path]:
     end: what the name of the file beside has more.
   """
   unfinished = path.with_name(path.name + end)
-  _unfinished.add(unfinished)
-  try:
+  with removed_at_end(unfinished):
     yield unfinished
     os.replace(unfinished, path)
+
+
+@contextlib.contextmanager
+def removed_at_end(path: pathlib.Path) -> Iterator[None]:
+  """Removes a file after what is inside, or if the process ends before."""
+  _unfinished.add(path)
+  try:
+    yield
   finally:
     with contextlib.suppress(OSError):
-      unfinished.unlink(missing_ok=True)
-    _unfinished.discard(unfinished)
+      path.unlink(missing_ok=True)
+    _unfinished.discard(path)
 
 
 def remove_unfinished() -> None:
-  """Removes the files that `whole` has begun, for a process that ends now."""
+  """Removes what `removed_at_end` has, for a process that ends now."""
   for path in list(_unfinished):
     with contextlib.suppress(OSError):
       path.unlink(missing_ok=True)

@@ -1,16 +1,18 @@
 """One process at a time writes to a folder."""
 
+import errno
 import json
 import os
 import socket
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 
 from experiments import compare, run
 from experiments.artefacts import artefact, running
-from fedjax_opt.files import folders, locks
+from fedjax_opt.files import folders, json_files, locks
 from tests.experiments.commands import call
 
 # The module alone: nothing else is imported.
@@ -33,10 +35,10 @@ def refusal(folder):
   return str(error.value)
 
 
-def in_use(folder, process):
+def in_use(folder, process, host=None):
   return (
     f"output_dir={str(folder)!r}: is in use by process {process} on host "
-    f"{socket.gethostname()}; wait for its end, or give another folder"
+    f"{host or socket.gethostname()}; wait for its end, or give another folder"
   )
 
 
@@ -64,14 +66,64 @@ def test_a_lock_that_a_kill_left_half_written(tmp_path):
   assert os.listdir(tmp_path) == []
 
 
-def test_a_lock_of_another_host(tmp_path):
+# Of another host as its lock shows it, or of a file system without locks.
+_ELSEWHERE = """
+import errno, fcntl, pathlib, socket, sys, time
+import locks
+socket.gethostname = lambda: sys.argv[2]
+if sys.argv[3] == "without":
+  def flock(*_): raise OSError(errno.ENOLCK, "No locks available")
+else:
+  def flock(*_): pass
+fcntl.flock = flock
+locks._BEAT, locks._PATIENCE = 0.1, 60.0
+with locks.held("output_dir", pathlib.Path(sys.argv[1])):
+  print("held", flush=True)
+  time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("kind", ["not shared", "without"])
+def test_an_owner_elsewhere_is_seen_to_live_and_to_end(
+  tmp_path, monkeypatch, kind
+):
+  """As a job that Slurm queues again on another host, or a new container."""
+  if kind == "without":  # Also of this host.
+    no_locks = OSError(errno.ENOLCK, "No locks available")
+    monkeypatch.setattr(locks.fcntl, "flock", Mock(side_effect=no_locks))
+  monkeypatch.setattr(locks, "_BEAT", 0.1)
+  monkeypatch.setattr(locks, "_PATIENCE", 60.0)
+  host = socket.gethostname() if kind == "without" else "elsewhere"
+  command = [sys.executable, "-c", _ELSEWHERE, str(tmp_path), host, kind]
+  with subprocess.Popen(command, env=_ENV, stdout=-1, text=True) as first:
+    try:
+      assert first.stdout.readline() == "held\n"
+      assert refusal(tmp_path) == in_use(tmp_path, first.pid, host)
+    finally:
+      first.kill()
+  assert (tmp_path / folders.LOCK).exists()
+  monkeypatch.setattr(locks, "_PATIENCE", 0.5)
+  with locks.held("output_dir", tmp_path):
+    found = json.loads((tmp_path / folders.LOCK).read_text())
+    assert found == {"host": socket.gethostname(), "process": os.getpid()}
+  assert os.listdir(tmp_path) == []
+
+
+def test_an_owner_elsewhere_ends_while_it_is_watched(tmp_path, monkeypatch):
   path = tmp_path / folders.LOCK
   path.write_text('{"host": "elsewhere", "process": 7}')
-  assert refusal(tmp_path) == (
-    f"output_dir={str(tmp_path)!r}: is in use by process 7 on host elsewhere; "
-    f"if that has ended, remove {str(path)!r}"
+  sleep = locks.time.sleep
+  monkeypatch.setattr(
+    locks.time, "sleep", lambda s: (path.unlink(missing_ok=True), sleep(0.01))
   )
-  assert path.exists()
+  with locks.held("output_dir", tmp_path):
+    assert path.exists()
+
+
+def test_a_process_that_ends_at_once_leaves_no_lock(tmp_path):
+  with locks.held("output_dir", tmp_path):
+    json_files.remove_unfinished()
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_new_folder_goes_if_nothing_was_written(tmp_path):
