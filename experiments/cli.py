@@ -54,7 +54,7 @@ _WIDTH = max(map(len, _COMMANDS))
 
 def script() -> None:
   """The console script: exits with the status of `main`."""
-  command.run(main, is_front=True)
+  command.run(main)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -78,7 +78,6 @@ def main(argv: Sequence[str]) -> int:
   program = importlib.import_module(found.module)
   if found.option is not None:
     arguments = [found.option, *arguments]
-  command.starts(program.main)
   return program.main([f"fedjax-opt {name}", *arguments])
 
 

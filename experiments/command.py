@@ -1,35 +1,35 @@
-"""How a command starts and ends, also by Ctrl-C and SIGTERM.
+"""How a command starts and ends, also by Ctrl-C, SIGTERM and SIGHUP.
 
-What a signal does depends on how far the command is. While it imports, it ends
-at once, as nothing was made yet: an exception that arises within the import of
-a library may be lost, or become another one. Then it raises `Signalled` in the
-program, which cleans up; what a run does instead says `Signals`. At the end,
-with all files written, it is ignored.
+Within the handler of a signal a command removes what is half written, ends its
+workers, says where it was and leaves. Nothing is raised: an exception may be
+lost in a callback of the compiler, or become another one in an import. Only a
+run that has results completes them first, see `Signals`.
+
+What cannot be printed ends no command, for its files are what counts.
 """
 
 import contextlib
 import ctypes
 import gc
+import io
+import multiprocessing
 import os
 import pathlib
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn, Self
 
 # In a checkout programs are called as modules; from a wheel by the command.
 _IS_INSTALLED = pathlib.Path(__file__).parents[1].name == "_commands"
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# Seconds: an exception may have been lost, but ten presses are one.
-_AGAIN = 1.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _M_ARENA_MAX = -8  # Of glibc's malloc.h.
 
-_main: Callable | None = None  # Of the program that this process is for.
 _is_command = False
-_raised = -_AGAIN
+_last_words: tuple[Callable[[], str], int] | None = None  # See `says`.
+_ends: list[Callable[[], None]] = []  # See `ended_by`.
 
 
 class Signalled(KeyboardInterrupt):
@@ -52,9 +52,7 @@ def as_called_here(text: str) -> str:
   return text.replace("python -m experiments.", "fedjax-opt ")
 
 
-def run(
-  main: Callable[[Sequence[str]], int], *, is_front: bool = False
-) -> None:
+def run(main: Callable[[Sequence[str]], int]) -> None:
   """Runs a command and exits with its status.
 
   A command lives for seconds and keeps nearly all that it makes: jaxprs, graphs
@@ -63,43 +61,63 @@ def run(
 
   Args:
     main: argv -> status.
-    is_front: whether it only imports and calls a program, see `starts`.
   """
   begin()
   _limit_heaps()
   gc.set_threshold(50_000, 20, 20)
   try:
-    if not is_front:
-      starts(main)
     status = main(sys.argv)
   except KeyboardInterrupt as error:
     status = status_of(error)
   gc.freeze()
   # It ends, in less than a second.
-  for number in _SIGNALS:
-    signal.signal(number, signal.SIG_IGN)
+  _ignore_signals()
   sys.exit(status)
 
 
 def begin() -> None:
-  """From now on a signal ends this process at once, with its exit status."""
+  """From now on this process is a command: a signal ends it as said above."""
   global _is_command
-  if threading.current_thread() is threading.main_thread():
-    _is_command = True
-    _answer(lambda number, _: exit_now(number, "interrupted"))
+  if _is_command or threading.current_thread() is not threading.main_thread():
+    return
+  _is_command = True
+  _speak_utf8()
+  _keep_streams()
+  says("interrupted while it started")
+  for number in _heeded(_SIGNALS):
+    signal.signal(number, lambda number, _: exit_now(number))
 
 
-def starts(main: Callable) -> None:
-  """Now a signal raises an exception in `main`; if this is a command."""
-  global _main
-  if _is_command:
-    _main = main
-    _answer(_raise)
+def is_command() -> bool:
+  """Whether this process is there for one command alone."""
+  return _is_command
 
 
-def is_program(main: Callable) -> bool:
-  """Whether this process is there for this function alone."""
-  return main is _main
+def says(line: str | Callable[[], str], stream: int = 1) -> None:
+  """Sets the last line of a command that a signal ends.
+
+  Args:
+    line: the line, or what gives it then.
+    stream: 1 for stdout, 2 for stderr.
+  """
+  global _last_words
+  _last_words = (line if callable(line) else lambda: line), stream
+
+
+def says_nothing() -> None:
+  """A command that a signal ends has no last line."""
+  global _last_words
+  _last_words = None
+
+
+@contextlib.contextmanager
+def ended_by(end: Callable[[], None]) -> Iterator[None]:
+  """What else is to be done if a signal ends the command inside."""
+  _ends.append(end)
+  try:
+    yield
+  finally:
+    _ends.remove(end)
 
 
 def status_of(error: KeyboardInterrupt) -> int:
@@ -107,17 +125,39 @@ def status_of(error: KeyboardInterrupt) -> int:
   return getattr(error, "status", 130)
 
 
-def exit_now(number: int, line: str) -> NoReturn:
-  """Prints a line, and ends the process; only in the main thread.
+def exit_now(number: int) -> NoReturn:
+  """Ends the process by a signal; only in the main thread.
 
   Nothing else runs: no exception can be lost in a compiler's callback, and no
   library is taken down while a thread of it works.
   """
+  _ignore_signals()
+  for end in [*reversed(_ends), _remove_unfinished]:
+    with contextlib.suppress(Exception):
+      end()
   with contextlib.suppress(Exception):
     sys.stdout.flush()
-  with contextlib.suppress(OSError):
-    os.write(1, f"{line}\n".encode())
+  if _last_words is not None:
+    line, stream = _last_words
+    with contextlib.suppress(OSError):
+      os.write(stream, f"{line()}\n".encode(errors="backslashreplace"))
   os._exit(128 + number)
+
+
+def _remove_unfinished() -> None:
+  files = sys.modules.get("fedjax_opt.files.json_files")
+  if files is not None:  # Else nothing was begun.
+    files.remove_unfinished()
+
+
+def _heeded(numbers: Sequence[int]) -> list[int]:
+  """But for those that the caller ignores, as with nohup."""
+  return [n for n in numbers if signal.getsignal(n) is not signal.SIG_IGN]
+
+
+def _ignore_signals() -> None:
+  for number in _SIGNALS:
+    signal.signal(number, signal.SIG_IGN)
 
 
 def _limit_heaps() -> None:
@@ -133,19 +173,46 @@ def _limit_heaps() -> None:
     ctypes.CDLL(None).mallopt(_M_ARENA_MAX, os.cpu_count() or 1)
 
 
-def _answer(handler: Callable) -> None:
-  for number in _SIGNALS:
-    # One that the caller ignores, as with nohup, stays so.
-    if signal.getsignal(number) is not signal.SIG_IGN:
-      signal.signal(number, handler)
+# Text.
 
 
-def _raise(number: int, _) -> None:
-  global _raised
-  now = time.monotonic()
-  if now >= _raised + _AGAIN:
-    _raised = now
-    raise Signalled(number)
+def _speak_utf8() -> None:
+  """Starts Python again if names of files are not UTF-8, as in some locales."""
+  is_set = os.environ.get("PYTHONUTF8") == "1"
+  is_worker = multiprocessing.parent_process() is not None
+  if sys.getfilesystemencoding() != "utf-8" and not is_set and not is_worker:
+    os.environ["PYTHONUTF8"] = "1"
+    os.execv(sys.executable, sys.orig_argv)
+
+
+class _Stream(io.FileIO):
+  """A terminal, file or pipe that may be full or end."""
+
+  def write(self, content: bytes) -> int | None:
+    """Writes, or leaves out what cannot be written."""
+    try:
+      return super().write(content)
+    except OSError:
+      return len(content)
+
+
+def _keep_streams() -> None:
+  """Makes writing to stdout and stderr never fail, also if they are closed."""
+  for number, name in enumerate(("stdin", "stdout", "stderr")):
+    try:
+      os.fstat(number)
+    except OSError:  # Else a file of the run would get this number.
+      os.open(os.devnull, os.O_RDWR)
+      os.set_inheritable(number, True)
+    if number:
+      old, raw = getattr(sys, name), _Stream(number, "w", closefd=False)
+      new = io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=old.encoding if old else "utf-8",
+        errors="backslashreplace",
+        line_buffering=number == 2 or raw.isatty(),
+      )
+      setattr(sys, name, new)
 
 
 class Signals:
@@ -157,28 +224,29 @@ class Signals:
   other, the outer one remembers it too: what was only to be finished may be
   part of something else.
 
-  In a process of its own, SIGTERM is as Ctrl-C, and nothing is raised. Until
+  In a command SIGTERM and SIGHUP are as Ctrl-C, and nothing is raised. Until
   `begun` a signal ends the process; from then on it is only remembered, for the
   run itself ends with the rounds that it computes.
 
   Attributes:
     pressed: number of the signal that came; 0 if none did.
-    where: for the last line of a process that ends, such as "; see FOLDER".
+    phase: what the run does, for the last line of a process that ends.
+    where: its folder, for the same, such as "; see FOLDER".
   """
 
-  pressed, where = 0, ""
+  pressed, phase, where = 0, "while flags were read", ""
 
-  def __init__(self, is_program: bool = False):
-    """Does nothing yet.
+  def __init__(self):
+    """Does nothing yet."""
+    self._exits, self._held = _is_command, False
 
-    Args:
-      is_program: whether the process is there for this alone.
-    """
-    self._is_program = self._exits = is_program
-    self._held = False
+  @property
+  def line(self) -> str:
+    """That the run was interrupted, and where."""
+    return f"interrupted {self.phase}{self.where}"
 
   def __enter__(self) -> Self:
-    numbers = _SIGNALS if self._is_program else _SIGNALS[:1]
+    numbers = _heeded(_SIGNALS if _is_command else _SIGNALS[:1])
     # Another thread cannot answer signals: they are the caller's.
     if threading.current_thread() is not threading.main_thread():
       numbers = ()
@@ -205,7 +273,7 @@ class Signals:
     finally:
       self._held = False
     if self.pressed and self._exits:
-      self._exit()
+      exit_now(self.pressed)
     if self.pressed:
       raise Signalled(self.pressed)
 
@@ -214,13 +282,6 @@ class Signals:
     if self._held:
       return
     if self._exits:
-      self._exit()
-    if not self._is_program:
+      exit_now(number)
+    if not _is_command:
       raise KeyboardInterrupt
-
-  def _exit(self) -> None:
-    from fedjax_opt.files import json_files
-
-    json_files.remove_unfinished()
-    line = f"interrupted before the first evaluation{self.where}"
-    exit_now(self.pressed, line)

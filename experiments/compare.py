@@ -78,6 +78,10 @@ _MARK = "study.json"  # Says that a folder is that of a study.
 def main(argv: Sequence[str]) -> int:
   """Runs a study; may be called again. Returns the exit status."""
   done: list[Cell] = []
+  line = lambda: (
+    f"interrupted: {len(done)} cells are complete; the same command goes on"
+  )
+  command.says(line, stream=2)
   try:
     asked = request.parse(argv, __doc__)
     plots.check_installed()
@@ -105,10 +109,7 @@ def main(argv: Sequence[str]) -> int:
     print("error: every method diverged", file=sys.stderr)
     return 1
   except KeyboardInterrupt as error:
-    print(
-      f"interrupted: {len(done)} cells are complete; the same command goes on",
-      file=sys.stderr,
-    )
+    print(line(), file=sys.stderr)
     return command.status_of(error)
   except (ValueError, OSError, ImportError, workers.RunFailed) as error:
     return parser.refuse(error)

@@ -22,10 +22,13 @@ from experiments.specification.spec import Spec
 from fedjax_opt import Population
 from fedjax_opt.data.clients import ClientData
 
+_INTERRUPTED = "interrupted: the same command writes the clients anew"
+
 
 def main(argv: Sequence[str]) -> int:
   """Returns the exit status: 0, 1 for bad input, 128 + n for signal n."""
   others = [word for word in argv if word not in ("--verify", "-verify")]
+  command.says(_INTERRUPTED)
   try:
     given = parser.parse(others, __doc__)
     if len(others) < len(argv):
@@ -34,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
   except (OSError, ValueError, ImportError, MemoryError) as error:
     return parser.refuse(error)
   except KeyboardInterrupt as error:
-    print("interrupted")
+    print(_INTERRUPTED)
     return command.status_of(error)
   num_bytes = sum(file.stat().st_size for file in written.folder.iterdir())
   print(

@@ -74,12 +74,15 @@ _FLAGS = {
   "integer": {"jobs": 1},
 }
 
+_INTERRUPTED = "interrupted: the same command goes on"
+
 
 def main(argv: Sequence[str]) -> int:
   """Makes artefacts; may be called again. Returns the exit status."""
   if any(each in ("-h", "--help", "-help") for each in argv[1:]):
     parser.show(__doc__)
     return 0
+  command.says(_INTERRUPTED, stream=2)
   try:
     values = _parse(argv)
     artefacts = [each for name in values.artefact for each in _named(name)]
@@ -94,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
       _make(artefact, values)
     return 0
   except KeyboardInterrupt as error:
-    print("interrupted: the same command goes on", file=sys.stderr)
+    print(_INTERRUPTED, file=sys.stderr)
     return command.status_of(error)
   except (ValueError, OSError, ImportError, workers.RunFailed) as error:
     return parser.refuse(error)

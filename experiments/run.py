@@ -47,11 +47,12 @@ from fedjax_opt.results.checkpoint import CheckpointError
 
 def main(argv: Sequence[str]) -> int:
   """Runs one command; may be called again. Returns the exit status."""
-  started, signals = start_of_run(), command.Signals(command.is_program(main))
+  started, signals = start_of_run(), command.Signals()
+  command.says(lambda: signals.line)
   try:
     with signals:
       given = parser.parse(argv, __doc__)
-      hosts.join(given, command.is_program(main))
+      hosts.join(given, command.is_command())
       with hosts.together():
         spec = resolve(given)
       return perform(spec, signals, started)
@@ -70,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
       raise
     return parser.refuse(error)
   except KeyboardInterrupt as error:
-    print(f"interrupted before the first evaluation{signals.where}")
+    print(signals.line)
     return command.status_of(error)
 
 
@@ -95,6 +96,7 @@ def perform(
     with hosts.together():
       if spec.resume:  # Before what is there is read.
         _take(lock, spec.output_dir)
+      signals.phase = "while data were loaded"
       job, results = prepare(spec, loaded), None
       if job.finished is not None:
         return _show_finished(job)
@@ -102,6 +104,7 @@ def perform(
         if not spec.resume:
           _take(lock, job.output_dir)
         results = Results(job, started)
+    signals.phase = "before the first evaluation"
     signals.where = f"; see {job.output_dir}"
     return run(job, results, signals)
 
@@ -156,7 +159,9 @@ def run(job: Job, results: Results | None, signals: command.Signals) -> int:
       rounds = job.spec.rounds
       print(f"interrupted: only {result.rounds} of {rounds} rounds done")
     return 128 + result.interrupted
+  signals.phase = "after the last round, with all files complete"
   if signals.pressed:  # While the last files were written.
+    print(signals.line)
     return 128 + signals.pressed
   if not all_diverged(result.history):
     return 0

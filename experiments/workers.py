@@ -7,18 +7,17 @@ behind, and none takes another cell.
 import concurrent.futures
 import contextlib
 import multiprocessing
+import multiprocessing.util
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.synchronize import Event
 from typing import Any
 
 from experiments import command
 
 _GRACE = 20  # Seconds that a run has to save a checkpoint.
-_stopped: Event | None = None  # Of a worker: whether the study has ended.
 
 
 class RunFailed(Exception):
@@ -49,30 +48,34 @@ def run_all(
       yield run_cell(cell, where)
     return
   context = multiprocessing.get_context("spawn")
-  stopped = context.Event()
-  pool = concurrent.futures.ProcessPoolExecutor(
-    jobs, context, _begin, (stopped,)
-  )
-  try:
-    with _ctrl_c_waits():  # The workers inherit that: it is for this process.
-      waiting = [pool.submit(_run, run_cell, each, where) for each in cells]
-    for done in concurrent.futures.as_completed(waiting):
-      yield done.result()
-  except BrokenProcessPool:
-    raise RunFailed(
-      "a worker process ended by itself (was it out of memory?); the same "
-      "command goes on, with fewer --jobs if need be"
-    ) from None
-  finally:
-    stopped.set()
-    _end(pool)
+  pool = concurrent.futures.ProcessPoolExecutor(jobs, context, _begin)
+
+  def end():
+    _end([*(pool._processes or {}).values()])
+    # What a process does at an orderly end; else semaphores leak, and Python
+    # says so.
+    multiprocessing.util._run_finalizers(0)
+
+  with command.ended_by(end):
+    try:
+      with _signals_wait():  # The workers inherit that: they are for this one.
+        waiting = [pool.submit(_run, run_cell, each, where) for each in cells]
+      for done in concurrent.futures.as_completed(waiting):
+        yield done.result()
+    except BrokenProcessPool:
+      raise RunFailed(
+        "a worker process ended by itself (was it out of memory?); the same "
+        "command goes on, with fewer --jobs if need be"
+      ) from None
+    finally:
+      # Those of this pool alone: the caller may have other children.
+      workers = [*(pool._processes or {}).values()]
+      pool.shutdown(wait=False, cancel_futures=True)
+      _end(workers)
 
 
-def _end(pool: concurrent.futures.ProcessPoolExecutor) -> None:
+def _end(workers: Sequence[multiprocessing.Process]) -> None:
   """Ends the workers, of which some may be in the middle of a run."""
-  # Those of this pool alone: the caller may have other children.
-  workers = [*(pool._processes or {}).values()]
-  pool.shutdown(wait=False, cancel_futures=True)
   for worker in workers:
     worker.terminate()  # A run with checkpoints saves one.
   for worker in workers:
@@ -82,9 +85,11 @@ def _end(pool: concurrent.futures.ProcessPoolExecutor) -> None:
 
 
 @contextlib.contextmanager
-def _ctrl_c_waits() -> Iterator[None]:
-  """Ctrl-C is answered after this, and never by a process begun in it."""
-  before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def _signals_wait() -> Iterator[None]:
+  """What a terminal sends to all is answered after this, and never by a process
+  that is begun in it."""
+  of_terminal = {signal.SIGINT, signal.SIGHUP}
+  before = signal.pthread_sigmask(signal.SIG_BLOCK, of_terminal)
   try:
     yield
   finally:
@@ -94,10 +99,10 @@ def _ctrl_c_waits() -> Iterator[None]:
 # In a worker.
 
 
-def _begin(stopped: Event) -> None:
+def _begin() -> None:
   """Begins a worker, which ends with its parent even if that is killed."""
-  global _stopped
-  _stopped = stopped
+  command.begin()
+  command.says_nothing()
   # Read where JAX first asks for a device.
   flags = os.environ.get("XLA_FLAGS", "")
   os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false"
@@ -110,6 +115,7 @@ def _follow_parent() -> None:
 
 
 def _run(run_cell: Callable, cell: Any, where: Any) -> Any:
-  if _stopped.is_set():
-    raise command.Signalled
-  return run_cell(cell, where)
+  try:
+    return run_cell(cell, where)
+  except KeyboardInterrupt as error:  # It saved what it had.
+    command.exit_now(command.status_of(error) - 128)

@@ -1,7 +1,6 @@
 """From a command line to the values that were given."""
 
 import copy
-import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -89,12 +88,8 @@ def fill(values: flags.FlagValues, argv: Sequence[str]) -> None:
 
 
 def show(text: str) -> None:
-  """Prints an answer to a reader that may stop reading, such as `head`."""
-  try:
-    print(command.as_called_here(text), flush=True)
-  except BrokenPipeError:
-    # What Python would write at its end goes nowhere.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+  """Prints an answer, with commands as they are called here."""
+  print(command.as_called_here(text))
 
 
 def _question(arguments: Sequence[str]) -> tuple[str, str | None] | None:

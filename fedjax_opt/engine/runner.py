@@ -59,9 +59,9 @@ class Runner:
   def run(self) -> Result:
     """Runs to the end.
 
-    Ctrl-C ends the run with the evaluations done so far; so does SIGTERM, where
-    checkpoints are saved or the program handles it. However often it comes, the
-    rounds done have their checkpoint.
+    Ctrl-C ends the run with the evaluations done so far; so do SIGTERM and
+    SIGHUP, where checkpoints are saved or the program handles them. However
+    often they come, the rounds done have their checkpoint.
     """
     self._restore()
     is_resumed = self._state is not None
@@ -299,6 +299,14 @@ def stops(done: int, last: int, every: Iterable[int]) -> Iterator[int]:
     yield done
 
 
+# Windows has no SIGHUP.
+_SIGNALS = [
+  getattr(signal, name)
+  for name in ("SIGINT", "SIGTERM", "SIGHUP")
+  if hasattr(signal, name)
+]
+
+
 class _Pressed:
   """Which signals came that are to end the run: Ctrl-C, a request to end.
 
@@ -320,16 +328,16 @@ class _Pressed:
     self._may_raise = False
 
   @contextlib.contextmanager
-  def heeded(self, with_sigterm: bool) -> Iterator[None]:
-    """Notes the signals that come inside.
+  def heeded(self, also_unhandled: bool) -> Iterator[None]:
+    """Notes the signals that come inside, but for those that are ignored.
 
     Args:
-      with_sigterm: whether SIGTERM too, if the program does not handle it.
+      also_unhandled: whether also those that would end the process at once.
     """
     is_main = threading.current_thread() is threading.main_thread()
-    for number in (signal.SIGINT, signal.SIGTERM) if is_main else ():
-      is_handled = callable(signal.getsignal(number))
-      if is_handled or (with_sigterm and number == signal.SIGTERM):
+    for number in _SIGNALS if is_main else ():
+      before = signal.getsignal(number)
+      if callable(before) or (also_unhandled and before == signal.SIG_DFL):
         self._before[number] = signal.signal(number, self._press)
     try:
       yield

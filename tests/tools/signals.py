@@ -1,0 +1,143 @@
+"""Ends each command by each signal in each of its phases; prints a table.
+
+  python -m tests.tools.signals --number=100 --seed=0
+
+Each time one command, phase and kind of signal is drawn, and whether the signal
+comes once or ten times. The command must end with its status and one line that
+says so, without a traceback; it must leave no process, no lock and no half of a
+file; and the same command must then go on to its end. --number=all tries all.
+"""
+
+import argparse
+import collections
+import itertools
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+HOOK = pathlib.Path(__file__).parent / "at_moments"
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SMALL = (
+  "--task=digits_logistic", "--num_clients=20", "--cohort_size=4",
+  "--local_steps=2", "--rounds=20", "--eval_every=5",
+)  # fmt: skip
+STUDY = (
+  "compare", *SMALL, "--method=fed_avg client=sgd",
+  "--method=scaffold", "--seed=0,1", "--checkpoint_every=5",
+)  # fmt: skip
+# name -> the command and its flags but for the folder.
+COMMANDS = {
+  "run": ("run", *SMALL, "--resume"),
+  "run, checkpoints": ("run", *SMALL, "--resume", "--checkpoint_every=5"),
+  "compare": STUDY,
+  "compare --jobs=2": (*STUDY, "--jobs=2"),
+  "reproduce": ("reproduce", "--artefact=domo/table1", "--size=smoke"),
+  "convert": ("convert", *SMALL),
+}
+# phase -> the function that begins it; see at_moments.
+PHASES = {
+  "import": "jax",
+  "flags": "experiments.specification.resolve:resolve",
+  "load": "experiments.data:load",
+  "partition": "fedjax_opt.data.partition:split",
+  "trace": "fedjax_opt.engine.executor:Executor.trace",
+  "compile": "fedjax_opt.engine.programs:compiled",
+  "rounds": "fedjax_opt.engine.executor:Executor.advance",
+  "evaluate": "fedjax_opt.engine.executor:Executor.evaluate",
+  "checkpoint": "fedjax_opt.results.checkpoint:Checkpoints.save",
+  "write": "fedjax_opt.results.writers:RunWriter.write",
+  "draw": "fedjax_opt.study.plots:curves",
+  "end": "fedjax_opt.results.writers:RunWriter.finish",
+  "report": "fedjax_opt.study.study:Study.write",
+  "population": "fedjax_opt.data.population_files:write",
+}
+
+
+def call(command, folder, **others):
+  """Runs a command in a session of its own: status, output, its group."""
+  name, *flags = COMMANDS[command]
+  where = "population_dir" if name == "convert" else "output_dir"
+  program = f"experiments.{name}"
+  process = subprocess.Popen(
+    [
+      sys.executable,
+      "-m",
+      program,
+      *flags,
+      f"--{where}={folder}",
+    ],
+    cwd=REPOSITORY,
+    env=os.environ | {"JAX_PLATFORMS": "cpu"} | others,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+    text=True,
+    start_new_session=True,
+  )
+  out, _ = process.communicate(timeout=900)
+  return process.returncode, out, process.pid
+
+
+def ends(group, seconds=10):
+  """Whether all processes of a group end, Python's own helpers among them."""
+  deadline = time.monotonic() + seconds
+  while time.monotonic() < deadline:
+    try:
+      os.killpg(group, 0)
+    except ProcessLookupError:
+      return True
+    time.sleep(0.05)
+  return False
+
+
+def mistake(command, phase, number, times, folder):
+  """What is wrong with an end by a signal; '' if nothing is.
+
+  A phase that the command does not have is 'no such phase'.
+  """
+  path = os.pathsep.join([str(HOOK), os.environ.get("PYTHONPATH", "")])
+  moment = f"{PHASES[phase]} {int(number)} {times}"
+  status, out, group = call(command, folder, PYTHONPATH=path, AT_MOMENT=moment)
+  if status == 0:
+    return "no such phase"
+  if status != 128 + number:
+    return f"status {status}: {out[-600:]}"
+  if "Traceback" in out or "interrupted" not in out.splitlines()[-1]:
+    return f"output: {out[-1500:]}"
+  if not ends(group):
+    return "a process is left"
+  left = [f for f in folder.rglob("*") if f.suffix in (".tmp", ".lock")]
+  if left or list(folder.rglob(".lock")):
+    return f"files: {left or '.lock'}"
+  status, out, _ = call(command, folder)
+  return "" if status == 0 else f"goes on with {status}: {out[-600:]}"
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument("--number", default="20")
+  parser.add_argument("--seed", type=int, default=0)
+  parser.add_argument("--command", choices=COMMANDS)
+  given = parser.parse_args()
+  names = [given.command] if given.command else list(COMMANDS)
+  cases = list(itertools.product(names, PHASES, SIGNALS, (1, 10)))
+  random.Random(given.seed).shuffle(cases)
+  number = len(cases) if given.number == "all" else int(given.number)
+  counts = collections.Counter()
+  for command, phase, which, times in cases[:number]:
+    with tempfile.TemporaryDirectory() as folder:
+      found = mistake(command, phase, which, times, pathlib.Path(folder) / "f")
+    counts[found.partition(":")[0] or "right"] += 1
+    print(f"{command}, {phase}, {which.name} x {times}: {found or 'right'}")
+    sys.stdout.flush()
+  print(dict(counts))
+  return int(bool(set(counts) - {"right", "no such phase"}))
+
+
+if __name__ == "__main__":
+  sys.exit(main())
