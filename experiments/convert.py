@@ -12,6 +12,7 @@ data, of the validation part and the seed decide which they are. With
 what was written.
 """
 
+import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from experiments.specification.spec import Spec
 from fedjax_opt import Population
 from fedjax_opt.data.clients import ClientData
 
-_INTERRUPTED = "interrupted: the same command writes the clients anew"
+_INTERRUPTED = "interrupted: the same command writes the clients again"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -86,10 +87,12 @@ def convert(given: dict[str, Any]) -> Population:
     raise ValueError(
       f"seed={given['seed']}: a population has one partition; give one number"
     )
-  folder = Population.check_new(folder)
-  written = Population.of_client_data(folder, _clients(spec))
-  on_disk.mark(written.folder, spec.values())
-  return written
+  folder = pathlib.Path(folder).expanduser()
+  on_disk.remove_unfinished(folder)
+  Population.check_new(folder)
+  clients = _clients(spec)
+  with on_disk.mark(folder, spec.values()):
+    return Population.of_client_data(folder, clients)
 
 
 def _clients(spec: Spec) -> ClientData:

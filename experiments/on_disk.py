@@ -1,7 +1,8 @@
 """Clients on disk: what was held out of them, and whether they fit a task."""
 
+import contextlib
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,25 +10,50 @@ import numpy as np
 from experiments.specification.kinds import Given
 from experiments.tasks import Task
 from fedjax_opt import Population
+from fedjax_opt.data import population_files
 from fedjax_opt.files import json_files
 from fedjax_opt.files.digests import read_signed, signed
 
-# What a folder of clients says of how it was made, beside the clients' files.
-_MARK = "validation.json"
 _NAMES = ("validation_fraction", "validation_seed")
 _TEST = "test_fraction"
 
 
-def mark(folder: pathlib.Path, known: Mapping[str, Any]) -> None:
+@contextlib.contextmanager
+def mark(folder: pathlib.Path, known: Mapping[str, Any]) -> Iterator[None]:
   """Writes which examples of the task the clients of a folder do not have.
+
+  That is before the clients, so that a kill leaves none without it. If what is
+  inside fails, which writes them, it is removed again.
 
   Args:
     folder: of the clients.
     known: values of flags; those that matter are `task`, the validation part
       and `test_fraction`.
   """
+  is_new, path = not folder.exists(), folder / population_files.NOTES
   known = {name: known.get(name) for name in ("task", *_NAMES, _TEST)}
-  json_files.write_json(folder / _MARK, signed(json_files.plain(known)))
+  folder.mkdir(parents=True, exist_ok=True)
+  try:
+    json_files.write_json(path, signed(json_files.plain(known)))
+    yield
+  except BaseException:
+    with contextlib.suppress(OSError):
+      path.unlink(missing_ok=True)
+      if is_new:
+        folder.rmdir()
+    raise
+
+
+def remove_unfinished(folder: pathlib.Path) -> None:
+  """Removes the files of a population that was marked and never completed.
+
+  Raises:
+    ValueError: naming the mark, if it is damaged.
+  """
+  if _marked(folder) and not (folder / population_files.INDEX).exists():
+    for path in folder.glob(population_files.ARRAYS):
+      path.unlink()
+    json_files.beside(folder / population_files.INDEX).unlink(missing_ok=True)
 
 
 def with_validation_of(given: Given) -> dict[str, Any]:
@@ -66,7 +92,11 @@ def marked(on_disk: Population) -> dict[str, Any]:
   Raises:
     ValueError: naming the file, if it is damaged.
   """
-  path = on_disk.folder / _MARK
+  return _marked(on_disk.folder)
+
+
+def _marked(folder: pathlib.Path) -> dict[str, Any]:
+  path = folder / population_files.NOTES
   if not path.exists():
     return {}
   try:

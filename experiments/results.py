@@ -107,6 +107,9 @@ class Results:
     }
     about |= {name: each.summary() for name, each in of_clients.items()}
     about |= {"privacy": private} if private else {}
+    if history.rounds:
+      _draw_curves(job, history)
+    # Last: a run that has a summary has all.
     self._writer.finish(
       history,
       job.criterion,
@@ -114,8 +117,6 @@ class Results:
       params=lambda point: trees.take(result.params, point),
       more=job.stopping.spent(history),
     )
-    if history.rounds:
-      _draw_curves(job, history)
     extra = {"epsilon": private["epsilon"]} if private else {}
     lines = [tables.table(history, job.points, job.criterion, extra)]
     if job.spec.dp_seed is not None:

@@ -305,7 +305,7 @@ class Population:
     """Checks that a population may be written to a folder; writes nothing.
 
     Args:
-      folder: one that is new or empty.
+      folder: one that is new, empty, or has notes of a population alone.
 
     Returns:
       The folder's path.
@@ -314,7 +314,10 @@ class Population:
       ValueError: if it is a file, holds anything, or cannot be written.
     """
     folder, inside = folders.contents("population_dir", folder)
-    folders.check_empty("population_dir", folder, inside)
+    others = [name for name in inside if name != population_files.NOTES]
+    if population_files.INDEX in inside:
+      others = inside
+    folders.check_empty("population_dir", folder, others)
     return folder
 
   def __reduce__(self):

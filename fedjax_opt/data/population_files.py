@@ -32,6 +32,8 @@ from fedjax_opt.files import json_files
 from fedjax_opt.files.digests import digest
 
 INDEX = "population.npz"
+ARRAYS = "*.bin"
+NOTES = "validation.json"  # Of who wrote it, if there are any.
 LARGEST = np.iinfo(np.int32).max
 _BEFORE = "population.json"  # What earlier versions wrote instead.
 _FIELD = "fields/"
@@ -267,7 +269,7 @@ def _lacking(folder: pathlib.Path) -> str:
       f"was written by an earlier version (it has a {_BEFORE}), which is not "
       "read any more; write the population again"
     )
-  is_begun = any(folder.glob("*.bin"))
+  is_begun = any(folder.glob(ARRAYS))
   return f"has no {INDEX}" + ": it was not written to its end" * is_begun
 
 

@@ -207,14 +207,14 @@ class RunWriter:
       "tensorboard": "tensorboard" if has_events else None,
     }
     summary = plain(summary | dict(about or {}))
-    self._write_model(selected, params, summary["rounds_done"])
-    folder_digests.add(self.folder, *_OF_OTHERS)
-    folder_digests.write(self.folder / "summary.json", encoded(summary))
-    folder_digests.settle(self.folder)
     if not self._events.is_open:
       values = {name: history.values(name) for name in history.metrics}
       self._events.write(history.rounds, values)
     self.close()
+    self._write_model(selected, params, summary["rounds_done"])
+    folder_digests.add(self.folder, *_OF_OTHERS)
+    folder_digests.write(self.folder / "summary.json", encoded(summary))
+    folder_digests.settle(self.folder)
     return summary
 
   def _write_model(

@@ -107,8 +107,23 @@ def test_ctrl_c_leaves_nothing(tmp_path, capsys, monkeypatch):
   folder = tmp_path / "clients"
   arguments = (*SMALL, f"--population_dir={folder}")
   assert call(*arguments, program=convert) == 130
-  assert capsys.readouterr().out == "interrupted\n"
+  assert capsys.readouterr().out.startswith("interrupted: the same comm")
   assert not folder.exists()
+
+
+def test_after_a_kill_the_same_command_writes_all(tmp_path):
+  folder = tmp_path / "clients"
+  arguments = (*SMALL, f"--population_dir={folder}")
+  assert call(*arguments, program=convert) == 0
+  before = {path.name: path.read_bytes() for path in folder.iterdir()}
+  (folder / "population.npz").rename(folder / "population.npz.tmp")
+  (folder / "y.bin").write_bytes(b"a part")
+  assert call(*arguments, program=convert) == 0
+  assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+  assert call(*arguments, program=convert) == 1  # Complete: not again.
+  (folder / "population.npz").unlink()
+  (folder / "mine.txt").touch()
+  assert call(*arguments, program=convert) == 1
 
 
 def test_verify(tmp_path, capsys):

@@ -11,11 +11,12 @@ import random
 import resource
 import shutil
 import time
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from experiments import resuming
+from experiments import results, resuming
 from experiments.data import Loader
 from experiments.store import Store
 from fedjax_opt import load_run
@@ -61,6 +62,21 @@ def whole_long(tmp_path_factory):
   folder = tmp_path_factory.mktemp("whole_long") / "run"
   assert call(*LONG, f"--output_dir={folder}") == 0
   return folder
+
+
+@pytest.mark.parametrize("every", ["", "--checkpoint_every=5"])
+def test_a_kill_while_the_pictures_are_drawn(tmp_path, monkeypatch, every):
+  arguments = (*SHARED, f"--output_dir={tmp_path}", "--resume")
+  arguments = [a for a in arguments if not a.startswith("--check")] + [every]
+  arguments = list(filter(None, arguments))
+  with monkeypatch.context() as patch:
+    patch.setattr(results, "_draw_curves", Mock(side_effect=SystemExit))
+    with pytest.raises(SystemExit):
+      call(*arguments)
+  assert not (tmp_path / "curves.png").exists()
+  assert call(*arguments) == 0
+  assert (tmp_path / "curves.png").exists()
+  assert load_run(tmp_path).is_complete
 
 
 def rounds_saved(folder):
