@@ -7,8 +7,10 @@ so that `--flagfile=experiments/domo/cifar10.flags` works in every folder.
 import pathlib
 from collections.abc import Sequence
 
+from fedjax_opt.files import memory
 from fedjax_opt.results import folder_digests
 
+_MOST = 1_000_000  # Bytes of a file.
 _INSTALLED = pathlib.Path(__file__).parents[2]  # The folder of `experiments`.
 
 
@@ -55,13 +57,15 @@ def _found(file: str) -> pathlib.Path:
 def _lines(path: pathlib.Path) -> list[str]:
   try:
     folder_digests.check(path.parent, path.name)  # If it is that of a run.
-    lines = [line.strip() for line in path.read_text().splitlines()]
-  except (OSError, UnicodeDecodeError) as error:
-    why = getattr(error, "strerror", None) or "not a text"
-    raise ValueError(
-      f"flagfile='{path}': cannot be read ({why}); must be a file with a flag "
-      "on each line"
-    ) from None
   except ValueError as error:
-    raise ValueError(f"flagfile='{path}': {error}") from None
+    raise ValueError(f"flagfile={str(path)!r}: {error}") from None
+  try:
+    text = memory.read_text(path, _MOST)
+  except (OSError, ValueError) as error:
+    why = getattr(error, "strerror", None) or error
+    raise ValueError(
+      f"flagfile={str(path)!r}: cannot be read ({why}); must be a file with a "
+      "flag on each line"
+    ) from None
+  lines = [line.strip() for line in text.splitlines()]
   return [line for line in lines if line and not line.startswith(("#", "//"))]

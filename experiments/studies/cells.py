@@ -105,7 +105,7 @@ def cell_of(method: str, condition: Mapping[str, Any], tuned: Tuned) -> Cell:
 
 def _command(run: Run) -> str:
   """The command that ran it."""
-  lines = (run.folder / "flags.txt").read_text().split("\n")
+  lines = (run.folder / "flags.txt").read_text("utf-8").split("\n")
   flags = [line for line in lines if line.startswith("--")]
   program = command.as_called_here("python -m experiments.run")
   return f"{program} {shlex.join([*flags, f'--output_dir={run.folder}'])}"

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 import pathlib
+import re
 import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from absl import flags as absl_flags
 from experiments.command_line import parser
 from experiments.command_line.flags import argument, defined
 from experiments.specification import spec
+from fedjax_opt.files import memory
 from fedjax_opt.registry import check_choice
 from fedjax_opt.results.history import check_has_direction, is_fraction
 from fedjax_opt.study.tuning import BUDGETS
@@ -167,14 +169,24 @@ def _pair(text: str, item: str) -> tuple[str, Any]:
 
 # A study file.
 
+_MOST = 100_000  # Bytes.
+# Keys in keys, of which the reader would take memory by the square.
+_DEEP = re.compile(r"""(?:["'\w-]+\s*\.\s*){20}""")
+
 
 def _read(file: str) -> tuple[list[str], list[dict[str, Any]]]:
   """The arguments that a study file stands for, and its methods."""
   try:
-    content = tomllib.loads(pathlib.Path(file).expanduser().read_text())
+    path = pathlib.Path(file).expanduser()
+    text = memory.read_text(path, _MOST)
+    if _DEEP.search(text):
+      raise RecursionError
+    content = tomllib.loads(text)
   except OSError as error:
     raise ValueError(f"study={file!r}: {error.strerror}") from None
-  except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+  except RecursionError:
+    raise ValueError(f"study={file!r}: is nested too deeply") from None
+  except ValueError as error:
     raise ValueError(f"study={file!r}: is no TOML file ({error})") from None
   methods = content.pop("method", [])
   if not isinstance(methods, list) or not all(

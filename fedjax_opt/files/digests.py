@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_opt.files import memory
+
 NAME = "digest"  # Of the digest of a JSON file, in it.
 
 
@@ -54,7 +56,7 @@ def read_signed(path: pathlib.Path) -> dict[str, Any]:
     OSError: if it cannot be read.
   """
   try:
-    content = dict(json.loads(path.read_bytes()))
+    content = dict(json.loads(memory.read_text(path)))
   except (ValueError, TypeError, RecursionError):
     content = {}
   if not is_whole(content):

@@ -11,6 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedjax_opt.files import memory
+
 # Those to remove if the process ends now, of any thread.
 _unfinished: set[pathlib.Path] = set()
 
@@ -37,7 +39,7 @@ def read_json(path: pathlib.Path) -> Any:
     ValueError: if it is none, or nested deeper than any that is written here.
     OSError: if it cannot be read.
   """
-  return parse(path.read_text(encoding="utf-8"))
+  return parse(memory.read_text(path))
 
 
 def parse(text: str | bytes) -> Any:

@@ -4,7 +4,9 @@ A small file can declare, or decompress to, more than any memory holds. What
 these functions refuse has taken no memory yet.
 """
 
+import errno
 import os
+import pathlib
 
 
 def memory_bytes() -> int | None:
@@ -42,3 +44,22 @@ def size_text(num_bytes: int) -> str:
   return (
     f"{size:.0f} bytes" if units[0] == "bytes" else f"{size:.3g} {units[0]}"
   )
+
+
+def read_text(path: pathlib.Path, most: int = 1 << 28) -> str:
+  """The text of a file, at most so many bytes of UTF-8.
+
+  Raises:
+    OSError: if it is no file, such as a pipe or a device, or cannot be read.
+    ValueError: if it is larger, or no text.
+  """
+  if path.exists() and not path.is_file():  # A pipe would wait for ever.
+    raise OSError(errno.EINVAL, "it is no file")
+  with open(path, "rb") as file:
+    content = file.read(most + 1)
+  if len(content) > most:
+    raise ValueError(f"it has more than {size_text(most)}")
+  try:
+    return content.decode()
+  except UnicodeDecodeError:
+    raise ValueError("not a text") from None

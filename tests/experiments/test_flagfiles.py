@@ -1,5 +1,6 @@
 """Files of flags."""
 
+import os
 import re
 
 import pytest
@@ -42,6 +43,8 @@ def test_presets_are_found_in_every_folder(tmp_path, monkeypatch, name):
      "must be a file with a flag on each line"),
     (b"\xff\xfe\x00", "flagfile='{path}': cannot be read (not a text); must be "
      "a file with a flag on each line"),
+    (b"--seed=1\n" * 200_000, "flagfile='{path}': cannot be read (it has more "
+     "than 1 MB); must be a file with a flag on each line"),
     (b"--flagfile={path}", "flagfile='{path}': names itself"),
     (b"--flagfile=", "flagfile: must be a file with a flag on each line"),
     (b"--flagfile", "flagfile: must be a file with a flag on each line"),
@@ -53,4 +56,16 @@ def test_bad_files(tmp_path, content, message):
     path.write_bytes(content.replace(b"{path}", str(path).encode()))
   message = message.replace("{path}", str(path))
   with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    flagfiles.expanded([f"--flagfile={path}"])
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_never_ends(tmp_path, kind):
+  path = tmp_path / "some.flags"
+  if kind == "pipe":
+    os.mkfifo(path)
+  else:
+    path.symlink_to("/dev/zero")
+  message = f"flagfile='{path}': cannot be read (it is no file); must be"
+  with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
     flagfiles.expanded([f"--flagfile={path}"])
