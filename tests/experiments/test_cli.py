@@ -1,5 +1,6 @@
 """The console script: its commands, and what is installed."""
 
+import os
 import subprocess
 import sys
 import types
@@ -104,3 +105,33 @@ def test_a_command_has_as_many_heaps_as_processors(monkeypatch):
   monkeypatch.delenv("MALLOC_ARENA_MAX")
   del libc.mallopt  # As on macOS.
   front._limit_heaps()
+
+
+@pytest.mark.parametrize(
+  "redirected", [">/dev/full", "2>/dev/full", ">&-", ">&- 2>&- <&-", "| true"]
+)
+def test_what_cannot_be_printed_ends_nothing(redirected):
+  """Not the last word either: Python's own status would be 120."""
+  program = f"set -o pipefail; {sys.executable} -m experiments"
+  for word, status in (("help", 0), ("no-such", 1)):
+    done = subprocess.run(
+      ["bash", "-c", f"{program} {word} {redirected}"],
+      cwd=REPOSITORY,
+      check=False,
+      capture_output=True,
+    )
+    assert done.returncode == status
+    assert b"Traceback" not in done.stderr
+
+
+def test_text_in_a_locale_without_it():
+  locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+  done = subprocess.run(
+    [sys.executable, "-m", "experiments", "\N{GREEK SMALL LETTER ETA}"],
+    cwd=REPOSITORY,
+    env={n: v for n, v in os.environ.items() if n != "PYTHONUTF8"} | locale,
+    check=False,
+    capture_output=True,
+  )
+  assert done.returncode == 1
+  assert done.stderr.decode().startswith("error: '\N{GREEK SMALL LETTER ETA}'")

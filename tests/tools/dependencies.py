@@ -1,0 +1,69 @@
+"""Runs the quick tests with the lowest and the newest versions of packages.
+
+  python -m tests.tools.dependencies --folder=/tmp/venvs [lowest] [newest]
+
+Makes a virtual environment for each, with the versions that setup.py allows:
+in `lowest` every package that it names has its lower bound. What these packages
+need in turn is as pip chooses. Prints the versions, and how the tests ended.
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+from unittest import mock
+
+import setuptools
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+EXTRAS = ("run", "tensorboard", "privacy", "text", "test")
+
+
+def requirements():
+  """What setup.py asks for: a list of lines such as 'pandas>=2.1'."""
+  program = (REPOSITORY / "setup.py").read_text()
+  with mock.patch.object(setuptools, "setup") as setup:
+    names = {"__name__": "__main__", "__file__": str(REPOSITORY / "setup.py")}
+    exec(compile(program, "setup.py", "exec"), names)
+  given = setup.call_args.kwargs
+  extras = [each for n in EXTRAS for each in given["extras_require"][n]]
+  return list(dict.fromkeys([*given["install_requires"], *extras]))
+
+
+def versions(lines, kind):
+  """The same lines; for 'lowest' with each lower bound as the version."""
+  if kind == "newest":
+    return lines
+  return [re.sub(r">=([\w.]+).*", r"==\1", line) for line in lines]
+
+
+def attempt(kind, folder):
+  """Installs and tests; returns the exit status of what failed, or 0."""
+  home, wanted = folder / kind, versions(requirements(), kind)
+  python = home / "bin" / "python"
+  subprocess.run([sys.executable, "-m", "venv", home], check=True)
+  steps = [
+    [python, "-m", "pip", "install", "-q", *wanted],
+    [python, "-m", "pip", "list", "--format=freeze"],
+    [python, "-m", "pytest", "-q", "-m", "quick", "-p", "no:cacheprovider"],
+  ]
+  for step in steps:
+    done = subprocess.run(step, cwd=REPOSITORY, check=False)
+    if done.returncode:
+      return done.returncode
+  return 0
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument("kinds", nargs="*", default=["lowest", "newest"])
+  parser.add_argument("--folder", type=pathlib.Path, required=True)
+  given = parser.parse_args()
+  ended = {kind: attempt(kind, given.folder) for kind in given.kinds}
+  print(ended)
+  return int(any(ended.values()))
+
+
+if __name__ == "__main__":
+  sys.exit(main())

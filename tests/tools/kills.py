@@ -1,0 +1,142 @@
+"""Kills commands at random moments, goes on, and compares what they leave.
+
+  python -m tests.tools.kills --number=20 --seed=0
+
+Each time one command is killed by SIGKILL, one to three times, and then ends by
+the same command. All files must then be those of an undisturbed one, bit for
+bit but for times, and the pictures must be there. With --keep=FOLDER, what is
+undisturbed is kept there for the next call.
+"""
+
+import argparse
+import collections
+import csv
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from tests.tools.signals import COMMANDS, REPOSITORY, call
+
+KILLED = ("run", "run, grid", "compare", "compare --jobs=2", "reproduce")
+COMMANDS["run, grid"] = (
+  *COMMANDS["run, checkpoints"], "--client=sgd", "--client_lr=0.1,1",
+  "--seed=0,1",
+)  # fmt: skip
+_TIMES = re.compile(r"seconds|date|timing|command|about|digest")
+
+
+def without_times(content):
+  """A value of JSON without what is another one in each run."""
+  if isinstance(content, dict):
+    kept = {n: v for n, v in content.items() if not _TIMES.search(n)}
+    kept.pop("output_dir", None)
+    kept.pop("resume", None)
+    return {n: without_times(v) for n, v in kept.items()}
+  if isinstance(content, list):
+    return [without_times(each) for each in content]
+  return content
+
+
+def content(path):
+  """What a file says; of a picture, page or event only that it is there."""
+  if path.suffix in (".json", ".jsonl"):
+    lines = path.read_text().splitlines()
+    texts = lines if path.suffix == ".jsonl" else ["".join(lines)]
+    return [without_times(json.loads(text)) for text in texts]
+  if path.suffix == ".csv":
+    head, *rows = csv.reader(path.read_text().splitlines())
+    kept = [i for i, name in enumerate(head) if not _TIMES.search(name)]
+    return [[row[i] for i in kept] for row in (head, *rows)]
+  if path.suffix == ".safetensors":
+    return {n: (v.dtype, v.tobytes()) for n, v in load_file(path).items()}
+  if path.suffix == ".npz":
+    with np.load(path) as arrays:
+      return {name: arrays[name].tobytes() for name in arrays.files}
+  return path.stat().st_size > 0
+
+
+def contents(folder):
+  """path -> content of all files, but for checkpoints, events and digests."""
+  found = {}
+  for path in sorted(folder.rglob("*")):
+    name = str(path.relative_to(folder))
+    others = re.search(r"checkpoints/|tensorboard/|digests.json$", name)
+    if path.is_file() and not others:
+      found[name] = content(path)
+  return found
+
+
+def kill(command, folder, seconds):
+  """Begins a command, and kills it and its workers after so many seconds."""
+  name, *flags = COMMANDS[command]
+  process = subprocess.Popen(
+    [sys.executable, "-m", f"experiments.{name}", *flags,
+     f"--output_dir={folder}"],
+    cwd=REPOSITORY,
+    env=os.environ | {"JAX_PLATFORMS": "cpu"},
+    stdout=subprocess.DEVNULL,
+    stderr=subprocess.DEVNULL,
+    start_new_session=True,
+  )  # fmt: skip
+  try:
+    process.wait(seconds)
+  except subprocess.TimeoutExpired:
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def difference(command, folder, whole, seconds, draw):
+  """What is not as in an undisturbed folder after kills; '' if nothing is."""
+  for _ in range(draw.choice([1, 2, 3])):
+    kill(command, folder, draw.uniform(0.3, seconds))
+  status, out, _ = call(command, folder)
+  if status:
+    return f"status {status}: {out[-600:]}"
+  found, wanted = contents(folder), contents(whole)
+  if set(found) != set(wanted):
+    return f"files: {sorted(set(found) ^ set(wanted))}"
+  return ", ".join(name for name in wanted if found[name] != wanted[name])
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument("--number", type=int, default=10)
+  parser.add_argument("--seed", type=int, default=0)
+  parser.add_argument("--keep")
+  parser.add_argument("--command", choices=KILLED)
+  given = parser.parse_args()
+  keep = pathlib.Path(given.keep or tempfile.mkdtemp())
+  counts = collections.Counter()
+  for i in range(given.number):
+    draw = random.Random(f"{given.seed} {i}")
+    command = given.command or draw.choice(KILLED)
+    whole, folder = keep / command.replace(" ", "_"), keep / "killed"
+    if not (whole / "seconds.json").exists():
+      shutil.rmtree(whole, ignore_errors=True)
+      start = time.monotonic()
+      status, out, _ = call(command, whole / "f")
+      assert status == 0, out
+      seconds = json.dumps(time.monotonic() - start)
+      (whole / "seconds.json").write_text(seconds)
+    seconds = json.loads((whole / "seconds.json").read_text())
+    shutil.rmtree(folder, ignore_errors=True)
+    found = difference(command, folder / "f", whole / "f", seconds, draw)
+    counts["different" if found else "same"] += 1
+    print(f"{i} {command}: {found or 'same'}", flush=True)
+  print(dict(counts))
+  return int("different" in counts)
+
+
+if __name__ == "__main__":
+  sys.exit(main())
