@@ -66,23 +66,24 @@ def write_whole(path: pathlib.Path, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def whole(path: pathlib.Path) -> Iterator[pathlib.Path]:
+def whole(path: pathlib.Path, end: str = ".tmp") -> Iterator[pathlib.Path]:
   """A file to write beside this one, which it then replaces.
 
   If what is inside fails, the file beside is removed and this one is kept.
 
   Args:
     path: of the file; an existing one is replaced.
+    end: what the name of the file beside has more.
   """
-  unfinished = beside(path)
+  unfinished = beside(path, end)
   with removed_at_end(unfinished):
     yield unfinished
     os.replace(unfinished, path)
 
 
-def beside(path: pathlib.Path) -> pathlib.Path:
+def beside(path: pathlib.Path, end: str = ".tmp") -> pathlib.Path:
   """Where `whole` writes a file first."""
-  return path.with_name(f"{path.name}.tmp")
+  return path.with_name(path.name + end)
 
 
 @contextlib.contextmanager
