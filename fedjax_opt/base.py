@@ -65,6 +65,21 @@ def _params_of(state: State) -> Params:
   return state.params
 
 
+# Of an algorithm.
+FUNCTIONS = {
+  "init": "(params, num_clients) -> state",
+  "round": "(state, cohort) -> (state, reply)",
+  "params": "(state) -> params",
+  "penalty": "(params) -> scalar",
+  "init_client": "(params) -> tree",
+  "client_params": "(state, kept) -> params",
+  "sends": "(params) -> [part, ...]",
+}
+
+
+@fields.checked(
+  **{name: fields.function(takes) for name, takes in FUNCTIONS.items()}
+)
 class Algorithm(NamedTuple):
   """A federated algorithm: a few pure functions.
 

@@ -9,20 +9,10 @@ import numpy as np
 import optax
 
 from fedjax_opt import running_statistics as statistics
-from fedjax_opt.base import Algorithm, Params
+from fedjax_opt.base import FUNCTIONS, Algorithm, Params
 from fedjax_opt.checks import fields, functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
-
-_FUNCTIONS = {
-  "init": "(params, num_clients) -> state",
-  "round": "(state, cohort) -> (state, reply)",
-  "params": "(state) -> params",
-  "penalty": "(params) -> scalar",
-  "init_client": "(params) -> tree",
-  "client_params": "(state, kept) -> params",
-  "sends": "(params) -> [part, ...]",
-}
 
 
 def takes_everyone(name: str, cohort: Any) -> None:
@@ -59,12 +49,6 @@ def check(name: str, algorithm: Any) -> None:
       f"{name}={shown(algorithm)}: must be an Algorithm{called}, such as "
       "fed_avg(loss_fn, optax.sgd(0.1))"
     )
-  for field, takes in _FUNCTIONS.items():
-    given = getattr(algorithm, field)
-    if given is not None or field in ("init", "round", "params"):
-      checks.function(f"Algorithm.{field}", given, takes)
-  field = "averages_statistics"
-  checks.switch(f"Algorithm.{field}", getattr(algorithm, field))
   if algorithm.client_params is not None and algorithm.init_client is None:
     raise TypeError(
       "Algorithm.client_params: clients keep nothing that it could be made of; "
@@ -149,7 +133,7 @@ def call(name: str, algorithm: Algorithm, *args: Any) -> Any:
     TypeError: if it takes other arguments.
   """
   function = getattr(algorithm, name)
-  return checks.call(f"Algorithm.{name}", _FUNCTIONS[name], function, *args)
+  return checks.call(f"Algorithm.{name}", FUNCTIONS[name], function, *args)
 
 
 def params(algorithm: Algorithm, server: Any) -> Params:

@@ -221,6 +221,7 @@ def _batches(examples, batch_size):
   return sharding.local(jnp.arange(padded)), take
 
 
+@fields.checked()
 def worst_decile(accuracy: jax.Array, sizes: jax.Array) -> jax.Array:
   """Mean accuracy of the worst 10 % of the clients.
 
@@ -240,6 +241,7 @@ def worst_decile(accuracy: jax.Array, sizes: jax.Array) -> jax.Array:
   return jnp.sum(worst) / count
 
 
+@fields.checked()
 def deciles(accuracy: jax.Array, sizes: jax.Array) -> dict[str, jax.Array]:
   """The nine deciles of accuracy over clients, interpolated linearly.
 
@@ -269,6 +271,7 @@ def _ascending(accuracy, sizes):
   return jnp.sort(jnp.where(nonempty, accuracy, jnp.inf)), jnp.sum(nonempty)
 
 
+@fields.checked()
 def recovered_support(
   w: jax.Array, w_real: jax.Array, threshold: jax.typing.ArrayLike
 ) -> dict[str, jax.Array]:
@@ -300,6 +303,7 @@ def recovered_support(
   }
 
 
+@fields.checked()
 def recovered_rank(
   w: jax.Array, w_real: jax.Array, threshold: jax.typing.ArrayLike
 ) -> dict[str, jax.Array]:
@@ -323,6 +327,7 @@ def recovered_rank(
   }
 
 
+@fields.checked()
 def density(w: jax.Array, threshold: jax.typing.ArrayLike) -> jax.Array:
   """The fraction of coefficients that are not below the threshold.
 

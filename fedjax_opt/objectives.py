@@ -20,6 +20,7 @@ from fedjax_opt.trees import at_least_float32
 __all__ = ["RegularizedLoss", "contrastive", "cross_entropy", "l2", "proximal"]
 
 
+@fields.checked()
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
   """The cross-entropy of logits and classes.
 
@@ -42,6 +43,7 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
   return jnp.where(is_class, losses, jnp.nan)
 
 
+@fields.checked()
 class RegularizedLoss(NamedTuple):
   """A loss with a term of the parameters added to that of each example.
 

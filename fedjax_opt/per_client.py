@@ -208,7 +208,6 @@ def _check_clients(held_out: Any, train: Any) -> None:
         f"{name}={checks.shown(data)}: must be ClientData, such as a part of "
         "data.split(0.2)"
       )
-    inputs.check_data(name, data)
   if train is not None and train.num_clients != held_out.num_clients:
     raise ValueError(
       f"train: has {train.num_clients} clients and held_out "

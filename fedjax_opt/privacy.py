@@ -13,7 +13,7 @@ import functools
 import importlib.util
 import math
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,6 @@ from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Algorithm
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
-from fedjax_opt.engine.inputs import check_seed
 from fedjax_opt.registry import Choice, arguments, register
 from fedjax_opt.transforms import clip_by_norm, messages
 from fedjax_opt.transforms.upload import with_upload
@@ -41,7 +40,7 @@ _NOISE = 0xD9
   algorithm=contract.ALGORITHM,
   max_norm="(0, inf)",
   noise_multiplier="[0, inf)",
-  noise_seed=fields.Field(check_seed),
+  noise_seed=fields.SEED_OF_RUN,
 )
 def with_privacy(
   algorithm: Algorithm,
@@ -173,6 +172,16 @@ def _refuse(*_: Any, **__: Any) -> None:
   )
 
 
+# What both functions below take.
+_ACCOUNTED = {
+  "num_clients": fields.whole(1),
+  "cohort_size": "(0, inf)",
+  "delta": "(0, 1)",
+  "places": fields.whole(1),
+}
+
+
+@fields.checked(noise_multiplier="[0, inf)", **_ACCOUNTED)
 def epsilon(
   noise_multiplier: float,
   rounds: int,
@@ -211,8 +220,6 @@ def epsilon(
     TypeError: if it is none.
     ImportError: if `dp_accounting` is missing.
   """
-  checks.in_interval("noise_multiplier", noise_multiplier, "[0, inf)")
-  checks.at_least("rounds", rounds, 0)
   make, event = _accounting(num_clients, cohort_size, delta, sampling, places)
   if rounds and noise_multiplier == 0:
     return math.inf
@@ -227,6 +234,7 @@ def epsilon(
   return float(accountant.get_epsilon(delta))
 
 
+@fields.checked(epsilon="(0, inf)", rounds=fields.whole(1), **_ACCOUNTED)
 def calibrated_noise(
   epsilon: float,
   rounds: int,
@@ -256,8 +264,6 @@ def calibrated_noise(
     TypeError: if it is none.
     ImportError: if `dp_accounting` is missing.
   """
-  checks.in_interval("epsilon", epsilon, "(0, inf)")
-  checks.at_least("rounds", rounds, 1)
   make, event = _accounting(num_clients, cohort_size, delta, sampling, places)
   import dp_accounting
 
@@ -293,10 +299,6 @@ def _accounting(
   places: int | None,
 ) -> tuple[Callable[[], Any], Callable[[float], Any]]:
   """An accountant's maker, and the event of a round as a function of z."""
-  checks.at_least("num_clients", num_clients, 1)
-  checks.in_interval("cohort_size", cohort_size, "(0, inf)")
-  checks.in_interval("delta", delta, "(0, 1)")
-  checks.choice("sampling", sampling, get_args(Sampling))
   if cohort_size > num_clients:
     raise ValueError(
       f"cohort_size={cohort_size:g}: must be at most num_clients={num_clients}"
@@ -321,7 +323,6 @@ def _accounting(
     return pld.PLDAccountant, lambda z: dp_accounting.PoissonSampledDpEvent(
       rate, dp_accounting.GaussianDpEvent(z)
     )
-  checks.at_least("places", places, 1)
   return (
     pld.PLDAccountant,
     lambda z: dp_accounting.TruncatedSubsampledGaussianDpEvent(

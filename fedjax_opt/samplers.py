@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 
+@fields.checked(expected="(0, inf)")
 class Sampler(NamedTuple):
   """How the cohort of a round is drawn.
 
@@ -302,6 +303,7 @@ _TAKES = (
 )
 
 
+@fields.checked(num_clients=fields.whole(1))
 def resolve(sampler: Any, num_clients: int, cohort_size: int) -> Sampler:
   """The sampler that a setting stands for, checked.
 

@@ -39,7 +39,9 @@ class TrainableState(NamedTuple):
   frozen: Params
 
 
-@fields.checked(features_fn=fields.function(functions.FEATURES))
+@fields.checked(
+  loss_fn=fields.LOSS, features_fn=fields.function(functions.FEATURES)
+)
 def train_only(
   make: Callable[..., Algorithm],
   paths: Sequence[str],
@@ -116,6 +118,7 @@ def train_only(
   )
 
 
+@fields.checked()
 def mask(params: Params, paths: Sequence[str], name: str = "trainable") -> Any:
   """Which leaves of a model are at some paths, such as those that are trained.
 

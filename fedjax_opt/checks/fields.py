@@ -16,11 +16,13 @@ import inspect
 import operator
 import os
 import pathlib
+import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 import optax
 
 from fedjax_opt.checks import functions, rules, values
@@ -136,6 +138,47 @@ def rate(may_drop: bool = True, hint: str = "") -> Field:
   return Field(accepts, interval="[0, inf)")
 
 
+def each(field: Field, words: str, least: int = 0) -> Field:
+  """A list of values, also as an array [n].
+
+  Args:
+    field: of each of them.
+    words: what it must be, such as "a list of whole numbers".
+    least: how many there must be.
+  """
+
+  def accepts(name, listed):
+    values.plain(name, listed)
+    is_array = hasattr(listed, "ndim") and listed.ndim == 1
+    if not is_array and not isinstance(listed, list | tuple | range):
+      raise TypeError(f"{name}={values.shown(listed)}: must be {words}")
+    if len(listed) < least:
+      raise ValueError(f"{name}={values.shown(listed)}: must be {words}")
+    for i, value in enumerate(listed):
+      field.check(f"{name}[{i}]", value)
+
+  return Field(accepts)
+
+
+def by_name(field: Field | None, words: str) -> Field:
+  """A dictionary of values by their names.
+
+  Args:
+    field: of each of them, if anything is known of it.
+    words: what it must be, such as "a dict of numbers".
+  """
+
+  def accepts(name, given):
+    if not isinstance(given, Mapping):
+      raise TypeError(f"{name}={values.shown(given)}: must be {words}")
+    for key, value in given.items():
+      values.text(f"{name}: the name {values.shown(key)}", key)
+      if field is not None:
+        field.check(f"{name}[{key!r}]", value)
+
+  return Field(accepts)
+
+
 def made(kind: Any, words: str, error: type[Exception] = TypeError) -> Field:
   """What the functions of a module make.
 
@@ -160,7 +203,12 @@ def made(kind: Any, words: str, error: type[Exception] = TypeError) -> Field:
 SWITCH = Field(values.switch)
 # Of generators of NumPy, which take more than 32 bits.
 SEED = whole(most=None)
+# Of JAX, of which random keys take 32 bits.
+SEED_OF_RUN = whole(most=(1 << 32) - 1)
 NAMES = Field(values.names)
+NAME = Field(values.word)
+ARRAY = Field(values.are_numbers)
+PARAMS = Field(values.tree)
 POOL = Field(values.pool)
 PATH = Field(values.path)
 LOSS = Field(lambda name, value: functions.check_loss(value))
@@ -169,6 +217,8 @@ CLIENT_RULE = Field(rules.client)
 # A rate, or a function from the round to one.
 Rate = jax.typing.ArrayLike | Callable[[jax.Array], jax.Array]
 
+# What an argument has that may be anything, as far as its annotation tells.
+_ANYTHING = (inspect.Parameter.empty, Any, object)
 # Annotation -> field. Modules that name types of their own add these.
 KINDS: dict[Any, Field] = {
   Rate: rate(),
@@ -179,13 +229,19 @@ KINDS: dict[Any, Field] = {
   str | os.PathLike: PATH,
   str | os.PathLike[str]: PATH,
   str | pathlib.Path: PATH,
+  np.ndarray: ARRAY,
+  jax.Array: ARRAY,
+  Mapping[str, np.ndarray]: POOL,
+  Sequence[str]: NAMES,
+  Sequence[int]: each(whole(), "a list of whole numbers"),
+  Sequence[float]: each(Number(), "a list of numbers"),
   jax.typing.ArrayLike: Number(),
   optax.GradientTransformation: Field(rules.optimizer),
 }
 
 
 def checked(**own: Field | str) -> Callable[[Callable], Callable]:
-  """A decorator of public functions, which checks what they are given.
+  """A decorator of public functions and classes, which checks their arguments.
 
   Args:
     **own: fields of arguments of which the annotation says nothing, or too
@@ -196,24 +252,34 @@ def checked(**own: Field | str) -> Callable[[Callable], Callable]:
     The decorator; the function has its fields as `fields`, {name: field}.
   """
 
-  def decorate(function):
-    signature, fields = inspect.signature(function), of(function, **own)
-
-    @functools.wraps(function)
-    def call(*args, **kwargs):
-      try:
-        given = signature.bind_partial(*args, **kwargs).arguments
-      except TypeError:  # The call below says what is wrong.
-        given = {}
-      for name, value in given.items():
-        if name in fields:
-          fields[name].check(name, value)
-      return function(*args, **kwargs)
-
-    call.fields = fields
-    return call
+  def decorate(target):
+    if not inspect.isclass(target):
+      return _checking(target, of(target, **own), inspect.signature(target))
+    maker = "__new__" if issubclass(target, tuple) else "__init__"
+    make, fields = getattr(target, maker), of(target, **own)
+    setattr(target, maker, _checking(make, fields, inspect.signature(make)))
+    target.checked_fields = fields
+    return target
 
   return decorate
+
+
+def _checking(function, fields, signature):
+  """The function, which checks its arguments first."""
+
+  @functools.wraps(function)
+  def call(*args, **kwargs):
+    try:
+      given = signature.bind_partial(*args, **kwargs).arguments
+    except TypeError:  # The call below says what is wrong.
+      given = {}
+    for name, value in given.items():
+      if name in fields:
+        fields[name].check(name, value)
+    return function(*args, **kwargs)
+
+  call.fields = fields
+  return call
 
 
 def of(function: Callable[..., Any], **own: Field | str) -> dict[str, Field]:
@@ -242,11 +308,26 @@ def _field_of(annotation, own):
     optional = True
     kinds = [k for k in typing.get_args(annotation) if k is not type(None)]
     inner = functools.reduce(operator.or_, kinds)
-  field = own if isinstance(own, Field) else KINDS.get(inner)
-  if field is None and typing.get_origin(inner) is typing.Literal:
-    field = choice(*typing.get_args(inner))
+  field = own if isinstance(own, Field) else KINDS.get(inner, _of_form(inner))
   if isinstance(own, str):
     field = dataclasses.replace(field, interval=own)
   if field is None or field.optional or not optional:
     return field
   return dataclasses.replace(field, optional=True)
+
+
+def _of_form(annotation):
+  """The field of an annotation that is no key of `KINDS`, if it says enough."""
+  origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+  if origin is typing.Literal:
+    return choice(*inner)
+  if origin is Callable:
+    names = "xyzuvw"[: len(inner[0])] if inner[0] is not ... else ["..."]
+    return function(f"({', '.join(names)})")
+  if origin is Mapping:
+    return by_name(None, "a dict by names")
+  kinds = inner if origin is types.UnionType else (annotation,)
+  is_class = lambda kind: isinstance(kind, type) and kind not in _ANYTHING
+  if not all(map(is_class, kinds)):
+    return None
+  return Field(functools.partial(values.instance, kinds=kinds))

@@ -19,6 +19,7 @@ import optax
 
 # The largest number of rounds and steps: the program counts in 32 bits.
 LARGEST = (1 << 31) - 1
+_LARGEST_FLOAT = int(np.finfo(np.float32).max)
 
 
 def shown(value: Any, limit: int = 60) -> str:
@@ -76,11 +77,6 @@ def at_least(
     raise ValueError(f"{name}={shown(value)}: must be at most {most}")
 
 
-def seed(value: Any) -> None:
-  """Raises an error if a seed is no whole number, or negative."""
-  at_least("seed", value, 0, most=None)
-
-
 def is_real(value: Any) -> bool:
   """Whether a value is a real number, and neither True nor False."""
   return isinstance(value, numbers.Real) and not isinstance(value, bool)
@@ -119,6 +115,8 @@ def in_interval(
     value = np.asarray(value).item()
   if not is_real(value):
     raise TypeError(f"{name}={shown(value)}: must be {wanted}")
+  if isinstance(value, int) and abs(value) > _LARGEST_FLOAT:
+    raise ValueError(f"{name}={shown(value)}: is too large for a float")
   if not is_in(value, interval):
     accepted = words or f"in {interval}"
     raise ValueError(f"{name}={float(value):g}: must be {accepted}")
@@ -210,11 +208,8 @@ def array(
     TypeError: if it is no array of such numbers.
     ValueError: if its shape is another, or naming the first number outside.
   """
-  try:
-    found = np.asarray(value)
-  except ValueError:  # Rows of different lengths.
-    found = np.array(None)
   wanted = f"{'whole ' * of_integers}numbers of shape {axes}"
+  found = as_array(name, value, wanted)
   if found.dtype.kind not in ("iu" if of_integers and found.size else "iuf"):
     raise TypeError(f"{name}={shown(value)}: must be {wanted}")
   lengths = [each.strip() for each in axes[1:-1].split(",") if each.strip()]
@@ -230,19 +225,84 @@ def array(
   return found
 
 
+def as_array(
+  name: str, value: Any, wanted: str = "an array of numbers"
+) -> np.ndarray:
+  """An array, or (lists of) numbers, as an array of NumPy.
+
+  Raises:
+    TypeError: if it is something else, see `plain`.
+  """
+  plain(name, value)
+  try:
+    found = np.asarray(value)
+  except ValueError:  # Rows of different lengths.
+    found = np.array(None)
+  if found.dtype.kind not in "biufcV":
+    raise TypeError(f"{name}={shown(value)}: must be {wanted}")
+  return found
+
+
+def are_numbers(
+  name: str, value: Any, wanted: str = "an array of numbers"
+) -> None:
+  """As `as_array`; an array is not copied, and may be traced."""
+  if hasattr(value, "dtype"):
+    plain(name, value)
+  else:
+    as_array(name, value, wanted)
+
+
+def plain(name: str, value: Any) -> None:
+  """That NumPy and JAX read the same numbers of an array, if it is one.
+
+  Raises:
+    TypeError: if it is masked, sparse, of keys, of objects, of another byte
+      order, or deleted.
+  """
+  dtype, hint = getattr(value, "dtype", None), ""
+  if isinstance(value, np.ma.MaskedArray):
+    hint = "is masked; must have no mask, such as its .filled(0)"
+  elif hasattr(value, "todense"):
+    hint = "is sparse; must be dense, such as its .todense()"
+  elif isinstance(value, jax.ShapeDtypeStruct):
+    hint = "is only the shape of an array; must be one"
+  elif isinstance(value, jax.Array) and _is_deleted(value):
+    hint = "was deleted, as programs do with arrays that are donated to them"
+  elif dtype is not None and not isinstance(dtype, np.dtype):
+    hint = f"is {dtype}; must be numbers"
+  elif dtype is not None and not dtype.isnative:
+    own = dtype.newbyteorder("=")
+    hint = f"is in another byte order; must be as .astype('{own}') gives it"
+  elif dtype is not None and dtype.kind in "OSUMm":
+    hint = f"is {form(value)}; must be numbers"
+  if hint:
+    raise TypeError(f"{name}: {hint}")
+
+
+def _is_deleted(value):
+  return not isinstance(value, jax.core.Tracer) and value.is_deleted()
+
+
 def pool(name: str, value: Any) -> int:
   """The number N of examples in a dict of arrays [N, ...].
 
   Raises:
-    TypeError: if it is no dict of arrays, or empty.
+    TypeError: if it is no dict of arrays, or empty, or one is not `plain`.
     ValueError: if their lengths differ.
   """
-  is_pool = isinstance(value, Mapping) and len(value)
-  if not is_pool or not all(map(np.ndim, value.values())):
+  if not isinstance(value, Mapping) or not len(value):
     raise TypeError(
       f"{name}={shown(value)}: must be a dict of arrays [N, ...], such as "
       "{'x': x, 'y': y}"
     )
+  for key, values in value.items():
+    if not isinstance(key, str):
+      raise TypeError(f"{name}: the name {shown(key)} must be a string")
+    of_key, wanted = f"{name}[{key!r}]", "an array [N, ...]"
+    are_numbers(of_key, values, wanted)
+    if not np.ndim(values):
+      raise TypeError(f"{of_key}={shown(values)}: must be {wanted}")
   lengths = {field: len(values) for field, values in value.items()}
   if len(set(lengths.values())) > 1:
     listed = ", ".join(f"{field} {size}" for field, size in lengths.items())
@@ -266,18 +326,65 @@ def as_many(name: str, values: Sequence[Any], number: int, of: str) -> None:
     )
 
 
+def instance(name: str, value: Any, kinds: Sequence[type]) -> None:
+  """Raises TypeError if a value is of none of these classes."""
+  if not isinstance(value, tuple(kinds)):
+    called = " (it was not called)" * isinstance(value, type)
+    words = " or ".join(f"a {kind.__name__}" for kind in kinds)
+    raise TypeError(f"{name}={shown(value)}: must be {words}{called}")
+
+
 def text(name: str, value: Any) -> None:
   """Raises TypeError if a value is no string."""
   if not isinstance(value, str):
     raise TypeError(f"{name}={shown(value)}: must be a string")
 
 
+def word(name: str, value: Any) -> None:
+  """Raises an error if a value is no string, or an empty one."""
+  text(name, value)
+  if not value.strip():
+    raise ValueError(f"{name}={value!r}: must not be empty")
+
+
 def path(name: str, value: Any) -> None:
-  """Raises TypeError if a value is no path."""
+  """Raises an error if a value is no path, or an empty one."""
   if not isinstance(value, str | os.PathLike):
     raise TypeError(
       f"{name}={shown(value)}: must be a path, a string or a pathlib.Path"
     )
+  word(name, os.fspath(value))
+
+
+def tree(name: str, value: Any) -> None:
+  """That a model is a pytree of floating-point arrays; some may be traced.
+
+  Raises:
+    TypeError: naming the leaf that is none.
+  """
+  hint = ""
+  modules = [base.__module__ for base in type(value).__mro__]
+  if any(module.startswith("flax.nnx.module") for module in modules):
+    hint = "; of an nnx module give nnx.state(model, nnx.Param)"
+  elif any(module.startswith("flax.linen") for module in modules):
+    hint = '; give model.init(key, x)["params"]'
+  is_leaf = jax.tree.structure(value) == jax.tree.structure(0)
+  if hint or value is None or (is_leaf and not hasattr(value, "shape")):
+    raise TypeError(f"{name}={shown(value)}: must be a pytree of arrays{hint}")
+  # Without leaves it is the model of an algorithm whose state is its own.
+  for path, leaf in jax.tree_util.tree_leaves_with_path(value):
+    of_leaf = f"{name}{jax.tree_util.keystr(path)}"
+    plain(of_leaf, leaf)
+    if not hasattr(leaf, "dtype") and not isinstance(leaf, float):
+      raise TypeError(
+        f"{of_leaf}={shown(leaf)}: must be an array of floating-point numbers"
+      )
+    dtype = getattr(leaf, "dtype", np.dtype(float))
+    if not jax.numpy.issubdtype(dtype, jax.numpy.floating):
+      raise TypeError(
+        f"{of_leaf}: is {dtype}; must be floating-point numbers, as local "
+        "steps add fractions to it"
+      )
 
 
 def names(name: str, values: Any) -> None:
@@ -296,10 +403,13 @@ def function(name: str, value: Any, takes: str) -> None:
   Args:
     name: of the argument.
     value: given for it.
-    takes: its form, such as "(params, batch, rng) -> [B]".
+    takes: its form, such as "(params, batch, rng) -> [B]", or "(...) -> [B]"
+      for any arguments.
   """
   if not callable(value):
     raise TypeError(f"{name}={shown(value)}: must be a function {takes}")
+  if takes.startswith("(...)"):
+    return
   count = takes.split(")")[0].count(",") + 1
   try:
     signature = inspect.signature(value)

@@ -9,22 +9,32 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt.checks.fields import SEED, checked
-from fedjax_opt.checks.values import array, as_many, pool, shown, switch
+from fedjax_opt.checks.fields import SEED, checked, whole
+from fedjax_opt.checks.values import array, as_array, as_many, form, pool, shown
 from fedjax_opt.data import client_split, lists, npz_files, partition
-from fedjax_opt.data.pools import OWNERSHIP, Array, check_examples, check_labels
+from fedjax_opt.data.pools import (
+  OWNERSHIP,
+  Array,
+  check_examples,
+  check_labels,
+  check_pool,
+)
 from fedjax_opt.files import json_files
 
+# Counts of each class at each client have to be in memory.
+_NUM_CLASSES = whole(1, most=1_000_000)
 
-@jax.tree_util.register_dataclass
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class ClientData:
   """Pooled examples, stored once, and the rows of the pool of each client.
 
   Clients may share examples, have one several times (sampling with replacement)
   and differ in size without copies. It is a pytree, so `jit` and `device_put`
-  take it as it is. The `from_...` constructors check their input and leave
-  NumPy arrays on the host.
+  take it as it is. Arrays of NumPy stay on the host. That the lists are rows of
+  the pool is checked here; the `from_...` constructors also look for numbers
+  that are not finite. Here they are accepted: a client with such examples sends
+  messages that are not finite, which are left out and counted.
 
   A client may have no example (size 0): it takes no steps, and its weight by
   examples is 0. No scheme of `partition` makes such a client.
@@ -42,6 +52,13 @@ class ClientData:
   indices: Array | lists.Lists
   sizes: Array
 
+  def __post_init__(self):
+    """Raises ValueError or TypeError, naming the attribute that cannot be."""
+    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(self)):
+      return
+    check_pool("examples", self.examples)
+    _check_lists(self.indices, self.sizes, self.num_examples)
+
   @property
   def num_clients(self) -> int:
     """M."""
@@ -57,6 +74,7 @@ class ClientData:
     """n_max, the examples of the largest client."""
     return self.indices.shape[1]
 
+  @checked(num_classes=_NUM_CLASSES)
   def label_counts(self, num_classes: int) -> np.ndarray:
     """The number of examples of each class at each client.
 
@@ -164,12 +182,13 @@ class ClientData:
     sizes = np.asarray(self.sizes)
     parts = divide(self.owned_rows(), sizes, fraction, seed)
     train, test = (
-      ClientData(self.examples, lists.of_clients(*part), part[1])
+      unchecked(self.examples, lists.of_clients(*part), part[1])
       for part in parts
     )
     return train, test
 
   @classmethod
+  @checked(num_classes=_NUM_CLASSES)
   def from_partition(
     cls,
     examples: Mapping[str, np.ndarray],
@@ -199,7 +218,6 @@ class ClientData:
       TypeError: if the examples are no dictionary, or the rows no list.
     """
     examples = check_examples(examples)
-    switch("keep_pool", keep_pool)
     if num_classes is not None:
       check_labels(examples, num_classes)
     num_examples = len(next(iter(examples.values())))
@@ -211,6 +229,7 @@ class ClientData:
     return cls(examples, lists.of_clients(owned, sizes), sizes)
 
   @classmethod
+  @checked(num_classes=_NUM_CLASSES)
   def from_client_ids(
     cls,
     examples: Mapping[str, np.ndarray],
@@ -235,6 +254,7 @@ class ClientData:
     return cls.from_partition(examples, rows, num_classes)
 
   @classmethod
+  @checked(num_classes=_NUM_CLASSES)
   def from_npz(
     cls, path: str | os.PathLike, num_classes: int | None = None
   ) -> "ClientData":
@@ -265,6 +285,7 @@ class ClientData:
       )
     return owned_by(arrays, ownership, num_classes)
 
+  @checked()
   def to_npz(self, path: str | os.PathLike) -> None:
     """Writes a file that `from_npz` reads.
 
@@ -291,6 +312,50 @@ class ClientData:
       raise ValueError(f"{path} cannot be written: {error.strerror}") from error
 
 
+def unchecked(examples: dict[str, Any], indices: Any, sizes: Any) -> ClientData:
+  """`ClientData` of what was checked before, and may have an axis of seeds."""
+  made = object.__new__(ClientData)
+  vars(made).update(examples=examples, indices=indices, sizes=sizes)
+  return made
+
+
+jax.tree_util.register_pytree_with_keys(
+  ClientData,
+  lambda data: (
+    [(jax.tree_util.GetAttrKey(name), x) for name, x in vars(data).items()],
+    None,
+  ),
+  lambda _, leaves: unchecked(*leaves),
+)
+
+
+def _check_lists(indices: Any, sizes: Any, num_examples: int) -> None:
+  """That the lists of the clients' examples are lists of such."""
+  if not isinstance(indices, lists.Lists):
+    indices = as_array("indices", indices)
+  sizes = as_array("sizes", sizes)
+  if indices.ndim != 2 or sizes.ndim != 1 or len(indices) != len(sizes):
+    raise ValueError(
+      f"indices {list(indices.shape)} and sizes {list(sizes.shape)} must be "
+      "[M, n_max] and [M]"
+    )
+  if not all(array.dtype.kind in "iu" for array in (indices, sizes)):
+    raise TypeError(
+      f"indices {form(indices)} and sizes {form(sizes)} must be whole numbers"
+    )
+  if not np.any(sizes):
+    raise ValueError("sizes: has no client with an example")
+  width = indices.shape[1]
+  if sizes.min() < 0 or sizes.max() > width:
+    raise ValueError(f"sizes: must be in [0, {width}], the n_max of indices")
+  rows = np.asarray(indices.rows if hasattr(indices, "rows") else indices)
+  if rows.min() < 0 or rows.max() >= num_examples:
+    raise ValueError(
+      f"indices: must be rows of the {num_examples} examples, from 0 to "
+      f"{num_examples - 1}"
+    )
+
+
 def joined(
   each: Sequence[Mapping[str, np.ndarray]], num_classes: int | None = None
 ) -> ClientData:
@@ -312,7 +377,7 @@ def _checked_rows(
   """The rows of all clients, one after the other, and the clients' sizes."""
   if not isinstance(rows, Iterable) or isinstance(rows, Mapping):
     raise TypeError(f"rows={shown(rows)}: must be a list of arrays of rows")
-  rows = [np.asarray(of_client) for of_client in rows]
+  rows = [as_array(f"rows[{i}]", of_client) for i, of_client in enumerate(rows)]
   for client, of_client in enumerate(rows):
     kinds = "iu" if of_client.size else "iuf"
     if of_client.ndim != 1 or of_client.dtype.kind not in kinds:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import array, checked
 from fedjax_opt.data.partition_schemes import (
   Rows,
   class_q,
@@ -91,6 +92,7 @@ SCHEMES: dict[str, PartitionChoice] = {
 register(SCHEMES)
 
 
+@checked(labels=array("[N]", of_integers=True))
 def split(
   name: str,
   labels: np.ndarray,
@@ -140,6 +142,7 @@ def split(
   return rows
 
 
+@checked()
 def check_parameters(name: str, parameters: Mapping[str, Any]) -> None:
   """Checks the name and the parameters of a scheme; needs no data.
 

@@ -21,6 +21,18 @@ _LABELS = {
 }
 
 
+def _are_ids(name: str, value: Any) -> None:
+  """Raises ValueError if these are no ids, one for each example."""
+  if not (hasattr(value, "dtype") and np.asarray(value).dtype.kind in "US"):
+    checks.plain(name, value)
+  ids = np.asarray(value)
+  if ids.ndim != 1 or ids.dtype.kind not in "iuUS" or not ids.size:
+    raise ValueError(
+      f"{name}: must be integers or strings, one per example, shape [N] with "
+      f"N >= 1, got {ids.dtype} of shape {ids.shape}"
+    )
+
+
 def size_range(name: str, value: Any) -> tuple[int, int]:
   """Checks a number of examples, or a range of it, and returns (low, high)."""
   bounds = np.atleast_1d(np.asarray(value, object))
@@ -363,6 +375,7 @@ def size_skew(
   return [np.append(row, part) for row, part in zip(first, parts, strict=True)]
 
 
+@fields.checked(client_ids=fields.Field(_are_ids))
 def natural(client_ids: np.ndarray | Sequence[Any]) -> Rows:
   """Groups examples by a given client id, such as a writer or a speaker.
 
@@ -376,14 +389,7 @@ def natural(client_ids: np.ndarray | Sequence[Any]) -> Rows:
   Raises:
     ValueError: if `client_ids` is empty, not one-dimensional, or floats.
   """
-  client_ids = np.asarray(client_ids)
-  is_ids = client_ids.ndim == 1 and client_ids.dtype.kind in "iuUS"
-  if not is_ids or not client_ids.size:
-    raise ValueError(
-      "client_ids must be integers or strings, one per example, shape [N] with "
-      f"N >= 1, got {client_ids.dtype} of shape {client_ids.shape}"
-    )
-  return _by_value(client_ids)
+  return _by_value(np.asarray(client_ids))
 
 
 def _class_counts(mixture: np.ndarray, size: int) -> np.ndarray:

@@ -29,6 +29,24 @@ def same_pool(one: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
   return set(one) == set(other) and all(map(same, one))
 
 
+def check_pool(name: str, examples: Mapping[str, Array]) -> int:
+  """The number N of examples, arrays of numbers that JAX can hold.
+
+  Raises:
+    TypeError: naming the array that is none, or is not of numbers.
+    ValueError: if lengths differ, or naming the row with a number too large.
+  """
+  number = checks.pool(name, examples)
+  for key, values in examples.items():
+    if not hasattr(values, "dtype"):
+      raise TypeError(
+        f"{name}[{key!r}]={checks.shown(values)}: must be an array [N, ...]"
+      )
+    if isinstance(values, np.ndarray):
+      check_fits(f"{name}[{key!r}]", values, is_label=key == "y")
+  return number
+
+
 def check_examples(
   examples: Mapping[str, np.ndarray], may_be_empty: bool = False
 ) -> Examples:

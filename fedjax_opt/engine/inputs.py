@@ -20,9 +20,9 @@ from fedjax_opt.base import Algorithm, Batch, Params
 from fedjax_opt.checks import functions
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.values import shown
-from fedjax_opt.data import lists
+from fedjax_opt.data import clients, lists
 from fedjax_opt.data.clients import ClientData
-from fedjax_opt.data.pools import check_fits, same_pool
+from fedjax_opt.data.pools import check_pool, same_pool
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine.plan import BatchPlan
 
@@ -160,7 +160,7 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
     TypeError: if the data are neither `ClientData` nor a `Population`.
   """
   if isinstance(data, ClientData | Population):
-    return check_data("data", data)
+    return data
   is_function = callable(data) and not isinstance(data, type)
   if not is_function or seeds is None:
     raise TypeError(
@@ -169,11 +169,9 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
       "Population"
     )
   takes = "(seed) -> ClientData"
-  made = [checks.call("data", takes, data, seed) for seed in seeds]
-  each = [
-    check_data(f"data({seed})", one)
-    for seed, one in zip(seeds, made, strict=True)
-  ]
+  each = [checks.call("data", takes, data, seed) for seed in seeds]
+  for seed, one in zip(seeds, each, strict=True):
+    checks.instance(f"data({seed})", one, (ClientData, Population))
   first = each[0]
   if all(other is first for other in each):
     return first
@@ -190,68 +188,11 @@ def data_of_seeds(data: Any, seeds: Sequence[int] | None) -> Any:
       f"data: has {numbers[0]} clients for one seed and {numbers[-1]} for "
       "another; must be as many for all"
     )
-  return ClientData(
+  return clients.unchecked(
     first.examples,
     indices=lists.stacked([(one.indices, one.sizes) for one in each]),
     sizes=np.stack([one.sizes for one in each]),
   )
-
-
-def check_data(name, data):
-  """That clients are what they say, as far as their shapes tell."""
-  if isinstance(data, Population):
-    return data
-  if not isinstance(data, ClientData):
-    raise TypeError(f"{name}={shown(data)}: must be ClientData or a Population")
-  _check_examples(f"{name}.examples", data.examples)
-  _check_lists(name, data)
-  return data
-
-
-def _check_lists(name, data):
-  """That the lists of the clients' examples are lists of such."""
-  indices, sizes = data.indices, np.asarray(data.sizes)
-  if not isinstance(indices, lists.Lists):
-    indices = np.asarray(indices)
-  is_whole = all(array.dtype.kind in "iu" for array in (indices, sizes))
-  if indices.ndim != 2 or sizes.ndim != 1 or len(indices) != len(sizes):
-    raise ValueError(
-      f"{name}: indices {list(indices.shape)} and sizes {list(sizes.shape)} "
-      "must be [M, n_max] and [M]"
-    )
-  if not is_whole:
-    raise TypeError(
-      f"{name}: indices {checks.form(indices)} and sizes {checks.form(sizes)} "
-      "must be whole numbers"
-    )
-  if not sizes.size or not np.any(sizes):
-    raise ValueError(f"{name}: has no client with an example")
-  width, number = indices.shape[1], data.num_examples
-  if sizes.min() < 0 or sizes.max() > width:
-    raise ValueError(f"{name}: sizes must be in [0, {width}], the n_max")
-  rows = indices.rows if isinstance(indices, lists.Lists) else indices
-  if rows.min() < 0 or rows.max() >= number:
-    raise ValueError(
-      f"{name}: indices must be rows of the {number} examples, from 0 to "
-      f"{number - 1}"
-    )
-
-
-def _check_examples(name, examples):
-  """How many examples there are: arrays of numbers, of one length."""
-  for key, values in examples.items() if isinstance(examples, Mapping) else ():
-    is_array = hasattr(values, "shape") and hasattr(values, "dtype")
-    if not is_array or not np.ndim(values):
-      raise TypeError(
-        f"{name}[{key!r}]={shown(values)}: must be an array [N, ...]"
-      )
-    if np.dtype(values.dtype).kind in "OSUMm":
-      raise TypeError(
-        f"{name}[{key!r}]: is {checks.form(values)}; must be numbers"
-      )
-    if isinstance(values, np.ndarray):
-      check_fits(f"{name}[{key!r}]", values, is_label=key == "y")
-  return checks.pool(name, examples)
 
 
 def check_test(
@@ -276,7 +217,6 @@ def check_test(
   if test is None:
     return None
   if isinstance(test, ClientData):
-    check_data(name, test)
     _check_not_trained(name, test, data)
     test = test.pooled()
   if not isinstance(test, Mapping) or not test:
@@ -285,7 +225,7 @@ def check_test(
       "data.split(0.2), or a dict of arrays [N, ...], such as "
       f"{{'x': x_{name}, 'y': y_{name}}}"
     )
-  if not _check_examples(name, test):
+  if not check_pool(name, test):
     raise ValueError(
       f"{name}: has no examples; must have at least one, or be None"
     )
@@ -324,45 +264,24 @@ def check_params(params: Any, may_be_function: bool) -> Any:
     TypeError: naming the leaf that is none.
     ValueError: naming the leaf that is not finite.
   """
-  is_tree = isinstance(params, dict | list | tuple) or hasattr(params, "shape")
-  modules = [base.__module__ for base in type(params).__mro__]
-  hint = ""
-  if any(module.startswith("flax.nnx.module") for module in modules):
-    hint = "; of an nnx module give nnx.state(model, nnx.Param)"
-  elif any(module.startswith("flax.linen") for module in modules):
-    hint = '; give model.init(key, x)["params"]'
-  is_function = callable(params) and not is_tree
-  if is_function and may_be_function and not (hint or isinstance(params, type)):
+  if is_function_of_key(params) and not isinstance(params, type):
+    if not may_be_function:
+      raise TypeError(
+        f"params={shown(params)}: must be a pytree of arrays; a function from "
+        "a random key to one is for sweep"
+      )
     return _function_of_key(params)
-  if is_function and not (hint or may_be_function):
-    hint = "; a function from a random key to one is for sweep"
-  if params is None or is_function or hint:
-    raise TypeError(f"params={shown(params)}: must be a pytree of arrays{hint}")
-  # Without leaves it is the model of an algorithm whose state is its own.
+  checks.tree("params", params)
   for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-    _check_leaf(f"params{jax.tree_util.keystr(path)}", leaf)
+    name = f"params{jax.tree_util.keystr(path)}"
+    if isinstance(leaf, jax.core.Tracer):
+      raise TypeError(
+        f"{name}: is traced; a run compiles its own program: call it outside "
+        "of jax.jit, jax.grad and jax.vmap"
+      )
+    if not np.isfinite(np.asarray(leaf)).all():
+      raise ValueError(f"{name}: is not finite; the initial model must be")
   return jax.tree.map(jnp.asarray, params)
-
-
-def _check_leaf(name, leaf):
-  if isinstance(leaf, jax.core.Tracer):
-    raise TypeError(
-      f"{name}: is traced; a run compiles its own program: call it outside of "
-      "jax.jit, jax.grad and jax.vmap"
-    )
-  is_array = isinstance(leaf, np.ndarray | np.generic | jax.Array | float)
-  if not is_array:
-    raise TypeError(
-      f"{name}={shown(leaf)}: must be an array of floating-point numbers"
-    )
-  dtype = np.dtype(float) if isinstance(leaf, float) else leaf.dtype
-  if not jnp.issubdtype(dtype, jnp.floating):
-    raise TypeError(
-      f"{name}: is {dtype}; must be floating-point numbers, as local steps add "
-      "fractions to it"
-    )
-  if not np.isfinite(np.asarray(leaf)).all():
-    raise ValueError(f"{name}: is not finite; the initial model must be")
 
 
 def check_statistics(
@@ -416,7 +335,10 @@ def _function_of_key(params):
 
 def is_function_of_key(params: Any) -> bool:
   """Whether a model that was checked is a function from a random key to one."""
-  return callable(params) and not isinstance(params, dict | list | tuple)
+  is_tree = isinstance(params, dict | list | tuple) or hasattr(params, "shape")
+  modules = [base.__module__ for base in type(params).__mro__]
+  is_module = any(module.startswith("flax.") for module in modules)
+  return callable(params) and not is_tree and not is_module
 
 
 def models(params: Any, has_points: bool) -> Callable[[jax.Array], Params]:

@@ -17,7 +17,7 @@ from jax import lax
 
 from fedjax_opt import contract, trees
 from fedjax_opt.base import Algorithm
-from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.clients import unchecked
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
 
@@ -169,4 +169,4 @@ def start_program(
 def _client_data(data, per_seed):
   """The clients of a seed; `indices` and `sizes` may differ between seeds."""
   examples, of_all = data
-  return ClientData(examples, **(of_all | per_seed["data"]))
+  return unchecked(examples, **(of_all | per_seed["data"]))

@@ -94,7 +94,7 @@ class EncoderConfig:
 
 _FIELDS = fields.of(
   EncoderConfig,
-  **dict.fromkeys(SIZES, fields.whole(1)),
+  **dict.fromkeys(SIZES, fields.whole(1, most=1_000_000)),
   **dict.fromkeys(_RATES, "[0, 1)"),
   activation=fields.choice(*ACTIVATIONS),
 )
@@ -109,7 +109,7 @@ def _layer_norm(config: EncoderConfig, name: str) -> nn.LayerNorm:
   return nn.LayerNorm(epsilon=epsilon, use_fast_variance=False, name=name)
 
 
-class Encoder(nn.Module):
+class Encoder(layers.Network):
   """Token embeddings, transformer layers, and a classifier of the first token.
 
   The head is that of DistilBERT for both families: dense, ReLU, dropout,

@@ -8,8 +8,10 @@ of their input. Normalizations compute in float32 or wider, and return the wider
 dtype of their input and their parameters.
 """
 
+import dataclasses
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import flax.linen as nn
 import jax
@@ -17,7 +19,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedjax_opt import running_statistics as statistics
+from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
+from fedjax_opt.files import memory
 from fedjax_opt.models.convolution import Padding, conv
 from fedjax_opt.trees import at_least_float32
 
@@ -91,6 +95,10 @@ class Dense(nn.Module):
   def __call__(self, x: jax.Array) -> jax.Array:
     """Maps [..., in] to [..., features]."""
     checks.at_least(f"{self.name}: width", self.features, 1)
+    memory.check_memory(
+      f"{self.name}: width={self.features} takes",
+      4 * x.shape[-1] * self.features,
+    )
     kernel, bias = _parameters(self, (x.shape[-1], self.features))
     x = x.astype(kernel.dtype) @ kernel
     return x if bias is None else x + bias
@@ -105,12 +113,53 @@ class Logits(Dense):
     return at_least_float32(super().__call__(x))
 
 
+# What attributes of a model may be, by their annotations. Wider layers and
+# deeper models are no models of clients, and fill the memory.
+_SIZE = fields.whole(1, most=1_000_000)
+_SIZES = fields.each(_SIZE, "a list of whole numbers")
+_ATTRIBUTES = {
+  int: _SIZE,
+  float: fields.number("[0, 1)"),
+  Sequence[int]: _SIZES,
+  tuple[int, ...]: _SIZES,
+  Sequence[Sequence[int]]: fields.each(_SIZES, "a list of lists"),
+  Initialization: fields.function("(fan_in, fan_out)"),
+}
+
+
 class Network(nn.Module):
   """A model of `features`, which its last layer `output` maps to logits."""
+
+  def __post_init__(self):
+    for name, field in _fields_of(type(self)).items():
+      field.check(name, getattr(self, name))
+    super().__post_init__()
 
   def __call__(self, x: jax.Array, *, train: bool = False) -> jax.Array:
     """Logits [B, classes] of x [B, ...]; [B, T, tokens] of tokens x [B, T]."""
     return self.output(self.features(x, train=train))
+
+
+@functools.cache
+def _fields_of(model: type) -> dict[str, fields.Field]:
+  """What the attributes of a kind of model may be."""
+  annotations = {
+    attribute.name: attribute.type
+    for attribute in dataclasses.fields(model)
+    if attribute.name not in ("parent", "name")
+  }
+  own = {
+    name: _ATTRIBUTES[annotation]
+    for name, annotation in annotations.items()
+    if annotation in _ATTRIBUTES
+  }
+  if "num_blocks" in annotations:
+    own["num_blocks"] = fields.whole(1, most=1000)
+  return {
+    name: field
+    for name, field in fields.of(model, **own).items()
+    if name in annotations
+  }
 
 
 class Conv(nn.Module):

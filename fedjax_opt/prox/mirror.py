@@ -24,6 +24,7 @@ from fedjax_opt.prox.regularizer import path_names
 __all__ = ["MirrorMap", "entropy", "euclidean"]
 
 
+@fields.checked()
 class MirrorMap(NamedTuple):
   """The two functions of h that an algorithm uses.
 

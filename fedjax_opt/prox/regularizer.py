@@ -40,6 +40,7 @@ _COMES_AFTER = {
 }
 
 
+@fields.checked(kind=fields.NAME)
 @dataclasses.dataclass(frozen=True)
 class Regularizer:
   r"""A convex function psi of a tree, with its proximal operator.

@@ -26,9 +26,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fedjax_opt.checks import fields
+
 _EYE = lambda x: jnp.eye(x.shape[-1], dtype=x.dtype)
 
 
+@fields.checked(threshold="[0, inf)", matrix=fields.ARRAY)
 def soft_threshold_singular_values(
   matrix: jax.Array, threshold: jax.typing.ArrayLike
 ) -> jax.Array:

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedjax_opt import processes
 from fedjax_opt.base import STREAMS, State
-from fedjax_opt.checks import values as checks
+from fedjax_opt.checks import fields
 from fedjax_opt.data import digest as digest_of_data
 from fedjax_opt.results import checkpoint_folder
 
@@ -31,6 +31,14 @@ class Saved(NamedTuple):
   round: int  # rounds done
   state: State  # of the server, and what all clients keep
   record: dict[str, np.ndarray]  # what was measured until then
+
+
+def _is_every(name: str, value: Any) -> None:
+  """The command line has a longer name for it."""
+  fields.whole(1).check(f"checkpoint_{name}", value)
+
+
+_EVERY = fields.Field(_is_every)
 
 
 class Checkpoints:
@@ -55,6 +63,7 @@ class Checkpoints:
   `client_chunk` and `grid_map`.
   """
 
+  @fields.checked(every=_EVERY)
   def __init__(
     self,
     folder: str | os.PathLike,
@@ -80,8 +89,6 @@ class Checkpoints:
         checkpoint or it is of another run; without, if there is one; if
         something else has the name of a checkpoint.
     """
-    if every is not None:
-      checks.at_least("checkpoint_every", every, 1)
     self.every = every
     self._folder = pathlib.Path(folder).absolute()
     self._is_given = identity is not None

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.base import LOSSES
+from fedjax_opt.checks.fields import checked
 
 # What a run spends -> the columns of a history whose sum it is, of a client of
 # the cohort on average so far. Rounds are those of the history.
@@ -26,6 +27,7 @@ _SMALLER_IS_BETTER = (
 )  # fmt: skip
 
 
+@checked()
 def direction(name: str) -> str | None:
   """The direction in which a metric improves: 'max', 'min', or None."""
   last = name.rsplit("_", 1)[-1]
@@ -59,6 +61,7 @@ def check_has_direction(metric: str) -> None:
     )
 
 
+@checked()
 def is_fraction(name: str) -> bool:
   """Whether a metric is in [0, 1] and shown in percent."""
   return "accuracy" in name and "inaccuracy" not in name

@@ -7,6 +7,7 @@ from typing import Any
 
 from fedjax_opt.base import Params
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import checked
 from fedjax_opt.files.json_files import read_json
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.history import History
@@ -121,6 +122,7 @@ class Run:
     return ", ".join(parts)
 
 
+@checked()
 def load_run(folder: str | os.PathLike) -> Run:
   """Reads the folder of a run, which may be one that was killed.
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.registry import check_choice
+from fedjax_opt.checks.fields import NAME, checked, choice, whole
 from fedjax_opt.results.history import History
 
 # The hyperparameters of one grid point by flag name, the seed among them.
@@ -30,6 +30,7 @@ class Setting(NamedTuple):
   points: list[int]
 
 
+@checked()
 def group_by_seed(points: Sequence[Point]) -> list[Setting]:
   """Groups grid points that differ in `seed` only, in order of appearance."""
   settings: dict[str, Setting] = {}
@@ -40,6 +41,7 @@ def group_by_seed(points: Sequence[Point]) -> list[Setting]:
   return list(settings.values())
 
 
+@checked()
 def varying(points: Sequence[Point]) -> list[str]:
   """Names of the hyperparameters that are not the same at all points."""
   names = dict.fromkeys(name for point in points for name in point)
@@ -51,6 +53,12 @@ def format_value(value: Any) -> str:
   return f"{value:g}" if isinstance(value, float | np.floating) else str(value)
 
 
+@checked(
+  metric=NAME,
+  direction=choice("max", "min"),
+  rule=choice(*_RULES),
+  n=whole(1),
+)
 @dataclasses.dataclass(frozen=True)
 class Criterion:
   """The score by which settings of the hyperparameters are compared.
@@ -69,12 +77,6 @@ class Criterion:
   direction: str = "max"
   rule: str = "last"
   n: int = 1
-
-  def __post_init__(self):
-    check_choice("direction", self.direction, ("max", "min"))
-    check_choice("rule", self.rule, _RULES)
-    if self.n < 1:
-      raise ValueError(f"n: {self.n} must be at least 1 evaluated round")
 
   def scores(self, history: History) -> np.ndarray:
     """The score of every point, NaN if it has diverged. [S] float64."""
@@ -100,6 +102,7 @@ class Criterion:
     return f"{way} {self.metric} ({rule})"
 
 
+@checked()
 def rank(
   history: History, points: Sequence[Point], criterion: Criterion
 ) -> list[Setting]:
@@ -142,6 +145,7 @@ def over_seeds(scores: np.ndarray) -> tuple[int, float]:
   return scores.size - finite.size, mean
 
 
+@checked()
 def select(
   history: History, points: Sequence[Point], criterion: Criterion
 ) -> int | None:

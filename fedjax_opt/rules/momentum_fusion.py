@@ -12,7 +12,7 @@ from fedjax_opt.base import Params
 from fedjax_opt.checks import fields
 
 
-@fields.checked()
+@fields.checked(momentum=fields.PARAMS)
 def momentum_fusion(
   momentum: Params, rate: jax.typing.ArrayLike
 ) -> optax.GradientTransformation:

@@ -26,7 +26,7 @@ class SarahState(NamedTuple):
   count: jax.Array  # [] int32, steps taken
 
 
-@fields.checked(learning_rate="[0, inf)")
+@fields.checked(learning_rate="[0, inf)", direction=fields.PARAMS)
 def sarah(
   learning_rate: jax.typing.ArrayLike, direction: Params | None = None
 ) -> optax.GradientTransformationExtraArgs:

@@ -7,10 +7,17 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_opt.checks import fields
-from fedjax_opt.checks import values as checks
 
 
-@fields.checked(round="[0, inf)", num_rounds=fields.whole(1), factor="[0, inf)")
+@fields.checked(
+  round="[0, inf)",
+  num_rounds=fields.whole(1),
+  milestones=fields.each(
+    fields.Number(interval="[0, inf)"),
+    "a list or tuple of fractions of the rounds",
+  ),
+  factor="[0, inf)",
+)
 def step_decay(
   round: jax.typing.ArrayLike,
   num_rounds: int,
@@ -41,13 +48,6 @@ def step_decay(
 
     >>> client = lambda r: optax.sgd(0.1 * step_decay(r, num_rounds=500))
   """
-  if not isinstance(milestones, Sequence) or isinstance(milestones, str):
-    raise TypeError(
-      f"milestones={checks.shown(milestones)}: must be a list or tuple of "
-      "fractions of the rounds"
-    )
-  for i, milestone in enumerate(milestones):
-    checks.in_interval(f"milestones[{i}]", milestone, "[0, inf)")
   # The small term keeps 0.29 * 100 from being 29.000000000000004.
   starts = jnp.array([math.ceil(num_rounds * m - 1e-9) for m in milestones])
   return jnp.asarray(factor) ** jnp.sum(round >= starts)

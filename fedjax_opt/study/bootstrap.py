@@ -22,9 +22,10 @@ NUM_RESAMPLES = 10_000
 OPTIONS = {
   "confidence": "(0, 1)",
   "method": choice("student", "percentile"),
-  "num_resamples": whole(1),
+  "num_resamples": whole(1, most=1_000_000),
 }
 DIRECTION = choice("max", "min")
+_MANY = whole(1, most=1_000_000)
 # So many resampled means are held at a time, 80 MB.
 _BLOCK = 10_000_000
 
@@ -43,7 +44,7 @@ class Interval(NamedTuple):
   high: Any
 
 
-@checked(num=whole(1), size=whole(1), num_tasks=whole(1))
+@checked(num=_MANY, size=_MANY, num_tasks=_MANY)
 def resamples(
   num: int, size: int, seed: int = 0, *, num_tasks: int | None = None
 ) -> np.ndarray:

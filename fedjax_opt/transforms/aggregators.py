@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 
+@fields.checked()
 class Aggregator(NamedTuple):
   """How the server combines messages.
 

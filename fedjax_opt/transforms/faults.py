@@ -19,6 +19,7 @@ __all__ = ["Fault", "flip", "noise", "with_fault"]
 _FAULT = 0xFA17
 
 
+@fields.checked(fraction="[0, 1]", seed=fields.SEED_OF_RUN)
 class Fault(NamedTuple):
   """What some clients send in every round.
 

@@ -23,6 +23,7 @@ from fedjax_opt.transforms import messages
 _UPLOAD = 0x5E4D
 
 
+@fields.checked()
 class Upload(NamedTuple):
   """How clients send a difference.
 

@@ -7,7 +7,6 @@ import os
 import pathlib
 from typing import Any, Literal
 
-import jax
 import numpy as np
 import pytest
 
@@ -120,11 +119,6 @@ def test_an_unknown_argument_is_left_to_python():
   ]
 
 
-def _initialized(model):
-  make = lambda key: model.init(key, np.zeros((2, 3), np.float32))
-  jax.eval_shape(make, jax.eval_shape(lambda: jax.random.key(0)))
-
-
 @fields.checked(
   seed=fields.SEED,
   cohorts=fields.array("[T, 2]", of_integers=True, interval="[0, 3)"),
@@ -221,12 +215,14 @@ CASES = given.refused(
     (lambda bad: values.as_many("ids", bad, 3, "examples"), ValueError): {
       "ids: has 2 entries; must have one for each of the 3 examples": [0, 1]
     },
-    (_initialized, ValueError): {
-      "layers_0: width=0: must be at least 1": models.MLP(hidden=(0,)),
-      "output: width=-1: must be at least 1": models.MLP(num_classes=-1),
+    (lambda bad: models.MLP(**bad), ValueError): {
+      "hidden[0]=0: must be at least 1": {"hidden": (0,)},
+      "num_classes=-1: must be at least 1": {"num_classes": -1},
+      "num_classes=10000000: must be at most 1000000": {"num_classes": 10**7},
     },
-    (_initialized, TypeError): {
-      "layers_0: width=2.5: must be a whole number": models.MLP(hidden=(2.5,))
+    (lambda bad: models.MLP(**bad), TypeError): {
+      "hidden[0]=2.5: must be a whole number": {"hidden": (2.5,)},
+      "hidden=None: must be a list of whole numbers": {"hidden": None},
     },
     (lambda every: fo.Checkpoints("folder", every), TypeError): {
       "checkpoint_every=1.5: must be a whole number": 1.5

@@ -311,24 +311,23 @@ TABLES = {
     "evaluate: failed: KeyError: 'v'": {"of_params": lambda p: {"a": p["v"]}},
   },
   (fields, TypeError): {
-    f"Algorithm.init=None: {INIT}": {"init": None},
-    f"Algorithm.init=the function <lambda>: takes (params); {INIT}": {
+    f"init=None: {INIT}": {"init": None},
+    f"init=the function <lambda>: takes (params); {INIT}": {
       "init": lambda params: 0
     },
-    "Algorithm.params=the function <lambda>: takes (s, t); must be a "
+    "params=the function <lambda>: takes (s, t); must be a "
     "function (state) -> params": {"params": lambda s, t: s},
-    "Algorithm.round=None: must be a function (state, cohort) -> (state, "
-    "reply)": {"round": None},
-    "Algorithm.round=the function <lambda>: takes (s); must be a function "
+    "round=None: must be a function (state, cohort) -> (state, reply)": {
+      "round": None
+    },
+    "round=the function <lambda>: takes (s); must be a function "
     "(state, cohort) -> (state, reply)": {"round": lambda s: s},
-    "Algorithm.init_client=the function <lambda>: takes (); must be a "
+    "init_client=the function <lambda>: takes (); must be a "
     "function (params) -> tree": {"init_client": lambda: 0},
-    "Algorithm.init_client={'w': 0}: must be a function (params) -> tree": {
+    "init_client={'w': 0}: must be a function (params) -> tree": {
       "init_client": {"w": 0}
     },
-    "Algorithm.penalty=3: must be a function (params) -> scalar": {
-      "penalty": 3
-    },
+    "penalty=3: must be a function (params) -> scalar": {"penalty": 3},
     "Algorithm.client_params: clients keep nothing that it could be made of; "
     "declare what one client keeps: Algorithm(..., init_client=...)": {
       "client_params": lambda state, kept: kept

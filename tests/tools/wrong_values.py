@@ -1,0 +1,499 @@
+"""Gives every public function wrong values, one argument at a time.
+
+  python -m tests.tools.wrong_values [PATTERN ...]
+
+The functions and classes are all that users reach from `fedjax_opt`; a pattern
+such as `prox.*` takes some of them. The other arguments are valid, from the
+table EXAMPLES. A wrong value must be refused in one line that names the
+argument; or be accepted because the description of the argument accepts it, or
+for a reason in wrong_values.toml. It prints how many calls there were, those
+that ended in anything else, and what was accepted for which reason.
+"""
+
+import collections
+import contextlib
+import fnmatch
+import inspect
+import pathlib
+import signal
+import sys
+import tempfile
+import tomllib
+import types
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import scipy.sparse
+from matplotlib.figure import Figure
+
+import fedjax_opt as fo
+from fedjax_opt.metrics import History
+from tests.checks import given
+from tests.tools.bit_flips import OfRun
+
+# A call that takes more seconds hangs.
+LIMIT = 30
+_FILE = pathlib.Path(__file__).with_suffix(".toml")
+# Pattern of function.argument=kind of value -> why that is accepted.
+ACCEPTED = tomllib.loads(_FILE.read_text())
+FOLDER = tempfile.mkdtemp()
+OTHER_CLIENTS = fo.ClientData.from_client_ids(
+  {"x": given.X + 1, "y": given.Y}, given.OWNERS
+)
+TRAIN, HELD_OUT = given.DATA.split(0.4)
+
+
+CLIENTS = pathlib.Path(FOLDER) / "clients.npz"
+given.DATA.to_npz(CLIENTS)
+
+
+def _fresh(call):
+  """An argument that is new in each call."""
+  call.is_fresh = True
+  return call
+
+
+@_fresh
+def new_folder():
+  return tempfile.mkdtemp()
+
+
+@_fresh
+def population():
+  folder = tempfile.mkdtemp()
+  fo.Population.of_client_data(folder, given.DATA)
+  return folder
+
+
+@_fresh
+def run_folder():
+  OfRun().write(folder := pathlib.Path(tempfile.mkdtemp()))
+  return folder
+
+
+def _deleted():
+  array = jnp.zeros(3)
+  array.delete()
+  return array
+
+
+# Kind -> what makes a wrong value.
+WRONG = {
+  "None": lambda: None,
+  "True": lambda: True,
+  "-1": lambda: -1,
+  "1.5": lambda: 1.5,
+  "10**400": lambda: 10**400,
+  "10**12": lambda: 10**12,
+  "nan": lambda: float("nan"),
+  "inf": lambda: float("inf"),
+  "complex": lambda: 1j,
+  "empty text": lambda: "",
+  "text": lambda: "zzz",
+  "bytes": lambda: b"abc",
+  "object": object,
+  "class": lambda: dict,
+  "function of nothing": lambda: lambda: 0,
+  "function of five": lambda: lambda a, b, c, d, e: 0,
+  "module": lambda: fo,
+  "empty list": list,
+  "list of None": lambda: [None],
+  "deep list": lambda: [[[1.0]], [2.0, 3.0]],
+  "empty dict": dict,
+  "dict of text": lambda: {"x": "a"},
+  "dict of None": lambda: {"x": None},
+  "set": lambda: {1, 2},
+  "generator": lambda: (i for i in ()),
+  "empty array": lambda: np.zeros((0, 3), np.float32),
+  "array of 4 axes": lambda: np.zeros((2, 2, 2, 2), np.float32),
+  "array of text": lambda: np.array(["a", "b"]),
+  "array of objects": lambda: np.array([object(), None]),
+  "array of NaN": lambda: np.full((4, 3), np.nan, np.float32),
+  "complex array": lambda: np.ones(3, np.complex64),
+  "masked": lambda: np.ma.masked_array(np.ones(4), [0, 1, 0, 0]),
+  "masked pool": lambda: {
+    "x": np.ma.masked_array(given.X, given.X > 0), "y": given.Y,
+  },
+  "big-endian": lambda: np.ones(4, ">f4"),
+  "big-endian pool": lambda: {"x": given.X.astype(">f4"), "y": given.Y},
+  "read-only": lambda: np.broadcast_to(np.float32(1), (4, 3)),
+  "sparse": lambda: scipy.sparse.eye(3),
+  "key": lambda: jax.random.key(0),
+  "pool of keys": lambda: {"x": jax.random.split(jax.random.key(0), 3)},
+  "deleted": _deleted,
+  "pool of deleted": lambda: {"x": _deleted()},
+  "ragged pool": lambda: {"x": np.ones(3), "y": np.ones(4)},
+  "NaN pool": lambda: {"x": given.X * np.nan, "y": given.Y},
+  "wrong tree": lambda: {"v": np.zeros((7, 2), np.float32)},
+  "shapes": lambda: jax.ShapeDtypeStruct((3,), jnp.float32),
+}  # fmt: skip
+HISTORY = History([0, 1], {"test_loss": np.array([[1.0, 2.0], [0.5, 3.0]])})
+POINTS = [{"lr": 0.1, "seed": 0}, {"lr": 0.2, "seed": 0}]
+SCORES = np.arange(6.0).reshape(3, 2)
+CURVES = {"a": fo.plots.Curve([1.0, 2.0], [0.5, 0.25])}
+# Of any function.
+BY_NAME = {
+  "loss_fn": given.loss_fn,
+  "mean_loss": lambda params: jnp.sum(params["w"]),
+  "features_fn": lambda params, batch, rng: batch["x"],
+  "per_example": given.per_example,
+  "client": given.SGD,
+  "rule": given.SGD,
+  "learning_rate": 0.1,
+  "psi": fo.prox.zero(),
+  "strength": 0.1,
+  "fraction": 0.4,
+  "algorithm": given.ALGORITHM,
+  "params": given.PARAMS,
+  "center": given.PARAMS,
+  "received": given.PARAMS,
+  "previous": given.PARAMS,
+  "data": given.DATA,
+  "rounds": 2,
+  "make": lambda lr: fo.fed_avg(given.loss_fn, optax.sgd(lr)),
+  "grid": {"lr": [0.1, 0.2]},
+  "labels": given.Y,
+  "num_clients": 2,
+  "cohort_size": 2,
+  "delta": 1e-5,
+  "history": HISTORY,
+  "points": POINTS,
+  "criterion": fo.Criterion("test_loss"),
+  "folder": FOLDER,
+  "path": pathlib.Path(FOLDER) / "a.png",
+  "metric": "test_loss",
+  "examples": given.TEST,
+  "values": [0.5, 0.25, 0.75],
+  "mu": 0.1,
+  "momentum": 0.9,
+  "noise_multiplier": 1.0,
+  "max_norm": 1.0,
+  "threshold": 0.1,
+  "w": np.ones((3, 2)),
+  "w_real": np.ones((3, 2)),
+  "name": "test_loss",
+  "accuracy": np.array([0.5, 0.75]),
+  "sizes": np.array([1, 2]),
+  "curves": CURVES,
+  "scores": SCORES,
+  "a": [0.5, 0.25, 0.75],
+  "b": [0.25, 0.25, 0.5],
+  "rows": ("lr", [0.1, 0.2]),
+  "columns": ("mu", [1, 2, 3]),
+}
+# Of some functions.
+EXAMPLES = {
+  "ClientData": {
+    "indices": np.asarray(given.DATA.indices),
+    "sizes": np.asarray(given.DATA.sizes),
+  },
+  "ClientOutput": {"message": given.PARAMS},
+  "evaluate_clients": {
+    "model": given.PARAMS, "held_out": HELD_OUT, "train": TRAIN,
+    "local_steps": 1, "batch_size": 1, "algorithm": None, "point": None, "loss_fn": given.loss_fn,
+    "client": given.SGD,
+  },
+  "compare": {
+    "methods": {
+      "a": fo.Method(lambda lr: fo.fed_avg(given.loss_fn, optax.sgd(lr)),
+                     {"lr": [0.1]}),
+    },
+    "seeds": [0], "report_seeds": [1, 2], "validation": given.TEST,
+    "evaluate": given.evaluate, "metric": "validation_loss", "batch_size": 2,
+    "data": OTHER_CLIENTS,
+  },
+  "Study": {"cells": []},
+  "aggregators.Aggregator": {"combine": lambda messages, counts: messages},
+  "aggregators.with_aggregator": {"aggregator": fo.aggregators.median()},
+  "faults.Fault": {"corrupt": lambda message, key: message},
+  "faults.with_fault": {"fault": fo.faults.flip(0.2)},
+  "metrics.direction": {},
+  "metrics.format_value": {"value": 0.5},
+  "mirror.MirrorMap": {
+    "grad_h": lambda x: x, "grad_h_plus_psi_conjugate": lambda z, psi, t: z,
+  },
+  "objectives.RegularizedLoss": {"term": lambda params: 0.0},
+  "objectives.cross_entropy": {"logits": np.ones((12, 2), np.float32)},
+  "objectives.contrastive": {"temperature": 0.5},
+  "partition.check_parameters": {"name": "iid", "parameters": {}},
+  "partition.split": {"name": "iid", "client_ids": None},
+  "partition.natural": {"client_ids": given.OWNERS},
+  "plots.Curve": {
+    "x": [0, 1], "mean": [0, 1], "low": [0, 1], "high": [0, 1],
+  },
+  "plots.Grid": {"values": np.ones((2, 3))},
+  "plots.Style": {"color": "red", "linestyle": "-", "marker": "o"},
+  "plots.log_scale": {"axis": Figure().add_subplot().xaxis},
+  "plots.performance_profiles": {"profiles": CURVES},
+  "plots.sensitivity": {"x_name": "lr"},
+  "plots.study_values": {
+    "values": {"a": ([0.5, 0.25], [0.4, 0.2], [0.6, 0.3])}, "x_name": "lr",
+    "x_values": [1, 2],
+  },
+  "plots.heat_map": {"values": np.ones((2, 3)), "label": "loss"},
+  "plots.heat_maps": {
+    "grids": {"a": fo.plots.Grid(np.ones((2, 3)), ("lr", [1, 2]), ("mu", [1, 2, 3]))},
+  },
+  "plots.figure": {"columns": 1, "rows": 1},
+  "plots.label_histogram": {"counts": np.ones((2, 3), int), "title": "a"},
+  "plots.client_distribution": {"values": {"a": [0.5, 0.25]}, "sizes": None},
+  "plots.partition_title": {"partition": "iid", "alpha": None},
+  "plots.step_sizes": {
+    "trace": {
+      name: np.ones((2, 1, 3)) for name in ("step_size", "smoothness", "growth")
+    },
+    "title": "a",
+  },
+  "plots.curves": {"history": fo.metrics.History(
+    [0, 1], {"test_loss": np.array([[1.0, 2.0], [0.5, 3.0]])})},
+  "privacy.calibrated_noise": {"epsilon": 2.0, "num_clients": 100},
+  "privacy.epsilon": {"num_clients": 100},
+  "prox.box": {"low": 0.0, "high": 1.0},
+  "prox.elastic_net": {"l1_strength": 0.1, "squared_l2_strength": 0.1},
+  "prox.l1_ball": {"radius": 1.0},
+  "prox.l2_ball": {"radius": 1.0},
+  "prox.on_leaves": {"where": lambda path, leaf: True},
+  "prox.soft_threshold_singular_values": {"matrix": np.ones((3, 2))},
+  "prox.Regularizer": {
+    "kind": "own", "value": lambda x: 0.0, "prox": lambda x, t: x,
+  },
+  "samplers.Sampler": {"draw": lambda key, round, sizes, size: None},
+  "samplers.cyclic": {"groups": 2},
+  "samplers.draw": {
+    "sampler": fo.samplers.uniform(), "seed": 0, "round": 0,
+    "sizes": np.ones(4, int),
+  },
+  "samplers.fixed": {"cohorts": [[0, 1]]},
+  "samplers.poisson": {"expected": 2.0},
+  "samplers.resolve": {"sampler": "uniform"},
+  "samplers.weighted": {"weights": [0.5, 0.5]},
+  "simulate": {"batch_size": 2, "test": given.TEST,
+               "evaluate": given.evaluate},
+  "sweep": {"batch_size": 2},
+  "Simulator": {"grid": None, "seeds": None, "batch_size": 2},
+  "statistics.expected_best": {
+    "validation": [0.5, 0.25], "report": [0.75, 0.5],
+  },
+  "statistics.performance_profile": {"thresholds": [0.5, 1.0]},
+  "statistics.probability_of_improvement": {"a": SCORES, "b": SCORES[:, ::-1]},
+  "statistics.resamples": {"num": 3, "size": 4},
+  "statistics.to_target": {"target": 1.0},
+  "target.use": {"devices": jax.devices()},
+  "train_only": {
+    "make": lambda loss_fn: fo.fed_avg(loss_fn, given.SGD), "paths": ["w"],
+  },
+  "trainable.mask": {"paths": ["w"]},
+  "transforms.Upload": {"rule": given.SGD},
+  "transforms.error_feedback": {"upload": fo.transforms.top_k(0.5)},
+  "transforms.with_upload": {"upload": fo.transforms.top_k(0.5)},
+  "transforms.quantize": {"levels": 4},
+  "local": {"client": 0},
+  "fed_per": {"personal": ["w"]},
+  "fed_rep": {"personal": ["w"]},
+  "momentum_fusion": {"momentum": given.PARAMS, "rate": 0.1},
+  "sarah": {"direction": given.PARAMS},
+  "step_decay": {"round": 1, "num_rounds": 5},
+  "models.LSTM": {"num_tokens": 5},
+  "models.Encoder": {
+    "config": fo.models.EncoderConfig(
+      vocab_size=8, hidden=4, layers=1, heads=1, intermediate=4),
+  },
+  "models.EncoderConfig": {},
+  "models.Decoder": {
+    "num_tokens": 5, "max_length": 4, "width": 4, "num_blocks": 1,
+    "num_heads": 1,
+  },
+  "models.ResNet": {"blocks": (1,), "widths": (8,), "norm": "group"},
+  "models.CNN": {"kernel_size": 3},
+  "models.LinearModel": {"num_outputs": 2},
+  "Algorithm": {
+    "init": lambda params, num_clients: params,
+    "round": lambda state, cohort: (state, None),
+    "params": lambda state: state,
+  },
+  "Checkpoints": {"every": 1},
+  "aggregators.multi_krum": {"faulty": 1},
+  "load_run": {"folder": run_folder},
+  "partition.class_q": {"class_fraction": 0.5},
+  "ClientData.from_partition": {"rows": [[0, 1], [2]]},
+  "ClientData.from_client_ids": {"client_ids": given.OWNERS},
+  "ClientData.from_npz": {"path": CLIENTS},
+  "ClientData().label_counts": {"num_classes": 2},
+  "ClientData().to_npz": {"path": pathlib.Path(FOLDER) / "a.npz"},
+  "Population.open": {"folder": population},
+  "Population.write": {
+    "folder": new_folder, "clients": [given.TEST, given.TEST],
+  },
+  "Population.of_client_data": {"folder": new_folder},
+  "models.VGG": {"stages": ((2,),)},
+}  # fmt: skip
+# What functions return to users, who do not make it.
+MADE = {
+  "Cell", "ClientMetrics", "Cohort", "Population", "Reply", "Report", "Result",
+  "Run", "SimulationState", "Worker", "metrics.History", "metrics.Setting",
+  "statistics.Interval", "synthetic.Heterogeneous", "synthetic.Problem",
+  "synthetic.Variant", "trainable.TrainableState", "transforms.Kept",
+  "GridSettings", "Settings",
+}  # fmt: skip
+# What a model is called on.
+INPUTS = {
+  "CNN": np.zeros((1, 16, 16, 1), np.float32),
+  "LSTM": np.zeros((1, 4), np.int32),
+  "MLP": np.zeros((1, 3), np.float32),
+  "VGG": np.zeros((1, 4, 4, 1), np.float32),
+  "Decoder": np.zeros((1, 4), np.int32),
+  "Encoder": np.zeros((1, 4), np.int32),
+  "LinearModel": np.zeros((1, 3), np.float32),
+  "ResNet": np.zeros((1, 4, 4, 1), np.float32),
+}
+
+
+def public():
+  """{name: function or class} of all that users reach."""
+  found = {}
+
+  def walk(prefix, module):
+    names = getattr(module, "__all__", None) or vars(module)
+    for name in names:
+      value = getattr(module, name)
+      own = (getattr(value, "__module__", None) or "").startswith("fedjax_opt")
+      if isinstance(value, types.ModuleType) and module is fo:
+        walk(f"{name}.", value)
+      elif callable(value) and own and not name.startswith("_"):
+        found.setdefault(id(value), (prefix + name, value))
+
+  walk("", fo)
+  methods = {
+    "ClientData": ("from_partition", "from_client_ids", "from_npz"),
+    "Population": ("open", "write", "of_client_data"),
+  }
+  named = dict(found.values())
+  for of, names in methods.items():
+    named |= {f"{of}.{name}": getattr(named[of], name) for name in names}
+  named |= {
+    f"ClientData().{name}": getattr(given.DATA, name)
+    for name in ("split", "split_clients", "label_counts", "to_npz")
+  }
+  return {n: f for n, f in named.items() if n not in MADE}
+
+
+def arguments(name, function):
+  """{argument: its example}; the examples are those of which it needs one."""
+  own = EXAMPLES.get(name, {})
+  found = {}
+  for argument, parameter in inspect.signature(function).parameters.items():
+    # Of flax, or of any name.
+    if argument == "parent" or parameter.kind == parameter.VAR_KEYWORD:
+      continue
+    default = parameter.default
+    if argument in own:
+      found[argument] = own[argument]
+    elif default is not inspect.Parameter.empty:
+      found[argument] = default
+    elif argument in BY_NAME:
+      found[argument] = BY_NAME[argument]
+    else:
+      raise LookupError(f"EXAMPLES lacks {argument} of {name}")
+  if name in ("simulate", "sweep", "Simulator"):
+    table = fo.engine.config.GRID_DEFAULTS
+    names = fo.GridSettings if name == "sweep" else fo.Settings
+    known = {*fo.Settings.__annotations__, *names.__annotations__}
+    found |= {key: table[key] for key in table if key in known}
+  return found | own
+
+
+def call(name, function, given_arguments):
+  """Calls it, and what it makes if that alone checks nothing."""
+  fresh = lambda x: x() if getattr(x, "is_fresh", False) else x
+  made = function(**{n: fresh(x) for n, x in given_arguments.items()})
+  if name.startswith("models.") and name.split(".")[1] in INPUTS:
+    inputs = INPUTS[name.split(".")[1]]
+    jax.eval_shape(lambda key: made.init(key, inputs), jax.random.key(0))
+  if isinstance(made, contextlib.AbstractContextManager) and "use" in name:
+    with made:
+      pass
+
+
+def outcome(name, function, argument, arguments, value):
+  """What became of a value: "refused", "accepted", or what went wrong."""
+
+  def too_long(*_):
+    raise TimeoutError("took too long")
+
+  signal.signal(signal.SIGALRM, too_long)
+  # Again and again: what XLA calls swallows it.
+  signal.setitimer(signal.ITIMER_REAL, LIMIT, 1)
+  try:
+    call(name, function, arguments | {argument: value})
+  except TimeoutError:
+    return "hangs"
+  except (ValueError, TypeError) as error:
+    text = str(error)
+    if "\n" not in text and len(text) <= 300 and argument in text:
+      return "refused"
+    return f"{type(error).__name__}: {text[:100]!r}"
+  except Exception as error:
+    return f"{type(error).__name__}: {str(error)[:100]!r}"
+  finally:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+  return "accepted"
+
+
+def reason(name, function, argument, kind, value):
+  """Why a value may be accepted; None if that is not known."""
+  described = "checked_fields" if inspect.isclass(function) else "fields"
+  field = getattr(function, described, {}).get(argument)
+  if field is not None:
+    try:
+      field.check(argument, value)
+    except (ValueError, TypeError):
+      return None
+    return "its description accepts it"
+  case = f"{name}.{argument}={kind}"
+  for why, patterns in ACCEPTED.items():
+    if any(fnmatch.fnmatchcase(case, pattern) for pattern in patterns):
+      return why
+  return None
+
+
+def run(patterns=("*",)):
+  """(number of calls, {case: what went wrong}, {reason: cases accepted})."""
+  warnings.simplefilter("ignore")
+  number, wrong, accepted = 0, {}, collections.defaultdict(list)
+  for name, function in public().items():
+    if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+      continue
+    examples = arguments(name, function)
+    call(name, function, examples)
+    for argument in examples:
+      for kind, make in WRONG.items():
+        number += 1
+        case = f"{name}.{argument}={kind}"
+        found = outcome(name, function, argument, examples, make())
+        why = None
+        if found == "accepted":
+          why = reason(name, function, argument, kind, make())
+          if why is not None:
+            accepted[why].append(case)
+            continue
+        if found != "refused":
+          wrong[case] = found
+          print(f"{case}: {found}", flush=True)
+  return number, wrong, dict(accepted)
+
+
+def main():
+  number, wrong, accepted = run(sys.argv[1:] or ("*",))
+  for why, cases in accepted.items():
+    print(f"accepted, {len(cases)}: {why}")
+    for case in cases if "-v" in sys.argv else ():
+      print(f"  {case}")
+  hangs = sum(found == "hangs" for found in wrong.values())
+  print(f"{number} calls, {len(wrong)} not in one clear line, {hangs} hang")
+
+
+if __name__ == "__main__":
+  main()
