@@ -192,8 +192,11 @@ def grid_points(
   inputs.check_is_grid(grid)
   axes = {**grid, "seed": seeds}
   for name, values in axes.items():
+    # Texts too: a grid that was read again may have any values.
     if not isinstance(values, Sequence | np.ndarray | jax.Array):
-      raise TypeError(f"{name}={values!r}: must be a list of numbers")
+      shown = checks.shown(values)
+      raise TypeError(f"{name}={shown}: must be a list of numbers")
+    checks.plain(name, values)
     if len(values) == 0:
       raise ValueError(f"{name}: give at least one value")
   return [

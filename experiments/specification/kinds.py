@@ -5,6 +5,7 @@ hyperparameters are made from the registry's entries; nothing here names one.
 """
 
 import dataclasses
+import decimal
 import functools
 import re
 import types
@@ -14,6 +15,7 @@ from typing import Any, NoReturn
 from experiments.tasks import TASKS
 from fedjax_opt import privacy, samplers
 from fedjax_opt.algorithms import ALGORITHMS
+from fedjax_opt.checks import values as checks
 from fedjax_opt.data.partition import SCHEMES
 from fedjax_opt.prox import REGULARIZERS
 from fedjax_opt.registry import (
@@ -32,6 +34,9 @@ from fedjax_opt.transforms.faults import FAULTS
 # Of more owners than this, a message names the first only; of more entries,
 # it says where they are listed.
 _MOST_SHOWN, _MOST_LISTED = 8, 20
+
+# Of a comma list.
+_MOST_ITEMS = 10_000
 
 _COMPARE = "python -m experiments.compare"
 
@@ -356,8 +361,12 @@ def numbers(flag: str, text: Any, kind: type = float) -> list[Any]:
   wanted, example = "numbers", "0.01,0.1"
   if kind is int:
     wanted, example = "whole numbers", "0,1,2"
-  values = []
-  for item in str(text).split(","):
+  items, values = str(text).split(","), []
+  if len(items) > _MOST_ITEMS:
+    raise ValueError(
+      f"{flag}: has {len(items)} values; must have at most {_MOST_ITEMS}"
+    )
+  for item in items:
     try:
       value = kind(item)
     except ValueError:
@@ -365,6 +374,10 @@ def numbers(flag: str, text: Any, kind: type = float) -> list[Any]:
         f"{flag}={text}: {item!r} is not a number; must be {wanted} between "
         f"commas, such as {example}"
       ) from None
+    if kind is float:
+      # Of 1e-400 Python makes 0.
+      exact = value or decimal.Decimal(item.strip())
+      checks.fits_float(flag, exact)
     if value in values:
       raise ValueError(f"{flag}={text}: {item} is repeated; give it once")
     values.append(value)

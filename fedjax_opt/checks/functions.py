@@ -20,6 +20,8 @@ LOSS = "(params, batch, rng) -> [B]"
 FEATURES = "(params, batch, rng) -> [B, d]"
 EVALUATE = "(params, data, test) -> {name: scalar}"
 ONE_CLIENT = "(worker, broadcast) -> message"
+# Of tables of metrics, beside them.
+_COLUMNS = ("point", "round", "seed")
 PER_EXAMPLE = "(params, batch) -> {name: [B]}"
 
 
@@ -205,6 +207,11 @@ def _check_dict(name, found, wanted):
   for key in found:
     if not isinstance(key, str):
       raise TypeError(f"{name}: the name {shown(key)} must be a string")
+    if not key.strip() or key in _COLUMNS:
+      raise ValueError(
+        f"{name}: the name {key!r} must not be empty, or one of "
+        f"{', '.join(_COLUMNS)}, as other columns of tables are called"
+      )
 
 
 def is_real(value: Any) -> bool:

@@ -122,6 +122,17 @@ def in_interval(
     raise ValueError(f"{name}={float(value):g}: must be {accepted}")
 
 
+def fits_float(name: str, value: Any) -> None:
+  """Raises ValueError if JAX would make 0 or infinity of a number."""
+  ends = jax.numpy.finfo(jax.dtypes.canonicalize_dtype(float))
+  low, high, size = float(ends.tiny), float(ends.max), abs(value)
+  if 0 < size < low or high < size < float("inf"):
+    raise ValueError(
+      f"{name}={value:g}: must be 0, or from {low:.2g} to {high:.2g} in size, "
+      f"as {ends.dtype} has it"
+    )
+
+
 def is_in(value: Any, interval: str) -> Any:
   """Whether a number is in an interval, or each of an array; NaN never is."""
   low, high = (float(end) for end in interval[1:-1].split(","))

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
+from fedjax_opt.files import memory
 
 Rows = list[np.ndarray]  # M arrays of pool rows, one per client.
 
@@ -149,6 +150,10 @@ def dirichlet(
   """
   labels = _pool_of(labels, num_clients, 1)
   low, high = size_range("examples_per_client", examples_per_client)
+  memory.check_memory(
+    f"num_clients={num_clients} of examples_per_client={high} take",
+    8 * num_clients * high,
+  )
   rng = np.random.default_rng(seed)
   rows_of_class = _by_value(labels)
   rows = []

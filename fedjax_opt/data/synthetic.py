@@ -10,6 +10,7 @@ Reduced Local SGD for Less Heterogeneous Federated Learning", ICML 2021, section
 2.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -19,6 +20,7 @@ import numpy as np
 from fedjax_opt.base import Batch
 from fedjax_opt.checks.fields import SEED, Field, checked, choice, number, whole
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.files import memory
 
 __all__ = [
   "VARIANTS",
@@ -125,6 +127,7 @@ def lasso(
   Source: appendix A.2.1, eq. A.2 to A.4.
   """
   sizes = (num_clients, examples_per_client, validation_per_client)
+  _check_memory(variant, *sizes, dim, dim)
   ones = _ones(variant, "num_nonzero", num_nonzero, dim)
   return _draw(ones, variant, *sizes, seed)
 
@@ -164,8 +167,26 @@ def low_rank(
   Source: appendix A.3.1, eq. A.6 to A.8.
   """
   sizes = (num_clients, examples_per_client, validation_per_client)
+  _check_memory(variant, *sizes, dim, dim**2)
   ones = _ones(variant, "rank", rank, dim)
   return _draw(np.diag(ones), variant, *sizes, seed)
+
+
+def _check_memory(
+  variant: str,
+  num_clients: int | None,
+  examples_per_client: int | None,
+  validation_per_client: int | None,
+  dim: int,
+  width: int,
+) -> None:
+  """That the examples, of so many numbers each, can be in memory."""
+  number = num_clients or VARIANTS[variant].num_clients
+  of_each = examples_per_client or VARIANTS[variant].examples_per_client
+  memory.check_memory(
+    f"num_clients={number} of examples_per_client={of_each} and dim={dim} take",
+    4 * number * (of_each + 2 * (validation_per_client or of_each)) * width,
+  )
 
 
 def _ones(variant: str, name: str, number: int | None, dim: int) -> np.ndarray:
@@ -349,6 +370,11 @@ def heterogeneous(
     Murata and Suzuki, ICML 2021, assumptions 1 (zeta), 2 (L) and 4 (noise).
   """
   shape = (num_clients, examples_per_client, dim)
+  memory.check_memory(
+    f"num_clients={num_clients} of examples_per_client={examples_per_client} "
+    f"and dim={dim} take",
+    8 * 3 * math.prod(map(int, shape)),
+  )
   pool = _draw_pool(shape, gradient_spread, noise, curvature_noise, seed)
   rows = np.arange(len(pool["tilt"])).reshape(num_clients, -1)
   return Heterogeneous(

@@ -6,6 +6,7 @@ what came and what is accepted, before anything is compiled.
 
 import collections
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,9 @@ from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.pools import check_pool, same_pool
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine.plan import BatchPlan
+
+# Of a grid: the arguments of each are checked, and each has a row in results.
+_MOST_POINTS = 100_000
 
 
 def check_seed(name: str, seed: Any) -> None:
@@ -110,11 +114,21 @@ def check_grid(
 
 
 def check_is_grid(grid: Any) -> None:
-  """Raises TypeError if it is no dictionary."""
+  """That it is a dictionary, and of no more points than a program can have.
+
+  Raises:
+    TypeError: if it is no dictionary.
+    ValueError: if its lists have too many combinations.
+  """
   if not isinstance(grid, Mapping):
     raise TypeError(
       f"grid={shown(grid)}: must be a dict of values, such as "
       '{"learning_rate": [0.01, 0.1]}; {} for one setting'
+    )
+  lengths = [len(each) for each in grid.values() if _is_list(each)]
+  if math.prod(lengths) > _MOST_POINTS:
+    raise ValueError(
+      f"grid: has {math.prod(lengths)} points; must have at most {_MOST_POINTS}"
     )
 
 
@@ -138,6 +152,8 @@ def _check_values(name, values):
     checks.number(f"grid[{name!r}]: {name}", value)
     if value != value:
       raise ValueError(f"grid[{name!r}]: nan is no value; must be numbers")
+    if isinstance(value, float):
+      checks.fits_float(f"grid[{name!r}]: {name}", value)
     if isinstance(value, int) and not abs(value) <= checks.LARGEST:
       raise ValueError(
         f"grid[{name!r}]: {shown(value)} does not fit into 32 bits; write "

@@ -7,12 +7,15 @@ import os
 import pathlib
 from typing import Any, Literal
 
+import jax
 import numpy as np
 import pytest
+import scipy.sparse
 
 import fedjax_opt as fo
+from experiments.specification.kinds import numbers
 from fedjax_opt import checks, models, prox
-from fedjax_opt.checks import fields, rules, values
+from fedjax_opt.checks import fields, functions, rules, values
 from fedjax_opt.data import partition
 from tests.checks import given
 
@@ -163,12 +166,77 @@ def _read(error):
     raise error
 
 
+def _deleted():
+  array = jax.numpy.zeros(2)
+  array.delete()
+  return array
+
+
 CLIENTS = given.DATA.label_counts
 CASES = given.refused(
   {
     (prox.kernels, ValueError): {
       "psi=None: must be a regularizer of fedjax_opt.prox, such as "
       "prox.kernels(prox.l1(0.1)), or prox.zero() for none": None
+    },
+    (lambda bad: fo.partition.dirichlet(given.Y, **bad), ValueError): {
+      "num_clients=100000 of examples_per_client=1000000000 take 800 TB of "
+      "memory; must be at most...": {
+        "num_clients": 10**5,
+        "examples_per_client": 10**9,
+      }
+    },
+    (lambda bad: fo.synthetic.lasso(**bad), ValueError): {
+      "num_clients=64 of examples_per_client=1000000000 and dim=1024 take...": {
+        "examples_per_client": 10**9
+      },
+      "dim=99999999999: must be at most 2147483647": {"dim": 99999999999},
+    },
+    (lambda bad: fo.synthetic.heterogeneous(**bad), ValueError): {
+      "num_clients=10 of examples_per_client=256 and dim=1000000000 take...": {
+        "dim": 10**9
+      },
+    },
+    (fo.grid_points, ValueError): {
+      "grid: has 10000000 points; must have at most 100000": {
+        "a": range(10_000),
+        "b": range(1000),
+      }
+    },
+    (lambda leaf: values.tree("params", {"w": leaf}), TypeError): {
+      "params['w']: is masked; must have no mask, such as its .filled(0)": (
+        np.ma.masked_array(np.ones(2), [0, 1])
+      ),
+      "params['w']: is in another byte order; must be as .astype('float32') "
+      "gives it": np.ones(2, ">f4"),
+      "params['w']: is key<fry>; must be numbers": jax.random.key(0),
+      "params['w']: is sparse; must be dense, such as its .todense()": (
+        scipy.sparse.eye(2)
+      ),
+      "params['w']: was deleted, as programs do with arrays that are donated "
+      "to them": _deleted(),
+      "params['w']: is object[1]; must be numbers": np.array([None]),
+      "params['w']: is only the shape of an array; must be one": (
+        jax.ShapeDtypeStruct((2,), float)
+      ),
+    },
+    (lambda x: values.pool("examples", {"x": x}), TypeError): {
+      "examples['x']: is masked; must have no mask, such as its .filled(0)": (
+        np.ma.masked_array(np.ones(2), [0, 1])
+      ),
+      "examples['x']: is in another byte order; must be as .astype('int32') "
+      "gives it": np.ones(2, ">i4"),
+      "examples['x']=3: must be an array [N, ...]": 3,
+    },
+    (lambda name: functions.scalars("evaluate", {name: 1.0}), ValueError): {
+      f"evaluate: the name {name!r} must not be empty, or one of point, round, "
+      "seed, as other columns of tables are called": name
+      for name in ("", " ", "seed", "point", "round")
+    },
+    (lambda number: numbers("client_lr", number), ValueError): {
+      f"client_lr={number}: must be 0, or from 1.2e-38 to 3.4e+38 in size, as "
+      "float32 has it": number
+      for number in ("1e-400", "1e-50", "1e+39")
     },
     (CLIENTS, ValueError): {
       "num_classes=0: must be at least 1": 0,

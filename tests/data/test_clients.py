@@ -85,12 +85,12 @@ ALL = [np.arange(6)]
 BAD = {
   "differ (x 3, y 2); mu": ({"x": np.ones(3), "y": np.ones(2)}, ALL),
   "examples={}: must be a dict of arrays [N, ...]": ({}, ALL),
-  "examples={'x': 1.0}: must be a dict of arrays": ({"x": 1.0}, ALL),
+  "examples['x']=1.0: must be an array": ({"x": 1.0}, ALL),
   "at least one example": ({"x": np.ones((0, 2))}, ALL),
   "NaN in the data: examples['x'] must": (with_x(np.nan), ALL),
   "but row 4 is not (1 such rows)": (with_x(np.nan), ALL),
   "infinity in the data: examples['x'] must": (with_x(np.inf), ALL),
-  "must be numbers, got <U1": ({"x": np.array(["a"] * 6)}, ALL),
+  "is <U1[6]; must be numbers": ({"x": np.array(["a"] * 6)}, ALL),
   "must be numbers of NumPy's own types, such as float32, got bfloat16": (
     {"x": np.asarray(jnp.ones(6, jnp.bfloat16))},
     ALL,

@@ -193,7 +193,8 @@ EXAMPLES = {
   "ClientOutput": {"message": given.PARAMS},
   "evaluate_clients": {
     "model": given.PARAMS, "held_out": HELD_OUT, "train": TRAIN,
-    "local_steps": 1, "batch_size": 1, "algorithm": None, "point": None, "loss_fn": given.loss_fn,
+    "local_steps": 1, "batch_size": 1, "algorithm": None, "point": None,
+    "loss_fn": given.loss_fn,
     "client": given.SGD,
   },
   "compare": {
@@ -235,7 +236,9 @@ EXAMPLES = {
   },
   "plots.heat_map": {"values": np.ones((2, 3)), "label": "loss"},
   "plots.heat_maps": {
-    "grids": {"a": fo.plots.Grid(np.ones((2, 3)), ("lr", [1, 2]), ("mu", [1, 2, 3]))},
+    "grids": {
+      "a": fo.plots.Grid(np.ones((1, 2)), ("lr", [1]), ("mu", [1, 2])),
+    },
   },
   "plots.figure": {"columns": 1, "rows": 1},
   "plots.label_histogram": {"counts": np.ones((2, 3), int), "title": "a"},
