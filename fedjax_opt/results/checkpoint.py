@@ -18,6 +18,7 @@ import numpy as np
 from fedjax_opt import processes
 from fedjax_opt.base import STREAMS, State
 from fedjax_opt.checks import fields
+from fedjax_opt.checks import values as checks
 from fedjax_opt.data import digest as digest_of_data
 from fedjax_opt.results import checkpoint_folder
 
