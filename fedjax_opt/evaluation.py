@@ -221,7 +221,11 @@ def _batches(examples, batch_size):
   return sharding.local(jnp.arange(padded)), take
 
 
-@fields.checked()
+_OF_CLIENTS = fields.array("[M]")
+_MATRIX = fields.array("[rows, columns]")
+
+
+@fields.checked(accuracy=_OF_CLIENTS, sizes=_OF_CLIENTS)
 def worst_decile(accuracy: jax.Array, sizes: jax.Array) -> jax.Array:
   """Mean accuracy of the worst 10 % of the clients.
 
@@ -235,13 +239,13 @@ def worst_decile(accuracy: jax.Array, sizes: jax.Array) -> jax.Array:
   Returns:
     A scalar in [0, 1], NaN if no client has an example.
   """
-  ascending, number = _ascending(accuracy, sizes)
+  ascending, number = _ascending(jnp.asarray(accuracy), jnp.asarray(sizes))
   count = (number + 9) // 10
   worst = jnp.where(jnp.arange(ascending.size) < count, ascending, 0.0)
   return jnp.sum(worst) / count
 
 
-@fields.checked()
+@fields.checked(accuracy=_OF_CLIENTS, sizes=_OF_CLIENTS)
 def deciles(accuracy: jax.Array, sizes: jax.Array) -> dict[str, jax.Array]:
   """The nine deciles of accuracy over clients, interpolated linearly.
 
@@ -253,7 +257,7 @@ def deciles(accuracy: jax.Array, sizes: jax.Array) -> dict[str, jax.Array]:
     `{'accuracy_decile_1': ..., ..., 'accuracy_decile_9': ...}`, scalars, NaN if
     no client has an example.
   """
-  ascending, number = _ascending(accuracy, sizes)
+  ascending, number = _ascending(jnp.asarray(accuracy), jnp.asarray(sizes))
   # Not `jnp.nanquantile`, which sorts once more and compiles for a third of
   # the time of a whole evaluation.
   ranks = jnp.arange(1, 10) / 10 * (number - 1)  # [9]
@@ -303,7 +307,7 @@ def recovered_support(
   }
 
 
-@fields.checked()
+@fields.checked(w=_MATRIX, w_real=_MATRIX)
 def recovered_rank(
   w: jax.Array, w_real: jax.Array, threshold: jax.typing.ArrayLike
 ) -> dict[str, jax.Array]:

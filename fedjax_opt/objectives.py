@@ -84,7 +84,7 @@ def l2(loss_fn: LossFn, strength: jax.typing.ArrayLike) -> LossFn:
   )
 
 
-@fields.checked(mu="[0, inf)")
+@fields.checked(center=fields.PARAMS, mu="[0, inf)")
 def proximal(
   loss_fn: LossFn, center: Params, mu: jax.typing.ArrayLike
 ) -> LossFn:
@@ -117,6 +117,8 @@ def _squared_norm(params):
 
 @fields.checked(
   features_fn=fields.function(functions.FEATURES),
+  received=fields.PARAMS,
+  previous=fields.PARAMS,
   mu="[0, inf)",
   temperature="(0, inf)",
 )

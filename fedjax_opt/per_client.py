@@ -232,7 +232,7 @@ def _check_steps(local_steps, loss_fn, client, train):
       raise ValueError(
         f"{name}: local_steps={local_steps} of personalized models need it"
       )
-  functions.check_loss(loss_fn)
+  functions.check_loss("loss_fn", loss_fn)
   rules.client("client", client)
 
 

@@ -365,6 +365,7 @@ def _check_drawn(sampler, num_clients, cohort_size):
     )
 
 
+@fields.checked(sizes=fields.array("[M]"), cohort_size=fields.whole(1))
 def draw(
   sampler: Sampler,
   seed: jax.Array,

@@ -192,6 +192,7 @@ def grid_points(
   inputs.check_is_grid(grid)
   axes = {**grid, "seed": seeds}
   for name, values in axes.items():
+    name = "seeds" if name == "seed" else f"grid[{name!r}]"
     # Texts too: a grid that was read again may have any values.
     if not isinstance(values, Sequence | np.ndarray | jax.Array):
       shown = checks.shown(values)

@@ -42,6 +42,7 @@ def use(devices: Sequence[jax.Device]) -> Iterator[None]:
     ValueError: if there are none, or of several platforms.
     TypeError: if it is no list of devices.
   """
+  checks.plain("devices", devices)
   found = tuple(devices) if isinstance(devices, Iterable) else (None,)
   if not all(hasattr(device, "platform") for device in found):
     raise TypeError(

@@ -40,7 +40,9 @@ class TrainableState(NamedTuple):
 
 
 @fields.checked(
-  loss_fn=fields.LOSS, features_fn=fields.function(functions.FEATURES)
+  paths=fields.ANYTHING,
+  loss_fn=fields.LOSS,
+  features_fn=fields.function(functions.FEATURES),
 )
 def train_only(
   make: Callable[..., Algorithm],
@@ -118,7 +120,7 @@ def train_only(
   )
 
 
-@fields.checked()
+@fields.checked(paths=fields.ANYTHING)
 def mask(params: Params, paths: Sequence[str], name: str = "trainable") -> Any:
   """Which leaves of a model are at some paths, such as those that are trained.
 

@@ -44,7 +44,7 @@ class PersonalState(NamedTuple):
   initial: Params
 
 
-@fields.checked()
+@fields.checked(personal=fields.ANYTHING)
 def fed_per(
   loss_fn: LossFn,
   client: ClientRule,
@@ -91,7 +91,7 @@ def fed_per(
   return _personal(loss_fn, client, server, lambda params: paths)
 
 
-@fields.checked(shared_steps="(0, 1]")
+@fields.checked(personal=fields.ANYTHING, shared_steps="(0, 1]")
 def fed_rep(
   loss_fn: LossFn,
   client: ClientRule,

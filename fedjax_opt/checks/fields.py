@@ -138,6 +138,9 @@ def rate(may_drop: bool = True, hint: str = "") -> Field:
   return Field(accepts, interval="[0, inf)")
 
 
+ANYTHING = Field(lambda name, value: None)
+
+
 def each(field: Field, words: str, least: int = 0) -> Field:
   """A list of values, also as an array [n].
 
@@ -149,7 +152,7 @@ def each(field: Field, words: str, least: int = 0) -> Field:
 
   def accepts(name, listed):
     values.plain(name, listed)
-    is_array = hasattr(listed, "ndim") and listed.ndim == 1
+    is_array = getattr(listed, "ndim", 0) > 0
     if not is_array and not isinstance(listed, list | tuple | range):
       raise TypeError(f"{name}={values.shown(listed)}: must be {words}")
     if len(listed) < least:
@@ -211,7 +214,7 @@ ARRAY = Field(values.are_numbers)
 PARAMS = Field(values.tree)
 POOL = Field(values.pool)
 PATH = Field(values.path)
-LOSS = Field(lambda name, value: functions.check_loss(value))
+LOSS = Field(functions.check_loss)
 CLIENT_RULE = Field(rules.client)
 
 # A rate, or a function from the round to one.
@@ -324,10 +327,12 @@ def _of_form(annotation):
   if origin is Callable:
     names = "xyzuvw"[: len(inner[0])] if inner[0] is not ... else ["..."]
     return function(f"({', '.join(names)})")
+  if origin is Sequence and inner:
+    return each(KINDS.get(inner[0], ANYTHING), "a list")
   if origin is Mapping:
     return by_name(None, "a dict by names")
   kinds = inner if origin is types.UnionType else (annotation,)
   is_class = lambda kind: isinstance(kind, type) and kind not in _ANYTHING
-  if not all(map(is_class, kinds)):
+  if not all(map(is_class, kinds)) or KINDS.keys() & set(kinds):
     return None
   return Field(functools.partial(values.instance, kinds=kinds))

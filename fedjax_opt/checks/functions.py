@@ -25,13 +25,13 @@ _COLUMNS = ("point", "round", "seed")
 PER_EXAMPLE = "(params, batch) -> {name: [B]}"
 
 
-def check_loss(loss_fn: Any) -> None:
+def check_loss(name: str, value: Any) -> None:
   """Raises TypeError if it is no function of parameters, batch and key."""
-  if isinstance(loss_fn, optax.GradientTransformation):
+  if isinstance(value, optax.GradientTransformation):
     raise TypeError(
-      f"loss_fn: is an optimizer; must be a function {LOSS}, given first"
+      f"{name}: is an optimizer; must be a function {LOSS}, given first"
     )
-  checks.function("loss_fn", loss_fn, LOSS)
+  checks.function(name, value, LOSS)
 
 
 def loss(loss_fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -163,7 +163,9 @@ def metrics(
   if validation is not None:
     evaluate = functools.partial(evaluate, validation=validation)
   found = checks.call("evaluate", EVALUATE, evaluate, params, data, test)
-  return scalars("evaluate", found)
+  found = scalars("evaluate", found)
+  _check_columns("evaluate", found)
+  return found
 
 
 def scalars(name: str, found: Any) -> dict[str, jax.Array]:
@@ -207,6 +209,11 @@ def _check_dict(name, found, wanted):
   for key in found:
     if not isinstance(key, str):
       raise TypeError(f"{name}: the name {shown(key)} must be a string")
+
+
+def _check_columns(name, found):
+  """That metrics are not called as other columns of their tables are."""
+  for key in found:
     if not key.strip() or key in _COLUMNS:
       raise ValueError(
         f"{name}: the name {key!r} must not be empty, or one of "
@@ -238,6 +245,7 @@ def per_example(
   """
   found = _of_batch("per_example", PER_EXAMPLE, given, params, batch)
   _check_dict("per_example", found, f"{{name: [{_size(batch)}]}}")
+  _check_columns("per_example", found)
   for key, value in found.items():
     name = f"per_example: {key!r}"
     _check_per_example(name, value, batch)

@@ -175,7 +175,7 @@ def _hint(rule):
   if isinstance(rule, str) and hasattr(optax, rule):
     return f"; write optax.{rule}(...)"
   if isinstance(rule, int | float) and not isinstance(rule, bool):
-    return f"; write optax.sgd({rule})"
+    return f"; write optax.sgd({shown(rule)})"
   return ""
 
 

@@ -19,7 +19,6 @@ import optax
 
 # The largest number of rounds and steps: the program counts in 32 bits.
 LARGEST = (1 << 31) - 1
-_LARGEST_FLOAT = int(np.finfo(np.float32).max)
 
 
 def shown(value: Any, limit: int = 60) -> str:
@@ -42,7 +41,10 @@ def shown(value: Any, limit: int = 60) -> str:
     return f"the function {prefix}{value.__name__}"
   if isinstance(value, list | tuple | dict | set) and len(value) > limit:
     return f"a {type(value).__name__} of {len(value)}"
-  text = " ".join(repr(value).split())
+  try:
+    text = " ".join(repr(value).split())
+  except Exception:  # Such as of a tree of deleted arrays.
+    text = "<"
   if len(text) > limit or text.startswith("<"):
     name = type(value).__name__
     return f"{'an' if name[0] in 'AEIOUaeio' else 'a'} {name}"
@@ -108,6 +110,7 @@ def in_interval(
     TypeError: if it is no scalar number.
     ValueError: if it is outside; of a traced number that is not known.
   """
+  plain(name, value)
   is_array = hasattr(value, "shape") and hasattr(value, "dtype")
   if is_array and np.shape(value) == ():
     if isinstance(value, jax.core.Tracer):
@@ -115,8 +118,11 @@ def in_interval(
     value = np.asarray(value).item()
   if not is_real(value):
     raise TypeError(f"{name}={shown(value)}: must be {wanted}")
-  if isinstance(value, int) and abs(value) > _LARGEST_FLOAT:
-    raise ValueError(f"{name}={shown(value)}: is too large for a float")
+  if isinstance(value, int) and abs(value) > LARGEST:
+    raise ValueError(
+      f"{name}={shown(value)}: does not fit into 32 bits; write a float, such "
+      "as 1e+12"
+    )
   if not is_in(value, interval):
     accepted = words or f"in {interval}"
     raise ValueError(f"{name}={float(value):g}: must be {accepted}")
@@ -220,7 +226,9 @@ def array(
     ValueError: if its shape is another, or naming the first number outside.
   """
   wanted = f"{'whole ' * of_integers}numbers of shape {axes}"
-  found = as_array(name, value, wanted)
+  are_numbers(name, value, wanted)
+  is_traced = isinstance(value, jax.core.Tracer)
+  found = value if is_traced else np.asarray(value)
   if found.dtype.kind not in ("iu" if of_integers and found.size else "iuf"):
     raise TypeError(f"{name}={shown(value)}: must be {wanted}")
   lengths = [each.strip() for each in axes[1:-1].split(",") if each.strip()]
@@ -229,7 +237,7 @@ def array(
     for length, size in zip(lengths, found.shape, strict=True)
   ):
     raise ValueError(f"{name}: is {form(found)}; must be {wanted}")
-  if interval != "[-inf, inf]":
+  if interval != "[-inf, inf]" and not is_traced:
     outside = found[np.logical_not(is_in(found, interval))]
     if outside.size:
       raise ValueError(f"{name}: has {outside[0]}; must be in {interval}")
@@ -255,17 +263,26 @@ def as_array(
 
 
 def are_numbers(
-  name: str, value: Any, wanted: str = "an array of numbers"
+  name: str,
+  value: Any,
+  wanted: str = "an array of numbers",
+  any_order: bool = False,
 ) -> None:
   """As `as_array`; an array is not copied, and may be traced."""
   if hasattr(value, "dtype"):
-    plain(name, value)
+    plain(name, value, any_order)
   else:
     as_array(name, value, wanted)
 
 
-def plain(name: str, value: Any) -> None:
+def plain(name: str, value: Any, any_order: bool = False) -> None:
   """That NumPy and JAX read the same numbers of an array, if it is one.
+
+  Args:
+    name: of the argument.
+    value: given for it.
+    any_order: whether bytes in another order than the machine's are accepted,
+      which NumPy reads and JAX does not.
 
   Raises:
     TypeError: if it is masked, sparse, of keys, of objects, of another byte
@@ -282,7 +299,7 @@ def plain(name: str, value: Any) -> None:
     hint = "was deleted, as programs do with arrays that are donated to them"
   elif dtype is not None and not isinstance(dtype, np.dtype):
     hint = f"is {dtype}; must be numbers"
-  elif dtype is not None and not dtype.isnative:
+  elif dtype is not None and not (dtype.isnative or any_order):
     own = dtype.newbyteorder("=")
     hint = f"is in another byte order; must be as .astype('{own}') gives it"
   elif dtype is not None and dtype.kind in "OSUMm":
@@ -311,7 +328,7 @@ def pool(name: str, value: Any) -> int:
     if not isinstance(key, str):
       raise TypeError(f"{name}: the name {shown(key)} must be a string")
     of_key, wanted = f"{name}[{key!r}]", "an array [N, ...]"
-    are_numbers(of_key, values, wanted)
+    are_numbers(of_key, values, wanted, any_order=True)
     if not np.ndim(values):
       raise TypeError(f"{of_key}={shown(values)}: must be {wanted}")
   lengths = {field: len(values) for field, values in value.items()}

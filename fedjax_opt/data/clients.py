@@ -10,7 +10,15 @@ import jax
 import numpy as np
 
 from fedjax_opt.checks.fields import SEED, checked, whole
-from fedjax_opt.checks.values import array, as_array, as_many, form, pool, shown
+from fedjax_opt.checks.values import (
+  array,
+  as_array,
+  as_many,
+  form,
+  plain,
+  pool,
+  shown,
+)
 from fedjax_opt.data import client_split, lists, npz_files, partition
 from fedjax_opt.data.pools import (
   OWNERSHIP,
@@ -375,6 +383,7 @@ def _checked_rows(
   rows: Sequence[np.ndarray], num_examples: int
 ) -> tuple[np.ndarray, np.ndarray]:
   """The rows of all clients, one after the other, and the clients' sizes."""
+  plain("rows", rows)
   if not isinstance(rows, Iterable) or isinstance(rows, Mapping):
     raise TypeError(f"rows={shown(rows)}: must be a list of arrays of rows")
   rows = [as_array(f"rows[{i}]", of_client) for i, of_client in enumerate(rows)]

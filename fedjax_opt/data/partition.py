@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import array, checked
+from fedjax_opt.checks.fields import SEED, Field, array, checked
 from fedjax_opt.data.partition_schemes import (
   Rows,
   class_q,
@@ -92,7 +92,10 @@ SCHEMES: dict[str, PartitionChoice] = {
 register(SCHEMES)
 
 
-@checked(labels=array("[N]", of_integers=True))
+_LABELS = Field(array("[N]", of_integers=True).accepts, optional=True)
+
+
+@checked(labels=_LABELS, seed=SEED)
 def split(
   name: str,
   labels: np.ndarray,

@@ -24,12 +24,16 @@ _LABELS = {
 
 def _are_ids(name: str, value: Any) -> None:
   """Raises ValueError if these are no ids, one for each example."""
-  if not (hasattr(value, "dtype") and np.asarray(value).dtype.kind in "US"):
+  is_text = isinstance(value, np.ndarray) and value.dtype.kind in "US"
+  if not is_text or isinstance(value, np.ma.MaskedArray):
     checks.plain(name, value)
-  ids = np.asarray(value)
+  try:
+    ids = np.asarray(value)
+  except ValueError:  # Lists of different lengths.
+    ids = np.array(None)
   if ids.ndim != 1 or ids.dtype.kind not in "iuUS" or not ids.size:
     raise ValueError(
-      f"{name}: must be integers or strings, one per example, shape [N] with "
+      f"{name} must be integers or strings, one per example, shape [N] with "
       f"N >= 1, got {ids.dtype} of shape {ids.shape}"
     )
 

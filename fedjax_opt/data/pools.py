@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import POOL, SEED, checked
+from fedjax_opt.checks.fields import POOL, SEED_OF_RUN, checked
 
 Array = np.ndarray | jax.Array
 Examples = dict[str, np.ndarray]
@@ -42,6 +42,7 @@ def check_pool(name: str, examples: Mapping[str, Array]) -> int:
       raise TypeError(
         f"{name}[{key!r}]={checks.shown(values)}: must be an array [N, ...]"
       )
+    checks.plain(f"{name}[{key!r}]", values)
     if isinstance(values, np.ndarray):
       check_fits(f"{name}[{key!r}]", values, is_label=key == "y")
   return number
@@ -67,6 +68,8 @@ def check_examples(
     raise ValueError("examples must hold at least one example, got N = 0")
   examples = {name: np.asarray(values) for name, values in examples.items()}
   for name, values in examples.items():
+    if not values.dtype.isnative:  # JAX would not read it.
+      examples[name] = values.astype(values.dtype.newbyteorder("="))
     kind = values.dtype.kind
     if name in OWNERSHIP:
       raise ValueError(f"examples must not be named {name!r}: it has a meaning")
@@ -158,7 +161,7 @@ def check_labels(examples: Mapping[str, Array], num_classes: int) -> None:
 # Dividing a pool at random, and always in the same way.
 
 
-@checked(examples=POOL, fraction="(0, 1)", seed=SEED)
+@checked(examples=POOL, fraction="(0, 1)", seed=SEED_OF_RUN)
 def hold_out(
   examples: Mapping[str, np.ndarray], fraction: float, seed: int = 0
 ) -> tuple[Examples, Examples]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import checked
 from fedjax_opt.data import lists, population_files
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.pools import check_examples, check_fits
@@ -87,6 +88,7 @@ class Population:
     return {name: file.map() for name, file in self._files.items()}
 
   @classmethod
+  @checked()
   def open(cls, folder: str | os.PathLike) -> "Population":
     """Maps the files of a population, and checks that they are complete.
 
@@ -253,6 +255,7 @@ class Population:
     return ClientData(examples=examples, indices=indices, sizes=sizes)
 
   @classmethod
+  @checked()
   def write(
     cls, folder: str | os.PathLike, clients: Iterable[Mapping[str, np.ndarray]]
   ) -> "Population":
@@ -278,6 +281,7 @@ class Population:
     return cls._write(folder, population_files.each_checked(clients))
 
   @classmethod
+  @checked()
   def of_client_data(
     cls, folder: str | os.PathLike, data: ClientData
   ) -> "Population":

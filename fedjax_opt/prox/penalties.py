@@ -1,6 +1,7 @@
 """Penalties: regularizers that are finite everywhere, times a strength."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -124,7 +125,23 @@ def elastic_net(
   return l1(l1_strength) + squared_l2(squared_l2_strength)
 
 
-@fields.checked(strength="[0, inf)")
+# More than the axes of any array.
+_MOST_AXES = 64
+
+
+def _is_axis(name: str, value: Any) -> None:
+  """Raises an error if it is no axis, which may be counted from the end."""
+  checks.at_least(name, value, -_MOST_AXES, _MOST_AXES)
+
+
+def _are_axes(name: str, value: Any) -> None:
+  """Raises an error if it is neither an axis nor a list of such."""
+  is_list = isinstance(value, list | tuple) and len(value)
+  for each in value if is_list else (value,):
+    _is_axis(name, each)
+
+
+@fields.checked(strength="[0, inf)", axis=fields.Field(_are_axes))
 def group_lasso(
   strength: jax.typing.ArrayLike, axis: int | Sequence[int] = -1
 ) -> Regularizer:
@@ -156,8 +173,6 @@ def group_lasso(
     Variables", JRSS B 2006.
   """
   axis = tuple(axis) if isinstance(axis, Sequence) else (axis,)
-  for each in axis:
-    checks.whole("axis", each)
 
   def squares(leaf, keepdims):
     """Squared norms of groups, each in units of its largest entry."""
@@ -224,7 +239,7 @@ def nuclear(strength: jax.typing.ArrayLike) -> Regularizer:
   )
 
 
-@fields.checked(strength="[0, inf)", axis=fields.Field(checks.whole))
+@fields.checked(strength="[0, inf)", axis=fields.Field(_is_axis))
 def total_variation_1d(
   strength: jax.typing.ArrayLike, axis: int = 0
 ) -> Regularizer:

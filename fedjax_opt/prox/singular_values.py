@@ -31,7 +31,7 @@ from fedjax_opt.checks import fields
 _EYE = lambda x: jnp.eye(x.shape[-1], dtype=x.dtype)
 
 
-@fields.checked(threshold="[0, inf)", matrix=fields.ARRAY)
+@fields.checked(threshold="[0, inf)", matrix=fields.array("[m, n]"))
 def soft_threshold_singular_values(
   matrix: jax.Array, threshold: jax.typing.ArrayLike
 ) -> jax.Array:

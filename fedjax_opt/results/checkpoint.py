@@ -93,7 +93,8 @@ class Checkpoints:
     self.every = every
     self._folder = pathlib.Path(folder).absolute()
     self._is_given = identity is not None
-    self._identity = json.loads(json.dumps(dict(identity or {})))
+    with checks.told_as("identity"):
+      self._identity = json.loads(json.dumps(dict(identity or {})))
     self._resume = resume
     checkpoint_folder.check_own(self._folder)
     steps = checkpoint_folder.steps(self._folder)

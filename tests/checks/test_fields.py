@@ -166,6 +166,11 @@ def _read(error):
     raise error
 
 
+def _measured(name):
+  evaluate = lambda params, data, test: {name: 1.0}
+  functions.metrics(evaluate, given.PARAMS, given.DATA, None)
+
+
 def _deleted():
   array = jax.numpy.zeros(2)
   array.delete()
@@ -224,11 +229,16 @@ CASES = given.refused(
       "examples['x']: is masked; must have no mask, such as its .filled(0)": (
         np.ma.masked_array(np.ones(2), [0, 1])
       ),
-      "examples['x']: is in another byte order; must be as .astype('int32') "
-      "gives it": np.ones(2, ">i4"),
       "examples['x']=3: must be an array [N, ...]": 3,
     },
-    (lambda name: functions.scalars("evaluate", {name: 1.0}), ValueError): {
+    (
+      lambda x: fo.ClientData({"x": x}, np.zeros((1, 2), int), np.ones(1, int)),
+      TypeError,
+    ): {
+      "examples['x']: is in another byte order; must be as .astype('int32') "
+      "gives it": np.ones(2, ">i4")
+    },
+    (_measured, ValueError): {
       f"evaluate: the name {name!r} must not be empty, or one of point, round, "
       "seed, as other columns of tables are called": name
       for name in ("", " ", "seed", "point", "round")

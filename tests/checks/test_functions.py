@@ -196,7 +196,7 @@ TABLES = {
       lambda p, b, r: float(loss_fn(p, b, r).sum()),
     ),
   },
-  (functions.check_loss, TypeError): {
+  (functools.partial(functions.check_loss, "loss_fn"), TypeError): {
     f"loss_fn=the function <lambda>: takes (p, b); {LOSS}": lambda p, b: 0,
     f"loss_fn=the function <lambda>: takes (p); {LOSS}": lambda p: 0,
     f"loss_fn=the function <lambda>: takes (params, x, y, rng); {LOSS}": (

@@ -109,7 +109,7 @@ class TestCriterion:
     [
       ({"direction": "up"}, "direction='up': must be one of max, min"),
       ({"rule": "first"}, "rule='first': must be one of last, best, mean_"),
-      ({"n": 0}, "n: 0 must be at least 1"),
+      ({"n": 0}, "n=0: must be at least 1"),
     ],
   )
   def test_refuses(self, arguments, message):
