@@ -66,7 +66,7 @@ _FURTHER = {
 
 
 # What every scheme takes.
-_COMMON = ("labels", "num_clients", "seed")
+_COMMON = ("labels", "num_clients", "seed", "client_ids")
 
 
 def _scheme(

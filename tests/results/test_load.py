@@ -149,7 +149,7 @@ def test_what_is_no_folder_of_a_run(tmp_path):
   assert refused(tmp_path) == (
     "holds no run (it has no config.json); give the folder of one"
   )
-  with pytest.raises(TypeError, match=r"folder=3: must be the path of a run"):
+  with pytest.raises(TypeError, match=r"folder=3: must be a path"):
     load_run(3)
 
 
