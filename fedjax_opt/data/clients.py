@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_opt.checks.fields import SEED, checked, whole
+from fedjax_opt.checks.fields import ANYTHING, SEED, checked, whole
 from fedjax_opt.checks.values import (
   array,
   as_array,
@@ -196,7 +196,7 @@ class ClientData:
     return train, test
 
   @classmethod
-  @checked(num_classes=_NUM_CLASSES)
+  @checked(rows=ANYTHING, num_classes=_NUM_CLASSES)
   def from_partition(
     cls,
     examples: Mapping[str, np.ndarray],

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import Field, checked, choice, whole
+from fedjax_opt.checks.fields import checked, choice, whole
 
 NUM_RESAMPLES = 10_000
 # What the arguments of all intervals may be.
@@ -23,7 +23,6 @@ OPTIONS = {
   "confidence": "(0, 1)",
   "method": choice("student", "percentile"),
   "num_resamples": whole(1, most=1_000_000),
-  "indices": Field(checks.are_numbers, optional=True),
 }
 DIRECTION = choice("max", "min")
 _MANY = whole(1, most=1_000_000)

@@ -1,0 +1,17 @@
+"""Wrong values of some public functions; all are in `wrong_values`."""
+
+import pytest
+
+from tests.tools import wrong_values
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", ["fed_*", "prox.l*", "synthetic.*", "rules*"])
+def test_ends_in_one_clear_line(names):
+  _, wrong, _ = wrong_values.run([names])
+  assert not wrong
+
+
+def test_what_is_public_has_examples():
+  for name, function in wrong_values.public().items():
+    assert wrong_values.arguments(name, function) is not None
