@@ -225,7 +225,7 @@ _OF_CLIENTS = fields.array("[M]")
 _MATRIX = fields.array("[rows, columns]")
 
 
-@fields.checked(accuracy=_OF_CLIENTS, sizes=_OF_CLIENTS)
+@fields.checked(accuracy=_OF_CLIENTS, sizes=fields.ARRAY)
 def worst_decile(accuracy: jax.Array, sizes: jax.Array) -> jax.Array:
   """Mean accuracy of the worst 10 % of the clients.
 
@@ -245,7 +245,7 @@ def worst_decile(accuracy: jax.Array, sizes: jax.Array) -> jax.Array:
   return jnp.sum(worst) / count
 
 
-@fields.checked(accuracy=_OF_CLIENTS, sizes=_OF_CLIENTS)
+@fields.checked(accuracy=_OF_CLIENTS, sizes=fields.ARRAY)
 def deciles(accuracy: jax.Array, sizes: jax.Array) -> dict[str, jax.Array]:
   """The nine deciles of accuracy over clients, interpolated linearly.
 

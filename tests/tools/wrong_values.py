@@ -32,7 +32,7 @@ from matplotlib.figure import Figure
 import fedjax_opt as fo
 from fedjax_opt.metrics import History
 from tests.checks import given
-from tests.tools.bit_flips import OfRun
+from tests.tools import bit_flips
 
 # A call that takes more seconds hangs.
 LIMIT = 30
@@ -70,7 +70,7 @@ def population():
 
 @_fresh
 def run_folder():
-  OfRun().write(folder := pathlib.Path(tempfile.mkdtemp()))
+  bit_flips.run(folder := pathlib.Path(tempfile.mkdtemp()) / "run")
   return folder
 
 
