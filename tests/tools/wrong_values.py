@@ -115,7 +115,8 @@ WRONG = {
   "complex array": lambda: np.ones(3, np.complex64),
   "masked": lambda: np.ma.masked_array(np.ones(4), [0, 1, 0, 0]),
   "masked pool": lambda: {
-    "x": np.ma.masked_array(given.X, given.X > 0), "y": given.Y,
+    "x": np.ma.masked_array(given.X, given.X > 0),
+    "y": given.Y,
   },
   "big-endian": lambda: np.ones(4, ">f4"),
   "big-endian pool": lambda: {"x": given.X.astype(">f4"), "y": given.Y},
@@ -129,7 +130,7 @@ WRONG = {
   "NaN pool": lambda: {"x": given.X * np.nan, "y": given.Y},
   "wrong tree": lambda: {"v": np.zeros((7, 2), np.float32)},
   "shapes": lambda: jax.ShapeDtypeStruct((3,), jnp.float32),
-}  # fmt: skip
+}
 HISTORY = History([0, 1], {"test_loss": np.array([[1.0, 2.0], [0.5, 3.0]])})
 POINTS = [{"lr": 0.1, "seed": 0}, {"lr": 0.2, "seed": 0}]
 SCORES = np.arange(6.0).reshape(3, 2)
@@ -192,18 +193,28 @@ EXAMPLES = {
   },
   "ClientOutput": {"message": given.PARAMS},
   "evaluate_clients": {
-    "model": given.PARAMS, "held_out": HELD_OUT, "train": TRAIN,
-    "local_steps": 1, "batch_size": 1, "algorithm": None, "point": None,
+    "model": given.PARAMS,
+    "held_out": HELD_OUT,
+    "train": TRAIN,
+    "local_steps": 1,
+    "batch_size": 1,
+    "algorithm": None,
+    "point": None,
     "loss_fn": given.loss_fn,
     "client": given.SGD,
   },
   "compare": {
     "methods": {
-      "a": fo.Method(lambda lr: fo.fed_avg(given.loss_fn, optax.sgd(lr)),
-                     {"lr": [0.1]}),
+      "a": fo.Method(
+        lambda lr: fo.fed_avg(given.loss_fn, optax.sgd(lr)), {"lr": [0.1]}
+      ),
     },
-    "seeds": [0], "report_seeds": [1, 2], "validation": given.TEST,
-    "evaluate": given.evaluate, "metric": "validation_loss", "batch_size": 2,
+    "seeds": [0],
+    "report_seeds": [1, 2],
+    "validation": given.TEST,
+    "evaluate": given.evaluate,
+    "metric": "validation_loss",
+    "batch_size": 2,
     "data": OTHER_CLIENTS,
   },
   "Study": {"cells": []},
@@ -214,7 +225,8 @@ EXAMPLES = {
   "metrics.direction": {},
   "metrics.format_value": {"value": 0.5},
   "mirror.MirrorMap": {
-    "grad_h": lambda x: x, "grad_h_plus_psi_conjugate": lambda z, psi, t: z,
+    "grad_h": lambda x: x,
+    "grad_h_plus_psi_conjugate": lambda z, psi, t: z,
   },
   "objectives.RegularizedLoss": {"term": lambda params: 0.0},
   "objectives.cross_entropy": {"logits": np.ones((12, 2), np.float32)},
@@ -223,7 +235,10 @@ EXAMPLES = {
   "partition.split": {"name": "iid", "client_ids": None},
   "partition.natural": {"client_ids": given.OWNERS},
   "plots.Curve": {
-    "x": [0, 1], "mean": [0, 1], "low": [0, 1], "high": [0, 1],
+    "x": [0, 1],
+    "mean": [0, 1],
+    "low": [0, 1],
+    "high": [0, 1],
   },
   "plots.Grid": {"values": np.ones((2, 3))},
   "plots.Style": {"color": "red", "linestyle": "-", "marker": "o"},
@@ -231,7 +246,8 @@ EXAMPLES = {
   "plots.performance_profiles": {"profiles": CURVES},
   "plots.sensitivity": {"x_name": "lr"},
   "plots.study_values": {
-    "values": {"a": ([0.5, 0.25], [0.4, 0.2], [0.6, 0.3])}, "x_name": "lr",
+    "values": {"a": ([0.5, 0.25], [0.4, 0.2], [0.6, 0.3])},
+    "x_name": "lr",
     "x_values": [1, 2],
   },
   "plots.heat_map": {"values": np.ones((2, 3)), "label": "loss"},
@@ -250,8 +266,11 @@ EXAMPLES = {
     },
     "title": "a",
   },
-  "plots.curves": {"history": fo.metrics.History(
-    [0, 1], {"test_loss": np.array([[1.0, 2.0], [0.5, 3.0]])})},
+  "plots.curves": {
+    "history": fo.metrics.History(
+      [0, 1], {"test_loss": np.array([[1.0, 2.0], [0.5, 3.0]])}
+    )
+  },
   "privacy.calibrated_noise": {"epsilon": 2.0, "num_clients": 100},
   "privacy.epsilon": {"num_clients": 100},
   "prox.box": {"low": 0.0, "high": 1.0},
@@ -261,24 +280,28 @@ EXAMPLES = {
   "prox.on_leaves": {"where": lambda path, leaf: True},
   "prox.soft_threshold_singular_values": {"matrix": np.ones((3, 2))},
   "prox.Regularizer": {
-    "kind": "own", "value": lambda x: 0.0, "prox": lambda x, t: x,
+    "kind": "own",
+    "value": lambda x: 0.0,
+    "prox": lambda x, t: x,
   },
   "samplers.Sampler": {"draw": lambda key, round, sizes, size: None},
   "samplers.cyclic": {"groups": 2},
   "samplers.draw": {
-    "sampler": fo.samplers.uniform(), "seed": 0, "round": 0,
+    "sampler": fo.samplers.uniform(),
+    "seed": 0,
+    "round": 0,
     "sizes": np.ones(4, int),
   },
   "samplers.fixed": {"cohorts": [[0, 1]]},
   "samplers.poisson": {"expected": 2.0},
   "samplers.resolve": {"sampler": "uniform"},
   "samplers.weighted": {"weights": [0.5, 0.5]},
-  "simulate": {"batch_size": 2, "test": given.TEST,
-               "evaluate": given.evaluate},
+  "simulate": {"batch_size": 2, "test": given.TEST, "evaluate": given.evaluate},
   "sweep": {"batch_size": 2},
   "Simulator": {"grid": None, "seeds": None, "batch_size": 2},
   "statistics.expected_best": {
-    "validation": [0.5, 0.25], "report": [0.75, 0.5],
+    "validation": [0.5, 0.25],
+    "report": [0.75, 0.5],
   },
   "statistics.performance_profile": {"thresholds": [0.5, 1.0]},
   "statistics.probability_of_improvement": {"a": SCORES, "b": SCORES[:, ::-1]},
@@ -286,7 +309,8 @@ EXAMPLES = {
   "statistics.to_target": {"target": 1.0},
   "target.use": {"devices": jax.devices()},
   "train_only": {
-    "make": lambda loss_fn: fo.fed_avg(loss_fn, given.SGD), "paths": ["w"],
+    "make": lambda loss_fn: fo.fed_avg(loss_fn, given.SGD),
+    "paths": ["w"],
   },
   "trainable.mask": {"paths": ["w"]},
   "transforms.Upload": {"rule": given.SGD},
@@ -302,11 +326,15 @@ EXAMPLES = {
   "models.LSTM": {"num_tokens": 5},
   "models.Encoder": {
     "config": fo.models.EncoderConfig(
-      vocab_size=8, hidden=4, layers=1, heads=1, intermediate=4),
+      vocab_size=8, hidden=4, layers=1, heads=1, intermediate=4
+    ),
   },
   "models.EncoderConfig": {},
   "models.Decoder": {
-    "num_tokens": 5, "max_length": 4, "width": 4, "num_blocks": 1,
+    "num_tokens": 5,
+    "max_length": 4,
+    "width": 4,
+    "num_blocks": 1,
     "num_heads": 1,
   },
   "models.ResNet": {"blocks": (1,), "widths": (8,), "norm": "group"},
@@ -328,19 +356,35 @@ EXAMPLES = {
   "ClientData().to_npz": {"path": pathlib.Path(FOLDER) / "a.npz"},
   "Population.open": {"folder": population},
   "Population.write": {
-    "folder": new_folder, "clients": [given.TEST, given.TEST],
+    "folder": new_folder,
+    "clients": [given.TEST, given.TEST],
   },
   "Population.of_client_data": {"folder": new_folder},
   "models.VGG": {"stages": ((2,),)},
-}  # fmt: skip
+}
 # What functions return to users, who do not make it.
 MADE = {
-  "Cell", "ClientMetrics", "Cohort", "Population", "Reply", "Report", "Result",
-  "Run", "SimulationState", "Worker", "metrics.History", "metrics.Setting",
-  "statistics.Interval", "synthetic.Heterogeneous", "synthetic.Problem",
-  "synthetic.Variant", "trainable.TrainableState", "transforms.Kept",
-  "GridSettings", "Settings",
-}  # fmt: skip
+  "Cell",
+  "ClientMetrics",
+  "Cohort",
+  "Population",
+  "Reply",
+  "Report",
+  "Result",
+  "Run",
+  "SimulationState",
+  "Worker",
+  "metrics.History",
+  "metrics.Setting",
+  "statistics.Interval",
+  "synthetic.Heterogeneous",
+  "synthetic.Problem",
+  "synthetic.Variant",
+  "trainable.TrainableState",
+  "transforms.Kept",
+  "GridSettings",
+  "Settings",
+}
 # What a model is called on.
 INPUTS = {
   "CNN": np.zeros((1, 16, 16, 1), np.float32),
