@@ -29,7 +29,6 @@ from fedjax_opt.study.words import condition_label
 Clients = ClientData | Population
 
 
-@checked()
 class Method(NamedTuple):
   """A method of a study.
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import ARRAY, checked
+from fedjax_opt.checks.fields import checked
 from fedjax_opt.study import bootstrap
 from fedjax_opt.study.bootstrap import (
   DIRECTION,
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-@checked(values=ARRAY, **OPTIONS)
+@checked(**OPTIONS)
 def mean_interval(
   values: Any,
   confidence: float = 0.95,
@@ -114,7 +114,7 @@ def mean_interval(
   return bootstrap.plain(*(np.where(ok, x, np.nan) for x in (mean, low, high)))
 
 
-@checked(a=ARRAY, b=ARRAY, **OPTIONS)
+@checked(**OPTIONS)
 def paired_difference(
   a: Any,
   b: Any,
@@ -167,7 +167,7 @@ def paired_difference(
   )
 
 
-@checked(a=ARRAY, b=ARRAY, direction=DIRECTION, **OPTIONS)
+@checked(direction=DIRECTION, **OPTIONS)
 def probability_of_improvement(
   a: Any,
   b: Any,
@@ -237,7 +237,7 @@ def probability_of_improvement(
   return _clipped(how.of_tasks(wins.mean(), resampled, *scores))
 
 
-@checked(scores=ARRAY, **OPTIONS)
+@checked(**OPTIONS)
 def interquartile_mean(
   scores: Any,
   confidence: float = 0.95,
@@ -296,7 +296,7 @@ def interquartile_mean(
   return how.of_tasks(_middle_mean(found.reshape(1, -1))[0], resampled, found)
 
 
-@checked(scores=ARRAY, thresholds=ARRAY, direction=DIRECTION, **OPTIONS)
+@checked(direction=DIRECTION, **OPTIONS)
 def performance_profile(
   scores: Any,
   thresholds: Any,

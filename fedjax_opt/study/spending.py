@@ -9,19 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.checks.fields import ARRAY, Field, Number, checked, choice, made
+from fedjax_opt.checks.fields import Number, checked, choice, made
 from fedjax_opt.results import history as histories
 from fedjax_opt.study import bootstrap
 
 _FINITE = Number(words="finite")
 
 
-@checked(
-  validation=ARRAY,
-  report=Field(ARRAY.accepts, optional=True),
-  direction=bootstrap.DIRECTION,
-  if_diverged=_FINITE,
-)
+@checked(direction=bootstrap.DIRECTION, if_diverged=_FINITE)
 def expected_best(
   validation: Any,
   report: Any = None,

@@ -5,7 +5,6 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from fedjax_opt.checks.fields import NAME, checked
 from fedjax_opt.results.history import direction, is_fraction, worst_mean
 from fedjax_opt.results.names import metric_name, name_of, number
 from fedjax_opt.study.plots import frame
@@ -17,7 +16,6 @@ _MAX_CLIENTS = 100
 _MAX_LEGEND = 20
 
 
-@checked()
 def label_histogram(
   counts: np.ndarray,
   path: frame.Path,
@@ -68,7 +66,6 @@ def label_histogram(
     return frame.finish(new, path)
 
 
-@checked()
 def partition_title(partition: str, alpha: float | None = None) -> str:
   """The name of a partition with its concentration: `Dirichlet, α = 0.1`.
 
@@ -127,7 +124,6 @@ _WORST = "mean of the worst 10 %"
 _MEAN = "mean"
 
 
-@checked(metric=NAME)
 def client_distribution(
   values: Any,
   path: frame.Path,

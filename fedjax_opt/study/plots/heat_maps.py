@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.checks.fields import NAME, checked
 from fedjax_opt.results import names
 from fedjax_opt.results.history import direction, is_fraction
 from fedjax_opt.study.plots.frame import COLORS, Path, finish, styled_figure
@@ -27,7 +26,6 @@ _LOST = {
 }
 
 
-@checked()
 class Grid(NamedTuple):
   """A metric over two hyperparameters.
 
@@ -44,7 +42,6 @@ class Grid(NamedTuple):
   chosen: tuple[int, int] | None = None
 
 
-@checked()
 def heat_map(
   values: np.ndarray,
   rows: tuple[str, Sequence[Any]],
@@ -80,7 +77,6 @@ def heat_map(
   return _draw({"": {"": grid}}, path, label, precision, "max")
 
 
-@checked(metric=NAME)
 def heat_maps(
   grids: Mapping[str, Any],
   path: Path,

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.checks.fields import checked
 from fedjax_opt.checks.values import check_choice
 from fedjax_opt.results.history import COSTS, History, direction
 from fedjax_opt.results.names import name_of, sentence, value_of
@@ -41,7 +40,6 @@ _BANDS = {"10–90 %": (0.1, 0.9, "#E3E3E3"), "25–75 %": (0.25, 0.75, "#C9C9C9
 _Lines = Mapping[str, Sequence[int]]  # Label -> its points, one for each seed.
 
 
-@checked()
 def curves(
   history: History,
   points: Sequence[Point],

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.checks.fields import checked
 from fedjax_opt.results.names import number
 from fedjax_opt.study.plots.frame import COLORS, LINE_STYLES, log_scale
 from fedjax_opt.study.plots.metric_axis import Curve, MetricAxis
@@ -20,7 +19,6 @@ _MARK_HEIGHT = 0.06
 GREY = "#606060"
 
 
-@checked()
 class Style(NamedTuple):
   """How a method looks in every picture of a study.
 

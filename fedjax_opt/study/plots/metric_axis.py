@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.checks.fields import checked
 from fedjax_opt.results.history import direction, is_fraction
 from fedjax_opt.results.names import metric_name
 
@@ -27,7 +26,6 @@ _BELOW = 3.0
 _WORTH_CUTTING = 0.3
 
 
-@checked()
 class Curve(NamedTuple):
   """A line with the interval around it.
 

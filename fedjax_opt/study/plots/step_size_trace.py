@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.checks.fields import checked
 from fedjax_opt.study.plots import frame, panels
 
 # Array of a trace -> its label, colour, line width and line style. The step
@@ -33,7 +32,6 @@ _MAX_PLACES = 150
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
-@checked()
 def step_sizes(
   trace: Mapping[str, np.ndarray],
   path: frame.Path,

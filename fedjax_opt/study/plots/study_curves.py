@@ -5,7 +5,6 @@ from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from fedjax_opt.checks.fields import NAME, checked
 from fedjax_opt.results import names
 from fedjax_opt.results.history import direction, is_fraction
 from fedjax_opt.study.plots.frame import Path, log_scale
@@ -33,7 +32,6 @@ _HETEROGENEOUS = {
 _LEAST_GAP = 0.06
 
 
-@checked(metric=NAME)
 def study_curves(
   curves: Any,
   path: Path,
@@ -84,7 +82,6 @@ def study_curves(
   return draw_conditions(panels, path, draw, label, axis.label, **look)
 
 
-@checked(metric=NAME)
 def tuning_curves(
   curves: Any, path: Path, *, metric: str, **look: Unpack[Look]
 ) -> Any:
@@ -118,7 +115,6 @@ def tuning_curves(
   return draw_conditions(panels, path, draw, label, axis.label, **look)
 
 
-@checked(metric=NAME)
 def performance_profiles(
   profiles: Any, path: Path, *, metric: str, **look: Unpack[Look]
 ) -> Any:
@@ -167,7 +163,6 @@ def performance_profiles(
 # Single values: over a hyperparameter, or over a condition.
 
 
-@checked(metric=NAME)
 def sensitivity(
   curves: Any,
   path: Path,
@@ -283,7 +278,6 @@ def _is_log(name: str, values: np.ndarray, wanted: bool | None) -> bool:
   return low > 0 and high >= 10 * low if wanted is None else wanted
 
 
-@checked(metric=NAME)
 def study_values(
   values: Any,
   path: Path,
