@@ -175,7 +175,9 @@ def by_name(field: Field | None, words: str) -> Field:
     if not isinstance(given, Mapping):
       raise TypeError(f"{name}={values.shown(given)}: must be {words}")
     for key, value in given.items():
-      values.text(f"{name}: the name {values.shown(key)}", key)
+      if not isinstance(key, str):
+        shown = values.shown(key)
+        raise TypeError(f"{name}: the name {shown} must be a string")
       if field is not None:
         field.check(f"{name}[{key!r}]", value)
 
