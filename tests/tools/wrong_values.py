@@ -14,6 +14,7 @@ import collections
 import contextlib
 import fnmatch
 import inspect
+import os
 import pathlib
 import signal
 import sys
@@ -509,6 +510,7 @@ def reason(name, function, argument, kind, value):
 def run(patterns=("*",)):
   """(number of calls, {case: what went wrong}, {reason: cases accepted})."""
   warnings.simplefilter("ignore")
+  os.chdir(FOLDER)  # Where a text is taken for a path.
   number, wrong, accepted = 0, {}, collections.defaultdict(list)
   for name, function in public().items():
     if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
