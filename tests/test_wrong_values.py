@@ -6,8 +6,9 @@ from tests.tools import wrong_values
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", ["fed_*", "prox.l*", "synthetic.*", "rules*"])
-def test_ends_in_one_clear_line(names):
+@pytest.mark.parametrize("names", ["fed_*", "prox.l*"])
+def test_ends_in_one_clear_line(names, monkeypatch, tmp_path):
+  monkeypatch.chdir(tmp_path)  # And back, from the folder of the table.
   _, wrong, _ = wrong_values.run([names])
   assert not wrong
 
