@@ -16,10 +16,10 @@ import numpy as np
 
 from experiments import on_disk, tasks
 from experiments.specification.spec import FLAGS, Spec
-from experiments.tasks import Task
+from experiments.tasks import Task, base
 from experiments.tasks.base import LARGER_IS_BETTER
 from fedjax_opt import ClientData, Population
-from fedjax_opt.data import digest, hold_out, lists
+from fedjax_opt.data import digest, lists
 from fedjax_opt.data.population_files import INDEX
 from fedjax_opt.metrics import Criterion
 
@@ -191,13 +191,8 @@ def held_out(spec: Spec, task: Task) -> Task:
   fraction, seed = spec.validation_fraction, spec.validation_seed
   if task.validation is not None or not fraction:
     return task
-  if task.clients is not None:
-    training, others = task.clients.split(fraction, seed)
-    rows = others.owned_rows()
-    validation = {n: np.asarray(v)[rows] for n, v in others.examples.items()}
-    return task._replace(clients=training, validation=validation)
-  train, validation = hold_out(task.train, fraction, seed)
-  return task._replace(train=train, validation=validation)
+  training, validation = base.held_out(task.clients, task.train, fraction, seed)
+  return task._replace(**training, validation=validation)
 
 
 def criterion_of(spec: Spec, task: Task) -> Criterion:
@@ -258,7 +253,7 @@ def populations(
   Raises:
     ValueError: naming the flag that cannot be, or what is wrong in the data.
   """
-  labels = np.asarray(task.train["y"])
+  labels = _labels(task)
   rows = []
   for seed in seeds:
     own, others = _two_parts(len(labels), spec.num_clients, number, seed)
@@ -273,6 +268,19 @@ def populations(
   if not number:
     return dict(zip(seeds, each, strict=True)), {}
   return tuple(dict(zip(seeds, each[i::2], strict=True)) for i in (0, 1))
+
+
+def _labels(task):
+  """By what a partition tells examples apart: labels, or tenths of numbers.
+
+  Of several numbers the first one counts.
+  """
+  y = np.asarray(task.train["y"])
+  if y.dtype.kind != "f":
+    return y
+  first = y.reshape(len(y), -1)[:, 0]
+  tenths = np.quantile(first, np.arange(1, 10) / 10)
+  return np.searchsorted(tenths, first, side="left").astype(np.int32)
 
 
 def _two_parts(num_examples, num_clients, number, seed):

@@ -1,6 +1,7 @@
 """Metrics of a model, computed inside the compiled program."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +43,9 @@ def federated(
   of_params: Callable[[Params], dict[str, jax.Array]] | None = None,
   gradient_of: LossFn | None = None,
   measures_train: bool = True,
+  outputs: Callable[[Params, Batch], jax.Array] | None = None,
+  scores: Mapping[str, Callable[[jax.Array, jax.Array], jax.Array]]
+  | None = None,
 ) -> EvaluateFn:
   """Metrics over all clients' training examples, and those held out from them.
 
@@ -62,11 +66,23 @@ def federated(
     gradient_of: a loss; its `grad_norm_sq` is a further metric.
     measures_train: whether training examples are measured; without, a large
       model is evaluated in a fraction of the time.
+    outputs: `(params, batch) -> [B, ...]`, the predictions of which the scores
+      are.
+    scores: name -> `(outputs [N, ...], y [N, ...]) -> scalar`, such as those of
+      `fedjax_opt.scores`. They are of all validation and all test examples,
+      whose label is `batch["y"]`: `validation_<name>` and `test_<name>`.
 
   Returns:
     A function `(params, data, test, validation=None) -> {name: scalar}`, for
     `evaluate=`.
+
+  Raises:
+    ValueError: if scores are given without outputs.
   """
+  if scores and outputs is None:
+    raise ValueError(
+      "outputs=None: scores need it, a function (params, batch) -> [B, ...]"
+    )
 
   def evaluate(
     params,
@@ -92,6 +108,12 @@ def federated(
       if examples is not None:
         held_out = _over_examples(per_example, params, examples, batch_size)
         results |= {f"{split}_{n}": jnp.mean(v) for n, v in held_out.items()}
+        if scores:
+          predicted = _mapped(outputs, params, examples, batch_size)
+          results |= {
+            f"{split}_{name}": score(predicted, examples["y"])
+            for name, score in scores.items()
+          }
     if of_params is not None:
       results |= functions.scalars("of_params", of_params(params))
     if gradient_of is not None:
@@ -181,17 +203,23 @@ def _sums_of_clients(per_example, params, data, batch_size):
 
 def _over_examples(per_example, params, examples, batch_size):
   """{name: [N]}, computed for `batch_size` examples at a time."""
+  checked = functools.partial(functions.per_example, per_example)
+  return _mapped(checked, params, examples, batch_size)
+
+
+def _mapped(function, params, examples, batch_size):
+  """`function(params, batch)`, leaves [B, ...], of all examples: [N, ...]."""
   numbers, take = _batches(examples, batch_size)
 
   def of_batch(i):
-    found = functions.per_example(per_example, params, take(i)[0])
+    found = function(params, take(i)[0])
     # Sums over many examples are neither exact nor finite in half precision.
     wide = lambda x: at_least_float32(x) if is_float(x) else x
     return jax.tree.map(wide, found)
 
   values = sharding.gather(lax.map(of_batch, numbers))
   num_examples = len(jax.tree.leaves(examples)[0])
-  flat = lambda leaf: leaf.reshape(-1)[:num_examples]
+  flat = lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:num_examples]
   return jax.tree.map(flat, values)
 
 

@@ -9,6 +9,7 @@ from experiments.specification.kinds import ALGORITHM, CLIENT, SERVER, TASK
 from experiments.specification.spec import FLAGS
 from experiments.tasks import images
 from fedjax_opt.registry import Hyperparameter, Parameter
+from fedjax_opt.scores import SCORES
 
 # With more owners than this, that share a default, the help does not name them.
 _MANY_OWNERS = 12
@@ -41,7 +42,10 @@ def names_in_helps() -> dict[str, Any]:
   own = tasks.by_own_name()
   return {
     **{name: value for name, value in vars(spec).items() if name.isupper()},
-    "tasks_with_clients": ", ".join(n for n in own if own[n].has_clients),
+    "scores": ", ".join(SCORES),
+    "tasks_with_clients": ", ".join(
+      n for n in own if own[n].has_clients is True
+    ),
     "plain_algorithms": ALGORITHM.names(lambda each: each.client == "plain"),
     "own_clients": _own_defaults("default_client"),
     "servers": ", ".join(SERVER.registry),

@@ -45,7 +45,17 @@ _SEED = Hyperparameter("seed", 0, "seed", SEEDS)
 _FRACTION = Hyperparameter(
   "client_milestones", 0.5, "fraction of the rounds", "(0, 1)"
 )
-_FILES = ("data_dir", "data_file", "pretrained")  # What some tasks read.
+# What some tasks read, and of it.
+_FILES = (
+  "data_dir",
+  "data_file",
+  "label_column",
+  "client_column",
+  "time_column",
+  "ignore_columns",
+  "metrics",
+  "pretrained",
+)
 _HOSTS = ("coordinator", "cluster")
 
 

@@ -169,6 +169,17 @@ class Spec:
       client of each example (without, partition divides them); x_test and
       y_test (without, see test_fraction); num_classes (without, the largest
       label plus 1).
+      Of the table_... tasks a .csv, .tsv or .parquet file with names of
+      columns, or a folder that Hugging Face's `datasets` has saved.
+    label_column: Column that a table_... task predicts; several between
+      commas.
+    client_column: Column of the table that says whose row it is. Default:
+      none; partition divides the rows.
+    time_column: Column of numbers or dates of the table; the latest rows, of
+      each client if there are clients, are then the test part.
+    ignore_columns: Columns of the table that are left out, between commas.
+    metrics: Scores of the table_... tasks to measure beside loss and accuracy,
+      between commas: {scores}.
     pretrained: Folder of an encoder in Hugging Face's layout, from which the
       ..._distilbert tasks start: config.json (model_type distilbert or bert),
       model.safetensors, and tokenizer.json or vocab.txt. The head is
@@ -337,6 +348,11 @@ class Spec:
   task: Chosen = _TASK.flag("digits", choice=TASK)
   data_dir: str | None = _TASK.flag(None, is_identity=False)
   data_file: str | None = _TASK.flag(None)
+  label_column: str | None = _TASK.flag(None)
+  client_column: str | None = _TASK.flag(None)
+  time_column: str | None = _TASK.flag(None)
+  ignore_columns: str | None = _TASK.flag(None)
+  metrics: str | None = _TASK.flag(None)
   pretrained: str | None = _TASK.flag(None)
   l2: float = _TASK.flag(0.0, interval="[0, inf)", is_condition=True)
   trainable: str | None = _TASK.flag(None)

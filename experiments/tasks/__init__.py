@@ -13,6 +13,7 @@ from experiments.tasks import (
   nonconvex,
   npz,
   shakespeare,
+  table,
   text,
 )
 from experiments.tasks.base import Task, TaskChoice
@@ -30,6 +31,7 @@ TASKS: dict[str, TaskChoice] = {
   **composite.TASKS,
   **shakespeare.TASKS,
   **nonconvex.TASKS,
+  **table.TASKS,
 }
 register(TASKS)
 

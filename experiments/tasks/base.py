@@ -1,13 +1,16 @@
 """What a task is: its entry in the registry, and what that loads."""
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from fedjax_opt.base import EvaluateFn, FeaturesFn, LossFn, Params
+from fedjax_opt.data import hold_out
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.metrics import Criterion
@@ -89,3 +92,40 @@ class TaskChoice(Choice):
     """
     has = self.has_clients
     return has(flags) if callable(has) else has
+
+
+def held_out(
+  clients: ClientData | None,
+  pool: dict[str, np.ndarray],
+  fraction: float,
+  seed: int,
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+  """Holds examples out for validation, of each client where clients are given.
+
+  Args:
+    clients: those that come with the data; None if the pool is divided later.
+    pool: the training examples, {name: [N, ...]}.
+    fraction: of them that is held out.
+    seed: of the draw.
+
+  Returns:
+    What is left, as the fields `train` or `clients` of a task; those held out.
+  """
+  if clients is None:
+    train, validation = hold_out(pool, fraction, seed)
+    return {"train": train}, validation
+  training, others = clients.split(fraction, seed)
+  rows = others.owned_rows()
+  validation = {n: np.asarray(v)[rows] for n, v in others.examples.items()}
+  return {"clients": training}, validation
+
+
+@contextlib.contextmanager
+def reading(file: str) -> Iterator[str]:
+  """Where the file is; what is refused within is about it."""
+  path = os.path.expanduser(file)
+  try:
+    yield path
+  except (TypeError, ValueError) as error:
+    text = str(error).removeprefix(path).lstrip(": ")
+    raise ValueError(f"data_file={file!r}: {text}") from None

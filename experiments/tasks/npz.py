@@ -13,17 +13,15 @@ x_train and y_train may stand for x and y. Also read are the files of
 `ClientData.to_npz`, with indices and sizes in place of client_ids.
 """
 
-import contextlib
 import functools
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
 from experiments.tasks import images
-from experiments.tasks.base import Task, TaskChoice
+from experiments.tasks.base import Task, TaskChoice, reading
 from experiments.tasks.classification import Examples
 from fedjax_opt.data import hold_out, npz_files
 from fedjax_opt.data.clients import owned_by
@@ -39,17 +37,6 @@ _TEST = {"x_test": "x", "y_test": "y"}
 _KNOWN = ("x", "y", "client_ids", "x_test", "y_test", "num_classes")
 # Models that flatten their input, and so take vectors too.
 _TAKE_VECTORS = ("logistic", "mlp", "relu_mlp")
-
-
-@contextlib.contextmanager
-def _reading(file: str) -> Iterator[str]:
-  """Where the file is; what is refused within is about it."""
-  path = os.path.expanduser(file)
-  try:
-    yield path
-  except (TypeError, ValueError) as error:
-    text = str(error).removeprefix(path).lstrip(": ")
-    raise ValueError(f"data_file={file!r}: {text}") from None
 
 
 # What the file says before it is read.
@@ -91,7 +78,7 @@ def has_clients(flags: Mapping[str, Any]) -> bool:
 
 def _holds(file: str, names: Any) -> bool:
   """Whether a file holds an array of one of these names."""
-  with _reading(file) as path:
+  with reading(file) as path:
     return bool(set(names) & set(npz_files.names(path)))
 
 
@@ -118,7 +105,7 @@ def load(
   Raises:
     ValueError: if the file does not hold what it must.
   """
-  with _reading(data_file) as path:
+  with reading(data_file) as path:
     arrays = {
       _OTHER_NAMES.get(name, name): values
       for name, values in npz_files.read(path).items()

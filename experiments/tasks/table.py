@@ -1,0 +1,345 @@
+"""Tasks of predicting columns of one's own table.
+
+The table is a CSV or Parquet file, or a folder that Hugging Face's `datasets`
+has saved. `--label_column` is predicted from all other columns;
+`--client_column` says whose row it is, `--time_column` which are the latest.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from experiments.tasks.base import Task, TaskChoice, held_out, reading
+from experiments.tasks.classification import network
+from fedjax_opt import evaluation, models, objectives
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.datasets import tables
+from fedjax_opt.datasets.tables import KINDS, Table
+from fedjax_opt.metrics import Criterion
+from fedjax_opt.registry import Hyperparameter, Option, check_choice
+from fedjax_opt.scores import SCORES
+
+_USUAL_TEST_FRACTION = 0.2
+_SEED = 0  # Of the test part, which is the same for all seeds of runs.
+
+
+class Model(NamedTuple):
+  """A model for rows of numbers.
+
+  Attributes:
+    help: one line.
+    make: `number of outputs -> module`.
+    label: its name for people.
+    is_convex: whether the loss is convex in it.
+  """
+
+  help: str
+  make: Callable[[int], nn.Module]
+  label: str
+  is_convex: bool = False
+
+
+MODELS: dict[str, Model] = {
+  "linear": Model(
+    "logistic regression of classes, linear regression of numbers",
+    models.LinearModel,
+    "linear model",
+    is_convex=True,
+  ),
+  "mlp": Model(
+    "one hidden layer of 100 ReLU units",
+    lambda outputs: models.MLP((100,), outputs),
+    "MLP",
+  ),
+}
+
+
+def load(
+  data_file: str,
+  model: str,
+  label_column: str,
+  client_column: str | None,
+  time_column: str | None,
+  ignore_columns: str | None,
+  metrics: str | None,
+  validation_fraction: float | None,
+  validation_seed: int,
+  test_fraction: float = _USUAL_TEST_FRACTION,
+  predict: str = "auto",
+  class_weights: str = "none",
+) -> Task:
+  """Reads the table, and makes a model of `MODELS` for it.
+
+  Inputs are standardized by the rows that train: by none of those that are held
+  out for validation or tests.
+
+  Args:
+    data_file: path of the table; see `tables.read_table`.
+    model: key of `MODELS`.
+    label_column: what is predicted; several between commas.
+    client_column: whose row it is; None without.
+    time_column: by which the latest rows are the test part; None to draw it.
+    ignore_columns: columns that are left out, between commas.
+    metrics: keys of `SCORES`, between commas, to measure beside the usual ones.
+    validation_fraction: share of the training rows held out for validation.
+    validation_seed: of that draw.
+    test_fraction: share of the rows held out for tests.
+    predict: what the label is: 'auto' or one of `KINDS`.
+    class_weights: one of `CLASS_WEIGHTS`.
+
+  Raises:
+    ValueError: if the table does not hold what it must.
+  """
+  with reading(data_file) as path:
+    table = tables.read_table(
+      path,
+      _names(label_column),
+      client=client_column,
+      time=time_column,
+      ignore=_names(ignore_columns),
+      kind=None if predict == "auto" else predict,
+    )
+    scores = _scores(metrics, table.kind)
+    rest, tests = table.split(test_fraction, _SEED)
+    pool, clients, validation = rest.examples, None, None
+    if rest.client_ids is not None:
+      clients = ClientData.from_client_ids(pool, rest.client_ids)
+    training = {"train": pool, "clients": clients}
+    if validation_fraction:
+      part, validation = held_out(
+        clients, pool, validation_fraction, validation_seed
+      )
+      training |= part
+  training, trained, (validation, test) = _standardized(
+    training, validation, tests.examples
+  )
+  head = _head(table, trained["y"], class_weights)
+  apply, init = network(MODELS[model].make(len(table.names)), trained)
+
+  def loss_fn(params, batch, rng):  # [B]
+    return head.loss(apply(params, batch, rng), batch["y"])
+
+  def per_example(params, batch):  # {name: [B]}
+    outputs = apply(params, batch, None)
+    found = {"loss": head.loss(outputs, batch["y"])}
+    if head.is_right is not None:
+      found["accuracy"] = head.is_right(outputs, batch["y"])
+    return found
+
+  predicted = lambda params, batch: head.shown(apply(params, batch, None))
+  return Task(
+    **training,
+    test=test,
+    validation=validation,
+    init=init,
+    loss_fn=loss_fn,
+    per_example=per_example,
+    features_fn=functools.partial(apply, method="features"),
+    evaluate=evaluation.federated(
+      per_example, outputs=predicted, scores=scores
+    ),
+    criteria=_criteria(head),
+    num_classes=len(table.names) if table.kind == "classes" else None,
+    notes=_notes(table, tests, time_column),
+  )
+
+
+def _names(text: str | None) -> list[str]:
+  """Names between commas."""
+  return [name.strip() for name in text.split(",")] if text else []
+
+
+def _standardized(training, validation, test):
+  """Examples whose inputs have mean 0 and deviation 1 over what trains.
+
+  Args:
+    training: the fields `train` and `clients` of a task.
+    validation: examples, or None.
+    test: examples.
+
+  Returns:
+    The fields, the training rows themselves, and the two others.
+  """
+  clients: ClientData | None = training["clients"]
+  pool = training["train"] if clients is None else clients.examples
+  rows = slice(None) if clients is None else np.unique(clients.owned_rows())
+  trained = {name: values[rows] for name, values in pool.items()}
+  trained, pool, *others = tables.standardize(trained, pool, validation, test)
+  if clients is not None:
+    clients = dataclasses.replace(clients, examples=pool)
+  return {"train": pool, "clients": clients}, trained, others
+
+
+# What is predicted.
+
+CLASS_WEIGHTS = ("none", "balanced")
+
+
+class _Head(NamedTuple):
+  """What is made of the model's outputs [B, k].
+
+  Attributes:
+    loss: `(outputs, y) -> [B]`.
+    is_right: `(outputs, y) -> [B]`, the accuracy; None of numbers.
+    shown: `outputs -> predictions`, in the unit of y.
+  """
+
+  loss: Callable[[jax.Array, jax.Array], jax.Array]
+  is_right: Callable[[jax.Array, jax.Array], jax.Array] | None
+  shown: Callable[[jax.Array], jax.Array] = lambda outputs: outputs
+
+
+def _head(table: Table, y: np.ndarray, class_weights: str) -> _Head:
+  """The head for a kind of label.
+
+  Args:
+    table: what is predicted.
+    y: of the rows that train.
+    class_weights: one of `CLASS_WEIGHTS`.
+
+  Raises:
+    ValueError: for weights of classes where there are none.
+  """
+  if class_weights != "none" and table.kind != "classes":
+    raise ValueError(
+      f"class_weights={class_weights!r}: is for classes, and {table.kind} are "
+      "predicted"
+    )
+  if table.kind == "classes":
+    counts = np.bincount(y, minlength=len(table.names))
+    of_class = np.ones(len(counts))
+    if class_weights == "balanced":
+      of_class = len(y) / (np.sum(counts > 0) * np.maximum(counts, 1))
+    weights = jnp.asarray(of_class, jnp.float32)
+    return _Head(
+      lambda outputs, y: weights[y] * objectives.cross_entropy(outputs, y),
+      lambda outputs, y: (jnp.argmax(outputs, -1) == y).astype(jnp.float32),
+    )
+  if table.kind == "labels":
+    losses = optax.sigmoid_binary_cross_entropy
+    return _Head(
+      lambda outputs, y: jnp.mean(losses(outputs, y), -1),
+      lambda outputs, y: jnp.mean((outputs > 0) == (y > 0.5), -1),
+    )
+  # The model predicts numbers of deviation 1, so that one rate fits any unit.
+  mean, std = (jnp.asarray(each, jnp.float32) for each in (y.mean(0), y.std(0)))
+  std = jnp.where(std > 0, std, 1)
+  return _Head(
+    lambda outputs, y: jnp.mean((outputs - (y - mean) / std) ** 2, -1),
+    None,
+    lambda outputs: mean + std * outputs,
+  )
+
+
+def _criteria(head: _Head) -> dict[str, Criterion]:
+  """How settings are compared."""
+  name, way = ("loss", "min") if head.is_right is None else ("accuracy", "max")
+  return {
+    "validation": Criterion(f"validation_{name}", way, "last"),
+    "test": Criterion(f"test_{name}", way, "last"),
+    "train": Criterion("train_loss", "min", "last"),
+  }
+
+
+def _scores(metrics: str | None, kind: str) -> dict[str, Callable[..., Any]]:
+  """The scores that are measured, by name.
+
+  Raises:
+    ValueError: for one that is unknown, or not of what is predicted.
+  """
+  found = {}
+  for name in _names(metrics):
+    check_choice("metrics", name, SCORES)
+    if kind not in SCORES[name].kinds:
+      fitting = [n for n, score in SCORES.items() if kind in score.kinds]
+      raise ValueError(
+        f"metrics={name!r}: is not of {kind}, which are predicted; must be "
+        f"among {', '.join(fitting)}"
+      )
+    found[name] = SCORES[name].of
+  return found
+
+
+def _notes(table: Table, test: Table, time: str | None) -> tuple[str, ...]:
+  """What was made of the table, for the output of a run."""
+  names = ", ".join(table.names[:6]) + ", ..." * (len(table.names) > 6)
+  how = "drawn at random" if time is None else f"the latest by {time}"
+  number = len(table.examples["x"])
+  return (
+    f"table: {number:,} rows, {len(table.columns)} inputs; predicted are "
+    f"{table.kind} ({names}); another kind is --predict",
+    f"test part: {len(test.examples['x']):,} rows, {how}",
+  )
+
+
+# The entries of the registry.
+
+
+def resolve(flags: Mapping[str, Any]) -> dict[str, Any]:
+  """Checks that what every table needs is given.
+
+  Raises:
+    ValueError: naming the flag that is not.
+  """
+  for flag, what in (
+    ("data_file", "a .csv or .parquet file, or a folder of `datasets`"),
+    ("label_column", "the name of the column that is predicted"),
+  ):
+    if flags[flag] is None or not flags[flag].strip():
+      raise ValueError(f"{flag}: task {flags['task']} needs it; must be {what}")
+  return {}
+
+
+OPTIONS = (
+  Hyperparameter(
+    "test_fraction",
+    _USUAL_TEST_FRACTION,
+    "fraction of the rows that is held out of training as the test part: the "
+    "latest with time_column, else drawn, the same for all seeds",
+    "(0, 1)",
+  ),
+  Option(
+    "predict",
+    "auto",
+    "what label_column is: classes, numbers (regression) or labels (several "
+    "columns of 0 and 1); auto: words and at most 20 whole numbers are classes",
+    ("auto", *KINDS),
+  ),
+  Option(
+    "class_weights",
+    "none",
+    "weights of classes in the loss: none, or balanced, by which all classes "
+    "count alike",
+    CLASS_WEIGHTS,
+    may_differ=True,
+  ),
+)
+TASKS: dict[str, TaskChoice] = {
+  f"table_{name}": TaskChoice(
+    functools.partial(load, model=name),
+    f"your own table in data_file, {model.help}",
+    OPTIONS,
+    takes=(
+      "data_file",
+      "label_column",
+      "client_column",
+      "time_column",
+      "ignore_columns",
+      "metrics",
+      "validation_fraction",
+      "validation_seed",
+    ),
+    has_clients=lambda flags: flags["client_column"] is not None,
+    resolve=resolve,
+    is_convex=model.is_convex,
+    label=f"table, {model.label}",
+  )
+  for name, model in MODELS.items()
+}

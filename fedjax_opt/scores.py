@@ -1,0 +1,190 @@
+"""Scores of all predictions of a split, where a mean over examples is not it.
+
+Each is `(outputs, y) -> scalar` in JAX, for `evaluation.federated(scores=...)`.
+The predictions are of `N` examples:
+
+- of `C` classes: outputs are logits [N, C], y is [N] whole numbers;
+- of `k` labels, each there or not: logits [N, k], y is [N, k] of 0 and 1;
+- of numbers: outputs and y are [N, k] or [N].
+
+They are those of `sklearn.metrics`. Where a score is a mean over classes or
+labels, each counts alike, however many examples it has.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_opt.trees import at_least_float32
+
+__all__ = [
+  "SCORES",
+  "Score",
+  "auc",
+  "balanced_accuracy",
+  "f1",
+  "mae",
+  "r2",
+]
+
+
+def _indicators(outputs, y):
+  """Which classes or labels are predicted, and which are there. [N, C]."""
+  if y.ndim == 2:
+    return outputs > 0, y > 0.5
+  classes = jnp.arange(outputs.shape[-1])
+  predicted = jnp.argmax(outputs, -1)
+  return predicted[:, None] == classes, y[:, None] == classes
+
+
+def _mean_of(values, counts):
+  """The mean of the values that count; NaN if none does."""
+  total = jnp.sum(jnp.where(counts, values, 0))
+  number = jnp.sum(counts)
+  return jnp.where(number > 0, total / jnp.maximum(number, 1), jnp.nan)
+
+
+def balanced_accuracy(outputs: jax.Array, y: jax.Array) -> jax.Array:
+  """The mean over classes of the share of their examples that is found.
+
+  Of labels: the mean over labels of the mean of both shares, of the examples
+  that have the label and of those that have not.
+
+  Args:
+    outputs: logits, [N, C] or [N, k].
+    y: [N] classes, or [N, k] of 0 and 1.
+
+  Returns:
+    A scalar in [0, 1]. A class without an example does not count.
+  """
+  predicted, true = _indicators(outputs, y)
+  if y.ndim == 2:
+    predicted = jnp.stack([predicted, ~predicted])
+    true = jnp.stack([true, ~true])
+  number = jnp.sum(true, axis=-2)
+  found = jnp.sum(predicted & true, axis=-2) / jnp.maximum(number, 1)
+  if y.ndim == 1:
+    return _mean_of(found, number > 0)
+  of_label = jax.vmap(_mean_of, in_axes=1)(found, number > 0)
+  return jnp.mean(of_label)
+
+
+def f1(outputs: jax.Array, y: jax.Array) -> jax.Array:
+  """The mean over classes, or labels, of F1.
+
+  F1 is 2 hits / (2 hits + false alarms + misses).
+
+  Args:
+    outputs: logits, [N, C] or [N, k].
+    y: [N] classes, or [N, k] of 0 and 1.
+
+  Returns:
+    A scalar in [0, 1]. A class that is neither there nor predicted does not
+    count; a label of that kind counts as 0.
+  """
+  predicted, true = _indicators(outputs, y)
+  hits = jnp.sum(predicted & true, axis=0)
+  either = jnp.sum(predicted, axis=0) + jnp.sum(true, axis=0)
+  values = 2 * hits / jnp.maximum(either, 1)
+  return _mean_of(values, (either > 0) | (y.ndim == 2))
+
+
+def auc(outputs: jax.Array, y: jax.Array) -> jax.Array:
+  """The area under the ROC curve, of one class or label against the rest.
+
+  It is the chance that an example with the class has the larger output than one
+  without; equal outputs count half.
+
+  Args:
+    outputs: logits, [N, C] or [N, k].
+    y: [N] classes, or [N, k] of 0 and 1.
+
+  Returns:
+    A scalar in [0, 1], the mean over classes or labels. One that all examples
+    have, or none, does not count.
+  """
+  _, true = _indicators(outputs, y)
+  values = at_least_float32(outputs)
+  if y.ndim == 1:
+    values = jax.nn.log_softmax(values, -1)
+  of_class, is_defined = jax.vmap(_area, in_axes=1)(values, true)
+  return _mean_of(of_class, is_defined)
+
+
+def _area(values, is_positive):
+  """AUC of [N] values by ranks, as the statistic of Mann and Whitney."""
+  ordered = jnp.sort(values)
+  below = jnp.searchsorted(ordered, values, side="left")
+  up_to = jnp.searchsorted(ordered, values, side="right")
+  ranks = (below + up_to + 1) / 2  # Of equal values, their mean.
+  positives = jnp.sum(is_positive).astype(ranks.dtype)
+  negatives = len(values) - positives
+  # The mean rank, not the sum: that does not fit into float32's 24 bits.
+  mean_rank = jnp.sum(jnp.where(is_positive, ranks / len(values), 0))
+  mean_rank *= len(values) / jnp.maximum(positives, 1)
+  area = (mean_rank - (positives + 1) / 2) / jnp.maximum(negatives, 1)
+  return area, (positives > 0) & (negatives > 0)
+
+
+def r2(outputs: jax.Array, y: jax.Array) -> jax.Array:
+  """The share of the variance that is explained, the mean over outputs.
+
+  Args:
+    outputs: [N, k] or [N].
+    y: of the same shape.
+
+  Returns:
+    A scalar, at most 1; 0 for the mean of y, negative for what is worse.
+  """
+  left = jnp.sum((y - outputs) ** 2, axis=0)
+  whole = jnp.sum((y - jnp.mean(y, axis=0)) ** 2, axis=0)
+  constant = jnp.where(left > 0, 0.0, 1.0)
+  return jnp.mean(
+    jnp.where(whole > 0, 1 - left / jnp.where(whole > 0, whole, 1), constant)
+  )
+
+
+def mae(outputs: jax.Array, y: jax.Array) -> jax.Array:
+  """The mean absolute error, in the unit of y.
+
+  Args:
+    outputs: [N, k] or [N].
+    y: of the same shape.
+
+  Returns:
+    A non-negative scalar.
+  """
+  return jnp.mean(jnp.abs(y - outputs))
+
+
+class Score(NamedTuple):
+  """A score by name.
+
+  Attributes:
+    of: `(outputs, y) -> scalar`.
+    kinds: what must be predicted: 'classes', 'labels', 'numbers'.
+    direction: 'max' if larger values are better, 'min' if smaller ones are.
+    help: one line.
+  """
+
+  of: Callable[[jax.Array, jax.Array], jax.Array]
+  kinds: tuple[str, ...]
+  direction: str
+  help: str
+
+
+_WORDS = ("classes", "labels")
+SCORES: Mapping[str, Score] = {
+  "balanced_accuracy": Score(
+    balanced_accuracy,
+    _WORDS,
+    "max",
+    "accuracy, all classes alike",
+  ),
+  "f1": Score(f1, _WORDS, "max", "F1, all classes alike"),
+  "auc": Score(auc, _WORDS, "max", "area under the ROC curve"),
+  "r2": Score(r2, ("numbers",), "max", "share of the variance explained"),
+  "mae": Score(mae, ("numbers",), "min", "mean absolute error"),
+}
