@@ -180,7 +180,7 @@ def _task(name: str, choice: Any, flags: Flags) -> About:
 
 
 def _tasks_of_model(name: str) -> list[str]:
-  every = (f"{data}_{name}" for data in (*images.DATASETS, "npz"))
+  every = (f"{data}_{name}" for data in (*images.DATASETS, "npz", "images"))
   return [task for task in every if task in tasks.TASKS]
 
 

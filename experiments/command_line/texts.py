@@ -72,6 +72,7 @@ def _tasks() -> dict[str, str]:
   """Data sets, models, and tasks with a name of their own."""
   found = {name: each.help for name, each in images.DATASETS.items()}
   found["npz"] = "your own data, see data_file"
+  found["images"] = "your own images, a folder in data_dir for each class"
   found |= {f"..._{name}": each.help for name, each in images.MODELS.items()}
   own = {name: each.help for name, each in tasks.by_own_name().items()}
   return found | own | {"digits": found["digits"]}

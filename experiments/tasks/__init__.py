@@ -9,6 +9,7 @@ from typing import Any
 
 from experiments.tasks import (
   composite,
+  image_folder,
   images,
   nonconvex,
   npz,
@@ -23,7 +24,7 @@ from fedjax_opt.registry import register
 __all__ = ["TASKS", "Task", "TaskChoice", "load"]
 
 # Those whose name is a data set's and a model's.
-_JOINED = {**images.TASKS, **npz.TASKS}
+_JOINED = {**images.TASKS, **npz.TASKS, **image_folder.TASKS}
 TASKS: dict[str, TaskChoice] = {
   "digits": images.DIGITS,
   **_JOINED,

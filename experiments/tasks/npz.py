@@ -122,7 +122,7 @@ def load(
       clients, others = clients.split(test_fraction, _SEED)
       rows = np.unique(others.owned_rows())
       test = {name: values[rows] for name, values in others.examples.items()}
-    task = _classification(train, test, num_classes, model, augmentation, norm)
+    task = classification(train, test, num_classes, model, augmentation, norm)
   notes = _notes(test["x"], data_file, test_fraction)
   return task._replace(clients=clients, notes=notes)
 
@@ -211,7 +211,7 @@ def _num_classes(
   return max(given.item(), 2)
 
 
-def _classification(
+def classification(
   train: Examples,
   test: Examples,
   num_classes: int,
@@ -219,7 +219,7 @@ def _classification(
   augmentation: str,
   norm: str,
 ) -> Task:
-  """The task, if the model takes such examples."""
+  """The task of one's own examples, if the model takes such."""
   x = train["x"]
   shape = list(x.shape[1:])
   if x.ndim == 2 and name not in _TAKE_VECTORS:

@@ -21,7 +21,7 @@ COSTS: dict[str, tuple[str, ...]] = {
 }
 SPENT = tuple(column for columns in COSTS.values() for column in columns)
 # The end of a metric's name says in which direction it improves.
-_LARGER_IS_BETTER = ("f1", "precision", "recall", "auc")
+_LARGER_IS_BETTER = ("f1", "precision", "recall", "auc", "r2")
 _SMALLER_IS_BETTER = (
   "loss", "error", "perplexity", "mse", "rmse", "mae", "gap",
 )  # fmt: skip

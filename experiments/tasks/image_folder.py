@@ -1,0 +1,82 @@
+"""Tasks of classifying one's own images, a folder for each class."""
+
+import functools
+
+from experiments.tasks import images, npz
+from experiments.tasks.base import Task, TaskChoice
+from fedjax_opt.datasets.image_folders import image_folder
+from fedjax_opt.registry import Hyperparameter
+
+_TEST_FRACTION, _SEED = 0.2, 0
+
+
+def load(
+  model: str,
+  data_dir: str | None = None,
+  image_side: int | None = None,
+  test_fraction: float = _TEST_FRACTION,
+  augmentation: str = "none",
+  norm: str = "group",
+) -> Task:
+  """Reads the images, and makes a model of `images.MODELS` for them.
+
+  Args:
+    model: key of `images.MODELS`.
+    data_dir: folder with a folder for each class, or with `train` and `test`
+      that have these.
+    image_side: height and width to which images are scaled; None to keep them.
+    test_fraction: share of the images held out, where there is no `test`.
+    augmentation: see `images.load`.
+    norm: see `images.load`.
+
+  Raises:
+    ValueError: if the images cannot be read, or do not fit the model.
+  """
+  if data_dir is None:
+    raise ValueError(
+      f"data_dir: task images_{model} needs it; must be a folder with a folder "
+      "of images for each class"
+    )
+  found = image_folder(data_dir, image_side)
+  own_test = found.test is not None
+  found = found.with_test(test_fraction, _SEED)
+  task = npz.classification(
+    found.train, found.test, len(found.classes), model, augmentation, norm
+  )
+  how = "of the folder test" if own_test else "drawn at random"
+  classes = ", ".join(found.classes[:6]) + ", ..." * (len(found.classes) > 6)
+  number, shape = len(found.train["y"]), list(found.train["x"].shape[1:])
+  note = f"images: {number:,} to train, {shape}, of the classes {classes}"
+  return task._replace(
+    notes=(note, f"test part: {len(found.test['y']):,} images, {how}")
+  )
+
+
+_OPTIONS = (
+  Hyperparameter(
+    "image_side",
+    None,
+    "height and width in pixels to which the images of data_dir are scaled; "
+    "needed if they differ in size",
+    "[1, 4096]",
+    is_static=True,
+  ),
+  Hyperparameter(
+    "test_fraction",
+    _TEST_FRACTION,
+    "fraction of the images that is held out of training as the test part, if "
+    "data_dir has no folder test",
+    "(0, 1)",
+  ),
+)
+TASKS: dict[str, TaskChoice] = {
+  f"images_{name}": TaskChoice(
+    functools.partial(load, name),
+    f"your own images in data_dir, {model.help}",
+    (*_OPTIONS, *images.options(name)),
+    takes=("data_dir",),
+    is_convex=model.is_convex,
+    label=f"images {model.label}",
+  )
+  for name, model in images.MODELS.items()
+}

@@ -1,0 +1,153 @@
+"""Folders of images, a folder for each class, as pools of examples."""
+
+import os
+import pathlib
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_opt.checks import values as checks
+from fedjax_opt.checks.fields import checked, whole
+from fedjax_opt.data import hold_out
+from fedjax_opt.datasets.files import existing_folder
+from fedjax_opt.files import memory
+
+ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+_SPLITS = ("train", "test")
+
+
+class ImageFolder(NamedTuple):
+  """Images and their classes.
+
+  Attributes:
+    train: {"x": [N, H, W, 1 or 3] uint8, "y": [N] int32}.
+    test: as `train`, of the folder `test`; None if there is none.
+    classes: the names of the folders, in the order of the labels.
+  """
+
+  train: dict[str, np.ndarray]
+  test: dict[str, np.ndarray] | None
+  classes: tuple[str, ...]
+
+  def with_test(self, fraction: float, seed: int = 0) -> "ImageFolder":
+    """Holds a part of `train` out as `test`, if there is none."""
+    if self.test is not None:
+      return self
+    train, test = hold_out(self.train, fraction, seed)
+    return self._replace(train=train, test=test)
+
+
+@checked(side=whole(1))
+def image_folder(
+  data_dir: str | os.PathLike, side: int | None = None
+) -> ImageFolder:
+  """Reads `CLASS/NAME.png`, or `train/CLASS/NAME.png` and `test/CLASS/...`.
+
+  Images are gray if all are, else RGB.
+
+  Args:
+    data_dir: the folder.
+    side: height and width to which images are scaled; None if all have one
+      size.
+
+  Returns:
+    The images.
+
+  Raises:
+    ValueError: if there are no two classes, an image cannot be read, sizes
+      differ, or the images do not fit into memory.
+    ImportError: naming the package to install.
+  """
+  root = existing_folder(data_dir)
+  parts = [root / name for name in _SPLITS]
+  if not all(part.is_dir() for part in parts):
+    parts = [root]
+  of_parts = [_files(part) for part in parts]
+  classes = sorted(of_parts[0])
+  for part, of_class in zip(parts, of_parts, strict=True):
+    if len(of_class) < 2:
+      raise ValueError(
+        f"data_dir={str(part)!r}: has {len(of_class)} folders with images; "
+        "must have at least two, one for each class"
+      )
+    if set(of_class) - set(classes):
+      other = sorted(set(of_class) - set(classes))[0]
+      raise ValueError(
+        f"data_dir={str(part)!r}: {other!r} is no class of train"
+      )
+  read = _Reader(side)
+  pools = [
+    [
+      (read(path), classes.index(name))
+      for name in classes
+      if name in of_class
+      for path in of_class[name]
+    ]
+    for of_class in of_parts
+  ]
+  is_gray = all(image.ndim == 2 for pool in pools for image, _ in pool)
+  examples = [
+    {
+      "x": np.stack([_channels(image, is_gray) for image, _ in pool]),
+      "y": np.array([label for _, label in pool], np.int32),
+    }
+    for pool in pools
+  ]
+  return ImageFolder(
+    examples[0], examples[1] if len(examples) > 1 else None, tuple(classes)
+  )
+
+
+def _files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
+  """class -> its images, of classes that have any."""
+  of_class = {
+    each.name: sorted(
+      path for path in each.iterdir() if path.suffix.lower() in ENDINGS
+    )
+    for each in sorted(folder.iterdir())
+    if each.is_dir()
+  }
+  return {name: paths for name, paths in of_class.items() if paths}
+
+
+class _Reader:
+  """Reads images of one size, and knows how much memory they take."""
+
+  def __init__(self, side: int | None):
+    self._pillow = checks.imported(
+      "PIL.Image", "reading images", "fedjax_opt[tfds]"
+    )
+    self._side = side
+    self._size: tuple[int, int] | None = None if side is None else (side, side)
+    self._bytes = 0
+
+  def __call__(self, path: pathlib.Path) -> np.ndarray:
+    """[H, W] of a gray image, [H, W, 3] of others, uint8."""
+    # Of any trouble, as of an image that declares more pixels than is sound.
+    with (
+      checks.reading(path, "an image is needed", Exception),
+      warnings.catch_warnings(action="error"),
+      self._pillow.open(path) as image,
+    ):
+      is_gray = image.mode in ("1", "L", "I;16")
+      image = image.convert("L" if is_gray else "RGB")
+      if self._side is not None:
+        image = image.resize(self._size, self._pillow.Resampling.BILINEAR)
+      pixels: Any = np.asarray(image)
+    self._size = self._size or image.size
+    if image.size != self._size:
+      raise ValueError(
+        f"{path}: is {image.size[0]} x {image.size[1]} pixels, others are "
+        f"{self._size[0]} x {self._size[1]}; give a side to scale all to"
+      )
+    self._bytes += pixels.nbytes
+    memory.check_memory("the images take", 2 * self._bytes)
+    return pixels
+
+
+def _channels(image: np.ndarray, is_gray: bool) -> np.ndarray:
+  """[H, W, 1] or [H, W, 3]."""
+  if image.ndim == 3:
+    return image
+  return np.repeat(image[..., None], 1 if is_gray else 3, axis=-1)

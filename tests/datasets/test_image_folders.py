@@ -1,0 +1,80 @@
+"""Folders of images become examples, and what cannot is one line."""
+
+import numpy as np
+import pytest
+
+from fedjax_opt.datasets.image_folders import image_folder
+
+Image = pytest.importorskip("PIL.Image")
+RNG = np.random.default_rng(0)
+
+
+def _write(root, names, size=(5, 4), channels=()):
+  for name in names:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = RNG.integers(0, 256, (*size, *channels)).astype(np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
+def test_classes_are_folders(tmp_path):
+  _write(tmp_path, ["dog/1.png", "cat/2.png", "cat/1.bmp"])
+  (tmp_path / "cat" / "notes.txt").write_text("not an image")
+  found = image_folder(tmp_path)
+  assert found.classes == ("cat", "dog")
+  assert found.test is None
+  assert found.train["x"].shape == (3, 5, 4, 1)
+  assert found.train["y"].tolist() == [0, 0, 1]
+  first = np.asarray(Image.open(tmp_path / "cat" / "1.bmp"))
+  np.testing.assert_array_equal(found.train["x"][0, ..., 0], first)
+
+
+def test_a_test_part_and_colours(tmp_path):
+  _write(tmp_path, ["train/a/1.png", "train/b/1.png", "test/b/1.png"])
+  _write(tmp_path, ["test/a/1.png"], (8, 8), (3,))
+  found = image_folder(tmp_path, side=6)
+  assert found.train["x"].shape == found.test["x"].shape == (2, 6, 6, 3)
+  assert found.with_test(0.5) is found
+
+
+def test_a_part_is_held_out(tmp_path):
+  _write(tmp_path, [f"{c}/{i}.png" for c in "ab" for i in range(5)])
+  found = image_folder(tmp_path).with_test(0.4)
+  assert np.bincount(found.test["y"]).tolist() == [2, 2]
+
+
+def _empty(root):
+  (root / "a").mkdir()
+
+
+def _sizes(root):
+  _write(root, ["a/1.png"])
+  _write(root, ["b/1.png"], (7, 7))
+
+
+def _damaged(root):
+  _write(root, ["a/1.png", "b/1.png"])
+  path = root / "b" / "1.png"
+  path.write_bytes(path.read_bytes()[:40])
+
+
+def _other_class(root):
+  _write(root, ["train/a/1.png", "train/b/1.png"])
+  _write(root, ["test/a/1.png", "test/c/1.png"])
+
+
+@pytest.mark.parametrize(
+  ("make", "message"),
+  [
+    (_empty, "has 0 folders with images"),
+    (lambda root: _write(root, ["a/1.png"]), "has 1 folders with images"),
+    (_sizes, "is 7 x 7 pixels, others are 4 x 5; give a side"),
+    (_damaged, "1.png: cannot be read"),
+    (_other_class, "'c' is no class of train"),
+  ],
+)
+def test_what_is_no_folder_of_images_is_one_line(tmp_path, make, message):
+  make(tmp_path)
+  with pytest.raises(ValueError, match=message) as error:
+    image_folder(tmp_path)
+  assert "\n" not in str(error.value)

@@ -1,0 +1,184 @@
+"""Tables become examples, and what cannot is one line."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import datasets
+
+from fedjax_opt.datasets import tables
+
+FRAME = pd.DataFrame(
+  {
+    "age": [30, 31, 29, 55, 56, 57],
+    "town": ["Rome", "Oslo", "Rome", "Oslo", "Oslo", "Rome"],
+    "smokes": [True, False, True, False, False, True],
+    "day": pd.date_range("2020-01-01", periods=6)[[0, 3, 1, 5, 4, 2]],
+    "hospital": ["a", "b", "a", "b", "b", "a"],
+    "sick": ["yes", "no", "no", "yes", "yes", "no"],
+    "weight": [70.5, 60.0, 80.25, 90.0, 65.0, 77.0],
+    "fever": [0, 1, 1, 0, 1, 1],
+    "cough": [1, 1, 0, 0, 1, 0],
+  }
+)
+INPUTS = ["age", "town", "smokes"]
+
+
+def _of(label, **others):
+  roles = [others.get("client"), others.get("time")]
+  used = {*INPUTS, *roles, *([label] if isinstance(label, str) else label)}
+  return tables.from_frame(
+    FRAME[[c for c in FRAME if c in used]], label, **others
+  )
+
+
+def test_words_are_classes_and_columns_of_0_and_1():
+  table = _of("sick", client="hospital")
+  assert table.kind == "classes"
+  assert table.names == ("no", "yes")
+  assert table.columns == ("age", "town=Oslo", "town=Rome", "smokes")
+  assert table.is_number.tolist() == [True, False, False, False]
+  np.testing.assert_array_equal(table.examples["y"], [1, 0, 0, 1, 1, 0])
+  np.testing.assert_array_equal(table.examples["x"][0], [30, 0, 1, 1])
+  assert table.client_ids.tolist() == FRAME["hospital"].tolist()
+
+
+@pytest.mark.parametrize(
+  ("label", "kind", "shape"),
+  [
+    ("sick", "classes", (6,)),
+    ("fever", "classes", (6,)),
+    ("weight", "numbers", (6, 1)),
+    (["fever", "cough"], "labels", (6, 2)),
+    (["fever", "weight"], "numbers", (6, 2)),
+  ],
+)
+def test_the_kind_of_what_is_predicted(label, kind, shape):
+  table = _of(label)
+  assert table.kind == kind
+  assert table.examples["y"].shape == shape
+
+
+def test_the_kind_can_be_said():
+  table = _of("fever", kind="numbers")
+  np.testing.assert_array_equal(table.examples["y"][:, 0], FRAME["fever"])
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "tsv", "parquet"])
+def test_files(tmp_path, ending):
+  path = tmp_path / f"t.{ending}"
+  if ending == "parquet":
+    pytest.importorskip("pyarrow")
+    FRAME.to_parquet(path)
+  else:
+    FRAME.to_csv(path, index=False, sep="\t" if ending == "tsv" else ",")
+  found = tables.read_table(path, "sick", client="hospital", time="day")
+  wanted = tables.from_frame(FRAME, "sick", client="hospital", time="day")
+  np.testing.assert_array_equal(found.examples["x"], wanted.examples["x"])
+  np.testing.assert_array_equal(np.argsort(found.time), np.argsort(wanted.time))
+
+
+def test_the_latest_rows_of_each_client_are_the_test_part():
+  table = tables.from_frame(FRAME, "sick", client="hospital", time="day")
+  train, test = table.split(0.34)
+  for client in "ab":
+    early, late = (p.time[p.client_ids == client] for p in (train, test))
+    assert len(late) == 1
+    assert early.max() < late.min()
+  assert len(train.examples["x"]) == 4
+
+
+def test_without_a_time_each_class_gives_its_share():
+  table = tables.from_bunch(datasets.load_iris())
+  train, test = table.split(0.2, seed=3)
+  assert np.bincount(test.examples["y"]).tolist() == [10, 10, 10]
+  rows = np.concatenate([train.examples["x"], test.examples["x"]])
+  whole = table.examples["x"]
+  np.testing.assert_array_equal(
+    rows[np.lexsort(rows.T)], whole[np.lexsort(whole.T)]
+  )
+
+
+def test_scikit_learns_data():
+  iris = tables.from_bunch(datasets.load_iris())
+  assert iris.names == ("setosa", "versicolor", "virginica")
+  assert tables.from_bunch(datasets.load_linnerud()).examples["y"].shape == (
+    20, 3,
+  )  # fmt: skip
+  with pytest.raises(TypeError, match="must have data and target"):
+    tables.from_bunch({"data": [[1]]})
+
+
+def test_standardize_measures_the_training_rows_alone():
+  train = {"x": np.array([[1.0, 5], [3, 5]]), "y": np.zeros(2)}
+  test = {"x": np.array([[5.0, 6]])}
+  train, test, none = tables.standardize(train, test, None)
+  np.testing.assert_array_equal(train["x"], [[-1, 0], [1, 0]])
+  np.testing.assert_array_equal(test["x"], [[3, 0]])
+  assert none is None
+  assert set(train) == {"x", "y"}
+
+
+_MANY = pd.DataFrame({"a": [f"name {i}" for i in range(101)], "y": range(101)})
+_SLIP = pd.DataFrame({"a": [*map(str, range(100)), "1O"], "y": range(101)})
+REFUSED = [
+  (FRAME, {"label": "sik"}, "label='sik': no such column; did you mean 'sick'"),
+  (FRAME, {"label": "sick", "client": "ward"}, "client='ward': no such column"),
+  (
+    FRAME.drop(columns="day"),
+    {"label": "sick", "time": "town"},
+    "time='town': must be numbers or",
+  ),
+  (FRAME, {"label": "sick", "client": "sick"}, "that column is already label"),
+  (FRAME, {"label": []}, "label: give the column"),
+  (FRAME, {"label": "sick"}, "column 'day': has dates"),
+  (FRAME[["sick"]], {"label": "sick"}, "no column is left as input"),
+  (FRAME[:0], {"label": "sick"}, "has no rows"),
+  (FRAME[["age", "sick"]][3:5], {"label": "sick"}, "has one class, 'yes'"),
+  (FRAME[["age", "sick"]], {"label": "sick", "kind": "numbers"}, "has text"),
+  (FRAME[["age", "weight"]], {"label": "weight", "kind": "labels"}, "0 or 1"),
+  (FRAME[["age", "sick"]], {"label": "sick", "kind": "word"}, "kind='word'"),
+  (
+    FRAME[["age", "sick"]].assign(age=[1, 2, np.nan, 4, 5, 6]),
+    {"label": "sick"},
+    "column 'age': row 3 is empty or NaN .1 such rows",
+  ),
+  (
+    FRAME[["age", "sick"]].assign(age=[1, 2, np.inf, 4, 5, 6]),
+    {"label": "sick"},
+    "column 'age': row 3 is infinite",
+  ),
+  (_MANY, {"label": "y"}, "column 'a': has 101 different texts"),
+  (_SLIP, {"label": "y"}, "column 'a': has '1O' among numbers"),
+  (_MANY[["y", "a"]], {"label": "a"}, "label='a': has 101 classes in 101 rows"),
+]
+
+
+@pytest.mark.parametrize(("frame", "given", "message"), REFUSED)
+def test_what_is_no_table_is_one_line(frame, given, message):
+  with pytest.raises(ValueError, match=message) as error:
+    tables.from_frame(frame, **given)
+  assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+  ("name", "content", "message"),
+  [
+    ("no.csv", None, "No such file"),
+    ("t.xls", b"", "must be .csv, .tsv"),
+    ("t.csv", b"", "No columns to parse"),
+    ("t.csv", b"a,b\n1,2\n1,2,3\n", "Expected 2 fields"),
+    ("t.csv", b"a,b\n\xff\xfe,2\n", "codec can't decode"),
+    ("t.parquet", b"PAR1", "cannot be read"),
+    ("folder", "folder", "cannot be read"),
+  ],
+)
+def test_files_that_cannot_be_read(tmp_path, name, content, message):
+  path = tmp_path / name
+  if content == "folder":
+    path.mkdir()
+  elif content is not None:
+    path.write_bytes(content)
+  with pytest.raises(ValueError, match=message) as error:
+    tables.read_frame(path)
+  assert "\n" not in str(error.value)
+  assert name in str(error.value)

@@ -1,0 +1,125 @@
+"""Tasks of one's own tables, from a flag to what is measured."""
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments import data
+from tests.experiments.commands import call, spec_of
+
+RNG = np.random.default_rng(0)
+N = 120
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+  """A table of patients: what is predicted follows from the age."""
+  age = RNG.normal(50, 10, N)
+  frame = pd.DataFrame(
+    {
+      "age": age,
+      "sex": RNG.choice(["f", "m"], N),
+      "hospital": RNG.choice(list("abcd"), N),
+      "visit": RNG.permutation(N),
+      "sick": np.where(age > 60, "yes", "no"),
+      "cost": 1000 * age + RNG.normal(size=N),
+      "fever": (age > 55).astype(int),
+      "cough": (age < 45).astype(int),
+    }
+  )
+  path = tmp_path_factory.mktemp("own") / "patients.csv"
+  frame.to_csv(path, index=False)
+  return path
+
+
+LABELS = ("sick", "cost", "fever", "cough")
+
+
+def flags(file, label, *others):
+  ignored = {*LABELS, "visit", "hospital"} - set(label.split(","))
+  named = [flag.split("=")[1] for flag in others if "_column=" in flag]
+  return [
+    "--task=table_linear",
+    f"--data_file={file}",
+    f"--label_column={label}",
+    f"--ignore_columns={','.join(sorted(ignored - set(named)))}",
+    "--batch_size=8",
+    *others,
+  ]
+
+
+def test_inputs_are_standardized_by_what_trains(file):
+  loaded = data.load(spec_of(*flags(file, "sick", "--client_column=hospital")))
+  clients, task = loaded.clients[0], loaded.task
+  assert clients.num_clients == 4
+  x = clients.pooled()["x"]
+  np.testing.assert_allclose(x.mean(0), 0, atol=1e-5)
+  np.testing.assert_allclose(x.std(0), 1, atol=1e-5)
+  sizes = [len(task.test["y"]), len(task.validation["y"]), len(x)]
+  assert sizes[0] == N // 5
+  assert sum(sizes) == N
+  assert abs(task.test["x"].mean(0)).max() > 1e-3
+
+
+def test_the_latest_visits_are_the_test_part(file):
+  spec = spec_of(*flags(file, "sick", "--time_column=visit", "--num_clients=3"))
+  frame = pd.read_csv(file).sort_values("visit")
+  late = frame.tail(N // 5)["sick"].eq("yes").sum()
+  assert data.load(spec).task.test["y"].sum() == late
+
+
+@pytest.mark.parametrize(
+  ("label", "others", "measured", "absent"),
+  [
+    (
+      "sick",
+      ("--metrics=balanced_accuracy,auc", "--class_weights=balanced"),
+      {"test_accuracy", "test_balanced_accuracy", "validation_auc"},
+      {"test_f1"},
+    ),
+    ("cost", ("--metrics=r2,mae",), {"test_r2", "test_mae"}, {"test_accuracy"}),
+    ("fever,cough", ("--metrics=f1",), {"test_accuracy", "test_f1"}, set()),
+  ],
+)
+def test_what_is_measured(file, label, others, measured, absent):
+  spec = spec_of(*flags(file, label, "--num_clients=3", *others))
+  task, clients, *_ = data.load(spec)
+  params = task.init(jax.random.key(0))
+  found = task.evaluate(params, clients[0], task.test, task.validation)
+  assert measured <= set(found)
+  assert not absent & set(found)
+  assert all(np.isfinite(value) for value in found.values())
+
+
+def test_a_model_learns_numbers_in_their_unit(file, tmp_path):
+  folder = tmp_path / "run"
+  given = flags(file, "cost", "--metrics=mae,r2", "--client_column=hospital")
+  given += ["--cohort_size=4", "--rounds=30", "--noprogress"]
+  assert call(*given, f"--output_dir={folder}") == 0
+  last = pd.read_csv(folder / "metrics.csv").iloc[-1]
+  assert last["test_r2"] > 0.9
+  assert 0 < last["test_mae"] < 3000  # The deviation of the cost is 10,000.
+
+
+REFUSED = [
+  (["--label_column=sik"], "label='sik': no such column; did you mean 'sick'"),
+  ([], "label_column: task table_linear needs it"),
+  (["--label_column=sick", "--metrics=r2"], "metrics='r2': is not of classes"),
+  (["--label_column=sick", "--metrics=f2"], "metrics='f2': must be one of"),
+  (["--label_column=cost", "--class_weights=balanced"], "is for classes"),
+  (["--label_column=visit", "--predict=classes"], "has 120 classes"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), REFUSED)
+def test_what_cannot_be_is_one_line(file, given, message):
+  flags = ["--task=table_linear", f"--data_file={file}", *given]
+  with pytest.raises(ValueError, match=message) as error:
+    data.load(spec_of(*flags))
+  assert "\n" not in str(error.value)
+
+
+def test_flags_of_tables_belong_to_tables():
+  with pytest.raises(ValueError, match="label_column='y'"):
+    spec_of("--task=digits", "--label_column=y")

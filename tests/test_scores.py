@@ -1,0 +1,112 @@
+"""Scores of predictions equal those of scikit-learn."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from sklearn import metrics
+
+import fedjax_opt as fo
+from fedjax_opt import scores
+
+RNG = np.random.default_rng(0)
+N = 300
+
+
+def _classes(num_classes):
+  """Logits with ties, and labels of which the last class is rare."""
+  logits = RNG.integers(-3, 4, (N, num_classes)).astype(np.float32)
+  y = np.minimum(RNG.geometric(0.5, N) - 1, num_classes - 1)
+  logits[np.arange(N), y] += 1
+  return logits, y
+
+
+@pytest.mark.parametrize("num_classes", [2, 5])
+def test_of_classes(num_classes):
+  logits, y = _classes(num_classes)
+  predicted = logits.argmax(1)
+  chances = np.asarray(jax.nn.log_softmax(logits, -1))
+  areas = [
+    metrics.roc_auc_score(y == c, chances[:, c]) for c in range(num_classes)
+  ]
+  wanted = {
+    "balanced_accuracy": metrics.balanced_accuracy_score(y, predicted),
+    "f1": metrics.f1_score(y, predicted, average="macro"),
+    "auc": np.mean(areas),
+  }
+  for name, value in wanted.items():
+    found = jax.jit(scores.SCORES[name].of)(logits, y)
+    np.testing.assert_allclose(found, value, rtol=1e-5, err_msg=name)
+
+
+def test_of_labels():
+  logits = RNG.integers(-3, 4, (N, 3)).astype(np.float32)
+  y = (RNG.random((N, 3)) < [0.1, 0.5, 0.8]).astype(np.float32)
+  each = [
+    metrics.balanced_accuracy_score(y[:, i], logits[:, i] > 0) for i in range(3)
+  ]
+  wanted = {
+    "balanced_accuracy": np.mean(each),
+    "f1": metrics.f1_score(y, logits > 0, average="macro"),
+    "auc": metrics.roc_auc_score(y, logits, average="macro"),
+  }
+  for name, value in wanted.items():
+    found = scores.SCORES[name].of(logits, y)
+    np.testing.assert_allclose(found, value, rtol=1e-5, err_msg=name)
+
+
+def test_of_numbers():
+  y = RNG.normal(size=(N, 2)).astype(np.float32)
+  outputs = y + RNG.normal(size=(N, 2)).astype(np.float32)
+  found = scores.r2(outputs, y), scores.mae(outputs, y)
+  wanted = (
+    metrics.r2_score(y, outputs),
+    metrics.mean_absolute_error(y, outputs),
+  )
+  np.testing.assert_allclose(found, wanted, rtol=1e-5)
+  assert scores.r2(np.full(4, 2.0), np.full(4, 2.0)) == 1
+
+
+def test_what_is_not_there_does_not_count():
+  logits, y = jnp.eye(3)[jnp.array([0, 1, 1, 0])], jnp.array([0, 1, 0, 0])
+  assert scores.balanced_accuracy(logits, y) == pytest.approx((2 / 3 + 1) / 2)
+  assert scores.f1(logits, y) == pytest.approx((0.8 + 2 / 3) / 2)
+  # Of class 2 there is no curve.
+  assert scores.auc(logits, y) == pytest.approx((5 / 6 + 5 / 6) / 2)
+  assert np.isnan(scores.auc(logits, jnp.zeros(4, int)))
+
+
+def test_names_say_which_way_is_better():
+  for name, score in scores.SCORES.items():
+    assert fo.metrics.direction(f"test_{name}") == score.direction
+
+
+def test_a_run_measures_them():
+  x = RNG.normal(size=(60, 3)).astype(np.float32)
+  pool = {"x": x, "y": (x[:, 0] > 0).astype(int)}
+  train, test = fo.data.hold_out(pool, 0.3)
+  data = fo.ClientData.from_client_ids(train, np.arange(len(train["y"])) % 4)
+  logits = lambda params, batch: batch["x"] @ params
+  loss = lambda params, batch, rng: fo.objectives.cross_entropy(
+    logits(params, batch), batch["y"]
+  )
+  per_example = lambda params, batch: {"loss": loss(params, batch, None)}
+  evaluate = fo.evaluation.federated(
+    per_example, batch_size=7, outputs=logits, scores={"auc": scores.auc}
+  )
+  result = fo.simulate(
+    fo.fed_avg(loss, optax.sgd(0.5)),
+    np.zeros((3, 2), np.float32),
+    data,
+    test=test,
+    rounds=3,
+    batch_size=5,
+    evaluate=evaluate,
+  )
+  found = result.history.metrics["test_auc"][0, -1]
+  right = metrics.roc_auc_score(test["y"], (test["x"] @ result.params)[:, 1])
+  assert found > 0.8
+  assert abs(found - right) < 0.1
+  with pytest.raises(ValueError, match="outputs=None: scores need it"):
+    fo.evaluation.federated(per_example, scores={"auc": scores.auc})
