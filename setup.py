@@ -26,6 +26,8 @@ tfds = [
   "pillow>=9",
   "importlib_resources>=5",
 ]
+# Tables in Parquet, and what Hugging Face's library has saved.
+tables = ["pyarrow>=15", "datasets>=2.19"]
 # Tasks of texts.
 text = ["tokenizers>=0.20"]
 tensorboard = ["tensorboardX>=2.6"]
@@ -132,6 +134,7 @@ setuptools.setup(
   extras_require={
     "run": run,
     "tfds": tfds,
+    "tables": tables,
     "text": text,
     "tensorboard": tensorboard,
     "fmri": fmri,

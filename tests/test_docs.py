@@ -202,7 +202,7 @@ MODULES = {
     for name in (
       "statistics", "plots", "metrics", "evaluation", "data", "partition",
       "synthetic", "models", "prox", "mirror", "objectives", "samplers",
-      "transforms", "aggregators", "faults",
+      "transforms", "aggregators", "faults", "scores",
     )
   },
   "data.augmentation.": fo.data.augmentation,

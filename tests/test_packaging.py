@@ -165,6 +165,7 @@ STARTED = {
   "ipykernel": (".ci/run", "ipykernel"),
   "jax": (".ci/run", "jax"),  # With the compilers of accelerators.
   "myst-nb": ("docs/conf.py", "myst_nb"),
+  "pyarrow": ("fedjax_opt/datasets/tables.py", "read_parquet"),  # By pandas.
   "pytest-xdist": ("pytest.ini", "-n auto"),
   "ruff": (".ci/run", "ruff"),
   # For its file of digits.

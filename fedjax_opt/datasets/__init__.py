@@ -1,10 +1,12 @@
-"""Readers of data sets that others publish, each from the publisher's files."""
+"""Readers of data sets that others publish, and of one's own files."""
 
 from fedjax_opt.datasets import (
   embedded,
   femnist,
   fmri,
+  image_folders,
   shakespeare,
+  tables,
   texts,
   tfds,
   tokenization,
@@ -14,7 +16,9 @@ __all__ = [
   "embedded",
   "femnist",
   "fmri",
+  "image_folders",
   "shakespeare",
+  "tables",
   "texts",
   "tfds",
   "tokenization",

@@ -13,6 +13,8 @@ from fedjax_opt.data import hold_out
 from fedjax_opt.datasets.files import existing_folder
 from fedjax_opt.files import memory
 
+__all__ = ["ENDINGS", "ImageFolder", "image_folder"]
+
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 _SPLITS = ("train", "test")
 
@@ -31,7 +33,18 @@ class ImageFolder(NamedTuple):
   classes: tuple[str, ...]
 
   def with_test(self, fraction: float, seed: int = 0) -> "ImageFolder":
-    """Holds a part of `train` out as `test`, if there is none."""
+    """Holds a part of `train` out as `test`, if there is none.
+
+    Args:
+      fraction: of the images, in (0, 1).
+      seed: of the draw.
+
+    Returns:
+      Itself, or one with a test part.
+
+    Raises:
+      ValueError: if the fraction is outside (0, 1).
+    """
     if self.test is not None:
       return self
     train, test = hold_out(self.train, fraction, seed)

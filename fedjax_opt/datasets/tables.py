@@ -17,6 +17,16 @@ from fedjax_opt.checks.fields import checked
 from fedjax_opt.data import hold_out
 from fedjax_opt.files import memory
 
+__all__ = [
+  "KINDS",
+  "Table",
+  "from_bunch",
+  "from_frame",
+  "read_frame",
+  "read_table",
+  "standardize",
+]
+
 # Of a text column, how many words it may take; more are names, not kinds.
 MOST_WORDS = 100
 # Whole numbers that take at most so many values are classes.
@@ -136,7 +146,18 @@ def read_table(
 
 
 def read_frame(path: str | os.PathLike) -> Any:
-  """A file's table as a `pandas.DataFrame`; see `read_table`."""
+  """A file's table as a `pandas.DataFrame`.
+
+  Args:
+    path: see `read_table`.
+
+  Returns:
+    The data frame.
+
+  Raises:
+    ValueError: if it cannot be read, or does not fit into memory.
+    ImportError: naming the package to install.
+  """
   pandas = checks.imported("pandas", "reading tables", "fedjax_opt[run]")
   path = pathlib.Path(path).expanduser()
   ending = "".join(path.suffixes[-2:]).lower().removesuffix(".gz")[-8:]
@@ -148,7 +169,11 @@ def read_frame(path: str | os.PathLike) -> Any:
         raise ValueError(
           f"it has the parts {', '.join(found)}; give the folder of one of them"
         )
-      return found.to_pandas()
+      frame = found.to_pandas()
+      for name, feature in found.features.items():
+        if isinstance(feature, datasets.ClassLabel):
+          frame[name] = feature.int2str(frame[name].tolist())
+      return frame
     if not path.is_file():  # Nor a pipe, which would wait for ever.
       path.stat()
       raise ValueError("it is no file")
@@ -173,7 +198,23 @@ def from_frame(
   ignore: Sequence[str] = (),
   kind: str | None = None,
 ) -> Table:
-  """A `pandas.DataFrame` as examples; arguments and errors of `read_table`."""
+  """A `pandas.DataFrame` as examples.
+
+  Args:
+    frame: rows are examples.
+    label: see `read_table`, as all others.
+    client: column that says whose row it is.
+    time: column by which rows are in order.
+    ignore: columns that are left out.
+    kind: what is predicted.
+
+  Returns:
+    The table.
+
+  Raises:
+    ValueError: if a column is missing, or a cell is empty or no number where
+      the others of its column are.
+  """
   frame = frame.rename(columns=lambda name: str(name).strip())
   labels = [label] if isinstance(label, str) else list(label)
   given = {"label": labels, "client": [client], "time": [time]}

@@ -182,3 +182,22 @@ def test_files_that_cannot_be_read(tmp_path, name, content, message):
     tables.read_frame(path)
   assert "\n" not in str(error.value)
   assert name in str(error.value)
+
+
+def test_folders_of_hugging_face(tmp_path):
+  datasets = pytest.importorskip("datasets")
+  features = datasets.Features(
+    {
+      "age": datasets.Value("int64"),
+      "sick": datasets.ClassLabel(names=["no", "yes"]),
+    }
+  )
+  rows = {"age": [30, 31, 29], "sick": [1, 0, 0]}
+  part = datasets.Dataset.from_dict(rows, features)
+  part.save_to_disk(tmp_path / "part")
+  table = tables.read_table(tmp_path / "part", "sick")
+  assert table.names == ("no", "yes")
+  np.testing.assert_array_equal(table.examples["y"], rows["sick"])
+  datasets.DatasetDict(train=part).save_to_disk(tmp_path / "both")
+  with pytest.raises(ValueError, match="has the parts train; give the folder"):
+    tables.read_table(tmp_path / "both", "sick")
