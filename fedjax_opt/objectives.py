@@ -18,7 +18,14 @@ from fedjax_opt.checks import fields, functions
 from fedjax_opt.running_statistics import attach_all as with_statistics
 from fedjax_opt.trees import at_least_float32
 
-__all__ = ["RegularizedLoss", "contrastive", "cross_entropy", "l2", "proximal", "with_statistics"]
+__all__ = [
+  "RegularizedLoss",
+  "contrastive",
+  "cross_entropy",
+  "l2",
+  "proximal",
+  "with_statistics",
+]
 
 
 @fields.checked()

@@ -24,6 +24,8 @@ from optax import Params
 
 # Names of the leaves; no other parameter has one of them.
 _NAMES = ("running_mean", "running_var")
+# The part of a model's variables in which flax has such leaves.
+_COLLECTION = "batch_stats"
 
 
 @jax.custom_vjp
@@ -52,6 +54,35 @@ def _attach_bwd(residuals, cotangent):
 
 
 attach.defvjp(_attach_fwd, _attach_bwd)
+
+
+def attach_all(losses: jax.Array, running: Params, new: Params) -> jax.Array:
+  """Returns the losses, and lets the next step set statistics to new values.
+
+  For models of one's own whose parameters have a part `batch_stats`, as the
+  variables of flax's modules have.
+
+  Args:
+    losses: [B], which depend on the statistics.
+    running: the part `batch_stats` of the parameters.
+    new: its values after this batch, a tree of the same structure.
+
+  Returns:
+    The losses, [B].
+
+  Raises:
+    ValueError: if the trees have other leaves.
+  """
+  shapes = lambda tree: [leaf.shape for leaf in jax.tree.leaves(tree)]
+  if shapes(running) != shapes(new):
+    raise ValueError(
+      f"new: has leaves of shapes {shapes(new)}; must be {shapes(running)}, as "
+      "in running"
+    )
+  pairs = zip(jax.tree.leaves(running), jax.tree.leaves(new), strict=True)
+  for before, after in pairs:
+    losses = attach(losses, before, after.astype(before.dtype))
+  return losses
 
 
 def follow(
@@ -162,4 +193,5 @@ def _statistics(tree: Params) -> dict[Any, Any]:
 
 
 def _is_statistic(path):
-  return bool(path) and getattr(path[-1], "key", None) in _NAMES
+  names = [getattr(key, "key", None) for key in path]
+  return bool(names) and (names[-1] in _NAMES or _COLLECTION in names)

@@ -404,8 +404,11 @@ def tree(name: str, value: Any) -> None:
     of_leaf = f"{name}{jax.tree_util.keystr(path)}"
     plain(of_leaf, leaf)
     if not hasattr(leaf, "dtype") and not isinstance(leaf, float):
+      if any(module.startswith("equinox.") for module in modules):
+        hint = "; give eqx.partition(model, eqx.is_inexact_array)[0]"
       raise TypeError(
         f"{of_leaf}={shown(leaf)}: must be an array of floating-point numbers"
+        f"{hint}"
       )
     dtype = getattr(leaf, "dtype", np.dtype(float))
     if not jax.numpy.issubdtype(dtype, jax.numpy.floating):

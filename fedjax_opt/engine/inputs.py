@@ -351,7 +351,9 @@ def _function_of_key(params):
 
 def is_function_of_key(params: Any) -> bool:
   """Whether a model that was checked is a function from a random key to one."""
-  is_tree = isinstance(params, dict | list | tuple) or hasattr(params, "shape")
+  # What is called may have leaves, such as a module of equinox.
+  is_leaf = jax.tree_util.all_leaves([params])
+  is_tree = not is_leaf or hasattr(params, "shape")
   modules = [base.__module__ for base in type(params).__mro__]
   is_module = any(module.startswith("flax.") for module in modules)
   return callable(params) and not is_tree and not is_module
