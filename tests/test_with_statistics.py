@@ -49,7 +49,7 @@ def test_they_are_the_mean_of_the_clients_moving_averages(client):
     local_steps=3,
   )
   mean, var = np.zeros(5), np.ones(5)
-  of_clients = [X[CLIENTS == client].astype(float) for client in range(3)]
+  of_clients = [X[client == CLIENTS].astype(float) for client in range(3)]
   for _ in range(2):
     means, variances = [], []
     for x in of_clients:
