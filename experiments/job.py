@@ -117,11 +117,11 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
 
 
 def _cohort_size(spec: Spec, num_clients: int) -> int:
-  """The clients of a round, which some algorithms determine."""
+  """The clients of a round: some algorithms, or few clients, determine them."""
   given, name = spec.cohort_size, spec.algorithm.name
   cohort = spec.algorithm.choice.cohort
   if cohort == "sampled":
-    return given
+    return given if "cohort_size" in spec.given else min(given, num_clients)
   needed = num_clients if cohort == "all" else 1
   if given not in (None, needed):
     raise ValueError(

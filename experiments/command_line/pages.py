@@ -174,7 +174,12 @@ def _task(name: str, choice: Any, flags: Flags) -> About:
     fits["pretrained"] = "a folder of BERT or DistilBERT, or none"
   if choice.is_convex:
     fits["optimum"] = "yes: the loss is convex"
-  data = {"data_dir": " --data_dir=DIR", "data_file": " --data_file=FILE.npz"}
+  ending = "csv" if "label_column" in choice.takes else "npz"
+  data = {
+    "data_dir": " --data_dir=DIR",
+    "data_file": f" --data_file=FILE.{ending}",
+    "label_column": " --label_column=COLUMN",
+  }
   read = "".join(data.get(field, "") for field in choice.takes)
   return fits, f"--task={name}{read}"
 

@@ -268,8 +268,8 @@ class Spec:
       summary.json says what it took.
     patience: End the run when for so many evaluations no point has improved
       the metric by which points are selected.
-    cohort_size: Clients in a round. Default: {COHORT_SIZE}; {all_clients}
-      takes all, {first_client} the first one.
+    cohort_size: Clients in a round. Default: {COHORT_SIZE}, or all if there are
+      fewer; {all_clients} takes all, {first_client} the first one.
     sampler: Who takes part in a round.
     batch_size: Examples in a local batch. Default: {BATCH_SIZE};
       {BATCH_SIZE_OF_CLIENTS} where the clients come with the data.

@@ -95,7 +95,7 @@ def test_what_is_measured(file, label, others, measured, absent):
 def test_a_model_learns_numbers_in_their_unit(file, tmp_path):
   folder = tmp_path / "run"
   given = flags(file, "cost", "--metrics=mae,r2", "--client_column=hospital")
-  given += ["--cohort_size=4", "--rounds=30", "--noprogress"]
+  given += ["--rounds=30", "--noprogress"]
   assert call(*given, f"--output_dir={folder}") == 0
   last = pd.read_csv(folder / "metrics.csv").iloc[-1]
   assert last["test_r2"] > 0.9
