@@ -1,0 +1,152 @@
+"""Logs runs and studies with a tracker: its own library writes, we only call.
+
+Nothing is sent anywhere unless the tracker's own variables say so: Weights &
+Biases is offline unless WANDB_MODE is set, MLflow writes into the output folder
+unless MLFLOW_TRACKING_URI is.
+"""
+
+import math
+import os
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from fedjax_opt.checks import values as checks
+from fedjax_opt.results.history import History
+from fedjax_opt.results.load import load_run
+
+TRACKERS = {
+  "wandb": "Weights & Biases, offline unless WANDB_MODE is set",
+  "mlflow": "MLflow, in output_dir unless MLFLOW_TRACKING_URI is set",
+}
+PROJECT = "fedjax_opt"
+Values = Mapping[str, float]
+
+
+class Entry(NamedTuple):
+  """What a tracker calls a run: one grid point, or one cell of a study.
+
+  Attributes:
+    name: of the entry.
+    config: what ran.
+    steps: (round, {metric: value}), in order.
+    files: pictures and tables.
+  """
+
+  name: str
+  config: Mapping[str, Any]
+  steps: Iterable[tuple[int, Values]]
+  files: tuple[pathlib.Path, ...] = ()
+
+
+def check_installed(tracker: str | None) -> None:
+  """Raises ValueError, before anything runs, if the library is missing."""
+  if tracker is not None:
+    checks.imported(tracker, f"track={tracker}", tracker)
+
+
+def log_run(tracker: str, folder: pathlib.Path) -> None:
+  """Logs each grid point of a run; the first one has its pictures too."""
+  run = load_run(folder)
+  pictures = tuple(sorted(folder.glob("*.png")))
+  entries = [
+    Entry(
+      f"{folder.name}/{i}" if len(run.points) > 1 else folder.name,
+      {**run.config, **point},
+      _steps(run.history, i),
+      () if i else pictures,
+    )
+    for i, point in enumerate(run.points)
+  ]
+  log(tracker, folder, entries)
+
+
+def log_study(tracker: str, folder: pathlib.Path, study: Any) -> None:
+  """Logs each cell of a study; the first one has the report's files too."""
+  suffixes = (".png", ".html", ".csv", ".md")
+  files = tuple(
+    sorted(path for path in folder.rglob("*.*") if path.suffix in suffixes)
+  )
+  entries = []
+  for cell in study.cells:
+    if cell.measured is None:
+      continue
+    conditions = [f"{name}={value}" for name, value in cell.condition.items()]
+    for i, point in enumerate(cell.measured.points):
+      entries.append(
+        Entry(
+          ", ".join([cell.method, *conditions, f"seed={point['seed']}"]),
+          {"method": cell.method, **cell.condition, **point},
+          _steps(cell.measured.history, i),
+          () if entries else files,
+        )
+      )
+  log(tracker, folder, entries)
+
+
+def _steps(history: History, point: int) -> list[tuple[int, Values]]:
+  """What one grid point measured, without what is not finite."""
+  metrics = {name: history.values(name)[point] for name in history.metrics}
+  return [
+    (
+      int(number),
+      {n: float(v[i]) for n, v in metrics.items() if math.isfinite(v[i])},
+    )
+    for i, number in enumerate(history.rounds)
+  ]
+
+
+def log(
+  tracker: str, folder: pathlib.Path, entries: Iterable[Entry]
+) -> None:
+  """Logs entries, which share a group that has the folder's name.
+
+  Args:
+    tracker: one of `TRACKERS`.
+    folder: of the run or study.
+    entries: what is logged.
+  """
+  write = {"wandb": _wandb, "mlflow": _mlflow}[tracker]
+  write(folder, entries)
+
+
+def _wandb(folder, entries):
+  library = checks.imported("wandb", "track=wandb", "wandb")
+  for entry in entries:
+    with library.init(
+      project=PROJECT,
+      group=folder.name,
+      name=entry.name,
+      config=dict(entry.config),
+      dir=str(folder),
+      mode=os.environ.get("WANDB_MODE", "offline"),
+      reinit="finish_previous",
+      settings=library.Settings(silent=True),
+    ) as run:
+      for number, values in entry.steps:
+        run.log(values, step=number)
+      for path in entry.files:
+        if path.suffix == ".png":
+          run.log({path.stem: library.Image(str(path))})
+        else:
+          run.save(str(path), base_path=str(folder))
+
+
+def _mlflow(folder, entries):
+  library = checks.imported("mlflow", "track=mlflow", "mlflow")
+  if "MLFLOW_TRACKING_URI" not in os.environ:
+    library.set_tracking_uri(f"sqlite:///{folder.resolve() / 'mlflow.db'}")
+    # Where pictures go is not said by the database, and would be ./mlruns.
+    if library.get_experiment_by_name(PROJECT) is None:
+      library.create_experiment(
+        PROJECT, artifact_location=(folder / "mlflow").resolve().as_uri()
+      )
+  library.set_experiment(PROJECT)
+  for entry in entries:
+    with library.start_run(run_name=entry.name):
+      library.set_tag("group", folder.name)
+      library.log_params({n: str(v)[:500] for n, v in entry.config.items()})
+      for number, values in entry.steps:
+        library.log_metrics(dict(values), step=number)
+      for path in entry.files:
+        library.log_artifact(str(path))
