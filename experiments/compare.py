@@ -53,7 +53,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from experiments import command, workers
+from experiments import command, tracking, workers
 from experiments.command_line import parser
 from experiments.data import Loader
 from experiments.job import output_dir_of
@@ -86,6 +86,7 @@ def main(argv: Sequence[str]) -> int:
     asked = request.parse(argv, __doc__)
     plots.check_installed()
     formats.check_installed()
+    tracking.check_installed(asked.track)
     planned, existing = _planned_and_existing(asked)
     folder = _folder(asked)
     store = Store(folder / "runs", Loader())
@@ -103,6 +104,8 @@ def main(argv: Sequence[str]) -> int:
           _say(f"[{len(done)}/{len(planned)}]", cell, done[-1], took)
       study = _study(asked, planned, [*existing, *done], argv)
       study.write(folder)
+      if asked.track is not None:
+        tracking.log_study(asked.track, folder, study)
     print(_closing(study, folder))
     if any(cell.measured for cell in study.cells):
       return 0

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import jax
 
-from experiments import methods, resuming
+from experiments import methods, resuming, tracking
 from experiments.data import Loaded, criterion_of, load
-from experiments.specification.spec import Spec
+from experiments.specification.spec import COHORT_SIZE, Spec
 from experiments.stopping import Stopping
 from experiments.tasks import Task
 from fedjax_opt import (
@@ -81,6 +81,7 @@ def prepare(spec: Spec, loaded: Loaded | None = None) -> Job:
     ImportError: naming the package to install.
   """
   plots.check_installed()
+  tracking.check_installed(spec.track)
   output_dir = _output_dir(spec)
   loaded = load(spec) if loaded is None else loaded
   task, of_seed = loaded.task, loaded.clients
@@ -121,7 +122,7 @@ def _cohort_size(spec: Spec, num_clients: int) -> int:
   given, name = spec.cohort_size, spec.algorithm.name
   cohort = spec.algorithm.choice.cohort
   if cohort == "sampled":
-    return given if "cohort_size" in spec.given else min(given, num_clients)
+    return min(COHORT_SIZE, num_clients) if given is None else given
   needed = num_clients if cohort == "all" else 1
   if given not in (None, needed):
     raise ValueError(

@@ -8,7 +8,7 @@ import time
 import jax
 import numpy as np
 
-from experiments import methods, per_client
+from experiments import methods, per_client, tracking
 from experiments.command_line import flags
 from experiments.job import Job
 from experiments.progress import Progress
@@ -117,6 +117,8 @@ class Results:
       params=lambda point: trees.take(result.params, point),
       more=job.stopping.spent(history),
     )
+    if job.spec.track is not None:
+      tracking.log_run(job.spec.track, job.output_dir)
     extra = {"epsilon": private["epsilon"]} if private else {}
     lines = [tables.table(history, job.points, job.criterion, extra)]
     if job.spec.dp_seed is not None:

@@ -96,9 +96,7 @@ def _steps(history: History, point: int) -> list[tuple[int, Values]]:
   ]
 
 
-def log(
-  tracker: str, folder: pathlib.Path, entries: Iterable[Entry]
-) -> None:
+def log(tracker: str, folder: pathlib.Path, entries: Iterable[Entry]) -> None:
   """Logs entries, which share a group that has the folder's name.
 
   Args:

@@ -29,7 +29,7 @@ def of_field(name: str, names: Mapping[str, Any]) -> str:
   entries: Mapping[str, str] = {}
   if name == "task":
     entries = _tasks()
-  elif isinstance(flag.accepted, Mapping) and name == "select_on":
+  elif isinstance(flag.accepted, Mapping) and name in ("select_on", "track"):
     entries = flag.accepted
   elif flag.choice is not None and flag.choice is not SERVER:
     entries = {n: each.help for n, each in flag.choice.registry.items()}

@@ -228,8 +228,11 @@ def _defaults(
 ) -> dict[str, Any]:
   """The fields that were not given and whose default depends on others."""
   found = {"batch_size": BATCH_SIZE_OF_CLIENTS if has_clients else BATCH_SIZE}
-  if algorithm.cohort == "sampled":
-    found["cohort_size"] = COHORT_SIZE
+  # How many clients a file of one's own has is known when it is read.
+  if algorithm.cohort == "sampled" and not (has_clients and given["data_file"]):
+    divided = not (has_clients or given["population_dir"])
+    number = _or(given["num_clients"], NUM_CLIENTS) if divided else COHORT_SIZE
+    found["cohort_size"] = min(COHORT_SIZE, number)
   if given["local_steps"] is None:
     found["local_epochs"] = 1.0
   elsewhere = any(given[name] for name in ("population_dir", *_HOSTS))

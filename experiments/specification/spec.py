@@ -29,6 +29,7 @@ from experiments.specification.kinds import (
   Kind,
 )
 from experiments.tasks.base import LARGER_IS_BETTER
+from experiments.tracking import TRACKERS
 from fedjax_opt import plots
 from fedjax_opt.registry import Hyperparameter, Paths, check_choice
 
@@ -304,6 +305,8 @@ class Spec:
       it. For convex tasks and algorithms with a regularizer.
     trace: Record the step sizes of every client and local step in traces.npz
       and step_sizes.png. For client {traced}.
+    track: Also log config, metrics and pictures with a tracker, at the end; it
+      must be installed.
     profile: Trace the rounds between the first two evaluations, in the folder
       profile of output_dir: for Perfetto, and for TensorBoard's profiler.
     client_map: How the clients of a cohort are computed: vmap (all at once),
@@ -445,6 +448,7 @@ class Spec:
     False, needs="regularizer", excludes=_IN_MEMORY | _OPTIMUM
   )
   trace: bool = _RESULTS.flag(False)
+  track: str | None = _RESULTS.flag(None, accepted=TRACKERS, is_identity=False)
 
   profile: bool = _COMPUTATION.flag(False, is_identity=False)
   client_map: str = _COMPUTATION.flag("auto")

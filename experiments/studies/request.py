@@ -15,6 +15,7 @@ from absl import flags as absl_flags
 from experiments.command_line import parser
 from experiments.command_line.flags import argument, defined
 from experiments.specification import spec
+from experiments.tracking import TRACKERS
 from fedjax_opt.files import memory
 from fedjax_opt.registry import check_choice
 from fedjax_opt.results.history import check_has_direction, is_fraction
@@ -29,7 +30,7 @@ _OWN = {
   "float": ["target"],
 }
 # What the whole study has once.
-OF_STUDY = (*itertools.chain(*_OWN.values()), "output_dir", "progress")
+OF_STUDY = (*itertools.chain(*_OWN.values()), "output_dir", "progress", "track")
 # Flags of the runner that a study sets by itself, or cannot have.
 OF_A_RUN = (
   "resume", "target_accuracy", "patience",
@@ -47,6 +48,7 @@ class Request:
     flags: flags that all methods share, by name; conditions are comma lists.
     output_dir: folder of the study, or None.
     progress: whether it says what it does.
+    track: the tracker that logs its cells, or None.
     study: file that was read, or None.
     runs: folders of existing runs, or ().
     jobs: cells at a time.
@@ -62,6 +64,7 @@ class Request:
   flags: dict[str, Any]
   output_dir: str | None = None
   progress: bool = True
+  track: str | None = None
   study: str | None = None
   runs: Sequence[str] = ()
   jobs: int = 1
@@ -73,6 +76,8 @@ class Request:
 
   def __post_init__(self):
     check_choice("budget", self.budget, BUDGETS)
+    if self.track is not None:
+      check_choice("track", self.track, TRACKERS)
     if self.metric:
       check_has_direction(self.metric)
     if self.target is not None and not math.isfinite(self.target):

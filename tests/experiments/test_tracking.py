@@ -1,0 +1,111 @@
+"""What trackers are given, by libraries that write down how they are called."""
+
+import contextlib
+import sys
+import types
+
+import pytest
+
+from experiments import compare
+from tests.experiments.commands import call
+
+SMALL = (
+  "--task=digits_logistic", "--rounds=2", "--num_clients=4",
+  "--local_steps=1", "--noprogress",
+)  # fmt: skip
+
+
+class Library(types.ModuleType):
+  """Stands for wandb and for mlflow: `runs` is what they were given."""
+
+  Settings = dict
+  Image = str
+
+  def __init__(self, name):
+    super().__init__(name)
+    self.runs = []
+
+  @contextlib.contextmanager
+  def init(self, **options):
+    run = types.SimpleNamespace(given=options, steps=[], files=[])
+    run.log = lambda values, step=None: run.steps.append((step, values))
+    run.save = lambda path, base_path: run.files.append(path)
+    self.runs.append(run)
+    yield run
+
+  @contextlib.contextmanager
+  def start_run(self, run_name):
+    with self.init(name=run_name) as run:
+      yield run
+
+  def set_tracking_uri(self, uri):
+    self.uri = uri
+
+  def get_experiment_by_name(self, name):
+    return None
+
+  def create_experiment(self, name, artifact_location):
+    self.artifacts = artifact_location
+
+  def set_experiment(self, name):
+    self.project = name
+
+  def set_tag(self, name, value):
+    self.runs[-1].given[name] = value
+
+  def log_params(self, values):
+    self.runs[-1].given["config"] = values
+
+  def log_metrics(self, values, step):
+    self.runs[-1].steps.append((step, values))
+
+  def log_artifact(self, path):
+    self.runs[-1].files.append(path)
+
+
+@pytest.fixture(params=["wandb", "mlflow"])
+def library(request, monkeypatch):
+  made = Library(request.param)
+  monkeypatch.setitem(sys.modules, request.param, made)
+  monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+  return made
+
+
+def test_a_run(library, tmp_path):
+  folder = tmp_path / "mine"
+  flags = (*SMALL, "--client=sgd", "--client_lr=0.1,0.2")
+  track = f"--track={library.__name__}"
+  assert call(*flags, track, f"--output_dir={folder}") == 0
+  assert [run.given["name"] for run in library.runs] == ["mine/0", "mine/1"]
+  assert {run.given["group"] for run in library.runs} == {"mine"}
+  rates = [run.given["config"]["client_lr"] for run in library.runs]
+  assert [float(rate) for rate in rates] == [0.1, 0.2]
+  for run in library.runs:
+    measured = [s for s in run.steps if s[0] is not None]
+    assert [number for number, _ in measured] == [0, 2]
+    assert 0 <= measured[-1][1]["test_accuracy"] <= 1
+  pictures = [*library.runs[0].files, *(v for _, v in library.runs[0].steps)]
+  assert any("curves" in str(each) for each in pictures)
+  if library.__name__ == "wandb":
+    assert library.runs[0].given["mode"] == "offline"
+  else:
+    assert library.uri == f"sqlite:///{folder / 'mlflow.db'}"
+
+
+def test_a_study(library, tmp_path):
+  folder = tmp_path / "study"
+  methods = ["--method=fed_avg client=sgd client_lr=0.1", "--method=fed_avg"]
+  flags = [*SMALL, *methods, "--seed=0,1", f"--output_dir={folder}"]
+  track = f"--track={library.__name__}"
+  assert call(*flags, track, program=compare) == 0
+  assert len(library.runs) == 4
+  assert library.runs[0].given["name"] == "FedAvg, SGD, seed=2"
+
+
+def test_a_tracker_that_is_missing_is_said_before_the_run(
+  monkeypatch, tmp_path, capsys
+):
+  monkeypatch.setitem(sys.modules, "wandb", None)
+  assert call(*SMALL, "--track=wandb", f"--output_dir={tmp_path / 'r'}") == 1
+  assert "pip install 'wandb'" in capsys.readouterr().err
+  assert not (tmp_path / "r").exists()
