@@ -187,6 +187,7 @@ def test_files_that_cannot_be_read(tmp_path, name, content, message):
 def test_folders_of_hugging_face(tmp_path):
   pytest.importorskip("datasets.arrow_dataset")
   import datasets
+
   features = datasets.Features(
     {
       "age": datasets.Value("int64"),
