@@ -120,8 +120,25 @@ def load(
   training, trained, (validation, test) = _standardized(
     training, validation, tests.examples
   )
-  head = _head(table, trained["y"], class_weights)
-  apply, init = network(MODELS[model].make(len(table.names)), trained)
+  functions = _functions(
+    MODELS[model].make(len(table.names)),
+    _head(table, trained["y"], class_weights),
+    trained,
+    scores,
+  )
+  return Task(
+    **training,
+    **functions,
+    test=test,
+    validation=validation,
+    num_classes=len(table.names) if table.kind == "classes" else None,
+    notes=_notes(table, tests, time_column),
+  )
+
+
+def _functions(module, head, trained, scores):
+  """The fields of a task that are of its model and of what is predicted."""
+  apply, init = network(module, trained)
 
   def loss_fn(params, batch, rng):  # [B]
     return head.loss(apply(params, batch, rng), batch["y"])
@@ -134,21 +151,16 @@ def load(
     return found
 
   predicted = lambda params, batch: head.shown(apply(params, batch, None))
-  return Task(
-    **training,
-    test=test,
-    validation=validation,
-    init=init,
-    loss_fn=loss_fn,
-    per_example=per_example,
-    features_fn=functools.partial(apply, method="features"),
-    evaluate=evaluation.federated(
+  return {
+    "init": init,
+    "loss_fn": loss_fn,
+    "per_example": per_example,
+    "features_fn": functools.partial(apply, method="features"),
+    "evaluate": evaluation.federated(
       per_example, outputs=predicted, scores=scores
     ),
-    criteria=_criteria(head),
-    num_classes=len(table.names) if table.kind == "classes" else None,
-    notes=_notes(table, tests, time_column),
-  )
+    "criteria": _criteria(head),
+  }
 
 
 def _names(text: str | None) -> list[str]:

@@ -7,6 +7,7 @@ it takes, numbers stay as they are until `standardize`.
 
 import os
 import pathlib
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -401,10 +402,14 @@ def _time(name, values):
     return values.to_numpy().astype(wide)
   pandas = checks.imported("pandas", "reading tables", "fedjax_opt[run]")
   try:
-    found = pandas.to_datetime(values, utc=True)
-  except (ValueError, TypeError) as error:
+    with warnings.catch_warnings():
+      # It warns before it guesses a format for each row.
+      warnings.simplefilter("error", UserWarning)
+      found = pandas.to_datetime(values, utc=True)
+  except (ValueError, TypeError, UserWarning):
     raise ValueError(
-      f"time={name!r}: must be numbers or dates; {checks.first_line(error)}"
+      f"time={name!r}: must be numbers or dates of one format; row 1 is "
+      f"{values.iloc[0]!r}"
     ) from None
   return found.dt.tz_localize(None).to_numpy("datetime64[ns]").astype(np.int64)
 

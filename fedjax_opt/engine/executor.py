@@ -48,7 +48,6 @@ class Executor:
       seeds: of the runs.
       active: which settings run.
     """
-    programs.forget_traced()
     self.config, self.active = config, active
     self._clients, self._seeds = data, seeds
     self._make, self._hyperparameters = make, hyperparameters

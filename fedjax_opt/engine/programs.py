@@ -23,12 +23,6 @@ from fedjax_opt import target
 _KEPT = 16
 _known: dict[Hashable, jax.stages.Compiled] = {}
 
-# JAX keeps what it traced of its own functions for each shape of their inputs,
-# which is 0.5 to 2 MB of every run with other shapes. It forgets that after so
-# many programs were dropped.
-_DROPPED = 32
-_dropped = 0
-
 
 def compiled(
   lowered: jax.stages.Lowered,
@@ -43,23 +37,13 @@ def compiled(
     inputs: of the function, arrays or their shapes.
     options: of the compiler.
   """
-  global _dropped
   key = _key(lowered, inputs, options)
   program = _known.pop(key, None) or lowered.compile(compiler_options=options)
   if key is not None:
     _known[key] = program
   for old in list(_known)[:-_KEPT]:  # Another thread may remove them too.
     _known.pop(old, None)
-    _dropped += 1
   return program
-
-
-def forget_traced() -> None:
-  """Lets JAX forget what it traced, after many programs; before a run."""
-  global _dropped
-  if _dropped >= _DROPPED:
-    _dropped = 0
-    jax.clear_caches()
 
 
 _MAIN = re.compile(r"@main\((.*)\) -> ")

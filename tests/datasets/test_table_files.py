@@ -126,7 +126,7 @@ REFUSED = [
   (
     FRAME.drop(columns="day"),
     {"label": "sick", "time": "town"},
-    "time='town': must be numbers or",
+    "time='town': must be numbers or dates",
   ),
   (FRAME, {"label": "sick", "client": "sick"}, "that column is already label"),
   (FRAME, {"label": []}, "label: give the column"),

@@ -226,10 +226,10 @@ def test_ctrl_c_before_the_first_evaluation(tmp_path):
   out, err = process.communicate(timeout=60)
   assert process.returncode == 130
   assert "Traceback" not in err
-  # A machine that is busy may be late with the signal: then the run ends after
-  # an evaluation.
-  before = "interrupted before the first evaluation"
-  assert out.startswith(before) or out.endswith("of 1000000 rounds done\n")
+  # The signal may come a little before that, or after an evaluation if the
+  # machine is busy.
+  early = "interrupted while", "interrupted before the first evaluation"
+  assert out.startswith(early) or out.endswith("of 1000000 rounds done\n")
   assert read_json(tmp_path / "config.json")["rounds"] == 1000000
 
 

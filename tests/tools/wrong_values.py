@@ -232,6 +232,11 @@ EXAMPLES = {
   "objectives.RegularizedLoss": {"term": lambda params: 0.0},
   "objectives.cross_entropy": {"logits": np.ones((12, 2), np.float32)},
   "objectives.contrastive": {"temperature": 0.5},
+  "objectives.with_statistics": {
+    "losses": np.ones(2, np.float32),
+    "running": {"mean": np.zeros(2, np.float32)},
+    "new": {"mean": np.ones(2, np.float32)},
+  },
   "partition.check_parameters": {"name": "iid", "parameters": {}},
   "partition.split": {"name": "iid", "client_ids": None},
   "partition.natural": {"client_ids": given.OWNERS},
