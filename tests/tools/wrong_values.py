@@ -232,6 +232,12 @@ EXAMPLES = {
   "objectives.RegularizedLoss": {"term": lambda params: 0.0},
   "objectives.cross_entropy": {"logits": np.ones((12, 2), np.float32)},
   "objectives.contrastive": {"temperature": 0.5},
+  "scores.Score": {
+    "of": lambda outputs, y: 0.0,
+    "direction": "max",
+    "kinds": ("numbers",),
+    "help": "a score",
+  },
   "objectives.with_statistics": {
     "losses": np.ones(2, np.float32),
     "running": {"mean": np.zeros(2, np.float32)},
