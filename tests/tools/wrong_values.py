@@ -232,6 +232,17 @@ EXAMPLES = {
   "objectives.RegularizedLoss": {"term": lambda params: 0.0},
   "objectives.cross_entropy": {"logits": np.ones((12, 2), np.float32)},
   "objectives.contrastive": {"temperature": 0.5},
+  **{
+    f"scores.{name}": {
+      "outputs": np.ones((12, 2), np.float32),
+      "y": np.arange(12) % 2,
+    }
+    for name in ("auc", "balanced_accuracy", "f1")
+  },
+  **{
+    f"scores.{name}": {"outputs": np.ones(12), "y": np.arange(12.0)}
+    for name in ("mae", "r2")
+  },
   "scores.Score": {
     "of": lambda outputs, y: 0.0,
     "direction": "max",
