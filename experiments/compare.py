@@ -65,7 +65,7 @@ from fedjax_opt.files import folders, json_files, locks
 from fedjax_opt.registry import nearest
 from fedjax_opt.results.history import direction
 from fedjax_opt.results.names import name_of
-from fedjax_opt.study import verdicts
+from fedjax_opt.study import findings
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.limitations import limits_of
 from fedjax_opt.study.report import formats
@@ -247,7 +247,7 @@ def _about(
 
 def _closing(study: Study, folder: pathlib.Path) -> str:
   """What the terminal shows at the end."""
-  lines = [*study.table_lines(), "", *verdicts.sentences(study)]
+  lines = [*study.table_lines(), "", *findings.sentences(study)]
   lines += [f"note: {line}" for line in limits_of(study)]
   return "\n".join([*lines, f"report: {folder / 'report.html'}"])
 

@@ -4,6 +4,7 @@ compare.py          methods compared from Python
 tuning.py           the one way to tune a method on a problem
 cells.py            what a method measured under a condition
 verdicts.py         a study: its cells, and which can be told from chance
+findings.py         what a study says, in sentences
 seed_statistics.py  intervals over seeds, and comparisons of methods
 bootstrap.py        resamples, and intervals made of them
 spending.py         tuning curves, and what it costs to reach a target

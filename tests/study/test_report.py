@@ -11,7 +11,7 @@ import shutil
 import numpy as np
 import pytest
 
-from fedjax_opt.study import verdicts
+from fedjax_opt.study import findings
 from fedjax_opt.study.cells import Measured
 from fedjax_opt.study.limitations import limits_of
 from fedjax_opt.study.report import page, pictures
@@ -104,7 +104,7 @@ def test_the_page_says_everything_in_order(plain):
     "Plain",
     "3 methods · 2 conditions · 5 seeds · compared by accuracy on the test "
     "examples",
-    *verdicts.sentences(of),
+    *findings.sentences(of),
     "after the last round against α: the mean over 5 seeds of the report",
     "Results",
     "80.0 (79.0 to 81.0)",

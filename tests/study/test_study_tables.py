@@ -10,7 +10,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from fedjax_opt.study import verdicts, words
+from fedjax_opt.study import findings, verdicts, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.report import formats
 from fedjax_opt.study.report import study_tables as tables
@@ -79,7 +79,7 @@ def test_claims_agree_with_tables():
   of = made.plain()
   found = of.verdicts
   table = tables.main_table(of)
-  said = verdicts.sentences(of)
+  said = findings.sentences(of)
   texts = [formats.markdown(table), formats.latex(table), "\n".join(said)]
   texts.append("\n".join(of.table_lines()))
   for verdict, row in zip(found, rows_of(of), strict=True):

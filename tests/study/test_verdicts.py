@@ -7,7 +7,7 @@ import pytest
 
 from fedjax_opt import statistics
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import verdicts
+from fedjax_opt.study import findings, verdicts
 from fedjax_opt.study.limitations import limits_of
 from fedjax_opt.study.report import study_tables as tables
 from fedjax_opt.study.verdicts import BEST, DIVERGED, TIED, WORSE
@@ -16,7 +16,7 @@ from tests.study.made import NAN, cell, study
 
 
 def sentences(of):
-  return verdicts.sentences(of)
+  return findings.sentences(of)
 
 
 def by_method(of):

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedjax_opt.results import names
 from fedjax_opt.results.tables import aligned
-from fedjax_opt.study import verdicts, words
+from fedjax_opt.study import findings, verdicts, words
 from fedjax_opt.study.plots.frame import check_module
 from fedjax_opt.study.report import study_tables
 from fedjax_opt.study.report.study_tables import Entry, Table
@@ -22,6 +22,7 @@ from fedjax_opt.study.verdicts import BEST
 _STACKED = 2
 # Modules whose functions templates call.
 _MODULES = {
+  "findings": findings,
   "names": names,
   "tables": study_tables,
   "verdicts": verdicts,
