@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from fedjax_opt.study import verdicts, words
+from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.verdicts import (
   BEST,
   DIVERGED,
@@ -15,60 +19,129 @@ from fedjax_opt.study.verdicts import (
 )
 from fedjax_opt.study.words import condition_label
 
+# So many conditions or methods are named in the answer; more are counted.
+_MAX_NAMED = 3
+
 
 def sentences(study: JudgedStudy) -> list[str]:
-  """What the numbers say: one sentence over all, one for each condition.
+  """What the numbers say: the answer, and one sentence for each condition.
 
-  Every claim follows the rule of verdicts.
+  Of a single condition its sentence is the answer.
   """
   lines = []
   if len(verdicts.compared(study)) > 1:
     lines.append(_over_conditions(study))
   for i, condition in enumerate(study.conditions):
-    here = [v for v in study.verdicts if dict(v.cell.condition) == condition]
     # What an interval is, is said once.
-    lines.append(_of_condition(study, here, "" if i else "95 % interval "))
+    interval = "" if i else "95 % interval "
+    lines.append(_of_condition(study, _under(study, condition), interval))
   return lines
 
 
 def _over_conditions(study: JudgedStudy) -> str:
-  """Under how many conditions each method is the best or not told apart."""
-  conditions, labels = verdicts.compared(study), verdicts.names_of(study)
-  names: dict[tuple[int, int], list[str]] = {}
-  for method in study.methods:
-    here = [
-      v.verdict
-      for v in study.verdicts
-      if v.cell.method == method and dict(v.cell.condition) in conditions
-    ]
-    if here:
-      leads = sum(verdict in (BEST, TIED) for verdict in here)
-      names.setdefault((leads, len(here)), []).append(labels[method])
+  """Which method is the best where, and by how much others are worse."""
+  compared = verdicts.compared(study)
+  groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+  worse = set()
+  for condition in compared:
+    who = _who(study, _under(study, condition))
+    best = f"{_are(who[BEST])} best" if who[BEST] else "every method diverged"
+    apart = f", not told apart from {words.listed(who[TIED])}" * bool(who[TIED])
+    groups.setdefault((best, apart), []).append(condition)
+    worse.add(_others(who, who[WORSE]))
+  parts = [
+    f"{best} {_where(conditions, compared)}{apart}"
+    for (best, apart), conditions in groups.items()
+  ]
+  if len(groups) > 1 and len(compared) > _MAX_NAMED:
+    parts = _counts(study, compared)
+  behind = [v.behind.estimate for v in study.verdicts if v.verdict == WORSE]
+  if behind:
+    whose = "where a method is worse, it is" if len(worse) > 1 else worse.pop()
+    parts.append(f"{whose} by {_points(study, behind)}")
+  lost = list(dict.fromkeys(_who(study, study.verdicts)[DIVERGED]))
+  if lost and any(v.verdict == BEST for v in study.verdicts):
+    parts.append(f"{words.listed(lost)} diverged under some condition")
+  return f"By mean {words.metric_words(study.metric)}, {'; '.join(parts)}."
+
+
+def _under(study: JudgedStudy, condition: Mapping[str, Any]) -> list[Verdict]:
+  """The verdicts under a condition."""
+  return [v for v in study.verdicts if dict(v.cell.condition) == condition]
+
+
+def _others(who: Mapping[str, Sequence[str]], worse: Sequence[str]) -> str:
+  """Who is worse: by name if these are few."""
+  is_rest = len(worse) > _MAX_NAMED and not who[TIED] and not who[DIVERGED]
+  return f"{'the others are' if is_rest else _are(worse)} worse,"
+
+
+def _where(
+  conditions: Sequence[Mapping[str, Any]], among: Sequence[Mapping[str, Any]]
+) -> str:
+  """Under which of these conditions: named if they are few."""
+  number, total = len(conditions), len(among)
+  if number == total:
+    return (
+      "under both conditions" if total == 2 else f"under all {total} conditions"
+    )
+  if total > _MAX_NAMED:
+    return f"under {number} of {total} conditions"
+  return f"at {' and at '.join(map(condition_label, conditions))}"
+
+
+def _counts(
+  study: JudgedStudy, compared: Sequence[Mapping[str, Any]]
+) -> list[str]:
+  """Under how many conditions each method is the best, or not told apart."""
+  labels, total = verdicts.names_of(study), len(compared)
+  shares = {
+    (BEST,): "best",
+    (BEST, TIED): "best or not told apart from the best",
+  }
   parts = []
-  for leads, number in sorted(names, key=lambda each: -each[0] / each[1]):
-    who = words.listed(names[leads, number])
-    if not parts:
-      many = len(names[leads, number]) > 1
-      who += (
-        f" {'are' if many else 'is'} best, or not told apart from the best,"
+  for kinds, what in shares.items():
+    names: dict[int, list[str]] = {}
+    for method, label in labels.items():
+      number = sum(
+        v.verdict in kinds
+        for v in study.verdicts
+        if v.cell.method == method and dict(v.cell.condition) in compared
       )
-    share = f"{leads} of {number}" if leads else "none"
-    if leads == number == len(conditions):
-      share = "both" if number == 2 else f"all {number}"
-    parts.append(f"{who} under {share}")
-  parts[0] += " conditions" if not parts[0].endswith("none") else ""
-  return f"{'; '.join(parts)}."
+      names.setdefault(number, []).append(label)
+    names.pop(0, None)
+    first, *rest = sorted(names, reverse=True)
+    text = f"{_are(names[first])} {what} under {first} of {total} conditions"
+    parts.append(
+      ", ".join([text, *(f"{words.listed(names[n])} under {n}" for n in rest)])
+    )
+  return parts
+
+
+def _points(study: JudgedStudy, behind: Sequence[float]) -> str:
+  """Differences to the best, with their unit: '1.1 to 1.9 points'."""
+  numbers = verdicts.numbers_of(study)
+  ends = [
+    numbers.parts(Interval(each, np.nan, np.nan), True)[0]
+    for each in (min(behind), max(behind))
+  ]
+  return " to ".join(dict.fromkeys(ends)) + " points" * bool(numbers.unit)
+
+
+def _who(study: JudgedStudy, here: Sequence[Verdict]) -> dict[str, list[str]]:
+  """verdict -> the names of the methods that have it."""
+  labels = verdicts.names_of(study)
+  return {
+    kind: [labels[v.cell.method] for v in here if v.verdict == kind]
+    for kind in (BEST, TIED, WORSE, DIVERGED)
+  }
 
 
 def _of_condition(
   study: JudgedStudy, here: Sequence[Verdict], interval: str
 ) -> str:
-  condition, labels = here[0].cell.condition, verdicts.names_of(study)
+  condition, who = here[0].cell.condition, _who(study, here)
   where = f"At {condition_label(condition)}, " if condition else ""
-  who = {
-    kind: [labels[v.cell.method] for v in here if v.verdict == kind]
-    for kind in (BEST, TIED, WORSE, DIVERGED)
-  }
   if not who[BEST]:
     every = "every method" if where else "Every method"
     return f"{where}{who[DIVERGED][0] if len(here) == 1 else every} diverged."
@@ -95,7 +168,11 @@ def _of_condition(
     text += f"; {_are(who[TIED])} not told apart from "
     text += "them" if are_many else "it"
   if who[WORSE]:
-    text += f"; {_are(who[WORSE])} worse"
+    behind = [v.behind for v in here if v.verdict == WORSE]
+    far = _points(study, [each.estimate for each in behind])
+    text += f"; {_are(who[WORSE])} worse, by {far}"
+    if len(behind) == 1 and (ends := numbers.parts(behind[0], True)[1]):
+      text += f" ({ends})"
   if who[DIVERGED]:
     text += f"; {words.listed(who[DIVERGED])} diverged"
   return f"{text}."

@@ -160,20 +160,71 @@ def test_sentences_agree_with_verdicts():
   of = made.plain()
   lines = sentences(of)
   assert lines[0] == (
-    "SCAFFOLD and Δ-SGD are best, or not told apart from the best, under both "
-    "conditions; FedAvg under none."
+    "By mean test accuracy, SCAFFOLD is best under both conditions, not told "
+    "apart from Δ-SGD; FedAvg is worse, by 10.0 points."
   )
   assert lines[1] == (
     "At α = 1, SCAFFOLD has the highest mean test accuracy, 80.0 % (95 % "
-    "interval 79.0 to 81.0); Δ-SGD is not told apart from it; FedAvg is worse."
+    "interval 79.0 to 81.0); Δ-SGD is not told apart from it; FedAvg is worse, "
+    "by 10.0 points (8.8 to 11.2)."
   )
   assert lines[2].startswith("At α = 0.1, SCAFFOLD has the highest")
   assert len(lines) == 3
 
 
+# Clearly apart, and one that is not apart from the highest.
+LOW, MIDDLE, HIGH = (
+  mean + np.roll(np.linspace(-0.01, 0.01, 8), shift)
+  for shift, mean in enumerate((0.5, 0.6, 0.7))
+)
+SPREAD = HIGH[::-1] - 0.001
+
+
+@pytest.mark.parametrize(
+  ("finals", "expected"),
+  [
+    ([(HIGH, LOW, MIDDLE)],
+     "a has the highest mean test accuracy, 70.0 % (95 % interval 69.4 to "
+     "70.6); b and c are worse, by 10.0 to 20.0 points."),
+    ([(HIGH, LOW), (LOW, HIGH)],
+     "By mean test accuracy, a is best at k = 0; b is best at k = 1; where a "
+     "method is worse, it is by 20.0 points."),
+    ([(HIGH, SPREAD)] * 3,
+     "By mean test accuracy, a is best under all 3 conditions, not told apart "
+     "from b."),
+    ([(HIGH, LOW, [])] * 2,
+     "By mean test accuracy, a is best under both conditions; b is worse, by "
+     "20.0 points; c diverged under some condition."),
+    ([([], []), (LOW, HIGH)],
+     "By mean test accuracy, every method diverged at k = 0; b is best at "
+     "k = 1; where a method is worse, it is by 20.0 points; a and b diverged "
+     "under some condition."),
+    ([([], [])] * 2, "By mean test accuracy, every method diverged under both "
+     "conditions."),
+    ([(HIGH, LOW)] * 2 + [(LOW, HIGH)] + [(HIGH, SPREAD)],
+     "By mean test accuracy, a is best under 3 of 4 conditions, b under 1; a "
+     "is best or not told apart from the best under 3 of 4 conditions, b under "
+     "2; where a method is worse, it is by 20.0 points."),
+    ([(HIGH, LOW, LOW, LOW, MIDDLE)] * 5,
+     "By mean test accuracy, a is best under all 5 conditions; the others are "
+     "worse, by 10.0 to 20.0 points."),
+  ],
+)  # fmt: skip
+def test_the_answer(finals, expected):
+  several = len(finals) > 1
+  of = study(
+    *[
+      cell(m, values, {"k": k} if several else None)
+      for k, here in enumerate(finals)
+      for m, values in zip("abcde", here, strict=False)
+    ]
+  )
+  assert sentences(of)[0] == expected
+
+
 def test_missing_cells():
   of = study(*made.plain().cells[:-1])
-  assert "Δ-SGD under 1 of 1" in sentences(of)[0]
+  assert "SCAFFOLD is best at α = 0.1; FedAvg is worse" in sentences(of)[0]
   assert set(verdicts.overall(of)) == {"FedAvg", "SCAFFOLD"}
   fewer = study(of.cells[1], *of.cells[3:])  # SCAFFOLD alone ran under both.
   assert set(verdicts.overall(fewer)) == {"SCAFFOLD"}
