@@ -4,15 +4,15 @@ Where one ends, by Ctrl-C, SIGTERM or a failure, all end: no process stays
 behind, and none takes another cell.
 """
 
-import concurrent.futures
 import contextlib
 import multiprocessing
-import multiprocessing.util
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from experiments import command
@@ -40,45 +40,63 @@ def run_all(
       was compiled.
 
   Raises:
-    KeyboardInterrupt: by Ctrl-C or SIGTERM, of this process or of a worker.
-    RunFailed: if a run failed, with what it said.
+    KeyboardInterrupt: by Ctrl-C or SIGTERM, of this process.
+    RunFailed: if a run failed, with what it said, or a worker ended by itself.
   """
   if jobs == 1:
     for cell in cells:
       yield run_cell(cell, where)
     return
   context = multiprocessing.get_context("spawn")
-  pool = concurrent.futures.ProcessPoolExecutor(jobs, context, _begin)
-
-  def end():
-    _end([*(pool._processes or {}).values()])
-    # What a process does at an orderly end; else semaphores leak, and Python
-    # says so.
-    multiprocessing.util._run_finalizers(0)
-
-  with command.ended_by(end):
+  waiting = list(reversed(cells))
+  # Pipes alone: what else processes share would be left behind by a kill.
+  workers: dict[Connection, multiprocessing.Process] = {}
+  with command.ended_by(lambda: _end(workers)):
     try:
-      with _signals_wait():  # The workers inherit that: they are for this one.
-        waiting = [pool.submit(_run, run_cell, each, where) for each in cells]
-      for done in concurrent.futures.as_completed(waiting):
-        yield done.result()
-    except BrokenProcessPool:
-      raise RunFailed(
-        "a worker process ended by itself (was it out of memory?); the same "
-        "command goes on, with fewer --jobs if need be"
-      ) from None
+      # The workers inherit that: signals of a terminal are for this one. To
+      # begin Python's helper would end it.
+      resource_tracker.ensure_running()
+      with _dying(), _signals_wait():
+        for _ in range(min(jobs, len(cells))):
+          mine, its = context.Pipe()
+          worker = context.Process(target=_work, args=(its, run_cell, where))
+          workers[mine] = worker
+          worker.start()
+          its.close()
+          mine.send(waiting.pop())
+      left = len(cells)
+      while left:
+        for connection in wait(workers):
+          with _dying():
+            value, error = connection.recv()
+            if waiting and error is None:
+              connection.send(waiting.pop())
+          if error is not None:
+            raise error
+          yield value
+          left -= 1
     finally:
-      # Those of this pool alone: the caller may have other children.
-      workers = [*(pool._processes or {}).values()]
-      pool.shutdown(wait=False, cancel_futures=True)
       _end(workers)
 
 
-def _end(workers: Sequence[multiprocessing.Process]) -> None:
+@contextlib.contextmanager
+def _dying() -> Iterator[None]:
+  """Says of a pipe that ends inside that its worker has ended."""
+  try:
+    yield
+  except (EOFError, ConnectionError):
+    raise RunFailed(
+      "a worker process ended by itself (was it out of memory?); the same "
+      "command goes on, with fewer --jobs if need be"
+    ) from None
+
+
+def _end(workers: Mapping[Connection, multiprocessing.Process]) -> None:
   """Ends the workers, of which some may be in the middle of a run."""
-  for worker in workers:
+  begun = [worker for worker in workers.values() if worker.pid is not None]
+  for worker in begun:
     worker.terminate()  # A run with checkpoints saves one.
-  for worker in workers:
+  for worker in begun:
     worker.join(_GRACE)
     if worker.is_alive():
       worker.kill()
@@ -99,6 +117,21 @@ def _signals_wait() -> Iterator[None]:
 # In a worker.
 
 
+def _work(connection: Connection, run_cell: Callable, where: Any) -> None:
+  """Runs the cells that come, until this process is ended."""
+  _begin()
+  while True:
+    cell = connection.recv()
+    try:
+      answer = run_cell(cell, where), None
+    except KeyboardInterrupt as error:  # It saved what it had.
+      command.exit_now(command.status_of(error) - 128)
+    except Exception as error:
+      error.add_note(traceback.format_exc())
+      answer = None, error
+    connection.send(answer)
+
+
 def _begin() -> None:
   """Begins a worker, which ends with its parent even if that is killed."""
   command.begin()
@@ -112,10 +145,3 @@ def _begin() -> None:
 def _follow_parent() -> None:
   multiprocessing.parent_process().join()
   os._exit(1)
-
-
-def _run(run_cell: Callable, cell: Any, where: Any) -> Any:
-  try:
-    return run_cell(cell, where)
-  except KeyboardInterrupt as error:  # It saved what it had.
-    command.exit_now(command.status_of(error) - 128)

@@ -72,23 +72,6 @@ def test_methods_are_measured_beside_fed_avg(load, monkeypatch):
   assert rows[1][4] == "2.00"  # Two gradients.
 
 
-def test_a_soak_compares_the_last_third_with_the_first(load):
-  soak = load("soak")
-  megabytes = [500, 100, 100, 104, 105, 106, 110]  # The first is left out.
-  speeds = [1, 50, 50, 9, 9, 45, 45]
-  minutes = [soak.Minute(*m) for m in zip(megabytes, speeds, strict=True)]
-  assert soak.change(minutes) == pytest.approx((8, -10))
-
-
-def test_a_soak_reads_whole_rows_alone(load, tmp_path):
-  soak, path = load("soak"), tmp_path / "metrics.csv"
-  assert soak.last_round(path) == 0
-  path.write_text("point,round,loss\n")
-  assert soak.last_round(path) == 0
-  path.write_text("point,round,loss\n0,50,0.5\n0,100,0.4\n0,15")
-  assert soak.last_round(path) == 100
-
-
 HLO = """
 %inner (p: f32[2]) -> f32[2] {
   %a = f32[2]{0} fusion(%p), kind=kLoop

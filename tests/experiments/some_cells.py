@@ -1,13 +1,15 @@
 """Cells for tests of workers; a module that is imported quickly.
 
-  python -m tests.experiments.some_cells FOLDER
+  python -m tests.experiments.some_cells FOLDER [program]
 
-runs six cells that take their time, two at a time.
+runs six cells that take their time, two at a time: as a command, or as a
+program of one's own, which answers no signals.
 """
 
 import os
 import pathlib
 import signal
+import sys
 import time
 
 from experiments import command, workers
@@ -16,7 +18,8 @@ from experiments import command, workers
 def sleep(number, folder):
   """A cell: says in which process it is, then takes its time."""
   (folder / f"{number}").write_text(str(os.getpid()))
-  time.sleep(60)
+  for _ in range(600):  # A signal just before a sleep does not shorten it.
+    time.sleep(0.1)
 
 
 def square(number, folder):
@@ -46,4 +49,4 @@ def main(argv):
 if __name__ == "__main__":
   # What starts the tests may ignore Ctrl-C, as a shell does in the background.
   signal.signal(signal.SIGINT, signal.default_int_handler)
-  command.run(main)
+  sys.exit(main(sys.argv)) if sys.argv[2:] else command.run(main)

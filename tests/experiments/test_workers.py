@@ -50,17 +50,19 @@ def test_a_worker_that_dies(tmp_path):
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
 @pytest.mark.parametrize(
-  ("number", "whom", "status"),
+  ("number", "whom", "as_what", "status"),
   [
-    (signal.SIGINT, "group", 130),  # As a terminal sends it.
-    (signal.SIGINT, "parent", 130),
-    (signal.SIGTERM, "parent", 143),
-    (signal.SIGKILL, "parent", -9),
+    (signal.SIGINT, "group", (), 130),  # As a terminal sends it.
+    (signal.SIGINT, "parent", (), 130),
+    (signal.SIGTERM, "parent", (), 143),
+    (signal.SIGTERM, "parent", ("program",), -15),
+    (signal.SIGKILL, "parent", (), -9),
   ],
 )
-def test_signals_leave_no_process(tmp_path, number, whom, status):
+def test_signals_leave_no_process(tmp_path, number, whom, as_what, status):
+  program = "tests.experiments.some_cells"
   process = subprocess.Popen(
-    [sys.executable, "-m", "tests.experiments.some_cells", str(tmp_path)],
+    [sys.executable, "-m", program, str(tmp_path), *as_what],
     cwd=REPOSITORY,
     stderr=subprocess.PIPE,
     text=True,

@@ -1,15 +1,22 @@
-"""Flips bits in all that is written and read again; counts what is unnoticed.
+"""Damages all that is written and read again; counts what is unnoticed.
 
-  python -m tests.tools.bit_flips 300
+  python -m tests.tools.bit_flips --seed=0
+  python -m tests.tools.bit_flips --kind=study --number=60
 
-Each time one bit of one file becomes the other; then all is read. What is read
-must be what was written, to the last bit, or be refused in one line that names
-the file. Of a damaged checkpoint the one before it is read.
+Each time one bit of one file becomes the other, or the file is cut; then all is
+read, or the same command goes on. What comes must be what came of the undamaged
+files, to the last bit but for times, or a refusal in one line that names the
+file.
 """
 
+import argparse
 import collections
+import contextlib
+import io
+import os
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 import warnings
@@ -18,6 +25,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from experiments import compare, convert
+from experiments import run as runner
 from experiments.artefacts import record as records
 from experiments.artefacts.record import Record
 from fedjax_opt import load_run
@@ -26,6 +35,8 @@ from fedjax_opt.results.checkpoint import Checkpoints
 from fedjax_opt.results.history import History
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.results.writers import RunWriter
+from tests.tools.kills import contents
+from tests.tools.signals import COMMANDS, REPOSITORY, SMALL, STUDY
 
 SIZES = (3, 0, 5, 1, 0, 4, 2)
 
@@ -129,13 +140,104 @@ def checkpoints(folder):
   return read
 
 
-def flip(folder, rng):
-  """Flips a bit of a file, all of which are as likely."""
+def _called(program, *arguments):
+  """Runs a command here; one that refuses is a ValueError."""
+  err = io.StringIO()
+  with contextlib.redirect_stdout(err), contextlib.redirect_stderr(err):
+    status = program.main([program.__name__, *arguments])
+  if status:
+    raise ValueError(err.getvalue().strip())
+
+
+def killed_run(folder):
+  """The folder of a run that was killed; the same command goes on."""
+  _, *flags = COMMANDS["run, checkpoints"]
+  go_on = lambda folder: _called(runner, *flags, f"--output_dir={folder}")
+  go_on(folder)
+  (folder / "summary.json").unlink()
+
+  def read(folder):
+    go_on(folder)
+    return contents(folder)
+
+  return read
+
+
+def study(folder):
+  """The folder of a study; the same command makes its report again."""
+  _, *flags = STUDY
+
+  def read(folder):
+    _called(compare, *flags, f"--output_dir={folder}")
+    found = contents(folder)
+    return {name: found[name] for name in found if "/" not in name}
+
+  read(folder)
+  return read
+
+
+def converted(folder):
+  """Clients that `convert` wrote; a run reads them."""
+  _called(convert, *SMALL, f"--population_dir={folder}")
+  flags = [flag for flag in SMALL if not flag.startswith("--num_clients")]
+
+  def read(folder):
+    with tempfile.TemporaryDirectory() as out:
+      where = f"--population_dir={folder}", f"--output_dir={out}/run"
+      _called(runner, *flags, *where)
+      return contents(pathlib.Path(out))
+
+  return read
+
+
+def compilation_cache(folder):
+  """What JAX compiled; a run uses it, in a process of its own."""
+
+  def read(folder):
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(folder), "JAX_PLATFORMS": "cpu"}
+    with tempfile.TemporaryDirectory() as out:
+      program = sys.executable, "-m", "experiments.run"
+      done = subprocess.run(
+        [*program, *SMALL, f"--output_dir={out}/run"],
+        cwd=REPOSITORY,
+        env=os.environ | cache,
+        capture_output=True,
+        text=True,
+      )
+      if done.returncode:
+        raise ValueError(done.stderr.strip())
+      return contents(pathlib.Path(out))
+
+  folder.mkdir()
+  read(folder)
+  return read
+
+
+# What writes, and how often it is damaged.
+KINDS = {
+  "run": (run, 100),
+  "stopped run": (stopped_run, 100),
+  "killed run": (killed_run, 100),
+  "checkpoints": (checkpoints, 100),
+  "study": (study, 60),
+  "records": (reproduced, 100),
+  "population": (population, 100),
+  "converted": (converted, 40),
+  "compilation cache": (compilation_cache, 20),
+}
+
+
+def damage(folder, rng):
+  """Flips a bit of a file, all of which are as likely, or cuts it."""
   files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+  files = [path for path in files if path.stat().st_size]
   path = files[rng.integers(len(files))]
   content = bytearray(path.read_bytes())
-  bit = rng.integers(8 * len(content))
-  content[bit // 8] ^= 1 << (bit % 8)
+  if rng.integers(2):
+    bit = rng.integers(8 * len(content))
+    content[bit // 8] ^= 1 << (bit % 8)
+  else:
+    del content[rng.integers(len(content)) :]
   path.write_bytes(content)
   return str(path.relative_to(folder))
 
@@ -145,9 +247,9 @@ def outcomes(write, number, folder, seed=0):
 
   Args:
     write: one of the functions above.
-    number: of flips, each in a fresh copy.
+    number: of what is damaged, each a fresh copy.
     folder: an empty one.
-    seed: of the flips.
+    seed: of the damage.
   """
   rng, counts = np.random.default_rng(seed), collections.Counter()
   read = write(folder / "whole")
@@ -155,7 +257,7 @@ def outcomes(write, number, folder, seed=0):
   for i in range(number):
     copy = folder / str(i)
     shutil.copytree(folder / "whole", copy)
-    name = flip(copy, rng)
+    name = damage(copy, rng)
     file = name.rpartition("/")[2]
     try:
       with warnings.catch_warnings():
@@ -174,12 +276,21 @@ def outcomes(write, number, folder, seed=0):
 
 
 def main():
-  number = int(sys.argv[1])
-  for write in (run, stopped_run, reproduced, population, checkpoints):
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument("--kind", choices=KINDS)
+  parser.add_argument("--number", type=int)
+  parser.add_argument("--seed", type=int, default=0)
+  given = parser.parse_args()
+  is_right = True
+  for kind in [given.kind] if given.kind else KINDS:
+    write, number = KINDS[kind]
     with tempfile.TemporaryDirectory() as folder:
-      found = outcomes(write, number, pathlib.Path(folder))
-      print(write.__name__, found)
+      number = given.number or number
+      found = outcomes(write, number, pathlib.Path(folder), given.seed)
+    print(f"{kind}: {found}", flush=True)
+    is_right &= set(found) <= {"same", "refused"}
+  return int(not is_right)
 
 
 if __name__ == "__main__":
-  main()
+  sys.exit(main())

@@ -2,10 +2,11 @@
 
   python -m tests.tools.kills --number=20 --seed=0
 
-Each time one command is killed by SIGKILL, one to three times, and then ends by
-the same command. All files must then be those of an undisturbed one, bit for
-bit but for times, and the pictures must be there. With --keep=FOLDER, what is
-undisturbed is kept there for the next call.
+Each time one command is killed by SIGKILL, one to three times, alone or with
+its workers, which must end with it, and then ends by the same command. All
+files must then be those of an undisturbed one, bit for bit but for times, and
+the pictures must be there. With --keep=FOLDER, what is undisturbed is kept
+there for the next call.
 """
 
 import argparse
@@ -26,7 +27,7 @@ import time
 import numpy as np
 from safetensors.numpy import load_file
 
-from tests.tools.signals import COMMANDS, REPOSITORY, call
+from tests.tools.signals import COMMANDS, REPOSITORY, call, left_of
 
 KILLED = ("run", "run, grid", "compare", "compare --jobs=2", "reproduce")
 COMMANDS["run, grid"] = (
@@ -77,8 +78,18 @@ def contents(folder):
   return found
 
 
-def kill(command, folder, seconds):
-  """Begins a command, and kills it and its workers after so many seconds."""
+def kill(command, folder, seconds, by):
+  """Begins a command, and kills it after so many seconds.
+
+  Args:
+    command: one of `COMMANDS`.
+    folder: its output.
+    seconds: after the start.
+    by: `os.kill`, or `os.killpg` for its workers too.
+
+  Returns:
+    The processes that did not end, in words; '' if all did.
+  """
   name, *flags = COMMANDS[command]
   process = subprocess.Popen(
     [sys.executable, "-m", f"experiments.{name}", *flags,
@@ -92,14 +103,17 @@ def kill(command, folder, seconds):
   try:
     process.wait(seconds)
   except subprocess.TimeoutExpired:
-    os.killpg(process.pid, signal.SIGKILL)
+    by(process.pid, signal.SIGKILL)
     process.wait()
+  return left_of(process.pid, seconds=60)
 
 
 def difference(command, folder, whole, seconds, draw):
   """What is not as in an undisturbed folder after kills; '' if nothing is."""
   for _ in range(draw.choice([1, 2, 3])):
-    kill(command, folder, draw.uniform(0.3, seconds))
+    by = draw.choice([os.kill, os.killpg])
+    if left := kill(command, folder, draw.uniform(0.3, seconds), by):
+      return f"a process is left: {left}"
   status, out, _ = call(command, folder)
   if status:
     return f"status {status}: {out[-600:]}"

@@ -10,6 +10,7 @@ file; and the same command must then go on to its end. --number=all tries all.
 
 import argparse
 import collections
+import contextlib
 import itertools
 import os
 import pathlib
@@ -83,16 +84,36 @@ def call(command, folder, **others):
   return process.returncode, out, process.pid
 
 
-def ends(group, seconds=10):
-  """Whether all processes of a group end, Python's own helpers among them."""
-  deadline = time.monotonic() + seconds
-  while time.monotonic() < deadline:
+def processes_of(group):
+  """Those of a group that live: their folders in /proc, and what `stat` says.
+
+  What has ended and waits for its parent to ask does not live.
+  """
+  found = []
+  for process in pathlib.Path("/proc").glob("[0-9]*"):
     try:
-      os.killpg(group, 0)
-    except ProcessLookupError:
-      return True
+      about = (process / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+      continue
+    if int(about[2]) == group and about[0] != "Z":
+      found.append((process, about))
+  return found
+
+
+def left_of(group, seconds=20):
+  """The processes of a group that have not ended by then, in words.
+
+  Python's own helpers are among them.
+  """
+  deadline = time.monotonic() + seconds
+  while (found := processes_of(group)) and time.monotonic() < deadline:
     time.sleep(0.05)
-  return False
+  words = []
+  for process, _ in found:
+    with contextlib.suppress(OSError):
+      line = (process / "cmdline").read_text().replace("\0", " ")
+      words.append(f"{process.name}: {line}")
+  return "; ".join(words)
 
 
 def mistake(command, phase, number, times, folder):
@@ -109,8 +130,8 @@ def mistake(command, phase, number, times, folder):
     return f"status {status}: {out[-600:]}"
   if "Traceback" in out or "interrupted" not in out.splitlines()[-1]:
     return f"output: {out[-1500:]}"
-  if not ends(group):
-    return "a process is left"
+  if remaining := left_of(group):
+    return f"a process is left: {remaining}"
   left = [f for f in folder.rglob("*") if f.suffix in (".tmp", ".lock")]
   if left or list(folder.rglob(".lock")):
     return f"files: {left or '.lock'}"

@@ -1,85 +1,249 @@
-"""Memory and speed of what goes on for long; prints a table.
+"""Whether what goes on for long stays as fast, and takes no more memory.
 
-  python -m tests.tools.soak settings --number=200 --seed=0
+  python -m tests.tools.soak --kind=run --minutes=20
 
-`settings` calls `simulate` so often, each time with other sizes of the local
-work; it must grow by less than 50 MB in the last half. `study` compares methods
-with --jobs=2 for so many conditions, and shows the memory of this process. The
-minutes of one long run are measured by benchmarks/soak.py.
+`run` is the command line: rounds with evaluations, all files of the output
+folder, and checkpoints. `disk` reads each cohort from a population on disk.
+`settings` calls `simulate` again and again, each time with other sizes of the
+local work. `study` compares two methods with --jobs=2 under one condition after
+the other. Each kind is a call of its own.
+
+Ten times this prints, of all processes of the kind together, the memory without
+pages of files, which the system takes back as it likes, the median over that
+part; and the work done for each second of their CPU time, which other programs
+on the machine change little, and for each second of the clock. At the end it
+compares the last third of the parts with the first, without the first part: by
+more than 3 % of memory, or less speed by CPU time, the exit status is 1. What
+must grow is the history, by 0.5 kB for each evaluation of a run; and orbax
+keeps 13 kB of each checkpoint (0.12.8). Linux only.
 """
 
 import argparse
-import gc
+import contextlib
+import csv
+import os
 import pathlib
 import random
+import signal
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import optax
 
 import fedjax_opt as fo
-from experiments import compare
+from tests.tools.signals import REPOSITORY, processes_of
 
-_ROWS = 10
-_MOST = 50.0  # MB of growth in the last half.
-
-
-def resident():
-  """MB of memory that this process has; garbage apart."""
-  gc.collect()
-  pages = pathlib.Path("/proc/self/statm").read_text().split()[1]
-  return int(pages) * 4096 / 1e6
+PARTS = 10
+MOST = 3.0  # Percent.
+ROUNDS = 2_000_000_000  # More than it comes to.
+CONDITIONS = 2_000
 
 
-def settings(number, seed):
-  """Calls `simulate`; yields after each call."""
-  rng, draw = np.random.default_rng(seed), random.Random(seed)
-  x = rng.normal(size=(600, 8)).astype(np.float32)
+class Reading(NamedTuple):
+  """Of the processes of a kind, at one moment."""
+
+  work: int  # done
+  seconds: float  # of the clock
+  cpu_seconds: float
+  megabytes: float
+
+
+class Part(NamedTuple):
+  """What one part of the time was like."""
+
+  megabytes: float
+  per_cpu_second: float
+  per_second: float
+
+
+# What goes on for long; each appends to a file, or folder, what is done.
+
+
+def loss_fn(params, batch, rng):
+  return (batch["x"] @ params["w"] - batch["y"]) ** 2
+
+
+def disk(folder):
+  """Rounds of FedAvg, of clients on disk."""
+  rng, size = np.random.default_rng(0), 30
+  noise = rng.normal(size=(2 * size, 800)).astype(np.float32)
+
+  def clients():
+    for start in rng.integers(size, size=2_000):
+      x = noise[start : start + size]
+      yield {"x": x, "y": x.sum(axis=1)}
+
+  with open(folder / "done.csv", "w", buffering=1) as file:
+    file.write("round\n")
+    fo.simulate(
+      fo.fed_avg(loss_fn, optax.sgd(0.001)), {"w": jnp.zeros(800)},
+      fo.Population.write(folder / "clients", clients()), rounds=ROUNDS,
+      cohort_size=10, batch_size=16, eval_every=20,
+      evaluate=lambda *_: {"none": jnp.float32(0)},
+      on_evaluation=lambda report: file.write(f"{report.round}\n") < 0,
+    )  # fmt: skip
+
+
+def settings(folder):
+  """Calls of `simulate`, none with the sizes of another."""
+  x = np.random.default_rng(0).normal(size=(600, 8)).astype(np.float32)
   pool = {"x": x, "y": x.sum(axis=1)}
   data = fo.ClientData.from_partition(pool, np.arange(600).reshape(20, 30))
-  loss = lambda params, batch, rng: (batch["x"] @ params["w"] - batch["y"]) ** 2
-  sizes = [(c, b, k) for c in range(2, 10) for b in range(2, 9)
-           for k in range(1, 9)]  # fmt: skip
-  for cohort, batch, steps in draw.sample(sizes, number):
-    fo.simulate(
-      fo.fed_avg(loss, optax.sgd(0.01)), {"w": jnp.zeros(8)}, data, rounds=2,
-      cohort_size=cohort, batch_size=batch, local_steps=steps,
-    )  # fmt: skip
-    yield
+  sizes = [(c, b, k) for c in range(2, 20) for b in range(2, 30)
+           for k in range(1, 30)]  # fmt: skip
+  random.Random(0).shuffle(sizes)
+  with open(folder / "done.csv", "w", buffering=1) as file:
+    file.write("round\n")
+    for number, (cohort, batch, steps) in enumerate(sizes, 1):
+      fo.simulate(
+        fo.fed_avg(loss_fn, optax.sgd(0.01)), {"w": jnp.zeros(8)}, data,
+        rounds=2, cohort_size=cohort, batch_size=batch, local_steps=steps,
+      )  # fmt: skip
+      file.write(f"{number}\n")
 
 
-def study(number, seed):
-  """Compares methods under so many conditions; yields once."""
-  alphas = ",".join(f"{0.1 * (i + 1):g}" for i in range(number))
-  with tempfile.TemporaryDirectory() as folder:
-    status = compare.main([
-      "compare", "--task=digits_logistic", "--num_clients=10", "--rounds=20",
-      "--cohort_size=4", "--method=fed_avg client=sgd", "--method=scaffold",
-      f"--seed={seed}", f"--alpha={alphas}", "--jobs=2",
-      f"--output_dir={folder}/f",
-    ])  # fmt: skip
-    assert status == 0
-  yield
+def command_of(kind, folder):
+  """The command of a kind."""
+  module = [sys.executable, "-m"]
+  if kind == "run":
+    return [
+      *module, "experiments.run", "--task=digits_logistic", "--client=sgd",
+      "--client_lr=0.01", f"--rounds={ROUNDS}", "--eval_every=500",
+      "--checkpoint_every=10000", "--noprogress", f"--output_dir={folder}/run",
+    ]  # fmt: skip
+  if kind == "study":
+    # In no order, so that the conditions stay as hard as they are.
+    alphas = [f"{0.1 + 0.01 * i:.2f}" for i in range(CONDITIONS)]
+    random.Random(0).shuffle(alphas)
+    return [
+      *module, "experiments.compare", "--task=digits_logistic", "--jobs=2",
+      "--num_clients=10", "--rounds=20", "--cohort_size=4",
+      "--method=fed_avg client=sgd", "--method=scaffold", "--seed=0",
+      f"--alpha={','.join(alphas)}", f"--output_dir={folder}/study",
+    ]  # fmt: skip
+  program = f"from tests.tools import soak; soak.{kind}(soak.pathlib.Path(%r))"
+  return [sys.executable, "-c", program % str(folder)]
+
+
+# How far it is.
+
+
+def work_done(kind, folder):
+  """Rounds, calls or runs that are done."""
+  if kind == "study":
+    return len(list(folder.glob("study/runs/*/summary.json")))
+  return last_round(
+    folder / ("run/metrics.csv" if kind == "run" else "done.csv")
+  )
+
+
+def last_round(path):
+  """The round of the last whole row of a CSV file; 0 if there is none."""
+  if not path.exists():
+    return 0
+  with open(path, "rb") as file:
+    header = file.readline().decode().strip().split(",")
+    file.seek(max(file.tell(), path.stat().st_size - 10_000))
+    whole = file.read().decode().split("\n")[:-1]
+  rows = [row for row in csv.reader(whole) if len(row) == len(header)]
+  return int(rows[-1][header.index("round")]) if rows else 0
+
+
+def read(kind, folder, group):
+  """How far the processes of a group are."""
+  ticks = kilobytes = 0
+  for process, about in processes_of(group):
+    ticks += sum(map(int, about[11:15]))  # Of those that ended, too.
+    with contextlib.suppress(OSError):  # It ended just now.
+      lines = (process / "status").read_text().splitlines()
+      kilobytes += sum(int(n.split()[1]) for n in lines if "RssAnon" in n)
+  return Reading(
+    work_done(kind, folder),
+    time.monotonic(),
+    ticks / os.sysconf("SC_CLK_TCK"),
+    kilobytes * 1024 / 1e6,
+  )
+
+
+def watch(kind, folder, minutes):
+  """Runs a kind for some minutes, and prints what each part was like."""
+  group = subprocess.Popen(
+    command_of(kind, folder),
+    cwd=REPOSITORY,
+    env=os.environ | {"JAX_PLATFORMS": "cpu"},
+    stdout=subprocess.DEVNULL,
+    stderr=subprocess.DEVNULL,
+    start_new_session=True,
+  )
+  try:
+    while not work_done(kind, folder):  # It compiles.
+      assert group.poll() is None, f"{kind}: ended with {group.returncode}"
+      time.sleep(0.1)
+    found, readings = [], [read(kind, folder, group.pid)]
+    for number in range(1, PARTS + 1):
+      end = time.monotonic() + 60 * minutes / PARTS
+      while time.monotonic() < end:
+        time.sleep(min(1, max(0, end - time.monotonic())))
+        assert group.poll() is None, f"{kind}: ended with {group.returncode}"
+        readings.append(read(kind, folder, group.pid))
+      found.append(part(readings))
+      size, per_cpu_second, per_second = found[-1]
+      print(
+        f"{kind} {number:2}: {readings[-1].work:11,} done, {size:7.1f} MB, "
+        f"{per_cpu_second:8.2f} per CPU second, {per_second:8.2f} per second",
+        flush=True,
+      )
+      readings = readings[-1:]
+  finally:
+    group.send_signal(signal.SIGTERM)
+    status = group.wait(120)
+  is_command = kind in ("run", "study")
+  assert status == (143 if is_command else -15), f"SIGTERM gave {status}"
+  return found
+
+
+def part(readings):
+  """What the time between the first and the last reading was like."""
+  first, last = readings[0], readings[-1]
+  work = last.work - first.work
+  return Part(
+    statistics.median(each.megabytes for each in readings[1:]),
+    work / (last.cpu_seconds - first.cpu_seconds),
+    work / (last.seconds - first.seconds),
+  )
+
+
+def change(parts):
+  """By how many percent the last third differs from the first."""
+  parts = parts[1:]
+  third = max(1, len(parts) // 3)
+  first, last = (
+    [statistics.median(column) for column in zip(*some, strict=True)]
+    for some in (parts[:third], parts[-third:])
+  )
+  return Part(*(100 * (b / a - 1) for a, b in zip(first, last, strict=True)))
 
 
 def main():
   parser = argparse.ArgumentParser(description=__doc__)
-  parser.add_argument("kind", choices=["settings", "study"])
-  parser.add_argument("--number", type=int, default=200)
-  parser.add_argument("--seed", type=int, default=0)
+  kinds = ["run", "disk", "settings", "study"]
+  parser.add_argument("--kind", choices=kinds, required=True)
+  parser.add_argument("--minutes", type=float, default=20)
   given = parser.parse_args()
-  found, start = [], time.monotonic()
-  for i, _ in enumerate(globals()[given.kind](given.number, given.seed), 1):
-    if i % max(1, given.number // _ROWS) == 0 or given.kind == "study":
-      found.append(resident())
-      rate = i / (time.monotonic() - start)
-      print(f"{i:6} {found[-1]:8.1f} MB {rate:6.2f} a second", flush=True)
-  growth = found[-1] - found[len(found) // 2 - 1] if len(found) > 1 else 0.0
-  print(f"last half: {growth:+.1f} MB")
-  return int(growth > _MOST)
+  with tempfile.TemporaryDirectory() as folder:
+    found = watch(given.kind, pathlib.Path(folder), given.minutes)
+  changed = change(found)
+  print(
+    f"{given.kind}: memory {changed.megabytes:+.1f} %, work per CPU second "
+    f"{changed.per_cpu_second:+.1f} %, per second {changed.per_second:+.1f} %"
+  )
+  return int(changed.megabytes > MOST or changed.per_cpu_second < -MOST)
 
 
 if __name__ == "__main__":
