@@ -96,7 +96,8 @@ def test_claims_agree_with_tables():
         assert ends in text
   assert "**80.0** (79.0 to 81.0)" in texts[0]
   assert "79.9† (" in texts[0]
-  assert "\\textbf{80.0}\\\\{\\scriptsize 79.0 to 81.0}" in texts[1]
+  assert "SCAFFOLD & \\textbf{80.0} & \\textbf{60.0} & 3" in texts[1]
+  assert "{\\scriptsize 79.0 to 81.0} & {\\scriptsize 59.0 to 61.0}" in texts[1]
   assert "79.9$^\\dagger$" in texts[1]
   assert "80.0 (79.0 to 81.0) *" in texts[3]
 
@@ -157,7 +158,8 @@ def test_hostile_labels_keep_the_shape_of_latex():
   text = formats.latex(table)
   body = text.split("\\toprule")[1].split("\\bottomrule")[0]
   rows = [line for line in body.splitlines() if "&" in line]
-  assert len(rows) == len(made.HOSTILE) + 1
+  # Two of the labels are two lines long.
+  assert len(rows) == len(made.HOSTILE) + 1 + 2
   for row in rows:
     assert len(re.findall(r"(?<!\\)&", row)) == len(table.header) - 1
     assert row.count("\\\\") == 1
@@ -178,14 +180,31 @@ def test_latex_of_symbols():
   )
 
 
+def many():
+  """Thirty methods with long names under seven conditions."""
+  cells = [
+    cell(f"method {i} with a name", [0.5, 0.6], {"alpha": a, "k": 20})
+    for a in range(7)
+    for i in range(30)
+  ]
+  return study(*cells)
+
+
+CLASSES = ["{article}", "[twocolumn]{article}", "{IEEEtran}"]
+
+
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="needs LaTeX")
-@pytest.mark.parametrize("make", [made.plain, made.hostile])
-def test_latex_compiles_and_is_no_wider_than_the_text(make, tmp_path):
+@pytest.mark.parametrize("document", CLASSES)
+@pytest.mark.parametrize("make", [made.plain, made.hostile, many])
+def test_latex_fits_into_a_paper(make, document, tmp_path):
+  if document == "{IEEEtran}" and not has_class("IEEEtran"):
+    pytest.skip("needs IEEEtran")
+  text = formats.latex(tables.main_table(make(), True))
+  # Nothing is made smaller, but for a label of 90 letters.
+  whole = "\\renewcommand{\\resizebox}[3]{#3}" * (make != made.hostile)
   (tmp_path / "main.tex").write_text(
-    "\\documentclass{article}\\usepackage{booktabs,graphicx}"
-    "\\begin{document}"
-    + formats.latex(tables.main_table(make()))
-    + "\\end{document}"
+    f"\\documentclass{document}\\usepackage{{booktabs,graphicx}}{whole}"
+    f"\\begin{{document}}{text}\\end{{document}}"
   )
   done = subprocess.run(
     ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "main.tex"],
@@ -195,15 +214,59 @@ def test_latex_compiles_and_is_no_wider_than_the_text(make, tmp_path):
   )
   assert done.returncode == 0, done.stdout[-2000:]
   assert b"Overfull" not in done.stdout
+  assert b"Float too large" not in done.stdout
 
 
-def test_several_columns_of_latex_are_stacked():
-  cells = [cell("a", [0.5, 0.6], {"alpha": x, "k": 20}) for x in range(2)]
-  text = formats.latex(tables.main_table(study(*cells)))
+def has_class(name):
+  """Whether LaTeX has a class, and so its fonts."""
+  files = [f"{name}.cls", "ptmr7t.tfm"]
+  found = subprocess.run(
+    ["kpsewhich", *files], check=False, capture_output=True
+  )
+  return len(found.stdout.split()) == 2
+
+
+def test_many_columns_and_rows_of_latex_are_several_tables():
+  table = tables.main_table(many(), True)
+  text = formats.latex(table)
+  blocks = text.split("\\midrule")[1:]
+  # Seven conditions, two beside one another, 30 methods in two halves.
+  assert len(blocks) == text.count("\\begin{table}") == 8
+  assert max(line.count("&") for line in text.splitlines()) == 2
+  for i in range(30):
+    first = rf"^  method {i} with a &"
+    assert len(re.findall(first, text, re.MULTILINE)) == 4
+  assert text.count("\\label{tab:study}") == 1
+  one = formats.latex(tables.main_table(made.plain()))
+  assert one.count("\\begin{tabular}") == 1
   assert "\\shortstack[r]{$\\alpha$~=~0,\\\\k~=~20}" in text
-  assert "\\shortstack[r]{55.0\\\\{\\scriptsize" in text
-  alone = formats.latex(tables.main_table(study(*cells[:1])))
-  assert "55.0 {\\footnotesize (" in alone
+  alone = study(cell("a", [0.5, 0.6]))
+  text = formats.latex(tables.main_table(alone))
+  assert "  a & 55.0 {\\scriptsize (" in text
+
+
+def test_columns_on_tuning_are_there_where_they_differ():
+  def columns(*tried):
+    of = study(
+      *[
+        cell(m, [0.5, 0.6], tried=each)
+        for m, each in zip("abc", tried, strict=False)
+      ]
+    )
+    table = tables.main_table(of)
+    return table.header[2:], table.caption.partition("interval.")[2]
+
+  two, three = ({x: [0.5] for x in range(1, n)} for n in (3, 4))
+  lost = {1: [0.5], 2: [NAN]}
+  assert columns(None, None) == ([], "")
+  assert columns(two, two) == (
+    [], " Of each method 2 settings were tried, and none diverged."
+  )  # fmt: skip
+  assert columns(lost, two) == (
+    ["Diverged"], " Of each method 2 settings were tried."
+  )  # fmt: skip
+  assert columns(three, two) == (["Settings tried"], "")
+  assert columns(three, lost) == (["Settings tried", "Diverged"], "")
 
 
 def test_csv_has_no_formulas():

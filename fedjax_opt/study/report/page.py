@@ -53,7 +53,7 @@ def write(study: JudgedStudy, folder: str | os.PathLike) -> pathlib.Path:
     }
     for name, text in (
       ("table.md", formats.markdown(table, study.title)),
-      ("table.tex", formats.latex(table)),
+      ("table.tex", formats.latex(study_tables.main_table(study, True))),
       ("table.csv", formats.csv(study_tables.records(study))),
       (_PAGE, formats.html(_PAGE, **shown)),
     ):

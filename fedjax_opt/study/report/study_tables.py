@@ -29,6 +29,7 @@ from fedjax_opt.study.words import condition_label, exact
 # Up to so many conditions, or tuned hyperparameters, have a column each.
 _MAX_CONDITIONS, _MAX_HYPERPARAMETERS = 6, 4
 DAGGER = "†"
+_TRIED, _LOST = "Settings tried", "Diverged"
 _COST_NAMES = {
   "rounds": "Rounds",
   "bytes": "Exchanged",
@@ -111,28 +112,62 @@ def _names(study: JudgedStudy, cell: Cell) -> Row:
 # The values.
 
 
-def main_table(study: JudgedStudy) -> Table:
-  """The metric of every cell, and what its tuning cost."""
+def main_table(study: JudgedStudy, is_wide: bool | None = None) -> Table:
+  """The metric of every cell, and what tuning tried where that differs.
+
+  Args:
+    study: which.
+    is_wide: whether each condition has a column, else each cell has a row; by
+      default if the conditions are few.
+  """
   name, conditions = metric_name(study.metric), study.conditions
-  caption = f"{name} after the last round{_over_seeds(study)}."
-  is_wide = len(conditions) <= _MAX_CONDITIONS
-  notes = _notes(study, is_wide and len(conditions) > 1)
+  if is_wide is None:
+    is_wide = len(conditions) <= _MAX_CONDITIONS
   numbers = verdicts.numbers_of(study)
   rows: list[Row] = []
-  if not is_wide:
+  if is_wide:
+    heads = [condition_label(condition) or name for condition in conditions]
+    for method, label in study.labels.items():
+      here = [v for v in study.verdicts if v.cell.method == method]
+      values: dict[str, Entry | str] = dict.fromkeys(heads, words.NOTHING)
+      for v in here:
+        head = condition_label(v.cell.condition) or name
+        values[head] = _value(study, v, numbers)
+      rows.append({"Method": label} | values | _tried(*here))
+  else:
     for v in study.verdicts:
       value = {name: _value(study, v, numbers)}
       rows.append(_names(study, v.cell) | value | _tried(v))
-    return Table(rows, len(_names(study, study.cells[0])), notes, caption)
-  heads = [condition_label(condition) or name for condition in conditions]
-  for method, label in study.labels.items():
-    here = [v for v in study.verdicts if v.cell.method == method]
-    values: dict[str, Entry | str] = dict.fromkeys(heads, words.NOTHING)
-    for v in here:
-      head = condition_label(v.cell.condition) or name
-      values[head] = _value(study, v, numbers)
-    rows.append({"Method": label} | values | _tried(*here))
-  return Table(rows, 1, notes, caption)
+  rows, budget = _shorter(rows)
+  caption = f"{name} after the last round{_over_seeds(study)}.{budget}"
+  notes = _notes(study)
+  if _LOST in rows[0]:
+    where = ", over all conditions" * (is_wide and len(conditions) > 1)
+    notes.append(
+      f"{_LOST}: of the settings that were tried{where}, those of which a "
+      "seed diverged."
+    )
+  num_names = 1 if is_wide else len(_names(study, study.cells[0]))
+  return Table(rows, num_names, notes, caption)
+
+
+def _shorter(rows: Sequence[Row]) -> tuple[list[Row], str]:
+  """Rows without the columns on tuning that are the same in all of them.
+
+  Returns:
+    The rows, and what is left out as a sentence for the caption.
+  """
+  tried = {row[_TRIED] for row in rows}
+  lost = any(row[_LOST][:1] not in ("0", words.NOTHING) for row in rows)
+  left_out = [_TRIED] * (len(tried) == 1) + [_LOST] * (not lost)
+  said = ""
+  if len(tried) == 1 and tried != {"1"}:
+    said = f" Of each method {tried.pop()} settings were tried"
+    said += "." if lost else ", and none diverged."
+  return [
+    {name: entry for name, entry in row.items() if name not in left_out}
+    for row in rows
+  ], said
 
 
 def _over_seeds(study: JudgedStudy) -> str:
@@ -149,8 +184,8 @@ def _tried(*here: Verdict) -> Row:
   lost = sum(each.num_diverged for each in tunings)
   tried = sum(each.budget for each in tunings)
   return {
-    "Settings tried": words.span(v.cell.budget for v in here),
-    "Diverged": f"{lost} of {tried}" if tried else words.NOTHING,
+    _TRIED: words.span(v.cell.budget for v in here),
+    _LOST: f"{lost} of {tried}" if tried else words.NOTHING,
   }
 
 
@@ -169,7 +204,7 @@ def _value(
   )
 
 
-def _notes(study: JudgedStudy, is_over_all: bool) -> list[str]:
+def _notes(study: JudgedStudy) -> list[str]:
   """What the marks of the main table mean."""
   tied = [v for v in study.verdicts if v.verdict == TIED]
   has_best = any(v.verdict == BEST for v in study.verdicts)
@@ -180,12 +215,6 @@ def _notes(study: JudgedStudy, is_over_all: bool) -> list[str]:
     has_interval = any(np.isfinite(v.behind.low) for v in tied)
     why = ": the 95 % interval of the paired difference has 0 in it"
     notes.append(f"{DAGGER} not told apart from the best{why * has_interval}.")
-  if any(cell.tried for cell in study.cells):
-    where = ", over all conditions" * is_over_all
-    notes.append(
-      f"Diverged: of the settings that were tried{where}, those of which a "
-      "seed diverged."
-    )
   return notes
 
 
