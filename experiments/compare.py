@@ -50,7 +50,7 @@ import dataclasses
 import pathlib
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments import command, tracking, workers
@@ -102,7 +102,7 @@ def main(argv: Sequence[str]) -> int:
         if asked.progress:
           took = "was there" if tuned.was_there else None
           _say(f"[{len(done)}/{len(planned)}]", cell, done[-1], took)
-      study = _study(asked, planned, [*existing, *done], argv)
+      study = _study(asked, planned, [*existing, *done], argv, store.loader)
       study.write(folder)
       if asked.track is not None:
         tracking.log_study(asked.track, folder, study)
@@ -184,6 +184,7 @@ def _study(
   planned: Sequence[plan.Planned],
   found: Sequence[Cell],
   argv: Sequence[str],
+  loader: Loader,
 ) -> Study:
   """The study of all cells, in the order in which they were asked for."""
   order = {
@@ -192,14 +193,16 @@ def _study(
   place = lambda cell: order.get((cell.method, str(dict(cell.condition))), -1)
   found = sorted(found, key=place)
   called = command.as_called_here("python -m experiments.compare")
+  clients, sizes = cells.setup_of(planned, loader)
   return Study(
     tuple(found),
     asked.metric or cells.metric_of(found),
     title=asked.title or _title(asked),
     target=asked.target,
-    about=_about(asked, planned),
+    about=_about(planned, found, sizes),
     command=f"{called} {shlex.join(argv[1:])}",
     notes=(*plan.unlike(planned), *plan.not_private(planned)),
+    clients=clients,
   )
 
 
@@ -231,18 +234,20 @@ def _named(value: Any) -> str:
 
 
 def _about(
-  asked: request.Request, planned: Sequence[plan.Planned]
+  planned: Sequence[plan.Planned],
+  found: Sequence[Cell],
+  sizes: Mapping[str, str],
 ) -> dict[str, Any]:
   """What the cells share."""
-  if not planned:
-    return {}
-  shared = cells.shared_flags(planned)
-  chosen = {n: _named(value) for n, value in shared.items() if n in KINDS}
-  seeds = {
-    "seeds of tuning": planned[0].spec.seed,
-    "seeds of the report": planned[0].report_seeds,
-  }
-  return shared | chosen | seeds
+  shared = cells.shared_config(found)
+  if planned:
+    shared |= cells.shared_flags(planned)
+    shared |= {
+      "seeds of tuning": planned[0].spec.seed,
+      "seeds of the report": planned[0].report_seeds,
+    }
+  named = {n: _named(v) for n, v in shared.items() if n in KINDS}
+  return named | sizes | shared | named
 
 
 def _closing(study: Study, folder: pathlib.Path) -> str:

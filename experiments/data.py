@@ -115,10 +115,15 @@ class Loader:
     return self._loaded[key]
 
 
+def is_of_data(name: str) -> bool:
+  """Whether a flag says what the data are, or whose; so do partitions' own."""
+  return name not in FLAGS or FLAGS[name].group.key in ("task", "data")
+
+
 def _of_data(spec: Spec) -> list[Any]:
   """All on which the data depend; of one's own files also their state."""
   others = ("validation_fraction", "validation_seed", "eval_every", "seed")
-  names = [n for n, flag in FLAGS.items() if flag.group.key in ("task", "data")]
+  names = [name for name in FLAGS if is_of_data(name)]
   folder = spec.population_dir
   files = [spec.data_file, folder and f"{folder}/{INDEX}"]
   found = [os.path.expanduser(file) for file in files if file]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from experiments import command, job
+from experiments.data import Loader, is_of_data
 from experiments.specification.spec import FLAGS, conditions
 from experiments.store import Store
 from experiments.studies.plan import Planned, labels_of
@@ -16,13 +17,21 @@ from fedjax_opt.results import selection
 from fedjax_opt.results.history import History
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.selection import Criterion
+from fedjax_opt.study import setup
 from fedjax_opt.study.cells import Cell, Measured
 from fedjax_opt.study.tuning import Tuned, tune
+from fedjax_opt.study.words import condition_label
 
 # Parts of a config.json that say nothing of the method.
 _OF_A_RUN = {"device", "streams", "versions", "seed", digest.NAME} | {
   name for name, flag in FLAGS.items() if not flag.is_identity
 }
+# Parts that a report shows, if they are the same in all runs.
+_TOLD = (
+  "task", "partition", "alpha", "examples_per_client", "cohort_size",
+  "batch_size", "local_epochs", "local_steps", "sampling", "weighting",
+  "rounds", "eval_every", "precision", "streams", "versions", "device",
+)  # fmt: skip
 _CHOICES = ("algorithm", "client", "server", "regularizer")
 
 # Cells that are to run.
@@ -135,15 +144,54 @@ def _step_sizes(run: Run | None) -> dict[str, np.ndarray] | None:
     return {name: traces[name][0] for name in traces.files}
 
 
-def shared_flags(planned: Sequence[Planned]) -> dict[str, Any]:
-  """Flags that were given and are the same in all cells."""
-  first, *others = [cell.asked for cell in planned]
+def setup_of(
+  planned: Sequence[Planned], loader: Loader
+) -> tuple[dict[str, setup.Clients], dict[str, str]]:
+  """The clients of all conditions, and the sizes of the model and the data.
+
+  Nothing if data can no longer be read.
+
+  Returns:
+    `Study.clients`, and name -> size of what is the same under all conditions.
+  """
+  clients: dict[str, setup.Clients] = {}
+  found: list[dict[str, str]] = []
+  for cell in planned:
+    own = {n: v for n, v in cell.condition.items() if is_of_data(n)}
+    label = condition_label(own)
+    if label in clients:
+      continue
+    try:
+      task, of_seed, *_ = loader.of(cell.spec)
+    except (OSError, ValueError, ImportError):
+      return {}, {}
+    clients[label] = setup.clients_of(of_seed[cell.spec.seed[0]])
+    found.append(setup.sizes(task.init, task.validation, task.test))
+  sizes = shared(found) | setup.sizes_of_clients(list(clients.values()))
+  return clients, sizes
+
+
+def shared(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+  """What is the same in all mappings; {} of none."""
   return {
     name: value
-    for name, value in first.items()
-    if all(given.get(name) == value for given in others)
-    and name not in ("data_dir", "compilation_cache", "seed")
+    for name, value in (each[0] if each else {}).items()
+    if all(other.get(name) == value for other in each)
   }
+
+
+def shared_flags(planned: Sequence[Planned]) -> dict[str, Any]:
+  """Flags that were given and are the same in all cells."""
+  ignored = ("data_dir", "compilation_cache", "seed")
+  given = shared([cell.asked for cell in planned])
+  return {n: value for n, value in given.items() if n not in ignored}
+
+
+def shared_config(cells: Sequence[Cell]) -> dict[str, Any]:
+  """What every report needs to be judged, of what the runs have in common."""
+  parts = [part for cell in cells for part in (cell.tried, cell.measured)]
+  found = shared([part.run.config for part in parts if part is not None])
+  return {n: found[n] for n in _TOLD if found.get(n) is not None}
 
 
 def metric_of(cells: Sequence[Cell]) -> str:

@@ -2,6 +2,7 @@
 
 compare.py          methods compared from Python
 tuning.py           the one way to tune a method on a problem
+setup.py            how large the model, the clients and the data are
 cells.py            what a method measured under a condition
 verdicts.py         a study: its cells, and which can be told from chance
 findings.py         what a study says, in sentences

@@ -21,7 +21,7 @@ from fedjax_opt.results.history import check_has_direction, direction
 from fedjax_opt.results.progress import bar
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.simulator import Simulator, grid_points, sweep
-from fedjax_opt.study import tuning
+from fedjax_opt.study import setup, tuning
 from fedjax_opt.study.cells import Cell, Measured
 from fedjax_opt.study.study import Study
 from fedjax_opt.study.words import condition_label
@@ -185,7 +185,7 @@ def compare(
   params = inputs.check_params(params, may_be_function=True)
   shared = params, data, rounds, validation, test, criterion, settings
   plan = _Plan(*shared, seeds, report_seeds)
-  plan.check(methods, conditions, metric)
+  clients = plan.check(methods, conditions, metric)
   cells = []
   pairs = list(itertools.product(methods.items(), conditions))
   with bar(len(pairs), "cells") if progress else nullcontext() as shown:
@@ -197,6 +197,9 @@ def compare(
       if progress:
         shown.update()
   about = {
+    **setup.sizes(params, validation, test),
+    **setup.sizes_of_clients(list(clients.values())),
+    **setup.local_work(conditions[0], settings),
     "rounds": rounds,
     "seeds of tuning": seeds,
     "seeds of the report": report_seeds,
@@ -205,7 +208,7 @@ def compare(
     "versions": environment.versions(),
     "device": environment.device(),
   }
-  return Study(tuple(cells), metric, title, target, about)
+  return Study(tuple(cells), metric, title, target, about, clients=clients)
 
 
 def _check_names_of_conditions(
@@ -323,12 +326,16 @@ class _Plan(NamedTuple):
     methods: Mapping[str, Method],
     conditions: Sequence[Mapping[str, Any]],
     metric: str,
-  ) -> None:
+  ) -> dict[str, setup.Clients]:
     """Checks all runs; compiles nothing.
 
     All methods are traced under the first condition. What the other conditions
     change is data and settings, for which one method is enough.
+
+    Returns:
+      What tells apart conditions with other clients -> these.
     """
+    clients: dict[str, setup.Clients] = {}
     for i, condition in enumerate(conditions):
       plan = self
       if callable(self.data):  # It is called once for each seed.
@@ -342,6 +349,13 @@ class _Plan(NamedTuple):
           plan._check_cell(method, condition, "" if i else metric)
         except (TypeError, ValueError) as error:
           raise type(error)(f"{what}{error}") from None
+      label = condition_label(_of_data(condition))
+      if label not in clients:
+        data = plan._arguments(condition, is_report=True)["data"]
+        if callable(data):
+          data = data(self.report_seeds[0])
+        clients[label] = setup.clients_of(data)
+    return clients
 
   def _check_cell(self, method, condition, metric):
     """Checks a cell; and what it measures, if a metric is given."""
@@ -377,7 +391,7 @@ class _Plan(NamedTuple):
     self, condition: Mapping[str, Any], is_report: bool
   ) -> dict[str, Any]:
     """What `sweep` and `Simulator` are called with, by name."""
-    others = {n: v for n, v in condition.items() if n not in DEFAULTS}
+    others = _of_data(condition)
     data = self.data
     if callable(data):
       data = lambda seed: self.data(seed, **others)
@@ -390,6 +404,11 @@ class _Plan(NamedTuple):
       "validation": self.validation,
       "test": self.test if is_on_test else None,
     }
+
+
+def _of_data(condition: Mapping[str, Any]) -> dict[str, Any]:
+  """What of a condition is for the function of the clients."""
+  return {n: v for n, v in condition.items() if n not in DEFAULTS}
 
 
 def _check_measured(name: str, metric: str, found: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -22,13 +22,13 @@ from fedjax_opt.study.words import condition_label, exact
 
 def limits_of(study: JudgedStudy) -> list[str]:
   """What limits the comparison: edges of grids, divergence, seeds, budgets."""
-  cells: dict[tuple[str, str], list[Cell]] = {}
+  cells: dict[str, dict[str, list[Cell]]] = {}
   for verdict in study.verdicts:
-    for text in [*_of_tuning(verdict.cell), *_of_report(verdict)]:
-      key = (verdict.cell.method, text)
-      cells.setdefault(key, []).append(verdict.cell)
+    cell = verdict.cell
+    for text in [*_of_tuning(cell), *_of_report(verdict)]:
+      cells.setdefault(text, {}).setdefault(cell.method, []).append(cell)
   return [
-    *(f"{_where(study, c)}: {text}" for (_, text), c in cells.items()),
+    *(f"{_whose(study, of)}: {text}" for text, of in cells.items()),
     *_of_seeds(study),
     *_of_runs(study),
     *_of_budgets(study),
@@ -36,19 +36,28 @@ def limits_of(study: JudgedStudy) -> list[str]:
   ]
 
 
+def _whose(study: JudgedStudy, cells: Mapping[str, Sequence[Cell]]) -> str:
+  """Which cells a line is about: methods that have the same are together."""
+  methods: dict[str, list[str]] = {}
+  for method, of_method in cells.items():
+    where = _where(study, of_method)
+    methods.setdefault(where, []).append(names_of(study)[method])
+  parts = [words.listed(names) + where for where, names in methods.items()]
+  return "; ".join(parts)
+
+
 def _where(study: JudgedStudy, cells: Sequence[Cell]) -> str:
-  """Which cells of a method a line is about."""
-  method = cells[0].method
-  label, number = names_of(study)[method], len(cells)
-  total = sum(cell.method == method for cell in study.cells)
+  """Under which of its conditions a line is about a method."""
+  number = len(cells)
+  total = sum(cell.method == cells[0].method for cell in study.cells)
   if not cells[0].condition:
-    return label
+    return ""
   if number == total > 1:
-    return f"{label} under all conditions"
+    return " under all conditions"
   if number > 3:
-    return f"{label} under {number} of {total} conditions"
+    return f" under {number} of {total} conditions"
   shown = [condition_label(cell.condition) for cell in cells]
-  return f"{label} at {'; '.join(shown)}"
+  return f" at {' and at '.join(shown)}"
 
 
 def _of_tuning(cell: Cell) -> Iterator[str]:
@@ -70,7 +79,7 @@ def _of_tuning(cell: Cell) -> Iterator[str]:
       "apart from the chosen one in tuning; with other seeds another may be "
       "chosen."
     )
-  chosen = "its setting was chosen {}, so its values are somewhat too good."
+  chosen = "the setting was chosen {}, so the values are somewhat too good."
   if not cell.is_fresh:
     yield chosen.format("with the seeds of the report")
   if "test_" in cell.criterion.metric:
@@ -89,13 +98,13 @@ def _of_report(verdict: Verdict) -> Iterator[str]:
     return
   if verdict.num_shared < 2:
     yield (
-      "it shares fewer than two seeds with the best, so their difference has "
-      "no interval and they are not told apart."
+      "fewer than two seeds are those of the best, so the difference to it has "
+      "no interval, and they are not told apart."
     )
   else:
     yield (
-      f"its difference to the best is the same at all {verdict.num_shared} "
-      "seeds that they share, so it has no interval."
+      f"the difference to the best is the same at all {verdict.num_shared} "
+      "seeds that both have, so it has no interval."
     )
 
 

@@ -21,6 +21,8 @@ class Study(JudgedStudy):
     about: name -> value of what all cells share, for the report.
     command: the command that made it, or "".
     notes: sentences on what else limits the comparison, for the report.
+    clients: what tells apart conditions with other clients -> these, of one
+      seed; {} if they are not known.
     verdicts: the verdict on every cell, condition after condition.
   """
 

@@ -18,6 +18,7 @@ from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study import words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
+from fedjax_opt.study.setup import Clients
 
 BEST, WORSE, TIED, DIVERGED = "best", "worse", "not told apart", "diverged"
 # Means that differ by less, relative to the larger one, are the same: metrics
@@ -76,6 +77,7 @@ class JudgedStudy:
   about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   command: str = ""
   notes: tuple[str, ...] = ()
+  clients: Mapping[str, Clients] = dataclasses.field(default_factory=dict)
 
   @property
   def methods(self) -> list[str]:

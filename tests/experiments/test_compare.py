@@ -206,7 +206,7 @@ def test_runs_that_are_there(whole, tmp_path):
   assert {row["method"] for row in rows} == {"FedAvg", "SCAFFOLD"}
   assert {float(row["alpha"]) for row in rows} == {1, 0.1}
   text = (tmp_path / "report.html").read_text()
-  assert "its setting was chosen with the seeds of the report" in text
+  assert "the setting was chosen with the seeds of the report" in text
 
 
 def test_runs_beside_methods_stand_under_their_own_conditions(copied, whole):

@@ -15,6 +15,7 @@ from fedjax_opt.study import findings
 from fedjax_opt.study.cells import Measured
 from fedjax_opt.study.limitations import limits_of
 from fedjax_opt.study.report import page, pictures
+from fedjax_opt.study.setup import Clients
 from tests.study import made
 from tests.study.made import NAN, cell, study
 
@@ -104,29 +105,32 @@ def test_the_page_says_everything_in_order(plain):
     "Plain",
     "3 methods · 2 conditions · 5 seeds · compared by accuracy on the test "
     "examples",
-    *findings.sentences(of),
+    findings.sentences(of)[0],
     "after the last round against α: the mean over 5 seeds of the report",
-    "Results",
     "80.0 (79.0 to 81.0)",
     "What limits this comparison",
     *limits_of(of),
-    "How fast does each method learn?",
+    "Differences",
+    *findings.sentences(of)[1:],
+    "Over all conditions",
     "How settings were chosen",
     "The setting with the highest accuracy on the validation examples after "
     "the last round was chosen.",
     "0.1",
     "3 × 3 seeds",
+    "How sensitive is each method to its client learning rate?",
     "Costs",
     "To a test accuracy of at least 75.0 %",
     "1.5 s",
-    "How verdicts are reached",
-    "is called best .",
-    "is then called worse with 6 seeds or more.",
+    "How fast does each method learn?",
+    "What ran",
+    "jax 1.2",
     "Commands",
     "compare --all",
     "FedAvg, α = 1 run --method='FedAvg'",
-    "Shared settings",
-    "jax 1.2",
+    "How verdicts are reached",
+    "is called best .",
+    "is then called worse with 6 seeds or more.",
   ]
   at = 0
   for part in parts:
@@ -276,6 +280,26 @@ def test_pictures_of_clients_and_step_sizes():
   )
   assert list(captions) == ["learning_curves", "clients_global", "step_sizes"]
   assert "2 clients" in captions["clients_global"]
+
+
+def test_the_picture_of_clients_is_the_last_and_said_in_full(tmp_path, fast):
+  counts = np.ones((120, 3), int)
+  clients = {"α = 1": Clients(counts, 9), "α = 0.1": Clients(counts[:, :1], 9)}
+  of = study(cell("a", [0.5, 0.6]), clients=clients)
+  *_, picture = pictures.of_study(of)
+  assert picture.name == "client_labels"
+  assert picture.caption == (
+    "A row for each of the first 100 clients, as long as it has examples, "
+    "which are coloured by their label, a panel for each condition: of one "
+    "seed."
+  )
+  _, text = read(of.write(tmp_path))
+  assert text.index("What ran") < text.index("Which examples do the clients")
+  few = {"": Clients(counts[:2, :1], 9)}
+  *_, picture = pictures.of_study(dataclasses.replace(of, clients=few))
+  assert picture.caption == (
+    "A row for each client, as long as it has examples: of one seed."
+  )
 
 
 def square_cell(settings):

@@ -123,7 +123,14 @@ def test_what_the_study_says_of_itself(study):
   assert {cell.budget for cell in study.cells} == {3}
   assert all(cell.is_fresh for cell in study.cells)
   about = {"seeds of tuning": [3, 5], "seeds of the report": [1, 8, 2]}
-  assert {"rounds": 3, "batch_size": 4, **about}.items() <= study.about.items()
+  about |= {"rounds": 3, "batch_size": 4, "number of clients": "4"}
+  about |= {"parameters of the model": "6", "test examples": "48"}
+  assert about.items() <= study.about.items()
+  # Local steps do not change the clients.
+  assert list(study.clients) == ["α = 1", "α = 0.1"]
+  counts = study.clients["α = 0.1"].counts
+  expected = clients(1, 0.1).label_counts(2)  # Of the report's first seed.
+  np.testing.assert_array_equal(counts, expected)
 
 
 def test_a_printed_study_is_its_table(study):

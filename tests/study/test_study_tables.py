@@ -10,6 +10,7 @@ import subprocess
 import numpy as np
 import pytest
 
+from fedjax_opt import statistics
 from fedjax_opt.study import findings, verdicts, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.report import formats
@@ -113,6 +114,29 @@ def test_differences_are_those_of_the_verdicts():
     assert row[3].text == f"{100 * verdict.probability.estimate:.0f}"
     assert row[4].text == verdict.verdict
   assert tables.differences(study(cell("a", [0.5, 0.6]))) is None
+
+
+@pytest.mark.parametrize("metric", ["test_accuracy", "test_loss"])
+def test_methods_over_all_conditions_are_compared_with_the_best(metric):
+  of = dataclasses.replace(made.plain(), metric=metric)
+  table = tables.over_all(of)
+  share = " (%)" * (metric == "test_accuracy")
+  assert table.header == [
+    "Method", f"Interquartile mean{share}", "Better than SCAFFOLD (%)",
+  ]  # fmt: skip
+  numbers = verdicts.numbers_of(of)
+  scores = verdicts.matrices_of(of)
+  way = "max" if share else "min"
+  for method, row in zip(of.methods, table.rows, strict=True):
+    middle = statistics.interquartile_mean(scores[method])
+    assert row[1][:2] == numbers.parts(middle)
+    wins = statistics.probability_of_improvement(
+      scores[method], scores["SCAFFOLD"], direction=way
+    )
+    text = f"{100 * wins.estimate:.0f}"
+    assert row[2].text == (words.NOTHING if method == "SCAFFOLD" else text)
+  assert float(table.rows[0][2].text) < float(table.rows[2][2].text) < 50
+  assert tables.over_all(study(*of.cells[:3])) is None
 
 
 def test_csv_has_all_digits():

@@ -73,7 +73,7 @@ def test_without_two_common_seeds_nothing_is_told(seeds):
   found = of.verdicts
   assert found[1].verdict == TIED
   assert np.isnan(found[1].behind.low)
-  text = "b: it shares fewer than two seeds with the best"
+  text = "b: fewer than two seeds are those of the best"
   assert any(line.startswith(text) for line in limits_of(of))
   notes = tables.main_table(of).notes
   assert not any("has 0 in it" in note for note in notes)
@@ -262,7 +262,7 @@ def test_a_difference_without_a_width_needs_six_seeds():
     assert found.verdict == verdict
     assert found.behind.estimate == pytest.approx(1 / 360)
     assert np.isnan(found.behind.low)
-    text = f"b: its difference to the best is the same at all {num_seeds} seeds"
+    text = f"b: the difference to the best is the same at all {num_seeds} seeds"
     assert (verdict == TIED) == any(x.startswith(text) for x in limits_of(of))
 
 
@@ -370,14 +370,16 @@ OWN_SEEDS = [
   [
     ([cell(m, FOUR, tried=TRIED) for m in "ab"], []),
     (of_conditions(EDGE, EDGE, EDGE), [f"a under all conditions: {BEST_RATE}"]),
-    (of_conditions(EDGE, TRIED, EDGE), [f"a at α = 0; α = 2: {BEST_RATE}"]),
+    (
+      of_conditions(EDGE, TRIED, EDGE),
+      [f"a at α = 0 and at α = 2: {BEST_RATE}"],
+    ),
     (
       ALL,
       [
         f"a at k = 1: {BEST_RATE}",
-        "a at k = 1: its setting was chosen with the seeds of the report, so",
+        "a and b at k = 1: the setting was chosen with the seeds of the report",
         "b at k = 1: 1 of 4 settings diverged in tuning.",
-        "b at k = 1: its setting was chosen with the seeds of the report, so",
         "With 3 seeds intervals are long: only large differences can be told",
         f"{OTHER_SEEDS} The best is found over the seeds that all have",
         "Tuning budgets differ: a 3, b 4 settings.",
@@ -386,7 +388,7 @@ OWN_SEEDS = [
         "3 pairs of a method and a condition did not run.",
       ],
     ),
-    ([ON_TEST], ["a: its setting was chosen on test examples, by the highest"]),
+    ([ON_TEST], ["a: the setting was chosen on test examples, by the highest"]),
     (OWN_SEEDS, [UNTUNED]),
     ([without_losses()], ["No loss was measured, so a run that", UNTUNED]),
   ],

@@ -9,7 +9,12 @@ from fedjax_opt.results.history import direction, is_fraction, worst_mean
 from fedjax_opt.results.names import metric_name, name_of, number
 from fedjax_opt.study.plots import frame
 from fedjax_opt.study.plots.lines import GREY, Styles
-from fedjax_opt.study.plots.panels import Look, by_condition, draw_conditions
+from fedjax_opt.study.plots.panels import (
+  Look,
+  by_condition,
+  draw_conditions,
+  draw_panels,
+)
 
 _MAX_CLIENTS = 100
 # More classes have a colour bar instead of a legend.
@@ -64,6 +69,48 @@ def label_histogram(
     names = range(num_classes) if class_names is None else class_names
     _name_classes(new, colors, names)
     return frame.finish(new, path)
+
+
+def client_labels(
+  counts: Mapping[str, np.ndarray],
+  path: frame.Path,
+  *,
+  title: str | None = None,
+) -> Any:
+  """Draws the examples of clients, a panel for each condition.
+
+  One row for each of the first 100 clients, as in `label_histogram`.
+
+  Args:
+    counts: condition -> examples by client and label, [M, labels]; [M, 1]
+      without labels.
+    path: as of `label_histogram`.
+    title: text above the panels.
+
+  Returns:
+    As `label_histogram`.
+  """
+  num_labels = max(np.shape(of)[1] for of in counts.values())
+  colors = _class_colors(num_labels) if num_labels > 1 else [GREY]
+  patches: dict[str, Any] = {}
+  if 1 < num_labels <= _MAX_LEGEND:
+    from matplotlib.patches import Patch
+
+    patches = {str(i): Patch(color=each) for i, each in enumerate(colors)}
+
+  def draw(axes, panel):
+    of_clients = np.asarray(counts[panel])[:_MAX_CLIENTS]
+    _draw_clients(axes, of_clients, colors[: of_clients.shape[1]])
+    axes.grid(visible=False)
+    axes.set(title=panel, xlabel="Examples")
+    if axes.get_subplotspec().is_first_col():
+      axes.set_ylabel("Client")
+    return patches
+
+  legend = "Label" if patches else None
+  return draw_panels(
+    list(counts), path, draw, list(patches), title=title, legend_title=legend
+  )
 
 
 def partition_title(partition: str, alpha: float | None = None) -> str:

@@ -13,6 +13,7 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.study import plots, words
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.cells import Cell
+from fedjax_opt.study.plots.distributions import client_labels
 from fedjax_opt.study.plots.metric_axis import panels_axis
 from fedjax_opt.study.report import formats
 from fedjax_opt.study.verdicts import JudgedStudy
@@ -30,10 +31,11 @@ _PLOTS = {
   "heat_maps": plots.heat_maps,
   "tuning_curves": plots.tuning_curves,
   "clients": plots.client_distribution,
+  "client_labels": client_labels,
   "step_sizes": plots.step_sizes,
 }
 # Those in which no method has a look of its own.
-_PLAIN = ("heat_maps", "step_sizes")
+_PLAIN = ("heat_maps", "step_sizes", "client_labels")
 
 
 class Picture(NamedTuple):

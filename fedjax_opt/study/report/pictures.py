@@ -42,6 +42,7 @@ def of_study(study: JudgedStudy) -> list[Picture]:
     *tuning_pictures.pictures(drawn),
     *_clients(drawn),
     *_step_sizes(drawn),
+    *_client_labels(drawn),
   ]
   names = [re.sub(r"[^A-Za-z0-9_-]+", "_", each.name) for each in pictures]
   names = words.unique(names, "{}_{}")
@@ -155,16 +156,10 @@ def _profiles(drawn: Drawn) -> Iterator[Picture]:
   for method, scores in matrices.items():
     shares = statistics.performance_profile(scores, levels, direction=way)
     profiles[drawn.labels[method]] = plots.Curve(levels, *shares)
-  numbers = verdicts.numbers_of(study)
-  middles = [
-    f"{words.name(study.labels[method])} {numbers.whole(value)}"
-    for method, value in verdicts.overall(study).items()
-    if np.isfinite(value.estimate)
-  ]
   yield drawn.picture(
     "performance_profile",
     profiles,
-    {"middles": middles},
+    {},
     metric=metric,
     interval="share of runs and 95 % interval",
   )
@@ -203,3 +198,16 @@ def _step_sizes(drawn: Drawn) -> Iterator[Picture]:
     arrays = {each: trace[kept] for each, kept in _TRACES.items()}
     title = drawing.in_picture(label)
     yield drawn.picture("step_sizes", arrays, facts, title=title)
+
+
+def _client_labels(drawn: Drawn) -> Iterator[Picture]:
+  """Which examples clients have, under conditions that change them."""
+  clients = drawn.study.clients
+  if not clients:
+    return
+  counts = {drawing.in_picture(c): of.counts for c, of in clients.items()}
+  facts = {
+    "num_clients": max(map(len, counts.values())),
+    "num_labels": max(of.shape[1] for of in counts.values()),
+  }
+  yield drawn.picture("client_labels", counts, facts)

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedjax_opt.results.history import COSTS
 from fedjax_opt.results.names import metric_name, name_of, sentence
+from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study import verdicts, words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.verdicts import (
@@ -234,6 +235,37 @@ def differences(study: JudgedStudy) -> Table | None:
     if v.verdict not in (BEST, DIVERGED)
   ]
   return Table(rows, len(rows[0]) - 3) if rows else None
+
+
+def over_all(study: JudgedStudy) -> Table | None:
+  """How good methods are over all conditions; None of a single condition.
+
+  Each is compared with the one that has the best interquartile mean.
+  """
+  matrices, means = verdicts.matrices_of(study), verdicts.overall(study)
+  known = [m for m in means if np.isfinite(means[m].estimate)]
+  if len(known) < 2:
+    return None
+  way = max if study.is_larger_better else min
+  best = way(known, key=lambda method: means[method].estimate)
+  direction = "max" if study.is_larger_better else "min"
+  numbers, shares = verdicts.numbers_of(study), words.Numbers("accuracy", 0)
+  name = f"Better than {study.labels[best]} (%)"
+  rows = []
+  for method, scores in matrices.items():
+    wins = statistics.probability_of_improvement(
+      scores, matrices[best], direction=direction
+    )
+    rows.append(
+      {
+        "Method": study.labels[method],
+        f"Interquartile mean{numbers.unit and ' (%)'}": Entry(
+          *numbers.parts(means[method])
+        ),
+        name: words.NOTHING if method == best else Entry(*shares.parts(wins)),
+      }
+    )
+  return Table(rows, 1)
 
 
 # How settings were chosen, and what all of it cost.

@@ -5,6 +5,7 @@ import pytest
 
 from fedjax_opt import metrics
 from fedjax_opt.study import plots
+from fedjax_opt.study.plots import distributions
 
 ACCURACY = {"metric": "client_test_accuracy"}
 
@@ -31,6 +32,19 @@ def test_says_when_clients_are_left_out():
   assert axes.get_title() == "first 100 of 150 clients"
   assert len(axes.collections) == 100
   assert plots.partition_title("iid") == "IID"
+
+
+@pytest.mark.parametrize(("classes", "labels"), [(1, 0), (2, 2), (25, 0)])
+def test_a_panel_of_labels_for_each_condition(classes, labels):
+  counts = np.random.default_rng(0).integers(1, 9, (120, classes))
+  panels = {"α = 1": counts, "α = 0.1": 2 * counts[:5]}
+  figure = distributions.client_labels(panels, None)
+  assert [axes.get_title() for axes in figure.axes] == list(panels)
+  assert [len(axes.collections) for axes in figure.axes] == [100, 5]
+  ends = [axes.get_xlim()[1] for axes in figure.axes]
+  assert ends == [counts[:100].sum(1).max(), 2 * counts[:5].sum(1).max()]
+  shown = [text for each in figure.legends for text in each.get_texts()]
+  assert len(shown) == labels
 
 
 @pytest.fixture

@@ -1,0 +1,114 @@
+"""What a study ran on: the size of its model, its clients and its examples."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from fedjax_opt.base import Batch, Params
+from fedjax_opt.data.clients import ClientData
+from fedjax_opt.data.population import Population
+from fedjax_opt.engine.config import DEFAULTS
+from fedjax_opt.results.names import number
+
+# More labels, or counts in all, are not counted.
+_MAX_LABELS, _MAX_COUNTS = 100, 10_000_000
+
+
+class Clients(NamedTuple):
+  """The examples of M clients.
+
+  Attributes:
+    counts: how many of each label each client has, [M, labels]; how many it
+      has, [M, 1], where there are no labels or examples are on disk.
+    num_different: how many of all of them are different ones.
+  """
+
+  counts: np.ndarray
+  num_different: int
+
+
+def clients_of(clients: ClientData | Population) -> Clients:
+  """What a report says of clients.
+
+  Labels are whole numbers 'y', one for each example.
+  """
+  sizes = np.asarray(clients.sizes)[:, None]
+  if isinstance(clients, Population):
+    return Clients(sizes, int(sizes.sum()))
+  num_different = len(np.unique(clients.owned_rows()))
+  y = np.asarray(clients.examples.get("y", ()))
+  if y.ndim == 1 and y.dtype.kind in "iu" and y.size and y.min() >= 0:
+    num_labels = int(y.max()) + 1
+    if num_labels <= _MAX_LABELS and num_labels * len(sizes) <= _MAX_COUNTS:
+      return Clients(clients.label_counts(num_labels), num_different)
+  return Clients(sizes, num_different)
+
+
+def sizes(
+  params: Params | Callable[[jax.Array], Params],
+  validation: Batch | ClientData | None,
+  test: Batch | ClientData | None,
+) -> dict[str, str]:
+  """The sizes of a model and of the examples that no client trains on.
+
+  Args:
+    params: the initial model, or a function from a random key to it.
+    validation: examples on which settings are chosen.
+    test: examples of the report.
+
+  Returns:
+    name -> size, for the report; what there is none of is left out.
+  """
+  if callable(params):
+    params = jax.eval_shape(params, jax.random.key(0))
+  weights = sum(np.size(leaf) for leaf in jax.tree.leaves(params))
+  told = {"parameters of the model": f"{weights:,}"}
+  for part, examples in (("validation", validation), ("test", test)):
+    if isinstance(examples, ClientData):
+      told[f"{part} examples"] = f"{int(np.sum(examples.sizes)):,}"
+    elif examples is not None:
+      told[f"{part} examples"] = f"{len(jax.tree.leaves(examples)[0]):,}"
+  return told
+
+
+def sizes_of_clients(clients: Sequence[Clients]) -> dict[str, str]:
+  """The same of the clients of all conditions."""
+  if not clients:
+    return {}
+  of_all = [each.counts.sum(axis=1) for each in clients]
+  totals, every = [of.sum() for of in of_all], np.concatenate(of_all)
+  different = [each.num_different for each in clients]
+  others = f", {_span(different)} different ones" * (different != totals)
+  mean = f", {number(every.mean())} on average" * bool(np.ptp(every))
+  return {
+    "number of clients": _span(map(len, of_all)),
+    "training examples": f"{_span(totals)}{others}",
+    "training examples of a client": f"{_span(every)}{mean}",
+  }
+
+
+def _span(numbers: Iterable[int]) -> str:
+  found = sorted(numbers)
+  ends = dict.fromkeys(f"{each:,}" for each in (found[0], found[-1]))
+  return " to ".join(ends)
+
+
+def local_work(
+  condition: Mapping[str, Any], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+  """What a round computes, where it is the same under all conditions.
+
+  Args:
+    condition: one of them.
+    settings: those given.
+  """
+  given = DEFAULTS | settings
+  names = ("cohort_size", "batch_size", "local_epochs", "local_steps")
+  found = {name: given[name] for name in names if name not in condition}
+  if found.get("cohort_size", 0) is None:
+    found["cohort_size"] = "all"
+  if not {"local_epochs", "local_steps"} & {*settings, *condition}:
+    found["local_epochs"] = 1
+  return {name: value for name, value in found.items() if value is not None}
