@@ -19,7 +19,8 @@ from fedjax_opt.study.verdicts import (
 )
 from fedjax_opt.study.words import condition_label
 
-# So many conditions or methods are named in the answer; more are counted.
+# So many conditions, or worse methods, are named in the answer over all
+# conditions; more are counted.
 _MAX_NAMED = 3
 
 
@@ -46,7 +47,7 @@ def _over_conditions(study: JudgedStudy) -> str:
   for condition in compared:
     who = _who(study, _under(study, condition))
     best = f"{_are(who[BEST])} best" if who[BEST] else "every method diverged"
-    apart = f", not told apart from {words.listed(who[TIED])}" * bool(who[TIED])
+    apart = f", not told apart from {words.named(who[TIED])}" * bool(who[TIED])
     groups.setdefault((best, apart), []).append(condition)
     worse.add(_others(who, who[WORSE]))
   parts = [
@@ -61,7 +62,7 @@ def _over_conditions(study: JudgedStudy) -> str:
     parts.append(f"{whose} by {_points(study, behind)}")
   lost = list(dict.fromkeys(_who(study, study.verdicts)[DIVERGED]))
   if lost and any(v.verdict == BEST for v in study.verdicts):
-    parts.append(f"{words.listed(lost)} diverged under some condition")
+    parts.append(f"{words.named(lost)} diverged under some condition")
   return f"By mean {words.metric_words(study.metric)}, {'; '.join(parts)}."
 
 
@@ -111,9 +112,10 @@ def _counts(
       names.setdefault(number, []).append(label)
     names.pop(0, None)
     first, *rest = sorted(names, reverse=True)
-    text = f"{_are(names[first])} {what} under {first} of {total} conditions"
+    share = f"all {total}" if first == total else f"{first} of {total}"
+    text = f"{_are(names[first])} {what} under {share} conditions"
     parts.append(
-      ", ".join([text, *(f"{words.listed(names[n])} under {n}" for n in rest)])
+      ", ".join([text, *(f"{words.named(names[n])} under {n}" for n in rest)])
     )
   return parts
 
@@ -145,7 +147,7 @@ def _of_condition(
   if not who[BEST]:
     every = "every method" if where else "Every method"
     return f"{where}{who[DIVERGED][0] if len(here) == 1 else every} diverged."
-  text = where + words.listed(who[BEST])
+  text = where + words.named(who[BEST])
   what = f"mean {words.metric_words(study.metric)}"
   numbers = verdicts.numbers_of(study)
   best = next(v.value for v in here if v.verdict == BEST)
@@ -174,9 +176,9 @@ def _of_condition(
     if len(behind) == 1 and (ends := numbers.parts(behind[0], True)[1]):
       text += f" ({ends})"
   if who[DIVERGED]:
-    text += f"; {words.listed(who[DIVERGED])} diverged"
+    text += f"; {words.named(who[DIVERGED])} diverged"
   return f"{text}."
 
 
 def _are(names: Sequence[str]) -> str:
-  return f"{words.listed(names)} {'is' if len(names) == 1 else 'are'}"
+  return f"{words.named(names)} {'is' if len(names) == 1 else 'are'}"

@@ -42,7 +42,7 @@ def _whose(study: JudgedStudy, cells: Mapping[str, Sequence[Cell]]) -> str:
   for method, of_method in cells.items():
     where = _where(study, of_method)
     methods.setdefault(where, []).append(names_of(study)[method])
-  parts = [words.listed(names) + where for where, names in methods.items()]
+  parts = [words.named(names) + where for where, names in methods.items()]
   return "; ".join(parts)
 
 

@@ -25,6 +25,8 @@ _SHARES = ("density", "f1", "precision", "recall")
 _SHORT = 0.01
 # Decimals that a number may have beyond those of the others.
 _MORE_DECIMALS = 5
+# So many methods are named in a sentence.
+_MAX_NAMES = 8
 
 
 class Numbers(NamedTuple):
@@ -157,6 +159,12 @@ def listed(names: Sequence[str]) -> str:
   if len(names) < 2:
     return "".join(names)
   return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def named(names: Sequence[str]) -> str:
+  """Methods by name, or how many they are if they are many."""
+  many = len(names) > _MAX_NAMES
+  return f"{len(names)} methods" if many else listed(names)
 
 
 def counted(number: int, word: str) -> str:

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -72,7 +73,23 @@ def copied(whole, tmp_path):
 def test_what_it_leaves(whole):
   for name in ("report.html", "table.md", "table.tex", "table.csv"):
     assert (whole / name).stat().st_size > 200
-  assert list((whole / "pictures").glob("*.png"))
+  assert list((whole / "pictures").glob("client_labels.png"))
+  page = (whole / "report.html").read_text()
+  # A linear model of 64 inputs; a tenth of 1437 examples is held out.
+  for name, value in {
+    "Parameters of the model": "650",
+    "Number of clients": "10",
+    "Training examples of a client": "30",
+    "Validation examples": "144",
+    "Test examples": "360",
+    "Clients per round": "3",
+    "Batch size": "10",
+    "Local epochs": "1",
+  }.items():
+    row = rf">{name}</th>\s*<th[^>]*>{value}<"
+    assert re.search(row, page), name
+  assert re.search(">Device</th>.*platform cpu", page)
+  assert re.search(">Versions</th>.*jax ", page)
   folders = sorted(path.name for path in (whole / "runs").iterdir())
   assert len([f for f in folders if "-3x2-" in f]) == 4
   # Delta-SGD has nothing to tune.
@@ -122,6 +139,13 @@ def test_what_is_there_is_not_run_again(copied, monkeypatch, capsys):
   assert runs_of(copied) == before
   assert (copied / "table.csv").read_bytes() == table
   assert capsys.readouterr().err.count("(was there)") == 6
+  # Nor for another label, title or order; tables have that of the command.
+  named = DELTA.replace("Delta", "Mine"), FED_AVG, SCAFFOLD
+  assert study(copied, *named, ALPHAS, "--title=Other") == 0
+  assert runs_of(copied) == before
+  labels = list(dict.fromkeys(row["method"] for row in rows_of(copied)))
+  assert labels == ["Mine", *(row["method"] for row in rows_of(copied)[1:3])]
+  assert "<h1>Other</h1>" in (copied / "report.html").read_text()
 
 
 def test_more_seeds_of_the_report_need_no_other_tuning(copied):

@@ -14,7 +14,9 @@ import pytest
 from fedjax_opt.study import findings
 from fedjax_opt.study.cells import Measured
 from fedjax_opt.study.limitations import limits_of
+from fedjax_opt.study.plots import method_styles
 from fedjax_opt.study.report import page, pictures
+from fedjax_opt.study.report import study_tables as tables
 from fedjax_opt.study.setup import Clients
 from tests.study import made
 from tests.study.made import NAN, cell, study
@@ -300,6 +302,38 @@ def test_the_picture_of_clients_is_the_last_and_said_in_full(tmp_path, fast):
   assert picture.caption == (
     "A row for each client, as long as it has examples: of one seed."
   )
+
+
+def test_methods_have_their_order_and_colour_everywhere():
+  """Also where the first method did not run under the first condition."""
+  labels = ["z", "a", "m"]
+  tried = {0.1: [0.5, 0.5], 1.0: [0.6, 0.6]}
+  cells = [
+    cell(m, [0.5 + 0.1 * i, 0.6], {"alpha": a, "k": k}, tried=tried,
+         bytes_per_round=i + 1)
+    for i, m in enumerate(labels)
+    for a, k in ((1.0, 1), (1.0, 2), (0.1, 1), (0.1, 2))
+    if (m, a, k) != ("z", 1.0, 1)
+  ]  # fmt: skip
+  of = study(*cells)
+  styles = method_styles(labels)
+  drawn = pictures.of_study(of)
+  assert len(drawn) == 7
+  for picture in drawn:
+    figure = picture.draw(None)
+    (legend,) = figure.legends
+    shown = [text.get_text() for text in legend.texts]
+    shown = [label for label in shown if label in labels]
+    assert shown == [label for label in labels if label in shown], picture.name
+    assert len(shown) >= 2
+    for label, line in zip(shown, legend.legend_handles, strict=False):
+      assert line.get_color() == styles[label].color, picture.name
+  for table in (tables.main_table(of, True), tables.over_all(of)):
+    found = [row[0].text for row in table.rows]
+    assert found == [label for label in labels if label in found]
+  for table in (tables.settings(of), tables.costs(of)[1]):
+    found = [row[2].text for row in table.rows]
+    assert found == [*labels, *labels, *labels, "a", "m"]
 
 
 def square_cell(settings):

@@ -205,6 +205,13 @@ SPREAD = HIGH[::-1] - 0.001
      "By mean test accuracy, a is best under 3 of 4 conditions, b under 1; a "
      "is best or not told apart from the best under 3 of 4 conditions, b under "
      "2; where a method is worse, it is by 20.0 points."),
+    ([(HIGH, *[LOW] * 9)],
+     "a has the highest mean test accuracy, 70.0 % (95 % interval 69.4 to "
+     "70.6); 9 methods are worse, by 20.0 points."),
+    ([(HIGH, SPREAD, SPREAD)] * 3 + [(HIGH, LOW, SPREAD)],
+     "By mean test accuracy, a is best under all 4 conditions; a and c are "
+     "best or not told apart from the best under all 4 conditions, b under 3; "
+     "where a method is worse, it is by 20.0 points."),
     ([(HIGH, LOW, LOW, LOW, MIDDLE)] * 5,
      "By mean test accuracy, a is best under all 5 conditions; the others are "
      "worse, by 10.0 to 20.0 points."),
@@ -216,7 +223,7 @@ def test_the_answer(finals, expected):
     *[
       cell(m, values, {"k": k} if several else None)
       for k, here in enumerate(finals)
-      for m, values in zip("abcde", here, strict=False)
+      for m, values in zip("abcdefghij", here, strict=False)
     ]
   )
   assert sentences(of)[0] == expected

@@ -17,6 +17,8 @@ from fedjax_opt.study.plots.metric_axis import Panels
 # The width of a page's text in inches, at which figures are not shrunk.
 PAGE_WIDTH = 6.8
 _CHARACTERS_PER_INCH = 16.5
+# A legend of more entries needs the whole width.
+_MANY = 12
 
 
 class Look(TypedDict, total=False):
@@ -139,6 +141,8 @@ def draw_panels(
   columns = 2 if len(panels) in (2, 4) else min(len(panels), 3)
   rows = -(-len(panels) // columns)
   width = min(columns * width, PAGE_WIDTH)
+  if len(labels) > _MANY:
+    width = PAGE_WIDTH
   lines = -(-len(labels) // num_columns(labels, width)) + bool(legend_title)
   height = rows * 2.3 * (1 if rows == 1 else 0.9)
   height += 0.15 + 0.2 * bool(title) + 0.16 * lines
@@ -185,6 +189,7 @@ def draw_conditions(
   """
   names = list(dict.fromkeys(m for each in panels.values() for m in each))
   looks = styles or method_styles(names)
+  order = {name: i for i, name in enumerate(looks)}
   missing = [name for name in names if name not in looks]
   if missing:
     raise ValueError(
@@ -203,7 +208,7 @@ def draw_conditions(
     list(panels),
     path,
     draw_one,
-    [*names, DIVERGED],
+    [*sorted(names, key=order.__getitem__), DIVERGED],
     title=title,
     legend_title=sentence(interval) if interval else None,
     share_y=True,

@@ -16,6 +16,7 @@ from fedjax_opt.results.history import COSTS
 from fedjax_opt.results.names import metric_name, name_of, sentence
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study import verdicts, words
+from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.verdicts import (
   BEST,
@@ -256,6 +257,8 @@ def over_all(study: JudgedStudy) -> Table | None:
     wins = statistics.probability_of_improvement(
       scores, matrices[best], direction=direction
     )
+    if wins.low == wins.high:  # A few runs are no certainty.
+      wins = Interval(wins.estimate, np.nan, np.nan)
     rows.append(
       {
         "Method": study.labels[method],
@@ -334,6 +337,9 @@ def shared(study: JudgedStudy) -> Table | None:
     {"Setting": sentence(name_of(str(name))), "Value": words.about(value)}
     for name, value in study.about.items()
   ]
+  if seconds := sum(cell.seconds for cell in study.cells):
+    time = words.seconds(seconds)
+    rows.append({"Setting": "Time of all runs", "Value": time})
   return Table(rows, 2) if rows else None
 
 
