@@ -14,6 +14,7 @@ from fedjax_opt.results.names import number
 
 # More labels, or counts in all, are not counted.
 _MAX_LABELS, _MAX_COUNTS = 100, 10_000_000
+_WORK = ("cohort_size", "batch_size", "local_epochs", "local_steps")
 
 
 class Clients(NamedTuple):
@@ -104,11 +105,11 @@ def local_work(
     condition: one of them.
     settings: those given.
   """
-  given = DEFAULTS | settings
-  names = ("cohort_size", "batch_size", "local_epochs", "local_steps")
-  found = {name: given[name] for name in names if name not in condition}
-  if found.get("cohort_size", 0) is None:
-    found["cohort_size"] = "all"
+  given = {"cohort_size": "all", "batch_size": DEFAULTS["batch_size"]}
   if not {"local_epochs", "local_steps"} & {*settings, *condition}:
-    found["local_epochs"] = 1
-  return {name: value for name, value in found.items() if value is not None}
+    given["local_epochs"] = 1
+  return {
+    n: v
+    for n, v in (given | settings).items()
+    if n in _WORK and v is not None and n not in condition
+  }

@@ -292,8 +292,7 @@ def test_the_picture_of_clients_is_the_last_and_said_in_full(tmp_path, fast):
   assert picture.name == "client_labels"
   assert picture.caption == (
     "A row for each of the first 100 clients, as long as it has examples, "
-    "which are coloured by their label, a panel for each condition: of one "
-    "seed."
+    "coloured by their label, a panel for each condition: of one seed."
   )
   _, text = read(of.write(tmp_path))
   assert text.index("What ran") < text.index("Which examples do the clients")

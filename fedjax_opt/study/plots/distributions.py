@@ -92,25 +92,16 @@ def client_labels(
   """
   num_labels = max(np.shape(of)[1] for of in counts.values())
   colors = _class_colors(num_labels) if num_labels > 1 else [GREY]
-  patches: dict[str, Any] = {}
-  if 1 < num_labels <= _MAX_LEGEND:
-    from matplotlib.patches import Patch
-
-    patches = {str(i): Patch(color=each) for i, each in enumerate(colors)}
 
   def draw(axes, panel):
     of_clients = np.asarray(counts[panel])[:_MAX_CLIENTS]
     _draw_clients(axes, of_clients, colors[: of_clients.shape[1]])
     axes.grid(visible=False)
-    axes.set(title=panel, xlabel="Examples")
-    if axes.get_subplotspec().is_first_col():
-      axes.set_ylabel("Client")
-    return patches
+    is_first = axes.get_subplotspec().is_first_col()
+    axes.set(title=panel, xlabel="Examples", ylabel="Client" * is_first)
+    return {}
 
-  legend = "Label" if patches else None
-  return draw_panels(
-    list(counts), path, draw, list(patches), title=title, legend_title=legend
-  )
+  return draw_panels(list(counts), path, draw, [], title=title)
 
 
 def partition_title(partition: str, alpha: float | None = None) -> str:

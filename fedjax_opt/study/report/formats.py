@@ -7,7 +7,6 @@ own rules wherever a template shows them.
 import functools
 import itertools
 import re
-import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,9 +19,8 @@ from fedjax_opt.study.report import study_tables
 from fedjax_opt.study.report.study_tables import Entry, Table
 from fedjax_opt.study.verdicts import BEST
 
-# Of LaTeX, in characters: a column of a paper, and lines of heads and names;
-# the size of an interval's characters; and the rows for which a page has room.
-_WIDTH, _HEAD, _NAME, _SCRIPT, _MAX_ROWS = 51, 12, 18, 0.8, 24
+# Of LaTeX: columns beside names in a column of a paper, and rows on a page.
+_MAX_COLUMNS, _MAX_ROWS = 3, 24
 # Modules whose functions templates call.
 _MODULES = {
   "findings": findings,
@@ -106,36 +104,19 @@ def latex(table: Table) -> str:
   Columns for which a column of a paper is too narrow are below the others. What
   is too long for its page is several tables.
   """
-  widths = [_width(table, i) for i in range(len(table.header))]
-  parts, left = [[1]], _WIDTH - widths[0] - widths[1]
-  for column, width in enumerate(widths[2:], 2):
-    if width > left:
-      parts.append([])
-      left = _WIDTH - widths[0]
-    parts[-1].append(column)
-    left -= width
-  rows = table.rows
-  chunks = -(-len(rows) // _MAX_ROWS)
-  ends = [len(rows) * i // chunks for i in range(chunks + 1)]
-  blocks = [
-    (part, rows[i:j]) for part in parts for i, j in itertools.pairwise(ends)
-  ]
-  is_long = len(parts) * len(rows) > _MAX_ROWS
+  parts = _parts(range(1, len(table.header)), _MAX_COLUMNS)
+  chunks = _parts(table.rows, _MAX_ROWS)
+  blocks = list(itertools.product(parts, chunks))
+  is_long = len(parts) * len(table.rows) > _MAX_ROWS
   floats = [[block] for block in blocks] if is_long else [blocks]
-  return _template("table.tex").render(
-    table=table, floats=floats, head_width=_HEAD, name_width=_NAME
-  )
+  return _template("table.tex").render(table=table, floats=floats)
 
 
-def _width(table: Table, column: int) -> float:
-  """About how many characters of small type a column is wide."""
-  head = max(map(len, textwrap.wrap(table.header[column], _HEAD)))
-  texts = [row[column].text for row in table.rows]
-  if not column:
-    texts = [line for text in texts for line in textwrap.wrap(text, _NAME)]
-  details = [row[column].detail for row in table.rows]
-  longest = [max(map(len, each), default=0) for each in (texts, details)]
-  return max(head, longest[0], _SCRIPT * longest[1]) + 1.5
+def _parts(things: Sequence[Any], most: int) -> list[Sequence[Any]]:
+  """Parts of about one length, which have so many things at most."""
+  number = -(-len(things) // most)
+  ends = [len(things) * i // number for i in range(number + 1)]
+  return [things[i:j] for i, j in itertools.pairwise(ends)]
 
 
 def escape_markdown(text: str) -> str:

@@ -34,8 +34,8 @@ def test_says_when_clients_are_left_out():
   assert plots.partition_title("iid") == "IID"
 
 
-@pytest.mark.parametrize(("classes", "labels"), [(1, 0), (2, 2), (25, 0)])
-def test_a_panel_of_labels_for_each_condition(classes, labels):
+@pytest.mark.parametrize("classes", [1, 2, 25])
+def test_a_panel_of_labels_for_each_condition(classes):
   counts = np.random.default_rng(0).integers(1, 9, (120, classes))
   panels = {"α = 1": counts, "α = 0.1": 2 * counts[:5]}
   figure = distributions.client_labels(panels, None)
@@ -43,8 +43,9 @@ def test_a_panel_of_labels_for_each_condition(classes, labels):
   assert [len(axes.collections) for axes in figure.axes] == [100, 5]
   ends = [axes.get_xlim()[1] for axes in figure.axes]
   assert ends == [counts[:100].sum(1).max(), 2 * counts[:5].sum(1).max()]
-  shown = [text for each in figure.legends for text in each.get_texts()]
-  assert len(shown) == labels
+  colors = {tuple(row.get_facecolor()[0]) for row in figure.axes[0].collections}
+  assert len(colors) == 1  # Each client begins with the first label.
+  assert figure.axes[0].collections[0].get_facecolor().shape[0] == classes
 
 
 @pytest.fixture
