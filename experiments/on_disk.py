@@ -122,6 +122,7 @@ def check_population(
   Raises:
     ValueError: if another fraction was held out when they were written, or
       naming what differs in types, shapes and labels.
+    OSError: naming the file, if labels are what they were not when written.
   """
   held = marked(on_disk).get(_TEST)
   if None not in (held, test_fraction) and held != test_fraction:
@@ -148,6 +149,7 @@ def check_population(
     labels = on_disk.examples["y"]
     for label in (labels.min(), labels.max()):
       if not 0 <= label < task.num_classes:
+        on_disk.verify()  # It may be damaged, which says which file.
         raise ValueError(
           f"{where}: labels y must be in [0, {task.num_classes}), but one is "
           f"{label}"

@@ -146,6 +146,12 @@ def test_verify(tmp_path, capsys):
     "client 6; write the population again\n"
   )
   path.write_bytes(whole)
+  path = folder / "y.bin"  # A label that is none of the task's.
+  whole = path.read_bytes()
+  path.write_bytes(whole[:-1] + b"\1")
+  assert call(SMALL[0], given) == 1
+  assert capsys.readouterr().err.startswith(f"error: {str(path)!r} is damaged")
+  path.write_bytes(whole)
   mark = folder / "validation.json"
   mark.write_text(mark.read_text().replace("0.1", "0.3"))
   for command in (("--verify", given), (given, "--rounds=0", *SMALL[:1])):

@@ -38,11 +38,11 @@ _TIMES = re.compile(r"seconds|date|timing|command|about|digest")
 
 
 def without_times(content):
-  """A value of JSON without what is another one in each run."""
+  """A value of JSON without what is another one in each run, or in a copy."""
   if isinstance(content, dict):
     kept = {n: v for n, v in content.items() if not _TIMES.search(n)}
-    kept.pop("output_dir", None)
-    kept.pop("resume", None)
+    for name in ("output_dir", "population_dir", "resume"):
+      kept.pop(name, None)
     return {n: without_times(v) for n, v in kept.items()}
   if isinstance(content, list):
     return [without_times(each) for each in content]
@@ -131,11 +131,11 @@ def main():
   parser.add_argument("--command", choices=KILLED)
   given = parser.parse_args()
   keep = pathlib.Path(given.keep or tempfile.mkdtemp())
-  counts = collections.Counter()
+  counts, folder = collections.Counter(), pathlib.Path(tempfile.mkdtemp())
   for i in range(given.number):
     draw = random.Random(f"{given.seed} {i}")
     command = given.command or draw.choice(KILLED)
-    whole, folder = keep / command.replace(" ", "_"), keep / "killed"
+    whole = keep / command.replace(" ", "_")
     if not (whole / "seconds.json").exists():
       shutil.rmtree(whole, ignore_errors=True)
       start = time.monotonic()
@@ -148,6 +148,7 @@ def main():
     found = difference(command, folder / "f", whole / "f", seconds, draw)
     counts["different" if found else "same"] += 1
     print(f"{i} {command}: {found or 'same'}", flush=True)
+  shutil.rmtree(folder, ignore_errors=True)
   print(dict(counts))
   return int("different" in counts)
 
