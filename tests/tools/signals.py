@@ -46,7 +46,7 @@ PHASES = {
   "import": "jax",
   "flags": "experiments.specification.resolve:resolve",
   "load": "experiments.data:load",
-  "partition": "fedjax_opt.data.partition:split",
+  "partition": "fedjax_opt.data.clients:ClientData.from_partition",
   "trace": "fedjax_opt.engine.executor:Executor.trace",
   "compile": "fedjax_opt.engine.programs:compiled",
   "rounds": "fedjax_opt.engine.executor:Executor.advance",
