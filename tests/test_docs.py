@@ -133,10 +133,10 @@ def test_the_tables_of_methods_are_those_of_the_registries():
     assert f"<!-- {title} -->\n\n| name | called | what |" in text
 
 
-# Flags of other programs: benchmarks, pip, Slurm, gcloud, XLA.
+# Flags of other programs: benchmarks, tools, pip, Slurm, gcloud, XLA.
 OTHERS = {
-  "budget_s", "command", "fedjax_python", "folder", "gpus", "help", "minutes",
-  "nodes", "ntasks", "tiny", "torch_python", "worker",
+  "budget_s", "command", "fedjax_python", "folder", "gpus", "help", "kind",
+  "minutes", "nodes", "ntasks", "number", "tiny", "torch_python", "worker",
   "xla_force_host_platform_device_count", "zone",
 }  # fmt: skip
 

@@ -46,6 +46,16 @@ def size_text(num_bytes: int) -> str:
   )
 
 
+def check_is_file(path: pathlib.Path) -> None:
+  """Checks that reading ends: a pipe would wait for ever.
+
+  Raises:
+    OSError: if what is there is no file.
+  """
+  if path.exists() and not path.is_file():
+    raise OSError(errno.EINVAL, "it is no file")
+
+
 def read_text(path: pathlib.Path, most: int = 1 << 28) -> str:
   """The text of a file, at most so many bytes of UTF-8.
 
@@ -53,8 +63,7 @@ def read_text(path: pathlib.Path, most: int = 1 << 28) -> str:
     OSError: if it is no file, such as a pipe or a device, or cannot be read.
     ValueError: if it is larger, or no text.
   """
-  if path.exists() and not path.is_file():  # A pipe would wait for ever.
-    raise OSError(errno.EINVAL, "it is no file")
+  check_is_file(path)
   with open(path, "rb") as file:
     content = file.read(most + 1)
   if len(content) > most:

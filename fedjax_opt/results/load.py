@@ -8,6 +8,7 @@ from typing import Any
 from fedjax_opt.base import Params
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import checked
+from fedjax_opt.files import memory
 from fedjax_opt.files.json_files import read_json
 from fedjax_opt.results import folder_digests
 from fedjax_opt.results.history import History
@@ -183,6 +184,7 @@ def _read(folder: pathlib.Path, name: str, read: Any) -> Any:
     return None
   what, remedy = f"folder={str(folder)!r}: {name}", "give that of a whole run"
   with checks.reading(what, remedy, ValueError, TypeError):
+    memory.check_is_file(folder / name)
     return read(folder / name)
 
 

@@ -55,6 +55,7 @@ def test_a_worker_that_dies(tmp_path):
     (signal.SIGINT, "group", (), 130),  # As a terminal sends it.
     (signal.SIGINT, "parent", (), 130),
     (signal.SIGTERM, "parent", (), 143),
+    (signal.SIGTERM, "group", (), 143),  # As Slurm and systemd send it.
     (signal.SIGTERM, "parent", ("program",), -15),
     (signal.SIGKILL, "parent", (), -9),
   ],

@@ -1,6 +1,7 @@
 """Readers of files, given random bytes: one line that says what is wrong."""
 
 import json
+import os
 import pathlib
 import sqlite3
 import tempfile
@@ -157,6 +158,19 @@ def test_json_that_is_nested_deeply(tmp_path, name):
   if name == "config.json":
     with pytest.raises(ValueError, match="cannot be read; give the folder"):
       resuming._config_of(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", "params.safetensors"])
+def test_a_pipe_is_no_file_of_a_run(tmp_path, name):
+  """It would be read until somebody writes."""
+  path = run_folder(tmp_path) / name
+  (tmp_path / "digests.json").unlink(missing_ok=True)
+  path.unlink()
+  os.mkfifo(path)
+  with pytest.raises(
+    ValueError, match=rf"{name}: cannot be read \(it is no fi"
+  ):
+    load_run(tmp_path)
 
 
 def test_a_model_whose_leaf_holds_others(tmp_path):
