@@ -28,11 +28,20 @@ Flags of a study, beside those of a run:
   --runs=FOLDER,...    Folders of runs that are there. Each becomes a method, or
                        a condition of one, by what differs between their flags.
   --jobs=N             Cells at a time, each on one core. Default: 1.
-  --report_seeds=N     Fresh seeds of the report. Default: as many as --seed.
+  --report_seeds=N     Fresh seeds of the report. Default: as many as --seed,
+                       or 10 where --seed is not given.
+  --nested             Repeat tuning with each seed of the report: the whole
+                       grid runs with these seeds, and each has the setting that
+                       is best by its own score. The luck of choosing is then in
+                       the intervals. --seed only says which seeds are not used.
   --budget=WORD        equal: methods that are tuned must try as many settings.
                        unequal: they need not. Default: equal.
   --metric=NAME        By what methods are compared. Default: test_accuracy, or
                        what the task has.
+  --min_effect=X       Smallest difference of interest, in the metric's unit
+                       (0.01 is a point of accuracy): a method that is behind
+                       the best by less is not called worse. Default: 0.005 for
+                       accuracies, 0 for other metrics.
   --target=X           Also report what reaching this value of the metric costs.
   --title=TEXT         Title of the report.
 
@@ -91,7 +100,7 @@ def main(argv: Sequence[str]) -> int:
     folder = _folder(asked)
     store = Store(folder / "runs", Loader())
     if cells.check(planned, store):
-      asked.check_target(asked.metric or "test_accuracy")
+      asked.check_numbers(asked.metric or "test_accuracy")
     _check_metric(asked, existing)
     with locks.held("output_dir", folder):
       _mark(folder, asked)
@@ -172,7 +181,8 @@ def _say(place: str, planned: plan.Planned, cell: Cell, took: str | None):
     what = "every setting diverged"
   elif planned.grid:
     best = {flag: cell.chosen[flag] for flag in planned.grid}
-    what = f"best {setting_label(best)}"
+    word = "mostly" if planned.is_nested else "best"
+    what = f"{word} {setting_label(best)}"
   else:
     what = "one setting"
   took = took or f"{cell.seconds:.1f} s"
@@ -193,7 +203,11 @@ def _study(
   place = lambda cell: order.get((cell.method, str(dict(cell.condition))), -1)
   found = sorted(found, key=place)
   called = command.as_called_here("python -m experiments.compare")
-  clients, sizes = cells.setup_of(planned, loader)
+  clients, sizes, sets = cells.setup_of(planned, loader)
+  known = lambda cell: sets.get(condition_label(cell.condition), {})
+  found = [
+    dataclasses.replace(c, sets=known(c)) if place(c) >= 0 else c for c in found
+  ]
   return Study(
     tuple(found),
     asked.metric or cells.metric_of(found),
@@ -203,6 +217,7 @@ def _study(
     command=f"{called} {shlex.join(argv[1:])}",
     notes=(*plan.unlike(planned), *plan.not_private(planned)),
     clients=clients,
+    min_effect=asked.min_effect,
   )
 
 
@@ -220,7 +235,7 @@ def _check_metric(asked: request.Request, found: Sequence[Cell]) -> None:
         f"metric={metric!r}: {cell.method} did not measure it; must be such as "
         f"{', '.join(usual)}{f'; did you mean {near[0]}?' if near else ''}"
       )
-    asked.check_target(metric)
+    asked.check_numbers(metric)
 
 
 def _title(asked: request.Request) -> str:
@@ -243,7 +258,7 @@ def _about(
   if planned:
     shared |= cells.shared_flags(planned)
     shared |= {
-      "seeds of tuning": planned[0].spec.seed,
+      "seeds of tuning": planned[0].first.seed,
       "seeds of the report": planned[0].report_seeds,
     }
   named = {n: _named(v) for n, v in shared.items() if n in KINDS}

@@ -18,8 +18,8 @@ from fedjax_opt.results.history import History
 from fedjax_opt.results.load import Run, load_run
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import setup
-from fedjax_opt.study.cells import Cell, Measured
-from fedjax_opt.study.tuning import Tuned, tune
+from fedjax_opt.study.cells import Cell, ExampleSet, Measured
+from fedjax_opt.study.tuning import Tuned, tune, tune_nested
 from fedjax_opt.study.words import condition_label
 
 # Parts of a config.json that say nothing of the method.
@@ -32,6 +32,7 @@ _TOLD = (
   "batch_size", "local_epochs", "local_steps", "sampling", "weighting",
   "rounds", "eval_every", "precision", "streams", "versions", "device",
 )  # fmt: skip
+Sets = dict[str, ExampleSet]
 _CHOICES = ("algorithm", "client", "server", "regularizer")
 
 # Cells that are to run.
@@ -57,9 +58,7 @@ def check(cells: Sequence[Planned], store: Store) -> bool:
   methods, conditions, has_classes = set(), set(), False
   for cell in cells:
     condition = str(cell.condition)
-    # What runs first: the grid, or the only setting.
-    spec = cell.spec if cell.grid else cell.spec.at({}, cell.report_seeds)
-    if store.find(spec) is not None:
+    if store.find(cell.first) is not None:
       continue
     if cell.method in methods and condition in conditions:
       continue
@@ -79,9 +78,12 @@ def run_cell(cell: Planned, store: Store) -> tuple[Planned, Tuned]:
   def run(grid, seeds, is_report):
     spec = cell.spec
     if is_report:
-      spec = spec.at({name: v[0] for name, v in grid.items()}, seeds)
+      chosen = {name: v[0] for name, v in grid.items() if len(v) == 1}
+      spec = spec.at(chosen, seeds)
     return _ran(*store.run(spec))
 
+  if cell.is_nested:
+    return cell, tune_nested(run, cell.grid, cell.report_seeds)
   return cell, tune(run, cell.grid, cell.spec.seed, cell.report_seeds)
 
 
@@ -101,7 +103,9 @@ def _ran(run: Run, was_there: bool = False) -> Measured:
 def cell_of(method: str, condition: Mapping[str, Any], tuned: Tuned) -> Cell:
   """What a method left under a condition."""
   runs = [part.run for part in tuned.parts]
-  report = None if tuned.report is None else tuned.report.run
+  # What a nested run has of one point is not of what its first seed chose.
+  has_own = tuned.report is not None and not tuned.is_nested
+  report = tuned.report.run if has_own else None
   return tuned.cell(
     method,
     condition,
@@ -146,29 +150,35 @@ def _step_sizes(run: Run | None) -> dict[str, np.ndarray] | None:
 
 def setup_of(
   planned: Sequence[Planned], loader: Loader
-) -> tuple[dict[str, setup.Clients], dict[str, str]]:
+) -> tuple[dict[str, setup.Clients], dict[str, str], dict[str, Sets]]:
   """The clients of all conditions, and the sizes of the model and the data.
 
   Nothing if data can no longer be read.
 
   Returns:
-    `Study.clients`, and name -> size of what is the same under all conditions.
+    `Study.clients`; name -> size of what is the same under all conditions; and
+    the label of each condition -> `Cell.sets`.
   """
   clients: dict[str, setup.Clients] = {}
   found: list[dict[str, str]] = []
+  sets: dict[str, Sets] = {}
   for cell in planned:
     own = {n: v for n, v in cell.condition.items() if is_of_data(n)}
     label = condition_label(own)
     if label in clients:
+      sets[condition_label(cell.condition)] = sets[label]
       continue
     try:
       task, of_seed, *_ = loader.of(cell.spec)
     except (OSError, ValueError, ImportError):
-      return {}, {}
+      return {}, {}, {}
     clients[label] = setup.clients_of(of_seed[cell.spec.seed[0]])
     found.append(setup.sizes(task.init, task.validation, task.test))
+    pools = {"validation": task.validation, "test": task.test}
+    sets[label] = {n: ExampleSet.of(pool) for n, pool in pools.items() if pool}
+    sets[condition_label(cell.condition)] = sets[label]
   sizes = shared(found) | setup.sizes_of_clients(list(clients.values()))
-  return clients, sizes
+  return clients, sizes, sets
 
 
 def shared(each: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -40,6 +40,7 @@ class Planned(NamedTuple):
     spec: the tuning grid with the seeds of tuning.
     report_seeds: of the report.
     asked: flag -> value, of all that was given for the cell.
+    is_nested: whether tuning is repeated with each seed of the report.
   """
 
   method: str
@@ -47,6 +48,14 @@ class Planned(NamedTuple):
   spec: Spec
   report_seeds: list[int]
   asked: dict[str, Any]
+  is_nested: bool = False
+
+  @property
+  def first(self) -> Spec:
+    """What runs first: the grid, or the only setting."""
+    if self.grid and not self.is_nested:
+      return self.spec
+    return self.spec.at({}, self.report_seeds)
 
   @property
   def grid(self) -> dict[str, list[float]]:
@@ -104,10 +113,11 @@ def _cell(
   values |= _that_belong(shared, own, values) | own
   given = typed(values)
   spec = resolve(given)
-  fresh = tuning.fresh_seeds(spec.seed, request.report_seeds)
+  are_given = "seed" in request.flags
+  fresh = tuning.fresh_seeds(spec.seed, request.report_seeds, are_given)
   seeds(",".join(map(str, fresh)))
   asked = {name: given[name] for name in values}
-  return Planned(label, dict(condition), spec, fresh, asked)
+  return Planned(label, dict(condition), spec, fresh, asked, request.nested)
 
 
 def _check_own(

@@ -20,14 +20,16 @@ from fedjax_opt.files import memory
 from fedjax_opt.registry import check_choice
 from fedjax_opt.results.history import check_has_direction, is_fraction
 from fedjax_opt.study.tuning import BUDGETS
+from fedjax_opt.study.verdicts import check_min_effect
 
 # Flags of a study, by the kind of their values, beside those of the runner.
 _OWN = {
   "multi_string": ["method"],
   "string": ["study", "budget", "metric", "title"],
+  "boolean": ["nested"],
   "list": ["runs"],
   "integer": ["jobs", "report_seeds"],
-  "float": ["target"],
+  "float": ["target", "min_effect"],
 }
 # What the whole study has once.
 OF_STUDY = (*itertools.chain(*_OWN.values()), "output_dir", "progress", "track")
@@ -53,10 +55,12 @@ class Request:
     runs: folders of existing runs, or ().
     jobs: cells at a time.
     report_seeds: how many fresh seeds the report has; None for as many as
-      tuning.
+      tuning where these are given, else ten.
+    nested: whether tuning is repeated with each seed of the report.
     budget: 'equal' or 'unequal'.
     metric: by which methods are compared; None for the task's own.
     target: value of the metric to which costs are reported, or None.
+    min_effect: the smallest difference of interest, or None for the default.
     title: of the report, or None.
   """
 
@@ -69,9 +73,11 @@ class Request:
   runs: Sequence[str] = ()
   jobs: int = 1
   report_seeds: int | None = None
+  nested: bool = False
   budget: str = "equal"
   metric: str | None = None
   target: float | None = None
+  min_effect: float | None = None
   title: str | None = None
 
   def __post_init__(self):
@@ -87,8 +93,9 @@ class Request:
       if value is not None and value < 1:
         raise ValueError(f"{name}={value}: must be at least 1")
 
-  def check_target(self, metric: str) -> None:
-    """Checks that the target is a value which the metric can have."""
+  def check_numbers(self, metric: str) -> None:
+    """Checks that target and effect are such as the metric can have."""
+    check_min_effect("min_effect", self.min_effect, metric)
     is_known = self.target is not None and is_fraction(metric)
     if is_known and not 0 < self.target <= 1:
       raise ValueError(

@@ -10,8 +10,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.results.history import History
-from fedjax_opt.results.selection import Criterion, Tuning, tune, varying
+from fedjax_opt.results.history import History, direction
+from fedjax_opt.results.selection import (
+  Criterion,
+  Setting,
+  Tuning,
+  group_by_seed,
+  tune,
+  varying,
+)
+
+# What a mean must be above chance: so many standard errors of its examples.
+_ERRORS = 2
+_ACCURACIES = ("validation_accuracy", "test_accuracy")
 
 
 class Measured(NamedTuple):
@@ -39,6 +50,28 @@ class Measured(NamedTuple):
     return list(dict.fromkeys(point["seed"] for point in self.points))
 
 
+class ExampleSet(NamedTuple):
+  """What is known of the examples on which a metric is measured.
+
+  Attributes:
+    size: how many they are.
+    largest_class: the share of the most frequent label; NaN if they have none.
+  """
+
+  size: int
+  largest_class: float = np.nan
+
+  @classmethod
+  def of(cls, examples: Mapping[str, Any]) -> "ExampleSet":
+    """Of pooled examples, {name: [N, ...]}, whose labels are named "y"."""
+    size = len(next(iter(examples.values())))
+    labels = np.asarray(examples.get("y", 0.0))
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or not size:
+      return cls(size)
+    counts = np.unique(labels, return_counts=True)[1]
+    return cls(size, float(counts.max() / size))
+
+
 @dataclasses.dataclass(frozen=True)
 class Cell:
   """One method under one condition.
@@ -48,10 +81,12 @@ class Cell:
     condition: name -> value of what differs between conditions; {} if there is
       one condition only.
     criterion: by which its setting was chosen.
-    tried: the whole grid with the seeds of tuning; None if there was a single
-      setting, so that nothing was chosen.
+    tried: the whole grid with the seeds of tuning, or of the report if it is
+      nested; None if there was a single setting, so that nothing was chosen.
     measured: the chosen setting with the seeds of the report. [S] points, one
       for each seed. Of a setting that always diverged it is None.
+    is_nested: whether each seed of the report chose its own setting, by its own
+      score.
     commands: the commands that ran it, if any did.
     seconds: time of its rounds and of compilation, tuning included.
     per_client: kind of model ('global', 'personalized', ...) -> the accuracy of
@@ -60,6 +95,7 @@ class Cell:
     step_sizes: step sizes of the report's first seed, [R, C, K]; None if they
       were not recorded.
     is_verified: whether what was read of it is what was written; see `Run`.
+    sets: 'validation' and 'test' -> the examples, where they are known.
   """
 
   method: str
@@ -72,6 +108,8 @@ class Cell:
   per_client: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
   step_sizes: Mapping[str, np.ndarray] | None = None
   is_verified: bool = True
+  is_nested: bool = False
+  sets: Mapping[str, ExampleSet] = dataclasses.field(default_factory=dict)
 
   @functools.cached_property
   def tuning(self) -> Tuning | None:
@@ -82,11 +120,17 @@ class Cell:
 
   @property
   def chosen(self) -> dict[str, Any]:
-    """The hyperparameters of the report; {} if there is none."""
-    if self.measured is None:
-      return {}
-    first = self.measured.points[0]
-    return {name: value for name, value in first.items() if name != "seed"}
+    """The hyperparameters of the report; {} if there is none.
+
+    If each seed chose its own, those that were chosen most often.
+    """
+    return self.choices[0].hyperparameters if self.choices else {}
+
+  @property
+  def choices(self) -> list[Setting]:
+    """The settings of the report, most often chosen first."""
+    points = [] if self.measured is None else self.measured.points
+    return sorted(group_by_seed(points), key=lambda s: -len(s.points))
 
   @property
   def budget(self) -> int:
@@ -102,8 +146,8 @@ class Cell:
 
   @property
   def is_fresh(self) -> bool:
-    """Whether no seed of the report had a part in the choice."""
-    if self.tried is None or self.measured is None:
+    """Whether no seed of the report had a part in the choice of others."""
+    if self.tried is None or self.measured is None or self.is_nested:
       return True
     return not set(self.tried.seeds) & set(self.measured.seeds)
 
@@ -112,6 +156,64 @@ class Cell:
     if self.measured is None or metric not in self.measured.history.metrics:
       return np.full(1, np.nan)
     return self.measured.history.values(metric)[:, -1]
+
+  def examples_of(self, metric: str) -> ExampleSet | None:
+    """On what a metric is measured; None if that is not known."""
+    for name, found in self.sets.items():
+      if metric.removeprefix("regularized_").startswith(f"{name}_"):
+        return found
+    return None
+
+  def grain(self, metric: str) -> float:
+    """How much one example is of an accuracy; 0 of others, and if not known."""
+    known = self.examples_of(metric)
+    is_mean = known is not None and metric in _ACCURACIES
+    return 1 / known.size if is_mean else 0.0
+
+  @functools.cached_property
+  def num_collapsed(self) -> int:
+    """How many of the settings that were tried collapsed."""
+    if self.tuning is None:
+      return 0
+    by, history = self.criterion, self.tried.history
+    pairs = zip(self.tuning.settings, self.tuning.scores, strict=True)
+    return sum(
+      self._is_chance(by.metric, by.direction, history, setting.points, score)
+      for setting, score in pairs
+    )
+
+  def has_collapsed(self, metric: str) -> bool:
+    """Whether the report is no better than the first model or than chance."""
+    if self.measured is None:
+      return False
+    return self._is_chance(
+      metric,
+      direction(metric),
+      self.measured.history,
+      slice(None),
+      float(np.mean(self.final(metric))),
+    )
+
+  def _is_chance(self, metric, way, history, points, mean) -> bool:
+    """Whether a mean over seeds is no better than at round 0, or than chance.
+
+    An accuracy must be above these by two standard errors of its examples, if
+    it is known how many they are.
+    """
+    levels, noise = [], 0.0
+    if history.rounds[0] == 0 < history.rounds[-1]:
+      levels.append(float(history.values(metric, points)[:, 0].mean()))
+    if is_mean := bool(self.grain(metric)):
+      levels.append(self.examples_of(metric).largest_class)
+    levels = [level for level in levels if np.isfinite(level)]
+    if not levels or not np.isfinite(mean):
+      return False
+    if way == "min":
+      return mean >= min(levels)
+    level = max(levels)
+    if is_mean:
+      noise = _ERRORS * np.sqrt(level * (1 - level) * self.grain(metric))
+    return mean <= level + noise
 
   def by_seed(self, metric: str) -> dict[int, float]:
     """seed of the report -> a metric after the last round."""

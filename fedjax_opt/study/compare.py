@@ -22,8 +22,9 @@ from fedjax_opt.results.progress import bar
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.simulator import Simulator, grid_points, sweep
 from fedjax_opt.study import setup, tuning
-from fedjax_opt.study.cells import Cell, Measured
+from fedjax_opt.study.cells import Cell, ExampleSet, Measured
 from fedjax_opt.study.study import Study
+from fedjax_opt.study.verdicts import check_min_effect
 from fedjax_opt.study.words import condition_label
 
 Clients = ClientData | Population
@@ -97,6 +98,7 @@ _SEEDS = Field(_are_seeds)
     Criterion, 'a Criterion, such as fo.Criterion("validation_loss", "min")'
   ),
   target=Number(words="finite; None for no target"),
+  min_effect=Number(words="finite; None for the default"),
   budget=choice(*tuning.BUDGETS),
 )
 def compare(
@@ -105,7 +107,7 @@ def compare(
   data: Clients | Callable[..., Clients],
   *,
   rounds: int,
-  seeds: Sequence[int] = (0, 1, 2, 3, 4),
+  seeds: Sequence[int] | None = None,
   report_seeds: Sequence[int] | None = None,
   conditions: Sequence[Mapping[str, Any]] = ({},),
   validation: Batch | ClientData | None = None,
@@ -113,6 +115,8 @@ def compare(
   criterion: Criterion | None = None,
   metric: str = "test_accuracy",
   target: float | None = None,
+  min_effect: float | None = None,
+  nested: bool = False,
   budget: str = "equal",
   title: str = "Study",
   progress: bool = False,
@@ -145,9 +149,9 @@ def compare(
     data: the clients, or a function to them from a seed and from those values
       of a condition that are no settings, by name.
     rounds: R, of every run.
-    seeds: of tuning.
-    report_seeds: of the report; by default as many as `seeds`, after the last
-      of them.
+    seeds: of tuning; 0 to 4 if None.
+    report_seeds: of the report; by default after the last of `seeds`, as many
+      if these are given, else ten.
     conditions: each a mapping from a setting, such as `local_steps`, or an
       argument of `data` to its value.
     validation: examples {name: [N, ...]} on which settings are chosen, or
@@ -159,6 +163,13 @@ def compare(
       `validation_` value of the same name as `metric`.
     metric: by which methods are compared in the report.
     target: value of `metric` to which costs are reported; None for none.
+    min_effect: the smallest difference of interest, in the unit of `metric`
+      (0.01 is a point of accuracy): a method that is behind the best by less is
+      not called worse. None for 0.005 of accuracies, and 0 of others.
+    nested: whether tuning is repeated with each seed of the report: the whole
+      grid runs with `report_seeds`, and each seed has the setting that is best
+      by its own score. So the luck of choosing is in the intervals. `seeds` are
+      then not used.
     budget: 'equal' refuses methods that try different numbers of settings,
       unless they try one; 'unequal' allows them.
     title: of the report.
@@ -174,6 +185,7 @@ def compare(
   """
   check_names(settings, function="compare")
   check_has_direction(metric)
+  check_min_effect("min_effect", min_effect, metric)
   _check_names_of_conditions(list(conditions[0]), data, settings)
   methods = _checked_methods(methods)
   sizes = {n: tuning.num_settings(m.grid) for n, m in methods.items()}
@@ -184,7 +196,7 @@ def compare(
   criterion = _criterion(criterion, metric, validation, settings, is_tuned)
   params = inputs.check_params(params, may_be_function=True)
   shared = params, data, rounds, validation, test, criterion, settings
-  plan = _Plan(*shared, seeds, report_seeds)
+  plan = _Plan(*shared, seeds, report_seeds, nested)
   clients = plan.check(methods, conditions, metric)
   cells = []
   pairs = list(itertools.product(methods.items(), conditions))
@@ -201,14 +213,22 @@ def compare(
     **setup.sizes_of_clients(list(clients.values())),
     **setup.local_work(conditions[0], settings),
     "rounds": rounds,
-    "seeds of tuning": seeds,
+    "seeds of tuning": report_seeds if nested else seeds,
     "seeds of the report": report_seeds,
     **{n: v for n, v in settings.items() if isinstance(v, int | float | str)},
     "streams": STREAMS,
     "versions": environment.versions(),
     "device": environment.device(),
   }
-  return Study(tuple(cells), metric, title, target, about, clients=clients)
+  return Study(
+    tuple(cells),
+    metric,
+    title,
+    target,
+    about,
+    clients=clients,
+    min_effect=min_effect,
+  )
 
 
 def _check_names_of_conditions(
@@ -264,12 +284,13 @@ def _checked_methods(methods: Any) -> dict[str, Method]:
 
 
 def _seeds(
-  seeds: Sequence[int], report_seeds: Sequence[int] | None
+  seeds: Sequence[int] | None, report_seeds: Sequence[int] | None
 ) -> tuple[list[int], list[int]]:
   """The seeds of tuning, and fresh ones for the report."""
-  seeds = [int(seed) for seed in seeds]
+  are_given = seeds is not None
+  seeds = [int(seed) for seed in seeds] if are_given else list(range(5))
   if report_seeds is None:
-    return seeds, tuning.fresh_seeds(seeds, None)
+    return seeds, tuning.fresh_seeds(seeds, None, are_given)
   report_seeds = [int(seed) for seed in report_seeds]
   both = set(report_seeds) & set(seeds)
   if both:
@@ -320,6 +341,7 @@ class _Plan(NamedTuple):
   settings: Mapping[str, Any]
   seeds: list[int]
   report_seeds: list[int]
+  is_nested: bool
 
   def check(
     self,
@@ -362,7 +384,8 @@ class _Plan(NamedTuple):
     first = {name: values[:1] for name, values in method.grid.items()}
     runs = [("metric", metric, first, True)]
     if tuning.num_settings(method.grid) > 1:
-      runs.append(("criterion", self.criterion.metric, method.grid, False))
+      chosen_by = self.criterion.metric
+      runs.append(("criterion", chosen_by, method.grid, self.is_nested))
     for name, measured, grid, is_report in runs:
       arguments = self._arguments(condition, is_report)
       simulator = Simulator(method.make, grid=grid, **arguments)
@@ -384,8 +407,19 @@ class _Plan(NamedTuple):
       points = grid_points(grid, seeds)
       return Measured(points, result.history, self.criterion, seconds)
 
-    found = tuning.tune(run, method.grid, self.seeds, self.report_seeds)
-    return found.cell(label, condition)
+    if self.is_nested:
+      found = tuning.tune_nested(run, method.grid, self.report_seeds)
+    else:
+      found = tuning.tune(run, method.grid, self.seeds, self.report_seeds)
+    pools = {"validation": self.validation, "test": self.test}
+    sets = {
+      name: ExampleSet.of(
+        pool.pooled() if isinstance(pool, ClientData) else pool
+      )
+      for name, pool in pools.items()
+      if pool is not None
+    }
+    return found.cell(label, condition, sets=sets)
 
   def _arguments(
     self, condition: Mapping[str, Any], is_report: bool

@@ -11,6 +11,7 @@ from fedjax_opt.study import verdicts, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.verdicts import (
   BEST,
+  COLLAPSED,
   DIVERGED,
   TIED,
   WORSE,
@@ -22,6 +23,7 @@ from fedjax_opt.study.words import condition_label
 # So many conditions, or worse methods, are named in the answer over all
 # conditions; more are counted.
 _MAX_NAMED = 3
+_LOST = (DIVERGED, COLLAPSED)  # Without a result.
 
 
 def sentences(study: JudgedStudy) -> list[str]:
@@ -39,6 +41,13 @@ def sentences(study: JudgedStudy) -> list[str]:
   return lines
 
 
+def effect(study: JudgedStudy) -> str:
+  """The smallest effect of interest in words: 0.5 points."""
+  least = study.smallest_effect
+  numbers = words.Numbers(study.metric)
+  return f"{numbers.value(least)} points" if numbers.unit else f"{least:g}"
+
+
 def _over_conditions(study: JudgedStudy) -> str:
   """Which method is the best where, and by how much others are worse."""
   compared = verdicts.compared(study)
@@ -46,7 +55,9 @@ def _over_conditions(study: JudgedStudy) -> str:
   worse = set()
   for condition in compared:
     who = _who(study, _under(study, condition))
-    best = f"{_are(who[BEST])} best" if who[BEST] else "every method diverged"
+    best = (
+      f"{_are(who[BEST])} best" if who[BEST] else f"every method {_lost(who)}"
+    )
     apart = f", not told apart from {words.named(who[TIED])}" * bool(who[TIED])
     groups.setdefault((best, apart), []).append(condition)
     worse.add(_others(who, who[WORSE]))
@@ -60,9 +71,10 @@ def _over_conditions(study: JudgedStudy) -> str:
   if behind:
     whose = "where a method is worse, it is" if len(worse) > 1 else worse.pop()
     parts.append(f"{whose} by {_points(study, behind)}")
-  lost = list(dict.fromkeys(_who(study, study.verdicts)[DIVERGED]))
-  if lost and any(v.verdict == BEST for v in study.verdicts):
-    parts.append(f"{words.named(lost)} diverged under some condition")
+  for kind in _LOST:
+    lost = list(dict.fromkeys(_who(study, study.verdicts)[kind]))
+    if lost and any(v.verdict == BEST for v in study.verdicts):
+      parts.append(f"{words.named(lost)} {kind} under some condition")
   return f"By mean {words.metric_words(study.metric)}, {'; '.join(parts)}."
 
 
@@ -73,7 +85,7 @@ def _under(study: JudgedStudy, condition: Mapping[str, Any]) -> list[Verdict]:
 
 def _others(who: Mapping[str, Sequence[str]], worse: Sequence[str]) -> str:
   """Who is worse: by name if these are few."""
-  is_rest = len(worse) > _MAX_NAMED and not who[TIED] and not who[DIVERGED]
+  is_rest = len(worse) > _MAX_NAMED and not (who[TIED] or _lost(who))
   return f"{'the others are' if is_rest else _are(worse)} worse,"
 
 
@@ -135,8 +147,13 @@ def _who(study: JudgedStudy, here: Sequence[Verdict]) -> dict[str, list[str]]:
   labels = verdicts.names_of(study)
   return {
     kind: [labels[v.cell.method] for v in here if v.verdict == kind]
-    for kind in (BEST, TIED, WORSE, DIVERGED)
+    for kind in (BEST, TIED, WORSE, *_LOST)
   }
+
+
+def _lost(who: Mapping[str, Sequence[str]]) -> str:
+  """What became of methods none of which has a result."""
+  return " or ".join(kind for kind in _LOST if who[kind])
 
 
 def _of_condition(
@@ -146,7 +163,8 @@ def _of_condition(
   where = f"At {condition_label(condition)}, " if condition else ""
   if not who[BEST]:
     every = "every method" if where else "Every method"
-    return f"{where}{who[DIVERGED][0] if len(here) == 1 else every} diverged."
+    alone = verdicts.names_of(study)[here[0].cell.method]
+    return f"{where}{alone if len(here) == 1 else every} {_lost(who)}."
   text = where + words.named(who[BEST])
   what = f"mean {words.metric_words(study.metric)}"
   numbers = verdicts.numbers_of(study)
@@ -157,7 +175,7 @@ def _of_condition(
   are_many = len(who[BEST]) > 1
   way = "highest" if study.is_larger_better else "lowest"
   text += f" {'have the same' if are_many else 'has the'} {way} {what}"
-  means = [v.value.estimate for v in here if v.verdict != DIVERGED]
+  means = [v.value.estimate for v in here if v.verdict not in _LOST]
   top = max(means) if study.is_larger_better else min(means)
   if all(
     verdicts.is_same(v.value.estimate, top) for v in here if v.verdict == BEST
@@ -175,8 +193,9 @@ def _of_condition(
     text += f"; {_are(who[WORSE])} worse, by {far}"
     if len(behind) == 1 and (ends := numbers.parts(behind[0], True)[1]):
       text += f" ({ends})"
-  if who[DIVERGED]:
-    text += f"; {words.named(who[DIVERGED])} diverged"
+  for kind in _LOST:
+    if who[kind]:
+      text += f"; {words.named(who[kind])} {kind}"
   return f"{text}."
 
 

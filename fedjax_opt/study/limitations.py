@@ -30,6 +30,7 @@ def limits_of(study: JudgedStudy) -> list[str]:
   return [
     *(f"{_whose(study, of)}: {text}" for text, of in cells.items()),
     *_of_seeds(study),
+    *_of_power(study),
     *_of_runs(study),
     *_of_budgets(study),
     *_of_folders(study),
@@ -73,17 +74,31 @@ def _of_tuning(cell: Cell) -> Iterator[str]:
   if 0 < tuning.num_diverged < cell.budget:
     settings = words.counted(cell.budget, "setting")
     yield f"{tuning.num_diverged} of {settings} diverged in tuning."
-  if ties := num_near_ties(cell):
+  if lost := cell.num_collapsed:
+    settings = words.counted(cell.budget, "setting")
+    yield f"{lost} of {settings} collapsed in tuning."
+  ties = 0 if cell.is_nested else num_near_ties(cell)
+  if ties:
     yield (
       f"{ties} of the {cell.budget - 1} other settings {_were(ties)} not told "
-      "apart from the chosen one in tuning; with other seeds another may be "
-      "chosen."
+      f"apart from the chosen one in tuning{_by(cell)}; with other seeds "
+      "another may be chosen."
     )
   chosen = "the setting was chosen {}, so the values are somewhat too good."
   if not cell.is_fresh:
     yield chosen.format("with the seeds of the report")
   if "test_" in cell.criterion.metric:
     yield chosen.format(f"on test examples, by the {cell.criterion}")
+
+
+def _by(cell: Cell) -> str:
+  """By how many examples a setting was chosen, if that is known."""
+  metric = cell.criterion.metric
+  known, grain = cell.examples_of(metric), cell.grain(metric)
+  if known is None:
+    return ""
+  points = f", of which one is {100 * grain:.2g} points" if grain else ""
+  return f", by {known.size:,} examples{points}"
 
 
 def _of_report(verdict: Verdict) -> Iterator[str]:
@@ -104,7 +119,7 @@ def _of_report(verdict: Verdict) -> Iterator[str]:
   else:
     yield (
       f"the difference to the best is the same at all {verdict.num_shared} "
-      "seeds that both have, so it has no interval."
+      "seeds that both have, so it has no interval, and p is of a sign test."
     )
 
 
@@ -134,6 +149,26 @@ def _of_seeds(study: JudgedStudy) -> Iterator[str]:
     what = "Two methods without a common seed are not told apart."
   if others:
     yield f"The methods did not all run with the same seeds. {what}"
+
+
+def _of_power(study: JudgedStudy) -> Iterator[str]:
+  """How large a difference to the best this study can find."""
+  pairs = [verdict.pair for verdict in study.verdicts if verdict.pair]
+  found = [pair for pair in pairs if np.isfinite(pair.detectable)]
+  if not found:
+    return
+  tests = sum(bool(np.isfinite(pair.p)) for pair in study.pairs)
+  numbers = words.Numbers(study.metric)
+  unit = " points" if numbers.unit else ""
+  sizes = sorted(pair.detectable for pair in found)
+  ends = dict.fromkeys(map(numbers.value, (sizes[0], sizes[-1])))
+  yield (
+    f"By {words.span(p.num_seeds for p in found)} seeds and "
+    f"{words.counted(tests, 'comparison')} in all, the smallest difference to "
+    "the best that is found with a power of 80 % is "
+    f"{' to '.join(ends)}{unit}, by the spread that was "
+    "measured."
+  )
 
 
 def _of_runs(study: JudgedStudy) -> Iterator[str]:

@@ -23,6 +23,9 @@ class Study(JudgedStudy):
     notes: sentences on what else limits the comparison, for the report.
     clients: what tells apart conditions with other clients -> these, of one
       seed; {} if they are not known.
+    min_effect: the smallest difference of interest, in the metric's unit; None
+      for 0.005 of accuracies, half a point, and 0 of others.
+    pairs: every two methods under each condition: difference, p, power.
     verdicts: the verdict on every cell, condition after condition.
   """
 

@@ -9,10 +9,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fedjax_opt.results import selection
+from fedjax_opt.results.history import History
 from fedjax_opt.study.cells import Cell, Measured
 
 BUDGETS = ("equal", "unequal")
+# Fresh seeds of the report where nobody says how many.
+NUM_REPORT_SEEDS = 10
 Grid = Mapping[str, Sequence[float]]  # hyperparameter -> values
 
 
@@ -43,15 +48,20 @@ def check_equal(budgets: Mapping[str, int], hint: str) -> None:
   )
 
 
-def fresh_seeds(seeds: Sequence[int], number: int | None) -> list[int]:
-  """Seeds that were not used for tuning.
+def fresh_seeds(
+  seeds: Sequence[int], number: int | None, are_given: bool
+) -> list[int]:
+  """Seeds that were not used for tuning, after the last of these.
 
   Args:
     seeds: those of tuning.
-    number: how many; as many as those of tuning if None.
+    number: how many; if None as many as those of tuning where these were
+      given, and ten where they were not.
+    are_given: whether those of tuning were given.
   """
   first = max(seeds) + 1
-  return list(range(first, first + (len(seeds) if number is None else number)))
+  usual = len(seeds) if are_given else NUM_REPORT_SEEDS
+  return list(range(first, first + (usual if number is None else number)))
 
 
 class Tuned(NamedTuple):
@@ -60,15 +70,17 @@ class Tuned(NamedTuple):
   Attributes:
     tried: the whole grid with the seeds of tuning; None for a single setting.
     report: the chosen setting with fresh seeds; None if all diverged.
+    is_nested: whether each seed of the report chose its own setting.
   """
 
   tried: Measured | None
   report: Measured | None
+  is_nested: bool = False
 
   @property
   def parts(self) -> list[Measured]:
     """What there is of both."""
-    return [each for each in self if each is not None]
+    return [each for each in (self.tried, self.report) if each is not None]
 
   @property
   def was_there(self) -> bool:
@@ -83,7 +95,9 @@ class Tuned(NamedTuple):
       method,
       condition,
       self.parts[0].criterion,
-      *self,
+      self.tried,
+      self.report,
+      is_nested=self.is_nested,
       seconds=sum(part.seconds for part in self.parts),
       **others,
     )
@@ -118,3 +132,44 @@ def tune(
       return Tuned(tried, None)
     chosen = {name: [best[name]] for name in grid}
   return Tuned(tried, run(chosen, report_seeds, True))
+
+
+def tune_nested(
+  run: Callable[[Grid, Sequence[int], bool], Measured],
+  grid: Grid,
+  report_seeds: Sequence[int],
+) -> Tuned:
+  """Runs a whole grid with the seeds of the report; each seed chooses.
+
+  A seed's setting is the best one by its own score, so the luck of choosing is
+  in the spread over seeds.
+
+  Args:
+    run: as of `tune`.
+    grid: what is tried; a single setting is not tuned.
+    report_seeds: of tuning and of what is reported.
+  """
+  tried = run(grid, report_seeds, True)
+  if num_settings(grid) == 1:
+    return Tuned(None, tried)
+  return Tuned(tried, _best_of_each_seed(tried), is_nested=True)
+
+
+def _best_of_each_seed(tried: Measured) -> Measured | None:
+  """The point of each seed that has the best score; None if all diverged."""
+  history, criterion = tried.history, tried.criterion
+  scores = criterion.scores(history)
+  if not np.isfinite(scores).any():
+    return None
+  sign = 1 if criterion.direction == "max" else -1
+  ranks = np.where(np.isfinite(scores), sign * scores, -np.inf)
+  points = []
+  for seed in tried.seeds:
+    own = [i for i, point in enumerate(tried.points) if point["seed"] == seed]
+    points.append(own[int(np.argmax(ranks[own]))])
+  metrics = {name: values[points] for name, values in history.metrics.items()}
+  return tried._replace(
+    points=[tried.points[i] for i in points],
+    history=History(history.rounds, metrics),
+    seconds=0.0,
+  )

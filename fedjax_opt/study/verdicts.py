@@ -12,21 +12,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.results.history import COSTS, direction
+from fedjax_opt.results.history import COSTS, direction, is_fraction
 from fedjax_opt.results.names import shown_name
+from fedjax_opt.study import pairs, words
 from fedjax_opt.study import seed_statistics as statistics
-from fedjax_opt.study import words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
+from fedjax_opt.study.pairs import LEVEL, SAME, Pair
 from fedjax_opt.study.setup import Clients
 
-BEST, WORSE, TIED, DIVERGED = "best", "worse", "not told apart", "diverged"
-# Means that differ by less, relative to the larger one, are the same: metrics
-# are sums in float32.
-_SAME = 1e-6
-# If two methods are equal, all of six seeds or more are in favour of one of
-# them with a probability below 5 %; of five, with 6 %.
-MIN_SEEDS_WITHOUT_WIDTH = 6
+BEST, WORSE, TIED = "best", "worse", "not told apart"
+DIVERGED, COLLAPSED = "diverged", "collapsed"
+# The smallest difference of accuracies that is of interest: half a point.
+_MIN_EFFECT_OF_SHARES = 0.005
 _NONE = Interval(np.nan, np.nan, np.nan)
 
 
@@ -35,16 +33,15 @@ class Verdict(NamedTuple):
 
   Attributes:
     cell: which.
-    value: mean of the metric over the seeds of the report, with its interval.
+    value: mean of the metric over the seeds of the report, with its interval,
+      which for shares is cut at 0 and 1.
     num_seeds: seeds of the report.
     num_diverged: of these, how many diverged; then `value` is NaN.
-    verdict: 'best', 'worse', 'not told apart' or 'diverged'.
-    num_shared: seeds that it has in common with the best; 0 for the best
-      itself, and for one that diverged.
-    behind: by how much it is worse than the best, the mean of the paired
-      differences with its interval; NaN for the best itself. The ends are NaN
-      where the interval would have no width. If several are best, it is the
-      difference to the one from which this method is told apart least.
+    verdict: 'best', 'worse', 'not told apart', 'diverged' or 'collapsed'.
+    pair: the best and this method, see `Pair`; None for the best itself, and
+      for one that diverged or collapsed. If several are best, it is the one
+      from which this method is told apart least.
+    remark: what else is to be said of the difference to the best, or "".
     probability: that a run of the best is better than one of this method. The
       ends are NaN where the interval would have no width, as where every run
       of the best is better: a few runs are no certainty.
@@ -57,10 +54,20 @@ class Verdict(NamedTuple):
   num_seeds: int
   num_diverged: int
   verdict: str
-  num_shared: int
-  behind: Interval
+  pair: Pair | None
+  remark: str
   probability: Interval
   to_target: dict[str, float]
+
+  @property
+  def behind(self) -> Interval:
+    """By how much it is worse than the best; see `Pair.difference`."""
+    return self.pair.difference if self.pair else _NONE
+
+  @property
+  def num_shared(self) -> int:
+    """Seeds that it has in common with the best; 0 if they are not compared."""
+    return self.pair.num_seeds if self.pair else 0
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -78,6 +85,7 @@ class JudgedStudy:
   command: str = ""
   notes: tuple[str, ...] = ()
   clients: Mapping[str, Clients] = dataclasses.field(default_factory=dict)
+  min_effect: float | None = None
 
   @property
   def methods(self) -> list[str]:
@@ -117,6 +125,20 @@ class JudgedStudy:
     found = {m: self.cell(m, condition) for m in self.methods}
     return {method: cell for method, cell in found.items() if cell is not None}
 
+  @property
+  def smallest_effect(self) -> float:
+    """The smallest difference of interest, in the metric's unit."""
+    if self.min_effect is not None:
+      return self.min_effect
+    return _MIN_EFFECT_OF_SHARES if is_fraction(self.metric) else 0.0
+
+  @functools.cached_property
+  def pairs(self) -> list[Pair]:
+    """Every two methods under each condition of which no seed diverged."""
+    groups = (self.under(condition).values() for condition in self.conditions)
+    whole = ([c for c in cells if _is_whole(self, c)] for cells in groups)
+    return pairs.of_conditions(whole, self.metric)
+
   @functools.cached_property
   def verdicts(self) -> list[Verdict]:
     """The verdict on every cell, condition after condition."""
@@ -128,12 +150,37 @@ class JudgedStudy:
     return found
 
 
+def check_min_effect(name: str, value: float | None, metric: str) -> None:
+  """Checks a smallest effect of interest.
+
+  Raises:
+    ValueError: if it cannot be a difference of two values of the metric.
+  """
+  is_share = is_fraction(metric)
+  if value is None or 0 <= value < (1 if is_share else np.inf):
+    return
+  range_of = "in [0, 1), such as 0.005 for half a point"
+  raise ValueError(
+    f"{name}={value:g}: must be a difference of two values of {metric}, "
+    f"{range_of if is_share else 'not below 0'}"
+  )
+
+
+def _is_whole(study: JudgedStudy, cell: Cell) -> bool:
+  """Whether no seed of the report diverged."""
+  return bool(np.isfinite(cell.final(study.metric)).all())
+
+
 def _best(study: JudgedStudy, cells: Sequence[Cell]) -> list[Cell]:
-  """The cells with the best mean of those of which no seed diverged."""
-  whole = [c for c in cells if np.isfinite(c.final(study.metric)).all()]
-  if not whole:
+  """The cells with the best mean, without those that diverged or collapsed."""
+  usable = [
+    cell
+    for cell in cells
+    if _is_whole(study, cell) and not cell.has_collapsed(study.metric)
+  ]
+  if not usable:
     return []
-  values = [cell.by_seed(study.metric) for cell in whole]
+  values = [cell.by_seed(study.metric) for cell in usable]
   # Over other seeds a mean may be better by their luck alone.
   shared = set.intersection(*map(set, values))
   means = [
@@ -141,74 +188,89 @@ def _best(study: JudgedStudy, cells: Sequence[Cell]) -> list[Cell]:
     for each in values
   ]
   top = max(means) if study.is_larger_better else min(means)
-  return [c for c, mean in zip(whole, means, strict=True) if is_same(mean, top)]
+  return [
+    c for c, mean in zip(usable, means, strict=True) if is_same(mean, top)
+  ]
 
 
 def is_same(one: float, other: float) -> bool:
   """Whether two means differ by rounding at most."""
-  return abs(one - other) <= _SAME * max(abs(one), abs(other))
+  return abs(one - other) <= SAME * max(abs(one), abs(other))
 
 
 def _verdict(study: JudgedStudy, cell: Cell, best: Sequence[Cell]) -> Verdict:
   values = cell.final(study.metric)
-  is_lost = ~np.isfinite(values)
-  behind, probability, num_shared, verdict = _NONE, _NONE, 0, BEST
-  if is_lost.any():
+  pair, remark, probability, verdict = None, "", _NONE, BEST
+  if not _is_whole(study, cell):
     verdict = DIVERGED
+  elif cell.has_collapsed(study.metric):
+    verdict = COLLAPSED
   elif not any(cell is one for one in best):
-    compared = [(*_compare(study, one, cell), one) for one in best]
-    verdict, behind, num_shared, one = min(compared, key=_clearness)
-    probability = statistics.probability_of_improvement(
-      one.final(study.metric),
-      values,
-      direction="max" if study.is_larger_better else "min",
-    )
-    if not probability.high > probability.low:
-      probability = Interval(probability.estimate, np.nan, np.nan)
+    pair = max((_against(study, one, cell) for one in best), key=_closeness)
+    is_worse = _is_clear(pair) and _is_of_interest(study, pair)
+    verdict = WORSE if is_worse else TIED
+    remark = _remark(study, pair)
+    probability = _probability(study, pair.first, cell)
   has_run = cell.measured is not None
+  value = statistics.mean_interval(values)
+  if is_fraction(study.metric):
+    value = Interval(value.estimate, max(value.low, 0.0), min(value.high, 1.0))
   return Verdict(
     cell,
-    statistics.mean_interval(values),
+    value,
     len(values) if has_run else 0,
-    int(is_lost.sum()) if has_run else 0,
+    int((~np.isfinite(values)).sum()) if has_run else 0,
     verdict,
-    num_shared,
-    behind,
+    pair,
+    remark,
     probability,
     _to_target(study, cell),
   )
 
 
-def _clearness(found: tuple[str, Interval, int, Cell]) -> tuple[bool, float]:
-  """How clearly two are told apart: least by a missing end, then a low one."""
-  verdict, behind, *_ = found
-  return verdict == WORSE, -np.inf if np.isnan(behind.low) else behind.low
+def _against(study: JudgedStudy, best: Cell, cell: Cell) -> Pair:
+  """The pair of these two, the best first."""
+  for pair in study.pairs:
+    if pair.first is best and pair.second is cell:
+      return pair
+    if pair.first is cell and pair.second is best:
+      return pair.turned()
+  raise AssertionError("every pair of a condition is compared")
 
 
-def _compare(
-  study: JudgedStudy, best: Cell, cell: Cell
-) -> tuple[str, Interval, int]:
-  """The verdict on a cell, its paired difference to the best, and its seeds.
+def _closeness(pair: Pair) -> float:
+  """How little two are told apart: most without a test."""
+  return np.inf if np.isnan(pair.adjusted) else pair.adjusted
 
-  The difference is over the seeds that both have.
-  """
-  one, other = best.by_seed(study.metric), cell.by_seed(study.metric)
-  shared = [seed for seed in one if seed in other]
-  if not shared:
-    return TIED, _NONE, 0
-  sign = 1 if study.is_larger_better else -1
-  ours, theirs = (
-    np.array([sign * values[seed] for seed in shared])
-    for values in (one, other)
+
+def _is_clear(pair: Pair) -> bool:
+  """Whether the first one is better by more than chance."""
+  return pair.difference.estimate > 0 and pair.adjusted < LEVEL
+
+
+def _is_of_interest(study: JudgedStudy, pair: Pair) -> bool:
+  least = study.smallest_effect
+  return pair.difference.estimate >= least * (1 - SAME)
+
+
+def _remark(study: JudgedStudy, pair: Pair) -> str:
+  said = []
+  if _is_clear(pair) and not _is_of_interest(study, pair):
+    said.append("differs by less than the smallest effect of interest")
+  known, size = pair.second.examples_of(study.metric), pair.difference.estimate
+  if abs(size) < pair.second.grain(study.metric) * (1 - SAME):
+    said.append(f"less than one of {known.size} examples")
+  return "; ".join(said)
+
+
+def _probability(study: JudgedStudy, best: Cell, cell: Cell) -> Interval:
+  found = statistics.probability_of_improvement(
+    best.final(study.metric),
+    cell.final(study.metric),
+    direction="max" if study.is_larger_better else "min",
   )
-  behind = statistics.paired_difference(ours, theirs)
-  # Rounding is no width.
-  if np.ptp(ours - theirs) <= _SAME * np.abs([ours, theirs]).max():
-    behind = Interval(behind.estimate, np.nan, np.nan)
-  is_worse = behind.low > 0
-  if np.isnan(behind.low):
-    is_worse = behind.estimate > 0 and len(shared) >= MIN_SEEDS_WITHOUT_WIDTH
-  return WORSE if is_worse else TIED, behind, len(shared)
+  has_width = found.high > found.low
+  return found if has_width else Interval(found.estimate, np.nan, np.nan)
 
 
 def _to_target(study: JudgedStudy, cell: Cell) -> dict[str, float]:
@@ -240,7 +302,8 @@ def num_near_ties(cell: Cell) -> int | None:
   """How many settings tuning does not tell apart from the chosen one.
 
   The 95 % interval of their paired difference over the seeds of tuning has 0 in
-  it. None if nothing was chosen, or with one seed.
+  it, or the difference is less than one of the examples of an accuracy. None if
+  nothing was chosen, or with one seed.
   """
   if cell.tuning is None or cell.tuning.best is None:
     return None
@@ -250,7 +313,9 @@ def num_near_ties(cell: Cell) -> int | None:
   best = scores[:, [cell.tuning.settings.index(cell.tuning.best)]]
   sign = 1 if cell.criterion.direction == "max" else -1
   ahead = statistics.paired_difference(sign * best + 0 * scores, sign * scores)
-  return max(int(np.sum(ahead.low <= 0)) - 1, 0)  # Without the best itself.
+  least = cell.grain(cell.criterion.metric) * (1 - SAME)
+  is_near = (ahead.low <= 0) | (ahead.estimate < least)
+  return max(int(is_near.sum()) - 1, 0)  # Without the best itself.
 
 
 # Over all conditions.

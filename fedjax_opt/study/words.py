@@ -180,6 +180,13 @@ def span(numbers: Iterable[int]) -> str:
   return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
 
 
+def p_value(value: float) -> str:
+  """A probability of chance: 0.031, < 0.001."""
+  if not np.isfinite(value):
+    return NOTHING
+  return "< 0.001" if value < 0.001 else f"{value:#.2g}".rstrip(".")
+
+
 def seconds(value: float) -> str:
   """A time: 4.2 s, 3 min 20 s, 1 h 5 min."""
   if not np.isfinite(value):

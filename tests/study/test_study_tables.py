@@ -27,11 +27,15 @@ def rows_of(of):
 def test_a_row_for_each_method_and_a_column_for_each_condition():
   table = tables.main_table(made.plain())
   assert table.header == [
-    "Method", "α = 1", "α = 0.1", "Settings tried", "Diverged",
+    "Method", "α = 1", "α = 0.1", "Settings tried", "Failed",
   ]  # fmt: skip
   assert [row[0].text for row in table.rows] == ["FedAvg", "SCAFFOLD", "Δ-SGD"]
   assert [row[3].text for row in table.rows] == ["3", "3", "1"]
-  assert [row[4].text for row in table.rows] == ["2 of 6", "2 of 6", "–"]
+  assert [row[4].text for row in table.rows] == [
+    "2 of 6",
+    "2 of 6",
+    "–",
+  ]
   assert table.rows[1][1] == ("80.0", "79.0 to 81.0", verdicts.BEST)
   assert "5 seeds, with its 95 % interval" in table.caption
 
@@ -111,8 +115,10 @@ def test_differences_are_those_of_the_verdicts():
   for verdict, row in zip(others, table.rows, strict=True):
     assert row[1].text == verdict.cell.method
     assert row[2].text == f"{100 * verdict.behind.estimate:.1f}"
-    assert row[3].text == f"{100 * verdict.probability.estimate:.0f}"
-    assert row[4].text == verdict.verdict
+    assert row[3].text == words.p_value(verdict.pair.adjusted)
+    assert row[4].text == f"{100 * verdict.pair.detectable:.1f}"
+    assert row[5].text == f"{100 * verdict.probability.estimate:.0f}"
+    assert row[6].text == verdict.verdict
   assert tables.differences(study(cell("a", [0.5, 0.6]))) is None
 
 
@@ -284,13 +290,13 @@ def test_columns_on_tuning_are_there_where_they_differ():
   lost = {1: [0.5], 2: [NAN]}
   assert columns(None, None) == ([], "")
   assert columns(two, two) == (
-    [], " Of each method 2 settings were tried, and none diverged."
+    [], " Of each method 2 settings were tried, and none diverged or collapsed."
   )  # fmt: skip
   assert columns(lost, two) == (
-    ["Diverged"], " Of each method 2 settings were tried."
+    ["Failed"], " Of each method 2 settings were tried."
   )  # fmt: skip
   assert columns(three, two) == (["Settings tried"], "")
-  assert columns(three, lost) == (["Settings tried", "Diverged"], "")
+  assert columns(three, lost) == (["Settings tried", "Failed"], "")
 
 
 def test_csv_has_no_formulas():

@@ -141,6 +141,7 @@ _LATEX = {
   **{symbol: f"$\\{name}$" for symbol, name in _SYMBOLS.items()},
   **{"−": "$-$", "–": "--", "—": "---", "…": "\\ldots{}", "\u00a0": "~"},
   **{"\\": "\\textbackslash{}", "~": "\\textasciitilde{}"},
+  **{"§": "\\S{}"},
   **{"^": "\\textasciicircum{}", "<": "$<$", ">": "$>$", "|": "$|$"},
   **{'"': "''", "[": "{[}", "]": "{]}", "*": "{*}"},
   **{each: f"\\{each}" for each in "&%$#_{}"},

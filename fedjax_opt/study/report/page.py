@@ -4,6 +4,8 @@ report.html  one page with everything, which needs no other file
 table.md     the table for people, as Markdown and as LaTeX (booktabs)
 table.tex
 table.csv    every cell with all its numbers
+pairs.csv    every two methods under each condition: difference, p, power
+seeds.csv    the metric of every cell and seed, from which all that follows
 pictures/    the pictures, as png, pdf and svg
 """
 
@@ -55,6 +57,8 @@ def write(study: JudgedStudy, folder: str | os.PathLike) -> pathlib.Path:
       ("table.md", formats.markdown(table, study.title)),
       ("table.tex", formats.latex(study_tables.main_table(study, True))),
       ("table.csv", formats.csv(study_tables.records(study))),
+      ("pairs.csv", formats.csv(study_tables.pair_records(study))),
+      ("seeds.csv", formats.csv(study_tables.seed_records(study))),
       (_PAGE, formats.html(_PAGE, **shown)),
     ):
       write_whole(folder / name, text.encode())

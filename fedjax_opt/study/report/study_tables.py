@@ -14,12 +14,13 @@ import numpy as np
 
 from fedjax_opt.results.history import COSTS
 from fedjax_opt.results.names import metric_name, name_of, sentence
+from fedjax_opt.study import findings, verdicts, words
 from fedjax_opt.study import seed_statistics as statistics
-from fedjax_opt.study import verdicts, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.verdicts import (
   BEST,
+  COLLAPSED,
   DIVERGED,
   TIED,
   JudgedStudy,
@@ -30,8 +31,8 @@ from fedjax_opt.study.words import condition_label, exact
 
 # Up to so many conditions, or tuned hyperparameters, have a column each.
 _MAX_CONDITIONS, _MAX_HYPERPARAMETERS = 6, 4
-DAGGER = "†"
-_TRIED, _LOST = "Settings tried", "Diverged"
+_MARKS = {TIED: "†", COLLAPSED: "§"}
+_TRIED, _LOST = "Settings tried", "Failed"
 _COST_NAMES = {
   "rounds": "Rounds",
   "bytes": "Exchanged",
@@ -41,6 +42,7 @@ _COST_NAMES = {
 
 # Columns of intervals, for programs.
 _MEAN = ("mean", "low", "high")
+_DIFFERENCE = ("difference", "low", "high")
 _BEHIND = ("behind", "behind_low", "behind_high")
 _WINS = ("probability_best_is_better", "probability_low", "probability_high")
 
@@ -60,8 +62,8 @@ class Entry(NamedTuple):
 
   @property
   def mark(self) -> str:
-    """A dagger if it is not told apart from the best."""
-    return DAGGER if self.verdict == TIED else ""
+    """That of its verdict, which a note explains."""
+    return _MARKS.get(self.verdict, "")
 
 
 Row = Mapping[str, Entry | str]  # Name of a column -> what it says.
@@ -147,7 +149,8 @@ def main_table(study: JudgedStudy, is_wide: bool | None = None) -> Table:
     where = ", over all conditions" * (is_wide and len(conditions) > 1)
     notes.append(
       f"{_LOST}: of the settings that were tried{where}, those of which a "
-      "seed diverged."
+      "seed diverged, and those that collapsed: their mean is no better than "
+      "the first model or than chance."
     )
   num_names = 1 if is_wide else len(_names(study, study.cells[0]))
   return Table(rows, num_names, notes, caption)
@@ -165,7 +168,7 @@ def _shorter(rows: Sequence[Row]) -> tuple[list[Row], str]:
   said = ""
   if len(tried) == 1 and tried != {"1"}:
     said = f" Of each method {tried.pop()} settings were tried"
-    said += "." if lost else ", and none diverged."
+    said += "." if lost else ", and none diverged or collapsed."
   return [
     {name: entry for name, entry in row.items() if name not in left_out}
     for row in rows
@@ -181,9 +184,10 @@ def _over_seeds(study: JudgedStudy) -> str:
 
 
 def _tried(*here: Verdict) -> Row:
-  """How many settings were tried in all, and how many of them diverged."""
+  """How many settings were tried in all, and how many of them failed."""
   tunings = [v.cell.tuning for v in here if v.cell.tuning]
   lost = sum(each.num_diverged for each in tunings)
+  lost += sum(v.cell.num_collapsed for v in here)
   tried = sum(each.budget for each in tunings)
   return {
     _TRIED: words.span(v.cell.budget for v in here),
@@ -214,9 +218,18 @@ def _notes(study: JudgedStudy) -> list[str]:
   if has_best and verdicts.compared(study):
     notes.append("Bold: the best mean under a condition.")
   if tied:
-    has_interval = any(np.isfinite(v.behind.low) for v in tied)
-    why = ": the 95 % interval of the paired difference has 0 in it"
-    notes.append(f"{DAGGER} not told apart from the best{why * has_interval}.")
+    has_test = any(np.isfinite(v.pair.p) for v in tied)
+    why = " by paired t-tests, adjusted for all pairs of the study"
+    if study.smallest_effect:
+      why += f", or behind by less than {findings.effect(study)}"
+    notes.append(
+      f"{_MARKS[TIED]} not told apart from the best{why * has_test}."
+    )
+  if any(v.verdict == COLLAPSED for v in study.verdicts):
+    notes.append(
+      f"{_MARKS[COLLAPSED]} collapsed: no better than the first model, or than "
+      "chance."
+    )
   return notes
 
 
@@ -229,13 +242,15 @@ def differences(study: JudgedStudy) -> Table | None:
     _names(study, v.cell)
     | {
       behind: Entry(*numbers.parts(v.behind, True)),
+      "p (Holm)": words.p_value(v.pair.adjusted),
+      "Detectable": numbers.value(v.pair.detectable),
       "Best wins (%)": Entry(*shares.parts(v.probability)),
-      "Verdict": v.verdict,
+      "Verdict": ": ".join(filter(None, [v.verdict, v.remark])),
     }
     for v in study.verdicts
-    if v.verdict not in (BEST, DIVERGED)
+    if v.pair
   ]
-  return Table(rows, len(rows[0]) - 3) if rows else None
+  return Table(rows, len(rows[0]) - 5) if rows else None
 
 
 def over_all(study: JudgedStudy) -> Table | None:
@@ -284,8 +299,7 @@ def settings(study: JudgedStudy) -> Table:
   for cell in (verdict.cell for verdict in study.verdicts):
     edges = [edge.name for edge in cell.tuning.edges] if cell.tuning else []
     chosen = {
-      name: exact(value) + "‡" * (name in edges)
-      for name, value in cell.chosen.items()
+      name: _chosen(cell, name) + "‡" * (name in edges) for name in cell.chosen
     }
     shown = {sentence(name_of(n)): chosen.get(n, words.NOTHING) for n in names}
     if not is_wide:
@@ -299,15 +313,27 @@ def settings(study: JudgedStudy) -> Table:
   return Table(rows, num_names, notes)
 
 
+def _chosen(cell: Cell, name: str) -> str:
+  """The chosen value of a hyperparameter, or each with how often."""
+  times: dict[str, int] = {}
+  for setting in cell.choices:
+    value = exact(setting.hyperparameters[name])
+    times[value] = times.get(value, 0) + len(setting.points)
+  if len(times) == 1:
+    return next(iter(times))
+  return ", ".join(f"{value} ({number} ×)" for value, number in times.items())
+
+
 def _tuning(cell: Cell) -> Row:
   """The columns on how the setting of a cell was chosen."""
   tuning, row = cell.tuning, {"Settings": "1"}
-  row |= dict.fromkeys(("Diverged", "Score"), words.NOTHING)
+  row |= dict.fromkeys((_LOST, "Score"), words.NOTHING)
   if tuning:
     score = words.Numbers(cell.criterion.metric).alone(tuning.score)
     seeds = words.counted(tuning.num_seeds, "seed")
     row["Settings"] = f"{cell.budget} × {seeds}"
-    row |= {"Diverged": str(tuning.num_diverged), "Score": score}
+    lost = f"{tuning.num_diverged} + {cell.num_collapsed}"
+    row |= {_LOST: lost, "Score": score}
   return row | {"Near ties": exact(num_near_ties(cell))}
 
 
@@ -359,11 +385,48 @@ def records(study: JudgedStudy) -> list[dict[str, Any]]:
     row = {"method": cell.method}
     row |= {f"chosen_{name}": cell.chosen.get(name) for name in names}
     row |= _tuning_of(cell) | {"metric": study.metric} | _said_of(verdict)
-    conditions = {
-      f"condition_{name}" if name in row else name: cell.condition.get(name)
-      for name in axes_of(study)
-    }
-    rows.append(conditions | row)
+    row["min_effect"] = study.smallest_effect
+    rows.append(_conditions(study, cell, row) | row)
+  return rows
+
+
+def _conditions(
+  study: JudgedStudy, cell: Cell, others: Mapping[str, Any]
+) -> dict[str, Any]:
+  """The columns of a condition; none has the name of another column."""
+  return {
+    f"condition_{name}" if name in others else name: cell.condition.get(name)
+    for name in axes_of(study)
+  }
+
+
+def seed_records(study: JudgedStudy) -> list[dict[str, Any]]:
+  """column -> value, of each seed of the report of each cell."""
+  names = list(dict.fromkeys(n for c in study.cells for n in c.chosen))
+  rows = []
+  for cell in (c for c in study.cells if c.measured is not None):
+    history = cell.measured.history
+    first = history.values(study.metric)[:, 0]
+    values = zip(
+      cell.measured.points, first, cell.final(study.metric), strict=True
+    )
+    for point, start, value in values:
+      row = {"method": cell.method, "seed": point["seed"]}
+      row |= {f"chosen_{name}": point.get(name) for name in names}
+      row |= {"first_round": history.rounds[0], "first": start, "value": value}
+      rows.append(_conditions(study, cell, row) | row)
+  return rows
+
+
+def pair_records(study: JudgedStudy) -> list[dict[str, Any]]:
+  """column -> value, of every two methods under each condition."""
+  rows = []
+  for pair in study.pairs:
+    row = {"method": pair.first.method, "other": pair.second.method}
+    row |= dict(zip(_DIFFERENCE, pair.difference, strict=True))
+    row |= {"sd": pair.sd, "seeds": pair.num_seeds, "p": pair.p}
+    row |= {"p_holm": pair.adjusted, "detectable": pair.detectable}
+    rows.append(_conditions(study, pair.first, row) | row)
   return rows
 
 
@@ -375,6 +438,7 @@ def _tuning_of(cell: Cell) -> dict[str, Any]:
     "tuning_settings": cell.budget,
     "tuning_seeds": tuning.num_seeds if tuning else 0,
     "diverged_settings": tuning.num_diverged if tuning else None,
+    "collapsed_settings": cell.num_collapsed if tuning else None,
     "edges": "; ".join(f"{e.name}={exact(e.value)} ({e.side})" for e in edges),
     "criterion": str(cell.criterion) if tuning else None,
     "tuning_score": tuning.score if tuning else None,
@@ -389,7 +453,9 @@ def _said_of(verdict: Verdict) -> dict[str, Any]:
     "seeds": verdict.num_seeds,
     "diverged_seeds": verdict.num_diverged,
     "verdict": verdict.verdict,
+    "remark": verdict.remark,
     **dict(zip(_BEHIND, verdict.behind, strict=True)),
+    "p_holm": verdict.pair.adjusted if verdict.pair else None,
     **dict(zip(_WINS, verdict.probability, strict=True)),
     **{f"{cost}_to_target": verdict.to_target.get(cost) for cost in COSTS},
     "seconds": verdict.cell.seconds,

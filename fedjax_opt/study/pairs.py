@@ -1,0 +1,169 @@
+"""Every two methods of a study, compared seed by seed.
+
+Under each condition each pair of methods has a paired t-test over the seeds
+that both ran with. The p-values of all pairs of the whole study, over all
+conditions, are adjusted by Holm's method: where all methods are equal, at most
+5 % of the studies then call any two of them different.
+
+Axis letters: `n` seeds, `P` pairs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_opt.results.history import direction, is_fraction
+from fedjax_opt.study.bootstrap import Interval, student_quantile
+from fedjax_opt.study.cells import Cell
+from fedjax_opt.study.power import LEVEL, smallest_difference
+
+# Values that differ by less, relative to the larger one, are the same: metrics
+# are sums in float32.
+SAME = 1e-6
+
+
+class Pair(NamedTuple):
+  """Two methods under one condition.
+
+  Attributes:
+    first: the one.
+    second: the other.
+    difference: by how much the first is better, the mean over the seeds that
+      both have, with its 95 % t interval; this is of one pair by itself, not
+      adjusted. The ends are NaN where the differences have no width.
+    sd: standard deviation of the differences, NaN where they have no width.
+    num_seeds: how many seeds both have.
+    p: two-sided p-value that the difference is 0; NaN with fewer than two
+      seeds.
+    adjusted: the p-value adjusted by Holm's method over all pairs of the study.
+    detectable: the smallest true difference that the t-test finds with 80 %
+      power at the level of Holm's first step, 0.05 / pairs; NaN without `sd`.
+  """
+
+  first: Cell
+  second: Cell
+  difference: Interval
+  sd: float
+  num_seeds: int
+  p: float
+  adjusted: float = np.nan
+  detectable: float = np.nan
+
+  def turned(self) -> Pair:
+    """The same pair with the second one first."""
+    estimate, low, high = self.difference
+    return self._replace(
+      first=self.second,
+      second=self.first,
+      difference=Interval(-estimate, -high, -low),
+    )
+
+
+def of_conditions(groups: Iterable[Sequence[Cell]], metric: str) -> list[Pair]:
+  """All pairs of a study.
+
+  Args:
+    groups: of each condition the cells that are compared.
+    metric: by which.
+  """
+  found = [
+    _pair(one, other, metric)
+    for cells in groups
+    for one, other in itertools.combinations(cells, 2)
+  ]
+  adjusted = holm([pair.p for pair in found])
+  number = max(int(np.isfinite(adjusted).sum()), 1)
+  return [
+    pair._replace(adjusted=float(p), detectable=_detectable(pair, number))
+    for pair, p in zip(found, adjusted, strict=True)
+  ]
+
+
+def _pair(one: Cell, other: Cell, metric: str) -> Pair:
+  values, others = one.by_seed(metric), other.by_seed(metric)
+  shared = [seed for seed in values if seed in others]
+  num, none = len(shared), Interval(np.nan, np.nan, np.nan)
+  if not num:
+    return Pair(one, other, none, np.nan, 0, np.nan)
+  sign = 1 if direction(metric) == "max" else -1
+  a, b = (
+    np.array([sign * each[seed] for seed in shared])
+    for each in (values, others)
+  )
+  p, mean = float(p_values(a, b)), float(np.mean(a - b))
+  if num < 2 or not _has_width(a, b):
+    difference = Interval(mean, np.nan, np.nan)
+    return Pair(one, other, difference, np.nan, num, p)
+  sd = float(np.std(a - b, ddof=1))
+  half = student_quantile(1 - LEVEL, num - 1) * sd / np.sqrt(num)
+  ends = np.array([mean - half, mean + half])
+  if is_fraction(metric):
+    ends = ends.clip(-1, 1)
+  return Pair(one, other, Interval(mean, *map(float, ends)), sd, num, p)
+
+
+def _detectable(pair: Pair, num_pairs: int) -> float:
+  if np.isnan(pair.sd):
+    return np.nan
+  return smallest_difference(pair.num_seeds, pair.sd, num_pairs=num_pairs)
+
+
+def _has_width(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+  """Whether differences vary by more than rounding. [n, ...] -> [...]."""
+  return np.ptp(a - b, axis=0) > SAME * np.abs([a, b]).max(axis=(0, 1))
+
+
+def p_values(a: Any, b: Any) -> np.ndarray:
+  """Two-sided p-values that two methods have the same mean.
+
+  The paired t-test. Where the differences have no width, for which there is no
+  t, it is the sign test: 2^(1 - n) if all n differ in one direction, and 1 if
+  all are 0.
+
+  Args:
+    a: of the one method. [n, ...].
+    b: of the other with the same seeds. [n, ...].
+
+  Returns:
+    [...], NaN with fewer than two seeds.
+  """
+  from scipy import special  # jax requires SciPy; it is slow to import.
+
+  a, b = np.asarray(a, float), np.asarray(b, float)
+  num, difference = len(a), a - b
+  if num < 2:
+    return np.full(difference.shape[1:], np.nan)
+  mean = difference.mean(axis=0)
+  has_width = _has_width(a, b)
+  error = difference.std(axis=0, ddof=1) / np.sqrt(num)
+  t = np.abs(mean) / np.where(has_width, error, 1)
+  differs = np.abs(mean) > SAME * np.abs([a, b]).max(axis=(0, 1))
+  of_signs = np.where(differs, 2.0 ** (1 - num), 1.0)
+  return np.where(has_width, 2 * special.stdtr(num - 1, -t), of_signs)
+
+
+def holm(p: Any) -> np.ndarray:
+  """p-values of one family, adjusted by Holm's step-down method.
+
+  Args:
+    p: [..., P], NaN where there is no test; these do not count.
+
+  Returns:
+    [..., P], at most 1. Those below a level are rejected with a probability of
+    any false rejection of at most that level.
+
+  Source: Holm 1979, "A simple sequentially rejective multiple test procedure".
+  """
+  p = np.asarray(p, float)
+  order = np.argsort(p, axis=-1)  # NaN is last.
+  num = np.isfinite(p).sum(axis=-1, keepdims=True)
+  factors = num - np.arange(p.shape[-1])
+  ascending = np.take_along_axis(p, order, -1) * factors
+  steps = np.minimum(np.maximum.accumulate(ascending, axis=-1), 1)
+  found = np.empty_like(p)
+  np.put_along_axis(found, order, steps, -1)
+  return found
