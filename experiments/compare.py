@@ -42,6 +42,10 @@ Flags of a study, beside those of a run:
                        (0.01 is a point of accuracy): a method that is behind
                        the best by less is not called worse. Default: 0.005 for
                        accuracies, 0 for other metrics.
+  --seeds_needed=X     How many seeds a difference of X, in the metric's unit,
+                       needs, by the spread of the study in --output_dir;
+                       nothing runs. 80 % power, at the level of Holm's first
+                       step.
   --target=X           Also report what reaching this value of the metric costs.
   --title=TEXT         Title of the report.
 
@@ -68,7 +72,7 @@ from experiments.data import Loader
 from experiments.job import output_dir_of
 from experiments.specification.kinds import KINDS
 from experiments.store import Store
-from experiments.studies import cells, plan, request
+from experiments.studies import cells, plan, planning, request
 from fedjax_opt import plots
 from fedjax_opt.files import folders, json_files, locks
 from fedjax_opt.registry import nearest
@@ -93,6 +97,9 @@ def main(argv: Sequence[str]) -> int:
   command.says(line, stream=2)
   try:
     asked = request.parse(argv, __doc__)
+    if asked.seeds_needed is not None:
+      print("\n".join(planning.seeds_needed(asked)))
+      return 0
     plots.check_installed()
     formats.check_installed()
     tracking.check_installed(asked.track)

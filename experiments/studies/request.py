@@ -29,7 +29,7 @@ _OWN = {
   "boolean": ["nested"],
   "list": ["runs"],
   "integer": ["jobs", "report_seeds"],
-  "float": ["target", "min_effect"],
+  "float": ["target", "min_effect", "seeds_needed"],
 }
 # What the whole study has once.
 OF_STUDY = (*itertools.chain(*_OWN.values()), "output_dir", "progress", "track")
@@ -61,6 +61,8 @@ class Request:
     metric: by which methods are compared; None for the task's own.
     target: value of the metric to which costs are reported, or None.
     min_effect: the smallest difference of interest, or None for the default.
+    seeds_needed: the difference of which is asked how many seeds it needs, or
+      None for a study that runs.
     title: of the report, or None.
   """
 
@@ -78,6 +80,7 @@ class Request:
   metric: str | None = None
   target: float | None = None
   min_effect: float | None = None
+  seeds_needed: float | None = None
   title: str | None = None
 
   def __post_init__(self):
@@ -88,10 +91,24 @@ class Request:
       check_has_direction(self.metric)
     if self.target is not None and not math.isfinite(self.target):
       raise ValueError(f"target={self.target}: must be a finite number")
+    if self.seeds_needed is not None:
+      self._check_seeds_needed()
     for name in ("jobs", "report_seeds"):
       value = getattr(self, name)
       if value is not None and value < 1:
         raise ValueError(f"{name}={value}: must be at least 1")
+
+  def _check_seeds_needed(self) -> None:
+    value = self.seeds_needed
+    if not 0 < value < math.inf:
+      raise ValueError(
+        f"seeds_needed={value:g}: must be a difference above 0, in the metric's "
+        "unit, such as 0.01 for a point of accuracy"
+      )
+    if self.output_dir is None:
+      raise ValueError(
+        f"seeds_needed={value:g}: output_dir must say by which stored study"
+      )
 
   def check_numbers(self, metric: str) -> None:
     """Checks that target and effect are such as the metric can have."""

@@ -4,6 +4,8 @@ compare.py          methods compared from Python
 tuning.py           the one way to tune a method on a problem
 setup.py            how large the model, the clients and the data are
 cells.py            what a method measured under a condition
+pairs.py            every two methods: paired tests, adjusted p-values
+power.py            how many seeds show how large a difference
 verdicts.py         a study: its cells, and which can be told from chance
 findings.py         what a study says, in sentences
 seed_statistics.py  intervals over seeds, and comparisons of methods

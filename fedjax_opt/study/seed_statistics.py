@@ -11,7 +11,8 @@ The first axis of every array is the seeds, the second the tasks, as in
 `mean_interval`, `paired_difference`: one method on one task, two methods on the
 same seeds. `probability_of_improvement`, `interquartile_mean`,
 `performance_profile`: many tasks. `expected_best`: what tuning is worth.
-`to_target`: what a run spends until it is good enough.
+`to_target`: what a run spends until it is good enough. `smallest_difference`,
+`seeds_needed`: what so many seeds can show.
 
 Axis letters: `n` seeds, `T` tasks, `N` settings, `S` grid points, `E` evaluated
 rounds.
@@ -32,6 +33,7 @@ from fedjax_opt.study.bootstrap import (
   Interval,
   resamples,
 )
+from fedjax_opt.study.power import seeds_needed, smallest_difference
 from fedjax_opt.study.spending import expected_best, to_target
 
 __all__ = [
@@ -43,6 +45,8 @@ __all__ = [
   "performance_profile",
   "probability_of_improvement",
   "resamples",
+  "seeds_needed",
+  "smallest_difference",
   "to_target",
 ]
 

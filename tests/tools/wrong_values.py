@@ -329,6 +329,8 @@ EXAMPLES = {
   "statistics.performance_profile": {"thresholds": [0.5, 1.0]},
   "statistics.probability_of_improvement": {"a": SCORES, "b": SCORES[:, ::-1]},
   "statistics.resamples": {"num": 3, "size": 4},
+  "statistics.seeds_needed": {"difference": 0.01, "sd": 0.01},
+  "statistics.smallest_difference": {"num_seeds": 5, "sd": 0.01},
   "statistics.to_target": {"target": 1.0},
   "target.use": {"devices": jax.devices()},
   "train_only": {

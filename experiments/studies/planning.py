@@ -1,0 +1,85 @@
+"""How many seeds a study needs, by the spread of one that is stored."""
+
+import io
+import pathlib
+from typing import Any
+
+from experiments.studies.request import Request
+from fedjax_opt.files import memory
+from fedjax_opt.results.names import name_of
+from fedjax_opt.results.tables import aligned
+from fedjax_opt.study import power
+from fedjax_opt.study.words import condition_label
+
+_PAIRS = "pairs.csv"
+_MOST = 100_000_000  # Bytes.
+_NAMES = ("condition", "pair")  # Columns that are no numbers.
+_COLUMNS = {"method", "other", "sd", "seeds"}
+
+
+def seeds_needed(asked: Request) -> list[str]:
+  """The lines of a table of the seeds that each pair of methods needs.
+
+  Args:
+    asked: `seeds_needed` is the difference, `output_dir` the stored study.
+
+  Raises:
+    ValueError: if the folder holds no pairs of methods.
+  """
+  frame, difference = _pairs(asked.output_dir), asked.seeds_needed
+  number = len(frame)
+  rows = [_row(pair, difference, number) for pair in frame.to_dict("records")]
+  rows.sort(key=lambda row: -int(row["seeds"]))
+  columns = [[name, *(row[name] for row in rows)] for name in rows[0]]
+  names = [i for i, column in enumerate(columns) if column[0] in _NAMES]
+  return [
+    f"Seeds that find a difference of {difference:g} with a power of 80 %: "
+    f"among {number} pairs (at 0.05 / {number}, the first step of Holm's "
+    "method), and of one pair alone. sd: the deviation of the paired "
+    "differences that was measured. found: the smallest difference that the "
+    "stored seeds find among the pairs.",
+    "",
+    *aligned(columns, names),
+  ]
+
+
+def _row(
+  pair: dict[str, Any], difference: float, number: int
+) -> dict[str, str]:
+  names = list(pair)
+  condition = {name: pair[name] for name in names[: names.index("method")]}
+  sd, num = pair["sd"], int(pair["seeds"])
+  found = power.smallest_difference(num, sd, num_pairs=number)
+  needed = power.seeds_needed(difference, sd, num_pairs=number)
+  return {
+    **({"condition": condition_label(condition)} if condition else {}),
+    "pair": f"{name_of(pair['method'])}, {name_of(pair['other'])}",
+    "sd": f"{sd:.2g}",
+    "found": f"{found:.2g}",
+    "seeds": str(needed),
+    "alone": str(power.seeds_needed(difference, sd)),
+  }
+
+
+def _pairs(folder: str) -> Any:
+  """The pairs of a stored study whose differences have a spread."""
+  import pandas  # Which every report needs.
+
+  path = pathlib.Path(folder).expanduser() / _PAIRS
+  try:
+    text = io.StringIO(memory.read_text(path, _MOST))
+    frame = pandas.read_csv(text, float_precision="round_trip")
+  except (OSError, ValueError) as error:
+    why = getattr(error, "strerror", None) or error
+    raise ValueError(
+      f"output_dir={folder!r}: its {_PAIRS} cannot be read ({why}); give the "
+      "folder of a study, whose own command writes it again"
+    ) from None
+  if set(frame) >= _COLUMNS:
+    frame = frame[frame["sd"] > 0]
+    if len(frame):
+      return frame
+  raise ValueError(
+    f"output_dir={folder!r}: its {_PAIRS} has no pair of methods whose "
+    "differences have a spread; give a study of several methods and seeds"
+  )
