@@ -102,8 +102,8 @@ class Request:
     value = self.seeds_needed
     if not 0 < value < math.inf:
       raise ValueError(
-        f"seeds_needed={value:g}: must be a difference above 0, in the metric's "
-        "unit, such as 0.01 for a point of accuracy"
+        f"seeds_needed={value:g}: must be a difference above 0, in the "
+        "metric's unit, such as 0.01 for a point of accuracy"
       )
     if self.output_dir is None:
       raise ValueError(

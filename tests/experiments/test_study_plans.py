@@ -221,3 +221,23 @@ def test_the_command_of_a_run_can_be_called(tmp_path):
   command = of_study._command(types.SimpleNamespace(folder=folder))
   words = ["--data_dir=my data", "--rounds=2", f"--output_dir={folder}"]
   assert shlex.split(command)[3:] == words
+
+
+def test_ten_fresh_seeds_report_unless_seeds_are_given():
+  (alone,) = planned(FED_AVG, RATES)
+  assert (alone.spec.seed, alone.report_seeds) == ([0], list(range(1, 11)))
+  (given,) = planned(FED_AVG, RATES, "--seed=0,4,2")
+  assert given.report_seeds == [5, 6, 7]
+  (asked_for,) = planned(FED_AVG, RATES, "--report_seeds=2")
+  assert asked_for.report_seeds == [1, 2]
+
+
+def test_a_nested_cell_runs_its_grid_with_the_seeds_of_the_report():
+  (cell,) = planned(FED_AVG, RATES, "--seed=0,1", "--nested")
+  assert cell.first.seed == [2, 3]
+  assert cell.first.grid["client_lr"] == [0.1, 1.0]
+
+
+def test_what_seeds_are_needed_for_is_a_stored_study():
+  with pytest.raises(ValueError, match="output_dir must say by which stored"):
+    asked("--seeds_needed=0.01")
