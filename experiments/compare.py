@@ -274,7 +274,7 @@ def _about(
 
 def _closing(study: Study, folder: pathlib.Path) -> str:
   """What the terminal shows at the end."""
-  lines = [*study.table_lines(), "", *findings.sentences(study)]
+  lines = [*study.table_lines(), "", findings.answer(study)]
   lines += [f"note: {line}" for line in limits_of(study)]
   return "\n".join([*lines, f"report: {folder / 'report.html'}"])
 

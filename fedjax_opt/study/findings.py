@@ -1,14 +1,11 @@
-"""What a study says in sentences; every claim follows the rule of verdicts."""
+"""What a study says in a sentence; every claim follows the rule of verdicts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from fedjax_opt.study import verdicts, words
-from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.verdicts import (
   BEST,
   COLLAPSED,
@@ -20,25 +17,39 @@ from fedjax_opt.study.verdicts import (
 )
 from fedjax_opt.study.words import condition_label
 
-# So many conditions, or worse methods, are named in the answer over all
-# conditions; more are counted.
+# So many conditions are named; more are counted, for so many methods.
 _MAX_NAMED = 3
 _LOST = (DIVERGED, COLLAPSED)  # Without a result.
 
 
-def sentences(study: JudgedStudy) -> list[str]:
-  """What the numbers say: the answer, and one sentence for each condition.
-
-  Of a single condition its sentence is the answer.
-  """
-  lines = []
-  if len(verdicts.compared(study)) > 1:
-    lines.append(_over_conditions(study))
-  for i, condition in enumerate(study.conditions):
-    # What an interval is, is said once.
-    interval = "" if i else "95 % interval "
-    lines.append(_of_condition(study, _under(study, condition), interval))
-  return lines
+def answer(study: JudgedStudy) -> str:
+  """Which method is the best where, and by how much others are worse."""
+  compared = verdicts.compared(study)
+  if not compared:
+    return f"{'; '.join(_alone(study, v) for v in study.verdicts)}."
+  groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+  worse = set()
+  for condition in compared:
+    here = [v for v in study.verdicts if dict(v.cell.condition) == condition]
+    who = _who(study, here)
+    groups.setdefault(_best(study, here, who), []).append(condition)
+    worse.add(tuple(who[WORSE]))
+  parts = [
+    f"{best}{_where(conditions, compared)}{apart}"
+    for (best, apart), conditions in groups.items()
+  ]
+  if len(groups) > 1 and len(compared) > _MAX_NAMED:
+    parts = _counts(study, compared)
+  if any(worse):
+    whose = f"{_are(next(iter(worse)))} worse,"
+    whose = whose if len(worse) == 1 else "where a method is worse, it is"
+    parts.append(f"{whose} by {_far(study)}")
+  for kind in _LOST:
+    lost = list(dict.fromkeys(_who(study, study.verdicts)[kind]))
+    if lost and any(v.verdict == BEST for v in study.verdicts):
+      where = " under some condition" * (len(compared) > 1)
+      parts.append(f"{words.named(lost)} {kind}{where}")
+  return f"By mean {words.metric_words(study.metric)}, {'; '.join(parts)}."
 
 
 def effect(study: JudgedStudy) -> str:
@@ -48,98 +59,15 @@ def effect(study: JudgedStudy) -> str:
   return f"{numbers.value(least)} points" if numbers.unit else f"{least:g}"
 
 
-def _over_conditions(study: JudgedStudy) -> str:
-  """Which method is the best where, and by how much others are worse."""
-  compared = verdicts.compared(study)
-  groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-  worse = set()
-  for condition in compared:
-    who = _who(study, _under(study, condition))
-    best = (
-      f"{_are(who[BEST])} best" if who[BEST] else f"every method {_lost(who)}"
-    )
-    apart = f", not told apart from {words.named(who[TIED])}" * bool(who[TIED])
-    groups.setdefault((best, apart), []).append(condition)
-    worse.add(_others(who, who[WORSE]))
-  parts = [
-    f"{best} {_where(conditions, compared)}{apart}"
-    for (best, apart), conditions in groups.items()
-  ]
-  if len(groups) > 1 and len(compared) > _MAX_NAMED:
-    parts = _counts(study, compared)
-  behind = [v.behind.estimate for v in study.verdicts if v.verdict == WORSE]
-  if behind:
-    whose = "where a method is worse, it is" if len(worse) > 1 else worse.pop()
-    parts.append(f"{whose} by {_points(study, behind)}")
-  for kind in _LOST:
-    lost = list(dict.fromkeys(_who(study, study.verdicts)[kind]))
-    if lost and any(v.verdict == BEST for v in study.verdicts):
-      parts.append(f"{words.named(lost)} {kind} under some condition")
-  return f"By mean {words.metric_words(study.metric)}, {'; '.join(parts)}."
-
-
-def _under(study: JudgedStudy, condition: Mapping[str, Any]) -> list[Verdict]:
-  """The verdicts under a condition."""
-  return [v for v in study.verdicts if dict(v.cell.condition) == condition]
-
-
-def _others(who: Mapping[str, Sequence[str]], worse: Sequence[str]) -> str:
-  """Who is worse: by name if these are few."""
-  is_rest = len(worse) > _MAX_NAMED and not (who[TIED] or _lost(who))
-  return f"{'the others are' if is_rest else _are(worse)} worse,"
-
-
-def _where(
-  conditions: Sequence[Mapping[str, Any]], among: Sequence[Mapping[str, Any]]
-) -> str:
-  """Under which of these conditions: named if they are few."""
-  number, total = len(conditions), len(among)
-  if number == total:
-    return (
-      "under both conditions" if total == 2 else f"under all {total} conditions"
-    )
-  if total > _MAX_NAMED:
-    return f"under {number} of {total} conditions"
-  return f"at {' and at '.join(map(condition_label, conditions))}"
-
-
-def _counts(
-  study: JudgedStudy, compared: Sequence[Mapping[str, Any]]
-) -> list[str]:
-  """Under how many conditions each method is the best, or not told apart."""
-  labels, total = verdicts.names_of(study), len(compared)
-  shares = {
-    (BEST,): "best",
-    (BEST, TIED): "best or not told apart from the best",
-  }
-  parts = []
-  for kinds, what in shares.items():
-    names: dict[int, list[str]] = {}
-    for method, label in labels.items():
-      number = sum(
-        v.verdict in kinds
-        for v in study.verdicts
-        if v.cell.method == method and dict(v.cell.condition) in compared
-      )
-      names.setdefault(number, []).append(label)
-    names.pop(0, None)
-    first, *rest = sorted(names, reverse=True)
-    share = f"all {total}" if first == total else f"{first} of {total}"
-    text = f"{_are(names[first])} {what} under {share} conditions"
-    parts.append(
-      ", ".join([text, *(f"{words.named(names[n])} under {n}" for n in rest)])
-    )
-  return parts
-
-
-def _points(study: JudgedStudy, behind: Sequence[float]) -> str:
-  """Differences to the best, with their unit: '1.1 to 1.9 points'."""
-  numbers = verdicts.numbers_of(study)
-  ends = [
-    numbers.parts(Interval(each, np.nan, np.nan), True)[0]
-    for each in (min(behind), max(behind))
-  ]
-  return " to ".join(dict.fromkeys(ends)) + " points" * bool(numbers.unit)
+def _alone(study: JudgedStudy, verdict: Verdict) -> str:
+  """What is said of a cell to which nothing is compared."""
+  condition = condition_label(verdict.cell.condition)
+  label = verdicts.names_of(study)[verdict.cell.method]
+  said = verdict.verdict
+  if said not in _LOST:
+    value = verdicts.numbers_of(study).whole(verdict.value, "95 % interval ")
+    said = f"has a mean {words.metric_words(study.metric)} of {value}"
+  return f"{label} {said}{condition and f' at {condition}'}"
 
 
 def _who(study: JudgedStudy, here: Sequence[Verdict]) -> dict[str, list[str]]:
@@ -151,52 +79,62 @@ def _who(study: JudgedStudy, here: Sequence[Verdict]) -> dict[str, list[str]]:
   }
 
 
-def _lost(who: Mapping[str, Sequence[str]]) -> str:
-  """What became of methods none of which has a result."""
-  return " or ".join(kind for kind in _LOST if who[kind])
-
-
-def _of_condition(
-  study: JudgedStudy, here: Sequence[Verdict], interval: str
-) -> str:
-  condition, who = here[0].cell.condition, _who(study, here)
-  where = f"At {condition_label(condition)}, " if condition else ""
+def _best(
+  study: JudgedStudy, here: Sequence[Verdict], who: Mapping[str, Sequence[str]]
+) -> tuple[str, str]:
+  """Who is best under a condition, and who is not told apart from it."""
   if not who[BEST]:
-    every = "every method" if where else "Every method"
-    alone = verdicts.names_of(study)[here[0].cell.method]
-    return f"{where}{alone if len(here) == 1 else every} {_lost(who)}."
-  text = where + words.named(who[BEST])
-  what = f"mean {words.metric_words(study.metric)}"
+    lost = " or ".join(kind for kind in _LOST if who[kind])
+    return f"every method {lost}", ""
+  best = f"{_are(who[BEST])} best"
+  if len(who[BEST]) == 1 and len(study.conditions) == 1:
+    value = next(v.value for v in here if v.verdict == BEST)
+    shown = verdicts.numbers_of(study).whole(value, "95 % interval ")
+    best += f" with {shown}"
+  apart = f", not told apart from {words.named(who[TIED])}"
+  return best, apart * bool(who[TIED])
+
+
+def _where(
+  conditions: Sequence[Mapping[str, Any]], among: Sequence[Mapping[str, Any]]
+) -> str:
+  """Under which of these conditions."""
+  total = len(among)
+  if len(conditions) < total:
+    return f" at {' and at '.join(map(condition_label, conditions))}"
+  all_of = "both" if total == 2 else f"all {total}"
+  return f" under {all_of} conditions" * (total > 1)
+
+
+def _counts(
+  study: JudgedStudy, compared: Sequence[Mapping[str, Any]]
+) -> list[str]:
+  """Under how many conditions methods are the best, or not told apart."""
+  found = []
+  for method, label in verdicts.names_of(study).items():
+    here = [v for v in study.verdicts if dict(v.cell.condition) in compared]
+    mine = [v.verdict for v in here if v.cell.method == method]
+    times = {"best": mine.count(BEST)}
+    times["not told apart from the best"] = mine.count(TIED)
+    said = [f"{what} under {n}" for what, n in times.items() if n]
+    found.append((sum(times.values()), f"{label} is {' and '.join(said)}"))
+  found = sorted((each for each in found if each[0]), key=lambda each: -each[0])
+  parts = [said for _, said in found[:_MAX_NAMED]]
+  parts[0] += f" of {len(compared)} conditions"
+  others = found[_MAX_NAMED:]
+  return parts + [f"{len(others)} more, under no more of them"] * bool(others)
+
+
+def _far(study: JudgedStudy) -> str:
+  """How far worse methods are behind the best: '1.1 to 1.9 points'."""
   numbers = verdicts.numbers_of(study)
-  best = next(v.value for v in here if v.verdict == BEST)
-  value = numbers.whole(best, interval)
-  if len(here) == 1:
-    return f"{text} has a {what} of {value}."
-  are_many = len(who[BEST]) > 1
-  way = "highest" if study.is_larger_better else "lowest"
-  text += f" {'have the same' if are_many else 'has the'} {way} {what}"
-  means = [v.value.estimate for v in here if v.verdict not in _LOST]
-  top = max(means) if study.is_larger_better else min(means)
-  if all(
-    verdicts.is_same(v.value.estimate, top) for v in here if v.verdict == BEST
-  ):
-    text += f", {numbers.alone(top) if are_many else value}"
-  else:
-    text += " over the seeds that all methods have"
-    text += "" if are_many else f"; over all of its own it is {value}"
-  if who[TIED]:
-    text += f"; {_are(who[TIED])} not told apart from "
-    text += "them" if are_many else "it"
-  if who[WORSE]:
-    behind = [v.behind for v in here if v.verdict == WORSE]
-    far = _points(study, [each.estimate for each in behind])
-    text += f"; {_are(who[WORSE])} worse, by {far}"
-    if len(behind) == 1 and (ends := numbers.parts(behind[0], True)[1]):
-      text += f" ({ends})"
-  for kind in _LOST:
-    if who[kind]:
-      text += f"; {words.named(who[kind])} {kind}"
-  return f"{text}."
+  behind = [v.behind for v in study.verdicts if v.verdict == WORSE]
+  ends = [f(behind, key=lambda each: each.estimate) for f in (min, max)]
+  shown = [numbers.parts(each, True) for each in ends]
+  text = " to ".join(dict.fromkeys(text for text, _ in shown))
+  text += " points" * bool(numbers.unit)
+  interval = shown[0][1] if len(behind) == 1 else ""
+  return f"{text} ({interval})" if interval else text
 
 
 def _are(names: Sequence[str]) -> str:

@@ -107,13 +107,12 @@ def test_the_page_says_everything_in_order(plain):
     "Plain",
     "3 methods · 2 conditions · 5 seeds · compared by accuracy on the test "
     "examples",
-    findings.sentences(of)[0],
+    findings.answer(of),
     "after the last round against α: the mean over 5 seeds of the report",
     "80.0 (79.0 to 81.0)",
     "What limits this comparison",
     *limits_of(of),
     "Differences",
-    *findings.sentences(of)[1:],
     "Over all conditions",
     "How settings were chosen",
     "The setting with the highest accuracy on the validation examples after "

@@ -80,12 +80,12 @@ def test_one_method_is_not_the_best_and_one_seed_has_no_interval():
 
 
 def test_claims_agree_with_tables():
-  """Sentences, Markdown, LaTeX, terminal and CSV have the same numbers."""
+  """The answer, Markdown, LaTeX, HTML, terminal and CSV have one number."""
   of = made.plain()
   found = of.verdicts
   table = tables.main_table(of)
-  said = findings.sentences(of)
-  texts = [formats.markdown(table), formats.latex(table), "\n".join(said)]
+  texts = [formats.markdown(table), formats.latex(table)]
+  texts.append(re.sub("<[^>]*>", "", of._repr_html_()))
   texts.append("\n".join(of.table_lines()))
   for verdict, row in zip(found, rows_of(of), strict=True):
     assert float(row["mean"]) == verdict.value.estimate
@@ -95,10 +95,13 @@ def test_claims_agree_with_tables():
     ends = f"{100 * float(row['low']):.1f} to {100 * float(row['high']):.1f}"
     in_table = [e for r in table.rows for e in r if e[:2] == (shown, ends)]
     assert [e.verdict for e in in_table] == [verdict.verdict]
-    for text in texts:
-      if verdict.verdict == verdicts.BEST or text is not texts[2]:
-        assert shown in text
-        assert ends in text
+    assert all(shown in text and ends in text for text in texts)
+    if verdict.verdict == verdicts.BEST:
+      here = of.under(verdict.cell.condition).values()
+      said = findings.answer(
+        study(*[dataclasses.replace(c, condition={}) for c in here])
+      )
+      assert f"best with {shown} % (95 % interval {ends})" in said
   assert "**80.0** (79.0 to 81.0)" in texts[0]
   assert "79.9† (" in texts[0]
   assert "SCAFFOLD & \\textbf{80.0} & \\textbf{60.0} \\\\" in texts[1]

@@ -15,8 +15,8 @@ from tests.study import made
 from tests.study.made import NAN, cell, study
 
 
-def sentences(of):
-  return findings.sentences(of)
+def answer(of):
+  return findings.answer(of)
 
 
 def by_method(of):
@@ -42,7 +42,10 @@ def test_of_a_loss_the_lowest_is_best():
   assert [v.verdict for v in found] == 2 * [WORSE, BEST, TIED]
   assert found[0].behind.estimate == pytest.approx(0.1)
   assert found[0].probability.estimate == 1
-  assert "SCAFFOLD has the lowest mean test loss" in sentences(losses)[1]
+  assert answer(losses) == (
+    "By mean test loss, SCAFFOLD is best under both conditions, not told apart "
+    "from Δ-SGD; FedAvg is worse, by 0.100."
+  )
 
 
 def test_pairs_are_of_the_same_seed():
@@ -85,7 +88,7 @@ def test_the_best_is_not_told_by_the_luck_of_other_seeds():
   for cells in ((a, b), (b, a)):
     found = by_method(study(*cells))
     assert [found[m].verdict for m in "ab"] == [BEST, WORSE]
-    assert "over the seeds that all methods have" in sentences(study(*cells))[0]
+    assert answer(study(*cells)).startswith("By mean test accuracy, a is best")
 
 
 def test_a_few_wins_are_no_certainty():
@@ -112,15 +115,15 @@ def test_a_method_that_diverged_is_not_the_best():
   lines = limits_of(of)
   assert "a: 1 of 4 seeds of the report diverged." in lines
   assert "c: every setting diverged." in lines
-  (line,) = sentences(of)
-  assert line.startswith("b has the highest mean test accuracy, 50.0 % (")
-  assert line.endswith("; a and c diverged.")
+  text = answer(of)
+  assert text.startswith("By mean test accuracy, b is best with 50.0 %")
+  assert text.endswith("; a and c diverged.")
 
 
 def test_without_a_best_every_method_diverged():
   of = study(cell("a", [NAN, 0.9]), cell("b", []))
   assert [v.verdict for v in of.verdicts] == [DIVERGED, DIVERGED]
-  assert sentences(of) == ["Every method diverged."]
+  assert answer(of) == "By mean test accuracy, every method diverged."
 
 
 def test_one_seed_has_no_interval_and_no_verdict():
@@ -129,9 +132,9 @@ def test_one_seed_has_no_interval_and_no_verdict():
   assert found["b"].verdict == TIED
   assert np.isnan(found["a"].value.low)
   assert "With one seed there is no interval, and no verdict." in limits_of(of)
-  assert sentences(of) == [
-    "a has the highest mean test accuracy, 90.0 %; b is not told apart from it."
-  ]
+  assert answer(of) == (
+    "By mean test accuracy, a is best with 90.0 %, not told apart from b."
+  )
 
 
 def test_to_target_is_the_mean_over_seeds():
@@ -156,22 +159,6 @@ def test_to_target_of_costs_that_were_not_measured():
   assert np.isnan(found.to_target["bytes"])
 
 
-def test_sentences_agree_with_verdicts():
-  of = made.plain()
-  lines = sentences(of)
-  assert lines[0] == (
-    "By mean test accuracy, SCAFFOLD is best under both conditions, not told "
-    "apart from Δ-SGD; FedAvg is worse, by 10.0 points."
-  )
-  assert lines[1] == (
-    "At α = 1, SCAFFOLD has the highest mean test accuracy, 80.0 % (95 % "
-    "interval 79.0 to 81.0); Δ-SGD is not told apart from it; FedAvg is worse, "
-    "by 10.0 points (8.8 to 11.2)."
-  )
-  assert lines[2].startswith("At α = 0.1, SCAFFOLD has the highest")
-  assert len(lines) == 3
-
-
 # Clearly apart, and one that is not apart from the highest.
 LOW, MIDDLE, HIGH = (
   mean + np.roll(np.linspace(-0.01, 0.01, 8), shift)
@@ -184,8 +171,11 @@ SPREAD = HIGH[::-1] - 0.001
   ("finals", "expected"),
   [
     ([(HIGH, LOW, MIDDLE)],
-     "a has the highest mean test accuracy, 70.0 % (95 % interval 69.4 to "
+     "By mean test accuracy, a is best with 70.0 % (95 % interval 69.4 to "
      "70.6); b and c are worse, by 10.0 to 20.0 points."),
+    ([(HIGH, LOW)],
+     "By mean test accuracy, a is best with 70.0 % (95 % interval 69.4 to "
+     "70.6); b is worse, by 20.0 points (19.1 to 20.9)."),
     ([(HIGH, LOW), (LOW, HIGH)],
      "By mean test accuracy, a is best at k = 0; b is best at k = 1; where a "
      "method is worse, it is by 20.0 points."),
@@ -197,24 +187,26 @@ SPREAD = HIGH[::-1] - 0.001
      "20.0 points; c diverged under some condition."),
     ([([], []), (LOW, HIGH)],
      "By mean test accuracy, every method diverged at k = 0; b is best at "
-     "k = 1; where a method is worse, it is by 20.0 points; a and b diverged "
-     "under some condition."),
+     "k = 1; where a method is worse, it is by 20.0 points (19.1 "
+     "to 20.9); a and b diverged under some condition."),
     ([([], [])] * 2, "By mean test accuracy, every method diverged under both "
      "conditions."),
     ([(HIGH, LOW)] * 2 + [(LOW, HIGH)] + [(HIGH, SPREAD)],
-     "By mean test accuracy, a is best under 3 of 4 conditions, b under 1; a "
-     "is best or not told apart from the best under 3 of 4 conditions, b under "
-     "2; where a method is worse, it is by 20.0 points."),
+     "By mean test accuracy, a is best under 3 of 4 conditions; b is best "
+     "under 1 and not told apart from the best under 1; where a method is "
+     "worse, it is by 20.0 points."),
     ([(HIGH, *[LOW] * 9)],
-     "a has the highest mean test accuracy, 70.0 % (95 % interval 69.4 to "
+     "By mean test accuracy, a is best with 70.0 % (95 % interval 69.4 to "
      "70.6); 9 methods are worse, by 20.0 points."),
-    ([(HIGH, SPREAD, SPREAD)] * 3 + [(HIGH, LOW, SPREAD)],
-     "By mean test accuracy, a is best under all 4 conditions; a and c are "
-     "best or not told apart from the best under all 4 conditions, b under 3; "
-     "where a method is worse, it is by 20.0 points."),
-    ([(HIGH, LOW, LOW, LOW, MIDDLE)] * 5,
-     "By mean test accuracy, a is best under all 5 conditions; the others are "
-     "worse, by 10.0 to 20.0 points."),
+    ([(HIGH, *[SPREAD] * 4)] * 3 + [(HIGH, LOW, *[SPREAD] * 3)],
+     "By mean test accuracy, a is best under 4 of 4 conditions; c is not told "
+     "apart from the best under 4; d is not told apart from the best under 4; "
+     "2 more, under no more of them; where a method is worse, it is by 20.0 "
+     "points (19.1 to 20.9)."),
+    ([(LOW,)], "a has a mean test accuracy of 50.0 % (95 % interval 49.4 to "
+     "50.6)."),
+    ([(LOW,), ([],)], "a has a mean test accuracy of 50.0 % (95 % interval "
+     "49.4 to 50.6) at k = 0; a diverged at k = 1."),
   ],
 )  # fmt: skip
 def test_the_answer(finals, expected):
@@ -226,12 +218,12 @@ def test_the_answer(finals, expected):
       for m, values in zip("abcdefghij", here, strict=False)
     ]
   )
-  assert sentences(of)[0] == expected
+  assert answer(of) == expected
 
 
 def test_missing_cells():
   of = study(*made.plain().cells[:-1])
-  assert "SCAFFOLD is best at α = 0.1; FedAvg is worse" in sentences(of)[0]
+  assert "SCAFFOLD is best at α = 0.1; FedAvg is worse" in answer(of)
   assert set(verdicts.overall(of)) == {"FedAvg", "SCAFFOLD"}
   fewer = study(of.cells[1], *of.cells[3:])  # SCAFFOLD alone ran under both.
   assert set(verdicts.overall(fewer)) == {"SCAFFOLD"}
@@ -245,7 +237,7 @@ def test_missing_cells():
 def test_a_study_that_measured_nothing_can_be_shown():
   of = study(cell("a", []))
   assert by_method(of)["a"].num_seeds == 0
-  assert sentences(of) == ["a diverged."]
+  assert answer(of) == "a diverged."
   assert limits_of(of)[0] == "a: every setting diverged."
   assert "every setting" in of._repr_html_()
 
@@ -255,9 +247,7 @@ def test_labels_with_a_comma_stay_apart():
     cell("FedAvg, SGD", [0.6, 0.6]),
     *[cell(f"FedAvg, {x}", [0.5, 0.6]) for x in ("Adam", "b")],
   )
-  assert (
-    "; “FedAvg, Adam” and “FedAvg, b” are not told apart" in sentences(of)[0]
-  )
+  assert ", not told apart from “FedAvg, Adam” and “FedAvg, b”." in answer(of)
 
 
 def test_a_difference_without_a_width_needs_six_seeds():
@@ -298,10 +288,9 @@ def test_methods_with_the_same_mean_are_all_best():
     found = by_method(of)
     assert [found[m].verdict for m in "abc"] == [BEST, BEST, TIED]
     assert found["c"].behind == statistics.paired_difference(loose, third)
-    (line,) = sentences(of)
-    assert line == (
-      f"{first} and {second} have the same highest mean test accuracy, 80.0 %; "
-      "c is not told apart from them."
+    assert answer(of) == (
+      f"By mean test accuracy, {first} and {second} are best, not told apart "
+      "from c."
     )
   alone = by_method(study(cells["a"], cell("c", third)))
   assert alone["c"].verdict == WORSE
