@@ -6,6 +6,7 @@ setup.py            how large the model, the clients and the data are
 cells.py            what a method measured under a condition
 pairs.py            every two methods: paired tests, adjusted p-values
 power.py            how many seeds show how large a difference
+variance.py         what the spread of a nested result is made of
 verdicts.py         a study: its cells, and which can be told from chance
 findings.py         what a study says, in sentences
 seed_statistics.py  intervals over seeds, and comparisons of methods

@@ -9,6 +9,7 @@ import pytest
 
 import fedjax_opt as fo
 from fedjax_opt.study import compare as studies
+from fedjax_opt.study import variance
 from tests.checks import given
 
 N, M = 48, 4
@@ -185,6 +186,46 @@ def test_a_choice_on_test_examples_if_asked_for():
   criterion = fo.Criterion("test_loss", "min")
   (cell,) = of_one(validation=None, criterion=criterion).cells
   assert "test_loss" in cell.tried.history.metrics
+
+
+def test_nested_each_seed_chooses_by_its_own_score():
+  """And the report has the points of one grid, which is that of `sweep`."""
+  seeds = [1, 8, 2, 4]
+  (cell,) = of_one(nested=True, report_seeds=seeds).cells
+  grid = {"learning_rate": RATES}
+  assert_by_hand(
+    cell.tried, METHODS["SGD"], CONDITIONS[0], grid, seeds, test=TEST
+  )
+  metrics = cell.tried.history.metrics
+  scores, finals = (
+    metrics[name][:, -1].reshape(len(RATES), len(seeds))
+    for name in ("validation_accuracy", "test_accuracy")
+  )
+  best = scores.argmax(axis=0)
+  expected = [
+    {"learning_rate": RATES[i], "seed": seed}
+    for i, seed in zip(best, seeds, strict=True)
+  ]
+  assert cell.measured.points == expected
+  np.testing.assert_array_equal(
+    cell.final("test_accuracy"), finals[best, range(len(seeds))]
+  )
+  assert len(set(best)) > 1  # There was luck.
+  assert sum(len(each.points) for each in cell.choices) == len(seeds)
+  assert cell.is_fresh
+  assert cell.sets["test"].size == N
+  spread = variance.spread_of(cell, "test_accuracy")
+  of_choice = finals.mean(axis=1)[best]
+  assert spread == pytest.approx(
+    [
+      np.std(each, ddof=1)
+      for each in (
+        cell.final("test_accuracy"),
+        of_choice,
+        cell.final("test_accuracy") - of_choice,
+      )
+    ]
+  )
 
 
 def broken(learning_rate):

@@ -18,6 +18,7 @@ from fedjax_opt.study import findings, verdicts, words
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
+from fedjax_opt.study.variance import spread_of
 from fedjax_opt.study.verdicts import (
   BEST,
   COLLAPSED,
@@ -40,6 +41,7 @@ _COST_NAMES = {
 }
 
 
+_SPREAD = ("Standard deviation", "Of the choice", "Of the seed")
 # Columns of intervals, for programs.
 _MEAN = ("mean", "low", "high")
 _DIFFERENCE = ("difference", "low", "high")
@@ -337,6 +339,17 @@ def _tuning(cell: Cell) -> Row:
   return row | {"Near ties": exact(num_near_ties(cell))}
 
 
+def spread(study: JudgedStudy) -> Table | None:
+  """What the spread over seeds is made of; None if no tuning is nested."""
+  numbers, rows = words.Numbers(study.metric), []
+  for cell in (verdict.cell for verdict in study.verdicts):
+    found = spread_of(cell, study.metric)
+    if found is not None:
+      shown = zip(_SPREAD, map(numbers.value, found), strict=True)
+      rows.append(_names(study, cell) | dict(shown))
+  return Table(rows, len(rows[0]) - len(_SPREAD)) if rows else None
+
+
 def costs(study: JudgedStudy) -> tuple[Table | None, Table | None]:
   """What runs cost to the target, and to the end; None if nothing is known."""
   spent = [{c: v.cell.spent(c) for c in _COST_NAMES} for v in study.verdicts]
@@ -386,6 +399,9 @@ def records(study: JudgedStudy) -> list[dict[str, Any]]:
     row |= {f"chosen_{name}": cell.chosen.get(name) for name in names}
     row |= _tuning_of(cell) | {"metric": study.metric} | _said_of(verdict)
     row["min_effect"] = study.smallest_effect
+    for part in ("validation", "test"):
+      size, share = cell.sets.get(part, (None, None))
+      row |= {f"{part}_examples": size, f"{part}_largest_class": share}
     rows.append(_conditions(study, cell, row) | row)
   return rows
 
@@ -443,6 +459,7 @@ def _tuning_of(cell: Cell) -> dict[str, Any]:
     "criterion": str(cell.criterion) if tuning else None,
     "tuning_score": tuning.score if tuning else None,
     "near_ties": num_near_ties(cell),
+    "nested": cell.is_nested,
   }
 
 

@@ -1,0 +1,120 @@
+"""Pairs of methods: against SciPy, and the errors of whole studies."""
+
+import importlib
+import pathlib
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedjax_opt import statistics
+from fedjax_opt.study import pairs
+from fedjax_opt.study.cells import ExampleSet
+from fedjax_opt.study.verdicts import BEST, COLLAPSED, TIED, WORSE
+from tests.study import made
+from tests.study.made import cell, study
+
+BENCHMARKS = pathlib.Path(__file__).parents[2] / "benchmarks"
+
+
+def test_p_values_are_those_of_scipy():
+  rng = np.random.default_rng(0)
+  for n in (2, 3, 10):
+    a, b = rng.normal(size=(2, n, 5))
+    np.testing.assert_allclose(
+      pairs.p_values(a, b), stats.ttest_rel(a, b).pvalue, rtol=1e-9
+    )
+  assert np.isnan(pairs.p_values([[0.5]], [[0.6]])).all()
+
+
+def test_differences_without_a_width_have_a_sign_test():
+  a = np.array([0.5, 0.6, 0.7, 0.8])
+  assert pairs.p_values(a, a - 0.1) == pairs.p_values(a, a + 0.1) == 0.125
+  assert pairs.p_values(a, a) == 1
+
+
+@pytest.mark.parametrize(
+  ("p", "expected"),
+  [
+    ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),
+    ([0.9, np.nan, 0.02], [0.9, np.nan, 0.04]),
+    ([0.6, 0.7], [1, 1]),
+    ([], []),
+  ],
+)
+def test_holm_by_hand(p, expected):
+  np.testing.assert_allclose(pairs.holm(p), expected)
+
+
+def test_pairs_of_all_conditions_are_one_family():
+  of = made.plain()
+  assert len(of.pairs) == 6
+  raw = np.array([pair.p for pair in of.pairs])
+  adjusted = [pair.adjusted for pair in of.pairs]
+  np.testing.assert_allclose(adjusted, pairs.holm(raw))
+  assert min(adjusted) == pytest.approx(6 * raw.min())
+  first = of.pairs[0]
+  a, b = (c.final("test_accuracy") for c in (first.first, first.second))
+  interval = stats.ttest_rel(a, b).confidence_interval(0.95)
+  assert first.difference[1:] == pytest.approx(tuple(interval))
+  assert first.turned().difference.estimate == -first.difference.estimate
+
+
+def test_a_small_effect_and_one_below_the_grain():
+  steps = np.array([0.0, 0.002, 0.001, 0.003, 0.002])
+  a, b = cell("a", 0.9 + steps), cell("b", 0.896 + 1.1 * steps)
+  small = study(a, b)
+  (found,) = [v for v in small.verdicts if v.verdict != BEST]
+  assert (found.verdict, found.remark) == (
+    TIED, "differs by less than the smallest effect of interest"
+  )  # fmt: skip
+  (found,) = [v for v in study(a, b, min_effect=0).verdicts if v.pair]
+  assert (found.verdict, found.remark) == (WORSE, "")
+  coarse = cell("b", 0.896 + 1.1 * steps, sets={"test": ExampleSet(100)})
+  (found,) = [v for v in study(a, coarse, min_effect=0).verdicts if v.pair]
+  assert (found.verdict, found.remark) == (
+    WORSE,
+    "less than one of 100 examples",
+  )
+
+
+def test_what_is_no_better_than_chance_has_collapsed():
+  sets = {"test": ExampleSet(400, 0.2)}
+  chance = 0.2 + 2 * np.sqrt(0.2 * 0.8 / 400)
+  for final, verdict in ((chance - 1e-3, COLLAPSED), (chance + 1e-3, WORSE)):
+    finals = final + np.array([-1e-4, 0, 1e-4])
+    of = study(cell("a", [0.9, 0.9, 0.9001]), cell("b", finals, sets=sets))
+    assert [v.verdict for v in of.verdicts] == [BEST, verdict]
+  # Without the examples, the first model has 0.1.
+  of = study(cell("a", [0.1, 0.1]), cell("b", [0.09, 0.1]))
+  assert [v.verdict for v in of.verdicts] == [COLLAPSED, COLLAPSED]
+  one = cell("a", [0.5] * 2, tried={0.1: [0.5], 1.0: [0.1], 3.0: [0.05]})
+  assert one.num_collapsed == 2
+
+
+def test_power_is_that_of_simulated_studies():
+  rng = np.random.default_rng(1)
+  least = statistics.smallest_difference(5, 0.01, num_pairs=6)
+  differences = least + 0.01 * rng.normal(size=(5, 20_000))
+  p = pairs.p_values(differences, 0 * differences)
+  assert np.mean(p < 0.05 / 6) == pytest.approx(0.8, abs=0.015)
+  num = statistics.seeds_needed(0.01, 0.01)
+  found = [statistics.smallest_difference(n, 0.01) for n in (num - 1, num)]
+  assert found[1] <= 0.01 < found[0]
+
+
+def test_the_benchmark_has_the_rule_of_studies(monkeypatch):
+  monkeypatch.syspath_prepend(str(BENCHMARKS))
+  errors = importlib.import_module("verdict_errors")
+  rng = np.random.default_rng(2)
+  values = 0.7 + 0.01 * rng.normal(size=(4, 6, 12))
+  values[0] += 0.012
+  found = errors.are_worse(values)
+  for i in range(values.shape[2]):
+    cells = [cell(str(m), finals) for m, finals in enumerate(values[..., i])]
+    said = [v.verdict == WORSE for v in study(*cells).verdicts]
+    assert said == found[:, i].tolist()
+  assert 0 < found.mean() < 1
+  assert errors.equal_methods(rng, 5, 5, 2000) < 0.06
+  assert errors.chosen_by_luck(rng, 5, 10, False, 300) > 0.5
+  assert errors.chosen_by_luck(rng, 5, 10, True, 2000) < 0.065
