@@ -11,6 +11,8 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from fedjax_opt.results import names
 from fedjax_opt.results.tables import aligned
 from fedjax_opt.study import findings, verdicts, words
@@ -104,19 +106,13 @@ def latex(table: Table) -> str:
   Columns for which a column of a paper is too narrow are below the others. What
   is too long for its page is several tables.
   """
-  parts = _parts(range(1, len(table.header)), _MAX_COLUMNS)
-  chunks = _parts(table.rows, _MAX_ROWS)
+  columns, rows = np.arange(1, len(table.header)), np.arange(len(table.rows))
+  parts = np.array_split(columns, -(-len(columns) // _MAX_COLUMNS))
+  chunks = np.array_split(rows, -(-len(rows) // _MAX_ROWS))
   blocks = list(itertools.product(parts, chunks))
-  is_long = len(parts) * len(table.rows) > _MAX_ROWS
+  is_long = len(parts) * len(rows) > _MAX_ROWS
   floats = [[block] for block in blocks] if is_long else [blocks]
   return _template("table.tex").render(table=table, floats=floats)
-
-
-def _parts(things: Sequence[Any], most: int) -> list[Sequence[Any]]:
-  """Parts of about one length, which have so many things at most."""
-  number = -(-len(things) // most)
-  ends = [len(things) * i // number for i in range(number + 1)]
-  return [things[i:j] for i, j in itertools.pairwise(ends)]
 
 
 def escape_markdown(text: str) -> str:

@@ -264,27 +264,22 @@ def over_all(study: JudgedStudy) -> Table | None:
   known = [m for m in means if np.isfinite(means[m].estimate)]
   if len(known) < 2:
     return None
-  way = max if study.is_larger_better else min
-  best = way(known, key=lambda method: means[method].estimate)
-  direction = "max" if study.is_larger_better else "min"
+  way = "max" if study.is_larger_better else "min"
+  best = {"max": max, "min": min}[way](known, key=means.get)
   numbers, shares = verdicts.numbers_of(study), words.Numbers("accuracy", 0)
   name = f"Better than {study.labels[best]} (%)"
+  middle = f"Interquartile mean{' (%)' * bool(numbers.unit)}"
   rows = []
   for method, scores in matrices.items():
     wins = statistics.probability_of_improvement(
-      scores, matrices[best], direction=direction
+      scores, matrices[best], direction=way
     )
     if wins.low == wins.high:  # A few runs are no certainty.
       wins = Interval(wins.estimate, np.nan, np.nan)
-    rows.append(
-      {
-        "Method": study.labels[method],
-        f"Interquartile mean{numbers.unit and ' (%)'}": Entry(
-          *numbers.parts(means[method])
-        ),
-        name: words.NOTHING if method == best else Entry(*shares.parts(wins)),
-      }
-    )
+    row = {"Method": study.labels[method]}
+    row[middle] = Entry(*numbers.parts(means[method]))
+    row[name] = words.NOTHING if method == best else Entry(*shares.parts(wins))
+    rows.append(row)
   return Table(rows, 1)
 
 
