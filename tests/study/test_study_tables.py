@@ -13,14 +13,14 @@ import pytest
 from fedjax_opt import statistics
 from fedjax_opt.study import findings, verdicts, words
 from fedjax_opt.study.bootstrap import Interval
-from fedjax_opt.study.report import formats
+from fedjax_opt.study.report import formats, records
 from fedjax_opt.study.report import study_tables as tables
 from tests.study import made
 from tests.study.made import NAN, cell, study
 
 
 def rows_of(of):
-  text = formats.csv(tables.records(of))
+  text = formats.csv(records.cell_records(of))
   return list(csv.DictReader(io.StringIO(text)))
 
 

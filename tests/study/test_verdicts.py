@@ -9,6 +9,7 @@ from fedjax_opt import statistics
 from fedjax_opt.results.selection import Criterion
 from fedjax_opt.study import findings, verdicts
 from fedjax_opt.study.limitations import limits_of
+from fedjax_opt.study.report import records
 from fedjax_opt.study.report import study_tables as tables
 from fedjax_opt.study.verdicts import BEST, DIVERGED, TIED, WORSE
 from tests.study import made
@@ -314,7 +315,7 @@ def test_choices_that_are_nearly_tied_are_told(metric):
     "tuning; with other seeds another may be chosen."
   )
   assert text in limits_of(study(one))
-  assert tables.records(study(one))[0]["near_ties"] == 1
+  assert records.cell_records(study(one))[0]["near_ties"] == 1
   table = tables.settings(study(one))
   assert (table.header[-1], table.rows[0][-1].text) == ("Near ties", "1")
   of_one_seed = cell("a", [0.5] * 4, tried={0.1: [0.8], 1.0: [0.8]})

@@ -1,6 +1,7 @@
 """From a study to its report.
 
-tables.py           what the tables say
+study_tables.py     what the tables say to people
+records.py          what they say to programs
 formats.py          tables as HTML, Markdown, LaTeX, CSV and terminal lines
 templates/          what the page and the tables look like
 pictures.py         one picture for each question, with drawing.py

@@ -24,7 +24,7 @@ from fedjax_opt.files import folders
 from fedjax_opt.files.json_files import write_whole
 from fedjax_opt.study import plots
 from fedjax_opt.study.limitations import limits_of
-from fedjax_opt.study.report import formats, pictures, study_tables
+from fedjax_opt.study.report import formats, pictures, records, study_tables
 from fedjax_opt.study.report.pictures import Picture
 from fedjax_opt.study.verdicts import JudgedStudy
 
@@ -56,9 +56,9 @@ def write(study: JudgedStudy, folder: str | os.PathLike) -> pathlib.Path:
     for name, text in (
       ("table.md", formats.markdown(table, study.title)),
       ("table.tex", formats.latex(study_tables.main_table(study, True))),
-      ("table.csv", formats.csv(study_tables.records(study))),
-      ("pairs.csv", formats.csv(study_tables.pair_records(study))),
-      ("seeds.csv", formats.csv(study_tables.seed_records(study))),
+      ("table.csv", formats.csv(records.cell_records(study))),
+      ("pairs.csv", formats.csv(records.pair_records(study))),
+      ("seeds.csv", formats.csv(records.seed_records(study))),
       (_PAGE, formats.html(_PAGE, **shown)),
     ):
       write_whole(folder / name, text.encode())

@@ -8,11 +8,10 @@ verdicts of the study; formats.py writes them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from fedjax_opt.results.history import COSTS
 from fedjax_opt.results.names import metric_name, name_of, sentence
 from fedjax_opt.study import findings, verdicts, words
 from fedjax_opt.study import seed_statistics as statistics
@@ -39,14 +38,7 @@ _COST_NAMES = {
   "bytes": "Exchanged",
   "gradient_evaluations": "Gradient evaluations",
 }
-
-
 _SPREAD = ("Standard deviation", "Of the choice", "Of the seed")
-# Columns of intervals, for programs.
-_MEAN = ("mean", "low", "high")
-_DIFFERENCE = ("difference", "low", "high")
-_BEHIND = ("behind", "behind_low", "behind_high")
-_WINS = ("probability_best_is_better", "probability_low", "probability_high")
 
 
 class Entry(NamedTuple):
@@ -375,100 +367,3 @@ def shared(study: JudgedStudy) -> Table | None:
     time = words.seconds(seconds)
     rows.append({"Setting": "Time of all runs", "Value": time})
   return Table(rows, 2) if rows else None
-
-
-# For programs.
-
-
-def records(study: JudgedStudy) -> list[dict[str, Any]]:
-  """column -> value, of each cell: numbers with all their digits.
-
-  Columns are the conditions; `method`; `chosen_<name>` of every hyperparameter;
-  then what every study has. What there is no value of is None or NaN.
-  """
-  names = list(dict.fromkeys(n for c in study.cells for n in c.chosen))
-  rows = []
-  for verdict in study.verdicts:
-    cell = verdict.cell
-    row = {"method": cell.method}
-    row |= {f"chosen_{name}": cell.chosen.get(name) for name in names}
-    row |= _tuning_of(cell) | {"metric": study.metric} | _said_of(verdict)
-    row["min_effect"] = study.smallest_effect
-    for part in ("validation", "test"):
-      size, share = cell.sets.get(part, (None, None))
-      row |= {f"{part}_examples": size, f"{part}_largest_class": share}
-    rows.append(_conditions(study, cell, row) | row)
-  return rows
-
-
-def _conditions(
-  study: JudgedStudy, cell: Cell, others: Mapping[str, Any]
-) -> dict[str, Any]:
-  """The columns of a condition; none has the name of another column."""
-  return {
-    f"condition_{name}" if name in others else name: cell.condition.get(name)
-    for name in axes_of(study)
-  }
-
-
-def seed_records(study: JudgedStudy) -> list[dict[str, Any]]:
-  """column -> value, of each seed of the report of each cell."""
-  names = list(dict.fromkeys(n for c in study.cells for n in c.chosen))
-  rows = []
-  for cell in (c for c in study.cells if c.measured is not None):
-    history = cell.measured.history
-    first = history.values(study.metric)[:, 0]
-    values = zip(
-      cell.measured.points, first, cell.final(study.metric), strict=True
-    )
-    for point, start, value in values:
-      row = {"method": cell.method, "seed": point["seed"]}
-      row |= {f"chosen_{name}": point.get(name) for name in names}
-      row |= {"first_round": history.rounds[0], "first": start, "value": value}
-      rows.append(_conditions(study, cell, row) | row)
-  return rows
-
-
-def pair_records(study: JudgedStudy) -> list[dict[str, Any]]:
-  """column -> value, of every two methods under each condition."""
-  rows = []
-  for pair in study.pairs:
-    row = {"method": pair.first.method, "other": pair.second.method}
-    row |= dict(zip(_DIFFERENCE, pair.difference, strict=True))
-    row |= {"sd": pair.sd, "seeds": pair.num_seeds, "p": pair.p}
-    row |= {"p_holm": pair.adjusted, "detectable": pair.detectable}
-    rows.append(_conditions(study, pair.first, row) | row)
-  return rows
-
-
-def _tuning_of(cell: Cell) -> dict[str, Any]:
-  """The columns on how a setting was chosen."""
-  tuning = cell.tuning
-  edges = tuning.edges if tuning else ()
-  return {
-    "tuning_settings": cell.budget,
-    "tuning_seeds": tuning.num_seeds if tuning else 0,
-    "diverged_settings": tuning.num_diverged if tuning else None,
-    "collapsed_settings": cell.num_collapsed if tuning else None,
-    "edges": "; ".join(f"{e.name}={exact(e.value)} ({e.side})" for e in edges),
-    "criterion": str(cell.criterion) if tuning else None,
-    "tuning_score": tuning.score if tuning else None,
-    "near_ties": num_near_ties(cell),
-    "nested": cell.is_nested,
-  }
-
-
-def _said_of(verdict: Verdict) -> dict[str, Any]:
-  """The columns on what was measured."""
-  return {
-    **dict(zip(_MEAN, verdict.value, strict=True)),
-    "seeds": verdict.num_seeds,
-    "diverged_seeds": verdict.num_diverged,
-    "verdict": verdict.verdict,
-    "remark": verdict.remark,
-    **dict(zip(_BEHIND, verdict.behind, strict=True)),
-    "p_holm": verdict.pair.adjusted if verdict.pair else None,
-    **dict(zip(_WINS, verdict.probability, strict=True)),
-    **{f"{cost}_to_target": verdict.to_target.get(cost) for cost in COSTS},
-    "seconds": verdict.cell.seconds,
-  }
