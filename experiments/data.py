@@ -17,11 +17,11 @@ import numpy as np
 from experiments import on_disk, tasks
 from experiments.specification.spec import FLAGS, Spec
 from experiments.tasks import Task, base
-from experiments.tasks.base import LARGER_IS_BETTER
 from fedjax_opt import ClientData, Population
 from fedjax_opt.data import digest, lists
 from fedjax_opt.data.population_files import INDEX
-from fedjax_opt.metrics import Criterion
+from fedjax_opt.metrics import Criterion, direction
+from fedjax_opt.scores import SCORES
 
 
 class Parts(NamedTuple):
@@ -216,10 +216,16 @@ def criterion_of(spec: Spec, task: Task) -> Criterion:
       f"select_metric={name!r}: task {spec.task.name} has no accuracy; leave "
       "select_metric out"
     )
+  measured = [] if spec.select_on == "train" else base.names(spec.metrics)
+  if name in SCORES and name not in measured:
+    raise ValueError(
+      f"select_metric={name!r}: must be accuracy, loss or among metrics, which "
+      "validation and test examples have"
+    )
   if name is not None:
     metric = f"{spec.select_on}_{name}"
-    direction = "max" if LARGER_IS_BETTER[name] else "min"
-    chosen = dataclasses.replace(chosen, metric=metric, direction=direction)
+    way = direction(metric)
+    chosen = dataclasses.replace(chosen, metric=metric, direction=way)
   if over is not None:
     n = _evaluations(spec.rounds, spec.eval_every, over)
     chosen = dataclasses.replace(chosen, rule="worst_last_n", n=n)

@@ -2,23 +2,31 @@
 
 Nothing is sent anywhere unless the tracker's own variables say so: Weights &
 Biases is offline unless WANDB_MODE is set, MLflow writes into the output folder
-unless MLFLOW_TRACKING_URI is.
+unless MLFLOW_TRACKING_URI is. TensorBoard's events of a run's metrics are there
+anyway; what is added to them is the rest.
 """
 
 import math
 import os
 import pathlib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
+
+from matplotlib import image
 
 from fedjax_opt.checks import values as checks
 from fedjax_opt.results.history import History
 from fedjax_opt.results.load import load_run
+from fedjax_opt.results.tensorboard import sub_run_names
 
 TRACKERS = {
   "wandb": "Weights & Biases, offline unless WANDB_MODE is set",
   "mlflow": "MLflow, in output_dir unless MLFLOW_TRACKING_URI is set",
+  "tensorboard": "TensorBoard, in output_dir: beside the metrics, which a run "
+  "always logs there, also config and pictures",
 }
+_MODULES = {"tensorboard": "tensorboardX"}  # Where it is not the same name.
 PROJECT = "fedjax_opt"
 Values = Mapping[str, float]
 
@@ -42,16 +50,22 @@ class Entry(NamedTuple):
 def check_installed(tracker: str | None) -> None:
   """Raises ValueError, before anything runs, if the library is missing."""
   if tracker is not None:
-    checks.imported(tracker, f"track={tracker}", tracker)
+    module = _MODULES.get(tracker, tracker)
+    checks.imported(module, f"track={tracker}", module)
 
 
 def log_run(tracker: str, folder: pathlib.Path) -> None:
   """Logs each grid point of a run; the first one has its pictures too."""
   run = load_run(folder)
   pictures = tuple(sorted(folder.glob("*.png")))
+  name = folder.name
+  names = [f"{name}/{i}" for i in range(len(run.points))]
+  names = names if len(names) > 1 else [name]
+  if tracker == "tensorboard":  # In folders of these names metrics are there.
+    names = sub_run_names(run.points)
   entries = [
     Entry(
-      f"{folder.name}/{i}" if len(run.points) > 1 else folder.name,
+      names[i],
       {**run.config, **point},
       _steps(run.history, i),
       () if i else pictures,
@@ -64,9 +78,8 @@ def log_run(tracker: str, folder: pathlib.Path) -> None:
 def log_study(tracker: str, folder: pathlib.Path, study: Any) -> None:
   """Logs each cell of a study; the first one has the report's files too."""
   suffixes = (".png", ".html", ".csv", ".md")
-  files = tuple(
-    sorted(path for path in folder.rglob("*.*") if path.suffix in suffixes)
-  )
+  found = [*folder.iterdir(), *folder.glob("pictures/*")]
+  files = tuple(sorted(path for path in found if path.suffix in suffixes))
   entries = []
   for cell in study.cells:
     if cell.measured is None:
@@ -76,7 +89,7 @@ def log_study(tracker: str, folder: pathlib.Path, study: Any) -> None:
       entries.append(
         Entry(
           ", ".join([cell.method, *conditions, f"seed={point['seed']}"]),
-          {"method": cell.method, **cell.condition, **point},
+          {**study.about, "method": cell.method, **cell.condition, **point},
           _steps(cell.measured.history, i),
           () if entries else files,
         )
@@ -104,8 +117,8 @@ def log(tracker: str, folder: pathlib.Path, entries: Iterable[Entry]) -> None:
     folder: of the run or study.
     entries: what is logged.
   """
-  write = {"wandb": _wandb, "mlflow": _mlflow}[tracker]
-  write(folder, entries)
+  write = {"wandb": _wandb, "mlflow": _mlflow, "tensorboard": _tensorboard}
+  write[tracker](folder, entries)
 
 
 def _wandb(folder, entries):
@@ -148,3 +161,20 @@ def _mlflow(folder, entries):
         library.log_metrics(dict(values), step=number)
       for path in entry.files:
         library.log_artifact(str(path))
+
+
+def _tensorboard(folder, entries):
+  library = checks.imported("tensorboardX", "track=tensorboard", "tensorboardX")
+  for entry in entries:
+    place = folder / "tensorboard" / re.sub(r"[^\w.=,+-]", "_", entry.name)
+    steps = [] if place.exists() else entry.steps
+    with library.SummaryWriter(str(place)) as events:
+      table = [f"| {name} | {value} |" for name, value in entry.config.items()]
+      events.add_text("config", "\n".join(["| | |", "|-|-|", *table]))
+      for number, values in steps:
+        for name, value in values.items():
+          events.add_scalar(name, value, number)
+      for path in entry.files:
+        if path.suffix == ".png":
+          pixels = image.imread(path)
+          events.add_image(path.stem, pixels, dataformats="HWC")

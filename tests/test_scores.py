@@ -40,6 +40,29 @@ def test_of_classes(num_classes):
     np.testing.assert_allclose(found, value, rtol=1e-5, err_msg=name)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_of_few_examples_with_ties_and_absent_classes(seed):
+  rng = np.random.default_rng(seed)
+  n, num_classes = rng.integers(2, 12), rng.integers(2, 6)
+  logits = rng.integers(0, 3, (n, num_classes)).astype(np.float32)
+  y = rng.integers(0, num_classes, n)
+  predicted, there = logits.argmax(1), np.unique(y)
+  recalls = metrics.recall_score(
+    y, predicted, labels=there, average="macro", zero_division=0
+  )
+  np.testing.assert_allclose(scores.balanced_accuracy(logits, y), recalls)
+  wanted = metrics.f1_score(y, predicted, average="macro", zero_division=0)
+  np.testing.assert_allclose(scores.f1(logits, y), wanted, rtol=1e-6)
+  chances = np.asarray(jax.nn.log_softmax(logits, -1))
+  areas = [
+    metrics.roc_auc_score(y == c, chances[:, c])
+    for c in there
+    if len(there) > 1
+  ]
+  wanted = np.mean(areas) if areas else np.nan
+  np.testing.assert_allclose(scores.auc(logits, y), wanted, rtol=1e-5)
+
+
 def test_of_labels():
   logits = RNG.integers(-3, 4, (N, 3)).astype(np.float32)
   y = (RNG.random((N, 3)) < [0.1, 0.5, 0.8]).astype(np.float32)

@@ -28,10 +28,10 @@ from experiments.specification.kinds import (
   Chosen,
   Kind,
 )
-from experiments.tasks.base import LARGER_IS_BETTER
 from experiments.tracking import TRACKERS
 from fedjax_opt import plots
 from fedjax_opt.registry import Hyperparameter, Paths, check_choice
+from fedjax_opt.scores import SCORES
 
 # The rules where none is given; averaging is a server step of size 1.
 CLIENT_DEFAULT, SERVER_DEFAULT = "delta_sgd", "sgd"
@@ -57,6 +57,7 @@ SPLITS = {
   "truth": "the distance to the true coefficients, which lasso and low_rank "
   "know",
 }
+SELECTED_BY = ("accuracy", "loss", *SCORES)
 
 
 class Group(NamedTuple):
@@ -250,10 +251,10 @@ class Spec:
     select_on: On what the best setting is chosen, by its mean over the seeds.
       Default: validation; train for nonconvex, whose objective is known
       exactly, and for clients on disk without a validation part.
-    select_metric: By what of these examples it is chosen: accuracy or loss.
-      Default: accuracy of validation and test examples, loss of training
-      examples; the regularized loss for fmri; for tasks without labels their
-      own.
+    select_metric: By what of these examples it is chosen: accuracy, loss, or
+      one of metrics. Default: accuracy of validation and test examples, loss
+      of training examples; the regularized loss for fmri; for tasks without
+      labels their own.
     select_over: Rounds at the end of a run of whose evaluations the worst
       counts, such as 100. Default: only the last evaluation; for lasso and
       low_rank the mean over the last 100 rounds, for femnist10 and femnist62
@@ -411,7 +412,7 @@ class Spec:
   )
 
   select_on: str = _SELECTION.flag(None, accepted=SPLITS)
-  select_metric: str | None = _SELECTION.flag(None, accepted=LARGER_IS_BETTER)
+  select_metric: str | None = _SELECTION.flag(None, accepted=SELECTED_BY)
   select_over: int | None = _SELECTION.flag(None, interval="[1, inf)")
   validation_fraction: float | None = _SELECTION.flag(None, interval="[0, 1)")
   validation_seed: int | None = _SELECTION.flag(

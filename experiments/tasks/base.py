@@ -16,9 +16,6 @@ from fedjax_opt.evaluation import PerExampleFn
 from fedjax_opt.metrics import Criterion
 from fedjax_opt.registry import Choice
 
-# By what settings can be chosen, whatever the task.
-LARGER_IS_BETTER = {"accuracy": True, "loss": False}
-
 
 class Task(NamedTuple):
   """Data, model, loss and metrics.
@@ -118,6 +115,11 @@ def held_out(
   rows = others.owned_rows()
   validation = {n: np.asarray(v)[rows] for n, v in others.examples.items()}
   return {"clients": training}, validation
+
+
+def names(text: str | None) -> list[str]:
+  """Names between commas."""
+  return [name.strip() for name in text.split(",")] if text else []
 
 
 @contextlib.contextmanager

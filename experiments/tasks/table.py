@@ -7,17 +7,17 @@ has saved. `--label_column` is predicted from all other columns;
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.tasks.base import Task, TaskChoice, held_out, reading
+from experiments.tasks.base import Task, TaskChoice, held_out, names, reading
 from experiments.tasks.classification import network
+from experiments.tasks.images import Model
 from fedjax_opt import evaluation, models, objectives
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.datasets import tables
@@ -30,22 +30,7 @@ _USUAL_TEST_FRACTION = 0.2
 _SEED = 0  # Of the test part, which is the same for all seeds of runs.
 
 
-class Model(NamedTuple):
-  """A model for rows of numbers.
-
-  Attributes:
-    help: one line.
-    make: `number of outputs -> module`.
-    label: its name for people.
-    is_convex: whether the loss is convex in it.
-  """
-
-  help: str
-  make: Callable[[int], nn.Module]
-  label: str
-  is_convex: bool = False
-
-
+# They are made of the number of outputs.
 MODELS: dict[str, Model] = {
   "linear": Model(
     "logistic regression of classes, linear regression of numbers",
@@ -100,10 +85,10 @@ def load(
   with reading(data_file) as path:
     table = tables.read_table(
       path,
-      _names(label_column),
+      names(label_column),
       client=client_column,
       time=time_column,
-      ignore=_names(ignore_columns),
+      ignore=names(ignore_columns),
       kind=None if predict == "auto" else predict,
     )
     scores = _scores(metrics, table.kind)
@@ -161,11 +146,6 @@ def _functions(module, head, trained, scores):
     ),
     "criteria": _criteria(head),
   }
-
-
-def _names(text: str | None) -> list[str]:
-  """Names between commas."""
-  return [name.strip() for name in text.split(",")] if text else []
 
 
 def _standardized(training, validation, test):
@@ -241,6 +221,7 @@ def _head(table: Table, y: np.ndarray, class_weights: str) -> _Head:
       lambda outputs, y: jnp.mean((outputs > 0) == (y > 0.5), -1),
     )
   # The model predicts numbers of deviation 1, so that one rate fits any unit.
+  y = y.astype(np.float64)
   mean, std = (jnp.asarray(each, jnp.float32) for each in (y.mean(0), y.std(0)))
   std = jnp.where(std > 0, std, 1)
   return _Head(
@@ -267,7 +248,7 @@ def _scores(metrics: str | None, kind: str) -> dict[str, Callable[..., Any]]:
     ValueError: for one that is unknown, or not of what is predicted.
   """
   found = {}
-  for name in _names(metrics):
+  for name in names(metrics):
     check_choice("metrics", name, SCORES)
     if kind not in SCORES[name].kinds:
       fitting = [n for n, score in SCORES.items() if kind in score.kinds]
@@ -281,14 +262,22 @@ def _scores(metrics: str | None, kind: str) -> dict[str, Callable[..., Any]]:
 
 def _notes(table: Table, test: Table, time: str | None) -> tuple[str, ...]:
   """What was made of the table, for the output of a run."""
-  names = ", ".join(table.names[:6]) + ", ..." * (len(table.names) > 6)
   how = "drawn at random" if time is None else f"the latest by {time}"
-  number = len(table.examples["x"])
+  inputs, number = np.array(table.columns), len(table.examples["x"])
+  texts = dict.fromkeys(each.partition("=")[0] for each in inputs)
+  texts = [name for name in texts if name not in inputs]
   return (
-    f"table: {number:,} rows, {len(table.columns)} inputs; predicted are "
-    f"{table.kind} ({names}); another kind is --predict",
+    f"table: {number:,} rows; numbers: {_first(inputs[table.is_number])}; "
+    f"texts: {_first(texts)}; {len(inputs)} inputs",
+    f"predicted are {table.kind} ({_first(table.names)}); another kind is "
+    "--predict",
     f"test part: {len(test.examples['x']):,} rows, {how}",
   )
+
+
+def _first(columns: Sequence[str]) -> str:
+  """At most six of them, between commas."""
+  return ", ".join(columns[:6]) + ", ..." * (len(columns) > 6) or "none"
 
 
 # The entries of the registry.

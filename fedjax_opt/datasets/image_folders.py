@@ -113,15 +113,24 @@ def image_folder(
 
 
 def _files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
-  """class -> its images, of classes that have any."""
+  """class -> its images. What begins with a dot is not the user's."""
+  is_hidden = lambda path: path.name.startswith((".", "__"))
   of_class = {
     each.name: sorted(
-      path for path in each.iterdir() if path.suffix.lower() in ENDINGS
+      path
+      for path in each.iterdir()
+      if path.suffix.lower() in ENDINGS and not is_hidden(path)
     )
     for each in sorted(folder.iterdir())
-    if each.is_dir()
+    if each.is_dir() and not is_hidden(each)
   }
-  return {name: paths for name, paths in of_class.items() if paths}
+  for name, paths in of_class.items():
+    if not paths:
+      raise ValueError(
+        f"data_dir={str(folder)!r}: the folder {name!r} has no images; give it "
+        "some or remove it"
+      )
+  return of_class
 
 
 class _Reader:
@@ -129,7 +138,7 @@ class _Reader:
 
   def __init__(self, side: int | None):
     self._pillow = checks.imported(
-      "PIL.Image", "reading images", "fedjax_opt[tfds]"
+      "PIL.ImageOps", "reading images", "fedjax_opt[tfds]"
     )
     self._side = side
     self._size: tuple[int, int] | None = None if side is None else (side, side)
@@ -141,12 +150,15 @@ class _Reader:
     with (
       checks.reading(path, "an image is needed", Exception),
       warnings.catch_warnings(action="error"),
-      self._pillow.open(path) as image,
+      self._pillow.Image.open(path) as image,
     ):
-      is_gray = image.mode in ("1", "L", "I;16")
+      if image.mode.startswith(("I", "F")):  # It would be cut off at 255.
+        raise ValueError("it has more than 8 bits a pixel")
+      is_gray = image.mode in ("1", "L", "LA")
+      self._pillow.exif_transpose(image, in_place=True)  # As it was taken.
       image = image.convert("L" if is_gray else "RGB")
       if self._side is not None:
-        image = image.resize(self._size, self._pillow.Resampling.BILINEAR)
+        image = image.resize(self._size, self._pillow.Image.Resampling.BILINEAR)
       pixels: Any = np.asarray(image)
     self._size = self._size or image.size
     if image.size != self._size:

@@ -5,6 +5,7 @@ the others are the input. Text becomes one column of 0 and 1 for each word that
 it takes, numbers stay as they are until `standardize`.
 """
 
+import functools
 import os
 import pathlib
 import warnings
@@ -16,6 +17,7 @@ import numpy as np
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import checked
 from fedjax_opt.data import hold_out
+from fedjax_opt.datasets import table_columns
 from fedjax_opt.files import memory
 
 __all__ = [
@@ -28,10 +30,6 @@ __all__ = [
   "standardize",
 ]
 
-# Of a text column, how many words it may take; more are names, not kinds.
-MOST_WORDS = 100
-# Whole numbers that take at most so many values are classes.
-_MOST_CLASSES = 20
 # A parsed table takes about so many times the bytes of its file.
 _MEMORY_OF_CSV, _MEMORY_OF_PARQUET = 4, 10
 KINDS = ("classes", "numbers", "labels")
@@ -121,7 +119,7 @@ def read_table(
 
   Args:
     path: a file .csv, .csv.gz, .tsv or .parquet; or a folder that
-      `Dataset.save_to_disk` of Hugging Face's `datasets` made.
+      `save_to_disk` of Hugging Face's `datasets` made.
     label: the column that is predicted, or several.
     client: the column that says whose row it is.
     time: the column by which rows are in order: numbers or dates.
@@ -185,9 +183,31 @@ def read_frame(path: str | os.PathLike) -> Any:
     if ending.endswith((".csv", ".tsv", ".txt")):
       packed = 10 if path.suffix.lower() == ".gz" else 1
       memory.check_memory("it may take", packed * _MEMORY_OF_CSV * size)
-      mark = "\t" if ending.endswith(".tsv") else ","
-      return pandas.read_csv(path, sep=mark, skipinitialspace=True)
+      return _read_csv(path)
     raise ValueError("must be .csv, .tsv, .csv.gz or .parquet, or a folder")
+
+
+def _read_csv(path):
+  """A table whose columns are divided by a comma, a semicolon or a tab."""
+  pandas = checks.imported("pandas", "reading tables", "fedjax_opt[run]")
+  read = functools.partial(pandas.read_csv, path, skipinitialspace=True)
+  first_lines = [
+    (mark, read(sep=mark, header=None, nrows=1, dtype=str).iloc[0])
+    for mark in ",;\t"
+  ]
+  mark, names = max(first_lines, key=lambda each: len(each[1]))
+  _check_different(names.dropna().str.strip())
+  too_long = pandas.errors.ParserWarning  # Of rows with more cells.
+  with warnings.catch_warnings(action="error", category=too_long):
+    return read(sep=mark, index_col=False, low_memory=False)
+
+
+def _check_different(names):
+  """That no two columns have the same name."""
+  names = list(names)
+  repeated = [name for name in names if names.count(name) > 1]
+  if repeated:
+    raise ValueError(f"two columns are named {repeated[0]!r}")
 
 
 def from_frame(
@@ -217,20 +237,25 @@ def from_frame(
       the others of its column are.
   """
   frame = frame.rename(columns=lambda name: str(name).strip())
+  _check_different(frame.columns)
   labels = [label] if isinstance(label, str) else list(label)
   given = {"label": labels, "client": [client], "time": [time]}
   given["ignore"] = list(ignore)
   _check_columns(list(frame.columns), given)
   if not len(frame):
     raise ValueError("has no rows")
-  used = [*labels, client, time, *ignore]
-  x, columns, is_number = _inputs(frame.drop(columns=[c for c in used if c]))
+  used = [*labels, client, time]
+  frame = frame.drop(columns=list(ignore))
+  plain = table_columns.plain
+  frame = frame.assign(**{name: plain(name, frame[name]) for name in frame})
+  x, columns, is_number = table_columns.inputs(
+    frame.drop(columns=[c for c in used if c])
+  )
   if kind is not None:
     checks.check_choice("kind", kind, KINDS)
-  y, kind, names = _target(frame[labels], kind)
+  y, names, kind = table_columns.target(frame[labels], kind)
   ids = None
   if client is not None:
-    _check_full(client, frame[client])
     ids = frame[client].to_numpy()
     ids = ids.astype(str) if ids.dtype.kind not in "iu" else ids
   return Table(
@@ -240,7 +265,7 @@ def from_frame(
     kind,
     names,
     ids,
-    None if time is None else _time(time, frame[time]),
+    None if time is None else table_columns.time(time, frame[time]),
   )
 
 
@@ -264,8 +289,7 @@ def from_bunch(bunch: Any, kind: str | None = None) -> Table:
       "sklearn.datasets"
     )
   data = pandas.DataFrame(bunch["data"])
-  names = [str(n) for n in bunch.get("feature_names", data.columns)]
-  data.columns = [f"{name}" for name in names]
+  data.columns = [str(n) for n in bunch.get("feature_names", data.columns)]
   target = np.asarray(bunch["target"])
   words = bunch.get("target_names")
   if words is not None and target.ndim == 1 and target.dtype.kind in "iu":
@@ -301,9 +325,6 @@ def standardize(
 
 def _check_columns(columns, given):
   """That each column that is named is there, and has one role."""
-  repeated = [name for name in columns if columns.count(name) > 1]
-  if repeated:
-    raise ValueError(f"two columns are named {repeated[0]!r}")
   roles: dict[str, str] = {}
   for role, names in given.items():
     for name in names:
@@ -325,151 +346,3 @@ def _check_columns(columns, given):
     raise ValueError("label: give the column that is predicted")
   if len(roles) == len(columns):
     raise ValueError("no column is left as input")
-
-
-def _check_full(name, values):
-  """That no cell of a column is empty."""
-  empty = values.isna().to_numpy()
-  if empty.any():
-    raise ValueError(
-      f"column {name!r}: row {1 + int(np.argmax(empty))} is empty or NaN "
-      f"({int(empty.sum())} such rows); fill them in or drop them before"
-    )
-
-
-def _inputs(frame):
-  """x [N, d], the name of each of its entries, and which are numbers."""
-  parts, columns, is_number = [], [], []
-  for name in frame.columns:
-    values = frame[name]
-    _check_full(name, values)
-    if values.dtype.kind in "biuf":
-      parts.append(_finite(name, values.to_numpy(np.float64))[:, None])
-      columns.append(name)
-      is_number.append(values.dtype.kind != "b")
-      continue
-    if values.dtype.kind in "mM":
-      raise ValueError(
-        f"column {name!r}: has dates; name it as time, ignore it, or make "
-        "numbers of it"
-      )
-    words, codes = np.unique(values.astype(str).to_numpy(), return_inverse=True)
-    _check_words(name, words)
-    parts.append(np.eye(len(words))[codes])
-    columns += [f"{name}={word}" for word in words]
-    is_number += [False] * len(words)
-  x = np.concatenate(parts, 1).astype(np.float32)
-  return x, tuple(columns), np.array(is_number)
-
-
-def _check_words(name, words):
-  """That a column of text says kinds, and has no numbers with a slip."""
-  if len(words) <= MOST_WORDS:
-    return
-  numbers = sum(_is_number(word) for word in words)
-  if numbers > len(words) / 2:
-    odd = next(word for word in words if not _is_number(word))
-    raise ValueError(f"column {name!r}: has {odd!r} among numbers")
-  raise ValueError(
-    f"column {name!r}: has {len(words):,} different texts; must be at most "
-    f"{MOST_WORDS}, or ignore it"
-  )
-
-
-def _is_number(word):
-  try:
-    float(word)
-  except ValueError:
-    return False
-  return True
-
-
-def _finite(name, values):
-  if not np.isfinite(values).all():
-    row = int(np.argmax(~np.isfinite(values)))
-    raise ValueError(f"column {name!r}: row {1 + row} is infinite")
-  limit = float(np.finfo(np.float32).max)
-  if np.abs(values).max() > limit:
-    raise ValueError(f"column {name!r}: has numbers above {limit:.3g}")
-  return values
-
-
-def _time(name, values):
-  """What rows are ordered by, [N]."""
-  _check_full(name, values)
-  if values.dtype.kind in "iufmM":
-    wide = np.float64 if values.dtype.kind == "f" else np.int64
-    return values.to_numpy().astype(wide)
-  pandas = checks.imported("pandas", "reading tables", "fedjax_opt[run]")
-  try:
-    with warnings.catch_warnings():
-      # It warns before it guesses a format for each row.
-      warnings.simplefilter("error", UserWarning)
-      found = pandas.to_datetime(values, utc=True)
-  except (ValueError, TypeError, UserWarning):
-    raise ValueError(
-      f"time={name!r}: must be numbers or dates of one format; row 1 is "
-      f"{values.iloc[0]!r}"
-    ) from None
-  return found.dt.tz_localize(None).to_numpy("datetime64[ns]").astype(np.int64)
-
-
-def _target(frame, kind):
-  """y, its kind, and the names of classes or outputs."""
-  for name in frame.columns:
-    _check_full(name, frame[name])
-  if kind is None:
-    kind = _usual_kind(frame)
-  if kind == "classes":
-    if frame.shape[1] > 1:
-      raise ValueError(
-        "kind='classes': is of one column; several columns are numbers or "
-        "labels"
-      )
-    values = frame.iloc[:, 0]
-    if values.dtype.kind == "f" and (values % 1 == 0).all():
-      values = values.astype(np.int64)
-    is_whole = values.dtype.kind in "iu"
-    words, y = np.unique(
-      values.to_numpy() if is_whole else values.astype(str).to_numpy(),
-      return_inverse=True,
-    )
-    if len(words) < 2:
-      raise ValueError(
-        f"label={frame.columns[0]!r}: has one class, {words[0]!r}; must have "
-        "at least two"
-      )
-    if len(words) > max(_MOST_CLASSES, len(frame) // 2):
-      raise ValueError(
-        f"label={frame.columns[0]!r}: has {len(words):,} classes in "
-        f"{len(frame):,} rows; for a number give kind='numbers'"
-      )
-    return y.astype(np.int32), kind, tuple(map(str, words))
-  for name in frame.columns:
-    if frame[name].dtype.kind not in "biuf":
-      raise ValueError(
-        f"label={name!r}: has text, {str(frame[name].iloc[0])!r}; "
-        f"kind={kind!r} needs numbers"
-      )
-    _finite(name, frame[name].to_numpy(np.float64))
-  y = frame.to_numpy(np.float32)
-  if kind == "labels" and not np.isin(y, (0, 1)).all():
-    raise ValueError("kind='labels': all columns must be 0 or 1")
-  return y, kind, tuple(frame.columns)
-
-
-def _usual_kind(frame):
-  """What is predicted, by what the columns hold."""
-  is_flag = [
-    frame[name].dtype.kind in "biuf" and frame[name].isin((0, 1)).all()
-    for name in frame.columns
-  ]
-  if frame.shape[1] > 1:
-    return "labels" if all(is_flag) else "numbers"
-  values = frame.iloc[:, 0]
-  if values.dtype.kind not in "iuf":
-    return "classes"
-  is_whole = (values % 1 == 0).all()
-  return (
-    "classes" if is_whole and values.nunique() <= _MOST_CLASSES else "numbers"
-  )

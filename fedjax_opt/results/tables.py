@@ -89,6 +89,9 @@ def _columns(
       add(name, name)
       break
   add(metric, metric)
+  for name in history.metrics:  # Others that were asked for, such as scores.
+    if name.startswith("test_") and name not in (*columns, "test_loss"):
+      add(name, name)
   columns["best (round)"] = [_best(history, s.points, metric) for s in shown]
   if "train_worst_decile_accuracy" in history.metrics:
     add("train_worst_decile_accuracy", "worst decile (train)")

@@ -36,7 +36,7 @@ class Events:
     except ImportError:
       tensorboardX = None
     self._library = tensorboardX
-    self._folders = [str(folder / name) for name in _sub_run_names(points)]
+    self._folders = [str(folder / name) for name in sub_run_names(points)]
     self.is_installed = tensorboardX is not None
     self.is_open = len(points) <= _MAX_OPEN
     self._open: dict[int, Any] = {}
@@ -66,7 +66,7 @@ class Events:
       self._open.popitem()[1].close()
 
 
-def _sub_run_names(points: Sequence[Point]) -> list[str]:
+def sub_run_names(points: Sequence[Point]) -> list[str]:
   """Names such as `07,client_lr=0.1`, at most 120 characters each."""
   names = varying(points)
   digits = len(str(max(len(points) - 1, 0)))

@@ -43,8 +43,29 @@ def test_a_part_is_held_out(tmp_path):
   assert np.bincount(found.test["y"]).tolist() == [2, 2]
 
 
+def test_photos_are_as_they_were_taken(tmp_path):
+  _write(tmp_path, ["a/1.png", "b/1.png"], (5, 4), (3,))
+  (tmp_path / "a" / "._1.png").write_bytes(b"of a file system")
+  (tmp_path / "__MACOSX").mkdir()
+  pixels = RNG.integers(0, 256, (4, 5, 2)).astype(np.uint8)
+  image = Image.fromarray(pixels)  # Gray, with alpha.
+  exif = image.getexif()
+  exif[274] = 6  # To be turned by 90 degrees.
+  image.save(tmp_path / "b" / "2.png", exif=exif)
+  found = image_folder(tmp_path)
+  assert found.train["x"].shape == (3, 5, 4, 3)
+  turned = np.rot90(pixels[..., 0], -1)
+  np.testing.assert_array_equal(found.train["x"][2, ..., 0], turned)
+
+
 def _empty(root):
   (root / "a").mkdir()
+
+
+def _deep(root):
+  for name in ("a/1.png", "b/1.png"):
+    (root / name).parent.mkdir()
+    Image.fromarray(np.full((5, 4), 999, np.uint16)).save(root / name)
 
 
 def _sizes(root):
@@ -66,7 +87,9 @@ def _other_class(root):
 @pytest.mark.parametrize(
   ("make", "message"),
   [
-    (_empty, "has 0 folders with images"),
+    (_empty, "the folder 'a' has no images"),
+    (lambda root: None, "has 0 folders with images"),
+    (_deep, "1.png: cannot be read .it has more than 8 bits a pixel"),
     (lambda root: _write(root, ["a/1.png"]), "has 1 folders with images"),
     (_sizes, "is 7 x 7 pixels, others are 4 x 5; give a side"),
     (_damaged, "1.png: cannot be read"),

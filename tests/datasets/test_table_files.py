@@ -1,5 +1,8 @@
 """Tables become examples, and what cannot is one line."""
 
+import datetime
+import decimal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -77,6 +80,47 @@ def test_files(tmp_path, ending):
   np.testing.assert_array_equal(np.argsort(found.time), np.argsort(wanted.time))
 
 
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_columns_are_divided_by_what_the_first_line_has(tmp_path, mark):
+  path = tmp_path / "t.csv"
+  lines = [f"a{mark}b{mark}y", f'1{mark}"u\nv"{mark}no', f"2{mark}w {mark} yes"]
+  path.write_bytes("\ufeff".encode() + "\r\n".join(lines).encode())
+  table = tables.read_table(path, "y")
+  assert table.columns == ("a", "b=u\nv", "b=w")
+  assert table.names == ("no", "yes")
+  np.testing.assert_array_equal(table.examples["x"], [[1, 1, 0], [2, 0, 1]])
+
+
+def test_types_of_databases():
+  frame = pd.DataFrame(
+    {
+      "price": [
+        decimal.Decimal("1.5"),
+        decimal.Decimal(2),
+        decimal.Decimal(10) ** 30,
+      ],
+      "kind": pd.Categorical(["u", "v", "u"], ["u", "v", "w"]),
+      "count": pd.array([1, 2, 3], "Int64"),
+      "known": pd.Series([True, False, True], dtype=object),
+      "day": [datetime.date(2020, 1, day) for day in (3, 1, 2)],
+      "y": [1.0, 0.0, 1.0],
+    }
+  )
+  table = tables.from_frame(frame, "y", time="day")
+  assert table.columns == ("price", "kind=u", "kind=v", "count", "known")
+  assert table.is_number.tolist() == [True, False, False, True, False]
+  wanted = [[1.5, 1, 0, 1, 1], [2, 0, 1, 2, 0], [1e30, 1, 0, 3, 1]]
+  np.testing.assert_allclose(table.examples["x"], wanted)
+  assert table.names == ("0", "1")
+  assert np.argsort(table.time).tolist() == [1, 2, 0]
+
+
+def test_a_date_that_cannot_be_read_is_named():
+  frame = _FEW.assign(day=["2020-01-01"] * 12 + ["13/01/2020"] * 18)
+  with pytest.raises(ValueError, match="row 13 is '13/01/2020'"):
+    tables.from_frame(frame, "y", time="day")
+
+
 def test_the_latest_rows_of_each_client_are_the_test_part():
   table = tables.from_frame(FRAME, "sick", client="hospital", time="day")
   train, test = table.split(0.34)
@@ -120,6 +164,9 @@ def test_standardize_measures_the_training_rows_alone():
 
 _MANY = pd.DataFrame({"a": [f"name {i}" for i in range(101)], "y": range(101)})
 _SLIP = pd.DataFrame({"a": [*map(str, range(100)), "1O"], "y": range(101)})
+_FEW = pd.DataFrame({"a": np.arange(30.0), "y": ["no", "yes"] * 15})
+_COMMAS = [f"{i},5" for i in range(30)]
+_UNKNOWN = [*map(str, range(29)), "?"]
 REFUSED = [
   (FRAME, {"label": "sik"}, "label='sik': no such column; did you mean 'sick'"),
   (FRAME, {"label": "sick", "client": "ward"}, "client='ward': no such column"),
@@ -140,13 +187,27 @@ REFUSED = [
   (
     FRAME[["age", "sick"]].assign(age=[1, 2, np.nan, 4, 5, 6]),
     {"label": "sick"},
-    "column 'age': row 3 is empty or NaN .1 such rows",
+    "column 'age': row 3 is empty or NaN, as NA, None and null are .1 such",
   ),
   (
     FRAME[["age", "sick"]].assign(age=[1, 2, np.inf, 4, 5, 6]),
     {"label": "sick"},
     "column 'age': row 3 is infinite",
   ),
+  (_FEW.assign(a=_COMMAS), {"label": "y"}, "has '0,5' among numbers"),
+  (_FEW.assign(a=_UNKNOWN), {"label": "y"}, "column 'a': has '\\?' among"),
+  (_FEW.assign(a=[[1]] * 30), {"label": "y"}, "of the kind mixed"),
+  (_FEW.assign(a=["", *"u" * 29]), {"label": "y"}, "row 1 is empty or NaN"),
+  (_FEW.assign(a=1e12 + np.arange(30)), {"label": "y"}, "too near to each"),
+  (_FEW.assign(a=1e300), {"label": "y"}, "has numbers above 3.4e"),
+  (
+    _FEW.rename(columns={"a": "Unnamed: 0"}),
+    {"label": "y"},
+    "column 'Unnamed: 0': has no name",
+  ),
+  (_FEW.rename(columns={"a": "y "}), {"label": "y"}, "two columns are named"),
+  (_FEW.assign(y=2.5), {"label": "y"}, "all rows have the same number"),
+  (_FEW.assign(y=3), {"label": "y"}, "has one class, '3'"),
   (_MANY, {"label": "y"}, "column 'a': has 101 different texts"),
   (_SLIP, {"label": "y"}, "column 'a': has '1O' among numbers"),
   (_MANY[["y", "a"]], {"label": "a"}, "label='a': has 101 classes in 101 rows"),
@@ -167,6 +228,8 @@ def test_what_is_no_table_is_one_line(frame, given, message):
     ("t.xls", b"", "must be .csv, .tsv"),
     ("t.csv", b"", "No columns to parse"),
     ("t.csv", b"a,b\n1,2\n1,2,3\n", "Expected 2 fields"),
+    ("t.csv", b"a,b\n1,2,3\n4,5,6\n", "does not match length of data"),
+    ("t.csv", b"a, a\n1,2\n", "two columns are named 'a'"),
     ("t.csv", b"a,b\n\xff\xfe,2\n", "codec can't decode"),
     ("t.parquet", b"PAR1", "cannot be read"),
     ("folder", "folder", "cannot be read"),

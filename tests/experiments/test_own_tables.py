@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.utils.class_weight import compute_class_weight
 
 from experiments import data
 from tests.experiments.commands import call, spec_of
@@ -60,6 +61,50 @@ def test_inputs_are_standardized_by_what_trains(file):
   assert sizes[0] == N // 5
   assert sum(sizes) == N
   assert abs(task.test["x"].mean(0)).max() > 1e-3
+
+
+def test_rows_that_are_held_out_change_nothing_that_trains(file, tmp_path):
+  frame = pd.read_csv(file)
+  late = frame["visit"] >= N - N // 5
+  other = tmp_path / "other.csv"
+  frame.assign(
+    age=np.where(late, 1e4, frame["age"]), cost=np.where(late, 7, frame["cost"])
+  ).to_csv(other, index=False)
+  tasks = [
+    data.load(spec_of(*flags(f, "cost", "--time_column=visit"))).task
+    for f in (file, other)
+  ]
+  np.testing.assert_array_equal(tasks[0].train["x"], tasks[1].train["x"])
+  params, batch = tasks[0].init(jax.random.key(0)), tasks[0].train
+  losses = [task.loss_fn(params, batch, None) for task in tasks]
+  np.testing.assert_array_equal(*losses)
+  assert (tasks[0].test["x"] != tasks[1].test["x"]).any()
+
+
+def test_balanced_weights_are_those_of_scikit_learn(file):
+  plain, balanced = (
+    data.load(
+      spec_of(*flags(file, "sick", "--num_clients=3", f"--class_weights={w}"))
+    ).task
+    for w in ("none", "balanced")
+  )
+  params, y = plain.init(jax.random.key(0)), plain.train["y"]
+  ratio = balanced.loss_fn(params, plain.train, None) / plain.loss_fn(
+    params, plain.train, None
+  )
+  weights = compute_class_weight("balanced", classes=np.unique(y), y=y)
+  np.testing.assert_allclose(ratio, weights[y], rtol=1e-5)
+
+
+def test_settings_are_chosen_by_a_score(file):
+  chosen = ("--metrics=f1,auc", "--select_metric=auc", "--num_clients=3")
+  spec = spec_of(*flags(file, "sick", *chosen))
+  criterion = data.criterion_of(spec, data.load(spec).task)
+  assert (criterion.metric, criterion.direction) == ("validation_auc", "max")
+  for given in (chosen[1:], (*chosen, "--select_on=train")):
+    spec = spec_of(*flags(file, "sick", *given))
+    with pytest.raises(ValueError, match="select_metric='auc': must be"):
+      data.criterion_of(spec, data.load(spec).task)
 
 
 def test_the_latest_visits_are_the_test_part(file):

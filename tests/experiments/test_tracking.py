@@ -1,6 +1,7 @@
 """What trackers are given, by libraries that write down how they are called."""
 
 import contextlib
+import struct
 import sys
 import types
 
@@ -100,6 +101,48 @@ def test_a_study(library, tmp_path):
   assert call(*flags, track, program=compare) == 0
   assert len(library.runs) == 4
   assert library.runs[0].given["name"] == "FedAvg, SGD, seed=2"
+
+
+def _tags(folder):
+  """What a folder of events has, by sub-run."""
+  event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
+  found = {}
+  for file in sorted(folder.glob("*/events*")):
+    content, place = file.read_bytes(), 0
+    while place < len(content):
+      (size,) = struct.unpack("<Q", content[place : place + 8])
+      event = event_pb2.Event.FromString(
+        content[place + 12 : place + 12 + size]
+      )
+      place += size + 16
+      tags = found.setdefault(file.parent.name, [])
+      tags += [value.tag for value in event.summary.value]
+  return found
+
+
+def test_tensorboard_has_what_a_run_is_and_its_pictures(tmp_path):
+  pytest.importorskip("tensorboardX")
+  flags = (*SMALL, "--client=sgd", "--client_lr=0.1,0.2", "--track=tensorboard")
+  assert call(*flags, f"--output_dir={tmp_path / 'mine'}") == 0
+  found = _tags(tmp_path / "mine" / "tensorboard")
+  assert sorted(found) == ["0,client_lr=0.1", "1,client_lr=0.2"]
+  for tags in found.values():
+    assert tags.count("config/text_summary") == 1
+    assert tags.count("test_accuracy") == 2  # Of two evaluations, each once.
+  assert {"curves", "clients"} <= set(found["0,client_lr=0.1"])
+
+
+def test_tensorboard_has_the_cells_of_a_study(tmp_path):
+  pytest.importorskip("tensorboardX")
+  given = ("--method=fed_avg client=sgd client_lr=0.1", "--seed=0,1")
+  given += ("--track=tensorboard", f"--output_dir={tmp_path}")
+  assert call(*SMALL, *given, program=compare) == 0
+  found = _tags(tmp_path / "tensorboard")
+  assert sorted(found) == ["FedAvg,_SGD,_seed=2", "FedAvg,_SGD,_seed=3"]
+  first = found["FedAvg,_SGD,_seed=2"]
+  assert {"config/text_summary", "learning_curves"} <= set(first)
+  assert first.count("test_accuracy") == 2
+  assert "curves" not in first  # Of a run.
 
 
 def test_a_tracker_that_is_missing_is_said_before_the_run(

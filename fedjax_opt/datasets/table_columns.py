@@ -1,0 +1,234 @@
+"""What a table's columns become: inputs, what is predicted, time, clients.
+
+`plain` reads any column as one of a few types; the others make arrays of these.
+What would be read as something else than it is meant is refused.
+"""
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from fedjax_opt.checks import values as checks
+
+# Of a text column, how many words it may take; more are names, not kinds.
+MOST_WORDS = 100
+# Whole numbers that take at most so many values are classes. A text column of
+# so many words may be of numbers, as "3" and "4 or more" are.
+_MOST_CLASSES = 20
+_NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")
+_DATES = ("datetime64", "datetime", "date")
+# What pandas calls a column's type -> the NumPy type of its objects.
+_TYPES = {
+  "boolean": "bool",
+  **dict.fromkeys(_NUMBERS, "float64"),
+  **dict.fromkeys(_DATES, "datetime64[ns]"),
+  **dict.fromkeys(("string", "categorical"), "str"),
+}
+
+
+def _pandas() -> Any:
+  return checks.imported("pandas", "reading tables", "fedjax_opt[run]")
+
+
+def plain(name: str, values: Any) -> Any:
+  """A column of numbers, booleans, dates or text, none of them empty.
+
+  Args:
+    name: of the column.
+    values: a `pandas.Series`, [N].
+
+  Returns:
+    The same, of a NumPy type of numbers, booleans or dates, or texts without
+    spaces around them.
+
+  Raises:
+    ValueError: if a cell is empty, or the values are something else.
+  """
+  found = _pandas().api.types.infer_dtype(values, skipna=True)
+  is_text = _TYPES.get(found) == "str"
+  if is_text:
+    values = values.astype("string").str.strip().mask(lambda each: each == "")
+  empty = values.isna().to_numpy()
+  if empty.any():
+    raise ValueError(
+      f"column {name!r}: row {1 + int(np.argmax(empty))} is empty or NaN, as "
+      f"NA, None and null are ({int(empty.sum())} such rows); fill them in or "
+      "drop them before"
+    )
+  if found not in _TYPES:
+    raise ValueError(
+      f"column {name!r}: has values of the kind {found}; must be numbers, "
+      "booleans, dates or texts, or ignore it"
+    )
+  is_object = is_text or values.dtype == object
+  return values.astype(_TYPES[found]) if is_object else values
+
+
+def inputs(frame: Any) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:
+  """x [N, d], the name of each of its entries, and which are numbers."""
+  parts, columns, is_number = [], [], []
+  for name in frame.columns:
+    if name.startswith("Unnamed: "):  # As pandas calls them.
+      raise ValueError(
+        f"column {name!r}: has no name, as row numbers have none; ignore it, "
+        "or give it one"
+      )
+    values = frame[name]
+    if values.dtype.kind in "biuf":
+      parts.append(finite(f"column {name!r}", values)[:, None])
+      columns.append(name)
+      is_number.append(values.dtype.kind != "b")
+      continue
+    words, codes = np.unique(values.to_numpy(), return_inverse=True)
+    if values.dtype.kind == "M":
+      raise ValueError(
+        f"column {name!r}: has dates; name it as time, ignore it, or make "
+        "numbers of it"
+      )
+    _check_words(name, words)
+    parts.append(np.eye(len(words), dtype=np.float32)[codes])
+    columns += [f"{name}={word}" for word in words]
+    is_number += [False] * len(words)
+  return np.concatenate(parts, 1), tuple(columns), np.array(is_number)
+
+
+def _numbers(words):
+  """Texts as numbers, NaN where they are none. [n]."""
+  words = _pandas().Series(words, dtype=str)
+  return _pandas().to_numeric(words, errors="coerce").to_numpy()
+
+
+def _check_words(name, words):
+  """That a column of text says kinds, and has no numbers with a slip."""
+  if len(words) <= _MOST_CLASSES:
+    return
+  others = words[np.isnan(_numbers(words))]
+  are_numbers = ~np.isnan(_numbers([w.replace(",", ".") for w in words]))
+  if len(others) and are_numbers.mean() > 0.5:
+    raise ValueError(
+      f"column {name!r}: has {others[0]!r} among numbers; write such as 0.5"
+    )
+  if len(words) > MOST_WORDS:
+    raise ValueError(
+      f"column {name!r}: has {len(words):,} different texts; must be at most "
+      f"{MOST_WORDS}, or ignore it"
+    )
+
+
+def finite(what: str, values: Any) -> np.ndarray:
+  """Numbers as float32, if that can tell them apart. [N].
+
+  Args:
+    what: begins the message.
+    values: a `pandas.Series` of numbers.
+
+  Raises:
+    ValueError: if one is infinite or too large, or they differ by too little.
+  """
+  wide = values.to_numpy(np.float64)
+  if not np.isfinite(wide).all():
+    row = int(np.argmax(~np.isfinite(wide)))
+    raise ValueError(f"{what}: row {1 + row} is infinite")
+  limit = float(np.finfo(np.float32).max)
+  if np.abs(wide).max() > limit:
+    raise ValueError(f"{what}: has numbers above {limit:.3g}")
+  found = wide.astype(np.float32)
+  if np.abs(found - wide).max() > 1e-3 * wide.std() > 0:
+    raise ValueError(
+      f"{what}: has numbers such as {values.iloc[0]}, too near to each other "
+      "for float32; subtract the least, or ignore it"
+    )
+  return found
+
+
+def time(name: str, values: Any) -> np.ndarray:
+  """What rows are ordered by, [N] numbers.
+
+  Raises:
+    ValueError: if they are neither numbers nor dates of one format.
+  """
+  if values.dtype.kind in "iuf":
+    return values.to_numpy()
+  with warnings.catch_warnings(action="ignore"):
+    # It warns before it guesses a format for each row, which fail then.
+    found = _pandas().to_datetime(values, utc=True, errors="coerce")
+  if found.isna().any():
+    row = int(np.argmax(found.isna()))
+    raise ValueError(
+      f"time={name!r}: must be numbers or dates of one format, such as "
+      f"2020-12-31; row {1 + row} is {values.iloc[row]!r}"
+    )
+  return found.dt.tz_localize(None).to_numpy("datetime64[ns]").astype(np.int64)
+
+
+def target(frame: Any, kind: str | None) -> tuple[np.ndarray, str, tuple]:
+  """y, its kind, and the names of classes or outputs.
+
+  Args:
+    frame: the columns that are predicted.
+    kind: of `tables.KINDS`; None for what they hold.
+
+  Raises:
+    ValueError: if they are not of that kind.
+  """
+  if kind is None:
+    kind = _usual_kind(frame)
+  if kind == "classes":
+    return *_classes(frame), kind
+  for name in frame.columns:
+    if frame[name].dtype.kind not in "biuf":
+      raise ValueError(
+        f"label={name!r}: has text, {str(frame[name].iloc[0])!r}; "
+        f"kind={kind!r} needs numbers"
+      )
+  y = [finite(f"label={name!r}", frame[name]) for name in frame.columns]
+  y = np.stack(y, axis=1)
+  if kind == "labels" and not np.isin(y, (0, 1)).all():
+    raise ValueError("kind='labels': all columns must be 0 or 1")
+  same = frame.columns[(y == y[0]).all(axis=0)]
+  if kind == "numbers" and len(same):
+    raise ValueError(f"label={same[0]!r}: all rows have the same number")
+  return y, tuple(frame.columns), kind
+
+
+def _classes(frame):
+  """The class of each row, and the classes' names."""
+  if frame.shape[1] > 1:
+    raise ValueError(
+      "kind='classes': is of one column; several columns are numbers or labels"
+    )
+  name, values = frame.columns[0], frame.iloc[:, 0]
+  if values.dtype.kind == "f" and (values % 1 == 0).all():
+    values = values.astype(np.int64)
+  is_whole = values.dtype.kind in "iu"
+  values = values if is_whole else values.astype(str)
+  words, y = np.unique(values.to_numpy(), return_inverse=True)
+  names = tuple(map(str, words))
+  if len(words) < 2:
+    raise ValueError(
+      f"label={name!r}: has one class, {names[0]!r}; must have at least two"
+    )
+  if len(words) > max(_MOST_CLASSES, len(frame) // 2):
+    raise ValueError(
+      f"label={name!r}: has {len(words):,} classes in {len(frame):,} rows; for "
+      "a number give kind='numbers'"
+    )
+  return y.astype(np.int32), names
+
+
+def _usual_kind(frame):
+  """What is predicted, by what the columns hold."""
+  is_flag = [
+    frame[name].dtype.kind in "biuf" and frame[name].isin((0, 1)).all()
+    for name in frame.columns
+  ]
+  if frame.shape[1] > 1:
+    return "labels" if all(is_flag) else "numbers"
+  values = frame.iloc[:, 0]
+  if values.dtype.kind not in "iuf":
+    return "classes"
+  is_whole = (values % 1 == 0).all()
+  return (
+    "classes" if is_whole and values.nunique() <= _MOST_CLASSES else "numbers"
+  )
