@@ -67,8 +67,7 @@ def _pairs(folder: str) -> Any:
 
   path = pathlib.Path(folder).expanduser() / _PAIRS
   try:
-    text = io.StringIO(memory.read_text(path, _MOST))
-    frame = pandas.read_csv(text, float_precision="round_trip")
+    frame = pandas.read_csv(io.StringIO(memory.read_text(path, _MOST)))
   except (OSError, ValueError) as error:
     why = getattr(error, "strerror", None) or error
     raise ValueError(

@@ -23,6 +23,8 @@ _EXAMPLES = {
 _SHARES = ("density", "f1", "precision", "recall")
 # Intervals of percents that are shorter have two decimals.
 _SHORT = 0.01
+# Smaller shares are 0.
+_ROUNDING = 1e-12
 # Decimals that a number may have beyond those of the others.
 _MORE_DECIMALS = 5
 # So many methods are named in a sentence.
@@ -45,6 +47,9 @@ class Numbers(NamedTuple):
     """A value without its unit: 91.2."""
     if not np.isfinite(value):
       return NOTHING
+    is_rounding = is_fraction(self.metric) and abs(value) < _ROUNDING
+    if not value or is_rounding:
+      return "0"
     if is_fraction(self.metric):
       return f"{100 * value:z.{1 if self.decimals is None else self.decimals}f}"
     if self.decimals is not None:

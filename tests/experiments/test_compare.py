@@ -17,7 +17,7 @@ import pytest
 from experiments import compare, convert, results
 from experiments import run as runner
 from experiments.store import Store
-from fedjax_opt import load_run
+from fedjax_opt import load_run, statistics
 from fedjax_opt.study.report import pictures
 from tests.experiments.commands import REPOSITORY, call
 
@@ -156,6 +156,42 @@ def test_more_seeds_of_the_report_need_no_other_tuning(copied):
   (new,) = set(after) - set(before)
   assert "-1x3-" in str(new)
   assert {int(row["seeds"]) for row in rows_of(copied)} == {3}
+
+
+def test_nested_tuning_is_one_run_and_tells_what_seeds_are_needed(
+  tmp_path, capsys
+):
+  """Each seed of the report has its own best setting of one grid."""
+  arguments = (FED_AVG, DELTA, "--alpha=0.1", "--nested", "--report_seeds=3")
+  assert study(tmp_path, *arguments) == 0
+  folders = sorted(path.name for path in (tmp_path / "runs").iterdir())
+  assert sum("-3x3-" in name for name in folders) == 1
+  assert len(folders) == 2  # Delta-SGD has nothing to tune.
+  (grid,) = (tmp_path / "runs").glob("*-3x3-*")
+  run = load_run(grid)
+  assert {point["seed"] for point in run.points} == {2, 3, 4}
+  scores, finals = (
+    run.history.values(f"{part}_accuracy")[:, -1].reshape(3, 3)
+    for part in ("validation", "test")
+  )
+  row = next(row for row in rows_of(tmp_path) if row["method"] != "Delta")
+  own = finals[scores.argmax(axis=0), range(3)]
+  assert float(row["mean"]) == pytest.approx(own.mean(), abs=1e-12)
+  assert row["nested"] == "True"
+  assert int(row["test_examples"]) == 360
+  before = runs_of(tmp_path)
+  again = (*arguments, "--min_effect=0.02", "--title=Other")
+  assert study(tmp_path, *again) == 0
+  assert runs_of(tmp_path) == before
+  capsys.readouterr()
+  asked = ("--seeds_needed=0.01", f"--output_dir={tmp_path}")
+  assert call(*asked, program=compare) == 0
+  with open(tmp_path / "pairs.csv", newline="") as file:
+    (pair,) = csv.DictReader(file)
+  needed = statistics.seeds_needed(0.01, float(pair["sd"]))
+  last = capsys.readouterr().out.splitlines()[-1]
+  assert last.startswith("FedAvg, SGD, Delta")
+  assert last.split()[-2:] == [str(needed)] * 2  # There is one pair.
 
 
 def test_clients_on_disk_that_nothing_was_held_out_of(tmp_path):

@@ -332,8 +332,9 @@ def spread(study: JudgedStudy) -> Table | None:
   for cell in (verdict.cell for verdict in study.verdicts):
     found = spread_of(cell, study.metric)
     if found is not None:
-      shown = zip(_SPREAD, map(numbers.value, found), strict=True)
-      rows.append(_names(study, cell) | dict(shown))
+      each = (Interval(value, np.nan, np.nan) for value in found)
+      shown = (numbers.parts(value, is_difference=True)[0] for value in each)
+      rows.append(_names(study, cell) | dict(zip(_SPREAD, shown, strict=True)))
   return Table(rows, len(rows[0]) - len(_SPREAD)) if rows else None
 
 
