@@ -120,6 +120,24 @@ def ended_by(end: Callable[[], None]) -> Iterator[None]:
     _ends.remove(end)
 
 
+@contextlib.contextmanager
+def answered_after() -> Iterator[None]:
+  """What is inside ends first; then a signal that came is answered."""
+  if threading.current_thread() is not threading.main_thread():
+    yield
+    return
+  came: list[int] = []
+  note = lambda number, _: came.append(number)
+  before = {n: signal.signal(n, note) for n in _heeded(_SIGNALS)}
+  try:
+    yield
+  finally:
+    for number, handler in before.items():
+      signal.signal(number, handler)
+    if came:
+      signal.raise_signal(came[0])
+
+
 def status_of(error: KeyboardInterrupt) -> int:
   """The exit status of a program that was interrupted."""
   return getattr(error, "status", 130)

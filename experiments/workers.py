@@ -53,10 +53,9 @@ def run_all(
   workers: dict[Connection, multiprocessing.Process] = {}
   with command.ended_by(lambda: _end(workers)):
     try:
-      # The workers inherit that: signals of a terminal are for this one. To
-      # begin Python's helper would end it.
+      # Python's helper would let signals in as it begins.
       resource_tracker.ensure_running()
-      with _dying(), _signals_wait():
+      with _dying(), command.answered_after(), _terminal_blocked():
         for _ in range(min(jobs, len(cells))):
           mine, its = context.Pipe()
           worker = context.Process(target=_work, args=(its, run_cell, where))
@@ -103,9 +102,11 @@ def _end(workers: Mapping[Connection, multiprocessing.Process]) -> None:
 
 
 @contextlib.contextmanager
-def _signals_wait() -> Iterator[None]:
-  """What a terminal sends to all is answered after this, and never by a process
-  that is begun in it."""
+def _terminal_blocked() -> Iterator[None]:
+  """Processes that are begun inside never get what a terminal sends to all.
+
+  That is for the first process, which then ends the others.
+  """
   of_terminal = {signal.SIGINT, signal.SIGHUP}
   before = signal.pthread_sigmask(signal.SIG_BLOCK, of_terminal)
   try:

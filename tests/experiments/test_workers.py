@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from experiments import workers
+from experiments import command, workers
 from tests.experiments import some_cells
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
@@ -81,6 +81,19 @@ def test_signals_leave_no_process(tmp_path, number, whom, as_what, status):
   assert "Traceback" not in err
   assert until(lambda: not any(map(lives, pids)))
   assert len(list(tmp_path.iterdir())) == 2  # None took another cell.
+
+
+def test_a_signal_while_workers_begin_is_answered_after():
+  """Else a worker that is half begun waits for what the first process says."""
+  answered = []
+  before = signal.signal(signal.SIGTERM, lambda *_: answered.append("after"))
+  try:
+    with command.answered_after():
+      signal.raise_signal(signal.SIGTERM)
+      answered.append("inside")
+  finally:
+    signal.signal(signal.SIGTERM, before)
+  assert answered == ["inside", "after"]
 
 
 def test_other_children_of_the_caller_stay(tmp_path):

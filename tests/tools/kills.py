@@ -27,7 +27,7 @@ import time
 import numpy as np
 from safetensors.numpy import load_file
 
-from tests.tools.signals import COMMANDS, REPOSITORY, call, left_of
+from tests.tools.signals import COMMANDS, REPOSITORY, call, left_of, words
 
 KILLED = ("run", "run, grid", "compare", "compare --jobs=2", "reproduce")
 COMMANDS["run, grid"] = (
@@ -90,16 +90,14 @@ def kill(command, folder, seconds, by):
   Returns:
     The processes that did not end, in words; '' if all did.
   """
-  name, *flags = COMMANDS[command]
   process = subprocess.Popen(
-    [sys.executable, "-m", f"experiments.{name}", *flags,
-     f"--output_dir={folder}"],
+    words(command, folder),
     cwd=REPOSITORY,
     env=os.environ | {"JAX_PLATFORMS": "cpu"},
     stdout=subprocess.DEVNULL,
     stderr=subprocess.DEVNULL,
     start_new_session=True,
-  )  # fmt: skip
+  )
   try:
     process.wait(seconds)
   except subprocess.TimeoutExpired:

@@ -60,19 +60,18 @@ PHASES = {
 }
 
 
-def call(command, folder, **others):
-  """Runs a command in a session of its own: status, output, its group."""
+def words(command, folder):
+  """The words of a command that writes to a folder."""
   name, *flags = COMMANDS[command]
   where = "population_dir" if name == "convert" else "output_dir"
   program = f"experiments.{name}"
+  return [sys.executable, "-m", program, *flags, f"--{where}={folder}"]
+
+
+def call(command, folder, **others):
+  """Runs a command in a session of its own: status, output, its group."""
   process = subprocess.Popen(
-    [
-      sys.executable,
-      "-m",
-      program,
-      *flags,
-      f"--{where}={folder}",
-    ],
+    words(command, folder),
     cwd=REPOSITORY,
     env=os.environ | {"JAX_PLATFORMS": "cpu"} | others,
     stdout=subprocess.PIPE,
