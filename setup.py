@@ -13,11 +13,11 @@ COMMANDS = "fedjax_opt._commands.experiments"
 
 # The runner: pictures, reports, the progress bar and the embedded digits.
 run = [
-  "matplotlib>=3.8",
+  "matplotlib>=3.9",
   "Jinja2>=3.1",
-  "pandas>=2.1",
+  "pandas>=2.2.2",
   "tqdm>=4.60",
-  "scikit-learn>=1.3",
+  "scikit-learn>=1.5",
 ]
 # TFDS' own data sets, read without TensorFlow.
 tfds = [
@@ -122,12 +122,12 @@ setuptools.setup(
   entry_points={"console_scripts": ["fedjax-opt = fedjax_opt_command:script"]},
   python_requires=">=3.11",
   install_requires=[
-    "jax>=0.7",
-    "flax>=0.11",
+    "jax>=0.8",
+    "flax>=0.12",
     "optax>=0.2.6",
-    "numpy>=1.26",
+    "numpy>=2.0",
     "dm-pix>=0.4.3",
-    "orbax-checkpoint>=0.11",
+    "orbax-checkpoint>=0.11.25",
     "safetensors>=0.4.3",
     "absl-py>=2.0",
   ],

@@ -193,6 +193,7 @@ def client_output(
   return returned
 
 
+@fields.checked()
 def grad_fn_of(
   mean_loss: Callable[[Params], jax.Array], params: Params
 ) -> Callable[[Params], Params]:

@@ -10,7 +10,7 @@ from jax import lax
 
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Batch, EvaluateFn, LossFn, Params
-from fedjax_opt.checks import fields, functions
+from fedjax_opt.checks import fields, functions, values
 from fedjax_opt.data import lists
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.engine import sharding
@@ -267,7 +267,7 @@ def worst_decile(accuracy: jax.Array, sizes: jax.Array) -> jax.Array:
   Returns:
     A scalar in [0, 1], NaN if no client has an example.
   """
-  ascending, number = _ascending(jnp.asarray(accuracy), jnp.asarray(sizes))
+  ascending, number = _ascending(accuracy, sizes)
   count = (number + 9) // 10
   worst = jnp.where(jnp.arange(ascending.size) < count, ascending, 0.0)
   return jnp.sum(worst) / count
@@ -285,7 +285,7 @@ def deciles(accuracy: jax.Array, sizes: jax.Array) -> dict[str, jax.Array]:
     `{'accuracy_decile_1': ..., ..., 'accuracy_decile_9': ...}`, scalars, NaN if
     no client has an example.
   """
-  ascending, number = _ascending(jnp.asarray(accuracy), jnp.asarray(sizes))
+  ascending, number = _ascending(accuracy, sizes)
   # Not `jnp.nanquantile`, which sorts once more and compiles for a third of
   # the time of a whole evaluation.
   ranks = jnp.arange(1, 10) / 10 * (number - 1)  # [9]
@@ -299,6 +299,8 @@ def deciles(accuracy: jax.Array, sizes: jax.Array) -> dict[str, jax.Array]:
 
 def _ascending(accuracy, sizes):
   """[M], of clients with an example first, and how many these are."""
+  accuracy, sizes = jnp.asarray(accuracy), jnp.asarray(sizes)
+  values.of_shape("sizes", sizes, accuracy.shape, "as accuracy")
   nonempty = sizes > 0
   return jnp.sort(jnp.where(nonempty, accuracy, jnp.inf)), jnp.sum(nonempty)
 
@@ -321,6 +323,8 @@ def recovered_support(
   References:
     Yuan et al., "Federated Composite Optimization", ICML 2021, appendix A.2.
   """
+  w, w_real = jnp.asarray(w), jnp.asarray(w_real)
+  values.of_shape("w_real", w_real, w.shape, "as w")
   found, real = jnp.abs(w) >= threshold, w_real != 0
   hits = jnp.sum(found & real)
   precision = hits / jnp.maximum(jnp.sum(found), 1)
@@ -352,6 +356,8 @@ def recovered_rank(
   References:
     Yuan et al., "Federated Composite Optimization", ICML 2021, appendix A.3.
   """
+  w, w_real = jnp.asarray(w), jnp.asarray(w_real)
+  values.of_shape("w_real", w_real, w.shape, "as w")
   singular_values = jnp.linalg.svd(w, compute_uv=False)
   return {
     "rank": jnp.sum(singular_values > threshold),
@@ -370,4 +376,4 @@ def density(w: jax.Array, threshold: jax.typing.ArrayLike) -> jax.Array:
   Returns:
     A scalar in [0, 1].
   """
-  return jnp.mean(jnp.abs(w) >= threshold, dtype=jnp.float32)
+  return jnp.mean(jnp.abs(jnp.asarray(w)) >= threshold, dtype=jnp.float32)

@@ -14,7 +14,7 @@ import optax
 
 from fedjax_opt import running_statistics as statistics
 from fedjax_opt.base import Batch, FeaturesFn, LossFn, Params
-from fedjax_opt.checks import fields, functions
+from fedjax_opt.checks import fields, functions, values
 from fedjax_opt.running_statistics import attach_all as with_statistics
 from fedjax_opt.trees import at_least_float32
 
@@ -43,6 +43,10 @@ def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
   Returns:
     [...]; NaN for a label that is none of the classes.
   """
+  logits, labels = jnp.asarray(logits), jnp.asarray(labels)
+  values.of_shape(
+    "labels", labels, logits.shape[:-1], "as logits without classes"
+  )
   classes = jnp.arange(logits.shape[-1])
   is_own = labels[..., None] == classes
   own = jnp.sum(jnp.where(is_own, logits, 0), axis=-1)

@@ -108,7 +108,7 @@ def evaluate_clients(
   params, server, rows, round = _taken(model, point)
   rows = own_part(rows)
   has_own = _has_own(algorithm, rows)
-  params = inputs.check_params(params, may_be_function=False)
+  params = inputs.check_params(params, False, "model")
   config = None
   if local_steps is not None or has_own:
     trained = held_out if train is None else train
@@ -246,7 +246,8 @@ def _taken(model: Any, point: int | None) -> tuple[Params, Any, Any, int]:
   if not is_grid:
     if point is not None:
       raise ValueError(
-        f"point={point}: belongs to a result of sweep; this is one model"
+        f"point={checks.shown(point)}: belongs to a result of sweep; this is "
+        "one model"
       )
     return *taken, rounds
   number = len(jax.tree.leaves(model.params)[0])

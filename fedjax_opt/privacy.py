@@ -34,6 +34,8 @@ __all__ = ["calibrated_noise", "epsilon", "with_privacy"]
 Sampling = Literal["poisson", "uniform"]
 # Beside the numbers that algorithms fold into the key of a round.
 _NOISE = 0xD9
+# The largest noise multiplier that `calibrated_noise` tries.
+_MOST_NOISE = 1 << 20
 
 
 @fields.checked(
@@ -220,18 +222,18 @@ def epsilon(
     TypeError: if it is none.
     ImportError: if `dp_accounting` is missing.
   """
-  make, event = _accounting(num_clients, cohort_size, delta, sampling, places)
-  if rounds and noise_multiplier == 0:
+  accountant = _accounting(num_clients, cohort_size, sampling, places)
+  return _spent(accountant, noise_multiplier, rounds, delta)
+
+
+def _spent(accountant, noise_multiplier, rounds, delta):
+  """The epsilon by what `_accounting` returns."""
+  if not rounds:
+    return 0.0
+  if noise_multiplier == 0:
     return math.inf
-  given = {}
-  if sampling == "poisson" and rounds and noise_multiplier < 1:
-    # Losses are of the size of 1 / z^2; in steps of 1e-4 they fill the memory.
-    step = 1e-4 / noise_multiplier**2
-    given = {"value_discretization_interval": step}
-  accountant = make(**given)
-  if rounds:
-    accountant.compose(event(float(noise_multiplier)), rounds)
-  return float(accountant.get_epsilon(delta))
+  made, event = accountant(float(noise_multiplier))
+  return float(made.compose(event, rounds).get_epsilon(delta))
 
 
 @fields.checked(epsilon="(0, inf)", rounds=fields.whole(1), **_ACCOUNTED)
@@ -260,23 +262,25 @@ def calibrated_noise(
     z, to 1e-3 above the least.
 
   Raises:
-    ValueError: if a number is out of range.
+    ValueError: if a number is out of range, or no noise is enough.
     TypeError: if it is none.
     ImportError: if `dp_accounting` is missing.
   """
-  make, event = _accounting(num_clients, cohort_size, delta, sampling, places)
-  import dp_accounting
-
-  def composed(z):
-    once = event(z) if z > 0 else dp_accounting.NonPrivateDpEvent()
-    return dp_accounting.SelfComposedDpEvent(once, rounds)
-
-  bracket = dp_accounting.LowerEndpointAndGuess(0.0, 1.0)
-  return float(
-    dp_accounting.calibrate_dp_mechanism(
-      make, composed, epsilon, delta, bracket, tol=1e-3
-    )
-  )
+  accountant = _accounting(num_clients, cohort_size, sampling, places)
+  spent = lambda z: _spent(accountant, z, rounds, delta)
+  low, high = 0.0, 1.0
+  while spent(high) > epsilon:
+    low, high = high, 2 * high
+    if high > _MOST_NOISE:
+      raise ValueError(
+        f"epsilon={epsilon:g}: no noise multiplier up to {_MOST_NOISE} has it "
+        f"at delta={delta:g}; must be larger"
+      )
+  while high - low > 1e-3:
+    middle = (low + high) / 2
+    is_less = spent(middle) > epsilon
+    low, high = (middle, high) if is_less else (low, middle)
+  return high
 
 
 def check_installed(name: str = "dp_accounting") -> None:
@@ -294,11 +298,10 @@ def check_installed(name: str = "dp_accounting") -> None:
 def _accounting(
   num_clients: int,
   cohort_size: float,
-  delta: float,
   sampling: Sampling,
   places: int | None,
-) -> tuple[Callable[[], Any], Callable[[float], Any]]:
-  """An accountant's maker, and the event of a round as a function of z."""
+) -> Callable[[float], tuple[Any, Any]]:
+  """From a noise multiplier to an accountant, and the event of a round."""
   if cohort_size > num_clients:
     raise ValueError(
       f"cohort_size={cohort_size:g}: must be at most num_clients={num_clients}"
@@ -312,23 +315,27 @@ def _accounting(
     if places is not None:
       raise ValueError(f"places={places}: belongs to sampling 'poisson'")
     replaced = dp_accounting.NeighboringRelation.REPLACE_ONE
-    return (
-      lambda: rdp.RdpAccountant(neighboring_relation=replaced),
-      lambda z: dp_accounting.SampledWithoutReplacementDpEvent(
+    return lambda z: (
+      rdp.RdpAccountant(neighboring_relation=replaced),
+      dp_accounting.SampledWithoutReplacementDpEvent(
         num_clients, cohort_size, dp_accounting.GaussianDpEvent(z / 2)
       ),
     )
   rate = cohort_size / num_clients
-  if places is None:
-    return pld.PLDAccountant, lambda z: dp_accounting.PoissonSampledDpEvent(
-      rate, dp_accounting.GaussianDpEvent(z)
+
+  def of_losses(z):
+    # Losses are of the size of 1 / z^2; in steps of 1e-4 they fill the memory.
+    accountant = pld.PLDAccountant(
+      value_discretization_interval=1e-4 / min(z, 1.0) ** 2
     )
-  return (
-    pld.PLDAccountant,
-    lambda z: dp_accounting.TruncatedSubsampledGaussianDpEvent(
+    if places is None:
+      gaussian = dp_accounting.GaussianDpEvent(z)
+      return accountant, dp_accounting.PoissonSampledDpEvent(rate, gaussian)
+    return accountant, dp_accounting.TruncatedSubsampledGaussianDpEvent(
       num_clients, rate, places, z
-    ),
-  )
+    )
+
+  return of_losses
 
 
 MECHANISMS: dict[str, Choice] = {

@@ -433,4 +433,6 @@ def check_belongs(
   if chosen in owners:
     return
   belongs = f"belongs to {kind} {', '.join(owners)}" if owners else "unknown"
-  raise ValueError(f"{name}={value}: {belongs}, not to {kind} {chosen}{hint}")
+  raise ValueError(
+    f"{name}={checks.shown(value)}: {belongs}, not to {kind} {chosen}{hint}"
+  )

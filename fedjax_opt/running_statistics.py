@@ -22,6 +22,8 @@ import jax.numpy as jnp
 import optax
 from optax import Params
 
+from fedjax_opt.checks import fields
+
 # Names of the leaves; no other parameter has one of them.
 _NAMES = ("running_mean", "running_var")
 # The part of a model's variables in which flax has such leaves.
@@ -56,6 +58,7 @@ def _attach_bwd(residuals, cotangent):
 attach.defvjp(_attach_fwd, _attach_bwd)
 
 
+@fields.checked(losses=fields.ARRAY, running=fields.PARAMS, new=fields.PARAMS)
 def attach_all(losses: jax.Array, running: Params, new: Params) -> jax.Array:
   """Returns the losses, and lets the next step set statistics to new values.
 

@@ -365,7 +365,12 @@ def _check_drawn(sampler, num_clients, cohort_size):
     )
 
 
-@fields.checked(sizes=fields.array("[M]"), cohort_size=fields.whole(1))
+@fields.checked(
+  seed=fields.whole(may_be_array=True),
+  round=fields.whole(may_be_array=True),
+  sizes=fields.array("[M]"),
+  cohort_size=fields.whole(1),
+)
 def draw(
   sampler: Sampler,
   seed: jax.Array,

@@ -17,6 +17,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fedjax_opt.checks.fields import NAME, NAMES, checked, choice
+from fedjax_opt.checks.values import form, of_shape
 from fedjax_opt.trees import at_least_float32
 
 __all__ = [
@@ -32,6 +34,9 @@ __all__ = [
 
 def _indicators(outputs, y):
   """Which classes or labels are predicted, and which are there. [N, C]."""
+  if outputs.ndim != 2:
+    raise ValueError(f"outputs: is {form(outputs)}; must be logits [N, C]")
+  of_shape("y", y, outputs.shape[: max(y.ndim, 1)], "as outputs")
   if y.ndim == 2:
     return outputs > 0, y > 0.5
   classes = jnp.arange(outputs.shape[-1])
@@ -46,6 +51,7 @@ def _mean_of(values, counts):
   return jnp.where(number > 0, total / jnp.maximum(number, 1), jnp.nan)
 
 
+@checked()
 def balanced_accuracy(outputs: jax.Array, y: jax.Array) -> jax.Array:
   """The mean over classes of the share of their examples that is found.
 
@@ -59,6 +65,7 @@ def balanced_accuracy(outputs: jax.Array, y: jax.Array) -> jax.Array:
   Returns:
     A scalar in [0, 1]. A class without an example does not count.
   """
+  outputs, y = jnp.asarray(outputs), jnp.asarray(y)
   predicted, true = _indicators(outputs, y)
   if y.ndim == 2:
     predicted = jnp.stack([predicted, ~predicted])
@@ -71,6 +78,7 @@ def balanced_accuracy(outputs: jax.Array, y: jax.Array) -> jax.Array:
   return jnp.mean(of_label)
 
 
+@checked()
 def f1(outputs: jax.Array, y: jax.Array) -> jax.Array:
   """The mean over classes, or labels, of F1.
 
@@ -84,6 +92,7 @@ def f1(outputs: jax.Array, y: jax.Array) -> jax.Array:
     A scalar in [0, 1]. A class that is neither there nor predicted does not
     count; a label of that kind counts as 0.
   """
+  outputs, y = jnp.asarray(outputs), jnp.asarray(y)
   predicted, true = _indicators(outputs, y)
   hits = jnp.sum(predicted & true, axis=0)
   either = jnp.sum(predicted, axis=0) + jnp.sum(true, axis=0)
@@ -91,6 +100,7 @@ def f1(outputs: jax.Array, y: jax.Array) -> jax.Array:
   return _mean_of(values, (either > 0) | (y.ndim == 2))
 
 
+@checked()
 def auc(outputs: jax.Array, y: jax.Array) -> jax.Array:
   """The area under the ROC curve, of one class or label against the rest.
 
@@ -105,6 +115,7 @@ def auc(outputs: jax.Array, y: jax.Array) -> jax.Array:
     A scalar in [0, 1], the mean over classes or labels. One that all examples
     have, or none, does not count.
   """
+  outputs, y = jnp.asarray(outputs), jnp.asarray(y)
   _, true = _indicators(outputs, y)
   values = at_least_float32(outputs)
   if y.ndim == 1:
@@ -128,6 +139,7 @@ def _area(values, is_positive):
   return area, (positives > 0) & (negatives > 0)
 
 
+@checked()
 def r2(outputs: jax.Array, y: jax.Array) -> jax.Array:
   """The share of the variance that is explained, the mean over outputs.
 
@@ -138,6 +150,8 @@ def r2(outputs: jax.Array, y: jax.Array) -> jax.Array:
   Returns:
     A scalar, at most 1; 0 for the mean of y, negative for what is worse.
   """
+  outputs, y = jnp.asarray(outputs), jnp.asarray(y)
+  of_shape("y", y, outputs.shape, "as outputs")
   left = jnp.sum((y - outputs) ** 2, axis=0)
   whole = jnp.sum((y - jnp.mean(y, axis=0)) ** 2, axis=0)
   constant = jnp.where(left > 0, 0.0, 1.0)
@@ -146,6 +160,7 @@ def r2(outputs: jax.Array, y: jax.Array) -> jax.Array:
   )
 
 
+@checked()
 def mae(outputs: jax.Array, y: jax.Array) -> jax.Array:
   """The mean absolute error, in the unit of y.
 
@@ -156,9 +171,12 @@ def mae(outputs: jax.Array, y: jax.Array) -> jax.Array:
   Returns:
     A non-negative scalar.
   """
+  outputs, y = jnp.asarray(outputs), jnp.asarray(y)
+  of_shape("y", y, outputs.shape, "as outputs")
   return jnp.mean(jnp.abs(y - outputs))
 
 
+@checked(kinds=NAMES, direction=choice("max", "min"), help=NAME)
 class Score(NamedTuple):
   """A score by name.
 

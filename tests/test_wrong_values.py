@@ -9,8 +9,9 @@ from tests.tools import wrong_values
 @pytest.mark.parametrize("names", ["fed_*", "prox.l*"])
 def test_ends_in_one_clear_line(names, monkeypatch, tmp_path):
   monkeypatch.chdir(tmp_path)  # And back, from the folder of the table.
-  _, wrong, _ = wrong_values.run([names])
-  assert not wrong
+  table = wrong_values.run(tmp_path / "table", [names])
+  assert table
+  assert not wrong_values.unclear(table)
 
 
 def test_what_is_public_has_examples():

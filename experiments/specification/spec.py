@@ -458,7 +458,9 @@ class Spec:
   client_memory: str = _COMPUTATION.flag("auto")
   grid_chunk: int | None = _COMPUTATION.flag(None)
   precision: str = _COMPUTATION.flag("float32", is_condition=True)
-  checkpoint_every: int | None = _COMPUTATION.flag(None, is_identity=False)
+  checkpoint_every: int | None = _COMPUTATION.flag(
+    None, interval="[1, inf)", is_identity=False
+  )
   resume: bool = _COMPUTATION.flag(False, is_identity=False, is_of_process=True)
   compilation_cache: str = _COMPUTATION.flag(
     "~/.cache/fedjax_opt", is_identity=False

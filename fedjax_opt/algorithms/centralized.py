@@ -139,6 +139,7 @@ class Optimum(NamedTuple):
 
 
 @fields.checked(
+  params=fields.PARAMS,
   tolerance="(0, inf)",
   max_iterations=fields.whole(1),
   batch_size=fields.whole(1),

@@ -18,7 +18,7 @@ import os
 import pathlib
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -163,6 +163,20 @@ def each(field: Field, words: str, least: int = 0) -> Field:
   return Field(accepts)
 
 
+def _pair(*inner: Field) -> Field:
+  """A tuple of values, each with a field of its own."""
+
+  def accepts(name, listed):
+    if not isinstance(listed, list | tuple) or len(listed) != len(inner):
+      raise TypeError(
+        f"{name}={values.shown(listed)}: must be a tuple of {len(inner)}"
+      )
+    for i, field in enumerate(inner):
+      field.check(f"{name}[{i}]", listed[i])
+
+  return Field(accepts)
+
+
 def by_name(field: Field | None, words: str) -> Field:
   """A dictionary of values by their names.
 
@@ -212,7 +226,7 @@ SEED = whole(most=None)
 SEED_OF_RUN = whole(most=(1 << 32) - 1)
 NAMES = Field(values.names)
 NAME = Field(values.word)
-ARRAY = Field(values.are_numbers)
+ARRAY = Field(values.real_array)
 PARAMS = Field(values.tree)
 POOL = Field(values.pool)
 PATH = Field(values.path)
@@ -302,6 +316,7 @@ def of(function: Callable[..., Any], **own: Field | str) -> dict[str, Field]:
   found = {
     name: _field_of(parameter.annotation, own.get(name))
     for name, parameter in parameters.items()
+    if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
   }
   return {name: field for name, field in found.items() if field is not None}
 
@@ -324,13 +339,18 @@ def _field_of(annotation, own):
 def _of_form(annotation):
   """The field of an annotation that is no key of `KINDS`, if it says enough."""
   origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+  of_inner = lambda i: _field_of(inner[i], None) or ANYTHING
   if origin is typing.Literal:
     return choice(*inner)
   if origin is Callable:
     names = "xyzuvw"[: len(inner[0])] if inner[0] is not ... else ["..."]
     return function(f"({', '.join(names)})")
-  if origin is Sequence and inner:
-    return each(KINDS.get(inner[0], ANYTHING), "a list")
+  if origin is Iterable:
+    return Field(values.iterable)
+  if origin is Sequence or (origin is tuple and ... in inner):
+    return each(of_inner(0), "a list")
+  if origin is tuple:
+    return _pair(*map(of_inner, range(len(inner))))
   if origin is Mapping:
     return by_name(None, "a dict by names")
   kinds = inner if origin is types.UnionType else (annotation,)

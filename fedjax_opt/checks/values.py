@@ -262,6 +262,30 @@ def as_array(
   return found
 
 
+def real_array(name: str, value: Any) -> None:
+  """That it is an array, or lists, of real numbers; it may be traced."""
+  wanted = "an array of real numbers"
+  are_numbers(name, value, wanted)
+  is_array = hasattr(value, "dtype") or isinstance(value, list | tuple | range)
+  if not is_array or getattr(value, "dtype", np.dtype(int)).kind == "c":
+    raise TypeError(f"{name}={shown(value)}: must be {wanted}")
+
+
+def of_shape(name: str, value: Any, shape: Sequence[int], of: str) -> None:
+  """Raises ValueError if an array is not of the shape of another one.
+
+  Args:
+    name: of the argument.
+    value: given for it.
+    shape: that it must have.
+    of: where that is from, such as "as labels".
+  """
+  if np.shape(value) != tuple(shape):
+    raise ValueError(
+      f"{name}: is {form(value)}; must be of shape {list(shape)}, {of}"
+    )
+
+
 def are_numbers(
   name: str,
   value: Any,
@@ -352,6 +376,13 @@ def as_many(name: str, values: Sequence[Any], number: int, of: str) -> None:
       f"{name}: has {len(values)} entries; must have one for each of the "
       f"{number} {of}"
     )
+
+
+def iterable(name: str, value: Any) -> None:
+  """Raises TypeError if a value cannot be iterated over."""
+  plain(name, value)
+  if not isinstance(value, Iterable) or isinstance(value, str | bytes):
+    raise TypeError(f"{name}={shown(value)}: must be a list, or an iterator")
 
 
 def instance(name: str, value: Any, kinds: Sequence[type]) -> None:
@@ -445,6 +476,10 @@ def function(name: str, value: Any, takes: str) -> None:
   try:
     signature = inspect.signature(value)
   except (TypeError, ValueError):  # It does not tell.
+    if isinstance(value, type):
+      raise TypeError(
+        f"{name}={shown(value)}: must be a function {takes}"
+      ) from None
     return
   try:
     signature.bind(*[None] * count)

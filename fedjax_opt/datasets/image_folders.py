@@ -17,6 +17,8 @@ __all__ = ["ENDINGS", "ImageFolder", "image_folder"]
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 _SPLITS = ("train", "test")
+# What may be read: others of Pillow's start programs.
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
 
 
 class ImageFolder(NamedTuple):
@@ -89,7 +91,8 @@ def image_folder(
       raise ValueError(
         f"data_dir={str(part)!r}: {other!r} is no class of train"
       )
-  read = _Reader(side)
+  number = sum(len(paths) for part in of_parts for paths in part.values())
+  read = _Reader(side, number)
   pools = [
     [
       (read(path), classes.index(name))
@@ -136,25 +139,30 @@ def _files(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
 class _Reader:
   """Reads images of one size, and knows how much memory they take."""
 
-  def __init__(self, side: int | None):
+  def __init__(self, side: int | None, number: int):
     self._pillow = checks.imported(
       "PIL.ImageOps", "reading images", "fedjax_opt[tfds]"
     )
     self._side = side
     self._size: tuple[int, int] | None = None if side is None else (side, side)
-    self._bytes = 0
+    self._number = number
 
   def __call__(self, path: pathlib.Path) -> np.ndarray:
     """[H, W] of a gray image, [H, W, 3] of others, uint8."""
     # Of any trouble, as of an image that declares more pixels than is sound.
+    with checks.reading(path, "an image is needed"):
+      if not path.is_file():  # A pipe would wait for ever.
+        path.stat()
+        raise OSError("it is no file")
     with (
       checks.reading(path, "an image is needed", Exception),
       warnings.catch_warnings(action="error"),
-      self._pillow.Image.open(path) as image,
+      self._pillow.Image.open(path, formats=_FORMATS) as image,
     ):
       if image.mode.startswith(("I", "F")):  # It would be cut off at 255.
         raise ValueError("it has more than 8 bits a pixel")
       is_gray = image.mode in ("1", "L", "LA")
+      self._check_memory(self._size or image.size, 1 if is_gray else 3)
       self._pillow.exif_transpose(image, in_place=True)  # As it was taken.
       image = image.convert("L" if is_gray else "RGB")
       if self._side is not None:
@@ -166,9 +174,14 @@ class _Reader:
         f"{path}: is {image.size[0]} x {image.size[1]} pixels, others are "
         f"{self._size[0]} x {self._size[1]}; give a side to scale all to"
       )
-    self._bytes += pixels.nbytes
-    memory.check_memory("the images take", 2 * self._bytes)
     return pixels
+
+  def _check_memory(self, size: tuple[int, int], channels: int) -> None:
+    """That as many images of a size can be in memory, and then as an array."""
+    memory.check_memory(
+      f"{self._number} images of {size[0]} x {size[1]} pixels take",
+      2 * self._number * size[0] * size[1] * channels,
+    )
 
 
 def _channels(image: np.ndarray, is_gray: bool) -> np.ndarray:

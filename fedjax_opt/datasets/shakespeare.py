@@ -117,6 +117,7 @@ def clients(text: str, length: int = 80, min_sequences: int = 2) -> ClientData:
   return joined(each)
 
 
+@checked()
 def speeches(text: str) -> dict[str, str]:
   """What each speaker of a text says.
 

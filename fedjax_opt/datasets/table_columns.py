@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks import values as checks
+from fedjax_opt.files import memory
 
 # Of a text column, how many words it may take; more are names, not kinds.
 MOST_WORDS = 100
@@ -87,6 +88,9 @@ def inputs(frame: Any) -> tuple[np.ndarray, tuple[str, ...], np.ndarray]:
         "numbers of it"
       )
     _check_words(name, words)
+    # In 32 bits, in parts and joined.
+    taken = 8 * len(frame) * (len(columns) + len(words))
+    memory.check_memory("the input takes", taken)
     parts.append(np.eye(len(words), dtype=np.float32)[codes])
     columns += [f"{name}={word}" for word in words]
     is_number += [False] * len(words)

@@ -6,6 +6,7 @@ it takes, numbers stay as they are until `standardize`.
 """
 
 import functools
+import gzip
 import os
 import pathlib
 import warnings
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import checked
+from fedjax_opt.checks.fields import Field, by_name, checked, choice
 from fedjax_opt.data import hold_out
 from fedjax_opt.datasets import table_columns
 from fedjax_opt.files import memory
@@ -32,7 +33,25 @@ __all__ = [
 
 # A parsed table takes about so many times the bytes of its file.
 _MEMORY_OF_CSV, _MEMORY_OF_PARQUET = 4, 10
+# And each cell of one that is packed so many bytes.
+_BYTES_OF_CELL = 16
 KINDS = ("classes", "numbers", "labels")
+
+
+def _is_label(name: str, value: Any) -> None:
+  """That it is the name of a column, or several."""
+  if isinstance(value, str):
+    checks.word(name, value)
+  else:
+    checks.names(name, value)
+
+
+def _is_frame(name: str, value: Any) -> None:
+  pandas = checks.imported("pandas", "reading tables", "fedjax_opt[run]")
+  checks.instance(name, value, [pandas.DataFrame])
+
+
+_CHECKED = {"label": Field(_is_label), "kind": choice(*KINDS)}
 
 
 class Table(NamedTuple):
@@ -106,6 +125,7 @@ class Table(NamedTuple):
     return self.rows(number[~late]), self.rows(number[late])
 
 
+@checked(**_CHECKED)
 def read_table(
   path: str | os.PathLike,
   label: str | Sequence[str],
@@ -144,6 +164,7 @@ def read_table(
     raise ValueError(f"{os.fspath(path)}: {error}") from None
 
 
+@checked()
 def read_frame(path: str | os.PathLike) -> Any:
   """A file's table as a `pandas.DataFrame`.
 
@@ -163,11 +184,17 @@ def read_frame(path: str | os.PathLike) -> Any:
   with checks.reading(path, "a table is needed", ImportError, Exception):
     if path.is_dir():
       datasets = checks.imported("datasets", "its folders", "datasets")
+      for each in path.rglob("*"):
+        if not (each.is_file() or each.is_dir()):
+          raise ValueError(f"{each.name!r} is no file")
       found = datasets.load_from_disk(os.fspath(path))
       if isinstance(found, Mapping):
         raise ValueError(
           f"it has the parts {', '.join(found)}; give the folder of one of them"
         )
+      num_cells = found.num_rows * max(found.num_columns, 1)
+      num_bytes = found.data.nbytes + _BYTES_OF_CELL * num_cells
+      memory.check_memory("it may take", num_bytes)
       frame = found.to_pandas()
       for name, feature in found.features.items():
         if isinstance(feature, datasets.ClassLabel):
@@ -178,13 +205,27 @@ def read_frame(path: str | os.PathLike) -> Any:
       raise ValueError("it is no file")
     size = path.stat().st_size
     if ending.endswith(".parquet"):
-      memory.check_memory("it may take", _MEMORY_OF_PARQUET * size)
+      parquet = checks.imported("pyarrow.parquet", "Parquet", "pyarrow")
+      about = parquet.read_metadata(path)  # A constant column takes no space.
+      num_bytes = _BYTES_OF_CELL * about.num_rows * max(about.num_columns, 1)
+      memory.check_memory("it may take", _MEMORY_OF_PARQUET * size + num_bytes)
       return pandas.read_parquet(path)
     if ending.endswith((".csv", ".tsv", ".txt")):
-      packed = 10 if path.suffix.lower() == ".gz" else 1
-      memory.check_memory("it may take", packed * _MEMORY_OF_CSV * size)
+      if path.suffix.lower() == ".gz":
+        size = _unpacked(path)
+      memory.check_memory("it may take", _MEMORY_OF_CSV * size)
       return _read_csv(path)
     raise ValueError("must be .csv, .tsv, .csv.gz or .parquet, or a folder")
+
+
+def _unpacked(path: pathlib.Path) -> int:
+  """The bytes of a .gz file's content, at most as many as can be in memory."""
+  size = 0
+  with gzip.open(path) as file:
+    while block := file.read(1 << 24):
+      size += len(block)
+      memory.check_memory("it may take more than", _MEMORY_OF_CSV * size)
+  return size
 
 
 def _read_csv(path):
@@ -210,6 +251,7 @@ def _check_different(names):
     raise ValueError(f"two columns are named {repeated[0]!r}")
 
 
+@checked(frame=Field(_is_frame), **_CHECKED)
 def from_frame(
   frame: Any,
   label: str | Sequence[str],
@@ -251,8 +293,6 @@ def from_frame(
   x, columns, is_number = table_columns.inputs(
     frame.drop(columns=[c for c in used if c])
   )
-  if kind is not None:
-    checks.check_choice("kind", kind, KINDS)
   y, names, kind = table_columns.target(frame[labels], kind)
   ids = None
   if client is not None:
@@ -269,6 +309,7 @@ def from_frame(
   )
 
 
+@checked(bunch=by_name(None, "data of sklearn.datasets"), kind=choice(*KINDS))
 def from_bunch(bunch: Any, kind: str | None = None) -> Table:
   """Data of `sklearn.datasets`, such as `load_iris()`, as examples.
 
@@ -299,6 +340,7 @@ def from_bunch(bunch: Any, kind: str | None = None) -> Table:
   return from_frame(data.join(target), list(target.columns), kind=kind)
 
 
+@checked()
 def standardize(
   train: Mapping[str, np.ndarray], *others: Mapping[str, np.ndarray] | None
 ) -> list[dict[str, np.ndarray] | None]:
@@ -313,6 +355,7 @@ def standardize(
   Returns:
     All of them, in order, with x as float32.
   """
+  checks.check_choice("train", "x", train)
   x = np.asarray(train["x"], np.float64)
   mean, std = x.mean(0), x.std(0)
   scale = np.where(std > 0, 1 / np.where(std > 0, std, 1), 0)

@@ -104,7 +104,11 @@ def load(
   return {"x": texts, "y": labels}
 
 
-@checked(name=_NAME, max_length=tokenization.LENGTH)
+@checked(
+  name=_NAME,
+  tokenizer=tokenization.TOKENIZER_FIELD,
+  max_length=tokenization.LENGTH,
+)
 def load_tokens(
   name: str,
   split: str,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import checked, whole
+from fedjax_opt.checks.fields import Field, checked, whole
 from fedjax_opt.files import json_files
 
 __all__ = ["encode", "from_text", "read", "train"]
@@ -26,6 +26,7 @@ _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _PER_CALL = 10_000
 
 
+@checked(vocab_size=whole(1))
 def read(folder: str | os.PathLike, vocab_size: int) -> Any:
   """Reads the tokenizer of a folder in Hugging Face's layout.
 
@@ -87,6 +88,7 @@ def _settings(folder):
   return settings
 
 
+@checked(vocab_size=whole(1))
 def train(texts: Sequence[str], vocab_size: int) -> Any:
   """Makes a WordPiece tokenizer without case, as BERT's, from texts.
 
@@ -148,16 +150,35 @@ def _word_piece(
   return tokenizer
 
 
+@checked()
 def from_text(text: str) -> Any:
-  """The tokenizer that a `tokenizer.json` of this content describes."""
-  return _import().Tokenizer.from_str(text)
+  """The tokenizer that a `tokenizer.json` of this content describes.
+
+  Args:
+    text: the content.
+
+  Returns:
+    A `tokenizers.Tokenizer`.
+
+  Raises:
+    ValueError, TypeError: if it describes none.
+  """
+  try:
+    return _import().Tokenizer.from_str(text)
+  except Exception as error:  # The package raises no class of its own.
+    raise checks.failed("text: is no tokenizer.json", error) from None
 
 
+def _is_tokenizer(name: str, value: Any) -> None:
+  checks.instance(name, value, [_import().Tokenizer])
+
+
+TOKENIZER_FIELD = Field(_is_tokenizer)
 # A sequence has a place for a token of its text.
 LENGTH = whole(3)
 
 
-@checked(max_length=LENGTH)
+@checked(tokenizer=TOKENIZER_FIELD, max_length=LENGTH)
 def encode(
   tokenizer: Any, texts: Sequence[str], max_length: int, pad_id: int = 0
 ) -> np.ndarray:

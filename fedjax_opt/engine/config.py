@@ -404,7 +404,7 @@ def _cohort_size(cohort_size: int | None, num_clients: int) -> int:
   checks.whole("cohort_size", cohort_size)
   if not 1 <= cohort_size <= num_clients:
     raise ValueError(
-      f"cohort_size={cohort_size}: must be from 1 to the number of clients, "
-      f"{num_clients}"
+      f"cohort_size={checks.shown(cohort_size)}: must be from 1 to the number "
+      f"of clients, {num_clients}"
     )
   return int(cohort_size)

@@ -46,7 +46,7 @@ def check_seed(name: str, seed: Any) -> None:
     )
   checks.whole(name, seed)
   if not 0 <= seed < 1 << 32:
-    raise ValueError(f"{name}={seed}: must be from 0 to {(1 << 32) - 1}")
+    raise ValueError(f"{name}={shown(seed)}: must be from 0 to {(1 << 32) - 1}")
 
 
 def check_seeds_of(
@@ -269,12 +269,15 @@ def _check_not_trained(name, held, data):
     )
 
 
-def check_params(params: Any, may_be_function: bool) -> Any:
+def check_params(
+  params: Any, may_be_function: bool, argument: str = "params"
+) -> Any:
   """The initial model, its leaves arrays of floating-point numbers.
 
   Args:
     params: as given.
     may_be_function: whether it may be a function from a random key.
+    argument: its name.
 
   Raises:
     TypeError: naming the leaf that is none.
@@ -283,13 +286,13 @@ def check_params(params: Any, may_be_function: bool) -> Any:
   if is_function_of_key(params) and not isinstance(params, type):
     if not may_be_function:
       raise TypeError(
-        f"params={shown(params)}: must be a pytree of arrays; a function from "
-        "a random key to one is for sweep"
+        f"{argument}={shown(params)}: must be a pytree of arrays; a function "
+        "from a random key to one is for sweep"
       )
     return _function_of_key(params)
-  checks.tree("params", params)
+  checks.tree(argument, params)
   for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-    name = f"params{jax.tree_util.keystr(path)}"
+    name = f"{argument}{jax.tree_util.keystr(path)}"
     if isinstance(leaf, jax.core.Tracer):
       raise TypeError(
         f"{name}: is traced; a run compiles its own program: call it outside "

@@ -117,6 +117,16 @@ class Logits(Dense):
 # deeper models are no models of clients, and fill the memory.
 _SIZE = fields.whole(1, most=1_000_000)
 _SIZES = fields.each(_SIZE, "a list of whole numbers")
+
+
+def _is_padding(name, value):
+  """That it is a word, or pixels on both sides of both axes."""
+  if isinstance(value, str):
+    checks.check_choice(name, value, ("VALID", "SAME"))
+  else:
+    checks.array(name, value, "[2, 2]", of_integers=True, interval="[0, 1e6]")
+
+
 _ATTRIBUTES = {
   int: _SIZE,
   float: fields.number("[0, 1)"),
@@ -124,6 +134,7 @@ _ATTRIBUTES = {
   tuple[int, ...]: _SIZES,
   Sequence[Sequence[int]]: fields.each(_SIZES, "a list of lists"),
   Initialization: fields.function("(fan_in, fan_out)"),
+  Padding: fields.Field(_is_padding),
 }
 
 
@@ -146,7 +157,7 @@ def _fields_of(model: type) -> dict[str, fields.Field]:
   annotations = {
     attribute.name: attribute.type
     for attribute in dataclasses.fields(model)
-    if attribute.name not in ("parent", "name")
+    if attribute.name != "parent"
   }
   own = {
     name: _ATTRIBUTES[annotation]

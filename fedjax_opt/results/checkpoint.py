@@ -34,14 +34,6 @@ class Saved(NamedTuple):
   record: dict[str, np.ndarray]  # what was measured until then
 
 
-def _is_every(name: str, value: Any) -> None:
-  """The command line has a longer name for it."""
-  fields.whole(1).check(f"checkpoint_{name}", value)
-
-
-_EVERY = fields.Field(_is_every)
-
-
 class Checkpoints:
   """The checkpoints of one run.
 
@@ -64,7 +56,7 @@ class Checkpoints:
   `client_chunk` and `grid_map`.
   """
 
-  @fields.checked(every=_EVERY)
+  @fields.checked(every=fields.whole(1))
   def __init__(
     self,
     folder: str | os.PathLike,

@@ -10,11 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.checks.fields import NAME, checked, choice, whole
+from fedjax_opt.checks.fields import NAME, checked, choice, made, whole
 from fedjax_opt.results.history import History
 
 # The hyperparameters of one grid point by flag name, the seed among them.
 Point = Mapping[str, Any]
+_VALUE = made(
+  (str, numbers.Number, np.generic, type(None)),
+  "a value of a hyperparameter, such as 0.1 or 'sgd'",
+)
 _RULES = ("last", "best", "mean_last_n", "worst_last_n")
 
 
@@ -48,6 +52,7 @@ def varying(points: Sequence[Point]) -> list[str]:
   return [n for n in names if len({repr(p.get(n)) for p in points}) > 1]
 
 
+@checked(value=_VALUE)
 def format_value(value: Any) -> str:
   """A hyperparameter's value as text: 2, 0.1, 1e-05, sgd."""
   return f"{value:g}" if isinstance(value, float | np.floating) else str(value)

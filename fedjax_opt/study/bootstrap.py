@@ -9,6 +9,7 @@ reinforcement learning at the edge of the statistical precipice".
 Axis letters: `n` seeds, `T` tasks.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from fedjax_opt.checks import values as checks
 from fedjax_opt.checks.fields import checked, choice, whole
+from fedjax_opt.files import memory
 
 NUM_RESAMPLES = 10_000
 # What the arguments of all intervals may be.
@@ -63,6 +65,8 @@ def resamples(
     ValueError: if an argument is too small.
   """
   shape = (num, size) if num_tasks is None else (num, size, num_tasks)
+  # Also how often each run is in each of them is held.
+  memory.check_memory(f"{num} resamples take", 32 * math.prod(map(int, shape)))
   return np.random.default_rng(seed).integers(size, size=shape)
 
 
@@ -184,7 +188,9 @@ class Bootstrap(NamedTuple):
 
 def _given(indices: Any, shape: tuple[int, ...]) -> np.ndarray:
   """The caller's resamples of runs of a shape; of one task without its axis."""
-  found = np.asarray(indices)
+  found = checks.as_array("indices", indices)
+  if not found.size:
+    raise ValueError("indices: is empty; must have at least one resample")
   if shape[1:] == (1,) and found.ndim == 2:
     found = found[..., None]
   axes = f"[num, {', '.join(map(str, shape))}]"
@@ -245,6 +251,7 @@ def check_numbers(name: str, values: Any, axes: str = "[n, ...]") -> np.ndarray:
     ValueError: if they have no axis or no element, too many axes, or rows of
       unequal lengths.
   """
+  checks.plain(name, values)
   try:
     found = np.asarray(values)
   except ValueError:

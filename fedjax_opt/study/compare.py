@@ -11,7 +11,16 @@ from typing import Any, NamedTuple, Unpack
 
 from fedjax_opt.base import STREAMS, Algorithm, Batch, Params
 from fedjax_opt.checks import values as checks
-from fedjax_opt.checks.fields import Field, Number, checked, choice, made, whole
+from fedjax_opt.checks.fields import (
+  Field,
+  Number,
+  by_name,
+  checked,
+  choice,
+  function,
+  made,
+  whole,
+)
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
 from fedjax_opt.engine import inputs
@@ -30,6 +39,9 @@ from fedjax_opt.study.words import condition_label
 Clients = ClientData | Population
 
 
+@checked(
+  make=function("(...) -> Algorithm"), grid=by_name(None, "a dict of values")
+)
 class Method(NamedTuple):
   """A method of a study.
 
@@ -270,6 +282,8 @@ def _checked_methods(methods: Any) -> dict[str, Method]:
   for label, method in methods.items():
     if not isinstance(label, str):
       raise TypeError(f"methods: the label {label!r} must be a string")
+    if not label.strip():
+      raise ValueError(f"methods: the label {label!r} must not be empty")
     if not isinstance(method, tuple) or not 1 <= len(method) <= 2:
       raise TypeError(
         f"methods[{label!r}]={checks.shown(method)}: must be fo.Method(make, "

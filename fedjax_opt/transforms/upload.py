@@ -23,7 +23,13 @@ from fedjax_opt.transforms import messages
 _UPLOAD = 0x5E4D
 
 
-@fields.checked()
+# The class is not yet there.
+_CONTRACTION = fields.Field(
+  lambda name, value: fields.KINDS[Upload].check(name, value), optional=True
+)
+
+
+@fields.checked(contraction=_CONTRACTION)
 class Upload(NamedTuple):
   """How clients send a difference.
 

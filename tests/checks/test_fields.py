@@ -303,7 +303,7 @@ CASES = given.refused(
       "hidden=None: must be a list of whole numbers": {"hidden": None},
     },
     (lambda every: fo.Checkpoints("folder", every), TypeError): {
-      "checkpoint_every=1.5: must be a whole number": 1.5
+      "every=1.5: must be a whole number": 1.5
     },
     (
       lambda number: partition.dirichlet(given.Y, number, alpha=0.1),

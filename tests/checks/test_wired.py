@@ -319,7 +319,7 @@ TABLES = {
     "client=3: ...": STEPS | {"client": 3},
     "cohort_size: is no setting; see fedjax_opt.Settings": STEPS
     | {"cohort_size": 3},
-    "params['w']=3: ...": {"model": {"w": 3}},
+    "model['w']=3: ...": {"model": {"w": 3}},
     "algorithm: is an optimizer; ...": {"algorithm": SGD},
     "per_example=the function loss_fn: ...": {"per_example": loss_fn},
   },

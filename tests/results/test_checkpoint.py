@@ -475,9 +475,7 @@ def test_a_full_disk_leaves_what_was_complete(twice):
 def test_what_cannot_be_resumed(tmp_path, monkeypatch):
   empty, folder = tmp_path / "empty", tmp_path / "full"
 
-  assert refusal(Checkpoints, empty, 0) == (
-    "checkpoint_every=0: must be at least 1"
-  )
+  assert refusal(Checkpoints, empty, 0) == ("every=0: must be at least 1")
   assert refusal(Checkpoints, empty, 3, resume=True) == (
     f"resume=True: '{empty}' holds no checkpoint to go on from"
   )

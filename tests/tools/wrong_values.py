@@ -1,6 +1,6 @@
 """Gives every public function wrong values, one argument at a time.
 
-  python -m tests.tools.wrong_values [PATTERN ...]
+  python -m tests.tools.wrong_values --folder=NEW_FOLDER [PATTERN ...]
 
 The functions and classes are all that users reach from `fedjax_opt`; a pattern
 such as `prox.*` takes some of them. The other arguments are valid, from the
@@ -8,16 +8,22 @@ table EXAMPLES. A wrong value must be refused in one line that names the
 argument; or be accepted because the description of the argument accepts it, or
 for a reason in wrong_values.toml. It prints how many calls there were, those
 that ended in anything else, and what was accepted for which reason.
+
+What became of each argument is kept in the folder: a run that was stopped goes
+on there, and several may run at once.
 """
 
+import argparse
 import collections
 import contextlib
 import fnmatch
 import inspect
+import json
 import os
 import pathlib
+import re
+import resource
 import signal
-import sys
 import tempfile
 import tomllib
 import types
@@ -27,16 +33,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas
+import PIL.Image
 import scipy.sparse
 from matplotlib.figure import Figure
 
 import fedjax_opt as fo
+from fedjax_opt.checks import values as checks
 from fedjax_opt.metrics import History
+from fedjax_opt.models import layers
 from tests.checks import given
 from tests.tools import bit_flips
 
 # A call that takes more seconds hangs.
 LIMIT = 30
+# Bytes that a call may take beside what the process has.
+MEMORY = 6 << 30
 _FILE = pathlib.Path(__file__).with_suffix(".toml")
 # Pattern of function.argument=kind of value -> why that is accepted.
 ACCEPTED = tomllib.loads(_FILE.read_text())
@@ -121,6 +133,10 @@ WRONG = {
   },
   "big-endian": lambda: np.ones(4, ">f4"),
   "big-endian pool": lambda: {"x": given.X.astype(">f4"), "y": given.Y},
+  "half precision": lambda: np.ones((4, 3), np.float16),
+  "64 bits": lambda: np.full(4, 1 << 40),
+  "truth values": lambda: np.ones((4, 3), bool),
+  "other device": lambda: jax.device_put(np.ones((4, 3)), jax.devices()[-1]),
   "read-only": lambda: np.broadcast_to(np.float32(1), (4, 3)),
   "sparse": lambda: scipy.sparse.eye(3),
   "key": lambda: jax.random.key(0),
@@ -132,6 +148,15 @@ WRONG = {
   "wrong tree": lambda: {"v": np.zeros((7, 2), np.float32)},
   "shapes": lambda: jax.ShapeDtypeStruct((3,), jnp.float32),
 }
+IMAGES = pathlib.Path(FOLDER) / "images"
+for kind in "ab":
+  (IMAGES / kind).mkdir(parents=True)
+  PIL.Image.new("L", (4, 4)).save(IMAGES / kind / "1.png")
+FRAME = pandas.DataFrame({"x": [1.0, 2.0, 3.0, 4.0], "y": [0, 1, 0, 1]})
+TABLE = pathlib.Path(FOLDER) / "table.csv"
+FRAME.to_csv(TABLE, index=False)
+PLAY = "Ann:\nGood day to you, and more, and all the rest.\n\n" * 3
+TOKENIZER = fo.datasets.tokenization.train(["a b", "b c"], 100)
 HISTORY = History([0, 1], {"test_loss": np.array([[1.0, 2.0], [0.5, 3.0]])})
 POINTS = [{"lr": 0.1, "seed": 0}, {"lr": 0.2, "seed": 0}]
 SCORES = np.arange(6.0).reshape(3, 2)
@@ -165,6 +190,7 @@ BY_NAME = {
   "points": POINTS,
   "criterion": fo.Criterion("test_loss"),
   "folder": FOLDER,
+  "data_dir": FOLDER,
   "path": pathlib.Path(FOLDER) / "a.png",
   "metric": "test_loss",
   "examples": given.TEST,
@@ -192,6 +218,31 @@ EXAMPLES = {
     "indices": np.asarray(given.DATA.indices),
     "sizes": np.asarray(given.DATA.sizes),
   },
+  "image_folders.image_folder": {"data_dir": IMAGES},
+  "shakespeare.clients": {"text": PLAY, "length": 3},
+  "shakespeare.speeches": {"text": PLAY},
+  "tables.from_bunch": {"bunch": {"data": given.X, "target": given.Y}},
+  "tables.from_frame": {"frame": FRAME, "label": "y"},
+  "tables.read_frame": {"path": TABLE},
+  "tables.read_table": {"path": TABLE, "label": "y"},
+  "tables.standardize": {"train": given.TEST},
+  "texts.load": {"name": "ag_news", "split": "train"},
+  "texts.load_tokens": {
+    "name": "ag_news",
+    "split": "train",
+    "tokenizer": TOKENIZER,
+    "max_length": 8,
+  },
+  "texts.train_tokenizer": {"name": "ag_news", "vocab_size": 100},
+  "tfds.load": {"name": "mnist", "split": "train"},
+  "tokenization.encode": {
+    "tokenizer": TOKENIZER,
+    "texts": ["a b"],
+    "max_length": 8,
+  },
+  "tokenization.from_text": {"text": TOKENIZER.to_str()},
+  "tokenization.read": {"vocab_size": 100},
+  "tokenization.train": {"texts": ["a b", "b c"], "vocab_size": 100},
   "ClientOutput": {"message": given.PARAMS},
   "evaluate_clients": {
     "model": given.PARAMS,
@@ -218,7 +269,6 @@ EXAMPLES = {
     "batch_size": 2,
     "data": OTHER_CLIENTS,
   },
-  "Study": {"cells": []},
   "aggregators.Aggregator": {"combine": lambda messages, counts: messages},
   "aggregators.with_aggregator": {"aggregator": fo.aggregators.median()},
   "faults.Fault": {"corrupt": lambda message, key: message},
@@ -257,6 +307,7 @@ EXAMPLES = {
   "partition.check_parameters": {"name": "iid", "parameters": {}},
   "partition.split": {"name": "iid", "client_ids": None},
   "partition.natural": {"client_ids": given.OWNERS},
+  "plots.method_styles": {"labels": ["a", "b"]},
   "plots.Curve": {
     "x": [0, 1],
     "mean": [0, 1],
@@ -321,7 +372,12 @@ EXAMPLES = {
   "samplers.weighted": {"weights": [0.5, 0.5]},
   "simulate": {"batch_size": 2, "test": given.TEST, "evaluate": given.evaluate},
   "sweep": {"batch_size": 2},
-  "Simulator": {"grid": None, "seeds": None, "batch_size": 2},
+  "Simulator": {
+    "algorithm": BY_NAME["make"],
+    "grid": BY_NAME["grid"],
+    "seeds": None,
+    "batch_size": 2,
+  },
   "statistics.expected_best": {
     "validation": [0.5, 0.25],
     "report": [0.75, 0.5],
@@ -387,9 +443,19 @@ EXAMPLES = {
   "Population.of_client_data": {"folder": new_folder},
   "models.VGG": {"stages": ((2,),)},
 }
+# What needs files of others: of these the arguments alone are looked at.
+WITHOUT_DATA = (
+  *("femnist.load", "fmri.load", "shakespeare.load", "texts.load"),
+  *("texts.load_tokens", "texts.train_tokenizer", "tfds.load"),
+  "tokenization.read",
+)
 # What functions return to users, who do not make it.
 MADE = {
   "Cell",
+  "fmri.Session",
+  "image_folders.ImageFolder",
+  "tables.Table",
+  "texts.Texts",
   "ClientMetrics",
   "Cohort",
   "Population",
@@ -409,6 +475,7 @@ MADE = {
   "transforms.Kept",
   "GridSettings",
   "Settings",
+  "Study",
 }
 # What a model is called on.
 INPUTS = {
@@ -432,7 +499,7 @@ def public():
     for name in names:
       value = getattr(module, name)
       own = (getattr(value, "__module__", None) or "").startswith("fedjax_opt")
-      if isinstance(value, types.ModuleType) and module is fo:
+      if isinstance(value, types.ModuleType) and module in (fo, fo.datasets):
         walk(f"{name}.", value)
       elif callable(value) and own and not name.startswith("_"):
         found.setdefault(id(value), (prefix + name, value))
@@ -458,7 +525,10 @@ def arguments(name, function):
   found = {}
   for argument, parameter in inspect.signature(function).parameters.items():
     # Of flax, or of any name.
-    if argument == "parent" or parameter.kind == parameter.VAR_KEYWORD:
+    if argument == "parent" or parameter.kind in (
+      parameter.VAR_KEYWORD,
+      parameter.VAR_POSITIONAL,
+    ):
       continue
     default = parameter.default
     if argument in own:
@@ -489,23 +559,36 @@ def call(name, function, given_arguments):
       pass
 
 
+class _TooLong(BaseException):
+  """No Exception: what calls functions of users would take it for theirs."""
+
+
+# Of these the line may name the file.
+FILES = ("path", "folder", "data_dir")
+
+
 def outcome(name, function, argument, arguments, value):
   """What became of a value: "refused", "accepted", or what went wrong."""
 
   def too_long(*_):
-    raise TimeoutError("took too long")
+    raise _TooLong
 
   signal.signal(signal.SIGALRM, too_long)
   # Again and again: what XLA calls swallows it.
   signal.setitimer(signal.ITIMER_REAL, LIMIT, 1)
   try:
     call(name, function, arguments | {argument: value})
-  except TimeoutError:
+  except _TooLong:
     return "hangs"
   except (ValueError, TypeError) as error:
     text = str(error)
-    if "\n" not in text and len(text) <= 300 and argument in text:
-      return "refused"
+    is_named = re.search(rf"(?<!\w){re.escape(argument)}(?!\w)", text)
+    is_file = argument in FILES and str(value) in text
+    if "\n" not in text and len(text) <= 300:
+      if is_named or is_file:
+        return "refused"
+      if checks.is_own(error):
+        return f"refused by another argument: {text[:100]}"
     return f"{type(error).__name__}: {text[:100]!r}"
   except Exception as error:
     return f"{type(error).__name__}: {str(error)[:100]!r}"
@@ -516,8 +599,14 @@ def outcome(name, function, argument, arguments, value):
 
 def reason(name, function, argument, kind, value):
   """Why a value may be accepted; None if that is not known."""
-  described = "checked_fields" if inspect.isclass(function) else "fields"
-  field = getattr(function, described, {}).get(argument)
+  if inspect.isclass(function) and issubclass(function, layers.Network):
+    described = layers._fields_of(function)
+  elif inspect.isclass(function):
+    made = getattr(function.__init__, "fields", {})
+    described = getattr(function, "checked_fields", made)
+  else:
+    described = getattr(function, "fields", {})
+  field = described.get(argument)
   if field is not None:
     try:
       field.check(argument, value)
@@ -531,40 +620,71 @@ def reason(name, function, argument, kind, value):
   return None
 
 
-def run(patterns=("*",)):
-  """(number of calls, {case: what went wrong}, {reason: cases accepted})."""
+def try_values(name, function, argument, examples):
+  """{kind: [what became of it, why that may be]} of one argument."""
+  found = {}
+  for kind, make in WRONG.items():
+    what = outcome(name, function, argument, examples, make())
+    is_accepted = what.startswith(("accepted", "refused by")) or (
+      what != "refused" and name in WITHOUT_DATA
+    )
+    why = is_accepted and reason(name, function, argument, kind, make())
+    found[kind] = what, why or None
+  return found
+
+
+def run(folder, patterns=("*",)):
+  """{function.argument: what `try_values` found}, also kept in a folder."""
   warnings.simplefilter("ignore")
+  folder = pathlib.Path(folder).absolute()
+  folder.mkdir(exist_ok=True)
   os.chdir(FOLDER)  # Where a text is taken for a path.
-  number, wrong, accepted = 0, {}, collections.defaultdict(list)
+  now = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * 4096
+  hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+  resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, hard))
+  table = {}
   for name, function in public().items():
     if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
       continue
     examples = arguments(name, function)
-    call(name, function, examples)
     for argument in examples:
-      for kind, make in WRONG.items():
-        number += 1
-        case = f"{name}.{argument}={kind}"
-        found = outcome(name, function, argument, examples, make())
-        why = None
-        if found == "accepted":
-          why = reason(name, function, argument, kind, make())
-          if why is not None:
-            accepted[why].append(case)
-            continue
-        if found != "refused":
-          wrong[case] = found
-          print(f"{case}: {found}", flush=True)
-  return number, wrong, dict(accepted)
+      case = f"{name}.{argument}"
+      file = folder / f"{case}.json"
+      if not file.exists():
+        if name not in WITHOUT_DATA:
+          call(name, function, examples)
+        found = try_values(name, function, argument, examples)
+        file.write_text(json.dumps(found))
+      table[case] = json.loads(file.read_text())
+  return table
+
+
+def unclear(table):
+  """{case: what became of it}, where it was not refused, nor for a reason."""
+  return {
+    f"{case}={kind}": what
+    for case, found in table.items()
+    for kind, (what, why) in found.items()
+    if what != "refused" and why is None
+  }
 
 
 def main():
-  number, wrong, accepted = run(sys.argv[1:] or ("*",))
-  for why, cases in accepted.items():
-    print(f"accepted, {len(cases)}: {why}")
-    for case in cases if "-v" in sys.argv else ():
-      print(f"  {case}")
-  hangs = sum(found == "hangs" for found in wrong.values())
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument("patterns", nargs="*", default=["*"])
+  parser.add_argument("--folder", required=True)
+  given = parser.parse_args()
+  table = run(given.folder, given.patterns)
+  reasons = collections.Counter(
+    why for found in table.values() for _, why in found.values() if why
+  )
+  for why, number in reasons.most_common():
+    print(f"accepted, {number}: {why}")
+  wrong = unclear(table)
+  for case, what in wrong.items():
+    print(f"{case}: {what}")
+  hangs = sum(what == "hangs" for what in wrong.values())
+  number = sum(map(len, table.values()))
   print(f"{number} calls, {len(wrong)} not in one clear line, {hangs} hang")
 
 

@@ -5,6 +5,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from fedjax_opt.checks import fields
+from fedjax_opt.checks import values as checks
 from fedjax_opt.results.history import direction, is_fraction, worst_mean
 from fedjax_opt.results.names import metric_name, name_of, number
 from fedjax_opt.study.plots import frame
@@ -21,6 +23,7 @@ _MAX_CLIENTS = 100
 _MAX_LEGEND = 20
 
 
+@fields.checked()
 def label_histogram(
   counts: np.ndarray,
   path: frame.Path,
@@ -50,7 +53,7 @@ def label_histogram(
     ImportError: if matplotlib is missing.
   """
   counts = np.asarray(counts)
-  if counts.ndim != 2 or not counts.size or (counts < 0).any():
+  if counts.ndim != 2 or not counts.size or not (counts >= 0).all():
     raise ValueError(
       f"counts: shape {counts.shape} must be [clients, classes] with counts "
       "of at least 0"
@@ -71,6 +74,7 @@ def label_histogram(
     return frame.finish(new, path)
 
 
+@fields.checked(counts=fields.by_name(fields.ARRAY, "a dict of counts"))
 def client_labels(
   counts: Mapping[str, np.ndarray],
   path: frame.Path,
@@ -104,6 +108,7 @@ def client_labels(
   return draw_panels(list(counts), path, draw, [], title=title)
 
 
+@fields.checked()
 def partition_title(partition: str, alpha: float | None = None) -> str:
   """The name of a partition with its concentration: `Dirichlet, α = 0.1`.
 
@@ -162,6 +167,7 @@ _WORST = "mean of the worst 10 %"
 _MEAN = "mean"
 
 
+@fields.checked()
 def client_distribution(
   values: Any,
   path: frame.Path,
@@ -219,10 +225,12 @@ def client_distribution(
 
 def _ascending(name: str, values: Any, sizes: Any) -> np.ndarray:
   """The values of the clients that have one, in increasing order."""
+  checks.real_array(name, values)
   values = np.asarray(values, float)
   if values.ndim != 1:
     raise ValueError(f"{name}: shape is {values.shape}; must be [clients]")
   if sizes is not None:
+    checks.real_array("sizes", sizes)
     if np.shape(sizes) != values.shape:
       raise ValueError(
         f"sizes: shape is {np.shape(sizes)}; must be {values.shape}, as {name}"

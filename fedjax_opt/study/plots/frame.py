@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_opt.checks import fields
 from fedjax_opt.checks import values as checks
 from fedjax_opt.files.json_files import whole
 
@@ -36,12 +37,13 @@ def paths_of(path: Path) -> list[pathlib.Path]:
   if path is None:
     return []
   is_one = isinstance(path, str | bytes) or not isinstance(path, Sequence)
-  given = [path] if is_one else path
+  given = [path] if is_one else list(path)
   if not given:
     raise ValueError("path=[]: must name at least one file, or be None")
   if not all(isinstance(each, str | os.PathLike) for each in given):
     raise TypeError(
-      f"path={path!r}: must be the name of a file, a list of them, or None"
+      f"path={checks.shown(path)}: must be the name of a file, a list of them, "
+      "or None"
     )
   files = [pathlib.Path(each) for each in given]
   for file in files:
@@ -52,6 +54,9 @@ def paths_of(path: Path) -> list[pathlib.Path]:
         f"path={str(file)!r}: folder {str(file.parent)!r} does not exist"
       )
   return files
+
+
+fields.KINDS[Path] = fields.Field(lambda name, path: paths_of(path))
 
 
 def finish(figure: Any, path: Path) -> Any:
@@ -140,6 +145,10 @@ CLASS_COLORS = (
 )
 
 
+_PANELS = fields.whole(1, most=100)
+
+
+@fields.checked(columns=_PANELS, rows=_PANELS)
 @contextlib.contextmanager
 def figure(
   columns: int, rows: int = 1, scale: tuple[float, float] = (1, 1)
@@ -210,6 +219,7 @@ def check_module(module: str, need: str) -> None:
     raise ImportError(f"{need}: pip install 'fedjax_opt[run]'")
 
 
+@fields.checked(limits=fields.ANYTHING)
 def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
   """Makes an axis logarithmic, with plain numbers: 0.1 instead of 10⁻¹.
 
@@ -223,6 +233,9 @@ def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
     ValueError: if the limits are not positive, or not the lowest first.
     TypeError: if they are no pair of numbers.
   """
+  from matplotlib.axis import Axis
+
+  checks.instance("axis", axis, [Axis])
   decades = np.inf if limits is None else _decades(limits)
   from matplotlib.ticker import LogFormatter, LogLocator, NullFormatter
 

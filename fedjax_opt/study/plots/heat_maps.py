@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_opt.checks import fields
+from fedjax_opt.checks import values as checks
 from fedjax_opt.results import names
 from fedjax_opt.results.history import direction, is_fraction
 from fedjax_opt.study.plots.frame import COLORS, Path, finish, styled_figure
@@ -26,6 +28,7 @@ _LOST = {
 }
 
 
+@fields.checked()
 class Grid(NamedTuple):
   """A metric over two hyperparameters.
 
@@ -42,6 +45,21 @@ class Grid(NamedTuple):
   chosen: tuple[int, int] | None = None
 
 
+def _is_format(name: str, value: Any) -> None:
+  """That numbers can be written in it."""
+  checks.text(name, value)
+  try:
+    format(1.0, value)
+  except ValueError:
+    raise ValueError(
+      f"{name}={value!r}: must be a format of numbers, such as '.3g'"
+    ) from None
+
+
+_FORMAT = fields.Field(_is_format)
+
+
+@fields.checked(precision=_FORMAT)
 def heat_map(
   values: np.ndarray,
   rows: tuple[str, Sequence[Any]],
@@ -77,6 +95,7 @@ def heat_map(
   return _draw({"": {"": grid}}, path, label, precision, "max")
 
 
+@fields.checked(precision=_FORMAT)
 def heat_maps(
   grids: Mapping[str, Any],
   path: Path,
@@ -114,6 +133,7 @@ def heat_maps(
 
 def _checked(factor: float, name: str, grid: Grid) -> Grid:
   """A grid whose values are multiplied by a factor, NaN where they diverged."""
+  checks.instance(name, grid, [Grid])
   values = np.asarray(grid.values, float)
   shape = (len(grid.rows[1]), len(grid.columns[1]))
   if values.shape != shape or 0 in shape:

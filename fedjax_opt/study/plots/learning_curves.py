@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_opt.checks.values import check_choice
+from fedjax_opt.checks import fields
+from fedjax_opt.checks import values as checks
 from fedjax_opt.results.history import COSTS, History, direction
 from fedjax_opt.results.names import name_of, sentence, value_of
 from fedjax_opt.results.selection import (
@@ -40,6 +41,7 @@ _BANDS = {"10–90 %": (0.1, 0.9, "#E3E3E3"), "25–75 %": (0.25, 0.75, "#C9C9C9
 _Lines = Mapping[str, Sequence[int]]  # Label -> its points, one for each seed.
 
 
+@fields.checked()
 def curves(
   history: History,
   points: Sequence[Point],
@@ -83,16 +85,17 @@ def curves(
       or the ending of a file is another.
     ImportError: if matplotlib is missing.
   """
-  check_choice("x_axis", x_axis, X_AXES)
+  checks.check_choice("x_axis", x_axis, X_AXES)
   if not history.rounds:
     raise ValueError("history: no round was evaluated; there is no curve")
+  is_lost = history.diverged()[:, -1]
+  checks.as_many("points", points, len(is_lost), "points of the history")
   panels = list(panels or _default_panels(history))
   criterion = criterion or Criterion(panels[-1], direction(panels[-1]) or "min")
   spent = history.spent(x_axis)
   if spent is None:
     raise ValueError(f"x_axis={x_axis!r}: {COSTS[x_axis][0]} was not measured")
   named, others = _lines_of(history, points, criterion)
-  is_lost = history.diverged()[:, -1]
   num_lost = sum(is_lost[of].any() for of in others.values())
   rest = f"{len(others)} other settings"
   rest += f" ({num_lost} diverged)" * bool(num_lost)

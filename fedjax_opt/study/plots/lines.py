@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_opt.checks import fields
+from fedjax_opt.checks import values as checks
 from fedjax_opt.results.names import number
 from fedjax_opt.study.plots.frame import COLORS, LINE_STYLES, log_scale
 from fedjax_opt.study.plots.metric_axis import Curve, MetricAxis
@@ -19,6 +21,7 @@ _MARK_HEIGHT = 0.06
 GREY = "#606060"
 
 
+@fields.checked()
 class Style(NamedTuple):
   """How a method looks in every picture of a study.
 
@@ -36,6 +39,7 @@ class Style(NamedTuple):
 Styles = Mapping[str, Style]
 
 
+@fields.checked()
 def method_styles(labels: Iterable[str]) -> dict[str, Style]:
   """One look for each method, to be used in all pictures of a study.
 
@@ -48,6 +52,8 @@ def method_styles(labels: Iterable[str]) -> dict[str, Style]:
   Returns:
     label -> its style.
   """
+  labels = list(labels)
+  checks.names("labels", labels)
   return {
     label: Style(
       COLORS[i % len(COLORS)],

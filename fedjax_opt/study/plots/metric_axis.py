@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedjax_opt.checks import fields
+from fedjax_opt.checks import values as checks
 from fedjax_opt.results.history import direction, is_fraction
 from fedjax_opt.results.names import metric_name
 
@@ -26,6 +28,7 @@ _BELOW = 3.0
 _WORTH_CUTTING = 0.3
 
 
+@fields.checked()
 class Curve(NamedTuple):
   """A line with the interval around it.
 
@@ -62,6 +65,7 @@ def as_curve(name: str, data: Any) -> Curve:
       raise TypeError(
         f"{name}: is {type(data).__name__}; must be a Curve or (x, values)"
       )
+    checks.real_array(name, data[1])
     values = np.atleast_2d(np.asarray(data[1], float))
     ends = (values.min(0), values.max(0)) if len(values) > 1 else ()
     data = Curve(data[0], values.mean(axis=0), *ends)

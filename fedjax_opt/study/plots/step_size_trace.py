@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_opt.checks import fields
 from fedjax_opt.study.plots import frame, panels
 
 # Array of a trace -> its label, colour, line width and line style. The step
@@ -32,6 +33,7 @@ _MAX_PLACES = 150
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
+@fields.checked(trace=fields.by_name(fields.ARRAY, "a dict of arrays"))
 def step_sizes(
   trace: Mapping[str, np.ndarray],
   path: frame.Path,

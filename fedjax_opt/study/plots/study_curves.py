@@ -5,6 +5,8 @@ from typing import Any, Literal, Unpack
 
 import numpy as np
 
+from fedjax_opt.checks import fields
+from fedjax_opt.checks import values as checks
 from fedjax_opt.results import names
 from fedjax_opt.results.history import direction, is_fraction
 from fedjax_opt.study.plots.frame import Path, log_scale
@@ -32,6 +34,7 @@ _HETEROGENEOUS = {
 _LEAST_GAP = 0.06
 
 
+@fields.checked()
 def study_curves(
   curves: Any,
   path: Path,
@@ -82,6 +85,7 @@ def study_curves(
   return draw_conditions(panels, path, draw, label, axis.label, **look)
 
 
+@fields.checked()
 def tuning_curves(
   curves: Any, path: Path, *, metric: str, **look: Unpack[Look]
 ) -> Any:
@@ -115,6 +119,7 @@ def tuning_curves(
   return draw_conditions(panels, path, draw, label, axis.label, **look)
 
 
+@fields.checked()
 def performance_profiles(
   profiles: Any, path: Path, *, metric: str, **look: Unpack[Look]
 ) -> Any:
@@ -163,6 +168,7 @@ def performance_profiles(
 # Single values: over a hyperparameter, or over a condition.
 
 
+@fields.checked()
 def sensitivity(
   curves: Any,
   path: Path,
@@ -278,6 +284,7 @@ def _is_log(name: str, values: np.ndarray, wanted: bool | None) -> bool:
   return low > 0 and high >= 10 * low if wanted is None else wanted
 
 
+@fields.checked(x_values=fields.each(fields.ANYTHING, "a list of values", 1))
 def study_values(
   values: Any,
   path: Path,
@@ -318,15 +325,12 @@ def study_values(
       without a look, a log axis that is not possible, or a file's ending.
     ImportError: if matplotlib is missing.
   """
-  if heterogeneous not in (None, "low", "high"):
-    raise ValueError(
-      f"heterogeneous={heterogeneous!r}: must be 'low', 'high' or None"
-    )
   way = heterogeneous or _HETEROGENEOUS.get(x_name)
   places = _places(x_name, x_values, log_x) * (-1 if way == "low" else 1)
   order = np.argsort(places)
 
   def checked(name: str, data: Any) -> Curve:
+    checks.real_array(name, data)
     shapes = [np.shape(each) for each in data]
     if shapes != [places.shape] * 3 or not places.size:
       raise ValueError(
