@@ -117,7 +117,7 @@ setuptools.setup(
     "fedjax_opt": ["py.typed"],
     "fedjax_opt.study.plots": ["*.mplstyle"],
     "fedjax_opt.study.report": ["templates/*"],
-    "": ["*.flags", "artefacts.toml"],
+    "": ["*.flags", "artefacts.toml", "field.toml", "page.html"],
   },
   entry_points={"console_scripts": ["fedjax-opt = fedjax_opt_command:script"]},
   python_requires=">=3.11",

@@ -6,6 +6,7 @@
       --output_dir=runs/study
   python -m experiments.compare --study=FILE.toml
   python -m experiments.compare --runs=runs/one,runs/two
+  python -m experiments.compare --reference=field --method='scaffold ...'
 
 A method is an algorithm, then flags of its own, flag=value. Flags outside of
 --method are for all methods; a hyperparameter is given to the methods that have
@@ -27,6 +28,12 @@ Flags of a study, beside those of a run:
                        Flags of the command line replace those of the file.
   --runs=FOLDER,...    Folders of runs that are there. Each becomes a method, or
                        a condition of one, by what differs between their flags.
+  --reference=NAME     A reference comparison: NAME.toml of the folder
+                       experiments/reference, or the path of such a file. The
+                       methods run under its conditions, with its budget and
+                       seeds, and are placed among those that are recorded.
+                       Without --method what has no record yet runs. Beside it
+                       only --output_dir, --data_dir, --jobs and --budget.
   --jobs=N             Cells at a time, each on one core. Default: 1.
   --report_seeds=N     Fresh seeds of the report. Default: as many as --seed,
                        or 10 where --seed is not given.
@@ -70,6 +77,7 @@ from experiments import command, tracking, workers
 from experiments.command_line import parser
 from experiments.data import Loader
 from experiments.job import output_dir_of
+from experiments.reference import joining
 from experiments.specification.kinds import KINDS
 from experiments.store import Store
 from experiments.studies import cells, plan, planning, request
@@ -100,6 +108,8 @@ def main(argv: Sequence[str]) -> int:
     if asked.seeds_needed is not None:
       print("\n".join(planning.seeds_needed(asked)))
       return 0
+    if asked.reference is not None:
+      return joining.run(asked)
     plots.check_installed()
     formats.check_installed()
     tracking.check_installed(asked.track)

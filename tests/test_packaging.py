@@ -93,7 +93,7 @@ def test_all_files_and_nothing_called_experiments_on_top(installed):
   top = {path.name for path in installed.iterdir()}
   (about,) = installed.glob("*.dist-info")
   assert top == {"fedjax_opt", "fedjax_opt_command.py", about.name}
-  kinds = ("*.py", "*.flags", "artefacts.toml")
+  kinds = ("*.py", "*.flags", "artefacts.toml", "field.toml", "page.html")
   there = files_of(installed / COMMANDS, *kinds)
   assert there == files_of(REPOSITORY / "experiments", *kinds)
   kinds = ("*.py", "py.typed", "templates/*", "*.mplstyle")

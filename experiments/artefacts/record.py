@@ -6,9 +6,11 @@ computed again from them, and what is recorded need not run again.
 
 import dataclasses
 import datetime
+import gzip
 import json
 import math
 import pathlib
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -227,9 +229,11 @@ def of_json(line: str) -> Record:
 
 
 def write(path: pathlib.Path, records: Iterable[Record]) -> None:
-  """Writes records, one on each line."""
-  text = "".join(f"{to_json(record)}\n" for record in records)
-  json_files.write_whole(path, text.encode())
+  """Writes records, one on each line; compressed if the name ends in `.gz`."""
+  content = "".join(f"{to_json(record)}\n" for record in records).encode()
+  if path.suffix == ".gz":
+    content = gzip.compress(content, mtime=0)
+  json_files.write_whole(path, content)
 
 
 def read(path: pathlib.Path) -> list[Record]:
@@ -241,8 +245,11 @@ def read(path: pathlib.Path) -> list[Record]:
   if not path.exists():
     return []
   records = []
+  content = path.read_bytes()
+  if path.suffix == ".gz":
+    content = _decompressed(path, content)
   # Of the last newline nothing is behind, unless it is one no more.
-  lines = path.read_bytes().removesuffix(b"\n").split(b"\n")
+  lines = content.removesuffix(b"\n").split(b"\n")
   for number, line in enumerate(lines, 1):
     try:
       records.append(of_json(line.decode()))
@@ -253,3 +260,13 @@ def read(path: pathlib.Path) -> list[Record]:
         "remove it to run again what it records"
       ) from None
   return records
+
+
+def _decompressed(path: pathlib.Path, content: bytes) -> bytes:
+  try:
+    return gzip.decompress(content)
+  except (OSError, EOFError, zlib.error) as error:
+    raise ValueError(
+      f"{str(path)!r} is damaged ({error}); restore it, or remove it to run "
+      "again what it records"
+    ) from None

@@ -25,7 +25,7 @@ from fedjax_opt.study.verdicts import check_min_effect
 # Flags of a study, by the kind of their values, beside those of the runner.
 _OWN = {
   "multi_string": ["method"],
-  "string": ["study", "budget", "metric", "title"],
+  "string": ["study", "reference", "budget", "metric", "title"],
   "boolean": ["nested"],
   "list": ["runs"],
   "integer": ["jobs", "report_seeds"],
@@ -52,6 +52,7 @@ class Request:
     progress: whether it says what it does.
     track: the tracker that logs its cells, or None.
     study: file that was read, or None.
+    reference: the reference comparison that the methods join, or None.
     runs: folders of existing runs, or ().
     jobs: cells at a time.
     report_seeds: how many fresh seeds the report has; None for as many as
@@ -72,6 +73,7 @@ class Request:
   progress: bool = True
   track: str | None = None
   study: str | None = None
+  reference: str | None = None
   runs: Sequence[str] = ()
   jobs: int = 1
   report_seeds: int | None = None
@@ -205,18 +207,7 @@ _DEEP = re.compile(r"""(?:["'\w-]+\s*\.\s*){20}""")
 
 def _read(file: str) -> tuple[list[str], list[dict[str, Any]]]:
   """The arguments that a study file stands for, and its methods."""
-  try:
-    path = pathlib.Path(file).expanduser()
-    text = memory.read_text(path, _MOST)
-    if _DEEP.search(text):
-      raise RecursionError
-    content = tomllib.loads(text)
-  except OSError as error:
-    raise ValueError(f"study={file!r}: {error.strerror}") from None
-  except RecursionError:
-    raise ValueError(f"study={file!r}: is nested too deeply") from None
-  except ValueError as error:
-    raise ValueError(f"study={file!r}: is no TOML file ({error})") from None
+  content = content_of("study", file)
   methods = content.pop("method", [])
   if not isinstance(methods, list) or not all(
     isinstance(method, dict) and "algorithm" in method for method in methods
@@ -224,21 +215,54 @@ def _read(file: str) -> tuple[list[str], list[dict[str, Any]]]:
     raise ValueError(
       f"study={file!r}: methods must be tables [[method]] with an algorithm"
     )
-  arguments = [argument(n, _value(file, n, v)) for n, v in content.items()]
-  texts = [
-    {name: _value(file, name, v) for name, v in method.items()}
-    for method in methods
-  ]
-  return arguments, texts
+  shared = texts_of("study", file, content)
+  arguments = [argument(name, value) for name, value in shared.items()]
+  return arguments, [texts_of("study", file, method) for method in methods]
 
 
-def _value(file: str, name: str, value: Any) -> Any:
-  """A value as the command line has it: a list between commas."""
-  if isinstance(value, Mapping):
-    raise ValueError(
-      f"study={file!r}: {name} must be a number, a text or a list; only "
-      "[[method]] is a table"
-    )
-  if isinstance(value, list):
-    return ",".join(str(item) for item in value)
-  return value if isinstance(value, bool) else str(value)
+def content_of(flag: str, file: str) -> dict[str, Any]:
+  """What a TOML file has.
+
+  Args:
+    flag: that names the file.
+    file: its path.
+
+  Raises:
+    ValueError: if it cannot be read, or is none.
+  """
+  try:
+    path = pathlib.Path(file).expanduser()
+    text = memory.read_text(path, _MOST)
+    if _DEEP.search(text):
+      raise RecursionError
+    return tomllib.loads(text)
+  except OSError as error:
+    raise ValueError(f"{flag}={file!r}: {error.strerror}") from None
+  except RecursionError:
+    raise ValueError(f"{flag}={file!r}: is nested too deeply") from None
+  except ValueError as error:
+    raise ValueError(f"{flag}={file!r}: is no TOML file ({error})") from None
+
+
+def texts_of(flag: str, file: str, table: Mapping[str, Any]) -> dict[str, Any]:
+  """A table's values as the command line has them: lists between commas.
+
+  Args:
+    flag: that names the file.
+    file: its path.
+    table: of it, name -> value.
+
+  Raises:
+    ValueError: if a value is a table.
+  """
+  found = {}
+  for name, value in table.items():
+    if isinstance(value, Mapping):
+      raise ValueError(
+        f"{flag}={file!r}: {name} must be a number, a text or a list; only "
+        "[[method]] is a table"
+      )
+    if isinstance(value, list):
+      value = ",".join(str(item) for item in value)
+    found[name] = value if isinstance(value, bool) else str(value)
+  return found

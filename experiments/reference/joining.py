@@ -1,0 +1,100 @@
+"""Runs what a reference lacks, or what joins it, and says who stands where."""
+
+import pathlib
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from experiments import command, workers
+from experiments.data import Loader
+from experiments.reference import measuring, page, plans, standing
+from experiments.reference.measuring import Folder
+from experiments.reference.standing import Standing
+from experiments.studies.request import Request
+from fedjax_opt import plots
+from fedjax_opt.files import locks
+
+
+def run(asked: Request) -> int:
+  """What `compare --reference=NAME` does; returns the exit status.
+
+  Raises:
+    ValueError: for what a reference cannot have, before anything runs.
+  """
+  given = dict(asked.flags)
+  data_dir = given.pop("data_dir", None)
+  own = (
+    "study", "runs", "report_seeds", "nested", "metric", "target", "min_effect",
+    "title", "track",
+  )  # fmt: skip
+  given |= {name: v for name in own if (v := getattr(asked, name))}
+  for name, value in given.items():
+    raise ValueError(
+      f"{name}={value}: is what the reference says; leave {name} out"
+    )
+  folder = pathlib.Path(asked.output_dir or f"runs/reference/{asked.reference}")
+  found = join(
+    asked.reference,
+    *asked.methods,
+    data_dir=data_dir,
+    output_dir=folder,
+    jobs=asked.jobs,
+    budget=asked.budget,
+    progress=asked.progress,
+  )
+  print(found)
+  print(f"page: {page.write(found, folder)}")
+  return 0
+
+
+def join(
+  reference: str,
+  *methods: Mapping[str, Any],
+  data_dir: str | None = None,
+  output_dir: str | pathlib.Path,
+  jobs: int = 1,
+  budget: str = "equal",
+  progress: bool = False,
+) -> Standing:
+  """Runs methods under a reference's conditions, and places them.
+
+  Only what has no record yet runs, in the published folder or in `output_dir`.
+
+  Args:
+    reference: name or path, see `plans.read`.
+    *methods: flags by name, as text: `{"algorithm": "scaffold", "client_lr":
+      "0.1,0.3", ...}`, perhaps `label` and `conditions`. None: what the
+      reference itself lacks.
+    data_dir: folder of the data.
+    output_dir: of the records of what runs now.
+    jobs: cells at a time.
+    budget: 'equal' or 'unequal' numbers of settings.
+    progress: whether each cell that is done is said.
+
+  Returns:
+    Where each method stands among all that are recorded.
+
+  Raises:
+    ValueError: naming the flag that cannot be, before anything runs.
+  """
+  plots.check_installed()
+  asked, folder = plans.read(reference), pathlib.Path(output_dir)
+  folders = [folder, asked.records]
+  # A method that joins is called like no other.
+  plans.check_names(asked._replace(methods=[*asked.methods, *methods]))
+  stored = asked.places(asked.methods, data_dir)
+  joined = asked.places(methods, data_dir, budget) if methods else stored
+  missing = [p for p in joined if measuring.read(p, folders) is None]
+  where = Folder(folder, Loader())
+  measuring.check(missing, where.loader)
+  with locks.held("output_dir", folder):
+    ran = workers.run_all(measuring.run_place, missing, where, jobs)
+    for number, place in enumerate(ran, 1):
+      line = f"[{number}/{len(missing)}] {place.condition.name}: "
+      line += place.planned.method
+      command.says(f"interrupted after {line}; the same command goes on", 2)
+      if progress:
+        print(line, file=sys.stderr, flush=True)
+  new = [place.planned.method for place in joined] if methods else []
+  every = [*stored, *(joined if methods else [])]
+  return standing.of(asked, every, folders, list(dict.fromkeys(new)))

@@ -1,0 +1,206 @@
+"""Runs a cell of a reference: its grid, then its best setting, fresh seeds.
+
+Where the best value of a hyperparameter is at an edge of the grid, the grid is
+extended there by one step, its ratio to the value beside it, if the flag takes
+that value; and again, until the best is inside, or as often as is allowed.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from experiments import job, run
+from experiments.artefacts import record
+from experiments.artefacts.record import Record
+from experiments.command_line import flags
+from experiments.data import Loader
+from experiments.reference.plans import Place
+from experiments.specification.resolve import resolve
+from experiments.specification.spec import Spec
+from fedjax_opt.data import digest
+from fedjax_opt.metrics import History
+from fedjax_opt.results import environment
+from fedjax_opt.results.history import SPENT
+from fedjax_opt.results.selection import Criterion
+from fedjax_opt.study import tuning
+from fedjax_opt.study.cells import Cell, ExampleSet, Measured
+
+_OF_REPORT = ("test_accuracy", "test_loss", "train_loss", "f1", *SPENT)
+
+
+class Folder(NamedTuple):
+  """Where cells are written.
+
+  Attributes:
+    path: of the records.
+    loader: of the data, which are loaded once where they are the same.
+  """
+
+  path: pathlib.Path
+  loader: Loader
+
+
+def check(places: Sequence[Place], loader: Loader) -> None:
+  """Checks with their data what is to run; nothing is compiled or written.
+
+  Raises:
+    ValueError: naming the flag that cannot be.
+    ImportError: naming the package to install.
+  """
+  for condition, planned, _ in places:
+    try:
+      job.prepare(planned.spec, loader.of(planned.spec))
+    except ValueError as error:
+      where = f"method {planned.method}, {condition.name}"
+      raise ValueError(f"{where}: {error}") from None
+
+
+def run_place(place: Place, folder: Folder) -> Place:
+  """Runs a cell and writes its records, as a whole."""
+  file = folder.path / place.file
+  file.parent.mkdir(parents=True, exist_ok=True)
+  record.write(file, measure(place, folder.loader))
+  jax.clear_caches()  # A queue of hundreds of cells would keep all programs.
+  return place
+
+
+def measure(place: Place, loader: Loader) -> list[Record]:
+  """The records of a cell: of its grid, what extends it, and of the report."""
+  planned, tried = place.planned, []
+  if not planned.grid:
+    spec = planned.spec.at({}, planned.report_seeds)
+    return [_ran(spec, loader, place)]
+  more: Spec | None = planned.spec
+  while more is not None:
+    tried.append(_ran(more, loader, place))
+    is_last = len(tried) > place.most_extensions
+    more = None if is_last else _extension(place, joined(tried))
+  best = tuning.choose(joined(tried))
+  if best is None:
+    return tried
+  best = {name: best[name] for name in planned.grid}
+  return [
+    *tried,
+    _ran(planned.spec.at(best, planned.report_seeds), loader, place),
+  ]
+
+
+def _ran(spec: Spec, loader: Loader, place: Place) -> Record:
+  """Runs all points in memory; returns what is kept of them."""
+  ready = job.prepare(spec, loader.of(spec))
+  result = run.simulate(ready)
+  criterion, history = ready.criterion, result.history
+  names, last = (criterion.metric,), criterion.n
+  if spec.seed == place.planned.report_seeds:
+    names, last = (place.condition.metric, *names, *_OF_REPORT), 0
+  about = record.about_now(result.compile_seconds + result.run_seconds) | {
+    "device": environment.device(),
+    "versions": environment.versions(),
+    "criterion": dataclasses.asdict(criterion),
+    digest.NAME: ready.loaded.digests,
+    "examples": {
+      name: ExampleSet.of(examples)
+      for name in ("validation", "test")
+      if (examples := getattr(ready.task, name)) is not None
+    },
+  }
+  arguments = [
+    each for each in flags.arguments(spec) if not each.startswith("--data_dir=")
+  ]
+  kept = {
+    name: history.values(name)[:, -last:]
+    for name in dict.fromkeys(names)
+    if name in history.metrics
+  }
+  found = Record(
+    tuple(arguments),
+    place.identity,
+    about,
+    ready.points,
+    History(history.rounds[-last:], kept),
+  )
+  # What is chosen is chosen from the numbers as recorded.
+  return record.of_json(record.to_json(found))
+
+
+def joined(records: Sequence[Record]) -> Measured:
+  """What several runs measured alike, as if they had been one."""
+  metrics = {
+    name: np.concatenate([each.history.metrics[name] for each in records])
+    for name in records[0].history.metrics
+  }
+  return Measured(
+    [point for each in records for point in each.points],
+    History(records[0].history.rounds, metrics),
+    Criterion(**records[0].about["criterion"]),
+    sum(each.about["seconds"] for each in records),
+    was_there=True,
+    run=records[-1],
+  )
+
+
+def _extension(place: Place, tried: Measured) -> Spec | None:
+  """What extends a grid where its best is at an edge; None if nothing does."""
+  planned = place.planned
+  tuned = tuning.selection.tune(tried.history, tried.points, tried.criterion)
+  values = {
+    name: sorted({point[name] for point in tried.points})
+    for name in planned.grid
+  }
+  for edge in tuned.edges:
+    at, beside = values[edge.name][:2]
+    if edge.side == "largest":
+      beside, at = values[edge.name][-2:]
+    if at <= 0 or beside <= 0:
+      continue
+    grid = values | {edge.name: [float(f"{at * at / beside:.3g}")]}
+    texts = {name: ",".join(map(repr, each)) for name, each in grid.items()}
+    try:
+      return resolve(flags.typed(planned.asked | texts))
+    except ValueError:  # No value of this flag, such as a momentum above 1.
+      continue
+  return None
+
+
+def read(place: Place, folders: Sequence[pathlib.Path]) -> Cell | None:
+  """A cell that ran, as a study has it; None if no folder has its records.
+
+  Raises:
+    ValueError: if the file is damaged.
+  """
+  for folder in folders:
+    records = record.read(folder / place.file)
+    if records:
+      return _cell(place, records)
+  return None
+
+
+def _cell(place: Place, records: Sequence[Record]) -> Cell:
+  planned = place.planned
+  of_report = lambda each: (
+    list(dict.fromkeys(point["seed"] for point in each.points))
+    == planned.report_seeds
+  )
+  tried = [each for each in records if not of_report(each)]
+  report = [each for each in records if of_report(each)]
+  tried, report = (joined(x) if x else None for x in (tried, report))
+  return Cell(
+    planned.method,
+    planned.condition,
+    (tried or report).criterion,
+    tried,
+    report,
+    commands=tuple(
+      f"python -m experiments.run {' '.join(each.arguments)}"
+      for each in records
+    ),
+    seconds=sum(each.about["seconds"] for each in records),
+    sets={
+      name: ExampleSet(size, np.nan if share is None else share)
+      for name, (size, share) in records[0].about["examples"].items()
+    },
+  )

@@ -1,0 +1,126 @@
+"""The page of a reference comparison: static, sorted and filtered by itself."""
+
+import functools
+import html
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from experiments.reference.standing import Standing
+from fedjax_opt.files import json_files
+from fedjax_opt.results.history import COSTS
+from fedjax_opt.study import seed_statistics as statistics
+from fedjax_opt.study import words
+from fedjax_opt.study.plots import frame, lines
+from fedjax_opt.study.report.study_tables import Table
+from fedjax_opt.study.study import Study
+from fedjax_opt.study.verdicts import Verdict, numbers_of
+
+_TEMPLATE = pathlib.Path(__file__).with_name("page.html")
+_COLUMNS = (
+  "Condition", "Method", "Value", "95 % interval", "Place", "Verdict",
+  "Rounds to target", "Bytes", "Gradients", "Setting", "Settings tried",
+  "At an edge", "Command and record",
+)  # fmt: skip
+_PROFILED = 8  # Methods with a curve of their own.
+
+
+def write(standing: Standing, folder: pathlib.Path) -> pathlib.Path:
+  """Writes `reference.html` and, with several conditions, `profiles.png`.
+
+  Args:
+    standing: what is shown.
+    folder: of the records, to which the page links.
+
+  Returns:
+    The path of the page.
+  """
+  scores = standing.scores()
+  overall = standing.overall()
+  if scores:
+    _draw_profiles(standing, folder / "profiles.png")
+  parts = {
+    "title": html.escape(standing.reference.title),
+    "overall": _table(overall) if overall else "",
+    "picture": '<img src="profiles.png" alt="">' if scores else "",
+    "columns": json.dumps(_COLUMNS),
+    "rows": json.dumps(_rows(standing)).replace("<", "\\u003c"),
+  }
+  text = _TEMPLATE.read_text("utf-8")
+  for name, value in parts.items():
+    text = text.replace(f"{{{{ {name} }}}}", value)
+  path = folder / "reference.html"
+  json_files.write_whole(path, text.encode())
+  return path
+
+
+def _rows(standing: Standing) -> list[list[Any]]:
+  """What the table has: of each cell text, or [text, what it is sorted by]."""
+  files = {
+    (place.condition.name, place.planned.method): place.file.as_posix()
+    for place in standing.places
+  }
+  return [
+    _row(standing, name, study, verdict, files[name, verdict.cell.method])
+    for name, study in standing.studies.items()
+    for verdict in study.verdicts
+  ]
+
+
+def _row(
+  standing: Standing, name: str, study: Study, verdict: Verdict, file: str
+) -> list[Any]:
+  cell, sign = verdict.cell, -1 if study.is_larger_better else 1
+  text, interval = numbers_of(study).parts(verdict.value)
+  rank = standing.rank(study, verdict)
+  number = lambda value, shown: [shown, None if np.isnan(value) else value]
+  costs = [verdict.to_target.get(cost, np.nan) for cost in COSTS]
+  edges = cell.tuning.edges if cell.tuning else ()
+  tuned = {n: v for n, v in cell.chosen.items() if n in cell.tuned}
+  return [
+    standing.condition(name).title,
+    study.labels[cell.method],
+    number(sign * verdict.value.estimate, text),
+    interval,
+    [str(rank or words.NOTHING), rank],
+    verdict.verdict,
+    *(number(cost, f"{cost:.4g}".replace("nan", "–")) for cost in costs),
+    words.setting_label(tuned) if tuned else "",
+    [str(cell.budget), cell.budget],
+    ", ".join(f"{edge.name} {edge.side}" for edge in edges),
+    {"command": "\n".join(cell.commands), "record": file},
+  ]
+
+
+def _table(table: Table) -> str:
+  cell = lambda tag, text: f"<{tag}>{html.escape(text)}</{tag}>"
+  head = "".join(cell("th", name) for name in table.header)
+  body = "".join(
+    "<tr>"
+    + "".join(cell("td", f"{e.text} {e.detail}".strip()) for e in row)
+    + "</tr>"
+    for row in table.rows
+  )
+  return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _draw_profiles(standing: Standing, path: pathlib.Path) -> None:
+  """Draws which part of all runs has at least a score, of the best methods."""
+  scores = standing.scores()
+  middle = functools.partial(statistics.interquartile_mean, num_resamples=1)
+  best = sorted(scores, key=lambda m: -middle(scores[m]).estimate)[:_PROFILED]
+  least = min(float(np.quantile(scores[m], 0.02)) for m in best)
+  levels = np.linspace(least, max(float(scores[m].max()) for m in best), 200)
+  styles = lines.method_styles(best)
+  with frame.styled_figure(6.4, 3.6) as figure:
+    axes = figure.subplots()
+    for method in best:
+      part = statistics.performance_profile(scores[method], levels)
+      color = styles[method].color
+      axes.plot(levels, part.estimate, color=color, label=method)
+      axes.fill_between(levels, part.low, part.high, color=color, alpha=0.1)
+    axes.set(xlabel="Score", ylabel="Part of runs above it")
+    axes.legend(loc="lower left")
+    frame.finish(figure, path)

@@ -1,0 +1,228 @@
+"""What a reference comparison consists of, as its TOML file says."""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from experiments import store
+from experiments.artefacts import record
+from experiments.specification.kinds import KINDS
+from experiments.studies import plan, request
+from experiments.studies.plan import Planned
+from experiments.studies.request import Request
+from fedjax_opt.base import STREAMS
+from fedjax_opt.study import tuning
+
+FOLDER = pathlib.Path(__file__).parent
+# What a condition has beside flags.
+_OF_CONDITION = ("name", "title", "metric", "target", "scale", "named_only")
+
+
+class Condition(NamedTuple):
+  """On what methods are compared.
+
+  Attributes:
+    name: of its folder of records.
+    title: for people.
+    metric: by which methods are compared.
+    target: value of the metric whose cost is reported, or None.
+    scale: hyperparameter -> what its values are multiplied with here.
+    named_only: whether only methods run that name it.
+    flags: of all runs, as text.
+  """
+
+  name: str
+  title: str
+  metric: str
+  target: float | None
+  scale: Mapping[str, float]
+  named_only: bool
+  flags: Mapping[str, Any]
+
+
+class Place(NamedTuple):
+  """A cell of the reference.
+
+  Attributes:
+    condition: where it is.
+    planned: what runs.
+    most_extensions: how often its grid may be extended.
+  """
+
+  condition: Condition
+  planned: Planned
+  most_extensions: int
+
+  @property
+  def identity(self) -> dict[str, Any]:
+    """All on which the records depend but the data, which have digests.
+
+    Flags that have their default are left out: one that is added later is no
+    reason to run again.
+    """
+    defaults = record.flag_defaults()
+    flags = store.identity(self.planned.spec).items()
+    return {n: v for n, v in flags if v != defaults.get(n)} | {
+      "report_seeds": self.planned.report_seeds,
+      "most_extensions": self.most_extensions,
+      "streams": STREAMS,
+    }
+
+  @property
+  def file(self) -> pathlib.Path:
+    """Its records in a folder of records: named by what runs, not its label."""
+    spec = self.planned.spec
+    words = f"{spec.algorithm.name}-{spec.client.name}"
+    name = store.folder_name(words, self.identity)
+    return pathlib.Path(self.condition.name, f"{name}.jsonl.gz")
+
+
+class Reference(NamedTuple):
+  """A reference comparison.
+
+  Attributes:
+    name: of its file.
+    records: folder of its published records, beside the file.
+    title: for people.
+    settings: that each tuned method tries under each condition.
+    report_seeds: how many fresh seeds.
+    most_extensions: how often a grid may be extended.
+    conditions: in the order in which they run.
+    methods: of each its flags as text, `label` and perhaps `conditions`.
+    flags: of all runs, as text.
+  """
+
+  name: str
+  records: pathlib.Path
+  title: str
+  settings: int
+  report_seeds: int
+  most_extensions: int
+  conditions: list[Condition]
+  methods: list[dict[str, Any]]
+  flags: dict[str, Any]
+
+  def places(
+    self,
+    methods: Sequence[Mapping[str, Any]],
+    data_dir: str | None = None,
+    budget: str = "equal",
+  ) -> list[Place]:
+    """The cells of some methods, condition after condition.
+
+    Args:
+      methods: which; each runs under the conditions that it names, or under
+        all that are not for named methods only.
+      data_dir: folder of the data.
+      budget: 'equal' or 'unequal' numbers of settings.
+
+    Raises:
+      ValueError: naming the flag that cannot be.
+    """
+    found = []
+    for condition in self.conditions:
+      here = [_scaled(m, condition) for m in methods if _runs(m, condition)]
+      flags = {**self.flags, **condition.flags}
+      if data_dir and "data_dir" in KINDS["task"].entries[flags["task"]].takes:
+        flags["data_dir"] = data_dir
+      asked = Request(
+        methods=tuple(here),
+        flags=flags,
+        report_seeds=self.report_seeds,
+        budget=budget,
+      )
+      for each in plan.plan(asked) if here else ():
+        if budget == "equal":
+          tried = tuning.num_settings(each.grid)
+          sizes = {each.method: tried, "the reference": self.settings}
+          tuning.check_equal(sizes, "--budget=unequal")
+        found.append(Place(condition, each, self.most_extensions))
+    return found
+
+
+def _runs(method: Mapping[str, Any], condition: Condition) -> bool:
+  """Whether a method runs under a condition."""
+  named = method.get("conditions")
+  if named is None:
+    return not condition.named_only
+  return condition.name in named.split(",")
+
+
+def _scaled(method: Mapping[str, Any], condition: Condition) -> dict[str, Any]:
+  """The method's flags, its grids in the size that the condition needs."""
+  found = {name: v for name, v in method.items() if name != "conditions"}
+  for name, factor in condition.scale.items():
+    if name in found:
+      values = [float(v) * factor for v in str(found[name]).split(",")]
+      found[name] = ",".join(f"{value:.6g}" for value in values)
+  return found
+
+
+def read(name: str) -> Reference:
+  """Reads the file of a reference.
+
+  Args:
+    name: of a file of this folder, without its end; or the path of another.
+
+  Raises:
+    ValueError: if there is none, or it is not as it must be.
+  """
+  own = FOLDER / f"{name}.toml"
+  file = own if own.exists() else pathlib.Path(name)
+  if not file.exists():
+    known = ", ".join(sorted(path.stem for path in FOLDER.glob("*.toml")))
+    raise ValueError(
+      f"reference={name!r}: must be one of {known}, or the path of a TOML file"
+    )
+  content = request.content_of("reference", str(file))
+  texts = lambda table: request.texts_of("reference", str(file), table)
+  conditions = [_condition(texts, c) for c in content.pop("condition", [])]
+  methods = [texts(method) for method in content.pop("method", [])]
+  if not conditions or not methods:
+    raise ValueError(
+      f"reference={name!r}: must have tables [[condition]] and [[method]]"
+    )
+  own = ("title", "settings", "report_seeds", "most_extensions")
+  missing = [key for key in own if key not in content]
+  if missing:
+    raise ValueError(f"reference={name!r}: {missing[0]} is missing")
+  numbers = {key: content.pop(key) for key in own}
+  found = Reference(
+    file.stem,
+    file.with_suffix(""),
+    *numbers.values(),
+    conditions=conditions,
+    methods=methods,
+    flags=texts(content),
+  )
+  check_names(found)
+  return found
+
+
+def _condition(texts: Any, table: Mapping[str, Any]) -> Condition:
+  flags = {n: v for n, v in table.items() if n not in _OF_CONDITION}
+  return Condition(
+    table["name"],
+    table.get("title", table["name"]),
+    table.get("metric", "test_accuracy"),
+    table.get("target"),
+    table.get("scale", {}),
+    table.get("named_only", False),
+    texts(flags),
+  )
+
+
+def check_names(reference: Reference) -> None:
+  """Checks that no name is there twice, and that methods name conditions."""
+  plan.labels_of(reference.methods)
+  names = [condition.name for condition in reference.conditions]
+  for name in names:
+    if names.count(name) > 1:
+      raise ValueError(f"reference={reference.name!r}: {name!r} is there twice")
+  for method in reference.methods:
+    for name in method.get("conditions", names[0]).split(","):
+      if name not in names:
+        raise ValueError(
+          f"reference={reference.name!r}: method {method['algorithm']}: "
+          f"conditions={name}: must be among {', '.join(names)}"
+        )

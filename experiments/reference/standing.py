@@ -1,0 +1,186 @@
+"""Who stands where in a reference comparison: places, verdicts, aggregates.
+
+Axis letters: `n` seeds of the report, `T` conditions.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from experiments.reference import measuring
+from experiments.reference.plans import Condition, Place, Reference
+from fedjax_opt.data import digest
+from fedjax_opt.results.history import is_fraction
+from fedjax_opt.study import seed_statistics as statistics
+from fedjax_opt.study import words
+from fedjax_opt.study.bootstrap import Interval
+from fedjax_opt.study.report import formats
+from fedjax_opt.study.report.study_tables import Entry, Row, Table
+from fedjax_opt.study.study import Study
+from fedjax_opt.study.verdicts import TIED, Verdict, numbers_of
+
+_RESAMPLES = 2000
+
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+  """All cells of a reference that have run, condition after condition.
+
+  Attributes:
+    reference: what was asked for.
+    places: cells that have run and those that have not.
+    studies: name of a condition -> its cells as a study, with its verdicts.
+    joined: methods that are no part of the reference; [] of the reference.
+  """
+
+  reference: Reference
+  places: list[Place]
+  studies: dict[str, Study]
+  joined: list[str]
+
+  def rank(self, study: Study, verdict: Verdict) -> int | None:
+    """The place by the mean, 1 for the best; None if a seed diverged."""
+    sign = 1 if study.is_larger_better else -1
+    means = [sign * v.value.estimate for v in study.verdicts]
+    own = sign * verdict.value.estimate
+    return None if np.isnan(own) else 1 + sum(mean > own for mean in means)
+
+  def scores(self) -> dict[str, np.ndarray]:
+    """method -> accuracy over the best mean accuracy, [n, T], 0 if it diverged.
+
+    Of the methods that ran under all conditions by an accuracy that have run.
+    """
+    of_method: dict[str, list[np.ndarray]] = {}
+    studies = [s for s in self.studies.values() if is_fraction(s.metric)]
+    for study in studies:
+      best = np.nanmax([v.value.estimate for v in study.verdicts] or [np.nan])
+      for cell in study.cells:
+        values = cell.final(study.metric)
+        if cell.measured is None:
+          values = np.full(self.reference.report_seeds, np.nan)
+        of_method.setdefault(cell.method, []).append(
+          np.nan_to_num(values / best)
+        )
+    whole = {m: v for m, v in of_method.items() if len(v) == len(studies)}
+    return {method: np.stack(values, 1) for method, values in whole.items()}
+
+  def mean_ranks(self) -> dict[str, Interval]:
+    """method -> mean place over the conditions of `scores`, with its interval.
+
+    The seeds of each condition are resampled, the same for all methods.
+    """
+    scores = self.scores()
+    if not scores:
+      return {}
+    each = np.stack([*scores.values()])  # [methods, n, T]
+    _, seeds, tasks = each.shape
+    drawn = statistics.resamples(_RESAMPLES, seeds, num_tasks=tasks)
+    estimate = _ranks(each.mean(1)).mean(-1)
+    means = np.stack([each[:, d, np.arange(tasks)].mean(1) for d in drawn])
+    low, high = np.quantile(_ranks(means).mean(-1), [0.025, 0.975], axis=0)
+    rows = zip(estimate, low, high, strict=True)
+    return {
+      m: Interval(*map(float, r)) for m, r in zip(scores, rows, strict=True)
+    }
+
+  def overall(self) -> Table | None:
+    """Methods by the interquartile mean of their scores; None without any."""
+    ranks, rows = self.mean_ranks(), []
+    for method, scores in self.scores().items():
+      middle = statistics.interquartile_mean(scores)
+      rows.append((middle.estimate, method, middle, ranks[method]))
+    rows.sort(key=lambda row: -row[0])
+    shown = [
+      {
+        "Method": method,
+        "Score": Entry(*_shown(middle, 3)),
+        "Mean place": Entry(*_shown(rank, 1)),
+        "Diverged": str(int((self.scores()[method] == 0).sum())),
+      }
+      for _, method, middle, rank in rows
+    ]
+    return Table(shown, 1) if shown else None
+
+  def of_joined(self) -> Table | None:
+    """Where the methods that joined stand, condition after condition."""
+    rows = []
+    for name, study in self.studies.items():
+      for verdict in study.verdicts:
+        if verdict.cell.method in self.joined:
+          rows.append(self._row(name, study, verdict))
+    return Table(rows, 2) if rows else None
+
+  def _row(self, name: str, study: Study, verdict: Verdict) -> Row:
+    rank, total = self.rank(study, verdict), len(study.verdicts)
+    said = verdict.verdict
+    return {
+      "Condition": self.condition(name).title,
+      "Method": study.labels[verdict.cell.method],
+      "Value": Entry(*numbers_of(study).parts(verdict.value)),
+      "Place": f"{rank or words.NOTHING} of {total}",
+      "Verdict": "not told apart from the best" if said == TIED else said,
+    }
+
+  def condition(self, name: str) -> Condition:
+    """The condition of a name."""
+    return next(c for c in self.reference.conditions if c.name == name)
+
+  def __str__(self) -> str:
+    tables = [self.of_joined(), self.overall()]
+    lines = [formats.lines(table) for table in tables if table is not None]
+    ran = sum(len(study.cells) for study in self.studies.values())
+    told = f"{ran} of {len(self.places)} cells have run"
+    return "\n".join(line for each in [*lines, [told]] for line in [*each, ""])
+
+
+def of(
+  reference: Reference,
+  places: Sequence[Place],
+  folders: Sequence[pathlib.Path],
+  joined: Sequence[str],
+) -> Standing:
+  """The standing of all cells that have records in these folders.
+
+  Raises:
+    ValueError: if a file is damaged, or the cells of a condition ran on
+      different data.
+  """
+  studies = {}
+  for condition in reference.conditions:
+    here = [p for p in places if p.condition.name == condition.name]
+    found = [measuring.read(place, folders) for place in here]
+    cells = tuple(cell for cell in found if cell is not None)
+    if cells:
+      _check_data(condition, cells)
+      studies[condition.name] = Study(
+        cells, condition.metric, condition.title, condition.target
+      )
+  return Standing(reference, [*places], studies, [*joined])
+
+
+def _check_data(condition: Condition, cells: Sequence) -> None:
+  """Checks that all cells of a condition have the same data."""
+  for part in ("tried", "measured"):
+    parts = [getattr(cell, part) for cell in cells]
+    digests = [p.run.about[digest.NAME] for p in parts if p is not None]
+    for one, cell in zip(digests, cells, strict=False):
+      if one != digests[0]:
+        raise ValueError(
+          f"reference: {condition.name}: {cell.method} ran on "
+          f"{digest.difference(digests[0], one)} than {cells[0].method}; "
+          "remove the records of one of them"
+        )
+
+
+def _ranks(means: np.ndarray) -> np.ndarray:
+  """Places along the methods' axis, [..., methods, T]; ties share the mean."""
+  better = means[..., None, :, :] > means[..., :, None, :]
+  equal = means[..., None, :, :] == means[..., :, None, :]
+  return better.sum(-2) + (equal.sum(-2) + 1) / 2
+
+
+def _shown(interval: Interval, decimals: int) -> tuple[str, str]:
+  estimate, low, high = (f"{x:.{decimals}f}" for x in interval)
+  return estimate, f"{low} to {high}"

@@ -1,0 +1,201 @@
+"""A reference comparison: its queue, its records, and methods that join."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+from experiments import compare
+from experiments.artefacts import record
+from experiments.data import Loader
+from experiments.reference import joining, measuring, plans
+
+TINY = """
+title = "Tiny"
+settings = 2
+report_seeds = 3
+most_extensions = 1
+seed = [0, 1]
+task = "digits_logistic"
+num_clients = 5
+local_steps = 2
+batch_size = 8
+rounds = 4
+eval_every = 2
+
+[[condition]]
+name = "few"
+target = 0.3
+cohort_size = 2
+
+[[condition]]
+name = "all"
+cohort_size = 5
+scale = { client_lr = 2 }
+
+[[method]]
+algorithm = "fed_avg"
+client = "sgd"
+label = "FedAvg"
+client_lr = [0.003, 0.01]
+
+[[method]]
+algorithm = "fed_avg"
+client = "delta_sgd"
+label = "Delta"
+gamma = [1, 2]
+
+[[method]]
+algorithm = "scaffold"
+label = "SCAFFOLD"
+client_lr = [0.003, 0.01]
+"""
+SCAFFOLD = "scaffold client_lr=0.003,0.01 label=Mine"
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+  """The file of a reference that has run, and the folder of its records."""
+  folder = tmp_path_factory.mktemp("reference")
+  file = folder / "tiny.toml"
+  file.write_text(TINY)
+  argv = ["compare", f"--reference={file}", f"--output_dir={folder / 'tiny'}"]
+  assert compare.main([*argv, "--noprogress"]) == 0
+  return file, folder / "tiny"
+
+
+def places(standing):
+  return {
+    (name, verdict.cell.method): (
+      standing.rank(study, verdict),
+      verdict.value,
+      verdict.verdict,
+    )
+    for name, study in standing.studies.items()
+    for verdict in study.verdicts
+  }
+
+
+def test_a_method_that_is_removed_and_joins_again_has_its_place(
+  tiny, tmp_path, capsys
+):
+  file, records = tiny
+  before = joining.join(str(file), output_dir=records)
+  other = tmp_path / "tiny.toml"
+  other.write_text(TINY[: TINY.rindex("[[method]]")])
+  shutil.copytree(
+    records, tmp_path / "tiny", ignore=shutil.ignore_patterns("scaffold*")
+  )
+  argv = ["compare", f"--reference={other}", f"--method={SCAFFOLD}"]
+  assert compare.main([*argv, f"--output_dir={tmp_path / 'new'}"]) == 0
+  said = capsys.readouterr()
+  # Of the others nothing ran: they are read from beside the file.
+  assert said.err == "[1/2] few: Mine\n[2/2] all: Mine\n"
+  written = sorted(p.name[:8] for p in tmp_path.glob("new/*/*.gz"))
+  assert written == ["scaffold"] * 2
+  after = joining.join(
+    str(other),
+    {"algorithm": "scaffold", "client_lr": "0.003,0.01", "label": "Mine"},
+    output_dir=tmp_path / "new",
+  )
+  wanted = {(c, m.replace("SCAFFOLD", "Mine")): v for (c, m), v in
+            places(before).items()}  # fmt: skip
+  assert places(after) == wanted
+  for condition in ("few", "all"):
+    place = wanted[condition, "Mine"][0]
+    assert re.search(rf"{condition} +Mine .* {place} of 3 ", said.out)
+
+
+def test_what_has_a_record_never_runs_again(tiny, monkeypatch):
+  file, records = tiny
+  monkeypatch.setattr(measuring, "run_place", None)
+  renamed = file.with_name("renamed.toml")
+  text = TINY.replace('"Delta"', '"Another name"').replace("Tiny", "Title")
+  renamed.write_text(text)
+  found = joining.join(str(renamed), output_dir=records)
+  assert len(places(found)) == 6
+  assert ("few", "Another name") in places(found)
+
+
+def test_a_grid_is_extended_at_its_edge_and_all_is_counted(tiny):
+  file, records = tiny
+  reference = plans.read(str(file))
+  for place in reference.places(reference.methods):
+    *tried, report = record.read(records / place.file)
+    cell = measuring.read(place, [records])
+    values = {point[name] for each in tried for point in each.points
+              for name in place.planned.grid}  # fmt: skip
+    (given,) = place.planned.grid.values()
+    assert set(given) < values  # Of two values one is at an edge.
+    assert cell.budget == len(values) == 3
+    assert cell.tried.seeds == [0, 1]
+    assert [point["seed"] for point in report.points] == [2, 3, 4]
+    assert report.points[0].items() >= cell.chosen.items()
+  rates = [p.planned.grid["client_lr"] for p in
+           reference.places(reference.methods[:1])]  # fmt: skip
+  assert rates == [[0.003, 0.01], [0.006, 0.02]]
+
+
+def test_momentum_is_not_extended_beyond_what_its_flag_takes(tiny):
+  reference = plans.read(str(tiny[0]))._replace(most_extensions=3)
+  method = {"algorithm": "fed_avg_sm", "mu_s": "0.5,0.9", "client_lr": "0.01"}
+  place = reference.places([method])[0]
+  records = measuring.measure(place, Loader())
+  tried = {point["mu_s"] for each in records for point in each.points}
+  assert max(tried) < 1
+  assert {0.5, 0.9} <= tried
+
+
+def test_the_page_has_every_cell_with_its_command_and_record(tiny):
+  _, records = tiny
+  text = (records / "reference.html").read_text()
+  rows = json.loads(re.search(r"rows = (.*);\n", text)[1])
+  assert len(rows) == 6
+  for row in rows:
+    assert (records / row[-1]["record"]).exists()
+    assert "--rounds=4" in row[-1]["command"]
+  assert "{{" not in text
+  assert (records / "profiles.png").exists()
+
+
+def test_other_data_and_damage_are_refused(tiny, tmp_path):
+  file, records = tiny
+  reference = plans.read(str(file))
+  place = reference.places(reference.methods)[0]
+  copy = tmp_path / "records"
+  shutil.copytree(records, copy)
+  *others, report = record.read(copy / place.file)
+  report.about["data_digests"]["test"] = "other"
+  record.write(copy / place.file, [*others, report])
+  with pytest.raises(ValueError, match=r"few: .* ran on other data \(test\)"):
+    joining.join(str(file), output_dir=copy)
+  content = (copy / place.file).read_bytes()
+  (copy / place.file).write_bytes(content[:-20])
+  with pytest.raises(ValueError, match="is damaged"):
+    joining.join(str(file), output_dir=copy)
+
+
+@pytest.mark.parametrize(
+  ("before", "after", "said"),
+  [
+    ('"all"', '"few"', "'few' is there twice"),
+    ("settings = 2", "", "settings is missing"),
+    ("[[condition]]", "[[cond]]", "must be a number, a text or a list|tables"),
+    ('label = "Delta"', 'conditions = ["none"]', "conditions=none: must be"),
+  ],
+)
+def test_files_that_are_no_reference_are_refused(tmp_path, before, after, said):
+  file = tmp_path / "wrong.toml"
+  file.write_text(TINY.replace(before, after))
+  with pytest.raises(ValueError, match=said):
+    plans.read(str(file))
+
+
+def test_the_field_is_what_it_says():
+  field = plans.read("field")
+  cells = field.places(field.methods)
+  assert len({cell.file for cell in cells}) == len(cells)
+  named = {c.name for c in field.conditions if c.named_only}
+  assert named == {"lasso"}
+  assert len({cell.planned.method for cell in cells}) >= 30
