@@ -228,6 +228,18 @@ def test_nested_each_seed_chooses_by_its_own_score():
   )
 
 
+@pytest.mark.parametrize(
+  ("given", "expected"),
+  [
+    ((None, None), ([0, 1, 2, 3, 4], list(range(5, 15)))),
+    (([3, 5], None), ([3, 5], [6, 7])),
+    ((None, [9]), ([0, 1, 2, 3, 4], [9])),
+  ],
+)
+def test_ten_fresh_seeds_report_unless_seeds_are_given(given, expected):
+  assert studies._seeds(*given) == expected
+
+
 def broken(learning_rate):
   loss = lambda params, batch, rng: given.loss_fn(params, batch, rng) * math.nan
   return fo.fed_avg(loss, optax.sgd(learning_rate))
