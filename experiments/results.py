@@ -117,8 +117,6 @@ class Results:
       params=lambda point: trees.take(result.params, point),
       more=job.stopping.spent(history),
     )
-    if job.spec.track is not None:
-      tracking.log_run(job.spec.track, job.output_dir)
     extra = {"epsilon": private["epsilon"]} if private else {}
     lines = [tables.table(history, job.points, job.criterion, extra)]
     if job.spec.dp_seed is not None:
@@ -132,6 +130,8 @@ class Results:
       lines.append(f"ended by {stopped_by} after {asked}")
     lines += per_client.lines(job, of_clients, point)
     print("\n".join([*lines, *self._closing_lines(result)]))
+    if job.spec.track is not None:
+      tracking.log_run(job.spec.track, job.output_dir)
 
   def _timing(self, result: Result) -> dict[str, float | None]:
     """What summary.json says of seconds."""

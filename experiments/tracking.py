@@ -116,9 +116,15 @@ def log(tracker: str, folder: pathlib.Path, entries: Iterable[Entry]) -> None:
     tracker: one of `TRACKERS`.
     folder: of the run or study.
     entries: what is logged.
+
+  Raises:
+    OSError: if the library fails, such as for want of a key.
   """
   write = {"wandb": _wandb, "mlflow": _mlflow, "tensorboard": _tensorboard}
-  write[tracker](folder, entries)
+  try:
+    write[tracker](folder, entries)
+  except Exception as error:
+    raise OSError(f"track={tracker!r}: {checks.first_line(error)}") from error
 
 
 def _wandb(folder, entries):
@@ -168,7 +174,8 @@ def _tensorboard(folder, entries):
   for entry in entries:
     place = folder / "tensorboard" / re.sub(r"[^\w.=,+-]", "_", entry.name)
     steps = [] if place.exists() else entry.steps
-    with library.SummaryWriter(str(place)) as events:
+    # Else a file of the same second would be replaced.
+    with library.SummaryWriter(str(place), filename_suffix=".about") as events:
       table = [f"| {name} | {value} |" for name, value in entry.config.items()]
       events.add_text("config", "\n".join(["| | |", "|-|-|", *table]))
       for number, values in steps:

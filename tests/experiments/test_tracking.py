@@ -103,6 +103,23 @@ def test_a_study(library, tmp_path):
   assert library.runs[0].given["name"] == "FedAvg, SGD, seed=2"
 
 
+def test_what_a_tracker_refuses_is_one_line_after_the_results(
+  library, monkeypatch, tmp_path, capsys
+):
+  def refuse(*_, **__):
+    raise RuntimeError("no key\nlog in")
+
+  for name in ("init", "start_run"):
+    monkeypatch.setattr(library, name, refuse)
+  name, folder = library.__name__, tmp_path / "r"
+  assert call(*SMALL, f"--track={name}", f"--output_dir={folder}") == 1
+  said = capsys.readouterr()
+  assert "after round 2:" in said.out
+  kept = f"what was complete before is kept; see {folder}"
+  assert said.err == f"error: track={name!r}: no key; {kept}\n"
+  assert (folder / "summary.json").exists()
+
+
 def _tags(folder):
   """What a folder of events has, by sub-run."""
   event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
