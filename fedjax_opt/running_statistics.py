@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from optax import Params
 
@@ -76,7 +77,7 @@ def attach_all(losses: jax.Array, running: Params, new: Params) -> jax.Array:
   Raises:
     ValueError: if the trees have other leaves.
   """
-  shapes = lambda tree: [leaf.shape for leaf in jax.tree.leaves(tree)]
+  shapes = lambda tree: [np.shape(leaf) for leaf in jax.tree.leaves(tree)]
   if shapes(running) != shapes(new):
     raise ValueError(
       f"new: has leaves of shapes {shapes(new)}; must be {shapes(running)}, as "
@@ -84,7 +85,8 @@ def attach_all(losses: jax.Array, running: Params, new: Params) -> jax.Array:
     )
   pairs = zip(jax.tree.leaves(running), jax.tree.leaves(new), strict=True)
   for before, after in pairs:
-    losses = attach(losses, before, after.astype(before.dtype))
+    before = jnp.asarray(before)
+    losses = attach(losses, before, jnp.asarray(after, before.dtype))
   return losses
 
 

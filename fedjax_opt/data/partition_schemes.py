@@ -40,6 +40,7 @@ def _are_ids(name: str, value: Any) -> None:
 
 def size_range(name: str, value: Any) -> tuple[int, int]:
   """Checks a number of examples, or a range of it, and returns (low, high)."""
+  checks.plain(name, value)
   bounds = np.atleast_1d(np.asarray(value, object))
   try:
     for bound in bounds:

@@ -9,6 +9,7 @@ refused in one line, and nothing that a file names may be executed.
 
 import argparse
 import collections
+import gzip
 import io
 import json
 import os
@@ -22,6 +23,9 @@ import tempfile
 import zipfile
 
 import numpy as np
+import PIL.Image
+import pyarrow
+from pyarrow import parquet
 
 _CHILD = """
 import resource, sys
@@ -40,6 +44,8 @@ readers = {
   "population": lambda: Population.open(path).load(),
   "run": lambda: fo.load_run(path),
   "records": lambda: record.read(path),
+  "table": lambda: fo.datasets.tables.read_table(path, "y"),
+  "images": lambda: fo.datasets.image_folders.image_folder(path),
   "flags": lambda: run.main(["run", f"--flagfile={path}"]),
   "study": lambda: compare.main(["compare", f"--study={path}"]),
   "task": lambda: run.main(
@@ -121,14 +127,71 @@ def _texts(draw, mark):
   ])().encode("utf-8", "replace")  # fmt: skip
 
 
+def _table(draw, path):
+  """Writes a table; returns its path."""
+  kind = draw.choice(["wide", "gz", "words", "parquet", "constant", "pipe"])
+  if kind == "pipe":
+    os.mkfifo(path := path.with_suffix(".csv"))
+  elif kind == "gz":
+    path = path.with_suffix(".csv.gz")
+    path.write_bytes(gzip.compress(b"x,y\n" + b"1,2\n" * 20_000_000, 1))
+  elif kind == "constant":
+    path = path.with_suffix(".parquet")
+    array = pyarrow.nulls(100_000_000, pyarrow.int8()).fill_null(1)
+    parquet.write_table(pyarrow.table(dict.fromkeys("abcdefghy", array)), path)
+  elif kind == "parquet":
+    path = path.with_suffix(".parquet")
+    path.write_bytes(b"PAR1" + draw.randbytes(10_000) + b"PAR1")
+  else:
+    path = path.with_suffix(".csv")
+    wide = "," * 100_000 + "\n" + "1," * 100_000
+    words = "x,y\n" + "".join(f"w{i},{i % 2}\n" for i in range(200_000))
+    path.write_text(wide if kind == "wide" else words)
+  return path
+
+
+def _images(draw, path):
+  """Writes a folder of images of two classes, one of them hostile."""
+  for name in "ab":
+    (path / name).mkdir(parents=True)
+    PIL.Image.new("L", (4, 4)).save(path / name / "1.png")
+  bad = path / "a" / "2.png"
+  kind = draw.choice(["pipe", "header", "postscript", "large", "noise"])
+  if kind == "pipe":
+    os.mkfifo(bad)
+  elif kind == "postscript":
+    bad.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
+  elif kind == "large":
+    PIL.Image.new("L", (9_000, 9_000)).save(bad)
+  else:
+    sizes = struct.pack(">II", 1 << 30, 1 << 30) + b"\x08\0\0\0\0"
+    good = (path / "b" / "1.png").read_bytes()
+    header = good[:16] + sizes + good[29:]
+    bad.write_bytes(header if kind == "header" else draw.randbytes(1_000))
+
+
 def make(draw, folder):
   """Writes a case; returns the reader, its path and what shows harm."""
   kind = draw.choice(
-    ["npz", "task", "population", "run", "records", "flags", "study"]
+    [
+      "npz",
+      "task",
+      "population",
+      "run",
+      "records",
+      "flags",
+      "study",
+      "table",
+      "images",
+    ]
   )
   mark, path = folder / "harmed", folder / "file"
   if kind in ("npz", "task"):
     path.write_bytes(_arrays(draw, mark))
+  elif kind == "table":
+    path = _table(draw, path)
+  elif kind == "images":
+    _images(draw, path)
   elif kind == "population":
     path.mkdir()
     (path / "population.npz").write_bytes(_arrays(draw, mark))

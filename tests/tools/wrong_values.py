@@ -583,7 +583,7 @@ def outcome(name, function, argument, arguments, value):
   except (ValueError, TypeError) as error:
     text = str(error)
     is_named = re.search(rf"(?<!\w){re.escape(argument)}(?!\w)", text)
-    is_file = argument in FILES and str(value) in text
+    is_file = argument in FILES and isinstance(value, str) and value in text
     if "\n" not in text and len(text) <= 300:
       if is_named or is_file:
         return "refused"

@@ -260,6 +260,7 @@ def log_scale(axis: Any, limits: tuple[float, float] | None = None) -> None:
 
 def _decades(limits: Any) -> float:
   """How many powers of ten are between limits, after a check."""
+  checks.plain("limits", limits)
   name = f"limits={checks.shown(limits)}"
   try:
     low, high = limits
