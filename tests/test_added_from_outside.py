@@ -237,7 +237,7 @@ def test_a_comparison_calls_it_by_its_label():
     ("FedAvg, SGD", "σ = 1"),
   ]
   assert compare._named("two_blobs,digits") == "Two Blobs, digits"
-  shared = compare._about(asked, cells, {})
+  shared = compare._about(cells, [], {})
   assert (shared["task"], shared["partition"]) == ("Two Blobs", "every n-th")
 
 
