@@ -51,7 +51,7 @@ def test_a_value_that_nobody_knows():
 
 @pytest.mark.parametrize("metric", ["f1", "precision", "recall", "density"])
 def test_shares_have_intervals_from_0_to_1(metric):
-  assert with_interval([0.1, 1.0, 0.9], metric).endswith("(0.000 to 1.000)")
+  assert with_interval([0.1, 1.0, 0.9], metric).endswith("(0 to 1.000)")
 
 
 def with_last(accuracy, loss=1.0):
