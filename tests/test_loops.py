@@ -17,6 +17,7 @@ from fedjax_opt import prox
 from fedjax_opt.algorithms import ALGORITHMS
 from fedjax_opt.algorithms.fed_nova import _reach
 from tests import cases, jax_problems, reference
+from tests import reference_adaptive as adaptive
 from tests import reference_composite as composite
 from tests import reference_methods as loops
 from tests import reference_momentum as momentum
@@ -60,6 +61,24 @@ def steps_of(name):
   """FedAvg whose clients have that rule."""
   loop = averaging(lambda r, client: referee(name))
   return fo.fed_avg(LOSS, rule(name)), *loop
+
+
+def muon(average_state):
+  """Alone, and with the momenta of matrices and Adam's moments averaged."""
+  make = lambda r=0, client=0: adaptive.Muon(0.05, 0.8, 0.2, KERNEL, (4, 3))
+  algorithm = fo.fed_avg(LOSS, rule("muon"), average_state=average_state)
+  if not average_state:
+    return algorithm, *averaging(make)
+
+  def record(own):
+    bias = slice(KERNEL.start)
+    adamw = [own.t, *own.m[bias], *own.v[bias]]
+    return np.array([*adamw, own.t, *own.m[KERNEL], *adaptive.COEFFICIENTS])
+
+  loop = lambda rounds, masses: adaptive.averaging_rule(
+    PROBLEM, rounds, make(), ("m", "v"), record
+  )
+  return algorithm, "params client", loop
 
 
 def server_steps_of(name):
@@ -183,6 +202,8 @@ LOOPS = {
   "fed_avg, delta_sgd": steps_of("delta_sgd"),
   "fed_avg, delta_sgd_reused": steps_of("delta_sgd_reused"),
   "fed_avg, step decay": step_decay(),
+  "fed_avg, muon": muon(average_state=False),
+  "fed_avg, muon averaged": muon(average_state=True),
   "fed_prox, sps": fed_prox("sps"),
   "fed_prox, delta_sgd": fed_prox("delta_sgd"),
   "moon": (
@@ -267,7 +288,7 @@ LOOPS = {
 # One of each kind, and those that weigh clients that are not there.
 IN_SINGLE = (
   "moon", "fed_mid_osp, nuclear", "fed_dual_avg, l1_ball", "scaffold", "domo",
-  "fed_dyn", "fed_speed",
+  "fed_dyn", "fed_speed", "fed_avg, muon averaged",
 )  # fmt: skip
 
 

@@ -18,6 +18,12 @@ SGD = optax.sgd(0.05)
 
 # name -> (algorithm, bytes down, bytes up, gradients).
 COSTS = {
+  "fed_avg, averaged momenta": (
+    fo.fed_avg(LOSS, optax.sgd(0.05, momentum=0.9), average_state=True),
+    2 * MODEL,
+    2 * MODEL,
+    ONCE,
+  ),
   "fed_dyn": (fo.fed_dyn(LOSS, SGD), MODEL, MODEL, ONCE),
   "fed_nova": (fo.fed_nova(LOSS, 0.05), MODEL, MODEL + NUMBER, ONCE),
   "fed_cm": (fo.fed_cm(LOSS, 0.05), 2 * MODEL, MODEL + NUMBER, ONCE),

@@ -10,6 +10,8 @@ References:
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import optax
 
 from fedjax_opt import optimizers
@@ -30,6 +32,14 @@ class FedAvgState(NamedTuple):
   server: optax.OptState
 
 
+class SharedRuleState(NamedTuple):
+  """The server between rounds, where it has the clients' mean rule state."""
+
+  params: Params  # x_t
+  server: optax.OptState
+  client: optax.OptState
+
+
 @fields.checked(local_loss=fields.function("(loss_fn, params)"))
 def fed_avg(
   loss_fn: LossFn,
@@ -37,6 +47,7 @@ def fed_avg(
   server: optax.GradientTransformation | None = None,
   *,
   local_loss: Callable[[LossFn, Params], LossFn] | None = None,
+  average_state: bool = False,
 ) -> Algorithm:
   r"""Local steps, averaged (McMahan et al., 2017).
 
@@ -51,12 +62,18 @@ def fed_avg(
   is plain averaging, and momentum, Adam, Yogi or Adagrad give FedAvgM, FedAdam,
   FedYogi and FedAdagrad.
 
+  What papers call Local AdamW is this with `optax.adamw` as the clients' rule,
+  Local Muon with `optax.contrib.muon`.
+
   Args:
     loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
-    client: the rule of the local steps; its state starts afresh each round.
+    client: the rule of the local steps.
     server: the rule of the server; `optax.sgd(1.0)` if None.
     local_loss: `(loss_fn, x_t) -> loss_fn`, what a client minimizes instead of
       its loss, given the model it received.
+    average_state: whether the state of the clients' rule, such as a momentum,
+      is averaged like the model and goes on in the next round; otherwise it
+      starts afresh. Counts are rounded means. It is sent in both directions.
 
   Returns:
     The algorithm.
@@ -70,12 +87,59 @@ def fed_avg(
     Algorithm 1.
   """
 
+  def loss_of(params):
+    return local_loss(loss_fn, params) if local_loss else loss_fn
+
+  if average_state:
+    return _averaging_state(loss_of, client, server)
+
   def one_client(worker, params):
-    loss = local_loss(loss_fn, params) if local_loss else loss_fn
-    local_params = worker.descend(loss, client, params)
+    local_params = worker.descend(loss_of(params), client, params)
     return optax.tree.sub(local_params, params)
 
   return averaged(one_client, server)
+
+
+def _averaging_state(
+  loss_of: Callable[[Params], LossFn],
+  client: ClientRule,
+  server: optax.GradientTransformation | None,
+) -> Algorithm:
+  """FedAvg whose clients share the state of their rule."""
+  server = optax.sgd(1.0) if server is None else server
+
+  def init(params, num_clients):
+    del num_clients
+    first = optimizers.of_round(client, jnp.int32(0))
+    return SharedRuleState(
+      params,
+      optimizers.init("server", server, params),
+      optimizers.init("client", first, params),
+    )
+
+  def round(state, cohort):
+    def one_client(worker, received):
+      params, rule_state = received
+      rule = optimizers.of_round(client, worker.round)
+      local_params, rule_state = worker.descend_from(
+        loss_of(params), rule, params, rule_state
+      )
+      return optax.tree.sub(local_params, params), rule_state
+
+    sent = cohort.mean(one_client, broadcast=(state.params, state.client))
+    delta, mean = sent.value
+    new = server_step(server, state.params, state.server, delta)
+    return SharedRuleState(*new, jax.tree.map(_like, mean, state.client)), sent
+
+  return Algorithm(
+    init, round, sends=lambda params: [params, None], averages_statistics=True
+  )
+
+
+def _like(mean: jax.Array, leaf: jax.Array) -> jax.Array:
+  """A mean in the type of a leaf, rounded where that has whole numbers."""
+  is_float = jnp.issubdtype(leaf.dtype, jnp.floating)
+  return (mean if is_float else jnp.round(mean)).astype(leaf.dtype)
 
 
 def averaged(

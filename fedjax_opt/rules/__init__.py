@@ -10,6 +10,7 @@ DiLoCo's. The others have the default of the clients, as the paper ran Adam.
 import functools
 
 import optax
+import optax.contrib
 
 from fedjax_opt.registry import Hyperparameter, RuleChoice, arguments, register
 from fedjax_opt.rules.delta_sgd import delta_sgd
@@ -46,6 +47,15 @@ def _adagrad(learning_rate, initial_accumulator, eps):
   return optax.adagrad(learning_rate, initial_accumulator, eps**2)
 
 
+def _muon(learning_rate, beta, weight_decay):
+  return optax.contrib.muon(
+    learning_rate,
+    beta=beta,
+    weight_decay=weight_decay,
+    adam_weight_decay=weight_decay,
+  )
+
+
 # argument -> its meaning and what it may be, in rules of optax.
 _MEANINGS = {
   "learning_rate": ("step size", "[0, inf)"),
@@ -54,6 +64,7 @@ _MEANINGS = {
   "b2": ("decay of the second moment", "[0, 1)"),
   "initial_accumulator": ("initial sum of squares", "[0, inf)"),
   "eps": ("added to a denominator", "[0, inf)"),
+  "beta": ("decay of the momentum of matrices", "[0, 1)"),
   "weight_decay": ("decay of the weights, times the rate", "[0, inf)"),
 }
 
@@ -106,9 +117,17 @@ RULES: dict[str, RuleChoice] = {
   ),
   "adamw": RuleChoice(
     optax.adamw,
-    "Adam with decoupled weight decay (defaults of DiLoCo's clients)",
+    "Adam with decoupled weight decay (defaults of DiLoCo's clients); fed_avg "
+    "with it is Local AdamW",
     _defaults(learning_rate=4e-4, b1=0.9, b2=0.999, eps=1e-8, weight_decay=0.1),
     label="AdamW",
+  ),
+  "muon": RuleChoice(
+    _muon,
+    "Muon: orthogonalized momentum of matrices, AdamW of all else (Jordan, "
+    "2024; optax's form)",
+    _defaults(learning_rate=0.02, beta=0.95, weight_decay=0.0),
+    label="Muon",
   ),
   "adagrad": RuleChoice(
     _adagrad,

@@ -117,8 +117,8 @@ def test_a_name_of_two_kinds_has_two_pages(ask):
   ("word", "flags", "parts"),
   [
     ("FedProx", ["mu"], ["Li et al.", "Default: 0.01.", "any rule"]),
-    ("fed_adam", ["server_lr", "server_b1", "server_b2", "server_eps"],
-     ["adam, always", "Default: 0.001."]),
+    ("fed_adam", ["average_state", "server_lr", "server_b1", "server_b2",
+                  "server_eps"], ["adam, always", "Default: 0.001."]),
     ("domo", ["mu_s", "mu_l", "beta", "client_lr", "server_lr"],
      ["Step size, in (0, inf)", "AAAI 2022"]),
     ("centralized", ["client_lr"], ["all clients, in each round", "one step"]),

@@ -8,7 +8,7 @@ import optax
 
 from fedjax_opt import grad_fn_of
 from fedjax_opt.rules import RULES
-from tests import reference
+from tests import reference, reference_adaptive
 
 _MOMENTUM = {"learning_rate": 0.05, "momentum": 0.8}
 _ADAM = {"learning_rate": 0.05, "b1": 0.8, "b2": 0.95, "eps": 1e-3}
@@ -21,6 +21,11 @@ REFEREES = {
   "nesterov": (reference.Nesterov, _MOMENTUM),
   "adam": (reference.Adam, _ADAM),
   "adamw": (reference.AdamW, _ADAM | {"weight_decay": 0.2}),
+  # Of a vector; test_loops.py has it on a matrix.
+  "muon": (
+    reference_adaptive.Muon,
+    {"learning_rate": 0.05, "beta": 0.8, "weight_decay": 0.2},
+  ),
   "adagrad": (
     reference.Adagrad,
     {"learning_rate": 0.1, "eps": 1e-10, "initial_accumulator": 0.2},
