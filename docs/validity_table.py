@@ -257,6 +257,16 @@ METHODS: dict[str, Method] = {
     Reduction("rho 0, beta 1", _of("mo_fed_sam", RATE, rho=0.0, beta=1.0)),
   ),
   "fed_speed": Method(_of("fed_speed", RATE, lam=2.0), _LOOPS),
+  "fed_acg": Method(
+    _of("fed_acg", optax.sgd(RATE / 10)),
+    _LOOPS,
+    Reduction("lam, beta 0", _of("fed_acg", _SGD, lam=0.0, beta=0.0)),
+  ),
+  "fed_gamma": Method(
+    _of("fed_gamma", RATE),
+    _LOOPS,
+    Reduction("rho 0, first round", _of("fed_gamma", RATE, rho=0.0), rounds=1),
+  ),
   "diloco": Method(
     _of("diloco", _SGD),
     _LOOPS,
@@ -275,6 +285,7 @@ METHODS: dict[str, Method] = {
 }
 # Settings of these that are rows of their own.
 FORMS: dict[str, Method] = {
+  "fed_gamma, rho 0": Method(_of("fed_gamma", RATE, rho=0.0), _LOOPS),
   "fed_speed, rho 0": Method(_of("fed_speed", RATE, lam=2.0, rho=0.0), _LOOPS),
   "fed_speed, rho 0, all_duals": Method(
     _of("fed_speed", RATE, lam=2.0, rho=0.0, all_duals=True), _LOOPS

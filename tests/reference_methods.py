@@ -1,9 +1,10 @@
 """Plain NumPy loops of methods that correct drift, look uphill or keep state.
 
-FedDyn, FedNova, FedCM, FedExP, MimeLite, ProxSkip, MoFedSAM and FedSpeed, each
-written from its paper's box with the conventions of reference.py. Nothing here
-comes from the package or from JAX. Each loop returns what the server has after
-every round. `population` has the weights of all M clients.
+FedDyn, FedNova, FedCM, FedACG, FedExP, MimeLite, ProxSkip, MoFedSAM and
+FedSpeed, each written from its paper's box with the conventions of
+reference.py. Nothing here comes from the package or from JAX. Each loop returns
+what the server has after every round. `population` has the weights of all M
+clients.
 """
 
 import numpy as np
@@ -121,6 +122,24 @@ def fed_cm(problem, rounds, rate, server_lr, alpha, rho=None):
     xs.append(x)
     shareds.append(shared)
   return xs, shareds
+
+
+def fed_acg(problem, rounds, lr, lam, beta):
+  """ws and the momenta m."""
+  w, ws, momenta = problem.x0, [], []
+  m = np.zeros_like(w)
+  for _, batches, weights in rounds:
+    z, ends = w + lam * m, []
+    for steps in batches:
+      x = z
+      for rows in steps:
+        x = x - lr * (problem.gradient(x, rows)[1] + beta * (x - z))
+      ends.append(x)
+    m = lam * m + mean([x - z for x in ends], weights)
+    w = mean(ends, weights)
+    ws.append(w)
+    momenta.append(m)
+  return ws, momenta
 
 
 def mime_lite(problem, rounds, rate, beta):

@@ -61,8 +61,10 @@ def minibatch_sarah(problem, shared, large, rate, stage_length):
   return xs, vs
 
 
-def scaffold(problem, rounds, rate, server_lr, population, exact=False):
-  """SCAFFOLD; c is the mean of all c_i, taken anew in each round.
+def scaffold(
+  problem, rounds, rate, server_lr, population, exact=False, rho=None
+):
+  """SCAFFOLD, or FedGamma if rho is given; c is the mean of all c_i, anew.
 
   Args:
     problem: see reference.py, also for `rounds`.
@@ -70,6 +72,7 @@ def scaffold(problem, rounds, rate, server_lr, population, exact=False):
     server_lr: the server's rate.
     population: [M] the weight of each client in the mean of all.
     exact: whether c_i is a gradient (option I, not II).
+    rho: how far uphill gradients are taken.
 
   Returns:
     xs, all c_i after each round [R, M, d], and their mean.
@@ -82,7 +85,11 @@ def scaffold(problem, rounds, rate, server_lr, population, exact=False):
     for client, steps in zip(clients, batches, strict=True):
       y, c_i = x, controls[client].copy()
       for rows in steps:
-        y = y - eta * (problem.gradient(y, rows)[1] - c_i + c)
+        grad = problem.gradient(y, rows)[1]
+        if rho is not None:
+          ahead = y + rho * grad / np.linalg.norm(grad)
+          grad = problem.gradient(ahead, rows)[1]
+        y = y - eta * (grad - c_i + c)
       if exact:
         controls[client] = _gradient(problem, x, [problem.client_rows[client]])
       elif steps:

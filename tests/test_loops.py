@@ -134,6 +134,14 @@ def scaffold(exact):
   return algorithm, "params kept control", loop
 
 
+def fed_gamma():
+  algorithm = fo.fed_gamma(LOSS, rate, SERVER_RATE, rho=0.2)
+  loop = lambda rounds, masses: variance.scaffold(
+    PROBLEM, rounds, rate, SERVER_RATE, masses, rho=0.2
+  )
+  return algorithm, "params kept control", loop
+
+
 def of_momenta(name):
   constants = MOMENTA[name]
   given = {n: v for n, v in constants.items() if n in ("mu_s", "mu_l", "beta")}
@@ -275,6 +283,12 @@ LOOPS = {
   "fed_speed": fed_speed(),
   "fed_speed, a multiple": fed_speed(normalized=False),
   "fed_speed, all duals": fed_speed(all_duals=True),
+  "fed_acg": (
+    fo.fed_acg(LOSS, SGD, lam=0.6, beta=0.7),
+    "params momentum",
+    lambda rounds, masses: loops.fed_acg(PROBLEM, rounds, LR, 0.6, 0.7),
+  ),
+  "fed_gamma": fed_gamma(),
   "diloco": (fo.diloco(LOSS, optax.adamw(0.05, **ADAMW)), "params -", diloco),
   "ditto": (
     fo.ditto(LOSS, SGD, lam=0.4),
@@ -289,6 +303,7 @@ LOOPS = {
 IN_SINGLE = (
   "moon", "fed_mid_osp, nuclear", "fed_dual_avg, l1_ball", "scaffold", "domo",
   "fed_dyn", "fed_speed", "fed_avg, muon averaged",
+  "fed_acg", "fed_gamma",
 )  # fmt: skip
 
 

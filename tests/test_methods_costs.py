@@ -42,6 +42,8 @@ COSTS = {
     2 * ONCE,
   ),
   "fed_speed": (fo.fed_speed(LOSS, 0.05), MODEL, MODEL, 2 * ONCE),
+  "fed_acg": (fo.fed_acg(LOSS, SGD), MODEL, MODEL, ONCE),
+  "fed_gamma": (fo.fed_gamma(LOSS, 0.05), 2 * MODEL, 2 * MODEL, 2 * ONCE),
   "diloco": (fo.diloco(LOSS, SGD), MODEL, MODEL, ONCE),
   "ditto": (fo.ditto(LOSS, SGD), MODEL, MODEL, 2 * ONCE),
   # The server's momentum is inferred, averaged buffers are sent.

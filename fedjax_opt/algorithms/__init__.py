@@ -16,10 +16,12 @@ from fedjax_opt.algorithms.composite import (
 from fedjax_opt.algorithms.diloco import diloco
 from fedjax_opt.algorithms.ditto import ditto
 from fedjax_opt.algorithms.domo import domo
+from fedjax_opt.algorithms.fed_acg import fed_acg
 from fedjax_opt.algorithms.fed_avg import fed_avg
 from fedjax_opt.algorithms.fed_cm import fed_cm
 from fedjax_opt.algorithms.fed_dyn import fed_dyn
 from fedjax_opt.algorithms.fed_exp import fed_exp
+from fedjax_opt.algorithms.fed_gamma import fed_gamma
 from fedjax_opt.algorithms.fed_nova import fed_nova
 from fedjax_opt.algorithms.fed_prox import fed_prox
 from fedjax_opt.algorithms.fed_sam import fed_sam, mo_fed_sam
@@ -38,6 +40,7 @@ __all__ = [
   "diloco",
   "ditto",
   "domo",
+  "fed_acg",
   "fed_avg",
   "fed_avg_subgradient",
   "fed_bn",
@@ -45,6 +48,7 @@ __all__ = [
   "fed_dual_avg",
   "fed_dyn",
   "fed_exp",
+  "fed_gamma",
   "fed_mid",
   "fed_nova",
   "fed_per",
@@ -186,6 +190,8 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "fed_sam": AlgorithmChoice(fed_sam, default_client="sgd", label="FedSAM"),
   "mo_fed_sam": AlgorithmChoice(mo_fed_sam, label="MoFedSAM"),
   "fed_speed": AlgorithmChoice(fed_speed, label="FedSpeed"),
+  "fed_acg": AlgorithmChoice(fed_acg, default_client="sgd", label="FedACG"),
+  "fed_gamma": AlgorithmChoice(fed_gamma, label="FedGamma"),
   "diloco": AlgorithmChoice(
     diloco, default_client="adamw", default_server="nesterov", label="DiLoCo"
   ),

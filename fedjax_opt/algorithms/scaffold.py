@@ -5,7 +5,8 @@ References:
   Learning", ICML 2020.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -71,6 +72,21 @@ def scaffold(
   References:
     Karimireddy et al., ICML 2020, Algorithm 1.
   """
+  return with_control_variates(
+    loss_fn, learning_rate, server_learning_rate, exact_control
+  )
+
+
+def with_control_variates(
+  loss_fn: LossFn,
+  learning_rate: Rate,
+  server_learning_rate: jax.typing.ArrayLike,
+  exact_control: bool = False,
+  wrap: Callable[
+    [optax.GradientTransformation], optax.GradientTransformation
+  ] = lambda rule: rule,
+) -> Algorithm:
+  """SCAFFOLD, with `wrap` around the clients' rule."""
 
   def init(params, num_clients):
     del num_clients
@@ -83,19 +99,15 @@ def scaffold(
       (params, control), old_control = broadcast, worker.state
       correction = optax.tree.sub(control, old_control)
       correct = lambda grads, _: optax.tree.add(grads, correction)
-      rule = optax.chain(optax.stateless(correct), optax.sgd(rate))
+      rule = wrap(optax.chain(optax.stateless(correct), optax.sgd(rate)))
       local_params = worker.descend(loss_fn, rule, params)
       delta = optax.tree.sub(local_params, params)
       if exact_control:
         new_control = worker.gradient(loss_fn, params)
       else:
-        steps = rate * worker.num_steps
-        moved = optax.tree.scale(
-          -1 / jnp.where(steps > 0, steps, 1), statistics.without(delta)
+        new_control = mean_gradient(
+          worker, rate, delta, correction, old_control
         )
-        new_control = optax.tree.sub(moved, correction)
-        # A client without a step keeps its control variate.
-        new_control = optax.tree.where(steps > 0, new_control, old_control)
       new_control = optax.tree.cast_like(new_control, old_control)
       change = optax.tree.sub(new_control, old_control)
       return ClientOutput((delta, change), state=new_control)
@@ -118,3 +130,27 @@ def scaffold(
     sends=lambda params: [params, params],
     averages_statistics=True,
   )
+
+
+def mean_gradient(
+  worker: Any,
+  rate: jax.Array,
+  delta: Params,
+  correction: Params,
+  control: Params,
+) -> Params:
+  """The mean local gradient without its correction (option II).
+
+  Args:
+    worker: the client.
+    rate: eta_l.
+    delta: y - x, of steps `-rate * (gradient + correction)`.
+    correction: added to each gradient.
+    control: what a client without a step has instead, c_i.
+  """
+  steps = rate * worker.num_steps
+  moved = optax.tree.scale(
+    -1 / jnp.where(steps > 0, steps, 1), statistics.without(delta)
+  )
+  mean = optax.tree.sub(moved, correction)
+  return optax.tree.where(steps > 0, mean, control)

@@ -1,0 +1,87 @@
+"""FedACG: clients start ahead, where the server's momentum leads.
+
+References:
+  Kim, Kim and Han, "Communication-Efficient Federated Learning with Accelerated
+  Client Gradient", CVPR 2024.
+"""
+
+from typing import NamedTuple
+
+import jax
+import optax
+
+from fedjax_opt import objectives
+from fedjax_opt import running_statistics as statistics
+from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
+from fedjax_opt.checks import fields
+
+
+class FedAcgState(NamedTuple):
+  """The server between rounds."""
+
+  params: Params  # w_t
+  momentum: Params  # m_t, 0 at first
+
+
+@fields.checked(lam="[0, 1)", beta="[0, inf)")
+def fed_acg(
+  loss_fn: LossFn,
+  client: ClientRule,
+  *,
+  lam: jax.typing.ArrayLike = 0.85,
+  beta: jax.typing.ArrayLike = 1e-3,
+) -> Algorithm:
+  r"""Local steps from where the server's momentum leads (Kim et al., 2024).
+
+  They are held near that point:
+
+  .. math::
+
+    z_t &= w_t + \lambda m_t \\
+    x_i &\approx \operatorname{argmin}_x f_i(x) + \frac{\beta}{2} \|x - z_t\|^2
+      \quad \text{from } z_t \\
+    m_{t+1} &= \lambda m_t + \sum_i w_i (x_i - z_t), \qquad
+    w_{t+1} = \sum_i w_i x_i
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    client: the rule of the local steps; its state starts afresh each round.
+    lam: decay of the server's momentum; lambda, in [0, 1).
+    beta: strength of the proximal term; non-negative. With both 0 this is
+      `fed_avg`.
+
+  Returns:
+    The algorithm. The server sends :math:`z_t` alone, the bytes of `fed_avg`;
+    its model is :math:`w_t`. Clients keep nothing.
+
+  Raises:
+    ValueError: if a number is out of range.
+    TypeError: see `fed_avg`.
+
+  References:
+    Kim et al., CVPR 2024, FedACG.
+  """
+
+  def init(params, num_clients):
+    del num_clients
+    return FedAcgState(params, momentum=optax.tree.zeros_like(params))
+
+  def one_client(worker, received):
+    loss = objectives.proximal(loss_fn, received, beta)
+    params = worker.descend(loss, client, received)
+    return optax.tree.sub(params, received)
+
+  def round(state, cohort):
+    ahead = optax.tree.add_scale(state.params, lam, state.momentum)
+    sent = cohort.mean(one_client, broadcast=ahead)
+    moved = statistics.without(sent.value)  # These have no momentum.
+    momentum = optax.tree.add_scale(moved, lam, state.momentum)
+    params = optax.tree.add(ahead, sent.value)
+    return FedAcgState(params, momentum), sent
+
+  return Algorithm(
+    init,
+    round,
+    sends=lambda params: [params],
+    averages_statistics=True,
+  )

@@ -1,0 +1,61 @@
+"""FedGamma: SCAFFOLD along gradients taken uphill.
+
+References:
+  Dai, Yang, Sun, Zhu and Tao, "FedGAMMA: Federated Learning with Global
+  Sharpness-Aware Minimization", IEEE TNNLS, 2023.
+"""
+
+import functools
+
+import jax
+
+from fedjax_opt.algorithms.scaffold import with_control_variates
+from fedjax_opt.base import Algorithm, LossFn, Rate
+from fedjax_opt.checks import fields
+from fedjax_opt.rules.sharpness import sharpness_aware
+
+
+@fields.checked(server_learning_rate="[0, inf)", rho="[0, inf)")
+def fed_gamma(
+  loss_fn: LossFn,
+  learning_rate: Rate,
+  server_learning_rate: jax.typing.ArrayLike = 1.0,
+  *,
+  rho: jax.typing.ArrayLike = 0.01,
+) -> Algorithm:
+  r"""`scaffold` along gradients taken uphill (Dai et al., 2023).
+
+  Both gradients of a step are of the same batch, and neither is corrected where
+  it is taken:
+
+  .. math::
+
+    y &\leftarrow y - \eta_l (g_i(y + e) - c_i + c) \quad
+      \text{K times, from } x, \qquad e = \rho \frac{g_i(y)}{\|g_i(y)\|} \\
+    c_i^+ &= c_i - c + \frac{x - y}{K \eta_l}
+
+  The server is that of `scaffold`: c stays the mean of all :math:`c_i`.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    learning_rate: eta_l, or a function from the round to it; non-negative.
+    server_learning_rate: eta_g; non-negative.
+    rho: how far uphill a gradient is taken; the length of e, non-negative. At 0
+      this is `scaffold` with option II, at the cost of two gradients a step.
+
+  Returns:
+    The algorithm. What is sent and kept is as with `scaffold`.
+
+  Raises:
+    ValueError: if `learning_rate` is an optimizer, or a number is out of range.
+    TypeError: if an argument is of a wrong type.
+
+  References:
+    Dai et al., IEEE TNNLS 2023, FedGAMMA.
+  """
+  return with_control_variates(
+    loss_fn,
+    learning_rate,
+    server_learning_rate,
+    wrap=functools.partial(sharpness_aware, rho=rho),
+  )
