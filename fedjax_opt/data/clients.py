@@ -231,9 +231,11 @@ class ClientData:
     num_examples = len(next(iter(examples.values())))
     owned, sizes = _checked_rows(rows, num_examples)
     if not keep_pool:
-      used, owned = np.unique(owned, return_inverse=True)
-      if len(used) < num_examples:
-        examples = {name: values[used] for name, values in examples.items()}
+      is_used = np.zeros(num_examples, bool)
+      is_used[owned] = True
+      if not is_used.all():
+        owned = (np.cumsum(is_used) - 1)[owned]
+        examples = {name: values[is_used] for name, values in examples.items()}
     return cls(examples, lists.of_clients(owned, sizes), sizes)
 
   @classmethod
@@ -386,8 +388,11 @@ def _checked_rows(
   plain("rows", rows)
   if not isinstance(rows, Iterable) or isinstance(rows, Mapping):
     raise TypeError(f"rows={shown(rows)}: must be a list of arrays of rows")
-  rows = [as_array(f"rows[{i}]", of_client) for i, of_client in enumerate(rows)]
+  rows = list(rows)
   for client, of_client in enumerate(rows):
+    # Most are what the schemes give, of up to millions of clients.
+    if type(of_client) is not np.ndarray or of_client.dtype != np.int64:
+      rows[client] = of_client = as_array(f"rows[{client}]", of_client)
     kinds = "iu" if of_client.size else "iuf"
     if of_client.ndim != 1 or of_client.dtype.kind not in kinds:
       raise ValueError(

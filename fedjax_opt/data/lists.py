@@ -99,9 +99,10 @@ def of_clients(
   width = int(sizes.max(initial=0)) if width is None else width
   if _is_wasteful(sizes, width):
     return _as_lists(rows, sizes, width)
-  indices = np.zeros((len(sizes), width), np.int32)
-  indices[np.arange(width) < sizes[:, None]] = rows
-  return indices
+  starts = width * np.arange(len(sizes))
+  return _placed(rows, sizes, starts, width * len(sizes)).reshape(
+    len(sizes), width
+  )
 
 
 def _is_wasteful(sizes, width):
@@ -120,10 +121,16 @@ def _as_lists(rows, sizes, width):
   """`Lists`, of the arguments of `of_clients`."""
   lengths = -(-sizes.astype(np.int64) // _BLOCK) * _BLOCK
   starts = np.cumsum(lengths) - lengths
-  first = np.cumsum(sizes, dtype=np.int64) - sizes
-  padded = np.zeros(_length(sizes, width), np.int32)
-  padded[np.arange(len(rows)) + np.repeat(starts - first, sizes)] = rows
+  padded = _placed(rows, sizes, starts, _length(sizes, width))
   return Lists(padded, starts.astype(np.int32), width)
+
+
+def _placed(rows, sizes, starts, length):
+  """[length], the rows of each client from its start on, and zeros between."""
+  first = np.cumsum(sizes, dtype=np.int64) - sizes
+  placed = np.zeros(length, np.int32)
+  placed[np.arange(len(rows)) + np.repeat(starts - first, sizes)] = rows
+  return placed
 
 
 def owned(indices: Array | Lists, sizes: Array) -> np.ndarray:

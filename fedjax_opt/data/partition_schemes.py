@@ -3,6 +3,7 @@
 partition.py lists them, with their sizes and sources.
 """
 
+import heapq
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,8 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.files import memory
 
 Rows = list[np.ndarray]  # M arrays of pool rows, one per client.
+# So many clients draw one after the other, more of them all at once.
+_ONE_BY_ONE = 2**16
 
 _LABELS = {
   "labels": fields.array("[N]", of_integers=True),
@@ -80,11 +83,30 @@ def _sorted_by_label(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
   return rows[np.argsort(labels[rows], kind="stable")]
 
 
-def _cut(rows: np.ndarray, proportions: np.ndarray) -> Rows:
-  """Cuts an array into contiguous parts, whose proportions sum to 1."""
+def _sizes(proportions: np.ndarray, length: int) -> np.ndarray:
+  """Lengths of contiguous parts of an array; the proportions sum to 1."""
   # The small term prevents that rounding errors floor a whole number.
-  ends = np.cumsum(proportions)[:-1] * len(rows)
-  return np.split(rows, np.floor(ends + 1e-9).astype(int))
+  ends = np.cumsum(proportions)[:-1] * length
+  ends = np.floor(ends + 1e-9).astype(int)
+  return np.diff(ends, prepend=0, append=length)
+
+
+def _gathered(rows: Sequence[np.ndarray], sizes: Sequence[np.ndarray]) -> Rows:
+  """What each client has of several arrays, one after the other.
+
+  Args:
+    rows: arrays, each cut into M contiguous parts.
+    sizes: of each array's parts, [M].
+  """
+  num_clients = len(sizes[0])
+  owners = [np.repeat(np.arange(num_clients), each) for each in sizes]
+  order = np.argsort(np.concatenate(owners), kind="stable")
+  return _split(np.concatenate(rows)[order], sum(sizes))
+
+
+def _split(rows: np.ndarray, sizes: np.ndarray) -> Rows:
+  """The rows of clients that stand one after the other."""
+  return np.split(rows, np.cumsum(sizes)[:-1])
 
 
 @fields.checked(**_LABELS)
@@ -129,7 +151,8 @@ def dirichlet(
   the rest of its n_m examples from the last class, all WITH replacement. If the
   rounded counts sum to more than n_m, the excess is subtracted from the classes
   that were rounded up the most, so that a client has exactly n_m examples. (The
-  authors' code gives such a client a few examples more.)
+  authors' code gives such a client a few examples more.) Up to 65,536 clients
+  draw one after the other, more of them all at once.
 
   Args:
     labels: [N] non-negative integers.
@@ -161,19 +184,21 @@ def dirichlet(
   )
   rng = np.random.default_rng(seed)
   rows_of_class = _by_value(labels)
+  lengths = np.array([len(of_class) for of_class in rows_of_class])
+  by_class = np.concatenate(rows_of_class)
+  starts = np.cumsum(lengths) - lengths
+  together = 1 if num_clients <= _ONE_BY_ONE else num_clients
   rows = []
-  for _ in range(num_clients):
-    size = int(rng.integers(low, high, endpoint=True))
-    mixture = rng.dirichlet(np.full(len(rows_of_class), alpha))
-    counts = _class_counts(mixture, size)
-    drawn = [
-      of_class[rng.integers(len(of_class), size=count)]
-      for of_class, count in zip(rows_of_class, counts, strict=True)
-    ]
-    # Without the small term, (1 - 0.9) * 10 would be floored to 0.
-    kept = max(1, math.floor((1 - tail_cut) * size + 1e-9))
-    rows.append(np.concatenate(drawn)[:kept])
-  return rows
+  for _ in range(0, num_clients, together):
+    sizes = rng.integers(low, high, size=together, endpoint=True)
+    mixtures = rng.dirichlet(np.full(len(lengths), alpha), size=together)
+    counts = _class_counts(mixtures, sizes)
+    drawn = rng.integers(np.repeat(np.tile(lengths, together), counts.ravel()))
+    drawn += np.repeat(np.tile(starts, together), counts.ravel())
+    rows += _split(by_class[drawn], sizes)
+  # Without the small term, (1 - 0.9) * 10 would be floored to 0.
+  kept = lambda size: max(1, math.floor((1 - tail_cut) * size + 1e-9))
+  return [of_client[: kept(len(of_client))] for of_client in rows]
 
 
 @fields.checked(alpha="(0, inf)", **_LABELS)
@@ -205,15 +230,25 @@ def dirichlet_disjoint(
   """
   labels = _pool_of(labels, num_clients, num_clients)
   rng = np.random.default_rng(seed)
-  parts = [
-    _cut(rng.permutation(rows), rng.dirichlet(np.full(num_clients, alpha)))
-    for rows in _by_value(labels)
-  ]
-  rows = [np.concatenate(of_client) for of_client in zip(*parts, strict=True)]
-  for client in range(num_clients):
-    if not rows[client].size:
-      donor = max(range(num_clients), key=lambda m: rows[m].size)
-      rows[client], rows[donor] = rows[donor][-1:], rows[donor][:-1]
+  classes, sizes = [], []
+  for of_class in _by_value(labels):
+    classes.append(rng.permutation(of_class))
+    proportions = rng.dirichlet(np.full(num_clients, alpha))
+    sizes.append(_sizes(proportions, len(of_class)))
+  return _without_empty(_gathered(classes, sizes), sum(sizes))
+
+
+def _without_empty(rows: Rows, sizes: np.ndarray) -> Rows:
+  """Each client without a row takes the last of the one that has most.
+
+  Of those with as many, the first gives.
+  """
+  donors = [(-size, client) for client, size in enumerate(sizes.tolist())]
+  heapq.heapify(donors)
+  for client in np.flatnonzero(sizes == 0):
+    size, donor = donors[0]
+    rows[client], rows[donor] = rows[donor][-1:], rows[donor][:-1]
+    heapq.heapreplace(donors, (size + 1, donor))
   return rows
 
 
@@ -345,9 +380,14 @@ def shards(
     )
   rng = np.random.default_rng(seed)
   by_label = _sorted_by_label(rng.permutation(len(labels)), labels)
-  blocks = np.array_split(by_label, num_clients * shards_per_client)
-  dealt = rng.permutation(len(blocks)).reshape(num_clients, shards_per_client)
-  return [np.concatenate([blocks[b] for b in hand]) for hand in dealt]
+  num_blocks = num_clients * shards_per_client
+  length, longer = divmod(len(labels), num_blocks)
+  sizes = length + (np.arange(num_blocks) < longer)
+  dealt = rng.permutation(num_blocks)
+  place = np.argsort(dealt)  # Where in the order of dealing each block is.
+  order = np.argsort(np.repeat(place, sizes), kind="stable")
+  of_hands = sizes[dealt].reshape(num_clients, shards_per_client).sum(1)
+  return _split(by_label[order], of_hands)
 
 
 @fields.checked(size_sigma="[0, inf)", **_LABELS)
@@ -381,8 +421,8 @@ def size_skew(
   logs = size_sigma * rng.standard_normal(num_clients)
   weights = np.exp(logs - logs.max())  # The difference prevents an overflow.
   first, others = np.split(order, [num_clients])
-  parts = _cut(others, weights / weights.sum())
-  return [np.append(row, part) for row, part in zip(first, parts, strict=True)]
+  sizes = _sizes(weights / weights.sum(), len(others))
+  return _gathered([first, others], [np.ones_like(sizes), sizes])
 
 
 @fields.checked(client_ids=fields.Field(_are_ids))
@@ -402,15 +442,20 @@ def natural(client_ids: np.ndarray | Sequence[Any]) -> Rows:
   return _by_value(np.asarray(client_ids))
 
 
-def _class_counts(mixture: np.ndarray, size: int) -> np.ndarray:
-  """Rounds `size * mixture` to counts that sum to `size`; see `dirichlet`."""
-  exact = size * mixture
+def _class_counts(mixtures: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+  """Rounds `sizes * mixtures` [m, P] to counts that sum to `sizes` [m].
+
+  See `dirichlet`.
+  """
+  exact = sizes[:, None] * mixtures
   counts = np.round(exact).astype(int)
-  counts[-1] = size - counts[:-1].sum()
-  if counts[-1] < 0:
+  counts[:, -1] = sizes - counts[:, :-1].sum(1)
+  for client in np.flatnonzero(counts[:, -1] < 0):
+    of_client = counts[client]
     # Rounding adds at most 1/2 to a class, so at least as many classes were
     # rounded up as there are examples too many; each of them has at least 1.
-    rounded_up_most = np.argsort((exact - counts)[:-1], kind="stable")
-    counts[rounded_up_most[: -counts[-1]]] -= 1
-    counts[-1] = 0
+    rounded = (exact[client] - of_client)[:-1]
+    rounded_up_most = np.argsort(rounded, kind="stable")
+    of_client[rounded_up_most[: -of_client[-1]]] -= 1
+    of_client[-1] = 0
   return counts

@@ -115,13 +115,30 @@ def test_dirichlet_sizes_and_class_order(
 )
 def test_dirichlet_counts_are_exact_and_close(mixture, size):
   q = np.array(mixture) / np.sum(mixture)
-  counts = partition_schemes._class_counts(q, size)
+  counts = partition_schemes._class_counts(q[None], np.array([size]))[0]
   assert counts.sum() == size
   assert counts.min() >= 0
   assert np.abs(counts - size * q)[:-1].max(initial=0) <= 1.5
   plain = np.round(size * q).astype(int)
   if plain[:-1].sum() <= size:  # Where the published rule is well defined.
     np.testing.assert_array_equal(counts[:-1], plain[:-1])
+
+
+def test_many_clients_draw_at_once_by_the_same_law(monkeypatch):
+  monkeypatch.setattr(partition_schemes, "_ONE_BY_ONE", 1999)
+  draw = lambda num_clients: partition.dirichlet(
+    BALANCED, num_clients, 0.3, (2, 20), tail_cut=0.1
+  )
+  few, many = map(draw, (1999, 2000))
+  assert not np.array_equal(few[1], many[1])
+  sizes, largest = [], []
+  for rows in (few, many):
+    sizes.append(np.bincount([len(r) for r in rows], minlength=21) / len(rows))
+    assert all((np.diff(BALANCED[r]) >= 0).all() for r in rows)
+    largest.append((counts_of(rows).max(1) / [len(r) for r in rows]).mean())
+  np.testing.assert_allclose(*sizes, atol=0.03)
+  np.testing.assert_allclose(*largest, atol=0.02)
+  assert len(np.unique(np.concatenate(many))) == len(BALANCED)
 
 
 def test_dirichlet_label_fractions():
