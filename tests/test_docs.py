@@ -206,7 +206,7 @@ MODULES = {
     for name in (
       "statistics", "plots", "metrics", "evaluation", "data", "partition",
       "synthetic", "models", "prox", "mirror", "objectives", "samplers",
-      "transforms", "aggregators", "faults", "scores",
+      "transforms", "aggregators", "faults", "scores", "schedules",
     )
   },
   "data.augmentation.": fo.data.augmentation,

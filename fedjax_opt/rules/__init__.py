@@ -13,6 +13,7 @@ import optax
 import optax.contrib
 
 from fedjax_opt.registry import Hyperparameter, RuleChoice, arguments, register
+from fedjax_opt.rules.decay import step_decay
 from fedjax_opt.rules.delta_sgd import delta_sgd
 from fedjax_opt.rules.fedopt import fedopt_adagrad, fedopt_adam, fedopt_yogi
 from fedjax_opt.rules.momentum_fusion import momentum_fusion
@@ -23,7 +24,6 @@ from fedjax_opt.rules.proximal import (
   subgradient_step,
 )
 from fedjax_opt.rules.sarah import sarah
-from fedjax_opt.rules.schedules import step_decay
 from fedjax_opt.rules.sharpness import sharpness_aware
 
 __all__ = [

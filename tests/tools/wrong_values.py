@@ -293,6 +293,7 @@ EXAMPLES = {
     f"scores.{name}": {"outputs": np.ones(12), "y": np.arange(12.0)}
     for name in ("mae", "r2")
   },
+  "schedules.by_hand": {"clients": [[0, 1], [2, -1]]},
   "scores.Score": {
     "of": lambda outputs, y: 0.0,
     "direction": "max",
@@ -467,6 +468,8 @@ MADE = {
   "Worker",
   "metrics.History",
   "metrics.Setting",
+  "schedules.Events",
+  "schedules.Timetable",
   "statistics.Interval",
   "synthetic.Heterogeneous",
   "synthetic.Problem",

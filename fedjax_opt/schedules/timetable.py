@@ -1,0 +1,241 @@
+"""The record of what happens when: what a schedule makes, and a run follows."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fedjax_opt.checks import fields
+from fedjax_opt.checks import values as checks
+
+
+class Events(NamedTuple):
+  """Clients that were sent out, one an entry; arrays of NumPy.
+
+  Attributes:
+    clients: [E] int32, who was sent out.
+    versions: [E] int32, the server step whose model each started from.
+    steps: [E] int32, the server step at which each arrived.
+    starts: [E] float64, seconds at which each was sent out.
+    ends: [E] float64, seconds at which each arrived, or was given up.
+    taken: [E] bool, whether that server step used what it sent.
+  """
+
+  clients: np.ndarray
+  versions: np.ndarray
+  steps: np.ndarray
+  starts: np.ndarray
+  ends: np.ndarray
+  taken: np.ndarray
+
+  @property
+  def staleness(self) -> np.ndarray:
+    """[E] int32, server steps between start and arrival."""
+    return self.steps - self.versions
+
+
+class Timetable(NamedTuple):
+  """Who arrives at each server step, and from which model; arrays of NumPy.
+
+  T server steps have K places each. Version v is the model before server step
+  v, so that version 0 is the initial one, and an update that started from
+  version v and is used by step t has staleness t - v. Nothing here depends on
+  weights: a whole run has one timetable, and its parts are cut out of it.
+
+  Attributes:
+    clients: [T, K] int32, who arrives; -1 at a free place.
+    versions: [T, K] int32, the version that each started from, from 0 to the
+      number of the step; that number at a free place.
+    draws: [T, K] int32, how often that client had been sent out from that
+      version before: 0 the first time, so that version, client and draw name
+      one sending and its randomness.
+    taken: [T, K] bool, whether the step uses what arrives: not at a free place,
+      nor of a client that is late or that nobody waits for.
+    share: [T, K] float32, share of its local steps that a client has done, in
+      (0, 1].
+    time: [T] float64, simulated seconds at which the step is done.
+    starts: [T, K] float64, seconds at which each was sent out.
+    ends: [T, K] float64, seconds at which each arrived, or was given up; later
+      than `time` where nobody waited.
+    first: the number of the first step; rows are steps first, first + 1, ...
+    lost: those that arrived during these steps and reached none: too stale.
+  """
+
+  clients: np.ndarray
+  versions: np.ndarray
+  draws: np.ndarray
+  taken: np.ndarray
+  share: np.ndarray
+  time: np.ndarray
+  starts: np.ndarray
+  ends: np.ndarray
+  first: int
+  lost: Events
+
+  @property
+  def steps(self) -> np.ndarray:
+    """[T] int32, the numbers of the server steps."""
+    return np.arange(self.first, self.first + len(self.time), dtype=np.int32)
+
+  @property
+  def staleness(self) -> np.ndarray:
+    """[T, K] int32, versions made since each started; 0 at a free place."""
+    return self.steps[:, None] - self.versions
+
+  def events(self) -> Events:
+    """All that were sent out and came to an end, in the order of the ends."""
+    who = self.clients >= 0
+    steps = np.broadcast_to(self.steps[:, None], who.shape)
+    placed = Events(
+      *(each[who] for each in (self.clients, self.versions, steps)),
+      *(each[who] for each in (self.starts, self.ends, self.taken)),
+    )
+    pairs = zip(placed, self.lost, strict=True)
+    joined = Events(*map(np.concatenate, pairs))
+    order = np.argsort(joined.ends, kind="stable")
+    return Events(*(column[order] for column in joined))
+
+
+NO_EVENTS = Events(
+  *(np.zeros(0, np.int32) for _ in range(3)),
+  *(np.zeros(0) for _ in range(2)),
+  np.zeros(0, bool),
+)
+
+
+@fields.checked(
+  clients=fields.array("[T, K]", of_integers=True, interval="[-1, inf)"),
+  versions=fields.array("[T, K]", of_integers=True, interval="[0, inf)"),
+  time=fields.array("[T]", interval="[0, inf)"),
+  starts=fields.array("[T, K]", interval="[0, inf)"),
+  ends=fields.array("[T, K]", interval="(0, inf)"),
+  share=fields.array("[T, K]", interval="(0, 1]"),
+)
+def by_hand(
+  clients: np.ndarray,
+  versions: np.ndarray | None = None,
+  *,
+  taken: np.ndarray | None = None,
+  share: np.ndarray | None = None,
+  time: np.ndarray | None = None,
+  starts: np.ndarray | None = None,
+  ends: np.ndarray | None = None,
+) -> Timetable:
+  """A timetable that is written by hand, checked.
+
+  Args:
+    clients: [T, K] int, who arrives at each step; -1 at a free place.
+    versions: [T, K] int, the version that each started from, see `Timetable`.
+      Default: the newest, as in synchronous rounds.
+    taken: [T, K] bool, whether the step uses it. Default: all that arrive.
+    share: [T, K], of the local steps done, in (0, 1]. Default: 1.
+    time: [T], seconds at which each step is done. Default: 1, 2, ...
+    starts: [T, K], seconds at which each was sent out. Default: when its
+      version was made.
+    ends: [T, K], seconds at which each arrived. Default: when the step is done.
+
+  Returns:
+    The timetable, from step 0.
+
+  Raises:
+    ValueError: if shapes differ, a version is not there yet, a client starts
+      before its version is made or ends before it starts, or time runs back.
+    TypeError: if an argument is no array of such numbers.
+  """
+  clients = np.asarray(clients, np.int32)
+  shape, steps = clients.shape, np.arange(len(clients), dtype=np.int32)[:, None]
+  is_free = clients < 0
+  given = {"versions": versions, "taken": taken, "share": share}
+  for name, value in (given | {"starts": starts, "ends": ends}).items():
+    if value is not None:
+      checks.of_shape(name, np.asarray(value), shape, "as clients")
+  time = np.asarray(range(1, len(clients) + 1) if time is None else time)
+  checks.of_shape("time", time, shape[:1], "one for each row of clients")
+  time = time.astype(np.float64)
+  versions = steps if versions is None else np.asarray(versions, np.int32)
+  versions = np.where(is_free, steps, versions)
+  if (versions > steps).any():
+    t, k = np.argwhere(versions > steps)[0]
+    raise ValueError(
+      f"versions[{t}, {k}]={versions[t, k]}: must be at most {t}, the newest "
+      "that step has"
+    )
+  taken = ~is_free if taken is None else _of_switches(taken) & ~is_free
+  share = np.broadcast_to(1.0 if share is None else share, shape)
+  made = np.concatenate([[0.0], time])[versions]  # [T, K], of each version.
+  starts = made if starts is None else np.asarray(starts, np.float64)
+  ends = time[:, None] if ends is None else np.asarray(ends, np.float64)
+  table = Timetable(
+    clients, versions, draws_of(clients, versions), taken,
+    share.astype(np.float32), time, np.where(is_free, made, starts),
+    np.where(is_free, time[:, None], ends), 0, NO_EVENTS,
+  )  # fmt: skip
+  _check_order(table, made)
+  return table
+
+
+def _of_switches(taken):
+  """[T, K] bool, as it was given."""
+  if np.asarray(taken).dtype != bool:
+    raise TypeError(f"taken={checks.shown(taken)}: must be an array of bool")
+  return np.asarray(taken)
+
+
+def _check_order(table, made):
+  """That nothing of a timetable happens before what it needs."""
+  who = table.clients >= 0
+  wrong = {
+    "starts": (
+      who & (table.starts < made),
+      "not be before its version is made",
+    ),
+    "ends": (who & (table.ends <= table.starts), "be after its start"),
+    "time": (
+      (table.taken & (table.ends > table.time[:, None])),
+      "not be before an end that the step uses",
+    ),
+  }
+  if (np.diff(table.time) < 0).any():
+    raise ValueError("time: runs back; must not decrease")
+  for name, (places, must) in wrong.items():
+    if places.any():
+      t, k = np.argwhere(places)[0]
+      value = table.time[t] if name == "time" else getattr(table, name)[t, k]
+      where = f"{t}" if name == "time" else f"{t}, {k}"
+      raise ValueError(f"{name}[{where}]={value:g}: must {must}")
+
+
+def draws_of(clients: np.ndarray, versions: np.ndarray) -> np.ndarray:
+  """How often each client had been sent out from the same version before.
+
+  Args:
+    clients: [T, K] int; -1 at a free place.
+    versions: [T, K] int.
+
+  Returns:
+    [T, K] int32; of those that arrive earlier in the same sending, by rows.
+  """
+  flat = np.stack([versions.ravel(), clients.ravel()])
+  order = np.lexsort(flat[::-1])
+  same = np.ones(flat.shape[1], bool)
+  same[1:] = (flat[:, order][:, 1:] == flat[:, order][:, :-1]).all(0)
+  places = np.arange(len(same))
+  begins = np.maximum.accumulate(np.where(same, 0, places))
+  draws = np.empty(len(same), np.int32)
+  draws[order] = places - begins
+  draws[flat[1] < 0] = 0
+  return draws.reshape(clients.shape)
+
+
+@fields.checked(num_clients=fields.whole(1))
+def check_clients(table: Timetable, num_clients: int) -> None:
+  """Raises ValueError if a client of a timetable is not in the population.
+
+  Args:
+    table: of any schedule.
+    num_clients: M.
+  """
+  if table.clients.size and table.clients.max() >= num_clients:
+    raise ValueError(
+      f"schedule: has client {table.clients.max()}; must be below the number "
+      f"of clients, {num_clients}"
+    )
