@@ -193,7 +193,7 @@ def client_output(
   return returned
 
 
-@fields.checked()
+@fields.checked(params=fields.PARAMS)
 def grad_fn_of(
   mean_loss: Callable[[Params], jax.Array], params: Params
 ) -> Callable[[Params], Params]:

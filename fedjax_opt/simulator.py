@@ -159,6 +159,7 @@ def sweep(
   """
   check_names(settings, GRID_DEFAULTS, "sweep")
   inputs.check_is_grid(grid)
+  inputs.check_makes("make", make)
   simulator = Simulator(
     make,
     data,

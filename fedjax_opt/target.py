@@ -42,8 +42,8 @@ def use(devices: Sequence[jax.Device]) -> Iterator[None]:
     ValueError: if there are none, or of several platforms.
     TypeError: if it is no list of devices.
   """
-  checks.plain("devices", devices)
-  found = tuple(devices) if isinstance(devices, Iterable) else (None,)
+  is_list = isinstance(devices, Iterable) and not hasattr(devices, "dtype")
+  found = tuple(devices) if is_list else (None,)
   if not all(hasattr(device, "platform") for device in found):
     raise TypeError(
       f"devices={checks.shown(devices)}: must be a list of devices, as "

@@ -129,6 +129,7 @@ def test_the_averaged_iterate_equals_the_loop(x64, osp):
 
 
 @pytest.mark.parametrize("osp", [False, True])
+@jax.enable_x64(True)  # The model is of float64.
 def test_fed_mid_starts_in_the_constraint(osp):
   init = lambda psi: (
     fed_mid(SOFTMAX.loss_fn, psi, RATE, only_server_prox=osp)

@@ -394,6 +394,15 @@ def test_singular_values_equal_to_a_decomposition(dtype, tolerance, names):
         assert error <= tolerance * largest, (name, relative, error / largest)
 
 
+def test_singular_values_of_lists_and_of_an_empty_matrix():
+  found = prox.soft_threshold_singular_values([[3, 0], [0, 1]], 0.5)
+  np.testing.assert_allclose(found, [[2.5, 0], [0, 0.5]], atol=1e-6)
+  for shape in ((0, 3), (3, 0)):
+    empty = jnp.zeros(shape)
+    assert prox.nuclear(1.0).prox(empty, 1.0).shape == shape
+    assert not prox.nuclear(1.0).value(empty)
+
+
 def test_all_below_the_threshold_is_exactly_zero():
   x = jnp.asarray(MATRICES["noise"], jnp.float32)
   np.testing.assert_array_equal(_threshold(x, 100.0), 0)

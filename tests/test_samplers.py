@@ -389,6 +389,20 @@ BAD = {
   r"cohorts: is int64\[2\]; must be": (samplers.fixed, [0, 1]),
   "groups=-1: must not be negative": (samplers.cyclic, -1),
   r"expected=0: must be in \(0, inf\)": (samplers.poisson, 0),
+  **{
+    rf"round{said}": (
+      functools.partial(
+        samplers.draw, samplers.uniform(), 0, sizes=[1, 1], cohort_size=1
+      ),
+      wrong,
+    )
+    for said, wrong in {
+      r": is int32\[2\]; must be whole numbers of shape \[\]": jnp.arange(2),
+      r"=an array float32\[\]: must be whole numbers": jnp.float32(1),
+      r": is key<fry>; must be numbers": jax.random.key(0),
+      "=-1: must not be negative": jnp.int32(-1),
+    }.items()
+  },
 }
 DO_NOT_FIT = {
   "weights: has 2 entries; must have one for each of the 5": (

@@ -111,7 +111,9 @@ def test_devices_are_of_one_platform(devices, said):
     pass
 
 
-@pytest.mark.parametrize("devices", [["cpu"], None, jax.devices()[0]])
+@pytest.mark.parametrize(
+  "devices", [["cpu"], None, jax.devices()[0], np.zeros(()), jax.numpy.ones(3)]
+)
 def test_devices_are_a_list_of_devices(devices):
   with (
     pytest.raises(TypeError, match="must be a list of devices, as") as error,

@@ -38,7 +38,7 @@ from experiments.specification.spec import (
   VALIDATION_SEED,
   Spec,
 )
-from experiments.tasks import TaskChoice
+from experiments.tasks import TaskChoice, table
 from fedjax_opt.registry import AlgorithmChoice, Hyperparameter
 
 _SEED = Hyperparameter("seed", 0, "seed", SEEDS)
@@ -46,16 +46,7 @@ _FRACTION = Hyperparameter(
   "client_milestones", 0.5, "fraction of the rounds", "(0, 1)"
 )
 # What some tasks read, and of it.
-_FILES = (
-  "data_dir",
-  "data_file",
-  "label_column",
-  "client_column",
-  "time_column",
-  "ignore_columns",
-  "metrics",
-  "pretrained",
-)
+_FILES = ("data_dir", "data_file", *table.FLAGS, "pretrained")
 _HOSTS = ("coordinator", "cluster")
 
 

@@ -1,5 +1,6 @@
 """The cells of a study: run, or found in the folders of runs that are there."""
 
+import csv
 import pathlib
 import shlex
 from collections.abc import Collection, Mapping, Sequence
@@ -129,12 +130,13 @@ def _per_client(run: Run | None) -> dict[str, np.ndarray]:
   path = None if run is None else run.folder / "per_client.csv"
   if path is None or not path.exists():
     return {}
-  import pandas  # Which every report needs.
-
-  table, end = pandas.read_csv(path, float_precision="round_trip"), "_accuracy"
+  # No reader of pandas gives every number back in all its versions.
+  with open(path, encoding="utf-8", newline="") as file:
+    header, *rows = csv.reader(file)
+  end, number = "_accuracy", lambda cell: float(cell or "nan")
   return {
-    name.removesuffix(end): table[name].to_numpy(float)
-    for name in table
+    name.removesuffix(end): np.array([number(row[i]) for row in rows])
+    for i, name in enumerate(header)
     if name.endswith(end)
   }
 

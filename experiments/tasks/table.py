@@ -28,6 +28,14 @@ from fedjax_opt.scores import SCORES
 
 _USUAL_TEST_FRACTION = 0.2
 _SEED = 0  # Of the test part, which is the same for all seeds of runs.
+# Flags that say which columns there are, and what is measured of them.
+FLAGS = (
+  "label_column",
+  "client_column",
+  "time_column",
+  "ignore_columns",
+  "metrics",
+)
 
 
 # They are made of the number of outputs.
@@ -329,11 +337,7 @@ TASKS: dict[str, TaskChoice] = {
     OPTIONS,
     takes=(
       "data_file",
-      "label_column",
-      "client_column",
-      "time_column",
-      "ignore_columns",
-      "metrics",
+      *FLAGS,
       "validation_fraction",
       "validation_seed",
     ),

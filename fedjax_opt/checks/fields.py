@@ -96,13 +96,17 @@ def whole(
 
   Args:
     least: the smallest.
-    may_be_array: whether it may be an array.
+    may_be_array: whether it may be an array [], also a traced one.
     most: the largest, if there is one.
   """
 
   def accepts(name, value):
-    if not (may_be_array and isinstance(value, jax.Array)):
-      values.at_least(name, value, least, most)
+    if may_be_array and isinstance(value, jax.Array):
+      found = values.array(name, value, "[]", of_integers=True)
+      if isinstance(found, jax.core.Tracer):
+        return
+      value = found.item()
+    values.at_least(name, value, least, most)
 
   return Field(accepts, interval=f"[{least}, inf)")
 

@@ -5,7 +5,7 @@ None of it is a part of the program: shapes and types are known while tracing.
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -164,7 +164,7 @@ def metrics(
     evaluate = functools.partial(evaluate, validation=validation)
   found = checks.call("evaluate", EVALUATE, evaluate, params, data, test)
   found = scalars("evaluate", found)
-  _check_columns("evaluate", found)
+  check_columns("evaluate", found)
   return found
 
 
@@ -211,13 +211,25 @@ def _check_dict(name, found, wanted):
       raise TypeError(f"{name}: the name {shown(key)} must be a string")
 
 
-def _check_columns(name, found):
-  """That metrics are not called as other columns of their tables are."""
+def check_columns(
+  name: str, found: Iterable[str], hyperparameters: Iterable[str] = ()
+) -> None:
+  """That metrics are not called as other columns of their tables are.
+
+  Args:
+    name: of the argument.
+    found: names of the metrics.
+    hyperparameters: names of those of the grid.
+
+  Raises:
+    ValueError: naming the first one that is.
+  """
+  columns = (*_COLUMNS, *hyperparameters)
   for key in found:
-    if not key.strip() or key in _COLUMNS:
+    if not key.strip() or key in columns:
       raise ValueError(
         f"{name}: the name {key!r} must not be empty, or one of "
-        f"{', '.join(_COLUMNS)}, as other columns of tables are called"
+        f"{', '.join(columns)}, as other columns of tables are called"
       )
 
 
@@ -245,7 +257,7 @@ def per_example(
   """
   found = _of_batch("per_example", PER_EXAMPLE, given, params, batch)
   _check_dict("per_example", found, f"{{name: [{_size(batch)}]}}")
-  _check_columns("per_example", found)
+  check_columns("per_example", found)
   for key, value in found.items():
     name = f"per_example: {key!r}"
     _check_per_example(name, value, batch)

@@ -71,9 +71,10 @@ def check_seeds_of(
       f"seeds={shown(seeds)}: must be a list of whole numbers, such as [0, 1]"
     )
   if len(seeds) == 0:
-    raise ValueError("seed: give at least one value")
-  for seed in seeds:
-    check_seed("seed", seed)
+    raise ValueError("seeds: give at least one value")
+  checks.plain("seeds", seeds)
+  for i, seed in enumerate(seeds):
+    check_seed(f"seeds[{i}]", seed)
   if len(set(seeds)) < len(seeds):
     raise ValueError(f"seeds={shown(seeds)}: a seed is repeated; give it once")
   return tuple(int(seed) for seed in seeds)
@@ -98,19 +99,21 @@ def check_grid(
   if grid is None:
     contract.check("algorithm", algorithm)
     return (lambda: algorithm), {}
-  if isinstance(algorithm, Algorithm) or not callable(algorithm):
-    given = (
-      "an Algorithm" if isinstance(algorithm, Algorithm) else shown(algorithm)
-    )
-    raise TypeError(
-      f"make={given}: must be a function of the hyperparameters "
-      "that returns an Algorithm, such as lambda lr: fed_avg(loss_fn, "
-      "optax.sgd(lr))"
-    )
+  check_makes("algorithm", algorithm)
   check_is_grid(grid)
   grid = {name: _check_values(name, values) for name, values in grid.items()}
   contract.check_points(algorithm, grid)
   return algorithm, grid
+
+
+def check_makes(name: str, make: Any) -> None:
+  """Raises TypeError if it is no function that may make an algorithm."""
+  if isinstance(make, Algorithm) or not callable(make):
+    given = "an Algorithm" if isinstance(make, Algorithm) else shown(make)
+    raise TypeError(
+      f"{name}={given}: must be a function of the hyperparameters that returns "
+      "an Algorithm, such as lambda lr: fed_avg(loss_fn, optax.sgd(lr))"
+    )
 
 
 def check_is_grid(grid: Any) -> None:
@@ -145,6 +148,7 @@ def _check_values(name, values):
       f"grid[{name!r}]={shown(values)}: must be a list of numbers, such as "
       "[0.01, 0.1]"
     )
+  checks.plain(f"grid[{name!r}]", values)
   values = [v.item() if hasattr(v, "item") else v for v in values]
   if not values:
     raise ValueError(f"{name}: give at least one value")

@@ -17,6 +17,7 @@ from jax import lax
 
 from fedjax_opt import contract, trees
 from fedjax_opt.base import Algorithm
+from fedjax_opt.checks import functions
 from fedjax_opt.data.clients import unchecked
 from fedjax_opt.engine import rounds
 from fedjax_opt.engine.config import Config
@@ -114,9 +115,11 @@ def evaluation_program(
   def one_point(server, hyperparameters, per_seed, shared):
     data, test, validation = shared
     clients = _client_data(data, per_seed)
-    return rounds.evaluate(
+    found = rounds.evaluate(
       config, make(**hyperparameters), server, clients, test, validation
     )
+    functions.check_columns("evaluate", found, hyperparameters)
+    return found
 
   def program(server, per_point, segment, shared):
     del segment

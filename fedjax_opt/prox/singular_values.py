@@ -46,8 +46,12 @@ def soft_threshold_singular_values(
     threshold: non-negative scalar.
 
   Returns:
-    [m, n], of the dtype of `matrix`.
+    [m, n], of the dtype of `matrix`; floats if that is of integers.
   """
+  matrix = jnp.asarray(matrix)
+  matrix = matrix.astype(jnp.result_type(matrix, float))
+  if not matrix.size:
+    return matrix
   return _soft_threshold(matrix, jnp.asarray(threshold, matrix.dtype))
 
 

@@ -324,6 +324,9 @@ TABLES = {
     values("0.1"): 0.1,
     values("'0.1'"): "0.1",
     values("an array float64[2, 2]"): np.ones((2, 2)),
+    "grid['lr']: is key<fry>; must be numbers": jax.random.split(
+      jax.random.key(0)
+    ),
     "grid['lr']: lr='0.1': must be a number": ["0.1"],
     "grid['lr']: lr=None: must be a number": [None],
     "grid['lr']: lr=True: must be a number": [True],
@@ -345,8 +348,8 @@ TABLES = {
     }
   },
   (made, TypeError): {
-    f"make=an Algorithm: {MAKE}": ALGORITHM,
-    f"make=an optimizer: {MAKE}": SGD,
+    f"algorithm=an Algorithm: {MAKE}": ALGORITHM,
+    f"algorithm=an optimizer: {MAKE}": SGD,
     f"make(...): {OPTIMIZER}": lambda lr: optax.sgd(lr),
     f"make(...)=None: {ALGORITHMS}": lambda lr: None,
     f"make(...)=the function fedjax_opt.fed_avg: {UNCALLED}": lambda lr: (

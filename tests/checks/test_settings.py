@@ -180,12 +180,12 @@ TABLES = {
     f"seeds='01': {NO_LIST}": "01",
     f"seeds={{0, 1}}: {NO_LIST}": {0, 1},
     f"seeds=an array int64[2, 2]: {NO_LIST}": np.zeros((2, 2), int),
-    "seed=0.5: must be a whole number": [0.5],
-    "seed=np.float64(0.0): must be a whole number": np.zeros(2),
+    "seeds[0]=0.5: must be a whole number": [0.5],
+    "seeds[0]=np.float64(0.0): must be a whole number": np.zeros(2),
   },
   (seeds, ValueError): {
-    "seed: give at least one value": [],
-    "seed=-1: must be from 0 to 4294967295": [-1],
+    "seeds: give at least one value": [],
+    "seeds[1]=-1: must be from 0 to 4294967295": [0, -1],
     "seeds=[0, 1, 0]: a seed is repeated; give it once": [0, 1, 0],
   },
   (lambda value: inputs.check_seeds_of(None, value), ValueError): {

@@ -233,6 +233,7 @@ TABLES = {
     },
   },
   (sweep, TypeError): {
+    "make=an Algorithm: ...": {"make": ALGORITHM},
     "grid=None: ...": {"grid": None},
     "grid['lr']=0.1: ...": {"grid": {"lr": 0.1}},
     "seeds=3: ...": {"seeds": 3},
@@ -252,11 +253,15 @@ TABLES = {
       "grid": {"mu": [0.9, 1.0]},
     },
     LOSS: {"make": lambda lr: fed_avg(mean_loss, optax.sgd(lr))},
+    "evaluate: the name 'lr' must not be empty, or one of point, round, seed, "
+    "lr, as other columns of tables are called": {
+      "evaluate": lambda params, data, test: {"lr": 0.0}
+    },
   },
   (simulator, TypeError): {
     "data=a dict: ...": {"data": TEST},
     "seed: is no setting of Simulator; ...": {"seed": 0},
-    "make=an Algorithm: ...": {"grid": []},
+    "algorithm=an Algorithm: ...": {"grid": []},
   },
   (simulator, ValueError): {
     "seeds=[0, 1]: ...": {"seeds": [0, 1]},

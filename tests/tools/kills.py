@@ -27,7 +27,7 @@ import time
 import numpy as np
 from safetensors.numpy import load_file
 
-from tests.tools.signals import COMMANDS, REPOSITORY, call, left_of, words
+from tests.tools.signals import COMMANDS, begin, call, left_of, words
 
 KILLED = ("run", "run, grid", "compare", "compare --jobs=2", "reproduce")
 COMMANDS["run, grid"] = (
@@ -90,14 +90,7 @@ def kill(command, folder, seconds, by):
   Returns:
     The processes that did not end, in words; '' if all did.
   """
-  process = subprocess.Popen(
-    words(command, folder),
-    cwd=REPOSITORY,
-    env=os.environ | {"JAX_PLATFORMS": "cpu"},
-    stdout=subprocess.DEVNULL,
-    stderr=subprocess.DEVNULL,
-    start_new_session=True,
-  )
+  process = begin(words(command, folder))
   try:
     process.wait(seconds)
   except subprocess.TimeoutExpired:

@@ -68,17 +68,28 @@ def words(command, folder):
   return [sys.executable, "-m", program, *flags, f"--{where}={folder}"]
 
 
-def call(command, folder, **others):
-  """Runs a command in a session of its own: status, output, its group."""
-  process = subprocess.Popen(
-    words(command, folder),
+def begin(words, stdout=subprocess.DEVNULL, **others):
+  """Begins a command in a session of its own.
+
+  Args:
+    words: of the command.
+    stdout: where its output goes, errors too.
+    **others: of its environment.
+  """
+  return subprocess.Popen(
+    words,
     cwd=REPOSITORY,
     env=os.environ | {"JAX_PLATFORMS": "cpu"} | others,
-    stdout=subprocess.PIPE,
+    stdout=stdout,
     stderr=subprocess.STDOUT,
     text=True,
     start_new_session=True,
   )
+
+
+def call(command, folder, **others):
+  """Runs a command in a session of its own: status, output, its group."""
+  process = begin(words(command, folder), subprocess.PIPE, **others)
   out, _ = process.communicate(timeout=900)
   return process.returncode, out, process.pid
 

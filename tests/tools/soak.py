@@ -26,7 +26,6 @@ import pathlib
 import random
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -37,7 +36,7 @@ import numpy as np
 import optax
 
 import fedjax_opt as fo
-from tests.tools.signals import REPOSITORY, processes_of
+from tests.tools.signals import begin, processes_of
 
 PARTS = 10
 MOST = 3.0  # Percent.
@@ -173,14 +172,7 @@ def read(kind, folder, group):
 
 def watch(kind, folder, minutes):
   """Runs a kind for some minutes, and prints what each part was like."""
-  group = subprocess.Popen(
-    command_of(kind, folder),
-    cwd=REPOSITORY,
-    env=os.environ | {"JAX_PLATFORMS": "cpu"},
-    stdout=subprocess.DEVNULL,
-    stderr=subprocess.DEVNULL,
-    start_new_session=True,
-  )
+  group = begin(command_of(kind, folder))
   try:
     while not work_done(kind, folder):  # It compiles.
       assert group.poll() is None, f"{kind}: ended with {group.returncode}"
