@@ -1,9 +1,9 @@
 """How Sphinx builds the site: `python -m sphinx -W -b html docs docs/_build`.
 
 Files of the repository that are pages too (the notebooks, the change log, the
-papers' READMEs) stay where they are: notebooks are copied here when the site is
-built, the others are included. What they link to outside of docs/ becomes a
-link to the repository.
+papers' READMEs and artefacts) stay where they are: notebooks and artefacts are
+copied here when the site is built, the others are included. What they link to
+outside of docs/ becomes a link to the repository.
 """
 
 import functools
@@ -79,6 +79,9 @@ html_theme_options = {
   "footer_content_items": [],
 }
 
+# Folders of papers whose page has another name.
+_PAGES = {"bvr": "bvr_l_sgd"}
+
 _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 
 
@@ -102,6 +105,8 @@ def _links_of(text: str, folder: pathlib.Path) -> str:
       if path.suffix != ".ipynb":
         return match.group(0)
       return f"{before}{REPOSITORY}/tree/main/notebooks{after}"  # Not made yet.
+    if path.match("experiments/*/artefacts/*-*.md"):
+      return f"{before}{_artefact(path)}{after}"
     if path.is_relative_to(DOCS) or path.suffix in (".png", ".svg", ".ipynb"):
       return match.group(0)
     where = "tree" if path.is_dir() else "blob"
@@ -126,6 +131,27 @@ def copy_notebooks() -> list[str]:
     text = text.replace("](../docs/", "](../")
     (DOCS / "notebooks" / notebook.name).write_text(text)
   return [notebook.stem for notebook in notebooks]
+
+
+def _artefact(path: pathlib.Path) -> str:
+  """Where an artefact's file is copied to, from docs/papers/."""
+  return f"artefacts/{path.parents[1].name}-{path.name}"
+
+
+def copy_artefacts() -> None:
+  """Brings experiments/*/artefacts/ to docs/papers/artefacts/."""
+  papers = DOCS / "papers"
+  (papers / "artefacts").mkdir(exist_ok=True)
+  for old in (papers / "artefacts").glob("*.md"):
+    old.unlink()
+  for file in ROOT.glob("experiments/*/artefacts/*-*.md"):
+    paper = file.parents[1].name
+    text = file.read_text(encoding="utf-8")
+    text = text.replace("](../fig", f"](../../../experiments/{paper}/fig")
+    page = _PAGES.get(paper, paper)
+    text = text.replace("](../README.md)", f"](../{page}.md)")
+    whole = f"---\norphan: true\n---\n\n{text}"
+    (papers / _artefact(file)).write_text(whole, encoding="utf-8")
 
 
 # A role or a literal, which stay as they are; or code in single backticks.
@@ -188,6 +214,7 @@ def linkcode_resolve(domain, info) -> str | None:
 
 
 _NOTEBOOKS = copy_notebooks()
+copy_artefacts()
 
 
 def _read(app, name, content) -> None:

@@ -25,7 +25,8 @@ experiments/PAPER/records/, is not run again.
   --jobs=N             Runs at a time, each on one core. Default: 1.
   --only_found         Run nothing; show what there is.
   --anew               Run also what is recorded.
-  --publish            Write the records, the pictures and the section of
+  --publish            Write the records, the pictures and the file in
+                       experiments/PAPER/artefacts/, and fill the parts of
                        experiments/PAPER/README.md, in a checkout; of cpu and
                        paper, where all has run. Of a paper, or of all, what
                        has not is left out, and said.
@@ -93,8 +94,13 @@ def main(argv: Sequence[str]) -> int:
     if not artefacts:
       raise ValueError("artefact: give a name of --list, a paper, or all")
     plots.check_installed()
-    for artefact in _checked(artefacts, values):
-      _make(artefact, values)
+    published = [
+      artefact.paper
+      for artefact in _checked(artefacts, values)
+      if _make(artefact, values)
+    ]
+    for paper in dict.fromkeys(published):
+      publishing.publish_page(paper, _named(paper))
     return 0
   except KeyboardInterrupt as error:
     print(_INTERRUPTED, file=sys.stderr)
@@ -161,8 +167,8 @@ def _checked(
   return found
 
 
-def _make(artefact: Artefact, values: flags.FlagValues) -> None:
-  """Runs an artefact, and writes its report."""
+def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
+  """Runs an artefact and writes its report; returns if it was published."""
   folder = pathlib.Path(values.output_dir).expanduser()
   size = values.size
   print(f"{artefact.name}, {size}: {artefact.title}", flush=True)
@@ -184,11 +190,11 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> None:
   json_files.write_whole(own / "commands.txt", text.encode())
   print(f"  {own / 'report.md'}", flush=True)
   if not values.publish:
-    return
+    return False
   missing = len(outcome.cells) - len(outcome.found)
   if not missing:
     publishing.publish(artefact, size, outcome)
-    return
+    return True
   have_not = f"{missing} of {len(outcome.cells)} cells have not run"
   if artefact.name in values.artefact:
     raise ValueError(
@@ -196,6 +202,7 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> None:
     )
   # Of a paper, or of all, those are published that are whole.
   print(f"  not published: {have_not}", flush=True)
+  return False
 
 
 def commands(outcome: Outcome, completed: Callable[[Cell], Cell]) -> str:
@@ -228,7 +235,8 @@ def _cost(artefact: Artefact, size: str) -> str:
   """The programs of a size, and the time or the results."""
   cost = costs.programs(artefact, size)
   if publishing.is_published(artefact, size):
-    return f"{cost}; done, see experiments/{artefact.paper}/README.md"
+    name = publishing.file_of(artefact, size).name
+    return f"{cost}; done, see experiments/{artefact.paper}/artefacts/{name}"
   left = costs.time_left(artefact, size) if size == "cpu" else None
   return f"{cost}; about {left} more" if left else cost
 

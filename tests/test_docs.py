@@ -29,12 +29,13 @@ DOCS = ROOT / "docs"
 PAGES = sorted(
   page
   for page in DOCS.rglob("*.md")
-  if not {"_build", "jupyter_execute"} & set(page.parts)
+  if not {"_build", "jupyter_execute", "artefacts"} & set(page.parts)
 )
 OUTSIDE = [
   ROOT / "README.md",
   ROOT / "CHANGELOG.md",
   *sorted(ROOT.glob("experiments/*/README.md")),
+  *sorted(ROOT.glob("experiments/*/artefacts/*.md")),
 ]
 
 

@@ -19,6 +19,13 @@ from experiments.specification.resolve import resolve
 from experiments.specification.spec import Spec
 from fedjax_opt import Run
 
+# Where an artefact is from -> in words.
+ORIGINS = {
+  "paper": "tables and figures of the paper",
+  "theorem": "theorems",
+  "ours": "not in the paper",
+}
+
 # Name -> what it is for.
 SIZES = {
   "smoke": "seconds, to see that it works; no data are needed",
@@ -156,6 +163,8 @@ class Artefact:
     keep: `run -> what of it is recorded`.
     sizes: those that it has; an artefact whose data or network no CPU can take
       has no `cpu`.
+    origin: one of `ORIGINS`.
+    needs: what it takes, where few cores are not enough; ''.
   """
 
   name: str
@@ -165,6 +174,8 @@ class Artefact:
   blocks: Callable[[Found], list[Block]]
   keep: Callable[[Run], Kept] = _KEEP
   sizes: tuple[str, ...] = tuple(SIZES)
+  origin: str = "paper"
+  needs: str = ""
 
   @property
   def paper(self) -> str:

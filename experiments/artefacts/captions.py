@@ -1,7 +1,7 @@
 """What ran, said by the flags that ran: never by hand."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -97,19 +97,36 @@ def edges(at_edge: Sequence[bool]) -> str:
   )
 
 
-def reduced(artefact: Artefact, size: str, outcome: Outcome) -> list[str]:
-  """How a size differs from the paper's: one sentence for each way.
+class Reduction(NamedTuple):
+  """How a size differs from the paper's.
+
+  Attributes:
+    differences: (flag, the paper's value, ours) -> the cells in which.
+    common: how many cells both sizes have.
+    missing: the paper's cells that this size has not.
+    paper: how many cells the paper's size has.
+    added: what it is -> cells that only this size has.
+  """
+
+  differences: dict[tuple[str, str, str], list[Key]]
+  common: int
+  missing: list[Key]
+  paper: int
+  added: dict[str, list[Key]]
+
+
+def reduction(artefact: Artefact, size: str, outcome: Outcome) -> Reduction:
+  """How a size differs from the paper's.
 
   Args:
     artefact: which.
     size: one of its sizes.
     outcome: its cells at this size.
   """
-  if size == "paper":
-    return []
   plan = Plan("paper", {})
   paper = artefact.cells(plan)
-  lines = []
+  if size == "paper":
+    return Reduction({}, len(paper), [], len(paper), {})
   chosen = {n for g in (*plan.grids, *outcome.tuning) for n in grid_of(g)}
   differences: dict[tuple[str, str, str], list[Key]] = {}
   both = [key for key in outcome.cells if key in paper]
@@ -117,25 +134,68 @@ def reduced(artefact: Artefact, size: str, outcome: Outcome) -> list[str]:
     for difference in _differences(paper[key], outcome.cells[key]):
       if difference[0] not in chosen:
         differences.setdefault(difference, []).append(key)
-  parts = []
-  for (name, theirs, ours), keys in differences.items():
-    where = "" if len(keys) == len(both) else f" ({_keys(keys)})"
-    parts.append(f"`{name}` {ours} (in the paper's size {theirs}){where}")
-  if parts:
-    lines.append(f"Reduced: {'; '.join(parts)}.")
   missing = [key for key in paper if key not in outcome.cells]
-  if missing:
-    lines.append(f"Of the paper's cells not at this size: {_keys(missing)}.")
   added: dict[str, list[Key]] = {}
   for key, cell in outcome.cells.items():
     if key not in paper:
       flags = _flags(cell)
       has = [f"`{n}` {flags[n]}" for n in ("task", "rounds") if n in flags]
       added.setdefault(", ".join(has), []).append(key)
-  for what, keys in added.items():
+  return Reduction(differences, len(both), missing, len(paper), added)
+
+
+def reduced(how: Reduction) -> list[str]:
+  """A reduction in full: one sentence for each way."""
+  lines = []
+  parts = []
+  for (name, theirs, ours), keys in how.differences.items():
+    where = "" if len(keys) == how.common else f" ({_keys(keys)})"
+    parts.append(f"`{name}` {ours} (in the paper's size {theirs}){where}")
+  if parts:
+    lines.append(f"Reduced: {'; '.join(parts)}.")
+  if how.missing:
+    keys = _keys(how.missing)
+    lines.append(f"Of the paper's cells not at this size: {keys}.")
+  for what, keys in how.added.items():
     where = f" ({what})" if what else ""
     lines.append(f"Only at this size: {_keys(keys)}{where}.")
   return lines
+
+
+def reduced_in_short(how: Reduction) -> list[str]:
+  """A reduction, a few words for each way; [] if the size is whole."""
+  # Of a grid its name is enough.
+  values: dict[str, dict[str, None]] = {}
+  for name, _, ours in how.differences:
+    values.setdefault(name, {})[ours] = None
+  parts = [_in_short(name, [*of_name]) for name, of_name in values.items()]
+  if len(how.missing) == how.paper:
+    parts.append("none of the paper's cells")
+  elif how.missing:
+    parts.append(f"{len(how.missing)} of {how.paper} cells left out")
+  if how.added:
+    instead = " and ".join(filter(None, how.added))
+    parts.append(f"instead {instead}" if instead else "others instead")
+  return parts
+
+
+def _in_short(name: str, values: Sequence[str]) -> str:
+  if any("," in value for value in values):
+    return f"grid of `{name}`"
+  return f"`{name}` {' or '.join(values)}"
+
+
+def ran(outcome: Outcome) -> list[str]:
+  """Task, rounds, clients and seeds of the runs; [] if there are none."""
+  runs = [each.flags for each in outcome.found.values() if each.arguments]
+  parts = []
+  for name in ("task", "rounds", "num_clients", "cohort_size", "seed"):
+    values = dict.fromkeys(
+      shown_value(flags[name]) for flags in runs if name in flags
+    )
+    if values:
+      parts.append(f"`{name}` {' or '.join(values)}")
+  return parts
 
 
 def stand_ins(artefact: Artefact, size: str, outcome: Outcome) -> str:
@@ -152,11 +212,12 @@ def stand_ins(artefact: Artefact, size: str, outcome: Outcome) -> str:
 def _differences(theirs: Cell, ours: Cell) -> list[tuple[str, str, str]]:
   """(flag, the paper's value, ours) of what is not the same."""
   a, b = _flags(theirs), _flags(ours)
+  seeds = [str(len(np.atleast_1d(each.get("seed", 0)))) for each in (a, b)]
   return [
     (name, shown_value(a.get(name)), shown_value(b.get(name)))
     for name in dict.fromkeys([*a, *b])
     if a.get(name) != b.get(name) and name not in (*_SILENT, "seed")
-  ]
+  ] + ([("seeds", *seeds)] if seeds[0] != seeds[1] else [])
 
 
 def _flags(cell: Cell) -> Mapping[str, Any]:

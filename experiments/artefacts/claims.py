@@ -14,13 +14,14 @@ from fedjax_opt import statistics
 
 HELD, NOT_HELD, UNDECIDED = "held", "not held", "undecided"
 RULE = (
-  "A claim is *held* if the 95 % interval of the mean over seeds of every "
-  "quantity that it says is positive is above zero, *not held* if that of at "
-  "least one is below zero, and *undecided* otherwise, so always with one "
-  "seed. Methods are compared seed by seed. What diverged at all seeds, or did "
-  "not get there at any, is worse than what did not; where only some seeds are "
-  "lost, nothing is decided. Where no chance is involved, each value is to be "
-  "positive, and the least is shown."
+  "A claim says that some quantities are positive, such as the difference of "
+  "two methods at the same seed. It is *held* if the 95 % interval of the mean "
+  "over seeds is above zero for each quantity, *not held* if it is below zero "
+  "for one of them, and *undecided* otherwise; one seed never decides. A "
+  "method that diverged at all seeds, or reached its target at none, is worse "
+  "than one that did not; if that happened at some seeds only, nothing is "
+  "decided. Where no chance is involved, each value has to be positive, and "
+  "the least is shown."
 )
 _DIVERGED = "diverged"
 _SHOWN = 3  # So many quantities of a claim are written out.

@@ -1,11 +1,12 @@
 """Artefacts as the file `experiments/PAPER/artefacts.toml` declares them.
 
-A table of the file is an artefact, with `title`, `setting` and `sizes`. All
-have what `[common]` has, and one that is `like` another has what that has; in
-both `smoke`, `cpu` and `paper` are what is different at that size. Two tables
-are for the others to refer to: `groups`, lists of rows by name, and `numbers`,
-those of the paper's tables, each with its `columns`, and for every row one text
-with commas between numbers.
+A table of the file is an artefact, with `title`, `setting`, `sizes`, `origin`
+if it is no table or figure of the paper, and `needs` if few cores are too few.
+All have what `[common]` has, and one that is `like` another has what that has;
+in both `smoke`, `cpu` and `paper` are what is different at that size. Two
+tables are for the others to refer to: `groups`, lists of rows by name, and
+`numbers`, those of the paper's tables, each with its `columns`, and for every
+row one text with commas between numbers.
 
 A cell is a run for each of `rows`, `columns` and `thirds`, which are its key,
 but for those in `skip`. Its flags are `preset`, `flags`, and for each part of
@@ -94,6 +95,8 @@ def _artefact(name: str, about: About) -> Artefact:
     function("blocks", blocks),
     function("keep", keep),
     tuple(about.get("sizes", SIZES)),
+    about.get("origin", "paper"),
+    about.get("needs", ""),
   )
 
 

@@ -1,16 +1,16 @@
-"""What is published of an artefact: records, pictures, a part of a README."""
+"""What is published of an artefact: its records, its pictures and its text."""
 
 import pathlib
-import re
+from collections.abc import Sequence
 
-from experiments.artefacts import claims, record, report
+from experiments.artefacts import record, report
 from experiments.artefacts.artefact import Artefact
+from experiments.artefacts.pages import Page, title_of
 from experiments.artefacts.record import Record
 from experiments.artefacts.running import Outcome
-from fedjax_opt.results.names import sentence
+from fedjax_opt.files import json_files
 
 _EXPERIMENTS = pathlib.Path(__file__).parents[1]
-_RULE = "verdicts"  # The section with the rule of all verdicts.
 
 
 def check(size: str) -> None:
@@ -36,7 +36,7 @@ def records_of(paper: str) -> list[Record]:
 
 
 def is_published(artefact: Artefact, size: str) -> bool:
-  """Whether the README of its paper has the results of this size."""
+  """Whether its paper has the results of this size."""
   return _records_file(artefact, size).exists()
 
 
@@ -45,10 +45,23 @@ def _records_file(artefact: Artefact, size: str) -> pathlib.Path:
   return _EXPERIMENTS / paper / "records" / f"{name}-{size}.jsonl"
 
 
-def publish(artefact: Artefact, size: str, outcome: Outcome) -> None:
-  """Writes the records, pictures and section of an artefact."""
+def file_of(artefact: Artefact, size: str) -> pathlib.Path:
+  """The file with all of an artefact at a size."""
   paper, name = artefact.name.split("/")
-  folder = _EXPERIMENTS / paper
+  return _EXPERIMENTS / paper / "artefacts" / f"{name}-{size}.md"
+
+
+def text_of(artefact: Artefact, size: str, outcome: Outcome) -> str:
+  """What that file says."""
+  return (
+    f"# {title_of(artefact)}\n\n"
+    f"{report.markdown(artefact, size, outcome, '../figures')}\n"
+    "[The page of the paper](../README.md) has the rule of the verdicts.\n"
+  )
+
+
+def publish(artefact: Artefact, size: str, outcome: Outcome) -> None:
+  """Writes the records, the pictures and the text of an artefact."""
   file = _records_file(artefact, size)
   file.parent.mkdir(exist_ok=True)
   records = [*outcome.tuning.values(), *outcome.found.values()]
@@ -59,13 +72,34 @@ def publish(artefact: Artefact, size: str, outcome: Outcome) -> None:
   outcome = outcome._replace(
     found=read(outcome.found.items()), tuning=read(outcome.tuning.items())
   )
-  report.draw(artefact, outcome, folder / "figures")
-  section = report.markdown(artefact, size, outcome, "figures")
-  title = re.sub(r"(table|figure|theorem)(?=\d)", r"\1 ", name)
-  title = sentence(title.replace("_", " "))
+  own = file_of(artefact, size)
+  report.draw(artefact, outcome, own.parents[1] / "figures")
+  own.parent.mkdir(exist_ok=True)
+  _write(own, text_of(artefact, size, outcome))
 
-  def change(text: str) -> str:
-    text = report.replace_section(text, _RULE, claims.RULE, "Verdicts")
-    return report.replace_section(text, name, section, title)
 
-  report.update(folder / "README.md", change)
+def page_of(paper: str) -> pathlib.Path:
+  """The file with the page of a paper."""
+  return _EXPERIMENTS / paper / "README.md"
+
+
+def table_of(paper: str) -> pathlib.Path:
+  """The file with the table of a paper's artefacts."""
+  return _EXPERIMENTS / paper / "artefacts" / "README.md"
+
+
+def publish_page(paper: str, artefacts: Sequence[Artefact]) -> None:
+  """Fills the page of a paper, and writes the table of its artefacts.
+
+  Args:
+    paper: its folder.
+    artefacts: all that it has.
+  """
+  file = page_of(paper)
+  page = Page(artefacts, records_of(paper), is_published)
+  _write(file, page.filled(file.read_text(encoding="utf-8")))
+  _write(table_of(paper), page.table())
+
+
+def _write(path: pathlib.Path, text: str) -> None:
+  json_files.write_whole(path, text.encode())

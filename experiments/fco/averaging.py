@@ -92,9 +92,17 @@ def blocks(about: Any, found: Found) -> list[Block]:
     "Density (the truth has 0.5 on I and 0.0625 on II)",
   )
   lines = dict(sorted(lines.items()))
-  draw = functools.partial(drawing.draw_metrics, lines, [*METHODS], _WHO)
+  strongest = f"λ = {strengths[-1]:g}"
+  brief = {k: row for k, row in lines.items() if k.endswith(strongest)}
   alt = "Density of clients' models, their mean and the server's model"
-  return [table, Picture("densities", draw, alt), *claims]
+  draw = lambda rows: functools.partial(
+    drawing.draw_metrics, rows, [*METHODS], _WHO
+  )
+  pictures = [
+    Picture("densities", draw(lines), alt),
+    Picture("brief", draw(brief), f"{alt}, {strongest}"),
+  ]
+  return [table, *pictures, *claims]
 
 
 def _by_who(of_methods: dict[str, Record]) -> dict[str, Record]:

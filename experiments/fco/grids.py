@@ -207,6 +207,7 @@ def blocks(about: About, found: Found) -> list[Block]:
   """The rates that were chosen, what they reached, and all verdicts."""
   rules = rules_of(about)
   pictures = [_picture(about, found, rule) for rule in rules]
+  pictures.append(_brief(about, found))
   drawn = [each for each in pictures if each is not None]
   return [results(about, found), *drawn, *_verdicts(about, found)]
 
@@ -289,12 +290,8 @@ def _of_optimum(numbers: Mapping[str, float], words: str) -> str:
 
 
 def _picture(about: About, found: Found, rule: Rule) -> Picture | None:
-  of_optimum, rows = optima(found), {}
-  for condition in conditions(found, [rule]):
-    picked = pick(found, condition)
-    own = {name: picked[name,] for name in about["rows"] if (name,) in picked}
-    heights = of_optimum.get(condition.strength, {})
-    rows[condition.at_strength] = drawing.Row(own, heights)
+  at = conditions(found, [rule])
+  rows = {each.at_strength: _row(about, found, each) for each in at}
   if not any(row.methods for row in rows.values()):
     return None
   draw = functools.partial(
@@ -304,6 +301,28 @@ def _picture(about: About, found: Found, rule: Rule) -> Picture | None:
   title = about["title"].partition(", data set")[0]
   alt = f"{title}, rates by {rule.name}, one row for each strength"
   return Picture(name, draw, alt)
+
+
+def _row(about: About, found: Found, condition: Condition) -> drawing.Row:
+  picked = pick(found, condition)
+  own = {name: picked[name,] for name in about["rows"] if (name,) in picked}
+  return drawing.Row(own, optima(found).get(condition.strength, {}))
+
+
+def _brief(about: About, found: Found) -> Picture | None:
+  """Some metrics at one strength, rates by the first rule."""
+  if "brief" not in about:
+    return None
+  metrics, strength = about["brief"]["metrics"], about["brief"]["strength"]
+  condition = Condition(strength, rules_of(about)[0])
+  row = _row(about, found, condition)
+  if not row.methods:
+    return None
+  rows = {condition.at_strength: row}
+  draw = functools.partial(drawing.draw_metrics, rows, metrics, about["rows"])
+  title = about["title"].partition(", data set")[0]
+  alt = f"{title}, rates by {condition.rule.name}, {condition.at_strength}"
+  return Picture("brief", draw, alt)
 
 
 def _verdicts(about: About, found: Found) -> list[Block]:

@@ -16,6 +16,7 @@ from experiments.artefacts import (
   ARTEFACTS,
   captions,
   costs,
+  pages,
   publishing,
   record,
   report,
@@ -184,7 +185,11 @@ def test_what_only_a_size_has_is_named_and_what_stands_in():
   )
   artefact = dataclasses.replace(ARTEFACT, cells=only)
   outcome = Outcome(only(Plan("cpu", {})), {}, {})
-  assert captions.reduced(artefact, "cpu", outcome) == [
+  how = captions.reduction(artefact, "cpu", outcome)
+  assert captions.reduced_in_short(how) == [
+    "none of the paper's cells", "instead `task` digits_mlp, `rounds` 2"
+  ]  # fmt: skip
+  assert captions.reduced(how) == [
     "Of the paper's cells not at this size: a.",
     "Only at this size: b; c (`task` digits_mlp, `rounds` 2).",
   ]
@@ -247,36 +252,78 @@ def test_what_has_not_run_is_not_published(
   assert not (tmp_path / "experiments").exists()
 
 
-def section_of(text, name):
-  """What a text has between the two comments with a name."""
-  begin, end = map(re.escape, report._marks(name))
-  return re.search(f"{begin}\n(.*?)\n{end}", text, re.DOTALL)[1]
-
-
 def test_publishing(outcome, tmp_path, monkeypatch):
   """What is published is of the numbers as recorded, here with one digit."""
   monkeypatch.setattr(publishing, "_EXPERIMENTS", tmp_path)
   monkeypatch.setattr(record, "_DIGITS", 1)
   (tmp_path / "some").mkdir()
-  readme = tmp_path / "some" / "README.md"
-  readme.write_text("# Head\n\nText.\n")
   for _ in range(2):  # The second time it replaces.
     publishing.publish(ARTEFACT, "smoke", outcome)
-  text = readme.read_text()
-  assert text.startswith("# Head\n\nText.\n")
-  assert text.count("## Table 9\n") == 1
-  assert text.count("## Verdicts\n") == 1
-  section = section_of(text, "table9")
-  assert (
-    section != report.markdown(ARTEFACT, "smoke", outcome, "figures").strip()
-  )
+  text = publishing.file_of(ARTEFACT, "smoke").read_text()
+  assert text.startswith("# Table 9\n\nA table. Paper: a setting.")
+  assert "![All](../figures/table9_all.png)" in text
+  assert text != publishing.text_of(ARTEFACT, "smoke", outcome)
   recorded = Runner(tmp_path / "no", only_found=True).run(
     ARTEFACT, "smoke", publishing.records_of("some")
   )
-  again = report.markdown(ARTEFACT, "smoke", recorded, "figures").strip()
-  assert section == again
+  assert text == publishing.text_of(ARTEFACT, "smoke", recorded)
   assert (tmp_path / "some" / "figures" / "table9_all.png").exists()
   assert len(publishing.records_of("some")) == 5
+
+
+PART = "<!-- some/table9, smoke\n{}\n-->\nold\n<!-- end -->"
+
+
+@pytest.fixture
+def page(outcome):
+  recorded = [*outcome.tuning.values(), *outcome.found.values()]
+  named = lambda found: [
+    block._replace(title="Cells") if isinstance(block, Table) else block
+    for block in blocks(found)
+  ]
+  artefact = dataclasses.replace(ARTEFACT, blocks=named)
+  other = dataclasses.replace(ARTEFACT, name="some/figure1", needs="a GPU")
+  is_published = lambda each, size: each is artefact and size == "cpu"
+  return pages.Page([artefact, other], recorded, is_published)
+
+
+def test_parts_of_a_page_are_filled(page):
+  says = "table: Cel\nwhere: cell = gap; best\ncolumns: points\nclaim: tuned"
+  text = page.filled(f"# Head\n\n{PART.format(says)}\n\nText.\n")
+  assert text.startswith(f"# Head\n\n<!-- some/table9, smoke\n{says}\n-->\n")
+  assert "Table 9. Paper: a setting. Here, reduced: `task` digits_log" in text
+  assert "Cells:\n\n| points |\n|---|\n| 2 |\n| 2 |\n\n| claim |" in text
+  assert "[All of it](artefacts/table9-smoke.md)" in text
+  assert "old" not in text
+  assert text.endswith("<!-- end -->\n\nText.\n")
+  assert page.filled(text) == text
+
+
+@pytest.mark.parametrize(
+  ("says", "message"),
+  [
+    ("picture: none", "picture: 'none' is of 0 blocks"),
+    ("curve: All", "curve: 'All' is of 0 blocks"),
+    ("table: Cells\nwhere: cel = gap", "no column 'cel'; must be cell, points"),
+    ("table: Cells\ncolumns: x", "no column 'x'; must be cell, points"),
+  ],
+)
+def test_a_part_that_cannot_be_is_named(page, says, message):
+  with pytest.raises(ValueError, match=re.escape(message)):
+    page.filled(PART.format(says))
+
+
+def test_the_table_of_artefacts_says_how_much_there_is(page):
+  assert page.filled("<!-- counts -->\n<!-- end -->").splitlines()[1] == (
+    "Tables and figures of the paper: 2 (1 reduced, 1 missing). "
+    "[All of them](artefacts/README.md)."
+  )
+  first, second = page.table().splitlines()[-2:]
+  assert first == (
+    "| [Table 9](table9-cpu.md) | A table | reduced: `rounds` 2, 1 of 5 cells "
+    "left out | 1 undecided |"
+  )
+  assert second == "| Figure 1 | A table | missing: needs a GPU |  |"
 
 
 @pytest.mark.parametrize(
@@ -399,14 +446,37 @@ def test_without_an_encoder_a_cell_is_left_out(tmp_path, capsys):
   ],
   ids=lambda each: getattr(each, "name", each),
 )
-def test_the_readme_says_what_the_records_say(artefact, size):
-  """No number of a README was typed, and all that is published is there."""
-  paper, name = artefact.name.split("/")
-  readme = publishing._EXPERIMENTS / paper / "README.md"
-  section = section_of(readme.read_text(encoding="utf-8"), name)
-  records = publishing.records_of(paper)
+def test_the_file_of_an_artefact_says_what_the_records_say(artefact, size):
+  """No number of it was typed, and all that is published is there."""
   nothing = Runner(publishing._EXPERIMENTS / "no", only_found=True)
-  outcome = nothing.run(artefact, size, records)
+  recorded = publishing.records_of(artefact.paper)
+  outcome = nothing.run(artefact, size, recorded)
   assert len(outcome.found) == len(outcome.cells)
-  written = report.markdown(artefact, size, outcome, "figures").strip()
-  assert section == written
+  text = publishing.file_of(artefact, size).read_text(encoding="utf-8")
+  assert text == publishing.text_of(artefact, size, outcome)
+
+
+PAPERS = dict.fromkeys(artefact.paper for artefact in ARTEFACTS.values())
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_page_of_a_paper_says_what_the_records_say(paper):
+  """If it fails: `--artefact=PAPER --size=cpu --only_found --publish`."""
+  own = [each for each in ARTEFACTS.values() if each.paper == paper]
+  page = pages.Page(own, publishing.records_of(paper), publishing.is_published)
+  text = publishing.page_of(paper).read_text(encoding="utf-8")
+  assert page.filled(text) == text
+  table = publishing.table_of(paper).read_text(encoding="utf-8")
+  assert table == page.table()
+  index = (publishing._EXPERIMENTS.parent / "docs/papers/index.md").read_text()
+  assert f"/{paper}/artefacts/README.md\n" in index
+
+
+def test_a_page_is_short():
+  """A paper's page has few words and pictures; tables are beside it."""
+  for paper in PAPERS:
+    text = publishing.page_of(paper).read_text(encoding="utf-8")
+    assert text.count("![") <= 6
+    shown = re.sub(r"<!--.*?-->|\]\([^)]*\)", "", text, flags=re.DOTALL)
+    words = [word for word in shown.split() if re.search(r"\w", word)]
+    assert len(words) <= 1250, paper  # The box and the code have 250 more.
