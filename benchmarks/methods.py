@@ -44,9 +44,10 @@ def medians(contenders: Mapping[str, Turn], turns: int) -> dict[str, float]:
 # All methods.
 
 _RATES = ("scaffold", "domo", "fed_nova", "fed_cm", "mime_lite", "prox_skip",
-          "mo_fed_sam", "fed_speed", "fed_gamma")  # fmt: skip
+          "mo_fed_sam", "fed_speed", "fed_gamma",
+          "fed_dc", "fed_smoo")  # fmt: skip
 _RULES = ("fed_avg", "fed_prox", "fed_dyn", "fed_exp", "fed_sam", "fed_acg",
-          "diloco", "ditto")  # fmt: skip
+          "fed_lesam",           "diloco", "ditto")  # fmt: skip
 NAMES = (*_RULES, *_RATES)
 
 

@@ -267,6 +267,17 @@ METHODS: dict[str, Method] = {
     _LOOPS,
     Reduction("rho 0, first round", _of("fed_gamma", RATE, rho=0.0), rounds=1),
   ),
+  "fed_lesam": Method(
+    _of("fed_lesam", _SGD),
+    _LOOPS,
+    Reduction("rho 0", _of("fed_lesam", _SGD, rho=0.0)),
+  ),
+  "fed_dc": Method(_of("fed_dc", RATE, alpha=0.1), _LOOPS),
+  "fed_smoo": Method(
+    _of("fed_smoo", RATE, lam=0.5),
+    _LOOPS,
+    Reduction("lam, rho 0", _of("fed_smoo", RATE, lam=0.0, rho=0.0)),
+  ),
   "diloco": Method(
     _of("diloco", _SGD),
     _LOOPS,
@@ -286,6 +297,7 @@ METHODS: dict[str, Method] = {
 # Settings of these that are rows of their own.
 FORMS: dict[str, Method] = {
   "fed_gamma, rho 0": Method(_of("fed_gamma", RATE, rho=0.0), _LOOPS),
+  "fed_smoo, rho 0": Method(_of("fed_smoo", RATE, lam=0.5, rho=0.0), _LOOPS),
   "fed_speed, rho 0": Method(_of("fed_speed", RATE, lam=2.0, rho=0.0), _LOOPS),
   "fed_speed, rho 0, all_duals": Method(
     _of("fed_speed", RATE, lam=2.0, rho=0.0, all_duals=True), _LOOPS
@@ -366,11 +378,12 @@ That a method stops before the optimum is no fault. Several local steps without
 a correction of their drift cannot get there: at the optimum the mean of the
 gradients is 0, but not that of the local steps, as clients differ. So the
 optimum is not a fixed point, at any rate. Methods that get there only if all
-clients take part have no memory of those that are not in the cohort. FedSpeed's
-perturbation has a fixed length, which moves each client's minimum; without it
-and with `all_duals` it is FedDyn. Methods whose clients keep a part of the
-model have no model of all that could be at the optimum; `fed_bn` is `fed_per`
-with other leaves, to which the linked test compares it.
+clients take part have no memory of those that are not in the cohort. The
+perturbations of FedSpeed, FedGamma and FedSMOO have a fixed length, which moves
+each client's minimum. Without them FedGamma is SCAFFOLD and FedSMOO is FedDyn,
+as FedSpeed is with `all_duals`. Methods whose clients keep a part of the model
+have no model of all that could be at the optimum; `fed_bn` is `fed_per` with
+other leaves, to which the linked test compares it.
 
 | method | its loop | FedAvg at | quadratics, all clients | {FEW} of {CLIENTS} |
 |:--|:--|:--|--:|--:|

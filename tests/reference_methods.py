@@ -1,10 +1,10 @@
 """Plain NumPy loops of methods that correct drift, look uphill or keep state.
 
-FedDyn, FedNova, FedCM, FedACG, FedExP, MimeLite, ProxSkip, MoFedSAM and
-FedSpeed, each written from its paper's box with the conventions of
-reference.py. Nothing here comes from the package or from JAX. Each loop returns
-what the server has after every round. `population` has the weights of all M
-clients.
+FedDyn, FedNova, FedCM, FedACG, FedExP, MimeLite, ProxSkip, MoFedSAM,
+FedSpeed, FedDC, FedLESAM and FedSMOO, each written from its paper's box with
+the conventions of reference.py. Nothing here comes from the package or from
+JAX. Each loop returns what the server has after every round. `population` has
+the weights of all M clients.
 """
 
 import numpy as np
@@ -201,7 +201,100 @@ def prox_skip(problem, rounds, lr, p, lengths):
   return xs, all_points, all_h
 
 
+def fed_dc(problem, rounds, rate, alpha, population):
+  """xs, the means of all h_i and g_i, and these [R, M, 2, d]; rate(r) is eta.
+
+  A client without a step keeps its g_i.
+  """
+  w, found = problem.x0, []
+  h, g = (np.zeros((len(population), len(w))) for _ in range(2))
+  for r, (clients, batches, weights) in enumerate(rounds):
+    shared, eta, ends = mean(g, population), rate(r), []
+    g = g.copy()
+    for client, steps in zip(clients, batches, strict=True):
+      x = w
+      for rows in steps:
+        grad = problem.gradient(x, rows)[1] + alpha * (x - (w - h[client]))
+        x = x - eta * (grad + shared - g[client])
+      if steps:
+        g[client] += -shared - (x - w) / (len(steps) * eta)
+      h[client] = h[client] + x - w
+      ends.append(x)
+    w = mean(ends, weights) + mean(h, population)
+    kept = np.stack([h, g], axis=1)
+    found.append((w, mean(h, population), mean(g, population), kept))
+  return tuple(map(list, zip(*found, strict=True)))
+
+
 # -------------------------------------------------------------- Uphill
+
+
+def along(direction, rho):
+  """rho in this direction; 0 if it is 0."""
+  size = np.linalg.norm(direction)
+  return rho * direction / size if size else 0 * direction
+
+
+def fed_lesam(problem, rounds, lr, rho, num_clients, server_lr=1.0):
+  """ws, w_i [M, d] after each round."""
+  w, ws, kept = problem.x0, [], []
+  old = np.tile(w, (num_clients, 1))
+  for clients, batches, weights in rounds:
+    ends = []
+    for client, steps in zip(clients, batches, strict=True):
+      x, e = w, along(old[client] - w, rho)
+      for rows in steps:
+        x = x - lr * problem.gradient(x + e, rows)[1]
+      old[client] = w
+      ends.append(x)
+    w = w + server_lr * (mean(ends, weights) - w)
+    ws.append(w)
+    kept.append(old.copy())
+  return ws, kept
+
+
+def fed_lesam_last_step(problem, rounds, lr, rho, leaves, server_lr):
+  """ws and the server's last steps; `leaves` are slices of a model."""
+  w, ws, steps_of = problem.x0, [], []
+  last = np.zeros_like(w)
+  for _, batches, weights in rounds:
+    size = sum(np.linalg.norm(last[leaf]) for leaf in leaves)
+    e, ends = -rho * last / size if size else 0 * last, []
+    for steps in batches:
+      x = w
+      for rows in steps:
+        x = x - lr * problem.gradient(x + e, rows)[1]
+      ends.append(x)
+    last = server_lr * (mean(ends, weights) - w)
+    w = w + last
+    ws.append(w)
+    steps_of.append(last)
+  return ws, steps_of
+
+
+def fed_smoo(problem, rounds, rate, lam, rho, population):
+  """ws, s, and -lam h_i with mu_i [R, M, 2, d]; rate(r) is eta."""
+  w, ws, shareds, kept = problem.x0, [], [], []
+  h, mu = (np.zeros((len(population), len(w))) for _ in range(2))
+  s = np.zeros_like(w)
+  for r, (clients, batches, weights) in enumerate(rounds):
+    ends = []
+    for client, steps in zip(clients, batches, strict=True):
+      x = w
+      for rows in steps:
+        g = problem.gradient(x, rows)[1] - mu[client] - s
+        e = along(g, rho)
+        mu[client] = mu[client] + e - s
+        grad = problem.gradient(x + e, rows)[1]
+        x = x - rate(r) * (grad + lam * (x - w + h[client]))
+      h[client] = h[client] + (x - w)
+      ends.append(x)
+    s = along(mean(mu[clients], weights), rho)
+    w = mean(ends, weights) + mean(h, population)
+    ws.append(w)
+    shareds.append(s)
+    kept.append(np.stack([-lam * h, mu], axis=1))
+  return ws, shareds, kept
 
 
 def fed_speed(

@@ -142,6 +142,12 @@ def fed_gamma():
   return algorithm, "params kept control", loop
 
 
+def by_part(found):
+  """Of the last [R, M, 2, d] the two parts in a row, as states are flat."""
+  *others, kept = found
+  return *others, [parts.reshape(M, -1) for parts in kept]
+
+
 def of_momenta(name):
   constants = MOMENTA[name]
   given = {n: v for n, v in constants.items() if n in ("mu_s", "mu_l", "beta")}
@@ -289,6 +295,34 @@ LOOPS = {
     lambda rounds, masses: loops.fed_acg(PROBLEM, rounds, LR, 0.6, 0.7),
   ),
   "fed_gamma": fed_gamma(),
+  "fed_lesam": (
+    fo.fed_lesam(LOSS, SGD, optax.sgd(SERVER_RATE), rho=0.2),
+    "params kept",
+    lambda rounds, masses: loops.fed_lesam(
+      PROBLEM, rounds, LR, 0.2, M, SERVER_RATE
+    ),
+  ),
+  "fed_lesam, last step": (
+    fo.fed_lesam(LOSS, SGD, optax.sgd(SERVER_RATE), rho=0.2, last_step=True),
+    "params step",
+    lambda rounds, masses: loops.fed_lesam_last_step(
+      PROBLEM, rounds, LR, 0.2, (slice(0, KERNEL.start), KERNEL), SERVER_RATE
+    ),
+  ),
+  "fed_dc": (
+    fo.fed_dc(LOSS, rate, alpha=0.1),
+    "params drift control kept",
+    lambda rounds, masses: by_part(
+      loops.fed_dc(PROBLEM, rounds, rate, 0.1, masses)
+    ),
+  ),
+  "fed_smoo": (
+    fo.fed_smoo(LOSS, rate, lam=0.3, rho=0.2),
+    "params ahead kept",
+    lambda rounds, masses: by_part(
+      loops.fed_smoo(PROBLEM, rounds, rate, 0.3, 0.2, masses)
+    ),
+  ),
   "diloco": (fo.diloco(LOSS, optax.adamw(0.05, **ADAMW)), "params -", diloco),
   "ditto": (
     fo.ditto(LOSS, SGD, lam=0.4),
@@ -304,6 +338,7 @@ IN_SINGLE = (
   "moon", "fed_mid_osp, nuclear", "fed_dual_avg, l1_ball", "scaffold", "domo",
   "fed_dyn", "fed_speed", "fed_avg, muon averaged",
   "fed_acg", "fed_gamma",
+  "fed_lesam", "fed_dc", "fed_smoo",
 )  # fmt: skip
 
 

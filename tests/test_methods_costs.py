@@ -44,6 +44,15 @@ COSTS = {
   "fed_speed": (fo.fed_speed(LOSS, 0.05), MODEL, MODEL, 2 * ONCE),
   "fed_acg": (fo.fed_acg(LOSS, SGD), MODEL, MODEL, ONCE),
   "fed_gamma": (fo.fed_gamma(LOSS, 0.05), 2 * MODEL, 2 * MODEL, 2 * ONCE),
+  "fed_lesam": (fo.fed_lesam(LOSS, SGD), MODEL, MODEL, ONCE),
+  "fed_lesam, last step": (
+    fo.fed_lesam(LOSS, SGD, last_step=True),
+    2 * MODEL,
+    MODEL,
+    ONCE,
+  ),
+  "fed_dc": (fo.fed_dc(LOSS, 0.05), 2 * MODEL, 2 * MODEL, ONCE),
+  "fed_smoo": (fo.fed_smoo(LOSS, 0.05), 2 * MODEL, 2 * MODEL, 2 * ONCE),
   "diloco": (fo.diloco(LOSS, SGD), MODEL, MODEL, ONCE),
   "ditto": (fo.ditto(LOSS, SGD), MODEL, MODEL, 2 * ONCE),
   # The server's momentum is inferred, averaged buffers are sent.
@@ -118,6 +127,25 @@ def test_costs_are_those_counted_by_hand(name):
   per_round = [f"{name}_per_round" for name in NAMES]
   expected = dict(zip(per_round, counted, strict=True))
   assert simulate(algorithm).cost == expected
+
+
+# name -> how many models each client keeps.
+KEPT = {
+  "fed_acg": 0,
+  "fed_gamma": 1,
+  "fed_lesam": 1,
+  "fed_lesam, last step": 0,
+  "fed_dc": 2,
+  "fed_smoo": 2,
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_clients_keep_so_many_models(name):
+  """Algorithms say it in their docstrings."""
+  result = simulate(COSTS[name][0])
+  leaves = jax.tree.leaves(result.client_state)
+  assert sum(leaf.nbytes for leaf in leaves) == C * KEPT[name] * MODEL
 
 
 @pytest.mark.parametrize("name", STAGES)

@@ -23,7 +23,7 @@ REDUCTIONS = {
 }
 # In the table, what is computed again here: all that reach the optimum, and
 # some of those that they are compared with.
-CORRECTED = ("scaffold", "fed_dyn", "prox_skip", *table.FORMS)
+CORRECTED = ("scaffold", "fed_dyn", "fed_dc", "prox_skip", *table.FORMS)
 STALLED = ("fed_avg", "fed_cm", "mime_lite")
 
 

@@ -19,12 +19,15 @@ from fedjax_opt.algorithms.domo import domo
 from fedjax_opt.algorithms.fed_acg import fed_acg
 from fedjax_opt.algorithms.fed_avg import fed_avg
 from fedjax_opt.algorithms.fed_cm import fed_cm
+from fedjax_opt.algorithms.fed_dc import fed_dc
 from fedjax_opt.algorithms.fed_dyn import fed_dyn
 from fedjax_opt.algorithms.fed_exp import fed_exp
 from fedjax_opt.algorithms.fed_gamma import fed_gamma
+from fedjax_opt.algorithms.fed_lesam import fed_lesam
 from fedjax_opt.algorithms.fed_nova import fed_nova
 from fedjax_opt.algorithms.fed_prox import fed_prox
 from fedjax_opt.algorithms.fed_sam import fed_sam, mo_fed_sam
+from fedjax_opt.algorithms.fed_smoo import fed_smoo
 from fedjax_opt.algorithms.fed_speed import fed_speed
 from fedjax_opt.algorithms.mime_lite import mime_lite
 from fedjax_opt.algorithms.moon import moon
@@ -45,16 +48,19 @@ __all__ = [
   "fed_avg_subgradient",
   "fed_bn",
   "fed_cm",
+  "fed_dc",
   "fed_dual_avg",
   "fed_dyn",
   "fed_exp",
   "fed_gamma",
+  "fed_lesam",
   "fed_mid",
   "fed_nova",
   "fed_per",
   "fed_prox",
   "fed_rep",
   "fed_sam",
+  "fed_smoo",
   "fed_speed",
   "local",
   "local_sgd",
@@ -192,6 +198,11 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "fed_speed": AlgorithmChoice(fed_speed, label="FedSpeed"),
   "fed_acg": AlgorithmChoice(fed_acg, default_client="sgd", label="FedACG"),
   "fed_gamma": AlgorithmChoice(fed_gamma, label="FedGamma"),
+  "fed_lesam": AlgorithmChoice(
+    fed_lesam, default_client="sgd", label="FedLESAM"
+  ),
+  "fed_dc": AlgorithmChoice(fed_dc, label="FedDC"),
+  "fed_smoo": AlgorithmChoice(fed_smoo, label="FedSMOO"),
   "diloco": AlgorithmChoice(
     diloco, default_client="adamw", default_server="nesterov", label="DiLoCo"
   ),

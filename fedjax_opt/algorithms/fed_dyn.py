@@ -84,12 +84,7 @@ def fed_dyn(
       return ClientOutput(delta, state=new)
 
     sent = cohort.mean(one_client, broadcast=state.params)
-    moved = statistics.without(sent.value)
-    # The share of the cohort makes a mean over all clients of its mean.
-    h = optax.tree.add_scale(state.h, -alpha * sent.share, moved)
-    params = optax.tree.add(state.params, sent.value)
-    inverse = 1 / jnp.where(alpha > 0, alpha, 1)
-    params = optax.tree.add_scale(params, -inverse, h)
+    params, h = corrected(state.params, state.h, sent.value, sent.share, alpha)
     return FedDynState(params, h), sent
 
   return Algorithm(
@@ -99,6 +94,23 @@ def fed_dyn(
     sends=lambda params: [params],
     averages_statistics=True,
   )
+
+
+def corrected(
+  params: Params,
+  h: Params,
+  delta: Params,
+  share: jax.Array,
+  alpha: jax.typing.ArrayLike,
+) -> tuple[Params, Params]:
+  """The server's next x and h, given the cohort's mean of x_i - x_t.
+
+  The share of the cohort makes a mean over all clients of its mean.
+  """
+  h = optax.tree.add_scale(h, -alpha * share, statistics.without(delta))
+  params = optax.tree.add(params, delta)
+  inverse = 1 / jnp.where(alpha > 0, alpha, 1)
+  return optax.tree.add_scale(params, -inverse, h), h
 
 
 def _tilt(g, received, alpha):

@@ -98,8 +98,7 @@ def with_control_variates(
     def one_client(worker, broadcast):
       (params, control), old_control = broadcast, worker.state
       correction = optax.tree.sub(control, old_control)
-      correct = lambda grads, _: optax.tree.add(grads, correction)
-      rule = wrap(optax.chain(optax.stateless(correct), optax.sgd(rate)))
+      rule = wrap(corrected(rate, correction))
       local_params = worker.descend(loss_fn, rule, params)
       delta = optax.tree.sub(local_params, params)
       if exact_control:
@@ -130,6 +129,14 @@ def with_control_variates(
     sends=lambda params: [params, params],
     averages_statistics=True,
   )
+
+
+def corrected(
+  rate: jax.Array, correction: Params
+) -> optax.GradientTransformation:
+  """Plain steps along the gradient plus the correction."""
+  correct = lambda grads, _: optax.tree.add(grads, correction)
+  return optax.chain(optax.stateless(correct), optax.sgd(rate))
 
 
 def mean_gradient(

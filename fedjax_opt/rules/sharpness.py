@@ -91,13 +91,20 @@ def _uphill(
   rho: jax.typing.ArrayLike,
   normalized: bool,
 ) -> Params:
-  """x + e, in the types of x; running statistics stay as they are."""
-  direction = statistics.weights(grads)
-  if normalized:
-    norm = norms.norm(direction)
-    rho = rho / jnp.where(norm > 0, norm, 1)
+  """x + e, in the types of x."""
+  ahead = perturbation(grads, rho) if normalized else _multiple(grads, rho)
+  return optax.tree.cast_like(optax.tree.add(params, ahead), params)
 
-  def move(d, x):
-    return x if d is None else (x + rho * d).astype(x.dtype)
 
-  return jax.tree.map(move, direction, params, is_leaf=lambda x: x is None)
+def perturbation(direction: Params, rho: jax.typing.ArrayLike) -> Params:
+  """The direction at the length rho; 0 if it is 0.
+
+  Running statistics have no part in its length, and are 0 in it.
+  """
+  norm = norms.norm(statistics.weights(direction))
+  return _multiple(direction, rho / jnp.where(norm > 0, norm, 1))
+
+
+def _multiple(direction, scale):
+  """That many times the direction, 0 at running statistics."""
+  return optax.tree.scale(scale, statistics.without(direction))

@@ -1,0 +1,129 @@
+"""FedDC: local drift is tracked, and taken off where models are averaged.
+
+References:
+  Gao et al., "FedDC: Federated Learning with Non-IID Data via Local Drift
+  Decoupling and Correction", CVPR 2022.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt import objectives
+from fedjax_opt import running_statistics as statistics
+from fedjax_opt.algorithms.scaffold import corrected, mean_gradient
+from fedjax_opt.base import (
+  Algorithm,
+  ClientOutput,
+  LossFn,
+  Params,
+  Rate,
+  at_round,
+)
+from fedjax_opt.checks import fields
+
+
+class FedDcState(NamedTuple):
+  """The server between rounds."""
+
+  params: Params  # w
+  drift: Params  # the mean of the clients' h_i
+  control: Params  # g, the mean of the clients' g_i
+
+
+class Drift(NamedTuple):
+  """What a client keeps."""
+
+  drift: Params  # h_i
+  control: Params  # g_i
+
+
+@fields.checked(alpha="[0, inf)")
+def fed_dc(
+  loss_fn: LossFn,
+  learning_rate: Rate,
+  *,
+  alpha: jax.typing.ArrayLike = 0.01,
+) -> Algorithm:
+  r"""`scaffold` held near the model without its drift (Gao et al., 2022).
+
+  .. math::
+
+    x_i &\approx \operatorname{argmin}_x f_i(x) + \frac{\alpha}{2}
+      \|x - (w - h_i)\|^2 + \langle g - g_i, x \rangle
+      \quad \text{by K steps from } w \\
+    h_i &\leftarrow h_i + (x_i - w), \qquad
+      g_i \leftarrow g_i - g - \frac{x_i - w}{K \eta} \\
+    w &\leftarrow \frac{1}{|S|} \sum_{i \in S} x_i
+      + \frac{1}{M} \sum_{i = 1}^M h_i
+
+  All :math:`h_i` and :math:`g_i` start at 0, and g is the mean of the latter
+  over all M clients. The means are plain: `weighting='uniform'`. With
+  'examples' all are weighted. The authors' program divides alpha and g by the
+  client's relative size, and clips gradients at the norm 10.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    learning_rate: eta, or a function from the round to it; non-negative. Local
+      steps are plain SGD, the only rule that control variates correct.
+    alpha: strength of the penalty on the drift; non-negative. At 0 drift is
+      not corrected and this is `scaffold`. That is no limit: however small
+      alpha is, the mean drift is added.
+
+  Returns:
+    The algorithm. What is sent is as with `scaffold`; each client keeps two
+    models, :math:`h_i` and :math:`g_i`.
+
+  Raises:
+    ValueError: if `learning_rate` is an optimizer, or a number is out of range.
+    TypeError: if an argument is of a wrong type.
+
+  References:
+    Gao et al., CVPR 2022, Algorithm 1.
+  """
+
+  def init(params, num_clients):
+    del num_clients
+    zeros = optax.tree.zeros_like(params)
+    return FedDcState(params, drift=zeros, control=zeros)
+
+  def round(state, cohort):
+    rate = at_round(learning_rate, cohort.round)
+
+    def one_client(worker, broadcast):
+      (received, control), kept = broadcast, worker.state
+      correction = optax.tree.sub(control, kept.control)
+      center = optax.tree.sub(received, kept.drift)
+      loss = objectives.proximal(loss_fn, center, alpha)
+      params = worker.descend(loss, corrected(rate, correction), received)
+      delta = optax.tree.sub(params, received)
+      new = mean_gradient(worker, rate, delta, correction, kept.control)
+      new = optax.tree.cast_like(new, kept.control)
+      change = optax.tree.sub(new, kept.control)
+      drift = optax.tree.add(kept.drift, statistics.without(delta))
+      return ClientOutput((delta, change), state=Drift(drift, control=new))
+
+    sent = cohort.mean(one_client, broadcast=(state.params, state.control))
+    delta, change = sent.value
+    # The share of the cohort makes means over all clients of its means.
+    drift = optax.tree.add_scale(
+      state.drift, sent.share, statistics.without(delta)
+    )
+    control = optax.tree.add_scale(state.control, sent.share, change)
+    params = optax.tree.add(state.params, delta)
+    params = optax.tree.add_scale(params, jnp.where(alpha > 0, 1, 0), drift)
+    return FedDcState(params, drift, control), sent
+
+  def init_client(params):
+    zeros = optax.tree.zeros_like(params)
+    return Drift(drift=zeros, control=zeros)
+
+  return Algorithm(
+    init,
+    round,
+    init_client=init_client,
+    sends=lambda params: [params, params],
+    averages_statistics=True,
+  )

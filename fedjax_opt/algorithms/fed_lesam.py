@@ -1,0 +1,124 @@
+"""FedLESAM: gradients taken uphill of the server's last moves.
+
+References:
+  Fan et al., "Locally Estimated Global Perturbations are Better than Local
+  Perturbations for Federated Sharpness-aware Minimization", ICML 2024.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt import norms, optimizers
+from fedjax_opt import running_statistics as statistics
+from fedjax_opt.algorithms.fed_avg import server_step
+from fedjax_opt.base import Algorithm, ClientOutput, ClientRule, LossFn, Params
+from fedjax_opt.checks import fields
+from fedjax_opt.rules.sharpness import perturbation
+
+
+class FedLesamState(NamedTuple):
+  """The server between rounds; each client keeps w_i, if all do not share e."""
+
+  params: Params  # w_t
+  server: optax.OptState
+  step: Params | None  # w_t - w_{t-1}, with `last_step`; 0 at first
+
+
+@fields.checked(rho="[0, inf)")
+def fed_lesam(
+  loss_fn: LossFn,
+  client: ClientRule,
+  server: optax.GradientTransformation | None = None,
+  *,
+  rho: jax.typing.ArrayLike = 0.1,
+  last_step: bool = False,
+) -> Algorithm:
+  r"""FedAvg along gradients taken back where the server was (Fan et al., 2024).
+
+  One gradient a step, as the way uphill is estimated by how the server's model
+  moved since the client's last round:
+
+  .. math::
+
+    e = \rho \frac{w_i - w_t}{\|w_i - w_t\|}, \qquad
+    x \leftarrow x - \eta g_i(x + e), \qquad w_i \leftarrow w_t
+
+  Here :math:`w_i` is the model that client i received last; before its first
+  round it is the initial model. Where the norm is 0, so is e. The authors'
+  program has the server's last step for :math:`w_t - w_i` of all clients, and
+  divides by the sum of the norms of its leaves.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    client: the rule of the local steps, on the loss at x + e; the paper's is
+      `optax.sgd`.
+    server: the rule of the server; `optax.sgd(1.0)` if None.
+    rho: how far back a gradient is taken; the length of e, non-negative. At 0
+      this is `fed_avg`.
+    last_step: whether all clients look back along the server's last step (the
+      authors' program), not along what each has missed (the paper).
+
+  Returns:
+    The algorithm. Each client keeps one model, the one it received. With
+    `last_step` clients keep nothing, and the server sends its step too, twice
+    the bytes.
+
+  Raises:
+    ValueError: if `rho` is negative.
+    TypeError: see `fed_avg`.
+
+  References:
+    Fan et al., ICML 2024, FedLESAM.
+  """
+  server = optax.sgd(1.0) if server is None else server
+
+  def init(params, num_clients):
+    del num_clients
+    step = optax.tree.zeros_like(params) if last_step else None
+    server_state = optimizers.init("server", server, params)
+    return FedLesamState(params, server_state, step)
+
+  def round(state, cohort):
+    def one_client(worker, broadcast):
+      received, step = broadcast
+      if last_step:
+        ahead = _by_leaves(optax.tree.scale(-1, step), rho)
+      else:
+        ahead = perturbation(optax.tree.sub(worker.state, received), rho)
+      params = worker.descend(_at(loss_fn, ahead), client, received)
+      delta = optax.tree.sub(params, received)
+      return ClientOutput(delta, state=None if last_step else received)
+
+    sent = cohort.mean(one_client, broadcast=(state.params, state.step))
+    new = server_step(server, state.params, state.server, sent.value)
+    step = optax.tree.sub(new[0], state.params) if last_step else None
+    return FedLesamState(*new, step), sent
+
+  return Algorithm(
+    init,
+    round,
+    init_client=None if last_step else lambda params: params,  # w_i
+    sends=lambda params: [params],
+    averages_statistics=True,
+  )
+
+
+def _at(loss_fn, ahead):
+  """The loss at x + e."""
+
+  def loss(params, batch, rng):
+    point = optax.tree.add(params, ahead)
+    return loss_fn(optax.tree.cast_like(point, params), batch, rng)
+
+  return loss
+
+
+def _by_leaves(direction, rho):
+  """Of the length rho by the sum of the norms of leaves."""
+  weights = statistics.weights(direction)
+  norm = jnp.sum(jnp.array([norms.norm(x) for x in jax.tree.leaves(weights)]))
+  scale = rho / jnp.where(norm > 0, norm, 1)
+  return optax.tree.scale(scale, statistics.without(direction))
