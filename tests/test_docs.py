@@ -208,6 +208,7 @@ MODULES = {
       "statistics", "plots", "metrics", "evaluation", "data", "partition",
       "synthetic", "models", "prox", "mirror", "objectives", "samplers",
       "transforms", "aggregators", "faults", "scores", "schedules",
+      "systems",
     )
   },
   "data.augmentation.": fo.data.augmentation,

@@ -91,7 +91,8 @@ class Timetable(NamedTuple):
     )
     pairs = zip(placed, self.lost, strict=True)
     joined = Events(*map(np.concatenate, pairs))
-    order = np.argsort(joined.ends, kind="stable")
+    # Of one instant those that are lost precede those that complete the step.
+    order = np.lexsort([joined.taken, joined.steps, joined.ends])
     return Events(*(column[order] for column in joined))
 
 

@@ -155,6 +155,14 @@ for kind in "ab":
 FRAME = pandas.DataFrame({"x": [1.0, 2.0, 3.0, 4.0], "y": [0, 1, 0, 1]})
 TABLE = pathlib.Path(FOLDER) / "table.csv"
 FRAME.to_csv(TABLE, index=False)
+TRACE = pathlib.Path(FOLDER) / "trace.csv"
+TRACE.write_text("client,start,end\n0,0,1\n1,0,2\n")
+DEVICES = pathlib.Path(FOLDER) / "devices.csv"
+DEVICES.write_text("seconds_per_step,bytes_down,bytes_up\n0.5,1e6,1e5\n")
+CLOCK = {
+  "durations": fo.systems.sample(4, fo.systems.constant(1.0)).durations(),
+  "server_steps": 3,
+}
 PLAY = "Ann:\nGood day to you, and more, and all the rest.\n\n" * 3
 TOKENIZER = fo.datasets.tokenization.train(["a b", "b c"], 100)
 HISTORY = History([0, 1], {"test_loss": np.array([[1.0, 2.0], [0.5, 3.0]])})
@@ -294,6 +302,18 @@ EXAMPLES = {
     for name in ("mae", "r2")
   },
   "schedules.by_hand": {"clients": [[0, 1], [2, -1]]},
+  "schedules.buffered": CLOCK | {"concurrency": 2},
+  "schedules.replay": {"path": TRACE},
+  "schedules.synchronous": CLOCK,
+  "schedules.write_events": {"table": fo.schedules.by_hand([[0, 1]])},
+  "systems.constant": {"value": 1.0},
+  "systems.exponential": {"mean": 1.0},
+  "systems.from_csv": {"path": DEVICES},
+  "systems.half_normal": {"scale": 1.0},
+  "systems.lognormal": {"median": 1.0, "sigma": 0.5},
+  "systems.sample": {"seconds_per_step": fo.systems.constant(1.0)},
+  "systems.uniform": {"low": 1.0, "high": 2.0},
+  "systems.zipf": {"exponent": 1.5},
   "scores.Score": {
     "of": lambda outputs, y: 0.0,
     "direction": "max",
@@ -470,6 +490,9 @@ MADE = {
   "metrics.Setting",
   "schedules.Events",
   "schedules.Timetable",
+  "systems.Distribution",
+  "systems.Durations",
+  "systems.System",
   "statistics.Interval",
   "synthetic.Heterogeneous",
   "synthetic.Problem",

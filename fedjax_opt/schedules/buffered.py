@@ -1,0 +1,212 @@
+"""Server steps after every K arrivals, without waiting for the others."""
+
+import heapq
+import os
+
+import numpy as np
+
+from fedjax_opt.checks import fields
+from fedjax_opt.checks import values as checks
+from fedjax_opt.schedules.sending import Sender
+from fedjax_opt.schedules.timetable import Events, Timetable, draws_of
+from fedjax_opt.systems import Durations
+
+
+@fields.checked(
+  server_steps=fields.whole(1),
+  concurrency=fields.whole(1),
+  buffer=fields.whole(1),
+  max_staleness=fields.whole(0),
+)
+def buffered(
+  durations: Durations,
+  server_steps: int,
+  concurrency: int,
+  buffer: int = 1,
+  max_staleness: int | None = None,
+) -> Timetable:
+  """A step after every K arrivals; who arrives is replaced at once.
+
+  All arrivals of one instant come first, in the order in which they were sent
+  out, with the server steps that they complete. Then others are sent out in
+  their place, from the newest version, drawn uniformly from those that are
+  idle. Fully asynchronous is `buffer=1`.
+
+  Args:
+    durations: of the clients, see `fedjax_opt.systems.System.durations`.
+    server_steps: T.
+    concurrency: clients that are away at any time; at most M.
+    buffer: K, arrivals of a server step.
+    max_staleness: what started more versions ago is lost: it takes no place,
+      and stands in `Timetable.lost`. Default: nothing is.
+
+  Returns:
+    The timetable, [T, K].
+
+  Raises:
+    ValueError: if an argument is out of range.
+    TypeError: if it is no whole number.
+
+  References:
+    Nguyen et al., "Federated Learning with Buffered Asynchronous Aggregation",
+    AISTATS 2022, Algorithm 1.
+  """
+  num_clients = len(durations.steps)
+  if concurrency > num_clients:
+    raise ValueError(
+      f"concurrency={concurrency}: must be at most the number of clients, "
+      f"{num_clients}"
+    )
+  sender, away, sent = Sender(durations), [], 0
+  last = {}  # Client -> version and draw of its last sending.
+  arrived, lost, times, now, version = [], [], [], 0.0, 0
+  while version < server_steps:
+    for _ in range(concurrency - len(away)):
+      client, seconds = sender.send()
+      before, draw = last.get(client, (-1, 0))
+      last[client] = version, (draw + 1 if before == version else 0)
+      end = now + sender.duration(client, seconds)
+      heapq.heappush(away, (end, sent, client, *last[client], now))
+      sent += 1
+    now = away[0][0]
+    while away and away[0][0] == now and version < server_steps:
+      item = heapq.heappop(away)
+      sender.back(item[2])
+      if max_staleness is not None and version - item[3] > max_staleness:
+        lost.append((item[2], item[3], version, item[5], now))
+        continue
+      arrived.append(item)
+      if len(arrived) % buffer == 0:
+        times.append(now)
+        version += 1
+  return _table(arrived, lost, times, buffer)
+
+
+def _table(arrived, lost, times, buffer):
+  """The timetable of what arrived, in its order."""
+  columns = np.array(arrived, np.float64).T.reshape(6, len(times), buffer)
+  ends, _, clients, versions, draws, starts = columns
+  whole = lambda column: column.astype(np.int32)
+  of_lost = np.array(lost, np.float64).reshape(-1, 5).T
+  return Timetable(
+    whole(clients), whole(versions), whole(draws), np.ones(ends.shape, bool),
+    np.ones(ends.shape, np.float32), np.array(times), starts, ends, 0,
+    Events(*map(whole, of_lost[:3]), *of_lost[3:],
+           np.zeros(len(lost), bool)),
+  )  # fmt: skip
+
+
+# Names in files -> fields of `Events`.
+_COLUMNS = {
+  "client": "clients",
+  "version": "versions",
+  "step": "steps",
+  "staleness": "staleness",
+  "start": "starts",
+  "end": "ends",
+  "taken": "taken",
+}
+
+
+@fields.checked()
+def write_events(table: Timetable, path: str | os.PathLike) -> None:
+  """Writes what happened when as a CSV file, in the order of the ends.
+
+  Args:
+    table: of any schedule.
+    path: of the file, with the columns client, version, step, staleness, start,
+      end (in seconds) and taken.
+  """
+  import pandas  # A run that writes no table does without.
+
+  events = table.events()
+  frame = {name: getattr(events, of) for name, of in _COLUMNS.items()}
+  pandas.DataFrame(frame).to_csv(path, index=False)
+
+
+@fields.checked(buffer=fields.whole(1))
+def replay(path: str | os.PathLike, buffer: int = 1) -> Timetable:
+  """The timetable of buffered server steps that a trace of clients gives.
+
+  What `write_events` wrote of `buffered` gives the same timetable again.
+
+  Args:
+    path: of a CSV file with the columns client, start and end, the last two in
+      seconds, one line for each time that a client was sent out; lines of one
+      end in the order in which they were sent out. Lines whose column taken is
+      False, if there is one, are lost, such as those that were too stale.
+    buffer: K, arrivals of a server step; what is left at the end is dropped.
+
+  Returns:
+    The timetable, [T, K].
+
+  Raises:
+    ValueError: if the file cannot be read, lacks a column or has no K lines, or
+      a client ends before it starts or is sent out while it is away.
+  """
+  import pandas
+
+  with checks.reading(
+    path,
+    "give a CSV file",
+    pandas.errors.ParserError,
+    pandas.errors.EmptyDataError,
+    UnicodeDecodeError,
+  ):
+    # By Python, which reads the very numbers that were written.
+    frame = pandas.read_csv(path, engine="python")
+  _check_trace(path, frame)
+  frame = frame.sort_values("end", kind="stable")
+  taken = np.ones(len(frame), bool)
+  if "taken" in frame:
+    taken = frame["taken"].to_numpy(bool)
+  clients = frame["client"].to_numpy(np.int32)
+  starts, ends = (frame[name].to_numpy(np.float64) for name in ("start", "end"))
+  steps = (np.cumsum(taken) - taken) // buffer  # Complete before each arrival.
+  number = int(taken.sum()) // buffer
+  if not number:
+    raise ValueError(
+      f"{path}: has {taken.sum()} arrivals; must have at least buffer={buffer}"
+    )
+  places = np.flatnonzero(taken)[: number * buffer]
+  time = ends[places].reshape(number, buffer)[:, -1]
+  # What starts at the instant of a step starts from what the step made.
+  versions = np.searchsorted(time, starts, side="right").astype(np.int32)
+  cut = lambda column: column[places].reshape(number, buffer)
+  is_lost = ~taken & (steps < number)
+  lost = clients, versions, steps.astype(np.int32), starts, ends, taken
+  return Timetable(
+    cut(clients), cut(versions), draws_of(cut(clients), cut(versions)),
+    np.ones((number, buffer), bool), np.ones((number, buffer), np.float32),
+    time, cut(starts), cut(ends), 0, Events(*(each[is_lost] for each in lost)),
+  )  # fmt: skip
+
+
+def _check_trace(path, frame):
+  """That a trace can have happened."""
+  kinds = {
+    "client": ("iu", "whole numbers"),
+    "start": ("iuf", "seconds"),
+    "end": ("iuf", "seconds"),
+  }
+  for name, (kind, words) in kinds.items():
+    if name not in frame:
+      raise ValueError(
+        f"{path}: has no column {name}; must have {', '.join(kinds)}"
+      )
+    column = frame[name].to_numpy()
+    if (
+      column.dtype.kind not in kind
+      or not ((column >= 0) & (column <= checks.LARGEST)).all()
+    ):
+      raise ValueError(
+        f"{path}: {name}: must be {words} from 0 to {checks.LARGEST}"
+      )
+  if "taken" in frame and frame["taken"].dtype != bool:
+    raise ValueError(f"{path}: taken: must be True or False")
+  if (frame["end"] <= frame["start"]).any():
+    raise ValueError(f"{path}: an end is not after its start")
+  frame = frame.sort_values(["client", "start"])
+  clients, starts, ends = (frame[name].to_numpy() for name in kinds)
+  if ((clients[1:] == clients[:-1]) & (starts[1:] < ends[:-1])).any():
+    raise ValueError(f"{path}: a client is sent out while it is away")

@@ -1,0 +1,114 @@
+"""Rounds that wait: for all, until a deadline, or for the first."""
+
+import numpy as np
+
+from fedjax_opt.checks import fields
+from fedjax_opt.schedules.sending import Sender
+from fedjax_opt.schedules.timetable import NO_EVENTS, Timetable
+from fedjax_opt.systems import Durations
+
+
+@fields.checked(
+  server_steps=fields.whole(1),
+  cohort_size=fields.whole(1),
+  over_selection=fields.whole(0),
+  deadline="(0, inf)",
+  server_seconds="[0, inf)",
+)
+def synchronous(
+  durations: Durations,
+  server_steps: int,
+  cohort_size: int,
+  *,
+  over_selection: int = 0,
+  deadline: float | None = None,
+  partial: bool = False,
+  server_seconds: float = 0.0,
+) -> Timetable:
+  """Rounds of a clock: all start together, and the server waits.
+
+  Clients are drawn uniformly without replacement, `over_selection` more than
+  `cohort_size`; the first `cohort_size` that arrive are taken. Those that are
+  late are given up at the end of the round.
+
+  Args:
+    durations: of the clients, see `fedjax_opt.systems.System.durations`.
+    server_steps: T, the rounds.
+    cohort_size: clients that the server waits for.
+    over_selection: further clients that are sent out.
+    deadline: seconds after which the server waits for nobody. A round without
+      an arrival takes nobody.
+    partial: whether those that are late at the deadline send what they have
+      done: as many whole steps as fit, and their transfer; without a whole step
+      they are dropped. They come after all that finish.
+    server_seconds: that the server takes in each round.
+
+  Returns:
+    The timetable, [T, cohort_size + over_selection].
+
+  Raises:
+    ValueError: if an argument is out of range, there are fewer clients, or
+      `partial` has no deadline.
+    TypeError: if an argument is of a wrong type.
+
+  References:
+    Bonawitz et al., "Towards Federated Learning at Scale: System Design",
+    MLSys 2019, section 2.2, of over-selection and deadlines.
+  """
+  num_sent, num_clients = cohort_size + over_selection, len(durations.steps)
+  if num_sent > num_clients:
+    raise ValueError(
+      f"cohort_size + over_selection={num_sent}: must be at most the number of "
+      f"clients, {num_clients}"
+    )
+  if partial and deadline is None:
+    raise ValueError("partial=True: needs a deadline")
+  sender, now, rows = Sender(durations), 0.0, []
+  deadline = np.inf if deadline is None else deadline
+  for _ in range(server_steps):
+    sent = [sender.send() for _ in range(num_sent)]
+    clients = np.array([client for client, _ in sent], np.int32)
+    away = np.array([sender.duration(*each) for each in sent])
+    share = (away <= deadline).astype(float)
+    if partial:
+      seconds = np.array([seconds for _, seconds in sent])
+      done = _shares(durations, clients, seconds, deadline)
+      share = np.where(away <= deadline, 1, done)
+    ends = np.where(share > 0, np.minimum(away, deadline), away)
+    # Those that finish, then those with a part, in the order of sending.
+    order = np.lexsort([share < 1, ends])
+    is_there = share > 0
+    taken = np.zeros(num_sent, bool)
+    taken[order[is_there[order]][:cohort_size]] = True
+    is_full = taken.sum() == cohort_size
+    waited = ends[taken].max() if is_full else min(ends.max(), deadline)
+    for place in order:
+      sender.back(int(clients[place]))
+    rows.append(
+      (
+        clients,
+        taken,
+        np.where(share > 0, share, 1),
+        now,
+        now + np.minimum(ends, waited),
+        now + waited + server_seconds,
+      )
+    )
+    now = rows[-1][-1]
+  clients, taken, share, begins, ends, time = map(
+    np.array, zip(*rows, strict=True)
+  )
+  steps = np.arange(server_steps, dtype=np.int32)[:, None]
+  everywhere = lambda column: np.broadcast_to(column, clients.shape).copy()
+  return Timetable(
+    clients, everywhere(steps), np.zeros_like(clients), taken,
+    share.astype(np.float32), time, everywhere(begins[:, None]), ends, 0,
+    NO_EVENTS,
+  )  # fmt: skip
+
+
+def _shares(durations, clients, seconds_per_step, deadline):
+  """[C], shares of the steps that are done by a deadline: whole steps."""
+  steps, transfer = durations.steps[clients], durations.transfer[clients]
+  fit = np.floor((deadline - transfer) / seconds_per_step + 1e-9)
+  return np.clip(fit, 0, steps) / steps

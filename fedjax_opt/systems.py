@@ -1,0 +1,341 @@
+"""How long clients take: their speed, their connections, and their work.
+
+All of it is NumPy on the host, and the same for the same seed.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from fedjax_opt.checks import fields
+from fedjax_opt.checks import values as checks
+
+__all__ = [
+  "Distribution",
+  "Durations",
+  "System",
+  "constant",
+  "exponential",
+  "from_csv",
+  "half_normal",
+  "lognormal",
+  "sample",
+  "uniform",
+  "zipf",
+]
+
+
+class Distribution(NamedTuple):
+  """A distribution of positive numbers, such as seconds or bytes per second.
+
+  Attributes:
+    quantile: shares in [0, 1) to the numbers that so many are below, arrays of
+      one shape.
+  """
+
+  quantile: Callable[[np.ndarray], np.ndarray]
+
+
+fields.KINDS[Distribution] = fields.made(
+  Distribution, "a distribution of fedjax_opt.systems, such as constant(1.0)"
+)
+
+
+@fields.checked(value="(0, inf)")
+def constant(value: float) -> Distribution:
+  """The same number for all.
+
+  Args:
+    value: positive.
+  """
+  return Distribution(lambda u: np.full(np.shape(u), float(value)))
+
+
+@fields.checked(low="(0, inf)", high="(0, inf)")
+def uniform(low: float, high: float) -> Distribution:
+  """Uniform in [low, high).
+
+  Args:
+    low: positive.
+    high: not below `low`.
+
+  Returns:
+    The distribution.
+
+  Raises:
+    ValueError: if a number is out of range.
+  """
+  if high < low:
+    raise ValueError(f"high={high:g}: must be at least low={low:g}")
+  return Distribution(lambda u: low + (high - low) * np.asarray(u))
+
+
+@fields.checked(median="(0, inf)", sigma="[0, inf)")
+def lognormal(median: float, sigma: float) -> Distribution:
+  r""":math:`m \exp(\sigma z)` with z standard normal.
+
+  Args:
+    median: m, positive.
+    sigma: standard deviation of the logarithm, non-negative.
+
+  Returns:
+    The distribution.
+  """
+  return Distribution(lambda u: median * np.exp(sigma * _normal(u)))
+
+
+@fields.checked(scale="(0, inf)")
+def half_normal(scale: float) -> Distribution:
+  r""":math:`s |z|` with z standard normal.
+
+  Args:
+    scale: s, positive.
+
+  Returns:
+    The distribution.
+  """
+  return Distribution(lambda u: -scale * special.ndtri((1 - _inside(u)) / 2))
+
+
+@fields.checked(mean="(0, inf)")
+def exponential(mean: float) -> Distribution:
+  """Exponential.
+
+  Args:
+    mean: positive.
+
+  Returns:
+    The distribution.
+  """
+  return Distribution(lambda u: -mean * np.log1p(-_inside(u)))
+
+
+@fields.checked(exponent="[0, inf)", most=fields.whole(1, most=10**7))
+def zipf(exponent: float, most: int = 1000) -> Distribution:
+  r"""Whole numbers k from 1 to `most`, in proportion to :math:`k^{-a}`.
+
+  Args:
+    exponent: a, non-negative.
+    most: the largest number.
+
+  Returns:
+    The distribution.
+  """
+  ends = np.cumsum(np.arange(1, most + 1, dtype=np.float64) ** -exponent)
+  inner = ends[:-1] / ends[-1]
+  return Distribution(
+    lambda u: 1.0 + np.searchsorted(inner, u, side="right").astype(float)
+  )
+
+
+def _inside(u):
+  """Shares without 0, at which nothing would take any time."""
+  return np.clip(u, 2.0**-53, 1 - 2.0**-53)
+
+
+def _normal(u):
+  return special.ndtri(_inside(u))
+
+
+class Durations(NamedTuple):
+  """How long a client is away when it is sent out, of M clients.
+
+  Attributes:
+    steps: [M] float64, local steps of each.
+    transfer: [M] float64, seconds of download and upload.
+    seconds_per_step: [M] float64, where it is drawn once.
+    redrawn: distributions of the seconds per step of groups of clients, where
+      it is drawn each time; else empty.
+    groups: [M] int32, the group of each client.
+    seed: of who is sent out, and of what is drawn each time.
+  """
+
+  steps: np.ndarray
+  transfer: np.ndarray
+  seconds_per_step: np.ndarray
+  redrawn: tuple[Distribution, ...]
+  groups: np.ndarray
+  seed: int
+
+  def seconds(self, shares: np.ndarray) -> np.ndarray:
+    """[G, n], seconds per step of each group, or [0, n] if drawn once.
+
+    Args:
+      shares: [n], random numbers in [0, 1), one each time.
+    """
+    rows = [each.quantile(shares) for each in self.redrawn]
+    return np.reshape(rows, (len(rows), len(shares)))
+
+
+class System(NamedTuple):
+  """The devices of M clients.
+
+  Attributes:
+    seconds_per_step: [M] float64, of each client.
+    bytes_down: [M] float64, bytes per second from the server; infinite if the
+      download takes no time.
+    bytes_up: [M] float64, bytes per second to the server.
+    redrawn: distributions of groups, see `sample`; else empty.
+    groups: [M] int32, the group of each client.
+    seed: of all that is drawn.
+  """
+
+  seconds_per_step: np.ndarray
+  bytes_down: np.ndarray
+  bytes_up: np.ndarray
+  redrawn: tuple[Distribution, ...]
+  groups: np.ndarray
+  seed: int
+
+  def durations(
+    self,
+    steps: float | Sequence[float] | np.ndarray = 1,
+    bytes_down: float = 0.0,
+    bytes_up: float = 0.0,
+  ) -> Durations:
+    """How long the clients are away with such work.
+
+    Args:
+      steps: local steps, of all or of each client [M]; at least 1.
+      bytes_down: what a client receives.
+      bytes_up: what it sends.
+
+    Returns:
+      The durations.
+
+    Raises:
+      ValueError: if a number is out of range.
+      TypeError: if it is none.
+    """
+    num_clients = len(self.groups)
+    if np.ndim(steps):
+      steps = checks.array("steps", steps, "[M]", interval="[1, inf)")
+      checks.as_many("steps", steps, num_clients, "clients")
+    else:
+      checks.in_interval("steps", steps, "[1, inf)")
+    for name, value in (("bytes_down", bytes_down), ("bytes_up", bytes_up)):
+      checks.in_interval(name, value, "[0, inf)")
+    transfer = bytes_down / self.bytes_down + bytes_up / self.bytes_up
+    steps = np.broadcast_to(np.asarray(steps, np.float64), num_clients)
+    return Durations(
+      steps, transfer, self.seconds_per_step, self.redrawn, self.groups,
+      self.seed,
+    )  # fmt: skip
+
+
+@fields.checked(num_clients=fields.whole(1), seed=fields.SEED)
+def sample(
+  num_clients: int,
+  seconds_per_step: Distribution | Sequence[Distribution],
+  *,
+  bytes_down: Distribution | None = None,
+  bytes_up: Distribution | None = None,
+  redraw: bool = False,
+  seed: int = 0,
+) -> System:
+  """Devices drawn from distributions.
+
+  FADAS's clients, of whom each round takes other seconds (its groups, U(1, 2)
+  to U(50, 80)): a list of four `uniform`, with `redraw`, and 1 local step.
+
+  Args:
+    num_clients: M.
+    seconds_per_step: of one local step; of several distributions each has as
+      many clients, chosen at random.
+    bytes_down: bytes per second from the server. Default: no time is taken.
+    bytes_up: bytes per second to the server. Default: no time is taken.
+    redraw: whether a client's seconds per step are drawn anew each time that it
+      is sent out; by default they are drawn once.
+    seed: of all that is drawn.
+
+  Returns:
+    The system.
+
+  Raises:
+    ValueError: if a distribution gives a number that is not positive.
+    TypeError: if an argument is of a wrong type.
+
+  References:
+    Wang et al., "FADAS: Towards Federated Adaptive Asynchronous Optimization",
+    ICML 2024, section 6.
+  """
+  is_list = type(seconds_per_step) in (list, tuple)
+  kinds = tuple(seconds_per_step) if is_list else (seconds_per_step,)
+  for i, kind in enumerate(kinds):
+    name = "seconds_per_step" + f"[{i}]" * is_list
+    fields.KINDS[Distribution].check(name, kind)
+  if not kinds:
+    raise ValueError("seconds_per_step=[]: must be distributions")
+  generator = np.random.default_rng(seed)
+  order = generator.permutation(num_clients)
+  groups = (order * len(kinds) // num_clients).astype(np.int32)
+  shares = generator.random((3, num_clients))
+  of_group = np.stack([kind.quantile(shares[0]) for kind in kinds])
+  seconds = of_group[groups, np.arange(num_clients)]
+  rates = [
+    np.full(num_clients, np.inf) if kind is None else kind.quantile(row)
+    for kind, row in zip((bytes_down, bytes_up), shares[1:], strict=True)
+  ]
+  for name, drawn in zip(_COLUMNS, (seconds, *rates), strict=True):
+    if not (drawn > 0).all():
+      raise ValueError(f"{name}: drew {drawn.min():g}; must be positive")
+  return System(seconds, *rates, kinds if redraw else (), groups, seed)
+
+
+_COLUMNS = ("seconds_per_step", "bytes_down", "bytes_up")
+
+
+@fields.checked(num_clients=fields.whole(1), seed=fields.SEED)
+def from_csv(
+  path: str | os.PathLike, num_clients: int | None = None, seed: int = 0
+) -> System:
+  """Devices of a table.
+
+  Args:
+    path: of a CSV file with the columns seconds_per_step, bytes_down and
+      bytes_up, the last two in bytes per second; a device a line.
+    num_clients: M, each of which has a device drawn from the table. Default:
+      one client a line, in their order.
+    seed: of all that is drawn.
+
+  Returns:
+    The system.
+
+  Raises:
+    ValueError: if the file cannot be read, lacks a column, or has a number that
+      is not positive.
+  """
+  import pandas  # No other system needs it.
+
+  with checks.reading(
+    path,
+    "give a CSV file",
+    pandas.errors.ParserError,
+    pandas.errors.EmptyDataError,
+    UnicodeDecodeError,
+  ):
+    frame = pandas.read_csv(path)
+  columns = []
+  for name in _COLUMNS:
+    if name not in frame:
+      raise ValueError(
+        f"{path}: has no column {name}; must have {', '.join(_COLUMNS)}"
+      )
+    column = pandas.to_numeric(frame[name], errors="coerce").to_numpy(float)
+    if not (column > 0).all():
+      line = int(np.argmin(column > 0)) + 2
+      raise ValueError(
+        f"{path}: line {line}: {name}={frame[name][line - 2]}: must be a "
+        "positive number"
+      )
+    columns.append(column)
+  if not len(frame):
+    raise ValueError(f"{path}: has no lines; must have one for each device")
+  rows = np.arange(len(frame))
+  if num_clients is not None:
+    rows = np.random.default_rng(seed).integers(len(frame), size=num_clients)
+  groups = np.zeros(len(rows), np.int32)
+  return System(*(column[rows] for column in columns), (), groups, seed)
