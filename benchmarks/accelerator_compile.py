@@ -326,8 +326,11 @@ def _cells(name, target, record):
   title = (RUNS | OTHER_FORMS)[name].title
   device = TARGETS[target]
   if "error" in record:
+    # The records have the compiler's own words.
+    said = record["error"]
+    said = "not compiled" if "Error: " in said else said
     missing = ["–"] * (len(_COLUMNS) - 4)
-    return [title, device.name, "–", record["error"], *missing]
+    return [title, device.name, "–", said, *missing]
   rounds = record["rounds"]
   needs = _bytes(rounds)
   of_code = rounds["bytes"]["code"]

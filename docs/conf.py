@@ -6,6 +6,7 @@ copied here when the site is built, the others are included. What they link to
 outside of docs/ becomes a link to the repository.
 """
 
+import base64
 import functools
 import importlib
 import inspect
@@ -13,6 +14,8 @@ import pathlib
 import re
 import sys
 
+import nbformat
+from docutils import nodes
 from sphinx.domains.python import PyObject
 
 DOCS = pathlib.Path(__file__).resolve().parent
@@ -77,6 +80,9 @@ html_theme_options = {
   "show_toc_level": 2,
   "show_navbar_depth": 1,
   "footer_content_items": [],
+  # The theme hides its header, but its scripts would take the header's buttons
+  # for those of the page.
+  **{f"navbar_{part}": [] for part in ("start", "center", "end", "persistent")},
 }
 
 # Folders of papers whose page has another name.
@@ -116,21 +122,34 @@ def _links_of(text: str, folder: pathlib.Path) -> str:
   return _LINK.sub(link, text)
 
 
-def copy_notebooks() -> list[str]:
+def copy_notebooks() -> dict[str, str]:
   """Brings notebooks/*.ipynb to docs/notebooks, in place of older copies.
 
+  Beside each copy its first picture is written, for the index.
+
   Returns:
-    Their names, without the suffix.
+    {name without the suffix: its entry in the index}, in Markdown.
   """
-  for old in (DOCS / "notebooks").glob("*.ipynb"):
+  folder = DOCS / "notebooks"
+  for old in [*folder.glob("*.ipynb"), *folder.glob("*.png")]:
     old.unlink()
-  notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
-  for notebook in notebooks:
-    text = _links_of(notebook.read_text(), notebook.parent)
+  entries = {}
+  for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+    text = _links_of(path.read_text(), path.parent)
     # There are links from notebooks to pages: here they stand beside them.
     text = text.replace("](../docs/", "](../")
-    (DOCS / "notebooks" / notebook.name).write_text(text)
-  return [notebook.stem for notebook in notebooks]
+    (folder / path.name).write_text(text)
+    cells = nbformat.reads(text, as_version=4).cells
+    found = [o for cell in cells for o in cell.get("outputs", ())]
+    picture = next(o.data for o in found if "image/png" in o.get("data", {}))
+    image = base64.b64decode(picture["image/png"])
+    (folder / f"{path.stem}.png").write_bytes(image)
+    title, about, *_ = cells[0].source.split("\n\n")
+    entries[path.stem] = (
+      f"## [{title.removeprefix('# ')}]({path.name})\n\n{about}\n\n"
+      f"![A picture of this notebook]({path.stem}.png)\n"
+    )
+  return entries
 
 
 def _artefact(path: pathlib.Path) -> str:
@@ -221,14 +240,20 @@ def _read(app, name, content) -> None:
   if name == "methods":
     content[0] = methods_tables.filled(content[0])
   if name == "notebooks/index" and _NOTEBOOKS:
-    lines = ["```{toctree}", ":maxdepth: 1", "", *_NOTEBOOKS, "```"]
-    content[0] += "\n" + "\n".join(lines) + "\n"
+    contents = ["```{toctree}", ":hidden:", "", *_NOTEBOOKS, "```"]
+    content[0] += "\n".join(["", *_NOTEBOOKS.values(), *contents, ""])
   elif pathlib.Path(name).name not in _NOTEBOOKS:
     content[0] = _links_of(content[0], (DOCS / name).parent)
 
 
 def _include(app, path, parent, content) -> None:
   content[0] = _links_of(content[0], (ROOT / "docs" / path).resolve().parent)
+
+
+def _enlargeable(app, tree, name) -> None:
+  """Links each picture to its file: Sphinx does so for those of a width."""
+  for image in tree.findall(nodes.image):
+    image.setdefault("width", "100%")
 
 
 def setup(app) -> None:
@@ -238,4 +263,5 @@ def setup(app) -> None:
   app.connect("autodoc-process-docstring", _docstring, priority=100)
   app.connect("autodoc-process-signature", _signature)
   app.connect("source-read", _read)
+  app.connect("doctree-resolved", _enlargeable)
   app.connect("include-read", _include)

@@ -1,0 +1,152 @@
+"""The site in a real browser: all that is pressed answers, at three widths."""
+
+import functools
+import http.server
+import importlib.util
+import pathlib
+import shutil
+import subprocess
+import sys
+import threading
+
+import pytest
+
+DOCS = pathlib.Path(__file__).parent.parent / "docs"
+BROWSER = next(
+  filter(
+    None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+  ),
+  None,
+)
+WIDTHS = {"phone": 390, "tablet": 800, "laptop": 1280}
+NEEDED = ("playwright", "sphinx", "sphinx_book_theme", "myst_nb")
+MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+pytestmark = [
+  pytest.mark.slow,
+  pytest.mark.skipif(bool(MISSING), reason=f"{MISSING} are not installed"),
+  pytest.mark.skipif(not BROWSER, reason="there is no Chromium or Chrome"),
+]
+
+# What is wider than the page, but for what scrolls by itself.
+TOO_WIDE = """() => {
+  const width = document.documentElement.clientWidth;
+  const scrolls = (e) => e !== document.body &&
+    (getComputedStyle(e).overflowX !== "visible" || scrolls(e.parentElement));
+  return [...document.querySelectorAll(".bd-article *")]
+    .filter((e) => e.getBoundingClientRect().right > width + 1)
+    .filter((e) => !e.closest(".headerlink") && !scrolls(e.parentElement))
+    .map((e) => `${e.tagName}: ${e.textContent.slice(0, 60)}`);
+}"""
+
+
+class _Silent(http.server.SimpleHTTPRequestHandler):
+  def log_message(self, *_):
+    pass
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+  """The folder of the site, and the address that serves it."""
+  folder = tmp_path_factory.mktemp("site")
+  command = (sys.executable, "-m", "sphinx", "-q", "-b", "html")
+  subprocess.run([*command, str(DOCS), str(folder)], check=True)
+  handler = functools.partial(_Silent, directory=folder)
+  with http.server.ThreadingHTTPServer(("localhost", 0), handler) as server:
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield folder, f"http://localhost:{server.server_port}"
+    server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser():
+  from playwright import sync_api
+
+  with sync_api.sync_playwright() as playwright:
+    yield playwright.chromium.launch(
+      executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"]
+    )
+
+
+@pytest.fixture(params=WIDTHS.values(), ids=WIDTHS.keys())
+def page(request, browser):
+  """An empty page; what goes wrong in its scripts fails the test."""
+  size = {"width": request.param, "height": 844}
+  with browser.new_page(viewport=size) as page:
+    page.set_default_timeout(10_000)
+    errors = []
+    page.on("pageerror", lambda error: errors.append(error))
+    yield page
+    assert not errors
+
+
+def test_the_menu_leads_to_a_page(page, site):
+  page.goto(f"{site[1]}/index.html")
+  link = page.get_by_role("link", name="Concepts", exact=True).first
+  toggle = page.locator(".primary-toggle")
+  if page.viewport_size["width"] < 992:
+    assert not link.is_visible()
+    toggle.click()
+  else:  # It is open, can be closed, and opened again.
+    toggle.click()
+    link.wait_for(state="hidden")
+    toggle.click()
+  link.click()
+  page.wait_for_url("**/concepts.html")
+
+
+def test_the_contents_lead_to_a_heading(page, site):
+  page.goto(f"{site[1]}/concepts.html")
+  contents = page.locator(".page-toc a[href^='#']:visible")
+  if page.viewport_size["width"] < 1200:
+    assert contents.count() == 0
+    page.locator(".secondary-toggle").click()
+  link = contents.last
+  target = link.get_attribute("href")
+  link.click()
+  page.wait_for_url(f"**/concepts.html{target}")
+
+
+def test_the_search_finds_a_page(page, site):
+  page.goto(f"{site[1]}/index.html")
+  page.locator(".search-button__button:visible").first.click()
+  page.locator("input[type=search]:visible").fill("scaffold")
+  page.keyboard.press("Enter")
+  found = page.locator("#search-results li a")
+  found.first.wait_for()
+  assert found.first.inner_text() == "fedjax_opt.scaffold"
+  found.first.click()
+  page.wait_for_url("**/reference/algorithms.html**#fedjax_opt.scaffold")
+
+
+def test_a_picture_opens_at_its_own_size(page, site):
+  page.goto(f"{site[1]}/index.html")
+  picture = page.locator("article img").first
+  assert picture.bounding_box()["width"] <= page.viewport_size["width"]
+  picture.click()
+  page.wait_for_url("**/study.png")
+  assert page.locator("img").evaluate("image => image.naturalWidth") > 1000
+
+
+def test_the_tab_key_leads_to_the_text(page, site):
+  page.goto(f"{site[1]}/concepts.html")
+  page.keyboard.press("Tab")
+  assert "main content" in page.locator(":focus").inner_text()
+  page.keyboard.press("Enter")
+  page.wait_for_url("**/concepts.html#main-content")
+
+
+def test_no_page_is_wider_than_the_window(page, site):
+  folder, address = site
+  wide = {}
+  for file in sorted(folder.rglob("*.html")):
+    name = file.relative_to(folder).as_posix()
+    if name.startswith("_static"):
+      continue
+    page.goto(f"{address}/{name}", wait_until="domcontentloaded")
+    page.evaluate("document.fonts.ready")
+    widths = "[document.documentElement.scrollWidth, innerWidth]"
+    has, may = page.evaluate(widths)
+    found = page.evaluate(TOO_WIDE)
+    if found or has > may:
+      wide[name] = (has, found[:3])
+  assert not wide
