@@ -1,7 +1,7 @@
 """The devices that programs are compiled for: those at hand, unless told.
 
 A compiler needs no device. `jax.experimental.topologies` describes those of a
-machine that is elsewhere, and
+machine that is elsewhere, and::
 
   with fedjax_opt.target.use(topology.devices):
     programs = Simulator(algorithm, data, cohort_size=10).compile(params)
