@@ -111,6 +111,8 @@ def _links_of(text: str, folder: pathlib.Path) -> str:
       if path.suffix != ".ipynb":
         return match.group(0)
       return f"{before}{REPOSITORY}/tree/main/notebooks{after}"  # Not made yet.
+    if path.match("experiments/*/artefacts/README.md"):
+      return f"{before}index.md{after}"  # Which includes it.
     if path.match("experiments/*/artefacts/*-*.md"):
       return f"{before}{_artefact(path)}{after}"
     if path.is_relative_to(DOCS) or path.suffix in (".png", ".svg", ".ipynb"):

@@ -161,7 +161,8 @@ def differing(
 def _default(name: str, config: Mapping[str, Any]) -> Any:
   """The default of a hyperparameter of what ran."""
   for flag, kind in KINDS.items():
-    name_of_choice = config.get(flag)
+    # A record has no flag that is at its default, such as --algorithm=fed_avg.
+    name_of_choice = config.get(flag, FLAGS[flag].default)
     is_known = name_of_choice in kind.entries
     parameters = kind.parameters(name_of_choice) if is_known else {}
     if name in parameters:

@@ -182,6 +182,8 @@ def reduced_in_short(how: Reduction) -> list[str]:
 def _in_short(name: str, values: Sequence[str]) -> str:
   if any("," in value for value in values):
     return f"grid of `{name}`"
+  if values == ["None"]:
+    return f"no `{name}`"
   return f"`{name}` {' or '.join(values)}"
 
 

@@ -404,6 +404,12 @@ def test_a_run_is_found_by_what_its_flags_mean(outcome):
   changed = dataclasses.replace(own, flags={**own.flags, "batch_size": 16})
   assert running.Known([changed]).find(outcome.cells["other",]) is None
   known = running.Known([changed, own])
+  # An older record, of a flag less; its algorithm is the default one.
+  older = {n: v for n, v in own.flags.items() if n != "average_state"}
+  assert len(older) < len(own.flags)
+  assert "algorithm" not in older
+  wanted = store.identity(spec_of(own.arguments))
+  assert store.differing(older, wanted) is None
   first, *others, seed = outcome.cells["other",].arguments
   again = RunOf((seed, "--algorithm=fed_avg", *others, first))
   assert known.find(again) is own
