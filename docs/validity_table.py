@@ -290,6 +290,22 @@ METHODS: dict[str, Method] = {
     _LOOPS,
     Reduction("always, its server's model", _of("ditto", _SGD)),
   ),
+  "p_fed_me": Method(
+    _of("p_fed_me", 1.0, lam=1.0, inner_learning_rate=RATE),
+    _LOOPS,
+    Reduction(
+      "one inner step, eta lam 1",
+      _of("p_fed_me", 1.0, lam=1.0, inner_learning_rate=RATE, inner_steps=1),
+    ),
+  ),
+  "per_fed_avg": Method(
+    None,
+    _LOOPS,
+    Reduction(
+      "alpha 0, one batch",
+      _of("per_fed_avg", RATE, inner_learning_rate=0.0, own_batches=False),
+    ),
+  ),
   "fed_per": Method(None, _LOOPS),
   "fed_rep": Method(None, _LOOPS),
   "fed_bn": Method(None, "test_running_statistics.py"),
@@ -382,8 +398,9 @@ clients take part have no memory of those that are not in the cohort. The
 perturbations of FedSpeed, FedGamma and FedSMOO have a fixed length, which moves
 each client's minimum. Without them FedGamma is SCAFFOLD and FedSMOO is FedDyn,
 as FedSpeed is with `all_duals`. Methods whose clients keep a part of the model
-have no model of all that could be at the optimum; `fed_bn` is `fed_per` with
-other leaves, to which the linked test compares it.
+have no model of all that could be at the optimum, and that of `per_fed_avg` is
+meant for the step after it; `fed_bn` is `fed_per` with other leaves, to which
+the linked test compares it.
 
 | method | its loop | FedAvg at | quadratics, all clients | {FEW} of {CLIENTS} |
 |:--|:--|:--|--:|--:|

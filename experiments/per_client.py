@@ -56,8 +56,10 @@ def _measure(job, result, point, parts, is_new):
   hyperparameters = {name: setting[name] for name in spec.grid}
   steps = spec.personalize_steps
   given = {"seed": setting["seed"], "point": point, "train": parts.train}
-  if not is_new:  # Others keep nothing.
-    given["algorithm"] = job.make(**hyperparameters)
+  algorithm = job.make(**hyperparameters)
+  # Clients that never trained keep nothing.
+  if not is_new or algorithm.client_params is None:
+    given["algorithm"] = algorithm
   if steps is not None:
     rule, loss_fn = methods.client_rule(spec, setting), task.loss_fn
     paths = spec.trainable_paths

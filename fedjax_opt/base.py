@@ -73,6 +73,7 @@ FUNCTIONS = {
   "penalty": "(params) -> scalar",
   "init_client": "(params) -> tree",
   "client_params": "(state, kept) -> params",
+  "personalize": "(worker, params) -> params",
   "sends": "(params) -> [part, ...]",
 }
 
@@ -103,6 +104,9 @@ class Algorithm(NamedTuple):
     client_params: `(state, kept) -> params`, the model that ONE client uses
       itself, given the server's state and what this client keeps; for
       `evaluate_clients`. None if all use the server's.
+    personalize: `(worker, params) -> params`, what ONE client makes of that
+      model on its training examples before it uses it, for `evaluate_clients`.
+      None if nothing.
     sends: `params -> [part, ...]`, what clients send in a round of one phase:
       of each part of the message a tree of the shapes of a difference of
       models (or a gradient), or None for a part that is none. A single part is
@@ -124,6 +128,7 @@ class Algorithm(NamedTuple):
   penalty: Callable[[Params], jax.Array] | None = None
   init_client: Callable[[Params], Any] | None = None
   client_params: Callable[[State, Any], Params] | None = None
+  personalize: Callable[[Any, Params], Params] | None = None
   sends: Callable[[Params], Sequence[Params | None]] | None = None
   has_secret_noise: bool = False
   averages_statistics: bool = False

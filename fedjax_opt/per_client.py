@@ -71,8 +71,9 @@ def evaluate_clients(
 
   The kinds of models: 'global', the one that a run evaluates; 'personalized',
   if `local_steps` is given, that model after so many steps on the client's
-  training examples; and 'personal', if `algorithm` has `client_params`, the
-  client's own. A client without training examples takes no steps.
+  training examples; and 'personal', if `algorithm` has `client_params` or
+  `personalize`, the client's own. A client without training examples takes no
+  steps.
 
   Args:
     model: what `simulate` or `sweep` returned, a `Report` of `on_evaluation`,
@@ -107,7 +108,7 @@ def evaluate_clients(
   inputs.check_seed("seed", seed)
   params, server, rows, round = _taken(model, point)
   rows = own_part(rows)
-  has_own = _has_own(algorithm, rows)
+  has_own = _has_own(algorithm, rows, train)
   params = inputs.check_params(params, False, "model")
   config = None
   if local_steps is not None or has_own:
@@ -158,9 +159,12 @@ def _program(
         if local_steps:
           models["personalized"] = worker.descend(loss_fn, rule, received)
       if algorithm is not None:
-        models["personal"] = contract.call(
-          "client_params", algorithm, server, worker.state
-        )
+        own = received
+        if algorithm.client_params is not None:
+          own = contract.call("client_params", algorithm, server, worker.state)
+        if algorithm.personalize is not None:
+          own = contract.call("personalize", algorithm, worker, own)
+        models["personal"] = own
       return {
         kind: _means(per_example, model, held_out, worker.client)
         for kind, model in models.items()
@@ -263,7 +267,7 @@ def _taken(model: Any, point: int | None) -> tuple[Params, Any, Any, int]:
   return *trees.take(taken, point), rounds
 
 
-def _has_own(algorithm: Algorithm | None, rows: Any) -> bool:
+def _has_own(algorithm: Algorithm | None, rows: Any, train: Any) -> bool:
   """Whether clients have models of their own."""
   if algorithm is None:
     return False
@@ -273,7 +277,12 @@ def _has_own(algorithm: Algorithm | None, rows: Any) -> bool:
       "algorithm: clients' own models are in the state of a run; give its "
       "result as the model, not parameters"
     )
-  return algorithm.client_params is not None
+  if algorithm.personalize is not None and train is None:
+    raise ValueError(
+      "train: clients make their own models on their training examples; give "
+      "them"
+    )
+  return bool(algorithm.client_params or algorithm.personalize)
 
 
 def _config(data, local_steps, settings, params):

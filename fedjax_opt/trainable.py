@@ -104,6 +104,14 @@ def train_only(
   def client_params(state, kept):
     return merge(outer.client_params(state.trained, kept), state.frozen)
 
+  def personalize(worker, params):
+    trainable, frozen = split(params)
+    closed = (
+      _closed(function, frozen, _dtype(trainable)) for function in given
+    )
+    own = make(*closed).personalize(worker, trainable)
+    return merge(own, frozen)
+
   def of_trainable(function):
     return function and (lambda params: function(split(params)[0]))
 
@@ -114,6 +122,7 @@ def train_only(
     penalty=of_trainable(outer.penalty),
     init_client=of_trainable(outer.init_client),
     client_params=outer.client_params and client_params,
+    personalize=outer.personalize and personalize,
     sends=of_trainable(outer.sends),
     has_secret_noise=outer.has_secret_noise,
     averages_statistics=True,  # As `init` has checked; frozen ones stay.

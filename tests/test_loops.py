@@ -199,6 +199,17 @@ def fed_per(share=None):
   return make(LOSS, SGD, **given), "shared kept", loop
 
 
+def per_fed_avg(hessian_difference=None, own_batches=True):
+  loop = lambda rounds, masses: personal.per_fed_avg(
+    PROBLEM, rounds, rate, 0.4, hessian_difference, own_batches
+  )
+  algorithm = fo.per_fed_avg(
+    LOSS, rate, inner_learning_rate=0.4, hessian_difference=hessian_difference,
+    own_batches=own_batches,
+  )  # fmt: skip
+  return algorithm, "params", loop
+
+
 def diloco(rounds, masses):
   kept = {}  # Clients keep their rules.
   make_rule = lambda r, client: kept.setdefault(
@@ -329,6 +340,26 @@ LOOPS = {
     "params kept",
     lambda rounds, masses: personal.ditto(PROBLEM, rounds, LR, 0.4),
   ),
+  "p_fed_me": (
+    fo.p_fed_me(
+      LOSS,
+      rate,
+      optax.sgd(0.8),
+      lam=2.0,
+      inner_learning_rate=0.2,
+      inner_steps=4,
+    ),
+    "params kept",
+    lambda rounds, masses: personal.p_fed_me(
+      PROBLEM, rounds, rate, 0.8, 2.0, 0.2, 4
+    ),
+  ),
+  "per_fed_avg": per_fed_avg(),
+  "per_fed_avg, one batch": per_fed_avg(own_batches=False),
+  "per_fed_avg, Hessian-free": per_fed_avg(hessian_difference=0.5),
+  "per_fed_avg, Hessian-free, one batch": per_fed_avg(
+    hessian_difference=0.5, own_batches=False
+  ),
   "fed_per": fed_per(),
   "fed_rep": fed_per(0.6),
   "fed_rep, one step": fed_per(1 / 11),
@@ -339,6 +370,7 @@ IN_SINGLE = (
   "fed_dyn", "fed_speed", "fed_avg, muon averaged",
   "fed_acg", "fed_gamma",
   "fed_lesam", "fed_dc", "fed_smoo",
+  "p_fed_me", "per_fed_avg, Hessian-free",
 )  # fmt: skip
 
 

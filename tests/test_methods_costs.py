@@ -55,6 +55,26 @@ COSTS = {
   "fed_smoo": (fo.fed_smoo(LOSS, 0.05), 2 * MODEL, 2 * MODEL, 2 * ONCE),
   "diloco": (fo.diloco(LOSS, SGD), MODEL, MODEL, ONCE),
   "ditto": (fo.ditto(LOSS, SGD), MODEL, MODEL, 2 * ONCE),
+  "p_fed_me": (fo.p_fed_me(LOSS, 0.05, inner_steps=3), MODEL, MODEL, 3 * ONCE),
+  "per_fed_avg": (fo.per_fed_avg(LOSS, 0.05), MODEL, MODEL, ONCE),
+  "per_fed_avg, one batch": (
+    fo.per_fed_avg(LOSS, 0.05, own_batches=False),
+    MODEL,
+    MODEL,
+    2 * ONCE,
+  ),
+  "per_fed_avg, Hessian-free": (
+    fo.per_fed_avg(LOSS, 0.05, hessian_difference=0.1),
+    MODEL,
+    MODEL,
+    2 * ONCE,
+  ),
+  "per_fed_avg, Hessian-free, one batch": (
+    fo.per_fed_avg(LOSS, 0.05, hessian_difference=0.1, own_batches=False),
+    MODEL,
+    MODEL,
+    4 * ONCE,
+  ),
   # The server's momentum is inferred, averaged buffers are sent.
   "domo": (fo.domo(LOSS, 0.05), MODEL, MODEL, ONCE),
   "fed_avg_slm": (

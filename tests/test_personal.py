@@ -3,6 +3,7 @@
 import functools
 
 import chex
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -71,6 +72,62 @@ def test_clients_use_their_own_leaves():
     loss, _ = cases.PROBLEM.gradient(x, rows)
     own = measured.values["personal"]["loss"][client]
     assert own == pytest.approx(loss, rel=1e-5)
+
+
+def per_example(params, batch):
+  return {"loss": cases.loss_fn(params, batch, None)}
+
+
+def test_models_of_per_fed_avg_are_one_step_from_the_server_s():
+  """Of clients that were not in a round too."""
+  algorithm = fo.per_fed_avg(cases.loss_fn, 0.1, inner_learning_rate=0.5)
+  found = run(algorithm, rounds=1)
+  measured = fo.evaluate_clients(
+    found, per_example, cases.DATA, train=cases.DATA, algorithm=algorithm
+  )
+  x = np.asarray(cases.flat(found.params), np.float64)
+  for client, rows in enumerate(cases.PROBLEM.client_rows):
+    if len(rows):
+      own = x - 0.5 * cases.PROBLEM.gradient(x, rows)[1]
+      loss, _ = cases.PROBLEM.gradient(own, rows)
+      actual = measured.values["personal"]["loss"][client]
+      assert actual == pytest.approx(loss, rel=1e-5)
+  call = lambda: fo.evaluate_clients(
+    found, per_example, cases.DATA, algorithm=algorithm
+  )
+  assert refusal(call) == (
+    "train: clients make their own models on their training examples; give them"
+  )
+
+
+def test_per_fed_avg_needs_the_local_steps_of_one_step():
+  algorithm = fo.per_fed_avg(cases.loss_fn, 0.1, hessian_difference=0.1)
+  assert refusal(lambda: run(algorithm, local_steps=2)) == (
+    "own_batches=True: a step of per_fed_avg takes 3 local steps, and no "
+    "client has more than 2; give more of them, or own_batches=False"
+  )
+
+
+def test_per_fed_avg_of_some_trained_leaves_steps_on_these_alone():
+  def make(loss_fn):
+    return fo.per_fed_avg(loss_fn, 0.1, inner_learning_rate=0.5)
+
+  task = jax_problems.mlp()
+  algorithm = fo.train_only(make, ["hidden"], task.loss_fn)
+  found = task.simulate(algorithm, rounds=1, **SETTINGS)
+
+  def outputs(params, batch):
+    return {
+      "hidden": jnp.full(len(batch["y"]), params["hidden"]["kernel"].sum()),
+      "output": jnp.full(len(batch["y"]), params["output"]["kernel"].sum()),
+    }
+
+  values = fo.evaluate_clients(
+    found, outputs, task.data, train=task.data, algorithm=algorithm
+  ).values
+  own, server = values["personal"], values["global"]
+  assert np.nanmax(np.abs(own["hidden"] - server["hidden"])) > 1e-3
+  np.testing.assert_allclose(own["output"], server["output"], rtol=1e-6)
 
 
 def test_some_trained_leaves_can_be_personal():

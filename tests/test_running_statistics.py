@@ -196,7 +196,8 @@ def make(name):
   given = {
     p.name: 0.5 if p.default is None else p.default
     for p in choice.hyperparameters
-    if isinstance(p, Hyperparameter) and p.name != "large_batch"
+    if isinstance(p, Hyperparameter)
+    and p.name not in ("large_batch", "hessian_difference")
   }
   given |= {
     "rule": {"server": optax.adam(0.3)},

@@ -31,6 +31,8 @@ from fedjax_opt.algorithms.fed_smoo import fed_smoo
 from fedjax_opt.algorithms.fed_speed import fed_speed
 from fedjax_opt.algorithms.mime_lite import mime_lite
 from fedjax_opt.algorithms.moon import moon
+from fedjax_opt.algorithms.p_fed_me import p_fed_me
+from fedjax_opt.algorithms.per_fed_avg import per_fed_avg
 from fedjax_opt.algorithms.personal import fed_bn, fed_per, fed_rep
 from fedjax_opt.algorithms.prox_skip import prox_skip
 from fedjax_opt.algorithms.scaffold import scaffold
@@ -70,6 +72,8 @@ __all__ = [
   "mo_fed_sam",
   "moon",
   "optimum",
+  "p_fed_me",
+  "per_fed_avg",
   "prox_skip",
   "scaffold",
 ]
@@ -217,5 +221,9 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
     label="FedRep",
   ),
   "fed_bn": AlgorithmChoice(fed_bn, is_personal=True, label="FedBN"),
+  "p_fed_me": AlgorithmChoice(p_fed_me, is_personal=True, label="pFedMe"),
+  "per_fed_avg": AlgorithmChoice(
+    per_fed_avg, is_personal=True, label="Per-FedAvg"
+  ),
 }
 register(ALGORITHMS)

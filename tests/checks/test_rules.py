@@ -64,6 +64,8 @@ WITH_RATE = (
   fo.bvr_l_sgd,
   fo.domo,
   fo.fed_mid,
+  fo.p_fed_me,
+  fo.per_fed_avg,
 )
 PLAIN = "this algorithm takes plain steps, not those of another rule"
 # Factory -> {argument: its interval}.
@@ -86,6 +88,11 @@ INTERVALS = {
   fo.domo: {"mu_s": "[0, 1)", "mu_l": "[0, 1)", "beta": "[0, inf)"},
   fo.scaffold: {"server_learning_rate": "[0, inf)"},
   fo.ditto: {"lam": "[0, inf)"},
+  fo.p_fed_me: {"lam": "(0, inf)", "inner_learning_rate": "[0, inf)"},
+  fo.per_fed_avg: {
+    "inner_learning_rate": "[0, inf)",
+    "hessian_difference": "(0, inf)",
+  },
   fo.fed_rep: {"shared_steps": "(0, 1]"},
   fo.optimum: {"tolerance": "(0, inf)"},
   fo.moon: {"temperature": "(0, inf)"},

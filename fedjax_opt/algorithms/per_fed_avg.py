@@ -1,0 +1,185 @@
+"""Per-FedAvg: a model that is good after one step on a client's examples.
+
+References:
+  Fallah, Mokhtari and Ozdaglar, "Personalized Federated Learning with
+  Theoretical Guarantees: A Model-Agnostic Meta-Learning Approach", NeurIPS
+  2020.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt import running_statistics as statistics
+from fedjax_opt.algorithms.fed_avg import averaged
+from fedjax_opt.base import Algorithm, LossFn, Params, Rate, at_round
+from fedjax_opt.checks import fields
+
+
+@fields.checked(inner_learning_rate="[0, inf)", hessian_difference="(0, inf)")
+def per_fed_avg(
+  loss_fn: LossFn,
+  learning_rate: Rate,
+  server: optax.GradientTransformation | None = None,
+  *,
+  inner_learning_rate: jax.typing.ArrayLike = 0.01,
+  hessian_difference: jax.typing.ArrayLike | None = None,
+  own_batches: bool = True,
+) -> Algorithm:
+  r"""FedAvg of the losses after one gradient step (Fallah et al., 2020).
+
+  A client descends :math:`F_i(x) = f_i(x - \alpha \nabla f_i(x))`, by steps
+
+  .. math::
+
+    d = g_i(x - \alpha g_i(x; B); B'), \qquad
+    x \leftarrow x - \eta (d - \alpha H d)
+
+  The first-order form has H d = 0, the Hessian-free form
+
+  .. math::
+
+    H d = \frac{g_i(x + \delta d; B'') - g_i(x - \delta d; B'')}{2 \delta}
+
+  With :math:`\alpha = 0` and one batch a step this is `fed_avg`.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    learning_rate: eta, or a function from the round to it; non-negative.
+    server: the rule of the server; `optax.sgd(1.0)` if None.
+    inner_learning_rate: alpha, the rate of the step that a client takes for
+      itself; non-negative.
+    hessian_difference: delta of the Hessian-free form; positive. The
+      first-order form if None.
+    own_batches: whether B, B' and B'' are batches of their own, as in the
+      paper; a step is then made of two local steps, or of three in the
+      Hessian-free form, and local steps that are left over do nothing.
+      Otherwise all are the batch of one local step.
+
+  Returns:
+    The algorithm. Clients' own models are the server's after one step at the
+    rate alpha along the exact gradient of their training examples; clients keep
+    nothing. With batches of their own a local step takes one gradient, or two
+    in the Hessian-free form; otherwise two, or four.
+
+  Raises:
+    ValueError: if `learning_rate` is an optimizer, or a number is out of range;
+      in a run whose clients have too few local steps for one step.
+    TypeError: if an argument is of a wrong type.
+
+  References:
+    Fallah et al., NeurIPS 2020, Algorithm 1; section 5 for its two forms.
+  """
+  alpha, delta = inner_learning_rate, hessian_difference
+  phases = 1
+  if own_batches:
+    phases = 2 if delta is None else 3
+
+  def one_client(worker, params):
+    rate = at_round(learning_rate, worker.round)
+    if not own_batches:
+      rule = _on_one_batch(rate, alpha, delta)
+      local_params = worker.descend(loss_fn, rule, params)
+      return optax.tree.sub(local_params, params)
+    rule = _in_phases(rate, alpha, delta, phases)
+    local_params, last = worker.descend_from(
+      loss_fn, rule, params, rule.init(statistics.without(params))
+    )
+    start = statistics.put(last.start, local_params)
+    is_whole = worker.num_steps % phases == 0
+    local_params = optax.tree.where(is_whole, local_params, start)
+    return optax.tree.sub(local_params, params)
+
+  def personalize(worker, params):
+    grads = worker.gradient(loss_fn, params)
+    return optax.tree.cast_like(
+      optax.tree.add_scale(params, -alpha, grads), params
+    )
+
+  algorithm = averaged(one_client, server, personalize=personalize)
+
+  def round(state, cohort):
+    most = cohort.config.plan.max_steps
+    if most < phases:
+      raise ValueError(
+        f"own_batches=True: a step of per_fed_avg takes {phases} local steps, "
+        f"and no client has more than {most}; give more of them, or "
+        "own_batches=False"
+      )
+    return algorithm.round(state, cohort)
+
+  return algorithm._replace(round=round)
+
+
+def _on_one_batch(
+  rate: Any, alpha: Any, delta: Any | None
+) -> optax.GradientTransformationExtraArgs:
+  """Steps whose gradients are all of the batch of one local step."""
+
+  def update(grads, state, params, **extra):
+    grad_fn = extra["grad_fn"]
+    direction = grad_fn(_moved(params, -alpha, grads))
+    if delta is not None:
+      above = grad_fn(_moved(params, delta, direction))
+      below = grad_fn(_moved(params, -delta, direction))
+      direction = _corrected(direction, above, below, alpha, delta)
+    updates = optax.tree.scale(-rate, direction)
+    return optax.tree.cast_like(updates, params), state
+
+  return optax.GradientTransformationExtraArgs(optax.init_empty_state, update)
+
+
+class _PhaseState(NamedTuple):
+  count: jax.Array  # [] int32, local steps
+  start: Params  # x, from which a step goes
+  direction: Params  # d, of the Hessian-free form; None in the other
+
+
+def _in_phases(
+  rate: Any, alpha: Any, delta: Any | None, phases: int
+) -> optax.GradientTransformationExtraArgs:
+  """Steps whose gradients are those of successive local steps.
+
+  The parameters are, in turn, x, the point after the inner step, and in the
+  Hessian-free form the point above x.
+  """
+
+  def init(params):
+    direction = None if delta is None else optax.tree.zeros_like(params)
+    return _PhaseState(jnp.int32(0), params, direction)
+
+  def update(grads, state, params, **extra):
+    phase = state.count % phases
+    start = optax.tree.where(phase == 0, params, state.start)
+    inner = _moved(start, -alpha, grads)
+    if delta is None:
+      direction, last = None, _moved(start, -rate, grads)
+      new = optax.tree.where(phase == 0, inner, last)
+    else:
+      direction = optax.tree.where(phase == 1, grads, state.direction)
+      below = extra["grad_fn"](_moved(start, -delta, direction))
+      last = _moved(
+        start, -rate, _corrected(direction, grads, below, alpha, delta)
+      )
+      above = _moved(start, delta, direction)
+      new = optax.tree.where(phase == 1, above, last)
+      new = optax.tree.where(phase == 0, inner, new)
+    kept = (optax.tree.cast_like(start, state.start), direction)
+    return optax.tree.sub(new, params), _PhaseState(state.count + 1, *kept)
+
+  return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _moved(params: Params, scale: Any, direction: Params) -> Params:
+  """A point along a direction, in the types of the parameters."""
+  moved = optax.tree.add_scale(params, scale, direction)
+  return optax.tree.cast_like(moved, params)
+
+
+def _corrected(direction, above, below, alpha, delta):
+  """d - alpha H d, of the gradients at x + delta d and x - delta d."""
+  change = optax.tree.sub(above, below)
+  corrected = optax.tree.add_scale(direction, -alpha / (2 * delta), change)
+  return optax.tree.cast_like(corrected, direction)
