@@ -35,8 +35,7 @@ Flags of a study, beside those of a run:
                        Without --method what has no record yet runs. Beside it
                        only --output_dir, --data_dir, --jobs and --budget.
   --jobs=N             Cells at a time, each on one core. Default: 1.
-  --report_seeds=N     Fresh seeds of the report. Default: as many as --seed,
-                       or 10 where --seed is not given.
+  --report_seeds=N     Fresh seeds of the report. Default: 10.
   --nested             Repeat tuning with each seed of the report: the whole
                        grid runs with these seeds, and each has the setting that
                        is best by its own score. The luck of choosing is then in

@@ -103,7 +103,8 @@ def test_the_study_file_runs(tmp_path):
   file = tmp_path / "digits.toml"
   file.write_text(content)
   small = ("--rounds=2", "--num_clients=10", "--cohort_size=2", "--seed=0,1")
-  arguments = (f"--study={file}", *small, "--alpha=1", "--client_lr=0.1,1")
+  small += ("--alpha=1", "--client_lr=0.1,1", "--report_seeds=2")
+  arguments = (f"--study={file}", *small)
   folder = tmp_path / "study"
   assert call(*arguments, f"--output_dir={folder}", program=compare) == 0
   table = (folder / "table.md").read_text()

@@ -113,8 +113,7 @@ def _cell(
   values |= _that_belong(shared, own, values) | own
   given = typed(values)
   spec = resolve(given)
-  are_given = "seed" in request.flags
-  fresh = tuning.fresh_seeds(spec.seed, request.report_seeds, are_given)
+  fresh = tuning.fresh_seeds(spec.seed, request.report_seeds)
   seeds(",".join(map(str, fresh)))
   asked = {name: given[name] for name in values}
   return Planned(label, dict(condition), spec, fresh, asked, request.nested)

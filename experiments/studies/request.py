@@ -55,8 +55,7 @@ class Request:
     reference: the reference comparison that the methods join, or None.
     runs: folders of existing runs, or ().
     jobs: cells at a time.
-    report_seeds: how many fresh seeds the report has; None for as many as
-      tuning where these are given, else ten.
+    report_seeds: how many fresh seeds the report has; None for ten.
     nested: whether tuning is repeated with each seed of the report.
     budget: 'equal' or 'unequal'.
     metric: by which methods are compared; None for the task's own.

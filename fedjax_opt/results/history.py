@@ -4,6 +4,7 @@ Axis letters: `S` grid points (hyperparameters x seeds), `E` evaluated rounds.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +22,8 @@ COSTS: dict[str, tuple[str, ...]] = {
 }
 SPENT = tuple(column for columns in COSTS.values() for column in columns)
 # The end of a metric's name says in which direction it improves.
-_LARGER_IS_BETTER = ("f1", "precision", "recall", "auc", "r2")
+_FROM_0_TO_1 = ("f1", "precision", "recall", "auc")
+_LARGER_IS_BETTER = (*_FROM_0_TO_1, "r2")
 _SMALLER_IS_BETTER = (
   "loss", "error", "perplexity", "mse", "rmse", "mae", "gap",
 )  # fmt: skip
@@ -65,6 +67,16 @@ def check_has_direction(metric: str) -> None:
 def is_fraction(name: str) -> bool:
   """Whether a metric is in [0, 1] and shown in percent."""
   return "accuracy" in name and "inaccuracy" not in name
+
+
+@checked()
+def bounds(name: str) -> tuple[float, float]:
+  """The lowest and highest value that a metric can have, by its name."""
+  last = name.rsplit("_", 1)[-1]
+  if is_fraction(name) or last in _FROM_0_TO_1:
+    return 0.0, 1.0
+  low = 0.0 if last in ("mse", "rmse", "mae") else -math.inf
+  return low, 1.0 if last == "r2" else math.inf
 
 
 @dataclasses.dataclass

@@ -1,6 +1,8 @@
 """Studies, on the host: methods tuned alike, compared and reported.
 
 compare.py          methods compared from Python
+arguments.py        what its arguments may be
+plan.py             what its cells share, and how each runs
 tuning.py           the one way to tune a method on a problem
 setup.py            how large the model, the clients and the data are
 cells.py            what a method measured under a condition

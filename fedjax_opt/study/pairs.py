@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.results.history import direction, is_fraction
+from fedjax_opt.results.history import bounds, direction
 from fedjax_opt.study.bootstrap import Interval, student_quantile
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.power import LEVEL, smallest_difference
@@ -101,8 +101,8 @@ def _pair(one: Cell, other: Cell, metric: str) -> Pair:
   sd = float(np.std(a - b, ddof=1))
   half = student_quantile(1 - LEVEL, num - 1) * sd / np.sqrt(num)
   ends = np.array([mean - half, mean + half])
-  if is_fraction(metric):
-    ends = ends.clip(-1, 1)
+  low, high = bounds(metric)
+  ends = ends.clip(low - high, high - low)
   return Pair(one, other, Interval(mean, *map(float, ends)), sd, num, p)
 
 

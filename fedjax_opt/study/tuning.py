@@ -16,7 +16,8 @@ from fedjax_opt.results.history import History
 from fedjax_opt.study.cells import Cell, Measured
 
 BUDGETS = ("equal", "unequal")
-# Fresh seeds of the report where nobody says how many.
+# Fresh seeds of the report where nobody says how many. Their number does not
+# depend on how long a run takes: a study would differ between machines.
 NUM_REPORT_SEEDS = 10
 Grid = Mapping[str, Sequence[float]]  # hyperparameter -> values
 
@@ -48,20 +49,10 @@ def check_equal(budgets: Mapping[str, int], hint: str) -> None:
   )
 
 
-def fresh_seeds(
-  seeds: Sequence[int], number: int | None, are_given: bool
-) -> list[int]:
-  """Seeds that were not used for tuning, after the last of these.
-
-  Args:
-    seeds: those of tuning.
-    number: how many; if None as many as those of tuning where these were
-      given, and ten where they were not.
-    are_given: whether those of tuning were given.
-  """
+def fresh_seeds(seeds: Sequence[int], number: int | None = None) -> list[int]:
+  """So many seeds, or ten, after the last of those that tuning uses."""
   first = max(seeds) + 1
-  usual = len(seeds) if are_given else NUM_REPORT_SEEDS
-  return list(range(first, first + (usual if number is None else number)))
+  return list(range(first, first + (number or NUM_REPORT_SEEDS)))
 
 
 class Tuned(NamedTuple):

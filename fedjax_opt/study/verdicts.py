@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_opt.results.history import COSTS, direction, is_fraction
+from fedjax_opt.results.history import COSTS, bounds, direction, is_fraction
 from fedjax_opt.results.names import shown_name
-from fedjax_opt.study import pairs, words
+from fedjax_opt.study import bootstrap, pairs, words
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
@@ -34,7 +34,7 @@ class Verdict(NamedTuple):
   Attributes:
     cell: which.
     value: mean of the metric over the seeds of the report, with its interval,
-      which for shares is cut at 0 and 1.
+      which ends where the metric does.
     num_seeds: seeds of the report.
     num_diverged: of these, how many diverged; then `value` is NaN.
     verdict: 'best', 'worse', 'not told apart', 'diverged' or 'collapsed'.
@@ -193,6 +193,17 @@ def _best(study: JudgedStudy, cells: Sequence[Cell]) -> list[Cell]:
   ]
 
 
+def mean_of(metric: str, values: Any) -> Interval:
+  """The mean over seeds; its interval ends where the metric does.
+
+  Args:
+    metric: its name.
+    values: of each seed. [n, ...].
+  """
+  mean, *ends = statistics.mean_interval(values)
+  return bootstrap.plain(mean, *(np.clip(x, *bounds(metric)) for x in ends))
+
+
 def is_same(one: float, other: float) -> bool:
   """Whether two means differ by rounding at most."""
   return abs(one - other) <= SAME * max(abs(one), abs(other))
@@ -212,12 +223,9 @@ def _verdict(study: JudgedStudy, cell: Cell, best: Sequence[Cell]) -> Verdict:
     remark = _remark(study, pair)
     probability = _probability(study, pair.first, cell)
   has_run = cell.measured is not None
-  value = statistics.mean_interval(values)
-  if is_fraction(study.metric):
-    value = Interval(value.estimate, max(value.low, 0.0), min(value.high, 1.0))
   return Verdict(
     cell,
-    value,
+    mean_of(study.metric, values),
     len(values) if has_run else 0,
     int((~np.isfinite(values)).sum()) if has_run else 0,
     verdict,

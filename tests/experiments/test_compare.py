@@ -25,6 +25,7 @@ from tests.experiments.commands import REPOSITORY, call
 SHARED = (
   *("--task=digits_logistic", "--num_clients=10", "--cohort_size=3"),
   *("--rounds=4", "--eval_every=2", "--client_lr=0.01,0.1,1", "--seed=0,1"),
+  "--report_seeds=2",
   *("--examples_per_client=30", "--batch_size=10"),
 )
 FED_AVG, SCAFFOLD = "--method=fed_avg client=sgd", "--method=scaffold"

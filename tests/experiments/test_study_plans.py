@@ -223,18 +223,18 @@ def test_the_command_of_a_run_can_be_called(tmp_path):
   assert shlex.split(command)[3:] == words
 
 
-def test_ten_fresh_seeds_report_unless_seeds_are_given():
+def test_ten_fresh_seeds_report_unless_a_number_is_given():
   (alone,) = planned(FED_AVG, RATES)
   assert (alone.spec.seed, alone.report_seeds) == ([0], list(range(1, 11)))
   (given,) = planned(FED_AVG, RATES, "--seed=0,4,2")
-  assert given.report_seeds == [5, 6, 7]
+  assert given.report_seeds == list(range(5, 15))
   (asked_for,) = planned(FED_AVG, RATES, "--report_seeds=2")
   assert asked_for.report_seeds == [1, 2]
 
 
 def test_a_nested_cell_runs_its_grid_with_the_seeds_of_the_report():
-  (cell,) = planned(FED_AVG, RATES, "--seed=0,1", "--nested")
-  assert cell.first.seed == [2, 3]
+  (cell,) = planned(FED_AVG, RATES, "--report_seeds=2", "--nested")
+  assert cell.first.seed == [1, 2]
   assert cell.first.grid["client_lr"] == [0.1, 1.0]
 
 

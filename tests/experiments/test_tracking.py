@@ -14,6 +14,7 @@ SMALL = (
   "--task=digits_logistic", "--rounds=2", "--num_clients=4",
   "--local_steps=1", "--noprogress",
 )  # fmt: skip
+SEEDS = ("--seed=0,1", "--report_seeds=2")
 
 
 class Library(types.ModuleType):
@@ -96,7 +97,7 @@ def test_a_run(library, tmp_path):
 def test_a_study(library, tmp_path):
   folder = tmp_path / "study"
   methods = ["--method=fed_avg client=sgd client_lr=0.1", "--method=fed_avg"]
-  flags = [*SMALL, *methods, "--seed=0,1", f"--output_dir={folder}"]
+  flags = [*SMALL, *methods, *SEEDS, f"--output_dir={folder}"]
   track = f"--track={library.__name__}"
   assert call(*flags, track, program=compare) == 0
   assert len(library.runs) == 4
@@ -151,7 +152,7 @@ def test_tensorboard_has_what_a_run_is_and_its_pictures(tmp_path):
 
 def test_tensorboard_has_the_cells_of_a_study(tmp_path):
   pytest.importorskip("tensorboardX")
-  given = ("--method=fed_avg client=sgd client_lr=0.1", "--seed=0,1")
+  given = ("--method=fed_avg client=sgd client_lr=0.1", *SEEDS)
   given += ("--track=tensorboard", f"--output_dir={tmp_path}")
   assert call(*SMALL, *given, program=compare) == 0
   found = _tags(tmp_path / "tensorboard")

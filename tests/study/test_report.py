@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from fedjax_opt.study import findings
+from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.cells import Measured
 from fedjax_opt.study.limitations import limits_of
 from fedjax_opt.study.plots import method_styles
-from fedjax_opt.study.report import page, pictures
+from fedjax_opt.study.report import drawing, page, pictures
 from fedjax_opt.study.report import study_tables as tables
 from fedjax_opt.study.setup import Clients
 from tests.study import made
@@ -370,6 +371,27 @@ def test_a_diverged_setting_counts_as_the_model_before_training():
   # The model before training has 10 %; of two settings, 50, 50 and 30 %.
   np.testing.assert_allclose(line.get_ydata(), [30, 130 / 3, 50])
   assert "counts as the model before training" in picture.caption
+
+
+@pytest.mark.parametrize(
+  ("metric", "low", "high"),
+  [
+    ("test_accuracy", 0, 1),
+    ("test_auc", 0, 1),
+    ("mae", 0, np.inf),
+    ("r2", -np.inf, 1),
+    ("test_loss", -np.inf, np.inf),
+  ],
+)
+def test_bands_end_where_the_metric_does(metric, low, high):
+  values = np.array([[0.0, 0.2], [1.0, 0.9]])
+  whole = statistics.mean_interval(values)
+  assert (whole.low < 0).all()
+  assert (whole.high > 1).all()
+  drawn = drawing.curve(metric, np.arange(2), values)
+  np.testing.assert_allclose(drawn.mean, whole.estimate)
+  np.testing.assert_allclose(drawn.low, np.maximum(whole.low, low))
+  np.testing.assert_allclose(drawn.high, np.minimum(whole.high, high))
 
 
 def test_curves_are_the_mean_over_seeds():

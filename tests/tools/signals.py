@@ -30,7 +30,7 @@ SMALL = (
 )  # fmt: skip
 STUDY = (
   "compare", *SMALL, "--method=fed_avg client=sgd",
-  "--method=scaffold", "--seed=0,1", "--checkpoint_every=5",
+  "--method=scaffold", "--report_seeds=2", "--checkpoint_every=5",
 )  # fmt: skip
 # name -> the command and its flags but for the folder.
 COMMANDS = {

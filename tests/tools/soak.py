@@ -123,7 +123,7 @@ def command_of(kind, folder):
     return [
       *module, "experiments.compare", "--task=digits_logistic", "--jobs=2",
       "--num_clients=10", "--rounds=20", "--cohort_size=4",
-      "--method=fed_avg client=sgd", "--method=scaffold", "--seed=0",
+      "--method=fed_avg client=sgd", "--method=scaffold", "--report_seeds=1",
       f"--alpha={','.join(alphas)}", f"--output_dir={folder}/study",
     ]  # fmt: skip
   program = f"from tests.tools import soak; soak.{kind}(soak.pathlib.Path(%r))"

@@ -11,12 +11,11 @@ import numpy as np
 
 from fedjax_opt.checks import values as checks
 from fedjax_opt.study import plots, words
-from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.plots.distributions import client_labels
 from fedjax_opt.study.plots.metric_axis import panels_axis
 from fedjax_opt.study.report import formats
-from fedjax_opt.study.verdicts import JudgedStudy
+from fedjax_opt.study.verdicts import JudgedStudy, mean_of
 from fedjax_opt.study.words import condition_label
 
 # Characters of a method's name in a legend.
@@ -191,7 +190,6 @@ def are_numbers(values: Iterable[Any]) -> bool:
   return all(checks.is_real(value) and np.isfinite(value) for value in values)
 
 
-def curve(x: np.ndarray, of_seeds: np.ndarray) -> plots.Curve:
+def curve(metric: str, x: np.ndarray, of_seeds: np.ndarray) -> plots.Curve:
   """The mean over seeds with its 95 % interval, of [seeds, E]."""
-  interval = statistics.mean_interval(of_seeds)
-  return plots.Curve(x, *map(np.atleast_1d, interval))
+  return plots.Curve(x, *map(np.atleast_1d, mean_of(metric, of_seeds)))

@@ -122,7 +122,7 @@ def _curve(cell: Cell, metric: str, x: str) -> plots.Curve | None:
   if places is None or metric not in cell.measured.history.metrics:
     return None
   values = cell.measured.history.values(metric)
-  return drawing.curve(places / (1e6 if x == "bytes" else 1), values)
+  return drawing.curve(metric, places / (1e6 if x == "bytes" else 1), values)
 
 
 def _differs(study: JudgedStudy, cost: str) -> bool:

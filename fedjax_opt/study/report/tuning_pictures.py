@@ -47,12 +47,15 @@ def _sensitivities(
 def _sensitivity(
   drawn: Drawn, criterion: Criterion, name: str, cells: Sequence[Cell]
 ) -> Picture:
+  metric = criterion.metric
+
   def of_cell(cell: Cell) -> plots.Curve:
     x = [each.hyperparameters[name] for each in cell.tuning.settings]
     order = np.argsort(x)
-    return drawing.curve(np.array(x, float)[order], scores_of(cell)[:, order])
+    x, scores = np.array(x, float)[order], scores_of(cell)[:, order]
+    return drawing.curve(metric, x, scores)
 
-  panels, metric = drawn.panels(of_cell, cells), criterion.metric
+  panels = drawn.panels(of_cell, cells)
   numbers = [len(cell.tried.seeds) for cell in cells]
   facts = drawing.about_curves(metric, panels, numbers, by_value=True)
   return drawn.picture(
