@@ -50,7 +50,7 @@ def test_methods_times_conditions():
   ]
   assert cells[0].grid == {"client_lr": [0.1, 1.0]}
   assert cells[0].spec.seed == [3, 4]
-  assert cells[0].report_seeds == [5, 6]
+  assert cells[0].report_seeds == list(range(5, 15))
   assert {"--alpha=1.0", "--client_lr=0.1,1"} <= set(arguments(cells[0].spec))
   report = arguments(cells[0].spec.at({"client_lr": 0.1}, [5, 6]))
   assert {"--client_lr=0.1", "--seed=5,6", "--local_steps=2"} <= set(report)
