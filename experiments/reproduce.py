@@ -184,10 +184,10 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
   own = folder / artefact.name.replace("/", "-") / size
   own.mkdir(parents=True, exist_ok=True)
   text = report.markdown(artefact, size, outcome, ".")
-  json_files.write_whole(own / "report.md", text.encode())
+  json_files.write_text(own / "report.md", text)
   report.draw(artefact, outcome, own)
   text = commands(outcome, runner.completed)
-  json_files.write_whole(own / "commands.txt", text.encode())
+  json_files.write_text(own / "commands.txt", text)
   print(f"  {own / 'report.md'}", flush=True)
   if not values.publish:
     return False

@@ -113,7 +113,7 @@ class Store(NamedTuple):
     )
     with (
       command.Signals() as signals,
-      open(os.devnull, "w") as nowhere,
+      open(os.devnull, "w", errors="backslashreplace") as nowhere,
       contextlib.redirect_stdout(nowhere),
       contextlib.redirect_stderr(nowhere),
     ):

@@ -52,7 +52,7 @@ def write(standing: Standing, folder: pathlib.Path) -> pathlib.Path:
   for name, value in parts.items():
     text = text.replace(f"{{{{ {name} }}}}", value)
   path = folder / "reference.html"
-  json_files.write_whole(path, text.encode())
+  json_files.write_text(path, text)
   return path
 
 

@@ -65,6 +65,16 @@ def write_whole(path: pathlib.Path, content: bytes) -> None:
     unfinished.write_bytes(content)
 
 
+def write_text(path: pathlib.Path, text: str) -> None:
+  """Writes a text as `write_whole`; see `encoded_text`."""
+  write_whole(path, encoded_text(text))
+
+
+def encoded_text(text: str) -> bytes:
+  """A text in UTF-8; of a path in it, bytes that are none are as \\udcff."""
+  return text.encode(errors="backslashreplace")
+
+
 @contextlib.contextmanager
 def whole(path: pathlib.Path, end: str = ".tmp") -> Iterator[pathlib.Path]:
   """A file to write beside this one, which it then replaces.

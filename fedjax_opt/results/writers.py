@@ -23,7 +23,7 @@ import numpy as np
 
 from fedjax_opt.base import STREAMS, Params
 from fedjax_opt.files import folders
-from fedjax_opt.files.json_files import encoded, plain
+from fedjax_opt.files.json_files import encoded, encoded_text, plain
 from fedjax_opt.results import folder_digests, model_file, tensorboard
 from fedjax_opt.results.environment import device, versions
 from fedjax_opt.results.history import History, direction
@@ -129,7 +129,7 @@ class RunWriter:
     """Writes what the run was asked for."""
     folder_digests.write(self.folder / "config.json", encoded(self._config))
     if self._flags:
-      flags = self._flags.encode()
+      flags = encoded_text(self._flags)
       folder_digests.write(self.folder / "flags.txt", flags)
 
   def _replace_former(self) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedjax_opt.files import folders
-from fedjax_opt.files.json_files import write_whole
+from fedjax_opt.files.json_files import write_text
 from fedjax_opt.study import plots
 from fedjax_opt.study.limitations import limits_of
 from fedjax_opt.study.report import formats, pictures, records, study_tables
@@ -61,7 +61,7 @@ def write(study: JudgedStudy, folder: str | os.PathLike) -> pathlib.Path:
       ("seeds.csv", formats.csv(records.seed_records(study))),
       (_PAGE, formats.html(_PAGE, **shown)),
     ):
-      write_whole(folder / name, text.encode())
+      write_text(folder / name, text)
   return folder / _PAGE
 
 
