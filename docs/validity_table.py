@@ -137,6 +137,7 @@ def distances(algorithm: fo.Algorithm, rounds: int, **settings) -> np.ndarray:
 
 _SGD = optax.sgd(RATE)
 _LOOPS, _VARIANCE = "test_loops.py", "test_variance_reduction.py"
+_CLOCK = "test_asynchronous.py"
 _ONE_STEP = {"local_steps": 1}
 
 
@@ -309,6 +310,21 @@ METHODS: dict[str, Method] = {
   "fed_per": Method(None, _LOOPS),
   "fed_rep": Method(None, _LOOPS),
   "fed_bn": Method(None, "test_running_statistics.py"),
+  # Without a schedule nothing is stale.
+  "fed_buff": Method(
+    _of("fed_buff", _SGD), _CLOCK, Reduction("always", _of("fed_buff", _SGD))
+  ),
+  "fed_async": Method(
+    _of("fed_async", _SGD),
+    _CLOCK,
+    Reduction("alpha 1, mu 0", _of("fed_async", _SGD, alpha=1.0, mu=0.0)),
+  ),
+  "ca2fl": Method(
+    _of("ca2fl", _SGD),
+    _CLOCK,
+    Reduction("its first round", _of("ca2fl", _SGD), rounds=1),
+  ),
+  "fadas": Method(_of("fadas", _SGD), _CLOCK),
 }
 # Settings of these that are rows of their own.
 FORMS: dict[str, Method] = {

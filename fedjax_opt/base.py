@@ -75,6 +75,7 @@ FUNCTIONS = {
   "client_params": "(state, kept) -> params",
   "personalize": "(worker, params) -> params",
   "sends": "(params) -> [part, ...]",
+  "broadcast": "(state) -> tree",
 }
 
 
@@ -113,6 +114,10 @@ class Algorithm(NamedTuple):
       the message itself; several are a tuple. Uploads and faults change these
       differences, and `max_update_norm` limits them together. None if an upload
       transform cannot be put there, see `fedjax_opt.transforms`.
+    broadcast: `state -> tree`, what the server sends to clients, for rounds of
+      one phase, a `mean` or `each`, in which clients need nothing else of the
+      server. They may then start from any version of it, as asynchronous
+      schedules have it. None if they must have the present one.
     has_secret_noise: whether a round draws from `cohort.secret_key`, which no
       seed determines and nothing that a run writes has; see
       `privacy.with_privacy`.
@@ -130,6 +135,7 @@ class Algorithm(NamedTuple):
   client_params: Callable[[State, Any], Params] | None = None
   personalize: Callable[[Any, Params], Params] | None = None
   sends: Callable[[Params], Sequence[Params | None]] | None = None
+  broadcast: Callable[[State], Any] | None = None
   has_secret_noise: bool = False
   averages_statistics: bool = False
 

@@ -29,8 +29,9 @@ from fedjax_opt.checks import values as checks
 from fedjax_opt.data import digest
 from fedjax_opt.data.clients import ClientData
 from fedjax_opt.data.population import Population
-from fedjax_opt.engine import client_state, inputs
+from fedjax_opt.engine import client_state, inputs, versions
 from fedjax_opt.engine.active_points import ActivePoints
+from fedjax_opt.engine.clock import Clock, check_is_timetable
 from fedjax_opt.engine.config import (
   GRID_DEFAULTS,
   PLAINLY,
@@ -289,6 +290,11 @@ class Simulator:
       for name, given in held_out.items()
     )
     self._settings = dict(settings)
+    self._clock = self._clock_of(settings.get("schedule"))
+    if self._clock is not None and self._clock.is_stale:
+      of_point, slots = self._make, self._clock.num_slots
+      self._make = lambda **point: versions.on_clock(of_point(**point), slots)
+      self._make(**self._first_point())
     self._own_config = self._config(None)
     if validation is not None:
       functions.check_takes_validation(evaluate)
@@ -337,6 +343,7 @@ class Simulator:
     executor = self._executor_for(state)
     last = state.round + rounds
     checks.at_least("state.round + rounds", last, 0)
+    self._check_rounds(last)
     executor.compile()
     arrays = executor.put(copies((state.server, state.client_state)))
     with executor.open_feed() as feed:
@@ -396,6 +403,7 @@ class Simulator:
     """A run from start to end, with a history, see `simulate`."""
     target.check_at_hand()
     rounds = int(rounds)  # It may be one of NumPy's.
+    self._check_rounds(rounds)
     if checkpoints is not None:
       checkpoints.identify(lambda: self._identity(params, seeds))
     executor, start, shapes, _ = self._prepare(params, seeds)
@@ -408,6 +416,14 @@ class Simulator:
         executor, shapes, start, rounds, on_evaluation, checkpoints
       )
       return runner.run()
+
+  def _check_rounds(self, rounds):
+    """That a schedule has so many steps."""
+    steps = math.inf if self._clock is None else len(self._clock.table.time)
+    if rounds > steps:
+      raise ValueError(
+        f"rounds={rounds}: must be at most {steps}, the steps of schedule"
+      )
 
   def _identity(self, params, seeds):
     """What a run must have to go on with another one, see `Checkpoints`.
@@ -441,6 +457,7 @@ class Simulator:
       {"seed": seeds if self._is_grid else seeds[0]}
       | grid
       | settings
+      | ({} if self._clock is None else {"schedule": self._clock.digest})
       | {digest.NAME: data}
       | {_FUNCTIONS[name]: of_text(text) for name, text in texts.items()}
     )
@@ -454,11 +471,22 @@ class Simulator:
       executor.trace(shapes)
     return executor
 
+  def _clock_of(self, schedule):
+    """What rounds are given of a schedule; None without one."""
+    if schedule is None:
+      return None
+    check_is_timetable(schedule)
+    return Clock(schedule, np.shape(self._data.sizes)[-1])
+
   def _config(self, params):
     """The settings, resolved for a model."""
     num_settings = self._num_settings if self._has_points else None
     return Config.create(
-      self._data, self._settings, params, num_settings=num_settings
+      self._data,
+      self._settings,
+      params,
+      num_settings=num_settings,
+      clock=self._clock,
     )
 
   def _prepare(self, params, seeds):
@@ -487,6 +515,8 @@ class Simulator:
     models = jax.eval_shape(make_models, numbers)
     shapes = jax.eval_shape(make_state, models, self._hyperparameters())
     config = client_state.resolve(config, algorithm, shapes[1])
+    if self._clock is not None:
+      self._check_clock(algorithm, shapes[0], config.layout)
     config = dataclasses.replace(
       config, has_secret_noise=algorithm.has_secret_noise
     )
@@ -506,6 +536,18 @@ class Simulator:
       return jax.jit(make_state).lower(models, self._hyperparameters())
 
     return self._executor_of(config, seeds), start, shapes, lower_start
+
+  def _check_clock(self, algorithm, server, layout):
+    """That an algorithm can be on a schedule, and its versions in memory."""
+    if algorithm.has_secret_noise:
+      raise ValueError(
+        "schedule: who takes part is not drawn as the accounting of privacy "
+        "assumes; leave schedule out, or with_privacy"
+      )
+    if self._clock.is_stale:
+      versions.check_memory(
+        server.versions, layout.grid_devices, processes.device_bytes()
+      )
 
   def _hyperparameters(self):
     """{name: [settings]}, or {name: scalar} where there is one point."""

@@ -184,7 +184,7 @@ NUM_STATISTICS = 6
 # They take steps that statistics do not follow, weigh them with a regularizer,
 # or run the model several times in a step.
 REFUSING = {
-  "bvr_l_sgd", "centralized", "fed_avg_subgradient", "fed_dual_avg",
+  "bvr_l_sgd", "ca2fl", "centralized", "fed_avg_subgradient", "fed_dual_avg",
   "fed_dual_avg_osp", "fed_mid", "fed_mid_osp", "local", "minibatch_sarah",
   "minibatch_sgd", "moon", "prox_skip",
 }  # fmt: skip

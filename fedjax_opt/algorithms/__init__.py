@@ -7,6 +7,7 @@ algorithm is read from its factory; see `registry.AlgorithmChoice`.
 import functools
 
 from fedjax_opt.algorithms.bvr_l_sgd import bvr_l_sgd, minibatch_sarah
+from fedjax_opt.algorithms.ca2fl import ca2fl
 from fedjax_opt.algorithms.centralized import centralized, local, optimum
 from fedjax_opt.algorithms.composite import (
   fed_avg_subgradient,
@@ -16,8 +17,11 @@ from fedjax_opt.algorithms.composite import (
 from fedjax_opt.algorithms.diloco import diloco
 from fedjax_opt.algorithms.ditto import ditto
 from fedjax_opt.algorithms.domo import domo
+from fedjax_opt.algorithms.fadas import fadas
 from fedjax_opt.algorithms.fed_acg import fed_acg
+from fedjax_opt.algorithms.fed_async import STALENESS, fed_async
 from fedjax_opt.algorithms.fed_avg import fed_avg
+from fedjax_opt.algorithms.fed_buff import fed_buff
 from fedjax_opt.algorithms.fed_cm import fed_cm
 from fedjax_opt.algorithms.fed_dc import fed_dc
 from fedjax_opt.algorithms.fed_dyn import fed_dyn
@@ -37,18 +41,28 @@ from fedjax_opt.algorithms.personal import fed_bn, fed_per, fed_rep
 from fedjax_opt.algorithms.prox_skip import prox_skip
 from fedjax_opt.algorithms.scaffold import scaffold
 from fedjax_opt.algorithms.sgd import local_sgd, minibatch_sgd
-from fedjax_opt.registry import AlgorithmChoice, Paths, arguments, register
+from fedjax_opt.registry import (
+  AlgorithmChoice,
+  Option,
+  Paths,
+  arguments,
+  register,
+)
 
 __all__ = [
   "bvr_l_sgd",
+  "ca2fl",
   "centralized",
   "diloco",
   "ditto",
   "domo",
+  "fadas",
   "fed_acg",
+  "fed_async",
   "fed_avg",
   "fed_avg_subgradient",
   "fed_bn",
+  "fed_buff",
   "fed_cm",
   "fed_dc",
   "fed_dual_avg",
@@ -84,6 +98,15 @@ _PERSONAL = Paths(
   "leaves of the model that stay with their client, such as output or "
   "layers_1,output/kernel: the starts of their paths, between commas",
   label="personal leaves",
+)
+_STALENESS = Option(
+  "staleness",
+  "polynomial",
+  "how a model counts that was begun tau server steps ago:\n"
+  "constant    as a fresh one\n"
+  "polynomial  (tau + 1) ** -staleness_power of it\n"
+  "hinge       less only from hinge_start on",
+  STALENESS,
 )
 # Switches that are no flags.
 _last_iterate = functools.partial(fed_dual_avg, averaged=False)
@@ -225,5 +248,20 @@ ALGORITHMS: dict[str, AlgorithmChoice] = {
   "per_fed_avg": AlgorithmChoice(
     per_fed_avg, is_personal=True, label="Per-FedAvg"
   ),
+  "fed_buff": AlgorithmChoice(fed_buff, label="FedBuff"),
+  "fed_async": AlgorithmChoice(
+    fed_async,
+    hyperparameters=(
+      *(
+        p._replace(flag="algorithm_alpha") if p.name == "alpha" else p
+        for p in arguments(fed_async, "alpha", "mu")
+      ),
+      _STALENESS,
+      *arguments(fed_async, "staleness_power", "hinge_slope", "hinge_start"),
+    ),
+    label="FedAsync",
+  ),
+  "ca2fl": AlgorithmChoice(ca2fl, label="CA2FL"),
+  "fadas": AlgorithmChoice(fadas, label="FADAS"),
 }
 register(ALGORITHMS)

@@ -159,7 +159,8 @@ def averaged(
     difference: `mean message -> Delta_t`.
     sends: see `Algorithm`.
     averages_statistics: see `Algorithm`.
-    **parts: further parts of the algorithm, such as `init_client`.
+    **parts: further parts of the algorithm, such as `init_client`. With what
+      clients keep they cannot start from older versions.
   """
   server = optax.sgd(1.0) if server is None else server
 
@@ -177,6 +178,7 @@ def averaged(
     init,
     round,
     sends=sends,
+    broadcast=None if "init_client" in parts else lambda state: state.params,
     averages_statistics=averages_statistics,
     **parts,
   )

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from fedjax_opt import trees
@@ -68,9 +69,9 @@ class Cohort:
       secret_key: [] random key of several rounds, see the property.
     """
     # Keys are folded from seed, round and client, so no draw depends on what
-    # ran before. Clients that start one by one, on a clock, need no others: the
-    # number of the start, counted over the run, is then folded for the round.
-    # The server's version would not do, as a client can start from it twice.
+    # ran before. Of a client that started from an older version the round is
+    # the one of that version.
+    self._run_key = key
     self._round_key = jax.random.fold_in(key, round)
     self.clients, self._scale = data.clients, data.scale
     if data.clients is None:
@@ -106,6 +107,17 @@ class Cohort:
     return not self.config.by_examples and not self.is_scaled
 
   @property
+  def staleness(self) -> jax.Array | np.ndarray:
+    """[C] int32, the server's steps since the version of each client.
+
+    It is 0 but on an asynchronous schedule.
+    """
+    arrival = self._data.arrival
+    if arrival is None or arrival.staleness is None:
+      return np.zeros(self.config.cohort_size, np.int32)
+    return arrival.staleness
+
+  @property
   def is_scaled(self) -> bool:
     """Whether the sampler changes the weights of the clients in means.
 
@@ -133,6 +145,8 @@ class Cohort:
     config = self.config
     has_all = config.cohort_size == config.num_clients
     draws_all = not config.has_empty_places and not self.is_scaled
+    if config.clock is not None:
+      draws_all &= config.clock.is_everyone
     return has_all and draws_all and config.client_dropout == 0
 
   def mean(
@@ -325,18 +339,49 @@ class Cohort:
     # From the host come the rows of the cohort alone, in its order.
     positions = jnp.arange(len(numbers), dtype=jnp.int32)
     row = positions if config.state_is_on_host else numbers
-    is_out = self._dropouts(numbers) | (numbers >= config.num_clients)
-    return Client(numbers, size, weight, is_out, row)
+    arrival = self._arrival(len(numbers))
+    is_out = self._is_out(numbers)
+    return Client(numbers, size, weight, is_out, row, arrival)
+
+  def _arrival(self, places):
+    """How these clients come, padded to so many places; None if not said."""
+    pad = lambda leaf: jnp.pad(leaf, (0, places - len(leaf)))
+    return jax.tree.map(pad, self._data.arrival)
+
+  def _is_out(self, numbers):
+    """[C'] bool, who dropped out, or is in no place, or is not taken."""
+    is_out = self._dropouts(numbers) | (numbers >= self.config.num_clients)
+    arrival = self._arrival(len(numbers))
+    if arrival is not None and arrival.is_taken is not None:
+      is_out |= ~arrival.is_taken
+    return is_out
+
+  def _keys(self, stream, numbers, arrival):
+    """[C'] random keys of clients, of a stream of numbers."""
+    if arrival is None or arrival.staleness is None:
+      key = jax.random.fold_in(self._round_key, stream)
+      return jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers)
+
+    def of_client(staleness, draw, i):
+      key = jax.random.fold_in(self._run_key, self.round - staleness)
+      key = jax.random.fold_in(jax.random.fold_in(key, stream), i)
+      # The same client may start from one version several times.
+      return jnp.where(draw > 0, jax.random.fold_in(key, draw), key)
+
+    return jax.vmap(of_client)(arrival.staleness, arrival.draw, numbers)
 
   def _located(self, clients, starts, phase):
     """The same clients, with the locations of their examples and their keys."""
     if not 0 <= phase < MAX_PHASES:
       raise ValueError(f"phase={phase}: must be in [0, {MAX_PHASES})")
+    if self._data.versions is not None and self.phases:
+      raise ValueError(
+        "schedule: clients that start from older versions have no second phase "
+        "of a round; give a synchronous schedule, or another algorithm"
+      )
     self.phases.append(phase)
-    phase_key = jax.random.fold_in(self._round_key, 1 + phase)
-    of_client = lambda client: jax.random.fold_in(phase_key, client)
     location = clients.number if starts is None else starts
-    keys = jax.vmap(of_client)(clients.number)
+    keys = self._keys(1 + phase, clients.number, clients.arrival)
     return clients._replace(location=location, key=keys)
 
   def _natural_weights(self, numbers, size):
@@ -374,8 +419,8 @@ class Cohort:
     rate = self.config.client_dropout
     if rate == 0:
       return jnp.zeros(len(numbers), bool)
-    key = jax.random.fold_in(self._round_key, 2 + MAX_PHASES)
-    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers)
+    arrival = self._arrival(len(numbers))
+    keys = self._keys(2 + MAX_PHASES, numbers, arrival)
     return jax.vmap(lambda key: jax.random.bernoulli(key, rate))(keys)
 
   def _draw_index(self, key):
@@ -383,8 +428,7 @@ class Cohort:
     size = self.config.cohort_size
     if self.config.client_dropout == 0 and not self.config.has_empty_places:
       return jax.random.randint(key, (), 0, size), jnp.array(False)
-    is_empty = self.clients >= self.config.num_clients
-    is_out = self._dropouts(self.clients) | is_empty
+    is_out = self._is_out(self.clients)
     draws = jnp.where(is_out, -1, jax.random.uniform(key, (size,)))
     return jnp.argmax(draws), jnp.all(is_out)
 
@@ -394,6 +438,10 @@ class Cohort:
       raise ValueError(
         f"client={client} with others_work=True: the others are those of a "
         "cohort, of which one is drawn; give only one of them"
+      )
+    if self._data.arrival is not None:
+      raise ValueError(
+        f"client={client}: a schedule says who takes part; leave schedule out"
       )
     if self._data.starts is not None or self.config.state_is_on_host:
       raise ValueError(

@@ -18,9 +18,11 @@ from fedjax_opt.engine.chunks import (
   fastest_vmapped,
   typical_steps,
 )
+from fedjax_opt.engine.clock import Clock, check_is_timetable
 from fedjax_opt.engine.plan import BatchPlan
 from fedjax_opt.engine.precision import PRECISIONS
 from fedjax_opt.samplers import Sampler, resolve
+from fedjax_opt.schedules.timetable import Timetable
 from fedjax_opt.transforms.aggregators import Aggregator
 from fedjax_opt.transforms.faults import Fault
 from fedjax_opt.transforms.upload import Upload
@@ -50,6 +52,9 @@ class Settings(TypedDict, total=False):
       'examples'.
     client_dropout: probability in [0, 1) that a client drops out of a round.
       Default: 0.
+    schedule: who takes part when, instead of `cohort_size` and `sampler`: a
+      `Timetable` of `fedjax_opt.schedules`, in which clients may come late, or
+      with what they made from an older model. Default: none.
     max_update_norm: the largest Euclidean norm of the differences of models,
       and gradients, that a client sends (`Algorithm.sends`), together; what it
       sends beside them has no limit. Of all its floats, if the algorithm does
@@ -97,6 +102,7 @@ class Settings(TypedDict, total=False):
   drop_remainder: Annotated[bool, False, fields.SWITCH]
   weighting: Annotated[str, "examples", fields.choice("examples", "uniform")]
   client_dropout: Annotated[float, 0.0, fields.number("[0, 1)")]
+  schedule: Annotated[Timetable | None, None]
   max_update_norm: Annotated[
     float | None, None, fields.Number(interval="(0, inf)")
   ]
@@ -216,6 +222,14 @@ def check_settings(given: Mapping[str, Any]) -> None:
     ValueError: naming the one that cannot be.
     TypeError: naming the one that is of a wrong type.
   """
+  if given.get("schedule") is not None:
+    check_is_timetable(given["schedule"])
+    for name in ("cohort_size", "sampler"):
+      if given.get(name, GRID_DEFAULTS[name]) != GRID_DEFAULTS[name]:
+        raise ValueError(
+          f"{name}={checks.shown(given[name])} with schedule: the schedule "
+          f"says who takes part; leave {name} out"
+        )
   given = GRID_DEFAULTS | given
   _check_called(given["evaluate"])
   for name, (default, *field) in _TABLE.items():
@@ -272,6 +286,7 @@ class Config:
     precision: in which types clients compute, see `engine.precision`.
     client_memory: 'auto', 'device' or 'host', see `engine.client_state`.
     has_secret_noise: see `Algorithm`.
+    clock: of a schedule, else None.
   """
 
   num_clients: int
@@ -294,15 +309,20 @@ class Config:
   precision: str
   client_memory: str
   has_secret_noise: bool = False
+  clock: Clock | None = None
 
   @property
   def has_empty_places(self) -> bool:
     """Whether a cohort may have fewer clients than it has places."""
+    if self.clock is not None:
+      return self.clock.has_empty_places
     return self.sampler.expected is not None
 
   @property
   def expected_size(self) -> float:
     """Clients of a round on average, those that drop out included."""
+    if self.clock is not None:
+      return self.clock.expected_size
     return self.sampler.expected if self.has_empty_places else self.cohort_size
 
   @property
@@ -334,6 +354,7 @@ class Config:
     params: Params | None = None,
     *,
     num_settings: int | None = None,
+    clock: Clock | None = None,
   ) -> "Config":
     """Checks settings against the data, and resolves what is 'auto'.
 
@@ -343,6 +364,7 @@ class Config:
       settings: those given, see `GridSettings`.
       params: the model, for what 'auto' chooses; any if None.
       num_settings: of a grid; None if there is none.
+      clock: of the setting `schedule`, if it was given.
 
     Raises:
       ValueError: naming the setting that cannot be.
@@ -352,7 +374,8 @@ class Config:
     given = GRID_DEFAULTS | settings
     sizes = np.asarray(data.sizes)
     num_clients = sizes.shape[-1]
-    cohort_size = _cohort_size(given["cohort_size"], num_clients)
+    places = given["cohort_size"] if clock is None else clock.places
+    cohort_size = _cohort_size(places, num_clients, clock is not None)
     check_settings(given)
     plan = BatchPlan.create(
       sizes,
@@ -362,6 +385,8 @@ class Config:
       given["replacement"],
       given["drop_remainder"],
     )
+    if clock is not None and clock.is_partial:
+      plan = dataclasses.replace(plan, min_steps=0)
     mesh = sharding.make_mesh(
       given["client_devices"],
       given["grid_devices"],
@@ -392,15 +417,20 @@ class Config:
       "max_size": data.max_size,
       "layout": layout,
       "vmaps_points": vmaps_points,
+      "clock": clock,
     }
     names = [field.name for field in dataclasses.fields(cls)]
     others = {name: given[name] for name in names if name in given}
     return cls(**others | resolved)
 
 
-def _cohort_size(cohort_size: int | None, num_clients: int) -> int:
+def _cohort_size(
+  cohort_size: int | None, num_clients: int, may_repeat: bool
+) -> int:
   if cohort_size is None:
     return num_clients
+  if may_repeat:  # On a schedule a client may come twice.
+    return int(cohort_size)
   checks.whole("cohort_size", cohort_size)
   if not 1 <= cohort_size <= num_clients:
     raise ValueError(

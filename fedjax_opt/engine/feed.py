@@ -1,9 +1,10 @@
 """The input that the host gives the program for each segment of rounds.
 
-There is such an input if the clients are on disk, or if what they keep is on
-the host. Then the host draws the cohorts of the coming rounds, the same ones as
-the program would draw. A thread reads the examples of clients on disk while the
-rounds before are computed.
+There is such an input if the clients are on disk, if what they keep is on the
+host, or if there is a schedule, which then says who takes part. Otherwise the
+host draws the cohorts of the coming rounds, the same ones as the program would
+draw. A thread reads the examples of clients on disk while the rounds before are
+computed.
 """
 
 import concurrent.futures
@@ -71,7 +72,11 @@ class Feed:
     self._seeds = np.asarray(seeds, np.uint32)
     self._sizes = np.asarray(data.sizes)
     self._population = data if isinstance(data, Population) else None
-    self._is_needed = config.state_is_on_host or self._population is not None
+    self._is_needed = (
+      config.state_is_on_host
+      or config.clock is not None
+      or self._population is not None
+    )
     # Rows on the host are gathered and scattered in each round.
     self.max_rounds = 1 if config.state_is_on_host else config.eval_every
     self._capacity = 0
@@ -119,11 +124,12 @@ class Feed:
       return {}
     rounds = np.zeros(self.max_rounds, np.int32)
     draw = functools.partial(_draw, self._config)
-    drawn = jax.eval_shape(draw, self._seeds, rounds, self._sizes)
+    given = self._given(rounds)
+    drawn = jax.eval_shape(draw, self._seeds, rounds, self._sizes, given)
     # Of cohorts of nobody, of whom nothing is read.
     nobody = lambda x: np.full(x.shape, self._config.num_clients, x.dtype)
-    (clients, scale), computed = jax.tree.map(nobody, drawn)
-    segment = self._of_device(0, clients, scale, computed)
+    drawn, computed = jax.tree.map(nobody, drawn)
+    segment = self._of_device(0, drawn, computed)
 
     def shape(leaf):
       dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
@@ -155,18 +161,32 @@ class Feed:
       jax.default_device(processes.host()),  # The device itself is busy.
     ):
       rounds = np.int32(first) + np.arange(self.max_rounds, dtype=np.int32)
-      drawn = _draw(self._config, self._seeds, rounds, self._sizes)
-      (clients, scale), computed = jax.device_get(drawn)
+      given = self._given(rounds)
+      drawn = _draw(self._config, self._seeds, rounds, self._sizes, given)
+      drawn, computed = jax.device_get(drawn)
     computed = computed.copy()
     computed[:, stop - first :] = self._config.num_clients  # Not read.
-    make = lambda d: self._of_device(d, clients, scale, computed)
-    return self._config.layout.put_shards(make), clients
+    make = lambda d: self._of_device(d, drawn, computed)
+    # What clients keep is changed by those that are taken.
+    nobody = self._config.num_clients
+    kept = np.where(drawn.get("is_taken", True), drawn["clients"], nobody)
+    return self._config.layout.put_shards(make), kept
 
-  def _of_device(self, d, clients, scale, computed):
+  def _given(self, rounds):
+    """The rows of the schedule, leaves [seeds, T, ...]; None without one."""
+    config = self._config
+    if config.clock is None:
+      return None
+    sizes = np.broadcast_to(
+      self._sizes, (len(self._seeds), self._sizes.shape[-1])
+    )
+    of_seed = lambda sizes: config.clock.rows(rounds, sizes, config.plan)
+    rows = [of_seed(sizes_of_seed) for sizes_of_seed in sizes]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
+
+  def _of_device(self, d, drawn, computed):
     """The segment of the d-th device of the client axis."""
-    segment = {"clients": clients}
-    if scale is not None:
-      segment["scale"] = scale
+    segment = dict(drawn)
     if self._population is not None:
       # The clients that `sharding.local` gives this device.
       local = computed[..., d :: self._config.layout.client_devices]
@@ -203,19 +223,27 @@ def lower_draws(config: Config, seeds: Sequence[int], sizes: Any) -> Any:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _draw(config, seeds, rounds, sizes):
-  """Cohorts [seeds, T, C] with their scale, and [seeds, T, C'] as computed."""
+def _draw(config, seeds, rounds, sizes, given=None):
+  """What rounds are given, leaves [seeds, T, ...], and [seeds, T, C'] cohorts.
 
-  def of_round(seed, sizes, round):
-    clients, scale = samplers.draw(
-      config.sampler, seed, round, sizes, config.cohort_size
-    )
-    numbers = pad_cohort(config, clients)
+  The former are fields of `RoundData` and `Arrival`: those of the schedule, or
+  `clients` and perhaps `scale`. The latter are in the order of computation.
+  """
+
+  def of_round(seed, sizes, round, given):
+    drawn = given
+    if drawn is None:
+      clients, scale = samplers.draw(
+        config.sampler, seed, round, sizes, config.cohort_size
+      )
+      drawn = {"clients": clients}
+      drawn |= {} if scale is None else {"scale": scale}
+    numbers = pad_cohort(config, drawn["clients"])
     cohort_sizes = sizes.at[numbers].get(mode="fill", fill_value=0)
     order = computing_order(config, cohort_sizes)
-    return (clients, scale), numbers if order is None else numbers[order]
+    return drawn, numbers if order is None else numbers[order]
 
-  over_rounds = jax.vmap(of_round, (None, None, 0))
+  over_rounds = jax.vmap(of_round, (None, None, 0, 0))
   sizes_axis = 0 if sizes.ndim == 2 else None
-  over_seeds = jax.vmap(over_rounds, (0, sizes_axis, None))
-  return over_seeds(seeds, jnp.asarray(sizes), rounds)
+  over_seeds = jax.vmap(over_rounds, (0, sizes_axis, None, 0))
+  return over_seeds(seeds, jnp.asarray(sizes), rounds, given)

@@ -13,7 +13,7 @@ from fedjax_opt.data import lists
 from fedjax_opt.engine.batches import draw_batches
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.replies import check_state, client_info, limited
-from fedjax_opt.engine.worker import Client, Worker
+from fedjax_opt.engine.worker import Arrival, Client, Worker
 
 
 class RoundData(NamedTuple):
@@ -32,6 +32,12 @@ class RoundData(NamedTuple):
       device computes, in the order of computation; or None.
     client_state: what clients keep; leaves [M, ...], or [C, ...] for the rows
       of the cohort if those of all clients are on the host.
+    arrival: how the clients of the cohort come, leaves [C]; None without a
+      schedule.
+    write_slot: [] int32, the slot of the server's present version; None if no
+      client starts from an older one.
+    versions: what the server sent in the versions that are kept, leaves
+      [slots, ...]; None likewise.
   """
 
   examples: dict[str, jax.Array]
@@ -41,6 +47,9 @@ class RoundData(NamedTuple):
   scale: jax.Array | None = None
   starts: jax.Array | None = None
   client_state: Any = None
+  arrival: Arrival | None = None
+  write_slot: jax.Array | None = None
+  versions: Any = None
 
 
 def visitor(
@@ -57,8 +66,12 @@ def visitor(
   """
 
   def visit(client, state):
-    worker = Worker(config, round, client, data.examples, state)
-    output = client_output(one_client, worker, broadcast)
+    sent, started = broadcast, round
+    if data.versions is not None:
+      sent = trees.take(data.versions, client.arrival.slot)
+      started = round - client.arrival.staleness
+    worker = Worker(config, started, client, data.examples, state)
+    output = client_output(one_client, worker, sent)
     message = jax.tree.map(jnp.asarray, output.message)
     message, is_long = limited(config, message, parts)
     new_state = check_state(output.state, state)
@@ -160,6 +173,10 @@ def _with_batches(config, data, clients):
   batches, counts, num_steps = draw_batches(
     config.plan, clients.key, rows, clients.size
   )
+  if clients.arrival is not None and clients.arrival.steps is not None:
+    num_steps = jnp.minimum(num_steps, clients.arrival.steps)
+    is_taken = jnp.arange(config.plan.max_steps) < num_steps[:, None]
+    counts = jnp.where(is_taken, counts, 0)
   clients = clients._replace(
     rows=rows, batches=batches, counts=counts, num_steps=num_steps
   )

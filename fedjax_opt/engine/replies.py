@@ -179,6 +179,9 @@ def reply_of(
   """
   value, client_state, info = sent
   counted = counts(clients, info)
+  stores, arrival = counted, clients.arrival
+  if arrival is not None and arrival.is_last is not None:
+    stores = counted & arrival.is_last
   weight = weights_of(clients, info)
   has_none = jnp.sum(jnp.where(counted, weight, 0)) == 0
   if info.weight is not None:  # Clients may have returned zeros, all of them.
@@ -200,7 +203,7 @@ def reply_of(
     | {"gradient_evaluations": counters.total(info.gradient_evaluations)},
     traces=in_cohort(info.traces | info.metrics),
     client_state=client_state,
-    state_rows=jnp.where(counted, clients.state_row, config.num_clients),
+    state_rows=jnp.where(stores, clients.state_row, config.num_clients),
     phase=cost.phase,
   )
   if is_of_one:

@@ -15,10 +15,12 @@ from fedjax_opt import contract, counters, trees
 from fedjax_opt.base import LOSSES, Algorithm, Batch, State
 from fedjax_opt.checks import functions
 from fedjax_opt.data.clients import ClientData
+from fedjax_opt.engine import versions
 from fedjax_opt.engine.cohort import Cohort
 from fedjax_opt.engine.config import Config
 from fedjax_opt.engine.mapping import RoundData
 from fedjax_opt.engine.replies import Reply
+from fedjax_opt.engine.worker import Arrival
 
 
 def run_rounds(
@@ -90,6 +92,8 @@ def _round_data(data, segment, i, client_state):
     "indices": data.indices,
     "client_state": client_state,
   }
+  how = {n: of_round.pop(n) for n in Arrival._fields if n in of_round}
+  known["arrival"] = Arrival(**how) if how else None
   return RoundData(**known | of_round)
 
 
@@ -98,6 +102,9 @@ def _one_round(config, algorithm, server, keys, round, data):
   parts = None
   if config.max_update_norm is not None:
     parts = contract.shapes_of_parts(algorithm, server)
+  if data.write_slot is not None:
+    server = versions.written(algorithm, server, data.write_slot)
+    data = data._replace(versions=server.versions)
   cohort = Cohort(config, round=round, data=data, parts=parts, **keys)
   returned = contract.call("round", algorithm, server, cohort)
   new, replies = _checked(returned, cohort.phases)

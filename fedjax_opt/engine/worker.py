@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import lax
 
@@ -25,6 +26,20 @@ from fedjax_opt.engine.precision import (
 _OWN = 0x0FF1
 
 
+class Arrival(NamedTuple):
+  """How a client comes on a schedule; stacked, leaves [C].
+
+  What is the same for all clients in all rounds is None.
+  """
+
+  draw: jax.Array | None = None  # [C] int32, see `schedules.Timetable.draws`
+  is_taken: jax.Array | None = None  # [C] bool, whether its message is taken
+  steps: jax.Array | None = None  # [C] int32, local steps that it has done
+  staleness: jax.Array | None = None  # [C] int32, versions since it started
+  slot: jax.Array | None = None  # [C] int32, where the version is that it had
+  is_last: jax.Array | None = None  # [C] bool, no later place has this client
+
+
 class Client(NamedTuple):
   """One client of a cohort; stacked, leaves [C, ...].
 
@@ -37,6 +52,7 @@ class Client(NamedTuple):
   weight: jax.Array  # [C] float, in means
   is_out: jax.Array  # [C] bool, whether it has dropped out of the round
   state_row: jax.Array  # [C] int32, the row of what it keeps
+  arrival: Arrival | None = None  # Of a schedule.
   # The fields below are set only for the clients that this device computes.
   # `rows` and those after it are large, and are set for one chunk at a time.
   location: jax.Array | None = None  # [C] int32, where its examples are
@@ -57,7 +73,8 @@ class Worker:
 
   Attributes:
     client: [] int32, its number in the population.
-    round: [] int32, the round.
+    round: [] int32, the round; on an asynchronous schedule the one from whose
+      model it started.
     key: [] random key of this client in this phase, for the algorithm's own
       draws.
     size: [] int32, its examples.
@@ -107,6 +124,27 @@ class Worker:
       ValueError: if the algorithm has no `init_client`.
     """
     return functions.kept(self._state)
+
+  @property
+  def staleness(self) -> jax.typing.ArrayLike:
+    """[] int32, the server's steps since the version that it started from.
+
+    It is 0 but on an asynchronous schedule.
+    """
+    arrival = self._client.arrival
+    is_fresh = arrival is None or arrival.staleness is None
+    return np.int32(0) if is_fresh else arrival.staleness
+
+  @property
+  def is_last(self) -> jax.typing.ArrayLike:
+    """[] bool, whether what it keeps is kept from here.
+
+    It is not if the same client comes once more in this server step, which an
+    asynchronous schedule may have; then the last time counts.
+    """
+    arrival = self._client.arrival
+    is_once = arrival is None or arrival.is_last is None
+    return np.bool_(True) if is_once else arrival.is_last
 
   def descend(
     self, loss_fn: LossFn, rule: ClientRule, params: Params

@@ -147,6 +147,7 @@ def with_upload(
   return algorithm._replace(
     round=round,
     init_client=init_client if keeps else algorithm.init_client,
+    broadcast=None if keeps else algorithm.broadcast,
     client_params=algorithm.client_params and client_params,
   )
 

@@ -222,7 +222,10 @@ def test_leaves_that_are_not_trained_are_not_sent():
 
 
 # The algorithms that are no phase in which all clients send differences.
-OTHERS = {"bvr_l_sgd", "minibatch_sarah", "prox_skip", "centralized", "local"}
+OTHERS = {
+  "bvr_l_sgd", "minibatch_sarah", "prox_skip", "centralized", "local",
+  "fed_async", "ca2fl",
+}  # fmt: skip
 
 
 # fed_bn is fed_per of a model that this one is not.

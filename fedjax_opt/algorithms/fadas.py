@@ -1,0 +1,119 @@
+"""FADAS: AMSGrad at the server along buffered updates.
+
+References:
+  Wang et al., "FADAS: Towards Federated Adaptive Asynchronous Optimization",
+  ICML 2024.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt import running_statistics as statistics
+from fedjax_opt.base import Algorithm, ClientRule, LossFn, Params
+from fedjax_opt.checks import fields
+
+
+class FadasState(NamedTuple):
+  """The server between steps."""
+
+  params: Params  # x_t
+  m: Params  # m_t, the first moment
+  v: Params  # v_t, the second moment
+  largest: Params  # the largest v so far
+
+
+@fields.checked(
+  server_learning_rate="[0, inf)",
+  b1="[0, 1)",
+  b2="[0, 1)",
+  eps="(0, inf)",
+  delay_threshold="[0, inf)",
+)
+def fadas(
+  loss_fn: LossFn,
+  client: ClientRule,
+  server_learning_rate: jax.typing.ArrayLike = 0.001,
+  *,
+  b1: jax.typing.ArrayLike = 0.9,
+  b2: jax.typing.ArrayLike = 0.99,
+  eps: jax.typing.ArrayLike = 1e-8,
+  delay_threshold: jax.typing.ArrayLike | None = 1.0,
+) -> Algorithm:
+  r"""AMSGrad along the mean of K buffered updates (Wang et al., 2024).
+
+  .. math::
+
+    \Delta_t &= \frac1K \sum_{k \in S_t} \Delta_k, \qquad
+    m_t = \beta_1 m_{t-1} + (1 - \beta_1) \Delta_t, \qquad
+    v_t = \beta_2 v_{t-1} + (1 - \beta_2) \Delta_t^2 \\
+    \hat v_t &= \max(\hat v_{t-1}, v_t), \qquad
+    x_{t+1} = x_t + \eta_t \frac{m_t}{\sqrt{\hat v_t} + \epsilon}
+
+  Moments start at 0, without a correction of their bias. The delay-adaptive
+  rate is :math:`\eta_t = \eta / \tau_t` if the largest staleness of the step,
+  :math:`\tau_t`, is above a threshold :math:`\tau_c`, and :math:`\eta` if not.
+  The weights 1/K are those of `weighting='uniform'`.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    client: the rule of the local steps; its state starts afresh each time.
+    server_learning_rate: eta; non-negative.
+    b1: decay of the first moment; in [0, 1).
+    b2: decay of the second moment; in [0, 1).
+    eps: what keeps the step finite; in units of the update, positive.
+    delay_threshold: tau_c, the staleness above which the rate is divided;
+      in server steps, non-negative, None for the same rate in all steps.
+
+  Returns:
+    The algorithm.
+
+  Raises:
+    ValueError: if a number is out of range.
+    TypeError: see `fed_avg`.
+
+  References:
+    Wang et al., ICML 2024, Algorithms 1 and 2.
+  """
+
+  def init(params, num_clients):
+    del num_clients
+    zeros = optax.tree.zeros_like(params)
+    return FadasState(params, zeros, zeros, zeros)
+
+  def one_client(worker, params):
+    local_params = worker.descend(loss_fn, client, params)
+    return optax.tree.sub(local_params, params)
+
+  def round(state, cohort):
+    sent = cohort.mean(one_client, broadcast=state.params)
+    decay = lambda b: lambda old, new: b * old + (1 - b) * new
+    delta = statistics.without(sent.value)
+    m = jax.tree.map(decay(b1), state.m, delta)
+    squares = jax.tree.map(jnp.square, delta)
+    v = jax.tree.map(decay(b2), state.v, squares)
+    largest = jax.tree.map(jnp.maximum, state.largest, v)
+    rate = _rate(jnp.where(sent.counted, cohort.staleness, 0))
+    step = lambda m, v: rate * m / (jnp.sqrt(v) + eps)
+    moved = optax.tree.add(state.params, jax.tree.map(step, m, largest))
+    # Running statistics are averaged, and make no step.
+    params = statistics.put(moved, optax.tree.add(state.params, sent.value))
+    new = FadasState(params, m, v, largest)
+    return optax.tree.cast_like(new, state), sent
+
+  def _rate(staleness):
+    if delay_threshold is None:
+      return server_learning_rate
+    delay = jnp.max(staleness).astype(float)
+    divisor = jnp.where(delay > delay_threshold, jnp.maximum(delay, 1), 1)
+    return server_learning_rate / divisor
+
+  return Algorithm(
+    init,
+    round,
+    sends=lambda params: [params],
+    broadcast=lambda state: state.params,
+    averages_statistics=True,
+  )

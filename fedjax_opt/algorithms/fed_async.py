@@ -1,0 +1,114 @@
+"""FedAsync: the server moves towards each model when it arrives.
+
+References:
+  Xie, Koyejo and Gupta, "Asynchronous Federated Optimization", 2019
+  (arXiv:1903.03934).
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_opt import objectives
+from fedjax_opt import running_statistics as statistics
+from fedjax_opt.algorithms.fed_avg import ModelState, server_step
+from fedjax_opt.algorithms.fed_buff import polynomial
+from fedjax_opt.base import Algorithm, ClientRule, LossFn
+from fedjax_opt.checks import fields
+
+STALENESS = ("constant", "polynomial", "hinge")
+
+
+@fields.checked(
+  alpha="[0, 1]",
+  mu="[0, inf)",
+  staleness=fields.choice(*STALENESS),
+  staleness_power="[0, inf)",
+  hinge_slope="[0, inf)",
+  hinge_start="[0, inf)",
+)
+def fed_async(
+  loss_fn: LossFn,
+  client: ClientRule,
+  *,
+  alpha: jax.typing.ArrayLike = 0.6,
+  mu: jax.typing.ArrayLike = 0.005,
+  staleness: str = "polynomial",
+  staleness_power: jax.typing.ArrayLike = 0.5,
+  hinge_slope: jax.typing.ArrayLike = 10.0,
+  hinge_start: jax.typing.ArrayLike = 6.0,
+) -> Algorithm:
+  r"""The server mixes in each model that arrives (Xie et al., 2019).
+
+  A client minimizes :math:`F_i(x) + \frac{\mu}{2} \|x - x_{t-\tau}\|^2` from
+  the model :math:`x_{t-\tau}` that it got, :math:`\tau` server steps ago. With
+  its result :math:`x_{new}`:
+
+  .. math::
+
+    x_{t+1} = (1 - \alpha \, s(\tau)) \, x_t + \alpha \, s(\tau) \, x_{new}
+
+  where :math:`s` is 1 ('constant'), :math:`(\tau + 1)^{-a}` ('polynomial'), or
+  1 up to :math:`\tau = b` and :math:`1 / (a (\tau - b) + 1)` from there
+  ('hinge'). The paper's server takes one model at a time. If several come in a
+  step it takes the mean of the steps along each.
+
+  Args:
+    loss_fn: `(params, batch, rng) -> [B]`, the loss of each example.
+    client: the rule of the local steps; its state starts afresh each time.
+    alpha: how far the server moves towards a fresh model; in [0, 1].
+    mu: rho of the paper, strength of the proximal term; non-negative.
+    staleness: 'constant', 'polynomial' or 'hinge'; how old models count.
+    staleness_power: a of 'polynomial'; non-negative.
+    hinge_slope: a of 'hinge'; non-negative.
+    hinge_start: b of 'hinge', the staleness from which models count less; in
+      server steps, non-negative.
+
+  Returns:
+    The algorithm. Running statistics of batch normalization become those of
+    the models that arrived.
+
+  Raises:
+    ValueError: if a number is out of range, or `staleness` is no such word.
+    TypeError: see `fed_avg`.
+
+  References:
+    Xie et al., 2019, Algorithm 1 and section 5.2.
+  """
+
+  def weight(tau):
+    if staleness == "constant":
+      return jnp.ones(())
+    if staleness == "polynomial":
+      return polynomial(tau, staleness_power)
+    late = jnp.maximum(jnp.asarray(tau, float) - hinge_start, 0)
+    return 1 / (hinge_slope * late + 1)
+
+  def init(params, num_clients):
+    del num_clients
+    return ModelState(params)
+
+  def round(state, cohort):
+    def one_client(worker, received):
+      loss = objectives.proximal(loss_fn, received, mu)
+      local_params = worker.descend(loss, client, received)
+      scale = weight(worker.staleness)
+      # The server's part: its own model now, not the one that was sent.
+      step = optax.tree.sub(local_params, state.params)
+      return statistics.map_weights(
+        lambda leaf: scale.astype(leaf.dtype) * leaf, step
+      )
+
+    sent = cohort.mean(one_client, broadcast=state.params)
+    rule = optax.sgd(alpha)
+    params, _ = server_step(
+      rule, state.params, rule.init(state.params), sent.value
+    )
+    return ModelState(params), sent
+
+  return Algorithm(
+    init,
+    round,
+    broadcast=lambda state: state.params,
+    averages_statistics=True,
+  )

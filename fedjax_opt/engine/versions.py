@@ -1,0 +1,99 @@
+"""The versions of the server's message that clients in flight still use.
+
+On an asynchronous schedule a client comes with a message that it made from what
+the server sent some steps ago. What was sent is kept in slots, which the host
+assigns, see `engine.clock`; a slot is written anew once nobody uses it.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fedjax_opt import contract, trees
+from fedjax_opt.base import Algorithm, State
+from fedjax_opt.checks import functions
+from fedjax_opt.files import memory
+
+
+class OnClock(NamedTuple):
+  """The state of an algorithm on an asynchronous schedule."""
+
+  server: State  # Of the algorithm.
+  versions: Any  # What it sent, leaves [slots, ...].
+
+
+def on_clock(algorithm: Algorithm, num_slots: int) -> Algorithm:
+  """An algorithm whose clients start from older versions.
+
+  Args:
+    algorithm: one with a `broadcast`.
+    num_slots: how many versions are kept.
+
+  Raises:
+    ValueError: if clients need more than what the server sent.
+  """
+  if algorithm.broadcast is None:
+    raise ValueError(
+      "schedule: clients of this algorithm need more than what the server sent "
+      "when they started, such as a second phase or what they keep themselves "
+      "(it has no `Algorithm.broadcast`); give a synchronous schedule, or "
+      "another algorithm, such as fed_buff"
+    )
+
+  def init(params, num_clients):
+    server = contract.call("init", algorithm, params, num_clients)
+    sent = contract.call("broadcast", algorithm, server)
+    functions.arrays("Algorithm.broadcast", sent)
+    expand = lambda leaf: jnp.zeros((num_slots, *leaf.shape), leaf.dtype)
+    return OnClock(
+      server, jax.tree.map(expand, jax.tree.map(jnp.asarray, sent))
+    )
+
+  def round(state, cohort):
+    server, replies = algorithm.round(state.server, cohort)
+    return OnClock(server, state.versions), replies
+
+  of_server = lambda fn: fn and (lambda state, *rest: fn(state.server, *rest))
+  return algorithm._replace(
+    init=init,
+    round=round,
+    params=of_server(algorithm.params),
+    client_params=of_server(algorithm.client_params),
+    broadcast=of_server(algorithm.broadcast),
+  )
+
+
+def written(algorithm: Algorithm, state: OnClock, slot: jax.Array) -> OnClock:
+  """The state with the present version in a slot.
+
+  Args:
+    algorithm: of `on_clock`.
+    state: before a server step.
+    slot: [] int32.
+  """
+  sent = contract.call("broadcast", algorithm, state)
+  write = lambda all, one: lax.dynamic_update_index_in_dim(all, one, slot, 0)
+  return state._replace(versions=jax.tree.map(write, state.versions, sent))
+
+
+def check_memory(versions: Any, num_devices: int, have: int | None) -> None:
+  """That the versions fit into the memory of a device.
+
+  Args:
+    versions: their shapes, at all points of a grid.
+    num_devices: over which the grid is divided.
+    have: bytes of a device; None if they are not known.
+
+  Raises:
+    ValueError: if they do not.
+  """
+  need = trees.num_bytes(versions) // num_devices
+  if have is not None and need > have:
+    raise ValueError(
+      "schedule: the versions of the model that clients in flight use take "
+      f"{memory.size_text(need)} on a device; must be at most "
+      f"{memory.size_text(have)}, its memory: fewer clients in flight, points "
+      "of a grid or stale updates need less"
+    )

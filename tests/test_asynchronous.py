@@ -1,0 +1,412 @@
+"""Asynchronous methods against plain event loops, and what holds exactly."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fedjax_opt as fo
+from fedjax_opt import processes, trees
+from fedjax_opt.engine.batches import draw_batches
+from fedjax_opt.engine.clock import Clock
+from fedjax_opt.engine.config import Config
+from fedjax_opt.schedules import by_hand
+from tests import cases, jax_problems, reference, reference_asynchronous
+
+STEPS, SEED = 30, 0
+WORK = {"batch_size": 4, "local_epochs": 1.5}
+UNIFORM = WORK | {"weighting": "uniform"}
+
+
+@functools.cache
+def batches(x64, client, version, draw):
+  """The rows of each local step of a client that was sent out."""
+  with jax.enable_x64(x64):  # Wider numbers are drawn otherwise.
+    plan = Config.create(cases.DATA, WORK, cases.PARAMS).plan
+    key = jax.random.fold_in(jax.random.key(SEED), version)
+    key = jax.random.fold_in(jax.random.fold_in(key, 1), client)
+    key = jax.random.fold_in(key, draw) if draw else key
+    rows = np.zeros((1, max(cases.SIZES)), np.int32)
+    own = cases.PROBLEM.client_rows[client]
+    rows[0, : len(own)] = own
+    sizes = jnp.array([len(own)])
+    drawn, counts, steps = jax.device_get(
+      draw_batches(plan, key[None], jnp.asarray(rows), sizes)
+    )
+  return [drawn[0, k, : counts[0, k]] for k in range(steps[0])]
+
+
+def follow(server, x64, *, concurrency, buffer, lost=0.0, mu=0.0, seed=0):
+  """The models and sendings of an event loop of STEPS steps."""
+  rng = np.random.default_rng(seed)
+  speeds = rng.uniform(0.5, 4, cases.M)
+
+  def work(x, client, version, draw):
+    def objective(y, rows):
+      loss, grad = cases.GRADIENT(y, rows)
+      return loss, grad + mu * (y - x)
+
+    rows = batches(x64, client, version, draw)
+    rule = reference.Sgd(cases.LR)
+    return reference.descend(x, objective, rows, rule).xs[-1]
+
+  def choose(number, flying):
+    return rng.choice([c for c in range(cases.M) if c not in flying])
+
+  return reference_asynchronous.run(
+    server,
+    work,
+    choose,
+    lambda number, client: speeds[client] * rng.lognormal(0, 0.5),
+    lambda number: rng.random() < lost,
+    concurrency,
+    buffer,
+    STEPS,
+  )
+
+
+def table_of(record):
+  """The timetable of the sendings of an event loop."""
+  field = lambda name: np.array(
+    [[getattr(each, name) for each in step] for step in record]
+  )
+  found = by_hand(
+    field("client"),
+    field("version"),
+    taken=~field("lost"),
+    time=field("end").max(1),
+    starts=field("start"),
+    ends=field("end"),
+  )
+  np.testing.assert_array_equal(found.draws, field("draw"))
+  return found
+
+
+def models(algorithm, schedule, **settings):
+  """[T, d], the models after each step."""
+  simulator = fo.Simulator(algorithm, cases.DATA, schedule=schedule, **settings)
+  state, found = simulator.init(cases.PARAMS, SEED), []
+  for _ in schedule.time:
+    state, _ = simulator.run(state, 1)
+    found.append(cases.flat(jax.device_get(simulator.params(state))))
+  return np.array(found)
+
+
+def hinge(tau):
+  return 1.0 if tau <= 2 else 1 / (0.7 * (tau - 2) + 1)
+
+
+# Of each the algorithm, its loop, and how many are in flight and in a step.
+LOOP = reference_asynchronous
+ONES = np.ones(cases.M)
+RULE = optax.sgd(cases.LR)
+ASYNC = functools.partial(fo.fed_async, cases.loss_fn, RULE)
+METHODS = {
+  "fed_buff": (
+    fo.fed_buff(cases.loss_fn, RULE),
+    lambda x: LOOP.FedBuff(x, 0.5, reference.Sgd(1.0), ONES),
+    {"concurrency": 5, "buffer": 3, "lost": 0.2},
+    UNIFORM,
+  ),
+  "fed_buff by examples": (
+    fo.fed_buff(
+      cases.loss_fn, RULE, optax.sgd(0.7, momentum=0.5), staleness_power=1.0
+    ),
+    lambda x: LOOP.FedBuff(
+      x, 1, reference.Momentum(0.7, 0.5), cases.masses("")
+    ),
+    {"concurrency": 6, "buffer": 2, "lost": 0.2},
+    WORK,
+  ),
+  "fed_async": (
+    ASYNC(),
+    lambda x: LOOP.FedAsync(x, 0.6, lambda tau: (tau + 1) ** -0.5),
+    {"concurrency": 5, "buffer": 1, "mu": 0.005},
+    UNIFORM,
+  ),
+  "fed_async constant": (
+    ASYNC(alpha=0.3, mu=0.1, staleness="constant"),
+    lambda x: LOOP.FedAsync(x, 0.3, lambda tau: 1.0),
+    {"concurrency": 5, "buffer": 1, "mu": 0.1},
+    UNIFORM,
+  ),
+  "fed_async hinge": (
+    ASYNC(mu=0.0, staleness="hinge", hinge_slope=0.7, hinge_start=2.0),
+    lambda x: LOOP.FedAsync(x, 0.6, hinge),
+    {"concurrency": 6, "buffer": 1, "lost": 0.2},
+    UNIFORM,
+  ),
+  "ca2fl": (
+    fo.ca2fl(cases.loss_fn, RULE, optax.sgd(0.5)),
+    lambda x: LOOP.Ca2fl(x, 0.5, cases.M),
+    {"concurrency": 5, "buffer": 3, "lost": 0.2},
+    UNIFORM,
+  ),
+  "fadas": (
+    fo.fadas(cases.loss_fn, RULE, 0.05, eps=1e-3),
+    lambda x: LOOP.Fadas(x, 0.05, 0.9, 0.99, 1e-3, 1),
+    {"concurrency": 6, "buffer": 2, "lost": 0.2},
+    UNIFORM,
+  ),
+  "fadas without delays": (
+    fo.fadas(cases.loss_fn, RULE, 0.05, b1=0.5, delay_threshold=None, eps=1e-3),
+    lambda x: LOOP.Fadas(x, 0.05, 0.5, 0.99, 1e-3, None),
+    {"concurrency": 5, "buffer": 3},
+    UNIFORM,
+  ),
+}
+
+
+@pytest.mark.parametrize("x64", [True, False], ids=["x64", "float32"])
+@pytest.mark.parametrize("name", METHODS)
+def test_method_is_its_event_loop(name, x64):
+  algorithm, loop, how, settings = METHODS[name]
+  expected, record = follow(loop(cases.X0), x64, **how)
+  schedule = table_of(record)
+  assert schedule.staleness.max() >= 3
+  assert (~schedule.taken).any() == ("lost" in how)
+  assert any(cases.M - 1 in row for row in schedule.clients)  # Owns nothing.
+  with jax.enable_x64(x64):
+    found = models(algorithm, schedule, **settings)
+  cases.assert_close(list(found), expected, 1e-10 if x64 else 1e-5)
+  assert np.linalg.norm(found[-1] - cases.X0) > 0.05
+
+
+# Distinct clients in a step, so that samplers can draw it too.
+ROWS = np.array(
+  [np.random.default_rng(t).permutation(cases.M)[:4] for t in range(8)]
+)
+FED_BUFF = fo.fed_buff(cases.loss_fn, RULE)
+
+
+def final(algorithm, schedule, steps=None, **settings):
+  """The model after all steps of a schedule, or the first ones."""
+  steps = len(schedule.time) if steps is None else steps
+  result = fo.simulate(
+    algorithm,
+    cases.PARAMS,
+    cases.DATA,
+    rounds=steps,
+    schedule=schedule,
+    **(UNIFORM | settings),
+  )
+  return result
+
+
+@functools.cache
+def stale():
+  """A timetable with staleness, repeated clients, and lost updates."""
+  server = LOOP.FedBuff(cases.X0, 0.5, reference.Sgd(1.0), ONES)
+  how = {"concurrency": 5, "buffer": 3, "lost": 0.2}
+  _, record = follow(server, False, **how)
+  return table_of(record)
+
+
+def drawn(key, round):
+  del key
+  return jnp.asarray(ROWS, jnp.int32)[round]
+
+
+@pytest.mark.parametrize(
+  "name", ["fed_avg", "fed_buff", "scaffold", "fed_buff in chunks"]
+)
+def test_no_staleness_is_the_synchronous_method_bit_for_bit(name):
+  others = {"client_chunk": 2} if "chunks" in name else {}
+  algorithm = {
+    "fed_avg": fo.fed_avg(cases.loss_fn, RULE),
+    "scaffold": fo.scaffold(cases.loss_fn, cases.LR),
+  }.get(name, FED_BUFF)
+  own = fo.fed_avg(cases.loss_fn, RULE) if "buff" in name else algorithm
+  expected = fo.simulate(
+    own,
+    cases.PARAMS,
+    cases.DATA,
+    rounds=len(ROWS),
+    sampler=drawn,
+    cohort_size=4,
+    **UNIFORM,
+    **others,
+  )
+  found = final(algorithm, by_hand(ROWS), **others)
+  jax.tree.map(np.testing.assert_array_equal, found.params, expected.params)
+  assert found.cost == expected.cost
+
+
+def test_equal_durations_and_all_in_a_step_is_the_synchronous_method():
+  server = LOOP.FedBuff(cases.X0, 0.5, reference.Sgd(1.0), ONES)
+  work = lambda x, *_: x
+  _, record = LOOP.run(
+    server, work, lambda n, _: n % cases.M, lambda *_: 1.0, lambda _: False,
+    cases.M, cases.M, 6,
+  )  # fmt: skip
+  schedule = table_of(record)
+  assert not schedule.staleness.any()
+  found = final(FED_BUFF, schedule)
+  expected = fo.simulate(
+    fo.fed_avg(cases.loss_fn, RULE), cases.PARAMS, cases.DATA, rounds=6,
+    **UNIFORM,
+  )  # fmt: skip
+  jax.tree.map(np.testing.assert_array_equal, found.params, expected.params)
+
+
+def test_one_in_flight_is_sequential_sgd():
+  clients = np.array([[0], [3], [1], [0], [2], [4]])
+  found = final(FED_BUFF, by_hand(clients)).params
+  x = cases.X0
+  for t, (client,) in enumerate(clients.tolist()):
+    rows = batches(False, client, t, 0)
+    rule = reference.Sgd(cases.LR)
+    x = reference.descend(x, cases.GRADIENT, rows, rule).xs[-1]
+  jax_problems.assert_close(found, x, 1e-5)
+
+
+def test_two_hand_made_steps():
+  """Client 0 comes twice, both times from the initial model."""
+  schedule = by_hand([[1], [0], [0]], [[0], [0], [0]])
+  np.testing.assert_array_equal(schedule.draws, [[0], [0], [1]])
+  x_0, deltas = cases.X0, []
+  for client, draw in ((1, 0), (0, 0), (0, 1)):
+    rows = batches(False, client, 0, draw)
+    rule = reference.Sgd(cases.LR)
+    end = reference.descend(x_0, cases.GRADIENT, rows, rule).xs[-1]
+    deltas.append(end - x_0)
+  expected = x_0 + deltas[0] + deltas[1] / 2**0.5 + deltas[2] / 3**0.5
+  found = final(FED_BUFF, schedule).params
+  jax_problems.assert_close(found, expected, 1e-5)
+  assert np.linalg.norm(deltas[1] - deltas[2]) > 1e-3
+
+
+@pytest.mark.parametrize("map", ["vmap", "scan"])
+def test_points_of_a_grid_are_single_runs(map):
+  grid = {"rate": [0.1, 0.3], "power": [0.0, 1.0]}
+  make = lambda rate, power: fo.fed_buff(
+    cases.loss_fn, optax.sgd(rate), staleness_power=power
+  )
+  result = fo.sweep(
+    make, grid, cases.PARAMS, cases.DATA, rounds=STEPS, seeds=[0, 3],
+    schedule=stale(), grid_map=map, **UNIFORM,
+  )  # fmt: skip
+  for s in (0, 5):
+    point = fo.grid_points(grid, [0, 3])[s]
+    seed = point.pop("seed")
+    single = final(make(**point), stale(), seed=seed)
+    own = trees.take(result.params, s)
+    jax_problems.assert_close(own, cases.flat(single.params), 1e-5)
+
+
+@pytest.mark.parametrize("chunk", [1, 2])
+def test_chunks_change_nothing(chunk):
+  found = final(FED_BUFF, stale(), client_chunk=chunk).params
+  expected = final(FED_BUFF, stale()).params
+  jax_problems.assert_close(found, cases.flat(expected), 1e-5)
+
+
+@pytest.mark.parametrize("name", ["fed_buff", "ca2fl", "fed_async"])
+def test_a_resumed_run_is_a_whole_one(tmp_path, name):
+  algorithm = METHODS[name][0]
+  saved = functools.partial(fo.Checkpoints, tmp_path / name, every=7)
+  evaluate = lambda params, data, test: {"one": jnp.float32(1)}
+  more = {"evaluate": evaluate, "eval_every": 5}
+  final(algorithm, stale(), 14, checkpoints=saved(), **more)
+  found = final(algorithm, stale(), checkpoints=saved(resume=True), **more)
+  whole = final(algorithm, stale(), **more)
+  jax.tree.map(np.testing.assert_array_equal, found.state, whole.state)
+  assert found.history.rounds == whole.history.rounds
+
+
+def test_what_clients_keep_may_be_on_the_host():
+  algorithm = METHODS["ca2fl"][0]
+  found = final(algorithm, stale(), client_memory="host")
+  expected = final(algorithm, stale())
+  pair = lambda result: (result.params, result.client_state)
+  jax_problems.assert_close(
+    cases.flat(pair(found)), cases.flat(pair(expected)), 1e-6
+  )
+
+
+def test_clients_on_disk(tmp_path):
+  population = fo.Population.of_client_data(tmp_path / "all", cases.DATA)
+  found = fo.simulate(
+    FED_BUFF, cases.PARAMS, population, rounds=STEPS, schedule=stale(),
+    **UNIFORM,
+  )  # fmt: skip
+  expected = final(FED_BUFF, stale()).params
+  jax_problems.assert_close(found.params, cases.flat(expected), 1e-6)
+
+
+def test_a_share_of_the_local_steps():
+  share = np.full(ROWS.shape, 1.0)
+  share[:, 0] = 0.5
+  result = final(FED_BUFF, by_hand(ROWS, share=share))
+  x = cases.X0
+  for t, row in enumerate(ROWS):
+    deltas = []
+    for k, client in enumerate(row.tolist()):
+      rows = batches(False, client, t, 0)
+      rows = rows[: len(rows) // 2] if k == 0 else rows
+      rule = reference.Sgd(cases.LR)
+      end = reference.descend(x, cases.GRADIENT, rows, rule).xs[-1]
+      deltas.append(end - x)
+    x = x + np.mean(deltas, 0)
+  jax_problems.assert_close(result.params, x, 1e-5)
+
+
+def test_as_many_slots_as_versions_in_use():
+  schedule = stale()
+  clock = Clock(schedule, cases.M)
+  in_use = [
+    {t}
+    | set(schedule.versions[t:][schedule.taken[t:]].tolist()) & set(range(t))
+    for t in range(STEPS)
+  ]
+  assert clock.num_slots == max(map(len, in_use))
+  for versions in in_use:
+    assert len({clock.slots[v] for v in versions}) == len(versions)
+
+
+REFUSED = {
+  "scaffold": (lambda: fo.scaffold(cases.loss_fn, cases.LR), {}),
+  "bvr_l_sgd": (lambda: fo.bvr_l_sgd(cases.loss_fn, cases.LR), {}),
+  "error feedback": (
+    lambda: FED_BUFF,
+    {"upload": fo.transforms.error_feedback(fo.transforms.top_k(0.5))},
+  ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_algorithms_that_need_more_are_refused(name):
+  make, settings = REFUSED[name]
+  with pytest.raises(ValueError, match=r"^schedule: clients of this algorith"):
+    final(make(), stale(), **settings)
+
+
+@pytest.mark.parametrize(
+  ("settings", "says"),
+  [
+    ({"schedule": 3}, "schedule=3: must be a Timetable"),
+    ({"cohort_size": 3}, "cohort_size=3 with schedule"),
+    ({"sampler": "weighted"}, "sampler='weighted' with schedule"),
+    ({"rounds": 9}, "rounds=9: must be at most 8, the steps of schedule"),
+  ],
+)
+def test_settings_that_do_not_fit_a_schedule(settings, says):
+  given = {"schedule": by_hand(ROWS), "rounds": 8} | UNIFORM | settings
+  with pytest.raises((ValueError, TypeError)) as caught:
+    fo.simulate(FED_BUFF, cases.PARAMS, cases.DATA, **given)
+  assert str(caught.value).startswith(says)
+  assert "\n" not in str(caught.value)
+
+
+def test_a_client_that_does_not_exist():
+  with pytest.raises(ValueError, match="schedule: has client 7; must be below"):
+    final(FED_BUFF, by_hand([[cases.M]]))
+
+
+def test_versions_that_do_not_fit_are_refused(monkeypatch):
+  monkeypatch.setattr(processes, "device_bytes", lambda: 100)
+  with pytest.raises(ValueError, match=r"^schedule: the versions of the model"):
+    final(FED_BUFF, stale())
