@@ -32,7 +32,7 @@ class Row(NamedTuple):
 def curve_of(record: Record, metric: str) -> plots.Curve:
   """A metric over the rounds, with its 95 % interval over the seeds."""
   rounds = np.asarray(record.history.rounds, float)
-  return curve(rounds, record.history.values(metric))
+  return curve(metric, rounds, record.history.values(metric))
 
 
 def draw_metrics(

@@ -197,6 +197,8 @@ def nearest(name: str, known: Iterable[str], most: int = 1) -> list[str]:
     return [by_plain[wanted]]
   longer = [n for n in by_plain if wanted and n.startswith(wanted)]
   alike = difflib.get_close_matches(wanted, by_plain, most)
+  ratio = lambda n: difflib.SequenceMatcher(None, n, wanted).ratio()
+  alike = [n for n in alike if ratio(n) > ratio(alike[0]) - _FURTHER]
   found = dict.fromkeys([*longer, *alike] if most > 1 else [*alike, *longer])
   return [by_plain[each] for each in found][:most]
 
@@ -502,6 +504,8 @@ TRACED = (
 )
 # How long a message may be.
 _LINE = 240
+# Names whose likeness is so much less than the nearest one's are not meant.
+_FURTHER = 0.25
 _PACKAGE = str(pathlib.Path(__file__).parents[1])
 
 

@@ -38,7 +38,8 @@ from tests.test_contract import (
   types_of,
 )
 
-SETTINGS = {"cohort_size": 3, "batch_size": 4, "local_steps": 2}
+# A step of per_fed_avg takes three local ones.
+SETTINGS = {"cohort_size": 3, "batch_size": 4, "local_steps": 3}
 
 
 def traced_rounds(algorithm, params, data, **settings):

@@ -35,24 +35,27 @@ def method_of(*arguments):
 
 AVERAGING = {"server": "sgd", "server_lr": 1.0}
 PLAIN = AVERAGING | {"client": "sgd", "client_lr": 0.1}
+OF_FED_AVG = {"average_state": False}
 # Flags -> what a method is made of: the defaults are the papers'.
 METHODS = {
-  "": AVERAGING | {
+  "": AVERAGING | OF_FED_AVG | {
     "client": "delta_sgd", "gamma": 2.0, "delta": 0.1, "eta_0": 0.2,
     "theta_0": 1.0, "client_eps": 0.0, "reuse_gradients": False,
     "independent_dropout": False,
   },
-  "--client=sgd": PLAIN,
-  "--client=sgdm": PLAIN | {"client": "sgdm", "client_momentum": 0.9},
-  "--client=adam": AVERAGING | {
+  "--client=sgd": PLAIN | OF_FED_AVG,
+  "--client=sgdm": PLAIN | OF_FED_AVG | {
+    "client": "sgdm", "client_momentum": 0.9,
+  },
+  "--client=adam": AVERAGING | OF_FED_AVG | {
     "client": "adam", "client_lr": 0.001, "client_b1": 0.9,
     "client_b2": 0.999, "client_eps": 1e-8,
   },
-  "--client=adagrad": AVERAGING | {
+  "--client=adagrad": AVERAGING | OF_FED_AVG | {
     "client": "adagrad", "client_lr": 0.01, "client_initial_accumulator": 0.0,
     "client_eps": 1e-10,
   },
-  "--client=sps": AVERAGING | {
+  "--client=sps": AVERAGING | OF_FED_AVG | {
     "client": "sps", "client_c": 0.5, "client_f_min": 0.0,
     "client_max_step": 1e400,
   },

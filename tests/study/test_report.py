@@ -240,7 +240,7 @@ def test_a_full_disk_is_one_line(tmp_path, monkeypatch, without_pictures):
   def fail(*_):
     raise OSError(28, "No space left on device")
 
-  monkeypatch.setattr(page, "write_whole", fail)
+  monkeypatch.setattr(page, "write_text", fail)
   with pytest.raises(ValueError, match=r"cannot be written \(No space left"):
     ONE.write(tmp_path)
 
