@@ -13,12 +13,14 @@ pip, and no TPU. FOUND.json has of each program its name, the platforms, for how
 many devices, the seconds, and the bytes of each chip.
 """
 
+import contextlib
 import json
 import os
 import pathlib
 import runpy
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 if __name__ == "__main__":
@@ -75,6 +77,15 @@ class Programs:
     self.lowered: list[Program] = []
     self.is_tracing = False
 
+  @contextlib.contextmanager
+  def tracing(self) -> Iterator[None]:
+    """While programs within the one that is traced are parts of it."""
+    self.is_tracing = True
+    try:
+      yield
+    finally:
+      self.is_tracing = False
+
   def jit(self, fun: Any = None, **options: Any) -> Any:
     """Stands for `jax.jit`."""
     if fun is None:
@@ -84,12 +95,9 @@ class Programs:
   def lower(self, function: "Jitted", args: Any, kwargs: Any) -> Any:
     """Lowers a program for all platforms; returns the zeros of its results."""
     jitted, start = function.real, time.perf_counter()
-    self.is_tracing = True
-    try:
+    with self.tracing():
       traced = jitted.trace(*args, **kwargs)
       exported = export.export(jitted, platforms=PLATFORMS)(*args, **kwargs)
-    finally:
-      self.is_tracing = False
     seconds = time.perf_counter() - start
     self.lowered.append(
       Program(traced.fun_name, exported, function.donates, seconds)
@@ -106,6 +114,7 @@ class Jitted:
     self.real = _real_jit(fun, **options)
     self.donates = options.get("donate_argnums") == 0
     self._programs, self._results = programs, {}
+    self.tracing = programs.tracing
 
   def __call__(self, *args, **kwargs):
     leaves, structure = jax.tree.flatten((args, kwargs))
@@ -138,7 +147,8 @@ class Stage:
   @property
   def out_info(self):
     args, kwargs = self._given
-    return jax.eval_shape(self._program.real, *args, **kwargs)
+    with self._program.tracing():
+      return jax.eval_shape(self._program.real, *args, **kwargs)
 
   def lower(self):
     args, kwargs = self._given

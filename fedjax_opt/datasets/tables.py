@@ -5,6 +5,7 @@ the others are the input. Text becomes one column of 0 and 1 for each word that
 it takes, numbers stay as they are until `standardize`.
 """
 
+import collections
 import functools
 import gzip
 import os
@@ -245,8 +246,8 @@ def _read_csv(path):
 
 def _check_different(names):
   """That no two columns have the same name."""
-  names = list(names)
-  repeated = [name for name in names if names.count(name) > 1]
+  times = collections.Counter(names)
+  repeated = [name for name, number in times.items() if number > 1]
   if repeated:
     raise ValueError(f"two columns are named {repeated[0]!r}")
 
