@@ -20,33 +20,44 @@ class _Command(NamedTuple):
   Attributes:
     help: one line.
     module: has `main(argv) -> int`; imported only if it is asked for.
+    example: arguments with which it works as it is.
     option: its first argument, where the command is an option of that program;
       a word after the command is the option's.
   """
 
   help: str
   module: str
+  example: str | None = None
   option: str | None = None
 
 
 _COMMANDS = {
   "run": _Command(
-    "an algorithm on a task, or a grid of settings at once", "experiments.run"
+    "an algorithm on a task, or a grid of settings at once",
+    "experiments.run",
+    "--client=sgd --client_lr=0.03,0.1,0.3",
   ),
   "compare": _Command(
-    "several methods, tuned alike, with a report", "experiments.compare"
+    "several methods, tuned alike, with a report",
+    "experiments.compare",
+    "--method=fed_avg --method=scaffold --seed=0,1",
   ),
   "reproduce": _Command(
-    "the papers' tables and figures, made again", "experiments.reproduce"
+    "the papers' tables and figures, made again",
+    "experiments.reproduce",
+    "--artefact=domo/table1 --size=cpu",
   ),
   "convert": _Command(
     "a task's clients into a folder that is read from disk",
     "experiments.convert",
+    "--task=digits --population_dir=clients",
   ),
   "list": _Command(
-    "all choices by name, or list KIND", "experiments.run", "--list"
+    "all choices by name, or list KIND", "experiments.run", option="--list"
   ),
-  "version": _Command("versions and device", "experiments.run", "--version"),
+  "version": _Command(
+    "versions and device", "experiments.run", option="--version"
+  ),
 }
 _HELP = ("-h", "-help", "--help", "help")
 _WIDTH = max(map(len, _COMMANDS))
@@ -82,7 +93,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _help() -> str:
-  lines = [f"  {n:{_WIDTH}}  {each.help}" for n, each in _COMMANDS.items()]
+  lines = []
+  for name, each in _COMMANDS.items():
+    lines.append(f"  {name:{_WIDTH}}  {each.help}")
+    if each.example is not None:
+      lines.append(f"  {'':{_WIDTH}}  fedjax-opt {name} {each.example}")
   return "\n".join(
     [
       "usage: fedjax-opt COMMAND [flags]",

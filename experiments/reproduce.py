@@ -47,7 +47,13 @@ from collections.abc import Callable, Sequence
 from absl import flags
 
 from experiments import command, workers
-from experiments.artefacts import ARTEFACTS, costs, publishing, report
+from experiments.artefacts import (
+  ARTEFACTS,
+  captions,
+  costs,
+  publishing,
+  report,
+)
 from experiments.artefacts.artefact import (
   SIZES,
   Artefact,
@@ -179,8 +185,10 @@ def _make(artefact: Artefact, values: flags.FlagValues) -> bool:
     values.only_found,
     pretrained_dir=values.pretrained_dir,
   )
-  recorded = [] if values.anew else publishing.records_of(artefact.paper)
-  outcome = runner.run(artefact, size, recorded)
+  known = [] if values.anew else publishing.records_of(artefact.paper)
+  outcome = runner.run(artefact, size, known)
+  if recorded := captions.recorded(outcome, known):
+    print(f"  {recorded}", flush=True)
   own = folder / artefact.name.replace("/", "-") / size
   own.mkdir(parents=True, exist_ok=True)
   text = report.markdown(artefact, size, outcome, ".")

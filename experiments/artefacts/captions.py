@@ -240,23 +240,48 @@ def cost(outcome: Outcome) -> str:
   records = [*outcome.tuning.values(), *outcome.found.values()]
   if not records:
     return ""
-  dates = sorted({record.about["date"] for record in records})
-  when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
   devices = dict.fromkeys(
     f"{device['platform'].upper()} ({device['kind']})"
     for record in records
     if (device := record.about.get("device"))
   )
   on = f", {words.listed(list(devices))}" if devices else ""
-  seconds = sum(record.about["seconds"] for record in records)
   points = sum(
     record.about.get("num_points", len(record.points)) for record in records
   )
   runs = words.counted(len(records), "program")
   return (
-    f"{when}{on}: {runs} with {words.counted(points, 'point')} in "
-    f"{words.seconds(seconds)}, the sum over the programs."
+    f"{_dates(records)}{on}: {runs} with {words.counted(points, 'point')} in "
+    f"{_time(records)}, the sum over the programs."
   )
+
+
+def recorded(outcome: Outcome, known: Sequence[Record]) -> str:
+  """That nothing ran, if all that an outcome consists of was recorded; or ''.
+
+  Args:
+    outcome: what there is.
+    known: the records that it was made with.
+  """
+  records = [*outcome.tuning.values(), *outcome.found.values()]
+  is_whole = len(outcome.found) == len(outcome.cells)
+  if not is_whole or not all(each in known for each in records):
+    return ""
+  return (
+    f"recorded on {_dates(records)}, nothing ran; --anew runs it "
+    f"({_time(records)} when it was recorded)"
+  )
+
+
+def _dates(records: Sequence[Record]) -> str:
+  """The first date, and the last if it is another."""
+  dates = sorted({record.about["date"] for record in records})
+  return dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+
+
+def _time(records: Sequence[Record]) -> str:
+  """Compilation and rounds of all, as if one ran after the other."""
+  return words.seconds(sum(record.about["seconds"] for record in records))
 
 
 def shown_value(value: Any) -> str:

@@ -24,8 +24,28 @@ def test_help_is_short(capsys, arguments):
   assert err == ""
   assert out.startswith("usage: fedjax-opt COMMAND [flags]\n")
   assert len(out.splitlines()) < 15
+  assert max(map(len, out.splitlines())) <= 80
   for name in ("run", "compare", "convert", "list", "version"):
     assert f"\n  {name} " in out
+
+
+EXAMPLES = [
+  (name, each.example)
+  for name, each in cli._COMMANDS.items()
+  if each.option is None
+]
+
+
+@pytest.mark.parametrize(("name", "example"), EXAMPLES)
+def test_the_help_has_an_example_that_works(
+  monkeypatch, tmp_path, capsys, name, example
+):
+  command()
+  assert f"  fedjax-opt {name} {example}\n" in capsys.readouterr().out
+  shorter = ["--rounds=1"] if name in ("run", "compare") else []
+  monkeypatch.chdir(tmp_path)
+  assert command(name, *example.split(), *shorter) == 0
+  assert list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,24 @@ def test_what_is_recorded_is_not_run_again(outcome, tmp_path, no_run):
   )
 
 
+def test_that_nothing_ran_is_said(outcome):
+  days = iter(range(1, 10))
+  dated = lambda each: dataclasses.replace(
+    each, about={"date": f"2026-01-0{next(days)}", "seconds": 60.0}
+  )
+  outcome = outcome._replace(
+    found={key: dated(each) for key, each in outcome.found.items()}, tuning={}
+  )
+  records = list(outcome.found.values())
+  assert captions.recorded(outcome, records) == (
+    "recorded on 2026-01-01 to 2026-01-04, nothing ran; --anew runs it "
+    "(4 min 0 s when it was recorded)"
+  )
+  # Not if anything was run, or is missing.
+  assert captions.recorded(outcome, records[1:]) == ""
+  assert captions.recorded(outcome._replace(found={}), records) == ""
+
+
 def test_nothing_is_run_if_only_what_is_there_counts(tmp_path, no_run):
   only = Runner(tmp_path, only_found=True)
   found = only.run(ARTEFACT, "smoke")
