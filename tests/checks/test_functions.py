@@ -38,20 +38,10 @@ from tests.checks.given import (
 
 TWO = {"x": X[:2], "y": Y[:2]}
 # What a message says of them.
-FAILED = "failed on a batch {x: float32[2, 3], y: int32[2]}:"
-FAILED_ON_12 = "failed on a batch {x: float32[12, 3], y: int32[12]}:"
-EACH = "must be one number per example, [B] = [2]"
-EACH_OF_12 = "must be one number per example, [B] = [12]"
-AXES = "take the mean, or the sum, over the other axes"
-NO_GRADIENT = "must be floating-point numbers, else there is no gradient"
-LOSS = "must be a function (params, batch, rng) -> [B]"
-EVALUATE = "must be a function (params, data, test) -> {name: scalar}"
-PER_EXAMPLE = "must be a function (params, batch) -> {name: [B]}"
-INIT = "must be a function (params, num_clients) -> state"
-TRACED = (
-  "it needs the value of a traced array; write jnp.where instead of if, and "
-  "jax.numpy instead of float(), int() and NumPy"
-)
+FAILED = "loss_fn: failed on a batch {x: float32[2, 3], y: int32[2]}: "
+FAILED_ON_12 = "failed on a batch {x: float32[12, 3], y: int32[12]}: "
+ON_LABELS = "loss_fn: failed on a batch {x: float32[2, 3], y: "
+TRACED = "it needs the value of a traced array; write jnp.where instead of if"
 MODEL = {"w": jax.ShapeDtypeStruct((3, 2), jnp.float32)}
 
 
@@ -74,8 +64,12 @@ def loss(function, batch=TWO):
   traced(functions.loss(function), MODEL, batch, None)
 
 
-def loss_on(batch):
-  loss(loss_fn, batch)
+def loss_on(labels):
+  loss(loss_fn, TWO | {"y": labels})
+
+
+def no_loss(value):
+  functions.check_loss("loss_fn", value)
 
 
 def features(function):
@@ -121,8 +115,16 @@ def begins(bad):
   contract.start(own(bad), PARAMS, 4)
 
 
+def keeps(key):
+  traced(lambda key: begins({"init_client": lambda p: key}), key)
+
+
 def model(function):
   contract.params(own({"params": function}), PARAMS)
+
+
+def penalty(function):
+  functions.penalty(function, PARAMS)
 
 
 def round_of(function):
@@ -133,10 +135,13 @@ def returned(value):
   rounds._checked(value, [])
 
 
-def after(new):
-  """The state that a round returns, of one that began as PARAMS."""
-  source = "Algorithm.init"
-  functions.like("Algorithm.round: state", new, PARAMS, source)
+def after(new, old=PARAMS):
+  """The state that a round returns, of one that began as the old one."""
+  functions.like("Algorithm.round: state", new, old, "Algorithm.init")
+
+
+def after_other(pair):
+  after(*pair)
 
 
 def one_client(function):
@@ -152,140 +157,103 @@ def step(rule, name="client"):
   traced(step, MODEL)
 
 
-def field_of(rule):
-  state = jax.eval_shape(rule.init, MODEL)
-  return lambda name: optimizers.traced_field(state, name)
+def server_step(rule):
+  step(rule, "server")
+
+
+def field(rule_and_name):
+  rule, name = rule_and_name
+  optimizers.traced_field(jax.eval_shape(rule.init, MODEL), name)
 
 
 transformation = optax.GradientTransformation
 TABLES = {
   (loss, ValueError): {
-    f"loss_fn: returned a scalar; {EACH}; drop the .mean()": Each(
-      mean_loss, lambda p, b, r: 1.0
-    ),
-    f"loss_fn: returned float32[2, 2]; {EACH}; {AXES}": (
-      lambda p, b, r: logits_of(p, b)
-    ),
-    f"loss_fn: returned float32[2, 1]; {EACH}; {AXES}": (
+    "loss_fn: returned a scalar; must be one number per example, [B] = [2]; "
+    "drop the .mean()": Each(mean_loss, lambda p, b, r: 1.0),
+    "loss_fn: returned float32[2, 2]; ": lambda p, b, r: logits_of(p, b),
+    "loss_fn: returned float32[2, 1]; ": (
       lambda p, b, r: loss_fn(p, b, r)[:, None]
     ),
-    f"loss_fn: returned float32[1]; {EACH}": (
-      lambda p, b, r: loss_fn(p, b, r)[:1]
-    ),
-    f"loss_fn: {FAILED} KeyError: 'image'": lambda p, b, r: b["image"],
-    f"loss_fn: {FAILED} KeyError: 'v'": lambda p, b, r: p["v"],
-    f"loss_fn: {FAILED} ZeroDivisionError: division by zero": lambda p, b, r: (
-      1 / 0
-    ),
+    "loss_fn: returned float32[1]; ": lambda p, b, r: loss_fn(p, b, r)[:1],
+    f"{FAILED}KeyError: 'image'": lambda p, b, r: b["image"],
+    f"{FAILED}ZeroDivisionError: division by zero": lambda p, b, r: 1 / 0,
   },
   (loss, TypeError): {
-    f"loss_fn: returned (float32[2], {{}}); {EACH}, and nothing else": (
+    "loss_fn: returned (float32[2], {}); ": (
       lambda p, b, r: (loss_fn(p, b, r), {})
     ),
-    f"loss_fn: returned {{loss: float32[2]}}; {EACH}, and nothing else": (
+    "loss_fn: returned {loss: float32[2]}; ": (
       lambda p, b, r: {"loss": loss_fn(p, b, r)}
     ),
-    f"loss_fn: returned None; {EACH}": lambda p, b, r: None,
-    f"loss_fn: returned 'a'; {EACH}": lambda p, b, r: "a",
-    f"loss_fn: returned int32[2]; {NO_GRADIENT}": lambda p, b, r: b["y"],
-    f"loss_fn: returned bool[2]; {NO_GRADIENT}": lambda p, b, r: b["y"] > 0,
-    f"loss_fn: {FAILED}...": lambda p, b, r: b["x"] @ p["w"].T,
-    f"loss_fn: {FAILED} {TRACED}": Each(
+    "loss_fn: returned None; ": lambda p, b, r: None,
+    "loss_fn: returned 'a'; ": lambda p, b, r: "a",
+    "loss_fn: returned int32[2]; must be floating": lambda p, b, r: b["y"],
+    "loss_fn: returned bool[2]; must be floating": lambda p, b, r: b["y"] > 0,
+    FAILED: lambda p, b, r: b["x"] @ p["w"].T,
+    f"{FAILED}{TRACED}": Each(
       lambda p, b, r: loss_fn(p, b, r) if b["y"][0] > 0 else 0,
       lambda p, b, r: np.asarray(b["x"]) @ p["w"],
       lambda p, b, r: float(loss_fn(p, b, r).sum()),
     ),
   },
-  (functools.partial(functions.check_loss, "loss_fn"), TypeError): {
-    f"loss_fn=the function <lambda>: takes (p, b); {LOSS}": lambda p, b: 0,
-    f"loss_fn=the function <lambda>: takes (p); {LOSS}": lambda p: 0,
-    f"loss_fn=the function <lambda>: takes (params, x, y, rng); {LOSS}": (
-      lambda params, x, y, rng: 0
+  (no_loss, TypeError): {
+    "loss_fn=": Each(
+      lambda p, b: 0,
+      lambda params, x, y, rng: 0,
+      Linear(),
+      None,
+      "cross_entropy",
     ),
-    f"loss_fn=Linear(): takes (x); {LOSS}": Linear(),
-    f"loss_fn=None: {LOSS}": None,
-    f"loss_fn='cross_entropy': {LOSS}": "cross_entropy",
-    f"loss_fn: is an optimizer; {LOSS}, given first": SGD,
+    "loss_fn: is an optimizer; ": SGD,
   },
   (loss_on, TypeError): {
-    "loss_fn: failed on a batch {x: float32[2, 3], y: float32[2]} (y is "
-    "float32[2]: labels of classes must be integers):...": TWO
-    | {"y": np.ones(2, np.float32)},
-    "loss_fn: failed on a batch {x: float32[2, 3], y: float32[2, 2]} (y is "
-    "float32[2, 2]: of one-hot labels give y.argmax(1)):...": TWO
-    | {"y": np.eye(2, dtype=np.float32)},
+    f"{ON_LABELS}float32[2]}} (y is float32[2]: labels of classes must be "
+    "integers): ": np.ones(2, np.float32),
+    f"{ON_LABELS}float32[2, 2]}} (y is float32[2, 2]: of one-hot labels give "
+    "y.argmax(1)): ": np.eye(2, dtype=np.float32),
   },
   (loss_on, ValueError): {
-    "loss_fn: failed on a batch {x: float32[2, 3], y: int32[2, 1]} (y is "
-    "int32[2, 1]: give labels [N], y[:, 0]):...": TWO | {"y": Y[:2, None]}
+    f"{ON_LABELS}int32[2, 1]}} (y is int32[2, 1]: give labels ": (Y[:2, None])
   },
-  (features, ValueError): {
-    "features_fn: returned float32[2]; must be the features of each example, "
-    "[2, d]": loss_fn
-  },
+  (features, ValueError): {"features_fn: returned float32[2]; ": loss_fn},
   (evaluated, TypeError): {
-    f"evaluate=the function <lambda>: takes (p, d); {EVALUATE}": (
-      lambda p, d: {}
+    "evaluate=": lambda p, d: {},
+    "evaluate: returned ": Each(
+      lambda p, d, t: None, lambda p, d, t: jnp.sum(p["w"]), lambda p, d, t: [1]
     ),
-    "evaluate: returned None; must return a dict {name: scalar}": (
-      lambda p, d, t: None
-    ),
-    "evaluate: returned float32[]; must return a dict {name: scalar}": (
-      lambda p, d, t: jnp.sum(p["w"])
-    ),
-    "evaluate: returned (1.0); must return a dict {name: scalar}": (
-      lambda p, d, t: [1.0]
-    ),
-    "evaluate: 'loss' is 'a'; must be a scalar number": (
-      lambda p, d, t: {"loss": "a"}
-    ),
-    "evaluate: 'a' is {b: 1.0}; must be a scalar number": (
-      lambda p, d, t: {"a": {"b": 1.0}}
-    ),
-    "evaluate: 'a' is None; must be a scalar number": lambda p, d, t: {
-      "a": None
-    },
-    "evaluate: 'a' is complex64[]; must be a scalar number": (
-      lambda p, d, t: {"a": 1j * jnp.sum(p["w"])}
+    "evaluate: 'a' is ": Each(
+      lambda p, d, t: {"a": "a"},
+      lambda p, d, t: {"a": {"b": 1.0}},
+      lambda p, d, t: {"a": None},
+      lambda p, d, t: {"a": 1j * jnp.sum(p["w"])},
     ),
     "evaluate: the name 3 must be a string": lambda p, d, t: {3: 1.0},
-    f"evaluate: failed: {TRACED}": (
-      lambda p, d, t: {"a": float(jnp.sum(p["w"]))}
-    ),
+    f"evaluate: failed: {TRACED}": lambda p, d, t: {"a": float(p["w"][0, 0])},
   },
   (evaluated, ValueError): {
-    "evaluate: 'loss' is float32[3, 2]; must be a scalar, such as its "
-    ".mean()": lambda p, d, t: {"loss": p["w"]},
+    "evaluate: 'loss' is float32[3, 2]; ": lambda p, d, t: {"loss": p["w"]},
     "evaluate: failed: KeyError: 'z'": lambda p, d, t: {"a": t["z"]},
   },
   (each, TypeError): {
-    "per_example: returned float32[12]; must return a dict {name: "
-    "[12]}": lambda p, b: loss_fn(p, b, None),
-    f"per_example=the function loss_fn: takes (params, batch, rng); "
-    f"{PER_EXAMPLE}": loss_fn,
-    f"per_example=the function <lambda>: takes (b); {PER_EXAMPLE}": (
-      lambda b: {}
-    ),
-    f"per_example=None: {PER_EXAMPLE}": None,
-    f"per_example: 'a': returned None; {EACH_OF_12}": lambda p, b: {"a": None},
+    "per_example: returned float32[12]; ": lambda p, b: loss_fn(p, b, None),
+    "per_example=": Each(loss_fn, lambda b: {}, None),
+    "per_example: 'a': returned None; ": lambda p, b: {"a": None},
     "per_example: the name 1 must be a string": (
       lambda p, b: {1: loss_fn(p, b, None)}
     ),
   },
   (each, ValueError): {
-    f"per_example: 'loss': returned a scalar; {EACH_OF_12}; drop the .mean()": (
-      lambda p, b: {"loss": mean_loss(p, b, None)}
+    "per_example: 'a': returned a scalar; ": Each(
+      lambda p, b: {"a": mean_loss(p, b, None)}, lambda p, b: {"a": 1.0}
     ),
-    f"per_example: 'a': returned a scalar; {EACH_OF_12}; drop the .mean()": (
-      lambda p, b: {"a": 1.0}
+    "per_example: 'a': returned float32[12, 2]; ": (
+      lambda p, b: {"a": logits_of(p, b)}
     ),
-    f"per_example: 'logits': returned float32[12, 2]; {EACH_OF_12}; {AXES}": (
-      lambda p, b: {"logits": logits_of(p, b)}
-    ),
-    f"per_example: {FAILED_ON_12} KeyError: 'z'": lambda p, b: {"a": b["z"]},
+    f"per_example: {FAILED_ON_12}KeyError: 'z'": lambda p, b: {"a": b["z"]},
   },
   (each_on, TypeError): {
-    "per_example: failed on a batch {x: float32[12, 2], y: int32[12]}:...": {
+    "per_example: failed on a batch {x: float32[12, 2], y: int32[12]}: ": {
       "x": X[:, :2],
       "y": Y,
     }
@@ -294,52 +262,33 @@ TABLES = {
     "per_example: failed on a batch {x: float32[12, 3]}: KeyError: 'y'": {
       "x": X
     },
-    f"per_example: 'accuracy': returned bool[12, 12]; {EACH_OF_12} (y is "
-    "int32[12, 1]: give labels [N], y[:, 0])": {"x": X, "y": Y[:, None]},
+    "per_example: 'accuracy': returned bool[12, 12]; must be one number per "
+    "example, [B] = [12] (y is int32[12, 1]: ": {"x": X, "y": Y[:, None]},
   },
   (federated, TypeError): {
-    "of_params: returned float32[3, 2]; must return a dict {name: scalar}": {
-      "of_params": lambda p: p["w"]
-    },
-    f"per_example=None: {PER_EXAMPLE}": {"per_example": None},
+    "of_params: returned float32[3, 2]; ": {"of_params": lambda p: p["w"]},
+    "per_example=None: ": {"per_example": None},
   },
   (federated, ValueError): {
-    "batch_size=0: must be at least 1": {"batch_size": 0},
-    f"loss_fn: returned a scalar; {EACH_OF_12}; drop the .mean()": {
-      "gradient_of": mean_loss
-    },
+    "batch_size=0: ": {"batch_size": 0},
+    "loss_fn: returned a scalar; ": {"gradient_of": mean_loss},
     "evaluate: failed: KeyError: 'v'": {"of_params": lambda p: {"a": p["v"]}},
   },
   (fields, TypeError): {
-    f"init=None: {INIT}": {"init": None},
-    f"init=the function <lambda>: takes (params); {INIT}": {
-      "init": lambda params: 0
-    },
-    "params=the function <lambda>: takes (s, t); must be a "
-    "function (state) -> params": {"params": lambda s, t: s},
-    "round=None: must be a function (state, cohort) -> (state, reply)": {
-      "round": None
-    },
-    "round=the function <lambda>: takes (s); must be a function "
-    "(state, cohort) -> (state, reply)": {"round": lambda s: s},
-    "init_client=the function <lambda>: takes (); must be a "
-    "function (params) -> tree": {"init_client": lambda: 0},
-    "init_client={'w': 0}: must be a function (params) -> tree": {
-      "init_client": {"w": 0}
-    },
-    "penalty=3: must be a function (params) -> scalar": {"penalty": 3},
-    "Algorithm.client_params: clients keep nothing that it could be made of; "
-    "declare what one client keeps: Algorithm(..., init_client=...)": {
+    "init=": Each({"init": None}, {"init": lambda params: 0}),
+    "params=": {"params": lambda s, t: s},
+    "round=": Each({"round": None}, {"round": lambda s: s}),
+    "init_client=": Each({"init_client": lambda: 0}, {"init_client": {"w": 0}}),
+    "penalty=3: ": {"penalty": 3},
+    "Algorithm.client_params: clients keep nothing": {
       "client_params": lambda state, kept: kept
     },
   },
   (begins, TypeError): {
-    "Algorithm.init: state['name']: is 'a'; must be an array of numbers": {
+    "Algorithm.init: state['name']: is 'a'; ": {
       "init": lambda p, n: p | {"name": "a"}
     },
-    "Algorithm.init_client: is 'a'; must be an array of numbers": {
-      "init_client": lambda p: "a"
-    },
+    "Algorithm.init_client: is 'a'; ": {"init_client": lambda p: "a"},
   },
   (begins, ValueError): {
     "Algorithm.init: failed: KeyError: 'v'": {"init": lambda p, n: p["v"]},
@@ -347,131 +296,84 @@ TABLES = {
       "init_client": lambda p: p["v"]
     },
   },
-  (
-    functools.partial(
-      traced, lambda key: begins({"init_client": lambda p: key})
-    ),
-    TypeError,
-  ): {
-    "Algorithm.init_client: is key<fry>[]; must be an array of numbers": (
+  (keeps, TypeError): {
+    "Algorithm.init_client: is key<fry>[]; ": (
       jax.eval_shape(lambda: jax.random.key(0))
     )
   },
-  (model, TypeError): {
-    "Algorithm.params: is 'w'; must be an array of numbers": lambda s: "w"
-  },
+  (model, TypeError): {"Algorithm.params: is 'w'; ": lambda s: "w"},
   (model, ValueError): {
     "Algorithm.params: failed: KeyError: 'v'": lambda s: s["v"]
   },
-  (lambda function: functions.penalty(function, PARAMS), ValueError): {
-    "Algorithm.penalty: 'penalty' is float32[3, 2]; must be a scalar, such "
-    "as its .mean()": lambda p: p["w"]
-  },
+  (penalty, ValueError): {"Algorithm.penalty: 'penalty' is ": lambda p: p["w"]},
   (round_of, ValueError): {
     "Algorithm.round: failed: KeyError: 'v'": lambda s, c: s["v"]
   },
-  (returned, ValueError): {
-    **{
-      "round: must return (state, reply), or (state, (reply, ...)) after "
-      "several verbs; a reply is what a verb of the cohort returns, and its "
-      f"message is reply.value. Got {kind}": value
-      for kind, value in (("a dict", {}), ("(dict)", ({},)))
-    }
-  },
-  (functions.kept, ValueError): {
-    "worker.state: the algorithm has no init_client; declare what one client "
-    "keeps: Algorithm(..., init_client=...)": None
-  },
+  (returned, ValueError): {"round: must return (": Each({}, ({},))},
+  (functions.kept, ValueError): {"worker.state: the algorithm has no ": None},
   (after, TypeError): {
-    "Algorithm.round: state['w']: is 'a'; must be an array of numbers": {
-      "w": "a"
-    }
+    "Algorithm.round: state['w']: is 'a'; ": {"w": "a"},
   },
   (after, ValueError): {
     "Algorithm.round: state: lacks the leaf ['w'] that Algorithm.init has": (
       Each({}, [PARAMS["w"]], None, {"v": PARAMS["w"]})
     ),
-    "Algorithm.round: state: has the leaf ['t'] that Algorithm.init does not "
-    "have": PARAMS | {"t": 0},
+    "Algorithm.round: state: has the leaf ['t'] that ": PARAMS | {"t": 0},
     "Algorithm.round: state['w']: is float32[2]; must be float32[3, 2], as "
     "Algorithm.init has it": {"w": np.zeros(2, np.float32)},
   },
-  (
-    lambda pair: functions.like(
-      "Algorithm.round: state", *pair, "Algorithm.init"
+  (after_other, ValueError): {
+    "Algorithm.round: state['t']: is float32[]; must be int32[]": (
+      {"t": np.float32(0)},
+      {"t": np.int32(0)},
     ),
-    ValueError,
-  ): {
-    "Algorithm.round: state['t']: is float32[]; must be int32[], as "
-    "Algorithm.init has it": ({"t": np.float32(0)}, {"t": np.int32(0)}),
-    "Algorithm.round: state: is a list of another structure than the tuple "
-    "of Algorithm.init": ([np.float32(0)], (np.float32(0),)),
+    "Algorithm.round: state: is a list of another structure than the tuple": (
+      [np.float32(0)],
+      (np.float32(0),),
+    ),
   },
   (one_client, TypeError): {
-    "one_client: returned None; must return its message, or a ClientOutput": (
-      lambda w, p: None
-    ),
-    "ClientOutput.message: is 'a'; must be an array of numbers": lambda w, p: (
-      "a"
-    ),
-    "one_client=the function <lambda>: takes (w); must be a function "
-    "(worker, broadcast) -> message": lambda w: 0,
-    "one_client: failed:...": lambda w, p: p["w"] @ p["w"],
+    "one_client: returned None; ": lambda w, p: None,
+    "ClientOutput.message: is 'a'; ": lambda w, p: "a",
+    "one_client=the function <lambda>: takes (w); ": lambda w: 0,
+    "one_client: failed: TypeError: ": lambda w, p: p["w"] @ p["w"],
   },
   (one_client, ValueError): {
     "one_client: failed: KeyError: 'v'": lambda w, p: p["v"]
   },
   (output, TypeError): {
-    "ClientOutput.weight: is 'a'; must be a scalar number": {"weight": "a"},
-    "ClientOutput.weight: is float32[3]; must be a scalar number": {
-      "weight": np.ones(3, np.float32)
-    },
-    "ClientOutput.bytes_up: is 'a'; must be a scalar number": {"bytes_up": "a"},
-    "ClientOutput.metrics: returned 3; must return a dict {name: scalar}": {
-      "metrics": 3
-    },
+    "ClientOutput.weight: is ": Each({"weight": "a"}, {"weight": np.ones(3)}),
+    "ClientOutput.bytes_up: is ": Each({"bytes_up": "a"}, {"bytes_up": 1.5}),
+    "ClientOutput.metrics: returned 3; ": {"metrics": 3},
   },
   (output, ValueError): {
-    "ClientOutput.metrics: 'a' is float32[3]; must be a scalar, such as its "
-    ".mean()": {"metrics": {"a": np.ones(3, np.float32)}}
+    "ClientOutput.metrics: 'a' is float32[3]; ": {
+      "metrics": {"a": np.ones(3, np.float32)}
+    }
   },
-  (step, TypeError): {"client: its update failed:...": optax.scale("0.1")},
+  (step, TypeError): {"client: its update failed: ": optax.scale("0.1")},
   (step, ValueError): {
-    "client: its update failed:...": Each(
+    "client: its update failed: ": Each(
       transformation(lambda p: 0.0, lambda g, s, p=None: ({"v": 1.0}, s)),
       transformation(lambda p: 0.0, lambda g, s, p=None: g),
     ),
-    "delta_sgd: update needs grad_fn=, the gradient of the current batch as "
-    "a function of params; or create it with reuse_gradients=True": delta_sgd(),
+    "delta_sgd: update needs grad_fn=": delta_sgd(),
   },
-  (lambda rule: step(rule, "server"), TypeError): {
-    "server: its update failed:...": sps()
-  },
-  (
-    lambda new: functions.like(
-      "client: the rule's state", new, {"a": 0.0}, "init"
+  (server_step, TypeError): {"server: its update failed: ": sps()},
+  (field, ValueError): {
+    "trace='momentum': the client rule's state has no such field": (
+      SGD,
+      "momentum",
     ),
-    ValueError,
-  ): {
-    "client: the rule's state: lacks the leaf ['a'] that init has": {"b": 0.0}
-  },
-  (field_of(SGD), ValueError): {
-    "trace='momentum': the client rule's state has no such field": "momentum"
-  },
-  (
-    field_of(optax.chain(optax.scale_by_adam(), optax.scale_by_adam())),
-    ValueError,
-  ): {
-    "trace='count': the client rule's state has several such fields; must be "
-    "the name of one": "count"
-  },
-  (field_of(optax.adam(0.1)), ValueError): {
-    "trace='mu': is a tree of arrays; must be a field with one number": "mu"
+    "trace='count': the client rule's state has several such fields": (
+      optax.chain(optax.scale_by_adam(), optax.scale_by_adam()),
+      "count",
+    ),
+    "trace='mu': is a tree of arrays; ": (optax.adam(0.1), "mu"),
   },
 }
-CASES = refused(TABLES)
 
 
-@pytest.mark.parametrize(("call", "kind", "line"), CASES)
+@pytest.mark.parametrize(("call", "kind", "line"), refused(TABLES))
 def test_is_refused(call, kind, line):
   given.check(call, kind, line)
