@@ -85,10 +85,8 @@ from fedjax_opt.files import folders, json_files, locks
 from fedjax_opt.registry import nearest
 from fedjax_opt.results.history import direction
 from fedjax_opt.results.names import name_of
-from fedjax_opt.study import findings
 from fedjax_opt.study.cells import Cell
-from fedjax_opt.study.limitations import limits_of
-from fedjax_opt.study.report import formats
+from fedjax_opt.study.report import formats, sentences
 from fedjax_opt.study.study import Study
 from fedjax_opt.study.words import condition_label, setting_label
 
@@ -283,8 +281,8 @@ def _about(
 
 def _closing(study: Study, folder: pathlib.Path) -> str:
   """What the terminal shows at the end."""
-  lines = [*study.table_lines(), "", findings.answer(study)]
-  lines += [f"note: {line}" for line in limits_of(study)]
+  lines = [*study.table_lines(), "", sentences.answer(study)]
+  lines += [f"note: {line}" for line in sentences.limits_of(study)]
   return "\n".join([*lines, f"report: {folder / 'report.html'}"])
 
 

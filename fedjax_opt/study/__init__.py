@@ -10,13 +10,11 @@ pairs.py            every two methods: paired tests, adjusted p-values
 power.py            how many seeds show how large a difference
 variance.py         what the spread of a nested result is made of
 verdicts.py         a study: its cells, and which can be told from chance
-findings.py         what a study says, in sentences
 seed_statistics.py  intervals over seeds, and comparisons of methods
 bootstrap.py        resamples, and intervals made of them
 spending.py         tuning curves, and what it costs to reach a target
-limitations.py      what limits a comparison
 words.py            numbers, metrics and settings in sentences and tables
 study.py            a study as a report, pictures and a table
-report/             the page, the tables and the pictures of a study
+report/             the page, sentences, tables and pictures of a study
 plots/              figures of runs and of studies
 """

@@ -44,6 +44,11 @@ class Interval(NamedTuple):
   low: Any
   high: Any
 
+  @property
+  def has_ends(self) -> bool:
+    """Whether there is an interval, and not the statistic alone."""
+    return bool(np.isfinite([self.low, self.high]).all())
+
 
 @checked(num=whole(1), size=whole(1), num_tasks=whole(1))
 def resamples(

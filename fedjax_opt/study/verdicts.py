@@ -363,6 +363,13 @@ def names_of(study: JudgedStudy) -> dict[str, str]:
   return {m: words.name(label) for m, label in study.labels.items()}
 
 
+def effect(study: JudgedStudy) -> str:
+  """The smallest effect of interest in words: 0.5 points."""
+  least = study.smallest_effect
+  numbers = words.Numbers(study.metric)
+  return f"{numbers.value(least)} points" if numbers.unit else f"{least:g}"
+
+
 def compared(study: JudgedStudy) -> list[dict[str, Any]]:
   """The conditions under which several methods ran."""
   return [each for each in study.conditions if len(study.under(each)) > 1]

@@ -71,13 +71,12 @@ class Numbers(NamedTuple):
     of them would read as zero and is not.
     """
     estimate, low, high = interval
-    has_ends = np.isfinite([low, high]).all()
     is_share = (
       is_fraction(self.metric) or self.metric.rsplit("_", 1)[-1] in _SHARES
     )
     if is_share and not is_difference:
       low, high = max(low, 0.0), min(high, 1.0)
-    shown = [estimate, *([low, high] if has_ends else [])]
+    shown = [estimate, *([low, high] if interval.has_ends else [])]
     text, *ends = map(self._without_zeros(shown).value, shown)
     return text, " to ".join(ends)
 

@@ -11,13 +11,12 @@ import shutil
 import numpy as np
 import pytest
 
-from fedjax_opt.study import findings
 from fedjax_opt.study import seed_statistics as statistics
 from fedjax_opt.study.cells import Measured
-from fedjax_opt.study.limitations import limits_of
 from fedjax_opt.study.plots import method_styles
-from fedjax_opt.study.report import drawing, page, pictures
+from fedjax_opt.study.report import drawing, page, pictures, sentences
 from fedjax_opt.study.report import study_tables as tables
+from fedjax_opt.study.report.sentences import limits_of
 from fedjax_opt.study.setup import Clients
 from tests.study import made
 from tests.study.made import NAN, cell, study
@@ -108,7 +107,7 @@ def test_the_page_says_everything_in_order(plain):
     "Plain",
     "3 methods · 2 conditions · 5 seeds · compared by accuracy on the test "
     "examples",
-    findings.answer(of),
+    sentences.answer(of),
     "after the last round against α: the mean over 5 seeds of the report",
     "80.0 (79.0 to 81.0)",
     "What limits this comparison",

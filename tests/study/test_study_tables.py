@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fedjax_opt import statistics
-from fedjax_opt.study import findings, verdicts, words
+from fedjax_opt.study import verdicts, words
 from fedjax_opt.study.bootstrap import Interval
-from fedjax_opt.study.report import formats, records
+from fedjax_opt.study.report import formats, records, sentences, text
 from fedjax_opt.study.report import study_tables as tables
 from tests.study import made
 from tests.study.made import NAN, cell, study
@@ -98,7 +98,7 @@ def test_claims_agree_with_tables():
     assert all(shown in text and ends in text for text in texts)
     if verdict.verdict == verdicts.BEST:
       here = of.under(verdict.cell.condition).values()
-      said = findings.answer(
+      said = sentences.answer(
         study(*[dataclasses.replace(c, condition={}) for c in here])
       )
       assert f"best with {shown} % (95 % interval {ends})" in said
@@ -203,12 +203,12 @@ def test_hostile_labels_keep_the_shape_of_latex():
 
 
 def test_latex_of_symbols():
-  assert formats.escape_latex("Δ-SGD α₁ 5 % ±") == (
+  assert text.escape_latex("Δ-SGD α₁ 5 % ±") == (
     "$\\Delta$-SGD $\\alpha$$_1$ 5 \\% $\\pm$"
   )
-  assert formats.escape_latex("a_b & c\\d") == "a\\_b \\& c\\textbackslash{}d"
-  assert formats.escape_latex("[*") == "{[}{*}"
-  assert formats.escape_latex("λµΩ xₗ² Ä Α") == (
+  assert text.escape_latex("a_b & c\\d") == "a\\_b \\& c\\textbackslash{}d"
+  assert text.escape_latex("[*") == "{[}{*}"
+  assert text.escape_latex("λµΩ xₗ² Ä Α") == (
     "$\\lambda$$\\mu$$\\Omega$ x$_l$$^2$ Ä Α"
   )
 

@@ -7,17 +7,17 @@ import pytest
 
 from fedjax_opt import statistics
 from fedjax_opt.results.selection import Criterion
-from fedjax_opt.study import findings, verdicts
-from fedjax_opt.study.limitations import limits_of
-from fedjax_opt.study.report import records
+from fedjax_opt.study import verdicts
+from fedjax_opt.study.report import records, sentences
 from fedjax_opt.study.report import study_tables as tables
+from fedjax_opt.study.report.sentences import limits_of
 from fedjax_opt.study.verdicts import BEST, DIVERGED, TIED, WORSE
 from tests.study import made
 from tests.study.made import NAN, cell, study
 
 
 def answer(of):
-  return findings.answer(of)
+  return sentences.answer(of)
 
 
 def by_method(of):

@@ -1,9 +1,11 @@
 """From a study to its report.
 
+sentences.py        the answer of a study, and what limits it
 study_tables.py     what the tables say to people
 records.py          what they say to programs
 formats.py          tables as HTML, Markdown, LaTeX, CSV and terminal lines
-templates/          what the page and the tables look like
+text.py             templates, and how each format escapes
+templates/          the words, the page and the tables
 pictures.py         one picture for each question, with drawing.py
 tuning_pictures.py  those of how settings were chosen
 page.py             the folder of a study, and its page

@@ -14,7 +14,7 @@ from fedjax_opt.study import plots, words
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.plots.distributions import client_labels
 from fedjax_opt.study.plots.metric_axis import panels_axis
-from fedjax_opt.study.report import formats
+from fedjax_opt.study.report import text
 from fedjax_opt.study.verdicts import JudgedStudy, mean_of
 from fedjax_opt.study.words import condition_label
 
@@ -61,7 +61,7 @@ class Picture(NamedTuple):
   @property
   def _said(self) -> tuple[str, str]:
     shown = {"panels": self.panels, **self.options, **self.facts}
-    return formats.caption(self.kind, shown)
+    return text.caption(self.kind, shown)
 
   @property
   def title(self) -> str:

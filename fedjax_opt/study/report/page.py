@@ -23,8 +23,14 @@ from typing import Any
 from fedjax_opt.files import folders
 from fedjax_opt.files.json_files import write_text
 from fedjax_opt.study import plots
-from fedjax_opt.study.limitations import limits_of
-from fedjax_opt.study.report import formats, pictures, records, study_tables
+from fedjax_opt.study.report import (
+  formats,
+  pictures,
+  records,
+  sentences,
+  study_tables,
+  text,
+)
 from fedjax_opt.study.report.pictures import Picture
 from fedjax_opt.study.verdicts import JudgedStudy
 
@@ -48,20 +54,20 @@ def write(study: JudgedStudy, folder: str | os.PathLike) -> pathlib.Path:
       stem = folder / "pictures" / picture.name
       picture.draw([stem.with_name(f"{stem.name}.{k}") for k in _KINDS])
     shown = {
-      "study": study,
       "figures": [_figure(each, folder / "pictures") for each in drawn],
       "kinds": _KINDS,
-      "limits": limits_of(study),
+      "limits": sentences.limits_of(study),
+      **_shown(study),
     }
-    for name, text in (
+    for name, content in (
       ("table.md", formats.markdown(table, study.title)),
       ("table.tex", formats.latex(study_tables.main_table(study, True))),
       ("table.csv", formats.csv(records.cell_records(study))),
       ("pairs.csv", formats.csv(records.pair_records(study))),
       ("seeds.csv", formats.csv(records.seed_records(study))),
-      (_PAGE, formats.html(_PAGE, **shown)),
+      (_PAGE, text.render(_PAGE, **shown)),
     ):
-      write_text(folder / name, text)
+      write_text(folder / name, content)
   return folder / _PAGE
 
 
@@ -98,7 +104,13 @@ def short_html(study: JudgedStudy) -> str | None:
   """The findings and the table, inside of a notebook; None without Jinja2."""
   if importlib.util.find_spec("jinja2") is None:
     return None
-  return formats.html("short.html", study=study)
+  return text.render("short.html", **_shown(study))
+
+
+def _shown(study: JudgedStudy) -> dict[str, Any]:
+  """What every page of a study shows."""
+  answer = sentences.answer(study)
+  return {"study": study, "answer": answer, "tables": study_tables}
 
 
 def _figure(picture: Picture, folder: pathlib.Path) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedjax_opt.results.names import metric_name, name_of, sentence
-from fedjax_opt.study import findings, verdicts, words
 from fedjax_opt.study import seed_statistics as statistics
+from fedjax_opt.study import verdicts, words
 from fedjax_opt.study.bootstrap import Interval
 from fedjax_opt.study.cells import Cell
 from fedjax_opt.study.variance import spread_of
@@ -215,7 +215,7 @@ def _notes(study: JudgedStudy) -> list[str]:
     has_test = any(np.isfinite(v.pair.p) for v in tied)
     why = " by paired t-tests, adjusted for all pairs of the study"
     if study.smallest_effect:
-      why += f", or behind by less than {findings.effect(study)}"
+      why += f", or behind by less than {verdicts.effect(study)}"
     notes.append(
       f"{_MARKS[TIED]} not told apart from the best{why * has_test}."
     )

@@ -1,0 +1,119 @@
+"""Templates, and how each format escapes what they show.
+
+The templates are in templates/. Labels are escaped by the format's own rules
+wherever a template shows them.
+"""
+
+import functools
+import re
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+from fedjax_opt.results import names
+from fedjax_opt.study import verdicts, words
+
+# Modules whose functions templates call.
+_MODULES = {"names": names, "verdicts": verdicts, "words": words}
+
+
+@functools.cache
+def _template(name: str) -> Any:
+  """A template, which escapes whatever it shows as its format needs it."""
+  import jinja2
+
+  options: dict[str, Any] = {}
+  kind = name.rpartition(".")[2]
+  if kind in _ESCAPES:
+    options = {
+      # Braces are LaTeX's own.
+      "variable_start_string": "<<",
+      "variable_end_string": ">>",
+      "block_start_string": "<%",
+      "block_end_string": "%>",
+      "comment_start_string": "<#",
+      "comment_end_string": "#>",
+      # What the filter `safe` has marked is in the format already.
+      "finalize": lambda value: (
+        value if hasattr(value, "__html__") else _ESCAPES[kind](str(value))
+      ),
+    }
+  made = jinja2.Environment(
+    loader=jinja2.PackageLoader("fedjax_opt.study.report"),
+    autoescape=kind == "html",
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    **options,
+  )
+  # A line does not break at these signs.
+  made.filters["prose"] = lambda text: text.replace(" %", "\u00a0%")
+  made.filters["head"] = lambda text: text.replace(" = ", "\u00a0=\u00a0")
+  made.globals.update(_MODULES)
+  return made.get_template(name)
+
+
+def render(name: str, **shown: Any) -> str:
+  """What a template makes of what it is given."""
+  return _template(name).render(shown)
+
+
+def items(name: str, **shown: Any) -> list[str]:
+  """The items of the list that a template makes, each as one line."""
+  _, *found = re.split("^- ", render(name, **shown), flags=re.MULTILINE)
+  return [" ".join(each.split()) for each in found]
+
+
+def caption(kind: str, facts: Mapping[str, Any]) -> tuple[str, str]:
+  """The question that a picture answers, and its caption."""
+  made = _template("captions.txt").make_module({"kind": kind, **facts})
+  question, text = (" ".join(x.split()) for x in (made.question, str(made)))
+  return question, text
+
+
+def escape_markdown(text: str) -> str:
+  """Text for Markdown: what would be markup or HTML is escaped."""
+  text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+  return re.sub(r"([\\`*_\[\]|~#$])", r"\\\1", text)
+
+
+_SYMBOLS = {
+  "∞": "infty", "±": "pm", "×": "times", "·": "cdot", "≤": "leq", "≥": "geq",
+  "→": "to", "←": "leftarrow", "≈": "approx", "≠": "neq", "‡": "ddagger",
+  "†": "dagger", "∇": "nabla", "∈": "in", "√": "surd",
+}  # fmt: skip
+_LATEX = {
+  **{symbol: f"$\\{name}$" for symbol, name in _SYMBOLS.items()},
+  **{"−": "$-$", "–": "--", "—": "---", "…": "\\ldots{}", "\u00a0": "~"},
+  **{"\\": "\\textbackslash{}", "~": "\\textasciitilde{}"},
+  **{"§": "\\S{}"},
+  **{"^": "\\textasciicircum{}", "<": "$<$", ">": "$>$", "|": "$|$"},
+  **{'"': "''", "[": "{[}", "]": "{]}", "*": "{*}"},
+  **{each: f"\\{each}" for each in "&%$#_{}"},
+}  # fmt: skip
+# Those that LaTeX has; the others look like Latin ones.
+_GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
+
+
+def escape_latex(text: str) -> str:
+  """Text for LaTeX: Greek letters become symbols, its own signs are escaped."""
+  text = re.sub(r"[ \t\r\n\f\v]+", " ", text).strip()
+  return "".join(map(_character_in_latex, text))
+
+
+def _character_in_latex(character: str) -> str:
+  if character in _LATEX:
+    return _LATEX[character]
+  kind, _, code = unicodedata.decomposition(character).partition(" ")
+  if kind in ("<sub>", "<super>"):
+    sign = "_" if kind == "<sub>" else "^"
+    return f"${sign}{chr(int(code, 16))}$"
+  character = unicodedata.normalize("NFKC", character)  # µ is a sign, μ is mu.
+  if character not in _GREEK:
+    return character
+  name = unicodedata.name(character).split()[-1].replace("LAMDA", "LAMBDA")
+  return f"$\\{name.capitalize() if character.isupper() else name.lower()}$"
+
+
+_ESCAPES = {"md": escape_markdown, "tex": escape_latex}
